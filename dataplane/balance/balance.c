@@ -30,7 +30,7 @@
 struct whole {
 	struct sy_balance balance;
 	struct control_plane ctl;
-} __attribute__((aligned(SY_CACHE_LINE)));
+};
 
 /* Zeroed memory that is allocated when touched; ids are handed out from 0 up. */
 static void *table_map(size_t count, size_t size)
@@ -49,11 +49,12 @@ static void table_unmap(void *p, size_t count, size_t size)
 int sy_balance_create(const struct sy_balance_options *options, struct sy_balance **out,
                       struct sy_error *err)
 {
-	struct whole *whole = aligned_alloc(SY_CACHE_LINE, sizeof(*whole));
+	struct whole *whole = aligned_alloc(SY_PAGE, sizeof(*whole));
 	if (!whole)
 		return sy_fail(err, ENOMEM, "no memory for the balancer");
 	memset(whole, 0, sizeof(*whole));
 	struct sy_balance *b = &whole->balance;
+	sy_secret_pages(&b->key, offsetof(struct sy_balance, options));
 	b->ctl = &whole->ctl;
 	b->options = *options;
 	b->ctl->owner = !options->inherit;
@@ -76,6 +77,7 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 		sy_balance_destroy(b);
 		return rc;
 	}
+	b->options.slot_key = NULL; /* valid until then */
 	sy_slot_set_key(session_store_slot_key(b->ctl->store));
 	b->endpoint = table_map(options->max_servers, sizeof(*b->endpoint));
 	b->service = table_map(options->max_services, sizeof(*b->service));

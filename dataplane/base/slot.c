@@ -4,8 +4,10 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
+#include <fcntl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "sy_slot_of_port() takes the low byte as first");
@@ -46,6 +48,8 @@ void sy_slot_set_key(const struct sy_slot_key *key)
 	row_permute(&row, m->second);
 	for (unsigned byte = 0; byte < 256; byte++)
 		m->second_of[m->second[byte]] = (uint8_t)byte;
+	explicit_bzero(&row, sizeof(row));
+	sy_secret_pages(m, sizeof(*m));
 }
 
 void sy_slot_init(void)
@@ -80,20 +84,28 @@ int sy_slot_key_parse(const char *text, struct sy_slot_key *key)
 	if (*text)
 		return -EINVAL;
 	*key = out;
+	explicit_bzero(&out, sizeof(out));
 	return 0;
 }
 
 int sy_slot_key_read(const char *path, struct sy_slot_key *key, struct sy_error *err)
 {
 	char text[128];
-	FILE *file = fopen(path, "re");
+	struct stat st;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 || fstat(fd, &st) < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	int code = errno;
 
-	if (file == NULL)
-		return sy_fail(err, errno, "slot key: %.200s: %s", path, strerror(errno));
-	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
-	fclose(file);
-	if (sy_slot_key_parse(text, key) < 0)
-		return sy_fail(err, EINVAL, "slot key: %.200s: must contain 32 hexadecimal digits",
-		               path);
-	return 0;
+	if (fd >= 0)
+		close(fd);
+	if (n < 0)
+		return sy_fail(err, code, "slot key: %.200s: %s", path, strerror(code));
+	if (st.st_mode & S_IROTH)
+		sy_log(SY_LOG_WARN, "base", "every user can read the slot key: chmod 600 %s", path);
+	text[n] = '\0';
+	int rc = sy_slot_key_parse(text, key);
+	explicit_bzero(text, sizeof(text));
+	return rc < 0 ? sy_fail(err, EINVAL, "slot key: %.200s: must contain 32 hexadecimal digits",
+	                        path)
+	              : 0;
 }

@@ -137,7 +137,7 @@ func checkTarget(service model.Service, server model.Server, refused string) (ta
 
 func describePolicy(h model.Health) *pb.HealthPolicy {
 	policy := &pb.HealthPolicy{
-		Type: string(h.Type), Port: uint32(h.Port), Path: h.Path, Host: h.Host,
+		Type: string(h.Type), Port: uint32(h.Port), Path: model.HideQuery(h.Path), Host: h.Host,
 		IntervalMs: uint64(h.Interval.Milliseconds()), TimeoutMs: uint64(h.Timeout.Milliseconds()),
 		Rise: uint32(h.Rise), Fall: uint32(h.Fall), JitterPercent: uint32(h.Jitter),
 	}

@@ -48,6 +48,9 @@ func (a *app) agentCommand() *cobra.Command {
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		options.Socket = a.socket
 		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
+		if err := confine.NoDumps(); err != nil {
+			options.Log.Warn("a core dump of this agent would have the tokens of its configuration", "error", err)
+		}
 		if err := confine.Apply(filter); err != nil {
 			options.Log.Warn("no system call filter: this agent may make all calls", "error", err)
 		}

@@ -302,6 +302,22 @@ func TestAMissingLocalAddressIsOneErrorAService(t *testing.T) {
 	}
 }
 
+// Whatever is wrong, an error quotes no query: it may be a token.
+func TestErrorsHaveNoQuery(t *testing.T) {
+	const service = "version: 1\nlocal_addresses: [10.1.0.10]\nservices:\n  - name: a\n    vip: 10.0.0.80\n    port: 80\n" +
+		"    servers: [{ address: 10.1.0.21 }]\n"
+	for _, health := range []string{
+		"{ type: http, path: \"/a b?token=s3cr3t\" }", "{ type: http, path: a?token=s3cr3t }", "{ type: http, path:/a?token=s3cr3t: x }",
+		"/a?token=s3cr3t", "{ type: http?token=s3cr3t }", "{ type: http, host: a/?token=s3cr3t }", "{ \"/a?token=s3cr3t\": 1 }",
+		"{ interval: [\"/a?token=s3cr3t\"] }", "{ type: http, path: \"a?token=\\\"s3cr3t\" }",
+	} {
+		_, err := Parse("f", []byte(service+"    health: "+health+"\n"))
+		if err == nil || strings.Contains(err.Error(), "s3cr3t") || !strings.Contains(err.Error(), "health") {
+			t.Errorf("%s: %v", health, err)
+		}
+	}
+}
+
 func TestAliasesAreFollowedButNotMultiplied(t *testing.T) {
 	config, err := Parse("f", []byte("version: 1\nlocal_addresses: [10.1.0.10]\nservices:\n"+
 		"  - { name: a, vip: 10.0.0.80, port: 80, servers: &both [{address: 10.1.0.21}, {address: 10.1.0.22}] }\n"+

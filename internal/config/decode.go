@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"steelyard/internal/model"
+
 	"go.yaml.in/yaml/v4"
 )
 
@@ -218,7 +220,7 @@ func readObject[T any](d *decoder, n *yaml.Node, path string, fields []field[T],
 			d.fail(positionOf(key), path, "a key must be a plain word, not %s", describeNode(key))
 			continue
 		}
-		below := join(path, key.Value)
+		below := join(path, model.HideQuery(key.Value))
 		index := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == key.Value })
 		if index < 0 {
 			d.fail(positionOf(key), below, "unknown key%s", suggest(key.Value, fields))
@@ -268,7 +270,7 @@ func readScalar[V any](d *decoder, n *yaml.Node, path string, parse func(string)
 	}
 	v, err := parse(n.Value)
 	if err != nil {
-		d.fail(at, path, "%s", err)
+		d.fail(at, path, "%s", model.HideQueryIn(err.Error(), n.Value))
 		return value[V]{}
 	}
 	return value[V]{v: v, at: at, path: path, set: true}
@@ -305,7 +307,7 @@ func describeNode(n *yaml.Node) string {
 		if n.Tag == "!!null" {
 			return "nothing"
 		}
-		return fmt.Sprintf("%.40q", n.Value)
+		return fmt.Sprintf("%.40q", model.HideQuery(n.Value))
 	}
 	return "something else"
 }

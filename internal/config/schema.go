@@ -137,7 +137,7 @@ var healthFields = []field[rawHealth]{
 		doc: "The TCP port to which checks connect. It is required for UDP services, because only TCP ports can be checked, and for services of many ports unless each server has its own `port`."},
 		func(h *rawHealth) *value[uint16] { return &h.port }, parsePort),
 	scalar(fieldDoc{name: "path", kind: "path", def: defaultHealth.Path,
-		doc: "http: the path of the request, with a query if needed."},
+		doc: "http: the path of the request, with a query if needed. No command, log or error shows the query."},
 		func(h *rawHealth) *value[string] { return &h.path }, parsePath),
 	scalar(fieldDoc{name: "host", kind: "host name", def: "the server's address and port",
 		doc: "http: the Host header."},

@@ -51,11 +51,22 @@ func NewProbe(dial Dial) Probe {
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return fmt.Errorf("no answer from %s within %s", name, policy.Timeout)
 		}
-		return err
+		return withoutQuery(err, policy.Path)
 	}
 }
 
 type endpointKey struct{}
+
+// withoutQuery returns an error whose text does not quote the query: a server may send back what it got.
+func withoutQuery(err error, path string) error {
+	if err == nil {
+		return nil
+	}
+	if text := model.HideQueryIn(err.Error(), path); text != err.Error() {
+		return errors.New(text)
+	}
+	return err
+}
 
 func probeTCP(ctx context.Context, dial Dial, to Endpoint) error {
 	conn, err := dial(ctx, to)

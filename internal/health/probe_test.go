@@ -87,6 +87,27 @@ type bufferedConn struct {
 
 func (c bufferedConn) Read(p []byte) (int, error) { return c.reader.Read(p) }
 
+// A server may send back what it got; the query stays out of the error, as it may be a token.
+func TestErrorsHaveNoQuery(t *testing.T) {
+	listener, address := listen(t)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			line, _ := bufio.NewReader(conn).ReadString('\r')
+			fmt.Fprintf(conn, "%s\r\n\r\n", line)
+			conn.Close()
+		}
+	}()
+	policy := model.Health{Type: model.HealthHTTP, Path: "/healthz?token=s3cr3t-s3cr3t", Timeout: time.Minute}
+	err := NewProbe(Connect)(t.Context(), policy, Server{Ref: model.ServerRef{Address: address}})
+	if err == nil || strings.Contains(err.Error(), "s3cr3t") || !strings.Contains(err.Error(), "/healthz?…") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestProbes(t *testing.T) {
 	var asked *http.Request
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

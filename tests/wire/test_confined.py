@@ -54,6 +54,13 @@ def test_the_agent_has_nothing_of_root(confined):
     assert {int(status[name], 16) for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
 
 
+def test_its_memory_is_its_own(confined):
+    """No core dump, and no tracing by its own user: the files of such a process are root's."""
+    agent = confined.steelyard.agent
+    assert status_of(agent)["Uid"].split()[0] == str(USER)
+    assert Path(f"/proc/{agent.pid}/environ").stat().st_uid == 0
+
+
 def test_every_thread_is_filtered(confined):
     """Also those that it starts for its work: checks, files, requests."""
     steelyard = confined.steelyard

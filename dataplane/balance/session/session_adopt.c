@@ -43,7 +43,7 @@ const char *session_result_help(enum session_result v)
 struct adoption {
 	struct session_store *s;
 	const struct session_validator *validator;
-	struct sy_hash_key key;
+	const struct sy_hash_key *key; /* the file's own: copies would be in core dumps */
 	uint32_t servers;
 	uint16_t left_tick; /* when the file's last process was seen alive */
 	uint32_t away_s;    /* seconds since then */
@@ -104,7 +104,7 @@ static enum session_result record_validate(const struct adopter *w, struct candi
 	                                                idle_seconds(a, c->hot), &client, &server);
 	if (v != SESSION_KEPT)
 		return v;
-	c->client_hash = sy_hash_tuple(&a->key, &client);
+	c->client_hash = sy_hash_tuple(a->key, &client);
 	session_prefetch_bucket(w->to->index, c->client_hash);
 	if (server.proto == 0) {
 		c->server_hash = SESSION_ONE_WAY;
@@ -112,7 +112,7 @@ static enum session_result record_validate(const struct adopter *w, struct candi
 	}
 	if (sy_slot_of(&server.dst, server.dport) != slot)
 		return SESSION_MISPLACED;
-	c->server_hash = sy_hash_tuple(&a->key, &server);
+	c->server_hash = sy_hash_tuple(a->key, &server);
 	session_prefetch_bucket(w->to->index, c->server_hash);
 	return SESSION_KEPT;
 }
@@ -329,7 +329,7 @@ int session_store_adopt(struct session_store *s, const struct session_validator 
 	struct adoption a = {
 	        .s = s,
 	        .validator = validator,
-	        .key = *session_store_key(s),
+	        .key = session_store_key(s),
 	        .servers = session_servers(s),
 	        .left_tick = (uint16_t)left_s,
 	        .away_s = away_s < INT32_MAX ? (uint32_t)away_s : INT32_MAX,

@@ -37,7 +37,9 @@ uint64_t session_file_check(const struct session_file *f)
 	_Static_assert(offsetof(struct session_file, check) % sizeof(uint64_t) == 0, "whole words");
 	struct session_file as_read = *f;
 	as_read.version = SESSION_FILE_READS;
-	return words_check(&as_read, offsetof(struct session_file, check));
+	uint64_t check = words_check(&as_read, offsetof(struct session_file, check));
+	explicit_bzero(&as_read, sizeof(as_read)); /* it has keys */
+	return check;
 }
 
 uint64_t session_secret_check(const struct session_secret *secret)
@@ -56,6 +58,7 @@ int session_file_renew(struct session_file *f)
 				return -errno;
 		secret->check = 0;
 		secret->key = fresh.key;
+		explicit_bzero(&fresh, sizeof(fresh));
 		__atomic_store_n(&secret->check, session_secret_check(secret), __ATOMIC_RELEASE);
 	}
 	return 0;

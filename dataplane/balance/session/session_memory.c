@@ -66,6 +66,7 @@ static int map_anonymous(struct session_map *m, struct sy_error *err)
 		               m->length >> 20);
 	}
 	memory_settle(memory, m->length);
+	sy_secret_pages(memory, m->length);
 	m->file = memory;
 	return 0;
 }
@@ -160,6 +161,8 @@ int session_map_memory(struct session_map *m, const char *path, uint64_t length,
 		               path, m->length / page, page >> 10, strerror(rc));
 	if (!huge)
 		memory_settle(memory, m->length);
+	/* Keys and clients' addresses. After a crash the file itself is still there. */
+	sy_secret_pages(memory, m->length);
 	m->file = memory;
 	return 0;
 }
@@ -204,6 +207,7 @@ int session_map_extend(struct session_map *m, const char *path, uint64_t length,
 	}
 	if (!huge)
 		memory_settle(at, more);
+	sy_secret_pages(at, more);
 	m->length = length;
 	return 0;
 }

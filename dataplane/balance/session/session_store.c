@@ -69,6 +69,27 @@ int session_file_open(const char *path, int flags, struct sy_error *err)
 	return fd;
 }
 
+/* Checks a header read from a file that has `size` bytes. */
+static enum session_file_state header_examine(struct session_store *s, int fd,
+                                              const struct session_file *header, uint64_t size)
+{
+	uint64_t places[SY_SLOTS] = {0};
+	enum session_file_state state =
+	        session_file_examine(header, size, s->boot, s->owner, s->reason);
+	if (state == SESSION_FILE_USABLE &&
+	    (pread(fd, places, sizeof(places), SESSION_FILE_PLACES) != sizeof(places) ||
+	     !session_places_are_possible(header, places, size))) {
+		snprintf(s->reason, sizeof(s->reason), "its slots lie where they cannot");
+		return SESSION_FILE_REFUSED;
+	}
+	if (state == SESSION_FILE_USABLE && s->slot_key_wanted != NULL &&
+	    memcmp(&header->slot_key, s->slot_key_wanted, sizeof(header->slot_key)) != 0) {
+		snprintf(s->reason, sizeof(s->reason), "its slots are of another key");
+		return SESSION_FILE_REFUSED;
+	}
+	return state;
+}
+
 /* Reads and checks a file. USABLE: its size is in *size. */
 static enum session_file_state file_examine(struct session_store *s, int fd, uint64_t *size)
 {
@@ -85,21 +106,9 @@ static enum session_file_state file_examine(struct session_store *s, int fd, uin
 		snprintf(s->reason, sizeof(s->reason), "it cannot be read: %s", strerror(errno));
 		return SESSION_FILE_REFUSED;
 	}
-	uint64_t places[SY_SLOTS] = {0};
 	*size = (uint64_t)st.st_size;
-	enum session_file_state state =
-	        session_file_examine(&header, *size, s->boot, s->owner, s->reason);
-	if (state == SESSION_FILE_USABLE &&
-	    (pread(fd, places, sizeof(places), SESSION_FILE_PLACES) != sizeof(places) ||
-	     !session_places_are_possible(&header, places, *size))) {
-		snprintf(s->reason, sizeof(s->reason), "its slots lie where they cannot");
-		return SESSION_FILE_REFUSED;
-	}
-	if (state == SESSION_FILE_USABLE && s->slot_key_wanted != NULL &&
-	    memcmp(&header.slot_key, s->slot_key_wanted, sizeof(header.slot_key)) != 0) {
-		snprintf(s->reason, sizeof(s->reason), "its slots are of another key");
-		return SESSION_FILE_REFUSED;
-	}
+	enum session_file_state state = header_examine(s, fd, &header, *size);
+	explicit_bzero(&header, sizeof(header)); /* it has keys */
 	return state;
 }
 
@@ -157,6 +166,7 @@ int session_store_make(struct session_store *s, struct session_map *m, const cha
 	if (m != &s->now) /* of another size: see session_store_started() */
 		header.version = s->now.file->version;
 	*m->file = header;
+	explicit_bzero(&header, sizeof(header));
 	if (m != &s->now) /* the cookies under way stay valid */
 		*session_file_secret(m->file) = *session_file_secret(s->now.file);
 	rc = session_file_renew(m->file);
@@ -201,6 +211,8 @@ static int store_new(struct session_store *s, struct sy_error *err)
 		return sy_fail(err, -rc, "session table: the kernel gives no random key: %s",
 		               strerror(-rc));
 	rc = session_store_make(s, &s->now, s->path, &key, &slot_key, err);
+	explicit_bzero(&key, sizeof(key));
+	explicit_bzero(&slot_key, sizeof(slot_key));
 	if (rc != 0)
 		return rc;
 	session_file_finish(s->now.file);

@@ -118,12 +118,14 @@ struct persist; /* which server a client prefix is bound to: persist.c */
 
 /* What the packet path reads. */
 struct sy_balance {
-	struct sy_balance_options options;
+	/* Keys that the session file keeps: pages of their own, which core dumps leave out. */
+	struct sy_hash_key key __attribute__((aligned(SY_PAGE))); /* of the session index */
+	struct sy_siphash_key secret; /* of cookies; valid once adopted */
+
+	struct sy_balance_options options __attribute__((aligned(SY_PAGE)));
 	struct sy_runtime *rt;
 	struct session_table *table[SY_SLOTS]; /* by slot; valid once adopted */
 	const struct session_index *index;     /* by slot: all that look-ups read */
-	struct sy_hash_key key;                /* of the session index */
-	struct sy_siphash_key secret;          /* of cookies; valid once adopted */
 	uint64_t own_mark;                     /* path/own_packet.h */
 
 	struct endpoint *endpoint; /* [max_servers] */

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define SY_CACHE_LINE                      64
+#define SY_PAGE                            4096
 #define SY_ARRAY_LEN(a)                    (sizeof(a) / sizeof((a)[0]))
 #define SY_LIKELY(x)                       __builtin_expect(!!(x), 1)
 #define SY_UNLIKELY(x)                     __builtin_expect(!!(x), 0)
@@ -46,6 +47,12 @@ enum sy_log_level { SY_LOG_ERROR, SY_LOG_WARN, SY_LOG_INFO, SY_LOG_DEBUG };
 void sy_log_set_level(enum sy_log_level max);
 /* area: the module that logs ("kernel", "control", …). */
 void sy_log(enum sy_log_level level, const char *area, const char *fmt, ...) SY_PRINTF(3, 4);
+
+/* ---- secrets (secret.c) ---------------------------------------------------------------------- */
+
+/* Leaves whole pages out of core dumps: they hold keys that outlive the process. Copies elsewhere,
+ * as on the stack, are overwritten by explicit_bzero(). */
+void sy_secret_pages(void *pages, size_t len);
 
 /* ---- addresses (addr.c) ---------------------------------------------------------------------- */
 
@@ -240,7 +247,7 @@ struct sy_slot_map {
 	uint64_t address[2], address_v4; /* address_v4: address[1] ^ second word of ::ffff:0:0 */
 	uint8_t first[256], second[256]; /* permutations of a port's bytes, in memory order */
 	uint8_t second_of[256];          /* the inverse of second[] */
-} __attribute__((aligned(SY_CACHE_LINE)));
+} __attribute__((aligned(SY_PAGE)));     /* a page of its own: sy_secret_pages() */
 extern struct sy_slot_map sy_slot_map;
 
 /* Derives sy_slot_map from this key. Call it before any other thread runs. */
