@@ -121,7 +121,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
 		return nil, connect.NewError(connect.CodeResourceExhausted,
-			fmt.Errorf("the request has more than %d bytes", large.Limit))
+			fmt.Errorf("the request has more than %d bytes: a file may have %d", large.Limit, config.MaxFileBytes))
 	}
 	return body, err
 }

@@ -48,6 +48,39 @@ func TestRequestsAreLimited(t *testing.T) {
 	}
 }
 
+// What is nested deeply is refused before it takes a stack that deep: groups in protobuf, and JSON.
+func TestDeepRequestsAreRefused(t *testing.T) {
+	web := httptest.NewServer(NewHandler(&Server{}))
+	defer web.Close()
+	const depth = 60000
+	for kind, body := range map[string]string{
+		"application/proto": strings.Repeat("\xa3\x38", depth/2), // field 900 begins a group
+		"application/json":  strings.Repeat(`{"x":`, depth/5),
+		"application/json;": strings.Repeat("[", depth),
+	} {
+		code, text := post(t, web.URL+agentpbconnect.AgentServiceListSessionsProcedure, []byte(body),
+			http.Header{"Content-Type": {strings.TrimSuffix(kind, ";")}})
+		if code != http.StatusBadRequest || !strings.Contains(text, "invalid_argument") {
+			t.Errorf("%s: %d %.200s", kind, code, text)
+		}
+	}
+}
+
+// A GET has its message in the address, compressed if it says so.
+func TestCompressedGetsAreRefused(t *testing.T) {
+	web := httptest.NewServer(NewHandler(&Server{}))
+	defer web.Close()
+	response, err := http.Get(web.URL + agentpbconnect.AgentServiceListSessionsProcedure +
+		"?connect=v1&encoding=proto&compression=gzip&base64=1&message=H4sIAAAAAAAA")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusNotImplemented {
+		t.Error(response.Status)
+	}
+}
+
 // Few bytes do not become many.
 func TestCompressedRequestsAreRefused(t *testing.T) {
 	web := httptest.NewServer(NewHandler(&Server{}))

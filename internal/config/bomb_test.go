@@ -4,8 +4,12 @@ package config
 
 import (
 	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.yaml.in/yaml/v4"
@@ -84,6 +88,49 @@ func TestDepthIsLimited(t *testing.T) {
 		_, err := Parse("deep", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), "nested more than 16 deep") {
 			t.Errorf("%.20s: %.200v", text, err)
+		}
+	}
+}
+
+// References to references: a thousand million values in a few lines.
+func TestAliasBombsAreRefused(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("version: 1\na: &a [x,x,x,x,x,x,x,x]\n")
+	for name := 'b'; name <= 'j'; name++ {
+		text.WriteString(string(name) + ": &" + string(name) + " [" + strings.Repeat("*"+string(name-1)+",", 8) + "]\n")
+	}
+	text.WriteString("services: *j\nlocal_addresses: *j\nsnat: *j\n")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	config, err := Parse("bomb", []byte(text.String()))
+	runtime.ReadMemStats(&after)
+	if err == nil || config != nil {
+		t.Errorf("%v", err)
+	}
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 64<<20 {
+		t.Errorf("%d bytes were allocated to refuse it", grown)
+	}
+	if _, err := Parse("loop", []byte("version: 1\nservices: &s\n  - servers: *s\n")); err == nil {
+		t.Error("a list that contains itself is accepted")
+	}
+}
+
+// What the agent watches may be replaced by anything.
+func TestOnlyFilesOfABoundedSizeAreRead(t *testing.T) {
+	directory := t.TempDir()
+	pipe, large, good := filepath.Join(directory, "pipe"), filepath.Join(directory, "large"), filepath.Join(directory, "good")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(large, nil, 0o600), os.Truncate(large, MaxFileBytes+1),
+		os.WriteFile(good, []byte("version: 1\nservices: []\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		pipe: "not a regular file", directory: "not a regular file", "/dev/zero": "not a regular file",
+		large: "at most 67108864 are read", good: "",
+	} {
+		file := &File{Path: path}
+		_, err := file.Read()
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
 }

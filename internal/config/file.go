@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"steelyard/internal/model"
@@ -91,7 +93,7 @@ func (f *File) Install(name string, data []byte) (uint64, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	old, err := os.ReadFile(f.Path)
+	old, err := readFile(f.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("installing %s: %w", f.Path, err)
 	}
@@ -143,11 +145,35 @@ func (f *File) write(data []byte) error {
 }
 
 func (f *File) read() ([]byte, error) {
-	data, err := os.ReadFile(f.Path)
+	data, err := readFile(f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s does not exist: write it (see steelyard.yaml(5)), or `steelyard apply FILE`", f.Path)
 	}
 	return data, err
+}
+
+// readFile reads a file that is no larger than a configuration may be. Who may write it must not make the
+// agent take more memory, or wait for the other end of a pipe.
+func readFile(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file: replace it by one", path)
+	}
+	if info.Size() > MaxFileBytes {
+		return nil, fmt.Errorf("%s has %d bytes, at most %d are read: split the services over several forwarders",
+			path, info.Size(), MaxFileBytes)
+	}
+	data := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	_, err = data.ReadFrom(io.LimitReader(file, MaxFileBytes+1)) // it may grow meanwhile
+	return data.Bytes(), err
 }
 
 // load is Load under the lock; onlyNew: skip content that was already tried.

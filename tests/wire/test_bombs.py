@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small messages that ask for much are refused with a reason, and nobody else notices.
+
+Each is sent to running programs: files by the command and in place of the agent's own, requests to
+the agent's socket, frames to the forwarder's. None of them grows, and traffic goes on.
+"""
+
+import concurrent.futures
+import contextlib
+import http.client
+import re
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.lab import wait_until
+from tests.lab.api import SERVICE, agent
+from tests.lab.api import forwarder as pb
+from tests.lab.clients import HttpConnection
+from tests.lab.steelyard import VIP, WEB
+from tests.wire.control import Control, frame, request
+
+MIB = 1 << 20
+FILE_MAX = 64 * MIB
+FRAME_MAX = 4 * MIB
+AGENT_MOST = 1536  # MiB; its unit has MemoryMax=2G
+VERSION_1 = b"\x08\x01"  # of a Request
+APPLY, STATUS = 11, 10  # bodies of a Request
+EMPTY_CHANGE = b"\x0a\x00"
+UNKNOWN = b"\xf8\x07\x00"  # field 127
+GROUP = b"\xa3\x38"  # begins a group, field 900: one level deeper
+
+
+def alias_bomb():
+    lines = ["version: 1", "a: &a [x,x,x,x,x,x,x,x,x]"]
+    for name, before in zip("bcdefghij", "abcdefghi", strict=True):
+        lines.append(f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]")
+    return "\n".join([*lines, "services: *j", ""])
+
+
+def servers_by_alias():
+    """A good file, but for its many servers: each service has those of the first."""
+    servers = ", ".join(f"{{address: 10.1.{i // 250}.{i % 250 + 1}}}" for i in range(1500))
+    text = "version: 1\nlocal_addresses: [10.1.0.200]\nservices:\n"
+    text += f"  - {{name: a, vip: 10.0.0.80, port: 1, servers: &many [{servers}]}}\n"
+    more = (f"  - {{vip: 10.0.0.80, port: {n}, servers: *many}}\n" for n in range(2, 1600))
+    return text + "".join(more)
+
+
+FILES = {
+    "aliases": (alias_bomb, "unknown key|do not multiply"),
+    "servers by aliases": (servers_by_alias, "do not multiply them by aliases"),
+    "a list that contains itself": (
+        lambda: "version: 1\nservices: &s\n  - servers: *s\n",
+        "services",
+    ),
+    "deep lists": (lambda: "[" * 100_000, "nested more than 16 deep"),
+    "deep mappings": (lambda: "{a: " * 100_000, "nested more than 16 deep"),
+    "many values": (lambda: "[" + "1," * (3 * MIB) + "]", "more than 2621440 values and keys"),
+    "many lines": (lambda: "a:\n" * (3 * MIB), "more than 2621440 values and keys"),
+    "a large file": (lambda: "#" * (FILE_MAX + 1), "67108865 bytes, at most 67108864 are read"),
+}
+
+
+def grown(process):
+    """The most memory that a process has had, in MiB."""
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) >> 10
+
+
+@pytest.fixture
+def unharmed(stage):
+    """Afterwards the same processes answer, and a connection goes on."""
+    programs = stage.steelyard.agent, stage.steelyard.forwarder
+    with HttpConnection(stage.client, VIP[4], WEB) as web:
+        server = web.get()
+        yield stage
+        assert web.get() == server
+    assert all(one.alive() for one in programs)
+    assert stage.steelyard.in_sync()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files(unharmed, name):
+    steelyard = unharmed.steelyard
+    make, reason = FILES[name]
+    text, good = make(), steelyard.file.read_text()
+    path = steelyard.dir / "bomb.yaml"
+    path.write_text(text)
+    for command in ("check", "apply"):
+        done = steelyard.cli(command, path, check=False)
+        assert done.returncode == 2
+        assert re.search(reason, done.stderr), done.stderr[:1000]
+    assert steelyard.file.read_text() == good
+    before = len(steelyard.agent.output())
+    try:
+        path.rename(steelyard.file)
+        wait_until(
+            lambda: re.search(reason, steelyard.agent.output()[before:]), "the agent refuses it"
+        )
+    finally:
+        steelyard.file.write_text(good)
+    wait_until(
+        lambda: "configuration loaded" in steelyard.agent.output()[before:], "the file is good"
+    )
+    assert grown(steelyard.agent) < AGENT_MOST
+
+
+def test_a_file_that_is_none(unharmed):
+    """The agent does not wait for what a pipe may bring."""
+    steelyard = unharmed.steelyard
+    good = steelyard.file.read_text()
+    before = len(steelyard.agent.output())
+    try:
+        steelyard.file.unlink()
+        steelyard.file.symlink_to("/dev/zero")
+        steelyard.agent.wait_for(r"not a regular file")
+        done = steelyard.cli("apply", "-", stdin=good + "#\n", check=False)
+        assert done.returncode == 2
+        assert "not a regular file" in done.stderr
+    finally:
+        steelyard.file.unlink()
+        steelyard.file.write_text(good)
+    wait_until(
+        lambda: "configuration loaded" in steelyard.agent.output()[before:], "the file is good"
+    )
+
+
+class AgentSocket(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("agent", timeout=30)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self.path))
+
+
+def ask_agent(path, method, body, kind="application/proto", **header):
+    """Status and body of the answer; the agent may answer before it has all of the request."""
+    connection = AgentSocket(path)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.request("POST", SERVICE + method, body, {"Content-Type": kind} | header)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+REQUESTS = {
+    "large": ("ListServices", b"\0" * (MIB), {}, 429, "more than 65536 bytes"),
+    "larger than a file": ("ApplyConfig", b"\0" * (66 * MIB), {}, 429, "more than 68157440 bytes"),
+    "deep": ("ListSessions", GROUP * 30_000, {}, 400, "invalid_argument"),
+    "deep, with a file": ("ApplyConfig", GROUP * (8 * MIB), {}, 400, "invalid_argument"),
+    "deep JSON": ("ListSessions", b"[" * 60_000, {"kind": "application/json"}, 400, "invalid"),
+    "compressed": ("ApplyConfig", b"\x1f\x8b", {"Content-Encoding": "gzip"}, 501, "unimplemented"),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_requests(unharmed, name):
+    method, body, header, status, text = REQUESTS[name]
+    socket_path = unharmed.steelyard.agent_socket
+    got = ask_agent(socket_path, method, body, **header)
+    assert got[0] == status, got
+    assert text in got[1]
+    assert grown(unharmed.steelyard.agent) < AGENT_MOST
+
+
+def test_large_files_at_a_time(unharmed):
+    """They wait for each other: together they would be more than the agent may take."""
+    steelyard = unharmed.steelyard
+    body = agent.ApplyConfigRequest(yaml=b"#" * FILE_MAX + b"\n[", file="-").SerializeToString()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        asked = [
+            pool.submit(ask_agent, steelyard.agent_socket, "ApplyConfig", body) for _ in range(4)
+        ]
+    for one in asked:
+        status, text = one.result()
+        assert status == 400, text
+        assert "67108866 bytes, at most 67108864 are read" in text
+    assert grown(steelyard.agent) < AGENT_MOST
+
+
+def body_of(number, content):
+    """A Request with one field, which is `content`."""
+    size, length = len(content), b""
+    while size > 127:
+        length += bytes([size & 127 | 128])
+        size >>= 7
+    return VERSION_1 + bytes([number << 3 | 2]) + length + bytes([size]) + content
+
+
+FRAMES = {
+    "changes without content": (body_of(APPLY, EMPTY_CHANGE * (2 * MIB - 16)), pb.CODE_TOO_LARGE),
+    "unknown fields": (body_of(APPLY, UNKNOWN * (MIB + MIB // 4)), pb.CODE_TOO_LARGE),
+    "unknown fields of the request": (VERSION_1 + UNKNOWN * (MIB + MIB // 4), pb.CODE_TOO_LARGE),
+    "deep groups": (VERSION_1 + GROUP * MIB, pb.CODE_MALFORMED),
+    "a length beyond the end": (
+        VERSION_1 + bytes([APPLY << 3 | 2]) + b"\xff\xff\xff\xff\x0f",
+        pb.CODE_MALFORMED,
+    ),
+    "a large number": (body_of(STATUS, b"\x08" + b"\xff" * 64), pb.CODE_MALFORMED),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_frames(unharmed, name):
+    """The connection that brought one goes on, too."""
+    message, code = FRAMES[name]
+    assert len(message) <= FRAME_MAX
+    steelyard = unharmed.steelyard
+    before = grown(steelyard.forwarder)
+    with Control(steelyard.forwarder_socket) as one:
+        one.send(frame(message))
+        answer = one.receive()
+        assert answer.error.code == code, answer
+        assert answer.error.text
+        one.send(frame(request()))
+        assert one.error_code() == 0
+    # Under sanitizers, memory that was freed stays for a while.
+    assert grown(steelyard.forwarder) - before < 512
+
+
+def test_a_frame_of_announced_size(unharmed):
+    """Its length alone takes no memory."""
+    steelyard = unharmed.steelyard
+    before = grown(steelyard.forwarder)
+    ones = [Control(steelyard.forwarder_socket) for _ in range(4)]
+    for one in ones:
+        one.send(struct.pack("!I", FRAME_MAX) + b"\0")
+    with Control(steelyard.forwarder_socket) as other:
+        other.send(frame(request()))
+        assert other.error_code() == 0
+    for one in ones:
+        one.socket.close()
+    assert grown(steelyard.forwarder) - before < 64
