@@ -158,12 +158,14 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 		rc = id_dictionary_reserve(b, err);
 	if (rc == 0 && b->ctl->owner)
 		rc = saved_lock(b, err);
+	b->ctl->lenient = b->ctl->owner;
 	if (rc == 0)
 		rc = config_file_load(b, err);
 	/* A predecessor that still runs still writes its journal; this process applies it after the
 	 * predecessor has stopped. */
 	if (rc == 0 && b->ctl->owner)
 		rc = journal_load(b, err);
+	b->ctl->lenient = false;
 	if (rc == 0)
 		rc = sy_runtime_every(rt, RETIRE_PERIOD_MS, balance_tick, b);
 	if (rc == 0)

@@ -98,6 +98,7 @@ static int serve(struct process *l)
 	sy_phase_end(SY_PHASE_SERVE);
 	if (rc < 0)
 		return rc;
+	sy_balance_hold_snapshots(l->balance, false);
 	sy_phases_log("forwarder", "started");
 	sy_log(SY_LOG_INFO, "forwarder", "ready: workers: %u, ports: %u, control socket: %s",
 	       sy_worker_count(l->rt), sy_port_count(l->rt), o->socket);
@@ -165,6 +166,9 @@ static void on_sealed(void *ctx)
 static int begin(struct process *l)
 {
 	int fd = l->options->inherit;
+	/* What this build saves, an older one may not read. If this start fails, that one is the
+	 * next to start, and finds everything as it was. */
+	sy_balance_hold_snapshots(l->balance, true);
 	int rc = sy_runtime_wait_synced(l->rt, SYNC_TIMEOUT_MS, l->err);
 	sy_phase_end(SY_PHASE_MIRROR);
 	if (rc == 0)

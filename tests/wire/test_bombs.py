@@ -198,6 +198,7 @@ FRAMES = {
     "changes without content": (body_of(APPLY, EMPTY_CHANGE * (2 * MIB - 16)), pb.CODE_TOO_LARGE),
     "unknown fields": (body_of(APPLY, UNKNOWN * (MIB + MIB // 4)), pb.CODE_TOO_LARGE),
     "unknown fields of the request": (VERSION_1 + UNKNOWN * (MIB + MIB // 4), pb.CODE_TOO_LARGE),
+    "an unknown field": (body_of(APPLY, UNKNOWN), pb.CODE_UNSUPPORTED),
     "deep groups": (VERSION_1 + GROUP * MIB, pb.CODE_MALFORMED),
     "a length beyond the end": (
         VERSION_1 + bytes([APPLY << 3 | 2]) + b"\xff\xff\xff\xff\x0f",

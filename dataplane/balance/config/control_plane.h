@@ -4,6 +4,7 @@
 #define CONTROL_PLANE_H
 
 #include "balance.h"
+#include "newer.h"
 
 struct model;        /* the accepted configuration: model.h */
 struct early;        /* the ports of VIPs that have a service: early.h */
@@ -70,7 +71,11 @@ struct control_plane {
 	struct sy_error save_error;             /* the reason */
 	struct neighbour_found neighbour_found; /* the latest one */
 	bool hold;                              /* no snapshot is written for now */
-	uint64_t saved_ns;                      /* time of the last snapshot */
+	/* Of a start without a predecessor: settings of a newer version in the saved configuration
+	 * have no effect. Otherwise they are refused. */
+	bool lenient;
+	struct newer newer; /* those found */
+	uint64_t saved_ns;  /* time of the last snapshot */
 	struct journal journal;
 	int state_lock; /* lock on the state directory; −1: not held */
 	struct id_dictionary dictionary;

@@ -60,6 +60,14 @@ void commit_stage(struct client *c, pb_request *q)
 {
 	uint64_t id = q->id;
 	bool commit = q->apply->commit;
+	if (q->apply->base.n_unknown_fields > 0) { /* its changes are checked at the commit */
+		control_free_request(c->control, q);
+		commit_unstage(c);
+		control_reply_error(c, id, STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED, 0,
+		                    "the request has a field that this forwarder does not know: "
+		                    "upgrade it; all changes that waited are dropped");
+		return;
+	}
 	if (!stage_reserve(c)) {
 		control_free_request(c->control, q);
 		commit_unstage(c);
@@ -181,7 +189,9 @@ static void commit_apply_piece(struct control *k)
 			commit_check(k);
 			return;
 		}
-		int rc = model_change_apply(k->balance, change, &err);
+		int rc = newer_refuse(&change->base, &err);
+		if (rc == 0)
+			rc = model_change_apply(k->balance, change, &err);
 		if (rc < 0) {
 			commit_refuse(k, rc, err.text);
 			return;

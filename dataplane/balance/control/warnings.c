@@ -7,8 +7,9 @@
 #include "access_model.h"
 #include "control.h"
 #include "model.h"
+#include "saved.h"
 
-#define WARNINGS_FIXED       4u /* warnings that occur at most once each */
+#define WARNINGS_FIXED       5u /* warnings that occur at most once each */
 #define WARNING_TEXT         480u
 #define NEIGHBOUR_WARNING_NS (600 * UINT64_C(1000000000))
 
@@ -83,6 +84,13 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 		     "the configuration is in effect but not saved: %s; a forwarder that starts "
 		     "now may use an older one",
 		     b->ctl->save_error.text);
+	if (b->ctl->newer.in)
+		warn(&to,
+		     "this forwarder started from the configuration of a newer one: settings that "
+		     "it does not know have no effect (%u; first: field %u of %s); the newer one's "
+		     "file is kept as %s/config" SAVED_NEWER,
+		     b->ctl->newer.count, b->ctl->newer.tag, b->ctl->newer.in,
+		     b->options.state_directory);
 	if (kernel_ports && sy_pins_are_private())
 		warn(&to, "bpffs is mounted in a private mount namespace: the flow director "
 		          "ends with it; start the forwarder in the host's (nsenter --net instead "

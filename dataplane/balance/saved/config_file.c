@@ -259,15 +259,25 @@ static int config_apply(struct sy_balance *b, const void *message, struct sy_err
 	return rc;
 }
 
+int saved_check_newer(struct sy_balance *b, const ProtobufCMessage *m, struct sy_error *err)
+{
+	if (!b->ctl->lenient)
+		return newer_refuse(m, err);
+	newer_find(m, &b->ctl->newer);
+	return 0;
+}
+
 static int config_restore(struct sy_balance *b, int fd, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Config *config = config_read(fd, err);
 	if (!config)
 		return -EINVAL;
-	for (size_t i = 0; i < config->n_access_sets; i++)
+	int rc = saved_check_newer(b, &config->base, err);
+	for (size_t i = 0; rc == 0 && i < config->n_access_sets; i++)
 		set_file_load(b, config->access_sets[i]);
 	b->ctl->access->restoring = true;
-	int rc = model_transact(b, config_apply, config, err);
+	if (rc == 0)
+		rc = model_transact(b, config_apply, config, err);
 	b->ctl->access->restoring = false;
 	if (rc == 0) {
 		b->ctl->model->revision = config->revision;
@@ -278,6 +288,16 @@ static int config_restore(struct sy_balance *b, int fd, struct sy_error *err)
 	}
 	steelyard__forwarder__v1__config__free_unpacked(config, NULL);
 	return rc;
+}
+
+/* Keeps the file of a newer version beside the one that will replace it. */
+static void config_keep_newer(const struct sy_balance *b, const char *path)
+{
+	char newer[PATH_MAX];
+	saved_path(b, "config", SAVED_NEWER, newer);
+	unlink(newer);
+	if (link(path, newer) < 0)
+		sy_log(SY_LOG_WARN, "balance", "%s: %s", newer, strerror(errno));
 }
 
 int config_file_load(struct sy_balance *b, struct sy_error *err)
@@ -292,6 +312,11 @@ int config_file_load(struct sy_balance *b, struct sy_error *err)
 		return errno == ENOENT ? 0 : sy_fail(err, errno, "%s: %s", path, strerror(errno));
 	int rc = config_restore(b, fd, err);
 	close(fd);
+	if (rc == 0 && b->ctl->newer.count > 0) {
+		config_keep_newer(b, path);
+		b->ctl->unsaved =
+		        true; /* or the next upgrade would be refused by what has no effect */
+	}
 	if (saved_is_refused(rc) && b->ctl->owner) {
 		rename(path, aside);
 		sy_log(SY_LOG_WARN, "balance",

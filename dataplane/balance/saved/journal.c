@@ -159,8 +159,14 @@ static int apply_changes(struct sy_balance *b, const void *request, struct sy_er
 {
 	const Steelyard__Forwarder__V1__ApplyRequest *apply = request;
 	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < apply->n_changes; i++)
-		rc = model_change_apply(b, apply->changes[i], err);
+	for (size_t i = 0; rc == 0 && i < apply->n_changes; i++) {
+		/* Of a kind that is not known: noted as newer. */
+		bool skip = b->ctl->lenient &&
+		            apply->changes[i]->kind_case ==
+		                    STEELYARD__FORWARDER__V1__CHANGE__KIND__NOT_SET &&
+		            apply->changes[i]->base.n_unknown_fields > 0;
+		rc = skip ? 0 : model_change_apply(b, apply->changes[i], err);
+	}
 	return rc;
 }
 
@@ -173,12 +179,14 @@ static enum journal_stop apply_entry(struct sy_balance *b, const struct journal_
 		sy_fail(err, EINVAL, "revision %" PRIu64 " cannot be read", e->revision);
 		return JOURNAL_DAMAGED;
 	}
-	for (size_t i = 0; i < apply->n_changes; i++)
+	int rc = saved_check_newer(b, &apply->base, err);
+	for (size_t i = 0; rc == 0 && i < apply->n_changes; i++)
 		if (apply->changes[i]->kind_case ==
 		    STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_SET)
 			set_file_load(b, apply->changes[i]->put_access_set);
 	b->ctl->access->restoring = true;
-	int rc = model_transact(b, apply_changes, apply, err);
+	if (rc == 0)
+		rc = model_transact(b, apply_changes, apply, err);
 	b->ctl->access->restoring = false;
 	steelyard__forwarder__v1__apply_request__free_unpacked(apply, NULL);
 	if (rc == 0)
@@ -311,8 +319,11 @@ static int journal_apply(struct sy_balance *b, const char *path, struct sy_error
 		if (truncate(path, (off_t)at) < 0)
 			return sy_fail(err, errno, "%s: %s", path, strerror(errno));
 		break;
-	case JOURNAL_DAMAGED:
 	case JOURNAL_REFUSED:
+		if (b->options.inherit) /* the predecessor, which wrote it, starts again */
+			return sy_fail_in(err, "journal %s", path);
+		/* fall through */
+	case JOURNAL_DAMAGED:
 		journal_put_aside(b, path, err);
 		break;
 	case JOURNAL_FAILED:

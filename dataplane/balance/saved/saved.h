@@ -36,6 +36,10 @@ void saved_path(const struct sy_balance *b, const char *name, const char *suffix
                 char out[PATH_MAX]);
 /* 0 or a negative errno. */
 int saved_write(int fd, const void *bytes, size_t len);
+#define SAVED_NEWER ".newer"
+/* Settings of a newer version in what was saved: refuses them with -ENOTSUP, or notes them if the
+ * start is lenient. */
+int saved_check_newer(struct sy_balance *b, const ProtobufCMessage *m, struct sy_error *err);
 /* Whether the error comes from the file's content, and so would recur at the next start. Other
  * errors (memory, lo, nftables) may not recur. */
 bool saved_is_refused(int rc);

@@ -284,6 +284,11 @@ enum session_file_state session_file_examine(const struct session_file *f, uint6
 		return SESSION_FILE_UNFINISHED;
 	if (memcmp(f->magic, SESSION_FILE_MAGIC, sizeof(f->magic)) != 0)
 		snprintf(reason, SESSION_REASON, "it is no session file");
+	else if (f->version > SESSION_FILE_VERSION)
+		snprintf(reason, SESSION_REASON,
+		         "it has version %" PRIu32 " of a newer forwarder, while this one reads up "
+		         "to %u",
+		         f->version, SESSION_FILE_VERSION);
 	else if (f->version != SESSION_FILE_VERSION && f->version != SESSION_FILE_READS)
 		snprintf(reason, SESSION_REASON,
 		         "it has version %" PRIu32 ", while this forwarder writes %u", f->version,

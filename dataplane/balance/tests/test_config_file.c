@@ -14,6 +14,7 @@
 #include "file.h"
 #include "harness.h"
 #include "model.h"
+#include "newer_file.h"
 #include "saved.h"
 
 #define UP  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
@@ -22,7 +23,7 @@
 
 struct fixture {
 	struct harness harness;
-	char directory[FOLDER_NAME], path[96], aside[96], journal[96];
+	char directory[FOLDER_NAME], path[96], aside[96], journal[96], newer[96];
 };
 
 static void harness_start(struct fixture *f)
@@ -41,6 +42,7 @@ static int setup(void **state)
 	snprintf(f->path, sizeof(f->path), "%s/config", f->directory);
 	snprintf(f->aside, sizeof(f->aside), "%s/config.damaged", f->directory);
 	snprintf(f->journal, sizeof(f->journal), "%s/journal", f->directory);
+	snprintf(f->newer, sizeof(f->newer), "%s/config.newer", f->directory);
 	harness_start(f);
 	*state = f;
 	return 0;
@@ -52,6 +54,7 @@ static int teardown(void **state)
 	harness_close(&f->harness);
 	unlink(f->path);
 	unlink(f->aside);
+	unlink(f->newer);
 	assert_int_equal(unlink(f->journal), 0);
 	assert_int_equal(rmdir(f->directory), 0); /* fails if a temporary file is left */
 	free(f);
@@ -237,6 +240,80 @@ static void test_remote(void **state)
 	check_refused(*state, text, sizeof(text));
 }
 
+/* ---- of a newer version ---------------------------------------------------------------------- */
+
+static bool status_warns(struct fixture *f, const char *word)
+{
+	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	Steelyard__Forwarder__V1__StatusRequest body =
+	        STEELYARD__FORWARDER__V1__STATUS_REQUEST__INIT;
+	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
+	q.status = &body;
+	pb_response *response = harness_request(&f->harness, &q);
+	bool found = false;
+	for (size_t i = 0; i < response->status->n_warnings; i++)
+		found |= strstr(response->status->warnings[i], word) != NULL;
+	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
+	return found;
+}
+
+/* What this build does not know has no effect, and is not lost either. */
+static void test_newer_settings(void **state)
+{
+	struct fixture *f = *state;
+	size_t len_before, len_after, len_newer;
+	fill(f, 3);
+	assert_false(status_warns(f, "of a newer one"));
+	uint8_t *before = harness_config(&f->harness, &len_before);
+	harness_close(&f->harness);
+	newer_config(f->path);
+	uint8_t *newer = file_read(f->path, &len_newer);
+	harness_start(f);
+	uint8_t *after = harness_config(&f->harness, &len_after);
+	assert_int_equal(len_before, len_after);
+	assert_memory_equal(before, after, len_before);
+	assert_true(status_warns(f, "of a newer one"));
+	assert_true(status_warns(f, "(2; first: field 900 of "));
+	free(after);
+	assert_true(inspect_is_unsaved(f->harness.b));
+	config_file_flush(f->harness.b, true); /* in this build's way */
+	uint8_t *kept = file_read(f->newer, &len_after);
+	assert_int_equal(len_after, len_newer);
+	assert_memory_equal(kept, newer, len_newer);
+	harness_close(&f->harness);
+	harness_start(f);
+	assert_false(status_warns(f, "of a newer one"));
+	assert_int_not_equal(access(f->aside, F_OK), 0);
+	free(before);
+	free(newer);
+	free(kept);
+}
+
+/* Whoever sends one learns that it would have no effect; nothing of the transaction has. */
+static void test_newer_changes(void **state)
+{
+	struct fixture *f = *state;
+	struct service_key key = harness_key("192.0.2.9", 80, SY_PROTO_TCP);
+	struct service_key known = harness_key("192.0.2.8", 80, SY_PROTO_TCP);
+	for (unsigned where = 0; where < 3; where++) {
+		struct changes c = {0};
+		pb_timeouts t = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
+		fill(f, 1);
+		uint64_t revision = inspect_model(f->harness.b)->revision;
+		put_service(&c, &known, "known", RR, NULL);
+		pb_service *s = put_service(&c, &key, "newer", RR, &t);
+		newer_add(where == 0   ? &s->base
+		          : where == 1 ? &s->timeouts->base
+		                       : &c.change[c.count - 1]->base);
+		assert_false(harness_commit(&f->harness, &c));
+		assert_int_equal(f->harness.code, STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED);
+		assert_int_equal(f->harness.change_index, 1);
+		assert_non_null(strstr(f->harness.error, "(field 900)"));
+		assert_int_equal(inspect_model(f->harness.b)->revision, revision);
+		assert_int_equal(inspect_model(f->harness.b)->services, 2);
+	}
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -244,7 +321,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(test_restart),       TEST(test_restart_large), TEST(test_nothing_saved),
 	        TEST(test_save_again),    TEST(test_not_halfway),   TEST(test_damaged),
-	        TEST(test_contradictory), TEST(test_remote),
+	        TEST(test_contradictory), TEST(test_remote),        TEST(test_newer_settings),
+	        TEST(test_newer_changes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@
 #include "file.h"
 #include "harness.h"
 #include "model.h"
+#include "newer_file.h"
 #include "saved.h"
 
 #define UP     STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
@@ -270,6 +271,19 @@ static void test_gap(void **state)
 	harness_start(f);
 }
 
+/* A change of a newer version: a start of its own does without it, and those after it count. */
+static void test_newer(void **state)
+{
+	struct fixture *f = *state;
+	harness_crash(&f->harness);
+	newer_journal(f->journal, 2);
+	harness_start(f);
+	check(f, 2, 0);
+	assert_int_equal(size_of(f->aside), -1);
+	put_servers(f, 1, 1);
+	check(f, 3, 1);
+}
+
 /* ---- disk full ------------------------------------------------------------------------------- */
 
 /* The change is in force nevertheless, and the next snapshot makes the journal usable again. */
@@ -347,7 +361,7 @@ int main(void)
 	        TEST(test_crash),  TEST(test_not_emptied), TEST(test_refused_change),
 	        TEST(test_large),  TEST(test_torn),        TEST(test_damaged),
 	        TEST(test_gap),    TEST(test_disk_full),   TEST(test_long),
-	        TEST(test_shared),
+	        TEST(test_shared), TEST(test_newer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,6 +95,11 @@ static void change_version(struct session_file *f)
 	f->version = 1;
 }
 
+static void change_version_newer(struct session_file *f)
+{
+	f->version = SESSION_FILE_VERSION + 1;
+}
+
 static void change_bucket(struct session_file *f)
 {
 	f->bucket_size = 128;
@@ -205,6 +210,8 @@ static void headers_are_refused_by_name(void **state)
 	        {change_magic, "it is no session file", "it is no session file"},
 	        {change_version, "version 1, while this forwarder writes 8",
 	         "version 1, while this forwarder writes 8"},
+	        {change_version_newer, "version 9 of a newer forwarder",
+	         "version 9 of a newer forwarder"},
 	        {change_bucket, "layout", NULL},
 	        {change_hot, "layout", NULL},
 	        {change_cold, "layout", NULL},

@@ -10,7 +10,9 @@
 #include <cmocka.h>
 
 #include "control.h"
+#include "file.h"
 #include "flows.h"
+#include "newer_file.h"
 
 #define UNSUPPORTED STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED
 #define INVALID     STEELYARD__FORWARDER__V1__CODE__CODE_INVALID
@@ -298,14 +300,53 @@ static void test_config_inherited(void **state)
 	flow_check(f, &flow);
 }
 
+/* A successor of an older build gives up instead of losing settings; what the predecessor saved
+ * stays, and it continues with its sessions. */
+static void test_newer_inherited(void **state)
+{
+	struct flows *f = *state;
+	struct harness_options o = f->options;
+	struct flow flow;
+	struct sy_error err;
+	size_t len, len_after;
+	char path[96];
+	for (unsigned i = 0; i < 2; i++) {
+		flow_open(f, &flow, 0, (uint16_t)(1000 + i));
+		uint64_t revision = inspect_model(f->harness.b)->revision;
+		harness_stop(&f->harness, 5);
+		snprintf(path, sizeof(path), "%s/%s", f->state, i ? "journal" : "config");
+		uint8_t *known = file_read(path, &len);
+		if (i)
+			newer_journal(path, revision + 1);
+		else
+			newer_config(path);
+		uint8_t *newer = file_read(path, &len_after);
+		o.ticket = 5;
+		o.start_ns = sy_clock_ns();
+		assert_int_equal(harness_open(&f->harness, &o, &err), -ENOTSUP);
+		assert_non_null(strstr(err.text, path));
+		assert_non_null(strstr(err.text, "(field 900)"));
+		size_t len_now;
+		uint8_t *now = file_read(path, &len_now);
+		assert_int_equal(len_now, len_after);
+		assert_memory_equal(now, newer, len_now);
+		free(now);
+		free(newer);
+		file_write(path, known, len);
+		free(known);
+		flows_open(f);
+		flow_check(f, &flow);
+	}
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, flows_setup, flows_teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_refused),          TEST(test_wishes),         TEST(test_later),
-	        TEST(test_status),           TEST(test_status_refused), TEST(test_config_refused),
-	        TEST(test_config_inherited),
+	        TEST(test_refused),          TEST(test_wishes),          TEST(test_later),
+	        TEST(test_status),           TEST(test_status_refused),  TEST(test_config_refused),
+	        TEST(test_config_inherited), TEST(test_newer_inherited),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An older forwarder follows a newer one: by an upgrade that turns out to be none, or by a restart.
+
+Newer files are made from this build's own: a later version of the session file, and settings in
+the saved configuration that this build does not know.
+"""
+
+import concurrent.futures
+import contextlib
+import mmap
+import os
+import signal
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.lab import wait_until
+from tests.lab.clients import http_get
+from tests.lab.steelyard import BUILD, FORWARDER, VIP, WEB
+from tests.wire.conftest import check_accounting
+from tests.wire.conversations import Conversations
+from tests.wire.stage import Stage
+from tests.wire.successor import script
+from tests.wire.test_restart import JOURNAL_EMPTY, adoption, forwarders, is_stopped, refused
+
+VERSION_AT, VERSION = 8, 8  # of the session file: where its header says so, and which it is
+UNKNOWN = b"\xa0\x38\x01"  # field 900, the number 1
+CONFIG = struct.Struct("<8sIII")  # magic, version, checksum, length
+
+
+@pytest.fixture(scope="module")
+def downgrade_stage():
+    with Stage(checked=False) as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(downgrade_stage, request):
+    yield from check_accounting(downgrade_stage, request)
+
+
+def session_file(stage):
+    name = f"steelyard-{stage.lab.id}"
+    return next(path for d in ("/dev/hugepages", "/dev/shm") if (path := Path(d, name)).exists())
+
+
+def set_version(stage, version):
+    """In place: hugetlbfs has no write()."""
+    with open(session_file(stage), "r+b") as file, mmap.mmap(file.fileno(), 0) as bytes_:
+        assert struct.unpack_from("=I", bytes_, VERSION_AT)[0] in (VERSION, VERSION + 1)
+        struct.pack_into("=I", bytes_, VERSION_AT, version)
+
+
+def crc32c(data):
+    """As rte_hash_crc() with 0 to begin with."""
+    crc = 0
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc
+
+
+def saved_config(stage):
+    return stage.steelyard.dir / "state" / "config"
+
+
+def with_newer_setting(content):
+    magic, version, checksum, length = CONFIG.unpack_from(content)
+    message = content[CONFIG.size :]
+    assert (len(message), crc32c(message)) == (length, checksum)
+    message += UNKNOWN
+    return CONFIG.pack(magic, version, crc32c(message), len(message)) + message
+
+
+def test_upgrade_to_a_build_with_an_older_session_file(stage):
+    """It is refused before it takes over, and nobody notices."""
+    with Conversations(stage) as talk:
+        set_version(stage, VERSION + 1)
+        try:
+            refused(stage, f"version {VERSION + 1} of a newer forwarder")
+        finally:
+            set_version(stage, VERSION)
+        talk.go_on()
+    stage.steelyard.upgrade()
+
+
+@pytest.mark.drops("no-session")
+def test_restart_with_a_build_with_an_older_session_file(stage):
+    """It says why it has no sessions, keeps the file, and serves new connections."""
+    steelyard = stage.steelyard
+    with Conversations(stage) as talk:
+        steelyard.forwarder.stop()
+        set_version(stage, VERSION + 1)
+        kept = session_file(stage).with_suffix(".refused")
+        steelyard.start_forwarder()
+        steelyard.wait_reconnected()
+        reason = adoption(stage)["refused"]
+        assert f"version {VERSION + 1} of a newer forwarder" in reason
+        assert adoption(stage)["source"] == "new"
+        # Its memory may have been needed for the new tables.
+        assert ("kept as" in reason and kept.exists()) or "removed" in reason
+        talk.abort()
+    assert http_get(stage.client, VIP[4], WEB)
+    kept.unlink(missing_ok=True)
+
+
+def test_upgrade_to_a_build_with_fewer_settings(stage):
+    """No setting is lost: the build that knows all of them goes on."""
+    stage.steelyard.upgrade()  # saves
+    file = saved_config(stage)
+    with Conversations(stage) as talk:
+        before = file.read_bytes()
+        newer = with_newer_setting(before)
+        file.write_bytes(newer)
+        try:
+            refused(stage, "a setting (field 900) that this forwarder does not know")
+            assert file.read_bytes() == newer
+        finally:
+            file.write_bytes(before)
+        talk.go_on()
+    stage.steelyard.upgrade()
+
+
+def test_restart_with_a_build_with_fewer_settings(stage):
+    """All sessions go on; what is not known has no effect, is named, and is kept."""
+    steelyard = stage.steelyard
+    with Conversations(stage) as talk:
+        steelyard.agent.stop()
+        steelyard.forwarder.stop()
+        newer = with_newer_setting(saved_config(stage).read_bytes())
+        saved_config(stage).write_bytes(newer)
+        steelyard.start_forwarder()
+        talk.go_on()
+        steelyard.forwarder.wait_for(r"of a newer one: .*field 900")
+        steelyard.start_agent()
+        steelyard.wait_in_sync()
+        warnings = steelyard.get("status")["warnings"]
+        assert any("of a newer one" in one and "config.newer" in one for one in warnings), warnings
+        assert (steelyard.dir / "state" / "config.newer").read_bytes() == newer
+        talk.go_on()
+        wait_until(lambda: saved_config(stage).read_bytes() != newer, "it has saved its own")
+        steelyard.upgrade()  # now that it has none of the settings
+        talk.go_on()
+
+
+@contextlib.contextmanager
+def port_of_another(stage):
+    """An interface that cannot be taken, which is noticed when it is: after the seal."""
+    ns = stage.lab["forwarder"].ns
+    pin = f"/sys/fs/bpf/{stage.lab.id}-other"
+    ns.ip("link add extra type veth peer name extra-peer")
+    try:
+        ns.run(["bpftool", "prog", "load", BUILD / "dataplane/kernel/director.bpf.o", pin])
+        ns.run(["bpftool", "net", "attach", "xdp", "pinned", pin, "dev", "extra"])
+        yield "extra"
+    finally:
+        ns.ip("link del extra")
+        Path(pin).unlink(missing_ok=True)
+
+
+def test_a_start_that_fails_saves_nothing(stage):
+    """A newer build that cannot start leaves the configuration as the older one wrote it."""
+    steelyard = stage.steelyard
+    old = steelyard.forwarder.pid
+    journal = steelyard.dir / "state" / "journal"
+    sleepy = script(steelyard.dir / "sleepy", f'#!/bin/sh\nkill -STOP $$\nexec {FORWARDER} "$@"\n')
+    with (
+        Conversations(stage) as talk,
+        port_of_another(stage) as port,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        asked = pool.submit(steelyard.try_upgrade, sleepy, ("--port", port))
+        (young,) = wait_until(
+            lambda: [pid for pid in forwarders(stage) if pid != old and is_stopped(pid)],
+            "the successor waits",
+        )
+        server = stage.config["web4"].server(stage.lab["s1"].v4)
+        server.weight = server.weight % 9 + 1
+        steelyard.apply()
+        assert journal.stat().st_size > JOURNAL_EMPTY
+        os.kill(young, signal.SIGCONT)
+        done = asked.result()
+        assert "another XDP program" in done.stderr
+        # The change is still in the journal for the old one, which starts again.
+        steelyard.forwarder.wait_for("journal: 1 transactions since the configuration was saved")
+        steelyard.wait_ready()
+        wait_until(lambda: forwarders(stage) == [old], "the successor has ended")
+        steelyard.wait_reconnected()
+        talk.go_on()
+    assert steelyard.server("web4", stage.lab["s1"].v4)["weight"] == server.weight
