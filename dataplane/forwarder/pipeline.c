@@ -28,9 +28,9 @@ const struct sy_stage pipeline[] = {
          * rewrites, sends. A packet behind one that has not left becomes READY, to keep the order
          * of its flow. If all packets have left, the next two stages find the burst empty. */
         {"fast path", sy_fast_stage},
-        /* balance/path/slow.c: all other packets. Creates sessions, changes states, answers,
-         * refuses. Packets that it forwards become READY or TRANSMIT. Packets that we generate
-         * (resets, probes, ICMP, fragments) leave at once. */
+        /* balance/path/slow.c: all other packets. Asks access lists, creates sessions, changes
+         * states, answers, refuses. Packets that it forwards become READY or TRANSMIT. Packets that
+         * we generate (resets, probes, ICMP, fragments) leave at once. */
         {"slow path", sy_slow_stage},
         /* runtime/transmit.c: next hop, MAC addresses, port. Packets of an unknown neighbour wait.
          * The ports send when the burst ends. */

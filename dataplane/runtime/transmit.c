@@ -314,6 +314,8 @@ void sy_transmit_before(struct sy_worker *w, struct sy_burst *b, unsigned end)
 			gather_add(w, b->mbuf[i]);
 		else if (b->next[i] == SY_NEXT_TRANSMIT)
 			packet_send(w, &tx, b, i);
+		else
+			continue;
 		b->next[i] = SY_NEXT_GONE;
 	}
 }

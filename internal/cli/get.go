@@ -52,9 +52,9 @@ func (a *app) getCommand() *cobra.Command {
 		func(ctx context.Context) error { return a.getAttacks(ctx, past) })
 	attacks.Flags().BoolVar(&past, "past", false, "also those that are over")
 	add(&cobra.Command{Use: "ports", Aliases: []string{"port"}, Short: "Show ports and their counters",
-		Long: "The last three columns count what the flow director did with received packets. STEERED: passed to a socket of the " +
+		Long: "The last three columns count what the XDP program did with received packets. STEERED: passed to a socket of the " +
 			"forwarder. PASSED: passed to the kernel, because they are not for the forwarder. NO SOCKET: dropped, because they are for a VIP " +
-			"and no forwarder had a socket on the port. `steelyard get drops` shows the packets that the forwarder itself drops."}, a.getPorts)
+			"and no forwarder had a socket on the port. `steelyard get drops` shows all drops, also those of the XDP program."}, a.getPorts)
 	add(&cobra.Command{Use: "workers", Aliases: []string{"worker"}, Short: "Show workers and their counters"}, a.getWorkers)
 	add(&cobra.Command{Use: "slots", Aliases: []string{"slot"}, Short: "Show slots: owner and sessions"}, a.getSlots)
 	add(&cobra.Command{Use: "status", Short: "Show the state of the agent and its forwarder"}, a.getStatus)

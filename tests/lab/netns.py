@@ -36,6 +36,17 @@ def link_address(interface):
     return ":".join(f"{byte:02x}" for byte in answer[18:24])
 
 
+def is_over(pid):
+    """Whether a process that was killed has ended: a zombie's other threads may still run, and
+    hold its locks."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return len(threads) <= 1 and status.rpartition(")")[2].split()[0] == "Z"
+
+
 class Namespace:
     """A namespace known to `ip netns` by `name`; created by create(), removed by delete()."""
 
@@ -58,10 +69,14 @@ class Namespace:
 
     def kill_all(self):
         """Kills every process inside, and waits until they are gone."""
-        for pid in self.pids():
+        killed = self.pids()
+        for pid in killed:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
-        wait_until(lambda: not self.pids(), f"the processes of {self.name} are gone")
+        wait_until(
+            lambda: not self.pids() and all(map(is_over, killed)),
+            f"the processes of {self.name} are gone",
+        )
 
     def remove_files(self):
         """Steelyard's pins and files that are named after this namespace."""

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Asks access lists about the new sessions of a burst: those of the list for all services, then
+ * those of the services' own lists, each list for all its packets together. */
 #include "admit.h"
 
 #include "access.h"
@@ -105,6 +107,7 @@ static void batch_refuse(struct sy_worker *w, struct sy_burst *burst, struct bat
 		}
 		batch->at[kept] = batch->at[k];
 		batch->v4[kept] = batch->v4[k];
+		batch->client[kept] = batch->client[k];
 		batch->key[kept++] = batch->key[k];
 	}
 	batch->count = kept;

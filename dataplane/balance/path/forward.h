@@ -2,9 +2,10 @@
 /*
  * Forwarding the packets of sessions.
  *
- *   at once, plain packets   forward_may(), forward_find(), forward_plain(), forward_emit(),
- * inline: fast.c, remote.c, segment.h to transmit, any packet  forward_path(), forward_packet()
- * (forward.c): slow.c, fast_general()
+ *   - plain packets, at once: forward_may(), forward_find(), forward_plain(), forward_emit(), all
+ *     inline; from fast.c, remote.c, segment.h
+ *   - any packet, for transmit: forward_path(), forward_packet() of forward.c; from slow.c and
+ *     fast_general()
  */
 #ifndef FORWARD_H
 #define FORWARD_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Buffers for packets that we generate, and their sending, for icmp.c and reset.c. */
+/* Buffers for packets that we generate, and their sending: ICMP, resets, SYN cookies. */
 #include "own_packet.h"
 
 struct rte_mbuf *own_packet(struct sy_worker *w)

@@ -101,6 +101,7 @@ segment_forward_first(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 		return false;
 	}
 	forward_plain(c->b, sy_frame(m), burst->plain[i], burst->slot[i], s, e, from);
+	/* true: never sent here, but READY for transmit, behind what has not left. */
 	burst->next[i] = (uint8_t)forward_emit(tx, neighbour, m, sy_frame(m), s, s->seen, c->now,
 	                                       from, share, v->frame_len - SY_ETH_LEN, true);
 	return true;
