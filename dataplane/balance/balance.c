@@ -11,6 +11,7 @@
 #include "access_model.h"
 #include "address_set.h"
 #include "attacks.h"
+#include "client_rate.h"
 #include "control.h"
 #include "fragment.h"
 #include "grow.h"
@@ -88,12 +89,13 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->ctl->table_cache = table_cache_create();
 	b->persist = persist_create();
 	b->proven = proven_create();
+	b->client_rates = client_rates_create();
 	b->address_set = address_set_build(NULL, 0);
 	b->locals[0] = calloc(1, sizeof(struct local_set));
 	b->locals[1] = calloc(1, sizeof(struct local_set));
 	if (!b->endpoint || !b->service || !b->server_active || !b->service_active ||
 	    !b->cookies_at || !b->defends || !b->ctl->table_cache || !b->persist || !b->proven ||
-	    !b->address_set || !b->locals[0] || !b->locals[1]) {
+	    !b->client_rates || !b->address_set || !b->locals[0] || !b->locals[1]) {
 		sy_balance_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for %u services and %u servers",
 		               options->max_services, options->max_servers);
@@ -184,6 +186,7 @@ void balance_tick(void *balance)
 	persist_tick(b);
 	proven_tick(b->proven, (uint32_t)(balance_now(b) / SECOND_NS));
 	watch_tick(b);
+	client_rates_tick(b->client_rates, balance_now(b) / 1000);
 	attacks_tick(b);
 	access_tick(b);
 	if (b->ctl->control)
@@ -240,6 +243,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	table_unmap(b->service_active, b->options.max_services, sizeof(*b->service_active));
 	persist_destroy(b->persist);
 	proven_destroy(b->proven);
+	client_rates_destroy(b->client_rates);
 	table_cache_destroy(b->ctl->table_cache);
 	free((void *)(uintptr_t)b->address_set);
 	snat_free((void *)(uintptr_t)b->snat);

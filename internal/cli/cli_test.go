@@ -47,6 +47,7 @@ services:
     port: 80
     health: { type: none }
     max_sessions: 1000
+    client_limits: { new_per_second: 20, burst: 40 }
     access: inside
     persistence: { timeout: 5m, prefix4: 24 }
     slow_start: 30s

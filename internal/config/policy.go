@@ -66,6 +66,36 @@ func parseMaxSessions(text string) (uint32, error) {
 	return uint32(n), err
 }
 
+// Limits of client_limits, the forwarder's.
+const (
+	maxClientRate  = 10_000
+	maxClientBurst = 100_000
+)
+
+type rawClientLimits struct {
+	newPerSecond, burst value[int]
+}
+
+var clientLimitsFields = []field[rawClientLimits]{
+	scalar(fieldDoc{name: "new_per_second", kind: "number, 1 to 10000", required: true,
+		doc: "New sessions per second of a client (an IPv4 address, or an IPv6 network of /64) on average. Packets that would begin more are dropped as " +
+			"`client-rate`. The limit holds for all workers together."},
+		func(l *rawClientLimits) *value[int] { return &l.newPerSecond }, parseNumber(1, maxClientRate)),
+	scalar(fieldDoc{name: "burst", kind: "number, 1 to 100000", def: "`new_per_second`",
+		doc: "How many sessions a client that has begun none for a while may begin at once."},
+		func(l *rawClientLimits) *value[int] { return &l.burst }, parseNumber(1, maxClientBurst)),
+}
+
+var clientLimitsObject = docsOf("client_limits", "Limits for each client of a service.", clientLimitsFields)
+
+func (b *builder) clientLimits(raw *rawClientLimits) model.ClientLimits {
+	limits := model.ClientLimits{NewPerSecond: uint32(raw.newPerSecond.v)}
+	if limits.NewPerSecond != 0 {
+		limits.Burst = uint32(raw.burst.or(raw.newPerSecond.v))
+	}
+	return limits
+}
+
 func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy {
 	policy := model.Policy{
 		Scheduler:   raw.scheduler.over(b.raw.defaults.scheduler).or(defaultScheduler),
@@ -77,6 +107,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		ClientAddress: raw.client.v,
 		Resets:        b.resets(raw, protocol),
 		SynDefence:    b.synDefence(raw, protocol),
+		Clients:       b.clientLimits(&raw.clientLimits),
 		Access:        raw.access.v,
 	}
 	b.checkAccess(raw.access)

@@ -58,13 +58,15 @@ type rawService struct {
 	onePacket   value[bool]
 	sloppyTCP   value[bool]
 	maxSessions value[uint32]
-	client      value[model.ClientAddress]
-	synDefence  value[model.SynDefence]
-	access      value[string]
-	resets      rawResets
-	timeouts    rawTimeouts
-	health      rawHealth
-	servers     []rawServer
+
+	clientLimits rawClientLimits
+	client       value[model.ClientAddress]
+	synDefence   value[model.SynDefence]
+	access       value[string]
+	resets       rawResets
+	timeouts     rawTimeouts
+	health       rawHealth
+	servers      []rawServer
 }
 
 type rawHealth struct {
@@ -240,6 +242,9 @@ var serviceFields = []field[rawService]{
 	scalar(fieldDoc{name: "max_sessions", kind: "number, 1 to 2147483647", def: "",
 		doc: "The most sessions the service may have; packets that would create more are dropped as `connection-limit`. The limit is exact over all workers. Lowering it ends no session."},
 		func(s *rawService) *value[uint32] { return &s.maxSessions }, parseMaxSessions),
+	nested(fieldDoc{name: "client_limits", kind: "mapping", object: clientLimitsObject,
+		doc: "How many sessions each client may begin."},
+		func(s *rawService) *rawClientLimits { return &s.clientLimits }, clientLimitsFields),
 	scalar(fieldDoc{name: "client_address", kind: "none, toa, proxy_v1 or proxy_v2", def: "none",
 		doc: "TCP with `fnat`: how servers get the client's address. `toa`: in a TCP option, which a module in the server's kernel reads. " +
 			"`proxy_v1`, `proxy_v2`: in a header of the PROXY protocol, which the server must be configured to expect. A change applies to " +

@@ -93,8 +93,8 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 		SlowStartS: spec.Policy.SlowStart, OnePacket: spec.Policy.OnePacket, MaxSessions: spec.Policy.MaxSessions,
 		ClientAddress: pb.ClientAddress(spec.Policy.ClientAddress), SloppyTcp: spec.Policy.SloppyTCP,
 		Resets: resetsToWire(spec.Policy.Resets), SynDefence: defenceToWire(spec.Policy.SynDefence),
-		AccessList: spec.Policy.Access,
-		Timeouts:   timeoutsToWire(spec.Timeouts),
+		AccessList: spec.Policy.Access, ClientLimits: clientLimitsToWire(spec.Policy.Clients),
+		Timeouts: timeoutsToWire(spec.Timeouts),
 	}
 }
 
@@ -123,6 +123,13 @@ func defenceFromWire(d pb.SynDefence) model.SynDefence {
 	return model.DefenceOff
 }
 
+func clientLimitsToWire(l model.ClientLimits) *pb.ClientLimits {
+	if l.NewPerSecond == 0 {
+		return nil
+	}
+	return &pb.ClientLimits{NewPerSecond: l.NewPerSecond, Burst: l.Burst}
+}
+
 func resetsToWire(r model.Resets) *pb.Resets {
 	if r == (model.Resets{}) {
 		return nil
@@ -141,6 +148,7 @@ func PolicyFromWire(s *pb.Service) model.Policy {
 		Resets:     model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
 		SynDefence: defenceFromWire(s.GetSynDefence()),
 		Access:     s.GetAccessList(),
+		Clients:    model.ClientLimits{NewPerSecond: s.GetClientLimits().GetNewPerSecond(), Burst: s.GetClientLimits().GetBurst()},
 	}
 }
 

@@ -125,6 +125,19 @@ func (p Persistence) String() string {
 	return fmt.Sprintf("%s for /%d and /%d", seconds(p.Timeout), p.Prefix4, p.Prefix6)
 }
 
+// ClientLimits say how many sessions each client begins.
+type ClientLimits struct {
+	NewPerSecond uint32 // 0: no limit
+	Burst        uint32
+}
+
+func (l ClientLimits) String() string {
+	if l.NewPerSecond == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d/s, burst %d", l.NewPerSecond, l.Burst)
+}
+
 // Policy says how a service distributes new sessions, reports client addresses and sends resets;
 // comparable.
 type Policy struct {
@@ -135,6 +148,7 @@ type Policy struct {
 	OnePacket   bool
 	SloppyTCP   bool   // packets without a session create one
 	MaxSessions uint32 // 0: no limit
+	Clients     ClientLimits
 
 	ClientAddress ClientAddress
 	Resets        Resets
@@ -163,6 +177,9 @@ func (p Policy) String() string {
 	if p.MaxSessions != 0 {
 		parts = append(parts, fmt.Sprintf("at most %d sessions", p.MaxSessions))
 	}
+	if p.Clients.NewPerSecond != 0 {
+		parts = append(parts, "new sessions of a client "+p.Clients.String())
+	}
 	if p.ClientAddress != 0 {
 		parts = append(parts, "client address by "+p.ClientAddress.String())
 	}
@@ -184,6 +201,7 @@ func describePolicy(note func(what string, from, to any), old, policy Policy) {
 	note("one_packet", old.OnePacket, policy.OnePacket)
 	note("sloppy_tcp", old.SloppyTCP, policy.SloppyTCP)
 	note("max_sessions", old.MaxSessions, policy.MaxSessions)
+	note("client_limits", old.Clients, policy.Clients)
 	note("client_address", old.ClientAddress, policy.ClientAddress)
 	note("access", old.Access, policy.Access)
 	note("resets", old.Resets, policy.Resets)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads and checks how a service spreads its sessions. */
+#include "client_rate.h"
 #include "model.h"
 
 #define PERSISTENCE_LIMIT 32767u /* seconds: half of an entry's range */
@@ -137,6 +138,13 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	if (read_resets(pb->resets) &&
 	    pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP)
 		return sy_fail(err, EINVAL, "service %s: resets are for TCP", pb->name);
+	const Steelyard__Forwarder__V1__ClientLimits *limits = pb->client_limits;
+	if (limits && (limits->new_per_second == 0 || limits->new_per_second > CLIENT_RATE_MOST ||
+	               limits->burst == 0 || limits->burst > CLIENT_BURST_MOST))
+		return sy_fail(err, EINVAL,
+		               "service %s: client_limits: new_per_second is 1 to %u, burst 1 to "
+		               "%u",
+		               pb->name, CLIENT_RATE_MOST, CLIENT_BURST_MOST);
 	uint8_t defence;
 	if (check_sloppy(pb, err) < 0 || read_defence(pb, &defence, err) < 0)
 		return -EINVAL;
@@ -147,6 +155,8 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	        .sloppy_tcp = pb->sloppy_tcp,
 	        .slow_start = (uint16_t)pb->slow_start_s,
 	        .max_sessions = pb->max_sessions,
+	        .client_per_second = pb->client_limits ? pb->client_limits->new_per_second : 0,
+	        .client_burst = pb->client_limits ? pb->client_limits->burst : 0,
 	        .client_address = (uint8_t)pb->client_address,
 	        .resets = read_resets(pb->resets),
 	        .syn_defence = defence,

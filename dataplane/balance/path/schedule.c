@@ -3,6 +3,8 @@
  * (persistence), else the scheduler's choice among the servers, then among the backups. */
 #include <forwarder.pb-c.h>
 
+#include "challenge.h"
+#include "client_rate.h"
 #include "create.h"
 
 static uint32_t limit_of(const struct service *service)
@@ -70,12 +72,24 @@ static uint32_t server_persist(struct sy_worker *w, const struct service *servic
 	return first;
 }
 
+static bool client_may_begin(struct sy_worker *w, const struct service *service,
+                             const struct sy_tuple *client)
+{
+	struct sy_balance *b = w->app;
+	const struct policy *p = &service->policy;
+	return SY_LIKELY(!p->client_per_second) ||
+	       client_rate_take(b->client_rates, challenge_client(b, service, &client->src),
+	                        w->now_ns / 1000, p->client_per_second, p->client_burst);
+}
+
 enum sy_drop schedule(struct sy_worker *w, const struct service *service,
                       const struct sy_tuple *client, uint32_t *server)
 {
 	struct sy_balance *b = w->app;
 	uint32_t *active = &b->service_active[service->id];
 	bool full = false;
+	if (!client_may_begin(w, service, client))
+		return SY_DROP_CLIENT_RATE;
 	if (!load_take(active, limit_of(service)))
 		return SY_DROP_CONNECTION_LIMIT;
 	*server = service->policy.persistence.timeout ? server_persist(w, service, client, &full)

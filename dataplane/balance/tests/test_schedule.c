@@ -114,6 +114,42 @@ static void test_service_limit(void **state)
 	assert_true(connects(f, 77, 1000));
 }
 
+static unsigned connects_often(struct fixture *f, unsigned client, uint16_t port, unsigned times)
+{
+	unsigned done = 0;
+	for (unsigned n = 0; n < times; n++)
+		done += connects(f, client, (uint16_t)(port + n));
+	return done;
+}
+
+/* A client's sessions are those of all its ports, and so of both workers. */
+static void test_client_limits(void **state)
+{
+	struct fixture *f = *state;
+	Steelyard__Forwarder__V1__ClientLimits limits =
+	        STEELYARD__FORWARDER__V1__CLIENT_LIMITS__INIT;
+	limits.new_per_second = 5;
+	limits.burst = 10;
+	put(f, S(RR))->client_limits = &limits;
+	put_up(f, 0, 1);
+	commit(f);
+	assert_int_equal(connects_often(f, 7, 1000, 40), 10);
+	assert_int_equal(connects_often(f, 8, 1000, 40), 10);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_CLIENT_RATE), 60);
+	assert_int_equal(active(f, 0), 20);
+	assert_true(client_sends(f, &f->key, 7, 1000, SY_TCP_ACK));
+	harness_advance(&f->harness, SECOND_NS);
+	assert_int_equal(connects_often(f, 7, 2000, 40), 5);
+	/* Another service does not count, nor does this one without its limit. */
+	put_service(&f->c, &f->udp, "dns", S(RR), NULL);
+	put_server(&f->c, &f->udp, &f->server[1], 53, 1, UP);
+	commit(f);
+	assert_true(client_sends(f, &f->udp, 7, 1000, 0));
+	put(f, S(RR));
+	commit(f);
+	assert_int_equal(connects_often(f, 7, 3000, 40), 40);
+}
+
 /* A packet that takes a place and creates no session returns the place. */
 static void test_place_given_back(void **state)
 {
@@ -352,6 +388,14 @@ static void test_refused(void **state)
 		                n == 2 ? 129 : 0);
 		refuse(f, "persistence");
 	}
+	for (unsigned n = 0; n < 4; n++) {
+		Steelyard__Forwarder__V1__ClientLimits limits =
+		        STEELYARD__FORWARDER__V1__CLIENT_LIMITS__INIT;
+		limits.new_per_second = n == 0 ? 0 : n == 1 ? 10001 : 1;
+		limits.burst = n == 2 ? 0 : n == 3 ? 100001 : 1;
+		put(f, S(RR))->client_limits = &limits;
+		refuse(f, "client_limits");
+	}
 	s = put_service(&f->c, &f->udp, "dns", S(RR), NULL);
 	s->one_packet = true;
 	set_persistence(&f->c, s, 60, 0, 0);
@@ -367,6 +411,7 @@ int main(void)
 	        TEST(test_change_of_scheduler),
 	        TEST(test_server_limit),
 	        TEST(test_service_limit),
+	        TEST(test_client_limits),
 	        TEST(test_place_given_back),
 	        TEST(test_backup),
 	        TEST(test_slow_start),

@@ -111,8 +111,9 @@ struct address_set; /* see address_set.h */
 struct snat;        /* which hosts are inside, and their rules: snat.h */
 struct access;      /* who may begin a session: access.h */
 struct access_worker;
-struct proven;  /* clients of DR and IPIP that are known: proven.h */
-struct persist; /* which server a client prefix is bound to: persist.c */
+struct client_rates; /* client_rate.h */
+struct proven;       /* clients of DR and IPIP that are known: proven.h */
+struct persist;      /* which server a client prefix is bound to: persist.c */
 
 #define CLIENT_MTUS 4096 /* clients whose path MTU is remembered, at most */
 
@@ -133,6 +134,7 @@ struct sy_balance {
 	uint32_t *service_active;  /* [max_services]: likewise */
 	struct persist *persist;   /* shared by all workers */
 	struct proven *proven;     /* shared by all workers */
+	struct client_rates *client_rates;     /* likewise */
 	const struct service **service;        /* [max_services], RCU; NULL: none */
 	struct rte_hash *directory;            /* see directory.c; lock-free, RCU */
 	const struct address_set *address_set; /* RCU */

@@ -103,7 +103,9 @@ struct policy {
 		uint16_t timeout; /* seconds; 0: none */
 		uint8_t prefix4, prefix6;
 	} persistence;
-	uint32_t max_sessions;  /* 0: no limit */
+	uint32_t max_sessions; /* 0: no limit */
+	/* Sessions that each client begins; 0: no limit. */
+	uint32_t client_per_second, client_burst;
 	uint8_t client_address; /* Steelyard__Forwarder__V1__ClientAddress */
 	uint8_t resets;         /* enum policy_resets */
 	uint8_t syn_defence;    /* enum policy_defence */
