@@ -450,6 +450,9 @@ struct session_port_search {
 
 /* Tuples that one search tries at most: all of them with up to four local addresses. */
 #define SESSION_PORT_PROBES 1024
+/* The same for further searches of the second in which such a search has failed: a flood that has
+ * taken all ports would otherwise have a whole search made for each of its packets. */
+#define SESSION_PORT_SHORT 16
 /* After this many tries the search accepts the port of a session that may end: of the one that
  * costs least among those it has met. */
 #define SESSION_PORT_PATIENCE 64
@@ -461,9 +464,10 @@ struct session_port_search {
  * Finds a local address and port (SESSION_PORT_FIRST or above) in the table's slot that no session
  * of the same server endpoint and protocol holds. Starts after the one found last. taken() returns
  * whether a candidate of direction SESSION_SERVER holds search->reply; it compares endpoints, as
- * two ids may name one. Tries at most SESSION_PORT_PROBES tuples: with more than four local
- * addresses a search may fail near exhaustion although a port is free, and the next search
- * continues after it. Returns false when it found none (no-local-port).
+ * two ids may name one. Tries at most SESSION_PORT_PROBES tuples, or SESSION_PORT_SHORT: with more
+ * than four local addresses, or in the second in which none was free, a search may fail although a
+ * port is free, and the next search continues after it. Returns false when it found none
+ * (no-local-port).
  */
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
                        struct session_port_search *search, session_match taken);

@@ -62,6 +62,8 @@ struct session_table {
 	uint32_t refused;   /* insertions that found no record. Reader: control thread, relaxed */
 	uint32_t unproven;  /* sessions that are unproven, of those that are counted */
 	bool counted;       /* a pass of the sweep has counted all sessions */
+	uint16_t none_tick; /* when port_none was begun */
+	uint64_t port_none; /* by port cursor: in that second a whole search found no port */
 };
 _Static_assert(sizeof(struct session_table) == 2 * SY_CACHE_LINE, "tables share no line");
 

@@ -7,6 +7,8 @@
 
 #define BATCH 16
 
+_Static_assert(SESSION_PORT_CURSORS == 64, "a bit each");
+
 uint16_t *session_port_cursor(struct session_table *t, uint32_t n)
 {
 	return &t->cursors[n % SESSION_PORT_CURSORS];
@@ -133,12 +135,23 @@ static bool search_first(struct session_table *t, struct session_port_search *se
 	               SESSION_NONE;
 }
 
+/* How many of the candidates a search tries. bit: the cursor's. */
+static unsigned search_most(struct session_table *t, const struct session_port_search *search,
+                            uint64_t bit, unsigned candidates)
+{
+	unsigned most = candidates < SESSION_PORT_PROBES ? candidates : SESSION_PORT_PROBES;
+	if (t->none_tick != search->now) {
+		t->none_tick = search->now;
+		t->port_none = 0;
+	}
+	return t->port_none & bit && most > SESSION_PORT_SHORT ? SESSION_PORT_SHORT : most;
+}
+
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
                        struct session_port_search *search, session_match taken)
 {
 	uint16_t *cursor = search->cursor ? search->cursor : search_cursor(t, search);
 	unsigned candidates = search->local_count * SY_SLOT_PORTS;
-	unsigned left = candidates < SESSION_PORT_PROBES ? candidates : SESSION_PORT_PROBES;
 	unsigned at = search_start(cursor, candidates), tried = 0;
 	struct cheapest o = {.record = SESSION_NONE, .cost = SESSION_NONE};
 
@@ -153,6 +166,8 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 		*cursor = (uint16_t)(at + 1); /* the next search wraps after the last */
 		return true;
 	}
+	uint64_t bit = UINT64_C(1) << ((unsigned)(cursor - t->cursors) % SESSION_PORT_CURSORS);
+	unsigned left = search_most(t, search, bit, candidates);
 	for (unsigned count = 1; left > 0; count = left < BATCH ? left : BATCH) {
 		unsigned passed = search_batch(t, key, search, at, count, taken, &o);
 		at = (at + passed) % candidates;
@@ -172,5 +187,6 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 		}
 	}
 	*cursor = (uint16_t)at;
+	t->port_none |= bit;
 	return false;
 }

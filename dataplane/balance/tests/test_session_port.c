@@ -139,6 +139,7 @@ static void exhausts_every_port_once(void **state)
 		assert_int_equal(got, usable);
 		assert_true(usable > 240 * count);
 		/* all of them are free towards another server, even one with the same cursor */
+		now++;
 		uint32_t other = shares_cursor(1);
 		for (got = 0; port_take(&f.table, other, count, &found) != SESSION_NONE; got++)
 			continue;
@@ -164,6 +165,7 @@ static void finds_the_last_free_port(void **state)
 		unsigned one = (unsigned)(random_next(&seed) % held);
 		struct session_port_search old = found[one];
 		port_give_back(&f.table, record[one], &old);
+		now++;
 		record[one] = port_take(&f.table, 1, 4, &found[one]);
 		assert_int_not_equal(record[one], SESSION_NONE);
 		assert_int_equal(found[one].reply.dport, old.reply.dport);
@@ -194,13 +196,58 @@ static void search_is_bounded_and_goes_on(void **state)
 		struct session_port_search old = found[one];
 		unsigned searches = 1;
 		port_give_back(&f.table, record[one], &old);
-		while ((record[one] = port_take(&f.table, 1, 8, &found[one])) == SESSION_NONE)
+		for (now++; (record[one] = port_take(&f.table, 1, 8, &found[one])) == SESSION_NONE;
+		     now++)
 			assert_true(++searches <= 8 * SY_SLOT_PORTS / SESSION_PORT_PROBES);
 		assert_int_equal(found[one].reply.dport, old.reply.dport);
 		assert_int_equal(found[one].local, old.local);
 	}
 	free(record);
 	free(found);
+	fixture_close(&f);
+}
+
+/* Candidates that a search compares. */
+static unsigned compared;
+
+static bool taken_counting(const void *ctx, const struct session *candidate,
+                           enum session_direction direction)
+{
+	compared++;
+	return taken(ctx, candidate, direction);
+}
+
+/* While no port is free, searches after the first are short until the second is over. A port that
+ * becomes free meanwhile is found once the short searches have come to it. */
+static void searches_are_short_when_none_is_free(void **state)
+{
+	struct fixture f;
+	struct session_port_search found[2 * SY_SLOT_PORTS], none;
+	uint32_t record[2 * SY_SLOT_PORTS];
+	unsigned held = 0, searches = 1;
+
+	fixture_open(&f, 1024, 250);
+	now = 500;
+	while ((record[held] = port_take(&f.table, 1, 2, &found[held])) != SESSION_NONE)
+		held++;
+	for (unsigned second = 0; second < 3; second++, now++)
+		for (unsigned i = 0; i < 5; i++) {
+			none = search_for(1, 2);
+			compared = 0;
+			assert_false(session_find_port(&f.table, &key, &none, taken_counting));
+			if (second > 0 && i == 0)
+				assert_true(compared >= held);
+			else
+				assert_in_range(compared, 0, SESSION_PORT_SHORT + 1);
+		}
+	none = search_for(1, 2);
+	assert_false(session_find_port(&f.table, &key, &none, taken));
+	port_give_back(&f.table, record[300], &found[300]);
+	while (port_take(&f.table, 1, 2, &none) == SESSION_NONE)
+		assert_true(++searches <= 2 * SY_SLOT_PORTS / SESSION_PORT_SHORT);
+	assert_true(searches > 1);
+	assert_int_equal(none.reply.dport, found[300].reply.dport);
+	now = 0;
 	fixture_close(&f);
 }
 
@@ -264,12 +311,13 @@ static void ports_of_time_wait_come_back_early(void **state)
 	struct session_port_search found[2 * SY_SLOT_PORTS], one;
 	uint32_t record[2 * SY_SLOT_PORTS], held = 0;
 
-	now = 1000;
+	now = 999;
 	fixture_open(&f, 1024, 250);
 	while ((record[held] = port_take(&f.table, 1, 2, &found[held])) != SESSION_NONE) {
 		assert_int_equal(found[held].held, SESSION_NONE);
 		session_at(&f.table, record[held++])->seen = now;
 	}
+	now = 1000;
 	for (uint32_t i = 0; i < held; i++) {
 		struct session *s = session_at(&f.table, record[i]);
 		s->state = i == 100 ? SESSION_CLOSING : SESSION_TIME_WAIT;
@@ -342,6 +390,7 @@ int main(void)
 	        cmocka_unit_test(exhausts_every_port_once),
 	        cmocka_unit_test(finds_the_last_free_port),
 	        cmocka_unit_test(search_is_bounded_and_goes_on),
+	        cmocka_unit_test(searches_are_short_when_none_is_free),
 	        cmocka_unit_test(freed_port_comes_back_last),
 	        cmocka_unit_test(one_endpoint_in_two_services_is_one),
 	        cmocka_unit_test(one_endpoint_has_one_cursor),
