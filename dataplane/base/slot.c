@@ -48,7 +48,7 @@ void sy_slot_set_key(const struct sy_slot_key *key)
 	row_permute(&row, m->second);
 	for (unsigned byte = 0; byte < 256; byte++)
 		m->second_of[m->second[byte]] = (uint8_t)byte;
-	explicit_bzero(&row, sizeof(row));
+	sy_secret_wipe(&row, sizeof(row));
 	sy_secret_pages(m, sizeof(*m));
 }
 
@@ -84,7 +84,7 @@ int sy_slot_key_parse(const char *text, struct sy_slot_key *key)
 	if (*text)
 		return -EINVAL;
 	*key = out;
-	explicit_bzero(&out, sizeof(out));
+	sy_secret_wipe(&out, sizeof(out));
 	return 0;
 }
 
@@ -104,7 +104,7 @@ int sy_slot_key_read(const char *path, struct sy_slot_key *key, struct sy_error 
 		sy_log(SY_LOG_WARN, "base", "every user can read the slot key: chmod 600 %s", path);
 	text[n] = '\0';
 	int rc = sy_slot_key_parse(text, key);
-	explicit_bzero(text, sizeof(text));
+	sy_secret_wipe(text, sizeof(text));
 	return rc < 0 ? sy_fail(err, EINVAL, "slot key: %.200s: must contain 32 hexadecimal digits",
 	                        path)
 	              : 0;

@@ -218,7 +218,7 @@ static int open_and_run(struct process *l)
 	int rc = sy_memory_near(o->runtime.cores, o->runtime.workers, l->err);
 	if (rc == 0)
 		rc = sy_balance_create(&o->balance, &l->balance, l->err);
-	explicit_bzero(&o->slot_key, sizeof(o->slot_key)); /* the session file has it */
+	sy_secret_wipe(&o->slot_key, sizeof(o->slot_key)); /* the session file has it */
 	sy_phase_end(SY_PHASE_TABLES);
 	if (rc < 0)
 		return rc;

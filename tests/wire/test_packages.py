@@ -36,6 +36,8 @@ def owner(path):
 def needed(program):
     """Packages of the libraries that the program itself names."""
     names = re.findall(r"\(NEEDED\).*\[(.*)\]", run(["readelf", "-d", program]))
+    if not names:
+        return set()  # ldd has nothing to say about it
     where = dict(re.findall(r"(\S+) => (/\S+)", run(["ldd", program])))
     return {owner(where[name]) for name in names if name in where}
 

@@ -38,7 +38,7 @@ uint64_t session_file_check(const struct session_file *f)
 	struct session_file as_read = *f;
 	as_read.version = SESSION_FILE_READS;
 	uint64_t check = words_check(&as_read, offsetof(struct session_file, check));
-	explicit_bzero(&as_read, sizeof(as_read)); /* it has keys */
+	sy_secret_wipe(&as_read, sizeof(as_read)); /* it has keys */
 	return check;
 }
 
@@ -58,7 +58,7 @@ int session_file_renew(struct session_file *f)
 				return -errno;
 		secret->check = 0;
 		secret->key = fresh.key;
-		explicit_bzero(&fresh, sizeof(fresh));
+		sy_secret_wipe(&fresh, sizeof(fresh));
 		__atomic_store_n(&secret->check, session_secret_check(secret), __ATOMIC_RELEASE);
 	}
 	return 0;

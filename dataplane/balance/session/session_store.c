@@ -108,7 +108,7 @@ static enum session_file_state file_examine(struct session_store *s, int fd, uin
 	}
 	*size = (uint64_t)st.st_size;
 	enum session_file_state state = header_examine(s, fd, &header, *size);
-	explicit_bzero(&header, sizeof(header)); /* it has keys */
+	sy_secret_wipe(&header, sizeof(header)); /* it has keys */
 	return state;
 }
 
@@ -166,7 +166,7 @@ int session_store_make(struct session_store *s, struct session_map *m, const cha
 	if (m != &s->now) /* of another size: see session_store_started() */
 		header.version = s->now.file->version;
 	*m->file = header;
-	explicit_bzero(&header, sizeof(header));
+	sy_secret_wipe(&header, sizeof(header));
 	if (m != &s->now) /* the cookies under way stay valid */
 		*session_file_secret(m->file) = *session_file_secret(s->now.file);
 	rc = session_file_renew(m->file);
@@ -211,8 +211,8 @@ static int store_new(struct session_store *s, struct sy_error *err)
 		return sy_fail(err, -rc, "session table: the kernel gives no random key: %s",
 		               strerror(-rc));
 	rc = session_store_make(s, &s->now, s->path, &key, &slot_key, err);
-	explicit_bzero(&key, sizeof(key));
-	explicit_bzero(&slot_key, sizeof(slot_key));
+	sy_secret_wipe(&key, sizeof(key));
+	sy_secret_wipe(&slot_key, sizeof(slot_key));
 	if (rc != 0)
 		return rc;
 	session_file_finish(s->now.file);

@@ -51,8 +51,15 @@ void sy_log(enum sy_log_level level, const char *area, const char *fmt, ...) SY_
 /* ---- secrets (secret.c) ---------------------------------------------------------------------- */
 
 /* Leaves whole pages out of core dumps: they hold keys that outlive the process. Copies elsewhere,
- * as on the stack, are overwritten by explicit_bzero(). */
+ * as on the stack, are wiped. */
 void sy_secret_pages(void *pages, size_t len);
+/* Overwrites; the compiler cannot leave it out. Not by a library's function: the linker would take
+ * libbsd's, which the forwarder does not need otherwise. */
+static inline void sy_secret_wipe(void *secret, size_t len)
+{
+	memset(secret, 0, len);
+	__asm__ volatile("" : : "r"(secret) : "memory");
+}
 
 /* ---- addresses (addr.c) ---------------------------------------------------------------------- */
 
