@@ -124,14 +124,14 @@ static bool state_begins_again(const struct session *s, const struct session_col
 }
 
 /* Notes a SYN of the client, unless its answer begins the connection anyway: segment_answer() does
- * not touch the cold half. Where servers get clients' addresses, every answer comes here. */
+ * not touch the cold half, so nothing may be noted then. Where servers get clients' addresses,
+ * every answer comes here. */
 static void state_note_syn(const struct session *s, struct session_cold *cold,
                            enum tcp_result result)
 {
 	bool begins = s->state == SESSION_SYN_SENT || s->state == SESSION_SYN_RECEIVED ||
 	              result == TCP_AGAIN;
-	if (!begins || session_has_client_address(cold))
-		cold->asked = 1;
+	cold->asked = !begins || session_has_client_address(cold);
 }
 
 /* SYN and SYN-ACK. ack: as the client counts. */

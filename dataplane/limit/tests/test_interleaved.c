@@ -77,20 +77,24 @@ static unsigned runnable(unsigned who[THREADS])
 	return count;
 }
 
+static __attribute__((noinline)) void thread_begin(struct thread *t)
+{
+	getcontext(&t->context);
+	t->context.uc_stack.ss_sp = t->stack;
+	t->context.uc_stack.ss_size = STACK;
+	t->context.uc_link = &run.scheduler;
+	makecontext(&t->context, thread_main, 0);
+}
+
 static void threads_begin(void)
 {
 	run.rate = (struct sy_limit_rate){.slope = UINT64_C(1) << 62, .shift = 62, .burst = BURST};
 	run.limit = (struct sy_limit){.level = 0, .batch = BATCH};
 	rte_spinlock_init(&run.limit.lock);
 	for (unsigned i = 0; i < run.threads; i++) {
-		struct thread *t = &run.thread[i];
-		char *stack = t->stack ? t->stack : malloc(STACK);
-		*t = (struct thread){.stack = stack};
-		getcontext(&t->context);
-		t->context.uc_stack.ss_sp = stack;
-		t->context.uc_stack.ss_size = STACK;
-		t->context.uc_link = &run.scheduler;
-		makecontext(&t->context, thread_main, 0);
+		char *stack = run.thread[i].stack;
+		run.thread[i] = (struct thread){.stack = stack ? stack : malloc(STACK)};
+		thread_begin(&run.thread[i]);
 	}
 }
 
