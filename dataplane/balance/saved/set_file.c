@@ -123,7 +123,8 @@ void set_file_load(struct sy_balance *b, const Steelyard__Forwarder__V1__AccessS
 {
 	char path[PATH_MAX], name[NAME_LEN];
 	struct sy_error err = {0};
-	if (set->digest.len != SET_DIGEST || set_data_find(b, set->digest.data))
+	if (!b->options.state_directory || set->digest.len != SET_DIGEST ||
+	    set_data_find(b, set->digest.data))
 		return;
 	digest_name(set->digest.data, name);
 	saved_path(b, "sets/", name, path);
