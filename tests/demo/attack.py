@@ -118,7 +118,11 @@ class Served:
 class Attack:
     def __init__(self, lab):
         self.lab, self.show = lab, Show()
-        self.steelyard = Steelyard(lab, web_and_dns(lab.network), sessions=0)
+        config = web_and_dns(lab.network)
+        for service in config.services:
+            if service.protocol == "tcp":
+                service.spread["syn_defence"] = "always"
+        self.steelyard = Steelyard(lab, config, sessions=0)
         self.traffic = Traffic(lab, HTTP, DOWNLOADS, UDP, size_mb=64)
         cores = sorted(os.sched_getaffinity(0))
         self.all_cores, self.others, self.worker = set(cores), {cores[0]}, {cores[-1]}
