@@ -32,8 +32,8 @@ struct sy_balance_options {
 	bool store_huge;             /* store_directory is hugetlbfs */
 	const char *store_name;      /* name of the tables' file */
 	bool inherit;                /* a running forwarder still has the file */
-	const struct sy_slot_key *slot_key; /* key that a cluster shares; NULL: the key in the
-	                                       tables, or a random one for new tables */
+	const struct sy_slot_key *slot_key; /* the key to use; NULL: the key in the tables, or a
+	                                       random one for new tables */
 	const char *state_directory;     /* for the accepted configuration; NULL: it is not saved */
 	const char *build;               /* version shown by status */
 	uint32_t max_services;           /* ≤ 2^24 */
