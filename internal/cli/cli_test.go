@@ -269,9 +269,9 @@ func TestSynDefenceState(t *testing.T) {
 			"auto (on), switched on TIME ago: a flood\nswitched on 1 time so far\n" +
 				"50 SYNs answered; 40 clients returned the answer, 1 a wrong one\n9 sessions are half open"},
 		{serviceView{Protocol: "tcp", SynDefence: "auto", policy: auto, Defence: &defenceView{SwitchedOn: 2, SinceMs: 1000,
-			Why: "calm", Answered: 50, Returned: 40}}, "auto",
+			Why: "calm", Answered: 1, Returned: 1, HalfOpen: 1}}, "auto",
 			"auto, switched off TIME ago: calm\nswitched on 2 times so far\n" +
-				"50 SYNs answered; 40 clients returned the answer, 0 a wrong one\n0 sessions are half open"},
+				"1 SYN answered; 1 client returned the answer, 0 a wrong one\n1 session is half open"},
 	} {
 		if got := c.view.defenceState().text; got != c.state {
 			t.Errorf("got %q, want %q", got, c.state)

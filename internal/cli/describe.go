@@ -148,7 +148,11 @@ func (s serviceView) defenceText(a *app) string {
 		text += fmt.Sprintf(", switched %s %s: %s\nswitched on %s so far", word, since(d.SinceMs/1000), d.Why, plural(int(d.SwitchedOn), "time"))
 	}
 	if d.Answered+d.Wrong != 0 {
-		text += fmt.Sprintf("\n%d SYNs answered; %d clients returned the answer, %d a wrong one", d.Answered, d.Returned, d.Wrong)
+		text += fmt.Sprintf("\n%s answered; %s returned the answer, %d a wrong one", plural(int(d.Answered), "SYN"),
+			plural(int(d.Returned), "client"), d.Wrong)
+	}
+	if d.HalfOpen == 1 {
+		return text + "\n1 session is half open"
 	}
 	return text + fmt.Sprintf("\n%d sessions are half open", d.HalfOpen)
 }

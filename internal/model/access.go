@@ -248,14 +248,8 @@ func describeAccess(c Change, from *Table) Description {
 	case DeleteAccessList:
 		return Description{"remove", object, ""}
 	case PutGlobalAccess:
-		none := func(name string) string {
-			if name == "" {
-				return "none"
-			}
-			return name
-		}
 		return Description{"change", "access list of all services",
-			none(from.GlobalAccess) + " -> " + none(c.AccessList.Name)}
+			orNone(from.GlobalAccess) + " -> " + orNone(c.AccessList.Name)}
 	}
 	old, ok := from.AccessLists[c.AccessList.Name]
 	if !ok {

@@ -193,17 +193,25 @@ func seconds(n uint32) string {
 	return (time.Duration(n) * time.Second).String()
 }
 
+// secondsText returns nothing for 0, which stands for none.
+func secondsText(n uint32) string {
+	if n == 0 {
+		return ""
+	}
+	return seconds(n)
+}
+
 func describePolicy(note func(what string, from, to any), old, policy Policy) {
 	note("scheduler", old.Scheduler, policy.Scheduler)
 	note("hash_on", old.HashOn, policy.HashOn)
 	note("persistence", old.Persistence, policy.Persistence)
-	note("slow_start", seconds(old.SlowStart), seconds(policy.SlowStart))
+	note("slow_start", orNone(secondsText(old.SlowStart)), orNone(secondsText(policy.SlowStart)))
 	note("one_packet", old.OnePacket, policy.OnePacket)
 	note("sloppy_tcp", old.SloppyTCP, policy.SloppyTCP)
-	note("max_sessions", old.MaxSessions, policy.MaxSessions)
-	note("client_limits", old.Clients, policy.Clients)
+	note("max_sessions", orNone(numberText(old.MaxSessions)), orNone(numberText(policy.MaxSessions)))
+	note("client_limits", orNone(old.Clients.String()), orNone(policy.Clients.String()))
 	note("client_address", old.ClientAddress, policy.ClientAddress)
-	note("access", old.Access, policy.Access)
+	note("access", orNone(old.Access), orNone(policy.Access))
 	note("resets", old.Resets, policy.Resets)
 	note("syn_defence", old.SynDefence, policy.SynDefence)
 }

@@ -44,7 +44,7 @@ func TestSNATChanges(t *testing.T) {
 		// an address that changes its role first leaves the old one, in both directions
 		{"pool to local", tableOf(one), local, []string{"remove snat one: its sessions end",
 			"add local address 10.0.0.1: ", "add snat one: 10.1.0.0/24 from 10.0.0.2"}},
-		{"local to pool", local, tableOf(one), []string{"remove local address 10.0.0.1: ",
+		{"local to pool", local, tableOf(one), []string{"remove local address 10.0.0.1: its sessions end",
 			"change snat one: pool +10.0.0.1"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -281,7 +281,7 @@ func Describe(c Change, from *Table, names func(ServiceKey) string) Description 
 	case PutAccessSet, DeleteAccessSet:
 		return describeAccessSet(c, from)
 	default:
-		return Description{"remove", "local address " + c.Local.String(), ""}
+		return Description{"remove", "local address " + c.Local.String(), "its sessions end"}
 	}
 }
 
@@ -332,7 +332,7 @@ func describeServer(old, spec ServerSpec) string {
 		parts = append(parts, fmt.Sprintf("backup %v -> %v", old.Backup, spec.Backup))
 	}
 	if old.MaxSessions != spec.MaxSessions {
-		parts = append(parts, fmt.Sprintf("max_sessions %d -> %d", old.MaxSessions, spec.MaxSessions))
+		parts = append(parts, fmt.Sprintf("max_sessions %s -> %s", orNone(numberText(old.MaxSessions)), orNone(numberText(spec.MaxSessions))))
 	}
 	if old.CheckMark != spec.CheckMark {
 		parts = append(parts, fmt.Sprintf("check mark %#x -> %#x", old.CheckMark, spec.CheckMark))

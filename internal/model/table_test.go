@@ -88,7 +88,7 @@ func TestDiffIsSmallAndOrdered(t *testing.T) {
 		"remove service old (tcp 10.0.0.81:80): its sessions end",
 		"remove server 10.1.0.23:8080 of web: its sessions end", // its address becomes a VIP
 		"add local address 10.1.0.12",
-		"remove local address 10.1.0.11", // becomes a VIP too
+		"remove local address 10.1.0.11: its sessions end", // becomes a VIP too
 		"add service new (tcp 10.0.0.82:80): fnat, wrr",
 		"add service moved (tcp 10.1.0.11:80): fnat, wrr",
 		"add service taken (tcp 10.1.0.23:80): fnat, wrr",
@@ -132,7 +132,7 @@ func TestDiffOfASpecNamesWhatChanges(t *testing.T) {
 	got := Describe(changes[0], from, func(ServiceKey) string { return "site" })
 	want := Description{"change", "service site (tcp 10.0.0.80:80)",
 		"name web -> site, scheduler wrr -> maglev, hash_on none -> tuple, persistence none -> 5m0s for /24 and /64, " +
-			"slow_start 0s -> 30s, one_packet false -> true, sloppy_tcp false -> true, max_sessions 0 -> 1000, client_address none -> proxy_v1, resets none -> down, syn_defence off -> always, " +
+			"slow_start none -> 30s, one_packet false -> true, sloppy_tcp false -> true, max_sessions none -> 1000, client_address none -> proxy_v1, resets none -> down, syn_defence off -> always, " +
 			"timeout established 900 -> 60"}
 	if got != want {
 		t.Errorf("got  %v\nwant %v", got, want)
@@ -148,7 +148,7 @@ func TestDiffOfAServerNamesWhatChanges(t *testing.T) {
 	for _, change := range Diff(from, to) {
 		got = append(got, Describe(change, from, func(ServiceKey) string { return "web" }).Detail)
 	}
-	want := []string{"backup false -> true, max_sessions 0 -> 7", "weight 1, up, backup, at most 7 sessions"}
+	want := []string{"backup false -> true, max_sessions none -> 7", "weight 1, up, backup, at most 7 sessions"}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
