@@ -231,6 +231,7 @@ func (s *Server) ListAccess(ctx context.Context, _ *connect.Request[pb.ListAcces
 	err := s.withForwarder(ctx, func(c *dpclient.Client) error {
 		access, err := c.Access(ctx)
 		response.Lists, response.Sets, response.SetsBytes = access.GetLists(), access.GetSets(), access.GetSetsBytes()
+		response.DroppedEarly = access.GetDroppedEarly()
 		return err
 	})
 	for _, file := range s.SetFiles() {

@@ -84,7 +84,7 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 		},
 		Forwarder: &pb.ForwarderStatus{
 			Socket: s.Socket, Connected: forwarder.Connected, Error: reason(forwarder.Err),
-			AppliedGeneration: forwarder.Generation, Revision: forwarder.Revision,
+			AppliedGeneration: forwarder.Generation, RefusedGeneration: forwarder.Refused, Revision: forwarder.Revision,
 		},
 		Warnings: s.Warnings(),
 	}
@@ -181,11 +181,23 @@ func (s *Server) DiffConfig(ctx context.Context, request *connect.Request[pb.Dif
 	}
 	response := &pb.DiffConfigResponse{Warnings: wanted.Warnings()}
 	for _, change := range model.Diff(actual, desired) {
-		d := model.Describe(change, actual, names)
-		response.Changes = append(response.Changes,
-			&pb.ConfigChange{Action: d.Action, Object: d.Object, Detail: d.Detail})
+		response.Changes = append(response.Changes, changeToWire(model.Describe(change, actual, names)))
 	}
+	response.Changes = append(response.Changes, settingsToWire(s.Store.Config(), wanted)...)
 	return connect.NewResponse(response), nil
+}
+
+func changeToWire(d model.Description) *pb.ConfigChange {
+	return &pb.ConfigChange{Action: d.Action, Object: d.Object, Detail: d.Detail}
+}
+
+// settingsToWire returns what differs in the agent's own settings.
+func settingsToWire(before, after *model.Config) []*pb.ConfigChange {
+	var changes []*pb.ConfigChange
+	for _, d := range model.DescribeSettings(before, after) {
+		changes = append(changes, changeToWire(d))
+	}
+	return changes
 }
 
 // ApplyConfig implements the service.
@@ -196,6 +208,7 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 	var generation uint64
 	var err error
 	install := len(request.Msg.GetYaml()) > 0
+	before := s.Store.Config()
 	if install {
 		generation, err = s.File.Install(request.Msg.GetFile(), request.Msg.GetYaml())
 	} else {
@@ -214,8 +227,10 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("the configuration is loaded, but not in the forwarder yet: %w", err))
 	}
+	running := s.Store.Config()
 	return connect.NewResponse(&pb.ApplyConfigResponse{
-		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes), Warnings: s.Store.Config().Warnings(),
+		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes), Warnings: running.Warnings(),
+		Settings: settingsToWire(before, running),
 	}), nil
 }
 

@@ -178,8 +178,9 @@ func (a *app) readChecked(args []string) (data []byte, name string, err error) {
 
 func (a *app) diffCommand() *cobra.Command {
 	command := &cobra.Command{
-		Use: "diff [FILE]", Short: "Show what apply would change in the forwarder", Args: args(0, 1),
-		Long: "Compares FILE, or the agent's own file, with the configuration of the forwarder. Changes nothing.\n\n" +
+		Use: "diff [FILE]", Short: "Show what apply would change", Args: args(0, 1),
+		Long: "Compares FILE, or the agent's own file, with the configuration of the forwarder, and with the settings that the agent " +
+			"uses itself: health checks, deadlines of drains, files of access sets, metrics and export. Changes nothing.\n\n" +
 			"Exit codes: 0 no differences; 1 differences; 2 failure.",
 		RunE: func(c *cobra.Command, args []string) error {
 			request := &pb.DiffConfigRequest{}
@@ -212,23 +213,55 @@ type changeView struct {
 }
 
 func (a *app) showDiff(response *pb.DiffConfigResponse) error {
-	views := []changeView{}
-	for _, change := range response.GetChanges() {
-		views = append(views, changeView{change.GetAction(), change.GetObject(), change.GetDetail()})
-	}
+	views := viewChanges(response.GetChanges())
 	return a.show(views, func() {
 		if len(views) == 0 {
 			fmt.Fprintln(a.out, "No differences.")
 		}
-		for _, v := range views {
-			mark := map[string]cell{"add": {"+", green}, "change": {"~", yellow}, "remove": {"-", red}}[v.Action]
-			line := a.paint(mark) + " " + v.Object
-			if v.Detail != "" {
-				line += ": " + v.Detail
-			}
-			fmt.Fprintln(a.out, line)
-		}
+		a.printChanges(views)
 	})
+}
+
+func viewChanges(changes []*pb.ConfigChange) []changeView {
+	views := []changeView{}
+	for _, change := range changes {
+		views = append(views, changeView{change.GetAction(), change.GetObject(), change.GetDetail()})
+	}
+	return views
+}
+
+func (a *app) printChanges(views []changeView) {
+	for _, v := range views {
+		mark := map[string]cell{"add": {"+", green}, "change": {"~", yellow}, "remove": {"-", red}}[v.Action]
+		line := a.paint(mark) + " " + v.Object
+		if v.Detail != "" {
+			line += ": " + v.Detail
+		}
+		fmt.Fprintln(a.out, line)
+	}
+}
+
+// mostSettings limits how many changed settings apply lists one by one.
+const mostSettings = 20
+
+// reportApplied says what an accepted configuration has changed.
+func (a *app) reportApplied(response *pb.ApplyConfigResponse) {
+	changes, settings := response.GetChanges(), viewChanges(response.GetSettings())
+	own := plural(len(settings), "setting") + " of the agent"
+	switch {
+	case changes == 0 && len(settings) == 0:
+		fmt.Fprintf(a.out, "Nothing to change; the forwarder is at revision %d.\n", response.GetRevision())
+	case changes == 0:
+		fmt.Fprintf(a.out, "Changed %s; nothing to change in the forwarder, at revision %d.\n", own, response.GetRevision())
+	case len(settings) == 0:
+		fmt.Fprintf(a.out, "Applied %s; the forwarder is at revision %d.\n", plural(int(changes), "change"), response.GetRevision())
+	default:
+		fmt.Fprintf(a.out, "Applied %s, and changed %s; the forwarder is at revision %d.\n", plural(int(changes), "change"), own,
+			response.GetRevision())
+	}
+	if len(settings) <= mostSettings {
+		a.printChanges(settings)
+	}
 }
 
 func (a *app) applyCommand() *cobra.Command {
@@ -262,12 +295,7 @@ func (a *app) applyCommand() *cobra.Command {
 				return err
 			}
 			a.warn(response.GetWarnings())
-			if response.GetChanges() == 0 {
-				fmt.Fprintf(a.out, "Nothing to change; the forwarder is at revision %d.\n", response.GetRevision())
-				return nil
-			}
-			fmt.Fprintf(a.out, "Applied %s; the forwarder is at revision %d.\n",
-				plural(int(response.GetChanges()), "change"), response.GetRevision())
+			a.reportApplied(response)
 			return nil
 		},
 	}
