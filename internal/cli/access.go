@@ -20,7 +20,8 @@ type accessView struct {
 	Services  []string         `json:"services"` // that name it
 	Rules     []accessRuleView `json:"rules"`
 	Otherwise string           `json:"otherwise"`
-	Undecided uint64           `json:"undecided"` // that no rule decided
+	Undecided uint64           `json:"undecided"`     // that no rule decided
+	Early     uint64           `json:"dropped_early"` // by the XDP programs, and not in the rules' matches; of the list of all services
 }
 
 type accessRuleView struct {
@@ -81,6 +82,9 @@ func (a *app) getAccess(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
+		if view.Global {
+			view.Early = response.GetDroppedEarly()
+		}
 		if name == "" || view.Name == name {
 			views = append(views, view)
 		}
@@ -95,6 +99,9 @@ func (a *app) getAccess(ctx context.Context, name string) error {
 			uses := view.Services
 			if view.Global {
 				uses = []string{"(all services)"}
+			}
+			if view.Early > 0 {
+				t.add(view.Name, shortList(uses), "(dropped early)", "drop", "", "", "", strconv.FormatUint(view.Early, 10))
 			}
 			for i, rule := range view.Rules {
 				position := strconv.Itoa(i + 1)

@@ -150,6 +150,7 @@ func fill(f *dptest.Forwarder) {
 		{Name: "land", Help: "source and destination are the same"},
 		{Name: "table-full", Help: "raise --sessions", Packets: 1},
 	}
+	f.DroppedEarly = 123456
 	began := uint64(time.Now().Add(-time.Hour).UnixMilli())
 	web := &fpb.ServiceKey{Protocol: fpb.Protocol_PROTOCOL_TCP, Vip: []byte{10, 0, 0, 80}, Port: 80}
 	f.Attacks = []*fpb.Attack{

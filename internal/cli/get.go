@@ -33,7 +33,9 @@ func (a *app) getCommand() *cobra.Command {
 	sessions.Flags().StringVar(&filter.Client, "client", "", "only sessions of the client with this `address`")
 	sessions.Flags().StringVar(&filter.Service, "service", "", "only sessions of the service with this `name`")
 	sessions.Flags().Uint32Var(&filter.Limit, "limit", 1000, "maximum number, up to 100000; 0 means 1000")
-	access := add(&cobra.Command{Use: "access [LIST]", Short: "Show access lists: rules and how often each matched"}, nil)
+	access := add(&cobra.Command{Use: "access [LIST]", Short: "Show access lists: rules and how often each matched",
+		Long: "MATCHES counts packets of new sessions. The XDP program drops SYNs for the leading rules of the list of all services, before " +
+			"a worker sees them; they are one row of their own, and are not in the matches of the rules."}, nil)
 	access.Args = args(0, 1)
 	access.RunE = func(c *cobra.Command, names []string) error {
 		return a.getAccess(c.Context(), strings.Join(names, ""))

@@ -154,6 +154,7 @@ def test_blocked_sources(early, family):
             {"action": "drop", "from": ["bad"]},
         )
         wait_blocked_early(early, family)
+        assert early.steelyard.get("access")[0]["dropped_early"] > 0
         assert echoes(before)
         early.steelyard.restart_forwarder()
         early.steelyard.wait_reconnected()

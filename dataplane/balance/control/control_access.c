@@ -84,6 +84,7 @@ int list_access(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 			return sy_fail(err, ENOMEM, "no memory for the answer");
 	if (v->ranges)
 		l->sets_bytes = address_ranges_bytes(v->ranges->built);
+	l->dropped_early = sy_port_drops(b->rt, SY_DROP_ACL_DROP);
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_ACCESS;
 	out->list_access = l;
 	return 0;

@@ -376,7 +376,7 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "forwarders, see sloppy_tcp of the service")                                             \
 	X(ACL_DROP, "acl-drop",                                                                    \
 	  "an access list drops its source, protocol or port: `steelyard get access` shows which " \
-	  "rule")                                                                                  \
+	  "rule; what the XDP program drops early is counted in one row, not by rule")             \
 	X(ACL_RESET, "acl-reset", "an access list refuses it, and its sender was told")            \
 	X(NO_SERVER, "no-server",                                                                  \
 	  "the service has no server that takes new sessions: none is configured, or each is "     \

@@ -30,14 +30,15 @@ type Forwarder struct {
 	Socket string
 	Page   int // entries in an answer, whatever the request says; 0: as requested
 
-	Status   *pb.Status
-	Sessions []*pb.Session
-	Drops    []*pb.Drop
-	Attacks  []*pb.Attack
-	Samples  []*pb.Sample // numbered from 2; each client gets each of the kinds that it asks for
-	Ports    []*pb.Port
-	Workers  []*pb.Worker
-	Slots    []*pb.Slot
+	Status       *pb.Status
+	Sessions     []*pb.Session
+	Drops        []*pb.Drop
+	DroppedEarly uint64 // by XDP programs, for the global access list
+	Attacks      []*pb.Attack
+	Samples      []*pb.Sample // numbered from 2; each client gets each of the kinds that it asks for
+	Ports        []*pb.Port
+	Workers      []*pb.Worker
+	Slots        []*pb.Slot
 	// Answers an upgrade by a result or a refusal; if by neither, the connection ends. nil: refuses all.
 	Upgrade func(*pb.UpgradeRequest) (*pb.UpgradeResult, *pb.Error)
 	Traffic func(key *pb.ServiceKey, server *pb.Server) *pb.Traffic // server nil: the service's
@@ -364,7 +365,7 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 		}
 		return &pb.Response{Body: &pb.Response_ListSnat{ListSnat: list}}
 	case *pb.Request_ListAccess:
-		list := &pb.AccessLists{SetsBytes: 524448}
+		list := &pb.AccessLists{SetsBytes: 524448, DroppedEarly: s.DroppedEarly}
 		for _, name := range slices.Sorted(maps.Keys(s.config.sets)) {
 			list.Sets = append(list.Sets, s.config.setStats(name))
 		}
