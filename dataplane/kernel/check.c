@@ -266,7 +266,7 @@ void checks_remove(void (*report)(void *ctx, const char *text), void *ctx)
 	for (const struct if_nameindex *i = all; i && i->if_index; i++) {
 		if (!filter_remove((int)i->if_index) || !report)
 			continue;
-		snprintf(text, sizeof(text), "health checks' program on %s", i->if_name);
+		snprintf(text, sizeof(text), "health checks' program of %s", i->if_name);
 		report(ctx, text);
 	}
 	if_freenameindex(all);

@@ -105,10 +105,10 @@ static void pin_remove(struct cleanup *c, const char *name)
 		bpf_link_detach(fd); /* fails harmlessly if the device is gone */
 		if (unlink(path) == 0 && info.xdp.ifindex &&
 		    if_indextoname(info.xdp.ifindex, ifname)) {
-			cleanup_report(c, "flow director on", ifname);
+			cleanup_report(c, "XDP program of", ifname);
 		} else {
 			snprintf(text, sizeof(text), "%" PRIu64 "-%d", netns, ifindex);
-			cleanup_report(c, "flow director of a vanished interface:", text);
+			cleanup_report(c, "XDP program of a vanished interface:", text);
 		}
 	}
 	close(fd);

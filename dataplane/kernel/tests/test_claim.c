@@ -381,9 +381,9 @@ static void test_cleanup_removes_everything(void **state)
 	sy_director_close(director);
 
 	assert_int_equal(sy_kernel_cleanup(report, NULL, &err), 0);
-	assert_non_null(strstr(reported_text, "flow director on near0\n"));
-	assert_non_null(strstr(reported_text, "claim on " VIP4 "\n"));
-	assert_non_null(strstr(reported_text, "claim on " VIP6 "\n"));
+	assert_non_null(strstr(reported_text, "XDP program of near0\n"));
+	assert_non_null(strstr(reported_text, "address " VIP4 "\n"));
+	assert_non_null(strstr(reported_text, "address " VIP6 "\n"));
 	assert_non_null(strstr(reported_text, "nftables table inet steelyard\n"));
 	assert_false(route4_there(VIP4) || addr6_there(VIP6, "near0"));
 	assert_false(sh_ok("nft list table inet steelyard >/dev/null 2>&1"));
