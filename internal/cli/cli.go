@@ -29,12 +29,15 @@ import (
 // Exit codes.
 const (
 	exitOK         = 0
-	exitDifference = 1 // diff: there are differences
+	exitDifference = 1 // diff: there are differences; get status: the file is not in force
 	exitFailure    = 2
 )
 
-// errDifferent ends diff without a message.
-var errDifferent = errors.New("there are differences")
+// Ends of diff and get status that print no message.
+var (
+	errDifferent = errors.New("there are differences")
+	errRefused   = errors.New("the configuration file is refused")
+)
 
 // app holds what all commands share.
 type app struct {
@@ -63,7 +66,7 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.Is(err, errDifferent):
+	case errors.Is(err, errDifferent), errors.Is(err, errRefused):
 		return exitDifference
 	}
 	fmt.Fprintf(errOut, "steelyard: %s\n", a.explain(err))
@@ -75,7 +78,7 @@ func (a *app) root() *cobra.Command {
 		Use:   "steelyard",
 		Short: "Control and watch a Steelyard layer-4 load balancer",
 		Long: "`steelyard agent` runs the agent, which configures a forwarder as a file says. The other commands control and show both.\n\n" +
-			"Exit codes: 0 success; 1 `diff` found differences; 2 failure.",
+			"Exit codes: 0 success; 1 `diff` found differences, or `get status` a configuration file that is refused; 2 failure.",
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	flags := root.PersistentFlags()

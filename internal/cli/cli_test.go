@@ -379,8 +379,29 @@ func TestARefusedFileIsReported(t *testing.T) {
 			t.Errorf("exit code %d: %s", code, errOut)
 		}
 	}
-	if _, out, _ := l.run("get", "status"); !strings.Contains(out, "connected, but refused: an address of this host\n") {
-		t.Error(out)
+	// Generations: 1 runs, 2 was given up with the file that apply had installed, 3 is that file put back, 4 and more the file itself.
+	code, out, _ := l.run("get", "status")
+	if code != 1 || !strings.Contains(out, "connected, but refused: an address of this host\n") ||
+		!regexp.MustCompile(`Config: .* generation \d+, loaded TIME ago \(refused; generation [1-3] runs\)\n`).MatchString(out) {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if err := os.WriteFile(l.config, []byte(configText), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errOut := l.run("apply"); code != 0 {
+		t.Errorf("exit code %d: %s%s", code, out, errOut)
+	}
+	if code, out, _ := l.run("get", "status"); code != 0 || strings.Contains(out, "refused;") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if err := os.WriteFile(l.config, []byte("version: 2"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, _ := l.run("apply"); code != 2 {
+		t.Errorf("exit code %d", code)
+	}
+	if code, out, _ := l.run("get", "status"); code != 1 || !strings.Contains(out, "Refused: ") {
+		t.Errorf("exit code %d: %s", code, out)
 	}
 }
 

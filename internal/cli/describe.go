@@ -19,9 +19,10 @@ func (a *app) getStatus(ctx context.Context) error {
 		return err
 	}
 	view := viewStatus(response)
-	return a.show(view, func() {
+	refused := view.isRefused()
+	err = a.show(view, func() {
 		a.pair("Agent", fmt.Sprintf("%s, started %s", view.Build, since(view.StartedS)))
-		a.printConfigStatus(view.Config)
+		a.printConfigStatus(view.Config, refused, view.Forwarder.AppliedGeneration)
 		counts := fmt.Sprintf("%d up, %d drained", view.ServersUp, view.ServersDrained)
 		if view.ServersKilled > 0 {
 			counts += fmt.Sprintf(", %d killed", view.ServersKilled)
@@ -29,12 +30,24 @@ func (a *app) getStatus(ctx context.Context) error {
 		if view.ServersUnchecked > 0 {
 			counts += fmt.Sprintf(", %d not checked yet", view.ServersUnchecked)
 		}
+		if refused && view.Forwarder.AppliedGeneration == 0 {
+			counts += " (of the refused file)"
+		}
 		a.pair("Services", fmt.Sprintf("%d, with %s: %s", view.Services, plural(int(view.Servers), "server"), counts))
 		a.printForwarderStatus(view.Forwarder)
 		for _, warning := range view.Warnings {
 			a.pair("Warning", a.paint(cell{warning, yellow}))
 		}
 	})
+	if err == nil && (refused || view.Config.Error != "") {
+		return errRefused
+	}
+	return err
+}
+
+// isRefused reports whether the forwarder refuses the configuration that was loaded last.
+func (s statusView) isRefused() bool {
+	return s.Forwarder.RefusedGeneration != 0 && s.Forwarder.RefusedGeneration == s.Config.Generation
 }
 
 // pair prints a name and its value; without a name, it continues the value of the previous name.
@@ -45,9 +58,18 @@ func (a *app) pair(name, text string) {
 	fmt.Fprintf(a.out, "%-11s %s\n", name, strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", 12)))
 }
 
-func (a *app) printConfigStatus(c configStatusView) {
+// printConfigStatus shows the configuration that was loaded last; runs: generation of the one that the forwarder has, 0: none
+// from this agent.
+func (a *app) printConfigStatus(c configStatusView, refused bool, runs uint64) {
 	if c.Generation > 0 {
-		a.pair("Config", fmt.Sprintf("%s, generation %d, loaded %s", c.File, c.Generation, since(c.LoadedS)))
+		text := fmt.Sprintf("%s, generation %d, loaded %s", c.File, c.Generation, since(c.LoadedS))
+		switch {
+		case refused && runs != 0:
+			text += " " + a.paint(cell{fmt.Sprintf("(refused; generation %d runs)", runs), red})
+		case refused:
+			text += " " + a.paint(cell{"(refused; the forwarder keeps what it has)", red})
+		}
+		a.pair("Config", text)
 	} else {
 		a.pair("Config", fmt.Sprintf("none; %s", c.File))
 	}

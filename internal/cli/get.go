@@ -59,7 +59,9 @@ func (a *app) getCommand() *cobra.Command {
 			"and no forwarder had a socket on the port. `steelyard get drops` shows all drops, also those of the XDP program."}, a.getPorts)
 	add(&cobra.Command{Use: "workers", Aliases: []string{"worker"}, Short: "Show workers and their counters"}, a.getWorkers)
 	add(&cobra.Command{Use: "slots", Aliases: []string{"slot"}, Short: "Show slots: owner and sessions"}, a.getSlots)
-	add(&cobra.Command{Use: "status", Short: "Show the state of the agent and its forwarder"}, a.getStatus)
+	add(&cobra.Command{Use: "status", Short: "Show the state of the agent and its forwarder",
+		Long: "Exit codes: 0 the configuration file is in force, or nobody has refused it so far; 1 it has an error, or the forwarder refuses " +
+			"it, so an earlier one runs, or none; 2 failure, such as no answer from the agent."}, a.getStatus)
 	return get
 }
 

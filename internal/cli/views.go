@@ -230,6 +230,7 @@ type forwarderStatusView struct {
 	InSync            bool     `json:"in_sync"`
 	Error             string   `json:"error"`
 	AppliedGeneration uint64   `json:"applied_generation"`
+	RefusedGeneration uint64   `json:"refused_generation"` // 0: none
 	Revision          uint64   `json:"revision"`
 	Build             string   `json:"build"`
 	StartedS          uint64   `json:"started_unix_s"`
@@ -411,7 +412,7 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 		Forwarder: forwarderStatusView{
 			Socket: f.GetSocket(), Connected: f.GetConnected(),
 			InSync: f.GetConnected() && c.GetGeneration() > 0 && f.GetAppliedGeneration() == c.GetGeneration(),
-			Error:  f.GetError(), AppliedGeneration: f.GetAppliedGeneration(), Revision: f.GetRevision(),
+			Error:  f.GetError(), AppliedGeneration: f.GetAppliedGeneration(), RefusedGeneration: f.GetRefusedGeneration(), Revision: f.GetRevision(),
 			Build: status.GetBuild(), StartedS: status.GetStartedUnixS(), Workers: status.GetWorkers(),
 			Sessions: status.GetSessions(), SessionCapacity: status.GetSessionCapacity(), SessionsUnproven: status.GetSessionsUnproven(),
 			SessionBytes: status.GetSessionBytesMapped(), HugePages: status.GetHugePages(),
