@@ -294,8 +294,8 @@ static int claim_put(struct sy_claims *c, const struct sy_addr *addr, int ifinde
 	}
 	if (rc == -EEXIST)
 		return sy_fail(err, EADDRINUSE,
-		               "%s is the host's own address; remove it from its interface, or "
-		               "choose another",
+		               "%s is the host's own address; choose another, or move this "
+		               "address off the host",
 		               text);
 	return rc ? sy_fail(err, -rc, "%s: cannot claim it: %s", text, strerror(-rc)) : 0;
 }
@@ -318,8 +318,8 @@ int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
 	owner = owner_find(c->nl, addr);
 	if (owner.there && !owner.own && !(claim && owner.may_be_own))
 		return sy_fail(err, EADDRINUSE,
-		               "%s is the host's own address; remove it from its interface, or "
-		               "choose another",
+		               "%s is the host's own address; choose another, or move this "
+		               "address off the host",
 		               text);
 	if (claim && owner.there && claim->ifindex == ifindex) {
 		claim->found = false;
@@ -417,7 +417,7 @@ int claims_remove_found(struct sy_claims *c, void (*report)(void *ctx, const cha
 			next = n->next;
 			if (!claim->found)
 				continue;
-			snprintf(text, sizeof(text), "claim on %s",
+			snprintf(text, sizeof(text), "address %s",
 			         sy_addr_format(&claim->addr, addr));
 			rc = claim_remove(c, claim);
 			if (rc == 0 && report)
