@@ -284,7 +284,7 @@ func (b *builder) accessList(raw *rawAccessList) model.AccessList {
 				rule.From = append(rule.From, from.v.prefix)
 			default:
 				rule.Sets = append(rule.Sets, from.v.set)
-				if _, ok := b.sets[from.v.set]; !ok {
+				if _, ok := b.sets[from.v.set]; !ok && !b.meant["access_sets"] {
 					b.fail(from.at, from.path, "%s is no prefix, and there is no access set of this name: add one to `access_sets`",
 						strconv.Quote(from.v.set))
 				}
@@ -305,7 +305,7 @@ func (b *builder) accessList(raw *rawAccessList) model.AccessList {
 
 // checkAccess ensures that a named list exists.
 func (b *builder) checkAccess(name value[string]) {
-	if _, ok := b.access[name.v]; name.set && !ok {
+	if _, ok := b.access[name.v]; name.set && !ok && !b.meant["access_lists"] {
 		b.fail(name.at, name.path, "there is no access list %s: add one to `access_lists`", strconv.Quote(name.v))
 	}
 }

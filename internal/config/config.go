@@ -57,7 +57,17 @@ type builder struct {
 	has6 bool
 }
 
+// fail reports a contradiction, unless it may follow from a misspelt key, which is reported.
+func (b *builder) fail(at position, path, format string, args ...any) {
+	if !b.follows(path) {
+		b.decoder.fail(at, path, format, args...)
+	}
+}
+
 func (b *builder) build() *model.Config {
+	if b.meant["local_addresses"] { // do not also report both families as missing
+		b.has4, b.has6 = true, true
+	}
 	config := &model.Config{Metrics: model.Metrics{Listen: b.raw.metrics.listen.v, Detail: b.raw.metrics.detail.v}}
 	for i, local := range b.raw.locals {
 		if !local.set { // already reported; do not also report its family as missing

@@ -6,11 +6,13 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"steelyard/internal/model"
@@ -89,6 +91,30 @@ type decoder struct {
 	file   string
 	errs   Errors
 	values int
+	// Paths of keys that a misspelt one probably means, and of the mappings that have such a key: what they lack
+	// follows from that error.
+	meant    map[string]bool
+	misspelt map[string]bool
+}
+
+// noteMisspelt remembers that a key of the mapping at path probably means another one.
+func (d *decoder) noteMisspelt(path, meant string) {
+	if d.meant == nil {
+		d.meant, d.misspelt = map[string]bool{}, map[string]bool{}
+	}
+	d.meant[join(path, meant)], d.misspelt[path] = true, true
+}
+
+// follows reports whether an error at path may follow from a misspelt key there or in a mapping around it. The
+// file itself is not one of these: its keys are asked for one by one.
+func (d *decoder) follows(path string) bool {
+	for len(d.misspelt) > 0 && path != "" {
+		if d.misspelt[path] {
+			return true
+		}
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+	}
+	return false
 }
 
 func (d *decoder) fail(at position, path, format string, args ...any) {
@@ -154,7 +180,7 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 	}
 	loader, err := newLoader(data)
 	if err != nil {
-		d.failSyntax(err)
+		d.failSyntax(data, err)
 		return nil
 	}
 	var document, second yaml.Node
@@ -162,14 +188,14 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 		if errors.Is(err, io.EOF) {
 			d.fail(position{1, 1}, "", "the file is empty: begin it with `version: 1`")
 		} else {
-			d.failSyntax(err)
+			d.failSyntax(data, err)
 		}
 		return nil
 	}
 	if err := loader.Load(&second); err == nil {
 		d.fail(positionOf(&second), "", "the file has a second document: write one document, without `---` in between")
 	} else if !errors.Is(err, io.EOF) {
-		d.failSyntax(err)
+		d.failSyntax(data, err)
 	}
 	if document.Kind == yaml.DocumentNode && len(document.Content) == 1 {
 		return document.Content[0]
@@ -177,14 +203,27 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 	return &document
 }
 
-func (d *decoder) failSyntax(err error) {
+func (d *decoder) failSyntax(data []byte, err error) {
 	at, text := position{1, 1}, err.Error()
 	var load *yaml.LoadError
 	if errors.As(err, &load) {
 		at = position{max(load.Mark.Line, 1), max(load.Mark.Column, 1)}
 		text = load.Message
 	}
+	if line := lineOf(data, at.line); bytes.HasPrefix(bytes.TrimLeft(line, " "), []byte("\t")) {
+		d.fail(at, "", "line %d begins with a tab: indent with spaces", at.line)
+		return
+	}
 	d.fail(at, "", "not YAML: %s: check the indentation and quoting here and in the line before", text)
+}
+
+// lineOf returns a line of a text; the first one has the number 1.
+func lineOf(data []byte, number int) []byte {
+	for range number - 1 {
+		_, data, _ = bytes.Cut(data, []byte("\n"))
+	}
+	line, _, _ := bytes.Cut(data, []byte("\n"))
+	return line
 }
 
 // enter follows an alias, and counts the decoded values.
@@ -223,7 +262,11 @@ func readObject[T any](d *decoder, n *yaml.Node, path string, fields []field[T],
 		below := join(path, model.HideQuery(key.Value))
 		index := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == key.Value })
 		if index < 0 {
-			d.fail(positionOf(key), below, "unknown key%s", suggest(key.Value, fields))
+			meant, text := suggest(key.Value, fields)
+			if meant != "" {
+				d.noteMisspelt(path, meant)
+			}
+			d.fail(positionOf(key), below, "unknown key%s", text)
 			continue
 		}
 		if first, ok := seen[key.Value]; ok {
@@ -234,9 +277,14 @@ func readObject[T any](d *decoder, n *yaml.Node, path string, fields []field[T],
 		fields[index].read(d, content, below, into)
 	}
 	for _, f := range fields {
-		if _, ok := seen[f.name]; f.required && !ok {
-			d.fail(at, path, "`%s` is missing: add `%s: …` (%s)", f.name, f.name, f.kind)
+		if _, ok := seen[f.name]; !f.required || ok || d.meant[join(path, f.name)] {
+			continue
 		}
+		if _, err := strconv.Atoi(f.kind); err == nil { // the only value
+			d.fail(at, path, "`%s` is missing: add `%s: %s`", f.name, f.name, f.kind)
+			continue
+		}
+		d.fail(at, path, "`%s` is missing: add `%s: …` (%s)", f.name, f.name, f.kind)
 	}
 }
 
@@ -312,8 +360,8 @@ func describeNode(n *yaml.Node) string {
 	return "something else"
 }
 
-// suggest returns the key that was probably meant, or all possible keys.
-func suggest[T any](key string, fields []field[T]) string {
+// suggest returns the key that was probably meant, if any, and an error's text that names it or all possible keys.
+func suggest[T any](key string, fields []field[T]) (meant, text string) {
 	names := make([]string, len(fields))
 	best, bestDistance := "", 3
 	for i, f := range fields {
@@ -323,9 +371,9 @@ func suggest[T any](key string, fields []field[T]) string {
 		}
 	}
 	if best != "" {
-		return fmt.Sprintf(": did you mean `%s`?", best)
+		return best, fmt.Sprintf(": did you mean `%s`?", best)
 	}
-	return ": valid keys are " + strings.Join(names, ", ")
+	return "", ": valid keys are " + strings.Join(names, ", ")
 }
 
 // editDistance counts the insertions, deletions and replacements from a to b; long words get a large value.
