@@ -4,11 +4,13 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -83,7 +85,7 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 			Error: errorText(file.Err),
 		},
 		Forwarder: &pb.ForwarderStatus{
-			Socket: s.Socket, Connected: forwarder.Connected, Error: reason(forwarder.Err),
+			Socket: s.Socket, Connected: forwarder.Connected, Error: s.refusalInStatus(forwarder.Err),
 			AppliedGeneration: forwarder.Generation, RefusedGeneration: forwarder.Refused, Revision: forwarder.Revision,
 		},
 		Warnings: s.Warnings(),
@@ -152,13 +154,11 @@ func checkedServices(running *model.Config) map[model.ServiceKey]bool {
 // DiffConfig implements the service.
 func (s *Server) DiffConfig(ctx context.Context, request *connect.Request[pb.DiffConfigRequest]) (
 	*connect.Response[pb.DiffConfigResponse], error) {
-	var wanted *model.Config
-	var err error
-	if len(request.Msg.GetYaml()) > 0 {
-		wanted, err = s.File.Parse(request.Msg.GetFile(), request.Msg.GetYaml())
-	} else {
-		wanted, err = s.File.Read()
+	name, text, err := s.textOf(request.Msg.GetFile(), request.Msg.GetYaml())
+	if err != nil {
+		return nil, invalid(err)
 	}
+	wanted, err := s.File.Parse(name, text)
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -179,7 +179,7 @@ func (s *Server) DiffConfig(ctx context.Context, request *connect.Request[pb.Dif
 		}
 		return key.String()
 	}
-	response := &pb.DiffConfigResponse{Warnings: wanted.Warnings()}
+	response := &pb.DiffConfigResponse{Warnings: config.Warnings(name, text, wanted)}
 	for _, change := range model.Diff(actual, desired) {
 		response.Changes = append(response.Changes, changeToWire(model.Describe(change, actual, names)))
 	}
@@ -222,29 +222,74 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 	status, err := s.Reconciler.WaitConfig(ctx, generation)
 	var refusal *dpclient.Error
 	if errors.As(err, &refusal) && refusal.Refused() {
-		return nil, invalid(s.giveUp(generation, install, request.Msg.GetFile(), refusal))
+		return nil, invalid(s.giveUp(generation, request.Msg, refusal))
 	}
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("the configuration is loaded, but not in the forwarder yet: %w", err))
 	}
 	running := s.Store.Config()
+	name, text, _ := s.textOf(request.Msg.GetFile(), request.Msg.GetYaml()) // without it, warnings have no line
 	return connect.NewResponse(&pb.ApplyConfigResponse{
-		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes), Warnings: running.Warnings(),
+		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes), Warnings: config.Warnings(name, text, running),
 		Settings: settingsToWire(before, running),
 	}), nil
 }
 
 // giveUp restores the previous file if a new one was installed, and returns the reason.
-func (s *Server) giveUp(generation uint64, installed bool, name string, refusal *dpclient.Error) error {
-	if !installed {
-		return fmt.Errorf("the forwarder refuses %s: %s; it keeps its configuration, and the agent retries periodically",
-			s.File.Path, refusal.Text)
+func (s *Server) giveUp(generation uint64, request *pb.ApplyConfigRequest, refusal *dpclient.Error) error {
+	name, text, _ := s.textOf(request.GetFile(), request.GetYaml()) // without it, the reason has no line
+	where := cmp.Or(s.place(name, text, refusal.Text), name+": ")
+	if len(request.GetYaml()) == 0 {
+		return fmt.Errorf("the forwarder refuses %s%s; it keeps its configuration, and the agent retries periodically", where, refusal.Text)
 	}
 	s.Store.Abandon(generation)
 	if err := s.File.Restore(generation); err != nil {
-		return fmt.Errorf("the forwarder refuses %s: %s; %w", name, refusal.Text, err)
+		return fmt.Errorf("the forwarder refuses %s%s; %w", where, refusal.Text, err)
 	}
-	return fmt.Errorf("the forwarder refuses %s: %s; nothing was changed", name, refusal.Text)
+	return fmt.Errorf("the forwarder refuses %s%s; nothing was changed", where, refusal.Text)
+}
+
+// textOf returns the name and content of what a request is about: its own, or the agent's file.
+func (s *Server) textOf(name string, text []byte) (string, []byte, error) {
+	if len(text) > 0 {
+		return name, text, nil
+	}
+	text, err := s.File.Text()
+	return s.File.Path, text, err
+}
+
+// place returns where a file has the address with which a refusal begins, or nothing.
+func (s *Server) place(name string, text []byte, refusal string) string {
+	word, _, _ := strings.Cut(refusal, " ")
+	address, err := netip.ParseAddr(word)
+	if err != nil {
+		address, err = netip.ParseAddr(strings.TrimSuffix(word, ":"))
+	}
+	if err != nil {
+		return ""
+	}
+	wanted, err := s.File.Parse(name, text)
+	if err != nil {
+		return ""
+	}
+	if path := wanted.PathOf(address); path != "" {
+		return config.Place(name, text, path)
+	}
+	return ""
+}
+
+// maxPlaced is the largest file in which GetStatus looks for the place of a refusal: it may be called often.
+const maxPlaced = 1 << 20
+
+// refusalInStatus returns why the forwarder refused the agent's file, or is not connected.
+func (s *Server) refusalInStatus(err error) string {
+	var refusal *dpclient.Error
+	if errors.As(err, &refusal) && refusal.Refused() {
+		if name, text, err := s.textOf("", nil); err == nil && len(text) <= maxPlaced {
+			return s.place(name, text, refusal.Text) + refusal.Text
+		}
+	}
+	return reason(err)
 }
 
 // beforeDeadline shortens a client's deadline to leave time for the answer that explains it.

@@ -356,7 +356,7 @@ func TestAnUnusedAccessListIsReported(t *testing.T) {
 	}
 	for _, args := range [][]string{{"check", l.config}, {"diff", l.config}, {"diff"}, {"apply", l.config}, {"apply"}} {
 		_, out, errOut := l.run(args...)
-		if !strings.HasPrefix(errOut, "steelyard: warning: access list office decides nothing: ") {
+		if !regexp.MustCompile(`^steelyard: warning: CONFIG:6:5: access_lists\[0\]: access list office decides nothing: `).MatchString(errOut) {
 			t.Errorf("%v: %s%s", args, out, errOut)
 		}
 	}
@@ -401,6 +401,34 @@ func TestARefusedFileIsReported(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if code, out, _ := l.run("get", "status"); code != 1 || !strings.Contains(out, "Refused: ") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+}
+
+func TestARefusalNamesThePlaceOfItsAddress(t *testing.T) {
+	l := newLab(t)
+	const why = "10.0.0.81 is the host's own address; choose another, or move this address off the host"
+	l.forwarder.Refuse(&fpb.Error{Code: fpb.Code_CODE_INVALID, Text: why}, "10.0.0.81")
+	text := strings.Replace(configText, "10.0.0.80", "10.0.0.81", 1)
+	next := filepath.Join(l.directory, "next.yaml")
+	for _, file := range []string{next, l.config} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for command, want := range map[string]string{
+		"apply " + next: "steelyard: the forwarder refuses DIR/next.yaml:19:10: services[0].vip: " + why + "; nothing was changed\n",
+		"apply":         "steelyard: the forwarder refuses CONFIG:19:10: services[0].vip: " + why + "; it keeps its configuration, and the agent retries periodically\n",
+	} {
+		if code, _, errOut := l.run(strings.Fields(command)...); code != 2 || errOut != want {
+			t.Errorf("exit code %d: got %q, want %q", code, errOut, want)
+		}
+	}
+	if err := os.WriteFile(l.config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l.run("apply")
+	if code, out, _ := l.run("get", "status"); code != 1 || !strings.Contains(out, "refused: CONFIG:19:10: services[0].vip: "+why+"\n") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }

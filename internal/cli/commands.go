@@ -115,7 +115,8 @@ func (a *app) parse(name string, data []byte) (*model.Config, error) {
 func (a *app) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "check FILE", Short: "Check a file and print all its errors", Args: args(1, 1),
-		Long: "Checks FILE, and the files that its access sets name, as they are on this host. Needs no agent.",
+		Long: "Checks FILE, and the files that its access sets name, as they are on this host. Needs no agent. What depends on the forwarder's " +
+			"host, such as VIPs that are the host's own addresses, is checked by `steelyard apply`.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			data, err := a.readFile(args[0])
 			if err != nil {
@@ -147,8 +148,9 @@ func (a *app) checkCommand() *cobra.Command {
 			if sets := len(parsed.AccessSets); sets > 0 {
 				what += ", " + plural(sets, "access set")
 			}
-			a.warn(parsed.Warnings())
-			fmt.Fprintf(a.out, "%s is good: %s.\n", fileName(args[0]), what)
+			a.warn(config.Warnings(fileName(args[0]), data, parsed))
+			fmt.Fprintf(a.out, "%s is good: %s.\nWhat depends on the forwarder's host, such as its own addresses, is checked by apply.\n",
+				fileName(args[0]), what)
 			return nil
 		},
 	}

@@ -128,7 +128,7 @@ func TestOnlyFilesOfABoundedSizeAreRead(t *testing.T) {
 		large: "at most 67108864 are read", good: "",
 	} {
 		file := &File{Path: path}
-		_, err := file.Read()
+		_, err := file.Text()
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}

@@ -60,13 +60,9 @@ func (f *File) Status() Status {
 	return f.status
 }
 
-// Read parses the file and changes nothing.
-func (f *File) Read() (*model.Config, error) {
-	data, err := f.read()
-	if err != nil {
-		return nil, err
-	}
-	return f.Parse(f.Path, data)
+// Text returns the file's content and changes nothing.
+func (f *File) Text() ([]byte, error) {
+	return f.read()
 }
 
 // Parse reads a file's content as the package's Parse does, but decodes only what has changed since the

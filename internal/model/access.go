@@ -158,30 +158,6 @@ func MergePrefixes(prefixes []netip.Prefix) []netip.Prefix {
 	return merged
 }
 
-// UnusedAccessLists returns the lists that decide nothing, since neither a service nor `access` names them.
-func (c *Config) UnusedAccessLists() []string {
-	used := map[string]bool{c.GlobalAccess: true}
-	for i := range c.Services {
-		used[c.Services[i].Policy.Access] = true
-	}
-	var unused []string
-	for i := range c.AccessLists {
-		if !used[c.AccessLists[i].Name] {
-			unused = append(unused, c.AccessLists[i].Name)
-		}
-	}
-	return unused
-}
-
-// Warnings returns what is valid in a configuration but probably not meant.
-func (c *Config) Warnings() []string {
-	var warnings []string
-	for _, name := range c.UnusedAccessLists() {
-		warnings = append(warnings, fmt.Sprintf("access list %s decides nothing: name it in a service's `access`, or in `access` for all services", name))
-	}
-	return warnings
-}
-
 // diffAccess returns what to put before services need it, and what to delete after they no longer do.
 func diffAccess(from, to *Table) (puts, gone []Change) {
 	for _, name := range slices.Sorted(maps.Keys(to.AccessSets)) {
