@@ -516,7 +516,7 @@ func TestCleanupRunsTheForwarder(t *testing.T) {
 	directory := t.TempDir()
 	t.Setenv("PATH", directory)
 	var out, errOut bytes.Buffer
-	if code := Run([]string{"cleanup"}, nil, &out, &errOut); code != 2 || !strings.Contains(errOut.String(), "neither in this binary's directory nor in PATH") {
+	if code := Run([]string{"cleanup"}, nil, &out, &errOut); code != 2 || !strings.Contains(errOut.String(), "neither in this binary's directory, nor in ../sbin, nor in PATH") {
 		t.Errorf("%d: %s", code, errOut.String())
 	}
 	script := "#!/bin/sh\necho \"removed by $1\"\n"
@@ -525,6 +525,28 @@ func TestCleanupRunsTheForwarder(t *testing.T) {
 	}
 	if code := Run([]string{"cleanup"}, nil, &out, &errOut); code != 0 || out.String() != "removed by --cleanup\n" {
 		t.Errorf("%d: %s%s", code, out.String(), errOut.String())
+	}
+}
+
+func TestTheForwarderIsFoundBesideTheCommand(t *testing.T) {
+	prefix := t.TempDir()
+	t.Setenv("PATH", t.TempDir())
+	self := filepath.Join(prefix, "bin", "steelyard")
+	for _, directory := range []string{"bin", "sbin"} {
+		if err := os.Mkdir(filepath.Join(prefix, directory), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if path, err := findForwarderBeside(self); err == nil {
+		t.Errorf("found %s", path)
+	}
+	for _, want := range []string{filepath.Join(prefix, "sbin", "steelyard-forwarder"), filepath.Join(prefix, "bin", "steelyard-forwarder")} {
+		if err := os.WriteFile(want, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if path, err := findForwarderBeside(self); err != nil || path != want {
+			t.Errorf("got %s, %v; want %s", path, err, want)
+		}
 	}
 }
 

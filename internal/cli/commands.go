@@ -335,18 +335,29 @@ func (a *app) forwarderCommand(name, short, long string) *cobra.Command {
 	}
 }
 
-// findForwarder looks in this binary's directory first, to keep one build's programs together.
 func findForwarder() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		self = ""
+	}
+	return findForwarderBeside(self)
+}
+
+// findForwarderBeside looks in the directory of this binary and in sbin beside that one first, to keep the programs of one
+// build together: they are installed as PREFIX/bin/steelyard and PREFIX/sbin/steelyard-forwarder.
+func findForwarderBeside(self string) (string, error) {
 	const name = "steelyard-forwarder"
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), name)
-		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
-			return beside, nil
+	if self != "" {
+		directory := filepath.Dir(self)
+		for _, beside := range []string{filepath.Join(directory, name), filepath.Join(directory, "..", "sbin", name)} {
+			if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
+				return beside, nil
+			}
 		}
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("%s is neither in this binary's directory nor in PATH: install it, or add its directory to PATH", name)
+		return "", fmt.Errorf("%s is neither in this binary's directory, nor in ../sbin, nor in PATH: install it, or add its directory to PATH", name)
 	}
 	return path, nil
 }
