@@ -175,7 +175,7 @@ static bool slow_snat_syn(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
 	bool answer = v->tcp_flags & SY_TCP_ACK;
 	if (burst->direction[i] == SESSION_CLIENT && !answer)
-		tcp_state_note_snat_syn(pair, ntohl(tcp->seq));
+		tcp_state_note_snat_syn(pair, ntohl(tcp->seq), v->l4_len - (tcp->offset >> 4) * 4u);
 	if (burst->direction[i] == SESSION_CLIENT || !answer ||
 	    tcp_state_is_snat_answer(pair, ntohl(tcp->ack)))
 		return true;

@@ -153,10 +153,12 @@ static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigne
 	uint64_t server_hash;
 	struct sy_rewrite r;
 
-	if (from->proto == SY_PROTO_TCP)
-		tcp_state_note_snat_syn(
-		        &cold[1],
-		        ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), &burst->view[i])->seq));
+	if (from->proto == SY_PROTO_TCP) {
+		const struct sy_view *v = &burst->view[i];
+		const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
+		tcp_state_note_snat_syn(&cold[1], ntohl(tcp->seq),
+		                        v->l4_len - (tcp->offset >> 4) * 4u);
+	}
 	*reason = s[0].path == SY_PATH_NONE || s[1].path == SY_PATH_NONE
 	                  ? SY_DROP_NO_ROUTE
 	                  : choose_port(w, t, &rule->pool[sy_addr_is_v4(&from->src)], s,

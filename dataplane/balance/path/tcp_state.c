@@ -28,8 +28,12 @@ void tcp_state_again(struct session *s)
 	                        SESSION_SERVER_FIN_ACKED | SESSION_SERVER_FIRST);
 }
 
-void tcp_state_note_snat_syn(struct session_cold *pair, uint32_t seq)
+void tcp_state_note_snat_syn(struct session_cold *pair, uint32_t seq, uint32_t len)
 {
+	uint32_t end = seq + 1 + len;
+	bool again = pair->asked && pair->syn_ack == seq + 1;
+	if (!again || (int32_t)(end - pair->syn_end) > 0)
+		pair->syn_end = end;
 	pair->syn_ack = seq + 1;
 	pair->asked = 1;
 }
@@ -37,7 +41,7 @@ void tcp_state_note_snat_syn(struct session_cold *pair, uint32_t seq)
 bool tcp_state_is_snat_answer(const struct session_cold *pair, uint32_t ack)
 {
 	/* Not known: the session is that of an earlier version. */
-	return !pair->asked || ack == pair->syn_ack;
+	return !pair->asked || ack - pair->syn_ack <= pair->syn_end - pair->syn_ack;
 }
 
 /* A reset. On a connection that was open it may be forged and is challenged. */

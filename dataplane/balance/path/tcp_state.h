@@ -30,9 +30,10 @@ enum tcp_result tcp_state_one_way(struct session *s, struct session_cold *cold, 
  * The SYNs and SYN-ACKs of a SNAT session, whose remote may be anybody. pair: the cold half of its
  * pair record, which keeps what an answer to the inside host's last SYN acknowledges.
  *
- * Notes a SYN, the host's only.
+ * Notes a SYN, the host's only, with this many bytes of data: an answer may acknowledge them, too
+ * (TCP Fast Open, RFC 7413 4.2.2), even if the SYN was repeated without them.
  */
-void tcp_state_note_snat_syn(struct session_cold *pair, uint32_t seq);
+void tcp_state_note_snat_syn(struct session_cold *pair, uint32_t seq, uint32_t len);
 /* Does this SYN-ACK answer it? */
 bool tcp_state_is_snat_answer(const struct session_cold *pair, uint32_t ack);
 /* After TCP_AGAIN: the same session and server, from the beginning. */

@@ -99,8 +99,11 @@ struct session_cold {
 			union {
 				uint32_t fin_seq[2]; /* by enum session_direction: sequence number
 				                        after that side's FIN, in its numbering */
-				uint32_t syn_ack; /* in the pair record of a SNAT session: what an
-				                     answer to the last SYN acknowledges */
+				/* In the pair record of a SNAT session: an answer to the last SYN
+				 * acknowledges a number from syn_ack to syn_end. */
+				struct {
+					uint32_t syn_ack, syn_end;
+				};
 				struct {
 					uint32_t client_fin;
 					/* Instead of the server's: while SESSION_ADDRESS_PENDING

@@ -319,12 +319,21 @@ static void test_snat_answer(void **state)
 {
 	struct session_cold pair = {0};
 	assert_true(tcp_state_is_snat_answer(&pair, 4));
-	tcp_state_note_snat_syn(&pair, UINT32_MAX);
+	tcp_state_note_snat_syn(&pair, UINT32_MAX, 0);
 	assert_true(tcp_state_is_snat_answer(&pair, 0));
 	assert_false(tcp_state_is_snat_answer(&pair, 1));
-	tcp_state_note_snat_syn(&pair, 700);
+	tcp_state_note_snat_syn(&pair, 700, 0);
 	assert_true(tcp_state_is_snat_answer(&pair, 701));
 	assert_false(tcp_state_is_snat_answer(&pair, 0));
+	/* With data, and again without: a server may have taken them from the first. */
+	tcp_state_note_snat_syn(&pair, UINT32_MAX - 2, 10);
+	tcp_state_note_snat_syn(&pair, UINT32_MAX - 2, 0);
+	assert_true(tcp_state_is_snat_answer(&pair, UINT32_MAX - 1));
+	assert_true(tcp_state_is_snat_answer(&pair, 8));
+	assert_false(tcp_state_is_snat_answer(&pair, 9));
+	assert_false(tcp_state_is_snat_answer(&pair, UINT32_MAX - 2));
+	tcp_state_note_snat_syn(&pair, 5, 0);
+	assert_false(tcp_state_is_snat_answer(&pair, 8));
 }
 
 /* The answer to a probe of the previous connection comes late: the new connection continues. */
