@@ -12,6 +12,7 @@ from tests.lab.steelyard import VIP, WEB
 from tests.wire.conftest import check_accounting
 
 RATE = 4000
+ECHOES = 60_000  # several times what is answered
 METRICS = "127.0.0.1:9271"
 # A flood must send in a second what is due in it: a sanitized forwarder leaves no time for that.
 pytestmark = [
@@ -25,7 +26,7 @@ def stage(flood_stage, request):
     yield from check_accounting(flood_stage, request)
 
 
-def begin_flood(stage, kind, attack, parts=1):
+def begin_flood(stage, kind, attack, parts=1, rate=RATE):
     """A flood at web4, and what is reported of it once that many things were done about it."""
 
     def reported():
@@ -34,7 +35,7 @@ def begin_flood(stage, kind, attack, parts=1):
         return [one for one in current if len(one.done) >= parts]
 
     wait_for_usual(stage.steelyard)
-    process = start_flood(stage.lab, kind, VIP[4], WEB, RATE)
+    process = start_flood(stage.lab, kind, VIP[4], WEB, rate)
     wait_until(reported, "the flood is listed", 60)
     return process, reported()[0]
 
@@ -81,3 +82,11 @@ def test_a_flood_that_the_syn_defence_answers_is_reported(stage):
     wait_until(lambda: answered() >= sent, "all of them were answered")
     text = stage.lab["forwarder"].ns.run(["curl", "-sS", f"http://{METRICS}/metrics"])
     assert "steelyard_service_syn_defence_answered_total{" in text
+
+
+@pytest.mark.drops("echo-rate")
+def test_a_flood_of_echoes_is_reported(stage):
+    process, attack = begin_flood(stage, "icmp", "icmp-flood", rate=ECHOES)
+    assert not attack.service_name
+    assert "limited" in attack.done[0]
+    finish_flood(process)

@@ -110,7 +110,7 @@ static uint64_t count_total(const struct sy_balance *b, enum attack_kind kind)
 		                   SY_DROP_BAD_FRAGMENT);
 	case ATTACK_ICMP:
 		return COUNT_DROPS(b, SY_DROP_ICMP_UNHANDLED, SY_DROP_ICMP_NO_SESSION,
-		                   SY_DROP_ICMP_RATE, SY_DROP_ICMP_FRAGMENT);
+		                   SY_DROP_ICMP_RATE, SY_DROP_ECHO_RATE, SY_DROP_ICMP_FRAGMENT);
 	case ATTACK_MALFORMED:
 		return COUNT_DROPS(b, SY_DROP_TRUNCATED, SY_DROP_BAD_IP_HEADER,
 		                   SY_DROP_BAD_IP_CHECKSUM, SY_DROP_BAD_SOURCE, SY_DROP_LAND,
