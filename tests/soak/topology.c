@@ -219,6 +219,8 @@ static void change_service(struct topology *w, struct changes *c, unsigned i)
 	s->hash_on = STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_UNSPECIFIED;
 	s->max_sessions = rng_percent(w->rng, 20) ? 1 + rng_below(w->rng, 20) : 0;
 	s->slow_start_s = rng_below(w->rng, 10);
+	if (rng_percent(w->rng, 10))
+		set_client_limits(c, s, 1 + rng_below(w->rng, 20), 1 + rng_below(w->rng, 40));
 	if (challenges(i)) {
 		static const int any[] = {ALWAYS, AUTO, OFF};
 		s->syn_defence = (Steelyard__Forwarder__V1__SynDefence)any[rng_below(w->rng, 3)];

@@ -347,6 +347,14 @@ void set_persistence(struct changes *c, pb_service *s, uint32_t timeout_s, uint3
 	s->persistence->prefix6 = prefix6;
 }
 
+void set_client_limits(struct changes *c, pb_service *s, uint32_t new_per_second, uint32_t burst)
+{
+	s->client_limits = take(c, sizeof(*s->client_limits));
+	steelyard__forwarder__v1__client_limits__init(s->client_limits);
+	s->client_limits->new_per_second = new_per_second;
+	s->client_limits->burst = burst;
+}
+
 void set_resets(struct changes *c, pb_service *s, bool expired, bool down, bool unknown)
 {
 	s->resets = take(c, sizeof(*s->resets));

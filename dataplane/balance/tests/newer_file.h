@@ -38,14 +38,22 @@ static inline void newer_config(const char *path)
 	assert_non_null(c);
 	newer_add(&c->base);
 	newer_add(&c->entries[0]->service->base);
-	uint32_t size = (uint32_t)steelyard__forwarder__v1__config__pack(c, bytes + NEWER_HEADER);
+	uint32_t size = (uint32_t)steelyard__forwarder__v1__config__get_packed_size(c);
+	uint8_t *body = malloc(size); /* aligned, as the sum wants it */
+	uint8_t *file = malloc(NEWER_HEADER + size);
+	assert_true(body && file);
+	steelyard__forwarder__v1__config__pack(c, body);
 	newer_remove(&c->base);
 	newer_remove(&c->entries[0]->service->base);
 	steelyard__forwarder__v1__config__free_unpacked(c, NULL);
-	uint32_t crc = rte_hash_crc(bytes + NEWER_HEADER, size, 0);
+	uint32_t crc = rte_hash_crc(body, size, 0);
 	memcpy(bytes + 12, &crc, sizeof(crc));
 	memcpy(bytes + 16, &size, sizeof(size));
-	file_write(path, bytes, NEWER_HEADER + size);
+	memcpy(file, bytes, NEWER_HEADER);
+	memcpy(file + NEWER_HEADER, body, size);
+	file_write(path, file, NEWER_HEADER + size);
+	free(file);
+	free(body);
 	free(bytes);
 }
 
