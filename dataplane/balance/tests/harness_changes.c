@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Changes of the configuration, as an agent sends them. */
+#include <arpa/inet.h>
+#include <stdlib.h>
+
+#include "harness.h"
+#include "must.h"
+
+static void *take(struct changes *c, size_t size)
+{
+	void *p = arena_take(&c->arena, size);
+	must(p, "no memory for changes");
+	return p;
+}
+
+static pb_change *change_add(struct changes *c, int kind)
+{
+	if (c->count == c->capacity) {
+		c->capacity = c->capacity ? 2 * c->capacity : 64;
+		c->change = realloc(c->change, c->capacity * sizeof(pb_change *));
+		must(c->change, "no memory for changes");
+	}
+	pb_change *out = take(c, sizeof(*out));
+	steelyard__forwarder__v1__change__init(out);
+	out->kind_case = kind;
+	c->change[c->count++] = out;
+	return out;
+}
+
+static ProtobufCBinaryData pb_addr(struct changes *c, const struct sy_addr *addr)
+{
+	ProtobufCBinaryData out = {.data = take(c, 16)};
+	out.len = sy_addr_to_bytes(addr, out.data);
+	return out;
+}
+
+static Steelyard__Forwarder__V1__ServiceKey *pb_key(struct changes *c,
+                                                    const struct service_key *key)
+{
+	Steelyard__Forwarder__V1__ServiceKey *out = take(c, sizeof(*out));
+	steelyard__forwarder__v1__service_key__init(out);
+	out->protocol = (Steelyard__Forwarder__V1__Protocol)key->proto;
+	out->port = ntohs(key->vport);
+	out->last_port = ntohs(key->last_port);
+	out->vip = pb_addr(c, &key->vip);
+	return out;
+}
+
+pb_service *put_service(struct changes *c, const struct service_key *key, const char *name,
+                        int scheduler, const pb_timeouts *timeouts)
+{
+	Steelyard__Forwarder__V1__Service *s = take(c, sizeof(*s));
+	steelyard__forwarder__v1__service__init(s);
+	s->key = pb_key(c, key);
+	s->name = take(c, strlen(name) + 1);
+	memcpy(s->name, name, strlen(name) + 1);
+	s->mode = STEELYARD__FORWARDER__V1__MODE__MODE_FNAT;
+	s->scheduler = (Steelyard__Forwarder__V1__Scheduler)scheduler;
+	if (timeouts) {
+		s->timeouts = take(c, sizeof(*timeouts));
+		*s->timeouts = *timeouts;
+	}
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVICE)->put_service = s;
+	return s;
+}
+
+void set_persistence(struct changes *c, pb_service *s, uint32_t timeout_s, uint32_t prefix4,
+                     uint32_t prefix6)
+{
+	s->persistence = take(c, sizeof(*s->persistence));
+	steelyard__forwarder__v1__persistence__init(s->persistence);
+	s->persistence->timeout_s = timeout_s;
+	s->persistence->prefix4 = prefix4;
+	s->persistence->prefix6 = prefix6;
+}
+
+void set_client_limits(struct changes *c, pb_service *s, uint32_t new_per_second, uint32_t burst)
+{
+	s->client_limits = take(c, sizeof(*s->client_limits));
+	steelyard__forwarder__v1__client_limits__init(s->client_limits);
+	s->client_limits->new_per_second = new_per_second;
+	s->client_limits->burst = burst;
+}
+
+void set_resets(struct changes *c, pb_service *s, bool expired, bool down, bool unknown)
+{
+	s->resets = take(c, sizeof(*s->resets));
+	steelyard__forwarder__v1__resets__init(s->resets);
+	s->resets->expired = expired;
+	s->resets->down = down;
+	s->resets->unknown = unknown;
+}
+
+void set_mode(struct changes *c, enum mode mode)
+{
+	c->change[c->count - 1]->put_service->mode = (Steelyard__Forwarder__V1__Mode)mode;
+}
+
+void delete_service(struct changes *c, const struct service_key *key)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SERVICE)->delete_service =
+	        pb_key(c, key);
+}
+
+static Steelyard__Forwarder__V1__Change__ServerOf *server_of(struct changes *c,
+                                                             const struct service_key *key,
+                                                             const struct sy_addr *addr,
+                                                             uint16_t port)
+{
+	Steelyard__Forwarder__V1__Change__ServerOf *of = take(c, sizeof(*of));
+	steelyard__forwarder__v1__change__server_of__init(of);
+	of->service = pb_key(c, key);
+	of->server = take(c, sizeof(*of->server));
+	steelyard__forwarder__v1__server__init(of->server);
+	of->server->address = pb_addr(c, addr);
+	of->server->port = port;
+	return of;
+}
+
+pb_server *put_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
+                      uint16_t port, uint32_t weight, int state)
+{
+	Steelyard__Forwarder__V1__Change__ServerOf *of = server_of(c, key, addr, port);
+	of->server->weight = weight;
+	of->server->state = (Steelyard__Forwarder__V1__ServerState)state;
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVER)->put_server = of;
+	return of->server;
+}
+
+void delete_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
+                   uint16_t port)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SERVER)->delete_server =
+	        server_of(c, key, addr, port);
+}
+
+static Steelyard__Forwarder__V1__LocalAddress *pb_local(struct changes *c,
+                                                        const struct sy_addr *addr)
+{
+	Steelyard__Forwarder__V1__LocalAddress *out = take(c, sizeof(*out));
+	steelyard__forwarder__v1__local_address__init(out);
+	out->address = pb_addr(c, addr);
+	return out;
+}
+
+void put_local(struct changes *c, const struct sy_addr *addr)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_LOCAL_ADDRESS)->put_local_address =
+	        pb_local(c, addr);
+}
+
+void delete_local(struct changes *c, const struct sy_addr *addr)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_LOCAL_ADDRESS)
+	        ->delete_local_address = pb_local(c, addr);
+}
+
+Steelyard__Forwarder__V1__Snat *put_snat(struct changes *c, const char *name, const char *prefix,
+                                         uint32_t length, const char *const *pool, unsigned pools)
+{
+	Steelyard__Forwarder__V1__Snat *s = take(c, sizeof(*s));
+	Steelyard__Forwarder__V1__Prefix *inside = take(c, sizeof(*inside));
+	struct sy_addr addr = harness_addr(prefix);
+	steelyard__forwarder__v1__snat__init(s);
+	steelyard__forwarder__v1__prefix__init(inside);
+	s->name = (char *)(uintptr_t)name;
+	inside->address = pb_addr(c, &addr);
+	inside->length = length;
+	s->inside = take(c, sizeof(*s->inside));
+	s->inside[s->n_inside++] = inside;
+	s->pool = take(c, (pools + 1) * sizeof(*s->pool));
+	for (; s->n_pool < pools; s->n_pool++) {
+		addr = harness_addr(pool[s->n_pool]);
+		s->pool[s->n_pool] = pb_addr(c, &addr);
+	}
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SNAT)->put_snat = s;
+	return s;
+}
+
+void delete_snat(struct changes *c, const char *name)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SNAT)->delete_snat =
+	        (char *)(uintptr_t)name;
+}
+
+typedef Steelyard__Forwarder__V1__AccessList pb_list;
+typedef Steelyard__Forwarder__V1__AccessRule pb_rule;
+
+static Steelyard__Forwarder__V1__Prefix *pb_prefix(struct changes *c, const char *from,
+                                                   uint32_t length)
+{
+	const struct sy_addr addr = harness_addr(from);
+	Steelyard__Forwarder__V1__Prefix *p = take(c, sizeof(*p));
+	steelyard__forwarder__v1__prefix__init(p);
+	p->address = pb_addr(c, &addr);
+	p->length = length;
+	return p;
+}
+
+pb_list *put_access_list(struct changes *c, const char *name, int otherwise)
+{
+	pb_list *l = take(c, sizeof(*l));
+	steelyard__forwarder__v1__access_list__init(l);
+	l->name = (char *)(uintptr_t)name;
+	l->otherwise = otherwise;
+	l->rules = take(c, 64 * sizeof(*l->rules));
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_LIST)->put_access_list = l;
+	return l;
+}
+
+pb_rule *add_access_rule(struct changes *c, pb_list *l, int action, const char *from,
+                         uint32_t length)
+{
+	pb_rule *r = take(c, sizeof(*r));
+	steelyard__forwarder__v1__access_rule__init(r);
+	r->action = action;
+	l->rules[l->n_rules++] = r;
+	if (!from)
+		return r;
+	r->from = take(c, sizeof(*r->from));
+	r->from[0] = pb_prefix(c, from, length);
+	r->n_from = 1;
+	return r;
+}
+
+void add_access_from_set(struct changes *c, pb_rule *r, const char *set)
+{
+	if (!r->from_sets)
+		r->from_sets = take(c, 8 * sizeof(*r->from_sets));
+	r->from_sets[r->n_from_sets++] = (char *)(uintptr_t)set;
+}
+
+Steelyard__Forwarder__V1__AccessSet *put_access_set(struct changes *c, const char *name)
+{
+	Steelyard__Forwarder__V1__AccessSet *s = take(c, sizeof(*s));
+	steelyard__forwarder__v1__access_set__init(s);
+	s->name = (char *)(uintptr_t)name;
+	s->prefixes = take(c, 16 * sizeof(*s->prefixes));
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_SET)->put_access_set = s;
+	return s;
+}
+
+void add_access_prefix(struct changes *c, Steelyard__Forwarder__V1__AccessSet *s, const char *from,
+                       uint32_t length)
+{
+	s->prefixes[s->n_prefixes++] = pb_prefix(c, from, length);
+}
+
+void delete_access_set(struct changes *c, const char *name)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_ACCESS_SET)->delete_access_set =
+	        (char *)(uintptr_t)name;
+}
+
+void set_access_ports(struct changes *c, pb_rule *r, uint32_t first, uint32_t last)
+{
+	r->ports = take(c, sizeof(*r->ports));
+	r->ports[0] = take(c, sizeof(*r->ports[0]));
+	r->n_ports = 1;
+	steelyard__forwarder__v1__port_range__init(r->ports[0]);
+	r->ports[0]->first = first;
+	r->ports[0]->last = last;
+}
+
+void put_global_access(struct changes *c, const char *name)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_GLOBAL_ACCESS)->put_global_access =
+	        (char *)(uintptr_t)name;
+}
+
+void delete_access_list(struct changes *c, const char *name)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_ACCESS_LIST)
+	        ->delete_access_list = (char *)(uintptr_t)name;
+}
+
+void changes_free(struct changes *c)
+{
+	arena_free(&c->arena);
+	free(c->change);
+	*c = (struct changes){0};
+}
