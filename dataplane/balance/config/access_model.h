@@ -30,7 +30,8 @@ struct model_set {
 	size_t packed_len;
 	struct sy_prefix *prefix;     /* NULL: they are in data */
 	struct set_data *data;        /* NULL: none, or missing */
-	bool missing;                 /* its data is lost: it is empty */
+	bool missing;                 /* its data could not be loaded: it is empty */
+	uint8_t digest[SET_DIGEST];   /* of data, also while it is missing */
 	uint32_t prefixes, prefixes4; /* all; those of IPv4, which come first */
 };
 

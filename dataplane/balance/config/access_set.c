@@ -131,6 +131,7 @@ static int set_read_data(struct sy_balance *b, struct model_set *s, const pb_set
 		               "access set %s: a digest has %u bytes, and prefixes beside it are "
 		               "too many",
 		               pb->name, SET_DIGEST);
+	memcpy(s->digest, pb->digest.data, SET_DIGEST);
 	s->data = set_data_find(b, pb->digest.data);
 	s->missing = !s->data;
 	if (s->missing)

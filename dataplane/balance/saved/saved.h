@@ -53,8 +53,8 @@ int set_file_write(const char *directory, const struct set_data *d);
 /* Loads the data that this set names, unless the balancer has it. If that fails, the reason is
  * logged, and the set will be empty. */
 void set_file_load(struct sy_balance *b, const Steelyard__Forwarder__V1__AccessSet *set);
-/* Called when a snapshot has been written and the journal is empty: removes data that no set and no
- * sender of a transaction has. */
+/* Called when a snapshot has been written and the journal is empty: removes data that no set names
+ * and no sender of a transaction has. Removes nothing while a newer configuration is kept aside. */
 void set_files_collect(struct sy_balance *b);
 /* Fsyncs a directory. 0 or a negative errno. Any thread. */
 int saved_directory_sync(const char *path);

@@ -99,14 +99,18 @@ static struct set_data *file_read(int fd, const uint8_t *digest, struct sy_error
 {
 	struct set_file_header h;
 	struct stat st;
-	if (fstat(fd, &st) < 0 || read_all(fd, &h, sizeof(h)) < 0 ||
-	    memcmp(h.magic, SET_MAGIC, sizeof(h.magic)) != 0 || h.version != SET_VERSION ||
+	int rc = fstat(fd, &st) < 0 ? -errno : read_all(fd, &h, sizeof(h));
+	if (rc < 0) {
+		sy_fail(err, -rc, "%s", strerror(-rc));
+		return NULL;
+	}
+	if (memcmp(h.magic, SET_MAGIC, sizeof(h.magic)) != 0 || h.version != SET_VERSION ||
 	    (size_t)st.st_size - sizeof(h) > SET_SIZE_MAX) {
 		sy_fail(err, EINVAL, "not a set of this version of steelyard-forwarder");
 		return NULL;
 	}
 	struct set_data *d = set_data_alloc(digest, (size_t)st.st_size - sizeof(h), h.crc32c);
-	int rc = d ? read_all(fd, d->bytes, d->size) : -ENOMEM;
+	rc = d ? read_all(fd, d->bytes, d->size) : -ENOMEM;
 	if (rc < 0)
 		sy_fail(err, -rc, "%s", strerror(-rc));
 	else
@@ -144,15 +148,25 @@ void set_file_load(struct sy_balance *b, const Steelyard__Forwarder__V1__AccessS
 
 /* ---- removing -------------------------------------------------------------------------------- */
 
-/* Whether the file in sets/ is some data that this process has. */
-static bool is_known(const struct sy_balance *b, const char *file)
+static bool is_named(const uint8_t *digest, const char *file)
 {
 	char name[NAME_LEN];
-	for (const struct set_data *d = b->ctl->access->data; d; d = d->next) {
-		digest_name(d->digest, name);
-		if (strcmp(name, file) == 0)
+	digest_name(digest, name);
+	return strcmp(name, file) == 0;
+}
+
+/* Whether the file in sets/ is data that this process has, or that a set of its still lacks: the
+ * next start may be able to read it. */
+static bool is_needed(const struct sy_balance *b, const char *file)
+{
+	const struct access_model *m = b->ctl->access;
+	for (const struct set_data *d = m->data; d; d = d->next)
+		if (is_named(d->digest, file))
 			return true;
-	}
+	for (unsigned bit = 0; bit < ADDRESS_SETS; bit++)
+		if (m->now.set[bit] && m->now.set[bit]->missing &&
+		    is_named(m->now.set[bit]->digest, file))
+			return true;
 	return false;
 }
 
@@ -160,12 +174,13 @@ void set_files_collect(struct sy_balance *b)
 {
 	char path[PATH_MAX];
 	const struct dirent *e;
-	if (!b->options.state_directory || b->ctl->access->saving)
+	/* The newer configuration that was kept aside may name sets that this process skipped. */
+	if (!b->options.state_directory || b->ctl->access->saving || b->ctl->newer.count > 0)
 		return;
 	saved_path(b, "sets", "", path);
 	DIR *folder = opendir(path);
 	while (folder && (e = readdir(folder)))
-		if (e->d_name[0] != '.' && !is_known(b, e->d_name))
+		if (e->d_name[0] != '.' && !is_needed(b, e->d_name))
 			unlinkat(dirfd(folder), e->d_name, 0);
 	if (folder)
 		closedir(folder);
