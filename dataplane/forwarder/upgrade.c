@@ -308,6 +308,7 @@ static void hand_over(struct upgrade *u)
 	while (b.ticket == 0) /* 0 stands for a clean stop */
 		if (getrandom(&b.ticket, sizeof(b.ticket), 0) < 0)
 			b.ticket = sy_clock_ns();
+	sy_balance_save(u->balance); /* ends a transaction, whose table may take long to build */
 	u->phase = UPGRADE_SEALED;
 	patience_begin(u, TAKE_OVER_S * 1000);
 	sy_balance_leave_socket(u->balance);
