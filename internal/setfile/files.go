@@ -34,6 +34,7 @@ type Files struct {
 	use     func(map[string]*model.SetData)
 	log     *slog.Logger
 	watcher *fsnotify.Watcher // nil: there is none, files are looked at from time to time
+	now     func() time.Time
 
 	work sync.Mutex // one reads files at a time
 
@@ -72,7 +73,7 @@ func New(use func(map[string]*model.SetData), log *slog.Logger) *Files {
 		log.Warn("files of access sets are looked at from time to time only", "period", lookPeriod, "error", err)
 		watcher = nil
 	}
-	return &Files{use: use, log: log, watcher: watcher, files: map[string]*file{}}
+	return &Files{use: use, log: log, watcher: watcher, now: time.Now, files: map[string]*file{}}
 }
 
 // Configure reads the files of these sets that are new or have changed, and from now on watches them.
@@ -89,7 +90,7 @@ func (f *Files) Configure(sets []model.AccessSet) {
 	f.sets = sets
 	f.mu.Unlock()
 	f.watch(files)
-	f.refresh(files)
+	f.refresh(files) // a file that is being written now tells so by an event
 }
 
 // watch watches the folders of these files: whoever changes a file often puts another one in its place.
@@ -111,12 +112,14 @@ func (f *Files) watch(files map[string]*file) {
 	}
 }
 
-// refresh reads those that have changed, and hands all to use.
-func (f *Files) refresh(files map[string]*file) {
+// refresh reads those that have changed, and hands all to use. It returns whether a file is being written, so that it
+// must be looked at again.
+func (f *Files) refresh(files map[string]*file) (again bool) {
 	contents := map[string]*model.SetData{}
 	large := false
 	for path, before := range files {
-		now := f.load(path, before)
+		now, young := f.load(path, before)
+		again = again || young
 		large = large || now != before && now.data != nil && now.data.Prefixes > 100_000
 		files[path] = now
 		if now.data != nil {
@@ -130,22 +133,39 @@ func (f *Files) refresh(files map[string]*file) {
 	if large {
 		debug.FreeOSMemory() // what reading took is many times what stays
 	}
+	return again
 }
 
-// load returns the file as it is now, `before` if it has not changed.
-func (f *Files) load(path string, before *file) *file {
+// isYoung returns whether a file was changed so recently that it may be half written. A time in the future is
+// another machine's.
+func (f *Files) isYoung(info fs.FileInfo) bool {
+	age := f.now().Sub(info.ModTime())
+	return age >= 0 && age < settleTime
+}
+
+// load returns the file as it is now, `before` if it has not changed. A file that has been read once is not read
+// again while it is young.
+func (f *Files) load(path string, before *file) (now *file, young bool) {
 	if before == nil {
 		before = &file{}
-	} else if info, err := os.Stat(path); err == nil && stampOf(info) == before.tried {
-		return before
+	} else if info, err := os.Stat(path); err == nil {
+		if stampOf(info) == before.tried {
+			return before, false
+		}
+		if before.data != nil && f.isYoung(info) {
+			return before, true
+		}
 	}
 	began := time.Now()
 	data, tried, err := read(path)
+	if info, failed := os.Stat(path); before.data != nil && failed == nil && stampOf(info) != tried {
+		return before, true // it was changed meanwhile
+	}
 	if err != nil {
 		if before.err == nil || before.err.Error() != err.Error() {
 			f.log.Warn("the file of an access set is not used; the set keeps what it had", "error", err)
 		}
-		return &file{tried: tried, data: before.data, loaded: before.loaded, err: err}
+		return &file{tried: tried, data: before.data, loaded: before.loaded, err: err}, false
 	}
 	if old := before.data; old == nil || !old.Equal(data) || before.err != nil {
 		f.log.Info("the file of an access set is read", "file", path, "prefixes", data.Prefixes, "duration", time.Since(began).Round(time.Millisecond))
@@ -154,7 +174,7 @@ func (f *Files) load(path string, before *file) *file {
 		f.log.Warn("the file of an access set has less than half of what it had: see that it is whole",
 			"file", path, "prefixes", data.Prefixes, "before", old.Prefixes)
 	}
-	return &file{tried: tried, data: data, loaded: time.Now()}
+	return &file{tried: tried, data: data, loaded: time.Now()}, false
 }
 
 // Check returns the errors of files that these sets name and that are new or have changed. A file that is known to be
@@ -199,16 +219,21 @@ func (f *Files) Run(ctx context.Context) {
 		case <-failures: // events may be lost
 			settled.Reset(settleTime)
 		case <-settled.C:
-			f.look()
+			if f.look() {
+				settled.Reset(settleTime)
+			}
 		case <-look.C:
-			f.look()
+			if f.look() {
+				settled.Reset(settleTime)
+			}
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (f *Files) look() {
+// look returns whether it must be called again soon.
+func (f *Files) look() (again bool) {
 	f.work.Lock()
 	defer f.work.Unlock()
 	f.mu.Lock()
@@ -218,7 +243,7 @@ func (f *Files) look() {
 	}
 	f.mu.Unlock()
 	f.watch(files)
-	f.refresh(files)
+	return f.refresh(files)
 }
 
 // Status is what is known of the file of a set.

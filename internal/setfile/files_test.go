@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"steelyard/internal/model"
 )
@@ -102,6 +103,48 @@ func TestABrokenFileChangesNothing(t *testing.T) {
 	b.await(data("10.0.0.2/32"))
 	if !strings.Contains(b.log.String(), "less than half") || len(b.Warnings()) != 0 {
 		t.Errorf("%q\n%s", b.Warnings(), b.log.String())
+	}
+}
+
+// A file that is being written in place is left alone until nobody has changed it for a while; one that was only
+// cut off does not empty its set.
+func TestAFileThatIsBeingWritten(t *testing.T) {
+	b := newBench(t)
+	write(t, b.path, "10.0.0.1\n10.0.0.2\n")
+	b.Configure(b.sets)
+	want := data("10.0.0.1/32", "10.0.0.2/32")
+	b.await(want)
+	before := b.Status()[0]
+	for _, step := range []struct {
+		text    string
+		age     time.Duration
+		again   bool
+		want    *model.SetData
+		problem bool
+	}{
+		{"10.0.0.9\n", 0, true, want, false},
+		{"10.0.0.1\n1", settleTime / 4, true, want, false},
+		{"", time.Minute, false, want, true},
+		{"10.0.0.3\n", -time.Hour, false, data("10.0.0.3/32"), false}, // the clock of a file server
+		{"# none\n", time.Minute, false, data(), false},
+	} {
+		if err := os.WriteFile(b.path, []byte(step.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now()
+		b.now = func() time.Time { return now }
+		if err := os.Chtimes(b.path, now.Add(-step.age), now.Add(-step.age)); err != nil {
+			t.Fatal(err)
+		}
+		if again := b.look(); again != step.again {
+			t.Errorf("%q: look again: %v", step.text, again)
+		}
+		if got := <-b.used; !got[b.path].Equal(step.want) {
+			t.Errorf("%q: got %v", step.text, got[b.path])
+		}
+		if status := b.Status()[0]; (status.Err != nil) != step.problem || step.want == want && status.Loaded != before.Loaded {
+			t.Errorf("%q: %+v", step.text, status)
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 	maxLine     = 4096
 )
 
-// Read reads a file: a prefix or an address a line; # begins a comment. Errors name the file and the line.
+// Read reads a file: a prefix or an address a line; # begins a comment. A file without a byte is an error. Errors name the file and the line.
 func Read(path string) (*model.SetData, error) {
 	data, _, err := read(path)
 	return data, err
@@ -50,6 +50,9 @@ func read(path string) (*model.SetData, stamp, error) {
 	prefixes, err := parse(path, file)
 	if err != nil {
 		return nil, at, err
+	}
+	if at.size == 0 && len(prefixes) == 0 { // as whoever writes a file anew leaves it at first
+		return nil, at, fmt.Errorf("%s is empty: if the set is to have no prefixes, write a comment into it, such as # none", path)
 	}
 	return model.NewSetData(model.MergePrefixes(prefixes)), at, nil
 }

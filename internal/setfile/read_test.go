@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"steelyard/internal/model"
 )
@@ -17,6 +18,10 @@ func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	// A file that was changed just now would be left alone for a while.
+	if changed := time.Now().Add(-time.Second); os.Chtimes(path+".new", changed, changed) != nil {
+		t.Fatal("the time of a file cannot be set")
 	}
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
@@ -48,7 +53,7 @@ func TestRead(t *testing.T) {
 	}
 	write(t, path, "# nothing\n")
 	if got, err := Read(path); err != nil || got.Prefixes != 0 || len(got.Bytes) != 8 {
-		t.Errorf("an empty file: %v, %v", got, err)
+		t.Errorf("a file of a comment: %v, %v", got, err)
 	}
 }
 
@@ -63,6 +68,7 @@ func TestReadErrors(t *testing.T) {
 		{"10.0.0.1 10.0.0.2", "is not a prefix"},
 		{"10.0.0.1\n" + strings.Repeat("x", 5000), "bad.txt:2: the line is longer than 4096 bytes"},
 		{strings.Repeat("é", 1000), "…"},
+		{"", "bad.txt is empty: if the set is to have no prefixes, write a comment into it"},
 	} {
 		write(t, path, test.text)
 		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), test.want) {
