@@ -35,6 +35,7 @@ type Files struct {
 	log     *slog.Logger
 	watcher *fsnotify.Watcher // nil: there is none, files are looked at from time to time
 	now     func() time.Time
+	limit   int // prefixes of all sets that have a file
 
 	work sync.Mutex // one reads files at a time
 
@@ -49,6 +50,14 @@ type file struct {
 	data   *model.SetData // of the last good one; nil: none so far
 	loaded time.Time      // when data was read
 	err    error          // of the last attempt
+	excess int            // the prefixes of the last attempt, if they were too many beside the other sets'
+}
+
+func (f *file) prefixes() int {
+	if f == nil || f.data == nil {
+		return 0
+	}
+	return f.data.Prefixes
 }
 
 // stamp changes with the file.
@@ -73,7 +82,7 @@ func New(use func(map[string]*model.SetData), log *slog.Logger) *Files {
 		log.Warn("files of access sets are looked at from time to time only", "period", lookPeriod, "error", err)
 		watcher = nil
 	}
-	return &Files{use: use, log: log, watcher: watcher, now: time.Now, files: map[string]*file{}}
+	return &Files{use: use, log: log, watcher: watcher, now: time.Now, limit: maxPrefixes, files: map[string]*file{}}
 }
 
 // Configure reads the files of these sets that are new or have changed, and from now on watches them.
@@ -117,13 +126,23 @@ func (f *Files) watch(files map[string]*file) {
 func (f *Files) refresh(files map[string]*file) (again bool) {
 	contents := map[string]*model.SetData{}
 	large := false
-	for path, before := range files {
-		now, young := f.load(path, before)
-		again = again || young
-		large = large || now != before && now.data != nil && now.data.Prefixes > 100_000
-		files[path] = now
-		if now.data != nil {
-			contents[path] = now.data
+	paths, uses := f.named()
+	left := f.limit
+	for path, one := range files {
+		left -= uses[path] * one.prefixes()
+	}
+	// One that shrinks makes room for another one before it, which is then tried again.
+	for range 2 {
+		for _, path := range paths {
+			before := files[path]
+			now, young := f.load(path, before, before.prefixes()+left/uses[path])
+			again = again || young
+			large = large || now != before && now.prefixes() > 100_000
+			left -= uses[path] * (now.prefixes() - before.prefixes())
+			files[path] = now
+			if now.data != nil {
+				contents[path] = now.data
+			}
 		}
 	}
 	f.mu.Lock()
@@ -136,6 +155,23 @@ func (f *Files) refresh(files map[string]*file) (again bool) {
 	return again
 }
 
+// named returns the files in the order of their sets, and how many sets name each: the forwarder counts it for each.
+func (f *Files) named() (paths []string, uses map[string]int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	uses = map[string]int{}
+	for _, set := range f.sets {
+		if set.File == "" {
+			continue
+		}
+		if uses[set.File] == 0 {
+			paths = append(paths, set.File)
+		}
+		uses[set.File]++
+	}
+	return paths, uses
+}
+
 // isYoung returns whether a file was changed so recently that it may be half written. A time in the future is
 // another machine's.
 func (f *Files) isYoung(info fs.FileInfo) bool {
@@ -144,12 +180,12 @@ func (f *Files) isYoung(info fs.FileInfo) bool {
 }
 
 // load returns the file as it is now, `before` if it has not changed. A file that has been read once is not read
-// again while it is young.
-func (f *Files) load(path string, before *file) (now *file, young bool) {
+// again while it is young. It may have `room` prefixes.
+func (f *Files) load(path string, before *file, room int) (now *file, young bool) {
 	if before == nil {
 		before = &file{}
 	} else if info, err := os.Stat(path); err == nil {
-		if stampOf(info) == before.tried {
+		if stampOf(info) == before.tried && (before.excess == 0 || before.excess > room) {
 			return before, false
 		}
 		if before.data != nil && f.isYoung(info) {
@@ -161,11 +197,16 @@ func (f *Files) load(path string, before *file) (now *file, young bool) {
 	if info, failed := os.Stat(path); before.data != nil && failed == nil && stampOf(info) != tried {
 		return before, true // it was changed meanwhile
 	}
+	excess := 0
+	if err == nil && data.Prefixes > max(room, before.prefixes()) {
+		excess = data.Prefixes
+		err = fmt.Errorf("%s has %d prefixes: %s", path, excess, f.tooMany())
+	}
 	if err != nil {
 		if before.err == nil || before.err.Error() != err.Error() {
 			f.log.Warn("the file of an access set is not used; the set keeps what it had", "error", err)
 		}
-		return &file{tried: tried, data: before.data, loaded: before.loaded, err: err}, false
+		return &file{tried: tried, data: before.data, loaded: before.loaded, err: err, excess: excess}, false
 	}
 	if old := before.data; old == nil || !old.Equal(data) || before.err != nil {
 		f.log.Info("the file of an access set is read", "file", path, "prefixes", data.Prefixes, "duration", time.Since(began).Round(time.Millisecond))
@@ -177,27 +218,46 @@ func (f *Files) load(path string, before *file) (now *file, young bool) {
 	return &file{tried: tried, data: data, loaded: time.Now()}, false
 }
 
+func (f *Files) tooMany() string {
+	return fmt.Sprintf("all sets together may have %d from files", f.limit)
+}
+
 // Check returns the errors of files that these sets name and that are new or have changed. A file that is known to be
 // broken since it was read is left out: its set keeps what it had.
 func (f *Files) Check(config *model.Config) error {
 	var problems []error
-	checked := map[string]bool{"": true}
+	counts := map[string]int{"": 0}
+	total := 0
 	for _, set := range config.AccessSets {
-		if checked[set.File] {
-			continue
+		count, checked := counts[set.File]
+		if !checked {
+			var err error
+			if count, err = f.count(set.File); err != nil {
+				problems = append(problems, fmt.Errorf("access set %s: %w", set.Name, err))
+			}
+			counts[set.File] = count
 		}
-		checked[set.File] = true
-		f.mu.Lock()
-		known := f.files[set.File]
-		f.mu.Unlock()
-		if info, err := os.Stat(set.File); err == nil && known != nil && known.data != nil && stampOf(info) == known.tried {
-			continue
-		}
-		if _, err := Read(set.File); err != nil {
-			problems = append(problems, fmt.Errorf("access set %s: %w", set.Name, err))
-		}
+		total += count
+	}
+	if total > f.limit {
+		problems = append(problems, fmt.Errorf("the files of the access sets have %d prefixes: %s", total, f.tooMany()))
 	}
 	return errors.Join(problems...)
+}
+
+// count returns how many prefixes a file will have in use.
+func (f *Files) count(path string) (int, error) {
+	f.mu.Lock()
+	known := f.files[path]
+	f.mu.Unlock()
+	if info, err := os.Stat(path); err == nil && known != nil && known.data != nil && stampOf(info) == known.tried {
+		return known.prefixes(), nil
+	}
+	data, err := Read(path)
+	if err != nil {
+		return 0, err
+	}
+	return data.Prefixes, nil
 }
 
 // Run reads files that change, until ctx ends.

@@ -166,6 +166,56 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
+// All sets together have a limit: a file that would exceed it is not used until there is room.
+func TestAllFilesTogether(t *testing.T) {
+	b := newBench(t)
+	b.limit = 7
+	other := filepath.Join(filepath.Dir(b.path), "other.txt")
+	b.sets = append(b.sets, model.AccessSet{Name: "other", File: other})
+	config := &model.Config{AccessSets: b.sets}
+	expect := func(bad, good *model.SetData, problems ...string) {
+		t.Helper()
+		got := <-b.used
+		if !got[b.path].Equal(bad) || !got[other].Equal(good) {
+			t.Errorf("got %v and %v", got[b.path], got[other])
+		}
+		w := b.Warnings()
+		if len(w) != len(problems) {
+			t.Fatalf("warnings: %q", w)
+		}
+		for i, problem := range problems {
+			if !strings.Contains(w[i], problem) {
+				t.Errorf("warning %q", w[i])
+			}
+		}
+	}
+	two, three := data("10.0.0.1/32", "10.0.0.2/32"), data("10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32")
+	write(t, b.path, "10.0.0.1\n10.0.0.2\n") // of two sets
+	write(t, other, "10.0.0.1\n10.0.0.2\n10.0.0.3\n")
+	if err := b.Check(config); err != nil {
+		t.Error(err)
+	}
+	b.Configure(b.sets)
+	expect(two, three)
+	write(t, b.path, "10.0.0.1\n10.0.0.2\n10.0.0.3\n")
+	if err := b.Check(config); err == nil || err.Error() != "the files of the access sets have 9 prefixes: all sets together may have 7 from files" {
+		t.Errorf("%v", err)
+	}
+	for range 2 {
+		b.look()
+		expect(two, three, "bad.txt has 3 prefixes: all sets together may have 7 from files", "bad.txt has 3 prefixes")
+	}
+	if err := b.Check(config); err != nil {
+		t.Errorf("a file that grew later refuses other changes: %v", err)
+	}
+	write(t, other, "10.0.0.9\n")
+	b.look()
+	expect(three, data("10.0.0.9/32"))
+	write(t, other, "10.0.0.1\n10.0.0.2\n")
+	b.look()
+	expect(three, data("10.0.0.9/32"), "other.txt has 2 prefixes")
+}
+
 // A file that no set names any more is not read again.
 func TestForgottenFiles(t *testing.T) {
 	b := newBench(t)
