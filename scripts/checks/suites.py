@@ -171,6 +171,7 @@ def read_junit(report):
 
 
 def pytest_suite(name, *arguments, env=None):
+    """A failed test of it may run again alone: alone.py."""
     report, log = RESULTS / f"{name}.xml", RESULTS / f"{name}.log"
     report.unlink(missing_ok=True)
     command = [VENV / "python", "-m", "pytest", f"--junitxml={report}", "-q", *arguments]
@@ -179,6 +180,9 @@ def pytest_suite(name, *arguments, env=None):
     if not report.exists():
         return check_of(process, "pytest") if process.returncode else Count(failed=1)
     count = read_junit(report)
+    for test, notes in broken_tests(report).items():
+        again = functools.partial(pytest_suite, f"{name}-alone", test, env=env)
+        count.failures.append(Failure(test, notes, again))
     if process.returncode and not count.failed:
         count += Count(failed=1, notes=[f"pytest ended with {process.returncode}: see {log}"])
     return count
@@ -186,13 +190,8 @@ def pytest_suite(name, *arguments, env=None):
 
 def shared_suite(name, part, *arguments, env=None):
     """One of several processes that share the files of a suite; see tests/conftest.py."""
-    share, own = f"--share={RESULTS / name}.share", f"{name}-{part}"
-    count = pytest_suite(own, share, *arguments, env=env)
-    if (RESULTS / f"{own}.xml").exists():
-        for test, notes in broken_tests(RESULTS / f"{own}.xml").items():
-            again = functools.partial(pytest_suite, f"{name}-alone", test, env=env)
-            count.failures.append(Failure(test, notes, again))
-    return count
+    share = f"--share={RESULTS / name}.share"
+    return pytest_suite(f"{name}-{part}", share, *arguments, env=env)
 
 
 def test_bench():
