@@ -204,13 +204,8 @@ static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
 	control_free_request(c->control, q);
 }
 
-static void control_accept(struct client *c, const uint8_t *bytes, size_t len)
+void waiting_add(struct waiting_request **list, struct client *c, const uint8_t *bytes, size_t len)
 {
-	struct control *k = c->control;
-	if (!control_is_busy(k)) {
-		control_dispatch(c, bytes, len);
-		return;
-	}
 	struct waiting_request *w = malloc(sizeof(*w) + len);
 	if (!w) {
 		control_reply_error(c, 0, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
@@ -222,10 +217,32 @@ static void control_accept(struct client *c, const uint8_t *bytes, size_t len)
 	w->len = len;
 	if (len > 0)
 		memcpy(w->bytes, bytes, len);
-	struct waiting_request **last = &k->waiting;
-	while (*last)
-		last = &(*last)->next;
-	*last = w;
+	while (*list)
+		list = &(*list)->next;
+	*list = w;
+}
+
+/* Removes the requests of one client, or all. */
+static void waiting_remove(struct waiting_request **list, const struct client *c)
+{
+	while (*list) {
+		struct waiting_request *one = *list;
+		if (!c || one->client == c) {
+			*list = one->next;
+			free(one);
+		} else {
+			list = &one->next;
+		}
+	}
+}
+
+void control_accept(struct client *c, const uint8_t *bytes, size_t len)
+{
+	struct control *k = c->control;
+	if (control_is_busy(k))
+		waiting_add(&k->waiting, c, bytes, len);
+	else
+		control_dispatch(c, bytes, len);
 }
 
 bool control_is_busy(const struct control *k)
@@ -302,15 +319,8 @@ static void on_gone(void *ctx, struct sy_control_peer *peer)
 		k->commit.client = NULL;
 	if (k->upgrade.client == c)
 		k->upgrade.client = NULL;
-	for (struct waiting_request **w = &k->waiting; *w;) {
-		struct waiting_request *one = *w;
-		if (one->client == c) {
-			*w = one->next;
-			free(one);
-		} else {
-			w = &one->next;
-		}
-	}
+	waiting_remove(&k->waiting, c);
+	waiting_remove(&k->upload.waiting, c);
 	commit_unstage(c);
 	upload_forget(c);
 	free(c);
@@ -358,11 +368,7 @@ void control_destroy(struct sy_balance *b)
 	control_finish_commit(k);
 	upload_finish(k);
 	free(k->upload.data);
-	while (k->waiting) {
-		struct waiting_request *next = k->waiting->next;
-		free(k->waiting);
-		k->waiting = next;
-	}
+	waiting_remove(&k->waiting, NULL);
 	commit_unstage(&k->local);
 	config_file_flush(b, true);
 	journal_close(b);

@@ -48,6 +48,13 @@ struct upgrade {
 	uint64_t request_id;
 };
 
+struct waiting_request {
+	struct waiting_request *next;
+	struct client *client;
+	size_t len;
+	uint8_t bytes[];
+};
+
 /* The data of a set that a client sends. */
 struct upload {
 	struct client *client;
@@ -60,13 +67,7 @@ struct upload {
 	char directory[PATH_MAX]; /* "": none */
 	int rc, saved;            /* 0, or a negative errno */
 	struct sy_error err;
-};
-
-struct waiting_request {
-	struct waiting_request *next;
-	struct client *client;
-	size_t len;
-	uint8_t bytes[];
+	struct waiting_request *waiting; /* to begin another one: for the end of that */
 };
 
 struct control {
@@ -111,6 +112,10 @@ bool control_is_busy(const struct control *k);
 void control_finish_commit(struct control *k);
 /* Handles the requests that waited for the commit. */
 void control_resume(struct control *k);
+/* Handles a request, or keeps it for the end of the transaction under way. */
+void control_accept(struct client *c, const uint8_t *bytes, size_t len);
+/* Appends a request to a list; replies if there is no memory. */
+void waiting_add(struct waiting_request **list, struct client *c, const uint8_t *bytes, size_t len);
 
 /* Fill in a response from a request (control_list.c, control_sessions.c). Return 0, or a negative
  * errno with err. All memory comes from the arena. */

@@ -28,7 +28,7 @@ static void upload_check(void *upload)
 	u->saved = u->rc == 0 && *u->directory ? set_file_write(u->directory, u->data) : 0;
 }
 
-static void upload_end(struct control *k)
+static void upload_result(struct control *k)
 {
 	struct upload *u = &k->upload;
 	struct client *c = u->client;
@@ -51,6 +51,18 @@ static void upload_end(struct control *k)
 		       set_data_prefixes(d), u->directory, strerror(-u->saved));
 	set_data_add(k->balance, d, c);
 	upload_reply(c, u->request_id, d->size);
+}
+
+static void upload_end(struct control *k)
+{
+	struct upload *u = &k->upload;
+	upload_result(k);
+	while (u->waiting && !u->is_checking) {
+		struct waiting_request *w = u->waiting;
+		u->waiting = w->next;
+		control_accept(w->client, w->bytes, w->len);
+		free(w);
+	}
 }
 
 static void upload_is_checked(void *control)
@@ -87,7 +99,6 @@ static void upload_begin(struct client *c, const pb_request *q)
 	const Steelyard__Forwarder__V1__PutSetDataRequest *ask = q->put_set_data;
 	struct control *k = c->control;
 	struct upload *u = &k->upload;
-	upload_finish(k);
 	free(u->data);
 	u->data = NULL;
 	if (ask->size + set_data_waiting(k->balance) > SET_SIZE_MAX) {
@@ -126,6 +137,21 @@ static void upload_piece(struct client *c, const pb_request *q)
 		upload_reply(c, q->id, u->have);
 }
 
+/* A set is checked and saved, which may take seconds: nothing else shall wait for that. */
+static void upload_begin_later(struct client *c, const pb_request *q)
+{
+	const size_t len = steelyard__forwarder__v1__request__get_packed_size(q);
+	uint8_t *bytes = malloc(len);
+	if (bytes) {
+		steelyard__forwarder__v1__request__pack(q, bytes);
+		waiting_add(&c->control->upload.waiting, c, bytes, len);
+		free(bytes);
+	} else {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
+		                    "no memory for the request");
+	}
+}
+
 void upload_take(struct client *c, const pb_request *q)
 {
 	const Steelyard__Forwarder__V1__PutSetDataRequest *ask = q->put_set_data;
@@ -141,7 +167,10 @@ void upload_take(struct client *c, const pb_request *q)
 		known->sender = c;
 		upload_reply(c, q->id, known->size);
 	} else if (ask->offset == 0 && ask->piece.len == 0) {
-		upload_begin(c, q);
+		if (c->control->upload.is_checking)
+			upload_begin_later(c, q);
+		else
+			upload_begin(c, q);
 	} else {
 		upload_piece(c, q);
 	}

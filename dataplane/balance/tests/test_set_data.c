@@ -16,6 +16,7 @@
 
 #include "../../../tests/folder.h"
 #include "access_model.h"
+#include "control.h"
 #include "file.h"
 #include "harness.h"
 #include "saved.h"
@@ -115,18 +116,27 @@ static void data_make(struct fixture *f, uint8_t seed, uint32_t count4)
 	memset(f->digest, seed, sizeof(f->digest)); /* a name, to the forwarder */
 }
 
+static void piece_make(struct fixture *f, size_t offset, size_t len, uint32_t crc, pb_piece *piece,
+                       pb_request *q)
+{
+	*piece = (pb_piece)STEELYARD__FORWARDER__V1__PUT_SET_DATA_REQUEST__INIT;
+	*q = (pb_request)STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	piece->digest = (ProtobufCBinaryData){sizeof(f->digest), f->digest};
+	piece->size = f->size;
+	piece->crc32c = crc;
+	piece->offset = offset;
+	piece->piece = (ProtobufCBinaryData){len, f->bytes + offset};
+	q->version = STEELYARD__FORWARDER__V1__VERSION__VERSION_CURRENT;
+	q->body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_PUT_SET_DATA;
+	q->put_set_data = piece;
+}
+
 /* One request; the reply's offset, or UINT64_MAX with the harness's error. */
 static uint64_t piece_send(struct fixture *f, size_t offset, size_t len, uint32_t crc)
 {
-	pb_piece piece = STEELYARD__FORWARDER__V1__PUT_SET_DATA_REQUEST__INIT;
-	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
-	piece.digest = (ProtobufCBinaryData){sizeof(f->digest), f->digest};
-	piece.size = f->size;
-	piece.crc32c = crc;
-	piece.offset = offset;
-	piece.piece = (ProtobufCBinaryData){len, f->bytes + offset};
-	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_PUT_SET_DATA;
-	q.put_set_data = &piece;
+	pb_piece piece;
+	pb_request q;
+	piece_make(f, offset, len, crc, &piece, &q);
 	pb_response *response = harness_request(&f->harness, &q);
 	uint64_t next = UINT64_MAX;
 	if (response->error)
@@ -267,6 +277,54 @@ static void test_refused_data(void **state)
 	assert_null(f->harness.b->ctl->access->data);
 }
 
+static void count_reply(void *replies, const uint8_t *bytes, size_t len)
+{
+	pb_response *response = steelyard__forwarder__v1__response__unpack(NULL, len, bytes);
+	assert_non_null(response);
+	assert_null(response->error);
+	++*(unsigned *)replies;
+	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
+}
+
+/* Who begins a set while another one is checked and saved waits for that; the control thread does
+ * not. */
+static void test_one_after_another(void **state)
+{
+	struct fixture *f = *state;
+	struct control *k = f->harness.b->ctl->control;
+	unsigned replies[3] = {0};
+	struct client client[3];
+	pb_piece piece;
+	pb_request q;
+	for (unsigned i = 0; i < 3; i++)
+		client[i] = (struct client){
+		        .control = k, .reply = count_reply, .reply_ctx = &replies[i]};
+	data_make(f, 1, MANY);
+	piece_make(f, 0, 0, data_crc(f), &piece, &q);
+	upload_take(&client[0], &q);
+	piece_make(f, 0, f->size, data_crc(f), &piece, &q);
+	upload_take(&client[0], &q);
+	assert_true(k->upload.is_checking);
+	assert_int_equal(replies[0], 1);
+	piece_make(f, 0, 0, data_crc(f), &piece, &q);
+	upload_take(&client[1], &q); /* the same: need not send it */
+	data_make(f, 2, 10);
+	piece_make(f, 0, 0, data_crc(f), &piece, &q);
+	upload_take(&client[2], &q);
+	assert_true(k->upload.is_checking);
+	assert_int_equal(replies[1] + replies[2], 0);
+	upload_finish(k); /* as the loop would */
+	assert_false(k->upload.is_checking);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(replies[i], i == 0 ? 2 : 1);
+	assert_ptr_equal(f->harness.b->ctl->access->data->sender, &client[1]);
+	assert_ptr_equal(k->upload.client, &client[2]);
+	upload_forget(&client[1]);
+	upload_forget(&client[2]);
+	assert_null(f->harness.b->ctl->access->data);
+	assert_null(k->upload.data);
+}
+
 static void test_restarts(void **state)
 {
 	struct fixture *f = *state;
@@ -358,7 +416,8 @@ static void snapshot(struct fixture *f)
 	assert_false(f->harness.b->ctl->unsaved);
 }
 
-/* A file that this start cannot read is left for the next one, until its set is given other data. */
+/* A file that this start cannot read is left for the next one, until its set is given other data.
+ */
 static void test_unread_files_stay(void **state)
 {
 	struct fixture *f = *state;
@@ -438,6 +497,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(test_pieces, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_refused_data, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_one_after_another, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_restarts, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_lost_files, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_unread_files_stay, setup, teardown),
