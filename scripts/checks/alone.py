@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tests again that failed beside other suites, alone, when nothing else runs.
 
-A test of real traffic that fails because the machine was busy says nothing about the change, but a race in
-the forwarder may look the same. So such a test must pass TIMES times alone, and is named in the
-summary as disturbed: a defect of the test, to be mended, that refuses no change.
+A test of real traffic that fails because the machine was busy says nothing about the change, but a
+race in the forwarder may look the same. So such a test must pass TIMES times alone, and is named in
+the summary as disturbed: a defect of the test, to be mended, that refuses no change.
 """
 
 import xml.etree.ElementTree as ET

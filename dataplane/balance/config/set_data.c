@@ -109,6 +109,20 @@ void set_data_release(struct sy_balance *b, const void *sender)
 	set_data_collect(b);
 }
 
+void set_data_refuse(struct sy_balance *b, const void *sender)
+{
+	for (struct set_data *d = b->ctl->access->data; d; d = d->next)
+		d->refused |= d->sender == sender;
+}
+
+void set_data_release_refused(struct sy_balance *b, const void *sender)
+{
+	for (struct set_data *d = b->ctl->access->data; d; d = d->next)
+		if (d->sender == sender && d->refused)
+			d->sender = NULL;
+	set_data_collect(b);
+}
+
 void set_data_collect(struct sy_balance *b)
 {
 	for (struct set_data **at = &b->ctl->access->data; *at;) {

@@ -13,17 +13,21 @@
 #ifndef SET_DATA_H
 #define SET_DATA_H
 
+#include "address_ranges.h"
 #include "balance.h"
 
 #define SET_DIGEST   32u
 #define SET_PREFIXES (4u << 20) /* of all such sets of a configuration, and so of one, at most */
 #define SET_HEAD     8u
 #define SET_SIZE_MAX (SET_HEAD + (size_t)SET_PREFIXES * 17)
+/* Of all that wait for a transaction: as many as it can name. */
+#define SET_WAITING_MAX (ADDRESS_SETS * (size_t)SET_HEAD + (size_t)SET_PREFIXES * 17)
 
 struct set_data {
 	struct set_data *next;
 	unsigned holders;   /* sets of a version of the configuration */
 	const void *sender; /* keeps it for its next transaction; NULL: nobody does */
+	bool refused;       /* with its sender's transaction, and not asked for since */
 	bool saved;         /* in the state directory */
 	uint8_t digest[SET_DIGEST];
 	uint32_t prefixes4, prefixes6; /* set by set_data_check() */
@@ -51,6 +55,10 @@ void set_data_add(struct sy_balance *b, struct set_data *d, const void *sender);
 struct set_data *set_data_find(const struct sy_balance *b, const uint8_t *digest);
 /* This sender keeps nothing any more: its transaction was accepted, or it has left. */
 void set_data_release(struct sy_balance *b, const void *sender);
+/* This sender's transaction was refused: it may begin again with the same data, or with others. */
+void set_data_refuse(struct sy_balance *b, const void *sender);
+/* Frees what this sender sent before a refusal, and has not asked for since. */
+void set_data_release_refused(struct sy_balance *b, const void *sender);
 /* Frees what neither a set nor a sender keeps. */
 void set_data_collect(struct sy_balance *b);
 /* The bytes of all data that no set holds. */

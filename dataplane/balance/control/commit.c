@@ -118,8 +118,10 @@ static void commit_refuse(struct control *k, int rc, const char *text)
 	uint32_t index = job->change_index;
 	model_rollback(k->balance);
 	commit_end(k);
-	if (c)
-		control_reply_error(c, id, code_of(rc), index, text);
+	if (!c)
+		return;
+	set_data_refuse(k->balance, c);
+	control_reply_error(c, id, code_of(rc), index, text);
 }
 
 static void commit_accept(struct control *k)

@@ -101,7 +101,9 @@ static void upload_begin(struct client *c, const pb_request *q)
 	struct upload *u = &k->upload;
 	free(u->data);
 	u->data = NULL;
-	if (ask->size + set_data_waiting(k->balance) > SET_SIZE_MAX) {
+	if (ask->size + set_data_waiting(k->balance) > SET_WAITING_MAX)
+		set_data_release_refused(k->balance, c);
+	if (ask->size + set_data_waiting(k->balance) > SET_WAITING_MAX) {
 		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED, 0,
 		                    "too much data of access sets waits for a transaction");
 		return;
@@ -165,6 +167,7 @@ void upload_take(struct client *c, const pb_request *q)
 	struct set_data *known = set_data_find(c->control->balance, ask->digest.data);
 	if (known) {
 		known->sender = c;
+		known->refused = false;
 		upload_reply(c, q->id, known->size);
 	} else if (ask->offset == 0 && ask->piece.len == 0) {
 		if (c->control->upload.is_checking)

@@ -457,15 +457,20 @@ static void test_unread_files_stay(void **state)
 	assert_int_equal(files(f, false), 1);
 }
 
-/* Without a state directory sets live as long as the process. */
-static void test_without_a_directory(void **state)
+static void without_directory(struct fixture *f)
 {
-	struct fixture *f = *state;
 	struct sy_error err;
 	harness_close(&f->harness);
 	const struct harness_options o = {.memory_mb = 128};
 	if (harness_open(&f->harness, &o, &err) < 0)
 		fail_msg("%s", err.text);
+}
+
+/* Without a state directory sets live as long as the process. */
+static void test_without_a_directory(void **state)
+{
+	struct fixture *f = *state;
+	without_directory(f);
 	data_make(f, 1, 100);
 	data_send(f);
 	assert_true(set_commit(f, "bad"));
@@ -492,6 +497,33 @@ static void test_limit(void **state)
 	assert_null(f->harness.b->ctl->access->now.ranges);
 }
 
+/* Versions of a large set that transactions could not use do not keep their sender from sending
+ * the next one; what it asked for again stays. */
+static void test_refused_versions(void **state)
+{
+	struct fixture *f = *state;
+	struct sy_balance *b = f->harness.b;
+	uint8_t small[SET_DIGEST], large[SET_DIGEST] = {9};
+	data_make(f, 1, 10);
+	memcpy(small, f->digest, sizeof(small));
+	data_send(f);
+	struct set_data *d = set_data_alloc(large, SET_SIZE_MAX - 200, 0);
+	assert_non_null(d);
+	set_data_add(b, d, &b->ctl->control->local);
+	data_make(f, 2, 100);
+	assert_int_equal(piece_send(f, 0, 0, data_crc(f)), UINT64_MAX);
+	assert_non_null(strstr(f->harness.error, "waits for a transaction"));
+	assert_false(set_commit(f, "bad")); /* its data is not here */
+	data_make(f, 1, 10);
+	data_send(f);
+	data_make(f, 2, 100);
+	data_send(f);
+	assert_null(set_data_find(b, large));
+	assert_non_null(set_data_find(b, small));
+	assert_true(set_commit(f, "bad"));
+	check_set(f, "bad", 2, 100);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -503,6 +535,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_unread_files_stay, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_without_a_directory, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_limit, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_refused_versions, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
