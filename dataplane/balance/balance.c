@@ -189,8 +189,10 @@ void balance_tick(void *balance)
 	client_rates_tick(b->client_rates, balance_now(b) / 1000);
 	attacks_tick(b);
 	access_tick(b);
-	if (b->ctl->control)
+	if (b->ctl->control) {
 		config_file_flush(b, false);
+		late_save_tick(b->ctl->control);
+	}
 	if (now - b->ctl->alive_ns >= ALIVE_PERIOD_NS) {
 		b->ctl->alive_ns = now;
 		session_store_alive(b->ctl->store);

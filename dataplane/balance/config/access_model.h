@@ -54,7 +54,7 @@ struct access_model {
 	bool touched, lists_deleted, sets_touched, sets_deleted;
 
 	struct set_data *data;   /* all that this process has: set_data.h */
-	bool saving;             /* a thread writes data to the state directory */
+	unsigned saving;         /* threads that write data to the state directory */
 	bool restoring;          /* a set whose data is missing is empty, instead of an error */
 	struct set_build *build; /* of this transaction's table; NULL: none was begun */
 

@@ -367,6 +367,7 @@ void control_destroy(struct sy_balance *b)
 		sy_control_close(k->socket);
 	control_finish_commit(k);
 	upload_finish(k);
+	late_save_finish(k);
 	free(k->upload.data);
 	waiting_remove(&k->waiting, NULL);
 	commit_unstage(&k->local);

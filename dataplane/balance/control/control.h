@@ -70,6 +70,15 @@ struct upload {
 	struct waiting_request *waiting; /* to begin another one: for the end of that */
 };
 
+/* Writes data that a set has, and that could not be written when it came. */
+struct late_save {
+	struct job job;
+	struct set_data *data; /* held; NULL: none is being written */
+	const char *directory;
+	int rc;            /* 0, or a negative errno */
+	uint64_t again_ns; /* no attempt before */
+};
+
 struct control {
 	struct sy_balance *balance;
 	struct sy_control *socket;
@@ -77,6 +86,7 @@ struct control {
 	struct commit commit;
 	struct upgrade upgrade;
 	struct upload upload;
+	struct late_save late_save;
 	struct waiting_request *waiting;
 	struct budget budget; /* of unpacked requests */
 };
@@ -99,6 +109,10 @@ void commit_unstage(struct client *c);
 void upload_take(struct client *c, const pb_request *q);
 /* Waits for the check of data that a client has sent. */
 void upload_finish(struct control *k);
+/* Once a second: tries to write what is not saved, on a thread of its own. */
+void late_save_tick(struct control *k);
+/* Waits for that thread. */
+void late_save_finish(struct control *k);
 /* The client is gone, or its transaction is accepted: what it sent, and no set has, is freed. */
 void upload_forget(struct client *c);
 

@@ -7,6 +7,8 @@
 #include "access_model.h"
 #include "control.h"
 
+#define SAVE_AGAIN_NS UINT64_C(10000000000)
+
 static void upload_reply(struct client *c, uint64_t id, uint64_t next)
 {
 	Steelyard__Forwarder__V1__SetDataResult result =
@@ -35,7 +37,8 @@ static void upload_result(struct control *k)
 	struct set_data *d = u->data;
 	u->client = NULL;
 	u->data = NULL;
-	u->is_checking = k->balance->ctl->access->saving = false;
+	u->is_checking = false;
+	k->balance->ctl->access->saving--;
 	if (u->rc < 0 || !c) {
 		free(d); /* a file that was written is removed after the next snapshot */
 		if (c)
@@ -45,9 +48,10 @@ static void upload_result(struct control *k)
 		return;
 	}
 	d->saved = u->saved == 0;
+	k->late_save.again_ns = sy_clock_ns() + SAVE_AGAIN_NS;
 	if (!d->saved)
 		sy_log(SY_LOG_WARN, "balance",
-		       "an access set of %u prefixes is not saved: %s/sets: %s",
+		       "an access set of %u prefixes is not saved: %s/sets: %s; retrying",
 		       set_data_prefixes(d), u->directory, strerror(-u->saved));
 	set_data_add(k->balance, d, c);
 	upload_reply(c, u->request_id, d->size);
@@ -77,7 +81,8 @@ static void upload_check_begin(struct control *k, uint64_t request_id)
 	snprintf(u->directory, sizeof(u->directory), "%s", directory ? directory : "");
 	u->request_id = request_id;
 	u->err = (struct sy_error){0};
-	u->is_checking = k->balance->ctl->access->saving = true;
+	u->is_checking = true;
+	k->balance->ctl->access->saving++;
 	if (job_begin(&u->job, k->balance->rt, upload_check, upload_is_checked, u, k) == 0)
 		return;
 	upload_check(u); /* no thread: at once */
@@ -90,6 +95,60 @@ void upload_finish(struct control *k)
 		return;
 	job_wait(&k->upload.job);
 	upload_end(k);
+}
+
+/* ---- saving later ---------------------------------------------------------------------------- */
+
+/* On a thread of its own. */
+static void late_save_write(void *late_save)
+{
+	struct late_save *s = late_save;
+	s->rc = set_file_write(s->directory, s->data);
+}
+
+static void late_save_end(void *control)
+{
+	struct control *k = control;
+	struct late_save *s = &k->late_save;
+	s->data->saved = s->rc == 0;
+	if (s->rc == 0)
+		sy_log(SY_LOG_INFO, "balance", "an access set of %u prefixes is saved now",
+		       set_data_prefixes(s->data));
+	else
+		s->again_ns = sy_clock_ns() + SAVE_AGAIN_NS;
+	s->data->holders--;
+	s->data = NULL;
+	k->balance->ctl->access->saving--;
+	set_data_collect(k->balance);
+}
+
+void late_save_tick(struct control *k)
+{
+	struct late_save *s = &k->late_save;
+	struct sy_balance *b = k->balance;
+	if (s->data || !b->options.state_directory || !b->ctl->owner || sy_clock_ns() < s->again_ns)
+		return;
+	struct set_data *d = b->ctl->access->data;
+	while (d && (d->holders == 0 || d->saved))
+		d = d->next;
+	if (!d)
+		return;
+	s->data = d;
+	s->directory = b->options.state_directory;
+	if (job_begin(&s->job, b->rt, late_save_write, late_save_end, s, k) < 0) {
+		s->data = NULL;
+		return;
+	}
+	d->holders++;
+	b->ctl->access->saving++;
+}
+
+void late_save_finish(struct control *k)
+{
+	if (!k->late_save.data)
+		return;
+	job_wait(&k->late_save.job);
+	late_save_end(k);
 }
 
 /* ---- pieces ---------------------------------------------------------------------------------- */

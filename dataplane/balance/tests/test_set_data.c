@@ -457,6 +457,39 @@ static void test_unread_files_stay(void **state)
 	assert_int_equal(files(f, false), 1);
 }
 
+/* As after the 10 s between attempts. */
+static void save_again(struct fixture *f)
+{
+	struct late_save *s = &f->harness.b->ctl->control->late_save;
+	harness_attend(&f->harness);
+	assert_null(s->data); /* not yet */
+	s->again_ns = 0;
+	harness_attend(&f->harness);
+	assert_non_null(s->data);
+	late_save_finish(f->harness.b->ctl->control);
+}
+
+/* A set that cannot be saved, as on a full disk, is in effect, and saved later. */
+static void test_saved_later(void **state)
+{
+	struct fixture *f = *state;
+	sy_log_set_level(SY_LOG_ERROR);
+	data_make(f, 1, 100);
+	file_write(f->sets, f->bytes, 1); /* where the folder should be */
+	data_send(f);
+	assert_true(set_commit(f, "bad"));
+	assert_true(is_in(f, "bad", "11.0.0.2"));
+	save_again(f);
+	assert_int_equal(warnings(f, "access set bad is in effect but not saved"), 1);
+	assert_int_equal(unlink(f->sets), 0);
+	save_again(f);
+	assert_int_equal(warnings(f, "access set"), 0);
+	assert_int_equal(files(f, false), 1);
+	harness_crash(&f->harness);
+	harness_start(f);
+	check_set(f, "bad", 1, 100);
+}
+
 static void without_directory(struct fixture *f)
 {
 	struct sy_error err;
@@ -533,6 +566,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_restarts, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_lost_files, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_unread_files_stay, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_saved_later, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_without_a_directory, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_limit, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_refused_versions, setup, teardown),
