@@ -109,6 +109,8 @@ def test_a_flood_switches_it_on_for_its_service_alone(stage, family):
         connection.close()
 
 
+# Servers still repeat the SYN-ACKs of a flood before.
+@pytest.mark.drops("no-session")
 def test_requests_alone_do_not_switch_it_on(stage):
     """Many clients' connections, each completed."""
     for _ in range(5):

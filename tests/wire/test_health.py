@@ -214,7 +214,7 @@ def test_two_arms():
         stage.steelyard.agent.stop(signal.SIGTERM)
         stage.steelyard.forwarder.stop(signal.SIGTERM)
         assert filters(stage, "back", "ingress") == 1
-        assert "health checks' program on lo" in stage.steelyard.cleanup()
+        assert "health checks' program of lo" in stage.steelyard.cleanup()
         assert not filters(stage, "back", "ingress") and not filters(stage, "lo", "egress")
         read = ["sysctl", "-n", "net.ipv4.conf.lo.accept_local"]
         assert stage.lab["forwarder"].ns.run(read) == "0\n"
