@@ -2,7 +2,6 @@
 #include "balance.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include <rte_errno.h>
@@ -22,6 +21,7 @@
 #include "samples.h"
 #include "saved.h"
 #include "snat.h"
+#include "table_map.h"
 #include "watch.h"
 #include "whole.h"
 
@@ -32,20 +32,6 @@ struct whole {
 	struct sy_balance balance;
 	struct control_plane ctl;
 };
-
-/* Zeroed memory that is allocated when touched; ids are handed out from 0 up. */
-static void *table_map(size_t count, size_t size)
-{
-	void *p = mmap(NULL, count * size, PROT_READ | PROT_WRITE,
-	               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	return p == MAP_FAILED ? NULL : p;
-}
-
-static void table_unmap(void *p, size_t count, size_t size)
-{
-	if (p)
-		munmap(p, count * size);
-}
 
 int sy_balance_create(const struct sy_balance_options *options, struct sy_balance **out,
                       struct sy_error *err)

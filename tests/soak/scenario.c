@@ -303,13 +303,18 @@ static uint32_t cookie_of(struct fuzz_traffic *w, const struct sy_tuple *t, uint
 	                   : 0;
 }
 
-static void put_defended(struct fuzz_traffic *w, const struct service_key *key, int defence)
+/* Puts a service in the place of the uniform one. limit: new sessions of a client, a second; 0:
+ * any number. */
+static void put_special(struct fuzz_traffic *w, const struct service_key *key, int defence,
+                        uint32_t limit)
 {
 	struct changes c = {0};
 	struct sy_addr server = topology_special_server(SPECIAL_UNIFORM);
-	pb_service *s = put_service(&c, key, "defended",
+	pb_service *s = put_service(&c, key, "special",
 	                            STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, NULL);
 	s->syn_defence = (Steelyard__Forwarder__V1__SynDefence)defence;
+	if (limit)
+		set_client_limits(&c, s, limit, limit);
 	put_server(&c, key, &server, 8080, 1,
 	           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
 	if (!harness_commit(&w->topology.harness, &c))
@@ -369,11 +374,24 @@ static void defended_clients(struct fuzz_traffic *w, const struct service_key *k
 static void scenario_defence(struct fuzz_traffic *w)
 {
 	const struct service_key key = topology_special_service(SPECIAL_UNIFORM);
-	put_defended(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS);
+	put_special(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS, 0);
 	defended_clients(w, &key);
-	put_defended(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_AUTO);
+	put_special(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_AUTO, 0);
 	flood_until_defended(w, &key);
 	defended_clients(w, &key);
+	topology_restore(&w->topology);
+}
+
+/* One client that begins more connections than it may. */
+static void scenario_client_rate(struct fuzz_traffic *w)
+{
+	const struct service_key key = topology_special_service(SPECIAL_UNIFORM);
+	put_special(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_OFF, 3);
+	struct sy_tuple t = fuzz_traffic_client(w, &key);
+	for (unsigned n = 0; n < 20; n++) {
+		t.sport = htons((uint16_t)(20000 + n));
+		send_syn(w, &t, n);
+	}
 	topology_restore(&w->topology);
 }
 
@@ -496,6 +514,7 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_access(w);
 	scenario_removed(w);
 	scenario_defence(w);
+	scenario_client_rate(w);
 	scenario_echo_rate(w);
 	scenario_full_queue(w);
 	scenario_down(w);

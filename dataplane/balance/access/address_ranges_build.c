@@ -154,8 +154,10 @@ static struct cursor cursor_open(const struct prefix_list *list, bool v4)
 		else
 			high = middle;
 	}
-	struct cursor c = {.at = list->at + (v4 ? 0 : low),
-	                   .end = list->at + (v4 ? low : list->count)};
+	struct cursor c = {0};
+	if (list->count > 0) /* else `at` may be NULL */
+		c = (struct cursor){.at = list->at + (v4 ? 0 : low),
+		                    .end = list->at + (v4 ? low : list->count)};
 	cursor_settle(&c);
 	return c;
 }

@@ -2,7 +2,8 @@
 #include "client_rate.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
+
+#include "table_map.h"
 
 #define BUCKETS (1u << 16)
 #define WORDS   8
@@ -28,23 +29,18 @@ struct client_rates {
 struct client_rates *client_rates_create(void)
 {
 	struct client_rates *r = calloc(1, sizeof(*r));
-	if (!r)
-		return NULL;
-	/* Takes no memory until it is touched. */
-	void *buckets = mmap(NULL, BUCKETS * sizeof(struct bucket), PROT_READ | PROT_WRITE,
-	                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (buckets == MAP_FAILED) {
-		free(r);
-		return NULL;
-	}
-	r->bucket = buckets;
-	return r;
+	if (r)
+		r->bucket = table_map(BUCKETS, sizeof(*r->bucket));
+	if (r && r->bucket)
+		return r;
+	free(r);
+	return NULL;
 }
 
 void client_rates_destroy(struct client_rates *r)
 {
 	if (r)
-		munmap(r->bucket, BUCKETS * sizeof(struct bucket));
+		table_unmap(r->bucket, BUCKETS, sizeof(*r->bucket));
 	free(r);
 }
 

@@ -11,9 +11,9 @@
  * fails, looks again, and finds the first one's choice.
  */
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "balance.h"
+#include "table_map.h"
 
 #define BUCKETS   (1u << 17)
 #define WORDS     8
@@ -37,23 +37,18 @@ struct persist {
 struct persist *persist_create(void)
 {
 	struct persist *p = calloc(1, sizeof(*p));
-	if (!p)
-		return NULL;
-	/* Takes no memory until it is touched. */
-	void *buckets = mmap(NULL, BUCKETS * sizeof(struct bucket), PROT_READ | PROT_WRITE,
-	                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (buckets == MAP_FAILED) {
-		free(p);
-		return NULL;
-	}
-	p->bucket = buckets;
-	return p;
+	if (p)
+		p->bucket = table_map(BUCKETS, sizeof(*p->bucket));
+	if (p && p->bucket)
+		return p;
+	free(p);
+	return NULL;
 }
 
 void persist_destroy(struct persist *p)
 {
 	if (p)
-		munmap(p->bucket, BUCKETS * sizeof(struct bucket));
+		table_unmap(p->bucket, BUCKETS, sizeof(*p->bucket));
 	free(p);
 }
 

@@ -2,7 +2,8 @@
 #include "proven.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
+
+#include "table_map.h"
 
 #define BUCKETS (1u << 16)
 #define WORDS   8
@@ -27,23 +28,18 @@ struct proven {
 struct proven *proven_create(void)
 {
 	struct proven *p = calloc(1, sizeof(*p));
-	if (!p)
-		return NULL;
-	/* Takes no memory until it is touched. */
-	void *buckets = mmap(NULL, BUCKETS * sizeof(struct bucket), PROT_READ | PROT_WRITE,
-	                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (buckets == MAP_FAILED) {
-		free(p);
-		return NULL;
-	}
-	p->bucket = buckets;
-	return p;
+	if (p)
+		p->bucket = table_map(BUCKETS, sizeof(*p->bucket));
+	if (p && p->bucket)
+		return p;
+	free(p);
+	return NULL;
 }
 
 void proven_destroy(struct proven *p)
 {
 	if (p)
-		munmap(p->bucket, BUCKETS * sizeof(struct bucket));
+		table_unmap(p->bucket, BUCKETS, sizeof(*p->bucket));
 	free(p);
 }
 
