@@ -187,19 +187,26 @@ static inline bool sy_limit_take(struct sy_limit *l, enum sy_limit_engine engine
 	}
 }
 
+/* By the one thread that may write now. */
+static inline void sy_limit_lower(struct sy_limit *l, uint64_t cost)
+{
+	uint64_t level = __atomic_load_n(&l->level, __ATOMIC_RELAXED);
+	__atomic_store_n(&l->level, level - cost, __ATOMIC_RELAXED);
+}
+
 /* Gives units back that were taken and did not pass: a packet that meets several limits takes from
  * all or from none. Until then other threads find that much less. */
 static inline void sy_limit_give_back(struct sy_limit *l, enum sy_limit_engine engine,
                                       uint64_t *local, uint64_t cost)
 {
 	switch (engine) {
-	case SY_LIMIT_OWN:
-		__atomic_store_n(&l->level, l->level - cost, __ATOMIC_RELAXED);
-		break;
 	case SY_LIMIT_LOCK:
 		sy_limit_lock(l);
-		__atomic_store_n(&l->level, l->level - cost, __ATOMIC_RELAXED);
+		sy_limit_lower(l, cost);
 		rte_spinlock_unlock(&l->lock);
+		break;
+	case SY_LIMIT_OWN:
+		sy_limit_lower(l, cost);
 		break;
 	case SY_LIMIT_LIGHT_LOCK:
 		*local += cost;
