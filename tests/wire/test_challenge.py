@@ -125,18 +125,17 @@ def test_a_large_nat(asked, row):
 def test_forged_syns_take_no_session(asked, row):
     """They are answered, nothing is kept for them, and clients are served meanwhile."""
     asked.forget_clients()
-    before, steelyard = answers_to_forged(asked.lab), asked.steelyard
-    wait_until(lambda: not steelyard.sessions("--service", f"web-{row}"), "no session", 120)
+    before = answers_to_forged(asked.lab)
     with flooding(asked.lab, "syn", row.vip, str(row.ports[0]), rate=2000) as flood:
         wait_until(lambda: answers_to_forged(asked.lab) > before, "SYNs are answered")
         with HttpConnection(asked.far, row.vip, row.ports[0]) as one:
             for _ in range(20):
                 assert asked.get(row) in asked.hosts.names()
                 assert one.get() in asked.hosts.names()
-        own = asked.far.address(row.client)
-        sessions = steelyard.sessions("--service", f"web-{row}")
-        assert {session["client"] for session in sessions} == {own}
-        assert len(sessions) == 21
+        # Those of the client alone, also of tests before.
+        sessions = asked.steelyard.sessions("--service", f"web-{row}")
+        assert {session["client"] for session in sessions} == {asked.far.address(row.client)}
+        assert len(sessions) >= 21
     assert flood["sent"]
 
 
