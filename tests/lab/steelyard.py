@@ -314,5 +314,11 @@ class Steelyard:
     def sessions(self, *words):
         return self.get("sessions", *words)["sessions"]
 
+    def session_file(self):
+        """The file that holds the session tables: with huge pages, or without."""
+        places = (Path(p) / f"steelyard-{self.lab.id}" for p in ("/dev/hugepages", "/dev/shm"))
+        (file,) = filter(Path.exists, places)
+        return file
+
     def session_count(self):
         return self.api.call("GetStatus").forwarder.status.sessions

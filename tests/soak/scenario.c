@@ -42,21 +42,29 @@ static void flood_answer(struct fuzz_traffic *w, const struct sy_tuple *t)
 	fuzz_traffic_turn(w);
 }
 
+/* As many clients as flood a slot: a service's local addresses have fewer ports in it. */
+#define SLOT_CLIENTS (3 * SY_SLOT_PORTS)
+
+/* The nth of them, n below SLOT_CLIENTS: of the slot and the network of this client. */
+static struct sy_tuple slot_client(const struct sy_tuple *one, unsigned n)
+{
+	struct sy_tuple t = *one;
+	t.src.b[15] = (uint8_t)(101 + n / SY_SLOT_PORTS);
+	t.sport = sy_slot_port(sy_slot_of(&one->src, one->sport), &t.src, n % SY_SLOT_PORTS);
+	return t;
+}
+
 /* Clients of one slot whose sessions their servers answer, more than there are ports. */
 static void flood_ports(struct fuzz_traffic *w, const struct service_key *key)
 {
-	struct sy_tuple t = fuzz_traffic_client(w, key);
-	uint8_t slot = sy_slot_of(&t.src, t.sport);
-	for (unsigned address = 1; address <= 3; address++) {
-		t.src.b[15] = (uint8_t)(100 + address);
-		for (unsigned n = 0; n < SY_SLOT_PORTS; n++) {
-			struct frame f;
-			t.sport = sy_slot_port(slot, &t.src, n);
-			fuzz_traffic_greet(w, &f, &t);
-			fuzz_traffic_send(w, &f);
-			fuzz_traffic_turn(w);
-			flood_answer(w, &t);
-		}
+	const struct sy_tuple one = fuzz_traffic_client(w, key);
+	for (unsigned n = 0; n < SLOT_CLIENTS; n++) {
+		const struct sy_tuple t = slot_client(&one, n);
+		struct frame f;
+		fuzz_traffic_greet(w, &f, &t);
+		fuzz_traffic_send(w, &f);
+		fuzz_traffic_turn(w);
+		flood_answer(w, &t);
 	}
 }
 
@@ -66,24 +74,20 @@ static void flood_ports(struct fuzz_traffic *w, const struct service_key *key)
 static void flood_slot(struct fuzz_traffic *w, const struct service_key *key, bool go_on)
 {
 	const struct segment ack = {SY_TCP_ACK, 1, 1, 0}, reset = {SY_TCP_RST, 1, 0, 0};
-	struct sy_tuple t = fuzz_traffic_client(w, key);
-	uint8_t slot = sy_slot_of(&t.src, t.sport);
-	for (unsigned address = 1; address <= 3; address++) {
-		t.src.b[15] = (uint8_t)(100 + address);
-		for (unsigned n = 0; n < SY_SLOT_PORTS; n++) {
-			struct frame f;
-			t.sport = sy_slot_port(slot, &t.src, n);
-			fuzz_traffic_greet(w, &f, &t);
+	const struct sy_tuple one = fuzz_traffic_client(w, key);
+	for (unsigned n = 0; n < SLOT_CLIENTS; n++) {
+		const struct sy_tuple t = slot_client(&one, n);
+		struct frame f;
+		fuzz_traffic_greet(w, &f, &t);
+		fuzz_traffic_send(w, &f);
+		if (go_on) {
+			frame_tcp(&f, &w->rng, &t, n % 8 ? &ack : &reset, 0);
 			fuzz_traffic_send(w, &f);
-			if (go_on) {
-				frame_tcp(&f, &w->rng, &t, n % 8 ? &ack : &reset, 0);
-				fuzz_traffic_send(w, &f);
-			}
-			if (n % (SY_BURST / 2) == 0) {
-				harness_turn(&w->topology.harness);
-				harness_attend(&w->topology.harness);
-				fuzz_traffic_collect(w, !go_on);
-			}
+		}
+		if (n % (SY_BURST / 2) == 0) {
+			harness_turn(&w->topology.harness);
+			harness_attend(&w->topology.harness);
+			fuzz_traffic_collect(w, !go_on);
 		}
 	}
 	fuzz_traffic_turn(w);

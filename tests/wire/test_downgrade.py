@@ -40,14 +40,9 @@ def stage(downgrade_stage, request):
     yield from check_accounting(downgrade_stage, request)
 
 
-def session_file(stage):
-    name = f"steelyard-{stage.lab.id}"
-    return next(path for d in ("/dev/hugepages", "/dev/shm") if (path := Path(d, name)).exists())
-
-
 def set_version(stage, version):
     """In place: hugetlbfs has no write()."""
-    with open(session_file(stage), "r+b") as file, mmap.mmap(file.fileno(), 0) as bytes_:
+    with open(stage.steelyard.session_file(), "r+b") as file, mmap.mmap(file.fileno(), 0) as bytes_:
         assert struct.unpack_from("=I", bytes_, VERSION_AT)[0] in (VERSION, VERSION + 1)
         struct.pack_into("=I", bytes_, VERSION_AT, version)
 
@@ -93,7 +88,7 @@ def test_restart_with_a_build_with_an_older_session_file(stage):
     with Conversations(stage) as talk:
         steelyard.forwarder.stop()
         set_version(stage, VERSION + 1)
-        kept = session_file(stage).with_suffix(".refused")
+        kept = stage.steelyard.session_file().with_suffix(".refused")
         steelyard.start_forwarder()
         steelyard.wait_reconnected()
         reason = adoption(stage)["refused"]

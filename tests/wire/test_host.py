@@ -202,11 +202,6 @@ VOLATILE = re.compile(r"expires \d+sec|valid_lft \d+sec|preferred_lft \d+sec|# h
 PLACES = [Path(p) for p in ("/run/dpdk", "/dev/hugepages", "/dev/shm", "/run/steelyard")]
 
 
-def session_file(lab):
-    (file,) = (file for place in PLACES[1:3] for file in place.glob(f"steelyard-{lab.id}"))
-    return file
-
-
 def host_state(lab):
     """All host state that a forwarder might have changed, as text."""
     ns = lab["forwarder"].ns
@@ -240,7 +235,7 @@ def test_cleanup_leaves_nothing(number):
         assert during["nft"] != before["nft"]
         stage.steelyard.agent.stop()
         stage.steelyard.forwarder.stop(number)
-        sessions = session_file(stage.lab)
+        sessions = stage.steelyard.session_file()
         assert sessions.stat().st_mode & 0o777 == 0o600
         sessions.with_name(sessions.name + ".refused").touch()
         assert stage.steelyard.cleanup().strip(), "cleanup does not say what it removed"

@@ -140,11 +140,6 @@ def files_below(folder):
     return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def session_file(stage):
-    name = f"steelyard-{stage.lab.id}"
-    return next(path for d in ("/dev/hugepages", "/dev/shm") if (path := Path(d, name)).exists())
-
-
 def test_files_have_no_secret(stage):
     steelyard = stage.steelyard
     may = {steelyard.file, steelyard.dir / "slot-key"}
@@ -154,7 +149,7 @@ def test_files_have_no_secret(stage):
             assert TOKEN.encode() not in content, path
             assert KEY.encode() not in content, path
             assert key_bytes() not in content, path
-    file = session_file(stage)
+    file = stage.steelyard.session_file()
     assert file.stat().st_mode & 0o777 == 0o600
     assert (steelyard.dir / "state").stat().st_mode & 0o066 == 0
 
@@ -214,7 +209,7 @@ def test_core_dumps_have_no_key(stage):
     steelyard.restart_forwarder()
     steelyard.wait_reconnected()
     http_get(stage.client, VIP[4], WEB)
-    start = session_file(stage).read_bytes()[:4096]
+    start = stage.steelyard.session_file().read_bytes()[:4096]
     assert HEADER.unpack_from(start) == (b"SYSLOTS\0", 8)
     keys = {"index": start[INDEX_KEY], "slots": start[SLOT_KEY], "cookies": start[COOKIES]}
     assert keys["slots"] == key_bytes()
