@@ -105,7 +105,7 @@ static void port_widen(struct port *p, struct harness *r)
 {
 	for (unsigned q = p->queues; q < r->rt->workers; q++) {
 		struct sy_worker_private *w = r->rt->worker[q].private;
-		w->source[w->sources++] = (struct worker_source){p, q};
+		w->source[w->sources++] = (struct worker_source){.port = p, .queue = q};
 		w->must_poll = true;
 	}
 	p->queues = r->rt->workers;

@@ -22,6 +22,9 @@ void options_help(void)
 	       "       backend=xsk|ethdev    xsk (default): NAME is a kernel interface, AF_XDP\n"
 	       "       mode=auto|native|generic   xsk: XDP mode (auto)\n"
 	       "       dev=DEVARGS           ethdev: device or vdev, commas as semicolons\n"
+	       "       ring=N                packets that a receive queue holds, a power of 2 "
+	       "(2048;\n"
+	       "                             ethdev 1024)\n"
 	       "       mac=MAC, mtu=N, queues=N   ethdev\n"
 	       "  --workers N                forwarding threads (1)\n"
 	       "  --cores LIST               their cores, such as 0,2-3 (last of the process)\n"
@@ -169,6 +172,12 @@ static int port_key(void *out, const char *key, const char *value, struct sy_err
 		return rc;
 	} else if (!strcmp(key, "queues")) {
 		return read_u32("queues", value, 1, SY_MAX_QUEUES, &p->queues, err);
+	} else if (!strcmp(key, "ring")) {
+		rc = read_u32("ring", value, SY_RING_MIN, SY_RING_MAX, &p->ring, err);
+		return rc || !(p->ring & (p->ring - 1))
+		               ? rc
+		               : sy_fail(err, EINVAL, "ring=%s is not a power of 2, such as 4096",
+		                         value);
 	} else {
 		return sy_fail(err, EINVAL, "%s=%s is unknown; see --help", key, value);
 	}

@@ -138,14 +138,17 @@ static void next_find(struct sy_worker *w)
 	struct sy_worker_private *p = w->private;
 	struct next_burst *next = &p->next;
 	unsigned n = 0;
+	unsigned from = 0;
 	while (!n && next->from < w->rt->workers) {
-		if (next->from != w->id)
-			n = ring_take(p->flow_in[next->from], next->mbuf, SY_BURST);
+		from = next->from;
+		if (from != w->id)
+			n = ring_take(p->flow_in[from], next->mbuf, SY_BURST);
 		if (n < SY_BURST || ++next->bursts == RING_BURSTS) {
 			next->from++;
 			next->bursts = 0;
 		}
 	}
+	next->behind = n == SY_BURST && ring_is_half_full(p->flow_in[from]);
 	next->count = n;
 	next->prefetched = 0;
 }
@@ -175,6 +178,7 @@ unsigned handover_receive(struct sy_worker *w, struct sy_burst *b)
 		return 0;
 	sy_handover_prefetch(w, PREFETCH_LATE);
 	memcpy(b->mbuf, next->mbuf, n * sizeof(b->mbuf[0]));
+	b->behind = next->behind;
 	next_find(w);
 	next->frame = (size_t)(sy_frame(b->mbuf[0]) - (uint8_t *)b->mbuf[0]);
 	SY_COUNT(w->counters.handed_in, n);

@@ -39,7 +39,7 @@ int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buff
 {
 	if (o->backend == SY_PORT_ETHDEV) {
 		unsigned mtu = o->mtu ? o->mtu : 1500;
-		*buffers = 2 * 1024 * (o->queues ? o->queues : workers);
+		*buffers = ((o->ring ? o->ring : 1024) + 1024) * (o->queues ? o->queues : workers);
 		*data_room = RTE_PKTMBUF_HEADROOM + RTE_ALIGN_CEIL(mtu + 64, 64);
 		return 0;
 	}
@@ -54,7 +54,7 @@ int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buff
 	do /* the flow director is not open yet, so count in sysfs */
 		snprintf(path, sizeof(path), "/sys/class/net/%s/queues/rx-%u", o->name, queues);
 	while (!access(path, F_OK) && ++queues < SY_MAX_QUEUES);
-	*buffers = 2 * PORT_XSK_RING * (queues ? queues : workers);
+	*buffers = (port_xsk_ring(o) + PORT_XSK_RING) * (queues ? queues : workers);
 	return 0;
 }
 

@@ -20,6 +20,9 @@ struct port_ops {
 	int (*bind)(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
 	            uint64_t deadline, struct sy_error *err);
 	unsigned (*rx)(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n);
+	/* How many packets wait in a queue after rx(), of `*room` at most; 0: also if the device
+	 * cannot tell. */
+	unsigned (*waiting)(struct port *p, unsigned queue, unsigned *room);
 	/* Returns how many packets were taken; the caller frees the rest. */
 	unsigned (*tx)(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n);
 	/* A sent packet still waits in the queue for a kick, which the next rx() will give. */
@@ -113,7 +116,12 @@ struct sy_director *port_xsk_director(const struct port *p);
 unsigned port_xsk_frame_max(unsigned mtu);
 /* The largest MTU whose frames fit this data room. */
 unsigned port_xsk_mtu_max(unsigned data_room);
-#define PORT_XSK_RING    2048 /* descriptors in each ring of a queue */
+#define PORT_XSK_RING    2048 /* descriptors in the rings of a queue; of reception: options.ring */
 #define PORT_XSK_MTU_MAX 3400
+/* Packets that a receive queue of a socket holds. */
+static inline unsigned port_xsk_ring(const struct sy_port_options *o)
+{
+	return o->ring ? o->ring : PORT_XSK_RING;
+}
 
 #endif

@@ -16,6 +16,7 @@ struct ethdev_port {
 	uint16_t dev; /* DPDK's number */
 	bool created; /* by this process: removed at the end */
 	bool started;
+	uint16_t ring;     /* descriptors of a receive queue */
 	uint64_t too_long; /* frames longer than one buffer. Writers: workers; approximate */
 };
 
@@ -41,6 +42,14 @@ static unsigned ethdev_rx(struct port *p, unsigned queue, struct rte_mbuf **m, u
 		m[kept++] = m[i];
 	}
 	return kept;
+}
+
+static unsigned ethdev_waiting(struct port *p, unsigned queue, unsigned *room)
+{
+	const struct ethdev_port *e = p->impl;
+	int waiting = rte_eth_rx_queue_count(e->dev, (uint16_t)queue);
+	*room = e->ring;
+	return waiting > 0 ? (unsigned)waiting : 0;
 }
 
 static unsigned ethdev_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
@@ -96,7 +105,7 @@ static int device_find(struct ethdev_port *e, const struct sy_port_options *o, s
 static int device_configure(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
                             const struct rte_eth_dev_info *info, struct sy_error *err)
 {
-	const struct ethdev_port *e = p->impl;
+	struct ethdev_port *e = p->impl;
 	struct rte_eth_conf conf = {0};
 	unsigned queues = o->queues ? o->queues : rt->options.workers;
 	unsigned most = info->max_rx_queues < info->max_tx_queues ? info->max_rx_queues
@@ -114,9 +123,10 @@ static int device_configure(struct sy_runtime *rt, struct port *p, const struct 
 		}
 	}
 	int rc = rte_eth_dev_configure(e->dev, (uint16_t)p->queues, (uint16_t)p->queues, &conf);
-	uint16_t rx = RING, tx = RING;
+	uint16_t rx = (uint16_t)(o->ring ? o->ring : RING), tx = RING;
 	if (!rc)
 		rc = rte_eth_dev_adjust_nb_rx_tx_desc(e->dev, &rx, &tx);
+	e->ring = rx;
 	int socket = rte_eth_dev_socket_id(e->dev);
 	for (unsigned q = 0; q < p->queues && !rc; q++) {
 		rc = rte_eth_rx_queue_setup(e->dev, (uint16_t)q, rx, (unsigned)socket, NULL,
@@ -259,6 +269,7 @@ const struct port_ops port_ethdev_ops = {
         .open = ethdev_open,
         .bind = ethdev_bind,
         .rx = ethdev_rx,
+        .waiting = ethdev_waiting,
         .tx = ethdev_tx,
         .is_pending = ethdev_is_pending,
         .descriptor = ethdev_descriptor,

@@ -156,6 +156,14 @@ static unsigned xsk_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 	return n;
 }
 
+static unsigned xsk_waiting(struct port *p, unsigned queue, unsigned *room)
+{
+	const struct xsk_port *x = p->impl;
+	const struct xsk_queue *q = &x->queue[queue];
+	*room = x->ring;
+	return __atomic_load_n(q->rx.producer, __ATOMIC_RELAXED) - q->rx.cached_cons;
+}
+
 static void xsk_wake(struct port *p, unsigned queue)
 {
 	fill_kick(&((struct xsk_port *)p->impl)->queue[queue]);
@@ -247,7 +255,7 @@ int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
 {
 	struct xsk_queue *q = &x->queue[queue];
 	struct xsk_umem_config umem = {
-	        .fill_size = RING,
+	        .fill_size = x->ring,
 	        .comp_size = RING,
 	        .frame_size = rte_pktmbuf_data_room_size(x->pool) < LARGE_CHUNK ? SMALL_CHUNK
 	                                                                        : LARGE_CHUNK,
@@ -262,7 +270,7 @@ int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
 	/* A child process that inherits it would keep the queue bound after this process. */
 	if (fcntl(q->fd, F_SETFD, FD_CLOEXEC))
 		return queue_fail(queue, errno, err);
-	q->fill_missing = RING;
+	q->fill_missing = x->ring;
 	fill_more(x, q);
 	if (q->fill_missing)
 		return sy_fail(err, ENOMEM, "queue %u: the packet pool is too small: raise --mbufs",
@@ -283,7 +291,7 @@ int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool 
 {
 	struct xsk_queue *q = &x->queue[queue];
 	struct xsk_socket_config config = {
-	        .rx_size = RING,
+	        .rx_size = x->ring,
 	        .tx_size = RING,
 	        .libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD,
 	        .bind_flags = (uint16_t)(XDP_USE_NEED_WAKEUP | (copy ? XDP_COPY : 0)),
@@ -340,6 +348,7 @@ static int xsk_open(struct sy_runtime *rt, struct port *p, const struct sy_port_
 		return sy_fail(err, ENOMEM, "no memory");
 	p->impl = x;
 	x->pool = rt->pool;
+	x->ring = port_xsk_ring(o);
 	x->mark = (uint16_t)(PORT_XSK_MARK | p->id);
 	pool_area(rt->pool, &base, &x->len);
 	x->base = base;
@@ -465,6 +474,7 @@ const struct port_ops port_xsk_ops = {
         .open = xsk_open,
         .bind = xsk_bind,
         .rx = xsk_rx,
+        .waiting = xsk_waiting,
         .tx = xsk_tx,
         .is_pending = xsk_is_pending,
         .wake = xsk_wake,

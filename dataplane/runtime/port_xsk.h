@@ -28,6 +28,7 @@ struct xsk_port {
 	size_t len;
 	struct rte_mempool *pool;
 	struct sy_director *director;
+	unsigned ring; /* packets that a receive queue holds */
 	uint16_t mark; /* m->port of buffers that the kernel has to receive into */
 	bool vlans;    /* VLAN interfaces lie on this one */
 	struct xsk_queue queue[SY_MAX_QUEUES];

@@ -117,7 +117,7 @@ static int buffers_check(const struct sy_runtime *rt, const struct xsk_port *x, 
                          struct sy_error *err)
 {
 	unsigned there = buffers_there(x->pool);
-	unsigned needed = queues * PORT_XSK_RING + rt->workers * SY_BURST;
+	unsigned needed = queues * x->ring + rt->workers * SY_BURST;
 	if (there >= needed)
 		return 0;
 	return sy_fail(err, ENOMEM,

@@ -39,6 +39,12 @@ static inline unsigned ring_count(const struct ring *r)
 	       __atomic_load_n(&r->tail, __ATOMIC_RELAXED);
 }
 
+/* Any thread. */
+static inline bool ring_is_half_full(const struct ring *r)
+{
+	return ring_count(r) > r->mask / 2;
+}
+
 /* Returns how many packets fitted. */
 static inline unsigned ring_put(struct ring *r, struct rte_mbuf *const *m, unsigned n)
 {

@@ -28,6 +28,8 @@
  * is twice as long. */
 #define BACKOFF_FIRST_US 50
 #define BACKOFF_LAST_US  1000
+/* Packets that wait in a queue, if half of it holds as many, from which on it is behind. */
+#define BEHIND_FROM 1024
 /* The most that the clock advances between two rounds. */
 #define CLOCK_STEP_NS UINT64_C(1000000000)
 
@@ -112,11 +114,24 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 	SY_COUNT(w->counters.bursts, 1);
 }
 
+/* After a burst of n packets: it is behind from where its queue is half full until a quarter is
+ * left. */
+static bool source_is_behind(const struct worker_source *s, unsigned n)
+{
+	unsigned room;
+	if (n < SY_BURST)
+		return false;
+	unsigned waiting = s->port->ops->waiting(s->port, s->queue, &room);
+	unsigned most = room / 2 < BEHIND_FROM ? room / 2 : BEHIND_FROM;
+	return waiting > (s->behind ? most / 2 : most);
+}
+
 /* Receives a burst from one queue of one port and runs it through the pipeline. */
-static bool source_poll(struct sy_worker *w, const struct worker_source *s)
+static bool source_poll(struct sy_worker *w, struct worker_source *s)
 {
 	struct rte_mbuf **m = w->private->burst.mbuf;
 	unsigned n = s->port->ops->rx(s->port, s->queue, m, SY_BURST), bytes = 0;
+	w->private->burst.behind = s->behind = source_is_behind(s, n);
 	if (!n)
 		return false;
 	w->private->burst.mac = SY_READ(s->port->mac);
@@ -173,6 +188,7 @@ static void again_run(struct sy_worker *w)
 		a->first = (a->first + n) % WORKER_AGAIN;
 		a->count -= n;
 		left -= n;
+		w->private->burst.behind = false;
 		burst_run(w, n, true);
 	}
 }

@@ -24,6 +24,7 @@
 struct next_burst {
 	struct rte_mbuf *mbuf[SY_BURST];
 	unsigned count;
+	bool behind;         /* the ring that it came from is still half full */
 	unsigned prefetched; /* of mbuf[] */
 	unsigned from;       /* the worker to take from next; the number of workers: none */
 	unsigned bursts;     /* taken from that worker in this turn */
@@ -67,6 +68,7 @@ struct worker_call {
 struct worker_source {
 	struct port *port;
 	unsigned queue;
+	bool behind; /* as of its last burst */
 };
 
 struct worker_clock {

@@ -17,7 +17,7 @@
 #define SPIN_US 30
 /* Enough turns for all packets that a receive ring and the rings between workers hold. A device
  * that continues receiving is not read for longer. */
-#define DRAIN_TURNS (4 * PORT_XSK_RING / SY_BURST)
+#define DRAIN_TURNS (2 * SY_RING_MAX / SY_BURST)
 
 /* ---- from opening to closing ----------------------------------------------------------------- */
 

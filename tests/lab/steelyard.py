@@ -89,6 +89,7 @@ class Options:
 
     workers: int = 1
     mode: str = "auto"
+    ring: int = 0  # packets that a receive queue holds; 0: the forwarder's own choice
     sessions: int = 65536  # 0: the forwarder's own choice
     huge: bool = True
     group: str = ""  # of its socket; "": the default
@@ -129,7 +130,8 @@ class Steelyard:
     def forwarder_options(self):
         """All options except those that identify this forwarder."""
         ports = self.lab.network.ports
-        argv = [word for port in ports for word in ("--port", f"{port},mode={self.options.mode}")]
+        keys = f"mode={self.options.mode}" + f",ring={self.options.ring}" * bool(self.options.ring)
+        argv = [word for port in ports for word in ("--port", f"{port},{keys}")]
         argv += ["--workers", self.options.workers]
         argv += ["--sessions", self.options.sessions] if self.options.sessions else []
         argv += ["--socket-group", self.options.group] if self.options.group else []

@@ -174,6 +174,14 @@ def test_second_forwarder_of_an_instance_is_refused(host):
     assert works(host, 4)
 
 
+def test_impossible_rings_are_refused(host):
+    for ring, why in ("1000", "power of 2"), ("65536", "32768"), ("32", "64"):
+        argv = host.steelyard.forwarder_argv("--port", f"front,ring={ring}")
+        done = host.lab["forwarder"].ns.run(argv, check=False)
+        assert done.returncode > 0
+        assert "ring" in done.stderr and why in done.stderr
+
+
 def test_missing_huge_pages_are_reported(host):
     """The error says what is missing and how to get it; the attempt leaves no trace."""
     ns, name = host.lab["forwarder"].ns, f"{host.lab.id}b"

@@ -79,6 +79,9 @@ const char *sy_phase_help(enum sy_phase phase);
 
 enum sy_port_backend { SY_PORT_XSK, SY_PORT_ETHDEV };
 
+#define SY_RING_MIN 64
+#define SY_RING_MAX 32768
+
 struct sy_port_options {
 	enum sy_port_backend backend;
 	char name[32];     /* xsk: the kernel interface; ethdev: the device ("net_memif0") */
@@ -87,6 +90,8 @@ struct sy_port_options {
 	uint8_t mac[6];  /* ethdev without a kernel interface; all zero: the device's own */
 	uint16_t mtu;    /* ethdev; 0: 1500 */
 	unsigned queues; /* ethdev; 0: one per worker, up to the device's maximum */
+	unsigned ring;   /* packets that a receive queue holds: a power of 2, SY_RING_MIN to
+	                    SY_RING_MAX; 0: 2048, ethdev 1024 */
 };
 
 /* Configuration for ports without a kernel interface. */
@@ -251,6 +256,7 @@ enum sy_next { SY_NEXT_LOOKUP, SY_NEXT_SLOW, SY_NEXT_TRANSMIT, SY_NEXT_READY, SY
 struct sy_burst {
 	unsigned count;   /* a stage may remove packets that are gone */
 	bool handed_over; /* received from another worker: this worker owns the slots */
+	bool behind;      /* so many more wait where it came from that some may soon be lost */
 	uint64_t mac;     /* of the ingress port, if not handed over: as in memory,
 	                     in the first 6 bytes */
 	struct rte_mbuf *mbuf[SY_BURST]; /* mbuf->port: ingress port */

@@ -18,7 +18,7 @@ ssize_t __wrap_recvfrom(int fd, void *to, size_t len, int how, struct sockaddr *
 }
 
 static struct sy_runtime *rt;
-static struct xsk_port xsk;
+static struct xsk_port xsk = {.ring = PORT_XSK_RING};
 static struct port port = {.ops = &port_xsk_ops, .impl = &xsk, .queues = 1};
 static uint64_t fill_ring[RING];
 static struct xdp_desc rx_ring[RING];

@@ -260,7 +260,8 @@ static void client_unblock(struct sy_runtime *rt, uint64_t deadline)
 	assert_int_equal(sy_sources_block(rt, NULL, 0, false), 0);
 }
 
-static void echo(unsigned workers, unsigned queues, bool after_kill)
+/* ring: of receive queues; 0: the default. */
+static void echo(unsigned workers, unsigned queues, unsigned ring, bool after_kill)
 {
 	struct sy_runtime_options o;
 	struct sy_error err = {0};
@@ -270,7 +271,8 @@ static void echo(unsigned workers, unsigned queues, bool after_kill)
 	o.kernel = true;
 	o.mbufs = 0;
 	o.pipeline = echo_pipeline;
-	o.port[o.ports++] = (struct sy_port_options){.backend = SY_PORT_XSK, .name = "syrt0"};
+	o.port[o.ports++] =
+	        (struct sy_port_options){.backend = SY_PORT_XSK, .name = "syrt0", .ring = ring};
 	if (after_kill)
 		predecessor_kill(&o);
 	struct sy_runtime *rt = lab.rt = runtime_open(&o);
@@ -314,35 +316,38 @@ static void echo(unsigned workers, unsigned queues, bool after_kill)
 	mtu_raised(rt, deadline);
 	idle_print(rt);
 	workers_stop(rt); /* only buffers for reception are out of the pool */
-	assert_int_equal(rte_mempool_in_use_count(rt->pool), queues * PORT_XSK_RING);
+	unsigned room, size = ring ? ring : PORT_XSK_RING;
+	assert_int_equal(rte_mempool_in_use_count(rt->pool), queues * size);
+	assert_int_equal(rt->port[0]->ops->waiting(rt->port[0], 0, &room), 0);
+	assert_int_equal(room, size);
 	sy_address_release(rt, &v4);
 	sy_address_release(rt, &v6);
 }
 
 static void test_one_worker(void **state)
 {
-	echo(1, 1, false);
+	echo(1, 1, SY_RING_MIN, false);
 }
 
 static void test_one_worker_two_queues(void **state)
 {
-	echo(1, 2, false);
+	echo(1, 2, 256, false);
 }
 
 static void test_two_workers_one_queue(void **state)
 {
-	echo(2, 1, false);
+	echo(2, 1, 0, false);
 }
 
 static void test_two_workers_two_queues(void **state)
 {
-	echo(2, 2, false);
+	echo(2, 2, 0, false);
 }
 
 /* Runs first: the process to be killed must start its own EAL. */
 static void test_after_kill(void **state)
 {
-	echo(2, 2, true);
+	echo(2, 2, 4096, true);
 }
 
 /* The mirror knows a device that is not available yet, if the kernel has an interface for it. */
