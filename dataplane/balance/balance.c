@@ -18,6 +18,7 @@
 #include "model.h"
 #include "proven.h"
 #include "remote.h"
+#include "repeat.h"
 #include "samples.h"
 #include "saved.h"
 #include "snat.h"
@@ -119,9 +120,11 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->access = table_map(1, sizeof(*bw->access));
 		bw->fragments = fragments_create();
 		bw->held = held_create();
+		bw->repeats = repeats_create();
+		bw->shed.share = SHED_NONE;
 		rc = remote_create(&bw->remote, b->workers);
 		if (!bw->share || !bw->counts || !s->current || !s->turn || !s->cursor ||
-		    !bw->load || !bw->access || !bw->fragments || !bw->held || rc)
+		    !bw->load || !bw->access || !bw->fragments || !bw->held || !bw->repeats || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -196,6 +199,8 @@ void sy_balance_detach(struct sy_balance *b)
 		b->worker[w].fragments = NULL;
 		held_destroy(b->worker[w].held);
 		b->worker[w].held = NULL;
+		repeats_destroy(b->worker[w].repeats);
+		b->worker[w].repeats = NULL;
 	}
 }
 

@@ -38,7 +38,7 @@ var reasons = map[string]uint32{
 	"bad-tcp-state": unknownL4, "bad-cookie": unknownL4, "no-session": unknownL4,
 	"other-host": nonRoutablePacket, "unknown-destination": nonRoutablePacket, "no-service": portUnreachable,
 	"acl-drop": acl, "acl-reset": acl, "no-server": hostUnreachable, "port-down": hostUnreachable,
-	"connection-limit": trafficShaping, "client-rate": trafficShaping, "echo-rate": trafficShaping, "icmp-rate": trafficShaping, "reset-rate": trafficShaping,
+	"connection-limit": trafficShaping, "client-rate": trafficShaping, "overload": trafficShaping, "echo-rate": trafficShaping, "icmp-rate": trafficShaping, "reset-rate": trafficShaping,
 	"no-local-port": noBufferSpace, "no-pool-port": noBufferSpace, "table-full": noBufferSpace, "tx-full": noBufferSpace,
 	"handover-full": noBufferSpace, "no-buffer": noBufferSpace, "neighbour-queue": noBufferSpace,
 	"no-route": netUnreachable, "blackhole": blackholeRoute, "no-neighbour": unresolvedNeighbour,

@@ -119,10 +119,8 @@ class Attack:
     def __init__(self, lab):
         self.lab, self.show = lab, Show()
         config = web_and_dns(lab.network)
-        for service in config.services:
-            if service.protocol == "tcp":
-                service.spread["syn_defence"] = "always"
-        self.steelyard = Steelyard(lab, config, sessions=0)
+        # Room for moments in which a worker has no CPU: clients, servers and the flood share it.
+        self.steelyard = Steelyard(lab, config, sessions=0, ring=8192)
         self.traffic = Traffic(lab, HTTP, DOWNLOADS, UDP, size_mb=64)
         cores = sorted(os.sched_getaffinity(0))
         self.all_cores, self.others, self.worker = set(cores), {cores[0]}, {cores[-1]}

@@ -399,6 +399,24 @@ static void scenario_client_rate(struct fuzz_traffic *w)
 	topology_restore(&w->topology);
 }
 
+/* New connections while the receive queue is nearly full. */
+static void scenario_overload(struct fuzz_traffic *w)
+{
+	const struct service_key key = topology_special_service(SPECIAL_UNIFORM);
+	struct harness *r = &w->topology.harness;
+	harness_crowd(r, HARNESS_WAN, HARNESS_CROWD, HARNESS_CROWD);
+	for (unsigned n = 0; n < 4 * SY_BURST; n++) {
+		const struct sy_tuple t = fuzz_traffic_client(w, &key);
+		const struct segment syn = {SY_TCP_SYN, n, 0, 1460};
+		struct frame f = {.port = HARNESS_WAN};
+		frame_tcp(&f, &w->rng, &t, &syn, 0);
+		fuzz_traffic_send(w, &f);
+	}
+	fuzz_traffic_turn(w);
+	harness_crowd(r, HARNESS_WAN, 0, 0);
+	topology_restore(&w->topology);
+}
+
 /* Valid echo requests, to which only the balancer's answer is sent. */
 static void send_echoes(struct fuzz_traffic *w, unsigned count, unsigned turns)
 {
@@ -519,6 +537,7 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_removed(w);
 	scenario_defence(w);
 	scenario_client_rate(w);
+	scenario_overload(w);
 	scenario_echo_rate(w);
 	scenario_full_queue(w);
 	scenario_down(w);

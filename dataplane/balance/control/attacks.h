@@ -24,7 +24,8 @@
 	  "dropped; answers of our own are limited")                                               \
 	X(MALFORMED, "malformed", "packets that no honest sender makes", "dropped")                \
 	X(OVERRUN, "overrun", "packets that came faster than workers took them",                   \
-	  "lost at the receive queue, whoever sent them: more workers or queues help")
+	  "new sessions wait their turn, the rest is lost at the receive queue: more "             \
+	  "workers, queues, or a larger ring help")
 
 enum attack_kind {
 #define X(id, name, help, done) ATTACK_##id,

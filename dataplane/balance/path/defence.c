@@ -15,6 +15,7 @@
 #include "challenge.h"
 #include "create.h"
 #include "own_packet.h"
+#include "proven.h"
 #include "reset.h"
 
 #define EPOCH_NS UINT64_C(64000000000)
@@ -335,6 +336,8 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 		return DEFENCE_WRONG;
 	}
 	SY_COUNT(counts->right, 1);
+	/* The client gets what was sent to its address: shed_burst() lets it begin sessions. */
+	proven_add(b->proven, challenge_client(b, service, &v->tuple.src), balance_seconds(w));
 	if (!defence_admits(w, burst, i, service, true))
 		return DEFENCE_GONE;
 	if (o.timestamps)

@@ -25,6 +25,7 @@
 #include "reset.h"
 #include "reset_both.h"
 #include "segment.h"
+#include "shed.h"
 #include "sweep.h"
 #include "tcp_state.h"
 
@@ -439,6 +440,8 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	if (SY_LIKELY(slow.all == 0))
 		return;
 	bw->admitted = 0;
+	if (SY_UNLIKELY(burst->behind || bw->shed.share < SHED_NONE))
+		slow.without = shed_burst(w, burst, slow.at_without, slow.without);
 	if (SY_UNLIKELY(SY_RCU_READ(common.b->access)))
 		slow.without = admit_burst(w, burst, slow.at_without, slow.without);
 	create_prepare(w, burst, slow.at_without, slow.without);

@@ -184,6 +184,29 @@ bool harness_inject(struct harness *r, unsigned port, const void *frame, uint32_
 	return true;
 }
 
+static struct port_ops crowded[HARNESS_PORTS];
+static unsigned crowd[HARNESS_PORTS][2];
+
+static unsigned crowd_waiting(struct port *p, unsigned queue, unsigned *room)
+{
+	unsigned *next = crowd[p->id], now = next[0];
+	next[0] = next[1];
+	*room = HARNESS_CROWD;
+	return now;
+}
+
+void harness_crowd(struct harness *r, unsigned port, unsigned waiting, unsigned later)
+{
+	struct port *p = r->rt->port[port];
+	crowd[port][0] = waiting;
+	crowd[port][1] = later;
+	if (p->ops == &crowded[port])
+		return;
+	crowded[port] = *p->ops;
+	crowded[port].waiting = crowd_waiting;
+	p->ops = &crowded[port];
+}
+
 struct rte_mbuf *harness_collect(struct harness *r, unsigned port)
 {
 	struct rte_mbuf *m;

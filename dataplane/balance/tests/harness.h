@@ -94,6 +94,10 @@ void harness_address(struct rte_mbuf *m, unsigned port);
 bool harness_inject(struct harness *r, unsigned port, const void *frame, uint32_t len);
 /* The oldest packet that a port has sent; NULL: none. The caller frees it. */
 struct rte_mbuf *harness_collect(struct harness *r, unsigned port);
+#define HARNESS_CROWD 2048
+/* From now on, the port's device says that so many packets, of HARNESS_CROWD at most, wait after a
+ * burst: `waiting` the next time that it is asked, then `later`. */
+void harness_crowd(struct harness *r, unsigned port, unsigned waiting, unsigned later);
 /* One turn of worker w: one burst from each of its queues. */
 bool harness_turn_worker(struct harness *r, unsigned w);
 /* Turns of all workers until no packet moves. */

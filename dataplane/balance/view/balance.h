@@ -36,6 +36,14 @@ struct creation {
 	struct port_search port; /* for FNAT: the search so far */
 };
 
+#define SHED_NONE 1024u
+
+/* Which part of the new sessions for which nothing speaks begin on a worker: path/shed.c. */
+struct shed {
+	uint32_t share; /* of SHED_NONE, which is all, at at_ns */
+	uint64_t at_ns; /* when it was cut last */
+};
+
 /* A worker's keys for cookies, by the lowest bit of their epoch. */
 struct cookie_keys {
 	uint64_t epoch; /* the current one */
@@ -101,6 +109,8 @@ struct balance_worker {
 	struct remote *remote;              /* remote.h; NULL: packets are handed over */
 	struct own_rates own;               /* of the packets that we originate */
 	struct held *held;                  /* held.h */
+	struct shed shed;
+	struct repeats *repeats; /* repeat.h */
 	struct cookie_keys cookies;
 	struct service_load *load;    /* by service id */
 	struct access_worker *access; /* access.h */

@@ -10,7 +10,7 @@
 enum refusal {
 	REFUSED_NO_SESSION, /* a TCP segment that begins no connection */
 	REFUSED_SERVER,     /* no server takes it */
-	REFUSED_FULL,       /* no place in the table, no local port */
+	REFUSED_FULL,       /* no place in the table, no local port, or the worker is behind */
 	REFUSED_OTHER,
 	REFUSALS
 };
@@ -35,6 +35,7 @@ static inline enum refusal refusal_of(enum sy_drop reason)
 	case SY_DROP_NO_LOCAL_ADDRESS:
 	case SY_DROP_NO_LOCAL_PORT:
 	case SY_DROP_TABLE_FULL:
+	case SY_DROP_OVERLOAD:
 		return REFUSED_FULL;
 	default:
 		return REFUSED_OTHER;

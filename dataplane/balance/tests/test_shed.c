@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which new sessions begin while the worker is behind. */
+#include "defence_fixture.h"
+#include "repeat.h"
+
+#define ROOM HARNESS_CROWD
+
+static int shed_setup(void **state)
+{
+	int rc = setup(state);
+	struct flows *f = *state;
+	if (!rc)
+		harness_crowd(&f->harness, HARNESS_WAN, ROOM, ROOM);
+	return rc;
+}
+
+static uint64_t shed(const struct flows *f)
+{
+	return harness_drops(&f->harness, SY_DROP_OVERLOAD);
+}
+
+/* Puts so many SYNs of as many clients into the queue. */
+static void put_flood(struct flows *f, const struct kind *kind, unsigned count)
+{
+	static uint32_t clients;
+	const struct service_key key = key_of(kind);
+	const struct sy_tcp_segment s = {
+	        .seq = 7, .flags = SYN, .options = {.scale = SY_TCP_NO_SCALE}};
+	struct talk k = {.f = f};
+	for (unsigned n = 0; n < count; n++, clients++) {
+		char text[64];
+		snprintf(text, sizeof(text),
+		         sy_addr_is_v4(&key.vip) ? "198.19.%u.%u" : "2001:db8:f:%x:%x::1",
+		         clients >> 8 & 255, clients & 255);
+		const struct sy_tuple t = {harness_addr(text), key.vip, htons(4000), htons(80),
+		                           SY_PROTO_TCP};
+		inject_segment(&k, HARNESS_WAN, &t, &s, 0);
+	}
+}
+
+/* A SYN of this client, after a burst's worth of a flood. Returns whether it was answered. */
+static bool asks(struct flows *f, struct talk *k, const struct kind *kind, uint16_t port)
+{
+	const struct service_key key = key_of(kind);
+	struct got g;
+	*k = (struct talk){
+	        .f = f,
+	        .client = {harness_addr(sy_addr_is_v4(&key.vip) ? "198.18.0.1" : "2001:db8:c::1"),
+	                   key.vip, htons(port), htons(80), SY_PROTO_TCP},
+	        .times = kind->times};
+	put_flood(f, kind, SY_BURST - 1);
+	from_client(k, SYN, C_NUMBER, 0, 0);
+	if (!collect(k, HARNESS_WAN, &g))
+		return false;
+	assert_int_equal(g.tcp.flags, SYN | ACK);
+	assert_true(sy_addr_equal(&g.v.tuple.dst, &k->client.src));
+	k->cookie = ntohl(g.tcp.seq);
+	k->echo = g.o.time;
+	check_silent(k);
+	return true;
+}
+
+/* A flood gets nothing. A client that asks again is served, and is known from then on. */
+static void test_clients(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned i = 0; i < 5; i++) {
+		struct talk k, other;
+		uint64_t before = shed(f);
+		assert_false(asks(f, &k, &kinds[i], 1000));
+		assert_int_equal(shed(f), before + SY_BURST);
+		assert_false(asks(f, &k, &kinds[i], 1000)); /* too soon */
+		flows_advance(f, 1);
+		assert_true(asks(f, &k, &kinds[i], 1000));
+		assert_int_equal(shed(f), before + 3 * SY_BURST - 1);
+		put_flood(f, &kinds[i], SY_BURST - 1);
+		talk_ack(&k, 0);
+		talk_join(&k, 7);
+		check_data(&k, 0);
+		assert_true(asks(f, &other, &kinds[i], 1001));
+		flows_advance(f, 100);
+	}
+}
+
+/* Sessions that exist go on beside it. */
+static void test_sessions(void **state)
+{
+	struct flows *f = *state;
+	struct talk k[2];
+	for (unsigned i = 0; i < 2; i++)
+		talk_open(f, &k[i], &kinds[i], 2000);
+	for (unsigned i = 0; i < 2; i++) {
+		put_flood(f, &kinds[i], SY_BURST - 1);
+		check_data(&k[i], 0);
+	}
+	assert_int_equal(shed(f), 2 * (SY_BURST - 1));
+}
+
+/* If sessions that exist are why the worker is behind, new ones begin as ever. */
+static void test_few_new_ones(void **state)
+{
+	struct flows *f = *state;
+	const unsigned few = SY_BURST / 4 - 1;
+	struct talk k;
+	talk_open(f, &k, &kinds[0], 2100);
+	const struct sy_tcp_segment data = {.seq = C_NUMBER + 1,
+	                                    .ack = k.cookie + 1,
+	                                    .flags = ACK,
+	                                    .window = 1000,
+	                                    .options = {.scale = SY_TCP_NO_SCALE,
+	                                                .timestamps = true,
+	                                                .time = C_TIME,
+	                                                .echo = k.echo}};
+	for (unsigned n = 0; n < SY_BURST - few; n++)
+		inject_segment(&k, HARNESS_WAN, &k.client, &data, 10);
+	put_flood(f, &kinds[0], few);
+	harness_turn(&f->harness);
+	assert_int_equal(shed(f), 0);
+	ignore_sent(&k);
+}
+
+/* Less begins for a while after the worker was behind; then all does again. Where it serves slower
+ * than packets come, it is behind again and again, and the share finds its level. */
+static void test_share(void **state)
+{
+	struct flows *f = *state;
+	struct talk k = {.f = f};
+	uint64_t before;
+	put_flood(f, &kinds[0], SY_BURST);
+	harness_turn(&f->harness);
+	assert_int_equal(shed(f), SY_BURST);
+	harness_crowd(&f->harness, HARNESS_WAN, 0, 0);
+	for (unsigned n = 0; n < 16; n++) {
+		put_flood(f, &kinds[0], SY_BURST);
+		harness_turn(&f->harness);
+	}
+	/* A quarter of 1024, by their hashes. */
+	assert_in_range(shed(f) - SY_BURST, 180, 340);
+	flows_advance(f, 1);
+	before = shed(f);
+	put_flood(f, &kinds[0], SY_BURST);
+	harness_turn(&f->harness);
+	assert_int_equal(shed(f), before);
+	ignore_sent(&k);
+}
+
+/* From half full until a quarter is left, and only while bursts are full. */
+static void test_when(void **state)
+{
+	struct flows *f = *state;
+	struct talk k = {.f = f};
+	const struct {
+		unsigned waiting, then; /* after the first burst, after the second */
+		unsigned packets, shed; /* at least so many */
+	} step[] = {
+	        {ROOM / 2, ROOM / 4 + 1, 2 * SY_BURST, 0},
+	        {ROOM / 2 + 1, ROOM / 4 + 1, 2 * SY_BURST, 2 * SY_BURST},
+	        {ROOM / 2 + 1, ROOM / 4, 2 * SY_BURST, SY_BURST},
+	        {ROOM - 1, ROOM - 1, SY_BURST - 1, 0},
+	};
+	for (unsigned i = 0; i < SY_ARRAY_LEN(step); i++) {
+		uint64_t before = shed(f);
+		harness_crowd(&f->harness, HARNESS_WAN, step[i].waiting, step[i].then);
+		put_flood(f, &kinds[0], step[i].packets);
+		harness_turn(&f->harness);
+		/* After it was behind, not all of a burst begins. */
+		assert_in_range(shed(f) - before, step[i].shed, step[i].shed + SY_BURST / 2);
+		if (step[i].shed != SY_BURST)
+			assert_int_equal(shed(f) - before, step[i].shed);
+		flows_advance(f, 2);
+	}
+	ignore_sent(&k);
+}
+
+/* A datagram that comes again begins a session, also from another port. */
+static void test_datagrams(void **state)
+{
+	struct flows *f = *state;
+	struct frame in, out;
+	for (unsigned n = 0; n < 2; n++) {
+		struct sy_tuple t = {harness_addr("198.18.0.9"), f->service[1].vip, htons(5000),
+		                     f->service[1].vport, SY_PROTO_UDP};
+		assert_int_equal(f->service[1].proto, SY_PROTO_UDP);
+		for (unsigned again = 0; again < 3; again++) {
+			t.sport = htons((uint16_t)(5000 + 10 * n + again));
+			put_flood(f, &kinds[0], SY_BURST - 1);
+			flows_frame(f, &in, &t, 0, 0, 20);
+			assert_int_equal(flows_through(f, HARNESS_WAN, &in, &out), again > 0);
+			flows_advance(f, REPEAT_SECONDS);
+		}
+		flows_advance(f, 2 * REPEAT_SECONDS);
+	}
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, shed_setup, flows_teardown)
+	const struct CMUnitTest tests[] = {TEST(clients), TEST(sessions), TEST(few_new_ones),
+	                                   TEST(share),   TEST(when),     TEST(datagrams)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
