@@ -144,12 +144,12 @@ static void ranges_open(struct bench *b)
 static void ranges_run(const struct bench *b, unsigned at, unsigned n, bool *in)
 {
 	const struct sy_addr *addr[64] = {0};
-	uint16_t class[64];
+	uint32_t sets[64];
 	for (unsigned i = 0; i < n; i++)
 		addr[i] = &b->addr[at + i];
-	address_ranges_find(b->ranges, addr, class, n);
+	address_ranges_find(b->ranges, addr, sets, n);
 	for (unsigned i = 0; i < n; i++)
-		in[i] = class[i] != 0;
+		in[i] = sets[i] != 0;
 }
 
 static void fib_open(struct bench *b)

@@ -22,16 +22,6 @@ void address_ranges_free(struct address_ranges *r)
 	free(r);
 }
 
-uint32_t address_ranges_sets(const struct address_ranges *r, uint16_t class)
-{
-	return r->sets[class];
-}
-
-unsigned address_ranges_classes(const struct address_ranges *r)
-{
-	return r->classes;
-}
-
 size_t address_ranges_bytes(const struct address_ranges *r)
 {
 	size_t bytes = sizeof(*r) + r->classes * sizeof(*r->sets);
@@ -100,7 +90,8 @@ static inline void search_descend(struct search *s)
 	search_prefetch(s);
 }
 
-static void search_all(struct search *search, unsigned left, uint16_t *class)
+static void search_all(struct search *search, unsigned left, const uint32_t *of_class,
+                       uint32_t *sets)
 {
 	for (unsigned k = 0; k < left; k++)
 		search_begin(&search[k]);
@@ -109,7 +100,7 @@ static void search_all(struct search *search, unsigned left, uint16_t *class)
 		for (unsigned k = 0; k < left; k++) {
 			uint32_t value = search_value(&search[k]);
 			if (SY_LIKELY(!(value & RANGES_CHILD))) {
-				class[search[k].index] = (uint16_t)value;
+				sets[search[k].index] = of_class[value];
 				continue;
 			}
 			search[stay] = search[k];
@@ -137,7 +128,7 @@ static inline const uint64_t *filter_word(const struct family *f, const struct s
 }
 
 static void find_batch(const struct address_ranges *r, const struct sy_addr *const *addr,
-                       uint16_t *class, unsigned n)
+                       uint32_t *sets, unsigned n)
 {
 	struct search search[FIND_BATCH];
 	const uint64_t *filter[FIND_BATCH];
@@ -153,7 +144,7 @@ static void find_batch(const struct address_ranges *r, const struct sy_addr *con
 		__builtin_prefetch(filter[i]);
 	}
 	for (unsigned i = 0; i < n; i++) {
-		class[i] = 0;
+		sets[i] = 0;
 		if (!(*filter[i] >> bit[i] & 1))
 			continue;
 		const bool v4 = sy_addr_is_v4(addr[i]);
@@ -167,14 +158,14 @@ static void find_batch(const struct address_ranges *r, const struct sy_addr *con
 		__builtin_prefetch(&f->root[search[left++].word >> f->root_shift]);
 	}
 	if (left)
-		search_all(search, left, class);
+		search_all(search, left, r->sets, sets);
 }
 
 void address_ranges_find(const struct address_ranges *r, const struct sy_addr *const *addr,
-                         uint16_t *class, unsigned n)
+                         uint32_t *sets, unsigned n)
 {
 	for (unsigned done = 0; done < n; done += FIND_BATCH) {
 		unsigned part = n - done < FIND_BATCH ? n - done : FIND_BATCH;
-		find_batch(r, addr + done, class + done, part);
+		find_batch(r, addr + done, sets + done, part);
 	}
 }

@@ -37,14 +37,10 @@ int address_ranges_build(const struct prefix_list *sets, unsigned count,
                          struct address_ranges **out);
 void address_ranges_free(struct address_ranges *r);
 
-/* The classes of n addresses (at most SY_BURST). Look-ups of one call overlap their cache misses.
- */
+/* The sets that each of n addresses is in, a bit each. Look-ups of one call overlap their cache
+ * misses. */
 void address_ranges_find(const struct address_ranges *r, const struct sy_addr *const *addr,
-                         uint16_t *class, unsigned n);
-/* The sets of a class, a bit each. */
-uint32_t address_ranges_sets(const struct address_ranges *r, uint16_t class);
-/* The number of classes; all are below. */
-unsigned address_ranges_classes(const struct address_ranges *r);
+                         uint32_t *sets, unsigned n);
 /* Memory that the table takes. */
 size_t address_ranges_bytes(const struct address_ranges *r);
 

@@ -145,6 +145,7 @@ static int rule_add(struct build *b, unsigned rule, struct sy_error *err)
 		return rule_fail(b, rule, err, "its protocol is neither TCP nor UDP");
 	out->action = (uint8_t)(pb->action - 1);
 	out->log_every = pb->log_every;
+	b->list->logs |= pb->log_every != 0;
 	uint32_t category = 0;
 	if (out->action == ACCESS_COUNT) {
 		if (b->counting == ACCESS_COUNTING)
@@ -166,10 +167,8 @@ static int rule_add(struct build *b, unsigned rule, struct sy_error *err)
 	int rc = rule_sets(b, rule, &sets, err);
 	b->linear &= pb->n_from == 0 && pb->n_ports == 0 && b->list->tests < ACCESS_TESTS;
 	if (b->linear)
-		b->list->test[b->list->tests++] =
-		        (struct access_test){.rule = (uint16_t)rule,
-		                             .proto = (uint8_t)pb->protocol,
-		                             .sets = htonl(sets)};
+		b->list->test[b->list->tests++] = (struct access_test){
+		        .rule = (uint16_t)rule, .proto = (uint8_t)pb->protocol, .sets = sets};
 	if (rc == 0 && pb->n_ports == 0)
 		rc = rule_add_clients(b, rule, sets, &condition, err);
 	for (size_t i = 0; rc == 0 && i < pb->n_ports; i++) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Session creation, for slow.c: service (directory.c), server (schedule.c), local port
- * (session_port.c), record (session_table.c). create_prepare() finds service and server for all
- * packets of a burst that begin sessions, and prefetches what port and record need.
+ * Session creation, for slow.c: service (locate.c), server (schedule.c), local port
+ * (session_port.c), record (session_table.c). create_prepare() finds the server for all packets of
+ * a burst that begin sessions, and prefetches what port and record need.
  * session_create() does the rest, or all of it for a packet that was not prepared.
  */
 #include "create.h"
@@ -14,7 +14,7 @@
 #include "challenge.h"
 #include "end.h"
 #include "evict.h"
-#include "own_packet.h"
+#include "locate.h"
 #include "pressure.h"
 #include "proven.h"
 #include "reset.h"
@@ -151,7 +151,7 @@ static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, 
                                    enum sy_drop *reason)
 {
 	struct sy_balance *b = w->app;
-	const struct service *service = creation->service;
+	const struct service *service = locate_packet(w, burst, i);
 	uint32_t server = creation->server;
 	const struct sy_view *v = &burst->view[i];
 	struct session_table *t = b->table[burst->slot[i]];
@@ -297,7 +297,6 @@ static inline void create_prepare_one(struct sy_worker *w, struct sy_burst *burs
 	if (creation_is_duplicate(burst, i, bw->creations_pending, &p->hashes) ||
 	    create_check(burst, i) != SY_DROP_NONE)
 		return;
-	creation->service = service;
 	creation->reason = schedule(w, service, &burst->view[i].tuple, &creation->server);
 	bw->creations_pending |= UINT64_C(1) << i;
 	if (creation->reason != SY_DROP_NONE)
@@ -323,7 +322,6 @@ static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *
 		defence_answer(w, burst, i, service);
 		return;
 	}
-	balance_worker_of(w)->creation[i].service = service;
 	p->at[p->asked] = (uint8_t)i;
 	p->client[p->asked] = challenge_client(b, service, &v->tuple.src);
 	proven_prefetch(b->proven, p->client[p->asked++]);
@@ -335,7 +333,7 @@ create_prepare_known(struct sy_worker *w, struct sy_burst *burst, struct prepara
 {
 	for (unsigned k = 0; k < p->asked && k < SY_BURST; k++) {
 		const unsigned i = p->at[k];
-		const struct service *service = balance_worker_of(w)->creation[i].service;
+		const struct service *service = locate_packet(w, burst, i);
 		if (!creation_is_duplicate(burst, i, balance_worker_of(w)->creations_pending,
 		                           &p->hashes) &&
 		    challenge_passes(w, burst, i, service, p->client[k]))
@@ -347,29 +345,16 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
-	const struct service *service = NULL;   /* of the previous creation */
-	const struct sy_tuple *previous = NULL; /* of the previous creation */
 	struct preparation p;
 	p.hashes = p.with_server = p.asked = 0;
 	for (unsigned k = 0; k < count; k++) {
 		unsigned i = at[k];
 		const struct sy_view *v = &burst->view[i];
-		if (!packet_may_create(v) || burst->direction[i] != SESSION_CLIENT ||
-		    own_packet_is_marked(b, burst->mbuf[i]))
-			continue;
 		/* A traceroute packet creates no session, and must not take another one's place
 		 * meanwhile. */
 		if (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
 			continue;
-		if (bw->admitted >> i & 1)
-			service = bw->creation[i].service;
-		else if (!previous || previous->dport != v->tuple.dport ||
-		         previous->proto != v->tuple.proto ||
-		         !sy_addr_equal(&previous->dst, &v->tuple.dst))
-			service = directory_find(b, &v->tuple);
-		previous = &v->tuple;
-		if (!service)
-			continue;
+		const struct service *service = locate_packet(w, burst, i);
 		if (SY_UNLIKELY(defence_is_on(b, service)))
 			create_prepare_defended(w, burst, i, service, &p);
 		else
@@ -411,23 +396,22 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
 	struct creation *creation = &bw->creation[i];
+	const struct service *service = locate_packet(w, burst, i);
 	uint64_t bit = UINT64_C(1) << i;
 
 	if (bw->creations_pending & bit) {
 		bw->creations_pending &= ~bit;
 	} else {
-		creation->service = directory_find(b, &burst->view[i].tuple);
-		if (!creation->service) {
+		if (!service) {
 			uint32_t pair = snat_create(w, burst, i, reason);
 			bw->created += pair != SESSION_NONE;
 			return pair;
 		}
-		creation->reason =
-		        creation_find_server(w, burst, i, creation->service, &creation->server);
+		creation->reason = creation_find_server(w, burst, i, service, &creation->server);
 		if (creation->reason == SY_DROP_NONE)
 			creation_search_port(w, burst, i, creation);
 	}
-	struct service_counts *counts = &bw->counts[creation->service->id];
+	struct service_counts *counts = &bw->counts[service->id];
 	*reason = (enum sy_drop)creation->reason;
 	if (*reason != SY_DROP_NONE) {
 		SY_COUNT(counts->refused[refusal_of(*reason)], 1);

@@ -14,6 +14,7 @@
 #include "admit.h"
 #include "challenge.h"
 #include "create.h"
+#include "locate.h"
 #include "own_packet.h"
 #include "proven.h"
 #include "reset.h"
@@ -307,7 +308,7 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 
 	if (v->proto != SY_PROTO_TCP)
 		return DEFENCE_PASSES;
-	const struct service *service = directory_find(b, &v->tuple);
+	const struct service *service = locate_packet(w, burst, i);
 	bool on = service && defence_is_on(b, service);
 	if (SY_UNLIKELY(v->fragment != SY_FRAGMENT_NONE))
 		return on ? defence_meet_fragment(w, burst, i, service) : DEFENCE_PASSES;

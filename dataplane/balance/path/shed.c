@@ -4,8 +4,6 @@
 #include <arpa/inet.h>
 
 #include "challenge.h"
-#include "create.h"
-#include "own_packet.h"
 #include "proven.h"
 #include "repeat.h"
 
@@ -17,8 +15,6 @@
 
 /* A packet that would begin a session of a service. */
 struct asked {
-	uint8_t i;
-	const struct service *service;
 	uint64_t client; /* hash of address and service */
 	uint64_t repeat; /* what must come again */
 };
@@ -34,39 +30,25 @@ static uint64_t repeat_of(const struct sy_burst *burst, unsigned i, uint64_t cli
 	return burst->hash[i] ^ number * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* Fills in *asked; false: packet i begins no session of a service. */
-static bool asked_fill(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                       const struct asked *previous, struct asked *asked)
+static struct asked asked_of(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
 {
 	const struct sy_balance *b = w->app;
-	const struct sy_view *v = &burst->view[i];
-	if (burst->direction[i] != SESSION_CLIENT || !sy_view_has_l4(v) || !packet_may_create(v) ||
-	    own_packet_is_marked(b, burst->mbuf[i]))
-		return false;
-	const struct sy_tuple *t = &v->tuple;
-	const struct sy_tuple *before = previous ? &burst->view[previous->i].tuple : NULL;
-	asked->i = (uint8_t)i;
-	asked->service = before && before->dport == t->dport && before->proto == t->proto &&
-	                                 sy_addr_equal(&before->dst, &t->dst)
-	                         ? previous->service
-	                         : directory_find(b, t);
-	if (!asked->service)
-		return false;
-	asked->client = challenge_client(b, asked->service, &t->src);
-	asked->repeat = repeat_of(burst, i, asked->client);
-	proven_prefetch(b->proven, asked->client);
-	repeat_prefetch(balance_worker_of(w)->repeats, asked->repeat);
-	return true;
+	const struct balance_worker *bw = balance_worker_of(w);
+	uint64_t client = challenge_client(b, bw->service[i], &burst->view[i].tuple.src);
+	const struct asked asked = {client, repeat_of(burst, i, client)};
+	proven_prefetch(b->proven, asked.client);
+	repeat_prefetch(bw->repeats, asked.repeat);
+	return asked;
 }
 
 /* Is the client known, or does it ask again? A known client's credit pays for the session; the
  * defence of one-way services takes it itself. */
-static bool asked_may_begin(struct sy_worker *w, const struct asked *asked)
+static bool asked_may_begin(struct sy_worker *w, const struct asked *asked, bool one_way)
 {
 	const struct sy_balance *b = w->app;
 	uint32_t now = balance_seconds(w);
-	bool known = asked->service->one_way ? proven_has_credit(b->proven, asked->client, now)
-	                                     : proven_take(b->proven, asked->client, now);
+	bool known = one_way ? proven_has_credit(b->proven, asked->client, now)
+	                     : proven_take(b->proven, asked->client, now);
 	return known || repeat_note(balance_worker_of(w)->repeats, asked->repeat, now);
 }
 
@@ -87,24 +69,25 @@ static uint32_t shed_share(struct shed *shed, bool behind, uint64_t now_ns)
 
 unsigned shed_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count)
 {
-	struct service_counts *counts = balance_worker_of(w)->counts;
+	struct balance_worker *bw = balance_worker_of(w);
 	struct asked asked[SY_BURST];
-	unsigned n = 0, left = 0;
+	unsigned left = 0;
 	if (count * 4 < burst->count)
 		return count;
-	const uint32_t share = shed_share(&balance_worker_of(w)->shed, burst->behind, w->now_ns);
+	const uint32_t share = shed_share(&bw->shed, burst->behind, w->now_ns);
 	if (share == SHED_NONE)
 		return count;
 	for (unsigned k = 0; k < count; k++)
-		n += asked_fill(w, burst, at[k], n ? &asked[n - 1] : NULL, &asked[n]);
-	for (unsigned k = 0; k < n; k++) {
-		if (burst->hash[asked[k].i] % SHED_NONE < share || asked_may_begin(w, &asked[k]))
-			continue;
-		SY_COUNT(counts[asked[k].service->id].refused[REFUSED_FULL], 1);
-		sy_burst_drop(w, burst, asked[k].i, SY_DROP_OVERLOAD);
-	}
-	for (unsigned k = 0; k < count; k++)
-		if (burst->next[at[k]] == SY_NEXT_SLOW)
+		asked[k] = asked_of(w, burst, at[k]);
+	for (unsigned k = 0; k < count; k++) {
+		const struct service *service = bw->service[at[k]];
+		if (burst->hash[at[k]] % SHED_NONE < share ||
+		    asked_may_begin(w, &asked[k], service->one_way)) {
 			at[left++] = at[k];
+			continue;
+		}
+		SY_COUNT(bw->counts[service->id].refused[REFUSED_FULL], 1);
+		sy_burst_drop(w, burst, at[k], SY_DROP_OVERLOAD);
+	}
 	return left;
 }

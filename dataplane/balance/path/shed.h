@@ -9,10 +9,10 @@
 
 #include "balance.h"
 
-/* Drops those of the packets at[0] to at[count − 1], which have no session, that would begin one
- * and for which nothing speaks. Does nothing unless such packets are a quarter of the burst:
- * otherwise others are why the worker is behind. Returns how many are left in at[]. Called if
- * burst->behind, or was lately: the worker's shed.share is not SHED_NONE. */
+/* Of the packets at[0] to at[count − 1], which would begin sessions of services that locate_burst()
+ * has found, drops those for which nothing speaks. Does nothing unless they are a quarter of the
+ * burst: otherwise others are why the worker is behind. Returns how many are left in at[]. Called
+ * if burst->behind, or if it was lately: the worker's shed.share is not SHED_NONE. */
 unsigned shed_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count);
 
 #endif

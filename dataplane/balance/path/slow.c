@@ -20,6 +20,7 @@
 #include "end.h"
 #include "icmp.h"
 #include "join_path.h"
+#include "locate.h"
 #include "own_packet.h"
 #include "pressure.h"
 #include "reset.h"
@@ -377,7 +378,7 @@ static SY_PREFETCH_INLINE void slow_prefetch(const struct session_table *t, uint
 static void slow_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         struct sy_tx_cache *tx, const struct segment_common *c)
 {
-	const struct service *service = balance_worker_of(w)->creation[i].service;
+	const struct service *service = locate_packet(w, burst, i);
 	enum sy_drop reason;
 	uint32_t record = session_create(w, burst, i, NULL, &reason);
 
@@ -391,10 +392,11 @@ static void slow_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		slow_forward(w, burst, i, s);
 }
 
-/* The packets for the slow path: all of them, and those without a session. */
+/* The packets for the slow path: all of them, those without a session, and of these the ones that
+ * may begin one. */
 struct slow_packets {
-	unsigned all, without;
-	uint8_t at[SY_BURST], at_without[SY_BURST];
+	unsigned all, without, begin;
+	uint8_t at[SY_BURST], at_without[SY_BURST], at_begin[SY_BURST];
 };
 
 static inline void slow_gather(const struct sy_balance *b, const struct sy_burst *burst,
@@ -440,11 +442,12 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	if (SY_LIKELY(slow.all == 0))
 		return;
 	bw->admitted = 0;
+	slow.begin = locate_burst(w, burst, slow.at_without, slow.without, slow.at_begin);
 	if (SY_UNLIKELY(burst->behind || bw->shed.share < SHED_NONE))
-		slow.without = shed_burst(w, burst, slow.at_without, slow.without);
+		slow.begin = shed_burst(w, burst, slow.at_begin, slow.begin);
 	if (SY_UNLIKELY(SY_RCU_READ(common.b->access)))
-		slow.without = admit_burst(w, burst, slow.at_without, slow.without);
-	create_prepare(w, burst, slow.at_without, slow.without);
+		slow.begin = admit_burst(w, burst, slow.at_begin, slow.begin);
+	create_prepare(w, burst, slow.at_begin, slow.begin);
 	for (unsigned k = 0; k < slow.all; k++) {
 		unsigned i = slow.at[k];
 		const struct sy_view *v = &burst->view[i];

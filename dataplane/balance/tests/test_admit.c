@@ -392,9 +392,10 @@ static void check_list(const pb_list *pb, const struct access_list *l)
 {
 	static uint64_t hits[ACCESS_COUNTERS];
 	uint64_t expect[64] = {0};
-	struct access_key key[SY_BURST];
-	bool v4[SY_BURST];
+	struct sy_tuple tuple[SY_BURST];
+	struct access_asked asked = {.count = SY_BURST};
 	uint16_t rule[SY_BURST], right[SY_BURST];
+	uint64_t refused = 0;
 	memset(hits, 0, sizeof(hits));
 	for (unsigned i = 0; i < SY_BURST; i++) {
 		const unsigned family = random_below(2);
@@ -405,9 +406,11 @@ static void check_list(const pb_list *pb, const struct access_list *l)
 		t.src.h[7] = htons((uint16_t)random_below(1024));
 		if (random_below(4) == 0)
 			t.src.b[4 + 8 * !family] ^= 1; /* none of the networks */
-		v4[i] = family == 0;
 		const uint32_t sets = random_below(2) ? random_below(256) : 0;
-		key[i] = access_key_of(&t, sets);
+		tuple[i] = t;
+		asked.client[i] = &tuple[i].src;
+		asked.proto[i] = (uint8_t)t.proto;
+		asked.sets[i] = sets;
 		right[i] = (uint16_t)pb->n_rules;
 		for (unsigned r = 0; r < pb->n_rules && right[i] == pb->n_rules; r++) {
 			if (!rule_matches(pb->rules[r], &t, sets))
@@ -417,9 +420,13 @@ static void check_list(const pb_list *pb, const struct access_list *l)
 			expect[r]++;
 		}
 	}
-	access_list_ask(l, key, v4, SY_BURST, hits, rule);
-	for (unsigned i = 0; i < SY_BURST; i++)
+	refused = access_list_ask(l, &asked, hits, rule);
+	for (unsigned i = 0; i < SY_BURST; i++) {
 		assert_int_equal(rule[i], right[i]);
+		assert_int_equal(refused >> i & 1,
+		                 (right[i] < pb->n_rules ? pb->rules[right[i]]->action
+		                                         : pb->otherwise) != ALLOW);
+	}
 	for (unsigned r = 0; r < pb->n_rules; r++)
 		assert_int_equal(hits[l->rule[r].counter], expect[r]);
 }

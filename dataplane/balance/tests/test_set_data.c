@@ -190,11 +190,11 @@ static bool is_in(const struct fixture *f, const char *name, const char *address
 	const struct access_version *v = &f->harness.b->ctl->access->now;
 	const struct sy_addr addr = harness_addr(address), *at = &addr;
 	const unsigned bit = access_set_find(v, name);
-	uint16_t class;
+	uint32_t sets;
 	assert_true(bit < ADDRESS_SETS);
 	assert_non_null(v->ranges);
-	address_ranges_find(v->ranges->built, &at, &class, 1);
-	return address_ranges_sets(v->ranges->built, class) >> bit & 1;
+	address_ranges_find(v->ranges->built, &at, &sets, 1);
+	return sets >> bit & 1;
 }
 
 /* The set has what data_make() made last, of this seed. */

@@ -18,20 +18,44 @@ struct access_key access_key_of(const struct sy_tuple *client, uint32_t sets)
 	return k;
 }
 
-/* A list of few conditions: the first that holds decides. */
-static uint16_t list_ask_linear(const struct access_list *l, const struct access_key *key,
-                                uint64_t *hits)
+/* A list of few conditions: the first that holds decides. Counts n sessions that are alike. */
+static uint16_t list_decide(const struct access_list *l, uint32_t sets, uint8_t proto, unsigned n,
+                            uint64_t *hits)
 {
-	for (unsigned i = 0; i < l->tests; i++) {
+	uint16_t rule = l->rules;
+	for (unsigned i = 0; i < l->tests && rule == l->rules; i++) {
 		const struct access_test *t = &l->test[i];
-		if ((t->sets && !(t->sets & key->sets)) || (t->proto && t->proto != key->proto))
+		if ((t->sets && !(t->sets & sets)) || (t->proto && t->proto != proto))
 			continue;
 		if (l->rule[t->rule].action != ACCESS_COUNT)
-			return t->rule;
-		if (hits && !(i > 0 && l->test[i - 1].rule == t->rule))
-			SY_COUNT(hits[l->rule[t->rule].counter], 1);
+			rule = t->rule;
+		else if (hits)
+			SY_COUNT(hits[l->rule[t->rule].counter], n);
 	}
-	return l->rules;
+	if (hits)
+		SY_COUNT(hits[rule < l->rules ? l->rule[rule].counter : l->counter], n);
+	return rule;
+}
+
+/* Sessions that are alike, one after the other, are decided together: mostly all of a burst. */
+static uint64_t list_ask_linear(const struct access_list *l, const struct access_asked *asked,
+                                uint64_t *hits, uint16_t *rule)
+{
+	uint64_t refused = 0;
+	for (unsigned first = 0, end; first < asked->count; first = end) {
+		const uint32_t sets = asked->sets[first];
+		const uint8_t proto = asked->proto[first];
+		for (end = first + 1;
+		     end < asked->count && asked->sets[end] == sets && asked->proto[end] == proto;
+		     end++)
+			;
+		const uint16_t decides = list_decide(l, sets, proto, end - first, hits);
+		for (unsigned i = first; i < end; i++)
+			rule[i] = decides;
+		if (access_list_action(l, decides) != ACCESS_ALLOW)
+			refused |= UINT64_MAX >> (64 - (end - first)) << first;
+	}
+	return refused;
 }
 
 /* Counts the rules that only count and stand before the one that decides. */
@@ -60,25 +84,32 @@ static void list_ask_acl(const struct access_list *l, const struct rte_acl_ctx *
 	}
 }
 
-void access_list_ask(const struct access_list *l, const struct access_key *key, const bool *v4,
-                     unsigned n, uint64_t *hits, uint16_t *rule)
+uint64_t access_list_ask(const struct access_list *l, const struct access_asked *asked,
+                         uint64_t *hits, uint16_t *rule)
 {
+	struct access_key key[SY_BURST];
 	const uint8_t *data[2][SY_BURST];
 	uint8_t at[2][SY_BURST];
 	unsigned count[2] = {0, 0};
-	if (l->linear) {
-		for (unsigned i = 0; i < n; i++)
-			rule[i] = list_ask_linear(l, &key[i], hits);
-	} else {
-		for (unsigned i = 0; i < n; i++) {
-			rule[i] = l->rules;
-			at[v4[i]][count[v4[i]]] = (uint8_t)i;
-			data[v4[i]][count[v4[i]]++] = (const uint8_t *)&key[i];
-		}
-		for (unsigned f = 0; f < 2; f++)
-			if (count[f])
-				list_ask_acl(l, l->acl[f], data[f], at[f], count[f], hits, rule);
+	uint64_t refused = 0;
+	if (l->linear)
+		return list_ask_linear(l, asked, hits, rule);
+	for (unsigned i = 0; i < asked->count; i++) {
+		const bool v4 = sy_addr_is_v4(asked->client[i]);
+		key[i] = access_key_of(SY_CONTAINER_OF(asked->client[i], struct sy_tuple, src),
+		                       asked->sets[i]);
+		rule[i] = l->rules;
+		at[v4][count[v4]] = (uint8_t)i;
+		data[v4][count[v4]++] = (const uint8_t *)&key[i];
 	}
-	for (unsigned i = 0; hits && i < n; i++)
-		SY_COUNT(hits[rule[i] < l->rules ? l->rule[rule[i]].counter : l->counter], 1);
+	for (unsigned f = 0; f < 2; f++)
+		if (count[f])
+			list_ask_acl(l, l->acl[f], data[f], at[f], count[f], hits, rule);
+	for (unsigned i = 0; i < asked->count; i++) {
+		refused |= (uint64_t)(access_list_action(l, rule[i]) != ACCESS_ALLOW) << i;
+		if (hits)
+			SY_COUNT(hits[rule[i] < l->rules ? l->rule[rule[i]].counter : l->counter],
+			         1);
+	}
+	return refused;
 }

@@ -38,7 +38,7 @@ struct access_rule {
 
 /* A condition of a list without rte_acl. */
 struct access_test {
-	uint32_t sets; /* network order; 0: any */
+	uint32_t sets; /* a bit each; 0: any */
 	uint16_t rule;
 	uint8_t proto; /* 0: any */
 };
@@ -49,6 +49,7 @@ struct access_list {
 	uint8_t otherwise;  /* enum access_action: when no rule decides */
 	uint8_t categories; /* of rte_acl: 1, or the next multiple of 4 */
 	bool linear;        /* asked by test[] */
+	bool logs;          /* a rule of it does */
 	uint16_t rules, tests;
 	uint32_t sets;                          /* that its rules name, a bit each; host order */
 	uint32_t counter;                       /* of sessions that no rule decides */
@@ -85,11 +86,18 @@ struct access_worker {
 /* The key of a client's first packet. sets: a bit each, host order. */
 struct access_key access_key_of(const struct sy_tuple *client, uint32_t sets);
 
-/* What a list says to n (at most SY_BURST) new sessions, over IPv4 where v4[i]: rule[i] is the
- * index of the rule that decides, list->rules if none does. hits: counts matches, by counter; NULL:
- * not counted. */
-void access_list_ask(const struct access_list *list, const struct access_key *key, const bool *v4,
-                     unsigned n, uint64_t *hits, uint16_t *rule);
+/* New sessions that are asked about together. */
+struct access_asked {
+	unsigned count;
+	uint8_t proto[SY_BURST];
+	uint32_t sets[SY_BURST];                /* of which the client is a member: a bit each */
+	const struct sy_addr *client[SY_BURST]; /* .src of a struct sy_tuple: of the first packet */
+};
+
+/* Asks a list; returns the sessions that it refuses, a bit each. rule[i] is the index of the rule
+ * that decides, list->rules if none does. hits: counts matches, by counter; NULL: not counted. */
+uint64_t access_list_ask(const struct access_list *list, const struct access_asked *asked,
+                         uint64_t *hits, uint16_t *rule);
 
 /* The action of a rule that access_list_ask() named. */
 static inline enum access_action access_list_action(const struct access_list *l, uint16_t rule)

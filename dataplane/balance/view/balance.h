@@ -30,7 +30,6 @@ struct port_search {
 
 /* A session that a packet will create, as prepared by create_prepare(). */
 struct creation {
-	const struct service *service;
 	uint32_t server;         /* on which it has a place */
 	uint32_t reason;         /* enum sy_drop: NONE, or why there is no server */
 	struct port_search port; /* for FNAT: the search so far */
@@ -103,12 +102,14 @@ struct balance_worker {
 	uint32_t created, ended;            /* sessions so far, modulo 2^32 */
 	uint64_t creations_pending;         /* one bit per packet of the current burst */
 	uint64_t admitted;                  /* likewise: access lists have admitted them */
-	struct creation creation[SY_BURST]; /* of those */
-	uint16_t ipv4_id;                   /* of the last IPv4 header that we made */
-	struct fragments *fragments;        /* fragment.h */
-	struct remote *remote;              /* remote.h; NULL: packets are handed over */
-	struct own_rates own;               /* of the packets that we originate */
-	struct held *held;                  /* held.h */
+	uint64_t located;                   /* likewise: service[] is known, see locate.h */
+	struct creation creation[SY_BURST]; /* of those pending */
+	const struct service *service[SY_BURST];
+	uint16_t ipv4_id;            /* of the last IPv4 header that we made */
+	struct fragments *fragments; /* fragment.h */
+	struct remote *remote;       /* remote.h; NULL: packets are handed over */
+	struct own_rates own;        /* of the packets that we originate */
+	struct held *held;           /* held.h */
 	struct shed shed;
 	struct repeats *repeats; /* repeat.h */
 	struct cookie_keys cookies;
