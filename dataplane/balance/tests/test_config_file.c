@@ -21,16 +21,22 @@
 #define RR  STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
 #define WRR STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR
 
+/* Few in most tests, as test_damaged() opens hundreds of balancers. */
+#define SERVERS 128
+
 struct fixture {
 	struct harness harness;
+	uint32_t max_servers;
 	char directory[FOLDER_NAME], path[96], aside[96], journal[96], newer[96];
 };
 
 static void harness_start(struct fixture *f)
 {
 	struct sy_error err;
-	const struct harness_options o = {
-	        .state_directory = f->directory, .max_servers = 30000, .memory_mb = 128};
+	const struct harness_options o = {.state_directory = f->directory,
+	                                  .max_servers = f->max_servers,
+	                                  .max_services = 64,
+	                                  .memory_mb = 128};
 	if (harness_open(&f->harness, &o, &err) < 0)
 		fail_msg("%s", err.text);
 }
@@ -38,6 +44,7 @@ static void harness_start(struct fixture *f)
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
+	f->max_servers = SERVERS;
 	assert_true(folder_make(f->directory, "/dev/shm"));
 	snprintf(f->path, sizeof(f->path), "%s/config", f->directory);
 	snprintf(f->aside, sizeof(f->aside), "%s/config.damaged", f->directory);
@@ -121,6 +128,9 @@ static void test_restart_large(void **state)
 	struct changes c = {0};
 	struct service_key third = harness_key("192.0.2.3", 80, SY_PROTO_TCP);
 	put_service(&c, &third, "third", RR, NULL);
+	harness_close(&f->harness);
+	f->max_servers = 30000;
+	harness_start(f);
 	check_restart(f, 13400);
 	assert_true(harness_commit(&f->harness, &c));
 	harness_close(&f->harness);
