@@ -61,7 +61,7 @@ class AddressStage(Stage):
         wait_listening(host.ns, PROXIED)
         for family in (4, 6):
             address = host.address(family)
-            # For busy cores under load: no test here waits for a server to be down.
+            # For busy cores under load. The test that waits for a server to be down has its own.
             patient = {"interval": "5s", "timeout": "5s"}
             health = {"type": "http", "path": "/"} | FAST_CHECKS | patient
             for version, port in PORTS.items():
@@ -258,6 +258,7 @@ def test_checks_begin_with_the_header(checked_stage):
     """nginx refuses them without it."""
     service = checked_stage.config["proxy_v1-4"]
     address = service.servers[0].address
+    service.health = service.health | FAST_CHECKS
     service.spread["client_address"] = "none"
     checked_stage.apply()
     checked_stage.steelyard.wait_server(service.name, address, "down")
