@@ -23,7 +23,7 @@ from tests.wire.modes import ModeStage
 ECHO = 9600
 KINDS = "rst,fin,syn,syn-ack,ack,data"
 # Slow enough for a sanitized forwarder to receive most of it.
-RATE, PACKETS, PACKETS_OF_ONE = 40_000, 160_000, 40_000
+RATE, PACKETS, PACKETS_OF_ONE = 40_000, 160_000, 20_000
 ALIVE = ("established", "fin-wait", "closing")
 PIECE = 20_000
 ports = itertools.count(20_000)
@@ -171,9 +171,11 @@ def test_in_the_name_of_clients(forged, family, setting):
 @DROPS
 @pytest.mark.parametrize("setting", ("off", "always"))
 def test_in_the_name_of_servers(forged, setting):
-    """One after the other, because each has an address and a port of its own."""
+    """One after the other, because each has an address and a port of its own. SNAT knows no
+    defence, so one setting is enough for it."""
     forged.defend(setting)
-    rows = [row for row in (*ROWS, *OUTWARD) if row.mode in ("fnat", "nat", "snat")]
+    rows = [row for row in ROWS if row.mode in ("fnat", "nat")]
+    rows += OUTWARD if setting == "off" else ()
     with talking(forged, rows) as talks:
         for talk in talks:
             source, (to, port) = talk.behind()
