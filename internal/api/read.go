@@ -45,6 +45,7 @@ func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.L
 	for _, service := range services {
 		info := s.describe(service, snapshot)
 		info.Traffic, info.SynDefence = totals[service.Key].GetTraffic(), totals[service.Key].GetSynDefence()
+		info.RefusedByClientLimits = totals[service.Key].GetRefusedByClientLimits()
 		for i, server := range service.Servers {
 			info.Servers[i].Traffic = counters[model.ServerRef{Service: service.Key, Address: server.Address}]
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/model"
 
 	"github.com/spf13/cobra"
 )
@@ -148,6 +149,9 @@ func (a *app) describeService(ctx context.Context, name string) error {
 			a.pair("Resets", s.policy.Resets.String())
 		}
 		a.pair("Traffic", s.Traffic.text())
+		if s.policy.Clients != (model.ClientLimits{}) || s.ClientOver > 0 {
+			a.pair("Clients", fmt.Sprintf("sessions of each: %s; %d refused", s.policy.Clients, s.ClientOver))
+		}
 		if s.Protocol == "tcp" {
 			a.pair("Defence", s.defenceText(a))
 		}

@@ -41,6 +41,8 @@ type serviceView struct {
 	MaxSessions uint32           `json:"max_sessions"`          // 0: no limit
 	ClientRate  uint32           `json:"client_new_per_second"` // 0: no limit
 	ClientBurst uint32           `json:"client_burst"`
+	ClientMost  uint32           `json:"client_sessions"`       // 0: no limit
+	ClientOver  uint64           `json:"client_limits_refused"` // sessions, since the forwarder's start
 	Client      string           `json:"client_address"`
 	Resets      *resetsView      `json:"resets"` // null: not TCP
 	SynDefence  string           `json:"syn_defence"`
@@ -329,7 +331,8 @@ func viewService(info *pb.ServiceInfo) serviceView {
 		VIP: addressText(service.GetKey().GetVip()), Port: service.GetKey().GetPort(), LastPort: service.GetKey().GetLastPort(),
 		Mode:      word(service.GetMode(), map[int32]string{1: "fnat", 2: "dr", 3: "nat", 4: "ipip"}, int32(service.GetMode())),
 		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket, SloppyTCP: policy.SloppyTCP,
-		MaxSessions: policy.MaxSessions, ClientRate: policy.Clients.NewPerSecond, ClientBurst: policy.Clients.Burst, Client: policy.ClientAddress.String(), SynDefence: policy.SynDefence.String(), policy: policy,
+		MaxSessions: policy.MaxSessions, ClientRate: policy.Clients.NewPerSecond, ClientBurst: policy.Clients.Burst,
+		ClientMost: policy.Clients.Sessions, ClientOver: info.GetRefusedByClientLimits(), Client: policy.ClientAddress.String(), SynDefence: policy.SynDefence.String(), policy: policy,
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),
 			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS(), t.GetEchoS()},
 		Health: healthPolicyView{h.GetType(), h.GetPort(), h.GetPath(), h.GetHost(), h.GetExpect(),

@@ -188,8 +188,8 @@ func TestPolicy(t *testing.T) {
 		"      resets: { expired: true, down: false, unknown: true }, servers: [] }\n" +
 		"  - { name: e, vip: 10.0.0.80, port: 83, client_address: proxy_v2, health: { type: http }, servers: [] }\n" +
 		"  - { name: f, vip: 10.0.0.80, port: 84, client_address: toa, health: { type: http }, servers: [] }\n" +
-		"  - { name: g, vip: 10.0.0.80, port: 85, client_address: none, syn_defence: always, client_limits: { new_per_second: 10000, burst: 100000 }, servers: [] }\n" +
-		"  - { name: h, vip: 10.0.0.80, port: 86, mode: dr, sloppy_tcp: true, syn_defence: always, servers: [] }\n" +
+		"  - { name: g, vip: 10.0.0.80, port: 85, client_address: none, syn_defence: always, client_limits: { new_per_second: 10000, burst: 100000, sessions: 1000000 }, servers: [] }\n" +
+		"  - { name: h, vip: 10.0.0.80, port: 86, mode: dr, sloppy_tcp: true, syn_defence: always, client_limits: { sessions: 7 }, servers: [] }\n" +
 		"  - { name: i, vip: 10.0.0.80, port: 87, resets: { expired: false, down: false }, servers: [] }\n"
 	config, err := Parse("f", []byte(text))
 	if err != nil {
@@ -205,8 +205,9 @@ func TestPolicy(t *testing.T) {
 		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.ProxyV2, Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAuto},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.TOA, Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAuto},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAlways,
-			Clients: model.ClientLimits{NewPerSecond: 10000, Burst: 100000}},
-		{Scheduler: model.ConHash, HashOn: model.HashSource, SloppyTCP: true, Resets: model.Resets{Down: true}, SynDefence: model.DefenceAlways},
+			Clients: model.ClientLimits{NewPerSecond: 10000, Burst: 100000, Sessions: 1000000}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, SloppyTCP: true, Resets: model.Resets{Down: true}, SynDefence: model.DefenceAlways,
+			Clients: model.ClientLimits{Sessions: 7}},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, SynDefence: model.DefenceAuto},
 	} {
 		if got := config.Services[i].Policy; got != want {

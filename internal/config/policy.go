@@ -68,30 +68,44 @@ func parseMaxSessions(text string) (uint32, error) {
 
 // Limits of client_limits, the forwarder's.
 const (
-	maxClientRate  = 10_000
-	maxClientBurst = 100_000
+	maxClientRate     = 10_000
+	maxClientBurst    = 100_000
+	maxClientSessions = 1_000_000
 )
 
 type rawClientLimits struct {
-	newPerSecond, burst value[int]
+	newPerSecond, burst, sessions value[int]
 }
 
 var clientLimitsFields = []field[rawClientLimits]{
-	scalar(fieldDoc{name: "new_per_second", kind: "number, 1 to 10000", required: true,
+	scalar(fieldDoc{name: "new_per_second", kind: "number, 1 to 10000",
 		doc: "New sessions per second of a client (an IPv4 address, or an IPv6 network of /64) on average. Packets that would begin more are dropped as " +
 			"`client-rate`. The limit holds for all workers together."},
 		func(l *rawClientLimits) *value[int] { return &l.newPerSecond }, parseNumber(1, maxClientRate)),
 	scalar(fieldDoc{name: "burst", kind: "number, 1 to 100000", def: "`new_per_second`",
 		doc: "How many sessions a client that has begun none for a while may begin at once."},
 		func(l *rawClientLimits) *value[int] { return &l.burst }, parseNumber(1, maxClientBurst)),
+	scalar(fieldDoc{name: "sessions", kind: "number, 1 to 1000000",
+		doc: "The most sessions that a client has at the same time. A TCP connection counts from the end of its handshake until both sides have closed it, " +
+			"and UDP once a server has answered, so packets with forged sources use up nobody's. What would begin more is dropped as `client-sessions`, " +
+			"and a connection that is the first too many when its handshake ends is reset. Not for UDP with `dr`, `ipip` or `one_packet`."},
+		func(l *rawClientLimits) *value[int] { return &l.sessions }, parseNumber(1, maxClientSessions)),
 }
 
 var clientLimitsObject = docsOf("client_limits", "Limits for each client of a service.", clientLimitsFields)
 
-func (b *builder) clientLimits(raw *rawClientLimits) model.ClientLimits {
-	limits := model.ClientLimits{NewPerSecond: uint32(raw.newPerSecond.v)}
+func (b *builder) clientLimits(service *rawService, protocol model.Protocol) model.ClientLimits {
+	raw := &service.clientLimits
+	limits := model.ClientLimits{NewPerSecond: uint32(raw.newPerSecond.v), Sessions: uint32(raw.sessions.v)}
 	if limits.NewPerSecond != 0 {
 		limits.Burst = uint32(raw.burst.or(raw.newPerSecond.v))
+	} else if raw.burst.set {
+		b.fail(raw.burst.at, raw.burst.path, "it belongs to new_per_second, which is missing")
+	}
+	mode := service.mode.or(model.FNAT)
+	if limits.Sessions != 0 && protocol == model.UDP && (service.onePacket.v || mode == model.DR || mode == model.IPIP) {
+		b.fail(raw.sessions.at, raw.sessions.path, "a UDP session counts once its server has answered, which is not seen with dr and ipip, nor kept "+
+			"with one_packet: use new_per_second, or remove this line")
 	}
 	return limits
 }
@@ -107,7 +121,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		ClientAddress: raw.client.v,
 		Resets:        b.resets(raw, protocol),
 		SynDefence:    b.synDefence(raw, protocol),
-		Clients:       b.clientLimits(&raw.clientLimits),
+		Clients:       b.clientLimits(raw, protocol),
 		Access:        raw.access.v,
 	}
 	b.checkAccess(raw.access)

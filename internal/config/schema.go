@@ -243,7 +243,7 @@ var serviceFields = []field[rawService]{
 		doc: "The most sessions the service may have; packets that would create more are dropped as `connection-limit`. The limit is exact over all workers. Lowering it ends no session."},
 		func(s *rawService) *value[uint32] { return &s.maxSessions }, parseMaxSessions),
 	nested(fieldDoc{name: "client_limits", kind: "mapping", object: clientLimitsObject,
-		doc: "How many sessions each client may begin."},
+		doc: "How many sessions each client may begin, and have at once."},
 		func(s *rawService) *rawClientLimits { return &s.clientLimits }, clientLimitsFields),
 	scalar(fieldDoc{name: "client_address", kind: "none, toa, proxy_v1 or proxy_v2", def: "none",
 		doc: "TCP with `fnat`: how servers get the client's address. `toa`: in a TCP option, which a module in the server's kernel reads. " +

@@ -124,10 +124,10 @@ func defenceFromWire(d pb.SynDefence) model.SynDefence {
 }
 
 func clientLimitsToWire(l model.ClientLimits) *pb.ClientLimits {
-	if l.NewPerSecond == 0 {
+	if l == (model.ClientLimits{}) {
 		return nil
 	}
-	return &pb.ClientLimits{NewPerSecond: l.NewPerSecond, Burst: l.Burst}
+	return &pb.ClientLimits{NewPerSecond: l.NewPerSecond, Burst: l.Burst, Sessions: l.Sessions}
 }
 
 func resetsToWire(r model.Resets) *pb.Resets {
@@ -148,7 +148,8 @@ func PolicyFromWire(s *pb.Service) model.Policy {
 		Resets:     model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
 		SynDefence: defenceFromWire(s.GetSynDefence()),
 		Access:     s.GetAccessList(),
-		Clients:    model.ClientLimits{NewPerSecond: s.GetClientLimits().GetNewPerSecond(), Burst: s.GetClientLimits().GetBurst()},
+		Clients: model.ClientLimits{NewPerSecond: s.GetClientLimits().GetNewPerSecond(), Burst: s.GetClientLimits().GetBurst(),
+			Sessions: s.GetClientLimits().GetSessions()},
 	}
 }
 

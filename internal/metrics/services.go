@@ -83,7 +83,7 @@ type series[V any] struct {
 // serviceSeries are all series of services and servers.
 type serviceSeries struct {
 	services, servers []series[[len(trafficMetrics)]uint64]
-	refused           []series[uint64]
+	refused, clients  []series[uint64]
 	defence           []series[[len(defenceMetrics)]uint64]
 	states            []series[[len(stateMetrics)]uint64]
 }
@@ -138,6 +138,9 @@ func (a *serviceSeries) add(stats *dpclient.ServiceStats, q query) error {
 		`",vip="` + key.VIP.String() + `"`
 	a.services = append(a.services, series[[len(trafficMetrics)]uint64]{labels, trafficValues(stats.GetTraffic())})
 	a.refused = append(a.refused, series[uint64]{labels, stats.GetRefusedPackets()})
+	if refused := stats.GetRefusedByClientLimits(); refused > 0 || stats.GetService().GetClientLimits() != nil {
+		a.clients = append(a.clients, series[uint64]{labels, refused})
+	}
 	if defence := stats.GetSynDefence(); defenceWasOn(defence) {
 		a.defence = append(a.defence, series[[len(defenceMetrics)]uint64]{labels, defenceValues(defence)})
 	}
@@ -184,8 +187,12 @@ func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
 	}
 	return complete && writeMetric(ctx, w, "service_refused_packets_total", "counter",
 		"Packets to the service that could not create a session and were dropped; also counted in steelyard_drops_packets_total.",
-		a.refused, 0, func(value *uint64, _ int) uint64 { return *value })
+		a.refused, 0, oneValue) &&
+		writeMetric(ctx, w, "service_client_limits_refused_total", "counter",
+			"Sessions that client_limits of the service have refused.", a.clients, 0, oneValue)
 }
+
+func oneValue(value *uint64, _ int) uint64 { return *value }
 
 func trafficValue(values *[len(trafficMetrics)]uint64, i int) uint64 { return values[i] }
 func defenceValue(values *[len(defenceMetrics)]uint64, i int) uint64 { return values[i] }

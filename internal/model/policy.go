@@ -125,17 +125,25 @@ func (p Persistence) String() string {
 	return fmt.Sprintf("%s for /%d and /%d", seconds(p.Timeout), p.Prefix4, p.Prefix6)
 }
 
-// ClientLimits say how many sessions each client begins.
+// ClientLimits say how many sessions each client begins, and has at once.
 type ClientLimits struct {
 	NewPerSecond uint32 // 0: no limit
 	Burst        uint32
+	Sessions     uint32 // 0: no limit
 }
 
 func (l ClientLimits) String() string {
-	if l.NewPerSecond == 0 {
+	parts := []string{}
+	if l.NewPerSecond != 0 {
+		parts = append(parts, fmt.Sprintf("%d new/s, burst %d", l.NewPerSecond, l.Burst))
+	}
+	if l.Sessions != 0 {
+		parts = append(parts, fmt.Sprintf("%d at once", l.Sessions))
+	}
+	if len(parts) == 0 {
 		return "none"
 	}
-	return fmt.Sprintf("%d/s, burst %d", l.NewPerSecond, l.Burst)
+	return strings.Join(parts, ", ")
 }
 
 // Policy says how a service distributes new sessions, reports client addresses and sends resets;
@@ -177,8 +185,8 @@ func (p Policy) String() string {
 	if p.MaxSessions != 0 {
 		parts = append(parts, fmt.Sprintf("at most %d sessions", p.MaxSessions))
 	}
-	if p.Clients.NewPerSecond != 0 {
-		parts = append(parts, "new sessions of a client "+p.Clients.String())
+	if p.Clients != (ClientLimits{}) {
+		parts = append(parts, "sessions of a client "+p.Clients.String())
 	}
 	if p.ClientAddress != 0 {
 		parts = append(parts, "client address by "+p.ClientAddress.String())

@@ -8,6 +8,7 @@
 #include <rte_hexdump.h>
 #include <rte_mempool.h>
 
+#include "../../dataplane/balance/tests/client_sessions_check.h"
 #include "../../dataplane/forwarder/pipeline.h"
 #include "address_set.h"
 #include "model.h"
@@ -563,13 +564,21 @@ void fuzz_traffic_run(struct fuzz_traffic *w, uint64_t frames)
 
 /* ---- accounting ------------------------------------------------------------------------------ */
 
+void fuzz_traffic_check_clients(struct fuzz_traffic *w)
+{
+	harness_advance(&w->topology.harness, 3 * SECOND_NS); /* a pass for limits that are new */
+	w->tally.miscounted += !client_sessions_are_right(w->topology.harness.b, true);
+}
+
 void fuzz_traffic_settle(struct fuzz_traffic *w)
 {
 	struct fuzz_tally *t = &w->tally;
 	struct harness *r = &w->topology.harness;
 	fuzz_traffic_turn(w);
 	fuzz_traffic_collect(w, false);
+	fuzz_traffic_check_clients(w);
 	harness_advance(r, IDLE_S * SECOND_NS);
+	fuzz_traffic_check_clients(w);
 	fuzz_traffic_collect(w, false);
 	const struct sy_balance_totals totals = harness_totals(r);
 	t->created = totals.created;

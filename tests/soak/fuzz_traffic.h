@@ -15,6 +15,7 @@ struct fuzz_tally {
 	uint64_t created, ended, live; /* sessions */
 	uint64_t ids, buffers;         /* still in use at the end */
 	uint64_t active;               /* sessions that servers and services still count */
+	uint64_t miscounted;           /* times that clients' sessions were not as counted */
 	uint64_t ugly;                 /* frames sent that must not be sent */
 	uint64_t commits, refusals;
 	uint64_t drop[SY_DROP_COUNT];
@@ -34,6 +35,8 @@ void fuzz_traffic_close(struct fuzz_traffic *w);
 void fuzz_traffic_run(struct fuzz_traffic *w, uint64_t frames);
 /* Lets every session expire, and fills in the tally. */
 void fuzz_traffic_settle(struct fuzz_traffic *w);
+/* Compares the counts of clients' sessions with the sessions. */
+void fuzz_traffic_check_clients(struct fuzz_traffic *w);
 void fuzz_traffic_add(struct fuzz_tally *sum, const struct fuzz_tally *t);
 void fuzz_traffic_print(const struct fuzz_tally *t);
 

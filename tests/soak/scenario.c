@@ -307,10 +307,10 @@ static uint32_t cookie_of(struct fuzz_traffic *w, const struct sy_tuple *t, uint
 	                   : 0;
 }
 
-/* Puts a service in the place of the uniform one. limit: new sessions of a client, a second; 0:
- * any number. */
+/* Puts a service in the place of the uniform one. limit: new sessions of a client, a second;
+ * sessions: at once; 0: any number. */
 static void put_special(struct fuzz_traffic *w, const struct service_key *key, int defence,
-                        uint32_t limit)
+                        uint32_t limit, uint32_t sessions)
 {
 	struct changes c = {0};
 	struct sy_addr server = topology_special_server(SPECIAL_UNIFORM);
@@ -319,6 +319,8 @@ static void put_special(struct fuzz_traffic *w, const struct service_key *key, i
 	s->syn_defence = (Steelyard__Forwarder__V1__SynDefence)defence;
 	if (limit)
 		set_client_limits(&c, s, limit, limit);
+	if (sessions)
+		set_client_sessions(&c, s, sessions);
 	put_server(&c, key, &server, 8080, 1,
 	           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
 	if (!harness_commit(&w->topology.harness, &c))
@@ -378,9 +380,9 @@ static void defended_clients(struct fuzz_traffic *w, const struct service_key *k
 static void scenario_defence(struct fuzz_traffic *w)
 {
 	const struct service_key key = topology_special_service(SPECIAL_UNIFORM);
-	put_special(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS, 0);
+	put_special(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS, 0, 0);
 	defended_clients(w, &key);
-	put_special(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_AUTO, 0);
+	put_special(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_AUTO, 0, 0);
 	flood_until_defended(w, &key);
 	defended_clients(w, &key);
 	topology_restore(&w->topology);
@@ -390,7 +392,7 @@ static void scenario_defence(struct fuzz_traffic *w)
 static void scenario_client_rate(struct fuzz_traffic *w)
 {
 	const struct service_key key = topology_special_service(SPECIAL_UNIFORM);
-	put_special(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_OFF, 3);
+	put_special(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_OFF, 3, 0);
 	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	for (unsigned n = 0; n < 20; n++) {
 		t.sport = htons((uint16_t)(20000 + n));
@@ -414,6 +416,56 @@ static void scenario_overload(struct fuzz_traffic *w)
 	}
 	fuzz_traffic_turn(w);
 	harness_crowd(r, HARNESS_WAN, 0, 0);
+	topology_restore(&w->topology);
+}
+
+static void send_segment(struct fuzz_traffic *w, unsigned port, const struct sy_tuple *t,
+                         const struct segment *s)
+{
+	struct frame f = {.port = (uint8_t)port};
+	frame_tcp(&f, &w->rng, t, s, 0);
+	fuzz_traffic_send(w, &f);
+	fuzz_traffic_turn(w);
+}
+
+/* The tuple of a server's packets to a client that has just sent its SYN. */
+static struct sy_tuple server_tuple(struct fuzz_traffic *w, const struct sy_tuple *client)
+{
+	const struct sy_balance *b = w->topology.harness.b;
+	const struct session_table *t = inspect_table(b, sy_slot_of(&client->src, client->sport));
+	uint32_t cursor = 0, record;
+	while ((record = session_next(t, &cursor)) != SESSION_NONE) {
+		const struct session *s = session_at(t, record);
+		const struct session_cold *cold = session_cold_at(t, record);
+		const struct endpoint *e = inspect_endpoint(b, s->server);
+		const struct sy_tuple of = session_client_tuple(s, cold, e);
+		if (memcmp(&of, client, sizeof(of)) == 0)
+			return session_server_tuple(b, s, cold, e);
+	}
+	abort();
+}
+
+/* One client that has more connections than it may: the second one's handshake is too late, the
+ * third one does not begin. */
+static void scenario_client_sessions(struct fuzz_traffic *w)
+{
+	const struct service_key key = topology_special_service(SPECIAL_UNIFORM);
+	put_special(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_OFF, 0, 1);
+	struct sy_tuple t = fuzz_traffic_client(w, &key), back[2];
+	for (unsigned n = 0; n < 3; n++) {
+		t.sport = htons((uint16_t)(20000 + n));
+		send_syn(w, &t, n);
+		if (n < 2)
+			back[n] = server_tuple(w, &t);
+		for (unsigned i = 0; n == 1 && i < 2; i++) {
+			const struct segment answer = {SY_TCP_SYN | SY_TCP_ACK, 7, i + 1, 1460},
+			                     last = {SY_TCP_ACK, i + 1, 8, 0};
+			t.sport = htons((uint16_t)(20000 + i));
+			send_segment(w, HARNESS_LAN, &back[i], &answer);
+			send_segment(w, HARNESS_WAN, &t, &last);
+		}
+	}
+	fuzz_traffic_check_clients(w);
 	topology_restore(&w->topology);
 }
 
@@ -524,6 +576,7 @@ static void send_halfway(void *ctx)
 
 void scenario_all(struct fuzz_traffic *w)
 {
+	fuzz_traffic_check_clients(w);
 	topology_restore(&w->topology);
 	scenario_floods(w);
 	for (unsigned special = 0; special < SPECIAL_SERVICES; special++)
@@ -538,6 +591,7 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_defence(w);
 	scenario_client_rate(w);
 	scenario_overload(w);
+	scenario_client_sessions(w);
 	scenario_echo_rate(w);
 	scenario_full_queue(w);
 	scenario_down(w);

@@ -58,6 +58,7 @@ static bool soak_run(struct fuzz_tally *sum, uint64_t frames, uint64_t seed, uns
 	          check(t->live == 0, "no session outlives all timeouts") &&
 	          check(t->created == t->ended, "every session created has ended") &&
 	          check(t->active == 0, "every session's place is given back") &&
+	          check(t->miscounted == 0, "clients have as many sessions as are counted") &&
 	          check(t->ids == 0, "every id of a deleted object is free again") &&
 	          check(t->ugly == 0, "what is sent can be parsed, with right checksums") &&
 	          check(workers == 1 || t->handed > 0, "packets reach their slot's worker");

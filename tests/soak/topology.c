@@ -221,6 +221,9 @@ static void change_service(struct topology *w, struct changes *c, unsigned i)
 	s->slow_start_s = rng_below(w->rng, 10);
 	if (rng_percent(w->rng, 10))
 		set_client_limits(c, s, 1 + rng_below(w->rng, 20), 1 + rng_below(w->rng, 40));
+	else if (rng_percent(w->rng, 10) && !s->one_packet &&
+	         (i % 2 == 0 || service_mode(i) != MODE_DR))
+		set_client_sessions(c, s, 1 + rng_below(w->rng, 4));
 	if (challenges(i)) {
 		static const int any[] = {ALWAYS, AUTO, OFF};
 		s->syn_defence = (Steelyard__Forwarder__V1__SynDefence)any[rng_below(w->rng, 3)];

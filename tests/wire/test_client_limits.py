@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits for each client: who begins too many sessions waits, and nobody else."""
+"""Limits for each client: who begins or has too many sessions waits, and nobody else."""
 
 import contextlib
 
 import pytest
 
+from tests.lab import wait_until
 from tests.lab.clients import connect, http_get, receive_exactly
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.stage import ECHO
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 BURST = 5
+METRICS = "127.0.0.1:9274"
 
 
 @pytest.mark.drops("client-rate")
@@ -41,3 +43,49 @@ def test_a_client_that_begins_too_many(stage, family):
     stage.apply()
     for _ in range(2 * BURST):
         connect(stage.client, VIP[family], ECHO).close()
+
+
+@pytest.mark.drops("client-sessions", "no-session")
+@families
+def test_a_client_that_has_too_many(stage, family):
+    echo = stage.config[f"echo{family}"]
+    echo.spread = {"client_limits": {"sessions": BURST}}
+    stage.config.metrics = METRICS
+    stage.apply()
+
+    def refused():
+        try:
+            connect(stage.client, VIP[family], ECHO, timeout_s=0.2).close()
+        except TimeoutError:
+            return stage.accounting.dropped().get("client-sessions", 0) > 0
+        return False  # it has been one too few, or an earlier one was still there
+
+    def opened():
+        """A connection that has had an answer; None: there is no place."""
+        try:
+            one = connect(stage.client, VIP[family], ECHO, timeout_s=1)
+            one.sendall(b"x")
+            return one if receive_exactly(one, 1) == b"x" else None
+        except (TimeoutError, ConnectionError):
+            return None
+
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(wait_until(opened, "a place")) for _ in range(BURST)]
+        wait_until(refused, "one more is refused")
+        assert stage.steelyard.service(echo.name)["client_limits_refused"]
+        text = stage.lab["forwarder"].ns.run(["curl", "-sS", f"http://{METRICS}/metrics"])
+        assert "steelyard_service_client_limits_refused_total{" in text
+        for one in held:
+            one.sendall(b"y")
+            assert receive_exactly(one, 1) == b"y", "sessions that exist go on"
+        stack.enter_context(connect(stage.lab["far"], VIP[family], ECHO))
+        assert http_get(stage.client, VIP[family], WEB), "another service is not limited"
+        stage.steelyard.kill_forwarder()
+        stage.steelyard.start_forwarder()
+        stage.steelyard.wait_reconnected()
+        wait_until(refused, "one more is refused after a restart")
+        for one in held:
+            one.sendall(b"z")
+            assert receive_exactly(one, 1) == b"z", "sessions outlive a restart"
+        held[0].close()
+        stack.enter_context(wait_until(opened, "a session that ended leaves its place"))

@@ -80,10 +80,11 @@ int reply_service(const struct sy_balance *b, struct arena *a, const struct mode
 		pb->persistence->prefix4 = s->policy.persistence.prefix4;
 		pb->persistence->prefix6 = s->policy.persistence.prefix6;
 	}
-	if (s->policy.client_per_second) {
+	if (s->policy.client_per_second || s->policy.client_sessions) {
 		TAKE(a, pb->client_limits, steelyard__forwarder__v1__client_limits__init);
 		pb->client_limits->new_per_second = s->policy.client_per_second;
 		pb->client_limits->burst = s->policy.client_burst;
+		pb->client_limits->sessions = s->policy.client_sessions;
 	}
 	if (s->policy.resets) {
 		TAKE(a, pb->resets, steelyard__forwarder__v1__resets__init);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads and checks how a service spreads its sessions. */
+#include "client_count.h"
 #include "client_rate.h"
 #include "model.h"
 
@@ -93,6 +94,30 @@ static int read_defence(const Steelyard__Forwarder__V1__Service *pb, uint8_t *ou
 	return 0;
 }
 
+static int check_client_limits(const Steelyard__Forwarder__V1__Service *pb, struct sy_error *err)
+{
+	const Steelyard__Forwarder__V1__ClientLimits *l = pb->client_limits;
+	if (!l)
+		return 0;
+	if ((l->new_per_second == 0 && l->sessions == 0) ||
+	    (l->new_per_second == 0) != (l->burst == 0) || l->new_per_second > CLIENT_RATE_MOST ||
+	    l->burst > CLIENT_BURST_MOST || l->sessions > CLIENT_SESSIONS_MOST)
+		return sy_fail(err, EINVAL,
+		               "service %s: client_limits: new_per_second is 1 to %u, burst 1 to "
+		               "%u, sessions 1 to %u; burst and new_per_second go together",
+		               pb->name, CLIENT_RATE_MOST, CLIENT_BURST_MOST, CLIENT_SESSIONS_MOST);
+	const bool udp = pb->key->protocol == STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_UDP;
+	if (l->sessions && udp &&
+	    (pb->one_packet || pb->mode == STEELYARD__FORWARDER__V1__MODE__MODE_DR ||
+	     pb->mode == STEELYARD__FORWARDER__V1__MODE__MODE_IPIP))
+		return sy_fail(err, EINVAL,
+		               "service %s: client_limits: sessions: a UDP session counts once its "
+		               "server has answered, which is not seen under dr and ipip, nor kept "
+		               "with one_packet",
+		               pb->name);
+	return 0;
+}
+
 int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
                 struct sy_error *err)
 {
@@ -139,14 +164,12 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	    pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP)
 		return sy_fail(err, EINVAL, "service %s: resets are for TCP", pb->name);
 	const Steelyard__Forwarder__V1__ClientLimits *limits = pb->client_limits;
-	if (limits && (limits->new_per_second == 0 || limits->new_per_second > CLIENT_RATE_MOST ||
-	               limits->burst == 0 || limits->burst > CLIENT_BURST_MOST))
-		return sy_fail(err, EINVAL,
-		               "service %s: client_limits: new_per_second is 1 to %u, burst 1 to "
-		               "%u",
-		               pb->name, CLIENT_RATE_MOST, CLIENT_BURST_MOST);
+	static const Steelyard__Forwarder__V1__ClientLimits none =
+	        STEELYARD__FORWARDER__V1__CLIENT_LIMITS__INIT;
+	limits = limits ? limits : &none;
 	uint8_t defence;
-	if (check_sloppy(pb, err) < 0 || read_defence(pb, &defence, err) < 0)
+	if (check_client_limits(pb, err) < 0 || check_sloppy(pb, err) < 0 ||
+	    read_defence(pb, &defence, err) < 0)
 		return -EINVAL;
 	*out = (struct policy){
 	        .scheduler = (uint8_t)pb->scheduler,
@@ -155,8 +178,9 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	        .sloppy_tcp = pb->sloppy_tcp,
 	        .slow_start = (uint16_t)pb->slow_start_s,
 	        .max_sessions = pb->max_sessions,
-	        .client_per_second = pb->client_limits ? pb->client_limits->new_per_second : 0,
-	        .client_burst = pb->client_limits ? pb->client_limits->burst : 0,
+	        .client_per_second = limits->new_per_second,
+	        .client_burst = limits->burst,
+	        .client_sessions = limits->sessions,
 	        .client_address = (uint8_t)pb->client_address,
 	        .resets = read_resets(pb->resets),
 	        .syn_defence = defence,

@@ -162,8 +162,10 @@ static void free_entry(struct sy_balance *b, struct retired_entry *e)
 		free_server(b, e);
 		break;
 	case RETIRED_SERVICE:
-		for (unsigned w = 0; w < b->workers; w++)
+		for (unsigned w = 0; w < b->workers; w++) {
 			b->worker[w].counts[e->id] = (struct service_counts){0};
+			b->worker[w].load[e->id].client_refused = 0;
+		}
 		early_remove(b, e->id);
 		id_give(&b->ctl->model->service_ids, e->id);
 		break;

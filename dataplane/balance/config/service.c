@@ -51,6 +51,8 @@ struct service *service_create(struct sy_balance *b, const struct model_service 
 		return NULL;
 	out->id = s->id;
 	out->policy = s->policy;
+	if (s->policy.client_sessions) /* before workers see the service */
+		__atomic_store_n(&b->counts_clients, 1, __ATOMIC_RELAXED);
 	out->table_cache = b->ctl->table_cache;
 	out->one_way = s->mode == MODE_DR || s->mode == MODE_IPIP;
 	out->anyone = (struct sy_tuple){.dst = s->key.vip,

@@ -209,6 +209,8 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 	struct service_counts counts = attacks_counts(b, s->id);
 	for (unsigned why = 0; why < REFUSALS; why++)
 		st->refused_packets += counts.refused[why];
+	for (unsigned w = 0; w < b->workers; w++)
+		st->refused_by_client_limits += SY_READ(b->worker[w].load[s->id].client_refused);
 	if (s->policy.syn_defence != DEFENCE_OFF || counts.answered > 0) {
 		TAKE(a, st->syn_defence, steelyard__forwarder__v1__defence_stats__init);
 		fill_defence(b, s, &counts, st->syn_defence);

@@ -3,6 +3,7 @@
  * for another one (evict.c, create.c). */
 #include "end.h"
 
+#include "client_sessions.h"
 #include "held.h"
 #include "pressure.h"
 #include "reset.h"
@@ -31,10 +32,13 @@ static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t re
 {
 	struct session *s = session_at(t, record);
 	struct balance_worker *bw = balance_worker_of(w);
+	const struct sy_balance *b = w->app;
 	reset_time_wait(w, s, session_cold_at(t, record));
 	if (SY_UNLIKELY(s->state == SESSION_OPENING))
 		held_drop(w, t->slot, record);
 	pressure_end(w, t, record);
+	if (SY_UNLIKELY(SY_READ(b->counts_clients)))
+		client_sessions_end(w, t, record);
 	SY_COUNT(bw->share[s->server].traffic.ended, 1);
 	bw->ended++;
 	load_give(w->app, s->server);

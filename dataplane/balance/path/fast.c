@@ -70,6 +70,14 @@ static __attribute__((noinline)) void fast_proven(struct sy_worker *w, uint8_t s
 	pressure_prove(w, b->table[slot], record);
 }
 
+/* The slow path counts the sessions of such a service's clients. */
+static __attribute__((noinline)) bool fast_counts(const struct sy_balance *b,
+                                                  const struct endpoint *e)
+{
+	const struct service *service = endpoint_service(b, e);
+	return service && service->policy.client_sessions;
+}
+
 /* Advances the session's state by a plain segment. False: the slow path must do it, or must first
  * advance the state by another packet of the session. */
 static inline __attribute__((always_inline)) bool
@@ -83,6 +91,8 @@ fast_advance(struct sy_worker *w, struct sy_burst *burst, const struct fast_pass
 	uint32_t record = at->entry >> 1;
 
 	if (pass->waiting & fast_bit(record))
+		return false;
+	if (SY_UNLIKELY(SY_READ(b->counts_clients)) && fast_counts(b, at->endpoint))
 		return false;
 	bool opens = from == SESSION_CLIENT && s->state == SESSION_SYN_RECEIVED;
 	if (!segment_step(s, session_cold_at(b->table[burst->slot[at->i]], record), from, tcp,

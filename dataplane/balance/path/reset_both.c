@@ -75,15 +75,24 @@ bool reset_both_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 		return true;
 	}
 	bool removed = SY_READ(e->removed) || SY_READ(b->local_removed[s->local]);
-	enum sy_drop reason = removed ? SY_DROP_SERVER_REMOVED : SY_DROP_SESSION_KILLED;
+	reset_both_refuse(w, burst, i, removed ? SY_DROP_SERVER_REMOVED : SY_DROP_SESSION_KILLED);
+	return false;
+}
+
+void reset_both_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i, enum sy_drop reason)
+{
+	const struct sy_balance *b = w->app;
+	struct session *s = session_at(b->table[burst->slot[i]], burst->session[i]);
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct sy_view *v = &burst->view[i];
 	enum sy_csum_state csum = sy_packet_check_l4(sy_frame(burst->mbuf[i]), v);
 	if (csum != SY_CSUM_OK) { /* of a fragment it is unknown: never answered */
 		sy_burst_drop(w, burst, i,
 		              csum == SY_CSUM_UNKNOWN ? reason : SY_DROP_BAD_L4_CHECKSUM);
-		return false;
+		return;
 	}
 	reset_answer(w, burst, i);
-	if (due)
+	if (reset_both_is_due(e, s))
 		reset_both_begin(w, s, burst->direction[i]);
 	s->flags |= reset_both_heard(burst->direction[i]);
 	/* The client's next sequence number is all that is known of what the server expects, even
@@ -91,5 +100,4 @@ bool reset_both_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	if (endpoint_is_one_way(e))
 		reset_server(w, s, ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq));
 	sy_burst_drop(w, burst, i, reason);
-	return false;
 }

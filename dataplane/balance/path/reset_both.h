@@ -17,5 +17,9 @@ void reset_both_probe(struct sy_worker *w, struct session *s);
 /* Packet i belongs to a session that ends (record burst->session[i]). True: it may create a new
  * session, and the old one has ended. False: it was answered and dropped. */
 bool reset_both_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i);
+/* Answers packet i by a reset and drops it for this reason; its session ends as by
+ * reset_both_begin(), if it does not already. */
+void reset_both_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                       enum sy_drop reason);
 
 #endif

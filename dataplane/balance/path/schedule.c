@@ -5,6 +5,7 @@
 
 #include "challenge.h"
 #include "client_rate.h"
+#include "client_sessions.h"
 #include "create.h"
 
 static uint32_t limit_of(const struct service *service)
@@ -72,14 +73,22 @@ static uint32_t server_persist(struct sy_worker *w, const struct service *servic
 	return first;
 }
 
-static bool client_may_begin(struct sy_worker *w, const struct service *service,
-                             const struct sy_tuple *client)
+/* Asks the service's limits for each client. */
+static __attribute__((noinline)) enum sy_drop
+client_check(struct sy_worker *w, const struct service *service, const struct sy_addr *client)
 {
 	struct sy_balance *b = w->app;
 	const struct policy *p = &service->policy;
-	return SY_LIKELY(!p->client_per_second) ||
-	       client_rate_take(b->client_rates, challenge_client(b, service, &client->src),
-	                        w->now_ns / 1000, p->client_per_second, p->client_burst);
+	enum sy_drop reason = SY_DROP_NONE;
+	if (p->client_sessions && !client_sessions_has_place(b, service, client))
+		reason = SY_DROP_CLIENT_SESSIONS;
+	else if (p->client_per_second &&
+	         !client_rate_take(b->client_rates, challenge_client(b, service, client),
+	                           w->now_ns / 1000, p->client_per_second, p->client_burst))
+		reason = SY_DROP_CLIENT_RATE;
+	if (reason != SY_DROP_NONE)
+		SY_COUNT(balance_worker_of(w)->load[service->id].client_refused, 1);
+	return reason;
 }
 
 enum sy_drop schedule(struct sy_worker *w, const struct service *service,
@@ -88,8 +97,11 @@ enum sy_drop schedule(struct sy_worker *w, const struct service *service,
 	struct sy_balance *b = w->app;
 	uint32_t *active = &b->service_active[service->id];
 	bool full = false;
-	if (!client_may_begin(w, service, client))
-		return SY_DROP_CLIENT_RATE;
+	if (SY_UNLIKELY(service->policy.client_per_second | service->policy.client_sessions)) {
+		enum sy_drop reason = client_check(w, service, &client->src);
+		if (reason != SY_DROP_NONE)
+			return reason;
+	}
 	if (!load_take(active, limit_of(service)))
 		return SY_DROP_CONNECTION_LIMIT;
 	*server = service->policy.persistence.timeout ? server_persist(w, service, client, &full)

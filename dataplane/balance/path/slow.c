@@ -16,6 +16,7 @@
 #include "challenge.h"
 #include "client_address.h"
 #include "client_mtu.h"
+#include "client_sessions.h"
 #include "create.h"
 #include "end.h"
 #include "icmp.h"
@@ -263,9 +264,14 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	uint32_t record = burst->session[i];
 	bool unproven = session_state_is_unproven(session_at(t, record)->state);
 	bool goes_on = slow_advance_state(w, burst, i);
-	if (burst->session[i] != SESSION_NONE)
-		pressure_change(w, t, record, unproven);
-	return goes_on;
+	if (burst->session[i] == SESSION_NONE)
+		return goes_on;
+	pressure_change(w, t, record, unproven);
+	if (SY_LIKELY(!SY_READ(b->counts_clients)) ||
+	    client_sessions_change(w, t, record, unproven))
+		return goes_on;
+	client_sessions_refuse(w, burst, i, !goes_on);
+	return false;
 }
 
 /* Is no other fragment of its datagram still to come? */

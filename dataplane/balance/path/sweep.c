@@ -7,6 +7,7 @@
  */
 #include <rte_cycles.h>
 
+#include "client_sessions.h"
 #include "end.h"
 #include "forward.h"
 #include "fragment.h"
@@ -166,9 +167,8 @@ static inline bool sweep_passes(const struct slice *slice, const struct session 
 	       (s->path == SY_PATH_NONE || SY_RCU_READ(w->path_mtu[s->path]));
 }
 
-static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
+static void sweep_session(struct slice *slice, struct session_table *t, uint32_t record)
 {
-	struct slice *slice = ctx;
 	struct sy_worker *w = slice->w;
 	struct sy_balance *b = w->app;
 	struct session *s = session_at(t, record);
@@ -185,6 +185,15 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 		s->path = sy_path_lookup(b->rt, &s->client);
 	if (SY_UNLIKELY(e->mode == MODE_SNAT))
 		forward_path(w, s, SESSION_CLIENT); /* renews the pair record's path */
+}
+
+static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
+{
+	struct slice *slice = ctx;
+	const struct sy_balance *b = slice->w->app;
+	sweep_session(slice, t, record);
+	if (SY_UNLIKELY(SY_READ(b->counts_clients)) && session_at(t, record)->state != SESSION_FREE)
+		client_sessions_recount(slice->w, t, record);
 }
 
 /* Visits the next records of the current table, then moves to the next table. */

@@ -320,6 +320,9 @@ int session_store_adopt(struct session_store *s, const struct session_validator 
                         struct sy_error *err);
 
 #define SESSION_NONE UINT32_MAX
+/* Of a slot, at most: its buckets must be fewer than SESSION_INDEX_BUCKETS, and a record number
+ * must fit the 31 bits that an index entry has. */
+#define SESSION_RECORDS_MAX (UINT32_C(1) << 24)
 
 /* Prefetches the bucket of a hash. */
 static SY_PREFETCH_INLINE void session_prefetch_bucket(const struct session_index *x,

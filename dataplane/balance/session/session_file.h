@@ -29,9 +29,7 @@
 
 #define SESSION_FILE_MOST (UINT64_C(1) << 38) /* bytes: 2^32 cache lines */
 
-/* Of a slot: its buckets must be fewer than SESSION_INDEX_BUCKETS, and a record number must fit the
- * 31 bits that an index entry has. Server ids have 24 bits. */
-#define SESSION_RECORDS_MAX (UINT32_C(1) << 24)
+/* Server ids have 24 bits. */
 #define SESSIONS_MAX        (UINT64_C(1) << 31) /* 32 bits must count a file's cache lines */
 #define SESSION_SERVERS_MAX (UINT32_C(1) << 24)
 

@@ -127,6 +127,7 @@ pb_service *put_service(struct changes *c, const struct service_key *key, const 
 void set_persistence(struct changes *c, pb_service *s, uint32_t timeout_s, uint32_t prefix4,
                      uint32_t prefix6);
 void set_client_limits(struct changes *c, pb_service *s, uint32_t new_per_second, uint32_t burst);
+void set_client_sessions(struct changes *c, pb_service *s, uint32_t sessions);
 void set_resets(struct changes *c, pb_service *s, bool expired, bool down, bool unknown);
 /* Sets the mode of the service that was put last; the default is FNAT. */
 void set_mode(struct changes *c, enum mode mode);

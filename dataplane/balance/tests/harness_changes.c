@@ -74,6 +74,13 @@ void set_persistence(struct changes *c, pb_service *s, uint32_t timeout_s, uint3
 	s->persistence->prefix6 = prefix6;
 }
 
+void set_client_sessions(struct changes *c, pb_service *s, uint32_t sessions)
+{
+	s->client_limits = take(c, sizeof(*s->client_limits));
+	steelyard__forwarder__v1__client_limits__init(s->client_limits);
+	s->client_limits->sessions = sessions;
+}
+
 void set_client_limits(struct changes *c, pb_service *s, uint32_t new_per_second, uint32_t burst)
 {
 	s->client_limits = take(c, sizeof(*s->client_limits));

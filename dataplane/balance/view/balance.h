@@ -63,6 +63,8 @@ struct service_load {
 	uint32_t trial_at; /* the second from which a SYN may be the next one */
 	uint8_t refused;   /* REFUSED_* */
 	uint8_t trials;    /* since the last refusal */
+	/* Packets and sessions that client_limits have refused. */
+	uint64_t client_refused;
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 /* Which of the options that a SYN has are withheld from it; now: seconds. */
@@ -122,9 +124,10 @@ struct address_set; /* see address_set.h */
 struct snat;        /* which hosts are inside, and their rules: snat.h */
 struct access;      /* who may begin a session: access.h */
 struct access_worker;
-struct client_rates; /* client_rate.h */
-struct proven;       /* clients of DR and IPIP that are known: proven.h */
-struct persist;      /* which server a client prefix is bound to: persist.c */
+struct client_rates;  /* client_rate.h */
+struct client_counts; /* client_count.h */
+struct proven;        /* clients of DR and IPIP that are known: proven.h */
+struct persist;       /* which server a client prefix is bound to: persist.c */
 
 #define CLIENT_MTUS 4096 /* clients whose path MTU is remembered, at most */
 
@@ -146,6 +149,7 @@ struct sy_balance {
 	struct persist *persist;   /* shared by all workers */
 	struct proven *proven;     /* shared by all workers */
 	struct client_rates *client_rates;     /* likewise */
+	struct client_counts *client_counts;   /* likewise */
 	const struct service **service;        /* [max_services], RCU; NULL: none */
 	struct rte_hash *directory;            /* see directory.c; lock-free, RCU */
 	const struct address_set *address_set; /* RCU */
@@ -163,6 +167,8 @@ struct sy_balance {
 	/* balance_seconds() when this process began to watch; 0: not yet. As `defends` */
 	uint32_t watches_since;
 	uint32_t reset_unknown_services; /* TCP services with RESETS_UNKNOWN. Readers: relaxed */
+	/* A service has, or has had, a limit of its clients' sessions. As `defends` */
+	uint8_t counts_clients;
 
 	/* Writers and readers: workers, relaxed. See client_mtu.c */
 	uint32_t client_mtu_noted; /* balance_seconds() of the last one; 0: never */

@@ -106,10 +106,11 @@ struct policy {
 	uint32_t max_sessions; /* 0: no limit */
 	/* Sessions that each client begins; 0: no limit. */
 	uint32_t client_per_second, client_burst;
-	uint8_t client_address; /* Steelyard__Forwarder__V1__ClientAddress */
-	uint8_t resets;         /* enum policy_resets */
-	uint8_t syn_defence;    /* enum policy_defence */
-	uint16_t access;        /* id of its access list + 1; 0: none */
+	uint32_t client_sessions; /* of a client, at once; 0: no limit */
+	uint8_t client_address;   /* Steelyard__Forwarder__V1__ClientAddress */
+	uint8_t resets;           /* enum policy_resets */
+	uint8_t syn_defence;      /* enum policy_defence */
+	uint16_t access;          /* id of its access list + 1; 0: none */
 };
 
 /* When SYNs are answered by cookies (docs/design/0025-syn-defence.md). */

@@ -388,6 +388,9 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(CLIENT_RATE, "client-rate",                                                              \
 	  "the client begins more sessions than client_limits of the service allow: raise them, "  \
 	  "if it is no attacker")                                                                  \
+	X(CLIENT_SESSIONS, "client-sessions",                                                      \
+	  "the client has as many sessions as client_limits of the service allow: raise them, if " \
+	  "it is no attacker")                                                                     \
 	X(NO_LOCAL_ADDRESS, "no-local-address",                                                    \
 	  "no local address of the server's family: add one to local_addresses")                   \
 	X(NAT_CLASH, "nat-clash",                                                                  \

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_sessions.h"
+
+#include "client_count.h"
+#include "end.h"
+#include "reset.h"
+#include "reset_both.h"
+
+uint64_t client_sessions_key(const struct sy_balance *b, uint32_t service,
+                             const struct sy_addr *client)
+{
+	const uint64_t low = sy_addr_is_v4(client) ? client->d[1] : 0;
+	uint64_t h = sy_hash_mix(client->d[0] ^ b->key.k[0], low ^ b->key.k[1]);
+	return sy_hash_mix(h ^ b->key.k[2], service ^ b->key.k[3]);
+}
+
+bool client_sessions_has_place(const struct sy_balance *b, const struct service *service,
+                               const struct sy_addr *client)
+{
+	return client_count_read(b->client_counts, client_sessions_key(b, service->id, client)) <
+	       service->policy.client_sessions;
+}
+
+/* The byte with the session's bit; *mask: which one it is. */
+static uint8_t *bit_of(const struct sy_balance *b, const struct session_table *t, uint32_t record,
+                       uint8_t *mask)
+{
+	*mask = (uint8_t)(1u << record % 8);
+	return &client_counts_bits(b->client_counts, t->slot)[record / 8];
+}
+
+bool client_sessions_change(struct sy_worker *w, const struct session_table *t, uint32_t record,
+                            bool began)
+{
+	const struct sy_balance *b = w->app;
+	const struct session *s = session_at(t, record);
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct service *service = endpoint_service(b, e);
+	const uint32_t limit = service ? service->policy.client_sessions : 0;
+	uint8_t mask, *bits = bit_of(b, t, record, &mask);
+	if (!limit || !session_state_is_had(s->state)) {
+		client_sessions_end(w, t, record);
+		return true;
+	}
+	if (*bits & mask)
+		return true;
+	/* What the sweep finds began before the limit. */
+	switch (client_count_take(b->client_counts, client_sessions_key(b, e->service, &s->client),
+	                          began ? limit : UINT32_MAX)) {
+	case CLIENT_COUNTED:
+		*bits |= mask;
+		return true;
+	case CLIENT_NO_PLACE:
+		return true;
+	case CLIENT_OVER:
+	default:
+		return false;
+	}
+}
+
+void client_sessions_end(struct sy_worker *w, const struct session_table *t, uint32_t record)
+{
+	const struct sy_balance *b = w->app;
+	const struct session *s = session_at(t, record);
+	uint8_t mask, *bits = bit_of(b, t, record, &mask);
+	if (!(*bits & mask))
+		return;
+	*bits &= (uint8_t)~mask;
+	client_count_give(b->client_counts,
+	                  client_sessions_key(b, b->endpoint[s->server].service, &s->client));
+}
+
+void client_sessions_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i, bool gone)
+{
+	struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	uint32_t record = burst->session[i];
+	struct session *s = session_at(t, record);
+	const struct endpoint *e = &b->endpoint[s->server];
+	const bool resets = reset_both_is_due(e, s);
+	SY_COUNT(balance_worker_of(w)->load[e->service].client_refused, 1);
+	if (resets && !gone) {
+		reset_both_refuse(w, burst, i, SY_DROP_CLIENT_SESSIONS);
+		if (s->state == SESSION_DYING)
+			return;
+	}
+	if (resets) { /* the packet's checksum is wrong, or it is on its way */
+		reset_both_begin(w, s, SESSION_NEITHER);
+		return;
+	}
+	session_end(w, t, record);
+	burst->session[i] = SESSION_NONE;
+	if (!gone)
+		sy_burst_drop(w, burst, i, SY_DROP_CLIENT_SESSIONS);
+}

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+/* client_limits: sessions. A client has so many at once, however they begin and end, over restarts
+ * and changes of the limit; the counts are always those of the sessions. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "client_sessions_check.h"
+#include "flows.h"
+
+#define LIMIT  3
+#define TCP    0
+#define UDP    1
+#define TCP6   2
+#define TICKET 0x1234
+#define MANY   48 /* flows of the random test */
+#define STEPS  4000
+#define ACK    SY_TCP_ACK
+#define FIN    SY_TCP_FIN
+#define RST    SY_TCP_RST
+#define SYN    SY_TCP_SYN
+
+/* 0: no limit. */
+static void limit_all(struct flows *f, uint32_t sessions)
+{
+	struct changes c = {0};
+	for (unsigned s = 0; s < FLOW_SERVICES; s++) {
+		pb_service *service = put_service(&c, &f->service[s], "service", FLOW_RR, NULL);
+		if (sessions)
+			set_client_sessions(&c, service, sessions);
+	}
+	flows_commit(f, &c);
+}
+
+static int setup(void **state)
+{
+	flows_setup(state);
+	struct flows *f = *state;
+	f->options.sessions = SY_SLOTS * 64;
+	flows_reopen(f, 2, 0, false);
+	limit_all(f, LIMIT);
+	return 0;
+}
+
+static uint64_t dropped(struct flows *f)
+{
+	return harness_drops(&f->harness, SY_DROP_CLIENT_SESSIONS);
+}
+
+static uint64_t refused(struct flows *f, unsigned service)
+{
+	struct sy_tuple t = {.dst = f->service[service].vip,
+	                     .dport = f->service[service].vport,
+	                     .proto = (uint8_t)f->service[service].proto};
+	uint64_t sum = 0;
+	for (unsigned w = 0; w < f->harness.b->workers; w++)
+		sum += inspect_worker(f->harness.b, w)
+		               ->load[directory_find(f->harness.b, &t)->id]
+		               .client_refused;
+	return sum;
+}
+
+static void check(struct flows *f)
+{
+	assert_true(client_sessions_are_right(f->harness.b, false));
+}
+
+static void check_sum(struct flows *f)
+{
+	assert_true(client_sessions_are_right(f->harness.b, true));
+}
+
+/* The client's first packet is refused. */
+static void check_refused(struct flows *f, unsigned service, uint16_t port)
+{
+	const struct service_key *key = &f->service[service];
+	struct sy_addr client = harness_addr(service / 2 ? "2001:db8:c::99" : "198.18.0.1");
+	struct sy_tuple t = {client, key->vip, htons(port), key->vport, key->proto};
+	struct frame in, out;
+	uint64_t before = dropped(f), counted = refused(f, service);
+	flows_frame(f, &in, &t, SYN, 1, 0);
+	assert_false(flows_through(f, HARNESS_WAN, &in, &out));
+	assert_int_equal(dropped(f), before + 1);
+	assert_int_equal(refused(f, service), counted + 1);
+	check(f);
+}
+
+/* A segment or datagram of a flow; true: it was forwarded. */
+static bool sends(struct flows *f, const struct flow *flow, enum session_direction from,
+                  uint8_t flags, uint32_t seq, uint32_t ack)
+{
+	const struct sy_tuple *t = from == SESSION_CLIENT ? &flow->client : &flow->server;
+	const struct segment s = {flags, seq, ack, 0};
+	struct frame in, out;
+	if (t->proto == SY_PROTO_TCP)
+		frame_tcp(&in, &f->rng, t, &s, 0);
+	else
+		frame_udp(&in, &f->rng, t, 20);
+	return flows_through(f, from == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN, &in, &out);
+}
+
+/* Both sides close. */
+static void closes(struct flows *f, const struct flow *flow)
+{
+	assert_true(sends(f, flow, SESSION_CLIENT, FIN | ACK, 101, 201));
+	check(f);
+	assert_true(sends(f, flow, SESSION_SERVER, FIN | ACK, 201, 102));
+	check(f);
+	assert_true(sends(f, flow, SESSION_CLIENT, ACK, 102, 202));
+	assert_int_equal(flow_session(f, flow)->state, SESSION_TIME_WAIT);
+	check(f);
+}
+
+static void a_client_has_so_many(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[LIMIT], more;
+	for (unsigned service = TCP; service <= TCP6; service++) {
+		for (unsigned n = 0; n < LIMIT; n++) {
+			flow_open(f, &flow[n], service, (uint16_t)(1000 + n));
+			check(f);
+		}
+		for (unsigned n = 0; n < 5; n++)
+			check_refused(f, service, (uint16_t)(2000 + n));
+		for (unsigned n = 0; n < LIMIT; n++)
+			flow_check(f, &flow[n]);
+		flow_session(f, &flow[1])->state =
+		        service == UDP ? SESSION_UDP_ONE_WAY : SESSION_TIME_WAIT;
+		flows_advance(f, 2);
+		flow_open(f, &more, service, 3000);
+		check_refused(f, service, 3001);
+	}
+	assert_int_equal(dropped(f), 18);
+	flows_advance(f, 1000); /* all expire */
+	check(f);
+	assert_int_equal(client_counts_sum(f->harness.b->client_counts), 0);
+}
+
+/* Connections that are over do not count, while their records remain. */
+static void closed_ones_do_not_count(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	for (unsigned n = 0; n < 4 * LIMIT; n++) {
+		flow_open(f, &flow, TCP, (uint16_t)(1000 + n));
+		closes(f, &flow);
+	}
+	assert_int_equal(dropped(f), 0);
+}
+
+/* Handshakes that are not complete use up nothing; those that are completed too late are reset. */
+static void the_handshake_decides(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[2 * LIMIT];
+	struct frame out;
+	for (unsigned n = 0; n < 2 * LIMIT; n++) {
+		flow_begin(f, &flow[n], TCP, (uint16_t)(1000 + n));
+		flows_frame(f, &flow[n].in[SESSION_SERVER], &flow[n].server, SYN | ACK, 1, 0);
+		assert_true(flows_through(f, HARNESS_LAN, &flow[n].in[SESSION_SERVER], &out));
+	}
+	assert_int_equal(client_counts_sum(f->harness.b->client_counts), 0);
+	for (unsigned n = 0; n < 2 * LIMIT; n++) {
+		struct frame ack;
+		struct sy_tcp reset;
+		flows_frame(f, &ack, &flow[n].client, ACK, 2, 0);
+		assert_true(harness_inject(&f->harness, HARNESS_WAN, ack.bytes, ack.len));
+		harness_turn(&f->harness);
+		check(f);
+		if (n < LIMIT) {
+			assert_int_equal(flow_session(f, &flow[n])->state, SESSION_ESTABLISHED);
+			struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_LAN);
+			assert_non_null(m);
+			rte_pktmbuf_free(m);
+			continue;
+		}
+		assert_int_equal(flow_session(f, &flow[n])->state, SESSION_DYING);
+		assert_true(flows_own_segment(f, HARNESS_WAN, &reset));
+		assert_true(reset.flags & RST);
+		while (flows_own_segment(f, HARNESS_LAN, &reset))
+			;
+	}
+	assert_int_equal(dropped(f), LIMIT);
+	assert_int_equal(refused(f, TCP), LIMIT);
+	flows_advance(f, 6);
+	check(f);
+	check_refused(f, TCP, 3000);
+}
+
+/* Datagrams are answered in the same moment: what is too many gets no answer. */
+static void the_answer_decides(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[2 * LIMIT];
+	for (unsigned n = 0; n < 2 * LIMIT; n++)
+		flow_begin(f, &flow[n], UDP, (uint16_t)(1000 + n));
+	for (unsigned n = 0; n < 2 * LIMIT; n++) {
+		assert_true(sends(f, &flow[n], SESSION_SERVER, 0, 0, 0) == (n < LIMIT));
+		assert_true((flow_session(f, &flow[n]) != NULL) == (n < LIMIT));
+		check(f);
+	}
+	assert_int_equal(dropped(f), LIMIT);
+}
+
+/* A client of IPv6 is its /64. */
+static void a_network_is_a_client(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	for (unsigned n = 0; n < LIMIT; n++)
+		flow_open(f, &flow, TCP6, (uint16_t)(1000 + n));
+	check_refused(f, TCP6, 1000); /* another address */
+	flow_open(f, &flow, TCP, 1000);
+}
+
+static void restarts_and_limits(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[LIMIT + 2];
+	for (unsigned n = 0; n < LIMIT; n++)
+		flow_open(f, &flow[n], TCP, (uint16_t)(1000 + n));
+	for (unsigned way = 0; way < 3; way++) {
+		flows_reopen(f, 1 + way % 2, way == 2 ? TICKET : 0, way == 0);
+		flows_advance(f, 3); /* the first pass counts */
+		check(f);
+		check_refused(f, TCP, 2000);
+		for (unsigned n = 0; n < LIMIT; n++)
+			flow_check(f, &flow[n]);
+	}
+	limit_all(f, 0);
+	for (unsigned n = LIMIT; n < LIMIT + 2; n++)
+		flow_open(f, &flow[n], TCP, (uint16_t)(1000 + n));
+	flows_advance(f, 2);
+	assert_int_equal(client_counts_sum(f->harness.b->client_counts), 0);
+	limit_all(f, LIMIT);
+	for (unsigned n = 0; n < LIMIT + 2; n++) /* at once: none is taken for a new one */
+		flow_check(f, &flow[n]);
+	flows_advance(f, 2);
+	check(f);
+	check_refused(f, TCP, 2000);
+	for (unsigned n = 0; n < LIMIT + 2; n++)
+		flow_check(f, &flow[n]);
+	limit_all(f, LIMIT + 3);
+	flow_open(f, &flow[0], TCP, 2000);
+	flows_advance(f, 2);
+	check_refused(f, TCP, 2001);
+}
+
+/* What cannot be counted is refused, and so are limits beyond their bounds. */
+static void limits_that_cannot_be(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned n = 0; n < 5; n++) {
+		struct changes c = {0};
+		const struct service_key *key = &f->service[n < 2 ? UDP : TCP];
+		struct service_key other = *key;
+		other.vport = htons(99);
+		pb_service *s = put_service(&c, n == 0 ? &other : key, "service", FLOW_RR, NULL);
+		set_client_sessions(&c, s, n == 2 ? CLIENT_SESSIONS_MOST + 1 : n == 3 ? 0 : 1);
+		s->one_packet = n == 1;
+		if (n == 0)
+			set_mode(&c, MODE_DR);
+		if (n == 4)
+			s->client_limits->burst = 1; /* of what rate? */
+		flows_check_refused(f, &c, "client_limits");
+	}
+}
+
+/* ---- whatever happens, the counts are those of the sessions ---------------------------------- */
+
+static void step_flow(struct flows *f, struct flow *flow)
+{
+	static const uint8_t flags[] = {SYN, SYN | ACK, ACK, FIN | ACK, RST, RST | ACK, ACK};
+	struct frame frame;
+	const unsigned from = rng_below(&f->rng, 2);
+	struct session *s = flows_find(f, &flow->client);
+	if (s) {
+		const struct session_cold *cold = session_cold_beside(
+		        inspect_table(f->harness.b, sy_slot_of(&s->client, s->client_port)), s);
+		flow->server = session_server_tuple(f->harness.b, s, cold,
+		                                    inspect_endpoint(f->harness.b, s->server));
+	}
+	if (from == SESSION_SERVER && !s)
+		return;
+	flows_frame(f, &frame, from == SESSION_CLIENT ? &flow->client : &flow->server,
+	            flags[rng_below(&f->rng, sizeof(flags))], 1 + rng_below(&f->rng, 2),
+	            rng_below(&f->rng, 2) * 50);
+	assert_true(harness_inject(&f->harness, from == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN,
+	                           frame.bytes, frame.len));
+	if (rng_below(&f->rng, 3)) /* else it shares a burst with the next one */
+		harness_turn(&f->harness);
+}
+
+static void drain(struct flows *f)
+{
+	harness_turn(&f->harness);
+	for (unsigned port = 0; port < HARNESS_PORTS; port++)
+		for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port));)
+			rte_pktmbuf_free(m);
+}
+
+static void step_control(struct flows *f)
+{
+	struct changes c = {0};
+	unsigned service = rng_below(&f->rng, FLOW_SERVICES);
+	const struct sy_addr *server = &f->server[service][rng_below(&f->rng, FLOW_SERVERS)];
+	uint16_t port = f->service[service].proto == SY_PROTO_TCP ? 8080 : 5353;
+	switch (rng_below(&f->rng, 6)) {
+	case 0:
+		limit_all(f, rng_below(&f->rng, 5));
+		break;
+	case 1:
+		delete_server(&c, &f->service[service], server, port);
+		flows_commit(f, &c);
+		flows_advance(f, 1 + rng_below(&f->rng, 8));
+		put_server(&c, &f->service[service], server, port, 1, FLOW_UP);
+		flows_commit(f, &c);
+		break;
+	case 2: {
+		const unsigned way = rng_below(&f->rng, 3);
+		flows_reopen(f, 1 + rng_below(&f->rng, 2), way == 2 ? TICKET : 0, way == 0);
+		break;
+	}
+	default:
+		flows_advance(f, 1 + rng_below(&f->rng, 40));
+	}
+	drain(f);
+	flows_advance(f, 3); /* the sweep has counted what was found or got a limit */
+	drain(f);
+	check_sum(f);
+}
+
+static void whatever_happens(void **state)
+{
+	struct flows *f = *state;
+	static struct flow flow[MANY];
+	uint64_t most = 0;
+	for (unsigned n = 0; n < MANY; n++) {
+		const struct service_key *key = &f->service[n % FLOW_SERVICES];
+		struct sy_addr client =
+		        harness_addr(n % FLOW_SERVICES / 2 ? "2001:db8:c::1" : "198.18.0.1");
+		client.b[15] = (uint8_t)(1 + n / 4 % 2);
+		flow[n] = (struct flow){.client = {client, key->vip, htons((uint16_t)(1000 + n)),
+		                                   key->vport, key->proto}};
+	}
+	for (unsigned n = 0; n < STEPS; n++) {
+		step_flow(f, &flow[rng_below(&f->rng, MANY)]);
+		if (n % 16 == 0)
+			drain(f);
+		if (n % 200 == 199)
+			step_control(f);
+		check(f);
+		if (n % 200 == 100) {
+			uint64_t sum = client_counts_sum(f->harness.b->client_counts);
+			most = sum > most ? sum : most;
+		}
+	}
+	drain(f);
+	assert_true(most > 2 * LIMIT); /* of several clients */
+	assert_true(dropped(f) > 0);
+	flows_advance(f, 1000);
+	check(f);
+	assert_int_equal(client_counts_sum(f->harness.b->client_counts), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, flows_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(a_client_has_so_many),  TEST(closed_ones_do_not_count),
+	        TEST(the_handshake_decides), TEST(the_answer_decides),
+	        TEST(a_network_is_a_client), TEST(restarts_and_limits),
+	        TEST(limits_that_cannot_be), TEST(whatever_happens),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_count.h"
+
+#include <stdlib.h>
+
+#include "table_map.h"
+
+#define BUCKETS    (1u << 18)
+#define WORDS      8
+#define COUNT_BITS 24
+#define COUNT_MASK ((UINT64_C(1) << COUNT_BITS) - 1)
+#define SLOT_BYTES (SESSION_RECORDS_MAX / 8)
+#define GIVE_TRIES 65536
+
+struct bucket {
+	uint64_t word[WORDS];
+};
+_Static_assert(sizeof(struct bucket) == SY_CACHE_LINE, "one line");
+_Static_assert(CLIENT_SESSIONS_MOST < COUNT_MASK, "a count has 24 bits");
+
+struct client_counts {
+	struct bucket *bucket; /* writers: workers, by compare-and-swap */
+	uint8_t *bits;         /* [SY_SLOTS][SLOT_BYTES] */
+};
+
+struct client_counts *client_counts_create(void)
+{
+	struct client_counts *c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	c->bucket = table_map(BUCKETS, sizeof(*c->bucket));
+	c->bits = table_map(SY_SLOTS, SLOT_BYTES);
+	if (c->bucket && c->bits)
+		return c;
+	client_counts_destroy(c);
+	return NULL;
+}
+
+void client_counts_destroy(struct client_counts *c)
+{
+	if (!c)
+		return;
+	table_unmap(c->bucket, BUCKETS, sizeof(*c->bucket));
+	table_unmap(c->bits, SY_SLOTS, SLOT_BYTES);
+	free(c);
+}
+
+uint8_t *client_counts_bits(struct client_counts *c, uint8_t slot)
+{
+	return c->bits + (size_t)slot * SLOT_BYTES;
+}
+
+/* What a bucket says of a client. */
+struct found {
+	uint64_t sum;
+	uint64_t *own,
+	        *empty; /* a word of the client with space for one more, the first empty one */
+	uint64_t was;   /* *own */
+};
+
+static struct found bucket_find(struct bucket *bucket, uint64_t client)
+{
+	struct found f = {0};
+	for (unsigned i = 0; i < WORDS; i++) {
+		uint64_t word = __atomic_load_n(&bucket->word[i], __ATOMIC_RELAXED);
+		if (word == 0) {
+			f.empty = f.empty ? f.empty : &bucket->word[i];
+		} else if (word >> COUNT_BITS == client >> COUNT_BITS) {
+			f.sum += word & COUNT_MASK;
+			f.own = &bucket->word[i];
+			f.was = word;
+		}
+	}
+	return f;
+}
+
+static struct bucket *bucket_of(const struct client_counts *c, uint64_t client)
+{
+	return &c->bucket[client % BUCKETS];
+}
+
+static bool word_swap(uint64_t *at, uint64_t from, uint64_t to)
+{
+	return __atomic_compare_exchange_n(at, &from, to, false, __ATOMIC_RELAXED,
+	                                   __ATOMIC_RELAXED);
+}
+
+uint32_t client_count_read(const struct client_counts *c, uint64_t client)
+{
+	return (uint32_t)bucket_find(bucket_of(c, client), client).sum;
+}
+
+enum client_count_result client_count_take(struct client_counts *c, uint64_t client, uint32_t limit)
+{
+	for (;;) { /* a swap fails because another worker's has succeeded */
+		const struct found f = bucket_find(bucket_of(c, client), client);
+		if (f.sum >= limit)
+			return CLIENT_OVER;
+		if (f.own && (f.was & COUNT_MASK) == COUNT_MASK)
+			return CLIENT_NO_PLACE;
+		if (f.own ? word_swap(f.own, f.was, f.was + 1)
+		          : f.empty && word_swap(f.empty, 0, (client & ~COUNT_MASK) | UINT64_C(1)))
+			return CLIENT_COUNTED;
+		if (!f.own && !f.empty)
+			return CLIENT_NO_PLACE;
+	}
+}
+
+void client_count_give(struct client_counts *c, uint64_t client)
+{
+	/* The session is counted in one of the words, whatever others change meanwhile. Bounded,
+	 * as a mistake must not stop a worker. */
+	for (unsigned n = 0; n < GIVE_TRIES; n++) {
+		const struct found f = bucket_find(bucket_of(c, client), client);
+		if (f.own && word_swap(f.own, f.was, (f.was - 1) & COUNT_MASK ? f.was - 1 : 0))
+			return;
+	}
+}
+
+uint64_t client_counts_sum(const struct client_counts *c)
+{
+	uint64_t sum = 0;
+	for (uint32_t n = 0; n < BUCKETS * WORDS; n++)
+		sum += __atomic_load_n(&c->bucket[n / WORDS].word[n % WORDS], __ATOMIC_RELAXED) &
+		       COUNT_MASK;
+	return sum;
+}
