@@ -124,7 +124,7 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->fragments = fragments_create();
 		bw->held = held_create();
 		bw->repeats = repeats_create();
-		bw->shed.share = SHED_NONE;
+		bw->shed.share[SHED_UNKNOWN] = bw->shed.share[SHED_REPEATED] = SHED_NONE;
 		rc = remote_create(&bw->remote, b->workers);
 		if (!bw->share || !bw->counts || !s->current || !s->turn || !s->cursor ||
 		    !bw->load || !bw->access || !bw->fragments || !bw->held || !bw->repeats || rc)

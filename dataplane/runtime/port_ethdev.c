@@ -126,6 +126,9 @@ static int device_configure(struct sy_runtime *rt, struct port *p, const struct 
 	uint16_t rx = (uint16_t)(o->ring ? o->ring : RING), tx = RING;
 	if (!rc)
 		rc = rte_eth_dev_adjust_nb_rx_tx_desc(e->dev, &rx, &tx);
+	if (!rc && o->ring && rx != o->ring)
+		return sy_fail(err, EINVAL, "the device takes receive rings of %u to %u packets",
+		               info->rx_desc_lim.nb_min, info->rx_desc_lim.nb_max);
 	e->ring = rx;
 	int socket = rte_eth_dev_socket_id(e->dev);
 	for (unsigned q = 0; q < p->queues && !rc; q++) {

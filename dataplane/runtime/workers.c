@@ -15,9 +15,6 @@
 /* A worker without work for this long goes to sleep; microseconds: long enough to bridge the gaps
  * of busy traffic. On a CPU that others use, it sleeps at once (cpu_wait.h). */
 #define SPIN_US 30
-/* Enough turns for all packets that a receive ring and the rings between workers hold. A device
- * that continues receiving is not read for longer. */
-#define DRAIN_TURNS (2 * SY_RING_MAX / SY_BURST)
 
 /* ---- from opening to closing ----------------------------------------------------------------- */
 
@@ -147,12 +144,22 @@ void workers_stop(struct sy_runtime *rt)
 	}
 }
 
+/* Enough turns for all packets that a receive ring and the rings between workers hold. A device
+ * that continues receiving is not read for longer. */
+static unsigned drain_turns(const struct sy_runtime *rt)
+{
+	unsigned ring = PORT_XSK_RING;
+	for (unsigned i = 0; i < rt->options.ports; i++)
+		ring = ring > rt->options.port[i].ring ? ring : rt->options.port[i].ring;
+	return 4 * ring / SY_BURST;
+}
+
 void workers_drain(struct sy_runtime *rt)
 {
 	bool work = true;
 	for (unsigned i = 0; i < rt->workers; i++)
 		rt->worker[i].private->round_cycles = UINT64_MAX; /* no sweeps meanwhile */
-	for (unsigned turn = 0; work && turn < DRAIN_TURNS; turn++) {
+	for (unsigned turn = drain_turns(rt); work && turn > 0; turn--) {
 		work = false;
 		for (unsigned i = 0; i < rt->workers; i++)
 			work |= worker_turn(&rt->worker[i]);

@@ -133,5 +133,6 @@ void challenge_see(struct sy_worker *w, const struct session *s)
 	const struct sy_balance *b = w->app;
 	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);
 	if (service && !defence_is_on(b, service))
-		proven_see(b->proven, challenge_client(b, service, &s->client), balance_seconds(w));
+		proven_see(b->proven, challenge_client(b, service, &s->client), SEEN_CREDITS,
+		           balance_seconds(w));
 }

@@ -338,7 +338,8 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	}
 	SY_COUNT(counts->right, 1);
 	/* The client gets what was sent to its address: shed_burst() lets it begin sessions. */
-	proven_add(b->proven, challenge_client(b, service, &v->tuple.src), balance_seconds(w));
+	proven_see(b->proven, challenge_client(b, service, &v->tuple.src), PROVEN_CREDITS,
+	           balance_seconds(w));
 	if (!defence_admits(w, burst, i, service, true))
 		return DEFENCE_GONE;
 	if (o.timestamps)

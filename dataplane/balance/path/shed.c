@@ -4,14 +4,16 @@
 #include <arpa/inet.h>
 
 #include "challenge.h"
+#include "defence.h"
 #include "proven.h"
 #include "repeat.h"
 
-/* Being behind cuts the share by a CUT-th, once in CUT_NS at most; it grows by one of SHED_NONE in
- * RECOVERY_NS. */
+/* Being behind cuts a share by a CUT-th, once in CUT_NS at most: that of repetitions once that of
+ * unknown ones is LEAST. Both grow by one of SHED_NONE in RECOVERY_NS. */
 #define CUT         4
 #define CUT_NS      UINT64_C(5000000)
 #define RECOVERY_NS UINT64_C(1000000)
+#define LEAST       (SHED_NONE / 16)
 
 /* A packet that would begin a session of a service. */
 struct asked {
@@ -41,30 +43,45 @@ static struct asked asked_of(struct sy_worker *w, const struct sy_burst *burst, 
 	return asked;
 }
 
-/* Is the client known, or does it ask again? A known client's credit pays for the session; the
- * defence of one-way services takes it itself. */
-static bool asked_may_begin(struct sy_worker *w, const struct asked *asked, bool one_way)
+/* The shares now; being behind cuts one for later. */
+static struct shed shed_now(struct shed *shed, bool behind, uint64_t now_ns)
 {
-	const struct sy_balance *b = w->app;
-	uint32_t now = balance_seconds(w);
-	bool known = one_way ? proven_has_credit(b->proven, asked->client, now)
-	                     : proven_take(b->proven, asked->client, now);
-	return known || repeat_note(balance_worker_of(w)->repeats, asked->repeat, now);
+	const uint64_t since = now_ns - shed->at_ns, grown = since / RECOVERY_NS;
+	struct shed now = {.at_ns = now_ns};
+	for (unsigned kind = 0; kind < SHED_KINDS; kind++) {
+		uint64_t share = shed->share[kind] + grown;
+		now.share[kind] = share < SHED_NONE ? (uint32_t)share : SHED_NONE;
+	}
+	if (behind && since >= CUT_NS) {
+		*shed = now;
+		uint32_t *cut = &shed->share[now.share[SHED_UNKNOWN] > LEAST ? SHED_UNKNOWN
+		                                                             : SHED_REPEATED];
+		*cut -= *cut / CUT;
+	} else if (!behind && now.share[SHED_UNKNOWN] == SHED_NONE) {
+		*shed = now;
+	}
+	if (behind)
+		now.share[SHED_UNKNOWN] = 0;
+	return now;
 }
 
-/* The share that begins now: none while the burst is behind. That cuts the share for later bursts,
- * which then recovers with time. */
-static uint32_t shed_share(struct shed *shed, bool behind, uint64_t now_ns)
+/* May packet i begin its session? Not all of a kind may, by their hashes. A known client's credit
+ * pays for the session; the defence of one-way services, if it is on, takes it itself. */
+static bool asked_may_begin(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                            const struct asked *asked, const struct shed *now)
 {
-	uint64_t since = now_ns - shed->at_ns;
-	uint64_t share = shed->share + since / RECOVERY_NS;
-	if (share > SHED_NONE)
-		share = SHED_NONE;
-	if (behind && since >= CUT_NS)
-		*shed = (struct shed){.share = (uint32_t)(share - share / CUT), .at_ns = now_ns};
-	else if (!behind && share == SHED_NONE)
-		shed->share = SHED_NONE;
-	return behind ? 0 : (uint32_t)share;
+	const struct sy_balance *b = w->app;
+	const struct balance_worker *bw = balance_worker_of(w);
+	const struct service *service = bw->service[i];
+	uint32_t seconds = balance_seconds(w);
+	if (burst->hash[i] % SHED_NONE < now->share[SHED_UNKNOWN])
+		return true;
+	bool pays_later = service->one_way && defence_is_on(b, service);
+	if (pays_later ? proven_has_credit(b->proven, asked->client, seconds)
+	               : proven_take(b->proven, asked->client, seconds))
+		return true;
+	return repeat_note(bw->repeats, asked->repeat, seconds) &&
+	       burst->hash[i] / SHED_NONE % SHED_NONE < now->share[SHED_REPEATED];
 }
 
 unsigned shed_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count)
@@ -72,21 +89,17 @@ unsigned shed_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, un
 	struct balance_worker *bw = balance_worker_of(w);
 	struct asked asked[SY_BURST];
 	unsigned left = 0;
-	if (count * 4 < burst->count)
-		return count;
-	const uint32_t share = shed_share(&bw->shed, burst->behind, w->now_ns);
-	if (share == SHED_NONE)
+	const struct shed now = shed_now(&bw->shed, burst->behind, w->now_ns);
+	if (now.share[SHED_UNKNOWN] == SHED_NONE)
 		return count;
 	for (unsigned k = 0; k < count; k++)
 		asked[k] = asked_of(w, burst, at[k]);
 	for (unsigned k = 0; k < count; k++) {
-		const struct service *service = bw->service[at[k]];
-		if (burst->hash[at[k]] % SHED_NONE < share ||
-		    asked_may_begin(w, &asked[k], service->one_way)) {
+		if (asked_may_begin(w, burst, at[k], &asked[k], &now)) {
 			at[left++] = at[k];
 			continue;
 		}
-		SY_COUNT(bw->counts[service->id].refused[REFUSED_FULL], 1);
+		SY_COUNT(bw->counts[bw->service[at[k]]->id].refused[REFUSED_FULL], 1);
 		sy_burst_drop(w, burst, at[k], SY_DROP_OVERLOAD);
 	}
 	return left;

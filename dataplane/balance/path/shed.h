@@ -9,10 +9,18 @@
 
 #include "balance.h"
 
+/* Packets without a session are at least this part of a burst, or others are why the worker is
+ * behind. */
+#define SHED_PART 4
+
+/* Is the worker behind, or was it lately? */
+static inline bool shed_is_on(const struct balance_worker *bw, const struct sy_burst *burst)
+{
+	return burst->behind || bw->shed.share[SHED_UNKNOWN] < SHED_NONE;
+}
+
 /* Of the packets at[0] to at[count − 1], which would begin sessions of services that locate_burst()
- * has found, drops those for which nothing speaks. Does nothing unless they are a quarter of the
- * burst: otherwise others are why the worker is behind. Returns how many are left in at[]. Called
- * if burst->behind, or if it was lately: the worker's shed.share is not SHED_NONE. */
+ * has found, drops those that must wait. Returns how many are left in at[]. */
 unsigned shed_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count);
 
 #endif

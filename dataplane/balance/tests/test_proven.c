@@ -125,7 +125,7 @@ static void test_seen(void **state)
 {
 	struct proven *p = *state;
 	for (uint32_t n = 0; n < 100; n++)
-		proven_see(p, client_of(n), 10 + n);
+		proven_see(p, client_of(n), SEEN_CREDITS, 10 + n);
 	assert_int_equal(known(p, 0, 100, 110), 4);
 	assert_int_equal(known(p, 96, 4, 110), 4); /* those seen last */
 	assert_int_equal(spend(p, client_of(99), 110), SEEN_CREDITS);
@@ -138,7 +138,7 @@ static void test_seen(void **state)
 	assert_int_equal(known(p, 1000, 8, 110), 8);
 	assert_int_equal(known(p, 0, 100, 110), 0);
 	for (uint32_t n = 0; n < 100; n++)
-		proven_see(p, client_of(n), 111);
+		proven_see(p, client_of(n), SEEN_CREDITS, 111);
 	assert_int_equal(known(p, 0, 100, 111), 0);
 	assert_int_equal(known(p, 1000, 8, 111), 8);
 	/* A ninth one replaces that whose last use is longest ago. */
@@ -155,14 +155,14 @@ static void test_seen_again(void **state)
 {
 	struct proven *p = *state;
 	proven_add(p, client_of(1), 100);
-	proven_see(p, client_of(1), 600);
+	proven_see(p, client_of(1), SEEN_CREDITS, 600);
 	assert_int_equal(spend(p, client_of(1), 1200), PROVEN_CREDITS);
-	proven_see(p, client_of(1), 1200);
+	proven_see(p, client_of(1), SEEN_CREDITS, 1200);
 	assert_int_equal(spend(p, client_of(1), 1200), SEEN_CREDITS);
 	for (uint32_t now = 0; now < 5000; now += 50)
-		proven_see(p, client_of(2), now);
+		proven_see(p, client_of(2), SEEN_CREDITS, now);
 	assert_int_equal(spend(p, client_of(2), 5000 + PROVEN_SECONDS - 120), SEEN_CREDITS);
-	proven_see(p, client_of(3), 6000);
+	proven_see(p, client_of(3), SEEN_CREDITS, 6000);
 	assert_int_equal(proven_proofs(p, client_of(3), 6000), 0);
 	proven_add(p, client_of(3), 6000);
 	assert_int_equal(proven_proofs(p, client_of(3), 6000), 1);

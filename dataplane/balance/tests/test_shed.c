@@ -19,10 +19,9 @@ static uint64_t shed(const struct flows *f)
 	return harness_drops(&f->harness, SY_DROP_OVERLOAD);
 }
 
-/* Puts so many SYNs of as many clients into the queue. */
-static void put_flood(struct flows *f, const struct kind *kind, unsigned count)
+/* Puts so many SYNs into the queue, of as many clients, from this one on. */
+static void put_clients(struct flows *f, const struct kind *kind, uint32_t clients, unsigned count)
 {
-	static uint32_t clients;
 	const struct service_key key = key_of(kind);
 	const struct sy_tcp_segment s = {
 	        .seq = 7, .flags = SYN, .options = {.scale = SY_TCP_NO_SCALE}};
@@ -36,6 +35,14 @@ static void put_flood(struct flows *f, const struct kind *kind, unsigned count)
 		                           SY_PROTO_TCP};
 		inject_segment(&k, HARNESS_WAN, &t, &s, 0);
 	}
+}
+
+/* The same, of clients that sent nothing before. */
+static void put_flood(struct flows *f, const struct kind *kind, unsigned count)
+{
+	static uint32_t clients = 20000;
+	put_clients(f, kind, clients, count);
+	clients += count;
 }
 
 /* A SYN of this client, after a burst's worth of a flood. Returns whether it was answered. */
@@ -94,6 +101,52 @@ static void test_sessions(void **state)
 		check_data(&k[i], 0);
 	}
 	assert_int_equal(shed(f), 2 * (SY_BURST - 1));
+}
+
+/* Neither does a flood that repeats itself get through, while the worker is behind because of it:
+ * of repetitions not all begin. Known clients do. */
+static void test_loop(void **state)
+{
+	struct flows *f = *state;
+	const unsigned loop = 16 * SY_BURST;
+	struct talk k, known;
+	uint64_t before = 0;
+	assert_false(asks(f, &k, &kinds[0], 2200));
+	flows_advance(f, 1);
+	assert_true(asks(f, &k, &kinds[0], 2200));
+	talk_ack(&k, 0);
+	talk_join(&k, 7);
+	for (unsigned burst = 0; burst < 1000; burst++) { /* 5 s */
+		if (burst == 900)
+			before = shed(f);
+		put_clients(f, &kinds[0], burst * SY_BURST % loop, SY_BURST);
+		harness_turn(&f->harness);
+		harness_advance(&f->harness, 5000000);
+		ignore_sent(&k);
+	}
+	assert_true(shed(f) - before > 90 * SY_BURST);
+	assert_true(asks(f, &known, &kinds[0], 2201));
+	ignore_sent(&k);
+}
+
+/* Packets of no session do not hide a flood among them. */
+static void test_padding(void **state)
+{
+	struct flows *f = *state;
+	const unsigned few = 4;
+	struct talk k = {.f = f};
+	const struct service_key key = key_of(&kinds[0]);
+	const struct sy_tcp_segment stray = {
+	        .seq = 1, .ack = 1, .flags = ACK, .options = {.scale = SY_TCP_NO_SCALE}};
+	for (unsigned n = 0; n < SY_BURST - few; n++) {
+		const struct sy_tuple t = {harness_addr("198.18.7.7"), key.vip,
+		                           htons((uint16_t)(100 + n)), htons(80), SY_PROTO_TCP};
+		inject_segment(&k, HARNESS_WAN, &t, &stray, 0);
+	}
+	put_flood(f, &kinds[0], few);
+	harness_turn(&f->harness);
+	assert_int_equal(shed(f), few);
+	ignore_sent(&k);
 }
 
 /* If sessions that exist are why the worker is behind, new ones begin as ever. */
@@ -196,6 +249,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, shed_setup, flows_teardown)
 	const struct CMUnitTest tests[] = {TEST(clients), TEST(sessions), TEST(few_new_ones),
-	                                   TEST(share),   TEST(when),     TEST(datagrams)};
+	                                   TEST(loop),    TEST(padding),  TEST(share),
+	                                   TEST(when),    TEST(datagrams)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,10 +37,11 @@ struct creation {
 
 #define SHED_NONE 1024u
 
-/* Which part of the new sessions for which nothing speaks begin on a worker: path/shed.c. */
+/* Which part of the new sessions begin on a worker, by what speaks for them: path/shed.c. */
+enum shed_kind { SHED_UNKNOWN, SHED_REPEATED, SHED_KINDS };
 struct shed {
-	uint32_t share; /* of SHED_NONE, which is all, at at_ns */
-	uint64_t at_ns; /* when it was cut last */
+	uint32_t share[SHED_KINDS]; /* of SHED_NONE, which is all, at at_ns */
+	uint64_t at_ns;             /* when one was cut last */
 };
 
 /* A worker's keys for cookies, by the lowest bit of their epoch. */

@@ -179,19 +179,19 @@ void proven_add(struct proven *p, uint64_t client, uint32_t now)
 	word_write(word, &c);
 }
 
-void proven_see(struct proven *p, uint64_t client, uint32_t now)
+void proven_see(struct proven *p, uint64_t client, unsigned credits, uint32_t now)
 {
 	struct client c;
 	uint64_t *word = word_find(p, client, now, &c);
-	if (word && c.credit >= SEEN_CREDITS && client_age(&c, now) < SEEN_RENEWED)
+	if (word && c.credit >= credits && client_age(&c, now) < SEEN_RENEWED)
 		return; /* most: other workers need not get the line again */
 	if (!word)
 		word = word_place(p, client, now, false);
 	if (!word)
 		return;
 	c.second = (uint16_t)now;
-	if (c.credit < SEEN_CREDITS)
-		c.credit = SEEN_CREDITS;
+	if (c.credit < credits)
+		c.credit = (uint8_t)credits;
 	word_write(word, &c);
 }
 

@@ -36,8 +36,9 @@ bool proven_take(struct proven *p, uint64_t client, uint32_t now);
 unsigned proven_proofs(const struct proven *p, uint64_t client, uint32_t now);
 /* The client has proven itself. */
 void proven_add(struct proven *p, uint64_t client, uint32_t now);
-/* A session of the client was established without a proof. */
-void proven_see(struct proven *p, uint64_t client, uint32_t now);
+/* A session of the client was established without a proof: it has so many credits, PROVEN_CREDITS
+ * at most. It gives way to clients with proofs. */
+void proven_see(struct proven *p, uint64_t client, unsigned credits, uint32_t now);
 /* Removes some clients that were not used for long, so that no word gets older than its second can
  * express. Called by the control thread every RETIRE_PERIOD_MS. */
 void proven_tick(struct proven *p, uint32_t now);

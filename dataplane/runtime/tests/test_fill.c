@@ -73,9 +73,14 @@ static void test_packets_tell(void **state)
 {
 	flags = XDP_RING_NEED_WAKEUP;
 	rx_ring[0] = (struct xdp_desc){.addr = fill_ring[0], .len = 60};
+	unsigned room;
+	assert_int_equal(port_xsk_ops.waiting(&port, 0, &room), 0);
 	__atomic_store_n(&rx_producer, 1, __ATOMIC_RELEASE);
+	assert_int_equal(port_xsk_ops.waiting(&port, 0, &room), 1);
+	assert_int_equal(room, RING);
 	assert_int_equal(receive(), 1);
 	assert_int_equal(kicks_take(), 1);
+	assert_int_equal(port_xsk_ops.waiting(&port, 0, &room), 0);
 }
 
 /* ---- an interface that is back --------------------------------------------------------------- */

@@ -24,7 +24,7 @@ struct frame {
 } __attribute__((packed));
 
 static struct ring_port port;
-static uint32_t rounds[2], wrong_worker;
+static uint32_t rounds[2], wrong_worker, behind; /* behind: bursts */
 
 #define AHEAD (-5)
 static bool ahead; /* the workers' threads began with this nice value */
@@ -32,6 +32,7 @@ static bool ahead; /* the workers' threads began with this nice value */
 /* slot = flow; the slot's owner sends the packet on by route. */
 static void stage_route(struct sy_worker *w, struct sy_burst *b)
 {
+	__atomic_fetch_add(&behind, b->behind, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < b->count; i++) {
 		const struct frame *f = (const struct frame *)sy_frame(b->mbuf[i]);
 		struct sy_addr dst = sy_addr_v4(f->ip.dst);
@@ -91,6 +92,36 @@ static void await_drop(struct sy_runtime *rt, enum sy_drop reason, uint64_t coun
 	while (drops(rt, reason) < count)
 		runtime_turn(rt, deadline);
 	assert_int_equal(drops(rt, reason), count);
+}
+
+/* Fills the ring from worker 0, which does nothing meanwhile, half and two bursts more. */
+static void ring_crowd(struct sy_worker *w, void *ctx)
+{
+	struct ring *ring = w->private->flow_in[0];
+	for (unsigned n = 0; n < WORKER_FLOW_RING / 2 + 2 * SY_BURST; n++) {
+		struct rte_mbuf *m = frame_make(w->rt, "10.0.0.9", 1, n, 64);
+		if (!m || ring_put(ring, &m, 1) != 1)
+			rte_pktmbuf_free(m);
+	}
+}
+
+/* A worker knows that another one's ring is still half full after a burst. */
+static void test_crowded_ring(void **state)
+{
+	struct sy_runtime *rt = *state;
+	const uint64_t *in = &rt->worker[1].counters.handed_in;
+	uint64_t before = SY_READ(*in), deadline = sy_clock_ns() + WAIT_NS;
+	struct rte_mbuf *m;
+	behind = 0;
+	assert_int_equal(sy_worker_call(&rt->worker[1], ring_crowd, NULL), 0);
+	while (SY_READ(*in) - before < WORKER_FLOW_RING / 2 + 2 * SY_BURST)
+		runtime_turn(rt, deadline);
+	assert_int_equal(SY_READ(behind), 2);
+	while (rte_mempool_in_use_count(rt->pool))
+		if (rte_ring_dequeue(port.tx, (void **)&m))
+			runtime_turn(rt, deadline);
+		else
+			rte_pktmbuf_free(m);
 }
 
 /* Every packet leaves once, in its flow's order, whichever workers received and sent it. */
@@ -420,7 +451,8 @@ static int teardown(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest one_worker[] = {TESTS}, two_workers[] = {TESTS};
+	const struct CMUnitTest one_worker[] = {TESTS},
+	                        two_workers[] = {TESTS, cmocka_unit_test(test_crowded_ring)};
 	return cmocka_run_group_tests(one_worker, setup_one, teardown) +
 	       cmocka_run_group_tests(two_workers, setup_two, teardown);
 }
