@@ -82,7 +82,7 @@ enum sy_limit_engine {
 struct sy_limit {
 	uint64_t level;
 	rte_spinlock_t lock; /* SY_LIMIT_LOCK, SY_LIMIT_LIGHT_LOCK */
-	uint32_t batch;      /* units; SY_LIMIT_LIGHT_LOCK: at least a packet's largest cost */
+	uint32_t batch;      /* units; SY_LIMIT_LIGHT_LOCK */
 };
 _Static_assert(sizeof(struct sy_limit) == 16, "a million buckets take 16 MB");
 
@@ -158,9 +158,10 @@ static inline bool sy_limit_take_light_lock(struct sy_limit *l, const struct sy_
                                             uint64_t *local, uint64_t volume, uint64_t cost)
 {
 	if (*local < cost) {
-		if (!sy_limit_take_lock(l, r, volume, l->batch))
+		uint64_t fetched = cost > l->batch ? cost : l->batch;
+		if (!sy_limit_take_lock(l, r, volume, fetched))
 			return false;
-		*local += l->batch;
+		*local += fetched;
 	}
 	*local -= cost;
 	return true;
