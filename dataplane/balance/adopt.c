@@ -62,7 +62,7 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 	const struct endpoint *e = &b->endpoint[s->server];
 	bool one_way = endpoint_is_one_way(e), snat = e->mode == MODE_SNAT;
 	bool local = mode_is_local(e->mode) || snat;
-	if (!e->found ||
+	if (!b->ctl->dictionary.server_found[s->server] ||
 	    !(local ? b->ctl->dictionary.local_found[s->local] : s->local == LOCAL_NONE))
 		return SESSION_UNKNOWN_ID;
 	/* A SNAT session has its VIP side in its pair record; other modes have it in the

@@ -16,6 +16,7 @@
 #include "fragment.h"
 #include "grow.h"
 #include "held.h"
+#include "limit.h"
 #include "model.h"
 #include "proven.h"
 #include "remote.h"
@@ -74,6 +75,10 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->service_active = table_map(options->max_services, sizeof(*b->service_active));
 	b->cookies_at = table_map(options->max_services, sizeof(*b->cookies_at));
 	b->defends = table_map(options->max_services, sizeof(*b->defends));
+	b->limits.limit = table_map(LIMITS, sizeof(*b->limits.limit));
+	b->limits.bucket = table_map(LIMITS, sizeof(*b->limits.bucket));
+	b->limits.chain = table_map(options->max_servers, sizeof(*b->limits.chain));
+	b->ctl->dictionary.server_found = table_map(options->max_servers, sizeof(bool));
 	b->ctl->table_cache = table_cache_create();
 	b->persist = persist_create();
 	b->proven = proven_create();
@@ -84,8 +89,9 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->locals[1] = calloc(1, sizeof(struct local_set));
 	if (!b->endpoint || !b->service || !b->server_active || !b->service_active ||
 	    !b->cookies_at || !b->defends || !b->ctl->table_cache || !b->persist || !b->proven ||
-	    !b->client_rates || !b->client_counts || !b->address_set || !b->locals[0] ||
-	    !b->locals[1]) {
+	    !b->limits.limit || !b->limits.bucket || !b->limits.chain ||
+	    !b->ctl->dictionary.server_found || !b->client_rates || !b->client_counts ||
+	    !b->address_set || !b->locals[0] || !b->locals[1]) {
 		sy_balance_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for %u services and %u servers",
 		               options->max_services, options->max_servers);
@@ -121,13 +127,15 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->counts = table_map(b->options.max_services, sizeof(*bw->counts));
 		bw->load = table_map(b->options.max_services, sizeof(*bw->load));
 		bw->access = table_map(1, sizeof(*bw->access));
+		bw->limited = table_map(LIMITS, sizeof(*bw->limited));
 		bw->fragments = fragments_create();
 		bw->held = held_create();
 		bw->repeats = repeats_create();
 		bw->shed.share[SHED_UNKNOWN] = bw->shed.share[SHED_REPEATED] = SHED_NONE;
 		rc = remote_create(&bw->remote, b->workers);
 		if (!bw->share || !bw->counts || !s->current || !s->turn || !s->cursor ||
-		    !bw->load || !bw->access || !bw->fragments || !bw->held || !bw->repeats || rc)
+		    !bw->load || !bw->access || !bw->limited || !bw->fragments || !bw->held ||
+		    !bw->repeats || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -229,6 +237,7 @@ void sy_balance_destroy(struct sy_balance *b)
 		table_unmap(bw->counts, b->options.max_services, sizeof(*bw->counts));
 		table_unmap(bw->load, b->options.max_services, sizeof(*bw->load));
 		table_unmap(bw->access, 1, sizeof(*bw->access));
+		table_unmap(bw->limited, LIMITS, sizeof(*bw->limited));
 		remote_destroy(bw->remote);
 	}
 	table_unmap(b->endpoint, b->options.max_servers, sizeof(*b->endpoint));
@@ -237,6 +246,10 @@ void sy_balance_destroy(struct sy_balance *b)
 	table_unmap(b->cookies_at, b->options.max_services, sizeof(*b->cookies_at));
 	table_unmap(b->defends, b->options.max_services, sizeof(*b->defends));
 	table_unmap(b->service_active, b->options.max_services, sizeof(*b->service_active));
+	table_unmap(b->limits.limit, LIMITS, sizeof(*b->limits.limit));
+	table_unmap(b->limits.bucket, LIMITS, sizeof(*b->limits.bucket));
+	table_unmap(b->limits.chain, b->options.max_servers, sizeof(*b->limits.chain));
+	table_unmap(b->ctl->dictionary.server_found, b->options.max_servers, sizeof(bool));
 	persist_destroy(b->persist);
 	proven_destroy(b->proven);
 	client_rates_destroy(b->client_rates);

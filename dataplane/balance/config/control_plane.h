@@ -14,6 +14,7 @@ struct attacks;      /* attacks.h */
 struct samples;      /* control_samples.c */
 struct watch;        /* watch.h */
 struct access_model; /* access_model.h */
+struct limit_model;  /* limit_model.h */
 
 /* See journal.c. */
 struct journal {
@@ -28,7 +29,10 @@ struct id_dictionary {
 	bool settled;        /* from now on the dictionary follows the configuration */
 	uint32_t *claimable; /* reserved server ids by meaning; until id_dictionary_settle() */
 	uint32_t claimables;
-	bool local_found[SESSION_LOCALS]; /* as in struct endpoint */
+	/* By id: an earlier process's sessions use it with the meaning that it has now. Readers:
+	 * also the threads of adoption. */
+	bool *server_found;
+	bool local_found[SESSION_LOCALS];
 };
 
 /* The result of adopting an earlier process's sessions. */
@@ -58,6 +62,7 @@ struct control_plane {
 	struct model *model;
 	struct early *early;
 	struct access_model *access;
+	struct limit_model *limits;
 	struct control *control;
 	struct table_cache *table_cache; /* tables shared by services */
 	struct retired *retired;         /* ids that sessions may still hold, oldest first */

@@ -12,6 +12,7 @@
  */
 #include <stdlib.h>
 
+#include "limit_model.h"
 #include "model.h"
 #include "snat_model.h"
 
@@ -48,9 +49,9 @@ void id_dictionary_put_local(struct sy_balance *b, uint8_t id)
 
 /* ---- reserving the ids of an earlier process ------------------------------------------------- */
 
-static bool is_reserved(const struct endpoint *e)
+static bool is_reserved(const struct sy_balance *b, uint32_t id)
 {
-	return e->found && e->service == SERVICE_NONE;
+	return b->ctl->dictionary.server_found[id] && b->endpoint[id].service == SERVICE_NONE;
 }
 
 /* Orders by the ids' meaning: the fields before `service`, then the service's ports, protocol and
@@ -73,9 +74,11 @@ static int id_compare(const void *a, const void *b, void *endpoints)
 	return meaning_compare(&e[*(const uint32_t *)a], &e[*(const uint32_t *)b]);
 }
 
-static void endpoint_reserve(struct endpoint *e, const struct session_server_name *name)
+static void endpoint_reserve(struct sy_balance *b, uint32_t id,
+                             const struct session_server_name *name)
 {
-	*e = (struct endpoint){
+	b->ctl->dictionary.server_found[id] = true;
+	b->endpoint[id] = (struct endpoint){
 	        .addr = name->addr,
 	        .vip = name->vip,
 	        .port = name->port,
@@ -87,7 +90,6 @@ static void endpoint_reserve(struct endpoint *e, const struct session_server_nam
 	        .mode = name->mode,
 	        .removed = 1,
 	        .dead = 1,
-	        .found = 1,
 	};
 }
 
@@ -111,7 +113,7 @@ static void pool_reserve(struct sy_balance *b)
 	for (uint32_t i = 0; i < pool->count; i++) {
 		uint32_t id = pool->free[i];
 		if (session_server_named(b->ctl->store, id, &name))
-			endpoint_reserve(&b->endpoint[id], &name);
+			endpoint_reserve(b, id, &name);
 		else
 			pool->free[kept++] = id;
 	}
@@ -138,7 +140,7 @@ static int claimable_list(struct sy_balance *b)
 	if (!n->claimable)
 		return -ENOMEM;
 	for (uint32_t id = 0; id < ids; id++)
-		if (b->endpoint[id].found && (!b->ctl->owner || !id_is_removed(b, id)))
+		if (n->server_found[id] && (!b->ctl->owner || !id_is_removed(b, id)))
 			n->claimable[n->claimables++] = id;
 	qsort_r(n->claimable, n->claimables, sizeof(*n->claimable), id_compare, b->endpoint);
 	for (uint32_t i = 0; i < n->claimables; i++) {
@@ -184,7 +186,7 @@ static uint32_t id_claim(const struct sy_balance *b, const struct endpoint *like
 		uint32_t middle = low + (high - low) / 2, id = b->ctl->dictionary.claimable[middle];
 		int order = meaning_compare(like, &b->endpoint[id]);
 		if (order == 0)
-			return is_reserved(&b->endpoint[id]) ? id : UINT32_MAX;
+			return is_reserved(b, id) ? id : UINT32_MAX;
 		if (order < 0)
 			high = middle;
 		else
@@ -197,7 +199,7 @@ static uint32_t id_find_reserved(const struct sy_balance *b, bool removed)
 {
 	struct session_server_name name;
 	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++)
-		if (is_reserved(&b->endpoint[id]) &&
+		if (is_reserved(b, id) &&
 		    session_server_named(b->ctl->store, id, &name) && name.removed == removed)
 			return id;
 	return UINT32_MAX;
@@ -221,16 +223,18 @@ static uint32_t id_evict(struct sy_balance *b)
 	return id;
 }
 
-uint32_t server_id_take(struct sy_balance *b, struct endpoint *e)
+uint32_t server_id_take(struct sy_balance *b, const struct endpoint *e)
 {
 	uint32_t id = id_claim(b, e);
-	e->found = id != UINT32_MAX;
-	if (id == UINT32_MAX)
+	const bool found = id != UINT32_MAX;
+	if (!found)
 		id = id_take(&b->ctl->model->server_ids);
 	if (id == UINT32_MAX)
 		id = id_evict(b);
-	if (id != UINT32_MAX)
+	if (id != UINT32_MAX) {
 		b->endpoint[id] = *e;
+		b->ctl->dictionary.server_found[id] = found;
+	}
 	return id;
 }
 
@@ -245,7 +249,8 @@ void server_id_return(struct sy_balance *b, uint32_t id)
 {
 	struct endpoint *e = &b->endpoint[id];
 	endpoint_bury(e);
-	if (e->found)
+	limits_forget_server(b, id);
+	if (b->ctl->dictionary.server_found[id])
 		e->service = SERVICE_NONE;
 	else
 		id_give(&b->ctl->model->server_ids, id);
@@ -258,6 +263,7 @@ void server_id_leave(struct sy_balance *b, uint32_t id)
 		return;
 	}
 	endpoint_bury(&b->endpoint[id]);
+	limits_forget_server(b, id);
 	session_server_set_removed(b->ctl->store, id);
 	retire_id(b, RETIRED_SERVER, id);
 }
@@ -265,7 +271,7 @@ void server_id_leave(struct sy_balance *b, uint32_t id)
 void server_id_free(struct sy_balance *b, uint32_t id)
 {
 	session_name_server(b->ctl->store, id, NULL);
-	b->endpoint[id].found = 0;
+	b->ctl->dictionary.server_found[id] = false;
 	id_give(&b->ctl->model->server_ids, id);
 }
 
@@ -321,11 +327,13 @@ static bool service_claim(struct sy_balance *b, struct model_service *s)
 	bool moved = false;
 	for (unsigned i = 0; i < s->servers; i++) {
 		struct endpoint e = b->endpoint[s->server[i].id];
-		uint32_t id = e.found ? UINT32_MAX : id_claim(b, &e);
+		bool *found = b->ctl->dictionary.server_found;
+		uint32_t id = found[s->server[i].id] ? UINT32_MAX : id_claim(b, &e);
 		if (id == UINT32_MAX)
 			continue;
 		server_id_return(b, s->server[i].id);
-		e.found = 1;
+		found[id] = true;
+		e.limited = 0; /* publish_service() finds its limits */
 		b->endpoint[id] = e;
 		s->server[i].id = id;
 		moved = true;
@@ -348,7 +356,7 @@ static void settle_server(struct sy_balance *b, uint32_t id)
 	const struct endpoint *e = &b->endpoint[id];
 	if (!e->removed) {
 		id_dictionary_put_server(b, id);
-	} else if (is_reserved(e)) {
+	} else if (is_reserved(b, id)) {
 		session_server_set_removed(b->ctl->store, id);
 		retire_id(b, RETIRED_SERVER, id);
 	}

@@ -10,6 +10,7 @@
 
 #include "access_model.h"
 #include "address_set.h"
+#include "limit_model.h"
 #include "snat_model.h"
 
 typedef Steelyard__Forwarder__V1__Service pb_service;
@@ -77,6 +78,8 @@ int model_create(struct sy_balance *b, struct sy_error *err)
 	struct model *m = calloc(1, sizeof(*m));
 	int rc = access_model_create(b, err);
 	b->ctl->model = m;
+	if (rc == 0)
+		rc = limit_model_create(b, err);
 	if (rc < 0)
 		return rc;
 	if (!m)
@@ -124,6 +127,7 @@ void model_destroy(struct sy_balance *b)
 {
 	struct model *m = b->ctl->model;
 	access_model_destroy(b);
+	limit_model_destroy(b);
 	if (!m)
 		return;
 	early_destroy(b->ctl->early);
@@ -515,6 +519,10 @@ int model_change_apply(struct sy_balance *b, const model_change *c, struct sy_er
 		return access_set_put(b, c->put_access_set, err);
 	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_ACCESS_SET:
 		return access_set_delete(b, c->delete_access_set, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_LIMIT:
+		return limit_put(b, c->put_limit, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_LIMIT:
+		return limit_delete(b, c->delete_limit, err);
 	default:
 		return sy_fail(err, ENOTSUP,
 		               "a change of a kind that this forwarder does not know: upgrade it");

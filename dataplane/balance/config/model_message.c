@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "access_model.h"
+#include "limit_model.h"
 #include "snat_model.h"
 
 int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out)
@@ -170,6 +171,30 @@ static int reply_rules(const struct sy_balance *b, struct arena *a,
 	return 0;
 }
 
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+/* Adds limits from *id on, as far as they fit one message. */
+static int reply_limits(const struct sy_balance *b, struct arena *a, uint32_t *id, uint32_t limit,
+                        Steelyard__Forwarder__V1__Config *c, struct sy_error *err)
+{
+	const struct limit_model *m = b->ctl->limits;
+	uint32_t left = m->ids.fresh > *id ? m->ids.fresh - *id : 0;
+	size_t bytes = 0;
+	TAKE_LIST(a, c->limits, left < limit ? left : limit);
+	for (; *id < m->ids.fresh; ++*id) {
+		const struct model_limit *l = m->limit[*id];
+		if (!l)
+			continue;
+		bytes += l->packed_len;
+		if (c->n_limits == limit || (limit != REPLY_ALL && bytes > LIST_LIMIT_BYTES))
+			break;
+		c->limits[c->n_limits] = reply_limit(l, a);
+		if (!c->limits[c->n_limits++])
+			return sy_fail(err, ENOMEM, "no memory for the answer");
+	}
+	return 0;
+}
+
 /* ---- the whole configuration ----------------------------------------------------------------- */
 
 int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
@@ -194,6 +219,14 @@ int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct a
 	}
 	if (cursor == 0 && (reply_rules(b, a, c) < 0 || reply_access(b, a, c) < 0))
 		return sy_fail(err, ENOMEM, "no memory for the answer");
+	if (cursor >= LIMITS_CURSOR) {
+		uint32_t at = cursor - LIMITS_CURSOR;
+		if (reply_limits(b, a, &at, limit, c, err) < 0)
+			return -ENOMEM;
+		c->next_cursor = at < b->ctl->limits->ids.fresh ? LIMITS_CURSOR + at : 0;
+		*out = c;
+		return 0;
+	}
 	TAKE_LIST(a, c->entries, left < limit ? left : limit);
 	uint32_t id = cursor;
 	for (; id < m->service_ids.fresh; id++) {
@@ -213,7 +246,13 @@ int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct a
 		servers += s->servers;
 		c->entries[c->n_entries++] = e;
 	}
-	c->next_cursor = id < m->service_ids.fresh ? id : 0;
+	uint32_t at = 0;
+	if (limit == REPLY_ALL && reply_limits(b, a, &at, limit, c, err) < 0)
+		return -ENOMEM;
+	if (id < m->service_ids.fresh)
+		c->next_cursor = id;
+	else if (at < b->ctl->limits->ids.fresh)
+		c->next_cursor = LIMITS_CURSOR;
 	*out = c;
 	return 0;
 }

@@ -40,6 +40,9 @@ int reply_rule(const struct sy_balance *b, const struct model_service *s, struct
 /* Up to `limit` services from id `cursor` on; fewer if their servers would not fit one message.
  * REPLY_ALL: all services, whatever their size. */
 #define REPLY_ALL UINT32_MAX
+/* Limits follow in pages of their own, from this cursor on. */
+#define LIMITS_CURSOR    (UINT32_C(1) << 31)
+#define LIST_LIMIT_BYTES (1u << 20)
 int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
                  Steelyard__Forwarder__V1__Config **out, struct sy_error *err);
 

@@ -7,6 +7,7 @@
 
 #include "access_model.h"
 #include "address_set.h"
+#include "limit_model.h"
 #include "model.h"
 #include "snat_model.h"
 
@@ -22,6 +23,7 @@ void model_begin(struct sy_balance *b)
 	m->ranges_touched = false;
 	memcpy(m->local_before, m->local, sizeof(m->local));
 	access_begin(b);
+	limits_begin(b);
 }
 
 static int check_servers(struct sy_balance *b, const struct model_service *s, struct sy_error *err)
@@ -60,6 +62,8 @@ int model_check(struct sy_balance *b, struct sy_error *err)
 		rc = snat_check(b, err);
 	if (rc == 0)
 		rc = access_check(b, err);
+	if (rc == 0)
+		rc = limits_check(b, err);
 	return rc;
 }
 
@@ -144,6 +148,7 @@ void model_rollback(struct sy_balance *b)
 	}
 	rollback_old_locals(b);
 	access_rollback(b);
+	limits_rollback(b);
 	while (m->freshes > 0)
 		server_id_return(b, m->fresh[--m->freshes]);
 	address_collect(b);
@@ -216,6 +221,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 			__atomic_store_n(&e->dead, dead, __ATOMIC_RELAXED);
 			endpoint_renew_path(b, e);
 		}
+		limits_service(b, after);
 		reset_unknown_count(b, b->service[id], now);
 		service_swap(b, id, now);
 		if (!before && !after->snat && directory_add(b, &after->key, id) < 0)
@@ -259,6 +265,8 @@ static bool prepare_service(struct sy_balance *b, const struct model_touch *t, i
 bool model_publish(struct sy_balance *b, int64_t budget)
 {
 	struct model *m = b->ctl->model;
+	if (!limits_publish(b, &budget))
+		return false;
 	while (m->published < m->touches) {
 		struct model_touch *t = &m->touch[m->published];
 		if (budget <= 0 || !prepare_service(b, t, &budget))
@@ -270,7 +278,7 @@ bool model_publish(struct sy_balance *b, int64_t budget)
 		m->touched[t->id] = false;
 		m->published++;
 	}
-	return true;
+	return limits_publish_chains(b, &budget);
 }
 
 static void publish_set(struct sy_balance *b, bool leaving)
@@ -316,6 +324,7 @@ void model_finish(struct sy_balance *b)
 	}
 	publish_removed_locals(b);
 	access_finish(b);
+	limits_finish(b);
 	if (m->snat_touched || (m->source_touched && b->snat))
 		snat_publish(b);
 	publish_set(b, false);

@@ -15,6 +15,7 @@
 #include "end.h"
 #include "evict.h"
 #include "locate.h"
+#include "police.h"
 #include "pressure.h"
 #include "proven.h"
 #include "reset.h"
@@ -390,6 +391,19 @@ void create_cancel(struct sy_worker *w, unsigned i)
 		load_give(w->app, bw->creation[i].server);
 }
 
+/* Asks the limits of the session's server. NONE, or why they refuse it. */
+static enum sy_drop create_ask_limits(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                      uint32_t server)
+{
+	const struct sy_balance *b = w->app;
+	const struct sy_view *v = &burst->view[i];
+	if (SY_LIKELY(!SY_READ(b->endpoint[server].limited)))
+		return SY_DROP_NONE;
+	const struct police_packet p = {server, &v->tuple.src, SESSION_CLIENT,
+	                                (uint16_t)(v->frame_len - v->l3), true};
+	return police_ask(w, burst, i, &p);
+}
+
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct join_opening *opening, enum sy_drop *reason)
 {
@@ -417,12 +431,17 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		SY_COUNT(counts->refused[refusal_of(*reason)], 1);
 		return SESSION_NONE;
 	}
-	uint32_t record = create_with_server(w, burst, i, creation, opening, reason);
+	uint32_t record = SESSION_NONE;
+	*reason = create_ask_limits(w, burst, i, creation->server);
+	if (*reason == SY_DROP_NONE)
+		record = create_with_server(w, burst, i, creation, opening, reason);
 	if (record == SESSION_NONE) {
+		police_undo(w, i);
 		SY_COUNT(counts->refused[refusal_of(*reason)], 1);
 		load_give(b, creation->server);
 		return SESSION_NONE;
 	}
+	police_begun(w, i);
 	bw->created++;
 	SY_COUNT(counts->begun, 1);
 	SY_COUNT(bw->share[creation->server].traffic.created, 1);

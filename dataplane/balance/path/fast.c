@@ -7,6 +7,7 @@
  *   the common way    fast_candidate() → fast_packet() → forward_emit(): sent
  *   the general way   fast_general() → forward_packet(): to transmit, or to the slow path
  */
+#include "police.h"
 #include "pressure.h"
 #include "segment.h"
 
@@ -131,6 +132,8 @@ fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fas
 		pass->waiting |= fast_bit(record);
 		return SY_NEXT_SLOW;
 	}
+	if (!police_passes(w, burst, i, s, e, from, len))
+		return SY_NEXT_GONE;
 	burst->path[i] = path;
 	forward_packet(w, burst, i, s);
 	return (enum sy_next)burst->next[i];
@@ -187,13 +190,18 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 		return inwards && form_is_in_place(form) && !form_is_in_place(e->form)
 		               ? fast_one_way(w, burst, pass, &c, at, behind)
 		               : fast_general(w, burst, i, pass);
-	if (!fast_keeps_state(plain, s, from) &&
-	    (!form_is_in_place(form) || !fast_advance(w, burst, pass, at, frame, from, v4)))
+	const bool advances = !fast_keeps_state(plain, s, from);
+	if (advances && !form_is_in_place(form))
 		return fast_general(w, burst, i, pass);
 	if (form_is_tunnel(form) &&
 	    rte_pktmbuf_pkt_len(m) + (unsigned)e->overhead[from] > pass->tx.len_max)
 		return fast_general(w, burst, i, pass);
+	if (!police_passes(w, burst, i, s, e, from, sy_plain_len(frame, v4)))
+		return SY_NEXT_GONE;
+	if (advances && !fast_advance(w, burst, pass, at, frame, from, v4))
+		return fast_general(w, burst, i, pass);
 	if (!fast_shape(w, burst, i, frame, s, e, from, form)) {
+		police_undo(w, i);
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return SY_NEXT_GONE;
 	}
@@ -278,6 +286,7 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 	bool behind = false; /* a packet, maybe of the same flow, did not leave here */
 	const struct segment_common c = segment_common_of(w);
 
+	balance_worker_of(w)->policed = 0;
 	for (unsigned first = 0; first < burst->count; first += FAST_GROUP) {
 		unsigned end =
 		        first + FAST_GROUP < burst->count ? first + FAST_GROUP : burst->count;

@@ -13,6 +13,7 @@
  */
 #include "forward.h"
 #include "fragment.h"
+#include "police.h"
 
 #define PIECES 64 /* the most fragments of one packet */
 
@@ -124,6 +125,7 @@ void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 	const uint8_t *frame = sy_frame(burst->mbuf[i]);
 	unsigned count = pieces_make(w, frame, pieces_id(w, frame, &src), mtu, piece);
 	if (count == 0) {
+		police_undo(w, i);
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return;
 	}

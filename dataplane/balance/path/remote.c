@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "forward.h"
+#include "police.h"
 #include "session_hot.h"
 
 #define GROUP 16
@@ -106,6 +107,8 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 	                !forward_find(w, tx, m, &s, e, from, share, direct, &neighbour)))
 		return false;
 	uint16_t len = sy_plain_len(frame, v4);
+	if (!police_passes(w, burst, at->i, &s, e, from, len))
+		return true;
 	if (SY_UNLIKELY(direct))
 		sy_plain_hop(frame, v4);
 	else
@@ -201,6 +204,7 @@ static void remote_run(struct sy_worker *w, struct remote *r, struct sy_burst *b
 	struct remote_candidate group[GROUP];
 	unsigned forwarded = 0;
 
+	bw->policed = 0;
 	remote_look_up(b, burst, at, count);
 	for (unsigned first = 0; first < count; first += GROUP) {
 		unsigned n = count - first < GROUP ? count - first : GROUP;

@@ -23,6 +23,7 @@
 #include "join_path.h"
 #include "locate.h"
 #include "own_packet.h"
+#include "police.h"
 #include "pressure.h"
 #include "reset.h"
 #include "reset_both.h"
@@ -87,11 +88,14 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	uint16_t path = forward_path(w, s, burst->direction[i]);
 
 	if (path == SY_PATH_NONE) {
+		police_undo(w, i);
 		sy_burst_drop(w, burst, i, SY_DROP_NO_ROUTE);
 		return;
 	}
-	if (!slow_ttl_suffices(w, burst, i))
+	if (!slow_ttl_suffices(w, burst, i)) {
+		police_undo(w, i);
 		return;
+	}
 	const struct endpoint *e = &b->endpoint[s->server];
 	uint16_t path_mtu = forward_path_mtu(w, path), mtu = forward_mtu(e, frame, v, path_mtu);
 	uint16_t narrow = slow_client_mtu(w, s, burst->direction[i]);
@@ -100,6 +104,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	int overhead = oversize_overhead(e, v, burst->direction[i]);
 	bool fits = v->frame_len - v->l3 + overhead <= mtu;
 	if (!fits && !narrow && !oversize_may_fragment(e, frame, v, burst->direction[i])) {
+		police_undo(w, i);
 		icmp_send_error(w, burst, i, SY_ICMP_TOO_BIG,
 		                slow_mtu_to_report(v, mtu - overhead));
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
@@ -113,8 +118,10 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		if (v->tcp_flags & SY_TCP_SYN)
 			client_address_begin(w, burst, i, s);
 		if ((s->flags & SESSION_ADDRESS_PENDING) &&
-		    !client_address_insert(w, burst, i, s, mtu - overhead))
+		    !client_address_insert(w, burst, i, s, mtu - overhead)) {
+			police_undo(w, i);
 			return;
+		}
 	}
 	if (SY_LIKELY(fits))
 		forward_packet(w, burst, i, s);
@@ -319,6 +326,23 @@ static enum sy_drop slow_refuse_server(struct sy_worker *w, struct sy_burst *bur
 	}
 }
 
+/* A packet of a session: asks the session's limits, then advances its state. False: the packet was
+ * dropped, or has gone otherwise. */
+static bool slow_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                      enum session_direction from)
+{
+	const struct sy_balance *b = w->app;
+	const struct session *s = session_at(b->table[burst->slot[i]], burst->session[i]);
+	const struct sy_view *v = &burst->view[i];
+	if (!police_passes(w, burst, i, s, &b->endpoint[s->server], from,
+	                   (uint16_t)(v->frame_len - v->l3)))
+		return false;
+	bool goes_on = slow_advance(w, burst, i);
+	if (!goes_on || burst->session[i] == SESSION_NONE)
+		police_undo(w, i);
+	return goes_on;
+}
+
 /* TCP, UDP and echo packets, other than those of slow_create(). */
 static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct looked_up *counts)
@@ -330,7 +354,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	enum defence_result how = DEFENCE_PASSES;
 	struct join_opening opening;
 
-	if (burst->session[i] != SESSION_NONE && !slow_advance(w, burst, i))
+	if (burst->session[i] != SESSION_NONE && !slow_meet(w, burst, i, from))
 		return;
 	if (burst->session[i] == SESSION_NONE) {
 		enum sy_drop reason = SY_DROP_NO_SESSION;

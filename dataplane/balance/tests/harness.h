@@ -163,6 +163,21 @@ void add_access_prefix(struct changes *c, Steelyard__Forwarder__V1__AccessSet *s
 void delete_access_set(struct changes *c, const char *name);
 void put_global_access(struct changes *c, const char *name);
 void delete_access_list(struct changes *c, const char *name);
+/* A limit that concerns all services, until services, VIPs or servers are added (up to 64 each). */
+Steelyard__Forwarder__V1__Limit *put_limit(struct changes *c, const char *name, int unit,
+                                           uint64_t per_second, uint64_t burst);
+void add_limit_service(struct changes *c, Steelyard__Forwarder__V1__Limit *l,
+                       const struct service_key *key);
+void add_limit_vip(struct changes *c, Steelyard__Forwarder__V1__Limit *l,
+                   const struct sy_addr *vip);
+void add_limit_server(struct changes *c, Steelyard__Forwarder__V1__Limit *l,
+                      const struct service_key *key, const struct sy_addr *addr, uint16_t port);
+/* A bucket for each client; most: as in the API. */
+void set_limit_clients(struct changes *c, Steelyard__Forwarder__V1__Limit *l, uint32_t most);
+/* Adds a prefix of clients, up to 64. */
+void add_limit_within(struct changes *c, Steelyard__Forwarder__V1__Limit *l, const char *from,
+                      uint32_t length);
+void delete_limit(struct changes *c, const char *name);
 void changes_free(struct changes *c);
 
 /* Sends a request; the response is freed with steelyard__forwarder__v1__response__free_unpacked().

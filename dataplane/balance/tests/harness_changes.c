@@ -281,6 +281,68 @@ void delete_access_list(struct changes *c, const char *name)
 	        ->delete_access_list = (char *)(uintptr_t)name;
 }
 
+typedef Steelyard__Forwarder__V1__Limit pb_limit;
+
+pb_limit *put_limit(struct changes *c, const char *name, int unit, uint64_t per_second,
+                    uint64_t burst)
+{
+	pb_limit *l = take(c, sizeof(*l));
+	steelyard__forwarder__v1__limit__init(l);
+	l->name = take(c, strlen(name) + 1);
+	memcpy(l->name, name, strlen(name) + 1);
+	l->unit = unit;
+	l->per_second = per_second;
+	l->burst = burst;
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_LIMIT)->put_limit = l;
+	return l;
+}
+
+void add_limit_service(struct changes *c, pb_limit *l, const struct service_key *key)
+{
+	if (!l->services)
+		l->services = take(c, 64 * sizeof(*l->services));
+	l->services[l->n_services++] = pb_key(c, key);
+}
+
+void add_limit_vip(struct changes *c, pb_limit *l, const struct sy_addr *vip)
+{
+	if (!l->vips)
+		l->vips = take(c, 64 * sizeof(*l->vips));
+	l->vips[l->n_vips++] = pb_addr(c, vip);
+}
+
+void add_limit_server(struct changes *c, pb_limit *l, const struct service_key *key,
+                      const struct sy_addr *addr, uint16_t port)
+{
+	Steelyard__Forwarder__V1__ServerKey *server = take(c, sizeof(*server));
+	steelyard__forwarder__v1__server_key__init(server);
+	server->service = pb_key(c, key);
+	server->address = pb_addr(c, addr);
+	server->port = port;
+	if (!l->servers)
+		l->servers = take(c, 64 * sizeof(*l->servers));
+	l->servers[l->n_servers++] = server;
+}
+
+void set_limit_clients(struct changes *c, pb_limit *l, uint32_t most)
+{
+	l->clients = take(c, sizeof(*l->clients));
+	steelyard__forwarder__v1__limit_clients__init(l->clients);
+	l->clients->most = most;
+	l->clients->within = take(c, 64 * sizeof(*l->clients->within));
+}
+
+void add_limit_within(struct changes *c, pb_limit *l, const char *from, uint32_t length)
+{
+	l->clients->within[l->clients->n_within++] = pb_prefix(c, from, length);
+}
+
+void delete_limit(struct changes *c, const char *name)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_LIMIT)->delete_limit =
+	        (char *)(uintptr_t)name;
+}
+
 void changes_free(struct changes *c)
 {
 	arena_free(&c->arena);

@@ -92,6 +92,26 @@ static inline void load_learn(struct service_load *load, uint8_t asked, uint8_t 
 	}
 }
 
+struct limit;
+struct limit_bucket;
+struct limit_chain;
+struct limit_share;
+
+/* What the packet path reads of limits: limit.h. */
+struct limits {
+	const struct limit **limit;       /* [LIMITS] by id; RCU; NULL: none */
+	struct limit_bucket *bucket;      /* [LIMITS] by id */
+	const struct limit_chain **chain; /* [max_servers]; RCU; NULL: none */
+};
+
+/* A packet of the burst that limits were asked about: police.h. */
+struct policed {
+	const struct limit_chain *chain;
+	struct sy_addr client;
+	uint32_t took; /* a bit by place in the chain */
+	uint16_t len;  /* bytes of IP packet, as it came */
+};
+
 struct balance_worker {
 	struct server_share *share; /* by server id */
 	struct scheduler_state scheduler;
@@ -105,6 +125,7 @@ struct balance_worker {
 	uint32_t created, ended;            /* sessions so far, modulo 2^32 */
 	uint64_t creations_pending;         /* one bit per packet of the current burst */
 	uint64_t admitted;                  /* likewise: access lists have admitted them */
+	uint64_t policed;                   /* likewise: limits have let them pass */
 	uint64_t located;                   /* likewise: service[] is known, see locate.h */
 	struct creation creation[SY_BURST]; /* of those pending */
 	const struct service *service[SY_BURST];
@@ -118,6 +139,8 @@ struct balance_worker {
 	struct cookie_keys cookies;
 	struct service_load *load;    /* by service id */
 	struct access_worker *access; /* access.h */
+	struct limit_share *limited;  /* by id of the limit: limit.h */
+	struct policed police[SY_BURST]; /* of the packets in `policed` */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct control_plane;
@@ -156,6 +179,7 @@ struct sy_balance {
 	const struct address_set *address_set; /* RCU */
 	const struct snat *snat;               /* RCU; NULL: there are no rules */
 	const struct access *access;           /* RCU; NULL: there are no access lists */
+	struct limits limits;
 	struct sy_addr local[MAX_LOCALS + 1];  /* by id; set before a session names it */
 	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. Readers: relaxed */
 	const struct local_set *locals[2];     /* [0]: IPv6, [1]: IPv4; RCU */

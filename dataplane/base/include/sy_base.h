@@ -391,6 +391,12 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(CLIENT_SESSIONS, "client-sessions",                                                      \
 	  "the client has as many sessions as client_limits of the service allow: raise them, if " \
 	  "it is no attacker")                                                                     \
+	X(SESSION_RATE, "session-rate",                                                            \
+	  "a limit of new sessions is reached: `steelyard get limits` shows which; raise it, if "  \
+	  "they are welcome")                                                                      \
+	X(LIMIT_EXCEEDED, "limit-exceeded",                                                        \
+	  "a limit of bits or packets is reached: `steelyard get limits` shows which; raise it, "  \
+	  "if the traffic is welcome")                                                             \
 	X(NO_LOCAL_ADDRESS, "no-local-address",                                                    \
 	  "no local address of the server's family: add one to local_addresses")                   \
 	X(NAT_CLASH, "nat-clash",                                                                  \

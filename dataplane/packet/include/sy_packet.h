@@ -181,6 +181,8 @@ void sy_rewrite_prepare(const struct sy_tuple *from, const struct sy_tuple *to,
  * and many senders may share the new source (RFC 6864 4.1, RFC 8200 4.5).
  */
 void sy_packet_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_rewrite *r);
+/* Sets the DSCP of an untagged IP packet; its ECN bits stay. */
+void sy_packet_set_dscp(uint8_t *frame, uint8_t dscp);
 
 /*
  * The same for an echo request or reply: changes addresses and TTL, and sets the id to r->sport.

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which limits concern a server: those that name all services, its VIP, its service or itself. An
+ * index leads from each of these to the limits that name it; servers with the same limits share a
+ * chain.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+
+#include <rte_hash.h>
+
+#include "limit_model.h"
+
+struct model_chain {
+	struct node node;
+	uint32_t holders; /* servers */
+	struct limit_chain *chain;
+};
+
+/* ---- the index ------------------------------------------------------------------------------- */
+
+static struct limit_named *named_find(const struct limit_model *m, const struct limit_concern *c)
+{
+	uint32_t hash = nodes_hash(c, sizeof(*c));
+	for (struct node *n = NULL; (n = nodes_next(&m->concerns, n, hash));) {
+		struct limit_named *named = SY_CONTAINER_OF(n, struct limit_named, node);
+		if (memcmp(&named->concern, c, sizeof(*c)) == 0)
+			return named;
+	}
+	return NULL;
+}
+
+static const char *concern_format(const struct limit_concern *c, char out[static 160])
+{
+	char vip[SY_ADDR_TEXT], server[SY_ADDR_TEXT], ports[PORTS_TEXT];
+	sy_addr_format(&c->service.vip, vip);
+	sy_addr_format(&c->server, server);
+	const char *proto = c->service.proto == SY_PROTO_TCP ? "tcp" : "udp";
+	if (c->kind == LIMIT_OF_ALL)
+		snprintf(out, 160, "all services");
+	else if (c->kind == LIMIT_OF_VIP)
+		snprintf(out, 160, "VIP %s", vip);
+	else if (c->kind == LIMIT_OF_SERVICE)
+		snprintf(out, 160, "service %s %s %s", proto, vip,
+		         ports_format(&c->service, ports));
+	else
+		snprintf(out, 160, "server %s port %u of service %s %s %s", server, ntohs(c->port),
+		         proto, vip, ports_format(&c->service, ports));
+	return out;
+}
+
+static int named_fail(const struct limit_concern *c, struct sy_error *err)
+{
+	char text[160];
+	return sy_fail(err, EINVAL,
+	               "more than %u limits concern %s: join some of them, or name fewer services",
+	               LIMIT_NAMED, concern_format(c, text));
+}
+
+static int named_add(struct limit_model *m, const struct limit_concern *c, uint32_t id,
+                     struct sy_error *err)
+{
+	struct limit_named *named = named_find(m, c);
+	if (!named) {
+		named = calloc(1, sizeof(*named));
+		if (!named)
+			return sy_fail(err, ENOMEM, "no memory for the limits");
+		named->concern = *c;
+		nodes_add(&m->concerns, &named->node, nodes_hash(c, sizeof(*c)));
+	}
+	if (named->count == LIMIT_TRANSIENT)
+		return named_fail(c, err);
+	named->id[named->count++] = (uint16_t)id;
+	return 0;
+}
+
+static void named_remove(struct limit_model *m, const struct limit_concern *c, uint32_t id)
+{
+	struct limit_named *named = named_find(m, c);
+	for (unsigned i = 0; named && i < named->count; i++)
+		if (named->id[i] == id) {
+			named->id[i] = named->id[--named->count];
+			return;
+		}
+}
+
+int limit_concerns_add(struct limit_model *m, const struct model_limit *l, struct sy_error *err)
+{
+	int rc = 0;
+	unsigned done = 0;
+	while (done < l->concerns && rc == 0)
+		rc = named_add(m, &l->concern[done++], l->id, err);
+	if (rc == 0)
+		return 0;
+	for (done--; done > 0; done--)
+		named_remove(m, &l->concern[done - 1], l->id);
+	return rc;
+}
+
+void limit_concerns_remove(struct limit_model *m, const struct model_limit *l)
+{
+	for (unsigned i = 0; i < l->concerns; i++)
+		named_remove(m, &l->concern[i], l->id);
+}
+
+int limit_concerns_check(struct limit_model *m, struct sy_error *err)
+{
+	for (unsigned t = 0; t < m->touches; t++) {
+		const struct model_limit *l = m->limit[m->touch[t].id];
+		for (unsigned i = 0; l && i < l->concerns; i++)
+			if (named_find(m, &l->concern[i])->count > LIMIT_NAMED)
+				return named_fail(&l->concern[i], err);
+	}
+	return 0;
+}
+
+/* Visits the nodes that a transaction's limits name; there may be many others. */
+static void concerns_collect_of(struct limit_model *m, const struct model_limit *l)
+{
+	for (unsigned i = 0; l && i < l->concerns; i++) {
+		struct limit_named *named = named_find(m, &l->concern[i]);
+		if (!named)
+			continue;
+		named->touched = false;
+		if (named->count > 0)
+			continue;
+		nodes_remove(&m->concerns, &named->node);
+		free(named);
+	}
+}
+
+void limit_concerns_collect(struct limit_model *m)
+{
+	for (unsigned t = 0; t < m->touches; t++) {
+		concerns_collect_of(m, m->touch[t].before);
+		concerns_collect_of(m, m->limit[m->touch[t].id]);
+	}
+}
+
+void limit_concerns_destroy(struct limit_model *m)
+{
+	for (uint32_t i = 0; m->concerns.head && i < m->concerns.heads; i++)
+		for (struct node *n = m->concerns.head[i], *next; n; n = next) {
+			next = n->next;
+			free(SY_CONTAINER_OF(n, struct limit_named, node));
+		}
+	for (uint32_t i = 0; m->chains.head && i < m->chains.heads; i++)
+		for (struct node *n = m->chains.head[i], *next; n; n = next) {
+			struct model_chain *c = SY_CONTAINER_OF(n, struct model_chain, node);
+			next = n->next;
+			free(c->chain);
+			free(c);
+		}
+	free(m->concerns.head);
+	free(m->chains.head);
+}
+
+/* ---- chains that are out of date ------------------------------------------------------------- */
+
+void limit_concerns_touch(struct sy_balance *b, const struct model_limit *l)
+{
+	struct limit_model *m = b->ctl->limits;
+	for (unsigned i = 0; i < l->concerns; i++) {
+		const struct limit_concern *c = &l->concern[i];
+		struct limit_named *named;
+		void *id;
+		switch (c->kind) {
+		case LIMIT_OF_ALL:
+			m->of_all = true;
+			break;
+		case LIMIT_OF_VIP:
+			if ((named = named_find(m, c)))
+				named->touched = m->of_vips = true;
+			break;
+		default:
+			if (rte_hash_lookup_data(b->ctl->model->by_key, &c->service, &id) >= 0)
+				m->of_service[(uintptr_t)id] = true;
+		}
+	}
+}
+
+bool limit_concerns_touched(struct sy_balance *b, const struct model_service *s)
+{
+	const struct limit_model *m = b->ctl->limits;
+	if (m->of_all || m->of_service[s->id])
+		return true;
+	const struct limit_concern vip = {.service = {.vip = s->key.vip}, .kind = LIMIT_OF_VIP};
+	const struct limit_named *named = m->of_vips ? named_find(m, &vip) : NULL;
+	return named && named->touched;
+}
+
+/* ---- chains ---------------------------------------------------------------------------------- */
+
+static uint32_t chain_hash(const struct limit_chain *c)
+{
+	return nodes_hash(c->id, limit_chain_count(c) * sizeof(c->id[0]));
+}
+
+static bool chain_equal(const struct limit_chain *a, const struct limit_chain *b)
+{
+	return a->drops == b->drops && a->sessions == b->sessions && a->marks == b->marks &&
+	       a->sides == b->sides &&
+	       memcmp(a->id, b->id, limit_chain_count(a) * sizeof(a->id[0])) == 0;
+}
+
+/* The shared chain that is like this one; NULL: no memory. */
+static struct limit_chain *chain_hold(struct limit_model *m, const struct limit_chain *like)
+{
+	uint32_t hash = chain_hash(like);
+	size_t size = sizeof(*like) + limit_chain_count(like) * sizeof(like->id[0]);
+	for (struct node *n = NULL; (n = nodes_next(&m->chains, n, hash));) {
+		struct model_chain *c = SY_CONTAINER_OF(n, struct model_chain, node);
+		if (!chain_equal(c->chain, like))
+			continue;
+		c->holders++;
+		return c->chain;
+	}
+	struct model_chain *c = malloc(sizeof(*c));
+	struct limit_chain *chain = malloc(size);
+	if (!c || !chain) {
+		free(c);
+		free(chain);
+		return NULL;
+	}
+	memcpy(chain, like, size);
+	chain->model = c;
+	*c = (struct model_chain){.holders = 1, .chain = chain};
+	nodes_add(&m->chains, &c->node, hash);
+	return chain;
+}
+
+static void chain_drop(struct sy_balance *b, const struct limit_chain *chain)
+{
+	struct model_chain *c = chain ? chain->model : NULL;
+	if (!c || --c->holders > 0)
+		return;
+	nodes_remove(&b->ctl->limits->chains, &c->node);
+	sy_rcu_retire(b->rt, c->chain, free);
+	free(c);
+}
+
+/* `chain` is held for this server; NULL: it has no limits. */
+static void server_set(struct sy_balance *b, uint32_t server, const struct limit_chain *chain)
+{
+	const struct limit_chain *old = b->limits.chain[server];
+	if (!chain)
+		__atomic_store_n(&b->endpoint[server].limited, 0, __ATOMIC_RELAXED);
+	if (chain != old)
+		SY_RCU_PUBLISH(b->limits.chain[server], chain);
+	if (chain)
+		__atomic_store_n(&b->endpoint[server].limited, chain->sides, __ATOMIC_RELAXED);
+	chain_drop(b, old);
+}
+
+void limits_forget_server(struct sy_balance *b, uint32_t server)
+{
+	server_set(b, server, NULL);
+}
+
+/* Ids of limits, sorted, each once. */
+struct limit_ids {
+	unsigned count;
+	uint16_t id[LIMIT_CHAIN];
+};
+
+static void ids_add(struct limit_ids *ids, uint16_t id)
+{
+	unsigned at = 0;
+	while (at < ids->count && ids->id[at] < id)
+		at++;
+	if (ids->count == LIMIT_CHAIN || (at < ids->count && ids->id[at] == id))
+		return;
+	memmove(&ids->id[at + 1], &ids->id[at], (ids->count - at) * sizeof(id));
+	ids->id[at] = id;
+	ids->count++;
+}
+
+static void ids_add_named(const struct limit_model *m, const struct limit_concern *c,
+                          struct limit_ids *ids)
+{
+	const struct limit_named *named = named_find(m, c);
+	for (unsigned i = 0; named && i < named->count; i++)
+		ids_add(ids, named->id[i]);
+}
+
+enum group { GROUP_DROPS, GROUP_SESSIONS, GROUP_MARKS, GROUPS };
+
+static enum group group_of(const struct limit *l)
+{
+	return l->unit == LIMIT_SESSIONS ? GROUP_SESSIONS : l->marks ? GROUP_MARKS : GROUP_DROPS;
+}
+
+/* The chain of these limits, held once more; NULL: it is empty, or there is no memory. */
+static const struct limit_chain *chain_of(struct sy_balance *b, const struct limit_ids *ids)
+{
+	struct {
+		struct limit_chain chain;
+		uint16_t id[LIMIT_CHAIN];
+	} like = {0};
+	uint8_t count[GROUPS] = {0};
+	unsigned n = 0;
+	for (enum group g = GROUP_DROPS; g < GROUPS; g++)
+		for (unsigned i = 0; i < ids->count; i++) {
+			const struct limit *l = b->limits.limit[ids->id[i]];
+			if (!l || group_of(l) != g)
+				continue;
+			like.chain.sides |= l->unit == LIMIT_SESSIONS ? LIMITED_SESSIONS : l->sides;
+			like.chain.id[n++] = ids->id[i];
+			count[g]++;
+		}
+	if (n == 0)
+		return NULL;
+	like.chain.drops = count[GROUP_DROPS];
+	like.chain.sessions = count[GROUP_SESSIONS];
+	like.chain.marks = count[GROUP_MARKS];
+	const struct limit_chain *chain = chain_hold(b->ctl->limits, &like.chain);
+	if (!chain)
+		sy_log(SY_LOG_ERROR, "balance", "no memory: a server is without its limits");
+	return chain;
+}
+
+void limits_service(struct sy_balance *b, const struct model_service *s)
+{
+	struct limit_model *m = b->ctl->limits;
+	struct limit_ids common = {0};
+	if (s->snat)
+		return;
+	if (m->concerns.count > 0) {
+		ids_add_named(m, &(struct limit_concern){.kind = LIMIT_OF_ALL}, &common);
+		ids_add_named(m,
+		              &(struct limit_concern){.service = {.vip = s->key.vip},
+		                                      .kind = LIMIT_OF_VIP},
+		              &common);
+		ids_add_named(m,
+		              &(struct limit_concern){.service = s->key, .kind = LIMIT_OF_SERVICE},
+		              &common);
+	}
+	for (unsigned i = 0; i < s->servers; i++) {
+		const struct model_server *server = &s->server[i];
+		struct limit_ids ids = common;
+		if (m->concerns.count > 0)
+			ids_add_named(m,
+			              &(struct limit_concern){.service = s->key,
+			                                      .server = server->addr,
+			                                      .port = server->port,
+			                                      .kind = LIMIT_OF_SERVER},
+			              &ids);
+		server_set(b, server->id, chain_of(b, &ids));
+	}
+}

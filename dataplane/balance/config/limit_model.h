@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Limits as configured, and their publishing. Control thread only.
+ *
+ *     limit_model.c    transactions, ids, publishing
+ *     limit_read.c     messages
+ *     limit_chain.c    which limits concern a server
+ */
+#ifndef LIMIT_MODEL_H
+#define LIMIT_MODEL_H
+
+#include <forwarder.pb-c.h>
+
+#include "arena.h"
+#include "limit.h"
+#include "model.h"
+#include "nodes.h"
+
+typedef Steelyard__Forwarder__V1__Limit pb_limit;
+
+#define LIMIT_CONCERNS  1024u            /* services, VIPs and servers of a limit, at most */
+#define LIMIT_ALL       (UINT32_C(1) << 18) /* of all limits */
+#define LIMIT_CLIENTS   (UINT32_C(1) << 20) /* buckets of clients of all limits */
+#define LIMIT_TRANSIENT (2 * LIMIT_NAMED)   /* as LIMIT_NAMED, within a transaction */
+
+/* What a limit names; compared as bytes. */
+enum limit_kind { LIMIT_OF_ALL, LIMIT_OF_VIP, LIMIT_OF_SERVICE, LIMIT_OF_SERVER };
+struct limit_concern {
+	struct service_key service; /* LIMIT_OF_VIP: its VIP alone */
+	struct sy_addr server;
+	uint16_t port; /* the server's; network order */
+	uint16_t kind; /* enum limit_kind */
+	uint32_t zero;
+};
+_Static_assert(sizeof(struct limit_concern) == 48, "no padding");
+
+/* The limits of one concern. */
+struct limit_named {
+	struct node node;
+	struct limit_concern concern;
+	bool touched;
+	unsigned count;
+	uint16_t id[LIMIT_TRANSIENT];
+};
+
+/* A limit as configured: immutable. */
+struct model_limit {
+	struct node by_name;
+	uint32_t id;
+	char name[MODEL_NAME];
+	uint8_t *packed; /* the message as it was put */
+	size_t packed_len;
+	uint64_t amount, period_ns, burst;
+	uint32_t batch, most;
+	unsigned concerns;
+	struct limit_concern *concern;
+	struct limit *built;  /* to be published; then NULL */
+	uint32_t replaces;    /* the published limit of this name that has another id; LIMITS: none */
+	uint8_t unit;         /* enum limit_unit */
+	uint8_t asked_engine; /* Steelyard__Forwarder__V1__LimitEngine */
+	uint8_t prefix[2];    /* of clients; [1]: IPv4 */
+};
+
+struct limit_totals {
+	struct sy_limit_counts passed, above, unlimited;
+};
+
+/* What goes with an id, whatever limit is put under it. */
+struct limit_state {
+	struct sy_limit_table *table; /* NULL: no clients */
+	struct limit_totals base;     /* of the counts: what others counted under the id, less what
+	                                 the limit counted under another one */
+};
+
+struct limit_touch {
+	uint32_t id;
+	struct model_limit *before; /* NULL: there was none */
+};
+
+struct limit_model {
+	struct model_limit **limit; /* [LIMITS] by id */
+	struct limit_state *state;  /* [LIMITS] by id */
+	struct id_pool ids;
+	struct nodes names, concerns, chains;
+	uint32_t limits;
+	uint64_t concern_count, clients; /* of all limits */
+	uint32_t lines;                  /* see struct limit */
+	uint32_t *sorted;                /* ids by name; NULL: to be made */
+
+	/* The open transaction. */
+	struct limit_touch *touch;
+	unsigned touches, touch_capacity;
+	uint32_t *touched; /* [LIMITS] by id: place in touch[] + 1 */
+	unsigned published;
+	bool of_all, of_vips; /* touched concerns */
+	bool *of_service;     /* [max_services] */
+	bool noted;           /* the three above are filled in */
+	uint32_t service_at;  /* chains of services below are right */
+};
+
+int limit_model_create(struct sy_balance *b, struct sy_error *err);
+void limit_model_destroy(struct sy_balance *b);
+
+/* A transaction's course, as of access lists. limits_publish() returns whether it is done; it is
+ * called before and, once the services are published, again. */
+void limits_begin(struct sy_balance *b);
+int limit_put(struct sy_balance *b, const pb_limit *pb, struct sy_error *err);
+int limit_delete(struct sy_balance *b, const char *name, struct sy_error *err);
+int limits_check(struct sy_balance *b, struct sy_error *err);
+void limits_rollback(struct sy_balance *b);
+bool limits_publish(struct sy_balance *b, int64_t *budget);
+bool limits_publish_chains(struct sy_balance *b, int64_t *budget);
+void limits_finish(struct sy_balance *b);
+
+/* The limit of this name; NULL: there is none. */
+struct model_limit *limit_find(const struct limit_model *m, const char *name);
+/* Ids of all limits, by name; NULL: no memory. */
+const uint32_t *limits_sorted(struct limit_model *m);
+/* What all workers have counted. */
+struct limit_totals limit_totals(const struct sy_balance *b, uint32_t id);
+/* The time of workers' clocks. */
+uint64_t limits_now(const struct sy_balance *b);
+/* A limit as a message on the arena; NULL: no memory. */
+pb_limit *reply_limit(const struct model_limit *l, struct arena *a);
+
+/* ---- limit_read.c ---------------------------------------------------------------------------- */
+
+/* Reads and checks a message; 0, or a negative errno with err. */
+int limit_read(struct sy_balance *b, const pb_limit *pb, struct model_limit **out,
+               struct sy_error *err);
+void limit_free(struct model_limit *l);
+/* Frees a limit as workers see it; its table is not its own. */
+void limit_built_free(struct limit *l);
+/* May a limit replace another one under its id, with its bucket? */
+bool limit_keeps_id(const struct model_limit *before, const struct model_limit *now);
+/* Why the engine in force is the one that it is. */
+const char *limit_engine_reason(const struct sy_balance *b, const struct model_limit *l);
+uint8_t limit_engine(const struct sy_balance *b, const struct model_limit *l);
+
+/* ---- limit_chain.c --------------------------------------------------------------------------- */
+
+/* Adds a limit to all that it names, or removes it. Adding fails without memory, or if too many
+ * limits name the same. */
+int limit_concerns_add(struct limit_model *m, const struct model_limit *l, struct sy_error *err);
+void limit_concerns_remove(struct limit_model *m, const struct model_limit *l);
+int limit_concerns_check(struct limit_model *m, struct sy_error *err);
+/* Forgets what no limit names any more. */
+void limit_concerns_collect(struct limit_model *m);
+void limit_concerns_destroy(struct limit_model *m);
+/* Notes that the chains of what a limit names are out of date. */
+void limit_concerns_touch(struct sy_balance *b, const struct model_limit *l);
+bool limit_concerns_touched(struct sy_balance *b, const struct model_service *s);
+/* Gives a service's servers their chains. */
+void limits_service(struct sy_balance *b, const struct model_service *s);
+/* The server is leaving, or its id has none: no limit concerns it. */
+void limits_forget_server(struct sy_balance *b, uint32_t server);
+
+#endif

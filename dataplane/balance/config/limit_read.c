@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Limits as messages. */
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "access_model.h"
+#include "limit_model.h"
+
+#define BITS     STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_BITS
+#define PACKETS  STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_PACKETS
+#define SESSIONS STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_SESSIONS
+#define MARK     STEELYARD__FORWARDER__V1__LIMIT_ACTION__LIMIT_ACTION_MARK
+
+#define SECOND_NS UINT64_C(1000000000)
+
+/* Of LIMIT_LAYER_*, counting from L3: bytes that a packet counts besides its own, and at least. */
+static const struct {
+	uint8_t header, least;
+} layers[] = {{0, 0}, {14, 60}, {18, 64}, {38, 84}};
+
+static const uint8_t engines[] = {
+        [STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_UNSPECIFIED] = SY_LIMIT_CAS,
+        [STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_CAS] = SY_LIMIT_CAS,
+        [STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_LOCK] = SY_LIMIT_LOCK,
+        [STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_LIGHT_LOCK] = SY_LIMIT_LIGHT_LOCK,
+};
+
+static int limit_fail(const pb_limit *pb, struct sy_error *err, const char *what)
+{
+	return sy_fail(err, EINVAL, "limit %s: %s", pb->name, what);
+}
+
+/* ---- how much -------------------------------------------------------------------------------- */
+
+/* By enum limit_unit. */
+static const struct {
+	const char *name;
+	uint64_t least, most, burst;
+} units[] = {
+        [LIMIT_BYTES] = {"bits", 8000, UINT64_C(400000000000), UINT64_C(100000000000)},
+        [LIMIT_PACKETS] = {"packets", 1, 1000000000, 1000000000},
+        [LIMIT_SESSIONS] = {"sessions", 1, 10000000, 1000000000},
+};
+
+static int read_amount(const pb_limit *pb, struct model_limit *l, struct sy_error *err)
+{
+	if (pb->unit < BITS || pb->unit > SESSIONS)
+		return limit_fail(pb, err, "unknown unit; known: bits, packets, sessions");
+	const unsigned unit = pb->unit == BITS      ? LIMIT_BYTES
+	                      : pb->unit == PACKETS ? LIMIT_PACKETS
+	                                            : LIMIT_SESSIONS;
+	if (pb->per_second < units[unit].least || pb->per_second > units[unit].most)
+		return sy_fail(err, EINVAL,
+		               "limit %s: %" PRIu64 " %s a second are not within %" PRIu64
+		               "–%" PRIu64,
+		               pb->name, pb->per_second, units[unit].name, units[unit].least,
+		               units[unit].most);
+	if (pb->burst < 1 || pb->burst > units[unit].burst)
+		return sy_fail(err, EINVAL,
+		               "limit %s: a burst of %" PRIu64 " %s is not within 1–%" PRIu64,
+		               pb->name, pb->burst, unit == LIMIT_BYTES ? "bytes" : units[unit].name,
+		               units[unit].burst);
+	l->unit = (uint8_t)unit;
+	l->built->unit = (uint8_t)unit & 3;
+	l->amount = pb->per_second;
+	l->period_ns = unit == LIMIT_BYTES ? 8 * SECOND_NS : SECOND_NS;
+	l->burst = pb->burst;
+	return 0;
+}
+
+static int read_layer(const pb_limit *pb, struct limit *out, struct sy_error *err)
+{
+	if (pb->layer > STEELYARD__FORWARDER__V1__LIMIT_LAYER__LIMIT_LAYER_L1 || pb->layer < 0)
+		return limit_fail(pb, err, "unknown layer; known: L3, L2, L2 with FCS, L1");
+	if (pb->layer && pb->unit != BITS)
+		return limit_fail(pb, err, "only a limit of bits has a layer: leave it out");
+	const unsigned layer = pb->layer ? (unsigned)pb->layer - 1 : 0;
+	out->header = layers[layer].header;
+	out->least = layers[layer].least;
+	return 0;
+}
+
+static int read_action(const pb_limit *pb, struct limit *out, struct sy_error *err)
+{
+	if (pb->direction > STEELYARD__FORWARDER__V1__LIMIT_DIRECTION__LIMIT_DIRECTION_TO_CLIENTS ||
+	    pb->direction < 0)
+		return limit_fail(pb, err,
+		                  "unknown direction; known: both, to servers, to clients");
+	if (pb->direction && pb->unit == SESSIONS)
+		return limit_fail(pb, err,
+		                  "a limit of new sessions has no direction: leave it out");
+	if (pb->action > MARK || pb->action < 0)
+		return limit_fail(pb, err, "unknown action; known: drop, mark");
+	if (pb->action == MARK && pb->unit == SESSIONS)
+		return limit_fail(pb, err,
+		                  "sessions cannot be marked: let it drop, or limit packets");
+	if (pb->dscp > 63 || (pb->dscp && pb->action != MARK))
+		return limit_fail(pb, err, "a DSCP is within 0–63, and of a limit that marks");
+	out->marks = pb->action == MARK;
+	out->dscp = (uint8_t)pb->dscp;
+	switch (pb->direction) {
+	case STEELYARD__FORWARDER__V1__LIMIT_DIRECTION__LIMIT_DIRECTION_TO_SERVERS:
+		out->sides = 1 << SESSION_CLIENT;
+		break;
+	case STEELYARD__FORWARDER__V1__LIMIT_DIRECTION__LIMIT_DIRECTION_TO_CLIENTS:
+		out->sides = 1 << SESSION_SERVER;
+		break;
+	default:
+		out->sides = 1 << SESSION_CLIENT | 1 << SESSION_SERVER;
+	}
+	if (pb->unit == SESSIONS)
+		out->sides = 0;
+	return 0;
+}
+
+static int read_engine(const pb_limit *pb, struct model_limit *l, struct sy_error *err)
+{
+	const bool light =
+	        pb->engine == STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_LIGHT_LOCK;
+	if ((size_t)pb->engine >= SY_ARRAY_LEN(engines))
+		return limit_fail(pb, err, "unknown engine; known: cas, lock, light-lock");
+	if (pb->batch && !light)
+		return limit_fail(pb, err, "only the engine light-lock has a batch: leave it out");
+	if (pb->batch > pb->burst)
+		return limit_fail(pb, err,
+		                  "a batch above the burst could never be taken: lower it");
+	uint64_t batch = pb->batch ? pb->batch : pb->burst / 10;
+	l->asked_engine = (uint8_t)pb->engine;
+	l->batch = batch > UINT32_MAX ? UINT32_MAX : batch > 0 ? (uint32_t)batch : 1;
+	if (!light)
+		l->batch = 0;
+	return 0;
+}
+
+uint8_t limit_engine(const struct sy_balance *b, const struct model_limit *l)
+{
+	if (l->most > 0)
+		return SY_LIMIT_CAS;
+	return b->workers == 1 ? SY_LIMIT_OWN : engines[l->asked_engine];
+}
+
+const char *limit_engine_reason(const struct sy_balance *b, const struct model_limit *l)
+{
+	if (l->most > 0)
+		return l->asked_engine > STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_CAS
+		               ? "buckets of clients come and go by one compare-and-swap, so other "
+		                 "engines are not possible"
+		               : "buckets of clients come and go by one compare-and-swap";
+	if (b->workers == 1)
+		return "there is one worker, so nobody shares the bucket";
+	return l->asked_engine ? "it is configured"
+	                       : "several workers share the bucket, and this engine is exact and "
+	                         "needs no lock";
+}
+
+/* ---- clients --------------------------------------------------------------------------------- */
+
+/* The mask of a family's prefixes. */
+static struct sy_limit_key mask_of(bool v4, uint32_t length)
+{
+	struct sy_addr mask = {0};
+	for (unsigned bit = 0; bit < length + (v4 ? 96 : 0); bit++)
+		mask.b[bit / 8] |= (uint8_t)(0x80 >> bit % 8);
+	return (struct sy_limit_key){{mask.d[0], mask.d[1]}};
+}
+
+static int read_within(const pb_limit *pb, struct limit_clients *c, struct sy_error *err)
+{
+	for (size_t i = 0; i < pb->clients->n_within; i++) {
+		const Steelyard__Forwarder__V1__Prefix *p = pb->clients->within[i];
+		struct limit_prefix *out = &c->prefix[i];
+		struct sy_addr addr;
+		if (sy_addr_from_bytes(p->address.data, p->address.len, &addr) < 0 ||
+		    p->length > 8 * p->address.len)
+			return sy_fail(err, EINVAL, "limit %s: prefix %zu of its clients is wrong",
+			               pb->name, i);
+		out->v4 = sy_addr_is_v4(&addr);
+		out->mask = mask_of(out->v4, p->length);
+		for (unsigned n = 0; n < 2; n++) {
+			out->network.d[n] = addr.d[n] & out->mask.d[n];
+			if (out->network.d[n] != addr.d[n])
+				return sy_fail(err, EINVAL,
+				               "limit %s: prefix %zu of its clients has bits behind "
+				               "its length",
+				               pb->name, i);
+		}
+		c->within++;
+	}
+	return 0;
+}
+
+static int read_clients(const pb_limit *pb, struct model_limit *l, struct sy_error *err)
+{
+	const Steelyard__Forwarder__V1__LimitClients *given = pb->clients;
+	if (!given)
+		return 0;
+	const uint32_t prefix4 = given->prefix4 ? given->prefix4 : 32;
+	const uint32_t prefix6 = given->prefix6 ? given->prefix6 : 64;
+	if (prefix4 < 8 || prefix4 > 32 || prefix6 < 16 || prefix6 > 128)
+		return limit_fail(pb, err,
+		                  "a client is an IPv4 network of length 8–32, an IPv6 network of "
+		                  "16–128");
+	if (given->most > SY_LIMIT_TABLE_MOST)
+		return sy_fail(err, EINVAL, "limit %s: %u buckets of clients, at most %u are possible",
+		               pb->name, given->most, SY_LIMIT_TABLE_MOST);
+	if (given->n_within > LIMIT_WITHIN)
+		return sy_fail(err, EINVAL,
+		               "limit %s: %zu prefixes of clients, at most %u are possible", pb->name,
+		               given->n_within, LIMIT_WITHIN);
+	struct limit_clients *c =
+	        calloc(1, sizeof(*c) + given->n_within * sizeof(c->prefix[0]));
+	if (!c)
+		return sy_fail(err, ENOMEM, "limit %s: no memory", pb->name);
+	l->built->clients = c;
+	l->most = given->most ? given->most : 65536;
+	l->prefix[0] = (uint8_t)prefix6;
+	l->prefix[1] = (uint8_t)prefix4;
+	c->mask[0] = mask_of(false, prefix6);
+	c->mask[1] = mask_of(true, prefix4);
+	return read_within(pb, c, err);
+}
+
+/* ---- whom it concerns ------------------------------------------------------------------------ */
+
+static int concern_compare(const void *a, const void *b)
+{
+	return memcmp(a, b, sizeof(struct limit_concern));
+}
+
+/* Each is named once. */
+static void concerns_sort(struct model_limit *l)
+{
+	unsigned kept = 0;
+	qsort(l->concern, l->concerns, sizeof(*l->concern), concern_compare);
+	for (unsigned i = 0; i < l->concerns; i++)
+		if (kept == 0 || concern_compare(&l->concern[kept - 1], &l->concern[i]) != 0)
+			l->concern[kept++] = l->concern[i];
+	l->concerns = kept;
+}
+
+static int read_server_key(const pb_limit *pb, const Steelyard__Forwarder__V1__ServerKey *server,
+                           struct limit_concern *out, struct sy_error *err)
+{
+	out->kind = LIMIT_OF_SERVER;
+	if (server->port > UINT16_MAX)
+		return limit_fail(pb, err, "a server's port is not within 0–65535");
+	out->port = htons((uint16_t)server->port);
+	int rc = read_key(server->service, &out->service, err);
+	return rc < 0 ? rc : read_addr(&server->address, "server", &out->server, err);
+}
+
+static int read_concerns(const pb_limit *pb, struct model_limit *l, struct sy_error *err)
+{
+	const size_t count = pb->n_services + pb->n_vips + pb->n_servers;
+	int rc = 0;
+	if (count > LIMIT_CONCERNS)
+		return sy_fail(err, EINVAL,
+		               "limit %s names %zu services, VIPs and servers, at most %u are "
+		               "possible: name VIPs instead of services, or services instead of "
+		               "servers",
+		               pb->name, count, LIMIT_CONCERNS);
+	l->concern = calloc(count + 1, sizeof(*l->concern));
+	if (!l->concern)
+		return sy_fail(err, ENOMEM, "limit %s: no memory", pb->name);
+	for (size_t i = 0; rc == 0 && i < pb->n_services; i++) {
+		l->concern[l->concerns].kind = LIMIT_OF_SERVICE;
+		rc = read_key(pb->services[i], &l->concern[l->concerns++].service, err);
+	}
+	for (size_t i = 0; rc == 0 && i < pb->n_vips; i++) {
+		l->concern[l->concerns].kind = LIMIT_OF_VIP;
+		rc = read_addr(&pb->vips[i], "VIP", &l->concern[l->concerns++].service.vip, err);
+	}
+	for (size_t i = 0; rc == 0 && i < pb->n_servers; i++)
+		rc = read_server_key(pb, pb->servers[i], &l->concern[l->concerns++], err);
+	if (rc < 0)
+		return sy_fail_in(err, "limit %s", pb->name);
+	if (count == 0)
+		l->concern[l->concerns++].kind = LIMIT_OF_ALL;
+	concerns_sort(l);
+	return 0;
+}
+
+/* ---- the whole message ----------------------------------------------------------------------- */
+
+static int limit_pack(const pb_limit *pb, struct model_limit *l, struct sy_error *err)
+{
+	l->packed_len = steelyard__forwarder__v1__limit__get_packed_size(pb);
+	l->packed = malloc(l->packed_len + 1);
+	if (!l->packed)
+		return sy_fail(err, ENOMEM, "limit %s: no memory", pb->name);
+	steelyard__forwarder__v1__limit__pack(pb, l->packed);
+	return 0;
+}
+
+static int tenant_check(const pb_limit *pb, struct sy_error *err)
+{
+	return *pb->tenant ? access_name_check("a limit's tenant", pb->tenant, err) : 0;
+}
+
+int limit_read(struct sy_balance *b, const pb_limit *pb, struct model_limit **out,
+               struct sy_error *err)
+{
+	int rc = access_name_check("a limit", pb->name, err);
+	if (rc < 0 || (rc = tenant_check(pb, err)) < 0)
+		return rc;
+	struct model_limit *l = calloc(1, sizeof(*l));
+	if (l)
+		l->built = aligned_alloc(SY_CACHE_LINE, sizeof(*l->built));
+	if (!l || !l->built) {
+		free(l);
+		return sy_fail(err, ENOMEM, "limit %s: no memory", pb->name);
+	}
+	memset(l->built, 0, sizeof(*l->built));
+	l->built->balance = b;
+	l->replaces = LIMITS;
+	memcpy(l->name, pb->name, strlen(pb->name) + 1);
+	if ((rc = read_amount(pb, l, err)) < 0 || (rc = read_layer(pb, l->built, err)) < 0 ||
+	    (rc = read_action(pb, l->built, err)) < 0 || (rc = read_engine(pb, l, err)) < 0 ||
+	    (rc = read_clients(pb, l, err)) < 0 || (rc = read_concerns(pb, l, err)) < 0 ||
+	    (rc = limit_pack(pb, l, err)) < 0) {
+		limit_free(l);
+		return rc;
+	}
+	l->built->engine = limit_engine(b, l) & 3;
+	*out = l;
+	return 0;
+}
+
+bool limit_keeps_id(const struct model_limit *before, const struct model_limit *now)
+{
+	return before->unit == now->unit && before->asked_engine == now->asked_engine &&
+	       before->batch == now->batch && before->most == now->most &&
+	       before->prefix[0] == now->prefix[0] && before->prefix[1] == now->prefix[1];
+}
+
+void limit_built_free(struct limit *l)
+{
+	if (l)
+		free(l->clients);
+	free(l);
+}
+
+void limit_free(struct model_limit *l)
+{
+	if (!l)
+		return;
+	limit_built_free(l->built);
+	free(l->packed);
+	free(l->concern);
+	free(l);
+}
+
+static void *arena_alloc(void *arena, size_t size)
+{
+	return arena_take(arena, size);
+}
+
+static void arena_keep(void *arena, void *p)
+{
+	(void)arena;
+	(void)p;
+}
+
+pb_limit *reply_limit(const struct model_limit *l, struct arena *a)
+{
+	ProtobufCAllocator allocator = {
+	        .alloc = arena_alloc, .free = arena_keep, .allocator_data = a};
+	return steelyard__forwarder__v1__limit__unpack(&allocator, l->packed_len, l->packed);
+}

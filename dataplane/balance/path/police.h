@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Policing: the packets of sessions whose servers have limits (docs/design/0033-limits-in-the-path.md).
+ *
+ * Each packet is asked about once, where nothing else speaks against forwarding it, and before it
+ * changes its session's state: a segment that is dropped must not close a connection. What it took
+ * is noted for the burst, so that a later stage does not ask again, and gives it back if the packet
+ * is not forwarded after all.
+ */
+#ifndef POLICE_H
+#define POLICE_H
+
+#include "limit.h"
+
+/* A packet of a session. */
+struct police_packet {
+	uint32_t server;
+	const struct sy_addr *client;
+	enum session_direction from;
+	uint16_t len; /* bytes of IP packet, as it came */
+	bool begins;  /* the session: takes from limits of new sessions, too */
+};
+
+/* Asks the server's limits about packet i. NONE: it may pass, and may have got another DSCP; or why
+ * it is to be dropped, and nothing was taken. */
+enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                        const struct police_packet *p);
+/* Packet i is not forwarded: gives back what it took. */
+void police_undo(struct sy_worker *w, unsigned i);
+/* The session of packet i has begun: what it took for that stays taken. */
+void police_begun(struct sy_worker *w, unsigned i);
+
+/* Has packet i of this burst been asked about? */
+static inline bool police_asked(const struct balance_worker *bw, unsigned i)
+{
+	return bw->policed >> i & 1;
+}
+
+/* Asks about packet i, unless there is nothing to ask or that was done; false: it was dropped. */
+static inline __attribute__((always_inline)) bool
+police_passes(struct sy_worker *w, struct sy_burst *burst, unsigned i, const struct session *s,
+              const struct endpoint *e, enum session_direction from, uint16_t len)
+{
+	if (SY_LIKELY(!(SY_READ(e->limited) & 1u << from)))
+		return true;
+	const struct police_packet p = {s->server, &s->client, from, len, false};
+	enum sy_drop reason = police_asked(balance_worker_of(w), i)
+	                              ? SY_DROP_NONE
+	                              : police_ask(w, burst, i, &p);
+	if (SY_LIKELY(reason == SY_DROP_NONE))
+		return true;
+	sy_burst_drop(w, burst, i, reason);
+	return false;
+}
+
+#endif
