@@ -62,6 +62,10 @@ static struct arguments arguments_parse(int argc, char **argv)
 	         "once more, with 1/n of the packets for the n-th most popular session; before "
 	         "that all get the same"},
 	        {"servers", "N", OPTION_UNSIGNED, &a.fixture.servers, 1, FIXTURE_SERVERS, NULL},
+	        {"limits", "N", OPTION_UNSIGNED, &a.fixture.limits, 0, 8,
+	         "on the service, that all packets pass"},
+	        {"clients", "N", OPTION_UNSIGNED, &a.fixture.clients, 1, 1048576,
+	         "the first limit has so many buckets of clients"},
 	        {"frame", "N", OPTION_UNSIGNED, &a.fixture.frame_len, 1, 1514,
 	         "bytes of a frame without FCS"},
 	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 1, MAX_RUNS, NULL},

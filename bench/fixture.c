@@ -142,6 +142,26 @@ static void service_configure(const struct fixture *s, struct changes *c, const 
 	}
 }
 
+/* So high that no packet is above them. */
+static void limits_configure(const struct fixture *s, struct changes *c)
+{
+	const struct fixture_options *o = &s->options;
+	for (unsigned i = 0; i < o->limits; i++) {
+		char name[24];
+		const bool packets = i % 2;
+		snprintf(name, sizeof(name), "limit %u", i);
+		Steelyard__Forwarder__V1__Limit *l = put_limit(
+		        c, name,
+		        packets ? STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_PACKETS
+		                : STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_BITS,
+		        packets ? 1000000000 : UINT64_C(400000000000),
+		        packets ? 1000000000 : UINT64_C(100000000000));
+		add_limit_service(c, l, &s->service);
+		if (i == 0 && o->clients)
+			set_limit_clients(c, l, o->clients);
+	}
+}
+
 /* For all services: drops members of a set, and lets all others pass. */
 static void list_configure(struct changes *c)
 {
@@ -187,6 +207,7 @@ static bool configure(struct fixture *s)
 	}
 	if (o->listed)
 		list_configure(&c);
+	limits_configure(s, &c);
 	if (harness_commit(&s->harness, &c))
 		return true;
 	fprintf(stderr, "the configuration is refused: %s\n", s->harness.error);

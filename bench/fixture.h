@@ -20,6 +20,8 @@ struct fixture_options {
 	                      NULL: no huge pages */
 	bool defended;     /* SYNs are answered by cookies, or by challenges; no sessions then */
 	bool listed;       /* an access list refuses members of a set, which is empty but for one */
+	unsigned limits;   /* on the service, which all packets pass: of bits and packets in turn */
+	unsigned clients;  /* the first of them by so many clients; 0: none */
 	bool brief;        /* adds a service whose sessions expire after a second of silence */
 	uint64_t seed;
 };

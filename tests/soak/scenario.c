@@ -275,6 +275,31 @@ static void scenario_access(struct fuzz_traffic *w)
 	harness_commit(&w->topology.harness, &c);
 }
 
+/* Limits of new sessions, and of packets, refuse some of these clients for a while. */
+static void scenario_limits(struct fuzz_traffic *w)
+{
+	struct changes c = {0};
+	put_limit(&c, "new", STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_SESSIONS, 1, 20);
+	Steelyard__Forwarder__V1__Limit *l = put_limit(
+	        &c, "all", STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_PACKETS, 1, 5);
+	set_limit_clients(&c, l, 64);
+	harness_commit(&w->topology.harness, &c);
+	for (unsigned n = 0; n < 4 * SY_BURST; n++) {
+		struct frame f;
+		struct service_key key = topology_service(n % TOPOLOGY_SERVICES);
+		struct sy_tuple t = fuzz_traffic_client(w, &key);
+		fuzz_traffic_greet(w, &f, &t);
+		for (unsigned again = 0; again < 8; again++)
+			fuzz_traffic_send(w, &f);
+		if (n % (SY_BURST / 8) == 0)
+			fuzz_traffic_turn(w);
+	}
+	fuzz_traffic_turn(w);
+	delete_limit(&c, "new");
+	delete_limit(&c, "all");
+	harness_commit(&w->topology.harness, &c);
+}
+
 /* A connected client continues after its server was removed. */
 static void scenario_removed(struct fuzz_traffic *w)
 {
@@ -587,6 +612,7 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_snat(w);
 	scenario_unknown(w);
 	scenario_access(w);
+	scenario_limits(w);
 	scenario_removed(w);
 	scenario_defence(w);
 	scenario_client_rate(w);

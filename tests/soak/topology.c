@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "limit_model.h"
 #include "model.h"
 
 #define UP     STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
@@ -251,9 +252,18 @@ static void put_special_service(struct changes *c, enum topology_special special
 	s->max_sessions = special == SPECIAL_LIMITED ? 3 : 0;
 }
 
+static void clear_limits(const struct topology *w, struct changes *c)
+{
+	const struct limit_model *m = inspect_limits(w->harness.b);
+	for (uint32_t id = 0; id < m->ids.fresh; id++)
+		if (m->limit[id])
+			delete_limit(c, m->limit[id]->name);
+}
+
 void topology_restore(struct topology *w)
 {
 	struct changes c = {0};
+	clear_limits(w, &c);
 	for (unsigned i = 0; i <= TOPOLOGY_LOCALS; i++) {
 		struct sy_addr local = topology_local(i);
 		put_local(&c, &local);
@@ -296,6 +306,32 @@ static void change_local(struct topology *w, struct changes *c)
 		delete_local(c, &local);
 	else
 		put_local(c, &local);
+}
+
+/* A limit that rarely refuses, with whatever it may have; or deletes it. */
+static void change_limit(struct topology *w, struct changes *c)
+{
+	char name[8] = "limit 0";
+	const int unit = 1 + (int)rng_below(w->rng, 3);
+	name[6] = (char)('0' + rng_below(w->rng, 6));
+	Steelyard__Forwarder__V1__Limit *l =
+	        put_limit(c, name, unit, 10000000, 1 + rng_below(w->rng, 100000));
+	for (unsigned n = rng_below(w->rng, 4); n > 0; n--) {
+		struct service_key key = topology_service(rng_below(w->rng, TOPOLOGY_SERVICES));
+		if (rng_percent(w->rng, 50))
+			add_limit_service(c, l, &key);
+		else
+			add_limit_vip(c, l, &key.vip);
+	}
+	if (rng_percent(w->rng, 30))
+		set_limit_clients(c, l, 1 + rng_below(w->rng, 50));
+	if (unit != STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_SESSIONS) {
+		l->direction = (int)rng_below(w->rng, 4);
+		l->action = (int)rng_below(w->rng, 3);
+	}
+	l->engine = (int)rng_below(w->rng, 4);
+	if (rng_percent(w->rng, 30))
+		delete_limit(c, l->name);
 }
 
 /* A change that no forwarder accepts, whatever its configuration is. */
@@ -346,6 +382,8 @@ void topology_change(struct topology *w)
 			change_server(w, &c, i);
 		}
 	}
+	if (rng_percent(w->rng, 20))
+		change_limit(w, &c);
 	bool wrong = rng_percent(w->rng, 10);
 	if (wrong)
 		change_wrong(w, &c);
@@ -366,6 +404,7 @@ void topology_clear(struct topology *w)
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		if (m->local[id].used)
 			delete_local(&c, &m->local[id].addr);
+	clear_limits(w, &c);
 	must(harness_commit(&w->harness, &c), w->harness.error);
 }
 

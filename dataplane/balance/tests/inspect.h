@@ -16,6 +16,11 @@ static inline struct model *inspect_model(const struct sy_balance *b)
 	return b->ctl->model;
 }
 
+static inline struct limit_model *inspect_limits(const struct sy_balance *b)
+{
+	return b->ctl->limits;
+}
+
 static inline struct control *inspect_control(const struct sy_balance *b)
 {
 	return b->ctl->control;
