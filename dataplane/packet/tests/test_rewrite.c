@@ -137,6 +137,46 @@ static void test_udp_becomes_zero(void **state)
 	}
 }
 
+/* Every DSCP over every traffic class: the ECN bits stay, IPv4's checksum stays right, and no other
+ * byte changes. */
+static void test_dscp(void **state)
+{
+	(void)state;
+	for (unsigned v4 = 0; v4 < 2; v4++)
+		for (unsigned n = 0; n < 256 * 64; n++) {
+			const unsigned class = n % 256, dscp = n / 256, now = dscp << 2 | (class & 3);
+			uint8_t before[SY_ETH_LEN + 40] = {0}, after[sizeof(before)];
+			uint8_t *ip = before + SY_ETH_LEN;
+			random_fill(ip, 40);
+			before[12] = v4 ? 0x08 : 0x86;
+			before[13] = v4 ? 0x00 : 0xdd;
+			if (v4) {
+				ip[0] = 0x45;
+				ip[1] = (uint8_t)class;
+				ip[10] = ip[11] = 0;
+				uint16_t sum = (uint16_t)~sum_slow(0, ip, 20);
+				ip[10] = (uint8_t)(sum >> 8);
+				ip[11] = (uint8_t)sum;
+			} else {
+				ip[0] = (uint8_t)(0x60 | class >> 4);
+				ip[1] = (uint8_t)(class << 4 | (ip[1] & 15));
+			}
+			memcpy(after, before, sizeof(after));
+			sy_packet_set_dscp(after, (uint8_t)dscp);
+			if (v4) {
+				assert_int_equal(sum_slow(0, after + SY_ETH_LEN, 20),
+				                 0xffff);
+				ip[1] = (uint8_t)now;
+				memcpy(ip + 10, after + SY_ETH_LEN + 10, 2);
+			} else {
+				ip[0] = (uint8_t)(0x60 | now >> 4);
+				ip[1] = (uint8_t)(now << 4 | (ip[1] & 15));
+			}
+			assert_memory_equal(before, after, sizeof(after));
+		}
+}
+
+
 /* 10.0.0.1:1000 → 192.0.2.1:80, TCP SYN, to 10.1.0.1:2000 → 10.2.0.1:8080;
  * checksums from an independent computation. */
 static void test_golden(void **state)
@@ -373,6 +413,7 @@ int main(void)
 	        cmocka_unit_test(test_udp_zero),
 	        cmocka_unit_test(test_udp_becomes_zero),
 	        cmocka_unit_test(test_golden),
+	        cmocka_unit_test(test_dscp),
 	        cmocka_unit_test(test_check_l4),
 	        cmocka_unit_test(test_check_udp_zero),
 	        cmocka_unit_test(test_check_udp_short),
