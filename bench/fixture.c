@@ -150,12 +150,12 @@ static void limits_configure(const struct fixture *s, struct changes *c)
 		char name[24];
 		const bool packets = i % 2;
 		snprintf(name, sizeof(name), "limit %u", i);
-		Steelyard__Forwarder__V1__Limit *l = put_limit(
-		        c, name,
-		        packets ? STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_PACKETS
-		                : STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_BITS,
-		        packets ? 1000000000 : UINT64_C(400000000000),
-		        packets ? 1000000000 : UINT64_C(100000000000));
+		Steelyard__Forwarder__V1__Limit *l =
+		        put_limit(c, name,
+		                  packets ? STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_PACKETS
+		                          : STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_BITS,
+		                  packets ? 1000000000 : UINT64_C(400000000000),
+		                  packets ? 1000000000 : UINT64_C(100000000000));
 		add_limit_service(c, l, &s->service);
 		if (i == 0 && o->clients)
 			set_limit_clients(c, l, o->clients);

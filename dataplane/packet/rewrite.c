@@ -30,14 +30,14 @@ void sy_packet_set_dscp(uint8_t *frame, uint8_t dscp)
 		struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + SY_ETH_LEN);
 		uint8_t tos = (uint8_t)(dscp << 2 | (ip->tos & ECN_MASK));
 		/* The word is the first one's, whose other byte stays. */
-		ip->checksum = sy_csum_apply(ip->checksum,
-		                             sy_csum_delta(htons(ip->tos), htons(tos)));
+		ip->checksum =
+		        sy_csum_apply(ip->checksum, sy_csum_delta(htons(ip->tos), htons(tos)));
 		ip->tos = tos;
 		return;
 	}
 	struct sy_ipv6 *ip = (struct sy_ipv6 *)(frame + SY_ETH_LEN);
-	ip->version_class_flow = (ip->version_class_flow & ~htonl(0x3fu << 22)) |
-	                         htonl((uint32_t)dscp << 22);
+	ip->version_class_flow =
+	        (ip->version_class_flow & ~htonl(0x3fu << 22)) | htonl((uint32_t)dscp << 22);
 }
 
 static void rewrite_ipv4(struct sy_ipv4 *ip, const struct sy_rewrite *r)

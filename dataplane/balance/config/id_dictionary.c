@@ -199,8 +199,8 @@ static uint32_t id_find_reserved(const struct sy_balance *b, bool removed)
 {
 	struct session_server_name name;
 	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++)
-		if (is_reserved(b, id) &&
-		    session_server_named(b->ctl->store, id, &name) && name.removed == removed)
+		if (is_reserved(b, id) && session_server_named(b->ctl->store, id, &name) &&
+		    name.removed == removed)
 			return id;
 	return UINT32_MAX;
 }

@@ -164,10 +164,11 @@ static int limit_take_id(struct sy_balance *b, struct model_limit *l, struct sy_
 	struct limit_model *m = b->ctl->limits;
 	l->id = id_take(&m->ids);
 	if (l->id == UINT32_MAX)
-		return sy_fail(err, ENOSPC,
-		               "no room for another limit: there may be %u; some that are deleted at "
-		               "the same time still take room: delete them first",
-		               LIMITS);
+		return sy_fail(
+		        err, ENOSPC,
+		        "no room for another limit: there may be %u; some that are deleted at "
+		        "the same time still take room: delete them first",
+		        LIMITS);
 	int rc = limit_touch(m, l->id, err);
 	if (rc < 0) {
 		id_give(&m->ids, l->id);
@@ -176,10 +177,9 @@ static int limit_take_id(struct sy_balance *b, struct model_limit *l, struct sy_
 	if (l->most == 0)
 		return 0;
 	m->state[l->id].table = sy_limit_table_create(l->most, b->workers);
-	return m->state[l->id].table
-	               ? 0
-	               : sy_fail(err, ENOMEM, "limit %s: no memory for %u clients", l->name,
-	                         l->most);
+	return m->state[l->id].table ? 0
+	                             : sy_fail(err, ENOMEM, "limit %s: no memory for %u clients",
+	                                       l->name, l->most);
 }
 
 int limit_put(struct sy_balance *b, const pb_limit *pb, struct sy_error *err)
@@ -302,8 +302,7 @@ static void limit_retired(void *limit)
 		sy_limit_table_settle(now->clients->table,
 		                      sy_limit_volume(&now->rate, limits_now(b) + SETTLE_NS));
 	} else if (now && now->engine != SY_LIMIT_OWN) { /* else its worker does it */
-		sy_limit_settle(&b->limits.bucket[old->id].limit,
-		                (enum sy_limit_engine)now->engine,
+		sy_limit_settle(&b->limits.bucket[old->id].limit, (enum sy_limit_engine)now->engine,
 		                sy_limit_volume(&now->rate, limits_now(b) + SETTLE_NS));
 	}
 	limit_built_free(old);
@@ -321,8 +320,7 @@ static void bucket_begin(struct sy_balance *b, const struct model_limit *l, uint
 {
 	struct limit_model *m = b->ctl->limits;
 	struct sy_limit *bucket = &b->limits.bucket[l->id].limit;
-	const struct limit *from =
-	        l->replaces != LIMITS ? b->limits.limit[l->replaces] : NULL;
+	const struct limit *from = l->replaces != LIMITS ? b->limits.limit[l->replaces] : NULL;
 	sy_limit_init(bucket, &l->built->rate, l->batch, now);
 	m->state[l->id].base = counted_under(b, l->id);
 	if (!from || from->unit != l->unit)

@@ -18,7 +18,7 @@
 
 typedef Steelyard__Forwarder__V1__Limit pb_limit;
 
-#define LIMIT_CONCERNS  1024u            /* services, VIPs and servers of a limit, at most */
+#define LIMIT_CONCERNS  1024u               /* services, VIPs and servers of a limit, at most */
 #define LIMIT_ALL       (UINT32_C(1) << 18) /* of all limits */
 #define LIMIT_CLIENTS   (UINT32_C(1) << 20) /* buckets of clients of all limits */
 #define LIMIT_TRANSIENT (2 * LIMIT_NAMED)   /* as LIMIT_NAMED, within a transaction */
@@ -54,9 +54,9 @@ struct model_limit {
 	uint32_t batch, most;
 	unsigned concerns;
 	struct limit_concern *concern;
-	struct limit *built;  /* to be published; then NULL */
-	uint32_t replaces;    /* the published limit of this name that has another id; LIMITS: none */
-	uint8_t unit;         /* enum limit_unit */
+	struct limit *built; /* to be published; then NULL */
+	uint32_t replaces; /* the published limit of this name that has another id; LIMITS: none */
+	uint8_t unit;      /* enum limit_unit */
 	uint8_t asked_engine; /* Steelyard__Forwarder__V1__LimitEngine */
 	uint8_t prefix[2];    /* of clients; [1]: IPv4 */
 };

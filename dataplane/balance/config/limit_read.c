@@ -59,8 +59,8 @@ static int read_amount(const pb_limit *pb, struct model_limit *l, struct sy_erro
 	if (pb->burst < 1 || pb->burst > units[unit].burst)
 		return sy_fail(err, EINVAL,
 		               "limit %s: a burst of %" PRIu64 " %s is not within 1–%" PRIu64,
-		               pb->name, pb->burst, unit == LIMIT_BYTES ? "bytes" : units[unit].name,
-		               units[unit].burst);
+		               pb->name, pb->burst,
+		               unit == LIMIT_BYTES ? "bytes" : units[unit].name, units[unit].burst);
 	l->unit = (uint8_t)unit;
 	l->built->unit = (uint8_t)unit & 3;
 	l->amount = pb->per_second;
@@ -180,10 +180,11 @@ static int read_within(const pb_limit *pb, struct limit_clients *c, struct sy_er
 		for (unsigned n = 0; n < 2; n++) {
 			out->network.d[n] = addr.d[n] & out->mask.d[n];
 			if (out->network.d[n] != addr.d[n])
-				return sy_fail(err, EINVAL,
-				               "limit %s: prefix %zu of its clients has bits behind "
-				               "its length",
-				               pb->name, i);
+				return sy_fail(
+				        err, EINVAL,
+				        "limit %s: prefix %zu of its clients has bits behind "
+				        "its length",
+				        pb->name, i);
 		}
 		c->within++;
 	}
@@ -202,14 +203,14 @@ static int read_clients(const pb_limit *pb, struct model_limit *l, struct sy_err
 		                  "a client is an IPv4 network of length 8–32, an IPv6 network of "
 		                  "16–128");
 	if (given->most > SY_LIMIT_TABLE_MOST)
-		return sy_fail(err, EINVAL, "limit %s: %u buckets of clients, at most %u are possible",
-		               pb->name, given->most, SY_LIMIT_TABLE_MOST);
+		return sy_fail(err, EINVAL,
+		               "limit %s: %u buckets of clients, at most %u are possible", pb->name,
+		               given->most, SY_LIMIT_TABLE_MOST);
 	if (given->n_within > LIMIT_WITHIN)
 		return sy_fail(err, EINVAL,
-		               "limit %s: %zu prefixes of clients, at most %u are possible", pb->name,
-		               given->n_within, LIMIT_WITHIN);
-	struct limit_clients *c =
-	        calloc(1, sizeof(*c) + given->n_within * sizeof(c->prefix[0]));
+		               "limit %s: %zu prefixes of clients, at most %u are possible",
+		               pb->name, given->n_within, LIMIT_WITHIN);
+	struct limit_clients *c = calloc(1, sizeof(*c) + given->n_within * sizeof(c->prefix[0]));
 	if (!c)
 		return sy_fail(err, ENOMEM, "limit %s: no memory", pb->name);
 	l->built->clients = c;

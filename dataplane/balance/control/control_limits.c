@@ -28,8 +28,7 @@ static void worst_add(struct worst *worst, const struct sy_limit_client *c)
 		return;
 	if (worst->count < worst->most)
 		worst->count++;
-	memmove(&worst->client[at + 1], &worst->client[at],
-	        (worst->count - at - 1) * sizeof(*c));
+	memmove(&worst->client[at + 1], &worst->client[at], (worst->count - at - 1) * sizeof(*c));
 	worst->client[at] = *c;
 }
 
@@ -109,9 +108,9 @@ static int reply_stats(const struct sy_balance *b, struct arena *a, const struct
 	return reply_clients(b, a, l, now, worst, pb, err);
 }
 
-static int list_one(const struct sy_balance *b, const Steelyard__Forwarder__V1__ListLimitsRequest *q,
-                    struct arena *a, Steelyard__Forwarder__V1__LimitList *out,
-                    struct sy_error *err)
+static int list_one(const struct sy_balance *b,
+                    const Steelyard__Forwarder__V1__ListLimitsRequest *q, struct arena *a,
+                    Steelyard__Forwarder__V1__LimitList *out, struct sy_error *err)
 {
 	const struct model_limit *l = limit_find(b->ctl->limits, q->name);
 	TAKE_LIST(a, out->limits, 1);
@@ -142,8 +141,8 @@ int list_limits(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 		if (reply_stats(b, a, m->limit[sorted[at]], ask->worst, &l->limits[l->n_limits++],
 		                err) < 0)
 			return -ENOMEM;
-		bytes += m->limit[sorted[at]]->packed_len +
-		         64 * l->limits[l->n_limits - 1]->n_worst;
+		bytes +=
+		        m->limit[sorted[at]]->packed_len + 64 * l->limits[l->n_limits - 1]->n_worst;
 	}
 	l->next_cursor = at < m->limits ? at : 0;
 	return 0;

@@ -13,21 +13,22 @@ static struct limit_share *share_of(struct sy_worker *w, const struct limit *l)
 	return &balance_worker_of(w)->limited[l->id];
 }
 
-static struct sy_limit *bucket_of(const struct limit *l)
+static struct sy_limit *bucket_of(const struct sy_worker *w, const struct limit *l)
 {
-	return &l->balance->limits.bucket[l->id].limit;
+	const struct sy_balance *b = w->app;
+	return &b->limits.bucket[l->id].limit;
 }
 
 /* The worker's first packet under a rate. */
-static __attribute__((noinline)) void share_renew(struct limit_share *share, const struct limit *l,
-                                                  uint64_t volume)
+static __attribute__((noinline)) void share_renew(struct sy_worker *w, const struct limit *l,
+                                                  struct limit_share *share, uint64_t volume)
 {
 	if (share->first_line != l->first_line) /* another limit had this id */
 		share->local = 0;
 	share->first_line = l->first_line;
 	share->line = l->line;
 	if (l->engine == SY_LIMIT_OWN && !l->clients)
-		sy_limit_settle(bucket_of(l), SY_LIMIT_OWN, volume);
+		sy_limit_settle(bucket_of(w, l), SY_LIMIT_OWN, volume);
 }
 
 static inline void count(struct sy_limit_counts *c, uint64_t packets, uint64_t bytes)
@@ -49,10 +50,10 @@ static inline enum sy_limit_answer limit_take(struct sy_worker *w, const struct 
 	struct limit_share *share = share_of(w, l);
 	uint64_t volume = sy_limit_volume(&l->rate, w->now_ns);
 	if (SY_UNLIKELY(share->line != l->line))
-		share_renew(share, l, volume);
+		share_renew(w, l, share, volume);
 	if (l->clients)
 		return sy_limit_table_take(l->clients->table, &l->rate, key, volume, cost, place);
-	return sy_limit_take(bucket_of(l), (enum sy_limit_engine)l->engine, &l->rate,
+	return sy_limit_take(bucket_of(w, l), (enum sy_limit_engine)l->engine, &l->rate,
 	                     &share->local, volume, cost)
 	               ? SY_LIMIT_TAKEN
 	               : SY_LIMIT_ABOVE;
@@ -64,7 +65,7 @@ static void limit_give_back(struct sy_worker *w, const struct limit *l, uint64_t
 	if (l->clients)
 		sy_limit_table_give_back(l->clients->table, place, cost);
 	else
-		sy_limit_give_back(bucket_of(l), (enum sy_limit_engine)l->engine,
+		sy_limit_give_back(bucket_of(w, l), (enum sy_limit_engine)l->engine,
 		                   &share_of(w, l)->local, cost);
 }
 
@@ -119,18 +120,32 @@ static inline bool police_concerns(const struct limit *l, const struct police_pa
 	       (!l->clients || limit_client_key(l->clients, p->client, key));
 }
 
-enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                        const struct police_packet *packet)
+/* The packet is above a limit, which marks it. */
+static void limit_mark(struct sy_burst *burst, unsigned i, const struct limit *l)
+{
+	sy_packet_set_dscp(sy_frame(burst->mbuf[i]), l->dscp);
+}
+
+/* The same for a chain of one limit that drops packets and has one bucket, as most are. */
+static inline enum sy_drop police_ask_one(struct sy_worker *w, const struct limit *l,
+                                          const struct police_packet *packet, struct policed *p)
+{
+	if (SY_UNLIKELY(!(l->sides >> packet->from & 1)))
+		return SY_DROP_NONE;
+	const bool taken =
+	        limit_take(w, l, NULL, limit_cost(l, packet->len), NULL) == SY_LIMIT_TAKEN;
+	struct limit_share *share = share_of(w, l);
+	count(taken ? &share->passed : &share->above, 1, packet->len);
+	p->took = taken;
+	return SY_LIKELY(taken) ? SY_DROP_NONE : SY_DROP_LIMIT_EXCEEDED;
+}
+
+static enum sy_drop police_ask_all(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                   const struct police_packet *packet, struct policed *p)
 {
 	const struct sy_balance *b = w->app;
-	struct balance_worker *bw = balance_worker_of(w);
-	struct policed *p = &bw->police[i];
-	const struct limit_chain *chain = SY_RCU_READ(b->limits.chain[packet->server]);
+	const struct limit_chain *chain = p->chain;
 	struct taken taken;
-
-	if (!chain || own_packet_is_marked(b, burst->mbuf[i]))
-		return SY_DROP_NONE;
-	*p = (struct policed){chain, *packet->client, 0, packet->len};
 	const unsigned n = limit_chain_count(chain), marks = n - chain->marks;
 	for (unsigned k = 0; k < n; k++) {
 		if (k == chain->drops && !packet->begins)
@@ -151,17 +166,37 @@ enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		case SY_LIMIT_ABOVE:
 			limit_count(w, l, true, p->len, &taken.place[k]);
 			if (l->marks) {
-				sy_packet_set_dscp(sy_frame(burst->mbuf[i]), l->dscp);
+				limit_mark(burst, i, l);
 				break;
 			}
 			police_give_back(w, p, &taken);
+			p->took = 0;
 			return l->unit == LIMIT_SESSIONS ? SY_DROP_SESSION_RATE
 			                                 : SY_DROP_LIMIT_EXCEEDED;
 		}
 	}
 	police_count(w, p, &taken);
-	bw->policed |= UINT64_C(1) << i;
 	return SY_DROP_NONE;
+}
+
+enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                        const struct police_packet *packet)
+{
+	const struct sy_balance *b = w->app;
+	struct balance_worker *bw = balance_worker_of(w);
+	struct policed *p = &bw->police[i];
+	const struct limit_chain *chain = SY_RCU_READ(b->limits.chain[packet->server]);
+
+	if (!chain || own_packet_is_marked(b, burst->mbuf[i]))
+		return SY_DROP_NONE;
+	*p = (struct policed){chain, *packet->client, 0, packet->len};
+	bw->policed |= UINT64_C(1) << i;
+	const struct limit *one = chain->drops == 1 && chain->sessions + chain->marks == 0
+	                                  ? SY_RCU_READ(b->limits.limit[chain->id[0]])
+	                                  : NULL;
+	if (SY_LIKELY(one && !one->clients))
+		return police_ask_one(w, one, packet, p);
+	return police_ask_all(w, burst, i, packet, p);
 }
 
 /* Where a limit by clients has the bucket of a packet's client. */

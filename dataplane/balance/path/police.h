@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Policing: the packets of sessions whose servers have limits (docs/design/0033-limits-in-the-path.md).
+ * Policing: the packets of sessions whose servers have limits
+ * (docs/design/0033-limits-in-the-path.md).
  *
  * Each packet is asked about once, where nothing else speaks against forwarding it, and before it
  * changes its session's state: a segment that is dropped must not close a connection. What it took
@@ -44,9 +45,8 @@ police_passes(struct sy_worker *w, struct sy_burst *burst, unsigned i, const str
 	if (SY_LIKELY(!(SY_READ(e->limited) & 1u << from)))
 		return true;
 	const struct police_packet p = {s->server, &s->client, from, len, false};
-	enum sy_drop reason = police_asked(balance_worker_of(w), i)
-	                              ? SY_DROP_NONE
-	                              : police_ask(w, burst, i, &p);
+	enum sy_drop reason =
+	        police_asked(balance_worker_of(w), i) ? SY_DROP_NONE : police_ask(w, burst, i, &p);
 	if (SY_LIKELY(reason == SY_DROP_NONE))
 		return true;
 	sy_burst_drop(w, burst, i, reason);

@@ -20,26 +20,23 @@ static void test_refused(void **state)
 	put_limit(&c, "a", 0, 1, 1);
 	flows_check_refused(f, &c, "limit a: unknown unit; known: bits, packets, sessions");
 	put_limit(&c, "a", BITS, 7999, 1);
-	flows_check_refused(
-	        f, &c, "limit a: 7999 bits a second are not within 8000–400000000000");
+	flows_check_refused(f, &c, "limit a: 7999 bits a second are not within 8000–400000000000");
 	put_limit(&c, "a", PACKETS, 1, 0);
-	flows_check_refused(f, &c,
-	                    "limit a: a burst of 0 packets is not within 1–1000000000");
+	flows_check_refused(f, &c, "limit a: a burst of 0 packets is not within 1–1000000000");
 	put_limit(&c, "a", PACKETS, 1, 1)->layer = 2;
 	flows_check_refused(f, &c, "limit a: only a limit of bits has a layer: leave it out");
 	put_limit(&c, "a", SESSIONS, 1, 1)->direction = INWARDS;
 	flows_check_refused(f, &c,
 	                    "limit a: a limit of new sessions has no direction: leave it out");
 	put_limit(&c, "a", SESSIONS, 1, 1)->action = MARK;
-	flows_check_refused(
-	        f, &c, "limit a: sessions cannot be marked: let it drop, or limit packets");
+	flows_check_refused(f, &c,
+	                    "limit a: sessions cannot be marked: let it drop, or limit packets");
 	put_limit(&c, "a", PACKETS, 1, 1)->dscp = 1;
 	flows_check_refused(f, &c, "limit a: a DSCP is within 0–63, and of a limit that marks");
 	put_limit(&c, "a", PACKETS, 1, 1)->engine = 9;
 	flows_check_refused(f, &c, "limit a: unknown engine; known: cas, lock, light-lock");
 	put_limit(&c, "a", PACKETS, 1, 1)->batch = 1;
-	flows_check_refused(f, &c,
-	                    "limit a: only the engine light-lock has a batch: leave it out");
+	flows_check_refused(f, &c, "limit a: only the engine light-lock has a batch: leave it out");
 	l = put_limit(&c, "a", PACKETS, 1, 1);
 	l->engine = LIGHT;
 	l->batch = 2;
@@ -47,8 +44,8 @@ static void test_refused(void **state)
 	                    "limit a: a batch above the burst could never be taken: lower it");
 	l = put_limit(&c, "a", PACKETS, 1, 1);
 	set_limit_clients(&c, l, SY_LIMIT_TABLE_MOST + 1);
-	flows_check_refused(
-	        f, &c, "limit a: 1048577 buckets of clients, at most 1048576 are possible");
+	flows_check_refused(f, &c,
+	                    "limit a: 1048577 buckets of clients, at most 1048576 are possible");
 	l = put_limit(&c, "a", PACKETS, 1, 1);
 	set_limit_clients(&c, l, 1);
 	l->clients->prefix4 = 7;
@@ -58,8 +55,7 @@ static void test_refused(void **state)
 	l = put_limit(&c, "a", PACKETS, 1, 1);
 	set_limit_clients(&c, l, 1);
 	add_limit_within(&c, l, "198.18.0.1", 24);
-	flows_check_refused(f, &c,
-	                    "limit a: prefix 0 of its clients has bits behind its length");
+	flows_check_refused(f, &c, "limit a: prefix 0 of its clients has bits behind its length");
 	for (unsigned n = 0; n < 2; n++)
 		set_limit_clients(&c, put_limit(&c, n ? "a" : "b", PACKETS, 1, 1),
 		                  SY_LIMIT_TABLE_MOST);
@@ -96,7 +92,8 @@ static void expect(struct flows *f, struct changes *c, struct expected *e, const
 	pb_limit *l = put_limit(c, name, e->unit, 8000, 1 + rng_below(&f->rng, 1000));
 	l->action = e->action;
 	for (unsigned n = rng_below(&f->rng, 4); n > 0; n--) {
-		unsigned s = rng_below(&f->rng, FLOW_SERVICES), i = rng_below(&f->rng, FLOW_SERVERS);
+		unsigned s = rng_below(&f->rng, FLOW_SERVICES),
+		         i = rng_below(&f->rng, FLOW_SERVERS);
 		e->all = false;
 		switch (rng_below(&f->rng, 3)) {
 		case 0:
@@ -147,14 +144,14 @@ static void check_chains(struct flows *f, const struct expected *expected)
 				assert_int_equal(l != NULL, e->exists);
 				if (!l)
 					continue;
-				bool has = e->all || e->service[s] || e->vip[s / 2] ||
-				           e->server[s][i];
+				bool has =
+				        e->all || e->service[s] || e->vip[s / 2] || e->server[s][i];
 				assert_int_equal(chain_has(b, server, l->id, &place), has);
 				if (!has)
 					continue;
 				count++;
 				sides |= e->unit == SESSIONS ? LIMITED_SESSIONS : 3;
-				assert_int_equal(place, e->unit == SESSIONS  ? 1
+				assert_int_equal(place, e->unit == SESSIONS ? 1
 				                        : e->action == MARK ? 2
 				                                            : 0);
 			}
@@ -341,7 +338,8 @@ static void test_clients(void **state)
 	add_limit_within(&c, l, "198.18.1.0", 24);
 	flows_commit(f, &c);
 	for (uint16_t host = 0x101; host < 0x106; host++)
-		assert_int_equal(client_sends_many(f, host, 4 * host - 0x400), BURST < 4 * host - 0x400u ? BURST : 4 * host - 0x400u);
+		assert_int_equal(client_sends_many(f, host, 4 * host - 0x400),
+		                 BURST < 4 * host - 0x400u ? BURST : 4 * host - 0x400u);
 	assert_int_equal(client_sends_many(f, 1, 30), 30); /* of another prefix */
 	struct shown a = limit_show(f, "a");
 	assert_string_equal(a.engine, "cas");
@@ -514,10 +512,9 @@ static void test_workers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_refused),      TEST(test_random),       TEST(test_change),
-	        TEST(test_slower),       TEST(test_rollback),     TEST(test_clients),
-	        TEST(test_clients_full), TEST(test_pages),        TEST(test_restart),
-	        TEST(test_workers),
+	        TEST(test_refused),  TEST(test_random),  TEST(test_change),       TEST(test_slower),
+	        TEST(test_rollback), TEST(test_clients), TEST(test_clients_full), TEST(test_pages),
+	        TEST(test_restart),  TEST(test_workers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

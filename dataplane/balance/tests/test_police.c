@@ -240,6 +240,26 @@ static void test_sessions(void **state)
 	flows_check_active(f, 7);
 }
 
+/* What a first packet took from one limit goes back when another one refuses the session. */
+static void test_sessions_give_back(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct flow flow;
+	put_limit(&c, "packets", PACKETS, 1, 100);
+	put_limit(&c, "sessions", SESSIONS, 1, 1);
+	flows_commit(f, &c);
+	flow_begin(f, &flow, 0, 4000);
+	for (uint16_t port = 5000; port < 5010; port++) {
+		flow.client.sport = htons(port);
+		flows_frame(f, &flow.in[SESSION_CLIENT], &flow.client, SY_TCP_SYN, 1, 0);
+		flow_check_dropped(f, &flow, SY_DROP_SESSION_RATE);
+	}
+	assert_int_equal(limit_show(f, "packets").left, 99);
+	assert_int_equal(limit_show(f, "packets").passed, 1);
+	assert_int_equal(limit_show(f, "sessions").left, 0);
+}
+
 /* A session that cannot begin for another reason takes nothing. */
 static void test_sessions_undo(void **state)
 {
@@ -265,8 +285,7 @@ static uint8_t class_of(const uint8_t *frame)
 {
 	const struct sy_ipv4 *v4 = (const struct sy_ipv4 *)(frame + SY_ETH_LEN);
 	const struct sy_ipv6 *v6 = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
-	return v4->version_ihl >> 4 == 4 ? v4->tos
-	                                 : (uint8_t)(ntohl(v6->version_class_flow) >> 20);
+	return v4->version_ihl >> 4 == 4 ? v4->tos : (uint8_t)(ntohl(v6->version_class_flow) >> 20);
 }
 
 /* Above the limit packets go on, with another DSCP and the same ECN bits. */
@@ -292,8 +311,7 @@ static void test_mark(void **state)
 		for (unsigned i = 0; i < 20; i++) {
 			assert_true(flows_through(f, HARNESS_WAN, in, &out));
 			frame_check_translated(in, &out, &v);
-			assert_int_equal(class_of(out.bytes),
-			                 i < BURST ? 0xb9 : 10 << 2 | 1);
+			assert_int_equal(class_of(out.bytes), i < BURST ? 0xb9 : 10 << 2 | 1);
 		}
 		assert_int_equal(exceeded(f), 0);
 		assert_int_equal(limit_show(f, "a").passed, BURST);
@@ -339,10 +357,12 @@ static void test_exact(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_packets),  TEST(test_direction),     TEST(test_layers),
-	        TEST(test_all_or_none), TEST(test_server),     TEST(test_state),
-	        TEST(test_undo),     TEST(test_sessions),      TEST(test_sessions_undo),
-	        TEST(test_mark),     TEST(test_exact),
+	        TEST(test_packets),       TEST(test_direction),
+	        TEST(test_layers),        TEST(test_all_or_none),
+	        TEST(test_server),        TEST(test_state),
+	        TEST(test_undo),          TEST(test_sessions),
+	        TEST(test_sessions_undo), TEST(test_sessions_give_back),
+	        TEST(test_mark),          TEST(test_exact),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

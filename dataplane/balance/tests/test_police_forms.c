@@ -48,10 +48,9 @@ static void limit_way(struct flows *f, const struct way *way, const struct frame
 {
 	struct changes c = {0};
 	const struct service_key key = key_of(way, SY_PROTO_UDP);
-	add_limit_service(&c,
-	                  put_limit(&c, "a", BITS, 8000,
-	                            (uint64_t)packets * (of->len - SY_ETH_LEN)),
-	                  &key);
+	add_limit_service(
+	        &c, put_limit(&c, "a", BITS, 8000, (uint64_t)packets * (of->len - SY_ETH_LEN)),
+	        &key);
 	flows_commit(f, &c);
 }
 

@@ -137,9 +137,9 @@ struct balance_worker {
 	struct shed shed;
 	struct repeats *repeats; /* repeat.h */
 	struct cookie_keys cookies;
-	struct service_load *load;    /* by service id */
-	struct access_worker *access; /* access.h */
-	struct limit_share *limited;  /* by id of the limit: limit.h */
+	struct service_load *load;       /* by service id */
+	struct access_worker *access;    /* access.h */
+	struct limit_share *limited;     /* by id of the limit: limit.h */
 	struct policed police[SY_BURST]; /* of the packets in `policed` */
 } __attribute__((aligned(SY_CACHE_LINE)));
 

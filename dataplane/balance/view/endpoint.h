@@ -83,7 +83,7 @@ struct endpoint {
 	uint8_t down;       /* by health checks. Likewise */
 	uint8_t eligible;   /* takes new sessions: up, weight above 0. Likewise */
 	uint8_t backup;     /* takes them only if no other server does. Likewise */
-	uint8_t dead;    /* its sessions end: removed, in state KILL, or down with resets. Likewise */
+	uint8_t dead; /* its sessions end: removed, in state KILL, or down with resets. Likewise */
 	uint8_t limited; /* what limits concern, as limit_chain.sides. Likewise */
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");

@@ -40,7 +40,7 @@ struct limit_clients {
 struct limit {
 	struct sy_limit_rate rate;
 	struct limit_clients *clients; /* NULL: one bucket for all */
-	uint32_t line; /* numbers the rates of all limits as they come, from 1 */
+	uint32_t line;                 /* numbers the rates of all limits as they come, from 1 */
 	uint16_t id;
 	uint8_t engine : 2; /* enum sy_limit_engine */
 	uint8_t unit : 2;   /* enum limit_unit */

@@ -54,8 +54,7 @@ static void test_model(void **state)
 		const struct sy_limit_key k = key_of(key);
 		struct sy_limit_place place;
 		bool may = sy_limit_take(&alone[key], SY_LIMIT_OWN, &r, NULL, volume, cost);
-		enum sy_limit_answer a =
-		        sy_limit_table_take(t, &r, &k, volume, cost, &place);
+		enum sy_limit_answer a = sy_limit_table_take(t, &r, &k, volume, cost, &place);
 		assert_int_equal(a, may ? SY_LIMIT_TAKEN : SY_LIMIT_ABOVE);
 		if (may && n % 7 == 0) {
 			sy_limit_give_back(&alone[key], SY_LIMIT_OWN, NULL, cost);
@@ -165,7 +164,8 @@ static void test_counts(void **state)
 		assert_int_equal(c.above.packets, 20 * c.key.d[1] - 10);
 		assert_int_equal(c.above.bytes, 100 * c.above.packets);
 		assert_false(c.full);
-		assert_true(sy_limit_table_read(t, at, &r, sy_limit_volume(&r, START + SECOND), &c));
+		assert_true(
+		        sy_limit_table_read(t, at, &r, sy_limit_volume(&r, START + SECOND), &c));
 		assert_true(c.full);
 	}
 	assert_int_equal(found, 3);
@@ -175,9 +175,9 @@ static void test_counts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_model),    cmocka_unit_test(test_bounded),
-	        cmocka_unit_test(test_load),     cmocka_unit_test(test_too_much),
-	        cmocka_unit_test(test_settle),   cmocka_unit_test(test_counts),
+	        cmocka_unit_test(test_model),  cmocka_unit_test(test_bounded),
+	        cmocka_unit_test(test_load),   cmocka_unit_test(test_too_much),
+	        cmocka_unit_test(test_settle), cmocka_unit_test(test_counts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,7 +144,8 @@ static void test_dscp(void **state)
 	(void)state;
 	for (unsigned v4 = 0; v4 < 2; v4++)
 		for (unsigned n = 0; n < 256 * 64; n++) {
-			const unsigned class = n % 256, dscp = n / 256, now = dscp << 2 | (class & 3);
+			const unsigned class = n % 256, dscp = n / 256,
+			               now = dscp << 2 | (class & 3);
 			uint8_t before[SY_ETH_LEN + 40] = {0}, after[sizeof(before)];
 			uint8_t *ip = before + SY_ETH_LEN;
 			random_fill(ip, 40);
@@ -152,7 +153,7 @@ static void test_dscp(void **state)
 			before[13] = v4 ? 0x00 : 0xdd;
 			if (v4) {
 				ip[0] = 0x45;
-				ip[1] = (uint8_t)class;
+				ip[1] = (uint8_t) class;
 				ip[10] = ip[11] = 0;
 				uint16_t sum = (uint16_t)~sum_slow(0, ip, 20);
 				ip[10] = (uint8_t)(sum >> 8);
@@ -164,8 +165,7 @@ static void test_dscp(void **state)
 			memcpy(after, before, sizeof(after));
 			sy_packet_set_dscp(after, (uint8_t)dscp);
 			if (v4) {
-				assert_int_equal(sum_slow(0, after + SY_ETH_LEN, 20),
-				                 0xffff);
+				assert_int_equal(sum_slow(0, after + SY_ETH_LEN, 20), 0xffff);
 				ip[1] = (uint8_t)now;
 				memcpy(ip + 10, after + SY_ETH_LEN + 10, 2);
 			} else {
@@ -175,7 +175,6 @@ static void test_dscp(void **state)
 			assert_memory_equal(before, after, sizeof(after));
 		}
 }
-
 
 /* 10.0.0.1:1000 → 192.0.2.1:80, TCP SYN, to 10.1.0.1:2000 → 10.2.0.1:8080;
  * checksums from an independent computation. */
@@ -406,20 +405,13 @@ static void test_mss_not_syn(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_random),
-	        cmocka_unit_test(test_age),
-	        cmocka_unit_test(test_inverse),
-	        cmocka_unit_test(test_bad_stays_bad),
-	        cmocka_unit_test(test_udp_zero),
-	        cmocka_unit_test(test_udp_becomes_zero),
-	        cmocka_unit_test(test_golden),
-	        cmocka_unit_test(test_dscp),
-	        cmocka_unit_test(test_check_l4),
-	        cmocka_unit_test(test_check_udp_zero),
-	        cmocka_unit_test(test_check_udp_short),
-	        cmocka_unit_test(test_mss),
-	        cmocka_unit_test(test_mss_every),
-	        cmocka_unit_test(test_mss_layouts),
+	        cmocka_unit_test(test_random),          cmocka_unit_test(test_age),
+	        cmocka_unit_test(test_inverse),         cmocka_unit_test(test_bad_stays_bad),
+	        cmocka_unit_test(test_udp_zero),        cmocka_unit_test(test_udp_becomes_zero),
+	        cmocka_unit_test(test_golden),          cmocka_unit_test(test_dscp),
+	        cmocka_unit_test(test_check_l4),        cmocka_unit_test(test_check_udp_zero),
+	        cmocka_unit_test(test_check_udp_short), cmocka_unit_test(test_mss),
+	        cmocka_unit_test(test_mss_every),       cmocka_unit_test(test_mss_layouts),
 	        cmocka_unit_test(test_mss_not_syn),
 	};
 	return cmocka_run_group_tests_name("rewrite", tests, NULL, NULL);
