@@ -10,12 +10,13 @@ import (
 
 // Parse reads a file's content; `file` names it in errors, which are of type Errors.
 func Parse(file string, data []byte) (*model.Config, error) {
-	config, _, err := parse(file, data)
+	config, _, err := parse(file, data, false)
 	return config, err
 }
 
-// parse is Parse that also returns how many values the file has.
-func parse(file string, data []byte) (*model.Config, int, error) {
+// parse is Parse that also returns how many values the file has. partial: the file lacks services, which
+// tenants and limits may name.
+func parse(file string, data []byte, partial bool) (*model.Config, int, error) {
 	d := &decoder{file: file}
 	root := d.parse(data)
 	if root == nil {
@@ -30,7 +31,8 @@ func parse(file string, data []byte) (*model.Config, int, error) {
 	b := &builder{decoder: d, raw: &raw, names: map[string]position{}, keys: map[model.ServiceKey]position{},
 		ranges: map[netip.Addr][]rangeAt{},
 		access: map[string]position{}, sets: map[string]position{},
-		locals: map[netip.Addr]position{}, servers: map[netip.Addr]position{}}
+		locals: map[netip.Addr]position{}, servers: map[netip.Addr]position{},
+		tenants: map[string]position{}, partial: partial}
 	config := b.build()
 	if err := d.result(); err != nil {
 		return nil, 0, err
@@ -55,6 +57,13 @@ type builder struct {
 
 	has4 bool // local addresses by family
 	has6 bool
+
+	tenants   map[string]position
+	services  []model.Service           // all of them, once they are built
+	byName    map[string]*model.Service // of services; made when it is needed
+	partial   bool                      // tenants and limits may name further services
+	unnamed   bool                      // a service's name is missing: others may mean it
+	suggested int                       // errors about unknown names
 }
 
 // fail reports a contradiction, unless it may follow from a misspelt key, which is reported.
@@ -96,6 +105,9 @@ func (b *builder) build() *model.Config {
 		config.Services = append(config.Services, b.service(&b.raw.services[i]))
 	}
 	config.SNAT = b.snat()
+	b.services = config.Services
+	config.Tenants = b.buildTenants()
+	config.Limits = b.buildLimits()
 	config.SFlow = b.sflow()
 	b.checkRoles()
 	return config
@@ -126,6 +138,7 @@ func (b *builder) service(raw *rawService) model.Service {
 			b.names[service.Name] = raw.name.at
 		}
 	}
+	b.unnamed = b.unnamed || !raw.name.set
 	if raw.vip.set && raw.port.set {
 		if first, ok := b.keys[service.Key]; ok {
 			b.fail(raw.vip.at, raw.vip.path, "%s is already a service, in line %d: put all its servers into one",

@@ -43,7 +43,7 @@ func (p *Parser) Parse(file string, data []byte) (*model.Config, error) {
 			return next.config, nil
 		}
 	}
-	config, values, err := parse(file, data)
+	config, values, err := parse(file, data, false)
 	if err == nil {
 		p.last = remember(text, split, config, values)
 	}
@@ -79,7 +79,7 @@ func (r *knownFile) change(file, text string, split splitFile) (knownFile, bool)
 	}
 	values := r.values
 	if len(at) > 0 {
-		part, more, err := parse(file, []byte(split.before+fresh.String()+split.after))
+		part, more, err := parse(file, []byte(split.before+fresh.String()+split.after), true)
 		if err != nil || len(part.Services) != len(at) {
 			return knownFile{}, false
 		}
@@ -187,7 +187,7 @@ func contradicts(config *model.Config) bool {
 		}
 		ranges[service.Key.VIP] = append(of, service.Key)
 	}
-	if len(names) < len(config.Services) || len(keys) < len(config.Services) {
+	if len(names) < len(config.Services) || len(keys) < len(config.Services) || lacksLimited(config, names) {
 		return true
 	}
 	for i := range config.Services {
@@ -200,4 +200,35 @@ func contradicts(config *model.Config) bool {
 		}
 	}
 	return false
+}
+
+// lacksLimited reports whether a tenant or a limit names a service or server that does not exist.
+func lacksLimited(config *model.Config, names map[string]struct{}) bool {
+	lacks := func(name string) bool { _, ok := names[name]; return !ok }
+	for i := range config.Tenants {
+		if slices.ContainsFunc(config.Tenants[i].Services, lacks) {
+			return true
+		}
+	}
+	servers := map[model.NamedServer]bool{} // that limits name; true: found
+	for i := range config.Limits {
+		of := &config.Limits[i].Of
+		if slices.ContainsFunc(of.Services, lacks) {
+			return true
+		}
+		if of.Server.Service != "" {
+			servers[of.Server] = false
+		}
+	}
+	missing := len(servers)
+	for i := 0; i < len(config.Services) && missing > 0; i++ {
+		for _, server := range config.Services[i].Servers {
+			named := model.NamedServer{Service: config.Services[i].Name, Address: server.Address}
+			if found, limited := servers[named]; limited && !found {
+				servers[named] = true
+				missing--
+			}
+		}
+	}
+	return missing > 0
 }

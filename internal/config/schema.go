@@ -26,6 +26,8 @@ type rawFile struct {
 	globalAccess value[string]
 	metrics      rawMetrics
 	export       rawExport
+	tenants      []rawTenant
+	limits       []rawLimit
 }
 
 type rawDefaults struct {
@@ -305,7 +307,7 @@ var metricsFields = []field[rawMetrics]{
 		doc: "The address on which the agent serves `/metrics` to Prometheus, by plain HTTP."},
 		func(m *rawMetrics) *value[string] { return &m.listen }, parseListen),
 	scalar(fieldDoc{name: "detail", kind: "servers, services or none", def: model.DetailServers.String(),
-		doc: "What has series: services and servers, with ten series for each server; services only; or neither. " +
+		doc: "What has series: services and servers, with ten series for each server; services only; or neither, and no limits. " +
 			"`/metrics?detail=…` requests another detail, and `/metrics?service=NAME`, repeatable, requests everything about single services. " +
 			"20 000 services of three servers each make 60 MB with `servers` and 10 MB with `services`."},
 		func(m *rawMetrics) *value[model.Detail] { return &m.detail }, parseWord(model.Details...)),
@@ -370,6 +372,24 @@ var fileFields = []field[rawFile]{
 				rule := rawSNAT{at: positionOf(n), path: path}
 				readObject(d, n, path, snatFields, &rule)
 				into.snat = append(into.snat, rule)
+			})
+		}},
+	{fieldDoc{name: "tenants", kind: "list of mappings", object: tenantObject,
+		doc: "Named sets of services and VIPs, for limits that these share."},
+		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				tenant := rawTenant{at: positionOf(n), path: path}
+				readObject(d, n, path, tenantFields, &tenant)
+				into.tenants = append(into.tenants, tenant)
+			})
+		}},
+	{fieldDoc{name: "limits", kind: "list of mappings", object: limitObject,
+		doc: "How many bits, packets and new sessions may pass in a second, of tenants, services, VIPs, servers and clients. Limits do not apply to SNAT."},
+		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				limit := rawLimit{at: positionOf(n), path: path}
+				readObject(d, n, path, limitFields, &limit)
+				into.limits = append(into.limits, limit)
 			})
 		}},
 	nested(fieldDoc{name: "metrics", kind: "mapping", object: metricsObject,

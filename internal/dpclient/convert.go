@@ -221,6 +221,13 @@ func addPage(table *model.Table, page *pb.Config) error {
 	if name := page.GetGlobalAccess(); name != "" {
 		table.GlobalAccess = name
 	}
+	for _, wire := range page.GetLimits() {
+		limit, err := LimitFromWire(wire)
+		if err != nil {
+			return err
+		}
+		table.Limits[limit.Name] = limit
+	}
 	return nil
 }
 
@@ -252,6 +259,10 @@ func changeToWire(c model.Change) *pb.Change {
 		return &pb.Change{Kind: &pb.Change_PutAccessSet{PutAccessSet: accessSetToWire(c.AccessSet)}}
 	case model.DeleteAccessSet:
 		return &pb.Change{Kind: &pb.Change_DeleteAccessSet{DeleteAccessSet: c.AccessSet.Name}}
+	case model.PutLimit:
+		return &pb.Change{Kind: &pb.Change_PutLimit{PutLimit: LimitToWire(c.Limit)}}
+	case model.DeleteLimit:
+		return &pb.Change{Kind: &pb.Change_DeleteLimit{DeleteLimit: c.Limit.Name}}
 	case model.PutGlobalAccess:
 		return &pb.Change{Kind: &pb.Change_PutGlobalAccess{PutGlobalAccess: c.AccessList.Name}}
 	default:

@@ -28,6 +28,8 @@ type (
 	Protocol       = pb.Protocol
 	ServerState    = pb.ServerState
 	Phase          = pb.Phase
+	LimitStats     = pb.LimitStats
+	LimitCounts    = pb.LimitCounts
 )
 
 // TCP is the protocol in those answers.

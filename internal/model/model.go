@@ -252,6 +252,8 @@ type Config struct {
 	AccessSets     []AccessSet
 	AccessLists    []AccessList
 	GlobalAccess   string // name of the list for all services; empty: none
+	Tenants        []Tenant
+	Limits         []ConfigLimit
 	Metrics        Metrics
 	SFlow          SFlow
 }

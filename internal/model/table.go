@@ -19,6 +19,7 @@ type Table struct {
 	AccessSets     map[string]AccessSet  // by name
 	AccessLists    map[string]AccessList // by name
 	GlobalAccess   string                // name of the list for all services; empty: none
+	Limits         map[string]Limit      // by name
 }
 
 // TableService is a service in a Table.
@@ -47,7 +48,7 @@ type ServerSpec struct {
 // NewTable returns an empty table.
 func NewTable() *Table {
 	return &Table{LocalAddresses: map[netip.Addr]struct{}{}, Services: map[ServiceKey]*TableService{},
-		SNAT: map[string]SNAT{}, AccessSets: map[string]AccessSet{}, AccessLists: map[string]AccessList{}}
+		SNAT: map[string]SNAT{}, AccessSets: map[string]AccessSet{}, AccessLists: map[string]AccessList{}, Limits: map[string]Limit{}}
 }
 
 // Server returns the table's entry for one server.
@@ -78,6 +79,8 @@ const (
 	PutGlobalAccess
 	PutAccessSet
 	DeleteAccessSet
+	PutLimit
+	DeleteLimit
 )
 
 // Change is one step from one table to another. Only the fields that its kind needs are set.
@@ -92,6 +95,7 @@ type Change struct {
 	// DeleteAccessList, PutGlobalAccess: its name
 	AccessList AccessList
 	AccessSet  AccessSet // DeleteAccessSet: its name
+	Limit      Limit     // DeleteLimit: its name
 }
 
 // Do applies the change to t.
@@ -134,12 +138,16 @@ func (t *Table) Do(c Change) error {
 		t.AccessSets[c.AccessSet.Name] = c.AccessSet
 	case DeleteAccessSet:
 		delete(t.AccessSets, c.AccessSet.Name)
+	case PutLimit:
+		t.Limits[c.Limit.Name] = c.Limit
+	case DeleteLimit:
+		delete(t.Limits, c.Limit.Name)
 	}
 	return nil
 }
 
 // Diff returns the fewest changes that turn `from` into `to`, in an order that harms no traffic while they
-// take effect one after the other. Access sets and lists come first, and leave last. Deletions that free resources come first. Local addresses come before
+// take effect one after the other. Access sets and lists and limits come first, and leave last. Deletions that free resources come first. Local addresses come before
 // the services that need them, new servers come before old ones leave, and local addresses leave last. An
 // address that changes its role first leaves the old one.
 func Diff(from, to *Table) []Change {
@@ -200,7 +208,8 @@ func Diff(from, to *Table) []Change {
 	}
 	goneSNAT, snat := diffSNAT(from, to, roles)
 	access, goneAccess := diffAccess(from, to)
-	return slices.Concat(access, goneSNAT, gone, locals, snat, services, servers, goneServers, goneLocals, goneAccess)
+	limits, goneLimits := diffLimits(from, to)
+	return slices.Concat(access, limits, goneSNAT, gone, locals, snat, services, servers, goneServers, goneLocals, goneAccess, goneLimits)
 }
 
 type role uint8
@@ -242,6 +251,10 @@ func sortedKeys(services map[ServiceKey]*TableService) []ServiceKey {
 	return slices.SortedFunc(maps.Keys(services), ServiceKey.Compare)
 }
 
+func sortedNames[V any](byName map[string]V) []string {
+	return slices.Sorted(maps.Keys(byName))
+}
+
 func sortedServers(servers map[netip.AddrPort]ServerSpec) []netip.AddrPort {
 	return slices.SortedFunc(maps.Keys(servers), netip.AddrPort.Compare)
 }
@@ -280,6 +293,8 @@ func Describe(c Change, from *Table, names func(ServiceKey) string) Description 
 		return describeAccess(c, from)
 	case PutAccessSet, DeleteAccessSet:
 		return describeAccessSet(c, from)
+	case PutLimit, DeleteLimit:
+		return describeLimit(c, from, names)
 	default:
 		return Description{"remove", "local address " + c.Local.String(), "its sessions end"}
 	}
@@ -343,5 +358,6 @@ func describeServer(old, spec ServerSpec) string {
 func (k ChangeKind) String() string {
 	return [...]string{"put service", "delete service", "put server", "delete server",
 		"put local address", "delete local address", "put snat", "delete snat", "put access list",
-		"delete access list", "put global access list", "put access set", "delete access set"}[k]
+		"delete access list", "put global access list", "put access set", "delete access set",
+		"put limit", "delete limit"}[k]
 }

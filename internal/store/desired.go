@@ -121,6 +121,9 @@ func (s *Store) table(config *model.Config, only map[model.ServiceKey]struct{}) 
 		table.AccessLists[list.Name] = list
 	}
 	table.GlobalAccess = config.GlobalAccess
+	for _, limit := range config.ResolveLimits() {
+		table.Limits[limit.Name] = limit
+	}
 	return table
 }
 

@@ -83,6 +83,14 @@ func (c *config) do(change *pb.Change) error {
 		}
 		c.global = kind.PutGlobalAccess
 		return nil
+	case *pb.Change_PutLimit:
+		return c.putLimit(kind.PutLimit)
+	case *pb.Change_DeleteLimit:
+		if c.limits[kind.DeleteLimit] == nil {
+			return errors.New("no such limit to delete")
+		}
+		delete(c.limits, kind.DeleteLimit)
+		return nil
 	}
 	return errors.New("unknown change")
 }

@@ -73,16 +73,17 @@ type config struct {
 	access   map[string]*pb.AccessList
 	sets     map[string]*pb.AccessSet
 	global   string
+	limits   map[string]*pb.Limit
 }
 
 func newConfig() *config {
 	return &config{map[string]bool{}, map[string]*pb.Config_Entry{}, map[string]int{}, map[string]int{},
-		map[string]*pb.Snat{}, map[string]*pb.AccessList{}, map[string]*pb.AccessSet{}, ""}
+		map[string]*pb.Snat{}, map[string]*pb.AccessList{}, map[string]*pb.AccessSet{}, "", map[string]*pb.Limit{}}
 }
 
 func (c *config) clone() *config {
 	copied := &config{maps.Clone(c.locals), map[string]*pb.Config_Entry{}, maps.Clone(c.vips), maps.Clone(c.servers),
-		maps.Clone(c.snat), maps.Clone(c.access), maps.Clone(c.sets), c.global}
+		maps.Clone(c.snat), maps.Clone(c.access), maps.Clone(c.sets), c.global, maps.Clone(c.limits)}
 	for key, entry := range c.services {
 		copied.services[key] = proto.CloneOf(entry)
 	}
@@ -382,6 +383,8 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 			list.Lists = append(list.Lists, stats)
 		}
 		return &pb.Response{Body: &pb.Response_ListAccess{ListAccess: list}}
+	case *pb.Request_ListLimits:
+		return s.listLimits(body.ListLimits)
 	case *pb.Request_PutSetData:
 		return s.putSetData(body.PutSetData)
 	case *pb.Request_ListSlots:
@@ -492,6 +495,7 @@ func (s *session) getConfig(request *pb.GetConfigRequest) *pb.Response {
 			config.AccessLists = append(config.AccessLists, s.config.access[name])
 		}
 		config.GlobalAccess = s.config.global
+		config.Limits = s.limits()
 	}
 	entries, next := page(s.Forwarder, s.entries(), int(request.GetCursor()), int(request.GetLimit()))
 	config.Entries, config.NextCursor = entries, uint32(next)

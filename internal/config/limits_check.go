@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"steelyard/internal/model"
+)
+
+// From the file's tenants and limits to the configuration's. The services are known.
+
+// Defaults of a burst: what comes in a twentieth of a second, and no less than these. The former lets TCP
+// reach the rate at usual round trips, and adds half a percent to what a sender gets in ten seconds.
+const (
+	burstsPerSecond  = 20
+	leastBurstBytes  = 32_000
+	leastBurstPacket = 32
+	leastBurstBegun  = 16
+	largestPacket    = 1500 // of most networks
+)
+
+// maxSuggested is how many errors look for the name that was meant: there may be many names, and many errors.
+const maxSuggested = 20
+
+func (b *builder) buildTenants() []model.Tenant {
+	var tenants []model.Tenant
+	for i := range b.raw.tenants {
+		raw := &b.raw.tenants[i]
+		tenant := model.Tenant{Name: raw.name.v}
+		if first, ok := b.tenants[raw.name.v]; ok && raw.name.set {
+			b.fail(raw.name.at, raw.name.path, "a tenant in line %d is named %q too: names must be unique", first.line, raw.name.v)
+		}
+		b.tenants[raw.name.v] = raw.name.at
+		tenant.Services = b.limitedServices(raw.services)
+		for _, vip := range raw.vips {
+			if vip.set && slices.Contains(tenant.VIPs, vip.v) {
+				b.fail(vip.at, vip.path, "%s is in this list already: remove one", vip.v)
+			}
+			tenant.VIPs = append(tenant.VIPs, vip.v)
+		}
+		switch targets := len(raw.services) + len(raw.vips); {
+		case targets == 0:
+			b.fail(raw.at, raw.path, "the tenant has nothing: add `services` or `vips`")
+		case targets > maxLimitTargets:
+			b.fail(raw.at, raw.path, "the tenant has %d services and VIPs, at most %d are possible: name VIPs instead of their services",
+				targets, maxLimitTargets)
+		}
+		tenants = append(tenants, tenant)
+	}
+	return tenants
+}
+
+// limitedServices checks a list of services.
+func (b *builder) limitedServices(list []value[string]) []string {
+	var names []string
+	seen := make(map[string]bool, len(list))
+	for _, name := range list {
+		if name.set && seen[name.v] {
+			b.fail(name.at, name.path, "%s is in this list already: remove one", name.v)
+		}
+		seen[name.v] = true
+		b.checkServiceName(name)
+		names = append(names, name.v)
+	}
+	return names
+}
+
+// checkServiceName ensures that a service exists, as far as the services are known.
+func (b *builder) checkServiceName(name value[string]) bool {
+	if _, ok := b.names[name.v]; ok || !name.set || b.partial || b.unnamed || b.meant["services"] {
+		return ok
+	}
+	b.fail(name.at, name.path, "there is no service %s%s", strconv.Quote(name.v), b.meantName(name.v, b.names, "`services`"))
+	return false
+}
+
+// meantName returns the end of an error's text: the name that was probably meant, or where names are.
+func (b *builder) meantName(name string, names map[string]position, where string) string {
+	b.suggested++
+	best, bestDistance := "", 3
+	if b.suggested <= maxSuggested {
+		for one := range names {
+			if distance := editDistance(name, one); distance < bestDistance || distance == bestDistance && one < best {
+				best, bestDistance = one, distance
+			}
+		}
+	}
+	if best != "" {
+		return ": did you mean " + best + "?"
+	}
+	return ": use a name that " + where + " has"
+}
+
+func (b *builder) buildLimits() []model.ConfigLimit {
+	var limits []model.ConfigLimit
+	seen := make(map[string]position, len(b.raw.limits))
+	for i := range b.raw.limits {
+		raw := &b.raw.limits[i]
+		if first, ok := seen[raw.name.v]; ok && raw.name.set {
+			b.fail(raw.name.at, raw.name.path, "a limit in line %d is named %q too: names must be unique", first.line, raw.name.v)
+		}
+		seen[raw.name.v] = raw.name.at
+		limit := model.ConfigLimit{Name: raw.name.v, Of: b.limitTarget(raw), Spec: b.limitSpec(raw)}
+		for _, prefix := range raw.clients.within {
+			if prefix.set {
+				limit.Within = append(limit.Within, prefix.v)
+			}
+		}
+		limit.Within = model.MergePrefixes(limit.Within)
+		limits = append(limits, limit)
+	}
+	return limits
+}
+
+// limitTarget returns what a limit concerns.
+func (b *builder) limitTarget(raw *rawLimit) model.LimitTarget {
+	given := 0
+	only := func(set bool, at position, path string) {
+		if !set {
+			return
+		}
+		if given++; given > 1 {
+			b.fail(at, path, "a limit has only one of `tenant`, `service`, `services`, `vip` and `server`: put several into a tenant, or write two limits")
+		}
+	}
+	only(raw.tenant.set, raw.tenant.at, raw.tenant.path)
+	only(raw.service.set, raw.service.at, raw.service.path)
+	only(raw.services.at != position{}, raw.services.at, raw.services.path)
+	only(raw.vip.set, raw.vip.at, raw.vip.path)
+	only(raw.server.at != position{}, raw.server.at, raw.server.path)
+
+	target := model.LimitTarget{Tenant: raw.tenant.v, Services: b.limitedServices(raw.services.names), Server: b.limitedServer(&raw.server)}
+	if _, ok := b.tenants[raw.tenant.v]; raw.tenant.set && !ok && !b.meant["tenants"] {
+		b.fail(raw.tenant.at, raw.tenant.path, "there is no tenant %s%s", strconv.Quote(raw.tenant.v),
+			b.meantName(raw.tenant.v, b.tenants, "`tenants`"))
+	}
+	if raw.service.set {
+		b.checkServiceName(raw.service)
+		target.Services = []string{raw.service.v}
+	}
+	if raw.vip.set {
+		target.VIPs = []netip.Addr{raw.vip.v}
+	}
+	switch names := len(raw.services.names); {
+	case raw.services.at != position{} && names == 0:
+		b.fail(raw.services.at, raw.services.path, "no service is named: name some, or remove this line for a limit of all services")
+	case names > maxLimitTargets:
+		b.fail(raw.services.at, raw.services.path, "%d services, at most %d are possible: name VIPs, in a tenant", names, maxLimitTargets)
+	}
+	return target
+}
+
+// limitedServer finds the server that a limit concerns.
+func (b *builder) limitedServer(raw *rawLimitServer) model.NamedServer {
+	if !raw.service.set || !raw.address.set || !b.checkServiceName(raw.service) {
+		return model.NamedServer{}
+	}
+	found := model.NamedServer{Service: raw.service.v}
+	ports := 0
+	for _, server := range b.serviceNamed(raw.service.v).Servers {
+		if server.Address.Addr() != raw.address.v {
+			continue
+		}
+		if raw.port.set && server.Address.Port() != raw.port.v {
+			continue
+		}
+		ports++
+		found.Address = server.Address
+	}
+	switch {
+	case ports == 0:
+		b.fail(raw.address.at, raw.address.path, "%s has no such server: use an address and a port from its `servers`", raw.service.v)
+	case ports > 1:
+		b.fail(raw.address.at, raw.address.path, "%s has %s with %d ports: add the `port`", raw.service.v, raw.address.v, ports)
+	}
+	return found
+}
+
+// serviceNamed returns a service that exists.
+func (b *builder) serviceNamed(name string) *model.Service {
+	if b.byName == nil {
+		b.byName = make(map[string]*model.Service, len(b.services))
+		for i := range b.services {
+			b.byName[b.services[i].Name] = &b.services[i]
+		}
+	}
+	return b.byName[name]
+}
+
+// limitSpec returns how much may pass.
+func (b *builder) limitSpec(raw *rawLimit) model.LimitSpec {
+	spec := model.LimitSpec{Action: model.LimitDrop, Engine: raw.engine.v}
+	for unit, rate := range raw.rates {
+		if !rate.set {
+			continue
+		}
+		if spec.Unit != 0 {
+			b.fail(rate.at, rate.path, "a limit has one rate: remove `%s` or this line, or write two limits", rateKeys[spec.Unit])
+			continue
+		}
+		spec.Unit, spec.PerSecond = model.LimitUnit(unit), rate.v
+	}
+	if spec.Unit == 0 {
+		if !raw.rated { // else it was reported
+			b.fail(raw.at, raw.path, "the limit has no rate: add `bits_per_second: …`, `packets_per_second: …` or `new_sessions_per_second: …`")
+		}
+		return spec
+	}
+	b.limitMeaning(raw, &spec)
+	spec.Burst = b.burst(raw, &spec)
+	spec.Batch = b.batch(raw, &spec)
+	if c := &raw.clients; c.at != (position{}) {
+		b.limitClients(c, &spec)
+	}
+	return spec
+}
+
+// limitMeaning reads layer, direction and action, which not all units have.
+func (b *builder) limitMeaning(raw *rawLimit, spec *model.LimitSpec) {
+	const onlyOf = "%s has no %s: use `%s`, or remove this line"
+	if spec.Unit == model.LimitBits {
+		spec.Layer = raw.count.or(model.LimitL3)
+	} else if raw.count.set {
+		b.fail(raw.count.at, raw.count.path, onlyOf, rateKeys[spec.Unit], "bytes to count", rateKeys[model.LimitBits])
+	}
+	if spec.Unit != model.LimitSessions {
+		spec.Direction = raw.way.or(model.LimitBoth)
+	} else if raw.way.set {
+		b.fail(raw.way.at, raw.way.path, onlyOf, rateKeys[spec.Unit], "direction", rateKeys[model.LimitPackets])
+	}
+	if raw.action.mark.set {
+		spec.Action, spec.Mark = model.LimitMark, raw.action.mark.v
+		if spec.Unit == model.LimitSessions {
+			b.fail(raw.action.at, raw.action.path, "a session above the limit cannot begin, so there is nothing to mark: use `action: drop`")
+		}
+	}
+}
+
+// amountOf returns a burst or batch in the limit's own unit.
+func (b *builder) amountOf(given value[quantity], spec *model.LimitSpec) (uint64, bool) {
+	most := uint64(maxBurstCount)
+	switch q := given.v; {
+	case spec.Unit == model.LimitBits && q.prefix && !q.bytes:
+		b.fail(given.at, given.path, "a %s limit has bytes here: write %sB", rateKeys[spec.Unit], shortNumber(q.n))
+		return 0, false
+	case spec.Unit == model.LimitBits:
+		most = maxBurstBytes
+	case q.bytes:
+		what := "packets"
+		if spec.Unit == model.LimitSessions {
+			what = "sessions"
+		}
+		b.fail(given.at, given.path, "a %s limit has %s here, not bytes: write a number like 500 or 2k", rateKeys[spec.Unit], what)
+		return 0, false
+	}
+	if given.v.n == 0 || given.v.n > most {
+		b.fail(given.at, given.path, "%d is out of range: use 1 to %s", given.v.n, shortNumber(most))
+		return 0, false
+	}
+	return given.v.n, true
+}
+
+func (b *builder) burst(raw *rawLimit, spec *model.LimitSpec) uint64 {
+	if raw.burst.set {
+		burst, ok := b.amountOf(raw.burst, spec)
+		if least := largestPacket + spec.Layer.Overhead(); ok && spec.Unit == model.LimitBits && burst < least {
+			b.fail(raw.burst.at, raw.burst.path, "packets of %d bytes would never pass, as they count %d with `%s`: use at least that",
+				largestPacket, least, spec.Layer)
+		}
+		return burst
+	}
+	switch spec.Unit {
+	case model.LimitBits:
+		return max(spec.PerSecond/8/burstsPerSecond, leastBurstBytes)
+	case model.LimitPackets:
+		return max(spec.PerSecond/burstsPerSecond, leastBurstPacket)
+	}
+	return max(spec.PerSecond/burstsPerSecond, leastBurstBegun)
+}
+
+func (b *builder) batch(raw *rawLimit, spec *model.LimitSpec) uint32 {
+	if !raw.batch.set {
+		return 0
+	}
+	if spec.Engine != model.EngineLightLock {
+		b.fail(raw.batch.at, raw.batch.path, "only light-lock takes batches: use `engine: light-lock`, or remove this line")
+		return 0
+	}
+	batch, ok := b.amountOf(raw.batch, spec)
+	if ok && batch > min(spec.Burst, 1<<32-1) {
+		b.fail(raw.batch.at, raw.batch.path, "the batch is larger than the burst, %d: use a tenth of that", spec.Burst)
+	}
+	return uint32(batch)
+}
+
+func (b *builder) limitClients(raw *rawLimitClients, spec *model.LimitSpec) {
+	spec.ByClient = true
+	spec.Prefix4, spec.Prefix6 = uint8(raw.prefix4.or(model.LimitPrefix4)), uint8(raw.prefix6.or(model.LimitPrefix6))
+	spec.Most = uint32(raw.most.or(model.LimitMost))
+	for i, prefix := range raw.within {
+		if i == maxLimitWithin {
+			b.fail(prefix.at, prefix.path, "%d prefixes, at most %d are possible: use larger ones", len(raw.within), maxLimitWithin)
+		}
+		length, key := spec.Prefix4, "prefix4"
+		if prefix.v.Addr().Is6() {
+			length, key = spec.Prefix6, "prefix6"
+		}
+		if prefix.set && prefix.v.Bits() > int(length) {
+			b.fail(prefix.at, prefix.path, "clients share buckets by networks of /%d, which are larger than %s: use `%s: %d`",
+				length, prefix.v, key, prefix.v.Bits())
+		}
+	}
+}

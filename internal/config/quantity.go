@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Numbers with decimal prefixes. They are read exactly, without floating point.
+
+// quantity is a number, maybe of bytes.
+type quantity struct {
+	n      uint64
+	bytes  bool // written with B
+	prefix bool // written with k, M or G
+}
+
+var (
+	errNoNumber = errors.New("not a number")
+	errFraction = errors.New("not a whole number")
+	errTooLarge = errors.New("too large")
+)
+
+// decimalDigits are the digits that a prefix stands for.
+var decimalDigits = map[string]int{"": 0, "k": 3, "M": 6, "G": 9}
+
+// parseDecimal reads "1500", "1.5k" or "2G".
+func parseDecimal(text string) (n uint64, prefix string, err error) {
+	end := strings.LastIndexAny(text, "0123456789.") + 1
+	number, prefix := text[:end], text[end:]
+	digits, known := decimalDigits[prefix]
+	whole, part, point := strings.Cut(number, ".")
+	if !known || whole == "" || point && part == "" || strings.ContainsFunc(whole+part, func(r rune) bool { return r < '0' || r > '9' }) {
+		return 0, prefix, errNoNumber
+	}
+	part = strings.TrimRight(part, "0")
+	if len(part) > digits {
+		return 0, prefix, errFraction
+	}
+	n, err = strconv.ParseUint(whole+part+strings.Repeat("0", digits-len(part)), 10, 64)
+	if err != nil {
+		return 0, prefix, errTooLarge
+	}
+	return n, prefix, nil
+}
+
+// otherSpelling returns the text with its prefix in the right case, if that makes it a number.
+func otherSpelling(text string) string {
+	better := strings.NewReplacer("K", "k", "m", "M", "g", "G").Replace(text)
+	if _, _, err := parseDecimal(better); err != nil || better == text {
+		return ""
+	}
+	return better
+}
+
+// shortNumber writes a limit of a range as users do: 400G.
+func shortNumber(n uint64) string {
+	for _, prefix := range []string{"G", "M", "k"} {
+		zeros := strings.Repeat("0", decimalDigits[prefix])
+		if text, ok := strings.CutSuffix(strconv.FormatUint(n, 10), zeros); ok && text != "" {
+			return text + prefix
+		}
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+// parseRate reads a number with a decimal prefix.
+func parseRate(low, high uint64) func(string) (uint64, error) {
+	return func(text string) (uint64, error) {
+		n, _, err := parseDecimal(text)
+		switch {
+		case errors.Is(err, errFraction):
+			return 0, fmt.Errorf("%s is not a whole number in a second: write fewer decimals", text)
+		case errors.Is(err, errNoNumber):
+			if better := otherSpelling(text); better != "" {
+				return 0, fmt.Errorf("%q is not a rate: did you mean %s?", text, better)
+			}
+			return 0, fmt.Errorf("%q is not a rate: write a number, alone or with k, M or G, such as 500, 800k or 1.5G", text)
+		case err != nil || n < low || n > high:
+			return 0, fmt.Errorf("%s is out of range: use %s to %s", text, shortNumber(low), shortNumber(high))
+		}
+		return n, nil
+	}
+}
+
+// parseQuantity reads a number with a decimal prefix, or with that and B.
+func parseQuantity(text string) (quantity, error) {
+	number, bytes := strings.CutSuffix(text, "B")
+	n, prefix, err := parseDecimal(number)
+	switch {
+	case errors.Is(err, errFraction):
+		return quantity{}, fmt.Errorf("%s is not a whole number: write fewer decimals", text)
+	case errors.Is(err, errTooLarge):
+		return quantity{}, fmt.Errorf("%s is out of range: use at most %sB", text, shortNumber(maxBurstBytes))
+	case err != nil && strings.HasSuffix(text, "iB"):
+		return quantity{}, fmt.Errorf("%q has a binary unit: write kB, MB or GB, which are powers of 1000", text)
+	case err != nil:
+		if better := otherSpelling(number); better != "" {
+			return quantity{}, fmt.Errorf("%q is not a burst: did you mean %s?", text, better+text[len(number):])
+		}
+		return quantity{}, fmt.Errorf("%q is not an amount: write bytes like 64kB or 2MB; packets and sessions like 500 or 2k", text)
+	}
+	return quantity{n, bytes, prefix != ""}, nil
+}
