@@ -19,6 +19,11 @@ defaults: { health: { type: none } }
 services:
   - { name: web, vip: 10.0.0.80, port: 80, servers: [{ address: 10.1.0.21, port: 8080 }] }
   - { name: api, vip: 10.0.0.80, port: 81, servers: [{ address: 10.1.0.22, port: 8080 }] }
+tenants:
+  - { name: acme, services: [web] }
+limits:
+  - { name: acme-1g, tenant: acme, bits_per_second: 1G }
+  - { name: each, packets_per_second: 5, clients: {} }
 `
 
 // metricsLab has two services; it also returns the address of their metrics.
@@ -42,15 +47,18 @@ func TestAScrapeHasWhatIsAskedFor(t *testing.T) {
 	const web, api = `service="web"`, `service="api"`
 	const server, service = "steelyard_server_receive_packets_total{", "steelyard_service_receive_packets_total{"
 	const state, always = "steelyard_server_up{", "steelyard_forwarder_up 1"
+	const passed = `steelyard_limit_bytes_total{limit="acme-1g",result="passed",tenant="acme"} 15000000` + "\n"
+	const above = `steelyard_limit_packets_total{limit="acme-1g",result="above",tenant="acme"} 3000` + "\n"
+	const free, clients = `steelyard_limit_packets_total{limit="each",result="unlimited",tenant=""} 7`, `steelyard_limit_clients{limit="each"} 3`
 	_, address := metricsLab(t, "services")
 	for _, c := range []struct {
 		words      string
 		has, lacks []string
 	}{
-		{"", []string{service, web, api, always}, []string{server, state}},
+		{"", []string{service, web, api, always, passed, above, free, clients}, []string{server, state, `steelyard_limit_clients{limit="acme-1g"}`}},
 		{"?detail=servers", []string{service, server, state, web, api, always}, nil},
-		{"?detail=none", []string{always}, []string{service, server, state, web}},
-		{"?service=web", []string{service, server, state, web, always}, []string{api}},
+		{"?detail=none", []string{always}, []string{service, server, state, web, passed}},
+		{"?service=web", []string{service, server, state, web, always}, []string{api, passed}},
 		{"?service=web&service=api", []string{service, server, web, api}, nil},
 		{"?service=web&detail=services", []string{service, web}, []string{server, state, api}},
 		{"?service=none-such", []string{always}, []string{service, server, state}},

@@ -41,6 +41,14 @@ access_lists:
     rules:
       - { action: allow, from: [10.0.0.0/8] }
 access: edge
+tenants:
+  - { name: acme, services: [web, dns6], vips: [10.0.0.81] }
+limits:
+  - { name: acme-1g, tenant: acme, bits_per_second: 1G, count: l2+fcs }
+  - { name: begun, service: web, new_sessions_per_second: 500 }
+  - { name: everything, packets_per_second: 1.5M, direction: to-servers, engine: light-lock, batch: 2k }
+  - { name: noisy, services: [web, media], bits_per_second: 8M, action: { mark: af13 }, clients: { within: [192.0.2.0/24, "2001:db8::/32"], most: 1000 } }
+  - { name: one, server: { service: web, address: 10.1.0.21 }, packets_per_second: 1k, clients: { prefix4: 24 } }
 services:
   - name: web
     vip: 10.0.0.80
@@ -185,7 +193,8 @@ func TestReads(t *testing.T) {
 	for _, command := range []string{
 		"get services", "get servers", "get servers --service web", "get sessions", "get sessions --limit 1",
 		"get sessions --client 192.0.2.7", "get sessions --service dns6", "get drops", "get drops --all", "get attacks", "get attacks --past", "get ports",
-		"get workers", "get slots", "get access", "get access inside", "get sets", "get status", "describe service web", "describe service dns6", "describe service media", "describe service rest",
+		"get workers", "get slots", "get access", "get access inside", "get sets", "get limits", "get limits --worst", "describe limit acme-1g", "describe limit begun", "describe limit everything",
+		"describe limit noisy", "describe limit one --worst 1", "get status", "describe service web", "describe service dns6", "describe service media", "describe service rest",
 		"describe server 10.1.0.22", "describe server [fd00:1::31]:53@dns6",
 		"describe server 10.1.0.41:*", "diff",
 	} {
@@ -236,6 +245,11 @@ func TestChanges(t *testing.T) {
 	if err := os.WriteFile(bad, []byte(strings.ReplaceAll(text, "port: 80\n", "port: none\n")), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	limits := filepath.Join(l.directory, "limits.yaml")
+	changed := strings.NewReplacer("bits_per_second: 1G", "bits_per_second: 2.5G, burst: 1MB", "name: begun", "name: started", "vips: [10.0.0.81]", "vips: [10.0.0.80]").Replace(text)
+	if err := os.WriteFile(limits, []byte(changed), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	var log strings.Builder
 	for _, command := range []string{
 		"check " + next, "check " + bad, "diff", "diff " + next, "diff " + bad, "apply " + bad, "apply " + next, "apply",
@@ -246,7 +260,7 @@ func TestChanges(t *testing.T) {
 		"stats -w 0s", "stats -w 1", "check -", "drain 10.1.0.21", "drain 10.1.0.21", "drain 10.1.0.21 --undo", "drain 10.1.0.21 --undo",
 		"drain 10.1.0.21 --deadline 90m", "kill 10.1.0.21", "kill 10.1.0.21", "describe server 10.1.0.21:8080", "get status", "kill 10.1.0.21 --undo", "kill 10.1.0.21 --undo",
 		"drain 10.1.0.21 --deadline 0s", "drain 10.1.0.21 --deadline 200h", "drain 10.1.0.21 --deadline 1m --undo", "drain 10.1.0.21 --deadline soon", "kill",
-		"describe service dns6",
+		"describe service dns6", "describe limit none", "describe limit noisy --worst 101", "describe limit", "diff " + limits, "apply " + limits, "diff",
 	} {
 		code, out, errOut := l.run(strings.Fields(command)...)
 		fmt.Fprintf(&log, "$ steelyard %s\n%s%s[%d]\n\n", strings.ReplaceAll(command, l.directory, "DIR"), out, errOut, code)

@@ -148,6 +148,9 @@ func (a *app) checkCommand() *cobra.Command {
 			if sets := len(parsed.AccessSets); sets > 0 {
 				what += ", " + plural(sets, "access set")
 			}
+			if limits := len(parsed.Limits); limits > 0 {
+				what += ", " + plural(limits, "limit")
+			}
 			a.warn(config.Warnings(fileName(args[0]), data, parsed))
 			fmt.Fprintf(a.out, "%s is good: %s.\nWhat depends on the forwarder's host, such as its own addresses, is checked by apply.\n",
 				fileName(args[0]), what)

@@ -116,7 +116,7 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 }
 
 func (a *app) describeCommand() *cobra.Command {
-	describe := group("describe", "Show everything about a service or a server")
+	describe := group("describe", "Show everything about a service, a server or a limit")
 	service := &cobra.Command{
 		Use: "service NAME", Short: "Show everything about a service", Args: args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error { return a.describeService(c.Context(), args[0]) },
@@ -127,7 +127,7 @@ func (a *app) describeCommand() *cobra.Command {
 	}
 	a.outputFlag(service)
 	a.outputFlag(server)
-	describe.AddCommand(service, server)
+	describe.AddCommand(service, server, a.describeLimitCommand())
 	return describe
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	get := group("get", "Show services, servers, sessions, access lists and sets, SNAT rules, drops, attacks, ports, workers, slots or status")
+	get := group("get", "Show services, servers, sessions, limits, access lists and sets, SNAT rules, drops, attacks, ports, workers, slots or status")
 	add := func(command *cobra.Command, run func(context.Context) error) *cobra.Command {
 		command.Args = args(0, 0)
 		command.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context()) }
@@ -33,6 +33,12 @@ func (a *app) getCommand() *cobra.Command {
 	sessions.Flags().StringVar(&filter.Client, "client", "", "only sessions of the client with this `address`")
 	sessions.Flags().StringVar(&filter.Service, "service", "", "only sessions of the service with this `name`")
 	sessions.Flags().Uint32Var(&filter.Limit, "limit", 1000, "maximum number, up to 100000; 0 means 1000")
+	worst := false
+	limits := add(&cobra.Command{Use: "limits", Aliases: []string{"limit"}, Short: "Show limits: rate, what passed, and what was above",
+		Long: "PASSED and ABOVE count bytes of IP packets for limits in bits, and packets or new sessions for the others, since the forwarder's " +
+			"start. What is above a limit was dropped, or marked. `steelyard describe limit` shows one limit, with its clients."},
+		func(ctx context.Context) error { return a.getLimits(ctx, worst) })
+	limits.Flags().BoolVar(&worst, "worst", false, "also, of limits by clients, the client with the most packets above it")
 	access := add(&cobra.Command{Use: "access [LIST]", Short: "Show access lists: rules and how often each matched",
 		Long: "MATCHES counts packets of new sessions. The XDP program drops SYNs for the leading rules of the list of all services, before " +
 			"a worker sees them; they are one row of their own, and are not in the matches of the rules."}, nil)

@@ -24,17 +24,23 @@ type rateView struct {
 
 func (a *app) statsCommand() *cobra.Command {
 	var watch time.Duration
+	limits := false
 	command := &cobra.Command{
-		Use: "stats", Short: "Show rates by service: packets, bits and new sessions per second", Args: args(0, 0),
+		Use: "stats", Short: "Show rates by service, or by limit: packets, bits and new sessions per second", Args: args(0, 0),
 		Long: "Measures for one second and prints the rates once. With -w: measures and prints every interval, until interrupted.",
 	}
 	command.Flags().VarP((*intervalValue)(&watch), "watch", "w", "print rates every `interval`, such as 2s")
+	command.Flags().BoolVar(&limits, "limits", false, "rates by limit: what passes, and what is above")
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		if c.Flags().Changed("watch") && watch < 100*time.Millisecond {
 			return fmt.Errorf("-w %s is too short: use 100ms or more", watch)
 		}
-		return a.stats(c.Context(), watch)
+		if limits {
+			return sampleRates(c.Context(), watch, func(ctx context.Context) ([]limitView, uint64, error) { return a.listLimits(ctx, "", 0) },
+				limitRates, a.showLimitRates)
+		}
+		return sampleRates(c.Context(), watch, a.sample, rates, a.showRates)
 	}
 	return command
 }
@@ -53,14 +59,16 @@ func (v *intervalValue) Set(text string) error {
 	return nil
 }
 
-func (a *app) stats(ctx context.Context, watch time.Duration) error {
+// sampleRates takes samples, compares each with the one before, and shows the rates; once, if watch is 0.
+func sampleRates[V, R any](ctx context.Context, watch time.Duration, sample func(context.Context) ([]V, uint64, error),
+	compare func(before, after []V, seconds float64) []R, show func([]R) error) error {
 	interval := watch
 	if watch == 0 {
 		interval = time.Second
 	}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	before, beforeNs, err := a.sample(ctx)
+	before, beforeNs, err := sample(ctx)
 	if err != nil {
 		return err
 	}
@@ -70,11 +78,11 @@ func (a *app) stats(ctx context.Context, watch time.Duration) error {
 		case <-ctx.Done():
 			return nil
 		}
-		after, afterNs, err := a.sample(ctx)
+		after, afterNs, err := sample(ctx)
 		if err != nil {
 			return err
 		}
-		if err := a.showRates(rates(before, after, float64(afterNs-beforeNs)/1e9)); err != nil || watch == 0 {
+		if err := show(compare(before, after, float64(afterNs-beforeNs)/1e9)); err != nil || watch == 0 {
 			return err
 		}
 		before, beforeNs = after, afterNs

@@ -30,8 +30,8 @@ const (
 
 // Handler answers scrapes, in Prometheus' text format:
 //
-//	/metrics?service=NAME   only the named services and their servers; may be repeated
-//	/metrics?detail=LEVEL   servers: everything; services: no servers; none: neither
+//	/metrics?service=NAME   only the named services and their servers, and no limits; may be repeated
+//	/metrics?detail=LEVEL   servers: everything; services: no servers; none: neither, and no limits
 //
 // A scrape has a time limit: longestScrape, or four fifths of the time that Prometheus waits
 // (X-Prometheus-Scrape-Timeout-Seconds). steelyard_scrape_complete names the parts that are missing then
@@ -131,6 +131,7 @@ func (h *Handler) write(ctx context.Context, out *bufio.Writer, q query) {
 	}
 	if c.client != nil && q.services() {
 		complete["services"] = all.readTraffic(ctx, c.client, h.sources.Store, q) == nil
+		complete["limits"] = all.readLimits(ctx, c.client, q) == nil
 	}
 	complete["output"] = all.write(ctx, out)
 	name := "steelyard_scrape_complete"
