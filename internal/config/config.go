@@ -64,6 +64,8 @@ type builder struct {
 	partial   bool                      // tenants and limits may name further services
 	unnamed   bool                      // a service's name is missing: others may mean it
 	suggested int                       // errors about unknown names
+
+	builtTenants []model.Tenant
 }
 
 // fail reports a contradiction, unless it may follow from a misspelt key, which is reported.

@@ -73,6 +73,8 @@ type rawLimitAction struct {
 
 // The forwarder's limits.
 const (
+	maxLimits       = 65536
+	maxLimitsOfOne  = 8 // that concern the same service, VIP or server by its name, or all services
 	maxLimitTargets = 1024
 	maxLimitWithin  = 64
 	maxLimitClients = 1 << 20
@@ -187,7 +189,7 @@ var limitFields = []field[rawLimit]{
 			"packets never pass. Of the others: packets or sessions, such as `500` or `2k`. See docs/limits.md."},
 		func(l *rawLimit) *value[quantity] { return &l.burst }, parseQuantity),
 	scalar(fieldDoc{name: "count", kind: "l3, l2, l2+fcs or l1", def: "l3",
-		doc: "Which bytes `bits_per_second` counts. `l3`: the IP packet; `l2`: with the Ethernet header, 14 bytes; `l2+fcs`: with the frame check " +
+		doc: "Which bytes `bits_per_second` counts. `l3`: the IP packet; `l2`: with the Ethernet header, 14 bytes, and at least 60 in all; `l2+fcs`: with the frame check " +
 			"sequence, 18 bytes, and at least 64 in all; `l1`: with preamble and gap, 38 bytes, and at least 84 in all."},
 		func(l *rawLimit) *value[model.LimitLayer] { return &l.count }, parseWord(model.LimitLayers...)),
 	scalar(fieldDoc{name: "direction", kind: "both, to-servers or to-clients", def: "both",
@@ -200,10 +202,10 @@ var limitFields = []field[rawLimit]{
 			readObject(d, n, path, limitClientsFields, &into.clients)
 		}},
 	{fieldDoc{name: "action", kind: "drop, or mapping", def: "drop", object: limitActionObject,
-		doc: "What happens to packets above the limit. `drop`: they are dropped, as `limit` or `limit-sessions`. `{mark: af13}`: they go on with this DSCP."},
+		doc: "What happens to packets above the limit. `drop`: they are dropped, as `limit-exceeded` or `session-rate`. `{mark: af13}`: they go on with this DSCP."},
 		readLimitAction},
 	scalar(fieldDoc{name: "engine", kind: "auto, cas, lock or light-lock", def: "auto",
-		doc: "How workers share the bucket. `auto`: as one of them alone where there is only one, else `cas`. The others are for comparison. See docs/limits.md."},
+		doc: "How workers share the bucket. `auto`: as one of them alone where there is only one, else `cas`. The others are for comparison, and not for limits by clients. See docs/limits.md."},
 		func(l *rawLimit) *value[model.LimitEngine] { return &l.engine }, parseWord(model.LimitEngines...)),
 	scalar(fieldDoc{name: "batch", kind: "bytes, packets or sessions", def: "a tenth of the burst",
 		doc: "With `light-lock`: how much a worker takes from the bucket at once."},

@@ -50,6 +50,7 @@ func (b *builder) buildTenants() []model.Tenant {
 		}
 		tenants = append(tenants, tenant)
 	}
+	b.builtTenants = tenants
 	return tenants
 }
 
@@ -102,6 +103,9 @@ func (b *builder) buildLimits() []model.ConfigLimit {
 		if first, ok := seen[raw.name.v]; ok && raw.name.set {
 			b.fail(raw.name.at, raw.name.path, "a limit in line %d is named %q too: names must be unique", first.line, raw.name.v)
 		}
+		if i == maxLimits {
+			b.fail(raw.name.at, raw.name.path, "%d limits, at most %d are possible: let tenants share some", len(b.raw.limits), maxLimits)
+		}
 		seen[raw.name.v] = raw.name.at
 		limit := model.ConfigLimit{Name: raw.name.v, Of: b.limitTarget(raw), Spec: b.limitSpec(raw)}
 		for _, prefix := range raw.clients.within {
@@ -112,7 +116,57 @@ func (b *builder) buildLimits() []model.ConfigLimit {
 		limit.Within = model.MergePrefixes(limit.Within)
 		limits = append(limits, limit)
 	}
+	b.checkLimitsOfOne(limits)
 	return limits
+}
+
+// checkLimitsOfOne ensures that nothing has too many limits. It reports one error.
+func (b *builder) checkLimitsOfOne(limits []model.ConfigLimit) {
+	if len(b.errs) > 0 || b.partial {
+		return // what some of them concern is not known
+	}
+	tenants := make(map[string]*model.Tenant, len(b.raw.tenants))
+	for i := range b.builtTenants {
+		tenants[b.builtTenants[i].Name] = &b.builtTenants[i]
+	}
+	type one struct {
+		service string
+		address netip.AddrPort // of a server, or of a VIP without a service
+	}
+	counts := map[one]int{}
+	for i := range limits {
+		of := limits[i].Of
+		if tenant := tenants[of.Tenant]; tenant != nil {
+			of.Services, of.VIPs = tenant.Services, tenant.VIPs
+		}
+		var ones []one
+		for _, name := range of.Services {
+			ones = append(ones, one{service: name})
+		}
+		for _, vip := range of.VIPs {
+			ones = append(ones, one{address: netip.AddrPortFrom(vip, 0)})
+		}
+		if of.Server.Service != "" || len(ones) == 0 {
+			ones = append(ones, one{of.Server.Service, of.Server.Address})
+		}
+		for _, each := range ones {
+			if counts[each]++; counts[each] <= maxLimitsOfOne {
+				continue
+			}
+			what := "all services"
+			switch {
+			case each.service != "" && each.address.IsValid():
+				what = "server " + model.ServerText(each.address) + " of " + each.service
+			case each.service != "":
+				what = "service " + each.service
+			case each.address.IsValid():
+				what = "VIP " + each.address.Addr().String()
+			}
+			raw := &b.raw.limits[i]
+			b.fail(raw.at, raw.path, "more than %d limits concern %s, some maybe by tenants: remove some", maxLimitsOfOne, what)
+			return
+		}
+	}
 }
 
 // limitTarget returns what a limit concerns.
@@ -298,6 +352,9 @@ func (b *builder) batch(raw *rawLimit, spec *model.LimitSpec) uint32 {
 
 func (b *builder) limitClients(raw *rawLimitClients, spec *model.LimitSpec) {
 	spec.ByClient = true
+	if spec.Engine > model.EngineCAS {
+		b.fail(raw.at, raw.path, "buckets of clients come and go by compare-and-swap, so `engine: %s` is not possible: remove it, or `clients`", spec.Engine)
+	}
 	spec.Prefix4, spec.Prefix6 = uint8(raw.prefix4.or(model.LimitPrefix4)), uint8(raw.prefix6.or(model.LimitPrefix6))
 	spec.Most = uint32(raw.most.or(model.LimitMost))
 	for i, prefix := range raw.within {

@@ -121,6 +121,7 @@ func TestBadLimits(t *testing.T) {
 		{"count: l2+fcs", "count: l7", "use l3, l2, l2+fcs or l1"},
 		{"engine: light-lock", "engine: cas", "only light-lock takes batches"},
 		{"batch: 10kB", "batch: 1MB", "the batch is larger than the burst, 625000"},
+		{"clients: {}, ", "clients: {}, engine: lock, ", "so `engine: lock` is not possible"},
 		{"prefix4: 24", "prefix4: 7", "7 is out of range: use 8 to 32"},
 		{"prefix4: 24, ", "prefix4: 9, ", "which are larger than 10.1.0.0/16: use `prefix4: 16`"},
 		{"most: 10", "most: 2000000", "use 1 to 1048576"},
@@ -161,6 +162,22 @@ func TestLimitsHaveLimits(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := Parse("f", frame(1025, rest)); err == nil || !strings.Contains(err.Error(), "at most 1024 are possible") {
+			t.Error(err)
+		}
+	}
+	for what, of := range map[string]string{"all services": "", "service s0": "service: s0, ", "VIP 10.0.0.9": "vip: 10.0.0.9, "} {
+		limits := "tenants: [{ name: t, services: [s0], vips: [10.0.0.9] }]\nlimits:\n"
+		for i := range 8 {
+			limits += fmt.Sprintf("  - { name: l%d, %spackets_per_second: 5 }\n", i, of)
+		}
+		if _, err := Parse("f", frame(1, limits)); err != nil {
+			t.Error(err)
+		}
+		if of != "" {
+			of = "tenant: t, "
+		}
+		limits += "  - { name: more, " + of + "packets_per_second: 5 }\n"
+		if _, err := Parse("f", frame(1, limits)); err == nil || !strings.Contains(err.Error(), "limits[8]: more than 8 limits concern "+what) {
 			t.Error(err)
 		}
 	}

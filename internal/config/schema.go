@@ -384,7 +384,8 @@ var fileFields = []field[rawFile]{
 			})
 		}},
 	{fieldDoc{name: "limits", kind: "list of mappings", object: limitObject,
-		doc: "How many bits, packets and new sessions may pass in a second, of tenants, services, VIPs, servers and clients. Limits do not apply to SNAT."},
+		doc: "How many bits, packets and new sessions may pass in a second, of tenants, services, VIPs, servers and clients. At most 65536, and 8 that concern the same service, VIP or server, or all services. " +
+			"Limits do not apply to SNAT."},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				limit := rawLimit{at: positionOf(n), path: path}

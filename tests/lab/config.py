@@ -63,6 +63,8 @@ class Config:
     access_lists: list = field(default_factory=list)  # likewise
     access_sets: list = field(default_factory=list)
     access: str = ""
+    tenants: list = field(default_factory=list)  # in the file's form
+    limits: list = field(default_factory=list)  # likewise
 
     def __getitem__(self, name):
         return next(service for service in self.services if service.name == name)
@@ -80,6 +82,9 @@ class Config:
             "services": [service.value() for service in self.services],
         }
         for key in ("access_sets", "access_lists", "access"):
+            if getattr(self, key):
+                value[key] = getattr(self, key)
+        for key in ("tenants", "limits"):
             if getattr(self, key):
                 value[key] = getattr(self, key)
         if self.snat:
