@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,7 +36,8 @@ func (s *Server) ListLimits(ctx context.Context, request *connect.Request[pb.Lis
 			return nil
 		})
 	})
-	if err == nil && name != "" && len(response.Limits) == 0 {
+	var refusal *dpclient.Error
+	if name != "" && errors.As(err, &refusal) && refusal.Refused() {
 		err = invalid(fmt.Errorf("the forwarder has no limit named %q: see `steelyard get limits`", name))
 	}
 	response.SampledNs = uint64(time.Since(s.Started))

@@ -184,7 +184,7 @@ var limitFields = []field[rawLimit]{
 	rateField(model.LimitBits, "number of bits, 8k to 400G", "How many bits may pass in a second, such as `800k`, `1.5M` or `10G` (powers of 1000)."+ratesDoc),
 	rateField(model.LimitPackets, "number of packets, 1 to 1G", "How many packets may pass in a second."+ratesDoc),
 	rateField(model.LimitSessions, "number of sessions, 1 to 10M", "How many sessions may begin in a second."+ratesDoc),
-	scalar(fieldDoc{name: "burst", kind: "bytes, packets or sessions", def: "what the rate brings in 50 ms; at least 32kB, 32 packets or 16 sessions",
+	scalar(fieldDoc{name: "burst", kind: "bytes, packets or sessions", def: "what the rate brings in 250 ms; at least 32kB, 32 packets or 16 sessions",
 		doc: "How much may pass at once after a pause. Of a rate in bits: bytes, such as `64kB` or `2MB`; at least 1500, and what `count` adds, or the largest " +
 			"packets never pass. Of the others: packets or sessions, such as `500` or `2k`. See docs/limits.md."},
 		func(l *rawLimit) *value[quantity] { return &l.burst }, parseQuantity),

@@ -12,10 +12,10 @@ import (
 
 // From the file's tenants and limits to the configuration's. The services are known.
 
-// Defaults of a burst: what comes in a twentieth of a second, and no less than these. The former lets TCP
-// reach the rate at usual round trips, and adds half a percent to what a sender gets in ten seconds.
+// Defaults of a burst: what comes in a quarter of a second, and no less than these. A TCP sender that lost
+// all that it had sent is silent for 200 ms or more (docs/design/0033-limits-in-the-path.md).
 const (
-	burstsPerSecond  = 20
+	burstsPerSecond  = 4
 	leastBurstBytes  = 32_000
 	leastBurstPacket = 32
 	leastBurstBegun  = 16

@@ -48,19 +48,19 @@ func TestLimits(t *testing.T) {
 		{Name: "acme-1g", Of: model.LimitTarget{Tenant: "acme"}, Spec: with(bits, func(s *model.LimitSpec) {
 			s.PerSecond, s.Burst, s.Layer, s.Direction = 1e9, 2e6, model.LimitL2FCS, model.LimitToClients
 		})},
-		{Name: "all", Spec: with(packets, func(s *model.LimitSpec) { s.PerSecond, s.Burst = 1500, 75 })},
+		{Name: "all", Spec: with(packets, func(s *model.LimitSpec) { s.PerSecond, s.Burst = 1500, 375 })},
 		{Name: "sessions", Of: model.LimitTarget{Services: []string{"web", "dns"}},
 			Spec: model.LimitSpec{Unit: model.LimitSessions, PerSecond: 500, Burst: 1000, Action: model.LimitDrop}},
 		{Name: "noisy", Of: model.LimitTarget{Services: []string{"web"}}, Within: prefixes, Spec: with(bits, func(s *model.LimitSpec) {
 			s.PerSecond, s.Burst, s.ByClient, s.Prefix4, s.Prefix6, s.Most = 8000, 32000, true, 24, 64, 10
 		})},
 		{Name: "each", Of: model.LimitTarget{VIPs: []netip.Addr{netip.MustParseAddr("10.0.0.80")}}, Spec: with(packets, func(s *model.LimitSpec) {
-			s.PerSecond, s.Burst, s.ByClient, s.Prefix4, s.Prefix6, s.Most = 1e7, 5e5, true, 32, 64, 65536
+			s.PerSecond, s.Burst, s.ByClient, s.Prefix4, s.Prefix6, s.Most = 1e7, 25e5, true, 32, 64, 65536
 			s.Action, s.Mark = model.LimitMark, 14
 		})},
 		{Name: "one", Of: model.LimitTarget{Server: model.NamedServer{Service: "web", Address: netip.MustParseAddrPort("10.1.0.11:8080")}},
 			Spec: with(bits, func(s *model.LimitSpec) {
-				s.PerSecond, s.Burst, s.Engine, s.Batch, s.Action, s.Mark = 1e8, 625000, model.EngineLightLock, 10000, model.LimitMark, 7
+				s.PerSecond, s.Burst, s.Engine, s.Batch, s.Action, s.Mark = 1e8, 3125000, model.EngineLightLock, 10000, model.LimitMark, 7
 			})},
 		{Name: "two", Of: model.LimitTarget{Server: model.NamedServer{Service: "dns", Address: netip.MustParseAddrPort("10.1.0.11:54")}},
 			Spec: with(bits, func(s *model.LimitSpec) { s.PerSecond, s.Burst = 1000001, 32000 })},
@@ -120,7 +120,7 @@ func TestBadLimits(t *testing.T) {
 		{"action: { mark: af13 }", "action: {}", "`mark` is missing"},
 		{"count: l2+fcs", "count: l7", "use l3, l2, l2+fcs or l1"},
 		{"engine: light-lock", "engine: cas", "only light-lock takes batches"},
-		{"batch: 10kB", "batch: 1MB", "the batch is larger than the burst, 625000"},
+		{"batch: 10kB", "batch: 4MB", "the batch is larger than the burst, 3125000"},
 		{"clients: {}, ", "clients: {}, engine: lock, ", "so `engine: lock` is not possible"},
 		{"prefix4: 24", "prefix4: 7", "7 is out of range: use 8 to 32"},
 		{"prefix4: 24, ", "prefix4: 9, ", "which are larger than 10.1.0.0/16: use `prefix4: 16`"},

@@ -3,6 +3,7 @@
 package dpclient_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -85,7 +86,7 @@ func TestEachLimit(t *testing.T) {
 		name  string
 		worst int
 		want  string
-	}{{"", 0, "l0 0 l1 0 l2 0 "}, {"l2", 1, "l2 1 "}, {"none", 0, ""}} {
+	}{{"", 0, "l0 0 l1 0 l2 0 "}, {"l2", 1, "l2 1 "}} {
 		got := ""
 		err := client.EachLimit(t.Context(), test.name, test.worst, func(stats *pb.LimitStats) error {
 			got += fmt.Sprint(stats.GetLimit().GetName(), " ", len(stats.GetWorst()), " ")
@@ -94,5 +95,10 @@ func TestEachLimit(t *testing.T) {
 		if err != nil || got != test.want {
 			t.Errorf("%+v: %q, %v", test, got, err)
 		}
+	}
+	err := client.EachLimit(t.Context(), "none", 0, func(*pb.LimitStats) error { return nil })
+	var refusal *dpclient.Error
+	if !errors.As(err, &refusal) || !refusal.Refused() {
+		t.Error(err)
 	}
 }

@@ -43,6 +43,9 @@ func (s *session) limits() []*pb.Limit {
 // listLimits counts something for each limit, and lists clients of those by clients.
 func (s *session) listLimits(request *pb.ListLimitsRequest) *pb.Response {
 	limits := slices.DeleteFunc(s.limits(), func(l *pb.Limit) bool { return request.GetName() != "" && l.GetName() != request.GetName() })
+	if request.GetName() != "" && len(limits) == 0 {
+		return refuse(pb.Code_CODE_INVALID, "there is no limit %s", request.GetName())
+	}
 	limits, next := page(s.Forwarder, limits, int(request.GetCursor()), int(request.GetLimit()))
 	list := &pb.LimitList{NextCursor: uint32(next)}
 	for _, limit := range limits {
