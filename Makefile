@@ -25,6 +25,7 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo; echo "  make demo DEMO=restart  thousands of connections through kill -9, restart and upgrade"
 	@echo "  make demo DEMO=attack   what clients notice of floods, flood by flood: a table"
+	@echo "  make demo DEMO=limits   tenants held to their limits, live changes, a noisy client: a table"
 	@echo "  make demo DEMO=modes    every mode, family and protocol, one and two workers: a table"
 	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go bench soak wire wire-asan"
 

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datagrams at a pace, and who counts them where they arrive."""
+
+import select
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+
+from tests.lab.servers import wait_listening
+
+SO_RCVBUFFORCE = 33  # socket(7)
+TAG = struct.Struct("!I")
+# What IPv4 or IPv6, and UDP, add to the data.
+HEADERS = {4: 28, 6: 48}
+
+
+class Sink:
+    """Counts what arrives at a UDP port, by the tag that a Sender put in front: `packets`, `bytes`
+    of IP packets, and `classes`, {(tag, class): packets}, of their TOS or traffic class."""
+
+    def __init__(self, host, port, family=4):
+        kind = socket.AF_INET if family == 4 else socket.AF_INET6
+        self.headers = HEADERS[family]
+        self.packets, self.bytes, self.classes = Counter(), Counter(), Counter()
+        self.first = None  # when the first one was seen
+        self.socket = host.ns.socket(kind, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
+        if family == 4:
+            self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        else:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+        self.socket.bind((host.address(family), port))
+        wait_listening(host.ns, port, "udp")
+        self._stop, self._stopped = socket.socketpair()
+        self._thread = threading.Thread(target=self._count, daemon=True)
+        self._thread.start()
+
+    def _count(self):
+        while True:
+            ready, _, _ = select.select([self.socket, self._stopped], [], [])
+            if self._stopped in ready:
+                return
+            data, ancillary, _, _ = self.socket.recvmsg(65535, 64)
+            self.first = self.first or time.monotonic()
+            (tag,) = TAG.unpack_from(data)
+            # One byte of TOS; a traffic class is an int.
+            kind = int.from_bytes(ancillary[0][2], "little") if ancillary else 0
+            self.bytes[tag] += len(data) + self.headers
+            self.classes[tag, kind] += 1
+            self.packets[tag] += 1
+
+    def close(self):
+        self._stop.send(b"x")
+        self._thread.join()
+        for one in (self.socket, self._stop, self._stopped):
+            one.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Sender:
+    """Sends datagrams of `size` bytes of IP packet from one port, `rate` a second, until it is
+    stopped or has sent `count`. What a stall delays is sent after it."""
+
+    def __init__(self, host, address, port, tag=1, size=1000, rate=1000, count=0, kind=0):
+        family = 6 if ":" in address else 4
+        self.socket = host.ns.socket(
+            socket.AF_INET6 if family == 6 else socket.AF_INET, socket.SOCK_DGRAM
+        )
+        if kind and family == 4:
+            self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, kind)
+        elif kind:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, kind)
+        self.to = (address, port)
+        self.data = TAG.pack(tag).ljust(size - HEADERS[family], b".")
+        self.rate, self.count, self.sent = rate, count, 0
+        self.began = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._send, daemon=True)
+
+    def start(self):
+        self.began = time.monotonic()
+        self._thread.start()
+        return self
+
+    def _send(self):
+        while not self._end.wait(0.001):
+            due = int((time.monotonic() - self.began) * self.rate) + 1
+            due = min(due, self.count) if self.count else due
+            # A few at a time: queues on the way are finite.
+            for _ in range(min(due - self.sent, 64)):
+                self.socket.sendto(self.data, self.to)
+                self.sent += 1
+            if self.count and self.sent >= self.count:
+                return
+
+    def finish(self):
+        """Waits until the count is sent."""
+        self._thread.join()
+        self.socket.close()
+        return self.sent
+
+    def stop(self):
+        self._end.set()
+        return self.finish()
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def send(host, address, port, count, **options):
+    """Sends so many datagrams."""
+    return Sender(host, address, port, count=count, **options).start().finish()
