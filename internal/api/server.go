@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -258,9 +259,12 @@ func (s *Server) textOf(name string, text []byte) (string, []byte, error) {
 	return s.File.Path, text, err
 }
 
-// place returns where a file has the address with which a refusal begins, or nothing.
+// place returns where a file has the address or the limit with which a refusal begins, or nothing.
 func (s *Server) place(name string, text []byte, refusal string) string {
-	word, _, _ := strings.Cut(refusal, " ")
+	word, rest, _ := strings.Cut(refusal, " ")
+	if word == "limit" {
+		return s.placeOfLimit(name, text, rest)
+	}
 	address, err := netip.ParseAddr(word)
 	if err != nil {
 		address, err = netip.ParseAddr(strings.TrimSuffix(word, ":"))
@@ -276,6 +280,20 @@ func (s *Server) place(name string, text []byte, refusal string) string {
 		return config.Place(name, text, path)
 	}
 	return ""
+}
+
+// placeOfLimit is place for a refusal that goes on with a limit's name.
+func (s *Server) placeOfLimit(name string, text []byte, rest string) string {
+	limit, _, _ := strings.Cut(rest, " ")
+	wanted, err := s.File.Parse(name, text)
+	if err != nil {
+		return ""
+	}
+	at := slices.IndexFunc(wanted.Limits, func(l model.ConfigLimit) bool { return l.Name == strings.TrimSuffix(limit, ":") })
+	if at < 0 {
+		return ""
+	}
+	return config.Place(name, text, fmt.Sprintf("limits[%d]", at))
 }
 
 // maxPlaced is the largest file in which GetStatus looks for the place of a refusal: it may be called often.

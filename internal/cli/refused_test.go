@@ -82,3 +82,17 @@ func TestARefusalNamesThePlaceOfItsAddress(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
+
+func TestARefusalNamesThePlaceOfItsLimit(t *testing.T) {
+	l := newLab(t)
+	const why = "limit noisy: no memory"
+	l.forwarder.Refuse(&fpb.Error{Code: fpb.Code_CODE_EXHAUSTED, Text: why})
+	next := filepath.Join(l.directory, "next.yaml")
+	if err := os.WriteFile(next, []byte(strings.Replace(configText, "most: 1000", "most: 100000", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const want = "steelyard: the forwarder refuses DIR/next.yaml:23:5: limits[3]: " + why + "; nothing was changed\n"
+	if code, _, errOut := l.run("apply", next); code != 2 || errOut != want {
+		t.Errorf("exit code %d: got %q, want %q", code, errOut, want)
+	}
+}

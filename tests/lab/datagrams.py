@@ -24,7 +24,6 @@ class Sink:
         kind = socket.AF_INET if family == 4 else socket.AF_INET6
         self.headers = HEADERS[family]
         self.packets, self.bytes, self.classes = Counter(), Counter(), Counter()
-        self.first = None  # when the first one was seen
         self.socket = host.ns.socket(kind, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
         if family == 4:
@@ -43,7 +42,6 @@ class Sink:
             if self._stopped in ready:
                 return
             data, ancillary, _, _ = self.socket.recvmsg(65535, 64)
-            self.first = self.first or time.monotonic()
             (tag,) = TAG.unpack_from(data)
             # One byte of TOS; a traffic class is an int.
             kind = int.from_bytes(ancillary[0][2], "little") if ancillary else 0
