@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What threads do at their ports. */
+#include <errno.h>
+
+#include <rte_service.h>
+
+#include "event.h"
+
+#define SEND_TRIES   4
+#define FINISH_TRIES 64 /* the device has room for what it gave out, once it has worked */
+
+void device_work(struct sy_event *event)
+{
+	if (!rte_spinlock_trylock(&event->lock))
+		return;
+	rte_service_run_iter_on_app_lcore(event->service, 0);
+	rte_spinlock_unlock(&event->lock);
+}
+
+unsigned sy_event_send(struct sy_event_port *p, const struct rte_event *e, unsigned count)
+{
+	unsigned sent = 0;
+	for (unsigned tries = 0; sent < count && tries < SEND_TRIES;) {
+		unsigned n = count - sent < SY_EVENT_BURST ? count - sent : SY_EVENT_BURST;
+		/* Counted before others can receive them, or what has left would exceed it. */
+		COUNT(p->sent, n);
+		unsigned took =
+		        rte_event_enqueue_new_burst(p->device, p->id, e + sent, (uint16_t)n);
+		sent += took;
+		if (took == n)
+			continue;
+		COUNT(p->sent, (uint64_t)took - n);
+		tries++;
+		if (p->scheduled)
+			device_work(p->event);
+		else
+			rte_pause();
+	}
+	if (sent < count)
+		COUNT(p->refused, count - sent);
+	return sent;
+}
+
+/* The device releases what a port holds with its next receive. For ordered events that is their
+ * end. */
+static void held_forget(struct sy_event_port *p)
+{
+	if (p->model == SY_EVENT_ORDERED && p->consumes)
+		COUNT(p->left, p->held);
+	p->held = 0;
+}
+
+unsigned sy_event_receive(struct sy_event_port *p, struct rte_event *e, unsigned count)
+{
+	uint16_t most = count < SY_EVENT_BURST ? (uint16_t)count : SY_EVENT_BURST;
+	held_forget(p);
+	uint16_t got = rte_event_dequeue_burst(p->device, p->id, e, most, 0);
+	if (got == 0 && p->scheduled) {
+		device_work(p->event);
+		got = rte_event_dequeue_burst(p->device, p->id, e, most, 0);
+	}
+	if (p->consumes)
+		p->held = got;
+	if (p->model != SY_EVENT_ORDERED || !p->consumes)
+		COUNT(p->left, got);
+	return got;
+}
+
+/* Gives events back to the device; returns how many it took. */
+static unsigned give_back(struct sy_event_port *p, const struct rte_event *e, unsigned count)
+{
+	unsigned done = 0;
+	for (unsigned tries = 0; done < count && tries < FINISH_TRIES; tries++) {
+		done += rte_event_enqueue_burst(p->device, p->id, e + done,
+		                                (uint16_t)(count - done));
+		if (done < count && p->scheduled)
+			device_work(p->event);
+	}
+	return done;
+}
+
+void sy_event_release(struct sy_event_port *p)
+{
+	struct rte_event e[SY_EVENT_BURST];
+	if (p->held == 0 || p->model == SY_EVENT_DIRECT)
+		return;
+	for (unsigned i = 0; i < p->held; i++)
+		e[i] = (struct rte_event){.op = RTE_EVENT_OP_RELEASE};
+	unsigned done = give_back(p, e, p->held);
+	if (p->model == SY_EVENT_ORDERED)
+		COUNT(p->left, done);
+	p->held -= (uint16_t)done;
+}
+
+unsigned sy_event_finish(struct sy_event_port *p, const struct rte_event *e, unsigned count)
+{
+	unsigned done = give_back(p, e, count), dropped = 0, refused = 0;
+	for (unsigned i = 0; i < done; i++)
+		dropped += e[i].op == RTE_EVENT_OP_RELEASE;
+	for (unsigned i = done; i < count; i++)
+		refused += e[i].op != RTE_EVENT_OP_RELEASE;
+	COUNT(p->left, dropped);
+	COUNT(p->refused, refused);
+	p->held -= (uint16_t)done;
+	return done;
+}
+
+void sy_event_maintain(struct sy_event_port *p)
+{
+	if (p->event->maintained)
+		rte_event_maintain(p->device, p->id, RTE_EVENT_DEV_MAINT_OP_FLUSH);
+	if (p->scheduled)
+		device_work(p->event);
+}
+
+int sy_event_retire(struct sy_event_port *p, void (*got)(const struct rte_event *e, void *ctx),
+                    void *ctx, struct sy_error *err)
+{
+	struct sy_event *event = p->event;
+	struct rte_event e[SY_EVENT_BURST];
+	unsigned empty = 0;
+
+	if (!event->relinks)
+		return sy_fail(err, ENOTSUP,
+		               "a port of this event device stays a consumer while it runs; "
+		               "remedy: another thread receives at it, too");
+	if (p->model == SY_EVENT_DIRECT)
+		return sy_fail(err, ENOTSUP, "a direct queue has no other consumer");
+	rte_spinlock_lock(&event->lock);
+	int rc = rte_event_port_unlink(p->device, p->id, NULL, 0);
+	rte_spinlock_unlock(&event->lock);
+	if (rc < 0)
+		return sy_fail(err, -rc, "unlinking a port of an event device");
+	/* A flow goes to another port once this one holds no event of it, so all is taken before
+	 * the device works again. */
+	while (empty < 2 || rte_event_port_unlinks_in_progress(p->device, p->id) > 0) {
+		unsigned n = sy_event_receive(p, e, SY_EVENT_BURST);
+		for (unsigned i = 0; i < n; i++)
+			got(&e[i], ctx);
+		empty = n ? 0 : empty + 1;
+	}
+	p->consumes = false;
+	return 0;
+}
