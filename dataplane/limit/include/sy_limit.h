@@ -75,6 +75,9 @@ enum sy_limit_engine {
 	SY_LIMIT_LIGHT_LOCK, /* any threads; each takes batches under a lock, and serves packets
 	                        from them. Cheap, but not exact: batches lie with threads that do
 	                        not need them, and packets of others are dropped */
+	SY_LIMIT_ATOMIC,     /* the thread to which an event device has given the bucket's flow
+	                        (sy_event.h): one at a time, and what one has written the next one
+	                        sees. Used like SY_LIMIT_OWN */
 	SY_LIMIT_ENGINES
 };
 
@@ -92,7 +95,7 @@ void sy_limit_init(struct sy_limit *l, const struct sy_limit_rate *r, uint32_t b
 
 /* After a change of the rate, once no thread uses the old one: forgives what it let pass beyond the
  * new one meanwhile, so that a fast old rate cannot block a slow new one. SY_LIMIT_OWN: the owner
- * calls it; else any thread. */
+ * calls it; SY_LIMIT_ATOMIC: who has the flow; else any thread. */
 void sy_limit_settle(struct sy_limit *l, enum sy_limit_engine engine, uint64_t volume);
 
 /* What a bucket could pass now, in units, without what light locks have given to threads. Any
@@ -178,6 +181,7 @@ static inline bool sy_limit_take(struct sy_limit *l, enum sy_limit_engine engine
 {
 	switch (engine) {
 	case SY_LIMIT_OWN:
+	case SY_LIMIT_ATOMIC:
 		return sy_limit_take_own(l, r, volume, cost);
 	case SY_LIMIT_LOCK:
 		return sy_limit_take_lock(l, r, volume, cost);
@@ -207,6 +211,7 @@ static inline void sy_limit_give_back(struct sy_limit *l, enum sy_limit_engine e
 		rte_spinlock_unlock(&l->lock);
 		break;
 	case SY_LIMIT_OWN:
+	case SY_LIMIT_ATOMIC:
 		sy_limit_lower(l, cost);
 		break;
 	case SY_LIMIT_LIGHT_LOCK:
