@@ -111,6 +111,16 @@ static inline bool sy_limit_next(uint64_t *level, uint64_t volume, uint64_t burs
 	return (int64_t)(volume - *level) >= 0;
 }
 
+/* Whether a bucket could pass a packet now; takes nothing. Any thread, whatever the engine (what
+ * light locks have given to threads does not count). For who hands packets over to the thread that
+ * may take: one that the bucket would refuse need not go there. */
+static inline bool sy_limit_peek(const struct sy_limit *l, const struct sy_limit_rate *r,
+                                 uint64_t volume, uint64_t cost)
+{
+	uint64_t level = __atomic_load_n(&l->level, __ATOMIC_RELAXED);
+	return sy_limit_next(&level, volume, r->burst, cost);
+}
+
 static inline bool sy_limit_take_own(struct sy_limit *l, const struct sy_limit_rate *r,
                                      uint64_t volume, uint64_t cost)
 {

@@ -170,6 +170,22 @@ static void test_given_back(void **state)
 	}
 }
 
+static void test_peek(void **state)
+{
+	(void)state;
+	struct sy_limit_rate r = rate_of(8000, BITS, 1500);
+	uint64_t volume = sy_limit_volume(&r, START), later = sy_limit_volume(&r, START + SECOND);
+	struct sy_limit l;
+	sy_limit_init(&l, &r, 0, START);
+	assert_true(sy_limit_peek(&l, &r, volume, 1500));
+	assert_false(sy_limit_peek(&l, &r, volume, 1501));
+	assert_int_equal(sy_limit_credit(&l, &r, volume), 1500); /* nothing was taken */
+	assert_true(sy_limit_take(&l, SY_LIMIT_ATOMIC, &r, NULL, volume, 1000));
+	assert_true(sy_limit_peek(&l, &r, volume, 500));
+	assert_false(sy_limit_peek(&l, &r, volume, 501));
+	assert_true(sy_limit_peek(&l, &r, later, 1500));
+}
+
 /* ---- changes --------------------------------------------------------------------------------- */
 
 static void test_change_keeps_the_credit(void **state)
@@ -245,6 +261,7 @@ int main(void)
 	        cmocka_unit_test(test_an_hour),
 	        cmocka_unit_test(test_a_full_bucket_forfeits),
 	        cmocka_unit_test(test_given_back),
+	        cmocka_unit_test(test_peek),
 	        cmocka_unit_test(test_change_keeps_the_credit),
 	        cmocka_unit_test(test_settled_after_a_change),
 	        cmocka_unit_test(test_wrap),
