@@ -8,7 +8,7 @@ Each is a module bench/run_NAME.py:
     rows(quick)           yields runs (bench/report.py): all cells; quick: the headline ones
     smoke()               yields runs of the smallest possible cell, within some 2 s
     plot(rows, path)      optional: draws the rows by bench/picture.py, as NAME.svg, which is path,
-                          and as NAME-*.svg if there is more to draw
+                          and as NAME-*.svg if there is more to draw; each has a PNG beside it
 
 The runs are collected into build/bench/NAME.json. After a full run, all results are copied to
 build/bench/full/, where `make bench-docs` finds them. NAME.commit there names the commit that was

@@ -2,9 +2,8 @@
 /* steelyard-limits: how exact the engines of rate limits are, and what they cost.
  *
  * The experiment is that of the exact-rate-limiting paper (shared tester, 20 samples of 2 s), in
- * virtual time: 16384 users at half their limit of 1 Mbit/s, 4096 at one and a half, one at twice.
- * Each packet goes to a random user and a random consumer, which handles bursts late and in any
- * order. The engines' code is the forwarder's. */
+ * virtual time. Each packet goes to a random user and a random consumer, which handles bursts late
+ * and in any order. The engines' code is the forwarder's. */
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -17,23 +16,18 @@
 
 #include <sy_limit.h>
 
+#include "limits_users.h"
 #include "measure.h"
 #include "options.h"
 
-#define SECOND        UINT64_C(1000000000)
-#define LIMIT_BITS    UINT64_C(1000000)
-#define WITHIN        16384u /* users by group */
-#define ABOVE         4096u
-#define USERS         (WITHIN + ABOVE + 1) /* the last one is observed */
 #define SAMPLE_NS     (2 * SECOND)
 #define SAMPLES       20u
 #define BURST         32u
 #define CONSUMERS_MAX 64u
-#define SHORTEST      64u
-#define LONGEST       1500u
 #define THREADS_MAX   16u
 #define PLENTY        (UINT64_C(1) << 40) /* bytes: threads whose times differ pass all the same */
 
+/* atomic needs an event device: limits_event.c. */
 static const char *const engine_names[SY_LIMIT_ENGINES] = {
         [SY_LIMIT_OWN] = "own",
         [SY_LIMIT_CAS] = "cas",
@@ -59,7 +53,7 @@ static void *must(void *p)
 static enum sy_limit_engine engine_of(const char *name)
 {
 	for (unsigned e = 0; e < SY_LIMIT_ENGINES; e++)
-		if (strcmp(engine_names[e], name) == 0)
+		if (engine_names[e] && strcmp(engine_names[e], name) == 0)
 			return (enum sy_limit_engine)e;
 	fprintf(stderr, "steelyard-limits: no engine %s\n", name);
 	exit(EXIT_FAILURE);
@@ -67,12 +61,8 @@ static enum sy_limit_engine engine_of(const char *name)
 
 /* ---- the paper's experiment, in virtual time ------------------------------------------------- */
 
-struct packet {
-	uint16_t user, length;
-};
-
 struct consumer {
-	struct packet waiting[BURST];
+	struct user_packet waiting[BURST];
 	unsigned count;
 	uint64_t *local; /* [USERS] */
 };
@@ -87,25 +77,11 @@ struct experiment {
 	struct consumer consumer[CONSUMERS_MAX];
 };
 
-/* Groups get packets by their bandwidth: 0.5, 1.5 and 2 Mbit/s each. */
-static uint16_t random_user(struct experiment *x)
-{
-	uint64_t r = measure_random(&x->random) % (WITHIN + 3 * ABOVE + 4);
-	if (r < WITHIN)
-		return (uint16_t)r;
-	if (r < WITHIN + 3 * ABOVE)
-		return (uint16_t)(WITHIN + (r - WITHIN) / 3);
-	return USERS - 1;
-}
-
-/* All users' bits per second: the time of a packet follows from its length. */
-#define ALL_BITS (WITHIN * 500000.0 + ABOVE * 1500000.0 + 2000000.0)
-
 static void consumer_run(struct experiment *x, struct consumer *c)
 {
 	uint64_t volume = sy_limit_volume(&x->rate, x->now);
 	for (unsigned i = 0; i < c->count; i++) {
-		const struct packet *p = &c->waiting[i];
+		const struct user_packet *p = &c->waiting[i];
 		bool taken = sy_limit_take(&x->limit[p->user], x->engine, &x->rate,
 		                           &c->local[p->user], volume, p->length);
 		*(taken ? &x->passed[p->user] : &x->lost[p->user]) += p->length;
@@ -119,10 +95,8 @@ static void experiment_run(struct experiment *x, uint64_t until)
 {
 	double now = (double)x->now;
 	while (now < (double)until) {
-		uint64_t r = measure_random(&x->random);
-		struct packet p = {
-		        .user = random_user(x),
-		        .length = (uint16_t)(SHORTEST + (uint32_t)r % (LONGEST - SHORTEST + 1))};
+		uint64_t r;
+		struct user_packet p = user_packet(&x->random, &r);
 		struct consumer *c = &x->consumer[(r >> 32) % x->a.consumers];
 		c->waiting[c->count++] = p;
 		now += p.length * 8e9 / ALL_BITS;

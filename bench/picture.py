@@ -198,9 +198,11 @@ def diagram(path, title, made, panels, goals, draw):
 
 
 def save(figure, path):
-    """Saves an SVG without a date and without trailing spaces."""
+    """Saves an SVG without a date and without trailing spaces; and a PNG beside it, for places
+    that show no SVG."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(path.with_suffix(".png"), format="png", dpi=150)
     text = path.read_text()
     path.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")

@@ -43,6 +43,7 @@ def test_everything_is_on_it(tmp_path, draw, x, series, goals):
     said = words(tmp_path / "b.svg")
     assert {"what a packet costs", "cost, ns/packet", "two lines", "goal"} <= said
     assert {"IPv4", "IPv6", "fnat", "nat", "1", "1 k", "10 M"} <= said
+    assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(("draw", "x", "series", "goals"), DRAW)

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What one user's sudden flood does to others, in virtual time: each consumer handles a packet in
+ * each tick, and 512 can wait for it. Users within their limit send three tenths of what all
+ * consumers can handle. How packets find their consumer is what differs:
+ *   own      by a hash of the user (static steering): a bucket is its consumer's own
+ *   cas …    by a hash of the connection, of which each user has many: buckets are shared
+ *   atomic   by event_sw, with as much room in total; a packet that its bucket would refuse is sent
+ *            there, too, or (--peek) dropped before */
+#include "limits_event.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NEIGHBOURS 1000u
+#define ELEPHANT   NEIGHBOURS /* its number */
+#define ROOM       512u       /* packets, for each consumer */
+#define TICKS      400000u
+#define TICK_NS    1000u
+#define LOAD       0.3 /* by all neighbours, of all consumers */
+#define RATE_BITS  UINT64_C(20000000)
+
+struct tick_consumer {
+	struct sy_event_port *port;
+	struct rte_event held[SY_EVENT_BURST]; /* with a device */
+	unsigned count, at;
+	uint64_t *local;     /* [users] for light-lock */
+	uint64_t ring[ROOM]; /* without: user << 16 | length */
+	uint64_t head, tail;
+};
+
+struct elephant {
+	const struct event_arguments *a;
+	enum sy_limit_engine engine;
+	struct sy_event *event;
+	struct sy_limit_rate rate;
+	struct sy_limit limit[NEIGHBOURS + 1] __attribute__((aligned(16)));
+	uint64_t random, now;
+	uint64_t sent, lost; /* of users that static steering puts beside the elephant */
+	struct tick_consumer consumer[THREADS_MAX];
+};
+
+/* Where static steering puts a user. */
+static unsigned home_of(const struct elephant *x, unsigned user)
+{
+	return (user * UINT32_C(0x9e3779b1) >> 16) % x->a->consumers;
+}
+
+static bool is_beside(const struct elephant *x, unsigned user)
+{
+	return user != ELEPHANT && home_of(x, user) == home_of(x, ELEPHANT);
+}
+
+static bool ring_put(struct tick_consumer *c, uint64_t word)
+{
+	if (c->head - c->tail == ROOM)
+		return false;
+	c->ring[c->head++ % ROOM] = word;
+	return true;
+}
+
+static bool word_may_pass(const struct elephant *x, uint64_t word)
+{
+	return sy_limit_peek(&x->limit[word >> 16], &x->rate, sy_limit_volume(&x->rate, x->now),
+	                     (uint16_t)word);
+}
+
+static void packet_arrive(struct elephant *x, unsigned user)
+{
+	uint64_t r = measure_random(&x->random);
+	uint64_t word = (uint64_t)user << 16 | (SHORTEST + r % (LONGEST - SHORTEST + 1));
+	unsigned hash = (unsigned)(r >> 32) % x->a->consumers;
+	bool taken;
+	if (x->event) {
+		struct rte_event e;
+		sy_event_make(sy_event_port(x->event, 0), &e, user, word);
+		taken = (!x->a->peek || word_may_pass(x, word)) &&
+		        sy_event_send(sy_event_port(x->event, 0), &e, 1) == 1;
+	} else {
+		unsigned c = x->engine == SY_LIMIT_OWN ? home_of(x, user) : hash;
+		taken = ring_put(&x->consumer[c], word);
+	}
+	x->sent += is_beside(x, user);
+	x->lost += !taken && is_beside(x, user);
+}
+
+static void word_limit(struct elephant *x, struct tick_consumer *c, uint64_t word)
+{
+	unsigned user = (unsigned)(word >> 16);
+	uint64_t volume = sy_limit_volume(&x->rate, x->now);
+	bool passes = sy_limit_take(&x->limit[user], x->engine, &x->rate, &c->local[user], volume,
+	                            (uint16_t)word);
+	x->lost += !passes && is_beside(x, user);
+}
+
+static void consumer_tick(struct elephant *x, struct tick_consumer *c)
+{
+	if (!x->event) {
+		if (c->head != c->tail)
+			word_limit(x, c, c->ring[c->tail++ % ROOM]);
+		return;
+	}
+	if (c->at == c->count) {
+		c->count = sy_event_receive(c->port, c->held, SY_EVENT_BURST);
+		c->at = 0;
+	}
+	if (c->at < c->count)
+		word_limit(x, c, c->held[c->at++].u64);
+}
+
+/* Of a tick's packets, who comes first is random: the last one finds the queue full. */
+static void elephant_run(struct elephant *x)
+{
+	double neighbours = 0, elephant = 0;
+	for (unsigned tick = 0; tick < TICKS; tick++) {
+		x->now += TICK_NS;
+		elephant += x->a->elephant / 100.0;
+		neighbours += LOAD * x->a->consumers;
+		while (elephant >= 1 || neighbours >= 1) {
+			uint64_t r = measure_random(&x->random);
+			bool large = elephant >= 1 && (neighbours < 1 || r >> 63);
+			*(large ? &elephant : &neighbours) -= 1;
+			packet_arrive(x, large ? ELEPHANT : (unsigned)(r % NEIGHBOURS));
+		}
+		for (unsigned c = 0; c < x->a->consumers; c++)
+			consumer_tick(x, &x->consumer[c]);
+	}
+}
+
+void elephant_perform(const struct event_arguments *arguments)
+{
+	static struct elephant x;
+	struct event_arguments a = *arguments;
+	char params[160];
+	const struct measure m = {"limits", params, "lost by users beside an elephant", "%", NULL};
+
+	a.device = "event_sw"; /* the one that can be driven in virtual time */
+	x = (struct elephant){
+	        .a = &a, .engine = engine_named(a.engine), .random = a.seed, .now = SECOND};
+	if (sy_limit_rate_init(&x.rate, RATE_BITS, 8 * SECOND, a.burst, x.now, NULL) < 0)
+		must(NULL);
+	for (unsigned u = 0; u <= NEIGHBOURS; u++)
+		sy_limit_init(&x.limit[u], &x.rate, a.batch, x.now);
+	if (engine_is_atomic(&a))
+		x.event = event_must(a.device, SY_EVENT_ATOMIC, a.consumers + 1,
+		                     (UINT64_C(2) << a.consumers) - 2, 0, ROOM * a.consumers);
+	for (unsigned c = 0; c < a.consumers; c++) {
+		x.consumer[c].local = must(calloc(NEIGHBOURS + 1, sizeof(uint64_t)));
+		x.consumer[c].port = x.event ? sy_event_port(x.event, c + 1) : NULL;
+	}
+	elephant_run(&x);
+	snprintf(params, sizeof(params),
+	         "\"engine\": \"%s%s\", \"consumers\": %u, \"elephant\": \"%u %% of a consumer\"",
+	         x.engine == SY_LIMIT_OWN ? "own, static" : engine_label(&a),
+	         a.peek ? ", peek" : "", a.consumers, a.elephant);
+	measure_report(&m, 100 * (double)x.lost / (double)x.sent, NULL, 0);
+	if (x.event)
+		sy_event_close(x.event, event_forget, NULL);
+	for (unsigned c = 0; c < a.consumers; c++)
+		free(x.consumer[c].local);
+}

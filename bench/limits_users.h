@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The users of the exact-rate-limiting paper: 16384 at half their limit of 1 Mbit/s, 4096 at one
+ * and a half, one at twice, who is observed. Packets of 64 to 1500 bytes. */
+#ifndef BENCH_LIMITS_USERS_H
+#define BENCH_LIMITS_USERS_H
+
+#include <stdint.h>
+
+#include "measure.h"
+
+#define SECOND     UINT64_C(1000000000)
+#define LIMIT_BITS UINT64_C(1000000)
+#define WITHIN     16384u /* users by group */
+#define ABOVE      4096u
+#define USERS      (WITHIN + ABOVE + 1) /* the last one is observed */
+#define SHORTEST   64u
+#define LONGEST    1500u
+
+/* All users' bits per second: the time of a packet follows from its length. */
+#define ALL_BITS (WITHIN * 500000.0 + ABOVE * 1500000.0 + 2000000.0)
+
+struct user_packet {
+	uint16_t user, length;
+};
+
+/* Groups get packets by their bandwidth: 0.5, 1.5 and 2 Mbit/s each. `chance`: what is left of the
+ * random numbers, for the caller. */
+static inline struct user_packet user_packet(uint64_t *random, uint64_t *chance)
+{
+	*chance = measure_random(random);
+	uint64_t r = measure_random(random) % (WITHIN + 3 * ABOVE + 4);
+	uint16_t user = USERS - 1;
+	if (r < WITHIN)
+		user = (uint16_t)r;
+	else if (r < WITHIN + 3 * ABOVE)
+		user = (uint16_t)(WITHIN + (r - WITHIN) / 3);
+	return (struct user_packet){
+	        user, (uint16_t)(SHORTEST + (uint32_t)*chance % (LONGEST - SHORTEST + 1))};
+}
+
+#endif
