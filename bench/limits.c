@@ -2,7 +2,7 @@
 /* steelyard-limits: how exact the engines of rate limits are, and what they cost.
  *
  * The experiment is that of the exact-rate-limiting paper (shared tester, 20 samples of 2 s), in
- * virtual time. Each packet goes to a random user and a random consumer, which handles bursts late
+ * virtual time. Each packet goes to a random consumer, which handles bursts late
  * and in any order. The engines' code is the forwarder's. */
 #include <inttypes.h>
 #include <math.h>
@@ -70,7 +70,8 @@ struct consumer {
 struct experiment {
 	struct arguments a;
 	enum sy_limit_engine engine;
-	uint64_t random, now;
+	struct user_source source;
+	uint64_t now;
 	struct sy_limit_rate rate;
 	struct sy_limit *limit;  /* [USERS] */
 	uint64_t *passed, *lost; /* [USERS] bytes of this sample, and of all */
@@ -96,7 +97,7 @@ static void experiment_run(struct experiment *x, uint64_t until)
 	double now = (double)x->now;
 	while (now < (double)until) {
 		uint64_t r;
-		struct user_packet p = user_packet(&x->random, &r);
+		struct user_packet p = user_packet(&x->source, &r);
 		struct consumer *c = &x->consumer[(r >> 32) % x->a.consumers];
 		c->waiting[c->count++] = p;
 		now += p.length * 8e9 / ALL_BITS;
@@ -109,8 +110,10 @@ static void experiment_run(struct experiment *x, uint64_t until)
 static void experiment_begin(struct experiment *x, const struct arguments *a)
 {
 	struct sy_error err = {0};
-	*x = (struct experiment){
-	        .a = *a, .engine = engine_of(a->engine), .random = a->seed, .now = SECOND};
+	*x = (struct experiment){.a = *a,
+	                         .engine = engine_of(a->engine),
+	                         .source = {.random = a->seed},
+	                         .now = SECOND};
 	if (sy_limit_rate_init(&x->rate, LIMIT_BITS, 8 * SECOND, a->burst, x->now, &err) < 0) {
 		fprintf(stderr, "steelyard-limits: %s\n", err.text);
 		exit(EXIT_FAILURE);

@@ -12,8 +12,10 @@
 #include <string.h>
 #include <time.h>
 
-#define WARM_UP_S 2
-#define LAG_NS    (SECOND / 10) /* what a thread was late by more is not made up for */
+#define WARM_UP_S  2
+#define READ_NS    UINT64_C(1000000) /* 0.05 % of a sample */
+#define READ_TRIES 100u
+#define LAG_NS     (SECOND / 10) /* what a thread was late by more is not made up for */
 
 struct real_thread {
 	pthread_t id;
@@ -21,7 +23,8 @@ struct real_thread {
 	unsigned number;
 	double share; /* of all packets, which it makes */
 	bool consumes;
-	uint64_t random, due_ns, late_ns;
+	struct user_source source;
+	uint64_t due_ns, late_ns;
 	double due_rest;
 	uint64_t *local, *passed, *lost; /* [USERS] bytes; light-lock; by this thread */
 	uint64_t refused;                /* bytes of users within their limit, by the device */
@@ -64,7 +67,7 @@ static unsigned packets_make(struct real_thread *t, struct user_packet *p, uint6
 		t->due_ns = now - LAG_NS;
 	}
 	while (n < SY_EVENT_BURST && t->due_ns <= now) {
-		p[n] = user_packet(&t->random, &chance);
+		p[n] = user_packet(&t->source, &chance);
 		t->due_rest += p[n].length * 8e9 / (ALL_BITS * t->share);
 		t->due_ns += (uint64_t)t->due_rest;
 		t->due_rest -= floor(t->due_rest);
@@ -136,7 +139,7 @@ static void real_begin(struct real *x, const struct event_arguments *a)
 		                          .number = i,
 		                          .share = apart ? i == 0 : 1.0 / x->threads,
 		                          .consumes = device && (!apart || i == 1),
-		                          .random = a->seed + i};
+		                          .source = {.random = a->seed + i}};
 		t->local = must(calloc(USERS, sizeof(uint64_t)));
 		t->passed = must(calloc(USERS, sizeof(uint64_t)));
 		t->lost = must(calloc(USERS, sizeof(uint64_t)));
@@ -159,14 +162,22 @@ static void real_end(struct real *x)
 	free(x->limit);
 }
 
-/* All that has passed until now, by user. */
+/* All that has passed until now, by user; returns when. Reads again if it was interrupted: what is
+ * read late is counted in this sample, and its time in the next one. */
 static uint64_t passed_read(const struct real *x, uint64_t *passed)
 {
-	memset(passed, 0, USERS * sizeof(*passed));
-	for (unsigned i = 0; i < x->threads; i++)
-		for (unsigned u = 0; u < USERS; u++)
-			passed[u] += __atomic_load_n(&x->thread[i].passed[u], __ATOMIC_RELAXED);
-	return sy_clock_ns();
+	uint64_t from, to;
+	unsigned tries = 0;
+	do {
+		from = sy_clock_ns();
+		memset(passed, 0, USERS * sizeof(*passed));
+		for (unsigned i = 0; i < x->threads; i++)
+			for (unsigned u = 0; u < USERS; u++)
+				passed[u] +=
+				        __atomic_load_n(&x->thread[i].passed[u], __ATOMIC_RELAXED);
+		to = sy_clock_ns();
+	} while (to - from > READ_NS && ++tries < READ_TRIES);
+	return from + (to - from) / 2;
 }
 
 static void sleep_ms(unsigned ms)

@@ -23,19 +23,25 @@ struct user_packet {
 	uint16_t user, length;
 };
 
-/* Groups get packets by their bandwidth: 0.5, 1.5 and 2 Mbit/s each. `chance`: what is left of the
- * random numbers, for the caller. */
-static inline struct user_packet user_packet(uint64_t *random, uint64_t *chance)
+/* Makes packets. Set random to the seed. */
+struct user_source {
+	uint64_t random;
+	double all, observed; /* bytes so far; of the observed user */
+};
+
+/* The observed user sends at even distances, as the paper's tester does; the others at random, by
+ * the bandwidth of their groups. `chance`: what is left of the random numbers, for the caller. */
+static inline struct user_packet user_packet(struct user_source *s, uint64_t *chance)
 {
-	*chance = measure_random(random);
-	uint64_t r = measure_random(random) % (WITHIN + 3 * ABOVE + 4);
-	uint16_t user = USERS - 1;
-	if (r < WITHIN)
-		user = (uint16_t)r;
-	else if (r < WITHIN + 3 * ABOVE)
-		user = (uint16_t)(WITHIN + (r - WITHIN) / 3);
-	return (struct user_packet){
-	        user, (uint16_t)(SHORTEST + (uint32_t)*chance % (LONGEST - SHORTEST + 1))};
+	*chance = measure_random(&s->random);
+	uint64_t r = measure_random(&s->random) % (WITHIN + 3 * ABOVE);
+	uint16_t length = (uint16_t)(SHORTEST + (uint32_t)*chance % (LONGEST - SHORTEST + 1));
+	s->all += length;
+	if (s->observed < s->all * (2e6 / ALL_BITS)) {
+		s->observed += length;
+		return (struct user_packet){USERS - 1, length};
+	}
+	return (struct user_packet){(uint16_t)(r < WITHIN ? r : WITHIN + (r - WITHIN) / 3), length};
 }
 
 #endif

@@ -23,7 +23,8 @@ struct virtual
 	struct sy_limit_rate rate;
 	struct sy_limit *limit;  /* [USERS] */
 	uint64_t *passed, *lost; /* [USERS] bytes of this sample, and of all */
-	uint64_t random, now, refused;
+	struct user_source source;
+	uint64_t now, refused;
 	double due;
 	struct virtual_consumer consumer[THREADS_MAX];
 };
@@ -60,7 +61,7 @@ static void virtual_run(struct virtual *x, uint64_t until)
 {
 	while (x->now < until) {
 		uint64_t chance;
-		struct user_packet p = user_packet(&x->random, &chance);
+		struct user_packet p = user_packet(&x->source, &chance);
 		packet_send(x, &p);
 		x->due += p.length * 8e9 / ALL_BITS;
 		x->now = (uint64_t)x->due;
@@ -72,7 +73,8 @@ static void virtual_run(struct virtual *x, uint64_t until)
 
 static void virtual_begin(struct virtual *x, const struct event_arguments *a)
 {
-	*x = (struct virtual){.a = a, .now = SECOND, .due = (double)SECOND, .random = a->seed};
+	*x = (struct virtual){
+	        .a = a, .now = SECOND, .due = (double)SECOND, .source = {.random = a->seed}};
 	if (sy_limit_rate_init(&x->rate, LIMIT_BITS, 8 * SECOND, a->burst, x->now, NULL) < 0)
 		must(NULL);
 	x->event = event_must("event_sw", SY_EVENT_ATOMIC, a->consumers + 1,
