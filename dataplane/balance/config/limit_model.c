@@ -131,7 +131,7 @@ static int limit_link(struct limit_model *m, struct model_limit *l, struct sy_er
 	nodes_add(&m->names, &l->by_name, nodes_hash(l->name, strlen(l->name)));
 	m->limit[l->id] = l;
 	m->limits++;
-	m->concern_count += l->concerns;
+	m->concern_count += l->concerns + l->within;
 	m->clients += l->most;
 	return 0;
 }
@@ -142,7 +142,7 @@ static void limit_unlink(struct limit_model *m, struct model_limit *l)
 	nodes_remove(&m->names, &l->by_name);
 	m->limit[l->id] = NULL;
 	m->limits--;
-	m->concern_count -= l->concerns;
+	m->concern_count -= l->concerns + l->within;
 	m->clients -= l->most;
 }
 
@@ -240,9 +240,9 @@ int limits_check(struct sy_balance *b, struct sy_error *err)
 		               (unsigned long long)m->clients, LIMIT_CLIENTS);
 	if (m->concern_count > LIMIT_ALL)
 		return sy_fail(err, EINVAL,
-		               "the limits name %llu services, VIPs and servers, at most %u are "
-		               "possible: name VIPs instead of services, or services instead of "
-		               "servers",
+		               "the limits name %llu services, VIPs, servers and prefixes of "
+		               "clients, at most %u are possible: name VIPs instead of services, "
+		               "or services instead of servers",
 		               (unsigned long long)m->concern_count, LIMIT_ALL);
 	return limit_concerns_check(m, err);
 }

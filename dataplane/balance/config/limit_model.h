@@ -19,7 +19,7 @@
 typedef Steelyard__Forwarder__V1__Limit pb_limit;
 
 #define LIMIT_CONCERNS  1024u               /* services, VIPs and servers of a limit, at most */
-#define LIMIT_ALL       (UINT32_C(1) << 18) /* of all limits */
+#define LIMIT_ALL       (UINT32_C(1) << 18) /* of all limits, with prefixes of clients */
 #define LIMIT_CLIENTS   (UINT32_C(1) << 20) /* buckets of clients of all limits */
 #define LIMIT_TRANSIENT (2 * LIMIT_NAMED)   /* as LIMIT_NAMED, within a transaction */
 
@@ -53,6 +53,7 @@ struct model_limit {
 	uint64_t amount, period_ns, burst;
 	uint32_t batch, most;
 	unsigned concerns;
+	unsigned within; /* prefixes of clients */
 	struct limit_concern *concern;
 	struct limit *built; /* to be published; then NULL */
 	uint32_t replaces; /* the published limit of this name that has another id; LIMITS: none */

@@ -214,6 +214,7 @@ static int read_clients(const pb_limit *pb, struct model_limit *l, struct sy_err
 	if (!c)
 		return sy_fail(err, ENOMEM, "limit %s: no memory", pb->name);
 	l->built->clients = c;
+	l->within = (unsigned)given->n_within;
 	l->most = given->most ? given->most : 65536;
 	l->prefix[0] = (uint8_t)prefix6;
 	l->prefix[1] = (uint8_t)prefix4;

@@ -132,7 +132,7 @@ fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fas
 		pass->waiting |= fast_bit(record);
 		return SY_NEXT_SLOW;
 	}
-	if (!police_passes(w, burst, i, s, e, from, len))
+	if (!police_passes(w, burst, i, s, e, from))
 		return SY_NEXT_GONE;
 	burst->path[i] = path;
 	forward_packet(w, burst, i, s);
@@ -196,7 +196,7 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 	if (form_is_tunnel(form) &&
 	    rte_pktmbuf_pkt_len(m) + (unsigned)e->overhead[from] > pass->tx.len_max)
 		return fast_general(w, burst, i, pass);
-	if (!police_passes(w, burst, i, s, e, from, sy_plain_len(frame, v4)))
+	if (!police_passes(w, burst, i, s, e, from))
 		return SY_NEXT_GONE;
 	if (advances && !fast_advance(w, burst, pass, at, frame, from, v4))
 		return fast_general(w, burst, i, pass);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "police.h"
 
+#include <sy_plain.h>
+
 #include "own_packet.h"
 
 /* What a packet took from a limit by clients. */
@@ -197,6 +199,23 @@ enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (SY_LIKELY(one && !one->clients))
 		return police_ask_one(w, one, packet, p);
 	return police_ask_all(w, burst, i, packet, p);
+}
+
+bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                    const struct session *s, enum session_direction from)
+{
+	const struct sy_view *v = &burst->view[i];
+	const unsigned plain = burst->plain[i];
+	const uint16_t len = plain ? sy_plain_len(sy_frame(burst->mbuf[i]), plain & SY_PLAIN_V4)
+	                           : (uint16_t)(v->frame_len - v->l3);
+	const struct police_packet p = {s->server, &s->client, from, len, false};
+	if (police_asked(balance_worker_of(w), i))
+		return true;
+	enum sy_drop reason = police_ask(w, burst, i, &p);
+	if (SY_LIKELY(reason == SY_DROP_NONE))
+		return true;
+	sy_burst_drop(w, burst, i, reason);
+	return false;
 }
 
 /* Where a limit by clients has the bucket of a packet's client. */

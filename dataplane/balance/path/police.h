@@ -37,20 +37,17 @@ static inline bool police_asked(const struct balance_worker *bw, unsigned i)
 	return bw->policed >> i & 1;
 }
 
-/* Asks about packet i, unless there is nothing to ask or that was done; false: it was dropped. */
+/* Asks about packet i of a session, unless that was done; false: it was dropped. */
+bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                    const struct session *s, enum session_direction from);
+
+/* The same, unless there is nothing to ask. */
 static inline __attribute__((always_inline)) bool
 police_passes(struct sy_worker *w, struct sy_burst *burst, unsigned i, const struct session *s,
-              const struct endpoint *e, enum session_direction from, uint16_t len)
+              const struct endpoint *e, enum session_direction from)
 {
-	if (SY_LIKELY(!(SY_READ(e->limited) & 1u << from)))
-		return true;
-	const struct police_packet p = {s->server, &s->client, from, len, false};
-	enum sy_drop reason =
-	        police_asked(balance_worker_of(w), i) ? SY_DROP_NONE : police_ask(w, burst, i, &p);
-	if (SY_LIKELY(reason == SY_DROP_NONE))
-		return true;
-	sy_burst_drop(w, burst, i, reason);
-	return false;
+	return SY_LIKELY(!(SY_READ(e->limited) & 1u << from)) ||
+	       police_session(w, burst, i, s, from);
 }
 
 #endif

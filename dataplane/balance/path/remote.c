@@ -107,7 +107,7 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 	                !forward_find(w, tx, m, &s, e, from, share, direct, &neighbour)))
 		return false;
 	uint16_t len = sy_plain_len(frame, v4);
-	if (!police_passes(w, burst, at->i, &s, e, from, len))
+	if (!police_passes(w, burst, at->i, &s, e, from))
 		return true;
 	if (SY_UNLIKELY(direct))
 		sy_plain_hop(frame, v4);

@@ -333,9 +333,7 @@ static bool slow_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 {
 	const struct sy_balance *b = w->app;
 	const struct session *s = session_at(b->table[burst->slot[i]], burst->session[i]);
-	const struct sy_view *v = &burst->view[i];
-	if (!police_passes(w, burst, i, s, &b->endpoint[s->server], from,
-	                   (uint16_t)(v->frame_len - v->l3)))
+	if (!police_passes(w, burst, i, s, &b->endpoint[s->server], from))
 		return false;
 	bool goes_on = slow_advance(w, burst, i);
 	if (!goes_on || burst->session[i] == SESSION_NONE)
