@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* steelyard-cookies: what a SYN from a forged source costs a worker whose service has the SYN
  * defence, on one core and without a device: it is answered by a cookie (fnat, nat) or a challenge
- * (dr, ipip). And what an access list adds, whose rule names a set of so many random addresses. The
- * forwarder's own loop and stages run; injector.h supplies the SYNs, and its own time is
- * subtracted. */
+ * (dr, ipip). And what an access list adds, whose rule names a set of so many random addresses: to
+ * these SYNs, or to SYNs that begin sessions. The forwarder's own loop and stages run; injector.h
+ * supplies the SYNs, and its own time is subtracted. */
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,11 +20,14 @@
 
 #define MAX_RUNS 1000
 #define SOURCES  65536u /* SYNs in the stream, each from an address of its own */
+#define ROOM     (8 * SOURCES)
+#define EXPIRY_S 600 /* within which a session without an answer has gone */
 
 struct arguments {
 	struct fixture_options fixture;
 	const char *mode, *family;
 	unsigned runs, entries;
+	bool create;
 	uint64_t packets; /* per run */
 };
 
@@ -38,6 +41,7 @@ struct bench {
 	const struct address_ranges *configured;
 	struct address_ranges *ranges;
 	uint64_t random;
+	uint64_t fresh; /* SYNs whose sources have no session */
 };
 
 /* By enum mode. */
@@ -56,8 +60,10 @@ static void arguments_parse(struct arguments *a, int argc, char **argv)
 	        {"family", "4|6", OPTION_WORD, &a->family, 0, 0, "of clients and servers"},
 	        {"entries", "N", OPTION_UNSIGNED, &a->entries, 0, 1 << 24,
 	         "of the set that the access list names; 0: the list is not measured"},
+	        {"create", NULL, OPTION_FLAG, &a->create, 0, 0,
+	         "the service has no SYN defence, and each SYN creates a session"},
 	        {"runs", "N", OPTION_UNSIGNED, &a->runs, 1, MAX_RUNS, NULL},
-	        {"packets", "N", OPTION_COUNT, &a->packets, SY_BURST, UINT32_MAX, "of a run"},
+	        {"packets", "N", OPTION_COUNT, &a->packets, SY_BURST, SOURCES, "of a run"},
 	        FIXTURE_DIRECTORY(a->fixture),
 	};
 	OPTIONS_TAKE(
@@ -69,7 +75,9 @@ static void arguments_parse(struct arguments *a, int argc, char **argv)
 		if (strcmp(mode_name[mode], a->mode) == 0)
 			a->fixture.mode = (enum mode)mode;
 	a->fixture.client_v6 = a->fixture.server_v6 = *a->family == '6';
-	a->fixture.tcp = a->fixture.defended = true;
+	a->fixture.tcp = true;
+	a->fixture.defended = !a->create;
+	a->fixture.room = a->create ? ROOM : 0;
 	a->fixture.listed = a->entries != 0;
 }
 
@@ -152,11 +160,25 @@ static void list_use(struct bench *b, bool used)
 
 static uint64_t answered(const struct bench *b)
 {
-	return b->fixture.injector.queue[HARNESS_WAN][0].sent;
+	return b->fixture.injector.queue[b->a.create ? HARNESS_LAN : HARNESS_WAN][0].sent;
+}
+
+/* Ends the sessions before SYNs of the same sources would follow. */
+static void sessions_expire(struct bench *b)
+{
+	for (unsigned s = 0; harness_totals(&b->fixture.harness).live > 0; s += 10) {
+		if (s > EXPIRY_S)
+			die("sessions did not end");
+		harness_advance(&b->fixture.harness, UINT64_C(10000000000));
+	}
+	b->fresh = SOURCES;
 }
 
 static double run_ns(struct bench *b, bool empty)
 {
+	if (b->a.create && b->fresh < b->a.packets)
+		sessions_expire(b);
+	b->fresh -= b->a.packets;
 	injector_give(&b->fixture.injector, HARNESS_WAN, 0, &b->syns, b->a.packets);
 	uint64_t before = answered(b), start = rte_rdtsc();
 	if (empty)
@@ -175,9 +197,10 @@ static void report(const struct bench *b, const char *metric, const char *unit, 
 {
 	char params[160];
 	const bool one_way = fixture_is_one_way(&b->fixture);
+	const char *answer = b->a.create ? "session" : one_way ? "challenge" : "cookie";
 	snprintf(params, sizeof(params),
 	         "\"answer\": \"%s\", \"mode\": \"%s\", \"family\": \"%s\", \"entries\": %u",
-	         one_way ? "challenge" : "cookie", b->a.mode, b->a.family, b->a.entries);
+	         answer, b->a.mode, b->a.family, b->a.entries);
 	const struct measure m = {"attack", params, metric, unit, NULL};
 	measure_report(&m, value, NULL, 0);
 }
@@ -185,22 +208,27 @@ static void report(const struct bench *b, const char *metric, const char *unit, 
 /* Runs are short, so that few contain the time of other programs. */
 static void measure(struct bench *b)
 {
-	static double empty[MAX_RUNS], plain[MAX_RUNS], with[MAX_RUNS], added[MAX_RUNS];
+	static double empty[MAX_RUNS], plain[MAX_RUNS], added[MAX_RUNS];
 	const bool listed = b->a.entries != 0;
 	list_use(b, false);
 	run_ns(b, false); /* warms up caches and page tables */
 	for (unsigned i = 0; i < b->a.runs; i++) {
+		double with[2] = {0, 0};
 		empty[i] = run_ns(b, true);
-		plain[i] = run_ns(b, false);
-		list_use(b, listed);
-		with[i] = listed ? run_ns(b, false) : 0;
-		added[i] = with[i] - plain[i];
-		list_use(b, false);
+		for (unsigned k = 0; k < (listed ? 2 : 1); k++) {
+			const bool used = listed && (i + k) % 2 != 0; /* either comes first */
+			list_use(b, used);
+			with[used] = run_ns(b, false);
+		}
+		plain[i] = with[0];
+		added[i] = with[1] - with[0];
 	}
+	list_use(b, false);
 	double injection = measure_median(empty, b->a.runs);
-	for (unsigned i = 0; i < b->a.runs; i++)
+	for (unsigned i = 0; i < b->a.runs && !listed; i++)
 		report(b, "answering a SYN", "ns", plain[i] - injection);
-	report(b, "answers", "SYN/s", 1e9 / (measure_median(plain, b->a.runs) - injection));
+	if (!listed)
+		report(b, "answers", "SYN/s", 1e9 / (measure_median(plain, b->a.runs) - injection));
 	double list = measure_median(added, b->a.runs);
 	if (listed) /* noise may make it negative */
 		report(b, "asking a list", "ns", list > 0 ? list : 0);
@@ -213,8 +241,8 @@ int main(int argc, char **argv)
 	b.a = (struct arguments){.fixture = fixture_defaults(0),
 	                         .mode = "fnat",
 	                         .family = "4",
-	                         .runs = 101,
-	                         .packets = 12800};
+	                         .runs = 1000,
+	                         .packets = 1280};
 	arguments_parse(&b.a, argc, argv);
 	if (!fixture_open(&b.fixture, &b.a.fixture))
 		return 1;

@@ -110,7 +110,7 @@ static bool harness_make(struct fixture *s)
 	const struct harness_options options = {
 	        .sessions =
 	                (uint64_t)((double)o->sessions / o->fill) * (o->mode == MODE_SNAT ? 2 : 1) +
-	                SLOT_LEAST * SY_SLOTS,
+	                o->room + SLOT_LEAST * SY_SLOTS,
 	        .workers = o->workers,
 	        .mbufs = o->workers > 1 ? o->workers * 16384 - 1 : 8191,
 	        .memory_mb = MEMORY_MB,

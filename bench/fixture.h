@@ -12,6 +12,7 @@ struct fixture_options {
 	bool client_v6, server_v6;
 	bool tcp; /* else UDP */
 	uint64_t sessions;
+	uint64_t room;            /* for more sessions that the table holds */
 	double fill;              /* share of the session table */
 	unsigned servers, locals; /* at most FIXTURE_SERVERS, FIXTURE_LOCALS */
 	unsigned workers;         /* 0: 1 */
