@@ -112,6 +112,7 @@ func TestMetrics(t *testing.T) {
 	l := newLab(t, unchecked+"metrics: { listen: \""+address+"\" }\naccess: edge\naccess_lists:\n  - name: edge\n    rules:\n"+
 		"      - { action: drop, ports: [23] }\n      - { name: scanners, action: drop, from: [192.0.2.0/24] }\n")
 	l.forwarder.Drops = []*forwarderpb.Drop{{Name: "no-route", Packets: 3}}
+	l.forwarder.DroppedEarly = 41
 	l.forwarder.Traffic = func(*forwarderpb.ServiceKey, *forwarderpb.Server) *forwarderpb.Traffic {
 		return &forwarderpb.Traffic{PacketsIn: 11, BytesOut: 1 << 40}
 	}
@@ -138,6 +139,7 @@ func TestMetrics(t *testing.T) {
 		`steelyard_access_rule_matches_total{list="edge",rule="1"} `,
 		`steelyard_access_rule_matches_total{list="edge",rule="scanners"} `,
 		`steelyard_access_rule_matches_total{list="edge",rule="otherwise"} `,
+		"steelyard_access_dropped_early_total 41\n",
 		`steelyard_adopted_sessions{result="kept"} 5` + "\n", `steelyard_adopted_sessions{result="torn"} 0` + "\n",
 		"steelyard_adoption_seconds 0.25\n", "steelyard_adoption_away_seconds 2\n",
 		`steelyard_build_info{version="` + version.Build + `"} 1` + "\n", `steelyard_forwarder_build_info{version="`,

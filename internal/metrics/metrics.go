@@ -69,6 +69,7 @@ var (
 	attackPackets     = desc("attack_packets_total", "Packets of listed attacks of this kind.", "kind", "service")
 	accessSetPrefixes = desc("access_set_prefixes", "Prefixes of this access set in the forwarder.", "set", "family")
 	accessMatches     = desc("access_rule_matches_total", "Packets of new sessions that matched this rule of an access list: by its name, or its position if it has none.", "list", "rule")
+	accessEarly       = desc("access_dropped_early_total", "SYNs that XDP programs dropped for the access list of all services: they are in no rule's matches.")
 
 	drops = desc("drops_packets_total", "Packets dropped, by reason.", "reason")
 
@@ -221,6 +222,7 @@ func collectAccess(ctx context.Context, s scrape, client *dpclient.Client) error
 		}
 		s.counter(accessMatches, list.GetOtherwise(), list.GetList().GetName(), "otherwise")
 	}
+	s.counter(accessEarly, access.GetDroppedEarly())
 	return nil
 }
 
