@@ -334,7 +334,7 @@ create_prepare_known(struct sy_worker *w, struct sy_burst *burst, struct prepara
 {
 	for (unsigned k = 0; k < p->asked && k < SY_BURST; k++) {
 		const unsigned i = p->at[k];
-		const struct service *service = locate_packet(w, burst, i);
+		const struct service *service = balance_worker_of(w)->service[i];
 		if (!creation_is_duplicate(burst, i, balance_worker_of(w)->creations_pending,
 		                           &p->hashes) &&
 		    challenge_passes(w, burst, i, service, p->client[k]))
@@ -355,7 +355,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		 * meanwhile. */
 		if (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
 			continue;
-		const struct service *service = locate_packet(w, burst, i);
+		const struct service *service = bw->service[i];
 		if (SY_UNLIKELY(defence_is_on(b, service)))
 			create_prepare_defended(w, burst, i, service, &p);
 		else
