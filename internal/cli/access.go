@@ -21,6 +21,8 @@ type accessView struct {
 	Rules     []accessRuleView `json:"rules"`
 	Otherwise string           `json:"otherwise"`
 	Undecided uint64           `json:"undecided"`     // that no rule decided
+	Existing  string           `json:"existing"`      // sessions: keep or end
+	Ended     uint64           `json:"ended"`         // existing sessions that the list no longer admitted
 	Early     uint64           `json:"dropped_early"` // by the XDP programs, and not in the rules' matches; of the list of all services
 }
 
@@ -48,7 +50,8 @@ func viewAccess(stats *dpclient.AccessStats) (accessView, error) {
 		return accessView{}, err
 	}
 	view := accessView{Name: list.Name, Global: stats.GetGlobal(), Services: append([]string{}, stats.GetServices()...),
-		Rules: []accessRuleView{}, Otherwise: list.Otherwise.String(), Undecided: stats.GetOtherwise()}
+		Rules: []accessRuleView{}, Otherwise: list.Otherwise.String(), Undecided: stats.GetOtherwise(),
+		Existing: list.Existing.String(), Ended: stats.GetEnded()}
 	for i, rule := range list.Rules {
 		one := accessRuleView{Name: rule.Name, Action: rule.Action.String(), From: rule.Clients(), Ports: texts(rule.Ports), Log: rule.LogEvery}
 		if rule.Protocol != 0 {
@@ -110,6 +113,9 @@ func (a *app) getAccess(ctx context.Context, name string) error {
 				}
 				t.add(view.Name, shortList(uses), position, rule.Action, shortList(rule.From), rule.Protocol,
 					shortList(rule.Ports), strconv.FormatUint(rule.Matches, 10))
+			}
+			if view.Ended > 0 {
+				t.add(view.Name, shortList(uses), "(sessions ended)", "end", "", "", "", strconv.FormatUint(view.Ended, 10))
 			}
 			t.add(view.Name, shortList(uses), "", view.Otherwise, "", "", "", strconv.FormatUint(view.Undecided, 10))
 		}

@@ -29,6 +29,7 @@ const (
 type rawAccessList struct {
 	name      value[string]
 	otherwise value[model.AccessAction]
+	existing  value[model.ExistingSessions]
 	rules     []rawAccessRule
 }
 
@@ -96,6 +97,11 @@ var accessListFields = []field[rawAccessList]{
 		doc: "The action for new sessions that no rule decides."},
 		func(l *rawAccessList) *value[model.AccessAction] { return &l.otherwise },
 		parseWord(model.AccessAllow, model.AccessDrop, model.AccessReset)),
+	scalar(fieldDoc{name: "existing", kind: "keep or end", def: "keep",
+		doc: "What becomes of sessions that began before the list or a set that it names changed, or a service got the list. `keep`: they go on. " +
+			"`end`: those that the list would not admit now end within seconds, TCP connections by resets to both ends. `steelyard apply` and " +
+			"`steelyard diff` announce it, and `steelyard get access` shows how many have ended."},
+		func(l *rawAccessList) *value[model.ExistingSessions] { return &l.existing }, parseWord(model.ExistingWords...)),
 	{fieldDoc{name: "rules", kind: "list of mappings", required: true, object: accessRuleObject,
 		doc: "The rules in order; the first one that matches decides. At most 1024."},
 		func(d *decoder, n *yaml.Node, path string, into *rawAccessList) {
@@ -127,10 +133,10 @@ var accessSetFields = []field[rawAccessSet]{
 
 var (
 	accessSetObject = docsOf("access_sets", "Named sets of clients, for the rules of access lists. A client is in a set if one of the set's "+
-		"prefixes has its address. A set can change without the lists that name it; established sessions continue. See docs/access.md.", accessSetFields)
+		"prefixes has its address. A set can change without the lists that name it. See docs/access.md.", accessSetFields)
 	accessRuleObject = docsOf("rules", "A rule of an access list. It matches a new session if everything that it gives matches.", accessRuleFields)
 	accessListObject = docsOf("access_lists", "Lists of rules that decide which new sessions begin. The forwarder checks a list once for each new session, "+
-		"before it creates the session. Established sessions are not checked and continue when a list changes. See docs/access.md.", accessListFields)
+		"before it creates the session. Established sessions continue when a list changes, unless the list has `existing: end`. See docs/access.md.", accessListFields)
 )
 
 func parseSetName(text string) (string, error) {
@@ -259,7 +265,7 @@ func (b *builder) accessLists() []model.AccessList {
 }
 
 func (b *builder) accessList(raw *rawAccessList) model.AccessList {
-	list := model.AccessList{Name: raw.name.v, Otherwise: raw.otherwise.or(model.AccessAllow)}
+	list := model.AccessList{Name: raw.name.v, Otherwise: raw.otherwise.or(model.AccessAllow), Existing: raw.existing.v}
 	counting, prefixes := 0, 0
 	named := map[string]position{}
 	for i, one := range raw.rules {

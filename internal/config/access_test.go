@@ -21,7 +21,7 @@ access_lists:
       - { action: allow, from: [10.0.0.0/8, office, "fd00::1"] }
       - { name: datagrams, action: count, protocol: udp }
       - { action: reset, protocol: tcp, ports: [23, 6000-6063], log: 1000 }
-  - { name: none, otherwise: drop, rules: [] }
+  - { name: none, otherwise: drop, existing: end, rules: [] }
 access: edge
 services:
   - { name: a, vip: 10.0.0.80, port: 80, access: none, servers: [] }
@@ -40,7 +40,7 @@ func TestAccessLists(t *testing.T) {
 			{Action: model.AccessReset, Protocol: model.TCP, LogEvery: 1000,
 				Ports: []model.PortRange{{First: 23, Last: 23}, {First: 6000, Last: 6063}}},
 		}},
-		{Name: "none", Otherwise: model.AccessDrop},
+		{Name: "none", Otherwise: model.AccessDrop, Existing: model.EndExisting},
 	}
 	sets := []model.AccessSet{{Name: "bad", File: "/etc/bad.txt"}, {Name: "office", Prefixes: []netip.Prefix{
 		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}}}
@@ -71,6 +71,7 @@ func TestBadAccessLists(t *testing.T) {
 		{"action: allow, ", "", "`action` is missing"},
 		{"action: count", "action: log", "use allow, drop, reset or count"},
 		{"otherwise: drop", "otherwise: count", "use allow, drop or reset"},
+		{"existing: end", "existing: reset", "use keep or end"},
 		{"ports: [23, ", "ports: [all, ", "leave `ports` out"},
 		{"6000-6063", "6063-6000", "lower port first"},
 		{"log: 1000", "log: 0", "out of range"},

@@ -93,6 +93,9 @@ func (c *Client) PutSet(ctx context.Context, data *model.SetData) error {
 // AccessListToWire writes an access list.
 func AccessListToWire(list model.AccessList) *pb.AccessList {
 	wire := &pb.AccessList{Name: list.Name, Otherwise: pb.AccessAction(list.Otherwise)}
+	if list.Existing == model.EndExisting {
+		wire.Existing = pb.ExistingSessions_EXISTING_SESSIONS_END
+	}
 	for _, rule := range list.Rules {
 		one := &pb.AccessRule{Name: rule.Name, Action: pb.AccessAction(rule.Action), Protocol: pb.Protocol(rule.Protocol), LogEvery: rule.LogEvery,
 			From: prefixesToWire(rule.From), FromSets: rule.Sets}
@@ -107,6 +110,9 @@ func AccessListToWire(list model.AccessList) *pb.AccessList {
 // AccessListFromWire reads an access list.
 func AccessListFromWire(wire *pb.AccessList) (model.AccessList, error) {
 	list := model.AccessList{Name: wire.GetName(), Otherwise: model.AccessAction(wire.GetOtherwise())}
+	if wire.GetExisting() == pb.ExistingSessions_EXISTING_SESSIONS_END {
+		list.Existing = model.EndExisting
+	}
 	for _, one := range wire.GetRules() {
 		rule := model.AccessRule{Name: one.GetName(), Action: model.AccessAction(one.GetAction()), Protocol: model.Protocol(one.GetProtocol()),
 			LogEvery: one.GetLogEvery(), Sets: one.GetFromSets()}

@@ -34,3 +34,6 @@ type (
 
 // TCP is the protocol in those answers.
 const TCP = pb.Protocol_PROTOCOL_TCP
+
+// EndsExisting is that of access lists which end existing sessions.
+const EndsExisting = pb.ExistingSessions_EXISTING_SESSIONS_END

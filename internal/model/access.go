@@ -89,10 +89,42 @@ type AccessList struct {
 	Name      string
 	Rules     []AccessRule
 	Otherwise AccessAction
+	Existing  ExistingSessions
+}
+
+// ExistingSessions says what becomes of sessions that began before an access list changed.
+type ExistingSessions uint8
+
+// Existing sessions go on, or those end that the list would not admit now.
+const (
+	KeepExisting ExistingSessions = iota
+	EndExisting
+)
+
+// ExistingWords lists both.
+var ExistingWords = []ExistingSessions{KeepExisting, EndExisting}
+
+func (e ExistingSessions) String() string {
+	if e == EndExisting {
+		return "end"
+	}
+	return "keep"
+}
+
+// announce says what becomes of existing sessions.
+func (e ExistingSessions) announce() string {
+	if e == EndExisting {
+		return "sessions that the list no longer admits end"
+	}
+	return "sessions that began before go on"
+}
+
+func (l AccessList) names(set string) bool {
+	return slices.ContainsFunc(l.Rules, func(r AccessRule) bool { return slices.Contains(r.Sets, set) })
 }
 
 func (l AccessList) equal(other AccessList) bool {
-	return l.Name == other.Name && l.Otherwise == other.Otherwise && slices.EqualFunc(l.Rules, other.Rules, AccessRule.equal)
+	return l.Name == other.Name && l.Otherwise == other.Otherwise && l.Existing == other.Existing && slices.EqualFunc(l.Rules, other.Rules, AccessRule.equal)
 }
 
 // AccessSet is a named set of clients.
@@ -215,7 +247,14 @@ func describeAccessSet(c Change, from *Table) Description {
 	if !ok {
 		return Description{"add", object, size(c.AccessSet)}
 	}
-	return Description{"change", object, size(old) + " -> " + size(c.AccessSet) + "; sessions that began before go on"}
+	text := size(old) + " -> " + size(c.AccessSet) + "; "
+	ends := slices.DeleteFunc(slices.Sorted(maps.Keys(from.AccessLists)), func(name string) bool {
+		return from.AccessLists[name].Existing != EndExisting || !from.AccessLists[name].names(c.AccessSet.Name)
+	})
+	if len(ends) > 0 {
+		return Description{"change", object, text + "sessions that " + strings.Join(ends, ", ") + " no longer admits end"}
+	}
+	return Description{"change", object, text + KeepExisting.announce()}
 }
 
 func describeAccess(c Change, from *Table) Description {
@@ -224,13 +263,19 @@ func describeAccess(c Change, from *Table) Description {
 	case DeleteAccessList:
 		return Description{"remove", object, ""}
 	case PutGlobalAccess:
-		return Description{"change", "access list of all services",
-			orNone(from.GlobalAccess) + " -> " + orNone(c.AccessList.Name)}
+		text := orNone(from.GlobalAccess) + " -> " + orNone(c.AccessList.Name)
+		if from.AccessLists[c.AccessList.Name].Existing == EndExisting {
+			text += "; " + EndExisting.announce()
+		}
+		return Description{"change", "access list of all services", text}
 	}
 	old, ok := from.AccessLists[c.AccessList.Name]
 	if !ok {
-		return Description{"add", object, fmt.Sprintf("%s, otherwise %s", plural(len(c.AccessList.Rules), "rule"),
-			c.AccessList.Otherwise)}
+		text := fmt.Sprintf("%s, otherwise %s", plural(len(c.AccessList.Rules), "rule"), c.AccessList.Otherwise)
+		if c.AccessList.Existing == EndExisting {
+			text += "; " + EndExisting.announce()
+		}
+		return Description{"add", object, text}
 	}
 	var parts []string
 	if old.Otherwise != c.AccessList.Otherwise {
@@ -239,7 +284,10 @@ func describeAccess(c Change, from *Table) Description {
 	if !slices.EqualFunc(old.Rules, c.AccessList.Rules, AccessRule.equal) {
 		parts = append(parts, fmt.Sprintf("%s -> %s", plural(len(old.Rules), "rule"), plural(len(c.AccessList.Rules), "rule")))
 	}
-	return Description{"change", object, strings.Join(parts, ", ") + "; sessions that began before go on"}
+	if old.Existing != c.AccessList.Existing {
+		parts = append(parts, fmt.Sprintf("existing %s -> %s", old.Existing, c.AccessList.Existing))
+	}
+	return Description{"change", object, strings.Join(parts, ", ") + "; " + c.AccessList.Existing.announce()}
 }
 
 func plural(n int, noun string) string {

@@ -4,6 +4,7 @@ package model
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -71,5 +72,37 @@ func TestAccessChangesAreOrdered(t *testing.T) {
 	}
 	if len(changes) != len(want) || len(Diff(from, to)) != 0 {
 		t.Errorf("%d changes, then %d", len(changes), len(Diff(from, to)))
+	}
+}
+
+// What is announced before a change.
+func TestEndsOfSessionsAreAnnounced(t *testing.T) {
+	key := ServiceKey{Protocol: TCP, VIP: netip.MustParseAddr("10.0.0.80"), Port: 80}
+	rules := []AccessRule{{Action: AccessDrop, Sets: []string{"blocked"}}}
+	from := NewTable()
+	from.AccessLists["keep"] = AccessList{Name: "keep", Otherwise: AccessAllow, Rules: rules}
+	from.AccessLists["end"] = AccessList{Name: "end", Otherwise: AccessAllow, Rules: rules, Existing: EndExisting}
+	from.AccessSets["blocked"] = AccessSet{Name: "blocked"}
+	from.AccessSets["other"] = AccessSet{Name: "other"}
+	from.Services[key] = &TableService{Spec: ServiceSpec{Name: "a", Mode: FNAT, Policy: Policy{Access: "keep"}}}
+	const ends = "no longer admits end"
+	for _, test := range []struct {
+		change Change
+		ends   bool
+	}{
+		{Change{Kind: PutAccessList, AccessList: AccessList{Name: "end", Otherwise: AccessDrop, Existing: EndExisting}}, true},
+		{Change{Kind: PutAccessList, AccessList: AccessList{Name: "keep", Otherwise: AccessAllow, Rules: rules, Existing: EndExisting}}, true},
+		{Change{Kind: PutAccessList, AccessList: AccessList{Name: "end", Otherwise: AccessAllow, Rules: rules}}, false},
+		{Change{Kind: PutAccessList, AccessList: AccessList{Name: "new", Otherwise: AccessDrop, Existing: EndExisting}}, true},
+		{Change{Kind: PutAccessSet, AccessSet: AccessSet{Name: "blocked", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}, true},
+		{Change{Kind: PutAccessSet, AccessSet: AccessSet{Name: "other", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}, false},
+		{Change{Kind: PutGlobalAccess, AccessList: AccessList{Name: "end"}}, true},
+		{Change{Kind: PutGlobalAccess, AccessList: AccessList{Name: "keep"}}, false},
+		{Change{Kind: PutService, Service: key, Spec: ServiceSpec{Name: "a", Mode: FNAT, Policy: Policy{Access: "end"}}}, true},
+	} {
+		d := Describe(test.change, from, func(ServiceKey) string { return "a" })
+		if strings.Contains(d.Detail, ends) != test.ends {
+			t.Errorf("%s %s: %+v", test.change.Kind, test.change.AccessList.Name, d)
+		}
 	}
 }

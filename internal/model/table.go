@@ -273,7 +273,11 @@ func Describe(c Change, from *Table, names func(ServiceKey) string) Description 
 	switch c.Kind {
 	case PutService:
 		if old := from.Services[c.Service]; old != nil && old.Spec.Mode == c.Spec.Mode {
-			return Description{"change", service(), describeSpec(old.Spec, c.Spec)}
+			text := describeSpec(old.Spec, c.Spec)
+			if list := c.Spec.Policy.Access; list != old.Spec.Policy.Access && from.AccessLists[list].Existing == EndExisting {
+				text += "; " + EndExisting.announce()
+			}
+			return Description{"change", service(), text}
 		}
 		return Description{"add", service(), describeNewService(c.Spec)}
 	case DeleteService:

@@ -221,6 +221,11 @@ static int list_build(struct build *b, uint64_t *contexts, struct sy_error *err)
 	    pb->otherwise > STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_RESET)
 		return sy_fail(err, EINVAL, "access list %s: otherwise is allow, drop or reset",
 		               pb->name);
+	if ((unsigned)pb->existing >
+	    STEELYARD__FORWARDER__V1__EXISTING_SESSIONS__EXISTING_SESSIONS_END)
+		return sy_fail(err, EINVAL, "access list %s: existing is keep or end", pb->name);
+	b->list->ends =
+	        pb->existing == STEELYARD__FORWARDER__V1__EXISTING_SESSIONS__EXISTING_SESSIONS_END;
 	b->list->otherwise = (uint8_t)(pb->otherwise - 1);
 	b->list->rules = (uint16_t)pb->n_rules;
 	b->linear = true;

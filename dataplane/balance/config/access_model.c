@@ -191,6 +191,7 @@ int access_list_put(struct sy_balance *b, const pb_list *pb, struct sy_error *er
 	}
 	l->built->id = (uint16_t)id;
 	memcpy(l->name, pb->name, strlen(pb->name) + 1);
+	access_ended_begin(b, l, m->now.list[id]);
 	list_drop(b, m->now.list[id]);
 	m->now.list[id] = list_hold(l);
 	return 0;
@@ -279,6 +280,7 @@ static int access_make(const struct access_version *v, const struct access_versi
 	for (unsigned id = 0; id < ACCESS_LISTS; id++) {
 		const struct model_list *l = v->list[id] ? v->list[id] : also->list[id];
 		(*out)->list[id] = l ? l->built : NULL;
+		(*out)->ends[id] = l && access_list_may_end(v, l->built);
 		any |= l != NULL;
 		sets |= l ? l->built->sets : 0;
 	}
@@ -345,6 +347,7 @@ void access_publish(struct sy_balance *b)
 		return;
 	access_swap(b, m->next);
 	m->next = NULL;
+	m->asks = true;
 }
 
 void access_finish(struct sy_balance *b)
@@ -482,4 +485,5 @@ void access_tick(struct sy_balance *b)
 			record_log(&b->ctl->access->now, &aw->record[at % ACCESS_RECORDS]);
 		__atomic_store_n(&aw->read, written, __ATOMIC_RELEASE);
 	}
+	access_ended_log(b);
 }

@@ -20,6 +20,9 @@ struct model_list {
 	uint64_t *rule_hash; /* by rule: a rule that is put again keeps its count */
 	uint64_t *base;      /* by rule, then otherwise: its counter's sum when it was taken */
 	struct access_list *built;
+	/* Sums of access_worker.ended: when it was taken, at the last tick, and when they were
+	 * last logged. */
+	uint64_t ended_base, ended_seen, ended_logged;
 };
 
 /* A set as configured: immutable, shared likewise. */
@@ -52,6 +55,7 @@ struct access_version {
 struct access_model {
 	struct access_version now, before; /* before: during a transaction */
 	bool touched, lists_deleted, sets_touched, sets_deleted;
+	bool asks; /* lists, sets, or which service has which list, have changed */
 
 	struct set_data *data;   /* all that this process has: set_data.h */
 	unsigned saving;         /* threads that write data to the state directory */
@@ -143,5 +147,18 @@ void access_sets_finish(struct sy_balance *b, struct access_model *m);
 void access_sets_destroy(struct access_version *v);
 /* Forgets what access_build_begin() began. */
 void access_build_drop(struct access_model *m);
+
+/* ---- access_existing.c: lists with `existing: end` ------------------------------------------- */
+
+/* Does the list end sessions now? Not while the data of one of its sets is missing. */
+bool access_list_may_end(const struct access_version *v, const struct access_list *l);
+/* After a transaction was published: has workers ask about existing sessions, if need be. */
+void access_ask_existing(struct sy_balance *b);
+/* A list begins to count, or goes on for the one that it replaces (NULL: none). */
+void access_ended_begin(const struct sy_balance *b, struct model_list *l,
+                        const struct model_list *old);
+/* The sessions that it has ended. */
+uint64_t access_ended(const struct sy_balance *b, const struct model_list *l);
+void access_ended_log(struct sy_balance *b);
 
 #endif

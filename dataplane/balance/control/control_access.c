@@ -40,6 +40,7 @@ static int reply_stats(const struct sy_balance *b, unsigned id, struct arena *a,
 		pb->matches[pb->n_matches++] = access_matches(b, l, i);
 	pb->otherwise = access_matches(b, l, l->built->rules);
 	pb->global = v->global == id + 1;
+	pb->ended = access_ended(b, l);
 	*out = pb;
 	return reply_services(b, id, a, pb);
 }

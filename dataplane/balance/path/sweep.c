@@ -9,6 +9,7 @@
 
 #include "client_sessions.h"
 #include "end.h"
+#include "existing.h"
 #include "forward.h"
 #include "fragment.h"
 #include "held.h"
@@ -65,8 +66,9 @@ static bool sweep_goes_on(struct sy_worker *w, const struct endpoint *e, struct 
 /* A slice of one table, and those of its sessions that end. */
 struct slice {
 	struct sy_worker *w;
-	uint16_t now;           /* tick */
-	uint32_t unproven_left; /* of the timeouts of unproven sessions, in 256ths */
+	const struct access *access; /* which may end sessions; NULL: not in this pass */
+	uint16_t now;                /* tick */
+	uint32_t unproven_left;      /* of the timeouts of unproven sessions, in 256ths */
 	unsigned count;
 	uint32_t record[SESSIONS_END];
 };
@@ -152,6 +154,27 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 	return true;
 }
 
+/* Ends a session that an access list no longer admits; false: it continues. */
+static __attribute__((noinline)) bool sweep_refuses(struct slice *slice, struct session_table *t,
+                                                    uint32_t record)
+{
+	struct sy_worker *w = slice->w;
+	const struct sy_balance *b = w->app;
+	struct session *s = session_at(t, record);
+	if (!existing_is_refused(w, slice->access, t, record))
+		return false;
+	if (s->state != SESSION_OPENING && reset_both_is_due(&b->endpoint[s->server], s)) {
+		bool unproven = session_state_is_unproven(s->state);
+		reset_both_begin(w, s, SESSION_NEITHER);
+		pressure_change(w, t, record, unproven);
+		return true;
+	}
+	if (s->state == SESSION_OPENING)
+		join_give_up(w, t, record);
+	slice_add(slice, t, record);
+	return true;
+}
+
 /* True for most sessions: nothing is to be done. */
 static inline bool sweep_passes(const struct slice *slice, const struct session *s,
                                 const struct session_cold *cold, const struct endpoint *e)
@@ -176,6 +199,8 @@ static void sweep_session(struct slice *slice, struct session_table *t, uint32_t
 
 	if (SY_UNLIKELY(!t->counted) && session_state_is_unproven(s->state))
 		pressure_begin(w, t, record);
+	if (SY_UNLIKELY(slice->access) && sweep_refuses(slice, t, record))
+		return;
 	if (SY_LIKELY(sweep_passes(slice, s, session_cold_at(t, record), e)) ||
 	    sweep_ends(slice, t, record))
 		return;
@@ -204,11 +229,14 @@ static void sweep_slice(struct sy_worker *w)
 	if (sy_slot_worker(b->rt, (uint8_t)bw->sweep_slot) == w->id) {
 		struct session_table *t = b->table[bw->sweep_slot];
 		struct slice slice = {.w = w,
+		                      .access = existing_begin(w, t),
 		                      .now = (uint16_t)balance_seconds(w),
 		                      .unproven_left = pressure_timeout_left(t)};
 		bool whole = session_sweep(t, SWEEP_CHUNK, sweep_visit, &slice);
-		if (whole)
+		if (whole) {
 			t->counted = true;
+			existing_end(w, t);
+		}
 		slice_flush(&slice, t);
 		if (!whole)
 			return;

@@ -50,6 +50,7 @@ struct access_list {
 	uint8_t categories; /* of rte_acl: 1, or the next multiple of 4 */
 	bool linear;        /* asked by test[] */
 	bool logs;          /* a rule of it does */
+	bool ends;          /* sessions that it no longer admits, also those that exist */
 	uint16_t rules, tests;
 	uint32_t sets;                          /* that its rules name, a bit each; host order */
 	uint32_t counter;                       /* of sessions that no rule decides */
@@ -64,6 +65,7 @@ struct access {
 	const struct address_ranges *ranges;          /* NULL: no sets */
 	const struct access_list *global;             /* for all services; NULL: none */
 	const struct access_list *list[ACCESS_LISTS]; /* by id */
+	bool ends[ACCESS_LISTS]; /* by id: it does, and all its sets are there */
 };
 
 /* A match to be logged. Writer: worker; reader: control thread. */
@@ -78,6 +80,7 @@ struct access_record {
 /* A worker's part: counts, and a ring of matches to be logged. */
 struct access_worker {
 	uint64_t hits[ACCESS_COUNTERS]; /* by counter. Readers: relaxed */
+	uint64_t ended[ACCESS_LISTS]; /* sessions, by the list that ended them. Readers: relaxed */
 	struct rate_limit log_rate;
 	uint32_t written, read; /* modulo 2^32. Writers: worker, control thread */
 	struct access_record record[ACCESS_RECORDS];

@@ -141,6 +141,8 @@ struct balance_worker {
 	struct access_worker *access;    /* access.h */
 	struct limit_share *limited;     /* by id of the limit: limit.h */
 	struct policed police[SY_BURST]; /* of the packets in `policed` */
+	/* By slot: the value of access_asks in the sweep's current pass, and in its last one. */
+	uint32_t asking[SY_SLOTS], asked[SY_SLOTS];
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct control_plane;
@@ -180,6 +182,9 @@ struct sy_balance {
 	const struct snat *snat;               /* RCU; NULL: there are no rules */
 	const struct access *access;           /* RCU; NULL: there are no access lists */
 	struct limits limits;
+	/* Raised after a change by which existing sessions may end: the next sweeps ask about all
+	 * of them. Writer: control thread; readers: acquire */
+	uint32_t access_asks;
 	struct sy_addr local[MAX_LOCALS + 1];  /* by id; set before a session names it */
 	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. Readers: relaxed */
 	const struct local_set *locals[2];     /* [0]: IPv6, [1]: IPv4; RCU */

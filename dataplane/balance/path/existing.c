@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "existing.h"
+
+#include "access.h"
+#include "address_ranges.h"
+
+const struct access *existing_begin(struct sy_worker *w, const struct session_table *t)
+{
+	const struct sy_balance *b = w->app;
+	struct balance_worker *bw = balance_worker_of(w);
+	/* Published after the lists: who sees it sees them, also when it creates sessions. */
+	uint32_t now = __atomic_load_n(&b->access_asks, __ATOMIC_ACQUIRE);
+	if (t->sweep_at == 0)
+		bw->asking[t->slot] = now;
+	return bw->asking[t->slot] == bw->asked[t->slot] ? NULL : SY_RCU_READ(b->access);
+}
+
+void existing_end(struct sy_worker *w, const struct session_table *t)
+{
+	struct balance_worker *bw = balance_worker_of(w);
+	bw->asked[t->slot] = bw->asking[t->slot];
+}
+
+static bool list_refuses(const struct access *a, const struct access_list *l,
+                         const struct sy_tuple *client)
+{
+	const struct sy_addr *address = &client->src;
+	const bool v4 = sy_addr_is_v4(address);
+	uint16_t class, rule;
+	uint32_t sets = 0;
+	if (a->ranges) {
+		address_ranges_find(a->ranges, &address, &class, 1);
+		sets = address_ranges_sets(a->ranges, class);
+	}
+	const struct access_key key = access_key_of(client, sets);
+	access_list_ask(l, &key, &v4, 1, NULL, &rule);
+	return access_list_action(l, rule) != ACCESS_ALLOW;
+}
+
+bool existing_is_refused(struct sy_worker *w, const struct access *a, const struct session_table *t,
+                         uint32_t record)
+{
+	const struct sy_balance *b = w->app;
+	const struct session *s = session_at(t, record);
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct service *service = endpoint_service(b, e);
+	const uint32_t over = 1u << SESSION_TIME_WAIT | 1u << SESSION_RESET | 1u << SESSION_DYING;
+	if (!service || e->mode == MODE_SNAT || over >> s->state & 1)
+		return false;
+	const uint16_t id = service->policy.access;
+	const struct access_list *list[2] = {a->global, id ? a->list[id - 1] : NULL};
+	const struct sy_tuple client = session_client_tuple(s, session_cold_at(t, record), e);
+	for (unsigned i = 0; i < 2; i++)
+		if (list[i] && a->ends[list[i]->id] && list_refuses(a, list[i], &client)) {
+			SY_COUNT(balance_worker_of(w)->access->ended[list[i]->id], 1);
+			return true;
+		}
+	return false;
+}
