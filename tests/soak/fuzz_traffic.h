@@ -16,6 +16,7 @@ struct fuzz_tally {
 	uint64_t ids, buffers;         /* still in use at the end */
 	uint64_t active;               /* sessions that servers and services still count */
 	uint64_t miscounted;           /* times that clients' sessions were not as counted */
+	uint64_t stayed;               /* sessions that an access list should have ended */
 	uint64_t ugly;                 /* frames sent that must not be sent */
 	uint64_t commits, refusals;
 	uint64_t drop[SY_DROP_COUNT];

@@ -240,7 +240,28 @@ static void scenario_unknown(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 }
 
-/* An access list drops new UDP sessions, and refuses new TCP ones, for a while. */
+/* Sessions of services that the list of scenario_access() no longer admits, and that go on. */
+static uint64_t count_stayed(struct fuzz_traffic *w)
+{
+	const uint32_t over = 1u << SESSION_TIME_WAIT | 1u << SESSION_RESET | 1u << SESSION_DYING;
+	const struct sy_balance *b = w->topology.harness.b;
+	uint64_t stayed = 0;
+	harness_advance(&w->topology.harness, 3 * SECOND_NS);
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		const struct session_table *t = inspect_table(b, (uint8_t)slot);
+		uint32_t cursor = 0, record;
+		while ((record = session_next(t, &cursor)) != SESSION_NONE) {
+			const struct session *s = session_at(t, record);
+			const struct endpoint *e = inspect_endpoint(b, s->server);
+			stayed += e->mode != MODE_SNAT && !(over >> s->state & 1) &&
+			          (e->proto == SY_PROTO_UDP || !sy_addr_is_v4(&s->client));
+		}
+	}
+	return stayed;
+}
+
+/* An access list drops UDP sessions, and refuses TCP ones over IPv6, for a while: new ones, and
+ * every other time existing ones too. */
 static void scenario_access(struct fuzz_traffic *w)
 {
 	struct changes c = {0};
@@ -248,6 +269,9 @@ static void scenario_access(struct fuzz_traffic *w)
 	add_access_prefix(&c, set, "198.18.0.0", 17);
 	Steelyard__Forwarder__V1__AccessList *l = put_access_list(
 	        &c, "soak", STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_RESET);
+	const bool ends = rng_percent(&w->rng, 50);
+	if (ends)
+		l->existing = STEELYARD__FORWARDER__V1__EXISTING_SESSIONS__EXISTING_SESSIONS_END;
 	add_access_rule(&c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP, NULL, 0)
 	        ->protocol = STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_UDP;
 	add_access_rule(&c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_COUNT,
@@ -269,6 +293,8 @@ static void scenario_access(struct fuzz_traffic *w)
 			fuzz_traffic_turn(w);
 	}
 	fuzz_traffic_turn(w);
+	if (ends)
+		w->tally.stayed += count_stayed(w);
 	put_global_access(&c, "");
 	delete_access_list(&c, "soak");
 	delete_access_set(&c, "soak");

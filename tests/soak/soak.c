@@ -52,16 +52,18 @@ static bool soak_run(struct fuzz_tally *sum, uint64_t frames, uint64_t seed, uns
 	       "%lu sessions, %lu commits, %lu refused\n",
 	       workers, workers > 1 ? "s" : "", t->in, t->answered, t->out, t->dropped,
 	       t->suppressed, t->created, t->commits, t->refusals);
-	bool ok = check(t->in + t->answered == t->out + t->dropped,
-	                "packets in = packets out + dropped") &&
-	          check(t->buffers == 0, "no packet buffer is left in use") &&
-	          check(t->live == 0, "no session outlives all timeouts") &&
-	          check(t->created == t->ended, "every session created has ended") &&
-	          check(t->active == 0, "every session's place is given back") &&
-	          check(t->miscounted == 0, "clients have as many sessions as are counted") &&
-	          check(t->ids == 0, "every id of a deleted object is free again") &&
-	          check(t->ugly == 0, "what is sent can be parsed, with right checksums") &&
-	          check(workers == 1 || t->handed > 0, "packets reach their slot's worker");
+	bool ok =
+	        check(t->in + t->answered == t->out + t->dropped,
+	              "packets in = packets out + dropped") &&
+	        check(t->buffers == 0, "no packet buffer is left in use") &&
+	        check(t->live == 0, "no session outlives all timeouts") &&
+	        check(t->created == t->ended, "every session created has ended") &&
+	        check(t->active == 0, "every session's place is given back") &&
+	        check(t->miscounted == 0, "clients have as many sessions as are counted") &&
+	        check(t->stayed == 0, "no session stays that a list with existing: end refuses") &&
+	        check(t->ids == 0, "every id of a deleted object is free again") &&
+	        check(t->ugly == 0, "what is sent can be parsed, with right checksums") &&
+	        check(workers == 1 || t->handed > 0, "packets reach their slot's worker");
 	fuzz_traffic_add(sum, &w.tally);
 	fuzz_traffic_close(&w);
 	return ok;
