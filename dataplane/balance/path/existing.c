@@ -24,17 +24,15 @@ void existing_end(struct sy_worker *w, const struct session_table *t)
 static bool list_refuses(const struct access *a, const struct access_list *l,
                          const struct sy_tuple *client)
 {
-	const struct sy_addr *address = &client->src;
-	const bool v4 = sy_addr_is_v4(address);
-	uint16_t class, rule;
-	uint32_t sets = 0;
-	if (a->ranges) {
-		address_ranges_find(a->ranges, &address, &class, 1);
-		sets = address_ranges_sets(a->ranges, class);
-	}
-	const struct access_key key = access_key_of(client, sets);
-	access_list_ask(l, &key, &v4, 1, NULL, &rule);
-	return access_list_action(l, rule) != ACCESS_ALLOW;
+	struct access_asked asked;
+	uint16_t rule;
+	asked.count = 1;
+	asked.proto[0] = (uint8_t)client->proto;
+	asked.client[0] = &client->src;
+	asked.sets[0] = 0;
+	if (a->ranges)
+		address_ranges_find(a->ranges, asked.client, asked.sets, 1);
+	return access_list_ask(l, &asked, NULL, &rule);
 }
 
 bool existing_is_refused(struct sy_worker *w, const struct access *a, const struct session_table *t,
