@@ -40,7 +40,7 @@ var reasons = map[string]uint32{
 	"acl-drop": acl, "acl-reset": acl, "no-server": hostUnreachable, "port-down": hostUnreachable,
 	"connection-limit": trafficShaping, "client-rate": trafficShaping, "client-sessions": trafficShaping, "session-rate": trafficShaping,
 	"limit-exceeded": trafficShaping, "overload": trafficShaping, "echo-rate": trafficShaping, "icmp-rate": trafficShaping,
-	"reset-rate": trafficShaping,
+	"reset-rate":    trafficShaping,
 	"no-local-port": noBufferSpace, "no-pool-port": noBufferSpace, "table-full": noBufferSpace, "tx-full": noBufferSpace,
 	"handover-full": noBufferSpace, "no-buffer": noBufferSpace, "neighbour-queue": noBufferSpace,
 	"no-route": netUnreachable, "blackhole": blackholeRoute, "no-neighbour": unresolvedNeighbour,
