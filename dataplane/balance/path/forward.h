@@ -65,7 +65,7 @@ forward_cold_port(const struct sy_balance *b, uint8_t slot, const struct session
 static inline bool session_is_well(const struct sy_balance *b, const struct session *s,
                                    const struct endpoint *e)
 {
-	return !(SY_READ(e->dead) | SY_READ(e->down) | SY_READ(b->local_removed[s->local]));
+	return !(SY_READ(e->unwell) | SY_READ(b->local_removed[s->local]));
 }
 
 /* Rewrites a plain packet of this slot in place, as its session says. */

@@ -80,11 +80,17 @@ struct endpoint {
 	uint8_t form : 4;   /* enum form: what its mode and families make of packets */
 	int8_t overhead[2]; /* bytes that packets grow by, by enum session_direction (sender) */
 	uint8_t removed;    /* no longer configured. Writer: control thread; readers: relaxed */
-	uint8_t down;       /* by health checks. Likewise */
 	uint8_t eligible;   /* takes new sessions: up, weight above 0. Likewise */
-	uint8_t backup;     /* takes them only if no other server does. Likewise */
-	uint8_t dead; /* its sessions end: removed, in state KILL, or down with resets. Likewise */
+	union {
+		struct {
+			uint8_t down; /* by health checks. Likewise */
+			uint8_t dead; /* its sessions end: removed, in state KILL, or down with
+			                 resets. Likewise */
+		};
+		uint16_t unwell; /* dead or down; each packet asks */
+	};
 	uint8_t limited; /* what limits concern, as limit_chain.sides. Likewise */
+	uint8_t backup;  /* takes new sessions only if no other server does. Likewise */
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
 
