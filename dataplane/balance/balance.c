@@ -83,15 +83,14 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->persist = persist_create();
 	b->proven = proven_create();
 	b->client_rates = client_rates_create();
-	b->client_counts = client_counts_create();
 	b->address_set = address_set_build(NULL, 0);
 	b->locals[0] = calloc(1, sizeof(struct local_set));
 	b->locals[1] = calloc(1, sizeof(struct local_set));
 	if (!b->endpoint || !b->service || !b->server_active || !b->service_active ||
 	    !b->cookies_at || !b->defends || !b->ctl->table_cache || !b->persist || !b->proven ||
 	    !b->limits.limit || !b->limits.bucket || !b->limits.chain ||
-	    !b->ctl->dictionary.server_found || !b->client_rates || !b->client_counts ||
-	    !b->address_set || !b->locals[0] || !b->locals[1]) {
+	    !b->ctl->dictionary.server_found || !b->client_rates || !b->address_set ||
+	    !b->locals[0] || !b->locals[1]) {
 		sy_balance_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for %u services and %u servers",
 		               options->max_services, options->max_servers);

@@ -2,6 +2,7 @@
 /* Services as published: built from the model in pieces, and rebuilt during slow start. */
 #include <stdlib.h>
 
+#include "client_count.h"
 #include "model.h"
 
 #define SECOND_NS    UINT64_C(1000000000)
@@ -43,6 +44,14 @@ static struct pool *pool_make(const struct model_service *s, bool backup)
 	return p;
 }
 
+/* Makes the table of clients' sessions, before workers see the first service that needs it. */
+static bool counts_begin(struct sy_balance *b)
+{
+	struct client_counts *made = b->client_counts ? b->client_counts : client_counts_create();
+	__atomic_store_n(&b->client_counts, made, __ATOMIC_RELEASE);
+	return made != NULL;
+}
+
 struct service *service_create(struct sy_balance *b, const struct model_service *s)
 {
 	struct service *out = calloc(1, sizeof(*out));
@@ -51,8 +60,10 @@ struct service *service_create(struct sy_balance *b, const struct model_service 
 		return NULL;
 	out->id = s->id;
 	out->policy = s->policy;
-	if (s->policy.client_sessions) /* before workers see the service */
-		__atomic_store_n(&b->counts_clients, 1, __ATOMIC_RELAXED);
+	if (s->policy.client_sessions && !counts_begin(b)) {
+		free(out);
+		return NULL;
+	}
 	out->table_cache = b->ctl->table_cache;
 	out->one_way = s->mode == MODE_DR || s->mode == MODE_IPIP;
 	out->anyone = (struct sy_tuple){.dst = s->key.vip,

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Everything that does not work as it should: for status, and for the log at the start. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "access_model.h"
+#include "client_count.h"
 #include "control.h"
 #include "model.h"
 #include "saved.h"
 
-#define WARNINGS_FIXED       5u /* warnings that occur at most once each */
+#define WARNINGS_FIXED       6u /* warnings that occur at most once each */
 #define WARNING_TEXT         480u
 #define NEIGHBOUR_WARNING_NS (600 * UINT64_C(1000000000))
 
@@ -104,6 +106,11 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 		               "than /24, or 262 144 IPv6 prefixes"
 		             : strerror(-b->ctl->access->block_failed));
 	warn_of_sets(b, &to);
+	if (client_counts_lost(b->client_counts))
+		warn(&to,
+		     "%" PRIu64 " sessions that ended still count for their clients' limits: this "
+		     "is a mistake of the forwarder, please report it; a restart counts anew",
+		     client_counts_lost(b->client_counts));
 	if (found->at_ns && sy_clock_ns() - found->at_ns < NEIGHBOUR_WARNING_NS)
 		warn(&to, NEIGHBOUR_FOUND, NEIGHBOUR_FOUND_VALUES(found, text));
 	*out = to.text;

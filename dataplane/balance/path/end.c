@@ -37,7 +37,7 @@ static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t re
 	if (SY_UNLIKELY(s->state == SESSION_OPENING))
 		held_drop(w, t->slot, record);
 	pressure_end(w, t, record);
-	if (SY_UNLIKELY(SY_READ(b->counts_clients)))
+	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL))
 		client_sessions_end(w, t, record);
 	SY_COUNT(bw->share[s->server].traffic.ended, 1);
 	bw->ended++;

@@ -93,7 +93,7 @@ fast_advance(struct sy_worker *w, struct sy_burst *burst, const struct fast_pass
 
 	if (pass->waiting & fast_bit(record))
 		return false;
-	if (SY_UNLIKELY(SY_READ(b->counts_clients)) && fast_counts(b, at->endpoint))
+	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL) && fast_counts(b, at->endpoint))
 		return false;
 	bool opens = from == SESSION_CLIENT && s->state == SESSION_SYN_RECEIVED;
 	if (!segment_step(s, session_cold_at(b->table[burst->slot[at->i]], record), from, tcp,

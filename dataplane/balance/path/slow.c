@@ -274,7 +274,7 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	if (burst->session[i] == SESSION_NONE)
 		return goes_on;
 	pressure_change(w, t, record, unproven);
-	if (SY_LIKELY(!SY_READ(b->counts_clients)) ||
+	if (SY_LIKELY(!SY_RCU_READ(b->client_counts)) ||
 	    client_sessions_change(w, t, record, unproven))
 		return goes_on;
 	client_sessions_refuse(w, burst, i, !goes_on);

@@ -217,7 +217,8 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 	struct slice *slice = ctx;
 	const struct sy_balance *b = slice->w->app;
 	sweep_session(slice, t, record);
-	if (SY_UNLIKELY(SY_READ(b->counts_clients)) && session_at(t, record)->state != SESSION_FREE)
+	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL) &&
+	    session_at(t, record)->state != SESSION_FREE)
 		client_sessions_recount(slice->w, t, record);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The table of clients' sessions: exact counts, also by several threads; full buckets. */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,6 +51,10 @@ static void test_limit(void **state)
 		client_count_give(c, client);
 	assert_int_equal(client_count_read(c, client), 0);
 	assert_int_equal(client_counts_sum(c), 1);
+	assert_int_equal(client_counts_lost(c), 0);
+	client_count_give(c, client); /* nothing was taken */
+	assert_int_equal(client_counts_lost(c), 1);
+	assert_int_equal(client_counts_sum(c), 1);
 }
 
 /* A client without a place is not counted; a place is free when its client has no session. */
@@ -79,18 +84,42 @@ static void test_most(void **state)
 	assert_int_equal(client_counts_sum(c), most);
 }
 
+#define CLIENTS 3
+#define PLACES  3 /* of a client */
+#define WANTED  3 /* by each racer at once: together four times as many as there are */
+
 struct racer {
 	struct client_counts *c;
-	unsigned held, most;
+	unsigned *taken; /* [CLIENTS]: by all racers */
+	unsigned held, most[CLIENTS], refused;
 };
 
-/* Takes and gives back; the places of all racers together are never above the limit. */
+/* Takes a client's places and gives them back. */
+static void race_for(struct racer *r, unsigned client)
+{
+	unsigned own = 0;
+	for (unsigned n = 0; n < WANTED; n++) {
+		if (client_count_take(r->c, client_of(client), PLACES) != CLIENT_COUNTED) {
+			r->refused++;
+			continue;
+		}
+		unsigned now = __atomic_add_fetch(&r->taken[client], 1, __ATOMIC_SEQ_CST);
+		r->most[client] = now > r->most[client] ? now : r->most[client];
+		own++;
+	}
+	sched_yield();
+	for (; own > 0; own--) {
+		__atomic_sub_fetch(&r->taken[client], 1, __ATOMIC_SEQ_CST);
+		client_count_give(r->c, client_of(client));
+	}
+}
+
 static void *race(void *ctx)
 {
 	struct racer *r = ctx;
 	for (unsigned n = 0; n < ROUNDS; n++) {
-		if (client_count_take(r->c, client_of(n % 3), 6) == CLIENT_COUNTED)
-			client_count_give(r->c, client_of(n % 3));
+		if (n % 10 == 0)
+			race_for(r, n / 10000 % CLIENTS);
 		if (n % 1000 == 0 &&
 		    client_count_take(r->c, client_of(9), UINT32_MAX) == CLIENT_COUNTED)
 			r->held++;
@@ -102,15 +131,27 @@ static void test_threads(void **state)
 {
 	struct racer racer[THREADS];
 	pthread_t thread[THREADS];
-	unsigned held = 0;
+	unsigned taken[CLIENTS] = {0}, most[CLIENTS] = {0}, held = 0, refused = 0;
+	/* The first client always has one, so all see its word. */
+	assert_int_equal(client_count_take(*state, client_of(0), PLACES), CLIENT_COUNTED);
+	taken[0] = 1;
 	for (unsigned i = 0; i < THREADS; i++) {
-		racer[i] = (struct racer){.c = *state};
+		racer[i] = (struct racer){.c = *state, .taken = taken};
 		assert_int_equal(pthread_create(&thread[i], NULL, race, &racer[i]), 0);
 	}
 	for (unsigned i = 0; i < THREADS; i++) {
 		pthread_join(thread[i], NULL);
 		held += racer[i].held;
+		refused += racer[i].refused;
+		for (unsigned n = 0; n < CLIENTS; n++)
+			most[n] = racer[i].most[n] > most[n] ? racer[i].most[n] : most[n];
 	}
+	assert_int_equal(most[0], PLACES);
+	/* Racers may have taken a client's first places at the same time. */
+	for (unsigned n = 1; n < CLIENTS; n++)
+		assert_in_range(most[n], PLACES, PLACES + THREADS - 1);
+	assert_true(refused > 0);
+	client_count_give(*state, client_of(0));
 	assert_int_equal(held, THREADS * ROUNDS / 1000);
 	assert_int_equal(client_count_read(*state, client_of(9)), held);
 	assert_int_equal(client_counts_sum(*state), held);

@@ -174,8 +174,9 @@ struct sy_balance {
 	uint32_t *service_active;  /* [max_services]: likewise */
 	struct persist *persist;   /* shared by all workers */
 	struct proven *proven;     /* shared by all workers */
-	struct client_rates *client_rates;     /* likewise */
-	struct client_counts *client_counts;   /* likewise */
+	struct client_rates *client_rates; /* likewise */
+	/* likewise; NULL until a service has had a limit of its clients' sessions. RCU */
+	struct client_counts *client_counts;
 	const struct service **service;        /* [max_services], RCU; NULL: none */
 	struct rte_hash *directory;            /* see directory.c; lock-free, RCU */
 	const struct address_set *address_set; /* RCU */
@@ -197,8 +198,6 @@ struct sy_balance {
 	/* balance_seconds() when this process began to watch; 0: not yet. As `defends` */
 	uint32_t watches_since;
 	uint32_t reset_unknown_services; /* TCP services with RESETS_UNKNOWN. Readers: relaxed */
-	/* A service has, or has had, a limit of its clients' sessions. As `defends` */
-	uint8_t counts_clients;
 
 	/* Writers and readers: workers, relaxed. See client_mtu.c */
 	uint32_t client_mtu_noted; /* balance_seconds() of the last one; 0: never */

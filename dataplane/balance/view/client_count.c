@@ -21,6 +21,7 @@ _Static_assert(CLIENT_SESSIONS_MOST < COUNT_MASK, "a count has 24 bits");
 struct client_counts {
 	struct bucket *bucket; /* writers: workers, by compare-and-swap */
 	uint8_t *bits;         /* [SY_SLOTS][SLOT_BYTES] */
+	uint64_t lost;         /* places that were not given back */
 };
 
 struct client_counts *client_counts_create(void)
@@ -115,12 +116,18 @@ void client_count_give(struct client_counts *c, uint64_t client)
 		if (f.own && word_swap(f.own, f.was, (f.was - 1) & COUNT_MASK ? f.was - 1 : 0))
 			return;
 	}
+	__atomic_fetch_add(&c->lost, 1, __ATOMIC_RELAXED);
+}
+
+uint64_t client_counts_lost(const struct client_counts *c)
+{
+	return c ? __atomic_load_n(&c->lost, __ATOMIC_RELAXED) : 0;
 }
 
 uint64_t client_counts_sum(const struct client_counts *c)
 {
 	uint64_t sum = 0;
-	for (uint32_t n = 0; n < BUCKETS * WORDS; n++)
+	for (uint32_t n = 0; c && n < BUCKETS * WORDS; n++)
 		sum += __atomic_load_n(&c->bucket[n / WORDS].word[n % WORDS], __ATOMIC_RELAXED) &
 		       COUNT_MASK;
 	return sum;

@@ -36,8 +36,10 @@ enum client_count_result {
 /* Counts one session more, if there are fewer than `limit`. Any worker. */
 enum client_count_result client_count_take(struct client_counts *c, uint64_t client,
                                            uint32_t limit);
-/* All that is counted, for tests. */
+/* All that is counted, for tests. c may be NULL, here and below. */
 uint64_t client_counts_sum(const struct client_counts *c);
+/* Places that client_count_give() did not find: a mistake of the program. Any thread. */
+uint64_t client_counts_lost(const struct client_counts *c);
 /* Counts one less. Only for a session that was counted. */
 void client_count_give(struct client_counts *c, uint64_t client);
 
