@@ -92,6 +92,9 @@ func TestBadValues(t *testing.T) {
 			"services[0].sloppy_tcp: `sloppy_tcp` selects the server by hash only, and `slow_start` changes the hash when one forwarder sees a server come up: remove one"},
 		{"mode: dr\n    scheduler: conhash\n    sloppy_tcp: true\n    persistence: { timeout: 3s }", "weight: 1", "9:17",
 			"services[0].sloppy_tcp: `sloppy_tcp` selects the server by hash only, `persistence` by the state of one forwarder: remove one"},
+		{"mode: dr\n    scheduler: maglev\n    sloppy_tcp: true\n    client_limits: { sessions: 5 }", "weight: 1", "10:32",
+			"services[0].client_limits.sessions: with `sloppy_tcp` a segment without a handshake begins a session, so forged ones would use up a client's: " +
+				"use new_per_second, or remove this line or `sloppy_tcp`"},
 		{"resets: { idle: true }", "port: 1", "7:15", "services[0].resets.idle: unknown key: valid keys are expired, down, unknown"},
 		{"resets: true", "port: 1", "7:13",
 			"services[0].resets: \"true\" found, a mapping is needed: write `expired: …` and so on below it"},
@@ -189,7 +192,7 @@ func TestPolicy(t *testing.T) {
 		"  - { name: e, vip: 10.0.0.80, port: 83, client_address: proxy_v2, health: { type: http }, servers: [] }\n" +
 		"  - { name: f, vip: 10.0.0.80, port: 84, client_address: toa, health: { type: http }, servers: [] }\n" +
 		"  - { name: g, vip: 10.0.0.80, port: 85, client_address: none, syn_defence: always, client_limits: { new_per_second: 10000, burst: 100000, sessions: 1000000 }, servers: [] }\n" +
-		"  - { name: h, vip: 10.0.0.80, port: 86, mode: dr, sloppy_tcp: true, syn_defence: always, client_limits: { sessions: 7 }, servers: [] }\n" +
+		"  - { name: h, vip: 10.0.0.80, port: 86, mode: dr, sloppy_tcp: true, syn_defence: always, client_limits: { new_per_second: 7 }, servers: [] }\n" +
 		"  - { name: i, vip: 10.0.0.80, port: 87, resets: { expired: false, down: false }, servers: [] }\n"
 	config, err := Parse("f", []byte(text))
 	if err != nil {
@@ -207,7 +210,7 @@ func TestPolicy(t *testing.T) {
 		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAlways,
 			Clients: model.ClientLimits{NewPerSecond: 10000, Burst: 100000, Sessions: 1000000}},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, SloppyTCP: true, Resets: model.Resets{Down: true}, SynDefence: model.DefenceAlways,
-			Clients: model.ClientLimits{Sessions: 7}},
+			Clients: model.ClientLimits{NewPerSecond: 7, Burst: 7}},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, SynDefence: model.DefenceAuto},
 	} {
 		if got := config.Services[i].Policy; got != want {

@@ -86,9 +86,11 @@ var clientLimitsFields = []field[rawClientLimits]{
 		doc: "How many sessions a client that has begun none for a while may begin at once."},
 		func(l *rawClientLimits) *value[int] { return &l.burst }, parseNumber(1, maxClientBurst)),
 	scalar(fieldDoc{name: "sessions", kind: "number, 1 to 1000000",
-		doc: "The most sessions that a client has at the same time. A TCP connection counts from the end of its handshake until both sides have closed it, " +
-			"and UDP once a server has answered, so packets with forged sources use up nobody's. What would begin more is dropped as `client-sessions`, " +
-			"and a connection that is the first too many when its handshake ends is reset. Not for UDP with `dr`, `ipip` or `one_packet`."},
+		doc: "The most sessions that a client has at the same time. A TCP connection counts from the end of its handshake, which shows the client's address, until both sides have closed it " +
+			"(with `dr` and `ipip`, where answers are not seen, until its client has). UDP counts once its client sends after an answer; two datagrams with a forged source, " +
+			"one before and one after the answer, can still use up a place of the client that they pretend to be, so for UDP the limit is against many sessions of honest clients. " +
+			"What would begin more is dropped as `client-sessions`, and a connection that is the first too many when its handshake ends is reset. " +
+			"Not for UDP with `dr`, `ipip` or `one_packet`, nor with `sloppy_tcp`. See docs/access.md."},
 		func(l *rawClientLimits) *value[int] { return &l.sessions }, parseNumber(1, maxClientSessions)),
 }
 
@@ -106,6 +108,10 @@ func (b *builder) clientLimits(service *rawService, protocol model.Protocol) mod
 	if limits.Sessions != 0 && protocol == model.UDP && (service.onePacket.v || mode == model.DR || mode == model.IPIP) {
 		b.fail(raw.sessions.at, raw.sessions.path, "a UDP session counts once its server has answered, which is not seen with dr and ipip, nor kept "+
 			"with one_packet: use new_per_second, or remove this line")
+	}
+	if limits.Sessions != 0 && service.sloppyTCP.v {
+		b.fail(raw.sessions.at, raw.sessions.path, "with `sloppy_tcp` a segment without a handshake begins a session, so forged ones would use up a client's: "+
+			"use new_per_second, or remove this line or `sloppy_tcp`")
 	}
 	return limits
 }

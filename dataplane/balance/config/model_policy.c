@@ -115,6 +115,12 @@ static int check_client_limits(const Steelyard__Forwarder__V1__Service *pb, stru
 		               "server has answered, which is not seen under dr and ipip, nor kept "
 		               "with one_packet",
 		               pb->name);
+	if (l->sessions && pb->sloppy_tcp)
+		return sy_fail(err, EINVAL,
+		               "service %s: client_limits: sessions: with sloppy_tcp a segment "
+		               "without a handshake begins a session, so forged ones would use up "
+		               "a client's: remove one",
+		               pb->name);
 	return 0;
 }
 
