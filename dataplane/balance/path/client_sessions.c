@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_sessions.h"
 
+#include <arpa/inet.h>
+
 #include "client_count.h"
 #include "end.h"
+#include "join.h"
 #include "reset.h"
 #include "reset_both.h"
 
@@ -19,6 +22,65 @@ bool client_sessions_has_place(const struct sy_balance *b, const struct service 
 {
 	return client_count_read(b->client_counts, client_sessions_key(b, service->id, client)) <
 	       service->policy.client_sessions;
+}
+
+/* Does the client have to show its address for this session to count? One-way: nobody can tell. */
+static bool is_asked_for(const struct sy_balance *b, const struct session *s)
+{
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct service *service = endpoint_service(b, e);
+	return service && service->policy.client_sessions && !endpoint_is_one_way(e);
+}
+
+void client_sessions_expect(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
+{
+	const struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	const struct session *s = session_at(t, burst->session[i]);
+	if (s->state == SESSION_SYN_RECEIVED && is_asked_for(b, s))
+		session_cold_at(t, burst->session[i])->client_fin =
+		        ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), &burst->view[i])->seq) + 1;
+}
+
+bool client_sessions_shows_nothing(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
+{
+	const struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	const uint32_t record = burst->session[i];
+	const struct session *s = session_at(t, record);
+	struct session_cold *cold = session_cold_at(t, record);
+	const uint8_t *frame = sy_frame(burst->mbuf[i]);
+	const struct sy_view *v = &burst->view[i];
+	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
+	bool shown;
+	if ((s->state != SESSION_SYN_RECEIVED && s->state != SESSION_RESET) ||
+	    s->flags & SESSION_CLIENT_FIN || !cold->client_fin || !is_asked_for(b, s))
+		return false;
+	if (burst->direction[i] == SESSION_CLIENT)
+		shown = v->tcp_flags & SY_TCP_ACK &&
+		        ntohl(tcp->ack) + session_number(t, record, &b->endpoint[s->server]) ==
+		                cold->client_fin &&
+		        sy_packet_check_l4(frame, v) == SY_CSUM_OK;
+	else /* it sends data or a FIN once it has accepted such an ACK, or a Fast Open cookie */
+		shown = v->tcp_flags & SY_TCP_FIN || v->l4_len > (tcp->offset >> 4) * 4u;
+	if (shown)
+		cold->client_fin = 0;
+	return !shown;
+}
+
+void client_sessions_udp(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
+{
+	const struct sy_balance *b = w->app;
+	struct session *s = session_at(b->table[burst->slot[i]], burst->session[i]);
+	if (burst->direction[i] == SESSION_SERVER) {
+		if (s->state == SESSION_UDP_ONE_WAY && is_asked_for(b, s))
+			s->flags |= SESSION_UNSHOWN;
+		return;
+	}
+	const enum sy_csum_state csum =
+	        sy_packet_check_l4(sy_frame(burst->mbuf[i]), &burst->view[i]);
+	if (csum == SY_CSUM_OK || csum == SY_CSUM_UNKNOWN)
+		s->flags &= (uint8_t)~SESSION_UNSHOWN;
 }
 
 /* The byte with the session's bit; *mask: which one it is. */
@@ -38,7 +100,7 @@ bool client_sessions_change(struct sy_worker *w, const struct session_table *t, 
 	const struct service *service = endpoint_service(b, e);
 	const uint32_t limit = service ? service->policy.client_sessions : 0;
 	uint8_t mask, *bits = bit_of(b, t, record, &mask);
-	if (!limit || !session_state_is_had(s->state)) {
+	if (!limit || !session_is_had(s, e)) {
 		client_sessions_end(w, t, record);
 		return true;
 	}

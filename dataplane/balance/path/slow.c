@@ -129,11 +129,15 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		oversize_forward(w, burst, i, s, mtu);
 }
 
-static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct session_table *t,
-                                        uint32_t record, enum session_direction from,
-                                        uint8_t *frame, const struct sy_view *v)
+static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	const struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	const uint32_t record = burst->session[i];
+	const enum session_direction from = burst->direction[i];
+	uint8_t *frame = sy_frame(burst->mbuf[i]);
+	const struct sy_view *v = &burst->view[i];
+	const bool counts = SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL);
 	struct session *s = session_at(t, record);
 	struct session_cold *cold = session_cold_at(t, record);
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
@@ -150,12 +154,19 @@ static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct session_tabl
 	}
 	if (from == SESSION_SERVER && s->flags & SESSION_ADDRESS_PENDING)
 		flags = client_address_acknowledged(s, cold, frame, v);
+	if (SY_UNLIKELY(counts) && !(v->tcp_flags & (SY_TCP_SYN | SY_TCP_RST)) &&
+	    client_sessions_shows_nothing(w, burst, i))
+		return TCP_FORWARD;
 	uint32_t ack = ntohl(tcp->ack);
 	if (from == SESSION_SERVER) /* as the client counts its own bytes */
 		ack -= session_shift(s, cold);
 	else /* as the server counts its own */
 		ack += session_number(t, record, &b->endpoint[s->server]);
-	return tcp_state_advance(s, cold, from, flags, ntohl(tcp->seq), ack, payload, secret);
+	enum tcp_result result =
+	        tcp_state_advance(s, cold, from, flags, ntohl(tcp->seq), ack, payload, secret);
+	if (SY_UNLIKELY(counts) && from == SESSION_SERVER && flags & SY_TCP_SYN)
+		client_sessions_expect(w, burst, i);
+	return result;
 }
 
 /* After a SYN with the result TCP_ASK or TCP_AGAIN: keeps the session, so that its server, which
@@ -230,6 +241,9 @@ static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsi
 		sy_burst_drop(w, burst, i, SY_DROP_UNFINISHED_CHECKSUM);
 		return false;
 	}
+	if (v->proto == SY_PROTO_UDP &&
+	    SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL || s->flags & SESSION_UNSHOWN))
+		client_sessions_udp(w, burst, i);
 	if (v->proto == SY_PROTO_UDP && from == SESSION_SERVER && !(s->flags & SESSION_ONE_PACKET))
 		s->state = SESSION_UDP_BOTH_WAYS;
 	if (v->proto != SY_PROTO_TCP)
@@ -239,7 +253,7 @@ static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsi
 	if (SY_UNLIKELY(v->tcp_flags & SY_TCP_RST) && from == SESSION_CLIENT &&
 	    challenge_is_late_proof(w, burst, i, s))
 		return false;
-	enum tcp_result result = slow_advance_tcp(w, t, record, from, sy_frame(burst->mbuf[i]), v);
+	enum tcp_result result = slow_advance_tcp(w, burst, i);
 	switch (result) {
 	case TCP_DROP:
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
@@ -269,13 +283,14 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	const struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
 	uint32_t record = burst->session[i];
-	bool unproven = session_state_is_unproven(session_at(t, record)->state);
+	const bool unproven = session_state_is_unproven(session_at(t, record)->state);
+	const bool shown = session_is_shown(session_at(t, record));
 	bool goes_on = slow_advance_state(w, burst, i);
 	if (burst->session[i] == SESSION_NONE)
 		return goes_on;
 	pressure_change(w, t, record, unproven);
 	if (SY_LIKELY(!SY_RCU_READ(b->client_counts)) ||
-	    client_sessions_change(w, t, record, unproven))
+	    client_sessions_change(w, t, record, !shown))
 		return goes_on;
 	client_sessions_refuse(w, burst, i, !goes_on);
 	return false;

@@ -57,7 +57,9 @@ enum session_flags {
 	SESSION_ONE_PACKET = 16,      /* no further packet of the client belongs to it */
 	SESSION_SERVER_FIRST = 32,    /* the server sent the first FIN: it keeps TIME_WAIT */
 	SESSION_ADDRESS_PENDING = 64, /* the server may not know the client's address yet */
-	SESSION_SHIFTED = 128,        /* its two ends count differently: forward_shift() converts */
+	/* UDP, where clients' sessions are counted: the client has not sent since the answer */
+	SESSION_UNSHOWN = SESSION_ADDRESS_PENDING,
+	SESSION_SHIFTED = 128, /* its two ends count differently: forward_shift() converts */
 };
 
 /* Hot half: what the fast path reads and writes. Half a cache line. */
@@ -105,6 +107,9 @@ struct session_cold {
 					uint32_t syn_ack, syn_end;
 				};
 				struct {
+					/* Before the client's FIN, where clients' sessions are
+					 * counted: what its ACK must acknowledge, as the server
+					 * counts. 0: its address is shown, or nothing is known. */
 					uint32_t client_fin;
 					/* Instead of the server's: while SESSION_ADDRESS_PENDING
 					 * the number of the client's first byte; in a one-way

@@ -31,8 +31,7 @@ static inline uint64_t *client_sessions_all(const struct sy_balance *b, size_t *
 			const struct session *s = session_at(t, record);
 			const struct endpoint *e = inspect_endpoint(b, s->server);
 			const struct service *service = endpoint_service(b, e);
-			if (!service || !service->policy.client_sessions ||
-			    !session_state_is_had(s->state))
+			if (!service || !service->policy.client_sessions || !session_is_had(s, e))
 				continue;
 			if (*count == capacity) {
 				capacity = capacity ? 2 * capacity : 64;
@@ -52,6 +51,7 @@ static inline bool client_sessions_are_right(const struct sy_balance *b, bool al
 	size_t count;
 	uint64_t *key = client_sessions_all(b, &count);
 	bool right = !all || client_counts_sum(b->client_counts) == count;
+	right &= client_counts_lost(b->client_counts) == 0;
 	if (count > 0)
 		qsort(key, count, sizeof(*key), client_sessions_compare);
 	for (size_t i = 0, n; i < count; i += n) {

@@ -43,6 +43,7 @@ static int setup(void **state)
 	struct flows *f = *state;
 	f->options.sessions = SY_SLOTS * 64;
 	flows_reopen(f, 2, 0, false);
+	assert_null(f->harness.b->client_counts); /* takes no memory before a limit does */
 	limit_all(f, LIMIT);
 	return 0;
 }
@@ -104,6 +105,14 @@ static bool sends(struct flows *f, const struct flow *flow, enum session_directi
 	return flows_through(f, from == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN, &in, &out);
 }
 
+/* Opens a session that counts. */
+static void opens(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
+{
+	struct frame out;
+	flow_open(f, flow, service, port);
+	assert_true(flows_through(f, HARNESS_WAN, &flow->in[SESSION_CLIENT], &out));
+}
+
 /* Both sides close. */
 static void closes(struct flows *f, const struct flow *flow)
 {
@@ -122,7 +131,7 @@ static void a_client_has_so_many(void **state)
 	struct flow flow[LIMIT], more;
 	for (unsigned service = TCP; service <= TCP6; service++) {
 		for (unsigned n = 0; n < LIMIT; n++) {
-			flow_open(f, &flow[n], service, (uint16_t)(1000 + n));
+			opens(f, &flow[n], service, (uint16_t)(1000 + n));
 			check(f);
 		}
 		for (unsigned n = 0; n < 5; n++)
@@ -132,7 +141,7 @@ static void a_client_has_so_many(void **state)
 		flow_session(f, &flow[1])->state =
 		        service == UDP ? SESSION_UDP_ONE_WAY : SESSION_TIME_WAIT;
 		flows_advance(f, 2);
-		flow_open(f, &more, service, 3000);
+		opens(f, &more, service, 3000);
 		check_refused(f, service, 3001);
 	}
 	assert_int_equal(dropped(f), 18);
@@ -161,7 +170,7 @@ static void the_handshake_decides(void **state)
 	struct frame out;
 	for (unsigned n = 0; n < 2 * LIMIT; n++) {
 		flow_begin(f, &flow[n], TCP, (uint16_t)(1000 + n));
-		flows_frame(f, &flow[n].in[SESSION_SERVER], &flow[n].server, SYN | ACK, 1, 0);
+		flows_frame(f, &flow[n].in[SESSION_SERVER], &flow[n].server, SYN | ACK, 0, 0);
 		assert_true(flows_through(f, HARNESS_LAN, &flow[n].in[SESSION_SERVER], &out));
 	}
 	assert_int_equal(client_counts_sum(f->harness.b->client_counts), 0);
@@ -192,19 +201,212 @@ static void the_handshake_decides(void **state)
 	check_refused(f, TCP, 3000);
 }
 
-/* Datagrams are answered in the same moment: what is too many gets no answer. */
-static void the_answer_decides(void **state)
+static uint64_t counted(struct flows *f)
+{
+	check(f);
+	return client_counts_sum(f->harness.b->client_counts);
+}
+
+static unsigned state_of(struct flows *f, const struct flow *flow)
+{
+	return flow_session(f, flow)->state;
+}
+
+/* A client's address is shown by what only the receiver of the SYN-ACK knows: forged ACKs count for
+ * nobody, and disturb no handshake. */
+static void a_forged_ack_shows_nothing(void **state)
+{
+	struct flows *f = *state;
+	const uint32_t first = 0x70000000;
+	struct flow flow;
+	struct frame in, out;
+	for (unsigned service = TCP; service <= TCP6; service += TCP6 - TCP) {
+		for (unsigned n = 0; n < 2 * LIMIT; n++) {
+			const uint64_t before = counted(f);
+			const struct segment right = {ACK, 101, first + 1, 0};
+			flow_begin(f, &flow, service, (uint16_t)(1000 + n));
+			assert_true(sends(f, &flow, SESSION_SERVER, SYN | ACK, first, 101));
+			assert_true(sends(f, &flow, SESSION_CLIENT, ACK, 101, first));
+			assert_true(sends(f, &flow, SESSION_CLIENT, ACK, 101, first + 2));
+			assert_true(sends(f, &flow, SESSION_CLIENT, FIN | ACK, 101, 7));
+			assert_true(sends(f, &flow, SESSION_CLIENT, ACK, 101, 0));
+			frame_tcp(&in, &f->rng, &flow.client, &right, 0);
+			in.bytes[in.len - 1] ^= 1;
+			flows_through(f, HARNESS_WAN, &in, &out);
+			assert_int_equal(state_of(f, &flow), SESSION_SYN_RECEIVED);
+			/* A server's challenge for them shows nothing either, even after a reset.
+			 */
+			assert_true(sends(f, &flow, SESSION_SERVER, ACK, first + 1, 101));
+			assert_true(sends(f, &flow, SESSION_CLIENT, RST, 5, 0));
+			assert_true(sends(f, &flow, SESSION_CLIENT, ACK, 101, 7));
+			assert_true(sends(f, &flow, SESSION_SERVER, ACK, first + 1, 101));
+			assert_int_equal(state_of(f, &flow), SESSION_RESET);
+			assert_int_equal(counted(f), before);
+			if (n < LIMIT)
+				continue;
+			/* The client itself: the SYN-ACK is repeated, or its ACK came after the
+			 * forged reset, and the server goes on. */
+			if (n % 2)
+				assert_true(sends(f, &flow, SESSION_SERVER, SYN | ACK, first, 101));
+			assert_true(sends(f, &flow, SESSION_CLIENT, ACK, 101, first + 1));
+			assert_true(sends(f, &flow, SESSION_SERVER, ACK, first + 1, 101));
+			assert_int_equal(state_of(f, &flow), SESSION_ESTABLISHED);
+			assert_int_equal(counted(f), before + 1);
+		}
+		check_refused(f, service, 3000);
+	}
+}
+
+/* A server that sends data has accepted the client's ACK, or its Fast Open cookie. */
+static void the_servers_data_shows_it(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	struct frame in, out;
+	flow_begin(f, &flow, TCP, 1000);
+	assert_true(sends(f, &flow, SESSION_SERVER, SYN | ACK, 500, 101));
+	flows_frame(f, &in, &flow.server, ACK, 501, 100);
+	assert_true(flows_through(f, HARNESS_LAN, &in, &out));
+	assert_int_equal(counted(f), 0);
+	assert_true(sends(f, &flow, SESSION_CLIENT, ACK, 101, 601));
+	assert_int_equal(state_of(f, &flow), SESSION_ESTABLISHED);
+	assert_int_equal(counted(f), 1);
+}
+
+/* What is expected of a client outlives a restart; a handshake that the limit met half way goes
+ * on. */
+static void half_open_ones_that_are_found(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[2];
+	flow_begin(f, &flow[0], TCP, 1000);
+	assert_true(sends(f, &flow[0], SESSION_SERVER, SYN | ACK, 500, 101));
+	limit_all(f, 0);
+	flow_begin(f, &flow[1], TCP, 1001);
+	assert_true(sends(f, &flow[1], SESSION_SERVER, SYN | ACK, 500, 101));
+	limit_all(f, LIMIT);
+	flows_reopen(f, 1, 0, true);
+	assert_true(sends(f, &flow[0], SESSION_CLIENT, ACK, 101, 77));
+	assert_int_equal(counted(f), 0);
+	assert_true(sends(f, &flow[0], SESSION_CLIENT, ACK, 101, 501));
+	assert_int_equal(counted(f), 1);
+	assert_true(sends(f, &flow[1], SESSION_CLIENT, ACK, 101, 501));
+	assert_int_equal(counted(f), 2);
+}
+
+/* A datagram with a forged source may be answered, and then counts for nobody. One that follows an
+ * answer counts; what is too many ends then. */
+static void a_datagram_after_the_answer_decides(void **state)
 {
 	struct flows *f = *state;
 	struct flow flow[2 * LIMIT];
-	for (unsigned n = 0; n < 2 * LIMIT; n++)
-		flow_begin(f, &flow[n], UDP, (uint16_t)(1000 + n));
+	struct frame in, out;
 	for (unsigned n = 0; n < 2 * LIMIT; n++) {
-		assert_true(sends(f, &flow[n], SESSION_SERVER, 0, 0, 0) == (n < LIMIT));
+		flow_begin(f, &flow[n], UDP, (uint16_t)(1000 + n));
+		assert_true(sends(f, &flow[n], SESSION_CLIENT, 0, 0, 0));
+		for (unsigned answers = 0; answers < 3; answers++)
+			assert_true(sends(f, &flow[n], SESSION_SERVER, 0, 0, 0));
+		assert_int_equal(state_of(f, &flow[n]), SESSION_UDP_BOTH_WAYS);
+		flows_frame(f, &in, &flow[n].client, 0, 0, 20);
+		in.bytes[in.len - 1] ^= 1;
+		flows_through(f, HARNESS_WAN, &in, &out);
+		flows_advance(f, 2);
+		assert_int_equal(counted(f), 0);
+	}
+	flows_reopen(f, 1, 0, false);
+	flows_advance(f, 3);
+	assert_int_equal(counted(f), 0);
+	for (unsigned n = 0; n < 2 * LIMIT; n++) {
+		assert_true(sends(f, &flow[n], SESSION_CLIENT, 0, 0, 0) == (n < LIMIT));
 		assert_true((flow_session(f, &flow[n]) != NULL) == (n < LIMIT));
-		check(f);
+		assert_int_equal(counted(f), n < LIMIT ? n + 1 : LIMIT);
+	}
+	for (unsigned n = 0; n < LIMIT; n++) {
+		assert_true(sends(f, &flow[n], SESSION_SERVER, 0, 0, 0));
+		assert_true(sends(f, &flow[n], SESSION_CLIENT, 0, 0, 0));
 	}
 	assert_int_equal(dropped(f), LIMIT);
+	/* Without the limit nothing is asked of a session that waits. */
+	limit_all(f, LIMIT + 1);
+	flow_begin(f, &flow[LIMIT], UDP, 2000);
+	assert_true(sends(f, &flow[LIMIT], SESSION_SERVER, 0, 0, 0));
+	limit_all(f, 0);
+	assert_true(sends(f, &flow[LIMIT], SESSION_CLIENT, 0, 0, 0));
+	assert_int_equal(flow_session(f, &flow[LIMIT])->flags, 0);
+}
+
+/* Puts a service of this mode with one server and the limit; fills its key. */
+static void put_limited(struct flows *f, enum mode mode, struct service_key *key)
+{
+	static const char *const server[2] = {"10.3.0.1", "10.0.0.77"};
+	struct changes c = {0};
+	*key = harness_key("192.0.2.10", 88, SY_PROTO_TCP);
+	flows_put(&c, key, "limited", mode, &server[mode != MODE_DR], 1, 88);
+	set_client_sessions(&c, c.change[0]->put_service, LIMIT);
+	flows_commit(f, &c);
+}
+
+static struct flow flow_to(const struct service_key *key, uint16_t port)
+{
+	const struct sy_addr client = harness_addr("198.18.0.1");
+	return (struct flow){.client = {client, key->vip, htons(port), key->vport, key->proto}};
+}
+
+/* One way: a client's FIN ends it, as nothing more is seen; an ACK shows that it was forged. */
+static void a_fin_ends_a_one_way_session(void **state)
+{
+	struct flows *f = *state;
+	struct service_key key;
+	struct flow flow;
+	put_limited(f, MODE_DR, &key);
+	for (unsigned n = 0; n < 4 * LIMIT; n++) {
+		flow = flow_to(&key, (uint16_t)(1000 + n));
+		assert_true(sends(f, &flow, SESSION_CLIENT, SYN, 100, 0));
+		assert_int_equal(counted(f), 0);
+		assert_true(sends(f, &flow, SESSION_CLIENT, ACK, 101, 1));
+		assert_int_equal(counted(f), 1);
+		flows_advance(f, 2);
+		assert_int_equal(counted(f), 1);
+		assert_true(sends(f, &flow, SESSION_CLIENT, FIN | ACK, 101, 1));
+		assert_int_equal(state_of(f, &flow), SESSION_FIN_WAIT);
+		assert_int_equal(counted(f), 0);
+		flows_advance(f, 2);
+		assert_int_equal(counted(f), 0);
+	}
+	for (unsigned n = 0; n < LIMIT; n++) {
+		flow = flow_to(&key, (uint16_t)(2000 + n));
+		assert_true(sends(f, &flow, SESSION_CLIENT, SYN, 100, 0));
+		assert_true(sends(f, &flow, SESSION_CLIENT, ACK, 101, 1));
+	}
+	assert_true(sends(f, &flow, SESSION_CLIENT, FIN | ACK, 0x70000000, 1));
+	assert_int_equal(counted(f), LIMIT - 1);
+	assert_true(sends(f, &flow, SESSION_CLIENT, ACK, 101, 1));
+	assert_int_equal(counted(f), LIMIT);
+	flow = flow_to(&key, 3000);
+	assert_false(sends(f, &flow, SESSION_CLIENT, SYN, 100, 0));
+	assert_int_equal(dropped(f), 1);
+}
+
+static void nat_counts_likewise(void **state)
+{
+	struct flows *f = *state;
+	struct service_key key;
+	put_limited(f, MODE_NAT, &key);
+	for (unsigned n = 0; n < LIMIT + 1; n++) {
+		struct flow flow = flow_to(&key, (uint16_t)(1000 + n));
+		const struct sy_addr server = harness_addr("10.0.0.77");
+		flow.server = (struct sy_tuple){server, flow.client.src, htons(88),
+		                                flow.client.sport, key.proto};
+		assert_true(sends(f, &flow, SESSION_CLIENT, SYN, 100, 0) == (n < LIMIT));
+		if (n == LIMIT)
+			break;
+		assert_true(sends(f, &flow, SESSION_SERVER, SYN | ACK, 500, 101));
+		assert_true(sends(f, &flow, SESSION_CLIENT, ACK, 101, 502));
+		assert_int_equal(counted(f), n);
+		assert_true(sends(f, &flow, SESSION_CLIENT, ACK, 101, 501));
+		assert_int_equal(counted(f), n + 1);
+	}
+	assert_int_equal(dropped(f), 1);
 }
 
 /* A client of IPv6 is its /64. */
@@ -255,7 +457,7 @@ static void restarts_and_limits(void **state)
 static void limits_that_cannot_be(void **state)
 {
 	struct flows *f = *state;
-	for (unsigned n = 0; n < 5; n++) {
+	for (unsigned n = 0; n < 6; n++) {
 		struct changes c = {0};
 		const struct service_key *key = &f->service[n < 2 ? UDP : TCP];
 		struct service_key other = *key;
@@ -263,11 +465,16 @@ static void limits_that_cannot_be(void **state)
 		pb_service *s = put_service(&c, n == 0 ? &other : key, "service", FLOW_RR, NULL);
 		set_client_sessions(&c, s, n == 2 ? CLIENT_SESSIONS_MOST + 1 : n == 3 ? 0 : 1);
 		s->one_packet = n == 1;
-		if (n == 0)
+		if (n == 0 || n == 5)
 			set_mode(&c, MODE_DR);
+		if (n == 5) {
+			s->key->port = 99;
+			s->scheduler = STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_MAGLEV;
+			s->sloppy_tcp = true;
+		}
 		if (n == 4)
 			s->client_limits->burst = 1; /* of what rate? */
-		flows_check_refused(f, &c, "client_limits");
+		flows_check_refused(f, &c, n == 5 ? "sloppy_tcp a segment" : "client_limits");
 	}
 }
 
@@ -288,7 +495,7 @@ static void step_flow(struct flows *f, struct flow *flow)
 	if (from == SESSION_SERVER && !s)
 		return;
 	flows_frame(f, &frame, from == SESSION_CLIENT ? &flow->client : &flow->server,
-	            flags[rng_below(&f->rng, sizeof(flags))], 1 + rng_below(&f->rng, 2),
+	            flags[rng_below(&f->rng, sizeof(flags))], rng_below(&f->rng, 3),
 	            rng_below(&f->rng, 2) * 50);
 	assert_true(harness_inject(&f->harness, from == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN,
 	                           frame.bytes, frame.len));
@@ -373,10 +580,19 @@ static void whatever_happens(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(a_client_has_so_many),  TEST(closed_ones_do_not_count),
-	        TEST(the_handshake_decides), TEST(the_answer_decides),
-	        TEST(a_network_is_a_client), TEST(restarts_and_limits),
-	        TEST(limits_that_cannot_be), TEST(whatever_happens),
+	        TEST(a_client_has_so_many),
+	        TEST(closed_ones_do_not_count),
+	        TEST(the_handshake_decides),
+	        TEST(a_forged_ack_shows_nothing),
+	        TEST(the_servers_data_shows_it),
+	        TEST(half_open_ones_that_are_found),
+	        TEST(a_datagram_after_the_answer_decides),
+	        TEST(a_fin_ends_a_one_way_session),
+	        TEST(nat_counts_likewise),
+	        TEST(a_network_is_a_client),
+	        TEST(restarts_and_limits),
+	        TEST(limits_that_cannot_be),
+	        TEST(whatever_happens),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
