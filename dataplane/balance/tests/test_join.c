@@ -2,6 +2,7 @@
 /* Joined sessions where something goes wrong: bursts, ends, crashes, numbers of other connections.
  */
 #include "access.h"
+#include "client_sessions_check.h"
 #include "defence_fixture.h"
 #include "end.h"
 #include "join_path.h"
@@ -326,6 +327,41 @@ static void test_crashes(void **state)
 		}
 }
 
+/* A joined session counts for its client once its server has answered: the cookie has shown the
+ * address. */
+static void test_clients_sessions(void **state)
+{
+	struct flows *f = *state;
+	struct talk k;
+	for (unsigned i = 0; i < SY_ARRAY_LEN(kinds); i++) {
+		struct changes c = {0};
+		put_kind(&c, &kinds[i], DEFENDED);
+		set_client_sessions(&c, c.change[0]->put_service, 2);
+		flows_commit(f, &c);
+		for (unsigned n = 0; n < 2; n++) {
+			const uint64_t before = client_counts_sum(f->harness.b->client_counts);
+			talk_syn(f, &k, &kinds[i], (uint16_t)(3000 + n));
+			talk_ack(&k, 0);
+			assert_int_equal(client_counts_sum(f->harness.b->client_counts), before);
+			talk_join(&k, 7);
+			check_silent(&k);
+			assert_int_equal(state_of(&k), SESSION_ESTABLISHED);
+			assert_int_equal(client_counts_sum(f->harness.b->client_counts),
+			                 before + 1);
+			assert_true(client_sessions_are_right(f->harness.b, true));
+		}
+		const uint64_t dropped = harness_drops(&f->harness, SY_DROP_CLIENT_SESSIONS);
+		talk_syn(f, &k, &kinds[i], 3100);
+		from_client(&k, ACK, C_NUMBER + 1, k.cookie + 1, 0);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_CLIENT_SESSIONS), dropped + 1);
+		ignore_sent(&k);
+	}
+	flows_advance(f, 2000);
+	ignore_sent(&k);
+	assert_true(client_sessions_are_right(f->harness.b, true));
+	assert_int_equal(client_counts_sum(f->harness.b->client_counts), 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
@@ -339,6 +375,7 @@ int main(void)
 	                                   TEST(refusal_long_ago),
 	                                   TEST(switch_off),
 	                                   TEST(access_lists_count_once),
+	                                   TEST(clients_sessions),
 	                                   TEST(crashes)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
