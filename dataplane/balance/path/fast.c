@@ -10,6 +10,7 @@
 #include "police.h"
 #include "pressure.h"
 #include "segment.h"
+#include "shed.h"
 
 #define FAST_GROUP 16
 
@@ -67,6 +68,8 @@ static __attribute__((noinline)) void fast_proven(struct sy_worker *w, uint8_t s
                                                   uint32_t record)
 {
 	struct sy_balance *b = w->app;
+	if (SY_UNLIKELY(shed_was_on(balance_worker_of(w))))
+		shed_see(w, session_at(b->table[slot], record));
 	pressure_add(w, b->table[slot], record, -1);
 	pressure_prove(w, b->table[slot], record);
 }

@@ -9,11 +9,14 @@
 #include "repeat.h"
 
 /* Being behind cuts a share by a CUT-th, once in CUT_NS at most: that of repetitions once that of
- * unknown ones is LEAST. Both grow by one of SHED_NONE in RECOVERY_NS. */
-#define CUT         4
-#define CUT_NS      UINT64_C(5000000)
-#define RECOVERY_NS UINT64_C(1000000)
-#define LEAST       (SHED_NONE / 16)
+ * unknown ones is LEAST. Both grow by one of SHED_NONE in RECOVERY_NS. Repetitions have a share
+ * only in bursts where they are a REPEATED_PART-th of what would begin: a flood that repeats
+ * itself. */
+#define CUT           4
+#define CUT_NS        UINT64_C(5000000)
+#define RECOVERY_NS   UINT64_C(1000000)
+#define LEAST         (SHED_NONE / 16)
+#define REPEATED_PART 4
 
 /* A packet that would begin a session of a service. */
 struct asked {
@@ -65,37 +68,61 @@ static struct shed shed_now(struct shed *shed, bool behind, uint64_t now_ns)
 	return now;
 }
 
-/* May packet i begin its session? Not all of a kind may, by their hashes. A known client's credit
- * pays for the session; the defence of one-way services, if it is on, takes it itself. */
-static bool asked_may_begin(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                            const struct asked *asked, const struct shed *now)
+enum spoken { NOTHING, KNOWN, REPEATED };
+
+/* What speaks for packet i: nothing, a known client, or that it comes again. A known client's
+ * credit pays for the session; the defence of one-way services, if it is on, takes it itself. */
+static enum spoken asked_spoken(struct sy_worker *w, unsigned i, const struct asked *asked)
 {
 	const struct sy_balance *b = w->app;
 	const struct balance_worker *bw = balance_worker_of(w);
 	const struct service *service = bw->service[i];
 	uint32_t seconds = balance_seconds(w);
-	if (burst->hash[i] % SHED_NONE < now->share[SHED_UNKNOWN])
-		return true;
 	bool pays_later = service->one_way && defence_is_on(b, service);
 	if (pays_later ? proven_has_credit(b->proven, asked->client, seconds)
 	               : proven_take(b->proven, asked->client, seconds))
-		return true;
-	return repeat_note(bw->repeats, asked->repeat, seconds) &&
-	       burst->hash[i] / SHED_NONE % SHED_NONE < now->share[SHED_REPEATED];
+		return KNOWN;
+	return repeat_note(bw->repeats, asked->repeat, seconds) ? REPEATED : NOTHING;
+}
+
+/* Not all of a kind begin, by their hashes. */
+static bool is_of_share(uint64_t hash, uint32_t share)
+{
+	return hash % SHED_NONE < share;
+}
+
+void shed_see(struct sy_worker *w, const struct session *s)
+{
+	const struct sy_balance *b = w->app;
+	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);
+	if (service)
+		proven_see(b->proven, challenge_client(b, service, &s->client), PROVEN_CREDITS,
+		           balance_seconds(w));
 }
 
 unsigned shed_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count)
 {
 	struct balance_worker *bw = balance_worker_of(w);
 	struct asked asked[SY_BURST];
-	unsigned left = 0;
-	const struct shed now = shed_now(&bw->shed, burst->behind, w->now_ns);
+	uint8_t spoken[SY_BURST];
+	unsigned left = 0, repeated = 0;
+	struct shed now = shed_now(&bw->shed, burst->behind, w->now_ns);
 	if (now.share[SHED_UNKNOWN] == SHED_NONE)
 		return count;
 	for (unsigned k = 0; k < count; k++)
 		asked[k] = asked_of(w, burst, at[k]);
 	for (unsigned k = 0; k < count; k++) {
-		if (asked_may_begin(w, burst, at[k], &asked[k], &now)) {
+		spoken[k] = is_of_share(burst->hash[at[k]], now.share[SHED_UNKNOWN])
+		                    ? KNOWN
+		                    : asked_spoken(w, at[k], &asked[k]);
+		repeated += spoken[k] == REPEATED;
+	}
+	if (repeated * REPEATED_PART < count)
+		now.share[SHED_REPEATED] = SHED_NONE;
+	for (unsigned k = 0; k < count; k++) {
+		if (spoken[k] == KNOWN ||
+		    (spoken[k] == REPEATED &&
+		     is_of_share(burst->hash[at[k]] / SHED_NONE, now.share[SHED_REPEATED]))) {
 			at[left++] = at[k];
 			continue;
 		}

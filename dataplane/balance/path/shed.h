@@ -9,15 +9,24 @@
 
 #include "balance.h"
 
-/* Packets without a session are at least this part of a burst, or others are why the worker is
- * behind. */
+/* Packets that would begin sessions are at least this part of a burst, or others are why the worker
+ * is behind. */
 #define SHED_PART 4
+
+/* Was the worker behind lately? */
+static inline bool shed_was_on(const struct balance_worker *bw)
+{
+	return bw->shed.share[SHED_UNKNOWN] < SHED_NONE;
+}
 
 /* Is the worker behind, or was it lately? */
 static inline bool shed_is_on(const struct balance_worker *bw, const struct sy_burst *burst)
 {
-	return burst->behind || bw->shed.share[SHED_UNKNOWN] < SHED_NONE;
+	return burst->behind || shed_was_on(bw);
 }
+
+/* While shed_was_on(): the client of a TCP session has completed its handshake, and is known. */
+void shed_see(struct sy_worker *w, const struct session *s);
 
 /* Of the packets at[0] to at[count − 1], which would begin sessions of services that locate_burst()
  * has found, drops those that must wait. Returns how many are left in at[]. */

@@ -486,7 +486,7 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 		return;
 	bw->admitted = 0;
 	slow.begin = locate_burst(w, burst, slow.at_without, slow.without, slow.at_begin);
-	if (SY_UNLIKELY(shed_is_on(bw, burst)) && slow.without * SHED_PART >= burst->count)
+	if (SY_UNLIKELY(shed_is_on(bw, burst)) && slow.begin * SHED_PART >= burst->count)
 		slow.begin = shed_burst(w, burst, slow.at_begin, slow.begin);
 	if (SY_UNLIKELY(SY_RCU_READ(common.b->access)))
 		slow.begin = admit_burst(w, burst, slow.at_begin, slow.begin);

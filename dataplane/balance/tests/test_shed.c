@@ -129,26 +129,6 @@ static void test_loop(void **state)
 	ignore_sent(&k);
 }
 
-/* Packets of no session do not hide a flood among them. */
-static void test_padding(void **state)
-{
-	struct flows *f = *state;
-	const unsigned few = 4;
-	struct talk k = {.f = f};
-	const struct service_key key = key_of(&kinds[0]);
-	const struct sy_tcp_segment stray = {
-	        .seq = 1, .ack = 1, .flags = ACK, .options = {.scale = SY_TCP_NO_SCALE}};
-	for (unsigned n = 0; n < SY_BURST - few; n++) {
-		const struct sy_tuple t = {harness_addr("198.18.7.7"), key.vip,
-		                           htons((uint16_t)(100 + n)), htons(80), SY_PROTO_TCP};
-		inject_segment(&k, HARNESS_WAN, &t, &stray, 0);
-	}
-	put_flood(f, &kinds[0], few);
-	harness_turn(&f->harness);
-	assert_int_equal(shed(f), few);
-	ignore_sent(&k);
-}
-
 /* If sessions that exist are why the worker is behind, new ones begin as ever. */
 static void test_few_new_ones(void **state)
 {
@@ -248,8 +228,8 @@ static void test_datagrams(void **state)
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, shed_setup, flows_teardown)
-	const struct CMUnitTest tests[] = {TEST(clients), TEST(sessions), TEST(few_new_ones),
-	                                   TEST(loop),    TEST(padding),  TEST(share),
-	                                   TEST(when),    TEST(datagrams)};
+	const struct CMUnitTest tests[] = {TEST(clients),  TEST(sessions), TEST(few_new_ones),
+	                                   TEST(loop),     TEST(share),    TEST(when),
+	                                   TEST(datagrams)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
