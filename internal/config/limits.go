@@ -77,7 +77,8 @@ const (
 	maxLimitsOfOne  = 8 // that concern the same service, VIP or server by its name, or all services
 	maxLimitTargets = 1024
 	maxLimitWithin  = 64
-	maxLimitClients = 1 << 20
+	maxLimitClients = 1 << 20 // buckets of clients, of one limit and of all together
+	maxLimitNames   = 1 << 18 // services, VIPs, servers and prefixes of clients that all limits name
 	maxBurstBytes   = 100_000_000_000
 	maxBurstCount   = 1_000_000_000
 )
@@ -127,7 +128,8 @@ var limitClientsFields = []field[rawLimitClients]{
 		doc: "Likewise for IPv6; one site usually has a /64."},
 		func(c *rawLimitClients) *value[int] { return &c.prefix6 }, parseNumber(16, 128)),
 	scalar(fieldDoc{name: "most", kind: "number, 1 to 1048576", def: fmt.Sprint(model.LimitMost),
-		doc: "Buckets at most. A bucket that is full again makes room for another client; packets that still find no room pass, and are counted."},
+		doc: "Buckets at most; all limits together have at most 1048576. A bucket that is full again makes room for another client; packets that still find no room pass, and are counted. " +
+			"A few find none while others are free, so take twice as many as there are clients at once."},
 		func(c *rawLimitClients) *value[int] { return &c.most }, parseNumber(1, maxLimitClients)),
 }
 

@@ -116,8 +116,50 @@ func (b *builder) buildLimits() []model.ConfigLimit {
 		limit.Within = model.MergePrefixes(limit.Within)
 		limits = append(limits, limit)
 	}
+	b.checkLimitTotals(limits)
 	b.checkLimitsOfOne(limits)
 	return limits
+}
+
+// tenantsByName returns the tenants that were built.
+func (b *builder) tenantsByName() map[string]*model.Tenant {
+	tenants := make(map[string]*model.Tenant, len(b.builtTenants))
+	for i := range b.builtTenants {
+		tenants[b.builtTenants[i].Name] = &b.builtTenants[i]
+	}
+	return tenants
+}
+
+// checkLimitTotals ensures that the forwarder has room for what all limits have together. It reports the
+// first limit that is too much.
+func (b *builder) checkLimitTotals(limits []model.ConfigLimit) {
+	if len(b.errs) > 0 || b.partial {
+		return // what some of them concern is not known
+	}
+	tenants := b.tenantsByName()
+	clients, names := 0, 0
+	for i := range limits {
+		limit, raw := &limits[i], &b.raw.limits[i]
+		concerns := len(limit.Of.Services) + len(limit.Of.VIPs)
+		if tenant := tenants[limit.Of.Tenant]; tenant != nil {
+			concerns = len(tenant.Services) + len(tenant.VIPs)
+		}
+		names += max(concerns, 1) + len(limit.Within) // a server is one, as are all services
+		if clients += int(limit.Spec.Most); clients > maxLimitClients {
+			at, path := raw.clients.at, raw.clients.path
+			if raw.clients.most.set {
+				at, path = raw.clients.most.at, raw.clients.most.path
+			}
+			b.fail(at, path, "the limits by clients have %d buckets up to this one, at most %d are possible together: lower the `most` of some",
+				clients, maxLimitClients)
+			return
+		}
+		if names > maxLimitNames {
+			b.fail(raw.at, raw.path, "the limits name %d services, VIPs, servers and prefixes of clients up to this one, at most %d are possible together: "+
+				"name VIPs instead of services, or larger prefixes", names, maxLimitNames)
+			return
+		}
+	}
 }
 
 // checkLimitsOfOne ensures that nothing has too many limits. It reports one error.
@@ -125,10 +167,7 @@ func (b *builder) checkLimitsOfOne(limits []model.ConfigLimit) {
 	if len(b.errs) > 0 || b.partial {
 		return // what some of them concern is not known
 	}
-	tenants := make(map[string]*model.Tenant, len(b.raw.tenants))
-	for i := range b.builtTenants {
-		tenants[b.builtTenants[i].Name] = &b.builtTenants[i]
-	}
+	tenants := b.tenantsByName()
 	type one struct {
 		service string
 		address netip.AddrPort // of a server, or of a VIP without a service

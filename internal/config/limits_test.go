@@ -189,6 +189,50 @@ func TestLimitsHaveLimits(t *testing.T) {
 	}
 }
 
+// What all limits have together: what the forwarder has room for, and not one more.
+func TestLimitsHaveTotals(t *testing.T) {
+	var buckets, tenants, named strings.Builder
+	for i := range 16 {
+		fmt.Fprintf(&buckets, "  - { name: c%d, vip: 10.0.0.%d, packets_per_second: 5, clients: {} }\n", i, 1+i)
+	}
+	const targets = 1 << 10 // of a tenant; 32 tenants with 8 limits each fill the forwarder
+	for i := range 32 {
+		var vips []string
+		for j := range targets {
+			vips = append(vips, fmt.Sprintf("10.%d.%d.%d", 1+i, j/250, 1+j%250))
+		}
+		fmt.Fprintf(&tenants, "  - { name: t%d, vips: [%s] }\n", i, strings.Join(vips, ", "))
+		for j := range 8 {
+			fmt.Fprintf(&named, "  - { name: l%d-%d, tenant: t%d, packets_per_second: 5 }\n", i, j, i)
+		}
+	}
+	last := "  - { name: l31-7, tenant: t31, packets_per_second: 5"
+	prefixed := strings.Replace(named.String(), last, last+", clients: { within: [192.0.2.0/24], most: 1 }", 1)
+	of := func(rest string) string {
+		return "  - { name: x, vip: 10.0.1.1, packets_per_second: 5" + rest + " }\n"
+	}
+	for _, test := range []struct{ tenants, limits, want string }{
+		{"", buckets.String(), ""},
+		{"", buckets.String() + of(""), ""},
+		{"", buckets.String() + of(", clients: { most: 1 }"),
+			"f:20:71: limits[16].clients.most: the limits by clients have 1048577 buckets up to this one, at most 1048576 are possible together"},
+		{"", buckets.String() + of(", clients: {}"), "f:20:63: limits[16].clients: the limits by clients have 1114112 buckets"},
+		{tenants.String(), named.String(), ""},
+		{tenants.String(), named.String() + of(""),
+			"f:293:5: limits[256]: the limits name 262145 services, VIPs, servers and prefixes of clients up to this one"},
+		{tenants.String(), prefixed, "f:292:5: limits[255]: the limits name 262145"},
+	} {
+		text := "version: 1\nservices: []\n"
+		if test.tenants != "" {
+			text += "tenants:\n" + test.tenants
+		}
+		_, err := Parse("f", []byte(text+"limits:\n"+test.limits))
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.HasPrefix(err.Error(), test.want)) {
+			t.Errorf("%.200v\nwant %s", err, test.want)
+		}
+	}
+}
+
 func TestWarningsOfLimits(t *testing.T) {
 	for _, test := range []struct{ old, now, want string }{
 		{"vip: 10.0.0.80, packets", "vip: 10.0.0.82, packets", "f:13:24: limits[4].vip: no service has the VIP 10.0.0.82: limit each concerns nothing there"},

@@ -384,7 +384,7 @@ var fileFields = []field[rawFile]{
 			})
 		}},
 	{fieldDoc{name: "limits", kind: "list of mappings", object: limitObject,
-		doc: "How many bits, packets and new sessions may pass in a second, of tenants, services, VIPs, servers and clients. At most 65536, and 8 that concern the same service, VIP or server, or all services. " +
+		doc: "How many bits, packets and new sessions may pass in a second, of tenants, services, VIPs, servers and clients. At most 65536, and 8 that concern the same service, VIP or server, or all services; all together may name 262144 services, VIPs, servers and prefixes of clients, and have 1048576 buckets of clients. " +
 			"Limits do not apply to SNAT."},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {

@@ -102,3 +102,19 @@ func TestEachLimit(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The fake refuses what the forwarder has no room for.
+func TestLimitsHaveTotals(t *testing.T) {
+	client := dial(t, dptest.New(t))
+	limit := manyLimits().Limits["l2"] // 1 << 20 buckets
+	table := model.NewTable()
+	table.Limits[limit.Name] = limit
+	if _, err := client.Apply(t.Context(), model.Diff(model.NewTable(), table)); err != nil {
+		t.Fatal(err)
+	}
+	limit.Name, limit.Spec.Most = "more", 1
+	table.Limits = map[string]model.Limit{limit.Name: limit}
+	if _, err := client.Apply(t.Context(), model.Diff(model.NewTable(), table)); err == nil {
+		t.Error("more buckets than there are")
+	}
+}

@@ -418,6 +418,9 @@ func (s *session) apply(request *pb.ApplyRequest) *pb.Response {
 			return response
 		}
 	}
+	if err := next.checkLimits(); err != nil {
+		return refuse(pb.Code_CODE_INVALID, "%v", err)
+	}
 	s.config = next
 	s.revision++
 	s.commits = append(s.commits, changes)

@@ -3,6 +3,7 @@
 package dptest
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -29,6 +30,26 @@ func (c *config) putLimit(limit *pb.Limit) error {
 		return errors.New("too many targets")
 	}
 	c.limits[limit.GetName()] = proto.CloneOf(limit)
+	return nil
+}
+
+// checkLimits ensures that there is room for what all limits have together.
+func (c *config) checkLimits() error {
+	clients, names := 0, 0
+	for _, limit := range c.limits {
+		names += max(len(limit.GetServices())+len(limit.GetVips())+len(limit.GetServers()), 1) + len(limit.GetClients().GetWithin())
+		if limit.GetClients() != nil {
+			clients += int(cmp.Or(limit.GetClients().GetMost(), 65536))
+		}
+	}
+	switch {
+	case len(c.limits) > 1<<16:
+		return errors.New("too many limits")
+	case clients > 1<<20:
+		return errors.New("too many buckets of clients")
+	case names > 1<<18:
+		return errors.New("limits name too much")
+	}
 	return nil
 }
 
