@@ -114,9 +114,11 @@ func LimitClientFromWire(wire *pb.LimitClient) (netip.Prefix, error) {
 }
 
 // EachLimit calls f with every limit's counters, or with one limit's if name is not empty. Of limits by
-// clients it lists at most `worst` clients.
+// clients it lists at most `worst` clients. The cursor is a place in the list of names: a limit that comes
+// or goes between two pages moves those after it, so one may come twice, which f does not see, or not at all.
 func (c *Client) EachLimit(ctx context.Context, name string, worst int, f func(*pb.LimitStats) error) error {
 	request := &pb.ListLimitsRequest{Name: name, Worst: uint32(worst)}
+	last := "" // names ascend
 	for {
 		response, err := c.call(ctx, &pb.Request{Body: &pb.Request_ListLimits{ListLimits: request}})
 		if err != nil {
@@ -124,6 +126,10 @@ func (c *Client) EachLimit(ctx context.Context, name string, worst int, f func(*
 		}
 		page := response.GetListLimits()
 		for _, limit := range page.GetLimits() {
+			if limit.GetLimit().GetName() <= last {
+				continue
+			}
+			last = limit.GetLimit().GetName()
 			if err := f(limit); err != nil {
 				return err
 			}

@@ -103,6 +103,32 @@ func TestEachLimit(t *testing.T) {
 	}
 }
 
+// A limit that is added before the next page moves the others: none comes twice.
+func TestEachLimitWhileOneIsAdded(t *testing.T) {
+	f := dptest.New(t)
+	f.Page = 2
+	client, other := dial(t, f), dial(t, f)
+	table := manyLimits()
+	if _, err := client.Apply(t.Context(), model.Diff(model.NewTable(), table)); err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	err := client.EachLimit(t.Context(), "", 0, func(stats *pb.LimitStats) error {
+		if got += stats.GetLimit().GetName() + " "; got != "l0 l1 " {
+			return nil
+		}
+		more := manyLimits()
+		first := more.Limits["l1"]
+		first.Name = "first"
+		more.Limits["first"] = first
+		_, err := other.Apply(t.Context(), model.Diff(table, more))
+		return err
+	})
+	if err != nil || got != "l0 l1 l2 " {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // The fake refuses what the forwarder has no room for.
 func TestLimitsHaveTotals(t *testing.T) {
 	client := dial(t, dptest.New(t))
