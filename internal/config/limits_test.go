@@ -257,6 +257,37 @@ func TestWarningsOfLimits(t *testing.T) {
 	}
 }
 
+// Where a forged SYN takes from a client's bucket of new sessions.
+func TestWarningsOfForgedClients(t *testing.T) {
+	const begun = "new_sessions_per_second: 500, burst: 1k"
+	const always = "{ name: web, syn_defence: always, "
+	for _, test := range []struct{ web, of, rate, want string }{
+		{"{ name: web, ", "services: [web, dns], ", begun + ", clients: {}", "web"},
+		{"{ name: web, ", "", begun + ", clients: {}", "web"}, // all services
+		{"{ name: web, ", "vip: 10.0.0.80, ", begun + ", clients: {}", "web"},
+		{"{ name: web, ", "server: { service: web, address: 10.1.0.12 }, ", begun + ", clients: {}", "web"},
+		{"{ name: web, syn_defence: \"off\", ", "service: web, ", begun + ", clients: {}", "web"},
+		{always, "", begun + ", clients: {}", ""},
+		{"{ name: web, ", "service: dns, ", begun + ", clients: {}", ""}, // over UDP there is no SYN defence
+		{"{ name: web, ", "service: web, ", begun, ""},
+		{"{ name: web, ", "service: web, ", "packets_per_second: 500, clients: {}", ""},
+	} {
+		text := strings.Replace(limitsText, "{ name: web, ", test.web, 1)
+		text = strings.Replace(text, "services: [web, dns], "+begun, test.of+test.rate, 1)
+		config, err := Parse("f", []byte(text))
+		if err != nil {
+			t.Errorf("%+v: %v", test, err)
+			continue
+		}
+		got := Warnings("f", []byte(text), config)
+		want := "so others can use up what limit sessions leaves a client: use `syn_defence: always` for " + test.want
+		if test.want == "" && len(got) != 0 || test.want != "" &&
+			(len(got) != 1 || !strings.HasPrefix(got[0], "f:11:") || !strings.Contains(got[0], "limits[2].clients: ") || !strings.HasSuffix(got[0], want)) {
+			t.Errorf("%+v: %q", test, got)
+		}
+	}
+}
+
 // A file whose services change is read in parts; its limits name services that the parts lack.
 func TestLimitsSurviveChangesOfServices(t *testing.T) {
 	var parser Parser

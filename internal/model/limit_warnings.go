@@ -42,37 +42,65 @@ func (c *Config) limitWarnings() []Warning {
 			}
 		}
 	}
-	return append(warnings, c.directionWarnings()...)
+	return append(warnings, c.concernWarnings()...)
 }
 
-// directionWarnings finds limits of packets that never come.
-func (c *Config) directionWarnings() []Warning {
-	if !slices.ContainsFunc(c.Limits, func(l ConfigLimit) bool { return l.Spec.Direction == LimitToClients }) {
+// concernWarnings returns those that depend on the services that a limit concerns.
+func (c *Config) concernWarnings() []Warning {
+	if !slices.ContainsFunc(c.Limits, func(l ConfigLimit) bool { return l.Spec.Direction == LimitToClients || l.Spec.limitsBegunByClient() }) {
 		return nil
 	}
 	var warnings []Warning
-	modes := make(map[ServiceKey]Mode, len(c.Services))
-	byVIP := map[netip.Addr][]ServiceKey{}
+	byKey := make(map[ServiceKey]*Service, len(c.Services))
+	byVIP := map[netip.Addr][]*Service{}
+	var all []*Service
 	for i := range c.Services {
-		key := c.Services[i].Key
-		modes[key] = c.Services[i].Mode
-		byVIP[key.VIP] = append(byVIP[key.VIP], key)
+		s := &c.Services[i]
+		byKey[s.Key] = s
+		byVIP[s.Key.VIP] = append(byVIP[s.Key.VIP], s)
+		all = append(all, s)
 	}
 	for i, limit := range c.ResolveLimits() {
-		if limit.Spec.Direction != LimitToClients {
-			continue
+		var of []*Service
+		for _, key := range limit.Services {
+			of = append(of, byKey[key])
 		}
-		of := limit.Services
 		for _, server := range limit.Servers {
-			of = append(of, server.Service)
+			of = append(of, byKey[server.Service])
 		}
 		for _, vip := range limit.VIPs {
 			of = append(of, byVIP[vip]...)
 		}
-		if len(of) > 0 && !slices.ContainsFunc(of, func(key ServiceKey) bool { return !modes[key].OwnsVIP() }) {
-			warnings = append(warnings, Warning{fmt.Sprintf("limits[%d].direction", i), fmt.Sprintf(
+		path := fmt.Sprintf("limits[%d]", i)
+		if limit.Spec.Direction == LimitToClients && len(of) > 0 && !slices.ContainsFunc(of, func(s *Service) bool { return !s.Mode.OwnsVIP() }) {
+			warnings = append(warnings, Warning{path + ".direction", fmt.Sprintf(
 				"servers of dr and ipip services answer clients directly, so limit %s concerns no packet: use to-servers", limit.Name)})
+		}
+		if len(limit.Services)+len(limit.Servers)+len(limit.VIPs) == 0 {
+			of = all
+		}
+		if forged := forgeable(of); limit.Spec.limitsBegunByClient() && len(forged) > 0 {
+			warnings = append(warnings, Warning{path + ".clients", fmt.Sprintf("a SYN with a forged source takes from the bucket of the client "+
+				"that it pretends to be, so others can use up what limit %s leaves a client: use `syn_defence: always` for %s",
+				limit.Name, listOf(forged, func(name string) string { return name }))})
 		}
 	}
 	return warnings
+}
+
+// limitsBegunByClient: each client has a bucket of new sessions.
+func (s LimitSpec) limitsBegunByClient() bool {
+	return s.Unit == LimitSessions && s.ByClient
+}
+
+// forgeable returns the names of services where SYNs count whose sources may be forged; each once.
+func forgeable(services []*Service) []string {
+	var names []string
+	for _, s := range services {
+		if s.Key.Protocol == TCP && s.Policy.SynDefence != DefenceAlways {
+			names = append(names, s.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
