@@ -8,16 +8,7 @@
 #define ROUNDS 20
 #define PIECE  400
 
-static const struct way ways[] = {
-        {MODE_FNAT, false, false, 60, "10.3.0.1"},
-        {MODE_NAT, false, false, 61, "10.3.0.1"},
-        {MODE_DR, false, false, 62, "10.3.0.1"},
-        {MODE_IPIP, false, false, 63, "10.0.0.91"},
-        {MODE_IPIP, false, true, 64, "2001:db8:b::91"},
-        {MODE_FNAT, false, true, 65, "2001:db8:d::1"},
-        {MODE_FNAT, true, false, 66, "10.3.0.1"},
-        {MODE_FNAT, true, true, 67, "2001:db8:d::1"},
-};
+static const struct way ways[] = WAYS_OF_MODES;
 
 static int setup(void **state)
 {

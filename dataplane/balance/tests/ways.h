@@ -21,6 +21,19 @@ struct way {
 	const char *server;
 };
 
+/* Of each mode, with each pair of families that it allows. */
+#define WAYS_OF_MODES                                                                              \
+	{                                                                                          \
+		{MODE_FNAT, false, false, 60, "10.3.0.1"},                                         \
+		        {MODE_NAT, false, false, 61, "10.3.0.1"},                                  \
+		        {MODE_DR, false, false, 62, "10.3.0.1"},                                   \
+		        {MODE_IPIP, false, false, 63, "10.0.0.91"},                                \
+		        {MODE_IPIP, false, true, 64, "2001:db8:b::91"},                            \
+		        {MODE_FNAT, false, true, 65, "2001:db8:d::1"},                             \
+		        {MODE_FNAT, true, false, 66, "10.3.0.1"},                                  \
+		        {MODE_FNAT, true, true, 67, "2001:db8:d::1"},                              \
+	}
+
 /* A client and a router on the way to it, by whether they are of IPv6. */
 static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
 static const char *const router_text[2] = {"203.0.113.9", "2001:db8:99::9"};
