@@ -70,8 +70,7 @@ static int condition_from(struct build *b, unsigned rule, const Steelyard__Forwa
                           struct acl_rule *condition, struct sy_error *err)
 {
 	struct sy_addr addr;
-	if (sy_addr_from_bytes(p->address.data, p->address.len, &addr) < 0 ||
-	    p->length > 8 * p->address.len)
+	if (!read_prefix_addr(p, &addr))
 		return rule_fail(b, rule, err, "a prefix is wrong");
 	const bool v4 = sy_addr_is_v4(&addr);
 	unsigned left = p->length;

@@ -105,8 +105,7 @@ static int set_read(struct model_set *s, const pb_set *pb, struct sy_error *err)
 	for (size_t i = 0; i < pb->n_prefixes; i++) {
 		const Steelyard__Forwarder__V1__Prefix *p = pb->prefixes[i];
 		struct sy_prefix *out = &s->prefix[i];
-		if (sy_addr_from_bytes(p->address.data, p->address.len, &out->addr) < 0 ||
-		    p->length > 8 * p->address.len)
+		if (!read_prefix_addr(p, &out->addr))
 			return sy_fail(err, EINVAL, "access set %s: prefix %zu is wrong", pb->name,
 			               i + 1);
 		out->bits = (uint8_t)p->length;

@@ -171,8 +171,7 @@ static int read_within(const pb_limit *pb, struct limit_clients *c, struct sy_er
 		const Steelyard__Forwarder__V1__Prefix *p = pb->clients->within[i];
 		struct limit_prefix *out = &c->prefix[i];
 		struct sy_addr addr;
-		if (sy_addr_from_bytes(p->address.data, p->address.len, &addr) < 0 ||
-		    p->length > 8 * p->address.len)
+		if (!read_prefix_addr(p, &addr))
 			return sy_fail(err, EINVAL, "limit %s: prefix %zu of its clients is wrong",
 			               pb->name, i);
 		out->v4 = sy_addr_is_v4(&addr);

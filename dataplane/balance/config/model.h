@@ -104,6 +104,9 @@ struct model {
 
 int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr *out,
               struct sy_error *err);
+/* Reads a prefix; false: it is wrong. An IPv4 one has 4 bytes, so that its length counts those bits
+ * alone. The bits behind its length are not looked at. */
+bool read_prefix_addr(const Steelyard__Forwarder__V1__Prefix *p, struct sy_addr *out);
 int read_timeouts(const Steelyard__Forwarder__V1__Timeouts *pb, uint16_t out[SESSION_STATES],
                   struct sy_error *err);
 /* Copies service id as it is, once per transaction. */

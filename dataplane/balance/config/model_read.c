@@ -23,6 +23,12 @@ int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr
 	return 0;
 }
 
+bool read_prefix_addr(const Steelyard__Forwarder__V1__Prefix *p, struct sy_addr *out)
+{
+	return sy_addr_from_bytes(p->address.data, p->address.len, out) == 0 &&
+	       sy_addr_is_v4(out) == (p->address.len == 4) && p->length <= 8 * p->address.len;
+}
+
 static int read_ports(const pb_key *pb, struct service_key *key, struct sy_error *err)
 {
 	if (pb->port > UINT16_MAX || pb->last_port > UINT16_MAX)

@@ -178,6 +178,8 @@ void set_limit_clients(struct changes *c, Steelyard__Forwarder__V1__Limit *l, ui
 void add_limit_within(struct changes *c, Steelyard__Forwarder__V1__Limit *l, const char *from,
                       uint32_t length);
 void delete_limit(struct changes *c, const char *name);
+/* Writes an IPv4 prefix as an IPv4-mapped IPv6 one. */
+void prefix_as_mapped(struct changes *c, Steelyard__Forwarder__V1__Prefix *p);
 void changes_free(struct changes *c);
 
 /* Sends a request; the response is freed with steelyard__forwarder__v1__response__free_unpacked().

@@ -204,6 +204,15 @@ static Steelyard__Forwarder__V1__Prefix *pb_prefix(struct changes *c, const char
 	return p;
 }
 
+void prefix_as_mapped(struct changes *c, Steelyard__Forwarder__V1__Prefix *p)
+{
+	uint8_t *bytes = take(c, 16);
+	memset(bytes + 10, 0xff, 2);
+	memcpy(bytes + 12, p->address.data, 4);
+	p->address = (ProtobufCBinaryData){.data = bytes, .len = 16};
+	p->length += 96;
+}
+
 pb_list *put_access_list(struct changes *c, const char *name, int otherwise)
 {
 	pb_list *l = take(c, sizeof(*l));

@@ -221,6 +221,9 @@ static void test_refused_sets(void **state)
 	flows_check_refused(f, &c, "prefix 1 has bits behind");
 	add_access_prefix(&c, put_access_set(&c, "x"), "198.18.1.0", 33);
 	flows_check_refused(f, &c, "prefix 1 is wrong");
+	add_access_prefix(&c, put_access_set(&c, "x"), "198.18.1.0", 24);
+	prefix_as_mapped(&c, c.change[0]->put_access_set->prefixes[0]);
+	flows_check_refused(f, &c, "prefix 1 is wrong");
 	members_put(&c, "198.18.1.0", "2001:db8:c::100");
 	add_access_prefix(&c, c.change[0]->put_access_set, "198.18.2.0", 24);
 	flows_check_refused(f, &c, "prefix 3 has bits behind its length, or is not behind");
@@ -253,6 +256,10 @@ static void test_refused_changes(void **state)
 	add_access_rule(&c, put_access_list(&c, "x", ALLOW), DROP, "198.18.1.1", 24);
 	flows_check_refused(f, &c, "bits behind");
 	add_access_rule(&c, put_access_list(&c, "x", ALLOW), DROP, "198.18.1.1", 33);
+	flows_check_refused(f, &c, "prefix is wrong");
+	prefix_as_mapped(
+	        &c, add_access_rule(&c, put_access_list(&c, "x", ALLOW), DROP, "198.18.0.0", 16)
+	                    ->from[0]);
 	flows_check_refused(f, &c, "prefix is wrong");
 	set_access_ports(&c, add_access_rule(&c, put_access_list(&c, "x", ALLOW), DROP, NULL, 0), 9,
 	                 8);

@@ -56,6 +56,11 @@ static void test_refused(void **state)
 	set_limit_clients(&c, l, 1);
 	add_limit_within(&c, l, "198.18.0.1", 24);
 	flows_check_refused(f, &c, "limit a: prefix 0 of its clients has bits behind its length");
+	l = put_limit(&c, "a", PACKETS, 1, 1);
+	set_limit_clients(&c, l, 1);
+	add_limit_within(&c, l, "10.0.0.0", 8);
+	prefix_as_mapped(&c, l->clients->within[0]);
+	flows_check_refused(f, &c, "limit a: prefix 0 of its clients is wrong");
 	for (unsigned n = 0; n < 2; n++)
 		set_limit_clients(&c, put_limit(&c, n ? "a" : "b", PACKETS, 1, 1),
 		                  SY_LIMIT_TABLE_MOST);
