@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #define WAYS  4
-#define TRIES 16 /* after so many lost races a packet is not limited */
+#define TRIES 16 /* to make a bucket; after so many lost races a packet is not limited */
 
 struct bucket {
 	uint64_t tag; /* 0: never used */
@@ -174,13 +174,16 @@ enum sy_limit_answer sy_limit_table_take(struct sy_limit_table *t, const struct 
                                          uint64_t cost, struct sy_limit_place *place)
 {
 	const uint64_t tag = tag_of(t, key);
-	for (unsigned n = 0; n < TRIES; n++) {
+	/* Who loses a race for a bucket that there is tries again: another one has taken from it.
+	 */
+	for (unsigned tries = 0; tries < TRIES;) {
 		struct bucket had;
 		uint32_t at = bucket_find(t, tag, volume, r->burst, &had);
 		*place = (struct sy_limit_place){tag, at};
 		if (SY_UNLIKELY(at == SY_LIMIT_NO_PLACE))
 			return SY_LIMIT_UNLIMITED;
 		bool made = had.tag != tag;
+		tries += made;
 		uint64_t level = made ? volume - r->burst : had.level;
 		if (!sy_limit_next(&level, volume, r->burst, cost)) {
 			if (made) /* more than a full bucket has */
@@ -262,6 +265,15 @@ void sy_limit_table_count(struct sy_limit_table *t, const struct sy_limit_place 
 uint32_t sy_limit_table_places(const struct sy_limit_table *t)
 {
 	return t->most;
+}
+
+uint32_t sy_limit_table_used(const struct sy_limit_table *t, const struct sy_limit_rate *r,
+                             uint64_t volume)
+{
+	uint32_t used = 0;
+	for (uint32_t at = 0; at < t->most; at++)
+		used += !bucket_is_full(bucket_read(bucket_at(t, at)), volume, r->burst);
+	return used;
 }
 
 static struct sy_limit_counts counts_read(const struct sy_limit_counts *c)

@@ -68,6 +68,10 @@ static int reply_clients(const struct sy_balance *b, struct arena *a, const stru
 	const uint64_t volume = sy_limit_volume(&now->rate, limits_now(b));
 	struct worst worst = {.most = most < LIST_WORST ? most : LIST_WORST};
 	struct sy_limit_client c;
+	if (most == 0) { /* the keys and counts need not be read */
+		pb->clients = sy_limit_table_used(t, &now->rate, volume);
+		return 0;
+	}
 	for (uint32_t at = 0; at < sy_limit_table_places(t); at++)
 		if (sy_limit_table_read(t, at, &now->rate, volume, &c)) {
 			pb->clients += !c.full;

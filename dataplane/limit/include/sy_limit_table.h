@@ -72,6 +72,9 @@ struct sy_limit_client {
 };
 
 uint32_t sy_limit_table_places(const struct sy_limit_table *t);
+/* How many buckets are not full. Beside any threads. */
+uint32_t sy_limit_table_used(const struct sy_limit_table *t, const struct sy_limit_rate *r,
+                             uint64_t volume);
 /* What a place has; false: nothing. One thread, beside those that take. */
 bool sy_limit_table_read(const struct sy_limit_table *t, uint32_t place,
                          const struct sy_limit_rate *r, uint64_t volume,

@@ -9,7 +9,10 @@
 #include <cmocka.h>
 
 #include "../../base/tests/test_random.h"
-#include "sy_limit_table.h"
+
+static void limit_step(void);
+#define SY_LIMIT_STEP() limit_step()
+#include "../table.c"
 
 #define SECOND UINT64_C(1000000000)
 #define MS     UINT64_C(1000000)
@@ -33,6 +36,44 @@ static enum sy_limit_answer take(struct sy_limit_table *t, const struct sy_limit
 	const struct sy_limit_key k = key_of(key);
 	struct sy_limit_place place;
 	return sy_limit_table_take(t, r, &k, sy_limit_volume(r, now), cost, &place);
+}
+
+/* Other threads, each of which takes a unit of this key just before a bucket is swapped. */
+static struct {
+	struct sy_limit_table *table;
+	const struct sy_limit_rate *rate;
+	uint64_t key;
+	unsigned left;
+} rivals;
+
+static void limit_step(void)
+{
+	const unsigned left = rivals.left;
+	if (left == 0)
+		return;
+	rivals.left = 0; /* they do not race each other */
+	assert_int_equal(take(rivals.table, rivals.rate, rivals.key, START, 1), SY_LIMIT_TAKEN);
+	rivals.left = left - 1;
+}
+
+/* However many races for its bucket a packet loses, it is limited. */
+static void test_races(void **state)
+{
+	struct sy_limit_rate r = rate_of(1000, 100);
+	struct sy_limit_table *t = sy_limit_table_create(64, 2);
+	(void)state;
+	assert_int_equal(take(t, &r, 1, START, 1), SY_LIMIT_TAKEN);
+	rivals.table = t;
+	rivals.rate = &r;
+	rivals.key = 1;
+	rivals.left = 40;
+	assert_int_equal(take(t, &r, 1, START, 1), SY_LIMIT_TAKEN);
+	assert_int_equal(rivals.left, 0);
+	assert_int_equal(take(t, &r, 1, START, 58), SY_LIMIT_TAKEN);
+	assert_int_equal(take(t, &r, 1, START, 1), SY_LIMIT_ABOVE);
+	assert_int_equal(sy_limit_table_used(t, &r, sy_limit_volume(&r, START)), 1);
+	assert_int_equal(sy_limit_table_used(t, &r, sy_limit_volume(&r, START + SECOND)), 0);
+	sy_limit_table_destroy(t);
 }
 
 /* Random packets of 300 keys answer as 300 buckets would, in a table with room for all. */
@@ -178,6 +219,7 @@ int main(void)
 	        cmocka_unit_test(test_model),  cmocka_unit_test(test_bounded),
 	        cmocka_unit_test(test_load),   cmocka_unit_test(test_too_much),
 	        cmocka_unit_test(test_settle), cmocka_unit_test(test_counts),
+	        cmocka_unit_test(test_races),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
