@@ -80,6 +80,11 @@ static void named_remove(struct limit_model *m, const struct limit_concern *c, u
 	for (unsigned i = 0; named && i < named->count; i++)
 		if (named->id[i] == id) {
 			named->id[i] = named->id[--named->count];
+			if (named->count == 0 && !named->emptied) {
+				named->emptied = true;
+				named->next = m->emptied;
+				m->emptied = named;
+			}
 			return;
 		}
 }
@@ -115,26 +120,30 @@ int limit_concerns_check(struct limit_model *m, struct sy_error *err)
 }
 
 /* Visits the nodes that a transaction's limits name; there may be many others. */
-static void concerns_collect_of(struct limit_model *m, const struct model_limit *l)
+static void concerns_untouch(struct limit_model *m, const struct model_limit *l)
 {
 	for (unsigned i = 0; l && i < l->concerns; i++) {
 		struct limit_named *named = named_find(m, &l->concern[i]);
-		if (!named)
-			continue;
-		named->touched = false;
-		if (named->count > 0)
-			continue;
-		nodes_remove(&m->concerns, &named->node);
-		free(named);
+		if (named)
+			named->touched = false;
 	}
 }
 
 void limit_concerns_collect(struct limit_model *m)
 {
 	for (unsigned t = 0; t < m->touches; t++) {
-		concerns_collect_of(m, m->touch[t].before);
-		concerns_collect_of(m, m->limit[m->touch[t].id]);
+		concerns_untouch(m, m->touch[t].before);
+		concerns_untouch(m, m->limit[m->touch[t].id]);
 	}
+	for (struct limit_named *named = m->emptied, *next; named; named = next) {
+		next = named->next;
+		named->emptied = false;
+		if (named->count > 0)
+			continue;
+		nodes_remove(&m->concerns, &named->node);
+		free(named);
+	}
+	m->emptied = NULL;
 }
 
 void limit_concerns_destroy(struct limit_model *m)

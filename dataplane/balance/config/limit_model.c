@@ -193,7 +193,9 @@ int limit_put(struct sy_balance *b, const pb_limit *pb, struct sy_error *err)
 	const bool keeps = old && limit_keeps_id(old, l);
 	if (old) {
 		l->id = old->id;
-		l->replaces = old->built || keeps ? old->replaces : old->id;
+		/* Published under this id, before this transaction or with its last change. */
+		const bool known = b->limits.limit[old->id] != NULL;
+		l->replaces = !known ? old->replaces : keeps ? LIMITS : old->id;
 		rc = limit_leave(m, old, err);
 	}
 	if (rc == 0 && !keeps)

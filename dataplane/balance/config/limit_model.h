@@ -38,8 +38,9 @@ _Static_assert(sizeof(struct limit_concern) == 48, "no padding");
 struct limit_named {
 	struct node node;
 	struct limit_concern concern;
-	bool touched;
+	bool touched, emptied; /* emptied: it is in limit_model.emptied */
 	unsigned count;
+	struct limit_named *next;
 	uint16_t id[LIMIT_TRANSIENT];
 };
 
@@ -95,15 +96,16 @@ struct limit_model {
 	unsigned published;
 	bool of_all, of_vips; /* touched concerns */
 	bool *of_service;     /* [max_services] */
-	bool noted;           /* the three above are filled in */
 	uint32_t service_at;  /* chains of services below are right */
+	/* Concerns that no limit named at some time since; a rollback finds them here. */
+	struct limit_named *emptied;
 };
 
 int limit_model_create(struct sy_balance *b, struct sy_error *err);
 void limit_model_destroy(struct sy_balance *b);
 
-/* A transaction's course, as of access lists. limits_publish() returns whether it is done; it is
- * called before and, once the services are published, again. */
+/* A transaction's course, as of access lists. limits_publish() goes before the services are
+ * published, limits_publish_chains() after. Both return whether they are done. */
 void limits_begin(struct sy_balance *b);
 int limit_put(struct sy_balance *b, const pb_limit *pb, struct sy_error *err);
 int limit_delete(struct sy_balance *b, const char *name, struct sy_error *err);

@@ -7,7 +7,7 @@
 
 /* Asks the lists about those of the packets at[0] to at[count − 1], which have no session, that
  * would begin one. Drops the refused ones, and returns how many are left in at[]. The admitted ones
- * have their bit in balance_worker.admitted, and their service in .creation. */
+ * have their bit in balance_worker.admitted, and their service in .service[]. */
 unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count);
 
 /* Asks about packet i, unless admit_burst() has admitted it. NONE, or why it is to be dropped; its

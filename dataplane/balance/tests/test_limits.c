@@ -75,6 +75,13 @@ static void test_refused(void **state)
 	delete_limit(&c, "a");
 	flows_check_refused(f, &c, "there is no limit a");
 	assert_int_equal(f->harness.b->ctl->limits->limits, 0);
+	assert_int_equal(f->harness.b->ctl->limits->concerns.count, 0);
+	/* What a limit names only within a transaction is forgotten, too. */
+	add_limit_vip(&c, put_limit(&c, "a", PACKETS, 1, 1), &f->service[0].vip);
+	add_limit_service(&c, put_limit(&c, "a", PACKETS, 1, 1), &f->service[0]);
+	delete_limit(&c, "a");
+	flows_commit(f, &c);
+	assert_int_equal(f->harness.b->ctl->limits->concerns.count, 0);
 }
 
 /* ---- whom they concern ----------------------------------------------------------------------- */
@@ -253,6 +260,39 @@ static void test_change(void **state)
 	limit_service(f, 0, "a", PACKETS, 1, 100);
 	assert_int_equal(limit_show(f, "a").left, 100);
 	assert_int_equal(limit_show(f, "a").passed, 0);
+}
+
+/* Two changes within a transaction: the bucket that it continues is that of the limit itself, also
+ * where an earlier one's id has gone to another limit. */
+static void test_change_twice(void **state)
+{
+	struct flows *f = *state;
+	const struct limit_model *m = f->harness.b->ctl->limits;
+	struct changes c = {0};
+	struct flow flow[2];
+	flow_open(f, &flow[0], 0, 4000);
+	flow_open(f, &flow[1], 1, 4000);
+	limit_service(f, 0, "a", PACKETS, 1, 100);
+	const uint32_t first = limit_find(m, "a")->id;
+	for (unsigned n = 0; n < 2; n++) {
+		pb_limit *l = put_limit(&c, "a", PACKETS, 1 + n, 100);
+		l->engine = LIGHT;
+		add_limit_service(&c, l, &f->service[0]);
+		if (n == 0) {
+			flows_commit(f, &c);
+			flows_advance(f, HARNESS_RETIRED);
+			limit_service(f, 1, "b", PACKETS, 1, 100);
+			assert_int_equal(limit_find(m, "b")->id, first);
+			assert_int_equal(flow_send(f, &flow[0], SESSION_CLIENT, 40), 40);
+			assert_int_equal(flow_send(f, &flow[1], SESSION_CLIENT, 30), 30);
+		}
+	}
+	const struct shown a = limit_show(f, "a");
+	assert_int_equal(a.left, 60);
+	add_limit_service(&c, put_limit(&c, "a", PACKETS, 1, 100), &f->service[0]);
+	flows_commit(f, &c);
+	assert_int_equal(limit_show(f, "a").left, 60);
+	assert_int_equal(limit_show(f, "a").passed, a.passed);
 }
 
 /* From a fast limit to a slow one: the slow one's time begins now. */
@@ -519,7 +559,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(test_refused),  TEST(test_random),  TEST(test_change),       TEST(test_slower),
 	        TEST(test_rollback), TEST(test_clients), TEST(test_clients_full), TEST(test_pages),
-	        TEST(test_restart),  TEST(test_workers),
+	        TEST(test_restart),  TEST(test_workers), TEST(test_change_twice),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
