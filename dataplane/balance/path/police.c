@@ -251,6 +251,8 @@ void police_begun(struct sy_worker *w, unsigned i)
 {
 	struct balance_worker *bw = balance_worker_of(w);
 	struct policed *p = &bw->police[i];
-	if (SY_UNLIKELY(police_asked(bw, i)))
-		p->took &= ~(((UINT32_C(1) << p->chain->sessions) - 1) << p->chain->drops);
+	if (SY_UNLIKELY(police_asked(bw, i))) {
+		const uint64_t sessions = (UINT64_C(1) << p->chain->sessions) - 1;
+		p->took &= ~(uint32_t)(sessions << p->chain->drops);
+	}
 }
