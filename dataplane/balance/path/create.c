@@ -404,6 +404,25 @@ static enum sy_drop create_ask_limits(struct sy_worker *w, struct sy_burst *burs
 	return police_ask(w, burst, i, &p);
 }
 
+enum sy_drop create_ask_again(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                              uint32_t server)
+{
+	const struct sy_balance *b = w->app;
+	const struct endpoint *e = &b->endpoint[server];
+	const struct service *service = e->mode == MODE_SNAT ? NULL : endpoint_service(b, e);
+	enum sy_drop reason = SY_DROP_NONE;
+	if (SY_UNLIKELY(!service))
+		return SY_DROP_NONE;
+	reason = admit_packet(w, burst, i, service);
+	if (reason == SY_DROP_NONE && SY_READ(e->limited) & LIMITED_SESSIONS) {
+		police_undo(w, i); /* it is asked about as a whole */
+		reason = create_ask_limits(w, burst, i, server);
+	}
+	if (reason != SY_DROP_NONE)
+		SY_COUNT(balance_worker_of(w)->counts[service->id].refused[refusal_of(reason)], 1);
+	return reason;
+}
+
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct join_opening *opening, enum sy_drop *reason)
 {

@@ -43,6 +43,10 @@ struct join_opening;
  * and sets the reason. opening: of a client that has returned a cookie; NULL: of any other. */
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct join_opening *opening, enum sy_drop *reason);
+/* Asks the access lists and limits about packet i, a SYN that begins a connection under the tuple
+ * of a session of this server. NONE, or why it is to be dropped. */
+enum sy_drop create_ask_again(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                              uint32_t server);
 
 /* ---- snat_create.c --------------------------------------------------------------------------- */
 

@@ -42,7 +42,8 @@ bool existing_is_refused(struct sy_worker *w, const struct access *a, const stru
 	const struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct service *service = endpoint_service(b, e);
-	const uint32_t over = 1u << SESSION_TIME_WAIT | 1u << SESSION_RESET | 1u << SESSION_DYING;
+	/* Not RESET: the server's packets may show that the connection goes on. */
+	const uint32_t over = 1u << SESSION_TIME_WAIT | 1u << SESSION_DYING;
 	if (!service || e->mode == MODE_SNAT || over >> s->state & 1)
 		return false;
 	const uint16_t id = service->policy.access;

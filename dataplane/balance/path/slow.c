@@ -169,21 +169,33 @@ static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *bu
 	return result;
 }
 
-/* After a SYN with the result TCP_ASK or TCP_AGAIN: keeps the session, so that its server, which
- * may still know the tuple, gets the SYN. False: the server is down, or takes no new connections.
- */
-static bool slow_keep(struct sy_worker *w, struct session_table *t, uint32_t record,
-                      enum tcp_result result)
+/* After a SYN with the result TCP_ASK or TCP_AGAIN: is the session to be kept, so that its server,
+ * which may still know the tuple, gets the SYN? Not if the server is down, or takes no new
+ * connections. */
+static bool slow_keeps(const struct sy_balance *b, const struct session *s, enum tcp_result result)
+{
+	const struct endpoint *e = &b->endpoint[s->server];
+	return result == TCP_ASK ? !SY_READ(e->down) : SY_READ(e->eligible);
+}
+
+/* Keeps it, if access lists and limits of new sessions admit the connection that the SYN begins.
+ * False: they do not, and it was dropped. */
+static bool slow_keep(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                      struct session_table *t, enum tcp_result result)
 {
 	const struct sy_balance *b = w->app;
+	const uint32_t record = burst->session[i];
 	struct session *s = session_at(t, record);
-	const struct endpoint *e = &b->endpoint[s->server];
-	if (result == TCP_ASK)
-		return !SY_READ(e->down);
-	if (!SY_READ(e->eligible))
+	const enum sy_drop reason = create_ask_again(w, burst, i, s->server);
+	if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
+		sy_burst_drop(w, burst, i, reason);
 		return false;
+	}
+	if (result == TCP_ASK) /* its repetition is asked about again */
+		return true;
+	police_begun(w, i);
 	tcp_state_again(s);
-	join_end(t, record, e);
+	join_end(t, record, &b->endpoint[s->server]);
 	session_cold_at(t, record)->created = balance_seconds(w) & SESSION_CREATED_MASK;
 	return true;
 }
@@ -260,8 +272,8 @@ static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsi
 		return false;
 	case TCP_ASK:
 	case TCP_AGAIN:
-		if (slow_keep(w, t, record, result))
-			return true;
+		if (slow_keeps(b, s, result))
+			return slow_keep(w, burst, i, t, result);
 		/* fall through */
 	case TCP_REOPEN:
 		session_end(w, t, record);
@@ -362,11 +374,14 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 {
 	struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
+	const uint32_t before = burst->session[i];
 	enum session_direction from = slow_look_up(w, burst, i, counts);
 	bool had_session = burst->session[i] != SESSION_NONE;
 	enum defence_result how = DEFENCE_PASSES;
 	struct join_opening opening;
 
+	if (SY_UNLIKELY(burst->session[i] != before))
+		police_undo(w, i); /* the fast path asked for a session that has ended since */
 	if (burst->session[i] != SESSION_NONE && !slow_meet(w, burst, i, from))
 		return;
 	if (burst->session[i] == SESSION_NONE) {

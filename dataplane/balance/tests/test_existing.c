@@ -132,6 +132,30 @@ static void a_list_ends(void **state)
 	assert_int_equal(access_matches(f->harness.b, list_of(f), 0), 1); /* its last packet's */
 }
 
+/* A new connection under the tuple of a kept one is asked about. */
+static void a_new_connection_is_asked(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	struct frame in, out;
+	struct changes c = {0};
+	flow_begin(f, &flow, TCP, 1000);
+	list_put(&c, KEEP, prefix, 24);
+	put_global_access(&c, "edge");
+	flows_commit(f, &c);
+	flows_frame(f, &in, &flow.client, SY_TCP_RST | SY_TCP_ACK, 101, 0);
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
+	assert_int_equal(flow_session(f, &flow)->state, SESSION_RESET);
+	flows_frame(f, &in, &flow.client, SY_TCP_SYN, 1000, 0);
+	assert_false(flows_through(f, HARNESS_WAN, &in, &out));
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_ACL_DROP), 1);
+	/* A reset may have been no end: the server may still answer. */
+	list_put(&c, END, prefix, 24);
+	flows_commit(f, &c);
+	flows_advance(f, 2);
+	assert_int_equal(ended(f), 1);
+}
+
 /* The list stays as it is, and a set that it names changes. */
 static void a_set_ends(void **state)
 {
@@ -224,6 +248,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(a_list_ends),
 	        TEST(a_set_ends),
+	        TEST(a_new_connection_is_asked),
 	        TEST(a_service_gets_it),
 	        TEST(a_start_asks_too),
 	        TEST(existing_is_keep_or_end),

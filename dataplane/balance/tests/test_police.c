@@ -260,6 +260,74 @@ static void test_sessions_give_back(void **state)
 	assert_int_equal(limit_show(f, "sessions").left, 0);
 }
 
+/* A connection under the tuple of one that was reset is a new session, too. */
+static void test_sessions_again(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[2];
+	struct frame syn, rst, out;
+	struct changes c = {0};
+	limit_service(f, 0, "a", SESSIONS, 1, 2);
+	flow_begin(f, &flow[0], 0, 4000); /* reset before it was open: TCP_AGAIN */
+	flow_open(f, &flow[1], 0, 4001);  /* and after it: TCP_ASK */
+	for (unsigned n = 0; n < 2; n++) {
+		const struct sy_tuple *t = &flow[n].client;
+		flows_frame(f, &rst, t, SY_TCP_RST | SY_TCP_ACK, 101, 0);
+		flows_frame(f, &syn, t, SY_TCP_SYN, 1000, 0);
+		flows_through(f, HARNESS_WAN, &rst, &out);
+		const uint8_t was = flow_session(f, &flow[n])->state;
+		assert_int_equal(was, n ? SESSION_RESET_BY_CLIENT : SESSION_RESET);
+		struct sy_tcp own;
+		while (flows_own_segment(f, HARNESS_WAN, &own)) /* challenges */
+			;
+		while (flows_own_segment(f, HARNESS_LAN, &own))
+			;
+		for (unsigned i = 0; i < 3; i++)
+			assert_false(flows_through(f, HARNESS_WAN, &syn, &out));
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_SESSION_RATE), 3 * n + 3);
+		assert_int_equal(flow_session(f, &flow[n])->state, was);
+		flows_advance(f, 1);
+		assert_true(flows_through(f, HARNESS_WAN, &syn, &out));
+		assert_int_equal(limit_show(f, "a").passed, 3 + n);
+		if (n == 0) /* the SYN again: it has begun */
+			assert_true(flows_through(f, HARNESS_WAN, &syn, &out));
+		assert_int_equal(limit_show(f, "a").left, 0);
+	}
+	/* What another limit refuses takes nothing. */
+	put_limit(&c, "b", PACKETS, 1, 1);
+	flows_commit(f, &c);
+	flows_advance(f, 1);
+	assert_true(flows_through(f, HARNESS_WAN, &syn, &out));
+	flows_advance(f, 1);
+	assert_int_equal(flow_send(f, &flow[1], SESSION_CLIENT, 1), 1);
+	assert_false(flows_through(f, HARNESS_WAN, &syn, &out));
+	assert_int_equal(limit_show(f, "a").left, 1);
+}
+
+/* A packet whose session is ended by one before it in its burst, and which is dropped then. */
+static void test_undo_ended(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct flow flow;
+	struct frame syn, ack;
+	put_limit(&c, "packets", PACKETS, 1, 100);
+	put_limit(&c, "sessions", SESSIONS, 1, 1);
+	flows_commit(f, &c);
+	flow_open(f, &flow, 0, 4000);
+	flow_session(f, &flow)->state = SESSION_TIME_WAIT;
+	const uint64_t left = limit_show(f, "packets").left;
+	flows_frame(f, &syn, &flow.client, SY_TCP_SYN, 1000, 0);
+	flows_frame(f, &ack, &flow.client, SY_TCP_ACK, 101, 0);
+	assert_true(harness_inject(&f->harness, HARNESS_WAN, syn.bytes, syn.len));
+	assert_true(harness_inject(&f->harness, HARNESS_WAN, ack.bytes, ack.len));
+	harness_turn(&f->harness);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_SESSION_RATE), 1);
+	assert_null(flow_session(f, &flow));
+	assert_int_equal(limit_show(f, "packets").left, left);
+	assert_int_equal(limit_show(f, "packets").passed, 100 - left);
+}
+
 /* A session that cannot begin for another reason takes nothing. */
 static void test_sessions_undo(void **state)
 {
@@ -363,6 +431,7 @@ int main(void)
 	        TEST(test_undo),          TEST(test_sessions),
 	        TEST(test_sessions_undo), TEST(test_sessions_give_back),
 	        TEST(test_mark),          TEST(test_exact),
+	        TEST(test_undo_ended),    TEST(test_sessions_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Limits in each mode: each packet that came in counts once, with the bytes that it had then,
  * whatever it becomes: fragments, a tunnel, another family. */
+#include "limit.h"
 #include "limit_fixture.h"
 #include "ways.h"
 
@@ -126,12 +127,86 @@ static void test_fragments(void **state)
 	}
 }
 
+/* Of one-way sessions only the client's packets are seen: a SYN after its FIN is a new one. */
+static void test_one_way_again(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned n = 0; n < SY_ARRAY_LEN(ways); n++) {
+		const struct sy_tuple t = client_of(&ways[n], SY_PROTO_TCP, 4000);
+		const struct service_key key = key_of(&ways[n], SY_PROTO_TCP);
+		struct changes c = {0};
+		struct frame in;
+		if (ways[n].mode != MODE_DR && ways[n].mode != MODE_IPIP)
+			continue;
+		add_limit_service(&c, put_limit(&c, "a", SESSIONS, 1, 1), &key);
+		flows_commit(f, &c);
+		flows_frame(f, &in, &t, SY_TCP_SYN, 1000, 0);
+		assert_int_equal(send_all(f, &in, 1), 1);
+		flows_frame(f, &in, &t, SY_TCP_ACK, 1001, 0);
+		assert_int_equal(send_all(f, &in, 1), 1);
+		for (unsigned near = 0; near < 2; near++) { /* else the FIN may be forged */
+			flows_frame(f, &in, &t, SY_TCP_FIN | SY_TCP_ACK, 1001 + (!near << 20), 0);
+			assert_int_equal(send_all(f, &in, 1), 1);
+			flows_frame(f, &in, &t, SY_TCP_SYN, 5000, 0);
+			assert_int_equal(send_all(f, &in, 1), 0);
+			assert_int_equal(limit_show(f, "a").above, near + 1);
+		}
+		flows_advance(f, 1);
+		assert_int_equal(send_all(f, &in, 1), 1);
+		assert_int_equal(send_all(f, &in, 1), 1); /* its repetition */
+		assert_int_equal(limit_show(f, "a").passed, 2);
+		unlimit(f);
+	}
+}
+
+/* As many limits of new sessions as one session can have: they keep what a session took that has
+ * begun, though its first packet is too large. */
+static void test_most_sessions(void **state)
+{
+	enum { OF = 4, BURST = 3 };
+	static char name[LIMIT_NAMED * OF][3];
+	struct flows *f = *state;
+	const struct way *way = &ways[0];
+	const struct service_key key = key_of(way, SY_PROTO_UDP);
+	struct sy_tuple t = client_of(way, SY_PROTO_UDP, 4000);
+	struct changes c = {0};
+	struct frame in;
+	flows_frame(f, &in, &t, 0, 0, 100);
+	assert_int_equal(send_all(f, &in, 1), 1);
+	const struct session *s = flows_find(f, &t);
+	const struct endpoint *e = inspect_endpoint(f->harness.b, s->server);
+	for (unsigned n = 0; n < LIMIT_NAMED * OF; n++) {
+		snprintf(name[n], sizeof(name[n]), "%c%u", (char)('a' + n % OF), n / OF % 10);
+		pb_limit *l = put_limit(&c, name[n], SESSIONS, 1, BURST);
+		if (n % OF == 1)
+			add_limit_vip(&c, l, &key.vip);
+		else if (n % OF == 2)
+			add_limit_service(&c, l, &key);
+		else if (n % OF == 3)
+			add_limit_server(&c, l, &key, &e->addr, ntohs(e->port));
+	}
+	flows_commit(f, &c);
+	assert_int_equal(f->harness.b->limits.chain[s->server]->sessions, LIMIT_CHAIN);
+	t.sport = htons(4001);
+	flows_frame(f, &in, &t, 0, 0, LARGE - 28);
+	assert_int_equal(send_all(f, &in, 1), 0);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_TOO_BIG), 1);
+	assert_non_null(flows_find(f, &t));
+	for (unsigned n = 0; n < LIMIT_NAMED * OF; n++)
+		assert_int_equal(limit_show(f, name[n]).left, BURST - 1);
+	for (unsigned n = 0; n < LIMIT_NAMED * OF; n++)
+		delete_limit(&c, name[n]);
+	flows_commit(f, &c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(test_modes, setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_oversize, setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_fragments, setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_one_way_again, setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_most_sessions, setup, flows_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
