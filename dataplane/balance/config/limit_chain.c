@@ -302,10 +302,9 @@ static enum group group_of(const struct limit *l)
 /* The chain of these limits, held once more; NULL: it is empty, or there is no memory. */
 static const struct limit_chain *chain_of(struct sy_balance *b, const struct limit_ids *ids)
 {
-	struct {
-		struct limit_chain chain;
-		uint16_t id[LIMIT_CHAIN];
-	} like = {0};
+	_Alignas(struct limit_chain)
+	        uint8_t bytes[sizeof(struct limit_chain) + LIMIT_CHAIN * sizeof(uint16_t)] = {0};
+	struct limit_chain *like = (struct limit_chain *)bytes;
 	uint8_t count[GROUPS] = {0};
 	unsigned n = 0;
 	for (enum group g = GROUP_DROPS; g < GROUPS; g++)
@@ -313,16 +312,16 @@ static const struct limit_chain *chain_of(struct sy_balance *b, const struct lim
 			const struct limit *l = b->limits.limit[ids->id[i]];
 			if (!l || group_of(l) != g)
 				continue;
-			like.chain.sides |= l->unit == LIMIT_SESSIONS ? LIMITED_SESSIONS : l->sides;
-			like.chain.id[n++] = ids->id[i];
+			like->sides |= l->unit == LIMIT_SESSIONS ? LIMITED_SESSIONS : l->sides;
+			like->id[n++] = ids->id[i];
 			count[g]++;
 		}
 	if (n == 0)
 		return NULL;
-	like.chain.drops = count[GROUP_DROPS];
-	like.chain.sessions = count[GROUP_SESSIONS];
-	like.chain.marks = count[GROUP_MARKS];
-	const struct limit_chain *chain = chain_hold(b->ctl->limits, &like.chain);
+	like->drops = count[GROUP_DROPS];
+	like->sessions = count[GROUP_SESSIONS];
+	like->marks = count[GROUP_MARKS];
+	const struct limit_chain *chain = chain_hold(b->ctl->limits, like);
 	if (!chain)
 		sy_log(SY_LOG_ERROR, "balance", "no memory: a server is without its limits");
 	return chain;

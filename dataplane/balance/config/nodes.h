@@ -5,6 +5,7 @@
 #define NODES_H
 
 #include <stdlib.h>
+#include <string.h>
 
 #include <rte_hash_crc.h>
 
@@ -18,9 +19,20 @@ struct nodes {
 	uint32_t heads, count; /* heads: a power of two */
 };
 
+/* key: of any alignment, which rte_hash_crc() may not get. */
 static inline uint32_t nodes_hash(const void *key, size_t len)
 {
-	return rte_hash_crc(key, (uint32_t)len, 0x5eed);
+	const uint8_t *at = key;
+	uint32_t hash = 0x5eed;
+	uint64_t word = 0;
+	for (; len >= sizeof(word); len -= sizeof(word), at += sizeof(word)) {
+		memcpy(&word, at, sizeof(word));
+		hash = rte_hash_crc_8byte(word, hash);
+	}
+	word = len;
+	for (size_t i = 0; i < len; i++)
+		word = word << 8 | at[i];
+	return rte_hash_crc_8byte(word, hash);
 }
 
 static inline bool nodes_create(struct nodes *t)
