@@ -102,15 +102,10 @@ var accessListFields = []field[rawAccessList]{
 			"`end`: those that the list would not admit now end within seconds, TCP connections by resets to both ends. `steelyard apply` and " +
 			"`steelyard diff` announce it, and `steelyard get access` shows how many have ended."},
 		func(l *rawAccessList) *value[model.ExistingSessions] { return &l.existing }, parseWord(model.ExistingWords...)),
-	{fieldDoc{name: "rules", kind: "list of mappings", required: true, object: accessRuleObject,
+	mappings(fieldDoc{name: "rules", required: true, object: accessRuleObject,
 		doc: "The rules in order; the first one that matches decides. At most 1024."},
-		func(d *decoder, n *yaml.Node, path string, into *rawAccessList) {
-			readList(d, n, path, func(n *yaml.Node, path string) {
-				rule := rawAccessRule{at: positionOf(n), path: path}
-				readObject(d, n, path, accessRuleFields, &rule)
-				into.rules = append(into.rules, rule)
-			})
-		}},
+		func(f *rawAccessList) *[]rawAccessRule { return &f.rules },
+		func(at position, path string) rawAccessRule { return rawAccessRule{at: at, path: path} }, accessRuleFields),
 }
 
 var accessSetFields = []field[rawAccessSet]{
@@ -216,9 +211,7 @@ func (b *builder) accessSets() []model.AccessSet {
 	var sets []model.AccessSet
 	for i := range b.raw.sets {
 		raw := &b.raw.sets[i]
-		if first, ok := b.sets[raw.name.v]; ok && raw.name.set {
-			b.fail(raw.name.at, raw.name.path, "a set in line %d is named %q too: names must be unique", first.line, raw.name.v)
-		}
+		b.unique(b.sets, "set", raw.name, "")
 		if i == maxAccessSets {
 			b.fail(raw.name.at, raw.name.path, "%d access sets, at most %d are possible: put prefixes of one purpose into one set",
 				len(b.raw.sets), maxAccessSets)
@@ -230,7 +223,6 @@ func (b *builder) accessSets() []model.AccessSet {
 		if raw.given == raw.file.set {
 			b.fail(raw.at, raw.path, "a set has either `prefixes` or a `file`")
 		}
-		b.sets[raw.name.v] = raw.name.at
 		set := model.AccessSet{Name: raw.name.v, File: raw.file.v}
 		for _, prefix := range raw.prefixes {
 			if prefix.set {
@@ -248,14 +240,11 @@ func (b *builder) accessLists() []model.AccessList {
 	var lists []model.AccessList
 	for i := range b.raw.access {
 		raw := &b.raw.access[i]
-		if first, ok := b.access[raw.name.v]; ok && raw.name.set {
-			b.fail(raw.name.at, raw.name.path, "a list in line %d is named %q too: names must be unique", first.line, raw.name.v)
-		}
+		b.unique(b.access, "list", raw.name, "")
 		if i == maxAccessLists {
 			b.fail(raw.name.at, raw.name.path, "%d access lists, at most %d are possible: let services share some",
 				len(b.raw.access), maxAccessLists)
 		}
-		b.access[raw.name.v] = raw.name.at
 		lists = append(lists, b.accessList(raw))
 	}
 	if b.raw.globalAccess.set {
@@ -270,10 +259,7 @@ func (b *builder) accessList(raw *rawAccessList) model.AccessList {
 	named := map[string]position{}
 	for i, one := range raw.rules {
 		rule := model.AccessRule{Name: one.name.v, Action: one.action.v, Protocol: one.protocol.v, LogEvery: uint32(one.log.v)}
-		if first, ok := named[one.name.v]; ok && one.name.set {
-			b.fail(one.name.at, one.name.path, "a rule in line %d is named %q too: names must be unique in a list", first.line, one.name.v)
-		}
-		named[one.name.v] = one.name.at
+		b.unique(named, "rule", one.name, " in a list")
 		if i == maxAccessRules {
 			b.fail(one.at, one.path, "%d rules, at most %d are possible: put prefixes of one action into one rule",
 				len(raw.rules), maxAccessRules)

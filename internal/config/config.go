@@ -68,6 +68,15 @@ type builder struct {
 	builtTenants []model.Tenant
 }
 
+// unique fails if the name is among names already, and notes where it stands. within: " in a list", or empty where it
+// is unique in the whole file.
+func (b *builder) unique(names map[string]position, what string, name value[string], within string) {
+	if first, ok := names[name.v]; ok && name.set {
+		b.fail(name.at, name.path, "a %s in line %d is named %q too: names must be unique%s", what, first.line, name.v, within)
+	}
+	names[name.v] = name.at
+}
+
 // fail reports a contradiction, unless it may follow from a misspelt key, which is reported.
 func (b *builder) fail(at position, path, format string, args ...any) {
 	if !b.follows(path) {

@@ -338,6 +338,18 @@ func nested[T, U any](doc fieldDoc, pick func(*T) *U, fields []field[U]) field[T
 	}}
 }
 
+// mappings is the field for a list of mappings. begin makes an element of the mapping that stands at a place.
+func mappings[T, U any](doc fieldDoc, list func(*T) *[]U, begin func(at position, path string) U, fields []field[U]) field[T] {
+	doc.kind = "list of mappings"
+	return field[T]{doc, func(d *decoder, n *yaml.Node, path string, into *T) {
+		readList(d, n, path, func(n *yaml.Node, path string) {
+			one := begin(positionOf(n), path)
+			readObject(d, n, path, fields, &one)
+			*list(into) = append(*list(into), one)
+		})
+	}}
+}
+
 func join(path, key string) string {
 	if path == "" {
 		return key

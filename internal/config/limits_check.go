@@ -30,10 +30,7 @@ func (b *builder) buildTenants() []model.Tenant {
 	for i := range b.raw.tenants {
 		raw := &b.raw.tenants[i]
 		tenant := model.Tenant{Name: raw.name.v}
-		if first, ok := b.tenants[raw.name.v]; ok && raw.name.set {
-			b.fail(raw.name.at, raw.name.path, "a tenant in line %d is named %q too: names must be unique", first.line, raw.name.v)
-		}
-		b.tenants[raw.name.v] = raw.name.at
+		b.unique(b.tenants, "tenant", raw.name, "")
 		tenant.Services = b.limitedServices(raw.services)
 		for _, vip := range raw.vips {
 			if vip.set && slices.Contains(tenant.VIPs, vip.v) {
@@ -100,13 +97,10 @@ func (b *builder) buildLimits() []model.ConfigLimit {
 	seen := make(map[string]position, len(b.raw.limits))
 	for i := range b.raw.limits {
 		raw := &b.raw.limits[i]
-		if first, ok := seen[raw.name.v]; ok && raw.name.set {
-			b.fail(raw.name.at, raw.name.path, "a limit in line %d is named %q too: names must be unique", first.line, raw.name.v)
-		}
+		b.unique(seen, "limit", raw.name, "")
 		if i == maxLimits {
 			b.fail(raw.name.at, raw.name.path, "%d limits, at most %d are possible: let tenants share some", len(b.raw.limits), maxLimits)
 		}
-		seen[raw.name.v] = raw.name.at
 		limit := model.ConfigLimit{Name: raw.name.v, Of: b.limitTarget(raw), Spec: b.limitSpec(raw)}
 		for _, prefix := range raw.clients.within {
 			if prefix.set {

@@ -275,15 +275,10 @@ var serviceFields = []field[rawService]{
 			into.health.at = positionOf(n)
 			readObject(d, n, path, healthFields, &into.health)
 		}},
-	{fieldDoc{name: "servers", kind: "list of mappings", required: true, object: serverObject,
+	mappings(fieldDoc{name: "servers", required: true, object: serverObject,
 		doc: "The real servers. If the list is empty, packets that would create sessions are dropped as `no-server`."},
-		func(d *decoder, n *yaml.Node, path string, into *rawService) {
-			readList(d, n, path, func(n *yaml.Node, path string) {
-				var server rawServer
-				readObject(d, n, path, serverFields, &server)
-				into.servers = append(into.servers, server)
-			})
-		}},
+		func(f *rawService) *[]rawServer { return &f.servers },
+		func(position, string) rawServer { return rawServer{} }, serverFields),
 }
 
 var defaultsFields = []field[rawDefaults]{
@@ -335,64 +330,34 @@ var fileFields = []field[rawFile]{
 		}},
 	nested(fieldDoc{name: "defaults", kind: "mapping", object: defaultsObject, doc: "Values for services that do not have their own."},
 		func(f *rawFile) *rawDefaults { return &f.defaults }, defaultsFields),
-	{fieldDoc{name: "services", kind: "list of mappings", required: true, object: serviceObject,
+	mappings(fieldDoc{name: "services", required: true, object: serviceObject,
 		doc: "The services to which clients connect. An empty list removes all services from the forwarder."},
-		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
-			readList(d, n, path, func(n *yaml.Node, path string) {
-				service := rawService{at: positionOf(n), path: path}
-				readObject(d, n, path, serviceFields, &service)
-				into.services = append(into.services, service)
-			})
-		}},
-	{fieldDoc{name: "access_sets", kind: "list of mappings", object: accessSetObject,
+		func(f *rawFile) *[]rawService { return &f.services },
+		func(at position, path string) rawService { return rawService{at: at, path: path} }, serviceFields),
+	mappings(fieldDoc{name: "access_sets", object: accessSetObject,
 		doc: "Named sets of clients, for the rules of `access_lists`. At most 32."},
-		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
-			readList(d, n, path, func(n *yaml.Node, path string) {
-				set := rawAccessSet{at: positionOf(n), path: path}
-				readObject(d, n, path, accessSetFields, &set)
-				into.sets = append(into.sets, set)
-			})
-		}},
-	{fieldDoc{name: "access_lists", kind: "list of mappings", object: accessListObject,
+		func(f *rawFile) *[]rawAccessSet { return &f.sets },
+		func(at position, path string) rawAccessSet { return rawAccessSet{at: at, path: path} }, accessSetFields),
+	mappings(fieldDoc{name: "access_lists", object: accessListObject,
 		doc: "Rules that decide which new sessions begin. `access`, here or in services, names the list that applies."},
-		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
-			readList(d, n, path, func(n *yaml.Node, path string) {
-				var list rawAccessList
-				readObject(d, n, path, accessListFields, &list)
-				into.access = append(into.access, list)
-			})
-		}},
+		func(f *rawFile) *[]rawAccessList { return &f.access },
+		func(position, string) rawAccessList { return rawAccessList{} }, accessListFields),
 	scalar(fieldDoc{name: "access", kind: "name of an access list", def: "",
 		doc: "The access list for the new sessions of all services. It does not apply to SNAT."},
 		func(f *rawFile) *value[string] { return &f.globalAccess }, parseName),
-	{fieldDoc{name: "snat", kind: "list of mappings", object: snatObject,
+	mappings(fieldDoc{name: "snat", object: snatObject,
 		doc: "Which inside hosts reach others through the forwarder, and with which source addresses. " + snatDoc},
-		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
-			readList(d, n, path, func(n *yaml.Node, path string) {
-				rule := rawSNAT{at: positionOf(n), path: path}
-				readObject(d, n, path, snatFields, &rule)
-				into.snat = append(into.snat, rule)
-			})
-		}},
-	{fieldDoc{name: "tenants", kind: "list of mappings", object: tenantObject,
+		func(f *rawFile) *[]rawSNAT { return &f.snat },
+		func(at position, path string) rawSNAT { return rawSNAT{at: at, path: path} }, snatFields),
+	mappings(fieldDoc{name: "tenants", object: tenantObject,
 		doc: "Named sets of services and VIPs, for limits that these share."},
-		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
-			readList(d, n, path, func(n *yaml.Node, path string) {
-				tenant := rawTenant{at: positionOf(n), path: path}
-				readObject(d, n, path, tenantFields, &tenant)
-				into.tenants = append(into.tenants, tenant)
-			})
-		}},
-	{fieldDoc{name: "limits", kind: "list of mappings", object: limitObject,
+		func(f *rawFile) *[]rawTenant { return &f.tenants },
+		func(at position, path string) rawTenant { return rawTenant{at: at, path: path} }, tenantFields),
+	mappings(fieldDoc{name: "limits", object: limitObject,
 		doc: "How many bits, packets and new sessions may pass in a second, of tenants, services, VIPs, servers and clients. At most 65536, and 8 that concern the same service, VIP or server, or all services; all together may name 262144 services, VIPs, servers and prefixes of clients, and have 1048576 buckets of clients. " +
 			"Limits do not apply to SNAT."},
-		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
-			readList(d, n, path, func(n *yaml.Node, path string) {
-				limit := rawLimit{at: positionOf(n), path: path}
-				readObject(d, n, path, limitFields, &limit)
-				into.limits = append(into.limits, limit)
-			})
-		}},
+		func(f *rawFile) *[]rawLimit { return &f.limits },
+		func(at position, path string) rawLimit { return rawLimit{at: at, path: path} }, limitFields),
 	nested(fieldDoc{name: "metrics", kind: "mapping", object: metricsObject,
 		doc: "Metrics for Prometheus. Without this section the agent serves none."},
 		func(f *rawFile) *rawMetrics { return &f.metrics }, metricsFields),

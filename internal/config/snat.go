@@ -79,10 +79,7 @@ func (b *builder) snat() []model.SNAT {
 	for i := range b.raw.snat {
 		raw := &b.raw.snat[i]
 		rule := model.SNAT{Name: raw.name.v}
-		if first, ok := names[rule.Name]; ok && raw.name.set {
-			b.fail(raw.name.at, raw.name.path, "a rule in line %d is named %q too: names must be unique", first.line, rule.Name)
-		}
-		names[rule.Name] = raw.name.at
+		b.unique(names, "rule", raw.name, "")
 		for _, inside := range raw.inside {
 			if first, ok := insides[inside.v]; ok && inside.set {
 				b.fail(inside.at, inside.path, "%s is inside already, in line %d: remove one", inside.v, first.line)
