@@ -122,13 +122,7 @@ static inline bool police_concerns(const struct limit *l, const struct police_pa
 	       (!l->clients || limit_client_key(l->clients, p->client, key));
 }
 
-/* The packet is above a limit, which marks it. */
-static void limit_mark(struct sy_burst *burst, unsigned i, const struct limit *l)
-{
-	sy_packet_set_dscp(sy_frame(burst->mbuf[i]), l->dscp);
-}
-
-/* The same for a chain of one limit that drops packets and has one bucket, as most are. */
+/* police_ask_all() for a chain of one limit that drops packets and has one bucket, as most are. */
 static inline enum sy_drop police_ask_one(struct sy_worker *w, const struct limit *l,
                                           const struct police_packet *packet, struct policed *p)
 {
@@ -168,7 +162,7 @@ static enum sy_drop police_ask_all(struct sy_worker *w, struct sy_burst *burst, 
 		case SY_LIMIT_ABOVE:
 			limit_count(w, l, true, p->len, &taken.place[k]);
 			if (l->marks) {
-				limit_mark(burst, i, l);
+				sy_packet_set_dscp(sy_frame(burst->mbuf[i]), l->dscp);
 				break;
 			}
 			police_give_back(w, p, &taken);
