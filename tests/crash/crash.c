@@ -28,6 +28,7 @@
 #define SPAN_STARTS 3                    /* longest time to a kill, in start times */
 #define MOMENT_NS   60000                /* duration of a burst or a sweep */
 #define PATIENCE_S  60                   /* for a run that ends by itself */
+#define PROOFS      10                   /* runs that may find nothing to damage */
 
 static const struct scenario scenarios[] = {
         {.name = "padded",
@@ -326,14 +327,19 @@ static bool play(const struct scenario *scenario, uint64_t seed, unsigned kills)
 	return ok;
 }
 
-/* Two runs must find the tables sound; a third run damages them and must report it. */
+/* Two runs must find the tables sound; the next one damages them and must report it. Where it finds
+ * nothing to damage, as no such session happens to live, another sound run brings new ones. */
 static bool prove(enum spoil spoil, uint64_t seed)
 {
 	struct play p;
 	play_begin(&p, &scenarios[0], seed);
-	bool ok = run_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS &&
-	          run_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS &&
-	          run_whole(&p, spoil) == EXIT_FAILURE;
+	bool ok = run_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS;
+	int spoilt = RUN_NOTHING_THERE;
+	for (unsigned n = 0; n < PROOFS && ok && spoilt == RUN_NOTHING_THERE; n++) {
+		ok = run_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS;
+		spoilt = run_whole(&p, spoil);
+	}
+	ok = ok && spoilt == EXIT_FAILURE;
 	if (ok)
 		printf("%s: noticed\n", spoil_name[spoil]);
 	else

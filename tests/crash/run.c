@@ -12,9 +12,6 @@
 #define MAX_SERVERS  512
 #define LAST_STEPS   50 /* of a run that is not killed */
 
-/* Exit status, different from that of a run that found an error. */
-#define NOTHING_THERE 3
-
 static struct run run;
 
 _Noreturn void run_fail(const char *fmt, ...)
@@ -109,7 +106,7 @@ static void run_begin(struct run *l)
 	if (l->h->config[l->h->accepted].revision || l->h->committing)
 		settings_validate(l);
 	if (l->spoil && !anatomy_spoil(l))
-		_exit(NOTHING_THERE);
+		_exit(RUN_NOTHING_THERE);
 	validate(l);
 	if (!l->h->config[l->h->accepted].revision)
 		settings_begin(l);

@@ -53,6 +53,9 @@ struct run {
 	char label[80]; /* seed, scenario and run, for messages */
 };
 
+/* Exit status of a run that found nothing to damage. */
+#define RUN_NOTHING_THERE 3
+
 /* Runs until killed; `last`: only until all checks are done, and a little longer. */
 _Noreturn void run_start(struct chronicle *h, const struct scenario *scenario,
                          const char *directory, const char *label, uint64_t seed, enum spoil spoil,
