@@ -61,7 +61,7 @@ def test_asan():
     return meson_suite("build/asan", *options, env=SANITIZER)
 
 
-FUZZ_S = 10  # per target; longer runs are for `build/fuzz/…` by hand
+FUZZ_S = 6  # per target; longer runs are for `build/fuzz/…` by hand
 GO_FUZZ = {"FuzzParse": "./internal/config", "FuzzReadFrame": "./internal/dpclient"}
 
 
