@@ -32,6 +32,9 @@ HTTP, DOWNLOADS, UDP = 500, 4, 100
 PACE, HOST_PACE = 100, 20  # requests a second, to the VIPs and to the forwarder's host
 LENGTH_S = 10  # of each load
 SETTLE_S = 3  # that a flood goes on before the load
+# Clients, servers and what the kernel does for them share the flood's core: it gets more than each.
+FLOOD_NICE = -9
+FORWARDER_NICE, AGENT_NICE = -10, -5  # as deploy/ has them
 RECOVERY_S = 120  # at most, after a flood
 HOST_WEB = 8099
 SLOW_CLIENTS, SLOW_SOURCES = 12000, 64
@@ -133,7 +136,7 @@ class Attack:
         self.round(1)
         self.show.step("Restart with 2 workers; all connections stay")
         with on_cores(self.all_cores):
-            self.steelyard.restart_forwarder(workers=2)
+            self.steelyard.restart_forwarder(workers=2).prefer(FORWARDER_NICE)
         self.steelyard.wait_reconnected()
         self.claim_whole()
         self.round(2)
@@ -150,8 +153,8 @@ class Attack:
         provide_internet(self.lab)
         self.traffic.provide()
         with on_cores(self.worker):
-            self.steelyard.start_forwarder()
-        self.steelyard.start_agent()
+            self.steelyard.start_forwarder().prefer(FORWARDER_NICE)
+        self.steelyard.start_agent().prefer(AGENT_NICE)
         self.steelyard.wait_in_sync()
         self.steelyard.wait_all_up()
         report = self.traffic.start()
@@ -198,6 +201,7 @@ class Attack:
     def under_flood(self, flood, label, before):
         drops, taken = self.steelyard.drops(), received(self.lab)
         process = start_flood(self.lab, flood.kind, flood.to, flood.port)
+        process.prefer(FLOOD_NICE)
         time.sleep(SETTLE_S)
         during = self.load()
         listed = {attack["kind"] for attack in self.steelyard.get("attacks")}

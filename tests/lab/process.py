@@ -115,6 +115,14 @@ class Process:
     def kill(self):
         return self.stop(signal.SIGKILL)
 
+    def prefer(self, nice):
+        """Gives it more (nice < 0) or less of a core that it shares with others. A session of its
+        own may be a scheduling group of its own, within which priorities count (sched(7))."""
+        os.setpriority(os.PRIO_PROCESS, self.pid, nice)
+        group = Path(f"/proc/{self.pid}/autogroup")
+        if group.exists():
+            group.write_text(str(nice))
+
     def cpu_seconds(self):
         """Processor time used so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
