@@ -272,9 +272,12 @@ void sy_balance_round(struct sy_worker *w)
 
 	/* Twice the live records, as tables have gaps. Every slot costs a step, even an empty
 	 * one. */
-	uint64_t whole = 2 * sweep_owned(b, w->id) + SY_SLOTS * SWEEP_CHUNK;
-	uint64_t rate = whole < SWEEP_RATE ? whole : SWEEP_RATE;
-	int64_t budget = (int64_t)(rate * elapsed / SWEEP_PASS_NS) + SWEEP_CHUNK;
+	int64_t budget = SWEEP_CHUNK;
+	if (elapsed > 0) {
+		uint64_t whole = 2 * sweep_owned(b, w->id) + SY_SLOTS * SWEEP_CHUNK;
+		uint64_t rate = whole < SWEEP_RATE ? whole : SWEEP_RATE;
+		budget += (int64_t)(rate * elapsed / SWEEP_PASS_NS);
+	}
 	for (; budget > 0 && rte_rdtsc() < until; budget -= SWEEP_CHUNK)
 		sweep_slice(w);
 }
