@@ -16,7 +16,7 @@ void address_ranges_free(struct address_ranges *r)
 		free(r->family[v4].entry);
 		free(r->family[v4].block);
 		free(r->family[v4].root);
-		free(r->family[v4].filter);
+		free(r->family[v4].filter.word);
 	}
 	free(r->sets);
 	free(r);
@@ -28,7 +28,7 @@ size_t address_ranges_bytes(const struct address_ranges *r)
 	for (unsigned v4 = 0; v4 < 2; v4++) {
 		const struct family *f = &r->family[v4];
 		bytes += f->entries * sizeof(*f->entry) + f->blocks * sizeof(*f->block);
-		bytes += f->filter ? (size_t)1 << (61 - f->filter_shift) : 0;
+		bytes += sizeof(*f->filter.word) << (64 - f->filter.shift);
 		if (f->root)
 			bytes += ((UINT32_C(1) << (32 - f->root_shift)) + 1) * sizeof(*f->root);
 	}
@@ -116,41 +116,25 @@ static void search_all(struct search *search, unsigned left, const uint32_t *of_
 	}
 }
 
-/* The filter's word for an address, and the bit in it. */
-static inline const uint64_t *filter_word(const struct family *f, const struct sy_addr *a, bool v4,
-                                          unsigned *bit)
-{
-	uint64_t place = v4 ? ntohl(a->w[3]) >> (32 - RANGES_FILTER4)
-	                    : filter_place(__builtin_bswap64(a->d[0]) >> (64 - RANGES_FILTER6),
-	                                   f->filter_shift);
-	*bit = place % 64;
-	return &f->filter[place / 64];
-}
-
 static void find_batch(const struct address_ranges *r, const struct sy_addr *const *addr,
                        uint32_t *sets, unsigned n)
 {
 	struct search search[FIND_BATCH];
-	const uint64_t *filter[FIND_BATCH];
-	uint8_t bit[FIND_BATCH];
-	static const uint64_t every = UINT64_MAX;
+	const uint64_t *word[FIND_BATCH];
+	uint64_t hash[FIND_BATCH];
 	unsigned left = 0;
 	for (unsigned i = 0; i < n; i++) {
-		const bool v4 = sy_addr_is_v4(addr[i]);
-		const struct family *f = &r->family[v4];
-		unsigned at = 0;
-		filter[i] = f->filter ? filter_word(f, addr[i], v4, &at) : &every;
-		bit[i] = (uint8_t)at;
-		__builtin_prefetch(filter[i]);
+		const struct filter *f = &r->family[sy_addr_is_v4(addr[i])].filter;
+		hash[i] = filter_hash(f, addr[i]);
+		word[i] = filter_word(f, hash[i]);
+		__builtin_prefetch(word[i]);
 	}
 	for (unsigned i = 0; i < n; i++) {
 		sets[i] = 0;
-		if (!(*filter[i] >> bit[i] & 1))
+		if (SY_LIKELY(~*word[i] & filter_bits(hash[i])))
 			continue;
 		const bool v4 = sy_addr_is_v4(addr[i]);
 		const struct family *f = &r->family[v4];
-		if (!f->root)
-			continue;
 		search[left] = (struct search){.f = f,
 		                               .addr = addr[i],
 		                               .word = ntohl(addr[i]->w[v4 ? 3 : 0]),

@@ -12,8 +12,7 @@
 #define ROOT_MOST    20u    /* and at most */
 #define CLASSES      65535u /* at most */
 #define LEVELS       4u
-#define FILTER_LEAST 8192u      /* ranges: with fewer the root alone fits the caches */
-#define FILTER_MOST  (8u << 20) /* networks */
+#define FILTER_LEAST 64u /* networks in a filter, at most, if there are few ranges */
 
 /* An address, its first bit highest. IPv4's 32 bits stand at the top. */
 typedef unsigned __int128 key128;
@@ -322,66 +321,106 @@ static int root_make(struct family *f)
 	return 0;
 }
 
-static void filter_set(uint64_t *filter, uint64_t place)
+/* The last address of a range. */
+static key128 range_last(const struct cuts *cuts, size_t i)
 {
-	filter[place / 64] |= UINT64_C(1) << place % 64;
+	return (i + 1 < cuts->count ? cuts->cut[i + 1].at : 0) - 1;
 }
 
-/* The networks (/24 or /48) in which a range has addresses; last: of the range. */
-static inline uint64_t network_of(key128 address, bool v4)
+/* The networks of so many bits that have an address in a set; or more than `most`. */
+static uint64_t networks_count(const struct cuts *cuts, unsigned bits, uint64_t most)
 {
-	return (uint64_t)(address >> (128 - (v4 ? RANGES_FILTER4 : RANGES_FILTER6)));
-}
-
-/* Makes the filter, unless it is of no use: too few ranges, or too many networks. */
-static int filter_make(struct family *f, const struct cuts *cuts, bool v4)
-{
-	uint64_t networks = 0;
-	if (cuts->count < FILTER_LEAST)
-		return 0;
-	for (size_t i = 0; i < cuts->count; i++) {
-		key128 last = (i + 1 < cuts->count ? cuts->cut[i + 1].at : 0) - 1;
-		if (cuts->cut[i].class)
-			networks += network_of(last, v4) - network_of(cuts->cut[i].at, v4) + 1;
-	}
-	if (networks > FILTER_MOST)
-		return 0;
-	unsigned bits = RANGES_FILTER4;
-	for (; !v4 && bits < 26 && UINT64_C(1) << bits < 16 * networks; bits++)
-		;
-	f->filter_shift = 64 - bits;
-	f->filter = array_settle((size_t)1 << (bits - 3));
-	if (!f->filter)
-		return -ENOMEM;
-	memset(f->filter, 0, (size_t)1 << (bits - 3));
-	for (size_t i = 0; i < cuts->count; i++) {
-		key128 last = (i + 1 < cuts->count ? cuts->cut[i + 1].at : 0) - 1;
-		if (!cuts->cut[i].class)
+	const unsigned shift = 128 - bits;
+	key128 next = 0; /* the first that has not been counted */
+	uint64_t count = 0;
+	for (size_t i = 0; i < cuts->count && count <= most; i++) {
+		key128 first = cuts->cut[i].at >> shift, last = range_last(cuts, i) >> shift;
+		if (first < next)
+			first = next;
+		if (!cuts->cut[i].class || first > last)
 			continue;
-		for (uint64_t n = network_of(cuts->cut[i].at, v4), end = network_of(last, v4);
-		     n <= end; n++)
-			filter_set(f->filter, v4 ? n : filter_place(n, f->filter_shift));
+		count += last - first < most ? (uint64_t)(last - first) + 1 : most + 1;
+		next = last + 1;
 	}
+	return count;
+}
+
+/* The length of the smallest networks of which there are no more than `most`. */
+static unsigned networks_bits(const struct cuts *cuts, bool v4, uint64_t most)
+{
+	unsigned low = 1, high = v4 ? 32 : 128;
+	for (unsigned at = high; low < high; at = (low + high + 1) / 2)
+		if (networks_count(cuts, at, most) <= most)
+			low = at;
+		else
+			high = at - 1;
+	return low;
+}
+
+/* An address as a look-up sees it. */
+static struct sy_addr key_address(key128 k, bool v4)
+{
+	struct sy_addr a;
+	if (v4)
+		return sy_addr_v4(htonl(key_word(k, 0)));
+	for (unsigned i = 0; i < LEVELS; i++)
+		a.w[i] = htonl(key_word(k, i));
+	return a;
+}
+
+/* Enters all networks of so many bits. */
+static void filter_fill(struct filter *f, const struct cuts *cuts, unsigned bits, bool v4)
+{
+	const unsigned shift = 128 - bits;
+	for (size_t i = 0; i < cuts->count; i++) {
+		const key128 last = range_last(cuts, i) >> shift;
+		for (key128 net = cuts->cut[i].at >> shift; cuts->cut[i].class; net++) {
+			const struct sy_addr a = key_address(net << shift, v4);
+			const uint64_t hash = filter_hash(f, &a);
+			*filter_word(f, hash) |= filter_bits(hash);
+			if (net == last)
+				break;
+		}
+	}
+}
+
+/* The filter has 32 to 64 bits for each network. Networks are as small as they can be without
+ * being more than twice the ranges: mostly, they are the sets' hosts. If more than half of all
+ * networks would be in it, everybody passes. */
+static int filter_make(struct filter *f, const struct cuts *cuts, bool v4)
+{
+	const uint64_t most = FILTER_LEAST + 2 * cuts->count;
+	const unsigned bits = networks_bits(cuts, v4, most);
+	const uint64_t networks = networks_count(cuts, bits, most);
+	const bool all = bits < 64 && networks > UINT64_C(1) << bits >> 1;
+	const struct sy_addr mask = key_address(~(key128)0 << (128 - bits), v4);
+	unsigned words = 1; /* the logarithm of their number */
+	while (!all && UINT64_C(2) << words < networks)
+		words++;
+	*f = (struct filter){.mask = {mask.d[0], mask.d[1]}, .shift = 64 - words};
+	f->word = array_settle(sizeof(*f->word) << words);
+	if (!f->word)
+		return -ENOMEM;
+	memset(f->word, all ? 0xff : 0, sizeof(*f->word) << words);
+	if (!all)
+		filter_fill(f, cuts, bits, v4);
 	return 0;
 }
 
 static int family_build(struct family *f, const struct cuts *cuts, bool v4)
 {
 	struct groups groups = {0};
-	if (cuts->count == 0)
-		return 0;
-	int rc = groups_add(&groups, (struct group){.end = (uint32_t)cuts->count});
+	int rc = filter_make(&f->filter, cuts, v4);
+	if (rc < 0 || cuts->count == 0)
+		return rc;
+	rc = groups_add(&groups, (struct group){.end = (uint32_t)cuts->count});
 	for (size_t n = 0; rc == 0 && n < groups.count; n++)
 		rc = block_write(f, cuts->cut, &groups, n);
 	free(groups.group);
-	if (rc == 0) {
-		rc = entries_settle(f);
-	}
-	if (rc == 0) {
-		rc = root_make(f);
-	}
 	if (rc == 0)
-		rc = filter_make(f, cuts, v4);
+		rc = entries_settle(f);
+	if (rc == 0)
+		rc = root_make(f);
 	return rc;
 }
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "../../base/tests/test_random.h"
-#include "address_ranges.h"
+#include "address_ranges_table.h"
 
 #define SET_PREFIXES 40
 
@@ -197,7 +197,7 @@ static void check_hosts(const struct address_ranges *t, const struct sy_prefix *
 	}
 }
 
-/* Many IPv6 hosts, scattered: tables of this size have a filter. */
+/* Many IPv6 hosts, scattered. */
 static void test_scattered(void **state)
 {
 	(void)state;
@@ -235,12 +235,101 @@ static void test_memory(void **state)
 	free(p);
 }
 
+/* No member is decided by the filter. */
+static void check_hosts_pass(const struct address_ranges *t, const struct sy_prefix *p,
+                             uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		const struct filter *f = &t->family[sy_addr_is_v4(&p[i].addr)].filter;
+		const uint64_t hash = filter_hash(f, &p[i].addr);
+		assert_int_equal(~*filter_word(f, hash) & filter_bits(hash), 0);
+	}
+}
+
+/* How many of a million addresses the filter lets pass; those in `from`, of this length, are in no
+ * set. */
+static unsigned filter_passes(const struct address_ranges *t, const char *from, unsigned length)
+{
+	unsigned pass = 0;
+	struct sy_addr net;
+	assert_int_equal(sy_addr_parse(from, &net), 0);
+	for (unsigned i = 0; i < 1000000; i++) {
+		struct sy_addr a = {.d = {random_next(), random_next()}};
+		const bool v4 = sy_addr_is_v4(&net);
+		for (unsigned bit = 0; bit < (v4 ? 96 : 0) + length; bit++) {
+			const uint8_t mask = (uint8_t)(0x80 >> bit % 8);
+			a.b[bit / 8] = (a.b[bit / 8] & (uint8_t)~mask) | (net.b[bit / 8] & mask);
+		}
+		const struct filter *f = &t->family[v4].filter;
+		const uint64_t hash = filter_hash(f, &a);
+		pass += !(~*filter_word(f, hash) & filter_bits(hash));
+	}
+	return pass;
+}
+
+/* The filter decides nearly all look-ups of others, whatever the set is like: hosts one after the
+ * other, scattered ones, one network, or hosts beside a large network. */
+static void test_filter(void **state)
+{
+	(void)state;
+	enum { HOSTS = 100000 };
+	static struct sy_prefix p[HOSTS + 1];
+	for (unsigned kind = 0; kind < 6; kind++) {
+		const bool v4 = kind < 4;
+		struct address_ranges *t = NULL;
+		uint32_t count = kind == 2 ? 1 : HOSTS;
+		for (uint32_t i = 0; i < HOSTS; i++) {
+			const uint32_t host = kind % 2 ? i * 40000u : 2 * i;
+			p[i] = (struct sy_prefix){.addr = {.w = {htonl(0x20010db8), 0, 0, 0}},
+			                          .bits = v4 ? 32 : 128};
+			if (v4)
+				p[i].addr = sy_addr_v4(htonl(host >> 1));
+			else
+				p[i].addr.w[kind == 4 ? 3 : 1] = htonl(host);
+		}
+		if (kind == 2)
+			p[0] = (struct sy_prefix){sy_addr_v4(htonl(0x20000000)), 3};
+		if (kind == 3)
+			p[count++] = (struct sy_prefix){sy_addr_v4(htonl(0x7f000000)), 8};
+		assert_int_equal(address_ranges_build(&(struct prefix_list){p, count}, 1, &t), 0);
+		assert_true(filter_passes(t, v4 ? "128.0.0.0" : "3000::", v4 ? 1 : 4) < 10000);
+		assert_int_equal(filter_passes(t, v4 ? "2000::" : "128.0.0.0", v4 ? 3 : 1), 0);
+		if (kind == 2)
+			assert_int_equal(filter_passes(t, "32.0.0.0", 3), 1000000);
+		check_hosts_pass(t, p, count);
+		address_ranges_free(t);
+	}
+}
+
+/* The last addresses of all. */
+static void test_ends(void **state)
+{
+	(void)state;
+	static struct plain m = {.sets = 2};
+	struct address_ranges *t = NULL;
+	struct sy_addr addr[8] = {sy_addr_v4(UINT32_MAX), sy_addr_v4(htonl(UINT32_MAX - 1)),
+	                          sy_addr_v4(0), sy_addr_v4(htonl(1))};
+	memset(&addr[4], 0xff, 2 * sizeof(addr[4]));
+	addr[5].b[15] = 0xfe;
+	addr[6].b[15] = 1;
+	m.prefix[0][0] = (struct sy_prefix){addr[0], 32};
+	m.prefix[0][1] = (struct sy_prefix){addr[4], 128};
+	m.prefix[1][0] = (struct sy_prefix){addr[2], 32};
+	m.prefix[1][1] = (struct sy_prefix){.bits = 128};
+	m.list[0] = (struct prefix_list){m.prefix[0], 2};
+	m.list[1] = (struct prefix_list){m.prefix[1], 2};
+	assert_int_equal(address_ranges_build(m.list, 2, &t), 0);
+	check_addresses(&m, t, addr, 8);
+	address_ranges_free(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_model),    cmocka_unit_test(test_everybody),
 	        cmocka_unit_test(test_unsorted), cmocka_unit_test(test_scattered),
-	        cmocka_unit_test(test_memory),
+	        cmocka_unit_test(test_memory),   cmocka_unit_test(test_filter),
+	        cmocka_unit_test(test_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
