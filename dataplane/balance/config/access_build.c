@@ -151,6 +151,7 @@ static int rule_add(struct build *b, unsigned rule, struct sy_error *err)
 			return rule_fail(b, rule, err, "more than 15 rules count");
 		category = ++b->counting;
 		b->list->counting[category] = (uint16_t)rule;
+		b->list->counting_logs |= (uint16_t)((pb->log_every != 0) << category);
 	}
 	struct acl_rule condition = {
 	        .data = {.category_mask = UINT32_C(1) << category,
@@ -166,8 +167,11 @@ static int rule_add(struct build *b, unsigned rule, struct sy_error *err)
 	int rc = rule_sets(b, rule, &sets, err);
 	b->linear &= pb->n_from == 0 && pb->n_ports == 0 && b->list->tests < ACCESS_TESTS;
 	if (b->linear)
-		b->list->test[b->list->tests++] = (struct access_test){
-		        .rule = (uint16_t)rule, .proto = (uint8_t)pb->protocol, .sets = sets};
+		b->list->test[b->list->tests++] =
+		        (struct access_test){.rule = (uint16_t)rule,
+		                             .proto = (uint8_t)pb->protocol,
+		                             .category = (uint8_t)category,
+		                             .sets = sets};
 	if (rc == 0 && pb->n_ports == 0)
 		rc = rule_add_clients(b, rule, sets, &condition, err);
 	for (size_t i = 0; rc == 0 && i < pb->n_ports; i++) {

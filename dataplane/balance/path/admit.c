@@ -60,20 +60,46 @@ static void admit_report(struct sy_worker *w, const struct access_list *l, uint1
 	__atomic_store_n(&aw->written, aw->written + 1, __ATOMIC_RELEASE);
 }
 
-/* Reports one of log_every matches of each rule that wants it. All have been counted. */
-static __attribute__((noinline)) void batch_report(struct sy_worker *w, const struct access_list *l,
-                                                   const struct batch *batch, const uint16_t *rule)
+/* Reports one of log_every matches of a rule. matched: a bit for each, by its place in the batch;
+ * all have been counted. */
+static void rule_report(struct sy_worker *w, const struct access_list *l, const struct batch *batch,
+                        uint16_t rule, uint64_t matched)
 {
-	const uint64_t *hits = balance_worker_of(w)->access->hits;
-	for (unsigned k = 0; k < batch->asked.count; k++) {
-		const struct access_rule *r = &l->rule[rule[k]];
-		unsigned later = 0; /* matches of the same rule */
-		if (rule[k] == l->rules || !r->log_every)
-			continue;
-		for (unsigned j = k + 1; j < batch->asked.count; j++)
-			later += rule[j] == rule[k];
-		if ((hits[r->counter] - later) % r->log_every == 0)
-			admit_report(w, l, rule[k], batch->asked.client[k]);
+	const struct access_rule *r = &l->rule[rule];
+	uint64_t hits = balance_worker_of(w)->access->hits[r->counter] -
+	                (unsigned)__builtin_popcountll(matched);
+	for (; matched; matched &= matched - 1)
+		if (++hits % r->log_every == 0)
+			admit_report(w, l, rule, batch->asked.client[__builtin_ctzll(matched)]);
+}
+
+/* Reports the matches of all rules that log: of those that only count, and of those that decided.
+ */
+static __attribute__((noinline)) void batch_report(struct sy_worker *w, const struct access_list *l,
+                                                   const struct batch *batch,
+                                                   const struct access_answer *answer)
+{
+	const unsigned count = batch->asked.count;
+	uint64_t left = 0; /* sessions of rules that log, and that are not reported yet */
+	for (unsigned c = 1; l->counting_logs >> c; c++) {
+		uint64_t matched = 0;
+		for (unsigned k = 0; l->counting_logs >> c & 1 && k < count; k++)
+			matched |= (uint64_t)(answer->counted[k] >> c & 1) << k;
+		if (matched)
+			rule_report(w, l, batch, l->counting[c], matched);
+	}
+	for (unsigned k = 0; k < count; k++)
+		left |= (uint64_t)(answer->rule[k] < l->rules &&
+		                   l->rule[answer->rule[k]].log_every != 0)
+		        << k;
+	while (left) {
+		const uint16_t rule = answer->rule[__builtin_ctzll(left)];
+		uint64_t matched = 0;
+		for (uint64_t rest = left; rest; rest &= rest - 1)
+			if (answer->rule[__builtin_ctzll(rest)] == rule)
+				matched |= rest & -rest;
+		left &= ~matched;
+		rule_report(w, l, batch, rule, matched);
 	}
 }
 
@@ -93,19 +119,20 @@ static enum sy_drop admit_refuse(struct sy_worker *w, struct sy_burst *burst, un
 /* Asks one list; returns the refused sessions, a bit each by their place in the batch. count:
  * counts and reports what matched. */
 static uint64_t batch_ask(struct sy_worker *w, const struct access_list *l,
-                          const struct batch *batch, uint16_t *rule, bool count)
+                          const struct batch *batch, struct access_answer *answer, bool count)
 {
 	struct access_worker *aw = balance_worker_of(w)->access;
-	uint64_t refused = access_list_ask(l, &batch->asked, count ? aw->hits : NULL, rule);
+	uint64_t refused = access_list_ask(l, &batch->asked, count ? aw->hits : NULL, answer);
 	if (SY_UNLIKELY(l->logs) && count)
-		batch_report(w, l, batch, rule);
+		batch_report(w, l, batch, answer);
 	return refused;
 }
 
 /* Drops the refused sessions' packets, and takes them out of the batch. */
 static __attribute__((noinline)) void batch_refuse(struct sy_worker *w, struct sy_burst *burst,
                                                    const struct access_list *l, struct batch *batch,
-                                                   uint64_t refused, const uint16_t *rule)
+                                                   uint64_t refused,
+                                                   const struct access_answer *answer)
 {
 	struct balance_worker *bw = balance_worker_of(w);
 	const unsigned count = batch->asked.count;
@@ -116,7 +143,8 @@ static __attribute__((noinline)) void batch_refuse(struct sy_worker *w, struct s
 			batch_copy(batch, batch, k);
 			continue;
 		}
-		enum sy_drop reason = admit_refuse(w, burst, i, access_list_action(l, rule[k]));
+		enum sy_drop reason =
+		        admit_refuse(w, burst, i, access_list_action(l, answer->rule[k]));
 		SY_COUNT(bw->counts[bw->service[i]->id].refused[refusal_of(reason)], 1);
 		sy_burst_drop(w, burst, i, reason);
 	}
@@ -129,7 +157,7 @@ batch_ask_services(struct sy_worker *w, struct sy_burst *burst, const struct acc
                    const struct batch *batch, uint64_t waiting)
 {
 	const struct balance_worker *bw = balance_worker_of(w);
-	uint16_t rule[SY_BURST];
+	struct access_answer answer;
 	bool any = false;
 	while (waiting) {
 		const unsigned first = (unsigned)__builtin_ctzll(waiting);
@@ -144,9 +172,9 @@ batch_ask_services(struct sy_worker *w, struct sy_burst *burst, const struct acc
 			waiting &= ~(UINT64_C(1) << k);
 			batch_copy(&part, batch, k);
 		}
-		uint64_t refused = l ? batch_ask(w, l, &part, rule, true) : 0;
+		uint64_t refused = l ? batch_ask(w, l, &part, &answer, true) : 0;
 		if (refused)
-			batch_refuse(w, burst, l, &part, refused, rule);
+			batch_refuse(w, burst, l, &part, refused, &answer);
 		any |= refused != 0;
 	}
 	return any;
@@ -157,7 +185,7 @@ unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, u
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
 	const struct access *a = SY_RCU_READ(b->access);
-	uint16_t rule[SY_BURST];
+	struct access_answer answer;
 	uint64_t refused = 0, waiting = 0;
 	bool any = false;
 	struct batch batch;
@@ -170,9 +198,9 @@ unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, u
 	batch_find_sets(a, &batch);
 	bw->admitted = bw->located; /* those without a service are never asked about */
 	if (a->global)
-		refused = batch_ask(w, a->global, &batch, rule, true);
+		refused = batch_ask(w, a->global, &batch, &answer, true);
 	if (SY_UNLIKELY(refused)) {
-		batch_refuse(w, burst, a->global, &batch, refused, rule);
+		batch_refuse(w, burst, a->global, &batch, refused, &answer);
 		any = true;
 	}
 	/* GCC with sanitizers does not see that a batch is a burst at most. */
@@ -194,16 +222,17 @@ static enum sy_drop admit_one(struct sy_worker *w, struct sy_burst *burst, unsig
 {
 	const struct access_list *list[2] = {
 	        a->global, service->policy.access ? a->list[service->policy.access - 1] : NULL};
-	uint16_t rule[1];
+	struct access_answer answer;
 	struct batch batch;
 	batch.asked.count = 0;
 	batch_add(&batch, burst, i);
 	batch_find_sets(a, &batch);
 	for (unsigned k = 0; k < 2; k++)
-		if (list[k] && batch_ask(w, list[k], &batch, rule, !again)) {
+		if (list[k] && batch_ask(w, list[k], &batch, &answer, !again)) {
 			if (again)
-				batch_ask(w, list[k], &batch, rule, true);
-			return admit_refuse(w, burst, i, access_list_action(list[k], rule[0]));
+				batch_ask(w, list[k], &batch, &answer, true);
+			return admit_refuse(w, burst, i,
+			                    access_list_action(list[k], answer.rule[0]));
 		}
 	return SY_DROP_NONE;
 }

@@ -25,14 +25,14 @@ static bool list_refuses(const struct access *a, const struct access_list *l,
                          const struct sy_tuple *client)
 {
 	struct access_asked asked;
-	uint16_t rule;
+	struct access_answer answer;
 	asked.count = 1;
 	asked.proto[0] = (uint8_t)client->proto;
 	asked.client[0] = &client->src;
 	asked.sets[0] = 0;
 	if (a->ranges)
 		address_ranges_find(a->ranges, asked.client, asked.sets, 1);
-	return access_list_ask(l, &asked, NULL, &rule);
+	return access_list_ask(l, &asked, NULL, &answer);
 }
 
 bool existing_is_refused(struct sy_worker *w, const struct access *a, const struct session_table *t,

@@ -352,6 +352,61 @@ static void test_bursts(void **state)
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_ACL_DROP), SY_BURST - good);
 }
 
+/* What has been left for the log; *last: the last one. */
+static uint32_t logged(struct flows *f, struct access_record *last)
+{
+	const struct access_worker *aw = f->harness.b->worker[0].access;
+	*last = aw->record[(aw->written - 1) % ACCESS_RECORDS];
+	return aw->written;
+}
+
+/* One of N matches of a rule is logged, whatever its action, also of one that only counts and of
+ * one that does not decide; by lists that are asked rule by rule, and by those of rte_acl. */
+static void test_log(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct access_record r;
+	for (unsigned many = 0; many < 2; many++) {
+		const uint32_t before = f->harness.b->worker[0].access->written;
+		const uint16_t port = (uint16_t)(2000 + 100 * many);
+		uint64_t counted = 0;
+		pb_list *l = put_access_list(&c, "edge", ALLOW);
+		add_access_rule(&c, l, COUNT, many ? "198.18.0.0" : NULL, 16)->log_every = 3;
+		add_access_rule(&c, l, COUNT, many ? "198.18.0.0" : NULL, 16);
+		pb_rule *last = add_access_rule(&c, l, DROP, many ? "198.18.1.0" : NULL, 24);
+		last->protocol = STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_UDP;
+		last->log_every = 2;
+		put_global_access(&c, "edge");
+		flows_commit(f, &c);
+		for (unsigned n = 1; n <= 6; n++) {
+			assert_true(is_admitted(f, 0, (uint16_t)(port + n), 0x101));
+			assert_int_equal(logged(f, &r) - before, n / 3);
+		}
+		assert_int_equal(r.rule, 0);
+		assert_int_equal(r.action, ACCESS_COUNT);
+		assert_int_equal(ntohs(r.client.sport), port + 6);
+		for (unsigned n = 1; n <= 6; n++) { /* two rules log */
+			check_dropped(f, 1, (uint16_t)(port + n), 0x101, SY_DROP_ACL_DROP);
+			assert_int_equal(logged(f, &r) - before, 2 + n / 3 + n / 2);
+		}
+		assert_int_equal(r.rule, 2);
+		assert_int_equal(r.action, ACCESS_DROP);
+		counted = matches(f, "edge", 1);
+		assert_int_equal(counted, 12);
+		/* A burst: as many as one after the other. */
+		for (unsigned i = 0; i < 30; i++) {
+			struct frame in;
+			first_packet(f, &in, 0, (uint16_t)(port + 10 + i), 0x101);
+			assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
+		}
+		harness_turn(&f->harness);
+		assert_int_equal(logged(f, &r) - before, 2 + 5 + 10);
+		for (struct rte_mbuf *m; (m = harness_collect(&f->harness, HARNESS_LAN));)
+			rte_pktmbuf_free(m);
+	}
+}
+
 /* ---- random lists against a search through every rule ---------------------------------------- */
 
 static unsigned random_below(unsigned n)
@@ -388,6 +443,7 @@ static void random_rule(struct changes *c, pb_list *l)
 	unsigned n = random_below(6);
 	pb_rule *r = add_access_rule(c, l, 1 + (int)random_below(4), from[n], length[n]);
 	r->protocol = (int[]){0, SY_PROTO_TCP, SY_PROTO_UDP}[random_below(3)];
+	r->log_every = random_below(2);
 	static const char *const set[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
 	for (unsigned k = random_below(2) ? random_below(4) : 0; k > 0; k--)
 		add_access_from_set(c, r, set[random_below(8)]);
@@ -401,7 +457,8 @@ static void check_list(const pb_list *pb, const struct access_list *l)
 	uint64_t expect[64] = {0};
 	struct sy_tuple tuple[SY_BURST];
 	struct access_asked asked = {.count = SY_BURST};
-	uint16_t rule[SY_BURST], right[SY_BURST];
+	struct access_answer answer;
+	uint16_t right[SY_BURST], counted[SY_BURST] = {0};
 	uint64_t refused = 0;
 	memset(hits, 0, sizeof(hits));
 	for (unsigned i = 0; i < SY_BURST; i++) {
@@ -424,12 +481,18 @@ static void check_list(const pb_list *pb, const struct access_list *l)
 				continue;
 			if (pb->rules[r]->action != COUNT)
 				right[i] = (uint16_t)r;
+			for (unsigned cat = 1; cat <= ACCESS_COUNTING; cat++)
+				if (pb->rules[r]->action == COUNT && l->counting[cat] == r &&
+				    l->counting_logs >> cat & 1)
+					counted[i] |= (uint16_t)(1u << cat);
 			expect[r]++;
 		}
 	}
-	refused = access_list_ask(l, &asked, hits, rule);
+	refused = access_list_ask(l, &asked, hits, &answer);
 	for (unsigned i = 0; i < SY_BURST; i++) {
-		assert_int_equal(rule[i], right[i]);
+		assert_int_equal(answer.rule[i], right[i]);
+		if (l->counting_logs)
+			assert_int_equal(answer.counted[i] & l->counting_logs, counted[i]);
 		assert_int_equal(refused >> i & 1,
 		                 (right[i] < pb->n_rules ? pb->rules[right[i]]->action
 		                                         : pb->otherwise) != ALLOW);
@@ -504,6 +567,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_restarts, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_established, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_bursts, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_log, flows_setup, flows_teardown),
 	        cmocka_unit_test(test_many_sets),
 	        cmocka_unit_test_setup_teardown(test_model, flows_setup, flows_teardown),
 	};

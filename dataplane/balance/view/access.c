@@ -20,17 +20,19 @@ struct access_key access_key_of(const struct sy_tuple *client, uint32_t sets)
 
 /* A list of few conditions: the first that holds decides. Counts n sessions that are alike. */
 static uint16_t list_decide(const struct access_list *l, uint32_t sets, uint8_t proto, unsigned n,
-                            uint64_t *hits)
+                            uint64_t *hits, uint16_t *counted)
 {
 	uint16_t rule = l->rules;
+	*counted = 0;
 	for (unsigned i = 0; i < l->tests && rule == l->rules; i++) {
 		const struct access_test *t = &l->test[i];
 		if ((t->sets && !(t->sets & sets)) || (t->proto && t->proto != proto))
 			continue;
-		if (l->rule[t->rule].action != ACCESS_COUNT)
+		if (t->category == 0)
 			rule = t->rule;
 		else if (hits)
 			SY_COUNT(hits[l->rule[t->rule].counter], n);
+		*counted |= (uint16_t)(1u << t->category);
 	}
 	if (hits)
 		SY_COUNT(hits[rule < l->rules ? l->rule[rule].counter : l->counter], n);
@@ -39,9 +41,10 @@ static uint16_t list_decide(const struct access_list *l, uint32_t sets, uint8_t 
 
 /* Sessions that are alike, one after the other, are decided together: mostly all of a burst. */
 static uint64_t list_ask_linear(const struct access_list *l, const struct access_asked *asked,
-                                uint64_t *hits, uint16_t *rule)
+                                uint64_t *hits, struct access_answer *answer)
 {
 	uint64_t refused = 0;
+	uint16_t counted;
 	for (unsigned first = 0, end; first < asked->count; first = end) {
 		const uint32_t sets = asked->sets[first];
 		const uint8_t proto = asked->proto[first];
@@ -49,28 +52,36 @@ static uint64_t list_ask_linear(const struct access_list *l, const struct access
 		     end < asked->count && asked->sets[end] == sets && asked->proto[end] == proto;
 		     end++)
 			;
-		const uint16_t decides = list_decide(l, sets, proto, end - first, hits);
+		const uint16_t decides = list_decide(l, sets, proto, end - first, hits, &counted);
 		for (unsigned i = first; i < end; i++)
-			rule[i] = decides;
+			answer->rule[i] = decides;
+		for (unsigned i = first; SY_UNLIKELY(l->counting_logs) && i < end; i++)
+			answer->counted[i] = counted;
 		if (access_list_action(l, decides) != ACCESS_ALLOW)
 			refused |= UINT64_MAX >> (64 - (end - first)) << first;
 	}
 	return refused;
 }
 
-/* Counts the rules that only count and stand before the one that decides. */
-static void list_count(const struct access_list *l, const uint32_t *result, uint16_t decided,
-                       uint64_t *hits)
+/* Counts the rules that only count and stand before the one that decides; returns them, a bit for
+ * each category. */
+static uint16_t list_count(const struct access_list *l, const uint32_t *result, uint16_t decided,
+                           uint64_t *hits)
 {
-	for (unsigned c = 1; c < l->categories; c++)
-		if (result[c] && result[c] - 1 < decided)
-			SY_COUNT(hits[l->rule[result[c] - 1].counter], 1);
+	uint16_t counted = 0;
+	for (unsigned c = 1; c < l->categories; c++) {
+		if (!result[c] || result[c] - 1 >= decided)
+			continue;
+		SY_COUNT(hits[l->rule[result[c] - 1].counter], 1);
+		counted |= (uint16_t)(1u << c);
+	}
+	return counted;
 }
 
 /* The sessions of one family. */
 static void list_ask_acl(const struct access_list *l, const struct rte_acl_ctx *acl,
                          const uint8_t **data, const uint8_t *at, unsigned n, uint64_t *hits,
-                         uint16_t *rule)
+                         struct access_answer *answer)
 {
 	uint32_t result[SY_BURST * (ACCESS_COUNTING + 1)];
 	if (!acl || rte_acl_classify(acl, data, result, n, l->categories) != 0)
@@ -78,14 +89,14 @@ static void list_ask_acl(const struct access_list *l, const struct rte_acl_ctx *
 	for (unsigned i = 0; i < n; i++) {
 		const uint32_t *r = &result[i * l->categories];
 		if (r[0])
-			rule[at[i]] = (uint16_t)(r[0] - 1);
+			answer->rule[at[i]] = (uint16_t)(r[0] - 1);
 		if (hits && l->categories > 1)
-			list_count(l, r, rule[at[i]], hits);
+			answer->counted[at[i]] = list_count(l, r, answer->rule[at[i]], hits);
 	}
 }
 
 uint64_t access_list_ask(const struct access_list *l, const struct access_asked *asked,
-                         uint64_t *hits, uint16_t *rule)
+                         uint64_t *hits, struct access_answer *answer)
 {
 	struct access_key key[SY_BURST];
 	const uint8_t *data[2][SY_BURST];
@@ -93,23 +104,24 @@ uint64_t access_list_ask(const struct access_list *l, const struct access_asked 
 	unsigned count[2] = {0, 0};
 	uint64_t refused = 0;
 	if (l->linear)
-		return list_ask_linear(l, asked, hits, rule);
+		return list_ask_linear(l, asked, hits, answer);
 	for (unsigned i = 0; i < asked->count; i++) {
 		const bool v4 = sy_addr_is_v4(asked->client[i]);
 		key[i] = access_key_of(SY_CONTAINER_OF(asked->client[i], struct sy_tuple, src),
 		                       asked->sets[i]);
-		rule[i] = l->rules;
+		answer->rule[i] = l->rules;
+		answer->counted[i] = 0; /* if no rule is of its family, or DPDK fails */
 		at[v4][count[v4]] = (uint8_t)i;
 		data[v4][count[v4]++] = (const uint8_t *)&key[i];
 	}
 	for (unsigned f = 0; f < 2; f++)
 		if (count[f])
-			list_ask_acl(l, l->acl[f], data[f], at[f], count[f], hits, rule);
+			list_ask_acl(l, l->acl[f], data[f], at[f], count[f], hits, answer);
 	for (unsigned i = 0; i < asked->count; i++) {
-		refused |= (uint64_t)(access_list_action(l, rule[i]) != ACCESS_ALLOW) << i;
+		const uint16_t rule = answer->rule[i];
+		refused |= (uint64_t)(access_list_action(l, rule) != ACCESS_ALLOW) << i;
 		if (hits)
-			SY_COUNT(hits[rule[i] < l->rules ? l->rule[rule[i]].counter : l->counter],
-			         1);
+			SY_COUNT(hits[rule < l->rules ? l->rule[rule].counter : l->counter], 1);
 	}
 	return refused;
 }

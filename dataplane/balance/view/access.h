@@ -40,7 +40,8 @@ struct access_rule {
 struct access_test {
 	uint32_t sets; /* a bit each; 0: any */
 	uint16_t rule;
-	uint8_t proto; /* 0: any */
+	uint8_t proto;    /* 0: any */
+	uint8_t category; /* of the rule, if it counts; 0: it decides */
 };
 
 /* Immutable; replaced under RCU. */
@@ -55,6 +56,7 @@ struct access_list {
 	uint32_t sets;                          /* that its rules name, a bit each; host order */
 	uint32_t counter;                       /* of sessions that no rule decides */
 	uint16_t counting[ACCESS_COUNTING + 1]; /* by category: the rule */
+	uint16_t counting_logs;                 /* which of them log: a bit for each category */
 	struct access_test test[ACCESS_TESTS];
 	struct rte_acl_ctx *acl[2]; /* [0]: IPv6, [1]: IPv4; NULL: no rule of the family */
 	struct access_rule rule[];
@@ -97,10 +99,18 @@ struct access_asked {
 	const struct sy_addr *client[SY_BURST]; /* .src of a struct sy_tuple: of the first packet */
 };
 
-/* Asks a list; returns the sessions that it refuses, a bit each. rule[i] is the index of the rule
- * that decides, list->rules if none does. hits: counts matches, by counter; NULL: not counted. */
+/* What a list says of them. */
+struct access_answer {
+	uint16_t rule[SY_BURST]; /* index of the rule that decides; list->rules: none does */
+	/* The rules that counted it, a bit for each category. Set only if hits were counted, and
+	 * list->counting_logs is not 0. */
+	uint16_t counted[SY_BURST];
+};
+
+/* Asks a list; returns the sessions that it refuses, a bit each. hits: counts matches, by counter;
+ * NULL: not counted. */
 uint64_t access_list_ask(const struct access_list *list, const struct access_asked *asked,
-                         uint64_t *hits, uint16_t *rule);
+                         uint64_t *hits, struct access_answer *answer);
 
 /* The action of a rule that access_list_ask() named. */
 static inline enum access_action access_list_action(const struct access_list *l, uint16_t rule)
