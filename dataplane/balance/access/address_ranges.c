@@ -6,8 +6,6 @@
 
 #include "address_ranges_table.h"
 
-#define FIND_BATCH 64u /* look-ups that overlap */
-
 void address_ranges_free(struct address_ranges *r)
 {
 	if (!r)
@@ -116,40 +114,47 @@ static void search_all(struct search *search, unsigned left, const uint32_t *of_
 	}
 }
 
-static void find_batch(const struct address_ranges *r, const struct sy_addr *const *addr,
-                       uint32_t *sets, unsigned n)
+uint64_t address_ranges_end(const struct address_ranges *r, const struct address_look *look,
+                            const uint8_t *at, const struct sy_addr *const *addr, uint32_t *sets,
+                            unsigned n)
 {
-	struct search search[FIND_BATCH];
-	const uint64_t *word[FIND_BATCH];
-	uint64_t hash[FIND_BATCH];
+	struct search search[ADDRESS_LOOKS];
+	uint64_t members = 0;
 	unsigned left = 0;
-	for (unsigned i = 0; i < n; i++) {
-		const struct filter *f = &r->family[sy_addr_is_v4(addr[i])].filter;
-		hash[i] = filter_hash(f, addr[i]);
-		word[i] = filter_word(f, hash[i]);
-		__builtin_prefetch(word[i]);
-	}
-	for (unsigned i = 0; i < n; i++) {
-		sets[i] = 0;
-		if (SY_LIKELY(~*word[i] & filter_bits(hash[i])))
+	for (unsigned k = 0; k < n; k++) {
+		const struct address_look *one = &look[at[k]];
+		sets[k] = 0;
+		if (SY_LIKELY(~*one->word & one->bits))
 			continue;
-		const bool v4 = sy_addr_is_v4(addr[i]);
+		const bool v4 = sy_addr_is_v4(addr[k]);
 		const struct family *f = &r->family[v4];
 		search[left] = (struct search){.f = f,
-		                               .addr = addr[i],
-		                               .word = ntohl(addr[i]->w[v4 ? 3 : 0]),
-		                               .index = (uint8_t)i};
+		                               .addr = addr[k],
+		                               .word = ntohl(addr[k]->w[v4 ? 3 : 0]),
+		                               .index = (uint8_t)k};
 		__builtin_prefetch(&f->root[search[left++].word >> f->root_shift]);
+		members |= UINT64_C(1) << k;
 	}
-	if (left)
-		search_all(search, left, r->sets, sets);
+	if (SY_LIKELY(left == 0))
+		return 0;
+	search_all(search, left, r->sets, sets);
+	for (uint64_t rest = members; rest; rest &= rest - 1)
+		if (sets[__builtin_ctzll(rest)] == 0) /* the filter let it pass */
+			members &= ~(rest & -rest);
+	return members;
 }
 
 void address_ranges_find(const struct address_ranges *r, const struct sy_addr *const *addr,
                          uint32_t *sets, unsigned n)
 {
-	for (unsigned done = 0; done < n; done += FIND_BATCH) {
-		unsigned part = n - done < FIND_BATCH ? n - done : FIND_BATCH;
-		find_batch(r, addr + done, sets + done, part);
+	struct address_look look[ADDRESS_LOOKS];
+	uint8_t at[ADDRESS_LOOKS];
+	for (unsigned done = 0, part; done < n; done += part) {
+		part = n - done < ADDRESS_LOOKS ? n - done : ADDRESS_LOOKS;
+		for (unsigned k = 0; k < part; k++) {
+			look[k] = address_look_begin(r, addr[done + k]);
+			at[k] = (uint8_t)k;
+		}
+		address_ranges_end(r, look, at, addr + done, sets + done, part);
 	}
 }

@@ -12,6 +12,7 @@
 #define ROOT_MOST    20u    /* and at most */
 #define CLASSES      65535u /* at most */
 #define LEVELS       4u
+#define FILTER_SMALL 12  /* the logarithm of a filter's words: 32 kB */
 #define FILTER_LEAST 64u /* networks in a filter, at most, if there are few ranges */
 
 /* An address, its first bit highest. IPv4's 32 bits stand at the top. */
@@ -448,6 +449,8 @@ int address_ranges_build(const struct prefix_list *sets, unsigned count,
 		address_ranges_free(r);
 		return rc;
 	}
+	for (unsigned v4 = 0; v4 < 2; v4++)
+		r->large |= r->family[v4].filter.shift < 64 - FILTER_SMALL;
 	r->classes = classes.count;
 	r->sets = realloc(classes.mask, classes.count * sizeof(uint32_t));
 	if (!r->sets)

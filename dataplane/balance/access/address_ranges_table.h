@@ -38,6 +38,7 @@ struct family {
 };
 
 struct address_ranges {
+	bool large;              /* a filter is larger than the first cache: begin look-ups early */
 	struct family family[2]; /* [0]: IPv6, [1]: IPv4 */
 	unsigned classes;
 	uint32_t *sets; /* [classes] */
@@ -63,12 +64,15 @@ static inline uint64_t filter_bits(uint64_t hash)
 	       UINT64_C(1) << (hash >> 20 & 63) | UINT64_C(1) << (hash >> 26 & 63);
 }
 
-/* Prefetches what decides most look-ups. */
-static SY_PREFETCH_INLINE void address_ranges_prefetch(const struct address_ranges *r,
-                                                       const struct sy_addr *a)
+/* Begins the look-up of an address: prefetches what decides most of them. */
+static inline struct address_look address_look_begin(const struct address_ranges *r,
+                                                     const struct sy_addr *a)
 {
 	const struct filter *f = &r->family[sy_addr_is_v4(a)].filter;
-	__builtin_prefetch(filter_word(f, filter_hash(f, a)));
+	const uint64_t hash = filter_hash(f, a);
+	const struct address_look look = {filter_word(f, hash), filter_bits(hash)};
+	__builtin_prefetch(look.word);
+	return look;
 }
 
 #endif

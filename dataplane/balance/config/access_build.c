@@ -166,6 +166,7 @@ static int rule_add(struct build *b, unsigned rule, struct sy_error *err)
 	uint32_t sets;
 	int rc = rule_sets(b, rule, &sets, err);
 	b->linear &= pb->n_from == 0 && pb->n_ports == 0 && b->list->tests < ACCESS_TESTS;
+	b->list->protocols |= pb->protocol != 0;
 	if (b->linear)
 		b->list->test[b->list->tests++] =
 		        (struct access_test){.rule = (uint16_t)rule,

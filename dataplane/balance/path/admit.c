@@ -34,16 +34,25 @@ static inline void batch_copy(struct batch *to, const struct batch *from, unsign
 	to->asked.client[n] = from->asked.client[k];
 	to->asked.proto[n] = from->asked.proto[k];
 	to->asked.sets[n] = from->asked.sets[k];
+	to->asked.members |= (uint64_t)(from->asked.sets[k] != 0) << n;
 }
 
-/* Finds out of which sets the clients are members. */
-static void batch_find_sets(const struct access *a, struct batch *batch)
+/* Finds out of which sets the clients are members. Most look-ups have begun: admit_look(). */
+static void batch_find_sets(struct sy_worker *w, const struct access *a, struct batch *batch)
 {
 	struct access_asked *asked = &batch->asked;
-	if (a->ranges)
-		address_ranges_find(a->ranges, asked->client, asked->sets, asked->count);
-	else
+	struct balance_worker *bw = balance_worker_of(w);
+	asked->members = 0;
+	if (!a->ranges) {
 		memset(asked->sets, 0, asked->count * sizeof(asked->sets[0]));
+		return;
+	}
+	const uint64_t looked = SY_LIKELY(bw->looked_in == a->ranges) ? bw->looked : 0;
+	for (unsigned k = 0; k < asked->count; k++)
+		if (SY_UNLIKELY(!(looked >> batch->at[k] & 1)))
+			bw->look[batch->at[k]] = address_look_begin(a->ranges, asked->client[k]);
+	asked->members = address_ranges_end(a->ranges, bw->look, batch->at, asked->client,
+	                                    asked->sets, asked->count);
 }
 
 /* Leaves a match for the control thread to log. */
@@ -137,6 +146,7 @@ static __attribute__((noinline)) void batch_refuse(struct sy_worker *w, struct s
 	struct balance_worker *bw = balance_worker_of(w);
 	const unsigned count = batch->asked.count;
 	batch->asked.count = 0;
+	batch->asked.members = 0;
 	for (unsigned k = 0; k < count; k++) {
 		const unsigned i = batch->at[k];
 		if (!(refused >> k & 1)) {
@@ -165,6 +175,7 @@ batch_ask_services(struct sy_worker *w, struct sy_burst *burst, const struct acc
 		const struct access_list *l = a->list[id - 1];
 		struct batch part;
 		part.asked.count = 0;
+		part.asked.members = 0;
 		for (uint64_t left = waiting; left; left &= left - 1) {
 			unsigned k = (unsigned)__builtin_ctzll(left);
 			if (bw->service[batch->at[k]]->policy.access != id)
@@ -195,7 +206,7 @@ unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, u
 	batch.asked.count = 0;
 	for (unsigned k = 0; k < count; k++)
 		batch_add(&batch, burst, at[k]);
-	batch_find_sets(a, &batch);
+	batch_find_sets(w, a, &batch);
 	bw->admitted = bw->located; /* those without a service are never asked about */
 	if (a->global)
 		refused = batch_ask(w, a->global, &batch, &answer, true);
@@ -204,8 +215,8 @@ unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, u
 		any = true;
 	}
 	/* GCC with sanitizers does not see that a batch is a burst at most. */
-	for (unsigned k = 0; k < batch.asked.count && k < SY_BURST; k++)
-		waiting |= (uint64_t)(bw->service[batch.at[k]]->policy.access != 0) << k;
+	for (unsigned k = 0; bw->listed && k < batch.asked.count && k < SY_BURST; k++)
+		waiting |= (bw->listed >> batch.at[k] & 1) << k;
 	if (waiting)
 		any |= batch_ask_services(w, burst, a, &batch, waiting);
 	if (SY_LIKELY(!any))
@@ -226,7 +237,7 @@ static enum sy_drop admit_one(struct sy_worker *w, struct sy_burst *burst, unsig
 	struct batch batch;
 	batch.asked.count = 0;
 	batch_add(&batch, burst, i);
-	batch_find_sets(a, &batch);
+	batch_find_sets(w, a, &batch);
 	for (unsigned k = 0; k < 2; k++)
 		if (list[k] && batch_ask(w, list[k], &batch, &answer, !again)) {
 			if (again)

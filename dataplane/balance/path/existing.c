@@ -32,6 +32,7 @@ static bool list_refuses(const struct access *a, const struct access_list *l,
 	asked.sets[0] = 0;
 	if (a->ranges)
 		address_ranges_find(a->ranges, asked.client, asked.sets, 1);
+	asked.members = asked.sets[0] != 0;
 	return access_list_ask(l, &asked, NULL, &answer);
 }
 

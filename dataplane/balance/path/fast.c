@@ -7,6 +7,7 @@
  *   the common way    fast_candidate() → fast_packet() → forward_emit(): sent
  *   the general way   fast_general() → forward_packet(): to transmit, or to the slow path
  */
+#include "admit.h"
 #include "police.h"
 #include "pressure.h"
 #include "segment.h"
@@ -253,9 +254,9 @@ fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pa
 /* Fills at[] with the candidates of a group of packets and prefetches their endpoints; returns how
  * many. Packets without one are for the slow path. One packet alone would wait for its record, then
  * for its endpoint, and block the next ones. */
-static inline unsigned fast_gather(const struct segment_common c, struct sy_burst *burst,
-                                   unsigned first, unsigned end, struct fast_candidate *at,
-                                   bool *behind)
+static inline unsigned fast_gather(struct sy_worker *w, const struct segment_common c,
+                                   struct sy_burst *burst, unsigned first, unsigned end,
+                                   struct fast_candidate *at, bool *behind)
 {
 	const struct sy_balance *b = c.b;
 	unsigned n = 0;
@@ -268,6 +269,7 @@ static inline unsigned fast_gather(const struct segment_common c, struct sy_burs
 		uint32_t entry = burst->session[i];
 		if (SY_UNLIKELY(entry == SESSION_NONE)) {
 			forward_view(burst, i);
+			admit_look(w, burst, i);
 			burst->next[i] = SY_NEXT_SLOW;
 			*behind = true;
 			continue;
@@ -289,11 +291,11 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 	bool behind = false; /* a packet, maybe of the same flow, did not leave here */
 	const struct segment_common c = segment_common_of(w);
 
-	balance_worker_of(w)->policed = 0;
+	balance_worker_of(w)->policed = balance_worker_of(w)->looked = 0;
 	for (unsigned first = 0; first < burst->count; first += FAST_GROUP) {
 		unsigned end =
 		        first + FAST_GROUP < burst->count ? first + FAST_GROUP : burst->count;
-		unsigned n = fast_gather(c, burst, first, end, at, &behind);
+		unsigned n = fast_gather(w, c, burst, first, end, at, &behind);
 		sy_handover_prefetch(w, end - first);
 		for (unsigned k = 0; k < n; k++) {
 			enum sy_next next = fast_candidate(w, burst, &pass, c, &at[k], behind);

@@ -15,7 +15,8 @@ unsigned locate_burst(struct sy_worker *w, const struct sy_burst *burst, const u
 	struct balance_worker *bw = balance_worker_of(w);
 	const struct service *service = NULL;   /* of the previous one */
 	const struct sy_tuple *previous = NULL; /* of the previous one */
-	uint64_t located = 0;
+	uint64_t located = 0, listed = 0;
+	bool own = false; /* has `service` an access list? */
 	unsigned n = 0;
 	for (unsigned k = 0; k < count; k++) {
 		const unsigned i = at[k];
@@ -24,14 +25,18 @@ unsigned locate_burst(struct sy_worker *w, const struct sy_burst *burst, const u
 		    burst->direction[i] != SESSION_CLIENT ||
 		    own_packet_is_marked(w->app, burst->mbuf[i]))
 			continue;
-		if (!previous || !is_to_same(previous, &v->tuple))
+		if (!previous || !is_to_same(previous, &v->tuple)) {
 			service = directory_find(w->app, &v->tuple);
+			own = service && service->policy.access != 0;
+		}
 		previous = &v->tuple;
 		located |= UINT64_C(1) << i;
+		listed |= (uint64_t)own << i;
 		bw->service[i] = service;
 		begins[n] = (uint8_t)i;
 		n += service != NULL;
 	}
 	bw->located = located;
+	bw->listed = listed;
 	return n;
 }

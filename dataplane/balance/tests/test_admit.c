@@ -475,6 +475,7 @@ static void check_list(const pb_list *pb, const struct access_list *l)
 		asked.client[i] = &tuple[i].src;
 		asked.proto[i] = (uint8_t)t.proto;
 		asked.sets[i] = sets;
+		asked.members |= (uint64_t)(sets != 0) << i;
 		right[i] = (uint16_t)pb->n_rules;
 		for (unsigned r = 0; r < pb->n_rules && right[i] == pb->n_rules; r++) {
 			if (!rule_matches(pb->rules[r], &t, sets))

@@ -43,12 +43,13 @@ static uint16_t list_decide(const struct access_list *l, uint32_t sets, uint8_t 
 static uint64_t list_ask_linear(const struct access_list *l, const struct access_asked *asked,
                                 uint64_t *hits, struct access_answer *answer)
 {
+	const bool alike = !asked->members && !l->protocols; /* all of them */
 	uint64_t refused = 0;
 	uint16_t counted;
 	for (unsigned first = 0, end; first < asked->count; first = end) {
 		const uint32_t sets = asked->sets[first];
 		const uint8_t proto = asked->proto[first];
-		for (end = first + 1;
+		for (end = SY_LIKELY(alike) ? asked->count : first + 1;
 		     end < asked->count && asked->sets[end] == sets && asked->proto[end] == proto;
 		     end++)
 			;

@@ -50,6 +50,7 @@ struct access_list {
 	uint8_t otherwise;  /* enum access_action: when no rule decides */
 	uint8_t categories; /* of rte_acl: 1, or the next multiple of 4 */
 	bool linear;        /* asked by test[] */
+	bool protocols;     /* one of these names a protocol */
 	bool logs;          /* a rule of it does */
 	bool ends;          /* sessions that it no longer admits, also those that exist */
 	uint16_t rules, tests;
@@ -94,6 +95,7 @@ struct access_key access_key_of(const struct sy_tuple *client, uint32_t sets);
 /* New sessions that are asked about together. */
 struct access_asked {
 	unsigned count;
+	uint64_t members; /* clients that are in a set: a bit each */
 	uint8_t proto[SY_BURST];
 	uint32_t sets[SY_BURST];                /* of which the client is a member: a bit each */
 	const struct sy_addr *client[SY_BURST]; /* .src of a struct sy_tuple: of the first packet */

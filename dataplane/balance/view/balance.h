@@ -10,6 +10,7 @@
 
 #include <sy_balance.h>
 
+#include "address_ranges.h"
 #include "endpoint.h"
 #include "own_rate.h"
 #include "scheduler.h"
@@ -127,13 +128,17 @@ struct balance_worker {
 	uint64_t admitted;                  /* likewise: access lists have admitted them */
 	uint64_t policed;                   /* likewise: limits have let them pass */
 	uint64_t located;                   /* likewise: service[] is known, see locate.h */
+	uint64_t listed;                    /* of them: the service has an access list */
+	uint64_t looked;                    /* likewise: look[] was begun in looked_in */
 	struct creation creation[SY_BURST]; /* of those pending */
 	const struct service *service[SY_BURST];
-	uint16_t ipv4_id;            /* of the last IPv4 header that we made */
-	struct fragments *fragments; /* fragment.h */
-	struct remote *remote;       /* remote.h; NULL: packets are handed over */
-	struct own_rates own;        /* of the packets that we originate */
-	struct held *held;           /* held.h */
+	const struct address_ranges *looked_in;
+	struct address_look look[SY_BURST]; /* of clients, see admit.h */
+	uint16_t ipv4_id;                   /* of the last IPv4 header that we made */
+	struct fragments *fragments;        /* fragment.h */
+	struct remote *remote;              /* remote.h; NULL: packets are handed over */
+	struct own_rates own;               /* of the packets that we originate */
+	struct held *held;                  /* held.h */
 	struct shed shed;
 	struct repeats *repeats; /* repeat.h */
 	struct cookie_keys cookies;
