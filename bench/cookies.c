@@ -60,6 +60,10 @@ static void arguments_parse(struct arguments *a, int argc, char **argv)
 	        {"family", "4|6", OPTION_WORD, &a->family, 0, 0, "of clients and servers"},
 	        {"entries", "N", OPTION_UNSIGNED, &a->entries, 0, 1 << 24,
 	         "of the set that the access list names; 0: the list is not measured"},
+	        {"ports", NULL, OPTION_FLAG, &a->fixture.list_ports, 0, 0,
+	         "the list's rule names ports too, so rte_acl decides"},
+	        {"rules", "N", OPTION_UNSIGNED, &a->fixture.list_rules, 0, FIXTURE_RULES,
+	         "before it, each of a prefix and a port"},
 	        {"create", NULL, OPTION_FLAG, &a->create, 0, 0,
 	         "the service has no SYN defence, and each SYN creates a session"},
 	        {"runs", "N", OPTION_UNSIGNED, &a->runs, 1, MAX_RUNS, NULL},
@@ -193,14 +197,23 @@ static double run_ns(struct bench *b, bool empty)
 	return ns;
 }
 
+/* Does the list need rte_acl? */
+static bool is_by_acl(const struct bench *b)
+{
+	return b->a.fixture.list_ports || b->a.fixture.list_rules;
+}
+
 static void report(const struct bench *b, const char *metric, const char *unit, double value)
 {
-	char params[160];
+	char params[200];
 	const bool one_way = fixture_is_one_way(&b->fixture);
 	const char *answer = b->a.create ? "session" : one_way ? "challenge" : "cookie";
+	char rules[24] = "";
+	if (is_by_acl(b))
+		snprintf(rules, sizeof(rules), ", \"rules\": %u", b->a.fixture.list_rules + 1);
 	snprintf(params, sizeof(params),
-	         "\"answer\": \"%s\", \"mode\": \"%s\", \"family\": \"%s\", \"entries\": %u",
-	         answer, b->a.mode, b->a.family, b->a.entries);
+	         "\"answer\": \"%s\", \"mode\": \"%s\", \"family\": \"%s\", \"entries\": %u%s",
+	         answer, b->a.mode, b->a.family, b->a.entries, rules);
 	const struct measure m = {"attack", params, metric, unit, NULL};
 	measure_report(&m, value, NULL, 0);
 }
@@ -231,7 +244,8 @@ static void measure(struct bench *b)
 		report(b, "answers", "SYN/s", 1e9 / (measure_median(plain, b->a.runs) - injection));
 	double list = measure_median(added, b->a.runs);
 	if (listed) /* noise may make it negative */
-		report(b, "asking a list", "ns", list > 0 ? list : 0);
+		report(b, is_by_acl(b) ? "asking a list by rte_acl" : "asking a list", "ns",
+		       list > 0 ? list : 0);
 }
 
 int main(int argc, char **argv)

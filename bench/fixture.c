@@ -163,16 +163,25 @@ static void limits_configure(const struct fixture *s, struct changes *c)
 }
 
 /* For all services: drops members of a set, and lets all others pass. */
-static void list_configure(struct changes *c)
+static void list_configure(const struct fixture *s, struct changes *c)
 {
+	const struct fixture_options *o = &s->options;
+	char from[SY_ADDR_TEXT];
 	add_access_prefix(c, put_access_set(c, "blocked"), "203.0.113.1", 32);
 	Steelyard__Forwarder__V1__AccessList *l = put_access_list(
 	        c, "edge", STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_ALLOW);
-	add_access_from_set(
-	        c,
-	        add_access_rule(c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP,
-	                        NULL, 0),
-	        "blocked");
+	for (unsigned i = 0; i < o->list_rules; i++) {
+		const struct sy_addr net = address(o->client_v6, 0x40000000, "2400::", i << 16);
+		Steelyard__Forwarder__V1__AccessRule *one = add_access_rule(
+		        c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP,
+		        sy_addr_format(&net, from), o->client_v6 ? 112 : 24);
+		set_access_ports(c, one, 1024 + i, 1024 + i);
+	}
+	Steelyard__Forwarder__V1__AccessRule *last = add_access_rule(
+	        c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP, NULL, 0);
+	add_access_from_set(c, last, "blocked");
+	if (o->list_ports)
+		set_access_ports(c, last, 1, 1023);
 	put_global_access(c, "edge");
 }
 
@@ -206,7 +215,7 @@ static bool configure(struct fixture *s)
 		}
 	}
 	if (o->listed)
-		list_configure(&c);
+		list_configure(s, &c);
 	limits_configure(s, &c);
 	if (harness_commit(&s->harness, &c))
 		return true;

@@ -21,13 +21,16 @@ struct fixture_options {
 	                      NULL: no huge pages */
 	bool defended;     /* SYNs are answered by cookies, or by challenges; no sessions then */
 	bool listed;       /* an access list refuses members of a set, which is empty but for one */
-	unsigned limits;   /* on the service, which all packets pass: of bits and packets in turn */
-	unsigned clients;  /* the first of them by so many clients; 0: none */
-	bool brief;        /* adds a service whose sessions expire after a second of silence */
+	bool list_ports;   /* its rule names ports, too: rte_acl decides */
+	unsigned list_rules; /* before it, each of a prefix and a port: rte_acl decides */
+	unsigned limits;  /* on the service, which all packets pass: of bits and packets in turn */
+	unsigned clients; /* the first of them by so many clients; 0: none */
+	bool brief;       /* adds a service whose sessions expire after a second of silence */
 	uint64_t seed;
 };
 #define FIXTURE_SERVERS  256
 #define FIXTURE_LOCALS   64
+#define FIXTURE_RULES    1000
 #define FIXTURE_SESSIONS (1u << 29) /* number of clients */
 #define FIXTURE_FRAMES   (1u << 24) /* per direction: a few GB */
 

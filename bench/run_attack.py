@@ -4,7 +4,8 @@
 - What a worker takes to answer a SYN from a forged source, by a cookie or a challenge, without a
   device; against Linux' SYN cookies on one core.
 - What an access list adds to a SYN that is answered by a cookie, and to one that creates a session,
-  by the entries of the set that its rule names; against nftables' sets.
+  by the entries of the set that its rule names; against nftables' sets. Also of lists that name
+  ports, so that rte_acl decides.
 - Requests at a fixed pace beside SYNs from forged sources, and how many of the SYNs are answered;
   against Linux itself, whose SYN cookies answer every SYN. A lab of network namespaces on veth
   (tests/lab). The forwarder has FNAT services; Linux is one of their servers, which gets requests
@@ -37,6 +38,8 @@ PACE, LENGTH_S = 100, 5
 RECOVERY_S = 60
 MODES = (("fnat", "4"), ("fnat", "6"), ("dr", "4"), ("dr", "6"))
 ENTRIES = (1, 1000, 1_000_000)
+# Lists of so many rules with ports, the last of which names a set of so many entries.
+PORTS = ((1, 1000), (1, 1_000_000), (1001, 1), (1001, 1_000_000))
 NFT_MOST = 1_000_000  # entries: nftables takes a second for 30 000 of them, and 1 kB of each
 
 
@@ -46,6 +49,7 @@ def rows(quick):
         return
     yield from cookies(1 if quick else 5)
     yield from lists(ENTRIES, 1 if quick else 3, 1000 if quick else NFT_MOST)
+    yield from lists_with_ports(1 if quick else 3)
     if quick:
         yield from floods(("always",), RATES[1::2], 1, LENGTH_S)
     else:
@@ -55,6 +59,7 @@ def rows(quick):
 def smoke():
     yield from program("fnat", "4", 1000, runs=1)
     yield from program("fnat", "4", 1000, runs=1, create=True)
+    yield from program("fnat", "6", 1000, runs=1, create=True, rules=1001)
     with kernel_attack.Victim(machine.cpus()[-1]) as victim:
         for family in (4, 6):
             victim.set_cost(family, 10, 1)
@@ -66,12 +71,13 @@ def smoke():
 # ---- without a device ----------------------------------------------------------------------------
 
 
-def program(mode, family, entries=0, runs=200, create=False):
-    """One process of steelyard-cookies; yields its lines."""
+def program(mode, family, entries=0, runs=200, create=False, rules=0):
+    """One process of steelyard-cookies; yields its lines. rules: so many, with ports."""
     yield from machine.run_program(
         "steelyard-cookies",
         *("--mode", mode, "--family", family, "--entries", entries, "--runs", runs),
         *(["--create"] if create else []),
+        *(["--ports", "--rules", rules - 1] if rules else []),
         cpus=machine.cpus()[-1:],
     )
 
@@ -102,6 +108,12 @@ def lists(entries, runs, most):
                 for n, create in itertools.product(range(runs), (False, True)):
                     for run in program("fnat", family, count, runs=1000, create=create):
                         yield against(run, "nftables, set", theirs[n]) if theirs else run
+
+
+def lists_with_ports(runs):
+    for family, (rules, entries) in itertools.product(("4", "6"), PORTS):
+        for _ in range(runs):
+            yield from program("fnat", family, entries, runs=1000, create=True, rules=rules)
 
 
 # ---- on veth -------------------------------------------------------------------------------------

@@ -219,7 +219,7 @@ pb_list *put_access_list(struct changes *c, const char *name, int otherwise)
 	steelyard__forwarder__v1__access_list__init(l);
 	l->name = (char *)(uintptr_t)name;
 	l->otherwise = otherwise;
-	l->rules = take(c, 64 * sizeof(*l->rules));
+	l->rules = take(c, 1024 * sizeof(*l->rules));
 	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_LIST)->put_access_list = l;
 	return l;
 }
