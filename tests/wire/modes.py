@@ -9,10 +9,11 @@ from tests.wire.stage import Stage
 
 
 class ModeStage(Stage):
-    def start(self):
+    def start(self, **options):
         self.hosts = ModeHosts(self.lab)
         self.hosts.start()
-        self.steelyard = Steelyard(self.lab, config(self.lab.network), workers=self.workers)
+        made = config(self.lab.network)
+        self.steelyard = Steelyard(self.lab, made, workers=self.workers, **options)
         self.default = copy.deepcopy(self.steelyard.config)
         self.steelyard.start()
         self.steelyard.wait_all_up()

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`syn_defence: auto` under DR and IPIP: a flood of forged SYNs switches it on for its service,
+clients then prove their address, and the end of the flood switches it off. As in
+test_auto_defence.py, nothing depends on how fast the machine is."""
+
+import pytest
+
+from tests.lab import wait_until
+from tests.lab.clients import HttpConnection, http_get
+from tests.lab.flood import answers_to_forged, finish_flood, provide_internet, start_flood
+from tests.lab.modes import OWN_VIP, ROWS
+from tests.wire.conftest import check_accounting
+from tests.wire.modes import ModeStage
+
+RATE = 800
+SESSIONS = 16384  # a sixteenth of them may be half open
+SEEN = 15  # connections of a client that was served before the flood, without a proof
+PATIENCE_S = 90  # for a switch
+rows = pytest.mark.parametrize(
+    "row",
+    # The defence does not ask for the tunnel's family.
+    [row for row in ROWS if row.mode in OWN_VIP and (row.client, row.server) != (4, 6)],
+    ids=str,
+)
+
+
+class AutoStage(ModeStage):
+    def start(self):
+        super().start(sessions=SESSIONS)
+        provide_internet(self.lab)
+        for service in self.default.services:
+            if service.protocol == "tcp" and service.mode in OWN_VIP:
+                service.spread["syn_defence"] = "auto"
+        self.restore()
+
+    def counts(self, row):
+        return self.steelyard.service(f"web-{row}")["syn_defence_counts"]
+
+    def is_on(self, row):
+        return self.counts(row)["on"]
+
+    def get(self, row):
+        return http_get(self.lab["far"], row.vip, row.ports[0]).decode().strip()
+
+
+@pytest.fixture(scope="module")
+def auto_stage():
+    with AutoStage(arms=1, workers=2, queues=2) as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(auto_stage, request):
+    yield from check_accounting(auto_stage, request)
+
+
+# Servers answer forged SYNs until the defence is on, and the router says that nobody is there.
+@pytest.mark.drops("syn-proof", "no-session", "icmp-unhandled", "unproven-evicted")
+@rows
+def test_a_flood_switches_it_on_for_its_service_alone(stage, row):
+    other = next(one for one in ROWS if one.mode in OWN_VIP and one != row)
+    before, sent_before = stage.counts(row), answers_to_forged(stage.lab)
+    assert not before["on"]
+    with HttpConnection(stage.lab["far"], row.vip, row.ports[0]) as lasting:
+        server = lasting.get()
+        flood = start_flood(stage.lab, "syn", row.vip, str(row.ports[0]), RATE)
+        wait_until(lambda: stage.is_on(row), "the flood switches it on", PATIENCE_S)
+        assert not stage.is_on(other)
+        assert {stage.get(row) for _ in range(SEEN + 30)} <= stage.hosts.names()
+        assert lasting.get() == server
+        assert flood.alive()
+        now = stage.counts(row)
+        assert now["on"] and now["switched_on"] == before["switched_on"] + 1
+        # The client proved its address; forged ones are asked in vain, at no server's cost.
+        assert now["returned"] > before["returned"]
+        wait_until(lambda: answers_to_forged(stage.lab) > sent_before, "forged SYNs are answered")
+        line = next(
+            line
+            for line in stage.steelyard.cli("get", "services").splitlines()
+            if line.startswith(f"web-{row} ")
+        )
+        assert "auto (on)" in line
+
+        finish_flood(flood)
+        wait_until(lambda: not stage.is_on(row), "its end switches it off", PATIENCE_S)
+        asked = stage.counts(row)["answered"]
+        assert {stage.get(row) for _ in range(SEEN + 30)} == stage.hosts.names()
+        assert stage.counts(row)["answered"] == asked  # nobody is asked any more
+        assert lasting.get() == server
