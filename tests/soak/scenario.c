@@ -275,6 +275,7 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_snat(w);
 	scenario_unknown(w);
 	scenario_access(w);
+	scenario_sets(w);
 	scenario_limits(w);
 	scenario_removed(w);
 	scenario_defence(w);

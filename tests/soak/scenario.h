@@ -19,4 +19,7 @@ void scenario_full_queue(struct fuzz_traffic *w);
 /* Valid echo requests, to which only the balancer's answer is sent; as many workers take turns. */
 void scenario_send_echoes(struct fuzz_traffic *w, unsigned count, unsigned turns);
 
+/* ---- scenario_sets.c ------------------------------------------------------------------------- */
+void scenario_sets(struct fuzz_traffic *w);
+
 #endif
