@@ -254,7 +254,7 @@ int eal_start(const struct sy_runtime_options *o, struct sy_error *err)
 	rc = log_redirect();
 	if (rc)
 		return sy_fail(err, -rc, "redirecting EAL's log");
-	bool pci = false;
+	bool pci = o->pci;
 	for (unsigned i = 0; i < o->ports; i++)
 		pci |= is_pci(&o->port[i]);
 	main_lcore(lcores, sizeof(lcores));

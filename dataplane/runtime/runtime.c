@@ -32,7 +32,7 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 {
 	const struct sy_runtime_options *o = &rt->options;
 	/* Buffers under way in a worker and in its cache, besides those that ports hold. */
-	unsigned total = o->workers * 1536, data_room = 0;
+	unsigned total = o->workers * 1536 + o->spare, data_room = 0;
 	for (unsigned i = 0; i < o->ports; i++) {
 		unsigned buffers, needed;
 		int rc = port_needs(&o->port[i], o->workers, &buffers, &needed, err);

@@ -179,13 +179,22 @@ static bool frame_destination(const struct rte_mbuf *m, struct sy_addr *out)
 	return true;
 }
 
-/* via: the neighbour, if it is not the frame's destination. */
-static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id,
-                            const struct sy_addr *via, uint32_t flow)
+/* The neighbour that a packet's hop leads to. */
+struct resolved {
+	uint64_t link;
+	const struct sy_addr *addr;
+	enum adjacency_state state; /* ADJACENCY_FAILED: the packet was dropped */
+	struct sy_addr destination;
+};
+
+/* Finds port and neighbour of a packet. via: the neighbour, if it is not the frame's destination.
+ */
+static void packet_resolve(struct sy_worker *w, struct rte_mbuf *m, uint16_t id,
+                           const struct sy_addr *via, uint32_t flow, struct resolved *out)
 {
 	const struct sy_runtime *rt = w->rt;
 	const struct path *path = path_get(rt, id);
-	struct sy_addr destination;
+	out->state = ADJACENCY_FAILED;
 	if (!path || !path->hops) {
 		sy_packet_drop(w, m,
 		               path && path->blackhole ? SY_DROP_BLACKHOLE : SY_DROP_NO_ROUTE);
@@ -210,31 +219,36 @@ static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id
 	}
 	if (index == ADJACENCY_NONE) {
 		if (via) {
-			destination = *via;
-		} else if (!frame_destination(m, &destination)) {
+			out->destination = *via;
+		} else if (!frame_destination(m, &out->destination)) {
 			sy_packet_drop(w, m, SY_DROP_TRUNCATED);
 			return;
 		}
-		index = adjacency_find(rt->adjacencies, hop->port, &destination);
+		index = adjacency_find(rt->adjacencies, hop->port, &out->destination);
 		if (index == ADJACENCY_NONE) {
-			packet_wait(w, m, &destination);
+			out->state = ADJACENCY_PENDING;
+			out->addr = &out->destination;
 			return;
 		}
 	}
 	struct adjacency *r = &rt->adjacencies->record[index];
 	adjacency_use(r, w->private->now_s);
-	uint64_t link = SY_RCU_READ(r->link);
-	switch (adjacency_link_state(link)) {
-	case ADJACENCY_VALID:
-		packet_send_to(w, m, link);
-		break;
-	case ADJACENCY_PENDING:
-		packet_wait(w, m, &r->addr);
-		break;
-	case ADJACENCY_FAILED:
+	out->link = SY_RCU_READ(r->link);
+	out->addr = &r->addr;
+	out->state = adjacency_link_state(out->link);
+	if (out->state == ADJACENCY_FAILED)
 		sy_packet_drop(w, m, SY_DROP_NO_NEIGHBOUR);
-		break;
-	}
+}
+
+static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id,
+                            const struct sy_addr *via, uint32_t flow)
+{
+	struct resolved to;
+	packet_resolve(w, m, id, via, flow, &to);
+	if (SY_LIKELY(to.state == ADJACENCY_VALID))
+		packet_send_to(w, m, to.link);
+	else if (to.state == ADJACENCY_PENDING)
+		packet_wait(w, m, to.addr);
 }
 
 void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,
@@ -304,6 +318,31 @@ static void packet_send(struct sy_worker *w, struct sy_tx_cache *tx, struct sy_b
 		transmit_gather(w, m);
 	else
 		packet_transmit(w, m, b->path[i], via, b->flow[i]);
+}
+
+void sy_transmit_prepare(struct sy_worker *w, struct sy_burst *b, unsigned i)
+{
+	struct rte_mbuf *m = b->mbuf[i];
+	struct resolved to;
+	packet_resolve(w, m, b->path[i], b->via[i], b->flow[i], &to);
+	if (to.state == ADJACENCY_PENDING)
+		return;
+	b->next[i] = to.state == ADJACENCY_VALID ? SY_NEXT_READY : SY_NEXT_GONE;
+	if (to.state == ADJACENCY_VALID)
+		macs_write(sy_frame(m), to.link, SY_READ(w->rt->port[m->port]->mac));
+}
+
+void sy_transmit_ready(struct sy_worker *w, struct rte_mbuf *m)
+{
+	if (SY_READ(w->rt->port[m->port]->up))
+		transmit_gather(w, m);
+	else /* the port went down meanwhile; its interface may be gone */
+		sy_packet_drop(w, m, SY_DROP_PORT_DOWN);
+}
+
+void sy_transmit_now(struct sy_worker *w)
+{
+	transmit_flush(w);
 }
 
 void sy_transmit_before(struct sy_worker *w, struct sy_burst *b, unsigned end)

@@ -6,6 +6,7 @@
  *   source_poll()       a burst from each queue         ─┐
  *   handover_receive()  bursts from other workers       ─┼─► burst_run(): the pipeline's stages
  *   again_run()         packets that a burst held back  ─┘
+ *   options.poll()      what comes in other ways
  */
 #include <errno.h>
 #include <pthread.h>
@@ -155,12 +156,8 @@ static bool transmit_ring_poll(struct sy_worker *w, unsigned from)
 {
 	struct rte_mbuf *m[SY_BURST];
 	unsigned n = ring_take(w->private->transmit_in[from], m, SY_BURST);
-	for (unsigned i = 0; i < n; i++) {
-		if (SY_READ(w->rt->port[m[i]->port]->up))
-			transmit_gather(w, m[i]);
-		else /* the port went down meanwhile; its interface may be gone */
-			sy_packet_drop(w, m[i], SY_DROP_PORT_DOWN);
-	}
+	for (unsigned i = 0; i < n; i++)
+		sy_transmit_ready(w, m[i]);
 	if (n)
 		transmit_flush(w);
 	return n;
@@ -240,6 +237,8 @@ bool worker_turn(struct sy_worker *w)
 		burst_run(w, n, true);
 	if (p->again.count)
 		again_run(w);
+	if (w->rt->options.poll)
+		work |= w->rt->options.poll(w);
 	handover_notify(w);
 	handover_flush(w);
 	if (SY_READ(p->call)) {
@@ -257,6 +256,14 @@ bool worker_turn(struct sy_worker *w)
 	return work || p->again.count; /* rounds give packets too */
 }
 
+static bool worker_is_idle(const struct sy_worker *w)
+{
+	const struct sy_worker_private *p = w->private;
+	return handover_is_empty(w) && !SY_READ(p->call) && !SY_READ(p->stop) &&
+	       SY_READ(p->neighbours_changed) == p->neighbours_seen &&
+	       (!w->rt->options.is_idle || w->rt->options.is_idle(w));
+}
+
 /*
  * No wake-up is lost: the sleeper sets `asleep`, then looks for work; a producer adds work, then
  * looks at `asleep`. Each has a full fence between, so at least one sees the other. The first
@@ -269,8 +276,7 @@ static void worker_sleep(struct sy_worker *w)
 	struct epoll_event ev[8];
 	__atomic_store_n(&p->asleep, 1, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (handover_is_empty(w) && !SY_READ(p->call) && !SY_READ(p->stop) &&
-	    SY_READ(p->neighbours_changed) == p->neighbours_seen) {
+	if (worker_is_idle(w)) {
 		uint64_t cycles_per_us = p->round_cycles / (SY_ROUND_MS * 1000);
 		uint64_t since = rte_rdtsc() - p->round_tsc;
 		uint64_t left =
@@ -318,6 +324,14 @@ void workers_wake(struct sy_runtime *rt, uint64_t workers)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	for (; workers; workers &= workers - 1)
 		sleeper_wake(&rt->worker[__builtin_ctzll(workers)]);
+}
+
+void sy_workers_wake(struct sy_worker *w)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	for (unsigned i = 0; i < w->rt->workers; i++)
+		if (i != w->id)
+			sleeper_wake(&w->rt->worker[i]);
 }
 
 /* If the workers take all CPUs that the process may use, the host's programs (ssh, BGP, health

@@ -16,6 +16,10 @@
  * of busy traffic. On a CPU that others use, it sleeps at once (cpu_wait.h). */
 #define SPIN_US 30
 
+/* Turns in which workers finish what they have given to each other, at most: a bound for what a
+ * device might keep. */
+#define DRAIN_MOST 100000
+
 /* ---- from opening to closing ----------------------------------------------------------------- */
 
 int worker_source_add(struct sy_worker *w, struct port *port, unsigned queue)
@@ -166,7 +170,7 @@ void workers_drain(struct sy_runtime *rt)
 	}
 	for (unsigned i = 0; i < rt->workers; i++)
 		rt->worker[i].private->sources = 0; /* the devices are released next */
-	while (work) {
+	for (unsigned turn = DRAIN_MOST; work && turn > 0; turn--) {
 		work = false;
 		for (unsigned i = 0; i < rt->workers; i++)
 			work |= worker_turn(&rt->worker[i]);

@@ -117,8 +117,10 @@ struct sy_runtime_options {
 	char cores[128];    /* CPU list for the workers, "" : the first of the process's affinity */
 	bool huge;          /* false: --no-huge, with a warning */
 	unsigned memory_mb; /* EAL memory */
-	unsigned mbufs;     /* packet buffers in total; 0: derived from ports and queues */
+	unsigned mbufs;     /* packet buffers in total; 0: derived from ports and queues, and … */
+	unsigned spare;     /* … so many that the pipeline keeps */
 	char instance[64];  /* EAL file prefix */
+	bool pci;           /* look for PCI devices; false: only if a port is one */
 	bool kernel;        /* false: no netlink mirror, static routes only (tests, benchmarks) */
 	struct sy_port_options port[SY_MAX_PORTS];
 	unsigned ports;
@@ -129,6 +131,11 @@ struct sy_runtime_options {
 	const struct sy_stage *pipeline; /* ends with a NULL name; see forwarder/pipeline.c */
 	/* Called by each worker at least every SY_ROUND_MS ms, busy or idle (expiry sweeps). */
 	void (*round)(struct sy_worker *w);
+	/* Called in each turn of a worker: handles packets that came neither by a port nor from
+	 * another worker's ring. True: there was something, or may be soon. NULL: nothing comes. */
+	bool (*poll)(struct sy_worker *w);
+	/* Nothing comes to poll() until another worker calls sy_workers_wake(). */
+	bool (*is_idle)(const struct sy_worker *w);
 	void *app; /* → sy_worker.app of every worker */
 	/* A running forwarder still has the interfaces. Until sy_runtime_bind(), this process
 	 * neither locks nor changes the interfaces, the flow director or the claims. */
@@ -327,6 +334,16 @@ void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b);
 /* The same for the packets before packet `end`, which all earlier stages have finished with.
  * Packets that a stage then sends by sy_transmit_path() stay after them. */
 void sy_transmit_before(struct sy_worker *w, struct sy_burst *b, unsigned end);
+/* For a stage that gives frames to other workers: finds next hop and port of packet i, whose mark
+ * is TRANSMIT, and writes its MACs. It becomes READY, or GONE if it was dropped; it stays TRANSMIT
+ * if it has to wait for its neighbour. */
+void sy_transmit_prepare(struct sy_worker *w, struct sy_burst *b, unsigned i);
+/* Sends a READY frame, which may come from another worker. */
+void sy_transmit_ready(struct sy_worker *w, struct rte_mbuf *m);
+/* Gives ports now what this worker has sent, and not when its burst ends. */
+void sy_transmit_now(struct sy_worker *w);
+/* Wakes all other workers that sleep, after this one put something where they look. */
+void sy_workers_wake(struct sy_worker *w);
 /* Sends one packet of this host by a path, resolved as in sy_transmit_stage(). Its IP header and
  * Ethernet type are in place; via as in struct sy_burst. It stays after everything that the worker
  * has sent before. */
