@@ -13,6 +13,7 @@
 #include "client_count.h"
 #include "client_rate.h"
 #include "control.h"
+#include "event_stage.h"
 #include "fragment.h"
 #include "grow.h"
 #include "held.h"
@@ -144,6 +145,8 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 {
 	b->rt = rt;
 	int rc = workers_attach(b, err);
+	if (rc == 0 && b->options.event_at_start && b->workers > 1)
+		rc = event_stage_open(b, err);
 	if (rc < 0)
 		return rc;
 	rc = directory_create(b, err);
@@ -204,6 +207,7 @@ void sy_balance_detach(struct sy_balance *b)
 	attacks_destroy(b);
 	watch_destroy(b);
 	samples_destroy(b);
+	event_stage_close(b);
 	for (unsigned w = 0; w < b->workers; w++) { /* while the packet buffers still exist */
 		fragments_destroy(b->worker[w].fragments);
 		b->worker[w].fragments = NULL;

@@ -43,6 +43,14 @@ void options_help(void)
 	       "  --mbufs N                  packet buffers (depends on ports and workers)\n"
 	       "  --no-huge                  run without huge pages: slower\n"
 	       "\n"
+	       "Limits with `engine: atomic`\n"
+	       "  --event-device NAME        the event device through which their packets go:\n"
+	       "                             event_dsw (default) or event_sw, in software, or\n"
+	       "                             event_dlb2; opened at the start if this option is\n"
+	       "                             given, else with the first such limit\n"
+	       "  --event-model MODEL        its queue: atomic (default), ordered, unordered, "
+	       "direct\n"
+	       "\n"
 	       "Control\n"
 	       "  --socket PATH              control socket (/run/steelyard/forwarder.sock)\n"
 	       "  --socket-group NAME        besides root, its members may connect to the socket\n"
@@ -313,6 +321,8 @@ enum option_id {
 	OPT_MEMORY,
 	OPT_MBUFS,
 	OPT_NO_HUGE,
+	OPT_EVENT_DEVICE,
+	OPT_EVENT_MODEL,
 	OPT_SOCKET,
 	OPT_SOCKET_GROUP,
 	OPT_STATE,
@@ -340,6 +350,8 @@ static const struct option long_options[] = {
         {"memory", required_argument, NULL, OPT_MEMORY},
         {"mbufs", required_argument, NULL, OPT_MBUFS},
         {"no-huge", no_argument, NULL, OPT_NO_HUGE},
+        {"event-device", required_argument, NULL, OPT_EVENT_DEVICE},
+        {"event-model", required_argument, NULL, OPT_EVENT_MODEL},
         {"socket", required_argument, NULL, OPT_SOCKET},
         {"socket-group", required_argument, NULL, OPT_SOCKET_GROUP},
         {"state", required_argument, NULL, OPT_STATE},
@@ -387,6 +399,13 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 	case OPT_NO_HUGE:
 		o->runtime.huge = false;
 		return 0;
+	case OPT_EVENT_DEVICE:
+		o->balance.event_device = text;
+		o->balance.event_at_start = true;
+		o->runtime.pci = strncmp(text, "event_", 6) != 0 || !strcmp(text, "event_dlb2");
+		return 0;
+	case OPT_EVENT_MODEL:
+		return options_read_event_model(text, &o->balance.event_model, err);
 	case OPT_SOCKET:
 		return read_text("--socket", text, o->socket, sizeof(o->socket), err);
 	case OPT_SOCKET_GROUP:
@@ -460,6 +479,8 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 		o->runtime.kernel |= o->runtime.port[i].backend == SY_PORT_XSK;
 	if (o->balance.sessions_limit && o->balance.sessions_limit < o->balance.sessions)
 		return sy_fail(err, EINVAL, "--max-sessions: less than --sessions");
+	if (o->balance.event_at_start)
+		o->runtime.spare = SY_BALANCE_EVENTS(o->runtime.workers);
 	o->balance.state_directory = o->state;
 	/* DPDK's memory, and a successor's during an upgrade. */
 	o->balance.memory_reserved = UINT64_C(2) * o->runtime.memory_mb << 20;

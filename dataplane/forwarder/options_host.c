@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <sy_event.h>
+
 #define GROUP_DEFAULT "steelyard"
 
 void options_find_store(struct options *o)
@@ -69,6 +71,17 @@ int options_read_group(const char *text, struct sy_control_access *out, struct s
 		               "`groupadd --system`, or give a group's number",
 		               text);
 	return 0;
+}
+
+int options_read_event_model(const char *text, const char **out, struct sy_error *err)
+{
+	for (unsigned i = 0; i < SY_EVENT_MODELS; i++)
+		if (!strcmp(text, sy_event_model_name[i])) {
+			*out = sy_event_model_name[i];
+			return 0;
+		}
+	return sy_fail(err, EINVAL,
+	               "--event-model %s: must be atomic, ordered, unordered or direct", text);
 }
 
 int options_read_confine(const char *text, enum sy_confine *out, struct sy_error *err)

@@ -32,6 +32,9 @@ const struct sy_stage pipeline[] = {
          * states, answers, refuses. Packets that it forwards become READY or TRANSMIT. Packets that
          * we generate (resets, probes, ICMP, fragments) leave at once. */
         {"slow path", sy_slow_stage},
+        /* balance/path/queued.c: packets whose limits have `engine: atomic` go to the event device,
+         * and on by the worker to which it gives them. All others stay. */
+        {"limit", sy_limit_stage},
         /* runtime/transmit.c: next hop, MAC addresses, port. Packets of an unknown neighbour wait.
          * The ports send when the burst ends. */
         {"transmit", sy_transmit_stage},

@@ -224,6 +224,8 @@ static int open_and_run(struct process *l)
 		return rc;
 	o->runtime.pipeline = pipeline;
 	o->runtime.round = sy_balance_round;
+	o->runtime.poll = sy_balance_poll;
+	o->runtime.is_idle = sy_balance_is_idle;
 	o->runtime.app = l->balance;
 	o->runtime.path_half = sy_balance_path_half(l->balance);
 	l->upgrade.balance = l->balance;

@@ -204,6 +204,18 @@ enum sy_limit_answer sy_limit_table_take(struct sy_limit_table *t, const struct 
 	return SY_LIMIT_UNLIMITED;
 }
 
+bool sy_limit_table_peek(const struct sy_limit_table *t, const struct sy_limit_rate *r,
+                         const struct sy_limit_key *key, uint64_t volume, uint64_t cost,
+                         struct sy_limit_place *place)
+{
+	const uint64_t tag = tag_of(t, key);
+	struct bucket had;
+	uint32_t at = bucket_find(t, tag, 0, 0, &had);
+	const bool there = at != SY_LIMIT_NO_PLACE && had.tag == tag;
+	*place = (struct sy_limit_place){tag, there ? at : SY_LIMIT_NO_PLACE};
+	return !there || sy_limit_next(&had.level, volume, r->burst, cost);
+}
+
 struct sy_limit_place sy_limit_table_find(const struct sy_limit_table *t,
                                           const struct sy_limit_key *key)
 {

@@ -78,13 +78,14 @@ const (
 	EngineCAS       LimitEngine = 1
 	EngineLock      LimitEngine = 2
 	EngineLightLock LimitEngine = 3
+	EngineAtomic    LimitEngine = 4
 )
 
 // LimitEngines lists all engines.
-var LimitEngines = []LimitEngine{EngineAuto, EngineCAS, EngineLock, EngineLightLock}
+var LimitEngines = []LimitEngine{EngineAuto, EngineCAS, EngineLock, EngineLightLock, EngineAtomic}
 
 func (e LimitEngine) String() string {
-	return word("engine", e, "auto", "cas", "lock", "light-lock")
+	return word("engine", e, "auto", "cas", "lock", "light-lock", "atomic")
 }
 
 // word returns the name of a value that came from the forwarder.

@@ -251,6 +251,35 @@ static void scenario_hand_over(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 }
 
+/* Nobody takes packets out of the event device. */
+static void scenario_event_full(struct fuzz_traffic *w)
+{
+	struct harness *r = &w->topology.harness;
+	struct changes c = {0};
+	if (r->rt->workers < 2)
+		return;
+	put_limit(&c, "queued", STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_PACKETS,
+	          1000000000, 1000000000)
+	        ->engine = STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_ATOMIC;
+	harness_commit(r, &c);
+	r->rt->options.poll = NULL;
+	for (unsigned n = 0; n < 6000; n++) {
+		struct frame f;
+		struct service_key key = topology_special_service(SPECIAL_UNIFORM);
+		struct sy_tuple t = fuzz_traffic_client(w, &key);
+		fuzz_traffic_greet(w, &f, &t);
+		fuzz_traffic_send(w, &f);
+		if (n % SY_BURST == 0) {
+			harness_turn_worker(r, 0);
+			fuzz_traffic_collect(w, false);
+		}
+	}
+	r->rt->options.poll = sy_balance_poll;
+	fuzz_traffic_turn(w);
+	delete_limit(&c, "queued");
+	harness_commit(r, &c);
+}
+
 static void send_halfway(void *ctx)
 {
 	struct fuzz_traffic *w = ctx;
@@ -287,5 +316,6 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_down(w);
 	scenario_expired(w);
 	scenario_hand_over(w);
+	scenario_event_full(w);
 	topology_commit_halfway(&w->topology, send_halfway, w);
 }

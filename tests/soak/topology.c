@@ -21,6 +21,7 @@
 
 #define SESSIONS (640 * SY_SLOTS) /* more than an address has ports in a slot, two records each */
 #define MBUFS    12287            /* more than a transmit queue holds */
+#define EVENTS   1024
 
 static bool service_is_v6(unsigned i)
 {
@@ -135,6 +136,7 @@ bool topology_open(struct topology *w, struct rng *d, unsigned workers,
 	        .workers = workers,
 	        .sessions = SESSIONS,
 	        .mbufs = MBUFS,
+	        .event_room = EVENTS,
 	        .max_services = 256,
 	        .max_servers = 2048,
 	        .pipeline = pipeline,
@@ -329,7 +331,7 @@ static void change_limit(struct topology *w, struct changes *c)
 		l->direction = (int)rng_below(w->rng, 4);
 		l->action = (int)rng_below(w->rng, 3);
 	}
-	l->engine = (int)rng_below(w->rng, 4);
+	l->engine = (int)rng_below(w->rng, 5);
 	if (rng_percent(w->rng, 30))
 		delete_limit(c, l->name);
 }

@@ -22,6 +22,7 @@ from tests.lab.wait import wait_until
 from tests.wire.stage import ECHO
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+by_device = pytest.mark.parametrize("engine", ("auto", "atomic"))
 SINK, SERVER_SINK = 9, 9009
 MEGABYTE = 1_000_000
 NOISY, POLITE = 1, 2
@@ -106,12 +107,15 @@ def check_rate(first, last, rate):
 
 
 @pytest.mark.drops("limit-exceeded")
+@by_device
 @families
-def test_a_sender_is_held_to_its_rate(limits, family):
+def test_a_sender_is_held_to_its_rate(limits, family, engine):
     stage, sink, rate = limits.stage, limits.sinks[family], MEGABYTE  # bytes a second
     limits.apply(
-        bits("held", "8M", MEGABYTE, service=f"sink{family}", direction="to-servers"),
-        bits("neighbour", "8M", MEGABYTE, service=f"quiet{family}"),
+        bits(
+            "held", "8M", MEGABYTE, service=f"sink{family}", direction="to-servers", engine=engine
+        ),
+        bits("neighbour", "8M", MEGABYTE, service=f"quiet{family}", engine=engine),
     )
     with Sender(stage.client, VIP[family], SINK, tag=NOISY, rate=2500) as sender:
         quiet = limits.send(family, 100, port=SINK + 1, tag=POLITE, rate=200)
@@ -131,14 +135,16 @@ def test_a_sender_is_held_to_its_rate(limits, family):
 
 
 @pytest.mark.drops("limit-exceeded")
+@by_device
 @families
-def test_a_download_is_held_to_its_rate(limits, family):
+def test_a_download_is_held_to_its_rate(limits, family, engine):
     size, rate, burst = 3 * MEGABYTE, 2 * MEGABYTE, MEGABYTE // 4
     stage = limits.stage
     for host in stage.lab.servers():
         (stage.lab.dir / f"nginx-{host}/files/limited").write_bytes(bytes(size))
     began = time.monotonic()
-    limits.apply(bits("download", "16M", burst, service=f"web{family}", direction="to-clients"))
+    download = {"service": f"web{family}", "direction": "to-clients", "engine": engine}
+    limits.apply(bits("download", "16M", burst, **download))
     body = http_get(stage.client, VIP[family], WEB, "/files/limited", timeout_s=60)
     stats = limits.read("download")
     took = time.monotonic() - began
@@ -305,7 +311,7 @@ def test_a_change_keeps_credit(limits):
 
 
 @pytest.mark.drops("limit-exceeded")
-@pytest.mark.parametrize("engine", ("auto", "cas", "lock", "light-lock"))
+@pytest.mark.parametrize("engine", ("auto", "cas", "lock", "light-lock", "atomic"))
 def test_engines(limits, engine):
     stage = limits.stage
     limits.apply(packets("one", 1, 50, service="sink4", engine=engine))

@@ -208,13 +208,82 @@ static uint32_t chain_hash(const struct limit_chain *c)
 static bool chain_equal(const struct limit_chain *a, const struct limit_chain *b)
 {
 	return a->drops == b->drops && a->sessions == b->sessions && a->marks == b->marks &&
-	       a->sides == b->sides &&
+	       a->sides == b->sides && a->lead == b->lead &&
 	       memcmp(a->id, b->id, limit_chain_count(a) * sizeof(a->id[0])) == 0;
 }
 
-/* The shared chain that is like this one; NULL: no memory. */
-static struct limit_chain *chain_hold(struct limit_model *m, const struct limit_chain *like)
+/* The flow of a chain's packets in the event device. */
+static uint32_t chain_flow(const struct limit_chain *c)
 {
+	return c->sides & (LIMITED_QUEUED(0) | LIMITED_QUEUED(1)) ? c->lead + 1u : FLOW_DIRECT;
+}
+
+/* A limit that asks for the event device is in this chain, too. If its packets get there by several
+ * flows, several workers may use its bucket at once. */
+static void flow_note(struct sy_balance *b, uint16_t id, uint32_t flow, bool now)
+{
+	struct limit_state *state = &b->ctl->limits->state[id];
+	if (state->flow == FLOW_NONE)
+		state->flow = flow;
+	else if (state->flow != flow)
+		state->flows = true;
+	if (now && state->flows)
+		__atomic_store_n(&b->limits.bucket[id].by_chains, 1, __ATOMIC_RELAXED);
+}
+
+static void chain_note(struct sy_balance *b, const struct limit_chain *c, bool now)
+{
+	for (unsigned i = 0; i < c->drops; i++)
+		if (b->limits.limit[c->id[i]] &&
+		    b->limits.limit[c->id[i]]->engine == SY_LIMIT_ATOMIC)
+			flow_note(b, c->id[i], chain_flow(c), now);
+}
+
+/* Calls fn for the ids of the limits of all chains that drop packets. */
+static void chains_visit(struct sy_balance *b,
+                         void (*fn)(struct sy_balance *b, const struct limit_chain *c))
+{
+	const struct nodes *chains = &b->ctl->limits->chains;
+	for (uint32_t i = 0; i < chains->heads; i++)
+		for (struct node *n = chains->head[i]; n; n = n->next)
+			fn(b, SY_CONTAINER_OF(n, struct model_chain, node)->chain);
+}
+
+static void chain_forget_flow(struct sy_balance *b, const struct limit_chain *c)
+{
+	for (unsigned i = 0; i < c->drops; i++) {
+		b->ctl->limits->state[c->id[i]].flow = FLOW_NONE;
+		b->ctl->limits->state[c->id[i]].flows = false;
+	}
+}
+
+static void chain_learn_flow(struct sy_balance *b, const struct limit_chain *c)
+{
+	chain_note(b, c, false);
+}
+
+static void chain_publish_flow(struct sy_balance *b, const struct limit_chain *c)
+{
+	for (unsigned i = 0; i < c->drops; i++)
+		__atomic_store_n(&b->limits.bucket[c->id[i]].by_chains,
+		                 b->ctl->limits->state[c->id[i]].flows, __ATOMIC_RELAXED);
+}
+
+void limits_note_flows(struct sy_balance *b)
+{
+	struct limit_model *m = b->ctl->limits;
+	if (!m->flows_changed)
+		return;
+	m->flows_changed = false;
+	chains_visit(b, chain_forget_flow);
+	chains_visit(b, chain_learn_flow);
+	chains_visit(b, chain_publish_flow);
+}
+
+/* The shared chain that is like this one; NULL: no memory. */
+static struct limit_chain *chain_hold(struct sy_balance *b, const struct limit_chain *like)
+{
+	struct limit_model *m = b->ctl->limits;
 	uint32_t hash = chain_hash(like);
 	size_t size = sizeof(*like) + limit_chain_count(like) * sizeof(like->id[0]);
 	for (struct node *n = NULL; (n = nodes_next(&m->chains, n, hash));) {
@@ -235,6 +304,10 @@ static struct limit_chain *chain_hold(struct limit_model *m, const struct limit_
 	chain->model = c;
 	*c = (struct model_chain){.holders = 1, .chain = chain};
 	nodes_add(&m->chains, &c->node, hash);
+	if (b->stage) {
+		chain_note(b, chain, true);
+		m->flows_changed = true;
+	}
 	return chain;
 }
 
@@ -244,6 +317,7 @@ static void chain_drop(struct sy_balance *b, const struct limit_chain *chain)
 	if (!c || --c->holders > 0)
 		return;
 	nodes_remove(&b->ctl->limits->chains, &c->node);
+	b->ctl->limits->flows_changed |= b->stage != NULL;
 	sy_rcu_retire(b->rt, c->chain, free);
 	free(c);
 }
@@ -299,6 +373,21 @@ static enum group group_of(const struct limit *l)
 	return l->unit == LIMIT_SESSIONS ? GROUP_SESSIONS : l->marks ? GROUP_MARKS : GROUP_DROPS;
 }
 
+/* Notes whose packets go through the event device, and as which flow. */
+static void chain_lead(const struct sy_balance *b, struct limit_chain *c)
+{
+	const struct limit *lead = NULL;
+	for (unsigned i = 0; i < c->drops; i++) {
+		const struct limit *l = b->limits.limit[c->id[i]];
+		if (l->engine != SY_LIMIT_ATOMIC)
+			continue;
+		c->sides |= (uint8_t)(l->sides * LIMITED_QUEUED(0));
+		if (!lead || l->width > lead->width)
+			lead = l;
+	}
+	c->lead = lead ? lead->id : 0;
+}
+
 /* The chain of these limits, held once more; NULL: it is empty, or there is no memory. */
 static const struct limit_chain *chain_of(struct sy_balance *b, const struct limit_ids *ids)
 {
@@ -321,7 +410,8 @@ static const struct limit_chain *chain_of(struct sy_balance *b, const struct lim
 	like->drops = count[GROUP_DROPS];
 	like->sessions = count[GROUP_SESSIONS];
 	like->marks = count[GROUP_MARKS];
-	const struct limit_chain *chain = chain_hold(b->ctl->limits, like);
+	chain_lead(b, like);
+	const struct limit_chain *chain = chain_hold(b, like);
 	if (!chain)
 		sy_log(SY_LOG_ERROR, "balance", "no memory: a server is without its limits");
 	return chain;

@@ -324,6 +324,7 @@ static void bucket_begin(struct sy_balance *b, const struct model_limit *l, uint
 	struct sy_limit *bucket = &b->limits.bucket[l->id].limit;
 	const struct limit *from = l->replaces != LIMITS ? b->limits.limit[l->replaces] : NULL;
 	sy_limit_init(bucket, &l->built->rate, l->batch, now);
+	b->limits.bucket[l->id].by_chains = b->limits.bucket[l->id].by_workers = 0;
 	m->state[l->id].base = counted_under(b, l->id);
 	if (!from || from->unit != l->unit)
 		return;
@@ -414,6 +415,7 @@ bool limits_publish_chains(struct sy_balance *b, int64_t *budget)
 void limits_finish(struct sy_balance *b)
 {
 	struct limit_model *m = b->ctl->limits;
+	limits_note_flows(b);
 	if (m->touches == 0)
 		return;
 	limit_concerns_collect(m);

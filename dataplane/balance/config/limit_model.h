@@ -70,9 +70,14 @@ struct limit_totals {
 /* What goes with an id, whatever limit is put under it. */
 struct limit_state {
 	struct sy_limit_table *table; /* NULL: no clients */
+	uint32_t flow;                /* in the event device, of the chains that have the limit */
+	bool flows;                   /* not all of them have that flow */
 	struct limit_totals base;     /* of the counts: what others counted under the id, less what
 	                                 the limit counted under another one */
 };
+
+#define FLOW_NONE   0u         /* no chain has it */
+#define FLOW_DIRECT UINT32_MAX /* it does not go there */
 
 struct limit_touch {
 	uint32_t id;
@@ -87,6 +92,7 @@ struct limit_model {
 	uint32_t limits;
 	uint64_t concern_count, clients; /* of all limits */
 	uint32_t lines;                  /* see struct limit */
+	bool flows_changed;              /* chains have, since limits_note_flows() */
 	uint32_t *sorted;                /* ids by name; NULL: to be made */
 
 	/* The open transaction. */
@@ -155,6 +161,8 @@ void limit_concerns_touch(struct sy_balance *b, const struct model_limit *l);
 bool limit_concerns_touched(struct sy_balance *b, const struct model_service *s);
 /* Gives a service's servers their chains. */
 void limits_service(struct sy_balance *b, const struct model_service *s);
+/* Finds out which limits have one flow in the event device, after chains have changed. */
+void limits_note_flows(struct sy_balance *b);
 /* The server is leaving, or its id has none: no limit concerns it. */
 void limits_forget_server(struct sy_balance *b, uint32_t server);
 

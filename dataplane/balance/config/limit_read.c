@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "access_model.h"
+#include "control_plane.h"
+#include "event_stage.h"
 #include "limit_model.h"
 
 #define BITS     STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_BITS
@@ -24,6 +26,7 @@ static const uint8_t engines[] = {
         [STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_CAS] = SY_LIMIT_CAS,
         [STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_LOCK] = SY_LIMIT_LOCK,
         [STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_LIGHT_LOCK] = SY_LIMIT_LIGHT_LOCK,
+        [STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_ATOMIC] = SY_LIMIT_ATOMIC,
 };
 
 static int limit_fail(const pb_limit *pb, struct sy_error *err, const char *what)
@@ -119,7 +122,7 @@ static int read_engine(const pb_limit *pb, struct model_limit *l, struct sy_erro
 	const bool light =
 	        pb->engine == STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_LIGHT_LOCK;
 	if ((size_t)pb->engine >= SY_ARRAY_LEN(engines))
-		return limit_fail(pb, err, "unknown engine; known: cas, lock, light-lock");
+		return limit_fail(pb, err, "unknown engine; known: cas, lock, light-lock, atomic");
 	if (pb->batch && !light)
 		return limit_fail(pb, err, "only the engine light-lock has a batch: leave it out");
 	if (pb->batch > pb->burst)
@@ -133,11 +136,66 @@ static int read_engine(const pb_limit *pb, struct model_limit *l, struct sy_erro
 	return 0;
 }
 
-uint8_t limit_engine(const struct sy_balance *b, const struct model_limit *l)
+/* Opens the event device, if the limit is one that would use it. At a start that must not fail, the
+ * limit does without. */
+static int engine_prepare(struct sy_balance *b, const struct model_limit *l, struct sy_error *err)
 {
+	struct sy_error why = {0};
+	if (engines[l->asked_engine] != SY_LIMIT_ATOMIC || b->workers == 1 || l->most > 0 ||
+	    l->unit == LIMIT_SESSIONS || l->built->marks || event_stage_open(b, &why) == 0)
+		return 0;
+	if (!b->ctl->lenient)
+		return sy_fail(err, why.code, "limit %s: engine atomic: %s", l->name, why.text);
+	sy_log(SY_LOG_ERROR, "balance", "limit %s: engine cas instead of atomic: %s", l->name,
+	       why.text);
+	return 0;
+}
+
+/* What the limit's shape makes of the engine that was asked for. */
+static uint8_t engine_of(const struct sy_balance *b, const struct model_limit *l, bool marks)
+{
+	const uint8_t asked = engines[l->asked_engine];
 	if (l->most > 0)
 		return SY_LIMIT_CAS;
-	return b->workers == 1 ? SY_LIMIT_OWN : engines[l->asked_engine];
+	if (b->workers == 1)
+		return SY_LIMIT_OWN;
+	if (asked == SY_LIMIT_ATOMIC && (l->unit == LIMIT_SESSIONS || marks || !b->stage))
+		return SY_LIMIT_CAS;
+	return asked;
+}
+
+uint8_t limit_engine(const struct sy_balance *b, const struct model_limit *l)
+{
+	const uint8_t engine = engine_of(b, l, b->limits.limit[l->id]->marks);
+	const bool shared = engine == SY_LIMIT_ATOMIC &&
+	                    (!event_stage_is_alone(b->stage) || b->limits.bucket[l->id].by_chains);
+	return shared ? SY_LIMIT_CAS : engine;
+}
+
+/* Of a limit that asks for the event device, with several workers. */
+static const char *atomic_reason(const struct sy_balance *b, const struct model_limit *l)
+{
+	if (l->unit == LIMIT_SESSIONS)
+		return "a session begins, or not, before its packet could go through the event "
+		       "device";
+	if (b->limits.limit[l->id]->marks)
+		return "a packet is marked before it could go through the event device";
+	if (!b->stage)
+		return "the event device could not be opened: see the forwarder's log";
+	switch (b->stage->model) {
+	case SY_EVENT_UNORDERED:
+		return "the event device gives packets to any worker (--event-model unordered)";
+	case SY_EVENT_ORDERED:
+		return "the event device gives packets to any worker, and keeps their order "
+		       "(--event-model ordered)";
+	case SY_EVENT_DIRECT:
+		return "the event device gives all packets to one worker (--event-model direct)";
+	default:
+		return b->limits.bucket[l->id].by_chains
+		               ? "its packets go through the event device, but some of them "
+		                 "meet another limit there, within which not all of them lie"
+		               : "the event device gives its packets to one worker at a time";
+	}
 }
 
 const char *limit_engine_reason(const struct sy_balance *b, const struct model_limit *l)
@@ -149,6 +207,8 @@ const char *limit_engine_reason(const struct sy_balance *b, const struct model_l
 		               : "buckets of clients come and go by one compare-and-swap";
 	if (b->workers == 1)
 		return "there is one worker, so nobody shares the bucket";
+	if (engines[l->asked_engine] == SY_LIMIT_ATOMIC)
+		return atomic_reason(b, l);
 	return l->asked_engine ? "it is configured"
 	                       : "several workers share the bucket, and this engine is exact and "
 	                         "needs no lock";
@@ -251,6 +311,14 @@ static int read_server_key(const pb_limit *pb, const Steelyard__Forwarder__V1__S
 	return rc < 0 ? rc : read_addr(&server->address, "server", &out->server, err);
 }
 
+/* About how many servers a concern stands for; a tenant's limit is wider than those of its
+ * services.
+ */
+static const uint32_t width_of[] = {[LIMIT_OF_ALL] = 1u << 31,
+                                    [LIMIT_OF_VIP] = 1u << 16,
+                                    [LIMIT_OF_SERVICE] = 1u << 8,
+                                    [LIMIT_OF_SERVER] = 1};
+
 static int read_concerns(const pb_limit *pb, struct model_limit *l, struct sy_error *err)
 {
 	const size_t count = pb->n_services + pb->n_vips + pb->n_servers;
@@ -279,6 +347,8 @@ static int read_concerns(const pb_limit *pb, struct model_limit *l, struct sy_er
 	if (count == 0)
 		l->concern[l->concerns++].kind = LIMIT_OF_ALL;
 	concerns_sort(l);
+	for (unsigned i = 0; i < l->concerns; i++)
+		l->built->width += width_of[l->concern[i].kind];
 	return 0;
 }
 
@@ -319,11 +389,11 @@ int limit_read(struct sy_balance *b, const pb_limit *pb, struct model_limit **ou
 	if ((rc = read_amount(pb, l, err)) < 0 || (rc = read_layer(pb, l->built, err)) < 0 ||
 	    (rc = read_action(pb, l->built, err)) < 0 || (rc = read_engine(pb, l, err)) < 0 ||
 	    (rc = read_clients(pb, l, err)) < 0 || (rc = read_concerns(pb, l, err)) < 0 ||
-	    (rc = limit_pack(pb, l, err)) < 0) {
+	    (rc = limit_pack(pb, l, err)) < 0 || (rc = engine_prepare(b, l, err)) < 0) {
 		limit_free(l);
 		return rc;
 	}
-	l->built->engine = limit_engine(b, l) & 3;
+	l->built->engine = engine_of(b, l, l->built->marks) & 7;
 	*out = l;
 	return 0;
 }

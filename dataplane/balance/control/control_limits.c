@@ -88,7 +88,7 @@ static int reply_stats(const struct sy_balance *b, struct arena *a, const struct
                        unsigned worst, Steelyard__Forwarder__V1__LimitStats **out,
                        struct sy_error *err)
 {
-	static const char *const engines[] = {"own", "cas", "lock", "light-lock"};
+	static const char *const engines[] = {"own", "cas", "lock", "light-lock", "atomic"};
 	const struct limit *now = b->limits.limit[l->id];
 	const struct limit_totals totals = limit_totals(b, l->id);
 	Steelyard__Forwarder__V1__LimitStats *pb;

@@ -15,6 +15,10 @@
 
 struct sy_balance;
 
+/* Packets that the event device holds at most, by default. A port of event_dsw may keep the room of
+ * 256 for itself. */
+#define SY_BALANCE_EVENTS(workers) (2048u + 512u * (workers))
+
 /* An upgrade request of a client; valid during the call. */
 struct sy_balance_upgrade {
 	const char *binary;      /* NULL: the running one, or its replacement at that path */
@@ -36,6 +40,10 @@ struct sy_balance_options {
 	                                       random one for new tables */
 	const char *state_directory;     /* for the accepted configuration; NULL: it is not saved */
 	const char *build;               /* version shown by status */
+	const char *event_device;        /* NULL: event_dsw */
+	const char *event_model;         /* as in sy_event_model_name[]; NULL: atomic */
+	unsigned event_room;             /* packets in it, at most; 0: SY_BALANCE_EVENTS */
+	bool event_at_start;             /* open it at once, not when a limit asks for it */
 	uint32_t max_services;           /* ≤ 2^24 */
 	uint32_t max_servers;            /* ≤ 2^24 */
 	struct sy_control_access access; /* who may connect to the control socket */
@@ -94,8 +102,12 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst);
 void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst);
 void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst);
 void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst);
+void sy_limit_stage(struct sy_worker *w, struct sy_burst *burst);
 /* Periodic work of each worker: expiry. */
 void sy_balance_round(struct sy_worker *w);
+/* For sy_runtime_options.poll and is_idle: packets that limits have given to the event device. */
+bool sy_balance_poll(struct sy_worker *w);
+bool sy_balance_is_idle(const struct sy_worker *w);
 
 /*
  * Handles one control request (a serialized steelyard.forwarder.v1.Request) as the socket would.

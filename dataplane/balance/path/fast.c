@@ -143,6 +143,22 @@ fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fas
 	return (enum sy_next)burst->next[i];
 }
 
+/* Asks the limits about a packet, for which forward_find() has found a port; false: it was dropped.
+ * If it is for the event device, it finds no room at the port and becomes READY, as all packets
+ * behind one that has not left do. */
+static __attribute__((noinline)) bool fast_limited(struct sy_worker *w, struct sy_burst *burst,
+                                                   struct fast_pass *pass, unsigned i,
+                                                   const struct session *s,
+                                                   enum session_direction from)
+{
+	static struct sy_gather full = {.count = SY_BURST}; /* never written to */
+	if (!police_session(w, burst, i, s, from))
+		return false;
+	if (police_queues(balance_worker_of(w), i))
+		pass->tx.gather = &full;
+	return true;
+}
+
 /* A client's packet to a DR or IPIP server, which gets it unchanged or in a tunnel. */
 static enum sy_next fast_one_way(struct sy_worker *w, struct sy_burst *burst,
                                  struct fast_pass *pass, const struct segment_common *c,
@@ -200,7 +216,8 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 	if (form_is_tunnel(form) &&
 	    rte_pktmbuf_pkt_len(m) + (unsigned)e->overhead[from] > pass->tx.len_max)
 		return fast_general(w, burst, i, pass);
-	if (!police_passes(w, burst, i, s, e, from))
+	if (SY_UNLIKELY(SY_READ(e->limited) & 1u << from) &&
+	    !fast_limited(w, burst, pass, i, s, from))
 		return SY_NEXT_GONE;
 	if (advances && !fast_advance(w, burst, pass, at, frame, from, v4))
 		return fast_general(w, burst, i, pass);

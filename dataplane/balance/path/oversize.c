@@ -14,6 +14,7 @@
 #include "forward.h"
 #include "fragment.h"
 #include "police.h"
+#include "queued.h"
 
 #define PIECES 64 /* the most fragments of one packet */
 
@@ -114,6 +115,12 @@ void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 	bool first = is_divided_first(e, &burst->view[i], from);
 	struct rte_mbuf *piece[PIECES];
 
+	enum sy_drop reason = police_now(w, burst, i); /* pieces do not go through the device */
+	if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
+		police_undo(w, i);
+		sy_burst_drop(w, burst, i, reason);
+		return;
+	}
 	if (first) {
 		note_forwarded(w, burst, i, s);
 		mtu = (uint16_t)(mtu - e->overhead[from]);
@@ -129,6 +136,7 @@ void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return;
 	}
+	queued_send(w, burst, i);
 	sy_transmit_before(w, burst, i);
 	for (unsigned n = 0; n < count; n++)
 		if (!first || piece_encapsulate(w, burst, i, piece[n], s, e))

@@ -3,6 +3,7 @@
 
 #include <sy_plain.h>
 
+#include "event_stage.h"
 #include "own_packet.h"
 
 /* What a packet took from a limit by clients. */
@@ -29,8 +30,21 @@ static __attribute__((noinline)) void share_renew(struct sy_worker *w, const str
 		share->local = 0;
 	share->first_line = l->first_line;
 	share->line = l->line;
-	if (l->engine == SY_LIMIT_OWN && !l->clients)
-		sy_limit_settle(bucket_of(w, l), SY_LIMIT_OWN, volume);
+	if ((l->engine == SY_LIMIT_OWN || l->engine == SY_LIMIT_ATOMIC) && !l->clients)
+		sy_limit_settle(bucket_of(w, l), (enum sy_limit_engine)l->engine, volume);
+}
+
+/* How this worker may use a limit's bucket now. */
+static inline enum sy_limit_engine engine_of(struct sy_worker *w, const struct limit *l)
+{
+	const struct sy_balance *b = w->app;
+	if (SY_LIKELY(l->engine != SY_LIMIT_ATOMIC))
+		return (enum sy_limit_engine)l->engine;
+	const struct limit_bucket *bucket = &b->limits.bucket[l->id];
+	return balance_worker_of(w)->alone &&
+	                       !(SY_READ(bucket->by_chains) | SY_READ(bucket->by_workers))
+	               ? SY_LIMIT_ATOMIC
+	               : SY_LIMIT_CAS;
 }
 
 static inline void count(struct sy_limit_counts *c, uint64_t packets, uint64_t bytes)
@@ -55,8 +69,8 @@ static inline enum sy_limit_answer limit_take(struct sy_worker *w, const struct 
 		share_renew(w, l, share, volume);
 	if (l->clients)
 		return sy_limit_table_take(l->clients->table, &l->rate, key, volume, cost, place);
-	return sy_limit_take(bucket_of(w, l), (enum sy_limit_engine)l->engine, &l->rate,
-	                     &share->local, volume, cost)
+	return sy_limit_take(bucket_of(w, l), engine_of(w, l), &l->rate, &share->local, volume,
+	                     cost)
 	               ? SY_LIMIT_TAKEN
 	               : SY_LIMIT_ABOVE;
 }
@@ -67,8 +81,7 @@ static void limit_give_back(struct sy_worker *w, const struct limit *l, uint64_t
 	if (l->clients)
 		sy_limit_table_give_back(l->clients->table, place, cost);
 	else
-		sy_limit_give_back(bucket_of(w, l), (enum sy_limit_engine)l->engine,
-		                   &share_of(w, l)->local, cost);
+		sy_limit_give_back(bucket_of(w, l), engine_of(w, l), &share_of(w, l)->local, cost);
 }
 
 static void limit_count(struct sy_worker *w, const struct limit *l, bool above, uint16_t len,
@@ -122,7 +135,7 @@ static inline bool police_concerns(const struct limit *l, const struct police_pa
 	       (!l->clients || limit_client_key(l->clients, p->client, key));
 }
 
-/* police_ask_all() for a chain of one limit that drops packets and has one bucket, as most are. */
+/* Asks one limit that drops packets and has one bucket. */
 static inline enum sy_drop police_ask_one(struct sy_worker *w, const struct limit *l,
                                           const struct police_packet *packet, struct policed *p)
 {
@@ -136,17 +149,19 @@ static inline enum sy_drop police_ask_one(struct sy_worker *w, const struct limi
 	return SY_LIKELY(taken) ? SY_DROP_NONE : SY_DROP_LIMIT_EXCEEDED;
 }
 
-static enum sy_drop police_ask_all(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                   const struct police_packet *packet, struct policed *p)
+/* Asks the limits at the places `first` to `end` of the chain. */
+static enum sy_drop police_ask_some(struct sy_worker *w, struct rte_mbuf *m,
+                                    const struct police_packet *packet, struct policed *p,
+                                    unsigned first, unsigned end)
 {
 	const struct sy_balance *b = w->app;
 	const struct limit_chain *chain = p->chain;
+	const unsigned marks = chain->drops + chain->sessions;
 	struct taken taken;
-	const unsigned n = limit_chain_count(chain), marks = n - chain->marks;
-	for (unsigned k = 0; k < n; k++) {
+	for (unsigned k = first; k < end; k++) {
 		if (k == chain->drops && !packet->begins)
 			k = marks;
-		if (k == n)
+		if (k >= end)
 			break;
 		const struct limit *l = SY_RCU_READ(b->limits.limit[chain->id[k]]);
 		struct sy_limit_key key;
@@ -162,7 +177,7 @@ static enum sy_drop police_ask_all(struct sy_worker *w, struct sy_burst *burst, 
 		case SY_LIMIT_ABOVE:
 			limit_count(w, l, true, p->len, &taken.place[k]);
 			if (l->marks) {
-				sy_packet_set_dscp(sy_frame(burst->mbuf[i]), l->dscp);
+				sy_packet_set_dscp(sy_frame(m), l->dscp);
 				break;
 			}
 			police_give_back(w, p, &taken);
@@ -174,6 +189,108 @@ static enum sy_drop police_ask_all(struct sy_worker *w, struct sy_burst *burst, 
 	police_count(w, p, &taken);
 	return SY_DROP_NONE;
 }
+
+/* Asks those that drop packets, as most chains have one of them alone, with one bucket. */
+static inline enum sy_drop police_ask_drops(struct sy_worker *w, struct rte_mbuf *m,
+                                            const struct police_packet *packet, struct policed *p,
+                                            unsigned end)
+{
+	const struct sy_balance *b = w->app;
+	const struct limit *one = p->chain->drops == 1 && end == 1
+	                                  ? SY_RCU_READ(b->limits.limit[p->chain->id[0]])
+	                                  : NULL;
+	if (SY_LIKELY(one && !one->clients))
+		return police_ask_one(w, one, packet, p);
+	return police_ask_some(w, m, packet, p, 0, end);
+}
+
+/* ---- by the event device --------------------------------------------------------------------- */
+
+/* Would the bucket refuse the packet now? Then it need not go into the device. What light locks
+ * have given to workers is not known here. */
+static bool limit_refuses(struct sy_worker *w, const struct limit *l,
+                          const struct sy_limit_key *key, uint16_t len)
+{
+	const uint64_t volume = sy_limit_volume(&l->rate, w->now_ns), cost = limit_cost(l, len);
+	struct sy_limit_place place;
+	const bool refuses =
+	        l->clients ? !sy_limit_table_peek(l->clients->table, &l->rate, key, volume, cost,
+	                                          &place)
+	                   : l->engine != SY_LIMIT_LIGHT_LOCK &&
+	                             !sy_limit_peek(bucket_of(w, l), &l->rate, volume, cost);
+	if (refuses)
+		limit_count(w, l, true, len, &place);
+	return refuses;
+}
+
+/* Leaves a packet to who receives it from the device, but what is decided now: whether its session
+ * begins, and its DSCP. */
+static enum sy_drop police_queue(struct sy_worker *w, struct rte_mbuf *m, unsigned i,
+                                 const struct police_packet *packet, struct policed *p)
+{
+	const struct sy_balance *b = w->app;
+	const struct limit_chain *chain = p->chain;
+	for (unsigned k = 0; k < chain->drops; k++) {
+		const struct limit *l = SY_RCU_READ(b->limits.limit[chain->id[k]]);
+		struct sy_limit_key key;
+		if (police_concerns(l, packet, &key) && limit_refuses(w, l, &key, p->len))
+			return SY_DROP_LIMIT_EXCEEDED;
+	}
+	enum sy_drop reason =
+	        police_ask_some(w, m, packet, p, chain->drops, limit_chain_count(chain));
+	if (reason != SY_DROP_NONE)
+		return reason;
+	struct queued *q = queued_of(SY_RCU_READ(b->stage), m);
+	q->server = packet->server;
+	q->len = packet->len;
+	q->from = (uint8_t)packet->from;
+	memcpy(q->client, packet->client->b, sizeof(q->client));
+	balance_worker_of(w)->queued |= UINT64_C(1) << i;
+	return SY_DROP_NONE;
+}
+
+enum sy_drop police_queued(struct sy_worker *w, struct rte_mbuf *m, const struct queued *q,
+                           uint32_t flow)
+{
+	const struct sy_balance *b = w->app;
+	struct balance_worker *bw = balance_worker_of(w);
+	struct sy_addr client;
+	struct policed p = {.chain = SY_RCU_READ(b->limits.chain[q->server]), .len = q->len};
+	const struct police_packet packet = {q->server, &client, (enum session_direction)q->from,
+	                                     q->len, false};
+	if (!p.chain) /* they were deleted meanwhile */
+		return SY_DROP_NONE;
+	memcpy(client.b, q->client, sizeof(q->client));
+	bw->alone =
+	        event_stage_is_alone(b->stage) && (flow == POLICE_NO_FLOW || flow == p.chain->lead);
+	enum sy_drop reason = police_ask_drops(w, m, &packet, &p, p.chain->drops);
+	bw->alone = false;
+	return reason;
+}
+
+enum sy_drop police_now(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	const struct sy_balance *b = w->app;
+	struct balance_worker *bw = balance_worker_of(w);
+	const uint64_t bit = UINT64_C(1) << i;
+	if (SY_LIKELY(!(bw->queued & bit)))
+		return SY_DROP_NONE;
+	bw->queued &= ~bit;
+	struct policed *p = &bw->police[i], drops = {p->chain, p->client, 0, p->len};
+	const struct queued *q = queued_of(b->stage, burst->mbuf[i]);
+	const struct police_packet packet = {q->server, &drops.client,
+	                                     (enum session_direction)q->from, q->len, false};
+	for (unsigned k = 0; k < p->chain->drops; k++) {
+		uint8_t *by_workers = &b->limits.bucket[p->chain->id[k]].by_workers;
+		__atomic_store_n(by_workers, 1, __ATOMIC_RELAXED);
+	}
+	enum sy_drop reason =
+	        police_ask_some(w, burst->mbuf[i], &packet, &drops, 0, p->chain->drops);
+	p->took |= drops.took;
+	return reason;
+}
+
+/* ---- packets of a burst ---------------------------------------------------------------------- */
 
 enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct police_packet *packet)
@@ -187,12 +304,9 @@ enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return SY_DROP_NONE;
 	*p = (struct policed){chain, *packet->client, 0, packet->len};
 	bw->policed |= UINT64_C(1) << i;
-	const struct limit *one = chain->drops == 1 && chain->sessions + chain->marks == 0
-	                                  ? SY_RCU_READ(b->limits.limit[chain->id[0]])
-	                                  : NULL;
-	if (SY_LIKELY(one && !one->clients))
-		return police_ask_one(w, one, packet, p);
-	return police_ask_all(w, burst, i, packet, p);
+	if (SY_UNLIKELY(chain->sides & LIMITED_QUEUED(packet->from)))
+		return police_queue(w, burst->mbuf[i], i, packet, p);
+	return police_ask_drops(w, burst->mbuf[i], packet, p, limit_chain_count(chain));
 }
 
 bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
@@ -231,6 +345,7 @@ void police_undo(struct sy_worker *w, unsigned i)
 	if (SY_LIKELY(!police_asked(bw, i)))
 		return;
 	bw->policed &= ~(UINT64_C(1) << i);
+	bw->queued &= ~(UINT64_C(1) << i);
 	while ((l = took_next(w->app, p->chain, &p->took, &at))) {
 		const struct sy_limit_place place = place_again(l, &p->client);
 		const uint64_t less = -counted_bytes(l, p->len);

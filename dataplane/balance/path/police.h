@@ -26,6 +26,15 @@ struct police_packet {
  * it is to be dropped, and nothing was taken. */
 enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct police_packet *p);
+/* Who receives a packet from the event device asks the limits that drop packets. flow: the number
+ * of its flow, which is this worker's alone; POLICE_NO_FLOW: by the device's model, whoever
+ * receives it is. */
+struct queued;
+#define POLICE_NO_FLOW UINT32_MAX
+enum sy_drop police_queued(struct sy_worker *w, struct rte_mbuf *m, const struct queued *q,
+                           uint32_t flow);
+/* Asks them now, if packet i is for the event device and cannot go there. */
+enum sy_drop police_now(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 /* Packet i is not forwarded: gives back what it took. */
 void police_undo(struct sy_worker *w, unsigned i);
 /* The session of packet i has begun: what it took for that stays taken. */
@@ -35,6 +44,12 @@ void police_begun(struct sy_worker *w, unsigned i);
 static inline bool police_asked(const struct balance_worker *bw, unsigned i)
 {
 	return bw->policed >> i & 1;
+}
+
+/* Is packet i for the event device? */
+static inline bool police_queues(const struct balance_worker *bw, unsigned i)
+{
+	return bw->queued >> i & 1;
 }
 
 /* Asks about packet i of a session, unless that was done; false: it was dropped. */

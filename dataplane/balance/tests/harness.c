@@ -80,6 +80,10 @@ int harness_open(struct harness *r, const struct harness_options *given, struct 
 	        .slot_key = &sy_slot_key_fixed,
 	        .state_directory = given->state_directory,
 	        .build = "test",
+	        .event_device = given->event_device,
+	        .event_model = given->event_model,
+	        .event_room = given->event_room,
+	        .event_at_start = given->event_at_start,
 	        .max_services = given->max_services ? given->max_services : 1024,
 	        .max_servers = given->max_servers ? given->max_servers : 4096,
 	};
@@ -90,6 +94,8 @@ int harness_open(struct harness *r, const struct harness_options *given, struct 
 	        .huge = given->huge,
 	        .pipeline = given->pipeline ? given->pipeline : pipeline,
 	        .round = sy_balance_round,
+	        .poll = sy_balance_poll,
+	        .is_idle = sy_balance_is_idle,
 	        .neigh = given->neigh,
 	        .neighs = given->neighs,
 	        .route = given->route,
@@ -175,12 +181,15 @@ bool harness_inject(struct harness *r, unsigned port, const void *frame, uint32_
 	struct rte_mbuf *m = rte_pktmbuf_alloc(r->rt->pool);
 	if (!m)
 		return false;
-	if (len > rte_pktmbuf_tailroom(m) || rte_ring_enqueue(r->rx[port], m) < 0) {
+	char *at = rte_pktmbuf_append(m, (uint16_t)len);
+	if (at) {
+		memcpy(at, frame, len);
+		harness_address(m, port);
+	}
+	if (!at || rte_ring_enqueue(r->rx[port], m) < 0) {
 		rte_pktmbuf_free(m);
 		return false;
 	}
-	memcpy(rte_pktmbuf_append(m, (uint16_t)len), frame, len);
-	harness_address(m, port);
 	return true;
 }
 

@@ -50,9 +50,12 @@ struct harness_options {
 	void (*meanwhile)(
 	        void *ctx); /* with a ticket: called when prepared, before anything is taken over */
 	void *meanwhile_ctx;
-	unsigned adopters;               /* threads; 0: 1 */
-	uint64_t start_ns;               /* initial clock value; 0: the default */
-	const struct sy_stage *pipeline; /* NULL: the forwarder's */
+	unsigned adopters;                      /* threads; 0: 1 */
+	uint64_t start_ns;                      /* initial clock value; 0: the default */
+	const struct sy_stage *pipeline;        /* NULL: the forwarder's */
+	const char *event_device, *event_model; /* as in struct sy_balance_options */
+	unsigned event_room;                    /* likewise */
+	bool event_at_start;                    /* likewise */
 	struct sy_static_neigh *neigh;
 	unsigned neighs;
 	struct sy_static_route *route;

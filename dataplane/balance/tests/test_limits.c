@@ -34,7 +34,7 @@ static void test_refused(void **state)
 	put_limit(&c, "a", PACKETS, 1, 1)->dscp = 1;
 	flows_check_refused(f, &c, "limit a: a DSCP is within 0–63, and of a limit that marks");
 	put_limit(&c, "a", PACKETS, 1, 1)->engine = 9;
-	flows_check_refused(f, &c, "limit a: unknown engine; known: cas, lock, light-lock");
+	flows_check_refused(f, &c, "limit a: unknown engine; known: cas, lock, light-lock, atomic");
 	put_limit(&c, "a", PACKETS, 1, 1)->batch = 1;
 	flows_check_refused(f, &c, "limit a: only the engine light-lock has a batch: leave it out");
 	l = put_limit(&c, "a", PACKETS, 1, 1);
@@ -522,7 +522,7 @@ static void test_restart(void **state)
  * is left. */
 static void test_workers(void **state)
 {
-	static const char *const names[] = {"cas", "cas", "lock", "light-lock"};
+	static const char *const names[] = {"cas", "cas", "lock", "light-lock", "atomic"};
 	struct flows *f = *state;
 	enum { FLOWS = 12, BURST_ALL = 600 };
 	struct flow flow[FLOWS];
@@ -530,7 +530,7 @@ static void test_workers(void **state)
 	flows_advance(f, 1);
 	for (unsigned i = 0; i < FLOWS; i++)
 		flow_open(f, &flow[i], 1, (uint16_t)(4000 + 37 * i));
-	for (int engine = 0; engine <= LIGHT; engine++) {
+	for (int engine = 0; engine <= ATOMIC; engine++) {
 		struct changes c = {0};
 		unsigned through = 0;
 		pb_limit *l = put_limit(&c, "a", PACKETS, 1, BURST_ALL);

@@ -126,10 +126,12 @@ struct balance_worker {
 	uint32_t created, ended;            /* sessions so far, modulo 2^32 */
 	uint64_t creations_pending;         /* one bit per packet of the current burst */
 	uint64_t admitted;                  /* likewise: access lists have admitted them */
-	uint64_t policed;                   /* likewise: limits have let them pass */
+	uint64_t policed;                   /* likewise: limits were asked about them */
+	uint64_t queued;                    /* likewise: they are for the event device */
 	uint64_t located;                   /* likewise: service[] is known, see locate.h */
 	uint64_t listed;                    /* of them: the service has an access list */
 	uint64_t looked;                    /* likewise: look[] was begun in looked_in */
+	bool alone; /* the limits of the packet at hand are asked by this worker only */
 	struct creation creation[SY_BURST]; /* of those pending */
 	const struct service *service[SY_BURST];
 	const struct address_ranges *looked_in;
@@ -158,6 +160,7 @@ struct access_worker;
 struct client_rates;  /* client_rate.h */
 struct client_counts; /* client_count.h */
 struct proven;        /* clients of DR and IPIP that are known: proven.h */
+struct event_stage;   /* event_stage.h */
 struct persist;       /* which server a client prefix is bound to: persist.c */
 
 #define CLIENT_MTUS 4096 /* clients whose path MTU is remembered, at most */
@@ -188,6 +191,7 @@ struct sy_balance {
 	const struct snat *snat;               /* RCU; NULL: there are no rules */
 	const struct access *access;           /* RCU; NULL: there are no access lists */
 	struct limits limits;
+	const struct event_stage *stage; /* RCU; NULL: not open. event_stage.h */
 	/* Raised after a change by which existing sessions may end: the next sweeps ask about all
 	 * of them. Writer: control thread; readers: acquire */
 	uint32_t access_asks;

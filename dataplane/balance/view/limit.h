@@ -22,6 +22,8 @@
 /* Bits of endpoint.limited: packets of the sender's side, as 1 << enum session_direction; and new
  * sessions. */
 #define LIMITED_SESSIONS 4u
+/* And whose packets go through the event device, likewise. */
+#define LIMITED_QUEUED(from) (8u << (from))
 
 enum limit_unit { LIMIT_BYTES, LIMIT_PACKETS, LIMIT_SESSIONS };
 
@@ -42,7 +44,8 @@ struct limit {
 	struct limit_clients *clients; /* NULL: one bucket for all */
 	uint32_t line;                 /* numbers the rates of all limits as they come, from 1 */
 	uint16_t id;
-	uint8_t engine : 2; /* enum sy_limit_engine */
+	uint8_t engine : 3; /* enum sy_limit_engine; SY_LIMIT_ATOMIC: its packets go through the
+	                       event device */
 	uint8_t unit : 2;   /* enum limit_unit */
 	uint8_t sides : 2;  /* whose packets, as in endpoint.limited */
 	uint8_t marks : 1;  /* packets above it get the DSCP; else they are dropped */
@@ -52,13 +55,18 @@ struct limit {
 	uint16_t zero;
 	uint32_t first_line; /* of its bucket */
 	struct sy_balance *balance;
-	bool ends; /* control thread: its id is free once no worker holds it */
+	uint32_t width; /* control thread: about how many servers it concerns */
+	bool ends;      /* control thread: its id is free once no worker holds it */
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(offsetof(struct limit, balance) <= SY_CACHE_LINE, "a packet reads one line");
 
-/* A limit's bucket; it does not share its line. */
+/* A limit's bucket; it does not share its line. With SY_LIMIT_ATOMIC, who has received a packet
+ * from the device uses it alone, unless others may do so too. Readers of both: workers, relaxed. */
 struct limit_bucket {
 	struct sy_limit limit;
+	uint8_t by_chains;  /* not all chains that have the limit have the same lead. Writer:
+	                       control thread */
+	uint8_t by_workers; /* a packet did not go through the device. Writers: workers */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 /* What one worker has seen of a limit. Writer: the worker; readers of counts: relaxed. */
@@ -75,7 +83,9 @@ _Static_assert(sizeof(struct limit_share) == SY_CACHE_LINE, "one line a limit an
 struct limit_chain {
 	uint8_t drops, sessions, marks; /* in this order in id[] */
 	uint8_t sides;                  /* of all of them: endpoint.limited */
-	void *model;                    /* control thread */
+	uint16_t lead; /* of those that ask for the event device, the widest: its id is the flow's
+	                  number */
+	void *model;   /* control thread */
 	uint16_t id[];
 };
 

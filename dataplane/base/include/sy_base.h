@@ -482,6 +482,10 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "the ring to the slot's worker is full: that worker is overloaded (`steelyard get "      \
 	  "workers`); give "                                                                       \
 	  "the forwarder more --workers")                                                          \
+	X(EVENT_FULL, "event-full",                                                                \
+	  "the event device, through which limits with `engine: atomic` let packets pass, is "     \
+	  "full: its workers are overloaded; give such limits `engine: cas`, or the forwarder "    \
+	  "more --workers")                                                                        \
 	X(OVERLOAD, "overload",                                                                    \
 	  "its worker could not keep up, and of all packets left out those that begin "            \
 	  "sessions; a client that asks again is served (docs/attack.md): give the forwarder "     \

@@ -51,6 +51,10 @@ size_t sy_limit_table_bytes(uint32_t most);
 enum sy_limit_answer sy_limit_table_take(struct sy_limit_table *t, const struct sy_limit_rate *r,
                                          const struct sy_limit_key *key, uint64_t volume,
                                          uint64_t cost, struct sy_limit_place *place);
+/* As sy_limit_peek(), with the place of the key's bucket, if it has one. */
+bool sy_limit_table_peek(const struct sy_limit_table *t, const struct sy_limit_rate *r,
+                         const struct sy_limit_key *key, uint64_t volume, uint64_t cost,
+                         struct sy_limit_place *place);
 /* The place of a key's bucket, if it has one. */
 struct sy_limit_place sy_limit_table_find(const struct sy_limit_table *t,
                                           const struct sy_limit_key *key);

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The fifth stage, sy_limit_stage(), and what comes out of the device:
+ *
+ *   owner     police_ask() marks the packet in bw->queued ─► rewrite ─► queued_send() ──┐
+ *                                                                                 event device
+ *   consumer  sy_balance_poll() ─► packet_meet(): takes from the buckets ─► its port ◄──┘
+ */
+#include "queued.h"
+
+#include "event_stage.h"
+#include "police.h"
+
+#define POLL_BURSTS 8 /* that a turn takes from the device at most */
+
+/* ---- into the device ------------------------------------------------------------------------- */
+
+/* Packet i as an event; false: it does not go there. */
+static bool packet_offer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                         const struct event_stage *s, struct rte_event *e)
+{
+	const struct balance_worker *bw = balance_worker_of(w);
+	if (burst->next[i] == SY_NEXT_TRANSMIT)
+		sy_transmit_prepare(w, burst, i);
+	if (burst->next[i] == SY_NEXT_TRANSMIT) { /* it waits for its neighbour */
+		enum sy_drop reason = police_now(w, burst, i);
+		if (reason != SY_DROP_NONE)
+			sy_burst_drop(w, burst, i, reason);
+		return false;
+	}
+	if (burst->next[i] != SY_NEXT_READY)
+		return false;
+	sy_event_make(sy_event_port(s->event, w->id), e, bw->police[i].chain->lead,
+	              (uintptr_t)burst->mbuf[i]);
+	burst->next[i] = SY_NEXT_GONE;
+	return true;
+}
+
+void queued_send(struct sy_worker *w, struct sy_burst *burst, unsigned end)
+{
+	const struct sy_balance *b = w->app;
+	struct balance_worker *bw = balance_worker_of(w);
+	const uint64_t before = end < SY_BURST ? (UINT64_C(1) << end) - 1 : UINT64_MAX;
+	uint64_t left = bw->queued & before;
+	struct rte_event e[SY_BURST];
+	unsigned count = 0;
+
+	if (SY_LIKELY(!left))
+		return;
+	bw->queued &= ~before;
+	const struct event_stage *s = SY_RCU_READ(b->stage);
+	for (; left; left &= left - 1)
+		count += packet_offer(w, burst, (unsigned)__builtin_ctzll(left), s, &e[count]);
+	if (count == 0)
+		return;
+	unsigned sent = sy_event_send(sy_event_port(s->event, w->id), e, count);
+	for (unsigned i = sent; i < count; i++)
+		sy_packet_drop(w, (struct rte_mbuf *)(uintptr_t)e[i].u64, SY_DROP_EVENT_FULL);
+	sy_workers_wake(w);
+}
+
+void sy_limit_stage(struct sy_worker *w, struct sy_burst *burst)
+{
+	queued_send(w, burst, burst->count);
+}
+
+/* ---- out of it ------------------------------------------------------------------------------- */
+
+/* Asks the limits about a packet; false: it was dropped. */
+static bool packet_meet(struct sy_worker *w, const struct event_stage *s, const struct rte_event *e)
+{
+	struct rte_mbuf *m = (struct rte_mbuf *)(uintptr_t)e->u64;
+	enum sy_drop reason = police_queued(
+	        w, m, queued_of(s, m), s->model == SY_EVENT_ATOMIC ? e->flow_id : POLICE_NO_FLOW);
+	if (SY_LIKELY(reason == SY_DROP_NONE))
+		return true;
+	sy_packet_drop(w, m, reason);
+	return false;
+}
+
+static SY_PREFETCH_INLINE void packets_prefetch(const struct event_stage *s,
+                                                const struct rte_event *e, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		struct rte_mbuf *m = (struct rte_mbuf *)(uintptr_t)e[i].u64;
+		__builtin_prefetch(m, 1);
+		__builtin_prefetch(queued_of(s, m));
+	}
+}
+
+/* The events of an ordered queue: those that pass leave by its exit. */
+static void ordered_finish(struct sy_worker *w, struct sy_event_port *p, const struct rte_event *e,
+                           unsigned n)
+{
+	for (unsigned i = sy_event_finish(p, e, n); i < n; i++)
+		if (e[i].op == RTE_EVENT_OP_FORWARD)
+			sy_packet_drop(w, (struct rte_mbuf *)(uintptr_t)e[i].u64,
+			               SY_DROP_EVENT_FULL);
+}
+
+/* A burst of events. The flows that it came from stay with this worker until the next one, so its
+ * packets go to the ports before. */
+static unsigned events_take(struct sy_worker *w, const struct event_stage *s,
+                            struct sy_event_port *p)
+{
+	const bool ordered = s->model == SY_EVENT_ORDERED;
+	struct rte_event e[SY_EVENT_BURST];
+	unsigned n = sy_event_receive(p, e, SY_EVENT_BURST);
+
+	packets_prefetch(s, e, n);
+	for (unsigned i = 0; i < n; i++) {
+		const bool passes = packet_meet(w, s, &e[i]);
+		if (ordered && passes)
+			sy_event_pass(&e[i]);
+		else if (ordered)
+			sy_event_drop(&e[i]);
+		else if (passes)
+			sy_transmit_ready(w, (struct rte_mbuf *)(uintptr_t)e[i].u64);
+	}
+	if (ordered && n > 0)
+		ordered_finish(w, p, e, n);
+	else if (n > 0)
+		sy_transmit_now(w);
+	return n;
+}
+
+/* SY_EVENT_ORDERED: what has passed, in the order in which it was sent. */
+static unsigned exit_take(struct sy_worker *w, struct sy_event_port *exit)
+{
+	struct rte_event e[SY_EVENT_BURST];
+	unsigned n = sy_event_receive(exit, e, SY_EVENT_BURST);
+	for (unsigned i = 0; i < n; i++)
+		sy_transmit_ready(w, (struct rte_mbuf *)(uintptr_t)e[i].u64);
+	if (n > 0)
+		sy_transmit_now(w);
+	return n;
+}
+
+static void stage_poll(struct sy_worker *w, const struct event_stage *s)
+{
+	struct sy_event_port *p = sy_event_port(s->event, w->id);
+	for (unsigned n = 0; p->consumes && n < POLL_BURSTS; n++)
+		if (events_take(w, s, p) == 0)
+			break;
+	sy_event_maintain(p);
+	if (s->model != SY_EVENT_ORDERED || w->id != 0)
+		return;
+	struct sy_event_port *exit = sy_event_port(s->event, sy_worker_count(w->rt));
+	for (unsigned n = 0; n < POLL_BURSTS; n++)
+		if (exit_take(w, exit) == 0)
+			break;
+	sy_event_maintain(exit);
+}
+
+bool sy_balance_poll(struct sy_worker *w)
+{
+	const struct sy_balance *b = w->app;
+	const struct event_stage *s = SY_RCU_READ(b->stage);
+	/* All workers turn until it is empty: a device needs all its ports. */
+	if (SY_LIKELY(!s) || sy_event_in_flight(s->event) == 0)
+		return false;
+	stage_poll(w, s);
+	return true;
+}
+
+bool sy_balance_is_idle(const struct sy_worker *w)
+{
+	const struct sy_balance *b = w->app;
+	const struct event_stage *s = SY_RCU_READ(b->stage);
+	return SY_LIKELY(!s) || sy_event_in_flight(s->event) == 0;
+}

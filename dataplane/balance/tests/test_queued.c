@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Limits whose packets go through an event device, by the forwarder's pipeline: what each model of
+ * its queue promises, and exact limits. */
+#include "queued_fixture.h"
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+/* Each model lets all packets pass, each once; all but unordered keep the order of flows. */
+static void check_model(struct flows *f, const struct device *d, struct output *out)
+{
+	struct flow flow[FLOWS];
+	const bool alone = !d->model || strcmp(d->model, "direct") == 0;
+	restart_with(f, d, 0);
+	limit_put_engine(f, 0, "a", PLENTY, ATOMIC);
+	assert_string_equal(limit_show(f, "a").engine, alone ? "atomic" : "cas");
+	flows_begin(f, flow, 0);
+	const unsigned before = buffers_free(f);
+	const uint64_t passed = limit_show(f, "a").passed;
+	memset(out, 0, sizeof(*out));
+	for (unsigned n = 0; n < EACH; n++)
+		for (unsigned i = 0; i < FLOWS; i++)
+			packet_put(f, &flow[i], n);
+	harness_turn(&f->harness);
+	output_take(f, out);
+	assert_int_equal(in_device(f), 0);
+	assert_int_equal(out->count, FLOWS * EACH);
+	assert_int_equal(out->flows, FLOWS);
+	assert_int_equal(limit_show(f, "a").passed - passed, FLOWS * EACH);
+	assert_int_equal(buffers_free(f), before);
+}
+
+static void test_atomic(void **state)
+{
+	static const struct device devices[] = {{"event_dsw", NULL}, {"event_sw", NULL}};
+	static struct output out;
+	for (unsigned i = 0; i < SY_ARRAY_LEN(devices); i++) {
+		check_model(*state, &devices[i], &out);
+		assert_int_equal(out.misplaced, 0);
+	}
+}
+
+static void test_direct(void **state)
+{
+	static const struct device devices[] = {{"event_dsw", "direct"}, {"event_sw", "direct"}};
+	static struct output out;
+	for (unsigned i = 0; i < SY_ARRAY_LEN(devices); i++) {
+		check_model(*state, &devices[i], &out);
+		assert_int_equal(out.misplaced, 0);
+		assert_int_equal(passed_by(*state, "a", 0), limit_show(*state, "a").passed);
+	}
+}
+
+/* One flow is handled by several workers at once, and leaves in its order all the same. */
+static void one_flow(struct flows *f, const char *model, struct output *out)
+{
+	const struct device d = {"event_sw", model};
+	struct flow flow;
+	restart_with(f, &d, 0);
+	limit_put_engine(f, 0, "a", PLENTY, ATOMIC);
+	flow_open(f, &flow, 0, 4000);
+	memset(out, 0, sizeof(*out));
+	for (unsigned n = 0; n < EACH * FLOWS; n++)
+		packet_put(f, &flow, n);
+	harness_turn(&f->harness);
+	output_take(f, out);
+	assert_int_equal(out->count, EACH * FLOWS);
+	assert_true(workers_used(f, "a") > 1);
+}
+
+static void test_ordered(void **state)
+{
+	static const struct device sw = {"event_sw", "ordered"};
+	static struct output out;
+	check_model(*state, &sw, &out);
+	assert_int_equal(out.misplaced, 0);
+	one_flow(*state, "ordered", &out);
+	assert_int_equal(out.misplaced, 0);
+}
+
+static void test_unordered(void **state)
+{
+	static const struct device devices[] = {{"event_dsw", "unordered"},
+	                                        {"event_sw", "unordered"}};
+	static struct output out;
+	for (unsigned i = 0; i < SY_ARRAY_LEN(devices); i++)
+		check_model(*state, &devices[i], &out);
+	one_flow(*state, "unordered", &out);
+}
+
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+/* Both directions, several workers: exactly the burst passes, in each engine that shares it. */
+static void test_exact(void **state)
+{
+	static const struct device devices[] = {{"event_dsw", NULL},        {"event_sw", NULL},
+	                                        {"event_sw", "ordered"},    {"event_sw", "direct"},
+	                                        {"event_dsw", "unordered"}, {NULL, NULL}};
+	enum { BURST_ALL = 100 };
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	for (unsigned d = 0; d < SY_ARRAY_LEN(devices); d++) {
+		struct changes c = {0};
+		restart_with(f, &devices[d], 0);
+		flows_begin(f, flow, 1);
+		limit_put_engine(f, 1, "a", BURST_ALL, ATOMIC);
+		unsigned through = 0;
+		for (unsigned i = 0; i < FLOWS; i++)
+			through += flow_send(f, &flow[i], i % 2 ? SESSION_SERVER : SESSION_CLIENT,
+			                     EACH);
+		assert_int_equal(through, BURST_ALL);
+		const struct shown shown = limit_show(f, "a");
+		assert_int_equal(shown.passed, BURST_ALL);
+		assert_int_equal(shown.above, FLOWS * EACH - BURST_ALL);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_LIMIT_EXCEEDED), shown.above);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_EVENT_FULL), 0);
+		/* Another rate keeps what is left; the next second brings 40. */
+		limit_put_engine(f, 1, "a", BURST_ALL, ATOMIC);
+		pb_limit *l = put_limit(&c, "a", PACKETS, 40, BURST_ALL);
+		l->engine = ATOMIC;
+		add_limit_service(&c, l, &f->service[1]);
+		flows_commit(f, &c);
+		flows_advance(f, 1);
+		assert_int_equal(flow_send(f, &flow[0], SESSION_CLIENT, EACH), EACH);
+		assert_int_equal(flow_send(f, &flow[1], SESSION_CLIENT, EACH), 40 - EACH);
+		delete_limit(&c, "a");
+		flows_commit(f, &c);
+		assert_int_equal(flow_send(f, &flow[0], SESSION_CLIENT, EACH), EACH);
+	}
+}
+
+/* A burst that arrives at once is more than the bucket has when it is looked at first: who receives
+ * the packets refuses the rest. */
+static void test_refused_behind(void **state)
+{
+	static const struct device dsw = {"event_dsw", NULL};
+	static struct output out;
+	struct flows *f = *state;
+	struct flow flow;
+	restart_with(f, &dsw, 0);
+	flow_open(f, &flow, 0, 4000);
+	limit_put_engine(f, 0, "a", 30, ATOMIC);
+	const unsigned before = buffers_free(f);
+	memset(&out, 0, sizeof(out));
+	for (unsigned n = 0; n < 60; n++) /* one burst */
+		packet_put(f, &flow, n);
+	harness_turn(&f->harness);
+	output_take(f, &out);
+	assert_int_equal(out.count, 30);
+	assert_int_equal(out.last[0], 29);
+	assert_int_equal(limit_show(f, "a").above, 30);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_LIMIT_EXCEEDED), 30);
+	assert_int_equal(buffers_free(f), before);
+}
+
+static void expect_engine(struct flows *f, const char *name, const char *engine, const char *why)
+{
+	pb_response *r = limits_list(f, name, 0, 0, 0);
+	assert_null(r->error);
+	const pb_stats *s = r->list_limits->limits[0];
+	assert_string_equal(s->engine, engine);
+	if (!strstr(s->why, why))
+		fail_msg("%s: \"%s\" does not say \"%s\"", name, s->why, why);
+	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
+}
+
+/* A limit whose packets all meet a wider one shares its flow; others share a bucket. */
+static void test_nested(void **state)
+{
+	static const struct device dsw = {"event_dsw", NULL};
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct flow flow[3];
+	pb_limit *l;
+	restart_with(f, &dsw, 0);
+	limit_put_engine(f, 1, "inner", PLENTY, ATOMIC);
+	expect_engine(f, "inner", "atomic", "one worker at a time");
+	l = put_limit(&c, "wide", PACKETS, 1, PLENTY);
+	l->engine = ATOMIC;
+	add_limit_service(&c, l, &f->service[0]);
+	add_limit_service(&c, l, &f->service[1]);
+	flows_commit(f, &c);
+	expect_engine(f, "inner", "atomic", "one worker at a time");
+	expect_engine(f, "wide", "atomic", "one worker at a time");
+	l = put_limit(&c, "across", PACKETS, 1, 50);
+	l->engine = ATOMIC;
+	add_limit_server(&c, l, &f->service[1], &f->server[1][0], 5353);
+	add_limit_service(&c, l, &f->service[3]);
+	flows_commit(f, &c);
+	expect_engine(f, "wide", "atomic", "one worker at a time");
+	expect_engine(f, "across", "cas", "not all of them lie");
+	for (unsigned i = 0; i < 3; i++)
+		flow_open(f, &flow[i], i == 2 ? 3 : 1, (uint16_t)(4000 + i));
+	/* Two limits or three: all packets pass or none does. */
+	const uint64_t inner = limit_show(f, "inner").passed, wide = limit_show(f, "wide").passed;
+	uint64_t across = limit_show(f, "across").passed;
+	unsigned through = 0;
+	for (unsigned i = 0; i < 2; i++)
+		through += flow_send(f, &flow[i], SESSION_CLIENT, 60);
+	assert_int_equal(limit_show(f, "across").passed, 50);
+	assert_int_equal(through, 60 + 50 - across);
+	assert_int_equal(limit_show(f, "inner").passed - inner, through);
+	assert_int_equal(limit_show(f, "wide").passed - wide, through);
+	delete_limit(&c, "wide");
+	delete_limit(&c, "inner");
+	flows_commit(f, &c);
+	expect_engine(f, "across", "atomic", "one worker at a time");
+	assert_int_equal(limit_show(f, "across").passed, 50);
+}
+
+/* What does not go through the device, and says so. */
+static void test_not_queued(void **state)
+{
+	static const struct device dsw = {"event_dsw", NULL};
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct flow flow;
+	pb_limit *l;
+	restart_with(f, &dsw, 0);
+	(l = put_limit(&c, "begun", SESSIONS, 1, 3))->engine = ATOMIC;
+	(l = put_limit(&c, "marked", PACKETS, 1, 3))->engine = ATOMIC;
+	l->action = MARK;
+	l->dscp = 8;
+	(l = put_limit(&c, "clients", PACKETS, 1, 100))->engine = ATOMIC;
+	set_limit_clients(&c, l, 16);
+	flows_commit(f, &c);
+	assert_null(f->harness.b->stage);
+	expect_engine(f, "begun", "cas", "a session begins");
+	expect_engine(f, "marked", "cas", "is marked before");
+	expect_engine(f, "clients", "cas", "other engines are not possible");
+	/* Together with one that does, each counts what it counted. */
+	limit_put_engine(f, 0, "queued", 20, ATOMIC);
+	assert_non_null(f->harness.b->stage);
+	flow_open(f, &flow, 0, 4000);
+	assert_int_equal(limit_show(f, "begun").passed, 1);
+	assert_int_equal(flow_send(f, &flow, SESSION_CLIENT, 50), 16);
+	assert_int_equal(limit_show(f, "queued").passed, 20);
+	assert_int_equal(limit_show(f, "clients").passed, 20);
+	assert_int_equal(limit_show(f, "marked").passed, 3);
+	assert_int_equal(limit_show(f, "marked").above, 17);
+}
+
+static void test_no_device(void **state)
+{
+	static const struct device none = {"event_dlb2", NULL}, odd = {"event_dsw", "ordered"},
+	                           dsw = {"event_dsw", NULL};
+	struct flows *f = *state;
+	struct changes c = {0};
+	restart_with(f, &none, 0);
+	put_limit(&c, "a", PACKETS, 1, 10)->engine = ATOMIC;
+	assert_false(harness_commit(&f->harness, &c));
+	assert_non_null(strstr(f->harness.error,
+	                       "limit a: engine atomic: EAL has found no DLB; remedy: event_dsw or "
+	                       "event_sw"));
+	restart_with(f, &odd, 0);
+	put_limit(&c, "a", PACKETS, 1, 10)->engine = ATOMIC;
+	assert_false(harness_commit(&f->harness, &c));
+	assert_non_null(strstr(f->harness.error, "event_dsw has no ordered queues"));
+	/* A start must not fail: the limit does without. */
+	restart_with(f, &dsw, 0);
+	limit_put_engine(f, 1, "a", 10, ATOMIC);
+	expect_engine(f, "a", "atomic", "one worker");
+	restart_with(f, &none, 0);
+	expect_engine(f, "a", "cas", "could not be opened");
+	struct flow flow;
+	flow_open(f, &flow, 1, 4000);
+	assert_int_equal(flow_send(f, &flow, SESSION_CLIENT, 20), 10 - 4);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, limits_setup, flows_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(test_atomic),    TEST(test_direct),     TEST(test_ordered),
+	        TEST(test_unordered), TEST(test_exact),      TEST(test_refused_behind),
+	        TEST(test_nested),    TEST(test_not_queued), TEST(test_no_device),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
