@@ -116,6 +116,8 @@ static bool harness_make(struct fixture *s)
 	        .memory_mb = MEMORY_MB,
 	        .huge = o->store != NULL,
 	        .store_directory = o->store,
+	        .event_device = o->device,
+	        .event_model = o->model,
 	        .start_ns = sy_clock_ns(), /* workers continue from this time */
 	        .neigh = neigh,
 	        .neighs = neighs,
@@ -142,6 +144,15 @@ static void service_configure(const struct fixture *s, struct changes *c, const 
 	}
 }
 
+static int engine_find(const char *name)
+{
+	static const char *const names[] = {"", "cas", "lock", "light-lock", "atomic"};
+	int n = 0;
+	while (name && strcmp(names[n], name) != 0)
+		n++;
+	return n;
+}
+
 /* So high that no packet is above them. */
 static void limits_configure(const struct fixture *s, struct changes *c)
 {
@@ -156,6 +167,7 @@ static void limits_configure(const struct fixture *s, struct changes *c)
 		                          : STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_BITS,
 		                  packets ? 1000000000 : UINT64_C(400000000000),
 		                  packets ? 1000000000 : UINT64_C(100000000000));
+		l->engine = engine_find(o->engine);
 		add_limit_service(c, l, &s->service);
 		if (i == 0 && o->clients)
 			set_limit_clients(c, l, o->clients);
@@ -461,13 +473,10 @@ static void slow_count(struct sy_worker *w, struct sy_burst *burst)
 bool fixture_check(struct fixture *s, uint64_t n)
 {
 	const struct sy_stage *as_ever = s->harness.rt->options.pipeline;
-	struct sy_stage checked[] = {{"classify", sy_classify_stage},
-	                             {"look up", sy_lookup_stage},
-	                             {"fast path", sy_fast_stage},
-	                             {"count", slow_count},
-	                             {"slow path", sy_slow_stage},
-	                             {"transmit", sy_transmit_stage},
-	                             {NULL, NULL}};
+	struct sy_stage checked[] = {{"classify", sy_classify_stage}, {"look up", sy_lookup_stage},
+	                             {"fast path", sy_fast_stage},    {"count", slow_count},
+	                             {"slow path", sy_slow_stage},    {"limit", sy_limit_stage},
+	                             {"transmit", sy_transmit_stage}, {NULL, NULL}};
 	uint64_t sent = 0, due = 0, drops = fixture_drops(s);
 	slow_packets = 0;
 	for (unsigned side = 0; side < 2; side++) {

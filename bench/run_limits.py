@@ -14,6 +14,15 @@ BUCKETS = (1, 20_000)
 DEVICES = ("event_dsw", "event_sw")
 # Queue models, and the devices that have them.
 MODELS = {"direct": DEVICES, "unordered": DEVICES, "ordered": ("event_sw",)}
+# In the forwarder's own pipeline, by two workers.
+PIPELINE_PROGRAM = "steelyard-scale"
+PIPELINE = (
+    ("--engine", "cas"),
+    *(("--engine", "atomic", "--event-device", device) for device in DEVICES),
+    ("--engine", "atomic", "--event-device", "event_sw", "--event-model", "ordered"),
+    ("--engine", "atomic", "--event-model", "unordered"),
+    ("--engine", "atomic", "--event-model", "direct"),
+)
 ELEPHANTS = (90, 150)  # % of what one consumer can handle
 # In real time: engine and consumers; the first ones also in quick runs.
 REAL_TIME = (
@@ -45,6 +54,9 @@ def rows(quick):
                 for buckets in BUCKETS:
                     yield from cost(engine, threads, buckets, "--runs", 11 if quick else 51)
         yield from event_cost(threads, "--runs", 11 if quick else 51)
+    if len(machine.cpus()) > 1:
+        for engine in PIPELINE:
+            yield from pipeline(*engine, "--runs", 11 if quick else 51)
 
 
 def smoke():
@@ -54,6 +66,7 @@ def smoke():
     yield from event("virtual", "--consumers", 2, "--samples", 1)
     yield from event("real", "--consumers", 2, "--samples", 1, "--sample-ms", 50)
     yield from beside("atomic", 90)
+    yield from pipeline("--engine", "atomic", "--runs", 1, "--run", 100)
 
 
 def exactness(engine, consumers, samples):
@@ -68,6 +81,12 @@ def cost(engine, threads, buckets, *options):
 
 def event(experiment, *options):
     return machine.run_program(EVENT_PROGRAM, "--experiment", experiment, *options)
+
+
+def pipeline(*options):
+    """One limit that all packets of two workers meet."""
+    options = ("--limits", 1, "--arrival", "owner", "--sessions", 1000, *options)
+    return machine.run_program(PIPELINE_PROGRAM, *options)
 
 
 def real_time(quick):

@@ -116,6 +116,31 @@ static double rate(struct bench *b, enum arrival arrival, struct pool_work *work
 	return (double)work->sent / work->seconds / 1e6;
 }
 
+/* One limit that all packets meet: a row of the benchmark of limits. */
+static void limited_report(const struct fixture_options *o, const struct pool_work *all,
+                           const struct pool_work *one)
+{
+	const bool queued = o->engine && strcmp(o->engine, "atomic") == 0;
+	char params[256];
+	snprintf(params, sizeof(params),
+	         "\"engine\": \"%s\", \"device\": \"%s\", \"model\": \"%s\", \"threads\": %u",
+	         o->engine ? o->engine : "auto",
+	         !queued     ? "none"
+	         : o->device ? o->device
+	                     : "event_dsw",
+	         !queued    ? "none"
+	         : o->model ? o->model
+	                    : "atomic",
+	         o->workers);
+	struct measure m = {"limits", params, "cost of a limited packet in the pipeline",
+	                    "ns/packet", NULL};
+	measure_report(&m, all->cpu_ns / (double)all->sent, "one worker's",
+	               one->cpu_ns / (double)one->sent);
+	m.metric = "delivered by the pipeline";
+	m.unit = "%";
+	measure_report(&m, 100.0 * (double)all->sent / (double)(all->sent + all->dropped), NULL, 0);
+}
+
 static void run(struct bench *b, enum arrival arrival)
 {
 	const struct fixture_options *o = &b->options.fixture;
@@ -126,6 +151,10 @@ static void run(struct bench *b, enum arrival arrival)
 	if (!one.sent || !work.sent) {
 		fprintf(stderr,
 		        "a run without its cores, in which nothing was sent, is left out\n");
+		return;
+	}
+	if (o->limits) {
+		limited_report(o, &work, &one);
 		return;
 	}
 	snprintf(params, sizeof(params),
@@ -160,6 +189,14 @@ static struct arguments arguments_parse(int argc, char **argv)
 	        {"arrival", "owner|random|one", OPTION_WORD, &a.arrival, 0, 0, "all, if not given"},
 	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 0, 0, "of each kind"},
 	        {"run", "MS", OPTION_UNSIGNED, &a.run_ms, 0, 0, "length of a run"},
+	        {"limits", "N", OPTION_UNSIGNED, &a.fixture.limits, 0, 8,
+	         "on the service, that all packets pass"},
+	        {"engine", "cas|lock|light-lock|atomic", OPTION_WORD, &a.fixture.engine, 0, 0,
+	         "of the limits"},
+	        {"event-device", "event_dsw|event_sw", OPTION_WORD, &a.fixture.device, 0, 0,
+	         "behind which they are, with atomic"},
+	        {"event-model", "atomic|ordered|unordered|direct", OPTION_WORD, &a.fixture.model, 0,
+	         0, "of its queue"},
 	        FIXTURE_DIRECTORY(a.fixture),
 	};
 	OPTIONS_TAKE(argc, argv, "What several workers forward together, by where packets arrive.",
