@@ -53,7 +53,10 @@ static int device_make(struct sy_event *event, const char *name, struct sy_error
 	         __atomic_fetch_add(&made, 1, __ATOMIC_RELAXED));
 	if (rte_vdev_init(event->made, *args ? args + 1 : NULL) < 0) {
 		event->made[0] = '\0';
-		return sy_fail(err, ENODEV, "there is no event device \"%s\"; " REMEDY, name);
+		return sy_fail(err, ENODEV,
+		               "there is no event device \"%s\", or no memory for it; " REMEDY
+		               "; or a larger --memory",
+		               name);
 	}
 	return rte_event_dev_get_dev_id(event->made);
 }
