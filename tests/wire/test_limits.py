@@ -325,6 +325,41 @@ def test_engines(limits, engine):
     assert 50 <= stats.passed.packets <= 51 + took
 
 
+@pytest.mark.drops("limit-exceeded")
+@pytest.mark.parametrize("model", ("atomic", "ordered", "unordered", "direct"))
+def test_event_models(limits, model):
+    """By another event device, with each model of its queue: limits are exact, TCP works, and an
+    upgrade loses nothing of what is in the device."""
+    stage, body = limits.stage, bytes(MEGABYTE)
+    for host in stage.lab.servers():
+        (stage.lab.dir / f"nginx-{host}/files/limited").write_bytes(body)
+    device = ("--event-device", "event_sw", "--event-model", model)
+    in_force = {"atomic": "atomic", "direct": "atomic"}.get(model, "cas")
+    try:
+        stage.steelyard.upgrade(options=device)
+        stage.steelyard.wait_reconnected()
+        limits.apply(
+            packets("one", 1, 50, service="sink4", engine="atomic"),
+            bits("plenty", "1G", 10 * MEGABYTE, service="web4", engine="atomic"),
+        )
+        began = time.monotonic()
+        stats = limits.settled("one", limits.send(4, 200))
+        assert 50 <= stats.passed.packets <= 51 + time.monotonic() - began
+        assert stats.engine == ("own" if stage.workers == 1 else in_force)
+        assert http_get(stage.client, VIP[4], WEB, "/files/limited", timeout_s=60) == body
+        stats = limits.read("plenty")
+        assert stats.passed.bytes >= len(body) and stats.above.packets == 0
+        with connect(stage.client, VIP[4], ECHO) as one:
+            stage.steelyard.upgrade()
+            stage.steelyard.wait_reconnected()
+            one.sendall(b"x")
+            assert receive_exactly(one, 1) == b"x"
+        assert limits.read("one").engine == stats.engine
+    finally:
+        stage.steelyard.restart_forwarder()
+        stage.steelyard.wait_reconnected()
+
+
 def test_limits_survive_their_forwarder(limits):
     stage = limits.stage
     kept = packets("kept", 5, 50, service="sink4", clients={"prefix4": 24})
