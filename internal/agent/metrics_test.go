@@ -118,6 +118,7 @@ func TestMetrics(t *testing.T) {
 	}
 	l.forwarder.Status.Adoption = &forwarderpb.Adoption{AwayNs: 2e9, DurationNs: 25e7,
 		Results: []*forwarderpb.Adoption_Result{{Name: "kept", Sessions: 5}, {Name: "torn"}}}
+	l.forwarder.Status.EventDevice = &forwarderpb.EventDevice{Name: "event_sw", Model: "direct", Packets: 9, Refused: 4, Waiting: 2}
 	l.start()
 	if _, err := l.apply(""); err != nil {
 		t.Fatal(err)
@@ -141,6 +142,9 @@ func TestMetrics(t *testing.T) {
 		`steelyard_access_rule_matches_total{list="edge",rule="otherwise"} `,
 		"steelyard_access_dropped_early_total 41\n",
 		`steelyard_adopted_sessions{result="kept"} 5` + "\n", `steelyard_adopted_sessions{result="torn"} 0` + "\n",
+		`steelyard_event_device_packets_total{device="event_sw",model="direct",result="taken"} 9` + "\n",
+		`steelyard_event_device_packets_total{device="event_sw",model="direct",result="refused"} 4` + "\n",
+		`steelyard_event_device_packets{device="event_sw",model="direct"} 2` + "\n",
 		"steelyard_adoption_seconds 0.25\n", "steelyard_adoption_away_seconds 2\n",
 		`steelyard_build_info{version="` + version.Build + `"} 1` + "\n", `steelyard_forwarder_build_info{version="`,
 		`steelyard_scrape_complete{part="services"} 1` + "\n",

@@ -129,6 +129,7 @@ func fill(f *dptest.Forwarder) {
 		Build: "fake", StartedUnixS: 1, Workers: 2, Sessions: 300, SessionsUnproven: 12, SessionCapacity: 1 << 20,
 		SessionBytesMapped: 64 << 20, HugePages: true, RoutingRefused: "rule 100 is not supported: remove it",
 		PortProblems: []string{"eth1: the interface was deleted"},
+		EventDevice:  &fpb.EventDevice{Name: "event_dsw", Model: "atomic", Packets: 1000, Refused: 3, Waiting: 2},
 		Pid:          4242, Upgrading: true, Adoption: &fpb.Adoption{
 			Source: fpb.Adoption_SOURCE_CRASHED, AwayNs: 1234567890, DurationNs: 3456789,
 			Results: []*fpb.Adoption_Result{{Name: "kept", Sessions: 290}, {Name: "torn"}, {Name: "expired", Sessions: 10}},

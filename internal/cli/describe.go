@@ -107,6 +107,13 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 	}
 	a.pair("Sessions", fmt.Sprintf("%d of %d (%.1f%%), %d of them unproven, %d MiB, %s", f.Sessions, f.SessionCapacity, share,
 		f.SessionsUnproven, f.SessionBytes>>20, pages))
+	if d := f.EventDevice; d != nil {
+		refused := cell{text: fmt.Sprintf("%d refused", d.Refused)}
+		if d.Refused > 0 {
+			refused.paint = yellow
+		}
+		a.pair("Limits", fmt.Sprintf("%d packets through %s, queue %s; %d in it, %s", d.Packets, d.Name, d.Model, d.Waiting, a.paint(refused)))
+	}
 	if f.RoutingRefused != "" {
 		a.pair("Routing", a.paint(cell{f.RoutingRefused, red}))
 	}

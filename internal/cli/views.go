@@ -245,10 +245,20 @@ type forwarderStatusView struct {
 	RoutingRefused    string   `json:"routing_refused"`
 	PortProblems      []string `json:"port_problems"`
 
+	EventDevice *eventDeviceView `json:"event_device"` // null: it is not open
+
 	PID       uint32        `json:"pid"`
 	Upgrading bool          `json:"upgrading"`
 	Adoption  *adoptionView `json:"adoption"` // null: not known
 	Phases    []phaseView   `json:"phases"`   // of its start, in order; empty: not known
+}
+
+type eventDeviceView struct {
+	Name    string `json:"name"`
+	Model   string `json:"model"` // of its queue
+	Packets uint64 `json:"packets"`
+	Refused uint64 `json:"refused"` // of no room for them
+	Waiting uint64 `json:"waiting"` // in it now
 }
 
 type phaseView struct {
@@ -420,7 +430,8 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 			Sessions: status.GetSessions(), SessionCapacity: status.GetSessionCapacity(), SessionsUnproven: status.GetSessionsUnproven(),
 			SessionBytes: status.GetSessionBytesMapped(), HugePages: status.GetHugePages(),
 			RoutingRefused: status.GetRoutingRefused(), PortProblems: append([]string{}, status.GetPortProblems()...),
-			PID: status.GetPid(), Upgrading: status.GetUpgrading(), Adoption: viewAdoption(status.GetAdoption()),
+			EventDevice: viewEventDevice(status.GetEventDevice()),
+			PID:         status.GetPid(), Upgrading: status.GetUpgrading(), Adoption: viewAdoption(status.GetAdoption()),
 			Phases: viewPhases(status.GetPhases()),
 		},
 		Services: s.GetServices(), Servers: s.GetServers(), ServersUp: s.GetServersUp(),
@@ -430,6 +441,13 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 		view.Warnings = []string{}
 	}
 	return view
+}
+
+func viewEventDevice(d *dpclient.EventDevice) *eventDeviceView {
+	if d == nil {
+		return nil
+	}
+	return &eventDeviceView{d.GetName(), d.GetModel(), d.GetPackets(), d.GetRefused(), d.GetWaiting()}
 }
 
 func viewAdoption(a *dpclient.Adoption) *adoptionView {

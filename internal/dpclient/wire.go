@@ -28,6 +28,7 @@ type (
 	Protocol       = pb.Protocol
 	ServerState    = pb.ServerState
 	Phase          = pb.Phase
+	EventDevice    = pb.EventDevice
 	LimitStats     = pb.LimitStats
 	LimitCounts    = pb.LimitCounts
 )

@@ -67,6 +67,8 @@ var (
 
 	attackActive      = desc("attack_active", "1 while an attack of this kind is under way, 0 for a while after it; see `steelyard get attacks`.", "kind", "service")
 	attackPackets     = desc("attack_packets_total", "Packets of listed attacks of this kind.", "kind", "service")
+	eventPackets      = desc("event_device_packets_total", "Packets that the event device of limits took, or refused because it was full.", "device", "model", "result")
+	eventWaiting      = desc("event_device_packets", "Packets in the event device of limits.", "device", "model")
 	accessSetPrefixes = desc("access_set_prefixes", "Prefixes of this access set in the forwarder.", "set", "family")
 	accessMatches     = desc("access_rule_matches_total", "Packets of new sessions that matched this rule of an access list: by its name, or its position if it has none.", "list", "rule")
 	accessEarly       = desc("access_dropped_early_total", "SYNs that XDP programs dropped for the access list of all services: they are in no rule's matches.")
@@ -175,6 +177,11 @@ func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) error
 	s.gauge(forwarderUnproven, float64(status.GetSessionsUnproven()))
 	s.gauge(forwarderWarnings, float64(len(status.GetWarnings())))
 	s.gauge(forwarderMapped, float64(status.GetSessionBytesMapped()))
+	if device := status.GetEventDevice(); device != nil {
+		s.counter(eventPackets, device.GetPackets(), device.GetName(), device.GetModel(), "taken")
+		s.counter(eventPackets, device.GetRefused(), device.GetName(), device.GetModel(), "refused")
+		s.gauge(eventWaiting, float64(device.GetWaiting()), device.GetName(), device.GetModel())
+	}
 	if adoption := status.GetAdoption(); adoption != nil {
 		s.gauge(adoptionTime, float64(adoption.GetDurationNs())/1e9)
 		s.gauge(adoptionAway, float64(adoption.GetAwayNs())/1e9)

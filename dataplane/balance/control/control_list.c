@@ -6,6 +6,7 @@
 
 #include "attacks.h"
 #include "control.h"
+#include "event_stage.h"
 #include "model_message.h"
 #include "watch.h"
 
@@ -101,6 +102,25 @@ static int reply_port_problems(struct sy_balance *b, struct arena *a,
 	return 0;
 }
 
+static int reply_event_device(const struct sy_balance *b, struct arena *a,
+                              Steelyard__Forwarder__V1__EventDevice **out, struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__EventDevice *pb;
+	if (!b->stage)
+		return 0;
+	TAKE(a, pb, steelyard__forwarder__v1__event_device__init);
+	*out = pb;
+	pb->name = (char *)(uintptr_t)event_stage_device(b);
+	pb->model = (char *)(uintptr_t)sy_event_model_name[b->stage->model];
+	pb->waiting = sy_event_in_flight(b->stage->event);
+	for (unsigned w = 0; w < b->workers; w++) {
+		const struct sy_event_port *p = sy_event_port(b->stage->event, w);
+		pb->packets += SY_READ(p->sent);
+		pb->refused += SY_READ(p->refused);
+	}
+	return 0;
+}
+
 int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err)
 {
@@ -129,7 +149,8 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	s->pid = (uint32_t)getpid();
 	s->upgrading = b->ctl->control->upgrade.running;
-	if (reply_adoption(b, a, &s->adoption, err) < 0 || reply_phases(a, s, err) < 0)
+	if (reply_event_device(b, a, &s->event_device, err) < 0 ||
+	    reply_adoption(b, a, &s->adoption, err) < 0 || reply_phases(a, s, err) < 0)
 		return -ENOMEM;
 	s->services = b->ctl->model->services;
 	s->servers = b->ctl->model->servers;

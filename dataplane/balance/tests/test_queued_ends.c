@@ -70,6 +70,25 @@ static void begin_elsewhere(struct flows *f, const struct device *d, unsigned ro
 	memset(out, 0, sizeof(*out));
 }
 
+/* What `steelyard get status` shows of the device. */
+static void check_status(struct flows *f, const char *name, uint64_t refused, bool waits)
+{
+	Steelyard__Forwarder__V1__StatusRequest status =
+	        STEELYARD__FORWARDER__V1__STATUS_REQUEST__INIT;
+	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
+	q.status = &status;
+	pb_response *r = harness_request(&f->harness, &q);
+	const Steelyard__Forwarder__V1__EventDevice *d = r->status->event_device;
+	assert_non_null(d);
+	assert_string_equal(d->name, name);
+	assert_string_equal(d->model, "atomic");
+	assert_int_equal(d->refused, refused);
+	assert_true(d->packets > 0);
+	assert_int_equal(d->waiting > 0, waits);
+	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
+}
+
 static void test_full(void **state)
 {
 	static const struct device devices[] = {{"event_dsw", NULL}, {"event_sw", NULL}};
@@ -82,7 +101,9 @@ static void test_full(void **state)
 		assert_true(device_fill(f, flow, MANY, &out) > 0);
 		const uint64_t lost = harness_drops(&f->harness, SY_DROP_EVENT_FULL);
 		assert_true(lost > 0);
+		check_status(f, devices[d].device, lost, true);
 		harness_turn(&f->harness);
+		check_status(f, devices[d].device, lost, false);
 		output_take(f, &out);
 		assert_int_equal(out.count + lost, MANY * FLOWS);
 		assert_int_equal(out.misplaced, 0);

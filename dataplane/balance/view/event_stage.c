@@ -31,6 +31,11 @@ static int field_register(struct event_stage *s, struct sy_error *err)
 	return s->field < 0 ? sy_fail(err, rte_errno, "no room is left in packet buffers") : 0;
 }
 
+const char *event_stage_device(const struct sy_balance *b)
+{
+	return b->options.event_device ? b->options.event_device : EVENT_STAGE_DEVICE;
+}
+
 static int stage_open(const struct sy_balance *b, struct event_stage *s, struct sy_error *err)
 {
 	const uint64_t all = b->workers < 64 ? (UINT64_C(1) << b->workers) - 1 : UINT64_MAX;
@@ -38,7 +43,7 @@ static int stage_open(const struct sy_balance *b, struct event_stage *s, struct 
 	if (rc < 0 || (rc = field_register(s, err)) < 0)
 		return rc;
 	const struct sy_event_options o = {
-	        .device = b->options.event_device ? b->options.event_device : EVENT_STAGE_DEVICE,
+	        .device = event_stage_device(b),
 	        .model = s->model,
 	        .ports = b->workers + (s->model == SY_EVENT_ORDERED),
 	        .consumers = s->model == SY_EVENT_DIRECT ? 1 : all,
@@ -62,8 +67,7 @@ int event_stage_open(struct sy_balance *b, struct sy_error *err)
 		return rc;
 	}
 	sy_log(SY_LOG_INFO, "balance", "event device %s: open, its queue is %s",
-	       b->options.event_device ? b->options.event_device : EVENT_STAGE_DEVICE,
-	       sy_event_model_name[s->model]);
+	       event_stage_device(b), sy_event_model_name[s->model]);
 	SY_RCU_PUBLISH(b->stage, s);
 	return 0;
 }

@@ -43,6 +43,8 @@ static inline struct queued *queued_of(const struct event_stage *s, struct rte_m
 	return RTE_MBUF_DYNFIELD(m, s->field, struct queued *);
 }
 
+/* The name of the device, open or not. */
+const char *event_stage_device(const struct sy_balance *b);
 /* Opens the device that the options name, unless it is open. Workers may run. */
 int event_stage_open(struct sy_balance *b, struct sy_error *err);
 /* No worker runs any more. Frees the packets that are left. */
