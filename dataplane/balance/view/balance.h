@@ -118,19 +118,19 @@ struct balance_worker {
 	struct scheduler_state scheduler;
 	struct service_counts *counts; /* by service id */
 	uint64_t slot_packets[SY_SLOTS];
-	uint64_t swept_ns;                  /* when the last sweep slice ended */
-	uint64_t passes;                    /* whole sweeps over all slots. readers: acquire */
-	uint64_t pass_ns;                   /* when the current pass began */
-	unsigned sweep_slot;                /* the sweep's current slot */
-	uint32_t swept_created;             /* `created` when the sweep last ran for creations */
-	uint32_t created, ended;            /* sessions so far, modulo 2^32 */
-	uint64_t creations_pending;         /* one bit per packet of the current burst */
-	uint64_t admitted;                  /* likewise: access lists have admitted them */
-	uint64_t policed;                   /* likewise: limits were asked about them */
-	uint64_t queued;                    /* likewise: they are for the event device */
-	uint64_t located;                   /* likewise: service[] is known, see locate.h */
-	uint64_t listed;                    /* of them: the service has an access list */
-	uint64_t looked;                    /* likewise: look[] was begun in looked_in */
+	uint64_t swept_ns;          /* when the last sweep slice ended */
+	uint64_t passes;            /* whole sweeps over all slots. readers: acquire */
+	uint64_t pass_ns;           /* when the current pass began */
+	unsigned sweep_slot;        /* the sweep's current slot */
+	uint32_t swept_created;     /* `created` when the sweep last ran for creations */
+	uint32_t created, ended;    /* sessions so far, modulo 2^32 */
+	uint64_t creations_pending; /* one bit per packet of the current burst */
+	uint64_t admitted;          /* likewise: access lists have admitted them */
+	uint64_t policed;           /* likewise: limits were asked about them */
+	uint64_t queued;            /* likewise: they are for the event device */
+	uint64_t located;           /* likewise: service[] is known, see locate.h */
+	uint64_t listed;            /* of them: the service has an access list */
+	uint64_t looked;            /* likewise: look[] was begun in looked_in */
 	bool alone; /* the limits of the packet at hand are asked by this worker only */
 	struct creation creation[SY_BURST]; /* of those pending */
 	const struct service *service[SY_BURST];
