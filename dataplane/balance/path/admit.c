@@ -88,7 +88,7 @@ static __attribute__((noinline)) void batch_report(struct sy_worker *w, const st
                                                    const struct batch *batch,
                                                    const struct access_answer *answer)
 {
-	const unsigned count = batch->asked.count;
+	const unsigned count = RTE_MIN(batch->asked.count, (unsigned)SY_BURST);
 	uint64_t left = 0; /* sessions of rules that log, and that are not reported yet */
 	for (unsigned c = 1; l->counting_logs >> c; c++) {
 		uint64_t matched = 0;
