@@ -166,6 +166,8 @@ void add_access_prefix(struct changes *c, Steelyard__Forwarder__V1__AccessSet *s
 void delete_access_set(struct changes *c, const char *name);
 void put_global_access(struct changes *c, const char *name);
 void delete_access_list(struct changes *c, const char *name);
+/* The engine of limits that put_limit() makes. */
+extern int put_limit_engine;
 /* A limit that concerns all services, until services, VIPs or servers are added (up to 64 each). */
 Steelyard__Forwarder__V1__Limit *put_limit(struct changes *c, const char *name, int unit,
                                            uint64_t per_second, uint64_t burst);

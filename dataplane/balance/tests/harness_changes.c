@@ -292,6 +292,8 @@ void delete_access_list(struct changes *c, const char *name)
 
 typedef Steelyard__Forwarder__V1__Limit pb_limit;
 
+int put_limit_engine;
+
 pb_limit *put_limit(struct changes *c, const char *name, int unit, uint64_t per_second,
                     uint64_t burst)
 {
@@ -302,6 +304,7 @@ pb_limit *put_limit(struct changes *c, const char *name, int unit, uint64_t per_
 	l->unit = unit;
 	l->per_second = per_second;
 	l->burst = burst;
+	l->engine = put_limit_engine;
 	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_LIMIT)->put_limit = l;
 	return l;
 }

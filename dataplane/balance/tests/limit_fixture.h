@@ -112,6 +112,28 @@ static inline int limits_setup(void **state)
 	return rc;
 }
 
+/* From now on by three workers, and limits with `engine: atomic`. */
+static inline void limits_queue(struct flows *f)
+{
+	put_limit_engine = ATOMIC;
+	f->options.queues = 3;
+	flows_reopen(f, 3, 0, false);
+	flows_advance(f, 1);
+}
+
+static inline int limits_setup_queued(void **state)
+{
+	int rc = flows_setup(state);
+	limits_queue(*state);
+	return rc;
+}
+
+static inline int limits_teardown_queued(void **state)
+{
+	put_limit_engine = 0;
+	return flows_teardown(state);
+}
+
 /* Lets all buckets become full. */
 static inline void limits_fill(struct flows *f)
 {

@@ -422,16 +422,41 @@ static void test_exact(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, limits_setup, flows_teardown)
 
+/* By an event device. */
+#define QUEUED(name)                                                                               \
+	cmocka_unit_test_setup_teardown(name, limits_setup_queued, limits_teardown_queued)
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_packets),       TEST(test_direction),
-	        TEST(test_layers),        TEST(test_all_or_none),
-	        TEST(test_server),        TEST(test_state),
-	        TEST(test_undo),          TEST(test_sessions),
-	        TEST(test_sessions_undo), TEST(test_sessions_give_back),
-	        TEST(test_mark),          TEST(test_exact),
-	        TEST(test_undo_ended),    TEST(test_sessions_again),
+	        TEST(test_packets),
+	        TEST(test_direction),
+	        TEST(test_layers),
+	        TEST(test_all_or_none),
+	        TEST(test_server),
+	        TEST(test_state),
+	        TEST(test_undo),
+	        TEST(test_sessions),
+	        TEST(test_sessions_undo),
+	        TEST(test_sessions_give_back),
+	        TEST(test_mark),
+	        TEST(test_exact),
+	        TEST(test_undo_ended),
+	        TEST(test_sessions_again),
+	        QUEUED(test_packets),
+	        QUEUED(test_direction),
+	        QUEUED(test_layers),
+	        QUEUED(test_all_or_none),
+	        QUEUED(test_server),
+	        QUEUED(test_state),
+	        QUEUED(test_undo),
+	        QUEUED(test_sessions),
+	        QUEUED(test_sessions_undo),
+	        QUEUED(test_sessions_give_back),
+	        QUEUED(test_mark),
+	        QUEUED(test_exact),
+	        QUEUED(test_undo_ended),
+	        QUEUED(test_sessions_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,13 @@ static int setup(void **state)
 	return rc;
 }
 
+static int setup_queued(void **state)
+{
+	int rc = setup(state);
+	limits_queue(*state);
+	return rc;
+}
+
 /* Sends frames in, and returns how many leave towards the servers. */
 static unsigned send_all(struct flows *f, const struct frame *in, unsigned count)
 {
@@ -207,6 +214,13 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_fragments, setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_one_way_again, setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_most_sessions, setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_modes, setup_queued, limits_teardown_queued),
+	        cmocka_unit_test_setup_teardown(test_oversize, setup_queued,
+	                                        limits_teardown_queued),
+	        cmocka_unit_test_setup_teardown(test_fragments, setup_queued,
+	                                        limits_teardown_queued),
+	        cmocka_unit_test_setup_teardown(test_one_way_again, setup_queued,
+	                                        limits_teardown_queued),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

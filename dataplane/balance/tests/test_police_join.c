@@ -60,11 +60,22 @@ static int join_setup(void **state)
 	return rc;
 }
 
+static int join_setup_queued(void **state)
+{
+	int rc = setup(state);
+	limits_queue(*state);
+	return rc;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(test_joined, join_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_flood, join_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_joined, join_setup_queued,
+	                                        limits_teardown_queued),
+	        cmocka_unit_test_setup_teardown(test_flood, join_setup_queued,
+	                                        limits_teardown_queued),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
