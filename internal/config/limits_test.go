@@ -121,6 +121,8 @@ func TestBadLimits(t *testing.T) {
 		{"count: l2+fcs", "count: l7", "use l3, l2, l2+fcs or l1"},
 		{"engine: light-lock", "engine: cas", "only light-lock takes batches"},
 		{"batch: 10kB", "batch: 4MB", "the batch is larger than the burst, 3125000"},
+		{"burst: 1k", "engine: atomic", "so `engine: atomic` is not possible"},
+		{"engine: light-lock, batch: 10kB", "engine: atomic", "so `engine: atomic` is not possible"},
 		{"clients: {}, ", "clients: {}, engine: lock, ", "so `engine: lock` is not possible"},
 		{"prefix4: 24", "prefix4: 7", "7 is out of range: use 8 to 32"},
 		{"prefix4: 24, ", "prefix4: 9, ", "which are larger than 10.1.0.0/16: use `prefix4: 16`"},
