@@ -23,13 +23,13 @@ struct fixture_options {
 	bool listed;       /* an access list refuses members of a set, which is empty but for one */
 	bool list_ports;   /* its rule names ports, too: rte_acl decides */
 	unsigned list_rules; /* before it, each of a prefix and a port: rte_acl decides */
-	unsigned limits; /* on the service, which all packets pass: of bits and packets in turn */
-	/* Of the limits: "cas", "lock", "light-lock" or "atomic", NULL: the default; and with
-	 * "atomic" the device and the model of its queue, as in struct sy_balance_options. */
-	const char *engine, *device, *model;
+	unsigned limits;  /* on the service, which all packets pass: of bits and packets in turn */
 	unsigned clients; /* the first of them by so many clients; 0: none */
 	bool brief;       /* adds a service whose sessions expire after a second of silence */
 	uint64_t seed;
+	/* Of the limits: "cas", "lock", "light-lock" or "atomic", NULL: the default; and with
+	 * "atomic" the device and the model of its queue, as in struct sy_balance_options. */
+	const char *engine, *device, *model;
 };
 #define FIXTURE_SERVERS  256
 #define FIXTURE_LOCALS   64

@@ -56,13 +56,18 @@ static inline bool police_queues(const struct balance_worker *bw, unsigned i)
 bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                     const struct session *s, enum session_direction from);
 
-/* The same, unless there is nothing to ask. */
+/* May there be something to ask, or to do otherwise, about a session's packet? */
+static inline bool police_asks(const struct endpoint *e, enum session_direction from)
+{
+	return SY_READ(e->limited) & 1u << from;
+}
+
+/* police_session(), unless there is nothing to ask. */
 static inline __attribute__((always_inline)) bool
 police_passes(struct sy_worker *w, struct sy_burst *burst, unsigned i, const struct session *s,
               const struct endpoint *e, enum session_direction from)
 {
-	return SY_LIKELY(!(SY_READ(e->limited) & 1u << from)) ||
-	       police_session(w, burst, i, s, from);
+	return SY_LIKELY(!police_asks(e, from)) || police_session(w, burst, i, s, from);
 }
 
 #endif

@@ -118,20 +118,18 @@ struct balance_worker {
 	struct scheduler_state scheduler;
 	struct service_counts *counts; /* by service id */
 	uint64_t slot_packets[SY_SLOTS];
-	uint64_t swept_ns;          /* when the last sweep slice ended */
-	uint64_t passes;            /* whole sweeps over all slots. readers: acquire */
-	uint64_t pass_ns;           /* when the current pass began */
-	unsigned sweep_slot;        /* the sweep's current slot */
-	uint32_t swept_created;     /* `created` when the sweep last ran for creations */
-	uint32_t created, ended;    /* sessions so far, modulo 2^32 */
-	uint64_t creations_pending; /* one bit per packet of the current burst */
-	uint64_t admitted;          /* likewise: access lists have admitted them */
-	uint64_t policed;           /* likewise: limits were asked about them */
-	uint64_t queued;            /* likewise: they are for the event device */
-	uint64_t located;           /* likewise: service[] is known, see locate.h */
-	uint64_t listed;            /* of them: the service has an access list */
-	uint64_t looked;            /* likewise: look[] was begun in looked_in */
-	bool alone; /* the limits of the packet at hand are asked by this worker only */
+	uint64_t swept_ns;                  /* when the last sweep slice ended */
+	uint64_t passes;                    /* whole sweeps over all slots. readers: acquire */
+	uint64_t pass_ns;                   /* when the current pass began */
+	unsigned sweep_slot;                /* the sweep's current slot */
+	uint32_t swept_created;             /* `created` when the sweep last ran for creations */
+	uint32_t created, ended;            /* sessions so far, modulo 2^32 */
+	uint64_t creations_pending;         /* one bit per packet of the current burst */
+	uint64_t admitted;                  /* likewise: access lists have admitted them */
+	uint64_t policed;                   /* likewise: limits were asked about them */
+	uint64_t located;                   /* likewise: service[] is known, see locate.h */
+	uint64_t listed;                    /* of them: the service has an access list */
+	uint64_t looked;                    /* likewise: look[] was begun in looked_in */
 	struct creation creation[SY_BURST]; /* of those pending */
 	const struct service *service[SY_BURST];
 	const struct address_ranges *looked_in;
@@ -148,6 +146,10 @@ struct balance_worker {
 	struct access_worker *access;    /* access.h */
 	struct limit_share *limited;     /* by id of the limit: limit.h */
 	struct policed police[SY_BURST]; /* of the packets in `policed` */
+	/* One bit per packet of the current burst: it is for the event device. */
+	uint64_t queued;
+	/* No other worker asks the limits of the packet that this one has received from it. */
+	bool alone;
 	/* By slot: the value of access_asks in the sweep's current pass, and in its last one. */
 	uint32_t asking[SY_SLOTS], asked[SY_SLOTS];
 } __attribute__((aligned(SY_CACHE_LINE)));

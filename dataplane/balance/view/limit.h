@@ -23,7 +23,7 @@
  * sessions. */
 #define LIMITED_SESSIONS 4u
 /* And whose packets go through the event device, likewise. */
-#define LIMITED_QUEUED(from) (8u << (from))
+#define LIMITED_QUEUED(from) (16u << (from))
 
 enum limit_unit { LIMIT_BYTES, LIMIT_PACKETS, LIMIT_SESSIONS };
 
