@@ -204,6 +204,7 @@ void balance_tick(void *balance)
 void sy_balance_detach(struct sy_balance *b)
 {
 	control_destroy(b);
+	access_block_end(b);
 	attacks_destroy(b);
 	watch_destroy(b);
 	samples_destroy(b);

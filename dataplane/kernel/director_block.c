@@ -2,7 +2,8 @@
 /*
  * Blocked sources, as the flow director's program looks them up
  * (docs/design/0028-host-protection.md). A list replaces another in pieces: two cursors run over
- * both in the order of addresses, and what is in one of them alone is removed or added. A network
+ * both in the order of addresses, and what is in one of them alone is removed or added. If a third
+ * list comes meanwhile, what is in the maps becomes one list first, also in pieces. A network
  * is added behind its bit before the bit is set, and loses its bit first. The state of a /24 is
  * always computed from the new list. Bits of IPv6 are never cleared, except with everything: they
  * decide nothing.
@@ -15,11 +16,15 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define PIECE      1024 /* changes of one step */
+#define PIECE      256   /* writes of one step */
+#define PASSED     16384 /* entries that one step passes */
+#define JOIN_PIECE 1024  /* entries that one step copies */
 #define BITMAP_LEN ((size_t)DIRECTOR_BLOCK_WORDS * sizeof(uint64_t))
 #define SHORT6     48
 
-struct list {
+struct sy_blocked_list {
+	unsigned holders;
+	bool fits; /* into the maps */
 	struct sy_blocked *at;
 	size_t count;
 };
@@ -27,10 +32,14 @@ struct list {
 struct blocks {
 	int hosts4, long6, short6; /* maps */
 	uint64_t *bits4, *bits6;   /* mapped */
-	struct list now, next;     /* what is in the maps up to the cursors, and is to be */
-	size_t now_at, next_at;    /* cursors; both at the ends: done */
-	unsigned clearing;         /* maps to empty first: 3, 2, 1 */
-	bool batch_begun;          /* and where the next piece of the hash begins */
+	/* The maps have `next` up to its cursor, and `now` from its cursor on. `wanted` comes after
+	 * them, once `joined` has both. NULL: nothing. */
+	struct sy_blocked_list *now, *next, *wanted;
+	size_t now_at, next_at;
+	struct sy_blocked *joined;
+	size_t joined_count;
+	unsigned clearing; /* maps to empty first: 3, 2, 1 */
+	bool batch_begun;  /* and where the next piece of the hash begins */
 	uint32_t batch;
 	uint32_t mode;   /* of `next` */
 	uint32_t shorts; /* IPv6 prefixes shorter than 48 bits in the map */
@@ -55,8 +64,10 @@ static void blocks_free(struct blocks *b)
 		munmap(b->bits4, BITMAP_LEN);
 	if (b->bits6)
 		munmap(b->bits6, BITMAP_LEN);
-	free(b->now.at);
-	free(b->next.at);
+	sy_blocked_list_drop(b->now);
+	sy_blocked_list_drop(b->next);
+	sy_blocked_list_drop(b->wanted);
+	free(b->joined);
 	free(b);
 }
 
@@ -147,7 +158,7 @@ static uint32_t host_of(const struct sy_blocked *p)
 }
 
 /* The first entry of a sorted list that is not before this IPv4 host. */
-static size_t list_find4(const struct list *l, uint32_t host)
+static size_t list_find4(const struct sy_blocked_list *l, uint32_t host)
 {
 	const struct sy_addr key = {.w = {0, 0, htonl(0xffff), htonl(host)}};
 	size_t low = 0, high = l->count;
@@ -164,7 +175,7 @@ static size_t list_find4(const struct list *l, uint32_t host)
 }
 
 /* What the new list says of a /24. */
-static uint64_t net4_state(const struct list *l, uint32_t net)
+static uint64_t net4_state(const struct sy_blocked_list *l, uint32_t net)
 {
 	size_t at = list_find4(l, net << 8);
 	const struct sy_blocked *p = at < l->count ? &l->at[at] : NULL;
@@ -208,7 +219,7 @@ static int change4(struct blocks *b, const struct sy_blocked *p, bool on)
 	int rc = p->bits > 24 && on ? hosts4_write(b, p, true) : 0;
 
 	for (uint32_t net = first; net < first + nets; net++)
-		net4_set(b, net, net4_state(&b->next, net));
+		net4_set(b, net, net4_state(b->next, net));
 	if (p->bits > 24 && !on)
 		hosts4_write(b, p, false);
 	return rc;
@@ -265,54 +276,123 @@ static bool list_fits(const struct sy_blocked *at, size_t count)
 	       short6 <= DIRECTOR_BLOCK_SHORT;
 }
 
-/* Ends an exchange that is under way: what is in the maps is the new list before its cursor, and
- * the old one from its cursor on. */
-static int lists_join(struct blocks *b)
+struct sy_blocked_list *sy_blocked_list_make(struct sy_blocked *at, size_t count)
 {
-	size_t kept = b->now.count - b->now_at, count = b->next_at + kept;
-	struct sy_blocked *joined = malloc((count + 1) * sizeof(*joined));
+	struct sy_blocked_list *l = malloc(sizeof(*l));
 
-	if (!joined)
-		return -ENOMEM;
-	if (b->next_at)
-		memcpy(joined, b->next.at, b->next_at * sizeof(*joined));
-	if (kept)
-		memcpy(joined + b->next_at, b->now.at + b->now_at, kept * sizeof(*joined));
-	free(b->now.at);
-	free(b->next.at);
-	b->now = (struct list){joined, count};
-	b->next = (struct list){0};
-	b->now_at = b->next_at = 0;
-	return 0;
+	if (!l) {
+		free(at);
+		return NULL;
+	}
+	*l = (struct sy_blocked_list){1, list_fits(at, count), at, count};
+	return l;
 }
 
-int sy_director_block(struct sy_director *d, const struct sy_blocked *list, size_t count, bool all)
+struct sy_blocked_list *sy_blocked_list_hold(struct sy_blocked_list *l)
 {
-	struct sy_blocked *copy;
-	int rc = list_fits(list, count) ? 0 : -E2BIG;
+	l->holders++;
+	return l;
+}
+
+void sy_blocked_list_drop(struct sy_blocked_list *l)
+{
+	if (!l || --l->holders > 0)
+		return;
+	free(l->at);
+	free(l);
+}
+
+size_t sy_blocked_list_count(const struct sy_blocked_list *l)
+{
+	return l->count;
+}
+
+static size_t list_count(const struct sy_blocked_list *l)
+{
+	return l ? l->count : 0;
+}
+
+int sy_director_block(struct sy_director *d, struct sy_blocked_list *list, bool all)
+{
+	struct blocks *b;
+	int rc = list->fits ? 0 : -E2BIG;
 
 	if (!rc && !d->blocks)
 		rc = blocks_open(d);
 	if (rc)
 		return rc;
-	copy = malloc((count + 1) * sizeof(*copy));
-	rc = copy ? lists_join(d->blocks) : -ENOMEM;
-	if (rc) {
-		free(copy);
-		return rc;
-	}
-	if (count)
-		memcpy(copy, list, count * sizeof(*copy));
-	d->blocks->next = (struct list){copy, count};
-	d->blocks->mode = all ? DIRECTOR_BLOCK_PACKETS : DIRECTOR_BLOCK_SYNS;
-	if (d->blocks->clearing == 3 && !d->blocks->begun) {
+	b = d->blocks;
+	sy_blocked_list_drop(b->wanted);
+	b->wanted = sy_blocked_list_hold(list);
+	b->mode = all ? DIRECTOR_BLOCK_PACKETS : DIRECTOR_BLOCK_SYNS;
+	if (b->clearing == 3 && !b->begun) {
 		d->now.block = d->now.short6 = 0;
 		rc = director_settings_write(d);
-		memset(d->blocks->bits4, 0, BITMAP_LEN);
-		memset(d->blocks->bits6, 0, BITMAP_LEN);
+		memset(b->bits4, 0, BITMAP_LEN);
+		memset(b->bits6, 0, BITMAP_LEN);
 	}
-	d->blocks->begun = true;
+	b->begun = true;
 	return rc;
+}
+
+/* What is in the maps becomes `now`, and what is wanted `next`. */
+static void lists_exchange(struct blocks *b, struct sy_blocked_list *now)
+{
+	sy_blocked_list_drop(b->now);
+	sy_blocked_list_drop(b->next);
+	b->now = now;
+	b->next = b->wanted;
+	b->wanted = NULL;
+	b->now_at = b->next_at = 0;
+}
+
+/* The first entries of what is in the maps, from joined_count on. */
+static void joined_copy(struct blocks *b)
+{
+	for (size_t left = JOIN_PIECE, part; left > 0; left -= part) {
+		const size_t at = b->joined_count, behind = at - b->next_at; /* of the new list */
+		const bool from_next = at < b->next_at;
+		const size_t more =
+		        from_next ? b->next_at - at : list_count(b->now) - b->now_at - behind;
+
+		part = left < more ? left : more;
+		if (part == 0)
+			return;
+		memcpy(b->joined + at,
+		       from_next ? b->next->at + at : b->now->at + b->now_at + behind,
+		       part * sizeof(*b->joined));
+		b->joined_count += part;
+	}
+}
+
+/* Another list is wanted while one replaces another: a piece of the work to join these. 0 or
+ * -ENOMEM. */
+static int lists_join_step(struct blocks *b)
+{
+	const size_t count = b->next_at + list_count(b->now) - b->now_at;
+	struct sy_blocked_list *now = NULL;
+
+	if (b->next_at == list_count(b->next) && b->now_at == list_count(b->now)) {
+		if (b->next)
+			now = sy_blocked_list_hold(b->next);
+		lists_exchange(b, now);
+		return 0;
+	}
+	if (!b->joined)
+		b->joined = malloc((count + 1) * sizeof(*b->joined));
+	if (!b->joined)
+		return -ENOMEM;
+	joined_copy(b);
+	if (b->joined_count < count)
+		return 0;
+	now = malloc(sizeof(*now));
+	if (!now)
+		return -ENOMEM;
+	*now = (struct sy_blocked_list){1, true, b->joined, count};
+	b->joined = NULL;
+	b->joined_count = 0;
+	lists_exchange(b, now);
+	return 0;
 }
 
 static int change(struct sy_director *d, const struct sy_blocked *p, bool on)
@@ -320,15 +400,24 @@ static int change(struct sy_director *d, const struct sy_blocked *p, bool on)
 	return sy_addr_is_v4(&p->addr) ? change4(d->blocks, p, on) : change6(d, p, on);
 }
 
-/* Advances the cursors by one difference, or over what both lists have. Sets *changed. */
-static int lists_advance(struct sy_director *d, bool *changed)
+/* How many writes a change is, or reads of about the same cost. */
+static unsigned change_cost(const struct sy_blocked *p)
+{
+	if (!sy_addr_is_v4(&p->addr) || p->bits == 24)
+		return 1;
+	return p->bits > 24 ? 1u << (32 - p->bits) : 1 + (1u << (24 - p->bits)) / 8;
+}
+
+/* Advances the cursors by one difference, or over what both lists have. Adds to *cost. */
+static int lists_advance(struct sy_director *d, unsigned *cost)
 {
 	struct blocks *b = d->blocks;
-	const struct sy_blocked *x = b->now_at < b->now.count ? &b->now.at[b->now_at] : NULL;
-	const struct sy_blocked *y = b->next_at < b->next.count ? &b->next.at[b->next_at] : NULL;
+	const struct sy_blocked *x = b->now_at < list_count(b->now) ? &b->now->at[b->now_at] : NULL;
+	const struct sy_blocked *y =
+	        b->next_at < list_count(b->next) ? &b->next->at[b->next_at] : NULL;
 	int order = x && y ? entry_compare(x, y) : x ? -1 : 1;
 
-	*changed = order != 0;
+	*cost += order ? change_cost(order < 0 ? x : y) : 0;
 	if (order <= 0)
 		b->now_at++;
 	if (order >= 0)
@@ -349,17 +438,24 @@ int sy_director_block_step(struct sy_director *d)
 		blocks_clear_step(b);
 		return 1;
 	}
-	if (d->now.block != b->mode) {
+	if (!b->wanted && d->now.block != b->mode) {
 		d->now.block = b->mode;
 		first = director_settings_write(d);
 	}
-	for (unsigned n = 0; n < PIECE; n++) {
-		bool changed;
+	if (b->wanted) {
+		first = lists_join_step(b);
+		return first < 0 ? first : 1;
+	}
+	for (unsigned n = 0, cost = 0; n < PASSED && cost < PIECE; n++) {
 		int rc;
 
-		if (b->now_at == b->now.count && b->next_at == b->next.count)
+		if (b->now_at == list_count(b->now) && b->next_at == list_count(b->next)) {
+			sy_blocked_list_drop(b->now);
+			b->now = NULL;
+			b->now_at = 0;
 			return first;
-		rc = lists_advance(d, &changed);
+		}
+		rc = lists_advance(d, &cost);
 		first = first ? first : rc;
 	}
 	return first < 0 ? first : 1;
@@ -367,8 +463,10 @@ int sy_director_block_step(struct sy_director *d)
 
 int director_blocks_settle(struct sy_director *d)
 {
-	int rc = d->now.block ? sy_director_block(d, NULL, 0, false) : 0;
+	struct sy_blocked_list *none = d->now.block ? sy_blocked_list_make(NULL, 0) : NULL;
+	int rc = none ? sy_director_block(d, none, false) : d->now.block ? -ENOMEM : 0;
 
+	sy_blocked_list_drop(none);
 	while (rc == 0 && d->blocks && (rc = sy_director_block_step(d)) > 0)
 		rc = 0;
 	return rc;

@@ -32,37 +32,31 @@ void block_begin(struct sy_runtime *rt)
 	rt->blocking = true;
 }
 
-static int block_all(struct sy_runtime *rt, const struct sy_blocked *list, size_t count, bool all)
+static int block_all(struct sy_runtime *rt, struct sy_blocked_list *list, bool all)
 {
 	int first = 0;
 	for (unsigned i = 0; i < rt->ports; i++) {
 		struct sy_director *d = port_xsk_director(rt->port[i]);
-		int rc = d ? sy_director_block(d, list, count, all) : 0;
+		int rc = d ? sy_director_block(d, list, all) : 0;
 		first = first ? first : rc;
 	}
 	block_begin(rt);
 	return first;
 }
 
-int sy_sources_block(struct sy_runtime *rt, const struct sy_blocked *list, size_t count, bool all)
+int sy_sources_block(struct sy_runtime *rt, struct sy_blocked_list *list, bool all)
 {
 	if (!rt->remembering)
-		return block_all(rt, list, count, all);
-	struct sy_blocked *copy = malloc((count + 1) * sizeof(*copy));
-	if (!copy)
-		return -ENOMEM;
-	if (count)
-		memcpy(copy, list, count * sizeof(*copy));
+		return block_all(rt, list, all);
 	block_forget(rt);
-	rt->blocked = copy;
-	rt->blocked_count = count;
+	rt->blocked = sy_blocked_list_hold(list);
 	rt->blocked_all = all;
 	return 0;
 }
 
 void block_claim(struct sy_runtime *rt)
 {
-	if (rt->blocked && block_all(rt, rt->blocked, rt->blocked_count, rt->blocked_all))
+	if (rt->blocked && block_all(rt, rt->blocked, rt->blocked_all))
 		sy_log(SY_LOG_WARN, "runtime",
 		       "the flow director does not take the blocked sources: the workers drop "
 		       "their packets");
@@ -71,6 +65,6 @@ void block_claim(struct sy_runtime *rt)
 
 void block_forget(struct sy_runtime *rt)
 {
-	free(rt->blocked);
+	sy_blocked_list_drop(rt->blocked);
 	rt->blocked = NULL;
 }

@@ -45,8 +45,7 @@ struct sy_runtime {
 	bool settling;                       /* and sy_address_settle() was called */
 	struct sy_source *taken;             /* remembered; protocol and bits 0: a plain address */
 	unsigned taken_count, taken_capacity;
-	struct sy_blocked *blocked; /* remembered: of sy_sources_block(); NULL: not called */
-	size_t blocked_count;
+	struct sy_blocked_list *blocked; /* remembered: of sy_sources_block(); NULL: not called */
 	bool blocked_all;
 	bool blocking;                  /* block_continue() is deferred */
 	struct sy_link_addr *connected; /* addresses of all interfaces, as mirrored */

@@ -2,16 +2,20 @@
 /*
  * Which sources the flow directors drop before a worker sees their packets: those that the leading
  * rules of the list for all services drop by their source alone. The first rule of another kind
- * ends what is told: it might admit, count or log a packet of a later rule's sources.
+ * ends what is told: it might admit, count or log a packet of a later rule's sources. A thread
+ * finds the sources if they are many; if lists change meanwhile, another one follows.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "access_model.h"
+#include "job.h"
 #include "sy_runtime.h"
 
 /* A shorter IPv4 prefix would take the director long; workers drop its packets. */
 #define SHORTEST4 8u
+/* With more prefixes a thread finds the sources. */
+#define AT_ONCE 16384u
 
 struct sources {
 	struct sy_blocked *at;
@@ -137,40 +141,147 @@ static void sources_merge(struct sources *s)
 	s->count = kept;
 }
 
-/* The sources to be dropped early. 0 or -ENOMEM. */
-static int sources_find(const struct access_version *v, struct sources *out)
+/* The list for all services, which the caller frees; NULL: there is none, or *rc is -ENOMEM. */
+static Steelyard__Forwarder__V1__AccessList *list_unpack(const struct access_version *v, int *rc)
 {
-	*out = (struct sources){0};
+	*rc = 0;
 	if (!v->global)
-		return 0;
+		return NULL;
 	const struct model_list *l = v->list[v->global - 1];
 	Steelyard__Forwarder__V1__AccessList *pb =
 	        steelyard__forwarder__v1__access_list__unpack(NULL, l->packed_len, l->packed);
-	if (!pb)
-		return -ENOMEM;
+	*rc = pb ? 0 : -ENOMEM;
+	return pb;
+}
+
+/* How many prefixes its leading rules drop. */
+static size_t list_count(const struct access_version *v,
+                         const Steelyard__Forwarder__V1__AccessList *pb)
+{
 	size_t count = 0;
-	for (size_t i = 0; i < pb->n_rules && rule_is_plain(pb->rules[i]); i++)
+	for (size_t i = 0; pb && i < pb->n_rules && rule_is_plain(pb->rules[i]); i++)
 		count += rule_sources(v, pb->rules[i], NULL);
-	out->at = malloc((count + 1) * sizeof(*out->at));
-	for (size_t i = 0; out->at && i < pb->n_rules && rule_is_plain(pb->rules[i]); i++)
-		rule_sources(v, pb->rules[i], out);
-	steelyard__forwarder__v1__access_list__free_unpacked(pb, NULL);
-	if (!out->at || sources_sort(out) < 0)
-		return -ENOMEM;
-	sources_merge(out);
-	return 0;
+	return count;
+}
+
+/* The sources to be dropped early; NULL: no memory. Any thread. */
+static struct sy_blocked_list *sources_find(const struct access_version *v)
+{
+	struct sources s = {0};
+	int rc;
+	Steelyard__Forwarder__V1__AccessList *pb = list_unpack(v, &rc);
+	if (rc == 0)
+		s.at = malloc((list_count(v, pb) + 1) * sizeof(*s.at));
+	for (size_t i = 0; s.at && pb && i < pb->n_rules && rule_is_plain(pb->rules[i]); i++)
+		rule_sources(v, pb->rules[i], &s);
+	if (pb)
+		steelyard__forwarder__v1__access_list__free_unpacked(pb, NULL);
+	if (!s.at || sources_sort(&s) < 0) {
+		free(s.at);
+		return NULL;
+	}
+	sources_merge(&s);
+	return sy_blocked_list_make(s.at, s.count);
+}
+
+static size_t sources_count(const struct access_version *v)
+{
+	int rc;
+	Steelyard__Forwarder__V1__AccessList *pb = list_unpack(v, &rc);
+	size_t count = list_count(v, pb);
+	if (pb)
+		steelyard__forwarder__v1__access_list__free_unpacked(pb, NULL);
+	return count;
+}
+
+/* found: the caller's; NULL: no memory. */
+static void sources_tell(struct sy_balance *b, struct sy_blocked_list *found)
+{
+	struct access_model *m = b->ctl->access;
+	const size_t count = found ? sy_blocked_list_count(found) : 0;
+	int rc = found ? 0 : -ENOMEM;
+	if (rc == 0 && (count || m->blocked))
+		rc = sy_sources_block(b->rt, found, false);
+	m->blocked = rc == 0 ? count : 0;
+	m->block_failed = rc;
+	sy_blocked_list_drop(found);
+	if (rc == 0)
+		return;
+	found = sy_blocked_list_make(NULL, 0);
+	if (found) /* none, instead of some that are no longer in the list */
+		sy_sources_block(b->rt, found, false);
+	sy_blocked_list_drop(found);
+}
+
+/* ---- many sources ---------------------------------------------------------------------------- */
+
+/* A thread's work. */
+struct access_blocking {
+	struct sy_balance *b;
+	struct access_version v; /* held: its sets, and the list for all services */
+	struct sy_blocked_list *found;
+	bool again; /* lists or sets have changed since */
+	struct job job;
+};
+
+static void blocking_work(void *blocking)
+{
+	struct access_blocking *k = blocking;
+	k->found = sources_find(&k->v);
+}
+
+static void blocking_done(void *blocking)
+{
+	struct access_blocking *k = blocking;
+	struct sy_balance *b = k->b;
+	b->ctl->access->blocking = NULL;
+	sources_tell(b, k->found);
+	access_version_drop(b, &k->v);
+	set_data_collect(b);
+	if (k->again)
+		access_block(b);
+	free(k);
+}
+
+/* False: there is no thread, or no memory. */
+static bool blocking_begin(struct sy_balance *b)
+{
+	struct access_model *m = b->ctl->access;
+	struct access_blocking *k = calloc(1, sizeof(*k));
+	if (!k)
+		return false;
+	k->b = b;
+	access_version_hold(&k->v, &m->now);
+	if (job_begin(&k->job, b->rt, blocking_work, blocking_done, k, k) == 0) {
+		m->blocking = k;
+		return true;
+	}
+	access_version_drop(b, &k->v);
+	free(k);
+	return false;
+}
+
+void access_block_end(struct sy_balance *b)
+{
+	struct access_blocking *k = b->ctl->access ? b->ctl->access->blocking : NULL;
+	if (!k)
+		return;
+	job_wait(&k->job);
+	sy_blocked_list_drop(k->found);
+	access_version_drop(b, &k->v);
+	free(k);
+	b->ctl->access->blocking = NULL;
 }
 
 void access_block(struct sy_balance *b)
 {
 	struct access_model *m = b->ctl->access;
-	struct sources s;
-	int rc = sources_find(&m->now, &s);
-	if (rc == 0 && (s.count || m->blocked))
-		rc = sy_sources_block(b->rt, s.at, s.count, false);
-	m->blocked = rc == 0 ? s.count : 0;
-	m->block_failed = rc;
-	if (rc < 0) /* none, instead of some that are no longer in the list */
-		sy_sources_block(b->rt, NULL, 0, false);
-	free(s.at);
+	if (m->blocking) {
+		m->blocking->again = true;
+		return;
+	}
+	/* What was blocked by an earlier process is removed once this one has settled. */
+	if (b->ctl->model->settled && sources_count(&m->now) > AT_ONCE && blocking_begin(b))
+		return;
+	sources_tell(b, sources_find(&m->now));
 }

@@ -308,7 +308,15 @@ int access_check(struct sy_balance *b, struct sy_error *err)
 	return rc;
 }
 
-static void version_drop(struct sy_balance *b, struct access_version *v)
+void access_version_hold(struct access_version *v, const struct access_version *of)
+{
+	*v = *of;
+	for (unsigned id = 0; id < ACCESS_LISTS; id++)
+		v->list[id] = v->global == id + 1 ? list_hold(of->list[id]) : NULL;
+	access_sets_hold(v);
+}
+
+void access_version_drop(struct sy_balance *b, struct access_version *v)
 {
 	for (unsigned id = 0; id < ACCESS_LISTS; id++)
 		list_drop(b, v->list[id]);
@@ -327,7 +335,7 @@ void access_rollback(struct sy_balance *b)
 	struct access_version refused = m->now;
 	m->now = m->before;
 	memset(&m->before, 0, sizeof(m->before));
-	version_drop(b, &refused);
+	access_version_drop(b, &refused);
 	set_data_collect(b);
 	m->touched = false;
 }
@@ -370,7 +378,7 @@ void access_finish(struct sy_balance *b)
 	}
 	if (m->sets_deleted)
 		access_sets_finish(b, m);
-	version_drop(b, &m->before);
+	access_version_drop(b, &m->before);
 	set_data_collect(b);
 	m->touched = false;
 }

@@ -64,10 +64,11 @@ struct access_model {
 
 	struct access *next; /* checked, to be published */
 	uint16_t counter_holders[ACCESS_COUNTERS];
-	uint32_t counter_at; /* where the search for a free one begins */
-	uint64_t contexts;   /* of rte_acl, so far: they need names */
-	size_t blocked;      /* networks that the flow directors drop */
-	int block_failed;    /* negative errno: they drop none; 0: no fault */
+	uint32_t counter_at;              /* where the search for a free one begins */
+	uint64_t contexts;                /* of rte_acl, so far: they need names */
+	size_t blocked;                   /* networks that the flow directors drop */
+	int block_failed;                 /* negative errno: they drop none; 0: no fault */
+	struct access_blocking *blocking; /* a thread finds out which; NULL: none does */
 };
 
 int access_model_create(struct sy_balance *b, struct sy_error *err);
@@ -100,6 +101,10 @@ void access_rollback(struct sy_balance *b);
 void access_publish(struct sy_balance *b);
 void access_finish(struct sy_balance *b);
 
+/* Holds what another version has of sets and of the list for all services; drops it. */
+void access_version_hold(struct access_version *v, const struct access_version *of);
+void access_version_drop(struct sy_balance *b, struct access_version *v);
+
 /* Adds the sets and lists to a configuration. 0 or -ENOMEM. */
 int reply_access(const struct sy_balance *b, struct arena *a,
                  Steelyard__Forwarder__V1__Config *config);
@@ -124,8 +129,10 @@ void access_list_free(void *list);
 /* ---- access_early.c -------------------------------------------------------------------------- */
 
 /* Tells the flow directors what they may drop (docs/design/0028-host-protection.md), after a
- * transaction that changed lists or sets. */
+ * transaction that changed lists or sets; later, if it is much. */
 void access_block(struct sy_balance *b);
+/* Ends that without telling them, while there is a runtime. */
+void access_block_end(struct sy_balance *b);
 
 /* ---- access_set.c: for access_model.c and access_build.c ----------------------------------------
  */

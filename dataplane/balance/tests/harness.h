@@ -146,7 +146,7 @@ void delete_local(struct changes *c, const struct sy_addr *addr);
 Steelyard__Forwarder__V1__Snat *put_snat(struct changes *c, const char *name, const char *prefix,
                                          uint32_t length, const char *const *pool, unsigned pools);
 void delete_snat(struct changes *c, const char *name);
-/* An access list without rules; up to 64 can be added. */
+/* An access list without rules; up to 1024 can be added. */
 Steelyard__Forwarder__V1__AccessList *put_access_list(struct changes *c, const char *name,
                                                       int otherwise);
 /* from NULL: all clients. */
@@ -159,7 +159,7 @@ void set_access_ports(struct changes *c, Steelyard__Forwarder__V1__AccessRule *r
 /* Lets a rule match the clients of a set too; up to 8 can be added. */
 void add_access_from_set(struct changes *c, Steelyard__Forwarder__V1__AccessRule *r,
                          const char *set);
-/* A set without prefixes; up to 16 can be added. */
+/* A set without prefixes; up to 4096 can be added. */
 Steelyard__Forwarder__V1__AccessSet *put_access_set(struct changes *c, const char *name);
 void add_access_prefix(struct changes *c, Steelyard__Forwarder__V1__AccessSet *s, const char *from,
                        uint32_t length);

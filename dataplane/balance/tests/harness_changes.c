@@ -251,7 +251,7 @@ Steelyard__Forwarder__V1__AccessSet *put_access_set(struct changes *c, const cha
 	Steelyard__Forwarder__V1__AccessSet *s = take(c, sizeof(*s));
 	steelyard__forwarder__v1__access_set__init(s);
 	s->name = (char *)(uintptr_t)name;
-	s->prefixes = take(c, 16 * sizeof(*s->prefixes));
+	s->prefixes = take(c, 4096 * sizeof(*s->prefixes));
 	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_SET)->put_access_set = s;
 	return s;
 }

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "access_model.h"
 #include "flows.h"
 
 #define SECOND_NS UINT64_C(1000000000)
@@ -45,24 +46,37 @@ int __wrap_sy_address_serve(struct sy_runtime *rt, const struct sy_addr *addr,
 	return 0;
 }
 
-int __wrap_sy_sources_block(struct sy_runtime *rt, const struct sy_blocked *list, size_t count,
-                            bool all);
+int __wrap_sy_sources_block(struct sy_runtime *rt, struct sy_blocked_list *list, bool all);
+struct sy_blocked_list *__real_sy_blocked_list_make(struct sy_blocked *at, size_t count);
+struct sy_blocked_list *__wrap_sy_blocked_list_make(struct sy_blocked *at, size_t count);
+
+/* The last list that was made. */
+static const struct sy_blocked *made;
+
+struct sy_blocked_list *__wrap_sy_blocked_list_make(struct sy_blocked *at, size_t count)
+{
+	made = at;
+	return __real_sy_blocked_list_make(at, count);
+}
 
 /* What is blocked, in the order in which it was told. */
 static char blocked[200];
+static size_t blocked_count;
 static int block_fails; /* with this, unless the list is empty */
 
-int __wrap_sy_sources_block(struct sy_runtime *rt, const struct sy_blocked *list, size_t count,
-                            bool all)
+int __wrap_sy_sources_block(struct sy_runtime *rt, struct sy_blocked_list *of, bool all)
 {
 	char text[SY_ADDR_TEXT];
+	const struct sy_blocked *list = made;
+	const size_t count = sy_blocked_list_count(of);
 	size_t at = 0;
 	(void)rt;
 	assert_false(all); /* rules do not end sessions */
 	if (block_fails && count)
 		return block_fails;
 	blocked[0] = 0;
-	for (size_t i = 0; i < count; i++)
+	blocked_count = count;
+	for (size_t i = 0; i < count && i < 8; i++)
 		at += (size_t)snprintf(blocked + at, sizeof(blocked) - at, "%s/%u ",
 		                       sy_addr_format(&list[i].addr, text), list[i].bits);
 	return 0;
@@ -257,6 +271,73 @@ static void test_blocked_changes(void **state)
 	assert_string_equal(blocked, "");
 }
 
+#define SETS    6 /* of so many prefixes each: a thread finds all of these */
+#define MEMBERS 4096u
+
+/* A list that drops the members of the first `sets` sets. */
+static void many_put(struct flows *f, unsigned sets)
+{
+	static char name[SETS][8];
+	struct changes c = {0};
+	Steelyard__Forwarder__V1__AccessList *l = put_access_list(&c, "edge", ALLOW);
+	pb_rule *r = sets ? add_access_rule(&c, l, DROP, NULL, 0) : NULL;
+	for (unsigned s = 0; s < sets; s++) {
+		snprintf(name[s], sizeof(name[s]), "set-%u", s);
+		add_access_from_set(&c, r, name[s]);
+	}
+	put_global_access(&c, "edge");
+	flows_commit(f, &c);
+}
+
+static void sets_put(struct flows *f)
+{
+	char from[SY_ADDR_TEXT];
+	for (unsigned s = 0; s < SETS; s++) {
+		struct changes c = {0};
+		char name[8];
+		snprintf(name, sizeof(name), "set-%u", s);
+		Steelyard__Forwarder__V1__AccessSet *set = put_access_set(&c, name);
+		for (uint32_t i = 0; i < MEMBERS; i++) { /* each set between the others */
+			const struct sy_addr a =
+			        sy_addr_v4(htonl((UINT32_C(11) << 24) + (i * SETS + s) * 2));
+			add_access_prefix(&c, set, sy_addr_format(&a, from), 32);
+		}
+		flows_commit(f, &c);
+	}
+}
+
+static void wait_told(struct flows *f, size_t count)
+{
+	while (blocked_count != count)
+		assert_int_equal(loop_turn(f->harness.rt->loop, 1000), 0);
+}
+
+/* Many sources are told when a thread has found them, and a change meanwhile is not forgotten. */
+static void test_many_sources(void **state)
+{
+	struct flows *f = *state;
+	sets_put(f);
+	flows_reopen(f, 1, 0, false);
+	inspect_set_served(f->harness.b, true);
+	many_put(f, 1);
+	assert_int_equal(blocked_count, MEMBERS); /* few: at once */
+	many_put(f, SETS);
+	assert_int_equal(blocked_count, MEMBERS);
+	wait_told(f, (size_t)SETS * MEMBERS);
+	assert_memory_equal(blocked, "11.0.0.0/32 11.0.0.2/32 11.0.0.4/32 ", 36);
+	many_put(f, SETS - 1);
+	many_put(f, SETS - 1); /* both while a thread may be at work */
+	many_put(f, 2);
+	wait_told(f, (size_t)2 * MEMBERS);
+	while (f->harness.b->ctl->access->blocking) /* nothing older follows */
+		assert_int_equal(loop_turn(f->harness.rt->loop, 1000), 0);
+	assert_int_equal(blocked_count, 2 * MEMBERS);
+	many_put(f, SETS);
+	many_put(f, 0);
+	wait_told(f, 0);
+	many_put(f, SETS); /* the process ends while a thread is at work */
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
@@ -269,6 +350,7 @@ int main(void)
 	        TEST(a_refused_change_tells_nothing_false),
 	        cmocka_unit_test_setup_teardown(test_blocked_sources, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_blocked_changes, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_many_sources, flows_setup, flows_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

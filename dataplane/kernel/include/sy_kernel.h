@@ -177,14 +177,23 @@ struct sy_blocked {
 	struct sy_addr addr; /* its first address */
 	uint8_t bits;        /* of the family: at most 32 or 128 */
 };
+/* Networks in ascending order of addresses, of which none lies within another one. Immutable, and
+ * shared by those that hold it. */
+struct sy_blocked_list;
+/* Takes the array over, also if it fails; at[] is from malloc(), or NULL with count = 0. NULL: no
+ * memory. Any thread; the others: control thread. The caller holds the list. */
+struct sy_blocked_list *sy_blocked_list_make(struct sy_blocked *at, size_t count);
+struct sy_blocked_list *sy_blocked_list_hold(struct sy_blocked_list *list);
+size_t sy_blocked_list_count(const struct sy_blocked_list *list);
+/* NULL is allowed. */
+void sy_blocked_list_drop(struct sy_blocked_list *list);
 /* Blocks what these networks send to VIPs whose services sy_director_serve() has told, instead of
  * all that was blocked before: TCP segments that begin a connection (SYN without ACK), or with
- * `all` any packet. The list is copied; it is in ascending order of addresses, and no network lies
- * within another. sy_director_block_step() does the work in pieces; until it says so, some networks
- * may still be as before. Returns 0, or a negative errno: -E2BIG if the list has more than 1 048
- * 576 IPv4 addresses in networks smaller than /24, 262 144 IPv6 networks of at least 48 bits or
- * 4096 of less; nothing has changed then. */
-int sy_director_block(struct sy_director *d, const struct sy_blocked *list, size_t count, bool all);
+ * `all` any packet. The director holds the list. sy_director_block_step() does the work in pieces;
+ * until it says so, some networks may still be as before. Returns 0, or a negative errno: -E2BIG if
+ * the list has more than 1 048 576 IPv4 addresses in networks smaller than /24, 262 144 IPv6
+ * networks of at least 48 bits or 4096 of less; nothing has changed then. */
+int sy_director_block(struct sy_director *d, struct sy_blocked_list *list, bool all);
 /* The next piece, some milliseconds. Returns 1 if more is left, 0 if all is done, or a negative
  * errno: what could not be written is not blocked. */
 int sy_director_block_step(struct sy_director *d);

@@ -18,6 +18,19 @@
 
 static uint32_t seed = 1;
 
+static int block(const struct sy_blocked *list, size_t count, bool all)
+{
+	struct sy_blocked *copy = malloc((count + 1) * sizeof(*copy));
+
+	assert_non_null(copy);
+	memcpy(copy, list, count * sizeof(*copy));
+	struct sy_blocked_list *l = sy_blocked_list_make(copy, count);
+	assert_non_null(l);
+	int rc = sy_director_block(director, l, all);
+	sy_blocked_list_drop(l);
+	return rc;
+}
+
 static uint32_t draw(uint32_t below)
 {
 	seed = seed * 1664525 + 1013904223;
@@ -175,7 +188,7 @@ static void test_lists_follow_one_another(void **state)
 		size_t count =
 		        list_draw(list, round % 5 == 4 ? 0 : 1 + draw(round % 2 ? LIST : 40));
 
-		assert_int_equal(sy_director_block(director, list, count, false), 0);
+		assert_int_equal(block(list, count, false), 0);
 		if (round % 3 == 1) {
 			sy_director_block_step(director);
 			continue;
@@ -197,7 +210,7 @@ static void test_sessions_pass_unless_they_end(void **state)
 	director_start(SY_DIRECTOR_GENERIC);
 	vips_serve();
 	for (unsigned all = 0; all < 2; all++) {
-		assert_int_equal(sy_director_block(director, &one, 1, all), 0);
+		assert_int_equal(block(&one, 1, all), 0);
 		steps_all();
 		assert_true(is_dropped(&source, IPPROTO_TCP, SYN));
 		assert_int_equal(is_dropped(&source, IPPROTO_TCP, SYN | ACK), all);
@@ -227,7 +240,7 @@ static void test_a_list_outlives_its_process(void **state)
 	for (unsigned way = 0; way < 2; way++) {
 		director_start(SY_DIRECTOR_GENERIC);
 		vips_serve();
-		assert_int_equal(sy_director_block(director, sorted, 4, false), 0);
+		assert_int_equal(block(sorted, 4, false), 0);
 		steps_all();
 		director_stop();
 		director_start(SY_DIRECTOR_GENERIC);
@@ -242,7 +255,7 @@ static void test_a_list_outlives_its_process(void **state)
 			assert_int_equal(sy_director_settle(director), 0);
 			vips_serve();
 		} else {
-			assert_int_equal(sy_director_block(director, &now, 1, false), 0);
+			assert_int_equal(block(&now, 1, false), 0);
 			steps_all();
 		}
 		for (unsigned i = 0; i < 4; i++) {
@@ -264,15 +277,15 @@ static void test_lists_that_are_too_long(void **state)
 		list[i] = (struct sy_blocked){addr_of("10.0.0.0"), 25};
 		list[i].addr.w[3] = htonl(0x0b000000 + i * 128);
 	}
-	assert_int_equal(sy_director_block(director, list, 8193, false), -E2BIG);
-	assert_int_equal(sy_director_block(director, list, 100, false), 0);
+	assert_int_equal(block(list, 8193, false), -E2BIG);
+	assert_int_equal(block(list, 100, false), 0);
 	steps_all();
 	for (unsigned i = 0; i < SY_ARRAY_LEN(list); i++) {
 		list[i] = (struct sy_blocked){addr_of("2000::"), 47};
 		list[i].addr.b[3] = (uint8_t)(i >> 7);
 		list[i].addr.b[5] = (uint8_t)(i << 1);
 	}
-	assert_int_equal(sy_director_block(director, list, 4097, false), -E2BIG);
+	assert_int_equal(block(list, 4097, false), -E2BIG);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, direct_setup, direct_teardown)

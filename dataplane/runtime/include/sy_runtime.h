@@ -421,12 +421,12 @@ bool sy_runtime_is_claimed(const struct sy_runtime *rt);
 int sy_address_serve(struct sy_runtime *rt, const struct sy_addr *addr,
                      const struct sy_port_range *range, size_t count);
 /* Sources whose packets to VIPs the flow directors drop, as sy_director_block() says, instead of
- * those of an earlier call. The list is copied; it takes effect in pieces, some milliseconds each.
+ * those of an earlier call. The list is held; it takes effect in pieces, some milliseconds each.
  * With `inherit`, it is only remembered before sy_runtime_claim(). Call it before
  * sy_address_settle(), which removes what an earlier process blocked if it was not called. Returns
  * 0 or the first negative errno of a flow director; -E2BIG: the list is too long for it. Control
  * thread. */
-int sy_sources_block(struct sy_runtime *rt, const struct sy_blocked *list, size_t count, bool all);
+int sy_sources_block(struct sy_runtime *rt, struct sy_blocked_list *list, bool all);
 /* Takes packets that a server sends from one port, or that a network's hosts send from any port,
  * for every destination except this host; release undoes it. With `inherit`, also only remembered.
  */

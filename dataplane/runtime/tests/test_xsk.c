@@ -240,6 +240,18 @@ static void mtu_raised(struct sy_runtime *rt, uint64_t deadline)
 	assert_int_equal(sy_port_mtu(rt, 0), 1400);
 }
 
+static void sources_block(struct sy_runtime *rt, const struct sy_blocked *from, size_t count)
+{
+	struct sy_blocked *copy = calloc(count + 1, sizeof(*copy));
+	assert_non_null(copy);
+	for (size_t i = 0; i < count; i++)
+		copy[i] = from[i];
+	struct sy_blocked_list *list = sy_blocked_list_make(copy, count);
+	assert_non_null(list);
+	assert_int_equal(sy_sources_block(rt, list, count > 0), 0);
+	sy_blocked_list_drop(list);
+}
+
 /* What the client sends is dropped by the flow director until it is no longer blocked. */
 static void client_block(struct sy_runtime *rt)
 {
@@ -247,7 +259,7 @@ static void client_block(struct sy_runtime *rt)
 	const struct sy_blocked client[] = {{addr("10.77.0.2"), 32}, {addr("2001:db8:77::2"), 128}};
 	const struct sy_addr v4 = addr(SERVER_V4);
 	assert_int_equal(sy_address_serve(rt, &v4, &port, 1), 0);
-	assert_int_equal(sy_sources_block(rt, client, 2, true), 0);
+	sources_block(rt, client, 2);
 }
 
 static void client_unblock(struct sy_runtime *rt, uint64_t deadline)
@@ -257,7 +269,7 @@ static void client_unblock(struct sy_runtime *rt, uint64_t deadline)
 		runtime_turn(rt, deadline);
 		sy_port_get_stats(rt, 0, &stats);
 	} while (!stats.director.dropped_blocked);
-	assert_int_equal(sy_sources_block(rt, NULL, 0, false), 0);
+	sources_block(rt, NULL, 0);
 }
 
 /* ring: of receive queues; 0: the default. */
