@@ -130,6 +130,13 @@ class Network:
         self._namespace(name)
         return self.hosts[name]
 
+    def add_host(self, name):
+        """One more namespace, without an interface."""
+        return self._host(name)
+
+    def remove_host(self, name):
+        self.hosts.pop(name).ns.delete()
+
     def _bridge(self, switch, name):
         switch.ip(f"link add br-{name} type bridge mcast_snooping 0")
         switch.ip(f"link set br-{name} up")

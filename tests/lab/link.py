@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bad link: real packets between two interfaces, late, slowly, or not at all, by steelyard-link
+(docs/testing.md). Not every kernel has netem.
+
+    with Link(lab, "client", delay_ms=5, loss=0.01) as link:       # the client's own cable
+    with Link(lab, "client", "far", rate_mbit=10) as link:         # a new cable between two hosts
+
+The way ab leads from the first host, ba to it.
+"""
+
+import itertools
+import json
+import re
+import socket
+
+from tests.lab.process import CommandFailed, run
+from tests.lab.steelyard import BUILD, SANITIZED
+from tests.lab.wait import wait_until
+
+LINK = BUILD / "tests/link/steelyard-link"
+UNITS = ("ns", "us", "ms", "s", "kbit", "mbit", "gbit")
+_count = itertools.count()
+
+
+def words(parameters):
+    """{"delay_ms": 5, "ecn": True} as steelyard-link reads it: "delay 5ms ecn on"."""
+    made = []
+    for name, value in parameters.items():
+        stem, _, unit = name.rpartition("_")
+        if stem and unit in UNITS:
+            made += [stem, f"{value}{unit}"]
+        elif isinstance(value, bool):
+            made += [name, "on" if value else "off"]
+        else:
+            made += [name, value]
+    return " ".join(map(str, made))
+
+
+def predict(packets, seed=1, **parameters):
+    """What chance makes of so many packets each way, as stats() would say: only what does not
+    depend on when they come."""
+    argv = [LINK, "--predict", packets, "--seed", seed, "--set", f"both {words(parameters)}"]
+    return json.loads(run(argv, env=SANITIZED))
+
+
+class Link:
+    """A context manager. Parameters are those of `steelyard-link --help`, with units as suffixes
+    of names; for one way only in the dictionaries `ab` and `ba`.
+
+    a: a host, whose cable (of `interface`) becomes the link; or with b one end of a new cable, an
+    interface `link<N>` on both hosts. options: more words of steelyard-link's command line.
+    """
+
+    def __init__(
+        self,
+        lab,
+        a,
+        b=None,
+        interface="eth0",
+        seed=1,
+        ab=None,
+        ba=None,
+        cable_mtu=1500,
+        options=(),
+        **both,
+    ):
+        self.lab, self.a, self.b, self.interface, self.seed = lab, a, b, interface, seed
+        self.parameters = {"both": both, "ab": ab or {}, "ba": ba or {}}
+        self.number = next(_count)
+        self.name = f"link{self.number}"
+        self.cable_mtu, self.options = cable_mtu, list(options)
+        self.socket = lab.dir / f"{self.name}.sock"
+        self.process = self.bridge = self.control = None
+
+    # ---- cables ----------------------------------------------------------------------------------
+
+    def _splice(self):
+        """Pulls the host's cable out of its bridge, and puts a new one in between."""
+        switch, cable = self.lab["switch"].ns, f"{self.a}-{self.interface}"
+        (told,) = json.loads(switch.run(["ip", "-j", "link", "show", "dev", cable]))
+        self.bridge = told["master"]
+        switch.ip(f"link set {cable} netns {self.ns.name} name end-a")
+        switch.ip(f"link add {self.name} mtu {told['mtu']} type veth peer name end-b"
+                  f" mtu {told['mtu']} netns {self.ns.name}")  # fmt: skip
+        switch.ip(f"link set {self.name} master {self.bridge} up")
+
+    def _connect(self):
+        """A cable between two hosts, with addresses: see address()."""
+        for end, name in (("a", self.a), ("b", self.b)):
+            host = self.lab[name].ns
+            host.ip(f"link add {self.name} mtu {self.cable_mtu} type veth peer name end-{end}"
+                    f" mtu {self.cable_mtu} netns {self.ns.name}")  # fmt: skip
+            host.ip(f"link set {self.name} up")
+            host.ip(f"address add {self.address(end, 4)}/24 dev {self.name}")
+            host.ip(f"address add {self.address(end, 6)}/64 dev {self.name} nodad")
+            # The link takes frames as they would be on a wire: finished, and no longer than that.
+            host.run(["ethtool", "-K", self.name, "tx", "off", "tso", "off", "gso", "off"])
+
+    def address(self, end, family=4):
+        """Of the end "a" or "b" of a new cable."""
+        net, host = 100 + self.number % 100, 1 if end == "a" else 2
+        return f"10.{net}.0.{host}" if family == 4 else f"fd00:{net}::{host}"
+
+    def _unsplice(self):
+        switch, cable = self.lab["switch"].ns, f"{self.a}-{self.interface}"
+        switch.ip(f"link del {self.name}")
+        self.ns.ip(f"link set end-a netns {switch.name} name {cable}")
+        switch.ip(f"link set {cable} master {self.bridge} up")
+
+    # ---- begin and end ---------------------------------------------------------------------------
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, kind, error, trace):
+        if kind and self.process:
+            print(self.process.describe())
+        self.close()
+
+    def start(self):
+        self.ns = self.lab.network.add_host(self.name).ns
+        for scope in ("all", "default"):
+            # Its kernel has no part in this.
+            self.ns.sysctl(f"ipv6.conf.{scope}.disable_ipv6", 1)
+        if self.b is None:
+            self._splice()
+        else:
+            self._connect()
+        self.ns.ip("link set end-a up")
+        self.ns.ip("link set end-b up")
+        self.start_program()
+        return self
+
+    def start_program(self):
+        """Starts steelyard-link, also again after it was killed."""
+        argv = [LINK, "--a", "end-a", "--b", "end-b", "--seed", self.seed, "--socket", self.socket]
+        for way, parameters in self.parameters.items():
+            argv += ["--set", f"{way} {words(parameters)}"] if parameters else []
+        name = f"steelyard-{self.name}"
+        self.process = self.lab.start(self.name, name, [*argv, *self.options], SANITIZED)
+        self.process.wait_for("is ready")
+        self.control = socket.socket(socket.AF_UNIX)
+        self.control.settimeout(60)
+        self.control.connect(str(self.socket))
+        self.answers = self.control.makefile()
+
+    def close(self):
+        """Ends the link and puts the host's cable back. A second call does nothing."""
+        if self.control:
+            self.answers.close()
+            self.control.close()
+            self.control = None
+        if self.process and self.process.alive():
+            self.process.stop()
+        if self.name in self.lab.network.hosts:
+            if self.bridge:
+                self._unsplice()
+            self.lab.network.remove_host(self.name)
+
+    # ---- commands --------------------------------------------------------------------------------
+
+    def tell(self, line):
+        """One command; returns the answer."""
+        self.control.sendall(line.encode() + b"\n")
+        answer = self.answers.readline().rstrip("\n")
+        if not answer or answer.startswith("error: "):
+            raise CommandFailed(f"{line}: {answer or self.process.describe()}")
+        return answer
+
+    def set(self, way="both", **parameters):
+        """Changes parameters of a way, from the next packet on."""
+        self.tell(f"set {way} {words(parameters)}")
+
+    def set_seed(self, seed):
+        """Begins all draws anew."""
+        self.tell(f"seed {seed}")
+
+    def hurry(self):
+        """What is on its way arrives now."""
+        self.tell("hurry")
+
+    def stats(self, way=None):
+        stats = json.loads(self.tell("stats"))
+        return stats[way] if way else stats
+
+    def settle(self):
+        """Waits until nothing is on its way; returns stats()."""
+
+        def empty():
+            stats = self.stats()
+            return not any(stats[way]["on_the_way"] for way in ("ab", "ba")) and stats
+
+        return wait_until(empty, "nothing is on its way")
+
+
+def balance(way):
+    """Packets of one way that its counts do not explain; 0."""
+    came = way["arrived"] + way["answers"] + way["duplicated"] + way["fragments"]
+    return came - way["fragmented"] - way["delivered"] - way["dropped"] - way["on_the_way"]
+
+
+def path_mtu(host, address):
+    """The MTU that a host's kernel has learnt for an address, or None."""
+    found = re.search(r"\bmtu (\d+)", host.ns.ip(f"route get {address}"))
+    return int(found[1]) if found else None

@@ -1,0 +1,538 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The link emulator by itself, between two hosts: what it says it does is what their kernels see.
+
+Nothing here asks for speed: what must stay on its way waits for link.hurry(), and senders wait for
+the link to have read what they sent.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from tests.lab import Lab, reap, wait_until
+from tests.lab.datagrams import SO_RCVBUFFORCE
+from tests.lab.lab import ROOT
+from tests.lab.link import LINK, Link, balance, path_mtu, predict
+from tests.lab.process import CommandFailed
+from tests.lab.steelyard import SANITIZED
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+PORT = 9601
+AGES = {"delay_s": 900}  # what stays on its way until it is told to hurry
+IP_MTU_DISCOVER, IPV6_MTU_DISCOVER = 10, 23
+UDP_SEGMENT = 103
+PMTUDISC_DONT, PMTUDISC_DO, PMTUDISC_PROBE = 0, 2, 3
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with Lab(arms=1, servers=0) as lab:
+        yield lab
+
+
+@pytest.fixture
+def link(lab):
+    with Link(lab, "client", "far") as link:
+        yield link
+        if link.process.alive():
+            stats = link.settle()
+            assert not any(balance(stats[way]) for way in ("ab", "ba")), stats
+            assert link.process.stop() == 0
+
+
+def inet(family):
+    return socket.AF_INET if family == 4 else socket.AF_INET6
+
+
+class Flow:
+    """Datagrams from the link's end a to a socket at its end b."""
+
+    def __init__(self, link, family=4):
+        self.link = link
+        self.sink = link.lab["far"].ns.socket(inet(family), socket.SOCK_DGRAM)
+        self.sink.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+        self.sink.bind((link.address("b", family), PORT))
+        self.source = link.lab["client"].ns.socket(inet(family), socket.SOCK_DGRAM)
+        self.source.connect((link.address("b", family), PORT))
+        # Neighbours are known: no datagram waits for that, or is lost.
+        link.lab["client"].ns.run(["ping", "-c1", "-W10", link.address("b", family)])
+        link.set_seed(link.seed)
+        self.begin = self.came()
+
+    def came(self):
+        stats = self.link.stats("ab")
+        return stats["arrived"] - stats["spared"]
+
+    def send(self, count, size=100, window=4096):
+        """Numbered datagrams, no more of them unread by the link than its ring holds."""
+        for number in range(count):
+            self.source.send(struct.pack("!I", number).ljust(size, b"."))
+            if (number + 1) % window == 0:
+                self.wait(number + 1)
+        self.wait(count)
+        self.begin += count
+
+    def wait(self, count):
+        wait_until(lambda: self.came() >= self.begin + count, "the link has read it", 60)
+
+    def received(self):
+        """The numbers of all datagrams that have arrived, in their order."""
+        self.link.settle()
+        numbers = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data = self.sink.recv(65535, socket.MSG_DONTWAIT)
+                assert not data[4:].strip(b"."), "what arrives is intact"
+                numbers.append(struct.unpack_from("!I", data)[0])
+        return numbers
+
+    def close(self):
+        self.source.close()
+        self.sink.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def received_frames(lab, link):
+    (one,) = json.loads(lab["far"].ns.run(["ip", "-j", "-s", "link", "show", "dev", link.name]))
+    return one["stats64"]["rx"]["packets"]
+
+
+def rtts(lab, address, count=5):
+    """Round-trip times in ms."""
+    text = lab["client"].ns.run(["ping", "-n", f"-c{count}", "-i0.02", "-W60", address])
+    return [float(ms) for ms in re.findall(r"time=([\d.]+) ms", text)]
+
+
+# ---- nothing is lost that need not be ------------------------------------------------------------
+
+
+def test_nothing_is_lost(lab, link):
+    """100 000 large packets on their way at a time, and as many small ones behind them: every one
+    arrives."""
+    with Flow(link) as flow:
+        before, frames = link.stats("ab"), received_frames(lab, link)
+        link.set("ab", **AGES)
+        flow.send(100_000, 1472)
+        assert link.stats("ab")["on_the_way"] >= 100_000
+        link.set("ab", delay_ms=0)
+        link.hurry()
+        flow.send(100_000)
+        stats = link.settle()["ab"]
+        assert stats["delivered"] - before["delivered"] >= 200_000
+        assert stats["dropped"] == 0
+        assert stats["on_the_way_most"] >= 100_000
+        assert received_frames(lab, link) - frames == stats["delivered"] - before["delivered"]
+
+
+def test_too_many_are_counted(lab):
+    """What there is no room for is lost by that name."""
+    with Link(lab, "client", "far", options=["--packets", 100]) as link, Flow(link) as flow:
+        link.set("ab", **AGES)
+        flow.send(150)
+        stats = link.stats("ab")
+        assert stats["on_the_way"] == 100
+        assert stats["drops"]["no-memory"] == 50
+        link.hurry()
+        assert flow.received() == list(range(100))
+
+
+# ---- time ----------------------------------------------------------------------------------------
+
+
+@families
+def test_delay(lab, link, family):
+    """Never less than the delay, before a change and after it."""
+    address = link.address("b", family)
+    link.set("ab", delay_ms=30)
+    link.set("ba", delay_ms=10)
+    assert min(rtts(lab, address)) >= 40
+    link.set("ab", delay_ms=5, jitter_ms=5, distribution="normal")
+    assert min(rtts(lab, address)) >= 15
+
+
+def test_rate(link):
+    """At each moment the transmitter has begun at most what the rate brings since the first packet,
+    and one frame more."""
+    rate, frame = 4_000_000, 8000
+    with Flow(link) as flow:
+        before = link.stats("ab")["transmitted_bytes"]
+        link.set("ab", rate_mbit=rate / 1e6, queue_packets=0)
+        began = time.monotonic()
+        flow.send(300, 958)
+        while True:
+            stats = link.stats("ab")
+            bits = (stats["transmitted_bytes"] - before) * 8
+            assert bits <= rate * (time.monotonic() - began) + frame
+            if not stats["on_the_way"]:
+                break
+        assert bits >= 300 * frame
+        assert flow.received() == list(range(300))
+
+
+def test_queue(link):
+    """The transmitter has one packet, ten wait, and all others are lost."""
+    with Flow(link) as flow:
+        link.set("ab", rate_kbit=0.1, queue_packets=10)
+        flow.send(50)
+        stats = link.stats("ab")
+        assert stats["drops"]["tail"] == 39
+        assert stats["queue"]["packets"] == 10
+        link.hurry()
+        assert flow.received() == list(range(11))
+
+
+@families
+def test_marks(link, family):
+    """Above the threshold packets that allow it are marked, and the others lost."""
+    with Flow(link, family) as flow:
+        level, option, receive = (
+            (socket.IPPROTO_IP, socket.IP_TOS, socket.IP_RECVTOS)
+            if family == 4
+            else (socket.IPPROTO_IPV6, socket.IPV6_TCLASS, socket.IPV6_RECVTCLASS)
+        )
+        flow.sink.setsockopt(level, receive, 1)
+        link.set("ab", rate_kbit=0.1, red_min=1, red_max=1, ecn=True)
+        for kind in (2, 0, 1):  # ECT(0), not ECT, ECT(1)
+            flow.source.setsockopt(level, option, kind)
+            flow.send(4)
+        assert link.stats("ab")["marked"] == 2 + 4
+        assert link.stats("ab")["drops"]["red"] == 4
+        link.hurry()
+        link.settle()
+        seen = Counter()
+        for _ in range(8):
+            _, ancillary, _, _ = flow.sink.recvmsg(2000, 64)
+            seen[int.from_bytes(ancillary[0][2], "little")] += 1
+        # One was sent at once, and one found an empty queue.
+        assert seen == {2: 2, 3: 6}
+
+
+# ---- chance --------------------------------------------------------------------------------------
+
+CHANCES = {
+    "loss": {"loss": 0.03},
+    "bursts": {"loss": 0.001, "burst_enter": 0.01, "burst_leave": 0.2, "burst_loss": 0.9},
+    "all": {"loss": 0.02, "duplicate": 0.05, "reorder": 0.05, "reorder_distance": 3}
+    | {"corrupt": 0.01, "jitter_us": 300, "reorder_delay_s": 100},
+}
+
+
+@pytest.mark.parametrize("kind", CHANCES)
+def test_chance_is_that_of_the_seed(link, kind):
+    """To the packet what was predicted for the seed, and so again; another seed differs."""
+    count, seen = 20_000, []
+    with Flow(link) as flow:
+        link.set("ab", **CHANCES[kind])
+        before = flow.link.stats("ab")
+        for seed in (7, 7, 8):
+            link.set_seed(seed)
+            flow.send(count)
+            link.hurry()  # what waits for followers
+            after = link.settle()["ab"]
+            seen.append(fates(after, before))
+            before = after
+            assert seen[-1] == fates(predict(count, seed, **CHANCES[kind])["ab"])
+    assert seen[0] == seen[1] != seen[2]
+
+
+def fates(stats, before=None):
+    names = ("duplicated", "corrupted", "reordered", "bursts")
+    found = {name: stats[name] - (before[name] if before else 0) for name in names}
+    for name in ("loss", "burst"):
+        found[name] = stats["drops"][name] - (before["drops"][name] if before else 0)
+    return found
+
+
+def test_shares_are_those_asked_for():
+    """Each within five standard deviations, for many seeds."""
+    count, share = 50_000, 0.01
+    names = ("duplicated", "corrupted", "reordered")
+    for seed in range(5):
+        asked = {"loss": share, "duplicate": share, "corrupt": share, "reorder": share}
+        for way in ("ab", "ba"):
+            stats = predict(count, seed, **asked)[way]
+            left = count - stats["drops"]["loss"]
+            for hits, tries in [(stats["drops"]["loss"], count)] + [
+                (stats[name], left) for name in names
+            ]:
+                assert abs(hits - tries * share) < 5 * math.sqrt(tries * share * (1 - share))
+
+
+def test_order_and_copies(link):
+    """The receiver sees each packet that is not lost, as many twice as are counted, and those
+    that were held behind three others."""
+    count = 5000
+    with Flow(link) as flow:
+        link.set("ab", duplicate=0.02, reorder=0.02, reorder_distance=3, reorder_delay_s=100)
+        flow.send(count)
+        link.hurry()
+        got, stats = flow.received(), link.stats("ab")
+    copies = Counter(got)
+    assert set(copies) == set(range(count))
+    assert sum(copies.values()) - count == stats["duplicated"] > 0
+    first = list(dict.fromkeys(got))
+    late = [n for at, n in enumerate(first) if at and n < first[at - 1]]
+    # Two that follow each other may be held together, and have a copy that is not.
+    assert stats["reordered"] * 0.7 < len(late) <= stats["reordered"]
+
+
+@families
+def test_flipped_bits(lab, link, family):
+    """Checksums find each of them, but where IPv6 has none: in its own header."""
+    with Flow(link, family) as flow:
+        before = lab["far"].ns.counters()
+        link.set("ab", corrupt=0.2)
+        flow.send(2000)
+        got, after = flow.received(), lab["far"].ns.counters()
+        link.set("ab", corrupt=0)
+        corrupted = link.stats("ab")["corrupted"]
+    name = "UdpInCsumErrors" if family == 4 else "Udp6InCsumErrors"
+    assert after[name] > before[name]
+    assert len(got) >= 2000 - corrupted
+    if family == 4:
+        assert len(got) == 2000 - corrupted
+        assert after["IpInHdrErrors"] > before["IpInHdrErrors"]
+
+
+# ---- MTU -----------------------------------------------------------------------------------------
+
+
+def choose_discovery(one, family, value):
+    if family == 4:
+        one.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, value)
+    else:
+        one.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, value)
+
+
+@families
+def test_too_big(lab, link, family):
+    """The sender's kernel learns the MTU from a router's message, and then keeps to it."""
+    client, address = lab["client"], link.address("b", family)
+    with Flow(link, family) as flow:
+        link.set("ab", mtu=1300, router4="10.99.0.9", router6="fd00:99::9")
+        choose_discovery(flow.source, family, PMTUDISC_DO)
+        heard = lab.capture("client", link.name)
+        flow.send(1, 1400)
+        wait_until(lambda: path_mtu(client, address) == 1300, "the kernel has learnt the MTU")
+        router = "10.99.0.9" if family == 4 else "fd00:99::9"
+        heard.wait_for(
+            lambda p: (p.haslayer("IP") and p["IP"].src == router)
+            or (p.haslayer("IPv6") and p["IPv6"].src == router),
+            "the router's message",
+            outgoing=False,
+        )
+        flow.source.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # that of the first datagram
+        with pytest.raises(OSError, match="too long"):
+            flow.source.send(bytes(1400))
+        flow.source.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        flow.send(1, 1200)
+        assert flow.received() == [0]
+        stats = link.stats()
+        assert stats["ab"]["drops"]["mtu"] == stats["ba"]["answers"] == 1
+
+
+@families
+def test_black_hole(lab, link, family):
+    """Large packets are lost, and nobody says so."""
+    with Flow(link, family) as flow:
+        link.set("ab", mtu=1300, too_big="silent")
+        choose_discovery(flow.source, family, PMTUDISC_PROBE)
+        flow.send(5, 1400)
+        flow.send(1, 1200)
+        assert flow.received() == [0]
+        stats = link.stats()
+        assert stats["ab"]["drops"]["mtu"] == 5
+        assert stats["ba"]["answers"] == 0
+        assert path_mtu(lab["client"], link.address("b", family)) is None
+
+
+def test_fragments(lab, link):
+    """Without DF a packet passes in parts, which the receiver joins."""
+    with Flow(link) as flow:
+        before = lab["far"].ns.counters()
+        link.set("ab", mtu=700)
+        choose_discovery(flow.source, 4, PMTUDISC_DONT)
+        flow.send(10, 1400)
+        assert flow.received() == list(range(10))
+        assert lab["far"].ns.counters()["IpReasmOKs"] - before["IpReasmOKs"] == 10
+        assert link.stats("ab")["fragmented"] == 10
+
+
+# ---- TCP -----------------------------------------------------------------------------------------
+
+SIZE = 50_000_000
+BAD = {"delay_us": 300, "jitter_us": 200, "loss": 0.002, "duplicate": 0.002}
+BAD |= {"reorder": 0.01, "reorder_distance": 4, "corrupt": 0.0005}
+
+
+def pour(one, content):
+    one.sendall(content)
+    one.shutdown(socket.SHUT_WR)
+
+
+def test_transfers(lab, link):
+    """50 MB each way at a time, over one connection of IPv4 and one of IPv6, on a bad link."""
+    content = os.urandom(SIZE // 2)
+    ends, sums = [], {}
+    link.set(**BAD)
+
+    def drain(key, one):
+        found = hashlib.sha256()
+        while part := one.recv(1 << 18):
+            found.update(part)
+        sums[key] = found.digest()
+
+    for family in (4, 6):
+        listener = lab["far"].ns.socket(inet(family))
+        listener.bind((link.address("b", family), PORT))
+        listener.listen(1)
+        near = lab["client"].ns.socket(inet(family))
+        near.settimeout(120)
+        near.connect((link.address("b", family), PORT))
+        far, _ = listener.accept()
+        far.settimeout(120)
+        listener.close()
+        ends += [near, far]
+    threads = [threading.Thread(target=pour, args=(one, content)) for one in ends]
+    threads += [threading.Thread(target=drain, args=item) for item in enumerate(ends)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one in ends:
+        one.close()
+    expected = hashlib.sha256(content).digest()
+    assert [sums[n] for n in range(4)] == [expected] * 4
+    for stats in (link.stats("ab"), link.stats("ba")):
+        assert all(n for name, n in fates(stats).items() if not name.startswith("burst")), stats
+        assert stats["drops"]["receive-ring"] == stats["drops"]["send"] == 0
+
+
+# ---- what it refuses, and how it ends ------------------------------------------------------------
+
+
+def test_offloads(lab, link):
+    """Frames that only a device could finish, and those that it would cut, are refused by name."""
+    client = lab["client"].ns
+    with Flow(link) as flow:
+        client.run(["ethtool", "-K", link.name, "tx", "on"])
+        flow.send(3)
+        assert link.stats("ab")["drops"]["unfinished-sum"] == 3
+        client.run(["ethtool", "-K", link.name, "gso", "on", "tx-udp-segmentation", "on"])
+        flow.source.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1000)
+        flow.send(2, 4000)
+        assert link.stats("ab")["drops"]["oversize"] == 2
+        assert flow.received() == []
+
+
+def test_refuses(link):
+    """A mistake changes nothing, and says what it is."""
+    before = link.stats("ab")["params"]
+    for line, complaint in (
+        ("set ab loss 2", "loss needs a share"),
+        ("set ab delay 5ms loss 200%", "loss needs a share"),
+        ("set sideways delay 5ms", "ab, ba or both"),
+        ("dance", "the commands are"),
+    ):
+        with pytest.raises(CommandFailed, match=complaint):
+            link.tell(line)
+    assert link.stats("ab")["params"] == before
+
+
+def test_cable_of_a_host(lab):
+    """A host's own cable is pulled out and put back, also when the program was killed."""
+    router = "10.0.0.2"
+    with Link(lab, "client", delay_ms=20) as link:
+        assert min(rtts(lab, router, 3)) >= 40
+        link.process.kill()
+        lost = lab["client"].ns.run(["ping", "-c1", "-W1", router], check=False)
+        assert lost.returncode
+        link.control.close()
+        link.start_program()
+        assert min(rtts(lab, router, 3)) >= 40
+        link.process.kill()
+    assert rtts(lab, router, 3)
+    assert not [name for name in lab.network.hosts if name.startswith("link")]
+    (cable,) = json.loads(lab["switch"].ns.run(["ip", "-j", "link", "show", "client-eth0"]))
+    assert cable["master"] == "br-front"
+
+
+ABANDONED = """
+import os, signal
+from tests.lab import Lab
+from tests.lab.link import Link
+lab = Lab(arms=1, servers=0).__enter__()
+link = Link(lab, "client", delay_ms=1).start()
+print(lab.id, link.process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_owner_is_killed():
+    """The program ends with its owner, and the next lab removes the rest."""
+    child = subprocess.run(
+        [sys.executable, "-c", ABANDONED], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    lab_id, pid = child.stdout.split()
+    wait_until(lambda: not running(pid), "the link has ended")
+    reap.reap_dead()
+    assert not list(reap.NETNS.glob(f"{lab_id}-*"))
+    assert not (reap.LABS / lab_id).exists()
+
+
+def running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_by_hand():
+    """Its help names every parameter, and mistakes on the command line end it."""
+    told = subprocess.run([LINK, "--help"], capture_output=True, text=True, check=True).stdout
+    names = predict(1)["ab"]["params"]
+    assert all(re.search(rf"^  {name} ", told, re.M) for name in names)
+    for words in ([], ["--a", "lo"], ["--a", "none0", "--b", "none1"], ["--predict", "x"]):
+        done = subprocess.run([LINK, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert "steelyard-link: " in done.stderr
+
+
+def test_standard_input(lab):
+    """Commands by standard input, a line each; its end ends the program."""
+    with Link(lab, "client", "far") as link:
+        link.process.stop()
+        argv = link.ns.command([LINK, "--a", "end-a", "--b", "end-b", "--stdin"])
+        done = subprocess.run(
+            argv,
+            input="set ab delay 1ms\nstats\nset ab delay 1\n",
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, **SANITIZED},
+        )
+        said = done.stdout.splitlines()
+        assert said[0] == "ok"
+        assert json.loads(said[1])["ab"]["params"]["delay"] == 1_000_000
+        assert said[2].startswith("error: delay needs a time")
+        assert "ba" in json.loads(said[3])
