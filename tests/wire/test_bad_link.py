@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients behind a bad link: what TCP repairs reaches the other end whole, and of what the link
+carries the forwarder loses nothing.
+
+One-armed, every mode at once. The link is the cable of `far`, behind the router: ab leads to the
+forwarder, ba brings answers, also those that servers send past the forwarder.
+"""
+
+import copy
+import hashlib
+import os
+import socket
+import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.lab import Server, Service, wait_until
+from tests.lab.clients import connect
+from tests.lab.datagrams import SO_RCVBUFFORCE
+from tests.lab.link import Link, balance
+from tests.lab.modes import OWN_VIP, ROWS
+from tests.lab.servers import DatagramEcho, EchoServer
+from tests.wire.conftest import check_accounting
+from tests.wire.modes import ModeStage
+from tests.wire.stage import Accounting
+
+rows = pytest.mark.parametrize("row", ROWS, ids=str)
+# What a client's service may do besides; where it is not possible, a row has the others.
+KINDS = {
+    "plain": {},
+    "defended": {"syn_defence": "always"},
+    "proxy": {"client_address": "proxy_v1"},
+    "toa": {"client_address": "toa"},
+}
+PORT = {kind: 9701 + number for number, kind in enumerate(KINDS)}
+DATAGRAMS = 9751  # and up: one a row
+CELLS = [
+    (row, kind)
+    for row in ROWS
+    for kind in KINDS
+    if row.mode == "fnat" or kind in ("plain", "defended")
+]
+BAD = {"delay_us": 500, "jitter_us": 500, "loss": 0.01, "duplicate": 0.01}
+BAD |= {"reorder": 0.03, "reorder_distance": 3}
+SIZE, CONNECTIONS = 500_000, 4
+# A SYN, ACK or FIN that comes late or twice may be of no session, or of one that is closing.
+LATE = ("no-session", "opening", "bad-cookie", "nat-stray", "bad-tcp-state", "syn-proof")
+# What a client sends at its own MTU does not fit into a tunnel, until it knows.
+TUNNEL = "too-big"
+
+
+class BadLinkStage(ModeStage):
+    """TCP and UDP echoes of each mode on s1, besides what ModeStage has."""
+
+    def start(self):
+        super().start()
+        server = self.lab["s1"]
+        for kind, port in PORT.items():
+            self.echo[kind] = EchoServer(server, port, 6, "::")  # IPv4 as well
+        for row, kind in CELLS:
+            target = [Server(server.address(row.server), PORT[kind])]
+            self.add(f"{kind}-{row}", row, PORT[kind], "tcp", target, dict(KINDS[kind]))
+        for number, row in enumerate(ROWS):
+            port = DATAGRAMS + number
+            own = row.mode in OWN_VIP
+            family, address = (row.client, row.vip) if own else (row.server, None)
+            self.echo[port] = DatagramEcho(server, port, family, address)
+            self.add(
+                f"datagrams-{row}", row, port, "udp", [Server(server.address(row.server), port)]
+            )
+        self.apply()
+        self.steelyard.wait_in_sync()
+        self.default = copy.deepcopy(self.config)
+
+    def add(self, name, row, port, protocol, servers, spread=None):
+        one = Service(name, row.vip, port, protocol, mode=row.mode, servers=servers)
+        one.spread = spread or {}
+        self.config.services.append(one)
+
+
+@pytest.fixture(scope="module")
+def bad_stage():
+    with BadLinkStage(arms=1, workers=2) as stage, Link(stage.lab, "far") as stage.link:
+        yield stage
+
+
+@pytest.fixture
+def bad(bad_stage, request):
+    yield from check_accounting(bad_stage, request)
+    bad_stage.link.set(delay_us=0, jitter_us=0, loss=0, duplicate=0, reorder=0, corrupt=0, mtu=0)
+    stats = bad_stage.link.settle()
+    assert not any(balance(stats[way]) for way in ("ab", "ba")), stats
+
+
+def header_length(one, row, kind):
+    """Bytes of PROXY protocol that the server reads first, and so echoes."""
+    if kind != "proxy":
+        return 0
+    name, port = one.getsockname()[:2]
+    line = f"PROXY TCP{row.client} {name} {row.vip} {port} {PORT[kind]}\r\n"
+    return len(line)
+
+
+def echoed(host, row, kind, content):
+    """Sends all of the content while it reads what comes back; returns that."""
+    with connect(host, row.vip, PORT[kind], timeout_s=120) as one:
+        skip, found = header_length(one, row, kind), b""
+
+        def send():
+            one.sendall(content)
+            one.shutdown(socket.SHUT_WR)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        parts = []
+        while part := one.recv(1 << 18):
+            parts.append(part)
+        sender.join()
+        found = b"".join(parts)
+    return found[skip:]
+
+
+def check_echoes(stage, row, kind, size=SIZE):
+    content, found = os.urandom(size), {}
+
+    def run(number):
+        found[number] = hashlib.sha256(echoed(stage.lab["far"], row, kind, content)).hexdigest()
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == dict.fromkeys(range(CONNECTIONS), hashlib.sha256(content).hexdigest())
+
+
+@pytest.mark.drops(*LATE, TUNNEL)
+@pytest.mark.parametrize("row,kind", CELLS, ids=lambda one: str(one))
+def test_transfers(bad, row, kind):
+    """Both ways at a time, over several connections."""
+    bad.link.set(**BAD)
+    check_echoes(bad, row, kind)
+
+
+@pytest.mark.drops(*LATE)
+@rows
+def test_datagrams(bad, row):
+    """As many answers as the link lets through, copies included: exactly."""
+    count, far = 2000, bad.lab["far"]
+    one = far.ns.socket(socket.AF_INET if row.client == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
+    with one:
+        one.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
+        one.connect((row.vip, DATAGRAMS + ROWS.index(row)))
+        one.settimeout(30)
+        one.send(b"first")  # neighbours are known now
+        assert one.recv(100) == b"first"
+        before = bad.link.settle()
+        bad.link.set(**BAD)
+        for number in range(count):
+            one.send(struct.pack("!I", number).ljust(500, b"."))
+        numbers = []
+
+        def carried():
+            """Answers that the link has delivered, when no more can come."""
+            stats = bad.link.settle()
+            asked, answered = (tell(stats, before, way) for way in ("ab", "ba"))
+            return answered if answered["arrived"] == asked["delivered"] else None
+
+        answers = wait_until(carried, "every question has an answer", 30)
+        for _ in range(answers["delivered"]):
+            data = one.recv(1000)
+            assert data[4:] == b"." * 496
+            numbers.append(struct.unpack_from("!I", data)[0])
+    for way in ("ab", "ba"):
+        assert bad.link.stats(way)["drops"]["loss"] > before[way]["drops"]["loss"]
+        assert bad.link.stats(way)["duplicated"] > before[way]["duplicated"]
+    assert set(numbers) <= set(range(count))
+    assert numbers != sorted(numbers)
+
+
+def tell(stats, before, way):
+    """Packets that are no neighbour discovery."""
+    counts = {}
+    for name in ("arrived", "delivered"):
+        counts[name] = stats[way][name] - before[way][name]
+        counts[name] -= stats[way]["spared"] - before[way]["spared"]
+    return counts
+
+
+# Handshakes and ends, too, come twice and in the wrong order.
+CONFUSED = {"delay_us": 300, "duplicate": 0.4, "reorder": 0.3, "reorder_distance": 1}
+
+
+@pytest.mark.drops(*LATE)
+@pytest.mark.parametrize("row,kind", CELLS, ids=lambda one: str(one))
+def test_short_connections(bad, row, kind):
+    """Each is served, though no more than a handshake, some bytes and an end pass."""
+    bad.link.set(**CONFUSED)
+    far = bad.lab["far"]
+    with ThreadPoolExecutor(20) as pool:
+        contents = [os.urandom(number + 1) for number in range(100)]
+        assert list(pool.map(lambda c: echoed(far, row, kind, c), contents)) == contents
+
+
+@pytest.mark.drops(*LATE, TUNNEL)
+@rows
+def test_narrow(bad, row):
+    """A router on the link's other end says that packets are too big for it."""
+    bad.link.set(delay_us=200)
+    bad.link.set("ba", mtu=1300, router4="10.9.0.77", router6="fd00:9::77")
+    check_echoes(bad, row, "plain")
+
+
+@rows
+def test_flipped_bits(bad_stage, row):
+    """The forwarder mends no checksum: what is corrupted on the way is not delivered."""
+    stage = bad_stage
+    stage.accounting = Accounting(stage)
+    stage.link.set(delay_us=200, corrupt=0.01)
+    try:
+        check_echoes(stage, row, "plain")
+    finally:
+        stage.link.set(corrupt=0, delay_us=0)
+    stage.lab.check_programs()
+    assert stage.link.stats("ab")["corrupted"]
