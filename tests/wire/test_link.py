@@ -28,12 +28,14 @@ from tests.lab.lab import ROOT
 from tests.lab.link import LINK, Link, balance, path_mtu, predict
 from tests.lab.process import CommandFailed
 from tests.lab.steelyard import SANITIZED
+from tests.lab.vlan import tagging
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 PORT = 9601
 AGES = {"delay_s": 900}  # what stays on its way until it is told to hurry
 IP_MTU_DISCOVER, IPV6_MTU_DISCOVER = 10, 23
 UDP_SEGMENT = 103
+ETH_P_ALL, SOL_PACKET, PACKET_AUXDATA = 3, 263, 8
 PMTUDISC_DONT, PMTUDISC_DO, PMTUDISC_PROBE = 0, 2, 3
 
 
@@ -441,6 +443,31 @@ def test_offloads(lab, link):
         flow.send(2, 4000)
         assert link.stats("ab")["drops"]["oversize"] == 2
         assert flow.received() == []
+
+
+def test_tags(lab, link):
+    """A VLAN tag that the sender left to offload is in the frame that arrives."""
+    with lab["far"].ns.entered():
+        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+    with wire:
+        wire.bind((link.name, ETH_P_ALL))
+        wire.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+        wire.settimeout(30)
+        with Flow(link) as flow, tagging(lab, "client", 5, link.name):
+            flow.send(1)
+            while True:
+                data, ancillary, _, _ = wire.recvmsg(2000, 64)
+                if data.endswith(b"." * 96):
+                    break
+        # struct tpacket_auxdata: packet(7).
+        assert struct.unpack_from("IIIHHHH", ancillary[0][2])[-2:] == (5, 0x8100)
+
+
+def test_realtime(lab):
+    """It runs before other programs, if asked to."""
+    with Link(lab, "client", "far", options=["--realtime"]) as link:
+        assert os.sched_getscheduler(link.process.pid) == os.SCHED_FIFO
+        assert rtts(lab, link.address("b"), 1)
 
 
 def test_refuses(link):
