@@ -175,6 +175,14 @@ class Link:
         """Changes parameters of a way, from the next packet on."""
         self.tell(f"set {way} {words(parameters)}")
 
+    def reset(self):
+        """As at the start: nothing is on its way, and the link is good, with counts from zero."""
+        self.set(defaults="")
+        self.hurry()
+        self.settle()
+        self.tell("clear")
+        self.set_seed(self.seed)
+
     def set_seed(self, seed):
         """Begins all draws anew."""
         self.tell(f"seed {seed}")

@@ -4,6 +4,7 @@
 Raw sockets receive tunnel packets, a TUN interface gives their contents to the server's kernel.
 """
 
+import contextlib
 import fcntl
 import os
 import select
@@ -44,7 +45,8 @@ class TunnelEnd:
                 packet = end.recv(65536)
                 # An IPv4 raw socket also receives the header.
                 start = (packet[0] & 15) * 4 if self.ends[end][0] == 4 else 0
-                os.write(self.tun, packet[start:])
+                with contextlib.suppress(OSError):  # no IP packet: damaged on the way
+                    os.write(self.tun, packet[start:])
                 self.carried[self.ends[end]] += 1
 
     def close(self):

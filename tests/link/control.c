@@ -57,6 +57,10 @@ char *control_execute(struct control *c, struct link *l, char *line)
 		return execute_seed(l, rest);
 	if (strcmp(command, "stats") == 0)
 		return link_report(l);
+	if (strcmp(command, "clear") == 0) {
+		link_clear(l);
+		return strdup("ok");
+	}
 	if (strcmp(command, "hurry") == 0) {
 		for (int i = 0; i < 2; i++)
 			direction_hurry(&l->lane[i].direction, clock_ns());
@@ -66,7 +70,7 @@ char *control_execute(struct control *c, struct link *l, char *line)
 		c->quit = true;
 		return strdup("ok");
 	}
-	return fail("the commands are set, stats, seed, hurry and quit");
+	return fail("the commands are set, stats, clear, seed, hurry and quit");
 }
 
 /* ---- clients --------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
  *
  *     set ab|ba|both NAME VALUE …   changes parameters, at once or not at all
  *     stats                         parameters and counts, as JSON
+ *     clear                         begins to count anew
  *     seed N                        begins the draws anew
  *     hurry                         what is on its way is due now
  *     quit

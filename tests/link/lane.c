@@ -58,6 +58,19 @@ void link_seed(struct link *l, uint64_t seed)
 		direction_seed(&l->lane[i].direction, 2 * seed + i);
 }
 
+void link_clear(struct link *l)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		struct lane *lane = &l->lane[i];
+		uint64_t way = lane_on_the_way(lane);
+		lane->direction.counts = (struct direction_counts){.arrived = way, .way_most = way};
+		lane->late = (struct lateness){0};
+		if (lane->from->name)
+			port_lost(lane->from);
+		lane->to->waited = 0;
+	}
+}
+
 /* ---- receiving ------------------------------------------------------------------------------- */
 
 /* Why a frame cannot be carried, or DROP_COUNT. */

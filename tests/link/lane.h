@@ -33,6 +33,9 @@ void link_close(struct link *l);
 /* Begins all draws anew; the directions have different ones. */
 void link_seed(struct link *l, uint64_t seed);
 
+/* Counts from here on; what is on its way has arrived just now. */
+void link_clear(struct link *l);
+
 /* Takes in what has come; false: nothing has. */
 bool lane_receive(struct lane *l);
 /* Sends what is due; returns when there will be more to do. */

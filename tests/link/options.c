@@ -30,6 +30,7 @@ static const char usage[] =
         "Commands, a line each:\n"
         "  set WAY NAME VALUE … change parameters\n"
         "  stats                parameters, counts, and how late packets left: JSON\n"
+        "  clear                begin to count anew\n"
         "  seed N               begin all draws anew\n"
         "  hurry                what is on its way arrives now\n"
         "  quit\n"

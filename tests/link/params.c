@@ -148,6 +148,10 @@ int params_read(struct params *p, char *text, char error[static PARAMS_ERROR])
 	while ((key = strsep(&rest, " \t")) != NULL) {
 		if (*key == '\0')
 			continue;
+		if (strcmp(key, "defaults") == 0) {
+			params_default(&new);
+			continue;
+		}
 		const struct known *k = known;
 		while (k < known + KNOWN && strcmp(k->name, key) != 0)
 			k++;
@@ -202,5 +206,5 @@ void params_help(FILE *out)
 		fprintf(out, "\n");
 	}
 	fprintf(out, "Times are in ns, us, ms or s; rates in bit, kbit, mbit or gbit;\n"
-	             "shares from 0 to 1, or in %%.\n");
+	             "shares from 0 to 1, or in %%. The word `defaults` resets all of them.\n");
 }

@@ -50,7 +50,8 @@ struct params {
 };
 
 void params_default(struct params *p);
-/* Reads "delay 20ms loss 1%": changes what is named, or nothing at all. The text is cut up. */
+/* Reads "delay 20ms loss 1%": changes what is named, or nothing at all; after the word "defaults"
+ * all others are as at the start. The text is cut up. */
 int params_read(struct params *p, char *text, char error[static PARAMS_ERROR]);
 /* As a JSON object. */
 void params_print(const struct params *p, FILE *out);

@@ -89,7 +89,7 @@ def bad_stage():
 @pytest.fixture
 def bad(bad_stage, request):
     yield from check_accounting(bad_stage, request)
-    bad_stage.link.set(delay_us=0, jitter_us=0, loss=0, duplicate=0, reorder=0, corrupt=0, mtu=0)
+    bad_stage.link.set(defaults="")
     stats = bad_stage.link.settle()
     assert not any(balance(stats[way]) for way in ("ab", "ba")), stats
 
@@ -222,6 +222,6 @@ def test_flipped_bits(bad_stage, row):
     try:
         check_echoes(stage, row, "plain")
     finally:
-        stage.link.set(corrupt=0, delay_us=0)
+        stage.link.set(defaults="")
     stage.lab.check_programs()
     assert stage.link.stats("ab")["corrupted"]

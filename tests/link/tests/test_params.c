@@ -43,6 +43,10 @@ static void test_units(void **state)
 	assert_int_equal(read_text(&p, "delay 0 rate 0", error), 0);
 	assert_int_equal(p.delay, 0);
 	assert_int_equal(p.rate, 0);
+	assert_int_equal(read_text(&p, "mtu 99 defaults jitter 1us", error), 0);
+	assert_int_equal(p.mtu, 0);
+	assert_true(p.loss == 0);
+	assert_int_equal(p.jitter, 1000);
 }
 
 /* What is refused changes nothing, and says what it needs. */
@@ -138,6 +142,14 @@ static void test_commands(void **state)
 	expect(&c, &l, "seed five", "error: seed");
 	expect(&c, &l, "stats", "{\"seed\": 5, \"ab\": {\"params\": {\"delay\": 1000000, ");
 	expect(&c, &l, "hurry", "ok");
+	/* Three packets have arrived, and one is on its way. */
+	l.lane[0].direction.counts.arrived = 3;
+	l.lane[0].direction.counts.delivered = 2;
+	uint32_t one = pool_take(&l.pool);
+	heap_put(&l.lane[0].direction.wire, 1, one);
+	expect(&c, &l, "clear", "ok");
+	assert_int_equal(l.lane[0].direction.counts.arrived, 1);
+	assert_int_equal(l.lane[0].direction.counts.delivered, 0);
 	assert_false(c.quit);
 	expect(&c, &l, "quit", "ok");
 	assert_true(c.quit);
