@@ -203,7 +203,9 @@ uint8_t client_address_acknowledged(struct session *s, const struct session_cold
 	else if (begun && !(v->tcp_flags & SY_TCP_RST) && (int32_t)(heard - inserted) >= 0 &&
 	         /* A segment that only acknowledges the SYN may not have had the option. */
 	         (inserted || heard || v->tcp_flags & SY_TCP_FIN ||
-	          v->l4_len > tcp->offset / 16 * 4u))
+	          v->l4_len > tcp->offset / 16 * 4u) &&
+	         /* Who believes a damaged one never sends the address again. */
+	         sy_packet_check_l4(frame, v) != SY_CSUM_BAD)
 		s->flags &= (uint8_t)~SESSION_ADDRESS_PENDING;
 	/* Until then the first byte's number is stored in place of the FIN's. */
 	return s->flags & SESSION_ADDRESS_PENDING ? v->tcp_flags & (uint8_t)~SY_TCP_FIN

@@ -234,6 +234,9 @@ bool join_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 
 	if (burst->view[i].fragment != SY_FRAGMENT_NONE || !join)
 		return drop(w, burst, i, SY_DROP_OPENING);
+	/* What it says is believed for the whole connection: its number, times, scale. */
+	if (sy_packet_check_l4(sy_frame(burst->mbuf[i]), &burst->view[i]) == SY_CSUM_BAD)
+		return drop(w, burst, i, SY_DROP_BAD_L4_CHECKSUM);
 	return burst->direction[i] == SESSION_CLIENT ? client_packet(w, burst, i, s)
 	                                             : server_packet(w, burst, i, s, join);
 }

@@ -38,6 +38,7 @@ struct talk {
 	struct sy_tuple client, server; /* of packets as they arrive */
 	uint32_t cookie, echo;          /* number and time of the balancer's SYN-ACK */
 	bool times;
+	bool damaged; /* what is sent has a wrong checksum */
 };
 
 struct kind {
@@ -125,6 +126,10 @@ static inline void inject_segment(struct talk *k, unsigned port, const struct sy
 	}
 	frame_mend_ip(&in);
 	frame_mend_l4(&in);
+	if (k->damaged) {
+		assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
+		in.bytes[v.l4 + offsetof(struct sy_tcp, checksum)] ^= 1;
+	}
 	assert_true(harness_inject(&k->f->harness, port, in.bytes, in.len));
 }
 

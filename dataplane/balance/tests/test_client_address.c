@@ -134,6 +134,30 @@ static void test_partial_acknowledgements(void **state)
 	}
 }
 
+/* An acknowledgement that was damaged on the way shows nothing: the address is sent again. */
+static void test_damaged_acknowledgements(void **state)
+{
+	for (unsigned way = 0; way < WAYS; way++) {
+		struct talk k;
+		struct frame in;
+		struct sy_view v;
+		talk_begin(*state, &k, way);
+		const uint32_t shift = inserted(&k);
+		const struct segment s = {ACK, SERVER + 1, FIRST + shift + 100, 0};
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0);
+		frame_tcp(&in, &k.f->rng, &k.tuple[BACK], &s, 0);
+		assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), 0);
+		in.bytes[v.l4 + 16] ^= 1; /* of the checksum */
+		assert_true(harness_inject(&k.f->harness, HARNESS_LAN, in.bytes, in.len));
+		harness_turn(&k.f->harness);
+		rte_pktmbuf_free(harness_collect(&k.f->harness, HARNESS_WAN));
+		check_state(&k, SESSION_ESTABLISHED, shift_flag(&k) | SESSION_ADDRESS_PENDING);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 100);
+		check_address(&k, 0, 100);
+		talk_end(&k);
+	}
+}
+
 /* The first data fills the MTU: the header goes in a packet of its own before it. */
 static void test_full_segments(void **state)
 {
@@ -448,6 +472,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(test_a_connection, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_losses, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_damaged_acknowledgements, flows_setup,
+	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_partial_acknowledgements, flows_setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_full_segments, flows_setup, flows_teardown),

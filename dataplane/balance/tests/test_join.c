@@ -112,6 +112,28 @@ static void test_repeated_syn(void **state)
 	check_data(&k, 0);
 }
 
+/* Packets that were damaged on the way open no connection, and end none. */
+static void test_damaged_packets(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned i = 0; i < 6; i++) {
+		struct talk k;
+		const uint64_t dropped = harness_drops(&f->harness, SY_DROP_BAD_L4_CHECKSUM);
+		talk_syn(f, &k, &kinds[i], (uint16_t)(1350 + i));
+		talk_ack(&k, 0);
+		k.damaged = true;
+		from_server(&k, SYN | ACK, S_NUMBER + 64, C_NUMBER + 1, 3, 0);
+		from_server(&k, SY_TCP_RST | ACK, 0, C_NUMBER + 1, 0, 0);
+		from_client(&k, SY_TCP_RST, C_NUMBER + 1, 0, 0);
+		assert_int_equal(state_of(&k), SESSION_OPENING);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_BAD_L4_CHECKSUM), dropped + 3);
+		check_silent(&k);
+		k.damaged = false;
+		talk_join(&k, 7);
+		check_data(&k, 0);
+	}
+}
+
 /* Only the answer to a SYN of the client's ends a join. */
 static void test_syn_acks_of_other_connections(void **state)
 {
@@ -369,6 +391,7 @@ int main(void)
 	                                   TEST(data_dies_with_its_session),
 	                                   TEST(own_syn_without_session),
 	                                   TEST(repeated_syn),
+	                                   TEST(damaged_packets),
 	                                   TEST(syn_acks_of_other_connections),
 	                                   TEST(refusals_cost_one_connection),
 	                                   TEST(refusals_are_forgotten),
