@@ -37,7 +37,11 @@ static void link_sleep(const struct link *l, const struct control *c, int signal
 	for (int i = 0; i < 2; i++)
 		fds[count++] = (struct pollfd){.fd = l->port[i].in, .events = POLLIN};
 	struct timespec timeout = {(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
-	ppoll(fds, count, &timeout, NULL);
+	if (ppoll(fds, count, &timeout, NULL) <= 0)
+		return;
+	for (unsigned i = count - 2; i < count; i++)
+		if (fds[i].revents & POLLERR)
+			port_forgive(fds[i].fd);
 }
 
 static void link_run(struct link *l, struct control *c, int signals, uint64_t spin)

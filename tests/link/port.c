@@ -134,6 +134,13 @@ void port_release(struct port *p)
 	p->next = p->next + 1 == p->frames ? 0 : p->next + 1;
 }
 
+void port_forgive(int in)
+{
+	int error;
+	socklen_t size = sizeof(error);
+	getsockopt(in, SOL_SOCKET, SO_ERROR, &error, &size);
+}
+
 uint64_t port_lost(struct port *p)
 {
 	struct tpacket_stats stats = {0};

@@ -35,6 +35,9 @@ void port_close(struct port *p);
 bool port_receive(struct port *p, struct port_frame *f);
 void port_release(struct port *p);
 
+/* Forgets an error of its socket `in`, which would wake us for ever: the interface went down. */
+void port_forgive(int in);
+
 /* Reads how many frames the ring had no room for since the last call. */
 uint64_t port_lost(struct port *p);
 
