@@ -42,6 +42,7 @@ var reasons = map[string]uint32{
 	"limit-exceeded": trafficShaping, "overload": trafficShaping, "echo-rate": trafficShaping, "icmp-rate": trafficShaping,
 	"reset-rate":    trafficShaping,
 	"no-local-port": noBufferSpace, "no-pool-port": noBufferSpace, "table-full": noBufferSpace, "tx-full": noBufferSpace,
+	"shaping-full": trafficShaping, "shaping-early": trafficShaping,
 	"handover-full": noBufferSpace, "event-full": noBufferSpace, "no-buffer": noBufferSpace, "neighbour-queue": noBufferSpace,
 	"no-route": netUnreachable, "blackhole": blackholeRoute, "no-neighbour": unresolvedNeighbour,
 	"ttl-expired": ttlExceeded, "too-big": packetTooBig,

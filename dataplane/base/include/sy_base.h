@@ -476,6 +476,11 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "the port's transmit queue is full: the link is slower than what is to be sent, or its " \
 	  "driver is; "                                                                            \
 	  "see `steelyard get ports`")                                                             \
+	X(SHAPING_FULL, "shaping-full",                                                            \
+	  "a queue of the port's shaping is full: `steelyard get shaping` shows which; raise its " \
+	  "rate, or let it send less")                                                             \
+	X(SHAPING_EARLY, "shaping-early",                                                          \
+	  "a queue of the port's shaping grows long, and has early drops: TCP then slows down")    \
 	X(PORT_DOWN, "port-down",                                                                  \
 	  "the egress port is down: see `ip link` and `steelyard get ports`")                      \
 	X(HANDOVER_FULL, "handover-full",                                                          \

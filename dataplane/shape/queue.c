@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A class's queue: who may enter, and early drops by its mean length (RED, Floyd and Jacobson 1993;
+ * weighted by drop precedence). */
+#include "shape.h"
+
+/* The mean follows the length by 2^-MEAN_SHIFT for each packet. */
+#define MEAN_SHIFT 9
+#define MEAN_UNIT  256
+/* Packets of a queue that find room when others are long. */
+#define FEW       4
+#define USUAL_LEN 1000 /* bytes of a packet, to guess how many an empty queue has missed */
+
+void queue_init(struct queue *q, const struct sy_shape_class *c)
+{
+	static const uint8_t quarters[] = {4, 3, 2};
+	*q = (struct queue){.most = c->queue};
+	for (unsigned i = 0; i < SY_ARRAY_LEN(quarters) && c->early.percent > 0; i++) {
+		uint64_t whole = (uint64_t)c->queue * MEAN_UNIT * quarters[i];
+		q->early[i].from = (uint32_t)(whole * c->early.from / 400);
+		q->early[i].to = (uint32_t)(whole * c->early.to / 400);
+		q->early[i].percent = c->early.percent;
+	}
+}
+
+static uint32_t random_below(struct sy_shape *s, uint32_t bound)
+{
+	s->random ^= s->random << 13;
+	s->random ^= s->random >> 7;
+	s->random ^= s->random << 17;
+	return (uint32_t)((s->random >> 32) * bound >> 32);
+}
+
+static void mean_follow(struct queue *q, uint64_t now_ns, double ns_per_byte)
+{
+	const uint32_t length = q->count * MEAN_UNIT;
+	if (q->count == 0 && q->mean > 0 && now_ns > q->empty_since_ns) {
+		/* As if packets of the usual length had found it empty meanwhile. */
+		double missed = (double)(now_ns - q->empty_since_ns) / (ns_per_byte * USUAL_LEN);
+		q->mean = (uint32_t)(q->mean / (1 + missed / (1 << MEAN_SHIFT)));
+		q->empty_since_ns = now_ns;
+	}
+	q->mean += (uint32_t)(((int64_t)length - q->mean) / (1 << MEAN_SHIFT));
+}
+
+static bool early_drop(struct sy_shape *s, const struct queue *q, unsigned precedence)
+{
+	const uint32_t from = q->early[precedence].from, to = q->early[precedence].to;
+	if (q->mean < from)
+		return false;
+	if (q->mean >= to)
+		return true;
+	return random_below(s, 100 * (to - from)) < q->early[precedence].percent * (q->mean - from);
+}
+
+/* May a queue of this length grow? Each holds at most as much as is left for all (Choudhury and
+ * Hahne 1998), so a few long ones leave room; the last eighth is for queues of few packets. */
+static bool has_room(const struct sy_shape *s, const struct queue *q)
+{
+	const uint32_t common = s->room - s->room / 8;
+	if (q->count < FEW)
+		return s->waiting < s->room;
+	return s->waiting < common && q->count < common - s->waiting;
+}
+
+enum sy_drop queue_admits(struct sy_shape *s, struct queue *q, unsigned precedence, uint64_t now_ns,
+                          double ns_per_byte)
+{
+	if (q->early[0].percent > 0) {
+		mean_follow(q, now_ns, ns_per_byte);
+		if (early_drop(s, q, precedence))
+			return SY_DROP_SHAPING_EARLY;
+	}
+	return q->count < q->most && has_room(s, q) ? SY_DROP_NONE : SY_DROP_SHAPING_FULL;
+}
+
+void queue_add(struct queue *q, struct rte_mbuf *m)
+{
+	m->next = NULL;
+	if (q->last)
+		q->last->next = m;
+	else
+		q->first = m;
+	q->last = m;
+	__atomic_store_n(&q->count, q->count + 1, __ATOMIC_RELAXED);
+}
+
+struct rte_mbuf *queue_remove(struct queue *q, uint64_t now_ns)
+{
+	struct rte_mbuf *m = q->first;
+	q->first = m->next;
+	m->next = NULL; /* as buffers of one segment have it */
+	if (q->first) {
+		__builtin_prefetch(q->first);
+	} else {
+		q->last = NULL;
+		q->empty_since_ns = now_ns;
+	}
+	__atomic_store_n(&q->count, q->count - 1, __ATOMIC_RELAXED);
+	return m;
+}
