@@ -95,6 +95,7 @@ void port_release(struct port *p)
 void port_close(struct sy_runtime *rt, unsigned id)
 {
 	struct port *p = rt->port[id];
+	shaping_close(p);
 	if (p->impl)
 		p->ops->close(p);
 	free(p);

@@ -8,6 +8,8 @@
 
 #include "sy_runtime.h"
 
+#include "shaping.h"
+
 struct port;
 
 struct port_ops {
@@ -76,7 +78,9 @@ struct port {
 	/* Writer: control thread; readers: workers, relaxed. */
 	uint16_t mtu;
 	bool up;
-	uint64_t mac; /* as in memory, in the first 6 bytes */
+	uint8_t shaper; /* worker that owns its queues, + 1; 0: it is not shaped. Writer: that
+	                   worker; readers: relaxed */
+	uint64_t mac;   /* as in memory, in the first 6 bytes */
 
 	int ifindex; /* 0: no kernel interface */
 	int master;  /* ifindex of its bridge, bond or the like; 0: none */
@@ -84,6 +88,7 @@ struct port {
 	char backend[48];
 	struct sy_director_stats found; /* the flow director's earlier counts */
 	struct sy_port_stats last;      /* the device's counts when it was released */
+	struct shaping shaping;
 	struct port_queue_counters counters[SY_MAX_QUEUES];
 };
 

@@ -32,19 +32,22 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 {
 	const struct sy_runtime_options *o = &rt->options;
 	/* Buffers under way in a worker and in its cache, besides those that ports hold. */
-	unsigned total = o->workers * 1536 + o->spare, data_room = 0;
+	unsigned total = o->workers * 1536 + o->spare, data_room = 0, held = 0;
 	for (unsigned i = 0; i < o->ports; i++) {
 		unsigned buffers, needed;
 		int rc = port_needs(&o->port[i], o->workers, &buffers, &needed, err);
 		if (rc)
 			return rc;
 		total += buffers;
+		held += buffers;
 		data_room = needed > data_room ? needed : data_room;
 	}
 	/* Packets wait in the rings between workers, but hardly ever in all rings at once. */
 	unsigned waiting = o->workers * (o->workers - 1) * WORKER_FLOW_RING;
 	total += waiting < WAITING_MAX ? waiting : WAITING_MAX;
 	data_room = data_room > 2048 ? data_room : 2048;
+	const unsigned most = o->mbufs ? o->mbufs : total;
+	rt->spare_buffers = most > held ? most - held : 0;
 	rt->pool = pool_open(o->mbufs ? o->mbufs : total, data_room, o->workers, o->huge, err);
 	return rt->pool ? 0 : -err->code;
 }
@@ -74,6 +77,7 @@ static void tick(void *ctx)
 		if (rt->port[i]->bound && rt->port[i]->ops->refresh)
 			rt->port[i]->ops->refresh(rt->port[i]);
 	ports_tick(rt);
+	shaping_tick(rt);
 	routes_flush(rt);
 	marks_follow(rt);
 	announcements_tick(rt);
@@ -149,6 +153,7 @@ int sy_runtime_bind(struct sy_runtime *rt, struct sy_error *err)
 			return rc;
 	}
 	paths_measure(rt);
+	shaping_bind(rt);
 	int rc = workers_bind(rt, err);
 	sy_phase_end(SY_PHASE_BIND);
 	return rc;

@@ -56,6 +56,8 @@ struct sy_runtime {
 	struct sy_addr *own;
 	unsigned own_count;
 	bool own_stale;
+	unsigned spare_buffers; /* of the pool, when all ports hold all that they can */
+	bool shaping;           /* of any port. Writer: control thread; readers: workers, relaxed */
 	bool synced;
 	bool quiesced;
 	char refusal[300]; /* empty: routing works */

@@ -14,26 +14,37 @@
 
 #define WAIT_NS UINT64_C(1000000000)
 
+unsigned transmit_now(struct sy_worker *w, struct port *port, struct rte_mbuf **m, unsigned n)
+{
+	unsigned total = 0;
+	for (unsigned i = 0; i < n; i++)
+		total += m[i]->pkt_len; /* the port owns the packets it has taken */
+	unsigned sent = port->ops->tx(port, w->id, m, n);
+	for (unsigned i = sent; i < n; i++)
+		total -= m[i]->pkt_len;
+	struct port_queue_counters *c = &port->counters[w->id];
+	SY_COUNT(c->tx_packets, sent);
+	SY_COUNT(c->tx_bytes, total);
+	SY_COUNT(c->tx_failed, n - sent);
+	SY_COUNT(w->counters.tx_packets, sent);
+	SY_COUNT(w->counters.tx_bytes, total);
+	return sent;
+}
+
 static void gather_flush(struct sy_worker *w, unsigned id)
 {
 	struct sy_gather *g = &w->private->transmit[id];
 	struct port *port = w->rt->port[id];
-	unsigned total = 0;
 	if (!g->count)
 		return;
-	for (unsigned i = 0; i < g->count; i++)
-		total += g->mbuf[i]->pkt_len; /* the port owns the packets it has taken */
-	unsigned sent = port->ops->tx(port, w->id, g->mbuf, g->count);
-	for (unsigned i = sent; i < g->count; i++) {
-		total -= g->mbuf[i]->pkt_len;
-		sy_packet_drop(w, g->mbuf[i], SY_DROP_TX_FULL);
+	if (SY_UNLIKELY(SY_READ(port->shaper))) {
+		shaping_enter(w, port, g->mbuf, g->count);
+		g->count = 0;
+		return;
 	}
-	struct port_queue_counters *c = &port->counters[w->id];
-	SY_COUNT(c->tx_packets, sent);
-	SY_COUNT(c->tx_bytes, total);
-	SY_COUNT(c->tx_failed, g->count - sent);
-	SY_COUNT(w->counters.tx_packets, sent);
-	SY_COUNT(w->counters.tx_bytes, total);
+	unsigned sent = transmit_now(w, port, g->mbuf, g->count);
+	for (unsigned i = sent; i < g->count; i++)
+		sy_packet_drop(w, g->mbuf[i], SY_DROP_TX_FULL);
 	g->count = 0;
 }
 

@@ -21,6 +21,7 @@
 #include <rte_lcore.h>
 
 #include <sy_confine.h>
+#include <sy_shaping.h>
 
 #include "route.h"
 
@@ -93,7 +94,10 @@ void sy_burst_drop(struct sy_worker *w, struct sy_burst *b, unsigned i, enum sy_
 
 struct rte_mbuf *sy_packet_alloc(struct sy_worker *w)
 {
-	return rte_pktmbuf_alloc(w->rt->pool);
+	struct rte_mbuf *m = rte_pktmbuf_alloc(w->rt->pool);
+	if (SY_LIKELY(m != NULL))
+		sy_packet_set_service(m, 0);
+	return m;
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -140,6 +144,9 @@ static bool source_poll(struct sy_worker *w, struct worker_source *s)
 		m[i]->port = (uint16_t)s->port->id;
 		bytes += m[i]->pkt_len;
 	}
+	if (SY_UNLIKELY(SY_READ(w->rt->shaping)))
+		for (unsigned i = 0; i < n; i++)
+			sy_packet_set_service(m[i], 0);
 	struct port_queue_counters *c = &s->port->counters[s->queue];
 	SY_COUNT(c->rx_packets, n);
 	SY_COUNT(c->rx_bytes, bytes);
@@ -253,6 +260,8 @@ bool worker_turn(struct sy_worker *w)
 		round_run(w);
 	transmit_flush(w); /* packets from calls, rounds and waiting */
 	handover_flush(w);
+	if (SY_UNLIKELY(p->shaped))
+		work |= shaping_turn(w);
 	return work || p->again.count; /* rounds give packets too */
 }
 
@@ -274,6 +283,9 @@ static void worker_sleep(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
 	struct epoll_event ev[8];
+	uint64_t shaping_ns = UINT64_MAX; /* until a packet that waits may leave */
+	if (SY_UNLIKELY(p->shaped) && !(shaping_ns = shaping_sleep_ns(w, shaping_ns)))
+		return;
 	__atomic_store_n(&p->asleep, 1, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (worker_is_idle(w)) {
@@ -293,6 +305,7 @@ static void worker_sleep(struct sy_worker *w)
 			p->backoff_us = 2 * p->backoff_us < BACKOFF_LAST_US ? 2 * p->backoff_us
 			                                                    : BACKOFF_LAST_US;
 		}
+		left = left < shaping_ns / 1000 ? left : shaping_ns / 1000;
 		const struct timespec wait = {.tv_nsec = (long)left * 1000};
 		int n = epoll_pwait2(p->epoll_fd, ev, 8, &wait, NULL);
 		rte_rcu_qsbr_thread_online(rcu_qsbr(w->rt->rcu), w->id);

@@ -105,6 +105,7 @@ struct sy_worker_private {
 
 	struct sy_gather transmit[SY_MAX_PORTS];
 	uint32_t transmit_ports;            /* bit per port with gathered packets */
+	uint32_t shaped;                    /* bit per port whose queues it owns: shaping.c */
 	struct outbound *hand_over;         /* [workers] */
 	struct sy_gather *transmit_by;      /* [workers]: for the owner of the queue */
 	uint64_t hand_over_to, transmit_to; /* bit per worker */
@@ -183,6 +184,8 @@ void handover_flush(struct sy_worker *w);
 
 /* ---- transmit.c ------------------------------------------------------------------------------ */
 
+/* Gives packets to a port; returns how many it took. */
+unsigned transmit_now(struct sy_worker *w, struct port *port, struct rte_mbuf **m, unsigned n);
 /* Sends the packets that the burst gathered for ports. */
 void transmit_flush(struct sy_worker *w);
 /* Gathers a packet for port m->port; MACs are in place. */

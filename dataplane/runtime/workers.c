@@ -161,6 +161,7 @@ static unsigned drain_turns(const struct sy_runtime *rt)
 void workers_drain(struct sy_runtime *rt)
 {
 	bool work = true;
+	shaping_open_all(rt);
 	for (unsigned i = 0; i < rt->workers; i++)
 		rt->worker[i].private->round_cycles = UINT64_MAX; /* no sweeps meanwhile */
 	for (unsigned turn = drain_turns(rt); work && turn > 0; turn--) {

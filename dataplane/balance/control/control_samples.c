@@ -65,7 +65,8 @@ static void samples_take(struct sy_balance *b, struct samples *s)
 static bool is_outward(enum sy_drop reason)
 {
 	return reason == SY_DROP_TX_FULL || reason == SY_DROP_PORT_DOWN ||
-	       reason == SY_DROP_NO_NEIGHBOUR || reason == SY_DROP_NEIGHBOUR_QUEUE;
+	       reason == SY_DROP_NO_NEIGHBOUR || reason == SY_DROP_NEIGHBOUR_QUEUE ||
+	       reason == SY_DROP_SHAPING_FULL || reason == SY_DROP_SHAPING_EARLY;
 }
 
 static int reply_sample(struct arena *a, const struct sy_sample *s, const uint32_t *if_index,

@@ -30,7 +30,8 @@ struct sy_sample {
  * A received packet is copied as it arrived, before the pipeline, by the worker that received it;
  * port: where it arrived. A dropped packet is copied as it was when it was dropped; port: where it
  * arrived, or where it was to leave if it was dropped on its way out (TX_FULL, PORT_DOWN,
- * NO_NEIGHBOUR, NEIGHBOUR_QUEUE). What the flow director drops is not sampled.
+ * NO_NEIGHBOUR, NEIGHBOUR_QUEUE, SHAPING_FULL, SHAPING_EARLY). What the flow director drops is not
+ * sampled.
  */
 
 /* Workers sample one of `one_in` packets of this kind (1 to SY_SAMPLE_MOST_GAP; 0: none) until this

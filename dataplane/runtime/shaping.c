@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Ports whose packets wait in a tree (sy_shape.h). One worker owns it: of those that have a
+ * transmit queue of the port, the one of the port's number modulo theirs.
+ *
+ *   transmit_flush() ─► owner:   shaping_enter() ─► tree ─► shaping_turn() ─► the port
+ *                       others:  handover_transmit() ─► owner
+ *
+ * The control thread builds a tree; the owner takes it between two bursts, with all that waits in
+ * the one before it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include <sy_shaping.h>
+
+#include "runtime.h"
+
+/* Bursts that a turn takes at most, so that reception does not wait. */
+#define TURN_BURSTS 4
+/* A worker does not sleep for less: waking takes longer. */
+#define SLEEP_LEAST_NS 20000
+/* The device is full: how long until the next try. */
+#define RETRY_NS 50000
+
+static unsigned owner_of(const struct sy_runtime *rt, const struct port *p)
+{
+	const unsigned shaper = SY_READ(p->shaper);
+	if (shaper > 0) /* as long as it is shaped */
+		return shaper - 1;
+	const unsigned queues = p->queues > 0 ? p->queues : 1; /* 0: not bound yet */
+	return p->id % (queues < rt->workers ? queues : rt->workers);
+}
+
+/* ---- the workers' side ----------------------------------------------------------------------- */
+
+void shaping_enter(struct sy_worker *w, struct port *port, struct rte_mbuf *const *m, unsigned n)
+{
+	const unsigned owner = SY_READ(port->shaper) - 1u;
+	const struct shaping *s = &port->shaping;
+	for (unsigned i = 0; i < n; i++) {
+		if (owner != w->id) {
+			handover_transmit(w, owner, m[i]);
+			continue;
+		}
+		const uint32_t service = sy_packet_service(m[i]);
+		const unsigned branch = service < s->branches ? SY_READ(s->branch[service]) : 0;
+		enum sy_drop reason = sy_shape_put(s->tree, m[i], branch, w->now_ns);
+		if (SY_UNLIKELY(reason != SY_DROP_NONE))
+			sy_packet_drop(w, m[i], reason);
+	}
+}
+
+/* Sends what is held, and keeps what the device refuses. */
+static bool held_send(struct sy_worker *w, struct port *port, bool drop)
+{
+	struct shaping *s = &port->shaping;
+	unsigned sent = 0;
+	if (!SY_READ(port->up) || w->id >= port->queues) {
+		for (unsigned i = 0; i < s->held; i++)
+			sy_packet_drop(w, s->hold[i], SY_DROP_PORT_DOWN);
+		s->held = 0;
+		return true;
+	}
+	sent = transmit_now(w, port, s->hold, s->held);
+	for (unsigned i = sent; drop && i < s->held; i++)
+		sy_packet_drop(w, s->hold[i], SY_DROP_TX_FULL);
+	s->held = drop ? 0 : s->held - sent;
+	memmove(s->hold, s->hold + sent, s->held * sizeof(s->hold[0]));
+	return sent > 0 || drop;
+}
+
+static bool port_turn(struct sy_worker *w, struct port *port)
+{
+	struct shaping *s = &port->shaping;
+	bool work = false;
+	for (unsigned bursts = 0; bursts < TURN_BURSTS; bursts++) {
+		if (s->held == 0)
+			s->held = sy_shape_take(s->tree, s->hold, SY_BURST, w->now_ns);
+		if (s->held == 0)
+			break;
+		work |= held_send(w, port, s->ends);
+		if (s->held > 0)
+			break;
+	}
+	if (SY_UNLIKELY(s->ends) && s->held == 0 && sy_shape_waiting(s->tree) == 0) {
+		w->private->shaped &= ~(1u << port->id);
+		__atomic_store_n(&port->shaper, 0, __ATOMIC_RELEASE);
+	}
+	return work;
+}
+
+bool shaping_turn(struct sy_worker *w)
+{
+	bool work = false;
+	for (uint32_t left = w->private->shaped; left; left &= left - 1)
+		work |= port_turn(w, w->rt->port[__builtin_ctz(left)]);
+	return work;
+}
+
+uint64_t shaping_sleep_ns(struct sy_worker *w, uint64_t longest)
+{
+	worker_clock_read(w);
+	for (uint32_t left = w->private->shaped; left; left &= left - 1) {
+		const struct shaping *s = &w->rt->port[__builtin_ctz(left)]->shaping;
+		uint64_t next = s->held > 0 ? w->now_ns + RETRY_NS : sy_shape_next(s->tree);
+		uint64_t wait = next > w->now_ns ? next - w->now_ns : 0;
+		longest = wait < longest ? wait : longest;
+	}
+	return longest < SLEEP_LEAST_NS ? 0 : longest;
+}
+
+/* ---- the control thread's side --------------------------------------------------------------- */
+
+struct change {
+	struct port *port;
+	struct shaping to; /* and then: what it replaces */
+};
+
+/* On the owner, between two bursts. */
+static void tree_swap(struct sy_worker *w, void *ctx)
+{
+	struct change *change = ctx;
+	struct shaping *s = &change->port->shaping, was = *s;
+	if (was.tree) /* else nothing waits */
+		sy_shape_move(change->to.tree, was.tree, w->now_ns);
+	s->tree = change->to.tree;
+	s->branch = change->to.branch;
+	s->branches = change->to.branches;
+	s->ends = false;
+	change->to = was;
+	w->private->shaped |= 1u << change->port->id;
+	__atomic_store_n(&change->port->shaper, (uint8_t)(w->id + 1), __ATOMIC_RELEASE);
+}
+
+static void tree_end(struct sy_worker *w, void *ctx)
+{
+	struct port *port = ctx;
+	if (SY_READ(port->shaper) == 0)
+		return;
+	sy_shape_open(port->shaping.tree);
+	port->shaping.ends = true;
+}
+
+/* Received packets begin without a service from now on, or may begin with any. */
+static void marks_count(struct sy_runtime *rt)
+{
+	bool any = false;
+	for (unsigned i = 0; i < rt->ports; i++)
+		any |= rt->port[i]->shaping.tree != NULL;
+	__atomic_store_n(&rt->shaping, any, __ATOMIC_RELAXED);
+}
+
+int sy_port_shape(struct sy_runtime *rt, unsigned port, const struct sy_shape_config *c,
+                  uint16_t *branch, uint32_t branches, struct sy_error *err)
+{
+	struct port *p = rt->port[port];
+	struct change change = {.port = p, .to = {.branch = branch, .branches = branches}};
+	shaping_tick(rt);
+	int rc = sy_shape_create(c, sy_port_shape_room(rt, port), sy_clock_ns(), &change.to.tree,
+	                         err);
+	if (rc == 0 && p->shaping.tree)
+		rc = sy_shape_follow(change.to.tree, p->shaping.tree, err);
+	__atomic_store_n(&rt->shaping, true, __ATOMIC_RELAXED);
+	if (rc == 0 && sy_worker_call(&rt->worker[owner_of(rt, p)], tree_swap, &change) < 0)
+		rc = sy_fail(err, ETIMEDOUT, "worker %u does not answer", owner_of(rt, p));
+	sy_shape_destroy(change.to.tree);
+	free(change.to.branch);
+	marks_count(rt);
+	return rc < 0 ? sy_fail_in(err, "shaping of port %s", p->name) : 0;
+}
+
+int sy_port_unshape(struct sy_runtime *rt, unsigned port, struct sy_error *err)
+{
+	struct port *p = rt->port[port];
+	if (!p->shaping.tree)
+		return 0;
+	if (sy_worker_call(&rt->worker[owner_of(rt, p)], tree_end, p) < 0)
+		return sy_fail(err, ETIMEDOUT, "shaping of port %s: worker %u does not answer",
+		               p->name, owner_of(rt, p));
+	return 0;
+}
+
+void sy_port_shape_service(struct sy_runtime *rt, unsigned port, uint32_t service, uint16_t branch)
+{
+	struct shaping *s = &rt->port[port]->shaping;
+	if (s->tree && service < s->branches)
+		__atomic_store_n(&s->branch[service], branch, __ATOMIC_RELAXED);
+}
+
+const struct sy_shape *sy_port_shape_get(const struct sy_runtime *rt, unsigned port)
+{
+	const struct shaping *s = &rt->port[port]->shaping;
+	return s->ends ? NULL : s->tree;
+}
+
+/* Buffers that are in no device's ring; some are on their way through a worker. */
+unsigned sy_port_shape_room(const struct sy_runtime *rt, unsigned port)
+{
+	const unsigned room = rt->spare_buffers / 4 * 3 / rt->ports;
+	return room > SY_BURST ? room : SY_BURST;
+}
+
+unsigned sy_port_shape_worker(const struct sy_runtime *rt, unsigned port)
+{
+	return owner_of(rt, rt->port[port]);
+}
+
+void shaping_bind(struct sy_runtime *rt)
+{
+	for (unsigned i = 0; i < rt->ports; i++) {
+		struct port *p = rt->port[i];
+		if (p->shaper == 0)
+			continue;
+		rt->worker[p->shaper - 1].private->shaped &= ~(1u << i);
+		p->shaper = 0;
+		const unsigned owner = owner_of(rt, p);
+		p->shaper = (uint8_t)(owner + 1);
+		rt->worker[owner].private->shaped |= 1u << i;
+	}
+}
+
+void shaping_open_all(struct sy_runtime *rt)
+{
+	for (unsigned i = 0; i < rt->ports; i++)
+		if (rt->port[i]->shaping.tree && rt->port[i]->shaper) {
+			sy_shape_open(rt->port[i]->shaping.tree);
+			rt->port[i]->shaping.ends = true;
+		}
+}
+
+void shaping_close(struct port *port)
+{
+	struct shaping *s = &port->shaping;
+	for (unsigned i = 0; i < s->held; i++)
+		rte_pktmbuf_free(s->hold[i]);
+	sy_shape_destroy(s->tree);
+	free(s->branch);
+	*s = (struct shaping){0};
+}
+
+void shaping_tick(struct sy_runtime *rt)
+{
+	for (unsigned i = 0; i < rt->ports; i++) {
+		struct port *p = rt->port[i];
+		if (!p->shaping.tree || __atomic_load_n(&p->shaper, __ATOMIC_ACQUIRE) != 0)
+			continue;
+		shaping_close(p);
+		marks_count(rt);
+	}
+}

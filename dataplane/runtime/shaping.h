@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a shaped port has: in struct port. */
+#ifndef SHAPING_H
+#define SHAPING_H
+
+#include <sy_shape.h>
+
+#include "sy_runtime.h"
+
+struct port;
+
+struct shaping {
+	struct sy_shape *tree; /* NULL: the port is not shaped. Owner: its worker; the control
+	                          thread reads counts */
+	uint16_t *branch; /* by sy_packet_service(). Writer: control thread; readers: relaxed */
+	uint32_t branches;
+	bool ends; /* once its queues are empty. Writer: control thread, while the worker waits */
+	/* Taken from the tree, and refused by the device. */
+	unsigned held;
+	struct rte_mbuf *hold[SY_BURST];
+};
+
+/* A burst for a shaped port: puts the packets into its tree, or hands them over to who owns it. */
+void shaping_enter(struct sy_worker *w, struct port *port, struct rte_mbuf *const *m, unsigned n);
+/* Sends what may leave now by ports whose trees this worker owns; false: nothing did. */
+bool shaping_turn(struct sy_worker *w);
+/* How long this worker may sleep, in nanoseconds, at most `longest`. */
+uint64_t shaping_sleep_ns(struct sy_worker *w, uint64_t longest);
+/* The ports know their queues, and no worker runs yet: chooses the owners again. */
+void shaping_bind(struct sy_runtime *rt);
+/* No worker runs: from now on everything leaves at once. */
+void shaping_open_all(struct sy_runtime *rt);
+/* Frees the trees of ports that are no longer shaped; each 100 ms. */
+void shaping_tick(struct sy_runtime *rt);
+void shaping_close(struct port *port);
+
+#endif

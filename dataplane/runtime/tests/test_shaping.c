@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A shaped port over rings: who owns its queues, changes while packets wait, the end. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <rte_byteorder.h>
+
+#include <sy_shaping.h>
+
+#include "support.h"
+
+#define FLOWS    16
+#define SERVICES 4
+
+struct frame {
+	struct sy_eth eth;
+	struct sy_ipv4 ip;
+	uint32_t flow, number;
+	uint8_t padding[22];
+} __attribute__((packed));
+
+static struct ring_port port;
+static uint32_t next_in[FLOWS], next_out[FLOWS], sent, received;
+
+/* The slot's owner sends; flows belong to services. */
+static void stage_route(struct sy_worker *w, struct sy_burst *b)
+{
+	for (unsigned i = 0; i < b->count; i++) {
+		const struct frame *f = (const struct frame *)sy_frame(b->mbuf[i]);
+		struct sy_addr dst = sy_addr_v4(f->ip.dst);
+		b->slot[i] = (uint8_t)f->flow;
+		if (sy_slot_worker(w->rt, b->slot[i]) != w->id) {
+			sy_burst_hand_over(w, b, i);
+			continue;
+		}
+		sy_packet_set_service(b->mbuf[i], f->flow % SERVICES);
+		b->path[i] = sy_path_lookup(w->rt, &dst);
+		b->flow[i] = f->flow;
+		b->next[i] = SY_NEXT_TRANSMIT;
+	}
+}
+
+static const struct sy_stage pipeline[] = {
+        {"route", stage_route}, {"transmit", sy_transmit_stage}, {NULL, NULL}};
+
+static void inject(struct sy_runtime *rt, unsigned flow)
+{
+	struct rte_mbuf *m = rte_pktmbuf_alloc(rt->pool);
+	struct frame f = {.eth.type = rte_cpu_to_be_16(SY_ETH_IPV4),
+	                  .ip.version_ihl = 0x45,
+	                  .flow = flow,
+	                  .number = next_in[flow]++};
+	assert_non_null(m);
+	sy_packet_set_service(m, 12345); /* what an earlier packet left */
+	f.ip.dst = addr("10.0.0.9").w[3];
+	memcpy(rte_pktmbuf_append(m, 1000), &f, sizeof(f));
+	assert_int_equal(rte_ring_enqueue(port.rx, m), 0);
+	sent++;
+}
+
+/* Takes what has come; each flow is in order. */
+static void receive(void)
+{
+	struct rte_mbuf *m;
+	while (!rte_ring_dequeue(port.tx, (void **)&m)) {
+		const struct frame *f = (const struct frame *)sy_frame(m);
+		assert_int_equal(f->number, next_out[f->flow]++);
+		rte_pktmbuf_free(m);
+		received++;
+	}
+}
+
+static struct sy_shape_config *config(uint64_t rate)
+{
+	static struct sy_shape_branch tenant[1], service[3];
+	static struct sy_shape_config c;
+	c = (struct sy_shape_config){
+	        .rate = rate, .burst = 4096, .tenant = tenant, .service = service};
+	c.classes = c.tenants = 1;
+	c.services = 3;
+	c.class[0] = (struct sy_shape_class){.name = "default", .weight = 1, .queue = 4000};
+	tenant[0] = (struct sy_shape_branch){.weight = 1, .class = SY_SHAPE_BY_DSCP};
+	for (unsigned i = 0; i < 3; i++) {
+		service[i] = (struct sy_shape_branch){.weight = 1, .class = SY_SHAPE_BY_DSCP};
+		snprintf(service[i].name, sizeof(service[i].name), "%u", i);
+	}
+	return &c;
+}
+
+static void shape(struct sy_runtime *rt, const struct sy_shape_config *c)
+{
+	uint16_t *branch = calloc(SERVICES, sizeof(*branch));
+	struct sy_error err = {0};
+	branch[1] = 1;
+	branch[2] = 2;
+	if (sy_port_shape(rt, 0, c, branch, SERVICES, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+static unsigned waiting(const struct sy_runtime *rt)
+{
+	return sy_shape_waiting(sy_port_shape_get(rt, 0));
+}
+
+static void await_waiting(struct sy_runtime *rt, unsigned packets)
+{
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	while (waiting(rt) + received + rte_ring_count(port.tx) < packets)
+		runtime_turn(rt, deadline);
+}
+
+/* No more than the rate and a burst leave, in order, by whichever worker the packets came; and all
+ * leave. */
+static void test_rate(void **state)
+{
+	struct sy_runtime *rt = *state;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS, begin = sy_clock_ns();
+	shape(rt, config(80000000)); /* 10 kB a ms */
+	for (unsigned i = 0; i < 608; i++)
+		inject(rt, i % FLOWS);
+	while (received < sent) {
+		receive();
+		uint64_t passed = sy_clock_ns() - begin;
+		assert_true(received * UINT64_C(1000) <= passed / 100 + 4096 + 1000);
+		runtime_turn(rt, deadline);
+	}
+	const struct sy_shape *s = sy_port_shape_get(rt, 0);
+	/* Flows modulo 4: services 0 and 3 are number 0. */
+	assert_int_equal(sy_shape_read(s, 0, 0).sent, 304);
+	assert_int_equal(sy_shape_read(s, 1, 0).sent, 152);
+	assert_int_equal(sy_shape_read(s, 2, 0).sent, 152);
+	for (unsigned i = 1; i < SY_DROP_COUNT; i++)
+		assert_int_equal(drops(rt, i), 0);
+}
+
+/* A service moves to another branch. */
+static void test_service(void **state)
+{
+	struct sy_runtime *rt = *state;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	const struct sy_shape *s = sy_port_shape_get(rt, 0);
+	const uint64_t before = sy_shape_read(s, 2, 0).sent;
+	sy_port_shape_service(rt, 0, 3, 2);
+	inject(rt, 3);
+	while (received < sent) {
+		receive();
+		runtime_turn(rt, deadline);
+	}
+	assert_int_equal(sy_shape_read(s, 2, 0).sent, before + 1);
+}
+
+static void test_change(void **state)
+{
+	struct sy_runtime *rt = *state;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	shape(rt, config(100000)); /* a packet takes 80 ms */
+	for (unsigned i = 0; i < 400; i++)
+		inject(rt, i % FLOWS);
+	await_waiting(rt, sent);
+	assert_true(waiting(rt) > 100);
+	shape(rt, config(200000));
+	shape(rt, config(400000000));
+	while (received < sent) {
+		receive();
+		runtime_turn(rt, deadline);
+	}
+	assert_int_equal(drops(rt, SY_DROP_SHAPING_FULL), 0);
+}
+
+static void test_full(void **state)
+{
+	struct sy_runtime *rt = *state;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	struct sy_shape_config *c = config(8000);
+	c->class[0].queue = 10;
+	shape(rt, c);
+	for (unsigned i = 0; i < 400; i++)
+		inject(rt, 1);
+	while (received + rte_ring_count(port.tx) + waiting(rt) + drops(rt, SY_DROP_SHAPING_FULL) <
+	       sent)
+		runtime_turn(rt, deadline);
+	assert_true(drops(rt, SY_DROP_SHAPING_FULL) > 300);
+	assert_int_equal(sy_shape_read(sy_port_shape_get(rt, 0), 1, 0).full,
+	                 drops(rt, SY_DROP_SHAPING_FULL));
+	/* Packets were lost: from here on, another flow. */
+}
+
+/* What waits leaves at once. */
+static void test_unshape(void **state)
+{
+	struct sy_runtime *rt = *state;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	struct sy_error err;
+	const uint64_t lost = drops(rt, SY_DROP_SHAPING_FULL);
+	shape(rt, config(8000));
+	for (unsigned i = 0; i < 200; i++)
+		inject(rt, 2);
+	while (received + rte_ring_count(port.tx) + waiting(rt) + lost < sent)
+		runtime_turn(rt, deadline);
+	assert_true(waiting(rt) > 100);
+	assert_int_equal(sy_port_unshape(rt, 0, &err), 0);
+	assert_null(sy_port_shape_get(rt, 0));
+	next_out[1] = next_in[1] - 10; /* those that were not refused: the last ones in the queue */
+	for (unsigned i = 0; i < 200; i++)
+		inject(rt, 2);
+	struct rte_mbuf *m;
+	while (received + lost < sent) {
+		while (!rte_ring_dequeue(port.tx, (void **)&m)) {
+			const struct frame *f = (const struct frame *)sy_frame(m);
+			if (f->flow == 2)
+				assert_int_equal(f->number, next_out[2]++);
+			rte_pktmbuf_free(m);
+			received++;
+		}
+		runtime_turn(rt, deadline);
+	}
+	while (rt->port[0]->shaping.tree) /* the loop frees it */
+		runtime_turn(rt, deadline);
+}
+
+/* At the end of a process what waits is sent. */
+static void test_quiesce(void **state)
+{
+	struct sy_runtime *rt = *state;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	const unsigned before = received;
+	struct rte_mbuf *m;
+	shape(rt, config(8000));
+	for (unsigned i = 0; i < 200; i++)
+		inject(rt, 5);
+	while (received + rte_ring_count(port.tx) + waiting(rt) < before + 200)
+		runtime_turn(rt, deadline);
+	sy_runtime_quiesce(rt);
+	while (!rte_ring_dequeue(port.tx, (void **)&m)) {
+		rte_pktmbuf_free(m);
+		received++;
+	}
+	assert_int_equal(received, before + 200);
+}
+
+static int setup(void **state, unsigned workers)
+{
+	static struct sy_static_neigh neigh = {.mac = {2, 0, 0, 0, 0, 9}};
+	static struct sy_static_route route = {.prefix_len = 24};
+	struct sy_runtime_options o;
+	struct sy_error err;
+	memset(next_in, 0, sizeof(next_in));
+	memset(next_out, 0, sizeof(next_out));
+	sent = received = 0;
+	options_init(&o, workers);
+	port = ring_port_add(&o, workers == 1 ? "one" : "three");
+	neigh.addr = addr("10.0.0.9");
+	route.prefix = addr("10.0.0.0");
+	memcpy(neigh.port, o.port[0].name, sizeof(neigh.port));
+	memcpy(route.port, o.port[0].name, sizeof(route.port));
+	o.neigh = &neigh;
+	o.route = &route;
+	o.neighs = o.routes = 1;
+	o.pipeline = pipeline;
+	struct sy_runtime *rt = runtime_open(&o);
+	*state = rt;
+	return sy_runtime_start(rt, &err);
+}
+
+static int setup_one(void **state)
+{
+	return setup(state, 1);
+}
+
+static int setup_three(void **state)
+{
+	return setup(state, 3);
+}
+
+/* No buffer is lost. */
+static int teardown(void **state)
+{
+	struct sy_runtime *rt = *state;
+	handover_close(rt);
+	assert_int_equal(rte_mempool_in_use_count(rt->pool), 0);
+	sy_runtime_close(rt);
+	return 0;
+}
+
+#define TESTS                                                                                      \
+	cmocka_unit_test(test_rate), cmocka_unit_test(test_service),                               \
+	        cmocka_unit_test(test_change), cmocka_unit_test(test_full),                        \
+	        cmocka_unit_test(test_unshape), cmocka_unit_test(test_quiesce)
+
+int main(void)
+{
+	const struct CMUnitTest one_worker[] = {TESTS}, three_workers[] = {TESTS};
+	return cmocka_run_group_tests(one_worker, setup_one, teardown) +
+	       cmocka_run_group_tests(three_workers, setup_three, teardown);
+}
