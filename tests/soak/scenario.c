@@ -169,6 +169,38 @@ static void scenario_limits(struct fuzz_traffic *w)
 	harness_commit(&w->topology.harness, &c);
 }
 
+/* Shaped ports: queues become full, and drop early. Later their packets leave. */
+static void scenario_shaping(struct fuzz_traffic *w)
+{
+	struct changes c = {0};
+	for (unsigned early = 0; early < 2; early++) {
+		for (unsigned port = 0; port < HARNESS_PORTS; port++) {
+			Steelyard__Forwarder__V1__Shaping *s =
+			        put_shaping(&c, harness_port_name[port], 1000000, 4096);
+			Steelyard__Forwarder__V1__ShapingClass *class =
+			        add_shaping_class(&c, s, "all", 0);
+			class->queue = early ? 1000 : 3;
+			class->early_percent = early ? 100 : 0;
+			class->early_to = 1;
+		}
+		harness_commit(&w->topology.harness, &c);
+		for (unsigned n = 0; n < 4 * SY_BURST; n++) {
+			struct frame f;
+			struct service_key key = topology_special_service(SPECIAL_UNIFORM);
+			struct sy_tuple t = fuzz_traffic_client(w, &key);
+			fuzz_traffic_greet(w, &f, &t);
+			fuzz_traffic_send(w, &f);
+			if (n % SY_BURST == 0)
+				fuzz_traffic_turn(w);
+		}
+		fuzz_traffic_turn(w);
+	}
+	for (unsigned port = 0; port < HARNESS_PORTS; port++)
+		delete_shaping(&c, harness_port_name[port]);
+	harness_commit(&w->topology.harness, &c);
+	fuzz_traffic_turn(w);
+}
+
 /* A connected client continues after its server was removed. */
 static void scenario_removed(struct fuzz_traffic *w)
 {
@@ -306,6 +338,7 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_access(w);
 	scenario_sets(w);
 	scenario_limits(w);
+	scenario_shaping(w);
 	scenario_removed(w);
 	scenario_defence(w);
 	scenario_client_rate(w);

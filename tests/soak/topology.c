@@ -7,6 +7,7 @@
 
 #include "limit_model.h"
 #include "model.h"
+#include "shaping_model.h"
 
 #define UP     STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DRAIN  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN
@@ -254,6 +255,14 @@ static void put_special_service(struct changes *c, enum topology_special special
 	s->max_sessions = special == SPECIAL_LIMITED ? 3 : 0;
 }
 
+static void clear_shaping(const struct topology *w, struct changes *c)
+{
+	const struct shaping_model *m = w->harness.b->ctl->shaping;
+	for (unsigned i = 0; i < SHAPED_PORTS; i++)
+		if (m->now[i])
+			delete_shaping(c, m->now[i]->port);
+}
+
 static void clear_limits(const struct topology *w, struct changes *c)
 {
 	const struct limit_model *m = inspect_limits(w->harness.b);
@@ -266,6 +275,7 @@ void topology_restore(struct topology *w)
 {
 	struct changes c = {0};
 	clear_limits(w, &c);
+	clear_shaping(w, &c);
 	for (unsigned i = 0; i <= TOPOLOGY_LOCALS; i++) {
 		struct sy_addr local = topology_local(i);
 		put_local(&c, &local);
@@ -336,6 +346,32 @@ static void change_limit(struct topology *w, struct changes *c)
 		delete_limit(c, l->name);
 }
 
+/* Shapes a port to a rate that hardly delays anything; or no longer. */
+static void change_shaping(struct topology *w, struct changes *c)
+{
+	const char *port = harness_port_name[rng_below(w->rng, HARNESS_PORTS)];
+	static const char *const names[] = {"a", "b", "c"};
+	if (rng_percent(w->rng, 30)) {
+		delete_shaping(c, port);
+		return;
+	}
+	Steelyard__Forwarder__V1__Shaping *s =
+	        put_shaping(c, port, UINT64_C(100000000000), 4096 + rng_below(w->rng, 1000000));
+	s->layer = (int)rng_below(w->rng, 5);
+	for (unsigned n = 1 + rng_below(w->rng, 3); n > 0; n--) {
+		Steelyard__Forwarder__V1__ShapingClass *class =
+		        add_shaping_class(c, s, names[n - 1], n * 10);
+		class->priority = rng_below(w->rng, 8);
+		class->queue = 1 + rng_below(w->rng, 1000);
+		class->guaranteed = rng_percent(w->rng, 30) ? 1000000000 : 0;
+	}
+	Steelyard__Forwarder__V1__ShapingTenant *t = add_shaping_tenant(c, s, names[0]);
+	for (unsigned n = rng_below(w->rng, 3); n > 0; n--) {
+		struct service_key key = topology_service(n);
+		add_shaping_service(c, t, names[n - 1], &key)->maximum = UINT64_C(90000000000);
+	}
+}
+
 /* A change that no forwarder accepts, whatever its configuration is. */
 static void change_wrong(struct topology *w, struct changes *c)
 {
@@ -386,6 +422,8 @@ void topology_change(struct topology *w)
 	}
 	if (rng_percent(w->rng, 20))
 		change_limit(w, &c);
+	if (rng_percent(w->rng, 10))
+		change_shaping(w, &c);
 	bool wrong = rng_percent(w->rng, 10);
 	if (wrong)
 		change_wrong(w, &c);
@@ -407,6 +445,7 @@ void topology_clear(struct topology *w)
 		if (m->local[id].used)
 			delete_local(&c, &m->local[id].addr);
 	clear_limits(w, &c);
+	clear_shaping(w, &c);
 	must(harness_commit(&w->harness, &c), w->harness.error);
 }
 

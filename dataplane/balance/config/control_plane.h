@@ -6,15 +6,16 @@
 #include "balance.h"
 #include "newer.h"
 
-struct model;        /* the accepted configuration: model.h */
-struct early;        /* the ports of VIPs that have a service: early.h */
-struct control;      /* the control socket: control.h */
-struct retired;      /* retire.c */
-struct attacks;      /* attacks.h */
-struct samples;      /* control_samples.c */
-struct watch;        /* watch.h */
-struct access_model; /* access_model.h */
-struct limit_model;  /* limit_model.h */
+struct model;         /* the accepted configuration: model.h */
+struct early;         /* the ports of VIPs that have a service: early.h */
+struct control;       /* the control socket: control.h */
+struct retired;       /* retire.c */
+struct attacks;       /* attacks.h */
+struct samples;       /* control_samples.c */
+struct watch;         /* watch.h */
+struct access_model;  /* access_model.h */
+struct limit_model;   /* limit_model.h */
+struct shaping_model; /* shaping_model.h */
 
 /* See journal.c. */
 struct journal {
@@ -63,6 +64,7 @@ struct control_plane {
 	struct early *early;
 	struct access_model *access;
 	struct limit_model *limits;
+	struct shaping_model *shaping;
 	struct control *control;
 	struct table_cache *table_cache; /* tables shared by services */
 	struct retired *retired;         /* ids that sessions may still hold, oldest first */

@@ -10,6 +10,7 @@
 #include <rte_hash.h>
 
 #include "limit_model.h"
+#include "shaping_model.h"
 
 struct model_chain {
 	struct node node;
@@ -326,12 +327,14 @@ static void chain_drop(struct sy_balance *b, const struct limit_chain *chain)
 static void server_set(struct sy_balance *b, uint32_t server, const struct limit_chain *chain)
 {
 	const struct limit_chain *old = b->limits.chain[server];
+	const uint8_t shaped = shaping_is_on(b) ? LIMITED_SHAPED : 0;
 	if (!chain)
-		__atomic_store_n(&b->endpoint[server].limited, 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&b->endpoint[server].limited, shaped, __ATOMIC_RELAXED);
 	if (chain != old)
 		SY_RCU_PUBLISH(b->limits.chain[server], chain);
 	if (chain)
-		__atomic_store_n(&b->endpoint[server].limited, chain->sides, __ATOMIC_RELAXED);
+		__atomic_store_n(&b->endpoint[server].limited, chain->sides | shaped,
+		                 __ATOMIC_RELAXED);
 	chain_drop(b, old);
 }
 

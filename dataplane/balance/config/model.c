@@ -11,6 +11,7 @@
 #include "access_model.h"
 #include "address_set.h"
 #include "limit_model.h"
+#include "shaping_model.h"
 #include "snat_model.h"
 
 typedef Steelyard__Forwarder__V1__Service pb_service;
@@ -80,6 +81,8 @@ int model_create(struct sy_balance *b, struct sy_error *err)
 	b->ctl->model = m;
 	if (rc == 0)
 		rc = limit_model_create(b, err);
+	if (rc == 0)
+		rc = shaping_model_create(b, err);
 	if (rc < 0)
 		return rc;
 	if (!m)
@@ -128,6 +131,7 @@ void model_destroy(struct sy_balance *b)
 	struct model *m = b->ctl->model;
 	access_model_destroy(b);
 	limit_model_destroy(b);
+	shaping_model_destroy(b);
 	if (!m)
 		return;
 	early_destroy(b->ctl->early);
@@ -523,6 +527,10 @@ int model_change_apply(struct sy_balance *b, const model_change *c, struct sy_er
 		return limit_put(b, c->put_limit, err);
 	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_LIMIT:
 		return limit_delete(b, c->delete_limit, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SHAPING:
+		return shaping_put(b, c->put_shaping, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SHAPING:
+		return shaping_delete(b, c->delete_shaping, err);
 	default:
 		return sy_fail(err, ENOTSUP,
 		               "a change of a kind that this forwarder does not know: upgrade it");

@@ -7,6 +7,7 @@
 
 #include "access_model.h"
 #include "limit_model.h"
+#include "shaping_model.h"
 #include "snat_model.h"
 
 int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out)
@@ -217,7 +218,8 @@ int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct a
 			return sy_fail(err, ENOMEM, "no memory for the answer");
 		c->local_addresses[c->n_local_addresses++] = l;
 	}
-	if (cursor == 0 && (reply_rules(b, a, c) < 0 || reply_access(b, a, c) < 0))
+	if (cursor == 0 &&
+	    (reply_rules(b, a, c) < 0 || reply_access(b, a, c) < 0 || reply_shaping(b, a, c) < 0))
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	if (cursor >= LIMITS_CURSOR) {
 		uint32_t at = cursor - LIMITS_CURSOR;

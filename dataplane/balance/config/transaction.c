@@ -9,6 +9,7 @@
 #include "address_set.h"
 #include "limit_model.h"
 #include "model.h"
+#include "shaping_model.h"
 #include "snat_model.h"
 
 void model_begin(struct sy_balance *b)
@@ -24,6 +25,7 @@ void model_begin(struct sy_balance *b)
 	memcpy(m->local_before, m->local, sizeof(m->local));
 	access_begin(b);
 	limits_begin(b);
+	shaping_begin(b);
 }
 
 static int check_servers(struct sy_balance *b, const struct model_service *s, struct sy_error *err)
@@ -149,6 +151,7 @@ void model_rollback(struct sy_balance *b)
 	rollback_old_locals(b);
 	access_rollback(b);
 	limits_rollback(b);
+	shaping_rollback(b);
 	while (m->freshes > 0)
 		server_id_return(b, m->fresh[--m->freshes]);
 	address_collect(b);
@@ -224,6 +227,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 			endpoint_renew_path(b, e);
 		}
 		limits_service(b, after);
+		shaping_service(b, id, &after->key);
 		reset_unknown_count(b, b->service[id], now);
 		service_swap(b, id, now);
 		if (!before && !after->snat && directory_add(b, &after->key, id) < 0)
@@ -267,6 +271,7 @@ static bool prepare_service(struct sy_balance *b, const struct model_touch *t, i
 bool model_publish(struct sy_balance *b, int64_t budget)
 {
 	struct model *m = b->ctl->model;
+	shaping_publish(b);
 	if (!limits_publish(b, &budget))
 		return false;
 	while (m->published < m->touches) {
@@ -327,6 +332,7 @@ void model_finish(struct sy_balance *b)
 	publish_removed_locals(b);
 	access_finish(b);
 	limits_finish(b);
+	shaping_finish(b);
 	access_ask_existing(b);
 	if (m->snat_touched || (m->source_touched && b->snat))
 		snat_publish(b);

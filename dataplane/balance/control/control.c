@@ -23,6 +23,7 @@ static const list_function list_of[] = {
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_ATTACKS] = list_attacks,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_ACCESS] = list_access,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_LIMITS] = list_limits,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SHAPING] = list_shaping,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_FETCH_SAMPLES] = list_samples,
 };
 

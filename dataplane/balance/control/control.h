@@ -167,6 +167,9 @@ int list_access(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 int list_limits(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err);
 
+int list_shaping(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                 struct sy_error *err);
+
 int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
                   Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err);
 

@@ -397,7 +397,7 @@ static enum sy_drop create_ask_limits(struct sy_worker *w, struct sy_burst *burs
 {
 	const struct sy_balance *b = w->app;
 	const struct sy_view *v = &burst->view[i];
-	if (SY_LIKELY(!SY_READ(b->endpoint[server].limited)))
+	if (SY_LIKELY(!(SY_READ(b->endpoint[server].limited) & ~LIMITED_SHAPED)))
 		return SY_DROP_NONE;
 	const struct police_packet p = {server, &v->tuple.src, SESSION_CLIENT,
 	                                (uint16_t)(v->frame_len - v->l3), true};

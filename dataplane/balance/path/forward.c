@@ -162,6 +162,8 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 	uint16_t len = burst->view[i].frame_len - burst->view[i].l3;
 	enum sy_drop reason = SY_DROP_NONE;
 
+	police_mark(burst->mbuf[i], e);
+
 	if (SY_UNLIKELY(s->flags & SESSION_SHIFTED))
 		forward_shift(b, burst, i, s);
 	if (SY_LIKELY(form_is_in_place(e->form) && burst->plain[i]))

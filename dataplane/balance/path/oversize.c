@@ -138,10 +138,12 @@ void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 	}
 	queued_send(w, burst, i);
 	sy_transmit_before(w, burst, i);
-	for (unsigned n = 0; n < count; n++)
+	for (unsigned n = 0; n < count; n++) {
+		police_mark(piece[n], e);
 		if (!first || piece_encapsulate(w, burst, i, piece[n], s, e))
 			sy_transmit_path(w, piece[n], burst->path[i], burst->via[i],
 			                 burst->flow[i]);
+	}
 	rte_pktmbuf_free(burst->mbuf[i]);
 	burst->next[i] = SY_NEXT_GONE;
 }

@@ -317,7 +317,10 @@ bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	const uint16_t len = plain ? sy_plain_len(sy_frame(burst->mbuf[i]), plain & SY_PLAIN_V4)
 	                           : (uint16_t)(v->frame_len - v->l3);
 	const struct police_packet p = {s->server, &s->client, from, len, false};
-	if (police_asked(balance_worker_of(w), i))
+	const struct sy_balance *b = w->app;
+	const struct endpoint *e = &b->endpoint[s->server];
+	police_mark(burst->mbuf[i], e);
+	if (!(SY_READ(e->limited) & 1u << from) || police_asked(balance_worker_of(w), i))
 		return true;
 	enum sy_drop reason = police_ask(w, burst, i, &p);
 	if (SY_LIKELY(reason == SY_DROP_NONE))

@@ -11,6 +11,8 @@
 #ifndef POLICE_H
 #define POLICE_H
 
+#include <sy_shaping.h>
+
 #include "limit.h"
 
 /* A packet of a session. */
@@ -56,10 +58,17 @@ static inline bool police_queues(const struct balance_worker *bw, unsigned i)
 bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                     const struct session *s, enum session_direction from);
 
+/* Writes the number of its service into a packet that may be shaped. */
+static inline void police_mark(struct rte_mbuf *m, const struct endpoint *e)
+{
+	if (SY_UNLIKELY(SY_READ(e->limited) & LIMITED_SHAPED) && e->service != SERVICE_NONE)
+		sy_packet_set_service(m, e->service + 1);
+}
+
 /* May there be something to ask, or to do otherwise, about a session's packet? */
 static inline bool police_asks(const struct endpoint *e, enum session_direction from)
 {
-	return SY_READ(e->limited) & 1u << from;
+	return SY_READ(e->limited) & (1u << from | LIMITED_SHAPED);
 }
 
 /* police_session(), unless there is nothing to ask. */

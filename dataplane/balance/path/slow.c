@@ -446,6 +446,7 @@ static void slow_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	}
 	burst->session[i] = record;
 	struct session *s = session_at(c->b->table[burst->slot[i]], record);
+	police_mark(burst->mbuf[i], &c->b->endpoint[s->server]);
 	if (service->policy.client_address || !segment_forward_first(w, burst, i, s, tx, c))
 		slow_forward(w, burst, i, s);
 }

@@ -261,6 +261,11 @@ static int config_apply(struct sy_balance *b, const void *message, struct sy_err
 		change.put_limit = config->limits[i];
 		rc = model_change_apply(b, &change, err);
 	}
+	change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SHAPING;
+	for (size_t i = 0; rc == 0 && i < config->n_shaping; i++) {
+		change.put_shaping = config->shaping[i];
+		rc = model_change_apply(b, &change, err);
+	}
 	return rc;
 }
 

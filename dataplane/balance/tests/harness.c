@@ -19,7 +19,7 @@
 
 const uint8_t harness_mac[HARNESS_PORTS][6] = {{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}};
 
-static const char *const port_name[HARNESS_PORTS] = {"net_ring_wan", "net_ring_lan"};
+const char *const harness_port_name[HARNESS_PORTS] = {"net_ring_wan", "net_ring_lan"};
 
 /* The devices outlive a harness, because EAL accepts a name only once. */
 static void port_make(unsigned i, struct rte_ring *rx[HARNESS_QUEUES],
@@ -34,7 +34,7 @@ static void port_make(unsigned i, struct rte_ring *rx[HARNESS_QUEUES],
 		tx[q] = all;
 		must(rx[q] && tx[q], "no memory for rings");
 	}
-	must(rte_eth_from_rings(port_name[i] + strlen("net_ring_"), rx, HARNESS_QUEUES, tx,
+	must(rte_eth_from_rings(harness_port_name[i] + strlen("net_ring_"), rx, HARNESS_QUEUES, tx,
 	                        HARNESS_QUEUES, 0) >= 0,
 	     "no ring device");
 }
@@ -51,7 +51,7 @@ static void ports_make(struct harness *r, struct sy_runtime_options *o, unsigned
 		r->tx[i] = tx[i][0];
 		o->port[i] = (struct sy_port_options){
 		        .backend = SY_PORT_ETHDEV, .mtu = mtu[i], .queues = queues};
-		snprintf(o->port[i].name, sizeof(o->port[i].name), "%s", port_name[i]);
+		snprintf(o->port[i].name, sizeof(o->port[i].name), "%s", harness_port_name[i]);
 		memcpy(o->port[i].mac, harness_mac[i], sizeof(harness_mac[i]));
 	}
 	o->ports = HARNESS_PORTS;
@@ -286,7 +286,7 @@ struct sy_static_route harness_route(unsigned port, const char *prefix, uint8_t 
                                      const char *via)
 {
 	struct sy_static_route r = {.prefix = harness_addr(prefix), .prefix_len = len};
-	snprintf(r.port, sizeof(r.port), "%s", port_name[port]);
+	snprintf(r.port, sizeof(r.port), "%s", harness_port_name[port]);
 	if (via)
 		r.via = harness_addr(via);
 	return r;
@@ -295,7 +295,7 @@ struct sy_static_route harness_route(unsigned port, const char *prefix, uint8_t 
 struct sy_static_neigh harness_neighbour(unsigned port, struct sy_addr addr, uint8_t last)
 {
 	struct sy_static_neigh n = {.addr = addr, .mac = {2, 0, 0, 1, (uint8_t)port, last}};
-	snprintf(n.port, sizeof(n.port), "%s", port_name[port]);
+	snprintf(n.port, sizeof(n.port), "%s", harness_port_name[port]);
 	return n;
 }
 

@@ -183,6 +183,19 @@ void set_limit_clients(struct changes *c, Steelyard__Forwarder__V1__Limit *l, ui
 void add_limit_within(struct changes *c, Steelyard__Forwarder__V1__Limit *l, const char *from,
                       uint32_t length);
 void delete_limit(struct changes *c, const char *name);
+/* Shaping of a port, with a tenant for others; it needs a class. */
+typedef Steelyard__Forwarder__V1__Shaping pb_shaping;
+typedef Steelyard__Forwarder__V1__ShapingTenant pb_shaping_tenant;
+typedef Steelyard__Forwarder__V1__ShapingService pb_shaping_service;
+typedef Steelyard__Forwarder__V1__ShapingClass pb_shaping_class;
+pb_shaping *put_shaping(struct changes *c, const char *port, uint64_t rate, uint64_t burst);
+pb_shaping_class *add_shaping_class(struct changes *c, pb_shaping *s, const char *name,
+                                    uint32_t dscp);
+pb_shaping_tenant *add_shaping_tenant(struct changes *c, pb_shaping *s, const char *name);
+pb_shaping_service *add_shaping_service(struct changes *c, pb_shaping_tenant *t, const char *name,
+                                        const struct service_key *key);
+void delete_shaping(struct changes *c, const char *port);
+extern const char *const harness_port_name[HARNESS_PORTS];
 /* Writes an IPv4 prefix as an IPv4-mapped IPv6 one. */
 void prefix_as_mapped(struct changes *c, Steelyard__Forwarder__V1__Prefix *p);
 void changes_free(struct changes *c);

@@ -355,6 +355,83 @@ void delete_limit(struct changes *c, const char *name)
 	        (char *)(uintptr_t)name;
 }
 
+static char *text(struct changes *c, const char *t)
+{
+	char *copy = take(c, strlen(t) + 1);
+	memcpy(copy, t, strlen(t) + 1);
+	return copy;
+}
+
+static pb_shaping_service *add_shaping_branch(struct changes *c, pb_shaping_tenant *t,
+                                              const char *name)
+{
+	pb_shaping_service *s = take(c, sizeof(*s));
+	steelyard__forwarder__v1__shaping_service__init(s);
+	s->name = text(c, name);
+	s->weight = 1;
+	if (!t->services)
+		t->services = take(c, 64 * sizeof(*t->services));
+	t->services[t->n_services++] = s;
+	return s;
+}
+
+pb_shaping_tenant *add_shaping_tenant(struct changes *c, pb_shaping *s, const char *name)
+{
+	pb_shaping_tenant *t = take(c, sizeof(*t));
+	steelyard__forwarder__v1__shaping_tenant__init(t);
+	t->name = text(c, name);
+	t->weight = 1;
+	if (!s->tenants)
+		s->tenants = take(c, 64 * sizeof(*s->tenants));
+	s->tenants[s->n_tenants++] = t;
+	add_shaping_branch(c, t, "");
+	return t;
+}
+
+pb_shaping_service *add_shaping_service(struct changes *c, pb_shaping_tenant *t, const char *name,
+                                        const struct service_key *key)
+{
+	pb_shaping_service *s = add_shaping_branch(c, t, name);
+	s->services = take(c, sizeof(*s->services));
+	s->services[s->n_services++] = pb_key(c, key);
+	return s;
+}
+
+pb_shaping_class *add_shaping_class(struct changes *c, pb_shaping *s, const char *name,
+                                    uint32_t dscp)
+{
+	pb_shaping_class *k = take(c, sizeof(*k));
+	steelyard__forwarder__v1__shaping_class__init(k);
+	k->name = text(c, name);
+	k->weight = 1;
+	k->queue = 256;
+	k->dscp = take(c, sizeof(*k->dscp));
+	k->dscp[0] = dscp;
+	k->n_dscp = dscp != 0;
+	if (!s->classes)
+		s->classes = take(c, 64 * sizeof(*s->classes));
+	s->classes[s->n_classes++] = k;
+	return k;
+}
+
+pb_shaping *put_shaping(struct changes *c, const char *port, uint64_t rate, uint64_t burst)
+{
+	pb_shaping *s = take(c, sizeof(*s));
+	steelyard__forwarder__v1__shaping__init(s);
+	s->port = text(c, port);
+	s->rate = rate;
+	s->burst = burst;
+	add_shaping_tenant(c, s, "");
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SHAPING)->put_shaping = s;
+	return s;
+}
+
+void delete_shaping(struct changes *c, const char *port)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SHAPING)->delete_shaping =
+	        text(c, port);
+}
+
 void changes_free(struct changes *c)
 {
 	arena_free(&c->arena);

@@ -24,6 +24,8 @@
 #define LIMITED_SESSIONS 4u
 /* And whose packets go through the event device, likewise. */
 #define LIMITED_QUEUED(from) (16u << (from))
+/* Its packets need the number of their service: some port is shaped. */
+#define LIMITED_SHAPED 8u
 
 enum limit_unit { LIMIT_BYTES, LIMIT_PACKETS, LIMIT_SESSIONS };
 

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Shaping in the configuration: one object for each port. Published before services are, which then
+ * tell the trees their ids.
+ */
+#include "shaping_model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "limit.h"
+
+bool shaping_is_on(const struct sy_balance *b)
+{
+	const struct shaping_model *m = b->ctl->shaping;
+	for (unsigned i = 0; i < SHAPED_PORTS; i++)
+		if (m->now[i])
+			return true;
+	return false;
+}
+
+unsigned shaping_port(const struct sy_balance *b, const char *name)
+{
+	struct sy_port_info info;
+	for (unsigned i = 0; b->rt && i < sy_port_count(b->rt); i++) {
+		sy_port_get_info(b->rt, i, &info);
+		if (strcmp(info.name, name) == 0)
+			return i;
+	}
+	return SY_PORT_NONE;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+/* The place of a port's name; if it has none, a free one, or SHAPED_PORTS. */
+static unsigned place_of(const struct shaping_model *m, const char *port)
+{
+	unsigned place = SHAPED_PORTS;
+	for (unsigned i = 0; i < SHAPED_PORTS; i++) {
+		if (m->now[i] && strcmp(m->now[i]->port, port) == 0)
+			return i;
+		if (!m->now[i] && place == SHAPED_PORTS &&
+		    (!m->before[i] || strcmp(m->before[i]->port, port) == 0))
+			place = i;
+	}
+	return place;
+}
+
+static void place_set(struct shaping_model *m, unsigned place, struct model_shaping *s)
+{
+	if (m->now[place] != m->before[place])
+		shaping_free(m->now[place]);
+	m->now[place] = s;
+}
+
+int shaping_put(struct sy_balance *b, const pb_shaping *pb, struct sy_error *err)
+{
+	struct shaping_model *m = b->ctl->shaping;
+	struct model_shaping *s;
+	int rc = shaping_read(pb, &s, err);
+	if (rc < 0)
+		return rc;
+	const unsigned place = place_of(m, s->port);
+	if (place == SHAPED_PORTS) {
+		rc = sy_fail(err, ENOSPC, "shaping of port %s: at most %u ports can be shaped",
+		             s->port, SHAPED_PORTS);
+		shaping_free(s);
+		return rc;
+	}
+	place_set(m, place, s);
+	return 0;
+}
+
+int shaping_delete(struct sy_balance *b, const char *port, struct sy_error *err)
+{
+	struct shaping_model *m = b->ctl->shaping;
+	const unsigned place = place_of(m, port);
+	if (place == SHAPED_PORTS || !m->now[place])
+		return sy_fail(err, EINVAL, "port %.31s is not shaped", port);
+	place_set(m, place, NULL);
+	return 0;
+}
+
+void shaping_begin(struct sy_balance *b)
+{
+	struct shaping_model *m = b->ctl->shaping;
+	memcpy(m->before, m->now, sizeof(m->before));
+	m->published = false;
+}
+
+void shaping_rollback(struct sy_balance *b)
+{
+	struct shaping_model *m = b->ctl->shaping;
+	for (unsigned i = 0; i < SHAPED_PORTS; i++)
+		place_set(m, i, m->before[i]);
+}
+
+/* ---- publishing ------------------------------------------------------------------------------ */
+
+/* Which of a port's services each service is, by id + 1. */
+static uint16_t *branches_make(const struct sy_balance *b, const struct model_shaping *s)
+{
+	const struct model *m = b->ctl->model;
+	uint16_t *branch = calloc(b->options.max_services + 1, sizeof(*branch));
+	for (uint32_t id = 0; branch && id < m->service_ids.fresh; id++)
+		if (m->service[id] && !m->service[id]->snat)
+			branch[id + 1] = shaping_branch(s, &m->service[id]->key);
+	return branch;
+}
+
+static void publish_port(struct sy_balance *b, const struct model_shaping *before,
+                         const struct model_shaping *now)
+{
+	struct sy_error err = {0};
+	const unsigned port = shaping_port(b, now ? now->port : before->port);
+	int rc;
+	if (port == SY_PORT_NONE) {
+		if (now)
+			sy_log(SY_LOG_WARN, "balance",
+			       "shaping of port %s has no effect: there is no such port; see "
+			       "`steelyard get ports`",
+			       now->port);
+		return;
+	}
+	if (now) {
+		uint16_t *branch = branches_make(b, now);
+		rc = branch ? sy_port_shape(b->rt, port, &now->config, branch,
+		                            b->options.max_services + 1, &err)
+		            : sy_fail(&err, ENOMEM, "no memory");
+	} else {
+		rc = sy_port_unshape(b->rt, port, &err);
+	}
+	if (rc < 0)
+		sy_log(SY_LOG_ERROR, "balance", "%s; the port stays as it was", err.text);
+}
+
+/* Servers whose packets need, or no longer need, the number of their service. */
+static void marks_publish(struct sy_balance *b, bool on)
+{
+	const struct model *m = b->ctl->model;
+	for (uint32_t id = 0; id < m->service_ids.fresh; id++) {
+		const struct model_service *s = m->service[id];
+		for (unsigned i = 0; s && !s->snat && i < s->servers; i++) {
+			uint8_t *limited = &b->endpoint[s->server[i].id].limited;
+			const uint8_t others = *limited & (uint8_t)~LIMITED_SHAPED;
+			__atomic_store_n(limited, on ? others | LIMITED_SHAPED : others,
+			                 __ATOMIC_RELAXED);
+		}
+	}
+}
+
+void shaping_publish(struct sy_balance *b)
+{
+	struct shaping_model *m = b->ctl->shaping;
+	bool was = false, changed = false;
+	if (m->published)
+		return;
+	m->published = true;
+	for (unsigned i = 0; i < SHAPED_PORTS; i++) {
+		was |= m->before[i] != NULL;
+		if (m->now[i] == m->before[i])
+			continue;
+		publish_port(b, m->before[i], m->now[i]);
+		changed = true;
+	}
+	if (changed && was != shaping_is_on(b))
+		marks_publish(b, !was);
+}
+
+void shaping_service(struct sy_balance *b, uint32_t id, const struct service_key *key)
+{
+	const struct shaping_model *m = b->ctl->shaping;
+	for (unsigned i = 0; i < SHAPED_PORTS; i++) {
+		if (!m->now[i])
+			continue;
+		const unsigned port = shaping_port(b, m->now[i]->port);
+		if (port != SY_PORT_NONE)
+			sy_port_shape_service(b->rt, port, id + 1, shaping_branch(m->now[i], key));
+	}
+}
+
+void shaping_finish(struct sy_balance *b)
+{
+	struct shaping_model *m = b->ctl->shaping;
+	for (unsigned i = 0; i < SHAPED_PORTS; i++) {
+		if (m->before[i] != m->now[i])
+			shaping_free(m->before[i]);
+		m->before[i] = m->now[i];
+	}
+}
+
+int shaping_model_create(struct sy_balance *b, struct sy_error *err)
+{
+	b->ctl->shaping = calloc(1, sizeof(*b->ctl->shaping));
+	return b->ctl->shaping ? 0 : sy_fail(err, ENOMEM, "no memory for shaping");
+}
+
+void shaping_model_destroy(struct sy_balance *b)
+{
+	struct shaping_model *m = b->ctl->shaping;
+	for (unsigned i = 0; m && i < SHAPED_PORTS; i++) {
+		if (m->before[i] != m->now[i])
+			shaping_free(m->before[i]);
+		shaping_free(m->now[i]);
+	}
+	free(m);
+	b->ctl->shaping = NULL;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void *arena_alloc(void *arena, size_t size)
+{
+	return arena_take(arena, size);
+}
+
+static void arena_keep(void *arena, void *p)
+{
+	(void)arena;
+	(void)p;
+}
+
+pb_shaping *shaping_message(const struct model_shaping *s, struct arena *a)
+{
+	ProtobufCAllocator allocator = {
+	        .alloc = arena_alloc, .free = arena_keep, .allocator_data = a};
+	return steelyard__forwarder__v1__shaping__unpack(&allocator, s->packed_len, s->packed);
+}
+
+int reply_shaping(const struct sy_balance *b, struct arena *a, Steelyard__Forwarder__V1__Config *c)
+{
+	const struct shaping_model *m = b->ctl->shaping;
+	c->shaping = arena_take(a, SHAPED_PORTS * sizeof(*c->shaping));
+	if (!c->shaping)
+		return -ENOMEM;
+	for (unsigned i = 0; i < SHAPED_PORTS; i++)
+		if (m->now[i] && !(c->shaping[c->n_shaping++] = shaping_message(m->now[i], a)))
+			return -ENOMEM;
+	return 0;
+}
