@@ -49,6 +49,17 @@ limits:
   - { name: everything, packets_per_second: 1.5M, direction: to-servers, engine: light-lock, batch: 2k }
   - { name: noisy, services: [web, media], bits_per_second: 8M, action: { mark: af13 }, clients: { within: [192.0.2.0/24, "2001:db8::/32"], most: 1000 } }
   - { name: one, server: { service: web, address: 10.1.0.21 }, packets_per_second: 1k, clients: { prefix4: 24 } }
+shaping:
+  - port: eth0
+    rate: 1G
+    classes:
+      - { name: voice, dscp: [ef, cs5], priority: 0, maximum: 100M, queue: 64 }
+      - { name: bulk, weight: 2, early_drops: {} }
+    tenants:
+      - { tenant: acme, guaranteed: 300M, weight: 4 }
+    services:
+      - { service: web, guaranteed: 100M, maximum: 500M, class: voice }
+  - { port: eth9, rate: 10M }
 services:
   - name: web
     vip: 10.0.0.80
@@ -194,7 +205,7 @@ func TestReads(t *testing.T) {
 	for _, command := range []string{
 		"get services", "get servers", "get servers --service web", "get sessions", "get sessions --limit 1",
 		"get sessions --client 192.0.2.7", "get sessions --service dns6", "get drops", "get drops --all", "get attacks", "get attacks --past", "get ports",
-		"get workers", "get slots", "get access", "get access inside", "get sets", "get limits", "get limits --worst", "describe limit acme-1g", "describe limit begun", "describe limit everything",
+		"get workers", "get slots", "get access", "get access inside", "get sets", "get limits", "get limits --worst", "get shaping", "describe shaping eth0", "describe shaping eth9", "describe limit acme-1g", "describe limit begun", "describe limit everything",
 		"describe limit noisy", "describe limit one --worst 1", "get status", "describe service web", "describe service dns6", "describe service media", "describe service rest",
 		"describe server 10.1.0.22", "describe server [fd00:1::31]:53@dns6",
 		"describe server 10.1.0.41:*", "diff",
@@ -247,7 +258,7 @@ func TestChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	limits := filepath.Join(l.directory, "limits.yaml")
-	changed := strings.NewReplacer("bits_per_second: 1G", "bits_per_second: 2.5G, burst: 1MB", "name: begun", "name: started", "vips: [10.0.0.81]", "vips: [10.0.0.80]").Replace(text)
+	changed := strings.NewReplacer("bits_per_second: 1G", "bits_per_second: 2.5G, burst: 1MB", "name: begun", "name: started", "rate: 10M", "rate: 20M", "weight: 4", "weight: 5", "maximum: 500M", "maximum: 400M", "vips: [10.0.0.81]", "vips: [10.0.0.80]").Replace(text)
 	if err := os.WriteFile(limits, []byte(changed), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +272,7 @@ func TestChanges(t *testing.T) {
 		"stats -w 0s", "stats -w 1", "check -", "drain 10.1.0.21", "drain 10.1.0.21", "drain 10.1.0.21 --undo", "drain 10.1.0.21 --undo",
 		"drain 10.1.0.21 --deadline 90m", "kill 10.1.0.21", "kill 10.1.0.21", "describe server 10.1.0.21:8080", "get status", "kill 10.1.0.21 --undo", "kill 10.1.0.21 --undo",
 		"drain 10.1.0.21 --deadline 0s", "drain 10.1.0.21 --deadline 200h", "drain 10.1.0.21 --deadline 1m --undo", "drain 10.1.0.21 --deadline soon", "kill",
-		"describe service dns6", "describe limit none", "describe limit noisy --worst 101", "describe limit", "diff " + limits, "apply " + limits, "diff",
+		"describe service dns6", "describe limit none", "describe limit noisy --worst 101", "describe limit", "describe shaping eth7", "diff " + limits, "apply " + limits, "diff",
 	} {
 		code, out, errOut := l.run(strings.Fields(command)...)
 		fmt.Fprintf(&log, "$ steelyard %s\n%s%s[%d]\n\n", strings.ReplaceAll(command, l.directory, "DIR"), out, errOut, code)

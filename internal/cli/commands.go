@@ -151,6 +151,9 @@ func (a *app) checkCommand() *cobra.Command {
 			if limits := len(parsed.Limits); limits > 0 {
 				what += ", " + plural(limits, "limit")
 			}
+			if ports := len(parsed.Shaping); ports > 0 {
+				what += ", shaping of " + plural(ports, "port")
+			}
 			a.warn(config.Warnings(fileName(args[0]), data, parsed))
 			fmt.Fprintf(a.out, "%s is good: %s.\nWhat depends on the forwarder's host, such as its own addresses, is checked by apply.\n",
 				fileName(args[0]), what)

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	get := group("get", "Show services, servers, sessions, limits, access lists and sets, SNAT rules, drops, attacks, ports, workers, slots or status")
+	get := group("get", "Show services, servers, sessions, limits, shaping, access lists and sets, SNAT rules, drops, attacks, ports, workers, slots or status")
 	add := func(command *cobra.Command, run func(context.Context) error) *cobra.Command {
 		command.Args = args(0, 0)
 		command.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context()) }
@@ -39,6 +39,9 @@ func (a *app) getCommand() *cobra.Command {
 			"start. What is above a limit was dropped, or marked. `steelyard describe limit` shows one limit, with its clients."},
 		func(ctx context.Context) error { return a.getLimits(ctx, worst) })
 	limits.Flags().BoolVar(&worst, "worst", false, "also, of limits by clients, the client with the most packets above it")
+	add(&cobra.Command{Use: "shaping", Short: "Show shaped ports: what left by each queue, what waits, and what was dropped",
+		Long: "One row for each class of each service that has sent anything since the forwarder's start. A service of `-` stands for the services " +
+			"of the tenant that have no entry of their own; a tenant of `-` for packets of no tenant. FULL and EARLY count dropped packets."}, a.getShaping)
 	access := add(&cobra.Command{Use: "access [LIST]", Short: "Show access lists: rules and how often each matched",
 		Long: "MATCHES counts packets of new sessions. The XDP program drops SYNs for the leading rules of the list of all services, before " +
 			"a worker sees them; they are one row of their own, and are not in the matches of the rules."}, nil)

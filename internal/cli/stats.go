@@ -24,13 +24,15 @@ type rateView struct {
 
 func (a *app) statsCommand() *cobra.Command {
 	var watch time.Duration
-	limits := false
+	limits, shaping := false, false
 	command := &cobra.Command{
-		Use: "stats", Short: "Show rates by service, or by limit: packets, bits and new sessions per second", Args: args(0, 0),
+		Use: "stats", Short: "Show rates by service, by limit or by queue of shaped ports: packets, bits and new sessions per second", Args: args(0, 0),
 		Long: "Measures for one second and prints the rates once. With -w: measures and prints every interval, until interrupted.",
 	}
 	command.Flags().VarP((*intervalValue)(&watch), "watch", "w", "print rates every `interval`, such as 2s")
 	command.Flags().BoolVar(&limits, "limits", false, "rates by limit: what passes, and what is above")
+	command.Flags().BoolVar(&shaping, "shaping", false, "rates by queue of shaped ports: what leaves, and what is dropped")
+	command.MarkFlagsMutuallyExclusive("limits", "shaping")
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		if c.Flags().Changed("watch") && watch < 100*time.Millisecond {
@@ -39,6 +41,9 @@ func (a *app) statsCommand() *cobra.Command {
 		if limits {
 			return sampleRates(c.Context(), watch, func(ctx context.Context) ([]limitView, uint64, error) { return a.listLimits(ctx, "", 0) },
 				limitRates, a.showLimitRates)
+		}
+		if shaping {
+			return sampleRates(c.Context(), watch, a.listShaping, shapingRates, a.showShapingRates)
 		}
 		return sampleRates(c.Context(), watch, a.sample, rates, a.showRates)
 	}

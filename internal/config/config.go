@@ -119,6 +119,7 @@ func (b *builder) build() *model.Config {
 	b.services = config.Services
 	config.Tenants = b.buildTenants()
 	config.Limits = b.buildLimits()
+	config.Shaping = b.buildShaping()
 	config.SFlow = b.sflow()
 	b.checkRoles()
 	return config

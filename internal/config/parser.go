@@ -202,12 +202,19 @@ func contradicts(config *model.Config) bool {
 	return false
 }
 
-// lacksLimited reports whether a tenant or a limit names a service or server that does not exist.
+// lacksLimited reports whether a tenant, a limit or a port's shaping names a service or server that does not exist.
 func lacksLimited(config *model.Config, names map[string]struct{}) bool {
 	lacks := func(name string) bool { _, ok := names[name]; return !ok }
 	for i := range config.Tenants {
 		if slices.ContainsFunc(config.Tenants[i].Services, lacks) {
 			return true
+		}
+	}
+	for i := range config.Shaping {
+		for _, service := range config.Shaping[i].Services {
+			if lacks(service.Service) {
+				return true
+			}
 		}
 	}
 	servers := map[model.NamedServer]bool{} // that limits name; true: found

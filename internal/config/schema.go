@@ -28,6 +28,7 @@ type rawFile struct {
 	export       rawExport
 	tenants      []rawTenant
 	limits       []rawLimit
+	shaping      []rawShaping
 }
 
 type rawDefaults struct {
@@ -358,6 +359,10 @@ var fileFields = []field[rawFile]{
 			"Limits do not apply to SNAT."},
 		func(f *rawFile) *[]rawLimit { return &f.limits },
 		func(at position, path string) rawLimit { return rawLimit{at: at, path: path} }, limitFields),
+	mappings(fieldDoc{name: "shaping", object: shapingObject,
+		doc: "Ports whose packets wait for their turn and for a rate, by tenant, service and class; at most 16 ports. Packets of SNAT and those that the forwarder itself sends are among those of no tenant."},
+		func(f *rawFile) *[]rawShaping { return &f.shaping },
+		func(at position, path string) rawShaping { return rawShaping{at: at, path: path} }, shapingFields),
 	nested(fieldDoc{name: "metrics", kind: "mapping", object: metricsObject,
 		doc: "Metrics for Prometheus. Without this section the agent serves none."},
 		func(f *rawFile) *rawMetrics { return &f.metrics }, metricsFields),

@@ -228,6 +228,13 @@ func addPage(table *model.Table, page *pb.Config) error {
 		}
 		table.Limits[limit.Name] = limit
 	}
+	for _, wire := range page.GetShaping() {
+		shaping, err := ShapingFromWire(wire)
+		if err != nil {
+			return err
+		}
+		table.Shaping[shaping.Port] = shaping
+	}
 	return nil
 }
 
@@ -263,6 +270,10 @@ func changeToWire(c model.Change) *pb.Change {
 		return &pb.Change{Kind: &pb.Change_PutLimit{PutLimit: LimitToWire(c.Limit)}}
 	case model.DeleteLimit:
 		return &pb.Change{Kind: &pb.Change_DeleteLimit{DeleteLimit: c.Limit.Name}}
+	case model.PutShaping:
+		return &pb.Change{Kind: &pb.Change_PutShaping{PutShaping: ShapingToWire(c.Shaping)}}
+	case model.DeleteShaping:
+		return &pb.Change{Kind: &pb.Change_DeleteShaping{DeleteShaping: c.Shaping.Port}}
 	case model.PutGlobalAccess:
 		return &pb.Change{Kind: &pb.Change_PutGlobalAccess{PutGlobalAccess: c.AccessList.Name}}
 	default:

@@ -132,6 +132,7 @@ func (h *Handler) write(ctx context.Context, out *bufio.Writer, q query) {
 	if c.client != nil && q.services() {
 		complete["services"] = all.readTraffic(ctx, c.client, h.sources.Store, q) == nil
 		complete["limits"] = all.readLimits(ctx, c.client, q) == nil
+		complete["shaping"] = all.readShaping(ctx, c.client, q) == nil
 	}
 	complete["output"] = all.write(ctx, out)
 	name := "steelyard_scrape_complete"

@@ -80,7 +80,7 @@ type series[V any] struct {
 	values V
 }
 
-// serviceSeries are all series of services, servers and limits.
+// serviceSeries are all series of services, servers, limits and shaping.
 type serviceSeries struct {
 	services, servers []series[[len(trafficMetrics)]uint64]
 	refused, clients  []series[uint64]
@@ -88,6 +88,7 @@ type serviceSeries struct {
 	states            []series[[len(stateMetrics)]uint64]
 	limits            []series[limitValues]
 	limitClients      []series[uint64]
+	shaping           []series[shapingValues]
 }
 
 // readStates reads the agent's state for the servers of the wanted services.
@@ -187,7 +188,7 @@ func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
 	for i, m := range defenceMetrics {
 		complete = complete && writeMetric(ctx, w, m.name, m.kind, m.help, a.defence, i, defenceValue)
 	}
-	return complete && a.writeLimits(ctx, w) && writeMetric(ctx, w, "service_refused_packets_total", "counter",
+	return complete && a.writeLimits(ctx, w) && a.writeShaping(ctx, w) && writeMetric(ctx, w, "service_refused_packets_total", "counter",
 		"Packets to the service that could not create a session and were dropped; also counted in steelyard_drops_packets_total.",
 		a.refused, 0, oneValue) &&
 		writeMetric(ctx, w, "service_client_limits_refused_total", "counter",

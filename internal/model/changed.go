@@ -14,7 +14,7 @@ func (s *Service) equal(other *Service) bool {
 }
 
 // ChangedServices returns the keys of services that differ between two configurations or exist in only
-// one. It returns false if the configurations differ in more than services and limits: a Part has all limits.
+// one. It returns false if the configurations differ in more than services, limits and shaping: a Part has all of these two.
 func ChangedServices(before, after *Config) (map[ServiceKey]struct{}, bool) {
 	if !slices.Equal(before.LocalAddresses, after.LocalAddresses) || !slices.EqualFunc(before.SNAT, after.SNAT, SNAT.equal) ||
 		!slices.EqualFunc(before.AccessSets, after.AccessSets, AccessSet.equal) ||
@@ -42,7 +42,7 @@ func ChangedServices(before, after *Config) (map[ServiceKey]struct{}, bool) {
 // Part returns the table with these services only. It shares its contents with t.
 func (t *Table) Part(services map[ServiceKey]struct{}) *Table {
 	part := &Table{LocalAddresses: t.LocalAddresses, Services: map[ServiceKey]*TableService{}, SNAT: t.SNAT,
-		AccessSets: t.AccessSets, AccessLists: t.AccessLists, GlobalAccess: t.GlobalAccess, Limits: t.Limits}
+		AccessSets: t.AccessSets, AccessLists: t.AccessLists, GlobalAccess: t.GlobalAccess, Limits: t.Limits, Shaping: t.Shaping}
 	for key := range services {
 		if service := t.Services[key]; service != nil {
 			part.Services[key] = service

@@ -254,6 +254,7 @@ type Config struct {
 	GlobalAccess   string // name of the list for all services; empty: none
 	Tenants        []Tenant
 	Limits         []ConfigLimit
+	Shaping        []ConfigShaping
 	Metrics        Metrics
 	SFlow          SFlow
 }

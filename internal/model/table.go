@@ -20,6 +20,7 @@ type Table struct {
 	AccessLists    map[string]AccessList // by name
 	GlobalAccess   string                // name of the list for all services; empty: none
 	Limits         map[string]Limit      // by name
+	Shaping        map[string]Shaping    // by port
 }
 
 // TableService is a service in a Table.
@@ -48,7 +49,8 @@ type ServerSpec struct {
 // NewTable returns an empty table.
 func NewTable() *Table {
 	return &Table{LocalAddresses: map[netip.Addr]struct{}{}, Services: map[ServiceKey]*TableService{},
-		SNAT: map[string]SNAT{}, AccessSets: map[string]AccessSet{}, AccessLists: map[string]AccessList{}, Limits: map[string]Limit{}}
+		SNAT: map[string]SNAT{}, AccessSets: map[string]AccessSet{}, AccessLists: map[string]AccessList{}, Limits: map[string]Limit{},
+		Shaping: map[string]Shaping{}}
 }
 
 // Server returns the table's entry for one server.
@@ -81,6 +83,8 @@ const (
 	DeleteAccessSet
 	PutLimit
 	DeleteLimit
+	PutShaping
+	DeleteShaping
 )
 
 // Change is one step from one table to another. Only the fields that its kind needs are set.
@@ -96,6 +100,7 @@ type Change struct {
 	AccessList AccessList
 	AccessSet  AccessSet // DeleteAccessSet: its name
 	Limit      Limit     // DeleteLimit: its name
+	Shaping    Shaping   // DeleteShaping: its port
 }
 
 // Do applies the change to t.
@@ -142,12 +147,16 @@ func (t *Table) Do(c Change) error {
 		t.Limits[c.Limit.Name] = c.Limit
 	case DeleteLimit:
 		delete(t.Limits, c.Limit.Name)
+	case PutShaping:
+		t.Shaping[c.Shaping.Port] = c.Shaping
+	case DeleteShaping:
+		delete(t.Shaping, c.Shaping.Port)
 	}
 	return nil
 }
 
 // Diff returns the fewest changes that turn `from` into `to`, in an order that harms no traffic while they
-// take effect one after the other. Access sets and lists and limits come first, and leave last. Deletions that free resources come first. Local addresses come before
+// take effect one after the other. Access sets and lists, limits and shaping come first, and leave last. Deletions that free resources come first. Local addresses come before
 // the services that need them, new servers come before old ones leave, and local addresses leave last. An
 // address that changes its role first leaves the old one.
 func Diff(from, to *Table) []Change {
@@ -209,7 +218,9 @@ func Diff(from, to *Table) []Change {
 	goneSNAT, snat := diffSNAT(from, to, roles)
 	access, goneAccess := diffAccess(from, to)
 	limits, goneLimits := diffLimits(from, to)
-	return slices.Concat(access, limits, goneSNAT, gone, locals, snat, services, servers, goneServers, goneLocals, goneAccess, goneLimits)
+	shaping, goneShaping := diffShaping(from, to)
+	return slices.Concat(access, limits, shaping, goneSNAT, gone, locals, snat, services, servers, goneServers, goneLocals, goneAccess, goneLimits,
+		goneShaping)
 }
 
 type role uint8
@@ -299,6 +310,8 @@ func Describe(c Change, from *Table, names func(ServiceKey) string) Description 
 		return describeAccessSet(c, from)
 	case PutLimit, DeleteLimit:
 		return describeLimit(c, from, names)
+	case PutShaping, DeleteShaping:
+		return describeShaping(c, from, names)
 	default:
 		return Description{"remove", "local address " + c.Local.String(), "its sessions end"}
 	}
@@ -363,5 +376,5 @@ func (k ChangeKind) String() string {
 	return [...]string{"put service", "delete service", "put server", "delete server",
 		"put local address", "delete local address", "put snat", "delete snat", "put access list",
 		"delete access list", "put global access list", "put access set", "delete access set",
-		"put limit", "delete limit"}[k]
+		"put limit", "delete limit", "put shaping", "delete shaping"}[k]
 }

@@ -339,7 +339,7 @@ func (l *link) syncStates(ctx context.Context, desired store.Desired) error {
 	kept.SNAT = l.actual.SNAT
 	kept.AccessSets = l.actual.AccessSets
 	kept.AccessLists, kept.GlobalAccess = l.actual.AccessLists, l.actual.GlobalAccess
-	kept.Limits = l.actual.Limits
+	kept.Limits, kept.Shaping = l.actual.Limits, l.actual.Shaping
 	for key, service := range l.actual.Services {
 		servers := maps.Clone(service.Servers)
 		for address, spec := range servers {

@@ -124,6 +124,9 @@ func (s *Store) table(config *model.Config, only map[model.ServiceKey]struct{}) 
 	for _, limit := range config.ResolveLimits() {
 		table.Limits[limit.Name] = limit
 	}
+	for _, shaping := range config.ResolveShaping() {
+		table.Shaping[shaping.Port] = shaping
+	}
 	return table
 }
 

@@ -65,6 +65,7 @@ class Config:
     access: str = ""
     tenants: list = field(default_factory=list)  # in the file's form
     limits: list = field(default_factory=list)  # likewise
+    shaping: list = field(default_factory=list)  # likewise
 
     def __getitem__(self, name):
         return next(service for service in self.services if service.name == name)
@@ -84,7 +85,7 @@ class Config:
         for key in ("access_sets", "access_lists", "access"):
             if getattr(self, key):
                 value[key] = getattr(self, key)
-        for key in ("tenants", "limits"):
+        for key in ("tenants", "limits", "shaping"):
             if getattr(self, key):
                 value[key] = getattr(self, key)
         if self.snat:

@@ -83,6 +83,13 @@ func (c *config) do(change *pb.Change) error {
 		}
 		c.global = kind.PutGlobalAccess
 		return nil
+	case *pb.Change_PutShaping:
+		return c.putShaping(kind.PutShaping)
+	case *pb.Change_DeleteShaping:
+		if c.shaping[kind.DeleteShaping] == nil {
+			return errors.New("no such shaping to delete")
+		}
+		delete(c.shaping, kind.DeleteShaping)
 	case *pb.Change_PutLimit:
 		return c.putLimit(kind.PutLimit)
 	case *pb.Change_DeleteLimit:

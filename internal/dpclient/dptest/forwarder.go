@@ -74,16 +74,17 @@ type config struct {
 	sets     map[string]*pb.AccessSet
 	global   string
 	limits   map[string]*pb.Limit
+	shaping  map[string]*pb.Shaping
 }
 
 func newConfig() *config {
 	return &config{map[string]bool{}, map[string]*pb.Config_Entry{}, map[string]int{}, map[string]int{},
-		map[string]*pb.Snat{}, map[string]*pb.AccessList{}, map[string]*pb.AccessSet{}, "", map[string]*pb.Limit{}}
+		map[string]*pb.Snat{}, map[string]*pb.AccessList{}, map[string]*pb.AccessSet{}, "", map[string]*pb.Limit{}, map[string]*pb.Shaping{}}
 }
 
 func (c *config) clone() *config {
 	copied := &config{maps.Clone(c.locals), map[string]*pb.Config_Entry{}, maps.Clone(c.vips), maps.Clone(c.servers),
-		maps.Clone(c.snat), maps.Clone(c.access), maps.Clone(c.sets), c.global, maps.Clone(c.limits)}
+		maps.Clone(c.snat), maps.Clone(c.access), maps.Clone(c.sets), c.global, maps.Clone(c.limits), maps.Clone(c.shaping)}
 	for key, entry := range c.services {
 		copied.services[key] = proto.CloneOf(entry)
 	}
@@ -383,6 +384,8 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 			list.Lists = append(list.Lists, stats)
 		}
 		return &pb.Response{Body: &pb.Response_ListAccess{ListAccess: list}}
+	case *pb.Request_ListShaping:
+		return s.listShaping()
 	case *pb.Request_ListLimits:
 		return s.listLimits(body.ListLimits)
 	case *pb.Request_PutSetData:
@@ -499,6 +502,7 @@ func (s *session) getConfig(request *pb.GetConfigRequest) *pb.Response {
 		}
 		config.GlobalAccess = s.config.global
 		config.Limits = s.limits()
+		config.Shaping = s.shaping()
 	}
 	entries, next := page(s.Forwarder, s.entries(), int(request.GetCursor()), int(request.GetLimit()))
 	config.Entries, config.NextCursor = entries, uint32(next)

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"steelyard/internal/model"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Shaping of ports: what the file has, and what that means.
+
+type rawShaping struct {
+	at       position
+	path     string
+	port     value[string]
+	rate     value[uint64]
+	burst    value[quantity]
+	count    value[model.LimitLayer]
+	classes  []rawShapingClass
+	tenants  []rawShapingBranch
+	services []rawShapingBranch
+}
+
+type rawShapingClass struct {
+	at         position
+	path       string
+	name       value[string]
+	dscp       []value[model.DSCP]
+	priority   value[int]
+	weight     value[int]
+	queue      value[int]
+	guaranteed value[uint64]
+	maximum    value[uint64]
+	early      rawShapingEarly
+}
+
+type rawShapingEarly struct {
+	at      position
+	path    string
+	from    value[int]
+	to      value[int]
+	percent value[int]
+}
+
+// rawShapingBranch is a tenant or a service.
+type rawShapingBranch struct {
+	at         position
+	path       string
+	name       value[string]
+	guaranteed value[uint64]
+	maximum    value[uint64]
+	weight     value[int]
+	class      value[string]
+}
+
+// The forwarder's limits, and defaults.
+const (
+	maxShapedPorts      = 16
+	maxShapingClasses   = 8
+	maxShapingTenants   = 1023 // beside the others
+	maxShapingServices  = 1024 // with those that are not named, one for each tenant and one for the port
+	maxShapingQueue     = 65535
+	maxShapingWeight    = 100
+	defaultShapingQueue = 256
+	lowestPriority      = 7
+	leastShapingBurst   = 16_000
+	shapingBurstsPerS   = 500 // 2 ms
+)
+
+const (
+	guaranteedDoc = "What it gets under any load, if it sends as much. What it does not use is for others."
+	maximumDoc    = "What it gets at most; more waits. Without it, what the level above has."
+)
+
+func shapingRate[T any](name, def, doc string, pick func(*T) *value[uint64]) field[T] {
+	limits := rateRanges[model.LimitBits]
+	return scalar(fieldDoc{name: name, kind: "number of bits in a second, 8k to 400G", def: def, required: name == "rate", doc: doc},
+		pick, parseRate(limits.low, limits.high))
+}
+
+func shapingWeight[T any](doc string, pick func(*T) *value[int]) field[T] {
+	return scalar(fieldDoc{name: "weight", kind: "number, 1 to 100", def: "1", doc: doc}, pick, parseNumber(1, maxShapingWeight))
+}
+
+var shapingEarlyFields = []field[rawShapingEarly]{
+	scalar(fieldDoc{name: "from", kind: "percentage of the queue, 0% to 99%", def: "25%", doc: "Packets are dropped if the mean length of the queue is above this."},
+		func(e *rawShapingEarly) *value[int] { return &e.from }, parsePercent(99)),
+	scalar(fieldDoc{name: "to", kind: "percentage of the queue, 1% to 100%", def: "75%", doc: "Above this mean length all packets are dropped."},
+		func(e *rawShapingEarly) *value[int] { return &e.to }, parsePercent(100)),
+	scalar(fieldDoc{name: "probability", kind: "percentage, 1% to 100%", def: "10%",
+		doc: "How many packets are dropped just below `to`; from `from` on it rises in proportion. Packets of drop precedence 2 and 3, such as af12 and af13, have three quarters and half of both lengths."},
+		func(e *rawShapingEarly) *value[int] { return &e.percent }, parsePercent(100)),
+}
+
+var shapingClassFields = []field[rawShapingClass]{
+	scalar(fieldDoc{name: "name", kind: "name", required: true, doc: "A name that is unique among the classes."},
+		func(c *rawShapingClass) *value[string] { return &c.name }, parseName),
+	{fieldDoc{name: "dscp", kind: "list of DSCPs", doc: "The packets of the class: names such as ef, af41 or cs1, or numbers, 0 to 63. A DSCP has one class; those that none names have the last class."},
+		func(d *decoder, n *yaml.Node, path string, into *rawShapingClass) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				into.dscp = append(into.dscp, readScalar(d, n, path, parseDSCP))
+			})
+		}},
+	scalar(fieldDoc{name: "priority", kind: "number, 0 to 7", def: "7", doc: "Packets of a lower number go first, in all services and tenants, whatever waits behind them; 0 is the highest priority."},
+		func(c *rawShapingClass) *value[int] { return &c.priority }, parseNumber(0, lowestPriority)),
+	shapingWeight("The class's share of its service, among classes of the same priority.", func(c *rawShapingClass) *value[int] { return &c.weight }),
+	scalar(fieldDoc{name: "queue", kind: "number of packets, 1 to 65535", def: fmt.Sprint(defaultShapingQueue),
+		doc: "Packets that wait at most, in each service. Further ones are dropped as `shaping-full`."},
+		func(c *rawShapingClass) *value[int] { return &c.queue }, parseNumber(1, maxShapingQueue)),
+	shapingRate("guaranteed", "", "What the class gets in each service before its other classes, whatever their priority.", func(c *rawShapingClass) *value[uint64] { return &c.guaranteed }),
+	shapingRate("maximum", "", "What the class gets in each service at most; more waits.", func(c *rawShapingClass) *value[uint64] { return &c.maximum }),
+	{fieldDoc{name: "early_drops", kind: "mapping", object: shapingEarlyObject,
+		doc: "Drops some packets before the queue is full (WRED), as `shaping-early`, so that TCP senders slow down and the queue stays short; `{}`: with the defaults. Without it, none."},
+		func(d *decoder, n *yaml.Node, path string, into *rawShapingClass) {
+			into.early.at, into.early.path = positionOf(n), path
+			readObject(d, n, path, shapingEarlyFields, &into.early)
+		}},
+}
+
+var shapingTenantFields = []field[rawShapingBranch]{
+	scalar(fieldDoc{name: "tenant", kind: "name of a tenant", required: true, doc: "A tenant of `tenants`. A service that several of them name belongs to one only: list one of these."},
+		func(t *rawShapingBranch) *value[string] { return &t.name }, parseName),
+	shapingRate("guaranteed", "", guaranteedDoc+" All tenants together may have at most the port's rate.", func(t *rawShapingBranch) *value[uint64] { return &t.guaranteed }),
+	shapingRate("maximum", "", maximumDoc, func(t *rawShapingBranch) *value[uint64] { return &t.maximum }),
+	shapingWeight("The tenant's share of what is left when all have had their guaranteed rates.", func(t *rawShapingBranch) *value[int] { return &t.weight }),
+}
+
+var shapingServiceFields = []field[rawShapingBranch]{
+	scalar(fieldDoc{name: "service", kind: "name of a service", required: true, doc: "A service that has a rate, a weight or a class of its own."},
+		func(s *rawShapingBranch) *value[string] { return &s.name }, parseName),
+	shapingRate("guaranteed", "", guaranteedDoc+" The services of a tenant together may have at most what the tenant has.", func(s *rawShapingBranch) *value[uint64] { return &s.guaranteed }),
+	shapingRate("maximum", "", maximumDoc, func(s *rawShapingBranch) *value[uint64] { return &s.maximum }),
+	shapingWeight("The service's share of its tenant. The tenant's services without an entry have 1 together.", func(s *rawShapingBranch) *value[int] { return &s.weight }),
+	scalar(fieldDoc{name: "class", kind: "name of a class", def: "by DSCP", doc: "The class of all packets of the service, whatever their DSCP."},
+		func(s *rawShapingBranch) *value[string] { return &s.class }, parseName),
+}
+
+var shapingFields = []field[rawShaping]{
+	scalar(fieldDoc{name: "port", kind: "name of a port", required: true, doc: "The port by which packets leave, as `steelyard get ports` shows it."},
+		func(s *rawShaping) *value[string] { return &s.port }, parsePortName),
+	shapingRate("rate", "", "What may leave by the port, such as `950M`: what the link behind it carries, or a little less.", func(s *rawShaping) *value[uint64] { return &s.rate }),
+	scalar(fieldDoc{name: "burst", kind: "bytes", def: "what the rate brings in 2 ms; at least 16kB",
+		doc: "What may leave at once after a pause. A larger one keeps the rate on a host whose CPUs are busy; queues behind the port have to hold it. Tenants, services and classes have the same share of their rates."},
+		func(s *rawShaping) *value[quantity] { return &s.burst }, parseQuantity),
+	scalar(fieldDoc{name: "count", kind: "l3, l2, l2+fcs or l1", def: "l1", doc: "Which bytes of a packet count, as it leaves; as in `limits`. `l1` is what a link is sold by."},
+		func(s *rawShaping) *value[model.LimitLayer] { return &s.count }, parseWord(model.LimitLayers...)),
+	mappings(fieldDoc{name: "classes", object: shapingClassObject, doc: "Classes of packets, 1 to 8; each service has a queue for each. Without them there is one class, `default`."},
+		func(s *rawShaping) *[]rawShapingClass { return &s.classes },
+		func(at position, path string) rawShapingClass { return rawShapingClass{at: at, path: path} }, shapingClassFields),
+	mappings(fieldDoc{name: "tenants", object: shapingTenantObject, doc: "Tenants that have rates of their own. All others share what is left, with weight 1 together."},
+		func(s *rawShaping) *[]rawShapingBranch { return &s.tenants },
+		func(at position, path string) rawShapingBranch { return rawShapingBranch{at: at, path: path} }, shapingTenantFields),
+	mappings(fieldDoc{name: "services", object: shapingServiceObject, doc: "Services that have rates of their own, inside of their tenant's."},
+		func(s *rawShaping) *[]rawShapingBranch { return &s.services },
+		func(at position, path string) rawShapingBranch { return rawShapingBranch{at: at, path: path} }, shapingServiceFields),
+}
+
+var (
+	shapingEarlyObject   = docsOf("early_drops", "When packets are dropped before a queue is full.", shapingEarlyFields)
+	shapingClassObject   = docsOf("classes", "Classes of packets on a shaped port.", shapingClassFields)
+	shapingTenantObject  = docsOf("tenants", "Tenants on a shaped port.", shapingTenantFields)
+	shapingServiceObject = docsOf("services", "Services on a shaped port.", shapingServiceFields)
+	shapingObject        = docsOf("shaping", "Ports whose packets wait for their turn and for a rate. See docs/shaping.md.", shapingFields)
+)
+
+// parsePortName reads the name of a kernel interface or a device.
+func parsePortName(text string) (string, error) {
+	if text == "" || len(text) > 31 {
+		return "", fmt.Errorf("%q is not a port: use a name that `steelyard get ports` shows", text)
+	}
+	return text, nil
+}
+
+func (b *builder) buildShaping() []model.ConfigShaping {
+	var all []model.ConfigShaping
+	seen := map[string]position{}
+	for i := range b.raw.shaping {
+		raw := &b.raw.shaping[i]
+		if first, ok := seen[raw.port.v]; ok && raw.port.set {
+			b.fail(raw.port.at, raw.port.path, "%s is shaped in line %d already: put both into one", raw.port.v, first.line)
+		}
+		seen[raw.port.v] = raw.port.at
+		if i == maxShapedPorts {
+			b.fail(raw.at, raw.path, "%d ports, at most %d are possible", len(b.raw.shaping), maxShapedPorts)
+		}
+		all = append(all, b.shapingOf(raw))
+	}
+	return all
+}
+
+func (b *builder) shapingOf(raw *rawShaping) model.ConfigShaping {
+	s := model.ConfigShaping{Port: raw.port.v, Rate: raw.rate.v, Layer: raw.count.or(model.LimitL1)}
+	s.Burst = max(s.Rate/8/shapingBurstsPerS, leastShapingBurst)
+	if raw.burst.set {
+		spec := model.LimitSpec{Unit: model.LimitBits}
+		burst, ok := b.amountOf(raw.burst, &spec)
+		if ok && burst < 4096 {
+			b.fail(raw.burst.at, raw.burst.path, "%d is out of range: use 4096 to %sB", burst, shortNumber(maxBurstBytes))
+		}
+		s.Burst = burst
+	}
+	s.Classes = b.shapingClasses(raw)
+	names := map[string]position{}
+	for i := range s.Classes {
+		names[s.Classes[i].Name] = position{}
+	}
+	s.Tenants = b.shapingTenants(raw, s.Rate)
+	s.Services = b.shapingServices(raw, names)
+	b.checkShapingTree(raw, &s)
+	return s
+}
+
+func (b *builder) shapingClasses(raw *rawShaping) []model.ShapingClass {
+	if len(raw.classes) == 0 {
+		return []model.ShapingClass{{Name: "default", Priority: lowestPriority, Weight: 1, Queue: defaultShapingQueue}}
+	}
+	var classes []model.ShapingClass
+	seen, dscps := map[string]position{}, map[model.DSCP]position{}
+	for i := range raw.classes {
+		c := &raw.classes[i]
+		b.unique(seen, "class", c.name, " on a port")
+		if i == maxShapingClasses {
+			b.fail(c.at, c.path, "%d classes, at most %d are possible", len(raw.classes), maxShapingClasses)
+		}
+		class := model.ShapingClass{Name: c.name.v, Priority: uint8(c.priority.or(lowestPriority)), Weight: uint8(c.weight.or(1)),
+			Queue: uint32(c.queue.or(defaultShapingQueue)), Guaranteed: c.guaranteed.v, Maximum: c.maximum.v}
+		for _, dscp := range c.dscp {
+			if first, ok := dscps[dscp.v]; ok && dscp.set {
+				b.fail(dscp.at, dscp.path, "%s is in line %d already: a DSCP has one class", dscp.v, first.line)
+			}
+			dscps[dscp.v] = dscp.at
+			class.DSCP = append(class.DSCP, dscp.v)
+		}
+		slices.Sort(class.DSCP)
+		b.checkShapingRates(c.guaranteed, c.maximum, raw.rate.v)
+		if c.early.at != (position{}) {
+			class.Early = model.ShapingEarly{From: uint8(c.early.from.or(25)), To: uint8(c.early.to.or(75)), Percent: uint8(c.early.percent.or(10))}
+			if class.Early.From >= class.Early.To {
+				b.fail(c.early.at, c.early.path, "early drops begin at %d %% and end at %d %%: `from` must be below `to`", class.Early.From, class.Early.To)
+			}
+			if class.Early.Percent == 0 {
+				b.fail(c.early.percent.at, c.early.percent.path, "0%% is out of range: use 1%% to 100%%, or remove `early_drops`")
+			}
+		}
+		classes = append(classes, class)
+	}
+	return classes
+}
+
+// checkShapingRates ensures that guaranteed ≤ maximum ≤ what is above.
+func (b *builder) checkShapingRates(guaranteed, maximum value[uint64], above uint64) {
+	if guaranteed.set && maximum.set && guaranteed.v > maximum.v {
+		b.fail(guaranteed.at, guaranteed.path, "the guaranteed rate, %s, is above the maximum, %s: lower it", model.BitRate(guaranteed.v), model.BitRate(maximum.v))
+	}
+	if above > 0 && guaranteed.set && guaranteed.v > above {
+		b.fail(guaranteed.at, guaranteed.path, "the guaranteed rate, %s, is above what it is a part of, %s: lower it", model.BitRate(guaranteed.v), model.BitRate(above))
+	}
+}
+
+func (b *builder) shapingTenants(raw *rawShaping, rate uint64) []model.ConfigShapingTenant {
+	var tenants []model.ConfigShapingTenant
+	seen := map[string]position{}
+	sum := uint64(0)
+	for i := range raw.tenants {
+		t := &raw.tenants[i]
+		b.unique(seen, "tenant", t.name, " on a port")
+		if _, ok := b.tenants[t.name.v]; t.name.set && !ok && !b.meant["tenants"] {
+			b.fail(t.name.at, t.name.path, "there is no tenant %s%s", strconv.Quote(t.name.v), b.meantName(t.name.v, b.tenants, "`tenants`"))
+		}
+		b.checkShapingRates(t.guaranteed, t.maximum, rate)
+		if sum += t.guaranteed.v; rate > 0 && t.guaranteed.set && sum > rate && t.guaranteed.v <= rate {
+			b.fail(t.guaranteed.at, t.guaranteed.path, "up to this tenant %s are guaranteed, the port has %s: lower some", model.BitRate(sum), model.BitRate(rate))
+			sum = 0
+		}
+		if i == maxShapingTenants {
+			b.fail(t.at, t.path, "%d tenants, at most %d are possible", len(raw.tenants), maxShapingTenants)
+		}
+		tenants = append(tenants, model.ConfigShapingTenant{Tenant: t.name.v, Guaranteed: t.guaranteed.v, Maximum: t.maximum.v, Weight: uint8(t.weight.or(1))})
+	}
+	return tenants
+}
+
+func (b *builder) shapingServices(raw *rawShaping, classes map[string]position) []model.ConfigShapingService {
+	var services []model.ConfigShapingService
+	seen := map[string]position{}
+	for i := range raw.services {
+		s := &raw.services[i]
+		b.unique(seen, "service", s.name, " on a port")
+		b.checkServiceName(s.name)
+		b.checkShapingRates(s.guaranteed, s.maximum, raw.rate.v)
+		if _, ok := classes[s.class.v]; s.class.set && !ok {
+			b.fail(s.class.at, s.class.path, "the port has no class %s%s", strconv.Quote(s.class.v), b.meantName(s.class.v, classes, "`classes`"))
+		}
+		services = append(services, model.ConfigShapingService{Service: s.name.v, Guaranteed: s.guaranteed.v, Maximum: s.maximum.v,
+			Weight: uint8(s.weight.or(1)), Class: s.class.v})
+	}
+	if all := len(services) + len(raw.tenants) + 1; all > maxShapingServices {
+		b.fail(raw.at, raw.path, "%d services and tenants, at most %d are possible: let services share a tenant's rates", all-1, maxShapingServices-1)
+	}
+	return services
+}
+
+// checkShapingTree ensures that a service has one tenant on a port, and that a tenant's services have no more than it has.
+func (b *builder) checkShapingTree(raw *rawShaping, s *model.ConfigShaping) {
+	tenants := b.tenantsByName()
+	names, vips := map[string]string{}, map[netip.Addr]string{}
+	for i, one := range s.Tenants {
+		tenant, at := tenants[one.Tenant], &raw.tenants[i].name
+		if tenant == nil {
+			continue
+		}
+		for _, name := range tenant.Services {
+			if other, ok := names[name]; ok && other != one.Tenant {
+				b.fail(at.at, at.path, "%s has the service %s, as %s has: on a port a service has one tenant", one.Tenant, name, other)
+			}
+			names[name] = one.Tenant
+		}
+		for _, vip := range tenant.VIPs {
+			if other, ok := vips[vip]; ok && other != one.Tenant {
+				b.fail(at.at, at.path, "%s has the VIP %s, as %s has: on a port a VIP has one tenant", one.Tenant, vip, other)
+			}
+			vips[vip] = one.Tenant
+		}
+	}
+	if len(b.errs) > 0 || b.partial {
+		return // which services there are is not known
+	}
+	has, sum := map[string]uint64{"": s.Rate}, map[string]uint64{}
+	for _, tenant := range s.Tenants {
+		has[tenant.Tenant] = s.Rate
+		if tenant.Maximum > 0 {
+			has[tenant.Tenant] = min(s.Rate, tenant.Maximum)
+		}
+		if tenant.Guaranteed > 0 {
+			has[tenant.Tenant] = tenant.Guaranteed
+		}
+	}
+	for i, service := range s.Services {
+		tenant, named := names[service.Service]
+		if !named {
+			tenant = vips[b.serviceNamed(service.Service).Key.VIP]
+		}
+		sum[tenant] += service.Guaranteed
+		if rate := &raw.services[i].guaranteed; rate.set && sum[tenant] > has[tenant] {
+			what := "the port has"
+			if tenant != "" {
+				what = tenant + " has"
+			}
+			b.fail(rate.at, rate.path, "up to this service %s are guaranteed, %s %s: lower some", model.BitRate(sum[tenant]), what, model.BitRate(has[tenant]))
+			return
+		}
+	}
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// ShapingEarly says when packets are dropped before a queue is full, in percent of its length; comparable.
+type ShapingEarly struct {
+	From, To, Percent uint8 // Percent 0: never
+}
+
+// ShapingClass is a class of packets; each service has a queue for it.
+type ShapingClass struct {
+	Name       string
+	DSCP       []DSCP // sorted
+	Priority   uint8  // 0 goes first
+	Weight     uint8
+	Queue      uint32 // packets
+	Guaranteed uint64 // bits/s of each service; 0: none
+	Maximum    uint64
+	Early      ShapingEarly
+}
+
+// ShapingService is a service as a port shapes it, or others together.
+type ShapingService struct {
+	Name       string // empty: the tenant's others
+	Guaranteed uint64
+	Maximum    uint64
+	Weight     uint8
+	Class      string // of all packets; empty: by DSCP
+	Services   []ServiceKey
+	VIPs       []netip.Addr
+}
+
+// ShapingTenant is a tenant as a port shapes it; without a name: all others.
+type ShapingTenant struct {
+	Name       string
+	Guaranteed uint64
+	Maximum    uint64
+	Weight     uint8
+	Services   []ShapingService // at least one
+}
+
+// Shaping says how a forwarder shapes what leaves by a port. Packets that belong nowhere else are the
+// first tenant's first service's; those without a class are the last one's.
+type Shaping struct {
+	Port    string
+	Rate    uint64 // bits/s
+	Burst   uint64 // bytes
+	Layer   LimitLayer
+	Classes []ShapingClass
+	Tenants []ShapingTenant
+}
+
+func (s Shaping) equal(other Shaping) bool {
+	return reflect.DeepEqual(s, other)
+}
+
+// ConfigShaping is the shaping of a port in the user's configuration. Services lists those that have a
+// rate, a weight or a class of their own.
+type ConfigShaping struct {
+	Port     string
+	Rate     uint64
+	Burst    uint64
+	Layer    LimitLayer
+	Classes  []ShapingClass
+	Tenants  []ConfigShapingTenant
+	Services []ConfigShapingService
+}
+
+// ConfigShapingTenant is a tenant by its name.
+type ConfigShapingTenant struct {
+	Tenant     string
+	Guaranteed uint64
+	Maximum    uint64
+	Weight     uint8
+}
+
+// ConfigShapingService is a service by its name.
+type ConfigShapingService struct {
+	Service    string
+	Guaranteed uint64
+	Maximum    uint64
+	Weight     uint8
+	Class      string
+}
+
+// ResolveShaping returns a configuration's shaping with keys in place of names.
+func (c *Config) ResolveShaping() []Shaping {
+	if len(c.Shaping) == 0 {
+		return nil
+	}
+	keys := make(map[string]ServiceKey, len(c.Services))
+	for i := range c.Services {
+		keys[c.Services[i].Name] = c.Services[i].Key
+	}
+	tenants := make(map[string]*Tenant, len(c.Tenants))
+	for i := range c.Tenants {
+		tenants[c.Tenants[i].Name] = &c.Tenants[i]
+	}
+	all := make([]Shaping, 0, len(c.Shaping))
+	for i := range c.Shaping {
+		all = append(all, c.Shaping[i].resolve(keys, tenants))
+	}
+	return all
+}
+
+// resolve builds the tree: the others first, then the tenants, each with its own others first.
+func (s *ConfigShaping) resolve(keys map[string]ServiceKey, tenants map[string]*Tenant) Shaping {
+	shaping := Shaping{Port: s.Port, Rate: s.Rate, Burst: s.Burst, Layer: s.Layer, Classes: s.Classes,
+		Tenants: []ShapingTenant{{Weight: 1, Services: []ShapingService{{Weight: 1}}}}}
+	own := make(map[string]bool, len(s.Services))
+	for _, service := range s.Services {
+		own[service.Service] = true
+	}
+	byName, byVIP := map[string]int{}, map[netip.Addr]int{} // numbers of tenants
+	for _, one := range s.Tenants {
+		at := len(shaping.Tenants)
+		others := ShapingService{Weight: 1}
+		if tenant := tenants[one.Tenant]; tenant != nil {
+			for _, name := range tenant.Services {
+				byName[name] = at
+				if key, ok := keys[name]; ok && !own[name] {
+					others.Services = append(others.Services, key)
+				}
+			}
+			for _, vip := range tenant.VIPs {
+				byVIP[vip] = at
+				others.VIPs = append(others.VIPs, vip)
+			}
+		}
+		slices.SortFunc(others.Services, ServiceKey.Compare)
+		slices.SortFunc(others.VIPs, netip.Addr.Compare)
+		shaping.Tenants = append(shaping.Tenants, ShapingTenant{Name: one.Tenant, Guaranteed: one.Guaranteed,
+			Maximum: one.Maximum, Weight: one.Weight, Services: []ShapingService{others}})
+	}
+	for _, one := range s.Services {
+		key, ok := keys[one.Service]
+		if !ok {
+			continue
+		}
+		at, named := byName[one.Service]
+		if !named {
+			at = byVIP[key.VIP] // or 0, the others
+		}
+		tenant := &shaping.Tenants[at]
+		tenant.Services = append(tenant.Services, ShapingService{Name: one.Service, Guaranteed: one.Guaranteed,
+			Maximum: one.Maximum, Weight: one.Weight, Class: one.Class, Services: []ServiceKey{key}})
+	}
+	return shaping
+}
+
+func diffShaping(from, to *Table) (puts, gone []Change) {
+	for _, port := range sortedNames(to.Shaping) {
+		if old, ok := from.Shaping[port]; !ok || !old.equal(to.Shaping[port]) {
+			puts = append(puts, Change{Kind: PutShaping, Shaping: to.Shaping[port]})
+		}
+	}
+	for _, port := range sortedNames(from.Shaping) {
+		if _, ok := to.Shaping[port]; !ok {
+			gone = append(gone, Change{Kind: DeleteShaping, Shaping: Shaping{Port: port}})
+		}
+	}
+	return puts, gone
+}
+
+// BitRate returns "1.5 Mbit/s"; "" for 0.
+func BitRate(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return LimitSpec{Unit: LimitBits, PerSecond: n}.Rate()
+}
+
+// String describes a port's shaping in few words.
+func (s Shaping) String() string {
+	services := 0
+	for _, tenant := range s.Tenants {
+		services += len(tenant.Services)
+	}
+	text := fmt.Sprintf("%s, burst %s, %d classes, %d tenants, %d services", BitRate(s.Rate),
+		LimitSpec{Unit: LimitBits}.Amount(s.Burst), len(s.Classes), len(s.Tenants), services)
+	if s.Layer > LimitL3 {
+		text += ", counts " + s.Layer.String()
+	}
+	return text
+}
+
+func ratesText(guaranteed, maximum uint64, weight uint8) string {
+	text := fmt.Sprintf("weight %d", weight)
+	if guaranteed > 0 {
+		text += ", guaranteed " + BitRate(guaranteed)
+	}
+	if maximum > 0 {
+		text += ", maximum " + BitRate(maximum)
+	}
+	return text
+}
+
+func (c ShapingClass) String() string {
+	text := fmt.Sprintf("priority %d, %s, queue %d", c.Priority, ratesText(c.Guaranteed, c.Maximum, c.Weight), c.Queue)
+	if len(c.DSCP) > 0 {
+		text += ", dscp " + listOf(c.DSCP, DSCP.String)
+	}
+	if c.Early.Percent > 0 {
+		text += fmt.Sprintf(", early drops of %d %% from %d %% to %d %% of the queue", c.Early.Percent, c.Early.From, c.Early.To)
+	}
+	return text
+}
+
+// branches describes a port's classes, tenants and services, by what to call them.
+func (s Shaping) branches(names func(ServiceKey) string) map[string]string {
+	all := map[string]string{}
+	for _, class := range s.Classes {
+		all["class "+class.Name] = class.String()
+	}
+	for _, tenant := range s.Tenants {
+		name := orOthers(tenant.Name)
+		all["tenant "+name] = ratesText(tenant.Guaranteed, tenant.Maximum, tenant.Weight)
+		for _, service := range tenant.Services {
+			text := ratesText(service.Guaranteed, service.Maximum, service.Weight)
+			if service.Class != "" {
+				text += ", class " + service.Class
+			}
+			if service.Name == "" && len(service.Services)+len(service.VIPs) > 0 {
+				text += ": " + listOf(service.Services, names) + ", vips " + listOf(service.VIPs, netip.Addr.String)
+			}
+			all["service "+orOthers(service.Name)+" of "+name] = text
+		}
+	}
+	return all
+}
+
+func orOthers(name string) string {
+	if name == "" {
+		return "(others)"
+	}
+	return name
+}
+
+func describeShaping(c Change, from *Table, names func(ServiceKey) string) Description {
+	object := "shaping of port " + c.Shaping.Port
+	if c.Kind == DeleteShaping {
+		return Description{"remove", object, "packets that wait leave at once"}
+	}
+	old, ok := from.Shaping[c.Shaping.Port]
+	if !ok {
+		return Description{"add", object, c.Shaping.String()}
+	}
+	var parts []string
+	if was, now := old.String(), c.Shaping.String(); was != now {
+		parts = append(parts, was+" -> "+now)
+	}
+	before, after := old.branches(names), c.Shaping.branches(names)
+	for _, name := range sortedNames(after) {
+		if was, known := before[name]; !known {
+			parts = append(parts, name+" added: "+after[name])
+		} else if was != after[name] {
+			parts = append(parts, name+": "+was+" -> "+after[name])
+		}
+	}
+	for _, name := range sortedNames(before) {
+		if _, stays := after[name]; !stays {
+			parts = append(parts, name+" removed")
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{"the order changes"}
+	}
+	if more := len(parts) - mostListed; more > 0 {
+		parts = append(parts[:mostListed], fmt.Sprintf("and %d more", more))
+	}
+	return Description{"change", object, strings.Join(parts, "; ")}
+}
