@@ -66,6 +66,8 @@ static struct arguments arguments_parse(int argc, char **argv)
 	         "on the service, that all packets pass"},
 	        {"clients", "N", OPTION_UNSIGNED, &a.fixture.clients, 1, 1048576,
 	         "the first limit has so many buckets of clients"},
+	        {"shaped", NULL, OPTION_FLAG, &a.fixture.shaped, 0, 0,
+	         "both ports, by rates that delay nothing"},
 	        {"frame", "N", OPTION_UNSIGNED, &a.fixture.frame_len, 1, 1514,
 	         "bytes of a frame without FCS"},
 	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 1, MAX_RUNS, NULL},

@@ -174,6 +174,18 @@ static void limits_configure(const struct fixture *s, struct changes *c)
 	}
 }
 
+/* So fast that no packet waits for long. */
+static void shaping_configure(const struct fixture *s, struct changes *c)
+{
+	for (unsigned port = 0; port < HARNESS_PORTS; port++) {
+		pb_shaping *shaping =
+		        put_shaping(c, harness_port_name[port], UINT64_C(400000000000), 1000000000);
+		add_shaping_class(c, shaping, "default", 0);
+		add_shaping_service(c, add_shaping_tenant(c, shaping, "tenant"), "service",
+		                    &s->service);
+	}
+}
+
 /* For all services: drops members of a set, and lets all others pass. */
 static void list_configure(const struct fixture *s, struct changes *c)
 {
@@ -229,6 +241,8 @@ static bool configure(struct fixture *s)
 	if (o->listed)
 		list_configure(s, &c);
 	limits_configure(s, &c);
+	if (o->shaped)
+		shaping_configure(s, &c);
 	if (harness_commit(&s->harness, &c))
 		return true;
 	fprintf(stderr, "the configuration is refused: %s\n", s->harness.error);

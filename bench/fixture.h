@@ -25,7 +25,8 @@ struct fixture_options {
 	unsigned list_rules; /* before it, each of a prefix and a port: rte_acl decides */
 	unsigned limits;  /* on the service, which all packets pass: of bits and packets in turn */
 	unsigned clients; /* the first of them by so many clients; 0: none */
-	bool brief;       /* adds a service whose sessions expire after a second of silence */
+	bool shaped; /* both ports, with the service as a tenant's, by rates that delay nothing */
+	bool brief;  /* adds a service whose sessions expire after a second of silence */
 	uint64_t seed;
 	/* Of the limits: "cas", "lock", "light-lock" or "atomic", NULL: the default; and with
 	 * "atomic" the device and the model of its queue, as in struct sy_balance_options. */
