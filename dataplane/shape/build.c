@@ -6,6 +6,7 @@
 
 /* The least burst of a tenant, service or class: two large frames. */
 #define BURST_LEAST 4096
+#define BURST_MOST  UINT64_C(100000000000)
 
 /* ---- building -------------------------------------------------------------------------------- */
 
@@ -54,7 +55,7 @@ static int config_check(const struct sy_shape_config *c, struct sy_error *err)
 	int rc = 0;
 	if (c->rate < SY_SHAPE_RATE_MIN || c->rate > SY_SHAPE_RATE_MAX)
 		return sy_fail(err, EINVAL, "the rate is not within 8 kbit/s to 400 Gbit/s");
-	if (c->burst < BURST_LEAST || c->burst > UINT64_C(100000000000))
+	if (c->burst < BURST_LEAST || c->burst > BURST_MOST)
 		return sy_fail(err, EINVAL, "the burst is not within %u bytes to 100 GB",
 		               BURST_LEAST);
 	if (c->classes < 1 || c->classes > SY_SHAPE_CLASSES || c->tenants < 1 ||
@@ -85,6 +86,7 @@ static void rate_set(struct rate *r, const struct sy_shape_config *c, uint64_t b
 		return;
 	uint64_t burst = (uint64_t)((unsigned __int128)c->burst * bits / c->rate);
 	burst = burst > BURST_LEAST ? burst : BURST_LEAST;
+	burst = burst < BURST_MOST ? burst : BURST_MOST;
 	r->on = true;
 	r->ns_per_byte = 8e9 / (double)bits;
 	/* The amounts have been checked. */

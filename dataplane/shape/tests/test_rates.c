@@ -59,6 +59,21 @@ static void test_layer(void **state)
 	line_close(&l);
 }
 
+/* Rates and bursts at their bounds. */
+static void test_bounds(void **state)
+{
+	struct line l;
+	struct sy_shape_config *c = line_config(SY_SHAPE_RATE_MIN);
+	c->burst = 100000000000;
+	const unsigned s = line_service(c, line_tenant(c, "t", 0, SY_SHAPE_RATE_MAX, 1), "s",
+	                                SY_SHAPE_RATE_MAX, SY_SHAPE_RATE_MAX, 1);
+	line_open(&l, c);
+	struct flow *f = line_flow(&l, s, 0, 1514, 0);
+	line_run(&l, MS / 10);
+	assert_true(f->sent > 1000);
+	line_close(&l);
+}
+
 /* Each level keeps its maximum, and what it leaves is for others. */
 static void test_maximum(void **state)
 {
@@ -265,6 +280,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_port),
 	        cmocka_unit_test(test_layer),
+	        cmocka_unit_test(test_bounds),
 	        cmocka_unit_test(test_maximum),
 	        cmocka_unit_test(test_guaranteed),
 	        cmocka_unit_test(test_lent),
