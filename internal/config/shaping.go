@@ -126,7 +126,7 @@ var shapingClassFields = []field[rawShapingClass]{
 var shapingTenantFields = []field[rawShapingBranch]{
 	scalar(fieldDoc{name: "tenant", kind: "name of a tenant", required: true, doc: "A tenant of `tenants`. A service that several of them name belongs to one only: list one of these."},
 		func(t *rawShapingBranch) *value[string] { return &t.name }, parseName),
-	shapingRate("guaranteed", "", guaranteedDoc+" All tenants together may have at most the port's rate.", func(t *rawShapingBranch) *value[uint64] { return &t.guaranteed }),
+	shapingRate("guaranteed", "", guaranteedDoc+" All tenants together may have at most the port's rate. Without it, what its services have together.", func(t *rawShapingBranch) *value[uint64] { return &t.guaranteed }),
 	shapingRate("maximum", "", maximumDoc, func(t *rawShapingBranch) *value[uint64] { return &t.maximum }),
 	shapingWeight("The tenant's share of what is left when all have had their guaranteed rates.", func(t *rawShapingBranch) *value[int] { return &t.weight }),
 }
@@ -347,7 +347,8 @@ func (b *builder) checkShapingTree(raw *rawShaping, s *model.ConfigShaping) {
 			tenant = vips[b.serviceNamed(service.Service).Key.VIP]
 		}
 		sum[tenant] += service.Guaranteed
-		if rate := &raw.services[i].guaranteed; rate.set && sum[tenant] > has[tenant] {
+		rate := &raw.services[i].guaranteed
+		if rate.set && sum[tenant] > has[tenant] {
 			what := "the port has"
 			if tenant != "" {
 				what = tenant + " has"
@@ -355,5 +356,19 @@ func (b *builder) checkShapingTree(raw *rawShaping, s *model.ConfigShaping) {
 			b.fail(rate.at, rate.path, "up to this service %s are guaranteed, %s %s: lower some", model.BitRate(sum[tenant]), what, model.BitRate(has[tenant]))
 			return
 		}
+		if all := shapingGuaranteed(s.Tenants, sum); rate.set && all > s.Rate {
+			b.fail(rate.at, rate.path, "up to this service, tenants and services are guaranteed %s, the port has %s: lower some",
+				model.BitRate(all), model.BitRate(s.Rate))
+			return
+		}
 	}
+}
+
+// shapingGuaranteed returns what a port's tenants are guaranteed together; services: what their services are.
+func shapingGuaranteed(tenants []model.ConfigShapingTenant, services map[string]uint64) uint64 {
+	sum := services[""]
+	for _, tenant := range tenants {
+		sum += max(tenant.Guaranteed, services[tenant.Tenant])
+	}
+	return sum
 }

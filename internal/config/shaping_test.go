@@ -35,7 +35,7 @@ const shapingText = shapingHead + `shaping:
       - { tenant: blue }
     services:
       - { service: web, guaranteed: 200M, class: voice }
-      - { service: dns, maximum: 50M, weight: 3 }
+      - { service: dns, guaranteed: 20M, maximum: 50M, weight: 3 }
   - { port: eth1, rate: 10M, burst: 64kB, count: l3 }
 `
 
@@ -67,9 +67,9 @@ func TestShaping(t *testing.T) {
 				{Weight: 1, Services: key("api")},
 				{Name: "web", Guaranteed: 2e8, Weight: 1, Class: "voice", Services: key("web")},
 			}},
-			{Name: "blue", Weight: 1, Services: []model.ShapingService{
+			{Name: "blue", Guaranteed: 2e7, Weight: 1, Services: []model.ShapingService{
 				{Weight: 1, VIPs: []netip.Addr{netip.MustParseAddr("10.0.0.81")}},
-				{Name: "dns", Maximum: 5e7, Weight: 3, Services: key("dns")},
+				{Name: "dns", Guaranteed: 2e7, Maximum: 5e7, Weight: 3, Services: key("dns")},
 			}},
 		},
 	}, {
@@ -102,6 +102,8 @@ func TestBadShaping(t *testing.T) {
 			"shaping[0].tenants[1].guaranteed: up to this tenant 1.1 Gbit/s are guaranteed, the port has 1 Gbit/s"},
 		{"{ port: eth0, rate: 1G, tenants: [{ tenant: acme, guaranteed: 100M }], services: [{ service: web, guaranteed: 60M }, { service: api, guaranteed: 60M }] }",
 			"shaping[0].services[1].guaranteed: up to this service 120 Mbit/s are guaranteed, acme has 100 Mbit/s"},
+		{"{ port: eth0, rate: 1G, tenants: [{ tenant: acme, guaranteed: 900M }], services: [{ service: dns, guaranteed: 200M }] }",
+			"shaping[0].services[0].guaranteed: up to this service, tenants and services are guaranteed 1.1 Gbit/s, the port has 1 Gbit/s"},
 		{"{ port: eth0, rate: 1G, tenants: [{ tenant: acme }, { tenant: both }] }", "both has the service web, as acme has"},
 		{"{ port: eth0, rate: 1G, tenants: [{ tenant: blue }, { tenant: both }] }", "both has the VIP 10.0.0.81, as blue has"},
 		{"{ port: eth0, rate: 1G }\n  - { port: eth0, rate: 2G }", "shaping[1].port: eth0 is shaped in line 12 already"},

@@ -153,7 +153,20 @@ func (s *ConfigShaping) resolve(keys map[string]ServiceKey, tenants map[string]*
 		tenant.Services = append(tenant.Services, ShapingService{Name: one.Service, Guaranteed: one.Guaranteed,
 			Maximum: one.Maximum, Weight: one.Weight, Class: one.Class, Services: []ServiceKey{key}})
 	}
+	for i := range shaping.Tenants {
+		shaping.Tenants[i].guarantee()
+	}
 	return shaping
+}
+
+// guarantee gives a tenant without a guaranteed rate what its services have, as they could not have it otherwise.
+func (t *ShapingTenant) guarantee() {
+	if t.Guaranteed > 0 {
+		return
+	}
+	for _, service := range t.Services {
+		t.Guaranteed += service.Guaranteed
+	}
 }
 
 func diffShaping(from, to *Table) (puts, gone []Change) {
