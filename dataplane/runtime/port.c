@@ -39,7 +39,8 @@ int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buff
 {
 	if (o->backend == SY_PORT_ETHDEV) {
 		unsigned mtu = o->mtu ? o->mtu : 1500;
-		*buffers = ((o->ring ? o->ring : 1024) + 1024) * (o->queues ? o->queues : workers);
+		*buffers = ((o->ring ? o->ring : PORT_ETHDEV_RING) + PORT_ETHDEV_RING) *
+		           (o->queues ? o->queues : workers);
 		*data_room = RTE_PKTMBUF_HEADROOM + RTE_ALIGN_CEIL(mtu + 64, 64);
 		return 0;
 	}

@@ -123,6 +123,7 @@ unsigned port_xsk_frame_max(unsigned mtu);
 unsigned port_xsk_mtu_max(unsigned data_room);
 #define PORT_XSK_RING    2048 /* descriptors in the rings of a queue; of reception: options.ring */
 #define PORT_XSK_MTU_MAX 3400
+#define PORT_ETHDEV_RING 1024 /* likewise */
 /* Packets that a receive queue of a socket holds. */
 static inline unsigned port_xsk_ring(const struct sy_port_options *o)
 {

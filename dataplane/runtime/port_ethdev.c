@@ -10,7 +10,7 @@
 
 #include "runtime.h"
 
-#define RING 1024
+#define RING PORT_ETHDEV_RING
 
 struct ethdev_port {
 	uint16_t dev; /* DPDK's number */

@@ -28,6 +28,14 @@ static int options_check(const struct sy_runtime_options *o, struct sy_error *er
 	return cores_check(o->cores, err);
 }
 
+/* How many of a port's buffers its transmit queues hold when they are full: those of a shaped port
+ * are not. */
+static unsigned transmit_share(const struct sy_port_options *o, unsigned buffers)
+{
+	const unsigned usual = o->backend == SY_PORT_XSK ? PORT_XSK_RING : PORT_ETHDEV_RING;
+	return buffers / (usual + (o->ring ? o->ring : usual)) * usual;
+}
+
 static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 {
 	const struct sy_runtime_options *o = &rt->options;
@@ -39,7 +47,7 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 		if (rc)
 			return rc;
 		total += buffers;
-		held += buffers;
+		held += buffers - transmit_share(&o->port[i], buffers);
 		data_room = needed > data_room ? needed : data_room;
 	}
 	/* Packets wait in the rings between workers, but hardly ever in all rings at once. */

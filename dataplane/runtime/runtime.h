@@ -56,7 +56,7 @@ struct sy_runtime {
 	struct sy_addr *own;
 	unsigned own_count;
 	bool own_stale;
-	unsigned spare_buffers; /* of the pool, when all ports hold all that they can */
+	unsigned spare_buffers; /* of the pool, when all ports receive as much as they can */
 	bool shaping;           /* of any port. Writer: control thread; readers: workers, relaxed */
 	bool synced;
 	bool quiesced;

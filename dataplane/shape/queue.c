@@ -52,14 +52,14 @@ static bool early_drop(struct sy_shape *s, const struct queue *q, unsigned prece
 	return random_below(s, 100 * (to - from)) < q->early[precedence].percent * (q->mean - from);
 }
 
-/* May a queue of this length grow? Each holds at most as much as is left for all (Choudhury and
+/* May a queue of this length grow? Each holds at most twice what is left for all (Choudhury and
  * Hahne 1998), so a few long ones leave room; the last eighth is for queues of few packets. */
 static bool has_room(const struct sy_shape *s, const struct queue *q)
 {
 	const uint32_t common = s->room - s->room / 8;
 	if (q->count < FEW)
 		return s->waiting < s->room;
-	return s->waiting < common && q->count < common - s->waiting;
+	return s->waiting < common && q->count < 2 * (common - s->waiting);
 }
 
 enum sy_drop queue_admits(struct sy_shape *s, struct queue *q, unsigned precedence, uint64_t now_ns,

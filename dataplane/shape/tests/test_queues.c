@@ -44,7 +44,7 @@ static void test_room(void **state)
 		while (line_put(&l, f) == SY_DROP_NONE)
 			;
 		assert_true(f->put > 0);
-		assert_true(f->put <= 250);
+		assert_true(f->put <= 300);
 	}
 	assert_true(sy_shape_waiting(l.shape) <= 500);
 	line_close(&l);

@@ -47,7 +47,7 @@ func (s *session) shaping() []*pb.Shaping {
 func (s *session) listShaping() *pb.Response {
 	list := &pb.ShapingList{}
 	for _, shaping := range s.shaping() {
-		stats := &pb.ShapingStats{Shaping: shaping, Active: shaping.GetPort() == "eth0", Room: 1152, Worker: 0}
+		stats := &pb.ShapingStats{Shaping: shaping, Active: shaping.GetPort() == "eth0", Room: 2688, Worker: 0}
 		for t, tenant := range shaping.GetTenants() {
 			for n := range tenant.GetServices() {
 				for k := range shaping.GetClasses() {
