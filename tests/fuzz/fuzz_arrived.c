@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A peer's segments in any order: what is kept and told agrees with a plain model.
+ *
+ *     4 bytes each: what │ from, 2 bytes │ length */
+#include "fuzz.h"
+
+#include "arrived_model.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct model m;
+	model_init(&m, UINT32_MAX - 1000);
+	for (; size >= 4; data += 4, size -= 4) {
+		int from = (data[1] | data[2] << 8) % (2 * MODEL_BYTES) - MODEL_BYTES;
+		int to = from + 1 + data[3];
+		switch (data[0] % 8) {
+		case 0:
+			model_tell(&m, data[1] % 5);
+			break;
+		case 1:
+			model_take(&m);
+			break;
+		case 2:
+			model_advance(&m, data[3]);
+			break;
+		case 3:
+			model_drop(&m);
+			break;
+		default:
+			model_add(&m, from, to < MODEL_BYTES ? to : MODEL_BYTES);
+		}
+		model_check(&m);
+	}
+	return 0;
+}
