@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sent_range.h"
+
+#define JOIN_PART 128 /* of a round trip */
+
+void sent_init(struct sent *s, uint32_t first)
+{
+	*s = (struct sent){.una = first, .nxt = first, .fack = first, .widened = 1};
+}
+
+void sent_clear(struct sent *s, struct pool *p)
+{
+	while (s->first) {
+		uint32_t index = s->first;
+		s->first = range_at(p, index)->next;
+		pool_give(p, index);
+	}
+	sent_init(s, s->nxt);
+}
+
+/* ---- ranges ---------------------------------------------------------------------------------- */
+
+/* Into the sequence order, after `prev`; 0: as the first one. */
+static void range_insert(struct sent *s, struct pool *p, uint32_t index, uint32_t prev)
+{
+	struct sent_range *r = range_at(p, index);
+	r->prev = prev;
+	r->next = prev ? range_at(p, prev)->next : s->first;
+	*(r->next ? &range_at(p, r->next)->prev : &s->last) = index;
+	*(prev ? &range_at(p, prev)->next : &s->first) = index;
+	s->ranges++;
+}
+
+void range_remove(struct sent *s, struct pool *p, uint32_t index)
+{
+	struct sent_range *r = range_at(p, index);
+	*(r->next ? &range_at(p, r->next)->prev : &s->last) = r->prev;
+	*(r->prev ? &range_at(p, r->prev)->next : &s->first) = r->next;
+	if (s->near == index)
+		s->near = r->next;
+	if (s->lost_at == index)
+		s->lost_at = r->next;
+	s->ranges--;
+	pool_give(p, index);
+}
+
+uint32_t range_split(struct sent *s, struct pool *p, uint32_t index, uint32_t at, uint32_t most)
+{
+	struct sent_range *r = range_at(p, index);
+	uint32_t second = s->ranges < most ? pool_take(p) : POOL_NONE;
+	if (second == POOL_NONE)
+		return 0;
+	*range_at(p, second) = *r;
+	range_at(p, second)->from = at;
+	r->to = at;
+	range_insert(s, p, second, index);
+	if (range_in_flight(r))
+		time_insert(s, p, second, index);
+	return second;
+}
+
+static bool alike(const struct sent_range *a, const struct sent_range *b)
+{
+	if (a->marks & b->marks & SENT_SACKED)
+		return true;
+	return a->marks == b->marks && a->sent_ns == b->sent_ns;
+}
+
+/* The second of two neighbours goes into the first. */
+static void range_absorb(struct sent *s, struct pool *p, uint32_t index, uint32_t second)
+{
+	struct sent_range *r = range_at(p, index), *gone = range_at(p, second);
+	if (s->near == second)
+		s->near = index;
+	if (s->lost_at == second)
+		s->lost_at = index;
+	if (range_in_flight(gone))
+		time_remove(s, p, second);
+	r->to = gone->to;
+	r->marks |= gone->marks;
+	range_remove(s, p, second);
+}
+
+uint32_t range_join(struct sent *s, struct pool *p, uint32_t index)
+{
+	const struct sent_range *r = range_at(p, index);
+	if (r->next && alike(r, range_at(p, r->next)))
+		range_absorb(s, p, index, r->next);
+	if (!r->prev || !alike(range_at(p, r->prev), r))
+		return index;
+	uint32_t prev = r->prev;
+	range_absorb(s, p, prev, index);
+	return prev;
+}
+
+static uint32_t distance(uint32_t a, uint32_t b)
+{
+	return sy_seq_before(a, b) ? b - a : a - b;
+}
+
+uint32_t range_find(const struct sent *s, const struct pool *p, uint32_t number)
+{
+	uint32_t index = s->first;
+	if (s->nxt - number < number - s->una)
+		index = s->last;
+	if (s->near && distance(range_at(p, s->near)->from, number) <
+	                       distance(range_at(p, index)->from, number))
+		index = s->near;
+	while (sy_seq_before(number, range_at(p, index)->from))
+		index = range_at(p, index)->prev;
+	while (!sy_seq_before(number, range_at(p, index)->to))
+		index = range_at(p, index)->next;
+	return index;
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+/* More behind the last range, which is in flight. */
+static void last_extend(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns)
+{
+	struct sent_range *last = range_at(p, s->last);
+	last->to += bytes;
+	s->nxt += bytes;
+	if (last->sent_ns == now_ns)
+		return;
+	last->sent_ns = now_ns;
+	time_remove(s, p, s->last);
+	time_insert(s, p, s->last, s->latest);
+}
+
+bool sent_add(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns)
+{
+	struct sent_range *last = s->last ? range_at(p, s->last) : NULL;
+	bool plain = last && !(last->marks & ~SENT_BLURRED);
+
+	if (plain && (last->sent_ns == now_ns ||
+	              now_ns - s->joined_ns < (uint64_t)s->rack_us * 1000 / JOIN_PART)) {
+		last_extend(s, p, bytes, now_ns);
+		return true;
+	}
+	uint32_t index = s->ranges < SENT_RANGES ? pool_take(p) : POOL_NONE;
+	if (index == POOL_NONE) {
+		if (!plain)
+			return false;
+		last->marks |= SENT_BLURRED;
+		last_extend(s, p, bytes, now_ns);
+		return true;
+	}
+	*range_at(p, index) =
+	        (struct sent_range){.sent_ns = now_ns, .from = s->nxt, .to = s->nxt + bytes};
+	range_insert(s, p, index, s->last);
+	time_insert(s, p, index, s->latest);
+	s->joined_ns = now_ns;
+	s->nxt += bytes;
+	return true;
+}
+
+/* A whole range. */
+static void range_again(struct sent *s, struct pool *p, uint32_t index, uint64_t now_ns)
+{
+	struct sent_range *r = range_at(p, index);
+	range_uncount(s, p, index);
+	r->marks = SENT_AGAIN;
+	r->sent_ns = now_ns;
+	time_insert(s, p, index, s->latest);
+	s->again += range_bytes(r);
+}
+
+void sent_again(struct sent *s, struct pool *p, uint32_t from, uint32_t to, uint64_t now_ns)
+{
+	const uint32_t most = SENT_RANGES + SENT_RANGES_AGAIN;
+	if (s->again_ns == 0) {
+		s->again_ns = now_ns;
+		s->again_from = s->una;
+	}
+	from = sy_seq_before(from, s->una) ? s->una : from;
+	to = sy_seq_before(s->nxt, to) ? s->nxt : to;
+	uint32_t index = 0;
+	if (sy_seq_before(from, to))
+		index = s->lost && s->lost_at && range_at(p, s->lost_at)->from == from
+		                ? s->lost_at
+		                : range_find(s, p, from);
+	while (index && sy_seq_before(range_at(p, index)->from, to)) {
+		const struct sent_range *r = range_at(p, index);
+		if (r->marks & SENT_SACKED) {
+			index = r->next;
+			continue;
+		}
+		/* Where no cell is left, the whole range counts as sent: its rest is found to be
+		 * lost a round trip later. */
+		if (sy_seq_before(r->from, from)) {
+			uint32_t second = range_split(s, p, index, from, most);
+			index = second ? second : index;
+		}
+		if (sy_seq_before(to, range_at(p, index)->to))
+			range_split(s, p, index, to, most);
+		range_again(s, p, index, now_ns);
+		index = range_at(p, range_join(s, p, index))->next;
+	}
+}
+
+bool sent_next_lost(struct sent *s, const struct pool *p, uint32_t *from, uint32_t *to)
+{
+	if (s->lost == 0)
+		return false;
+	if (s->lost_at == 0)
+		s->lost_at = s->first;
+	while (!(range_at(p, s->lost_at)->marks & SENT_LOST))
+		s->lost_at = range_at(p, s->lost_at)->next;
+	*from = range_at(p, s->lost_at)->from;
+	*to = range_at(p, s->lost_at)->to;
+	return true;
+}

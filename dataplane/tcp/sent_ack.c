@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What an ACK says of the ranges: RFC 2018, 2883, 6675; RFC 8985, 6.2, steps 1 to 3, and 7.4. */
+#include "sent_range.h"
+
+#define WIDENED_MOST 250
+#define PERSIST      16 /* recoveries */
+
+/* An ACK on its way through the ranges. */
+struct acking {
+	struct sent *s;
+	struct pool *p;
+	const struct sent_ack *in;
+	struct sent_news *news;
+	uint32_t least_us; /* RACK.min_RTT */
+	uint32_t sack_us;  /* a sample of SACKed data, which counts where there is no other */
+};
+
+/* ---- one range arrived ----------------------------------------------------------------------- */
+
+static void sample(struct acking *a, uint32_t us, bool cumulative)
+{
+	uint32_t *slowest = cumulative ? &a->news->rtt_us : &a->sack_us;
+	*slowest = us > *slowest ? us : *slowest;
+	if (a->news->least_us == 0 || us < a->news->least_us)
+		a->news->least_us = us;
+}
+
+/* RFC 8985, 6.2, step 2. A retransmission that comes back too early is the original's ACK. */
+static void rack_update(struct acking *a, const struct sent_range *r, uint32_t to, uint32_t us)
+{
+	struct sent *s = a->s;
+	if (r->marks & SENT_BLURRED)
+		return;
+	if (r->marks & SENT_AGAIN) {
+		if (a->in->echo_ns && r->sent_ns >= a->in->echo_ns)
+			return;
+		if (us < a->least_us)
+			return;
+	}
+	s->rack_us = us;
+	if (sent_after(r->sent_ns, to, s->rack_ns, s->rack_to)) {
+		s->rack_ns = r->sent_ns;
+		s->rack_to = to;
+	}
+}
+
+/* Bytes of a range, up to `to`, arrived; they were not known to have. */
+static void deliver(struct acking *a, const struct sent_range *r, uint32_t to, bool cumulative)
+{
+	struct sent *s = a->s;
+	uint64_t ns = a->in->now_ns - r->sent_ns;
+	uint32_t us = ns == 0 ? 1 : ns > RTT_MOST_US * 1000ull ? RTT_MOST_US : (ns + 999) / 1000;
+	bool once = !(r->marks & SENT_AGAIN);
+
+	a->news->delivered += to - r->from;
+	if (once && !(r->marks & SENT_BLURRED))
+		sample(a, us, cumulative);
+	/* RFC 8985, 6.2, step 3 */
+	if (!sy_seq_before(to, s->fack))
+		s->fack = to;
+	else if (once)
+		s->reordered = true;
+	if (once && s->timed_out && sy_seq_before(r->from, s->timed_out_to))
+		a->news->original = true;
+	if (!once && cumulative && a->in->echo_ns && s->again_ns && a->in->echo_ns <= s->again_ns)
+		a->news->spurious = true;
+	rack_update(a, r, to, us);
+}
+
+/* ---- SND.UNA --------------------------------------------------------------------------------- */
+
+static void advance(struct acking *a)
+{
+	struct sent *s = a->s;
+	uint32_t ack = a->in->ack;
+	if (!sy_seq_before(s->una, ack) || sy_seq_before(s->nxt, ack))
+		return;
+	a->news->acked = ack - s->una;
+	while (s->first && sy_seq_before(range_at(a->p, s->first)->from, ack)) {
+		uint32_t index = s->first;
+		struct sent_range *r = range_at(a->p, index);
+		uint32_t to = sy_seq_before(ack, r->to) ? ack : r->to;
+		if (!(r->marks & SENT_SACKED))
+			deliver(a, r, to, true);
+		if (to == r->to) {
+			range_uncount(s, a->p, index);
+			range_remove(s, a->p, index);
+			continue;
+		}
+		if (r->marks & SENT_SACKED)
+			s->sacked -= to - r->from;
+		else if (r->marks & SENT_LOST)
+			s->lost -= to - r->from;
+		r->from = to;
+	}
+	s->una = ack;
+	if (sy_seq_before(s->fack, ack))
+		s->fack = ack;
+}
+
+/* Peers without SACK: the ACK of a hole; the rest is what duplicate ACKs have stood for. */
+static void guess_less(struct acking *a)
+{
+	struct sent *s = a->s;
+	uint32_t rest = a->news->acked > a->in->mss ? a->news->acked - a->in->mss : 0;
+	rest = rest < s->guessed ? rest : s->guessed;
+	s->guessed -= rest;
+	a->news->delivered -= rest < a->news->delivered ? rest : a->news->delivered;
+	if (s->una == s->nxt)
+		s->guessed = 0;
+}
+
+void sent_duplicate(struct sent *s, uint16_t mss)
+{
+	uint32_t all = s->nxt - s->una, first = s->lost > mss ? s->lost : mss;
+	uint32_t most = all > first ? all - first : 0;
+	s->guessed = s->guessed + mss < most ? s->guessed + mss : most;
+}
+
+/* ---- SACK ------------------------------------------------------------------------------------ */
+
+/* What of a range lies in a block gets its mark. Returns the range after which to go on. */
+static uint32_t range_sack(struct acking *a, uint32_t index, const struct sack_block *b)
+{
+	struct sent *s = a->s;
+	struct sent_range *r = range_at(a->p, index);
+	if (r->marks & SENT_SACKED)
+		return index;
+	if (sy_seq_before(r->from, b->from)) {
+		uint32_t second = range_split(s, a->p, index, b->from, SENT_RANGES);
+		if (second == 0)
+			return index;
+		index = second;
+		r = range_at(a->p, index);
+	}
+	if (sy_seq_before(b->to, r->to) && range_split(s, a->p, index, b->to, SENT_RANGES) == 0)
+		return index;
+	deliver(a, r, r->to, false);
+	a->news->sacked += range_bytes(r);
+	range_uncount(s, a->p, index);
+	s->sacked += range_bytes(r);
+	r->marks |= SENT_SACKED;
+	return range_join(s, a->p, index);
+}
+
+static void sack(struct acking *a, struct sack_block b)
+{
+	struct sent *s = a->s;
+	if (!sy_seq_before(b.from, b.to) || sy_seq_before(s->nxt, b.to) ||
+	    !sy_seq_before(s->una, b.to))
+		return;
+	if (sy_seq_before(b.from, s->una))
+		b.from = s->una;
+	uint32_t index = range_find(s, a->p, b.from);
+	while (index && sy_seq_before(range_at(a->p, index)->from, b.to)) {
+		index = range_sack(a, index, &b);
+		s->near = index;
+		index = range_at(a->p, index)->next;
+	}
+}
+
+/* In sequence order: what one ACK tells of has no order of arrival. */
+static void sack_all(struct acking *a, unsigned first)
+{
+	struct sack_block sorted[SACK_BLOCKS];
+	unsigned count = 0;
+	for (unsigned n = first; n < a->in->count && n < SACK_BLOCKS; n++) {
+		unsigned at = count++;
+		for (; at > 0 && sy_seq_before(a->in->blocks[n].from, sorted[at - 1].from); at--)
+			sorted[at] = sorted[at - 1];
+		sorted[at] = a->in->blocks[n];
+	}
+	for (unsigned n = 0; n < count; n++)
+		sack(a, sorted[n]);
+}
+
+/* RFC 2883, 4: the first block tells of a duplicate if it is acknowledged, or in the second. */
+static bool is_dsack(const struct sent_ack *in, uint32_t una)
+{
+	const struct sack_block *b = in->blocks;
+	if (in->count == 0 || !sy_seq_before(b->from, b->to))
+		return false;
+	if (!sy_seq_before(sy_seq_before(in->ack, una) ? una : in->ack, b->to))
+		return true;
+	return in->count > 1 && !sy_seq_before(b->from, b[1].from) &&
+	       !sy_seq_before(b[1].to, b->to);
+}
+
+/* What was sent again arrived twice. Once all of it did, nothing had been lost. */
+static void dsack_note(struct acking *a)
+{
+	struct sent *s = a->s;
+	const struct sack_block *b = a->in->blocks;
+	a->news->dsack = true;
+	if (s->again == 0 || sy_seq_before(b->from, s->again_from) || sy_seq_before(s->nxt, b->to))
+		return;
+	uint32_t bytes = b->to - b->from;
+	s->again -= bytes < s->again ? bytes : s->again;
+	a->news->undone = s->again == 0;
+}
+
+/* ---- what follows ---------------------------------------------------------------------------- */
+
+/* RFC 8985, 7.4.2; true: the D-SACK is that of the probe. */
+static bool probe_check(struct acking *a)
+{
+	struct sent *s = a->s;
+	if (!s->probing || sy_seq_before(s->una, s->probe_to))
+		return false;
+	bool twice = a->news->dsack && a->in->blocks[0].to == s->probe_to;
+	if (!s->probe_again || twice) {
+		s->probing = false;
+	} else if (sy_seq_before(s->probe_to, s->una)) {
+		s->probing = false;
+		a->news->probe_lost = true;
+	} else if (a->news->acked == 0 && a->in->count == 0 && a->in->pure) {
+		s->probing = false;
+	}
+	return twice && s->probe_again;
+}
+
+/* RFC 8985, 6.2, step 4: a D-SACK widens the reordering window, once in a round trip. */
+static void window_widen(struct sent *s, bool dsack)
+{
+	if (s->in_dsack_round && !sy_seq_before(s->una, s->dsack_round))
+		s->in_dsack_round = false;
+	if (!dsack || s->in_dsack_round)
+		return;
+	s->in_dsack_round = true;
+	s->dsack_round = s->nxt;
+	s->widened += s->widened < WIDENED_MOST;
+	s->persist = PERSIST;
+}
+
+void sent_acked(struct sent *s, struct pool *p, const struct rtt *r, const struct sent_ack *in,
+                struct sent_news *news)
+{
+	struct acking a = {.s = s, .p = p, .in = in, .news = news, .least_us = rtt_least_us(r)};
+	bool dsack = is_dsack(in, s->una);
+
+	*news = (struct sent_news){0};
+	if (dsack)
+		dsack_note(&a);
+	advance(&a);
+	sack_all(&a, dsack);
+	if (s->guessed && news->acked)
+		guess_less(&a);
+	if (news->rtt_us == 0)
+		news->rtt_us = a.sack_us;
+	if (news->rtt_us)
+		s->probe_rests = false;
+	bool of_probe = probe_check(&a);
+	window_widen(s, dsack && !of_probe);
+	if (s->timed_out && !sy_seq_before(s->una, s->timed_out_to))
+		s->timed_out = false;
+}

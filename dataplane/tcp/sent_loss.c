@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is lost, and when to look: RFC 8985, 6.2, steps 4 and 5, 6.3 and 7.2. */
+#include "sent_range.h"
+
+#define DUPLICATES 3 /* DupThresh: RFC 5681, 3.2 */
+
+/* ---- RACK ------------------------------------------------------------------------------------ */
+
+uint64_t reordering_window(const struct sent *s, const struct rtt *r, uint16_t mss, bool recovering)
+{
+	/* DupThresh by bytes, as in RFC 6675, 4, IsLost() */
+	if (!s->reordered && (recovering || s->sacked > (DUPLICATES - 1) * (uint32_t)mss))
+		return 0;
+	uint64_t us = (uint64_t)s->widened * rtt_least_us(r) / 4;
+	return 1000 * (us < rtt_smoothed_us(r) ? us : rtt_smoothed_us(r));
+}
+
+uint32_t sent_detect(struct sent *s, struct pool *p, const struct rtt *r, uint16_t mss,
+                     bool recovering, uint64_t now_ns, uint64_t *look_ns)
+{
+	uint32_t lost = s->lost, next;
+	*look_ns = 0;
+	if (s->rack_ns == 0)
+		return 0;
+	uint64_t patience = s->rack_us * UINT64_C(1000) + reordering_window(s, r, mss, recovering);
+	for (uint32_t index = s->soonest; index; index = next) {
+		const struct sent_range *range = range_at(p, index);
+		next = range->later;
+		if (range->sent_ns > s->rack_ns)
+			break;
+		if (!sent_after(s->rack_ns, s->rack_to, range->sent_ns, range->to))
+			continue;
+		if (range->sent_ns + patience > now_ns) {
+			/* The first one to wait for. The RFC waits for the last one; this timer's
+			 * ticks gather them as well. */
+			*look_ns = range->sent_ns + patience;
+			break;
+		}
+		range_lose(s, p, index);
+	}
+	return s->lost - lost;
+}
+
+uint32_t sent_first_lost(struct sent *s, struct pool *p, uint16_t mss)
+{
+	if (s->first == 0 || range_at(p, s->first)->marks & (SENT_LOST | SENT_SACKED))
+		return 0;
+	if (range_bytes(range_at(p, s->first)) > mss)
+		range_split(s, p, s->first, s->una + mss, SENT_RANGES + SENT_RANGES_AGAIN);
+	range_lose(s, p, s->first);
+	return range_bytes(range_at(p, s->first));
+}
+
+/* ---- the retransmission time-out ------------------------------------------------------------- */
+
+/* The peer may have dropped what it had SACKed: RFC 2018, 8. */
+static void forget(struct sent *s, struct pool *p)
+{
+	for (uint32_t index = s->first; index; index = range_at(p, index)->next) {
+		struct sent_range *r = range_at(p, index);
+		if (r->marks & SENT_SACKED)
+			r->marks |= SENT_BLURRED; /* joined from ranges of several times */
+		range_lose(s, p, index);
+	}
+	s->fack = s->una;
+}
+
+void sent_timed_out(struct sent *s, struct pool *p, const struct rtt *r, uint16_t mss,
+                    bool repeated, uint64_t now_ns)
+{
+	uint32_t next;
+	s->probing = false;
+	s->guessed = 0;
+	if (s->first == 0)
+		return;
+	s->timed_out = true;
+	s->timed_out_to = s->nxt;
+	if (repeated || range_at(p, s->first)->marks & SENT_SACKED) {
+		forget(s, p);
+		return;
+	}
+	uint64_t patience = s->rack_us * UINT64_C(1000) + reordering_window(s, r, mss, true);
+	range_lose(s, p, s->first);
+	for (uint32_t index = s->soonest; index; index = next) {
+		next = range_at(p, index)->later;
+		if (range_at(p, index)->sent_ns + patience > now_ns)
+			break;
+		range_lose(s, p, index);
+	}
+}
+
+void sent_recovered(struct sent *s)
+{
+	s->again = 0;
+	s->again_ns = 0;
+	s->timed_out = false;
+	if (s->persist > 0 && --s->persist == 0)
+		s->widened = 1;
+}
+
+/* ---- the tail loss probe --------------------------------------------------------------------- */
+
+uint64_t sent_probe_wait(const struct sent *s, const struct rtt *r, uint16_t mss,
+                         uint32_t ack_delay_us)
+{
+	if (s->first == 0 || s->sacked || s->probing || s->probe_rests)
+		return 0;
+	if (rtt_smoothed_us(r) == 0)
+		return UINT64_C(1000000000);
+	uint64_t us = 2 * (uint64_t)rtt_smoothed_us(r);
+	if (s->nxt - s->una <= mss)
+		us += ack_delay_us;
+	return 1000 * us;
+}

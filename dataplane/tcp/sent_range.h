@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The two lists of ranges, for sent*.c. */
+#ifndef TCP_SENT_RANGE_H
+#define TCP_SENT_RANGE_H
+
+#include <sy_base.h>
+
+#include "sent.h"
+
+static inline struct sent_range *range_at(const struct pool *p, uint32_t index)
+{
+	return (struct sent_range *)p->cells + index;
+}
+
+static inline uint32_t range_bytes(const struct sent_range *r)
+{
+	return r->to - r->from;
+}
+
+static inline bool range_in_flight(const struct sent_range *r)
+{
+	return !(r->marks & (SENT_SACKED | SENT_LOST));
+}
+
+/* Whether what ends at `to` was sent after what ends at `than_to`: RFC 8985, 6.2, step 2. */
+static inline bool sent_after(uint64_t ns, uint32_t to, uint64_t than_ns, uint32_t than_to)
+{
+	return ns > than_ns || (ns == than_ns && sy_seq_before(than_to, to));
+}
+
+/* Into the order of sending, after `sooner`; 0: as the first one. */
+static inline void time_insert(struct sent *s, struct pool *p, uint32_t index, uint32_t sooner)
+{
+	struct sent_range *r = range_at(p, index);
+	r->sooner = sooner;
+	r->later = sooner ? range_at(p, sooner)->later : s->soonest;
+	*(r->later ? &range_at(p, r->later)->sooner : &s->latest) = index;
+	*(sooner ? &range_at(p, sooner)->later : &s->soonest) = index;
+}
+
+static inline void time_remove(struct sent *s, struct pool *p, uint32_t index)
+{
+	struct sent_range *r = range_at(p, index);
+	*(r->later ? &range_at(p, r->later)->sooner : &s->latest) = r->sooner;
+	*(r->sooner ? &range_at(p, r->sooner)->later : &s->soonest) = r->later;
+	r->later = r->sooner = 0;
+}
+
+/* What a range counts for ends: it is about to get another mark, or to go. */
+static inline void range_uncount(struct sent *s, struct pool *p, uint32_t index)
+{
+	struct sent_range *r = range_at(p, index);
+	if (r->marks & SENT_SACKED)
+		s->sacked -= range_bytes(r);
+	else if (r->marks & SENT_LOST)
+		s->lost -= range_bytes(r);
+	else
+		time_remove(s, p, index);
+	r->marks &= (uint8_t) ~(SENT_SACKED | SENT_LOST);
+}
+
+static inline void range_lose(struct sent *s, struct pool *p, uint32_t index)
+{
+	struct sent_range *r = range_at(p, index);
+	range_uncount(s, p, index);
+	if (s->lost == 0)
+		s->lost_at = index;
+	else if (s->lost_at && sy_seq_before(r->from, range_at(p, s->lost_at)->from))
+		s->lost_at = index;
+	r->marks |= SENT_LOST;
+	s->lost += range_bytes(r);
+}
+
+/* A range that counts for nothing goes. */
+void range_remove(struct sent *s, struct pool *p, uint32_t index);
+
+/* Cuts a range in two, and returns the second part; 0: there is no cell, or there are as many as
+ * `most` already. */
+uint32_t range_split(struct sent *s, struct pool *p, uint32_t index, uint32_t at, uint32_t most);
+
+/* Joins a range with its neighbours, where they are alike; returns the one that holds it. */
+uint32_t range_join(struct sent *s, struct pool *p, uint32_t index);
+
+/* The range that holds a number from SND.UNA to SND.NXT - 1. */
+uint32_t range_find(const struct sent *s, const struct pool *p, uint32_t number);
+
+/* What RACK lets pass by: RFC 8985, 6.2, step 4. In nanoseconds. */
+uint64_t reordering_window(const struct sent *s, const struct rtt *r, uint16_t mss,
+                           bool recovering);
+
+#endif
