@@ -166,6 +166,7 @@ static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t n
 	struct model_byte *b = model_at(m, number);
 	uint64_t ns = in->now_ns - b->ns;
 	uint32_t us = ns == 0 ? 1 : (uint32_t)((ns + 999) / 1000), to = number + 1;
+	us = us < RTT_MOST_US ? us : RTT_MOST_US;
 
 	want->delivered++;
 	if (!b->again && !b->blurred) {

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "congestion.h"
+
+#include <sy_base.h>
+
+/* RFC 9406, 4.2 */
+#define HYSTART_LEAST_US 4000
+#define HYSTART_MOST_US  16000
+#define HYSTART_DIVISOR  8
+#define HYSTART_SAMPLES  8
+#define HYSTART_GROWTH   4 /* in conservative slow start, a quarter of slow start's */
+#define HYSTART_ROUNDS   5
+#define HYSTART_LIMIT    8 /* L, without pacing; 4.3 */
+
+#define LIMIT 2 /* RFC 3465, 2.3: L, segments that one ACK may add in slow start */
+
+void congestion_init(struct congestion *c, const struct congestion_ops *ops, uint16_t mss,
+                     uint32_t nxt, uint64_t now_ms)
+{
+	*c = (struct congestion){.ops = ops,
+	                         .window = congestion_initial(mss),
+	                         .ssthresh = CONGESTION_NEVER,
+	                         .round = nxt,
+	                         .seen_ms = (uint32_t)now_ms,
+	                         .mss = mss};
+	ops->init(c);
+}
+
+void congestion_mss(struct congestion *c, uint16_t mss)
+{
+	/* The initial window is so many segments, whatever their size; a later one is bytes. */
+	if (c->window == congestion_initial(c->mss))
+		c->window = congestion_initial(mss);
+	c->mss = mss;
+	c->window = c->window < mss ? mss : c->window;
+}
+
+/* ---- rounds and use -------------------------------------------------------------------------- */
+
+/* A round trip ends when what was the end at its beginning is acknowledged. */
+static bool round_ends(struct congestion *c, const struct congestion_ack *in)
+{
+	if (sy_seq_before(in->una, c->round))
+		return false;
+	c->round = in->nxt;
+	c->flight_before = c->flight;
+	c->flight = in->nxt - in->una;
+	return true;
+}
+
+/* Whether the window is what keeps the connection from sending. In slow start half of it is enough:
+ * the window grows as fast as it is filled. */
+static bool in_use(const struct congestion *c)
+{
+	uint32_t most = c->flight > c->flight_before ? c->flight : c->flight_before;
+	if (congestion_slow_start(c))
+		return c->window < 2 * (uint64_t)most;
+	return c->window < most + (uint64_t)c->mss;
+}
+
+void congestion_idle(struct congestion *c, uint32_t idle_ms, uint32_t timeout_ms)
+{
+	uint32_t initial = congestion_initial(c->mss), window = c->window;
+	if (idle_ms <= timeout_ms || timeout_ms == 0)
+		return;
+	/* What the path once could carry is where slow start ends: RFC 2861, 3. */
+	uint32_t kept = c->window - c->window / 4;
+	if (c->ssthresh != CONGESTION_NEVER && c->ssthresh < kept)
+		c->ssthresh = kept;
+	for (; idle_ms > timeout_ms && c->window > initial; idle_ms -= timeout_ms)
+		c->window /= 2;
+	if (c->window < initial) /* and never larger than it was */
+		c->window = window < initial ? window : initial;
+	c->avoiding = false;
+	c->flight = c->flight_before = 0;
+}
+
+/* ---- slow start ------------------------------------------------------------------------------ */
+
+/* Conservative slow start begins where the round trips become longer, and congestion avoidance
+ * after some rounds of it; or slow start goes on if it was an error. RFC 9406, 4.2. */
+static void hystart_judge(struct congestion *c)
+{
+	struct congestion_hystart *h = &c->hystart;
+	if (h->samples < HYSTART_SAMPLES || h->least_us == 0)
+		return;
+	if (h->baseline_us) {
+		if (h->least_us < h->baseline_us)
+			h->baseline_us = 0;
+		return;
+	}
+	if (h->before_us == 0)
+		return;
+	uint32_t longer = h->before_us / HYSTART_DIVISOR;
+	longer = longer < HYSTART_LEAST_US ? HYSTART_LEAST_US : longer;
+	longer = longer > HYSTART_MOST_US ? HYSTART_MOST_US : longer;
+	if (h->least_us >= h->before_us + longer) {
+		h->baseline_us = h->least_us;
+		h->rounds = 0;
+	}
+}
+
+static void hystart_round(struct congestion *c)
+{
+	struct congestion_hystart *h = &c->hystart;
+	if (h->baseline_us && ++h->rounds >= HYSTART_ROUNDS) {
+		c->ssthresh = c->window;
+		*h = (struct congestion_hystart){0};
+		c->ops->init(c);
+		return;
+	}
+	h->before_us = h->least_us ? h->least_us : h->before_us;
+	h->least_us = 0;
+	h->samples = 0;
+}
+
+static void hystart_sample(struct congestion *c, uint32_t us)
+{
+	struct congestion_hystart *h = &c->hystart;
+	if (us == 0)
+		return;
+	h->least_us = h->least_us && h->least_us < us ? h->least_us : us;
+	h->samples += h->samples < UINT8_MAX;
+	hystart_judge(c);
+}
+
+/* Whether the union holds HyStart++'s part. */
+static bool hystart_on(const struct congestion *c)
+{
+	return c->ops->hystart && c->ssthresh == CONGESTION_NEVER;
+}
+
+/* Returns the bytes that are left for congestion avoidance. */
+static uint32_t slow_start(struct congestion *c, uint32_t bytes)
+{
+	uint32_t most = (c->timed_out ? 1 : hystart_on(c) ? HYSTART_LIMIT : LIMIT) * c->mss;
+	uint32_t more = bytes < most ? bytes : most, room = c->ssthresh - c->window;
+	if (hystart_on(c) && c->hystart.baseline_us)
+		more /= HYSTART_GROWTH;
+	if (more < room) {
+		c->window += more;
+		return 0;
+	}
+	c->window = c->ssthresh;
+	return more - room;
+}
+
+/* ---- ACKs ------------------------------------------------------------------------------------ */
+
+void congestion_acked(struct congestion *c, const struct congestion_ack *in, const struct rtt *r)
+{
+	uint32_t bytes = in->bytes, since = (uint32_t)in->now_ms - c->seen_ms;
+	bool used = in_use(c);
+
+	c->seen_ms = (uint32_t)in->now_ms;
+	if (hystart_on(c))
+		hystart_sample(c, in->rtt_us);
+	if (round_ends(c, in) && hystart_on(c))
+		hystart_round(c);
+	if (!used) {
+		c->ops->unused(c, since);
+		return;
+	}
+	if (congestion_slow_start(c))
+		bytes = slow_start(c, bytes);
+	if (bytes > 0 && !congestion_slow_start(c)) {
+		c->ops->acked(c, bytes, r, (uint32_t)in->now_ms);
+		c->timed_out = false;
+	}
+	if (c->window > CONGESTION_MOST)
+		c->window = CONGESTION_MOST;
+}
+
+/* ---- congestion ------------------------------------------------------------------------------ */
+
+static void state_keep(struct congestion *c)
+{
+	c->undo_window = c->window;
+	c->undo_ssthresh = c->ssthresh;
+	if (hystart_on(c)) { /* what follows slow start finds no HyStart++ */
+		c->cubic = (struct congestion_cubic){0};
+		c->ops->init(c);
+	}
+	c->undo_cubic = c->cubic;
+}
+
+void congestion_reduce(struct congestion *c, uint32_t flight, uint64_t now_ms)
+{
+	state_keep(c);
+	c->ssthresh = c->ops->reduced(c, flight);
+	c->window = c->ssthresh;
+	c->avoiding = false;
+	c->counted = 0;
+	c->seen_ms = (uint32_t)now_ms;
+}
+
+void congestion_recovered(struct congestion *c)
+{
+	if (c->undo_window) /* else it was undone */
+		c->window = c->ssthresh;
+	c->flight = c->flight_before = c->window; /* recovery kept it in use */
+}
+
+void congestion_timed_out(struct congestion *c, uint32_t flight, bool repeated, uint64_t now_ms)
+{
+	if (!repeated)
+		congestion_reduce(c, flight, now_ms);
+	c->window = c->mss;
+	c->timed_out = true;
+	c->avoiding = false;
+	c->counted = 0;
+}
+
+void congestion_undo(struct congestion *c)
+{
+	if (c->undo_window == 0)
+		return;
+	c->window = c->undo_window > c->window ? c->undo_window : c->window;
+	c->ssthresh = c->undo_ssthresh;
+	c->undo_window = 0;
+	c->timed_out = false;
+	c->cubic = c->undo_cubic;
+	c->ops->undo(c);
+	if (hystart_on(c)) /* its union's part begins anew */
+		c->hystart = (struct congestion_hystart){0};
+	c->flight = c->flight_before = c->window;
+}
