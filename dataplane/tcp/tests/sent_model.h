@@ -159,7 +159,7 @@ static void model_probe(struct model *m, bool again)
 	m->probe_again = again;
 }
 
-/* RACK_update() and RACK_detect_reordering(), and the samples, for one byte. */
+/* RACK_update and RACK_detect_reordering of RFC 8985, and the samples, for one byte. */
 static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t number,
                           bool cumulative, struct sent_news *want, uint32_t *sack_us)
 {
@@ -233,7 +233,7 @@ static void model_dsack(struct model *m, const struct sack_block *b, struct sent
 	want->undone = m->again == 0;
 }
 
-/* TLP_process_ack() and the first half of RACK_update_reo_wnd(). */
+/* TLP_process_ack and the first half of RACK_update_reo_wnd. */
 static void model_rounds(struct model *m, const struct sent_ack *in, struct sent_news *want)
 {
 	bool twice = want->dsack && m->probing && m->probe_again &&
@@ -295,7 +295,7 @@ static uint64_t model_window(struct model *m, bool recovering)
 	return 1000 * (us < rtt_smoothed_us(&m->rtt) ? us : rtt_smoothed_us(&m->rtt));
 }
 
-/* RACK_detect_loss() */
+/* RACK_detect_loss */
 static void model_detect(struct model *m, bool recovering)
 {
 	uint64_t look, want = 0, window = model_window(m, recovering);
@@ -332,7 +332,7 @@ static void model_adopt_again(struct model *m)
 	}
 }
 
-/* RACK_mark_losses_on_RTO(), and RFC 2018, 8 */
+/* RACK_mark_losses_on_RTO, and RFC 2018, 8 */
 static void model_time_out(struct model *m, bool repeated)
 {
 	uint64_t window = model_window(m, true);
