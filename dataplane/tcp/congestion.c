@@ -187,6 +187,8 @@ static void state_keep(struct congestion *c)
 void congestion_reduce(struct congestion *c, uint32_t flight, uint64_t now_ms)
 {
 	state_keep(c);
+	/* After a recovery that ended early, what was SACKed in it still counts in `flight`. */
+	flight = flight < c->window ? flight : c->window;
 	c->ssthresh = c->ops->reduced(c, flight);
 	c->window = c->ssthresh;
 	c->avoiding = false;

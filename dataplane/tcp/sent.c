@@ -133,8 +133,11 @@ bool sent_add(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns)
 	struct sent_range *last = s->last ? range_at(p, s->last) : NULL;
 	bool plain = last && !(last->marks & ~SENT_BLURRED);
 
-	if (plain && (last->sent_ns == now_ns ||
-	              now_ns - s->joined_ns < (uint64_t)s->rack_us * 1000 / JOIN_PART)) {
+	/* Unless another range was sent in between: it would seem to be the earlier one. */
+	bool soon = s->latest == s->last &&
+	            now_ns - s->joined_ns < (uint64_t)s->rack_us * 1000 / JOIN_PART;
+
+	if (plain && (soon || last->sent_ns == now_ns)) {
 		last_extend(s, p, bytes, now_ns);
 		return true;
 	}

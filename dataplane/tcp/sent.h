@@ -173,13 +173,15 @@ static inline void sent_probe_range(const struct sent *s, uint16_t mss, uint32_t
 	*from = s->nxt - s->una > mss ? s->nxt - mss : s->una;
 }
 
-/* After a probe was sent. again: it was a retransmission, not new data. */
+/* After a probe was sent. again: it was a retransmission, not new data. It begins no recovery. */
 static inline void sent_probed(struct sent *s, bool again)
 {
 	s->probe_to = s->nxt;
 	s->probing = true;
 	s->probe_again = again;
 	s->probe_rests = true;
+	s->again = 0;
+	s->again_ns = 0;
 }
 
 #endif

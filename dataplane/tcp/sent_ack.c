@@ -44,6 +44,13 @@ static void rack_update(struct acking *a, const struct sent_range *r, uint32_t t
 	}
 }
 
+/* RFC 3522, 3.2: it was sent again in this recovery, and what arrived was sent before. */
+static bool eifel(const struct sent *s, const struct sent_range *r, uint64_t echo_ns)
+{
+	return !(r->marks & SENT_BLURRED) && echo_ns && s->again_ns && r->sent_ns >= s->again_ns &&
+	       echo_ns <= s->again_ns;
+}
+
 /* Bytes of a range, up to `to`, arrived; they were not known to have. */
 static void deliver(struct acking *a, const struct sent_range *r, uint32_t to, bool cumulative)
 {
@@ -62,7 +69,7 @@ static void deliver(struct acking *a, const struct sent_range *r, uint32_t to, b
 		s->reordered = true;
 	if (once && s->timed_out && sy_seq_before(r->from, s->timed_out_to))
 		a->news->original = true;
-	if (!once && cumulative && a->in->echo_ns && s->again_ns && a->in->echo_ns <= s->again_ns)
+	if (!once && cumulative && eifel(s, r, a->in->echo_ns))
 		a->news->spurious = true;
 	rack_update(a, r, to, us);
 }

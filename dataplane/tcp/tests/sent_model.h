@@ -157,6 +157,8 @@ static void model_probe(struct model *m, bool again)
 	m->probe_to = m->nxt;
 	m->probing = true;
 	m->probe_again = again;
+	m->again = 0;
+	m->again_ns = 0;
 }
 
 /* RACK_update and RACK_detect_reordering of RFC 8985, and the samples, for one byte. */
@@ -179,8 +181,8 @@ static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t n
 	else if (!b->again)
 		m->reordered = true;
 	want->original |= !b->again && m->timed_out && (int32_t)(m->timed_out_to - to) >= 0;
-	want->spurious |=
-	        b->again && cumulative && in->echo_ns && m->again_ns && in->echo_ns <= m->again_ns;
+	want->spurious |= b->again && !b->blurred && cumulative && in->echo_ns && m->again_ns &&
+	                  b->ns >= m->again_ns && in->echo_ns <= m->again_ns;
 	if (b->blurred ||
 	    (b->again && ((in->echo_ns && b->ns >= in->echo_ns) || us < rtt_least_us(&m->rtt))))
 		return;

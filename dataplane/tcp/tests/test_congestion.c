@@ -184,6 +184,11 @@ static void test_newreno_reduction(void **state) /* RFC 5681, 3.1, equation 4 */
 	assert_int_equal(o.c.window, 20 * MSS);
 	congestion_reduce(&o.c, 3 * MSS, o.now_ms);
 	assert_int_equal(o.c.ssthresh, 2 * MSS); /* at least two */
+	/* what was SACKed in an earlier recovery is under way no more */
+	congestion_recovered(&o.c);
+	o.c.window = 30 * MSS;
+	congestion_reduce(&o.c, 100 * MSS, o.now_ms);
+	assert_int_equal(o.c.ssthresh, 15 * MSS);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */

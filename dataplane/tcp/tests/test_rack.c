@@ -66,6 +66,26 @@ static void test_rack_lost_retransmission(void **state) /* RFC 8985, 3.1 */
 	assert_int_equal(lost_first(o), 1);
 }
 
+/* New data before and after a retransmission, a moment apart: the first says nothing of what left
+ * after it. */
+static void test_rack_order_of_sending(void **state) /* RFC 8985, 6.2, step 2 */
+{
+	struct sender *o = sender_new(5);
+	(void)state;
+	o->now = 1104 * MS;
+	sender_sack(o, 1, 2, 5);
+	assert_int_equal(sender_detect(o, true), MSS);
+	assert_true(sent_add(&o->s, &o->pool, MSS, o->now += 1000)); /* 6 */
+	o->now += 1000;
+	sender_again(o, 1);
+	assert_true(sent_add(&o->s, &o->pool, MSS, o->now += 1000)); /* 7 */
+	o->now += 100 * MS;
+	sender_sack(o, 1, 2, 7);
+	assert_int_equal(sender_detect(o, true), 0);
+	sender_sack(o, 1, 2, 8);
+	assert_int_equal(sender_detect(o, true), MSS);
+}
+
 static void test_rack_reordering(void **state) /* RFC 8985, 6.2, step 3 */
 {
 	struct sender *o = sender_new(10);
@@ -260,6 +280,7 @@ int main(void)
 	        cmocka_unit_test(test_rack_by_time),
 	        cmocka_unit_test(test_rack_duplicates),
 	        cmocka_unit_test(test_rack_lost_retransmission),
+	        cmocka_unit_test(test_rack_order_of_sending),
 	        cmocka_unit_test(test_rack_reordering),
 	        cmocka_unit_test(test_rack_spurious),
 	        cmocka_unit_test(test_rack_window),

@@ -172,6 +172,22 @@ static void test_eifel(void **state) /* RFC 3522, 3.2 */
 	(void)state;
 }
 
+/* What an earlier recovery sent again says nothing of this one. */
+static void test_eifel_of_another_recovery(void **state) /* RFC 3522, 3.2 */
+{
+	struct sender *o = sender_new(3);
+	(void)state;
+	o->now = 1500 * MS;
+	sender_again(o, 1);
+	sent_recovered(&o->s);
+	o->now += 50 * MS;
+	sender_again(o, 2);
+	o->now += 50 * MS;
+	struct sent_ack in = {.ack = segment(2), .echo_ns = 1501 * MS};
+	sender_ack(o, &in);
+	assert_false(o->news.spurious);
+}
+
 static void test_f_rto(void **state) /* RFC 5682, 3.1 */
 {
 	struct sender *o = sender_new(5);
@@ -389,6 +405,7 @@ int main(void)
 	        cmocka_unit_test(test_dsack_undoes),
 	        cmocka_unit_test(test_dsack_within_the_second),
 	        cmocka_unit_test(test_eifel),
+	        cmocka_unit_test(test_eifel_of_another_recovery),
 	        cmocka_unit_test(test_f_rto),
 	        cmocka_unit_test(test_without_sack),
 	        cmocka_unit_test(test_joined),
