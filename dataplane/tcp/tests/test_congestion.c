@@ -162,6 +162,17 @@ static void test_newreno_avoidance(void **state) /* RFC 5681, 3.1; RFC 3465, 2.1
 	}
 }
 
+static void test_newreno_rest_counts(void **state) /* RFC 3465, 2.1 */
+{
+	struct sender o = avoiding(&congestion_newreno, 10 * MSS);
+	(void)state;
+	for (unsigned n = 0; n < 3; n++) {
+		sender_fill(&o, UINT32_MAX);
+		sender_acked(&o, 7 * MSS);
+		assert_int_equal(o.c.window, (10 + n) * MSS); /* 7, 14 of 10, 4 + 7 of 11 */
+	}
+}
+
 static void test_newreno_one_ack_of_much(void **state) /* RFC 3465, 2.1 */
 {
 	struct sender o = avoiding(&congestion_newreno, 10 * MSS);
@@ -409,6 +420,7 @@ int main(void)
 	        cmocka_unit_test(test_slow_start_limit),
 	        cmocka_unit_test(test_slow_start_ends),
 	        cmocka_unit_test(test_newreno_avoidance),
+	        cmocka_unit_test(test_newreno_rest_counts),
 	        cmocka_unit_test(test_newreno_one_ack_of_much),
 	        cmocka_unit_test(test_newreno_reduction),
 	        cmocka_unit_test(test_time_out),

@@ -131,6 +131,9 @@ static void test_black_hole(void **state) /* RFC 8899, 4.3, 5.1.2 and 5.3 */
 	assert_false(path_mtu_lost(&m, 1500, 0));
 	assert_true(path_mtu_lost(&m, 1500, 0));
 	assert_int_equal(path_mtu_size(&m), 1200);
+	assert_true(path_mtu_probe(&m, 0) > 0);
+	path_mtu_lost(&m, 1200, 0);
+	assert_int_equal(path_mtu_probe(&m, 0), 0); /* while full packets are lost as well */
 	search(&m, 1450, 0);
 	assert_in_range(path_mtu_size(&m), 1450 - PATH_MTU_NEAR, 1450);
 	m = path_of(1500, false);

@@ -38,6 +38,16 @@ static void test_proportional(void **state) /* RFC 6937, 3.1: the first of 20 is
 	assert_in_range(in_flight, 9 * MSS, 10 * MSS); /* ssthresh, when it ends */
 }
 
+static void test_rounding(void **state) /* RFC 6937, 3: CEIL */
+{
+	struct prr p;
+	(void)state;
+	prr_begin(&p, 3 * MSS, 2 * MSS);
+	prr_sent(&p, 100);
+	assert_int_equal(prr_acked(&p, MSS, 5 * MSS, MSS, false),
+	                 567); /* 2/3 of it, and 100 sent */
+}
+
 static void test_cubic_reduction(void **state) /* 0.7 of the ACKs */
 {
 	struct prr p;
@@ -136,9 +146,10 @@ static void test_random(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_proportional), cmocka_unit_test(test_cubic_reduction),
-	        cmocka_unit_test(test_many_lost),    cmocka_unit_test(test_unsent_is_kept),
-	        cmocka_unit_test(test_first),        cmocka_unit_test(test_random),
+	        cmocka_unit_test(test_proportional),    cmocka_unit_test(test_rounding),
+	        cmocka_unit_test(test_cubic_reduction), cmocka_unit_test(test_many_lost),
+	        cmocka_unit_test(test_unsent_is_kept),  cmocka_unit_test(test_first),
+	        cmocka_unit_test(test_random),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -250,6 +250,23 @@ static void test_joined(void **state)
 	assert_in_range(o->s.ranges, 100, 130);
 }
 
+/* Where ranges run out, what is joined brings no sample: its time is that of its end. */
+static void test_blurred(void **state) /* RFC 6298, 3 */
+{
+	struct sender *o = sender_new(0);
+	(void)state;
+	pool_init(&o->pool, o->cells, sizeof(*o->cells), 3);
+	for (unsigned n = 0; n < 5; n++, o->now += 50 * MS)
+		assert_true(sent_add(&o->s, &o->pool, MSS, o->now));
+	assert_int_equal(o->s.ranges, 2);
+	sender_sack(o, 2, 0, 0);
+	assert_int_equal(o->news.rtt_us, 250000);
+	sender_sack(o, 6, 0, 0);
+	assert_int_equal(o->news.delivered, 4 * MSS);
+	assert_int_equal(o->news.rtt_us, 0);
+	assert_int_equal(o->s.rack_us, 250000);
+}
+
 /* A peer that SACKs every second byte, and takes it back. */
 static void test_hostile(void **state)
 {
@@ -409,6 +426,7 @@ int main(void)
 	        cmocka_unit_test(test_f_rto),
 	        cmocka_unit_test(test_without_sack),
 	        cmocka_unit_test(test_joined),
+	        cmocka_unit_test(test_blurred),
 	        cmocka_unit_test(test_hostile),
 	        cmocka_unit_test(test_few_cells),
 	        cmocka_unit_test(test_random),

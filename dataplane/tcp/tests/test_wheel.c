@@ -131,6 +131,10 @@ static void test_ends(void **state)
 	wheel_clear(&w, 1);
 	assert_int_equal(wheel_take(&w, START + 99), WHEEL_NONE);
 	assert_int_equal(wheel_next(&w), WHEEL_NEVER);
+	/* after days without a timer: as exact as ever */
+	assert_int_equal(wheel_take(&w, START + 500000000), WHEEL_NONE);
+	wheel_set(&w, 1, START + 500000200);
+	assert_int_equal(wheel_next(&w), START + 500000200);
 }
 
 static uint64_t random_after(void)
