@@ -13,6 +13,7 @@ struct acking {
 	struct sent_news *news;
 	uint32_t least_us; /* RACK.min_RTT */
 	uint32_t sack_us;  /* a sample of SACKed data, which counts where there is no other */
+	bool again;        /* SND.UNA passed data that was sent again */
 };
 
 /* ---- one range arrived ----------------------------------------------------------------------- */
@@ -87,8 +88,10 @@ static void advance(struct acking *a)
 		uint32_t index = s->first;
 		struct sent_range *r = range_at(a->p, index);
 		uint32_t to = sy_seq_before(ack, r->to) ? ack : r->to;
-		if (!(r->marks & SENT_SACKED))
+		if (!(r->marks & SENT_SACKED)) {
+			a->again |= r->marks & SENT_AGAIN;
 			deliver(a, r, to, true);
+		}
 		if (to == r->to) {
 			range_uncount(s, a->p, index);
 			range_remove(s, a->p, index);
@@ -103,6 +106,12 @@ static void advance(struct acking *a)
 	s->una = ack;
 	if (sy_seq_before(s->fack, ack))
 		s->fack = ack;
+	/* A hole was filled: what lies behind it may have arrived long before, and says neither how
+	 * long a round trip takes nor that the time-out was in vain. */
+	if (a->again) {
+		a->news->rtt_us = a->news->least_us = 0;
+		a->news->original = false;
+	}
 }
 
 /* Peers without SACK: the ACK of a hole; the rest is what duplicate ACKs have stood for. */

@@ -264,11 +264,18 @@ static void model_ack(struct model *m, const struct sent_ack *in)
 	sent_acked(&m->sent, &m->pool, &m->rtt, in, &news);
 	if (want.dsack)
 		model_dsack(m, in->blocks, &want);
+	bool again = false;
 	while ((int32_t)(in->ack - m->una) > 0) {
-		if (!model_at(m, m->una)->sacked)
+		if (!model_at(m, m->una)->sacked) {
+			again |= model_at(m, m->una)->again;
 			model_deliver(m, in, m->una, true, &want, &sack_us);
+		}
 		m->una++;
 		want.acked++;
+	}
+	if (again) { /* Karn's rule for the whole */
+		want.rtt_us = want.least_us = 0;
+		want.original = false;
 	}
 	if ((int32_t)(m->una - m->fack) > 0)
 		m->fack = m->una;
