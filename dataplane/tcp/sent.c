@@ -137,7 +137,9 @@ bool sent_add(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns)
 	bool soon = s->latest == s->last &&
 	            now_ns - s->joined_ns < (uint64_t)s->rack_us * 1000 / JOIN_PART;
 
-	if (plain && (soon || last->sent_ns == now_ns)) {
+	/* What was sent before a time-out, and after it, says different things. */
+	bool apart = s->timed_out && s->nxt == s->timed_out_to;
+	if (plain && !apart && (soon || last->sent_ns == now_ns)) {
 		last_extend(s, p, bytes, now_ns);
 		return true;
 	}

@@ -136,8 +136,9 @@ bool sent_next_lost(struct sent *s, const struct pool *p, uint32_t *from, uint32
 void sent_acked(struct sent *s, struct pool *p, const struct rtt *r, const struct sent_ack *in,
                 struct sent_news *news);
 
-/* A duplicate ACK of a peer without SACK (RFC 5681, 3.2). */
-void sent_duplicate(struct sent *s, uint16_t mss);
+/* A duplicate ACK of a peer without SACK (RFC 5681, 3.2): a segment has arrived, nobody knows
+ * which. Returns how many bytes that are, which count as delivered in prr.h. */
+uint32_t sent_duplicate(struct sent *s, uint16_t mss);
 
 /* ---- sent_loss.c ----------------------------------------------------------------------------- */
 

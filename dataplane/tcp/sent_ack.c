@@ -59,16 +59,19 @@ static void deliver(struct acking *a, const struct sent_range *r, uint32_t to, b
 	uint64_t ns = a->in->now_ns - r->sent_ns;
 	uint32_t us = ns == 0 ? 1 : ns > RTT_MOST_US * 1000ull ? RTT_MOST_US : (ns + 999) / 1000;
 	bool once = !(r->marks & SENT_AGAIN);
+	bool before = s->timed_out && sy_seq_before(r->from, s->timed_out_to);
 
 	a->news->delivered += to - r->from;
-	if (once && !(r->marks & SENT_BLURRED))
+	/* What was sent before a time-out may have been SACKed long ago, by an ACK that was lost.
+	 */
+	if (once && !(r->marks & SENT_BLURRED) && (cumulative || !before))
 		sample(a, us, cumulative);
 	/* RFC 8985, 6.2, step 3 */
 	if (!sy_seq_before(to, s->fack))
 		s->fack = to;
 	else if (once)
 		s->reordered = true;
-	if (once && s->timed_out && sy_seq_before(r->from, s->timed_out_to))
+	if (once && before)
 		a->news->original = true;
 	if (!once && cumulative && eifel(s, r, a->in->echo_ns))
 		a->news->spurious = true;
@@ -126,11 +129,15 @@ static void guess_less(struct acking *a)
 		s->guessed = 0;
 }
 
-void sent_duplicate(struct sent *s, uint16_t mss)
+uint32_t sent_duplicate(struct sent *s, uint16_t mss)
 {
 	uint32_t all = s->nxt - s->una, first = s->lost > mss ? s->lost : mss;
 	uint32_t most = all > first ? all - first : 0;
-	s->guessed = s->guessed + mss < most ? s->guessed + mss : most;
+	uint32_t before = s->guessed;
+	if (before >= most)
+		return 0;
+	s->guessed = before + mss < most ? before + mss : most;
+	return s->guessed - before;
 }
 
 /* ---- SACK ------------------------------------------------------------------------------------ */

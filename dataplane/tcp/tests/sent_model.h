@@ -171,7 +171,8 @@ static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t n
 	us = us < RTT_MOST_US ? us : RTT_MOST_US;
 
 	want->delivered++;
-	if (!b->again && !b->blurred) {
+	bool before = m->timed_out && (int32_t)(m->timed_out_to - to) >= 0;
+	if (!b->again && !b->blurred && (cumulative || !before)) {
 		uint32_t *slowest = cumulative ? &want->rtt_us : sack_us;
 		*slowest = us > *slowest ? us : *slowest;
 		want->least_us = want->least_us && want->least_us < us ? want->least_us : us;
@@ -180,7 +181,7 @@ static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t n
 		m->fack = to;
 	else if (!b->again)
 		m->reordered = true;
-	want->original |= !b->again && m->timed_out && (int32_t)(m->timed_out_to - to) >= 0;
+	want->original |= !b->again && before;
 	want->spurious |= b->again && !b->blurred && cumulative && in->echo_ns && m->again_ns &&
 	                  b->ns >= m->again_ns && in->echo_ns <= m->again_ns;
 	if (b->blurred ||

@@ -117,6 +117,18 @@ static void test_karn(void **state) /* RFC 6298, 3 */
 	assert_int_equal(o->news.least_us, 0);
 }
 
+static void test_sacked_after_a_time_out(void **state) /* RFC 6298, 3 */
+{
+	struct sender *o = sender_new(3);
+	(void)state;
+	o->now += 10000 * MS;
+	sent_timed_out(&o->s, &o->pool, &o->rtt, MSS, false, o->now);
+	sender_sack(o, 1, 3, 4); /* since when, nobody knows */
+	assert_int_equal(o->news.sacked, MSS);
+	assert_int_equal(o->news.rtt_us, 0);
+	assert_int_equal(o->news.least_us, 0);
+}
+
 /* ---- in vain --------------------------------------------------------------------------------- */
 
 static void test_dsack_undoes(void **state) /* RFC 3708, RFC 2883, 5 */
@@ -216,13 +228,14 @@ static void test_without_sack(void **state) /* RFC 5681, 3.2; RFC 6582, 3.2 */
 	(void)state;
 	o->now = 1110 * MS;
 	for (unsigned n = 0; n < 3; n++)
-		sent_duplicate(&o->s, MSS);
+		assert_int_equal(sent_duplicate(&o->s, MSS), MSS);
 	assert_int_equal(sent_in_flight(&o->s), 7 * MSS);
 	assert_int_equal(sent_first_lost(&o->s, &o->pool, MSS), MSS);
 	assert_int_equal(sent_in_flight(&o->s), 6 * MSS);
 	sender_again(o, 1);
 	for (unsigned n = 0; n < 20; n++)
 		sent_duplicate(&o->s, MSS); /* more than there can be */
+	assert_int_equal(sent_duplicate(&o->s, MSS), 0);
 	assert_int_equal(sent_in_flight(&o->s), MSS);
 	o->now += 100 * MS;
 	sender_sack(o, 4, 0, 0); /* a partial ACK: 1, and 2 and 3, which were guessed */
@@ -419,6 +432,7 @@ int main(void)
 	        cmocka_unit_test(test_forgotten),
 	        cmocka_unit_test(test_dropped_by_the_peer),
 	        cmocka_unit_test(test_karn),
+	        cmocka_unit_test(test_sacked_after_a_time_out),
 	        cmocka_unit_test(test_dsack_undoes),
 	        cmocka_unit_test(test_dsack_within_the_second),
 	        cmocka_unit_test(test_eifel),
