@@ -50,6 +50,7 @@ struct flow {
 	uint32_t recover; /* SND.NXT when the recovery began */
 	uint64_t timeout_at, look_at, probe_at, woken_at;
 	uint64_t budget; /* bytes that PRR lets pass */
+	unsigned duplicates;
 	unsigned timeouts, recoveries, undone;
 	/* the receiver */
 	struct arrived arrived;
@@ -63,6 +64,8 @@ struct bottleneck {
 	uint64_t queue;     /* bytes */
 	uint32_t loss;      /* one packet in so many is lost; 0: none */
 	uint32_t ack_loss;  /* the same of ACKs */
+	bool no_sack;       /* peers do not know it */
+	uint32_t window;    /* of the receivers */
 	uint64_t jitter_ns; /* packets overtake each other by so much */
 	/* the state */
 	uint64_t now, free_at;
@@ -143,7 +146,8 @@ static void receive(struct bottleneck *b, const struct event *e)
 		f->received += cut.length;
 	}
 	ack.ack = (struct sent_ack){.ack = f->next, .mss = MSS, .pure = true};
-	ack.ack.count = (uint8_t)arrived_blocks(&f->arrived, &b->pieces, ack.ack.blocks, 3);
+	if (!b->no_sack)
+		ack.ack.count = (uint8_t)arrived_blocks(&f->arrived, &b->pieces, ack.ack.blocks, 3);
 	ack.stamp_ms = f->recent_ms;
 	if (b->ack_loss && random_below(b->ack_loss) == 0)
 		return;
@@ -176,7 +180,8 @@ static void timer_set(struct bottleneck *b, uint32_t n)
 
 static void timers_restart(struct bottleneck *b, struct flow *f)
 {
-	uint64_t wait = f->state == OPEN ? sent_probe_wait(&f->sent, &f->rtt, MSS, 0) : 0;
+	uint64_t wait =
+	        f->state == OPEN && !b->no_sack ? sent_probe_wait(&f->sent, &f->rtt, MSS, 0) : 0;
 	f->timeout_at = b->now + rtt_timeout_ms(&f->rtt) * MS;
 	f->probe_at = wait && b->now + wait < f->timeout_at ? b->now + wait : 0;
 }
@@ -195,7 +200,8 @@ static void flow_send(struct bottleneck *b, uint32_t n)
 		} else {
 			from = f->sent.nxt;
 			to = from + MSS;
-			if (!sent_add(&f->sent, &b->ranges, MSS, b->now))
+			if (to - f->sent.una > b->window ||
+			    !sent_add(&f->sent, &b->ranges, MSS, b->now))
 				break;
 		}
 		link_send(b, n, from, to);
@@ -211,6 +217,8 @@ static void flow_send(struct bottleneck *b, uint32_t n)
 /* Marks what is lost; true: something was. */
 static bool losses_find(struct bottleneck *b, struct flow *f)
 {
+	if (b->no_sack)
+		return false;
 	return sent_detect(&f->sent, &b->ranges, &f->rtt, MSS, f->state != OPEN, b->now,
 	                   &f->look_at) > 0;
 }
@@ -232,6 +240,20 @@ static void recovery_end(struct flow *f)
 	f->state = OPEN;
 	f->budget = 0;
 	sent_recovered(&f->sent);
+}
+
+/* RFC 6582, 3.2: the third duplicate, and each partial ACK, tell of a loss. Returns whether there
+ * is a new one. */
+static bool duplicates_count(struct bottleneck *b, struct flow *f, struct sent_news *news)
+{
+	if (news->acked) {
+		f->duplicates = 0;
+		return f->state == RECOVERY && sent_first_lost(&f->sent, &b->ranges, MSS) > 0;
+	}
+	news->delivered += sent_duplicate(&f->sent, MSS);
+	return ++f->duplicates == 3 && f->state == OPEN &&
+	       !sy_seq_before(f->sent.una, f->recover) &&
+	       sent_first_lost(&f->sent, &b->ranges, MSS) > 0;
 }
 
 static void acked(struct bottleneck *b, const struct event *e)
@@ -257,7 +279,7 @@ static void acked(struct bottleneck *b, const struct event *e)
 	}
 	if (f->state != OPEN && !sy_seq_before(f->sent.una, f->recover))
 		recovery_end(f);
-	bool lost = losses_find(b, f);
+	bool lost = b->no_sack ? duplicates_count(b, f, &news) : losses_find(b, f);
 	if (lost && f->state == OPEN)
 		recovery_begin(b, f, in_flight);
 	else if (news.probe_lost && f->state == OPEN)
@@ -358,7 +380,7 @@ static void flow_begin(struct bottleneck *b, const struct congestion_ops *ops, u
 {
 	uint32_t n = b->flows++, first = UINT32_MAX - 1000000 * n;
 	struct flow *f = &b->flow[n];
-	*f = (struct flow){.ops = ops, .delay_ns = delay_ns, .next = first};
+	*f = (struct flow){.ops = ops, .delay_ns = delay_ns, .next = first, .recover = first};
 	sent_init(&f->sent, first);
 	rtt_init(&f->rtt);
 	congestion_init(&f->congestion, ops, MSS, first, b->now / MS);
