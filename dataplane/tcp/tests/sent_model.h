@@ -103,7 +103,7 @@ static void model_add(struct model *m, uint32_t bytes)
 	/* What was sent a moment ago has joined it. */
 	for (uint32_t n = m->cells[m->sent.last].from; n != m->nxt; n++) {
 		CHECK(model_at(m, n)->ns == m->now ||
-		      m->now - model_at(m, n)->ns <= m->rack_us * 1000 / 128);
+		      m->now - model_at(m, n)->ns <= m->rack_us * UINT64_C(1000) / 128);
 		model_at(m, n)->ns = m->now;
 	}
 	for (; bytes > 0; bytes--)
