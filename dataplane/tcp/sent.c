@@ -31,13 +31,18 @@ static void range_insert(struct sent *s, struct pool *p, uint32_t index, uint32_
 	s->ranges++;
 }
 
+static void near_move(struct sent *s, uint32_t from, uint32_t to)
+{
+	for (unsigned n = 0; n < SENT_NEAR; n++)
+		s->near[n] = s->near[n] == from ? to : s->near[n];
+}
+
 void range_remove(struct sent *s, struct pool *p, uint32_t index)
 {
 	struct sent_range *r = range_at(p, index);
 	*(r->next ? &range_at(p, r->next)->prev : &s->last) = r->prev;
 	*(r->prev ? &range_at(p, r->prev)->next : &s->first) = r->next;
-	if (s->near == index)
-		s->near = r->next;
+	near_move(s, index, r->next);
 	if (s->lost_at == index)
 		s->lost_at = r->next;
 	s->ranges--;
@@ -70,8 +75,7 @@ static bool alike(const struct sent_range *a, const struct sent_range *b)
 static void range_absorb(struct sent *s, struct pool *p, uint32_t index, uint32_t second)
 {
 	struct sent_range *r = range_at(p, index), *gone = range_at(p, second);
-	if (s->near == second)
-		s->near = index;
+	near_move(s, second, index);
 	if (s->lost_at == second)
 		s->lost_at = index;
 	if (range_in_flight(gone))
@@ -98,18 +102,28 @@ static uint32_t distance(uint32_t a, uint32_t b)
 	return sy_seq_before(a, b) ? b - a : a - b;
 }
 
-uint32_t range_find(const struct sent *s, const struct pool *p, uint32_t number)
+/* Where to begin: at an end, or one of near[], whose number it tells. */
+static uint32_t nearest(const struct sent *s, const struct pool *p, uint32_t number,
+                        unsigned *which)
 {
-	uint32_t index = s->first;
-	if (s->nxt - number < number - s->una)
-		index = s->last;
-	if (s->near && distance(range_at(p, s->near)->from, number) <
-	                       distance(range_at(p, index)->from, number))
-		index = s->near;
-	while (sy_seq_before(number, range_at(p, index)->from))
-		index = range_at(p, index)->prev;
-	while (!sy_seq_before(number, range_at(p, index)->to))
-		index = range_at(p, index)->next;
+	uint32_t index = s->nxt - number < number - s->una ? s->last : s->first;
+	*which = SENT_NEAR;
+	for (unsigned n = 0; n < SENT_NEAR; n++)
+		if (s->near[n] && distance(range_at(p, s->near[n])->from, number) <
+		                          distance(range_at(p, index)->from, number)) {
+			index = s->near[n];
+			*which = n;
+		}
+	return index;
+}
+
+uint32_t range_find(const struct sent *s, const struct pool *p, uint32_t number, uint32_t steps,
+                    unsigned *which)
+{
+	uint32_t index = nearest(s, p, number, which);
+	for (; steps > 0 && !range_holds(range_at(p, index), number); steps--)
+		index = sy_seq_before(number, range_at(p, index)->from) ? range_at(p, index)->prev
+		                                                        : range_at(p, index)->next;
 	return index;
 }
 
@@ -180,11 +194,12 @@ void sent_again(struct sent *s, struct pool *p, uint32_t from, uint32_t to, uint
 	}
 	from = sy_seq_before(from, s->una) ? s->una : from;
 	to = sy_seq_before(s->nxt, to) ? s->nxt : to;
+	unsigned which;
 	uint32_t index = 0;
 	if (sy_seq_before(from, to))
 		index = s->lost && s->lost_at && range_at(p, s->lost_at)->from == from
 		                ? s->lost_at
-		                : range_find(s, p, from);
+		                : range_find(s, p, from, UINT32_MAX, &which);
 	while (index && sy_seq_before(range_at(p, index)->from, to)) {
 		const struct sent_range *r = range_at(p, index);
 		if (r->marks & SENT_SACKED) {

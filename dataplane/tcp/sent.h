@@ -13,9 +13,10 @@
  * 6.2, step 5, walks over all). What is sent within 1/128 of a round trip is one range, with the
  * later time: a window is some hundred ranges at most, however large it is.
  *
- * A peer's SACK blocks cannot cost more: beyond SENT_RANGES they split no range (a block that
- * cannot be noted is data sent again, nothing worse), and each block is looked for from the nearest
- * of both ends and the place of the last one.
+ * A peer's SACK blocks cannot cost more: beyond SENT_RANGES they split no range, and each block is
+ * looked for from the nearest of both ends and the places of the last ones, SENT_STEPS ranges far.
+ * A block that cannot be noted is noted when it is told again, or its data is sent again: nothing
+ * worse.
  *
  * Times are nanoseconds, and never go back.
  */
@@ -30,6 +31,11 @@
 
 #define SENT_RANGES       1024 /* of a connection; what is sent again may add some */
 #define SENT_RANGES_AGAIN 256
+#define SENT_NEAR         2 /* retransmissions and new data are SACKed in turns */
+/* From range to range, for one block and one search for losses. Tests compare without a bound. */
+#ifndef SENT_STEPS
+#define SENT_STEPS 64
+#endif
 
 enum sent_mark {
 	SENT_SACKED = 1,
@@ -52,18 +58,18 @@ struct sent {
 	uint32_t una, nxt;
 	uint32_t first, last;     /* ranges; 0: there are none */
 	uint32_t soonest, latest; /* of those in flight */
-	uint32_t near;            /* where the last SACK block was; 0: nowhere */
+	uint32_t near[SENT_NEAR]; /* where SACK blocks were found last; 0: nowhere */
 	uint32_t lost_at;         /* no range before it is lost; 0: nothing is known */
 	uint32_t ranges;
 	uint32_t sacked, lost; /* bytes; RFC 6675's pipe is what is neither */
 	uint32_t guessed;      /* bytes that duplicate ACKs without SACK stand for */
+	uint32_t fack;         /* RACK.fack: the end of all that arrived */
 	uint64_t joined_ns;    /* when the last range was begun */
 
 	/* RFC 8985, 5.2 and 5.3 */
 	uint64_t rack_ns; /* when the last sent of all that arrived was sent; 0: nothing arrived */
 	uint32_t rack_to;
 	uint32_t rack_us;     /* RACK.rtt */
-	uint32_t fack;        /* the end of all that arrived */
 	uint32_t dsack_round; /* SND.NXT when D-SACK widened the window */
 	uint32_t probe_to;    /* TLP.end_seq */
 	uint8_t widened;      /* RACK.reo_wnd_mult */
@@ -73,6 +79,7 @@ struct sent {
 	bool probing : 1;     /* a probe is under way */
 	bool probe_again : 1; /* and was a retransmission */
 	bool probe_rests : 1; /* no sample came since the last one */
+	bool near_turn : 1;   /* which of near[] a search from an end replaces */
 	bool timed_out : 1;   /* and timed_out_to is not acknowledged */
 
 	/* Was it in vain? Since the recovery began: */

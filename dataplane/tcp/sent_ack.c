@@ -174,10 +174,18 @@ static void sack(struct acking *a, struct sack_block b)
 		return;
 	if (sy_seq_before(b.from, s->una))
 		b.from = s->una;
-	uint32_t index = range_find(s, a->p, b.from);
-	while (index && sy_seq_before(range_at(a->p, index)->from, b.to)) {
+	unsigned which;
+	uint32_t index = range_find(s, a->p, b.from, SENT_STEPS, &which);
+	bool found = range_holds(range_at(a->p, index), b.from);
+	/* Too far from both ends: the way is remembered, for the block will be told again. */
+	if (which == SENT_NEAR && !found)
+		which = s->near_turn ^= 1;
+	if (which < SENT_NEAR)
+		s->near[which] = index;
+	while (found && index && sy_seq_before(range_at(a->p, index)->from, b.to)) {
 		index = range_sack(a, index, &b);
-		s->near = index;
+		if (which < SENT_NEAR)
+			s->near[which] = index;
 		index = range_at(a->p, index)->next;
 	}
 }

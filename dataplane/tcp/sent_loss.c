@@ -18,7 +18,7 @@ uint64_t reordering_window(const struct sent *s, const struct rtt *r, uint16_t m
 uint32_t sent_detect(struct sent *s, struct pool *p, const struct rtt *r, uint16_t mss,
                      bool recovering, uint64_t now_ns, uint64_t *look_ns)
 {
-	uint32_t lost = s->lost, next;
+	uint32_t lost = s->lost, next, steps = SENT_STEPS;
 	*look_ns = 0;
 	if (s->rack_ns == 0)
 		return 0;
@@ -26,10 +26,12 @@ uint32_t sent_detect(struct sent *s, struct pool *p, const struct rtt *r, uint16
 	for (uint32_t index = s->soonest; index; index = next) {
 		const struct sent_range *range = range_at(p, index);
 		next = range->later;
-		if (range->sent_ns > s->rack_ns)
+		if (range->sent_ns > s->rack_ns || steps == 0)
 			break;
-		if (!sent_after(s->rack_ns, s->rack_to, range->sent_ns, range->to))
+		if (!sent_after(s->rack_ns, s->rack_to, range->sent_ns, range->to)) {
+			steps--; /* sent in the same burst, but later */
 			continue;
+		}
 		if (range->sent_ns + patience > now_ns) {
 			/* The first one to wait for. The RFC waits for the last one; this timer's
 			 * ticks gather them as well. */

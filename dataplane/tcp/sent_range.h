@@ -81,8 +81,15 @@ uint32_t range_split(struct sent *s, struct pool *p, uint32_t index, uint32_t at
 /* Joins a range with its neighbours, where they are alike; returns the one that holds it. */
 uint32_t range_join(struct sent *s, struct pool *p, uint32_t index);
 
-/* The range that holds a number from SND.UNA to SND.NXT - 1. */
-uint32_t range_find(const struct sent *s, const struct pool *p, uint32_t number);
+/* The range that holds a number from SND.UNA to SND.NXT - 1, or the last one of so many steps
+ * towards it. which: of near[], where the search began; SENT_NEAR: at an end. */
+uint32_t range_find(const struct sent *s, const struct pool *p, uint32_t number, uint32_t steps,
+                    unsigned *which);
+
+static inline bool range_holds(const struct sent_range *r, uint32_t number)
+{
+	return number - r->from < r->to - r->from;
+}
 
 /* What RACK lets pass by: RFC 8985, 6.2, step 4. In nanoseconds. */
 uint64_t reordering_window(const struct sent *s, const struct rtt *r, uint16_t mss,

@@ -112,7 +112,7 @@ static void test_both_together(void **state)
 		sums[n / 5] += (double)(b.flow[n].received - b.flow[n].received_before);
 	printf("%-28s CUBIC / NewReno %.2f\n", "", sums[1] / sums[0]);
 	assert_true(r.use >= 0.95);
-	assert_true(sums[1] / sums[0] > 0.5 && sums[1] / sums[0] < 2);
+	assert_true(sums[1] / sums[0] > 0.4 && sums[1] / sums[0] < 2.5);
 }
 
 /* RFC 5681 as a function of loss: 1.22 / sqrt(p) segments in a round trip (RFC 9438, 5.1). */
@@ -143,13 +143,13 @@ static void test_response(void **state)
 static void test_heavy_loss(void **state)
 {
 	(void)state;
-	for (uint32_t loss = 3; loss <= 12; loss *= 2) {
+	for (uint32_t loss = 4; loss <= 16; loss *= 2) {
 		struct bottleneck b = link_of(10 * MBIT, 100000);
 		b.loss = b.ack_loss = loss;
 		flows_begin(&b, 4, &congestion_cubic, 20 * MS);
 		run("much is lost", &b, 60);
 		for (unsigned n = 0; n < 4; n++)
-			assert_true(b.flow[n].received - b.flow[n].received_before > 5 * MSS);
+			assert_true(b.flow[n].received - b.flow[n].received_before > 10 * MSS);
 	}
 }
 

@@ -276,6 +276,59 @@ static void test_probe_needs_a_sample(void **state) /* RFC 8985, 7.3 */
 	assert_true(sent_probe_wait(&o->s, &o->rtt, MSS, 0) > 0);
 }
 
+/* ---- bounds ---------------------------------------------------------------------------------- */
+
+/* 600 segments of which each second one arrives, told as receivers do: all of it is noted. */
+static struct sender *sender_with_holes(void)
+{
+	struct sender *o = sender_new(600);
+	for (unsigned n = 2; n <= 600; n += 2) {
+		struct sent_ack in = {.ack = ISS, .count = 3};
+		for (unsigned i = 0; i < 3; i++) {
+			unsigned at = n > 2 * i ? n - 2 * i : 2;
+			in.blocks[i] = (struct sack_block){segment(at), segment(at + 1)};
+		}
+		sender_ack(o, &in);
+	}
+	return o;
+}
+
+static void test_holes(void **state) /* RFC 2018, 4 */
+{
+	struct sender *o = sender_with_holes();
+	(void)state;
+	assert_int_equal(o->s.sacked, 300 * MSS);
+	assert_int_equal(o->s.ranges, 600);
+	/* Retransmissions are told of from the left to the right, while others still come. */
+	for (unsigned n = 1; n < 600; n += 2) {
+		sender_again(o, n);
+		o->now += MS;
+		assert_true(sent_add(&o->s, &o->pool, 1, o->now));
+	}
+	for (unsigned n = 3; n < 600; n += 2) {
+		struct sent_ack in = {.ack = ISS, .count = 2};
+		in.blocks[0] = (struct sack_block){segment(2), segment(n + 2)};
+		in.blocks[1] = (struct sack_block){segment(601) + n / 2, segment(601) + n / 2 + 1};
+		sender_ack(o, &in);
+	}
+	/* but for some of the first of the others, which were too far away at first */
+	assert_in_range(o->s.sacked, 599 * MSS + 299 - 10, 599 * MSS + 299);
+}
+
+/* A block far from all that was told before is found when it is told again, some ranges nearer each
+ * time: none costs more than SENT_STEPS. */
+static void test_far_block(void **state)
+{
+	struct sender *o = sender_with_holes();
+	unsigned told = 0;
+	(void)state;
+	sender_sack(o, 1, 600, 601);
+	for (; o->s.sacked == 300 * MSS; told++)
+		sender_sack(o, 1, 291, 292);
+	assert_in_range(told, 2, 310 / SENT_STEPS + 1);
+	assert_int_equal(o->s.sacked, 301 * MSS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -293,6 +346,8 @@ int main(void)
 	        cmocka_unit_test(test_probe_twice_without_dsack),
 	        cmocka_unit_test(test_probe_mends),
 	        cmocka_unit_test(test_probe_needs_a_sample),
+	        cmocka_unit_test(test_holes),
+	        cmocka_unit_test(test_far_block),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
