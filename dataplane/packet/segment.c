@@ -37,6 +37,24 @@ void sy_tcp_options_read(const uint8_t *frame, const struct sy_view *v, struct s
 		option_read(header + at, len, out);
 }
 
+unsigned sy_tcp_blocks_read(const uint8_t *frame, const struct sy_view *v,
+                            struct sy_tcp_block out[static SY_TCP_BLOCKS_MAX])
+{
+	const struct sy_tcp *tcp = (const struct sy_tcp *)(frame + v->l4);
+	const uint8_t *header = frame + v->l4;
+	unsigned count = 0;
+
+	for (unsigned at = sizeof(*tcp), len = 0; option_next(tcp, &at, &len);) {
+		if (header[at] != OPTION_SACK || len % sizeof(*out) != 2)
+			continue;
+		for (unsigned edge = at + 2; edge < at + len && count < SY_TCP_BLOCKS_MAX;
+		     edge += sizeof(*out), count++)
+			out[count] = (struct sy_tcp_block){number_at(header + edge),
+			                                   number_at(header + edge + 4)};
+	}
+	return count;
+}
+
 static uint8_t *number_put(uint8_t *at, uint32_t number)
 {
 	number = htonl(number);

@@ -439,6 +439,16 @@ struct sy_tcp_segment {
  * a larger scale counts as the largest (RFC 7323 2.3). */
 void sy_tcp_options_read(const uint8_t *frame, const struct sy_view *v, struct sy_tcp_options *out);
 
+/* A block of bytes that have arrived out of order, or of duplicates (RFC 2018 3, RFC 2883 4). */
+struct sy_tcp_block {
+	uint32_t from, to; /* host order; `to` is after the last byte */
+};
+#define SY_TCP_BLOCKS_MAX 4 /* that fit a header */
+
+/* Reads a segment's SACK option, up to the first malformed one. Returns the number of blocks. */
+unsigned sy_tcp_blocks_read(const uint8_t *frame, const struct sy_view *v,
+                            struct sy_tcp_block out[static SY_TCP_BLOCKS_MAX]);
+
 /* Builds in out a segment without data from t->src to t->dst, with TTL 64 and without IP options.
  * Leaves the MAC addresses as they are. Returns the frame's length; 0: cap is too small, where
  * a segment with options counts as the longest of them. */

@@ -43,6 +43,32 @@ static void test_toa_room(void **state)
 	}
 }
 
+/* Blocks at every alignment; not those of an option whose length is no whole number of them. */
+static void test_blocks(void **state)
+{
+	for (unsigned pad = 0; pad < 4; pad++) {
+		for (unsigned len = 2; pad + len <= 40; len++) {
+			uint8_t options[40];
+			struct sy_tcp_block block[SY_TCP_BLOCKS_MAX];
+			memset(options, 1, sizeof(options));
+			options[pad] = 5;
+			options[pad + 1] = (uint8_t)len;
+			for (unsigned i = 2; i < len; i++)
+				options[pad + i] = (uint8_t)i;
+			struct frame f = segment_make(true, SY_TCP_ACK, options, 40);
+			struct sy_view v = frame_view(&f);
+			unsigned count = sy_tcp_blocks_read(f.bytes, &v, block);
+			assert_int_equal(count, len % 8 == 2 ? len / 8 : 0);
+			for (unsigned i = 0; i < count; i++) {
+				uint32_t first = 2 + 8 * i;
+				assert_int_equal(block[i].from, first * 0x01010101u + 0x00010203);
+				assert_int_equal(block[i].to,
+				                 (first + 4) * 0x01010101u + 0x00010203);
+			}
+		}
+	}
+}
+
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 /* SACK blocks at every alignment, among other options; a wrong parity makes the checksum wrong. */
@@ -207,10 +233,11 @@ static void test_proxy_v2(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_toa_room),         cmocka_unit_test(test_sack_anywhere),
-	        cmocka_unit_test(test_ack_without_flag), cmocka_unit_test(test_reset_numbers),
-	        cmocka_unit_test(test_reset_checks),     cmocka_unit_test(test_mss),
-	        cmocka_unit_test(test_proxy_v1),         cmocka_unit_test(test_proxy_v2),
+	        cmocka_unit_test(test_blocks),        cmocka_unit_test(test_toa_room),
+	        cmocka_unit_test(test_sack_anywhere), cmocka_unit_test(test_ack_without_flag),
+	        cmocka_unit_test(test_reset_numbers), cmocka_unit_test(test_reset_checks),
+	        cmocka_unit_test(test_mss),           cmocka_unit_test(test_proxy_v1),
+	        cmocka_unit_test(test_proxy_v2),
 	};
 	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
 }
