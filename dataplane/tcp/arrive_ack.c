@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The fifth step: ACK. */
+#include "arrive.h"
+#include "emit.h"
+#include "recovery.h"
+#include "stack.h"
+#include "timer.h"
+#include "window.h"
+
+/* The handshake's last step (RFC 9293 3.10.7.4, fifth, SYN-RECEIVED). */
+static bool syn_acked(struct sy_stack *s, struct connection *c, const struct segment *seg)
+{
+	if (seg->ack != c->snd_una + 1) {
+		stack_refuse(s, seg);
+		return false;
+	}
+	if (c->listener != LISTENER_NONE && !listener_complete(s, c))
+		return false; /* the SYN-ACK is sent again later */
+	connection_established(s, c);
+	if (c->flags & C_FIN_WANTED)
+		c->state = SY_STACK_FIN_WAIT_1;
+	return true;
+}
+
+/* The byte that probed a closed window was taken. */
+static void probe_acked(struct sy_stack *s, struct connection *c, const struct segment *seg)
+{
+	if (!(c->flags & C_PROBED) || seg->ack != c->snd_nxt + 1 ||
+	    !sent_add(&flight_begin(s, c)->sent, &s->sent, 1, s->now_ns))
+		return;
+	c->snd_nxt++;
+	c->flags &= ~(uint32_t)C_PROBED;
+}
+
+void arrive_window(struct sy_stack *s, struct connection *c, const struct segment *seg)
+{
+	uint32_t window = (uint32_t)seg->window << (seg->unscaled ? 0 : c->snd_scale);
+
+	if (!sy_seq_before(c->snd_wl1, seg->seq) &&
+	    (c->snd_wl1 != seg->seq || seq_after(c->snd_wl2, seg->ack)))
+		return;
+	c->snd_wl1 = seg->seq;
+	c->snd_wl2 = seg->ack;
+	if (window == c->snd_wnd)
+		return;
+	if (c->snd_wnd == 0 && window > 0 && c->snd_una == c->snd_nxt) {
+		c->retries = 0; /* the window is open again */
+		timer_clear(c, TIMER_RETRANSMIT);
+	}
+	c->snd_wnd = window;
+	if (window > c->snd_wnd_max)
+		c->snd_wnd_max = window;
+	connection_wants(s, c);
+}
+
+/* By the timestamp that it echoes, a segment answers one that was sent before this time. */
+static uint64_t echo_ns(const struct sy_stack *s, const struct connection *c,
+                        const struct segment *seg)
+{
+	uint32_t ago;
+
+	if (!(c->flags & C_TIMESTAMPS) || !seg->options.echo)
+		return 0;
+	ago = s->now_ms + c->ts_offset - seg->options.echo;
+	return ago < time_ms64(s) ? (time_ms64(s) - ago + 1) * MS_NS : 0;
+}
+
+static void rtt_take(struct sy_stack *s, struct connection *c, const struct sent_news *news,
+                     uint32_t flight, bool syn)
+{
+	uint32_t per_window = (flight + 2u * c->mss - 1) / (2u * c->mss);
+
+	if (news->rtt_us)
+		rtt_sample(&c->rtt, news->rtt_us, per_window ? per_window : 1, time_ms64(s));
+	else
+		rtt_restart(&c->rtt);
+	if (syn && c->retries > 0 && !news->rtt_us)
+		rtt_syn_lost(&c->rtt);
+	c->retries = 0;
+	if (news->least_us)
+		rtt_least_sample(&c->rtt, news->least_us, time_ms64(s));
+}
+
+/* Bytes are acknowledged: their memory is free, and somebody may wait for it. */
+static void bytes_acked(struct sy_stack *s, struct connection *c, uint32_t first)
+{
+	uint32_t end = seq_after(c->snd_una, c->unsent.end) ? c->unsent.end : c->snd_una;
+	struct connection *waits;
+	uint32_t limit;
+
+	if (!seq_after(end, first))
+		return;
+	c->bytes_acked += end - first;
+	send_buffer_free(&c->unsent, &s->chunks, end);
+	if (c->flags & C_URGENT_OUT && !sy_seq_before(end, c->urgent_out))
+		c->flags &= ~(uint32_t)C_URGENT_OUT;
+	limit = window_send_limit(s, c);
+	if (c->flags & C_WANTS_SPACE && c->unsent.end - c->snd_una <= limit / 3 * 2 &&
+	    s->chunks.used < s->chunks.count) {
+		c->flags &= ~(uint32_t)C_WANTS_SPACE;
+		connection_tell(s, c, SY_STACK_WRITABLE);
+	}
+	while (s->chunks.used < s->chunks.count && (waits = list_first(s, &s->space)) != NULL) {
+		list_remove(s, &s->space, LIST_ROLE, waits);
+		waits->flags &= ~(uint32_t)C_WANTS_SPACE;
+		connection_tell(s, waits, SY_STACK_WRITABLE);
+	}
+}
+
+/* Our FIN is acknowledged. False: the connection is gone. */
+static bool fin_acked(struct sy_stack *s, struct connection *c)
+{
+	switch (c->state) {
+	case SY_STACK_FIN_WAIT_1:
+		c->state = SY_STACK_FIN_WAIT_2;
+		if (!(c->flags & C_OWNED))
+			timer_set(s, c, TIMER_END, FIN_WAIT_2_MS);
+		return true;
+	case SY_STACK_CLOSING:
+		connection_time_wait(s, c);
+		return true;
+	case SY_STACK_LAST_ACK:
+		connection_end(s, c, 0);
+		return false;
+	}
+	return true;
+}
+
+static void sent_ack_fill(const struct sy_stack *s, const struct connection *c,
+                          const struct segment *seg, struct sent_ack *in)
+{
+	uint32_t window = (uint32_t)seg->window << (seg->unscaled ? 0 : c->snd_scale);
+
+	*in = (struct sent_ack){
+	        .ack = sy_seq_before(seg->ack, c->snd_una) ? c->snd_una : seg->ack,
+	        .pure = segment_span(seg) == 0 && window == c->snd_wnd && seg->ack == c->snd_una,
+	        .mss = c->mss,
+	        .now_ns = s->now_ns,
+	        .echo_ns = echo_ns(s, c, seg),
+	};
+	for (unsigned i = 0; c->flags & C_SACK && i < seg->blocks; i++)
+		in->blocks[in->count++] = (struct sack_block){seg->block[i].from, seg->block[i].to};
+}
+
+/* syn: it acknowledges ours. */
+static void ack_take(struct sy_stack *s, struct connection *c, const struct segment *seg, bool syn)
+{
+	uint32_t before = c->snd_una, flight = c->snd_nxt - before;
+	struct sent_news news = {0};
+	struct sent_ack in;
+
+	sent_ack_fill(s, c, seg, &in);
+	sent_acked(&flight_of(s, c)->sent, &s->sent, &c->rtt, &in, &news);
+	if (news.acked > 0) {
+		c->snd_una = in.ack;
+		rtt_take(s, c, &news, flight, syn);
+		bytes_acked(s, c, before + syn);
+		if (news.acked >= c->mss)
+			connection_path_works(s, c);
+	} else if (in.pure && flight > 0 && !(c->flags & C_SACK)) {
+		recovery_duplicate(s, c);
+	}
+	recovery_acked(s, c, &news, seg->flags & TCP_ECE && c->flags & C_ECN);
+	if (c->snd_una == c->snd_nxt)
+		flight_end(s, c);
+	if (news.acked > 0)
+		timer_retransmit_set(s, c);
+}
+
+bool arrive_ack(struct sy_stack *s, struct connection *c, const struct segment *seg)
+{
+	bool done = connection_fin_sent(c) && c->snd_una == c->snd_nxt;
+	bool syn = c->state == SY_STACK_SYN_RECEIVED;
+
+	probe_acked(s, c, seg);
+	/* RFC 5961 5.2; and what was never sent. */
+	if (!sy_tcp_check_ack(seg->ack, c->snd_una, c->snd_nxt, c->snd_wnd_max)) {
+		arrive_challenge(s, c);
+		return false;
+	}
+	if (syn && !syn_acked(s, c, seg))
+		return false;
+	if (c->snd_una != c->snd_nxt)
+		ack_take(s, c, seg, syn);
+	if (!sy_seq_before(seg->ack, c->snd_una))
+		arrive_window(s, c, seg);
+	if (!done && connection_fin_sent(c) && c->snd_una == c->snd_nxt)
+		return fin_acked(s, c);
+	return true;
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Steps 6 to 8: urgent data, the payload, FIN. */
+#include "arrive.h"
+#include "emit.h"
+#include "stack.h"
+#include "timer.h"
+#include "window.h"
+
+/* ---- sixth: URG ------------------------------------------------------------------------------ */
+
+/* RFC 6093 3.2: urgent data lies among the others; the application learns where it ends. */
+static void urgent_arrive(struct sy_stack *s, struct connection *c, const struct segment *seg)
+{
+	uint32_t end = seg->seq + seg->urgent;
+
+	if (!(seg->flags & SY_TCP_URG) || !connection_receives(c) || !seq_after(end, c->rcv_nxt))
+		return;
+	if (c->flags & C_URGENT_IN && !seq_after(end, c->urgent_in))
+		return;
+	c->flags |= C_URGENT_IN;
+	c->urgent_in = end;
+	connection_tell(s, c, SY_STACK_URGENT);
+}
+
+/* ---- seventh: text --------------------------------------------------------------------------- */
+
+/* The packet keeps only these bytes of its payload. */
+static void packet_trim(struct rte_mbuf *m, uint32_t offset, uint32_t len)
+{
+	m->data_off = (uint16_t)(m->data_off + offset);
+	m->data_len = (uint16_t)len;
+	m->pkt_len = len;
+}
+
+static void text_append(struct sy_stack *s, struct connection *c, struct rte_mbuf *m)
+{
+	c->rcv_nxt += m->data_len;
+	c->bytes_received += m->data_len;
+	receive_buffer_add(&c->received, m, &s->receive_held);
+}
+
+/* A packet that several pieces of the list refer to is copied for this piece. NULL: no buffer. */
+static struct rte_mbuf *piece_own(struct sy_stack *s, struct connection *c, struct rte_mbuf *m,
+                                  const struct arrived_cut *cut)
+{
+	struct rte_mbuf *copy;
+
+	if (rte_mbuf_refcnt_read(m) == 1) {
+		range_unhold(s, c, m);
+		packet_trim(m, cut->skip, cut->length);
+		return m;
+	}
+	copy = rte_pktmbuf_alloc(s->options.pool);
+	if (copy && rte_pktmbuf_tailroom(copy) < cut->length) {
+		rte_pktmbuf_free(copy);
+		copy = NULL;
+	}
+	if (copy)
+		memcpy(rte_pktmbuf_append(copy, (uint16_t)cut->length),
+		       rte_pktmbuf_mtod_offset(m, uint8_t *, cut->skip), cut->length);
+	rte_mbuf_refcnt_update(m, -1);
+	return copy;
+}
+
+/* What waited for these bytes follows them. */
+static void text_join(struct sy_stack *s, struct connection *c)
+{
+	struct arrived_cut cut;
+	struct rte_mbuf *m;
+
+	while ((m = arrived_take(&c->arrived, &s->arrived, c->rcv_nxt, &cut)) != NULL) {
+		m = piece_own(s, c, m, &cut);
+		if (!m)
+			return; /* the peer sends it again */
+		if (m->data_len > 0)
+			text_append(s, c, m);
+		else
+			rte_pktmbuf_free_seg(m);
+	}
+}
+
+static void text_later(struct sy_stack *s, struct connection *c, struct segment *seg, uint32_t from,
+                       uint32_t len)
+{
+	struct rte_mbuf *m = seg->packet;
+	struct arrived_news news;
+
+	if (!range_may_hold(s, c, m)) {
+		s->counters.out_of_order_dropped++;
+		return;
+	}
+	packet_trim(m, seg->data + (from - seg->seq), len);
+	news = arrived_add(&c->arrived, &s->arrived, c->rcv_nxt, from, from + len, m);
+	s->counters.out_of_order++;
+	if (news.kept == 0) {
+		s->counters.duplicates += news.duplicate;
+		s->counters.out_of_order_dropped += news.refused;
+		return;
+	}
+	range_hold(s, c, m);
+	rte_mbuf_refcnt_set(m, (uint16_t)news.kept);
+	seg->packet = NULL;
+}
+
+/* RFC 9293 3.8.6.3: at least every second full segment is acknowledged; the peer's largest so far
+ * counts as full. */
+static void text_owe(struct sy_stack *s, struct connection *c, uint32_t len)
+{
+	if (len > c->rcv_mss)
+		c->rcv_mss = (uint16_t)len;
+	arrive_owe(s, c, c->rcv_nxt - c->rcv_acked > c->rcv_mss);
+}
+
+/* True: bytes in order. */
+static bool text_arrive(struct sy_stack *s, struct connection *c, struct segment *seg)
+{
+	uint32_t from = seg->seq, end = seg->seq + seg->len;
+
+	if (sy_seq_before(from, c->rcv_nxt)) {
+		arrived_duplicate(&c->arrived, from, seq_after(end, c->rcv_nxt) ? c->rcv_nxt : end);
+		from = c->rcv_nxt;
+		arrive_owe(s, c, true);
+	}
+	if (seq_after(end, c->rcv_edge)) { /* and with them FIN */
+		end = c->rcv_edge;
+		seg->flags &= (uint8_t)~SY_TCP_FIN;
+		arrive_owe(s, c, true);
+	}
+	if (!seq_after(end, from))
+		return false;
+	if (from != c->rcv_nxt) {
+		text_later(s, c, seg, from, end - from);
+		emit_ack_loose(s, c); /* RFC 5681 4.2: each one is told of */
+		return false;
+	}
+	packet_trim(seg->packet, seg->data + (from - seg->seq), end - from);
+	text_append(s, c, seg->packet);
+	seg->packet = NULL;
+	if (c->arrived.blocks > 0) {
+		text_join(s, c);
+		arrive_owe(s, c, true); /* a gap is filled */
+	} else {
+		text_owe(s, c, end - from);
+	}
+	window_arrived(s, c, seg);
+	return true;
+}
+
+/* ---- eighth: FIN ----------------------------------------------------------------------------- */
+
+static void fin_take(struct sy_stack *s, struct connection *c)
+{
+	c->rcv_nxt++;
+	c->flags |= C_FIN_ARRIVED;
+	if (!seq_after(c->rcv_edge, c->rcv_nxt))
+		c->rcv_edge = c->rcv_nxt;
+	arrive_owe(s, c, true);
+	switch (c->state) {
+	case SY_STACK_ESTABLISHED:
+		c->state = SY_STACK_CLOSE_WAIT;
+		break;
+	case SY_STACK_FIN_WAIT_1: /* ours is not acknowledged, or it would be FIN-WAIT-2 */
+		c->state = SY_STACK_CLOSING;
+		break;
+	case SY_STACK_FIN_WAIT_2:
+		connection_time_wait(s, c);
+		break;
+	}
+	connection_tell(s, c, SY_STACK_READABLE | SY_STACK_PEER_DONE);
+}
+
+/* A FIN before which bytes are missing is remembered. */
+static void fin_arrive(struct sy_stack *s, struct connection *c, const struct segment *seg)
+{
+	if (!connection_receives(c))
+		return;
+	if (seg->flags & SY_TCP_FIN) {
+		c->peer_fin = seg->seq + seg->len;
+		c->flags |= C_FIN_AHEAD;
+		if (c->peer_fin != c->rcv_nxt)
+			arrive_owe(s, c, true);
+	}
+	if (c->flags & C_FIN_AHEAD && c->peer_fin == c->rcv_nxt)
+		fin_take(s, c);
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+/* Nobody will read what arrives (RFC 9293 3.10.7.4, 1122 4.2.2.13). */
+static bool nobody_reads(const struct connection *c, const struct segment *seg)
+{
+	return !(c->flags & C_OWNED) && c->listener == LISTENER_NONE && seg->len > 0 &&
+	       seq_after(seg->seq + seg->len, c->rcv_nxt);
+}
+
+bool arrive_text(struct sy_stack *s, struct connection *c, struct segment *seg)
+{
+	if (connection_receives(c) && nobody_reads(c, seg)) {
+		emit_reset(s, c);
+		connection_end(s, c, 0);
+		return false;
+	}
+	if (seg->ecn == IP_CE && c->flags & C_ECN) { /* RFC 3168 6.1.3 */
+		c->flags |= C_ECHO_CE;
+		if (seg->len > 0)
+			arrive_owe(s, c, true);
+	}
+	if (seg->flags & TCP_CWR)
+		c->flags &= ~(uint32_t)(seg->ecn == IP_CE ? 0 : C_ECHO_CE);
+	urgent_arrive(s, c, seg);
+	if (seg->len > 0 && connection_receives(c) && text_arrive(s, c, seg))
+		connection_tell(s, c, SY_STACK_READABLE);
+	fin_arrive(s, c, seg);
+	if (c->state == SY_STACK_FIN_WAIT_2 && !(c->flags & C_OWNED) && !timer_is_set(c, TIMER_END))
+		timer_set(s, c, TIMER_END, FIN_WAIT_2_MS);
+	return true;
+}

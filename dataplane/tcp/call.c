@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The application's calls (RFC 9293 3.9.1), in the style of sockets. */
+#include <errno.h>
+
+#include "emit.h"
+#include "stack.h"
+#include "timer.h"
+#include "window.h"
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static bool endpoint_equal(const struct sy_stack_endpoint *a, const struct sy_stack_endpoint *b)
+{
+	return a->port == b->port && sy_addr_equal(&a->addr, &b->addr);
+}
+
+int sy_stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, unsigned backlog,
+                    uint64_t cookie, sy_stack_id *out)
+{
+	struct listener *free = NULL;
+
+	if (local->port == 0)
+		return -EINVAL;
+	for (uint32_t i = 0; i < s->options.listeners; i++) {
+		struct listener *l = &s->listener[i];
+		if (!l->used)
+			free = free ? free : l;
+		else if (endpoint_equal(&l->local, local))
+			return -EADDRINUSE;
+	}
+	if (!free)
+		return -ENOMEM;
+	uint16_t generation = (free->generation + 1) & GENERATION_MASK;
+	*free = (struct listener){.local = *local,
+	                          .used = true,
+	                          .generation = generation ? generation : 1,
+	                          .backlog = backlog ? backlog : 1,
+	                          .cookie = cookie};
+	list_init(&free->half);
+	list_init(&free->ready);
+	s->listener_count++;
+	*out = listener_id(s, free);
+	return 0;
+}
+
+int sy_stack_accept(struct sy_stack *s, sy_stack_id listener, uint64_t cookie,
+                    struct sy_stack_endpoint *peer, sy_stack_id *out)
+{
+	struct listener *l = listener_of(s, listener);
+	struct connection *c;
+	uint32_t ready;
+
+	if (!l)
+		return -EBADF;
+	c = list_first(s, &l->ready);
+	if (!c) {
+		l->told = false;
+		return -EAGAIN;
+	}
+	list_remove(s, &l->ready, LIST_ROLE, c);
+	c->listener = LISTENER_NONE;
+	c->flags |= C_OWNED;
+	c->cookie = cookie;
+	if (peer)
+		*peer = (struct sy_stack_endpoint){c->tuple.src, c->tuple.sport};
+	*out = connection_id(s, c);
+	ready = sy_stack_ready(s, *out);
+	if (ready)
+		connection_tell(s, c, ready);
+	return 0;
+}
+
+/* A free port for this peer, beginning at a random place that moves (RFC 6056 3.3.1); 0: none. */
+static uint16_t port_find(struct sy_stack *s, struct sy_tuple *t)
+{
+	uint32_t first = s->options.port_first, count = s->options.port_last - first + 1u;
+	uint32_t at = (uint32_t)sy_hash_tuple(&s->hash_key, t) + s->port_cursor;
+
+	for (uint32_t i = 0; i < count; i++, at++) {
+		t->dport = rte_cpu_to_be_16((uint16_t)(first + at % count));
+		if (!connection_find(s, t)) {
+			s->port_cursor += i + 1;
+			return t->dport;
+		}
+	}
+	return 0;
+}
+
+int sy_stack_connect(struct sy_stack *s, const struct sy_stack_endpoint *local,
+                     const struct sy_stack_endpoint *peer, uint64_t cookie, uint64_t now_ns,
+                     sy_stack_id *out)
+{
+	struct sy_tuple t = {.src = peer->addr,
+	                     .dst = local->addr,
+	                     .sport = peer->port,
+	                     .dport = local->port,
+	                     .proto = SY_PROTO_TCP};
+	struct connection *c;
+
+	stack_time(s, now_ns);
+	if (peer->port == 0 || sy_addr_is_v4(&t.src) != sy_addr_is_v4(&t.dst))
+		return -EINVAL;
+	if (t.dport == 0 && port_find(s, &t) == 0)
+		return -EADDRNOTAVAIL;
+	c = connection_find(s, &t);
+	if (c)
+		return -EADDRINUSE;
+	c = connection_make(s, &t);
+	if (!c)
+		return -ENOBUFS;
+	c->flags |= C_OWNED;
+	c->cookie = cookie;
+	c->state = SY_STACK_SYN_SENT;
+	connection_begin(s, c, connection_iss(s, &c->tuple));
+	s->counters.opened++;
+	connection_wants(s, c);
+	*out = connection_id(s, c);
+	return 0;
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* What a call on a connection that has ended says: once its error. */
+static int64_t ended(struct connection *c, int64_t otherwise)
+{
+	int error = c->flags & C_SOFT_ERROR ? 0 : c->error;
+
+	if (!error)
+		return otherwise;
+	c->error = 0;
+	return -error;
+}
+
+/* The application comes back when there is space. */
+static void space_wait(struct sy_stack *s, struct connection *c)
+{
+	c->flags |= C_WANTS_SPACE;
+	if (s->chunks.used == s->chunks.count && !list_has(s, LIST_ROLE, c))
+		list_append(s, &s->space, LIST_ROLE, c);
+}
+
+int64_t sy_stack_send(struct sy_stack *s, sy_stack_id id, const void *bytes, size_t len, int flags,
+                      uint64_t now_ns)
+{
+	struct connection *c = connection_of(s, id);
+	uint32_t limit, held;
+	size_t done;
+
+	stack_time(s, now_ns);
+	if (!c)
+		return -EBADF;
+	if (c->state == SY_STACK_SYN_SENT || c->state == SY_STACK_SYN_RECEIVED) {
+		c->flags |= C_WANTS_SPACE;
+		return -EAGAIN;
+	}
+	if (!connection_sends(c))
+		return ended(c, -EPIPE);
+	limit = window_send_limit(s, c);
+	held = c->unsent.end - c->snd_una;
+	if (len > 0 && held >= limit) {
+		space_wait(s, c);
+		return -EAGAIN;
+	}
+	done = send_buffer_add(&c->unsent, &s->chunks, bytes,
+	                       len < limit - held ? len : limit - held);
+	if (done < len)
+		space_wait(s, c);
+	if (done == 0 && len > 0)
+		return -EAGAIN;
+	if (flags & SY_STACK_OOB && done == len) {
+		c->urgent_out = c->unsent.end;
+		c->flags |= C_URGENT_OUT;
+	}
+	c->flags = (c->flags & ~(uint32_t)C_MORE) | (flags & SY_STACK_MORE ? C_MORE : 0);
+	connection_wants(s, c);
+	return (int64_t)done;
+}
+
+/* Bytes, their end, an error, or nothing yet? 1: bytes. */
+static int64_t readable(struct connection *c)
+{
+	if (c->received.bytes > 0)
+		return 1;
+	if (c->flags & C_FIN_ARRIVED)
+		return 0;
+	if (c->state == SY_STACK_CLOSED)
+		return ended(c, 0);
+	return c->state == SY_STACK_SYN_SENT || c->state == SY_STACK_SYN_RECEIVED ? -ENOTCONN
+	                                                                          : -EAGAIN;
+}
+
+int64_t sy_stack_receive_bytes(struct sy_stack *s, sy_stack_id id, void *bytes, size_t len,
+                               uint64_t now_ns)
+{
+	struct connection *c = connection_of(s, id);
+	int64_t can;
+	size_t done;
+
+	stack_time(s, now_ns);
+	if (!c)
+		return -EBADF;
+	can = readable(c);
+	if (can <= 0)
+		return can;
+	done = receive_buffer_read(&c->received, bytes, len, &s->receive_held);
+	window_read(s, c);
+	return (int64_t)done;
+}
+
+int64_t sy_stack_peek(struct sy_stack *s, sy_stack_id id, const void **bytes)
+{
+	struct connection *c = connection_of(s, id);
+	int64_t can;
+
+	if (!c)
+		return -EBADF;
+	can = readable(c);
+	if (can <= 0)
+		return can;
+	*bytes = rte_pktmbuf_mtod(c->received.first, const void *);
+	return c->received.first->data_len;
+}
+
+void sy_stack_consume(struct sy_stack *s, sy_stack_id id, size_t len, uint64_t now_ns)
+{
+	struct connection *c = connection_of(s, id);
+
+	stack_time(s, now_ns);
+	if (!c)
+		return;
+	receive_buffer_read(&c->received, NULL, len, &s->receive_held);
+	window_read(s, c);
+}
+
+/* ---- closing --------------------------------------------------------------------------------- */
+
+/* FIN follows the last byte. */
+static void send_end(struct sy_stack *s, struct connection *c)
+{
+	if (c->flags & C_FIN_WANTED)
+		return;
+	c->flags |= C_FIN_WANTED;
+	if (c->state == SY_STACK_ESTABLISHED)
+		c->state = SY_STACK_FIN_WAIT_1;
+	else if (c->state == SY_STACK_CLOSE_WAIT)
+		c->state = SY_STACK_LAST_ACK;
+	connection_wants(s, c);
+}
+
+int sy_stack_shutdown(struct sy_stack *s, sy_stack_id id, uint64_t now_ns)
+{
+	struct connection *c = connection_of(s, id);
+
+	stack_time(s, now_ns);
+	if (!c)
+		return -EBADF;
+	if (c->state == SY_STACK_CLOSED || c->state == SY_STACK_SYN_SENT)
+		return -ENOTCONN;
+	send_end(s, c);
+	return 0;
+}
+
+/* The application lets go; events are no longer for it. */
+static void connection_let_go(struct sy_stack *s, struct connection *c)
+{
+	c->flags &= ~(uint32_t)C_OWNED;
+	if (list_has(s, LIST_EVENT, c))
+		list_remove(s, &s->event, LIST_EVENT, c);
+	c->events = 0;
+}
+
+static void connection_reset(struct sy_stack *s, struct connection *c)
+{
+	/* RFC 9293 3.10.5: in SYN-SENT, and once both have finished, the peer need not know. */
+	if (c->state != SY_STACK_SYN_SENT && c->state != SY_STACK_TIME_WAIT &&
+	    c->state != SY_STACK_CLOSING && c->state != SY_STACK_LAST_ACK)
+		emit_reset(s, c);
+	connection_end(s, c, 0);
+}
+
+int sy_stack_abort(struct sy_stack *s, sy_stack_id id, uint64_t now_ns)
+{
+	struct connection *c = connection_of(s, id);
+
+	stack_time(s, now_ns);
+	if (!c)
+		return -EBADF;
+	connection_let_go(s, c);
+	if (c->state == SY_STACK_CLOSED)
+		connection_free(s, c);
+	else
+		connection_reset(s, c);
+	return 0;
+}
+
+int sy_stack_close(struct sy_stack *s, sy_stack_id id, uint64_t now_ns)
+{
+	struct listener *l = listener_of(s, id);
+	struct connection *c = connection_of(s, id);
+
+	stack_time(s, now_ns);
+	if (l)
+		listener_close(s, l);
+	if (!c)
+		return l ? 0 : -EBADF;
+	if (c->state == SY_STACK_SYN_SENT || c->received.bytes > 0 || c->flags & C_LINGER_ABORT ||
+	    c->state == SY_STACK_CLOSED)
+		return sy_stack_abort(s, id, now_ns);
+	connection_let_go(s, c);
+	send_end(s, c);
+	if (c->state == SY_STACK_FIN_WAIT_2)
+		timer_set(s, c, TIMER_END, FIN_WAIT_2_MS);
+	return 0;
+}
+
+int sy_stack_error(struct sy_stack *s, sy_stack_id id)
+{
+	struct connection *c = connection_of(s, id);
+	int error;
+
+	if (!c)
+		return EBADF;
+	error = c->error;
+	c->error = 0;
+	c->flags &= ~(uint32_t)C_SOFT_ERROR;
+	return error;
+}
+
+uint32_t sy_stack_ready(struct sy_stack *s, sy_stack_id id)
+{
+	struct listener *l = listener_of(s, id);
+	struct connection *c = connection_of(s, id);
+	uint32_t ready = 0;
+
+	if (l)
+		return l->ready.count > 0 ? SY_STACK_READABLE : 0;
+	if (!c || c->state == SY_STACK_SYN_SENT || c->state == SY_STACK_SYN_RECEIVED)
+		return 0;
+	if (c->state == SY_STACK_CLOSED || c->state == SY_STACK_TIME_WAIT)
+		ready |= SY_STACK_HANG_UP | SY_STACK_READABLE;
+	if (c->state == SY_STACK_CLOSED)
+		ready |= SY_STACK_WRITABLE; /* the call says why not */
+	if (c->error && !(c->flags & C_SOFT_ERROR))
+		ready |= SY_STACK_ERROR;
+	if (c->received.bytes > 0 || c->flags & C_FIN_ARRIVED)
+		ready |= SY_STACK_READABLE;
+	if (c->flags & C_FIN_ARRIVED)
+		ready |= SY_STACK_PEER_DONE;
+	if (connection_sends(c) && c->unsent.end - c->snd_una < window_send_limit(s, c))
+		ready |= SY_STACK_WRITABLE;
+	return ready;
+}
+
+void sy_stack_set_cookie(struct sy_stack *s, sy_stack_id id, uint64_t cookie)
+{
+	struct listener *l = listener_of(s, id);
+	struct connection *c = connection_of(s, id);
+
+	if (l)
+		l->cookie = cookie;
+	if (c)
+		c->cookie = cookie;
+}

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Connections: the table, ids, birth and death. */
+#include "arrive.h"
+#include "stack.h"
+#include "timer.h"
+#include "window.h"
+
+#define MSS_LEAST    48 /* a peer that offers less gets this: no flood of tiny segments */
+#define TCP_HEADERS  20
+#define TS_LEN       12
+#define MSS_DEFAULT4 536 /* RFC 9293 3.7.1 */
+#define MSS_DEFAULT6 1220
+
+const char *sy_stack_state_name(enum sy_stack_state state)
+{
+	static const char *const name[] = {
+#define X(id, text) text,
+	        SY_STACK_STATES(X)
+#undef X
+	};
+	return state < SY_STACK_STATE_COUNT ? name[state] : "?";
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+void list_append(struct sy_stack *s, struct list *l, enum list_kind kind, struct connection *c)
+{
+	uint32_t index = connection_index(s, c);
+
+	c->place[kind] = (struct list_place){.before = l->last, .after = INDEX_NONE};
+	if (l->last == INDEX_NONE)
+		l->first = index;
+	else
+		s->connection[l->last].place[kind].after = index;
+	l->last = index;
+	l->count++;
+}
+
+void list_remove(struct sy_stack *s, struct list *l, enum list_kind kind, struct connection *c)
+{
+	struct list_place p = c->place[kind];
+
+	if (p.before == INDEX_NONE)
+		l->first = p.after;
+	else
+		s->connection[p.before].place[kind].after = p.after;
+	if (p.after == INDEX_NONE)
+		l->last = p.before;
+	else
+		s->connection[p.after].place[kind].before = p.before;
+	c->place[kind].after = connection_index(s, c);
+	l->count--;
+}
+
+static void list_leave(struct sy_stack *s, struct list *l, enum list_kind kind,
+                       struct connection *c)
+{
+	if (list_has(s, kind, c))
+		list_remove(s, l, kind, c);
+}
+
+/* ---- table and ids --------------------------------------------------------------------------- */
+
+uint32_t connection_index(const struct sy_stack *s, const struct connection *c)
+{
+	return (uint32_t)(c - s->connection);
+}
+
+sy_stack_id connection_id(const struct sy_stack *s, const struct connection *c)
+{
+	return (uint32_t)c->generation << INDEX_BITS | connection_index(s, c);
+}
+
+struct connection *connection_of(struct sy_stack *s, sy_stack_id id)
+{
+	uint32_t index = id & INDEX_MASK;
+
+	if (index >= s->fresh)
+		return NULL;
+	struct connection *c = &s->connection[index];
+	return c->generation == id >> INDEX_BITS && c->flags & C_OWNED ? c : NULL;
+}
+
+static uint32_t *bucket_of(struct sy_stack *s, const struct sy_tuple *t)
+{
+	return &s->bucket[sy_hash_tuple(&s->hash_key, t) & s->bucket_mask];
+}
+
+/* A bucket holds an index plus one; 0: it is empty. */
+struct connection *connection_find(struct sy_stack *s, const struct sy_tuple *from_peer)
+{
+	for (uint32_t at = *bucket_of(s, from_peer); at; at = s->connection[at - 1].bucket_next) {
+		struct connection *c = &s->connection[at - 1];
+		if (SY_LIKELY(memcmp(&c->tuple, from_peer, sizeof(c->tuple)) == 0))
+			return c;
+	}
+	return NULL;
+}
+
+static void table_add(struct sy_stack *s, struct connection *c)
+{
+	uint32_t *bucket = bucket_of(s, &c->tuple);
+
+	c->bucket_next = *bucket;
+	*bucket = connection_index(s, c) + 1;
+	c->flags |= C_HASHED;
+}
+
+static void table_remove(struct sy_stack *s, struct connection *c)
+{
+	uint32_t *at = bucket_of(s, &c->tuple), wanted = connection_index(s, c) + 1;
+
+	if (!(c->flags & C_HASHED))
+		return;
+	while (*at != wanted)
+		at = &s->connection[*at - 1].bucket_next;
+	*at = c->bucket_next;
+	c->flags &= ~(uint32_t)C_HASHED;
+}
+
+/* ---- birth ----------------------------------------------------------------------------------- */
+
+/* The longest in TIME-WAIT that no application holds any more. */
+static struct connection *time_wait_oldest(struct sy_stack *s)
+{
+	uint32_t at = s->time_wait.first;
+
+	for (unsigned i = 0; i < 8 && at != INDEX_NONE; i++) {
+		struct connection *c = &s->connection[at];
+		if (!(c->flags & C_OWNED))
+			return c;
+		at = c->place[LIST_ROLE].after;
+	}
+	return NULL;
+}
+
+static struct connection *place_take(struct sy_stack *s)
+{
+	if (s->free == INDEX_NONE && s->fresh == s->options.connections) {
+		struct connection *old = time_wait_oldest(s);
+		if (!old) {
+			s->counters.refused_memory++;
+			return NULL;
+		}
+		s->counters.time_wait_reused++;
+		connection_end(s, old, 0);
+	}
+	if (s->free == INDEX_NONE)
+		return &s->connection[s->fresh++];
+	struct connection *c = &s->connection[s->free];
+	s->free = c->bucket_next;
+	return c;
+}
+
+struct connection *connection_make(struct sy_stack *s, const struct sy_tuple *from_peer)
+{
+	struct connection *c = place_take(s);
+	uint16_t generation;
+
+	if (!c)
+		return NULL;
+	generation = (c->generation + 1) & GENERATION_MASK;
+	*c = (struct connection){
+	        .tuple = *from_peer,
+	        .generation = generation ? generation : 1,
+	        .listener = LISTENER_NONE,
+	        .heard_ms = s->now_ms,
+	        .keepalive_interval_s = 75,
+	        .keepalive_probes = 9,
+	        .ts_offset = connection_ts_offset(s, from_peer),
+	};
+	for (unsigned i = 0; i < LIST_KINDS; i++)
+		c->place[i].after = connection_index(s, c);
+	send_buffer_init(&c->unsent, 0);
+	rtt_init(&c->rtt);
+	path_mtu_init(&c->path_mtu, s->options.mtu, connection_v4(c));
+	window_init(s, c);
+	s->used++;
+	table_add(s, c);
+	return c;
+}
+
+uint32_t connection_iss(const struct sy_stack *s, const struct sy_tuple *from_peer)
+{
+	uint32_t clock = (uint32_t)(s->now_ns / 4000); /* RFC 6528 3: 4 µs a tick */
+	return clock + (uint32_t)sy_siphash(&s->iss_key, from_peer, sizeof(*from_peer));
+}
+
+/* Of the addresses alone: a host's timestamps grow over its connections, as RFC 6191 wants. */
+uint32_t connection_ts_offset(const struct sy_stack *s, const struct sy_tuple *from_peer)
+{
+	return (uint32_t)sy_siphash(&s->ts_key, from_peer, 2 * sizeof(from_peer->src));
+}
+
+void connection_begin(struct sy_stack *s, struct connection *c, uint32_t iss)
+{
+	c->snd_una = c->snd_nxt = c->recover = iss;
+	c->small_end = iss;
+	send_buffer_init(&c->unsent, iss + 1);
+	connection_resize(c);
+	congestion_init(&c->congestion, s->congestion, c->mss, iss, time_ms64(s));
+}
+
+uint16_t connection_offer(const struct sy_stack *s, const struct connection *c)
+{
+	uint16_t mss = sy_tcp_mss(connection_v4(c), s->options.mtu, 0);
+	return c->user_mss && c->user_mss < mss ? c->user_mss : mss;
+}
+
+void connection_agree(struct sy_stack *s, struct connection *c, const struct sy_tcp_options *o)
+{
+	if (o->sack && !s->options.no_sack)
+		c->flags |= C_SACK;
+	if (o->timestamps && !s->options.no_timestamps)
+		c->flags |= C_TIMESTAMPS;
+	if (o->scale != SY_TCP_NO_SCALE && !s->options.no_scale) {
+		c->flags |= C_SCALE;
+		c->snd_scale = o->scale;
+		c->rcv_scale = s->receive_scale;
+	}
+	c->peer_mss = o->mss ? o->mss : connection_v4(c) ? MSS_DEFAULT4 : MSS_DEFAULT6;
+	connection_resize(c);
+}
+
+void connection_resize(struct connection *c)
+{
+	uint16_t headers =
+	        (connection_v4(c) ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6)) + TCP_HEADERS;
+	uint16_t size = path_mtu_size(&c->path_mtu), mss = size - headers;
+
+	if (c->peer_mss && c->peer_mss < mss)
+		mss = c->peer_mss;
+	if (c->user_mss && c->user_mss < mss)
+		mss = c->user_mss;
+	if (mss < MSS_LEAST)
+		mss = MSS_LEAST;
+	if (c->flags & C_TIMESTAMPS)
+		mss -= TS_LEN;
+	c->mss = mss;
+	congestion_mss(&c->congestion, mss);
+}
+
+static uint16_t packet_size_full(const struct connection *c)
+{
+	return (uint16_t)(c->mss + (c->flags & C_TIMESTAMPS ? TS_LEN : 0) + TCP_HEADERS +
+	                  (connection_v4(c) ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6)));
+}
+
+void connection_black_hole(struct sy_stack *s, struct connection *c)
+{
+	if (c->snd_nxt - c->snd_una < c->mss)
+		return;
+	if (path_mtu_lost(&c->path_mtu, packet_size_full(c), time_ms64(s)))
+		connection_resize(c);
+}
+
+void connection_path_works(struct sy_stack *s, struct connection *c)
+{
+	if (path_mtu_passed(&c->path_mtu, packet_size_full(c), time_ms64(s)))
+		connection_resize(c);
+}
+
+void connection_established(struct sy_stack *s, struct connection *c)
+{
+	c->state = SY_STACK_ESTABLISHED;
+	c->flags |= C_TALKED;
+	window_begin(s, c);
+	if (c->keepalive_s)
+		timer_set(s, c, TIMER_KEEPALIVE, c->keepalive_s * 1000u);
+	connection_tell(s, c, SY_STACK_WRITABLE);
+}
+
+/* ---- death ----------------------------------------------------------------------------------- */
+
+/* It leaves the list that it is in for what it is. */
+static void role_leave(struct sy_stack *s, struct connection *c)
+{
+	if (c->listener != LISTENER_NONE)
+		listener_forget(s, c);
+	else if (list_has(s, LIST_ROLE, c))
+		list_remove(s, c->state == SY_STACK_TIME_WAIT ? &s->time_wait : &s->space,
+		            LIST_ROLE, c);
+}
+
+void connection_time_wait(struct sy_stack *s, struct connection *c)
+{
+	role_leave(s, c);
+	c->state = SY_STACK_TIME_WAIT;
+	timer_clear(c, TIMER_RETRANSMIT);
+	timer_clear(c, TIMER_KEEPALIVE);
+	timer_set(s, c, TIMER_END, s->options.time_wait_ms);
+	list_append(s, &s->time_wait, LIST_ROLE, c);
+	connection_tell(s, c, SY_STACK_HANG_UP);
+}
+
+void connection_end(struct sy_stack *s, struct connection *c, int error)
+{
+	role_leave(s, c);
+	table_remove(s, c);
+	list_leave(s, &s->send, LIST_SEND, c);
+	if (c->in_wheel)
+		wheel_clear(&s->wheel, connection_index(s, c));
+	c->in_wheel = false;
+	c->armed = 0;
+	c->state = SY_STACK_CLOSED;
+	connection_drop_sent(s, c);
+	if (error || !(c->flags & C_OWNED)) {
+		connection_drop_buffers(s, c);
+		c->error = (uint16_t)error;
+	}
+	c->flags &= ~(uint32_t)(C_SOFT_ERROR | C_ACK_NOW | C_ACK_LATER);
+	if (!(c->flags & C_OWNED)) {
+		connection_free(s, c);
+		return;
+	}
+	connection_tell(s, c,
+	                SY_STACK_HANG_UP | SY_STACK_READABLE | SY_STACK_WRITABLE |
+	                        (error ? SY_STACK_ERROR : 0));
+}
+
+void connection_free(struct sy_stack *s, struct connection *c)
+{
+	list_leave(s, &s->event, LIST_EVENT, c);
+	connection_drop_buffers(s, c);
+	c->flags = 0;
+	c->bucket_next = s->free;
+	s->free = connection_index(s, c);
+	s->used--;
+}
+
+/* ---- what others are told -------------------------------------------------------------------- */
+
+void connection_tell(struct sy_stack *s, struct connection *c, unsigned events)
+{
+	if (!(c->flags & C_OWNED))
+		return;
+	c->events |= (uint8_t)events;
+	if (!list_has(s, LIST_EVENT, c))
+		list_append(s, &s->event, LIST_EVENT, c);
+}
+
+void connection_wants(struct sy_stack *s, struct connection *c)
+{
+	if (!list_has(s, LIST_SEND, c))
+		list_append(s, &s->send, LIST_SEND, c);
+}

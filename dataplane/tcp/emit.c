@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What is sent, in this order:
+ *
+ *     lost ranges, again           as recovery allows        (RFC 8985, RFC 6937)
+ *     new bytes, FIN after them    as both windows allow     (RFC 9293 3.8.6, RFC 5681)
+ *     an acknowledgement           if it is due and went with none of these
+ *
+ * SYN and FIN have sequence numbers like bytes, and are sent again like bytes.
+ */
+#include "emit.h"
+#include "recovery.h"
+#include "stack.h"
+#include "timer.h"
+#include "window.h"
+
+#define RETRY_MS 10 /* no buffer: again after this time */
+
+/* ---- one segment ----------------------------------------------------------------------------- */
+
+static void plan_options(struct sy_stack *s, struct connection *c, struct segment_plan *plan)
+{
+	struct sy_tcp_options *o = &plan->options;
+	bool first =
+	        c->state == SY_STACK_SYN_SENT; /* offers all; an answer only what was offered */
+	const struct sy_stack_options *own = &s->options;
+
+	o->scale = SY_TCP_NO_SCALE;
+	o->timestamps = first ? !own->no_timestamps : c->flags & C_TIMESTAMPS;
+	if (o->timestamps) {
+		o->time = s->now_ms + c->ts_offset;
+		o->echo = plan->flags & SY_TCP_ACK ? c->ts_recent : 0;
+	}
+	if (plan->flags & SY_TCP_SYN) {
+		o->mss = connection_offer(s, c);
+		o->sack = first ? !own->no_sack : c->flags & C_SACK;
+		if (first ? !own->no_scale : c->flags & C_SCALE)
+			o->scale = s->receive_scale;
+	} else if (c->flags & C_SACK && !(plan->flags & SY_TCP_RST)) {
+		plan->blocks = (uint8_t)arrived_blocks(&c->arrived, &s->arrived, plan->block,
+		                                       o->timestamps ? 3 : 4);
+	}
+}
+
+static void plan_ecn(const struct sy_stack *s, const struct connection *c,
+                     struct segment_plan *plan)
+{
+	if (plan->flags & SY_TCP_SYN) { /* RFC 3168 6.1.1 */
+		if (c->state == SY_STACK_SYN_SENT && s->options.ecn && c->retries == 0)
+			plan->flags |= TCP_ECE | TCP_CWR;
+		else if (c->state != SY_STACK_SYN_SENT && c->flags & C_ECN)
+			plan->flags |= TCP_ECE;
+	} else if (c->flags & C_ECHO_CE) {
+		plan->flags |= TCP_ECE;
+	}
+}
+
+/* All but the payload. What it acknowledges is then no longer due. */
+static struct segment_plan plan_make(struct sy_stack *s, struct connection *c, uint32_t seq,
+                                     uint8_t flags)
+{
+	struct segment_plan plan = {.from_peer = &c->tuple,
+	                            .seq = seq,
+	                            .ack = c->rcv_nxt,
+	                            .flags = flags,
+	                            .tos = c->tos & (uint8_t)~IP_ECN,
+	                            .fragile = !path_mtu_whole(&c->path_mtu)};
+
+	plan_options(s, c, &plan);
+	plan_ecn(s, c, &plan);
+	plan.window = window_offer(s, c, flags);
+	return plan;
+}
+
+static void acknowledged(struct connection *c)
+{
+	c->flags &= ~(uint32_t)(C_ACK_NOW | C_ACK_LATER);
+	timer_clear(c, TIMER_ACK);
+	c->rcv_acked = c->rcv_nxt;
+}
+
+/* There is no buffer: a timer tries again. */
+static struct rte_mbuf *no_buffer(struct sy_stack *s, struct connection *c)
+{
+	s->counters.refused_memory++;
+	timer_set(s, c, TIMER_REORDER, RETRY_MS);
+	return NULL;
+}
+
+static struct rte_mbuf *plan_finish(struct sy_stack *s, struct connection *c,
+                                    const struct segment_plan *plan)
+{
+	struct rte_mbuf *m;
+	uint8_t *payload;
+
+	m = segment_make(s->options.pool, plan, &payload);
+	if (!m)
+		return no_buffer(s, c);
+	if (plan->len > 0)
+		send_buffer_read(&c->unsent, &s->chunks, plan->seq + !!(plan->flags & SY_TCP_SYN),
+		                 payload, plan->len);
+	segment_finish(m);
+	m->hash.usr = connection_index(s, c);
+	if (plan->flags & SY_TCP_ACK)
+		acknowledged(c);
+	return m;
+}
+
+static struct rte_mbuf *ack_make(struct sy_stack *s, struct connection *c, uint32_t seq,
+                                 uint8_t flags)
+{
+	struct segment_plan plan = plan_make(s, c, seq, flags);
+	return plan_finish(s, c, &plan);
+}
+
+/* What else a segment with bytes says. */
+static void plan_text(struct connection *c, struct segment_plan *plan, bool again)
+{
+	uint32_t end = plan->seq + plan->len;
+
+	if (end == c->unsent.end)
+		plan->flags |= SY_TCP_PSH;
+	if (c->flags & C_URGENT_OUT && seq_after(c->urgent_out, plan->seq)) {
+		uint32_t ahead = c->urgent_out - plan->seq;
+		plan->flags |= SY_TCP_URG;
+		plan->urgent = ahead < UINT16_MAX ? (uint16_t)ahead : UINT16_MAX;
+	}
+	if (c->flags & C_ECN && !again) { /* RFC 3168 6.1.5: what is sent again is not marked */
+		plan->tos |= IP_ECT0;
+		if (c->flags & C_TELL_CWR) {
+			plan->flags |= TCP_CWR;
+			c->flags &= ~(uint32_t)C_TELL_CWR;
+		}
+	}
+}
+
+/* A segment from *from on, up to `to`: SYN, bytes and FIN as the numbers say, as many as fit. Moves
+ * *from behind it. */
+static struct rte_mbuf *range_make(struct sy_stack *s, struct connection *c, uint32_t *from,
+                                   uint32_t to, bool again)
+{
+	bool syn = c->state == SY_STACK_SYN_SENT || c->state == SY_STACK_SYN_RECEIVED;
+	uint8_t flags = syn && c->state == SY_STACK_SYN_SENT ? SY_TCP_SYN
+	                : syn                                ? SY_TCP_SYN | SY_TCP_ACK
+	                                                     : SY_TCP_ACK;
+	struct segment_plan plan = plan_make(s, c, *from, flags);
+	uint32_t end = *from + syn, room;
+
+	if (!syn) {
+		room = c->mss - (plan.blocks ? 4 + 8u * plan.blocks : 0);
+		end = seq_after(to, c->unsent.end) ? c->unsent.end : to;
+		if (end - *from > room)
+			end = *from + room;
+		plan.len = end - *from;
+		if (plan.len > 0)
+			plan_text(c, &plan, again);
+		if (end == c->unsent.end && seq_after(to, end)) {
+			plan.flags |= SY_TCP_FIN;
+			end++;
+		}
+	}
+	struct rte_mbuf *m = plan_finish(s, c, &plan);
+	if (m)
+		*from = end;
+	return m;
+}
+
+/* ---- again ----------------------------------------------------------------------------------- */
+
+static struct rte_mbuf *range_again(struct sy_stack *s, struct connection *c, uint32_t from,
+                                    uint32_t to)
+{
+	uint32_t end = from;
+	struct rte_mbuf *m = range_make(s, c, &end, to, true);
+
+	if (!m)
+		return NULL;
+	sent_again(&flight_of(s, c)->sent, &s->sent, from, end, s->now_ns);
+	recovery_sent(s, c, end - from);
+	c->retransmitted++;
+	s->counters.retransmitted++;
+	return m;
+}
+
+static struct rte_mbuf *lost_again(struct sy_stack *s, struct connection *c)
+{
+	uint32_t from, to;
+
+	if (!c->flight || !sent_next_lost(&flight_of(s, c)->sent, &s->sent, &from, &to))
+		return NULL;
+	/* A segment is the least that is sent, whatever is left of the allowance. */
+	if (recovery_room(s, c) == 0)
+		return NULL;
+	/* What a window that has shrunk leaves out waits, but for the first (RFC 9293 3.8.6). */
+	if (from != c->snd_una && seq_after(from, c->snd_una + c->snd_wnd))
+		return NULL;
+	return range_again(s, c, from, to);
+}
+
+/* ---- new ------------------------------------------------------------------------------------- */
+
+uint32_t emit_waiting(const struct connection *c)
+{
+	uint32_t end = c->unsent.end + !!(c->flags & C_FIN_WANTED);
+
+	return c->state >= SY_STACK_ESTABLISHED && seq_after(end, c->snd_nxt) ? end - c->snd_nxt
+	                                                                      : 0;
+}
+
+/* Is a segment that is not full worth being sent (RFC 9293 3.8.6.2.1, 3.7.4)? */
+static bool short_may_go(const struct connection *c, uint32_t len, bool all)
+{
+	if (len > 0 && len >= c->snd_wnd_max / 2)
+		return true;
+	if (!all)
+		return false; /* the window ends within it */
+	if (c->flags & C_FIN_WANTED || c->flags & C_CORK_OVER)
+		return true;
+	if (c->flags & (C_CORK | C_MORE))
+		return false;
+	/* Nagle's rule in Minshall's form: one that is not full is under way at most. */
+	return c->flags & C_NO_DELAY || !seq_after(c->small_end, c->snd_una);
+}
+
+/* The end of the new segment that may go now; SND.NXT: none. */
+static uint32_t new_end(const struct connection *c)
+{
+	uint32_t waiting = emit_waiting(c), edge = c->snd_una + c->snd_wnd, open, len;
+	uint32_t bytes = seq_after(c->unsent.end, c->snd_nxt) ? c->unsent.end - c->snd_nxt : 0;
+
+	if (waiting == 0)
+		return c->snd_nxt;
+	if (bytes == 0) /* FIN alone: the window does not hold it back */
+		return c->snd_nxt + 1;
+	open = seq_after(edge, c->snd_nxt) ? edge - c->snd_nxt : 0;
+	len = bytes < c->mss ? bytes : c->mss;
+	len = len < open ? len : open;
+	if (len == 0 || (len < c->mss && !short_may_go(c, len, len == bytes)))
+		return c->snd_nxt;
+	return c->snd_nxt + len + (len == bytes && waiting > bytes);
+}
+
+static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint32_t to)
+{
+	uint32_t from = c->snd_nxt, end = from;
+	struct rte_mbuf *m = range_make(s, c, &end, to, false);
+
+	if (!m)
+		return NULL;
+	if (!sent_add(&flight_begin(s, c)->sent, &s->sent, end - from,
+	              s->now_ns)) { /* too many ranges */
+		rte_pktmbuf_free(m);
+		return no_buffer(s, c);
+	}
+	if (end - from < c->mss)
+		c->small_end = end;
+	c->snd_nxt = end;
+	recovery_sent(s, c, end - from);
+	if (end == c->unsent.end)
+		c->flags &= ~(uint32_t)C_CORK_OVER;
+	return m;
+}
+
+static struct rte_mbuf *new_next(struct sy_stack *s, struct connection *c)
+{
+	uint32_t to = new_end(c), room;
+
+	if (to == c->snd_nxt)
+		return NULL;
+	room = recovery_room(s, c);
+	/* Whole segments; but if nothing is under way, something always goes. */
+	if (room < to - c->snd_nxt && room < c->mss && flight_bytes(s, c) > 0)
+		return NULL;
+	return range_new(s, c, to);
+}
+
+/* ---- all of a connection --------------------------------------------------------------------- */
+
+static struct rte_mbuf *emit_next(struct sy_stack *s, struct connection *c)
+{
+	struct rte_mbuf *m = lost_again(s, c);
+
+	if (m)
+		return m;
+	if (c->state == SY_STACK_SYN_SENT || c->state == SY_STACK_SYN_RECEIVED)
+		return c->snd_nxt == c->snd_una ? range_new(s, c, c->snd_una + 1) : NULL;
+	return new_next(s, c);
+}
+
+unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned most)
+{
+	unsigned count = 0;
+	uint32_t sent = c->snd_nxt, again = c->retransmitted;
+
+	while (count < most && (out[count] = emit_next(s, c)) != NULL)
+		count++;
+	if (c->flags & C_ACK_NOW && count < most) {
+		out[count] = ack_make(s, c, c->snd_nxt, SY_TCP_ACK);
+		count += out[count] != NULL;
+	}
+	if (sent != c->snd_nxt || again != c->retransmitted) {
+		if (!timer_is_set(c, TIMER_RETRANSMIT) || sent != c->snd_nxt)
+			timer_retransmit_set(s, c);
+	} else if (c->snd_una == c->snd_nxt && emit_waiting(c) > 0 &&
+	           !timer_is_set(c, TIMER_RETRANSMIT)) {
+		timer_retransmit_set(s, c); /* the persist timer */
+	}
+	return count;
+}
+
+/* ---- before all others ----------------------------------------------------------------------- */
+
+void emit_ack_loose(struct sy_stack *s, struct connection *c)
+{
+	stack_send_loose(s, ack_make(s, c, c->snd_nxt, SY_TCP_ACK));
+}
+
+void emit_syn_again(struct sy_stack *s, struct connection *c)
+{
+	if (c->snd_nxt != c->snd_una) /* else the first is still to be sent */
+		stack_send_loose(s, range_again(s, c, c->snd_una, c->snd_nxt));
+}
+
+void emit_reset(struct sy_stack *s, struct connection *c)
+{
+	s->counters.resets_out++;
+	stack_send_loose(s, ack_make(s, c, c->snd_nxt, SY_TCP_RST | SY_TCP_ACK));
+}
+
+void emit_keepalive(struct sy_stack *s, struct connection *c)
+{
+	stack_send_loose(s, ack_make(s, c, c->snd_una - 1, SY_TCP_ACK));
+}
+
+void emit_window_probe(struct sy_stack *s, struct connection *c)
+{
+	uint32_t to = new_end(c);
+
+	if (to != c->snd_nxt) {
+		connection_wants(s, c);
+		return;
+	}
+	if (seq_after(c->unsent.end, c->snd_nxt)) {
+		struct segment_plan plan = plan_make(s, c, c->snd_nxt, SY_TCP_ACK);
+		plan.len = 1;
+		c->flags |= C_PROBED;
+		stack_send_loose(s, plan_finish(s, c, &plan));
+	}
+}
+
+bool emit_tail_probe(struct sy_stack *s, struct connection *c)
+{
+	uint32_t to = new_end(c), from;
+	bool again = to == c->snd_nxt;
+	struct rte_mbuf *m;
+
+	if (again) {
+		sent_probe_range(&flight_of(s, c)->sent, c->mss, &from, &to);
+		m = range_again(s, c, from, to);
+	} else {
+		m = range_new(s, c, to);
+	}
+	if (m)
+		sent_probed(&flight_of(s, c)->sent, again);
+	stack_send_loose(s, m);
+	return m != NULL;
+}

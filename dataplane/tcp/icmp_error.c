@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * ICMP errors. Only what quotes a sequence number under way is believed (RFC 5927 4.1). A path MTU
+ * is learned at once; all else is a soft error, which tells why once a connection is given up
+ * (RFC 1122 4.2.3.9). While a connection is opened, it ends by a hard one (RFC 5461 4.1 says how
+ * others do so).
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+
+#include "icmp_error.h"
+#include "stack.h"
+
+/* errno of an "unreachable", by its code. */
+static int error_of(const struct sy_view *v)
+{
+	static const uint16_t of4[16] = {ENETUNREACH,  EHOSTUNREACH, ENOPROTOOPT,  ECONNREFUSED,
+	                                 EMSGSIZE,     EOPNOTSUPP,   ENETUNREACH,  EHOSTDOWN,
+	                                 ENONET,       ENETUNREACH,  EHOSTUNREACH, ENETUNREACH,
+	                                 EHOSTUNREACH, EHOSTUNREACH, EHOSTUNREACH, EHOSTUNREACH};
+	static const uint16_t of6[8] = {ENETUNREACH,  EACCES, EHOSTUNREACH, EHOSTUNREACH,
+	                                ECONNREFUSED, EACCES, EACCES,       EHOSTUNREACH};
+
+	if (v->v4)
+		return v->icmp_code < 16 ? of4[v->icmp_code] : EHOSTUNREACH;
+	return v->icmp_code < 8 ? of6[v->icmp_code] : EHOSTUNREACH;
+}
+
+/* Protocol and port unreachable (RFC 1122 4.2.3.9). */
+static bool is_hard(const struct sy_view *v)
+{
+	return v->v4 ? v->icmp_code == 2 || v->icmp_code == 3 : v->icmp_code == 4;
+}
+
+static void too_big(struct sy_stack *s, struct connection *c, const struct sy_quote *q)
+{
+	if (!path_mtu_too_big(&c->path_mtu, q->ip_len, q->mtu, time_ms64(s)))
+		return;
+	connection_resize(c);
+	s->counters.too_big++;
+	/* What was too big has not arrived (RFC 1191 6.4). It is no sign of congestion. */
+	sent_timed_out(&flight_of(s, c)->sent, &s->sent, &c->rtt, c->mss, true, s->now_ns);
+	connection_wants(s, c);
+}
+
+void icmp_error_arrive(struct sy_stack *s, const uint8_t *frame, const struct sy_view *v)
+{
+	struct sy_quote q;
+	struct connection *c = NULL;
+	uint32_t seq;
+
+	if (sy_packet_parse_quote(frame, v, &q) == SY_DROP_NONE && q.proto == SY_PROTO_TCP) {
+		const struct sy_tuple from_peer = {q.tuple.dst, q.tuple.src, q.tuple.dport,
+		                                   q.tuple.sport, SY_PROTO_TCP};
+		c = connection_find(s, &from_peer);
+		memcpy(&seq, frame + q.l4 + offsetof(struct sy_tcp, seq), sizeof(seq));
+		seq = ntohl(seq);
+	}
+	if (!c || seq - c->snd_una >= c->snd_nxt - c->snd_una) {
+		s->counters.icmp_ignored++;
+		return;
+	}
+	s->counters.icmp_accepted++;
+	if (q.kind == SY_QUOTE_TOO_BIG) {
+		too_big(s, c, &q);
+	} else if (q.kind == SY_QUOTE_UNREACHABLE && is_hard(v) && c->state == SY_STACK_SYN_SENT) {
+		connection_end(s, c, error_of(v));
+	} else {
+		c->error = (uint16_t)(q.kind == SY_QUOTE_UNREACHABLE         ? error_of(v)
+		                      : q.kind == SY_QUOTE_PARAMETER_PROBLEM ? EPROTO
+		                                                             : EHOSTUNREACH);
+		c->flags |= C_SOFT_ERROR;
+	}
+}

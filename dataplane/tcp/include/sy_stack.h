@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * tcp: a TCP stack for the core that calls it (docs/design/0036-tcp-stack.md).
+ *
+ * A stack has no clock, no device and no thread. Packets, the time and the application's calls go
+ * in; packets and events are fetched. A stack and everything in it belong to one thread.
+ *
+ *     sy_stack_receive()  ──▶ segments arrive ──▶ connections ──▶ sy_stack_events()
+ *     sy_stack_advance()  ──▶ timers ────────────▶    │      ◀── listen, accept, connect, …
+ *     sy_stack_transmit() ◀── segments made ◀─────────┘
+ *
+ * Times are nanoseconds of CLOCK_MONOTONIC; a call's time is never before that of the call before
+ * it. Calls that fail return a negative errno, and -EAGAIN where a blocking call would wait; an
+ * event tells when to try again.
+ *
+ * Packets are single-segment buffers with an Ethernet frame. The driver sets the MAC addresses of
+ * those that it fetches. It has told the caller which packets are for this host: the stack answers
+ * a segment to a port without a listener by a reset.
+ */
+#ifndef SY_STACK_H
+#define SY_STACK_H
+
+#include <rte_mbuf.h>
+
+#include <sy_base.h>
+#include <sy_packet.h>
+
+struct sy_stack;
+
+/* A connection or a listener. Ids of ended ones are recognised, and refused with -EBADF. */
+typedef uint32_t sy_stack_id;
+#define SY_STACK_NONE 0
+
+/* ---- one core's stack (stack.c) -------------------------------------------------------------- */
+
+struct sy_stack_options {
+	struct rte_mempool *pool; /* of packets that are sent */
+	uint32_t connections;     /* at most, in all states; up to 4 million */
+	uint32_t listeners;       /* at most; 0: 64 */
+	uint16_t mtu;             /* of the link; 0: 1500 */
+	uint32_t send_max;        /* bytes of a connection that are not acknowledged; 0: 4 MiB */
+	uint32_t receive_max;     /* the largest window; 0: 6 MiB */
+	uint64_t send_all;        /* bytes of all connections' send buffers; 0: 256 MiB */
+	uint64_t receive_all;     /* bytes of packets that wait for being read; 0: 256 MiB */
+	const char *congestion;   /* "cubic", "newreno"; NULL: cubic */
+	uint8_t secret[16];       /* of sequence numbers, timestamps, cookies and hashes */
+	uint16_t port_first, port_last;        /* ephemeral ports (RFC 6335 6); 0: 49152 to 65535 */
+	uint32_t time_wait_ms;                 /* 0: 60 s, twice Linux's MSL */
+	bool no_sack, no_timestamps, no_scale; /* options that connections are not offered */
+	bool ecn;                              /* asks for ECN; it is accepted in any case */
+	bool trust_checksum;                   /* packets' transport checksums have been verified */
+};
+
+int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,
+                    struct sy_error *err);
+/* Frees it with all packets that it holds. Peers are told nothing. */
+void sy_stack_destroy(struct sy_stack *s);
+
+/* Takes packets; they are the stack's from then on. */
+void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count,
+                      uint64_t now_ns);
+/* Does what is due. Returns a time before which nothing else will be. */
+uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns);
+/* Gives up to `most` packets that are to be sent now. Their MAC addresses are zero; hash.usr is a
+ * hash of the flow. */
+unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigned most,
+                           uint64_t now_ns);
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+enum {
+	SY_STACK_READABLE = 1,  /* bytes, or the end of them; a listener: connections to accept */
+	SY_STACK_WRITABLE = 2,  /* connected, or space again after -EAGAIN */
+	SY_STACK_PEER_DONE = 4, /* the peer has sent its last byte */
+	SY_STACK_HANG_UP = 8,   /* closed in both directions */
+	SY_STACK_ERROR = 16,    /* sy_stack_error() says what */
+	SY_STACK_URGENT = 32, /* the peer has urgent data (RFC 6093), which lies among the others */
+};
+
+struct sy_stack_event {
+	sy_stack_id id;
+	uint32_t what;   /* SY_STACK_*: what has happened since the last event */
+	uint64_t cookie; /* the application's */
+};
+
+/* Fetches up to `most` events. A connection has one at a time: what happens until it is fetched is
+ * added to it. */
+unsigned sy_stack_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most);
+/* What holds now, whether or not an event has told of it. */
+uint32_t sy_stack_ready(struct sy_stack *s, sy_stack_id id);
+
+/* ---- calls of the application (call.c), in the style of sockets ------------------------------ */
+
+struct sy_stack_endpoint {
+	struct sy_addr addr; /* all zero, or ::ffff:0.0.0.0: any of the family */
+	uint16_t port;       /* network order; 0: any */
+};
+
+/* Opens a listener. backlog: connections that wait for being accepted, and half-open ones, at most
+ * so many of each. -EADDRINUSE: there is one. */
+int sy_stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, unsigned backlog,
+                    uint64_t cookie, sy_stack_id *out);
+/* Takes a connection; peer may be NULL. -EAGAIN: there is none. */
+int sy_stack_accept(struct sy_stack *s, sy_stack_id listener, uint64_t cookie,
+                    struct sy_stack_endpoint *peer, sy_stack_id *out);
+/* Begins a connection; local->addr is the source. An event says how it ends. -EADDRINUSE: the
+ * tuple is in use; -EADDRNOTAVAIL: all ephemeral ports are. */
+int sy_stack_connect(struct sy_stack *s, const struct sy_stack_endpoint *local,
+                     const struct sy_stack_endpoint *peer, uint64_t cookie, uint64_t now_ns,
+                     sy_stack_id *out);
+
+#define SY_STACK_MORE 1 /* more follows at once: a segment that is not full may wait for it */
+#define SY_STACK_OOB  2 /* the last byte is urgent (RFC 6093: better not) */
+
+/* Copies bytes to be sent. Returns how many, or -EAGAIN, -EPIPE (the sending side is closed),
+ * -ENOTCONN, or the connection's error. */
+int64_t sy_stack_send(struct sy_stack *s, sy_stack_id id, const void *bytes, size_t len, int flags,
+                      uint64_t now_ns);
+/* Copies bytes that have arrived. Returns how many, 0 at their end, or as above. */
+int64_t sy_stack_receive_bytes(struct sy_stack *s, sy_stack_id id, void *bytes, size_t len,
+                               uint64_t now_ns);
+/* The same without copying: points to the first bytes that have arrived, which stay valid until
+ * they are consumed. Returns their number, 0 at the end, or a negative errno. */
+int64_t sy_stack_peek(struct sy_stack *s, sy_stack_id id, const void **bytes);
+void sy_stack_consume(struct sy_stack *s, sy_stack_id id, size_t len, uint64_t now_ns);
+
+/* Ends the sending side; the peer gets what is still to be sent. */
+int sy_stack_shutdown(struct sy_stack *s, sy_stack_id id, uint64_t now_ns);
+/* The application is done: what it has sent will still be delivered, unless bytes are left that it
+ * has not read, which the peer learns by a reset (RFC 2525 2.17). The id ends. Also of listeners:
+ * connections that nobody has accepted are reset. */
+int sy_stack_close(struct sy_stack *s, sy_stack_id id, uint64_t now_ns);
+/* Ends the connection by a reset. The id ends. */
+int sy_stack_abort(struct sy_stack *s, sy_stack_id id, uint64_t now_ns);
+/* The error of a connection, a positive errno; 0: none. Reading it clears it, as SO_ERROR. */
+int sy_stack_error(struct sy_stack *s, sy_stack_id id);
+void sy_stack_set_cookie(struct sy_stack *s, sy_stack_id id, uint64_t cookie);
+
+/* ---- options and facts ----------------------------------------------------------------------- */
+
+enum sy_stack_option {
+	SY_STACK_NO_DELAY,    /* 1: no Nagle (RFC 896) */
+	SY_STACK_CORK,        /* 1: only full segments, until it is 0 again */
+	SY_STACK_QUICK_ACK,   /* 1: acknowledges at once */
+	SY_STACK_KEEPALIVE_S, /* idle seconds before the first probe; 0: none */
+	SY_STACK_KEEPALIVE_INTERVAL_S,
+	SY_STACK_KEEPALIVE_PROBES,
+	SY_STACK_USER_TIMEOUT_MS, /* unacknowledged for so long: -ETIMEDOUT (RFC 9293 3.9.1); 0:
+	                             15 minutes */
+	SY_STACK_LINGER_ABORT,    /* 1: close resets */
+	SY_STACK_SEND_BYTES,      /* the send buffer's limit instead of its own growth */
+	SY_STACK_RECEIVE_BYTES,   /* the receive window's limit, likewise */
+	SY_STACK_TOS,             /* DSCP in the upper 6 bits */
+	SY_STACK_MSS,             /* the largest segment, at most; before connect: also offered */
+};
+
+/* Of a listener: for the connections that it will have. -EINVAL: no such value. */
+int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option, uint32_t value,
+                 uint64_t now_ns);
+
+/* RFC 9293 3.3.2. Half-open connections of a listener have no id yet. */
+#define SY_STACK_STATES(X)                                                                         \
+	X(CLOSED, "closed")                                                                        \
+	X(LISTEN, "listen")                                                                        \
+	X(SYN_SENT, "syn-sent")                                                                    \
+	X(SYN_RECEIVED, "syn-received")                                                            \
+	X(ESTABLISHED, "established")                                                              \
+	X(FIN_WAIT_1, "fin-wait-1")                                                                \
+	X(FIN_WAIT_2, "fin-wait-2")                                                                \
+	X(CLOSE_WAIT, "close-wait")                                                                \
+	X(CLOSING, "closing")                                                                      \
+	X(LAST_ACK, "last-ack")                                                                    \
+	X(TIME_WAIT, "time-wait")
+
+enum sy_stack_state {
+#define X(id, name) SY_STACK_##id,
+	SY_STACK_STATES(X)
+#undef X
+	        SY_STACK_STATE_COUNT
+};
+const char *sy_stack_state_name(enum sy_stack_state state);
+
+/* What TCP_INFO tells. Bytes and microseconds. */
+struct sy_stack_info {
+	enum sy_stack_state state;
+	struct sy_stack_endpoint local, peer;
+	uint32_t rtt_us, rtt_var_us, rto_ms;
+	uint32_t window, threshold, in_flight; /* of congestion; sent and not acknowledged */
+	uint32_t mss, peer_window, receive_window;
+	uint32_t unsent, unread;
+	uint64_t sent, received; /* payload that is acknowledged, or was in order */
+	uint32_t retransmitted;  /* segments */
+	uint8_t retries;         /* time-outs in a row */
+	bool sack, timestamps, scale, ecn;
+};
+int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out);
+
+/* ---- counters of a stack --------------------------------------------------------------------- */
+
+#define SY_STACK_COUNTERS(X)                                                                       \
+	X(packets_in, "packets received")                                                          \
+	X(packets_out, "packets sent")                                                             \
+	X(bad_packets, "packets that are malformed, or have a wrong checksum")                     \
+	X(fast, "segments in order that took the short way")                                       \
+	X(opened, "connections begun by this side")                                                \
+	X(accepted, "connections begun by a peer")                                                 \
+	X(refused_backlog, "SYNs and ACKs left out: too many connections wait for accept")         \
+	X(refused_memory, "connections or packets left out: no memory")                            \
+	X(cookies_sent, "SYNs answered by a cookie")                                               \
+	X(cookies_right, "connections made from a cookie")                                         \
+	X(cookies_wrong, "ACKs without a connection and without a right cookie")                   \
+	X(resets_in, "resets accepted")                                                            \
+	X(resets_out, "resets sent")                                                               \
+	X(challenges, "challenge ACKs sent (RFC 5961)")                                            \
+	X(challenges_limited, "challenge ACKs not sent for their limit")                           \
+	X(paws, "segments refused for their timestamp (RFC 7323 5)")                               \
+	X(out_of_window, "segments outside the window")                                            \
+	X(out_of_order, "segments kept for later")                                                 \
+	X(out_of_order_dropped, "segments out of order that found no place")                       \
+	X(duplicates, "segments without a new byte")                                               \
+	X(retransmitted, "segments sent again")                                                    \
+	X(timeouts, "retransmission time-outs")                                                    \
+	X(tail_probes, "tail loss probes (RFC 8985 7)")                                            \
+	X(recoveries, "fast recoveries begun")                                                     \
+	X(undone, "reductions of the window undone: nothing was lost")                             \
+	X(ecn_reduced, "reductions of the window for ECN (RFC 3168)")                              \
+	X(window_probes, "probes of a closed window")                                              \
+	X(keepalives, "keepalive probes")                                                          \
+	X(timed_out, "connections given up: the peer does not answer")                             \
+	X(time_wait_reused, "connections in TIME-WAIT that gave way to a new one")                 \
+	X(icmp_accepted, "ICMP errors about a connection")                                         \
+	X(icmp_ignored, "ICMP errors about nothing that is under way")                             \
+	X(too_big, "path MTUs learned")
+
+struct sy_stack_counters {
+#define X(name, help) uint64_t name;
+	SY_STACK_COUNTERS(X)
+#undef X
+};
+
+/* Use of memory, for limits and reports. */
+struct sy_stack_usage {
+	uint32_t connections, half_open, time_wait, listeners;
+	uint64_t send_bytes, receive_bytes; /* of buffers, not of data in them */
+	uint32_t ranges;                    /* of sent and of out-of-order data */
+	size_t fixed;                       /* bytes of tables, made at the start */
+};
+const struct sy_stack_counters *sy_stack_counters(const struct sy_stack *s);
+void sy_stack_usage(const struct sy_stack *s, struct sy_stack_usage *out);
+
+#endif

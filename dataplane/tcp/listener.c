@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Listeners (RFC 9293 3.10.7.2):
+ *
+ *     SYN ──▶ half-open, SYN-ACK ──ACK──▶ ready ──accept()──▶ the application's
+ *      └──▶ too many half-open: a cookie is the SYN-ACK's number, and nothing is kept (RFC 4987)
+ *                                ──ACK──▶ ready
+ */
+#include "arrive.h"
+#include "emit.h"
+#include "stack.h"
+
+#define COOKIE_EPOCH_S 64 /* a cookie is right in its epoch and in the next one */
+
+/* ---- which one ------------------------------------------------------------------------------- */
+
+static bool addr_is_any(const struct sy_addr *a)
+{
+	static const struct sy_addr none;
+	return sy_addr_equal(a, &none) || (sy_addr_is_v4(a) && a->w[3] == 0);
+}
+
+/* How well it fits: 0: not at all. */
+static unsigned listener_fit(const struct listener *l, const struct sy_addr *addr, uint16_t port)
+{
+	if (!l->used || l->local.port != port)
+		return 0;
+	if (sy_addr_equal(&l->local.addr, addr))
+		return 3;
+	if (!addr_is_any(&l->local.addr))
+		return 0;
+	if (sy_addr_is_v4(&l->local.addr)) /* any of IPv4 */
+		return sy_addr_is_v4(addr) ? 2 : 0;
+	return 1; /* any of both */
+}
+
+struct listener *listener_find(struct sy_stack *s, const struct sy_addr *addr, uint16_t port)
+{
+	struct listener *best = NULL;
+	unsigned fit = 0;
+
+	for (uint32_t i = 0, seen = 0; seen < s->listener_count; i++) {
+		unsigned now = listener_fit(&s->listener[i], addr, port);
+		seen += s->listener[i].used;
+		if (now > fit) {
+			best = &s->listener[i];
+			fit = now;
+		}
+	}
+	return best;
+}
+
+sy_stack_id listener_id(const struct sy_stack *s, const struct listener *l)
+{
+	return (uint32_t)l->generation << INDEX_BITS |
+	       (s->options.connections + (uint32_t)(l - s->listener));
+}
+
+struct listener *listener_of(struct sy_stack *s, sy_stack_id id)
+{
+	uint32_t index = (id & INDEX_MASK) - s->options.connections;
+
+	if ((id & INDEX_MASK) < s->options.connections || index >= s->options.listeners)
+		return NULL;
+	struct listener *l = &s->listener[index];
+	return l->used && l->generation == id >> INDEX_BITS ? l : NULL;
+}
+
+/* ---- half-open ------------------------------------------------------------------------------- */
+
+static void wishes_give(struct sy_stack *s, struct connection *c, const struct listener *l)
+{
+	const struct connection_wishes *w = &l->wishes;
+
+	c->listener = (uint16_t)(l - s->listener);
+	c->flags |= C_PASSIVE | w->flags;
+	c->keepalive_s = w->keepalive_s;
+	if (w->keepalive_interval_s)
+		c->keepalive_interval_s = w->keepalive_interval_s;
+	if (w->keepalive_probes)
+		c->keepalive_probes = w->keepalive_probes;
+	c->user_timeout_ms = w->user_timeout_ms;
+	c->user_mss = w->mss;
+	c->tos = w->tos;
+	if (w->send_limit)
+		c->send_limit = w->send_limit;
+	if (w->receive_limit)
+		c->receive_limit = w->receive_limit;
+}
+
+static struct connection *connection_of_syn(struct sy_stack *s, struct listener *l,
+                                            const struct segment *seg, uint32_t irs)
+{
+	struct connection *c = connection_make(s, &seg->view->tuple);
+
+	if (!c)
+		return NULL;
+	wishes_give(s, c, l);
+	c->rcv_nxt = c->rcv_edge = c->rcv_acked = irs + 1;
+	c->state = SY_STACK_SYN_RECEIVED;
+	if (seg->options.timestamps) {
+		c->ts_recent = seg->options.time;
+		c->ts_recent_ms = s->now_ms;
+	}
+	return c;
+}
+
+/* Keeps a SYN. */
+static void syn_keep(struct sy_stack *s, struct listener *l, const struct segment *seg)
+{
+	struct connection *c = connection_of_syn(s, l, seg, seg->seq);
+
+	if (!c)
+		return;
+	connection_agree(s, c, &seg->options);
+	/* RFC 3168 6.1.1: an ECN-setup SYN has both. */
+	if ((seg->flags & (TCP_ECE | TCP_CWR)) == (TCP_ECE | TCP_CWR))
+		c->flags |= C_ECN;
+	connection_begin(s, c, connection_iss(s, &c->tuple));
+	c->snd_wnd = c->snd_wnd_max = seg->window;
+	c->snd_wl1 = seg->seq;
+	list_append(s, &l->half, LIST_ROLE, c);
+	s->half_open++;
+	connection_wants(s, c);
+}
+
+/* ---- cookies --------------------------------------------------------------------------------- */
+
+static struct sy_siphash_key cookie_key(const struct sy_stack *s, uint64_t epoch)
+{
+	struct sy_siphash_key key;
+
+	for (uint64_t i = 0; i < 2; i++) {
+		const uint64_t words[2] = {epoch, i};
+		key.k[i] = sy_siphash(&s->cookie_key, words, sizeof(words));
+	}
+	return key;
+}
+
+static uint64_t cookie_epoch(const struct sy_stack *s)
+{
+	return s->now_ns / (COOKIE_EPOCH_S * UINT64_C(1000000000));
+}
+
+/* Timestamps of cookies, with this offset: those of the connection go on from them. */
+static uint64_t cookie_ts_hash(const struct sy_stack *s, const struct sy_tuple *t)
+{
+	return (uint64_t)connection_ts_offset(s, t) << 32;
+}
+
+static void cookie_send(struct sy_stack *s, const struct segment *seg)
+{
+	const struct sy_tuple *t = &seg->view->tuple;
+	uint64_t epoch = cookie_epoch(s);
+	struct sy_siphash_key key = cookie_key(s, epoch);
+	struct sy_tcp_options o = seg->options;
+	struct rte_mbuf *m;
+
+	if (s->options.no_sack)
+		o.sack = false;
+	if (s->options.no_scale)
+		o.scale = SY_TCP_NO_SCALE;
+	if (!o.mss)
+		o.mss = seg->view->v4 ? 536 : 1220;
+	struct segment_plan plan = {
+	        .from_peer = t,
+	        .seq = sy_cookie_make(sy_cookie_hash(&key, t, seg->seq), (unsigned)epoch,
+	                              seg->view->v4, &o),
+	        .ack = seg->seq + 1,
+	        .flags = SY_TCP_SYN | SY_TCP_ACK,
+	        .window = UINT16_MAX,
+	        .options = {.mss = sy_tcp_mss(seg->view->v4, s->options.mtu, 0),
+	                    .sack = o.sack,
+	                    .scale = o.scale == SY_TCP_NO_SCALE ? o.scale : s->receive_scale},
+	};
+	if (o.timestamps && !s->options.no_timestamps) {
+		plan.options.timestamps = true;
+		plan.options.time = sy_cookie_time(cookie_ts_hash(s, t), s->now_ns, &o);
+		plan.options.echo = o.time;
+	}
+	m = segment_make(s->options.pool, &plan, NULL);
+	if (m)
+		segment_finish(m);
+	s->cookie_ns = s->now_ns;
+	s->counters.cookies_sent++;
+	stack_send_loose(s, m);
+}
+
+/* Were cookies sent that may still come back? */
+static bool cookies_live(const struct sy_stack *s)
+{
+	return s->counters.cookies_sent > 0 &&
+	       s->now_ns - s->cookie_ns < 2 * COOKIE_EPOCH_S * UINT64_C(1000000000);
+}
+
+static bool cookie_read(const struct sy_stack *s, const struct segment *seg,
+                        struct sy_tcp_options *o)
+{
+	const struct sy_tuple *t = &seg->view->tuple;
+	uint32_t cookie = seg->ack - 1;
+	uint64_t epoch = cookie_epoch(s);
+
+	if ((epoch & 1) != sy_cookie_epoch(cookie))
+		epoch--;
+	struct sy_siphash_key key = cookie_key(s, epoch);
+	*o = seg->options;
+	if (!sy_cookie_check(sy_cookie_hash(&key, t, seg->seq - 1), cookie, seg->view->v4, o))
+		return false;
+	if (seg->options.timestamps)
+		sy_cookie_time_options(seg->options.echo, o);
+	return true;
+}
+
+/* A connection from a cookie, at once established. */
+static struct connection *cookie_open(struct sy_stack *s, struct listener *l,
+                                      const struct segment *seg)
+{
+	struct sy_tcp_options o;
+	struct connection *c;
+
+	if (!cookie_read(s, seg, &o)) {
+		s->counters.cookies_wrong++;
+		stack_refuse(s, seg);
+		return NULL;
+	}
+	if (l->ready.count >= l->backlog) { /* the peer will ask again */
+		s->counters.refused_backlog++;
+		return NULL;
+	}
+	c = connection_of_syn(s, l, seg, seg->seq - 1);
+	if (!c)
+		return NULL;
+	s->counters.cookies_right++;
+	connection_agree(s, c, &o);
+	connection_begin(s, c, seg->ack - 1);
+	c->snd_una = c->snd_nxt = c->recover = c->small_end = seg->ack;
+	c->snd_wnd = c->snd_wnd_max = (uint32_t)seg->window << c->snd_scale;
+	c->snd_wl1 = seg->seq;
+	c->snd_wl2 = seg->ack;
+	c->rcv_edge = c->rcv_nxt + UINT16_MAX; /* as the cookie's segment said */
+	list_append(s, &l->half, LIST_ROLE, c);
+	s->half_open++;
+	listener_complete(s, c);
+	connection_established(s, c);
+	return c;
+}
+
+/* ---- RFC 9293 3.10.7.2 ----------------------------------------------------------------------- */
+
+struct connection *listener_arrive(struct sy_stack *s, struct listener *l,
+                                   const struct segment *seg)
+{
+	/* First: RST. */
+	if (seg->flags & SY_TCP_RST)
+		return NULL;
+	/* Second: ACK. */
+	if (seg->flags & SY_TCP_ACK) {
+		if (!(seg->flags & SY_TCP_SYN) && cookies_live(s))
+			return cookie_open(s, l, seg);
+		stack_refuse(s, seg);
+		return NULL;
+	}
+	/* Third: SYN. */
+	if (!(seg->flags & SY_TCP_SYN))
+		return NULL;
+	if (l->ready.count >= l->backlog)
+		s->counters.refused_backlog++; /* the peer will ask again */
+	else if (l->half.count >= l->backlog)
+		cookie_send(s, seg);
+	else
+		syn_keep(s, l, seg);
+	return NULL;
+}
+
+/* ---- ready ----------------------------------------------------------------------------------- */
+
+bool listener_complete(struct sy_stack *s, struct connection *c)
+{
+	struct listener *l = &s->listener[c->listener];
+
+	if (l->ready.count >= l->backlog) {
+		s->counters.refused_backlog++;
+		return false;
+	}
+	list_remove(s, &l->half, LIST_ROLE, c);
+	s->half_open--;
+	list_append(s, &l->ready, LIST_ROLE, c);
+	c->flags |= C_TALKED;
+	s->counters.accepted++;
+	if (l->ready.count == 1)
+		l->told = false;
+	s->listener_news = true;
+	return true;
+}
+
+void listener_forget(struct sy_stack *s, struct connection *c)
+{
+	struct listener *l = &s->listener[c->listener];
+	bool ready = c->flags & C_TALKED;
+
+	list_remove(s, ready ? &l->ready : &l->half, LIST_ROLE, c);
+	s->half_open -= !ready;
+	c->listener = LISTENER_NONE;
+}
+
+void listener_close(struct sy_stack *s, struct listener *l)
+{
+	struct connection *c;
+
+	while ((c = list_first(s, &l->half)) != NULL || (c = list_first(s, &l->ready)) != NULL) {
+		emit_reset(s, c);
+		connection_end(s, c, 0);
+	}
+	l->used = false;
+	s->listener_count--;
+}

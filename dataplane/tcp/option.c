@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What applications set, and are told. */
+#include <errno.h>
+
+#include "stack.h"
+#include "timer.h"
+
+static uint32_t flag_of(enum sy_stack_option option)
+{
+	switch (option) {
+	case SY_STACK_NO_DELAY:
+		return C_NO_DELAY;
+	case SY_STACK_CORK:
+		return C_CORK;
+	case SY_STACK_QUICK_ACK:
+		return C_QUICK_ACK;
+	case SY_STACK_LINGER_ABORT:
+		return C_LINGER_ABORT;
+	default:
+		return 0;
+	}
+}
+
+/* False: the value is impossible. */
+static bool wish_set(struct connection_wishes *w, enum sy_stack_option option, uint32_t value)
+{
+	switch (option) {
+	case SY_STACK_KEEPALIVE_S:
+		w->keepalive_s = (uint16_t)value;
+		return value <= UINT16_MAX;
+	case SY_STACK_KEEPALIVE_INTERVAL_S:
+		w->keepalive_interval_s = (uint16_t)value;
+		return value > 0 && value <= UINT16_MAX;
+	case SY_STACK_KEEPALIVE_PROBES:
+		w->keepalive_probes = (uint8_t)value;
+		return value > 0 && value <= UINT8_MAX;
+	case SY_STACK_USER_TIMEOUT_MS:
+		w->user_timeout_ms = value;
+		break;
+	case SY_STACK_SEND_BYTES:
+		w->send_limit = value;
+		w->flags |= C_SEND_FIXED;
+		return value > 0;
+	case SY_STACK_RECEIVE_BYTES:
+		w->receive_limit = value;
+		w->flags |= C_RECEIVE_FIXED;
+		return value > 0;
+	case SY_STACK_TOS:
+		w->tos = (uint8_t)value;
+		return value <= UINT8_MAX;
+	case SY_STACK_MSS:
+		w->mss = (uint16_t)value;
+		return value <= UINT16_MAX;
+	default:
+		if (!flag_of(option))
+			return false;
+		w->flags &= ~flag_of(option);
+		w->flags |= value ? flag_of(option) : 0;
+	}
+	return true;
+}
+
+static struct connection_wishes wishes_of(const struct connection *c)
+{
+	return (struct connection_wishes){
+	        .keepalive_s = c->keepalive_s,
+	        .keepalive_interval_s = c->keepalive_interval_s,
+	        .user_timeout_ms = c->user_timeout_ms,
+	        .send_limit = c->send_limit,
+	        .receive_limit = c->receive_limit,
+	        .flags = c->flags,
+	        .mss = c->user_mss,
+	        .keepalive_probes = c->keepalive_probes,
+	        .tos = c->tos,
+	};
+}
+
+int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option, uint32_t value,
+                 uint64_t now_ns)
+{
+	struct listener *l = listener_of(s, id);
+	struct connection *c = connection_of(s, id);
+
+	stack_time(s, now_ns);
+	if (!l && !c)
+		return -EBADF;
+	struct connection_wishes w = l ? l->wishes : wishes_of(c);
+	if (option == SY_STACK_SEND_BYTES && value > s->options.send_max)
+		value = s->options.send_max;
+	if (option == SY_STACK_RECEIVE_BYTES && value > s->options.receive_max)
+		value = s->options.receive_max;
+	if (!wish_set(&w, option, value))
+		return -EINVAL;
+	if (l) {
+		l->wishes = w;
+		return 0;
+	}
+	c->keepalive_s = w.keepalive_s;
+	c->keepalive_interval_s = w.keepalive_interval_s;
+	c->user_timeout_ms = w.user_timeout_ms;
+	c->send_limit = w.send_limit;
+	c->receive_limit = w.receive_limit;
+	c->flags = w.flags;
+	c->user_mss = w.mss;
+	c->keepalive_probes = w.keepalive_probes;
+	c->tos = w.tos;
+	if (option == SY_STACK_MSS)
+		connection_resize(c);
+	if (option == SY_STACK_KEEPALIVE_S && value && c->state >= SY_STACK_ESTABLISHED)
+		timer_set(s, c, TIMER_KEEPALIVE, value * 1000);
+	if (c->state != SY_STACK_CLOSED)
+		connection_wants(s, c);
+	return 0;
+}
+
+int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
+{
+	const struct connection *c = connection_of(s, id);
+
+	if (!c)
+		return -EBADF;
+	*out = (struct sy_stack_info){
+	        .state = (enum sy_stack_state)c->state,
+	        .local = {c->tuple.dst, c->tuple.dport},
+	        .peer = {c->tuple.src, c->tuple.sport},
+	        .rtt_us = rtt_smoothed_us(&c->rtt),
+	        .rtt_var_us = rtt_variation_us(&c->rtt),
+	        .rto_ms = rtt_timeout_ms(&c->rtt),
+	        .window = c->congestion.window,
+	        .threshold = c->congestion.ssthresh,
+	        .in_flight = flight_bytes(s, c),
+	        .mss = c->mss,
+	        .peer_window = c->snd_wnd,
+	        .receive_window = c->rcv_edge - c->rcv_nxt,
+	        .unsent = c->unsent.end - c->snd_una,
+	        .unread = c->received.bytes,
+	        .sent = c->bytes_acked,
+	        .received = c->bytes_received,
+	        .retransmitted = c->retransmitted,
+	        .sack = c->flags & C_SACK,
+	        .timestamps = c->flags & C_TIMESTAMPS,
+	        .scale = c->flags & C_SCALE,
+	        .ecn = c->flags & C_ECN,
+	        .retries = c->retries,
+	};
+	return 0;
+}

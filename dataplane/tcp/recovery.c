@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ *     none ──loss──▶ fast ────────────┐
+ *      │ ──ECE───▶ ECN ───────────────┤ all that was sent before is acknowledged, or the loss
+ *      └─time-out─▶ time-out ─────────┘ proves to be none ──▶ none
+ *
+ * In `fast` and `ECN` proportional rate reduction lets bytes go, in the others the window does.
+ */
+#include "recovery.h"
+#include "stack.h"
+#include "timer.h"
+
+#define DUPLICATES 3 /* RFC 5681 3.2 */
+
+static bool is_rated(const struct connection *c)
+{
+	return c->recovery == RECOVERY_FAST || c->recovery == RECOVERY_ECN;
+}
+
+uint32_t recovery_room(const struct sy_stack *s, const struct connection *c)
+{
+	uint32_t window = c->congestion.window, flight = flight_bytes(s, c);
+	uint32_t room = window > flight ? window - flight : 0;
+
+	if (is_rated(c))
+		return c->allowance;
+	/* After a time-out the first segment goes whatever else may be under way. */
+	return room > c->allowance ? room : c->allowance;
+}
+
+void recovery_sent(struct sy_stack *s, struct connection *c, uint32_t bytes)
+{
+	if (is_rated(c))
+		prr_sent(&flight_of(s, c)->prr, bytes);
+	c->allowance -= c->allowance < bytes ? c->allowance : bytes;
+	congestion_sent(&c->congestion, c->snd_nxt - c->snd_una);
+}
+
+/* ---- begin and end --------------------------------------------------------------------------- */
+
+static void recovery_begin(struct sy_stack *s, struct connection *c, enum recovery kind)
+{
+	union flight *f = flight_of(s, c);
+	uint32_t flight = c->snd_nxt - c->snd_una;
+
+	c->recovery = (uint8_t)kind;
+	c->recover = c->snd_nxt;
+	c->flags |= C_UNDO;
+	congestion_reduce(&c->congestion, flight, time_ms64(s));
+	prr_begin(&f->prr, flight, c->congestion.ssthresh);
+	c->allowance = c->mss; /* the first segment goes at once */
+	if (c->flags & C_ECN)
+		c->flags |= C_TELL_CWR;
+	if (kind == RECOVERY_FAST)
+		s->counters.recoveries++;
+	else
+		s->counters.ecn_reduced++;
+	connection_wants(s, c);
+}
+
+static void recovery_end(struct sy_stack *s, struct connection *c)
+{
+	if (is_rated(c))
+		congestion_recovered(&c->congestion);
+	c->recovery = RECOVERY_NONE;
+	c->allowance = 0;
+	c->flags &= ~(uint32_t)C_UNDO;
+	sent_recovered(&flight_of(s, c)->sent);
+}
+
+/* What was taken for a loss had only been late. */
+static void recovery_undo(struct sy_stack *s, struct connection *c)
+{
+	if (!(c->flags & C_UNDO) || c->recovery == RECOVERY_ECN)
+		return;
+	congestion_undo(&c->congestion);
+	s->counters.undone++;
+	recovery_end(s, c);
+}
+
+/* ---- what happens ---------------------------------------------------------------------------- */
+
+void recovery_look(struct sy_stack *s, struct connection *c)
+{
+	union flight *f = flight_of(s, c);
+	uint64_t look_ns;
+	uint32_t lost;
+
+	if (!c->flight)
+		return;
+	lost = sent_detect(&f->sent, &s->sent, &c->rtt, c->mss, c->recovery != RECOVERY_NONE,
+	                   s->now_ns, &look_ns);
+
+	if (look_ns)
+		timer_set(s, c, TIMER_REORDER,
+		          look_ns > s->now_ns
+		                  ? (uint32_t)((look_ns - s->now_ns + MS_NS - 1) / MS_NS)
+		                  : 0);
+	if (lost == 0)
+		return;
+	connection_wants(s, c);
+	if (c->recovery == RECOVERY_NONE)
+		recovery_begin(s, c, RECOVERY_FAST);
+}
+
+void recovery_duplicate(struct sy_stack *s, struct connection *c)
+{
+	union flight *f = flight_of(s, c);
+
+	sent_duplicate(&f->sent, c->mss);
+	if (c->duplicates < UINT8_MAX)
+		c->duplicates++;
+	connection_wants(s, c); /* limited transmit (RFC 3042) */
+	/* RFC 6582 3.2, step 2: not again for what one recovery was about. */
+	if (c->duplicates != DUPLICATES || c->recovery != RECOVERY_NONE ||
+	    sy_seq_before(c->snd_una, c->recover))
+		return;
+	if (sent_first_lost(&f->sent, &s->sent, c->mss) > 0)
+		recovery_begin(s, c, RECOVERY_FAST);
+}
+
+/* RFC 6582 3.2, step 3: a partial acknowledgement shows the next loss. */
+static void partial(struct sy_stack *s, struct connection *c)
+{
+	if (!(c->flags & C_SACK) && c->recovery == RECOVERY_FAST)
+		sent_first_lost(&flight_of(s, c)->sent, &s->sent, c->mss);
+}
+
+static void window_grow(struct sy_stack *s, struct connection *c, const struct sent_news *news)
+{
+	const struct congestion_ack in = {.bytes = news->acked,
+	                                  .una = c->snd_una,
+	                                  .nxt = c->snd_nxt,
+	                                  .rtt_us = news->rtt_us,
+	                                  .now_ms = time_ms64(s)};
+	congestion_acked(&c->congestion, &in, &c->rtt);
+}
+
+void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_news *news,
+                    bool ece)
+{
+	union flight *f = flight_of(s, c);
+	bool progress = news->acked > 0, rated = is_rated(c);
+	uint32_t lost;
+
+	if (progress)
+		c->duplicates = 0;
+	if (news->undone || news->spurious || news->original)
+		recovery_undo(s, c);
+	if (c->recovery != RECOVERY_NONE && !sy_seq_before(c->snd_una, c->recover))
+		recovery_end(s, c);
+	else if (progress)
+		partial(s, c);
+	lost = f->sent.lost;
+	recovery_look(s, c);
+	if (c->recovery == RECOVERY_NONE && (ece || news->probe_lost) &&
+	    !sy_seq_before(c->snd_una, c->recover))
+		recovery_begin(s, c, RECOVERY_ECN);
+	if (is_rated(c))
+		c->allowance = prr_acked(&f->prr, news->delivered, sent_in_flight(&f->sent), c->mss,
+		                         progress && f->sent.lost <= lost);
+	else if (progress && !rated) /* the ACK that ends recovery adds nothing */
+		window_grow(s, c, news);
+	connection_wants(s, c);
+}
+
+void recovery_timed_out(struct sy_stack *s, struct connection *c)
+{
+	union flight *f = flight_of(s, c);
+	bool repeated = c->retries > 1;
+
+	sent_timed_out(&f->sent, &s->sent, &c->rtt, c->mss, repeated, s->now_ns);
+	congestion_timed_out(&c->congestion, c->snd_nxt - c->snd_una, repeated, time_ms64(s));
+	c->recovery = RECOVERY_TIMEOUT;
+	c->recover = c->snd_nxt;
+	c->flags |= C_UNDO;
+	c->allowance = c->mss;
+	c->duplicates = 0;
+	if (c->flags & C_ECN)
+		c->flags |= C_TELL_CWR;
+}

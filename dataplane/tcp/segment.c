@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Reads segments and makes them: RFC 9293 3.1, options of RFC 7323 and RFC 2018. */
+#include <arpa/inet.h>
+
+#include "segment.h"
+
+#define TTL     64
+#define IPV4_DF 0x4000
+
+enum {
+	KIND_NOP = 1,
+	KIND_MSS = 2,
+	KIND_SCALE = 3,
+	KIND_SACK_PERMITTED = 4,
+	KIND_SACK = 5,
+	KIND_TIMESTAMPS = 8,
+};
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static uint32_t number_at(const uint8_t *at)
+{
+	uint32_t number;
+	memcpy(&number, at, sizeof(number));
+	return ntohl(number);
+}
+
+/* Nearly all segments have either no options, or timestamps alone, in this place. */
+static bool options_usual(struct segment *seg, const uint8_t *tcp, unsigned header)
+{
+	static const uint8_t usual[4] = {KIND_NOP, KIND_NOP, KIND_TIMESTAMPS, 10};
+
+	if (header == sizeof(struct sy_tcp)) {
+		seg->options = (struct sy_tcp_options){.scale = SY_TCP_NO_SCALE};
+		return true;
+	}
+	tcp += sizeof(struct sy_tcp);
+	if (header != sizeof(struct sy_tcp) + 12 || memcmp(tcp, usual, sizeof(usual)) != 0)
+		return false;
+	seg->options = (struct sy_tcp_options){.scale = SY_TCP_NO_SCALE,
+	                                       .timestamps = true,
+	                                       .time = number_at(tcp + 4),
+	                                       .echo = number_at(tcp + 8)};
+	return true;
+}
+
+void segment_read(struct segment *seg, struct rte_mbuf *m, const struct sy_view *v)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
+	unsigned header = tcp->offset >> 4 << 2;
+
+	*seg = (struct segment){
+	        .view = v,
+	        .packet = m,
+	        .seq = ntohl(tcp->seq),
+	        .ack = ntohl(tcp->ack),
+	        .len = v->l4_len - header,
+	        .window = ntohs(tcp->window),
+	        .urgent = ntohs(tcp->urgent),
+	        .data = (uint16_t)(v->l4 + header),
+	        .flags = tcp->flags,
+	};
+	const uint8_t *l3 = frame + v->l3;
+	seg->ecn = (v->v4 ? l3[1] : l3[1] >> 4) & IP_ECN;
+	if (!options_usual(seg, (const uint8_t *)tcp, header)) {
+		sy_tcp_options_read(frame, v, &seg->options);
+		seg->blocks = (uint8_t)sy_tcp_blocks_read(frame, v, seg->block);
+	}
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static uint8_t *number_put(uint8_t *at, uint32_t number)
+{
+	number = htonl(number);
+	memcpy(at, &number, sizeof(number));
+	return at + sizeof(number);
+}
+
+static uint8_t *word_put(uint8_t *at, uint8_t a, uint8_t b, uint8_t c, uint8_t d)
+{
+	const uint8_t word[4] = {a, b, c, d};
+	memcpy(at, word, sizeof(word));
+	return at + sizeof(word);
+}
+
+unsigned segment_options_len(const struct segment_plan *plan)
+{
+	const struct sy_tcp_options *o = &plan->options;
+	unsigned len = o->timestamps ? 12 : 0;
+
+	if (plan->flags & SY_TCP_SYN)
+		len += (o->mss ? 4 : 0) + (o->sack && !o->timestamps ? 4 : 0) +
+		       (o->scale != SY_TCP_NO_SCALE ? 4 : 0);
+	return len + (plan->blocks ? 4 + 8u * plan->blocks : 0);
+}
+
+static void options_put(uint8_t *at, const struct segment_plan *plan)
+{
+	const struct sy_tcp_options *o = &plan->options;
+	bool syn = plan->flags & SY_TCP_SYN, sack = syn && o->sack;
+
+	if (syn && o->mss)
+		at = word_put(at, KIND_MSS, 4, (uint8_t)(o->mss >> 8), (uint8_t)o->mss);
+	if (o->timestamps) {
+		at = word_put(at, sack ? KIND_SACK_PERMITTED : KIND_NOP, sack ? 2 : KIND_NOP,
+		              KIND_TIMESTAMPS, 10);
+		at = number_put(number_put(at, o->time), o->echo);
+	} else if (sack) {
+		at = word_put(at, KIND_NOP, KIND_NOP, KIND_SACK_PERMITTED, 2);
+	}
+	if (syn && o->scale != SY_TCP_NO_SCALE)
+		at = word_put(at, KIND_NOP, KIND_SCALE, 3, o->scale);
+	if (plan->blocks)
+		at = word_put(at, KIND_NOP, KIND_NOP, KIND_SACK, (uint8_t)(2 + 8 * plan->blocks));
+	for (unsigned i = 0; i < plan->blocks; i++)
+		at = number_put(number_put(at, plan->block[i].from), plan->block[i].to);
+}
+
+static void ip_put(uint8_t *l3, const struct segment_plan *plan, uint16_t l4_len)
+{
+	const struct sy_tuple *t = plan->from_peer;
+
+	if (sy_addr_is_v4(&t->src)) {
+		struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
+		*ip = (struct sy_ipv4){
+		        .version_ihl = 0x45,
+		        .tos = plan->tos,
+		        .total_length = htons((uint16_t)(sizeof(*ip) + l4_len)),
+		        .fragment = plan->fragile ? 0 : htons(IPV4_DF),
+		        .ttl = TTL,
+		        .proto = SY_PROTO_TCP,
+		        .src = t->dst.w[3],
+		        .dst = t->src.w[3],
+		};
+		ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, sizeof(*ip)));
+		return;
+	}
+	struct sy_ipv6 *ip = (struct sy_ipv6 *)l3;
+	*ip = (struct sy_ipv6){
+	        .version_class_flow = htonl(6u << 28 | (uint32_t)plan->tos << 20),
+	        .payload_length = htons(l4_len),
+	        .next_header = SY_PROTO_TCP,
+	        .hop_limit = TTL,
+	};
+	memcpy(ip->src, t->dst.b, sizeof(ip->src));
+	memcpy(ip->dst, t->src.b, sizeof(ip->dst));
+}
+
+struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_plan *plan,
+                              uint8_t **payload)
+{
+	const struct sy_tuple *t = plan->from_peer;
+	bool v4 = sy_addr_is_v4(&t->src);
+	unsigned l3_len = v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6);
+	unsigned header = (unsigned)sizeof(struct sy_tcp) + segment_options_len(plan);
+	uint16_t l4_len = (uint16_t)(header + plan->len);
+	struct rte_mbuf *m = rte_pktmbuf_alloc(pool);
+
+	if (!m)
+		return NULL;
+	uint8_t *frame = (uint8_t *)rte_pktmbuf_append(m, (uint16_t)(SY_ETH_LEN + l3_len + l4_len));
+	if (!frame) {
+		rte_pktmbuf_free(m);
+		return NULL;
+	}
+	*(struct sy_eth *)frame = (struct sy_eth){.type = htons(v4 ? SY_ETH_IPV4 : SY_ETH_IPV6)};
+	ip_put(frame + SY_ETH_LEN, plan, l4_len);
+	struct sy_tcp *tcp = (struct sy_tcp *)(frame + SY_ETH_LEN + l3_len);
+	*tcp = (struct sy_tcp){
+	        .sport = t->dport,
+	        .dport = t->sport,
+	        .seq = htonl(plan->seq),
+	        .ack = htonl(plan->flags & SY_TCP_ACK ? plan->ack : 0),
+	        .offset = (uint8_t)(header / 4 << 4),
+	        .flags = plan->flags,
+	        .window = htons(plan->window),
+	        .urgent = htons(plan->urgent),
+	};
+	options_put((uint8_t *)(tcp + 1), plan);
+	m->l2_len = SY_ETH_LEN;
+	m->l3_len = l3_len;
+	m->l4_len = header;
+	if (payload)
+		*payload = (uint8_t *)tcp + header;
+	return m;
+}
+
+void segment_finish(struct rte_mbuf *m)
+{
+	uint8_t *l3 = rte_pktmbuf_mtod_offset(m, uint8_t *, SY_ETH_LEN);
+	struct sy_tcp *tcp = (struct sy_tcp *)(l3 + m->l3_len);
+	uint16_t len = (uint16_t)(m->data_len - SY_ETH_LEN - m->l3_len);
+	bool v4 = m->l3_len == sizeof(struct sy_ipv4);
+	/* Both addresses lie next to each other. */
+	const uint8_t *addrs =
+	        v4 ? (uint8_t *)&((struct sy_ipv4 *)l3)->src : ((struct sy_ipv6 *)l3)->src;
+
+	tcp->checksum = 0;
+	tcp->checksum =
+	        (uint16_t)~sy_csum_fold(sy_csum_sum(addrs, v4 ? 8 : 32) + htons(SY_PROTO_TCP) +
+	                                htons(len) + sy_csum_sum(tcp, len));
+}
+
+struct rte_mbuf *segment_refuse(struct rte_mempool *pool, const struct segment *seg)
+{
+	struct segment_plan plan = {.from_peer = &seg->view->tuple,
+	                            .flags = SY_TCP_RST,
+	                            .options = {.scale = SY_TCP_NO_SCALE}};
+	struct rte_mbuf *m;
+
+	if (seg->flags & SY_TCP_RST)
+		return NULL;
+	if (seg->flags & SY_TCP_ACK) {
+		plan.seq = seg->ack;
+	} else {
+		plan.ack = seg->seq + segment_span(seg);
+		plan.flags |= SY_TCP_ACK;
+	}
+	m = segment_make(pool, &plan, NULL);
+	if (m)
+		segment_finish(m);
+	return m;
+}

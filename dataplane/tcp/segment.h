@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Segments: read into a struct, and made from one. */
+#ifndef SEGMENT_H
+#define SEGMENT_H
+
+#include <rte_mbuf.h>
+
+#include <sy_packet.h>
+
+#include "sack.h"
+
+/* Flags of ECN in the TCP header (RFC 3168 6.1), and of the IP header (5). */
+enum { TCP_ECE = 64, TCP_CWR = 128 };
+enum { IP_ECN = 3, IP_ECT0 = 2, IP_CE = 3 };
+
+/* A segment that has arrived. Host order. */
+struct segment {
+	const struct sy_view *view;
+	struct rte_mbuf *packet; /* NULL once somebody keeps it */
+	uint32_t seq, ack;
+	uint32_t len;    /* of the payload */
+	uint16_t window; /* as in the header */
+	uint16_t urgent;
+	uint16_t data; /* the payload's offset in the frame */
+	uint8_t flags; /* SY_TCP_*, TCP_ECE, TCP_CWR */
+	uint8_t ecn;   /* of the IP header */
+	bool unscaled; /* its window is that of a SYN */
+	uint8_t blocks;
+	struct sy_tcp_options options;
+	struct sy_tcp_block block[SY_TCP_BLOCKS_MAX];
+};
+
+void segment_read(struct segment *seg, struct rte_mbuf *m, const struct sy_view *v);
+
+/* The sequence numbers that it takes: payload, SYN and FIN (RFC 9293 3.4). */
+static inline uint32_t segment_span(const struct segment *seg)
+{
+	return seg->len + !!(seg->flags & SY_TCP_SYN) + !!(seg->flags & SY_TCP_FIN);
+}
+
+/* A segment to be made. */
+struct segment_plan {
+	const struct sy_tuple *from_peer; /* the tuple of the peer's segments */
+	uint32_t seq, ack;
+	uint32_t len; /* of the payload */
+	uint16_t window, urgent;
+	uint8_t flags, tos; /* tos: with ECN */
+	bool fragile;       /* routers may fragment it */
+	uint8_t blocks;
+	struct sy_tcp_options options;
+	struct sack_block block[SACK_BLOCKS];
+};
+
+/* The bytes of options that it will have. */
+unsigned segment_options_len(const struct segment_plan *plan);
+/* Makes its headers; *payload is where the caller puts plan->len bytes before segment_finish().
+ * NULL: no buffer. */
+struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_plan *plan,
+                              uint8_t **payload);
+/* Computes the checksums. */
+void segment_finish(struct rte_mbuf *m);
+/* The reset that answers a segment without a connection (RFC 9293 3.10.7.1). NULL: none is due. */
+struct rte_mbuf *segment_refuse(struct rte_mempool *pool, const struct segment *seg);
+
+#endif

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One core's stack: its memory, packets in and out, time, events. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "arrive.h"
+#include "emit.h"
+#include "icmp_error.h"
+#include "stack.h"
+#include "timer.h"
+
+static const struct congestion_ops *congestion_find(const char *name)
+{
+	static const struct congestion_ops *const all[] = {&congestion_cubic, &congestion_newreno};
+
+	for (unsigned i = 0; i < SY_ARRAY_LEN(all); i++)
+		if (strcmp(all[i]->name, name) == 0)
+			return all[i];
+	return NULL;
+}
+
+/* ---- start and end --------------------------------------------------------------------------- */
+
+static void options_default(struct sy_stack_options *o)
+{
+	uint16_t room =
+	        (uint16_t)(rte_pktmbuf_data_room_size(o->pool) - RTE_PKTMBUF_HEADROOM - SY_ETH_LEN);
+
+#define DEFAULT(field, value) o->field = o->field ? o->field : (value)
+	DEFAULT(listeners, 64);
+	DEFAULT(mtu, 1500);
+	DEFAULT(send_max, 4u << 20);
+	DEFAULT(receive_max, 6u << 20);
+	DEFAULT(send_all, 256u << 20);
+	DEFAULT(receive_all, 256u << 20);
+	DEFAULT(port_first, 49152);
+	DEFAULT(port_last, 65535);
+	DEFAULT(time_wait_ms, 60000);
+#undef DEFAULT
+	if (o->mtu > room) /* what fits one buffer */
+		o->mtu = room;
+}
+
+/* Memory that is touched only where it is used. */
+static void *table_make(struct sy_stack *s, size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+	               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	s->fixed += bytes;
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void table_free(void *p, size_t bytes)
+{
+	if (p)
+		munmap(p, bytes);
+}
+
+static uint64_t secret_of(const struct sy_stack_options *o, uint64_t use)
+{
+	struct sy_siphash_key key;
+	memcpy(&key, o->secret, sizeof(key));
+	return sy_siphash(&key, &use, sizeof(use));
+}
+
+static void secrets_init(struct sy_stack *s)
+{
+	uint64_t use = 0;
+
+	for (unsigned i = 0; i < SY_ARRAY_LEN(s->hash_key.k); i++)
+		s->hash_key.k[i] = secret_of(&s->options, ++use);
+	for (unsigned i = 0; i < 2; i++) {
+		s->iss_key.k[i] = secret_of(&s->options, ++use);
+		s->ts_key.k[i] = secret_of(&s->options, ++use);
+		s->cookie_key.k[i] = secret_of(&s->options, ++use);
+	}
+	s->port_cursor = (uint32_t)secret_of(&s->options, ++use);
+}
+
+/* The scale by which the largest window fits 16 bits (RFC 7323 2.3). */
+static uint8_t scale_for(uint32_t window)
+{
+	uint8_t scale = 0;
+
+	while (scale < SY_TCP_SCALE_MAX && window >> scale > UINT16_MAX)
+		scale++;
+	return scale;
+}
+
+static int tables_make(struct sy_stack *s)
+{
+	const struct sy_stack_options *o = &s->options;
+	uint32_t buckets = 1024;
+
+	while (buckets < o->connections)
+		buckets *= 2;
+	s->bucket_mask = buckets - 1;
+	s->connection = table_make(s, o->connections * sizeof(*s->connection));
+	s->bucket = table_make(s, buckets * sizeof(*s->bucket));
+	s->wheel_links = table_make(s, o->connections * sizeof(*s->wheel_links));
+	s->listener = calloc(o->listeners, sizeof(*s->listener));
+	if (!s->connection || !s->bucket || !s->wheel_links || !s->listener ||
+	    chunk_pool_init(&s->chunks, o->send_all))
+		return -ENOMEM;
+	s->fixed += s->chunks.count * sizeof(*s->chunks.next);
+	wheel_init(&s->wheel, s->wheel_links, time_ms64(s));
+	return 0;
+}
+
+int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,
+                    struct sy_error *err)
+{
+	const char *name = options->congestion ? options->congestion : "cubic";
+	const struct congestion_ops *congestion = congestion_find(name);
+	struct sy_stack *s;
+
+	if (!congestion)
+		return sy_fail(err, EINVAL, "congestion control \"%s\": there is none", name);
+	if (options->connections == 0 ||
+	    options->connections + (uint64_t)options->listeners > INDEX_MASK - 64)
+		return sy_fail(err, EINVAL, "a stack has between 1 and %u connections",
+		               INDEX_MASK - 64);
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return sy_fail(err, ENOMEM, "no memory for a stack");
+	s->options = *options;
+	s->congestion = congestion;
+	s->fixed = sizeof(*s);
+	s->free = INDEX_NONE;
+	options_default(&s->options);
+	stack_time(s, now_ns);
+	secrets_init(s);
+	list_init(&s->send);
+	list_init(&s->event);
+	list_init(&s->space);
+	list_init(&s->time_wait);
+	s->receive_scale = scale_for(s->options.receive_max);
+	if (tables_make(s) || pools_make(s)) {
+		sy_stack_destroy(s);
+		return sy_fail(err, ENOMEM, "no memory for %u connections", options->connections);
+	}
+	*out = s;
+	return 0;
+}
+
+void sy_stack_destroy(struct sy_stack *s)
+{
+	const struct sy_stack_options *o = &s->options;
+
+	for (uint32_t i = 0; s->connection && i < s->fresh; i++)
+		connection_drop_buffers(s, &s->connection[i]);
+	while (s->loose_count > 0)
+		rte_pktmbuf_free(stack_take_loose(s));
+	pools_close(s);
+	chunk_pool_close(&s->chunks);
+	table_free(s->connection, o->connections * sizeof(*s->connection));
+	table_free(s->bucket, (s->bucket_mask + 1ul) * sizeof(*s->bucket));
+	table_free(s->wheel_links, o->connections * sizeof(*s->wheel_links));
+	free(s->listener);
+	sy_secret_wipe(s, sizeof(*s));
+	free(s);
+}
+
+/* ---- packets in ------------------------------------------------------------------------------ */
+
+/* A segment arrives: its connection, or its listener, or nobody's. */
+static void segment_arrive(struct sy_stack *s, struct segment *seg)
+{
+	const struct sy_tuple *t = &seg->view->tuple;
+	struct connection *c = connection_find(s, t);
+
+	if (!c) {
+		struct listener *l = listener_find(s, &t->dst, t->dport);
+		if (l) {
+			c = listener_arrive(s, l, seg);
+		} else {
+			stack_refuse(s, seg);
+			return;
+		}
+	}
+	if (c)
+		arrive(s, c, seg);
+}
+
+/* Is it a whole packet of TCP or ICMP? */
+static bool packet_is_sound(const struct sy_stack *s, struct rte_mbuf *m, struct sy_view *v)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+
+	if (m->nb_segs != 1 || sy_packet_parse(frame, m->data_len, v) != SY_DROP_NONE ||
+	    v->fragment != SY_FRAGMENT_NONE)
+		return false;
+	if (s->options.trust_checksum ||
+	    (m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD)
+		return true;
+	return sy_packet_check_l4(frame, v) == SY_CSUM_OK;
+}
+
+/* The driver has received a packet. */
+static void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
+{
+	struct segment seg;
+	struct sy_view v;
+
+	s->counters.packets_in++;
+	if (!packet_is_sound(s, m, &v)) {
+		s->counters.bad_packets++;
+		rte_pktmbuf_free(m);
+		return;
+	}
+	if (v.proto != SY_PROTO_TCP) {
+		icmp_error_arrive(s, rte_pktmbuf_mtod(m, const uint8_t *), &v);
+		rte_pktmbuf_free(m);
+		return;
+	}
+	segment_read(&seg, m, &v);
+	segment_arrive(s, &seg);
+	rte_pktmbuf_free(seg.packet);
+}
+
+void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count, uint64_t now_ns)
+{
+	stack_time(s, now_ns);
+	for (unsigned i = 0; i < count; i++)
+		packet_receive(s, packet[i]);
+}
+
+/* ---- packets out ----------------------------------------------------------------------------- */
+
+void stack_send_loose(struct sy_stack *s, struct rte_mbuf *m)
+{
+	if (!m)
+		return;
+	if (s->loose_count == LOOSE_MAX) {
+		s->counters.refused_memory++;
+		rte_pktmbuf_free(m);
+		return;
+	}
+	s->loose[(s->loose_first + s->loose_count++) % LOOSE_MAX] = m;
+}
+
+struct rte_mbuf *stack_take_loose(struct sy_stack *s)
+{
+	struct rte_mbuf *m = s->loose[s->loose_first];
+
+	s->loose_first = (s->loose_first + 1) % LOOSE_MAX;
+	s->loose_count--;
+	return m;
+}
+
+void stack_refuse(struct sy_stack *s, const struct segment *seg)
+{
+	struct rte_mbuf *m = segment_refuse(s->options.pool, seg);
+
+	if (m)
+		s->counters.resets_out++;
+	stack_send_loose(s, m);
+}
+
+unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigned most,
+                           uint64_t now_ns)
+{
+	unsigned count = 0;
+	struct connection *c;
+
+	stack_time(s, now_ns);
+	while (count < most && s->loose_count > 0)
+		packet[count++] = stack_take_loose(s);
+	while (count < most && (c = list_first(s, &s->send)) != NULL) {
+		unsigned share = most - count < EMIT_TURN ? most - count : EMIT_TURN, got;
+		list_remove(s, &s->send, LIST_SEND, c);
+		got = emit(s, c, packet + count, share);
+		count += got;
+		if (got == share) /* maybe more: after the others */
+			connection_wants(s, c);
+	}
+	s->counters.packets_out += count;
+	return count;
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns)
+{
+	uint64_t now_ms, next;
+	uint32_t index;
+
+	stack_time(s, now_ns);
+	now_ms = time_ms64(s);
+	while ((index = wheel_take(&s->wheel, now_ms)) != WHEEL_NONE) {
+		struct connection *c = &s->connection[index];
+		c->in_wheel = false;
+		timer_run(s, c);
+	}
+	next = wheel_next(&s->wheel);
+	return next > UINT64_MAX / MS_NS ? UINT64_MAX : next * MS_NS;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static unsigned listener_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most)
+{
+	unsigned count = 0;
+
+	for (uint32_t i = 0; s->listener_news && i < s->options.listeners; i++) {
+		struct listener *l = &s->listener[i];
+		if (!l->used || l->told || l->ready.count == 0)
+			continue;
+		if (count == most)
+			return count;
+		l->told = true;
+		event[count++] = (struct sy_stack_event){
+		        .id = listener_id(s, l), .what = SY_STACK_READABLE, .cookie = l->cookie};
+	}
+	s->listener_news = false;
+	return count;
+}
+
+/* An event is delivered to the application. */
+unsigned sy_stack_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most)
+{
+	unsigned count = listener_events(s, event, most);
+	struct connection *c;
+
+	while (count < most && (c = list_first(s, &s->event)) != NULL) {
+		list_remove(s, &s->event, LIST_EVENT, c);
+		event[count++] = (struct sy_stack_event){
+		        .id = connection_id(s, c), .what = c->events, .cookie = c->cookie};
+		c->events = 0;
+	}
+	return count;
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+const struct sy_stack_counters *sy_stack_counters(const struct sy_stack *s)
+{
+	return &s->counters;
+}
+
+void sy_stack_usage(const struct sy_stack *s, struct sy_stack_usage *out)
+{
+	*out = (struct sy_stack_usage){
+	        .connections = s->used,
+	        .half_open = s->half_open,
+	        .time_wait = s->time_wait.count,
+	        .listeners = s->listener_count,
+	        .send_bytes = (uint64_t)s->chunks.used * CHUNK_SIZE,
+	        .receive_bytes = s->receive_held,
+	        .ranges = pools_used(s),
+	        .fixed = s->fixed,
+	};
+}

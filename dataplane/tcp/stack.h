@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One core's state. */
+#ifndef STACK_H
+#define STACK_H
+
+#include "connection.h"
+#include "flight.h"
+#include "listener.h"
+#include "wheel.h"
+
+#define MS_NS UINT64_C(1000000)
+
+/* Ids: a generation above an index. Listeners come after the connections. */
+#define INDEX_BITS      22
+#define INDEX_MASK      ((UINT32_C(1) << INDEX_BITS) - 1)
+#define GENERATION_MASK ((UINT32_C(1) << (32 - INDEX_BITS)) - 1)
+
+#define LOOSE_MAX 1024 /* segments that belong to no connection's turn: resets, challenges, … */
+
+struct sy_stack {
+	struct sy_stack_options options; /* with all defaults in place */
+	const struct congestion_ops *congestion;
+	uint64_t now_ns;
+	uint32_t now_ms; /* modulo 2^32 */
+
+	struct connection *connection;
+	uint32_t free, fresh; /* the free ones, chained by bucket_next; the first never used */
+	uint32_t *bucket, bucket_mask;
+	struct sy_hash_key hash_key;
+	struct sy_siphash_key iss_key, ts_key, cookie_key;
+	uint64_t cookie_ns; /* when the last one was sent */
+	uint32_t port_cursor;
+
+	struct wheel wheel;
+	struct wheel_link *wheel_links;
+	struct chunk_pool chunks;
+	struct pool flights;       /* struct flight */
+	struct pool sent, arrived; /* ranges */
+	uint64_t receive_held;     /* bytes of packets that wait */
+
+	struct list send, event;      /* LIST_SEND, LIST_EVENT */
+	struct list space, time_wait; /* LIST_ROLE */
+	struct listener *listener;
+	uint32_t listener_count;
+	bool listener_news; /* one of them may have an event */
+
+	struct rte_mbuf *loose[LOOSE_MAX];
+	uint32_t loose_first, loose_count;
+
+	uint8_t receive_scale;            /* of windows, as offered */
+	uint32_t challenge_s, challenges; /* of all connections in this second */
+	uint32_t used, half_open;
+	struct sy_stack_counters counters;
+	size_t fixed;
+};
+
+static inline uint64_t time_ms64(const struct sy_stack *s)
+{
+	return s->now_ns / MS_NS;
+}
+
+/* The stack's clock goes to this time, never back. */
+static inline void stack_time(struct sy_stack *s, uint64_t now_ns)
+{
+	if (now_ns > s->now_ns)
+		s->now_ns = now_ns;
+	s->now_ms = (uint32_t)(s->now_ns / MS_NS);
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static inline bool list_has(const struct sy_stack *s, enum list_kind kind,
+                            const struct connection *c)
+{
+	return c->place[kind].after != connection_index(s, c);
+}
+
+void list_append(struct sy_stack *s, struct list *l, enum list_kind kind, struct connection *c);
+void list_remove(struct sy_stack *s, struct list *l, enum list_kind kind, struct connection *c);
+
+static inline struct connection *list_first(struct sy_stack *s, const struct list *l)
+{
+	return l->first == INDEX_NONE ? NULL : &s->connection[l->first];
+}
+
+/* A segment to be sent, before those of connections; NULL: none. Frees it if too many wait. */
+void stack_send_loose(struct sy_stack *s, struct rte_mbuf *m);
+/* The first of them; there is one. */
+struct rte_mbuf *stack_take_loose(struct sy_stack *s);
+/* Answers a segment that belongs to nothing by a reset. */
+void stack_refuse(struct sy_stack *s, const struct segment *seg);
+
+/* The pools of ranges (range.c). */
+int pools_make(struct sy_stack *s);
+void pools_close(struct sy_stack *s);
+uint32_t pools_used(const struct sy_stack *s);
+/* May a packet be kept that came out of order? Those that are kept are counted. */
+bool range_may_hold(const struct sy_stack *s, const struct connection *c, const struct rte_mbuf *m);
+void range_hold(struct sy_stack *s, struct connection *c, const struct rte_mbuf *m);
+void range_unhold(struct sy_stack *s, struct connection *c, const struct rte_mbuf *m);
+
+#endif

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Two stacks talk through a network, in virtual time, by a schedule that follows from a seed: what
+ * is lost, late, doubled or out of order, how large the windows are, what both sides write, when
+ * they read and who closes first. Each byte is checked, and that both come to an end.
+ */
+#ifndef TALK_H
+#define TALK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct talk_result {
+	uint64_t ns;      /* virtual time that it took */
+	uint64_t packets; /* both ways */
+	uint64_t bytes;
+	uint64_t retransmitted, timeouts, undone;
+};
+
+/* NULL, or what went wrong. */
+const char *talk(uint64_t seed, bool explain, struct talk_result *result);
+
+#endif

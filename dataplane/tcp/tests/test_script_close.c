@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Closing: RFC 9293 3.6, 3.10.4, 3.10.5, 3.10.7.4; RFC 1122 4.2.2.13; RFC 1337; RFC 6191; RFC 2525.
+ */
+#include "script.h"
+
+static const struct script closing[] = {
+        {"RFC 9293 3.6, figure 12: this side closes first", "",
+         OPEN "shutdown\n"
+              "> FA 1 ack 1\n"
+              "state fin-wait-1\n"
+              "< A 1 ack 2\n"
+              "state fin-wait-2\n"
+              "< FA 1 ack 2\n"
+              "> A 2 ack 2\n"
+              "state time-wait\n"
+              "event readable done hangup\n"
+              "eof\n"
+              "close\n"
+              "+59999\n"
+              "gone 1\n"
+              "+2\n"
+              "gone\n"},
+        {"RFC 9293 3.6, case 2: the peer closes first", "",
+         OPEN "< FA 1 ack 1\n"
+              "> A 1 ack 2\n"
+              "state close-wait\n"
+              "event readable done\n"
+              "eof\n"
+              "shutdown\n"
+              "> FA 1 ack 2\n"
+              "state last-ack\n"
+              "< A 2 ack 2\n"
+              "state closed\n"
+              "event readable writable hangup\n"
+              "close\n"
+              "gone\n"},
+        {"RFC 9293 3.6, figure 13: both close at once", "",
+         OPEN "shutdown\n"
+              "> FA 1 ack 1\n"
+              "< FA 1 ack 1\n"
+              "> A 2 ack 2\n"
+              "state closing\n"
+              "< A 2 ack 2\n"
+              "state time-wait\n"
+              "close\n"
+              "+60001\n"
+              "gone\n"},
+        {"RFC 9293 3.10.7.4, eighth: the peer's FIN acknowledges ours", "",
+         OPEN "shutdown\n"
+              "> FA 1 ack 1\n"
+              "< FA 1 ack 2\n"
+              "> A 2 ack 2\n"
+              "state time-wait\n"
+              "close\n"},
+        {"RFC 9293 3.6.1: half closed, the peer goes on sending", "",
+         OPEN "shutdown\n"
+              "> FA 1 ack 1\n"
+              "< A 1 ack 2\n"
+              "< PA 1:101 ack 2\n"
+              "+41\n"
+              "> A 2 ack 101\n"
+              "read 100\n"
+              "broken 32\n"
+              "< FA 101 ack 2\n"
+              "> A 2 ack 102\n"
+              "eof\n"
+              "close\n"},
+        {"RFC 9293 3.6.1: half closed by the peer, this side goes on sending", "",
+         OPEN "< FA 1 ack 1\n"
+              "> A 1 ack 2\n"
+              "write 1500\n"
+              "> A 1:1001 ack 2\n"
+              "> PA 1001:1501 ack 2\n"
+              "< A 2 ack 1501\n"
+              "close\n"
+              "> FA 1501 ack 2\n"
+              "< A 2 ack 1502\n"
+              "gone\n"},
+        {"RFC 9293 3.10.4: FIN follows the last byte, in its segment if it can", "",
+         OPEN "write 1200 fin\n"
+              "> A 1:1001\n"
+              "> FPA 1001:1201\n"
+              "< A 1 ack 1202\n"
+              "state fin-wait-2\n"},
+        {"RFC 9293 3.8.1: FIN is sent again", "",
+         OPEN "shutdown\n"
+              "> FA 1 ack 1\n"
+              "+200\n~5\n"
+              "> FA 1 ack 1\n"
+              "+400\n~5\n"
+              "> FA 1 ack 1\n"
+              "< A 1 ack 2\n"
+              "state fin-wait-2\n"},
+        {"RFC 9293 3.8.1: bytes and FIN are sent again together", "",
+         OPEN "write 300 fin\n"
+              "> FPA 1:301\n"
+              "+200\n~5\n"
+              "> FPA 1:301\n"
+              "< A 1 ack 302\n"
+              "state fin-wait-2\n"},
+        {"RFC 9293 3.10.7.4, fifth: a part of it is acknowledged", "",
+         OPEN "write 300 fin\n"
+              "> FPA 1:301\n"
+              "< A 1 ack 101\n"
+              "state fin-wait-1\n"
+              "+200\n~5\n"
+              "> FPA 101:301\n"
+              "< A 1 ack 301\n"
+              "state fin-wait-1\n"
+              "< A 1 ack 302\n"
+              "state fin-wait-2\n"},
+        {"the peer's FIN comes before its bytes", "",
+         OPEN "< FPA 101:201 ack 1\n"
+              "> A 1 ack 1\n"
+              "> A 1 ack 1\n"
+              "state established\n"
+              "< A 1:101 ack 1\n"
+              "> A 1 ack 202\n"
+              "read 200\n"
+              "eof\n"
+              "state close-wait\n"},
+        {"RFC 9293 3.10.7.4, seventh: bytes after FIN are ignored", "",
+         OPEN "< FA 1:11 ack 1\n"
+              "> A 1 ack 12\n"
+              "< PA 12:22 ack 1\n"
+              "state close-wait\n"
+              "read 10\n"
+              "eof\n"},
+        {"without an application nobody waits for the peer's FIN forever", "",
+         OPEN "close\n"
+              "> FA 1 ack 1\n"
+              "< A 1 ack 2\n"
+              "+59999\n"
+              "gone 1\n"
+              "+2\n"
+              "gone\n"},
+        {"RFC 9293 3.10.4: the id ends with close", "",
+         OPEN "close\n"
+              "> FA 1 ack 1\n"
+              "broken 9\n"
+              "no event\n"},
+};
+
+static const struct script abortion[] = {
+        {"RFC 9293 3.10.5: abort resets", "",
+         OPEN "write 10\n"
+              "> PA 1:11\n"
+              "abort\n"
+              "> RA 11 ack 1\n"
+              "gone\n"},
+        {"RFC 9293 3.10.5: abort in SYN-SENT says nothing", "",
+         "connect\n"
+         "> S 0\n"
+         "abort\n"
+         "gone\n"},
+        {"RFC 2525 2.17: close with bytes that nobody has read resets", "",
+         OPEN "< PA 1:11 ack 1\n"
+              "close\n"
+              "> RA 1 ack 11\n"
+              "gone\n"},
+        {"RFC 1122 4.2.2.13: bytes that come after close are answered by a reset", "",
+         OPEN "close\n"
+              "> FA 1 ack 1\n"
+              "< A 1 ack 2\n"
+              "< PA 1:11 ack 2\n"
+              "> RA 2 ack 1\n"
+              "gone\n"},
+        {"SO_LINGER of 0: close resets", "",
+         OPEN "set linger 1\n"
+              "close\n"
+              "> RA 1 ack 1\n"
+              "gone\n"},
+        {"RFC 9293 3.10.7.4, second: the peer resets", "",
+         OPEN "write 10\n"
+              "> PA 1:11\n"
+              "< R 1\n"
+              "event readable writable hangup error\n"
+              "state closed\n"
+              "broken 104\n"
+              "broken 32\n"
+              "eof\n"
+              "close\n"
+              "gone\n"},
+        {"RFC 9293 3.10.7.4, second: a reset in LAST-ACK", "",
+         OPEN "< FA 1 ack 1\n"
+              "> A 1 ack 2\n"
+              "close\n"
+              "> FA 1 ack 2\n"
+              "< R 2\n"
+              "gone\n"},
+};
+
+static const struct script time_wait[] = {
+        {"RFC 9293 3.10.7.4: the peer's FIN again: acknowledged, and the time starts anew", "",
+         OPEN "close\n"
+              "> FA 1 ack 1\n"
+              "< FA 1 ack 2\n"
+              "> A 2 ack 2\n"
+              "+40000\n"
+              "< FA 1 ack 2\n"
+              "> A 2 ack 2\n"
+              "+59999\n"
+              "gone 1\n"
+              "+2\n"
+              "gone\n"},
+        {"RFC 1337 3: a reset does not end TIME-WAIT", "",
+         OPEN "close\n"
+              "> FA 1 ack 1\n"
+              "< FA 1 ack 2\n"
+              "> A 2 ack 2\n"
+              "< R 2\n"
+              "gone 1\n"},
+        {"RFC 1337 2: old bytes in TIME-WAIT are only acknowledged", "",
+         OPEN "< A 1:101 ack 1\n"
+              "read 100\n"
+              "close\n"
+              "> FA 1 ack 101\n"
+              "< FA 101 ack 2\n"
+              "> A 2 ack 102\n"
+              "< A 1:101 ack 2\n"
+              "> A 2 ack 102\n"
+              "gone 1\n"},
+        {"RFC 6191 2: a SYN with a later timestamp begins anew", "ts",
+         OPEN_TS "close\n"
+                 "> FA 1 ack 1\n"
+                 "< FA 1 ack 2 ts 1010 1\n"
+                 "> A 2 ack 2\n"
+                 "anew\n"
+                 "< S 0 mss 1000 ts 1011 0\n"
+                 "> SA 0 ack 1\n"
+                 "count time_wait_reused 1\n"
+                 "< A 1 ack 1 ts 1011 1\n"
+                 "accept\n"
+                 "gone 1\n"
+                 "abort\n"
+                 "> RA 1 ack 1\n"},
+        {"RFC 6191 2: one with an earlier timestamp does not", "ts",
+         OPEN_TS "close\n"
+                 "> FA 1 ack 1\n"
+                 "< FA 1 ack 2 ts 1010 1\n"
+                 "> A 2 ack 2\n"
+                 "< S 5000 mss 1000 ts 1009 0\n"
+                 "> A 2 ack 2\n"
+                 "count time_wait_reused 0\n"},
+        {"RFC 1122 4.2.2.13: without timestamps, a SYN with a later number begins anew", "",
+         OPEN "close\n"
+              "> FA 1 ack 1\n"
+              "< FA 1 ack 2\n"
+              "> A 2 ack 2\n"
+              "anew\n"
+              "< S 5000 mss 1000\n"
+              "> SA 0 ack 5001\n"
+              "count time_wait_reused 1\n"},
+        {"RFC 1122 4.2.2.13: one with an old number is acknowledged", "",
+         OPEN "close\n"
+              "> FA 1 ack 1\n"
+              "< FA 1 ack 2\n"
+              "> A 2 ack 2\n"
+              "< S 1 mss 1000\n"
+              "> A 2 ack 2\n"
+              "count time_wait_reused 0\n"
+              "count challenges 1\n"},
+        {"the longest in TIME-WAIT gives way when all connections are in use", "connections 1",
+         OPEN "close\n"
+              "> FA 1 ack 1\n"
+              "< FA 1 ack 2\n"
+              "> A 2 ack 2\n"
+              "gone 1\n"
+              "< S 0 port 4001\n"
+              "> SA 0 port 4001\n"
+              "gone 1\n"
+              "count time_wait_reused 1\n"},
+        {"all connections are in use", "connections 1",
+         OPEN "< S 0 port 4001\n"
+              "count refused_memory 1\n"},
+};
+
+TEST(closing)
+TEST(abortion)
+TEST(time_wait)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_closing),
+	        cmocka_unit_test(test_abortion),
+	        cmocka_unit_test(test_time_wait),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

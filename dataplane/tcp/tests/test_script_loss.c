@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Loss: RFC 6298, RFC 5681, RFC 6582, RFC 6675, RFC 8985, RFC 6937, RFC 2883, RFC 3168, RFC 6928;
+ * path MTU: RFC 1191, RFC 8201, RFC 4821. */
+#include "script.h"
+
+/* Ten segments of 1000 bytes under way. */
+#define TEN                                                                                        \
+	"write 10000\n> A 1:1001\n> A 1001:2001\n> A 2001:3001\n> A 3001:4001\n> A 4001:5001\n"    \
+	"> A 5001:6001\n> A 6001:7001\n> A 7001:8001\n> A 8001:9001\n> PA 9001:10001\n+5\n"
+
+/* A peer with SACK at 20 ms. */
+#define FAR                                                                                        \
+	"listen\n< S 0 win 60000 mss 1000 sackok\n> SA 0\n+20\n"                                   \
+	"< A 1 ack 1 win 60000\naccept\n"
+
+static const struct script timeouts[] = {
+        {"RFC 6298 2.4, 5.5: the time-out doubles each time", "",
+         OPEN "write 100\n"
+              "> PA 1:101\n"
+              "+200\n~5\n"
+              "> PA 1:101\n"
+              "+400\n~5\n"
+              "> PA 1:101\n"
+              "+800\n~10\n"
+              "> PA 1:101\n"
+              "+1600\n~20\n"
+              "> PA 1:101\n"
+              "count timeouts 4\n"
+              "< A 1 ack 101\n"
+              "write 100\n"
+              "> PA 101:201\n"
+              "+200\n~10\n"
+              "> PA 101:201\n"},
+        {"RFC 6298 5.3: an acknowledgement restarts the timer", "",
+         OPEN "write 2000\n"
+              "> A 1:1001\n"
+              "> PA 1001:2001\n"
+              "+150\n"
+              "< A 1 ack 1001\n"
+              "+200\n"
+              "~500\n"
+              "> PA 1001:2001\n"},
+        {"RFC 6298 2.2: the first sample", "",
+         "connect\n"
+         "> S 0\n"
+         "+100\n"
+         "< SA 0 ack 1 mss 1000\n"
+         "> A 1\n"
+         "info rto 300\n"},
+        {"RFC 6298 5.7, 3: a SYN that was sent again brings no sample, and 3 s", "",
+         "connect\n"
+         "> S 0\n"
+         "+1001\n"
+         "> S 0\n"
+         "+10\n"
+         "< SA 0 ack 1 mss 1000\n"
+         "> A 1\n"
+         "info rto 3000\n"},
+        {"RFC 5681 3.1: after a time-out one segment, and half of what was under way", "",
+         OPEN TEN "+195\n~5\n"
+                  "> A 1:1001\n"
+                  "info cwnd 1000\n"
+                  "info ssthresh 5000\n"
+                  "< A 1 ack 1001\n"
+                  "> A 1001:2001\n"
+                  "> A 2001:3001\n"
+                  "< A 1 ack 10001\n"},
+        {"RFC 9293 3.8.3: given up after the user's time-out", "",
+         OPEN "set timeout 5000\n"
+              "write 100\n"
+              "> PA 1:101\n"
+              "~250\n"
+              "> PA 1:101\n"
+              "~450\n"
+              "> PA 1:101\n"
+              "~850\n"
+              "> PA 1:101\n"
+              "~1650\n"
+              "> PA 1:101\n"
+              "+1700\n"
+              "state established\n"
+              "+300\n"
+              "state closed\n"
+              "failed 110\n"
+              "count timed_out 1\n"},
+        {"RFC 6928 2: ten segments begin", "",
+         OPEN "write 20000\n"
+              "> A 1:1001\n> A 1001:2001\n> A 2001:3001\n> A 3001:4001\n> A 4001:5001\n"
+              "> A 5001:6001\n> A 6001:7001\n> A 7001:8001\n> A 8001:9001\n> A 9001:10001\n"
+              "info cwnd 10000\n"},
+        {"RFC 5681 3.1: slow start adds what is acknowledged", "",
+         OPEN "write 20000\n"
+              "> A 1:1001\n> A 1001:2001\n> A 2001:3001\n> A 3001:4001\n> A 4001:5001\n"
+              "> A 5001:6001\n> A 6001:7001\n> A 7001:8001\n> A 8001:9001\n> A 9001:10001\n"
+              "< A 1 ack 2001\n"
+              "> A 10001:11001\n> A 11001:12001\n> A 12001:13001\n> A 13001:14001\n"
+              "info cwnd 12000\n"},
+};
+
+static const struct script duplicates[] = {
+        {"RFC 5681 3.2: the third duplicate sends again, and halves", "",
+         OPEN TEN "< A 1 ack 1\n"
+                  "< A 1 ack 1\n"
+                  "< A 1 ack 1\n"
+                  "> A 1:1001\n"
+                  "count recoveries 1\n"
+                  "info ssthresh 5000\n"
+                  "< A 1 ack 10001\n"
+                  "info cwnd 5000\n"},
+        {"RFC 5681 3.2: what brings bytes or a window is no duplicate", "",
+         OPEN TEN "< A 1 ack 1 win 59999\n"
+                  "< A 1 ack 1 win 59998\n"
+                  "< A 1:11 ack 1 win 59998\n"
+                  "< A 11:21 ack 1 win 59998\n"
+                  "> A 10001 ack 21\n"
+                  "count recoveries 0\n"},
+        {"RFC 3042 2: limited transmit", "",
+         OPEN "write 12000\n"
+              "> A 1:1001\n> A 1001:2001\n> A 2001:3001\n> A 3001:4001\n> A 4001:5001\n"
+              "> A 5001:6001\n> A 6001:7001\n> A 7001:8001\n> A 8001:9001\n> A 9001:10001\n"
+              "< A 1 ack 1\n"
+              "> A 10001:11001\n"
+              "< A 1 ack 1\n"
+              "> PA 11001:12001\n"},
+        {"RFC 6582 3.2, step 3: a partial acknowledgement sends the next one", "",
+         OPEN TEN "< A 1 ack 1\n"
+                  "< A 1 ack 1\n"
+                  "< A 1 ack 1\n"
+                  "> A 1:1001\n"
+                  "< A 1 ack 3001\n"
+                  "> A 3001:4001\n"
+                  "< A 1 ack 10001\n"
+                  "count recoveries 1\n"
+                  "count timeouts 0\n"},
+};
+
+static const struct script selective[] = {
+        {"RFC 6675 5: three segments SACKed: the one before them is lost", "sack",
+         FAR TEN "< A 1 ack 1 sack 1001-2001\n"
+                 "< A 1 ack 1 sack 1001-3001\n"
+                 "< A 1 ack 1 sack 1001-4001\n"
+                 "> A 1:1001\n"
+                 "info ssthresh 5000\n"
+                 "< A 1 ack 10001\n"
+                 "info cwnd 5000\n"
+                 "count recoveries 1\n"},
+        {"RFC 8985 6.2: what is sent again is not sent twice", "sack",
+         FAR TEN "+15\n"
+                 "< A 1 ack 1 sack 3001-10001\n"
+                 "> A 1:1001\n"
+                 "> A 1001:2001\n"
+                 "> A 2001:3001\n"
+                 "+20\n"
+                 "< A 1 ack 1001 sack 3001-10001\n"
+                 "< A 1 ack 10001\n"
+                 "count retransmitted 3\n"},
+        {"RFC 8985 7: the tail is probed before the time-out", "sack",
+         "connect\n"
+         "> S 0 sackok\n"
+         "+20\n"
+         "< SA 0 ack 1 mss 1000 sackok win 60000\n"
+         "> A 1\n"
+         "write 2000\n"
+         "> A 1:1001\n"
+         "> PA 1001:2001\n"
+         "+40\n~5\n"
+         "> PA 1001:2001\n"
+         "count tail_probes 1\n"
+         "count timeouts 0\n"
+         "+20\n"
+         "< A 1 ack 1 sack 1001-2001\n"
+         "> A 1:1001\n"
+         "< A 1 ack 2001\n"
+         "count timeouts 0\n"},
+        {"RFC 8985 7.3: a probe sends new bytes if there are any", "sack",
+         "connect\n"
+         "> S 0 sackok\n"
+         "+20\n"
+         "< SA 0 ack 1 mss 1000 sackok win 60000\n"
+         "> A 1\n"
+         "write 11000\n"
+         "> A 1:1001\n> A 1001:2001\n> A 2001:3001\n> A 3001:4001\n> A 4001:5001\n"
+         "> A 5001:6001\n> A 6001:7001\n> A 7001:8001\n> A 8001:9001\n> A 9001:10001\n"
+         "+40\n~5\n"
+         "> PA 10001:11001\n"
+         "count tail_probes 1\n"},
+        {"RFC 3708, RFC 2883 5: D-SACK shows that nothing was lost", "sack",
+         FAR TEN "+15\n"
+                 "< A 1 ack 1 sack 1001-4001\n"
+                 "> A 1:1001\n"
+                 "info ssthresh 5000\n"
+                 "< A 1 ack 4001\n"
+                 "< A 1 ack 4001 sack 1-1001\n"
+                 "count undone 1\n"
+                 "< A 1 ack 10001\n"},
+        {"RFC 2018 8: after a time-out what was SACKed is not trusted", "sack",
+         OPEN_WITH("sackok") "write 2000\n"
+                             "> A 1:1001\n"
+                             "> PA 1001:2001\n"
+                             "< A 1 ack 1 sack 1001-2001\n"
+                             "~3000\n"
+                             "> A 1:1001\n"
+                             "< A 1 ack 1001\n"
+                             "~3000\n"
+                             "> PA 1001:2001\n"
+                             "< A 1 ack 2001\n"},
+        {"RFC 2018 2: blocks of a peer that has not agreed are not read", "sack",
+         OPEN TEN "< A 1 ack 1 sack 1001-10001\n"
+                  "# it counts as a duplicate\n"
+                  "info flight 9000\n"},
+        {"blocks beyond what was sent are ignored", "sack",
+         OPEN_WITH("sackok") TEN "< A 1 ack 1 sack 20001-30001\n"
+                                 "info flight 10000\n"
+                                 "< A 1 ack 1 sack 5001-4001\n"
+                                 "info flight 10000\n"},
+};
+
+static const struct script marks[] = {
+        {"RFC 3168 6.1.2: ECE halves the window once in a round trip, and CWR tells so", "",
+         OPEN_WITH("") "abort\n"
+                       "> RA 1\n"
+                       "unlisten\n"
+                       "anew\n"
+                       "listen\n"
+                       "< SEC 0 win 60000 mss 1000 port 4000\n"
+                       "> SAE 0\n"
+                       "< A 1 ack 1 win 60000\n"
+                       "accept\n"
+                       "write 20000\n"
+                       "> A 1:1001 ect\n> A 1001:2001\n> A 2001:3001\n> A 3001:4001\n"
+                       "> A 4001:5001\n> A 5001:6001\n> A 6001:7001\n> A 7001:8001\n"
+                       "> A 8001:9001\n> A 9001:10001\n"
+                       "< AE 1 ack 2001\n"
+                       "> AC 10001:11001 ect\n"
+                       "info ssthresh 4000\n"
+                       "< AE 1 ack 4001\n"
+                       "> A 11001:12001 ect\n"
+                       "info ssthresh 4000\n"
+                       "count ecn_reduced 1\n"},
+};
+
+static const struct script path[] = {
+        {"RFC 1191 6.4, RFC 8201 5.3: a router's MTU is taken, and the bytes sent again", "",
+         "listen\n"
+         "< S 0 win 60000 mss 1460\n"
+         "> SA 0\n"
+         "< A 1 ack 1 win 60000\n"
+         "accept\n"
+         "write 1460\n"
+         "> PA 1:1461\n"
+         "v4icmp toobig 0 1 1400\n"
+         "v6icmp toobig 0 1 1420\n"
+         "> A 1:1361\n"
+         "> PA 1361:1461\n"
+         "info mss 1360\n"
+         "count too_big 1\n"},
+        {"RFC 5927 7: a quoted number that is not under way is not believed", "",
+         "listen\n"
+         "< S 0 win 60000 mss 1460\n"
+         "> SA 0\n"
+         "< A 1 ack 1 win 60000\n"
+         "accept\n"
+         "write 1460\n"
+         "> PA 1:1461\n"
+         "icmp toobig 0 1461 1300\n"
+         "icmp toobig 0 0 1300\n"
+         "info mss 1460\n"
+         "count icmp_ignored 2\n"},
+        {"RFC 1191 3, RFC 8201 4: no size below the least", "",
+         "listen\n"
+         "< S 0 win 60000 mss 1460\n"
+         "> SA 0\n"
+         "< A 1 ack 1 win 60000\n"
+         "accept\n"
+         "write 100\n"
+         "> PA 1:101\n"
+         "icmp toobig 0 1 68\n"
+         "# with IPv6 it is not even believed\n"
+         "v4> PA 1:101\n"
+         "v4info mss 536\n"
+         "v6info mss 1460\n"},
+        {"RFC 4821 7.6, RFC 8899 4.3: a path that swallows full segments", "",
+         "listen\n"
+         "< S 0 win 60000 mss 1460\n"
+         "> SA 0\n"
+         "< A 1 ack 1 win 60000\n"
+         "accept\n"
+         "write 1460\n"
+         "> PA 1:1461\n"
+         "~300\n"
+         "> PA 1:1461\n"
+         "~500\n"
+         "> PA 1:1461\n"
+         "~1000\n"
+         "v4> A 1:1161\n"
+         "v6> A 1:1221\n"},
+        {"RFC 1122 4.2.3.9: unreachable is a hint, which counts at the end", "",
+         OPEN "set timeout 1000\n"
+              "write 100\n"
+              "> PA 1:101\n"
+              "icmp host 1 1\n"
+              "state established\n"
+              "count icmp_accepted 1\n"
+              "~300\n"
+              "> PA 1:101\n"
+              "~500\n"
+              "> PA 1:101\n"
+              "+500\n"
+              "state closed\n"
+              "failed 113\n"},
+        {"RFC 5461 4.1: while a connection is opened, port unreachable ends it", "",
+         "connect\n"
+         "> S 0\n"
+         "icmp port 3 0\n"
+         "state closed\n"
+         "failed 111\n"},
+        {"RFC 1122 4.2.3.9: host unreachable does not", "",
+         "connect\n"
+         "> S 0\n"
+         "icmp host 1 0\n"
+         "state syn-sent\n"
+         "< SA 0 ack 1\n"
+         "> A 1\n"
+         "state established\n"},
+};
+
+TEST(timeouts)
+TEST(duplicates)
+TEST(selective)
+TEST(marks)
+TEST(path)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_timeouts),  cmocka_unit_test(test_duplicates),
+	        cmocka_unit_test(test_selective), cmocka_unit_test(test_marks),
+	        cmocka_unit_test(test_path),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

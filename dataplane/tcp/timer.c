@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is due: retransmission (RFC 6298), tail probes and reordering (RFC 8985), closed windows
+ * (RFC 9293 3.8.6.1), delayed acknowledgements, keepalive (3.8.4), the ends of states. */
+#include <errno.h>
+
+#include "arrive.h"
+#include "emit.h"
+#include "recovery.h"
+#include "stack.h"
+#include "timer.h"
+
+#define PERSIST_LEAST_MS 200
+#define PERSIST_MOST_MS  60000
+#define GIVE_UP_MS       900000u /* R2 of RFC 9293 3.8.3: at least 100 s */
+#define GIVE_UP_SYN_MS   180000u /* of a SYN: at least 3 minutes */
+#define GIVE_UP_HALF_MS  60000u  /* of a half-open connection's SYN-ACK */
+#define PTO_LEAST_MS     10
+#define PEER_ACK_US      200000 /* RFC 8985 7.2: how long the peer may delay its ACK */
+
+/* ---- places in the wheel --------------------------------------------------------------------- */
+
+static void wheel_place(struct sy_stack *s, struct connection *c, uint32_t due_ms)
+{
+	int32_t left = (int32_t)(due_ms - s->now_ms);
+
+	if (c->in_wheel && !sy_seq_before(due_ms, c->wheel_ms))
+		return; /* fires early, and is placed again */
+	wheel_set(&s->wheel, connection_index(s, c),
+	          time_ms64(s) + (left > 0 ? (uint32_t)left : 0));
+	c->wheel_ms = due_ms;
+	c->in_wheel = true;
+}
+
+void timer_set(struct sy_stack *s, struct connection *c, enum timer timer, uint32_t delay_ms)
+{
+	/* The clock's present millisecond has begun already. */
+	c->due_ms[timer] = s->now_ms + delay_ms + 1;
+	c->armed |= (uint8_t)(1u << timer);
+	wheel_place(s, c, c->due_ms[timer]);
+}
+
+/* ---- retransmission -------------------------------------------------------------------------- */
+
+static uint32_t give_up_after(const struct connection *c)
+{
+	if (c->state == SY_STACK_SYN_SENT)
+		return c->user_timeout_ms ? c->user_timeout_ms : GIVE_UP_SYN_MS;
+	if (c->state == SY_STACK_SYN_RECEIVED)
+		return GIVE_UP_HALF_MS;
+	return c->user_timeout_ms ? c->user_timeout_ms : GIVE_UP_MS;
+}
+
+/* How long until the peer's silence is too long; 0: it is. */
+static uint32_t patience(const struct sy_stack *s, const struct connection *c)
+{
+	uint32_t waited = s->now_ms - c->retry_ms, most = give_up_after(c);
+
+	return waited < most ? most - waited : 0;
+}
+
+static uint32_t persist_ms(const struct connection *c)
+{
+	uint64_t ms = (uint64_t)rtt_timeout_ms(&c->rtt) << (c->retries < 10 ? c->retries : 10);
+
+	if (ms < PERSIST_LEAST_MS)
+		ms = PERSIST_LEAST_MS;
+	return ms < PERSIST_MOST_MS ? (uint32_t)ms : PERSIST_MOST_MS;
+}
+
+/* RFC 8985 7.2: the probe comes before the time-out, or not at all. */
+static bool tail_timer_set(struct sy_stack *s, struct connection *c, uint32_t rto_ms)
+{
+	uint64_t ms;
+
+	if (c->recovery != RECOVERY_NONE || !(c->flags & C_SACK) || c->state < SY_STACK_ESTABLISHED)
+		return false;
+	ms = (sent_probe_wait(&flight_of(s, c)->sent, &c->rtt, c->mss, PEER_ACK_US) + MS_NS - 1) /
+	     MS_NS;
+	if (ms == 0 || ms >= rto_ms)
+		return false;
+	c->flags |= C_TAIL_TIMER;
+	timer_set(s, c, TIMER_RETRANSMIT, ms < PTO_LEAST_MS ? PTO_LEAST_MS : (uint32_t)ms);
+	return true;
+}
+
+void timer_retransmit_set(struct sy_stack *s, struct connection *c)
+{
+	uint32_t rto_ms = rtt_timeout_ms(&c->rtt), left;
+
+	c->flags &= ~(uint32_t)C_TAIL_TIMER;
+	if (c->snd_una == c->snd_nxt) {
+		if (emit_waiting(c) > 0)
+			timer_set(s, c, TIMER_RETRANSMIT, persist_ms(c));
+		else
+			timer_clear(c, TIMER_RETRANSMIT);
+		return;
+	}
+	if (tail_timer_set(s, c, rto_ms))
+		return;
+	left = c->retries ? patience(s, c) : give_up_after(c);
+	timer_set(s, c, TIMER_RETRANSMIT, rto_ms < left ? rto_ms : left);
+}
+
+/* The peer does not answer. */
+static void give_up(struct sy_stack *s, struct connection *c)
+{
+	s->counters.timed_out++;
+	connection_end(s, c, c->flags & C_SOFT_ERROR ? c->error : ETIMEDOUT);
+}
+
+static void timed_out(struct sy_stack *s, struct connection *c)
+{
+	if (c->retries == 0)
+		c->retry_ms = c->due_ms[TIMER_RETRANSMIT] - rtt_timeout_ms(&c->rtt) - 1;
+	if (patience(s, c) == 0) {
+		give_up(s, c);
+		return;
+	}
+	s->counters.timeouts++;
+	if (c->retries < UINT8_MAX)
+		c->retries++;
+	if (c->state >= SY_STACK_ESTABLISHED)
+		connection_black_hole(s, c);
+	recovery_timed_out(s, c);
+	rtt_back_off(&c->rtt);
+	timer_retransmit_set(s, c);
+	connection_wants(s, c);
+}
+
+/* A closed window, or a short segment that waited long enough. */
+static void persist(struct sy_stack *s, struct connection *c)
+{
+	if (emit_waiting(c) == 0)
+		return;
+	if (c->probes == 0) /* the last one was answered: RFC 1122 4.2.2.17 */
+		c->retry_ms = s->now_ms;
+	if (patience(s, c) == 0) {
+		give_up(s, c);
+		return;
+	}
+	if (c->snd_wnd == 0) {
+		s->counters.window_probes++;
+		c->probes += c->probes < UINT8_MAX;
+		if (c->retries < UINT8_MAX)
+			c->retries++;
+	}
+	c->flags |= C_CORK_OVER;
+	emit_window_probe(s, c);
+	uint32_t wait = persist_ms(c), left = patience(s, c);
+	timer_set(s, c, TIMER_RETRANSMIT, wait < left ? wait : left);
+}
+
+static void retransmit_due(struct sy_stack *s, struct connection *c)
+{
+	if (c->snd_una == c->snd_nxt) {
+		persist(s, c);
+	} else if (c->flags & C_TAIL_TIMER) {
+		if (emit_tail_probe(s, c))
+			s->counters.tail_probes++;
+		timer_retransmit_set(s, c);
+	} else {
+		timed_out(s, c);
+	}
+}
+
+/* ---- the others ------------------------------------------------------------------------------ */
+
+static void keepalive_due(struct sy_stack *s, struct connection *c)
+{
+	uint32_t silent = s->now_ms - c->heard_ms, idle = c->keepalive_s * 1000u;
+
+	if (idle == 0 || c->state < SY_STACK_ESTABLISHED)
+		return;
+	if (c->snd_una != c->snd_nxt || emit_waiting(c) > 0 || silent < idle) {
+		/* What is under way asks already. */
+		timer_set(s, c, TIMER_KEEPALIVE, silent < idle ? idle - silent : idle);
+		return;
+	}
+	if (c->probes >= c->keepalive_probes) {
+		emit_reset(s, c);
+		give_up(s, c);
+		return;
+	}
+	c->probes++;
+	s->counters.keepalives++;
+	emit_keepalive(s, c);
+	timer_set(s, c, TIMER_KEEPALIVE, c->keepalive_interval_s * 1000u);
+}
+
+static void timer_due(struct sy_stack *s, struct connection *c, enum timer timer)
+{
+	timer_clear(c, timer);
+	switch (timer) {
+	case TIMER_RETRANSMIT:
+		retransmit_due(s, c);
+		break;
+	case TIMER_REORDER:
+		recovery_look(s, c);
+		connection_wants(s, c);
+		break;
+	case TIMER_ACK:
+		if (c->flags & C_ACK_LATER)
+			arrive_owe(s, c, true);
+		break;
+	case TIMER_KEEPALIVE:
+		keepalive_due(s, c);
+		break;
+	case TIMER_END:
+		connection_end(s, c, c->state == SY_STACK_TIME_WAIT ? 0 : ETIMEDOUT);
+		break;
+	case TIMERS:
+		break;
+	}
+}
+
+void timer_run(struct sy_stack *s, struct connection *c)
+{
+	uint32_t earliest = 0;
+	bool any = false;
+
+	for (unsigned i = 0; i < TIMERS; i++) {
+		if (c->armed >> i & 1 && !sy_seq_before(s->now_ms, c->due_ms[i]))
+			timer_due(s, c, (enum timer)i);
+		if (c->state == SY_STACK_CLOSED)
+			return;
+	}
+	for (unsigned i = 0; i < TIMERS; i++) {
+		if (!(c->armed >> i & 1) || (any && !sy_seq_before(c->due_ms[i], earliest)))
+			continue;
+		earliest = c->due_ms[i];
+		any = true;
+	}
+	if (any)
+		wheel_place(s, c, earliest);
+}
