@@ -78,7 +78,8 @@ static uint16_t port_find(struct sy_stack *s, struct sy_tuple *t)
 
 	for (uint32_t i = 0; i < count; i++, at++) {
 		t->dport = rte_cpu_to_be_16((uint16_t)(first + at % count));
-		if (!connection_find(s, t)) {
+		if (!connection_find(s, t) &&
+		    (!s->options.owns || s->options.owns(s->options.owner, t))) {
 			s->port_cursor += i + 1;
 			return t->dport;
 		}

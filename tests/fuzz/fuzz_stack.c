@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A peer, an application and a network that do what the input says, against a stack of TCP: see
- * hostile.h. */
+ * dataplane/tcp/tests/hostile.h. */
 #include <rte_eal.h>
 #include <sanitizer/lsan_interface.h>
 

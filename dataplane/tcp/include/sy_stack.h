@@ -48,7 +48,11 @@ struct sy_stack_options {
 	uint32_t time_wait_ms;                 /* 0: 60 s, twice Linux's MSL */
 	bool no_sack, no_timestamps, no_scale; /* options that connections are not offered */
 	bool ecn;                              /* asks for ECN; it is accepted in any case */
-	bool trust_checksum;                   /* packets' transport checksums have been verified */
+	/* Are the peer's segments of this tuple brought to this stack? Connections get a local port
+	 * for which they are. NULL: all are. */
+	bool (*owns)(void *owner, const struct sy_tuple *from_peer);
+	void *owner;
+	bool trust_checksum; /* packets' transport checksums have been verified */
 };
 
 int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packets between the runtime and the stacks. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "sy_stack_port.h"
+
+struct stack_owner {
+	const struct sy_runtime *rt;
+	unsigned worker;
+};
+
+struct sy_stack_port {
+	sy_stack_serve serve;
+	void *ctx;
+	struct sy_stack *stack[SY_MAX_WORKERS];
+	struct stack_owner owner[SY_MAX_WORKERS];
+};
+
+/* ---- whose segment --------------------------------------------------------------------------- */
+
+/* Both ends' ports are in it: whoever connects chooses a port whose slot is its own. */
+static uint8_t tuple_slot(const struct sy_tuple *from_peer)
+{
+	return sy_slot_of(&from_peer->src, from_peer->sport) ^ sy_slot_of_port(from_peer->dport);
+}
+
+static bool owner_has(void *ctx, const struct sy_tuple *from_peer)
+{
+	const struct stack_owner *owner = ctx;
+	return sy_slot_worker(owner->rt, tuple_slot(from_peer)) == owner->worker;
+}
+
+/* The connection's slot; of an ICMP error that of the quoted segment. */
+static uint8_t frame_slot(struct rte_mbuf *m)
+{
+	const uint8_t *frame = sy_frame(m);
+	struct sy_quote q;
+	struct sy_view v;
+
+	if (sy_packet_parse(frame, m->data_len, &v) != SY_DROP_NONE)
+		return 0;
+	if (v.proto == SY_PROTO_TCP || sy_packet_parse_quote(frame, &v, &q) != SY_DROP_NONE)
+		return tuple_slot(&v.tuple);
+	return tuple_slot(&(struct sy_tuple){q.tuple.dst, q.tuple.src, q.tuple.dport, q.tuple.sport,
+	                                     q.tuple.proto});
+}
+
+/* ---- packets out ----------------------------------------------------------------------------- */
+
+static struct sy_addr frame_destination(struct rte_mbuf *m)
+{
+	const uint8_t *l3 = sy_frame(m) + SY_ETH_LEN;
+	struct sy_addr dst;
+
+	if (l3[0] >> 4 == 4)
+		return sy_addr_v4(((const struct sy_ipv4 *)l3)->dst);
+	memcpy(dst.b, ((const struct sy_ipv6 *)l3)->dst, sizeof(dst.b));
+	return dst;
+}
+
+/* Consecutive segments mostly have one destination. */
+static void segments_send(struct sy_worker *w, struct sy_stack *s)
+{
+	struct rte_mbuf *m[SY_BURST];
+	struct sy_addr last = {{{0}}};
+	uint16_t path = SY_PATH_NONE;
+	unsigned count;
+
+	while ((count = sy_stack_transmit(s, m, SY_BURST, w->now_ns)) > 0) {
+		for (unsigned i = 0; i < count; i++) {
+			struct sy_addr dst = frame_destination(m[i]);
+			if (path == SY_PATH_NONE || !sy_addr_equal(&dst, &last)) {
+				path = sy_path_lookup(w->rt, &dst);
+				last = dst;
+			}
+			if (path == SY_PATH_NONE)
+				sy_packet_drop(w, m[i], SY_DROP_NO_ROUTE);
+			else
+				sy_transmit_path(w, m[i], path, NULL, m[i]->hash.usr);
+		}
+	}
+}
+
+static void stack_turn(struct sy_worker *w, struct sy_stack_port *p, struct sy_stack *s)
+{
+	sy_stack_advance(s, w->now_ns);
+	p->serve(s, w->id, w->now_ns, p->ctx);
+	segments_send(w, s);
+}
+
+/* ---- packets in ------------------------------------------------------------------------------ */
+
+static void stage_stack(struct sy_worker *w, struct sy_burst *b)
+{
+	struct sy_stack_port *p = w->app;
+	struct sy_stack *s = p->stack[w->id];
+	bool alone = sy_worker_count(w->rt) == 1;
+	struct rte_mbuf *mine[SY_BURST];
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < b->count; i++) {
+		b->slot[i] = alone ? 0 : frame_slot(b->mbuf[i]);
+		if (!alone && sy_slot_worker(w->rt, b->slot[i]) != w->id) {
+			sy_burst_hand_over(w, b, i);
+			continue;
+		}
+		mine[count++] = b->mbuf[i];
+		b->next[i] = SY_NEXT_GONE;
+	}
+	sy_stack_receive(s, mine, count, w->now_ns);
+	stack_turn(w, p, s);
+}
+
+const struct sy_stage sy_stack_pipeline[] = {
+        {"stack", stage_stack}, {"transmit", sy_transmit_stage}, {NULL, NULL}};
+
+void sy_stack_round(struct sy_worker *w)
+{
+	struct sy_stack_port *p = w->app;
+	stack_turn(w, p, p->stack[w->id]);
+}
+
+/* ---- start and end --------------------------------------------------------------------------- */
+
+struct sy_stack_port *sy_stack_port_new(sy_stack_serve serve, void *ctx)
+{
+	struct sy_stack_port *p = calloc(1, sizeof(*p));
+
+	if (p) {
+		p->serve = serve;
+		p->ctx = ctx;
+	}
+	return p;
+}
+
+int sy_stack_port_open(struct sy_stack_port *p, struct sy_runtime *rt,
+                       const struct sy_stack_options *options, struct sy_error *err)
+{
+	struct sy_stack_options o = *options;
+
+	for (unsigned i = 0; i < sy_worker_count(rt); i++) {
+		/* The runtime's packets, wherever they come from. */
+		struct rte_mbuf *m = sy_packet_alloc(sy_worker_at(rt, i));
+		if (!m)
+			return sy_fail(err, ENOMEM, "no packet for a stack: raise --mbufs");
+		o.pool = m->pool;
+		rte_pktmbuf_free(m);
+		p->owner[i] = (struct stack_owner){rt, i};
+		o.owns = owner_has;
+		o.owner = &p->owner[i];
+		int rc = sy_stack_create(&o, sy_clock_ns(), &p->stack[i], err);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+struct sy_stack *sy_stack_port_stack(struct sy_stack_port *p, unsigned worker)
+{
+	return p->stack[worker];
+}
+
+void sy_stack_port_close(struct sy_stack_port *p)
+{
+	for (unsigned i = 0; p && i < SY_MAX_WORKERS; i++)
+		if (p->stack[i])
+			sy_stack_destroy(p->stack[i]);
+	free(p);
+}
