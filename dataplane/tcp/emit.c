@@ -100,7 +100,6 @@ static struct rte_mbuf *plan_finish(struct sy_stack *s, struct connection *c,
 		send_buffer_read(&c->unsent, &s->chunks, plan->seq + !!(plan->flags & SY_TCP_SYN),
 		                 payload, plan->len);
 	segment_finish(m);
-	m->hash.usr = connection_index(s, c);
 	if (plan->flags & SY_TCP_ACK)
 		acknowledged(c);
 	return m;
@@ -247,6 +246,9 @@ static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint
 
 	if (!m)
 		return NULL;
+	if (!c->flight && c->state >= SY_STACK_ESTABLISHED)
+		congestion_idle(&c->congestion, s->now_ms - c->congestion.seen_ms,
+		                rtt_timeout_ms(&c->rtt));
 	if (!sent_add(&flight_begin(s, c)->sent, &s->sent, end - from,
 	              s->now_ns)) { /* too many ranges */
 		rte_pktmbuf_free(m);

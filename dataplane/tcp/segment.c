@@ -179,6 +179,7 @@ struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_pla
 	        .urgent = htons(plan->urgent),
 	};
 	options_put((uint8_t *)(tcp + 1), plan);
+	m->hash.usr = t->sport | (uint32_t)t->dport << 16;
 	m->l2_len = SY_ETH_LEN;
 	m->l3_len = l3_len;
 	m->l4_len = header;

@@ -97,6 +97,26 @@ static const struct script timeouts[] = {
               "info cwnd 12000\n"},
 };
 
+static const struct script idle[] = {
+        {"RFC 5681 4.1, RFC 2861 3: a window that was not used for long is forgotten", "",
+         OPEN "write 14000\n"
+              "> A 1:1001\n> A 1001:2001\n> A 2001:3001\n> A 3001:4001\n> A 4001:5001\n"
+              "> A 5001:6001\n> A 6001:7001\n> A 7001:8001\n> A 8001:9001\n> A 9001:10001\n"
+              "< A 1 ack 10001\n"
+              "> A 10001:11001\n> A 11001:12001\n> A 12001:13001\n> PA 13001:14001\n"
+              "< A 1 ack 14001\n"
+              "info cwnd 14000\n"
+              "+150\n"
+              "write 1000\n"
+              "> PA 14001:15001\n"
+              "info cwnd 14000\n"
+              "< A 1 ack 15001\n"
+              "+5000\n"
+              "write 1000\n"
+              "> PA 15001:16001\n"
+              "info cwnd 10000\n"},
+};
+
 static const struct script duplicates[] = {
         {"RFC 5681 3.2: the third duplicate sends again, and halves", "",
          OPEN TEN "< A 1 ack 1\n"
@@ -325,6 +345,7 @@ static const struct script path[] = {
 };
 
 TEST(timeouts)
+TEST(idle)
 TEST(duplicates)
 TEST(selective)
 TEST(marks)
@@ -333,9 +354,9 @@ TEST(path)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_timeouts),  cmocka_unit_test(test_duplicates),
-	        cmocka_unit_test(test_selective), cmocka_unit_test(test_marks),
-	        cmocka_unit_test(test_path),
+	        cmocka_unit_test(test_idle),       cmocka_unit_test(test_timeouts),
+	        cmocka_unit_test(test_duplicates), cmocka_unit_test(test_selective),
+	        cmocka_unit_test(test_marks),      cmocka_unit_test(test_path),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
