@@ -7,12 +7,12 @@
 
 #include "script.h"
 
-#define PACKETS 65535
+#define PACKETS 32767
 
 struct rte_mempool *tests_pool(void)
 {
 	static struct rte_mempool *pool;
-	char *argv[] = {"test",        "--no-huge",      "-m",          "512",
+	char *argv[] = {"test",        "--no-huge",      "-m",          "160",
 	                "--no-pci",    "--no-telemetry", "--no-shconf", "--iova-mode=va",
 	                "--log-level", "critical",       NULL};
 
