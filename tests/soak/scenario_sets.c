@@ -15,7 +15,7 @@
 struct data {
 	uint8_t digest[SET_DIGEST];
 	uint32_t size, crc;
-	uint8_t bytes[SET_HEAD + (OTHERS_MOST + 2) * 5 + 17];
+	_Alignas(uint64_t) uint8_t bytes[SET_HEAD + (OTHERS_MOST + 2) * 5 + 17];
 };
 
 static uint8_t *number_put(uint8_t *at, uint32_t n)
