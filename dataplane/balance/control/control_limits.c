@@ -65,7 +65,7 @@ static int reply_clients(const struct sy_balance *b, struct arena *a, const stru
                          Steelyard__Forwarder__V1__LimitStats *pb, struct sy_error *err)
 {
 	const struct sy_limit_table *t = now->clients->table;
-	const uint64_t volume = sy_limit_volume(&now->rate, limits_now(b));
+	const uint64_t volume = sy_limit_volume(&now->rate, sy_clock_ns());
 	struct worst worst = {.most = most < LIST_WORST ? most : LIST_WORST};
 	struct sy_limit_client c;
 	if (most == 0) { /* the keys and counts need not be read */
@@ -103,7 +103,7 @@ static int reply_stats(const struct sy_balance *b, struct arena *a, const struct
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	if (l->most == 0) {
 		pb->left = sy_limit_credit(&b->limits.bucket[l->id].limit, &now->rate,
-		                           sy_limit_volume(&now->rate, limits_now(b)));
+		                           sy_limit_volume(&now->rate, sy_clock_ns()));
 		return 0;
 	}
 	pb->unlimited = reply_counts(a, &totals.unlimited);
