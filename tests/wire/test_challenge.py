@@ -149,7 +149,8 @@ def test_connections_outlive_the_forwarder(asked, row):
         assert one.get() == server
         assert asked.proofs() == 0
         assert asked.get(row) in asked.hosts.names()
-        assert asked.proofs() >= 1  # more if the client repeats its SYN before the answer
+        # More if the client repeats its SYN before the answer.
+        wait_until(lambda: asked.proofs() >= 1, "the client has shown its address")
         asked.steelyard.upgrade()
         assert one.get() == server
         assert asked.get(row) in asked.hosts.names()
