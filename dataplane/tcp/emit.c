@@ -257,6 +257,7 @@ static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint
 	if (end - from < c->mss)
 		c->small_end = end;
 	c->snd_nxt = end;
+	c->flags &= ~(uint32_t)C_PROBED; /* the probe's byte is in a range now */
 	recovery_sent(s, c, end - from);
 	if (end == c->unsent.end)
 		c->flags &= ~(uint32_t)C_CORK_OVER;

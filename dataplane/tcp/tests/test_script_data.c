@@ -153,6 +153,26 @@ static const struct script windows[] = {
               "> A 1002:1003\n"
               "< A 1 ack 1003 win 5000\n"
               "> PA 1003:1501\n"},
+        {"RFC 9293 3.10.7.4, fifth: what was never sent is not acknowledged as a probe's byte", "",
+         OPEN "write 1000\n"
+              "> PA 1:1001\n"
+              "< A 1 ack 1001 win 0\n"
+              "write 500\n"
+              "~221\n"
+              "> A 1001:1002\n"
+              "< A 1 ack 1001 win 60000\n"
+              "> PA 1001:1501\n"
+              "< A 1 ack 1501 win 60000\n"
+              "< A 1 ack 1502 win 60000\n"
+              "> A 1501\n"
+              "info flight 0\n"
+              "write 10\n"
+              "> PA 1501:1511\n"
+              "< A 1 ack 1511\n"
+              "close\n"
+              "> FA 1511\n"
+              "< FA 1 ack 1512\n"
+              "> A 1512\n"},
         {"RFC 1122 4.2.2.17: a window may stay closed for as long as probes are answered", "",
          OPEN "set timeout 3000\n"
               "write 1000\n"
