@@ -302,7 +302,8 @@ unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, u
 		count += out[count] != NULL;
 	}
 	if (sent != c->snd_nxt || again != c->retransmitted) {
-		if (!timer_is_set(c, TIMER_RETRANSMIT) || sent != c->snd_nxt)
+		/* RFC 6298 5.1: if it does not run. For what is first, the persist timer may. */
+		if (!timer_is_set(c, TIMER_RETRANSMIT) || sent == c->snd_una)
 			timer_retransmit_set(s, c);
 	} else if (c->snd_una == c->snd_nxt && emit_waiting(c) > 0 &&
 	           !timer_is_set(c, TIMER_RETRANSMIT)) {

@@ -97,6 +97,20 @@ static const struct script timeouts[] = {
               "info cwnd 12000\n"},
 };
 
+static const struct script restarts[] = {
+        {"RFC 6298 5.1: what is sent meanwhile does not put off the time-out", "",
+         OPEN "set nodelay 1\n"
+              "write 100\n"
+              "> PA 1:101\n"
+              "+100\n"
+              "write 10\n"
+              "> PA 101:111\n"
+              "~150\n"
+              "> A 1:101\n"
+              "> PA 101:111\n"
+              "count timeouts 1\n"},
+};
+
 static const struct script idle[] = {
         {"RFC 5681 4.1, RFC 2861 3: a window that was not used for long is forgotten", "",
          OPEN "write 14000\n"
@@ -345,6 +359,7 @@ static const struct script path[] = {
 };
 
 TEST(timeouts)
+TEST(restarts)
 TEST(idle)
 TEST(duplicates)
 TEST(selective)
@@ -357,6 +372,7 @@ int main(void)
 	        cmocka_unit_test(test_idle),       cmocka_unit_test(test_timeouts),
 	        cmocka_unit_test(test_duplicates), cmocka_unit_test(test_selective),
 	        cmocka_unit_test(test_marks),      cmocka_unit_test(test_path),
+	        cmocka_unit_test(test_restarts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
