@@ -9,8 +9,10 @@
  *                                                 32 bits is the last whose start is not above them
  *     value   class (0: in no set); or bit 31, and the next level's block
  *     root    positions in the first block, by the upper 16 to 20 bits: about two ranges are left
- *     filter  a Bloom filter of the networks that have an address in a set, one word a look-up;
- * most clients are decided by it class   a mask, one bit per set
+ *     filter  a Bloom filter of the networks that have an address in a set, one word a look-up:
+ *             most clients are decided by it
+ *
+ *     class   a mask, one bit per set
  */
 #ifndef ADDRESS_RANGES_H
 #define ADDRESS_RANGES_H
