@@ -90,7 +90,7 @@ func (r *knownFile) change(file, text string, split splitFile) (knownFile, bool)
 	}
 	config := *r.config
 	config.Services = services
-	if values > maxValues || len(text) > MaxFileBytes || contradicts(&config) {
+	if values > maxValues || len(text) > MaxFileBytes || contradicts(&config) || movesShaped(r.config, &config) {
 		return knownFile{}, false
 	}
 	return remember(text, split, &config, values), true
@@ -238,4 +238,27 @@ func lacksLimited(config *model.Config, names map[string]struct{}) bool {
 		}
 	}
 	return missing > 0
+}
+
+// movesShaped reports whether a service that a port shapes has another VIP than before, and so maybe
+// another tenant, whose rates only a reading of the whole file compares with the service's.
+func movesShaped(before, after *model.Config) bool {
+	shaped := map[string]netip.Addr{} // before
+	for i := range after.Shaping {
+		for _, service := range after.Shaping[i].Services {
+			shaped[service.Service] = netip.Addr{}
+		}
+	}
+	if len(shaped) == 0 {
+		return false
+	}
+	for i := range before.Services {
+		if _, ok := shaped[before.Services[i].Name]; ok {
+			shaped[before.Services[i].Name] = before.Services[i].Key.VIP
+		}
+	}
+	return slices.ContainsFunc(after.Services, func(s model.Service) bool {
+		was, ok := shaped[s.Name]
+		return ok && was != s.Key.VIP
+	})
 }

@@ -126,3 +126,44 @@ func TestShapingFollowsServices(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A service that moves to another tenant's VIP must fit into what that tenant has, as in a file that is
+// read for the first time.
+func TestShapingFollowsVIPs(t *testing.T) {
+	const text = `version: 1
+local_addresses: [10.1.0.10]
+services:
+  - { name: web, vip: 10.0.0.80, port: 80, servers: [{ address: 10.1.0.11, port: 8080 }] }
+  - { name: dns, vip: 10.0.0.81, port: 53, protocol: udp, servers: [{ address: 10.1.0.11, port: 53 }] }
+tenants:
+  - { name: red, vips: [10.0.0.80] }
+  - { name: blue, vips: [10.0.0.81] }
+shaping:
+  - port: eth0
+    rate: 100M
+    tenants: [{ tenant: red, guaranteed: 60M }, { tenant: blue, guaranteed: 10M }]
+    services: [{ service: web, guaranteed: 50M }]
+`
+	swapped := strings.NewReplacer("name: web, vip: 10.0.0.80", "name: dns, vip: 10.0.0.80", "name: dns, vip: 10.0.0.81", "name: web, vip: 10.0.0.81").Replace(text)
+	const tooMuch = "shaping[0].services[0].guaranteed: up to this service 50 Mbit/s are guaranteed, blue has 10 Mbit/s"
+	for _, test := range []struct{ name, text, want string }{
+		{"to a tenant with less", strings.Replace(text, "web, vip: 10.0.0.80", "web, vip: 10.0.0.81", 1), tooMuch},
+		{"names swapped", swapped, tooMuch},
+		{"to no tenant", strings.Replace(text, "web, vip: 10.0.0.80", "web, vip: 10.0.0.82", 1),
+			"shaping[0].services[0].guaranteed: up to this service, tenants and services are guaranteed 120 Mbit/s, the port has 100 Mbit/s"},
+		{"one without a rate", strings.Replace(text, "dns, vip: 10.0.0.81", "dns, vip: 10.0.0.80", 1), ""},
+		{"another port", strings.Replace(text, "port: 80,", "port: 81,", 1), ""},
+	} {
+		parser := &Parser{}
+		if _, err := parser.Parse("f", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := parser.Parse("f", []byte(test.text))
+		_, fresh := Parse("f", []byte(test.text))
+		for _, got := range []error{err, fresh} {
+			if (got == nil) != (test.want == "") || got != nil && !strings.Contains(got.Error(), test.want) {
+				t.Errorf("%s: got %v, want %q", test.name, got, test.want)
+			}
+		}
+	}
+}
