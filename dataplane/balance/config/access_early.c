@@ -230,28 +230,31 @@ static void blocking_work(void *blocking)
 	k->found = sources_find(&k->v);
 }
 
+static void version_block(struct sy_balance *b, const struct access_version *v);
+
 static void blocking_done(void *blocking)
 {
 	struct access_blocking *k = blocking;
 	struct sy_balance *b = k->b;
-	b->ctl->access->blocking = NULL;
+	struct access_model *m = b->ctl->access;
+	m->blocking = NULL;
 	sources_tell(b, k->found);
 	access_version_drop(b, &k->v);
 	set_data_collect(b);
-	if (k->again)
-		access_block(b);
+	if (k->again) /* a transaction may be open: what it has so far is not accepted */
+		version_block(b, m->touched ? &m->before : &m->now);
 	free(k);
 }
 
 /* False: there is no thread, or no memory. */
-static bool blocking_begin(struct sy_balance *b)
+static bool blocking_begin(struct sy_balance *b, const struct access_version *v)
 {
 	struct access_model *m = b->ctl->access;
 	struct access_blocking *k = calloc(1, sizeof(*k));
 	if (!k)
 		return false;
 	k->b = b;
-	access_version_hold(&k->v, &m->now);
+	access_version_hold(&k->v, v);
 	if (job_begin(&k->job, b->rt, blocking_work, blocking_done, k, k) == 0) {
 		m->blocking = k;
 		return true;
@@ -273,7 +276,7 @@ void access_block_end(struct sy_balance *b)
 	b->ctl->access->blocking = NULL;
 }
 
-void access_block(struct sy_balance *b)
+static void version_block(struct sy_balance *b, const struct access_version *v)
 {
 	struct access_model *m = b->ctl->access;
 	if (m->blocking) {
@@ -281,7 +284,12 @@ void access_block(struct sy_balance *b)
 		return;
 	}
 	/* What was blocked by an earlier process is removed once this one has settled. */
-	if (b->ctl->model->settled && sources_count(&m->now) > AT_ONCE && blocking_begin(b))
+	if (b->ctl->model->settled && sources_count(v) > AT_ONCE && blocking_begin(b, v))
 		return;
-	sources_tell(b, sources_find(&m->now));
+	sources_tell(b, sources_find(v));
+}
+
+void access_block(struct sy_balance *b)
+{
+	version_block(b, &b->ctl->access->now);
 }

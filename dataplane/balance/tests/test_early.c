@@ -275,17 +275,22 @@ static void test_blocked_changes(void **state)
 #define MEMBERS 4096u
 
 /* A list that drops the members of the first `sets` sets. */
-static void many_put(struct flows *f, unsigned sets)
+static void many_change(struct changes *c, unsigned sets)
 {
 	static char name[SETS][8];
-	struct changes c = {0};
-	Steelyard__Forwarder__V1__AccessList *l = put_access_list(&c, "edge", ALLOW);
-	pb_rule *r = sets ? add_access_rule(&c, l, DROP, NULL, 0) : NULL;
+	Steelyard__Forwarder__V1__AccessList *l = put_access_list(c, "edge", ALLOW);
+	pb_rule *r = sets ? add_access_rule(c, l, DROP, NULL, 0) : NULL;
 	for (unsigned s = 0; s < sets; s++) {
 		snprintf(name[s], sizeof(name[s]), "set-%u", s);
-		add_access_from_set(&c, r, name[s]);
+		add_access_from_set(c, r, name[s]);
 	}
-	put_global_access(&c, "edge");
+	put_global_access(c, "edge");
+}
+
+static void many_put(struct flows *f, unsigned sets)
+{
+	struct changes c = {0};
+	many_change(&c, sets);
 	flows_commit(f, &c);
 }
 
@@ -338,6 +343,36 @@ static void test_many_sources(void **state)
 	many_put(f, SETS); /* the process ends while a thread is at work */
 }
 
+/* A thread ends while a transaction is open that is refused later: what it has changed so far is
+ * never told, and a list that it has deleted is not missed. */
+static void test_a_refused_change_blocks_nothing(void **state)
+{
+	struct flows *f = *state;
+	struct access_model **m = &f->harness.b->ctl->access;
+	sets_put(f);
+	flows_reopen(f, 1, 0, false);
+	inspect_set_served(f->harness.b, true);
+	for (unsigned way = 0; way < 2; way++) {
+		struct changes c = {0};
+		struct sy_error err = {0};
+		many_put(f, SETS);
+		many_put(f, SETS - 1);
+		assert_non_null((*m)->blocking); /* it is asked again at its end */
+		if (way == 0)
+			many_change(&c, 1);
+		else
+			delete_access_list(&c, "edge");
+		model_begin(f->harness.b);
+		for (size_t i = 0; i < c.count; i++)
+			assert_int_equal(model_change_apply(f->harness.b, c.change[i], &err), 0);
+		while ((*m)->blocking)
+			assert_int_equal(loop_turn(f->harness.rt->loop, 1000), 0);
+		model_rollback(f->harness.b);
+		changes_free(&c);
+		assert_int_equal(blocked_count, (SETS - 1) * MEMBERS);
+	}
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
@@ -351,6 +386,8 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_blocked_sources, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_blocked_changes, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_many_sources, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_a_refused_change_blocks_nothing, flows_setup,
+	                                        flows_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
