@@ -6,7 +6,8 @@
  * list comes meanwhile, what is in the maps becomes one list first, also in pieces. A network
  * is added behind its bit before the bit is set, and loses its bit first. The state of a /24 is
  * always computed from the new list. Bits of IPv6 are never cleared, except with everything: they
- * decide nothing.
+ * decide nothing. What finds no room while the old list is still there is left to workers; the
+ * exchange goes on, so that all who left the list are removed.
  */
 #include "director_state.h"
 
@@ -44,6 +45,7 @@ struct blocks {
 	uint32_t mode;   /* of `next` */
 	uint32_t shorts; /* IPv6 prefixes shorter than 48 bits in the map */
 	bool begun;      /* a list has been given */
+	int failed;      /* the first error of this exchange, a negative errno; 0: none */
 };
 
 static int map_of(const struct sy_director *d, const char *name)
@@ -239,8 +241,8 @@ static int change6(struct sy_director *d, const struct sy_blocked *p, bool on)
 	memcpy(key.w, p->addr.b, sizeof(key.w));
 	if (on && bpf_map_update_elem(map, &key, &one, BPF_ANY) < 0)
 		return -errno;
-	if (!on)
-		bpf_map_delete_elem(map, &key);
+	if (!on && bpf_map_delete_elem(map, &key) < 0)
+		return 0; /* it was not added: there was no room */
 	if (is_short) {
 		b->shorts += on ? 1 : UINT32_MAX;
 		d->now.short6 = b->shorts > 0;
@@ -344,6 +346,7 @@ static void lists_exchange(struct blocks *b, struct sy_blocked_list *now)
 	b->next = b->wanted;
 	b->wanted = NULL;
 	b->now_at = b->next_at = 0;
+	b->failed = 0;
 }
 
 /* The first entries of what is in the maps, from joined_count on. */
@@ -427,10 +430,26 @@ static int lists_advance(struct sy_director *d, unsigned *cost)
 	return order < 0 ? change(d, x, false) : change(d, y, true);
 }
 
+/* Both cursors are at their ends. Returns the exchange's result. */
+static int lists_end(struct blocks *b)
+{
+	int rc = b->failed;
+
+	b->failed = 0;
+	sy_blocked_list_drop(b->now);
+	b->now = NULL;
+	b->now_at = 0;
+	return rc;
+}
+
+static void failure_keep(struct blocks *b, int rc)
+{
+	b->failed = b->failed ? b->failed : rc;
+}
+
 int sy_director_block_step(struct sy_director *d)
 {
 	struct blocks *b = d->blocks;
-	int first = 0;
 
 	if (!b)
 		return 0;
@@ -438,27 +457,18 @@ int sy_director_block_step(struct sy_director *d)
 		blocks_clear_step(b);
 		return 1;
 	}
-	if (!b->wanted && d->now.block != b->mode) {
+	if (b->wanted)
+		return lists_join_step(b) < 0 ? -EAGAIN : 1;
+	if (d->now.block != b->mode) {
 		d->now.block = b->mode;
-		first = director_settings_write(d);
-	}
-	if (b->wanted) {
-		first = lists_join_step(b);
-		return first < 0 ? first : 1;
+		failure_keep(b, director_settings_write(d));
 	}
 	for (unsigned n = 0, cost = 0; n < PASSED && cost < PIECE; n++) {
-		int rc;
-
-		if (b->now_at == list_count(b->now) && b->next_at == list_count(b->next)) {
-			sy_blocked_list_drop(b->now);
-			b->now = NULL;
-			b->now_at = 0;
-			return first;
-		}
-		rc = lists_advance(d, &cost);
-		first = first ? first : rc;
+		if (b->now_at == list_count(b->now) && b->next_at == list_count(b->next))
+			return lists_end(b);
+		failure_keep(b, lists_advance(d, &cost));
 	}
-	return first < 0 ? first : 1;
+	return 1;
 }
 
 int director_blocks_settle(struct sy_director *d)

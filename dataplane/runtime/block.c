@@ -10,12 +10,13 @@ static void block_continue(void *ctx)
 {
 	struct sy_runtime *rt = ctx;
 	bool more = false;
-	rt->blocking = false;
+	rt->blocking = rt->blocking_later = false;
 	for (unsigned i = 0; i < rt->ports; i++) {
 		struct sy_director *d = port_xsk_director(rt->port[i]);
 		int rc = d ? sy_director_block_step(d) : 0;
 		more |= rc > 0;
-		if (rc < 0)
+		rt->blocking_later |= rc == -EAGAIN;
+		if (rc < 0 && rc != -EAGAIN)
 			sy_log(SY_LOG_WARN, "runtime",
 			       "port %s: not all blocked sources fit the flow director: %s; the "
 			       "workers drop the others",
@@ -30,6 +31,12 @@ void block_begin(struct sy_runtime *rt)
 	if (!rt->blocking)
 		loop_defer(rt->loop, block_continue, rt);
 	rt->blocking = true;
+}
+
+void block_tick(struct sy_runtime *rt)
+{
+	if (rt->blocking_later)
+		block_begin(rt);
 }
 
 static int block_all(struct sy_runtime *rt, struct sy_blocked_list *list, bool all)

@@ -89,6 +89,7 @@ static void tick(void *ctx)
 	routes_flush(rt);
 	marks_follow(rt);
 	announcements_tick(rt);
+	block_tick(rt);
 }
 
 static void slow_tick(void *ctx)

@@ -48,6 +48,7 @@ struct sy_runtime {
 	struct sy_blocked_list *blocked; /* remembered: of sy_sources_block(); NULL: not called */
 	bool blocked_all;
 	bool blocking;                  /* block_continue() is deferred */
+	bool blocking_later;            /* a director had no memory: the next tick continues */
 	struct sy_link_addr *connected; /* addresses of all interfaces, as mirrored */
 	unsigned connected_count;
 	struct vlan_link *vlan; /* VLAN interfaces on other interfaces, as mirrored */
@@ -137,6 +138,8 @@ void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on);
 
 /* block.c: continues with what sy_director_block() has begun, from the loop's next turn on. */
 void block_begin(struct sy_runtime *rt);
+/* Continues if there was no memory for it. */
+void block_tick(struct sy_runtime *rt);
 /* Blocks what was remembered. */
 void block_claim(struct sy_runtime *rt);
 void block_forget(struct sy_runtime *rt);

@@ -194,8 +194,9 @@ void sy_blocked_list_drop(struct sy_blocked_list *list);
  * the list has more than 1 048 576 IPv4 addresses in networks smaller than /24, 262 144 IPv6
  * networks of at least 48 bits or 4096 of less; nothing has changed then. */
 int sy_director_block(struct sy_director *d, struct sy_blocked_list *list, bool all);
-/* The next piece, some milliseconds. Returns 1 if more is left, 0 if all is done, or a negative
- * errno: what could not be written is not blocked. */
+/* The next piece, some milliseconds. Returns 1 if more is left; 0 if all is done; -EAGAIN if more
+ * is left, but there is no memory now; or another negative errno if all is done but what could not
+ * be written: that is not blocked. What the list no longer has is never blocked at the end. */
 int sy_director_block_step(struct sy_director *d);
 /* Steers packets that a server sends from one port or from any, or that hosts of a network
  * send, unless they are for an address of this host. */

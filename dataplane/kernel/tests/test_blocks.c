@@ -288,6 +288,46 @@ static void test_lists_that_are_too_long(void **state)
 	assert_int_equal(block(list, 4097, false), -E2BIG);
 }
 
+#define FULL 4096 /* IPv6 networks of less than 48 bits: so many have room */
+
+/* A network finds no room until those that it replaces have left, and it comes before them. They
+ * leave nevertheless; and it is not counted as one that is there. */
+static void test_a_full_map(void **state)
+{
+	static struct sy_blocked list[FULL];
+	const struct sy_blocked two[] = {{addr_of("2001:7::"), 32}, {addr_of("2001:8::"), 32}};
+	const struct sy_addr first = addr_of("2001:7::1"), second = addr_of("2001:8::1");
+	int rc;
+
+	director_start(SY_DIRECTOR_GENERIC);
+	vips_serve();
+	for (unsigned i = 0; i < FULL; i++) {
+		list[i] = (struct sy_blocked){addr_of("2002::"), 47};
+		list[i].addr.b[3] = (uint8_t)(i >> 7);
+		list[i].addr.b[5] = (uint8_t)(i << 1);
+	}
+	assert_int_equal(block(list, FULL, false), 0);
+	steps_all();
+	assert_true(is_dropped(&list[FULL - 1].addr, IPPROTO_TCP, SYN));
+	assert_int_equal(block(&two[0], 1, false), 0);
+	while ((rc = sy_director_block_step(director)) > 0)
+		;
+	assert_in_range(-rc, 1, 4095);
+	assert_int_not_equal(rc, -EAGAIN);
+	for (unsigned i = 0; i < FULL; i += 15)
+		assert_false(is_dropped(&list[i].addr, IPPROTO_TCP, SYN));
+	assert_false(is_dropped(&first, IPPROTO_TCP, SYN));
+	assert_int_equal(block(two, 2, false), 0);
+	steps_all();
+	assert_true(is_dropped(&second, IPPROTO_TCP, SYN));
+	assert_int_equal(block(&two[1], 1, false), 0);
+	steps_all();
+	assert_true(is_dropped(&second, IPPROTO_TCP, SYN));
+	assert_int_equal(block(two, 2, false), 0);
+	steps_all();
+	assert_true(is_dropped(&first, IPPROTO_TCP, SYN));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, direct_setup, direct_teardown)
 
 int main(void)
@@ -297,6 +337,7 @@ int main(void)
 	        TEST(test_sessions_pass_unless_they_end),
 	        TEST(test_a_list_outlives_its_process),
 	        TEST(test_lists_that_are_too_long),
+	        TEST(test_a_full_map),
 	};
 
 	return cmocka_run_group_tests_name("blocks", tests, NULL, NULL);
