@@ -80,6 +80,13 @@ static bool end_by_reset(struct sy_worker *w, const struct sy_burst *burst, unsi
 	return true;
 }
 
+/* Only what is believed for the whole connection is worth a sum over the packet. */
+static bool is_sound(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	return sy_packet_check_l4(sy_frame(burst->mbuf[i]), &burst->view[i]) != SY_CSUM_BAD ||
+	       drop(w, burst, i, SY_DROP_BAD_L4_CHECKSUM);
+}
+
 static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                           struct session *s)
 {
@@ -92,17 +99,23 @@ static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	if (flags & SY_TCP_SYN) {
 		if (flags & SY_TCP_ACK || seq != begin->number)
 			return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+		if (!is_sound(w, burst, i))
+			return false;
 		/* Ours, or the client's: that has options which the cookie did not grant. */
 		return join_syn_turn(burst, i, begin) || drop(w, burst, i, SY_DROP_OPENING);
 	}
-	if (flags & SY_TCP_RST)
-		return seq == begin->number + 1 ? end_by_reset(w, burst, i, s)
-		                                : drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+	if (flags & SY_TCP_RST) {
+		if (seq != begin->number + 1)
+			return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+		return is_sound(w, burst, i) && end_by_reset(w, burst, i, s);
+	}
 	/* The server has sent nothing yet, so there is one right acknowledgement. */
 	if (!(flags & SY_TCP_ACK) || ntohl(tcp->ack) != begin->cookie + 1)
 		return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 	if (v->l4_len == (tcp->offset >> 4) * 4u && !(flags & SY_TCP_FIN))
 		return drop(w, burst, i, SY_DROP_OPENING);
+	if (!is_sound(w, burst, i))
+		return false;
 	burst->next[i] = SY_NEXT_GONE;
 	held_keep(w, burst->slot[i], burst->session[i], burst->mbuf[i]);
 	return false;
@@ -200,6 +213,9 @@ static bool server_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
 	bool ours = v->tcp_flags & SY_TCP_ACK && ntohl(tcp->ack) == begin->number + 1;
 
+	/* Whatever it is, it is answered or believed: its number, times, scale. */
+	if (!is_sound(w, burst, i))
+		return false;
 	if (sy_packet_is_unfinished(frame, v))
 		return drop(w, burst, i, SY_DROP_UNFINISHED_CHECKSUM);
 	switch (v->tcp_flags & (SY_TCP_SYN | SY_TCP_RST | SY_TCP_ACK)) {
@@ -234,9 +250,6 @@ bool join_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 
 	if (burst->view[i].fragment != SY_FRAGMENT_NONE || !join)
 		return drop(w, burst, i, SY_DROP_OPENING);
-	/* What it says is believed for the whole connection: its number, times, scale. */
-	if (sy_packet_check_l4(sy_frame(burst->mbuf[i]), &burst->view[i]) == SY_CSUM_BAD)
-		return drop(w, burst, i, SY_DROP_BAD_L4_CHECKSUM);
 	return burst->direction[i] == SESSION_CLIENT ? client_packet(w, burst, i, s)
 	                                             : server_packet(w, burst, i, s, join);
 }
