@@ -213,15 +213,18 @@ def test_narrow(bad, row):
     check_echoes(bad, row, "plain")
 
 
-@rows
-def test_flipped_bits(bad_stage, row):
+@pytest.mark.parametrize("row,kind", CELLS, ids=lambda one: str(one))
+def test_flipped_bits(bad_stage, row, kind):
     """The forwarder mends no checksum: what is corrupted on the way is not delivered."""
     stage = bad_stage
     stage.accounting = Accounting(stage)
-    stage.link.set(delay_us=200, corrupt=0.01)
+    before = stage.link.stats()
+    stage.link.set(delay_us=200, corrupt=0.02)
     try:
-        check_echoes(stage, row, "plain")
+        check_echoes(stage, row, kind)
     finally:
         stage.link.set(defaults="")
     stage.lab.check_programs()
-    assert stage.link.stats("ab")["corrupted"]
+    after = stage.link.stats()
+    for way in ("ab", "ba"):
+        assert after[way]["corrupted"] > before[way]["corrupted"]
