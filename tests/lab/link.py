@@ -102,9 +102,11 @@ class Link:
         return f"10.{net}.0.{host}" if family == 4 else f"fd00:{net}::{host}"
 
     def _unsplice(self):
+        """Undoes what _splice() has done, maybe a part of it."""
         switch, cable = self.lab["switch"].ns, f"{self.a}-{self.interface}"
-        switch.ip(f"link del {self.name}")
-        self.ns.ip(f"link set end-a netns {switch.name} name {cable}")
+        switch.ip(f"link del {self.name}", check=False)
+        if switch.ip(f"link show dev {cable}", check=False).returncode:  # it is not there
+            self.ns.ip(f"link set end-a netns {switch.name} name {cable}")
         switch.ip(f"link set {cable} master {self.bridge} up")
 
     # ---- begin and end ---------------------------------------------------------------------------
@@ -157,9 +159,11 @@ class Link:
         if self.process and self.process.alive():
             self.process.stop()
         if self.name in self.lab.network.hosts:
-            if self.bridge:
-                self._unsplice()
-            self.lab.network.remove_host(self.name)
+            try:
+                if self.bridge:
+                    self._unsplice()
+            finally:
+                self.lab.network.remove_host(self.name)
 
     # ---- commands --------------------------------------------------------------------------------
 

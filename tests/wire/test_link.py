@@ -546,9 +546,42 @@ def test_cable_of_a_host(lab):
         assert min(rtts(lab, router, 3)) >= 40
         link.process.kill()
     assert rtts(lab, router, 3)
+    check_cable(lab, link)
+
+
+def check_cable(lab, link):
+    """It is where it was before the link, and nothing is left of that."""
     assert link.name not in lab.network.hosts
+    assert not link.ns.path.exists()
     (cable,) = json.loads(lab["switch"].ns.run(["ip", "-j", "link", "show", "client-eth0"]))
     assert cable["master"] == "br-front"
+    assert lab["switch"].ns.ip(f"link show dev {link.name}", check=False).returncode
+
+
+class NotMoved(Link):
+    """The host's cable stays where it is."""
+
+    def _splice(self):
+        self.bridge = "br-front"
+        raise CommandFailed("File exists")
+
+
+class NameTaken(Link):
+    """The new cable cannot be made once the host's is pulled out."""
+
+    def _splice(self):
+        self.lab["switch"].ns.ip(f"link add {self.name} type bridge")
+        super()._splice()
+
+
+@pytest.mark.parametrize("kind", (NotMoved, NameTaken))
+def test_cable_is_put_back(lab, kind):
+    """If only a part of the beginning succeeds, its own error is told, and the part undone."""
+    link = kind(lab, "client")
+    with pytest.raises(CommandFailed, match="File exists"), link:
+        pass
+    check_cable(lab, link)
+    assert rtts(lab, "10.0.0.2", 1)
 
 
 ABANDONED = """
