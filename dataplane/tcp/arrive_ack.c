@@ -158,7 +158,7 @@ static void ack_take(struct sy_stack *s, struct connection *c, const struct segm
 		if (news.acked >= c->mss)
 			connection_path_works(s, c);
 	} else if (in.pure && flight > 0 && !(c->flags & C_SACK)) {
-		recovery_duplicate(s, c);
+		news.delivered += recovery_duplicate(s, c);
 	}
 	recovery_acked(s, c, &news, seg->flags & TCP_ECE && c->flags & C_ECN);
 	if (c->snd_una == c->snd_nxt)

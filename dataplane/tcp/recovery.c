@@ -103,20 +103,21 @@ void recovery_look(struct sy_stack *s, struct connection *c)
 		recovery_begin(s, c, RECOVERY_FAST);
 }
 
-void recovery_duplicate(struct sy_stack *s, struct connection *c)
+uint32_t recovery_duplicate(struct sy_stack *s, struct connection *c)
 {
 	union flight *f = flight_of(s, c);
+	uint32_t bytes = sent_duplicate(&f->sent, c->mss);
 
-	sent_duplicate(&f->sent, c->mss);
 	if (c->duplicates < UINT8_MAX)
 		c->duplicates++;
 	connection_wants(s, c); /* limited transmit (RFC 3042) */
 	/* RFC 6582 3.2, step 2: not again for what one recovery was about. */
 	if (c->duplicates != DUPLICATES || c->recovery != RECOVERY_NONE ||
 	    sy_seq_before(c->snd_una, c->recover))
-		return;
+		return bytes;
 	if (sent_first_lost(&f->sent, &s->sent, c->mss) > 0)
 		recovery_begin(s, c, RECOVERY_FAST);
+	return bytes;
 }
 
 /* RFC 6582 3.2, step 3: a partial acknowledgement shows the next loss. */

@@ -20,8 +20,8 @@ void recovery_sent(struct sy_stack *s, struct connection *c, uint32_t bytes);
 /* What an acknowledgement meant. ece: the peer tells of congestion. */
 void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_news *news,
                     bool ece);
-/* A duplicate of a peer without SACK. */
-void recovery_duplicate(struct sy_stack *s, struct connection *c);
+/* A duplicate of a peer without SACK. Returns the bytes that count as delivered. */
+uint32_t recovery_duplicate(struct sy_stack *s, struct connection *c);
 /* Looks for losses now. */
 void recovery_look(struct sy_stack *s, struct connection *c);
 /* The retransmission time is over. */

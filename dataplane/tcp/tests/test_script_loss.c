@@ -156,6 +156,22 @@ static const struct script duplicates[] = {
               "> A 10001:11001\n"
               "< A 1 ack 1\n"
               "> PA 11001:12001\n"},
+        {"RFC 6582 3.2, step 2: in recovery each duplicate stands for a segment that arrived", "",
+         OPEN "write 20000\n"
+              "> A 1:1001\n> A 1001:2001\n> A 2001:3001\n> A 3001:4001\n> A 4001:5001\n"
+              "> A 5001:6001\n> A 6001:7001\n> A 7001:8001\n> A 8001:9001\n> A 9001:10001\n"
+              "< A 1 ack 1\n"
+              "> A 10001:11001\n"
+              "< A 1 ack 1\n"
+              "> A 11001:12001\n"
+              "< A 1 ack 1\n"
+              "> A 1:1001\n"
+              "< A 1 ack 1\n"
+              "< A 1 ack 1\n"
+              "< A 1 ack 1\n"
+              "< A 1 ack 1\n"
+              "< A 1 ack 1\n"
+              "> A 12001:13001\n"},
         {"RFC 6582 3.2, step 3: a partial acknowledgement sends the next one", "",
          OPEN TEN "< A 1 ack 1\n"
                   "< A 1 ack 1\n"
