@@ -171,7 +171,11 @@ void recovery_timed_out(struct sy_stack *s, struct connection *c)
 	bool repeated = c->retries > 1;
 
 	sent_timed_out(&f->sent, &s->sent, &c->rtt, c->mss, repeated, s->now_ns);
-	congestion_timed_out(&c->congestion, c->snd_nxt - c->snd_una, repeated, time_ms64(s));
+	if (c->state < SY_STACK_ESTABLISHED) /* RFC 5681 3.1: no more than a smaller begin */
+		c->congestion.window = c->mss;
+	else
+		congestion_timed_out(&c->congestion, c->snd_nxt - c->snd_una, repeated,
+		                     time_ms64(s));
 	c->recovery = RECOVERY_TIMEOUT;
 	c->recover = c->snd_nxt;
 	c->flags |= C_UNDO;

@@ -98,6 +98,20 @@ static const struct script timeouts[] = {
 };
 
 static const struct script restarts[] = {
+        {"RFC 5681 3.1: after a lost SYN one segment begins slow start", "newreno",
+         "connect\n"
+         "> S 0\n"
+         "~1100\n"
+         "> S 0\n"
+         "< SA 0 ack 1 win 60000 mss 1000\n"
+         "> A 1\n"
+         "info ssthresh 4294967295\n"
+         "write 5000\n"
+         "> A 1:1001\n"
+         "+50\n"
+         "< A 1 ack 1001 win 60000\n"
+         "> A 1001:2001\n"
+         "> A 2001:3001\n"},
         {"RFC 6298 5.1: what is sent meanwhile does not put off the time-out", "",
          OPEN "set nodelay 1\n"
               "write 100\n"
