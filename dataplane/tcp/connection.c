@@ -304,6 +304,8 @@ void connection_end(struct sy_stack *s, struct connection *c, int error)
 	c->armed = 0;
 	c->state = SY_STACK_CLOSED;
 	connection_drop_sent(s, c);
+	if (c->flags & C_SOFT_ERROR) /* a hint, which came true or did not */
+		c->error = 0;
 	if (error || !(c->flags & C_OWNED)) {
 		connection_drop_buffers(s, c);
 		c->error = (uint16_t)error;

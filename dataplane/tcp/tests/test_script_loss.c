@@ -98,6 +98,18 @@ static const struct script timeouts[] = {
 };
 
 static const struct script restarts[] = {
+        {"RFC 1122 4.2.3.9: a hint that did not come true is no error", "",
+         OPEN "write 1000\n"
+              "> PA 1:1001\n"
+              "icmp host 1 1\n"
+              "< A 1 ack 1001\n"
+              "< FA 1 ack 1001\n"
+              "> A 1001 ack 2\n"
+              "shutdown\n"
+              "> FA 1001 ack 2\n"
+              "< A 2 ack 1002\n"
+              "state closed\n"
+              "failed 0\n"},
         {"RFC 5681 3.1: after a lost SYN one segment begins slow start", "newreno",
          "connect\n"
          "> S 0\n"
