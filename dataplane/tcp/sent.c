@@ -52,7 +52,7 @@ void range_remove(struct sent *s, struct pool *p, uint32_t index)
 uint32_t range_split(struct sent *s, struct pool *p, uint32_t index, uint32_t at, uint32_t most)
 {
 	struct sent_range *r = range_at(p, index);
-	uint32_t second = s->ranges < most ? pool_take(p) : POOL_NONE;
+	uint32_t second = range_may(s, p, most) ? pool_take(p) : POOL_NONE;
 	if (second == POOL_NONE)
 		return 0;
 	*range_at(p, second) = *r;
@@ -157,7 +157,7 @@ bool sent_add(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns)
 		last_extend(s, p, bytes, now_ns);
 		return true;
 	}
-	uint32_t index = s->ranges < SENT_RANGES ? pool_take(p) : POOL_NONE;
+	uint32_t index = range_may(s, p, SENT_RANGES) ? pool_take(p) : POOL_NONE;
 	if (index == POOL_NONE) {
 		if (!plain)
 			return false;

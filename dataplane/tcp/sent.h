@@ -31,7 +31,8 @@
 
 #define SENT_RANGES       1024 /* of a connection; what is sent again may add some */
 #define SENT_RANGES_AGAIN 256
-#define SENT_NEAR         2 /* retransmissions and new data are SACKed in turns */
+#define SENT_RANGES_SURE  16 /* of a connection, in the pool's last quarter too */
+#define SENT_NEAR         2  /* retransmissions and new data are SACKed in turns */
 /* From range to range, for one block and one search for losses. Tests compare without a bound. */
 #ifndef SENT_STEPS
 #define SENT_STEPS 64

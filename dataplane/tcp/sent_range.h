@@ -71,6 +71,13 @@ static inline void range_lose(struct sent *s, struct pool *p, uint32_t index)
 	s->lost += range_bytes(r);
 }
 
+/* One more range? The pool is shared: its last quarter is for connections that have few ranges, so
+ * that peers that make many by what they SACK cannot stop the others. */
+static inline bool range_may(const struct sent *s, const struct pool *p, uint32_t most)
+{
+	return s->ranges < most && (s->ranges < SENT_RANGES_SURE || pool_left(p) > p->count / 4);
+}
+
 /* A range that counts for nothing goes. */
 void range_remove(struct sent *s, struct pool *p, uint32_t index);
 

@@ -397,6 +397,27 @@ static void random_ack(struct model *m)
 	model_ack(m, &in);
 }
 
+/* Connections with many ranges leave a quarter of the pool to those that have few. */
+static void test_shared_pool(void **state)
+{
+	struct sender *o = sender_new(0);
+	struct sent other;
+
+	(void)state;
+	pool_init(&o->pool, o->cells, sizeof(*o->cells), 129);
+	for (unsigned n = 0; n < 200; n++, o->now += MS)
+		assert_true(sent_add(&o->s, &o->pool, MSS, o->now));
+	assert_int_equal(pool_left(&o->pool), 129 / 4);
+	sender_sack(o, 1, 20, 21);
+	assert_int_equal(o->s.sacked, MSS);
+	sent_init(&other, 1);
+	for (unsigned n = 0; n < SENT_RANGES_SURE; n++, o->now += MS)
+		assert_true(sent_add(&other, &o->pool, MSS, o->now));
+	assert_int_equal(other.ranges, SENT_RANGES_SURE);
+	sent_clear(&other, &o->pool);
+	sent_clear(&o->s, &o->pool);
+}
+
 static void test_random(void **state)
 {
 	static struct model m;
@@ -443,6 +464,7 @@ int main(void)
 	        cmocka_unit_test(test_blurred),
 	        cmocka_unit_test(test_hostile),
 	        cmocka_unit_test(test_few_cells),
+	        cmocka_unit_test(test_shared_pool),
 	        cmocka_unit_test(test_random),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
