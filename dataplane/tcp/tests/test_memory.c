@@ -216,6 +216,29 @@ static void test_send_memory_is_shared(void **state)
 	pair_close(&p);
 }
 
+/* In order, too, no more is kept than the memory for it; and what was dropped comes again. */
+static void test_receive_memory_ends(void **state)
+{
+	struct sy_stack_options o = {0}, few = {.receive_all = 16384};
+	static uint8_t bytes[1 << 17];
+	struct pair p;
+	uint64_t sent, got = 0;
+	int64_t more;
+
+	pair_open(&p, &o, &few);
+	sent = fill(&p, 0);
+	assert_true(sent > 2 * 16384);
+	pair_run(&p, 50);
+	assert_in_range(usage_of(p.s[1]).receive_bytes, 16384, 16384 + 2 * 2304);
+	assert_true(sy_stack_counters(p.s[1])->refused_memory > 0);
+	for (unsigned i = 0; i < 2000 && got < sent; i++, pair_run(&p, 50))
+		while ((more = sy_stack_receive_bytes(p.s[1], p.id[1], bytes, sizeof(bytes),
+		                                      p.now)) > 0)
+			got += (uint64_t)more;
+	assert_int_equal(got, sent);
+	pair_close(&p);
+}
+
 /* Single bytes do not use up the packets: they are put together. */
 static void test_single_bytes(void **state)
 {
@@ -328,6 +351,7 @@ int main(void)
 	        cmocka_unit_test(test_ports_are_used_up),
 	        cmocka_unit_test(test_nobody_reads),
 	        cmocka_unit_test(test_send_memory_is_shared),
+	        cmocka_unit_test(test_receive_memory_ends),
 	        cmocka_unit_test(test_single_bytes),
 	        cmocka_unit_test(test_window_grows),
 	        cmocka_unit_test(test_window_grows_without_timestamps),
