@@ -85,7 +85,6 @@ static void rtt_take(struct sy_stack *s, struct connection *c, const struct sent
 static void bytes_acked(struct sy_stack *s, struct connection *c, uint32_t first)
 {
 	uint32_t end = seq_after(c->snd_una, c->unsent.end) ? c->unsent.end : c->snd_una;
-	struct connection *waits;
 	uint32_t limit;
 
 	if (!seq_after(end, first))
@@ -100,11 +99,7 @@ static void bytes_acked(struct sy_stack *s, struct connection *c, uint32_t first
 		c->flags &= ~(uint32_t)C_WANTS_SPACE;
 		connection_tell(s, c, SY_STACK_WRITABLE);
 	}
-	while (s->chunks.used < s->chunks.count && (waits = list_first(s, &s->space)) != NULL) {
-		list_remove(s, &s->space, LIST_ROLE, waits);
-		waits->flags &= ~(uint32_t)C_WANTS_SPACE;
-		connection_tell(s, waits, SY_STACK_WRITABLE);
-	}
+	space_tell(s);
 }
 
 /* Our FIN is acknowledged. False: the connection is gone. */

@@ -105,12 +105,26 @@ uint32_t flight_bytes(const struct sy_stack *s, const struct connection *c)
 	return c->flight ? sent_in_flight(&flight_of(s, c)->sent) : 0;
 }
 
+/* ---- space for what is to be sent ------------------------------------------------------------ */
+
+void space_tell(struct sy_stack *s)
+{
+	struct connection *c;
+
+	while (s->chunks.used < s->chunks.count && (c = list_first(s, &s->space)) != NULL) {
+		list_remove(s, &s->space, LIST_ROLE, c);
+		c->flags &= ~(uint32_t)C_WANTS_SPACE;
+		connection_tell(s, c, SY_STACK_WRITABLE);
+	}
+}
+
 /* ---- the end of a connection ----------------------------------------------------------------- */
 
 void connection_drop_sent(struct sy_stack *s, struct connection *c)
 {
 	flight_end(s, c);
 	send_buffer_free(&c->unsent, &s->chunks, c->unsent.end);
+	space_tell(s);
 }
 
 void connection_drop_buffers(struct sy_stack *s, struct connection *c)

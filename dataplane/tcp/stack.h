@@ -94,6 +94,8 @@ void stack_refuse(struct sy_stack *s, const struct segment *seg);
 int pools_make(struct sy_stack *s);
 void pools_close(struct sy_stack *s);
 uint32_t pools_used(const struct sy_stack *s);
+/* Chunks may be free: those who wait for space are told. */
+void space_tell(struct sy_stack *s);
 /* May a packet be kept that came out of order? Those that are kept are counted. */
 bool range_may_hold(const struct sy_stack *s, const struct connection *c, const struct rte_mbuf *m);
 void range_hold(struct sy_stack *s, struct connection *c, const struct rte_mbuf *m);

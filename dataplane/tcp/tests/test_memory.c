@@ -216,6 +216,32 @@ static void test_send_memory_is_shared(void **state)
 	pair_close(&p);
 }
 
+/* What a connection leaves that ends is told of as well. */
+static void test_send_memory_of_the_dead(void **state)
+{
+	struct sy_stack_options o = {.send_all = 16 * CHUNK_SIZE}, plain = {0};
+	struct sy_stack_endpoint from = {.port = 0}, to = {.port = htons(80)};
+	struct sy_stack_event e[8];
+	sy_stack_id other;
+	struct pair p;
+
+	pair_open(&p, &o, &plain);
+	sy_addr_parse("10.0.0.1", &from.addr);
+	sy_addr_parse("10.0.0.2", &to.addr);
+	assert_int_equal(sy_stack_connect(p.s[0], &from, &to, 1, p.now, &other), 0);
+	pair_run(&p, 1);
+	while (sy_stack_events(p.s[0], e, 8) > 0)
+		;
+	assert_int_equal(fill(&p, 0), 16 * CHUNK_SIZE);
+	assert_int_equal(sy_stack_send(p.s[0], other, "x", 1, 0, p.now), -EAGAIN);
+	assert_int_equal(sy_stack_abort(p.s[0], p.id[0], p.now), 0);
+	bool told = false;
+	for (unsigned i = 0, count = sy_stack_events(p.s[0], e, 8); i < count; i++)
+		told |= e[i].id == other && e[i].what == SY_STACK_WRITABLE;
+	assert_true(told);
+	pair_close(&p);
+}
+
 /* In order, too, no more is kept than the memory for it; and what was dropped comes again. */
 static void test_receive_memory_ends(void **state)
 {
@@ -351,6 +377,7 @@ int main(void)
 	        cmocka_unit_test(test_ports_are_used_up),
 	        cmocka_unit_test(test_nobody_reads),
 	        cmocka_unit_test(test_send_memory_is_shared),
+	        cmocka_unit_test(test_send_memory_of_the_dead),
 	        cmocka_unit_test(test_receive_memory_ends),
 	        cmocka_unit_test(test_single_bytes),
 	        cmocka_unit_test(test_window_grows),
