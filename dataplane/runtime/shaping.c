@@ -34,9 +34,9 @@ static unsigned owner_of(const struct sy_runtime *rt, const struct port *p)
 
 /* ---- the workers' side ----------------------------------------------------------------------- */
 
-void shaping_enter(struct sy_worker *w, struct port *port, struct rte_mbuf *const *m, unsigned n)
+void shaping_enter(struct sy_worker *w, struct port *port, unsigned owner,
+                   struct rte_mbuf *const *m, unsigned n)
 {
-	const unsigned owner = SY_READ(port->shaper) - 1u;
 	const struct shaping *s = &port->shaping;
 	for (unsigned i = 0; i < n; i++) {
 		if (owner != w->id) {

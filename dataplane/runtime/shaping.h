@@ -20,8 +20,10 @@ struct shaping {
 	struct rte_mbuf *hold[SY_BURST];
 };
 
-/* A burst for a shaped port: puts the packets into its tree, or hands them over to who owns it. */
-void shaping_enter(struct sy_worker *w, struct port *port, struct rte_mbuf *const *m, unsigned n);
+/* A burst for a shaped port: puts the packets into its tree, or hands them over to who owns it.
+ * owner: a worker, as the caller has read it. */
+void shaping_enter(struct sy_worker *w, struct port *port, unsigned owner,
+                   struct rte_mbuf *const *m, unsigned n);
 /* Sends what may leave now by ports whose trees this worker owns; false: nothing did. */
 bool shaping_turn(struct sy_worker *w);
 /* How long this worker may sleep, in nanoseconds, at most `longest`. */

@@ -37,8 +37,9 @@ static void gather_flush(struct sy_worker *w, unsigned id)
 	struct port *port = w->rt->port[id];
 	if (!g->count)
 		return;
-	if (SY_UNLIKELY(SY_READ(port->shaper))) {
-		shaping_enter(w, port, g->mbuf, g->count);
+	const unsigned shaper = SY_READ(port->shaper); /* once: its owner may clear it meanwhile */
+	if (SY_UNLIKELY(shaper)) {
+		shaping_enter(w, port, shaper - 1, g->mbuf, g->count);
 		g->count = 0;
 		return;
 	}
