@@ -142,13 +142,20 @@ static void tree_end(struct sy_worker *w, void *ctx)
 	port->shaping.ends = true;
 }
 
-/* Received packets begin without a service from now on, or may begin with any. */
+static void marks_set(struct sy_runtime *rt, bool any)
+{
+	__atomic_store_n(&rt->shaping, any, __ATOMIC_RELAXED);
+	workers_note_queues(rt);
+}
+
+/* Received packets begin without a service from now on, or may begin with any. Workers forward
+ * packets of others' sessions themselves only while no port is shaped. */
 static void marks_count(struct sy_runtime *rt)
 {
 	bool any = false;
 	for (unsigned i = 0; i < rt->ports; i++)
 		any |= rt->port[i]->shaping.tree != NULL;
-	__atomic_store_n(&rt->shaping, any, __ATOMIC_RELAXED);
+	marks_set(rt, any);
 }
 
 int sy_port_shape(struct sy_runtime *rt, unsigned port, const struct sy_shape_config *c,
@@ -161,7 +168,7 @@ int sy_port_shape(struct sy_runtime *rt, unsigned port, const struct sy_shape_co
 	                         err);
 	if (rc == 0 && p->shaping.tree)
 		rc = sy_shape_follow(change.to.tree, p->shaping.tree, err);
-	__atomic_store_n(&rt->shaping, true, __ATOMIC_RELAXED);
+	marks_set(rt, true);
 	if (rc == 0 && sy_worker_call(&rt->worker[owner_of(rt, p)], tree_swap, &change) < 0)
 		rc = sy_fail(err, ETIMEDOUT, "worker %u does not answer", owner_of(rt, p));
 	sy_shape_destroy(change.to.tree);

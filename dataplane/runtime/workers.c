@@ -94,11 +94,11 @@ int workers_open(struct sy_runtime *rt, struct sy_error *err)
 
 void workers_note_queues(struct sy_runtime *rt)
 {
-	bool suffice = true;
+	bool suffice = !rt->shaping; /* a shaped port's owner sends for all */
 	for (unsigned i = 0; i < rt->ports; i++)
 		suffice = suffice && rt->port[i]->queues >= rt->workers;
 	for (unsigned i = 0; i < rt->workers; i++)
-		rt->worker[i].queues_suffice = suffice;
+		__atomic_store_n(&rt->worker[i].queues_suffice, suffice, __ATOMIC_RELAXED);
 }
 
 int workers_bind(struct sy_runtime *rt, struct sy_error *err)

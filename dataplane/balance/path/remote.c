@@ -229,10 +229,13 @@ void remote_take(struct sy_worker *w, struct sy_burst *burst, unsigned n)
 	uint8_t at[SY_BURST];
 	unsigned count = remote_find(w, burst, n, at);
 
-	if (r && w->queues_suffice) {
+	if (r && SY_READ(w->queues_suffice)) {
 		remote_run(w, r, burst, at, count);
 		return;
 	}
 	for (unsigned k = 0; k < count; k++)
-		sy_burst_hand_over(w, burst, at[k]);
+		if (r) /* it notes positions, for when queues suffice again */
+			remote_hand_over(w, r, burst, at[k]);
+		else
+			sy_burst_hand_over(w, burst, at[k]);
 }

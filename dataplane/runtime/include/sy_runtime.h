@@ -227,7 +227,8 @@ struct sy_worker {
 	const uint16_t *path_mtu;   /* by path: largest IP packet in bytes that fits through,
 	                               0: the path is stale. readers: acquire */
 	uint64_t link_epoch;        /* see sy_tx_cache.h: without the port's bits */
-	bool queues_suffice; /* each worker can send on every port. Set before the workers start */
+	bool queues_suffice; /* each worker sends by itself on every port: all have a queue for it,
+	                        none is shaped. Writer: control thread; readers: relaxed */
 	uint64_t tsc;        /* at the start of this burst or round */
 	uint64_t now_ns;     /* coarse CLOCK_MONOTONIC of this burst or round */
 	struct sy_worker_counters counters; /* writer: this worker. readers: relaxed */
