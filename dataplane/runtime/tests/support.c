@@ -17,23 +17,32 @@ void options_init(struct sy_runtime_options *o, unsigned workers)
 
 struct ring_port ring_port_add(struct sy_runtime_options *o, const char *name)
 {
+	struct ring_port p;
+	ring_port_add_queues(o, name, &p, 1);
+	return p;
+}
+
+void ring_port_add_queues(struct sy_runtime_options *o, const char *name, struct ring_port *p,
+                          unsigned queues)
+{
 	static unsigned made;
 	char text[32];
-	struct ring_port p;
+	struct rte_ring *rx[SY_MAX_WORKERS], *tx[SY_MAX_WORKERS];
 	struct sy_port_options *port = &o->port[o->ports++];
 	struct sy_error err;
 	if (eal_start(o, &err))
 		fail_msg("%s", err.text);
-	snprintf(text, sizeof(text), "rx%u", made);
-	p.rx = rte_ring_create(text, 4096, SOCKET_ID_ANY, 0);
-	snprintf(text, sizeof(text), "tx%u", made++);
-	p.tx = rte_ring_create(text, 4096, SOCKET_ID_ANY, 0);
-	assert_non_null(p.rx);
-	assert_non_null(p.tx);
-	assert_true(rte_eth_from_rings(name, &p.rx, 1, &p.tx, 1, 0) >= 0);
+	for (unsigned q = 0; q < queues; q++) {
+		snprintf(text, sizeof(text), "rx%u", made);
+		p[q].rx = rx[q] = rte_ring_create(text, 4096, SOCKET_ID_ANY, 0);
+		snprintf(text, sizeof(text), "tx%u", made++);
+		p[q].tx = tx[q] = rte_ring_create(text, 4096, SOCKET_ID_ANY, 0);
+		assert_non_null(rx[q]);
+		assert_non_null(tx[q]);
+	}
+	assert_true(rte_eth_from_rings(name, rx, queues, tx, queues, 0) >= 0);
 	*port = (struct sy_port_options){.backend = SY_PORT_ETHDEV, .mac = {2, 0, 0, 0, 0, 1}};
 	snprintf(port->name, sizeof(port->name), "net_ring_%s", name);
-	return p;
 }
 
 struct sy_runtime *runtime_open(const struct sy_runtime_options *o)

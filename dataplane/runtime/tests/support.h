@@ -23,6 +23,9 @@ struct ring_port {
 void options_init(struct sy_runtime_options *o, unsigned workers);
 /* Adds an ethdev port with one queue over two new rings. */
 struct ring_port ring_port_add(struct sy_runtime_options *o, const char *name);
+/* The same with several queues: p[] has a pair of rings for each. */
+void ring_port_add_queues(struct sy_runtime_options *o, const char *name, struct ring_port *p,
+                          unsigned queues);
 struct sy_runtime *runtime_open(const struct sy_runtime_options *o);
 /* Runs the control thread's loop for a moment; fails the test after the deadline. */
 void runtime_turn(struct sy_runtime *rt, uint64_t deadline);

@@ -19,7 +19,9 @@ struct frame {
 	uint8_t padding[22];
 } __attribute__((packed));
 
-static struct ring_port port;
+#define QUEUES 3
+
+static struct ring_port port, wide[QUEUES];
 static uint32_t next_in[FLOWS], next_out[FLOWS], sent, received;
 
 /* The slot's owner sends; flows belong to services. */
@@ -54,7 +56,8 @@ static void inject(struct sy_runtime *rt, unsigned flow)
 	sy_packet_set_service(m, 12345); /* what an earlier packet left */
 	f.ip.dst = addr("10.0.0.9").w[3];
 	memcpy(rte_pktmbuf_append(m, 1000), &f, sizeof(f));
-	assert_int_equal(rte_ring_enqueue(port.rx, m), 0);
+	struct rte_ring *rx = wide[0].rx ? wide[flow / SERVICES % QUEUES].rx : port.rx;
+	assert_int_equal(rte_ring_enqueue(rx, m), 0);
 	sent++;
 }
 
@@ -238,7 +241,42 @@ static void test_quiesce(void **state)
 	assert_int_equal(received, before + 200);
 }
 
-static int setup(void **state, unsigned workers)
+static void wide_receive(void)
+{
+	struct rte_mbuf *m;
+	for (unsigned q = 0; q < QUEUES; q++) {
+		while (!rte_ring_dequeue(wide[q].tx, (void **)&m)) {
+			rte_pktmbuf_free(m);
+			received++;
+		}
+	}
+}
+
+/* Each worker has a queue of the port, and sends while it is shaped and no longer shaped. */
+static void test_toggle(void **state)
+{
+	struct sy_runtime *rt = *state;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	struct sy_error err;
+	for (unsigned turn = 0; turn < 1000; turn++) {
+		shape(rt, config(UINT64_C(10000000000)));
+		assert_false(SY_READ(rt->worker[0].queues_suffice));
+		for (unsigned i = 0; i < 2 * FLOWS; i++)
+			inject(rt, i % FLOWS);
+		assert_int_equal(sy_port_unshape(rt, 0, &err), 0);
+		for (unsigned i = 0; i < 2 * FLOWS; i++)
+			inject(rt, i % FLOWS);
+		for (wide_receive(); sent - received > 256; wide_receive())
+			runtime_turn(rt, deadline);
+	}
+	for (; received < sent || rt->port[0]->shaping.tree; wide_receive())
+		runtime_turn(rt, deadline);
+	assert_true(SY_READ(rt->worker[0].queues_suffice));
+	for (unsigned i = 1; i < SY_DROP_COUNT; i++)
+		assert_int_equal(drops(rt, i), 0);
+}
+
+static int setup(void **state, unsigned workers, unsigned queues)
 {
 	static struct sy_static_neigh neigh = {.mac = {2, 0, 0, 0, 0, 9}};
 	static struct sy_static_route route = {.prefix_len = 24};
@@ -248,7 +286,10 @@ static int setup(void **state, unsigned workers)
 	memset(next_out, 0, sizeof(next_out));
 	sent = received = 0;
 	options_init(&o, workers);
-	port = ring_port_add(&o, workers == 1 ? "one" : "three");
+	if (queues == QUEUES)
+		ring_port_add_queues(&o, "wide", wide, QUEUES);
+	else
+		port = ring_port_add(&o, workers == 1 ? "one" : "three");
 	neigh.addr = addr("10.0.0.9");
 	route.prefix = addr("10.0.0.0");
 	memcpy(neigh.port, o.port[0].name, sizeof(neigh.port));
@@ -264,12 +305,17 @@ static int setup(void **state, unsigned workers)
 
 static int setup_one(void **state)
 {
-	return setup(state, 1);
+	return setup(state, 1, 1);
 }
 
 static int setup_three(void **state)
 {
-	return setup(state, 3);
+	return setup(state, 3, 1);
+}
+
+static int setup_wide(void **state)
+{
+	return setup(state, QUEUES, QUEUES);
 }
 
 /* No buffer is lost. */
@@ -289,7 +335,9 @@ static int teardown(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest one_worker[] = {TESTS}, three_workers[] = {TESTS};
+	const struct CMUnitTest one_worker[] = {TESTS}, three_workers[] = {TESTS},
+	                        wide_port[] = {cmocka_unit_test(test_toggle)};
 	return cmocka_run_group_tests(one_worker, setup_one, teardown) +
-	       cmocka_run_group_tests(three_workers, setup_three, teardown);
+	       cmocka_run_group_tests(three_workers, setup_three, teardown) +
+	       cmocka_run_group_tests(wide_port, setup_wide, teardown);
 }
