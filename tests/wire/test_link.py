@@ -570,7 +570,7 @@ class NameTaken(Link):
     """The new cable cannot be made once the host's is pulled out."""
 
     def _splice(self):
-        self.lab["switch"].ns.ip(f"link add {self.name} type bridge")
+        self.ns.ip("link add end-b type bridge")
         super()._splice()
 
 
