@@ -28,6 +28,7 @@ static void probe_acked(struct sy_stack *s, struct connection *c, const struct s
 	if (!(c->flags & C_PROBED) || seg->ack != c->snd_nxt + 1 ||
 	    !sent_add(&flight_begin(s, c)->sent, &s->sent, 1, s->now_ns))
 		return;
+	sent_blur(&flight_of(s, c)->sent, &s->sent); /* when it was sent is not known */
 	c->snd_nxt++;
 	c->flags &= ~(uint32_t)C_PROBED;
 }

@@ -174,6 +174,11 @@ bool sent_add(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns)
 	return true;
 }
 
+void sent_blur(struct sent *s, struct pool *p)
+{
+	range_at(p, s->last)->marks |= SENT_BLURRED;
+}
+
 /* A whole range. */
 static void range_again(struct sent *s, struct pool *p, uint32_t index, uint64_t now_ns)
 {

@@ -125,6 +125,8 @@ void sent_clear(struct sent *s, struct pool *p);
 /* Bytes from SND.NXT on are sent. false: no range is left for them; wait for an ACK. SYN and FIN
  * are a byte. */
 bool sent_add(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns);
+/* When the last range was sent is not known: it says nothing of the round trip. */
+void sent_blur(struct sent *s, struct pool *p);
 
 /* Sent again; SACKed parts in between are left out. */
 void sent_again(struct sent *s, struct pool *p, uint32_t from, uint32_t to, uint64_t now_ns);

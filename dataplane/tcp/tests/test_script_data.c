@@ -173,6 +173,17 @@ static const struct script windows[] = {
               "> FA 1511\n"
               "< FA 1 ack 1512\n"
               "> A 1512\n"},
+        {"RFC 6298 3: a probe's byte says nothing of the round trip", "",
+         OPEN "write 1000\n"
+              "> PA 1:1001\n"
+              "+150\n"
+              "< A 1 ack 1001 win 0\n"
+              "write 500\n"
+              "info rto 219\n"
+              "~9000\n"
+              "> A 1001:1002\n"
+              "< A 1 ack 1002 win 0\n"
+              "info rto 219\n"},
         {"RFC 1122 4.2.2.17: a window may stay closed for as long as probes are answered", "",
          OPEN "set timeout 3000\n"
               "write 1000\n"
