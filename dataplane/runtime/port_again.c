@@ -130,7 +130,8 @@ static void port_again(struct sy_runtime *rt, struct port *p)
 		return;
 	int rc = p->ops->again(rt, p, &rt->options.port[p->id], &err);
 	if (!rc) {
-		rc = workers_call(rt, worker_join, &joining);
+		rc = shaping_again(rt, p);
+		rc = rc ? rc : workers_call(rt, worker_join, &joining);
 		rc = rc ? rc : joining.rc;
 		if (rc)
 			sy_fail(&err, -rc, "a worker cannot poll it: %s", strerror(-rc));

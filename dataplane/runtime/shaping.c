@@ -227,6 +227,32 @@ void shaping_bind(struct sy_runtime *rt)
 	}
 }
 
+static void tree_leave(struct sy_worker *w, void *ctx)
+{
+	struct port *port = ctx;
+	w->private->shaped &= ~(1u << port->id);
+	__atomic_store_n(&port->shaper, 0, __ATOMIC_RELEASE);
+}
+
+static void tree_join(struct sy_worker *w, void *ctx)
+{
+	struct port *port = ctx;
+	w->private->shaped |= 1u << port->id;
+	__atomic_store_n(&port->shaper, (uint8_t)(w->id + 1), __ATOMIC_RELEASE);
+}
+
+/* shaping_tick() runs in this thread, too: it does not see the time without an owner. */
+int shaping_again(struct sy_runtime *rt, struct port *port)
+{
+	const unsigned shaper = SY_READ(port->shaper);
+	if (shaper == 0 || shaper <= port->queues)
+		return 0;
+	int rc = sy_worker_call(&rt->worker[shaper - 1], tree_leave, port);
+	if (rc == 0 && port->shaping.tree)
+		rc = sy_worker_call(&rt->worker[owner_of(rt, port)], tree_join, port);
+	return rc;
+}
+
 void shaping_open_all(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->ports; i++)

@@ -35,5 +35,7 @@ void shaping_open_all(struct sy_runtime *rt);
 /* Frees the trees of ports that are no longer shaped; each 100 ms. */
 void shaping_tick(struct sy_runtime *rt);
 void shaping_close(struct port *port);
+/* The port has fewer queues than before: chooses its owner again, if it must. 0 or -errno. */
+int shaping_again(struct sy_runtime *rt, struct port *port);
 
 #endif
