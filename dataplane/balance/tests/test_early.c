@@ -352,6 +352,7 @@ static void test_a_refused_change_blocks_nothing(void **state)
 	sets_put(f);
 	flows_reopen(f, 1, 0, false);
 	inspect_set_served(f->harness.b, true);
+	many_put(f, 1); /* the process has settled: threads are used from now on */
 	for (unsigned way = 0; way < 2; way++) {
 		struct changes c = {0};
 		struct sy_error err = {0};
