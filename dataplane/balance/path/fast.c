@@ -307,7 +307,8 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 	bool behind = false; /* a packet, maybe of the same flow, did not leave here */
 	const struct segment_common c = segment_common_of(w);
 
-	balance_worker_of(w)->policed = balance_worker_of(w)->looked = 0;
+	balance_worker_of(w)->policed = balance_worker_of(w)->queued = 0;
+	balance_worker_of(w)->looked = 0;
 	for (unsigned first = 0; first < burst->count; first += FAST_GROUP) {
 		unsigned end =
 		        first + FAST_GROUP < burst->count ? first + FAST_GROUP : burst->count;

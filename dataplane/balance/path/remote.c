@@ -111,6 +111,11 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 	uint16_t len = sy_plain_len(frame, v4);
 	if (!police_passes(w, burst, at->i, &s, e, from))
 		return true;
+	/* Its limits began to use the device after `limited` was read. */
+	if (SY_UNLIKELY(police_queues(balance_worker_of(w), at->i))) {
+		police_undo(w, at->i);
+		return false;
+	}
 	if (SY_UNLIKELY(direct))
 		sy_plain_hop(frame, v4);
 	else
@@ -206,7 +211,7 @@ static void remote_run(struct sy_worker *w, struct remote *r, struct sy_burst *b
 	struct remote_candidate group[GROUP];
 	unsigned forwarded = 0;
 
-	bw->policed = 0;
+	bw->policed = bw->queued = 0;
 	remote_look_up(b, burst, at, count);
 	for (unsigned first = 0; first < count; first += GROUP) {
 		unsigned n = count - first < GROUP ? count - first : GROUP;

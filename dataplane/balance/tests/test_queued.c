@@ -239,6 +239,42 @@ static void test_not_queued(void **state)
 	assert_int_equal(limit_show(f, "marked").above, 17);
 }
 
+/* A worker that forwards another's session has read that its packets do not use the device, and
+ * then meets a chain that does: the owner gets the packet. */
+static void test_begins_to_queue(void **state)
+{
+	enum { OWNER = 1 };
+	static const struct device dsw = {"event_dsw", NULL};
+	static struct output out;
+	const struct sy_addr client = harness_addr("198.18.0.1");
+	struct flows *f = *state;
+	struct flow flow;
+	uint16_t port = 4000;
+	restart_with(f, &dsw, 0);
+	while (sy_slot_worker(f->harness.rt, sy_slot_of(&client, htons(port))) != OWNER)
+		port++;
+	flow_open(f, &flow, 0, port);
+	limit_put_engine(f, 0, "a", PLENTY, ATOMIC);
+	struct endpoint *e = &f->harness.b->endpoint[flow.server_id];
+	const struct sy_worker_counters *c = &f->harness.rt->worker[0].counters;
+	const uint64_t here = c->remote, over = c->handed_out;
+	const uint64_t passed = limit_show(f, "a").passed;
+	const uint8_t limited = e->limited;
+	assert_true(limited & LIMITED_QUEUED(SESSION_CLIENT));
+	e->limited &= (uint8_t)~LIMITED_QUEUED(SESSION_CLIENT);
+	memset(&out, 0, sizeof(out));
+	packet_put(f, &flow, 0);
+	harness_turn(&f->harness);
+	output_take(f, &out);
+	assert_int_equal(out.count, 1);
+	assert_int_equal(c->remote, here);
+	assert_int_equal(c->handed_out, over + 1);
+	assert_int_equal(limit_show(f, "a").passed, passed + 1);
+	for (unsigned w = 0; w < WORKERS; w++)
+		assert_int_equal(f->harness.b->worker[w].queued, 0);
+	e->limited = limited;
+}
+
 static void test_no_device(void **state)
 {
 	static const struct device none = {"event_dlb2", NULL}, odd = {"event_dsw", "ordered"},
@@ -273,7 +309,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(test_atomic),    TEST(test_direct),     TEST(test_ordered),
 	        TEST(test_unordered), TEST(test_exact),      TEST(test_refused_behind),
-	        TEST(test_nested),    TEST(test_not_queued), TEST(test_no_device),
+	        TEST(test_nested),    TEST(test_not_queued), TEST(test_begins_to_queue),
+	        TEST(test_no_device),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
