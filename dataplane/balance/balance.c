@@ -17,7 +17,7 @@
 #include "fragment.h"
 #include "grow.h"
 #include "held.h"
-#include "limit.h"
+#include "limit_model.h"
 #include "model.h"
 #include "proven.h"
 #include "remote.h"
@@ -191,6 +191,7 @@ void balance_tick(void *balance)
 	client_rates_tick(b->client_rates, balance_now(b) / 1000);
 	attacks_tick(b);
 	access_tick(b);
+	limits_tick(b);
 	if (b->ctl->control) {
 		config_file_flush(b, false);
 		late_save_tick(b->ctl->control);

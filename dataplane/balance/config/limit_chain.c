@@ -281,6 +281,31 @@ void limits_note_flows(struct sy_balance *b)
 	chains_visit(b, chain_publish_flow);
 }
 
+#define TICK_NS UINT64_C(1000000000)
+
+/* Two steps: who has noted that it takes from a bucket has done so long before the second one. */
+static void bucket_tick(struct limit_bucket *bucket)
+{
+	uint8_t was = SY_READ(bucket->by_workers);
+	if (was == LIMIT_BESIDE_NONE)
+		return;
+	const uint8_t now = was == LIMIT_BESIDE_NOW ? LIMIT_BESIDE_LATELY : LIMIT_BESIDE_NONE;
+	__atomic_compare_exchange_n(&bucket->by_workers, &was, now, false, __ATOMIC_RELAXED,
+	                            __ATOMIC_RELAXED);
+}
+
+void limits_tick(struct sy_balance *b)
+{
+	struct limit_model *m = b->ctl->limits;
+	const uint64_t now = limits_now(b);
+	if (!b->stage || now - m->tick_ns < TICK_NS)
+		return;
+	m->tick_ns = now;
+	for (uint32_t id = 0; id < m->ids.fresh; id++)
+		if (m->limit[id])
+			bucket_tick(&b->limits.bucket[id]);
+}
+
 /* The shared chain that is like this one; NULL: no memory. */
 static struct limit_chain *chain_hold(struct sy_balance *b, const struct limit_chain *like)
 {

@@ -94,6 +94,7 @@ struct limit_model {
 	uint32_t lines;                  /* see struct limit */
 	bool flows_changed;              /* chains have, since limits_note_flows() */
 	uint32_t *sorted;                /* ids by name; NULL: to be made */
+	uint64_t tick_ns;                /* of the last limits_tick() */
 
 	/* The open transaction. */
 	struct limit_touch *touch;
@@ -163,6 +164,9 @@ bool limit_concerns_touched(struct sy_balance *b, const struct model_service *s)
 void limits_service(struct sy_balance *b, const struct model_service *s);
 /* Finds out which limits have one flow in the event device, after chains have changed. */
 void limits_note_flows(struct sy_balance *b);
+/* Once a second: lets the consumers of the event device have the buckets again of which nobody has
+ * taken beside it for a second. */
+void limits_tick(struct sy_balance *b);
 /* The server is leaving, or its id has none: no limit concerns it. */
 void limits_forget_server(struct sy_balance *b, uint32_t server);
 

@@ -167,8 +167,10 @@ static uint8_t engine_of(const struct sy_balance *b, const struct model_limit *l
 uint8_t limit_engine(const struct sy_balance *b, const struct model_limit *l)
 {
 	const uint8_t engine = engine_of(b, l, b->limits.limit[l->id]->marks);
+	const struct limit_bucket *bucket = &b->limits.bucket[l->id];
 	const bool shared = engine == SY_LIMIT_ATOMIC &&
-	                    (!event_stage_is_alone(b->stage) || b->limits.bucket[l->id].by_chains);
+	                    (!event_stage_is_alone(b->stage) || bucket->by_chains ||
+	                     SY_READ(bucket->by_workers) != LIMIT_BESIDE_NONE);
 	return shared ? SY_LIMIT_CAS : engine;
 }
 
@@ -191,11 +193,15 @@ static const char *atomic_reason(const struct sy_balance *b, const struct model_
 	case SY_EVENT_DIRECT:
 		return "the event device gives all packets to one worker (--event-model direct)";
 	default:
-		return b->limits.bucket[l->id].by_chains
-		               ? "its packets go through the event device, but some of them "
-		                 "meet another limit there, within which not all of them lie"
-		               : "the event device gives its packets to one worker at a time";
+		break;
 	}
+	if (b->limits.bucket[l->id].by_chains)
+		return "its packets go through the event device, but some of them meet another "
+		       "limit there, within which not all of them lie";
+	return SY_READ(b->limits.bucket[l->id].by_workers) != LIMIT_BESIDE_NONE
+	               ? "its packets go through the event device, but lately some could not: they "
+	                 "waited for a neighbour, or were divided into fragments"
+	               : "the event device gives its packets to one worker at a time";
 }
 
 const char *limit_engine_reason(const struct sy_balance *b, const struct model_limit *l)

@@ -282,7 +282,7 @@ enum sy_drop police_now(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	                                     (enum session_direction)q->from, q->len, false};
 	for (unsigned k = 0; k < p->chain->drops; k++) {
 		uint8_t *by_workers = &b->limits.bucket[p->chain->id[k]].by_workers;
-		__atomic_store_n(by_workers, 1, __ATOMIC_RELAXED);
+		__atomic_store_n(by_workers, LIMIT_BESIDE_NOW, __ATOMIC_RELAXED);
 	}
 	enum sy_drop reason =
 	        police_ask_some(w, burst->mbuf[i], &packet, &drops, 0, p->chain->drops);

@@ -3,6 +3,7 @@
  * whatever it becomes: fragments, a tunnel, another family. */
 #include "limit.h"
 #include "limit_fixture.h"
+#include "limit_model.h"
 #include "ways.h"
 
 #define LARGE  1450 /* bytes of IP packet: more than the servers' network takes */
@@ -101,6 +102,37 @@ static void test_oversize(void **state)
 		assert_int_equal(limit_show(f, "a").passed_bytes, 5 * LARGE);
 		unlimit(f);
 	}
+}
+
+/* A packet that is divided cannot go through the event device: the bucket is shared until none has
+ * come for a second. */
+static void test_beside(void **state)
+{
+	struct flows *f = *state;
+	const struct sy_balance *b = f->harness.b;
+	const struct sy_tuple t = client_of(&ways[0], SY_PROTO_UDP, 4000);
+	struct frame small, large;
+	assert_false(ways[0].client6);
+	flows_frame(f, &small, &t, 0, 0, 100);
+	flows_frame(f, &large, &t, 0, 0, LARGE - 28);
+	frame_let_fragment(&large);
+	assert_int_equal(send_all(f, &small, 1), 1);
+	limit_way(f, &ways[0], &large, 50);
+	const struct model_limit *l = limit_find(b->ctl->limits, "a");
+	assert_int_equal(send_all(f, &small, 1), 1);
+	assert_string_equal(limit_show(f, "a").engine, "atomic");
+	flows_advance(f, 1);
+	for (unsigned n = 0; n < 3; n++) { /* as long as they come */
+		assert_true(send_all(f, &large, 1) >= 2);
+		flows_advance(f, 1);
+		assert_string_equal(limit_show(f, "a").engine, "cas");
+		assert_non_null(strstr(limit_engine_reason(b, l), "lately some could not"));
+	}
+	flows_advance(f, 2);
+	assert_string_equal(limit_show(f, "a").engine, "atomic");
+	assert_non_null(strstr(limit_engine_reason(b, l), "one worker at a time"));
+	assert_int_equal(limit_show(f, "a").passed, 4);
+	unlimit(f);
 }
 
 /* Each fragment is a packet, also one that waited for the first. */
@@ -219,6 +251,7 @@ int main(void)
 	                                        limits_teardown_queued),
 	        cmocka_unit_test_setup_teardown(test_fragments, setup_queued,
 	                                        limits_teardown_queued),
+	        cmocka_unit_test_setup_teardown(test_beside, setup_queued, limits_teardown_queued),
 	        cmocka_unit_test_setup_teardown(test_one_way_again, setup_queued,
 	                                        limits_teardown_queued),
 	};

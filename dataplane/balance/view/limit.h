@@ -62,13 +62,21 @@ struct limit {
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(offsetof(struct limit, balance) <= SY_CACHE_LINE, "a packet reads one line");
 
+/* When did a packet take from the bucket without going through the device? */
+enum limit_beside {
+	LIMIT_BESIDE_NONE, /* not for a second at least */
+	LIMIT_BESIDE_NOW,  /* since the last limits_tick() */
+	LIMIT_BESIDE_LATELY,
+};
+
 /* A limit's bucket; it does not share its line. With SY_LIMIT_ATOMIC, who has received a packet
  * from the device uses it alone, unless others may do so too. Readers of both: workers, relaxed. */
 struct limit_bucket {
 	struct sy_limit limit;
 	uint8_t by_chains;  /* not all chains that have the limit have the same lead. Writer:
 	                       control thread */
-	uint8_t by_workers; /* a packet did not go through the device. Writers: workers */
+	uint8_t by_workers; /* enum limit_beside. Writers: workers (LIMIT_BESIDE_NOW), and the
+	                       control thread by compare-and-swap (limits_tick()) */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 /* What one worker has seen of a limit. Writer: the worker; readers of counts: relaxed. */
