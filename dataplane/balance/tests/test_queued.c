@@ -275,6 +275,48 @@ static void test_begins_to_queue(void **state)
 	e->limited = limited;
 }
 
+/* All packets to a shaped port leave by the worker that owns its tree, each once, in order. */
+static void test_shaped(void **state)
+{
+	static const struct device devices[] = {{"event_dsw", NULL}, {"event_sw", NULL}};
+	static struct output out;
+	struct flows *f = *state;
+	for (unsigned d = 0; d < SY_ARRAY_LEN(devices); d++) {
+		struct changes c = {0};
+		struct flow flow[FLOWS];
+		restart_with(f, &devices[d], 0);
+		limit_put_engine(f, 0, "a", PLENTY, ATOMIC);
+		flows_begin(f, flow, 0);
+		const unsigned before = buffers_free(f);
+		add_shaping_class(&c,
+		                  put_shaping(&c, harness_port_name[HARNESS_LAN],
+		                              UINT64_C(100000000000), 10000000),
+		                  "rest", 0);
+		flows_commit(f, &c);
+		const unsigned owner = f->harness.rt->port[HARNESS_LAN]->shaper;
+		assert_in_range(owner, 1, WORKERS);
+		uint64_t sent[WORKERS];
+		for (unsigned w = 0; w < WORKERS; w++)
+			sent[w] = f->harness.rt->worker[w].counters.tx_packets;
+		memset(&out, 0, sizeof(out));
+		for (unsigned n = 0; n < EACH; n++)
+			for (unsigned i = 0; i < FLOWS; i++)
+				packet_put(f, &flow[i], n);
+		harness_turn(&f->harness);
+		output_take(f, &out);
+		assert_int_equal(in_device(f), 0);
+		assert_int_equal(out.count, FLOWS * EACH);
+		assert_int_equal(out.misplaced, 0);
+		for (unsigned w = 0; w < WORKERS; w++)
+			assert_int_equal(f->harness.rt->worker[w].counters.tx_packets - sent[w],
+			                 w + 1 == owner ? FLOWS * EACH : 0);
+		delete_shaping(&c, harness_port_name[HARNESS_LAN]);
+		flows_commit(f, &c);
+		harness_turn(&f->harness);
+		assert_int_equal(buffers_free(f), before);
+	}
+}
+
 static void test_no_device(void **state)
 {
 	static const struct device none = {"event_dlb2", NULL}, odd = {"event_dsw", "ordered"},
@@ -310,7 +352,7 @@ int main(void)
 	        TEST(test_atomic),    TEST(test_direct),     TEST(test_ordered),
 	        TEST(test_unordered), TEST(test_exact),      TEST(test_refused_behind),
 	        TEST(test_nested),    TEST(test_not_queued), TEST(test_begins_to_queue),
-	        TEST(test_no_device),
+	        TEST(test_shaped),    TEST(test_no_device),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
