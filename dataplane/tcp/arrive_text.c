@@ -133,7 +133,8 @@ static bool text_arrive(struct sy_stack *s, struct connection *c, struct segment
 		emit_ack_loose(s, c); /* RFC 5681 4.2: each one is told of */
 		return false;
 	}
-	/* The memory is used up. A packet of each connection is kept all the same: nobody starves. */
+	/* The memory is used up. A packet of each connection is kept all the same: nobody starves.
+	 */
 	if (s->receive_held >= s->options.receive_all && c->received.bytes > 0) {
 		s->counters.refused_memory++;
 		seg->flags &= (uint8_t)~SY_TCP_FIN;
