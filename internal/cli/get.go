@@ -36,11 +36,11 @@ func (a *app) getCommand() *cobra.Command {
 	worst := false
 	limits := add(&cobra.Command{Use: "limits", Aliases: []string{"limit"}, Short: "Show limits: rate, what passed, and what was above",
 		Long: "PASSED and ABOVE count bytes of IP packets for limits in bits, and packets or new sessions for the others, since the forwarder's " +
-			"start. What is above a limit was dropped, or marked. `steelyard describe limit` shows one limit, with its clients."},
+			"start, or since the limit was made. What is above a limit was dropped, or marked. `steelyard describe limit` shows one limit, with its clients."},
 		func(ctx context.Context) error { return a.getLimits(ctx, worst) })
 	limits.Flags().BoolVar(&worst, "worst", false, "also, of limits by clients, the client with the most packets above it")
 	add(&cobra.Command{Use: "shaping", Short: "Show shaped ports: what left by each queue, what waits, and what was dropped",
-		Long: "One row for each class of each service that has sent anything since the forwarder's start. A service of `-` stands for the services " +
+		Long: "One row for each class of each service that has sent anything since the forwarder's start, or since the port is shaped. SENT counts frames of Ethernet. A service of `-` stands for the services " +
 			"of the tenant that have no entry of their own; a tenant of `-` for packets of no tenant. FULL and EARLY count dropped packets."}, a.getShaping)
 	access := add(&cobra.Command{Use: "access [LIST]", Short: "Show access lists: rules and how often each matched",
 		Long: "MATCHES counts packets of new sessions. The XDP program drops SYNs for the leading rules of the list of all services, before " +

@@ -324,8 +324,11 @@ func (b *builder) limitMeaning(raw *rawLimit, spec *model.LimitSpec) {
 			b.fail(raw.action.at, raw.action.path, "a session above the limit cannot begin, so there is nothing to mark: use `action: drop`")
 		}
 	}
-	if spec.Engine == model.EngineAtomic && (spec.Unit == model.LimitSessions || spec.Action == model.LimitMark) {
-		b.fail(raw.engine.at, raw.engine.path, "packets go through the event device once their session has begun and they are marked, so `engine: atomic` is not possible: remove this line")
+	const noAtomic = "so `engine: atomic` is not possible: remove this line"
+	if spec.Engine == model.EngineAtomic && spec.Unit == model.LimitSessions {
+		b.fail(raw.engine.at, raw.engine.path, "the limit counts new sessions, and packets go through the event device once their session has begun, "+noAtomic)
+	} else if spec.Engine == model.EngineAtomic && spec.Action == model.LimitMark {
+		b.fail(raw.engine.at, raw.engine.path, "the limit marks, and packets are marked before they go through the event device, "+noAtomic)
 	}
 }
 

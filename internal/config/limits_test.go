@@ -239,7 +239,7 @@ func TestWarningsOfLimits(t *testing.T) {
 	for _, test := range []struct{ old, now, want string }{
 		{"vip: 10.0.0.80, packets", "vip: 10.0.0.82, packets", "f:13:24: limits[4].vip: no service has the VIP 10.0.0.82: limit each concerns nothing there"},
 		{"vips: [10.0.0.81]", "vips: [10.0.0.81, 10.0.0.82]", "f:7:54: tenants[0].vips[1]: no service has the VIP 10.0.0.82: tenant acme"},
-		{"tenant: acme, ", "", "f:7:5: tenants[0]: no limit names tenant acme"},
+		{"tenant: acme, ", "", "f:7:5: tenants[0]: nothing names tenant acme"},
 		{"services: [web], vips: [10.0.0.81]", "services: [web]", ""},
 	} {
 		text := strings.Replace(limitsText, test.old, test.now, 1)

@@ -259,7 +259,7 @@ func (b *builder) checkShapingRates(guaranteed, maximum value[uint64], above uin
 		b.fail(guaranteed.at, guaranteed.path, "the guaranteed rate, %s, is above the maximum, %s: lower it", model.BitRate(guaranteed.v), model.BitRate(maximum.v))
 	}
 	if above > 0 && guaranteed.set && guaranteed.v > above {
-		b.fail(guaranteed.at, guaranteed.path, "the guaranteed rate, %s, is above what it is a part of, %s: lower it", model.BitRate(guaranteed.v), model.BitRate(above))
+		b.fail(guaranteed.at, guaranteed.path, "the guaranteed rate, %s, is above the %s of the port or tenant that it is a part of: lower it", model.BitRate(guaranteed.v), model.BitRate(above))
 	}
 }
 

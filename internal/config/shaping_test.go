@@ -82,6 +82,18 @@ func TestShaping(t *testing.T) {
 	}
 }
 
+// A tenant that only shaping names has its use.
+func TestWarningsOfShaping(t *testing.T) {
+	text := strings.Replace(shapingText, "  - { name: both, services: [web], vips: [10.0.0.81] }\n", "", 1)
+	config, err := Parse("f", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := Warnings("f", []byte(text), config); len(got) > 0 {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestBadShaping(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"{ port: eth0 }", "shaping[0]: `rate` is missing"},

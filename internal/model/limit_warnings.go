@@ -30,11 +30,16 @@ func (c *Config) limitWarnings() []Warning {
 			}
 		}
 	}
+	for i := range c.Shaping {
+		for _, tenant := range c.Shaping[i].Tenants {
+			used[tenant.Tenant] = true
+		}
+	}
 	for i := range c.Tenants {
 		tenant := &c.Tenants[i]
 		path := fmt.Sprintf("tenants[%d]", i)
 		if !used[tenant.Name] {
-			warnings = append(warnings, Warning{path, fmt.Sprintf("no limit names tenant %s: name it in the `tenant` of a limit, or remove it", tenant.Name)})
+			warnings = append(warnings, Warning{path, fmt.Sprintf("nothing names tenant %s: name it in the `tenant` of a limit or in the `shaping` of a port, or remove it", tenant.Name)})
 		}
 		for j, vip := range tenant.VIPs {
 			if !vips[vip] {
