@@ -348,9 +348,9 @@ static void test_many_sources(void **state)
 static void test_a_refused_change_blocks_nothing(void **state)
 {
 	struct flows *f = *state;
-	struct access_model **m = &f->harness.b->ctl->access;
 	sets_put(f);
 	flows_reopen(f, 1, 0, false);
+	struct access_model **m = &f->harness.b->ctl->access; /* of this process */
 	inspect_set_served(f->harness.b, true);
 	many_put(f, 1); /* the process has settled: threads are used from now on */
 	for (unsigned way = 0; way < 2; way++) {
