@@ -70,8 +70,7 @@ static uint8_t *word_put(uint8_t *at, uint8_t a, uint8_t b, uint8_t c, uint8_t d
 	return at + sizeof(word);
 }
 
-/* Writes options; returns their length, a multiple of 4. */
-static unsigned options_put(uint8_t *at, const struct sy_tcp_options *o, bool syn)
+unsigned sy_tcp_options_put(uint8_t *at, const struct sy_tcp_options *o, bool syn)
 {
 	const uint8_t *begin = at;
 	bool sack = syn && o->sack;
@@ -130,7 +129,8 @@ uint32_t sy_tcp_segment_make(uint8_t *out, uint32_t cap, const struct sy_tuple *
 	bool optional = s->flags & SY_TCP_SYN || s->options.timestamps;
 	if (cap < l4 + sizeof(*tcp) + (optional ? SY_TCP_OPTIONS_MAX : 0))
 		return 0;
-	unsigned options = options_put((uint8_t *)(tcp + 1), &s->options, s->flags & SY_TCP_SYN);
+	unsigned options =
+	        sy_tcp_options_put((uint8_t *)(tcp + 1), &s->options, s->flags & SY_TCP_SYN);
 	uint16_t len = (uint16_t)(sizeof(*tcp) + options);
 	((struct sy_eth *)out)->type = htons(v4 ? SY_ETH_IPV4 : SY_ETH_IPV6);
 	ip_put(out + SY_ETH_LEN, t, len);

@@ -9,9 +9,6 @@
 
 enum {
 	KIND_NOP = 1,
-	KIND_MSS = 2,
-	KIND_SCALE = 3,
-	KIND_SACK_PERMITTED = 4,
 	KIND_SACK = 5,
 	KIND_TIMESTAMPS = 8,
 };
@@ -78,13 +75,6 @@ static uint8_t *number_put(uint8_t *at, uint32_t number)
 	return at + sizeof(number);
 }
 
-static uint8_t *word_put(uint8_t *at, uint8_t a, uint8_t b, uint8_t c, uint8_t d)
-{
-	const uint8_t word[4] = {a, b, c, d};
-	memcpy(at, word, sizeof(word));
-	return at + sizeof(word);
-}
-
 unsigned segment_options_len(const struct segment_plan *plan)
 {
 	const struct sy_tcp_options *o = &plan->options;
@@ -98,22 +88,13 @@ unsigned segment_options_len(const struct segment_plan *plan)
 
 static void options_put(uint8_t *at, const struct segment_plan *plan)
 {
-	const struct sy_tcp_options *o = &plan->options;
-	bool syn = plan->flags & SY_TCP_SYN, sack = syn && o->sack;
-
-	if (syn && o->mss)
-		at = word_put(at, KIND_MSS, 4, (uint8_t)(o->mss >> 8), (uint8_t)o->mss);
-	if (o->timestamps) {
-		at = word_put(at, sack ? KIND_SACK_PERMITTED : KIND_NOP, sack ? 2 : KIND_NOP,
-		              KIND_TIMESTAMPS, 10);
-		at = number_put(number_put(at, o->time), o->echo);
-	} else if (sack) {
-		at = word_put(at, KIND_NOP, KIND_NOP, KIND_SACK_PERMITTED, 2);
+	at += sy_tcp_options_put(at, &plan->options, plan->flags & SY_TCP_SYN);
+	if (plan->blocks) {
+		const uint8_t head[4] = {KIND_NOP, KIND_NOP, KIND_SACK,
+		                         (uint8_t)(2 + 8 * plan->blocks)};
+		memcpy(at, head, sizeof(head));
+		at += sizeof(head);
 	}
-	if (syn && o->scale != SY_TCP_NO_SCALE)
-		at = word_put(at, KIND_NOP, KIND_SCALE, 3, o->scale);
-	if (plan->blocks)
-		at = word_put(at, KIND_NOP, KIND_NOP, KIND_SACK, (uint8_t)(2 + 8 * plan->blocks));
 	for (unsigned i = 0; i < plan->blocks; i++)
 		at = number_put(number_put(at, plan->block[i].from), plan->block[i].to);
 }

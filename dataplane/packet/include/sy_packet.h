@@ -449,6 +449,10 @@ struct sy_tcp_block {
 unsigned sy_tcp_blocks_read(const uint8_t *frame, const struct sy_view *v,
                             struct sy_tcp_block out[static SY_TCP_BLOCKS_MAX]);
 
+/* Writes a segment's options, without SYN only the timestamps. Returns their length, at most
+ * SY_TCP_OPTIONS_MAX, a multiple of 4. */
+unsigned sy_tcp_options_put(uint8_t *at, const struct sy_tcp_options *o, bool syn);
+
 /* Builds in out a segment without data from t->src to t->dst, with TTL 64 and without IP options.
  * Leaves the MAC addresses as they are. Returns the frame's length; 0: cap is too small, where
  * a segment with options counts as the longest of them. */
