@@ -202,12 +202,8 @@ type ConfigLimit struct {
 	Spec   LimitSpec
 }
 
-// ResolveLimits returns a configuration's limits with keys in place of names. Names that no service has
-// are left out; a valid configuration has none.
-func (c *Config) ResolveLimits() []Limit {
-	if len(c.Limits) == 0 {
-		return nil
-	}
+// byName returns the keys of services and the tenants, by their names.
+func (c *Config) byName() (map[string]ServiceKey, map[string]*Tenant) {
 	keys := make(map[string]ServiceKey, len(c.Services))
 	for i := range c.Services {
 		keys[c.Services[i].Name] = c.Services[i].Key
@@ -216,6 +212,16 @@ func (c *Config) ResolveLimits() []Limit {
 	for i := range c.Tenants {
 		tenants[c.Tenants[i].Name] = &c.Tenants[i]
 	}
+	return keys, tenants
+}
+
+// ResolveLimits returns a configuration's limits with keys in place of names. Names that no service has
+// are left out; a valid configuration has none.
+func (c *Config) ResolveLimits() []Limit {
+	if len(c.Limits) == 0 {
+		return nil
+	}
+	keys, tenants := c.byName()
 	limits := make([]Limit, 0, len(c.Limits))
 	for _, one := range c.Limits {
 		limit := Limit{Name: one.Name, Tenant: one.Of.Tenant, Spec: one.Spec, Within: slices.Clone(one.Within)}

@@ -96,14 +96,7 @@ func (c *Config) ResolveShaping() []Shaping {
 	if len(c.Shaping) == 0 {
 		return nil
 	}
-	keys := make(map[string]ServiceKey, len(c.Services))
-	for i := range c.Services {
-		keys[c.Services[i].Name] = c.Services[i].Key
-	}
-	tenants := make(map[string]*Tenant, len(c.Tenants))
-	for i := range c.Tenants {
-		tenants[c.Tenants[i].Name] = &c.Tenants[i]
-	}
+	keys, tenants := c.byName()
 	all := make([]Shaping, 0, len(c.Shaping))
 	for i := range c.Shaping {
 		all = append(all, c.Shaping[i].resolve(keys, tenants))
