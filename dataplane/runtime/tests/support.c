@@ -45,6 +45,19 @@ void ring_port_add_queues(struct sy_runtime_options *o, const char *name, struct
 	snprintf(port->name, sizeof(port->name), "net_ring_%s", name);
 }
 
+void options_reach(struct sy_runtime_options *o)
+{
+	static struct sy_static_neigh neigh = {.mac = {2, 0, 0, 0, 0, 9}};
+	static struct sy_static_route route = {.prefix_len = 24};
+	neigh.addr = addr("10.0.0.9");
+	route.prefix = addr("10.0.0.0");
+	memcpy(neigh.port, o->port[0].name, sizeof(neigh.port));
+	memcpy(route.port, o->port[0].name, sizeof(route.port));
+	o->neigh = &neigh;
+	o->route = &route;
+	o->neighs = o->routes = 1;
+}
+
 struct sy_runtime *runtime_open(const struct sy_runtime_options *o)
 {
 	struct sy_runtime *rt;

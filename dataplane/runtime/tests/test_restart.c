@@ -34,17 +34,9 @@ static const struct sy_stage pipeline[] = {
 
 static void options_make(struct sy_runtime_options *o, const char *name, unsigned workers)
 {
-	static struct sy_static_neigh neigh = {.mac = {2, 0, 0, 0, 0, 9}};
-	static struct sy_static_route route = {.prefix_len = 24};
 	options_init(o, workers);
 	port = ring_port_add(o, name);
-	neigh.addr = addr("10.0.0.9");
-	route.prefix = addr("10.0.0.0");
-	memcpy(neigh.port, o->port[0].name, sizeof(neigh.port));
-	memcpy(route.port, o->port[0].name, sizeof(route.port));
-	o->neigh = &neigh;
-	o->route = &route;
-	o->neighs = o->routes = 1;
+	options_reach(o);
 	o->pipeline = pipeline;
 }
 

@@ -279,8 +279,6 @@ static void test_toggle(void **state)
 
 static int setup(void **state, unsigned workers, unsigned queues)
 {
-	static struct sy_static_neigh neigh = {.mac = {2, 0, 0, 0, 0, 9}};
-	static struct sy_static_route route = {.prefix_len = 24};
 	struct sy_runtime_options o;
 	struct sy_error err;
 	memset(next_in, 0, sizeof(next_in));
@@ -291,13 +289,7 @@ static int setup(void **state, unsigned workers, unsigned queues)
 		ring_port_add_queues(&o, "wide", wide, QUEUES);
 	else
 		port = ring_port_add(&o, workers == 1 ? "one" : "three");
-	neigh.addr = addr("10.0.0.9");
-	route.prefix = addr("10.0.0.0");
-	memcpy(neigh.port, o.port[0].name, sizeof(neigh.port));
-	memcpy(route.port, o.port[0].name, sizeof(route.port));
-	o.neigh = &neigh;
-	o.route = &route;
-	o.neighs = o.routes = 1;
+	options_reach(&o);
 	o.pipeline = pipeline;
 	struct sy_runtime *rt = runtime_open(&o);
 	*state = rt;

@@ -396,19 +396,11 @@ static void test_huge_pages(void **state)
 
 static int setup(void **state, unsigned workers)
 {
-	static struct sy_static_neigh neigh = {.mac = {2, 0, 0, 0, 0, 9}};
-	static struct sy_static_route route = {.prefix_len = 24};
 	struct sy_runtime_options o;
 	struct sy_error err;
 	options_init(&o, workers);
 	port = ring_port_add(&o, workers == 1 ? "one" : "two");
-	neigh.addr = addr("10.0.0.9");
-	route.prefix = addr("10.0.0.0");
-	memcpy(neigh.port, o.port[0].name, sizeof(neigh.port));
-	memcpy(route.port, o.port[0].name, sizeof(route.port));
-	o.neigh = &neigh;
-	o.route = &route;
-	o.neighs = o.routes = 1;
+	options_reach(&o);
 	o.pipeline = pipeline;
 	o.round = count_round;
 	struct sy_runtime *rt = runtime_open(&o);

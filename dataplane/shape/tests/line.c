@@ -13,17 +13,16 @@
 
 static struct rte_mempool *pool;
 
-void line_eal(void)
+int line_setup(void **state)
 {
 	char *argv[] = {
 	        "test",        "--no-huge",      "-m", "128", "--no-pci",    "--no-telemetry",
 	        "--no-shconf", "--iova-mode=va", "-l", "0",   "--log-level", "lib.eal:error",
 	        NULL};
-	if (pool)
-		return;
 	assert_true(rte_eal_init((int)SY_ARRAY_LEN(argv) - 1, argv) >= 0);
 	pool = rte_pktmbuf_pool_create("line", BUFFERS, 0, 0, RTE_PKTMBUF_HEADROOM + 128, 0);
 	assert_non_null(pool);
+	return 0;
 }
 
 unsigned line_free(void)

@@ -34,7 +34,8 @@ struct line {
 	unsigned flows;
 };
 
-void line_eal(void);
+/* A group's set-up: EAL and buffers. */
+int line_setup(void **state);
 /* Buffers that are not in use. */
 unsigned line_free(void);
 /* A configuration of one class, one tenant, one service, to add to. */

@@ -159,12 +159,6 @@ static void test_open(void **state)
 	line_close(&l);
 }
 
-static int setup(void **state)
-{
-	line_eal();
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -173,5 +167,5 @@ int main(void)
 	        cmocka_unit_test(test_credit_stays),
 	        cmocka_unit_test(test_open),
 	};
-	return cmocka_run_group_tests(tests, setup, NULL);
+	return cmocka_run_group_tests(tests, line_setup, NULL);
 }

@@ -149,12 +149,6 @@ static void test_refused(void **state)
 	assert_refused(c, "there is no class 1");
 }
 
-static int setup(void **state)
-{
-	line_eal();
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -162,5 +156,5 @@ int main(void)
 	        cmocka_unit_test(test_early),   cmocka_unit_test(test_early_after_pause),
 	        cmocka_unit_test(test_refused),
 	};
-	return cmocka_run_group_tests(tests, setup, NULL);
+	return cmocka_run_group_tests(tests, line_setup, NULL);
 }

@@ -269,12 +269,6 @@ static void test_next(void **state)
 	line_close(&l);
 }
 
-static int setup(void **state)
-{
-	line_eal();
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -291,5 +285,5 @@ int main(void)
 	        cmocka_unit_test(test_turn_is_kept),
 	        cmocka_unit_test(test_next),
 	};
-	return cmocka_run_group_tests(tests, setup, NULL);
+	return cmocka_run_group_tests(tests, line_setup, NULL);
 }

@@ -189,29 +189,43 @@ static void test_nobody_reads(void **state)
 	pair_close(&p);
 }
 
-/* All memory for sending is used by one; another one waits, and is told when there is some. */
-static void test_send_memory_is_shared(void **state)
+/* Opens stacks in which the pair's connection uses all memory for sending, and another one, which
+ * is returned, waits for some. */
+static sy_stack_id pair_wait_for_memory(struct pair *p)
 {
 	struct sy_stack_options o = {.send_all = 16 * CHUNK_SIZE}, plain = {0};
 	struct sy_stack_endpoint from = {.port = 0}, to = {.port = htons(80)};
 	struct sy_stack_event e[8];
 	sy_stack_id other;
-	struct pair p;
 
-	pair_open(&p, &o, &plain);
+	pair_open(p, &o, &plain);
 	sy_addr_parse("10.0.0.1", &from.addr);
 	sy_addr_parse("10.0.0.2", &to.addr);
-	assert_int_equal(sy_stack_connect(p.s[0], &from, &to, 1, p.now, &other), 0);
-	pair_run(&p, 1);
-	while (sy_stack_events(p.s[0], e, 8) > 0)
+	assert_int_equal(sy_stack_connect(p->s[0], &from, &to, 1, p->now, &other), 0);
+	pair_run(p, 1);
+	while (sy_stack_events(p->s[0], e, 8) > 0)
 		;
-	assert_int_equal(fill(&p, 0), 16 * CHUNK_SIZE);
-	assert_int_equal(sy_stack_send(p.s[0], other, "x", 1, 0, p.now), -EAGAIN);
-	pair_run(&p, 5);
+	assert_int_equal(fill(p, 0), 16 * CHUNK_SIZE);
+	assert_int_equal(sy_stack_send(p->s[0], other, "x", 1, 0, p->now), -EAGAIN);
+	return other;
+}
+
+static void assert_writable(struct pair *p, sy_stack_id id)
+{
+	struct sy_stack_event e[8];
 	bool told = false;
-	for (unsigned i = 0, count = sy_stack_events(p.s[0], e, 8); i < count; i++)
-		told |= e[i].id == other && e[i].what == SY_STACK_WRITABLE;
+	for (unsigned i = 0, count = sy_stack_events(p->s[0], e, 8); i < count; i++)
+		told |= e[i].id == id && e[i].what == SY_STACK_WRITABLE;
 	assert_true(told);
+}
+
+/* All memory for sending is used by one; another one waits, and is told when there is some. */
+static void test_send_memory_is_shared(void **state)
+{
+	struct pair p;
+	sy_stack_id other = pair_wait_for_memory(&p);
+	pair_run(&p, 5);
+	assert_writable(&p, other);
 	assert_int_equal(sy_stack_send(p.s[0], other, "x", 1, 0, p.now), 1);
 	pair_close(&p);
 }
@@ -219,26 +233,10 @@ static void test_send_memory_is_shared(void **state)
 /* What a connection leaves that ends is told of as well. */
 static void test_send_memory_of_the_dead(void **state)
 {
-	struct sy_stack_options o = {.send_all = 16 * CHUNK_SIZE}, plain = {0};
-	struct sy_stack_endpoint from = {.port = 0}, to = {.port = htons(80)};
-	struct sy_stack_event e[8];
-	sy_stack_id other;
 	struct pair p;
-
-	pair_open(&p, &o, &plain);
-	sy_addr_parse("10.0.0.1", &from.addr);
-	sy_addr_parse("10.0.0.2", &to.addr);
-	assert_int_equal(sy_stack_connect(p.s[0], &from, &to, 1, p.now, &other), 0);
-	pair_run(&p, 1);
-	while (sy_stack_events(p.s[0], e, 8) > 0)
-		;
-	assert_int_equal(fill(&p, 0), 16 * CHUNK_SIZE);
-	assert_int_equal(sy_stack_send(p.s[0], other, "x", 1, 0, p.now), -EAGAIN);
+	sy_stack_id other = pair_wait_for_memory(&p);
 	assert_int_equal(sy_stack_abort(p.s[0], p.id[0], p.now), 0);
-	bool told = false;
-	for (unsigned i = 0, count = sy_stack_events(p.s[0], e, 8); i < count; i++)
-		told |= e[i].id == other && e[i].what == SY_STACK_WRITABLE;
-	assert_true(told);
+	assert_writable(&p, other);
 	pair_close(&p);
 }
 
