@@ -210,8 +210,6 @@ bool flow_plan(struct flow *f, const struct plain_config *c, struct rng *d)
 	bool talks = flow_is_udp(f) ? plan(f, rng_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER, 0)
 	                            : plan_tcp(f, d);
 	f->reopens |= flow_leaves(f, c);
-	if (talks && f->reopens)
-		f->seq[PLAIN_CLIENT] = rng_below(d, UINT32_MAX);
 	return talks;
 }
 

@@ -167,11 +167,14 @@ static void flow_learn(struct run *l, struct flow *f, const struct sight *s, boo
 			break;
 		local++;
 	}
-	MUST(server < PLAIN_SERVERS && local < PLAIN_LOCALS &&
-	             part_is_open(&c->server[f->service][server], again) && c->local[local].state &&
+	MUST(server < PLAIN_SERVERS && local < PLAIN_LOCALS && c->local[local].state &&
 	             s->tuple.dport == plain_server_port(f->service) &&
 	             ntohs(s->tuple.sport) >= 1024,
-	     "a session began where none may: %s", flow_text(f));
+	     "a session began at no server of its service: %s", flow_text(f));
+	MUST(part_is_open(&c->server[f->service][server], again),
+	     "a session began at server %u, whose state is %u since revision %u, %s: %s", server,
+	     c->server[f->service][server].state, c->server[f->service][server].since,
+	     again ? "when it was asked again" : "at once", flow_text(f));
 	f->server = (uint8_t)server;
 	f->local = (uint8_t)local;
 	f->local_port = s->tuple.sport;
@@ -292,15 +295,15 @@ static void burst_add(struct run *l, struct burst *b, unsigned i)
 	b->flow[b->count++] = (uint16_t)i;
 }
 
-/* A SYN without its data is identified by its number. */
+/* A SYN without its data is identified by its number: number_draw(). */
 static void mark_find(const struct run *l, const struct burst *b, struct sight *s)
 {
 	if (s->tuple.proto != SY_PROTO_TCP || !(s->flags & SY_TCP_SYN) || s->payload > 0)
 		return;
 	for (unsigned i = 0; i < b->count; i++) {
 		const struct flow *f = &l->h->flow[b->flow[i]];
-		if (f->side == PLAIN_CLIENT && f->flags & SY_TCP_SYN &&
-		    f->seq[PLAIN_CLIENT] == s->seq)
+		if (plain_proto(f->service) == SY_PROTO_TCP && f->side == PLAIN_CLIENT &&
+		    f->flags & SY_TCP_SYN && f->seq[PLAIN_CLIENT] == s->seq)
 			s->mark = (struct mark){.flow = b->flow[i], .serial = l->h->serial};
 	}
 }
@@ -398,6 +401,12 @@ static bool tuple_is_used(const struct chronicle *h, const struct flow *new)
 	return false;
 }
 
+/* A client's first number, which no other flow's first number equals. */
+static uint32_t number_draw(struct run *l, unsigned i)
+{
+	return rng_below(&l->rng, UINT32_MAX / PLAIN_FLOWS) * PLAIN_FLOWS + i;
+}
+
 static bool flow_begin(struct run *l, unsigned i)
 {
 	struct rng *d = &l->rng;
@@ -415,7 +424,7 @@ static bool flow_begin(struct run *l, unsigned i)
 	if (l->scenario->slots)
 		f.client_port = sy_slot_port((uint8_t)(40 + rng_below(d, l->scenario->slots)),
 		                             &f.client, rng_below(d, SY_SLOT_PORTS));
-	f.seq[PLAIN_CLIENT] = rng_below(d, UINT32_MAX);
+	f.seq[PLAIN_CLIENT] = number_draw(l, i);
 	f.seq[PLAIN_SERVER] = rng_below(d, UINT32_MAX);
 	f.seen_first = f.seen_last = plain_seconds(l->h);
 	if (f.client_port == 0 || tuple_is_used(l->h, &f))
@@ -453,6 +462,8 @@ static void workload_packets(struct run *l)
 				burst_add(l, &b, i);
 		} else if (flow_is_fresh(f, plain_seconds(h)) && rng_percent(d, 30) &&
 		           flow_plan(f, &h->config[h->accepted], d)) {
+			if (f->reopens)
+				f->seq[PLAIN_CLIENT] = number_draw(l, i);
 			burst_add(l, &b, i);
 		}
 	}
