@@ -28,7 +28,7 @@ SANITIZED = {
     "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1:detect_stack_use_after_return=0",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
 }
-FAST_CHECKS = {"interval": "500ms", "timeout": "500ms", "rise": 2, "fall": 2}
+FAST_CHECKS = {"interval": "500ms", "timeout": "500ms", "rise": 2, "fall": 4}
 
 VIP = {4: "10.0.0.80", 6: "fd00::80"}
 WEB, DNS, SERVER_WEB, SERVER_DNS = 80, 53, 8080, 5353

@@ -48,7 +48,7 @@ def log_of(stage, words):
 
 
 @families
-@pytest.mark.drops("no-session", "unproven-evicted", "no-local-port")
+@pytest.mark.drops("no-session", "unproven-evicted", "no-local-port", "opening")
 def test_a_flood_switches_it_on_for_its_service_alone(stage, family):
     """Connections live on, requests succeed before, during and after; all of it is told."""
     stage.config.metrics = METRICS

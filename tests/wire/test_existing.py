@@ -85,7 +85,8 @@ def downloads(stage):
         one.close()
 
 
-@pytest.mark.drops("acl-drop", "session-killed", "no-session")
+# tx-full: the downloads are as fast as the machine allows.
+@pytest.mark.drops("acl-drop", "session-killed", "no-session", "tx-full")
 @families
 def test_a_blocked_clients_download_ends(stage, downloads, tmp_path, family):
     path, client = tmp_path / "bad.txt", stage.client.address(family)
