@@ -20,6 +20,7 @@ import time
 from bench import kernel_attack, machine, picture, report
 from tests.lab import Lab
 from tests.lab.flood import (
+    FLOOD_NICE,
     answers_to_forged,
     finish_flood,
     provide_internet,
@@ -27,7 +28,15 @@ from tests.lab.flood import (
     start_flood,
 )
 from tests.lab.servers import start_nginx
-from tests.lab.steelyard import SERVER_WEB, VIP, WEB, Steelyard, web_and_dns
+from tests.lab.steelyard import (
+    AGENT_NICE,
+    FORWARDER_NICE,
+    SERVER_WEB,
+    VIP,
+    WEB,
+    Steelyard,
+    web_and_dns,
+)
 from tests.lab.traffic import paced
 
 TITLE = "SYN cookies and access lists on one core, and requests that succeed beside a SYN flood"
@@ -127,7 +136,9 @@ def testbed(lab, defence):
         if service.protocol == "tcp":
             service.spread["syn_defence"] = defence
     steelyard = Steelyard(lab, config, sessions=0)
-    steelyard.start()
+    steelyard.start_forwarder().prefer(FORWARDER_NICE)
+    steelyard.start_agent().prefer(AGENT_NICE)
+    steelyard.wait_in_sync()
     provide_internet(lab)
     provide_internet_of(lab, "s1")
     lab["s1"].ns.sysctl("ipv4.tcp_syncookies", 2)
@@ -139,6 +150,8 @@ def testbed(lab, defence):
 def beside_flood(lab, rate, length_s, cable, to, port):
     """(share of requests answered in %, p99 in ms, SYNs answered in a second, SYNs sent in one)"""
     flood = start_flood(lab, "syn", to, port, rate, cable=cable) if rate else None
+    if flood:
+        flood.prefer(FLOOD_NICE)
     before, began = answers_to_forged(lab, cable), time.monotonic()
     served = paced(lab, PACE, length_s, targets=[f"{to}:{port}"])
     answered = (answers_to_forged(lab, cable) - before) / (time.monotonic() - began)

@@ -14,9 +14,17 @@ from dataclasses import dataclass
 from tests.demo.perform import perform
 from tests.demo.show import Show, paint, say
 from tests.lab.clients import finish_wrk, start_wrk
-from tests.lab.flood import finish_flood, provide_internet, received, start_flood
+from tests.lab.flood import FLOOD_NICE, finish_flood, provide_internet, received, start_flood
 from tests.lab.servers import start_dns, start_nginx
-from tests.lab.steelyard import DNS, VIP, WEB, Steelyard, web_and_dns
+from tests.lab.steelyard import (
+    AGENT_NICE,
+    DNS,
+    FORWARDER_NICE,
+    VIP,
+    WEB,
+    Steelyard,
+    web_and_dns,
+)
 from tests.lab.traffic import SlowClients, Traffic, finish_paced, paced, start_paced
 
 PICTURE = """
@@ -32,9 +40,6 @@ HTTP, DOWNLOADS, UDP = 500, 4, 100
 PACE, HOST_PACE = 100, 20  # requests a second, to the VIPs and to the forwarder's host
 LENGTH_S = 10  # of each load
 SETTLE_S = 3  # that a flood goes on before the load
-# Clients, servers and what the kernel does for them share the flood's core: it gets more than each.
-FLOOD_NICE = -9
-FORWARDER_NICE, AGENT_NICE = -10, -5  # as deploy/ has them
 RECOVERY_S = 120  # at most, after a flood
 HOST_WEB = 8099
 SLOW_CLIENTS, SLOW_SOURCES = 12000, 64

@@ -30,6 +30,8 @@ SANITIZED = {
 }
 FAST_CHECKS = {"interval": "500ms", "timeout": "500ms", "rise": 2, "fall": 4}
 
+FORWARDER_NICE, AGENT_NICE = -10, -5  # as deploy/ has them
+
 VIP = {4: "10.0.0.80", 6: "fd00::80"}
 WEB, DNS, SERVER_WEB, SERVER_DNS = 80, 53, 8080, 5353
 
