@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "program.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_bpf.h>
+#include <rte_byteorder.h>
+#include <rte_errno.h>
+#include <rte_log.h>
+
+#include "object.h"
+
+#define FIND_MOST  1500u
+#define PARAM_NAME "sy_param"
+/* How DPDK notes each call of a program, right or wrong. */
+#define CALL_NOTE "EBPF_PSEUDO_CALL"
+
+/* ---- what a program may call ----------------------------------------------------------------- */
+
+/* A program gets numbers, never a pointer that it could make up. */
+static _Thread_local struct {
+	const uint8_t *at;
+	uint32_t len;
+} payload;
+
+void program_payload(const uint8_t *at, uint32_t len)
+{
+	payload.at = at;
+	payload.len = len;
+}
+
+static uint64_t payload_number(uint64_t offset, unsigned size)
+{
+	uint64_t number = 0;
+	if (SY_LIKELY(offset <= payload.len && payload.len - offset >= 8)) {
+		memcpy(&number, payload.at + offset, 8);
+		return rte_be_to_cpu_64(number) >> (64 - 8 * size);
+	}
+	for (unsigned i = 0; i < size; i++) {
+		bool there = offset < payload.len && i < payload.len - offset;
+		number = number << 8 | (there ? payload.at[offset + i] : 0);
+	}
+	return number;
+}
+
+#define UNUSED_3 uint64_t b, uint64_t c, uint64_t d
+static uint64_t call_u8(uint64_t offset, uint64_t a, UNUSED_3)
+{
+	return payload_number(offset, 1);
+}
+
+static uint64_t call_u16(uint64_t offset, uint64_t a, UNUSED_3)
+{
+	return payload_number(offset, 2);
+}
+
+static uint64_t call_u32(uint64_t offset, uint64_t a, UNUSED_3)
+{
+	return payload_number(offset, 4);
+}
+
+static uint64_t call_u64(uint64_t offset, uint64_t a, UNUSED_3)
+{
+	return payload_number(offset, 8);
+}
+
+static uint64_t call_find(uint64_t offset, uint64_t byte, uint64_t most, uint64_t a, uint64_t b)
+{
+	if (offset >= payload.len)
+		return UINT64_MAX;
+	size_t len = payload.len - offset;
+	most = most < FIND_MOST ? most : FIND_MOST;
+	const uint8_t *at = payload.at + offset,
+	              *found = memchr(at, (int)(uint8_t)byte, len < most ? len : most);
+	return found ? offset + (uint64_t)(found - at) : UINT64_MAX;
+}
+
+#define NUMBER                                                                                     \
+	{                                                                                          \
+		.type = RTE_BPF_ARG_RAW, .size = sizeof(uint64_t)                                  \
+	}
+#define READS(title, fn)                                                                           \
+	{                                                                                          \
+		.name = title, .type = RTE_BPF_XTYPE_FUNC, .func = {                               \
+			.val = fn,                                                                 \
+			.nb_args = 1,                                                              \
+			.args = {NUMBER},                                                          \
+			.ret = NUMBER                                                              \
+		}                                                                                  \
+	}
+static const struct rte_bpf_xsym calls[] = {
+        READS("sy_u8", call_u8),
+        READS("sy_u16", call_u16),
+        READS("sy_u32", call_u32),
+        READS("sy_u64", call_u64),
+        {.name = "sy_find",
+         .type = RTE_BPF_XTYPE_FUNC,
+         .func = {.val = call_find, .nb_args = 3, .args = {NUMBER, NUMBER, NUMBER}, .ret = NUMBER}},
+};
+#define CALLS   SY_ARRAY_LEN(calls)
+#define SYMBOLS (CALLS + 1)
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+/* The log of DPDK while it checks a program: the only place where it says why it refuses one. */
+struct hearing {
+	char *text;
+	size_t len;
+	FILE *file, *usual;
+};
+
+static void hearing_begin(struct hearing *h)
+{
+	*h = (struct hearing){.usual = rte_log_get_stream()};
+	h->file = open_memstream(&h->text, &h->len);
+	if (h->file)
+		rte_openlog_stream(h->file);
+}
+
+static void hearing_end(struct hearing *h)
+{
+	rte_openlog_stream(h->usual);
+	if (h->file)
+		fclose(h->file);
+}
+
+/* The first line that says what is wrong. */
+static const char *hearing_line(struct hearing *h)
+{
+	char *save = NULL, *line = h->text ? strtok_r(h->text, "\n;", &save) : NULL;
+	while (line && strstr(line, CALL_NOTE))
+		line = strtok_r(NULL, "\n;", &save);
+	const char *words = line ? strstr(line, "): ") : NULL;
+	return words ? words + 3 : line ? line : "";
+}
+
+static size_t view_size(enum sy_hook_kind kind)
+{
+	return kind == SY_HOOK_PACKET ? sizeof(struct sy_hook_packet)
+	                              : sizeof(struct sy_hook_segment);
+}
+
+static int program_refuse(struct hearing *h, struct sy_error *err)
+{
+	const char *why = hearing_line(h);
+	int rc = sy_fail(err, EINVAL, "DPDK's verifier refuses it: %s",
+	                 *why ? why : strerror(rte_errno));
+	free(h->text);
+	return rc;
+}
+
+static int program_take(struct program *p, struct rte_bpf *bpf, struct hearing *h,
+                        struct sy_error *err)
+{
+	struct rte_bpf_jit jit = {0};
+	if (!bpf)
+		return program_refuse(h, err);
+	free(h->text);
+	p->bpf = bpf;
+	if (p->shape.compiles && rte_bpf_get_jit(bpf, &jit) == 0)
+		p->compiled = jit.func;
+	return 0;
+}
+
+static struct rte_bpf_prm program_wishes(enum sy_hook_kind kind)
+{
+	return (struct rte_bpf_prm){
+	        .prog_arg = {.type = RTE_BPF_ARG_PTR, .size = view_size(kind)},
+	};
+}
+
+int program_load_code(struct program *p, enum sy_hook_kind kind, const struct ebpf_insn *at,
+                      uint32_t count, struct sy_error *err)
+{
+	struct rte_bpf_prm wishes = program_wishes(kind);
+	struct hearing h;
+	*p = (struct program){.kind = kind};
+	int rc = program_check(at, count, &p->shape, err);
+	if (rc == 0)
+		rc = program_values_check(at, count, view_size(kind), err);
+	if (rc < 0)
+		return rc;
+	wishes.ins = at;
+	wishes.nb_ins = count;
+	hearing_begin(&h);
+	struct rte_bpf *bpf = rte_bpf_load(&wishes);
+	hearing_end(&h);
+	return program_take(p, bpf, &h, err);
+}
+
+/* DPDK reads the file itself, as it resolves the names; what was checked may not differ: it counts
+ * the instructions and checks loops and bounds once more. */
+static int program_load_file(struct program *p, const char *file, uint64_t *param,
+                             struct sy_error *err)
+{
+	struct rte_bpf_prm wishes = program_wishes(p->kind);
+	struct rte_bpf_xsym symbol[SYMBOLS];
+	struct hearing h;
+	memcpy(symbol, calls, sizeof(calls));
+	symbol[CALLS] =
+	        (struct rte_bpf_xsym){.name = PARAM_NAME,
+	                              .type = RTE_BPF_XTYPE_VAR,
+	                              .var = {.val = param,
+	                                      .desc = {.type = RTE_BPF_ARG_PTR,
+	                                               .size = SY_HOOK_PARAMS * sizeof(*param)}}};
+	wishes.xsym = symbol;
+	wishes.nb_xsym = SYMBOLS;
+	hearing_begin(&h);
+	struct rte_bpf *bpf = rte_bpf_elf_load(&wishes, file, sy_hook_kind_name(p->kind));
+	hearing_end(&h);
+	return program_take(p, bpf, &h, err);
+}
+
+int program_load(struct program *p, const char *file, uint64_t *param, struct sy_error *err)
+{
+	const char *names[SYMBOLS] = {[CALLS] = PARAM_NAME};
+	for (unsigned i = 0; i < CALLS; i++)
+		names[i] = calls[i].name;
+	const struct object_names known = {names, SYMBOLS};
+	struct ebpf_insn *code = NULL;
+	uint32_t count = 0;
+	*p = (struct program){0};
+	int rc = object_read(file, &known, &p->kind, &code, &count, err);
+	if (rc < 0)
+		return rc;
+	rc = program_check(code, count, &p->shape, err);
+	if (rc == 0)
+		rc = program_values_check(code, count, view_size(p->kind), err);
+	if (rc == 0)
+		rc = program_load_file(p, file, param, err);
+	free(code);
+	return rc < 0 ? sy_fail_in(err, "%s", file) : 0;
+}
+
+void program_unload(struct program *p)
+{
+	if (p->bpf)
+		rte_bpf_destroy(p->bpf);
+	*p = (struct program){0};
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+uint64_t program_interpret(const struct program *p, void *view)
+{
+	return rte_bpf_exec(p->bpf, view);
+}
+
+uint64_t program_run(const struct program *p, void *view)
+{
+	return SY_LIKELY(p->compiled != NULL) ? p->compiled(view) : rte_bpf_exec(p->bpf, view);
+}

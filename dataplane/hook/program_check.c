@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What DPDK's verifier does not bound, or refuses without saying why: loops, the longest way, and
+ * the number of ways, each of which the verifier walks by itself. And what its compiler gets wrong.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "program.h"
+
+static bool code_is_wide(uint8_t code)
+{
+	return code == (BPF_LD | BPF_IMM | EBPF_DW);
+}
+
+static bool code_is_jump(uint8_t code)
+{
+	uint8_t op = BPF_OP(code);
+	return BPF_CLASS(code) == BPF_JMP && op != EBPF_CALL && op != EBPF_EXIT;
+}
+
+struct program_next program_next(const struct ebpf_insn *at, uint32_t i)
+{
+	uint8_t code = at[i].code;
+	if (code == (BPF_JMP | EBPF_EXIT))
+		return (struct program_next){.count = 0};
+	uint32_t there = (uint32_t)((int64_t)i + 1 + at[i].off);
+	if (code == (BPF_JMP | BPF_JA))
+		return (struct program_next){{there}, 1, false};
+	if (code_is_jump(code))
+		return (struct program_next){{i + 1, there}, 2, false};
+	bool wide = code_is_wide(code);
+	return (struct program_next){{i + 1 + wide}, 1, wide};
+}
+
+/* From an instruction on: the longest way to the end, and the instructions of all ways. */
+struct way {
+	uint64_t all;
+	uint32_t longest;
+	bool half; /* the second place of a wide instruction: nothing may lead to it */
+};
+
+static int next_check(const struct ebpf_insn *at, uint32_t i, uint32_t count, const struct way *way,
+                      struct sy_error *err)
+{
+	const struct program_next next = program_next(at, i);
+	for (unsigned n = 0; n < next.count; n++) {
+		if (next.at[n] <= i)
+			return sy_fail(err, EINVAL,
+			               "instruction %u jumps back to %u: a hook must not loop; "
+			               "write the steps one after the other (#pragma unroll), or "
+			               "use sy_find()",
+			               i, next.at[n]);
+		if (next.at[n] >= count || way[next.at[n]].half)
+			return sy_fail(err, EINVAL,
+			               "instruction %u leads to where no instruction is", i);
+	}
+	return 0;
+}
+
+static int shift_check(const struct ebpf_insn *at, uint32_t i, struct sy_error *err)
+{
+	uint8_t class = BPF_CLASS(at[i].code), op = BPF_OP(at[i].code);
+	int32_t bits = class == EBPF_ALU64 ? 64 : 32;
+	if ((class != BPF_ALU && class != EBPF_ALU64) || at[i].code & BPF_X ||
+	    (op != BPF_LSH && op != BPF_RSH && op != EBPF_ARSH) ||
+	    (at[i].imm >= 0 && at[i].imm < bits))
+		return 0;
+	return sy_fail(err, EINVAL, "instruction %u shifts %d bits by %d", i, bits, at[i].imm);
+}
+
+/* DPDK 22.11 makes wrong machine code of some instructions, as fuzz_hook found: a register that is
+ * shifted or divided by itself, divisions of 32 bits, tests of bits with a constant, and the
+ * conversion to little endian. Clang hardly ever writes these. */
+static bool code_compiles(const struct ebpf_insn *one)
+{
+	uint8_t class = BPF_CLASS(one->code), op = BPF_OP(one->code);
+	bool shifts = op == BPF_LSH || op == BPF_RSH || op == EBPF_ARSH,
+	     divides = op == BPF_DIV || op == BPF_MOD, by_register = one->code & BPF_X;
+	if (class == BPF_JMP)
+		return op != BPF_JSET || by_register;
+	if (class != BPF_ALU && class != EBPF_ALU64)
+		return true;
+	if (op == EBPF_END)
+		return one->code & EBPF_TO_BE;
+	return !(divides && class == BPF_ALU) &&
+	       !((shifts || divides) && by_register && one->src_reg == one->dst_reg);
+}
+
+static void way_join(struct way *way, const struct ebpf_insn *at, uint32_t i)
+{
+	const struct program_next next = program_next(at, i);
+	way[i].all = way[i].longest = 1;
+	for (unsigned n = 0; n < next.count; n++) {
+		const struct way *then = &way[next.at[n]];
+		way[i].all += then->all;
+		if (way[i].longest <= then->longest)
+			way[i].longest = then->longest + 1;
+	}
+	if (way[i].all > SY_HOOK_WAYS) /* its sums cannot overflow */
+		way[i].all = SY_HOOK_WAYS + 1;
+}
+
+static int ways_check(const struct ebpf_insn *at, uint32_t count, struct way *way,
+                      struct program_shape *shape, struct sy_error *err)
+{
+	for (uint32_t i = 0; i + 1 < count; i++)
+		way[i + 1].half = !way[i].half && code_is_wide(at[i].code);
+	*shape = (struct program_shape){.instructions = count, .compiles = true};
+	for (uint32_t i = 0; i < count; i++) {
+		if (way[i].half)
+			continue;
+		if (next_check(at, i, count, way, err) < 0 || shift_check(at, i, err) < 0)
+			return -EINVAL;
+		shape->compiles &= code_compiles(&at[i]);
+	}
+	for (uint32_t i = count; i-- > 0;)
+		if (!way[i].half)
+			way_join(way, at, i);
+	shape->longest = way[0].longest;
+	if (way[0].all > SY_HOOK_WAYS)
+		return sy_fail(err, EINVAL,
+		               "its branches make too many ways to check each of them; join "
+		               "conditions (compare words instead of bytes), or end early");
+	return 0;
+}
+
+int program_check(const struct ebpf_insn *at, uint32_t count, struct program_shape *shape,
+                  struct sy_error *err)
+{
+	if (count == 0)
+		return sy_fail(err, EINVAL, "the program is empty");
+	if (count > SY_HOOK_LONGEST)
+		return sy_fail(err, EINVAL, "%u instructions; at most %u may be", count,
+		               SY_HOOK_LONGEST);
+	struct way *way = calloc(count, sizeof(*way));
+	if (!way)
+		return sy_fail(err, ENOMEM, "no memory to check it");
+	int rc = ways_check(at, count, way, shape, err);
+	free(way);
+	return rc;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests that will take long go last: the application measures what each type takes and writes it
+ * into the private area (paper 001, scenario 6).
+ *     own[4 * type …]  expected service time of this type in µs, 32 bits; types 0 to 15
+ *     param 0          offset of the type, one byte, in a request
+ *     param 1          µs from which on a request is long; 0: 100
+ *     param 2          priority of long ones; 0: 6
+ *     param 3          priority of others */
+#include <sy_hook_program.h>
+
+SY_SEGMENT_HOOK uint64_t service_time(struct sy_hook_segment *s)
+{
+	const uint32_t *expected = (const uint32_t *)s->own;
+	uint64_t most = sy_param[1] ? sy_param[1] : 100;
+	if (s->packet.payload_len <= sy_param[0])
+		return SY_KEEP;
+	if (expected[sy_u8(sy_param[0]) & 15] < most)
+		return sy_param[3];
+	return sy_param[2] ? sy_param[2] : 6;
+}

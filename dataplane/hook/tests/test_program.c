@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which programs are refused, and why; and that machine code says what the interpreter says. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "program.h"
+#include "views.h"
+
+static void refused(const char *file, const char *why)
+{
+	struct sy_error err = {0};
+	uint64_t param[SY_HOOK_PARAMS] = {0};
+	struct program p;
+	int rc = program_load(&p, file, param, &err);
+	if (rc != -EINVAL || !strstr(err.text, why) || !strstr(err.text, file))
+		fail_msg("%s: %d, %s", file, rc, err.text);
+	program_unload(&p);
+}
+
+static void test_refused(void **state)
+{
+	refused(REFUSED "/loop.bpf.o", "a hook must not loop");
+	refused(REFUSED "/beyond.bpf.o", "of what it sees, which has 0 to");
+	refused(REFUSED "/beyond_own.bpf.o", "of what it sees, which has 0 to");
+	refused(REFUSED "/pointer.bpf.o", "uses a number as an address");
+	refused(REFUSED "/call.bpf.o", "uses system, which");
+	refused(REFUSED "/data.bpf.o", "uses data of its own: seen");
+	refused(REFUSED "/two.bpf.o", "2 functions are in section packet");
+	refused(REFUSED "/function.bpf.o", "always_inline");
+	refused(REFUSED "/ways.bpf.o", "too many ways");
+	refused(REFUSED "/longest.bpf.o", "at most 4096");
+	refused(REFUSED "/none.bpf.o", "it has no hook");
+}
+
+static void test_no_object(void **state)
+{
+	struct sy_error err = {0};
+	struct program p;
+	uint64_t param[SY_HOOK_PARAMS] = {0};
+	refused("/proc/self/exe", "no object of eBPF");
+	refused("/dev/null", "no object of eBPF");
+	assert_int_equal(program_load(&p, "/nonexistent.bpf.o", param, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "/nonexistent.bpf.o"));
+}
+
+/* Each beginning of a right object, and bytes changed in it: refused or loaded, no harm done. */
+static void test_damaged(void **state)
+{
+	static uint8_t whole[65536];
+	uint64_t param[SY_HOOK_PARAMS] = {0}, seed = 1;
+	struct sy_error err;
+	struct program p;
+	FILE *f = fopen(READY "/length.bpf.o", "rb");
+	assert_non_null(f);
+	size_t len = fread(whole, 1, sizeof(whole), f);
+	fclose(f);
+	assert_in_range(len, 1000, sizeof(whole) - 1);
+	char path[] = "/tmp/steelyard-hook-XXXXXX";
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	for (unsigned round = 0; round < 600; round++) {
+		size_t cut = round < 300 ? len * round / 300 : len, at;
+		assert_int_equal(ftruncate(fd, 0), 0);
+		assert_int_equal(pwrite(fd, whole, cut, 0), (ssize_t)cut);
+		for (unsigned n = 0; round >= 300 && n < 3; n++) {
+			seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+			at = (seed >> 33) % len;
+			uint8_t byte = (uint8_t)(seed >> 25);
+			assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+		}
+		if (program_load(&p, path, param, &err) == 0) {
+			struct sy_hook_segment view = {0};
+			program_payload((const uint8_t *)"GET", 3);
+			program_run(&p, &view);
+		}
+		program_unload(&p);
+	}
+	close(fd);
+	unlink(path);
+}
+
+static const char *const ready[] = {"bytes",    "dscp",        "http_path", "label",
+                                    "length",   "link",        "pattern",   "redis_command",
+                                    "requests", "service_time"};
+
+static void bytes_draw(uint64_t *seed, uint8_t *at, size_t len)
+{
+	static const char *const words[] = {"GET /api/ ", "*2\r\n$4\r\nKEYS\r\n", "POST /x ", ""};
+	for (size_t i = 0; i < len; i++) {
+		*seed = *seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+		at[i] = (uint8_t)(*seed >> 56);
+	}
+	const char *word = words[*seed >> 33 & 3];
+	memcpy(at, word, strlen(word) < len ? strlen(word) : len);
+}
+
+/* Both ways to run a program give the same answer and leave the same view. */
+static void test_same_answers(void **state)
+{
+	uint64_t seed = 7;
+	for (unsigned i = 0; i < SY_ARRAY_LEN(ready); i++) {
+		char file[300];
+		uint64_t param[SY_HOOK_PARAMS];
+		struct sy_error err = {0};
+		struct program p;
+		snprintf(file, sizeof(file), READY "/%s.bpf.o", ready[i]);
+		assert_int_equal(program_load(&p, file, param, &err), 0);
+#ifdef __x86_64__
+		assert_non_null(p.compiled);
+#endif
+		for (unsigned round = 0; round < 20000; round++) {
+			struct sy_hook_segment a, b;
+			uint8_t payload[200];
+			bytes_draw(&seed, (uint8_t *)&a, sizeof(a));
+			bytes_draw(&seed, payload, sizeof(payload));
+			for (unsigned k = 0; k < SY_HOOK_PARAMS; k++)
+				param[k] = (seed >> 20) % (k + 9);
+			a.packet.payload_len = (uint16_t)((seed >> 40) % sizeof(payload));
+			program_payload(payload, a.packet.payload_len);
+			b = a;
+			assert_int_equal(program_run(&p, &a), program_interpret(&p, &b));
+			assert_memory_equal(&a, &b, sizeof(a));
+		}
+		program_unload(&p);
+	}
+}
+
+/* The longest way and the instructions of a program with branches. */
+static void test_shape(void **state)
+{
+	/* r2 = 5; if (r2 == 0) goto 4; r0 = 1; goto 5; 4: r0 = 2; 5: exit */
+	const struct ebpf_insn code[] = {
+	        {.code = EBPF_ALU64 | EBPF_MOV, .dst_reg = 2, .imm = 5},
+	        {.code = BPF_JMP | BPF_JEQ, .dst_reg = 2, .off = 2},
+	        {.code = EBPF_ALU64 | EBPF_MOV, .imm = 1},
+	        {.code = BPF_JMP | BPF_JA, .off = 1},
+	        {.code = EBPF_ALU64 | EBPF_MOV, .imm = 2},
+	        {.code = BPF_JMP | EBPF_EXIT},
+	};
+	struct program_shape shape;
+	struct sy_error err;
+	assert_int_equal(program_check(code, SY_ARRAY_LEN(code), &shape, &err), 0);
+	assert_int_equal(shape.instructions, 6);
+	assert_int_equal(shape.longest, 5);
+	assert_int_equal(program_check(code, 0, &shape, &err), -EINVAL);
+	assert_int_equal(program_check(code, 4, &shape, &err), -EINVAL); /* jumps out */
+	/* A wide instruction without its second half; a jump into one. */
+	const struct ebpf_insn half[] = {
+	        {.code = BPF_JMP | BPF_JA, .off = 1},
+	        {.code = BPF_LD | BPF_IMM | EBPF_DW},
+	        {.code = BPF_JMP | BPF_JA, .off = 30000},
+	        {.code = BPF_JMP | EBPF_EXIT},
+	};
+	assert_int_equal(program_check(half, SY_ARRAY_LEN(half), &shape, &err), -EINVAL);
+	assert_int_equal(program_check(half + 1, 1, &shape, &err), -EINVAL);
+	assert_int_equal(program_check(half + 1, 3, &shape, &err), 0);
+	assert_int_equal(shape.longest, 2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_refused), cmocka_unit_test(test_no_object),
+	        cmocka_unit_test(test_damaged), cmocka_unit_test(test_same_answers),
+	        cmocka_unit_test(test_shape),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
