@@ -22,6 +22,10 @@
 #define SLEEP_LEAST_NS 20000
 /* The device is full: how long until the next try. */
 #define RETRY_NS 50000
+/* The process ends, and the device takes nothing: tries, and for how long, until the rest is
+ * dropped. */
+#define DRAIN_TRIES 64
+#define DRAIN_NS    UINT64_C(20000000)
 
 static unsigned owner_of(const struct sy_runtime *rt, const struct port *p)
 {
@@ -51,23 +55,31 @@ void shaping_enter(struct sy_worker *w, struct port *port, unsigned owner,
 	}
 }
 
+static void held_drop(struct sy_worker *w, struct shaping *s, enum sy_drop reason)
+{
+	for (unsigned i = 0; i < s->held; i++)
+		sy_packet_drop(w, s->hold[i], reason);
+	s->held = 0;
+}
+
 /* Sends what is held, and keeps what the device refuses. */
-static bool held_send(struct sy_worker *w, struct port *port, bool drop)
+static bool held_send(struct sy_worker *w, struct port *port)
 {
 	struct shaping *s = &port->shaping;
-	unsigned sent = 0;
 	if (!SY_READ(port->up) || w->id >= port->queues) {
-		for (unsigned i = 0; i < s->held; i++)
-			sy_packet_drop(w, s->hold[i], SY_DROP_PORT_DOWN);
-		s->held = 0;
+		held_drop(w, s, SY_DROP_PORT_DOWN);
 		return true;
 	}
-	sent = transmit_now(w, port, s->hold, s->held);
-	for (unsigned i = sent; drop && i < s->held; i++)
-		sy_packet_drop(w, s->hold[i], SY_DROP_TX_FULL);
-	s->held = drop ? 0 : s->held - sent;
+	const unsigned sent = transmit_now(w, port, s->hold, s->held);
+	s->held -= sent;
 	memmove(s->hold, s->hold + sent, s->held * sizeof(s->hold[0]));
-	return sent > 0 || drop;
+	if (sent > 0)
+		s->refused = 0;
+	else if (s->refused++ == 0)
+		s->refused_ns = w->now_ns;
+	/* At the end of a process it is work to wait for the device. */
+	return sent > 0 ||
+	       (s->drains && (s->refused < DRAIN_TRIES || w->now_ns - s->refused_ns < DRAIN_NS));
 }
 
 static bool port_turn(struct sy_worker *w, struct port *port)
@@ -79,7 +91,7 @@ static bool port_turn(struct sy_worker *w, struct port *port)
 			s->held = sy_shape_take(s->tree, s->hold, SY_BURST, w->now_ns);
 		if (s->held == 0)
 			break;
-		work |= held_send(w, port, s->ends);
+		work |= held_send(w, port);
 		if (s->held > 0)
 			break;
 	}
@@ -259,7 +271,23 @@ void shaping_open_all(struct sy_runtime *rt)
 		if (rt->port[i]->shaping.tree && rt->port[i]->shaper) {
 			sy_shape_open(rt->port[i]->shaping.tree);
 			rt->port[i]->shaping.ends = true;
+			rt->port[i]->shaping.drains = true;
+			rt->port[i]->shaping.refused = 0;
 		}
+}
+
+void shaping_drop_all(struct sy_runtime *rt)
+{
+	for (unsigned i = 0; i < rt->ports; i++) {
+		struct port *p = rt->port[i];
+		struct shaping *s = &p->shaping;
+		struct sy_worker *w = &rt->worker[owner_of(rt, p)];
+		while (s->tree && p->shaper && (s->held > 0 || sy_shape_waiting(s->tree) > 0)) {
+			SY_COUNT(p->counters[w->id].tx_failed, s->held);
+			held_drop(w, s, SY_DROP_TX_FULL);
+			s->held = sy_shape_take(s->tree, s->hold, SY_BURST, w->now_ns);
+		}
+	}
 }
 
 void shaping_close(struct port *port)

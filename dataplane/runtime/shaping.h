@@ -14,9 +14,12 @@ struct shaping {
 	                          thread reads counts */
 	uint16_t *branch; /* by sy_packet_service(). Writer: control thread; readers: relaxed */
 	uint32_t branches;
-	bool ends; /* once its queues are empty. Writer: control thread, while the worker waits */
+	bool ends;   /* once its queues are empty. Writer: control thread, while the worker waits */
+	bool drains; /* the process ends. Writer: control thread, while no worker runs */
 	/* Taken from the tree, and refused by the device. */
 	unsigned held;
+	unsigned refused;     /* tries in a row that sent nothing */
+	uint64_t refused_ns;  /* since when */
 	struct rte_mbuf *hold[SY_BURST];
 };
 
@@ -32,6 +35,8 @@ uint64_t shaping_sleep_ns(struct sy_worker *w, uint64_t longest);
 void shaping_bind(struct sy_runtime *rt);
 /* No worker runs: from now on everything leaves at once. */
 void shaping_open_all(struct sy_runtime *rt);
+/* No worker runs: drops what the devices did not take. */
+void shaping_drop_all(struct sy_runtime *rt);
 /* Frees the trees of ports that are no longer shaped; each 100 ms. */
 void shaping_tick(struct sy_runtime *rt);
 void shaping_close(struct port *port);

@@ -25,7 +25,6 @@ unsigned transmit_now(struct sy_worker *w, struct port *port, struct rte_mbuf **
 	struct port_queue_counters *c = &port->counters[w->id];
 	SY_COUNT(c->tx_packets, sent);
 	SY_COUNT(c->tx_bytes, total);
-	SY_COUNT(c->tx_failed, n - sent);
 	SY_COUNT(w->counters.tx_packets, sent);
 	SY_COUNT(w->counters.tx_bytes, total);
 	return sent;
@@ -44,6 +43,7 @@ static void gather_flush(struct sy_worker *w, unsigned id)
 		return;
 	}
 	unsigned sent = transmit_now(w, port, g->mbuf, g->count);
+	SY_COUNT(port->counters[w->id].tx_failed, g->count - sent);
 	for (unsigned i = sent; i < g->count; i++)
 		sy_packet_drop(w, g->mbuf[i], SY_DROP_TX_FULL);
 	g->count = 0;

@@ -184,7 +184,8 @@ void handover_flush(struct sy_worker *w);
 
 /* ---- transmit.c ------------------------------------------------------------------------------ */
 
-/* Gives packets to a port; returns how many it took. */
+/* Gives packets to a port; returns how many it took. The caller keeps the others, or drops and
+ * counts them. */
 unsigned transmit_now(struct sy_worker *w, struct port *port, struct rte_mbuf **m, unsigned n);
 /* Sends the packets that the burst gathered for ports. */
 void transmit_flush(struct sy_worker *w);

@@ -176,6 +176,7 @@ void workers_drain(struct sy_runtime *rt)
 		for (unsigned i = 0; i < rt->workers; i++)
 			work |= worker_turn(&rt->worker[i]);
 	}
+	shaping_drop_all(rt);
 	for (unsigned i = 0; i < rt->workers; i++)
 		transmit_waiting(&rt->worker[i], true);
 }

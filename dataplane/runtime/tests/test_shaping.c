@@ -61,15 +61,17 @@ static void inject(struct sy_runtime *rt, unsigned flow)
 	sent++;
 }
 
-/* Takes what has come; each flow is in order. */
+/* Takes what has come; each flow is in order. Frames without bytes are device_fill()'s. */
 static void receive(void)
 {
 	struct rte_mbuf *m;
 	while (!rte_ring_dequeue(port.tx, (void **)&m)) {
 		const struct frame *f = (const struct frame *)sy_frame(m);
-		assert_int_equal(f->number, next_out[f->flow]++);
+		if (m->pkt_len > 0) {
+			assert_int_equal(f->number, next_out[f->flow]++);
+			received++;
+		}
 		rte_pktmbuf_free(m);
-		received++;
 	}
 }
 
@@ -221,7 +223,58 @@ static void test_unshape(void **state)
 		runtime_turn(rt, deadline);
 }
 
-/* At the end of a process what waits is sent. */
+/* The device takes nothing more until receive(). */
+static void device_fill(struct sy_runtime *rt)
+{
+	struct rte_mbuf *m;
+	while (rte_ring_free_count(port.tx) > 0) {
+		m = rte_pktmbuf_alloc(rt->pool);
+		assert_non_null(m);
+		assert_int_equal(rte_ring_enqueue(port.tx, m), 0);
+	}
+}
+
+static uint64_t tx_failed(const struct sy_runtime *rt)
+{
+	struct sy_port_stats stats;
+	sy_port_get_stats(rt, 0, &stats);
+	return stats.tx_failed;
+}
+
+/* Shaping is switched off while the device is full: what waits goes on waiting, and is not counted
+ * as failed. */
+static void test_unshape_full(void **state)
+{
+	struct sy_runtime *rt = *state;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	struct sy_error err;
+	const uint64_t failed = tx_failed(rt), full = drops(rt, SY_DROP_TX_FULL);
+	const unsigned before = received;
+	shape(rt, config(8000));
+	for (unsigned i = 0; i < 200; i++)
+		inject(rt, 6);
+	while (received + rte_ring_count(port.tx) + waiting(rt) < before + 200)
+		runtime_turn(rt, deadline);
+	device_fill(rt);
+	assert_int_equal(sy_port_unshape(rt, 0, &err), 0);
+	while (SY_READ(rt->port[0]->shaping.held) == 0 && drops(rt, SY_DROP_TX_FULL) == full)
+		runtime_turn(rt, deadline);
+	for (receive(); received < before + 200; receive())
+		runtime_turn(rt, deadline);
+	assert_int_equal(drops(rt, SY_DROP_TX_FULL), full);
+	assert_int_equal(tx_failed(rt), failed);
+	while (rt->port[0]->shaping.tree)
+		runtime_turn(rt, deadline);
+}
+
+/* Of each two tries, the device refuses one. */
+static unsigned reluctant_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+{
+	static unsigned tries;
+	return tries++ % 2 ? port_ethdev_ops.tx(p, queue, m, n) : 0;
+}
+
+/* At the end of a process what waits is sent, by a device that is slow. */
 static void test_quiesce(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -233,12 +286,33 @@ static void test_quiesce(void **state)
 		inject(rt, 5);
 	while (received + rte_ring_count(port.tx) + waiting(rt) < before + 200)
 		runtime_turn(rt, deadline);
+	struct port_ops slow = port_ethdev_ops;
+	slow.tx = reluctant_tx;
+	rt->port[0]->ops = &slow;
 	sy_runtime_quiesce(rt);
+	rt->port[0]->ops = &port_ethdev_ops;
 	while (!rte_ring_dequeue(port.tx, (void **)&m)) {
 		rte_pktmbuf_free(m);
 		received++;
 	}
 	assert_int_equal(received, before + 200);
+}
+
+/* A device that takes nothing more is not waited for. What it refuses is counted. */
+static void test_quiesce_full(void **state)
+{
+	struct sy_runtime *rt = *state;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	shape(rt, config(8000));
+	for (unsigned i = 0; i < 200; i++)
+		inject(rt, 5);
+	while (rte_ring_count(port.tx) + waiting(rt) < 200)
+		runtime_turn(rt, deadline);
+	device_fill(rt);
+	sy_runtime_quiesce(rt);
+	receive();
+	assert_int_equal(drops(rt, SY_DROP_TX_FULL), 200 - received);
+	assert_int_equal(tx_failed(rt), 200 - received);
 }
 
 static void wide_receive(void)
@@ -277,7 +351,7 @@ static void test_toggle(void **state)
 		assert_int_equal(drops(rt, i), 0);
 }
 
-static int setup(void **state, unsigned workers, unsigned queues)
+static int setup(void **state, const char *name, unsigned workers, unsigned queues)
 {
 	struct sy_runtime_options o;
 	struct sy_error err;
@@ -286,9 +360,9 @@ static int setup(void **state, unsigned workers, unsigned queues)
 	sent = received = 0;
 	options_init(&o, workers);
 	if (queues == QUEUES)
-		ring_port_add_queues(&o, "wide", wide, QUEUES);
+		ring_port_add_queues(&o, name, wide, QUEUES);
 	else
-		port = ring_port_add(&o, workers == 1 ? "one" : "three");
+		port = ring_port_add(&o, name);
 	options_reach(&o);
 	o.pipeline = pipeline;
 	struct sy_runtime *rt = runtime_open(&o);
@@ -298,17 +372,22 @@ static int setup(void **state, unsigned workers, unsigned queues)
 
 static int setup_one(void **state)
 {
-	return setup(state, 1, 1);
+	return setup(state, "one", 1, 1);
 }
 
 static int setup_three(void **state)
 {
-	return setup(state, 3, 1);
+	return setup(state, "three", 3, 1);
+}
+
+static int setup_full(void **state)
+{
+	return setup(state, "full", 1, 1);
 }
 
 static int setup_wide(void **state)
 {
-	return setup(state, QUEUES, QUEUES);
+	return setup(state, "wide", QUEUES, QUEUES);
 }
 
 /* No buffer is lost. */
@@ -324,13 +403,16 @@ static int teardown(void **state)
 #define TESTS                                                                                      \
 	cmocka_unit_test(test_rate), cmocka_unit_test(test_service),                               \
 	        cmocka_unit_test(test_change), cmocka_unit_test(test_full),                        \
-	        cmocka_unit_test(test_unshape), cmocka_unit_test(test_quiesce)
+	        cmocka_unit_test(test_unshape), cmocka_unit_test(test_unshape_full),               \
+	        cmocka_unit_test(test_quiesce)
 
 int main(void)
 {
 	const struct CMUnitTest one_worker[] = {TESTS}, three_workers[] = {TESTS},
+	                        full_port[] = {cmocka_unit_test(test_quiesce_full)},
 	                        wide_port[] = {cmocka_unit_test(test_toggle)};
 	return cmocka_run_group_tests(one_worker, setup_one, teardown) +
 	       cmocka_run_group_tests(three_workers, setup_three, teardown) +
+	       cmocka_run_group_tests(full_port, setup_full, teardown) +
 	       cmocka_run_group_tests(wide_port, setup_wide, teardown);
 }
