@@ -115,11 +115,16 @@ static void flow_send(struct sy_worker *w, unsigned owner)
 	o->count = 0;
 }
 
+/* The ring to the owner of a transmit queue. */
+static struct ring *transmit_ring(const struct sy_worker *w, unsigned owner)
+{
+	return w->rt->worker[owner].private->transmit_in[w->id];
+}
+
 static void transmit_send(struct sy_worker *w, unsigned owner)
 {
 	struct sy_gather *g = &w->private->transmit_by[owner];
-	packets_put(w, w->rt->worker[owner].private->transmit_in[w->id], g->mbuf, g->count,
-	            SY_DROP_TX_FULL);
+	packets_put(w, transmit_ring(w, owner), g->mbuf, g->count, SY_DROP_TX_FULL);
 	g->count = 0;
 }
 
@@ -220,13 +225,24 @@ void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i)
 	w->private->hand_over_to |= UINT64_C(1) << owner;
 }
 
-void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m)
+uint32_t handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m)
 {
 	struct sy_gather *g = &w->private->transmit_by[owner];
 	if (g->count == SY_BURST)
 		transmit_send(w, owner);
 	g->mbuf[g->count++] = m;
 	w->private->transmit_to |= UINT64_C(1) << owner;
+	return transmit_ring(w, owner)->head + g->count;
+}
+
+/* A position that was dropped, as the ring was full, is not reached: then all that is there
+ * counts. */
+bool handover_transmitted(const struct sy_worker *w, unsigned owner, uint32_t position)
+{
+	const struct ring *ring = transmit_ring(w, owner);
+	const uint32_t end = ring->head + w->private->transmit_by[owner].count;
+	const uint32_t left = __atomic_load_n(&ring->left, __ATOMIC_ACQUIRE);
+	return (int32_t)(left - position) >= 0 || left == end;
 }
 
 void handover_push(struct sy_worker *w)

@@ -22,7 +22,7 @@ struct ring {
 	uint32_t tail_seen;
 	/* Of the consumer. */
 	RING_APART uint32_t tail; /* taken so far. Reader: producer, acquire */
-	uint32_t left;            /* taken and forwarded. Reader: producer, acquire */
+	uint32_t left;            /* taken and forwarded, or sent. Reader: producer, acquire */
 	uint32_t head_seen;
 	RING_APART struct rte_mbuf *place[];
 };

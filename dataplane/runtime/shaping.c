@@ -38,21 +38,38 @@ static unsigned owner_of(const struct sy_runtime *rt, const struct port *p)
 
 /* ---- the workers' side ----------------------------------------------------------------------- */
 
-void shaping_enter(struct sy_worker *w, struct port *port, unsigned owner,
-                   struct rte_mbuf *const *m, unsigned n)
+unsigned shaping_way(struct sy_worker *w, struct port *port, struct sy_gather *g)
 {
-	const struct shaping *s = &port->shaping;
-	for (unsigned i = 0; i < n; i++) {
-		if (owner != w->id) {
-			handover_transmit(w, owner, m[i]);
-			continue;
-		}
-		const uint32_t service = sy_packet_service(m[i]);
-		const unsigned branch = service < s->branches ? SY_READ(s->branch[service]) : 0;
-		enum sy_drop reason = sy_shape_put(s->tree, m[i], branch, w->now_ns);
-		if (SY_UNLIKELY(reason != SY_DROP_NONE))
-			sy_packet_drop(w, m[i], reason);
+	const unsigned shaper = SY_READ(port->shaper);
+	if (shaper != 0 || g->owner == 0)
+		return shaper;
+	if (!handover_transmitted(w, g->owner - 1u, g->mark))
+		return g->owner;
+	g->owner = 0;
+	/* Once more: they may have left for a tree that is newer. */
+	return __atomic_load_n(&port->shaper, __ATOMIC_ACQUIRE);
+}
+
+static void packet_enter(struct sy_worker *w, const struct shaping *s, struct rte_mbuf *m)
+{
+	const uint32_t service = sy_packet_service(m);
+	const unsigned branch = service < s->branches ? SY_READ(s->branch[service]) : 0;
+	enum sy_drop reason = sy_shape_put(s->tree, m, branch, w->now_ns);
+	if (SY_UNLIKELY(reason != SY_DROP_NONE))
+		sy_packet_drop(w, m, reason);
+}
+
+void shaping_enter(struct sy_worker *w, struct port *port, unsigned owner, struct sy_gather *g)
+{
+	if (owner == w->id) {
+		for (unsigned i = 0; i < g->count; i++)
+			packet_enter(w, &port->shaping, g->mbuf[i]);
+	} else {
+		for (unsigned i = 0; i < g->count; i++)
+			g->mark = handover_transmit(w, owner, g->mbuf[i]);
+		g->owner = owner + 1;
 	}
+	g->count = 0;
 }
 
 static void held_drop(struct sy_worker *w, struct shaping *s, enum sy_drop reason)
@@ -300,11 +317,35 @@ void shaping_close(struct port *port)
 	*s = (struct shaping){0};
 }
 
+struct settling {
+	struct port *port;
+	bool settled;
+};
+
+static void way_settle(struct sy_worker *w, void *ctx)
+{
+	struct settling *s = ctx;
+	struct sy_gather *g = &w->private->transmit[s->port->id];
+	(void)shaping_way(w, s->port, g);
+	s->settled = g->owner == 0;
+}
+
+/* Does every worker send to the port itself again? */
+static bool ways_settle(struct sy_runtime *rt, struct port *port)
+{
+	struct settling s = {.port = port, .settled = true};
+	for (unsigned i = 0; i < rt->workers && s.settled; i++)
+		if (sy_worker_call(&rt->worker[i], way_settle, &s) < 0)
+			return false;
+	return s.settled;
+}
+
 void shaping_tick(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->ports; i++) {
 		struct port *p = rt->port[i];
-		if (!p->shaping.tree || __atomic_load_n(&p->shaper, __ATOMIC_ACQUIRE) != 0)
+		if (!p->shaping.tree || __atomic_load_n(&p->shaper, __ATOMIC_ACQUIRE) != 0 ||
+		    !ways_settle(rt, p))
 			continue;
 		shaping_close(p);
 		marks_count(rt);

@@ -8,6 +8,7 @@
 #include "sy_runtime.h"
 
 struct port;
+struct sy_gather;
 
 struct shaping {
 	struct sy_shape *tree; /* NULL: the port is not shaped. Owner: its worker; the control
@@ -23,10 +24,11 @@ struct shaping {
 	struct rte_mbuf *hold[SY_BURST];
 };
 
-/* A burst for a shaped port: puts the packets into its tree, or hands them over to who owns it.
- * owner: a worker, as the caller has read it. */
-void shaping_enter(struct sy_worker *w, struct port *port, unsigned owner,
-                   struct rte_mbuf *const *m, unsigned n);
+/* To which worker, + 1, this one's packets for a port go; 0: to the port. Once shaping has ended,
+ * still to the former owner until it has sent what this worker gave it. */
+unsigned shaping_way(struct sy_worker *w, struct port *port, struct sy_gather *g);
+/* Puts the packets into the port's tree, or hands them over to who owns it. */
+void shaping_enter(struct sy_worker *w, struct port *port, unsigned owner, struct sy_gather *g);
 /* Sends what may leave now by ports whose trees this worker owns; false: nothing did. */
 bool shaping_turn(struct sy_worker *w);
 /* How long this worker may sleep, in nanoseconds, at most `longest`. */

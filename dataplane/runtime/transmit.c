@@ -36,10 +36,9 @@ static void gather_flush(struct sy_worker *w, unsigned id)
 	struct port *port = w->rt->port[id];
 	if (!g->count)
 		return;
-	const unsigned shaper = SY_READ(port->shaper); /* once: its owner may clear it meanwhile */
-	if (SY_UNLIKELY(shaper)) {
-		shaping_enter(w, port, shaper - 1, g->mbuf, g->count);
-		g->count = 0;
+	unsigned to = SY_READ(port->shaper); /* once: its owner may clear it meanwhile */
+	if (SY_UNLIKELY(to | g->owner) && (to = shaping_way(w, port, g))) {
+		shaping_enter(w, port, to - 1, g);
 		return;
 	}
 	unsigned sent = transmit_now(w, port, g->mbuf, g->count);

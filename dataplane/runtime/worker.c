@@ -162,12 +162,15 @@ static bool source_poll(struct sy_worker *w, struct worker_source *s)
 static bool transmit_ring_poll(struct sy_worker *w, unsigned from)
 {
 	struct rte_mbuf *m[SY_BURST];
-	unsigned n = ring_take(w->private->transmit_in[from], m, SY_BURST);
+	struct ring *ring = w->private->transmit_in[from];
+	unsigned n = ring_take(ring, m, SY_BURST);
 	for (unsigned i = 0; i < n; i++)
 		sy_transmit_ready(w, m[i]);
-	if (n)
-		transmit_flush(w);
-	return n;
+	if (!n)
+		return false;
+	transmit_flush(w);
+	__atomic_store_n(&ring->left, ring->tail, __ATOMIC_RELEASE);
+	return true;
 }
 
 bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)

@@ -171,8 +171,11 @@ bool handover_is_empty(const struct sy_worker *w);
 /* The turn's bursts are over: informs the other workers that their handed-over packets have left.
  */
 void handover_notify(struct sy_worker *w);
-/* Gathers a packet, whose m->port is the egress port, for the owner of a queue of that port. */
-void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
+/* Gathers a packet, whose m->port is the egress port, for the owner of a queue of that port; returns
+ * its position in the ring to that worker. */
+uint32_t handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
+/* Has the owner sent all up to this position? */
+bool handover_transmitted(const struct sy_worker *w, unsigned owner, uint32_t position);
 /* A turn begins: looks for packets that other workers have handed over. */
 void handover_begin(struct sy_worker *w);
 /* Takes the next handed-over packets, at most SY_BURST, into a burst; returns how many. */

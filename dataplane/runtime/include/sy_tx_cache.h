@@ -21,7 +21,9 @@ struct sy_tx_cache_link {
 /* Packets gathered for one destination during a burst. */
 struct sy_gather {
 	unsigned count;
+	unsigned owner; /* worker, + 1, to whom packets of the port went last; 0: to the port */
 	struct rte_mbuf *mbuf[SY_BURST];
+	uint32_t mark; /* the last one's position in the ring to that worker */
 };
 
 struct sy_tx_cache {

@@ -22,8 +22,8 @@ struct ring_port ring_port_add(struct sy_runtime_options *o, const char *name)
 	return p;
 }
 
-void ring_port_add_queues(struct sy_runtime_options *o, const char *name, struct ring_port *p,
-                          unsigned queues)
+static void port_add(struct sy_runtime_options *o, const char *name, struct ring_port *p,
+                     unsigned queues, unsigned tx_rings)
 {
 	static unsigned made;
 	char text[32];
@@ -36,13 +36,26 @@ void ring_port_add_queues(struct sy_runtime_options *o, const char *name, struct
 		snprintf(text, sizeof(text), "rx%u", made);
 		p[q].rx = rx[q] = rte_ring_create(text, 4096, SOCKET_ID_ANY, 0);
 		snprintf(text, sizeof(text), "tx%u", made++);
-		p[q].tx = tx[q] = rte_ring_create(text, 4096, SOCKET_ID_ANY, 0);
+		p[q].tx = tx[q] = q < tx_rings ? rte_ring_create(text, 4096, SOCKET_ID_ANY, 0)
+		                               : tx[0];
 		assert_non_null(rx[q]);
 		assert_non_null(tx[q]);
 	}
 	assert_true(rte_eth_from_rings(name, rx, queues, tx, queues, 0) >= 0);
 	*port = (struct sy_port_options){.backend = SY_PORT_ETHDEV, .mac = {2, 0, 0, 0, 0, 1}};
 	snprintf(port->name, sizeof(port->name), "net_ring_%s", name);
+}
+
+void ring_port_add_queues(struct sy_runtime_options *o, const char *name, struct ring_port *p,
+                          unsigned queues)
+{
+	port_add(o, name, p, queues, queues);
+}
+
+void ring_port_add_narrow(struct sy_runtime_options *o, const char *name, struct ring_port *p,
+                          unsigned queues)
+{
+	port_add(o, name, p, queues, 1);
 }
 
 void options_reach(struct sy_runtime_options *o)

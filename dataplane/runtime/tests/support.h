@@ -26,6 +26,9 @@ struct ring_port ring_port_add(struct sy_runtime_options *o, const char *name);
 /* The same with several queues: p[] has a pair of rings for each. */
 void ring_port_add_queues(struct sy_runtime_options *o, const char *name, struct ring_port *p,
                           unsigned queues);
+/* The same, but all queues send to one ring: it shows the order between them. */
+void ring_port_add_narrow(struct sy_runtime_options *o, const char *name, struct ring_port *p,
+                          unsigned queues);
 /* Adds a route to 10.0.0.0/24 by the first port, and the neighbour 10.0.0.9 there. */
 void options_reach(struct sy_runtime_options *o);
 struct sy_runtime *runtime_open(const struct sy_runtime_options *o);

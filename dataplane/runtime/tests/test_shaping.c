@@ -351,6 +351,53 @@ static void test_toggle(void **state)
 		assert_int_equal(drops(rt, i), 0);
 }
 
+/* Worker 1 works in the middle of worker 0's turn. */
+static bool interrupted;
+
+static bool interrupt(struct sy_worker *w)
+{
+	if (w->id == 0 && interrupted) {
+		interrupted = false;
+		worker_turn(&w->rt->worker[1]);
+	}
+	return false;
+}
+
+/* No worker runs by itself. While the tree of worker 0 ends, worker 1 still gives it a packet; later
+ * ones follow it there until it has left. */
+static void test_order_after(void **state)
+{
+	struct sy_runtime *rt = *state;
+	struct sy_worker *w = rt->worker;
+	struct sy_error err;
+	const unsigned flow = SERVICES; /* received and sent by worker 1 */
+	port.tx = wide[0].tx;
+	shape(rt, config(UINT64_C(10000000000)));
+	assert_int_equal(sy_port_shape_worker(rt, 0), 0);
+	assert_int_equal(sy_port_unshape(rt, 0, &err), 0);
+	inject(rt, flow);
+	interrupted = true;
+	worker_turn(&w[0]);
+	assert_int_equal(rt->port[0]->shaper, 0); /* it ended, and the packet is under way */
+	inject(rt, flow);
+	worker_turn(&w[1]);
+	receive();
+	assert_int_equal(received, 0);
+	shaping_tick(rt); /* so worker 1's sessions are still its own */
+	assert_non_null(rt->port[0]->shaping.tree);
+	assert_false(w[1].queues_suffice);
+	worker_turn(&w[0]);
+	receive();
+	assert_int_equal(received, 2);
+	inject(rt, flow);
+	worker_turn(&w[1]); /* by its own queue again */
+	receive();
+	assert_int_equal(received, 3);
+	shaping_tick(rt);
+	assert_null(rt->port[0]->shaping.tree);
+	assert_true(w[1].queues_suffice);
+}
+
 static int setup(void **state, const char *name, unsigned workers, unsigned queues)
 {
 	struct sy_runtime_options o;
@@ -359,15 +406,18 @@ static int setup(void **state, const char *name, unsigned workers, unsigned queu
 	memset(next_out, 0, sizeof(next_out));
 	sent = received = 0;
 	options_init(&o, workers);
-	if (queues == QUEUES)
+	if (queues == QUEUES && strcmp(name, "narrow") == 0)
+		ring_port_add_narrow(&o, name, wide, QUEUES);
+	else if (queues == QUEUES)
 		ring_port_add_queues(&o, name, wide, QUEUES);
 	else
 		port = ring_port_add(&o, name);
 	options_reach(&o);
 	o.pipeline = pipeline;
+	o.poll = interrupt;
 	struct sy_runtime *rt = runtime_open(&o);
 	*state = rt;
-	return sy_runtime_start(rt, &err);
+	return strcmp(name, "narrow") == 0 ? 0 : sy_runtime_start(rt, &err);
 }
 
 static int setup_one(void **state)
@@ -390,6 +440,11 @@ static int setup_wide(void **state)
 	return setup(state, "wide", QUEUES, QUEUES);
 }
 
+static int setup_narrow(void **state)
+{
+	return setup(state, "narrow", QUEUES, QUEUES);
+}
+
 /* No buffer is lost. */
 static int teardown(void **state)
 {
@@ -410,9 +465,11 @@ int main(void)
 {
 	const struct CMUnitTest one_worker[] = {TESTS}, three_workers[] = {TESTS},
 	                        full_port[] = {cmocka_unit_test(test_quiesce_full)},
-	                        wide_port[] = {cmocka_unit_test(test_toggle)};
+	                        wide_port[] = {cmocka_unit_test(test_toggle)},
+	                        narrow_port[] = {cmocka_unit_test(test_order_after)};
 	return cmocka_run_group_tests(one_worker, setup_one, teardown) +
 	       cmocka_run_group_tests(three_workers, setup_three, teardown) +
 	       cmocka_run_group_tests(full_port, setup_full, teardown) +
-	       cmocka_run_group_tests(wide_port, setup_wide, teardown);
+	       cmocka_run_group_tests(wide_port, setup_wide, teardown) +
+	       cmocka_run_group_tests(narrow_port, setup_narrow, teardown);
 }
