@@ -130,10 +130,6 @@ static void transmit_send(struct sy_worker *w, unsigned owner)
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* The number of bursts that a turn takes from one worker's ring at most. Packets there have
- * already cost work. If they arrive faster than they leave, it is better to lose packets that still
- * wait in the device. */
-#define RING_BURSTS 8
 /* Packets that were not prefetched in time, and are before the first one is looked at: as many as a
  * core can have under way. */
 #define PREFETCH_LATE 12

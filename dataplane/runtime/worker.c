@@ -163,12 +163,15 @@ static bool transmit_ring_poll(struct sy_worker *w, unsigned from)
 {
 	struct rte_mbuf *m[SY_BURST];
 	struct ring *ring = w->private->transmit_in[from];
-	unsigned n = ring_take(ring, m, SY_BURST);
-	for (unsigned i = 0; i < n; i++)
-		sy_transmit_ready(w, m[i]);
-	if (!n)
+	unsigned bursts = 0, n;
+	do {
+		n = ring_take(ring, m, SY_BURST);
+		for (unsigned i = 0; i < n; i++)
+			sy_transmit_ready(w, m[i]);
+		transmit_flush(w);
+	} while (n == SY_BURST && ++bursts < RING_BURSTS);
+	if (ring->left == ring->tail)
 		return false;
-	transmit_flush(w);
 	__atomic_store_n(&ring->left, ring->tail, __ATOMIC_RELEASE);
 	return true;
 }

@@ -15,6 +15,10 @@
 
 #define WORKER_FLOW_RING     2048 /* packets from one worker to the slots' owner */
 #define WORKER_TRANSMIT_RING 1024 /* packets to the owner of a transmit queue */
+/* The number of bursts that a turn takes from one worker's ring at most. Packets there have already
+ * cost work. If they arrive faster than they leave, it is better to lose packets that still wait in
+ * the device. */
+#define RING_BURSTS          8
 #define WORKER_WAITING       64   /* next hops a worker keeps packets for */
 #define WORKER_WAITING_MAX   16   /* packets for each */
 #define WORKER_ASKS          256  /* pending requests to the control thread */

@@ -398,6 +398,27 @@ static void test_order_after(void **state)
 	assert_true(w[1].queues_suffice);
 }
 
+/* A turn of the owner takes many bursts from the others, but not all. */
+static void test_ring_bursts(void **state)
+{
+	struct sy_runtime *rt = *state;
+	const unsigned most = RING_BURSTS * SY_BURST, before = received, all = most + 100;
+	shape(rt, config(8000));
+	for (unsigned i = 0; i < all; i++)
+		inject(rt, SERVICES);
+	for (unsigned i = 0; i < all / SY_BURST + 1; i++)
+		worker_turn(&rt->worker[1]);
+	worker_turn(&rt->worker[0]);
+	receive();
+	assert_int_equal(received - before + waiting(rt), most);
+	worker_turn(&rt->worker[0]);
+	receive();
+	assert_int_equal(received - before + waiting(rt), all);
+	sy_runtime_quiesce(rt);
+	receive();
+	assert_int_equal(received, sent);
+}
+
 static int setup(void **state, const char *name, unsigned workers, unsigned queues)
 {
 	struct sy_runtime_options o;
@@ -466,7 +487,8 @@ int main(void)
 	const struct CMUnitTest one_worker[] = {TESTS}, three_workers[] = {TESTS},
 	                        full_port[] = {cmocka_unit_test(test_quiesce_full)},
 	                        wide_port[] = {cmocka_unit_test(test_toggle)},
-	                        narrow_port[] = {cmocka_unit_test(test_order_after)};
+	                        narrow_port[] = {cmocka_unit_test(test_order_after),
+	                                         cmocka_unit_test(test_ring_bursts)};
 	return cmocka_run_group_tests(one_worker, setup_one, teardown) +
 	       cmocka_run_group_tests(three_workers, setup_three, teardown) +
 	       cmocka_run_group_tests(full_port, setup_full, teardown) +
