@@ -27,6 +27,8 @@ struct port_ops {
 	unsigned (*waiting)(struct port *p, unsigned queue, unsigned *room);
 	/* Returns how many packets were taken; the caller frees the rest. */
 	unsigned (*tx)(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n);
+	/* How many packets that tx() took the device still has, at most. */
+	unsigned (*sending)(struct port *p, unsigned queue);
 	/* A sent packet still waits in the queue for a kick, which the next rx() will give. */
 	bool (*is_pending)(struct port *p, unsigned queue);
 	/* Each round and before the worker sleeps: wakes a device that stopped for lack of buffers

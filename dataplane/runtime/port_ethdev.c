@@ -58,6 +58,12 @@ static unsigned ethdev_tx(struct port *p, unsigned queue, struct rte_mbuf **m, u
 	return rte_eth_tx_burst(e->dev, (uint16_t)queue, m, (uint16_t)n);
 }
 
+/* Devices do not say. */
+static unsigned ethdev_sending(struct port *p, unsigned queue)
+{
+	return RING;
+}
+
 static bool ethdev_is_pending(struct port *p, unsigned queue)
 {
 	return false;
@@ -274,6 +280,7 @@ const struct port_ops port_ethdev_ops = {
         .rx = ethdev_rx,
         .waiting = ethdev_waiting,
         .tx = ethdev_tx,
+        .sending = ethdev_sending,
         .is_pending = ethdev_is_pending,
         .descriptor = ethdev_descriptor,
         .refresh = ethdev_refresh,

@@ -203,6 +203,11 @@ static unsigned xsk_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 	return n;
 }
 
+static unsigned xsk_sending(struct port *p, unsigned queue)
+{
+	return ((struct xsk_port *)p->impl)->queue[queue].tx_flying;
+}
+
 static bool xsk_is_pending(struct port *p, unsigned queue)
 {
 	const struct xsk_queue *q = &((struct xsk_port *)p->impl)->queue[queue];
@@ -476,6 +481,7 @@ const struct port_ops port_xsk_ops = {
         .rx = xsk_rx,
         .waiting = xsk_waiting,
         .tx = xsk_tx,
+        .sending = xsk_sending,
         .is_pending = xsk_is_pending,
         .wake = xsk_wake,
         .descriptor = xsk_descriptor,

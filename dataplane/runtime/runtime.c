@@ -28,8 +28,8 @@ static int options_check(const struct sy_runtime_options *o, struct sy_error *er
 	return cores_check(o->cores, err);
 }
 
-/* How many of a port's buffers its transmit queues hold when they are full: those of a shaped port
- * are not. */
+/* How many of a port's buffers its transmit queues hold when they are full. A shaped port's owner
+ * takes care that these and its tree do not hold more than there is (shaping.c). */
 static unsigned transmit_share(const struct sy_port_options *o, unsigned buffers)
 {
 	const unsigned usual = o->backend == SY_PORT_XSK ? PORT_XSK_RING : PORT_ETHDEV_RING;
@@ -40,7 +40,7 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 {
 	const struct sy_runtime_options *o = &rt->options;
 	/* Buffers under way in a worker and in its cache, besides those that ports hold. */
-	unsigned total = o->workers * 1536 + o->spare, data_room = 0, held = 0;
+	unsigned total = o->workers * 1536 + o->spare, data_room = 0, held = o->spare;
 	for (unsigned i = 0; i < o->ports; i++) {
 		unsigned buffers, needed;
 		int rc = port_needs(&o->port[i], o->workers, &buffers, &needed, err);

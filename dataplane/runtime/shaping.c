@@ -112,6 +112,8 @@ static bool port_turn(struct sy_worker *w, struct port *port)
 		if (s->held > 0)
 			break;
 	}
+	if (SY_LIKELY(w->id < port->queues))
+		sy_shape_hold(s->tree, s->held + port->ops->sending(port, w->id));
 	if (SY_UNLIKELY(s->ends) && s->held == 0 && sy_shape_waiting(s->tree) == 0) {
 		w->private->shaped &= ~(1u << port->id);
 		__atomic_store_n(&port->shaper, 0, __ATOMIC_RELEASE);
@@ -230,7 +232,8 @@ const struct sy_shape *sy_port_shape_get(const struct sy_runtime *rt, unsigned p
 	return s->ends ? NULL : s->tree;
 }
 
-/* Buffers that are in no device's ring; some are on their way through a worker. */
+/* Buffers that no device receives into. Some are on their way through a worker, and some in the
+ * port's transmit queue: sy_shape_hold(). */
 unsigned sy_port_shape_room(const struct sy_runtime *rt, unsigned port)
 {
 	const unsigned room = rt->spare_buffers / 4 * 3 / rt->ports;

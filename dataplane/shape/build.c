@@ -155,7 +155,7 @@ int sy_shape_create(const struct sy_shape_config *c, unsigned room, uint64_t now
 	s->config = *c;
 	s->config.tenant = copy_of(c->tenant, c->tenants * sizeof(*c->tenant));
 	s->config.service = copy_of(c->service, c->services * sizeof(*c->service));
-	s->room = room;
+	s->room = s->room_all = room;
 	s->random = UINT64_C(0x9e3779b97f4a7c15);
 	s->first_service = 1 + c->tenants;
 	s->first_class = s->first_service + c->services;

@@ -4,6 +4,9 @@
 
 #include <sy_packet.h>
 
+/* Packets that find room, whatever is held elsewhere. */
+#define ROOM_LEAST 64
+
 /* The DSCP of a frame; 0: it is no IP packet. */
 static unsigned frame_dscp(const struct rte_mbuf *m)
 {
@@ -111,6 +114,12 @@ void sy_shape_open(struct sy_shape *s)
 	s->open = true;
 	for (uint32_t i = s->nodes; i-- > 0;)
 		node_refresh(s, i, false, 0);
+}
+
+void sy_shape_hold(struct sy_shape *s, unsigned elsewhere)
+{
+	const uint32_t least = s->room_all < ROOM_LEAST ? s->room_all : ROOM_LEAST;
+	s->room = s->room_all > elsewhere + least ? s->room_all - elsewhere : least;
 }
 
 unsigned sy_shape_waiting(const struct sy_shape *s)

@@ -82,7 +82,7 @@ struct sy_shape {
 	uint32_t nodes, first_service, first_class;
 	uint32_t *heap; /* nodes by wake_ns */
 	uint32_t waits; /* in the heap */
-	uint32_t waiting, room;
+	uint32_t waiting, room, room_all; /* room: less what sy_shape_hold() says */
 	uint64_t random;
 	bool open; /* rates are ignored */
 	/* sy_shape_follow(): by number in the earlier tree, the number here. */

@@ -274,6 +274,45 @@ static unsigned reluctant_tx(struct port *p, unsigned queue, struct rte_mbuf **m
 	return tries++ % 2 ? port_ethdev_ops.tx(p, queue, m, n) : 0;
 }
 
+static unsigned sending;
+
+static unsigned sending_many(struct port *p, unsigned queue)
+{
+	return sending;
+}
+
+/* What waits and what the device still has are never more than there is for both. */
+static void test_room(void **state)
+{
+	struct sy_runtime *rt = *state;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	const uint64_t full = drops(rt, SY_DROP_SHAPING_FULL);
+	const unsigned before = received;
+	struct port_ops slow = port_ethdev_ops;
+	slow.sending = sending_many;
+	sending = sy_port_shape_room(rt, 0) - 1000;
+	rt->port[0]->ops = &slow;
+	shape(rt, config(8000));
+	for (unsigned i = 1; i <= 2000; i++) {
+		inject(rt, 7);
+		while (i % 100 == 0 && received + rte_ring_count(port.tx) + waiting(rt) +
+		                                       drops(rt, SY_DROP_SHAPING_FULL) <
+		                               before + i + full)
+			runtime_turn(rt, deadline);
+	}
+	assert_in_range(waiting(rt), 100, 1000);
+	shape(rt, config(400000000));
+	while (received + drops(rt, SY_DROP_SHAPING_FULL) < before + 2000 + full) {
+		struct rte_mbuf *m;
+		while (!rte_ring_dequeue(port.tx, (void **)&m)) {
+			rte_pktmbuf_free(m);
+			received++;
+		}
+		runtime_turn(rt, deadline);
+	}
+	rt->port[0]->ops = &port_ethdev_ops;
+}
+
 /* At the end of a process what waits is sent, by a device that is slow. */
 static void test_quiesce(void **state)
 {
@@ -419,6 +458,23 @@ static void test_ring_bursts(void **state)
 	assert_int_equal(received, sent);
 }
 
+/* The buffers that are set aside for the event device are not for packets that wait. */
+static void test_spare(void **state)
+{
+	struct sy_runtime_options o;
+	unsigned room[2];
+	options_init(&o, 1);
+	o.mbufs = 0;
+	ring_port_add(&o, "spare");
+	for (unsigned i = 0; i < 2; i++, o.spare = 4096) {
+		struct sy_runtime *rt = runtime_open(&o);
+		room[i] = sy_port_shape_room(rt, 0);
+		sy_runtime_close(rt);
+	}
+	assert_in_range(room[0], SY_BURST + 1, 10000);
+	assert_int_equal(room[1], room[0]);
+}
+
 static int setup(void **state, const char *name, unsigned workers, unsigned queues)
 {
 	struct sy_runtime_options o;
@@ -480,18 +536,21 @@ static int teardown(void **state)
 	cmocka_unit_test(test_rate), cmocka_unit_test(test_service),                               \
 	        cmocka_unit_test(test_change), cmocka_unit_test(test_full),                        \
 	        cmocka_unit_test(test_unshape), cmocka_unit_test(test_unshape_full),               \
+	        cmocka_unit_test(test_room),                                                       \
 	        cmocka_unit_test(test_quiesce)
 
 int main(void)
 {
 	const struct CMUnitTest one_worker[] = {TESTS}, three_workers[] = {TESTS},
 	                        full_port[] = {cmocka_unit_test(test_quiesce_full)},
+	                        no_port[] = {cmocka_unit_test(test_spare)},
 	                        wide_port[] = {cmocka_unit_test(test_toggle)},
 	                        narrow_port[] = {cmocka_unit_test(test_order_after),
 	                                         cmocka_unit_test(test_ring_bursts)};
 	return cmocka_run_group_tests(one_worker, setup_one, teardown) +
 	       cmocka_run_group_tests(three_workers, setup_three, teardown) +
 	       cmocka_run_group_tests(full_port, setup_full, teardown) +
+	       cmocka_run_group_tests(no_port, NULL, NULL) +
 	       cmocka_run_group_tests(wide_port, setup_wide, teardown) +
 	       cmocka_run_group_tests(narrow_port, setup_narrow, teardown);
 }

@@ -91,6 +91,8 @@ unsigned sy_shape_take(struct sy_shape *s, struct rte_mbuf **m, unsigned n, uint
 uint64_t sy_shape_next(const struct sy_shape *s);
 /* From now on all rates are ignored: what waits leaves in its order. */
 void sy_shape_open(struct sy_shape *s);
+/* Of the room for packets that wait, so many are held elsewhere now: in the device. */
+void sy_shape_hold(struct sy_shape *s, unsigned elsewhere);
 unsigned sy_shape_waiting(const struct sy_shape *s);
 
 /* Finds, for each tenant, service and class of another tree, the one of the same name; number 0

@@ -50,6 +50,29 @@ static void test_room(void **state)
 	line_close(&l);
 }
 
+/* What is held elsewhere is not there for queues, but for a few packets. */
+static void test_hold(void **state)
+{
+	struct line l = {.now_ns = 1000 * MS};
+	struct sy_shape_config *c = line_config(MBIT);
+	c->class[0].queue = 1000;
+	l.shape = line_shape(&l, c, 1000);
+	struct flow *f = line_flow(&l, 0, 0, 1000, 0);
+	sy_shape_hold(l.shape, 2000);
+	while (line_put(&l, f) == SY_DROP_NONE)
+		;
+	assert_in_range(sy_shape_waiting(l.shape), 4, 64);
+	sy_shape_hold(l.shape, 700);
+	while (line_put(&l, f) == SY_DROP_NONE)
+		;
+	assert_in_range(sy_shape_waiting(l.shape), 65, 300);
+	sy_shape_hold(l.shape, 0);
+	while (line_put(&l, f) == SY_DROP_NONE)
+		;
+	assert_in_range(sy_shape_waiting(l.shape), 301, 1000);
+	line_close(&l);
+}
+
 /* Early drops keep the queue short, and the higher the precedence, the more. */
 static void test_early(void **state)
 {
@@ -153,6 +176,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_full),    cmocka_unit_test(test_room),
+	        cmocka_unit_test(test_hold),
 	        cmocka_unit_test(test_early),   cmocka_unit_test(test_early_after_pause),
 	        cmocka_unit_test(test_refused),
 	};
