@@ -49,10 +49,10 @@ struct port_ops {
 	/* The interface was deleted and no worker calls the port any more: frees what belonged to
 	 * the interface and keeps the rest. NULL: the port cannot be taken again. */
 	void (*lose)(struct port *p);
-	/* After lose(): takes the interface of the port's name as bind() did. May fail and be
-	 * called again. */
+	/* After lose(): takes the interface of the port's name as bind() did, and says whether it
+	 * is up; the port is down meanwhile. May fail and be called again. */
 	int (*again)(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
-	             struct sy_error *err);
+	             bool *up, struct sy_error *err);
 	/* After open(), bind() or release(), whether they succeeded or not. */
 	void (*close)(struct port *p);
 };

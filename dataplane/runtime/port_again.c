@@ -91,9 +91,10 @@ void port_lose(struct sy_runtime *rt, struct port *p)
 }
 
 /* The port is polled again. Its sessions still exist. */
-static void port_taken(struct sy_runtime *rt, struct port *p)
+static void port_taken(struct sy_runtime *rt, struct port *p, bool up)
 {
 	int rc;
+	__atomic_store_n(&p->up, up, __ATOMIC_RELAXED);
 	p->bound = true;
 	p->gone = false;
 	p->attempts = 0;
@@ -121,6 +122,7 @@ static void port_again(struct sy_runtime *rt, struct port *p)
 {
 	struct sy_error err = {0};
 	struct joining joining = {.port = p};
+	bool up = false;
 	if (p->held && workers_call(rt, worker_leave, p))
 		return; /* a worker is busy: retry at the next tick */
 	if (p->held)
@@ -128,7 +130,7 @@ static void port_again(struct sy_runtime *rt, struct port *p)
 	p->held = false;
 	if (!p->ifindex || !if_nametoindex(p->name))
 		return;
-	int rc = p->ops->again(rt, p, &rt->options.port[p->id], &err);
+	int rc = p->ops->again(rt, p, &rt->options.port[p->id], &up, &err);
 	if (!rc) {
 		rc = shaping_again(rt, p);
 		rc = rc ? rc : workers_call(rt, worker_join, &joining);
@@ -137,10 +139,9 @@ static void port_again(struct sy_runtime *rt, struct port *p)
 			sy_fail(&err, -rc, "a worker cannot poll it: %s", strerror(-rc));
 	}
 	if (!rc) {
-		port_taken(rt, p);
+		port_taken(rt, p, up);
 		return;
 	}
-	p->up = false;
 	p->held = true;
 	p->again_ns = sy_clock_ns() +
 	              (AGAIN_NS << (p->attempts < AGAIN_STEPS ? p->attempts++ : AGAIN_STEPS));

@@ -323,7 +323,7 @@ int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool 
 }
 
 /* Reads the interface's present state from the kernel; the mirror reports changes. */
-int xsk_interface_read(struct port *p, struct sy_error *err)
+int xsk_interface_read(struct port *p, bool *up, struct sy_error *err)
 {
 	struct ifreq request = {0};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc = fd < 0 ? -errno : 0;
@@ -335,7 +335,7 @@ int xsk_interface_read(struct port *p, struct sy_error *err)
 	if (!rc && !ioctl(fd, SIOCGIFMTU, &request))
 		port_set_mtu(p, (unsigned)request.ifr_mtu);
 	if (!rc && !ioctl(fd, SIOCGIFFLAGS, &request))
-		p->up = (request.ifr_flags & IFF_UP) && (request.ifr_flags & IFF_RUNNING);
+		*up = (request.ifr_flags & IFF_UP) && (request.ifr_flags & IFF_RUNNING);
 	if (fd >= 0)
 		close(fd);
 	p->ifindex = (int)if_nametoindex(p->name);
@@ -359,7 +359,7 @@ static int xsk_open(struct sy_runtime *rt, struct port *p, const struct sy_port_
 	x->base = base;
 	p->mtu_max = (uint16_t)port_xsk_mtu_max(rte_pktmbuf_data_room_size(rt->pool));
 	snprintf(p->backend, sizeof(p->backend), "xsk");
-	int rc = xsk_interface_read(p, err);
+	int rc = xsk_interface_read(p, &p->up, err);
 	if (!rc)
 		rc = rt->options.inherit ? sy_director_prepare(o->name, o->mode, &x->director, err)
 		                         : sy_director_open(o->name, o->mode, &x->director, err);

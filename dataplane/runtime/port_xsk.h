@@ -40,14 +40,14 @@ int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err);
 int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
                    uint64_t deadline, struct sy_error *err);
 void xsk_queue_close_begin(struct xsk_queue *q);
-int xsk_interface_read(struct port *p, struct sy_error *err);
+int xsk_interface_read(struct port *p, bool *up, struct sy_error *err);
 
 /* ---- port_xsk_again.c ------------------------------------------------------------------------ */
 
 /* Gives the flow director what it must know about the port. */
 int xsk_director_set(struct port *p, struct sy_error *err);
 void xsk_lose(struct port *p);
-int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o, bool *up,
               struct sy_error *err);
 
 #endif

@@ -126,7 +126,7 @@ static int buffers_check(const struct sy_runtime *rt, const struct xsk_port *x, 
 	               queues, queues == 1 ? "" : "s", needed, there);
 }
 
-int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o, bool *up,
               struct sy_error *err)
 {
 	struct xsk_port *x = p->impl;
@@ -143,7 +143,7 @@ int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_option
 	for (unsigned i = 0; i < queues && !rc; i++)
 		rc = queue_again(rt, x, o->name, i, err);
 	if (!rc)
-		rc = xsk_interface_read(p, err);
+		rc = xsk_interface_read(p, up, err);
 	if (rc) {
 		queues_close(x);
 		return rc;

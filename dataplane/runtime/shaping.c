@@ -158,7 +158,7 @@ static void tree_swap(struct sy_worker *w, void *ctx)
 	s->tree = change->to.tree;
 	s->branch = change->to.branch;
 	s->branches = change->to.branches;
-	s->ends = false;
+	s->ends = s->moves = false;
 	change->to = was;
 	w->private->shaped |= 1u << change->port->id;
 	__atomic_store_n(&change->port->shaper, (uint8_t)(w->id + 1), __ATOMIC_RELEASE);
@@ -167,7 +167,7 @@ static void tree_swap(struct sy_worker *w, void *ctx)
 static void tree_end(struct sy_worker *w, void *ctx)
 {
 	struct port *port = ctx;
-	if (SY_READ(port->shaper) == 0)
+	if (SY_READ(port->shaper) == 0 && !port->shaping.moves)
 		return;
 	sy_shape_open(port->shaping.tree);
 	port->shaping.ends = true;
@@ -273,22 +273,26 @@ static void tree_join(struct sy_worker *w, void *ctx)
 	__atomic_store_n(&port->shaper, (uint8_t)(w->id + 1), __ATOMIC_RELEASE);
 }
 
-/* shaping_tick() runs in this thread, too: it does not see the time without an owner. */
 int shaping_again(struct sy_runtime *rt, struct port *port)
 {
+	struct shaping *s = &port->shaping;
 	const unsigned shaper = SY_READ(port->shaper);
-	if (shaper == 0 || shaper <= port->queues)
-		return 0;
-	int rc = sy_worker_call(&rt->worker[shaper - 1], tree_leave, port);
-	if (rc == 0 && port->shaping.tree)
+	int rc = 0;
+	if (shaper > port->queues) {
+		rc = sy_worker_call(&rt->worker[shaper - 1], tree_leave, port);
+		s->moves = rc == 0;
+	}
+	if (s->moves) {
 		rc = sy_worker_call(&rt->worker[owner_of(rt, port)], tree_join, port);
+		s->moves = rc < 0;
+	}
 	return rc;
 }
 
 void shaping_open_all(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->ports; i++)
-		if (rt->port[i]->shaping.tree && rt->port[i]->shaper) {
+		if (rt->port[i]->shaping.tree && (rt->port[i]->shaper || rt->port[i]->shaping.moves)) {
 			sy_shape_open(rt->port[i]->shaping.tree);
 			rt->port[i]->shaping.ends = true;
 			rt->port[i]->shaping.drains = true;
@@ -302,7 +306,7 @@ void shaping_drop_all(struct sy_runtime *rt)
 		struct port *p = rt->port[i];
 		struct shaping *s = &p->shaping;
 		struct sy_worker *w = &rt->worker[owner_of(rt, p)];
-		while (s->tree && p->shaper && (s->held > 0 || sy_shape_waiting(s->tree) > 0)) {
+		while (s->tree && (s->held > 0 || sy_shape_waiting(s->tree) > 0)) {
 			SY_COUNT(p->counters[w->id].tx_failed, s->held);
 			held_drop(w, s, SY_DROP_TX_FULL);
 			s->held = sy_shape_take(s->tree, s->hold, SY_BURST, w->now_ns);
@@ -347,8 +351,8 @@ void shaping_tick(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->ports; i++) {
 		struct port *p = rt->port[i];
-		if (!p->shaping.tree || __atomic_load_n(&p->shaper, __ATOMIC_ACQUIRE) != 0 ||
-		    !ways_settle(rt, p))
+		if (!p->shaping.tree || p->shaping.moves ||
+		    __atomic_load_n(&p->shaper, __ATOMIC_ACQUIRE) != 0 || !ways_settle(rt, p))
 			continue;
 		shaping_close(p);
 		marks_count(rt);

@@ -16,6 +16,7 @@ struct shaping {
 	uint16_t *branch; /* by sy_packet_service(). Writer: control thread; readers: relaxed */
 	uint32_t branches;
 	bool ends;   /* once its queues are empty. Writer: control thread, while the worker waits */
+	bool moves;  /* it has left its owner, and has no other yet. Control thread */
 	bool drains; /* the process ends. Writer: control thread, while no worker runs */
 	/* Taken from the tree, and refused by the device. */
 	unsigned held;
@@ -42,7 +43,8 @@ void shaping_drop_all(struct sy_runtime *rt);
 /* Frees the trees of ports that are no longer shaped; each 100 ms. */
 void shaping_tick(struct sy_runtime *rt);
 void shaping_close(struct port *port);
-/* The port has fewer queues than before: chooses its owner again, if it must. 0 or -errno. */
+/* The port is down, and may have fewer queues than before: chooses its owner again, if it must. 0 or
+ * -errno: a worker does not answer, call it again. */
 int shaping_again(struct sy_runtime *rt, struct port *port);
 
 #endif

@@ -107,10 +107,11 @@ static void test_more_queues_than_buffers(void **state)
 	struct sy_port_options o = {.name = "fill"};
 	struct sy_error err = {0};
 	unsigned there = rte_mempool_avail_count(rt->pool);
+	bool up;
 	xsk.mark = PORT_XSK_MARK;
 	queues_now = there / RING + 1;
 	assert_true(queues_now <= SY_MAX_QUEUES);
-	assert_int_equal(xsk_again(rt, &port, &o, &err), -ENOMEM);
+	assert_int_equal(xsk_again(rt, &port, &o, &up, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "--mbufs"));
 	assert_int_equal(moves, 0);
 	/* enough for the queues, but not for the other ports meanwhile */
@@ -119,12 +120,12 @@ static void test_more_queues_than_buffers(void **state)
 	for (unsigned i = 0; i < taken; i++)
 		assert_non_null(m[i] = rte_pktmbuf_alloc(rt->pool));
 	queues_now--;
-	assert_int_equal(xsk_again(rt, &port, &o, &err), -ENOMEM);
+	assert_int_equal(xsk_again(rt, &port, &o, &up, &err), -ENOMEM);
 	rte_pktmbuf_free_bulk(m, taken);
 	assert_int_equal(moves, 0);
 	assert_int_equal(rte_mempool_avail_count(rt->pool), there);
 	queues_now = 1;
-	assert_int_equal(xsk_again(rt, &port, &o, &err), -EIO);
+	assert_int_equal(xsk_again(rt, &port, &o, &up, &err), -EIO);
 	assert_int_equal(moves, 1);
 }
 
