@@ -24,6 +24,7 @@
 #include "repeat.h"
 #include "samples.h"
 #include "saved.h"
+#include "shaping_model.h"
 #include "snat.h"
 #include "table_map.h"
 #include "watch.h"
@@ -192,6 +193,7 @@ void balance_tick(void *balance)
 	attacks_tick(b);
 	access_tick(b);
 	limits_tick(b);
+	shaping_retry(b);
 	if (b->ctl->control) {
 		config_file_flush(b, false);
 		late_save_tick(b->ctl->control);

@@ -59,6 +59,7 @@ shaping:
       - { tenant: acme, guaranteed: 300M, weight: 4 }
     services:
       - { service: web, guaranteed: 100M, maximum: 500M, class: voice }
+  - { port: eth8, rate: 20M }
   - { port: eth9, rate: 10M }
 services:
   - name: web
@@ -205,7 +206,7 @@ func TestReads(t *testing.T) {
 	for _, command := range []string{
 		"get services", "get servers", "get servers --service web", "get sessions", "get sessions --limit 1",
 		"get sessions --client 192.0.2.7", "get sessions --service dns6", "get drops", "get drops --all", "get attacks", "get attacks --past", "get ports",
-		"get workers", "get slots", "get access", "get access inside", "get sets", "get limits", "get limits --worst", "get shaping", "describe shaping eth0", "describe shaping eth9", "describe limit acme-1g", "describe limit begun", "describe limit everything",
+		"get workers", "get slots", "get access", "get access inside", "get sets", "get limits", "get limits --worst", "get shaping", "describe shaping eth0", "describe shaping eth8", "describe shaping eth9", "describe limit acme-1g", "describe limit begun", "describe limit everything",
 		"describe limit noisy", "describe limit one --worst 1", "get status", "describe service web", "describe service dns6", "describe service media", "describe service rest",
 		"describe server 10.1.0.22", "describe server [fd00:1::31]:53@dns6",
 		"describe server 10.1.0.41:*", "diff",

@@ -67,8 +67,8 @@ func TestARefusalNamesThePlaceOfItsAddress(t *testing.T) {
 		}
 	}
 	for command, want := range map[string]string{
-		"apply " + next: "steelyard: the forwarder refuses DIR/next.yaml:38:10: services[0].vip: " + why + "; nothing was changed\n",
-		"apply":         "steelyard: the forwarder refuses CONFIG:38:10: services[0].vip: " + why + "; it keeps its configuration, and the agent retries periodically\n",
+		"apply " + next: "steelyard: the forwarder refuses DIR/next.yaml:39:10: services[0].vip: " + why + "; nothing was changed\n",
+		"apply":         "steelyard: the forwarder refuses CONFIG:39:10: services[0].vip: " + why + "; it keeps its configuration, and the agent retries periodically\n",
 	} {
 		if code, _, errOut := l.run(strings.Fields(command)...); code != 2 || errOut != want {
 			t.Errorf("exit code %d: got %q, want %q", code, errOut, want)
@@ -78,7 +78,7 @@ func TestARefusalNamesThePlaceOfItsAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.run("apply")
-	if code, out, _ := l.run("get", "status"); code != 1 || !strings.Contains(out, "refused: CONFIG:38:10: services[0].vip: "+why+"\n") {
+	if code, out, _ := l.run("get", "status"); code != 1 || !strings.Contains(out, "refused: CONFIG:39:10: services[0].vip: "+why+"\n") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }

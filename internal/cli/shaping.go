@@ -19,7 +19,8 @@ type shapingView struct {
 	Rate    uint64            `json:"rate"`  // bits/s
 	Burst   uint64            `json:"burst"` // bytes
 	Count   string            `json:"count"`
-	Active  bool              `json:"active"` // the port exists
+	Active  bool              `json:"active"`            // the port exists, and is shaped like this
+	Problem string            `json:"problem,omitempty"` // why it is not
 	Worker  uint32            `json:"worker"`
 	Waiting uint32            `json:"waiting"` // packets
 	Room    uint32            `json:"room"`    // packets that all queues hold at most
@@ -48,7 +49,8 @@ func viewShaping(stats *dpclient.ShapingStats) (shapingView, error) {
 		return shapingView{}, err
 	}
 	view := shapingView{Port: shaping.Port, Rate: shaping.Rate, Burst: shaping.Burst, Count: shaping.Layer.String(), Active: stats.GetActive(),
-		Worker: stats.GetWorker(), Waiting: stats.GetWaiting(), Room: stats.GetRoom(), Queues: []shapedQueueView{}, shaping: shaping}
+		Worker: stats.GetWorker(), Waiting: stats.GetWaiting(), Room: stats.GetRoom(), Problem: stats.GetProblem(), Queues: []shapedQueueView{},
+		shaping: shaping}
 	for _, n := range stats.GetCounts() {
 		t, s, c := int(n.GetTenant()), int(n.GetService()), int(n.GetClass())
 		if t >= len(shaping.Tenants) || s >= len(shaping.Tenants[t].Services) || c >= len(shaping.Classes) {
@@ -113,6 +115,8 @@ func (a *app) getShaping(ctx context.Context) error {
 		for _, v := range views {
 			rate := model.BitRate(v.Rate)
 			switch {
+			case v.Problem != "":
+				t.add(v.Port, rate, "", "", cell{"not in force yet", yellow}, "", "", "", "", "")
 			case !v.Active:
 				t.add(v.Port, rate, "", "", cell{"no such port", yellow}, "", "", "", "", "")
 			case len(v.Queues) == 0:
@@ -156,7 +160,9 @@ func (a *app) printShaping(v shapingView) {
 	a.pair("Port", v.Port)
 	a.pair("Rate", fmt.Sprintf("%s, counted at %s", model.BitRate(v.Rate), v.Count))
 	a.pair("Burst", model.LimitSpec{Unit: model.LimitBits}.Amount(v.Burst))
-	if !v.Active {
+	if v.Problem != "" {
+		a.pair("State", a.paint(cell{"not in force yet, the port stays as it was: " + v.Problem, yellow}))
+	} else if !v.Active {
 		a.pair("State", a.paint(cell{"not in force: the forwarder has no such port; see `steelyard get ports`", yellow}))
 	} else {
 		a.pair("State", fmt.Sprintf("worker %d sends; %d of at most %d packets wait", v.Worker, v.Waiting, v.Room))

@@ -6,9 +6,12 @@
 #include "shaping_model.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "limit.h"
+
+#define RETRY_NS UINT64_C(1000000000)
 
 bool shaping_is_on(const struct sy_balance *b)
 {
@@ -108,20 +111,28 @@ static uint16_t *branches_make(const struct sy_balance *b, const struct model_sh
 	return branch;
 }
 
-static void publish_port(struct sy_balance *b, const struct model_shaping *before,
-                         const struct model_shaping *now)
+static void publish_note(struct shaping_model *m, unsigned port, const struct sy_error *err)
 {
-	struct sy_error err = {0};
-	const unsigned port = shaping_port(b, now ? now->port : before->port);
-	int rc;
-	if (port == SY_PORT_NONE) {
-		if (now)
-			sy_log(SY_LOG_WARN, "balance",
-			       "shaping of port %s has no effect: there is no such port; see "
-			       "`steelyard get ports`",
-			       now->port);
+	const uint32_t bit = UINT32_C(1) << port;
+	char *why = m->why[port];
+	if (!err) {
+		if (m->failed & bit)
+			sy_log(SY_LOG_INFO, "balance", "%s: it is as configured now", why);
+		m->failed &= ~bit;
 		return;
 	}
+	if (!(m->failed & bit))
+		sy_log(SY_LOG_ERROR, "balance", "%s; " SHAPING_FAILED, err->text);
+	snprintf(why, sizeof(m->why[port]), "%.159s", err->text);
+	m->failed |= bit;
+	m->retry_ns = sy_clock_ns() + RETRY_NS;
+}
+
+/* now: NULL: the port is not shaped. */
+static void publish_as(struct sy_balance *b, unsigned port, const struct model_shaping *now)
+{
+	struct sy_error err = {0};
+	int rc;
 	if (now) {
 		uint16_t *branch = branches_make(b, now);
 		rc = branch ? sy_port_shape(b->rt, port, &now->config, branch,
@@ -130,8 +141,20 @@ static void publish_port(struct sy_balance *b, const struct model_shaping *befor
 	} else {
 		rc = sy_port_unshape(b->rt, port, &err);
 	}
-	if (rc < 0)
-		sy_log(SY_LOG_ERROR, "balance", "%s; the port stays as it was", err.text);
+	publish_note(b->ctl->shaping, port, rc < 0 ? &err : NULL);
+}
+
+static void publish_port(struct sy_balance *b, const struct model_shaping *before,
+                         const struct model_shaping *now)
+{
+	const unsigned port = shaping_port(b, now ? now->port : before->port);
+	if (port != SY_PORT_NONE)
+		publish_as(b, port, now);
+	else if (now)
+		sy_log(SY_LOG_WARN, "balance",
+		       "shaping of port %s has no effect: there is no such port; see "
+		       "`steelyard get ports`",
+		       now->port);
 }
 
 /* Servers whose packets need, or no longer need, the number of their service. */
@@ -167,6 +190,28 @@ void shaping_publish(struct sy_balance *b)
 		marks_publish(b, !was);
 }
 
+void shaping_retry(struct sy_balance *b)
+{
+	struct shaping_model *m = b->ctl->shaping;
+	struct sy_port_info info;
+	if (!m->failed || sy_clock_ns() < m->retry_ns)
+		return;
+	if (memcmp(m->now, m->before, sizeof(m->now)) != 0)
+		return; /* in the middle of a transaction */
+	for (uint32_t left = m->failed; left; left &= left - 1) {
+		const unsigned port = (unsigned)__builtin_ctz(left);
+		sy_port_get_info(b->rt, port, &info);
+		const unsigned place = place_of(m, info.name);
+		publish_as(b, port, place < SHAPED_PORTS ? m->now[place] : NULL);
+	}
+}
+
+const char *shaping_problem(const struct sy_balance *b, unsigned port)
+{
+	const struct shaping_model *m = b->ctl->shaping;
+	return m->failed >> port & 1 ? m->why[port] : NULL;
+}
+
 void shaping_service(struct sy_balance *b, uint32_t id, const struct service_key *key)
 {
 	const struct shaping_model *m = b->ctl->shaping;
@@ -174,7 +219,8 @@ void shaping_service(struct sy_balance *b, uint32_t id, const struct service_key
 		if (!m->now[i])
 			continue;
 		const unsigned port = shaping_port(b, m->now[i]->port);
-		if (port != SY_PORT_NONE)
+		/* Else its tree, if any, has other numbers. */
+		if (port != SY_PORT_NONE && !shaping_problem(b, port))
 			sy_port_shape_service(b->rt, port, id + 1, shaping_branch(m->now[i], key));
 	}
 }

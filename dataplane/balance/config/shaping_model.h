@@ -10,7 +10,8 @@
 
 typedef Steelyard__Forwarder__V1__Shaping pb_shaping;
 
-#define SHAPED_PORTS SY_MAX_PORTS
+#define SHAPED_PORTS   SY_MAX_PORTS
+#define SHAPING_FAILED "the port stays as it was, and the forwarder tries again each second"
 
 /* A service, or all services of a VIP (port and protocol 0), and its number in the tree. */
 struct shaped_key {
@@ -30,7 +31,10 @@ struct model_shaping {
 
 struct shaping_model {
 	struct model_shaping *now[SHAPED_PORTS], *before[SHAPED_PORTS];
-	bool published; /* of this transaction */
+	bool published;  /* of this transaction */
+	uint32_t failed; /* bit per port, by number, that is not shaped as configured */
+	char why[SY_MAX_PORTS][160];
+	uint64_t retry_ns; /* when they are tried again */
 };
 
 /* shaping_read.c */
@@ -50,6 +54,10 @@ void shaping_service(struct sy_balance *b, uint32_t id, const struct service_key
 void shaping_begin(struct sy_balance *b);
 void shaping_rollback(struct sy_balance *b);
 void shaping_publish(struct sy_balance *b);
+/* Each tick: tries again what failed to be published. */
+void shaping_retry(struct sy_balance *b);
+/* Why a port is not shaped as configured; NULL: it is. */
+const char *shaping_problem(const struct sy_balance *b, unsigned port);
 void shaping_finish(struct sy_balance *b);
 /* The port of a name; SY_PORT_NONE: there is none. */
 unsigned shaping_port(const struct sy_balance *b, const char *name);

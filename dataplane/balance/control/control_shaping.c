@@ -41,7 +41,15 @@ static int reply_port(const struct sy_balance *b, const struct model_shaping *m,
 	pb->shaping = shaping_message(m, a);
 	if (!pb->shaping)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
-	/* After a failure to publish, another configuration may be in force: no counts then. */
+	const char *problem = port == SY_PORT_NONE ? NULL : shaping_problem(b, port);
+	if (problem) {
+		pb->problem = arena_take(a, strlen(problem) + 1);
+		if (!pb->problem)
+			return sy_fail(err, ENOMEM, "no memory for the answer");
+		strcpy(pb->problem, problem);
+		return 0;
+	}
+	/* In the middle of a transaction another configuration is in force: no counts then. */
 	if (!s || sy_shape_config(s)->services != m->config.services ||
 	    sy_shape_config(s)->classes != m->config.classes)
 		return 0;

@@ -10,6 +10,7 @@
 #include "control.h"
 #include "model.h"
 #include "saved.h"
+#include "shaping_model.h"
 
 #define WARNINGS_FIXED       6u /* warnings that occur at most once each */
 #define WARNING_TEXT         480u
@@ -48,6 +49,13 @@ static void warn_of_port(struct sy_balance *b, struct warnings *to, const struct
 		     p->name, p->queues, b->workers, p->name, b->workers);
 }
 
+static void warn_of_shaping(const struct sy_balance *b, struct warnings *to, unsigned port)
+{
+	const char *problem = shaping_problem(b, port);
+	if (problem)
+		warn(to, "%s; " SHAPING_FAILED, problem);
+}
+
 static void warn_of_sets(struct sy_balance *b, struct warnings *to)
 {
 	for (unsigned bit = 0; bit < ADDRESS_SETS; bit++) {
@@ -72,7 +80,7 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 	unsigned ports = sy_port_count(b->rt);
 	bool kernel_ports = false;
 	struct warnings to = {.arena = a};
-	to.text = arena_take(a, (ports + ADDRESS_SETS + WARNINGS_FIXED) * sizeof(*to.text));
+	to.text = arena_take(a, (2 * ports + ADDRESS_SETS + WARNINGS_FIXED) * sizeof(*to.text));
 	if (!to.text)
 		return -ENOMEM;
 	for (unsigned i = 0; i < ports; i++) {
@@ -80,6 +88,7 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 		sy_port_get_info(b->rt, i, &info);
 		kernel_ports |= info.ifindex != 0;
 		warn_of_port(b, &to, &info);
+		warn_of_shaping(b, &to, i);
 	}
 	if (b->ctl->unsaved && b->ctl->save_failed)
 		warn(&to,

@@ -180,6 +180,89 @@ static void test_wait(void **state)
 	assert_int_equal(queue_of(f, 1, 1, 1).sent, 1);
 }
 
+static bool warns(struct flows *f, const char *text)
+{
+	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	Steelyard__Forwarder__V1__StatusRequest body =
+	        STEELYARD__FORWARDER__V1__STATUS_REQUEST__INIT;
+	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
+	q.status = &body;
+	pb_response *r = harness_request(&f->harness, &q);
+	bool found = false;
+	for (size_t i = 0; i < r->status->n_warnings; i++)
+		found |= strstr(r->status->warnings[i], text) != NULL;
+	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
+	return found;
+}
+
+int __real_sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx),
+                          void *ctx);
+int __wrap_sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx),
+                          void *ctx);
+
+static bool silent; /* workers do not answer */
+
+int __wrap_sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx),
+                          void *ctx)
+{
+	return silent ? -ETIMEDOUT : __real_sy_worker_call(w, fn, ctx);
+}
+
+/* A change that takes effect without what a port's owner has to do. */
+static void commit_unanswered(struct flows *f, struct changes *c)
+{
+	silent = true;
+	flows_commit(f, c);
+	silent = false;
+}
+
+#define UNANSWERED "shaping of port net_ring_lan: worker 0 does not answer"
+
+/* What could not be done is said, and done later. */
+static void test_retry(void **state)
+{
+	struct flows *f = *state;
+	struct shaping_model *m = f->harness.b->ctl->shaping;
+	struct changes c = {0};
+	struct flow flow;
+	flow_open(f, &flow, 0, 4000);
+	shape(f, &c, FAST, LARGE);
+	commit_unanswered(f, &c);
+	pb_response *r = list(f);
+	assert_int_equal(r->list_shaping->n_ports, 1);
+	assert_false(r->list_shaping->ports[0]->active);
+	assert_string_equal(r->list_shaping->ports[0]->problem, UNANSWERED);
+	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
+	assert_true(warns(f, UNANSWERED));
+	m->retry_ns = 0;
+	harness_attend(&f->harness);
+	assert_false(warns(f, UNANSWERED));
+	flow_check(f, &flow);
+	assert_int_equal(queue_of(f, 1, 1, 1).sent, 1);
+	/* A change, while a service moves to another entry: the tree is still the former one. */
+	pb_shaping *s = put_shaping(&c, LAN, FAST, LARGE);
+	add_shaping_class(&c, s, "rest", 0);
+	add_shaping_service(&c, add_shaping_tenant(&c, s, "other"), "two", &f->service[2]);
+	commit_unanswered(f, &c);
+	assert_true(warns(f, UNANSWERED));
+	flow_check(f, &flow);
+	m->retry_ns = 0;
+	harness_attend(&f->harness);
+	flow_check(f, &flow);
+	assert_int_equal(queue_of(f, 0, 0, 0).sent, 3);
+	/* Switched off. */
+	delete_shaping(&c, LAN);
+	commit_unanswered(f, &c);
+	assert_int_equal(ports_shaped(f), 0);
+	assert_true(warns(f, UNANSWERED));
+	const unsigned lan = shaping_port(f->harness.b, LAN);
+	assert_non_null(sy_port_shape_get(f->harness.rt, lan));
+	m->retry_ns = 0;
+	harness_attend(&f->harness);
+	assert_null(sy_port_shape_get(f->harness.rt, lan));
+	assert_false(warns(f, UNANSWERED));
+}
+
 static void test_refused(void **state)
 {
 	struct flows *f = *state;
@@ -226,6 +309,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_services_come_and_go, flows_setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_wait, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_retry, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_refused, flows_setup, flows_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,11 +43,14 @@ func (s *session) shaping() []*pb.Shaping {
 	return all
 }
 
-// listShaping counts something for each class of each service.
+// listShaping counts something for each class of each service. The owner of port eth8 does not answer.
 func (s *session) listShaping() *pb.Response {
 	list := &pb.ShapingList{}
 	for _, shaping := range s.shaping() {
 		stats := &pb.ShapingStats{Shaping: shaping, Active: shaping.GetPort() == "eth0", Room: 2688, Worker: 0}
+		if shaping.GetPort() == "eth8" {
+			stats.Problem = "shaping of port eth8: worker 0 does not answer"
+		}
 		for t, tenant := range shaping.GetTenants() {
 			for n := range tenant.GetServices() {
 				for k := range shaping.GetClasses() {
