@@ -65,7 +65,9 @@ int shaping_put(struct sy_balance *b, const pb_shaping *pb, struct sy_error *err
 		return rc;
 	const unsigned place = place_of(m, s->port);
 	if (place == SHAPED_PORTS) {
-		rc = sy_fail(err, ENOSPC, "shaping of port %s: at most %u ports can be shaped",
+		rc = sy_fail(err, ENOSPC,
+		             "shaping of port %s: a transaction has at most %u shaped ports before "
+		             "and after it",
 		             s->port, SHAPED_PORTS);
 		shaping_free(s);
 		return rc;
@@ -89,6 +91,18 @@ void shaping_begin(struct sy_balance *b)
 	struct shaping_model *m = b->ctl->shaping;
 	memcpy(m->before, m->now, sizeof(m->before));
 	m->published = false;
+}
+
+int shaping_check(const struct sy_balance *b, struct sy_error *err)
+{
+	const struct shaping_model *m = b->ctl->shaping;
+	unsigned ports = 0;
+	for (unsigned i = 0; i < SHAPED_PORTS; i++)
+		ports += m->now[i] != NULL;
+	return ports > SY_MAX_PORTS ? sy_fail(err, ENOSPC,
+	                                      "shaping of %u ports: at most %u can be shaped",
+	                                      ports, SY_MAX_PORTS)
+	                            : 0;
 }
 
 void shaping_rollback(struct sy_balance *b)

@@ -10,7 +10,8 @@
 
 typedef Steelyard__Forwarder__V1__Shaping pb_shaping;
 
-#define SHAPED_PORTS   SY_MAX_PORTS
+/* Places: a transaction may put all ports under other names before it deletes the former ones. */
+#define SHAPED_PORTS   (2 * SY_MAX_PORTS)
 #define SHAPING_FAILED "the port stays as it was, and the forwarder tries again each second"
 
 /* A service, or all services of a VIP (port and protocol 0), and its number in the tree. */
@@ -52,6 +53,8 @@ bool shaping_is_on(const struct sy_balance *b);
 /* A service is published under this id. */
 void shaping_service(struct sy_balance *b, uint32_t id, const struct service_key *key);
 void shaping_begin(struct sy_balance *b);
+/* Of a whole transaction. */
+int shaping_check(const struct sy_balance *b, struct sy_error *err);
 void shaping_rollback(struct sy_balance *b);
 void shaping_publish(struct sy_balance *b);
 /* Each tick: tries again what failed to be published. */

@@ -66,6 +66,8 @@ int model_check(struct sy_balance *b, struct sy_error *err)
 		rc = access_check(b, err);
 	if (rc == 0)
 		rc = limits_check(b, err);
+	if (rc == 0)
+		rc = shaping_check(b, err);
 	return rc;
 }
 

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
@@ -263,6 +264,55 @@ static void test_retry(void **state)
 	assert_false(warns(f, UNANSWERED));
 }
 
+static void shape_many(struct changes *c, unsigned first, unsigned count)
+{
+	char name[16];
+	for (unsigned i = first; i < first + count; i++) {
+		snprintf(name, sizeof(name), "eth%u", i);
+		add_shaping_class(c, put_shaping(c, name, FAST, LARGE), "rest", 0);
+	}
+}
+
+static void unshape_many(struct changes *c, unsigned first, unsigned count)
+{
+	char name[16];
+	for (unsigned i = first; i < first + count; i++) {
+		snprintf(name, sizeof(name), "eth%u", i);
+		delete_shaping(c, name);
+	}
+}
+
+/* As many ports as can be shaped get other names at once, whether these come before the former ones
+ * leave or after. One more is refused, however it comes. */
+static void test_rename_all(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	const unsigned all = SY_MAX_PORTS;
+	shape_many(&c, 0, all);
+	flows_commit(f, &c);
+	shape_many(&c, all, all);
+	unshape_many(&c, 0, all);
+	flows_commit(f, &c);
+	assert_int_equal(ports_shaped(f), all);
+	unshape_many(&c, all, all);
+	shape_many(&c, 0, all);
+	flows_commit(f, &c);
+	assert_int_equal(ports_shaped(f), all);
+	shape_many(&c, all, 1);
+	assert_false(harness_commit(&f->harness, &c));
+	assert_string_equal(f->harness.error, "shaping of 17 ports: at most 16 can be shaped");
+	shape_many(&c, all, all + 1);
+	unshape_many(&c, 0, all);
+	assert_false(harness_commit(&f->harness, &c));
+	assert_string_equal(f->harness.error, "shaping of port eth32: a transaction has at most 32 "
+	                                      "shaped ports before and after it");
+	assert_int_equal(ports_shaped(f), all);
+	unshape_many(&c, 0, all);
+	flows_commit(f, &c);
+	assert_int_equal(ports_shaped(f), 0);
+}
+
 static void test_refused(void **state)
 {
 	struct flows *f = *state;
@@ -310,6 +360,7 @@ int main(void)
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_wait, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_retry, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_rename_all, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_refused, flows_setup, flows_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
