@@ -425,3 +425,22 @@ func TestReferenceIsUpToDate(t *testing.T) {
 		}
 	}
 }
+
+// Two sections of one name would make links lead to the wrong one.
+func TestSectionsOfTheReferenceHaveTheirOwnNames(t *testing.T) {
+	titles := map[string]bool{}
+	for _, object := range objects() {
+		if titles[object.title] {
+			t.Errorf("two sections are named %q: name the second one after the mapping that it is a part of", object.title)
+		}
+		titles[object.title] = true
+	}
+	_, shaping, _ := strings.Cut(Reference(), "\n## shaping\n")
+	if want := "| `services` | [list of mappings](#services-of-shaping) |"; !strings.Contains(shaping, want) {
+		t.Errorf("the section of shaping has no %s", want)
+	}
+	_, shaping, _ = strings.Cut(Manual(), "\n.SH SHAPING\n")
+	if want := "See SERVICES OF SHAPING."; !strings.Contains(shaping, want) {
+		t.Errorf("the manual's section of shaping has no %q", want)
+	}
+}

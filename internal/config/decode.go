@@ -147,7 +147,7 @@ type fieldDoc struct {
 
 // objectDoc is the reference's description of a mapping.
 type objectDoc struct {
-	title  string
+	title  string // of its section, unique: "tenants", "tenants of shaping"
 	doc    string
 	fields []fieldDoc
 }

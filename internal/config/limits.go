@@ -218,9 +218,9 @@ var (
 	tenantObject = docsOf("tenants", "Named sets of services, for limits that these share. A service may have several tenants.", tenantFields)
 	limitObject  = docsOf("limits", "How much traffic may pass. A packet that meets several limits takes from all of them, or is dropped and takes from none. "+
 		"See docs/limits.md.", limitFields)
-	limitServerObject  = docsOf("server", "The server that a limit concerns.", limitServerFields)
-	limitClientsObject = docsOf("clients", "Which clients of a limit have a bucket of their own.", limitClientsFields)
-	limitActionObject  = docsOf("action", "What happens to packets above a limit, if they are not dropped.", limitActionFields)
+	limitServerObject  = docsOf("server of limits", "The server that a limit concerns.", limitServerFields)
+	limitClientsObject = docsOf("clients of limits", "Which clients of a limit have a bucket of their own.", limitClientsFields)
+	limitActionObject  = docsOf("action of limits", "What happens to packets above a limit, if they are not dropped.", limitActionFields)
 )
 
 // readLimitAction reads `drop`, or a mapping.

@@ -40,12 +40,17 @@ func Reference() string {
 			}
 			kind := f.kind
 			if f.object != nil {
-				kind = fmt.Sprintf("[%s](#%s)", kind, f.object.title)
+				kind = fmt.Sprintf("[%s](#%s)", kind, f.object.anchor())
 			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.name, kind, def, f.doc)
 		}
 	}
 	return b.String()
+}
+
+// anchor returns what leads to the mapping's section, as GitHub and others make it of a heading.
+func (o *objectDoc) anchor() string {
+	return strings.ReplaceAll(strings.ToLower(o.title), " ", "-")
 }
 
 // objects returns every mapping once, each before the mappings that it contains.
@@ -83,6 +88,9 @@ func Manual() string {
 				fmt.Fprintf(&b, " (default: %s)", Roff(f.def))
 			}
 			b.WriteString("\n" + Roff(f.doc) + "\n")
+			if f.object != nil && f.object.title != f.name {
+				b.WriteString("See " + Roff(strings.ToUpper(f.object.title)) + ".\n")
+			}
 		}
 	}
 	b.WriteString(".SH EXAMPLE\n.nf\n" + Roff(exampleBody()) + ".fi\n.SH SEE ALSO\n.BR steelyard (1),\n.BR steelyard\\-forwarder (8)\n")

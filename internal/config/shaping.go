@@ -163,9 +163,9 @@ var shapingFields = []field[rawShaping]{
 
 var (
 	shapingEarlyObject   = docsOf("early_drops", "When packets are dropped before a queue is full.", shapingEarlyFields)
-	shapingClassObject   = docsOf("classes", "Classes of packets on a shaped port.", shapingClassFields)
-	shapingTenantObject  = docsOf("tenants", "Tenants on a shaped port.", shapingTenantFields)
-	shapingServiceObject = docsOf("services", "Services on a shaped port.", shapingServiceFields)
+	shapingClassObject   = docsOf("classes of shaping", "Classes of packets on a shaped port.", shapingClassFields)
+	shapingTenantObject  = docsOf("tenants of shaping", "Tenants on a shaped port.", shapingTenantFields)
+	shapingServiceObject = docsOf("services of shaping", "Services on a shaped port.", shapingServiceFields)
 	shapingObject        = docsOf("shaping", "Ports whose packets wait for their turn and for a rate. See docs/shaping.md.", shapingFields)
 )
 

@@ -118,9 +118,12 @@ def missing_link(document, link):
     if not target.exists():
         return f"no file {link}"
     if heading and target.suffix == ".md":
-        ids = {heading_id(one) for one in re.findall(r"^#+ .*", target.read_text(), re.M)}
+        lines = re.findall(r"^#+ .*", FENCE.sub("", target.read_text()), re.M)
+        ids = [heading_id(one) for one in lines]
         if heading not in ids:
             return f"no heading {link}"
+        if ids.count(heading) > 1:
+            return f"several headings {link}"
     return None
 
 

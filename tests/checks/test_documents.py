@@ -50,3 +50,10 @@ def test_links():
     assert documents.missing_link("docs/testing.md", "https://example.org/nowhere") is None
     assert documents.missing_link("docs/testing.md", "README.md")
     assert documents.missing_link("docs/testing.md", "#no-such-heading")
+
+
+def test_a_link_to_one_of_two_equal_headings(tmp_path):
+    document = tmp_path / "one.md"
+    document.write_text("# One\n## services\n## services\n```yaml\n# One\n```\n")
+    assert documents.missing_link(document, "#one") is None
+    assert documents.missing_link(document, "#services") == "several headings #services"
