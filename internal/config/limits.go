@@ -95,11 +95,10 @@ var rateKeys = [4]string{model.LimitBits: "bits_per_second", model.LimitPackets:
 	model.LimitSessions: "new_sessions_per_second"}
 
 func rateField(unit model.LimitUnit, kind, doc string) field[rawLimit] {
-	limits := rateRanges[unit]
 	return field[rawLimit]{fieldDoc{name: rateKeys[unit], kind: kind, doc: doc},
 		func(d *decoder, n *yaml.Node, path string, into *rawLimit) {
 			into.rated = true
-			into.rates[unit] = readScalar(d, n, path, parseRate(limits.low, limits.high))
+			into.rates[unit] = readScalar(d, n, path, parseRate(unit))
 		}}
 }
 

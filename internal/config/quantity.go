@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"steelyard/internal/model"
 )
 
 // Numbers with decimal prefixes. They are read exactly, without floating point.
@@ -47,15 +49,6 @@ func parseDecimal(text string) (n uint64, prefix string, err error) {
 	return n, prefix, nil
 }
 
-// otherSpelling returns the text with its prefix in the right case, if that makes it a number.
-func otherSpelling(text string) string {
-	better := strings.NewReplacer("K", "k", "m", "M", "g", "G").Replace(text)
-	if _, _, err := parseDecimal(better); err != nil || better == text {
-		return ""
-	}
-	return better
-}
-
 // shortNumber writes a limit of a range as users do: 400G.
 func shortNumber(n uint64) string {
 	for _, prefix := range []string{"G", "M", "k"} {
@@ -67,18 +60,16 @@ func shortNumber(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// parseRate reads a number with a decimal prefix.
-func parseRate(low, high uint64) func(string) (uint64, error) {
+// parseRate reads a number with a decimal prefix: so many of a unit in a second.
+func parseRate(unit model.LimitUnit) func(string) (uint64, error) {
+	low, high := rateRanges[unit].low, rateRanges[unit].high
 	return func(text string) (uint64, error) {
 		n, _, err := parseDecimal(text)
 		switch {
 		case errors.Is(err, errFraction):
 			return 0, fmt.Errorf("%s is not a whole number in a second: write fewer decimals", text)
 		case errors.Is(err, errNoNumber):
-			if better := otherSpelling(text); better != "" {
-				return 0, fmt.Errorf("%q is not a rate: did you mean %s?", text, better)
-			}
-			return 0, fmt.Errorf("%q is not a rate: write a number, alone or with k, M or G, such as 500, 800k or 1.5G", text)
+			return 0, rateHint(text, unit)
 		case err != nil || n < low || n > high:
 			return 0, fmt.Errorf("%s is out of range: use %s to %s", text, shortNumber(low), shortNumber(high))
 		}
@@ -95,13 +86,8 @@ func parseQuantity(text string) (quantity, error) {
 		return quantity{}, fmt.Errorf("%s is not a whole number: write fewer decimals", text)
 	case errors.Is(err, errTooLarge):
 		return quantity{}, fmt.Errorf("%s is out of range: use at most %sB", text, shortNumber(maxBurstBytes))
-	case err != nil && strings.HasSuffix(text, "iB"):
-		return quantity{}, fmt.Errorf("%q has a binary unit: write kB, MB or GB, which are powers of 1000", text)
 	case err != nil:
-		if better := otherSpelling(number); better != "" {
-			return quantity{}, fmt.Errorf("%q is not a burst: did you mean %s?", text, better+text[len(number):])
-		}
-		return quantity{}, fmt.Errorf("%q is not an amount: write bytes like 64kB or 2MB; packets and sessions like 500 or 2k", text)
+		return quantity{}, quantityHint(text)
 	}
 	return quantity{n, bytes, prefix != ""}, nil
 }

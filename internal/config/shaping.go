@@ -79,9 +79,8 @@ const (
 )
 
 func shapingRate[T any](name, def, doc string, pick func(*T) *value[uint64]) field[T] {
-	limits := rateRanges[model.LimitBits]
 	return scalar(fieldDoc{name: name, kind: "number of bits in a second, 8k to 400G", def: def, required: name == "rate", doc: doc},
-		pick, parseRate(limits.low, limits.high))
+		pick, parseRate(model.LimitBits))
 }
 
 func shapingWeight[T any](doc string, pick func(*T) *value[int]) field[T] {
