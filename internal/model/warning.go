@@ -47,7 +47,7 @@ func (c *Config) Warnings() []Warning {
 				last+2, list.Name, last+1)})
 		}
 	}
-	return append(warnings, c.limitWarnings()...)
+	return append(append(warnings, c.limitWarnings()...), c.burstWarnings()...)
 }
 
 // lastReached returns the position of the last rule that a session can reach.
