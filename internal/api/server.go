@@ -180,7 +180,7 @@ func (s *Server) DiffConfig(ctx context.Context, request *connect.Request[pb.Dif
 		}
 		return key.String()
 	}
-	response := &pb.DiffConfigResponse{Warnings: config.Warnings(name, text, wanted)}
+	response := &pb.DiffConfigResponse{Warnings: append(config.Warnings(name, text, wanted), s.absentPorts(ctx, name, text, wanted)...)}
 	for _, change := range model.Diff(actual, desired) {
 		response.Changes = append(response.Changes, changeToWire(model.Describe(change, actual, names)))
 	}
@@ -231,7 +231,8 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 	running := s.Store.Config()
 	name, text, _ := s.textOf(request.Msg.GetFile(), request.Msg.GetYaml()) // without it, warnings have no line
 	return connect.NewResponse(&pb.ApplyConfigResponse{
-		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes), Warnings: config.Warnings(name, text, running),
+		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes),
+		Warnings: append(config.Warnings(name, text, running), s.absentPorts(ctx, name, text, running)...),
 		Settings: settingsToWire(before, running),
 	}), nil
 }

@@ -33,6 +33,16 @@ unsigned shaping_port(const struct sy_balance *b, const char *name)
 	return SY_PORT_NONE;
 }
 
+const struct sy_shape *shaping_in_force(const struct sy_balance *b, const struct model_shaping *s)
+{
+	const unsigned port = shaping_port(b, s->port);
+	const struct sy_shape *in = port == SY_PORT_NONE ? NULL : sy_port_shape_get(b->rt, port);
+	/* After a failure to publish, another configuration may be in force. */
+	const bool same = in && sy_shape_config(in)->services == s->config.services &&
+	                  sy_shape_config(in)->classes == s->config.classes;
+	return same ? in : NULL;
+}
+
 /* ---- changes --------------------------------------------------------------------------------- */
 
 /* The place of a port's name; if it has none, a free one, or SHAPED_PORTS. */

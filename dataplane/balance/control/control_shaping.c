@@ -34,7 +34,7 @@ static int reply_port(const struct sy_balance *b, const struct model_shaping *m,
                       pb_stats **out, struct sy_error *err)
 {
 	const unsigned port = shaping_port(b, m->port);
-	const struct sy_shape *s = port == SY_PORT_NONE ? NULL : sy_port_shape_get(b->rt, port);
+	const struct sy_shape *s = shaping_in_force(b, m);
 	pb_stats *pb;
 	TAKE(a, pb, steelyard__forwarder__v1__shaping_stats__init);
 	*out = pb;
@@ -49,9 +49,7 @@ static int reply_port(const struct sy_balance *b, const struct model_shaping *m,
 		strcpy(pb->problem, problem);
 		return 0;
 	}
-	/* In the middle of a transaction another configuration is in force: no counts then. */
-	if (!s || sy_shape_config(s)->services != m->config.services ||
-	    sy_shape_config(s)->classes != m->config.classes)
+	if (!s)
 		return 0;
 	pb->active = true;
 	pb->worker = sy_port_shape_worker(b->rt, port);

@@ -49,27 +49,15 @@ static void warn_of_port(struct sy_balance *b, struct warnings *to, const struct
 		     p->name, p->queues, b->workers, p->name, b->workers);
 }
 
-static void warn_of_shaping(const struct sy_balance *b, struct warnings *to, unsigned port)
+static void warn_of_shaping(struct sy_balance *b, struct warnings *to)
 {
-	const char *problem = shaping_problem(b, port);
-	if (problem)
-		warn(to, "%s; " SHAPING_FAILED, problem);
-}
-
-static void warn_of_sets(struct sy_balance *b, struct warnings *to)
-{
-	for (unsigned bit = 0; bit < ADDRESS_SETS; bit++) {
-		const struct model_set *s = b->ctl->access->now.set[bit];
-		if (s && s->missing)
+	for (unsigned i = 0; i < SHAPED_PORTS; i++) {
+		const struct model_shaping *s = b->ctl->shaping->now[i];
+		if (s && shaping_port(b, s->port) == SY_PORT_NONE)
 			warn(to,
-			     "access set %s is empty: its data is lost; the agent sends it again "
-			     "when it is connected",
-			     s->name);
-		else if (s && s->data && !s->data->saved)
-			warn(to,
-			     "access set %s is in effect but not saved, see the forwarder's log; a "
-			     "forwarder that starts without its agent has it empty",
-			     s->name);
+			     "shaping of port %s has no effect: the forwarder has no such port; "
+			     "see `steelyard get ports`",
+			     s->port);
 	}
 }
 
@@ -80,7 +68,8 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 	unsigned ports = sy_port_count(b->rt);
 	bool kernel_ports = false;
 	struct warnings to = {.arena = a};
-	to.text = arena_take(a, (2 * ports + ADDRESS_SETS + WARNINGS_FIXED) * sizeof(*to.text));
+	to.text = arena_take(a, (2 * ports + ADDRESS_SETS + SHAPED_PORTS + WARNINGS_FIXED) *
+	                                sizeof(*to.text));
 	if (!to.text)
 		return -ENOMEM;
 	for (unsigned i = 0; i < ports; i++) {
@@ -115,6 +104,7 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 		               "than /24, or 262 144 IPv6 prefixes"
 		             : strerror(-b->ctl->access->block_failed));
 	warn_of_sets(b, &to);
+	warn_of_shaping(b, &to);
 	if (client_counts_lost(b->client_counts))
 		warn(&to,
 		     "%" PRIu64 " sessions that ended still count for their clients' limits: this "
