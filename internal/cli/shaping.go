@@ -25,8 +25,76 @@ type shapingView struct {
 	Waiting uint32            `json:"waiting"` // packets
 	Room    uint32            `json:"room"`    // packets that all queues hold at most
 	Queues  []shapedQueueView `json:"queues"`  // those that have been used
+	// The configuration.
+	Classes []shapingClassView  `json:"classes"`
+	Tenants []shapingTenantView `json:"tenants"`
 
 	shaping model.Shaping
+}
+
+type shapingClassView struct {
+	Name       string            `json:"name"`
+	DSCP       []string          `json:"dscp"` // of the last class: and what no class names
+	Priority   uint8             `json:"priority"`
+	Weight     uint8             `json:"weight"`
+	Guaranteed uint64            `json:"guaranteed"` // bits/s; 0: none
+	Maximum    uint64            `json:"maximum"`    // bits/s; 0: what is above has
+	Queue      uint32            `json:"queue"`      // packets
+	EarlyDrops *shapingEarlyView `json:"early_drops"`
+}
+
+type shapingEarlyView struct {
+	FromPercent uint8 `json:"from_percent"` // of the queue
+	ToPercent   uint8 `json:"to_percent"`
+	Probability uint8 `json:"probability_percent"`
+}
+
+// shapingTenantView is a tenant. Without a name: all others.
+type shapingTenantView struct {
+	Name       string               `json:"name"`
+	Guaranteed uint64               `json:"guaranteed"` // with what its services have, if it has none of its own
+	Maximum    uint64               `json:"maximum"`
+	Weight     uint8                `json:"weight"`
+	Services   []shapingServiceView `json:"services"`
+}
+
+// shapingServiceView is a service. Without a name: the tenant's others, that is those of Of.
+type shapingServiceView struct {
+	Name       string   `json:"name"`
+	Guaranteed uint64   `json:"guaranteed"`
+	Maximum    uint64   `json:"maximum"`
+	Weight     uint8    `json:"weight"`
+	Class      string   `json:"class"` // empty: by DSCP
+	Of         []string `json:"of"`    // services and VIPs
+}
+
+// viewTree sets what the configuration says.
+func (v *shapingView) viewTree() {
+	v.Classes, v.Tenants = []shapingClassView{}, []shapingTenantView{}
+	for _, c := range v.shaping.Classes {
+		class := shapingClassView{c.Name, []string{}, c.Priority, c.Weight, c.Guaranteed, c.Maximum, c.Queue, nil}
+		for _, dscp := range c.DSCP {
+			class.DSCP = append(class.DSCP, dscp.String())
+		}
+		if c.Early.Percent > 0 {
+			class.EarlyDrops = &shapingEarlyView{c.Early.From, c.Early.To, c.Early.Percent}
+		}
+		v.Classes = append(v.Classes, class)
+	}
+	for _, t := range v.shaping.Tenants {
+		tenant := shapingTenantView{t.Name, t.Guaranteed, t.Maximum, t.Weight, []shapingServiceView{}}
+		for _, s := range t.Services {
+			service := shapingServiceView{s.Name, s.Guaranteed, s.Maximum, s.Weight, s.Class, []string{}}
+			for _, key := range s.Services {
+				service.Of = append(service.Of, key.String())
+			}
+			for _, vip := range s.VIPs {
+				service.Of = append(service.Of, vip.String())
+			}
+			tenant.Services = append(tenant.Services, service)
+		}
+		v.Tenants = append(v.Tenants, tenant)
+	}
 }
 
 // shapedQueueView is the queue of a class of a service. Without a service: the tenant's others.
@@ -49,9 +117,7 @@ func viewShaping(stats *dpclient.ShapingStats) (shapingView, error) {
 		return shapingView{}, err
 	}
 	view := shapingView{Port: shaping.Port, Rate: shaping.Rate, Burst: shaping.Burst, Count: shaping.Layer.String(), Active: stats.GetActive(),
-		Worker: stats.GetWorker(), Waiting: stats.GetWaiting(), Room: stats.GetRoom(), Problem: stats.GetProblem(), Queues: []shapedQueueView{},
-		shaping: shaping}
-	for _, n := range stats.GetCounts() {
+text	for _, n := range stats.GetCounts() {
 		t, s, c := int(n.GetTenant()), int(n.GetService()), int(n.GetClass())
 		if t >= len(shaping.Tenants) || s >= len(shaping.Tenants[t].Services) || c >= len(shaping.Classes) {
 			return view, fmt.Errorf("the forwarder counts a queue that port %s does not have", shaping.Port)
