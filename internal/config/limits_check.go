@@ -127,13 +127,16 @@ func (b *builder) tenantsByName() map[string]*model.Tenant {
 // checkLimitTotals ensures that the forwarder has room for what all limits have together. It reports the
 // first limit that is too much.
 func (b *builder) checkLimitTotals(limits []model.ConfigLimit) {
-	if len(b.errs) > 0 || b.partial {
+	if b.partial || !b.namesLead() {
 		return // what some of them concern is not known
 	}
-	tenants := b.tenantsByName()
+	tenants, mistaken := b.tenantsByName(), b.mistaken()
 	clients, names := 0, 0
 	for i := range limits {
 		limit, raw := &limits[i], &b.raw.limits[i]
+		if mistaken[raw.path] {
+			continue
+		}
 		concerns := len(limit.Of.Services) + len(limit.Of.VIPs)
 		if tenant := tenants[limit.Of.Tenant]; tenant != nil {
 			concerns = len(tenant.Services) + len(tenant.VIPs)
@@ -156,19 +159,23 @@ func (b *builder) checkLimitTotals(limits []model.ConfigLimit) {
 	}
 }
 
-// checkLimitsOfOne ensures that nothing has too many limits. It reports one error.
+// checkLimitsOfOne ensures that nothing has too many limits.
 func (b *builder) checkLimitsOfOne(limits []model.ConfigLimit) {
-	if len(b.errs) > 0 || b.partial {
+	if b.partial || !b.namesLead() {
 		return // what some of them concern is not known
 	}
-	tenants := b.tenantsByName()
+	tenants, mistaken := b.tenantsByName(), b.mistaken()
 	type one struct {
 		service string
 		address netip.AddrPort // of a server, or of a VIP without a service
 	}
 	counts := map[one]int{}
 	for i := range limits {
-		of := limits[i].Of
+		raw := &b.raw.limits[i]
+		if mistaken[raw.path] {
+			continue
+		}
+		of, reported := limits[i].Of, false
 		if tenant := tenants[of.Tenant]; tenant != nil {
 			of.Services, of.VIPs = tenant.Services, tenant.VIPs
 		}
@@ -183,9 +190,10 @@ func (b *builder) checkLimitsOfOne(limits []model.ConfigLimit) {
 			ones = append(ones, one{of.Server.Service, of.Server.Address})
 		}
 		for _, each := range ones {
-			if counts[each]++; counts[each] <= maxLimitsOfOne {
+			if counts[each]++; counts[each] != maxLimitsOfOne+1 || reported {
 				continue
 			}
+			reported = true // once for a limit, and once for what has too many
 			what := "all services"
 			switch {
 			case each.service != "" && each.address.IsValid():
@@ -195,9 +203,7 @@ func (b *builder) checkLimitsOfOne(limits []model.ConfigLimit) {
 			case each.address.IsValid():
 				what = "VIP " + each.address.Addr().String()
 			}
-			raw := &b.raw.limits[i]
 			b.fail(raw.at, raw.path, "more than %d limits concern %s, some maybe by tenants: remove some", maxLimitsOfOne, what)
-			return
 		}
 	}
 }

@@ -27,7 +27,7 @@ const shapingText = shapingHead + `shaping:
   - port: eth0
     rate: 1G
     classes:
-      - { name: voice, dscp: [ef, 44], priority: 0, maximum: 100M, queue: 64 }
+      - { name: voice, dscp: [ef, 44], priority: 0, maximum: 300M, queue: 64 }
       - { name: video, dscp: [af41, af42], priority: 3, weight: 4, guaranteed: 10M, early_drops: {} }
       - { name: rest, early_drops: { from: 10%, to: 50%, probability: 5% } }
     tenants:
@@ -56,7 +56,7 @@ func TestShaping(t *testing.T) {
 	want := []model.Shaping{{
 		Port: "eth0", Rate: 1e9, Burst: 250_000, Layer: model.LimitL1,
 		Classes: []model.ShapingClass{
-			{Name: "voice", DSCP: []model.DSCP{44, 46}, Weight: 1, Queue: 64, Maximum: 1e8},
+			{Name: "voice", DSCP: []model.DSCP{44, 46}, Weight: 1, Queue: 64, Maximum: 3e8},
 			{Name: "video", DSCP: []model.DSCP{34, 36}, Priority: 3, Weight: 4, Queue: 256, Guaranteed: 1e7,
 				Early: model.ShapingEarly{From: 25, To: 75, Percent: 10}},
 			{Name: "rest", Priority: 7, Weight: 1, Queue: 256, Early: model.ShapingEarly{From: 10, To: 50, Percent: 5}},
@@ -116,6 +116,20 @@ func TestBadShaping(t *testing.T) {
 			"shaping[0].services[1].guaranteed: up to this service 120 Mbit/s are guaranteed, acme has 100 Mbit/s"},
 		{"{ port: eth0, rate: 1G, tenants: [{ tenant: acme, guaranteed: 900M }], services: [{ service: dns, guaranteed: 200M }] }",
 			"shaping[0].services[0].guaranteed: up to this service, tenants and services are guaranteed 1.1 Gbit/s, the port has 1 Gbit/s"},
+		{"{ port: eth0, rate: 1G, classes: [{ name: a, guaranteed: 600M }, { name: b, guaranteed: 500M }] }",
+			"shaping[0].classes[1].guaranteed: up to this class 1.1 Gbit/s are guaranteed in each service, the port has 1 Gbit/s"},
+		{"{ port: eth0, rate: 1G, classes: [{ name: a, guaranteed: 60M }, { name: b, guaranteed: 50M }], tenants: [{ tenant: acme, maximum: 100M }] }",
+			"shaping[0].tenants[0].maximum: classes are guaranteed 110 Mbit/s in each service, above this maximum, 100 Mbit/s: raise it"},
+		{"{ port: eth0, rate: 1G, classes: [{ name: a, guaranteed: 60M }, { name: b, guaranteed: 50M }], services: [{ service: web, maximum: 100M }] }",
+			"shaping[0].services[0].maximum: classes are guaranteed 110 Mbit/s in this service, above its maximum, 100 Mbit/s: raise it"},
+		{"{ port: eth0, rate: 1G, classes: [{ name: a, guaranteed: 60M }, { name: b, guaranteed: 50M }], services: [{ service: web, maximum: 55M, class: a }] }",
+			"shaping[0].services[0].maximum: classes are guaranteed 60 Mbit/s in this service, above its maximum, 55 Mbit/s"},
+		{"{ port: eth0, rate: 1G, classes: [{ name: a, maximum: 60M }, { name: b }], services: [{ service: web, guaranteed: 70M, class: a }] }",
+			"shaping[0].services[0].guaranteed: the guaranteed rate, 70 Mbit/s, cannot be reached, as its packets are of class a, whose maximum is 60 Mbit/s: lower it"},
+		{"{ port: eth0, rate: 1G, classes: [{ name: a, maximum: 60M }, { name: b, maximum: 5M }], services: [{ service: web, guaranteed: 70M }] }",
+			"shaping[0].services[0].guaranteed: the guaranteed rate, 70 Mbit/s, cannot be reached, as its classes have at most 65 Mbit/s together"},
+		{"{ port: eth0, rate: 1G, tenants: [{ tenant: acme, maximum: 100M }], services: [{ service: web, guaranteed: 60M }, { service: api, guaranteed: 60M }] }",
+			"shaping[0].services[1].guaranteed: up to this service 120 Mbit/s are guaranteed, acme has 100 Mbit/s"},
 		{"{ port: eth0, rate: 1G, tenants: [{ tenant: acme }, { tenant: both }] }", "both has the service web, as acme has"},
 		{"{ port: eth0, rate: 1G, tenants: [{ tenant: blue }, { tenant: both }] }", "both has the VIP 10.0.0.81, as blue has"},
 		{"{ port: eth0, rate: 1G }\n  - { port: eth0, rate: 2G }", "shaping[1].port: eth0 is shaped in line 12 already"},
@@ -123,6 +137,106 @@ func TestBadShaping(t *testing.T) {
 		_, err := Parse("f", []byte(shapingHead+"shaping:\n  - "+test.text+"\n"))
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %s", test.text, err, test.want)
+		}
+	}
+}
+
+// What fits exactly.
+func TestShapingThatFits(t *testing.T) {
+	for _, text := range []string{
+		"{ port: eth0, rate: 1G, classes: [{ name: a, guaranteed: 600M }, { name: b, guaranteed: 400M }] }",
+		"{ port: eth0, rate: 1G, classes: [{ name: a, guaranteed: 60M }, { name: b, guaranteed: 50M }], tenants: [{ tenant: acme, maximum: 110M }], services: [{ service: web, maximum: 60M, class: a }] }",
+		"{ port: eth0, rate: 1G, classes: [{ name: a, maximum: 60M }, { name: b, maximum: 10M }], services: [{ service: web, guaranteed: 70M }, { service: api, guaranteed: 60M, class: a }] }",
+		"{ port: eth0, rate: 1G, tenants: [{ tenant: acme, guaranteed: 100M }, { tenant: blue, guaranteed: 900M }], services: [{ service: web, guaranteed: 40M }, { service: api, guaranteed: 60M }] }",
+	} {
+		text = shapingHead + "shaping:\n  - " + text + "\n"
+		config, err := Parse("f", []byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		for _, warning := range Warnings("f", []byte(text), config) {
+			if !strings.Contains(warning, "nothing names tenant") {
+				t.Errorf("%s: %s", text, warning)
+			}
+		}
+	}
+}
+
+// A maximum that something above does not let it have.
+func TestWarningsOfMaxima(t *testing.T) {
+	const text = shapingHead + `shaping:
+  - port: eth0
+    rate: 1G
+    classes: [{ name: a, maximum: 2G }]
+    tenants: [{ tenant: acme, maximum: 300M }, { tenant: blue, maximum: 1100M }]
+    services: [{ service: web, maximum: 400M }, { service: dns, maximum: 1050M }, { service: api, maximum: 300M }]
+  - { port: eth1, rate: 500M, services: [{ service: web, maximum: 600M }, { service: api, maximum: 500M }] }
+`
+	config, err := Parse("f", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"f:10:5: tenants[2]: nothing names tenant both: name it in the `tenant` of a limit or in the `shaping` of a port, or remove it",
+		"f:14:35: shaping[0].classes[0].maximum: a maximum of 2 Gbit/s has no effect, as the port has 1 Gbit/s: lower it, or remove this key",
+		"f:15:73: shaping[0].tenants[1].maximum: a maximum of 1.1 Gbit/s has no effect, as the port has 1 Gbit/s: lower it, or remove this key",
+		"f:16:41: shaping[0].services[0].maximum: a maximum of 400 Mbit/s has no effect, as acme has 300 Mbit/s: lower it, or remove this key",
+		"f:16:74: shaping[0].services[1].maximum: a maximum of 1.05 Gbit/s has no effect, as the port has 1 Gbit/s: lower it, or remove this key",
+		"f:17:67: shaping[1].services[0].maximum: a maximum of 600 Mbit/s has no effect, as the port has 500 Mbit/s: lower it, or remove this key",
+	}
+	if got := Warnings("f", []byte(text), config); !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// One reading reports what is wrong everywhere, and nothing that follows from it.
+func TestEveryMistakeAtOnce(t *testing.T) {
+	const text = shapingHead + `limits:
+  - { name: a, tenant: acne, bits_per_second: 10 Mbit/s, burst: 64 kB }
+  - { name: a, service: web, packets_per_second: 0 }
+  - { name: c, vip: 10.0.0.80, bits_per_second: 1M, clients: { most: 1048576 } }
+  - { name: d, bits_per_second: 1M, clients: { most: 1 } }
+shaping:
+  - port: eth0
+    rate: 1G
+    classes: [{ name: x, guaranteed: 20M, maximum: 10M }, { name: y, guaranteed: 2M }]
+    tenants: [{ tenant: acme, guaranteed: 100M }, { tenant: blue, guaranteed: 950M }]
+    services:
+      - { service: web, guaranteed: 90M, maximum: 80M, class: z }
+      - { service: api, guaranteed: 20M }
+      - { service: dns, maximum: 1M }
+  - { port: eth0, rate: fast, services: [{ service: web, guaranteed: 2G }] }
+  - { port: eth1, rate: 10M, tenants: [{ tenant: acme, guaranteed: 5M }], services: [{ service: web, guaranteed: 6M }, { service: dns, guaranteed: 7M }] }
+`
+	wrong := strings.Replace(text, "port: 443,", "port: none,", 1)
+	for _, test := range []struct {
+		text string
+		want []string
+	}{
+		{wrong, []string{
+			"5:40: services[1].port", "12:24: limits[0].tenant", "12:47: limits[0].bits_per_second", "12:65: limits[0].burst",
+			"13:13: limits[1].name", "13:50: limits[1].packets_per_second", "15:54: limits[3].clients.most",
+			"19:38: shaping[0].classes[0].guaranteed", "20:79: shaping[0].tenants[1].guaranteed",
+			"22:37: shaping[0].services[0].guaranteed", "22:63: shaping[0].services[0].class", "23:37: shaping[0].services[1].guaranteed",
+			"24:34: shaping[0].services[2].maximum", "25:13: shaping[1].port", "25:25: shaping[1].rate",
+			"26:114: shaping[2].services[0].guaranteed", "26:148: shaping[2].services[1].guaranteed"}},
+		// Which services there are is not known: what they have together is left out.
+		{strings.Replace(wrong, "name: api,", "nam: api,", 1), []string{
+			"5:7: services[1].nam", "5:39: services[1].port", "12:24: limits[0].tenant", "12:47: limits[0].bits_per_second", "12:65: limits[0].burst",
+			"13:13: limits[1].name", "13:50: limits[1].packets_per_second",
+			"19:38: shaping[0].classes[0].guaranteed", "20:79: shaping[0].tenants[1].guaranteed",
+			"22:37: shaping[0].services[0].guaranteed", "22:63: shaping[0].services[0].class",
+			"24:34: shaping[0].services[2].maximum", "25:13: shaping[1].port", "25:25: shaping[1].rate"}},
+	} {
+		_, err := Parse("f", []byte(test.text))
+		var got []string
+		for _, line := range strings.Split(err.Error(), "\n") {
+			parts := strings.SplitN(line, ": ", 3)
+			got = append(got, strings.TrimPrefix(parts[0], "f:")+": "+parts[1])
+		}
+		if !reflect.DeepEqual(got, test.want) {
+			t.Errorf("got\n%v", err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package model
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Warning is about something that is valid but probably not meant.
@@ -47,7 +48,7 @@ func (c *Config) Warnings() []Warning {
 				last+2, list.Name, last+1)})
 		}
 	}
-	return append(append(warnings, c.limitWarnings()...), c.burstWarnings()...)
+	return slices.Concat(warnings, c.limitWarnings(), c.burstWarnings(), c.shapingWarnings())
 }
 
 // lastReached returns the position of the last rule that a session can reach.
