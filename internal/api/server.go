@@ -260,11 +260,18 @@ func (s *Server) textOf(name string, text []byte) (string, []byte, error) {
 	return s.File.Path, text, err
 }
 
-// place returns where a file has the address or the limit with which a refusal begins, or nothing.
+// place returns where a file has the address, the limit or the shaped port with which a refusal begins, or nothing.
 func (s *Server) place(name string, text []byte, refusal string) string {
 	word, rest, _ := strings.Cut(refusal, " ")
 	if word == "limit" {
-		return s.placeOfLimit(name, text, rest)
+		return s.placeOf(name, text, rest, "limits", func(c *model.Config, limit string) int {
+			return slices.IndexFunc(c.Limits, func(l model.ConfigLimit) bool { return l.Name == limit })
+		})
+	}
+	if port, ok := strings.CutPrefix(refusal, "shaping of port "); ok {
+		return s.placeOf(name, text, port, "shaping", func(c *model.Config, port string) int {
+			return slices.IndexFunc(c.Shaping, func(one model.ConfigShaping) bool { return one.Port == port })
+		})
 	}
 	address, err := netip.ParseAddr(word)
 	if err != nil {
@@ -283,18 +290,18 @@ func (s *Server) place(name string, text []byte, refusal string) string {
 	return ""
 }
 
-// placeOfLimit is place for a refusal that goes on with a limit's name.
-func (s *Server) placeOfLimit(name string, text []byte, rest string) string {
-	limit, _, _ := strings.Cut(rest, " ")
+// placeOf is place for a refusal that goes on with the name of an element of a list, which find looks for.
+func (s *Server) placeOf(name string, text []byte, rest, list string, find func(*model.Config, string) int) string {
+	element, _, _ := strings.Cut(rest, " ")
 	wanted, err := s.File.Parse(name, text)
 	if err != nil {
 		return ""
 	}
-	at := slices.IndexFunc(wanted.Limits, func(l model.ConfigLimit) bool { return l.Name == strings.TrimSuffix(limit, ":") })
+	at := find(wanted, strings.TrimSuffix(element, ":"))
 	if at < 0 {
 		return ""
 	}
-	return config.Place(name, text, fmt.Sprintf("limits[%d]", at))
+	return config.Place(name, text, fmt.Sprintf("%s[%d]", list, at))
 }
 
 // maxPlaced is the largest file in which GetStatus looks for the place of a refusal: it may be called often.

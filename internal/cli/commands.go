@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"steelyard/internal/agent"
@@ -126,13 +127,8 @@ func (a *app) checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, set := range parsed.AccessSets {
-				if set.File == "" {
-					continue
-				}
-				if _, err := setfile.Read(set.File); err != nil {
-					return fmt.Errorf("access set %s: %w", set.Name, err)
-				}
+			if err := checkSetFiles(parsed.AccessSets); err != nil {
+				return err
 			}
 			servers := 0
 			for _, service := range parsed.Services {
@@ -160,6 +156,20 @@ func (a *app) checkCommand() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// checkSetFiles reads the files of access sets, and returns what is wrong with each.
+func checkSetFiles(sets []model.AccessSet) error {
+	var errs []error
+	for _, set := range sets {
+		if set.File == "" {
+			continue
+		}
+		if _, err := setfile.Read(set.File); err != nil {
+			errs = append(errs, fmt.Errorf("access set %s: %w", set.Name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func plural(n int, noun string) string {
@@ -227,7 +237,43 @@ func (a *app) showDiff(response *pb.DiffConfigResponse) error {
 			fmt.Fprintln(a.out, "No differences.")
 		}
 		a.printChanges(views)
+		if len(views) > 1 {
+			fmt.Fprintln(a.out, summary(views))
+		}
 	})
+}
+
+// changedKinds are the beginnings of what changes, and what to call several of that kind.
+var changedKinds = []struct{ begins, kind string }{
+	{"service ", "services"}, {"server ", "servers"}, {"local address ", "local addresses"}, {"snat ", "SNAT rules"},
+	{"access list ", "access lists"}, {"access set ", "access sets"}, {"limit ", "limits"}, {"shaping ", "shaping"},
+	{"", "the agent's settings"},
+}
+
+// summary counts changes: "9 changes: services 1, limits 3; 2 added, 1 changed, 1 removed".
+func summary(views []changeView) string {
+	kinds, actions := map[string]int{}, map[string]int{}
+	for _, v := range views {
+		actions[v.Action]++
+		for _, one := range changedKinds {
+			if strings.HasPrefix(v.Object, one.begins) {
+				kinds[one.kind]++
+				break
+			}
+		}
+	}
+	var parts, done []string
+	for _, one := range changedKinds {
+		if n := kinds[one.kind]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", one.kind, n))
+		}
+	}
+	for _, one := range []struct{ action, word string }{{"add", "added"}, {"change", "changed"}, {"remove", "removed"}} {
+		if n := actions[one.action]; n > 0 {
+			done = append(done, fmt.Sprintf("%d %s", n, one.word))
+		}
+	}
+	return fmt.Sprintf("%d changes: %s; %s.", len(views), strings.Join(parts, ", "), strings.Join(done, ", "))
 }
 
 func viewChanges(changes []*pb.ConfigChange) []changeView {

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -83,16 +84,21 @@ func TestARefusalNamesThePlaceOfItsAddress(t *testing.T) {
 	}
 }
 
-func TestARefusalNamesThePlaceOfItsLimit(t *testing.T) {
-	l := newLab(t)
-	const why = "limit noisy: no memory"
-	l.forwarder.Refuse(&fpb.Error{Code: fpb.Code_CODE_EXHAUSTED, Text: why})
-	next := filepath.Join(l.directory, "next.yaml")
-	if err := os.WriteFile(next, []byte(strings.Replace(configText, "most: 1000", "most: 100000", 1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	const want = "steelyard: the forwarder refuses DIR/next.yaml:23:5: limits[3]: " + why + "; nothing was changed\n"
-	if code, _, errOut := l.run("apply", next); code != 2 || errOut != want {
-		t.Errorf("exit code %d: got %q, want %q", code, errOut, want)
+func TestARefusalNamesThePlaceOfWhatItIsAbout(t *testing.T) {
+	for why, place := range map[string]string{
+		"limit noisy: no memory":                    "23:5: limits[3]: ",
+		"shaping of port eth9: the rate is too low": "35:5: shaping[1]: ",
+		"shaping of port eth7: what is that?":       "",
+	} {
+		l := newLab(t)
+		l.forwarder.Refuse(&fpb.Error{Code: fpb.Code_CODE_EXHAUSTED, Text: why})
+		next := filepath.Join(l.directory, "next.yaml")
+		if err := os.WriteFile(next, []byte(strings.Replace(configText, "most: 1000", "most: 100000", 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		want := "steelyard: the forwarder refuses DIR/next.yaml:" + cmp.Or(place, " ") + why + "; nothing was changed\n"
+		if code, _, errOut := l.run("apply", next); code != 2 || errOut != want {
+			t.Errorf("exit code %d: got %q, want %q", code, errOut, want)
+		}
 	}
 }

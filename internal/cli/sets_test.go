@@ -49,3 +49,19 @@ func TestSetsOfFiles(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// check reports every file that is wrong.
+func TestAllBadFilesOfSets(t *testing.T) {
+	l := newLab(t)
+	next := filepath.Join(l.directory, "next.yaml")
+	text := strings.Replace(configText, "access_sets:\n", "access_sets:\n  - { name: one, file: /nowhere/one }\n  - { name: two, file: /nowhere/two }\n", 1)
+	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errOut := l.run("check", next)
+	for _, want := range []string{"access set one: ", "access set two: "} {
+		if code != 2 || !strings.Contains(errOut, want) {
+			t.Errorf("exit code %d: %s\nwant %s", code, errOut, want)
+		}
+	}
+}

@@ -184,60 +184,96 @@ func BitRate(n uint64) string {
 	return LimitSpec{Unit: LimitBits, PerSecond: n}.Rate()
 }
 
-// String describes a port's shaping in few words.
+// String describes a port's shaping in few words: what has a name.
 func (s Shaping) String() string {
-	services := 0
+	tenants, services := 0, 0
 	for _, tenant := range s.Tenants {
-		services += len(tenant.Services)
+		if tenant.Name != "" {
+			tenants++
+		}
+		for _, service := range tenant.Services {
+			if service.Name != "" {
+				services++
+			}
+		}
 	}
-	text := fmt.Sprintf("%s, burst %s, %d classes, %d tenants, %d services", BitRate(s.Rate),
-		LimitSpec{Unit: LimitBits}.Amount(s.Burst), len(s.Classes), len(s.Tenants), services)
-	if s.Layer > LimitL3 {
-		text += ", counts " + s.Layer.String()
+	counted := func(n int, one, many string) string {
+		if n == 1 {
+			return ", 1 " + one
+		}
+		return fmt.Sprintf(", %d %s", n, many)
 	}
-	return text
+	return fmt.Sprintf("%s, burst %s, counts %s", BitRate(s.Rate), burstText(s), s.Layer) +
+		counted(len(s.Classes), "class", "classes") + counted(tenants, "tenant", "tenants") + counted(services, "service", "services")
 }
 
-func ratesText(guaranteed, maximum uint64, weight uint8) string {
-	text := fmt.Sprintf("weight %d", weight)
-	if guaranteed > 0 {
-		text += ", guaranteed " + BitRate(guaranteed)
-	}
-	if maximum > 0 {
-		text += ", maximum " + BitRate(maximum)
-	}
-	return text
+func burstText(s Shaping) string {
+	return LimitSpec{Unit: LimitBits}.Amount(s.Burst)
 }
 
-func (c ShapingClass) String() string {
-	text := fmt.Sprintf("priority %d, %s, queue %d", c.Priority, ratesText(c.Guaranteed, c.Maximum, c.Weight), c.Queue)
-	if len(c.DSCP) > 0 {
-		text += ", dscp " + listOf(c.DSCP, DSCP.String)
+// property is something that a description of a change names, with its value.
+type property struct{ name, value string }
+
+// changed returns what differs between two lists of the same properties: "weight 4 -> 5".
+func changed(was, now []property) string {
+	var parts []string
+	for i := range now {
+		if was[i].value != now[i].value {
+			parts = append(parts, fmt.Sprintf("%s %s -> %s", now[i].name, orNone(was[i].value), orNone(now[i].value)))
+		}
 	}
+	return strings.Join(parts, ", ")
+}
+
+// set returns the properties that are there: "weight 4, guaranteed 10 Mbit/s".
+func set(all []property) string {
+	var parts []string
+	for _, one := range all {
+		if one.value != "" {
+			parts = append(parts, one.name+" "+one.value)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func ratesOf(guaranteed, maximum uint64, weight uint8) []property {
+	return []property{{"weight", fmt.Sprint(weight)}, {"guaranteed", BitRate(guaranteed)}, {"maximum", BitRate(maximum)}}
+}
+
+func (c ShapingClass) properties() []property {
+	early, dscp := "", ""
 	if c.Early.Percent > 0 {
-		text += fmt.Sprintf(", early drops of %d %% from %d %% to %d %% of the queue", c.Early.Percent, c.Early.From, c.Early.To)
+		early = fmt.Sprintf("%d%% from %d%% to %d%% of the queue", c.Early.Percent, c.Early.From, c.Early.To)
 	}
-	return text
+	if len(c.DSCP) > 0 {
+		dscp = listOf(c.DSCP, DSCP.String)
+	}
+	return slices.Concat([]property{{"priority", fmt.Sprint(c.Priority)}}, ratesOf(c.Guaranteed, c.Maximum, c.Weight),
+		[]property{{"queue", fmt.Sprint(c.Queue)}, {"dscp", dscp}, {"early drops", early}})
 }
 
-// branches describes a port's classes, tenants and services, by what to call them.
-func (s Shaping) branches(names func(ServiceKey) string) map[string]string {
-	all := map[string]string{}
+func (s ShapingService) properties(names func(ServiceKey) string) []property {
+	services, vips := "", ""
+	if s.Name == "" && len(s.Services) > 0 { // those without an entry
+		services = listOf(s.Services, names)
+	}
+	if s.Name == "" && len(s.VIPs) > 0 {
+		vips = listOf(s.VIPs, netip.Addr.String)
+	}
+	return append(ratesOf(s.Guaranteed, s.Maximum, s.Weight), property{"class", s.Class}, property{"services", services}, property{"vips", vips})
+}
+
+// branches returns the properties of a port's classes, tenants and services, by what to call them.
+func (s Shaping) branches(names func(ServiceKey) string) map[string][]property {
+	all := map[string][]property{"": {{"rate", BitRate(s.Rate)}, {"burst", burstText(s)}, {"count", s.Layer.String()}}}
 	for _, class := range s.Classes {
-		all["class "+class.Name] = class.String()
+		all["class "+class.Name] = class.properties()
 	}
 	for _, tenant := range s.Tenants {
 		name := orOthers(tenant.Name)
-		all["tenant "+name] = ratesText(tenant.Guaranteed, tenant.Maximum, tenant.Weight)
+		all["tenant "+name] = ratesOf(tenant.Guaranteed, tenant.Maximum, tenant.Weight)
 		for _, service := range tenant.Services {
-			text := ratesText(service.Guaranteed, service.Maximum, service.Weight)
-			if service.Class != "" {
-				text += ", class " + service.Class
-			}
-			if service.Name == "" && len(service.Services)+len(service.VIPs) > 0 {
-				text += ": " + listOf(service.Services, names) + ", vips " + listOf(service.VIPs, netip.Addr.String)
-			}
-			all["service "+orOthers(service.Name)+" of "+name] = text
+			all["service "+orOthers(service.Name)+" of "+name] = service.properties(names)
 		}
 	}
 	return all
@@ -260,19 +296,19 @@ func describeShaping(c Change, from *Table, names func(ServiceKey) string) Descr
 		return Description{"add", object, c.Shaping.String()}
 	}
 	var parts []string
-	if was, now := old.String(), c.Shaping.String(); was != now {
-		parts = append(parts, was+" -> "+now)
-	}
 	before, after := old.branches(names), c.Shaping.branches(names)
 	for _, name := range sortedNames(after) {
-		if was, known := before[name]; !known {
-			parts = append(parts, name+" added: "+after[name])
-		} else if was != after[name] {
-			parts = append(parts, name+": "+was+" -> "+after[name])
+		was, known := before[name]
+		if !known {
+			if !strings.HasPrefix(name, "service (others)") { // which comes with its tenant
+				parts = append(parts, name+" added: "+set(after[name]))
+			}
+		} else if what := changed(was, after[name]); what != "" {
+			parts = append(parts, strings.TrimPrefix(name+": "+what, ": "))
 		}
 	}
 	for _, name := range sortedNames(before) {
-		if _, stays := after[name]; !stays {
+		if _, stays := after[name]; !stays && !strings.HasPrefix(name, "service (others)") {
 			parts = append(parts, name+" removed")
 		}
 	}
