@@ -46,6 +46,9 @@ func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.L
 		info := s.describe(service, snapshot)
 		info.Traffic, info.SynDefence = totals[service.Key].GetTraffic(), totals[service.Key].GetSynDefence()
 		info.RefusedByClientLimits = totals[service.Key].GetRefusedByClientLimits()
+		if name != "" {
+			s.concern(info, service.Key, snapshot.Config)
+		}
 		for i, server := range service.Servers {
 			info.Servers[i].Traffic = counters[model.ServerRef{Service: service.Key, Address: server.Address}]
 		}

@@ -145,6 +145,9 @@ func (a *app) describeService(ctx context.Context, name string) error {
 	}
 	a.warn(response.GetWarnings())
 	s := views[0]
+	if err := s.viewConcerns(response.GetServices()[0]); err != nil {
+		return err
+	}
 	return a.show(s, func() {
 		a.pair("Name", s.Name)
 		a.pair("Address", s.Protocol+" "+s.endpoint())
@@ -162,6 +165,7 @@ func (a *app) describeService(ctx context.Context, name string) error {
 		if s.Protocol == "tcp" {
 			a.pair("Defence", s.defenceText(a))
 		}
+		a.printConcerns(s)
 		fmt.Fprintln(a.out)
 		a.print(serverTable(s.Servers))
 	})

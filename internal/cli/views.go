@@ -51,6 +51,9 @@ type serviceView struct {
 	Traffic     *trafficView     `json:"traffic"` // null: not known to the forwarder
 	Defence     *defenceView     `json:"syn_defence_counts,omitempty"`
 	Servers     []serverView     `json:"servers"`
+	// Of `describe` only.
+	Limits  []serviceLimitView   `json:"limits,omitempty"`
+	Shaping []serviceShapingView `json:"shaping,omitempty"`
 
 	policy model.Policy
 }

@@ -28,19 +28,23 @@ func ShapingToWire(s model.Shaping) *pb.Shaping {
 	for _, tenant := range s.Tenants {
 		one := &pb.ShapingTenant{Name: tenant.Name, Guaranteed: tenant.Guaranteed, Maximum: tenant.Maximum, Weight: uint32(tenant.Weight)}
 		for _, service := range tenant.Services {
-			of := &pb.ShapingService{Name: service.Name, Guaranteed: service.Guaranteed, Maximum: service.Maximum,
-				Weight: uint32(service.Weight), Class: service.Class}
-			for _, key := range service.Services {
-				of.Services = append(of.Services, keyToWire(key))
-			}
-			for _, vip := range service.VIPs {
-				of.Vips = append(of.Vips, vip.AsSlice())
-			}
-			one.Services = append(one.Services, of)
+			one.Services = append(one.Services, ShapingServiceToWire(service))
 		}
 		wire.Tenants = append(wire.Tenants, one)
 	}
 	return wire
+}
+
+// ShapingServiceToWire writes a service of a shaped port.
+func ShapingServiceToWire(s model.ShapingService) *pb.ShapingService {
+	of := &pb.ShapingService{Name: s.Name, Guaranteed: s.Guaranteed, Maximum: s.Maximum, Weight: uint32(s.Weight), Class: s.Class}
+	for _, key := range s.Services {
+		of.Services = append(of.Services, keyToWire(key))
+	}
+	for _, vip := range s.VIPs {
+		of.Vips = append(of.Vips, vip.AsSlice())
+	}
+	return of
 }
 
 // ShapingFromWire reads a port's shaping.
@@ -60,7 +64,7 @@ func ShapingFromWire(wire *pb.Shaping) (model.Shaping, error) {
 		one := model.ShapingTenant{Name: tenant.GetName(), Guaranteed: tenant.GetGuaranteed(), Maximum: tenant.GetMaximum(),
 			Weight: uint8(tenant.GetWeight())}
 		for _, service := range tenant.GetServices() {
-			of, err := shapingServiceFromWire(service)
+			of, err := ShapingServiceFromWire(service)
 			if err != nil {
 				return s, fmt.Errorf("shaping of port %s: %w", s.Port, err)
 			}
@@ -71,7 +75,8 @@ func ShapingFromWire(wire *pb.Shaping) (model.Shaping, error) {
 	return s, nil
 }
 
-func shapingServiceFromWire(wire *pb.ShapingService) (model.ShapingService, error) {
+// ShapingServiceFromWire reads a service of a shaped port.
+func ShapingServiceFromWire(wire *pb.ShapingService) (model.ShapingService, error) {
 	of := model.ShapingService{Name: wire.GetName(), Guaranteed: wire.GetGuaranteed(), Maximum: wire.GetMaximum(),
 		Weight: uint8(wire.GetWeight()), Class: wire.GetClass()}
 	for _, key := range wire.GetServices() {
