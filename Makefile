@@ -14,7 +14,11 @@ DEMO       ?= first_light
 JOBS       ?= $(shell nproc)
 
 BIN   := build/bin
+FORWARDER := build/dev/dataplane/forwarder/steelyard-forwarder
 UNITS := $(notdir $(wildcard deploy/*.service))
+# Guides, design records and what these show. Manual pages have their own place.
+DOCUMENTS := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md deploy/packages \
+	$(wildcard docs/*.md docs/design/*.md docs/benchmarks/*)
 # The toolchain that setup fetched, where the machine's own is too old.
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local
@@ -86,8 +90,8 @@ demo: setup build ## real clients reach real servers; KEEP=1 leaves the lab up
 demo-clean: ## remove a lab that KEEP=1 left
 	@.venv/bin/python -c "from tests.lab import reap; reap.main()"
 
-install: ## install what `make build` built: programs, man pages, units, configuration
-	install -D -m 755 build/dev/dataplane/forwarder/steelyard-forwarder \
+install: ## install what `make build` built: programs, man pages, documents, units, configuration
+	install -D -m 755 $(FORWARDER) \
 		$(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder
 	install -D -m 755 $(BIN)/steelyard $(DESTDIR)$(PREFIX)/bin/steelyard
 	@for page in $(notdir $(wildcard docs/man/*.[158])); do \
@@ -99,7 +103,12 @@ install: ## install what `make build` built: programs, man pages, units, configu
 		sed 's,/usr/local/,$(PREFIX)/,g' deploy/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; \
 		echo "'deploy/$$unit' -> '$(DESTDIR)$(UNITDIR)/$$unit'"; \
 	done
-	@install -D -v -m 644 deploy/packages $(DESTDIR)$(PREFIX)/share/doc/steelyard/packages
+	@# As here, so that their links lead to each other.
+	@for file in $(DOCUMENTS); do \
+		install -D -m 644 $$file $(DESTDIR)$(PREFIX)/share/doc/steelyard/$$file; \
+	done
+	@echo "$(words $(DOCUMENTS)) documents -> '$(DESTDIR)$(PREFIX)/share/doc/steelyard'"
+	@install -D -v -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/steelyard/copyright
 	@install -D -v -m 644 deploy/steelyard.yaml \
 		$(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/steelyard.yaml
 	@for file in agent-marks.conf steelyard-setup; do \

@@ -68,6 +68,9 @@ func objects() []*objectDoc {
 	return list
 }
 
+// guides is where the documents that the manual names are.
+const guides = "The guides, such as docs/limits.md, are installed under /usr/share/doc/steelyard or /usr/local/share/doc/steelyard."
+
 // Manual returns the page steelyard.yaml(5) in roff.
 func Manual() string {
 	var b strings.Builder
@@ -93,7 +96,8 @@ func Manual() string {
 			}
 		}
 	}
-	b.WriteString(".SH EXAMPLE\n.nf\n" + Roff(exampleBody()) + ".fi\n.SH SEE ALSO\n.BR steelyard (1),\n.BR steelyard\\-forwarder (8)\n")
+	b.WriteString(".SH EXAMPLE\n.nf\n" + Roff(exampleBody()) + ".fi\n.SH SEE ALSO\n.BR steelyard (1),\n.BR steelyard\\-forwarder (8)\n" +
+		".PP\n" + Roff(guides) + "\n")
 	return b.String()
 }
 

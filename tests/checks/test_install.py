@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make install` puts where: man pages and documents as Debian's users expect them."""
+
+import re
+import subprocess
+
+import pytest
+from checks.base import ROOT
+from checks.documents import FENCE, LINK
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The files below /usr of a package."""
+    root = tmp_path_factory.mktemp("package")
+    # Programs that are not built are not what is tested here.
+    stage = root / "bin"
+    stage.mkdir()
+    (stage / "steelyard").touch()
+    command = ["make", "-C", ROOT, "install", f"DESTDIR={root}/to", "PREFIX=/usr", f"BIN={stage}"]
+    command.append(f"FORWARDER={stage}/steelyard")
+    subprocess.run(command, check=True, capture_output=True)
+    return root / "to"
+
+
+def test_manual_pages(installed):
+    pages = {f"man{page.suffix[1:]}/{page.name}" for page in (ROOT / "docs/man").iterdir()}
+    assert {"man1/steelyard.1", "man5/steelyard.yaml.5", "man8/steelyard-forwarder.8"} <= pages
+    man = installed / "usr/share/man"
+    assert {str(page.relative_to(man)) for page in man.glob("*/*")} == pages
+
+
+def test_documents_and_their_links(installed):
+    docs = installed / "usr/share/doc/steelyard"
+    for name in ("copyright", "CHANGELOG.md", "examples/steelyard.yaml", "docs/limits.md"):
+        assert (docs / name).is_file(), name
+    documents = list(docs.rglob("*.md"))
+    guides = set((ROOT / "docs").glob("*.md"))
+    assert {one.name for one in guides} <= {one.name for one in documents}
+    dead = []
+    for document in documents:
+        for link in LINK.findall(FENCE.sub("", document.read_text())):
+            path = link.partition("#")[0]
+            if path and "://" not in link and not (document.parent / path).exists():
+                dead.append(f"{document.relative_to(docs)}: {link}")
+    assert not dead
+
+
+def test_what_man_pages_name_is_installed(installed):
+    text = "".join(page.read_text() for page in installed.glob("usr/share/man/*/*"))
+    named = set(re.findall(r"\bdocs/[\w./-]+\.md", text.replace("\\-", "-")))
+    assert named, "no guide is named"
+    assert all((installed / "usr/share/doc/steelyard" / name).is_file() for name in named), named
+
+
+def test_uninstall_removes_them(installed):
+    command = ["make", "-C", ROOT, "uninstall", f"DESTDIR={installed}", "PREFIX=/usr"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert not list(installed.glob("usr/share/doc/*")) + list(installed.glob("usr/share/man/*/*"))
