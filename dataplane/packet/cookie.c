@@ -75,8 +75,11 @@ bool sy_cookie_check(uint64_t hash, uint32_t cookie, bool v4, struct sy_tcp_opti
 
 uint32_t sy_cookie_time(uint64_t hash, uint64_t now_ns, const struct sy_tcp_options *o)
 {
-	uint32_t time = (uint32_t)(now_ns / 1000000) + (uint32_t)(hash >> 32);
-	return (time & ~(uint32_t)TIME_OPTIONS) | o->scale;
+	uint32_t now = (uint32_t)(now_ns / 1000000) + (uint32_t)(hash >> 32);
+	uint32_t time = (now & ~(uint32_t)TIME_OPTIONS) | o->scale;
+
+	/* Never ahead of the clock: what follows at once would be older (RFC 7323 5.4). */
+	return sy_seq_before(now, time) ? time - (TIME_OPTIONS + 1) : time;
 }
 
 void sy_cookie_time_options(uint32_t time, struct sy_tcp_options *o)

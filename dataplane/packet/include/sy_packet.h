@@ -485,7 +485,8 @@ static inline unsigned sy_cookie_epoch(uint32_t cookie)
 }
 /* Is it a cookie of this hash? Then writes mss, sack and scale. */
 bool sy_cookie_check(uint64_t hash, uint32_t cookie, bool v4, struct sy_tcp_options *o);
-/* The timestamp of a cookie's segment: milliseconds with a secret offset, and the exact scale. */
+/* The timestamp of a cookie's segment: milliseconds with a secret offset, up to 31 behind the clock
+ * and never ahead of it, for the exact scale is in the low bits. */
 uint32_t sy_cookie_time(uint64_t hash, uint64_t now_ns, const struct sy_tcp_options *o);
 /* Reads the scale from such a timestamp, which the client has echoed. */
 void sy_cookie_time_options(uint32_t time, struct sy_tcp_options *o);

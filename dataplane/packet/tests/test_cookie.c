@@ -64,6 +64,25 @@ static void test_each_bit(void **state)
 	}
 }
 
+/* RFC 7323 5.4: the clock only goes forward. What is sent in the same millisecond, with the clock's
+ * own time, is not older; the next one's cookie is not, either. */
+static void test_time_is_not_ahead(void **state)
+{
+	const uint64_t hash = UINT64_C(0xfffffff0) << 32; /* wraps early */
+
+	for (unsigned scale = 0; scale <= SY_TCP_NO_SCALE; scale++) {
+		const struct sy_tcp_options sent = {.scale = (uint8_t)scale};
+		uint32_t before = sy_cookie_time(hash, 0, &sent);
+		for (uint32_t ms = 0; ms < 200; ms++) {
+			uint32_t now = ms + (uint32_t)(hash >> 32);
+			uint32_t time = sy_cookie_time(hash, ms * UINT64_C(1000000), &sent);
+			assert_true(now - time < 32);
+			assert_false(sy_seq_before(time, before));
+			before = time;
+		}
+	}
+}
+
 /* Another address, port, number or key has another cookie. */
 static void test_everything_is_bound(void **state)
 {
@@ -252,6 +271,7 @@ int main(void)
 	        cmocka_unit_test(test_everything_is_bound), cmocka_unit_test(test_forging),
 	        cmocka_unit_test(test_random_options),      cmocka_unit_test(test_segments),
 	        cmocka_unit_test(test_times_anywhere),      cmocka_unit_test(test_windows),
+	        cmocka_unit_test(test_time_is_not_ahead),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
