@@ -196,9 +196,10 @@ void congestion_reduce(struct congestion *c, uint32_t flight, uint64_t now_ms)
 	c->seen_ms = (uint32_t)now_ms;
 }
 
-void congestion_recovered(struct congestion *c)
+void congestion_recovered(struct congestion *c, uint64_t now_ms)
 {
-	if (c->undo_window) /* else it was undone */
+	c->seen_ms = (uint32_t)now_ms; /* ACKs came, though not to congestion_acked() */
+	if (c->undo_window)            /* else it was undone */
 		c->window = c->ssthresh;
 	c->flight = c->flight_before = c->window; /* recovery kept it in use */
 }

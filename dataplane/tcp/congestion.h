@@ -110,8 +110,9 @@ void congestion_acked(struct congestion *c, const struct congestion_ack *in, con
  * window becomes ssthresh at once; in recovery prr.h says what it is. flight: SND.NXT - SND.UNA. */
 void congestion_reduce(struct congestion *c, uint32_t flight, uint64_t now_ms);
 
-/* Fast recovery ends: RFC 6582, 3.2, step 3; RFC 6675, 5. */
-void congestion_recovered(struct congestion *c);
+/* Fast recovery ends: RFC 6582, 3.2, step 3; RFC 6675, 5. However long it was, the connection was
+ * not idle. */
+void congestion_recovered(struct congestion *c, uint64_t now_ms);
 
 /* The retransmission time-out passed: RFC 5681, 3.1. repeated: for the same segment again, which
  * leaves ssthresh as it is. */

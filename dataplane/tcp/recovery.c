@@ -61,7 +61,7 @@ static void recovery_begin(struct sy_stack *s, struct connection *c, enum recove
 static void recovery_end(struct sy_stack *s, struct connection *c)
 {
 	if (is_rated(c))
-		congestion_recovered(&c->congestion);
+		congestion_recovered(&c->congestion, time_ms64(s));
 	c->recovery = RECOVERY_NONE;
 	c->allowance = 0;
 	c->flags &= ~(uint32_t)C_UNDO;

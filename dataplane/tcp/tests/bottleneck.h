@@ -233,10 +233,10 @@ static void recovery_begin(struct bottleneck *b, struct flow *f, uint32_t in_fli
 	prr_begin(&f->prr, in_flight, f->congestion.ssthresh);
 }
 
-static void recovery_end(struct flow *f)
+static void recovery_end(struct bottleneck *b, struct flow *f)
 {
 	if (f->state == RECOVERY)
-		congestion_recovered(&f->congestion);
+		congestion_recovered(&f->congestion, b->now / MS);
 	f->state = OPEN;
 	f->budget = 0;
 	sent_recovered(&f->sent);
@@ -275,10 +275,10 @@ static void acked(struct bottleneck *b, const struct event *e)
 	if (f->state != OPEN && (news.undone || news.spurious || news.original)) {
 		congestion_undo(&f->congestion);
 		f->undone++;
-		recovery_end(f);
+		recovery_end(b, f);
 	}
 	if (f->state != OPEN && !sy_seq_before(f->sent.una, f->recover))
-		recovery_end(f);
+		recovery_end(b, f);
 	bool lost = b->no_sack ? duplicates_count(b, f, &news) : losses_find(b, f);
 	if (lost && f->state == OPEN)
 		recovery_begin(b, f, in_flight);

@@ -74,7 +74,7 @@ static struct sender avoiding(const struct congestion_ops *ops, uint32_t window)
 	o.nxt = o.una + 2 * window;
 	congestion_reduce(&o.c, 2 * window, o.now_ms);
 	o.c.ssthresh = window;
-	congestion_recovered(&o.c);
+	congestion_recovered(&o.c, o.now_ms);
 	assert_int_equal(o.c.window, window);
 	return o;
 }
@@ -191,12 +191,12 @@ static void test_newreno_reduction(void **state) /* RFC 5681, 3.1, equation 4 */
 	(void)state;
 	congestion_reduce(&o.c, 40 * MSS, o.now_ms); /* half of what is under way */
 	assert_int_equal(o.c.ssthresh, 20 * MSS);
-	congestion_recovered(&o.c);
+	congestion_recovered(&o.c, o.now_ms);
 	assert_int_equal(o.c.window, 20 * MSS);
 	congestion_reduce(&o.c, 3 * MSS, o.now_ms);
 	assert_int_equal(o.c.ssthresh, 2 * MSS); /* at least two */
 	/* what was SACKed in an earlier recovery is under way no more */
-	congestion_recovered(&o.c);
+	congestion_recovered(&o.c, o.now_ms);
 	o.c.window = 30 * MSS;
 	congestion_reduce(&o.c, 100 * MSS, o.now_ms);
 	assert_int_equal(o.c.ssthresh, 15 * MSS);
@@ -246,12 +246,32 @@ static void test_undo(void **state) /* RFC 5682, 4; RFC 9438, 4.9 */
 		o = sender_of(all[n]);
 		sender_round(&o, MSS, UINT32_MAX);
 		congestion_reduce(&o.c, o.c.window, o.now_ms);
-		congestion_recovered(&o.c);
+		congestion_recovered(&o.c, o.now_ms);
 		congestion_undo(&o.c);
 		assert_int_equal(o.c.ssthresh, CONGESTION_NEVER);
 		assert_int_equal(o.c.window, 20 * MSS);
 		sender_round(&o, MSS, UINT32_MAX);
 		assert_int_equal(o.c.window, 40 * MSS);
+	}
+}
+
+/* RFC 5681, 4.1: idle is who has nothing under way. A recovery longer than a time-out is not. */
+static void test_recovery_is_not_idle(void **state)
+{
+	(void)state;
+	for (unsigned n = 0; n < ALL; n++) {
+		struct sender o = avoiding(all[n], 50 * MSS);
+		congestion_reduce(&o.c, 50 * MSS, o.now_ms);
+		o.now_ms += 3000;
+		congestion_recovered(&o.c, o.now_ms);
+		uint32_t window = o.c.window;
+		assert_int_equal(window, o.c.ssthresh);
+		o.now_ms += 100;
+		congestion_idle(&o.c, (uint32_t)o.now_ms - o.c.seen_ms, 1000);
+		assert_int_equal(o.c.window, window);
+		o.now_ms += 1000;
+		congestion_idle(&o.c, (uint32_t)o.now_ms - o.c.seen_ms, 1000);
+		assert_int_equal(o.c.window, window / 2);
 	}
 }
 
@@ -325,7 +345,7 @@ static void test_random(void **state)
 				congestion_reduce(&o.c, flight, o.now_ms);
 				break;
 			case 1:
-				congestion_recovered(&o.c);
+				congestion_recovered(&o.c, o.now_ms);
 				break;
 			case 2:
 				congestion_timed_out(&o.c, flight, random_below(2), o.now_ms);
@@ -426,6 +446,7 @@ int main(void)
 	        cmocka_unit_test(test_time_out),
 	        cmocka_unit_test(test_undo),
 	        cmocka_unit_test(test_unused),
+	        cmocka_unit_test(test_recovery_is_not_idle),
 	        cmocka_unit_test(test_idle),
 	        cmocka_unit_test(test_bounds),
 	        cmocka_unit_test(test_random),

@@ -66,7 +66,7 @@ static void model_reduce(struct model *m)
 static void sender_reduce(struct sender *o)
 {
 	congestion_reduce(&o->c, o->c.window, o->now_ms);
-	congestion_recovered(&o->c);
+	congestion_recovered(&o->c, o->now_ms);
 	model_reduce(&o->m);
 }
 
@@ -247,7 +247,7 @@ static void test_undo(void **state) /* 4.9.1: W_max, K, and the epoch are as bef
 		sender_round(&o);
 	struct congestion before = o.c;
 	congestion_reduce(&o.c, o.c.window, o.now_ms);
-	congestion_recovered(&o.c);
+	congestion_recovered(&o.c, o.now_ms);
 	congestion_undo(&o.c);
 	assert_memory_equal(&before.cubic, &o.c.cubic, sizeof(before.cubic));
 	assert_int_equal(before.window, o.c.window);
