@@ -19,7 +19,7 @@
 #include "timer.h"
 
 #define CHALLENGES     10                   /* of a connection in a second */
-#define CHALLENGES_ALL 1000                 /* of all connections */
+#define CHALLENGES_ALL 1000                 /* of all connections: on average */
 #define TS_OLD_MS      (24u * 86400 * 1000) /* RFC 7323 5.5: TS.Recent means nothing any more */
 
 void arrive_owe(struct sy_stack *s, struct connection *c, bool now)
@@ -33,9 +33,18 @@ void arrive_owe(struct sy_stack *s, struct connection *c, bool now)
 	}
 }
 
+/* All connections share a limit. Were it a known number, a stranger could count how many of them
+ * are left for his own connection, and so learn whether a guess about another one was challenged
+ * (CVE-2016-5696). So it is drawn anew for each second. */
+static uint32_t challenges_draw(const struct sy_stack *s, uint64_t second)
+{
+	return CHALLENGES_ALL / 2 +
+	       (uint32_t)(sy_siphash(&s->challenge_key, &second, sizeof(second)) % CHALLENGES_ALL);
+}
+
 void arrive_challenge(struct sy_stack *s, struct connection *c)
 {
-	uint32_t second = s->now_ms / 1000;
+	uint64_t second = time_ms64(s) / 1000;
 
 	if (c->challenge_s != (uint8_t)second) {
 		c->challenge_s = (uint8_t)second;
@@ -43,14 +52,14 @@ void arrive_challenge(struct sy_stack *s, struct connection *c)
 	}
 	if (s->challenge_s != second) {
 		s->challenge_s = second;
-		s->challenges = 0;
+		s->challenges = challenges_draw(s, second);
 	}
-	if (c->challenges >= CHALLENGES || s->challenges >= CHALLENGES_ALL) {
+	if (c->challenges >= CHALLENGES || s->challenges == 0) {
 		s->counters.challenges_limited++;
 		return;
 	}
 	c->challenges++;
-	s->challenges++;
+	s->challenges--;
 	s->counters.challenges++;
 	emit_ack_loose(s, c);
 }

@@ -77,6 +77,8 @@ static void secrets_init(struct sy_stack *s)
 		s->cookie_key.k[i] = secret_of(&s->options, ++use);
 	}
 	s->port_cursor = (uint32_t)secret_of(&s->options, ++use);
+	for (unsigned i = 0; i < 2; i++)
+		s->challenge_key.k[i] = secret_of(&s->options, ++use);
 }
 
 /* The scale by which the largest window fits 16 bits (RFC 7323 2.3). */

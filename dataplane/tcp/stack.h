@@ -27,7 +27,7 @@ struct sy_stack {
 	uint32_t free, fresh; /* the free ones, chained by bucket_next; the first never used */
 	uint32_t *bucket, bucket_mask;
 	struct sy_hash_key hash_key;
-	struct sy_siphash_key iss_key, ts_key, cookie_key;
+	struct sy_siphash_key iss_key, ts_key, cookie_key, challenge_key;
 	uint64_t cookie_ns; /* when the last one was sent */
 	uint32_t port_cursor;
 
@@ -47,8 +47,9 @@ struct sy_stack {
 	struct rte_mbuf *loose[LOOSE_MAX];
 	uint32_t loose_first, loose_count;
 
-	uint8_t receive_scale;            /* of windows, as offered */
-	uint32_t challenge_s, challenges; /* of all connections in this second */
+	uint8_t receive_scale; /* of windows, as offered */
+	uint64_t challenge_s;
+	uint32_t challenges; /* that all connections may still send in this second */
 	uint32_t used, half_open;
 	struct sy_stack_counters counters;
 	size_t fixed;

@@ -2,6 +2,7 @@
 /* Numbers that strangers must not guess: RFC 6528, RFC 7323 5.4; and ports, RFC 6056. */
 #include <arpa/inet.h>
 
+#include "../arrive.h"
 #include "../stack.h"
 #include "script.h"
 
@@ -92,12 +93,54 @@ static void test_ports(void **state)
 	assert_memory_not_equal(port[0], port[1], sizeof(port[0]));
 }
 
+/* CVE-2016-5696: how many challenges all connections get in a second is nothing to count on. */
+static unsigned challenges_in(struct sy_stack *s, unsigned connections)
+{
+	uint64_t before = s->counters.challenges;
+
+	for (unsigned i = 0; i < connections; i++) {
+		for (unsigned k = 0; k < 10; k++)
+			arrive_challenge(s, &s->connection[i]);
+		while (s->loose_count > 0)
+			rte_pktmbuf_free(stack_take_loose(s));
+	}
+	return (unsigned)(s->counters.challenges - before);
+}
+
+static void test_challenges(void **state)
+{
+	struct sy_stack_options o = {.pool = tests_pool(), .connections = 200};
+	unsigned count[2][20], lowest = UINT32_MAX, highest = 0;
+
+	for (unsigned k = 0; k < 2; k++) {
+		struct sy_stack *s;
+		o.secret[0] = (uint8_t)k;
+		assert_int_equal(sy_stack_create(&o, START, &s, NULL), 0);
+		for (uint16_t i = 0; i < 200; i++) {
+			const struct sy_tuple t = tuple(1000 + i);
+			connection_make(s, &t)->state = SY_STACK_ESTABLISHED;
+		}
+		for (unsigned n = 0; n < 20; n++) {
+			stack_time(s, START + n * 1000 * MS);
+			count[k][n] = challenges_in(s, 200);
+			assert_in_range(count[k][n], 500, 1499);
+			assert_int_equal(challenges_in(s, 200), 0);
+			lowest = count[k][n] < lowest ? count[k][n] : lowest;
+			highest = count[k][n] > highest ? count[k][n] : highest;
+		}
+		sy_stack_destroy(s);
+	}
+	assert_true(highest - lowest > 500);
+	assert_memory_not_equal(count[0], count[1], sizeof(count[0]));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_first_number),
 	        cmocka_unit_test(test_timestamps),
 	        cmocka_unit_test(test_ports),
+	        cmocka_unit_test(test_challenges),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
