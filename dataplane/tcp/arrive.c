@@ -179,7 +179,8 @@ static bool time_wait_gives_way(const struct connection *c, const struct segment
 	return seq_after(seg->seq, c->rcv_nxt);
 }
 
-/* The new connection's numbers are beyond those of the old one. */
+/* The new connection's numbers are beyond those of the old one, which stays if there is no place
+ * for a new one: else segments of before would meet nobody who knows them (RFC 9293 3.4.2). */
 static void time_wait_replace(struct sy_stack *s, struct connection *c, struct segment *seg)
 {
 	const struct sy_tuple *t = &seg->view->tuple;
@@ -190,12 +191,11 @@ static void time_wait_replace(struct sy_stack *s, struct connection *c, struct s
 		stack_refuse(s, seg);
 		return;
 	}
+	c = listener_replace(s, l, c, seg);
+	if (!c)
+		return;
 	s->counters.time_wait_reused++;
-	connection_end(s, c, 0);
-	if (listener_arrive(s, l, seg))
-		return; /* a SYN makes none that it then goes to */
-	c = connection_find(s, t);
-	if (c && !seq_after(c->snd_nxt, least))
+	if (!seq_after(c->snd_nxt, least))
 		connection_begin(s, c, least + UINT16_MAX);
 }
 

@@ -105,13 +105,14 @@ static struct connection *connection_of_syn(struct sy_stack *s, struct listener 
 	return c;
 }
 
-/* Keeps a SYN. */
-static void syn_keep(struct sy_stack *s, struct listener *l, const struct segment *seg)
+/* Keeps a SYN. NULL: there is no place. */
+static struct connection *syn_keep(struct sy_stack *s, struct listener *l,
+                                   const struct segment *seg)
 {
 	struct connection *c = connection_of_syn(s, l, seg, seg->seq);
 
 	if (!c)
-		return;
+		return NULL;
 	connection_agree(s, c, &seg->options);
 	/* RFC 3168 6.1.1: an ECN-setup SYN has both. */
 	if ((seg->flags & (TCP_ECE | TCP_CWR)) == (TCP_ECE | TCP_CWR))
@@ -122,6 +123,28 @@ static void syn_keep(struct sy_stack *s, struct listener *l, const struct segmen
 	list_append(s, &l->half, LIST_ROLE, c);
 	s->half_open++;
 	connection_wants(s, c);
+	return c;
+}
+
+/* Nobody else can get the place of a connection that no application holds. And as many half-open
+ * ones more than the backlog as were in TIME-WAIT take no more memory than these did: so a cookie,
+ * whose number would not be beyond the old ones, is not needed. */
+struct connection *listener_replace(struct sy_stack *s, struct listener *l, struct connection *old,
+                                    const struct segment *seg)
+{
+	bool owned = old->flags & C_OWNED;
+	struct connection *c;
+
+	if (l->ready.count >= l->backlog) {
+		s->counters.refused_backlog++; /* the peer will ask again */
+		return NULL;
+	}
+	if (!owned)
+		connection_end(s, old, 0);
+	c = syn_keep(s, l, seg);
+	if (c && owned) /* it leaves the table, and is the application's until that closes it */
+		connection_end(s, old, 0);
+	return c;
 }
 
 /* ---- cookies --------------------------------------------------------------------------------- */

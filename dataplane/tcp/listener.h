@@ -40,6 +40,10 @@ sy_stack_id listener_id(const struct sy_stack *s, const struct listener *l);
  * from a cookie, which the segment goes to; else NULL. */
 struct connection *listener_arrive(struct sy_stack *s, struct listener *l,
                                    const struct segment *seg);
+/* A SYN takes the place of a connection in TIME-WAIT (RFC 6191), which ends. Returns the new one,
+ * or NULL: it finds no place, and the old one stays. */
+struct connection *listener_replace(struct sy_stack *s, struct listener *l, struct connection *old,
+                                    const struct segment *seg);
 /* A half-open connection is established: it waits for being accepted. False: the queue is full. */
 bool listener_complete(struct sy_stack *s, struct connection *c);
 /* A connection of a listener ends before it was accepted. */
