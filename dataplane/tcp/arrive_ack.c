@@ -17,9 +17,12 @@ static bool syn_acked(struct sy_stack *s, struct connection *c, const struct seg
 	if (c->listener != LISTENER_NONE && !listener_complete(s, c))
 		return false; /* the SYN-ACK is sent again later */
 	connection_established(s, c);
-	if (c->flags & C_FIN_WANTED)
-		c->state = SY_STACK_FIN_WAIT_1;
-	return true;
+	if (!(c->flags & C_FIN_WANTED))
+		return true;
+	c->state = SY_STACK_FIN_WAIT_1;
+	if (!(c->flags & C_OWNED))
+		connection_orphan(s, c);
+	return c->state != SY_STACK_CLOSED;
 }
 
 /* The byte that probed a closed window was taken. */
@@ -91,6 +94,8 @@ static void bytes_acked(struct sy_stack *s, struct connection *c, uint32_t first
 	if (!seq_after(end, first))
 		return;
 	c->bytes_acked += end - first;
+	if (c->flags & C_ORPHAN)
+		connection_orphan_progress(s, c);
 	send_buffer_free(&c->unsent, &s->chunks, end);
 	if (c->flags & C_URGENT_OUT && !sy_seq_before(end, c->urgent_out))
 		c->flags &= ~(uint32_t)C_URGENT_OUT;
@@ -109,6 +114,7 @@ static bool fin_acked(struct sy_stack *s, struct connection *c)
 	switch (c->state) {
 	case SY_STACK_FIN_WAIT_1:
 		c->state = SY_STACK_FIN_WAIT_2;
+		connection_orphan_over(s, c);
 		if (!(c->flags & C_OWNED))
 			timer_set(s, c, TIMER_END, FIN_WAIT_2_MS);
 		return true;

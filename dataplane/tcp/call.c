@@ -311,6 +311,8 @@ int sy_stack_close(struct sy_stack *s, sy_stack_id id, uint64_t now_ns)
 	send_end(s, c);
 	if (c->state == SY_STACK_FIN_WAIT_2)
 		timer_set(s, c, TIMER_END, FIN_WAIT_2_MS);
+	else if (c->state != SY_STACK_TIME_WAIT && c->state != SY_STACK_SYN_RECEIVED)
+		connection_orphan(s, c);
 	return 0;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Connections: the table, ids, birth and death. */
 #include "arrive.h"
+#include "emit.h"
 #include "stack.h"
 #include "timer.h"
 #include "window.h"
@@ -282,8 +283,40 @@ static void role_leave(struct sy_stack *s, struct connection *c)
 		            LIST_ROLE, c);
 }
 
+static bool orphans_are_many(const struct sy_stack *s)
+{
+	return s->orphans > s->options.orphans || s->chunks.used > s->chunks.count / 8 * 7;
+}
+
+void connection_orphan_over(struct sy_stack *s, struct connection *c)
+{
+	s->orphans -= !!(c->flags & C_ORPHAN);
+	c->flags &= ~(uint32_t)C_ORPHAN;
+}
+
+void connection_orphan(struct sy_stack *s, struct connection *c)
+{
+	c->flags |= C_ORPHAN;
+	s->orphans++;
+	if (!orphans_are_many(s)) {
+		timer_set(s, c, TIMER_END, ORPHAN_MS);
+		return;
+	}
+	s->counters.orphans_ended++;
+	emit_reset(s, c);
+	connection_end(s, c, 0);
+}
+
+/* While memory is scarce the time is not begun anew: a byte now and then keeps nothing. */
+void connection_orphan_progress(struct sy_stack *s, struct connection *c)
+{
+	if (!orphans_are_many(s))
+		timer_set(s, c, TIMER_END, ORPHAN_MS);
+}
+
 void connection_time_wait(struct sy_stack *s, struct connection *c)
 {
+	connection_orphan_over(s, c);
 	role_leave(s, c);
 	c->state = SY_STACK_TIME_WAIT;
 	timer_clear(c, TIMER_RETRANSMIT);
@@ -295,6 +328,7 @@ void connection_time_wait(struct sy_stack *s, struct connection *c)
 
 void connection_end(struct sy_stack *s, struct connection *c, int error)
 {
+	connection_orphan_over(s, c);
 	role_leave(s, c);
 	table_remove(s, c);
 	list_leave(s, &s->send, LIST_SEND, c);

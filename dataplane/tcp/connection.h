@@ -33,6 +33,7 @@ enum {
 	C_MORE = 1 << 17,          /* more will be sent at once */
 	C_URGENT_IN = 1 << 18,     /* urgent_in is beyond what was read */
 	C_URGENT_OUT = 1 << 19,    /* urgent_out is not acknowledged */
+	C_ORPHAN = 1 << 21,        /* closed by the application; the peer has not taken all */
 	C_PROBED = 1 << 20,        /* a byte beyond the window was sent, which is in no range */
 	C_TAIL_TIMER = 1 << 23,    /* the retransmission timer stands for the tail probe */
 	C_HASHED = 1 << 24,        /* in the table */
@@ -55,7 +56,7 @@ enum timer {
 	TIMER_REORDER,    /* RACK looks again */
 	TIMER_ACK,        /* delayed acknowledgement */
 	TIMER_KEEPALIVE,
-	TIMER_END, /* TIME-WAIT, and FIN-WAIT-2 without an application */
+	TIMER_END, /* TIME-WAIT; without an application FIN-WAIT-2, and a peer that takes nothing */
 	TIMERS
 };
 
@@ -159,6 +160,13 @@ void connection_end(struct sy_stack *s, struct connection *c, int error);
 /* The application is done with it as well. */
 void connection_free(struct sy_stack *s, struct connection *c);
 void connection_time_wait(struct sy_stack *s, struct connection *c);
+/* The application has closed it, and the peer has not taken all. A peer that keeps its window
+ * closed must not keep the memory (RFC 6429 5): without progress it has ORPHAN_MS, and if there are
+ * too many of them, none. Afterwards it may be gone. */
+void connection_orphan(struct sy_stack *s, struct connection *c);
+/* The peer has taken some bytes, or all. */
+void connection_orphan_progress(struct sy_stack *s, struct connection *c);
+void connection_orphan_over(struct sy_stack *s, struct connection *c);
 
 /* Sets SND.NXT and all else that follows from the first sequence number. */
 void connection_begin(struct sy_stack *s, struct connection *c, uint32_t iss);

@@ -29,6 +29,7 @@ static void options_default(struct sy_stack_options *o)
 
 #define DEFAULT(field, value) o->field = o->field ? o->field : (value)
 	DEFAULT(listeners, 64);
+	DEFAULT(orphans, o->connections / 4 + 16);
 	DEFAULT(mtu, 1500);
 	DEFAULT(send_max, 4u << 20);
 	DEFAULT(receive_max, 6u << 20);
@@ -353,5 +354,6 @@ void sy_stack_usage(const struct sy_stack *s, struct sy_stack_usage *out)
 	        .receive_bytes = s->receive_held,
 	        .ranges = pools_used(s),
 	        .fixed = s->fixed,
+	        .orphans = s->orphans,
 	};
 }

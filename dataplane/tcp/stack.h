@@ -50,7 +50,7 @@ struct sy_stack {
 	uint8_t receive_scale; /* of windows, as offered */
 	uint64_t challenge_s;
 	uint32_t challenges; /* that all connections may still send in this second */
-	uint32_t used, half_open;
+	uint32_t used, half_open, orphans;
 	struct sy_stack_counters counters;
 	size_t fixed;
 };

@@ -47,6 +47,8 @@ static uint32_t give_up_after(const struct connection *c)
 		return c->user_timeout_ms ? c->user_timeout_ms : GIVE_UP_SYN_MS;
 	if (c->state == SY_STACK_SYN_RECEIVED)
 		return GIVE_UP_HALF_MS;
+	if (c->flags & C_ORPHAN && (c->user_timeout_ms == 0 || c->user_timeout_ms > ORPHAN_MS))
+		return ORPHAN_MS;
 	return c->user_timeout_ms ? c->user_timeout_ms : GIVE_UP_MS;
 }
 
@@ -112,6 +114,10 @@ static void timed_out(struct sy_stack *s, struct connection *c)
 {
 	if (c->retries == 0)
 		c->retry_ms = c->due_ms[TIMER_RETRANSMIT] - rtt_timeout_ms(&c->rtt) - 1;
+	/* The window has shrunk to nothing: these are probes of it, and as long as they are
+	 * answered the connection stays (RFC 9293 3.8.6, 3.8.6.1). */
+	if (c->snd_wnd == 0 && sy_seq_before(c->retry_ms, c->heard_ms))
+		c->retry_ms = c->heard_ms;
 	if (patience(s, c) == 0) {
 		give_up(s, c);
 		return;
@@ -119,7 +125,7 @@ static void timed_out(struct sy_stack *s, struct connection *c)
 	s->counters.timeouts++;
 	if (c->retries < UINT8_MAX)
 		c->retries++;
-	if (c->state >= SY_STACK_ESTABLISHED)
+	if (c->state >= SY_STACK_ESTABLISHED && c->snd_wnd > 0)
 		connection_black_hole(s, c);
 	recovery_timed_out(s, c);
 	rtt_back_off(&c->rtt);
@@ -187,6 +193,15 @@ static void keepalive_due(struct sy_stack *s, struct connection *c)
 	timer_set(s, c, TIMER_KEEPALIVE, c->keepalive_interval_s * 1000u);
 }
 
+static void end_due(struct sy_stack *s, struct connection *c)
+{
+	if (c->flags & C_ORPHAN) {
+		s->counters.orphans_ended++;
+		emit_reset(s, c);
+	}
+	connection_end(s, c, c->state == SY_STACK_TIME_WAIT ? 0 : ETIMEDOUT);
+}
+
 static void timer_due(struct sy_stack *s, struct connection *c, enum timer timer)
 {
 	timer_clear(c, timer);
@@ -206,7 +221,7 @@ static void timer_due(struct sy_stack *s, struct connection *c, enum timer timer
 		keepalive_due(s, c);
 		break;
 	case TIMER_END:
-		connection_end(s, c, c->state == SY_STACK_TIME_WAIT ? 0 : ETIMEDOUT);
+		end_due(s, c);
 		break;
 	case TIMERS:
 		break;

@@ -5,8 +5,9 @@
 
 #include "connection.h"
 
-#define TIMER_ACK_MS  40     /* RFC 9293 3.8.6.3: below 500 ms */
-#define FIN_WAIT_2_MS 60000u /* without an application nobody waits longer for the peer's FIN */
+#define TIMER_ACK_MS  40      /* RFC 9293 3.8.6.3: below 500 ms */
+#define ORPHAN_MS     100000u /* R2 of RFC 9293 3.8.3, and what Linux' 8 attempts take */
+#define FIN_WAIT_2_MS 60000u  /* without an application nobody waits longer for the peer's FIN */
 
 /* Sets the deadline, delay_ms from now. The place in the wheel moves only if it is too late. */
 void timer_set(struct sy_stack *s, struct connection *c, enum timer timer, uint32_t delay_ms);

@@ -53,6 +53,9 @@ struct sy_stack_options {
 	bool (*owns)(void *owner, const struct sy_tuple *from_peer);
 	void *owner;
 	bool trust_checksum; /* packets' transport checksums have been verified */
+	/* Closed connections whose peer has not taken all, at most; more are reset. 0: a quarter of
+	 * `connections`. Each ends when the peer takes nothing for 100 s. */
+	uint32_t orphans;
 };
 
 int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,
@@ -234,7 +237,8 @@ int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 	X(time_wait_reused, "connections in TIME-WAIT that gave way to a new one")                 \
 	X(icmp_accepted, "ICMP errors about a connection")                                         \
 	X(icmp_ignored, "ICMP errors about nothing that is under way")                             \
-	X(too_big, "path MTUs learned")
+	X(too_big, "path MTUs learned")                                                            \
+	X(orphans_ended, "closed connections ended: the peer takes nothing, or they are too many")
 
 struct sy_stack_counters {
 #define X(name, help) uint64_t name;
@@ -248,6 +252,7 @@ struct sy_stack_usage {
 	uint64_t send_bytes, receive_bytes; /* of buffers, not of data in them */
 	uint32_t ranges;                    /* of sent and of out-of-order data */
 	size_t fixed;                       /* bytes of tables, made at the start */
+	uint32_t orphans;                   /* closed connections whose peer has not taken all */
 };
 const struct sy_stack_counters *sy_stack_counters(const struct sy_stack *s);
 void sy_stack_usage(const struct sy_stack *s, struct sy_stack_usage *out);

@@ -225,6 +225,40 @@ static void pass(struct play *p, const char *words, bool wait)
 	}
 }
 
+static bool is_reset(struct play *p, struct rte_mbuf *m)
+{
+	struct segment seg;
+	struct sy_view v;
+
+	WANT(p, sy_packet_parse(rte_pktmbuf_mtod(m, uint8_t *), m->data_len, &v) == SY_DROP_NONE);
+	segment_read(&seg, m, &v);
+	return seg.flags & SY_TCP_RST;
+}
+
+/* Time passes; whatever the stack sends but resets, the peer answers by this segment. */
+static void answer(struct play *p, char *words)
+{
+	uint64_t until = p->now + strtoul(words, &words, 0) * MS_NS;
+	char again[128];
+
+	for (unsigned answers = 0; p->now < until;) {
+		uint64_t next = sy_stack_advance(p->s, p->now);
+		pump(p);
+		if (p->first == p->count) {
+			p->now = next <= p->now ? p->now + MS_NS : next < until ? next : until;
+			continue;
+		}
+		struct rte_mbuf *m = p->out[p->first++];
+		bool end = is_reset(p, m);
+		rte_pktmbuf_free(m);
+		if (end)
+			continue;
+		WANT(p, ++answers < 2000);
+		snprintf(again, sizeof(again), "%s", words);
+		inject(p, again);
+	}
+}
+
 /* ---- lines ----------------------------------------------------------------------------------- */
 
 static void line_play(struct play *p, char *line)
@@ -253,6 +287,8 @@ static void line_play(struct play *p, char *line)
 		expect(p, words);
 	else if (strcmp(line, "icmp") == 0)
 		icmp(p, words);
+	else if (strcmp(line, "answer") == 0)
+		answer(p, words);
 	else if (!step_play(p, line, words))
 		FAIL(p, "no such step");
 }
@@ -279,6 +315,7 @@ static void play_open(struct play *p, const struct script *script, bool v4)
 	        .congestion = strstr(o, "cubic") ? "cubic" : "newreno",
 	        .secret = "0123456789abcde",
 	        .time_wait_ms = word_value(o, "tw ", 60000),
+	        .orphans = word_value(o, "orphans ", 0),
 	        .no_sack = !strstr(o, "sack"),
 	        .no_timestamps = !strstr(o, "ts"),
 	        .no_scale = !strstr(o, "ws"),

@@ -20,6 +20,7 @@
  *     +MS                        time passes; the stack sends at the end of it at the earliest
  *     ~MS                        time passes until the stack sends, at most so much
  *     < SEGMENT                  the peer sends            > SEGMENT  the stack sends
+ *     answer MS SEGMENT          time passes; whatever the stack sends, the peer answers so
  *     icmp KIND CODE SEQ [MTU]   an error about our segment with this number
  *
  * SEGMENT is flags (of SFRPAUEC, or "." for none) and FIRST or FIRST:END of its sequence numbers;

@@ -340,7 +340,106 @@ static const struct script time_wait[] = {
               "count refused_memory 1\n"},
 };
 
+/* Closed by the application; the peer lives, and takes nothing. */
+static const struct script orphans[] = {
+        {"RFC 6429 5: a closed connection does not wait for a closed window for ever", "",
+         OPEN "write 1000\n"
+              "> PA 1:1001\n"
+              "< A 1 ack 1001 win 0\n"
+              "write 500\n"
+              "close\n"
+              "answer 99000 A 1 ack 1001 win 0\n"
+              "gone 1\n"
+              "~1100\n"
+              "> RA 1001 ack 1\n"
+              "gone\n"
+              "count orphans_ended 1\n"},
+        {"RFC 6429 5: nor for one that opens too little", "",
+         OPEN "write 1000\n"
+              "> PA 1:1001\n"
+              "< A 1 ack 1001 win 0\n"
+              "write 500\n"
+              "close\n"
+              "answer 50000 A 1 ack 1001 win 1\n"
+              "answer 50100 A 1 ack 1001 win 0\n"
+              "gone\n"
+              "count orphans_ended 1\n"},
+        {"RFC 6429 5: nor for what a window that has shrunk leaves out", "",
+         OPEN "write 2000\n"
+              "> A 1:1001\n"
+              "> PA 1001:2001\n"
+              "close\n"
+              "> FA 2001\n"
+              "answer 100300 A 1 ack 1 win 0\n"
+              "gone\n"
+              "count orphans_ended 1\n"
+              "count timed_out 0\n"},
+        {"RFC 9293 3.8.6.1: one that the application holds stays", "",
+         OPEN "write 1000\n"
+              "> PA 1:1001\n"
+              "< A 1 ack 1001 win 0\n"
+              "write 500 fin\n"
+              "answer 86400000 A 1 ack 1001 win 0\n"
+              "state fin-wait-1\n"
+              "< A 1 ack 1001 win 1000\n"
+              "> FPA 1001:1501\n"},
+        {"RFC 9293 3.8.6: a window that shrinks to nothing does not end the connection", "",
+         OPEN "write 2000\n"
+              "> A 1:1001\n"
+              "> PA 1001:2001\n"
+              "answer 86400000 A 1 ack 1 win 0\n"
+              "state established\n"
+              "count timed_out 0\n"
+              "info mss 1000\n"},
+        {"RFC 9293 3.8.3: but a peer that falls silent then does", "",
+         OPEN "write 2000\n"
+              "> A 1:1001\n"
+              "> PA 1001:2001\n"
+              "set timeout 60000\n"
+              "answer 120000 A 1 ack 1 win 0\n"
+              "state established\n"
+              "~60000\n"
+              "> A 1:1001\n"
+              "+60100\n"
+              "failed 110\n"
+              "state closed\n"},
+        {"RFC 6429 5: progress is what keeps it", "",
+         OPEN "write 1000\n"
+              "> PA 1:1001\n"
+              "< A 1 ack 1001 win 0\n"
+              "write 1500\n"
+              "close\n"
+              "answer 90000 A 1 ack 1001 win 0\n"
+              "< A 1 ack 1001 win 1000\n"
+              "> A 1001:2001\n"
+              "< A 1 ack 2001 win 0\n"
+              "answer 90000 A 1 ack 2001 win 0\n"
+              "gone 1\n"
+              "answer 10100 A 1 ack 2001 win 0\n"
+              "gone\n"},
+        {"RFC 6429 5: too many of them are reset at once", "orphans 1",
+         OPEN "write 1000\n"
+              "> PA 1:1001\n"
+              "close\n"
+              "> FA 1001\n"
+              "anew\n"
+              "< S 0 mss 1000 port 4001\n"
+              "> SA 0 ack 1 port 4001\n"
+              "< A 1 ack 1 port 4001\n"
+              "accept\n"
+              "write 1000\n"
+              "> PA 1:1001 port 4001\n"
+              "close\n"
+              "> RA 1001 ack 1 port 4001\n"
+              "gone 1\n"
+              "count orphans_ended 1\n"
+              "# the first one may still end well, and is none any more\n"
+              "< FA 1 ack 1002\n"
+              "> A 1002 ack 2\n"},
+};
+
 TEST(closing)
+TEST(orphans)
 TEST(abortion)
 TEST(time_wait)
 
@@ -348,6 +447,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_closing),
+	        cmocka_unit_test(test_orphans),
 	        cmocka_unit_test(test_abortion),
 	        cmocka_unit_test(test_time_wait),
 	};
