@@ -2,6 +2,7 @@
 /* The fifth step: ACK. */
 #include "arrive.h"
 #include "emit.h"
+#include "path_probe.h"
 #include "recovery.h"
 #include "stack.h"
 #include "timer.h"
@@ -157,8 +158,7 @@ static void ack_take(struct sy_stack *s, struct connection *c, const struct segm
 		c->snd_una = in.ack;
 		rtt_take(s, c, &news, flight, syn);
 		bytes_acked(s, c, before + syn);
-		if (news.acked >= c->mss)
-			connection_path_works(s, c);
+		path_probe_acked(s, c, news.acked);
 	} else if (in.pure && flight > 0 && !(c->flags & C_SACK)) {
 		news.delivered += recovery_duplicate(s, c);
 	}

@@ -8,7 +8,6 @@
 
 #define MSS_LEAST    48 /* a peer that offers less gets this: no flood of tiny segments */
 #define TCP_HEADERS  20
-#define TS_LEN       12
 #define MSS_DEFAULT4 536 /* RFC 9293 3.7.1 */
 #define MSS_DEFAULT6 1220
 
@@ -208,6 +207,17 @@ uint16_t connection_offer(const struct sy_stack *s, const struct connection *c)
 	return c->user_mss && c->user_mss < mss ? c->user_mss : mss;
 }
 
+/* A path is nothing to search beyond what its end takes. */
+static void path_limit(const struct sy_stack *s, struct connection *c)
+{
+	uint32_t mss = c->peer_mss > MSS_LEAST ? c->peer_mss : MSS_LEAST;
+	uint32_t most = mss + TCP_HEADERS +
+	                (connection_v4(c) ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6));
+
+	if (most < c->path_mtu.link)
+		path_mtu_link(&c->path_mtu, (uint16_t)most, time_ms64(s));
+}
+
 void connection_agree(struct sy_stack *s, struct connection *c, const struct sy_tcp_options *o)
 {
 	if (o->sack && !s->options.no_sack)
@@ -220,6 +230,7 @@ void connection_agree(struct sy_stack *s, struct connection *c, const struct sy_
 		c->rcv_scale = s->receive_scale;
 	}
 	c->peer_mss = o->mss ? o->mss : connection_v4(c) ? MSS_DEFAULT4 : MSS_DEFAULT6;
+	path_limit(s, c);
 	connection_resize(c);
 }
 
@@ -236,29 +247,9 @@ void connection_resize(struct connection *c)
 	if (mss < MSS_LEAST)
 		mss = MSS_LEAST;
 	if (c->flags & C_TIMESTAMPS)
-		mss -= TS_LEN;
+		mss -= TCP_TIMESTAMPS_LEN;
 	c->mss = mss;
 	congestion_mss(&c->congestion, mss);
-}
-
-static uint16_t packet_size_full(const struct connection *c)
-{
-	return (uint16_t)(c->mss + (c->flags & C_TIMESTAMPS ? TS_LEN : 0) + TCP_HEADERS +
-	                  (connection_v4(c) ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6)));
-}
-
-void connection_black_hole(struct sy_stack *s, struct connection *c)
-{
-	if (c->snd_nxt - c->snd_una < c->mss)
-		return;
-	if (path_mtu_lost(&c->path_mtu, packet_size_full(c), time_ms64(s)))
-		connection_resize(c);
-}
-
-void connection_path_works(struct sy_stack *s, struct connection *c)
-{
-	if (path_mtu_passed(&c->path_mtu, packet_size_full(c), time_ms64(s)))
-		connection_resize(c);
 }
 
 void connection_established(struct sy_stack *s, struct connection *c)

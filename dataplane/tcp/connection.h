@@ -46,7 +46,8 @@ enum {
 	C_FIN_AHEAD = 1u << 31, /* a FIN has come, before which bytes are missing */
 };
 
-#define LISTENER_NONE UINT16_MAX
+#define LISTENER_NONE      UINT16_MAX
+#define TCP_TIMESTAMPS_LEN 12
 
 enum recovery { RECOVERY_NONE, RECOVERY_ECN, RECOVERY_FAST, RECOVERY_TIMEOUT };
 
@@ -134,6 +135,10 @@ struct connection {
 
 	uint64_t bytes_acked, bytes_received;
 	uint32_t retransmitted;
+
+	/* A probe of the path's MTU is under way (path_probe.c); 0: none is. */
+	uint32_t probe_from;
+	uint16_t probe_len;
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 _Static_assert(sizeof(struct connection) <= 512, "eight cache lines");
@@ -177,9 +182,6 @@ void connection_established(struct sy_stack *s, struct connection *c);
 /* What it holds: sent data; and received data as well (range.c). */
 void connection_drop_sent(struct sy_stack *s, struct connection *c);
 void connection_drop_buffers(struct sy_stack *s, struct connection *c);
-/* Time-outs of full segments: the path may swallow them (RFC 4821 7.6). And: it does not. */
-void connection_black_hole(struct sy_stack *s, struct connection *c);
-void connection_path_works(struct sy_stack *s, struct connection *c);
 /* The largest segment for the path, the peer and the options. */
 void connection_resize(struct connection *c);
 /* The largest segment that we can take, to be offered. */
@@ -199,12 +201,6 @@ uint32_t connection_ts_offset(const struct sy_stack *s, const struct sy_tuple *f
 static inline bool connection_v4(const struct connection *c)
 {
 	return sy_addr_is_v4(&c->tuple.src);
-}
-
-/* The sequence number after the last byte that the application has sent: that of FIN. */
-static inline uint32_t connection_fin_seq(const struct connection *c)
-{
-	return c->unsent.end;
 }
 
 static inline bool connection_fin_sent(const struct connection *c)

@@ -9,6 +9,7 @@
  * SYN and FIN have sequence numbers like bytes, and are sent again like bytes.
  */
 #include "emit.h"
+#include "path_probe.h"
 #include "recovery.h"
 #include "stack.h"
 #include "timer.h"
@@ -133,10 +134,10 @@ static void plan_text(struct connection *c, struct segment_plan *plan, bool agai
 	}
 }
 
-/* A segment from *from on, up to `to`: SYN, bytes and FIN as the numbers say, as many as fit. Moves
- * *from behind it. */
+/* A segment from *from on, up to `to`: SYN, bytes and FIN as the numbers say, as many as fit in
+ * mss, less what options take that it has. Moves *from behind it. */
 static struct rte_mbuf *range_make(struct sy_stack *s, struct connection *c, uint32_t *from,
-                                   uint32_t to, bool again)
+                                   uint32_t to, uint32_t mss, bool again)
 {
 	bool syn = c->state == SY_STACK_SYN_SENT || c->state == SY_STACK_SYN_RECEIVED;
 	uint8_t flags = syn && c->state == SY_STACK_SYN_SENT ? SY_TCP_SYN
@@ -146,7 +147,7 @@ static struct rte_mbuf *range_make(struct sy_stack *s, struct connection *c, uin
 	uint32_t end = *from + syn, room;
 
 	if (!syn) {
-		room = c->mss - (plan.blocks ? 4 + 8u * plan.blocks : 0);
+		room = mss - (plan.blocks ? 4 + 8u * plan.blocks : 0);
 		end = seq_after(to, c->unsent.end) ? c->unsent.end : to;
 		if (end - *from > room)
 			end = *from + room;
@@ -170,7 +171,7 @@ static struct rte_mbuf *range_again(struct sy_stack *s, struct connection *c, ui
                                     uint32_t to)
 {
 	uint32_t end = from;
-	struct rte_mbuf *m = range_make(s, c, &end, to, true);
+	struct rte_mbuf *m = range_make(s, c, &end, to, c->mss, true);
 
 	if (!m)
 		return NULL;
@@ -239,10 +240,11 @@ static uint32_t new_end(const struct connection *c)
 	return c->snd_nxt + len + (len == bytes && waiting > bytes);
 }
 
-static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint32_t to)
+static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint32_t to,
+                                  uint32_t mss)
 {
 	uint32_t from = c->snd_nxt, end = from;
-	struct rte_mbuf *m = range_make(s, c, &end, to, false);
+	struct rte_mbuf *m = range_make(s, c, &end, to, mss, false);
 
 	if (!m)
 		return NULL;
@@ -274,7 +276,22 @@ static struct rte_mbuf *new_next(struct sy_stack *s, struct connection *c)
 	/* Whole segments; but if nothing is under way, something always goes. */
 	if (room < to - c->snd_nxt && room < c->mss && flight_bytes(s, c) > 0)
 		return NULL;
-	return range_new(s, c, to);
+	return range_new(s, c, to, c->mss);
+}
+
+static struct rte_mbuf *probe_next(struct sy_stack *s, struct connection *c)
+{
+	uint32_t payload = path_probe_room(s, c), from = c->snd_nxt;
+	struct rte_mbuf *m;
+
+	if (payload == 0)
+		return NULL;
+	m = range_new(s, c, from + payload, payload);
+	if (m) {
+		s->counters.path_probes++;
+		path_probe_sent(c, from, payload, c->snd_nxt - from);
+	}
+	return m;
 }
 
 /* ---- all of a connection --------------------------------------------------------------------- */
@@ -286,8 +303,9 @@ static struct rte_mbuf *emit_next(struct sy_stack *s, struct connection *c)
 	if (m)
 		return m;
 	if (c->state == SY_STACK_SYN_SENT || c->state == SY_STACK_SYN_RECEIVED)
-		return c->snd_nxt == c->snd_una ? range_new(s, c, c->snd_una + 1) : NULL;
-	return new_next(s, c);
+		return c->snd_nxt == c->snd_una ? range_new(s, c, c->snd_una + 1, c->mss) : NULL;
+	m = probe_next(s, c);
+	return m ? m : new_next(s, c);
 }
 
 unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned most)
@@ -362,7 +380,7 @@ bool emit_tail_probe(struct sy_stack *s, struct connection *c)
 		sent_probe_range(&flight_of(s, c)->sent, c->mss, &from, &to);
 		m = range_again(s, c, from, to);
 	} else {
-		m = range_new(s, c, to);
+		m = range_new(s, c, to, c->mss);
 	}
 	if (m)
 		sent_probed(&flight_of(s, c)->sent, again);

@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #include "icmp_error.h"
+#include "path_probe.h"
 #include "stack.h"
 
 /* errno of an "unreachable", by its code. */
@@ -34,8 +35,14 @@ static bool is_hard(const struct sy_view *v)
 
 static void too_big(struct sy_stack *s, struct connection *c, const struct sy_quote *q)
 {
+	if (q->ip_len > path_mtu_largest(&c->path_mtu)) { /* no packet of ours: RFC 5927 7.2 */
+		s->counters.icmp_ignored++;
+		return;
+	}
+	s->counters.icmp_accepted++;
 	if (!path_mtu_too_big(&c->path_mtu, q->ip_len, q->mtu, time_ms64(s)))
 		return;
+	path_probe_forget(c);
 	connection_resize(c);
 	s->counters.too_big++;
 	/* What was too big has not arrived (RFC 1191 6.4). It is no sign of congestion. */
@@ -60,10 +67,12 @@ void icmp_error_arrive(struct sy_stack *s, const uint8_t *frame, const struct sy
 		s->counters.icmp_ignored++;
 		return;
 	}
-	s->counters.icmp_accepted++;
 	if (q.kind == SY_QUOTE_TOO_BIG) {
 		too_big(s, c, &q);
-	} else if (q.kind == SY_QUOTE_UNREACHABLE && is_hard(v) && c->state == SY_STACK_SYN_SENT) {
+		return;
+	}
+	s->counters.icmp_accepted++;
+	if (q.kind == SY_QUOTE_UNREACHABLE && is_hard(v) && c->state == SY_STACK_SYN_SENT) {
 		connection_end(s, c, error_of(v));
 	} else {
 		c->error = (uint16_t)(q.kind == SY_QUOTE_UNREACHABLE         ? error_of(v)

@@ -56,6 +56,12 @@ static inline uint16_t path_mtu_size(const struct path_mtu *m)
 	return m->size;
 }
 
+/* The largest packet that was sent of late. */
+static inline uint16_t path_mtu_largest(const struct path_mtu *m)
+{
+	return m->probe > m->size ? m->probe : m->size;
+}
+
 /* Whether routers may not fragment: not if IPv4's path may be smaller than the floor. */
 static inline bool path_mtu_whole(const struct path_mtu *m)
 {
@@ -75,6 +81,13 @@ bool path_mtu_lost(struct path_mtu *m, uint16_t bytes, uint64_t now_ms);
 /* The size of a probe to send now; 0: none. After it was sent, path_mtu_probed(). */
 uint16_t path_mtu_probe(struct path_mtu *m, uint64_t now_ms);
 
+/* May there be one? Cheap, and mostly not. */
+static inline bool path_mtu_searches(const struct path_mtu *m)
+{
+	return m->searching || m->raise_ms;
+}
+
+/* 0: none is under way any more, and nothing is known of it. */
 static inline void path_mtu_probed(struct path_mtu *m, uint16_t bytes)
 {
 	m->probe = bytes;

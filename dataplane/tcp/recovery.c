@@ -7,6 +7,7 @@
  * In `fast` and `ECN` proportional rate reduction lets bytes go, in the others the window does.
  */
 #include "recovery.h"
+#include "path_probe.h"
 #include "stack.h"
 #include "timer.h"
 
@@ -43,6 +44,7 @@ static void recovery_begin(struct sy_stack *s, struct connection *c, enum recove
 	union flight *f = flight_of(s, c);
 	uint32_t flight = c->snd_nxt - c->snd_una;
 
+	path_probe_forget(c);
 	c->recovery = (uint8_t)kind;
 	c->recover = c->snd_nxt;
 	c->flags |= C_UNDO;
@@ -99,7 +101,7 @@ void recovery_look(struct sy_stack *s, struct connection *c)
 	if (lost == 0)
 		return;
 	connection_wants(s, c);
-	if (c->recovery == RECOVERY_NONE)
+	if (c->recovery == RECOVERY_NONE && !path_probe_lost(s, c))
 		recovery_begin(s, c, RECOVERY_FAST);
 }
 
@@ -115,7 +117,8 @@ uint32_t recovery_duplicate(struct sy_stack *s, struct connection *c)
 	if (c->duplicates != DUPLICATES || c->recovery != RECOVERY_NONE ||
 	    sy_seq_before(c->snd_una, c->recover))
 		return bytes;
-	if (sent_first_lost(&f->sent, &s->sent, c->mss) > 0)
+	uint16_t first = c->probe_len && c->probe_from == c->snd_una ? c->probe_len : c->mss;
+	if (sent_first_lost(&f->sent, &s->sent, first) > 0 && !path_probe_lost(s, c))
 		recovery_begin(s, c, RECOVERY_FAST);
 	return bytes;
 }
@@ -170,6 +173,7 @@ void recovery_timed_out(struct sy_stack *s, struct connection *c)
 	union flight *f = flight_of(s, c);
 	bool repeated = c->retries > 1;
 
+	path_probe_forget(c);
 	sent_timed_out(&f->sent, &s->sent, &c->rtt, c->mss, repeated, s->now_ns);
 	if (c->state < SY_STACK_ESTABLISHED) /* RFC 5681 3.1: no more than a smaller begin */
 		c->congestion.window = c->mss;

@@ -5,6 +5,7 @@
 
 #include "arrive.h"
 #include "emit.h"
+#include "path_probe.h"
 #include "recovery.h"
 #include "stack.h"
 #include "timer.h"
@@ -126,7 +127,7 @@ static void timed_out(struct sy_stack *s, struct connection *c)
 	if (c->retries < UINT8_MAX)
 		c->retries++;
 	if (c->state >= SY_STACK_ESTABLISHED && c->snd_wnd > 0)
-		connection_black_hole(s, c);
+		path_black_hole(s, c);
 	recovery_timed_out(s, c);
 	rtt_back_off(&c->rtt);
 	timer_retransmit_set(s, c);

@@ -238,6 +238,8 @@ int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 	X(icmp_accepted, "ICMP errors about a connection")                                         \
 	X(icmp_ignored, "ICMP errors about nothing that is under way")                             \
 	X(too_big, "path MTUs learned")                                                            \
+	X(path_probes, "probes for a larger path MTU (RFC 4821)")                                  \
+	X(path_raised, "path MTUs raised by a probe")                                              \
 	X(orphans_ended, "closed connections ended: the peer takes nothing, or they are too many")
 
 struct sy_stack_counters {

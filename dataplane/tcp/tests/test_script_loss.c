@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Loss: RFC 6298, RFC 5681, RFC 6582, RFC 6675, RFC 8985, RFC 6937, RFC 2883, RFC 3168, RFC 6928;
- * path MTU: RFC 1191, RFC 8201, RFC 4821. */
+/* Loss: RFC 6298, RFC 5681, RFC 6582, RFC 6675, RFC 8985, RFC 6937, RFC 2883, RFC 3168, RFC 6928.
+ */
 #include "script.h"
 
 /* Ten segments of 1000 bytes under way. */
@@ -315,106 +315,19 @@ static const struct script marks[] = {
                        "count ecn_reduced 1\n"},
 };
 
-static const struct script path[] = {
-        {"RFC 1191 6.4, RFC 8201 5.3: a router's MTU is taken, and the bytes sent again", "",
-         "listen\n"
-         "< S 0 win 60000 mss 1460\n"
-         "> SA 0\n"
-         "< A 1 ack 1 win 60000\n"
-         "accept\n"
-         "write 1460\n"
-         "> PA 1:1461\n"
-         "v4icmp toobig 0 1 1400\n"
-         "v6icmp toobig 0 1 1420\n"
-         "> A 1:1361\n"
-         "> PA 1361:1461\n"
-         "info mss 1360\n"
-         "count too_big 1\n"},
-        {"RFC 5927 7: a quoted number that is not under way is not believed", "",
-         "listen\n"
-         "< S 0 win 60000 mss 1460\n"
-         "> SA 0\n"
-         "< A 1 ack 1 win 60000\n"
-         "accept\n"
-         "write 1460\n"
-         "> PA 1:1461\n"
-         "icmp toobig 0 1461 1300\n"
-         "icmp toobig 0 0 1300\n"
-         "info mss 1460\n"
-         "count icmp_ignored 2\n"},
-        {"RFC 1191 3, RFC 8201 4: no size below the least", "",
-         "listen\n"
-         "< S 0 win 60000 mss 1460\n"
-         "> SA 0\n"
-         "< A 1 ack 1 win 60000\n"
-         "accept\n"
-         "write 100\n"
-         "> PA 1:101\n"
-         "icmp toobig 0 1 68\n"
-         "# with IPv6 it is not even believed\n"
-         "v4> PA 1:101\n"
-         "v4info mss 536\n"
-         "v6info mss 1460\n"},
-        {"RFC 4821 7.6, RFC 8899 4.3: a path that swallows full segments", "",
-         "listen\n"
-         "< S 0 win 60000 mss 1460\n"
-         "> SA 0\n"
-         "< A 1 ack 1 win 60000\n"
-         "accept\n"
-         "write 1460\n"
-         "> PA 1:1461\n"
-         "~300\n"
-         "> PA 1:1461\n"
-         "~500\n"
-         "> PA 1:1461\n"
-         "~1000\n"
-         "v4> A 1:1161\n"
-         "v6> A 1:1221\n"},
-        {"RFC 1122 4.2.3.9: unreachable is a hint, which counts at the end", "",
-         OPEN "set timeout 1000\n"
-              "write 100\n"
-              "> PA 1:101\n"
-              "icmp host 1 1\n"
-              "state established\n"
-              "count icmp_accepted 1\n"
-              "~300\n"
-              "> PA 1:101\n"
-              "~500\n"
-              "> PA 1:101\n"
-              "+500\n"
-              "state closed\n"
-              "failed 113\n"},
-        {"RFC 5461 4.1: while a connection is opened, port unreachable ends it", "",
-         "connect\n"
-         "> S 0\n"
-         "icmp port 3 0\n"
-         "state closed\n"
-         "failed 111\n"},
-        {"RFC 1122 4.2.3.9: host unreachable does not", "",
-         "connect\n"
-         "> S 0\n"
-         "icmp host 1 0\n"
-         "state syn-sent\n"
-         "< SA 0 ack 1\n"
-         "> A 1\n"
-         "state established\n"},
-};
-
 TEST(timeouts)
 TEST(restarts)
 TEST(idle)
 TEST(duplicates)
 TEST(selective)
 TEST(marks)
-TEST(path)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_idle),       cmocka_unit_test(test_timeouts),
 	        cmocka_unit_test(test_duplicates), cmocka_unit_test(test_selective),
-	        cmocka_unit_test(test_marks),      cmocka_unit_test(test_path),
-	        cmocka_unit_test(test_restarts),
+	        cmocka_unit_test(test_marks),      cmocka_unit_test(test_restarts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

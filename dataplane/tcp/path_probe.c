@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path_probe.h"
+#include "recovery.h"
+#include "stack.h"
+
+/* Full segments that follow a probe, so that duplicates tell of its loss and no time-out. */
+#define FOLLOWERS 4
+
+static uint32_t headers_of(const struct connection *c)
+{
+	return (uint32_t)((connection_v4(c) ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6)) +
+	                  sizeof(struct sy_tcp) +
+	                  (c->flags & C_TIMESTAMPS ? TCP_TIMESTAMPS_LEN : 0));
+}
+
+static uint16_t packet_size_full(const struct connection *c)
+{
+	return (uint16_t)(c->mss + headers_of(c));
+}
+
+/* ---- a probe --------------------------------------------------------------------------------- */
+
+/* There are bytes, and both windows take the probe and what follows it at once. */
+static bool probe_fits(const struct sy_stack *s, const struct connection *c, uint32_t payload)
+{
+	uint32_t need = payload + FOLLOWERS * c->mss, edge = c->snd_una + c->snd_wnd;
+
+	return seq_after(c->unsent.end, c->snd_nxt) && c->unsent.end - c->snd_nxt >= need &&
+	       seq_after(edge, c->snd_nxt) && edge - c->snd_nxt >= need &&
+	       recovery_room(s, c) >= need;
+}
+
+uint32_t path_probe_room(const struct sy_stack *s, struct connection *c)
+{
+	uint32_t size, payload;
+
+	if (!path_mtu_searches(&c->path_mtu) || c->probe_len || c->recovery != RECOVERY_NONE ||
+	    c->state < SY_STACK_ESTABLISHED)
+		return 0;
+	size = path_mtu_probe(&c->path_mtu, time_ms64(s));
+	if (size <= packet_size_full(c)) /* the application wants no larger ones */
+		return 0;
+	payload = size - headers_of(c);
+	if (c->user_mss && payload > c->user_mss)
+		return 0;
+	return probe_fits(s, c, payload) ? payload : 0;
+}
+
+void path_probe_sent(struct connection *c, uint32_t from, uint32_t room, uint32_t len)
+{
+	c->probe_from = from;
+	c->probe_len = (uint16_t)len;
+	path_mtu_probed(&c->path_mtu, (uint16_t)(room + headers_of(c)));
+}
+
+void path_probe_forget(struct connection *c)
+{
+	c->probe_len = 0;
+	path_mtu_probed(&c->path_mtu, 0);
+}
+
+void path_probe_acked(struct sy_stack *s, struct connection *c, uint32_t bytes)
+{
+	bool grew = false;
+
+	if (c->probe_len && !sy_seq_before(c->snd_una, c->probe_from + c->probe_len)) {
+		uint16_t size = c->path_mtu.probe;
+		c->probe_len = 0;
+		grew = size && path_mtu_passed(&c->path_mtu, size, time_ms64(s));
+		s->counters.path_raised += grew;
+	} else if (bytes >= c->mss) {
+		grew = path_mtu_passed(&c->path_mtu, packet_size_full(c), time_ms64(s));
+	}
+	if (grew)
+		connection_resize(c);
+}
+
+bool path_probe_lost(struct sy_stack *s, struct connection *c)
+{
+	const struct sent *sent = &flight_of(s, c)->sent;
+	uint16_t size = c->path_mtu.probe;
+	uint32_t from, to;
+
+	if (!c->probe_len)
+		return false;
+	bool alone = sent->lost == c->probe_len &&
+	             sent_next_lost(&flight_of(s, c)->sent, &s->sent, &from, &to) &&
+	             from == c->probe_from;
+	path_probe_forget(c);
+	if (!alone) /* congestion: RFC 4821 7.6.4 */
+		return false;
+	path_mtu_probed(&c->path_mtu, size);
+	if (size && path_mtu_lost(&c->path_mtu, size, time_ms64(s)))
+		connection_resize(c);
+	return true;
+}
+
+/* ---- no probe -------------------------------------------------------------------------------- */
+
+void path_black_hole(struct sy_stack *s, struct connection *c)
+{
+	path_probe_forget(c);
+	if (c->snd_nxt - c->snd_una < c->mss)
+		return;
+	if (path_mtu_lost(&c->path_mtu, packet_size_full(c), time_ms64(s)))
+		connection_resize(c);
+}
