@@ -97,11 +97,18 @@ bool path_mtu_too_big(struct path_mtu *m, uint16_t sent, uint16_t told, uint64_t
 	return false;
 }
 
+/* Says whether the path takes more than what it surely takes: a full packet, and one that is not,
+ * too, for it will not become smaller when it is sent again. */
+static bool is_large(const struct path_mtu *m, uint16_t bytes)
+{
+	return bytes >= m->size || bytes > base_of(m);
+}
+
 /* ---- what packets say ------------------------------------------------------------------------ */
 
 bool path_mtu_passed(struct path_mtu *m, uint16_t bytes, uint64_t now_ms)
 {
-	if (bytes >= m->size)
+	if (is_large(m, bytes))
 		m->lost = 0;
 	/* Without a search it was sent before a router refused its like. */
 	if (bytes <= m->size || bytes > m->link || !m->searching)
@@ -145,7 +152,7 @@ bool path_mtu_lost(struct path_mtu *m, uint16_t bytes, uint64_t now_ms)
 			search_end(m, now_ms);
 		return false;
 	}
-	if (bytes < m->size || ++m->lost < PATH_MTU_TRIES)
+	if (!is_large(m, bytes) || ++m->lost < PATH_MTU_TRIES)
 		return false;
 	return size_fall(m, now_ms);
 }

@@ -72,9 +72,9 @@ static inline bool path_mtu_whole(const struct path_mtu *m)
  * (RFC 1191, 5). Returns whether the size changed. */
 bool path_mtu_too_big(struct path_mtu *m, uint16_t sent, uint16_t told, uint64_t now_ms);
 
-/* A packet of so many bytes was acknowledged, or lost: a probe, or a full one whose
- * retransmissions were lost as well (a time-out). Smaller ones say nothing. Returns whether the
- * size changed. */
+/* A packet of so many bytes was acknowledged, or lost: a probe, or one whose retransmissions were
+ * lost as well (a time-out). Those that are neither full nor larger than the base say nothing.
+ * Returns whether the size changed. */
 bool path_mtu_passed(struct path_mtu *m, uint16_t bytes, uint64_t now_ms);
 bool path_mtu_lost(struct path_mtu *m, uint16_t bytes, uint64_t now_ms);
 

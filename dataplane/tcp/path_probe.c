@@ -13,9 +13,10 @@ static uint32_t headers_of(const struct connection *c)
 	                  (c->flags & C_TIMESTAMPS ? TCP_TIMESTAMPS_LEN : 0));
 }
 
-static uint16_t packet_size_full(const struct connection *c)
+/* Of a segment with so many bytes, or of the first of several. */
+static uint16_t packet_size_of(const struct connection *c, uint32_t bytes)
 {
-	return (uint16_t)(c->mss + headers_of(c));
+	return (uint16_t)((bytes < c->mss ? bytes : c->mss) + headers_of(c));
 }
 
 /* ---- a probe --------------------------------------------------------------------------------- */
@@ -38,7 +39,7 @@ uint32_t path_probe_room(const struct sy_stack *s, struct connection *c)
 	    c->state < SY_STACK_ESTABLISHED)
 		return 0;
 	size = path_mtu_probe(&c->path_mtu, time_ms64(s));
-	if (size <= packet_size_full(c)) /* the application wants no larger ones */
+	if (size <= packet_size_of(c, c->mss)) /* the application wants no larger ones */
 		return 0;
 	payload = size - headers_of(c);
 	if (c->user_mss && payload > c->user_mss)
@@ -68,8 +69,8 @@ void path_probe_acked(struct sy_stack *s, struct connection *c, uint32_t bytes)
 		c->probe_len = 0;
 		grew = size && path_mtu_passed(&c->path_mtu, size, time_ms64(s));
 		s->counters.path_raised += grew;
-	} else if (bytes >= c->mss) {
-		grew = path_mtu_passed(&c->path_mtu, packet_size_full(c), time_ms64(s));
+	} else {
+		grew = path_mtu_passed(&c->path_mtu, packet_size_of(c, bytes), time_ms64(s));
 	}
 	if (grew)
 		connection_resize(c);
@@ -100,8 +101,6 @@ bool path_probe_lost(struct sy_stack *s, struct connection *c)
 void path_black_hole(struct sy_stack *s, struct connection *c)
 {
 	path_probe_forget(c);
-	if (c->snd_nxt - c->snd_una < c->mss)
-		return;
-	if (path_mtu_lost(&c->path_mtu, packet_size_full(c), time_ms64(s)))
+	if (path_mtu_lost(&c->path_mtu, packet_size_of(c, c->snd_nxt - c->snd_una), time_ms64(s)))
 		connection_resize(c);
 }

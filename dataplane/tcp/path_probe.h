@@ -21,14 +21,14 @@ struct connection;
 uint32_t path_probe_room(const struct sy_stack *s, struct connection *c);
 /* It was sent with this room, and bytes from this number on: fewer where SACK blocks are. */
 void path_probe_sent(struct connection *c, uint32_t from, uint32_t room, uint32_t len);
-/* Bytes were acknowledged: of full segments at least one, or of the probe. */
+/* Bytes were acknowledged, of the probe or of others. */
 void path_probe_acked(struct sy_stack *s, struct connection *c, uint32_t bytes);
 /* Something is newly lost. True: nothing but a probe. */
 bool path_probe_lost(struct sy_stack *s, struct connection *c);
 /* What becomes of it says nothing: its bytes may be sent again as others, or all is lost. */
 void path_probe_forget(struct connection *c);
 
-/* A time-out of full segments: the path may swallow them (RFC 4821 7.7). */
+/* A time-out: the path may swallow them (RFC 4821 7.7). */
 void path_black_hole(struct sy_stack *s, struct connection *c);
 
 #endif

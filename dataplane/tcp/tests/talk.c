@@ -129,6 +129,7 @@ static void wire_open(struct talk *t, struct wire *w, unsigned kind)
 	        .rate = kind & 16 ? 100 + some(t, 100000) : 0,
 	        .mtu = kind & 32 ? 1280 + below(t, 220) : 1500,
 	        .marks = kind & 64,
+	        .hole = kind & 128,
 	};
 }
 
@@ -174,7 +175,7 @@ static void options_set(struct talk *t, unsigned i, sy_stack_id id)
 static void talk_open(struct talk *t)
 {
 	struct sy_stack_endpoint a = {.port = 0}, b = {.port = htons(80)};
-	unsigned kind = below(t, 128);
+	unsigned kind = below(t, 256);
 	struct side *side = t->side;
 
 	t->v4 = chance(t, 500);
@@ -274,6 +275,7 @@ static void result_fill(const struct talk *t, struct talk_result *r)
 		r->retransmitted += c->retransmitted;
 		r->timeouts += c->timeouts;
 		r->undone += c->undone;
+		r->raised += c->path_raised;
 	}
 }
 

@@ -14,7 +14,7 @@ struct talk_result {
 	uint64_t ns;      /* virtual time that it took */
 	uint64_t packets; /* both ways */
 	uint64_t bytes;
-	uint64_t retransmitted, timeouts, undone;
+	uint64_t retransmitted, timeouts, undone, raised;
 };
 
 /* NULL, or what went wrong. */

@@ -69,7 +69,7 @@ static struct rte_mbuf *packet_copy(const struct rte_mbuf *m)
 static void too_big(struct talk *t, unsigned from, struct rte_mbuf *m)
 {
 	struct side *side = &t->side[from];
-	struct rte_mbuf *error = rte_pktmbuf_alloc(m->pool);
+	struct rte_mbuf *error = side->out.hole ? NULL : rte_pktmbuf_alloc(m->pool);
 	uint8_t *frame = rte_pktmbuf_mtod(m, uint8_t *);
 	struct sy_view v;
 

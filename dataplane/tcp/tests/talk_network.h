@@ -20,6 +20,7 @@ struct wire {
 	uint32_t delay_us, jitter_us, late_us, rate; /* rate: bytes in a millisecond; 0: any */
 	uint64_t busy;                               /* until when the link sends */
 	uint32_t mtu;
+	bool hole;  /* nobody tells who sends packets larger than the MTU */
 	bool marks; /* congestion instead of some losses */
 	struct packet packet[WIRE_MAX];
 	unsigned count;

@@ -145,6 +145,36 @@ static const struct script path[] = {
          "~1000\n"
          "v4> A 1:1161\n"
          "v6> A 1:1221\n"},
+        {"RFC 8899 4.3: or segments that are not full, and larger than what surely passes", "",
+         "listen\n"
+         "< S 0 win 60000 mss 1460\n"
+         "> SA 0\n"
+         "< A 1 ack 1 win 60000\n"
+         "accept\n"
+         "write 1450\n"
+         "> PA 1:1451\n"
+         "~300\n"
+         "> PA 1:1451\n"
+         "~500\n"
+         "> PA 1:1451\n"
+         "~1000\n"
+         "v4> A 1:1161\n"
+         "v6> A 1:1221\n"},
+        {"RFC 8899 4.3: smaller ones say nothing", "",
+         "listen\n"
+         "< S 0 win 60000 mss 1460\n"
+         "> SA 0\n"
+         "< A 1 ack 1 win 60000\n"
+         "accept\n"
+         "write 1160\n"
+         "> PA 1:1161\n"
+         "~300\n"
+         "> PA 1:1161\n"
+         "~500\n"
+         "> PA 1:1161\n"
+         "~1000\n"
+         "> PA 1:1161\n"
+         "info mss 1460\n"},
         {"RFC 1122 4.2.3.9: unreachable is a hint, which counts at the end", "",
          OPEN "set timeout 1000\n"
               "write 100\n"

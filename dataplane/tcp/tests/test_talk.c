@@ -30,11 +30,13 @@ static bool run(uint64_t first, uint64_t count, bool explain)
 		all.retransmitted += one.retransmitted;
 		all.timeouts += one.timeouts;
 		all.undone += one.undone;
+		all.raised += one.raised;
 	}
 	printf("%" PRIu64 " schedules, %" PRIu64 " s of virtual time: %" PRIu64 " packets, %" PRIu64
-	       " bytes, %" PRIu64 " sent again, %" PRIu64 " time-outs, %" PRIu64 " undone\n",
+	       " bytes, %" PRIu64 " sent again, %" PRIu64 " time-outs, %" PRIu64 " undone, %" PRIu64
+	       " path MTUs raised\n",
 	       count, all.ns / 1000000000, all.packets, all.bytes, all.retransmitted, all.timeouts,
-	       all.undone);
+	       all.undone, all.raised);
 	return true;
 }
 
