@@ -287,10 +287,13 @@ static bool worker_is_idle(const struct sy_worker *w)
  */
 static void worker_sleep(struct sy_worker *w)
 {
+	uint64_t wake_ns = w->rt->options.wake_ns ? w->rt->options.wake_ns(w) : UINT64_MAX;
 	struct sy_worker_private *p = w->private;
 	struct epoll_event ev[8];
 	uint64_t shaping_ns = UINT64_MAX; /* until a packet that waits may leave */
 	if (SY_UNLIKELY(p->shaped) && !(shaping_ns = shaping_sleep_ns(w, shaping_ns)))
+		return;
+	if (wake_ns <= w->now_ns)
 		return;
 	__atomic_store_n(&p->asleep, 1, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -312,6 +315,8 @@ static void worker_sleep(struct sy_worker *w)
 			                                                    : BACKOFF_LAST_US;
 		}
 		left = left < shaping_ns / 1000 ? left : shaping_ns / 1000;
+		if (wake_ns != UINT64_MAX && left > (wake_ns - w->now_ns) / 1000 + 1)
+			left = (wake_ns - w->now_ns) / 1000 + 1;
 		const struct timespec wait = {.tv_nsec = (long)left * 1000};
 		int n = epoll_pwait2(p->epoll_fd, ev, 8, &wait, NULL);
 		rte_rcu_qsbr_thread_online(rcu_qsbr(w->rt->rcu), w->id);

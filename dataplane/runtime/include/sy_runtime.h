@@ -136,6 +136,9 @@ struct sy_runtime_options {
 	bool (*poll)(struct sy_worker *w);
 	/* Nothing comes to poll() until another worker calls sy_workers_wake(). */
 	bool (*is_idle)(const struct sy_worker *w);
+	/* When poll() has something to do at the latest, by CLOCK_MONOTONIC: a worker sleeps no
+	 * longer. NULL: not before a round. */
+	uint64_t (*wake_ns)(const struct sy_worker *w);
 	void *app; /* → sy_worker.app of every worker */
 	/* A running forwarder still has the interfaces. Until sy_runtime_bind(), this process
 	 * neither locks nor changes the interfaces, the flow director or the claims. */
