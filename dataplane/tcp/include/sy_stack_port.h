@@ -23,6 +23,11 @@ typedef void (*sy_stack_serve)(struct sy_stack *s, unsigned worker, uint64_t now
  * sy_stack_port_new() returns. */
 extern const struct sy_stage sy_stack_pipeline[];
 void sy_stack_round(struct sy_worker *w);
+/* For its `poll` and `wake_ns`: what is due is done in time, also while the worker would sleep, and
+ * a turn sends four bursts at most before packets are received again. Without them, timers are up
+ * to SY_ROUND_MS late, and a turn sends all that there is. */
+bool sy_stack_poll(struct sy_worker *w);
+uint64_t sy_stack_wake_ns(const struct sy_worker *w);
 
 /* Before the runtime is opened. NULL: no memory. */
 struct sy_stack_port *sy_stack_port_new(sy_stack_serve serve, void *ctx);

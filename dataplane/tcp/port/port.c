@@ -5,16 +5,22 @@
 
 #include "sy_stack_port.h"
 
-struct stack_owner {
+#define TURN_BURSTS 4 /* that a turn sends, before more is received */
+
+/* Of one worker. */
+struct place {
+	struct sy_stack *stack;
 	const struct sy_runtime *rt;
 	unsigned worker;
-};
+	bool polled;      /* sy_stack_poll() is called: what a turn leaves is not forgotten */
+	bool more;        /* the stack has more to send */
+	uint64_t next_ns; /* before it nothing is due */
+} __attribute__((aligned(SY_CACHE_LINE)));
 
 struct sy_stack_port {
 	sy_stack_serve serve;
 	void *ctx;
-	struct sy_stack *stack[SY_MAX_WORKERS];
-	struct stack_owner owner[SY_MAX_WORKERS];
+	struct place place[SY_MAX_WORKERS];
 };
 
 /* ---- whose segment --------------------------------------------------------------------------- */
@@ -27,7 +33,7 @@ static uint8_t tuple_slot(const struct sy_tuple *from_peer)
 
 static bool owner_has(void *ctx, const struct sy_tuple *from_peer)
 {
-	const struct stack_owner *owner = ctx;
+	const struct place *owner = ctx;
 	return sy_slot_worker(owner->rt, tuple_slot(from_peer)) == owner->worker;
 }
 
@@ -60,33 +66,47 @@ static struct sy_addr frame_destination(struct rte_mbuf *m)
 }
 
 /* Consecutive segments mostly have one destination. */
-static void segments_send(struct sy_worker *w, struct sy_stack *s)
+static void burst_send(struct sy_worker *w, struct rte_mbuf **m, unsigned count)
 {
-	struct rte_mbuf *m[SY_BURST];
 	struct sy_addr last = {{{0}}};
 	uint16_t path = SY_PATH_NONE;
-	unsigned count;
 
-	while ((count = sy_stack_transmit(s, m, SY_BURST, w->now_ns)) > 0) {
-		for (unsigned i = 0; i < count; i++) {
-			struct sy_addr dst = frame_destination(m[i]);
-			if (path == SY_PATH_NONE || !sy_addr_equal(&dst, &last)) {
-				path = sy_path_lookup(w->rt, &dst);
-				last = dst;
-			}
-			if (path == SY_PATH_NONE)
-				sy_packet_drop(w, m[i], SY_DROP_NO_ROUTE);
-			else
-				sy_transmit_path(w, m[i], path, NULL, m[i]->hash.usr);
+	for (unsigned i = 0; i < count; i++) {
+		struct sy_addr dst = frame_destination(m[i]);
+		if (path == SY_PATH_NONE || !sy_addr_equal(&dst, &last)) {
+			path = sy_path_lookup(w->rt, &dst);
+			last = dst;
 		}
+		if (path == SY_PATH_NONE)
+			sy_packet_drop(w, m[i], SY_DROP_NO_ROUTE);
+		else
+			sy_transmit_path(w, m[i], path, NULL, m[i]->hash.usr);
 	}
 }
 
-static void stack_turn(struct sy_worker *w, struct sy_stack_port *p, struct sy_stack *s)
+/* Both ways have their turn: what is received meanwhile waits in a ring that would run over. */
+static void segments_send(struct sy_worker *w, struct place *o)
 {
-	sy_stack_advance(s, w->now_ns);
-	p->serve(s, w->id, w->now_ns, p->ctx);
-	segments_send(w, s);
+	struct rte_mbuf *m[SY_BURST];
+	unsigned count = 0;
+
+	for (unsigned n = 0; n < TURN_BURSTS || !o->polled; n++) {
+		count = sy_stack_transmit(o->stack, m, SY_BURST, w->now_ns);
+		burst_send(w, m, count);
+		if (count < SY_BURST)
+			break;
+	}
+	o->more = count == SY_BURST;
+}
+
+static void stack_turn(struct sy_worker *w, struct sy_stack_port *p)
+{
+	struct place *o = &p->place[w->id];
+
+	sy_stack_advance(o->stack, w->now_ns);
+	p->serve(o->stack, w->id, w->now_ns, p->ctx);
+	segments_send(w, o);
+	o->next_ns = sy_stack_advance(o->stack, w->now_ns);
 }
 
 /* ---- packets in ------------------------------------------------------------------------------ */
@@ -94,7 +114,6 @@ static void stack_turn(struct sy_worker *w, struct sy_stack_port *p, struct sy_s
 static void stage_stack(struct sy_worker *w, struct sy_burst *b)
 {
 	struct sy_stack_port *p = w->app;
-	struct sy_stack *s = p->stack[w->id];
 	bool alone = sy_worker_count(w->rt) == 1;
 	struct rte_mbuf *mine[SY_BURST];
 	unsigned count = 0;
@@ -108,8 +127,8 @@ static void stage_stack(struct sy_worker *w, struct sy_burst *b)
 		mine[count++] = b->mbuf[i];
 		b->next[i] = SY_NEXT_GONE;
 	}
-	sy_stack_receive(s, mine, count, w->now_ns);
-	stack_turn(w, p, s);
+	sy_stack_receive(p->place[w->id].stack, mine, count, w->now_ns);
+	stack_turn(w, p);
 }
 
 const struct sy_stage sy_stack_pipeline[] = {
@@ -117,17 +136,36 @@ const struct sy_stage sy_stack_pipeline[] = {
 
 void sy_stack_round(struct sy_worker *w)
 {
+	stack_turn(w, w->app);
+}
+
+bool sy_stack_poll(struct sy_worker *w)
+{
 	struct sy_stack_port *p = w->app;
-	stack_turn(w, p, p->stack[w->id]);
+	struct place *o = &p->place[w->id];
+
+	o->polled = true;
+	if (!o->more && w->now_ns < o->next_ns)
+		return false;
+	stack_turn(w, p);
+	return true;
+}
+
+uint64_t sy_stack_wake_ns(const struct sy_worker *w)
+{
+	const struct sy_stack_port *p = w->app;
+	const struct place *o = &p->place[w->id];
+	return o->more ? 0 : o->next_ns;
 }
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
 struct sy_stack_port *sy_stack_port_new(sy_stack_serve serve, void *ctx)
 {
-	struct sy_stack_port *p = calloc(1, sizeof(*p));
+	struct sy_stack_port *p = aligned_alloc(SY_CACHE_LINE, sizeof(*p));
 
 	if (p) {
+		memset(p, 0, sizeof(*p));
 		p->serve = serve;
 		p->ctx = ctx;
 	}
@@ -146,10 +184,10 @@ int sy_stack_port_open(struct sy_stack_port *p, struct sy_runtime *rt,
 			return sy_fail(err, ENOMEM, "no packet for a stack: raise --mbufs");
 		o.pool = m->pool;
 		rte_pktmbuf_free(m);
-		p->owner[i] = (struct stack_owner){rt, i};
+		p->place[i] = (struct place){.rt = rt, .worker = i};
 		o.owns = owner_has;
-		o.owner = &p->owner[i];
-		int rc = sy_stack_create(&o, sy_clock_ns(), &p->stack[i], err);
+		o.owner = &p->place[i];
+		int rc = sy_stack_create(&o, sy_clock_ns(), &p->place[i].stack, err);
 		if (rc)
 			return rc;
 	}
@@ -158,13 +196,13 @@ int sy_stack_port_open(struct sy_stack_port *p, struct sy_runtime *rt,
 
 struct sy_stack *sy_stack_port_stack(struct sy_stack_port *p, unsigned worker)
 {
-	return p->stack[worker];
+	return p->place[worker].stack;
 }
 
 void sy_stack_port_close(struct sy_stack_port *p)
 {
 	for (unsigned i = 0; p && i < SY_MAX_WORKERS; i++)
-		if (p->stack[i])
-			sy_stack_destroy(p->stack[i]);
+		if (p->place[i].stack)
+			sy_stack_destroy(p->place[i].stack);
 	free(p);
 }

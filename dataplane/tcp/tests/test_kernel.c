@@ -389,6 +389,8 @@ static void conversation(unsigned workers, unsigned queues)
 	o.mbufs = 0;
 	o.pipeline = sy_stack_pipeline;
 	o.round = sy_stack_round;
+	o.poll = sy_stack_poll;
+	o.wake_ns = sy_stack_wake_ns;
 	o.app = lab.port = sy_stack_port_new(serve, NULL);
 	o.port[o.ports++] = (struct sy_port_options){.backend = SY_PORT_XSK, .name = "sytcp0"};
 	lab.rt = runtime_open(&o);

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Stacks behind a port of rings, whose worker the test itself turns, with a clock of its own: what
+ * a turn sends and receives, and when timers run. */
+#include <arpa/inet.h>
+
+#include <rte_ring.h>
+
+#include "support.h"
+#include "sy_stack_port.h"
+#include "worker.h"
+
+#define SYNS   1000u /* connections that the application opens at once */
+#define MS     UINT64_C(1000000)
+#define SECOND (1000 * MS)
+
+static struct ring_port ring;
+static struct sy_runtime *rt;
+static struct sy_stack_port *port;
+static uint64_t start_ns;
+
+static void serve(struct sy_stack *s, unsigned worker, uint64_t now, void *ctx)
+{
+}
+
+static void clock_set(uint64_t now_ns)
+{
+	struct sy_worker *w = &rt->worker[0];
+
+	w->private->clock = (struct worker_clock){.ns = now_ns};
+	w->private->round_cycles = UINT64_MAX; /* no rounds */
+	w->now_ns = now_ns;
+}
+
+static void port_start(void)
+{
+	struct sy_stack_options options = {.connections = 2 * SYNS, .secret = "port"};
+	struct sy_runtime_options o;
+	struct sy_error err = {0};
+
+	options_init(&o, 1);
+	ring = ring_port_add(&o, "stack");
+	options_reach(&o);
+	o.pipeline = sy_stack_pipeline;
+	o.round = sy_stack_round;
+	o.poll = sy_stack_poll;
+	o.wake_ns = sy_stack_wake_ns;
+	o.app = port = sy_stack_port_new(serve, NULL);
+	rt = runtime_open(&o);
+	if (sy_stack_port_open(port, rt, &options, &err))
+		fail_msg("%s", err.text);
+	start_ns = sy_clock_ns() + SECOND; /* beyond what the stack has seen */
+	clock_set(start_ns);
+}
+
+static void syns_send(struct sy_stack *s, unsigned count)
+{
+	const struct sy_stack_endpoint from = {.addr = addr("10.0.0.1")},
+	                               to = {.addr = addr("10.0.0.9"), .port = htons(80)};
+	sy_stack_id id;
+
+	for (unsigned i = 0; i < count; i++)
+		assert_int_equal(sy_stack_connect(s, &from, &to, 0, rt->worker[0].now_ns, &id), 0);
+}
+
+/* What the port has sent since. */
+static unsigned sent(void)
+{
+	struct rte_mbuf *m;
+	unsigned count = 0;
+
+	for (; rte_ring_dequeue(ring.tx, (void **)&m) == 0; count++)
+		rte_pktmbuf_free(m);
+	return count;
+}
+
+/* A segment that no connection takes: it is answered by a reset. */
+static void stranger(void)
+{
+	struct rte_mbuf *m = rte_pktmbuf_alloc(rt->pool);
+	struct sy_ipv4 *ip;
+	struct sy_tcp *tcp;
+	uint8_t *frame;
+
+	assert_non_null(m);
+	frame = (uint8_t *)rte_pktmbuf_append(m, SY_ETH_LEN + sizeof(*ip) + sizeof(*tcp));
+	memset(frame, 0, m->data_len);
+	((struct sy_eth *)frame)->type = htons(SY_ETH_IPV4);
+	ip = (struct sy_ipv4 *)(frame + SY_ETH_LEN);
+	*ip = (struct sy_ipv4){.version_ihl = 0x45,
+	                       .total_length = htons(sizeof(*ip) + sizeof(*tcp)),
+	                       .ttl = 64,
+	                       .proto = SY_PROTO_TCP,
+	                       .src = addr("10.0.0.9").w[3],
+	                       .dst = addr("10.0.0.1").w[3]};
+	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, sizeof(*ip)));
+	tcp = (struct sy_tcp *)(ip + 1);
+	*tcp = (struct sy_tcp){
+	        .sport = htons(4000), .dport = htons(1), .offset = 5 << 4, .flags = SY_TCP_ACK};
+	tcp->checksum =
+	        (uint16_t)~sy_csum_fold(sy_csum_sum(&ip->src, 8) + htons(SY_PROTO_TCP) +
+	                                htons(sizeof(*tcp)) + sy_csum_sum(tcp, sizeof(*tcp)));
+	assert_int_equal(rte_ring_enqueue(ring.rx, m), 0);
+}
+
+/* Four bursts at most, then packets are received again; and what is left follows at once. */
+static void test_turns_are_fair(void **state)
+{
+	struct sy_worker *w = &rt->worker[0];
+	struct sy_stack *s = sy_stack_port_stack(port, 0);
+	unsigned all = 0, turns = 0;
+
+	worker_turn(w);
+	assert_int_equal(sent(), 0);
+	syns_send(s, SYNS);
+	while (all < SYNS + turns) {
+		stranger();
+		assert_true(worker_turn(w));
+		turns++;
+		assert_int_equal(sy_stack_counters(s)->packets_in, turns);
+		unsigned now = sent();
+		/* the burst that was received has a turn, and the poll has one */
+		assert_in_range(now, 1, 2 * 4 * SY_BURST);
+		all += now;
+		if (all < SYNS + turns)
+			assert_int_equal(sy_stack_wake_ns(w), 0); /* it does not sleep */
+	}
+	assert_int_equal(all, SYNS + turns);
+	assert_true(turns >= 2);
+	assert_false(worker_turn(w));
+}
+
+/* RFC 6298: time-outs run when they are due, not when a round comes. */
+static void test_timers_are_in_time(void **state)
+{
+	struct sy_worker *w = &rt->worker[0];
+	uint64_t due = sy_stack_wake_ns(w);
+	unsigned turns = 0;
+
+	assert_true(due > start_ns && due < start_ns + 2 * SECOND); /* the SYNs again */
+	clock_set(due - 1);
+	assert_false(worker_turn(w));
+	assert_int_equal(sent(), 0);
+	for (; turns < 300 && sent() == 0; turns++) { /* the wheel may be early, not late */
+		clock_set(sy_stack_wake_ns(w));
+		worker_turn(w);
+	}
+	assert_true(turns < 300);
+	assert_in_range(w->now_ns, start_ns + SECOND, start_ns + SECOND + 3 * MS);
+}
+
+static int setup(void **state)
+{
+	port_start();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	sy_stack_port_close(port);
+	sy_runtime_close(rt);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_turns_are_fair),
+	        cmocka_unit_test(test_timers_are_in_time),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
