@@ -32,6 +32,31 @@ static void packet_trim(struct rte_mbuf *m, uint32_t offset, uint32_t len)
 	m->pkt_len = len;
 }
 
+/* The packet as it may wait: while the driver's buffers are scarce a copy, in memory of the stack's
+ * own. If there is none, a connection that has nothing keeps its packet for a while yet: nobody
+ * starves. NULL: it is dropped. */
+static struct rte_mbuf *packet_keep(struct sy_stack *s, const struct connection *c,
+                                    struct rte_mbuf *m)
+{
+	struct rte_mbuf *copy;
+
+	if (SY_LIKELY(!s->scarce))
+		return m;
+	copy = rte_pktmbuf_alloc(s->options.copies);
+	if (copy && rte_pktmbuf_tailroom(copy) >= m->data_len) {
+		memcpy(rte_pktmbuf_append(copy, m->data_len), rte_pktmbuf_mtod(m, uint8_t *),
+		       m->data_len);
+		rte_pktmbuf_free_seg(m);
+		s->counters.copied++;
+		return copy;
+	}
+	rte_pktmbuf_free(copy);
+	if (c->received.bytes == 0 && c->arrived.blocks == 0 && !s->very_scarce)
+		return m;
+	s->counters.refused_memory++;
+	return NULL;
+}
+
 static void text_append(struct sy_stack *s, struct connection *c, struct rte_mbuf *m)
 {
 	c->rcv_nxt += m->data_len;
@@ -50,7 +75,7 @@ static struct rte_mbuf *piece_own(struct sy_stack *s, struct connection *c, stru
 		packet_trim(m, cut->skip, cut->length);
 		return m;
 	}
-	copy = rte_pktmbuf_alloc(s->options.pool);
+	copy = rte_pktmbuf_alloc(s->scarce ? s->options.copies : s->options.pool);
 	if (copy && rte_pktmbuf_tailroom(copy) < cut->length) {
 		rte_pktmbuf_free(copy);
 		copy = NULL;
@@ -90,6 +115,12 @@ static void text_later(struct sy_stack *s, struct connection *c, struct segment 
 		return;
 	}
 	packet_trim(m, seg->data + (from - seg->seq), len);
+	m = packet_keep(s, c, m);
+	if (!m) {
+		s->counters.out_of_order_dropped++;
+		return;
+	}
+	seg->packet = m;
 	news = arrived_add(&c->arrived, &s->arrived, c->rcv_nxt, from, from + len, m);
 	s->counters.out_of_order++;
 	if (news.kept == 0) {
@@ -142,7 +173,13 @@ static bool text_arrive(struct sy_stack *s, struct connection *c, struct segment
 		return false;
 	}
 	packet_trim(seg->packet, seg->data + (from - seg->seq), end - from);
-	text_append(s, c, seg->packet);
+	struct rte_mbuf *m = packet_keep(s, c, seg->packet);
+	if (!m) {
+		seg->flags &= (uint8_t)~SY_TCP_FIN;
+		arrive_owe(s, c, true);
+		return false;
+	}
+	text_append(s, c, m);
 	seg->packet = NULL;
 	if (c->arrived.blocks > 0) {
 		text_join(s, c);

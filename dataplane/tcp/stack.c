@@ -10,6 +10,8 @@
 #include "stack.h"
 #include "timer.h"
 
+#define POOL_LOOK 512 /* packets between two looks at how many buffers are free */
+
 static const struct congestion_ops *congestion_find(const char *name)
 {
 	static const struct congestion_ops *const all[] = {&congestion_cubic, &congestion_newreno};
@@ -223,9 +225,26 @@ static void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
 	rte_pktmbuf_free(seg.packet);
 }
 
+/* Counting takes a look at the caches of all cores: once in a millisecond, or so many packets. */
+static void pool_look(struct sy_stack *s, unsigned count)
+{
+	const struct rte_mempool *pool = s->options.pool;
+	unsigned free;
+
+	s->unlooked += count;
+	if (!s->options.copies || (s->looked_ms == s->now_ms && s->unlooked < POOL_LOOK))
+		return;
+	s->unlooked = 0;
+	s->looked_ms = s->now_ms;
+	free = rte_mempool_avail_count(pool);
+	s->scarce = free < pool->size / 4;
+	s->very_scarce = free < pool->size / 8;
+}
+
 void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count, uint64_t now_ns)
 {
 	stack_time(s, now_ns);
+	pool_look(s, count);
 	for (unsigned i = 0; i < count; i++)
 		packet_receive(s, packet[i]);
 }

@@ -34,9 +34,12 @@ struct sy_stack {
 	struct wheel wheel;
 	struct wheel_link *wheel_links;
 	struct chunk_pool chunks;
-	struct pool flights;       /* struct flight */
-	struct pool sent, arrived; /* ranges */
-	uint64_t receive_held;     /* bytes of packets that wait */
+	struct pool flights;          /* struct flight */
+	struct pool sent, arrived;    /* ranges */
+	uint64_t receive_held;        /* bytes of packets that wait */
+	bool scarce;                  /* the driver's buffers, when they were looked at */
+	bool very_scarce;             /* so that not even one for each connection is kept */
+	uint32_t looked_ms, unlooked; /* the last time; packets since */
 
 	struct list send, event;      /* LIST_SEND, LIST_EVENT */
 	struct list space, time_wait; /* LIST_ROLE */

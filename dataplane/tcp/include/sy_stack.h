@@ -56,6 +56,9 @@ struct sy_stack_options {
 	/* Closed connections whose peer has not taken all, at most; more are reset. 0: a quarter of
 	 * `connections`. Each ends when the peer takes nothing for 100 s. */
 	uint32_t orphans;
+	/* Where what waits for being read is copied while less than a quarter of `pool` is free, so
+	 * that slow readers do not take the driver's buffers. NULL: it stays in these. */
+	struct rte_mempool *copies;
 };
 
 int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,
@@ -238,6 +241,7 @@ int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 	X(icmp_accepted, "ICMP errors about a connection")                                         \
 	X(icmp_ignored, "ICMP errors about nothing that is under way")                             \
 	X(too_big, "path MTUs learned")                                                            \
+	X(copied, "packets copied, because the driver's buffers are scarce")                       \
 	X(path_probes, "probes for a larger path MTU (RFC 4821)")                                  \
 	X(path_raised, "path MTUs raised by a probe")                                              \
 	X(orphans_ended, "closed connections ended: the peer takes nothing, or they are too many")

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packets between the runtime and the stacks. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+
+#include <rte_mempool.h>
 
 #include "sy_stack_port.h"
 
-#define TURN_BURSTS 4 /* that a turn sends, before more is received */
+#define COPIES_BYTES (16u << 20)  /* of what waits, while the port's buffers are scarce */
+#define RECEIVE_ALL  (256u << 20) /* as sy_stack_options has it */
+#define TURN_BURSTS  4            /* that a turn sends, before more is received */
 
 /* Of one worker. */
 struct place {
@@ -15,6 +21,7 @@ struct place {
 	bool polled;      /* sy_stack_poll() is called: what a turn leaves is not forgotten */
 	bool more;        /* the stack has more to send */
 	uint64_t next_ns; /* before it nothing is due */
+	struct rte_mempool *copies;
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct sy_stack_port {
@@ -172,6 +179,54 @@ struct sy_stack_port *sy_stack_port_new(sy_stack_serve serve, void *ctx)
 	return p;
 }
 
+static void copies_unmap(struct rte_mempool_memhdr *memory, void *opaque)
+{
+	munmap(memory->addr, memory->len);
+}
+
+/* Buffers like the port's, in memory that no device knows. */
+static struct rte_mempool *copies_make(const struct rte_mempool *like, unsigned worker)
+{
+	struct rte_pktmbuf_pool_private private = {
+	        .mbuf_data_room_size = (uint16_t)(like->elt_size - sizeof(struct rte_mbuf))};
+	unsigned count = COPIES_BYTES / like->elt_size;
+	size_t len = (size_t)count * (like->header_size + like->elt_size + like->trailer_size) +
+	             (1u << 16); /* and what alignment takes */
+	struct rte_mempool *pool;
+	char name[32];
+	void *memory = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return NULL;
+	snprintf(name, sizeof(name), "sy_copies_%u", worker);
+	pool = rte_mempool_create_empty(name, count, like->elt_size, 0, sizeof(private),
+	                                SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
+	if (!pool || rte_mempool_set_ops_byname(pool, "ring_mp_mc", NULL)) {
+		munmap(memory, len);
+		rte_mempool_free(pool);
+		return NULL;
+	}
+	rte_pktmbuf_pool_init(pool, &private);
+	if (rte_mempool_populate_iova(pool, memory, RTE_BAD_IOVA, len, copies_unmap, NULL) < 0) {
+		munmap(memory, len);
+		rte_mempool_free(pool);
+		return NULL;
+	}
+	rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+	return pool;
+}
+
+/* Windows offer what there is: a share of three quarters of the port's buffers, and the copies. */
+static void memory_bound(struct sy_stack_options *o, unsigned workers)
+{
+	uint64_t most = (uint64_t)o->pool->size / 4 * 3 / workers * o->pool->elt_size;
+
+	most += (uint64_t)o->copies->size * o->copies->elt_size;
+	o->receive_all = o->receive_all ? o->receive_all : RECEIVE_ALL;
+	if (o->receive_all > most)
+		o->receive_all = most;
+}
+
 int sy_stack_port_open(struct sy_stack_port *p, struct sy_runtime *rt,
                        const struct sy_stack_options *options, struct sy_error *err)
 {
@@ -184,7 +239,13 @@ int sy_stack_port_open(struct sy_stack_port *p, struct sy_runtime *rt,
 			return sy_fail(err, ENOMEM, "no packet for a stack: raise --mbufs");
 		o.pool = m->pool;
 		rte_pktmbuf_free(m);
-		p->place[i] = (struct place){.rt = rt, .worker = i};
+		p->place[i] =
+		        (struct place){.rt = rt, .worker = i, .copies = copies_make(o.pool, i)};
+		if (!p->place[i].copies)
+			return sy_fail(err, ENOMEM, "no memory for packets that wait");
+		o.copies = p->place[i].copies;
+		o.receive_all = options->receive_all;
+		memory_bound(&o, sy_worker_count(rt));
 		o.owns = owner_has;
 		o.owner = &p->place[i];
 		int rc = sy_stack_create(&o, sy_clock_ns(), &p->place[i].stack, err);
@@ -201,8 +262,10 @@ struct sy_stack *sy_stack_port_stack(struct sy_stack_port *p, unsigned worker)
 
 void sy_stack_port_close(struct sy_stack_port *p)
 {
-	for (unsigned i = 0; p && i < SY_MAX_WORKERS; i++)
+	for (unsigned i = 0; p && i < SY_MAX_WORKERS; i++) {
 		if (p->place[i].stack)
 			sy_stack_destroy(p->place[i].stack);
+		rte_mempool_free(p->place[i].copies);
+	}
 	free(p);
 }

@@ -26,6 +26,9 @@ struct play {
 	uint32_t ours[PEERS]; /* the stack's first numbers, by the peer's port */
 	uint32_t ts_base;
 	uint32_t written, read;
+	unsigned packets;        /* of the pool, at the beginning */
+	struct rte_mbuf **taken; /* of them, by the script */
+	unsigned taken_count;
 	struct rte_mbuf *out[OUT_MAX];
 	unsigned first, count;
 	const char *line;

@@ -232,6 +232,26 @@ static void do_info(struct play *p, char *words)
 		FAIL(p, "it is %u", got);
 }
 
+static void do_scarce(struct play *p, char *words)
+{
+	unsigned left = (unsigned)strtoul(words, NULL, 0);
+
+	rte_pktmbuf_free_bulk(p->taken, p->taken_count);
+	free(p->taken);
+	p->taken_count = left ? rte_mempool_avail_count(p->pool) - left : 0;
+	p->taken = calloc(p->taken_count + 1, sizeof(*p->taken));
+	WANT(p,
+	     p->taken_count == 0 || rte_pktmbuf_alloc_bulk(p->pool, p->taken, p->taken_count) == 0);
+}
+
+static void do_held(struct play *p, char *words)
+{
+	unsigned held = p->packets - rte_mempool_avail_count(p->pool) - p->taken_count;
+
+	if (held != strtoul(words, NULL, 0))
+		FAIL(p, "%u are held", held);
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -249,7 +269,8 @@ static const struct {
         {"anew", do_anew},     {"event", do_event},
         {"no", do_no},         {"failed", do_failed},
         {"count", do_count},   {"info", do_info},
-        {"broken", do_broken},
+        {"broken", do_broken}, {"scarce", do_scarce},
+        {"held", do_held},
 
 };
 

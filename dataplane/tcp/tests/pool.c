@@ -8,6 +8,7 @@
 #include "script.h"
 
 #define PACKETS 32767
+#define COPIES  3
 
 struct rte_mempool *tests_pool(void)
 {
@@ -22,6 +23,18 @@ struct rte_mempool *tests_pool(void)
 		abort();
 	pool = rte_pktmbuf_pool_create("tests", PACKETS, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
 	                               SOCKET_ID_ANY);
+	if (!pool)
+		abort();
+	return pool;
+}
+
+struct rte_mempool *tests_copies(void)
+{
+	static struct rte_mempool *pool;
+
+	if (!pool)
+		pool = rte_pktmbuf_pool_create("copies", COPIES, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
+		                               SOCKET_ID_ANY);
 	if (!pool)
 		abort();
 	return pool;

@@ -316,6 +316,7 @@ static void play_open(struct play *p, const struct script *script, bool v4)
 	        .secret = "0123456789abcde",
 	        .time_wait_ms = word_value(o, "tw ", 60000),
 	        .orphans = word_value(o, "orphans ", 0),
+	        .copies = strstr(o, "copies") ? tests_copies() : NULL,
 	        .no_sack = !strstr(o, "sack"),
 	        .no_timestamps = !strstr(o, "ts"),
 	        .no_scale = !strstr(o, "ws"),
@@ -336,7 +337,7 @@ static void play(const struct script *script, bool v4)
 	char line[256];
 
 	play_open(&p, script, v4);
-	unsigned before = rte_mempool_avail_count(p.pool);
+	p.packets = rte_mempool_avail_count(p.pool);
 	for (; *at; p.number++) {
 		size_t len = strcspn(at, "\n");
 		assert_true(len < sizeof(line));
@@ -351,7 +352,9 @@ static void play(const struct script *script, bool v4)
 	p.line = "the end";
 	nothing_left(&p);
 	sy_stack_destroy(p.s);
-	WANT(&p, rte_mempool_avail_count(p.pool) == before);
+	rte_pktmbuf_free_bulk(p.taken, p.taken_count);
+	free(p.taken);
+	WANT(&p, rte_mempool_avail_count(p.pool) == p.packets);
 }
 
 void script_play(const struct script *script)

@@ -14,6 +14,8 @@
  *     broken E                   write fails               empty      read gives -EAGAIN
  *     state NAME                 as sy_stack_state_name()  gone [N]   N connections are left
  *     event WORDS                what the next event says  no event   there is none
+ *     scarce N                   but for N, the driver's packets are taken; 0: all are back
+ *     held N                     so many of the driver's packets wait in the stack
  *     count NAME N               a counter of the stack
  *     info NAME N                cwnd, ssthresh, mss, rto, flight, wnd
  *     anew                       numbers of a connection that follows are its own
@@ -69,7 +71,8 @@ struct script {
 void script_play(const struct script *script);
 void script_play_all(const struct script *scripts, size_t count);
 
-/* Starts EAL and makes a pool of packets, once. */
+/* Starts EAL and makes a pool of packets, once. And a small one, for copies. */
 struct rte_mempool *tests_pool(void);
+struct rte_mempool *tests_copies(void);
 
 #endif
