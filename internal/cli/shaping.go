@@ -117,7 +117,10 @@ func viewShaping(stats *dpclient.ShapingStats) (shapingView, error) {
 		return shapingView{}, err
 	}
 	view := shapingView{Port: shaping.Port, Rate: shaping.Rate, Burst: shaping.Burst, Count: shaping.Layer.String(), Active: stats.GetActive(),
-text	for _, n := range stats.GetCounts() {
+		Worker: stats.GetWorker(), Waiting: stats.GetWaiting(), Room: stats.GetRoom(), Problem: stats.GetProblem(), Queues: []shapedQueueView{},
+		shaping: shaping}
+	view.viewTree()
+	for _, n := range stats.GetCounts() {
 		t, s, c := int(n.GetTenant()), int(n.GetService()), int(n.GetClass())
 		if t >= len(shaping.Tenants) || s >= len(shaping.Tenants[t].Services) || c >= len(shaping.Classes) {
 			return view, fmt.Errorf("the forwarder counts a queue that port %s does not have", shaping.Port)
