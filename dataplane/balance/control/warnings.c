@@ -49,7 +49,31 @@ static void warn_of_port(struct sy_balance *b, struct warnings *to, const struct
 		     p->name, p->queues, b->workers, p->name, b->workers);
 }
 
-static void warn_of_shaping(struct sy_balance *b, struct warnings *to)
+static void warn_of_shaping(const struct sy_balance *b, struct warnings *to, unsigned port)
+{
+	const char *problem = shaping_problem(b, port);
+	if (problem)
+		warn(to, "%s; " SHAPING_FAILED, problem);
+}
+
+static void warn_of_sets(struct sy_balance *b, struct warnings *to)
+{
+	for (unsigned bit = 0; bit < ADDRESS_SETS; bit++) {
+		const struct model_set *s = b->ctl->access->now.set[bit];
+		if (s && s->missing)
+			warn(to,
+			     "access set %s is empty: its data is lost; the agent sends it again "
+			     "when it is connected",
+			     s->name);
+		else if (s && s->data && !s->data->saved)
+			warn(to,
+			     "access set %s is in effect but not saved, see the forwarder's log; a "
+			     "forwarder that starts without its agent has it empty",
+			     s->name);
+	}
+}
+
+static void warn_of_absent_ports(struct sy_balance *b, struct warnings *to)
 {
 	for (unsigned i = 0; i < SHAPED_PORTS; i++) {
 		const struct model_shaping *s = b->ctl->shaping->now[i];
@@ -104,7 +128,7 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 		               "than /24, or 262 144 IPv6 prefixes"
 		             : strerror(-b->ctl->access->block_failed));
 	warn_of_sets(b, &to);
-	warn_of_shaping(b, &to);
+	warn_of_absent_ports(b, &to);
 	if (client_counts_lost(b->client_counts))
 		warn(&to,
 		     "%" PRIu64 " sessions that ended still count for their clients' limits: this "
