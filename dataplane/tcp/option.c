@@ -113,6 +113,15 @@ int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option
 	return 0;
 }
 
+/* SYN and FIN are numbers, and no bytes. */
+static uint32_t bytes_unsent(const struct connection *c)
+{
+	if (c->state == SY_STACK_SYN_SENT || c->state == SY_STACK_SYN_RECEIVED ||
+	    seq_after(c->snd_una, c->unsent.end))
+		return 0;
+	return c->unsent.end - c->snd_una;
+}
+
 int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 {
 	const struct connection *c = connection_of(s, id);
@@ -132,7 +141,7 @@ int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 	        .mss = c->mss,
 	        .peer_window = c->snd_wnd,
 	        .receive_window = c->rcv_edge - c->rcv_nxt,
-	        .unsent = c->unsent.end - c->snd_una,
+	        .unsent = bytes_unsent(c),
 	        .unread = c->received.bytes,
 	        .sent = c->bytes_acked,
 	        .received = c->bytes_received,

@@ -226,6 +226,7 @@ static void do_info(struct play *p, char *words)
 	               : strcmp(word, "mss") == 0      ? info.mss
 	               : strcmp(word, "rto") == 0      ? info.rto_ms
 	               : strcmp(word, "flight") == 0   ? info.in_flight
+	               : strcmp(word, "unsent") == 0   ? info.unsent
 	               : strcmp(word, "wnd") == 0      ? info.peer_window
 	                                               : UINT32_MAX;
 	if (got != value)

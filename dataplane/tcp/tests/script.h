@@ -17,7 +17,7 @@
  *     scarce N                   but for N, the driver's packets are taken; 0: all are back
  *     held N                     so many of the driver's packets wait in the stack
  *     count NAME N               a counter of the stack
- *     info NAME N                cwnd, ssthresh, mss, rto, flight, wnd
+ *     info NAME N                cwnd, ssthresh, mss, rto, flight, unsent, wnd
  *     anew                       numbers of a connection that follows are its own
  *     +MS                        time passes; the stack sends at the end of it at the earliest
  *     ~MS                        time passes until the stack sends, at most so much

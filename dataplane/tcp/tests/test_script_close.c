@@ -5,11 +5,14 @@
 
 static const struct script closing[] = {
         {"RFC 9293 3.6, figure 12: this side closes first", "",
-         OPEN "shutdown\n"
+         OPEN "info unsent 0\n"
+              "shutdown\n"
               "> FA 1 ack 1\n"
               "state fin-wait-1\n"
+              "info unsent 0\n"
               "< A 1 ack 2\n"
               "state fin-wait-2\n"
+              "info unsent 0\n"
               "< FA 1 ack 2\n"
               "> A 2 ack 2\n"
               "state time-wait\n"
