@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of the stack against Linux's TCP share.
+
+    client: the kernel 10.N.0.1 ── link ── far: the stack 10.N.0.100, the kernel 10.N.0.2
+
+IPv6 likewise: fd00:N::1, fd00:N::100. The way ab of the link leads to the stack.
+"""
+
+import contextlib
+import itertools
+from dataclasses import dataclass
+
+import pytest
+
+from tests.lab import Lab
+from tests.lab.link import Link, balance
+from tests.lab.peer import KernelEnd, Peer
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+ROLES = ("server", "client")  # the stack's
+WAYS = ("upload", "download")  # the stack sends; it receives
+PORTS = itertools.count(9801)  # each connection's own
+PORT_LAST = 19800
+
+
+def port():
+    number = next(PORTS)
+    assert number <= PORT_LAST
+    return number
+
+
+class InteropStage:
+    """A kernel and a stack, and a link between them."""
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            self.lab = stack.enter_context(Lab(arms=1, servers=0))
+            self.link = stack.enter_context(Link(self.lab, "client", "far"))
+            self.kernel = self.lab["client"].ns
+            net = self.link.address("b").split(".")[1]
+            self.stack_address = {4: f"10.{net}.0.100", 6: f"fd00:{net}::100"}
+            self.kernel_address = {family: self.link.address("a", family) for family in (4, 6)}
+            self.kept, self.options = None, None
+            self.undo = stack.pop_all()
+        return self
+
+    def __exit__(self, *error):
+        self.release()
+        return self.undo.__exit__(*error)
+
+    def new_peer(self, **options):
+        """A stack of its own; the shared one ends."""
+        self.release()
+        return Peer(self.lab, "far", self.link.name, self.stack_address.values(), **options)
+
+    def peer(self, **options):
+        """The shared stack, with these options; another one if it had others."""
+        if self.kept and self.options == options and self.kept.process.alive():
+            return self.kept
+        one = self.new_peer(**options)
+        self.options = options
+        self.kept = one.start()
+        return one
+
+    def release(self):
+        if self.kept:
+            kept, self.kept = self.kept, None
+            if kept.process.alive():
+                kept.stop()
+
+    def reset(self):
+        """As at the start, for the next test."""
+        self.link.set(defaults="")
+        self.link.hurry()
+        stats = self.link.settle()
+        assert not any(balance(stats[way]) for way in ("ab", "ba")), stats
+        self.link.reset()
+        self.lab.close_captures()
+        self.lab.check_programs()
+        for family in (4, 6):
+            self.kernel.ip(f"-{family} route flush cache")
+            self.kernel.ip(f"-{family} tcp_metrics flush", check=False)
+
+
+@pytest.fixture(scope="module")
+def interop_stage():
+    with InteropStage() as stage:
+        yield stage
+
+
+@pytest.fixture
+def interop(interop_stage):
+    yield interop_stage
+    interop_stage.reset()
+
+
+@dataclass
+class Flow:
+    """One connection between the stack and the kernel."""
+
+    role: str  # the stack's
+    way: str  # of the stack's bytes
+    job: int
+    end: KernelEnd
+    talk: dict = None  # what the stack tells at its end
+
+
+def flow_begin(stage, peer, family, role, way, size, seed, words=None, **end):
+    """Carries so many bytes one way; words: of the stack's job, end: of the kernel's."""
+    number, words = port(), dict(words or {}, seed=seed)
+    if way == "upload":
+        words["send"], end["expect"] = size, size
+    else:
+        end["send"], end["expect"] = size, 0
+    stack, kernel = stage.stack_address[family], stage.kernel_address[family]
+    one = KernelEnd(stage.kernel, family, seed=seed, **end)
+    if role == "server":
+        job = peer.listen(stack, number, times=1, **words)
+        one.connect(stack, number)
+    else:
+        one.listen(kernel, number)
+        job = peer.connect(stack, kernel, number, **words)
+    return Flow(role, way, job, one)
+
+
+def flow_finish(peer, flow, size, deadline_s=120):
+    """Waits until both ends have all and are closed."""
+    flow.talk = peer.done(flow.job, deadline_s=deadline_s)
+    flow.end.wait(deadline_s)
+    key = "acknowledged" if flow.way == "upload" else "received"
+    assert flow.talk[key] == size, flow.talk
+    return flow
+
+
+@dataclass
+class Outcome:
+    """What a transfer of several connections has caused."""
+
+    flows: list
+    stack: dict  # its counters
+    kernel: dict  # its counters
+    link: dict  # link.stats()
+
+    def uploads(self):
+        return [flow for flow in self.flows if flow.way == "upload"]
+
+    def downloads(self):
+        return [flow for flow in self.flows if flow.way == "download"]
+
+
+def difference(after, before):
+    return {name: after[name] - before.get(name, 0) for name in after}
+
+
+def transfer(stage, peer, family, size, words=None, between=None, deadline_s=120, **end):
+    """Both ways, with the stack as client and as server, all at once. between(flows): what happens
+    on the way."""
+    stack, kernel = peer.counters(), stage.kernel.counters()
+    flows = [
+        flow_begin(stage, peer, family, role, way, size, seed, words, **end)
+        for seed, (role, way) in enumerate(itertools.product(ROLES, WAYS), 1)
+    ]
+    if between:
+        between(flows)
+    for flow in flows:
+        flow_finish(peer, flow, size, deadline_s)
+    return Outcome(
+        flows,
+        difference(peer.counters(), stack),
+        difference(stage.kernel.counters(), kernel),
+        stage.link.stats(),
+    )
