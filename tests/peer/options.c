@@ -36,7 +36,8 @@ static const char usage[] =
         "  close JOB            its connections are reset, its listener closed\n"
         "  stats                counters, and connections that are open\n"
         "  quit\n"
-        "A connection that ends gives a line, too. The exit status is 1 if one has failed.\n"
+        "A connection that ends gives a line, too. Without --stdin, the exit status is 1 if one\n"
+        "has failed.\n"
         "\n"
         "Words:\n";
 

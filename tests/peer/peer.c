@@ -103,7 +103,7 @@ static void execute(struct peer *p, char *line)
 		sy_worker_call(w, begin_on_worker, &c);
 	} else {
 		report_error(error);
-		p->failed += !p->options.input;
+		p->failed++;
 	}
 }
 
@@ -249,5 +249,5 @@ int main(int argc, char **argv)
 	if (rc < 0)
 		fprintf(stderr, "steelyard-peer: %s\n", err.text);
 	peer_close(&peer);
-	return rc < 0 || peer.failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return rc < 0 || (peer.failed && !peer.options.input) ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -68,6 +68,17 @@ class InteropStage:
             if kept.process.alive():
                 kept.stop()
 
+    def know_neighbours(self):
+        """For good: what is on its way for minutes is not their question."""
+        for host, other, addresses in (
+            ("client", "far", self.stack_address),
+            ("far", "client", self.kernel_address),
+        ):
+            mac = self.lab[other].ns.mac(self.link.name)
+            for address in addresses.values():
+                known = f"{address} lladdr {mac} dev {self.link.name} nud permanent"
+                self.lab[host].ns.ip(f"neigh replace {known}")
+
     def reset(self):
         """As at the start, for the next test."""
         self.link.set(defaults="")
