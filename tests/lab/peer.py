@@ -154,6 +154,8 @@ class Peer:
 
     def _job(self, line, words):
         for name, value in words.items():
+            if value is False:
+                continue
             line += f" {name.replace('_', '-')} {'on' if value is True else value}"
         return self.tell(line, "job")["job"]
 
@@ -206,7 +208,8 @@ class KernelEnd:
     """One connection of the kernel's, with a thread that sends the stream and compares what comes.
 
     send: bytes, then its end; expect: bytes that must come before the peer's end (None: any
-    number); after_end: sends once the peer has ended its side; echo: sends back what comes;
+    number); after_end: sends once the peer has ended its side; echo: sends back what comes, so many
+    bytes at a time;
     end_first: ends its side at once; hold: reads after resume(); reset_after: resets it after so
     many bytes that came. congestion: machines' defaults differ, and BBR leaves others little of a
     short queue. options: (level, name, value) to be set before it begins.
@@ -221,7 +224,7 @@ class KernelEnd:
         seed=1,
         after_end=False,
         end_first=False,
-        echo=False,
+        echo=0,
         hold=False,
         reset_after=0,
         write=1 << 18,
@@ -326,7 +329,8 @@ class KernelEnd:
                 raise ConnectionAbortedError("as the test wanted")
 
     def _echo(self):
-        while data := self.one.recv(1 << 16):
+        whole = socket.MSG_WAITALL if self.echo > 1 else 0
+        while data := self.one.recv(self.echo if whole else 1 << 16, whole):
             self.received += len(data)
             self.one.sendall(data)
         self.one.shutdown(socket.SHUT_WR)

@@ -25,6 +25,8 @@ struct job {
 	uint64_t asks;             /* questions, each answered by as many bytes */
 	uint64_t part[JOB_PARTS];  /* the calls that a question is made of */
 	unsigned parts;
+	uint64_t part_ms;       /* a pause before each but the first */
+	uint64_t answer;        /* echoes so many bytes at once; 0: what has come */
 	uint64_t read, read_ms; /* reads so much so often; 0: all at once */
 	uint64_t times, rounds; /* connections at a time, and one after the other; listen: in all */
 	bool echo, after_end, end_first, hold, more;

@@ -158,6 +158,12 @@ static uint64_t call_length(const struct talk *t, int *flags)
 	return n;
 }
 
+static void talk_pause(struct peer *p, struct talk *t, uint64_t ms, uint64_t now)
+{
+	p->timed += t->wake_at == 0;
+	t->wake_at = now + ms * 1000000;
+}
+
 /* The next question, when the one before is answered. */
 static void talk_ask(struct talk *t)
 {
@@ -174,6 +180,8 @@ static bool talk_write(struct peer *p, struct talk *t, uint64_t now)
 {
 	talk_ask(t);
 	while (may_send(t) && t->written < talk_target(t)) {
+		if (t->job->part_ms && now < t->wake_at)
+			break;
 		const uint8_t *bytes;
 		int flags;
 		uint64_t n = call_length(t, &flags);
@@ -186,6 +194,8 @@ static bool talk_write(struct peer *p, struct talk *t, uint64_t now)
 		if (rc < 0)
 			return !talk_fails(t, rc);
 		t->written += (uint64_t)rc;
+		if (t->job->part_ms && t->written < talk_target(t))
+			talk_pause(p, t, t->job->part_ms, now);
 	}
 	return true;
 }
@@ -212,6 +222,16 @@ static bool talk_take(struct peer *p, struct talk *t, const uint8_t *bytes, size
 	return true;
 }
 
+/* A question has not come whole. */
+static bool waits_for_more(struct peer *p, const struct talk *t)
+{
+	struct sy_stack_info i;
+
+	return t->job->answer && t->received % t->job->answer == 0 &&
+	       sy_stack_info(p->stack, t->id, &i) == 0 && i.state == SY_STACK_ESTABLISHED &&
+	       i.unread < t->job->answer;
+}
+
 static void talk_read(struct peer *p, struct talk *t, uint64_t now)
 {
 	const struct job *j = t->job;
@@ -219,7 +239,7 @@ static void talk_read(struct peer *p, struct talk *t, uint64_t now)
 	const void *bytes;
 	int64_t len = -EAGAIN;
 
-	if (t->held || (t->read_at && now < t->read_at))
+	if (t->held || (j->read_ms && now < t->wake_at) || waits_for_more(p, t))
 		return;
 	while (most > 0 && (len = sy_stack_peek(p->stack, t->id, &bytes)) > 0) {
 		uint64_t n = (uint64_t)len < most ? (uint64_t)len : most;
@@ -227,10 +247,8 @@ static void talk_read(struct peer *p, struct talk *t, uint64_t now)
 			return;
 		most -= n;
 	}
-	if (j->read_ms && most < j->read) {
-		p->timed += t->read_at == 0;
-		t->read_at = now + j->read_ms * 1000000;
-	}
+	if (j->read_ms && most < j->read)
+		talk_pause(p, t, j->read_ms, now);
 	if (len == 0)
 		t->peer_ended = true;
 	else
@@ -305,12 +323,12 @@ void talks_turn(struct peer *p, uint64_t now)
 	if (!p->timed)
 		return;
 	for (struct talk *t; (t = *at);) {
-		if (t->read_at && now >= t->read_at) {
+		if (t->wake_at && now >= t->wake_at) {
 			talk_turn(p, t, now);
 			t = *at; /* a new one may come before it */
 		}
 		if (t->over) {
-			p->timed -= 1 + (t->read_at != 0);
+			p->timed -= 1 + (t->wake_at != 0);
 			*at = t->next;
 			free(t);
 		} else {

@@ -16,7 +16,7 @@ struct talk {
 	uint64_t round;             /* of its job */
 	uint64_t answered;          /* bytes of all questions' answers */
 	uint64_t asked;             /* bytes of all questions so far */
-	uint64_t read_at;           /* a slow reader's next turn, ns */
+	uint64_t wake_at;           /* the end of a pause of reading or asking, ns; 0: none yet */
 	int64_t wrong_at;           /* the first wrong byte; -1: none */
 	unsigned urgent;            /* events that told of urgent data */
 	int error;                  /* a positive errno */

@@ -15,6 +15,7 @@ import pytest
 from tests.lab import Lab
 from tests.lab.link import Link, balance
 from tests.lab.peer import KernelEnd, Peer
+from tests.lab.wait import wait_until
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 ROLES = ("server", "client")  # the stack's
@@ -163,16 +164,29 @@ def difference(after, before):
     return {name: after[name] - before.get(name, 0) for name in after}
 
 
+def all_carry(peer, flows, least=20_000):
+    talks = {one["job"]: one for one in peer.stats()["talks"]}
+    return all(
+        flow.job in talks and talks[flow.job]["acknowledged"] + talks[flow.job]["unread"] > least
+        for flow in flows
+    )
+
+
 def transfer(stage, peer, family, size, words=None, between=None, deadline_s=120, **end):
-    """Both ways, with the stack as client and as server, all at once. between(flows): what happens
-    on the way."""
+    """Both ways, with the stack as client and as server, all at once. between(): what happens when
+    all have carried some, and nobody has read."""
     stack, kernel = peer.counters(), stage.kernel.counters()
+    words, end = dict(words or {}, hold=bool(between)), dict(end, hold=bool(between))
     flows = [
         flow_begin(stage, peer, family, role, way, size, seed, words, **end)
         for seed, (role, way) in enumerate(itertools.product(ROLES, WAYS), 1)
     ]
     if between:
-        between(flows)
+        wait_until(lambda: all_carry(peer, flows), "every connection runs", 60)
+        between()
+        for flow in flows:
+            peer.resume(flow.job)
+            flow.end.resume()
     for flow in flows:
         flow_finish(peer, flow, size, deadline_s)
     return Outcome(

@@ -30,7 +30,7 @@ ways = pytest.mark.parametrize("way", WAYS)
 CONFUSED = {"delay_us": 300, "duplicate": 0.4, "reorder": 0.3, "reorder_distance": 1}
 
 
-# ---- opening ------------------------------------------------------------------------------------
+# ---- opening -------------------------------------------------------------------------------------
 
 
 @families
@@ -87,7 +87,7 @@ def test_short_connections(interop, family):
         flow_finish(peer, flow, size)
 
 
-# ---- closing ------------------------------------------------------------------------------------
+# ---- closing -------------------------------------------------------------------------------------
 
 
 @families
@@ -145,7 +145,7 @@ def test_kernel_resets(interop, family, role):
     assert difference(peer.counters(), before)["resets_in"] >= 1
 
 
-# ---- again from the same port -------------------------------------------------------------------
+# ---- again from the same port --------------------------------------------------------------------
 
 AGAIN = 20
 
@@ -300,7 +300,7 @@ def test_killed_peer(interop, family):
     peer.done(job)
 
 
-# ---- nobody answers any more --------------------------------------------------------------------
+# ---- nobody answers any more ---------------------------------------------------------------------
 
 
 def test_keepalive(interop):

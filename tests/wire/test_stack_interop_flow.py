@@ -1,0 +1,446 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steelyard's TCP stack and Linux's: windows, paths that change, urgent data, floods, and who waits
+for whose acknowledgement."""
+
+import contextlib
+import socket
+import struct
+import threading
+
+import pytest
+from scapy.layers.inet import IP, TCP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
+
+from tests.lab.peer import KernelEnd, inet
+from tests.lab.wait import wait_until
+from tests.wire.interop import (
+    difference,
+    families,
+    flow_begin,
+    flow_finish,
+    port,
+    transfer,
+)
+
+SMALL = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)]
+NARROW = {"mtu": 1300, "router4": "10.9.9.9", "router6": "fd00:9::9"}
+HEADERS = {4: 20 + 20 + 12, 6: 40 + 20 + 12}  # with timestamps
+
+
+# ---- windows -------------------------------------------------------------------------------------
+
+
+@families
+def test_stack_closes_window(interop, family):
+    """The stack's application does not read. The kernel probes the closed window, and goes on when
+    it opens."""
+    peer = interop.peer()
+    before = interop.kernel.counters()
+    words = {"hold": True, "receive_buffer": 20_000}
+    flow = flow_begin(interop, peer, family, "server", "download", 300_000, 1, words)
+
+    def probed():
+        counts = difference(interop.kernel.counters(), before)
+        return counts["TcpExtTCPWinProbe"] > 1
+
+    wait_until(probed, "the kernel probes the window")
+    (talk,) = peer.talking(flow.job)
+    assert talk["received"] == 0 and 10_000 < talk["unread"] <= 20_000
+    peer.resume(flow.job)
+    flow_finish(peer, flow, 300_000)
+
+
+@families
+def test_kernel_closes_window(interop, family):
+    """The kernel's application does not read. The stack probes the closed window, and goes on when
+    it opens."""
+    peer = interop.peer()
+    before = peer.counters()
+    flow = flow_begin(
+        interop, peer, family, "server", "upload", 300_000, 2, hold=True, options=SMALL
+    )
+    wait_until(
+        lambda: peer.counters()["window_probes"] > before["window_probes"] + 1, "the stack probes"
+    )
+    (talk,) = peer.talking(flow.job)
+    assert talk["peer_window"] < talk["mss"]
+    flow.end.resume()
+    flow_finish(peer, flow, 300_000)
+
+
+@families
+def test_window_opens_in_silence(interop, family):
+    """The kernel's window opens, and each of its packets that say so is lost: a probe finds out."""
+    peer = interop.peer()
+    before = peer.counters()
+    flow = flow_begin(
+        interop, peer, family, "server", "upload", 100_000, 3, hold=True, options=SMALL
+    )
+    wait_until(
+        lambda: peer.counters()["window_probes"] > before["window_probes"], "the stack probes"
+    )
+    interop.link.set("ab", loss=1)
+    flow.end.resume()
+    lost = interop.link.stats("ab")["drops"]["loss"]
+    wait_until(lambda: interop.link.stats("ab")["drops"]["loss"] > lost, "an update is lost")
+    interop.link.set("ab", loss=0)
+    flow_finish(peer, flow, 100_000)
+
+
+@families
+@pytest.mark.parametrize("buffer", (2048, 6000), ids=("2k", "6k"))
+def test_small_buffers(interop, family, buffer):
+    """Both ways, with receive buffers of a segment or two at both ends."""
+    peer = interop.peer()
+    interop.link.set(delay_us=200, loss=0.005)
+    options = [(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)]
+    outcome = transfer(interop, peer, family, 60_000, {"receive_buffer": buffer}, options=options)
+    for flow in outcome.flows:
+        assert flow.talk["peer_window" if flow.way == "upload" else "receive_window"] < 8192
+    # No silly windows (RFC 9293 3.8.6.2): segments are not much smaller than the window allows.
+    packets = outcome.stack["packets_out"] + outcome.stack["packets_in"]
+    assert packets < 4 * 60_000 / 200
+
+
+@families
+def test_slow_reader(interop, family):
+    """The stack's application takes little at a time: its window is never told in small pieces."""
+    peer = interop.peer()
+    words = {"read": 3000, "read_ms": 10, "receive_buffer": 30_000}
+    before = peer.counters()
+    flow = flow_begin(interop, peer, family, "server", "download", 100_000, 4, words)
+    flow_finish(peer, flow, 100_000)
+    after = difference(peer.counters(), before)
+    assert after["packets_in"] < 200 and after["packets_out"] < 200
+
+
+# ---- the path changes ----------------------------------------------------------------------------
+
+
+@families
+def test_path_narrows(interop, family):
+    """In the middle of the transfers a router says that packets are too big."""
+    peer = interop.peer()
+    interop.link.set(delay_ms=1)
+    outcome = transfer(interop, peer, family, 500_000, between=lambda: interop.link.set(**NARROW))
+    assert outcome.stack["too_big"] == 2
+    for flow in outcome.flows:
+        if flow.way == "upload":
+            assert flow.talk["mss"] == 1300 - HEADERS[family]
+        else:
+            assert flow.end.info["pmtu"] == 1300
+
+
+@families
+def test_black_hole(interop, family):
+    """In the middle of the transfers the path becomes narrower, and no router says so (RFC 4821,
+    RFC 8899 4.3)."""
+    peer = interop.peer()
+    interop.kernel.sysctl("ipv4.tcp_mtu_probing", 1)
+    interop.link.set(delay_ms=1)
+    changes = {"mtu": 1300, "too_big": "silent"}
+    try:
+        outcome = transfer(
+            interop, peer, family, 500_000, between=lambda: interop.link.set(**changes)
+        )
+    finally:
+        interop.kernel.sysctl("ipv4.tcp_mtu_probing", 0)
+    assert all(outcome.link[way]["drops"]["mtu"] for way in ("ab", "ba"))
+    assert outcome.stack["too_big"] == 0 and outcome.stack["timeouts"]
+    for flow in outcome.uploads():
+        # Not smaller than the base sizes of RFC 8899 5.1.2 require.
+        assert {4: 1200, 6: 1280}[family] <= flow.talk["mss"] + HEADERS[family] <= 1300
+
+
+# ---- urgent data ---------------------------------------------------------------------------------
+
+
+@families
+def test_kernel_is_urgent(interop, family):
+    """The stack tells of the kernel's urgent byte, which lies among the others (RFC 6093)."""
+    peer, number = interop.peer(), port()
+    job = peer.listen(interop.stack_address[family], number, times=1)
+    with interop.kernel.socket(inet(family)) as one:
+        one.settimeout(60)
+        one.connect((interop.stack_address[family], number))
+        stream = KernelEnd(interop.kernel, family).stream
+        one.sendall(stream.part(0, 5000))
+        one.send(stream.part(5000, 100), socket.MSG_OOB)
+        one.sendall(stream.part(5100, 5000))
+        one.shutdown(socket.SHUT_WR)
+        assert one.recv(100) == b""
+    talk = peer.done(job)
+    assert talk["received"] == 10_100 and talk["urgent"] == 1
+
+
+@families
+def test_stack_is_urgent(interop, family):
+    """The kernel finds the mark where the stack has set it."""
+    peer, number = interop.peer(), port()
+    job = peer.listen(interop.stack_address[family], number, send=10_000, urgent=7000, times=1)
+    one = interop.kernel.socket(inet(family))
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+    one.settimeout(60)
+    with one:
+        one.connect((interop.stack_address[family], number))
+        stream, received, marks = KernelEnd(interop.kernel, family).stream, 0, []
+        while True:
+            if at_mark(one):
+                marks.append(received)
+            data = one.recv(1000)  # never beyond the mark
+            if not data:
+                break
+            stream.compare(received, data)
+            received += len(data)
+        one.shutdown(socket.SHUT_WR)
+    assert received == 10_000
+    assert marks[0] == 6999  # in front of the last urgent byte
+    peer.done(job)
+
+
+def at_mark(one):
+    """sockatmark(3)."""
+    import fcntl
+
+    return struct.unpack("i", fcntl.ioctl(one, 0x8905, struct.pack("i", 0)))[0]
+
+
+# ---- a flood -------------------------------------------------------------------------------------
+
+
+class SynFlood:
+    """SYNs from addresses behind the client, as fast as Python can."""
+
+    FORGED = {4: "198.18.0.0/15", 6: "2001:db8:f::/48"}
+
+    def __init__(self, interop, family, number):
+        self.interop, client = interop, interop.lab["client"].ns
+        far = interop.lab["far"].ns
+        gateway = interop.link.address("a", family)
+        far.ip(f"-{family} route replace {self.FORGED[family]} via {gateway}")
+        self.frames = [
+            bytes(
+                Ether(src=client.mac(interop.link.name), dst=far.mac(interop.link.name))
+                / self.header(interop, family, n)
+                / TCP(sport=1024 + n % 60_000, dport=number, seq=n * 7919, options=[("MSS", 1460)])
+            )
+            for n in range(2000)
+        ]
+        self.socket = interop.lab.capture("client", interop.link.name)
+        self.over = threading.Event()
+        self.sent = 0
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    @staticmethod
+    def header(interop, family, n):
+        to = interop.stack_address[family]
+        if family == 4:
+            return IP(src=f"198.18.{n >> 8}.{n & 255}", dst=to)
+        return IPv6(src=f"2001:db8:f::{n:x}", dst=to)
+
+    def run(self):
+        while not self.over.is_set():
+            with contextlib.suppress(BlockingIOError, OSError):
+                self.socket.socket.send(self.frames[self.sent % len(self.frames)])
+                self.sent += 1
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+
+@families
+def test_syn_flood(interop, family):
+    """While forged SYNs fill the backlog, clients connect by cookies, and are served; later ones
+    without."""
+    number = port()
+    with interop.new_peer() as peer:
+        address = interop.stack_address[family]
+        job = peer.listen(address, number, send=20_000)
+        with SynFlood(interop, family, number):
+            wait_until(lambda: peer.counters()["cookies_sent"] > 1000, "SYNs get cookies")
+            before = peer.counters()
+            ends = [
+                KernelEnd(interop.kernel, family, expect=20_000).connect(address, number)
+                for _ in range(30)
+            ]
+            for end in ends:
+                end.wait()
+            after = difference(peer.counters(), before)
+            assert after["cookies_right"] == 30 and after["cookies_wrong"] == 0
+        assert peer.done(job, 30)["scale"]  # a cookie's timestamp carries it
+        usage = peer.stats()["usage"]
+        assert usage["half_open"] <= 256
+    interop.lab.close_captures()
+
+
+# ---- who waits for whose acknowledgement ---------------------------------------------------------
+
+
+class Packets:
+    """TCP packets with bytes, or acknowledging some, as the client's interface sees them: (who,
+    bytes, kernel's time in ns)."""
+
+    SO_TIMESTAMPNS = 35
+
+    def __init__(self, interop):
+        self.capture = interop.lab.capture("client", interop.link.name)
+        self.capture.close()  # its thread drops the times
+        with interop.kernel.entered():
+            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+        self.socket.setsockopt(socket.SOL_SOCKET, self.SO_TIMESTAMPNS, 1)
+        self.socket.bind((interop.link.name, 3))
+
+    def read(self):
+        found = []
+        with self.socket, contextlib.suppress(BlockingIOError):
+            while True:
+                data, told, _, address = self.socket.recvmsg(2000, 200, socket.MSG_DONTWAIT)
+                frame = Ether(data)
+                if TCP not in frame or frame[TCP].flags & 0x07:  # SYN, FIN, RST
+                    continue
+                seconds, ns = struct.unpack("qq", told[0][2])
+                who = "kernel" if address[2] == 4 else "stack"
+                found.append((who, len(frame[TCP].payload), seconds * 1_000_000_000 + ns))
+        return found
+
+
+def delayed(packets, sender):
+    """Times that the sender went on only when it got a bare acknowledgement that had come late,
+    30 ms or more after its bytes: the 40 ms stall."""
+    stalls = 0
+    for before, ack, after in zip(packets, packets[1:], packets[2:], strict=False):
+        if before[0] == sender == after[0] and before[1] and after[1]:
+            stalls += ack[0] != sender and not ack[1] and ack[2] - before[2] >= 30_000_000
+    return stalls
+
+
+def ask(interop, peer, asks, parts, **words):
+    """Questions of the stack to an echo of the kernel's, which answers whole questions."""
+    number = port()
+    packets = Packets(interop)
+    whole = sum(map(int, parts.split(",")))
+    one = KernelEnd(interop.kernel, 4, echo=whole).listen(interop.kernel_address[4], number)
+    job = peer.connect(
+        interop.stack_address[4], interop.kernel_address[4], number, asks=asks, parts=parts, **words
+    )
+    peer.done(job)
+    one.wait()
+    return packets.read()
+
+
+def test_one_turn(interop):
+    """What the application writes in one turn leaves in one segment, with Nagle or without."""
+    packets = ask(interop, interop.peer(), 40, "100,50")
+    assert [length for who, length, _ in packets if who == "stack" and length] == [150] * 40
+    assert delayed(packets, "stack") == 0
+
+
+def test_nagle(interop):
+    """Two writes with a pause between, and a read: the second one waits for the kernel's delayed
+    acknowledgement, often."""
+    packets = ask(interop, interop.peer(), 30, "100,50", part_ms=1)
+    assert [length for who, length, _ in packets if who == "stack" and length] == [100, 50] * 30
+    assert delayed(packets, "stack") > 0
+
+
+@contextlib.contextmanager
+def kept_acknowledgements(interop, peer, **words):
+    """A question of 100 and 50 bytes, while everything that the kernel sends is kept back. Yields
+    the kernel's end, and the stack's job, which has written all."""
+    number = port()
+    interop.know_neighbours()
+    interop.link.set("ab", delay_s=900)
+    one = KernelEnd(interop.kernel, 4, echo=True).listen(interop.kernel_address[4], number)
+    address = interop.kernel_address[4]
+    job = peer.connect(
+        interop.stack_address[4], address, number, asks=1, parts="100,50", part_ms=1, **words
+    )
+    wait_until(lambda: interop.link.stats("ab")["on_the_way"], "the SYN is answered")
+    interop.link.hurry()
+    wait_until(lambda: one.received >= 100, "the first part arrives")
+    wait_until(lambda: peer.talking(job)[0]["written"] == 150, "the second part is written")
+    yield one, job
+    interop.link.set("ab", defaults="")
+    interop.link.hurry()
+    peer.done(job)
+    one.wait()
+    assert one.received == 150
+
+
+def test_nagle_waits(interop):
+    """The second part is not sent before the first one is acknowledged (RFC 896)."""
+    peer = interop.peer()
+    with kept_acknowledgements(interop, peer) as (one, job):
+        assert one.received == 100 and peer.talking(job)[0]["unsent"] == 150
+        sent = peer.counters()["packets_out"]
+        assert peer.counters()["packets_out"] == sent or peer.counters()["tail_probes"]
+        assert one.received == 100
+
+
+def test_no_delay(interop):
+    """It is, without Nagle."""
+    with kept_acknowledgements(interop, interop.peer(), no_delay=True) as (one, _):
+        wait_until(lambda: one.received == 150, "the second part arrives")
+
+
+def test_more(interop):
+    """The word that more follows holds a part back until it has."""
+    packets = ask(interop, interop.peer(), 10, "100,50", part_ms=1, more=True, no_delay=True)
+    assert [length for who, length, _ in packets if who == "stack" and length] == [150] * 10
+
+
+def test_large_question(interop):
+    """A question that ends in a small segment is sent whole: only small ones wait for small ones
+    (Minshall)."""
+    packets = ask(interop, interop.peer(), 40, "4000")
+    assert sum(length for who, length, _ in packets if who == "stack") == 160_000
+    assert delayed(packets, "stack") == 0
+
+
+def kernel_asks(interop, asks, **words):
+    """Questions of the kernel in two writes; the stack answers whole ones."""
+    peer, number = interop.peer(), port()
+    packets = Packets(interop)
+    job = peer.listen(interop.stack_address[4], number, echo=True, answer=150, times=1, **words)
+    with interop.kernel.socket() as one:
+        one.settimeout(60)
+        one.connect((interop.stack_address[4], number))
+        for _ in range(asks):
+            one.sendall(b"x" * 100)
+            one.sendall(b"y" * 50)
+            left = 150
+            while left:
+                left -= len(one.recv(left))
+        one.shutdown(socket.SHUT_WR)
+        assert one.recv(1) == b""
+    peer.done(job)
+    return packets.read()
+
+
+def test_kernel_waits_for_stack(interop):
+    """The kernel's second part waits for the stack's delayed acknowledgement; or not, if the
+    application wants quick ones."""
+    packets = kernel_asks(interop, 15)
+    assert delayed(packets, "kernel") > 10
+    packets = kernel_asks(interop, 15, quick_ack=True)
+    assert delayed(packets, "kernel") < 5  # a machine may stand still
+
+
+@families
+def test_cork(interop, family):
+    """Corked: only full segments, until the end."""
+    peer = interop.peer()
+    packets = Packets(interop)
+    words = {"cork": True, "write": 700}
+    flow = flow_begin(interop, peer, family, "server", "upload", 100_000, 5, words)
+    flow_finish(peer, flow, 100_000)
+    lengths = [length for who, length, _ in packets.read() if who == "stack" and length]
+    # The last ones leave with the FIN.
+    assert set(lengths) == {1500 - HEADERS[family]}
