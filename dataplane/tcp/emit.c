@@ -212,8 +212,8 @@ static bool short_may_go(const struct connection *c, uint32_t len, bool all)
 {
 	if (len > 0 && len >= c->snd_wnd_max / 2)
 		return true;
-	if (!all)
-		return false; /* the window ends within it */
+	if (!all) /* the window ends within it; its fourth case is the override timer */
+		return c->flags & C_CORK_OVER;
 	if (c->flags & C_FIN_WANTED || c->flags & C_CORK_OVER)
 		return true;
 	if (c->flags & (C_CORK | C_MORE))
@@ -261,7 +261,7 @@ static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint
 	c->snd_nxt = end;
 	c->flags &= ~(uint32_t)C_PROBED; /* the probe's byte is in a range now */
 	recovery_sent(s, c, end - from);
-	if (end == c->unsent.end)
+	if (end == c->unsent.end || end - from < c->mss)
 		c->flags &= ~(uint32_t)C_CORK_OVER;
 	return m;
 }

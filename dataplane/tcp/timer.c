@@ -150,8 +150,9 @@ static void persist(struct sy_stack *s, struct connection *c)
 		c->probes += c->probes < UINT8_MAX;
 		if (c->retries < UINT8_MAX)
 			c->retries++;
+	} else {
+		c->flags |= C_CORK_OVER;
 	}
-	c->flags |= C_CORK_OVER;
 	emit_window_probe(s, c);
 	uint32_t wait = persist_ms(c), left = patience(s, c);
 	timer_set(s, c, TIMER_RETRANSMIT, wait < left ? wait : left);

@@ -126,6 +126,28 @@ static const struct script windows[] = {
               "< A 1 ack 1001 win 2000\n"
               "> A 1001:2001\n"
               "> PA 2001:3001\n"},
+        {"RFC 9293 3.8.6.2.1: a window that stays small is filled, not probed byte by byte", "",
+         OPEN "< A 1 ack 1 win 1012\n"
+              "write 3000\n"
+              "> A 1:1001\n"
+              "< A 1 ack 1001 win 12\n"
+              "+200\n"
+              "~21\n"
+              "> A 1001:1013\n"
+              "# a small window after that waits again\n"
+              "< A 1 ack 1013 win 10\n"
+              "+200\n"
+              "~21\n"
+              "> A 1013:1023\n"
+              "< A 1 ack 1023 win 0\n"
+              "~221\n"
+              "> A 1023:1024\n"
+              "# nor does a probe let one go\n"
+              "< A 1 ack 1023 win 11\n"
+              "+200\n"
+              "< A 1 ack 1023 win 5000\n"
+              "> A 1023:2023\n"
+              "> PA 2023:3001\n"},
         {"RFC 9293 3.8.6.1: a closed window is probed", "",
          OPEN "write 1000\n"
               "> PA 1:1001\n"
@@ -243,10 +265,11 @@ static const struct script windows[] = {
               "< A 1 ack 1001 win 600\n"
               "write 1000\n"
               "# the largest window was 60000\n"
-              "~221\n"
-              "> A 1001:1002\n"
-              "< A 1 ack 1001 win 1000\n"
-              "> PA 1001:2001\n"},
+              "+200\n"
+              "~21\n"
+              "> A 1001:1601\n"
+              "< A 1 ack 1601 win 1000\n"
+              "> PA 1601:2001\n"},
         {"RFC 9293 3.8.6: a window that shrinks", "",
          OPEN "write 3000\n"
               "> A 1:1001\n"
