@@ -44,21 +44,21 @@ struct command {
 	int rc;
 };
 
-/* Before the worker runs a job, its line is out; what comes of it follows. */
 static void begin_on_worker(struct sy_worker *w, void *ctx)
 {
 	struct command *c = ctx;
 
 	c->job->next = c->peer->jobs;
 	c->peer->jobs = c->job;
-	report_job(c->job);
 	c->rc = job_begin(c->peer, c->job, sy_clock_ns());
-	if (c->rc) {
-		report_error(strerror(-c->rc));
-		c->peer->failed++;
-		c->job->left = 0;
-		peer_job_over(c->peer);
+	if (c->rc == 0) {
+		report_job(c->job);
+		return;
 	}
+	report_error(strerror(-c->rc));
+	c->peer->failed++;
+	c->job->left = 0;
+	peer_job_over(c->peer);
 }
 
 static void resume_on_worker(struct sy_worker *w, void *ctx)
