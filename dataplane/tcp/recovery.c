@@ -55,8 +55,6 @@ static void recovery_begin(struct sy_stack *s, struct connection *c, enum recove
 		c->flags |= C_TELL_CWR;
 	if (kind == RECOVERY_FAST)
 		s->counters.recoveries++;
-	else
-		s->counters.ecn_reduced++;
 	connection_wants(s, c);
 }
 
@@ -158,8 +156,10 @@ void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_
 	lost = f->sent.lost;
 	recovery_look(s, c);
 	if (c->recovery == RECOVERY_NONE && (ece || news->probe_lost) &&
-	    !sy_seq_before(c->snd_una, c->recover))
+	    !sy_seq_before(c->snd_una, c->recover)) {
+		s->counters.ecn_reduced += ece;
 		recovery_begin(s, c, RECOVERY_ECN);
+	}
 	if (is_rated(c))
 		c->allowance = prr_acked(&f->prr, news->delivered, sent_in_flight(&f->sent), c->mss,
 		                         progress && f->sent.lost <= lost);

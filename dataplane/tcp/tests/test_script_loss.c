@@ -248,6 +248,26 @@ static const struct script selective[] = {
          "> A 1:1001\n"
          "< A 1 ack 2001\n"
          "count timeouts 0\n"},
+        {"RFC 8985 7.4: a loss that the probe has repaired reduces the window, and is no ECN",
+         "sack",
+         "connect\n"
+         "> S 0 sackok\n"
+         "+20\n"
+         "< SA 0 ack 1 mss 1000 sackok win 60000\n"
+         "> A 1\n"
+         "write 2000\n"
+         "> A 1:1001\n"
+         "> PA 1001:2001\n"
+         "+40\n~5\n"
+         "> PA 1001:2001\n"
+         "count tail_probes 1\n"
+         "set nodelay 1\n"
+         "write 500\n"
+         "> PA 2001:2501\n"
+         "< A 1 ack 2501\n"
+         "info ssthresh 2000\n"
+         "count recoveries 0\n"
+         "count ecn_reduced 0\n"},
         {"RFC 8985 7.3: a probe sends new bytes if there are any", "sack",
          "connect\n"
          "> S 0 sackok\n"
