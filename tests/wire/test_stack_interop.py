@@ -136,7 +136,7 @@ ROWS = [
     Row("loss", LOSSY, lost),
     Row(
         "bursts",
-        {"delay_us": 500, "burst_enter": 0.005, "burst_leave": 0.3, "burst_loss": 1},
+        {"delay_us": 500, "burst_enter": 0.008, "burst_leave": 0.5, "burst_loss": 1},
         bursts,
     ),
     Row("reordering", {"delay_us": 500, "reorder": 0.1, "reorder_distance": 7}, reordered),
