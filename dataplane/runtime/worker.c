@@ -285,45 +285,58 @@ static bool worker_is_idle(const struct sy_worker *w)
  * producer to clear the flag writes the eventfd. It is edge-triggered in epoll, so the worker need
  * not read it, and a late write costs one more turn. AF_XDP sockets are level-triggered.
  */
-static void worker_sleep(struct sy_worker *w)
+uint64_t worker_sleep_begin(struct sy_worker *w)
 {
 	uint64_t wake_ns = w->rt->options.wake_ns ? w->rt->options.wake_ns(w) : UINT64_MAX;
 	struct sy_worker_private *p = w->private;
-	struct epoll_event ev[8];
 	uint64_t shaping_ns = UINT64_MAX; /* until a packet that waits may leave */
 	if (SY_UNLIKELY(p->shaped) && !(shaping_ns = shaping_sleep_ns(w, shaping_ns)))
-		return;
+		return 0;
 	if (wake_ns <= w->now_ns)
-		return;
+		return 0;
 	__atomic_store_n(&p->asleep, 1, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (worker_is_idle(w)) {
-		uint64_t cycles_per_us = p->round_cycles / (SY_ROUND_MS * 1000);
-		uint64_t since = rte_rdtsc() - p->round_tsc;
-		uint64_t left =
-		        since < p->round_cycles ? (p->round_cycles - since) / cycles_per_us + 1 : 0;
-		bool backs_off = p->must_poll;
-		for (unsigned i = 0; i < p->sources && !backs_off; i++)
-			backs_off = p->source[i].port->ops->is_pending(p->source[i].port,
-			                                               p->source[i].queue);
-		SY_COUNT(w->counters.sleeps, 1);
-		sources_wake(w);
-		rte_rcu_qsbr_thread_offline(rcu_qsbr(w->rt->rcu), w->id);
-		if (backs_off && left > p->backoff_us) {
-			left = p->backoff_us;
-			p->backoff_us = 2 * p->backoff_us < BACKOFF_LAST_US ? 2 * p->backoff_us
-			                                                    : BACKOFF_LAST_US;
-		}
-		left = left < shaping_ns / 1000 ? left : shaping_ns / 1000;
-		if (wake_ns != UINT64_MAX && left > (wake_ns - w->now_ns) / 1000 + 1)
-			left = (wake_ns - w->now_ns) / 1000 + 1;
-		const struct timespec wait = {.tv_nsec = (long)left * 1000};
-		int n = epoll_pwait2(p->epoll_fd, ev, 8, &wait, NULL);
-		rte_rcu_qsbr_thread_online(rcu_qsbr(w->rt->rcu), w->id);
-		if (n > 0)
-			SY_COUNT(w->counters.wakeups, 1);
+	uint64_t cycles_per_us = p->round_cycles / (SY_ROUND_MS * 1000);
+	uint64_t since = rte_rdtsc() - p->round_tsc;
+	uint64_t left = since < p->round_cycles ? (p->round_cycles - since) / cycles_per_us + 1 : 0;
+	left = left < shaping_ns / 1000 ? left : shaping_ns / 1000;
+	if (wake_ns != UINT64_MAX && left > (wake_ns - w->now_ns) / 1000 + 1)
+		left = (wake_ns - w->now_ns) / 1000 + 1;
+	if (!left || !worker_is_idle(w)) {
+		__atomic_store_n(&p->asleep, 0, __ATOMIC_RELAXED);
+		return 0;
 	}
-	__atomic_store_n(&p->asleep, 0, __ATOMIC_RELAXED);
+	bool backs_off = p->must_poll;
+	for (unsigned i = 0; i < p->sources && !backs_off; i++)
+		backs_off =
+		        p->source[i].port->ops->is_pending(p->source[i].port, p->source[i].queue);
+	SY_COUNT(w->counters.sleeps, 1);
+	sources_wake(w);
+	rte_rcu_qsbr_thread_offline(rcu_qsbr(w->rt->rcu), w->id);
+	if (backs_off && left > p->backoff_us) {
+		left = p->backoff_us;
+		p->backoff_us =
+		        2 * p->backoff_us < BACKOFF_LAST_US ? 2 * p->backoff_us : BACKOFF_LAST_US;
+	}
+	return left * 1000;
+}
+
+void worker_sleep_end(struct sy_worker *w)
+{
+	rte_rcu_qsbr_thread_online(rcu_qsbr(w->rt->rcu), w->id);
+	__atomic_store_n(&w->private->asleep, 0, __ATOMIC_RELAXED);
+}
+
+static void worker_sleep(struct sy_worker *w)
+{
+	uint64_t ns = worker_sleep_begin(w);
+	struct epoll_event ev[8];
+	if (!ns)
+		return;
+	const struct timespec wait = {.tv_nsec = (long)ns};
+	if (epoll_pwait2(w->private->epoll_fd, ev, 8, &wait, NULL) > 0)
+		SY_COUNT(w->counters.wakeups, 1);
+	worker_sleep_end(w);
 }
 
 /* Call after the fence. */
@@ -389,49 +402,71 @@ static void worker_pin(struct sy_worker *w)
 		       w->private->core, strerror(code));
 }
 
-void *worker_main(void *arg)
+void worker_begin(struct sy_worker *w)
 {
-	struct sy_worker *w = arg;
 	struct sy_worker_private *p = w->private;
-	struct rte_rcu_qsbr *qsbr = rcu_qsbr(w->rt->rcu);
-	worker_pin(w);
 	p->backoff_us = BACKOFF_FIRST_US;
-	if (rte_thread_register()) /* correct, but without its own pool cache */
+	/* Correct without it, but without its own pool cache. EAL's own threads have one. */
+	if (rte_lcore_id() == LCORE_ID_ANY && rte_thread_register())
 		sy_log(SY_LOG_WARN, "runtime", "EAL does not register worker %u: %s", w->id,
 		       rte_strerror(rte_errno));
-	rte_rcu_qsbr_thread_register(qsbr, w->id);
-	rte_rcu_qsbr_thread_online(qsbr, w->id);
+	rte_rcu_qsbr_thread_register(rcu_qsbr(w->rt->rcu), w->id);
+	rte_rcu_qsbr_thread_online(rcu_qsbr(w->rt->rcu), w->id);
 	clock_discipline(w);
 	p->cpu_wait.fd = cpu_wait_open();
 	p->cpu_wait.waited_ns = cpu_wait_ns(p->cpu_wait.fd);
 	p->cpu_wait.at_ns = w->now_ns;
-	sy_confine_worker(); /* from here on, strangers' bytes */
-	uint64_t last_work = w->tsc, before = w->tsc;
-	while (!SY_READ(p->stop)) {
-		bool work = worker_turn(w);
-		rte_rcu_qsbr_quiescent(qsbr, w->id);
-		uint64_t now = rte_rdtsc();
-		if (work) {
-			last_work = now;
-			p->backoff_us = BACKOFF_FIRST_US;
-			SY_COUNT(w->counters.busy_cycles, now - before);
-		} else {
-			if (p->cpu_wait.shared || now - last_work > p->spin_cycles) {
-				worker_sleep(w);
-				now = rte_rdtsc();
-			} else {
-				rte_pause();
-			}
-			SY_COUNT(w->counters.idle_cycles, now - before);
-		}
-		before = now;
-	}
+	p->last_work = w->tsc;
+}
+
+void worker_end(struct sy_worker *w)
+{
+	struct sy_worker_private *p = w->private;
 	transmit_waiting(w, true);
 	if (p->cpu_wait.fd >= 0)
 		close(p->cpu_wait.fd);
 	p->cpu_wait.fd = -1;
-	rte_rcu_qsbr_thread_offline(qsbr, w->id);
-	rte_rcu_qsbr_thread_unregister(qsbr, w->id);
-	rte_thread_unregister();
+	rte_rcu_qsbr_thread_offline(rcu_qsbr(w->rt->rcu), w->id);
+	rte_rcu_qsbr_thread_unregister(rcu_qsbr(w->rt->rcu), w->id);
+	if (rte_eal_lcore_role(rte_lcore_id()) == ROLE_NON_EAL)
+		rte_thread_unregister();
+}
+
+bool worker_rests(struct sy_worker *w, bool work)
+{
+	struct sy_worker_private *p = w->private;
+	uint64_t now = rte_rdtsc();
+	if (work) {
+		p->last_work = now;
+		p->backoff_us = BACKOFF_FIRST_US;
+		return false;
+	}
+	return p->cpu_wait.shared || now - p->last_work > p->spin_cycles;
+}
+
+void *worker_main(void *arg)
+{
+	struct sy_worker *w = arg;
+	struct sy_worker_private *p = w->private;
+	worker_pin(w);
+	worker_begin(w);
+	sy_confine_worker(); /* from here on, strangers' bytes */
+	uint64_t before = w->tsc;
+	while (!SY_READ(p->stop)) {
+		bool work = worker_turn(w), rests;
+		rte_rcu_qsbr_quiescent(rcu_qsbr(w->rt->rcu), w->id);
+		rests = worker_rests(w, work);
+		if (rests)
+			worker_sleep(w);
+		else if (!work)
+			rte_pause();
+		uint64_t now = rte_rdtsc();
+		if (work)
+			SY_COUNT(w->counters.busy_cycles, now - before);
+		else
+			SY_COUNT(w->counters.idle_cycles, now - before);
+		before = now;
+	}
+	worker_end(w);
 	return NULL;
 }

@@ -93,6 +93,9 @@ struct again {
 struct sy_worker_private {
 	pthread_t thread;
 	bool running;        /* the thread exists; used by the control thread */
+	bool lent;           /* to a thread of the application: worker_lend.c */
+	bool rests;          /* as of its last turn */
+	uint64_t last_work;  /* TSC after the last turn that found some */
 	uint32_t backoff_us; /* the next back-off */
 	int core;            /* −1: not pinned */
 	bool stop;           /* writer: control thread, relaxed */
@@ -155,6 +158,15 @@ void workers_answer(struct sy_runtime *rt);
 
 /* The worker's thread. */
 void *worker_main(void *worker);
+/* The calling thread becomes the worker, and is it no longer. */
+void worker_begin(struct sy_worker *w);
+void worker_end(struct sy_worker *w);
+/* After a turn: may the worker sleep, or is something likely to come soon? */
+bool worker_rests(struct sy_worker *w, bool work);
+/* The worker is going to sleep in its epoll instance: for how many nanoseconds at most. 0: it is
+ * not, there is work. */
+uint64_t worker_sleep_begin(struct sy_worker *w);
+void worker_sleep_end(struct sy_worker *w);
 /* Call before the clock is first read. */
 void worker_clock_start(struct sy_worker_private *p);
 /* One look at everything the worker polls; true if there was work. Called by the worker's own

@@ -134,14 +134,14 @@ void workers_stop(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->workers; i++) {
 		struct sy_worker_private *p = rt->worker[i].private;
-		if (!p || !p->running)
+		if (!p || !p->running || p->lent)
 			continue;
 		__atomic_store_n(&p->stop, true, __ATOMIC_RELAXED);
 		worker_wake(&rt->worker[i]);
 	}
 	for (unsigned i = 0; i < rt->workers; i++) {
 		struct sy_worker_private *p = rt->worker[i].private;
-		if (!p || !p->running)
+		if (!p || !p->running || p->lent)
 			continue;
 		pthread_join(p->thread, NULL);
 		p->running = false;
@@ -221,7 +221,7 @@ unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot)
 int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx), void *ctx)
 {
 	struct sy_worker_private *p = w->private;
-	if (!p->running) {
+	if (!SY_READ(p->running)) {
 		fn(w, ctx);
 		return 0;
 	}

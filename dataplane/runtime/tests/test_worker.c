@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Workers over ring ports: hand-over, another worker's transmit queue, neighbours, calls, RCU. */
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -422,6 +423,60 @@ static int setup_two(void **state)
 	return setup(state, 2);
 }
 
+/* ---- lent to threads of an application ------------------------------------------------------- */
+
+static pthread_t application[2];
+static bool application_ends;
+
+static void *application_main(void *arg)
+{
+	struct sy_worker *w = arg;
+	sy_worker_enter(w);
+	while (!SY_READ(application_ends)) {
+		struct pollfd news = {.fd = sy_worker_descriptor(w), .events = POLLIN};
+		sy_worker_turn(w);
+		uint64_t ns = sy_worker_sleep(w);
+		if (!ns)
+			continue;
+		assert_true(ns <= SY_ROUND_MS * UINT64_C(1000000) + 1000);
+		ppoll(&news, 1, &(struct timespec){.tv_nsec = (long)ns}, NULL);
+		sy_worker_awake(w);
+	}
+	sy_worker_leave(w);
+	return NULL;
+}
+
+static int setup_lent(void **state)
+{
+	struct sy_runtime_options o;
+	options_init(&o, 2);
+	port = ring_port_add(&o, "lent");
+	options_reach(&o);
+	o.pipeline = pipeline;
+	o.round = count_round;
+	struct sy_runtime *rt = runtime_open(&o);
+	*state = rt;
+	application_ends = false;
+	sy_runtime_lend(rt);
+	for (unsigned i = 0; i < 2; i++)
+		if (pthread_create(&application[i], NULL, application_main, &rt->worker[i]))
+			return -1;
+	return 0;
+}
+
+static int teardown(void **state);
+
+static int teardown_lent(void **state)
+{
+	struct sy_runtime *rt = *state;
+	__atomic_store_n(&application_ends, true, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(pthread_join(application[i], NULL), 0);
+		assert_true(rt->worker[i].counters.sleeps > 0);
+	}
+	return teardown(state);
+}
+
 /* After every test: no buffer is lost. */
 static int teardown(void **state)
 {
@@ -444,7 +499,16 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest one_worker[] = {TESTS},
-	                        two_workers[] = {TESTS, cmocka_unit_test(test_crowded_ring)};
+	                        two_workers[] = {TESTS, cmocka_unit_test(test_crowded_ring)},
+	                        lent[] = {
+	                                cmocka_unit_test(test_hand_over),
+	                                cmocka_unit_test(test_drops),
+	                                cmocka_unit_test(test_waiting),
+	                                cmocka_unit_test(test_call),
+	                                cmocka_unit_test(test_rcu),
+	                                cmocka_unit_test(test_rounds),
+	                        };
 	return cmocka_run_group_tests(one_worker, setup_one, teardown) +
-	       cmocka_run_group_tests(two_workers, setup_two, teardown);
+	       cmocka_run_group_tests(two_workers, setup_two, teardown) +
+	       cmocka_run_group_tests(lent, setup_lent, teardown_lent);
 }

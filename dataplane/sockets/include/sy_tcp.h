@@ -61,7 +61,7 @@ struct sy_tcp_options {
 	/* A connection's peer is whom a balancer names in a TCP option (TOA), if it does. Whoever
 	 * can send here can claim any: only behind a balancer. */
 	bool toa;
-	const char *congestion; /* "cubic", "newreno"; NULL: cubic */
+	const char *congestion;         /* "cubic", "newreno"; NULL: cubic */
 	uint16_t port_first, port_last; /* ephemeral ports; 0: 49152 to 65535 */
 	/* What the library tells: NULL: warnings, on standard error. Any thread. */
 	void (*log)(const char *text);
@@ -70,8 +70,8 @@ struct sy_tcp_options {
 /*
  * Opens the interfaces and takes the addresses; may take a second or two. Once in a process at a
  * time. A child that it forks later has no part in it and calls nothing here, and keeps the queues
- * bound until it ends or executes another program. Needs root, or CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_IPC_LOCK.
- * why (may be NULL) gets a text, with the remedy, if it fails.
+ * bound until it ends or executes another program. Needs root, or CAP_NET_ADMIN, CAP_NET_RAW,
+ * CAP_BPF and CAP_IPC_LOCK. why (may be NULL) gets a text, with the remedy, if it fails.
  */
 int sy_tcp_open(const struct sy_tcp_options *options, struct sy_tcp **out, char *why, size_t size);
 /* After all contexts have been left. Connections end; their peers get resets. */

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Workers whose threads are the application's: worker_main() in pieces. */
+#include "route.h"
+
+void sy_runtime_lend(struct sy_runtime *rt)
+{
+	for (unsigned i = 0; i < rt->workers; i++) {
+		rt->worker[i].private->lent = true;
+		rt->worker[i].private->running = true;
+	}
+	sy_phase_end(SY_PHASE_START);
+}
+
+static void off_line(struct sy_worker *w)
+{
+	rte_rcu_qsbr_thread_offline(rcu_qsbr(w->rt->rcu), w->id);
+}
+
+void sy_worker_enter(struct sy_worker *w)
+{
+	w->private->thread = pthread_self();
+	worker_begin(w);
+	__atomic_store_n(&w->private->running, true, __ATOMIC_RELEASE);
+	off_line(w);
+}
+
+bool sy_worker_turn(struct sy_worker *w)
+{
+	bool work;
+
+	rte_rcu_qsbr_thread_online(rcu_qsbr(w->rt->rcu), w->id);
+	work = worker_turn(w);
+	off_line(w);
+	w->private->rests = worker_rests(w, work);
+	return work;
+}
+
+uint64_t sy_worker_sleep(struct sy_worker *w)
+{
+	return w->private->rests ? worker_sleep_begin(w) : 0;
+}
+
+void sy_worker_awake(struct sy_worker *w)
+{
+	worker_sleep_end(w);
+	off_line(w);
+}
+
+int sy_worker_descriptor(const struct sy_worker *w)
+{
+	return w->private->epoll_fd;
+}
+
+/* A call that the control thread has made meanwhile waits until it is withdrawn. */
+void sy_worker_leave(struct sy_worker *w)
+{
+	worker_end(w);
+	__atomic_store_n(&w->private->running, false, __ATOMIC_RELEASE);
+}
