@@ -12,7 +12,7 @@ int chunk_pool_init(struct chunk_pool *p, uint64_t bytes)
 {
 	uint32_t count = (uint32_t)(bytes / CHUNK_SIZE);
 
-	*p = (struct chunk_pool){.free = CHUNK_NONE, .count = count};
+	*p = (struct chunk_pool){.free = CHUNK_NONE, .room = CHUNK_NONE, .count = count};
 	p->next = malloc(count * sizeof(*p->next));
 	p->memory = mmap(NULL, (size_t)count * CHUNK_SIZE, PROT_READ | PROT_WRITE,
 	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -29,7 +29,7 @@ void chunk_pool_close(struct chunk_pool *p)
 	free(p->next);
 	if (p->memory)
 		munmap(p->memory, (size_t)p->count * CHUNK_SIZE);
-	*p = (struct chunk_pool){.free = CHUNK_NONE};
+	*p = (struct chunk_pool){.free = CHUNK_NONE, .room = CHUNK_NONE};
 }
 
 /* Memory is touched only when as many chunks are in use at once. */
@@ -66,6 +66,15 @@ void send_buffer_init(struct send_buffer *b, uint32_t end)
 	                          .cursor = {CHUNK_NONE, end}};
 }
 
+static void chunk_append(struct send_buffer *b, struct chunk_pool *p, uint32_t chunk)
+{
+	if (b->first == CHUNK_NONE)
+		b->first = chunk;
+	else
+		p->next[b->last] = chunk;
+	b->last = chunk;
+}
+
 size_t send_buffer_add(struct send_buffer *b, struct chunk_pool *p, const uint8_t *bytes,
                        size_t len)
 {
@@ -77,11 +86,7 @@ size_t send_buffer_add(struct send_buffer *b, struct chunk_pool *p, const uint8_
 			uint32_t chunk = chunk_take(p);
 			if (chunk == CHUNK_NONE)
 				break;
-			if (b->first == CHUNK_NONE)
-				b->first = chunk;
-			else
-				p->next[b->last] = chunk;
-			b->last = chunk;
+			chunk_append(b, p, chunk);
 		}
 		if (piece > len - done)
 			piece = (uint32_t)(len - done);
@@ -90,6 +95,57 @@ size_t send_buffer_add(struct send_buffer *b, struct chunk_pool *p, const uint8_
 		b->end += piece;
 	}
 	return done;
+}
+
+static void room_give(struct chunk_pool *p)
+{
+	while (p->room != CHUNK_NONE) {
+		uint32_t chunk = p->room;
+		p->room = p->next[chunk];
+		chunk_give(p, chunk);
+	}
+}
+
+size_t send_buffer_room(const struct send_buffer *b, struct chunk_pool *p, struct iovec *v,
+                        int count, size_t len)
+{
+	uint32_t at = (b->end - b->base) % CHUNK_SIZE, last = CHUNK_NONE;
+	size_t done = 0;
+
+	room_give(p);
+	for (; count > 0 && done < len; count--, at = 0) {
+		uint32_t chunk = at ? b->last : chunk_take(p);
+		size_t piece = CHUNK_SIZE - at < len - done ? CHUNK_SIZE - at : len - done;
+		if (chunk == CHUNK_NONE)
+			break;
+		if (!at && last == CHUNK_NONE)
+			p->room = chunk;
+		else if (!at)
+			p->next[last] = chunk;
+		last = at ? last : chunk;
+		*v++ = (struct iovec){p->memory + (size_t)chunk * CHUNK_SIZE + at, piece};
+		done += piece;
+	}
+	return done;
+}
+
+void send_buffer_room_done(struct send_buffer *b, struct chunk_pool *p, size_t len)
+{
+	while (len > 0) {
+		uint32_t at = (b->end - b->base) % CHUNK_SIZE, piece = CHUNK_SIZE - at;
+		if (at == 0) {
+			uint32_t chunk = p->room;
+			if (chunk == CHUNK_NONE)
+				break;
+			p->room = p->next[chunk];
+			p->next[chunk] = CHUNK_NONE;
+			chunk_append(b, p, chunk);
+		}
+		piece = piece < len ? piece : (uint32_t)len;
+		len -= piece;
+		b->end += piece;
+	}
+	room_give(p);
 }
 
 void send_buffer_read(struct send_buffer *b, const struct chunk_pool *p, uint32_t from,

@@ -14,6 +14,8 @@
 #ifndef BUFFER_H
 #define BUFFER_H
 
+#include <sys/uio.h>
+
 #include <rte_mbuf.h>
 
 #include <sy_base.h>
@@ -25,6 +27,7 @@ struct chunk_pool {
 	uint8_t *memory;
 	uint32_t *next; /* of a chunk, and in the list of free ones */
 	uint32_t free, fresh, count, used;
+	uint32_t room; /* those of send_buffer_room(), until the application has written */
 };
 
 /* Returns 0 or -ENOMEM. */
@@ -48,6 +51,12 @@ void send_buffer_init(struct send_buffer *b, uint32_t end);
 /* Copies bytes behind the others. Returns how many: fewer if the pool has no chunk left. */
 size_t send_buffer_add(struct send_buffer *b, struct chunk_pool *p, const uint8_t *bytes,
                        size_t len);
+/* Points up to `count` vectors to room for at most len bytes behind the others, and returns for how
+ * many. One room of the pool is open at a time; send_buffer_room_done() takes the first len bytes.
+ */
+size_t send_buffer_room(const struct send_buffer *b, struct chunk_pool *p, struct iovec *v,
+                        int count, size_t len);
+void send_buffer_room_done(struct send_buffer *b, struct chunk_pool *p, size_t len);
 /* Reads len bytes from a sequence number on; they are there. */
 void send_buffer_read(struct send_buffer *b, const struct chunk_pool *p, uint32_t from,
                       uint8_t *out, uint32_t len);

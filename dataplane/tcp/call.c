@@ -2,6 +2,7 @@
 /* The application's calls (RFC 9293 3.9.1), in the style of sockets. */
 #include <errno.h>
 
+#include "call.h"
 #include "emit.h"
 #include "stack.h"
 #include "timer.h"
@@ -140,14 +141,10 @@ static void space_wait(struct sy_stack *s, struct connection *c)
 		list_append(s, &s->space, LIST_ROLE, c);
 }
 
-int64_t sy_stack_send(struct sy_stack *s, sy_stack_id id, const void *bytes, size_t len, int flags,
-                      uint64_t now_ns)
+int64_t send_admits(struct sy_stack *s, struct connection *c, size_t len)
 {
-	struct connection *c = connection_of(s, id);
 	uint32_t limit, held;
-	size_t done;
 
-	stack_time(s, now_ns);
 	if (!c)
 		return -EBADF;
 	if (c->state == SY_STACK_SYN_SENT || c->state == SY_STACK_SYN_RECEIVED) {
@@ -158,12 +155,17 @@ int64_t sy_stack_send(struct sy_stack *s, sy_stack_id id, const void *bytes, siz
 		return ended(c, -EPIPE);
 	limit = window_send_limit(s, c);
 	held = c->unsent.end - c->snd_una;
-	if (len > 0 && held >= limit) {
+	if (len == 0)
+		return 0;
+	if (held >= limit) {
 		space_wait(s, c);
 		return -EAGAIN;
 	}
-	done = send_buffer_add(&c->unsent, &s->chunks, bytes,
-	                       len < limit - held ? len : limit - held);
+	return (int64_t)(len < limit - held ? len : limit - held);
+}
+
+int64_t send_added(struct sy_stack *s, struct connection *c, size_t done, size_t len, int flags)
+{
 	if (done < len)
 		space_wait(s, c);
 	if (done == 0 && len > 0)
@@ -175,6 +177,20 @@ int64_t sy_stack_send(struct sy_stack *s, sy_stack_id id, const void *bytes, siz
 	c->flags = (c->flags & ~(uint32_t)C_MORE) | (flags & SY_STACK_MORE ? C_MORE : 0);
 	connection_wants(s, c);
 	return (int64_t)done;
+}
+
+int64_t sy_stack_send(struct sy_stack *s, sy_stack_id id, const void *bytes, size_t len, int flags,
+                      uint64_t now_ns)
+{
+	struct connection *c = connection_of(s, id);
+	int64_t room;
+
+	stack_time(s, now_ns);
+	room = send_admits(s, c, len);
+	if (room < 0)
+		return room;
+	return send_added(s, c, send_buffer_add(&c->unsent, &s->chunks, bytes, (size_t)room), len,
+	                  flags);
 }
 
 /* Bytes, their end, an error, or nothing yet? 1: bytes. */
@@ -349,8 +365,13 @@ uint32_t sy_stack_ready(struct sy_stack *s, sy_stack_id id)
 		ready |= SY_STACK_READABLE;
 	if (c->flags & C_FIN_ARRIVED)
 		ready |= SY_STACK_PEER_DONE;
-	if (connection_sends(c) && c->unsent.end - c->snd_una < window_send_limit(s, c))
-		ready |= SY_STACK_WRITABLE;
+	if (connection_sends(c)) {
+		if (c->unsent.end - c->snd_una < window_send_limit(s, c) &&
+		    s->chunks.used < s->chunks.count)
+			ready |= SY_STACK_WRITABLE;
+		else
+			space_wait(s, c);
+	}
 	return ready;
 }
 

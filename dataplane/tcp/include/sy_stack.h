@@ -20,6 +20,8 @@
 #ifndef SY_STACK_H
 #define SY_STACK_H
 
+#include <sys/uio.h>
+
 #include <rte_mbuf.h>
 
 #include <sy_base.h>
@@ -96,7 +98,8 @@ struct sy_stack_event {
 /* Fetches up to `most` events. A connection has one at a time: what happens until it is fetched is
  * added to it. */
 unsigned sy_stack_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most);
-/* What holds now, whether or not an event has told of it. */
+/* What holds now, whether or not an event has told of it. If it is not writable, an event tells
+ * when it is. */
 uint32_t sy_stack_ready(struct sy_stack *s, sy_stack_id id);
 
 /* ---- calls of the application (call.c), in the style of sockets ------------------------------ */
@@ -133,6 +136,15 @@ int64_t sy_stack_receive_bytes(struct sy_stack *s, sy_stack_id id, void *bytes, 
  * they are consumed. Returns their number, 0 at the end, or a negative errno. */
 int64_t sy_stack_peek(struct sy_stack *s, sy_stack_id id, const void **bytes);
 void sy_stack_consume(struct sy_stack *s, sy_stack_id id, size_t len, uint64_t now_ns);
+
+/* Points up to `count` vectors to the first bytes that have arrived; else as sy_stack_peek(). */
+int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count);
+/* Points up to `count` vectors to room for at most len bytes in the send buffer. Returns for how
+ * many, or as sy_stack_send(). sy_stack_room_done() sends the first len of them; until then, no
+ * other call that sends, with any connection, nor one that gives the stack packets or the time. */
+int64_t sy_stack_room(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count, size_t len,
+                      uint64_t now_ns);
+int sy_stack_room_done(struct sy_stack *s, sy_stack_id id, size_t len, int flags, uint64_t now_ns);
 
 /* Ends the sending side; the peer gets what is still to be sent. */
 int sy_stack_shutdown(struct sy_stack *s, sy_stack_id id, uint64_t now_ns);

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The application reads and writes where the bytes lie, without a copy. */
+#include <errno.h>
+
+#include "call.h"
+#include "stack.h"
+
+int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count)
+{
+	const void *first;
+	int64_t rc = sy_stack_peek(s, id, &first), total = 0;
+
+	if (rc <= 0)
+		return rc;
+	for (struct rte_mbuf *m = connection_of(s, id)->received.first; m && count > 0;
+	     m = m->next, count--) {
+		*v++ = (struct iovec){rte_pktmbuf_mtod(m, void *), m->data_len};
+		total += m->data_len;
+	}
+	return total;
+}
+
+int64_t sy_stack_room(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count, size_t len,
+                      uint64_t now_ns)
+{
+	struct connection *c = connection_of(s, id);
+	int64_t room;
+
+	stack_time(s, now_ns);
+	room = send_admits(s, c, len);
+	if (room <= 0)
+		return room;
+	room = (int64_t)send_buffer_room(&c->unsent, &s->chunks, v, count, (size_t)room);
+	return room > 0 ? room : send_added(s, c, 0, len, 0);
+}
+
+int sy_stack_room_done(struct sy_stack *s, sy_stack_id id, size_t len, int flags, uint64_t now_ns)
+{
+	struct connection *c = connection_of(s, id);
+
+	stack_time(s, now_ns);
+	if (!c)
+		return -EBADF;
+	send_buffer_room_done(&c->unsent, &s->chunks, len);
+	if (len > 0)
+		send_added(s, c, len, len, flags);
+	return 0;
+}
