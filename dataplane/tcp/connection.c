@@ -175,6 +175,8 @@ struct connection *connection_make(struct sy_stack *s, const struct sy_tuple *fr
 	rtt_init(&c->rtt);
 	path_mtu_init(&c->path_mtu, s->options.mtu, connection_v4(c));
 	window_init(s, c);
+	if (s->client)
+		s->client[connection_index(s, c)].port = 0;
 	s->used++;
 	table_add(s, c);
 	return c;

@@ -6,6 +6,8 @@
  *      └──▶ too many half-open: a cookie is the SYN-ACK's number, and nothing is kept (RFC 4987)
  *                                ──ACK──▶ ready
  */
+#include <errno.h>
+
 #include "arrive.h"
 #include "emit.h"
 #include "stack.h"
@@ -31,6 +33,8 @@ static unsigned listener_fit(const struct listener *l, const struct sy_addr *add
 		return 0;
 	if (sy_addr_is_v4(&l->local.addr)) /* any of IPv4 */
 		return sy_addr_is_v4(addr) ? 2 : 0;
+	if (l->only_v6 && sy_addr_is_v4(addr))
+		return 0;
 	return 1; /* any of both */
 }
 
@@ -310,8 +314,7 @@ bool listener_complete(struct sy_stack *s, struct connection *c)
 	list_append(s, &l->ready, LIST_ROLE, c);
 	c->flags |= C_TALKED;
 	s->counters.accepted++;
-	if (l->ready.count == 1)
-		l->told = false;
+	l->told = false; /* each one is told of, as an edge-triggered application needs */
 	s->listener_news = true;
 	return true;
 }
@@ -324,6 +327,17 @@ void listener_forget(struct sy_stack *s, struct connection *c)
 	list_remove(s, ready ? &l->ready : &l->half, LIST_ROLE, c);
 	s->half_open -= !ready;
 	c->listener = LISTENER_NONE;
+}
+
+int sy_stack_listener_set(struct sy_stack *s, sy_stack_id id, unsigned backlog, bool only_v6)
+{
+	struct listener *l = listener_of(s, id);
+
+	if (!l)
+		return -EBADF;
+	l->backlog = backlog ? backlog : 1;
+	l->only_v6 = only_v6;
+	return 0;
 }
 
 void listener_close(struct sy_stack *s, struct listener *l)

@@ -21,6 +21,7 @@ struct connection_wishes {
 struct listener {
 	struct sy_stack_endpoint local; /* all zero or IPv4's any: wildcards */
 	bool used, told; /* told: the application knows of the connections that wait */
+	bool only_v6;    /* the wildcard of both is that of IPv6 */
 	uint16_t generation;
 	unsigned backlog;
 	uint64_t cookie;

@@ -122,6 +122,13 @@ static uint32_t bytes_unsent(const struct connection *c)
 	return c->unsent.end - c->snd_una;
 }
 
+static uint32_t urgent_left(const struct connection *c)
+{
+	uint32_t read = c->rcv_nxt - !!(c->flags & C_FIN_ARRIVED) - c->received.bytes;
+
+	return c->flags & C_URGENT_IN && seq_after(c->urgent_in, read) ? c->urgent_in - read : 0;
+}
+
 int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 {
 	const struct connection *c = connection_of(s, id);
@@ -143,6 +150,7 @@ int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 	        .receive_window = c->rcv_edge - c->rcv_nxt,
 	        .unsent = bytes_unsent(c),
 	        .unread = c->received.bytes,
+	        .urgent = urgent_left(c),
 	        .sent = c->bytes_acked,
 	        .received = c->bytes_received,
 	        .retransmitted = c->retransmitted,

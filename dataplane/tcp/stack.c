@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "arrive.h"
+#include "client.h"
 #include "emit.h"
 #include "icmp_error.h"
 #include "stack.h"
@@ -105,9 +106,10 @@ static int tables_make(struct sy_stack *s)
 	s->connection = table_make(s, o->connections * sizeof(*s->connection));
 	s->bucket = table_make(s, buckets * sizeof(*s->bucket));
 	s->wheel_links = table_make(s, o->connections * sizeof(*s->wheel_links));
+	s->client = o->toa ? table_make(s, o->connections * sizeof(*s->client)) : NULL;
 	s->listener = calloc(o->listeners, sizeof(*s->listener));
-	if (!s->connection || !s->bucket || !s->wheel_links || !s->listener ||
-	    chunk_pool_init(&s->chunks, o->send_all))
+	if (!s->connection || (o->toa && !s->client) || !s->bucket || !s->wheel_links ||
+	    !s->listener || chunk_pool_init(&s->chunks, o->send_all))
 		return -ENOMEM;
 	s->fixed += s->chunks.count * sizeof(*s->chunks.next);
 	wheel_init(&s->wheel, s->wheel_links, time_ms64(s));
@@ -161,6 +163,7 @@ void sy_stack_destroy(struct sy_stack *s)
 	pools_close(s);
 	chunk_pool_close(&s->chunks);
 	table_free(s->connection, o->connections * sizeof(*s->connection));
+	table_free(s->client, o->connections * sizeof(*s->client));
 	table_free(s->bucket, (s->bucket_mask + 1ul) * sizeof(*s->bucket));
 	table_free(s->wheel_links, o->connections * sizeof(*s->wheel_links));
 	free(s->listener);
@@ -185,8 +188,11 @@ static void segment_arrive(struct sy_stack *s, struct segment *seg)
 			return;
 		}
 	}
-	if (c)
-		arrive(s, c, seg);
+	if (!c)
+		return;
+	if (s->client)
+		client_arrive(s, c, seg);
+	arrive(s, c, seg);
 }
 
 /* Is it a whole packet of TCP or ICMP? */

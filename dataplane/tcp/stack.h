@@ -24,6 +24,7 @@ struct sy_stack {
 	uint32_t now_ms; /* modulo 2^32 */
 
 	struct connection *connection;
+	struct sy_stack_endpoint *client; /* of connections; NULL: options.toa is off */
 	uint32_t free, fresh; /* the free ones, chained by bucket_next; the first never used */
 	uint32_t *bucket, bucket_mask;
 	struct sy_hash_key hash_key;

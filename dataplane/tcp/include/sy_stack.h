@@ -54,6 +54,9 @@ struct sy_stack_options {
 	 * for which they are. NULL: all are. */
 	bool (*owns)(void *owner, const struct sy_tuple *from_peer);
 	void *owner;
+	/* A balancer in front tells the client of a connection in an option (TOA), which is kept
+	 * for sy_stack_client(). 20 bytes for each connection. */
+	bool toa;
 	bool trust_checksum; /* packets' transport checksums have been verified */
 	/* Closed connections whose peer has not taken all, at most; more are reset. 0: a quarter of
 	 * `connections`. Each ends when the peer takes nothing for 100 s. */
@@ -113,6 +116,8 @@ struct sy_stack_endpoint {
  * so many of each. -EADDRINUSE: there is one. */
 int sy_stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, unsigned backlog,
                     uint64_t cookie, sy_stack_id *out);
+/* Another backlog; and whether a wildcard of both families takes IPv6 alone (RFC 3493 5.3). */
+int sy_stack_listener_set(struct sy_stack *s, sy_stack_id id, unsigned backlog, bool only_v6);
 /* Takes a connection; peer may be NULL. -EAGAIN: there is none. */
 int sy_stack_accept(struct sy_stack *s, sy_stack_id listener, uint64_t cookie,
                     struct sy_stack_endpoint *peer, sy_stack_id *out);
@@ -209,13 +214,17 @@ struct sy_stack_info {
 	uint32_t rtt_us, rtt_var_us, rto_ms;
 	uint32_t window, threshold, in_flight; /* of congestion; sent and not acknowledged */
 	uint32_t mss, peer_window, receive_window;
-	uint32_t unsent, unread;
+	uint32_t unsent, unread; /* bytes; unsent: not acknowledged */
+	uint32_t urgent; /* of the unread ones, up to the last urgent one; 0: none is urgent */
 	uint64_t sent, received; /* payload that is acknowledged, or was in order */
 	uint32_t retransmitted;  /* segments */
 	uint8_t retries;         /* time-outs in a row */
 	bool sack, timestamps, scale, ecn;
 };
 int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out);
+
+/* The client that a balancer has named. -ENOENT: none, or options.toa is off. */
+int sy_stack_client(struct sy_stack *s, sy_stack_id id, struct sy_stack_endpoint *out);
 
 /* ---- counters of a stack --------------------------------------------------------------------- */
 

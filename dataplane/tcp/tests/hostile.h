@@ -384,7 +384,8 @@ static inline void hostile_run(struct rte_mempool *pool, const uint8_t *data, si
 	                             .congestion = kind & 8 ? "newreno" : "cubic",
 	                             .no_sack = kind & 16,
 	                             .no_timestamps = kind & 32,
-	                             .ecn = kind & 64};
+	                             .ecn = kind & 64,
+	                             .toa = kind & 128};
 
 	h.v4 = kind & 1;
 	sy_addr_parse(h.v4 ? "192.0.2.1" : "2001:db8::1", &h.local);
