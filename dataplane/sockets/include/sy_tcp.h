@@ -36,13 +36,13 @@
 extern "C" {
 #endif
 
-struct sy_tcp;         /* the library's state of a process */
+struct sy_tcp_library; /* the library's state of a process */
 struct sy_tcp_context; /* one thread's */
 
 /* ---- start and end (steelyard_tcp_open(3)) --------------------------------------------------- */
 
-struct sy_tcp_options {
-	size_t size; /* sizeof(struct sy_tcp_options): what the application was built with */
+struct sy_tcp_setup {
+	size_t size; /* sizeof(struct sy_tcp_setup): what the application was built with */
 	/* Kernel interfaces, whose other packets stay the kernel's, and addresses that the stack
 	 * takes on them: "192.0.2.10", "2001:db8::10". No interface of this host may have these. */
 	const char *const *interface;
@@ -63,8 +63,7 @@ struct sy_tcp_options {
 	bool toa;
 	const char *congestion;         /* "cubic", "newreno"; NULL: cubic */
 	uint16_t port_first, port_last; /* ephemeral ports; 0: 49152 to 65535 */
-	/* What the library tells: NULL: warnings, on standard error. Any thread. */
-	void (*log)(const char *text);
+	bool verbose;                   /* tells more on standard error than warnings */
 };
 
 /*
@@ -73,19 +72,20 @@ struct sy_tcp_options {
  * bound until it ends or executes another program. Needs root, or CAP_NET_ADMIN, CAP_NET_RAW,
  * CAP_BPF and CAP_IPC_LOCK. why (may be NULL) gets a text, with the remedy, if it fails.
  */
-int sy_tcp_open(const struct sy_tcp_options *options, struct sy_tcp **out, char *why, size_t size);
+int sy_tcp_open(const struct sy_tcp_setup *options, struct sy_tcp_library **out, char *why,
+                size_t size);
 /* After all contexts have been left. Connections end; their peers get resets. */
-void sy_tcp_close(struct sy_tcp *t);
+void sy_tcp_close(struct sy_tcp_library *t);
 
 /* The calling thread gets the context; 0 ≤ number < options.contexts. -EBUSY: another has it. */
-int sy_tcp_enter(struct sy_tcp *t, unsigned number, struct sy_tcp_context **out);
+int sy_tcp_enter(struct sy_tcp_library *t, unsigned number, struct sy_tcp_context **out);
 /* Closes all its descriptors. Nobody drives the stack from then on: an application that wants what
  * it has sent to be delivered closes descriptors earlier and goes on waiting for a while. */
 void sy_tcp_leave(struct sy_tcp_context *c);
 unsigned sy_tcp_number(const struct sy_tcp_context *c);
 
 /* Is this an address that the stack has, or "any"? The rest is the kernel's. */
-bool sy_tcp_is_local(const struct sy_tcp *t, const struct sockaddr *addr, socklen_t len);
+bool sy_tcp_is_local(const struct sy_tcp_library *t, const struct sockaddr *addr, socklen_t len);
 
 /* ---- packets and waiting (steelyard_tcp_wait(3)) --------------------------------------------- */
 
@@ -100,11 +100,11 @@ int sy_tcp_wait(struct sy_tcp_context *c, int timeout_ms, const sigset_t *mask);
 /*
  * The same in pieces, for an application that waits for descriptors of the kernel at once:
  *
- *     sy_tcp_run(c);                                   and looks for events
- *     timeout = sy_tcp_sleep(c);                       0: does not wait
+ *     sy_tcp_run(c);                                          and looks for events; if there are
+ * none: timeout = sy_tcp_sleep(c);                              0: does not wait, and is awake
  *     ppoll({sy_tcp_fd(c): POLLIN, others …}, timeout)
- *     sy_tcp_awake(c);
- *     sy_tcp_run(c);                                   and looks for events
+ *     sy_tcp_awake(c);                                        if timeout was not 0
+ *     sy_tcp_run(c);                                          and looks for events
  *
  * sy_tcp_fd() is an epoll instance, whose descriptor stays the same; nobody reads it.
  */
@@ -116,7 +116,7 @@ void sy_tcp_awake(struct sy_tcp_context *c);
 
 /* ---- sockets (steelyard_tcp_socket(3)) ------------------------------------------------------- */
 
-/* AF_INET or AF_INET6. -EMFILE: no descriptor is free. */
+/* AF_INET or AF_INET6; else -EAFNOSUPPORT. -EMFILE: no descriptor is free. */
 int sy_tcp_socket(struct sy_tcp_context *c, int family);
 /* Port 0 gets one at once. -EADDRNOTAVAIL: not an address of the stack. Each context binds and
  * listens for itself: SO_REUSEPORT is as if it were set between them. */
@@ -174,16 +174,18 @@ uint32_t sy_tcp_ready(struct sy_tcp_context *c, int fd);
 /* A counter that grows whenever the readiness of some descriptor may have: as long as it stays, no
  * descriptor needs to be asked again. */
 uint64_t sy_tcp_news(const struct sy_tcp_context *c);
-/* As poll(2), for descriptors of this context; fd < 0 is left out. */
-int sy_tcp_poll(struct sy_tcp_context *c, struct pollfd *p, unsigned count, int timeout_ms);
+/* As ppoll(2), for descriptors of this context; fd < 0 is left out. Runs the context at least once.
+ */
+int sy_tcp_poll(struct sy_tcp_context *c, struct pollfd *p, unsigned count, int timeout_ms,
+                const sigset_t *mask);
 
 /* As epoll(7): level- and edge-triggered, EPOLLONESHOT, data, epoll descriptors within others.
  * sy_tcp_close_fd() closes these, too. */
 int sy_tcp_epoll_create(struct sy_tcp_context *c);
 int sy_tcp_epoll_ctl(struct sy_tcp_context *c, int epfd, int op, int fd, struct epoll_event *event);
-/* timeout_ms 0: neither waits nor runs the context. */
+/* Runs the context at least once. -EINTR: a signal came. mask as in sy_tcp_wait(). */
 int sy_tcp_epoll_wait(struct sy_tcp_context *c, int epfd, struct epoll_event *event, int most,
-                      int timeout_ms);
+                      int timeout_ms, const sigset_t *mask);
 
 #ifdef __cplusplus
 }

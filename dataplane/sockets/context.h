@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A context: one thread's stack, descriptors, and who looks at them.
+ *
+ *   epoll instance ──▶ watches ◀── socket ──▶ connection or listener of the stack
+ *         └─ ready ─────┘
+ *
+ * Descriptors and watches are entries of two arrays, named by index; free ones are chained.
+ */
+#ifndef CONTEXT_H
+#define CONTEXT_H
+
+#include <netinet/in.h>
+
+#include <sy_stack.h>
+
+#include "sy_tcp.h"
+
+#define NO_WATCH UINT32_MAX
+
+/* What moves packets for a context, and its time. */
+struct context_driver {
+	/* Gives the stack packets and the time, calls context_events(), and sends. True: packets
+	 * came. */
+	bool (*turn)(void *d);
+	/* As sy_tcp_sleep() and sy_tcp_awake(); wait does it all, at most so long: 0 or -EINTR. */
+	uint64_t (*sleep)(void *d);
+	void (*awake)(void *d);
+	int (*wait)(void *d, uint64_t most_ns, const sigset_t *mask);
+	uint64_t (*now)(void *d);   /* of the last turn: the time of calls */
+	uint64_t (*clock)(void *d); /* right now */
+	int (*fd)(void *d);
+};
+
+/* Options as the application has set them (SOL_SOCKET, IPPROTO_TCP, …). */
+struct wishes {
+	bool reuse_addr : 1, reuse_port : 1, keepalive : 1, no_delay : 1, cork : 1, quick_ack : 1,
+	        linger : 1, only_v6 : 1, broadcast : 1, no_port : 1;
+	uint8_t tos, keepalive_probes;
+	uint16_t linger_s, mss, keepalive_s, keepalive_interval_s;
+	uint32_t send_bytes, receive_bytes, user_timeout_ms, receive_least, priority;
+	struct timeval receive_timeout, send_timeout;
+};
+
+enum kind { KIND_FREE, KIND_SOCKET, KIND_EPOLL };
+
+enum phase {
+	PHASE_NEW, /* perhaps bound */
+	PHASE_LISTENING,
+	PHASE_CONNECTING, /* connect() has not told the end yet */
+	PHASE_CONNECTED,  /* or was so */
+};
+
+enum { SHUT_READ = 1, SHUT_WRITE = 2 };
+
+struct descriptor {
+	uint8_t kind;
+	uint8_t phase; /* of a socket, from here on */
+	uint8_t shut;  /* what the application has shut down */
+	bool v6;
+	bool bound;       /* in the context's list; an accepted one is not */
+	bool chosen;      /* its port was not the application's wish */
+	bool urgent;      /* there was urgent data */
+	uint32_t next;    /* free ones; bound ones */
+	uint32_t watches; /* the first on it */
+	union {
+		struct {
+			sy_stack_id id;
+			struct sy_stack_endpoint local, peer;
+			struct wishes wishes;
+		};
+		struct {                                  /* an epoll instance */
+			uint32_t all;                     /* its watches */
+			uint32_t ready_first, ready_last; /* those that may be ready */
+		};
+	};
+};
+_Static_assert(sizeof(struct descriptor) <= 192, "three cache lines");
+
+struct watch {
+	int fd, epfd;
+	uint32_t next;                  /* on the same descriptor; free ones */
+	uint32_t all_before, all_after; /* of the same epoll instance */
+	uint32_t ready_before, ready_after;
+	bool ready, disabled; /* ready: in the list; disabled: EPOLLONESHOT */
+	uint32_t events;
+	uint64_t data;
+};
+
+struct sy_tcp_context {
+	struct sy_stack *stack;
+	const struct context_driver *driver;
+	void *ctx; /* the driver's */
+	unsigned number;
+	const struct sy_stack_endpoint *address; /* that the stack has; ports are 0 */
+	unsigned addresses;
+	const char *congestion;
+	uint16_t port_first, port_last; /* ephemeral */
+
+	struct descriptor *descriptor;
+	uint32_t descriptors, fresh, free; /* in all; the first never used; free ones by `next` */
+	uint32_t bound;                    /* the first of them */
+	uint32_t port_cursor;
+	struct watch *watch;
+	uint32_t watches, watch_fresh, watch_free;
+	uint64_t news, told; /* told: as of the last sy_tcp_wait() */
+};
+
+struct context_options {
+	struct sy_stack *stack;
+	const struct context_driver *driver;
+	void *ctx;
+	const struct sy_stack_endpoint *address;
+	unsigned addresses;
+	uint32_t descriptors;
+	const char *congestion;
+	uint16_t port_first, port_last; /* not 0 */
+	unsigned number;
+};
+
+/* The stack stays the caller's. NULL: no memory. */
+struct sy_tcp_context *context_create(const struct context_options *o);
+void context_destroy(struct sy_tcp_context *c);
+/* Closes all descriptors. */
+void context_close_all(struct sy_tcp_context *c);
+/* In the driver's turn: the stack's events become news of descriptors. */
+void context_events(struct sy_tcp_context *c);
+
+static inline uint64_t context_now(const struct sy_tcp_context *c)
+{
+	return c->driver->now(c->ctx);
+}
+
+/* Runs until check() gives something other than 0, or the time is over. */
+int context_until(struct sy_tcp_context *c, int timeout_ms, const sigset_t *mask,
+                  int (*check)(struct sy_tcp_context *c, void *arg), void *arg);
+
+/* ---- descriptors (context.c) ----------------------------------------------------------------- */
+
+/* -EMFILE: none is free. */
+int descriptor_take(struct sy_tcp_context *c, enum kind kind);
+void descriptor_give(struct sy_tcp_context *c, int fd);
+/* NULL: there is none. */
+struct descriptor *descriptor_of(const struct sy_tcp_context *c, int fd);
+/* The same of a socket; *rc: -EBADF or -ENOTSOCK. */
+struct descriptor *socket_of(const struct sy_tcp_context *c, int fd, int *rc);
+/* Its readiness may have changed. */
+void descriptor_news(struct sy_tcp_context *c, struct descriptor *d);
+
+static inline int descriptor_number(const struct sy_tcp_context *c, const struct descriptor *d)
+{
+	return (int)(d - c->descriptor);
+}
+
+/* ---- epoll.c --------------------------------------------------------------------------------- */
+
+void watch_ready(struct sy_tcp_context *c, uint32_t watch);
+/* Of a descriptor that is closed: those on it and, of an epoll instance, its own. */
+void watches_drop(struct sy_tcp_context *c, struct descriptor *d);
+uint32_t epoll_ready(struct sy_tcp_context *c, struct descriptor *d);
+
+/* ---- socket.c, address.c, option.c ----------------------------------------------------------- */
+
+/* The connection's state; CLOSED without one. */
+enum sy_stack_state socket_state(struct sy_tcp_context *c, const struct descriptor *d);
+uint32_t socket_ready(struct sy_tcp_context *c, struct descriptor *d);
+
+/* 0, or -EINVAL, -EAFNOSUPPORT for a socket of this family. */
+int address_read(bool v6, const struct sockaddr *addr, socklen_t len,
+                 struct sy_stack_endpoint *out);
+/* As getsockname() gives it: cut off at *len, which becomes the length that it has. */
+void address_write(bool v6, const struct sy_stack_endpoint *e, struct sockaddr *addr,
+                   socklen_t *len);
+bool address_is_any(const struct sy_addr *a);
+/* The stack's endpoint for a wildcard of a socket: that of IPv4, or that of both families. */
+struct sy_addr address_any(bool v6);
+
+void wishes_init(struct wishes *w);
+/* Gives the stack's connection or listener what the application wants. */
+void wishes_apply(struct sy_tcp_context *c, const struct descriptor *d);
+
+#endif

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The library on the runtime: ports, the control thread, and contexts whose threads are workers.
+ *
+ *   sy_tcp_open() ── starts ──▶ control thread: opens the runtime, takes addresses, runs its loop
+ *   sy_tcp_enter() ──▶ the application's thread is a worker:
+ *       turn ─▶ receive ─▶ stack ─▶ context_events() ─▶ transmit
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <sy_stack_port.h>
+
+#include "context.h"
+
+#define ADDRESSES_MOST  64
+#define SYNC_MS         10000
+#define PACKETS         16384
+#define CONNECTIONS     16384
+#define LISTENERS       64
+#define EPOLLS          64    /* descriptors besides those of connections and listeners */
+#define BUFFER_BYTES    2560  /* of a packet of usual size, with its share of the pool */
+#define HELD_OF_PACKETS 3 / 4 /* that may wait for being read: the rest receives */
+
+/* The driver of one context. */
+struct place {
+	struct sy_tcp_library *t;
+	struct sy_worker *worker;
+	struct sy_tcp_context *context;
+	bool taken; /* a thread has entered; compare-and-swap */
+};
+
+struct sy_tcp_library {
+	struct sy_tcp_setup options;
+	struct sy_runtime_options runtime;
+	struct sy_runtime *rt;
+	struct sy_stack_port *port;
+	struct sy_stack_endpoint address[ADDRESSES_MOST];
+	unsigned addresses, taken; /* taken: from the kernel */
+	struct place place[SY_MAX_WORKERS];
+	pthread_t control;
+	sem_t opened;
+	int rc; /* of the control thread's opening */
+	struct sy_error err;
+};
+
+/* ---- a context on its worker ----------------------------------------------------------------- */
+
+static void serve(struct sy_stack *s, unsigned worker, uint64_t now_ns, void *ctx)
+{
+	struct sy_tcp_library *t = ctx;
+	context_events(t->place[worker].context);
+}
+
+/* What the application has asked for since the last turn is done in this one. */
+static bool poll_stack(struct sy_worker *w)
+{
+	sy_stack_round(w);
+	return false;
+}
+
+static bool place_turn(void *d)
+{
+	return sy_worker_turn(((struct place *)d)->worker);
+}
+
+static uint64_t place_clock(void *d)
+{
+	return sy_clock_ns();
+}
+
+static uint64_t place_now(void *d)
+{
+	return ((struct place *)d)->worker->now_ns;
+}
+
+static int place_fd(void *d)
+{
+	return sy_worker_descriptor(((struct place *)d)->worker);
+}
+
+static uint64_t place_sleep(void *d)
+{
+	struct place *p = d;
+	uint64_t due = sy_stack_advance(p->context->stack, place_now(d)), now = sy_clock_ns(), ns;
+
+	if (due <= now)
+		return 0;
+	ns = sy_worker_sleep(p->worker);
+	return ns < due - now ? ns : due - now;
+}
+
+static void place_awake(void *d)
+{
+	sy_worker_awake(((struct place *)d)->worker);
+}
+
+static int place_wait(void *d, uint64_t most_ns, const sigset_t *mask)
+{
+	struct pollfd news = {.fd = place_fd(d), .events = POLLIN};
+	uint64_t ns = place_sleep(d);
+	struct timespec time;
+	int rc;
+
+	if (!ns)
+		return 0;
+	ns = ns < most_ns ? ns : most_ns;
+	time = (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+	rc = ppoll(&news, 1, &time, mask) < 0 ? -errno : 0;
+	place_awake(d);
+	return rc;
+}
+
+static const struct context_driver place_driver = {
+        .turn = place_turn,
+        .sleep = place_sleep,
+        .awake = place_awake,
+        .wait = place_wait,
+        .now = place_now,
+        .clock = place_clock,
+        .fd = place_fd,
+};
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static int text_address(const char *text, struct sy_stack_endpoint *out, struct sy_error *err)
+{
+	if (sy_addr_parse(text, &out->addr) || address_is_any(&out->addr))
+		return sy_fail(err, EINVAL, "\"%s\" is no address", text);
+	return 0;
+}
+
+static unsigned queues_of(const char *interface)
+{
+	char path[128];
+	unsigned queues = 0;
+
+	do
+		snprintf(path, sizeof(path), "/sys/class/net/%.32s/queues/rx-%u", interface,
+		         queues);
+	while (!access(path, F_OK) && ++queues < SY_MAX_QUEUES);
+	return queues ? queues : 1;
+}
+
+/* Packets under way in the ports and workers, and those that wait. */
+static unsigned memory_for(const struct sy_tcp_setup *o)
+{
+	uint64_t packets = o->packets + o->contexts * UINT64_C(1536);
+
+	for (unsigned i = 0; i < o->interfaces; i++)
+		packets += 4096 * queues_of(o->interface[i]);
+	if (o->contexts > 1)
+		packets += 16384;
+	return (unsigned)(64 + packets * BUFFER_BYTES / (1 << 20));
+}
+
+static int options_read(struct sy_tcp_library *t, const struct sy_tcp_setup *options)
+{
+	struct sy_tcp_setup *o = &t->options;
+	struct sy_error *err = &t->err;
+	static const struct sy_tcp_setup none;
+
+	if (options->size < offsetof(struct sy_tcp_setup, contexts))
+		return sy_fail(err, EINVAL, "options.size is not set");
+	if (options->size > sizeof(*o)) /* newer than this library: what it lacks may not be set */
+		for (size_t i = sizeof(*o); i < options->size; i++)
+			if (((const uint8_t *)options)[i])
+				return sy_fail(err, E2BIG, "options of a newer libsteelyard-tcp");
+	*o = none;
+	memcpy(o, options, options->size < sizeof(*o) ? options->size : sizeof(*o));
+	o->contexts = o->contexts ? o->contexts : 1;
+	o->connections = o->connections ? o->connections : CONNECTIONS;
+	o->listeners = o->listeners ? o->listeners : LISTENERS;
+	o->packets = o->packets ? o->packets : PACKETS;
+	o->port_first = o->port_first ? o->port_first : 49152;
+	o->port_last = o->port_last ? o->port_last : 65535;
+	o->congestion = o->congestion ? o->congestion : "cubic";
+	if (o->interfaces < 1 || o->interfaces > SY_MAX_PORTS)
+		return sy_fail(err, EINVAL, "%u interfaces: 1 to %d are possible", o->interfaces,
+		               SY_MAX_PORTS);
+	if (o->addresses < 1 || o->addresses > ADDRESSES_MOST)
+		return sy_fail(err, EINVAL, "%u addresses: 1 to %d are possible", o->addresses,
+		               ADDRESSES_MOST);
+	if (o->port_first > o->port_last)
+		return sy_fail(err, EINVAL, "ephemeral ports from %u to %u: there are none",
+		               o->port_first, o->port_last);
+	for (unsigned i = 0; i < o->addresses; i++, t->addresses++) {
+		int rc = text_address(o->address[i], &t->address[i], err);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static void runtime_options(struct sy_tcp_library *t)
+{
+	const struct sy_tcp_setup *o = &t->options;
+	struct sy_runtime_options *r = &t->runtime;
+
+	*r = (struct sy_runtime_options){
+	        .workers = o->contexts,
+	        .huge = !o->no_huge_pages,
+	        .memory_mb = o->memory_mb ? o->memory_mb : memory_for(o),
+	        .spare = o->packets,
+	        .kernel = true,
+	        .pipeline = sy_stack_pipeline,
+	        .poll = poll_stack,
+	        .app = t->port,
+	};
+	snprintf(r->instance, sizeof(r->instance), "steelyard-tcp-%d", (int)getpid());
+	for (unsigned i = 0; i < o->interfaces; i++) {
+		struct sy_port_options *p = &r->port[r->ports++];
+		p->backend = SY_PORT_XSK;
+		p->mode = o->generic ? SY_DIRECTOR_GENERIC : SY_DIRECTOR_AUTO;
+		snprintf(p->name, sizeof(p->name), "%s", o->interface[i]);
+	}
+}
+
+/* ---- opening, on the control thread ---------------------------------------------------------- */
+
+static int stacks_open(struct sy_tcp_library *t)
+{
+	const struct sy_tcp_setup *o = &t->options;
+	uint64_t room = (uint64_t)o->packets * 2048 * HELD_OF_PACKETS / o->contexts;
+	struct sy_stack_options s = {
+	        .connections = o->connections,
+	        .listeners = o->listeners,
+	        .send_all = o->send_bytes,
+	        .receive_all =
+	                o->receive_bytes && o->receive_bytes < room ? o->receive_bytes : room,
+	        .congestion = o->congestion,
+	        .port_first = o->port_first,
+	        .port_last = o->port_last,
+	        .toa = o->toa,
+	};
+	unsigned mtu = 65535;
+
+	for (unsigned i = 0; i < sy_port_count(t->rt); i++)
+		mtu = sy_port_mtu(t->rt, i) < mtu ? sy_port_mtu(t->rt, i) : mtu;
+	s.mtu = (uint16_t)mtu;
+	if (getrandom(s.secret, sizeof(s.secret), 0) != sizeof(s.secret))
+		return sy_fail(&t->err, errno, "random numbers: %s", strerror(errno));
+	return sy_stack_port_open(t->port, t->rt, &s, &t->err);
+}
+
+static int contexts_open(struct sy_tcp_library *t)
+{
+	const struct sy_tcp_setup *o = &t->options;
+
+	for (unsigned i = 0; i < o->contexts; i++) {
+		const struct context_options c = {
+		        .stack = sy_stack_port_stack(t->port, i),
+		        .driver = &place_driver,
+		        .ctx = &t->place[i],
+		        .address = t->address,
+		        .addresses = t->addresses,
+		        .descriptors = o->connections + o->listeners + EPOLLS,
+		        .congestion = o->congestion,
+		        .port_first = o->port_first,
+		        .port_last = o->port_last,
+		        .number = i,
+		};
+		t->place[i] = (struct place){.t = t, .worker = sy_worker_at(t->rt, i)};
+		t->place[i].context = context_create(&c);
+		if (!t->place[i].context)
+			return sy_fail(&t->err, ENOMEM, "no memory for a context");
+	}
+	return 0;
+}
+
+static int addresses_take(struct sy_tcp_library *t)
+{
+	for (; t->taken < t->addresses; t->taken++) {
+		int rc = sy_address_take(t->rt, &t->address[t->taken].addr, &t->err);
+		if (rc)
+			return rc;
+	}
+	sy_address_settle(t->rt);
+	return 0;
+}
+
+static int library_open(struct sy_tcp_library *t)
+{
+	int rc;
+
+	sy_slot_init();
+	sy_log_set_level(t->options.verbose ? SY_LOG_INFO : SY_LOG_WARN);
+	t->port = sy_stack_port_new(serve, t);
+	if (!t->port)
+		return sy_fail(&t->err, ENOMEM, "no memory");
+	runtime_options(t);
+	rc = sy_runtime_open(&t->runtime, &t->rt, &t->err);
+	if (!rc)
+		rc = sy_runtime_bind(t->rt, &t->err);
+	if (!rc)
+		rc = stacks_open(t);
+	if (!rc)
+		rc = contexts_open(t);
+	if (!rc)
+		rc = sy_runtime_wait_synced(t->rt, SYNC_MS, &t->err);
+	if (!rc)
+		rc = addresses_take(t);
+	if (!rc)
+		sy_runtime_lend(t->rt);
+	return rc;
+}
+
+/* The addresses are the kernel's again, which nobody asks for them. */
+static void library_close(struct sy_tcp_library *t)
+{
+	while (t->taken > 0)
+		sy_address_release(t->rt, &t->address[--t->taken].addr);
+	for (unsigned i = 0; i < t->options.contexts; i++)
+		context_destroy(t->place[i].context);
+	sy_stack_port_close(t->port);
+	sy_runtime_close(t->rt);
+}
+
+static void *control_main(void *arg)
+{
+	struct sy_tcp_library *t = arg;
+
+	pthread_setname_np(pthread_self(), "sy-control");
+	t->rc = library_open(t);
+	bool open = t->rc == 0;
+	sem_post(&t->opened); /* from here on t->rc is the opener's */
+	if (open)
+		sy_runtime_run(t->rt);
+	library_close(t);
+	return NULL;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static void library_free(struct sy_tcp_library *t)
+{
+	sem_destroy(&t->opened);
+	free(t);
+}
+
+static int control_start(struct sy_tcp_library *t)
+{
+	sigset_t all, before;
+	int code;
+
+	sigfillset(&all); /* signals are for the application's threads */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	code = pthread_create(&t->control, NULL, control_main, t);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return code ? sy_fail(&t->err, code, "starting a thread: %s", strerror(code)) : 0;
+}
+
+int sy_tcp_open(const struct sy_tcp_setup *options, struct sy_tcp_library **out, char *why,
+                size_t size)
+{
+	struct sy_tcp_library *t = calloc(1, sizeof(*t));
+	int rc;
+
+	if (!t)
+		return -ENOMEM;
+	sem_init(&t->opened, 0, 0);
+	rc = options_read(t, options);
+	if (!rc)
+		rc = control_start(t);
+	if (!rc) {
+		while (sem_wait(&t->opened)) /* a signal */
+			;
+		rc = t->rc;
+		if (rc)
+			pthread_join(t->control, NULL);
+	}
+	if (!rc) {
+		*out = t;
+		return 0;
+	}
+	if (why && size)
+		snprintf(why, size, "%s", t->err.text);
+	library_free(t);
+	return rc;
+}
+
+void sy_tcp_close(struct sy_tcp_library *t)
+{
+	if (!t)
+		return;
+	sy_runtime_stop(t->rt);
+	pthread_join(t->control, NULL);
+	library_free(t);
+}
+
+int sy_tcp_enter(struct sy_tcp_library *t, unsigned number, struct sy_tcp_context **out)
+{
+	struct place *p = &t->place[number];
+	bool free = false;
+
+	if (number >= t->options.contexts)
+		return -EINVAL;
+	if (!__atomic_compare_exchange_n(&p->taken, &free, true, false, __ATOMIC_ACQUIRE,
+	                                 __ATOMIC_RELAXED))
+		return -EBUSY;
+	sy_worker_enter(p->worker);
+	*out = p->context;
+	return 0;
+}
+
+void sy_tcp_leave(struct sy_tcp_context *c)
+{
+	struct place *p = c->ctx;
+
+	context_close_all(c);
+	sy_worker_turn(p->worker); /* FINs and resets go out */
+	sy_worker_leave(p->worker);
+	__atomic_store_n(&p->taken, false, __ATOMIC_RELEASE);
+}
+
+bool sy_tcp_is_local(const struct sy_tcp_library *t, const struct sockaddr *addr, socklen_t len)
+{
+	struct sy_stack_endpoint e;
+
+	if (len < (socklen_t)sizeof(addr->sa_family) ||
+	    address_read(addr->sa_family == AF_INET6, addr, len, &e))
+		return false;
+	if (address_is_any(&e.addr))
+		return true;
+	for (unsigned i = 0; i < t->addresses; i++)
+		if (sy_addr_equal(&t->address[i].addr, &e.addr))
+			return true;
+	return false;
+}
