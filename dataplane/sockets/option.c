@@ -318,7 +318,7 @@ int sy_tcp_getsockopt(struct sy_tcp_context *c, int fd, int level, int name, voi
 	case IPPROTO_IP:
 		return ip_get(d, level, name, value, len);
 	default:
-		return -EOPNOTSUPP;
+		return d->v6 ? -ENOPROTOOPT : -EOPNOTSUPP;
 	}
 }
 

@@ -167,8 +167,11 @@ static ssize_t receive_vector(struct sy_tcp_context *c, int fd, const struct iov
 		return rc;
 	for (size_t i = 0; i < count; i++)
 		len += v[i].iov_len;
-	if (len == 0)
-		return 0;
+	if (len == 0) {
+		const void *first;
+		int64_t some = sy_stack_peek(c->stack, d->id, &first);
+		return some > 0 ? 0 : receive_answer(d, some);
+	}
 	if (flags & MSG_PEEK)
 		return peek(c, d, v, count);
 	if (flags & MSG_TRUNC)
