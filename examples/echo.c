@@ -175,7 +175,7 @@ static int client_send(struct sy_tcp_context *c, int fd, unsigned long *sent)
 /* 1: all has come back. */
 static int client_receive(struct sy_tcp_context *c, int fd, unsigned long *got)
 {
-	static uint8_t bytes[65536];
+	uint8_t bytes[65536];
 	ssize_t len;
 
 	while ((len = sy_tcp_recv(c, fd, bytes, sizeof(bytes), 0)) > 0) {

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libsteelyard-tcp in a program of its own (examples/echo.c), and the kernel's TCP at the other end.
+
+    client ── bridge ── forwarder: steelyard-echo on "front", with addresses that no interface has
+"""
+
+import contextlib
+import hashlib
+import random
+import selectors
+import signal
+import socket
+import threading
+
+import pytest
+
+from tests.lab import Lab
+from tests.lab.servers import EchoServer
+from tests.lab.steelyard import BUILD, SANITIZED, memory_options
+from tests.lab.topology import FRONT, v4, v6
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+ECHO = BUILD / "examples/steelyard-echo"
+PORT, KERNEL_PORT = 7007, 7008
+ADDRESS = {4: v4(FRONT, 100), 6: v6(FRONT, 100)}
+DEADLINE_S = 120
+
+
+class Echo:
+    """The example, as a server until it is stopped or as a client."""
+
+    def __init__(self, lab, threads):
+        self.lab, self.threads, self.process = lab, threads, None
+
+    def run(self, *words):
+        argv = [ECHO, "-i", "front", "-t", self.threads]
+        argv += [word for address in ADDRESS.values() for word in ("-a", address)]
+        argv += ["-H"] if "--no-huge" in memory_options() else []
+        name = "steelyard-echo"
+        self.process = self.lab.start("forwarder", name, [*argv, *words], SANITIZED)
+        self.process.wait_for("^ready$")
+        return self.process
+
+    def serve(self):
+        return self.run("-p", PORT)
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-thread", "2-threads"))
+def echo(request):
+    threads = request.param
+    with Lab(arms=1, servers=0, queues=threads) as lab:
+        yield Echo(lab, threads)
+
+
+@pytest.fixture
+def server(echo):
+    yield echo.serve()
+    assert echo.process.stop() == 0, echo.process.describe()
+
+
+def connect(lab, family):
+    one = lab["client"].ns.socket(socket.AF_INET if family == 4 else socket.AF_INET6)
+    one.settimeout(DEADLINE_S)
+    one.connect((ADDRESS[family], PORT))
+    return one
+
+
+def receive_all(one):
+    """The hash and the number of bytes until the peer's end."""
+    seen, size = hashlib.sha256(), 0
+    while data := one.recv(1 << 16):
+        seen.update(data)
+        size += len(data)
+    return seen.hexdigest(), size
+
+
+@families
+def test_large_transfer(echo, server, family):
+    """Both ways at once, every byte checked."""
+    block = random.Random(family).randbytes(1 << 20)
+    sent, blocks, answer = hashlib.sha256(), 48, []
+    with connect(echo.lab, family) as one:
+        reader = threading.Thread(target=lambda: answer.append(receive_all(one)))
+        reader.start()
+        for n in range(blocks):
+            sent.update(block[n:])
+            one.sendall(memoryview(block)[n:])
+        one.shutdown(socket.SHUT_WR)
+        reader.join()
+    assert answer == [(sent.hexdigest(), sum(len(block) - n for n in range(blocks)))]
+
+
+@families
+def test_many_connections(echo, server, family):
+    """All open at once, each with bytes of its own, in an order of their own."""
+    chance, count = random.Random(7 + family), 300
+    ones = [connect(echo.lab, family) for _ in range(count)]
+    texts = [chance.randbytes(chance.randrange(1, 20000)) for _ in ones]
+    for n in chance.sample(range(count), count):
+        ones[n].sendall(texts[n])
+        ones[n].shutdown(socket.SHUT_WR)
+    for n in chance.sample(range(count), count):
+        with ones[n]:
+            digest, size = receive_all(ones[n])
+        assert (digest, size) == (hashlib.sha256(texts[n]).hexdigest(), len(texts[n]))
+
+
+@families
+def test_short_connections(echo, server, family):
+    for n in range(200):
+        with connect(echo.lab, family) as one:
+            one.sendall(b"%d" % n)
+            one.shutdown(socket.SHUT_WR)
+            assert receive_all(one) == (hashlib.sha256(b"%d" % n).hexdigest(), len(b"%d" % n))
+
+
+@families
+def test_slow_reader(echo, server, family):
+    """The server waits for a client that does not read, and then goes on."""
+    block = random.Random(family).randbytes(1 << 20)
+    with connect(echo.lab, family) as one, selectors.DefaultSelector() as ready:
+        one.setblocking(False)
+        ready.register(one, selectors.EVENT_WRITE)
+        sent, at = hashlib.sha256(), 0
+        while ready.select(1):  # until nothing has gone on for a second
+            with contextlib.suppress(BlockingIOError):
+                size = one.send(block[at:])
+                sent.update(block[at : at + size])
+                at = (at + size) % len(block)
+        one.settimeout(DEADLINE_S)
+        one.shutdown(socket.SHUT_WR)
+        assert receive_all(one)[0] == sent.hexdigest()
+
+
+@families
+def test_client(echo, family):
+    """The library opens the connection; the kernel's TCP echoes."""
+    client = echo.lab["client"]
+    with EchoServer(client, KERNEL_PORT, family):
+        size = 5_000_000
+        process = echo.run("-p", KERNEL_PORT, "-c", client.address(family), "-n", size)
+        assert process.wait(DEADLINE_S) == 0, process.describe()
+        assert process.output().count(f"{size} bytes came back") == echo.threads
+
+
+@families
+def test_refused(echo, server, family):
+    """A port without a listener, by a reset, on an address of the stack."""
+    kind = socket.AF_INET if family == 4 else socket.AF_INET6
+    with echo.lab["client"].ns.socket(kind) as one:
+        one.settimeout(DEADLINE_S)
+        with pytest.raises(ConnectionRefusedError):
+            one.connect((ADDRESS[family], PORT + 100))
+
+
+@families
+def test_killed(echo, family):
+    """kill -9 with open connections: a restart serves at once, and old connections end."""
+    for _ in range(3):
+        echo.serve()
+        old = connect(echo.lab, family)
+        old.sendall(b"before")
+        assert old.recv(6) == b"before"
+        echo.process.send(signal.SIGKILL)
+        echo.process.wait()
+        echo.lab.processes.remove(echo.process)
+        server = echo.serve()
+        with connect(echo.lab, family) as one:
+            one.sendall(b"after")
+            assert one.recv(5) == b"after"
+        with old, pytest.raises(ConnectionResetError):
+            old.sendall(b"into the past")
+            old.recv(1)
+        assert server.stop() == 0, server.describe()
