@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include <sy_port_option.h>
+
 #include "options_host.h"
 
 #define SESSIONS_MAX (UINT64_C(1) << 31)
@@ -73,207 +75,6 @@ void options_help(void)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static int read_number(const char *option, const char *text, uint64_t min, uint64_t max,
-                       uint64_t *out, struct sy_error *err)
-{
-	char *end;
-	uint64_t n = strtoull(text, &end, 10);
-	if (end != text && *end == 'k')
-		n *= 1000, end++;
-	else if (end != text && *end == 'M')
-		n *= 1000000, end++;
-	if (end == text || *end || text[0] == '-' || n < min || n > max)
-		return sy_fail(err, EINVAL, "%s %s: must be a number from %lu to %lu", option, text,
-		               (unsigned long)min, (unsigned long)max);
-	*out = n;
-	return 0;
-}
-
-static int read_u32(const char *option, const char *text, uint32_t min, uint32_t max, uint32_t *out,
-                    struct sy_error *err)
-{
-	uint64_t n;
-	int rc = read_number(option, text, min, max, &n, err);
-	if (rc == 0)
-		*out = (uint32_t)n;
-	return rc;
-}
-
-static int read_text(const char *option, const char *text, char *out, size_t size,
-                     struct sy_error *err)
-{
-	if (strlen(text) >= size)
-		return sy_fail(err, EINVAL, "%s %.40s…: longer than %zu bytes", option, text,
-		               size - 1);
-	memcpy(out, text, strlen(text) + 1);
-	return 0;
-}
-
-static int read_mac(const char *text, uint8_t mac[6], struct sy_error *err)
-{
-	unsigned b[6];
-	char rest;
-	if (sscanf(text, "%2x:%2x:%2x:%2x:%2x:%2x%c", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5],
-	           &rest) != 6)
-		return sy_fail(err, EINVAL, "mac=%s: must be like 02:00:00:00:00:01", text);
-	for (unsigned i = 0; i < 6; i++)
-		mac[i] = (uint8_t)b[i];
-	return 0;
-}
-
-static int read_address(const char *text, struct sy_addr *out, struct sy_error *err)
-{
-	if (sy_addr_parse(text, out) < 0)
-		return sy_fail(err, EINVAL, "%s is not an IPv4 or IPv6 address", text);
-	return 0;
-}
-
-/* ---- NAME,KEY=VALUE,… ------------------------------------------------------------------------ */
-
-typedef int (*key_reader)(void *out, const char *key, const char *value, struct sy_error *err);
-
-/* Cuts `text` in place; *first is the part before the first comma. */
-static int read_keys(const char *option, char *text, char **first, key_reader read, void *out,
-                     struct sy_error *err)
-{
-	char *save;
-	*first = strtok_r(text, ",", &save);
-	if (!*first)
-		return sy_fail(err, EINVAL, "%s: the value is missing", option);
-	for (char *key; (key = strtok_r(NULL, ",", &save));) {
-		char *value = strchr(key, '=');
-		if (!value)
-			return sy_fail(err, EINVAL, "%s %s: \"%s\" must have the form KEY=VALUE",
-			               option, *first, key);
-		*value++ = '\0';
-		if (read(out, key, value, err) < 0)
-			return sy_fail_in(err, "%s %s", option, *first);
-	}
-	return 0;
-}
-
-static int port_key(void *out, const char *key, const char *value, struct sy_error *err)
-{
-	struct sy_port_options *p = out;
-	uint32_t n = 0;
-	int rc;
-	if (!strcmp(key, "backend") && !strcmp(value, "xsk")) {
-		p->backend = SY_PORT_XSK;
-	} else if (!strcmp(key, "backend") && !strcmp(value, "ethdev")) {
-		p->backend = SY_PORT_ETHDEV;
-	} else if (!strcmp(key, "mode") && !strcmp(value, "auto")) {
-		p->mode = SY_DIRECTOR_AUTO;
-	} else if (!strcmp(key, "mode") && !strcmp(value, "native")) {
-		p->mode = SY_DIRECTOR_NATIVE;
-	} else if (!strcmp(key, "mode") && !strcmp(value, "generic")) {
-		p->mode = SY_DIRECTOR_GENERIC;
-	} else if (!strcmp(key, "dev")) {
-		rc = read_text("dev", value, p->devargs, sizeof(p->devargs), err);
-		for (char *c = p->devargs; *c; c++)
-			*c = *c == ';' ? ',' : *c;
-		return rc;
-	} else if (!strcmp(key, "mac")) {
-		return read_mac(value, p->mac, err);
-	} else if (!strcmp(key, "mtu")) {
-		rc = read_u32("mtu", value, 68, 9600, &n, err);
-		p->mtu = (uint16_t)n;
-		return rc;
-	} else if (!strcmp(key, "queues")) {
-		return read_u32("queues", value, 1, SY_MAX_QUEUES, &p->queues, err);
-	} else if (!strcmp(key, "ring")) {
-		rc = read_u32("ring", value, SY_RING_MIN, SY_RING_MAX, &p->ring, err);
-		return rc || !(p->ring & (p->ring - 1))
-		               ? rc
-		               : sy_fail(err, EINVAL, "ring=%s is not a power of 2, such as 4096",
-		                         value);
-	} else {
-		return sy_fail(err, EINVAL, "%s=%s is unknown; see --help", key, value);
-	}
-	return 0;
-}
-
-static int read_port(struct options *o, char *text, struct sy_error *err)
-{
-	char *name;
-	if (o->runtime.ports == SY_MAX_PORTS)
-		return sy_fail(err, EINVAL, "--port: at most %d ports are possible", SY_MAX_PORTS);
-	struct sy_port_options *p = &o->runtime.port[o->runtime.ports++];
-	int rc = read_keys("--port", text, &name, port_key, p, err);
-	return rc < 0 ? rc : read_text("--port", name, p->name, sizeof(p->name), err);
-}
-
-static int route_key(void *out, const char *key, const char *value, struct sy_error *err)
-{
-	struct sy_static_route *r = out;
-	if (!strcmp(key, "port"))
-		return read_text("port", value, r->port, sizeof(r->port), err);
-	if (!strcmp(key, "via"))
-		return read_address(value, &r->via, err);
-	return sy_fail(err, EINVAL, "%s=%s is unknown; use port= or via=", key, value);
-}
-
-static int read_route(struct options *o, char *text, struct sy_error *err)
-{
-	struct sy_runtime_options *rt = &o->runtime;
-	struct sy_static_route *grown = realloc(rt->route, (rt->routes + 1) * sizeof(*grown));
-	char *prefix;
-	uint32_t len;
-	if (!grown)
-		return sy_fail(err, ENOMEM, "no memory");
-	rt->route = grown;
-	struct sy_static_route *r = &grown[rt->routes++];
-	memset(r, 0, sizeof(*r));
-	int rc = read_keys("--route", text, &prefix, route_key, r, err);
-	if (rc < 0)
-		return rc;
-	char *slash = strchr(prefix, '/');
-	if (!slash || !r->port[0])
-		return sy_fail(err, EINVAL, "--route %s: must be PREFIX/LENGTH,port=NAME", prefix);
-	*slash++ = '\0';
-	rc = read_address(prefix, &r->prefix, err);
-	if (rc == 0)
-		rc = read_u32("--route", slash, 0, sy_addr_is_v4(&r->prefix) ? 32 : 128, &len, err);
-	if (rc == 0)
-		r->prefix_len = (uint8_t)len;
-	return rc;
-}
-
-static int neigh_key(void *out, const char *key, const char *value, struct sy_error *err)
-{
-	struct sy_static_neigh *n = out;
-	if (!strcmp(key, "port"))
-		return read_text("port", value, n->port, sizeof(n->port), err);
-	if (!strcmp(key, "mac"))
-		return read_mac(value, n->mac, err);
-	return sy_fail(err, EINVAL, "%s=%s is unknown; use port= or mac=", key, value);
-}
-
-static int read_neighbour(struct options *o, char *text, struct sy_error *err)
-{
-	struct sy_runtime_options *rt = &o->runtime;
-	struct sy_static_neigh *grown = realloc(rt->neigh, (rt->neighs + 1) * sizeof(*grown));
-	char *addr;
-	if (!grown)
-		return sy_fail(err, ENOMEM, "no memory");
-	rt->neigh = grown;
-	struct sy_static_neigh *n = &grown[rt->neighs++];
-	memset(n, 0, sizeof(*n));
-	int rc = read_keys("--neighbour", text, &addr, neigh_key, n, err);
-	if (rc == 0 && !n->port[0])
-		return sy_fail(err, EINVAL, "--neighbour %s: port=NAME is missing", addr);
-	return rc < 0 ? rc : read_address(addr, &n->addr, err);
-}
-
-/* For readers that cut their text: an upgrade needs the command line unchanged. */
-static int read_copy(int (*read)(struct options *o, char *text, struct sy_error *err),
-                     struct options *o, const char *text, struct sy_error *err)
-{
-	char *copy = strdup(text);
-	int rc = copy ? read(o, copy, err) : sy_fail(err, ENOMEM, "no memory");
-	free(copy);
-	return rc;
-}
-
 static int read_log(struct options *o, const char *text, struct sy_error *err)
 {
 	static const char *const names[] = {"error", "warn", "info", "debug"};
@@ -290,7 +91,7 @@ static int read_inherit(struct options *o, const char *text, struct sy_error *er
 {
 	int domain = 0;
 	uint32_t fd = 0;
-	int rc = read_u32("--inherit", text, 3, INT16_MAX, &fd, err);
+	int rc = sy_u32_option("--inherit", text, 3, INT16_MAX, &fd, err);
 	if (rc < 0)
 		return rc;
 	o->inherit = (int)fd;
@@ -370,32 +171,36 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 {
 	switch (id) {
 	case OPT_PORT:
-		return read_copy(read_port, o, text, err);
+		return sy_port_option(&o->runtime, text, err);
 	case OPT_WORKERS:
-		return read_u32("--workers", text, 1, SY_MAX_WORKERS, &o->runtime.workers, err);
+		return sy_u32_option("--workers", text, 1, SY_MAX_WORKERS, &o->runtime.workers,
+		                     err);
 	case OPT_CORES:
-		return read_text("--cores", text, o->runtime.cores, sizeof(o->runtime.cores), err);
+		return sy_text_option("--cores", text, o->runtime.cores, sizeof(o->runtime.cores),
+		                      err);
 	case OPT_ROUTE:
-		return read_copy(read_route, o, text, err);
+		return sy_route_option(&o->runtime, text, err);
 	case OPT_NEIGHBOUR:
-		return read_copy(read_neighbour, o, text, err);
+		return sy_neighbour_option(&o->runtime, text, err);
 	case OPT_SESSIONS:
-		return read_number("--sessions", text, SY_SLOTS, SESSIONS_MAX, &o->balance.sessions,
-		                   err);
+		return sy_number_option("--sessions", text, SY_SLOTS, SESSIONS_MAX,
+		                        &o->balance.sessions, err);
 	case OPT_MAX_SESSIONS:
-		return read_number("--max-sessions", text, SY_SLOTS, SESSIONS_MAX,
-		                   &o->balance.sessions_limit, err);
+		return sy_number_option("--max-sessions", text, SY_SLOTS, SESSIONS_MAX,
+		                        &o->balance.sessions_limit, err);
 	case OPT_SLOT_KEY:
 		o->balance.slot_key = &o->slot_key;
 		return sy_slot_key_read(text, &o->slot_key, err);
 	case OPT_MAX_SERVICES:
-		return read_u32("--max-services", text, 8, IDS_MAX, &o->balance.max_services, err);
+		return sy_u32_option("--max-services", text, 8, IDS_MAX, &o->balance.max_services,
+		                     err);
 	case OPT_MAX_SERVERS:
-		return read_u32("--max-servers", text, 8, IDS_MAX, &o->balance.max_servers, err);
+		return sy_u32_option("--max-servers", text, 8, IDS_MAX, &o->balance.max_servers,
+		                     err);
 	case OPT_MEMORY:
-		return read_u32("--memory", text, 64, 1u << 20, &o->runtime.memory_mb, err);
+		return sy_u32_option("--memory", text, 64, 1u << 20, &o->runtime.memory_mb, err);
 	case OPT_MBUFS:
-		return read_u32("--mbufs", text, 1024, 1u << 24, &o->runtime.mbufs, err);
+		return sy_u32_option("--mbufs", text, 1024, 1u << 24, &o->runtime.mbufs, err);
 	case OPT_NO_HUGE:
 		o->runtime.huge = false;
 		return 0;
@@ -407,16 +212,16 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 	case OPT_EVENT_MODEL:
 		return options_read_event_model(text, &o->balance.event_model, err);
 	case OPT_SOCKET:
-		return read_text("--socket", text, o->socket, sizeof(o->socket), err);
+		return sy_text_option("--socket", text, o->socket, sizeof(o->socket), err);
 	case OPT_SOCKET_GROUP:
 		return options_read_group(text, &o->balance.access, err);
 	case OPT_STATE:
-		return read_text("--state", text, o->state, sizeof(o->state), err);
+		return sy_text_option("--state", text, o->state, sizeof(o->state), err);
 	case OPT_INSTANCE:
 		if (strchr(text, '/') || !*text)
 			return sy_fail(err, EINVAL,
 			               "--instance \"%s\": must be a name without slashes", text);
-		return read_text("--instance", text, o->instance, sizeof(o->instance), err);
+		return sy_text_option("--instance", text, o->instance, sizeof(o->instance), err);
 	case OPT_LOG:
 		return read_log(o, text, err);
 	case OPT_SECCOMP:
@@ -522,6 +327,5 @@ int options_check_identity(const struct options *o, const char *identity, struct
 
 void options_free(struct options *o)
 {
-	free(o->runtime.route);
-	free(o->runtime.neigh);
+	sy_port_options_free(&o->runtime);
 }
