@@ -41,3 +41,23 @@ uint64_t histogram_at(const struct histogram *h, double share)
 	}
 	return 0;
 }
+
+void histogram_merge(struct histogram *h, const struct histogram *other)
+{
+	for (unsigned i = 0; i < BUCKETS; i++)
+		h->bucket[i] += other->bucket[i];
+	h->count += other->count;
+	if (other->largest > h->largest)
+		h->largest = other->largest;
+}
+
+double histogram_mean(const struct histogram *h)
+{
+	double sum = 0;
+	for (unsigned i = 0; i < BUCKETS && h->count; i++)
+		if (h->bucket[i]) {
+			uint64_t end = bucket_end(i) < h->largest ? bucket_end(i) : h->largest;
+			sum += (double)h->bucket[i] * (double)end;
+		}
+	return h->count ? sum / (double)h->count : 0;
+}

@@ -19,5 +19,9 @@ void histogram_add(struct histogram *h, uint64_t value);
 /* The upper bound of the bucket below which `share` (0 to 1) of all values lie; 0 if there are
  * none. */
 uint64_t histogram_at(const struct histogram *h, double share);
+/* Adds all values of another one. */
+void histogram_merge(struct histogram *h, const struct histogram *other);
+/* Of the bounds of the values' buckets: within 0.8 %. */
+double histogram_mean(const struct histogram *h);
 
 #endif

@@ -227,6 +227,27 @@ static void any_value_finds_a_bucket(void **state)
 	free(h);
 }
 
+/* Two halves together are the whole. */
+static void histograms_add_up(void **state)
+{
+	struct histogram *half[2] = {calloc(1, sizeof(struct histogram)),
+	                             calloc(1, sizeof(struct histogram))};
+	struct histogram *whole = calloc(1, sizeof(*whole));
+	double sum = 0;
+	for (uint64_t i = 1; i <= 100000; i++) {
+		uint64_t v = i * i % 7777777;
+		histogram_add(half[i % 2], v);
+		histogram_add(whole, v);
+		sum += (double)v;
+	}
+	histogram_merge(half[0], half[1]);
+	assert_memory_equal(half[0], whole, sizeof(*whole));
+	assert_true(fabs(histogram_mean(whole) * 100000 / sum - 1) < 0.008);
+	free(half[0]);
+	free(half[1]);
+	free(whole);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -242,6 +263,7 @@ int main(void)
 	        cmocka_unit_test(search_can_be_given_up),
 	        cmocka_unit_test(percentiles_are_near),
 	        cmocka_unit_test(any_value_finds_a_bucket),
+	        cmocka_unit_test(histograms_add_up),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "client_state.h"
+
+#define RETRY_NS   UINT64_C(20000000)
+#define TRIES      3                   /* to open a connection before anything is measured */
+#define PER_TURN   256                 /* connections that are started or closed */
+#define SWEEP_NS   UINT64_C(100000000) /* in which all connections' time-outs are looked at */
+#define CLOSING_NS UINT64_C(3000000000)
+
+static bool is_closed_loop(const struct client *c)
+{
+	return !c->o.open;
+}
+
+/* Whether a request may begin now. */
+static bool may_issue(const struct client *c)
+{
+	return c->phase == CLIENT_WARMING ||
+	       (c->phase == CLIENT_MEASURING && (!c->o.requests || c->issued < c->o.requests));
+}
+
+static bool conn_has_place(const struct client *c, const struct conn *k)
+{
+	return k->count < c->o.depth && (!c->o.each || k->issued < c->o.each);
+}
+
+/* ---- the pool -------------------------------------------------------------------------------- */
+
+static void pool_add(struct client *c, uint32_t i)
+{
+	if (c->conn[i].pool_at != NOWHERE)
+		return;
+	c->conn[i].pool_at = c->pooled;
+	c->pool[c->pooled++] = i;
+}
+
+static void pool_remove(struct client *c, uint32_t i)
+{
+	uint32_t at = c->conn[i].pool_at;
+
+	if (at == NOWHERE)
+		return;
+	uint32_t last = c->pool[--c->pooled];
+	c->pool[at] = last;
+	c->conn[last].pool_at = at;
+	c->conn[i].pool_at = NOWHERE;
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+/* Something is to be done for it then. False: no memory. */
+static bool conn_later(struct client *c, uint32_t i, uint64_t at)
+{
+	return agenda_add(&c->agenda, (struct due){at, i}) == 0;
+}
+
+static void conn_forget(struct client *c, struct conn *k)
+{
+	if (k->open)
+		__atomic_store_n(&c->connected, c->connected - 1, __ATOMIC_RELAXED);
+	else if (k->id != SY_STACK_NONE)
+		c->connecting--;
+	k->id = SY_STACK_NONE;
+	k->open = false;
+	k->issued = k->count; /* what is asked again */
+}
+
+static void conn_end(struct client *c, struct sy_stack *s, uint32_t i, bool abort, uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+
+	if (k->id == SY_STACK_NONE)
+		return;
+	if (abort || c->o.reset)
+		sy_stack_abort(s, k->id, now);
+	else
+		sy_stack_close(s, k->id, now);
+	conn_forget(c, k);
+}
+
+static void conn_open(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+	const struct sy_stack_endpoint local = {
+	        .addr = c->o.source[(c->o.first + i) % c->o.sources]};
+	int rc = sy_stack_connect(s, &local, &c->o.target, i, now, &k->id);
+
+	talk_begin(c, i);
+	k->unsent = k->count;
+	if (rc) {
+		k->id = SY_STACK_NONE;
+		c->connect_error = -rc;
+		conn_lose(c, s, i, CLIENT_ERROR_connect, now);
+		return;
+	}
+	k->since_ns = now;
+	c->connecting++;
+	sy_stack_set(s, k->id, SY_STACK_NO_DELAY, 1, now);
+}
+
+static void conn_opened(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+
+	k->open = true;
+	k->tries = 0;
+	c->connecting--;
+	__atomic_store_n(&c->connected, c->connected + 1, __ATOMIC_RELAXED);
+	CLIENT_COUNT(c, opened, 1);
+	if (c->phase == CLIENT_OPENING)
+		c->settled++;
+	talk_send(c, s, i, now);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static void conn_issue(struct client *c, struct sy_stack *s, uint32_t i, uint64_t due, uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+	struct request *r = conn_request(c, i, k->count);
+
+	*r = (struct request){.due_ns = due, .sent_ns = now, .number = k->number++};
+	request_draw(c->o.mix, &c->chance, r);
+	r->measured = c->measured_from_ns && due >= c->measured_from_ns;
+	c->issued += r->measured && is_closed_loop(c);
+	k->count++;
+	k->unsent++;
+	k->issued++;
+	c->under_way++;
+	if (!conn_has_place(c, k))
+		pool_remove(c, i);
+	if (k->id == SY_STACK_NONE)
+		conn_open(c, s, i, now);
+	else if (k->open)
+		talk_send(c, s, i, now);
+}
+
+/* It can take one more request. */
+static void conn_give(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+	uint64_t due;
+
+	if (i >= c->o.active)
+		return;
+	if (!is_closed_loop(c)) {
+		if (conn_has_place(c, k) && backlog_take(&c->backlog, &due))
+			conn_issue(c, s, i, due, now);
+		if (conn_has_place(c, k))
+			pool_add(c, i);
+		return;
+	}
+	if (!may_issue(c))
+		return;
+	if (!conn_has_place(c, k)) {
+		k->parked++;
+		return;
+	}
+	uint64_t think = c->o.think ? distribution_draw(c->o.think, &c->chance) : 0;
+	if (!think || !conn_later(c, i, now + think))
+		conn_issue(c, s, i, now, now);
+}
+
+/* All places of a connection that begins anew. */
+static void conn_give_parked(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
+{
+	unsigned places = c->conn[i].parked;
+
+	c->conn[i].parked = 0;
+	do
+		conn_give(c, s, i, now);
+	while (places-- > 1);
+}
+
+void conn_lose(struct client *c, struct sy_stack *s, uint32_t i, enum client_error cause,
+               uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+	bool was_open = k->open;
+	unsigned lost = k->count;
+
+	switch (cause) {
+#define X(name, help)                                                                              \
+	case CLIENT_ERROR_##name:                                                                  \
+		CLIENT_COUNT(c, name, lost);                                                       \
+		break;
+		CLIENT_ERRORS(X)
+#undef X
+	}
+	if (cause == CLIENT_ERROR_connect)
+		CLIENT_COUNT(c, open_failed, 1);
+	else if (!lost)
+		CLIENT_COUNT(c, lost, 1);
+	c->under_way -= lost;
+	k->count = k->unsent = 0;
+	conn_end(c, s, i, true, now);
+	if (c->phase == CLIENT_OPENING && !was_open && ++k->tries >= TRIES)
+		c->settled++; /* it is tried again when a request is for it */
+	else if (c->phase == CLIENT_OPENING && was_open)
+		c->settled--; /* comes again when it is open */
+	if (!c->o.open && i < c->o.active && c->phase != CLIENT_OPENING) {
+		for (unsigned places = lost + k->parked; places > 0; places--)
+			conn_later(c, i, now + RETRY_NS);
+		k->parked = 0;
+	} else if (!c->o.each && k->tries < TRIES) {
+		conn_later(c, i, now + RETRY_NS);
+	}
+	if (c->o.open && i < c->o.active && c->phase > CLIENT_OPENING)
+		pool_add(c, i);
+}
+
+void conn_renew(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+
+	conn_end(c, s, i, false, now);
+	CLIENT_COUNT(c, reopened, 1);
+	if (c->phase == CLIENT_OPENING)
+		c->settled--; /* comes again when it is open */
+	if (k->count || (!c->o.each && c->phase < CLIENT_DRAINING))
+		conn_open(c, s, i, now);
+}
+
+void conn_answered(struct client *c, struct sy_stack *s, uint32_t i, bool right, bool closes,
+                   uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+	const struct request r = *conn_request(c, i, 0);
+
+	k->first = (uint16_t)((k->first + 1) % c->o.depth);
+	k->count--;
+	k->got = 0;
+	c->under_way--;
+	if (right) {
+		CLIENT_COUNT(c, answered, 1);
+		CLIENT_COUNT(c, in_window, c->phase == CLIENT_MEASURING);
+	} else {
+		CLIENT_COUNT(c, wrong, 1);
+	}
+	if (right && r.measured) {
+		histogram_add(&c->class[r.class].latency, now - r.due_ns);
+		histogram_add(&c->class[r.class].service, now - r.sent_ns);
+	}
+	if (c->o.each && k->issued >= c->o.each && k->count == 0) {
+		conn_end(c, s, i, false, now);
+		k->parked++;
+		conn_give_parked(c, s, i, now);
+		return;
+	}
+	if (closes)
+		conn_renew(c, s, i, now);
+	conn_give(c, s, i, now);
+}
+
+/* ---- a turn ---------------------------------------------------------------------------------- */
+
+static void event_take(struct client *c, struct sy_stack *s, const struct sy_stack_event *e,
+                       uint64_t now)
+{
+	uint32_t i = (uint32_t)e->cookie;
+	struct conn *k = &c->conn[i];
+
+	if (k->id != e->id || c->phase >= CLIENT_CLOSING)
+		return;
+	if (!k->open && (e->what & (SY_STACK_ERROR | SY_STACK_HANG_UP))) {
+		c->connect_error = sy_stack_error(s, e->id);
+		conn_lose(c, s, i, CLIENT_ERROR_connect, now);
+		return;
+	}
+	if (!k->open && (e->what & SY_STACK_WRITABLE))
+		conn_opened(c, s, i, now);
+	else if (k->open && (e->what & SY_STACK_WRITABLE))
+		talk_send(c, s, i, now);
+	if (k->id == e->id && k->open && (e->what & ~SY_STACK_WRITABLE))
+		talk_receive(c, s, i, now);
+}
+
+static void events_take(struct client *c, struct sy_stack *s, uint64_t now)
+{
+	struct sy_stack_event e[64];
+	unsigned count;
+
+	while ((count = sy_stack_events(s, e, SY_ARRAY_LEN(e))) > 0)
+		for (unsigned i = 0; i < count; i++)
+			event_take(c, s, &e[i], now);
+}
+
+static void agenda_do(struct client *c, struct sy_stack *s, uint64_t now)
+{
+	struct due due;
+
+	while (agenda_take(&c->agenda, now, &due)) {
+		struct conn *k = &c->conn[due.who];
+		if (is_closed_loop(c) && due.who < c->o.active && c->phase != CLIENT_OPENING) {
+			if (!may_issue(c))
+				continue;
+			if (conn_has_place(c, k))
+				conn_issue(c, s, due.who, due.at_ns, now);
+			else
+				k->parked++;
+		} else if (k->id == SY_STACK_NONE && !c->o.each && c->phase < CLIENT_DRAINING) {
+			conn_open(c, s, due.who, now);
+		}
+	}
+}
+
+/* Requests of the open loop that are due until then: for any of the connections that have a place.
+ * Those that found none before are first. */
+static void arrivals_do(struct client *c, struct sy_stack *s, uint64_t until, uint64_t now)
+{
+	uint64_t due;
+
+	while (may_issue(c) && arrivals_take(&c->arrivals, &c->chance, until, &due)) {
+		c->issued += c->measured_from_ns && due >= c->measured_from_ns;
+		if (backlog_add(&c->backlog, due))
+			CLIENT_COUNT(c, unsent, 1);
+	}
+	while (c->pooled && backlog_take(&c->backlog, &due))
+		conn_issue(c, s, c->pool[chance_below(&c->chance, c->pooled)], due, now);
+}
+
+static void timeouts_sweep(struct client *c, struct sy_stack *s, uint64_t now)
+{
+	uint64_t passed = now - c->swept_ns;
+	uint64_t count = passed >= SWEEP_NS ? c->o.connections
+	                                    : (uint64_t)c->o.connections * passed / SWEEP_NS;
+
+	if (!count || c->phase >= CLIENT_CLOSING)
+		return;
+	c->swept_ns = now;
+	for (; count > 0; count--) {
+		uint32_t i = c->swept_to++;
+		struct conn *k = &c->conn[i];
+		c->swept_to = c->swept_to == c->o.connections ? 0 : c->swept_to;
+		if (k->id == SY_STACK_NONE)
+			continue;
+		if (!k->open && now - k->since_ns > c->o.timeout_ns) {
+			c->connect_error = ETIMEDOUT;
+			conn_lose(c, s, i, CLIENT_ERROR_connect, now);
+		} else if (k->open && k->count &&
+		           now - conn_request(c, i, 0)->sent_ns > c->o.timeout_ns) {
+			conn_lose(c, s, i, CLIENT_ERROR_timeout, now);
+		}
+	}
+}
+
+/* ---- phases ---------------------------------------------------------------------------------- */
+
+static void phase_set(struct client *c, enum client_phase phase, uint64_t until_ns)
+{
+	c->phase_until_ns = until_ns;
+	__atomic_store_n(&c->phase, phase, __ATOMIC_RELAXED);
+}
+
+static void measuring_begin(struct client *c, uint64_t now)
+{
+	c->measured_from_ns = now;
+	phase_set(c, CLIENT_MEASURING, c->o.duration_ns ? now + c->o.duration_ns : UINT64_MAX);
+}
+
+static void opening_do(struct client *c, struct sy_stack *s, uint64_t now)
+{
+	while (!c->o.each && c->opened_to < c->o.connections && c->connecting < c->o.connecting)
+		conn_open(c, s, c->opened_to++, now);
+	if (c->o.each || c->settled == c->o.connections)
+		__atomic_store_n(&c->ready, true, __ATOMIC_RELAXED);
+	if (!__atomic_load_n(&c->go, __ATOMIC_RELAXED) || !c->ready)
+		return;
+	phase_set(c, CLIENT_WARMING, now + c->o.warm_ns);
+	c->arrivals = (struct arrivals){c->o.rate / 1e9, c->o.poisson, c->o.burst, 0, 0};
+	arrivals_start(&c->arrivals, &c->chance, now);
+	if (!c->o.warm_ns)
+		measuring_begin(c, now);
+}
+
+/* All connections get what they can take at first, some in each turn. */
+static void connections_start(struct client *c, struct sy_stack *s, uint64_t now)
+{
+	unsigned most = c->o.open ? UINT32_MAX : PER_TURN;
+
+	for (; c->started_to < c->o.active && most > 0; c->started_to++, most--)
+		for (unsigned place = 0; place < (c->o.open ? 1 : c->o.depth); place++)
+			conn_give(c, s, c->started_to, now);
+}
+
+/* What was due by its end still counts, even if this turn is late. */
+static void measuring_end(struct client *c, struct sy_stack *s, uint64_t now)
+{
+	arrivals_do(c, s, c->phase_until_ns < now ? c->phase_until_ns : now, now);
+	c->measured_ns = now - c->measured_from_ns;
+	phase_set(c, CLIENT_DRAINING, now + c->o.timeout_ns);
+}
+
+static void draining_end(struct client *c, uint64_t now)
+{
+	CLIENT_COUNT(c, timeout, c->under_way);
+	CLIENT_COUNT(c, unsent, c->backlog.count);
+	phase_set(c, CLIENT_CLOSING, now + CLOSING_NS);
+}
+
+static void closing_do(struct client *c, struct sy_stack *s, uint64_t now)
+{
+	struct sy_stack_usage usage;
+
+	for (unsigned n = 0; c->closed_to < c->o.connections && n < PER_TURN; n++)
+		conn_end(c, s, c->closed_to++, false, now);
+	if (c->closed_to < c->o.connections)
+		return;
+	sy_stack_usage(s, &usage);
+	if (usage.connections <= usage.time_wait || now >= c->phase_until_ns)
+		phase_set(c, CLIENT_DONE, UINT64_MAX);
+}
+
+static void phase_do(struct client *c, struct sy_stack *s, uint64_t now)
+{
+	bool stop = __atomic_load_n(&c->stop, __ATOMIC_RELAXED);
+
+	switch (c->phase) {
+	case CLIENT_OPENING:
+		if (stop)
+			phase_set(c, CLIENT_CLOSING, now + CLOSING_NS);
+		else
+			opening_do(c, s, now);
+		break;
+	case CLIENT_WARMING:
+		connections_start(c, s, now);
+		if (now < c->phase_until_ns && !stop)
+			break;
+		measuring_begin(c, now);
+		break;
+	case CLIENT_MEASURING:
+		connections_start(c, s, now);
+		if (now >= c->phase_until_ns || stop ||
+		    (!may_issue(c) && c->under_way == 0 && c->backlog.count == 0))
+			measuring_end(c, s, now);
+		break;
+	case CLIENT_DRAINING:
+		if ((c->under_way == 0 && c->backlog.count == 0) || now >= c->phase_until_ns)
+			draining_end(c, now);
+		break;
+	case CLIENT_CLOSING:
+		closing_do(c, s, now);
+		break;
+	case CLIENT_DONE:
+		break;
+	}
+}
+
+uint64_t client_turn(struct client *c, struct sy_stack *s, uint64_t now)
+{
+	uint64_t next;
+
+	events_take(c, s, now);
+	phase_do(c, s, now);
+	agenda_do(c, s, now);
+	if (c->phase < CLIENT_CLOSING)
+		arrivals_do(c, s, now < c->phase_until_ns ? now : c->phase_until_ns, now);
+	timeouts_sweep(c, s, now);
+	if (c->phase == CLIENT_CLOSING && c->closed_to < c->o.connections)
+		return now;
+	next = c->phase_until_ns;
+	if (may_issue(c) && c->arrivals.per_ns > 0 && c->arrivals.next_ns < (double)next)
+		next = (uint64_t)c->arrivals.next_ns;
+	if (agenda_next(&c->agenda) < next)
+		next = agenda_next(&c->agenda);
+	return next;
+}
+
+/* ---- beginning and end ----------------------------------------------------------------------- */
+
+struct client *client_new(const struct client_options *o)
+{
+	struct client *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->o = *o;
+	c->chance.state = o->seed;
+	c->phase_until_ns = UINT64_MAX;
+	c->reader_size = talk_reader_size(o->mix->protocol);
+	c->conn = calloc(o->connections, sizeof(*c->conn));
+	c->request = calloc((size_t)o->connections * o->depth, sizeof(*c->request));
+	c->reader = calloc(o->connections, c->reader_size ? c->reader_size : 1);
+	c->pool = calloc(o->connections, sizeof(*c->pool));
+	if (!c->conn || !c->request || !c->reader || !c->pool) {
+		client_free(c);
+		return NULL;
+	}
+	for (uint32_t i = 0; i < o->connections; i++)
+		c->conn[i].pool_at = NOWHERE;
+	return c;
+}
+
+void client_free(struct client *c)
+{
+	if (!c)
+		return;
+	free(c->conn);
+	free(c->request);
+	free(c->reader);
+	free(c->pool);
+	agenda_free(&c->agenda);
+	backlog_free(&c->backlog);
+	free(c);
+}
+
+bool client_is_ready(const struct client *c)
+{
+	return __atomic_load_n(&c->ready, __ATOMIC_RELAXED);
+}
+
+void client_go(struct client *c)
+{
+	__atomic_store_n(&c->go, true, __ATOMIC_RELAXED);
+}
+
+void client_stop(struct client *c)
+{
+	__atomic_store_n(&c->stop, true, __ATOMIC_RELAXED);
+}
+
+enum client_phase client_phase(const struct client *c)
+{
+	return __atomic_load_n(&c->phase, __ATOMIC_RELAXED);
+}
+
+const struct client_counts *client_counts(const struct client *c)
+{
+	return &c->counts;
+}
+
+uint32_t client_connected(const struct client *c)
+{
+	return __atomic_load_n(&c->connected, __ATOMIC_RELAXED);
+}
+
+const struct client_class *client_class(const struct client *c, unsigned class)
+{
+	return &c->class[class];
+}
+
+uint64_t client_measured_ns(const struct client *c)
+{
+	return c->measured_ns;
+}
+
+int client_connect_error(const struct client *c)
+{
+	return c->connect_error;
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is asked: classes of requests, whose share, lengths and service times are drawn; and each
+ * protocol's bytes of a request. */
+#ifndef LOAD_MIX_H
+#define LOAD_MIX_H
+
+#include "chance.h"
+#include "raw.h"
+
+#define CLASSES_MAX 16
+
+enum protocol { PROTOCOL_RAW, PROTOCOL_ECHO, PROTOCOL_HTTP };
+
+struct request_class {
+	char name[32];
+	double share; /* weight among the classes */
+	struct distribution length, answer, service;
+	bool has_length;
+	uint16_t type;
+	char method[16], path[200]; /* of HTTP */
+};
+
+struct mix {
+	enum protocol protocol;
+	struct request_class class[CLASSES_MAX];
+	unsigned classes;
+	char host[100];   /* of HTTP */
+	char fields[512]; /* more of its header, each with its end */
+	bool close;       /* of HTTP: one request per connection */
+};
+
+struct request {
+	uint64_t due_ns, sent_ns, service_ns;
+	uint32_t length, answer; /* of messages; HTTP: of the request's body */
+	uint32_t number;         /* of its connection */
+	uint8_t class;
+	bool measured;
+};
+
+/* NAME[,share=N][,length=D][,answer=D][,service=D][,type=N][,path=/…][,method=M], D as in
+ * distribution_read(). */
+int class_read(struct mix *m, const char *text, struct sy_error *err);
+/* Adds a class with the defaults if there is none, and sees that all fit the protocol. */
+int mix_complete(struct mix *m, struct sy_error *err);
+void mix_free(struct mix *m);
+
+/* Class, lengths and service time of the next one. */
+void request_draw(const struct mix *m, struct chance *c, struct request *r);
+
+#define REQUEST_HEADER 1280u /* the longest */
+
+/* The bytes before its pattern; returns their number. */
+size_t request_header(const struct mix *m, const struct request *r,
+                      char out[static REQUEST_HEADER]);
+/* The number of bytes of the pattern behind them. */
+uint64_t request_rest(const struct mix *m, const struct request *r);
+
+#endif
