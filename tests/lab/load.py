@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""steelyard-load as clients or as a server in a lab (docs/load.md)."""
+
+import json
+import re
+
+from tests.lab.steelyard import BUILD, SANITIZED, memory_options
+
+LOAD = BUILD / "bench/load/steelyard-load"
+
+
+def sources(family, count=4):
+    """Free addresses of the front network."""
+    return f"10.0.0.100-10.0.0.{99 + count}" if family == 4 else f"fd00::100-fd00::{0xFF + count:x}"
+
+
+def endpoint(address, port):
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+class Load:
+    """A run of the program; `options` are its own, without their dashes: each=1, reset=True."""
+
+    def __init__(self, lab, host, name="steelyard-load", port="eth0", memory=(), **options):
+        self.file = lab.dir / f"{name}.json"
+        argv = [LOAD, "--port", port, "--json", self.file, "--log", "info"]
+        argv += memory or memory_options()
+        for option, value in options.items():
+            for one in value if isinstance(value, list) else [value]:
+                argv.append("--" + option.replace("_", "-"))
+                argv += [] if one is True else [one]
+        self.process = lab.start(host, name, argv, env=dict(SANITIZED))
+
+    def wait_serving(self):
+        self.process.wait_for("^serving with")
+        return self
+
+    def finish(self, deadline_s=120):
+        """Its results, once it has ended by itself."""
+        status = self.process.wait(deadline_s)
+        assert status == 0, self.process.describe()
+        return self.results()
+
+    def stop(self):
+        status = self.process.stop()
+        assert status == 0, self.process.describe()
+        return self.results()
+
+    def results(self):
+        return json.loads(self.file.read_text())
+
+    def said(self, pattern):
+        return re.search(pattern, self.process.output())
+
+
+def errors(results):
+    """What went wrong, by cause."""
+    found = {name: count for name, count in results["errors"].items() if count}
+    failed = results["connections"]["failed"] + results["connections"]["lost"]
+    return found | ({"connections": failed} if failed else {})

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""steelyard-load against the kernel's TCP, and against its own server: what it counts is what the
+other end has seen."""
+
+import re
+import socket
+import struct
+
+import pytest
+
+from tests.lab import Lab
+from tests.lab.load import LOAD, Load, endpoint, errors, sources
+from tests.lab.process import run
+from tests.lab.servers import EchoServer, nginx_log, start_nginx, wait_listening
+
+pytestmark = pytest.mark.both_builds
+WEB, ECHO, RAW = 8080, 9007, 7000
+OWN = {4: "10.0.0.50", 6: "fd00::50"}  # its server's address
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+
+
+@pytest.fixture(scope="module")
+def lab():
+    """One network: `client` and `s1`, a web server and an echo of the kernel."""
+    with Lab(arms=1, servers=1) as made:
+        start_nginx(made, "s1", WEB)
+        echoes = [EchoServer(made["s1"], ECHO, family) for family in (4, 6)]
+        yield made
+        for echo in echoes:
+            echo.close()
+
+
+def load(lab, family, to, name="steelyard-load", **options):
+    options = {"source": sources(family), "quiet": True, "timeout": "60s"} | options
+    return Load(lab, "client", name, to=to, **options)
+
+
+def web(lab, family, **options):
+    to = endpoint(lab["s1"].address(family), WEB)
+    before = len(nginx_log(lab, "s1"))
+    results = load(lab, family, to, protocol="http", **options).finish()
+    return results, nginx_log(lab, "s1")[before:]
+
+
+@families
+def test_keep_alive(lab, family):
+    """Every request is in the server's log, from each of the addresses."""
+    results, logged = web(lab, family, connections=4, requests=6000, depth=2)
+    assert not errors(results)
+    assert results["answered"] == results["sent"] == len(logged) == 6000
+    assert len({peer for peer, *_ in logged}) == 4
+    assert results["connections"]["opened"] == len({line[:2] for line in logged}) == 4
+
+
+@families
+def test_short_connections(lab, family):
+    results, logged = web(lab, family, connections=8, requests=2000, each=1)
+    assert not errors(results)
+    assert results["answered"] == results["connections"]["opened"] == len(logged) == 2000
+
+
+def test_server_closes(lab):
+    """A server that ends a connection after a hundred requests, as it announces: what it has not
+    answered then is asked again, and nothing is lost."""
+    folder = lab.dir / "nginx-s1"
+    text = (folder / "nginx.conf").read_text()
+    text = re.sub(r"keepalive_requests \d+", "keepalive_requests 100", text)
+    text = text.replace("nginx.pid", "second.pid").replace("access.log", "second.log")
+    (folder / "second.conf").write_text(text.replace(str(WEB), str(WEB + 1)))
+    argv = ["nginx", "-p", folder, "-c", folder / "second.conf"]
+    second = lab.start("s1", "nginx-second", argv)
+    wait_listening(lab["s1"].ns, WEB + 1)
+    to = endpoint(lab["s1"].v4, WEB + 1)
+    results = load(lab, 4, to, protocol="http", connections=4, requests=2000, depth=3).finish()
+    assert not errors(results)
+    assert results["answered"] == 2000 == len((folder / "second.log").read_text().splitlines())
+    # Each may end with one that is closed at its very end.
+    assert 16 <= results["connections"]["reopened"] <= 20
+    assert second.stop() == 0
+
+
+def test_classes_and_paths(lab):
+    """An open loop of two classes: shares, paths, a histogram each; 404 is a wrong answer."""
+    (lab.dir / "nginx-s1/files/page").write_text("x" * 5000)
+    classes = ["page,share=3,path=/files/page", "none,share=1,path=/files/nothing"]
+    options = {"rate": 2000, "arrivals": "even", "duration": "1s", "warmup": "0", "class": classes}
+    results, logged = web(lab, 4, connections=20, **options)
+    page, none = results["classes"]
+    assert (page["name"], none["name"], none["answers"]) == ("page", "none", 0)
+    paths = [path for *_, path in logged]
+    assert page["answers"] == results["answered"] == paths.count("/files/page")
+    assert results["errors"]["wrong"] == paths.count("/files/nothing")
+    # All that was due is asked, however late this machine is.
+    assert 1999 <= len(logged) <= 2001
+    assert 1350 <= page["answers"] <= 1650
+    assert results["bytes_in"] > 5000 * page["answers"] / 2
+    assert page["latency_us"]["p50"] >= page["since_sent_us"]["p50"]
+
+
+@families
+def test_kernels_echo(lab, family):
+    options = {"class": "long,length=uniform:1:20k", "protocol": "echo", "connections": 10}
+    to = endpoint(lab["s1"].address(family), ECHO)
+    results = load(lab, family, to, depth=3, requests=2000, **options).finish()
+    assert not errors(results)
+    assert results["answered"] == 2000
+
+
+@families
+@pytest.mark.parametrize("workers", (1, 2))
+def test_own_server(lab, family, workers):
+    """Raw: lengths, classes and service times, on both sides one worker or two."""
+    to = endpoint(OWN[family], RAW)
+    server = Load(lab, "s1", "steelyard-load-server", serve=to, workers=workers).wait_serving()
+    classes = [
+        "short,share=9,service=exp:5us,type=1",
+        "long,length=uniform:32:9k,answer=pareto:1k:2:60k",
+    ]
+    options = {"class": classes, "connections": 100, "requests": 4000, "depth": 2, "each": 50}
+    results = load(lab, family, to, workers=workers, **options).finish()
+    seen = server.stop()["server"]
+    assert not errors(results)
+    assert results["answered"] == results["sent"] == seen["requests"] == 4000
+    assert seen["bytes_in"] == results["bytes_out"]
+    assert seen["bytes_out"] == results["bytes_in"]
+    assert seen["accepted"] == results["connections"]["opened"] >= 4000 / 50
+    assert seen["bad"] == seen["reset"] == 0
+    assert seen["busy_ns"] > 3000 * 5000 / 2
+    assert sum(one["answers"] for one in results["classes"]) == 4000
+
+
+def test_kernels_client(lab):
+    """A plain socket asks the server in the documented form; what is no request ends it."""
+    server = Load(lab, "s1", "steelyard-load-server", serve=endpoint(OWN[4], RAW)).wait_serving()
+    with lab["client"].ns.socket() as plain:
+        plain.settimeout(60)
+        plain.connect((OWN[4], RAW))
+        plain.sendall(struct.pack(">HBBBBHIIQQ", 0x5359, 1, 1, 3, 0, 9, 32, 100, 7000, 77))
+        answer = plain.recv(100, socket.MSG_WAITALL)
+        head = struct.unpack(">HBBBBHIIQQ", answer[:32])
+        assert head[:8] == (0x5359, 1, 2, 3, 0, 9, 100, 0)
+        assert head[8] >= 7000
+        assert head[9] == 77
+        assert answer[32:] == bytes(i % 251 * 7 + 1 & 0xFF for i in range(68))
+        plain.sendall(b"GET / HTTP/1.1\r\nHost: s1\r\n\r\n" + bytes(20))
+        with pytest.raises(ConnectionResetError):
+            plain.recv(1)
+    seen = server.stop()["server"]
+    assert (seen["requests"], seen["bad"]) == (1, 1)
+
+
+def test_many_connections(lab):
+    """A hundred thousand connections from 8 addresses, held by both sides, and some asked."""
+    memory = {"memory": ["--no-huge", "--memory", "192"]}
+    to = endpoint(OWN[4], RAW)
+    server = Load(
+        lab, "s1", "steelyard-load-server", serve=to, connections="100k", **memory
+    ).wait_serving()
+    options = {"connections": "100k", "active": 5000, "requests": 20_000, "reset": True}
+    many = load(lab, 4, to, source=sources(4, 8), connecting=128, **memory, **options)
+    results = many.finish(deadline_s=400)
+    seen = server.stop()
+    assert not errors(results)
+    assert results["connections"]["held"] == results["connections"]["opened"] == 100_000
+    assert seen["server"]["accepted"] == 100_000
+    assert seen["server"]["requests"] == results["answered"] == 20_000
+    # For each that there is room for, and what does not depend on them.
+    assert results["stack"]["bytes"] < 700 * 130_000 + (40 << 20)
+
+
+def test_nothing_listens(lab):
+    to = endpoint(lab["s1"].v4, 9)
+    tool = load(lab, 4, to, name="refused", requests=1)
+    assert tool.process.wait() == 1
+    assert tool.said("no connection to the server could be opened: Connection refused")
+
+
+def test_a_second_one_is_refused(lab):
+    """One program has an interface's addresses."""
+    server = Load(lab, "s1", "steelyard-load-server", serve=endpoint(OWN[4], RAW)).wait_serving()
+    second = Load(lab, "s1", "second-load", serve=endpoint(OWN[4], RAW + 1))
+    assert second.process.wait() == 1
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ([], "--port is missing"),
+        (["--port", "eth0"], "--to is missing"),
+        (["--port", "eth0", "--to", "10.0.0.1:80"], "--source is missing"),
+        (["--port", "eth0", "--to", "10.0.0.1"], "must be ADDRESS:PORT"),
+        (["--port", "eth0", "--to", "fd00::1:80"], "as in 10.0.0.1:80 or"),
+        (["--port", "eth0", "--to", "10.0.0.1:80", "--source", "fd00::1"], "one family"),
+        (["--port", "eth0", "--to", "10.0.0.1:80", "--source", "10.0.0.9-10.0.0.2"], "ends before"),
+        (["--port", "eth0", "--serve", "10.0.0.1:80", "--source", "10.0.0.2"], "neither --to nor"),
+        (["--rate", "-1"], '--rate: "-1" is not a number'),
+        (["--think", "5"], "not a time"),
+        (["--class", "x,length=normal:5:6"], "const, uniform, exp, bimodal, pareto and file"),
+        (["--depth", "65"], "from 1 to 64"),
+        (["--duration"], "missing value"),
+        (["--header", "x"], "NAME: VALUE"),
+        (["word"], "not an option"),
+    ],
+)
+def test_errors_name_the_option(options, complaint):
+    done = run([LOAD, *options], check=False)
+    assert done.returncode == 1
+    assert complaint in done.stderr
+    assert done.stderr.startswith("steelyard-load: ")
+
+
+def test_help_and_version():
+    text = run([LOAD, "--help"])
+    assert "--connections" in text
+    assert max(map(len, text.splitlines())) <= 90
+    assert run([LOAD, "--version"]).startswith("steelyard-load ")
