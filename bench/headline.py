@@ -67,6 +67,11 @@ def overhead(task, what):
     )
 
 
+def stack(what, metric, params, goal, met):
+    """A server on the TCP stack, beside the kernel's."""
+    return Headline(what, "stack", metric, params, goal=goal, met=met)
+
+
 def large(metric, what, seconds):
     """A large configuration."""
     return Headline(
@@ -188,6 +193,41 @@ HEADLINES = [
         {"rate": "1000 Mbit/s"},
         goal="≤ 3 × alone",
         met=lambda row: row["ratio"] <= 3,
+    ),
+    stack(
+        "echoes of 64 bytes over veth, server on the stack, connections stay, one core",
+        "echoes",
+        {"connections": "keep-alive"},
+        "≥ 4 × the kernel",
+        lambda row: row["ratio"] >= 4,
+    ),
+    stack(
+        "echoes of 64 bytes over veth, server on the stack, a connection for each, one core",
+        "echoes",
+        {"connections": "short"},
+        "≥ 4 × the kernel",
+        lambda row: row["ratio"] >= 4,
+    ),
+    stack(
+        "99th percentile of echoes, both servers at half of what the kernel's can",
+        "p99",
+        {"load": "half of the kernel's"},
+        "≤ 0.5 × the kernel",
+        lambda row: row["ratio"] <= 0.5,
+    ),
+    stack(
+        "one bulk flow from a server on the stack, over veth",
+        "throughput",
+        {"flow": "download"},
+        "≥ 1 × the kernel",
+        lambda row: row["ratio"] >= 1,
+    ),
+    stack(
+        "connections held while {rate} a second are asked of {idle}",
+        "held",
+        {"idle": 1_000_000},
+        "≥ 1 M",
+        lambda row: row["median"] >= 1_000_000,
     ),
     overhead("expiry", "the expiry of {rate}"),
     overhead("transaction", "changes of the configuration, {rate}"),

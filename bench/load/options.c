@@ -265,30 +265,45 @@ static int word_read(const char *what, const char *text, const char *const *word
 #define OPTIONS(X)                                                                                 \
 	X(PORT, "port", 1)                                                                         \
 	X(ROUTE, "route", 1)                                                                       \
-	X(NEIGHBOUR, "neighbour", 1) X(WORKERS, "workers", 1) X(CORES, "cores", 1) X(              \
-	        MEMORY, "memory", 1) X(MBUFS, "mbufs", 1) X(NO_HUGE, "no-huge",                    \
-	                                                    0) X(INSTANCE, "instance", 1)          \
-	        X(CAPACITY, "capacity", 1) X(TIME_WAIT, "time-wait", 1) X(PORTS, "ports", 1) X(    \
-	                CONGESTION, "congestion",                                                  \
-	                1) X(TO, "to", 1) X(SOURCE, "source", 1) X(CONNECTIONS, "connections", 1)  \
-	                X(ACTIVE, "active", 1) X(EACH, "each", 1) X(DEPTH, "depth", 1) X(          \
-	                        CONNECTING, "connecting",                                          \
-	                        1) X(RESET,                                                        \
-	                             "reset", 0) X(PROTOCOL, "protocol",                           \
-	                                           1) X(CLASS, "class", 1)                         \
-	                        X(HOST, "host", 1) X(HEADER, "header", 1) X(RATE, "rate", 1)       \
-	                                X(ARRIVALS, "arrivals",                                    \
-	                                  1) X(BURST, "burst",                                     \
-	                                       1) X(THINK, "think",                                \
-	                                            1) X(DURATION, "duration",                     \
-	                                                 1) X(REQUESTS, "requests", 1)             \
-	                                        X(WARMUP, "warmup", 1) X(TIMEOUT, "timeout", 1) X( \
-	                                                SEED, "seed", 1) X(SERVE, "serve", 1)      \
-	                                                X(ECHO, "echo", 0) X(JSON, "json", 1)      \
-	                                                        X(QUIET, "quiet",                  \
-	                                                          0) X(LOG, "log", 1)              \
-	                                                                X(VERSION, "version", 0)   \
-	                                                                        X(HELP, "help", 0)
+	X(NEIGHBOUR, "neighbour", 1)                                                               \
+	X(WORKERS, "workers", 1)                                                                   \
+	X(CORES, "cores", 1)                                                                       \
+	X(MEMORY, "memory", 1)                                                                     \
+	X(MBUFS, "mbufs", 1)                                                                       \
+	X(NO_HUGE, "no-huge", 0)                                                                   \
+	X(INSTANCE, "instance", 1)                                                                 \
+	X(CAPACITY, "capacity", 1)                                                                 \
+	X(TIME_WAIT, "time-wait", 1)                                                               \
+	X(PORTS, "ports", 1)                                                                       \
+	X(CONGESTION, "congestion", 1)                                                             \
+	X(TO, "to", 1)                                                                             \
+	X(SOURCE, "source", 1)                                                                     \
+	X(CONNECTIONS, "connections", 1)                                                           \
+	X(ACTIVE, "active", 1)                                                                     \
+	X(EACH, "each", 1)                                                                         \
+	X(DEPTH, "depth", 1)                                                                       \
+	X(CONNECTING, "connecting", 1)                                                             \
+	X(RESET, "reset", 0)                                                                       \
+	X(PROTOCOL, "protocol", 1)                                                                 \
+	X(CLASS, "class", 1)                                                                       \
+	X(HOST, "host", 1)                                                                         \
+	X(HEADER, "header", 1)                                                                     \
+	X(RATE, "rate", 1)                                                                         \
+	X(ARRIVALS, "arrivals", 1)                                                                 \
+	X(BURST, "burst", 1)                                                                       \
+	X(THINK, "think", 1)                                                                       \
+	X(DURATION, "duration", 1)                                                                 \
+	X(REQUESTS, "requests", 1)                                                                 \
+	X(WARMUP, "warmup", 1)                                                                     \
+	X(TIMEOUT, "timeout", 1)                                                                   \
+	X(SEED, "seed", 1)                                                                         \
+	X(SERVE, "serve", 1)                                                                       \
+	X(ECHO, "echo", 0)                                                                         \
+	X(JSON, "json", 1)                                                                         \
+	X(QUIET, "quiet", 0)                                                                       \
+	X(LOG, "log", 1)                                                                           \
+	X(VERSION, "version", 0)                                                                   \
+	X(HELP, "help", 0)
 
 enum option_id {
 	OPT_BEFORE = 255,

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers on the TCP stack and on the kernel's, over veth, with one generator: bench/stack_bed.py.
+
+    echo         64 bytes there and back: on connections that stay, and on one for each request
+    half load    an open loop at half of what the server did in the same round; latency counts from
+                 when a request was due. `half of the kernel's`: both servers at that rate
+    bulk         one connection, answers of 64 MB, or requests of 64 MB
+    idle         a million connections, any of which is asked, 100 000 times a second in all
+
+Rounds: the stack's server and then the kernel's. The evidence has requests without an answer.
+"""
+
+from bench import machine, picture, report
+from bench.stack_bed import StackBed, lost
+
+TITLE = "servers on the TCP stack beside the kernel's, over veth: echo, latency, bulk, idle"
+MINUTES = 8
+KERNEL = "kernel"
+CONNECTIONS = 256
+BULK = 64_000_000
+IDLE_RATE = 100_000
+IDLE_BYTES = 2200  # of both ends, for a connection
+
+
+def rows(quick):
+    rounds, seconds = (3, 1) if quick else (7, 2)
+    with StackBed() as bed:
+        for _ in range(rounds):
+            yield from echo(bed, seconds)
+            for direction in ("download", "upload"):
+                yield bulk(bed, direction, seconds)
+    many = 100_000 if quick else 1_000_000
+    wanted = many * IDLE_BYTES + machine.GB
+    if machine.memory_suffices(wanted):
+        with StackBed(many) as bed:
+            yield from idle(bed, many, IDLE_RATE, 3 if quick else 10)
+    else:
+        print(f"   {many:,} connections: left out, {machine.lacking(wanted)}")
+
+
+def smoke():
+    with StackBed() as bed:
+        yield bulk(bed, "download", 0.1)
+        yield from idle(bed, 1000, 1000, 0.1)
+
+
+def record(params, metric, unit, value, beside=None, evidence=None):
+    run = {"bench": "stack", "params": params, "metric": metric, "unit": unit, "value": value}
+    if beside is not None:
+        run["baseline"] = {"name": KERNEL, "value": beside}
+    return run | ({"evidence": evidence} if evidence else {})
+
+
+def both(bed, protocol, **options):
+    return bed.ask("stack", protocol, **options), bed.ask("kernel", protocol, **options)
+
+
+def evidence(ours, theirs):
+    return {"lost": lost(ours), "kernel_lost": lost(theirs)}
+
+
+def p99(results):
+    return results["classes"][0]["latency_us"]["p99"]
+
+
+def echo(bed, seconds):
+    times = {"duration": f"{seconds}s", "warmup": f"{seconds / 4}s", "connections": CONNECTIONS}
+    for kind, each in (("keep-alive", 0), ("short", 1)):
+        ours, theirs = both(bed, "echo", each=each, **times)
+        params = {"connections": kind}
+        seen = evidence(ours, theirs)
+        yield record(params, "echoes", "1/s", ours["rate"], theirs["rate"], seen)
+        if kind == "keep-alive":
+            rates = ours["rate"] / 2, theirs["rate"] / 2
+    for load, rate in (("half of its own", rates[0]), ("half of the kernel's", rates[1])):
+        ours = bed.ask("stack", "echo", rate=f"{rate:.0f}", **times)
+        theirs = bed.ask("kernel", "echo", rate=f"{rates[1]:.0f}", **times)
+        seen = evidence(ours, theirs) | {"offered": rate, "reached": ours["rate"]}
+        yield record({"load": load}, "p99", "µs", p99(ours), p99(theirs), seen)
+
+
+def bulk(bed, direction, seconds):
+    length = {"download": "answer", "upload": "length"}[direction]
+    options = {"class": f"bulk,{length}={BULK}", "duration": f"{seconds}s", "warmup": "0.2s"}
+    ours, theirs = both(bed, "raw", **options)
+    key = {"download": "bytes_in", "upload": "bytes_out"}[direction]
+    rates = [one[key] * 8 / one["seconds"] / 1e9 for one in (ours, theirs)]
+    return record({"flow": direction}, "throughput", "Gbit/s", *rates, evidence(ours, theirs))
+
+
+def idle(bed, many, rate, seconds):
+    """How many are held, what each takes, and how those that are asked fare."""
+    bed.speak("echo")
+    before = bed.resident()
+    options = {"connections": many, "rate": rate, "duration": f"{seconds}s", "reset": True}
+    results = bed.ask("stack", "echo", sources=64, connecting=512, **options)
+    most = bed.resident()  # pages that were touched stay with the process
+    params = {"idle": many, "rate": rate}
+    held = results["connections"]["held"]
+    seen = {"lost": lost(results), "p50_us": results["classes"][0]["latency_us"]["p50"]}
+    yield record(params, "held", "connections", held, evidence=seen)
+    yield record(params, "answered", "1/s", results["rate"], evidence=seen)
+    yield record(params, "p99 beside idle ones", "µs", p99(results), evidence=seen)
+    each = {"fixed": before, "most": most, "tables": results["stack"]["bytes"]}
+    yield record(params, "server's memory", "bytes/connection", most / many, evidence=each)
+
+
+def plot(made, path):
+    rates = report.select(made, "echoes")
+    picture.bars(path, "stack: echoes of 64 bytes on one core, over veth", rates, "connections")
+    late = report.select(made, "p99")
+    where = path.with_name(f"{path.stem}-p99.svg")
+    picture.bars(where, "stack: 99 % of echoes take less, at half load", late, "load")
+    flows = report.select(made, "throughput")
+    where = path.with_name(f"{path.stem}-bulk.svg")
+    picture.bars(where, "stack: one bulk flow, over veth", flows, "flow")

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers on the stack and on the kernel, and the generator that asks them.
+
+    generator g0 ══ s0 [stack: AF_XDP]        one pair of veth for each server, since an XDP program
+              g1 ══ s1 [kernel: epoll]        on an interface slows down what else uses it
+
+The generator has the first core, both servers the second; the one that is not asked sleeps. What
+the generator sends would be received by the kernel on the generator's core, so that the kernel's
+server had two: receive packet steering brings it to the server's core.
+"""
+
+import contextlib
+import json
+import re
+from pathlib import Path
+
+from bench import machine
+from tests.lab import reap
+from tests.lab.netns import Namespace
+from tests.lab.process import CommandFailed, Process
+
+LOAD = machine.PROGRAMS / "load/steelyard-load"
+KERNEL = machine.PROGRAMS / "load/steelyard-kernel-server"
+MEMORY = 128  # MB of each program's packets
+PORT = {"echo": 7, "raw": 7000}
+# /sys shows the interfaces of the namespace that it was mounted in.
+STEER = "mount -t sysfs sysfs /sys && echo {mask:x} > /sys/class/net/{name}/queues/rx-0/rps_cpus"
+ARMS = ("stack", "kernel")
+
+
+class StackBed:
+    """A context manager that cleans up completely."""
+
+    def __init__(self, capacity=10_000):
+        cores = machine.cpus()
+        if len(cores) < 2:
+            raise machine.Failed("this takes two cores")
+        self.near, self.far = cores[:2]
+        self.capacity = capacity
+        self.open = contextlib.ExitStack()
+
+    def __enter__(self):
+        reap.reap_dead()
+        try:
+            self.dir = self.open.enter_context(machine.folder("stack"))
+            self.generator, self.server = (
+                Namespace(f"{self.dir.name}-{name}").create() for name in ("generator", "server")
+            )
+            for number in range(len(ARMS)):
+                self.plug(number)
+            self.stacks = {name: self.start("stack", name) for name in PORT}
+            self.kernels = {name: self.start("kernel", name) for name in PORT}
+        except BaseException:
+            self.open.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.open.close()
+
+    def plug(self, number):
+        """One pair: 10.66.N.0/24, the generator's own address .1, the kernel's server .2, and the
+        stack's .3; sources from .16 on."""
+        name = f"g{number}"
+        self.generator.ip(
+            f"link add {name} numtxqueues 1 numrxqueues 1 type veth peer name s{number}"
+            f" numtxqueues 1 numrxqueues 1 netns {self.server.name}"
+        )
+        for ns, interface, host in ((self.generator, name, 1), (self.server, f"s{number}", 2)):
+            ns.ip(f"address add 10.66.{number}.{host}/24 dev {interface}")
+            ns.ip(f"link set {interface} up")
+            # Without hardware, offload leaves checksums incomplete on the wire.
+            ns.run(["ethtool", "-K", interface, "tx", "off"])
+        script = STEER.format(mask=1 << self.far, name=f"s{number}")
+        self.server.run(["unshare", "--mount", "sh", "-c", script])
+        self.server.sysctl("core.somaxconn", 65535)
+
+    def start(self, arm, protocol):
+        """A server, on the second core."""
+        log = self.dir / f"{arm}-{protocol}.log"
+        options = ["--echo"] if protocol == "echo" else []
+        if arm == "stack" and protocol == "raw":
+            return None  # the stack's server has one protocol: see serve()
+        if arm == "stack":
+            return self.serve(options, log)
+        argv = ["taskset", "-c", self.far, KERNEL, "--port", PORT[protocol], *options]
+        return self.begin("steelyard-kernel-server", argv, log, "^serving")
+
+    def begin(self, name, argv, log, ready):
+        process = Process(name, machine.ahead(self.server.command(argv)), log)
+        self.open.callback(process.stop)
+        machine.prefer(process.pid)
+        try:
+            process.wait_for(ready)
+        except CommandFailed as problem:
+            raise machine.Failed(str(problem)) from None
+        return process
+
+    def serve(self, options, log):
+        argv = [LOAD, "--port", "s0", "--cores", self.far, *memory(), *options]
+        argv += ["--connections", self.capacity, "--time-wait", "10ms"]
+        argv += ["--serve", f"10.66.0.3:{PORT['echo' if options else 'raw']}"]
+        return self.begin("steelyard-load-server", argv, log, "^serving")
+
+    def speak(self, protocol):
+        """The stack's server has the interface alone: another one for another protocol."""
+        for name, process in self.stacks.items():
+            if name != protocol and process:
+                process.stop()
+                self.stacks[name] = None
+        if not self.stacks[protocol]:
+            log = self.dir / f"stack-{protocol}.log"
+            self.stacks[protocol] = self.serve(["--echo"] if protocol == "echo" else [], log)
+
+    def resident(self):
+        """Bytes of memory of the stack's server, with its huge pages."""
+        (process,) = filter(None, self.stacks.values())
+        text = Path(f"/proc/{process.pid}/status").read_text()
+        return sum(
+            1024 * int(n) for n in re.findall(r"^(?:VmRSS|HugetlbPages):\s+(\d+)", text, re.M)
+        )
+
+    def ask(self, arm, protocol, sources=8, **options):
+        """What the generator measures of a server."""
+        if arm == "stack":
+            self.speak(protocol)
+        number = ARMS.index(arm)
+        server = f"10.66.{number}.{3 - number}:{PORT[protocol]}"
+        argv = [LOAD, "--port", f"g{number}", "--cores", self.near, *memory(), "--json", "-"]
+        argv += ["--quiet", "--protocol", protocol, "--to", server]
+        argv += ["--source", f"10.66.{number}.16-10.66.{number}.{15 + sources}"]
+        for name, value in options.items():
+            argv += ["--" + name.replace("_", "-")] + ([] if value is True else [value])
+        argv = machine.ahead(self.generator.command(argv))
+        process = Process("steelyard-load", argv, self.dir / "load.log")
+        machine.prefer(process.pid)
+        if process.wait(deadline_s=300):
+            raise machine.Failed(process.describe())
+        output = process.output()
+        return json.loads(output[output.index("{") :])
+
+
+def memory():
+    enough = machine.pages.Pool(2 * machine.MB).free() * 2 >= 3 * MEMORY
+    return ["--memory", MEMORY] if enough else ["--no-huge", "--memory", 2 * MEMORY]
+
+
+def lost(results):
+    """Requests without a right answer."""
+    return sum(results["errors"].values())
