@@ -47,7 +47,7 @@ build/asan/build.ninja:
 build: build/dev/build.ninja ## build the programs into build/bin
 	@ninja -C build/dev -j $(JOBS) --quiet
 	@mkdir -p $(BIN)
-	@ln -sf ../dev/dataplane/forwarder/steelyard-forwarder $(BIN)/
+	@ln -sf ../dev/dataplane/forwarder/steelyard-forwarder ../dev/bench/load/steelyard-load $(BIN)/
 	@scripts/generate-go
 	@scripts/generate-python
 	@# Without the C library, which would load others to look up names and groups.
@@ -94,6 +94,7 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 	install -D -m 755 $(FORWARDER) \
 		$(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder
 	install -D -m 755 $(BIN)/steelyard $(DESTDIR)$(PREFIX)/bin/steelyard
+	install -D -m 755 build/dev/bench/load/steelyard-load $(DESTDIR)$(PREFIX)/bin/steelyard-load
 	@for page in $(notdir $(wildcard docs/man/*.[158])); do \
 		install -D -v -m 644 docs/man/$$page \
 			$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
@@ -123,7 +124,7 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 		install -D -v -m 644 deploy/steelyard-forwarder.default $(DESTDIR)$(OPTIONS)
 
 uninstall: ## remove what install put there; the configuration stays
-	rm -f $(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder $(DESTDIR)$(PREFIX)/bin/steelyard
+	rm -f $(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder $(DESTDIR)$(PREFIX)/bin/steelyard{,-load}
 	@for page in $(notdir $(wildcard docs/man/*.[158])); do \
 		rm -fv $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
 	done
