@@ -11,7 +11,7 @@ Rounds: the stack's server and then the kernel's. The evidence has requests with
 """
 
 from bench import machine, picture, report
-from bench.stack_bed import StackBed, lost
+from bench.stack_bed import SOURCES, StackBed, lost
 
 TITLE = "servers on the TCP stack beside the kernel's, over veth: echo, latency, bulk, idle"
 MINUTES = 8
@@ -93,7 +93,7 @@ def idle(bed, many, rate, seconds):
     bed.speak("echo")
     before = bed.resident()
     options = {"connections": many, "rate": rate, "duration": f"{seconds}s", "reset": True}
-    results = bed.ask("stack", "echo", sources=64, connecting=512, **options)
+    results = bed.ask("stack", "echo", sources=SOURCES, connecting=512, **options)
     most = bed.resident()  # pages that were touched stay with the process
     params = {"idle": many, "rate": rate}
     held = results["connections"]["held"]

@@ -25,6 +25,7 @@ MEMORY = 128  # MB of each program's packets
 PORT = {"echo": 7, "raw": 7000}
 # /sys shows the interfaces of the namespace that it was mounted in.
 STEER = "mount -t sysfs sysfs /sys && echo {mask:x} > /sys/class/net/{name}/queues/rx-0/rps_cpus"
+FIRST, SOURCES = 16, 24  # the last byte of the generator's first address, and how many it may have
 ARMS = ("stack", "kernel")
 
 
@@ -71,9 +72,19 @@ class StackBed:
             ns.ip(f"link set {interface} up")
             # Without hardware, offload leaves checksums incomplete on the wire.
             ns.run(["ethtool", "-K", interface, "tx", "off"])
+        # Both ends' workers may take the cores away from who would answer ARP.
+        near, far = self.generator.mac(name), self.server.mac(f"s{number}")
+        for host in (2, 3):
+            self.neighbour(self.generator, name, f"10.66.{number}.{host}", far)
+        for host in range(FIRST, FIRST + SOURCES):
+            self.neighbour(self.server, f"s{number}", f"10.66.{number}.{host}", near)
         script = STEER.format(mask=1 << self.far, name=f"s{number}")
         self.server.run(["unshare", "--mount", "sh", "-c", script])
         self.server.sysctl("core.somaxconn", 65535)
+
+    @staticmethod
+    def neighbour(ns, interface, address, mac):
+        ns.ip(f"neigh replace {address} lladdr {mac} dev {interface} nud permanent")
 
     def start(self, arm, protocol):
         """A server, on the second core."""
@@ -128,7 +139,7 @@ class StackBed:
         server = f"10.66.{number}.{3 - number}:{PORT[protocol]}"
         argv = [LOAD, "--port", f"g{number}", "--cores", self.near, *memory(), "--json", "-"]
         argv += ["--quiet", "--protocol", protocol, "--to", server]
-        argv += ["--source", f"10.66.{number}.16-10.66.{number}.{15 + sources}"]
+        argv += ["--source", f"10.66.{number}.{FIRST}-10.66.{number}.{FIRST + sources - 1}"]
         for name, value in options.items():
             argv += ["--" + name.replace("_", "-")] + ([] if value is True else [value])
         argv = machine.ahead(self.generator.command(argv))

@@ -532,7 +532,7 @@ static int options_check(struct load_options *o, struct sy_error *err)
 			o->stack.mtu = o->runtime.port[i].mtu;
 	}
 	/* Of each worker: slots, and so connections, are not spread quite evenly. */
-	capacity = 1.25 * o->connections / o->runtime.workers + 4096;
+	capacity = (o->runtime.workers > 1 ? 1.25 : 1) * o->connections / o->runtime.workers + 4096;
 	if (!o->stack.connections)
 		o->stack.connections =
 		        capacity < CONNECTIONS_MAX ? (uint32_t)capacity : (uint32_t)CONNECTIONS_MAX;
