@@ -197,14 +197,14 @@ HEADLINES = [
     stack(
         "echoes of 64 bytes over veth, server on the stack, connections stay, one core",
         "echoes",
-        {"connections": "keep-alive"},
+        {"connections": "keep-alive", "kernel": "one core"},
         "≥ 4 × the kernel",
         lambda row: row["ratio"] >= 4,
     ),
     stack(
         "echoes of 64 bytes over veth, server on the stack, a connection for each, one core",
         "echoes",
-        {"connections": "short"},
+        {"connections": "short", "kernel": "one core"},
         "≥ 4 × the kernel",
         lambda row: row["ratio"] >= 4,
     ),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers on the TCP stack and on the kernel's, over veth, with one generator: bench/stack_bed.py.
 
-    echo         64 bytes there and back: on connections that stay, and on one for each request
+    echo         64 bytes there and back: on connections that stay, and on one for each request;
+                 `both cores`: the kernel's half of receiving is on the generator's
     half load    an open loop at half of what the server did in the same round; latency counts from
                  when a request was due. `half of the kernel's`: both servers at that rate
     bulk         one connection, answers of 64 MB, or requests of 64 MB
@@ -16,6 +17,7 @@ from bench.stack_bed import SOURCES, StackBed, lost
 TITLE = "servers on the TCP stack beside the kernel's, over veth: echo, latency, bulk, idle"
 MINUTES = 8
 KERNEL = "kernel"
+CORES = {1: "one core", 2: "both cores"}
 CONNECTIONS = 256
 BULK = 64_000_000
 IDLE_RATE = 100_000
@@ -66,10 +68,12 @@ def p99(results):
 def echo(bed, seconds):
     times = {"duration": f"{seconds}s", "warmup": f"{seconds / 4}s", "connections": CONNECTIONS}
     for kind, each in (("keep-alive", 0), ("short", 1)):
-        ours, theirs = both(bed, "echo", each=each, **times)
-        params = {"connections": kind}
-        seen = evidence(ours, theirs)
-        yield record(params, "echoes", "1/s", ours["rate"], theirs["rate"], seen)
+        for cores in (2, 1):
+            bed.steer(cores == 1)
+            ours, theirs = both(bed, "echo", each=each, **times)
+            params = {"connections": kind, "kernel": CORES[cores]}
+            seen = evidence(ours, theirs)
+            yield record(params, "echoes", "1/s", ours["rate"], theirs["rate"], seen)
         if kind == "keep-alive":
             rates = ours["rate"] / 2, theirs["rate"] / 2
     for load, rate in (("half of its own", rates[0]), ("half of the kernel's", rates[1])):
@@ -107,7 +111,13 @@ def idle(bed, many, rate, seconds):
 
 def plot(made, path):
     rates = report.select(made, "echoes")
-    picture.bars(path, "stack: echoes of 64 bytes on one core, over veth", rates, "connections")
+    picture.bars(
+        path,
+        "stack: echoes of 64 bytes on one core, over veth",
+        rates,
+        "connections",
+        panels=["kernel"],
+    )
     late = report.select(made, "p99")
     where = path.with_name(f"{path.stem}-p99.svg")
     picture.bars(where, "stack: 99 % of echoes take less, at half load", late, "load")

@@ -49,6 +49,7 @@ class StackBed:
             )
             for number in range(len(ARMS)):
                 self.plug(number)
+            self.steer(True)
             self.stacks = {name: self.start("stack", name) for name in PORT}
             self.kernels = {name: self.start("kernel", name) for name in PORT}
         except BaseException:
@@ -78,9 +79,15 @@ class StackBed:
             self.neighbour(self.generator, name, f"10.66.{number}.{host}", far)
         for host in range(FIRST, FIRST + SOURCES):
             self.neighbour(self.server, f"s{number}", f"10.66.{number}.{host}", near)
-        script = STEER.format(mask=1 << self.far, name=f"s{number}")
-        self.server.run(["unshare", "--mount", "sh", "-c", script])
         self.server.sysctl("core.somaxconn", 65535)
+
+    def steer(self, steered):
+        """Whether the kernel's server has its core alone; or else, for the kernel's half of
+        receiving, the generator's too."""
+        mask = 1 << self.far if steered else 0
+        for number in range(len(ARMS)):
+            script = STEER.format(mask=mask, name=f"s{number}")
+            self.server.run(["unshare", "--mount", "sh", "-c", script])
 
     @staticmethod
     def neighbour(ns, interface, address, mac):

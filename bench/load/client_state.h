@@ -65,8 +65,20 @@ enum client_error {
 #undef X
 };
 
-/* ---- client.c -------------------------------------------------------------------------------- */
+/* ---- client_conn.c --------------------------------------------------------------------------- */
 
+bool client_is_closed_loop(const struct client *c);
+/* Whether a request may begin now. */
+bool client_may_issue(const struct client *c);
+bool conn_has_place(const struct client *c, const struct conn *k);
+void conn_open(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now);
+/* Its handshake is complete. */
+void conn_opened(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now);
+void conn_end(struct client *c, struct sy_stack *s, uint32_t i, bool abort, uint64_t now);
+/* One request, of its time. */
+void conn_issue(struct client *c, struct sy_stack *s, uint32_t i, uint64_t due, uint64_t now);
+/* It can take one more request. */
+void conn_give(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now);
 /* The connection is no more, or must be; its requests are lost, of this cause. */
 void conn_lose(struct client *c, struct sy_stack *s, uint32_t i, enum client_error cause,
                uint64_t now);

@@ -91,8 +91,8 @@ void load_options_help(void)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static int count_read(const char *what, const char *text, double least, double most, uint64_t *out,
-                      struct sy_error *err)
+int count_option(const char *what, const char *text, double least, double most, uint64_t *out,
+                 struct sy_error *err)
 {
 	double value;
 	int rc = number_read(what, text, UNIT_COUNT, least, most, &value, err);
@@ -108,7 +108,7 @@ static int count32_read(const char *what, const char *text, double least, double
                         uint32_t *out, struct sy_error *err)
 {
 	uint64_t value = 0;
-	int rc = count_read(what, text, least, most, &value, err);
+	int rc = count_option(what, text, least, most, &value, err);
 
 	if (rc == 0)
 		*out = (uint32_t)value;
@@ -122,100 +122,6 @@ static int time_read(const char *what, const char *text, uint64_t *out, struct s
 
 	if (rc == 0)
 		*out = (uint64_t)value;
-	return rc;
-}
-
-/* ADDRESS:PORT, [ADDRESS]:PORT */
-static int endpoint_read(const char *what, const char *text, struct sy_stack_endpoint *out,
-                         struct sy_error *err)
-{
-	const char *colon = strrchr(text, ':');
-	bool bracket = text[0] == '[';
-	uint64_t port;
-	char addr[SY_ADDR_TEXT];
-	size_t len = colon ? (size_t)(colon - text) : 0;
-
-	if (bracket && len > 1 && text[len - 1] == ']')
-		text++, len -= 2;
-	if (!colon || len >= sizeof(addr))
-		return sy_fail(err, EINVAL, "%s %.60s: must be ADDRESS:PORT or [ADDRESS]:PORT",
-		               what, text);
-	memcpy(addr, text, len);
-	addr[len] = '\0';
-	if (sy_addr_parse(addr, &out->addr) || (!bracket && !sy_addr_is_v4(&out->addr)))
-		return sy_fail(err, EINVAL,
-		               "%s: %s is no address, as in 10.0.0.1:80 or [fd00::1]:80", what,
-		               addr);
-	int rc = count_read(what, colon + 1, 1, 65535, &port, err);
-	out->port = rc ? 0 : htons((uint16_t)port);
-	return rc;
-}
-
-static int source_add(struct load_options *o, const struct sy_addr *addr, struct sy_error *err)
-{
-	if (o->sources == SOURCES_MAX)
-		return sy_fail(err, EINVAL, "--source: at most %u addresses are possible",
-		               SOURCES_MAX);
-	o->source[o->sources++] = *addr;
-	return 0;
-}
-
-static void address_next(struct sy_addr *a)
-{
-	for (int i = 15; i >= 0 && ++a->b[i] == 0; i--)
-		;
-}
-
-/* A, A-B or A/LENGTH: of a network of IPv4, not its first and last address. */
-static int source_read(struct load_options *o, char *text, struct sy_error *err)
-{
-	char *slash = strchr(text, '/'), *dash = strchr(text, '-');
-	struct sy_addr first, last;
-	uint64_t length;
-
-	if (slash)
-		*slash = '\0';
-	else if (dash)
-		*dash = '\0';
-	if (sy_addr_parse(text, &first))
-		return sy_fail(err, EINVAL, "--source: %.60s is not an address", text);
-	last = first;
-	if (slash) {
-		bool v4 = sy_addr_is_v4(&first);
-		unsigned width = v4 ? 32 : 128;
-		if (count_read("--source: the length of a prefix", slash + 1, width - 12, width,
-		               &length, err))
-			return -EINVAL;
-		for (unsigned bit = (unsigned)length; bit < width; bit++) {
-			unsigned at = bit + (v4 ? 96 : 0);
-			first.b[at / 8] &= (uint8_t) ~(0x80 >> at % 8);
-			last.b[at / 8] |= (uint8_t)(0x80 >> at % 8);
-		}
-		if (length < width - 1)
-			address_next(&first);
-		if (v4 && length < width - 1)
-			last.b[15]--;
-	} else if (dash && sy_addr_parse(dash + 1, &last)) {
-		return sy_fail(err, EINVAL, "--source: %.60s is not an address", dash + 1);
-	}
-	if (memcmp(&first, &last, sizeof(first)) > 0)
-		return sy_fail(err, EINVAL, "--source: %.60s ends before it begins", text);
-	for (struct sy_addr a = first;; address_next(&a)) {
-		int rc = source_add(o, &a, err);
-		if (rc || sy_addr_equal(&a, &last))
-			return rc;
-	}
-}
-
-static int sources_read(struct load_options *o, const char *text, struct sy_error *err)
-{
-	char *copy = strdup(text), *save, *word;
-	int rc = copy ? 0 : sy_fail(err, ENOMEM, "no memory");
-
-	for (word = rc ? NULL : strtok_r(copy, ",", &save); word && rc == 0;
-	     word = strtok_r(NULL, ",", &save))
-		rc = source_read(o, word, err);
-	free(copy);
 	return rc;
 }
 
@@ -399,14 +305,14 @@ static int read_request(struct load_options *o, int id, const char *text, struct
 	case OPT_DURATION:
 		return time_read("--duration", text, &o->duration_ns, err);
 	case OPT_REQUESTS:
-		return count_read("--requests", text, 1, 1e15, &o->requests, err);
+		return count_option("--requests", text, 1, 1e15, &o->requests, err);
 	case OPT_WARMUP:
 		o->has_warm = true;
 		return time_read("--warmup", text, &o->warm_ns, err);
 	case OPT_TIMEOUT:
 		return time_read("--timeout", text, &o->timeout_ns, err);
 	case OPT_SEED:
-		return count_read("--seed", text, 0, 9e15, &o->seed, err);
+		return count_option("--seed", text, 0, 9e15, &o->seed, err);
 	default:
 		return 1;
 	}
@@ -419,9 +325,9 @@ static int read_option(struct load_options *o, int id, const char *text, struct 
 
 	switch (id) {
 	case OPT_TO:
-		return endpoint_read("--to", text, &o->target, err);
+		return endpoint_option("--to", text, &o->target, err);
 	case OPT_SOURCE:
-		return sources_read(o, text, err);
+		return sources_option(o, text, err);
 	case OPT_CONNECTIONS:
 		return count32_read("--connections", text, 1, CONNECTIONS_MAX, &o->connections,
 		                    err);
@@ -440,7 +346,7 @@ static int read_option(struct load_options *o, int id, const char *text, struct 
 	case OPT_SERVE:
 		if (o->serves == LOCALS_MAX)
 			return sy_fail(err, EINVAL, "--serve: at most %u are possible", LOCALS_MAX);
-		return endpoint_read("--serve", text, &o->serve[o->serves++], err);
+		return endpoint_option("--serve", text, &o->serve[o->serves++], err);
 	case OPT_ECHO:
 		o->echo = true;
 		return 0;

@@ -43,4 +43,15 @@ int load_options_read(int argc, char **argv, struct load_options *o, struct sy_e
 void load_options_free(struct load_options *o);
 void load_options_help(void);
 
+/* ---- address_option.c ------------------------------------------------------------------------ */
+
+/* ADDRESS:PORT, [ADDRESS]:PORT */
+int endpoint_option(const char *what, const char *text, struct sy_stack_endpoint *out,
+                    struct sy_error *err);
+/* A, A-B or A/LENGTH, with commas. */
+int sources_option(struct load_options *o, const char *text, struct sy_error *err);
+/* A whole number. */
+int count_option(const char *what, const char *text, double least, double most, uint64_t *out,
+                 struct sy_error *err);
+
 #endif

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A client's connections: opened, asked, lost and renewed. */
+#include <errno.h>
+
+#include "client_state.h"
+
+#define RETRY_NS UINT64_C(20000000)
+#define TRIES    3 /* to open a connection before anything is measured */
+
+bool client_is_closed_loop(const struct client *c)
+{
+	return !c->o.open;
+}
+
+/* Whether a request may begin now. */
+bool client_may_issue(const struct client *c)
+{
+	return c->phase == CLIENT_WARMING ||
+	       (c->phase == CLIENT_MEASURING && (!c->o.requests || c->issued < c->o.requests));
+}
+
+bool conn_has_place(const struct client *c, const struct conn *k)
+{
+	return k->count < c->o.depth && (!c->o.each || k->issued < c->o.each);
+}
+
+/* ---- the pool -------------------------------------------------------------------------------- */
+
+static void pool_add(struct client *c, uint32_t i)
+{
+	if (c->conn[i].pool_at != NOWHERE)
+		return;
+	c->conn[i].pool_at = c->pooled;
+	c->pool[c->pooled++] = i;
+}
+
+static void pool_remove(struct client *c, uint32_t i)
+{
+	uint32_t at = c->conn[i].pool_at;
+
+	if (at == NOWHERE)
+		return;
+	uint32_t last = c->pool[--c->pooled];
+	c->pool[at] = last;
+	c->conn[last].pool_at = at;
+	c->conn[i].pool_at = NOWHERE;
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+/* Something is to be done for it then. False: no memory. */
+static bool conn_later(struct client *c, uint32_t i, uint64_t at)
+{
+	return agenda_add(&c->agenda, (struct due){at, i}) == 0;
+}
+
+static void conn_forget(struct client *c, struct conn *k)
+{
+	if (k->open)
+		__atomic_store_n(&c->connected, c->connected - 1, __ATOMIC_RELAXED);
+	else if (k->id != SY_STACK_NONE)
+		c->connecting--;
+	k->id = SY_STACK_NONE;
+	k->open = false;
+	k->issued = k->count; /* what is asked again */
+}
+
+void conn_end(struct client *c, struct sy_stack *s, uint32_t i, bool abort, uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+
+	if (k->id == SY_STACK_NONE)
+		return;
+	if (abort || c->o.reset)
+		sy_stack_abort(s, k->id, now);
+	else
+		sy_stack_close(s, k->id, now);
+	conn_forget(c, k);
+}
+
+void conn_open(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+	const struct sy_stack_endpoint local = {
+	        .addr = c->o.source[(c->o.first + i) % c->o.sources]};
+	int rc = sy_stack_connect(s, &local, &c->o.target, i, now, &k->id);
+
+	talk_begin(c, i);
+	k->unsent = k->count;
+	if (rc) {
+		k->id = SY_STACK_NONE;
+		c->connect_error = -rc;
+		conn_lose(c, s, i, CLIENT_ERROR_connect, now);
+		return;
+	}
+	k->since_ns = now;
+	c->connecting++;
+	sy_stack_set(s, k->id, SY_STACK_NO_DELAY, 1, now);
+}
+
+void conn_opened(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+
+	k->open = true;
+	k->tries = 0;
+	c->connecting--;
+	__atomic_store_n(&c->connected, c->connected + 1, __ATOMIC_RELAXED);
+	CLIENT_COUNT(c, opened, 1);
+	if (c->phase == CLIENT_OPENING)
+		c->settled++;
+	talk_send(c, s, i, now);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+void conn_issue(struct client *c, struct sy_stack *s, uint32_t i, uint64_t due, uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+	struct request *r = conn_request(c, i, k->count);
+
+	*r = (struct request){.due_ns = due, .sent_ns = now, .number = k->number++};
+	request_draw(c->o.mix, &c->chance, r);
+	r->measured = c->measured_from_ns && due >= c->measured_from_ns;
+	c->issued += r->measured && client_is_closed_loop(c);
+	k->count++;
+	k->unsent++;
+	k->issued++;
+	c->under_way++;
+	if (!conn_has_place(c, k))
+		pool_remove(c, i);
+	if (k->id == SY_STACK_NONE)
+		conn_open(c, s, i, now);
+	else if (k->open)
+		talk_send(c, s, i, now);
+}
+
+/* It can take one more request. */
+void conn_give(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+	uint64_t due;
+
+	if (i >= c->o.active)
+		return;
+	if (!client_is_closed_loop(c)) {
+		if (conn_has_place(c, k) && backlog_take(&c->backlog, &due))
+			conn_issue(c, s, i, due, now);
+		if (conn_has_place(c, k))
+			pool_add(c, i);
+		return;
+	}
+	if (!client_may_issue(c))
+		return;
+	if (!conn_has_place(c, k)) {
+		k->parked++;
+		return;
+	}
+	uint64_t think = c->o.think ? distribution_draw(c->o.think, &c->chance) : 0;
+	if (!think || !conn_later(c, i, now + think))
+		conn_issue(c, s, i, now, now);
+}
+
+/* All places of a connection that begins anew. */
+static void conn_give_parked(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
+{
+	unsigned places = c->conn[i].parked;
+
+	c->conn[i].parked = 0;
+	do
+		conn_give(c, s, i, now);
+	while (places-- > 1);
+}
+
+void conn_lose(struct client *c, struct sy_stack *s, uint32_t i, enum client_error cause,
+               uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+	bool was_open = k->open;
+	unsigned lost = k->count;
+
+	switch (cause) {
+#define X(name, help)                                                                              \
+	case CLIENT_ERROR_##name:                                                                  \
+		CLIENT_COUNT(c, name, lost);                                                       \
+		break;
+		CLIENT_ERRORS(X)
+#undef X
+	}
+	if (cause == CLIENT_ERROR_connect)
+		CLIENT_COUNT(c, open_failed, 1);
+	else if (!lost)
+		CLIENT_COUNT(c, lost, 1);
+	c->under_way -= lost;
+	k->count = k->unsent = 0;
+	conn_end(c, s, i, true, now);
+	if (c->phase == CLIENT_OPENING && !was_open && ++k->tries >= TRIES)
+		c->settled++; /* it is tried again when a request is for it */
+	else if (c->phase == CLIENT_OPENING && was_open)
+		c->settled--; /* comes again when it is open */
+	if (!c->o.open && i < c->o.active && c->phase != CLIENT_OPENING) {
+		for (unsigned places = lost + k->parked; places > 0; places--)
+			conn_later(c, i, now + RETRY_NS);
+		k->parked = 0;
+	} else if (!c->o.each && k->tries < TRIES) {
+		conn_later(c, i, now + RETRY_NS);
+	}
+	if (c->o.open && i < c->o.active && c->phase > CLIENT_OPENING)
+		pool_add(c, i);
+}
+
+void conn_renew(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+
+	conn_end(c, s, i, false, now);
+	CLIENT_COUNT(c, reopened, 1);
+	if (c->phase == CLIENT_OPENING)
+		c->settled--; /* comes again when it is open */
+	if (k->count || (!c->o.each && c->phase < CLIENT_DRAINING))
+		conn_open(c, s, i, now);
+}
+
+void conn_answered(struct client *c, struct sy_stack *s, uint32_t i, bool right, bool closes,
+                   uint64_t now)
+{
+	struct conn *k = &c->conn[i];
+	const struct request r = *conn_request(c, i, 0);
+
+	k->first = (uint16_t)((k->first + 1) % c->o.depth);
+	k->count--;
+	k->got = 0;
+	c->under_way--;
+	if (right) {
+		CLIENT_COUNT(c, answered, 1);
+		CLIENT_COUNT(c, in_window, c->phase == CLIENT_MEASURING);
+	} else {
+		CLIENT_COUNT(c, wrong, 1);
+	}
+	if (right && r.measured) {
+		histogram_add(&c->class[r.class].latency, now - r.due_ns);
+		histogram_add(&c->class[r.class].service, now - r.sent_ns);
+	}
+	if (c->o.each && k->issued >= c->o.each && k->count == 0) {
+		conn_end(c, s, i, false, now);
+		k->parked++;
+		conn_give_parked(c, s, i, now);
+		return;
+	}
+	if (closes)
+		conn_renew(c, s, i, now);
+	conn_give(c, s, i, now);
+}
