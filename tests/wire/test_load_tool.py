@@ -5,6 +5,7 @@ other end has seen."""
 import re
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -168,6 +169,38 @@ def test_many_connections(lab):
     assert results["stack"]["bytes"] < 700 * 130_000 + (40 << 20)
 
 
+def memif(lab, role, mac, peer, peer_mac, prefix):
+    """Options of one end of a memif, which has no kernel to ask for routes."""
+    port, link = "net_memif0", lab.dir / "memif.sock"
+    device = f"{port};role={role};socket={link};socket-abstract=no"
+    return {
+        "port": f"{port},backend=ethdev,mac={mac},dev={device}",
+        "route": [
+            f"{peer}/32,port={port}",
+            *([f"{prefix},port={port},via={peer}"] if prefix else []),
+        ],
+        "neighbour": f"{peer},port={port},mac={peer_mac}",
+    }
+
+
+def test_memif(lab):
+    """Without an interface of the kernel; clients wait until there is a link. They are memif's
+    server, which must not lose its client under traffic."""
+    macs = "02:00:00:00:00:01", "02:00:00:00:00:02"
+    mine = memif(lab, "server", macs[1], "10.8.0.1", macs[0], "")
+    options = {"source": "10.9.0.0/24", "to": "10.8.0.1:7000", "timeout": "60s", "quiet": True}
+    options |= {"connections": 300, "each": 3, "requests": 3000}
+    clients = Load(lab, "client", **mine, **options)
+    clients.process.wait_for("port net_memif0")
+    theirs = memif(lab, "client", macs[0], "10.8.0.2", macs[1], "10.9.0.0/24")
+    server = Load(lab, "s1", "steelyard-load-server", serve="10.8.0.1:7000", **theirs)
+    results = clients.finish()
+    seen = server.stop()["server"]
+    assert not errors(results)
+    assert results["answered"] == seen["requests"] == 3000
+    assert seen["accepted"] == results["connections"]["opened"] >= 1000
+
+
 def test_nothing_listens(lab):
     to = endpoint(lab["s1"].v4, 9)
     tool = load(lab, 4, to, name="refused", requests=1)
@@ -180,7 +213,35 @@ def test_a_second_one_is_refused(lab):
     server = Load(lab, "s1", "steelyard-load-server", serve=endpoint(OWN[4], RAW)).wait_serving()
     second = Load(lab, "s1", "second-load", serve=endpoint(OWN[4], RAW + 1))
     assert second.process.wait() == 1
+    assert second.said(rf"is in use by another .* \(process {server.process.pid}\)")
     server.stop()
+
+
+def kept(ns):
+    """What the kernel has of an address that was taken: routes, filters, programs."""
+    return (
+        ns.ip("route show table local proto static"),
+        re.findall(r"table .*steelyard.*", ns.run(["nft", "list", "tables"])),
+        "prog/xdp" in ns.ip("link show eth0"),
+        [str(path) for path in Path("/sys/fs/bpf").glob(f"*/{ns.inode()}-*")],
+    )
+
+
+def test_nothing_is_left(lab):
+    """After its end nothing is; after kill -9, the next one takes over what is."""
+    ns, to = lab["s1"].ns, endpoint(OWN[4], RAW)
+    before = kept(ns)
+    server = Load(lab, "s1", "steelyard-load-server", serve=to).wait_serving()
+    during = kept(ns)
+    assert during != before
+    assert during[2]
+    server.process.kill()
+    assert kept(ns) == during
+    again = Load(lab, "s1", "steelyard-load-server", serve=to).wait_serving()
+    results = load(lab, 4, to, connections=10, requests=100).finish()
+    assert not errors(results)
+    assert again.stop()["server"]["requests"] == 100
+    assert kept(ns) == before
 
 
 @pytest.mark.parametrize(
