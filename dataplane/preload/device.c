@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * AF_XDP sockets and memory that the keeper has made: this process makes the rings and binds, which
+ * takes no privilege. EAL is there for the packet pool alone: no devices, no files, no telemetry.
+ *
+ * As in the runtime's ports, each socket's UMEM is the whole pool, and a chunk begins at a buffer's
+ * room: no packet is copied between them.
+ */
+#include <errno.h>
+#include <linux/if_xdp.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <xdp/xsk.h>
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_log.h>
+#include <rte_mbuf.h>
+
+#include "preload.h"
+#include "real.h"
+
+#define RING    MESSAGE_RING
+#define BURST   64
+#define KICKS   4
+#define BIND_NS UINT64_C(2000000000)
+#define EAL_MB  "32"
+
+struct queue {
+	int fd;
+	struct xsk_ring_prod fill, tx;
+	struct xsk_ring_cons rx, completion;
+	unsigned fill_missing, tx_flying;
+};
+
+static struct {
+	char *base;
+	struct rte_mempool *pool;
+	struct queue queue[MESSAGE_QUEUES];
+	unsigned queues, next;
+} device;
+
+struct rte_mempool *device_pool(void)
+{
+	return device.pool;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Keeps the affinity of the program's thread; EAL would pin it to one CPU. */
+static void lcores_write(char *out, size_t cap)
+{
+	cpu_set_t set;
+	size_t at = (size_t)snprintf(out, cap, "0@(");
+	const char *comma = "";
+
+	CPU_ZERO(&set);
+	sched_getaffinity(0, sizeof(set), &set);
+	for (int i = 0; i < CPU_SETSIZE && at + 8 < cap; i++) {
+		if (!CPU_ISSET(i, &set))
+			continue;
+		at += (size_t)snprintf(out + at, cap - at, "%s%d", comma, i);
+		comma = ",";
+	}
+	snprintf(out + at, cap - at, ")");
+}
+
+static int eal_start(struct sy_error *err)
+{
+	char lcores[600];
+	char *argv[] = {"steelyard", "--no-shconf", "--no-huge",         "-m",
+	                EAL_MB,      "--no-pci",    "--iova-mode=va",    "--no-telemetry",
+	                "--lcores",  lcores,        "--log-level=error", NULL};
+
+	lcores_write(lcores, sizeof(lcores));
+	rte_log_set_global_level(RTE_LOG_ERR);
+	if (rte_eal_init(sizeof(argv) / sizeof(*argv) - 1, argv) < 0)
+		return sy_fail(err, rte_errno, "EAL does not start: %s", rte_strerror(rte_errno));
+	return 0;
+}
+
+/* A child process gets none of it: the device writes here. */
+static int memory_map(const struct message_answer *c, int fd, struct sy_error *err)
+{
+	void *at = mmap(NULL, c->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+
+	table_disown(fd);
+	if (at == MAP_FAILED)
+		return sy_fail(err, errno, "%lu MB for packets: %s", c->bytes >> 20,
+		               strerror(errno));
+	madvise(at, c->bytes, MADV_DONTFORK);
+	device.base = at;
+	return 0;
+}
+
+static int pool_make(const struct message_answer *c, struct sy_error *err)
+{
+	struct rte_pktmbuf_pool_private private = {.mbuf_data_room_size = (uint16_t)c->room};
+	unsigned size = (unsigned)sizeof(struct rte_mbuf) + c->room;
+	unsigned count = (unsigned)(c->bytes / rte_mempool_calc_obj_size(size, 0, NULL)) - 1;
+	int rc;
+
+	device.pool = rte_mempool_create_empty("sy_packets", count, size, 256, sizeof(private),
+	                                       SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
+	if (!device.pool)
+		return sy_fail(err, rte_errno, "%u packets: %s", count, rte_strerror(rte_errno));
+	rc = rte_mempool_set_ops_byname(device.pool, "ring_mp_mc", NULL);
+	if (rc)
+		return sy_fail(err, -rc, "the packets' pool: %s", rte_strerror(-rc));
+	rte_pktmbuf_pool_init(device.pool, &private);
+	rc = rte_mempool_populate_virt(device.pool, device.base, c->bytes, 4096, NULL, NULL);
+	if (rc < (int)count)
+		return sy_fail(err, rc < 0 ? -rc : ENOMEM, "%u packets: %d fit", count, rc);
+	rte_mempool_obj_iter(device.pool, rte_pktmbuf_init, NULL);
+	return 0;
+}
+
+/* ---- sockets --------------------------------------------------------------------------------- */
+
+static uint64_t chunk_of(const struct rte_mbuf *m)
+{
+	return (uint64_t)((char *)m->buf_addr - device.base);
+}
+
+static struct rte_mbuf *mbuf_of(uint64_t address)
+{
+	char *room = device.base + xsk_umem__extract_addr(address);
+	return (struct rte_mbuf *)(room - sizeof(struct rte_mbuf));
+}
+
+static void *ring_map(int fd, const struct xdp_ring_offset *o, uint64_t at, size_t entry)
+{
+	void *p = mmap(NULL, o->desc + RING * entry, PROT_READ | PROT_WRITE,
+	               MAP_SHARED | MAP_POPULATE, fd, (off_t)at);
+	if (p != MAP_FAILED)
+		madvise(p, o->desc + RING * entry, MADV_DONTFORK);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+#define RING_INIT(r, map, o)                                                                       \
+	do {                                                                                       \
+		(r)->mask = RING - 1;                                                              \
+		(r)->size = RING;                                                                  \
+		(r)->producer = (void *)((map) + (o)->producer);                                   \
+		(r)->consumer = (void *)((map) + (o)->consumer);                                   \
+		(r)->flags = (void *)((map) + (o)->flags);                                         \
+		(r)->ring = (map) + (o)->desc;                                                     \
+		(r)->cached_prod = *(r)->producer;                                                 \
+		(r)->cached_cons = *(r)->consumer;                                                 \
+	} while (0)
+
+static int rings_map(struct queue *q)
+{
+	struct xdp_mmap_offsets off;
+	socklen_t len = sizeof(off);
+	char *fill, *completion, *rx, *tx;
+
+	if (REAL(getsockopt)(q->fd, SOL_XDP, XDP_MMAP_OFFSETS, &off, &len))
+		return -errno;
+	fill = ring_map(q->fd, &off.fr, XDP_UMEM_PGOFF_FILL_RING, sizeof(uint64_t));
+	completion = ring_map(q->fd, &off.cr, XDP_UMEM_PGOFF_COMPLETION_RING, sizeof(uint64_t));
+	rx = ring_map(q->fd, &off.rx, XDP_PGOFF_RX_RING, sizeof(struct xdp_desc));
+	tx = ring_map(q->fd, &off.tx, XDP_PGOFF_TX_RING, sizeof(struct xdp_desc));
+	if (!fill || !completion || !rx || !tx)
+		return -ENOMEM;
+	RING_INIT(&q->fill, fill, &off.fr);
+	RING_INIT(&q->completion, completion, &off.cr);
+	RING_INIT(&q->rx, rx, &off.rx);
+	RING_INIT(&q->tx, tx, &off.tx);
+	/* A producer's copy of the consumer is ahead by the size: what is free is the difference.
+	 */
+	q->fill.cached_cons = *q->fill.consumer + RING;
+	q->tx.cached_cons = *q->tx.consumer + RING;
+	return 0;
+}
+
+static void fill_more(struct queue *q)
+{
+	struct rte_mbuf *m[BURST];
+	uint32_t at;
+
+	while (q->fill_missing) {
+		unsigned n = q->fill_missing < BURST ? q->fill_missing : BURST;
+		if (rte_pktmbuf_alloc_bulk(device.pool, m, n))
+			break; /* again at the next turn */
+		if (xsk_ring_prod__reserve(&q->fill, n, &at) != n) {
+			rte_pktmbuf_free_bulk(m, n);
+			break;
+		}
+		for (unsigned i = 0; i < n; i++)
+			*xsk_ring_prod__fill_addr(&q->fill, at + i) = chunk_of(m[i]);
+		xsk_ring_prod__submit(&q->fill, n);
+		q->fill_missing -= n;
+	}
+}
+
+/* The socket of a process that was killed keeps the queue for some milliseconds. */
+static int queue_bind(struct queue *q, int ifindex, unsigned number)
+{
+	struct sockaddr_xdp to = {.sxdp_family = AF_XDP,
+	                          .sxdp_flags = XDP_USE_NEED_WAKEUP,
+	                          .sxdp_ifindex = (uint32_t)ifindex,
+	                          .sxdp_queue_id = number};
+	uint64_t end = sy_clock_ns() + BIND_NS;
+
+	while (bind(q->fd, (void *)&to, sizeof(to))) {
+		if (errno == EOPNOTSUPP && !(to.sxdp_flags & XDP_COPY))
+			to.sxdp_flags |= XDP_COPY; /* small pages are no memory for zero copy */
+		else if (errno != EBUSY || sy_clock_ns() > end)
+			return -errno;
+		else
+			usleep(1000);
+	}
+	return 0;
+}
+
+static int queue_open(struct queue *q, int ifindex, unsigned number)
+{
+	static const int rings[] = {XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING,
+	                            XDP_TX_RING};
+	int size = RING, rc = 0;
+
+	for (unsigned i = 0; i < sizeof(rings) / sizeof(*rings) && !rc; i++)
+		if (REAL(setsockopt)(q->fd, SOL_XDP, rings[i], &size, sizeof(size)))
+			rc = -errno;
+	if (!rc)
+		rc = rings_map(q);
+	if (rc)
+		return rc;
+	q->fill_missing = RING;
+	fill_more(q);
+	return queue_bind(q, ifindex, number);
+}
+
+int device_open(const struct message_answer *c, int memory, const int *fd, struct sy_error *err)
+{
+	int rc = eal_start(err);
+
+	if (!rc)
+		rc = memory_map(c, memory, err);
+	if (!rc)
+		rc = pool_make(c, err);
+	for (uint32_t i = 0; !rc && i < c->queues; i++) {
+		device.queue[i].fd = fd[i];
+		rc = queue_open(&device.queue[i], c->ifindex, c->queue[i]);
+		if (rc)
+			return sy_fail(err, -rc, "queue %u of %s: %s", c->queue[i], c->ifname,
+			               strerror(-rc));
+		device.queues++;
+	}
+	return rc;
+}
+
+/* ---- packets --------------------------------------------------------------------------------- */
+
+static void completions_reap(struct queue *q)
+{
+	struct rte_mbuf *m[BURST];
+	uint32_t at;
+
+	while (q->tx_flying) {
+		unsigned n = xsk_ring_cons__peek(&q->completion, BURST, &at);
+		if (!n)
+			return;
+		for (unsigned i = 0; i < n; i++)
+			m[i] = mbuf_of(*xsk_ring_cons__comp_addr(&q->completion, at + i));
+		xsk_ring_cons__release(&q->completion, n);
+		q->tx_flying -= n;
+		rte_pktmbuf_free_bulk(m, n);
+	}
+}
+
+static bool has_unsent(const struct queue *q)
+{
+	return __atomic_load_n(q->tx.consumer, __ATOMIC_RELAXED) != q->tx.cached_prod;
+}
+
+/* In copy mode one call sends 32 frames. */
+static void tx_kick(struct queue *q)
+{
+	for (unsigned i = 0; i < KICKS && xsk_ring_prod__needs_wakeup(&q->tx); i++) {
+		int rc = REAL(sendto)(q->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? errno : 0;
+		completions_reap(q);
+		if (rc != EAGAIN || !has_unsent(q))
+			return;
+	}
+}
+
+static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned most)
+{
+	uint32_t at;
+
+	if (q->tx_flying) {
+		completions_reap(q);
+		if (has_unsent(q))
+			tx_kick(q);
+	}
+	unsigned n = xsk_ring_cons__peek(&q->rx, most, &at);
+	for (unsigned i = 0; i < n; i++) {
+		const struct xdp_desc *d = xsk_ring_cons__rx_desc(&q->rx, at + i);
+		m[i] = mbuf_of(d->addr);
+		m[i]->data_off = (uint16_t)xsk_umem__extract_offset(d->addr);
+		m[i]->data_len = (uint16_t)d->len;
+		m[i]->pkt_len = d->len;
+	}
+	if (n)
+		xsk_ring_cons__release(&q->rx, n);
+	q->fill_missing += n;
+	if (q->fill_missing) {
+		fill_more(q);
+		if (xsk_ring_prod__needs_wakeup(&q->fill))
+			REAL(recvfrom)(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+	}
+	return n;
+}
+
+unsigned device_receive(struct rte_mbuf **m, unsigned most)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < device.queues && n < most; i++)
+		n += queue_receive(&device.queue[device.next++ % device.queues], m + n, most - n);
+	return n;
+}
+
+void device_send(struct rte_mbuf **m, unsigned count)
+{
+	struct queue *q = &device.queue[0];
+	uint32_t at;
+
+	completions_reap(q);
+	unsigned n = xsk_prod_nb_free(&q->tx, count), room = RING - q->tx_flying;
+	n = n < count ? n : count;
+	n = n < room ? n : room;
+	if (n && xsk_ring_prod__reserve(&q->tx, n, &at) == n) {
+		for (unsigned i = 0; i < n; i++) {
+			struct xdp_desc *d = xsk_ring_prod__tx_desc(&q->tx, at + i);
+			d->addr = chunk_of(m[i]) | (uint64_t)m[i]->data_off
+			                                   << XSK_UNALIGNED_BUF_OFFSET_SHIFT;
+			d->len = m[i]->pkt_len;
+			d->options = 0;
+		}
+		xsk_ring_prod__submit(&q->tx, n);
+		q->tx_flying += n;
+	} else {
+		n = 0;
+	}
+	tx_kick(q);
+	if (n < count)
+		rte_pktmbuf_free_bulk(m + n, count - n);
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * steelyard-keeper: what `steelyard run` becomes (docs/design/0040-preload.md). It starts the
+ * program with the preloaded library, passes signals on, and ends with the last process of the
+ * program.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "keeper.h"
+
+static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
+
+static sigset_t signals_mine(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	for (unsigned i = 0; i < sizeof(passed_on) / sizeof(*passed_on); i++)
+		sigaddset(&set, passed_on[i]);
+	return set;
+}
+
+static void preload_set(const char *library)
+{
+	const char *before = getenv("LD_PRELOAD");
+	char text[4096];
+
+	snprintf(text, sizeof(text), "%s%s%s", library, before && *before ? ":" : "",
+	         before ? before : "");
+	setenv("LD_PRELOAD", text, 1);
+}
+
+static pid_t program_start(const struct keeper *k, char **command, const sigset_t *mask)
+{
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	sigprocmask(SIG_SETMASK, mask, NULL);
+	setenv(MESSAGE_ENV, k->name, 1);
+	preload_set(k->options.library);
+	execvp(command[0], command);
+	fprintf(stderr, "steelyard: %s: %s\n", command[0], strerror(errno));
+	_exit(errno == ENOENT ? 127 : 126);
+}
+
+/* Children of a daemon come here as well (PR_SET_CHILD_SUBREAPER). false: there are none left. */
+static bool children_reap(pid_t program, int *status)
+{
+	pid_t pid;
+	int s;
+
+	while ((pid = waitpid(-1, &s, WNOHANG)) > 0)
+		if (pid == program)
+			*status = WIFSIGNALED(s) ? 128 + WTERMSIG(s) : WEXITSTATUS(s);
+	return !(pid < 0 && errno == ECHILD);
+}
+
+/* The program has become a daemon: signals go to its first process that is left. */
+static pid_t heir_find(void)
+{
+	char path[64];
+	pid_t pid = 0;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
+	FILE *f = fopen(path, "r");
+	if (f && fscanf(f, "%d", &pid) != 1)
+		pid = 0;
+	if (f)
+		fclose(f);
+	return pid;
+}
+
+static int run(struct keeper *k, pid_t program, int signals)
+{
+	struct pollfd p[KEEPER_PEERS + 2];
+	struct signalfd_siginfo s;
+	int status = 0;
+
+	for (;;) {
+		unsigned n = keeper_peers(k, p);
+		p[n] = (struct pollfd){.fd = signals, .events = POLLIN};
+		if (poll(p, n + 1, -1) < 0 && errno != EINTR)
+			return 1;
+		keeper_serve(k, p, n);
+		if (!p[n].revents || read(signals, &s, sizeof(s)) != sizeof(s))
+			continue;
+		if (s.ssi_signo != SIGCHLD) {
+			pid_t to = kill(program, 0) == 0 ? program : heir_find();
+			if (to > 0)
+				kill(to, (int)s.ssi_signo);
+		} else if (!children_reap(program, &status)) {
+			return status;
+		}
+	}
+}
+
+static int prepare(struct keeper *k, struct sy_error *err)
+{
+	const struct message_answer *c = &k->options.config;
+	int rc = steer_open(c->ifindex, c->ifname, &k->steer, err);
+
+	for (uint32_t i = 0; i < c->addresses && !rc; i++)
+		rc = steer_address(k->steer, &c->addr[i], c->port_first, c->port_last);
+	if (rc && !err->text[0])
+		return sy_fail(err, -rc, "the XDP program's maps: %s", strerror(-rc));
+	return rc ? rc : keeper_listen_open(k, err);
+}
+
+int main(int argc, char **argv)
+{
+	struct keeper k = {0};
+	struct sy_error err = {0};
+	sigset_t mine = signals_mine(), before;
+	char **command;
+
+	if (keeper_options_parse(argc, argv, &k.options, &command, &err) || prepare(&k, &err)) {
+		fprintf(stderr, "steelyard: %s\n", err.text);
+		return 2;
+	}
+	sy_log_set_level((enum sy_log_level)k.options.config.log);
+	sy_log(SY_LOG_INFO, "run", "%s: %s XDP, %u queues, %u workers", k.options.config.ifname,
+	       steer_is_native(k.steer) ? "native" : "generic", k.options.queues,
+	       k.options.config.workers);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	sigprocmask(SIG_BLOCK, &mine, &before);
+	int signals = signalfd(-1, &mine, SFD_CLOEXEC);
+	pid_t program = signals < 0 ? -1 : program_start(&k, command, &before);
+	if (program < 0) {
+		fprintf(stderr, "steelyard: %s does not start: %s\n", command[0], strerror(errno));
+		return 2;
+	}
+	return run(&k, program, signals);
+}

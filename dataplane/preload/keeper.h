@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The keeper: the parent of a program on the stack. It holds what takes privileges, and what more
+ * than one process of the program shares: the XDP program, the queues, the ports that are steered.
+ */
+#ifndef KEEPER_H
+#define KEEPER_H
+
+#include <sys/types.h>
+
+#include "message.h"
+#include "steer.h"
+
+#define KEEPER_PEERS 128
+#define KEEPER_PORTS 256 /* of one process */
+
+struct keeper_options {
+	struct message_answer config; /* what every process is told */
+	unsigned queues;              /* of the interface */
+	const char *library;
+};
+
+/* A worker's sockets and memory, until they are its own (keeper_packets.c). */
+struct packets {
+	int memory;
+	unsigned sockets; /* 0: nothing here */
+	int xsk[MESSAGE_QUEUES];
+};
+
+/* Makes them for the queues that the answer names. */
+int packets_open(struct packets *p, struct message_answer *a);
+void packets_drop(struct packets *p);
+
+struct keeper {
+	struct keeper_options options;
+	struct steer *steer;
+	int listener;
+	char name[64]; /* of its abstract socket */
+};
+
+/* Opens the socket that the program's processes connect to. */
+int keeper_listen_open(struct keeper *k, struct sy_error *err);
+/* Answers those who are readable in this set of poll(); the first is the listener. */
+struct pollfd;
+unsigned keeper_peers(struct keeper *k, struct pollfd *p);
+void keeper_serve(struct keeper *k, const struct pollfd *p, unsigned count);
+int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char ***command,
+                         struct sy_error *err);
+
+#endif

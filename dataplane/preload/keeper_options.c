@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The keeper's command line, as `steelyard run` writes it, and facts of the interface. */
+#include <dirent.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "keeper.h"
+
+static int number_parse(const char *text, unsigned long least, unsigned long most, uint32_t *out)
+{
+	char *end;
+	unsigned long n = strtoul(text, &end, 10);
+
+	if (end == text || *end || n < least || n > most)
+		return -EINVAL;
+	*out = (uint32_t)n;
+	return 0;
+}
+
+static int ports_parse(const char *text, struct message_answer *c)
+{
+	unsigned first, last;
+	char rest;
+
+	if (sscanf(text, "%u-%u%c", &first, &last, &rest) != 2 || first < 1024 || last > 65535 ||
+	    first > last)
+		return -EINVAL;
+	c->port_first = (uint16_t)first;
+	c->port_last = (uint16_t)last;
+	return 0;
+}
+
+static int address_parse(const char *text, struct message_answer *c)
+{
+	if (c->addresses == MESSAGE_ADDRESSES)
+		return -E2BIG;
+	return sy_addr_parse(text, &c->addr[c->addresses++]);
+}
+
+static unsigned queues_count(const char *ifname)
+{
+	char path[64 + IFNAMSIZ];
+	unsigned n = 0;
+
+	snprintf(path, sizeof(path), "/sys/class/net/%s/queues", ifname);
+	DIR *dir = opendir(path);
+	for (struct dirent *e; dir && (e = readdir(dir));)
+		n += strncmp(e->d_name, "rx-", 3) == 0;
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+static int interface_read(struct keeper_options *o, struct sy_error *err)
+{
+	struct message_answer *c = &o->config;
+	struct ifreq r = {0};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc = 0;
+
+	memcpy(r.ifr_name, c->ifname, sizeof(r.ifr_name));
+	c->ifindex = (int)if_nametoindex(c->ifname);
+	if (!c->ifindex || ioctl(fd, SIOCGIFHWADDR, &r))
+		rc = sy_fail(err, errno, "interface %s: %s", c->ifname, strerror(errno));
+	else
+		memcpy(c->mac, r.ifr_hwaddr.sa_data, sizeof(c->mac));
+	if (!rc && ioctl(fd, SIOCGIFMTU, &r))
+		rc = sy_fail(err, errno, "interface %s: %s", c->ifname, strerror(errno));
+	close(fd);
+	if (rc)
+		return rc;
+	if (r.ifr_mtu > 3498)
+		return sy_fail(err, EMSGSIZE, "%s has an MTU of %d; AF_XDP takes 3498 at most",
+		               c->ifname, r.ifr_mtu);
+	c->mtu = (uint16_t)r.ifr_mtu;
+	return 0;
+}
+
+/* By the interface's directory in /sys, or by the kernel's word: one queue of sockets for each. */
+static int queues_check(struct keeper_options *o, struct sy_error *err)
+{
+	struct message_answer *c = &o->config;
+
+	o->queues = queues_count(c->ifname);
+	if (!o->queues)
+		return sy_fail(err, ENOENT,
+		               "/sys shows no queues of %s: it belongs to another network "
+		               "namespace; enter this one with `ip netns exec`",
+		               c->ifname);
+	if (o->queues > STEER_QUEUES)
+		return sy_fail(err, E2BIG, "%s has %u queues, at most %u are supported", c->ifname,
+		               o->queues, STEER_QUEUES);
+	if (c->workers > o->queues)
+		return sy_fail(err, EINVAL,
+		               "%u workers need as many receive queues, and %s has %u; remedy: "
+		               "ethtool -L, or fewer workers",
+		               c->workers, c->ifname, o->queues);
+	if ((o->queues + c->workers - 1) / c->workers > MESSAGE_QUEUES)
+		return sy_fail(err, E2BIG,
+		               "a worker takes at most %u queues: fewer with ethtool -L %s",
+		               MESSAGE_QUEUES, c->ifname);
+	return 0;
+}
+
+int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char ***command,
+                         struct sy_error *err)
+{
+	static const struct option list[] = {
+	        {"interface", 1, NULL, 'i'}, {"address", 1, NULL, 'a'},
+	        {"workers", 1, NULL, 'w'},   {"local-ports", 1, NULL, 'p'},
+	        {"memory", 1, NULL, 'm'},    {"connections", 1, NULL, 'c'},
+	        {"library", 1, NULL, 'l'},   {"log", 1, NULL, 'v'},
+	        {NULL, 0, NULL, 0}};
+	struct message_answer *c = &out->config;
+	int rc = 0, option;
+
+	*c = (struct message_answer){.workers = 1,
+	                             .memory_mb = 64,
+	                             .connections = 65536,
+	                             .port_first = 61000,
+	                             .port_last = 65535,
+	                             .log = SY_LOG_WARN};
+	while (!rc && (option = getopt_long(argc, argv, "+", list, NULL)) >= 0) {
+		switch (option) {
+		case 'i':
+			snprintf(c->ifname, sizeof(c->ifname), "%s", optarg);
+			break;
+		case 'a':
+			rc = address_parse(optarg, c);
+			break;
+		case 'w':
+			rc = number_parse(optarg, 1, STEER_QUEUES, &c->workers);
+			break;
+		case 'p':
+			rc = ports_parse(optarg, c);
+			break;
+		case 'm':
+			rc = number_parse(optarg, 16, 65536, &c->memory_mb);
+			break;
+		case 'c':
+			rc = number_parse(optarg, 16, 4000000, &c->connections);
+			break;
+		case 'l':
+			out->library = optarg;
+			break;
+		case 'v':
+			rc = number_parse(optarg, SY_LOG_ERROR, SY_LOG_DEBUG, &c->log);
+			break;
+		default:
+			rc = -EINVAL;
+		}
+		if (rc)
+			return sy_fail(err, -rc, "option \"%s\" of the keeper", argv[optind - 1]);
+	}
+	*command = argv + optind;
+	if (!**command || !c->ifname[0] || !c->addresses || !out->library)
+		return sy_fail(err, EINVAL, "use `steelyard run`, which starts this program");
+	rc = interface_read(out, err);
+	return rc ? rc : queues_check(out, err);
+}

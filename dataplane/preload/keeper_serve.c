@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What processes of the program ask for: queues, and ports to be steered to them. */
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "keeper.h"
+
+struct port {
+	struct sy_addr addr;
+	uint16_t port;
+	uint16_t v6_only;
+};
+
+struct peer {
+	int fd;                 /* 0: free */
+	int worker;             /* -1: none */
+	struct packets packets; /* until they are bound */
+	struct port port[KEEPER_PORTS];
+	unsigned ports;
+};
+
+static struct peer peer[KEEPER_PEERS];
+
+int keeper_listen_open(struct keeper *k, struct sy_error *err)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	uint8_t secret[16];
+
+	/* Who knows the name may ask: the program and its children, whatever user they become. */
+	if (getrandom(secret, sizeof(secret), 0) != sizeof(secret))
+		return sy_fail(err, errno, "no random bytes");
+	int at = snprintf(k->name, sizeof(k->name), "steelyard-run-%d-", getpid());
+	for (unsigned i = 0; i < sizeof(secret); i++)
+		at += snprintf(k->name + at, sizeof(k->name) - (size_t)at, "%02x", secret[i]);
+	memcpy(to.sun_path + 1, k->name, (size_t)at);
+	k->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (k->listener < 0 ||
+	    bind(k->listener, (void *)&to,
+	         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)at)) ||
+	    listen(k->listener, KEEPER_PEERS))
+		return sy_fail(err, errno, "the keeper's socket: %s", strerror(errno));
+	return 0;
+}
+
+/* ---- ports ----------------------------------------------------------------------------------- */
+
+/* A listener's address stands for these served ones. */
+static bool port_covers(const struct port *p, const struct sy_addr *addr)
+{
+	bool v4 = sy_addr_is_v4(addr);
+
+	if (p->addr.d[0] == 0 && p->addr.d[1] == 0)
+		return !v4 || !p->v6_only;
+	if (sy_addr_is_v4(&p->addr) && p->addr.w[3] == 0)
+		return v4;
+	return sy_addr_equal(&p->addr, addr);
+}
+
+static bool port_is_wanted(const struct sy_addr *addr, uint16_t port)
+{
+	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+		for (unsigned n = 0; peer[i].fd && n < peer[i].ports; n++)
+			if (peer[i].port[n].port == port && port_covers(&peer[i].port[n], addr))
+				return true;
+	return false;
+}
+
+/* Brings the XDP program's map in line for one listener. */
+static int port_steer(struct keeper *k, const struct port *p)
+{
+	const struct message_answer *c = &k->options.config;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < c->addresses && !rc; i++) {
+		if (!port_covers(p, &c->addr[i]))
+			continue;
+		bool on = port_is_wanted(&c->addr[i], p->port);
+		rc = steer_port(k->steer, &c->addr[i], p->port, on);
+		if (!on && rc == -ENOENT)
+			rc = 0;
+	}
+	return rc;
+}
+
+static bool port_equal(const struct port *a, const struct port *b)
+{
+	return sy_addr_equal(&a->addr, &b->addr) && a->port == b->port && a->v6_only == b->v6_only;
+}
+
+static int port_listen(struct keeper *k, struct peer *p, const struct port *port, bool on)
+{
+	for (unsigned i = 0; i < p->ports; i++) {
+		if (!port_equal(&p->port[i], port))
+			continue;
+		if (on)
+			return 0;
+		p->port[i] = p->port[--p->ports];
+		return port_steer(k, port);
+	}
+	if (!on)
+		return 0;
+	if (p->ports == KEEPER_PORTS)
+		return -ENOSPC;
+	p->port[p->ports++] = *port;
+	return port_steer(k, port);
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+static bool worker_is_free(unsigned worker)
+{
+	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+		if (peer[i].fd && peer[i].worker == (int)worker)
+			return false;
+	return true;
+}
+
+static int worker_start(struct keeper *k, struct peer *p, struct message_answer *a)
+{
+	unsigned workers = k->options.config.workers, worker = 0;
+
+	while (worker < workers && !worker_is_free(worker))
+		worker++;
+	if (worker == workers)
+		return -EBUSY;
+	a->worker = worker;
+	for (unsigned q = worker; q < k->options.queues; q += workers)
+		a->queue[a->queues++] = q;
+	int rc = packets_open(&p->packets, a);
+	if (!rc)
+		p->worker = (int)worker;
+	return rc;
+}
+
+/* The program's sockets are bound: from here on packets reach them. */
+static int worker_bound(struct keeper *k, struct peer *p)
+{
+	unsigned queue = (unsigned)p->worker;
+	int rc = p->worker < 0 ? -EINVAL : 0;
+
+	for (unsigned i = 0; i < p->packets.sockets && !rc; i++) {
+		rc = steer_socket(k->steer, queue, p->packets.xsk[i]);
+		queue += k->options.config.workers;
+	}
+	packets_drop(&p->packets);
+	return rc;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static int request_do(struct keeper *k, struct peer *p, const struct message_request *q,
+                      struct message_answer *a)
+{
+	const struct port port = {q->addr, q->port, q->v6_only};
+
+	if (q->version != MESSAGE_VERSION)
+		return -EPROTO;
+	switch (q->type) {
+	case MESSAGE_CONFIG:
+		return 0;
+	case MESSAGE_START:
+		return worker_start(k, p, a);
+	case MESSAGE_BOUND:
+		return worker_bound(k, p);
+	case MESSAGE_LISTEN:
+	case MESSAGE_UNLISTEN:
+		return port_listen(k, p, &port, q->type == MESSAGE_LISTEN);
+	}
+	return -EPROTO;
+}
+
+static int answer_send(struct keeper *k, struct peer *p, const struct message_answer *a)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_FDS * sizeof(int))] = {0};
+	struct iovec iov = {(void *)a, sizeof(*a)};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	int fd[MESSAGE_FDS] = {steer_link(k->steer), p->packets.memory};
+	size_t len = (a->queues + 2) * sizeof(int);
+
+	if (a->queues) {
+		memcpy(fd + 2, p->packets.xsk, a->queues * sizeof(int));
+		m.msg_control = control;
+		m.msg_controllen = CMSG_SPACE(len);
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+		*c = (struct cmsghdr){.cmsg_len = CMSG_LEN(len),
+		                      .cmsg_level = SOL_SOCKET,
+		                      .cmsg_type = SCM_RIGHTS};
+		memcpy(CMSG_DATA(c), fd, len);
+	}
+	return sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+static void peer_end(struct keeper *k, struct peer *p)
+{
+	close(p->fd);
+	packets_drop(&p->packets);
+	p->fd = 0;
+	for (unsigned i = 0; i < p->ports; i++)
+		port_steer(k, &p->port[i]);
+	p->ports = 0;
+}
+
+static void peer_serve(struct keeper *k, struct peer *p)
+{
+	struct message_answer a = k->options.config;
+	struct message_request q;
+	ssize_t n = recv(p->fd, &q, sizeof(q), MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n != sizeof(q)) {
+		peer_end(k, p);
+		return;
+	}
+	a.rc = request_do(k, p, &q, &a);
+	if (a.rc)
+		a.queues = 0;
+	if (answer_send(k, p, &a))
+		peer_end(k, p);
+}
+
+static void peer_accept(struct keeper *k)
+{
+	int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC);
+
+	for (unsigned i = 0; fd >= 0 && i < KEEPER_PEERS; i++) {
+		if (peer[i].fd)
+			continue;
+		peer[i].fd = fd;
+		packets_drop(&peer[i].packets);
+		peer[i].worker = -1;
+		return;
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
+unsigned keeper_peers(struct keeper *k, struct pollfd *p)
+{
+	unsigned n = 0;
+
+	p[n++] = (struct pollfd){.fd = k->listener, .events = POLLIN};
+	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+		if (peer[i].fd)
+			p[n++] = (struct pollfd){.fd = peer[i].fd, .events = POLLIN};
+	return n;
+}
+
+void keeper_serve(struct keeper *k, const struct pollfd *p, unsigned count)
+{
+	for (unsigned n = 1; n < count; n++) {
+		for (unsigned i = 0; p[n].revents && i < KEEPER_PEERS; i++) {
+			if (peer[i].fd == p[n].fd) {
+				peer_serve(k, &peer[i]);
+				break;
+			}
+		}
+	}
+	if (p[0].revents)
+		peer_accept(k);
+}

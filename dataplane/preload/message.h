@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the preloaded library and the keeper say to each other: one request, one answer. */
+#ifndef PRELOAD_MESSAGE_H
+#define PRELOAD_MESSAGE_H
+
+#include <net/if.h>
+#include <stdint.h>
+
+#include <sy_base.h>
+
+#define MESSAGE_ENV       "STEELYARD_RUN" /* the keeper's abstract socket, without its first 0 */
+#define MESSAGE_VERSION   1
+#define MESSAGE_ADDRESSES 16
+#define MESSAGE_QUEUES    16 /* of a worker */
+#define MESSAGE_RING      2048
+#define MESSAGE_FDS       (2 + MESSAGE_QUEUES) /* START: the link, the memory, the sockets */
+
+enum message_type {
+	MESSAGE_CONFIG = 1, /* what is served */
+	MESSAGE_START,      /* queues for a worker: their descriptors come with the answer */
+	MESSAGE_BOUND,      /* these are bound: steer to them */
+	MESSAGE_LISTEN,     /* steer this port, as long as this connection lasts */
+	MESSAGE_UNLISTEN,
+};
+
+struct message_request {
+	uint32_t version, type;
+	struct sy_addr addr; /* LISTEN: all zero: all served ones of both families; ::ffff:0.0.0.0:
+	                        those of IPv4 */
+	uint16_t port;       /* network order */
+	uint16_t v6_only;
+};
+
+struct message_answer {
+	int32_t rc; /* negative errno */
+	char ifname[IFNAMSIZ];
+	int32_t ifindex;
+	uint8_t mac[6];
+	uint16_t mtu;
+	uint32_t addresses;
+	struct sy_addr addr[MESSAGE_ADDRESSES];
+	uint16_t port_first, port_last; /* of connections that are opened */
+	uint32_t memory_mb, connections;
+	uint32_t log; /* enum sy_log_level */
+	uint32_t worker, workers, queues;
+	uint32_t queue[MESSAGE_QUEUES];
+	uint32_t room;  /* bytes of a packet's buffer */
+	uint64_t bytes; /* of memory for packets, of which every socket knows */
+};
+
+#endif

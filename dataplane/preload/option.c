@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Socket options, TCP_INFO, ioctl. */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <sys/time.h>
+
+#include "preload.h"
+#include "real.h"
+
+#define KEEP_IDLE     7200u /* Linux's own, as it comes */
+#define KEEP_INTERVAL 75u
+#define KEEP_PROBES   9u
+
+static uint64_t time_of(const struct timeval *t)
+{
+	return (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_usec * 1000;
+}
+
+/* ---- from the kernel's socket, to the stack -------------------------------------------------- */
+
+static int kernel_int(int fd, int level, int name)
+{
+	int value = 0;
+	socklen_t len = sizeof(value);
+
+	REAL(getsockopt)(fd, level, name, &value, &len);
+	return value;
+}
+
+static uint64_t kernel_time(int fd, int name)
+{
+	struct timeval t = {0};
+	socklen_t len = sizeof(t);
+
+	REAL(getsockopt)(fd, SOL_SOCKET, name, &t, &len);
+	return time_of(&t);
+}
+
+void options_read(struct sock *s, int fd)
+{
+	socklen_t len = sizeof(s->linger);
+
+	s->nodelay = kernel_int(fd, IPPROTO_TCP, TCP_NODELAY);
+	s->keepalive = kernel_int(fd, SOL_SOCKET, SO_KEEPALIVE);
+	s->reuse = kernel_int(fd, SOL_SOCKET, SO_REUSEADDR);
+	s->keepidle = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPIDLE);
+	s->keepintvl = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPINTVL);
+	s->keepcnt = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPCNT);
+	s->user_timeout = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT);
+	s->receive_ns = kernel_time(fd, SO_RCVTIMEO);
+	s->send_ns = kernel_time(fd, SO_SNDTIMEO);
+	REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &s->linger, &len);
+	/* Its buffers are not: Linux tells a size also where none was set, and the stack's grow. */
+}
+
+static void set(sy_stack_id id, enum sy_stack_option option, uint32_t value)
+{
+	if (runner.stack && id != SY_STACK_NONE)
+		sy_stack_set(runner.stack, id, option, value, sy_clock_ns());
+}
+
+static void keepalive_apply(const struct sock *s, sy_stack_id id)
+{
+	set(id, SY_STACK_KEEPALIVE_INTERVAL_S, s->keepintvl ? s->keepintvl : KEEP_INTERVAL);
+	set(id, SY_STACK_KEEPALIVE_PROBES, s->keepcnt ? s->keepcnt : KEEP_PROBES);
+	set(id, SY_STACK_KEEPALIVE_S, !s->keepalive ? 0 : s->keepidle ? s->keepidle : KEEP_IDLE);
+}
+
+void options_apply(struct sock *s, sy_stack_id id)
+{
+	if (s->nodelay)
+		set(id, SY_STACK_NO_DELAY, 1);
+	if (s->keepalive)
+		keepalive_apply(s, id);
+	if (s->user_timeout)
+		set(id, SY_STACK_USER_TIMEOUT_MS, s->user_timeout);
+	if (s->tos)
+		set(id, SY_STACK_TOS, s->tos);
+	if (s->sndbuf)
+		set(id, SY_STACK_SEND_BYTES, s->sndbuf);
+	if (s->rcvbuf)
+		set(id, SY_STACK_RECEIVE_BYTES, s->rcvbuf);
+}
+
+/* ---- set ------------------------------------------------------------------------------------- */
+
+static void each(struct sock *s, enum sy_stack_option option, uint32_t value)
+{
+	set(s->id, option, value);
+	set(s->id_v4, option, value);
+}
+
+static int tcp_set(struct sock *s, int name, uint32_t v)
+{
+	switch (name) {
+	case TCP_NODELAY:
+		s->nodelay = v;
+		each(s, SY_STACK_NO_DELAY, v != 0);
+		return 0;
+	case TCP_CORK:
+		s->cork = v;
+		each(s, SY_STACK_CORK, v != 0);
+		return 0;
+	case TCP_QUICKACK:
+		s->quickack_off = !v;
+		each(s, SY_STACK_QUICK_ACK, v != 0);
+		return 0;
+	case TCP_KEEPIDLE:
+	case TCP_KEEPINTVL:
+	case TCP_KEEPCNT:
+		if (v < 1 || v > (name == TCP_KEEPCNT ? 127 : 32767))
+			return -EINVAL;
+		*(name == TCP_KEEPIDLE    ? &s->keepidle
+		  : name == TCP_KEEPINTVL ? &s->keepintvl
+		                          : &s->keepcnt) = v;
+		keepalive_apply(s, s->id);
+		keepalive_apply(s, s->id_v4);
+		return 0;
+	case TCP_USER_TIMEOUT:
+		s->user_timeout = v;
+		each(s, SY_STACK_USER_TIMEOUT_MS, v);
+		return 0;
+	case TCP_MAXSEG:
+		if (v < 88 || v > 32767)
+			return -EINVAL;
+		each(s, SY_STACK_MSS, v);
+		return 0;
+	case TCP_DEFER_ACCEPT: /* the program waits for the first bytes itself */
+	case TCP_NOTSENT_LOWAT:
+	case TCP_LINGER2:
+	case TCP_SYNCNT:
+		return 0;
+	}
+	return -ENOPROTOOPT;
+}
+
+static int socket_set(struct sock *s, int name, const void *value, socklen_t len)
+{
+	uint32_t v;
+
+	memcpy(&v, value, sizeof(v));
+	switch (name) {
+	case SO_KEEPALIVE:
+		s->keepalive = v;
+		keepalive_apply(s, s->id);
+		keepalive_apply(s, s->id_v4);
+		return 0;
+	case SO_LINGER:
+		if (len < sizeof(s->linger))
+			return -EINVAL;
+		memcpy(&s->linger, value, sizeof(s->linger));
+		return 0;
+	case SO_SNDBUF:
+		s->sndbuf = v * 2;
+		each(s, SY_STACK_SEND_BYTES, v * 2);
+		return 0;
+	case SO_RCVBUF:
+		s->rcvbuf = v * 2;
+		each(s, SY_STACK_RECEIVE_BYTES, v * 2);
+		return 0;
+	case SO_RCVTIMEO:
+	case SO_SNDTIMEO:
+		if (len < sizeof(struct timeval))
+			return -EINVAL;
+		*(name == SO_RCVTIMEO ? &s->receive_ns : &s->send_ns) = time_of(value);
+		return 0;
+	case SO_REUSEADDR:
+		s->reuse = v;
+		return 0;
+	case SO_REUSEPORT:
+	case SO_OOBINLINE:
+	case SO_PRIORITY:
+	case SO_RCVLOWAT:
+	case SO_DONTROUTE:
+	case SO_TIMESTAMP:
+	case SO_INCOMING_CPU:
+	case SO_BUSY_POLL:
+		return 0;
+	}
+	return -ENOPROTOOPT;
+}
+
+static int ip_set(struct sock *s, int level, int name, uint32_t v)
+{
+	if ((level == IPPROTO_IP && name == IP_TOS) ||
+	    (level == IPPROTO_IPV6 && name == IPV6_TCLASS)) {
+		s->tos = v & 0xff;
+		each(s, SY_STACK_TOS, s->tos);
+		return 0;
+	}
+	return -ENOPROTOOPT;
+}
+
+PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	struct sock *s = table_sock(fd);
+	uint32_t v;
+	int rc;
+
+	if (!s)
+		return REAL(setsockopt)(fd, level, name, value, len);
+	if (s->o.kind == OBJECT_LISTENER && REAL(setsockopt)(fd, level, name, value, len))
+		return -1;
+	if (!value)
+		return (int)result(-EFAULT);
+	if (len < sizeof(v))
+		return (int)result(-EINVAL);
+	memcpy(&v, value, sizeof(v));
+	if (!runner_lock())
+		return (int)result(-EAGAIN);
+	rc = level == IPPROTO_TCP  ? tcp_set(s, name, v)
+	     : level == SOL_SOCKET ? socket_set(s, name, value, len)
+	                           : ip_set(s, level, name, v);
+	if (rc == -ENOPROTOOPT && s->o.kind == OBJECT_LISTENER)
+		rc = 0; /* the kernel has taken it */
+	runner_flush();
+	runner_unlock();
+	return (int)result(rc);
+}
+
+/* ---- get ------------------------------------------------------------------------------------- */
+
+/* Linux's numbers of states (net/tcp_states.h). */
+static uint8_t state_number(enum sy_stack_state state)
+{
+	static const uint8_t number[SY_STACK_STATE_COUNT] = {
+	        [SY_STACK_CLOSED] = TCP_CLOSE,
+	        [SY_STACK_LISTEN] = TCP_LISTEN,
+	        [SY_STACK_SYN_SENT] = TCP_SYN_SENT,
+	        [SY_STACK_SYN_RECEIVED] = TCP_SYN_RECV,
+	        [SY_STACK_ESTABLISHED] = TCP_ESTABLISHED,
+	        [SY_STACK_FIN_WAIT_1] = TCP_FIN_WAIT1,
+	        [SY_STACK_FIN_WAIT_2] = TCP_FIN_WAIT2,
+	        [SY_STACK_CLOSE_WAIT] = TCP_CLOSE_WAIT,
+	        [SY_STACK_CLOSING] = TCP_CLOSING,
+	        [SY_STACK_LAST_ACK] = TCP_LAST_ACK,
+	        [SY_STACK_TIME_WAIT] = TCP_TIME_WAIT,
+	};
+	return number[state];
+}
+
+static struct tcp_info info_of(const struct sock *s)
+{
+	struct sy_stack_info i;
+	struct tcp_info out = {.tcpi_state = TCP_CLOSE};
+
+	if (!runner.stack || sy_stack_info(runner.stack, s->id, &i))
+		return out;
+	uint32_t mss = i.mss ? i.mss : 1;
+	out.tcpi_state = state_number(i.state);
+	out.tcpi_retransmits = i.retries;
+	out.tcpi_options =
+	        (uint8_t)((i.timestamps ? TCPI_OPT_TIMESTAMPS : 0) | (i.sack ? TCPI_OPT_SACK : 0) |
+	                  (i.scale ? TCPI_OPT_WSCALE : 0) | (i.ecn ? TCPI_OPT_ECN : 0));
+	out.tcpi_rto = i.rto_ms * 1000;
+	out.tcpi_snd_mss = out.tcpi_rcv_mss = out.tcpi_advmss = i.mss;
+	out.tcpi_unacked = (i.in_flight + mss - 1) / mss;
+	out.tcpi_rtt = i.rtt_us;
+	out.tcpi_rttvar = i.rtt_var_us;
+	out.tcpi_snd_ssthresh = i.threshold / mss;
+	out.tcpi_snd_cwnd = i.window / mss;
+	out.tcpi_rcv_space = i.receive_window;
+	out.tcpi_total_retrans = i.retransmitted;
+	return out;
+}
+
+/* An option's value of so many bytes; 0: there is none such. */
+static socklen_t tcp_get(const struct sock *s, int name, void *out)
+{
+	int *v = out;
+
+	switch (name) {
+	case TCP_INFO: {
+		struct tcp_info info = info_of(s);
+		memcpy(out, &info, sizeof(info));
+		return sizeof(info);
+	}
+	case TCP_NODELAY:
+		*v = s->nodelay;
+		break;
+	case TCP_CORK:
+		*v = s->cork;
+		break;
+	case TCP_QUICKACK:
+		*v = !s->quickack_off;
+		break;
+	case TCP_KEEPIDLE:
+		*v = (int)(s->keepidle ? s->keepidle : KEEP_IDLE);
+		break;
+	case TCP_KEEPINTVL:
+		*v = (int)(s->keepintvl ? s->keepintvl : KEEP_INTERVAL);
+		break;
+	case TCP_KEEPCNT:
+		*v = (int)(s->keepcnt ? s->keepcnt : KEEP_PROBES);
+		break;
+	case TCP_USER_TIMEOUT:
+		*v = (int)s->user_timeout;
+		break;
+	case TCP_MAXSEG:
+		*v = (int)info_of(s).tcpi_snd_mss;
+		break;
+	default:
+		return 0;
+	}
+	return sizeof(int);
+}
+
+static socklen_t time_get(uint64_t ns, void *out)
+{
+	struct timeval t = {(time_t)(ns / 1000000000), (suseconds_t)(ns % 1000000000 / 1000)};
+	memcpy(out, &t, sizeof(t));
+	return sizeof(t);
+}
+
+static socklen_t socket_get(struct sock *s, int name, void *out)
+{
+	int *v = out;
+
+	switch (name) {
+	case SO_ERROR:
+		*v = runner.stack ? sy_stack_error(runner.stack, s->id) : 0;
+		if (s->connecting && sock_ready(s) & EPOLLOUT)
+			s->connecting = false;
+		break;
+	case SO_TYPE:
+		*v = SOCK_STREAM;
+		break;
+	case SO_DOMAIN:
+		*v = s->family;
+		break;
+	case SO_PROTOCOL:
+		*v = IPPROTO_TCP;
+		break;
+	case SO_ACCEPTCONN:
+		*v = 0;
+		break;
+	case SO_KEEPALIVE:
+		*v = s->keepalive;
+		break;
+	case SO_REUSEADDR:
+		*v = s->reuse;
+		break;
+	case SO_SNDBUF:
+		*v = (int)(s->sndbuf ? s->sndbuf : 4u << 20);
+		break;
+	case SO_RCVBUF:
+		*v = (int)(s->rcvbuf ? s->rcvbuf : 6u << 20);
+		break;
+	case SO_LINGER:
+		memcpy(out, &s->linger, sizeof(s->linger));
+		return sizeof(s->linger);
+	case SO_RCVTIMEO:
+		return time_get(s->receive_ns, out);
+	case SO_SNDTIMEO:
+		return time_get(s->send_ns, out);
+	default:
+		return 0;
+	}
+	return sizeof(int);
+}
+
+PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
+                              socklen_t *restrict len)
+{
+	struct sock *s = table_connection(fd);
+	_Alignas(8) char out[sizeof(struct tcp_info) + 64];
+	socklen_t size = 0;
+
+	if (!s)
+		return REAL(getsockopt)(fd, level, name, value, len);
+	if (!runner_lock())
+		return (int)result(-EAGAIN);
+	if (level == IPPROTO_TCP)
+		size = tcp_get(s, name, out);
+	else if (level == SOL_SOCKET)
+		size = socket_get(s, name, out);
+	runner_unlock();
+	if (!size) /* a fact of the family, or nothing that the stack has */
+		return level == IPPROTO_TCP ? (int)result(-ENOPROTOOPT)
+		                            : REAL(getsockopt)(fd, level, name, value, len);
+	*len = *len < size ? *len : size;
+	memcpy(value, out, *len);
+	return 0;
+}
+
+/* ---- ioctl ----------------------------------------------------------------------------------- */
+
+static int connection_ioctl(struct sock *s, unsigned long request, int *arg)
+{
+	struct sy_stack_info i = {0};
+
+	if (request != FIONREAD && request != SIOCOUTQ && request != SIOCOUTQNSD)
+		return -ENOTTY;
+	if (!runner_lock())
+		return -EAGAIN;
+	runner_turn();
+	if (runner.stack && s->id != SY_STACK_NONE)
+		sy_stack_info(runner.stack, s->id, &i);
+	runner_unlock();
+	*arg = (int)(request == FIONREAD      ? i.unread
+	             : request == SIOCOUTQNSD ? i.unsent
+	                                      : i.unsent + i.in_flight);
+	return 0;
+}
+
+PRELOAD_EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+	struct sock *s = table_sock(fd);
+	va_list list;
+	void *arg;
+
+	va_start(list, request);
+	arg = va_arg(list, void *);
+	va_end(list);
+	if (!s)
+		return REAL(ioctl)(fd, request, arg);
+	if (request == FIONBIO) {
+		s->nonblock = *(int *)arg != 0;
+		return 0;
+	}
+	if (request == FIOCLEX || request == FIONCLEX || s->o.kind == OBJECT_LISTENER)
+		return REAL(ioctl)(fd, request, arg);
+	return (int)result(connection_ioctl(s, request, arg));
+}

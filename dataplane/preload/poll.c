@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+/* poll and select over both kinds. */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "preload.h"
+#include "real.h"
+
+/* ---- poll ------------------------------------------------------------------------------------ */
+
+static short poll_bits(uint32_t ready)
+{
+	/* The numbers are the same (epoll_ctl(2), poll(2)). */
+	return (short)(ready & (POLLIN | POLLOUT | POLLPRI | POLLERR | POLLHUP | POLLRDNORM |
+	                        POLLWRNORM | POLLRDHUP));
+}
+
+/* Locked. Notes which of the stack's are ready; starts it where a listener is among them. */
+static int stack_look(struct pollfd *p, nfds_t count)
+{
+	int ready = 0;
+
+	for (nfds_t i = 0; i < count; i++) {
+		struct sock *s = table_sock(p[i].fd);
+		if (!s)
+			continue;
+		p[i].revents = poll_bits(sock_ready(s)) & (p[i].events | POLLERR | POLLHUP);
+		ready += p[i].revents != 0;
+	}
+	return ready;
+}
+
+/* What the kernel sees: its own descriptors, listeners, and at the end the stack's queues. */
+static nfds_t kernel_fill(struct pollfd *to, const struct pollfd *p, nfds_t count)
+{
+	nfds_t n = count;
+
+	for (nfds_t i = 0; i < count; i++) {
+		to[i] = p[i];
+		to[i].revents = 0;
+		if (table_connection(p[i].fd))
+			to[i].fd = -1;
+	}
+	for (unsigned i = 0; i < runner.rx; i++)
+		to[n++] = (struct pollfd){.fd = runner.fd[i], .events = POLLIN};
+	to[n++] = (struct pollfd){.fd = runner.wake, .events = POLLIN};
+	return n;
+}
+
+static int merge(struct pollfd *p, const struct pollfd *kernel, nfds_t count)
+{
+	int ready = 0;
+
+	for (nfds_t i = 0; i < count; i++) {
+		if (kernel[i].fd >= 0)
+			p[i].revents = kernel[i].revents | (table_sock(p[i].fd) ? p[i].revents : 0);
+		ready += p[i].revents != 0;
+	}
+	return ready;
+}
+
+/* Locked. */
+static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint64_t deadline,
+                     const sigset_t *mask)
+{
+	for (;;) {
+		nfds_t n = kernel_fill(kernel, p, count);
+		uint64_t now, until, one;
+
+		runner_turn();
+		int ready = stack_look(p, count);
+		now = sy_clock_ns();
+		until = ready ? 0 : deadline < runner.due_ns ? deadline : runner.due_ns;
+		if (runner.sleepers && (until == NEVER || until > now + 10 * MS))
+			until = now + 10 * MS;
+		uint64_t left = until > now ? until - now : 0;
+		struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
+		runner.sleepers++;
+		runner_unlock();
+		int rc = REAL(ppoll)(kernel, n, until == NEVER ? NULL : &t, mask), code = errno;
+		runner_lock();
+		runner.sleepers--;
+		REAL(read)(runner.wake, &one, sizeof(one));
+		if (rc < 0 && !ready)
+			return -code;
+		if (!ready)
+			runner_turn();
+		stack_look(p, count);
+		ready = merge(p, kernel, count);
+		if (ready || (deadline != NEVER && sy_clock_ns() >= deadline))
+			return ready;
+	}
+}
+
+static bool has_stack(const struct pollfd *p, nfds_t count)
+{
+	for (nfds_t i = 0; i < count; i++)
+		if (table_sock(p[i].fd))
+			return true;
+	return false;
+}
+
+/* Locked: true: this process has a stack to wait for. */
+static bool poll_start(const struct pollfd *p, nfds_t count)
+{
+	if (runner_start())
+		return false;
+	for (nfds_t i = 0; i < count; i++) {
+		struct sock *s = table_sock(p[i].fd);
+		if (s && s->o.kind == OBJECT_LISTENER)
+			runner_listen(s);
+	}
+	return true;
+}
+
+static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeout,
+                    const sigset_t *mask)
+{
+	struct pollfd few[64], *kernel = few;
+	nfds_t need = count + MESSAGE_QUEUES + 1;
+	uint64_t deadline = NEVER;
+	int rc;
+
+	if (!has_stack(p, count) || !runner_lock())
+		return REAL(ppoll)(p, count, timeout, mask);
+	if (!poll_start(p, count)) {
+		runner_unlock();
+		return REAL(ppoll)(p, count, timeout, mask);
+	}
+	if (timeout)
+		deadline = sy_clock_ns() + (uint64_t)timeout->tv_sec * 1000000000 +
+		           (uint64_t)timeout->tv_nsec;
+	if (need > sizeof(few) / sizeof(*few))
+		kernel = malloc(need * sizeof(*kernel));
+	rc = kernel ? poll_wait(p, count, kernel, deadline, mask) : -ENOMEM;
+	runner_unlock();
+	if (kernel != few)
+		free(kernel);
+	return (int)result(rc);
+}
+
+PRELOAD_EXPORT int poll(struct pollfd *p, nfds_t count, int timeout)
+{
+	struct timespec t = {timeout / 1000, timeout % 1000 * 1000000};
+
+	return poll_any(p, count, timeout < 0 ? NULL : &t, NULL);
+}
+
+PRELOAD_EXPORT int ppoll(struct pollfd *p, nfds_t count, const struct timespec *timeout,
+                         const sigset_t *mask)
+{
+	return poll_any(p, count, timeout, mask);
+}
+
+PRELOAD_EXPORT int __poll_chk(struct pollfd *p, nfds_t count, int timeout, size_t room);
+int __poll_chk(struct pollfd *p, nfds_t count, int timeout, size_t room)
+{
+	if (room / sizeof(*p) < count)
+		abort();
+	return poll(p, count, timeout);
+}
+
+PRELOAD_EXPORT int __ppoll_chk(struct pollfd *p, nfds_t count, const struct timespec *timeout,
+                               const sigset_t *mask, size_t room);
+int __ppoll_chk(struct pollfd *p, nfds_t count, const struct timespec *timeout,
+                const sigset_t *mask, size_t room)
+{
+	if (room / sizeof(*p) < count)
+		abort();
+	return ppoll(p, count, timeout, mask);
+}
+
+/* ---- select ---------------------------------------------------------------------------------- */
+
+static bool set_has(const fd_set *set, int fd)
+{
+	return set && FD_ISSET(fd, set);
+}
+
+static nfds_t select_read(struct pollfd *p, int count, const fd_set *in, const fd_set *out,
+                          const fd_set *urgent)
+{
+	nfds_t n = 0;
+
+	for (int fd = 0; fd < count; fd++) {
+		short events =
+		        (short)((set_has(in, fd) ? POLLIN : 0) | (set_has(out, fd) ? POLLOUT : 0) |
+		                (set_has(urgent, fd) ? POLLPRI : 0));
+		if (events)
+			p[n++] = (struct pollfd){.fd = fd, .events = events};
+	}
+	return n;
+}
+
+static int select_write(const struct pollfd *p, nfds_t count, fd_set *in, fd_set *out,
+                        fd_set *urgent)
+{
+	int ready = 0;
+
+	for (nfds_t i = 0; i < count; i++) {
+		struct {
+			fd_set *set;
+			short when;
+		} side[] = {{in, POLLIN | POLLHUP | POLLERR | POLLRDHUP},
+		            {out, POLLOUT | POLLERR},
+		            {urgent, POLLPRI}};
+		for (unsigned k = 0; k < 3; k++) {
+			if (!set_has(side[k].set, p[i].fd))
+				continue;
+			if (p[i].revents & side[k].when)
+				ready++;
+			else
+				FD_CLR(p[i].fd, side[k].set);
+		}
+	}
+	return ready;
+}
+
+static int select_any(int count, fd_set *in, fd_set *out, fd_set *urgent,
+                      const struct timespec *timeout, const sigset_t *mask)
+{
+	struct pollfd p[FD_SETSIZE];
+	nfds_t n = select_read(p, count, in, out, urgent);
+	int rc = poll_any(p, n, timeout, mask);
+
+	if (rc < 0)
+		return rc;
+	for (nfds_t i = 0; i < n; i++)
+		if (p[i].revents & POLLNVAL)
+			return (int)result(-EBADF);
+	return select_write(p, n, in, out, urgent);
+}
+
+static bool select_has_stack(int count, const fd_set *in, const fd_set *out, const fd_set *urgent)
+{
+	for (int fd = 0; fd < count && fd < FD_SETSIZE; fd++)
+		if (table_sock(fd) && (set_has(in, fd) || set_has(out, fd) || set_has(urgent, fd)))
+			return true;
+	return false;
+}
+
+PRELOAD_EXPORT int pselect(int count, fd_set *in, fd_set *out, fd_set *urgent,
+                           const struct timespec *timeout, const sigset_t *mask)
+{
+	if (!all_socks || count > FD_SETSIZE || !select_has_stack(count, in, out, urgent))
+		return REAL(pselect)(count, in, out, urgent, timeout, mask);
+	return select_any(count, in, out, urgent, timeout, mask);
+}
+
+/* Linux writes back what is left of the time. */
+PRELOAD_EXPORT int select(int count, fd_set *in, fd_set *out, fd_set *urgent,
+                          struct timeval *timeout)
+{
+	if (!all_socks || count > FD_SETSIZE || !select_has_stack(count, in, out, urgent))
+		return REAL(select)(count, in, out, urgent, timeout);
+	uint64_t begun = sy_clock_ns();
+	struct timespec t = {0};
+	if (timeout)
+		t = (struct timespec){timeout->tv_sec, timeout->tv_usec * 1000};
+	int rc = select_any(count, in, out, urgent, timeout ? &t : NULL, NULL), code = errno;
+	if (timeout) {
+		uint64_t all = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+		uint64_t spent = sy_clock_ns() - begun, left = spent < all ? all - spent : 0;
+		*timeout = (struct timeval){(time_t)(left / 1000000000),
+		                            (suseconds_t)(left % 1000000000 / 1000)};
+	}
+	errno = code;
+	return rc;
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The preloaded library: sockets of an unmodified program on the user-space stack
+ * (docs/design/0040-preload.md).
+ *
+ *   program ─▶ socket.c, transfer.c, option.c ─▶ table.c: is the descriptor the stack's? ─no─▶ libc
+ *           └▶ epoll.c, poll.c ─▶ wait.c              │ yes
+ *                                                     ▼
+ *                                runner.c: turn ─▶ sy_stack ─▶ device.c, route.c
+ *
+ * One lock per process guards all of it. Descriptors that are not the stack's never meet it.
+ */
+#ifndef PRELOAD_H
+#define PRELOAD_H
+
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <sy_stack.h>
+
+#include "message.h"
+
+#define PRELOAD_EXPORT __attribute__((visibility("default")))
+#define NEVER          UINT64_MAX
+#define MS             UINT64_C(1000000)
+
+/* ---- descriptors (table.c) ------------------------------------------------------------------- */
+
+enum object_kind {
+	OBJECT_LISTENER,   /* a listening socket of the kernel and of the stack */
+	OBJECT_CONNECTION, /* of the stack; the kernel's descriptor holds its number */
+	OBJECT_EPOLL,      /* an epoll instance that looks at one of these */
+	OBJECT_OWN,        /* this library's: not the program's to close */
+};
+
+struct object {
+	enum object_kind kind;
+	unsigned refs; /* descriptors: dup() */
+};
+
+struct watch;
+struct set;
+
+struct sock {
+	struct object o;
+	struct watch *watches;
+	sy_stack_id id, id_v4; /* id_v4: a listener of both families' */
+	int family;
+	bool nonblock;
+	bool used;       /* listener: this process waits at it */
+	bool connecting; /* connect() has not told its end yet */
+	bool read_shut, write_shut;
+	bool cork, nodelay, keepalive, quickack_off, reuse;
+	uint32_t keepidle, keepintvl, keepcnt, user_timeout, tos;
+	uint32_t sndbuf, rcvbuf; /* 0: not set */
+	struct linger linger;
+	uint64_t receive_ns, send_ns; /* SO_RCVTIMEO, SO_SNDTIMEO; 0: none */
+	unsigned backlog;
+	uint16_t v6_only;
+	struct sy_stack_endpoint local, peer;
+	struct sock *next, *previous; /* of all */
+};
+
+/* NULL: the kernel's. Without the lock: descriptors change hands only by the program's calls. */
+struct object *table_get(int fd);
+struct sock *table_sock(int fd);       /* a listener or a connection */
+struct sock *table_connection(int fd); /* a connection */
+struct set *table_set(int fd);
+void table_put(int fd, struct object *o);
+/* A descriptor of this library's, moved out of the program's way. Closes `fd`. */
+int table_own(int fd);
+void table_disown(int fd);
+struct sock *sock_new(enum object_kind kind, int family);
+/* The last descriptor is closed. */
+void sock_end(struct sock *s);
+extern struct sock *all_socks;
+
+/* ---- the stack of this process (runner.c) ---------------------------------------------------- */
+
+struct runner {
+	struct sy_stack *stack; /* NULL: not started */
+	bool refused;           /* and never will be */
+	uint64_t now_ns, due_ns;
+	unsigned sleepers; /* threads that wait in the kernel */
+	unsigned rx;       /* descriptors to wait for, besides wake */
+	int fd[MESSAGE_QUEUES];
+	int wake; /* an eventfd: another thread has something for those who sleep */
+};
+extern struct runner runner;
+
+/* false: a signal handler has interrupted this thread inside. Nothing is locked. */
+bool runner_lock(void);
+void runner_unlock(void);
+/* Starts the stack, if it is not, and listens where this process waits. */
+int runner_start(void);
+/* Packets in, timers, packets out, events to watches. */
+void runner_turn(void);
+/* After a call that may have something to send: at once, if nobody else will. */
+void runner_flush(void);
+int runner_listen(struct sock *s);
+/* Waits in the kernel until something may have changed, at most until then. -EINTR: a signal. */
+int runner_sleep(int extra_fd, short events, uint64_t deadline_ns);
+/* Until one of these EPOLL* holds. -EAGAIN: the deadline; -EINTR. */
+int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns);
+/* All handlers of this process restart system calls (SA_RESTART). */
+bool signals_restart(void);
+
+/* ---- the keeper (keeper_call.c) -------------------------------------------------------------- */
+
+/* What is served; NULL: nothing, this program was not started by `steelyard run`. */
+const struct message_answer *keeper_config(void);
+/* fd: the link, the packets' memory, and a socket for each queue. */
+int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS]);
+int keeper_bound(void);
+int keeper_listen(const struct sock *s, bool on);
+void keeper_forget(void); /* after fork() */
+bool keeper_serves(const struct sy_addr *addr);
+
+/* ---- packets (device.c, route.c) ------------------------------------------------------------- */
+
+/* memory: a descriptor, which is closed. fd: a socket for each queue. */
+int device_open(const struct message_answer *config, int memory, const int *fd,
+                struct sy_error *err);
+struct rte_mempool *device_pool(void);
+unsigned device_receive(struct rte_mbuf **m, unsigned most);
+/* Takes them all; what finds no place is lost, as on a wire. */
+void device_send(struct rte_mbuf **m, unsigned count);
+
+int route_open(int ifindex);
+/* The MAC address of the next hop; NULL: none yet, the kernel is asked to find it. */
+const uint8_t *route_mac(const struct sy_addr *dst);
+/* The source address that the kernel would take; false: not by the served interface. */
+bool route_source(const struct sy_addr *dst, struct sy_addr *out);
+/* The kernel's neighbours or routes may have changed. */
+void route_check(void);
+void route_forget(void);
+
+/* ---- readiness (epoll.c) --------------------------------------------------------------------- */
+
+uint32_t sock_ready(struct sock *s); /* EPOLL* */
+void sock_event(struct sock *s);
+void sets_started(void);
+void watches_end(struct sock *s);
+void set_end(struct set *set);
+
+/* ---- addresses (socket.c) -------------------------------------------------------------------- */
+
+int endpoint_from(const struct sockaddr *from, socklen_t len, struct sy_stack_endpoint *out);
+void endpoint_to(const struct sy_stack_endpoint *e, int family, struct sockaddr *to,
+                 socklen_t *len);
+
+/* ---- options (option.c) ---------------------------------------------------------------------- */
+
+/* Takes over what was set on the kernel's socket. */
+void options_read(struct sock *s, int fd);
+/* Gives the stack what differs from its defaults. */
+void options_apply(struct sock *s, sy_stack_id id);
+
+/* errno = -rc and -1, or rc. */
+static inline long result(long rc)
+{
+	if (rc >= 0)
+		return rc;
+	errno = (int)-rc;
+	return -1;
+}
+
+#endif

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Next hops, as the kernel has them: its route for a destination, then its neighbour. An answer is
+ * kept until the kernel tells of any change to either. ARP and ND stay the kernel's: where there is
+ * no neighbour yet, a datagram to the destination makes it look.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+
+#include "preload.h"
+#include "real.h"
+
+#define CACHE    4096
+#define ANSWER   8192
+#define PORT_ASK 9 /* discard */
+
+struct entry {
+	struct sy_addr dst;
+	uint64_t epoch;
+	uint8_t mac[6];
+};
+
+static struct {
+	int ask, news, ifindex;
+	uint32_t sequence;
+	uint64_t epoch;
+	struct entry entry[CACHE];
+} route = {.ask = -1, .news = -1};
+
+struct request {
+	struct nlmsghdr header;
+	union {
+		struct rtmsg route;
+		struct ndmsg neigh;
+	};
+	char attribute[64];
+};
+
+static int netlink_open(uint32_t groups)
+{
+	struct sockaddr_nl to = {.nl_family = AF_NETLINK, .nl_groups = groups};
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+
+	if (fd < 0 || bind(fd, (void *)&to, sizeof(to)))
+		return -errno;
+	return table_own(fd);
+}
+
+int route_open(int ifindex)
+{
+	route.ifindex = ifindex;
+	route.epoch = 1;
+	route.ask = netlink_open(0);
+	route.news = netlink_open(RTMGRP_NEIGH | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE |
+	                          RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR);
+	return route.ask < 0 ? route.ask : route.news < 0 ? route.news : 0;
+}
+
+void route_forget(void)
+{
+	table_disown(route.ask);
+	table_disown(route.news);
+	route.ask = route.news = -1;
+}
+
+void route_check(void)
+{
+	char bytes[ANSWER];
+	ssize_t n;
+	bool some = false;
+
+	while ((n = REAL(recv)(route.news, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0 ||
+	       (n < 0 && errno == ENOBUFS))
+		some = true;
+	if (some)
+		route.epoch++;
+}
+
+static void put(struct request *q, uint16_t type, const void *value, size_t len)
+{
+	struct rtattr *a = (void *)((char *)q + NLMSG_ALIGN(q->header.nlmsg_len));
+
+	a->rta_type = type;
+	a->rta_len = (uint16_t)RTA_LENGTH(len);
+	memcpy(RTA_DATA(a), value, len);
+	q->header.nlmsg_len = (uint32_t)(NLMSG_ALIGN(q->header.nlmsg_len) + RTA_ALIGN(a->rta_len));
+}
+
+/* Sends a request and waits for its one answer. */
+static struct nlmsghdr *ask(struct request *q, char *answer)
+{
+	q->header.nlmsg_flags = NLM_F_REQUEST;
+	q->header.nlmsg_seq = ++route.sequence;
+	if (REAL(send)(route.ask, q, q->header.nlmsg_len, 0) < 0)
+		return NULL;
+	for (;;) {
+		ssize_t n = REAL(recv)(route.ask, answer, ANSWER, 0);
+		struct nlmsghdr *h = (void *)answer;
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < (ssize_t)sizeof(*h))
+			return NULL;
+		if (h->nlmsg_seq == route.sequence)
+			return h->nlmsg_type == NLMSG_ERROR ? NULL : h;
+	}
+}
+
+static int family_of(const struct sy_addr *a)
+{
+	return sy_addr_is_v4(a) ? AF_INET : AF_INET6;
+}
+
+/* false: the kernel has no way, or one by another interface. */
+static bool way_ask(const struct sy_addr *dst, struct sy_addr *hop, struct sy_addr *source)
+{
+	_Alignas(8) char answer[ANSWER];
+	struct request q = {.header = {.nlmsg_len = NLMSG_LENGTH(sizeof(struct rtmsg)),
+	                               .nlmsg_type = RTM_GETROUTE},
+	                    .route = {.rtm_family = (uint8_t)family_of(dst)}};
+	uint8_t bytes[16];
+	size_t len = sy_addr_to_bytes(dst, bytes);
+	int oif = 0;
+
+	q.route.rtm_dst_len = (uint8_t)(len * 8);
+	put(&q, RTA_DST, bytes, len);
+	struct nlmsghdr *h = ask(&q, answer);
+	if (!h || h->nlmsg_type != RTM_NEWROUTE)
+		return false;
+	struct rtmsg *r = NLMSG_DATA(h);
+	int left = (int)RTM_PAYLOAD(h);
+	*hop = *dst;
+	*source = (struct sy_addr){0};
+	for (struct rtattr *a = RTM_RTA(r); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
+		if (a->rta_type == RTA_OIF)
+			memcpy(&oif, RTA_DATA(a), sizeof(oif));
+		else if (a->rta_type == RTA_GATEWAY)
+			sy_addr_from_bytes(RTA_DATA(a), RTA_PAYLOAD(a), hop);
+		else if (a->rta_type == RTA_VIA)
+			sy_addr_from_bytes((uint8_t *)RTA_DATA(a) + 2, RTA_PAYLOAD(a) - 2, hop);
+		else if (a->rta_type == RTA_PREFSRC)
+			sy_addr_from_bytes(RTA_DATA(a), RTA_PAYLOAD(a), source);
+	}
+	return oif == route.ifindex && r->rtm_type == RTN_UNICAST;
+}
+
+static bool neighbour_ask(const struct sy_addr *hop, uint8_t mac[6])
+{
+	_Alignas(8) char answer[ANSWER];
+	struct request q = {
+	        .header = {.nlmsg_len = NLMSG_LENGTH(sizeof(struct ndmsg)),
+	                   .nlmsg_type = RTM_GETNEIGH},
+	        .neigh = {.ndm_family = (uint8_t)family_of(hop), .ndm_ifindex = route.ifindex}};
+	uint8_t bytes[16];
+	size_t len = sy_addr_to_bytes(hop, bytes);
+
+	put(&q, NDA_DST, bytes, len);
+	struct nlmsghdr *h = ask(&q, answer);
+	if (!h || h->nlmsg_type != RTM_NEWNEIGH)
+		return false;
+	struct ndmsg *n = NLMSG_DATA(h);
+	int left = (int)(h->nlmsg_len - NLMSG_LENGTH(sizeof(*n)));
+	if (!(n->ndm_state & (NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT)))
+		return false;
+	for (struct rtattr *a = (void *)((char *)n + NLMSG_ALIGN(sizeof(*n))); RTA_OK(a, left);
+	     a = RTA_NEXT(a, left)) {
+		if (a->rta_type == NDA_LLADDR && RTA_PAYLOAD(a) == 6) {
+			memcpy(mac, RTA_DATA(a), 6);
+			return true;
+		}
+	}
+	return false;
+}
+
+static void neighbour_wake(const struct sy_addr *dst)
+{
+	struct sy_stack_endpoint e = {*dst, htons(PORT_ASK)};
+	struct sockaddr_storage to;
+	socklen_t len = sizeof(to);
+	int fd = socket(family_of(dst), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return;
+	endpoint_to(&e, family_of(dst), (void *)&to, &len);
+	REAL(sendto)(fd, NULL, 0, MSG_NOSIGNAL, (void *)&to, len);
+	REAL(close)(fd);
+}
+
+const uint8_t *route_mac(const struct sy_addr *dst)
+{
+	uint64_t h = sy_hash_mix(dst->d[0] ^ UINT64_C(0x9e3779b97f4a7c15),
+	                         dst->d[1] ^ UINT64_C(0xd1b54a32d192ed03));
+	struct entry *e = &route.entry[h % CACHE];
+	struct sy_addr hop, source;
+
+	if (e->epoch == route.epoch && sy_addr_equal(&e->dst, dst))
+		return e->mac;
+	if (!way_ask(dst, &hop, &source))
+		return NULL;
+	if (!neighbour_ask(&hop, e->mac)) {
+		e->epoch = 0;
+		neighbour_wake(dst);
+		return NULL;
+	}
+	e->dst = *dst;
+	e->epoch = route.epoch;
+	return e->mac;
+}
+
+bool route_source(const struct sy_addr *dst, struct sy_addr *out)
+{
+	struct sy_addr hop;
+
+	return way_ask(dst, &hop, out);
+}

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The stack of this process. It runs on the program's own threads, at their calls, one at a time.
+ * A helper thread takes a turn where the program has made no call for HELPER_MS, so that peers get
+ * acknowledgements and timers run while it computes.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "preload.h"
+#include "real.h"
+
+#define BURST     64
+#define TURN_MAX  4 /* bursts */
+#define HELPER_MS 10
+#define SHARED_NS (10 * MS)   /* another thread may take what this one waits for */
+#define DRAIN_NS  (1000 * MS) /* at the end of the process */
+
+struct runner runner = {.wake = -1, .due_ns = NEVER};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static __thread bool inside;
+static bool had_stack; /* a child process has a copy of EAL that it cannot use */
+static int link_fd = -1;
+
+bool runner_lock(void)
+{
+	if (inside)
+		return false;
+	pthread_mutex_lock(&lock);
+	inside = true;
+	return true;
+}
+
+void runner_unlock(void)
+{
+	inside = false;
+	pthread_mutex_unlock(&lock);
+}
+
+/* ---- packets --------------------------------------------------------------------------------- */
+
+static bool frame_address(struct rte_mbuf *m)
+{
+	uint8_t *frame = rte_pktmbuf_mtod(m, uint8_t *);
+	const uint8_t *l3 = frame + SY_ETH_LEN, *mac;
+	struct sy_addr dst;
+
+	if (l3[0] >> 4 == 4)
+		dst = sy_addr_v4(((const struct sy_ipv4 *)l3)->dst);
+	else
+		memcpy(dst.b, ((const struct sy_ipv6 *)l3)->dst, sizeof(dst.b));
+	mac = route_mac(&dst);
+	if (!mac)
+		return false;
+	memcpy(frame, mac, 6);
+	memcpy(frame + 6, keeper_config()->mac, 6);
+	return true;
+}
+
+static void packets_send(void)
+{
+	struct rte_mbuf *m[BURST];
+	unsigned count;
+
+	while ((count = sy_stack_transmit(runner.stack, m, BURST, runner.now_ns)) > 0) {
+		unsigned good = 0;
+		for (unsigned i = 0; i < count; i++) {
+			if (frame_address(m[i]))
+				m[good++] = m[i];
+			else
+				rte_pktmbuf_free(m[i]);
+		}
+		if (good)
+			device_send(m, good);
+	}
+}
+
+static void events_take(void)
+{
+	struct sy_stack_event e[BURST];
+	unsigned count;
+	bool some = false;
+
+	while ((count = sy_stack_events(runner.stack, e, BURST)) > 0) {
+		for (unsigned i = 0; i < count; i++) {
+			if (!e[i].cookie)
+				continue;
+			sock_event((struct sock *)(uintptr_t)e[i].cookie);
+			some = true;
+		}
+	}
+	if (some && runner.sleepers) {
+		uint64_t one = 1;
+		REAL(write)(runner.wake, &one, sizeof(one));
+	}
+}
+
+void runner_turn(void)
+{
+	struct rte_mbuf *m[BURST];
+	unsigned count = BURST;
+
+	if (!runner.stack)
+		return;
+	runner.now_ns = sy_clock_ns();
+	for (unsigned i = 0; i < TURN_MAX && count == BURST; i++) {
+		count = device_receive(m, BURST);
+		if (count)
+			sy_stack_receive(runner.stack, m, count, runner.now_ns);
+	}
+	sy_stack_advance(runner.stack, runner.now_ns);
+	packets_send();
+	runner.due_ns = sy_stack_advance(runner.stack, runner.now_ns);
+	events_take();
+}
+
+void runner_flush(void)
+{
+	if (!runner.stack || !runner.sleepers)
+		return;
+	runner.now_ns = sy_clock_ns();
+	packets_send();
+	runner.due_ns = sy_stack_advance(runner.stack, runner.now_ns);
+}
+
+static void *helper(void *arg)
+{
+	const struct timespec pause = {.tv_nsec = HELPER_MS * 1000000};
+
+	for (;;) {
+		nanosleep(&pause, NULL);
+		if (pthread_mutex_trylock(&lock))
+			continue;
+		inside = true;
+		if (runner.stack) {
+			route_check();
+			if (sy_clock_ns() - runner.now_ns > HELPER_MS * MS && !runner.sleepers)
+				runner_turn();
+		}
+		runner_unlock();
+	}
+	return NULL;
+}
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+int runner_listen(struct sock *s)
+{
+	struct sy_stack_endpoint any4 = {.addr = sy_addr_v4(0), .port = s->local.port};
+	bool any6 = s->local.addr.d[0] == 0 && s->local.addr.d[1] == 0;
+	int rc;
+
+	s->used = true;
+	if (!runner.stack || s->id != SY_STACK_NONE)
+		return 0;
+	rc = sy_stack_listen(runner.stack, &s->local, s->backlog, (uintptr_t)s, &s->id);
+	if (!rc && any6 && !s->v6_only)
+		rc = sy_stack_listen(runner.stack, &any4, s->backlog, (uintptr_t)s, &s->id_v4);
+	if (rc) {
+		sy_log(SY_LOG_ERROR, "run", "port %u: the stack does not listen: %s",
+		       ntohs(s->local.port), strerror(-rc));
+		return rc;
+	}
+	options_apply(s, s->id);
+	if (s->id_v4)
+		options_apply(s, s->id_v4);
+	return keeper_listen(s, true);
+}
+
+static int stack_make(const struct message_answer *c)
+{
+	struct sy_stack_options o = {.pool = device_pool(),
+	                             .connections = c->connections,
+	                             .mtu = c->mtu,
+	                             .port_first = c->port_first,
+	                             .port_last = c->port_last};
+	struct sy_error err = {0};
+	/* Each worker has its share of the ports, so that no two take one. */
+	unsigned share = (unsigned)(c->port_last - c->port_first + 1) / c->workers;
+
+	o.port_first = (uint16_t)(c->port_first + share * c->worker);
+	o.port_last = (uint16_t)(o.port_first + share - 1);
+	if (getrandom(o.secret, sizeof(o.secret), 0) != sizeof(o.secret))
+		return -errno;
+	int rc = sy_stack_create(&o, sy_clock_ns(), &runner.stack, &err);
+	if (rc)
+		sy_log(SY_LOG_ERROR, "run", "%s", err.text);
+	return rc;
+}
+
+static int helper_start(void)
+{
+	sigset_t all, before;
+	pthread_t thread;
+	int rc;
+
+	sigfillset(&all); /* signals are the program's */
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	rc = -pthread_create(&thread, NULL, helper, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!rc)
+		pthread_detach(thread);
+	return rc;
+}
+
+static int start(void)
+{
+	struct message_answer c;
+	struct sy_error err = {0};
+	int fd[MESSAGE_FDS], rc = keeper_start(&c, fd);
+
+	if (rc) {
+		sy_log(SY_LOG_ERROR, "run", "pid %d gets no queue: %s: Linux serves it", getpid(),
+		       rc == -EBUSY ? "all workers have theirs; more of them need --workers"
+		                    : strerror(-rc));
+		return rc;
+	}
+	had_stack = true;
+	link_fd = fd[0];
+	runner.rx = c.queues;
+	memcpy(runner.fd, fd + 2, c.queues * sizeof(*fd));
+	rc = device_open(&c, fd[1], runner.fd, &err);
+	if (rc) {
+		sy_log(SY_LOG_ERROR, "run", "pid %d: %s", getpid(), err.text);
+		return rc;
+	}
+	runner.wake = table_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	rc = route_open(c.ifindex);
+	if (!rc)
+		rc = stack_make(&c);
+	if (!rc)
+		rc = keeper_bound();
+	if (!rc)
+		rc = helper_start();
+	if (rc) {
+		sy_log(SY_LOG_ERROR, "run", "pid %d: the stack does not start: %s", getpid(),
+		       strerror(-rc));
+		return rc;
+	}
+	sy_log(SY_LOG_INFO, "run", "pid %d is worker %u of %u: %u queues of %s from %u", getpid(),
+	       c.worker, c.workers, c.queues, c.ifname, c.queue[0]);
+	return 0;
+}
+
+int runner_start(void)
+{
+	if (runner.stack)
+		return 0;
+	if (runner.refused)
+		return -ENOTSUP;
+	runner.refused = true; /* whatever EAL calls comes here */
+	int code = errno, rc = had_stack || !keeper_config() ? -ENOTSUP : start();
+	if (rc) /* Linux serves what this process listens to */
+		for (struct sock *s = all_socks; s; s = s->next)
+			if (s->o.kind == OBJECT_LISTENER)
+				keeper_listen(s, false);
+	errno = code;
+	if (rc)
+		return rc;
+	runner.refused = false;
+	for (struct sock *s = all_socks; s; s = s->next)
+		if (s->o.kind == OBJECT_LISTENER && s->used)
+			runner_listen(s);
+	sets_started();
+	return 0;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+bool signals_restart(void)
+{
+	struct sigaction a;
+
+	for (int i = 1; i < NSIG; i++)
+		if (!sigaction(i, NULL, &a) && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN &&
+		    !(a.sa_flags & SA_RESTART))
+			return false;
+	return true;
+}
+
+int runner_sleep(int extra_fd, short events, uint64_t deadline_ns)
+{
+	struct pollfd p[MESSAGE_QUEUES + 2];
+	uint64_t now = sy_clock_ns(), until = deadline_ns, one;
+	unsigned n = 0;
+	int rc;
+
+	for (; n < runner.rx; n++)
+		p[n] = (struct pollfd){.fd = runner.fd[n], .events = POLLIN};
+	p[n++] = (struct pollfd){.fd = runner.wake, .events = POLLIN};
+	if (extra_fd >= 0)
+		p[n++] = (struct pollfd){.fd = extra_fd, .events = events};
+	until = runner.due_ns < until ? runner.due_ns : until;
+	if (runner.sleepers && (until == NEVER || until > now + SHARED_NS))
+		until = now + SHARED_NS;
+	uint64_t left = until > now ? until - now : 0;
+	struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
+	runner.sleepers++;
+	runner_unlock();
+	rc = REAL(ppoll)(p, n, until == NEVER ? NULL : &t, NULL) < 0 ? -errno : 0;
+	runner_lock();
+	runner.sleepers--;
+	REAL(read)(runner.wake, &one, sizeof(one));
+	return rc;
+}
+
+int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns)
+{
+	for (;;) {
+		runner_turn();
+		if (sock_ready(s) & events)
+			return 0;
+		if (extra_fd >= 0) {
+			struct pollfd p = {.fd = extra_fd, .events = POLLIN};
+			struct timespec none = {0};
+			if (REAL(ppoll)(&p, 1, &none, NULL) > 0)
+				return 0;
+		}
+		if (deadline_ns != NEVER && sy_clock_ns() >= deadline_ns)
+			return -EAGAIN;
+		int rc = runner_sleep(extra_fd, POLLIN, deadline_ns);
+		if (rc == -EINTR && !(deadline_ns == NEVER && signals_restart()))
+			return rc;
+	}
+}
+
+/* ---- the end; a child ------------------------------------------------------------------------ */
+
+/* What was sent and is not acknowledged would be lost with the process. */
+static void drain(void)
+{
+	struct sy_stack_usage use;
+	uint64_t end = sy_clock_ns() + DRAIN_NS;
+
+	if (!runner.stack || !runner_lock())
+		return;
+	for (struct sock *s = all_socks; s; s = s->next) {
+		if (s->id == SY_STACK_NONE)
+			continue;
+		sy_stack_set_cookie(runner.stack, s->id, 0);
+		sy_stack_close(runner.stack, s->id, sy_clock_ns());
+		s->id = SY_STACK_NONE;
+		if (s->id_v4)
+			sy_stack_close(runner.stack, s->id_v4, sy_clock_ns());
+	}
+	do {
+		runner_turn();
+		sy_stack_usage(runner.stack, &use);
+		if (use.connections <= use.time_wait || sy_clock_ns() >= end)
+			break;
+		runner_sleep(-1, 0, end);
+	} while (true);
+	runner.stack = NULL;
+	runner.refused = true;
+	runner_unlock();
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+	drain();
+}
+
+PRELOAD_EXPORT void _exit(int status)
+{
+	void (*real)(int) = (void (*)(int))dlsym(RTLD_NEXT, "_exit");
+
+	drain();
+	real(status);
+	__builtin_unreachable();
+}
+
+static void fork_prepare(void)
+{
+	runner_lock();
+}
+
+static void fork_parent(void)
+{
+	runner_unlock();
+}
+
+/* The stack stays with the parent. Listeners are the child's as well; connections are not. */
+static void fork_child(void)
+{
+	struct sock *next;
+
+	for (unsigned i = 0; i < runner.rx; i++)
+		table_disown(runner.fd[i]);
+	table_disown(runner.wake);
+	table_disown(link_fd);
+	keeper_forget();
+	if (runner.stack)
+		route_forget();
+	runner = (struct runner){.wake = -1, .due_ns = NEVER, .refused = had_stack};
+	link_fd = -1;
+	for (struct sock *s = all_socks; s; s = next) {
+		next = s->next;
+		s->id = s->id_v4 = SY_STACK_NONE;
+	}
+	pthread_mutex_init(&lock, NULL);
+	inside = false;
+}
+
+__attribute__((constructor)) static void at_start(void)
+{
+	pthread_atfork(fork_prepare, fork_parent, fork_child);
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "steer.h"
+
+#include <errno.h>
+#include <linux/if_link.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "steer.skel.h"
+
+struct steer {
+	struct steer_bpf *bpf;
+	int link;
+	bool native;
+};
+
+static int attach(struct steer *s, int ifindex, uint32_t flags)
+{
+	LIBBPF_OPTS(bpf_link_create_opts, o, .flags = flags);
+	int fd = bpf_link_create(bpf_program__fd(s->bpf->progs.steer), ifindex, BPF_XDP, &o);
+
+	if (fd < 0)
+		return fd;
+	s->link = fd;
+	s->native = flags == XDP_FLAGS_DRV_MODE;
+	return 0;
+}
+
+int steer_open(int ifindex, const char *ifname, struct steer **out, struct sy_error *err)
+{
+	struct steer *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return sy_fail(err, ENOMEM, "no memory");
+	s->link = -1;
+	libbpf_set_print(NULL);
+	s->bpf = steer_bpf__open_and_load();
+	if (!s->bpf) {
+		int code = errno;
+		free(s);
+		return sy_fail(err, code, "the XDP program does not load: %s%s", strerror(code),
+		               code == EPERM ? "; run this as root" : "");
+	}
+	int rc = attach(s, ifindex, XDP_FLAGS_DRV_MODE);
+	if (rc == -EOPNOTSUPP || rc == -EINVAL)
+		rc = attach(s, ifindex, XDP_FLAGS_SKB_MODE);
+	if (rc) {
+		steer_close(s);
+		return sy_fail(err, -rc,
+		               rc == -EBUSY || rc == -EEXIST
+		                       ? "%s has an XDP program already, of a forwarder or of "
+		                         "another `steelyard run`: `bpftool net` shows it"
+		                       : "%s: the XDP program cannot be attached",
+		               ifname);
+	}
+	*out = s;
+	return 0;
+}
+
+void steer_close(struct steer *s)
+{
+	if (s->link >= 0)
+		close(s->link);
+	steer_bpf__destroy(s->bpf);
+	free(s);
+}
+
+int steer_link(const struct steer *s)
+{
+	return s->link;
+}
+
+bool steer_is_native(const struct steer *s)
+{
+	return s->native;
+}
+
+static int update(int map, const void *key, const void *value)
+{
+	return bpf_map_update_elem(map, key, value, BPF_ANY);
+}
+
+int steer_address(struct steer *s, const struct sy_addr *addr, uint16_t first, uint16_t last)
+{
+	struct steer_ports ports = {first, last};
+
+	return update(bpf_map__fd(s->bpf->maps.local), addr, &ports);
+}
+
+int steer_port(struct steer *s, const struct sy_addr *addr, uint16_t port, bool on)
+{
+	int map = bpf_map__fd(s->bpf->maps.served);
+	struct steer_key key = {.port = port};
+	uint8_t one = 1;
+
+	memcpy(key.addr, addr, sizeof(key.addr));
+	return on ? update(map, &key, &one) : bpf_map_delete_elem(map, &key);
+}
+
+int steer_socket(struct steer *s, unsigned queue, int fd)
+{
+	uint32_t key = queue, value = (uint32_t)fd;
+
+	return update(bpf_map__fd(s->bpf->maps.sockets), &key, &value);
+}

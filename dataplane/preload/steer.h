@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The XDP program of `steelyard run`, attached by a link that ends with its last holder. */
+#ifndef STEER_H
+#define STEER_H
+
+#include <sy_base.h>
+
+#include "steer_map.h"
+
+struct steer;
+
+int steer_open(int ifindex, const char *ifname, struct steer **out, struct sy_error *err);
+void steer_close(struct steer *s);
+int steer_link(const struct steer *s);
+bool steer_is_native(const struct steer *s);
+/* An address of the stack, with the ports of connections that it opens. */
+int steer_address(struct steer *s, const struct sy_addr *addr, uint16_t first, uint16_t last);
+/* port: network order. */
+int steer_port(struct steer *s, const struct sy_addr *addr, uint16_t port, bool on);
+int steer_socket(struct steer *s, unsigned queue, int fd);
+
+#endif

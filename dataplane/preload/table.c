@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which descriptors are the stack's; close, dup and fork. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "preload.h"
+#include "real.h"
+
+#define X(name) __typeof__(&name) real_##name;
+REALS(X)
+#undef X
+
+#define TABLE_SIZE (1u << 20) /* the kernel's own limit, as it comes (fs.nr_open) */
+
+static struct object **table;
+struct sock *all_socks;
+static int own_base = -1;
+
+static struct object **table_make(void)
+{
+	void *memory = mmap(NULL, TABLE_SIZE * sizeof(*table), PROT_READ | PROT_WRITE,
+	                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (memory != MAP_FAILED)
+		table = memory;
+	return table;
+}
+
+struct object *table_get(int fd)
+{
+	if (!table || fd < 0 || (unsigned)fd >= TABLE_SIZE)
+		return NULL;
+	return __atomic_load_n(&table[fd], __ATOMIC_ACQUIRE);
+}
+
+struct sock *table_sock(int fd)
+{
+	struct object *o = table_get(fd);
+	return o && o->kind <= OBJECT_CONNECTION ? (struct sock *)o : NULL;
+}
+
+struct sock *table_connection(int fd)
+{
+	struct object *o = table_get(fd);
+	return o && o->kind == OBJECT_CONNECTION ? (struct sock *)o : NULL;
+}
+
+struct set *table_set(int fd)
+{
+	struct object *o = table_get(fd);
+	return o && o->kind == OBJECT_EPOLL ? (struct set *)o : NULL;
+}
+
+static void object_end(struct object *o)
+{
+	if (--o->refs > 0)
+		return;
+	if (o->kind == OBJECT_EPOLL)
+		set_end((struct set *)o);
+	else if (o->kind != OBJECT_OWN)
+		sock_end((struct sock *)o);
+}
+
+void table_put(int fd, struct object *o)
+{
+	struct object *old = table_get(fd);
+
+	if ((unsigned)fd >= TABLE_SIZE || (!table && !table_make()))
+		return;
+	if (o)
+		o->refs++;
+	__atomic_store_n(&table[fd], o, __ATOMIC_RELEASE);
+	if (old)
+		object_end(old);
+}
+
+int table_own(int fd)
+{
+	static struct object own = {.kind = OBJECT_OWN, .refs = 1};
+	struct rlimit limit;
+	int high;
+
+	if (fd < 0)
+		return fd;
+	if (own_base < 0) {
+		getrlimit(RLIMIT_NOFILE, &limit);
+		own_base = limit.rlim_cur > TABLE_SIZE ? (int)TABLE_SIZE - 64
+		                                       : (int)limit.rlim_cur - 64;
+		own_base = own_base < 0 ? 0 : own_base;
+	}
+	high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, own_base);
+	if (high >= 0) {
+		REAL(close)(fd);
+		fd = high;
+	}
+	table_put(fd, &own);
+	return fd;
+}
+
+void table_disown(int fd)
+{
+	if (fd < 0)
+		return;
+	table_put(fd, NULL);
+	REAL(close)(fd);
+}
+
+struct sock *sock_new(enum object_kind kind, int family)
+{
+	struct sock *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->o.kind = kind;
+	s->family = family;
+	s->next = all_socks;
+	if (all_socks)
+		all_socks->previous = s;
+	all_socks = s;
+	return s;
+}
+
+static void sock_free(struct sock *s)
+{
+	if (s->previous)
+		s->previous->next = s->next;
+	else
+		all_socks = s->next;
+	if (s->next)
+		s->next->previous = s->previous;
+	free(s);
+}
+
+void sock_end(struct sock *s)
+{
+	sy_stack_id id[2] = {s->id, s->id_v4};
+
+	watches_end(s);
+	if (s->o.kind == OBJECT_LISTENER)
+		keeper_listen(s, false);
+	for (unsigned i = 0; i < 2 && runner.stack; i++) {
+		if (id[i] == SY_STACK_NONE)
+			continue;
+		sy_stack_set_cookie(runner.stack, id[i], 0);
+		if (s->linger.l_onoff && s->linger.l_linger == 0)
+			sy_stack_abort(runner.stack, id[i], sy_clock_ns());
+		else
+			sy_stack_close(runner.stack, id[i], sy_clock_ns());
+	}
+	sock_free(s);
+}
+
+/* ---- close ----------------------------------------------------------------------------------- */
+
+PRELOAD_EXPORT int close(int fd)
+{
+	struct object *o = table_get(fd);
+
+	if (!o)
+		return REAL(close)(fd);
+	if (o->kind == OBJECT_OWN)
+		return (int)result(-EBADF);
+	if (!runner_lock())
+		return (int)result(-EAGAIN);
+	table_put(fd, NULL);
+	runner_flush();
+	runner_unlock();
+	return REAL(close)(fd);
+}
+
+PRELOAD_EXPORT int close_range(unsigned first, unsigned last, int flags)
+{
+	static int (*real)(unsigned, unsigned, int);
+	unsigned from = first;
+	int rc = 0;
+
+	if (!real)
+		real = (int (*)(unsigned, unsigned, int))dlsym(RTLD_NEXT, "close_range");
+	for (unsigned fd = first; table && fd <= last && fd < TABLE_SIZE; fd++) {
+		struct object *o = table_get((int)fd);
+		if (!o)
+			continue;
+		if (o->kind == OBJECT_OWN) {
+			if (fd > from)
+				rc |= real(from, fd - 1, flags);
+			from = fd + 1;
+		} else if (!(flags & 4)) { /* CLOSE_RANGE_CLOEXEC */
+			close((int)fd);
+		}
+	}
+	return from > last ? rc : rc | real(from, last, flags);
+}
+
+PRELOAD_EXPORT void closefrom(int first)
+{
+	close_range(first < 0 ? 0 : (unsigned)first, UINT32_MAX, 0);
+}
+
+/* ---- dup ------------------------------------------------------------------------------------- */
+
+static int duplicated(int from, int to)
+{
+	struct object *o = table_get(from);
+
+	if (to < 0 || to == from || (!o && !table_get(to)))
+		return to;
+	if (!runner_lock())
+		return to;
+	table_put(to, o);
+	runner_unlock();
+	return to;
+}
+
+static bool is_own(int fd)
+{
+	struct object *o = table_get(fd);
+	return o && o->kind == OBJECT_OWN;
+}
+
+PRELOAD_EXPORT int dup(int fd)
+{
+	if (is_own(fd))
+		return (int)result(-EBADF);
+	return duplicated(fd, REAL(dup)(fd));
+}
+
+PRELOAD_EXPORT int dup2(int from, int to)
+{
+	if (is_own(from) || is_own(to))
+		return (int)result(is_own(from) ? -EBADF : -EBUSY);
+	return duplicated(from, REAL(dup2)(from, to));
+}
+
+PRELOAD_EXPORT int dup3(int from, int to, int flags)
+{
+	if (is_own(from) || is_own(to))
+		return (int)result(is_own(from) ? -EBADF : -EBUSY);
+	return duplicated(from, REAL(dup3)(from, to, flags));
+}
+
+static int fcntl_any(int fd, int command, void *arg)
+{
+	struct sock *s = table_sock(fd);
+	int rc;
+
+	if (is_own(fd))
+		return (int)result(-EBADF);
+	rc = REAL(fcntl)(fd, command, arg);
+	if (rc < 0)
+		return rc;
+	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+		return duplicated(fd, rc);
+	/* The kernel's descriptor of a connection is a copy of others', and a listener's never
+	 * blocks: the flag is kept here. */
+	if (s && command == F_GETFL)
+		return (rc & ~O_NONBLOCK) | (s->nonblock ? O_NONBLOCK : 0);
+	if (s && command == F_SETFL) {
+		s->nonblock = ((long)arg & O_NONBLOCK) != 0;
+		REAL(fcntl)(fd, F_SETFL, (long)arg | O_NONBLOCK);
+	}
+	return rc;
+}
+
+PRELOAD_EXPORT int fcntl(int fd, int command, ...)
+{
+	va_list list;
+	void *arg;
+
+	va_start(list, command);
+	arg = va_arg(list, void *);
+	va_end(list);
+	return fcntl_any(fd, command, arg);
+}
+
+PRELOAD_EXPORT int fcntl64(int fd, int command, ...)
+{
+	va_list list;
+	void *arg;
+
+	va_start(list, command);
+	arg = va_arg(list, void *);
+	va_end(list);
+	return fcntl_any(fd, command, arg);
+}
+
+/* The child would share the memory until it executes; its close() would then end the parent's. */
+PRELOAD_EXPORT pid_t vfork(void)
+{
+	return REAL(fork)();
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Bytes: read and write, recv and send, with vectors, messages and files. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "preload.h"
+#include "real.h"
+
+#define POLL_NS   (100 * (uint64_t)1000) /* a program that tries in a loop gets packets so often */
+#define FILE_STEP 65536u
+
+static uint64_t deadline_of(uint64_t wait_ns)
+{
+	return wait_ns ? sy_clock_ns() + wait_ns : NEVER;
+}
+
+static bool blocks(const struct sock *s, int flags)
+{
+	return !s->nonblock && !(flags & MSG_DONTWAIT);
+}
+
+/* ---- receive --------------------------------------------------------------------------------- */
+
+/* What is there now. */
+static int64_t take(struct sock *s, const struct iovec *iov, size_t count, size_t skip, int flags)
+{
+	int64_t total = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		if (skip >= iov[i].iov_len) {
+			skip -= iov[i].iov_len;
+			continue;
+		}
+		char *at = (char *)iov[i].iov_base + skip;
+		size_t len = iov[i].iov_len - skip;
+		const void *bytes;
+		int64_t n;
+		skip = 0;
+		if (flags & MSG_PEEK) {
+			n = sy_stack_peek(runner.stack, s->id, &bytes);
+			n = n > (int64_t)len ? (int64_t)len : n;
+			if (n > 0)
+				memcpy(at, bytes, (size_t)n);
+			return n;
+		}
+		if (flags & MSG_TRUNC) /* TCP: thrown away */
+			return sy_stack_receive_bytes(runner.stack, s->id, NULL, len,
+			                              sy_clock_ns());
+		n = sy_stack_receive_bytes(runner.stack, s->id, at, len, runner.now_ns);
+		if (n <= 0)
+			return total ? total : n;
+		total += n;
+		if ((size_t)n < len)
+			break;
+	}
+	return total;
+}
+
+static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t count, int flags)
+{
+	uint64_t deadline = deadline_of(s->receive_ns);
+	size_t want = 0, got = 0;
+
+	if (s->id == SY_STACK_NONE)
+		return -ENOTCONN;
+	if (flags & MSG_ERRQUEUE)
+		return -EAGAIN;
+	if (flags & MSG_OOB)
+		return -EINVAL; /* urgent data lies among the others */
+	for (size_t i = 0; i < count; i++)
+		want += iov[i].iov_len;
+	if (want == 0)
+		return 0;
+	for (;;) {
+		int64_t n = take(s, iov, count, got, flags);
+		if (n == -EAGAIN && sy_clock_ns() - runner.now_ns > POLL_NS) {
+			runner_turn();
+			n = take(s, iov, count, got, flags);
+		}
+		if (n > 0)
+			got += (size_t)n;
+		if (n == -ENOTCONN && s->connecting)
+			n = -EAGAIN;
+		if (n == -EAGAIN && s->read_shut)
+			n = 0;
+		bool enough = got == want || (got && !(flags & MSG_WAITALL)) || flags & MSG_PEEK;
+		if (n == 0 || (n > 0 && enough) || (n < 0 && n != -EAGAIN) || !blocks(s, flags))
+			return got ? (int64_t)got : n;
+		int rc = runner_await(s, EPOLLIN | EPOLLERR | EPOLLHUP, -1, deadline);
+		if (rc)
+			return got ? (int64_t)got : rc;
+	}
+}
+
+static ssize_t receive(struct sock *s, const struct iovec *iov, size_t count, int flags)
+{
+	int64_t n;
+
+	if (!runner_lock())
+		return result(-EAGAIN);
+	n = receive_locked(s, iov, count, flags);
+	runner_flush();
+	runner_unlock();
+	return result(n);
+}
+
+PRELOAD_EXPORT ssize_t recv(int fd, void *bytes, size_t len, int flags)
+{
+	struct sock *s = table_connection(fd);
+	struct iovec iov = {bytes, len};
+
+	return s ? receive(s, &iov, 1, flags) : REAL(recv)(fd, bytes, len, flags);
+}
+
+PRELOAD_EXPORT ssize_t recvfrom(int fd, void *bytes, size_t len, int flags, __SOCKADDR_ARG from,
+                                socklen_t *from_len)
+{
+	struct sock *s = table_connection(fd);
+	struct iovec iov = {bytes, len};
+
+	if (!s)
+		return REAL(recvfrom)(fd, bytes, len, flags, from, from_len);
+	if (from_len)
+		*from_len = 0;
+	return receive(s, &iov, 1, flags);
+}
+
+PRELOAD_EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+{
+	struct sock *s = table_connection(fd);
+
+	if (!s)
+		return REAL(recvmsg)(fd, m, flags);
+	m->msg_namelen = 0;
+	m->msg_controllen = 0;
+	m->msg_flags = 0;
+	return receive(s, m->msg_iov, m->msg_iovlen, flags);
+}
+
+PRELOAD_EXPORT ssize_t read(int fd, void *bytes, size_t len)
+{
+	struct sock *s = table_connection(fd);
+	struct iovec iov = {bytes, len};
+
+	return s ? receive(s, &iov, 1, 0) : REAL(read)(fd, bytes, len);
+}
+
+PRELOAD_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
+{
+	struct sock *s = table_connection(fd);
+
+	if (!s)
+		return REAL(readv)(fd, iov, count);
+	return count < 0 ? result(-EINVAL) : receive(s, iov, (size_t)count, 0);
+}
+
+/* ---- send ------------------------------------------------------------------------------------ */
+
+/* What finds a place now. */
+static int64_t give(struct sock *s, const struct iovec *iov, size_t count, size_t skip, int flags)
+{
+	int how = (flags & MSG_MORE ? SY_STACK_MORE : 0) | (flags & MSG_OOB ? SY_STACK_OOB : 0);
+	int64_t total = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		if (skip >= iov[i].iov_len) {
+			skip -= iov[i].iov_len;
+			continue;
+		}
+		size_t len = iov[i].iov_len - skip;
+		/* Another part follows: it may share a segment. */
+		int64_t n = sy_stack_send(runner.stack, s->id, (char *)iov[i].iov_base + skip, len,
+		                          i + 1 < count ? how | SY_STACK_MORE : how, sy_clock_ns());
+		skip = 0;
+		if (n < 0)
+			return total ? total : n;
+		total += n;
+		if ((size_t)n < len)
+			break;
+	}
+	return total;
+}
+
+static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count, int flags)
+{
+	uint64_t deadline = deadline_of(s->send_ns);
+	size_t want = 0, done = 0;
+
+	if (s->id == SY_STACK_NONE || s->write_shut)
+		return -EPIPE;
+	for (size_t i = 0; i < count; i++)
+		want += iov[i].iov_len;
+	while (done < want) {
+		int64_t n = give(s, iov, count, done, flags);
+		if (n == -ENOTCONN)
+			n = s->connecting ? -EAGAIN : -EPIPE;
+		if (n < 0 && n != -EAGAIN)
+			return done ? (int64_t)done : n;
+		done += n > 0 ? (size_t)n : 0;
+		if (done == want || !blocks(s, flags))
+			return done ? (int64_t)done : n;
+		int rc = runner_await(s, EPOLLOUT | EPOLLERR | EPOLLHUP, -1, deadline);
+		if (rc)
+			return done ? (int64_t)done : rc;
+	}
+	return (int64_t)done;
+}
+
+static ssize_t deliver(struct sock *s, const struct iovec *iov, size_t count, int flags)
+{
+	int64_t n;
+
+	if (!runner_lock())
+		return result(-EAGAIN);
+	n = send_locked(s, iov, count, flags);
+	runner_flush();
+	runner_unlock();
+	if (n == -EPIPE && !(flags & MSG_NOSIGNAL))
+		pthread_kill(pthread_self(), SIGPIPE);
+	return result(n);
+}
+
+PRELOAD_EXPORT ssize_t send(int fd, const void *bytes, size_t len, int flags)
+{
+	struct sock *s = table_connection(fd);
+	struct iovec iov = {(void *)bytes, len};
+
+	return s ? deliver(s, &iov, 1, flags) : REAL(send)(fd, bytes, len, flags);
+}
+
+PRELOAD_EXPORT ssize_t sendto(int fd, const void *bytes, size_t len, int flags,
+                              __CONST_SOCKADDR_ARG to, socklen_t to_len)
+{
+	struct sock *s = table_connection(fd);
+	struct iovec iov = {(void *)bytes, len};
+
+	return s ? deliver(s, &iov, 1, flags) : REAL(sendto)(fd, bytes, len, flags, to, to_len);
+}
+
+PRELOAD_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	struct sock *s = table_connection(fd);
+
+	if (!s)
+		return REAL(sendmsg)(fd, m, flags);
+	if (m->msg_controllen)
+		return result(-EINVAL);
+	return deliver(s, m->msg_iov, m->msg_iovlen, flags);
+}
+
+PRELOAD_EXPORT ssize_t write(int fd, const void *bytes, size_t len)
+{
+	struct sock *s = table_connection(fd);
+	struct iovec iov = {(void *)bytes, len};
+
+	return s ? deliver(s, &iov, 1, 0) : REAL(write)(fd, bytes, len);
+}
+
+PRELOAD_EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
+{
+	struct sock *s = table_connection(fd);
+
+	if (!s)
+		return REAL(writev)(fd, iov, count);
+	return count < 0 ? result(-EINVAL) : deliver(s, iov, (size_t)count, 0);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* The file's bytes go through a buffer: what finds no place is read again. */
+static int64_t file_send(struct sock *s, int in, off_t at, size_t count)
+{
+	char *bytes = malloc(FILE_STEP);
+	size_t done = 0;
+	int64_t rc = bytes ? 0 : -ENOMEM;
+
+	while (!rc && done < count) {
+		size_t step = count - done < FILE_STEP ? count - done : FILE_STEP;
+		ssize_t n = pread(in, bytes, step, at + (off_t)done);
+		if (n <= 0) {
+			rc = n < 0 ? -errno : 0;
+			break;
+		}
+		struct iovec iov = {bytes, (size_t)n};
+		int more = done + (size_t)n < count ? MSG_MORE : 0;
+		int64_t sent = send_locked(s, &iov, 1, more);
+		if (sent < 0)
+			rc = sent;
+		else
+			done += (size_t)sent;
+		if (sent < n)
+			break;
+	}
+	free(bytes);
+	return done ? (int64_t)done : rc;
+}
+
+PRELOAD_EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
+{
+	struct sock *s = table_connection(out);
+	off_t at;
+	int64_t n;
+
+	if (!s)
+		return table_connection(in) ? result(-EINVAL)
+		                            : REAL(sendfile)(out, in, offset, count);
+	at = offset ? *offset : lseek(in, 0, SEEK_CUR);
+	if (at < 0)
+		return offset ? result(-EINVAL) : -1;
+	if (!runner_lock())
+		return result(-EAGAIN);
+	n = file_send(s, in, at, count);
+	runner_flush();
+	runner_unlock();
+	if (n > 0 && offset)
+		*offset += n;
+	else if (n > 0)
+		lseek(in, n, SEEK_CUR);
+	if (n == -EPIPE)
+		pthread_kill(pthread_self(), SIGPIPE);
+	return result(n);
+}
+
+PRELOAD_EXPORT ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)
+{
+	return sendfile(out, in, offset, count);
+}
+
+PRELOAD_EXPORT ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_t len,
+                              unsigned flags)
+{
+	if (table_connection(in) || table_connection(out))
+		return result(-EINVAL);
+	return REAL(splice)(in, in_at, out, out_at, len, flags);
+}
+
+/* ---- the checked variants of the C library (_FORTIFY_SOURCE) --------------------------------- */
+
+PRELOAD_EXPORT ssize_t __read_chk(int fd, void *bytes, size_t len, size_t room);
+PRELOAD_EXPORT ssize_t __recv_chk(int fd, void *bytes, size_t len, size_t room, int flags);
+PRELOAD_EXPORT ssize_t __recvfrom_chk(int fd, void *bytes, size_t len, size_t room, int flags,
+                                      __SOCKADDR_ARG from, socklen_t *from_len);
+
+ssize_t __read_chk(int fd, void *bytes, size_t len, size_t room)
+{
+	if (len > room)
+		abort();
+	return read(fd, bytes, len);
+}
+
+ssize_t __recv_chk(int fd, void *bytes, size_t len, size_t room, int flags)
+{
+	if (len > room)
+		abort();
+	return recv(fd, bytes, len, flags);
+}
+
+ssize_t __recvfrom_chk(int fd, void *bytes, size_t len, size_t room, int flags, __SOCKADDR_ARG from,
+                       socklen_t *from_len)
+{
+	if (len > room)
+		abort();
+	return recvfrom(fd, bytes, len, flags, from, from_len);
+}
