@@ -47,7 +47,8 @@ build/asan/build.ninja:
 build: build/dev/build.ninja ## build the programs into build/bin
 	@ninja -C build/dev -j $(JOBS) --quiet
 	@mkdir -p $(BIN)
-	@ln -sf ../dev/dataplane/forwarder/steelyard-forwarder ../dev/bench/load/steelyard-load $(BIN)/
+	@ln -sf ../dev/dataplane/forwarder/steelyard-forwarder ../dev/bench/load/steelyard-load \
+		../dev/dataplane/preload/steelyard-keeper ../dev/dataplane/preload/libsteelyard-preload.so $(BIN)/
 	@scripts/generate-go
 	@scripts/generate-python
 	@# Without the C library, which would load others to look up names and groups.
@@ -95,6 +96,8 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 		$(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder
 	install -D -m 755 $(BIN)/steelyard $(DESTDIR)$(PREFIX)/bin/steelyard
 	install -D -m 755 build/dev/bench/load/steelyard-load $(DESTDIR)$(PREFIX)/bin/steelyard-load
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/libexec/steelyard build/dev/dataplane/preload/steelyard-keeper \
+		build/dev/dataplane/preload/libsteelyard-preload.so
 	@for page in $(notdir $(wildcard docs/man/*.[158])); do \
 		install -D -v -m 644 docs/man/$$page \
 			$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
@@ -129,9 +132,10 @@ uninstall: ## remove what install put there; the configuration stays
 		rm -fv $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
 	done
 	@for unit in $(UNITS); do rm -fv $(DESTDIR)$(UNITDIR)/$$unit; done
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard $(DESTDIR)$(PREFIX)/share/steelyard
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard $(DESTDIR)$(PREFIX)/share/steelyard \
+		$(DESTDIR)$(PREFIX)/libexec/steelyard
 	@# Directories that are empty now; with DESTDIR also those above them.
-	@for dir in $(PREFIX)/sbin $(PREFIX)/bin $(PREFIX)/share/doc $(UNITDIR) \
+	@for dir in $(PREFIX)/sbin $(PREFIX)/bin $(PREFIX)/libexec $(PREFIX)/share/doc $(UNITDIR) \
 		$(foreach n,1 5 8,$(PREFIX)/share/man/man$n); do \
 		test -z "$(DESTDIR)" || test ! -d "$(DESTDIR)$$dir" || \
 			(cd "$(DESTDIR)" && rmdir -p --ignore-fail-on-non-empty "$${dir#/}"); \

@@ -103,6 +103,16 @@ bool keeper_serves(const struct sy_addr *addr)
 	return false;
 }
 
+bool keeper_serves_port(uint16_t port)
+{
+	const struct message_answer *c = keeper_config();
+
+	for (uint32_t i = 0; c && i < c->ports; i++)
+		if (htons(c->port[i]) == port)
+			return true;
+	return c && c->ports == 0;
+}
+
 int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS])
 {
 	struct message_request q = {.type = MESSAGE_START};

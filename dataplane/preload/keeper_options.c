@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The keeper's command line, as `steelyard run` writes it, and facts of the interface. */
-#include <dirent.h>
 #include <errno.h>
 #include <getopt.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -42,18 +43,29 @@ static int address_parse(const char *text, struct message_answer *c)
 	return sy_addr_parse(text, &c->addr[c->addresses++]);
 }
 
+static int port_parse(const char *text, struct message_answer *c)
+{
+	uint32_t port;
+
+	if (c->ports == MESSAGE_PORTS || number_parse(text, 1, 65535, &port))
+		return -EINVAL;
+	c->port[c->ports++] = (uint16_t)port;
+	return 0;
+}
+
+/* One AF_XDP socket can be bound to each. */
 static unsigned queues_count(const char *ifname)
 {
-	char path[64 + IFNAMSIZ];
+	struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
+	struct ifreq r = {.ifr_data = (void *)&channels};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	unsigned n = 0;
 
-	snprintf(path, sizeof(path), "/sys/class/net/%s/queues", ifname);
-	DIR *dir = opendir(path);
-	for (struct dirent *e; dir && (e = readdir(dir));)
-		n += strncmp(e->d_name, "rx-", 3) == 0;
-	if (dir)
-		closedir(dir);
-	return n;
+	snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", ifname);
+	if (fd >= 0 && ioctl(fd, SIOCETHTOOL, &r) == 0)
+		n = channels.combined_count + channels.rx_count;
+	close(fd);
+	return n ? n : 1;
 }
 
 static int interface_read(struct keeper_options *o, struct sy_error *err)
@@ -80,17 +92,11 @@ static int interface_read(struct keeper_options *o, struct sy_error *err)
 	return 0;
 }
 
-/* By the interface's directory in /sys, or by the kernel's word: one queue of sockets for each. */
 static int queues_check(struct keeper_options *o, struct sy_error *err)
 {
 	struct message_answer *c = &o->config;
 
 	o->queues = queues_count(c->ifname);
-	if (!o->queues)
-		return sy_fail(err, ENOENT,
-		               "/sys shows no queues of %s: it belongs to another network "
-		               "namespace; enter this one with `ip netns exec`",
-		               c->ifname);
 	if (o->queues > STEER_QUEUES)
 		return sy_fail(err, E2BIG, "%s has %u queues, at most %u are supported", c->ifname,
 		               o->queues, STEER_QUEUES);
@@ -114,6 +120,7 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 	        {"workers", 1, NULL, 'w'},   {"local-ports", 1, NULL, 'p'},
 	        {"memory", 1, NULL, 'm'},    {"connections", 1, NULL, 'c'},
 	        {"library", 1, NULL, 'l'},   {"log", 1, NULL, 'v'},
+	                                     {"port", 1, NULL, 's'},
 	        {NULL, 0, NULL, 0}};
 	struct message_answer *c = &out->config;
 	int rc = 0, option;
@@ -131,6 +138,9 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 			break;
 		case 'a':
 			rc = address_parse(optarg, c);
+			break;
+		case 's':
+			rc = port_parse(optarg, c);
 			break;
 		case 'w':
 			rc = number_parse(optarg, 1, STEER_QUEUES, &c->workers);

@@ -12,6 +12,7 @@
 #define MESSAGE_VERSION   1
 #define MESSAGE_ADDRESSES 16
 #define MESSAGE_QUEUES    16 /* of a worker */
+#define MESSAGE_PORTS     32
 #define MESSAGE_RING      2048
 #define MESSAGE_FDS       (2 + MESSAGE_QUEUES) /* START: the link, the memory, the sockets */
 
@@ -39,6 +40,8 @@ struct message_answer {
 	uint16_t mtu;
 	uint32_t addresses;
 	struct sy_addr addr[MESSAGE_ADDRESSES];
+	uint32_t ports; /* 0: all */
+	uint16_t port[MESSAGE_PORTS];
 	uint16_t port_first, port_last; /* of connections that are opened */
 	uint32_t memory_mb, connections;
 	uint32_t log; /* enum sy_log_level */

@@ -119,6 +119,7 @@ int keeper_bound(void);
 int keeper_listen(const struct sock *s, bool on);
 void keeper_forget(void); /* after fork() */
 bool keeper_serves(const struct sy_addr *addr);
+bool keeper_serves_port(uint16_t port); /* network order */
 
 /* ---- packets (device.c, route.c) ------------------------------------------------------------- */
 

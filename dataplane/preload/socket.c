@@ -81,7 +81,7 @@ static void listener_make(int fd, int backlog)
 	socklen_t len = sizeof(v6_only);
 	struct sock *s;
 
-	if (!family || local_of(fd, &local) || !keeper_config())
+	if (!family || local_of(fd, &local) || !keeper_serves_port(local.port))
 		return;
 	if (!is_any(&local.addr) && !keeper_serves(&local.addr))
 		return;

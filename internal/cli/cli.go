@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cli is the command line: a client of the agent, except `agent`, `check`, `upgrade`,
-// `release`, `cleanup` and `version`, which need no agent.
+// `release`, `cleanup`, `run` and `version`, which need no agent.
 package cli
 
 import (
@@ -85,7 +85,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.socket, "socket", agent.DefaultSocket, "the agent's `socket`")
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "maximum time to wait for an answer")
 	root.AddCommand(a.agentCommand(), a.checkCommand(), a.diffCommand(), a.applyCommand(), a.getCommand(),
-		a.describeCommand(), a.drainCommand(), a.killCommand(), a.statsCommand(), a.upgradeCommand(), a.releaseCommand(), a.cleanupCommand(), a.versionCommand(),
+		a.describeCommand(), a.drainCommand(), a.killCommand(), a.statsCommand(), a.upgradeCommand(), a.releaseCommand(), a.cleanupCommand(), a.runCommand(), a.versionCommand(),
 		a.docsCommand())
 	return root
 }

@@ -17,7 +17,7 @@ func (a *app) docsCommand() *cobra.Command {
 		name  string
 		write func() string
 	}{
-		{"configuration", config.Reference}, {"steelyard.1", commandManual}, {"steelyard.yaml.5", config.Manual},
+		{"configuration", config.Reference}, {"steelyard.1", commandManual}, {"steelyard-run.1", runManual}, {"steelyard.yaml.5", config.Manual},
 	} {
 		docs.AddCommand(&cobra.Command{
 			Use: document.name, Args: args(0, 0),

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// runOptions are those of `steelyard run`, as the keeper takes them.
+type runOptions struct {
+	Interface   string
+	Addresses   []string
+	Ports       []uint
+	Workers     uint
+	LocalPorts  string
+	MemoryMB    uint
+	Connections uint
+	Log         string
+}
+
+// The keeper's own bounds (dataplane/preload/message.h, keeper_options.c).
+const (
+	runAddresses = 16
+	runPorts     = 32
+)
+
+var runLevels = []string{"error", "warn", "info", "debug"} // enum sy_log_level
+
+func (a *app) runCommand() *cobra.Command {
+	o := runOptions{}
+	command := &cobra.Command{
+		Use: "run --interface NAME [flags] -- PROGRAM [ARGUMENT...]", Short: "Run an unmodified program on the user-space TCP stack",
+		Long: "PROGRAM's TCP connections from and to the served addresses go over a stack in its own process, by AF_XDP. All its other sockets, and " +
+			"what it listens to on other addresses, stay with Linux, as do ARP, neighbour discovery and all other packets of the interface.\n\n" +
+			"The program may have several processes (nginx): --workers says how many of them have a stack. Each takes the receive queues whose number, " +
+			"modulo the number of workers, is its own. haproxy needs `nbthread 1`. docs/run.md lists what works differently from Linux.\n\n" +
+			"The command ends with the last process of the program, with the exit code of its first one (128 and more: a signal). It passes " +
+			"SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGWINCH on. It needs root; the program's workers need not be root.",
+		Example: "  steelyard run --interface eth0 -- redis-server /etc/redis/redis.conf\n" +
+			"  steelyard run --interface eth0 --workers 2 --address 192.0.2.10 --port 80 --port 443 -- nginx -g 'daemon off;'\n" +
+			"  steelyard run --interface eth0 -- curl http://192.0.2.10/",
+	}
+	command.Args = func(c *cobra.Command, given []string) error {
+		if c.ArgsLenAtDash() != 0 || len(given) == 0 {
+			return fmt.Errorf("write the program after --: usage: %s", c.UseLine())
+		}
+		return nil
+	}
+	flags := command.Flags()
+	flags.StringVar(&o.Interface, "interface", "", "`name` of the kernel interface whose packets the stack gets")
+	flags.StringArrayVar(&o.Addresses, "address", nil, "served `address`, repeatable; default: all of the interface but link-local ones")
+	flags.UintSliceVar(&o.Ports, "port", nil, "served `port`, repeatable; what listens on another one stays with Linux; default: each on which the program listens")
+	flags.UintVar(&o.Workers, "workers", 1, "`number` of the program's processes with a stack of their own")
+	flags.StringVar(&o.LocalPorts, "local-ports", "61000-65535", "`range` for connections that the program opens; keep it out of net.ipv4.ip_local_port_range")
+	flags.UintVar(&o.MemoryMB, "memory", 64, "memory of each worker for packets, in `MB`")
+	flags.UintVar(&o.Connections, "connections", 65536, "`number` of connections of each worker, at most")
+	flags.StringVar(&o.Log, "log", "warn", "what the stack says on standard error: `level` error, warn, info or debug")
+	command.RunE = func(_ *cobra.Command, program []string) error {
+		arguments, err := o.arguments()
+		if err != nil {
+			return err
+		}
+		if _, err := exec.LookPath(program[0]); err != nil {
+			return fmt.Errorf("%s: %w", program[0], errors.Unwrap(err))
+		}
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		keeper, library, err := findKeeper(self)
+		if err != nil {
+			return err
+		}
+		if os.Geteuid() != 0 {
+			return errors.New("run needs root: it attaches an XDP program to the interface; the program may drop its rights afterwards")
+		}
+		arguments = append(append([]string{"steelyard-keeper", "--library", library}, arguments...), append([]string{"--"}, program...)...)
+		return fmt.Errorf("%s: %w", keeper, syscall.Exec(keeper, arguments, os.Environ()))
+	}
+	return command
+}
+
+// arguments checks the options and returns the keeper's.
+func (o *runOptions) arguments() ([]string, error) {
+	if o.Interface == "" {
+		return nil, errors.New("--interface is missing: the interface whose packets the stack gets")
+	}
+	level := slices.Index(runLevels, o.Log)
+	if level < 0 {
+		return nil, fmt.Errorf("--log %s: it is one of %s", o.Log, strings.Join(runLevels, ", "))
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	addresses, err := o.served()
+	if err != nil {
+		return nil, err
+	}
+	arguments := []string{"--interface", o.Interface, "--workers", strconv.FormatUint(uint64(o.Workers), 10), "--local-ports", o.LocalPorts,
+		"--memory", strconv.FormatUint(uint64(o.MemoryMB), 10), "--connections", strconv.FormatUint(uint64(o.Connections), 10),
+		"--log", strconv.Itoa(level)}
+	for _, address := range addresses {
+		arguments = append(arguments, "--address", address.String())
+	}
+	for _, port := range o.Ports {
+		arguments = append(arguments, "--port", strconv.FormatUint(uint64(port), 10))
+	}
+	return arguments, nil
+}
+
+func (o *runOptions) check() error {
+	for _, number := range []struct {
+		option             string
+		value, least, most uint
+	}{{"workers", o.Workers, 1, 64}, {"memory", o.MemoryMB, 16, 65536}, {"connections", o.Connections, 16, 4000000}} {
+		if number.value < number.least || number.value > number.most {
+			return fmt.Errorf("--%s %d: it is between %d and %d", number.option, number.value, number.least, number.most)
+		}
+	}
+	for _, port := range o.Ports {
+		if port < 1 || port > 65535 {
+			return fmt.Errorf("--port %d: it is between 1 and 65535", port)
+		}
+	}
+	if len(o.Ports) > runPorts {
+		return fmt.Errorf("%d ports: at most %d; without --port all are served", len(o.Ports), runPorts)
+	}
+	first, last, found := strings.Cut(o.LocalPorts, "-")
+	low, errLow := strconv.ParseUint(first, 10, 16)
+	high, errHigh := strconv.ParseUint(last, 10, 16)
+	if !found || errLow != nil || errHigh != nil || low < 1024 || low > high {
+		return fmt.Errorf("--local-ports %s: write a range such as 61000-65535, from 1024 on", o.LocalPorts)
+	}
+	if uint64(o.Workers) > high-low+1 {
+		return fmt.Errorf("--local-ports %s: each of %d workers needs one", o.LocalPorts, o.Workers)
+	}
+	return nil
+}
+
+// served returns the addresses that the stack gets, which the interface has.
+func (o *runOptions) served() ([]netip.Addr, error) {
+	link, err := net.InterfaceByName(o.Interface)
+	if err != nil {
+		return nil, fmt.Errorf("--interface %s: there is none in this network namespace", o.Interface)
+	}
+	networks, err := link.Addrs()
+	if err != nil {
+		return nil, fmt.Errorf("addresses of %s: %w", o.Interface, err)
+	}
+	var there []netip.Addr
+	for _, network := range networks {
+		if prefix, err := netip.ParsePrefix(network.String()); err == nil && !prefix.Addr().IsLinkLocalUnicast() {
+			there = append(there, prefix.Addr())
+		}
+	}
+	var wanted []netip.Addr
+	for _, text := range o.Addresses {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("--address %s: this is no IP address", text)
+		}
+		if !slices.Contains(there, address.Unmap()) {
+			return nil, fmt.Errorf("--address %s: %s does not have it: ip address add %s dev %s", text, o.Interface, text, o.Interface)
+		}
+		wanted = append(wanted, address.Unmap())
+	}
+	if len(wanted) == 0 {
+		wanted = there
+	}
+	switch {
+	case len(wanted) == 0:
+		return nil, fmt.Errorf("%s has no address to be served: ip address add ADDRESS/LENGTH dev %s", o.Interface, o.Interface)
+	case len(wanted) > runAddresses:
+		return nil, fmt.Errorf("%s has %d addresses, and at most %d can be served: name them with --address", o.Interface, len(wanted), runAddresses)
+	}
+	return wanted, nil
+}
+
+// findKeeper looks for the keeper and its library beside this binary, then where they are installed.
+func findKeeper(self string) (keeper, library string, err error) {
+	directory := filepath.Dir(self)
+	for _, beside := range []string{directory, filepath.Join(directory, "..", "libexec", "steelyard")} {
+		keeper, library = filepath.Join(beside, "steelyard-keeper"), filepath.Join(beside, "libsteelyard-preload.so")
+		if _, err := os.Stat(keeper); err != nil {
+			continue
+		}
+		if _, err := os.Stat(library); err == nil {
+			library, err = filepath.EvalSymlinks(library)
+			return keeper, library, err
+		}
+	}
+	return "", "", fmt.Errorf("steelyard-keeper and libsteelyard-preload.so are neither beside %s nor in ../libexec/steelyard: install them", self)
+}
