@@ -205,7 +205,7 @@ static int queue_bind(struct queue *q, int ifindex, unsigned number)
 	                          .sxdp_queue_id = number};
 	uint64_t end = sy_clock_ns() + BIND_NS;
 
-	while (bind(q->fd, (void *)&to, sizeof(to))) {
+	while (REAL(bind)(q->fd, (void *)&to, sizeof(to))) {
 		if (errno == EOPNOTSUPP && !(to.sxdp_flags & XDP_COPY))
 			to.sxdp_flags |= XDP_COPY; /* small pages are no memory for zero copy */
 		else if (errno != EBUSY || sy_clock_ns() > end)

@@ -120,8 +120,7 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 	        {"workers", 1, NULL, 'w'},   {"local-ports", 1, NULL, 'p'},
 	        {"memory", 1, NULL, 'm'},    {"connections", 1, NULL, 'c'},
 	        {"library", 1, NULL, 'l'},   {"log", 1, NULL, 'v'},
-	                                     {"port", 1, NULL, 's'},
-	        {NULL, 0, NULL, 0}};
+	        {"port", 1, NULL, 's'},      {NULL, 0, NULL, 0}};
 	struct message_answer *c = &out->config;
 	int rc = 0, option;
 

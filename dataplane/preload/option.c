@@ -222,7 +222,7 @@ PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, so
 
 /* ---- get ------------------------------------------------------------------------------------- */
 
-/* Linux's numbers of states (net/tcp_states.h). */
+/* Linux's numbers of states. */
 static uint8_t state_number(enum sy_stack_state state)
 {
 	static const uint8_t number[SY_STACK_STATE_COUNT] = {

@@ -4,7 +4,7 @@
  * (docs/design/0040-preload.md).
  *
  *   program ─▶ socket.c, transfer.c, option.c ─▶ table.c: is the descriptor the stack's? ─no─▶ libc
- *           └▶ epoll.c, poll.c ─▶ wait.c              │ yes
+ *           └▶ epoll.c, poll.c                        │ yes
  *                                                     ▼
  *                                runner.c: turn ─▶ sy_stack ─▶ device.c, route.c
  *
@@ -52,7 +52,8 @@ struct sock {
 	int family;
 	bool nonblock;
 	bool used;       /* listener: this process waits at it */
-	bool connecting; /* connect() has not told its end yet */
+	bool connecting; /* it is not known yet how connect() ends */
+	bool told;       /* a call of connect() has told it */
 	bool read_shut, write_shut;
 	bool cork, nodelay, keepalive, quickack_off, reuse;
 	uint32_t keepidle, keepintvl, keepcnt, user_timeout, tos;

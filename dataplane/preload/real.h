@@ -16,6 +16,7 @@
 
 #define REALS(X)                                                                                   \
 	X(accept4)                                                                                 \
+	X(bind)                                                                                    \
 	X(close)                                                                                   \
 	X(connect)                                                                                 \
 	X(dup)                                                                                     \

@@ -43,7 +43,7 @@ static int netlink_open(uint32_t groups)
 	struct sockaddr_nl to = {.nl_family = AF_NETLINK, .nl_groups = groups};
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 
-	if (fd < 0 || bind(fd, (void *)&to, sizeof(to)))
+	if (fd < 0 || REAL(bind)(fd, (void *)&to, sizeof(to)))
 		return -errno;
 	return table_own(fd);
 }

@@ -103,8 +103,15 @@ static void listener_make(int fd, int backlog)
 		       ntohs(local.port));
 }
 
+PRELOAD_EXPORT int bind(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
+{
+	return table_connection(fd) ? (int)result(-EINVAL) : REAL(bind)(fd, addr, len);
+}
+
 PRELOAD_EXPORT int listen(int fd, int backlog)
 {
+	if (table_connection(fd))
+		return (int)result(-EINVAL);
 	int rc = REAL(listen)(fd, backlog), code = errno;
 
 	if (rc == 0 && !table_sock(fd) && runner_lock()) {
@@ -159,6 +166,7 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 	                   .id = id,
 	                   .family = l->family,
 	                   .nonblock = flags & SOCK_NONBLOCK,
+	                   .told = true,
 	                   .nodelay = l->nodelay,
 	                   .keepalive = l->keepalive,
 	                   .keepidle = l->keepidle,
@@ -262,19 +270,25 @@ static int connect_await(struct sock *s)
 	if (rc)
 		return rc == -EAGAIN ? -EINPROGRESS : rc;
 	s->connecting = false;
+	s->told = true;
 	return -sy_stack_error(runner.stack, s->id);
 }
 
 /* A second connect() tells how the first one stands. */
 static int connect_again(struct sock *s)
 {
+	int rc = 0;
+
 	runner_turn();
-	if (!s->connecting)
-		return -EISCONN;
-	if (!(sock_ready(s) & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
+	if (s->connecting && !(sock_ready(s) & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
 		return s->nonblock ? -EALREADY : connect_await(s);
+	if (s->told)
+		return -EISCONN;
+	if (s->connecting)
+		rc = -sy_stack_error(runner.stack, s->id);
 	s->connecting = false;
-	return -sy_stack_error(runner.stack, s->id);
+	s->told = true;
+	return rc;
 }
 
 static int connect_new(int fd, int family, struct sy_stack_endpoint local,

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs on the user-space stack: `steelyard run` on a host of the lab, and a peer that does what
+it is told."""
+
+import contextlib
+import socket
+import struct
+import threading
+from pathlib import Path
+
+from tests.lab.lab import ROOT
+
+STEELYARD = ROOT / "build" / "bin" / "steelyard"
+PORT = 9000
+
+
+def start_run(lab, name, argv, *options, host="forwarder", interface="front", workers=1):
+    """Starts a program on the stack."""
+    return lab.start(
+        host, f"run-{name}", run_command(argv, *options, interface=interface, workers=workers)
+    )
+
+
+def run_command(argv, *options, interface="front", workers=1):
+    head = [STEELYARD, "run", "--log", "info", "--interface", interface, "--workers", workers]
+    return [*map(str, head), *map(str, options), "--", *map(str, argv)]
+
+
+def kernel_connections(host):
+    """How many TCP connections Linux has begun and accepted in a host's namespace."""
+    with host.ns.entered():
+        lines = Path("/proc/thread-self/net/snmp").read_text().splitlines()
+    names, values = (line.split() for line in lines if line.startswith("Tcp:"))
+    count = dict(zip(names, values, strict=True))
+    return int(count["ActiveOpens"]) + int(count["PassiveOpens"])
+
+
+class Puppet:
+    """A peer on Linux's sockets. The first line of each connection says what it does with it."""
+
+    def __init__(self, host, address):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.host = host
+        self.held = []
+        self.listener = host.ns.socket(family)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind((address, PORT))
+        self.listener.listen(64)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for one in self.held:
+            one.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                one = self.listener.accept()[0]
+                threading.Thread(target=self._obey, args=(one,), daemon=True).start()
+
+    def _obey(self, one):
+        with contextlib.suppress(OSError):
+            order = b""
+            while not order.endswith(b"\n"):
+                byte = one.recv(1)
+                if not byte:
+                    return
+                order += byte
+            name, *words = order.decode().strip().replace("two parts", "two_parts").split()
+            getattr(self, name)(one, *words)
+
+    def hold(self, one):
+        self.held.append(one)
+
+    def say(self, one):
+        one.sendall(b"hello")
+        self.held.append(one)
+
+    def two_parts(self, one):
+        """The second part follows the peer's acknowledgement of the first."""
+        one.sendall(b"first")
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        one.sendall(b"one, ")
+        one.sendall(b"two.")
+        one.close()
+
+    def echo(self, one):
+        while part := one.recv(65536):
+            one.sendall(part)
+        one.close()
+
+    def reset(self, one):
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        one.close()
+
+    def call(self, one, address, port):
+        with self.host.ns.socket(one.family) as other:
+            other.connect((address, int(port)))
+            other.sendall(b"a call")
+        self.held.append(one)

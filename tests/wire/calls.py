@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Socket calls, one after the other, and what each of them says: calls.py PEER PORT.
+
+test_run.py runs it on Linux's sockets and on the stack, and compares what it prints. The peer is
+test_run.py's Puppet: the first line of a connection says what it does.
+"""
+
+import array
+import errno
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import termios
+import time
+
+PEER = (sys.argv[1], int(sys.argv[2]))
+STATE_ESTABLISHED = 1
+
+
+def say(what, *facts):
+    print(what, *facts, flush=True)
+
+
+def attempt(what, call, *args):
+    """Prints what a call returns, or its errno."""
+    try:
+        answer = call(*args)
+    except OSError as error:
+        answer = errno.errorcode.get(error.errno, repr(error))
+    say(what, answer)
+
+
+def dial(order):
+    family = socket.AF_INET6 if ":" in PEER[0] else socket.AF_INET
+    one = socket.socket(family, socket.SOCK_STREAM)
+    one.connect(PEER)
+    one.sendall(order.encode() + b"\n")
+    return one
+
+
+def all_of(one):
+    parts = b""
+    while part := one.recv(65536):
+        parts += part
+    return parts
+
+
+def names_and_options():
+    one = dial("hold")
+    say("peer", one.getpeername()[:2] == PEER, "own", one.getsockname()[1] > 0)
+    for name in ("SO_TYPE", "SO_ERROR", "SO_KEEPALIVE", "SO_DOMAIN", "SO_PROTOCOL"):
+        attempt(name, one.getsockopt, socket.SOL_SOCKET, getattr(socket, name))
+    for name, value in (("TCP_NODELAY", 1), ("TCP_KEEPIDLE", 33), ("TCP_KEEPCNT", 4)):
+        attempt(name, one.setsockopt, socket.IPPROTO_TCP, getattr(socket, name), value)
+        attempt(name, one.getsockopt, socket.IPPROTO_TCP, getattr(socket, name))
+    attempt("no such option", one.setsockopt, socket.IPPROTO_TCP, 9999, 1)
+    attempt("bad value", one.setsockopt, socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 0)
+    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    say("TCP_INFO", info[0] == STATE_ESTABLISHED, len(info) >= 100)
+    attempt("bind", one.bind, ("", 0))
+    attempt("listen", one.listen)
+    attempt("connect", one.connect, PEER)
+
+
+def reading():
+    one = dial("two parts")
+    say("first", one.recv(5, socket.MSG_PEEK), one.recv(5))
+    say("both", one.recv(9, socket.MSG_WAITALL))
+    attempt("end", one.recv, 9)
+    one = dial("hold")
+    one.setblocking(False)
+    say("flags", bool(fcntl.fcntl(one, fcntl.F_GETFL) & os.O_NONBLOCK))
+    attempt("nothing", one.recv, 9)
+    one.setblocking(True)
+    say("flags", bool(fcntl.fcntl(one, fcntl.F_GETFL) & os.O_NONBLOCK))
+    attempt("dontwait", one.recv, 9, socket.MSG_DONTWAIT)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 50000))
+    attempt("timeout", one.recv, 9)
+    attempt("oob", one.recv, 9, socket.MSG_OOB)
+    one = dial("say")
+    one.recv(1, socket.MSG_PEEK | socket.MSG_WAITALL)
+    waiting = array.array("i", [0])
+    fcntl.ioctl(one, termios.FIONREAD, waiting)
+    say("FIONREAD", waiting[0])
+    into = [bytearray(2), bytearray(9)]
+    say("recvmsg", one.recvmsg_into(into)[0], into)
+
+
+def writing():
+    one = dial("echo")
+    one.sendmsg([b"ab", b"", b"cd"])
+    os.write(one.fileno(), b"ef")
+    os.writev(one.fileno(), [b"gh", b"ij"])
+    with open(sys.argv[0], "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        sent = 0
+        while sent < size:
+            sent += os.sendfile(one.fileno(), file.fileno(), sent, size - sent)
+        one.shutdown(socket.SHUT_WR)
+        attempt("after shutdown", one.send, b"x")
+        say("echo", all_of(one) == b"abcdefghij" + file.read())
+    attempt("end", one.recv, 9)
+    one = dial("hold")
+    one.shutdown(socket.SHUT_RD)
+    attempt("read side", one.recv, 9)
+
+
+def descriptors():
+    one = dial("echo")
+    copy = os.dup(one.fileno())
+    other = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(copy, other)
+    say("inherit", os.get_inheritable(copy), os.get_inheritable(one.fileno()))
+    one.close()
+    os.write(copy, b"by copy")
+    os.close(copy)
+    again = socket.socket(fileno=other)
+    say("copies", again.recv(7))
+    number = fcntl.fcntl(other, fcntl.F_DUPFD_CLOEXEC, 100)
+    say("number", number >= 100, bool(fcntl.fcntl(number, fcntl.F_GETFD) & fcntl.FD_CLOEXEC))
+    again.close()
+    attempt("closed", os.write, other, b"x")
+    last = socket.socket(fileno=number)
+    last.shutdown(socket.SHUT_WR)
+    attempt("last", last.recv, 9)
+
+
+def waiting():
+    one = dial("echo")
+    inner, outer = os.pipe()
+    poll = select.poll()
+    poll.register(one, select.POLLIN | select.POLLOUT)
+    poll.register(inner, select.POLLIN)
+    number = {one.fileno(): "socket", inner: "pipe"}
+
+    def seen(events):
+        return sorted((number[fd], event) for fd, event in events)
+
+    say("poll: writable", seen(poll.poll(1000)))
+    poll.modify(one, select.POLLIN)
+    say("poll: nothing", seen(poll.poll(20)))
+    os.write(outer, b"x")
+    say("poll: the pipe", seen(poll.poll(1000)))
+    one.send(b"hello")
+    one.recv(1, socket.MSG_PEEK)
+    say("poll: both", seen(poll.poll(1000)))
+    ready = select.select([one, inner], [one], [one], 1)
+    say("select", [len(part) for part in ready])
+    one.recv(5)
+    say("select: the pipe", [len(part) for part in select.select([one, inner], [], [], 1)])
+    say("select: nothing", [len(part) for part in select.select([one], [], [], 0.02)])
+
+    def fetch(epoll, timeout):
+        # A busy stack asks the kernel for its descriptors every millisecond: docs/run.md.
+        time.sleep(0.002)
+        return seen(epoll.poll(timeout))
+
+    for name, mode in (("level", 0), ("edge", select.EPOLLET), ("once", select.EPOLLONESHOT)):
+        with select.epoll() as epoll:
+            one.send(b"again")
+            one.recv(1, socket.MSG_PEEK)
+            epoll.register(one, select.EPOLLIN | mode)
+            epoll.register(inner, select.EPOLLIN)
+            first = fetch(epoll, 1)
+            say(name, first, fetch(epoll, 0.02))
+            attempt("twice", epoll.register, one, select.EPOLLIN)
+            epoll.modify(one, select.EPOLLIN | select.EPOLLOUT | mode)
+            say(name, "modified", fetch(epoll, 1))
+            epoll.unregister(one)
+            attempt("gone", epoll.unregister, one)
+            say(name, "removed", fetch(epoll, 0.02))
+            one.recv(5)
+    with select.epoll() as epoll:
+        epoll.register(one, select.EPOLLIN | select.EPOLLRDHUP)
+        one.shutdown(socket.SHUT_WR)
+        one.recv(1)
+        say("the end", seen(epoll.poll(1)))
+
+
+def interrupted():
+    class Interrupted(Exception):
+        pass
+
+    def handler(*_):
+        raise Interrupted
+
+    signal.signal(signal.SIGALRM, handler)
+    one = dial("hold")
+    poll = select.poll()
+    poll.register(one, select.POLLIN)
+    epoll = select.epoll()
+    epoll.register(one, select.EPOLLIN)
+    for name, call in (
+        ("recv", lambda: one.recv(1)),
+        ("poll", poll.poll),
+        ("epoll", epoll.poll),
+        ("select", lambda: select.select([one], [], [])),
+    ):
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        try:
+            call()
+            say(name, "returned")
+        except Interrupted:
+            say(name, "interrupted")
+
+
+def ends():
+    one = dial("reset")
+    attempt("reset", one.recv, 9)
+    attempt("then", one.recv, 9)
+    attempt("send", one.send, b"x")
+    closed = socket.socket(one.family)
+    attempt("refused", closed.connect, (PEER[0], 2))
+    one = socket.socket(one.family)
+    one.setblocking(False)
+    say("connect", errno.errorcode[one.connect_ex(PEER)])
+    say("writable", len(select.select([], [one], [], 5)[1]))
+    say("error", one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+    attempt("connected", one.connect, PEER)
+    attempt("connected", one.connect, PEER)
+    two = socket.socket(one.family)
+    two.setblocking(False)
+    two.connect_ex((PEER[0], 2))
+    with select.epoll() as epoll:
+        epoll.register(two, select.EPOLLOUT)
+        say("refused", [event for _, event in epoll.poll(5)])
+    error = two.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    say("error", errno.errorcode[error], two.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+
+
+def listening():
+    one = socket.socket(socket.AF_INET6 if ":" in PEER[0] else socket.AF_INET)
+    own = dial("hold").getsockname()[0]
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    one.bind((own, 7007))
+    one.listen(5)
+    attempt("taken", socket.socket(one.family).bind, (own, 7007))
+    one.setblocking(False)
+    attempt("nobody", one.accept)
+    one.setblocking(True)
+    one.settimeout(0.05)
+    attempt("timeout", one.accept)
+    one.settimeout(None)
+    order = dial(f"call {own} 7007")
+    with select.epoll() as epoll:
+        epoll.register(one, select.EPOLLIN)
+        say("epoll", [event for _, event in epoll.poll(5)])
+    caller, address = one.accept()
+    say("accepted", caller.getpeername() == address, caller.getsockname()[1])
+    say("it says", all_of(caller))
+    attempt("listener", one.getpeername)
+    attempt("listener", one.send, b"x")
+    order.close()
+    one.close()
+
+
+for part in (
+    names_and_options,
+    reading,
+    writing,
+    descriptors,
+    waiting,
+    interrupted,
+    ends,
+    listening,
+):
+    say("#", part.__name__)
+    part()

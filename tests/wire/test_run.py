@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unmodified programs on the user-space stack (docs/run.md): servers and clients of Debian on one
+side, on Linux's own TCP the other side."""
+
+import difflib
+import hashlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lab import wait_until
+from tests.lab.clients import connect, http_get
+from tests.lab.lab import Lab
+from tests.lab.process import run
+from tests.lab.run import PORT, Puppet, kernel_connections, run_command, start_run
+from tests.lab.servers import start_nginx, wait_listening
+
+V4, V6 = "10.0.0.1", "fd00::1"
+LARGE = 3_000_000
+CALLS = Path(__file__).with_name("calls.py")
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+
+LIGHTTPD = """\
+server.document-root = "{dir}"
+server.port = 8001
+server.bind = "0.0.0.0"
+$SERVER["socket"] == "[::]:8001" {{ }}
+mimetype.assign = ( "" => "text/plain" )
+"""
+
+NGINX = """\
+worker_processes 2;
+daemon off;
+user www-data;
+pid {dir}/pid;
+error_log stderr notice;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    sendfile on;
+    keepalive_requests 1000000;
+    server {{
+        listen 8002;
+        listen [::]:8002;
+        root {dir};
+        location = /pid {{ return 200 "$pid"; }}
+    }}
+}}
+"""
+
+HAPROXY = """\
+global
+    nbthread 1
+defaults
+    mode http
+    timeout connect 20s
+    timeout client 20s
+    timeout server 20s
+frontend front
+    bind {v4}:8003
+    default_backend back
+backend back
+    server one 10.0.0.10:8080
+"""
+
+
+@pytest.fixture(scope="module")
+def lab():
+    """The programs run on `forwarder`; two queues. `client` has a web server on Linux's TCP."""
+    with Lab(arms=1, servers=0, queues=2) as lab:
+        start_nginx(lab, "client")
+        yield lab
+
+
+@pytest.fixture
+def stack(lab):
+    """Ends what a test started; then nothing of it is left."""
+    first = len(lab.processes)
+    yield lab
+    for process in lab.processes[first:]:
+        process.kill()
+    lab["forwarder"].ns.kill_all()
+    wait_until(lambda: not has_program(lab), "the XDP program is gone")
+
+
+def has_program(lab):
+    return "xdp" in lab["forwarder"].ns.ip("link show front")
+
+
+def site(lab, name, text):
+    """A folder that a worker without rights can read, with a configuration and a large file."""
+    folder = lab.dir / name
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    (folder / "index.html").write_text("hello")
+    (folder / "large").write_bytes(bytes(os.urandom(LARGE)))
+    (folder / "conf").write_text(text.format(dir=folder, v4=V4))
+    return folder
+
+
+def start(lab, name, argv, port, *options, workers=1):
+    process = start_run(lab, name, argv, *options, workers=workers)
+    wait_listening(lab["forwarder"].ns, port)
+    for worker in range(workers):
+        process.wait_for(rf"is worker {worker} of {workers}")
+    return process
+
+
+def digest(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def cli(host, *words):
+    return host.ns.run(["redis-cli", *words]).strip()
+
+
+# ---- servers -------------------------------------------------------------------------------------
+
+
+def test_redis(stack):
+    client, host = stack["client"], stack["forwarder"]
+    before = kernel_connections(host)
+    start(
+        stack,
+        "redis",
+        ["redis-server", "--port", 8000, "--bind", V4, "127.0.0.1", "--protected-mode", "no"]
+        + ["--save", "", "--dir", stack.dir],
+        8000,
+    )
+    assert cli(client, "-h", V4, "-p", "8000", "set", "key", "value") == "OK"
+    client.ns.run(
+        ["redis-benchmark", "-h", V4, "-p", 8000, "-t", "get,set", "-n", 5000, "-c", 50, "-q"]
+    )
+    client.ns.run(
+        ["redis-benchmark", "-h", V4, "-p", 8000, "-t", "get", "-n", 20000, "-P", 16, "-q"]
+    )
+    # A value of many segments, and a child process that writes the data while connections exist.
+    client.ns.run(
+        ["redis-benchmark", "-h", V4, "-p", 8000, "-t", "set", "-n", 50, "-d", 200000, "-q"]
+    )
+    assert "started" in cli(client, "-h", V4, "-p", "8000", "bgsave")
+    wait_until(
+        lambda: "rdb_bgsave_in_progress:0" in cli(client, "-h", V4, "-p", "8000", "info"), "saved"
+    )
+    assert "rdb_last_bgsave_status:ok" in cli(client, "-h", V4, "-p", "8000", "info")
+    assert kernel_connections(host) == before
+    # Both kinds in one epoll instance: a client on the host comes by Linux.
+    assert cli(host, "-h", "127.0.0.1", "-p", "8000", "get", "key") == "value"
+    assert cli(host, "-h", V4, "-p", "8000", "get", "key") == "value"
+    assert kernel_connections(host) == before + 4
+
+
+@families
+def test_lighttpd(stack, family):
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    before = kernel_connections(stack["forwarder"])
+    start(stack, "lighttpd", ["lighttpd", "-D", "-f", folder / "conf"], 8001)
+    address = (V4, V6)[family == 6]
+    assert http_get(stack["client"], address, 8001, "/index.html") == b"hello"
+    body = http_get(stack["client"], address, 8001, "/large", timeout_s=60)
+    assert digest(body) == digest((folder / "large").read_bytes())
+    stack["client"].ns.run(
+        ["wrk", "-t1", "-c20", "-d1", "--timeout", "30s", url(address, 8001, "/index.html")]
+    )
+    assert kernel_connections(stack["forwarder"]) == before
+
+
+def url(address, port, path):
+    return (
+        f"http://[{address}]:{port}{path}" if ":" in address else f"http://{address}:{port}{path}"
+    )
+
+
+def workers_seen(lab, wanted):
+    """Asks until so many workers have answered."""
+    pids = set()
+
+    def enough():
+        pids.add(int(http_get(lab["client"], V4, 8002, "/pid", timeout_s=60)))
+        return len(pids) >= wanted
+
+    wait_until(enough, f"{wanted} workers answer", 60)
+    return pids
+
+
+@families
+def test_nginx_with_two_workers(stack, family):
+    folder = site(stack, "nginx", NGINX)
+    before = kernel_connections(stack["forwarder"])
+    process = start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002, workers=2)
+    first = workers_seen(stack, 2)
+    address = (V4, V6)[family == 6]
+    for _ in range(4):
+        body = http_get(stack["client"], address, 8002, "/large", timeout_s=60)
+        assert digest(body) == digest((folder / "large").read_bytes())
+    assert kernel_connections(stack["forwarder"]) == before
+    # A worker that is killed leaves its queue to its successor.
+    victim = min(first)
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: process.output().count("is worker") == 3, "a new worker has the queue")
+    assert victim not in workers_seen(stack, 2)
+    assert kernel_connections(stack["forwarder"]) == before
+
+
+def test_haproxy_opens_connections_too(stack):
+    folder = site(stack, "haproxy", HAPROXY)
+    before = kernel_connections(stack["forwarder"])
+    start(stack, "haproxy", ["haproxy", "-db", "-f", folder / "conf"], 8003)
+    for _ in range(20):
+        assert http_get(stack["client"], V4, 8003).decode().strip() == "client"
+    stack["client"].ns.run(["wrk", "-t1", "-c20", "-d1", "--timeout", "30s", f"http://{V4}:8003/"])
+    assert kernel_connections(stack["forwarder"]) == before
+
+
+def test_other_ports_stay_with_linux(stack):
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    before = kernel_connections(stack["forwarder"])
+    start_nginx(stack, "forwarder", port=8010)
+    process = start_run(stack, "ports", ["lighttpd", "-D", "-f", folder / "conf"], "--port", 8004)
+    wait_listening(stack["forwarder"].ns, 8001)
+    assert http_get(stack["client"], V4, 8010).decode().strip() == "forwarder"
+    assert http_get(stack["client"], V4, 8001, "/index.html") == b"hello"
+    assert kernel_connections(stack["forwarder"]) == before + 2
+    assert "is worker" not in process.output()
+
+
+# ---- clients -------------------------------------------------------------------------------------
+
+
+def on_stack(lab, *argv, **options):
+    return run(lab["forwarder"].ns.command(run_command(argv)), **options)
+
+
+@families
+def test_clients(stack, family):
+    peer = stack["client"]
+    address = peer.address(family)
+    large = stack.dir / "nginx-client" / "files" / "large"
+    large.write_bytes(os.urandom(LARGE))
+    before = kernel_connections(stack["forwarder"])
+    assert on_stack(stack, "curl", "-sS", url(address, 8080, "/")).strip() == "client"
+    copy = stack.dir / "copy"
+    on_stack(stack, "curl", "-sS", "-o", copy, url(address, 8080, "/files/large"))
+    assert digest(copy.read_bytes()) == digest(large.read_bytes())
+    report = on_stack(
+        stack, "wrk", "-t1", "-c20", "-d1", "--timeout", "30s", url(address, 8080, "/")
+    )
+    assert "requests in" in report and "Socket errors" not in report
+    stack.start(
+        "client",
+        "redis-client",
+        [
+            "redis-server",
+            "--port",
+            8011,
+            "--protected-mode",
+            "no",
+            "--save",
+            "",
+            "--dir",
+            stack.dir,
+        ],
+    )
+    wait_listening(peer.ns, 8011)
+    assert on_stack(stack, "redis-cli", "-h", address, "-p", 8011, "ping").strip() == "PONG"
+    refused = on_stack(stack, "curl", "-sS", url(address, 8012, "/"), check=False)
+    assert refused.returncode == 7 and "Couldn't connect" in refused.stderr
+    assert kernel_connections(stack["forwarder"]) == before
+
+
+# ---- calls ---------------------------------------------------------------------------------------
+
+
+@families
+def test_calls_say_what_linux_says(stack, family):
+    """The same list of calls on Linux's sockets and on the stack's."""
+    address = stack["client"].address(family)
+    command = [sys.executable, str(CALLS), address, str(PORT)]
+    puppet = Puppet(stack["client"], address)
+    try:
+        linux = run(stack["forwarder"].ns.command(command)).splitlines()
+        before = kernel_connections(stack["forwarder"])
+        ours = run(stack["forwarder"].ns.command(run_command(command))).splitlines()
+    finally:
+        puppet.close()
+    assert kernel_connections(stack["forwarder"]) == before
+    assert ours[-1].startswith("listener"), ours
+    difference = list(difflib.unified_diff(linux, ours, "linux", "stack", lineterm="", n=0))
+    assert not difference, "\n".join(difference)
+
+
+# ---- the end -------------------------------------------------------------------------------------
+
+
+def test_kill_leaves_nothing(stack):
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    argv = ["lighttpd", "-D", "-f", folder / "conf"]
+    for _ in range(3):
+        process = start(stack, "killed", argv, 8001)
+        with connect(stack["client"], V4, 8001) as open_one:
+            open_one.sendall(b"GET /index.html HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert open_one.recv(9) == b"HTTP/1.1 "
+            stack["forwarder"].ns.kill_all()
+        assert process.wait() == -signal.SIGKILL
+        wait_until(lambda: not has_program(stack), "the XDP program is gone")
+
+
+def test_signals_and_status_pass_on(stack):
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    process = start(stack, "stopped", ["lighttpd", "-D", "-f", folder / "conf"], 8001)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait() == 0
+    done = on_stack(stack, "sh", "-c", "exit 7", check=False)
+    assert done.returncode == 7
+    done = on_stack(stack, "sh", "-c", "kill -9 $$", check=False)
+    assert done.returncode == 128 + signal.SIGKILL
+
+
+def test_a_second_run_is_refused(stack):
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    start(stack, "first", ["lighttpd", "-D", "-f", folder / "conf"], 8001)
+    done = on_stack(stack, "true", check=False)
+    assert done.returncode == 2 and "has an XDP program already" in done.stderr
