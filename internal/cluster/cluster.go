@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster keeps what controllers share: in an etcd of this process, or in an external one. It knows keys,
+// revisions, leases and transactions, and nothing of what they mean.
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+// prefix of all keys; its number changes if their meaning does.
+const prefix = "/steelyard/1/"
+
+// maxRequestBytes bounds a transaction of the embedded etcd: a configuration of 64 MB has some 3 when compressed.
+const maxRequestBytes = 16 << 20
+
+// Options of the store.
+type Options struct {
+	Directory string      // of the embedded etcd; unless Endpoints are given
+	Endpoints []string    // URLs of an external one
+	TLS       *tls.Config // to reach the external one; nil: none
+}
+
+// Store is a connection to etcd.
+type Store struct {
+	client   *clientv3.Client
+	embedded *embed.Etcd
+	closing  sync.Once
+}
+
+// ErrConflict says that somebody else changed what a transaction was computed from.
+var ErrConflict = errors.New("somebody else changed the same at the same time: try again")
+
+// Open starts the embedded etcd, or connects to the external one.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	s := &Store{}
+	endpoints := o.Endpoints
+	if len(endpoints) == 0 {
+		path, err := s.embed(ctx, o.Directory)
+		if err != nil {
+			return nil, err
+		}
+		endpoints = []string{path}
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: endpoints, TLS: o.TLS, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second, MaxCallSendMsgSize: maxRequestBytes + 1<<20,
+	})
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	s.client = client
+	return s, nil
+}
+
+// embed starts an etcd of one member, which only this user reaches: by a Unix socket in its directory.
+func (s *Store) embed(ctx context.Context, directory string) (string, error) {
+	if err := os.MkdirAll(directory, 0o700); err != nil {
+		return "", fmt.Errorf("state: %w", err)
+	}
+	config := embed.NewConfig()
+	config.Name, config.Dir = "embedded", filepath.Join(directory, "etcd")
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	config.MaxRequestBytes = maxRequestBytes
+	config.AutoCompactionMode, config.AutoCompactionRetention = "revision", "1000"
+	config.QuotaBackendBytes = 2 << 30
+	listen := func(name string) (url.URL, string) {
+		path := filepath.Join(directory, name)
+		return url.URL{Scheme: "unix", Path: path}, "unix://" + path
+	}
+	client, endpoint := listen("client.sock")
+	peer, _ := listen("peer.sock")
+	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	config.InitialCluster = config.InitialClusterFromName(config.Name)
+	etcd, err := embed.StartEtcd(config)
+	if err != nil {
+		return "", fmt.Errorf("the embedded etcd in %s: %w", config.Dir, err)
+	}
+	s.embedded = etcd
+	select {
+	case <-etcd.Server.ReadyNotify():
+		return endpoint, nil
+	case err = <-etcd.Err():
+	case <-etcd.Server.StopNotify():
+		err = errors.New("it stopped")
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	etcd.Close()
+	return "", fmt.Errorf("the embedded etcd in %s: %w", config.Dir, err)
+}
+
+// Endpoints returns where the store's etcd answers.
+func (s *Store) Endpoints() []string { return s.client.Endpoints() }
+
+// Close ends the connection, and the embedded etcd.
+func (s *Store) Close() {
+	s.closing.Do(func() {
+		if s.client != nil {
+			_ = s.client.Close()
+		}
+		if s.embedded != nil {
+			s.embedded.Close()
+		}
+	})
+}
+
+// Entry is a key with its value.
+type Entry struct {
+	Key      string
+	Value    []byte
+	Revision int64 // of its last change; 0: it does not exist
+}
+
+// Get reads a key.
+func (s *Store) Get(ctx context.Context, key string) (Entry, error) {
+	response, err := s.client.Get(ctx, prefix+key)
+	if err != nil {
+		return Entry{}, failed(err)
+	}
+	if len(response.Kvs) == 0 {
+		return Entry{Key: key}, nil
+	}
+	return Entry{key, response.Kvs[0].Value, response.Kvs[0].ModRevision}, nil
+}
+
+// List reads all keys that begin with a text, at one revision, which it returns.
+func (s *Store) List(ctx context.Context, begin string) ([]Entry, int64, error) {
+	response, err := s.client.Get(ctx, prefix+begin, clientv3.WithPrefix())
+	if err != nil {
+		return nil, 0, failed(err)
+	}
+	var entries []Entry
+	for _, kv := range response.Kvs {
+		entries = append(entries, Entry{strings.TrimPrefix(string(kv.Key), prefix), kv.Value, kv.ModRevision})
+	}
+	return entries, response.Header.Revision, nil
+}
+
+// Last reads the last keys, in their order from behind, that begin with a text.
+func (s *Store) Last(ctx context.Context, begin string, most int64) ([]Entry, error) {
+	response, err := s.client.Get(ctx, prefix+begin, clientv3.WithPrefix(), clientv3.WithLimit(most),
+		clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
+	if err != nil {
+		return nil, failed(err)
+	}
+	var entries []Entry
+	for _, kv := range response.Kvs {
+		entries = append(entries, Entry{strings.TrimPrefix(string(kv.Key), prefix), kv.Value, kv.ModRevision})
+	}
+	return entries, nil
+}
+
+// Txn is a transaction: if all keys still have the revisions that were read, all is written, else nothing.
+type Txn struct {
+	conditions []clientv3.Cmp
+	operations []clientv3.Op
+}
+
+// Unchanged requires that a key is as it was read; an entry of revision 0 must still not exist.
+func (t *Txn) Unchanged(e Entry) *Txn { return t.At(e.Key, e.Revision) }
+
+// At requires that a key's last change was at a revision.
+func (t *Txn) At(key string, revision int64) *Txn {
+	t.conditions = append(t.conditions, clientv3.Compare(clientv3.ModRevision(prefix+key), "=", revision))
+	return t
+}
+
+// Put writes a key; lease 0: for ever.
+func (t *Txn) Put(key string, value []byte, lease Lease) *Txn {
+	t.operations = append(t.operations, clientv3.OpPut(prefix+key, string(value), clientv3.WithLease(clientv3.LeaseID(lease))))
+	return t
+}
+
+// Delete removes a key.
+func (t *Txn) Delete(key string) *Txn {
+	t.operations = append(t.operations, clientv3.OpDelete(prefix+key))
+	return t
+}
+
+// Commit tries a transaction and returns its revision, or ErrConflict.
+func (s *Store) Commit(ctx context.Context, t *Txn) (int64, error) {
+	response, err := s.client.Txn(ctx).If(t.conditions...).Then(t.operations...).Commit()
+	if err != nil {
+		return 0, failed(err)
+	}
+	if !response.Succeeded {
+		return 0, ErrConflict
+	}
+	return response.Header.Revision, nil
+}
+
+// Lease removes keys if its owner is gone.
+type Lease int64
+
+// Grant makes a lease.
+func (s *Store) Grant(ctx context.Context, life time.Duration) (Lease, error) {
+	response, err := s.client.Grant(ctx, max(1, int64(life/time.Second)))
+	if err != nil {
+		return 0, failed(err)
+	}
+	return Lease(response.ID), nil
+}
+
+// Keep keeps a lease alive until ctx ends; then it revokes it. The channel is closed when the lease is lost, or may be.
+func (s *Store) Keep(ctx context.Context, lease Lease, life time.Duration) (<-chan struct{}, error) {
+	answers, err := s.client.KeepAlive(ctx, clientv3.LeaseID(lease))
+	if err != nil {
+		return nil, failed(err)
+	}
+	lost := make(chan struct{})
+	go func() {
+		defer close(lost)
+		timer := time.NewTimer(life)
+		defer timer.Stop()
+		for {
+			select {
+			case _, alive := <-answers:
+				if !alive {
+					return
+				}
+				timer.Reset(life)
+			case <-timer.C: // no answer for as long as it lives
+				return
+			}
+		}
+	}()
+	return lost, nil
+}
+
+// Revoke removes a lease with its keys.
+func (s *Store) Revoke(ctx context.Context, lease Lease) {
+	_, _ = s.client.Revoke(ctx, clientv3.LeaseID(lease)) // it expires otherwise
+}
+
+// Event is a change of a key.
+type Event struct {
+	Entry
+	Deleted bool
+}
+
+// Watch calls f for each change of keys with a prefix after a revision, until ctx ends or the watch breaks.
+func (s *Store) Watch(ctx context.Context, begin string, after int64, f func(Event)) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	for response := range s.client.Watch(ctx, prefix+begin, clientv3.WithPrefix(), clientv3.WithRev(after+1)) {
+		if err := response.Err(); err != nil {
+			return failed(err)
+		}
+		for _, event := range response.Events {
+			f(Event{Entry{strings.TrimPrefix(string(event.Kv.Key), prefix), event.Kv.Value, event.Kv.ModRevision},
+				event.Type == clientv3.EventTypeDelete})
+		}
+	}
+	return ctx.Err()
+}
+
+func failed(err error) error { return fmt.Errorf("etcd: %w", err) }

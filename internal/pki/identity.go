@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"steelyard/internal/store"
+)
+
+// Identity is a certificate with its key, and the authorities whose certificates it accepts. Its certificate can be
+// replaced while connections are made with it.
+type Identity struct {
+	path string // "": in memory only
+	now  func() time.Time
+
+	mu          sync.Mutex
+	certificate *x509.Certificate
+	authorities []*x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+// NewIdentity returns an identity, which Replace fills.
+func NewIdentity(path string, now func() time.Time) *Identity { return &Identity{path: path, now: now} }
+
+// Load reads an identity's file, in which the authorities follow its own certificate.
+func Load(path string, now func() time.Time) (*Identity, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	chain, key, err := decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	i := NewIdentity(path, now)
+	return i, i.set(key, chain[0], chain[1:])
+}
+
+func (i *Identity) set(key *ecdsa.PrivateKey, der []byte, authorities [][]byte) error {
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return err
+	}
+	if !key.PublicKey.Equal(certificate.PublicKey) {
+		return errors.New("the certificate is for another key")
+	}
+	var parsed []*x509.Certificate
+	pool := x509.NewCertPool()
+	for _, der := range authorities {
+		authority, err := x509.ParseCertificate(der)
+		if err != nil {
+			return err
+		}
+		parsed = append(parsed, authority)
+		pool.AddCert(authority)
+	}
+	if _, err := HolderOf(certificate); err != nil {
+		return err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.key, i.certificate, i.authorities = key, certificate, parsed
+	return nil
+}
+
+// Replace takes a new certificate, and writes the file.
+func (i *Identity) Replace(key *ecdsa.PrivateKey, der []byte, authorities [][]byte) error {
+	if err := i.set(key, der, authorities); err != nil || i.path == "" {
+		return err
+	}
+	data, err := encode(append([][]byte{der}, authorities...), key)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(i.path), 0o700); err != nil {
+		return err
+	}
+	return store.WriteFile(i.path, data, 0o600)
+}
+
+// Name returns the holder.
+func (i *Identity) Name() Name {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	name, _ := HolderOf(i.certificate)
+	return name
+}
+
+// Expires returns when the certificate ends.
+func (i *Identity) Expires() time.Time {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.certificate.NotAfter
+}
+
+// Due reports that two thirds of the certificate's life are over.
+func (i *Identity) Due() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.now().After(i.certificate.NotAfter.Add(-Lifetime / 3))
+}
+
+func (i *Identity) pool() *x509.CertPool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	pool := x509.NewCertPool()
+	for _, authority := range i.authorities {
+		pool.AddCert(authority)
+	}
+	return pool
+}
+
+func (i *Identity) own() (*tls.Certificate, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	chain := [][]byte{i.certificate.Raw}
+	for _, authority := range i.authorities {
+		chain = append(chain, authority.Raw) // who joins compares it with the token
+	}
+	return &tls.Certificate{Certificate: chain, PrivateKey: i.key, Leaf: i.certificate}, nil
+}
+
+// Client returns how to connect to a controller.
+func (i *Identity) Client() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		// The name is in a URI, which the standard check does not know.
+		InsecureSkipVerify:   true,
+		VerifyConnection:     func(state tls.ConnectionState) error { return verify(state, i.pool(), Controller, i.now()) },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return i.own() },
+	}
+}
+
+// Server returns how a controller accepts connections: with certificates of its authorities, or with none, to join.
+func (i *Identity) Server() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS13,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return i.own() },
+		ClientAuth:     tls.RequestClientCert,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 {
+				return nil
+			}
+			return verify(state, i.pool(), "", i.now())
+		},
+		SessionTicketsDisabled: true, // each connection shows its certificate
+	}
+}
+
+// Joining returns how to connect to a controller that is known by a token alone.
+func Joining(token Token, now func() time.Time) *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		InsecureSkipVerify: true, // replaced by:
+		VerifyConnection: func(state tls.ConnectionState) error {
+			for _, certificate := range state.PeerCertificates {
+				if certificate.IsCA && KeyHash(certificate) == token.Authority {
+					pool := x509.NewCertPool()
+					pool.AddCert(certificate)
+					return verify(state, pool, Controller, now())
+				}
+			}
+			return errors.New("this controller is not of the authority that the token names")
+		},
+	}
+}
