@@ -22,6 +22,7 @@ import (
 	"steelyard/internal/config"
 	"steelyard/internal/dpclient"
 	"steelyard/internal/health"
+	"steelyard/internal/member"
 	"steelyard/internal/metrics"
 	"steelyard/internal/model"
 	"steelyard/internal/reconcile"
@@ -38,6 +39,8 @@ const (
 	DefaultSocket = "/run/steelyard/agent/agent.sock"
 	DefaultConfig = "/etc/steelyard/steelyard.yaml"
 	DefaultState  = "/var/lib/steelyard/agent"
+	// The configuration that a controller wants, in the state directory.
+	DesiredFile = "desired.yaml"
 	// Groups of the two sockets.
 	DefaultGroup     = "steelyard"
 	DefaultReadGroup = "steelyard-read"
@@ -64,6 +67,9 @@ type Options struct {
 	Probe     health.Dial     // how health checks connect
 	MayMark   func() error    // why they cannot be marked; nil: they can
 	Reload    <-chan struct{} // a value requests a reload of the file
+	// URLs of controllers, which replace Config by a file in State; none: this agent has its own file.
+	Controllers []string
+	Token       string // to join them, the first time
 }
 
 // Agent is a running agent.
@@ -79,6 +85,7 @@ type Agent struct {
 	sampler    *sampling.Sampler
 	sets       *setfile.Files
 	metrics    *metricsServer
+	member     *member.Member // nil: no controllers
 }
 
 // Run works until ctx ends; an error means that it could not start. The forwarder keeps its configuration.
@@ -106,6 +113,16 @@ func Run(ctx context.Context, options Options) error {
 	var err error
 	if a.store, err = store.Open(options.State, a.checker); err != nil {
 		return err
+	}
+	if len(options.Controllers) > 0 {
+		identity, err := member.Open(ctx, options.State, options.Controllers, options.Token)
+		if err != nil {
+			return err
+		}
+		options.Config = filepath.Join(options.State, DesiredFile)
+		a.options = options
+		a.member = &member.Member{Identity: identity, Log: options.Log}
+		a.member.Know(options.Controllers)
 	}
 	a.sets = setfile.New(a.store.SetFiles, options.Log)
 	a.file = &config.File{Path: options.Config, Use: a.use, Check: a.sets.Check, Log: options.Log}
@@ -154,6 +171,11 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	service := &api.Server{
 		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
 		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Warnings: a.warnings, Log: a.options.Log,
+	}
+	if a.member != nil {
+		service.Managed = "a controller"
+		a.member.Handler = a.memberHandler(service)
+		running.Go(func() { a.member.Run(ctx) })
 	}
 	readers := api.NewReadingHandler(service, func() string {
 		return "this is allowed to root" + unixsock.Members(a.options.Socket, " and members of the group ") + " only: you may read, not change"
@@ -266,7 +288,11 @@ func (a *Agent) use(config *model.Config) uint64 {
 
 // warnings say what of the agent's own does not work.
 func (a *Agent) warnings() []string {
-	return slices.Concat(a.metrics.warnings(), a.sampler.Warnings(), a.sets.Warnings())
+	warnings := slices.Concat(a.metrics.warnings(), a.sampler.Warnings(), a.sets.Warnings())
+	if a.member != nil {
+		warnings = append(warnings, a.member.Warnings()...)
+	}
+	return warnings
 }
 
 // probe checks servers with a mark on the VIP once the forwarder leads marks to them, and on their own

@@ -43,6 +43,8 @@ type Server struct {
 	Sources func(*dpclient.Attack) sampling.Sources
 	// SetFiles returns what is known of the files of access sets.
 	SetFiles func() []setfile.Status
+	// Managed says who configures this agent instead of its users; empty: they do.
+	Managed string
 	// Warnings returns texts about other faults.
 	Warnings func() []string
 	Log      *slog.Logger
@@ -204,14 +206,26 @@ func settingsToWire(before, after *model.Config) []*pb.ConfigChange {
 // ApplyConfig implements the service.
 func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.ApplyConfigRequest]) (
 	*connect.Response[pb.ApplyConfigResponse], error) {
+	if s.Managed != "" && len(request.Msg.GetYaml()) > 0 {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New(s.Managed+" configures this agent: use `steelyard apply --context NAME`"))
+	}
+	response, err := s.Apply(ctx, request.Msg)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(response), nil
+}
+
+// Apply makes a file the agent's, or reads that again, and waits for the forwarder.
+func (s *Server) Apply(ctx context.Context, request *pb.ApplyConfigRequest) (*pb.ApplyConfigResponse, error) {
 	s.applying.Lock()
 	defer s.applying.Unlock()
 	var generation uint64
 	var err error
-	install := len(request.Msg.GetYaml()) > 0
+	install := len(request.GetYaml()) > 0
 	before := s.Store.Config()
 	if install {
-		generation, err = s.File.Install(request.Msg.GetFile(), request.Msg.GetYaml())
+		generation, err = s.File.Install(request.GetFile(), request.GetYaml())
 	} else {
 		generation, err = s.File.Load()
 	}
@@ -223,18 +237,18 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 	status, err := s.Reconciler.WaitConfig(ctx, generation)
 	var refusal *dpclient.Error
 	if errors.As(err, &refusal) && refusal.Refused() {
-		return nil, invalid(s.giveUp(generation, request.Msg, refusal))
+		return nil, invalid(s.giveUp(generation, request, refusal))
 	}
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("the configuration is loaded, but not in the forwarder yet: %w", err))
 	}
 	running := s.Store.Config()
-	name, text, _ := s.textOf(request.Msg.GetFile(), request.Msg.GetYaml()) // without it, warnings have no line
-	return connect.NewResponse(&pb.ApplyConfigResponse{
+	name, text, _ := s.textOf(request.GetFile(), request.GetYaml()) // without it, warnings have no line
+	return &pb.ApplyConfigResponse{
 		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes),
 		Warnings: append(config.Warnings(name, text, running), s.absentPorts(ctx, name, text, running)...),
 		Settings: settingsToWire(before, running),
-	}), nil
+	}, nil
 }
 
 // giveUp restores the previous file if a new one was installed, and returns the reason.

@@ -173,3 +173,10 @@ func Joining(token Token, now func() time.Time) *tls.Config {
 		},
 	}
 }
+
+// Key returns the private key, to ask for another certificate of it.
+func (i *Identity) Key() *ecdsa.PrivateKey {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.key
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Part is a file that adds services to another one.
+type Part struct {
+	Name string // put before the names of its services: "shop" makes "shop.web"
+	Text []byte
+}
+
+// Merge returns a file with the services of all parts behind those of the base. A part has `version` and `services` alone, and
+// no anchors, which would hold in all parts after it. The result is not checked further.
+func Merge(base []byte, parts []Part) ([]byte, error) {
+	if len(parts) == 0 {
+		return base, nil
+	}
+	d := &decoder{file: "the configuration of the project default"}
+	root := d.parse(base)
+	if root == nil {
+		return nil, d.result()
+	}
+	services := entryOf(root, "services")
+	if services == nil {
+		services = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "services"}, services)
+	}
+	for _, part := range parts {
+		more, err := part.services()
+		if err != nil {
+			return nil, err
+		}
+		services.Style = 0
+		services.Content = append(services.Content, more...)
+	}
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(root); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), encoder.Close()
+}
+
+// services returns the part's services, with their long names.
+func (p Part) services() ([]*yaml.Node, error) {
+	d := &decoder{file: "the configuration of the project " + p.Name}
+	root := d.parse(p.Text)
+	if root == nil {
+		return nil, d.result()
+	}
+	var list *yaml.Node
+	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
+		switch key := root.Content[i]; key.Value {
+		case "version":
+		case "services":
+			list = root.Content[i+1]
+		default:
+			d.fail(positionOf(key), key.Value, "only the project default may have this: a project has `version` and `services`")
+		}
+	}
+	d.refuseAnchors(root)
+	if list == nil || list.Kind != yaml.SequenceNode {
+		d.fail(positionOf(root), "services", "`services` is missing, or no list")
+		return nil, d.result()
+	}
+	for _, service := range list.Content {
+		if name := entryOf(service, "name"); name != nil && name.Kind == yaml.ScalarNode {
+			name.Value = p.Name + "." + name.Value
+			name.Tag, name.Style = "!!str", 0
+		}
+	}
+	return list.Content, d.result()
+}
+
+func (d *decoder) refuseAnchors(n *yaml.Node) {
+	if n.Anchor != "" || n.Kind == yaml.AliasNode {
+		d.fail(positionOf(n), "", "a project's file has no anchors and aliases: write the value out")
+		return
+	}
+	for _, child := range n.Content {
+		d.refuseAnchors(child)
+	}
+}
+
+// entryOf returns a mapping's value; nil: there is none.
+func entryOf(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}

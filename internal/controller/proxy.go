@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	"steelyard/internal/cluster"
+	"steelyard/internal/config"
+	agentpb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/gen/agentpb/agentpbconnect"
+	pb "steelyard/internal/gen/controllerpb"
+	"steelyard/internal/pki"
+
+	"connectrpc.com/connect"
+)
+
+// Headers by which a client of AgentService says what it means.
+const (
+	ForwarderHeader = "Steelyard-Forwarder"
+	ProjectHeader   = "Steelyard-Project"
+)
+
+// agentService answers AgentService at a controller: apply and diff from what the store has, the rest by the agent.
+type agentService struct {
+	agentpbconnect.UnimplementedAgentServiceHandler
+	server *Server
+}
+
+// target returns what a request's headers mean.
+func (s *Server) target(ctx context.Context, header http.Header) (forwarder, project string, err error) {
+	project = header.Get(ProjectHeader)
+	if project == "" {
+		project = defaultProject
+	}
+	if forwarder = header.Get(ForwarderHeader); forwarder == "" {
+		list, err := s.ListForwarders(ctx, connect.NewRequest(&pb.ListForwardersRequest{}))
+		if err != nil {
+			return "", "", err
+		}
+		if all := list.Msg.GetForwarders(); len(all) == 1 {
+			return all[0].GetName(), project, nil
+		}
+		return "", "", invalid(fmt.Errorf("which of %d forwarders? Name it by --forwarder: `steelyard get forwarders` lists them", len(list.Msg.GetForwarders())))
+	}
+	return forwarder, project, errors.Join(pki.CheckName("forwarder", forwarder), pki.CheckName("project", project))
+}
+
+// ApplyConfig implements the service.
+func (a *agentService) ApplyConfig(ctx context.Context, request *connect.Request[agentpb.ApplyConfigRequest]) (*connect.Response[agentpb.ApplyConfigResponse], error) {
+	forwarder, project, err := a.server.target(ctx, request.Header())
+	if err != nil {
+		return nil, err
+	}
+	response, err := a.server.ApplyConfig(ctx, from(ctx), forwarder, project, request.Msg)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(response), nil
+}
+
+// forward sends everything but apply to the agent, by this controller or by the one that has its connection.
+func (s *Server) forward(apply http.Handler) http.Handler {
+	const service = "/" + agentpbconnect.AgentServiceName + "/"
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == agentpbconnect.AgentServiceApplyConfigProcedure {
+			apply.ServeHTTP(w, r)
+			return
+		}
+		err := func() error {
+			who := from(r.Context())
+			if !who.mayRead() {
+				return denied("%s may not read", who)
+			}
+			forwarder, project, err := s.target(r.Context(), r.Header)
+			if err != nil {
+				return err
+			}
+			if err := s.rewrite(r, who, strings.TrimPrefix(r.URL.Path, service), forwarder, project); err != nil {
+				return err
+			}
+			return s.hand(w, r, who, forwarder)
+		}()
+		if err != nil {
+			_ = connect.NewErrorWriter().Write(w, r, err)
+		}
+	})
+}
+
+// rewrite reads a request, and checks those that are not for readers.
+func (s *Server) rewrite(r *http.Request, who caller, method, forwarder, project string) error {
+	limit := int64(64 << 10)
+	if method == "DiffConfig" {
+		limit = config.MaxFileBytes + 1<<20
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, limit))
+	if err != nil {
+		return invalid(err)
+	}
+	if !who.relayed {
+		switch method {
+		case "DiffConfig":
+			body, err = s.diffBody(r, who, body, forwarder, project)
+		case "SetDrain":
+			err = s.drainAllowed(r, who, body, forwarder)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	r.Header.Del("Content-Length")
+	return nil
+}
+
+// message decodes a request that passes through; both forms of the protocol that has one message in a body.
+func message[M any, P interface {
+	*M
+	protoMessage
+}](r *http.Request, body []byte) (P, codec, error) {
+	m := P(new(M))
+	c, ok := codecs[strings.TrimSpace(strings.SplitN(r.Header.Get("Content-Type"), ";", 2)[0])]
+	if !ok || r.Header.Get("Content-Encoding") != "" {
+		return nil, codec{}, invalid(errors.New("this method takes the protocol of connect through a controller, not compressed: application/proto or application/json"))
+	}
+	if err := c.unmarshal(body, m); err != nil {
+		return nil, c, invalid(err)
+	}
+	return m, c, nil
+}
+
+// diffBody replaces a project's file by the forwarder's whole one.
+func (s *Server) diffBody(r *http.Request, who caller, body []byte, forwarder, project string) ([]byte, error) {
+	m, c, err := message[agentpb.DiffConfigRequest](r, body)
+	if err != nil || len(m.GetYaml()) == 0 {
+		return body, err
+	}
+	if !who.mayApply(project) {
+		return nil, denied("%s may not apply in the project %s", who, project)
+	}
+	p, err := s.prepare(r.Context(), forwarder, project, m.GetFile(), m.GetYaml())
+	if err != nil {
+		return nil, err
+	}
+	m.Yaml = p.merged
+	return c.marshal(m)
+}
+
+// drainAllowed checks and records an order to drain.
+func (s *Server) drainAllowed(r *http.Request, who caller, body []byte, forwarder string) error {
+	m, _, err := message[agentpb.SetDrainRequest](r, body)
+	if err != nil {
+		return err
+	}
+	if !who.mayDrain(m.GetService()) {
+		return denied("%s may drain servers of services of its own projects only: name one by --service", who)
+	}
+	what := "drain"
+	switch {
+	case m.GetKill():
+		what = "kill"
+	case !m.GetDrain():
+		what = "end drain"
+	}
+	txn := s.record(new(cluster.Txn), who.String(), what, forwarder, "", m.GetServer()+" "+m.GetService())
+	if _, err := s.store.Commit(r.Context(), txn); err != nil {
+		return unavailable(fmt.Errorf("nothing was changed, as it cannot be recorded: %w", err))
+	}
+	return nil
+}
+
+// hand sends a request on its way.
+func (s *Server) hand(w http.ResponseWriter, r *http.Request, who caller, forwarder string) error {
+	s.mu.Lock()
+	one := s.sessions[forwarder]
+	s.mu.Unlock()
+	var transport http.RoundTripper
+	to := &url.URL{Scheme: "http", Host: "agent"}
+	switch {
+	case one != nil:
+		transport = one.transport
+	case who.relayed:
+		return unavailable(fmt.Errorf("the agent of %s is changing controllers: try again", forwarder))
+	default:
+		other, entry, err := read[owner](r.Context(), s.store, keyOwners+forwarder)
+		if err != nil {
+			return err
+		}
+		if entry.Revision == 0 || other.ID == s.id {
+			return unavailable(fmt.Errorf("no agent of %q is connected: its forwarder keeps what it has", forwarder))
+		}
+		if to, err = url.Parse(other.URL); err != nil {
+			return unavailable(err)
+		}
+		transport = s.peers
+		r.Header.Set(behalfHeader, who.String())
+		r.Header.Set(ForwarderHeader, forwarder)
+	}
+	(&httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(to)
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			_ = connect.NewErrorWriter().Write(w, r, unavailable(fmt.Errorf("the agent of %s does not answer: %w", forwarder, err)))
+		},
+	}).ServeHTTP(w, r)
+	return nil
+}
+
+// peerTransport reaches other controllers.
+func peerTransport(identity func() *tls.Config) *http.Transport {
+	return &http.Transport{TLSClientConfig: identity(), TLSHandshakeTimeout: 5 * time.Second, IdleConnTimeout: time.Minute}
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controller configures many forwarders through their agents, together with other controllers: docs/design/0042-controller.md.
+package controller
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"steelyard/internal/cluster"
+	"steelyard/internal/config"
+	"steelyard/internal/gen/agentpb/agentpbconnect"
+	"steelyard/internal/gen/controllerpb/controllerpbconnect"
+	"steelyard/internal/pki"
+	"steelyard/internal/unixsock"
+
+	"connectrpc.com/connect"
+)
+
+// Defaults.
+const (
+	DefaultSocket = "/run/steelyard/controller/controller.sock"
+	DefaultState  = "/var/lib/steelyard/controller"
+	DefaultListen = ":7443"
+)
+
+// Options of a controller.
+type Options struct {
+	Store  *cluster.Store
+	Listen net.Listener // for agents and users, TCP
+	URL    string       // by which agents and other controllers reach it; "": from the host's name and the port
+	Socket string       // for this host
+	Group  string       // its members are admins
+	Log    *slog.Logger
+	Now    func() time.Time // nil: the clock
+}
+
+// Server is a running controller.
+type Server struct {
+	store     *cluster.Store
+	authority *pki.Authority
+	identity  *pki.Identity
+	peers     *http.Transport
+	id, url   string
+	log       *slog.Logger
+	now       func() time.Time
+	ctx       context.Context
+
+	mu       sync.Mutex
+	changed  *sync.Cond // with mu: seen has grown
+	seen     uint64     // changes in the store
+	sessions map[string]*session
+	lease    cluster.Lease // 0: none, so no agent is accepted
+
+	auditMu sync.Mutex
+	audited int64
+}
+
+// Run works until ctx ends; an error means that it could not start.
+func Run(ctx context.Context, o Options) error {
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, ctx: ctx, url: o.URL, sessions: map[string]*session{}}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	s.changed = sync.NewCond(&s.mu)
+	random := make([]byte, 6)
+	if _, err := rand.Read(random); err != nil {
+		return err
+	}
+	s.id = hex.EncodeToString(random)
+	if s.url == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("the host's name: %w: use --url", err)
+		}
+		_, port, _ := net.SplitHostPort(o.Listen.Addr().String())
+		s.url = "https://" + net.JoinHostPort(host, port)
+	}
+	if err := s.found(ctx); err != nil {
+		return err
+	}
+	local, err := unixsock.Listen(o.Socket, o.Group, "the controller's socket", o.Log)
+	if err != nil {
+		return err
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { s.keepLease(ctx) })
+	running.Go(func() { s.follow(ctx) })
+	running.Go(func() { s.keepHouse(ctx) })
+	running.Go(func() { s.answer(ctx, s.localServer(), func(h *http.Server) error { return h.Serve(local) }) })
+	s.log.Info("controller is ready", "url", s.url, "id", s.id, "socket", o.Socket)
+	s.answer(ctx, s.remoteServer(), func(h *http.Server) error { return h.ServeTLS(o.Listen, "", "") })
+	return nil
+}
+
+// found reads the authority, or is the first controller and makes it; and gives this controller a certificate.
+func (s *Server) found(ctx context.Context) error {
+	for s.authority == nil {
+		entry, err := s.store.Get(ctx, keyAuthority)
+		if err != nil {
+			return err
+		}
+		if entry.Revision != 0 {
+			if s.authority, err = pki.DecodeAuthority(entry.Value); err != nil {
+				return fmt.Errorf("the certificate authority in etcd: %w", err)
+			}
+			break
+		}
+		made, err := pki.NewAuthority(s.now())
+		if err != nil {
+			return err
+		}
+		data, err := made.Encode()
+		if err != nil {
+			return err
+		}
+		txn := s.record(new(cluster.Txn).Unchanged(entry).Put(keyAuthority, data, 0).Put(keyProjects+defaultProject, encode(project{}), 0),
+			"controller/"+s.id, "create", "", "", "the certificate authority")
+		if _, err := s.store.Commit(ctx, txn); err != nil && !errors.Is(err, cluster.ErrConflict) {
+			return err
+		}
+	}
+	s.identity = pki.NewIdentity("", s.now)
+	s.peers = peerTransport(func() *tls.Config { return s.identity.Client() })
+	return s.certify()
+}
+
+// certify gives this controller a new certificate.
+func (s *Server) certify() error {
+	key, err := pki.NewKey()
+	if err != nil {
+		return err
+	}
+	request, err := pki.Request(key)
+	if err != nil {
+		return err
+	}
+	certificate, err := s.authority.Sign(request, pki.Name{Kind: pki.Controller, Name: s.id}, s.now())
+	if err != nil {
+		return err
+	}
+	return s.identity.Replace(key, certificate.Raw, [][]byte{s.authority.Certificate.Raw})
+}
+
+// handler answers both services to callers that are known.
+func (s *Server) handler() http.Handler {
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(config.MaxFileBytes + 1<<20)}
+	mux := http.NewServeMux()
+	path, own := controllerpbconnect.NewControllerServiceHandler(s, options...)
+	mux.Handle(path, s.authenticated(own))
+	mux.Handle(controllerpbconnect.ControllerServiceJoinProcedure, own) // the token says who it is
+	path, apply := agentpbconnect.NewAgentServiceHandler(&agentService{server: s}, options...)
+	mux.Handle(path, s.authenticated(s.forward(apply)))
+	return mux
+}
+
+func (s *Server) newServer() *http.Server {
+	return &http.Server{
+		Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // failed handshakes, which strangers cause
+	}
+}
+
+func (s *Server) localServer() *http.Server {
+	server := s.newServer()
+	server.ConnContext = localCaller
+	return server
+}
+
+func (s *Server) remoteServer() *http.Server {
+	server := s.newServer()
+	server.TLSConfig = s.identity.Server()
+	server.TLSConfig.NextProtos = []string{"h2", "http/1.1", pki.ALPN}
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetHTTP2(true)
+	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){pki.ALPN: s.accept}
+	return server
+}
+
+// answer serves until ctx ends.
+func (s *Server) answer(ctx context.Context, server *http.Server, serve func(*http.Server) error) {
+	server.BaseContext = func(net.Listener) context.Context { return ctx }
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := serve(server); !errors.Is(err, http.ErrServerClosed) {
+		s.log.Error("the controller does not answer any more", "error", err)
+	}
+}
+
+// keepLease holds a lease, and lets go of all agents while there is none.
+func (s *Server) keepLease(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := s.holdLease(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("this controller has no lease: it serves no agents", "error", err)
+			pause(ctx, time.Second)
+		}
+	}
+}
+
+func (s *Server) holdLease(ctx context.Context) error {
+	granting, cancel := context.WithTimeout(ctx, leaseLife)
+	defer cancel()
+	lease, err := s.store.Grant(granting, leaseLife)
+	if err != nil {
+		return err
+	}
+	keeping, stop := context.WithCancel(ctx)
+	defer stop()
+	lost, err := s.store.Keep(keeping, lease, leaseLife)
+	if err != nil {
+		return err
+	}
+	if _, err := s.store.Commit(granting, new(cluster.Txn).Put(keyControllers+s.id, encode(owner{s.id, s.url}), lease)); err != nil {
+		return err
+	}
+	s.setLease(lease)
+	select {
+	case <-lost:
+		err = errors.New("the lease was lost")
+	case <-ctx.Done():
+	}
+	s.setLease(0)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	s.store.Revoke(ending, lease)
+	return err
+}
+
+func (s *Server) setLease(lease cluster.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lease = lease
+	if lease == 0 {
+		for _, one := range s.sessions {
+			go one.conn.Close() // another controller may reach etcd
+		}
+	}
+}
+
+func (s *Server) currentLease() cluster.Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lease
+}
+
+// controllers returns the URLs of all that are alive.
+func (s *Server) controllers(ctx context.Context) []string {
+	urls := []string{s.url}
+	entries, _, err := s.store.List(ctx, keyControllers)
+	if err != nil {
+		return urls // an agent keeps those that it knows
+	}
+	for _, entry := range entries {
+		var one owner
+		if decodeRecord(entry, &one) == nil && !slices.Contains(urls, one.URL) {
+			urls = append(urls, one.URL)
+		}
+	}
+	slices.Sort(urls)
+	return urls
+}
+
+// keepHouse renews the certificate and removes old records.
+func (s *Server) keepHouse(ctx context.Context) {
+	for ctx.Err() == nil {
+		if s.identity.Due() {
+			if err := s.certify(); err != nil {
+				s.log.Error("the controller's certificate", "error", err)
+			}
+		}
+		if err := s.trimAudit(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("old audit records stay", "error", err)
+		}
+		pause(ctx, housekeeping)
+	}
+}
+
+func pause(ctx context.Context, length time.Duration) {
+	timer := time.NewTimer(length)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

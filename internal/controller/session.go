@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"steelyard/internal/cluster"
+	"steelyard/internal/gen/agentpb/agentpbconnect"
+	pb "steelyard/internal/gen/controllerpb"
+	"steelyard/internal/gen/controllerpb/controllerpbconnect"
+	"steelyard/internal/pki"
+
+	"connectrpc.com/connect"
+)
+
+// session is an agent's connection, over which the controller is the client.
+type session struct {
+	forwarder string
+	fence     int64 // revision of owners/FORWARDER: what we write about it is compared with that
+	conn      *tunnelConn
+	transport *http.Transport
+	agent     agentpbconnect.AgentServiceClient
+	member    controllerpbconnect.MemberServiceClient
+	wake      chan struct{} // desired/FORWARDER has changed
+}
+
+// tunnelConn tells when a connection has ended.
+type tunnelConn struct {
+	net.Conn
+	once sync.Once
+	done chan struct{}
+}
+
+func (c *tunnelConn) Read(data []byte) (int, error) {
+	n, err := c.Conn.Read(data)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		c.Close()
+	}
+	return n, err
+}
+
+func (c *tunnelConn) Close() error {
+	c.once.Do(func() { close(c.done) })
+	return c.Conn.Close()
+}
+
+// newSession makes the client's side of a connection.
+func newSession(forwarder string, conn net.Conn) *session {
+	s := &session{forwarder: forwarder, conn: &tunnelConn{Conn: conn, done: make(chan struct{})}, wake: make(chan struct{}, 1)}
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true) // TLS is below
+	once := make(chan net.Conn, 1)
+	once <- s.conn
+	s.transport = &http.Transport{
+		Protocols: protocols, MaxConnsPerHost: 1, DisableCompression: true,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: 3 * time.Second},
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			select {
+			case conn := <-once:
+				return conn, nil
+			default:
+				return nil, errors.New("the agent's connection has ended")
+			}
+		},
+	}
+	client := &http.Client{Transport: s.transport}
+	s.agent = agentpbconnect.NewAgentServiceClient(client, "http://agent")
+	s.member = controllerpbconnect.NewMemberServiceClient(client, "http://agent", connect.WithSendGzip())
+	return s
+}
+
+func (s *session) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// accept serves a connection that an agent has opened, until it ends.
+func (s *Server) accept(_ *http.Server, conn *tls.Conn, _ http.Handler) {
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	who, err := s.identify(ctx, conn.ConnectionState())
+	if err != nil || who.Kind != pki.Forwarder {
+		s.log.Warn("an agent is refused", "from", conn.RemoteAddr(), "error", err)
+		return
+	}
+	one := newSession(who.Name.Name, conn)
+	lease := s.currentLease()
+	if lease == 0 {
+		s.log.Warn("an agent is sent away: this controller does not reach etcd", "forwarder", one.forwarder)
+		return
+	}
+	// Whoever had the forwarder before loses it now: the agent has chosen.
+	one.fence, err = s.store.Commit(ctx, new(cluster.Txn).At(keyMembers+one.forwarder, who.revision).
+		Put(keyOwners+one.forwarder, encode(owner{s.id, s.url}), lease))
+	if err != nil {
+		s.log.Warn("an agent is sent away", "forwarder", one.forwarder, "error", err)
+		return
+	}
+	s.enter(one)
+	defer s.leave(one)
+	s.log.Info("forwarder is connected", "forwarder", one.forwarder, "from", conn.RemoteAddr(), "fence", one.fence)
+	stop := context.AfterFunc(ctx, func() { one.conn.Close() })
+	defer stop()
+	go s.serve(ctx, one)
+	<-one.conn.done
+	cancel()
+	s.log.Info("forwarder is disconnected", "forwarder", one.forwarder)
+}
+
+func (s *Server) enter(one *session) {
+	s.mu.Lock()
+	before := s.sessions[one.forwarder]
+	if before == nil || before.fence < one.fence {
+		s.sessions[one.forwarder] = one
+	} else {
+		before = one // an even newer one is here already
+	}
+	s.mu.Unlock()
+	if before != nil {
+		before.conn.Close()
+	}
+	one.poke()
+}
+
+func (s *Server) leave(one *session) {
+	s.mu.Lock()
+	if s.sessions[one.forwarder] == one {
+		delete(s.sessions, one.forwarder)
+	}
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), 2*time.Second)
+	defer cancel()
+	// Another controller may have it already; else the lease removes it.
+	_, _ = s.store.Commit(ctx, new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Delete(keyOwners+one.forwarder))
+}
+
+// serve brings the desired configuration to the agent whenever it changes.
+func (s *Server) serve(ctx context.Context, one *session) {
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
+	for {
+		select {
+		case <-one.wake:
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+		wait, err := s.push(ctx, one)
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("the desired configuration did not reach its agent", "forwarder", one.forwarder, "error", err)
+			if errors.Is(err, cluster.ErrConflict) { // another controller has the forwarder
+				one.conn.Close()
+				return
+			}
+		}
+		again.Reset(wait)
+	}
+}
+
+// push sends the desired configuration and notes what became of it. It returns when to ask again.
+func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) {
+	const soon, later = time.Second, 10 * time.Second
+	entry, err := s.store.Get(ctx, keyDesired+one.forwarder)
+	if err != nil {
+		return soon, err
+	}
+	if entry.Revision == 0 {
+		return time.Hour, nil
+	}
+	text, err := unpack(entry.Value)
+	if err != nil {
+		return later, err
+	}
+	sending, cancel := context.WithTimeout(ctx, pushTimeout)
+	defer cancel()
+	response, err := one.member.SetDesired(sending, connect.NewRequest(&pb.SetDesiredRequest{
+		Revision: entry.Revision, Yaml: text, Controllers: s.controllers(ctx),
+	}))
+	if err != nil {
+		return soon, err
+	}
+	answer, wait := response.Msg, time.Hour
+	now := status{Applied: answer.GetRevision(), Error: answer.GetError(), Changes: answer.GetChanges(), Forwarder: answer.GetForwarderRevision(), At: s.now().Unix()}
+	switch answer.GetOutcome() {
+	case pb.SetDesiredResponse_OUTCOME_APPLIED:
+		now.InForwarder = true
+	case pb.SetDesiredResponse_OUTCOME_LOADED:
+		wait = later
+	case pb.SetDesiredResponse_OUTCOME_REFUSED:
+		now.Refused = entry.Revision
+		wait = later
+	case pb.SetDesiredResponse_OUTCOME_OLDER:
+		now.Error = "the agent has a newer configuration than the store: was etcd restored from a backup?"
+		now.Refused = entry.Revision
+		wait = later
+	}
+	return wait, s.note(ctx, one, now)
+}
+
+// note writes a forwarder's status, if it is still ours.
+func (s *Server) note(ctx context.Context, one *session, now status) error {
+	old, entry, err := read[status](ctx, s.store, keyStatus+one.forwarder)
+	if err != nil {
+		return err
+	}
+	if at := now.At; entry.Revision != 0 {
+		now.At = old.At
+		if old == now {
+			return nil
+		}
+		now.At = at
+	}
+	_, err = s.store.Commit(ctx, new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Put(keyStatus+one.forwarder, encode(now), 0))
+	return err
+}
+
+// follow wakes and ends sessions as the store changes.
+func (s *Server) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		_, revision, err := s.store.List(ctx, keyControllers)
+		if err == nil {
+			s.mu.Lock()
+			for _, one := range s.sessions { // whatever was missed
+				one.poke()
+			}
+			s.mu.Unlock()
+			err = s.store.Watch(ctx, "", revision, s.see)
+		}
+		if ctx.Err() == nil {
+			s.log.Warn("changes in etcd are not seen", "error", err)
+			pause(ctx, time.Second)
+		}
+	}
+}
+
+// see acts on one change in the store.
+func (s *Server) see(event cluster.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen++
+	s.changed.Broadcast()
+	if name, ok := cutPrefix(event.Key, keyDesired); ok {
+		if one := s.sessions[name]; one != nil {
+			one.poke()
+		}
+	}
+	if name, ok := cutPrefix(event.Key, keyOwners); ok && !event.Deleted {
+		if one := s.sessions[name]; one != nil && one.fence < event.Revision {
+			s.log.Info("another controller has the forwarder", "forwarder", name)
+			go one.conn.Close()
+		}
+	}
+	if name, ok := cutPrefix(event.Key, keyMembers); ok {
+		if one := s.sessions[name]; one != nil {
+			go one.conn.Close() // it was removed, or joined again with another key; it may come again
+		}
+	}
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"steelyard/internal/cluster"
+	"steelyard/internal/config"
+	pb "steelyard/internal/gen/controllerpb"
+	"steelyard/internal/pki"
+
+	"connectrpc.com/connect"
+)
+
+// The keys: docs/design/0042-controller.md.
+const (
+	keyAuthority   = "ca"
+	keyTokens      = "tokens/"
+	keyMembers     = "members/"
+	keyProjects    = "projects/"
+	keyConfigs     = "configs/"
+	keyDesired     = "desired/"
+	keyOwners      = "owners/"
+	keyControllers = "controllers/"
+	keyStatus      = "status/"
+	keyAudit       = "audit/"
+)
+
+// defaultProject may have everything in its files, and exists always.
+const defaultProject = "default"
+
+type member struct {
+	Role     pb.Role  `json:"role"`
+	Projects []string `json:"projects,omitempty"`
+	Key      string   `json:"key"` // hash
+	Joined   int64    `json:"joined_unix_s"`
+}
+
+// kind is the one of a member's certificate.
+func (m member) kind() string {
+	if m.Role == pb.Role_ROLE_FORWARDER {
+		return pki.Forwarder
+	}
+	return pki.User
+}
+
+type tokenRecord struct {
+	Name     string   `json:"name"`
+	Role     pb.Role  `json:"role"`
+	Projects []string `json:"projects,omitempty"`
+	Secret   string   `json:"secret_hash"`
+	Expires  int64    `json:"expires_unix_s"`
+}
+
+type project struct {
+	MaxServices uint32           `json:"max_services,omitempty"`
+	MaxServers  uint32           `json:"max_servers,omitempty"`
+	Forwarders  []string         `json:"forwarders,omitempty"`
+	Usage       map[string]usage `json:"usage,omitempty"` // by forwarder
+}
+
+type usage struct {
+	Services uint32 `json:"services"`
+	Servers  uint32 `json:"servers"`
+}
+
+// total returns what the project has on all forwarders.
+func (p project) total() usage {
+	var sum usage
+	for _, u := range p.Usage {
+		sum.Services += u.Services
+		sum.Servers += u.Servers
+	}
+	return sum
+}
+
+type owner struct {
+	ID  string `json:"id"`
+	URL string `json:"url"`
+}
+
+type status struct {
+	Applied     int64  `json:"applied"`
+	Refused     int64  `json:"refused,omitempty"` // a revision that the agent or the forwarder does not take
+	InForwarder bool   `json:"in_forwarder"`
+	Error       string `json:"error,omitempty"`
+	Changes     uint32 `json:"changes,omitempty"`
+	Forwarder   uint64 `json:"forwarder_revision,omitempty"`
+	At          int64  `json:"at_unix_s"`
+}
+
+type audit struct {
+	At        int64  `json:"at_unix_ms"`
+	Who       string `json:"who"`
+	What      string `json:"what"`
+	Forwarder string `json:"forwarder,omitempty"`
+	Project   string `json:"project,omitempty"`
+	Detail    string `json:"detail,omitempty"`
+}
+
+// encode makes a record's value.
+func encode(record any) []byte {
+	data, err := json.Marshal(record)
+	if err != nil {
+		panic(err) // all of these are plain values
+	}
+	return data
+}
+
+// read decodes a record; one that does not exist is the zero value.
+func read[T any](ctx context.Context, s *cluster.Store, key string) (T, cluster.Entry, error) {
+	var record T
+	entry, err := s.Get(ctx, key)
+	if err != nil {
+		return record, entry, unavailable(err)
+	}
+	if entry.Revision == 0 {
+		return record, entry, nil
+	}
+	if err := json.Unmarshal(entry.Value, &record); err != nil {
+		return record, entry, connect.NewError(connect.CodeInternal, fmt.Errorf("%s in etcd: %w", key, err))
+	}
+	return record, entry, nil
+}
+
+// pack compresses a file.
+func pack(text []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(text) // a buffer takes everything
+	_ = w.Close()
+	return out.Bytes()
+}
+
+func unpack(data []byte) ([]byte, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, config.MaxFileBytes+1))
+	if err == nil && len(text) > config.MaxFileBytes {
+		err = errors.New("too large")
+	}
+	return text, err
+}
+
+// record adds an audit record to a transaction.
+func (s *Server) record(txn *cluster.Txn, who, what, forwarder, project, detail string) *cluster.Txn {
+	now := s.now()
+	s.auditMu.Lock()
+	s.audited = max(s.audited+1, now.UnixNano()) // keys of one controller differ, and keep their order
+	key := fmt.Sprintf("%s%020d-%s", keyAudit, s.audited, s.id)
+	s.auditMu.Unlock()
+	return txn.Put(key, encode(audit{now.UnixMilli(), who, what, forwarder, project, detail}), 0)
+}
+
+// attempts bounds how often a transaction is computed again.
+const attempts = 20
+
+// retry computes and commits until nobody has interfered.
+func (s *Server) retry(ctx context.Context, compute func() (*cluster.Txn, error)) (int64, error) {
+	for range attempts {
+		txn, err := compute()
+		if err != nil || txn == nil {
+			return 0, err
+		}
+		revision, err := s.store.Commit(ctx, txn)
+		if err == nil {
+			return revision, nil
+		}
+		if !errors.Is(err, cluster.ErrConflict) {
+			return 0, unavailable(err)
+		}
+	}
+	return 0, connect.NewError(connect.CodeAborted, cluster.ErrConflict)
+}
+
+// ---- errors -------------------------------------------------------------------------------------
+
+func unavailable(err error) error { return connect.NewError(connect.CodeUnavailable, err) }
+func invalid(err error) error     { return connect.NewError(connect.CodeInvalidArgument, err) }
+func missing(format string, args ...any) error {
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf(format, args...))
+}
+func denied(format string, args ...any) error {
+	return connect.NewError(connect.CodePermissionDenied, fmt.Errorf(format, args...))
+}
+
+// trimAudit removes all but the newest audit records.
+func (s *Server) trimAudit(ctx context.Context) error {
+	entries, err := s.store.Last(ctx, keyAudit, maxAudit+1000)
+	if err != nil {
+		return err
+	}
+	for _, old := range entries[min(maxAudit, len(entries)):] {
+		if _, err := s.store.Commit(ctx, new(cluster.Txn).Delete(old.Key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	maxAudit      = 10000
+	housekeeping  = time.Minute
+	leaseLife     = 5 * time.Second
+	pushTimeout   = time.Minute
+	defaultTokens = time.Hour
+)
+
+func nameOf(key, prefix string) string { return strings.TrimPrefix(key, prefix) }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package member
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"sync"
+
+	agentpb "steelyard/internal/gen/agentpb"
+	pb "steelyard/internal/gen/controllerpb"
+	"steelyard/internal/gen/controllerpb/controllerpbconnect"
+
+	"connectrpc.com/connect"
+)
+
+// revisionLine begins the file of a configuration from a controller, so that the two are replaced in one step.
+const revisionLine = "# From a controller; changes here are lost. Revision: "
+
+// Desired takes configurations from controllers, newer ones only.
+type Desired struct {
+	controllerpbconnect.UnimplementedMemberServiceHandler
+	Path    string // of the agent's file
+	Install func(context.Context, *agentpb.ApplyConfigRequest) (*agentpb.ApplyConfigResponse, error)
+	Know    func(controllers []string)
+
+	mu sync.Mutex
+}
+
+// has returns the agent's file and its revision; 0: there is none.
+func (d *Desired) has() (int64, []byte, error) {
+	data, err := os.ReadFile(d.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil, nil
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	line, text, _ := bytes.Cut(data, []byte("\n"))
+	number, ok := bytes.CutPrefix(line, []byte(revisionLine))
+	if !ok {
+		return 0, nil, fmt.Errorf("%s does not begin with its revision: remove it, and the controller sends it again", d.Path)
+	}
+	revision, err := strconv.ParseInt(string(number), 10, 64)
+	return revision, text, err
+}
+
+// SetDesired implements the service. Whoever asks, and whatever its clock says: a configuration older than the one
+// on the disk is refused.
+func (d *Desired) SetDesired(ctx context.Context, request *connect.Request[pb.SetDesiredRequest]) (*connect.Response[pb.SetDesiredResponse], error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.Know(request.Msg.GetControllers())
+	has, text, err := d.has()
+	if err != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	wanted := request.Msg.GetRevision()
+	answer := &pb.SetDesiredResponse{Outcome: pb.SetDesiredResponse_OUTCOME_OLDER, Revision: has}
+	if wanted < has {
+		return connect.NewResponse(answer), nil
+	}
+	apply := &agentpb.ApplyConfigRequest{File: fmt.Sprintf("revision %d", wanted)}
+	if wanted > has || !bytes.Equal(text, request.Msg.GetYaml()) { // or somebody has edited the file
+		apply.Yaml = append([]byte(fmt.Sprintf("%s%d\n", revisionLine, wanted)), request.Msg.GetYaml()...)
+	}
+	applied, err := d.Install(ctx, apply)
+	if answer.Revision, _, _ = d.has(); answer.Revision == wanted {
+		answer.Outcome = pb.SetDesiredResponse_OUTCOME_APPLIED
+		if err != nil { // the forwarder is away, or slow
+			answer.Outcome = pb.SetDesiredResponse_OUTCOME_LOADED
+		}
+	} else {
+		answer.Outcome = pb.SetDesiredResponse_OUTCOME_REFUSED
+	}
+	if err != nil {
+		answer.Error = err.Error()
+		var refusal *connect.Error
+		if errors.As(err, &refusal) {
+			answer.Error = refusal.Message()
+		}
+	}
+	answer.ForwarderRevision, answer.Changes = applied.GetRevision(), applied.GetChanges()
+	return connect.NewResponse(answer), nil
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package member is an agent's side of a controller: it joins, keeps its certificate good, and opens the connection over which
+// the controller configures it. docs/design/0042-controller.md.
+package member
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	pb "steelyard/internal/gen/controllerpb"
+	"steelyard/internal/gen/controllerpb/controllerpbconnect"
+	"steelyard/internal/pki"
+
+	"connectrpc.com/connect"
+)
+
+// IdentityFile is the name of the file with the certificate and its key.
+const IdentityFile = "identity.pem"
+
+// Open returns the identity of an earlier run, or joins with a token.
+func Open(ctx context.Context, directory string, controllers []string, token string) (*pki.Identity, error) {
+	path := filepath.Join(directory, IdentityFile)
+	identity, err := pki.Load(path, time.Now)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return identity, err
+	}
+	if token == "" {
+		return nil, fmt.Errorf("this agent has not joined yet: give it a token by --token-file (`steelyard token create`)")
+	}
+	identity, _, err = Join(ctx, path, controllers, token, pki.Forwarder)
+	return identity, err
+}
+
+// Join exchanges a token for an identity of a kind, by the first controller that answers. It returns the URLs of all controllers too.
+func Join(ctx context.Context, path string, controllers []string, text, kind string) (*pki.Identity, []string, error) {
+	token, err := pki.ParseToken(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := pki.NewKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	request, err := pki.Request(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	var failures error
+	for _, controller := range controllers {
+		client := controllerpbconnect.NewControllerServiceClient(clientWith(pki.Joining(token, time.Now)), controller)
+		response, err := client.Join(ctx, connect.NewRequest(&pb.JoinRequest{Token: text, Request: request}))
+		if err != nil {
+			failures = errors.Join(failures, fmt.Errorf("joining by %s: %w", controller, err))
+			continue
+		}
+		identity := pki.NewIdentity(path, time.Now)
+		if err := identity.Replace(key, response.Msg.GetCertificate(), response.Msg.GetAuthorities()); err != nil {
+			return nil, nil, err
+		}
+		if got := identity.Name().Kind; got != kind {
+			return nil, nil, fmt.Errorf("this token is for a %s, not for a %s", got, kind)
+		}
+		return identity, response.Msg.GetControllers(), nil
+	}
+	return nil, nil, failures
+}
+
+// Renew gets a new certificate if it is time.
+func Renew(ctx context.Context, identity *pki.Identity, controller string) error {
+	if !identity.Due() {
+		return nil
+	}
+	key := identity.Key()
+	request, err := pki.Request(key)
+	if err != nil {
+		return err
+	}
+	client := controllerpbconnect.NewControllerServiceClient(clientWith(identity.Client()), controller)
+	response, err := client.Renew(ctx, connect.NewRequest(&pb.RenewRequest{Request: request}))
+	if err != nil {
+		return fmt.Errorf("renewing the certificate: %w", err)
+	}
+	return identity.Replace(key, response.Msg.GetCertificate(), response.Msg.GetAuthorities())
+}
+
+func clientWith(config *tls.Config) *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, TLSHandshakeTimeout: 5 * time.Second}}
+}
+
+// Member is the agent at its controllers.
+type Member struct {
+	Identity *pki.Identity
+	Handler  http.Handler // what the controller may ask
+	Log      *slog.Logger
+
+	mu          sync.Mutex
+	controllers []string
+	connected   string // URL; "": to none
+	err         error  // why
+}
+
+// Know replaces the URLs of the controllers.
+func (m *Member) Know(controllers []string) {
+	if len(controllers) == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.controllers = slices.Clone(controllers)
+}
+
+// Warnings say that no controller is connected.
+func (m *Member) Warnings() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.connected != "" || m.err == nil {
+		return nil
+	}
+	return []string{"no controller is connected; the forwarder keeps its configuration: " + m.err.Error()}
+}
+
+// ranked returns the controllers in the order in which this member tries them: another one for each member, so that
+// the controllers share the work.
+func (m *Member) ranked() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name := m.Identity.Name().Name
+	rank := func(controller string) uint64 {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(name + " " + controller)) // cannot fail
+		sum := h.Sum64()
+		return (sum ^ sum>>29) * 0xbf58476d1ce4e5b9 // FNV's upper bits hardly depend on the last bytes
+	}
+	ordered := slices.Clone(m.controllers)
+	slices.SortFunc(ordered, func(a, b string) int {
+		if ra, rb := rank(a), rank(b); ra != rb {
+			if ra < rb {
+				return -1
+			}
+			return 1
+		}
+		return 0
+	})
+	return ordered
+}
+
+// Run keeps a connection to one of the controllers until ctx ends.
+func (m *Member) Run(ctx context.Context) {
+	const shortest, longest = 100 * time.Millisecond, 5 * time.Second
+	wait := shortest
+	for ctx.Err() == nil {
+		for _, controller := range m.ranked() {
+			begun := time.Now()
+			err := m.visit(ctx, controller)
+			m.mu.Lock()
+			m.connected, m.err = "", fmt.Errorf("%s: %w", controller, err)
+			m.mu.Unlock()
+			if ctx.Err() != nil {
+				return
+			}
+			if time.Since(begun) > longest {
+				wait = shortest // it was a good one
+			}
+			m.Log.Warn("no connection to a controller", "controller", controller, "error", err)
+		}
+		timer := time.NewTimer(wait/2 + rand.N(wait)) // not all agents at the same moment
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		wait = min(longest, 2*wait)
+	}
+}
+
+// visit serves one controller until the connection ends.
+func (m *Member) visit(ctx context.Context, controller string) error {
+	to, err := url.Parse(controller)
+	if err != nil || to.Host == "" {
+		return fmt.Errorf("%q is not the URL of a controller: write https://HOST:7443", controller)
+	}
+	dialing, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := Renew(dialing, m.Identity, controller); err != nil {
+		m.Log.Warn("the certificate is not renewed", "expires", m.Identity.Expires(), "error", err)
+	}
+	config := m.Identity.Client()
+	config.NextProtos = []string{pki.ALPN}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(dialing, "tcp", to.Host)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.connected = controller
+	m.mu.Unlock()
+	m.Log.Info("controller is connected", "controller", controller)
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	go m.keepGood(serving, controller)
+	return m.serve(serving, conn)
+}
+
+// keepGood renews the certificate in time; it is used at the next connection.
+func (m *Member) keepGood(ctx context.Context, controller string) {
+	ticker := time.NewTicker(time.Hour)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			if err := Renew(ctx, m.Identity, controller); err != nil {
+				m.Log.Warn("the certificate is not renewed", "expires", m.Identity.Expires(), "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// serve answers the controller, which is the client of this connection.
+func (m *Member) serve(ctx context.Context, conn net.Conn) error {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true) // TLS is below
+	server := &http.Server{
+		Handler: m.Handler, Protocols: protocols, MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
+		HTTP2:    &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: 3 * time.Second},
+		ErrorLog: slog.NewLogLogger(m.Log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	defer conn.Close()
+	listener := &single{conn: &watched{Conn: conn, done: make(chan struct{})}, address: conn.LocalAddr()}
+	if err := server.Serve(listener); !errors.Is(err, errEnded) {
+		return err
+	}
+	return errEnded
+}
+
+var errEnded = errors.New("the controller has ended the connection")
+
+// single is a listener with one connection; it ends when that one does.
+type single struct {
+	conn     *watched
+	address  net.Addr
+	accepted bool
+}
+
+func (l *single) Accept() (net.Conn, error) {
+	if !l.accepted {
+		l.accepted = true
+		return l.conn, nil
+	}
+	<-l.conn.done
+	return nil, errEnded
+}
+
+func (l *single) Close() error   { return l.conn.Close() }
+func (l *single) Addr() net.Addr { return l.address }
+
+// watched is a connection that tells when it was closed.
+type watched struct {
+	net.Conn
+	once sync.Once
+	done chan struct{}
+}
+
+func (c *watched) Close() error {
+	c.once.Do(func() { close(c.done) })
+	return c.Conn.Close()
+}
