@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is the command line: a client of the agent, except `agent`, `check`, `upgrade`,
-// `release`, `cleanup`, `run` and `version`, which need no agent.
+// Package cli is the command line: a client of the agent or of a controller, except `agent`, `controller`, `check`,
+// `upgrade`, `release`, `cleanup`, `run` and `version`, which need neither.
 package cli
 
 import (
@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -45,8 +44,12 @@ type app struct {
 	out, err io.Writer
 	socket   string
 	timeout  time.Duration
-	output   string // "table" or "json"
-	color    bool
+	context  string // name; "": the current one
+	// --socket was given, and so means this host whatever the current context is.
+	socketGiven        bool
+	forwarder, project string // at a controller
+	output             string // "table" or "json"
+	color              bool
 }
 
 // Run executes a command line and returns the exit code.
@@ -77,24 +80,28 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "steelyard",
 		Short: "Control and watch a Steelyard layer-4 load balancer",
-		Long: "`steelyard agent` runs the agent, which configures a forwarder as a file says. The other commands control and show both.\n\n" +
+		Long: "`steelyard agent` runs the agent, which configures a forwarder as a file says. The other commands control and show both. " +
+			"`steelyard controller` configures many forwarders through their agents; a context (`steelyard context add`) makes the same commands speak to it.\n\n" +
 			"Exit codes: 0 success; 1 `diff` found differences, or `get status` a configuration file that is refused; 2 failure.",
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.socket, "socket", agent.DefaultSocket, "the agent's `socket`")
+	flags.StringVar(&a.context, "context", os.Getenv("STEELYARD_CONTEXT"), "`name` of the context to use, instead of the current one; local: the agent of this host")
+	flags.StringVar(&a.forwarder, "forwarder", "", "`name` of the forwarder, of those of a controller")
+	flags.StringVar(&a.project, "project", "", "`name` of the project in which apply and diff work, at a controller (default `default`)")
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "maximum time to wait for an answer")
-	root.AddCommand(a.agentCommand(), a.checkCommand(), a.diffCommand(), a.applyCommand(), a.getCommand(),
+	root.PersistentPreRun = func(c *cobra.Command, _ []string) { a.socketGiven = root.PersistentFlags().Changed("socket") }
+	root.AddCommand(a.controllerCommand(), a.contextCommand(), a.tokenCommand(), a.memberCommand(), a.projectCommand(), a.watchCommand(),
+		a.agentCommand(), a.checkCommand(), a.diffCommand(), a.applyCommand(), a.getCommand(),
 		a.describeCommand(), a.drainCommand(), a.killCommand(), a.statsCommand(), a.upgradeCommand(), a.releaseCommand(), a.cleanupCommand(), a.runCommand(), a.versionCommand(),
 		a.docsCommand())
 	return root
 }
 
 func (a *app) client() agentpbconnect.AgentServiceClient {
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return dialFirst(ctx, a.socket, unixsock.Reading(a.socket))
-	}}
-	return agentpbconnect.NewAgentServiceClient(&http.Client{Transport: transport}, "http://agent")
+	client, url := a.reach(a.socket, unixsock.Reading(a.socket))
+	return agentpbconnect.NewAgentServiceClient(client, url)
 }
 
 // dialFirst connects to the first of these sockets that the user may open; if there is none, the error
@@ -130,7 +137,10 @@ func call[Q, R any](ctx context.Context, a *app, f func(context.Context, *connec
 
 // explain turns an error into a text that says what to do.
 func (a *app) explain(err error) string {
+	var away *unreachable
 	switch {
+	case errors.As(err, &away):
+		return away.Error()
 	case errors.Is(err, syscall.ENOENT) && isDial(err), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("no agent listens on %s: start it with `systemctl start steelyard-agent` (or "+
 			"`steelyard agent`), or name its socket with --socket", a.socket)

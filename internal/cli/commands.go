@@ -31,12 +31,14 @@ import (
 
 func (a *app) agentCommand() *cobra.Command {
 	options := agent.Options{}
+	var token, tokenFile string
 	command := &cobra.Command{
 		Use: "agent", Short: "Configure a forwarder as a file says, and keep it so", Args: args(0, 0),
 		Long: "The agent reads the configuration file, checks the health of servers, and keeps the forwarder's configuration equal to both, " +
 			"also after a restart of either. It reads the file again when it changes, on SIGHUP and on `steelyard apply`. If the file has an " +
 			"error, or the forwarder refuses it, none of it is used and the running configuration stays. When the agent ends, the forwarder " +
-			"continues with its configuration.",
+			"continues with its configuration.\n\nWith --controller, a controller's configuration takes the place of the file. The agent keeps it in its state directory, and works " +
+			"from there when no controller can be reached. It joins once, by a token.",
 	}
 	flags := command.Flags()
 	flags.StringVar(&options.Config, "config", agent.DefaultConfig, "configuration `file`")
@@ -44,9 +46,17 @@ func (a *app) agentCommand() *cobra.Command {
 	flags.StringVar(&options.Group, "group", agent.DefaultGroup, "`group` whose members may change what the agent does")
 	flags.StringVar(&options.ReadGroup, "read-group", agent.DefaultReadGroup, "`group` whose members may read")
 	flags.StringVar(&options.State, "state", agent.DefaultState, "`directory` for state that survives a restart of the agent")
+	flags.StringSliceVar(&options.Controllers, "controller", nil, "`URL` of a controller, as https://HOST:7443, instead of a file; several, separated by commas")
+	tokenFlags(command, &token, &tokenFile)
 	filter := confine.On
 	flags.Var(&filter, "seccomp", "on, trap or off: a system call that the agent does not need fails, ends it, or is allowed")
 	command.RunE = func(c *cobra.Command, _ []string) error {
+		if len(options.Controllers) > 0 && c.Flags().Changed("config") {
+			return errors.New("--config and --controller: an agent has its configuration from one of them")
+		}
+		if len(options.Controllers) == 0 && (token != "" || tokenFile != "") {
+			return errors.New("a token is for a controller: name it by --controller")
+		}
 		options.Socket = a.socket
 		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
 		if err := confine.NoDumps(); err != nil {
@@ -56,6 +66,10 @@ func (a *app) agentCommand() *cobra.Command {
 			options.Log.Warn("no system call filter: this agent may make all calls", "error", err)
 		}
 		options.Probe, options.MayMark = health.Connect, health.MayMark
+		var err error
+		if options.Token, err = readToken(token, tokenFile); err != nil {
+			return err
+		}
 		reload := make(chan struct{})
 		options.Reload = reload
 		defer forwardHangups(c.Context(), reload)()
@@ -303,6 +317,8 @@ func (a *app) reportApplied(response *pb.ApplyConfigResponse) {
 	changes, settings := response.GetChanges(), viewChanges(response.GetSettings())
 	own := plural(len(settings), "setting") + " of the agent"
 	switch {
+	case response.GetRevision() == 0 && changes == 0:
+		fmt.Fprintf(a.out, "Saved as revision %d; no forwarder has confirmed it yet.\n", response.GetGeneration())
 	case changes == 0 && len(settings) == 0:
 		fmt.Fprintf(a.out, "Nothing to change; the forwarder is at revision %d.\n", response.GetRevision())
 	case changes == 0:

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	get := group("get", "Show services, servers, sessions, limits, shaping, access lists and sets, SNAT rules, drops, attacks, ports, workers, slots or status")
+	get := group("get", "Show services, servers, sessions, limits, shaping, access lists and sets, SNAT rules, drops, attacks, ports, workers, slots, status, or what a controller has")
 	add := func(command *cobra.Command, run func(context.Context) error) *cobra.Command {
 		command.Args = args(0, 0)
 		command.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context()) }
@@ -68,6 +68,14 @@ func (a *app) getCommand() *cobra.Command {
 			"and no forwarder had a socket on the port. `steelyard get drops` shows all drops, also those of the XDP program."}, a.getPorts)
 	add(&cobra.Command{Use: "workers", Aliases: []string{"worker"}, Short: "Show workers and their counters"}, a.getWorkers)
 	add(&cobra.Command{Use: "slots", Aliases: []string{"slot"}, Short: "Show slots: owner and sessions"}, a.getSlots)
+	add(&cobra.Command{Use: "forwarders", Short: "Show the forwarders of a controller, and how far each is",
+		Long: "STATE: in-force (the forwarder has confirmed what is desired), loaded (its agent uses it, the forwarder has not confirmed it), behind (the agent " +
+			"does not use it: see ERROR), alone (no controller has a connection to the agent: the forwarder keeps what it has), empty (nothing was applied)."}, a.getForwarders)
+	add(&cobra.Command{Use: "projects", Short: "Show the projects of a controller, and their quotas"}, a.getProjects)
+	var records uint32
+	audit := add(&cobra.Command{Use: "audit", Short: "Show who did what at a controller, newest first"},
+		func(ctx context.Context) error { return a.getAudit(ctx, records) })
+	audit.Flags().Uint32Var(&records, "limit", 100, "maximum number, up to 1000")
 	add(&cobra.Command{Use: "status", Short: "Show the state of the agent and its forwarder",
 		Long: "Exit codes: 0 the configuration file is in force, or nobody has refused it so far; 1 it has an error, or the forwarder refuses " +
 			"it, so an earlier one runs, or none; 2 failure, such as no answer from the agent."}, a.getStatus)

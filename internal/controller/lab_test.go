@@ -87,14 +87,17 @@ func newLab(t *testing.T, controllers int) *lab {
 	return l
 }
 
-func (l *lab) addController() *runningController {
+func (l *lab) addController() *runningController { return l.addControllerAt(l.store.Endpoints()[0], 0) }
+
+// addControllerAt starts a controller that reaches etcd at an address, and whose clock is wrong.
+func (l *lab) addControllerAt(endpoint string, skew time.Duration) *runningController {
 	l.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		l.Fatal(err)
 	}
 	// Of its own, as another process would have.
-	store, err := cluster.Open(l.Context(), cluster.Options{Endpoints: l.store.Endpoints()})
+	store, err := cluster.Open(l.Context(), cluster.Options{Endpoints: []string{endpoint}})
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -102,7 +105,8 @@ func (l *lab) addController() *runningController {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, Options{Store: store, Listen: listener, URL: c.url, Socket: c.socket, Log: l.log(c.url)})
+		done <- Run(ctx, Options{Store: store, Listen: listener, URL: c.url, Socket: c.socket, Log: l.log(c.url),
+			Now: func() time.Time { return time.Now().Add(skew) }})
 	}()
 	c.stop = sync.OnceFunc(func() {
 		cancel()

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"steelyard/internal/agent"
+	"steelyard/internal/cluster"
+	"steelyard/internal/controller"
+	pb "steelyard/internal/gen/controllerpb"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) controllerCommand() *cobra.Command {
+	var options controller.Options
+	var listen, state, ca, certificate, key string
+	store := cluster.Options{}
+	command := &cobra.Command{
+		Use: "controller", Short: "Configure many forwarders through their agents", Args: args(0, 0),
+		Long: "The controller keeps what all forwarders are to do in etcd, and brings it to their agents, which connect to it (`steelyard agent " +
+			"--controller`). By default it has an etcd of its own in its state directory. Several controllers share an external one (--etcd): they divide the " +
+			"forwarders among themselves, and take over from one that dies. Without any controller, forwarders go on with what they have.",
+	}
+	flags := command.Flags()
+	flags.StringVar(&listen, "listen", controller.DefaultListen, "`address` for agents and users")
+	flags.StringVar(&options.URL, "url", "", "`URL` by which agents and other controllers reach this one (default https://, the host's name and the port of --listen)")
+	flags.StringVar(&options.Socket, "socket", controller.DefaultSocket, "`socket` for this host")
+	flags.StringVar(&options.Group, "group", agent.DefaultGroup, "`group` whose members are admins, by the socket")
+	flags.StringVar(&state, "state", controller.DefaultState, "`directory` of the controller's own etcd")
+	flags.StringSliceVar(&store.Endpoints, "etcd", nil, "`URLs` of an external etcd cluster")
+	flags.StringVar(&ca, "etcd-ca", "", "`file` with the authority of the external etcd's certificates")
+	flags.StringVar(&certificate, "etcd-cert", "", "`file` with the certificate for the external etcd")
+	flags.StringVar(&key, "etcd-key", "", "`file` with the key of that")
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
+		var err error
+		if store.TLS, err = etcdTLS(ca, certificate, key); err != nil {
+			return err
+		}
+		if store.Directory, err = filepath.Abs(state); err != nil {
+			return err
+		}
+		if options.Store, err = cluster.Open(c.Context(), store); err != nil {
+			return err
+		}
+		defer options.Store.Close()
+		if options.Listen, err = net.Listen("tcp", listen); err != nil {
+			return err
+		}
+		return controller.Run(c.Context(), options)
+	}
+	return command
+}
+
+// etcdTLS returns how to reach an external etcd; nil: without TLS.
+func etcdTLS(ca, certificate, key string) (*tls.Config, error) {
+	if ca == "" && certificate == "" && key == "" {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		data, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, err
+		}
+		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("%s has no certificate", ca)
+		}
+	}
+	if certificate != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(certificate, key)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// ask sends a request to the controller.
+func ask[Q, R any](ctx context.Context, a *app, f func(context.Context, *connect.Request[Q]) (*connect.Response[R], error), request *Q) (*R, error) {
+	response, err := call(ctx, a, f, request)
+	return response, a.explainController(err)
+}
+
+func (a *app) tokenCommand() *cobra.Command {
+	command := group("token", "Make tokens to join a controller")
+	var forwarder, user, role string
+	var valid time.Duration
+	request := &pb.CreateTokenRequest{}
+	create := &cobra.Command{
+		Use: "create", Short: "Make a token for one agent or user", Args: args(0, 0),
+		Long: "Prints a token for a forwarder's agent (--new-forwarder), or for a user (--user, --role). It holds once. An admin may do everything; an " +
+			"operator applies and drains in the projects of --projects; a viewer reads. A member that joins again under its name replaces itself.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			roles := map[string]pb.Role{"admin": pb.Role_ROLE_ADMIN, "operator": pb.Role_ROLE_OPERATOR, "viewer": pb.Role_ROLE_VIEWER}
+			switch {
+			case (forwarder == "") == (user == ""):
+				return errors.New("for whom? Give --new-forwarder or --user")
+			case forwarder != "":
+				request.Name, request.Role = forwarder, pb.Role_ROLE_FORWARDER
+			default:
+				request.Name, request.Role = user, roles[role]
+				if request.Role == 0 {
+					return fmt.Errorf("%q is no role: use admin, operator or viewer", role)
+				}
+			}
+			request.ValidS = uint64(valid / time.Second)
+			response, err := ask(c.Context(), a, a.controllers().CreateToken, request)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(a.out, response.GetToken())
+			return nil
+		},
+	}
+	create.Flags().StringVar(&forwarder, "new-forwarder", "", "`name` of the forwarder")
+	create.Flags().StringVar(&user, "user", "", "`name` of the user")
+	create.Flags().StringVar(&role, "role", "viewer", "`role` of the user: admin, operator or viewer")
+	create.Flags().StringSliceVar(&request.Projects, "projects", nil, "`names` of an operator's projects, separated by commas")
+	create.Flags().DurationVar(&valid, "valid", time.Hour, "how long the token holds, at most 720h")
+	command.AddCommand(create)
+	return command
+}
+
+func (a *app) memberCommand() *cobra.Command {
+	command := group("member", "Remove forwarders and users from a controller")
+	command.AddCommand(&cobra.Command{
+		Use: "remove NAME", Short: "Remove a forwarder or a user; its certificate is void at once", Args: args(1, 1),
+		Long: "Also removes what the controller keeps for a forwarder. The forwarder itself, and its agent, go on with what they have.",
+		RunE: func(c *cobra.Command, names []string) error {
+			_, err := ask(c.Context(), a, a.controllers().RemoveMember, &pb.RemoveMemberRequest{Name: names[0]})
+			return err
+		},
+	})
+	return command
+}
+
+func (a *app) projectCommand() *cobra.Command {
+	command := group("project", "Make, change and remove projects of a controller")
+	project := &pb.Project{}
+	set := &cobra.Command{
+		Use: "set NAME", Short: "Make a project, or change its quotas", Args: args(1, 1),
+		Long: "Quotas count over all forwarders. A quota that is lower than what a project has removes nothing, but allows nothing more.",
+		RunE: func(c *cobra.Command, names []string) error {
+			project.Name = names[0]
+			_, err := ask(c.Context(), a, a.controllers().SetProject, &pb.SetProjectRequest{Project: project})
+			return err
+		},
+	}
+	set.Flags().Uint32Var(&project.MaxServices, "max-services", 0, "most services; 0: no limit")
+	set.Flags().Uint32Var(&project.MaxServers, "max-servers", 0, "most servers, of all services together; 0: no limit")
+	set.Flags().StringSliceVar(&project.Forwarders, "forwarders", nil, "`names` of the forwarders that it may use, separated by commas; none: all")
+	remove := &cobra.Command{
+		Use: "remove NAME", Short: "Remove a project that has no services", Args: args(1, 1),
+		RunE: func(c *cobra.Command, names []string) error {
+			_, err := ask(c.Context(), a, a.controllers().RemoveProject, &pb.RemoveProjectRequest{Name: names[0]})
+			return err
+		},
+	}
+	command.AddCommand(set, remove)
+	return command
+}
+
+type eventView struct {
+	Revision  int64  `json:"revision"`
+	Forwarder string `json:"forwarder"`
+	What      string `json:"what"`
+	Detail    string `json:"detail"`
+}
+
+func (a *app) watchCommand() *cobra.Command {
+	var after int64
+	command := &cobra.Command{
+		Use: "watch", Short: "Show what happens to a controller's forwarders, as it happens", Args: args(0, 0),
+		Long: "Prints one line, or with -o json one object, for each event: joined, removed, desired (a new configuration), status (what an agent did with it), owner " +
+			"and owner-gone (the controller that serves the forwarder). Each has a revision; --after goes on behind one.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			stream, err := a.controllers().Watch(c.Context(), connect.NewRequest(&pb.WatchRequest{AfterRevision: after}))
+			if err != nil {
+				return a.explainController(err)
+			}
+			defer stream.Close()
+			for stream.Receive() {
+				m := stream.Msg()
+				if a.output == "json" {
+					_ = json.NewEncoder(a.out).Encode(eventView{m.GetRevision(), m.GetForwarder(), m.GetWhat(), m.GetDetail()})
+				} else {
+					fmt.Fprintln(a.out, strings.TrimSpace(fmt.Sprintf("%d  %s  %s  %s", m.GetRevision(), m.GetForwarder(), m.GetWhat(), m.GetDetail())))
+				}
+			}
+			if c.Context().Err() != nil {
+				return nil // the user's end of it
+			}
+			return a.explainController(stream.Err())
+		},
+	}
+	command.Flags().Int64Var(&after, "after", 0, "`revision` after which events are shown; 0: from now on")
+	a.outputFlag(command)
+	return command
+}
+
+// ---- get ----------------------------------------------------------------------------------------
+
+type forwarderView struct {
+	Name        string   `json:"name"`
+	State       string   `json:"state"` // in-force, loaded, behind, alone, empty
+	Controller  string   `json:"controller"`
+	Desired     int64    `json:"desired_revision"`
+	Applied     int64    `json:"applied_revision"`
+	Projects    []string `json:"projects"`
+	Error       string   `json:"error"`
+	ChangedUnix uint64   `json:"changed_unix_s"`
+}
+
+// stateOf says in one word how far a forwarder is.
+func stateOf(f *pb.Forwarder) string {
+	switch {
+	case f.GetController() == "":
+		return "alone"
+	case f.GetDesiredRevision() == 0:
+		return "empty"
+	case f.GetAppliedRevision() != f.GetDesiredRevision():
+		return "behind"
+	case !f.GetInForwarder():
+		return "loaded"
+	}
+	return "in-force"
+}
+
+func (a *app) getForwarders(ctx context.Context) error {
+	response, err := ask(ctx, a, a.controllers().ListForwarders, &pb.ListForwardersRequest{})
+	if err != nil {
+		return err
+	}
+	views := []forwarderView{}
+	for _, f := range response.GetForwarders() {
+		views = append(views, forwarderView{f.GetName(), stateOf(f), f.GetController(), f.GetDesiredRevision(), f.GetAppliedRevision(),
+			append([]string{}, f.GetProjects()...), f.GetError(), f.GetChangedUnixS()})
+	}
+	return a.show(views, func() {
+		t := &table{columns: []column{left("NAME"), left("STATE"), right("DESIRED"), right("APPLIED"), left("CONTROLLER"), left("PROJECTS"), left("ERROR")}}
+		colors := map[string]string{"in-force": green, "alone": red, "behind": yellow, "loaded": yellow}
+		for _, v := range views {
+			t.add(v.Name, cell{v.State, colors[v.State]}, v.Desired, v.Applied, v.Controller, strings.Join(v.Projects, " "), v.Error)
+		}
+		a.print(t)
+	})
+}
+
+type projectView struct {
+	Name        string   `json:"name"`
+	Services    uint32   `json:"services"`
+	MaxServices uint32   `json:"max_services"`
+	Servers     uint32   `json:"servers"`
+	MaxServers  uint32   `json:"max_servers"`
+	Forwarders  []string `json:"forwarders"`
+}
+
+func (a *app) getProjects(ctx context.Context) error {
+	response, err := ask(ctx, a, a.controllers().ListProjects, &pb.ListProjectsRequest{})
+	if err != nil {
+		return err
+	}
+	views := []projectView{}
+	for _, p := range response.GetProjects() {
+		views = append(views, projectView{p.GetName(), p.GetServices(), p.GetMaxServices(), p.GetServers(), p.GetMaxServers(), append([]string{}, p.GetForwarders()...)})
+	}
+	quota := func(has, most uint32) string {
+		if most == 0 {
+			return fmt.Sprint(has)
+		}
+		return fmt.Sprintf("%d of %d", has, most)
+	}
+	return a.show(views, func() {
+		t := &table{columns: []column{left("NAME"), right("SERVICES"), right("SERVERS"), left("FORWARDERS")}}
+		for _, v := range views {
+			forwarders := "all"
+			if len(v.Forwarders) > 0 {
+				forwarders = strings.Join(v.Forwarders, " ")
+			}
+			t.add(v.Name, quota(v.Services, v.MaxServices), quota(v.Servers, v.MaxServers), forwarders)
+		}
+		a.print(t)
+	})
+}
+
+type auditView struct {
+	At        string `json:"at"`
+	Who       string `json:"who"`
+	What      string `json:"what"`
+	Forwarder string `json:"forwarder"`
+	Project   string `json:"project"`
+	Detail    string `json:"detail"`
+	Revision  int64  `json:"revision"`
+}
+
+func (a *app) getAudit(ctx context.Context, limit uint32) error {
+	response, err := ask(ctx, a, a.controllers().ListAudit, &pb.ListAuditRequest{Limit: limit})
+	if err != nil {
+		return err
+	}
+	views := []auditView{}
+	for _, r := range response.GetRecords() {
+		at := time.UnixMilli(int64(r.GetAtUnixMs())).UTC().Format(time.RFC3339)
+		views = append(views, auditView{at, r.GetWho(), r.GetWhat(), r.GetForwarder(), r.GetProject(), r.GetDetail(), r.GetRevision()})
+	}
+	return a.show(views, func() {
+		t := &table{columns: []column{left("AT"), left("WHO"), left("WHAT"), left("FORWARDER"), left("PROJECT"), right("REVISION"), left("DETAIL")}}
+		for _, v := range views {
+			t.add(v.At, v.Who, v.What, v.Forwarder, v.Project, v.Revision, v.Detail)
+		}
+		a.print(t)
+	})
+}
