@@ -159,7 +159,9 @@ func Run(ctx context.Context, options Options) error {
 func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	_, _ = a.file.Load() // a bad file is logged; a corrected one is loaded later
+	if a.member == nil || exists(a.options.Config) { // else a controller has sent none yet
+		_, _ = a.file.Load() // a bad file is logged; a corrected one is loaded later
+	}
 	if err := a.file.Watch(ctx); err != nil {
 		a.options.Log.Warn("the configuration file is not watched: run `steelyard apply` after changing it", "error", err)
 	}

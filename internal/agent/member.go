@@ -4,6 +4,7 @@ package agent
 
 import (
 	"net/http"
+	"os"
 
 	"steelyard/internal/api"
 	"steelyard/internal/config"
@@ -22,4 +23,9 @@ func (a *Agent) memberHandler(service *api.Server) http.Handler {
 	mux.Handle(path, desired)
 	mux.Handle("/", api.NewHandler(service))
 	return mux
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
