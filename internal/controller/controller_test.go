@@ -3,6 +3,8 @@
 package controller
 
 import (
+	"crypto/tls"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -177,6 +179,38 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 	if _, err := apply(t.Context(), operator, "f1", "shop", part(2, 1, 1)); connect.CodeOf(err) != connect.CodeUnauthenticated {
 		t.Errorf("a removed member: %v", err)
+	}
+}
+
+func TestStrangers(t *testing.T) {
+	for method, want := range map[string]bool{"ListServices": true, "GetStatus": true, "SetDrain": false, "ApplyConfig": false, "DiffConfig": false, "New": false} {
+		if onlyReads(method) != want {
+			t.Errorf("%s only reads: %v", method, !want)
+		}
+	}
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	stranger := userOn(t, c.url, &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, map[string]string{behalfHeader: "user/root"})
+	if _, err := stranger.ListForwarders(t.Context(), connect.NewRequest(&pb.ListForwardersRequest{})); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("a stranger reads: %v", err)
+	}
+	if _, err := apply(t.Context(), stranger, "f1", "", file(1)); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("a stranger applies: %v", err)
+	}
+	if _, err := stranger.Join(t.Context(), connect.NewRequest(&pb.JoinRequest{Token: strings.Repeat("x", 1<<20)})); err == nil {
+		t.Error("a large request of a stranger is read")
+	}
+	// A forwarder's certificate is no user's.
+	identity, _, err := joining.Join(t.Context(), "", []string{c.url}, l.token(c, &pb.CreateTokenRequest{Name: "f1", Role: pb.Role_ROLE_FORWARDER}), pki.Forwarder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := userOn(t, c.url, &http.Transport{TLSClientConfig: identity.Client()}, nil)
+	if _, err := agent.ListAudit(t.Context(), connect.NewRequest(&pb.ListAuditRequest{})); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("a forwarder reads the audit: %v", err)
+	}
+	if _, err := apply(t.Context(), agent, "f1", "", file(1)); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("a forwarder applies: %v", err)
 	}
 }
 

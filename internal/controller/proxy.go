@@ -23,6 +23,8 @@ import (
 	"steelyard/internal/pki"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
 )
 
 // Headers by which a client of AgentService says what it means.
@@ -79,14 +81,18 @@ func (s *Server) forward(apply http.Handler) http.Handler {
 		}
 		err := func() error {
 			who := from(r.Context())
+			method := strings.TrimPrefix(r.URL.Path, service)
 			if !who.mayRead() {
 				return denied("%s may not read", who)
+			}
+			if !who.admin() && !onlyReads(method) && method != "DiffConfig" && method != "SetDrain" {
+				return denied("%s may not call %s", who, method)
 			}
 			forwarder, project, err := s.target(r.Context(), r.Header)
 			if err != nil {
 				return err
 			}
-			if err := s.rewrite(r, who, strings.TrimPrefix(r.URL.Path, service), forwarder, project); err != nil {
+			if err := s.rewrite(r, who, method, forwarder, project); err != nil {
 				return err
 			}
 			return s.hand(w, r, who, forwarder)
@@ -95,6 +101,16 @@ func (s *Server) forward(apply http.Handler) http.Handler {
 			_ = connect.NewErrorWriter().Write(w, r, err)
 		}
 	})
+}
+
+// onlyReads reports whether the contract says that a method of AgentService changes nothing. One that it does not know may.
+func onlyReads(method string) bool {
+	known := agentpb.File_steelyard_agent_v1_agent_proto.Services().ByName("AgentService").Methods().ByName(protoreflect.Name(method))
+	if known == nil {
+		return false
+	}
+	options, ok := known.Options().(*descriptorpb.MethodOptions)
+	return ok && options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
 // rewrite reads a request, and checks those that are not for readers.

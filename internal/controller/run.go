@@ -160,7 +160,8 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	path, own := controllerpbconnect.NewControllerServiceHandler(s, options...)
 	mux.Handle(path, s.authenticated(own))
-	mux.Handle(controllerpbconnect.ControllerServiceJoinProcedure, own) // the token says who it is
+	// Strangers reach this one alone: the token says who it is.
+	mux.Handle(controllerpbconnect.ControllerServiceJoinProcedure, http.MaxBytesHandler(own, maxJoin))
 	path, apply := agentpbconnect.NewAgentServiceHandler(&agentService{server: s}, options...)
 	mux.Handle(path, s.authenticated(s.forward(apply)))
 	return mux

@@ -218,6 +218,7 @@ const (
 	leaseLife     = 5 * time.Second
 	pushTimeout   = time.Minute
 	defaultTokens = time.Hour
+	maxJoin       = 16 << 10 // bytes of a request
 )
 
 func nameOf(key, prefix string) string { return strings.TrimPrefix(key, prefix) }

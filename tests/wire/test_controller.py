@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller configures a real forwarder through its agent. It dies, and traffic does not notice."""
+"""A controller configures a real forwarder through its agent, and dies: traffic goes on."""
 
 import json
 
