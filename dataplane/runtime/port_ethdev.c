@@ -16,6 +16,7 @@ struct ethdev_port {
 	uint16_t dev; /* DPDK's number */
 	bool created; /* by this process: removed at the end */
 	bool started;
+	bool copies;       /* its transmit queues hold no buffers */
 	uint16_t ring;     /* descriptors of a receive queue */
 	uint64_t too_long; /* frames longer than one buffer. Writers: workers; approximate */
 };
@@ -58,10 +59,11 @@ static unsigned ethdev_tx(struct port *p, unsigned queue, struct rte_mbuf **m, u
 	return rte_eth_tx_burst(e->dev, (uint16_t)queue, m, (uint16_t)n);
 }
 
-/* Devices do not say. */
+/* Devices do not say, and drivers of cards free what was sent as late as they can. */
 static unsigned ethdev_sending(struct port *p, unsigned queue)
 {
-	return RING;
+	const struct ethdev_port *e = p->impl;
+	return e->copies ? 0 : RING;
 }
 
 static bool ethdev_is_pending(struct port *p, unsigned queue)
@@ -163,6 +165,16 @@ static void device_address(struct port *p, const struct sy_port_options *o)
 	memcpy(&p->mac, o->mac, 6);
 }
 
+static bool device_copies(const char *driver, const char *devargs)
+{
+	static const char *const copying[] = {"net_af_packet", "net_memif", "net_null", "net_pcap",
+	                                      "net_tap"};
+	for (unsigned i = 0; i < SY_ARRAY_LEN(copying); i++)
+		if (strcmp(driver, copying[i]) == 0)
+			return !strstr(devargs, "zero-copy=yes");
+	return false;
+}
+
 static int device_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
                        struct sy_error *err)
 {
@@ -175,6 +187,7 @@ static int device_open(struct sy_runtime *rt, struct port *p, const struct sy_po
 	if (rc)
 		return sy_fail(err, -rc, "the device does not report its properties: %s",
 		               strerror(-rc));
+	e->copies = device_copies(info.driver_name, o->devargs);
 	rc = device_configure(rt, p, o, &info, err);
 	if (rc)
 		return rc;

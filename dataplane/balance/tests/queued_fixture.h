@@ -23,7 +23,7 @@ struct device {
 static inline void restart_with(struct flows *f, const struct device *d, unsigned room)
 {
 	f->options.queues = WORKERS;
-	f->options.mbufs = 8191;
+	f->options.mbufs = 16383;
 	f->options.event_device = d->device;
 	f->options.event_model = d->model;
 	f->options.event_room = room;
