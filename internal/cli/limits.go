@@ -85,6 +85,14 @@ func (c limitCounts) text(unit model.LimitUnit) string {
 	return digits + " " + text[len(digits):] + "B"
 }
 
+// named is text that says what is counted.
+func (c limitCounts) named(unit model.LimitUnit) string {
+	if unit == model.LimitBits {
+		return c.text(unit)
+	}
+	return c.text(unit) + " " + limitUnits[unit]
+}
+
 // all writes a count with all digits.
 func (c limitCounts) all(unit model.LimitUnit) string {
 	if unit == model.LimitSessions {
@@ -189,7 +197,7 @@ func (a *app) getLimits(ctx context.Context, worst bool) error {
 			if v.Clients != nil {
 				of += ", by client"
 			}
-			row := []any{v.Name, of, v.spec.Rate(), v.spec.Amount(v.Burst), v.Passed.text(v.spec.Unit),
+			row := []any{v.Name, of, v.spec.Rate(), v.spec.Amount(v.Burst), v.Passed.named(v.spec.Unit),
 				aboveCell(v.Above, v.Share, v.spec.Unit), v.Engine}
 			if worst {
 				row = append(row, v.worstCells()...)
@@ -273,7 +281,7 @@ func (a *app) describeLimitClients(v limitView) {
 	if len(c.Within) > 0 {
 		clients += ", within " + strings.Join(c.Within, " ")
 	}
-	a.pair("Clients", fmt.Sprintf("%s\n%d of at most %d buckets are in use", clients, c.Now, c.Most))
+	a.pair("Clients", fmt.Sprintf("%s\n%d of at most %d buckets are in use; one that is full again is free for others", clients, c.Now, c.Most))
 	if c.Unlimited != (limitCounts{}) {
 		a.pair("Unlimited", a.paint(cell{c.Unlimited.all(unit) + ": they found no free bucket, and passed; raise `most`", yellow}))
 	}
