@@ -218,7 +218,16 @@ def test_a_port_that_does_not_exist(shaping):
     shaping.apply(port("nowhere", "1M"))
     stats, _ = shaping.read()
     assert not stats.active
-    assert "no such port" in shaping.stage.steelyard.cli("get", "shaping")
+    steelyard = shaping.stage.steelyard
+    assert "no such port" in steelyard.cli("get", "shaping")
+
+    def warned():
+        said = steelyard.get("status")["warnings"]
+        return any("shaping of port nowhere has no effect" in one for one in said)
+
+    assert warned()
+    shaping.apply()
+    assert not warned()
 
 
 def test_refused(shaping):
