@@ -11,6 +11,7 @@ OPTIONS    ?= /etc/default/steelyard-forwarder
 UNITDIR    ?= /usr/lib/systemd/system
 DESTDIR    ?=
 DEMO       ?= first_light
+DEMOS      := first_light attack limits modes restart shaping
 JOBS       ?= $(shell nproc)
 
 BIN   := build/bin
@@ -31,6 +32,7 @@ help: ## list these commands
 	@echo "  make demo DEMO=attack   what clients notice of floods, flood by flood: a table"
 	@echo "  make demo DEMO=limits   tenants held to their limits, live changes, a noisy client: a table"
 	@echo "  make demo DEMO=modes    every mode, family and protocol, one and two workers: a table"
+	@echo "  make demo DEMO=shaping  a narrow port shared by tenants, services and classes: a table"
 	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go bench soak wire wire-asan"
 
 setup: ## install what building and testing need (Debian 12, as root)
@@ -85,6 +87,11 @@ format: ## format all sources in place
 	@.venv/bin/ruff format --quiet bench tests scripts/check scripts/checks
 	@.venv/bin/ruff check --quiet --fix bench tests scripts/check scripts/checks
 
+ifneq ($(filter demo,$(MAKECMDGOALS)),)
+ifeq ($(filter $(DEMO),$(DEMOS)),)
+$(error there is no demo $(DEMO): use DEMO=$(subst $() , or ,$(DEMOS)))
+endif
+endif
 demo: setup build ## real clients reach real servers; KEEP=1 leaves the lab up
 	@.venv/bin/python -m tests.demo.$(DEMO) $(if $(KEEP),--keep)
 

@@ -6,18 +6,14 @@ it measures, and its exit status says whether every goal was met.
 """
 
 import contextlib
-import json
 import sys
 import time
-from dataclasses import dataclass
 
 from tests.demo.perform import perform
-from tests.demo.show import Show, paint, say
-from tests.lab import Server, Service
+from tests.demo.rates import IPERF, LENGTH_S, SETTLE_S, SIZE, Flow, Rates, mbits
+from tests.demo.show import say
 from tests.lab.config import Config
-from tests.lab.datagrams import Sender, Sink, send
-from tests.lab.process import CommandFailed
-from tests.lab.servers import wait_listening
+from tests.lab.datagrams import Sender
 from tests.lab.steelyard import VIP, Steelyard, local_addresses
 from tests.lab.wait import wait_until
 
@@ -28,45 +24,21 @@ PICTURE = """
    initech  UDP, within its limit ─────────────┘
 
    Rates are those of IP packets, counted by the receiver for 10 s while all send at once.
+   All of it takes about a minute.
 """
-LENGTH_S = 10
-SETTLE_S = 2  # until the bursts are used up
-SIZE = 1000  # of an IP packet with UDP
-IPERF, SERVER_IPERF, CONNECTIONS = 5201, 15201, 4
-SEGMENT, SEGMENT_DATA = 1500, 1448  # of an IP packet with TCP and time stamps, and its data
 GOAL_UDP, GOAL_TCP = 1.0, 3.0  # percent
-UDP_PORTS = {"acme4": 5001, "acme6": 5001, "hooli": 5002, "initech": 5003, "open": 5004}
+ACMES = ("acme4", 1), ("acme6", 1)
 HEAD = ["tenant", "offered", "received", "limit", "error"]
 
 
-def mbits(rate):
-    return f"{rate / 1e6:.3f} Mbit/s"
-
-
-@dataclass
-class Flow:
-    """A sender of datagrams: Mbit/s that it offers."""
-
-    service: str
-    offered: float
-    host: str = "client"
-    tag: int = 1
-
-    @property
-    def family(self):
-        return 6 if self.service.endswith("6") else 4
-
-
-class Limits:
+class Limits(Rates):
     NETWORK = {"queues": 2}
+    PORTS = {"acme4": 5001, "acme6": 5001, "hooli": 5002, "initech": 5003, "open": 5004}
 
     def __init__(self, lab):
-        self.lab, self.show = lab, Show()
-        self.rows, self.missed, self.sinks = [], [], {}
+        super().__init__(lab)
         config = Config(local_addresses(lab.network.back_net))
-        for name, port in UDP_PORTS.items():
-            config.services.append(self.service(name, port, "udp", "s1", 10000 + port))
-        config.services.append(self.service("globex", IPERF, "tcp", "s2", SERVER_IPERF))
+        config.services = list(self.services("globex"))
         config.tenants = [{"name": "acme", "services": ["acme4", "acme6"]}]
         for name in ("globex", "hooli", "initech"):
             config.tenants.append({"name": name, "services": [name]})
@@ -80,11 +52,6 @@ class Limits:
         self.steelyard = Steelyard(lab, config, workers=2)
         self.set_limits()
 
-    def service(self, name, port, protocol, host, server_port):
-        family = 6 if name.endswith("6") else 4
-        servers = [Server(self.lab[host].address(family), server_port)]
-        return Service(name, VIP[family], port, protocol, servers=servers)
-
     def set_limits(self):
         self.steelyard.config.limits = [
             {"name": name, "direction": "to-servers"} | limit for name, limit in self.limits.items()
@@ -95,85 +62,18 @@ class Limits:
         with contextlib.ExitStack() as stack:
             self.start(stack)
             self.together()
-            self.change()
+            self.change_live()
             self.noisy_client()
             self.mark()
             self.account()
 
     def start(self, stack):
         self.show.step("Servers, a forwarder with two workers, and its agent start")
-        for name, port in UDP_PORTS.items():
-            family = 6 if name.endswith("6") else 4
-            sink = Sink(self.lab["s1"], 10000 + port, family)
-            self.sinks[name] = stack.enter_context(sink)
-        self.lab.start("s2", "iperf3", ["iperf3", "--server", "--port", SERVER_IPERF])
-        wait_listening(self.lab["s2"].ns, SERVER_IPERF)
-        self.steelyard.start()
-        for name, sink in self.sinks.items():  # a first packet has to ask for its server's MAC
-            family = 6 if name.endswith("6") else 4
-            send(self.lab["client"], VIP[family], UDP_PORTS[name], 1)
-            wait_until(lambda sink=sink: sink.packets[1], f"{name} has its first packet")
+        super().start(stack)
         self.command("get", "limits")
-
-    # ---- measuring -------------------------------------------------------------------------------
-
-    def command(self, *words):
-        self.show.command("steelyard " + " ".join(words), self.steelyard.cli(*words))
 
     def stats(self, name, worst=0):
         return self.steelyard.api.call("ListLimits", name=name, worst=worst).limits[0].stats
-
-    @contextlib.contextmanager
-    def sending(self, *flows):
-        with contextlib.ExitStack() as stack:
-            for flow in flows:
-                host, port = self.lab[flow.host], UDP_PORTS[flow.service]
-                rate = flow.offered * 1e6 / 8 / SIZE
-                stack.enter_context(
-                    Sender(host, VIP[flow.family], port, tag=flow.tag, size=SIZE, rate=rate)
-                )
-            yield
-
-    def measure(self):
-        """{service: bit/s, {tag: bit/s}} that arrive while others send."""
-        time.sleep(SETTLE_S)
-        begin, before = time.monotonic(), self.received()
-        time.sleep(LENGTH_S)
-        now, took = self.received(), time.monotonic() - begin
-        return {key: 8 * (n - before.get(key, 0)) / took for key, n in now.items()}
-
-    def received(self):
-        return {
-            (name, tag): n for name, sink in self.sinks.items() for tag, n in sink.bytes.items()
-        }
-
-    def start_iperf(self, seconds):
-        argv = ["iperf3", "--client", VIP[4], "--port", IPERF, "--json", "--time", seconds]
-        argv += ["--omit", SETTLE_S, "--parallel", CONNECTIONS]
-        return self.lab.start("client", f"iperf-{len(self.lab.processes)}", argv)
-
-    def finish_iperf(self, process):
-        """bit/s of IP packets, as received."""
-        if process.wait(120):
-            raise CommandFailed(process.describe())
-        end = json.loads(process.output())["end"]
-        return end["sum_received"]["bits_per_second"] * SEGMENT / SEGMENT_DATA
-
-    # ---- verdicts --------------------------------------------------------------------------------
-
-    def meet(self, met, text):
-        """Notes a goal that was not met; the demo goes on."""
-        mark = paint("✓", "green") if met else paint("✗", "red")
-        say(f"   {mark} {text}")
-        if not met:
-            self.missed.append(text)
-
-    def judge(self, name, offered, received, limit, goal):
-        error = 100 * (received / limit - 1)
-        self.rows.append(
-            [name, offered, mbits(received), mbits(limit), f"{error:+.2f} % (goal ±{goal:g} %)"]
-        )
-        self.meet(abs(error) <= goal, f"{name}: {mbits(received)}, {error:+.2f} % off its limit")
 
     def lost(self, name, sent_within):
         above = self.stats(name).above.packets
@@ -189,15 +89,18 @@ class Limits:
             rates = self.measure()
         globex = self.finish_iperf(process)
         acme = rates["acme4", 1] + rates["acme6", 1]
-        self.judge("acme, UDP of both families", mbits(20e6), acme, 8e6, GOAL_UDP)
+        self.judge("acme, UDP of both families", self.offer(*ACMES), acme, 8e6, GOAL_UDP)
         self.judge("globex, TCP", "all it can", globex, 40e6, GOAL_TCP)
-        self.judge("hooli, 400 packets/s", mbits(10e6), rates["hooli", 1], 400 * 8 * SIZE, GOAL_UDP)
+        offered = self.offer(("hooli", 1))
+        self.judge("hooli, 400 packets/s", offered, rates["hooli", 1], 400 * 8 * SIZE, GOAL_UDP)
         initech = rates["initech", 1]
-        self.rows.append(["initech, UDP", mbits(2e6), mbits(initech), mbits(4e6), "within it"])
+        self.rows.append(
+            ["initech, UDP", self.offer(("initech", 1)), mbits(initech), mbits(4e6), "within it"]
+        )
         self.lost("initech", "while its neighbours send too much")
         self.command("get", "limits")
 
-    def change(self):
+    def change_live(self):
         self.show.step("acme and globex get twice as much, while they send")
         self.limits["acme"]["bits_per_second"] = "16M"
         self.limits["globex"] |= {"bits_per_second": "80M", "burst": "4MB"}
@@ -206,15 +109,11 @@ class Limits:
         with self.sending(*flows):
             time.sleep(SETTLE_S)
             self.set_limits()
-            file = self.lab.dir / "twice.yaml"
-            file.write_text(self.steelyard.config.text())
-            done = self.steelyard.cli("diff", file, check=False)
-            self.show.command("steelyard diff twice.yaml", done.stdout)
-            self.show.command("steelyard apply twice.yaml", self.steelyard.cli("apply", file))
+            self.change("twice")
             rates = self.measure()
         self.finish_iperf(process)  # it has seen both rates
         acme = rates["acme4", 1] + rates["acme6", 1]
-        self.judge("acme, changed live", mbits(20e6), acme, 16e6, GOAL_UDP)
+        self.judge("acme, changed live", self.offer(*ACMES), acme, 16e6, GOAL_UDP)
         globex = self.finish_iperf(self.start_iperf(LENGTH_S))
         self.judge("globex, TCP, changed live", "all it can", globex, 80e6, GOAL_TCP)
 
@@ -223,8 +122,8 @@ class Limits:
         noisy, polite = Flow("open", 12, "far", 2), Flow("open", 2, "client", 1)
         with self.sending(noisy, polite):
             rates = self.measure()
-        self.judge("a noisy client", mbits(12e6), rates["open", 2], 4e6, GOAL_UDP)
-        row = [mbits(2e6), mbits(rates["open", 1]), mbits(4e6), "within it"]
+        self.judge("a noisy client", self.offer(("open", 2)), rates["open", 2], 4e6, GOAL_UDP)
+        row = [self.offer(("open", 1)), mbits(rates["open", 1]), mbits(4e6), "within it"]
         self.rows.append(["a polite client", *row])
         self.command("get", "limits", "--worst")
         self.command("describe", "limit", "each-client")
@@ -241,7 +140,7 @@ class Limits:
         self.steelyard.apply()
         sink, before = self.sinks["hooli"], self.stats("hooli")
         sink.classes.clear()
-        sender = Sender(self.lab["client"], VIP[4], UDP_PORTS["hooli"], size=SIZE, rate=1250)
+        sender = Sender(self.lab["client"], VIP[4], self.PORTS["hooli"], size=SIZE, rate=1250)
         with sender:
             time.sleep(SETTLE_S)
         wait_until(lambda: sum(sink.classes.values()) == sender.sent, "all have come")

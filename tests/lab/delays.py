@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long datagrams take: the sender, a process of its own, writes the time into each, and the
+kernel notes when it arrives. Both read the clock of this machine, so neither has to be prompt."""
+
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+from collections import defaultdict
+
+from tests.lab.lab import ROOT
+from tests.lab.servers import wait_listening
+
+SO_TIMESTAMPNS = 35  # socket(7); also the type of its control message
+STAMP = struct.Struct("!Iq")  # tag, ns
+TIMESPEC = struct.Struct("qq")
+
+
+class Delays:
+    """Milliseconds that datagrams to a UDP port took, by tag."""
+
+    def __init__(self, host, port):
+        self.ms = defaultdict(list)
+        self.socket = host.ns.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        self.socket.bind((host.v4, port))
+        wait_listening(host.ns, port, "udp")
+        self._stop, self._stopped = socket.socketpair()
+        self._thread = threading.Thread(target=self._note, daemon=True)
+        self._thread.start()
+
+    def _note(self):
+        while True:
+            ready, _, _ = select.select([self.socket, self._stopped], [], [])
+            if self._stopped in ready:
+                return
+            data, ancillary, _, _ = self.socket.recvmsg(65535, 64)
+            if len(data) < STAMP.size or not ancillary:
+                continue
+            tag, sent = STAMP.unpack_from(data)
+            seconds, ns = TIMESPEC.unpack(ancillary[0][2])
+            self.ms[tag].append((seconds * 1_000_000_000 + ns - sent) / 1e6)
+
+    def close(self):
+        self._stop.send(b"x")
+        self._thread.join()
+        for one in (self.socket, self._stop, self._stopped):
+            one.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def start_stamped(lab, host, address, port, tag, rate, count, kind=0):
+    """Sends so many datagrams of 200 bytes, `rate` a second; the process ends with the last."""
+    words = [address, port, tag, rate, count, kind]
+    argv = [sys.executable, "-m", "tests.lab.delays", *words]
+    name = f"stamped-{len(lab.processes)}"
+    return lab.start(host, name, argv, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def share(values, part):
+    """The value that `part` of the values do not exceed."""
+    ranked = sorted(values)
+    return ranked[min(int(part * len(ranked)), len(ranked) - 1)]
+
+
+def main(address, port, tag, rate, count, kind):
+    out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    out.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int(kind))
+    begin = time.monotonic()
+    for n in range(int(count)):
+        time.sleep(max(begin + n / float(rate) - time.monotonic(), 0))
+        data = STAMP.pack(int(tag), time.time_ns()).ljust(172, b".")
+        out.sendto(data, (address, int(port)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
