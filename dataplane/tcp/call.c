@@ -206,12 +206,42 @@ static int64_t readable(struct connection *c)
 	                                                                          : -EAGAIN;
 }
 
+/* The sequence number of the next byte that the application reads. */
+static uint32_t read_seq(const struct connection *c)
+{
+	return c->rcv_nxt - !!(c->flags & C_FIN_ARRIVED) - c->received.bytes;
+}
+
+/* Of so many bytes, those before the urgent one; at it, all. */
+static size_t until_mark(const struct connection *c, size_t len)
+{
+	uint32_t before = c->urgent_in - 1 - read_seq(c);
+
+	return c->flags & C_URGENT_IN && before > 0 && before < len ? before : len;
+}
+
+static size_t bytes_read(struct sy_stack *s, struct connection *c, void *bytes, size_t len)
+{
+	size_t done = receive_buffer_read(&c->received, bytes, len, &s->receive_held);
+
+	if (c->flags & C_URGENT_IN && !sy_seq_before(read_seq(c), c->urgent_in))
+		c->flags &= ~(uint32_t)C_URGENT_IN;
+	window_read(s, c);
+	return done;
+}
+
+int sy_stack_at_mark(struct sy_stack *s, sy_stack_id id)
+{
+	const struct connection *c = connection_of(s, id);
+
+	return !c ? -EBADF : c->flags & C_URGENT_IN && read_seq(c) == c->urgent_in - 1;
+}
+
 int64_t sy_stack_receive_bytes(struct sy_stack *s, sy_stack_id id, void *bytes, size_t len,
                                uint64_t now_ns)
 {
 	struct connection *c = connection_of(s, id);
 	int64_t can;
-	size_t done;
 
 	stack_time(s, now_ns);
 	if (!c)
@@ -219,9 +249,7 @@ int64_t sy_stack_receive_bytes(struct sy_stack *s, sy_stack_id id, void *bytes, 
 	can = readable(c);
 	if (can <= 0)
 		return can;
-	done = receive_buffer_read(&c->received, bytes, len, &s->receive_held);
-	window_read(s, c);
-	return (int64_t)done;
+	return (int64_t)bytes_read(s, c, bytes, until_mark(c, len));
 }
 
 int64_t sy_stack_peek(struct sy_stack *s, sy_stack_id id, const void **bytes)
@@ -235,7 +263,7 @@ int64_t sy_stack_peek(struct sy_stack *s, sy_stack_id id, const void **bytes)
 	if (can <= 0)
 		return can;
 	*bytes = rte_pktmbuf_mtod(c->received.first, const void *);
-	return c->received.first->data_len;
+	return (int64_t)until_mark(c, c->received.first->data_len);
 }
 
 void sy_stack_consume(struct sy_stack *s, sy_stack_id id, size_t len, uint64_t now_ns)
@@ -245,8 +273,7 @@ void sy_stack_consume(struct sy_stack *s, sy_stack_id id, size_t len, uint64_t n
 	stack_time(s, now_ns);
 	if (!c)
 		return;
-	receive_buffer_read(&c->received, NULL, len, &s->receive_held);
-	window_read(s, c);
+	bytes_read(s, c, NULL, len);
 }
 
 /* ---- closing --------------------------------------------------------------------------------- */
@@ -365,6 +392,8 @@ uint32_t sy_stack_ready(struct sy_stack *s, sy_stack_id id)
 		ready |= SY_STACK_READABLE;
 	if (c->flags & C_FIN_ARRIVED)
 		ready |= SY_STACK_PEER_DONE;
+	if (c->flags & C_URGENT_IN)
+		ready |= SY_STACK_URGENT;
 	if (connection_sends(c)) {
 		if (c->unsent.end - c->snd_una < window_send_limit(s, c) &&
 		    s->chunks.used < s->chunks.count)

@@ -141,6 +141,9 @@ int64_t sy_stack_receive_bytes(struct sy_stack *s, sy_stack_id id, void *bytes, 
  * they are consumed. Returns their number, 0 at the end, or a negative errno. */
 int64_t sy_stack_peek(struct sy_stack *s, sy_stack_id id, const void **bytes);
 void sy_stack_consume(struct sy_stack *s, sy_stack_id id, size_t len, uint64_t now_ns);
+/* Is the next byte the urgent one (RFC 6093; sockatmark())? Urgent data always lies among the
+ * others, as with SO_OOBINLINE; what is read in one call ends before it. 1, 0 or -EBADF. */
+int sy_stack_at_mark(struct sy_stack *s, sy_stack_id id);
 
 /* Points up to `count` vectors to the first bytes that have arrived; else as sy_stack_peek(). */
 int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count);

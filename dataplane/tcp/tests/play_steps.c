@@ -76,6 +76,23 @@ static void do_read(struct play *p, char *words)
 	free(bytes);
 }
 
+/* Less than was asked for: up to the urgent byte. */
+static void do_part(struct play *p, char *words)
+{
+	uint8_t bytes[64];
+	const void *first;
+	long len = strtol(words, NULL, 0);
+
+	WANT(p, sy_stack_peek(p->s, p->c, &first) == len);
+	WANT(p, sy_stack_receive_bytes(p->s, p->c, bytes, sizeof(bytes), p->now) == len);
+	p->read += (uint32_t)len;
+}
+
+static void do_mark(struct play *p, char *words)
+{
+	WANT(p, sy_stack_at_mark(p->s, p->c) == strtol(words, NULL, 0));
+}
+
 static void do_eof(struct play *p, char *words)
 {
 	uint8_t byte;
@@ -271,7 +288,8 @@ static const struct {
         {"no", do_no},         {"failed", do_failed},
         {"count", do_count},   {"info", do_info},
         {"broken", do_broken}, {"scarce", do_scarce},
-        {"held", do_held},
+        {"held", do_held},     {"part", do_part},
+        {"mark", do_mark},
 
 };
 

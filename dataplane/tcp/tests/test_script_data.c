@@ -348,9 +348,35 @@ static const struct script urgent[] = {
         {"RFC 6093 3.2: urgent data arrives among the others", "",
          OPEN "< UPA 1:11 ack 1 urg 10\n"
               "event readable urgent\n"
-              "read 10\n"
+              "read 9\n"
+              "read 1\n"
               "+41\n"
               "> A 1 ack 11\n"},
+        {"RFC 6093 3.2, 4: what is read ends before the urgent byte, which is one of the others",
+         "",
+         OPEN "< UPA 1:21 ack 1 urg 10\n"
+              "mark 0\n"
+              "event readable urgent\n"
+              "part 9\n"
+              "mark 1\n"
+              "part 11\n"
+              "mark 0\n"
+              "empty\n"
+              "+41\n"
+              "> A 1 ack 21\n"
+              "# a later pointer replaces one that is not read yet\n"
+              "< UPA 21:26 ack 1 urg 5\n"
+              "event readable urgent\n"
+              "< UPA 26:31 ack 1 urg 5\n"
+              "event readable urgent\n"
+              "part 9\n"
+              "mark 1\n"
+              "< FA 31 ack 1\n"
+              "> A 1 ack 32\n"
+              "mark 1\n"
+              "part 1\n"
+              "mark 0\n"
+              "eof\n"},
         {"RFC 9293 3.10.7.4, sixth: urgent data that is still to come", "",
          OPEN "< UA 1 ack 1 urg 100\n"
               "event urgent\n"
