@@ -173,7 +173,8 @@ void sy_stack_destroy(struct sy_stack *s)
 
 /* ---- packets in ------------------------------------------------------------------------------ */
 
-/* A segment arrives: its connection, or its listener, or nobody's. */
+/* The second of three steps on which priorities act: a segment arrives, and its connection is
+ * known; or its listener's, or nobody's. */
 static void segment_arrive(struct sy_stack *s, struct segment *seg)
 {
 	const struct sy_tuple *t = &seg->view->tuple;
@@ -209,7 +210,8 @@ static bool packet_is_sound(const struct sy_stack *s, struct rte_mbuf *m, struct
 	return sy_packet_check_l4(frame, v) == SY_CSUM_OK;
 }
 
-/* The driver has received a packet. */
+/* The first of three steps on which priorities act: the driver has received a packet, and nothing
+ * has looked at it yet. */
 static void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
 {
 	struct segment seg;
@@ -346,18 +348,23 @@ static unsigned listener_events(struct sy_stack *s, struct sy_stack_event *event
 	return count;
 }
 
-/* An event is delivered to the application. */
+/* The third of three steps on which priorities act: a connection's event is delivered to the
+ * application. Which one is next, sy_stack_events() decides. */
+static void event_deliver(struct sy_stack *s, struct connection *c, struct sy_stack_event *out)
+{
+	list_remove(s, &s->event, LIST_EVENT, c);
+	*out = (struct sy_stack_event){
+	        .id = connection_id(s, c), .what = c->events, .cookie = c->cookie};
+	c->events = 0;
+}
+
 unsigned sy_stack_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most)
 {
 	unsigned count = listener_events(s, event, most);
 	struct connection *c;
 
-	while (count < most && (c = list_first(s, &s->event)) != NULL) {
-		list_remove(s, &s->event, LIST_EVENT, c);
-		event[count++] = (struct sy_stack_event){
-		        .id = connection_id(s, c), .what = c->events, .cookie = c->cookie};
-		c->events = 0;
-	}
+	while (count < most && (c = list_first(s, &s->event)) != NULL)
+		event_deliver(s, c, &event[count++]);
 	return count;
 }
 
