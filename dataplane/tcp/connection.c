@@ -165,6 +165,7 @@ struct connection *connection_make(struct sy_stack *s, const struct sy_tuple *fr
 	        .generation = generation ? generation : 1,
 	        .listener = LISTENER_NONE,
 	        .heard_ms = s->now_ms,
+	        .flags = s->options.pacing ? C_PACED : 0,
 	        .keepalive_interval_s = 75,
 	        .keepalive_probes = 9,
 	        .ts_offset = connection_ts_offset(s, from_peer),

@@ -34,6 +34,7 @@ enum {
 	C_URGENT_IN = 1 << 18,     /* urgent_in is beyond what was read */
 	C_URGENT_OUT = 1 << 19,    /* urgent_out is not acknowledged */
 	C_ORPHAN = 1 << 21,        /* closed by the application; the peer has not taken all */
+	C_PACED = 1 << 22,         /* segments leave evenly (pace.h) */
 	C_PROBED = 1 << 20,        /* a byte beyond the window was sent, which is in no range */
 	C_TAIL_TIMER = 1 << 23,    /* the retransmission timer stands for the tail probe */
 	C_HASHED = 1 << 24,        /* in the table */
@@ -54,7 +55,7 @@ enum recovery { RECOVERY_NONE, RECOVERY_ECN, RECOVERY_FAST, RECOVERY_TIMEOUT };
 /* Deadlines; the earliest one has the place in the wheel. */
 enum timer {
 	TIMER_RETRANSMIT, /* or the tail probe; or, while nothing is under way, the persist timer */
-	TIMER_REORDER,    /* RACK looks again */
+	TIMER_REORDER,    /* RACK looks again; or the next segment may leave (pace.h) */
 	TIMER_ACK,        /* delayed acknowledgement */
 	TIMER_KEEPALIVE,
 	TIMER_END, /* TIME-WAIT; without an application FIN-WAIT-2, and a peer that takes nothing */
@@ -139,6 +140,7 @@ struct connection {
 	/* A probe of the path's MTU is under way (path_probe.c); 0: none is. */
 	uint32_t probe_from;
 	uint16_t probe_len;
+	uint32_t pace_us; /* pace.h */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 _Static_assert(sizeof(struct connection) <= 512, "eight cache lines");

@@ -9,6 +9,7 @@
  * SYN and FIN have sequence numbers like bytes, and are sent again like bytes.
  */
 #include "emit.h"
+#include "pace.h"
 #include "path_probe.h"
 #include "recovery.h"
 #include "stack.h"
@@ -308,13 +309,27 @@ static struct rte_mbuf *emit_next(struct sy_stack *s, struct connection *c)
 	return m ? m : new_next(s, c);
 }
 
+/* May a segment with bytes leave now? Else the timer wakes the connection. */
+static bool pace_admits(struct sy_stack *s, struct connection *c)
+{
+	uint32_t wait_ms = pace_wait_us(s, c), due;
+
+	if (SY_LIKELY(wait_ms == 0))
+		return true;
+	wait_ms /= 1000; /* timer_set() adds one */
+	due = s->now_ms + wait_ms + 1;
+	if (!timer_is_set(c, TIMER_REORDER) || sy_seq_before(due, c->due_ms[TIMER_REORDER]))
+		timer_set(s, c, TIMER_REORDER, wait_ms);
+	return false;
+}
+
 unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned most)
 {
 	unsigned count = 0;
 	uint32_t sent = c->snd_nxt, again = c->retransmitted;
 
-	while (count < most && (out[count] = emit_next(s, c)) != NULL)
-		count++;
+	while (count < most && pace_admits(s, c) && (out[count] = emit_next(s, c)) != NULL)
+		pace_sent(s, c, out[count++]->pkt_len);
 	if (c->flags & C_ACK_NOW && count < most) {
 		out[count] = ack_make(s, c, c->snd_nxt, SY_TCP_ACK);
 		count += out[count] != NULL;

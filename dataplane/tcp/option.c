@@ -16,6 +16,8 @@ static uint32_t flag_of(enum sy_stack_option option)
 		return C_QUICK_ACK;
 	case SY_STACK_LINGER_ABORT:
 		return C_LINGER_ABORT;
+	case SY_STACK_PACING:
+		return C_PACED;
 	default:
 		return 0;
 	}

@@ -64,6 +64,7 @@ struct sy_stack_options {
 	/* Where what waits for being read is copied while less than a quarter of `pool` is free, so
 	 * that slow readers do not take the driver's buffers. NULL: it stays in these. */
 	struct rte_mempool *copies;
+	bool pacing; /* of all connections: SY_STACK_PACING */
 };
 
 int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,
@@ -182,6 +183,7 @@ enum sy_stack_option {
 	SY_STACK_RECEIVE_BYTES,   /* the receive window's limit, likewise */
 	SY_STACK_TOS,             /* DSCP in the upper 6 bits */
 	SY_STACK_MSS,             /* the largest segment, at most; before connect: also offered */
+	SY_STACK_PACING,          /* 1: segments leave evenly over a round trip, not in bursts */
 };
 
 /* Of a listener: for the connections that it will have. -EINVAL: no such value. */

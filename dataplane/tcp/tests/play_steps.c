@@ -140,6 +140,7 @@ static void do_set(struct play *p, char *words)
 	        [SY_STACK_RECEIVE_BYTES] = "receive",
 	        [SY_STACK_TOS] = "tos",
 	        [SY_STACK_MSS] = "mss",
+	        [SY_STACK_PACING] = "pacing",
 	};
 	char word[16];
 	unsigned value;

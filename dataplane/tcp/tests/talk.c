@@ -149,6 +149,7 @@ static void side_open(struct talk *t, unsigned i)
 	        .no_timestamps = chance(t, 300),
 	        .no_scale = chance(t, 200),
 	        .ecn = chance(t, 300),
+	        .pacing = chance(t, 300),
 	};
 	for (unsigned k = 0; k < sizeof(o.secret); k++)
 		o.secret[k] = (uint8_t)random64(t);

@@ -335,6 +335,43 @@ static const struct script marks[] = {
                        "count ecn_reduced 1\n"},
 };
 
+/* A peer at 100 ms, and ten segments that may go at once. */
+#define PACED                                                                                      \
+	"listen\n< S 0 win 60000 mss 1000 sackok\n> SA 0\n+100\n< A 1 ack 1 win 60000\naccept\n"   \
+	"set pacing 1\n"
+
+static const struct script paces[] = {
+        {"RFC 9002 7.7: in slow start a window takes half of a round trip", "sack",
+         PACED "write 4000\n"
+               "> A 1:1001\n"
+               "+3\n~2\n"
+               "> A 1001:2001\n"
+               "+3\n~3\n"
+               "> A 2001:3001\n"
+               "+3\n~3\n"
+               "> PA 3001:4001\n"},
+        {"RFC 9293 3.8.6.3: acknowledgements do not wait for the pace", "sack",
+         PACED "write 4000\n"
+               "> A 1:1001\n"
+               "< A 1:1001 ack 1\n< A 1001:2001 ack 1\n"
+               "> A 1001 ack 2001\n"
+               "+3\n~2\n"
+               "> A 1001:2001 ack 2001\n"
+               "+3\n~3\n"
+               "> A 2001:3001\n"
+               "+3\n~3\n"
+               "> PA 3001:4001\n"},
+        {"RFC 9002 7.7: after a silence no more than was missed in 2 ms leaves at once", "sack",
+         PACED "+10000\n"
+               "write 3000\n"
+               "> A 1:1001\n"
+               "+3\n~2\n"
+               "> A 1001:2001\n"
+               "+3\n~3\n"
+               "> PA 2001:3001\n"},
+};
+
+TEST(paces)
 TEST(timeouts)
 TEST(restarts)
 TEST(idle)
@@ -345,9 +382,10 @@ TEST(marks)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_idle),       cmocka_unit_test(test_timeouts),
-	        cmocka_unit_test(test_duplicates), cmocka_unit_test(test_selective),
-	        cmocka_unit_test(test_marks),      cmocka_unit_test(test_restarts),
+	        cmocka_unit_test(test_paces),     cmocka_unit_test(test_idle),
+	        cmocka_unit_test(test_timeouts),  cmocka_unit_test(test_duplicates),
+	        cmocka_unit_test(test_selective), cmocka_unit_test(test_marks),
+	        cmocka_unit_test(test_restarts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

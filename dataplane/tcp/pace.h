@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Pacing: segments leave evenly over a round trip, not in the bursts in which acknowledgements let
+ * them go (RFC 9002 7.7 has the factors: a little faster than the window, so that the window and
+ * not the pace is what holds back).
+ *
+ *     pace_us      when the next segment may leave, in microseconds modulo 2^32
+ *
+ * The wheel's ticks are 1 ms and a timer is a tick late, so what was missed is made up for:
+ * PACE_LATE_US at most, which is also the largest burst after a silence.
+ */
+#ifndef PACE_H
+#define PACE_H
+
+#include "stack.h"
+
+#define PACE_LATE_US 2000
+
+static inline uint32_t pace_now_us(const struct sy_stack *s)
+{
+	return (uint32_t)(s->now_ns / 1000);
+}
+
+/* How many microseconds the connection has to wait; 0: it may send. */
+static inline uint32_t pace_wait_us(const struct sy_stack *s, const struct connection *c)
+{
+	int32_t wait = (int32_t)(c->pace_us - pace_now_us(s));
+
+	return c->flags & C_PACED && wait > 0 && rtt_smoothed_us(&c->rtt) ? (uint32_t)wait : 0;
+}
+
+/* A segment with so many bytes has left: the next one follows after its part of the round trip,
+ * which is half as long in slow start, where the window doubles, and else four fifths. */
+static inline void pace_sent(const struct sy_stack *s, struct connection *c, uint32_t bytes)
+{
+	const struct congestion *o = &c->congestion;
+	uint64_t us = (uint64_t)bytes * rtt_smoothed_us(&c->rtt) / (o->window ? o->window : 1);
+	uint32_t now = pace_now_us(s);
+
+	if (!(c->flags & C_PACED))
+		return;
+	if ((int32_t)(now - c->pace_us) > PACE_LATE_US)
+		c->pace_us = now - PACE_LATE_US;
+	us = congestion_slow_start(o) ? us / 2 : us * 4 / 5;
+	c->pace_us += us < 1000000 ? (uint32_t)us : 1000000; /* a window below one segment */
+}
+
+#endif
