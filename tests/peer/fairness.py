@@ -121,12 +121,13 @@ def main():
     parse.add_argument("--rate", type=int, default=50, help="Mbit/s of the bottleneck")
     parse.add_argument("--delay", type=int, default=20, help="ms, there and back")
     parse.add_argument("--queue", type=int, help="packets (one round trip's)")
+    parse.add_argument("--realtime", action="store_true", help="the link runs before others")
     parse.add_argument("--case", type=int, action="append", help="rows, from 0 on (all)")
     options = parse.parse_args()
     options.queue = options.queue or max(10, options.rate * 1000 * options.delay // 8 // 1514)
     say(PICTURE.format(rate=options.rate, rtt=options.delay, queue=options.queue))
     rows, missed = [], []
-    with InteropStage() as stage:
+    with InteropStage(["--realtime"] if options.realtime else []) as stage:
         for number in options.case or range(len(CASES)):
             row, short = measure(stage, CASES[number], options)
             rows.append(row)

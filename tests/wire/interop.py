@@ -31,12 +31,16 @@ def port():
 
 
 class InteropStage:
-    """A kernel and a stack, and a link between them."""
+    """A kernel and a stack, and a link between them. link_options: see Link."""
+
+    def __init__(self, link_options=()):
+        self.link_options = link_options
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
             self.lab = stack.enter_context(Lab(arms=1, servers=0))
-            self.link = stack.enter_context(Link(self.lab, "client", "far"))
+            link = Link(self.lab, "client", "far", options=self.link_options)
+            self.link = stack.enter_context(link)
             self.kernel = self.lab["client"].ns
             net = self.link.address("b").split(".")[1]
             self.stack_address = {4: f"10.{net}.0.100", 6: f"fd00:{net}::100"}

@@ -8,11 +8,12 @@ SY_INTEROP_MB=1000 carries 1 GB by each connection, four of them a test.
 """
 
 import os
+import socket
 from dataclasses import dataclass, field
 
 import pytest
 
-from tests.lab.peer import megabytes
+from tests.lab.peer import TCP_CONGESTION, megabytes
 from tests.wire.interop import families, transfer
 
 HEADERS = {4: 20 + 20 + 12, 6: 40 + 20 + 12}  # with timestamps
@@ -27,6 +28,8 @@ class Row:
     seen: object  # a function of the outcome and the family
     options: dict = field(default_factory=dict)
     sysctl: dict = field(default_factory=dict)  # of the kernel; restored from DEFAULTS
+    words: dict = field(default_factory=dict)  # of the stack's jobs
+    end: dict = field(default_factory=dict)  # of the kernel's
     megabytes: float = 1
     clean: bool = True  # no packet arrives with a wrong checksum
 
@@ -123,6 +126,22 @@ def no_window_above_64k(o, family):
     assert all(flow.talk["peer_window"] <= 65535 for flow in o.flows)
 
 
+def small_segments(o, family):
+    lost(o, family)
+    for flow in o.uploads():
+        assert flow.talk["mss"] == 536 - 12
+    for flow in o.downloads():
+        assert flow.end.info["snd_mss"] == 536 - 12
+
+
+def small_buffers(o, family):
+    for flow in o.uploads():
+        # Not more under way than the buffer holds: a round trip takes 10 ms.
+        assert flow.talk["window"] < 40_000
+    for flow in o.downloads():
+        assert flow.talk["receive_window"] <= 12_000
+
+
 LOSSY = {"delay_us": 500, "loss": 0.02}
 ALL_BAD = {"delay_ms": 2, "jitter_ms": 2, "loss": 0.01, "duplicate": 0.02}
 ALL_BAD |= {"reorder": 0.05, "reorder_distance": 5}
@@ -149,6 +168,17 @@ ROWS = [
     Row("flipped-bits", {"delay_us": 500, "corrupt": 0.02}, corrupted, clean=False),
     Row("narrow", NARROW, narrowed),
     Row("everything", ALL_BAD, lost),
+    Row("kernel-reno", LOSSY, lost, end={"congestion": "reno"}),
+    Row("kernel-bbr", LOSSY, lost, end={"congestion": "bbr"}),
+    Row("small-segments", LOSSY, small_segments, words={"mss": 536}, megabytes=0.5),
+    Row(
+        "small-buffers",
+        {"delay_ms": 5},
+        small_buffers,
+        words={"send_buffer": 12_000, "receive_buffer": 12_000},
+        megabytes=0.3,
+    ),
+    Row("acknowledged-at-once", LOSSY, lost, words={"quick_ack": True, "no_delay": True}),
     Row("stack-without-sack", LOSSY, without("sack", resent), {"no_sack": True}),
     Row(
         "stack-without-timestamps",
@@ -178,17 +208,27 @@ ROWS = [
 ROWS.sort(key=lambda row: str(sorted(row.options.items())))
 
 
+def need_congestion(interop, name):
+    with interop.kernel.socket() as one:
+        try:
+            one.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, name.encode())
+        except OSError:
+            pytest.skip(f"this kernel has no {name}")
+
+
 @families
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_row(interop, row, family):
     """The stack as client and as server, upload and download, at a time."""
+    need_congestion(interop, row.end.get("congestion", "cubic"))
     peer = interop.peer(**row.options)
     size = megabytes(row.megabytes)
     for name, value in row.sysctl.items():
         interop.kernel.sysctl(f"ipv4.{name}", value)
     interop.link.set(**row.link)
     try:
-        outcome = transfer(interop, peer, family, size, deadline_s=120 if size < 1e8 else 3600)
+        limit = 120 if size < 1e8 else 3600
+        outcome = transfer(interop, peer, family, size, row.words, deadline_s=limit, **row.end)
     finally:
         for name in row.sysctl:
             interop.kernel.sysctl(f"ipv4.{name}", DEFAULTS[name])

@@ -104,6 +104,18 @@ def test_errors(interop, words, text):
     assert done.returncode == 1 and text in done.stderr, (done.returncode, done.stderr)
 
 
+def test_wrong_bytes(interop):
+    """Either end notices that the other has sent another stream."""
+    peer, address = interop.peer(), interop.stack_address[4]
+    peer.listen(address, number := port(), send=100_000, seed=1)
+    end = KernelEnd(interop.kernel, 4, seed=2).connect(address, number)
+    end.join()
+    assert "byte 0 of the stream is wrong" in str(end.error)
+    job = peer.listen(address, number := port(), seed=1)
+    KernelEnd(interop.kernel, 4, send=100_000, seed=2).connect(address, number).wait()
+    assert peer.ended(job)["wrong_at"] == 0
+
+
 def test_wrong_commands(interop):
     """Each is refused, and the next one is served."""
     peer = interop.peer()
