@@ -16,6 +16,8 @@ JOBS       ?= $(shell nproc)
 
 BIN   := build/bin
 FORWARDER := build/dev/dataplane/forwarder/steelyard-forwarder
+# The library with its links: what programs are built with, and what they run with.
+TCP_LIBRARY := libsteelyard-tcp.so libsteelyard-tcp.so.0 libsteelyard-tcp.so.0.1.0
 UNITS := $(notdir $(wildcard deploy/*.service))
 # Guides, design records and what these show. Manual pages have their own place.
 DOCUMENTS := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md deploy/packages \
@@ -105,7 +107,7 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 	install -D -m 755 build/dev/bench/load/steelyard-load $(DESTDIR)$(PREFIX)/bin/steelyard-load
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/libexec/steelyard build/dev/dataplane/preload/steelyard-keeper \
 		build/dev/dataplane/preload/libsteelyard-preload.so
-	@for page in $(notdir $(wildcard docs/man/*.[158])); do \
+	@for page in $(notdir $(wildcard docs/man/*.[13578])); do \
 		install -D -v -m 644 docs/man/$$page \
 			$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
 	done
@@ -120,6 +122,15 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 	done
 	@echo "$(words $(DOCUMENTS)) documents -> '$(DESTDIR)$(PREFIX)/share/doc/steelyard'"
 	@install -D -v -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/steelyard/copyright
+	@for name in $(TCP_LIBRARY); do \
+		install -d $(DESTDIR)$(PREFIX)/lib; \
+		cp -dv build/dev/dataplane/sockets/$$name $(DESTDIR)$(PREFIX)/lib/; \
+	done
+	@install -D -v -m 644 dataplane/sockets/include/sy_tcp.h $(DESTDIR)$(PREFIX)/include/sy_tcp.h
+	@install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	@sed 's,@PREFIX@,$(PREFIX),' dataplane/sockets/steelyard-tcp.pc.in \
+		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/steelyard-tcp.pc
+	@install -D -v -m 644 examples/echo.c $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/echo.c
 	@install -D -v -m 644 deploy/steelyard.yaml \
 		$(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/steelyard.yaml
 	@for file in agent-marks.conf steelyard-setup; do \
@@ -135,15 +146,17 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 
 uninstall: ## remove what install put there; the configuration stays
 	rm -f $(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder $(DESTDIR)$(PREFIX)/bin/steelyard{,-load}
-	@for page in $(notdir $(wildcard docs/man/*.[158])); do \
+	@for page in $(notdir $(wildcard docs/man/*.[13578])); do \
 		rm -fv $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
 	done
 	@for unit in $(UNITS); do rm -fv $(DESTDIR)$(UNITDIR)/$$unit; done
+	@for name in $(TCP_LIBRARY) pkgconfig/steelyard-tcp.pc; do rm -fv $(DESTDIR)$(PREFIX)/lib/$$name; done
+	rm -f $(DESTDIR)$(PREFIX)/include/sy_tcp.h
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard $(DESTDIR)$(PREFIX)/share/steelyard \
 		$(DESTDIR)$(PREFIX)/libexec/steelyard
 	@# Directories that are empty now; with DESTDIR also those above them.
-	@for dir in $(PREFIX)/sbin $(PREFIX)/bin $(PREFIX)/libexec $(PREFIX)/share/doc $(UNITDIR) \
-		$(foreach n,1 5 8,$(PREFIX)/share/man/man$n); do \
+	@for dir in $(PREFIX)/sbin $(PREFIX)/bin $(PREFIX)/include $(PREFIX)/lib/pkgconfig $(PREFIX)/libexec \
+		$(PREFIX)/share/doc $(UNITDIR) $(foreach n,1 3 5 7 8,$(PREFIX)/share/man/man$n); do \
 		test -z "$(DESTDIR)" || test ! -d "$(DESTDIR)$$dir" || \
 			(cd "$(DESTDIR)" && rmdir -p --ignore-fail-on-non-empty "$${dir#/}"); \
 	done

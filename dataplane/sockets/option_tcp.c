@@ -105,9 +105,6 @@ int tcp_get(struct sy_tcp_context *c, struct descriptor *d, int name, void *valu
 	case TCP_USER_TIMEOUT:
 		number = (int)w->user_timeout_ms;
 		break;
-	case TCP_DEFER_ACCEPT:
-		number = 0;
-		break;
 	case TCP_INFO:
 		return info_get(c, d, value, len);
 	case TCP_CONGESTION: {

@@ -75,3 +75,31 @@ def test_nothing_else_is_needed(tmp_path):
         assert {owner(file) for file in files} <= allowed
         forwarder.stop()
         run(lab["forwarder"].ns.command([FORWARDER, "--instance", lab.id, *place, "--cleanup"]))
+
+
+def test_an_application_builds_from_what_is_installed(tmp_path):
+    """By pkg-config, the header and the shared object, whose packages are listed as well."""
+    run(["make", "-C", ROOT, "install", f"DESTDIR={tmp_path}"])
+    usr = tmp_path / "usr/local"
+    environment = {
+        "PKG_CONFIG_PATH": str(usr / "lib/pkgconfig"),
+        "PKG_CONFIG_SYSROOT_DIR": str(tmp_path),
+    }
+    words = run(["pkg-config", "--cflags", "--libs", "steelyard-tcp"], env=environment).split()
+    source = usr / "share/doc/steelyard/examples/echo.c"
+    run(["cc", "-Wall", "-Werror", "-std=gnu17", "-o", tmp_path / "echo", source, *words, "-pthread"])
+    library = usr / "lib/libsteelyard-tcp.so.0"
+    assert needed(library) - {"libc6"} <= listed()
+    heading = {"LD_LIBRARY_PATH": str(usr / "lib")}
+    assert "=> not found" not in run(["ldd", tmp_path / "echo"], env=heading)
+    for page in (ROOT / "docs/man").iterdir():
+        assert (usr / f"share/man/man{page.suffix[1:]}" / page.name).exists()
+    shown = set(re.findall(r" T (sy_tcp_\w+)@@", run(["nm", "-D", library])))
+    header = re.sub(r"/\*.*?\*/", "", (usr / "include/sy_tcp.h").read_text(), flags=re.S)
+    declared = set(re.findall(r"\b(sy_tcp_\w+)\(", header))
+    pages = "".join(page.read_text() for page in (usr / "share/man/man3").iterdir())
+    assert shown == declared
+    assert all(name in pages for name in shown)
+    run(["make", "-C", ROOT, "uninstall", f"DESTDIR={tmp_path}"])
+    left = [path for path in tmp_path.rglob("*") if path.is_file() or path.is_symlink()]
+    assert {path.name for path in left} == {"echo", "steelyard-forwarder"}  # the latter: options
