@@ -196,6 +196,11 @@ static void segment_arrive(struct sy_stack *s, struct segment *seg)
 	arrive(s, c, seg);
 }
 
+bool sy_stack_knows(struct sy_stack *s, const struct sy_tuple *from_peer)
+{
+	return connection_find(s, from_peer) != NULL;
+}
+
 /* Is it a whole packet of TCP or ICMP? */
 static bool packet_is_sound(const struct sy_stack *s, struct rte_mbuf *m, struct sy_view *v)
 {

@@ -75,6 +75,8 @@ void sy_stack_destroy(struct sy_stack *s);
 /* Takes packets; they are the stack's from then on. */
 void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count,
                       uint64_t now_ns);
+/* Is there a connection for the peer's segments of this tuple, also a half-open one? */
+bool sy_stack_knows(struct sy_stack *s, const struct sy_tuple *from_peer);
 /* Does what is due. Returns a time before which nothing else will be. */
 uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns);
 /* Gives up to `most` packets that are to be sent now. Their MAC addresses are zero; hash.usr is a
