@@ -45,6 +45,8 @@ uint32_t sock_ready(struct sock *s)
 
 	if (runner.stack && s->id != SY_STACK_NONE)
 		now = sy_stack_ready(runner.stack, s->id);
+	if (s->o.kind == OBJECT_PLAIN)
+		return 0;
 	if (s->o.kind == OBJECT_LISTENER) {
 		if (runner.stack && s->id_v4 != SY_STACK_NONE)
 			now |= sy_stack_ready(runner.stack, s->id_v4);
@@ -160,6 +162,16 @@ void watches_end(struct sock *s)
 		watch_end(s->watches);
 }
 
+void watches_take(struct sock *s)
+{
+	struct epoll_event none = {0};
+
+	for (struct watch *w = s->watches; w; w = w->next) {
+		REAL(epoll_ctl)(w->set->fd, EPOLL_CTL_DEL, w->fd, &none);
+		watch_queue(w);
+	}
+}
+
 void set_end(struct set *set)
 {
 	struct set **at = &all_sets;
@@ -223,13 +235,14 @@ static int watch_change(struct sock *s, struct set *set, int command, int fd,
 
 PRELOAD_EXPORT int epoll_ctl(int epfd, int command, int fd, struct epoll_event *e)
 {
-	struct sock *s = table_sock(fd);
+	struct sock *s = table_sock(fd), *plain = table_plain(fd);
 	struct set *set;
 	int rc;
 
-	if (!s)
+	if (!s && !plain)
 		return REAL(epoll_ctl)(epfd, command, fd, e);
-	if (s->o.kind == OBJECT_LISTENER) {
+	s = s ? s : plain;
+	if (s->o.kind != OBJECT_CONNECTION) {
 		rc = REAL(epoll_ctl)(epfd, command, fd, e);
 	} else { /* the kernel says whether epfd is one: its number there is never in a set */
 		struct epoll_event none = {0};
@@ -351,7 +364,7 @@ static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_
 	struct set *set = table_set(epfd);
 	int n;
 
-	if (set && most > 0 && runner_lock()) {
+	if (set && most > 0 && (runner.stack || runner.wanted) && runner_lock()) {
 		if (runner_start() == 0) {
 			n = set_wait(set, e, most,
 			             timeout_ns == NEVER ? NEVER : sy_clock_ns() + timeout_ns,

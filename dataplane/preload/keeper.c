@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -111,6 +112,10 @@ static int prepare(struct keeper *k, struct sy_error *err)
 
 	for (uint32_t i = 0; i < c->addresses && !rc; i++)
 		rc = steer_address(k->steer, &c->addr[i], c->port_first, c->port_last);
+	for (uint32_t i = 0; i < c->workers && c->workers > 1 && !rc; i++)
+		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
+		               k->inbox[i]))
+			return sy_fail(err, errno, "sockets between workers: %s", strerror(errno));
 	if (rc && !err->text[0])
 		return sy_fail(err, -rc, "the XDP program's maps: %s", strerror(-rc));
 	return rc ? rc : keeper_listen_open(k, err);

@@ -35,7 +35,8 @@ struct keeper {
 	struct keeper_options options;
 	struct steer *steer;
 	int listener;
-	char name[64]; /* of its abstract socket */
+	int inbox[MESSAGE_WORKERS][2]; /* of each worker: it reads from the first */
+	char name[64];                 /* of its abstract socket */
 };
 
 /* Opens the socket that the program's processes connect to. */

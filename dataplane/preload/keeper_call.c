@@ -33,7 +33,7 @@ static int keeper_connect(void)
 	if (!len || unreachable)
 		return -ENOENT;
 	memcpy(to.sun_path + 1, name, len);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	if (REAL(connect)(fd, (void *)&to,
@@ -118,7 +118,8 @@ int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS])
 	struct message_request q = {.type = MESSAGE_START};
 	int rc = call(&q, out, fd);
 
-	for (uint32_t i = 0; !rc && i < out->queues + 2; i++)
+	uint32_t count = 2 + out->queues + (out->workers > 1 ? 1 + out->workers : 0);
+	for (uint32_t i = 0; !rc && i < count; i++)
 		fd[i] = table_own(fd[i]);
 	return rc;
 }

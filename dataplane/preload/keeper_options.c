@@ -142,7 +142,7 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 			rc = port_parse(optarg, c);
 			break;
 		case 'w':
-			rc = number_parse(optarg, 1, STEER_QUEUES, &c->workers);
+			rc = number_parse(optarg, 1, MESSAGE_WORKERS, &c->workers);
 			break;
 		case 'p':
 			rc = ports_parse(optarg, c);

@@ -175,16 +175,32 @@ static int request_do(struct keeper *k, struct peer *p, const struct message_req
 	return -EPROTO;
 }
 
+static unsigned worker_fds(const struct keeper *k, const struct peer *p,
+                           const struct message_answer *a, int *fd)
+{
+	unsigned n = 0;
+
+	fd[n++] = steer_link(k->steer);
+	fd[n++] = p->packets.memory;
+	for (unsigned i = 0; i < a->queues; i++)
+		fd[n++] = p->packets.xsk[i];
+	if (a->workers == 1)
+		return n;
+	fd[n++] = k->inbox[a->worker][0];
+	for (unsigned i = 0; i < a->workers; i++)
+		fd[n++] = k->inbox[i][1];
+	return n;
+}
+
 static int answer_send(struct keeper *k, struct peer *p, const struct message_answer *a)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_FDS * sizeof(int))] = {0};
 	struct iovec iov = {(void *)a, sizeof(*a)};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-	int fd[MESSAGE_FDS] = {steer_link(k->steer), p->packets.memory};
-	size_t len = (a->queues + 2) * sizeof(int);
+	int fd[MESSAGE_FDS];
+	size_t len = worker_fds(k, p, a, fd) * sizeof(int);
 
 	if (a->queues) {
-		memcpy(fd + 2, p->packets.xsk, a->queues * sizeof(int));
 		m.msg_control = control;
 		m.msg_controllen = CMSG_SPACE(len);
 		struct cmsghdr *c = CMSG_FIRSTHDR(&m);

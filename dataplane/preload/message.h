@@ -14,7 +14,10 @@
 #define MESSAGE_QUEUES    16 /* of a worker */
 #define MESSAGE_PORTS     32
 #define MESSAGE_RING      2048
-#define MESSAGE_FDS       (2 + MESSAGE_QUEUES) /* START: the link, the memory, the sockets */
+#define MESSAGE_WORKERS   32
+/* START: the link, the packets' memory, the queues' sockets; with several workers also the own end
+ * for packets that others hand over, and each worker's other end. */
+#define MESSAGE_FDS (2 + MESSAGE_QUEUES + 1 + MESSAGE_WORKERS)
 
 enum message_type {
 	MESSAGE_CONFIG = 1, /* what is served */

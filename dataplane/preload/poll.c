@@ -118,7 +118,7 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
                     const sigset_t *mask)
 {
 	struct pollfd few[64], *kernel = few;
-	nfds_t need = count + MESSAGE_QUEUES + 1;
+	nfds_t need = count + MESSAGE_QUEUES + 2;
 	uint64_t deadline = NEVER;
 	int rc;
 

@@ -35,6 +35,7 @@ enum object_kind {
 	OBJECT_CONNECTION, /* of the stack; the kernel's descriptor holds its number */
 	OBJECT_EPOLL,      /* an epoll instance that looks at one of these */
 	OBJECT_OWN,        /* this library's: not the program's to close */
+	OBJECT_PLAIN, /* a TCP socket that may become one of the first two; the kernel's so far */
 };
 
 struct object {
@@ -70,6 +71,7 @@ struct sock {
 struct object *table_get(int fd);
 struct sock *table_sock(int fd);       /* a listener or a connection */
 struct sock *table_connection(int fd); /* a connection */
+struct sock *table_plain(int fd);
 struct set *table_set(int fd);
 void table_put(int fd, struct object *o);
 /* A descriptor of this library's, moved out of the program's way. Closes `fd`. */
@@ -85,10 +87,11 @@ extern struct sock *all_socks;
 struct runner {
 	struct sy_stack *stack; /* NULL: not started */
 	bool refused;           /* and never will be */
+	bool wanted;            /* this process waits at a listener */
 	uint64_t now_ns, due_ns;
 	unsigned sleepers; /* threads that wait in the kernel */
 	unsigned rx;       /* descriptors to wait for, besides wake */
-	int fd[MESSAGE_QUEUES];
+	int fd[MESSAGE_QUEUES + 1];
 	int wake; /* an eventfd: another thread has something for those who sleep */
 };
 extern struct runner runner;
@@ -132,6 +135,14 @@ unsigned device_receive(struct rte_mbuf **m, unsigned most);
 /* Takes them all; what finds no place is lost, as on a wire. */
 void device_send(struct rte_mbuf **m, unsigned count);
 
+/* Segments of other workers' connections (handover.c). */
+void handover_open(const struct message_answer *config, int inbox, const int *outbox);
+void handover_forget(void);
+/* Hands over those that are not this worker's. Returns how many are left. */
+unsigned handover_give(struct rte_mbuf **m, unsigned count);
+/* Those that others hand over, and that are for this worker. */
+unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns);
+
 int route_open(int ifindex);
 /* The MAC address of the next hop; NULL: none yet, the kernel is asked to find it. */
 const uint8_t *route_mac(const struct sy_addr *dst);
@@ -146,6 +157,8 @@ void route_forget(void);
 uint32_t sock_ready(struct sock *s); /* EPOLL* */
 void sock_event(struct sock *s);
 void sets_started(void);
+/* It was the kernel's socket when the program put it into epoll instances. */
+void watches_take(struct sock *s);
 void watches_end(struct sock *s);
 void set_end(struct set *set);
 

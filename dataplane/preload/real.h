@@ -44,6 +44,7 @@
 	X(sendmsg)                                                                                 \
 	X(sendto)                                                                                  \
 	X(setsockopt)                                                                              \
+	X(socket)                                                                                  \
 	X(shutdown)                                                                                \
 	X(splice)                                                                                  \
 	X(write)                                                                                   \

@@ -41,7 +41,7 @@ struct request {
 static int netlink_open(uint32_t groups)
 {
 	struct sockaddr_nl to = {.nl_family = AF_NETLINK, .nl_groups = groups};
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	int fd = REAL(socket)(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 
 	if (fd < 0 || REAL(bind)(fd, (void *)&to, sizeof(to)))
 		return -errno;
@@ -178,7 +178,7 @@ static void neighbour_wake(const struct sy_addr *dst)
 	struct sy_stack_endpoint e = {*dst, htons(PORT_ASK)};
 	struct sockaddr_storage to;
 	socklen_t len = sizeof(to);
-	int fd = socket(family_of(dst), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = REAL(socket)(family_of(dst), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return;

@@ -109,9 +109,13 @@ void runner_turn(void)
 	runner.now_ns = sy_clock_ns();
 	for (unsigned i = 0; i < TURN_MAX && count == BURST; i++) {
 		count = device_receive(m, BURST);
-		if (count)
-			sy_stack_receive(runner.stack, m, count, runner.now_ns);
+		unsigned mine = handover_give(m, count);
+		if (mine)
+			sy_stack_receive(runner.stack, m, mine, runner.now_ns);
 	}
+	count = handover_take(m, BURST, runner.now_ns);
+	if (count)
+		sy_stack_receive(runner.stack, m, count, runner.now_ns);
 	sy_stack_advance(runner.stack, runner.now_ns);
 	packets_send();
 	runner.due_ns = sy_stack_advance(runner.stack, runner.now_ns);
@@ -155,6 +159,7 @@ int runner_listen(struct sock *s)
 	int rc;
 
 	s->used = true;
+	runner.wanted = true;
 	if (!runner.stack || s->id != SY_STACK_NONE)
 		return 0;
 	rc = sy_stack_listen(runner.stack, &s->local, s->backlog, (uintptr_t)s, &s->id);
@@ -223,6 +228,10 @@ static int start(void)
 	link_fd = fd[0];
 	runner.rx = c.queues;
 	memcpy(runner.fd, fd + 2, c.queues * sizeof(*fd));
+	if (c.workers > 1) {
+		handover_open(&c, fd[2 + c.queues], fd + 3 + c.queues);
+		runner.fd[runner.rx++] = fd[2 + c.queues];
+	}
 	rc = device_open(&c, fd[1], runner.fd, &err);
 	if (rc) {
 		sy_log(SY_LOG_ERROR, "run", "pid %d: %s", getpid(), err.text);
@@ -284,7 +293,7 @@ bool signals_restart(void)
 
 int runner_sleep(int extra_fd, short events, uint64_t deadline_ns)
 {
-	struct pollfd p[MESSAGE_QUEUES + 2];
+	struct pollfd p[MESSAGE_QUEUES + 3];
 	uint64_t now = sy_clock_ns(), until = deadline_ns, one;
 	unsigned n = 0;
 	int rc;
@@ -392,6 +401,7 @@ static void fork_child(void)
 		table_disown(runner.fd[i]);
 	table_disown(runner.wake);
 	table_disown(link_fd);
+	handover_forget();
 	keeper_forget();
 	if (runner.stack)
 		route_forget();

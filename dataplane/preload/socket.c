@@ -70,6 +70,22 @@ static int local_of(int fd, struct sy_stack_endpoint *out)
 	return endpoint_from((void *)&a, len, out);
 }
 
+/* Programs (nginx) put a socket into their epoll instance before they connect it. */
+PRELOAD_EXPORT int socket(int family, int type, int protocol)
+{
+	int fd = REAL(socket)(family, type, protocol), code = errno;
+
+	if (fd < 0 || (family != AF_INET && family != AF_INET6) ||
+	    (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != SOCK_STREAM || !runner_lock())
+		return fd;
+	struct sock *s = keeper_config() ? sock_new(OBJECT_PLAIN, family) : NULL;
+	if (s)
+		table_put(fd, &s->o);
+	runner_unlock();
+	errno = code;
+	return fd;
+}
+
 /* ---- listen, accept -------------------------------------------------------------------------- */
 
 /* The kernel's socket listens as well: for all addresses that the stack does not have, and for
@@ -85,9 +101,12 @@ static void listener_make(int fd, int backlog)
 		return;
 	if (!is_any(&local.addr) && !keeper_serves(&local.addr))
 		return;
-	s = sock_new(OBJECT_LISTENER, family);
+	s = table_plain(fd);
+	if (!s)
+		s = sock_new(OBJECT_LISTENER, family);
 	if (!s)
 		return;
+	s->o.kind = OBJECT_LISTENER;
 	REAL(getsockopt)(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, &len);
 	s->v6_only = v6_only != 0;
 	s->local = local;
@@ -96,7 +115,10 @@ static void listener_make(int fd, int backlog)
 	s->nonblock = flags & O_NONBLOCK;
 	REAL(fcntl)(fd, F_SETFL, flags | O_NONBLOCK);
 	options_read(s, fd);
-	table_put(fd, &s->o);
+	if (!table_get(fd))
+		table_put(fd, &s->o);
+	if (s->watches)
+		runner_listen(s);
 	/* From now on a SYN finds the stack, or nobody until it runs, and comes again. */
 	if (keeper_listen(s, true))
 		sy_log(SY_LOG_ERROR, "run", "port %u is not steered to the stack",
@@ -130,7 +152,7 @@ static int placeholder(int family, int flags)
 	int *from = &original[family == AF_INET6];
 
 	if (*from < 0)
-		*from = table_own(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+		*from = table_own(REAL(socket)(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	if (*from < 0)
 		return -errno;
 	int fd = REAL(fcntl)(*from, flags & SOCK_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
@@ -294,10 +316,12 @@ static int connect_again(struct sock *s)
 static int connect_new(int fd, int family, struct sy_stack_endpoint local,
                        const struct sy_stack_endpoint *peer)
 {
-	struct sock *s = sock_new(OBJECT_CONNECTION, family);
+	struct sock *s = table_plain(fd);
 	struct sy_stack_info info;
 	int rc;
 
+	if (!s)
+		s = sock_new(OBJECT_CONNECTION, family);
 	if (!s)
 		return -ENOMEM;
 	s->nonblock = REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK;
@@ -308,14 +332,19 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 	rc = sy_stack_connect(runner.stack, &local, peer, (uintptr_t)s, sy_clock_ns(), &s->id);
 	if (rc) {
 		s->id = SY_STACK_NONE;
-		sock_end(s);
+		s->connecting = false;
+		if (!table_get(fd))
+			sock_end(s);
 		return rc;
 	}
+	s->o.kind = OBJECT_CONNECTION;
+	watches_take(s);
 	options_apply(s, s->id);
 	s->local = local;
 	if (sy_stack_info(runner.stack, s->id, &info) == 0)
 		s->local = info.local;
-	table_put(fd, &s->o);
+	if (!table_get(fd))
+		table_put(fd, &s->o);
 	runner_turn(); /* the SYN leaves */
 	return s->nonblock ? -EINPROGRESS : connect_await(s);
 }

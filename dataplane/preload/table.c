@@ -49,6 +49,12 @@ struct sock *table_connection(int fd)
 	return o && o->kind == OBJECT_CONNECTION ? (struct sock *)o : NULL;
 }
 
+struct sock *table_plain(int fd)
+{
+	struct object *o = table_get(fd);
+	return o && o->kind == OBJECT_PLAIN ? (struct sock *)o : NULL;
+}
+
 struct set *table_set(int fd)
 {
 	struct object *o = table_get(fd);

@@ -124,7 +124,7 @@ func (o *runOptions) check() error {
 	for _, number := range []struct {
 		option             string
 		value, least, most uint
-	}{{"workers", o.Workers, 1, 64}, {"memory", o.MemoryMB, 16, 65536}, {"connections", o.Connections, 16, 4000000}} {
+	}{{"workers", o.Workers, 1, 32}, {"memory", o.MemoryMB, 16, 65536}, {"connections", o.Connections, 16, 4000000}} {
 		if number.value < number.least || number.value > number.most {
 			return fmt.Errorf("--%s %d: it is between %d and %d", number.option, number.value, number.least, number.most)
 		}

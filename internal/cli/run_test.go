@@ -18,7 +18,7 @@ func TestRunRefusesWhatItCannotDo(t *testing.T) {
 		{"run --interface nosuch0 -- ls", "there is none in this network namespace"},
 		{"run --interface lo --address 192.0.2.1 -- ls", "lo does not have it: ip address add 192.0.2.1 dev lo"},
 		{"run --interface lo --address here -- ls", "this is no IP address"},
-		{"run --interface lo --workers 0 -- ls", "--workers 0: it is between 1 and 64"},
+		{"run --interface lo --workers 0 -- ls", "--workers 0: it is between 1 and 32"},
 		{"run --interface lo --memory 1 -- ls", "--memory 1: it is between 16 and 65536"},
 		{"run --interface lo --port 70000 -- ls", "--port 70000: it is between 1 and 65535"},
 		{"run --interface lo --local-ports 80 -- ls", "write a range such as 61000-65535"},

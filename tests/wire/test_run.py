@@ -47,6 +47,7 @@ http {{
         listen [::]:8002;
         root {dir};
         location = /pid {{ return 200 "$pid"; }}
+        location /behind/ {{ proxy_pass http://10.0.0.10:8080/; }}
     }}
 }}
 """
@@ -202,6 +203,17 @@ def test_nginx_with_two_workers(stack, family):
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: process.output().count("is worker") == 3, "a new worker has the queue")
     assert victim not in workers_seen(stack, 2)
+    assert kernel_connections(stack["forwarder"]) == before
+
+
+def test_answers_find_the_worker_that_asked(stack):
+    """The connections that a worker opens have their answers spread over both queues."""
+    folder = site(stack, "nginx", NGINX)
+    before = kernel_connections(stack["forwarder"])
+    start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002, workers=2)
+    for _ in range(40):
+        body = http_get(stack["client"], V4, 8002, "/behind/", timeout_s=60)
+        assert body.decode().strip() == "client"
     assert kernel_connections(stack["forwarder"]) == before
 
 

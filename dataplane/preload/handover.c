@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Segments that come by another worker's queue. A NIC keeps a connection on one queue, but a veth
+ * follows the sender's hash, which changes after a time-out; and answers to connections that this
+ * side opens come by any queue. Such a segment goes from worker to worker until one knows its
+ * connection. Back at the first it is nobody's, and gets its reset there.
+ *
+ * Strays are rare: each is one message of a socket.
+ */
+#include <errno.h>
+
+#include "preload.h"
+#include "real.h"
+
+#define LOOK_NS (100 * (uint64_t)1000) /* a busy worker looks into its inbox so often */
+
+static struct {
+	int inbox, outbox[MESSAGE_WORKERS];
+	unsigned worker, workers;
+	uint64_t looked_ns;
+} handover = {.inbox = -1, .workers = 1};
+
+struct header {
+	uint32_t first; /* who got it from its queue */
+};
+
+void handover_open(const struct message_answer *c, int inbox, const int *outbox)
+{
+	handover.inbox = inbox;
+	handover.worker = c->worker;
+	handover.workers = c->workers;
+	memcpy(handover.outbox, outbox, c->workers * sizeof(*outbox));
+}
+
+void handover_forget(void)
+{
+	for (unsigned i = 0; i < handover.workers && handover.inbox >= 0; i++)
+		table_disown(handover.outbox[i]);
+	handover.inbox = -1; /* its descriptor is among those to wait for */
+	handover.workers = 1;
+}
+
+/* Whatever begins a connection is taken where it comes. */
+static bool is_stray(struct rte_mbuf *m)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+	struct sy_view v;
+
+	if (sy_packet_parse(frame, m->data_len, &v) != SY_DROP_NONE || v.proto != SY_PROTO_TCP ||
+	    v.fragment != SY_FRAGMENT_NONE)
+		return false;
+	if ((sy_packet_tcp(frame, &v)->flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN)
+		return false;
+	return !sy_stack_knows(runner.stack, &v.tuple);
+}
+
+/* What finds no place is lost, and comes again. */
+static void pass_on(struct rte_mbuf *m, uint32_t first)
+{
+	struct header h = {first};
+	struct iovec iov[] = {{&h, sizeof(h)}, {rte_pktmbuf_mtod(m, void *), m->data_len}};
+	struct msghdr message = {.msg_iov = iov, .msg_iovlen = 2};
+
+	REAL(sendmsg)
+	(handover.outbox[(handover.worker + 1) % handover.workers], &message,
+	 MSG_DONTWAIT | MSG_NOSIGNAL);
+	rte_pktmbuf_free(m);
+}
+
+unsigned handover_give(struct rte_mbuf **m, unsigned count)
+{
+	unsigned kept = 0;
+
+	if (handover.workers == 1)
+		return count;
+	for (unsigned i = 0; i < count; i++) {
+		if (is_stray(m[i]))
+			pass_on(m[i], handover.worker);
+		else
+			m[kept++] = m[i];
+	}
+	return kept;
+}
+
+unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
+{
+	unsigned count = 0;
+
+	if (handover.workers == 1 || now_ns - handover.looked_ns < LOOK_NS)
+		return 0;
+	handover.looked_ns = now_ns;
+	while (count < most) {
+		struct rte_mbuf *one = rte_pktmbuf_alloc(device_pool());
+		struct header h;
+		if (!one)
+			break;
+		struct iovec iov[] = {{&h, sizeof(h)},
+		                      {rte_pktmbuf_mtod(one, void *), rte_pktmbuf_tailroom(one)}};
+		ssize_t n = REAL(readv)(handover.inbox, iov, 2);
+		if (n <= (ssize_t)sizeof(h)) {
+			rte_pktmbuf_free(one);
+			break;
+		}
+		rte_pktmbuf_append(one, (uint16_t)((size_t)n - sizeof(h)));
+		if (h.first != handover.worker && is_stray(one))
+			pass_on(one, h.first);
+		else
+			m[count++] = one;
+	}
+	return count;
+}
