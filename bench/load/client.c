@@ -57,7 +57,7 @@ static void agenda_do(struct client *c, struct sy_stack *s, uint64_t now)
 				conn_issue(c, s, due.who, due.at_ns, now);
 			else
 				k->parked++;
-		} else if (k->id == SY_STACK_NONE && !c->o.each && c->phase < CLIENT_DRAINING) {
+		} else if (k->id == SY_STACK_NONE && conn_stays(c)) {
 			conn_open(c, s, due.who, now);
 		}
 	}
@@ -117,11 +117,18 @@ static void measuring_begin(struct client *c, uint64_t now)
 	phase_set(c, CLIENT_MEASURING, c->o.duration_ns ? now + c->o.duration_ns : UINT64_MAX);
 }
 
+/* A few at first: neighbours that do not know each other's MAC addresses keep only few packets. */
 static void opening_do(struct client *c, struct sy_stack *s, uint64_t now)
 {
-	while (!c->o.each && c->opened_to < c->o.connections && c->connecting < c->o.connecting)
+	/* Of connections for few requests, the first shows that there is somebody. */
+	uint32_t wanted = c->o.each ? 1 : c->o.connections;
+	uint64_t most = 1 + c->counts.opened + c->counts.open_failed;
+
+	if (most > c->o.connecting)
+		most = c->o.connecting;
+	while (c->opened_to < wanted && c->connecting < most)
 		conn_open(c, s, c->opened_to++, now);
-	if (c->o.each || c->settled == c->o.connections)
+	if (c->settled == wanted)
 		__atomic_store_n(&c->ready, true, __ATOMIC_RELAXED);
 	if (!__atomic_load_n(&c->go, __ATOMIC_RELAXED) || !c->ready)
 		return;

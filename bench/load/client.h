@@ -4,7 +4,8 @@
  * clock nor port: the time is given, and nothing happens outside of client_turn().
  *
  *   OPENING ──▶ WARMING ──▶ MEASURING ──▶ DRAINING ──▶ CLOSING ──▶ DONE
- *   all connections         requests count  what is under way
+ *   all connections,        requests count  what is under way
+ *   or the first one
  */
 #ifndef LOAD_CLIENT_H
 #define LOAD_CLIENT_H

@@ -24,6 +24,11 @@ bool conn_has_place(const struct client *c, const struct conn *k)
 	return k->count < c->o.depth && (!c->o.each || k->issued < c->o.each);
 }
 
+bool conn_stays(const struct client *c)
+{
+	return c->phase == CLIENT_OPENING || (!c->o.each && c->phase < CLIENT_DRAINING);
+}
+
 /* ---- the pool -------------------------------------------------------------------------------- */
 
 static void pool_add(struct client *c, uint32_t i)
@@ -202,7 +207,7 @@ void conn_lose(struct client *c, struct sy_stack *s, uint32_t i, enum client_err
 		for (unsigned places = lost + k->parked; places > 0; places--)
 			conn_later(c, i, now + RETRY_NS);
 		k->parked = 0;
-	} else if (!c->o.each && k->tries < TRIES) {
+	} else if (conn_stays(c) && k->tries < TRIES) {
 		conn_later(c, i, now + RETRY_NS);
 	}
 	if (c->o.open && i < c->o.active && c->phase > CLIENT_OPENING)
@@ -217,7 +222,7 @@ void conn_renew(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 	CLIENT_COUNT(c, reopened, 1);
 	if (c->phase == CLIENT_OPENING)
 		c->settled--; /* comes again when it is open */
-	if (k->count || (!c->o.each && c->phase < CLIENT_DRAINING))
+	if (k->count || conn_stays(c))
 		conn_open(c, s, i, now);
 }
 

@@ -70,6 +70,8 @@ enum client_error {
 bool client_is_closed_loop(const struct client *c);
 /* Whether a request may begin now. */
 bool client_may_issue(const struct client *c);
+/* A connection that ends without a request is opened again. */
+bool conn_stays(const struct client *c);
 bool conn_has_place(const struct client *c, const struct conn *k);
 void conn_open(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now);
 /* Its handshake is complete. */

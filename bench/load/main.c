@@ -80,7 +80,7 @@ static uint64_t busy(uint64_t ns)
 static void clients_go(unsigned workers, uint32_t connected)
 {
 	app.going = true;
-	if (connected == 0 && app.o.each == 0) {
+	if (connected == 0) {
 		int code = 0;
 		for (unsigned i = 0; i < workers && !code; i++)
 			code = client_connect_error(app.place[i].client);

@@ -201,9 +201,10 @@ def test_memif(lab):
     assert seen["accepted"] == results["connections"]["opened"] >= 1000
 
 
-def test_nothing_listens(lab):
+@pytest.mark.parametrize("each", (0, 1), ids=("keep-alive", "short"))
+def test_nothing_listens(lab, each):
     to = endpoint(lab["s1"].v4, 9)
-    tool = load(lab, 4, to, name="refused", requests=1)
+    tool = load(lab, 4, to, name="refused", requests=1, each=each)
     assert tool.process.wait() == 1
     assert tool.said("no connection to the server could be opened: Connection refused")
 
