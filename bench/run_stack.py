@@ -110,7 +110,9 @@ def idle(bed, many, rate, seconds):
     yield record(params, "answered", "1/s", results["rate"], evidence=seen)
     yield record(params, "p99 beside idle ones", "µs", p99(results), evidence=seen)
     each = {"fixed": before, "most": most, "tables": results["stack"]["bytes"]}
-    yield record(params, "server's memory", "bytes/connection", most / many, evidence=each)
+    yield record(
+        params, "server's memory", "bytes/connection", (most - before) / many, evidence=each
+    )
 
 
 def plot(made, path):

@@ -362,6 +362,86 @@ static void test_wrong(void **state)
 	world_close(&w);
 }
 
+/* ---- HTTP ------------------------------------------------------------------------------------ */
+
+#define ANSWERS 10 /* on a connection; the last one announces its end */
+
+/* A connection's cookie: how many it has answered, and how far an empty line is (2 bits). */
+static void web_answer(struct sy_stack *s, const struct sy_stack_event *e, uint64_t now,
+                       unsigned *answered)
+{
+	static const char stays[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+	                  ends[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n"
+	                           "\r\nok";
+	unsigned count = (unsigned)e->cookie >> 2, line = e->cookie & 3;
+	const void *bytes;
+	int64_t len;
+
+	while (count < ANSWERS && (len = sy_stack_peek(s, e->id, &bytes)) > 0) {
+		char c = *(const char *)bytes;
+		sy_stack_consume(s, e->id, 1, now);
+		line = c == "\r\n\r\n"[line] ? line + 1 : c == '\r';
+		if (line < 4)
+			continue;
+		line = 0;
+		count++;
+		++*answered;
+		if (count == ANSWERS)
+			sy_stack_send(s, e->id, ends, sizeof(ends) - 1, 0, now);
+		else
+			sy_stack_send(s, e->id, stays, sizeof(stays) - 1, 0, now);
+	}
+	sy_stack_set_cookie(s, e->id, count << 2 | line);
+	if (count == ANSWERS) { /* whatever else was asked is read, and not answered */
+		while ((len = sy_stack_peek(s, e->id, &bytes)) > 0)
+			sy_stack_consume(s, e->id, (size_t)len, now);
+		sy_stack_shutdown(s, e->id, now);
+	}
+	if (e->what & SY_STACK_PEER_DONE)
+		sy_stack_close(s, e->id, now);
+}
+
+static void test_pipelined_again(void **state)
+{
+	struct sy_stack_endpoint local = server_at();
+	struct sy_stack_event e;
+	unsigned answered = 0, accepted = 0;
+	sy_stack_id listener, id;
+	struct world w;
+
+	world_open(&w, PROTOCOL_HTTP);
+	w.o.depth = 4;
+	w.o.requests = 1000;
+	assert_int_equal(sy_stack_listen(w.s[1], &local, 64, 0, &listener), 0);
+	assert_int_equal(mix_complete(&w.mix, NULL), 0);
+	w.client = client_new(&w.o);
+	client_go(w.client);
+	while (client_phase(w.client) != CLIENT_DONE) {
+		for (unsigned i = 0; i < 2; i++)
+			sy_stack_advance(w.s[i], w.now);
+		client_turn(w.client, w.s[0], w.now);
+		packets_move(&w, 0);
+		while (sy_stack_events(w.s[1], &e, 1)) {
+			if (e.id != listener)
+				web_answer(w.s[1], &e, w.now, &answered);
+			else
+				while (sy_stack_accept(w.s[1], listener, 0, NULL, &id) == 0)
+					accepted++;
+		}
+		packets_move(&w, 1);
+		w.now += STEP;
+		assert_true(w.now < START + 100 * SEC);
+	}
+	const struct client_counts *n = client_counts(w.client);
+	assert_int_equal(n->answered, 1000);
+	assert_int_equal(answered, 1000);
+	assert_int_equal(n->connect + n->reset + n->closed + n->timeout + n->wrong, 0);
+	assert_int_equal(accepted, n->opened);
+	assert_in_range(n->reopened, 1000 / ANSWERS - w.o.connections, 1000 / ANSWERS);
+	assert_true(n->sent > n->answered); /* some were asked twice */
+	world_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -369,7 +449,7 @@ int main(void)
 	        cmocka_unit_test(test_active),     cmocka_unit_test(test_omission),
 	        cmocka_unit_test(test_open_rates), cmocka_unit_test(test_refused),
 	        cmocka_unit_test(test_resets),     cmocka_unit_test(test_timeout),
-	        cmocka_unit_test(test_wrong),
+	        cmocka_unit_test(test_wrong),      cmocka_unit_test(test_pipelined_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
