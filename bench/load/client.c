@@ -69,13 +69,13 @@ static void arrivals_do(struct client *c, struct sy_stack *s, uint64_t until, ui
 {
 	uint64_t due;
 
-	while (client_may_issue(c) && arrivals_take(&c->arrivals, &c->chance, until, &due)) {
+	while (client_may_issue(c) && arrivals_take(&c->arrivals, &c->schedule, until, &due)) {
 		c->issued += c->measured_from_ns && due >= c->measured_from_ns;
 		if (backlog_add(&c->backlog, due))
 			CLIENT_COUNT(c, unsent, 1);
 	}
 	while (c->pooled && backlog_take(&c->backlog, &due))
-		conn_issue(c, s, c->pool[chance_below(&c->chance, c->pooled)], due, now);
+		conn_issue(c, s, c->pool[chance_below(&c->pick, c->pooled)], due, now);
 }
 
 static void timeouts_sweep(struct client *c, struct sy_stack *s, uint64_t now)
@@ -134,7 +134,7 @@ static void opening_do(struct client *c, struct sy_stack *s, uint64_t now)
 		return;
 	phase_set(c, CLIENT_WARMING, now + c->o.warm_ns);
 	c->arrivals = (struct arrivals){c->o.rate / 1e9, c->o.poisson, c->o.burst, 0, 0};
-	arrivals_start(&c->arrivals, &c->chance, now);
+	arrivals_start(&c->arrivals, &c->schedule, now);
 	if (!c->o.warm_ns)
 		measuring_begin(c, now);
 }
@@ -241,7 +241,10 @@ struct client *client_new(const struct client_options *o)
 	if (!c)
 		return NULL;
 	c->o = *o;
-	c->chance.state = o->seed;
+	struct chance seeds = {o->seed};
+	c->requests.state = chance_next(&seeds);
+	c->schedule.state = chance_next(&seeds);
+	c->pick.state = chance_next(&seeds);
 	c->phase_until_ns = UINT64_MAX;
 	c->reader_size = talk_reader_size(o->mix->protocol);
 	c->conn = calloc(o->connections, sizeof(*c->conn));

@@ -125,7 +125,7 @@ void conn_issue(struct client *c, struct sy_stack *s, uint32_t i, uint64_t due, 
 	struct request *r = conn_request(c, i, k->count);
 
 	*r = (struct request){.due_ns = due, .sent_ns = now, .number = k->number++};
-	request_draw(c->o.mix, &c->chance, r);
+	request_draw(c->o.mix, &c->requests, r);
 	r->measured = c->measured_from_ns && due >= c->measured_from_ns;
 	c->issued += r->measured && client_is_closed_loop(c);
 	k->count++;
@@ -161,7 +161,7 @@ void conn_give(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 		k->parked++;
 		return;
 	}
-	uint64_t think = c->o.think ? distribution_draw(c->o.think, &c->chance) : 0;
+	uint64_t think = c->o.think ? distribution_draw(c->o.think, &c->schedule) : 0;
 	if (!think || !conn_later(c, i, now + think))
 		conn_issue(c, s, i, now, now);
 }

@@ -40,7 +40,9 @@ struct client {
 	uint32_t *pool; /* open loop: connections that can take a request */
 	uint32_t pooled;
 
-	struct chance chance;
+	/* What is drawn for one does not depend on when the others are: the same seed, the same
+	 * requests. */
+	struct chance requests, schedule, pick;
 	struct arrivals arrivals;
 	struct agenda agenda;
 	struct backlog backlog;

@@ -271,6 +271,31 @@ static void test_open_rates(void **state)
 	world_close(&w);
 }
 
+/* The same seed asks for the same, whatever the server does meanwhile; another one does not. */
+static void test_seeds(void **state)
+{
+	uint64_t bytes[3];
+
+	for (unsigned i = 0; i < 3; i++) {
+		struct world w;
+		world_open(&w, PROTOCOL_RAW);
+		w.o.open = w.o.poisson = true;
+		w.o.rate = 2000;
+		w.o.requests = 1500;
+		w.o.seed = i < 2 ? 5 : 6;
+		w.stalled_from = START + 200 * MS;
+		w.stalled_until = START + (i == 1 ? 400 : 200) * MS;
+		assert_int_equal(
+		        class_read(&w.mix, "a,length=exp:500,answer=pareto:100:1.2:10k", NULL), 0);
+		assert_int_equal(class_read(&w.mix, "b", NULL), 0);
+		world_run(&w, true);
+		bytes[i] = no_errors(&w)->bytes_in * 1000000 + w.client->counts.bytes_out;
+		world_close(&w);
+	}
+	assert_int_equal(bytes[0], bytes[1]);
+	assert_int_not_equal(bytes[0], bytes[2]);
+}
+
 /* ---- what goes wrong ------------------------------------------------------------------------- */
 
 static void test_refused(void **state)
@@ -450,6 +475,7 @@ int main(void)
 	        cmocka_unit_test(test_open_rates), cmocka_unit_test(test_refused),
 	        cmocka_unit_test(test_resets),     cmocka_unit_test(test_timeout),
 	        cmocka_unit_test(test_wrong),      cmocka_unit_test(test_pipelined_again),
+	        cmocka_unit_test(test_seeds),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
