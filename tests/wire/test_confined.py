@@ -234,8 +234,8 @@ def test_setup_makes_users_and_moves_files(tmp_path):
 
 def test_units_are_valid(tmp_path):
     """With the programs and files where the units expect them."""
-    for name in ("agent", "controller", "forwarder"):
-        name = f"steelyard-{name}.service"
+    for program in ("agent", "controller", "forwarder"):
+        name = f"steelyard-{program}.service"
         text = (ROOT / "deploy" / name).read_text()
         text = re.sub(r"/usr/local/s?bin/\S+", "/bin/true", text)
         (tmp_path / name).write_text(text)
