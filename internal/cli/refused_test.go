@@ -87,7 +87,7 @@ func TestARefusalNamesThePlaceOfItsAddress(t *testing.T) {
 func TestARefusalNamesThePlaceOfWhatItIsAbout(t *testing.T) {
 	for why, place := range map[string]string{
 		"limit noisy: no memory":                    "23:5: limits[3]: ",
-		"shaping of port eth9: the rate is too low": "35:5: shaping[1]: ",
+		"shaping of port eth9: the rate is too low": "36:5: shaping[2]: ",
 		"shaping of port eth7: what is that?":       "",
 	} {
 		l := newLab(t)
