@@ -12,7 +12,7 @@ import sys
 import time
 
 from tests.demo.perform import perform
-from tests.demo.rates import IPERF, LENGTH_S, SETTLE_S, SIZE, Flow, Rates, mbits
+from tests.demo.rates import IPERF, LENGTH_S, SETTLE_S, TRIES, Flow, Rates, mbits
 from tests.demo.show import say
 from tests.lab.config import Config
 from tests.lab.delays import Delays, share, start_stamped
@@ -37,8 +37,6 @@ ACME, GOLD, GLOBEX, VOICE = 10_000_000, 6_000_000, 4_000_000, 2_000_000
 # All that runs here shares a few cores. A worker that waits for its turn catches up within the
 # burst, and queues last while a sender waits.
 BURST, QUEUE = "1MB", 1000
-# Of what a sender shall send, in each half second: less says nothing of shaping, so once more.
-STEADY, TRIES = 0.6, 4
 EF = 46 << 2
 ACMES = ("gold", 1), ("bulk", 1)
 PROBE, PROBES, PROBES_S = 5005, 1600, 200  # port, datagrams, datagrams a second
@@ -111,27 +109,6 @@ class Shaping(Rates):
             "port": self.arrived("s1", "s2", "s3"),
             "tcp": self.arrived("s2"),
         }
-
-    def measure(self):
-        return self.steady(super().measure)
-
-    def steady(self, measure):
-        """The result of a measurement in which all could send what they should."""
-        for _ in range(TRIES):
-            result = measure()
-            held = self.held_up()
-            if not held:
-                break
-            say(f"     {' and '.join(held)} did not come to send all the time: measured once more")
-        return result
-
-    def held_up(self):
-        """Senders that this machine let send too little."""
-        return [
-            service
-            for (service, tag), rate in self.slowest.items()
-            if rate < STEADY * 8 * SIZE * self.senders[service, tag].rate
-        ]
 
     def low(self):
         """What everybody sends of the low class."""
