@@ -32,7 +32,7 @@ static void options_default(struct sy_stack_options *o)
 
 #define DEFAULT(field, value) o->field = o->field ? o->field : (value)
 	DEFAULT(listeners, 64);
-	DEFAULT(orphans, o->connections / 4 + 16);
+	DEFAULT(orphans, o->connections - o->connections / 8);
 	DEFAULT(mtu, 1500);
 	DEFAULT(send_max, 4u << 20);
 	DEFAULT(receive_max, 6u << 20);

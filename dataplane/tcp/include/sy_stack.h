@@ -58,8 +58,8 @@ struct sy_stack_options {
 	 * for sy_stack_client(). 20 bytes for each connection. */
 	bool toa;
 	bool trust_checksum; /* packets' transport checksums have been verified */
-	/* Closed connections whose peer has not taken all, at most; more are reset. 0: a quarter of
-	 * `connections`. Each ends when the peer takes nothing for 100 s. */
+	/* Closed connections whose peer has not taken all, at most; more are reset. 0: seven
+	 * eighths of `connections`. Each ends when the peer takes nothing for 100 s. */
 	uint32_t orphans;
 	/* Where what waits for being read is copied while less than a quarter of `pool` is free, so
 	 * that slow readers do not take the driver's buffers. NULL: it stays in these. */
