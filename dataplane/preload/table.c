@@ -146,7 +146,8 @@ void sock_end(struct sock *s)
 	sy_stack_id id[2] = {s->id, s->id_v4};
 
 	watches_end(s);
-	if (s->o.kind == OBJECT_LISTENER)
+	/* A stack's connections still need their segments: the port stays its own. */
+	if (s->o.kind == OBJECT_LISTENER && !runner.stack)
 		keeper_listen(s, false);
 	for (unsigned i = 0; i < 2 && runner.stack; i++) {
 		if (id[i] == SY_STACK_NONE)

@@ -100,4 +100,5 @@ class Puppet:
         with self.host.ns.socket(one.family) as other:
             other.connect((address, int(port)))
             other.sendall(b"a call")
+            other.sendall(other.recv(6, socket.MSG_WAITALL)[::-1])
         self.held.append(one)

@@ -261,11 +261,13 @@ def listening():
         say("epoll", [event for _, event in epoll.poll(5)])
     caller, address = one.accept()
     say("accepted", caller.getpeername() == address, caller.getsockname()[1])
-    say("it says", all_of(caller))
+    say("it says", caller.recv(6, socket.MSG_WAITALL))
     attempt("listener", one.getpeername)
     attempt("listener", one.send, b"x")
-    order.close()
     one.close()
+    caller.sendall(b"answer")
+    say("without a listener", all_of(caller))
+    order.close()
 
 
 for part in (
