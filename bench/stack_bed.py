@@ -21,7 +21,8 @@ from tests.lab.process import CommandFailed, Process
 
 LOAD = machine.PROGRAMS / "load/steelyard-load"
 KERNEL = machine.PROGRAMS / "load/steelyard-kernel-server"
-MEMORY = 128  # MB of each program's packets
+MEMORY = 192  # MB of each program's packets
+RING = 8192  # packets that wait while a worker has no CPU
 PORT = {"echo": 7, "raw": 7000}
 # /sys shows the interfaces of the namespace that it was mounted in.
 STEER = "mount -t sysfs sysfs /sys && echo {mask:x} > /sys/class/net/{name}/queues/rx-0/rps_cpus"
@@ -115,7 +116,7 @@ class StackBed:
         return process
 
     def serve(self, options, log):
-        argv = [LOAD, "--port", "s0", "--cores", self.far, *memory(), *options]
+        argv = [LOAD, "--port", f"s0,ring={RING}", "--cores", self.far, *memory(), *options]
         argv += ["--connections", self.capacity, "--time-wait", "10ms"]
         argv += ["--serve", f"10.66.0.3:{PORT['echo' if options else 'raw']}"]
         return self.begin("steelyard-load-server", argv, log, "^serving")
@@ -144,7 +145,16 @@ class StackBed:
             self.speak(protocol)
         number = ARMS.index(arm)
         server = f"10.66.{number}.{3 - number}:{PORT[protocol]}"
-        argv = [LOAD, "--port", f"g{number}", "--cores", self.near, *memory(), "--json", "-"]
+        argv = [
+            LOAD,
+            "--port",
+            f"g{number},ring={RING}",
+            "--cores",
+            self.near,
+            *memory(),
+            "--json",
+            "-",
+        ]
         argv += ["--quiet", "--protocol", protocol, "--to", server]
         argv += ["--source", f"10.66.{number}.{FIRST}-10.66.{number}.{FIRST + sources - 1}"]
         for name, value in options.items():

@@ -6,7 +6,7 @@
 
 #include "client_state.h"
 
-#define PER_TURN   256                 /* connections that are started or closed */
+#define PER_TURN   64                  /* packets come 64 in a turn: no more should go */
 #define SWEEP_NS   UINT64_C(100000000) /* in which all connections' time-outs are looked at */
 #define CLOSING_NS UINT64_C(3000000000)
 
@@ -64,9 +64,11 @@ static void agenda_do(struct client *c, struct sy_stack *s, uint64_t now)
 }
 
 /* Requests of the open loop that are due until then: for any of the connections that have a place.
- * Those that found none before are first. */
+ * Those that found none before are first. Some in a turn: who sends all at once after having been
+ * held up loses what comes meanwhile. */
 static void arrivals_do(struct client *c, struct sy_stack *s, uint64_t until, uint64_t now)
 {
+	unsigned most = PER_TURN;
 	uint64_t due;
 
 	while (client_may_issue(c) && arrivals_take(&c->arrivals, &c->schedule, until, &due)) {
@@ -74,7 +76,7 @@ static void arrivals_do(struct client *c, struct sy_stack *s, uint64_t until, ui
 		if (backlog_add(&c->backlog, due))
 			CLIENT_COUNT(c, unsent, 1);
 	}
-	while (c->pooled && backlog_take(&c->backlog, &due))
+	while (c->pooled && most-- > 0 && backlog_take(&c->backlog, &due))
 		conn_issue(c, s, c->pool[chance_below(&c->pick, c->pooled)], due, now);
 }
 
@@ -222,7 +224,8 @@ uint64_t client_turn(struct client *c, struct sy_stack *s, uint64_t now)
 	if (c->phase < CLIENT_CLOSING)
 		arrivals_do(c, s, now < c->phase_until_ns ? now : c->phase_until_ns, now);
 	timeouts_sweep(c, s, now);
-	if (c->phase == CLIENT_CLOSING && c->closed_to < c->o.connections)
+	if ((c->phase == CLIENT_CLOSING && c->closed_to < c->o.connections) ||
+	    (c->pooled && c->backlog.count))
 		return now;
 	next = c->phase_until_ns;
 	if (client_may_issue(c) && c->arrivals.per_ns > 0 && c->arrivals.next_ns < (double)next)
