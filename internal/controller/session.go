@@ -88,19 +88,21 @@ func (s *Server) accept(_ *http.Server, conn *tls.Conn, _ http.Handler) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	who, err := s.identify(ctx, conn.ConnectionState())
+	lease := s.currentLease()
+	if lease == 0 { // at once: another controller may reach etcd
+		s.log.Warn("an agent is sent away: this controller does not reach etcd", "from", conn.RemoteAddr())
+		return
+	}
+	asking, done := context.WithTimeout(ctx, leaseLife)
+	defer done()
+	who, err := s.identify(asking, conn.ConnectionState())
 	if err != nil || who.Kind != pki.Forwarder {
 		s.log.Warn("an agent is refused", "from", conn.RemoteAddr(), "error", err)
 		return
 	}
 	one := newSession(who.Name.Name, conn)
-	lease := s.currentLease()
-	if lease == 0 {
-		s.log.Warn("an agent is sent away: this controller does not reach etcd", "forwarder", one.forwarder)
-		return
-	}
 	// Whoever had the forwarder before loses it now: the agent has chosen.
-	one.fence, err = s.store.Commit(ctx, new(cluster.Txn).At(keyMembers+one.forwarder, who.revision).
+	one.fence, err = s.store.Commit(asking, new(cluster.Txn).At(keyMembers+one.forwarder, who.revision).
 		Put(keyOwners+one.forwarder, encode(owner{s.id, s.url}), lease))
 	if err != nil {
 		s.log.Warn("an agent is sent away", "forwarder", one.forwarder, "error", err)
@@ -229,17 +231,24 @@ func (s *Server) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		_, revision, err := s.store.List(ctx, keyControllers)
 		if err == nil {
-			s.mu.Lock()
-			for _, one := range s.sessions { // whatever was missed
-				one.poke()
-			}
-			s.mu.Unlock()
+			s.catchUp()
 			err = s.store.Watch(ctx, "", revision, s.see)
 		}
 		if ctx.Err() == nil {
 			s.log.Warn("changes in etcd are not seen", "error", err)
 			pause(ctx, time.Second)
 		}
+	}
+}
+
+// catchUp has all look again at what they wait for: changes may have been missed.
+func (s *Server) catchUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen++
+	s.changed.Broadcast()
+	for _, one := range s.sessions {
+		one.poke()
 	}
 }
 

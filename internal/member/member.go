@@ -138,14 +138,18 @@ func (m *Member) Warnings() []string {
 func (m *Member) ranked() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	name := m.Identity.Name().Name
+	return order(m.Identity.Name().Name, m.controllers)
+}
+
+// order ranks controllers for a member by a hash of both.
+func order(name string, controllers []string) []string {
 	rank := func(controller string) uint64 {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(name + " " + controller)) // cannot fail
 		sum := h.Sum64()
 		return (sum ^ sum>>29) * 0xbf58476d1ce4e5b9 // FNV's upper bits hardly depend on the last bytes
 	}
-	ordered := slices.Clone(m.controllers)
+	ordered := slices.Clone(controllers)
 	slices.SortFunc(ordered, func(a, b string) int {
 		if ra, rb := rank(a), rank(b); ra != rb {
 			if ra < rb {
