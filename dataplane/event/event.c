@@ -171,6 +171,20 @@ static int service_setup(struct sy_event *event)
 	return rc;
 }
 
+/* Later nobody looks at the result: a device that works now does so until it is stopped. */
+static int service_try(struct sy_event *event, const struct sy_event_options *o,
+                       struct sy_error *err)
+{
+	int rc = event->scheduled ? rte_service_run_iter_on_app_lcore(event->service, 0) : 0;
+	if (rc >= 0 || rc == -EAGAIN) /* it has nothing to do */
+		return 0;
+	rte_event_dev_stop(event->device);
+	return sy_fail(err, -rc,
+	               "the event device %s does not run in its ports' threads (%s); remedy: "
+	               "event_dsw",
+	               o->device, strerror(-rc));
+}
+
 static int device_setup(struct sy_event *event, const struct sy_event_options *o,
                         struct sy_error *err)
 {
@@ -208,7 +222,9 @@ static int device_setup(struct sy_event *event, const struct sy_event_options *o
 		rc = service_setup(event);
 	if (rc >= 0)
 		rc = rte_event_dev_start(event->device);
-	return rc < 0 ? sy_fail(err, -rc, "the event device %s does not start", o->device) : 0;
+	if (rc < 0)
+		return sy_fail(err, -rc, "the event device %s does not start", o->device);
+	return service_try(event, o, err);
 }
 
 static void device_end(struct sy_event *event)
@@ -300,6 +316,11 @@ void sy_event_close(struct sy_event *event, sy_event_lost lost, void *ctx)
 struct sy_event_port *sy_event_port(struct sy_event *event, unsigned port)
 {
 	return &event->port[port];
+}
+
+bool sy_event_is_scheduled(const struct sy_event *event)
+{
+	return event->scheduled;
 }
 
 uint64_t sy_event_in_flight(const struct sy_event *event)

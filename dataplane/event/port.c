@@ -13,7 +13,7 @@ void device_work(struct sy_event *event)
 {
 	if (!rte_spinlock_trylock(&event->lock))
 		return;
-	rte_service_run_iter_on_app_lcore(event->service, 0);
+	(void)rte_service_run_iter_on_app_lcore(event->service, 0); /* see service_try() */
 	rte_spinlock_unlock(&event->lock);
 }
 

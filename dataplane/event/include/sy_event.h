@@ -131,6 +131,10 @@ unsigned sy_event_finish(struct sy_event_port *p, const struct rte_event *e, uns
  * and the device do its part. */
 void sy_event_maintain(struct sy_event_port *p);
 
+/* Do the ports drive the device, as event_sw? Then it gives flows to ports in turn, also to one
+ * whose thread hardly runs. */
+bool sy_event_is_scheduled(const struct sy_event *event);
+
 /* Ends the port's part as a consumer, while others go on: no new event comes to it, and what lies
  * there is given to `got`, which handles it like received events. Its flows go to others. -ENOTSUP:
  * the device cannot do so while it runs; then another thread has to receive at this port, too. */

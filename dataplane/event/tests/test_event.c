@@ -432,6 +432,31 @@ static void test_refused(void **state)
 	open_fails(bad, ENODEV, "vfio-pci");
 }
 
+int32_t __real_rte_service_run_iter_on_app_lcore(uint32_t id, uint32_t serialize);
+int32_t __wrap_rte_service_run_iter_on_app_lcore(uint32_t id, uint32_t serialize);
+
+static bool broken;
+
+int32_t __wrap_rte_service_run_iter_on_app_lcore(uint32_t id, uint32_t serialize)
+{
+	return broken ? -ENOEXEC : __real_rte_service_run_iter_on_app_lcore(id, serialize);
+}
+
+/* A device whose scheduling does not run is refused, instead of taking events for ever. */
+static void test_no_service(void **state)
+{
+	struct sy_event_options o = {
+	        .device = sw, .model = SY_EVENT_ATOMIC, .ports = 2, .consumers = 3};
+	struct sy_event *event;
+	struct sy_error err;
+	broken = true;
+	open_fails(o, ENOEXEC, "does not run in its ports' threads");
+	broken = false;
+	assert_int_equal(sy_event_open(&o, &event, &err), 0);
+	assert_true(sy_event_is_scheduled(event));
+	sy_event_close(event, NULL, NULL);
+}
+
 static void test_flow(void **state)
 {
 	assert_int_equal(sy_event_flow(0xfffff), 0xfffff);
@@ -460,6 +485,7 @@ int main(void)
 	        cmocka_unit_test(test_retire),
 	        cmocka_unit_test(test_take_over),
 	        cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_no_service),
 	        cmocka_unit_test(test_flow),
 	};
 	event_eal_start();
