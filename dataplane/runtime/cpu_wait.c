@@ -32,5 +32,8 @@ void cpu_wait_note(struct cpu_wait *c, uint64_t waited_ns, uint64_t now_ns)
 	c->at_ns = now_ns;
 	c->recent_wait += waited - c->recent_wait / 8;
 	c->recent_total += total - c->recent_total / 8;
-	c->shared = c->recent_wait * (c->shared ? SHARED_UNTIL : SHARED_FROM) > c->recent_total;
+	__atomic_store_n(&c->shared,
+	                 c->recent_wait * (c->shared ? SHARED_UNTIL : SHARED_FROM) >
+	                         c->recent_total,
+	                 __ATOMIC_RELAXED);
 }

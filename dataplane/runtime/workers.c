@@ -213,6 +213,11 @@ struct sy_worker *sy_worker_at(const struct sy_runtime *rt, unsigned id)
 	return &rt->worker[id];
 }
 
+bool sy_worker_shares_cpu(const struct sy_worker *w)
+{
+	return SY_READ(w->private->cpu_wait.shared);
+}
+
 unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot)
 {
 	return SY_READ(rt->slot_worker[slot]);

@@ -12,7 +12,7 @@
 #include "saved.h"
 #include "shaping_model.h"
 
-#define WARNINGS_FIXED       6u /* warnings that occur at most once each */
+#define WARNINGS_FIXED       7u /* warnings that occur at most once each */
 #define WARNING_TEXT         480u
 #define NEIGHBOUR_WARNING_NS (600 * UINT64_C(1000000000))
 
@@ -54,6 +54,20 @@ static void warn_of_shaping(const struct sy_balance *b, struct warnings *to, uns
 	const char *problem = shaping_problem(b, port);
 	if (problem)
 		warn(to, "%s; " SHAPING_FAILED, problem);
+}
+
+static void warn_of_stage(struct sy_balance *b, struct warnings *to)
+{
+	unsigned shared = 0;
+	for (unsigned i = 0; b->stage && i < b->workers; i++)
+		shared += sy_worker_shares_cpu(sy_worker_at(b->rt, i));
+	if (shared > 0 && b->workers > 1)
+		warn(to,
+		     "%u of %u workers share a CPU with others: packets of limits with engine "
+		     "atomic wait for a worker that does not run, and more are dropped "
+		     "(event-full); "
+		     "give each worker a CPU of its own, or use engine cas",
+		     shared, b->workers);
 }
 
 static void warn_of_sets(struct sy_balance *b, struct warnings *to)
@@ -129,6 +143,7 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 		             : strerror(-b->ctl->access->block_failed));
 	warn_of_sets(b, &to);
 	warn_of_absent_ports(b, &to);
+	warn_of_stage(b, &to);
 	if (client_counts_lost(b->client_counts))
 		warn(&to,
 		     "%" PRIu64 " sessions that ended still count for their clients' limits: this "

@@ -317,6 +317,66 @@ static void test_shaped(void **state)
 	}
 }
 
+/* While all workers turn equally often, none of them refuses anything, though they offer as much as
+ * they can, and event_sw gives the one flow to each in turn. */
+static void test_turns(void **state)
+{
+	static const struct device devices[] = {{"event_dsw", NULL}, {"event_sw", NULL}};
+	enum { TURNS = 500, PACKETS_EACH = 32 };
+	struct flows *f = *state;
+	for (unsigned d = 0; d < SY_ARRAY_LEN(devices); d++) {
+		struct rte_mbuf *m;
+		struct flow flow;
+		unsigned out = 0;
+		restart_with(f, &devices[d], 0);
+		limit_put_engine(f, 0, "a", PLENTY, ATOMIC);
+		flow_open(f, &flow, 0, 4000);
+		for (unsigned n = 0; n < TURNS * PACKETS_EACH; n++) {
+			packet_put(f, &flow, n);
+			for (unsigned w = 0; n % PACKETS_EACH == 0 && w < WORKERS; w++)
+				harness_turn_worker(&f->harness, w);
+			for (; (m = harness_collect(&f->harness, HARNESS_LAN)); out++)
+				rte_pktmbuf_free(m);
+		}
+		harness_turn(&f->harness);
+		for (; (m = harness_collect(&f->harness, HARNESS_LAN)); out++)
+			rte_pktmbuf_free(m);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_EVENT_FULL), 0);
+		assert_int_equal(out, TURNS * PACKETS_EACH);
+	}
+}
+
+static bool status_warns(struct flows *f, const char *text)
+{
+	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	Steelyard__Forwarder__V1__StatusRequest body =
+	        STEELYARD__FORWARDER__V1__STATUS_REQUEST__INIT;
+	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
+	q.status = &body;
+	pb_response *r = harness_request(&f->harness, &q);
+	bool found = false;
+	for (size_t i = 0; i < r->status->n_warnings; i++)
+		found |= strstr(r->status->warnings[i], text) != NULL;
+	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
+	return found;
+}
+
+/* Status says if a worker shares its CPU, as packets in the device wait for it. */
+static void test_shared_cpu(void **state)
+{
+	static const struct device sw = {"event_sw", NULL};
+	static const char text[] = "1 of 3 workers share a CPU with others";
+	struct flows *f = *state;
+	restart_with(f, &sw, 0);
+	bool *shared = &f->harness.rt->worker[1].private->cpu_wait.shared;
+	*shared = true;
+	assert_false(status_warns(f, text));
+	limit_put_engine(f, 0, "a", PLENTY, ATOMIC);
+	assert_true(status_warns(f, text));
+	*shared = false;
+	assert_false(status_warns(f, text));
+}
+
 static void test_no_device(void **state)
 {
 	static const struct device none = {"event_dlb2", NULL}, odd = {"event_dsw", "ordered"},
@@ -352,7 +412,8 @@ int main(void)
 	        TEST(test_atomic),    TEST(test_direct),     TEST(test_ordered),
 	        TEST(test_unordered), TEST(test_exact),      TEST(test_refused_behind),
 	        TEST(test_nested),    TEST(test_not_queued), TEST(test_begins_to_queue),
-	        TEST(test_shaped),    TEST(test_no_device),
+	        TEST(test_shaped),    TEST(test_turns),      TEST(test_shared_cpu),
+	        TEST(test_no_device),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,6 +68,13 @@ int event_stage_open(struct sy_balance *b, struct sy_error *err)
 	}
 	sy_log(SY_LOG_INFO, "balance", "event device %s: open, its queue is %s",
 	       event_stage_device(b), sy_event_model_name[s->model]);
+	if (sy_event_is_scheduled(s->event) && b->workers > 1)
+		sy_log(SY_LOG_WARN, "balance",
+		       "event device %s gives each limit's packets to all workers in turn, and "
+		       "they "
+		       "wait for one that does not run: give each worker a CPU of its own, or use "
+		       "engine cas",
+		       event_stage_device(b));
 	SY_RCU_PUBLISH(b->stage, s);
 	return 0;
 }

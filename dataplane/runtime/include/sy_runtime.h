@@ -240,6 +240,8 @@ struct sy_worker {
 
 unsigned sy_worker_count(const struct sy_runtime *rt);
 struct sy_worker *sy_worker_at(const struct sy_runtime *rt, unsigned id);
+/* Do other threads take time of this worker's CPU? As of late. Any thread. */
+bool sy_worker_shares_cpu(const struct sy_worker *w);
 
 /* A counter that one thread writes and others read without tearing. */
 #define SY_COUNT(counter, n)                                                                       \
