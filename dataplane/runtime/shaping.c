@@ -292,7 +292,8 @@ int shaping_again(struct sy_runtime *rt, struct port *port)
 void shaping_open_all(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->ports; i++)
-		if (rt->port[i]->shaping.tree && (rt->port[i]->shaper || rt->port[i]->shaping.moves)) {
+		if (rt->port[i]->shaping.tree &&
+		    (rt->port[i]->shaper || rt->port[i]->shaping.moves)) {
 			sy_shape_open(rt->port[i]->shaping.tree);
 			rt->port[i]->shaping.ends = true;
 			rt->port[i]->shaping.drains = true;

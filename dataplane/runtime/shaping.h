@@ -20,8 +20,8 @@ struct shaping {
 	bool drains; /* the process ends. Writer: control thread, while no worker runs */
 	/* Taken from the tree, and refused by the device. */
 	unsigned held;
-	unsigned refused;     /* tries in a row that sent nothing */
-	uint64_t refused_ns;  /* since when */
+	unsigned refused;    /* tries in a row that sent nothing */
+	uint64_t refused_ns; /* since when */
 	struct rte_mbuf *hold[SY_BURST];
 };
 
@@ -43,8 +43,8 @@ void shaping_drop_all(struct sy_runtime *rt);
 /* Frees the trees of ports that are no longer shaped; each 100 ms. */
 void shaping_tick(struct sy_runtime *rt);
 void shaping_close(struct port *port);
-/* The port is down, and may have fewer queues than before: chooses its owner again, if it must. 0 or
- * -errno: a worker does not answer, call it again. */
+/* The port is down, and may have fewer queues than before: chooses its owner again, if it must. 0
+ * or -errno: a worker does not answer, call it again. */
 int shaping_again(struct sy_runtime *rt, struct port *port);
 
 #endif

@@ -18,10 +18,10 @@
 /* The number of bursts that a turn takes from one worker's ring at most. Packets there have already
  * cost work. If they arrive faster than they leave, it is better to lose packets that still wait in
  * the device. */
-#define RING_BURSTS          8
-#define WORKER_WAITING       64   /* next hops a worker keeps packets for */
-#define WORKER_WAITING_MAX   16   /* packets for each */
-#define WORKER_ASKS          256  /* pending requests to the control thread */
+#define RING_BURSTS        8
+#define WORKER_WAITING     64  /* next hops a worker keeps packets for */
+#define WORKER_WAITING_MAX 16  /* packets for each */
+#define WORKER_ASKS        256 /* pending requests to the control thread */
 
 /* The next burst of packets that other workers handed over. It is known before its turn, so its
  * packets are prefetched while the worker works on others. Between turns it is empty. */
@@ -187,8 +187,8 @@ bool handover_is_empty(const struct sy_worker *w);
 /* The turn's bursts are over: informs the other workers that their handed-over packets have left.
  */
 void handover_notify(struct sy_worker *w);
-/* Gathers a packet, whose m->port is the egress port, for the owner of a queue of that port; returns
- * its position in the ring to that worker. */
+/* Gathers a packet, whose m->port is the egress port, for the owner of a queue of that port;
+ * returns its position in the ring to that worker. */
 uint32_t handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
 /* Has the owner sent all up to this position? */
 bool handover_transmitted(const struct sy_worker *w, unsigned owner, uint32_t position);

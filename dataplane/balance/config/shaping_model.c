@@ -109,10 +109,10 @@ int shaping_check(const struct sy_balance *b, struct sy_error *err)
 	unsigned ports = 0;
 	for (unsigned i = 0; i < SHAPED_PORTS; i++)
 		ports += m->now[i] != NULL;
-	return ports > SY_MAX_PORTS ? sy_fail(err, ENOSPC,
-	                                      "shaping of %u ports: at most %u can be shaped",
-	                                      ports, SY_MAX_PORTS)
-	                            : 0;
+	return ports > SY_MAX_PORTS
+	               ? sy_fail(err, ENOSPC, "shaping of %u ports: at most %u can be shaped",
+	                         ports, SY_MAX_PORTS)
+	               : 0;
 }
 
 void shaping_rollback(struct sy_balance *b)

@@ -36,8 +36,8 @@ static void port_add(struct sy_runtime_options *o, const char *name, struct ring
 		snprintf(text, sizeof(text), "rx%u", made);
 		p[q].rx = rx[q] = rte_ring_create(text, 4096, SOCKET_ID_ANY, 0);
 		snprintf(text, sizeof(text), "tx%u", made++);
-		p[q].tx = tx[q] = q < tx_rings ? rte_ring_create(text, 4096, SOCKET_ID_ANY, 0)
-		                               : tx[0];
+		p[q].tx = tx[q] =
+		        q < tx_rings ? rte_ring_create(text, 4096, SOCKET_ID_ANY, 0) : tx[0];
 		assert_non_null(rx[q]);
 		assert_non_null(tx[q]);
 	}

@@ -402,8 +402,8 @@ static bool interrupt(struct sy_worker *w)
 	return false;
 }
 
-/* No worker runs by itself. While the tree of worker 0 ends, worker 1 still gives it a packet; later
- * ones follow it there until it has left. */
+/* No worker runs by itself. While the tree of worker 0 ends, worker 1 still gives it a packet;
+ * later ones follow it there until it has left. */
 static void test_order_after(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -536,8 +536,7 @@ static int teardown(void **state)
 	cmocka_unit_test(test_rate), cmocka_unit_test(test_service),                               \
 	        cmocka_unit_test(test_change), cmocka_unit_test(test_full),                        \
 	        cmocka_unit_test(test_unshape), cmocka_unit_test(test_unshape_full),               \
-	        cmocka_unit_test(test_room),                                                       \
-	        cmocka_unit_test(test_quiesce)
+	        cmocka_unit_test(test_room), cmocka_unit_test(test_quiesce)
 
 int main(void)
 {

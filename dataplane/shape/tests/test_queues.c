@@ -175,9 +175,11 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_full),    cmocka_unit_test(test_room),
+	        cmocka_unit_test(test_full),
+	        cmocka_unit_test(test_room),
 	        cmocka_unit_test(test_hold),
-	        cmocka_unit_test(test_early),   cmocka_unit_test(test_early_after_pause),
+	        cmocka_unit_test(test_early),
+	        cmocka_unit_test(test_early_after_pause),
 	        cmocka_unit_test(test_refused),
 	};
 	return cmocka_run_group_tests(tests, line_setup, NULL);
