@@ -87,7 +87,8 @@ def test_an_application_builds_from_what_is_installed(tmp_path):
     }
     words = run(["pkg-config", "--cflags", "--libs", "steelyard-tcp"], env=environment).split()
     source = usr / "share/doc/steelyard/examples/echo.c"
-    run(["cc", "-Wall", "-Werror", "-std=gnu17", "-o", tmp_path / "echo", source, *words, "-pthread"])
+    strict = ["-Wall", "-Werror", "-std=gnu17", "-pthread"]
+    run(["cc", *strict, "-o", tmp_path / "echo", source, *words])
     library = usr / "lib/libsteelyard-tcp.so.0"
     assert needed(library) <= with_dependencies(listed())
     heading = {"LD_LIBRARY_PATH": str(usr / "lib")}

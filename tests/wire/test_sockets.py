@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libsteelyard-tcp in a program of its own (examples/echo.c), and the kernel's TCP at the other end.
+"""libsteelyard-tcp in a program of its own (examples/echo.c), the kernel's TCP at the other end.
 
-    client ── bridge ── forwarder: steelyard-echo on "front", with addresses that no interface has
+client ── bridge ── forwarder: steelyard-echo on "front", with addresses that no interface has
 """
 
 import contextlib

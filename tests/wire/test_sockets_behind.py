@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program on libsteelyard-tcp as a real server behind a forwarder: FNAT with TOA, told by accept().
+"""A program on libsteelyard-tcp as a real server behind a forwarder: FNAT with TOA.
 
-    client ── VIP: forwarder ── s1: steelyard-echo on eth0, with addresses that s1 does not have
+client ── VIP: forwarder ── s1: steelyard-echo on eth0, with addresses that s1 does not have
 """
 
 import socket
