@@ -12,7 +12,7 @@
 
 /* ---- TCP_INFO -------------------------------------------------------------------------------- */
 
-/* As in Linux' include/net/tcp_states.h. */
+/* The numbers that Linux has for states. */
 static uint8_t state_number(enum sy_stack_state state)
 {
 	static const uint8_t number[SY_STACK_STATE_COUNT] = {

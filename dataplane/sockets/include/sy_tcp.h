@@ -7,9 +7,9 @@
  * which owns a stack, a worker of the ports, descriptors and event queues, and shares nothing with
  * other contexts: all calls with a context come from the thread that entered it, and take no lock.
  *
- *     sy_tcp_open() ─▶ sy_tcp_enter() ─▶ sy_tcp_socket(), _bind(), _listen(), …
+ *     sy_tcp_open() ─▶ sy_tcp_enter() ─▶ sy_tcp_socket(), sy_tcp_bind(), sy_tcp_listen(), …
  *                          │
- *                          └▶ loop: sy_tcp_epoll_wait() ─▶ sy_tcp_accept(), _recv(), _send(), …
+ *                          └▶ loop: sy_tcp_epoll_wait() ─▶ sy_tcp_accept(), sy_tcp_recv(), …
  *
  * Nothing blocks but what has a timeout: sy_tcp_wait(), sy_tcp_poll(), sy_tcp_epoll_wait(). These,
  * and sy_tcp_run(), move packets; a context whose thread calls none of them for long loses packets.
@@ -39,7 +39,7 @@ extern "C" {
 struct sy_tcp_library; /* the library's state of a process */
 struct sy_tcp_context; /* one thread's */
 
-/* ---- start and end (sy_tcp_open(3)) --------------------------------------------------- */
+/* ---- start and end (sy_tcp_open(3)) ---------------------------------------------------------- */
 
 struct sy_tcp_setup {
 	size_t size; /* sizeof(struct sy_tcp_setup): what the application was built with */
@@ -87,7 +87,7 @@ unsigned sy_tcp_number(const struct sy_tcp_context *c);
 /* Is this an address that the stack has, or "any"? The rest is the kernel's. */
 bool sy_tcp_is_local(const struct sy_tcp_library *t, const struct sockaddr *addr, socklen_t len);
 
-/* ---- packets and waiting (sy_tcp_wait(3)) --------------------------------------------- */
+/* ---- packets and waiting (sy_tcp_wait(3)) ---------------------------------------------------- */
 
 /* One look at everything: receives, does what is due, sends. Never waits. 1: there was something to
  * do; 0: nothing. */
@@ -114,7 +114,7 @@ int sy_tcp_fd(const struct sy_tcp_context *c);
 uint64_t sy_tcp_sleep(struct sy_tcp_context *c);
 void sy_tcp_awake(struct sy_tcp_context *c);
 
-/* ---- sockets (sy_tcp_socket(3)) ------------------------------------------------------- */
+/* ---- sockets (sy_tcp_socket(3)) -------------------------------------------------------------- */
 
 /* AF_INET or AF_INET6; else -EAFNOSUPPORT. -EMFILE: no descriptor is free. */
 int sy_tcp_socket(struct sy_tcp_context *c, int family);
@@ -138,7 +138,7 @@ int sy_tcp_setsockopt(struct sy_tcp_context *c, int fd, int level, int name, con
 /* FIONREAD, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK: *value is set. */
 int sy_tcp_ioctl(struct sy_tcp_context *c, int fd, unsigned long request, int *value);
 
-/* ---- bytes (sy_tcp_send(3)) ----------------------------------------------------------- */
+/* ---- bytes (sy_tcp_send(3)) ------------------------------------------------------------------ */
 
 /* Flags: MSG_MORE, MSG_OOB; MSG_DONTWAIT, MSG_NOSIGNAL are as if given. */
 ssize_t sy_tcp_send(struct sy_tcp_context *c, int fd, const void *bytes, size_t len, int flags);
@@ -166,7 +166,7 @@ int sy_tcp_receive_done(struct sy_tcp_context *c, int fd, size_t len);
 ssize_t sy_tcp_send_room(struct sy_tcp_context *c, int fd, struct iovec *v, int count, size_t len);
 int sy_tcp_send_done(struct sy_tcp_context *c, int fd, size_t len, int flags);
 
-/* ---- readiness (sy_tcp_epoll(3)) ------------------------------------------------------ */
+/* ---- readiness (sy_tcp_epoll(3)) ------------------------------------------------------------- */
 
 /* What holds now: POLLIN, POLLOUT, POLLRDHUP, POLLPRI, POLLERR, POLLHUP, as poll(2) would say of a
  * TCP socket; POLLNVAL: no such descriptor. Of an epoll descriptor: POLLIN, if it has events. */
