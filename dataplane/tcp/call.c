@@ -104,6 +104,8 @@ int sy_stack_connect(struct sy_stack *s, const struct sy_stack_endpoint *local,
 		return -EINVAL;
 	if (t.dport == 0 && port_find(s, &t) == 0)
 		return -EADDRNOTAVAIL;
+	if (s->options.owns && !s->options.owns(s->options.owner, &t))
+		return -EADDRNOTAVAIL;
 	c = connection_find(s, &t);
 	if (c)
 		return -EADDRINUSE;

@@ -334,6 +334,33 @@ static void test_descriptors(void **state)
 	assert_int_equal(sy_tcp_socket(side(SERVER), AF_UNIX), -EAFNOSUPPORT);
 }
 
+/* As with several contexts: even ports are another one's. */
+static bool owns_odd(void *owner, const struct sy_tuple *from_peer)
+{
+	return ntohs(from_peer->dport) % 2 || ntohs(from_peer->dport) == PORT;
+}
+
+static void test_ports_of_others(void **state)
+{
+	struct sockaddr_in from = address(CLIENT, 5000), to = address(SERVER, PORT), got;
+	socklen_t len = sizeof(got);
+
+	link_open(&l, &(struct sy_stack_options){.owns = owns_odd}, 16);
+	int fd = sy_tcp_socket(side(CLIENT), AF_INET);
+	assert_int_equal(sy_tcp_bind(side(CLIENT), fd, (void *)&from, sizeof(from)), 0);
+	assert_int_equal(sy_tcp_connect(side(CLIENT), fd, (void *)&to, sizeof(to)), -EADDRNOTAVAIL);
+	sy_tcp_close_fd(side(CLIENT), fd);
+	for (unsigned i = 0; i < 8; i++) {
+		fd = sy_tcp_socket(side(CLIENT), AF_INET);
+		from.sin_port = i % 2 ? htons((uint16_t)(5001 + 2 * i)) : 0;
+		assert_int_equal(sy_tcp_bind(side(CLIENT), fd, (void *)&from, sizeof(from)), 0);
+		assert_int_equal(sy_tcp_connect(side(CLIENT), fd, (void *)&to, sizeof(to)),
+		                 -EINPROGRESS);
+		assert_int_equal(sy_tcp_getsockname(side(CLIENT), fd, (void *)&got, &len), 0);
+		assert_int_equal(ntohs(got.sin_port) % 2, 1);
+	}
+}
+
 /* A descriptor that is used again has nothing of the old one. */
 static void test_used_again(void **state)
 {
@@ -510,6 +537,7 @@ int main(void)
 	        cmocka_unit_test_teardown(test_timeouts, teardown),
 	        cmocka_unit_test_teardown(test_space, teardown),
 	        cmocka_unit_test_teardown(test_descriptors, teardown),
+	        cmocka_unit_test_teardown(test_ports_of_others, teardown),
 	        cmocka_unit_test_teardown(test_used_again, teardown),
 	        cmocka_unit_test_teardown(test_options_act, teardown),
 	        cmocka_unit_test_teardown(test_client_address, teardown),

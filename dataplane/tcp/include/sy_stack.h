@@ -125,7 +125,7 @@ int sy_stack_listener_set(struct sy_stack *s, sy_stack_id id, unsigned backlog, 
 int sy_stack_accept(struct sy_stack *s, sy_stack_id listener, uint64_t cookie,
                     struct sy_stack_endpoint *peer, sy_stack_id *out);
 /* Begins a connection; local->addr is the source. An event says how it ends. -EADDRINUSE: the
- * tuple is in use; -EADDRNOTAVAIL: all ephemeral ports are. */
+ * tuple is in use; -EADDRNOTAVAIL: all ephemeral ports are, or the given one is another stack's. */
 int sy_stack_connect(struct sy_stack *s, const struct sy_stack_endpoint *local,
                      const struct sy_stack_endpoint *peer, uint64_t cookie, uint64_t now_ns,
                      sy_stack_id *out);
