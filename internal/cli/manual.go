@@ -32,6 +32,19 @@ The configuration, see
 .I /var/lib/steelyard/agent/agent.json
 The servers that commands drained or killed, and since when the file drains servers.
 .TP
+.I /var/lib/steelyard/agent/desired.yaml
+The configuration that a controller has sent, with its revision; beside it the agent's certificate and key,
+.IR identity.pem .
+.TP
+.I /var/lib/steelyard/controller
+The controller's own etcd, with the key that signs all certificates.
+.TP
+.I /run/steelyard/controller/controller.sock
+The controller's socket, of the group steelyard. Every user who can write to it is an admin.
+.TP
+.I ~/.config/steelyard
+Contexts, with their certificates and keys.
+.TP
 .I /run/steelyard/agent/agent.sock
 The agent's socket, of the group steelyard. Every user who can write to it controls the forwarder.
 .TP
@@ -44,6 +57,12 @@ The forwarder's socket.
 .SH SIGNALS
 The agent reads its file again on SIGHUP and ends on SIGTERM and SIGINT. The forwarder continues with its configuration.
 .SH ENVIRONMENT
+.TP
+.B STEELYARD_CONTEXT
+The context to use, as by \-\-context.
+.TP
+.B STEELYARD_CONTEXTS
+The directory of contexts, instead of ~/.config/steelyard.
 .TP
 .B NO_COLOR
 If set, no colours, even on a terminal.
