@@ -64,7 +64,8 @@ const char *shaping_problem(const struct sy_balance *b, unsigned port);
 void shaping_finish(struct sy_balance *b);
 /* The port of a name; SY_PORT_NONE: there is none. */
 unsigned shaping_port(const struct sy_balance *b, const char *name);
-/* What shapes the port as configured; NULL: there is no such port, or it stayed as it was before. */
+/* What shapes the port as configured; NULL: there is no such port, or it stayed as it was before.
+ */
 const struct sy_shape *shaping_in_force(const struct sy_balance *b, const struct model_shaping *s);
 int reply_shaping(const struct sy_balance *b, struct arena *a, Steelyard__Forwarder__V1__Config *c);
 pb_shaping *shaping_message(const struct model_shaping *s, struct arena *a);
