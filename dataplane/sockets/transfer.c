@@ -122,7 +122,8 @@ static ssize_t peek(struct sy_tcp_context *c, const struct descriptor *d, const 
 	for (size_t i = 0, k = 0; k < count && left > 0;) {
 		size_t piece =
 		        from[i].iov_len < to[k].iov_len - at ? from[i].iov_len : to[k].iov_len - at;
-		memcpy((uint8_t *)to[k].iov_base + at, from[i].iov_base, piece);
+		if (piece > 0)
+			memcpy((uint8_t *)to[k].iov_base + at, from[i].iov_base, piece);
 		from[i].iov_base = (uint8_t *)from[i].iov_base + piece;
 		from[i].iov_len -= piece;
 		left -= (int64_t)piece;

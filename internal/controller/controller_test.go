@@ -93,6 +93,11 @@ func TestRefusedChangesNothing(t *testing.T) {
 	if _, err := apply(t.Context(), c.admin, "f1", "", file(10)); err != nil {
 		t.Fatal(err)
 	}
+	// A forwarder that is just away refuses later.
+	l.until("the first one is in force", func() bool {
+		got := l.list(c.admin)["f1"]
+		return got.GetInForwarder() && got.GetAppliedRevision() == got.GetDesiredRevision()
+	})
 	f.Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "10.0.0.80 is an address of this host"})
 	if _, err := apply(t.Context(), c.admin, "f1", "", strings.Replace(file(20), "port: 80\n", "port: 81\n", 1)); connect.CodeOf(err) != connect.CodeInvalidArgument ||
 		!strings.Contains(err.Error(), "nothing was changed") {
