@@ -60,9 +60,12 @@ static int sections_see(struct object *o, struct sy_error *err)
 			return sy_fail(err, EINVAL, "%s", not_bpf);
 	for (Elf_Scn *scn = NULL; (scn = elf_nextscn(o->elf, scn));) {
 		GElf_Shdr one;
-		if (gelf_getshdr(scn, &one) && one.sh_type == SHT_REL &&
-		    one.sh_info == o->code_index)
-			o->moves = scn;
+		if (!gelf_getshdr(scn, &one) || one.sh_info != o->code_index ||
+		    (one.sh_type != SHT_REL && one.sh_type != SHT_RELA))
+			continue;
+		if (o->moves || one.sh_type == SHT_RELA)
+			return sy_fail(err, EINVAL, "its relocations are not as clang writes them");
+		o->moves = scn;
 	}
 	if (o->programs != 1 || !o->code || !o->code->d_buf || !o->symbols)
 		return sy_fail(err, EINVAL,
@@ -91,57 +94,7 @@ static int functions_check(const struct object *o, struct sy_error *err)
 	               sy_hook_kind_name(o->kind));
 }
 
-static bool name_is_known(const struct object_names *known, const char *name)
-{
-	for (unsigned i = 0; i < known->count; i++)
-		if (!strcmp(known->at[i], name))
-			return true;
-	return false;
-}
-
-static int move_check(const struct object *o, const struct object_names *known,
-                      const GElf_Rel *move, struct sy_error *err)
-{
-	GElf_Sym sym;
-	if (!gelf_getsym(data_of(o->symbols), (int)GELF_R_SYM(move->r_info), &sym))
-		return sy_fail(err, EINVAL, "%s", not_bpf);
-	const char *name = elf_strptr(o->elf, o->strings, sym.st_name);
-	name = name ? name : "";
-	size_t at = move->r_offset / sizeof(struct ebpf_insn);
-	struct ebpf_insn *code = o->code->d_buf;
-	if (at >= o->code->d_size / sizeof(*code))
-		return sy_fail(err, EINVAL, "%s", not_bpf);
-	if (sym.st_shndx == SHN_UNDEF && name_is_known(known, name)) {
-		code[at].src_reg = 1; /* of a load: it is an address */
-		return 0;
-	}
-	if (sym.st_shndx == SHN_UNDEF)
-		return sy_fail(err, EINVAL,
-		               "instruction %zu uses %s, which sy_hook_program.h does not have", at,
-		               name);
-	if (code[at].code == (BPF_JMP | EBPF_CALL))
-		return sy_fail(err, EINVAL,
-		               "instruction %zu calls a function of its own; mark these `static "
-		               "inline __attribute__((always_inline))`",
-		               at);
-	return sy_fail(
-	        err, EINVAL,
-	        "instruction %zu uses data of its own%s%s; a hook keeps numbers in sy_param, "
-	        "what lasts in own[], and its constants in code (no tables, no strings)",
-	        at, *name ? ": " : "", name);
-}
-
-static int moves_check(const struct object *o, const struct object_names *known,
-                       struct sy_error *err)
-{
-	Elf_Data *data = data_of(o->moves);
-	GElf_Rel move;
-	for (int i = 0; data && gelf_getrel(data, i, &move); i++)
-		if (move_check(o, known, &move, err) < 0)
-			return -EINVAL;
-	return 0;
-}
-
+/* The instructions, and no marks in them but ours. */
 static int code_take(const struct object *o, struct ebpf_insn **code, uint32_t *count,
                      struct sy_error *err)
 {
@@ -153,6 +106,65 @@ static int code_take(const struct object *o, struct ebpf_insn **code, uint32_t *
 		return sy_fail(err, ENOMEM, "no memory for a program of %zu bytes", len);
 	memcpy(*code, o->code->d_buf, len);
 	*count = (uint32_t)(len / sizeof(**code));
+	for (uint32_t i = 0; i < *count; i++)
+		if (BPF_CLASS((*code)[i].code) == BPF_LD)
+			(*code)[i].src_reg = 0;
+	return 0;
+}
+
+static int move_refuse(const struct object *o, const GElf_Sym *sym, const char *name,
+                       const struct ebpf_insn *one, size_t at, struct sy_error *err)
+{
+	if (sym->st_shndx == SHN_UNDEF)
+		return sy_fail(err, EINVAL,
+		               "instruction %zu uses %s, which sy_hook_program.h does not have", at,
+		               name);
+	if (one->code == (BPF_JMP | EBPF_CALL))
+		return sy_fail(err, EINVAL,
+		               "instruction %zu calls a function of its own; mark these `static "
+		               "inline __attribute__((always_inline))`",
+		               at);
+	return sy_fail(
+	        err, EINVAL,
+	        "instruction %zu uses data of its own%s%s; a hook keeps numbers in sy_param, "
+	        "what lasts in own[], and its constants in code (no tables, no strings)",
+	        at, *name ? ": " : "", name);
+}
+
+static int move_make(const struct object *o, const struct object_names *known, const GElf_Rel *move,
+                     struct ebpf_insn *code, uint32_t count, struct sy_error *err)
+{
+	GElf_Sym sym;
+	size_t at = move->r_offset / sizeof(*code);
+	if (!gelf_getsym(data_of(o->symbols), (int)GELF_R_SYM(move->r_info), &sym) || at >= count)
+		return sy_fail(err, EINVAL, "%s", not_bpf);
+	const char *name = elf_strptr(o->elf, o->strings, sym.st_name);
+	struct ebpf_insn *one = &code[at];
+	name = name ? name : "";
+	if (sym.st_shndx == SHN_UNDEF && one->code == (BPF_LD | BPF_IMM | EBPF_DW) &&
+	    !strcmp(name, known->data)) {
+		one->src_reg = OBJECT_ADDRESS;
+		return 0;
+	}
+	for (unsigned i = 0; i < known->functions; i++) {
+		if (sym.st_shndx != SHN_UNDEF || one->code != (BPF_JMP | EBPF_CALL) ||
+		    strcmp(name, known->function[i]))
+			continue;
+		one->imm = (int32_t)i;
+		one->src_reg = 0;
+		return 0;
+	}
+	return move_refuse(o, &sym, name, one, at, err);
+}
+
+static int moves_make(const struct object *o, const struct object_names *known,
+                      struct ebpf_insn *code, uint32_t count, struct sy_error *err)
+{
+	Elf_Data *data = data_of(o->moves);
+	GElf_Rel move;
+	for (int i = 0; data && gelf_getrel(data, i, &move); i++)
+		if (move_make(o, known, &move, code, count, err) < 0)
+			return -EINVAL;
 	return 0;
 }
 
@@ -160,6 +172,7 @@ int object_read(const char *file, const struct object_names *known, enum sy_hook
                 struct ebpf_insn **code, uint32_t *count, struct sy_error *err)
 {
 	struct object o = {0};
+	*code = NULL;
 	int fd = open(file, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return sy_fail(err, errno, "%s: %s", file, strerror(errno));
@@ -169,11 +182,15 @@ int object_read(const char *file, const struct object_names *known, enum sy_hook
 	if (rc == 0)
 		rc = functions_check(&o, err);
 	if (rc == 0)
-		rc = moves_check(&o, known, err);
-	if (rc == 0)
 		rc = code_take(&o, code, count, err);
+	if (rc == 0)
+		rc = moves_make(&o, known, *code, *count, err);
 	*kind = o.kind;
 	elf_end(o.elf);
 	close(fd);
+	if (rc < 0) {
+		free(*code);
+		*code = NULL;
+	}
 	return rc < 0 ? sy_fail_in(err, "%s", file) : 0;
 }

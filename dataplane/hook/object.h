@@ -7,17 +7,21 @@
 
 #include <sy_hook.h>
 
-/* Names that a program may use. */
+/* Names that a program may use: functions, and the one of data. */
 struct object_names {
-	const char *const *at;
-	unsigned count;
+	const char *const *function;
+	unsigned functions;
+	const char *data;
 };
 
 /*
  * Reads the one program that a file has: its kind and its instructions, for the caller to free.
- * Returns 0; -EINVAL: it is no such object, has none or several, or uses a name that is not in
- * `known`; -ENOMEM; or what opening the file gives.
+ * Where it calls a function, imm is the function's number; where it loads the address of the data,
+ * src_reg is OBJECT_ADDRESS, and the address is for the caller to fill in.
+ * Returns 0; -EINVAL: it is no such object, has none or several, or uses another name; -ENOMEM; or
+ * what opening the file gives.
  */
+#define OBJECT_ADDRESS 1
 int object_read(const char *file, const struct object_names *known, enum sy_hook_kind *kind,
                 struct ebpf_insn **code, uint32_t *count, struct sy_error *err);
 

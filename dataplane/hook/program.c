@@ -165,40 +165,9 @@ static int program_take(struct program *p, struct rte_bpf *bpf, struct hearing *
 	return 0;
 }
 
-static struct rte_bpf_prm program_wishes(enum sy_hook_kind kind)
+/* What a program may use, by the numbers that its instructions have: functions, then sy_param. */
+static void symbols_list(struct rte_bpf_xsym *symbol, uint64_t *param)
 {
-	return (struct rte_bpf_prm){
-	        .prog_arg = {.type = RTE_BPF_ARG_PTR, .size = view_size(kind)},
-	};
-}
-
-int program_load_code(struct program *p, enum sy_hook_kind kind, const struct ebpf_insn *at,
-                      uint32_t count, struct sy_error *err)
-{
-	struct rte_bpf_prm wishes = program_wishes(kind);
-	struct hearing h;
-	*p = (struct program){.kind = kind};
-	int rc = program_check(at, count, &p->shape, err);
-	if (rc == 0)
-		rc = program_values_check(at, count, view_size(kind), err);
-	if (rc < 0)
-		return rc;
-	wishes.ins = at;
-	wishes.nb_ins = count;
-	hearing_begin(&h);
-	struct rte_bpf *bpf = rte_bpf_load(&wishes);
-	hearing_end(&h);
-	return program_take(p, bpf, &h, err);
-}
-
-/* DPDK reads the file itself, as it resolves the names; what was checked may not differ: it counts
- * the instructions and checks loops and bounds once more. */
-static int program_load_file(struct program *p, const char *file, uint64_t *param,
-                             struct sy_error *err)
-{
-	struct rte_bpf_prm wishes = program_wishes(p->kind);
-	struct rte_bpf_xsym symbol[SYMBOLS];
-	struct hearing h;
 	memcpy(symbol, calls, sizeof(calls));
 	symbol[CALLS] =
 	        (struct rte_bpf_xsym){.name = PARAM_NAME,
@@ -206,31 +175,63 @@ static int program_load_file(struct program *p, const char *file, uint64_t *para
 	                              .var = {.val = param,
 	                                      .desc = {.type = RTE_BPF_ARG_PTR,
 	                                               .size = SY_HOOK_PARAMS * sizeof(*param)}}};
-	wishes.xsym = symbol;
-	wishes.nb_xsym = SYMBOLS;
+}
+
+/* Fills in the address of sy_param. */
+static void addresses_fill(struct ebpf_insn *code, uint32_t count, const uint64_t *param)
+{
+	for (uint32_t i = 0; i + 1 < count; i++) {
+		if (code[i].code != (BPF_LD | BPF_IMM | EBPF_DW))
+			continue;
+		if (code[i].src_reg == OBJECT_ADDRESS) {
+			code[i].src_reg = 0;
+			code[i].imm = (int32_t)(uintptr_t)param;
+			code[i + 1].imm = (int32_t)((uintptr_t)param >> 32);
+		}
+		i++;
+	}
+}
+
+int program_load_code(struct program *p, enum sy_hook_kind kind, struct ebpf_insn *code,
+                      uint32_t count, uint64_t *param, struct sy_error *err)
+{
+	struct rte_bpf_xsym symbol[SYMBOLS];
+	struct rte_bpf_prm wishes = {
+	        .prog_arg = {.type = RTE_BPF_ARG_PTR, .size = view_size(kind)},
+	        .ins = code,
+	        .nb_ins = count,
+	        .xsym = symbol,
+	        .nb_xsym = SYMBOLS,
+	};
+	struct hearing h;
+	*p = (struct program){.kind = kind};
+	int rc = program_check(code, count, &p->shape, err);
+	if (rc == 0)
+		rc = program_values_check(code, count, view_size(kind), err);
+	if (rc < 0)
+		return rc;
+	symbols_list(symbol, param);
+	addresses_fill(code, count, param);
 	hearing_begin(&h);
-	struct rte_bpf *bpf = rte_bpf_elf_load(&wishes, file, sy_hook_kind_name(p->kind));
+	struct rte_bpf *bpf = rte_bpf_load(&wishes);
 	hearing_end(&h);
 	return program_take(p, bpf, &h, err);
 }
 
 int program_load(struct program *p, const char *file, uint64_t *param, struct sy_error *err)
 {
-	const char *names[SYMBOLS] = {[CALLS] = PARAM_NAME};
+	const char *names[CALLS];
 	for (unsigned i = 0; i < CALLS; i++)
 		names[i] = calls[i].name;
-	const struct object_names known = {names, SYMBOLS};
-	struct ebpf_insn *code = NULL;
+	const struct object_names known = {names, CALLS, PARAM_NAME};
+	struct ebpf_insn *code;
+	enum sy_hook_kind kind;
 	uint32_t count = 0;
 	*p = (struct program){0};
-	int rc = object_read(file, &known, &p->kind, &code, &count, err);
+	int rc = object_read(file, &known, &kind, &code, &count, err);
 	if (rc < 0)
 		return rc;
-	rc = program_check(code, count, &p->shape, err);
-	if (rc == 0)
-		rc = program_values_check(code, count, view_size(p->kind), err);
-	if (rc == 0)
-		rc = program_load_file(p, file, param, err);
+	rc = program_load_code(p, kind, code, count, param, err);
 	free(code);
 	return rc < 0 ? sy_fail_in(err, "%s", file) : 0;
 }

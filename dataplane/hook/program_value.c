@@ -202,6 +202,8 @@ static int pointer_move(const struct check *c, struct value *dst, const struct v
 
 static struct range range_swapped(const struct ebpf_insn *one)
 {
+	if (!(one->code & EBPF_TO_BE)) /* DPDK cuts off nothing */
+		return RANGE_ALL;
 	return range_bits(one->imm == 16 ? 16 : one->imm == 32 ? 32 : 64);
 }
 
@@ -223,13 +225,16 @@ static int value_compute(const struct check *c, struct state *s)
 		return pointer_move(c, dst, &src);
 	if (dst->holds != NUMBER || src.holds != NUMBER)
 		return value_refuse(c, "computes with what is not set, or a pointer on some ways");
+	bool shifts = op == BPF_LSH || op == BPF_RSH || op == EBPF_ARSH;
 	if (unary)
 		dst->range = op == EBPF_END ? range_swapped(one) : RANGE_ALL;
 	else if (wide)
 		dst->range = range_arithmetic(op, dst->range, src.range);
+	else if (shifts && range_low(src.range).hi > 31)
+		dst->range = RANGE_ALL; /* the processor shifts by the lower 5 bits */
 	else
 		dst->range = range_arithmetic(op, range_low(dst->range), range_low(src.range));
-	if (!wide)
+	if (!wide && op != EBPF_END)
 		dst->range = range_low(dst->range);
 	return 0;
 }

@@ -132,7 +132,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	                                     : sizeof(struct sy_hook_segment);
 	size_t at = data[0] & 16 ? 0 : PAGE - size;
 	uint32_t count = code_make(data + 2, len - 2, code);
-	if (program_load_code(&p, kind, code, count, NULL) < 0)
+	static uint64_t param[SY_HOOK_PARAMS];
+	if (program_load_code(&p, kind, code, count, param, NULL) < 0)
 		return 0;
 	uint8_t left[sizeof(struct sy_hook_segment)];
 	memset(page + at, data[1], size);

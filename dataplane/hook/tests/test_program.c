@@ -164,12 +164,81 @@ static void test_shape(void **state)
 	assert_int_equal(shape.longest, 2);
 }
 
+#define LOAD(to, at)                                                                               \
+	{                                                                                          \
+		.code = BPF_LDX | BPF_MEM | EBPF_DW, .dst_reg = to, .src_reg = 1, .off = at        \
+	}
+#define MOVE(to, n)                                                                                \
+	{                                                                                          \
+		.code = EBPF_ALU64 | EBPF_MOV, .dst_reg = to, .imm = n                             \
+	}
+#define RIGHT(to, n)                                                                               \
+	{                                                                                          \
+		.code = EBPF_ALU64 | BPF_RSH, .dst_reg = to, .imm = n                              \
+	}
+#define IF_NOT_0(r, n)                                                                             \
+	{                                                                                          \
+		.code = BPF_JMP | EBPF_JNE, .dst_reg = r, .off = n                                 \
+	}
+#define END                                                                                        \
+	{                                                                                          \
+		.code = BPF_JMP | EBPF_EXIT                                                        \
+	}
+/* Reads at the address 16: refused wherever it can be reached. */
+#define READ_AT_16                                                                                 \
+	{.code = EBPF_ALU64 | EBPF_MOV | BPF_X, .dst_reg = 6, .src_reg = 1},                       \
+	        {.code = EBPF_ALU64 | BPF_MUL, .dst_reg = 6},                                      \
+	        {.code = BPF_LDX | BPF_MEM | EBPF_DW, .dst_reg = 0, .src_reg = 6, .off = 16}, END
+
+/* What the processor does with 32 and 64 bits: no way is taken for one that cannot be gone. */
+static void test_bits(void **state)
+{
+	struct ebpf_insn swapped[] = {
+	        LOAD(2, 16),    {.code = BPF_ALU | EBPF_END | EBPF_TO_BE, .dst_reg = 2, .imm = 64},
+	        RIGHT(2, 32),   MOVE(0, 0),
+	        IF_NOT_0(2, 1), END,
+	        READ_AT_16};
+	struct ebpf_insn little[] = {
+	        LOAD(2, 16),    {.code = BPF_ALU | EBPF_END | EBPF_TO_LE, .dst_reg = 2, .imm = 16},
+	        RIGHT(2, 16),   MOVE(0, 0),
+	        IF_NOT_0(2, 1), END,
+	        READ_AT_16};
+	struct ebpf_insn shifted[] = {
+	        LOAD(2, 16),
+	        MOVE(3, 32),
+	        {.code = BPF_ALU | BPF_RSH | BPF_X, .dst_reg = 2, .src_reg = 3},
+	        MOVE(0, 0),
+	        IF_NOT_0(2, 1),
+	        END,
+	        READ_AT_16};
+	struct ebpf_insn sound[] = {LOAD(0, 16), RIGHT(0, 61), END};
+	const struct {
+		struct ebpf_insn *at;
+		uint32_t count;
+		int rc;
+	} rows[] = {{swapped, SY_ARRAY_LEN(swapped), -EINVAL},
+	            {little, SY_ARRAY_LEN(little), -EINVAL},
+	            {shifted, SY_ARRAY_LEN(shifted), -EINVAL},
+	            {sound, SY_ARRAY_LEN(sound), 0}};
+	for (unsigned i = 0; i < SY_ARRAY_LEN(rows); i++) {
+		uint64_t param[SY_HOOK_PARAMS] = {0};
+		struct sy_error err = {0};
+		struct program p;
+		assert_int_equal(program_load_code(&p, SY_HOOK_PACKET, rows[i].at, rows[i].count,
+		                                   param, &err),
+		                 rows[i].rc);
+		if (rows[i].rc)
+			assert_non_null(strstr(err.text, "instruction 7 "));
+		program_unload(&p);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_refused), cmocka_unit_test(test_no_object),
 	        cmocka_unit_test(test_damaged), cmocka_unit_test(test_same_answers),
-	        cmocka_unit_test(test_shape),
+	        cmocka_unit_test(test_shape),   cmocka_unit_test(test_bits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
