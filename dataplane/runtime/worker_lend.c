@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Workers whose threads are the application's: worker_main() in pieces. */
+#include <sys/epoll.h>
+
 #include "route.h"
 
 void sy_runtime_lend(struct sy_runtime *rt)
@@ -42,7 +44,12 @@ uint64_t sy_worker_sleep(struct sy_worker *w)
 
 void sy_worker_awake(struct sy_worker *w)
 {
+	struct epoll_event ev[8];
+
 	worker_sleep_end(w);
+	/* Takes the edge of the eventfd: the descriptor would stay readable. */
+	if (epoll_wait(w->private->epoll_fd, ev, 8, 0) > 0)
+		SY_COUNT(w->counters.wakeups, 1);
 	off_line(w);
 }
 
@@ -51,9 +58,9 @@ int sy_worker_descriptor(const struct sy_worker *w)
 	return w->private->epoll_fd;
 }
 
-/* A call that the control thread has made meanwhile waits until it is withdrawn. */
+/* It stays one that runs: the control thread must not run its calls itself, as a thread may enter
+ * again at any time. They wait until they are withdrawn. */
 void sy_worker_leave(struct sy_worker *w)
 {
 	worker_end(w);
-	__atomic_store_n(&w->private->running, false, __ATOMIC_RELEASE);
 }

@@ -176,6 +176,12 @@ static int options_read(struct sy_tcp_library *t, const struct sy_tcp_setup *opt
 	*o = none;
 	memcpy(o, options, options->size < sizeof(*o) ? options->size : sizeof(*o));
 	o->contexts = o->contexts ? o->contexts : 1;
+	if (o->contexts > SY_MAX_WORKERS) {
+		const unsigned many = o->contexts;
+		o->contexts = 0; /* for library_close() */
+		return sy_fail(err, EINVAL, "%u contexts: 1 to %d are possible", many,
+		               SY_MAX_WORKERS);
+	}
 	o->connections = o->connections ? o->connections : CONNECTIONS;
 	o->listeners = o->listeners ? o->listeners : LISTENERS;
 	o->packets = o->packets ? o->packets : PACKETS;

@@ -14,16 +14,17 @@ static uint32_t urgent_ready(struct sy_tcp_context *c, struct descriptor *d)
 	if (!d->urgent)
 		return 0;
 	d->urgent = sy_stack_info(c->stack, d->id, &info) == 0 && info.urgent > 0;
-	return d->urgent ? POLLPRI : 0;
+	return d->urgent && info.urgent <= info.unread ? POLLPRI : 0; /* its byte is there */
 }
 
-/* SO_RCVLOWAT: so many bytes, or the end. */
+/* SO_RCVLOWAT: so many bytes, or the end, or no room for more. */
 static bool enough_unread(struct sy_tcp_context *c, const struct descriptor *d)
 {
 	struct sy_stack_info info;
 
 	return d->wishes.receive_least <= 1 || sy_stack_info(c->stack, d->id, &info) ||
-	       info.unread >= d->wishes.receive_least;
+	       info.unread >= d->wishes.receive_least ||
+	       (info.unread > 0 && info.receive_window < info.mss);
 }
 
 uint32_t socket_ready(struct sy_tcp_context *c, struct descriptor *d)

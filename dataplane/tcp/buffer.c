@@ -113,6 +113,7 @@ size_t send_buffer_room(const struct send_buffer *b, struct chunk_pool *p, struc
 	size_t done = 0;
 
 	room_give(p);
+	p->room_len = 0;
 	for (; count > 0 && done < len; count--, at = 0) {
 		uint32_t chunk = at ? b->last : chunk_take(p);
 		size_t piece = CHUNK_SIZE - at < len - done ? CHUNK_SIZE - at : len - done;
@@ -126,6 +127,7 @@ size_t send_buffer_room(const struct send_buffer *b, struct chunk_pool *p, struc
 		*v++ = (struct iovec){p->memory + (size_t)chunk * CHUNK_SIZE + at, piece};
 		done += piece;
 	}
+	p->room_len = done;
 	return done;
 }
 
@@ -146,6 +148,7 @@ void send_buffer_room_done(struct send_buffer *b, struct chunk_pool *p, size_t l
 		b->end += piece;
 	}
 	room_give(p);
+	p->room_len = 0;
 }
 
 void send_buffer_read(struct send_buffer *b, const struct chunk_pool *p, uint32_t from,

@@ -27,7 +27,8 @@ struct chunk_pool {
 	uint8_t *memory;
 	uint32_t *next; /* of a chunk, and in the list of free ones */
 	uint32_t free, fresh, count, used;
-	uint32_t room; /* those of send_buffer_room(), until the application has written */
+	uint32_t room;   /* those of send_buffer_room(), until the application has written */
+	size_t room_len; /* bytes of it */
 };
 
 /* Returns 0 or -ENOMEM. */

@@ -394,8 +394,9 @@ uint32_t sy_stack_ready(struct sy_stack *s, sy_stack_id id)
 		ready |= SY_STACK_READABLE;
 	if (c->flags & C_FIN_ARRIVED)
 		ready |= SY_STACK_PEER_DONE;
-	if (c->flags & C_URGENT_IN)
-		ready |= SY_STACK_URGENT;
+	if (c->flags & C_URGENT_IN &&
+	    !seq_after(c->urgent_in, c->rcv_nxt - !!(c->flags & C_FIN_ARRIVED)))
+		ready |= SY_STACK_URGENT; /* its byte is there */
 	if (connection_sends(c)) {
 		if (c->unsent.end - c->snd_una < window_send_limit(s, c) &&
 		    s->chunks.used < s->chunks.count)

@@ -41,6 +41,8 @@ int sy_stack_room_done(struct sy_stack *s, sy_stack_id id, size_t len, int flags
 	stack_time(s, now_ns);
 	if (!c)
 		return -EBADF;
+	if (len > s->chunks.room_len)
+		return -EINVAL;
 	send_buffer_room_done(&c->unsent, &s->chunks, len);
 	if (len > 0)
 		send_added(s, c, len, len, flags);

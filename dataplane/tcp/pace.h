@@ -15,6 +15,7 @@
 #include "stack.h"
 
 #define PACE_LATE_US 2000
+#define PACE_MOST_US 1000000 /* that a segment waits for the one before it */
 
 static inline uint32_t pace_now_us(const struct sy_stack *s)
 {
@@ -26,7 +27,10 @@ static inline uint32_t pace_wait_us(const struct sy_stack *s, const struct conne
 {
 	int32_t wait = (int32_t)(c->pace_us - pace_now_us(s));
 
-	return c->flags & C_PACED && wait > 0 && rtt_smoothed_us(&c->rtt) ? (uint32_t)wait : 0;
+	/* More than pace_sent() ever adds is a time of long ago. */
+	return c->flags & C_PACED && wait > 0 && wait <= PACE_MOST_US && rtt_smoothed_us(&c->rtt)
+	               ? (uint32_t)wait
+	               : 0;
 }
 
 /* A segment with so many bytes has left: the next one follows after its part of the round trip,
@@ -39,10 +43,12 @@ static inline void pace_sent(const struct sy_stack *s, struct connection *c, uin
 
 	if (!(c->flags & C_PACED))
 		return;
-	if ((int32_t)(now - c->pace_us) > PACE_LATE_US)
+	int32_t late = (int32_t)(now - c->pace_us);
+	if (late > PACE_LATE_US || late < -PACE_MOST_US)
 		c->pace_us = now - PACE_LATE_US;
 	us = congestion_slow_start(o) ? us / 2 : us * 4 / 5;
-	c->pace_us += us < 1000000 ? (uint32_t)us : 1000000; /* a window below one segment */
+	c->pace_us +=
+	        us < PACE_MOST_US ? (uint32_t)us : PACE_MOST_US; /* a window below one segment */
 }
 
 #endif

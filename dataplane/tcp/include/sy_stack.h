@@ -148,7 +148,8 @@ void sy_stack_consume(struct sy_stack *s, sy_stack_id id, size_t len, uint64_t n
  * others, as with SO_OOBINLINE; what is read in one call ends before it. 1, 0 or -EBADF. */
 int sy_stack_at_mark(struct sy_stack *s, sy_stack_id id);
 
-/* Points up to `count` vectors to the first bytes that have arrived; else as sy_stack_peek(). */
+/* Points up to `count` vectors to the first bytes that have arrived; else as sy_stack_peek(). The
+ * next packet that the stack gets may free them: a reset does. */
 int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count);
 /* Points up to `count` vectors to room for at most len bytes in the send buffer. Returns for how
  * many, or as sy_stack_send(). sy_stack_room_done() sends the first len of them; until then, no
