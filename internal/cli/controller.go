@@ -18,6 +18,7 @@ import (
 
 	"steelyard/internal/agent"
 	"steelyard/internal/cluster"
+	"steelyard/internal/confine"
 	"steelyard/internal/controller"
 	pb "steelyard/internal/gen/controllerpb"
 
@@ -47,6 +48,9 @@ func (a *app) controllerCommand() *cobra.Command {
 	flags.StringVar(&key, "etcd-key", "", "`file` with the key of that")
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
+		if err := confine.NoDumps(); err != nil {
+			options.Log.Warn("a core dump of this controller would have the key that signs all certificates", "error", err)
+		}
 		var err error
 		if store.TLS, err = etcdTLS(ca, certificate, key); err != nil {
 			return err

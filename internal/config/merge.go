@@ -30,6 +30,10 @@ func Merge(base []byte, parts []Part) ([]byte, error) {
 		services = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
 		root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "services"}, services)
 	}
+	if services.Kind == yaml.AliasNode { // it would be written as the alias alone
+		d.fail(positionOf(services), "services", "write the list out, as projects add theirs to it")
+		return nil, d.result()
+	}
 	for _, part := range parts {
 		more, err := part.services()
 		if err != nil {
@@ -59,6 +63,9 @@ func (p Part) services() ([]*yaml.Node, error) {
 		switch key := root.Content[i]; key.Value {
 		case "version":
 		case "services":
+			if list != nil {
+				d.fail(positionOf(key), key.Value, "given twice: remove one")
+			}
 			list = root.Content[i+1]
 		default:
 			d.fail(positionOf(key), key.Value, "only the project default may have this: a project has `version` and `services`")

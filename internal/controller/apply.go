@@ -5,6 +5,7 @@ package controller
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -90,7 +91,12 @@ func (p *plan) merge(others []cluster.Entry, file string) error {
 		}
 		take(nameOf(entry.Key, keyConfigs+p.forwarder+"/"), text)
 	}
-	take(p.project, p.text)
+	if p.text != nil {
+		take(p.project, p.text)
+	}
+	if err := p.ownNames(file); err != nil {
+		return err
+	}
 	slices.SortFunc(parts, func(a, b config.Part) int { return strings.Compare(a.Name, b.Name) })
 	var err error
 	if p.merged, err = config.Merge(base, parts); err != nil {
@@ -101,6 +107,23 @@ func (p *plan) merge(others []cluster.Entry, file string) error {
 	}
 	if p.parsed, err = config.Parse(file, p.merged); err != nil {
 		return invalid(err)
+	}
+	return nil
+}
+
+// ownNames refuses names of the default project that look like another one's: what is before a dot counts as a project.
+func (p *plan) ownNames(file string) error {
+	if p.project != defaultProject || p.text == nil {
+		return nil
+	}
+	parsed, err := config.Parse(file, p.text)
+	if err != nil {
+		return invalid(err)
+	}
+	for _, service := range parsed.Services {
+		if strings.Contains(service.Name, ".") {
+			return invalid(fmt.Errorf("%s: service %s: a name with a dot is for the services of other projects (PROJECT.SERVICE); take another one", file, service.Name))
+		}
 	}
 	return nil
 }
@@ -174,6 +197,9 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	outcome, err := s.await(ctx, forwarder, revision)
 	switch {
 	case err != nil:
+		if !last.same() {
+			go s.finish(last, revision)
+		}
 		return nil, err
 	case outcome == nil:
 		return &agentpb.ApplyConfigResponse{Generation: uint64(revision), Warnings: append(warnings,
@@ -194,9 +220,18 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	return &agentpb.ApplyConfigResponse{Generation: uint64(revision), Revision: outcome.Forwarder, Changes: outcome.Changes, Warnings: warnings}, nil
 }
 
-// undo puts back what a refused plan has replaced, unless somebody has changed it since.
+// undo takes a refused change back, unless its project was changed again; what other projects have applied since stays.
 func (s *Server) undo(ctx context.Context, p *plan, revision int64) bool {
 	_, err := s.retry(ctx, func() (*cluster.Txn, error) {
+		desired, err := s.store.Get(ctx, keyDesired+p.forwarder)
+		if err != nil {
+			return nil, err
+		}
+		others, _, err := s.store.List(ctx, keyConfigs+p.forwarder+"/")
+		if err != nil {
+			return nil, err
+		}
+		others = slices.DeleteFunc(others, func(e cluster.Entry) bool { return e.Key == p.own.Key })
 		record, entry, err := read[project](ctx, s.store, keyProjects+p.project)
 		if err != nil {
 			return nil, err
@@ -205,24 +240,40 @@ func (s *Server) undo(ctx context.Context, p *plan, revision int64) bool {
 		if err != nil {
 			return nil, err
 		}
-		txn := new(cluster.Txn).At(keyDesired+p.forwarder, revision).At(p.own.Key, revision).Unchanged(entry).
-			Put(keyProjects+p.project, encode(old), 0)
+		txn := new(cluster.Txn).Unchanged(desired).At(p.own.Key, revision).Unchanged(entry).Put(keyProjects+p.project, encode(old), 0)
+		q := &plan{forwarder: p.forwarder, project: p.project}
 		if p.own.Revision == 0 {
 			txn.Delete(p.own.Key)
 		} else {
+			if q.text, err = unpack(p.own.Value); err != nil {
+				return nil, err
+			}
 			txn.Put(p.own.Key, p.own.Value, 0)
 		}
-		if p.desired.Revision == 0 {
-			txn.Delete(keyDesired + p.forwarder)
+		if q.text == nil && len(others) == 0 {
+			txn.Delete(desired.Key)
+		} else if err := q.merge(others, "undo"); err != nil {
+			return nil, err
 		} else {
-			txn.Put(keyDesired+p.forwarder, p.desired.Value, 0)
+			txn.Put(desired.Key, pack(q.merged), 0)
 		}
-		if current, err := s.store.Get(ctx, keyDesired+p.forwarder); err != nil || current.Revision != revision {
-			return nil, cluster.ErrConflict
+		if current, err := s.store.Get(ctx, p.own.Key); err != nil || current.Revision != revision {
+			return nil, errChangedAgain
 		}
 		return s.record(txn, "controller/"+s.id, "undo", p.forwarder, p.project, "the forwarder refused it"), nil
 	})
 	return err == nil
+}
+
+var errChangedAgain = errors.New("changed again")
+
+// finish undoes a change that is refused after its caller has gone.
+func (s *Server) finish(p *plan, revision int64) {
+	ctx, cancel := context.WithTimeout(s.ctx, 2*pushTimeout)
+	defer cancel()
+	if outcome, err := s.await(ctx, p.forwarder, revision); err == nil && outcome != nil && outcome.Refused == revision {
+		s.undo(ctx, p, revision)
+	}
 }
 
 // usageOf returns the project's record with what it used at the forwarder before the plan.

@@ -117,6 +117,15 @@ func TestRefusedChangesNothing(t *testing.T) {
 	}
 }
 
+func TestNamesOfOtherProjects(t *testing.T) {
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	l.addForwarder("f1")
+	if _, err := apply(t.Context(), c.admin, "f1", "", strings.Replace(file(1), "web", "shop.web", 1)); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "shop.web") {
+		t.Errorf("a name that counts for another project: %v", err)
+	}
+}
+
 func TestWhoMayDoWhat(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
@@ -202,8 +211,8 @@ func TestStrangers(t *testing.T) {
 	if _, err := apply(t.Context(), stranger, "f1", "", file(1)); connect.CodeOf(err) != connect.CodeUnauthenticated {
 		t.Errorf("a stranger applies: %v", err)
 	}
-	if _, err := stranger.Join(t.Context(), connect.NewRequest(&pb.JoinRequest{Token: strings.Repeat("x", 1<<20)})); err == nil {
-		t.Error("a large request of a stranger is read")
+	if _, err := stranger.Join(t.Context(), connect.NewRequest(&pb.JoinRequest{Token: strings.Repeat("x", 1<<20)})); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("a large request of a stranger: %v", err)
 	}
 	// A forwarder's certificate is no user's.
 	identity, _, err := joining.Join(t.Context(), "", []string{c.url}, l.token(c, &pb.CreateTokenRequest{Name: "f1", Role: pb.Role_ROLE_FORWARDER}), pki.Forwarder)

@@ -161,7 +161,8 @@ func (s *Server) handler() http.Handler {
 	path, own := controllerpbconnect.NewControllerServiceHandler(s, options...)
 	mux.Handle(path, s.authenticated(own))
 	// Strangers reach this one alone: the token says who it is.
-	mux.Handle(controllerpbconnect.ControllerServiceJoinProcedure, http.MaxBytesHandler(own, maxJoin))
+	_, joining := controllerpbconnect.NewControllerServiceHandler(s, connect.WithReadMaxBytes(maxJoin)) // also when decompressed
+	mux.Handle(controllerpbconnect.ControllerServiceJoinProcedure, http.MaxBytesHandler(joining, maxJoin))
 	path, apply := agentpbconnect.NewAgentServiceHandler(&agentService{server: s}, options...)
 	mux.Handle(path, s.authenticated(s.forward(apply)))
 	return mux

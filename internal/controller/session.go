@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"steelyard/internal/cluster"
+	agentpb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/gen/agentpb/agentpbconnect"
 	pb "steelyard/internal/gen/controllerpb"
 	"steelyard/internal/gen/controllerpb/controllerpbconnect"
@@ -176,8 +177,11 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 	if err != nil {
 		return soon, err
 	}
-	if entry.Revision == 0 {
-		return time.Hour, nil
+	if entry.Revision == 0 { // a first request all the same: without one, nobody reads the connection and its end is not seen
+		asking, cancel := context.WithTimeout(ctx, leaseLife)
+		defer cancel()
+		_, err := one.agent.GetStatus(asking, connect.NewRequest(&agentpb.GetStatusRequest{}))
+		return time.Hour, err
 	}
 	text, err := unpack(entry.Value)
 	if err != nil {
@@ -270,7 +274,7 @@ func (s *Server) see(event cluster.Event) {
 		}
 	}
 	if name, ok := cutPrefix(event.Key, keyMembers); ok {
-		if one := s.sessions[name]; one != nil {
+		if one := s.sessions[name]; one != nil && one.fence < event.Revision {
 			go one.conn.Close() // it was removed, or joined again with another key; it may come again
 		}
 	}

@@ -67,14 +67,18 @@ func Join(ctx context.Context, path string, controllers []string, text, kind str
 			failures = errors.Join(failures, fmt.Errorf("joining by %s: %w", controller, err))
 			continue
 		}
-		identity := pki.NewIdentity(path, time.Now)
-		if err := identity.Replace(key, response.Msg.GetCertificate(), response.Msg.GetAuthorities()); err != nil {
-			return nil, nil, err
+		for _, to := range []string{"", path} { // nothing is written of an identity that is of no use
+			identity := pki.NewIdentity(to, time.Now)
+			if err := identity.Replace(key, response.Msg.GetCertificate(), response.Msg.GetAuthorities()); err != nil {
+				return nil, nil, err
+			}
+			if got := identity.Name().Kind; got != kind {
+				return nil, nil, fmt.Errorf("this token is for a %s, not for a %s", got, kind)
+			}
+			if to == path {
+				return identity, response.Msg.GetControllers(), nil
+			}
 		}
-		if got := identity.Name().Kind; got != kind {
-			return nil, nil, fmt.Errorf("this token is for a %s, not for a %s", got, kind)
-		}
-		return identity, response.Msg.GetControllers(), nil
 	}
 	return nil, nil, failures
 }
@@ -120,7 +124,11 @@ func (m *Member) Know(controllers []string) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.controllers = slices.Clone(controllers)
+	for _, url := range controllers { // never forget: one that is away now may be the only one later
+		if !slices.Contains(m.controllers, url) && len(m.controllers) < 64 {
+			m.controllers = append(m.controllers, url)
+		}
+	}
 }
 
 // Warnings say that no controller is connected.
