@@ -16,12 +16,16 @@
 
 #include "runtime.h"
 
-/* Bursts that a turn takes at most, so that reception does not wait. */
+/* Bursts that a turn takes at most, so that reception does not wait. If the tree ends, besides as
+ * many packets as have come since the last turn: else it would never be empty. */
 #define TURN_BURSTS 4
 /* A worker does not sleep for less: waking takes longer. */
 #define SLEEP_LEAST_NS 20000
 /* The device is full: how long until the next try. */
 #define RETRY_NS 50000
+/* A port that is no longer shaped may be offered more than it can send, and then drops it. For so
+ * long it keeps what waited, as it may be more than the device takes at once. */
+#define END_NS UINT64_C(100000000)
 /* The process ends, and the device takes nothing: tries, and for how long, until the rest is
  * dropped. */
 #define DRAIN_TRIES 64
@@ -99,22 +103,43 @@ static bool held_send(struct sy_worker *w, struct port *port)
 	       (s->drains && (s->refused < DRAIN_TRIES || w->now_ns - s->refused_ns < DRAIN_NS));
 }
 
+/* The tree ends, and the device has refused what is held for too long. */
+static bool held_give_up(struct sy_worker *w, struct port *port)
+{
+	struct shaping *s = &port->shaping;
+	if (s->held == 0 || !s->ends || s->drains || w->now_ns < s->ends_ns)
+		return false;
+	SY_COUNT(port->counters[w->id].tx_failed, s->held);
+	held_drop(w, s, SY_DROP_TX_FULL);
+	return true;
+}
+
+static unsigned turn_bursts(const struct shaping *s)
+{
+	const unsigned waiting = sy_shape_waiting(s->tree);
+	if (SY_LIKELY(!s->ends) || waiting <= s->left)
+		return TURN_BURSTS;
+	return TURN_BURSTS + (waiting - s->left + SY_BURST - 1) / SY_BURST;
+}
+
 static bool port_turn(struct sy_worker *w, struct port *port)
 {
 	struct shaping *s = &port->shaping;
 	bool work = false;
-	for (unsigned bursts = 0; bursts < TURN_BURSTS; bursts++) {
+	for (unsigned bursts = turn_bursts(s); bursts > 0; bursts--) {
 		if (s->held == 0)
 			s->held = sy_shape_take(s->tree, s->hold, SY_BURST, w->now_ns);
 		if (s->held == 0)
 			break;
 		work |= held_send(w, port);
+		work |= held_give_up(w, port);
 		if (s->held > 0)
 			break;
 	}
+	s->left = sy_shape_waiting(s->tree);
 	if (SY_LIKELY(w->id < port->queues))
 		sy_shape_hold(s->tree, s->held + port->ops->sending(port, w->id));
-	if (SY_UNLIKELY(s->ends) && s->held == 0 && sy_shape_waiting(s->tree) == 0) {
+	if (SY_UNLIKELY(s->ends) && s->held == 0 && s->left == 0) {
 		w->private->shaped &= ~(1u << port->id);
 		__atomic_store_n(&port->shaper, 0, __ATOMIC_RELEASE);
 	}
@@ -167,10 +192,12 @@ static void tree_swap(struct sy_worker *w, void *ctx)
 static void tree_end(struct sy_worker *w, void *ctx)
 {
 	struct port *port = ctx;
-	if (SY_READ(port->shaper) == 0 && !port->shaping.moves)
+	struct shaping *s = &port->shaping;
+	if (s->ends || (SY_READ(port->shaper) == 0 && !s->moves))
 		return;
-	sy_shape_open(port->shaping.tree);
-	port->shaping.ends = true;
+	sy_shape_open(s->tree);
+	s->ends = true;
+	s->ends_ns = w->now_ns + END_NS;
 }
 
 static void marks_set(struct sy_runtime *rt, bool any)

@@ -18,6 +18,9 @@ struct shaping {
 	bool ends;   /* once its queues are empty. Writer: control thread, while the worker waits */
 	bool moves;  /* it has left its owner, and has no other yet. Control thread */
 	bool drains; /* the process ends. Writer: control thread, while no worker runs */
+	/* Of a tree that ends: until when it keeps what the device refuses. */
+	uint64_t ends_ns;
+	unsigned left; /* packets that were in the tree after the last turn */
 	/* Taken from the tree, and refused by the device. */
 	unsigned held;
 	unsigned refused;    /* tries in a row that sent nothing */

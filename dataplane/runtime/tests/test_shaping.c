@@ -241,32 +241,6 @@ static uint64_t tx_failed(const struct sy_runtime *rt)
 	return stats.tx_failed;
 }
 
-/* Shaping is switched off while the device is full: what waits goes on waiting, and is not counted
- * as failed. */
-static void test_unshape_full(void **state)
-{
-	struct sy_runtime *rt = *state;
-	uint64_t deadline = sy_clock_ns() + WAIT_NS;
-	struct sy_error err;
-	const uint64_t failed = tx_failed(rt), full = drops(rt, SY_DROP_TX_FULL);
-	const unsigned before = received;
-	shape(rt, config(8000));
-	for (unsigned i = 0; i < 200; i++)
-		inject(rt, 6);
-	while (received + rte_ring_count(port.tx) + waiting(rt) < before + 200)
-		runtime_turn(rt, deadline);
-	device_fill(rt);
-	assert_int_equal(sy_port_unshape(rt, 0, &err), 0);
-	while (SY_READ(rt->port[0]->shaping.held) == 0 && drops(rt, SY_DROP_TX_FULL) == full)
-		runtime_turn(rt, deadline);
-	for (receive(); received < before + 200; receive())
-		runtime_turn(rt, deadline);
-	assert_int_equal(drops(rt, SY_DROP_TX_FULL), full);
-	assert_int_equal(tx_failed(rt), failed);
-	while (rt->port[0]->shaping.tree)
-		runtime_turn(rt, deadline);
-}
-
 /* Of each two tries, the device refuses one. */
 static unsigned reluctant_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
@@ -535,8 +509,8 @@ static int teardown(void **state)
 #define TESTS                                                                                      \
 	cmocka_unit_test(test_rate), cmocka_unit_test(test_service),                               \
 	        cmocka_unit_test(test_change), cmocka_unit_test(test_full),                        \
-	        cmocka_unit_test(test_unshape), cmocka_unit_test(test_unshape_full),               \
-	        cmocka_unit_test(test_room), cmocka_unit_test(test_quiesce)
+	        cmocka_unit_test(test_unshape), cmocka_unit_test(test_room),                       \
+	        cmocka_unit_test(test_quiesce)
 
 int main(void)
 {
