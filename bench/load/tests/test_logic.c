@@ -214,6 +214,14 @@ static void test_backlog(void **state)
 
 /* ---- raw ------------------------------------------------------------------------------------- */
 
+/* By fields: what is between them is undefined. */
+static bool header_is(const struct raw_header *a, const struct raw_header *b)
+{
+	return a->kind == b->kind && a->class == b->class && a->type == b->type &&
+	       a->length == b->length && a->answer == b->answer && a->service_ns == b->service_ns &&
+	       a->number == b->number;
+}
+
 static void test_raw(void **state)
 {
 	const struct raw_header request = {RAW_REQUEST, 3, 700, 100, 5000, 1234567890, UINT64_MAX};
@@ -238,7 +246,7 @@ static void test_raw(void **state)
 			headers += got == RAW_HEADER_DONE;
 			messages += got == RAW_MESSAGE_DONE;
 			if (got == RAW_HEADER_DONE)
-				assert_memory_equal(&h, &request, sizeof(h));
+				assert_true(header_is(&h, &request));
 			if (got == RAW_MESSAGE_DONE)
 				assert_int_equal(at, messages == 1 ? 100 : 132);
 		}
