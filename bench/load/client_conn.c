@@ -198,6 +198,7 @@ void conn_lose(struct client *c, struct sy_stack *s, uint32_t i, enum client_err
 		CLIENT_COUNT(c, lost, 1);
 	c->under_way -= lost;
 	k->count = k->unsent = 0;
+	k->issued = 0; /* conn_end() leaves it if there was no connection yet */
 	conn_end(c, s, i, true, now);
 	if (c->phase == CLIENT_OPENING && !was_open && ++k->tries >= TRIES)
 		c->settled++; /* it is tried again when a request is for it */

@@ -33,14 +33,23 @@ static uint64_t not_busy(uint64_t ns)
 	return ns;
 }
 
-static struct sy_stack *stack_new(void)
+static struct sy_stack *stack_of_ports(uint16_t first, uint16_t last)
 {
-	struct sy_stack_options o = {
-	        .pool = tests_pool(), .connections = 2048, .time_wait_ms = 1, .secret = "ends"};
+	struct sy_stack_options o = {.pool = tests_pool(),
+	                             .connections = 2048,
+	                             .time_wait_ms = 1,
+	                             .port_first = first,
+	                             .port_last = last,
+	                             .secret = "ends"};
 	struct sy_stack *s;
 
 	assert_int_equal(sy_stack_create(&o, START, &s, NULL), 0);
 	return s;
+}
+
+static struct sy_stack *stack_new(void)
+{
+	return stack_of_ports(0, 0);
 }
 
 static struct sy_stack_endpoint server_at(void)
@@ -314,6 +323,36 @@ static void test_refused(void **state)
 	world_close(&w);
 }
 
+/* Eight connections, of which only four at a time have a port: connecting fails at once. Each place
+ * of the others asks again. */
+static void no_ports(bool open, uint32_t each)
+{
+	struct world w;
+
+	world_open(&w, PROTOCOL_RAW);
+	sy_stack_destroy(w.s[0]);
+	w.s[0] = stack_of_ports(5000, 5000); /* of each of four sources */
+	w.o.open = open;
+	w.o.rate = open ? 1000 : 0;
+	w.o.each = each;
+	w.o.depth = 2;
+	w.o.requests = 500;
+	world_run(&w, true);
+	const struct client_counts *n = client_counts(w.client);
+	assert_true(n->connect > 0 && n->open_failed > 0);
+	assert_true(n->answered > 0);
+	assert_int_equal(n->answered + n->connect, 500);
+	world_close(&w);
+}
+
+static void test_no_ports(void **state)
+{
+	for (uint32_t each = 1; each <= 3; each++) {
+		no_ports(false, each);
+		no_ports(true, each);
+	}
+}
+
 static void lost_and_found(bool open)
 {
 	struct world w;
@@ -475,7 +514,7 @@ int main(void)
 	        cmocka_unit_test(test_open_rates), cmocka_unit_test(test_refused),
 	        cmocka_unit_test(test_resets),     cmocka_unit_test(test_timeout),
 	        cmocka_unit_test(test_wrong),      cmocka_unit_test(test_pipelined_again),
-	        cmocka_unit_test(test_seeds),
+	        cmocka_unit_test(test_seeds),      cmocka_unit_test(test_no_ports),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
