@@ -108,7 +108,8 @@ void conn_opened(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 	struct conn *k = &c->conn[i];
 
 	k->open = true;
-	k->tries = 0;
+	if (c->phase != CLIENT_OPENING) /* there, the server may end it again */
+		k->tries = 0;
 	c->connecting--;
 	__atomic_store_n(&c->connected, c->connected + 1, __ATOMIC_RELAXED);
 	CLIENT_COUNT(c, opened, 1);
@@ -177,6 +178,14 @@ static void conn_give_parked(struct client *c, struct sy_stack *s, uint32_t i, u
 	while (places-- > 1);
 }
 
+/* What is open is settled, and what has been tried often enough: then it is tried again when a
+ * request is for it. Of a server that ends idle connections, too. */
+static void opening_failed(struct client *c, struct conn *k, bool was_open)
+{
+	c->settled -= was_open;
+	c->settled += ++k->tries >= TRIES;
+}
+
 void conn_lose(struct client *c, struct sy_stack *s, uint32_t i, enum client_error cause,
                uint64_t now)
 {
@@ -200,10 +209,8 @@ void conn_lose(struct client *c, struct sy_stack *s, uint32_t i, enum client_err
 	k->count = k->unsent = 0;
 	k->issued = 0; /* conn_end() leaves it if there was no connection yet */
 	conn_end(c, s, i, true, now);
-	if (c->phase == CLIENT_OPENING && !was_open && ++k->tries >= TRIES)
-		c->settled++; /* it is tried again when a request is for it */
-	else if (c->phase == CLIENT_OPENING && was_open)
-		c->settled--; /* comes again when it is open */
+	if (c->phase == CLIENT_OPENING)
+		opening_failed(c, k, was_open);
 	if (!c->o.open && i < c->o.active && c->phase != CLIENT_OPENING) {
 		for (unsigned places = lost + k->parked; places > 0; places--)
 			conn_later(c, i, now + RETRY_NS);
@@ -222,8 +229,14 @@ void conn_renew(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 	conn_end(c, s, i, false, now);
 	CLIENT_COUNT(c, reopened, 1);
 	if (c->phase == CLIENT_OPENING)
-		c->settled--; /* comes again when it is open */
-	if (k->count || conn_stays(c))
+		opening_failed(c, k, true);
+	if (k->count)
+		conn_open(c, s, i, now);
+	else if (!conn_stays(c) || (c->phase == CLIENT_OPENING && k->tries >= TRIES))
+		return;
+	else if (c->phase == CLIENT_OPENING || i >= c->o.active)
+		conn_later(c, i, now + RETRY_NS); /* the server may end it at once again */
+	else
 		conn_open(c, s, i, now);
 }
 

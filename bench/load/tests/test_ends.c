@@ -353,6 +353,81 @@ static void test_no_ports(void **state)
 	}
 }
 
+/* A server that answers nothing, and from `from` on ends connections on which nothing came. */
+static void world_run_impatient(struct world *w, uint64_t from)
+{
+	struct sy_stack_endpoint local = server_at();
+	sy_stack_id listener, id[64];
+	unsigned ids = 0;
+	const void *bytes;
+
+	assert_int_equal(sy_stack_listen(w->s[1], &local, 64, 0, &listener), 0);
+	assert_int_equal(mix_complete(&w->mix, NULL), 0);
+	w->client = client_new(&w->o);
+	client_go(w->client);
+	while (client_phase(w->client) != CLIENT_DONE) {
+		for (unsigned i = 0; i < 2; i++)
+			sy_stack_advance(w->s[i], w->now);
+		client_turn(w->client, w->s[0], w->now);
+		packets_move(w, 0);
+		while (ids < SY_ARRAY_LEN(id) &&
+		       sy_stack_accept(w->s[1], listener, 0, NULL, &id[ids]) == 0)
+			ids++;
+		for (unsigned i = ids; i-- > 0 && w->now >= from;) {
+			if (sy_stack_peek(w->s[1], id[i], &bytes) > 0)
+				continue;
+			sy_stack_close(w->s[1], id[i], w->now);
+			id[i] = id[--ids];
+		}
+		packets_move(w, 1);
+		w->now += STEP;
+		assert_true(w->now < START + 100 * SEC);
+	}
+}
+
+/* While connections are opened, too: each is tried three times, and once more for its request. */
+static void test_impatient_at_once(void **state)
+{
+	for (unsigned active = 0; active <= 8; active += 4) {
+		struct world w;
+		world_open(&w, PROTOCOL_RAW);
+		w.o.active = active;
+		w.o.requests = active ? active : 0;
+		w.o.duration_ns = active ? 0 : 10 * MS;
+		w.o.timeout_ns = 10 * MS;
+		world_run_impatient(&w, 0);
+		const struct client_counts *n = client_counts(w.client);
+		/* Those that idle and were open when it went on: every 20 ms in 100 ms of sweeping.
+		 */
+		assert_in_range(n->reopened, 8 * 3, 8 * 3 + (8 - active) * 6);
+		assert_in_range(n->opened, n->reopened + active, n->reopened + 8);
+		assert_int_equal(n->timeout, active);
+		assert_int_equal(n->connect + n->reset + n->closed + n->wrong + n->lost, 0);
+		world_close(&w);
+	}
+}
+
+/* Later: those that idle come again, but not at once. */
+static void test_impatient_later(void **state)
+{
+	for (unsigned open = 0; open < 2; open++) {
+		struct world w;
+		world_open(&w, PROTOCOL_RAW);
+		w.o.connections = 2;
+		w.o.active = 1;
+		w.o.open = open;
+		w.o.rate = open ? 1000 : 0;
+		w.o.requests = 1;
+		w.o.timeout_ns = SEC;
+		world_run_impatient(&w, START + 100 * MS);
+		const struct client_counts *n = client_counts(w.client);
+		assert_int_equal(n->timeout, 1);
+		assert_in_range(n->opened, n->reopened + 1, n->reopened + 2);
+		assert_in_range(n->reopened, 20, 50); /* in 0.9 s, each after 20 ms */
+		world_close(&w);
+	}
+}
+
 static void lost_and_found(bool open)
 {
 	struct world w;
@@ -509,12 +584,20 @@ static void test_pipelined_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_counts),     cmocka_unit_test(test_think),
-	        cmocka_unit_test(test_active),     cmocka_unit_test(test_omission),
-	        cmocka_unit_test(test_open_rates), cmocka_unit_test(test_refused),
-	        cmocka_unit_test(test_resets),     cmocka_unit_test(test_timeout),
-	        cmocka_unit_test(test_wrong),      cmocka_unit_test(test_pipelined_again),
-	        cmocka_unit_test(test_seeds),      cmocka_unit_test(test_no_ports),
+	        cmocka_unit_test(test_counts),
+	        cmocka_unit_test(test_think),
+	        cmocka_unit_test(test_active),
+	        cmocka_unit_test(test_omission),
+	        cmocka_unit_test(test_open_rates),
+	        cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_resets),
+	        cmocka_unit_test(test_timeout),
+	        cmocka_unit_test(test_wrong),
+	        cmocka_unit_test(test_pipelined_again),
+	        cmocka_unit_test(test_seeds),
+	        cmocka_unit_test(test_no_ports),
+	        cmocka_unit_test(test_impatient_at_once),
+	        cmocka_unit_test(test_impatient_later),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
