@@ -393,6 +393,12 @@ static int client_check(struct load_options *o, struct sy_error *err)
 		return sy_fail(err, EINVAL, "--connections %u: each of the %u workers needs one",
 		               o->connections, workers);
 	o->active = o->has_active && o->active < o->connections ? o->active : o->connections;
+	if (o->active > 0 && o->active < workers)
+		return sy_fail(err, EINVAL, "--active %u: each of the %u workers needs one, or 0",
+		               o->active, workers);
+	if (o->active == 0 && (o->requests || o->rate > 0))
+		return sy_fail(err, EINVAL, "--active 0: nobody would ask what %s wants",
+		               o->requests ? "--requests" : "--rate");
 	if (o->has_think && o->rate > 0)
 		return sy_fail(err, EINVAL, "--think is of a closed loop, --rate of an open one");
 	if (o->has_burst && o->rate <= 0)
