@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #define ECHO_DEFAULT 64
 
@@ -20,6 +21,15 @@ static int word_read(const char *what, const char *text, char *out, size_t room,
 		return sy_fail(err, EINVAL, "%s: from 1 to %zu characters", what, room - 1);
 	strcpy(out, text);
 	return 0;
+}
+
+/* Answers to these are of another form: a body's length without a body, or a tunnel. */
+static int method_read(const char *text, char *out, size_t room, struct sy_error *err)
+{
+	if (!strcasecmp(text, "HEAD") || !strcasecmp(text, "CONNECT"))
+		return sy_fail(err, EINVAL, "method=%s is not possible: its answers have no body",
+		               text);
+	return word_read("method", text, out, room, err);
 }
 
 static int class_key(struct request_class *k, const char *key, const char *value,
@@ -46,7 +56,7 @@ static int class_key(struct request_class *k, const char *key, const char *value
 	if (!strcmp(key, "path"))
 		return word_read("path", value, k->path, sizeof(k->path), err);
 	if (!strcmp(key, "method"))
-		return word_read("method", value, k->method, sizeof(k->method), err);
+		return method_read(value, k->method, sizeof(k->method), err);
 	return sy_fail(err, EINVAL, "%.40s is unknown; see --help", key);
 }
 

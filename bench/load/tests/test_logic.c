@@ -432,6 +432,26 @@ static void test_mix_refused(void **state)
 	}
 }
 
+static void test_methods(void **state)
+{
+	static const char *const wrong[] = {"x,method=HEAD", "x,method=head", "x,method=CONNECT",
+	                                    "x,path=/a,method=Connect,length=5", "x,method="};
+	static const char *const right[] = {"x,method=GET", "x,method=OPTIONS", "x,method=HEADER"};
+	struct sy_error err;
+
+	for (unsigned i = 0; i < SY_ARRAY_LEN(wrong); i++) {
+		struct mix m = {.protocol = PROTOCOL_HTTP};
+		if (class_read(&m, wrong[i], &err) != -EINVAL)
+			fail_msg("\"%s\" is taken", wrong[i]);
+		assert_non_null(strstr(err.text, "method"));
+	}
+	for (unsigned i = 0; i < SY_ARRAY_LEN(right); i++) {
+		struct mix m = {.protocol = PROTOCOL_HTTP};
+		assert_int_equal(class_read(&m, right[i], &err), 0);
+		assert_int_equal(mix_complete(&m, &err), 0);
+	}
+}
+
 static void test_http_request(void **state)
 {
 	struct mix m = {.protocol = PROTOCOL_HTTP, .host = "h", .fields = "A: b\r\n"};
@@ -465,6 +485,7 @@ int main(void)
 	        cmocka_unit_test(test_raw_refused),    cmocka_unit_test(test_pattern),
 	        cmocka_unit_test(test_http),           cmocka_unit_test(test_mix),
 	        cmocka_unit_test(test_mix_refused),    cmocka_unit_test(test_http_request),
+	        cmocka_unit_test(test_methods),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
