@@ -192,9 +192,10 @@ static void phase_do(struct client *c, struct sy_stack *s, uint64_t now)
 		break;
 	case CLIENT_WARMING:
 		connections_start(c, s, now);
-		if (now < c->phase_until_ns && !stop)
-			break;
-		measuring_begin(c, now);
+		if (stop)
+			phase_set(c, CLIENT_CLOSING, now + CLOSING_NS);
+		else if (now >= c->phase_until_ns)
+			measuring_begin(c, now);
 		break;
 	case CLIENT_MEASURING:
 		connections_start(c, s, now);
@@ -309,6 +310,11 @@ uint32_t client_connected(const struct client *c)
 const struct client_class *client_class(const struct client *c, unsigned class)
 {
 	return &c->class[class];
+}
+
+bool client_has_measured(const struct client *c)
+{
+	return c->measured_from_ns > 0;
 }
 
 uint64_t client_measured_ns(const struct client *c)

@@ -87,14 +87,15 @@ uint64_t client_turn(struct client *c, struct sy_stack *s, uint64_t now_ns);
 bool client_is_ready(const struct client *c);
 /* May be called while it waits: then warming begins with the next turn. */
 void client_go(struct client *c);
-/* Measuring ends with the next turn. */
+/* Measuring ends with the next turn; before it, all ends, and nothing was measured. */
 void client_stop(struct client *c);
 
 /* For other threads while it runs; relaxed. */
 enum client_phase client_phase(const struct client *c);
 const struct client_counts *client_counts(const struct client *c);
 uint32_t client_connected(const struct client *c);
-/* When it is done. */
+/* When it is done, or no longer runs. */
+bool client_has_measured(const struct client *c);
 const struct client_class *client_class(const struct client *c, unsigned class);
 uint64_t client_measured_ns(const struct client *c);
 /* The last failure to connect, a positive errno; 0: none. */

@@ -324,6 +324,17 @@ static int report(struct sy_error *err)
 	return rc;
 }
 
+/* Of a signal that came too early. */
+static int measured_check(struct sy_error *err)
+{
+	if (app.o.action != LOAD_RUN)
+		return 0;
+	for (unsigned i = 0; i < sy_worker_count(app.rt); i++)
+		if (client_has_measured(app.place[i].client))
+			return 0;
+	return sy_fail(err, EINTR, "stopped before anything was measured");
+}
+
 static void cleaned(void *ctx, const char *text)
 {
 }
@@ -369,6 +380,8 @@ static int run(struct sy_error *err)
 	if (app.rt)
 		sy_runtime_quiesce(app.rt);
 	rc = rc ? rc : app.rc;
+	if (rc == 0)
+		rc = measured_check(err);
 	if (rc == 0)
 		rc = report(err);
 	end();

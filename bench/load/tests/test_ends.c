@@ -305,6 +305,49 @@ static void test_seeds(void **state)
 	assert_int_not_equal(bytes[0], bytes[2]);
 }
 
+/* A client that is stopped as soon as it is in this phase. */
+static void stopped_in(enum client_phase phase, bool open)
+{
+	struct world w;
+
+	world_open(&w, PROTOCOL_RAW);
+	w.o.open = open;
+	w.o.rate = open ? 20000 : 0;
+	w.o.warm_ns = SEC;
+	w.o.duration_ns = SEC;
+	assert_int_equal(mix_complete(&w.mix, NULL), 0);
+	w.client = client_new(&w.o);
+	client_go(w.client);
+	server_start(&w);
+	while (client_phase(w.client) != CLIENT_DONE) {
+		sy_stack_advance(w.s[0], w.now);
+		sy_stack_advance(w.s[1], w.now);
+		client_turn(w.client, w.s[0], w.now);
+		if (client_phase(w.client) == phase && client_connected(w.client))
+			client_stop(w.client);
+		packets_move(&w, 0);
+		while (server_turn(w.server, w.s[1], w.now))
+			;
+		packets_move(&w, 1);
+		w.now += STEP;
+		assert_true(w.now < START + (phase == CLIENT_MEASURING ? 1500 : 500) * MS);
+	}
+	assert_int_equal(client_has_measured(w.client), phase == CLIENT_MEASURING);
+	assert_int_equal(client_measured_ns(w.client) > 0, phase == CLIENT_MEASURING);
+	if (phase != CLIENT_MEASURING)
+		assert_int_equal(measured(&w), 0);
+	assert_int_equal(server_connected(w.server), 0);
+	world_close(&w);
+}
+
+static void test_stopped(void **state)
+{
+	for (enum client_phase p = CLIENT_OPENING; p <= CLIENT_MEASURING; p++) {
+		stopped_in(p, false);
+		stopped_in(p, true);
+	}
+}
+
 /* ---- what goes wrong ------------------------------------------------------------------------- */
 
 static void test_refused(void **state)
@@ -598,6 +641,7 @@ int main(void)
 	        cmocka_unit_test(test_no_ports),
 	        cmocka_unit_test(test_impatient_at_once),
 	        cmocka_unit_test(test_impatient_later),
+	        cmocka_unit_test(test_stopped),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
