@@ -31,6 +31,15 @@ def lab():
             echo.close()
 
 
+@pytest.fixture(autouse=True)
+def programs(lab):
+    """Ends what a test that failed has left: one program has an interface's addresses."""
+    first = len(lab.processes)
+    yield
+    for process in lab.processes[first:]:
+        process.kill()
+
+
 def load(lab, family, to, name="steelyard-load", **options):
     options = {"source": sources(family), "quiet": True, "timeout": "60s"} | options
     return Load(lab, "client", name, to=to, **options)
