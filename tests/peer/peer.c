@@ -79,28 +79,34 @@ static void stats_on_worker(struct sy_worker *w, void *ctx)
 	report_stats(c->peer);
 }
 
+/* A worker that has no core for a second has not run it; it does later. */
+static void call(struct peer *p, void (*fn)(struct sy_worker *w, void *ctx), struct command *c)
+{
+	while (sy_worker_call(sy_worker_at(p->rt, 0), fn, c) == -ETIMEDOUT)
+		;
+}
+
 static void execute(struct peer *p, char *line)
 {
-	struct sy_worker *w = sy_worker_at(p->rt, 0);
 	struct command c = {.peer = p};
 	char error[JOB_ERROR];
 
 	if (strcmp(line, "quit") == 0) {
 		sy_runtime_stop(p->rt);
 	} else if (strcmp(line, "stats") == 0) {
-		sy_worker_call(w, stats_on_worker, &c);
+		call(p, stats_on_worker, &c);
 	} else if (sscanf(line, "resume %u", &c.number) == 1) {
-		sy_worker_call(w, resume_on_worker, &c);
+		call(p, resume_on_worker, &c);
 		puts("{\"event\": \"ok\"}");
 		fflush(stdout);
 	} else if (sscanf(line, "close %u", &c.number) == 1) {
-		sy_worker_call(w, close_on_worker, &c);
+		call(p, close_on_worker, &c);
 		puts(c.rc ? "{\"event\": \"error\", \"text\": \"no such job\"}"
 		          : "{\"event\": \"ok\"}");
 		fflush(stdout);
 	} else if ((c.job = job_read(line, error))) {
 		c.job->number = ++p->job_count;
-		sy_worker_call(w, begin_on_worker, &c);
+		call(p, begin_on_worker, &c);
 	} else {
 		report_error(error);
 		p->failed++;

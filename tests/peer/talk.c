@@ -98,6 +98,8 @@ static void job_count_down(struct peer *p, struct job *j, uint64_t now)
 /* It is reported, its id ends; talks_turn() frees it. */
 static void talk_over(struct peer *p, struct talk *t, uint64_t now)
 {
+	int rc = 0;
+
 	t->over = true;
 	p->timed++;
 	if (t->error || t->wrong_at >= 0)
@@ -108,7 +110,12 @@ static void talk_over(struct peer *p, struct talk *t, uint64_t now)
 	else
 		sy_stack_close(p->stack, t->id, now);
 	if (!t->job->listens && t->round < t->job->rounds && !t->error)
-		talk_connect(p, t->job, t->round + 1, now);
+		rc = talk_connect(p, t->job, t->round + 1, now);
+	if (rc) {
+		report_error(strerror(-rc));
+		p->failed++;
+		t->job->left -= t->job->rounds - t->round; /* no further ones come */
+	}
 	job_count_down(p, t->job, now);
 }
 

@@ -200,8 +200,8 @@ def interrupted():
         ("epoll", epoll.poll),
         ("select", lambda: select.select([one], [], [])),
     ):
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
             call()
             say(name, "returned")
         except Interrupted:

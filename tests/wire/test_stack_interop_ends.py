@@ -308,7 +308,7 @@ def test_keepalive(interop):
     the connection ends (RFC 1122 4.2.3.6)."""
     peer, number = interop.peer(), port()
     before = peer.counters()
-    words = {"keepalive": 1, "keepalive_interval": 1, "keepalive_probes": 1}
+    words = {"keepalive": 1, "keepalive_interval": 1, "keepalive_probes": 5}
     job = peer.listen(interop.stack_address[4], number, echo=True, times=1, **words)
     with interop.kernel.socket() as one:
         one.connect((interop.stack_address[4], number))
@@ -322,10 +322,9 @@ def test_keepalive(interop):
 def test_user_timeout(interop):
     """What is sent stays unacknowledged for longer than the application wants to wait."""
     peer = interop.peer()
-    words = {"user_timeout": 1000}
+    words, before = {"user_timeout": 10_000}, peer.counters()
     flow = flow_begin(interop, peer, 6, "server", "upload", 10_000_000_000, 1, words)
     wait_until(lambda: flow.end.received > 1_000_000, "it runs")
-    before = peer.counters()
     interop.link.set(loss=1)
     assert peer.ended(flow.job)["error"] == "ETIMEDOUT"
     after = difference(peer.counters(), before)
