@@ -15,7 +15,8 @@ DEMOS      := first_light attack limits modes restart shaping
 JOBS       ?= $(shell nproc)
 
 BIN   := build/bin
-FORWARDER := build/dev/dataplane/forwarder/steelyard-forwarder
+BUILT := build/dev
+FORWARDER := $(BUILT)/dataplane/forwarder/steelyard-forwarder
 # The library with its links: what programs are built with, and what they run with.
 TCP_LIBRARY := libsteelyard-tcp.so libsteelyard-tcp.so.0 libsteelyard-tcp.so.0.1.0
 UNITS := $(notdir $(wildcard deploy/*.service))
@@ -104,9 +105,9 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 	install -D -m 755 $(FORWARDER) \
 		$(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder
 	install -D -m 755 $(BIN)/steelyard $(DESTDIR)$(PREFIX)/bin/steelyard
-	install -D -m 755 build/dev/bench/load/steelyard-load $(DESTDIR)$(PREFIX)/bin/steelyard-load
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/libexec/steelyard build/dev/dataplane/preload/steelyard-keeper \
-		build/dev/dataplane/preload/libsteelyard-preload.so
+	install -D -m 755 $(BUILT)/bench/load/steelyard-load $(DESTDIR)$(PREFIX)/bin/steelyard-load
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/libexec/steelyard $(BUILT)/dataplane/preload/steelyard-keeper \
+		$(BUILT)/dataplane/preload/libsteelyard-preload.so
 	@for page in $(notdir $(wildcard docs/man/*.[13578])); do \
 		install -D -v -m 644 docs/man/$$page \
 			$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
@@ -124,8 +125,10 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 	@install -D -v -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/steelyard/copyright
 	@for name in $(TCP_LIBRARY); do \
 		install -d $(DESTDIR)$(PREFIX)/lib; \
-		cp -dv build/dev/dataplane/sockets/$$name $(DESTDIR)$(PREFIX)/lib/; \
+		cp -dv $(BUILT)/dataplane/sockets/$$name $(DESTDIR)$(PREFIX)/lib/; \
 	done
+	@# The loader finds libraries by its cache.
+	@test -n "$(DESTDIR)" || ldconfig
 	@install -D -v -m 644 dataplane/sockets/include/sy_tcp.h $(DESTDIR)$(PREFIX)/include/sy_tcp.h
 	@install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	@sed 's,@PREFIX@,$(PREFIX),' dataplane/sockets/steelyard-tcp.pc.in \

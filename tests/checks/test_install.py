@@ -8,17 +8,28 @@ import pytest
 from checks.base import ROOT
 from checks.documents import FENCE, LINK
 
+LIBRARIES = ("libsteelyard-tcp.so", "libsteelyard-tcp.so.0", "libsteelyard-tcp.so.0.1.0")
+BUILT = (
+    "steelyard",
+    "dataplane/forwarder/steelyard-forwarder",
+    "dataplane/preload/steelyard-keeper",
+    "dataplane/preload/libsteelyard-preload.so",
+    "bench/load/steelyard-load",
+    *(f"dataplane/sockets/{name}" for name in LIBRARIES),
+)
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """The files below /usr of a package."""
     root = tmp_path_factory.mktemp("package")
-    # Programs that are not built are not what is tested here.
-    stage = root / "bin"
-    stage.mkdir()
-    (stage / "steelyard").touch()
-    command = ["make", "-C", ROOT, "install", f"DESTDIR={root}/to", "PREFIX=/usr", f"BIN={stage}"]
-    command.append(f"FORWARDER={stage}/steelyard")
+    # What is not built is not what is tested here.
+    stage = root / "built"
+    for name in BUILT:
+        (stage / name).parent.mkdir(parents=True, exist_ok=True)
+        (stage / name).touch()
+    command = ["make", "-C", ROOT, "install", f"DESTDIR={root}/to", "PREFIX=/usr"]
+    command += [f"BIN={stage}", f"BUILT={stage}"]
     subprocess.run(command, check=True, capture_output=True)
     return root / "to"
 
@@ -53,7 +64,15 @@ def test_what_man_pages_name_is_installed(installed):
     assert all((installed / "usr/share/doc/steelyard" / name).is_file() for name in named), named
 
 
+def test_programs(installed):
+    for name in ("bin/steelyard", "bin/steelyard-load", "sbin/steelyard-forwarder"):
+        assert (installed / "usr" / name).is_file(), name
+    for name in ("lib/pkgconfig/steelyard-tcp.pc", *(f"lib/{name}" for name in LIBRARIES)):
+        assert (installed / "usr" / name).is_file(), name
+
+
 def test_uninstall_removes_them(installed):
     command = ["make", "-C", ROOT, "uninstall", f"DESTDIR={installed}", "PREFIX=/usr"]
     subprocess.run(command, check=True, capture_output=True)
-    assert not list(installed.glob("usr/share/doc/*")) + list(installed.glob("usr/share/man/*/*"))
+    left = [one.relative_to(installed) for one in installed.rglob("*") if not one.is_dir()]
+    assert {one.parts[0] for one in left} == {"etc"}, left
