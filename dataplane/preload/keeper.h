@@ -36,7 +36,8 @@ struct keeper {
 	struct steer *steer;
 	int listener;
 	int inbox[MESSAGE_WORKERS][2]; /* of each worker: it reads from the first */
-	char name[64];                 /* of its abstract socket */
+	uint8_t secret[MESSAGE_SECRET];
+	char name[64]; /* of its abstract socket, and the secret: MESSAGE_ENV */
 };
 
 /* Opens the socket that the program's processes connect to. */

@@ -2,6 +2,7 @@
 /* Requests to the keeper. Each process has a connection of its own, which names it there. */
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/un.h>
 
@@ -13,14 +14,32 @@ static bool unreachable;
 static struct message_answer config;
 
 static char name[sizeof(((struct sockaddr_un *)0)->sun_path)];
+static uint8_t secret[MESSAGE_SECRET];
 
 /* Some programs (nginx) empty their environment. */
 __attribute__((constructor)) static void name_keep(void)
 {
-	const char *text = getenv(MESSAGE_ENV);
+	const char *text = getenv(MESSAGE_ENV), *colon = text ? strchr(text, ':') : NULL;
+	unsigned byte;
 
-	if (text && strlen(text) < sizeof(name))
-		memcpy(name, text, strlen(text));
+	if (!colon || (size_t)(colon - text) >= sizeof(name) - 1 ||
+	    strlen(colon + 1) != 2 * sizeof(secret))
+		return;
+	for (unsigned i = 0; i < sizeof(secret); i++) {
+		if (sscanf(colon + 1 + 2 * i, "%2x", &byte) != 1)
+			return;
+		secret[i] = (uint8_t)byte;
+	}
+	memcpy(name, text, (size_t)(colon - text));
+}
+
+/* When the keeper has ended, its name is anybody's. */
+static bool is_root(int fd)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	return REAL(getsockopt)(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == 0;
 }
 
 static int keeper_connect(void)
@@ -36,9 +55,13 @@ static int keeper_connect(void)
 	int fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	if (REAL(connect)(fd, (void *)&to,
-	                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len))) {
-		int code = errno;
+	int code = REAL(connect)(fd, (void *)&to,
+	                         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len))
+	                   ? errno
+	                   : 0;
+	if (!code && !is_root(fd))
+		code = EPERM;
+	if (code) {
 		sy_log(SY_LOG_ERROR, "run", "the keeper of `steelyard run` does not answer: %s",
 		       strerror(code));
 		unreachable = true;
@@ -47,6 +70,34 @@ static int keeper_connect(void)
 	}
 	connection = table_own(fd);
 	return 0;
+}
+
+static uint32_t fds_due(const struct message_answer *a)
+{
+	return 2 + a->queues + (a->workers > 1 ? 1 + a->workers : 0);
+}
+
+/* fd: those that came. */
+static int answer_check(const struct message_answer *a, const int *fd, const struct msghdr *m)
+{
+	if (a->queues > MESSAGE_QUEUES || !a->workers || a->workers > MESSAGE_WORKERS ||
+	    a->worker >= a->workers || a->addresses > MESSAGE_ADDRESSES ||
+	    a->ports > MESSAGE_PORTS || (m->msg_flags & (MSG_CTRUNC | MSG_TRUNC)))
+		return -EPROTO;
+	for (uint32_t i = 0; fd && !a->rc && i < fds_due(a); i++)
+		if (fd[i] < 0)
+			return -EPROTO;
+	return a->rc;
+}
+
+static void fds_take(struct msghdr *m, int *fd)
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(m);
+
+	for (unsigned i = 0; i < MESSAGE_FDS; i++)
+		fd[i] = -1;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		memcpy(fd, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
 }
 
 /* fd: room for MESSAGE_FDS; NULL: none come. */
@@ -61,9 +112,10 @@ static int call(struct message_request *q, struct message_answer *a, int *fd)
 	if (rc)
 		return rc;
 	q->version = MESSAGE_VERSION;
+	memcpy(q->secret, secret, sizeof(secret));
 	if (fd) {
 		m.msg_control = control;
-		m.msg_controllen = sizeof(control);
+		m.msg_controllen = CMSG_LEN(MESSAGE_FDS * sizeof(int));
 	}
 	if (REAL(send)(connection, q, sizeof(*q), MSG_NOSIGNAL) < 0)
 		return -errno;
@@ -72,10 +124,13 @@ static int call(struct message_request *q, struct message_answer *a, int *fd)
 	while (n < 0 && errno == EINTR);
 	if (n != sizeof(*a))
 		return n < 0 ? -errno : -EPIPE;
-	struct cmsghdr *c = fd ? CMSG_FIRSTHDR(&m) : NULL;
-	if (c && c->cmsg_type == SCM_RIGHTS)
-		memcpy(fd, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
-	return a->rc;
+	if (fd)
+		fds_take(&m, fd);
+	rc = answer_check(a, fd, &m);
+	for (unsigned i = 0; rc && fd && i < MESSAGE_FDS; i++)
+		if (fd[i] >= 0)
+			REAL(close)(fd[i]);
+	return rc;
 }
 
 const struct message_answer *keeper_config(void)
@@ -118,8 +173,7 @@ int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS])
 	struct message_request q = {.type = MESSAGE_START};
 	int rc = call(&q, out, fd);
 
-	uint32_t count = 2 + out->queues + (out->workers > 1 ? 1 + out->workers : 0);
-	for (uint32_t i = 0; !rc && i < count; i++)
+	for (uint32_t i = 0; !rc && i < fds_due(out); i++)
 		fd[i] = table_own(fd[i]);
 	return rc;
 }

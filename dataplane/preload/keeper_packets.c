@@ -31,6 +31,7 @@ static void *memory_make(struct packets *p, uint64_t bytes)
 		if (at != MAP_FAILED || !huge)
 			return at;
 		close(p->memory);
+		p->memory = -1;
 	}
 }
 
@@ -57,7 +58,9 @@ int packets_open(struct packets *p, struct message_answer *a)
 	a->bytes = ((a->bytes > least ? a->bytes : least) + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
 	void *memory = memory_make(p, a->bytes);
 	if (memory == MAP_FAILED) {
-		close(p->memory);
+		if (p->memory >= 0)
+			close(p->memory);
+		p->memory = -1;
 		return -ENOMEM;
 	}
 	int rc = 0;
@@ -77,4 +80,5 @@ void packets_drop(struct packets *p)
 		if (p->xsk[--p->sockets] >= 0)
 			close(p->xsk[p->sockets]);
 	close(p->memory);
+	p->memory = -1;
 }

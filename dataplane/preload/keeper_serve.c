@@ -19,6 +19,7 @@ struct port {
 
 struct peer {
 	int fd;                 /* 0: free */
+	bool known;             /* it has told the secret */
 	int worker;             /* -1: none */
 	struct packets packets; /* until they are bound */
 	struct port port[KEEPER_PORTS];
@@ -30,14 +31,11 @@ static struct peer peer[KEEPER_PEERS];
 int keeper_listen_open(struct keeper *k, struct sy_error *err)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
-	uint8_t secret[16];
 
-	/* Who knows the name may ask: the program and its children, whatever user they become. */
-	if (getrandom(secret, sizeof(secret), 0) != sizeof(secret))
+	/* Who knows the secret may ask: the program and its children, whatever user they become. */
+	if (getrandom(k->secret, sizeof(k->secret), 0) != sizeof(k->secret))
 		return sy_fail(err, errno, "no random bytes");
-	int at = snprintf(k->name, sizeof(k->name), "steelyard-run-%d-", getpid());
-	for (unsigned i = 0; i < sizeof(secret); i++)
-		at += snprintf(k->name + at, sizeof(k->name) - (size_t)at, "%02x", secret[i]);
+	int at = snprintf(k->name, sizeof(k->name), "steelyard-run-%d", getpid());
 	memcpy(to.sun_path + 1, k->name, (size_t)at);
 	k->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (k->listener < 0 ||
@@ -45,6 +43,9 @@ int keeper_listen_open(struct keeper *k, struct sy_error *err)
 	         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)at)) ||
 	    listen(k->listener, KEEPER_PEERS))
 		return sy_fail(err, errno, "the keeper's socket: %s", strerror(errno));
+	at += snprintf(k->name + at, sizeof(k->name) - (size_t)at, ":");
+	for (unsigned i = 0; i < sizeof(k->secret); i++)
+		at += snprintf(k->name + at, sizeof(k->name) - (size_t)at, "%02x", k->secret[i]);
 	return 0;
 }
 
@@ -125,6 +126,8 @@ static int worker_start(struct keeper *k, struct peer *p, struct message_answer 
 {
 	unsigned workers = k->options.config.workers, worker = 0;
 
+	if (p->worker >= 0)
+		return -EALREADY;
 	while (worker < workers && !worker_is_free(worker))
 		worker++;
 	if (worker == workers)
@@ -230,10 +233,11 @@ static void peer_serve(struct keeper *k, struct peer *p)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n != sizeof(q)) {
+	if (n != sizeof(q) || memcmp(q.secret, k->secret, sizeof(q.secret))) {
 		peer_end(k, p);
 		return;
 	}
+	p->known = true;
 	a.rc = request_do(k, p, &q, &a);
 	if (a.rc)
 		a.queues = 0;
@@ -241,20 +245,38 @@ static void peer_serve(struct keeper *k, struct peer *p)
 		peer_end(k, p);
 }
 
+/* Strangers who say nothing do not keep the program's processes out: they go first, in turn. */
+static struct peer *peer_place(struct keeper *k)
+{
+	static unsigned turn;
+
+	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+		if (!peer[i].fd)
+			return &peer[i];
+	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+		struct peer *p = &peer[turn++ % KEEPER_PEERS];
+		if (p->known)
+			continue;
+		peer_end(k, p);
+		return p;
+	}
+	return NULL;
+}
+
 static void peer_accept(struct keeper *k)
 {
 	int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC);
 
-	for (unsigned i = 0; fd >= 0 && i < KEEPER_PEERS; i++) {
-		if (peer[i].fd)
-			continue;
-		peer[i].fd = fd;
-		packets_drop(&peer[i].packets);
-		peer[i].worker = -1;
+	if (fd < 0)
+		return;
+	struct peer *p = peer_place(k);
+	if (!p) {
+		close(fd);
 		return;
 	}
-	if (fd >= 0)
-		close(fd);
+	p->fd = fd;
+	p->known = false;
+	p->worker = -1;
 }
 
 unsigned keeper_peers(struct keeper *k, struct pollfd *p)

@@ -8,8 +8,9 @@
 
 #include <sy_base.h>
 
-#define MESSAGE_ENV       "STEELYARD_RUN" /* the keeper's abstract socket, without its first 0 */
-#define MESSAGE_VERSION   1
+#define MESSAGE_ENV       "STEELYARD_RUN" /* <keeper's abstract socket>:<secret, 32 hex digits> */
+#define MESSAGE_VERSION   2
+#define MESSAGE_SECRET    16
 #define MESSAGE_ADDRESSES 16
 #define MESSAGE_QUEUES    16 /* of a worker */
 #define MESSAGE_PORTS     32
@@ -28,6 +29,8 @@ enum message_type {
 };
 
 struct message_request {
+	/* The permission. The socket's name is none: all users read it in /proc/net/unix. */
+	uint8_t secret[MESSAGE_SECRET];
 	uint32_t version, type;
 	struct sy_addr addr; /* LISTEN: all zero: all served ones of both families; ::ffff:0.0.0.0:
 	                        those of IPv4 */

@@ -137,8 +137,8 @@ That of the program; 128 and the signal's number, if a signal ended it; 127, if 
 The stack's library is put in front of what is there already.
 .TP
 .B STEELYARD_RUN
-Names the keeper to the program's processes. Programs that start others without it, or without LD_PRELOAD, start them on
-Linux's sockets.
+Names the keeper to the program's processes, and has the secret that permits them to ask it: who reads it is permitted as
+well. Programs that start others without it, or without LD_PRELOAD, start them on Linux's sockets.
 .SH FILES
 .TP
 .I libexec/steelyard/steelyard\-keeper

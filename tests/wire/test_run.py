@@ -336,6 +336,62 @@ def test_a_child_does_not_share_connections(stack):
     assert said.splitlines() == [f"child {[errno.ENOTCONN, errno.EPIPE]}", "parent hello"]
 
 
+# ---- the keeper ----------------------------------------------------------------------------------
+
+# Says what the keeper answers to CONFIG, START, START, and to a stranger's START. Then it holds
+# connections until its input ends.
+ASK = """
+import errno, os, socket, struct, sys
+def connect(name):
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    one.connect(chr(0) + name)
+    one.settimeout(20)
+    return one
+def ask(one, secret, kind):
+    one.send(secret + struct.pack("=II16sHH4x", 2, kind, bytes(16), 0, 0))
+    answer = one.recv(4096)
+    return struct.unpack_from("=i", answer)[0] if answer else "nothing"
+told = os.environ.get("STEELYARD_RUN")
+name, _, secret = told.partition(":") if told else (sys.argv[1], "", "00" * 16)
+one = connect(name)
+for kind in (1, 2, 2) if told else (2,):
+    print(ask(one, bytes.fromhex(secret), kind), flush=True)
+if not told:
+    held = [connect(name) for _ in range(200)]
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_worker_gets_its_queues_once(stack):
+    said = on_stack(stack, sys.executable, "-c", ASK)
+    assert said.split() == ["0", "0", str(-errno.EALREADY)]
+
+
+def test_strangers_get_nothing_from_the_keeper(stack):
+    """Another user knows the socket's name. Neither does it get queues, nor the program's place."""
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    server = ["lighttpd", "-D", "-f", folder / "conf"]
+    wait = 'while [ ! -e "$0" ]; do sleep 0.05; done; exec "$@"'
+    process = start_run(stack, "strange", ["sh", "-c", wait, stack.dir / "go", *server])
+    host = stack["forwarder"].ns
+
+    def names():
+        words = host.run(["cat", "/proc/net/unix"]).split()
+        return [word[1:] for word in words if word.startswith("@steelyard-run-")]
+
+    wait_until(names, "the keeper listens")
+    user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
+    stranger = stack.start(
+        "forwarder", "stranger", [*user, sys.executable, "-c", ASK, names()[0]], commanded=True
+    )
+    stranger.wait_for("held")
+    assert "nothing" in stranger.output()
+    (stack.dir / "go").touch()
+    process.wait_for("is worker 0 of 1")
+    assert http_get(stack["client"], V4, 8001, "/index.html") == b"hello"
+
+
 # ---- the end -------------------------------------------------------------------------------------
 
 
