@@ -259,12 +259,22 @@ PRELOAD_EXPORT int accept(int fd, __SOCKADDR_ARG addr, socklen_t *len)
 
 /* ---- connect --------------------------------------------------------------------------------- */
 
+static bool port_is_steered(uint16_t port)
+{
+	const struct message_answer *c = keeper_config();
+
+	return port >= c->port_first && port <= c->port_last;
+}
+
 /* Locked. From which of the served addresses does this connection go? false: it is Linux's. */
 static bool connect_is_ours(int fd, const struct sy_stack_endpoint *peer,
                             struct sy_stack_endpoint *local)
 {
 	if (!keeper_config() || local_of(fd, local) || keeper_serves(&peer->addr) ||
 	    sy_addr_is_bogus_source(&peer->addr) || sy_addr_is_link_local(&peer->addr))
+		return false;
+	/* bind() has had the kernel choose a port: answers to it come to Linux. */
+	if (local->port && !port_is_steered(ntohs(local->port)))
 		return false;
 	if (!is_any(&local->addr))
 		return keeper_serves(&local->addr) && runner_start() == 0;

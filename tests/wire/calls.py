@@ -66,6 +66,18 @@ def names_and_options():
     attempt("connect", one.connect, PEER)
 
 
+def bound():
+    """bind() lets the kernel choose the port: Linux's connection (docs/run.md)."""
+    own = dial("hold").getsockname()[0]
+    one = socket.socket(socket.AF_INET6 if ":" in PEER[0] else socket.AF_INET)
+    one.bind((own, 0))
+    port = one.getsockname()[1]
+    attempt("bound", one.connect, PEER)
+    say("port", one.getsockname()[1] == port)
+    one.sendall(b"echo\nbound")
+    say("echo", one.recv(5, socket.MSG_WAITALL))
+
+
 def reading():
     one = dial("two parts")
     say("first", one.recv(5, socket.MSG_PEEK), one.recv(5))
@@ -272,6 +284,7 @@ def listening():
 
 for part in (
     names_and_options,
+    bound,
     reading,
     writing,
     descriptors,

@@ -299,7 +299,8 @@ def test_calls_say_what_linux_says(stack, family):
         ours = run(stack["forwarder"].ns.command(run_command(command))).splitlines()
     finally:
         puppet.close()
-    assert kernel_connections(stack["forwarder"]) == before
+    # The port of `bound` is the kernel's choice.
+    assert kernel_connections(stack["forwarder"]) == before + 1
     assert ours[-1].startswith("without a listener"), ours
     difference = list(difflib.unified_diff(linux, ours, "linux", "stack", lineterm="", n=0))
     assert not difference, "\n".join(difference)
