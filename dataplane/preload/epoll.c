@@ -126,7 +126,15 @@ static void set_watch_own(struct set *set)
 void sets_started(void)
 {
 	for (struct set *set = all_sets; set; set = set->next)
-		set_watch_own(set);
+		if (set->o.refs)
+			set_watch_own(set);
+}
+
+/* The threads that wait are the parent's. */
+void sets_forked(void)
+{
+	for (struct set *set = all_sets; set; set = set->next)
+		set->o.waits = 0;
 }
 
 static struct set *set_make(int fd)
@@ -251,6 +259,12 @@ PRELOAD_EXPORT int epoll_ctl(int epfd, int command, int fd, struct epoll_event *
 	}
 	if (rc || !runner_lock())
 		return rc;
+	s = table_sock(fd);
+	s = s ? s : table_plain(fd);
+	if (!s) { /* another thread has closed it */
+		runner_unlock();
+		return (int)result(-EBADF);
+	}
 	set = table_set(epfd);
 	if (!set && command == EPOLL_CTL_ADD)
 		set = set_make(epfd);
@@ -302,12 +316,12 @@ static bool is_done(uint64_t deadline)
 	return deadline != NEVER && sy_clock_ns() >= deadline;
 }
 
-/* Locked. Sleeps in the kernel until there is something, there or here. */
+/* Locked. Sleeps in the kernel until there is something, there or here. EBADF: the set is closed,
+ * and not to be touched. */
 static int set_sleep(struct set *set, struct epoll_event *e, int most, uint64_t deadline,
                      const sigset_t *mask)
 {
 	uint64_t now = sy_clock_ns(), until = deadline < runner.due_ns ? deadline : runner.due_ns;
-	uint64_t one;
 	int wait = -1, n;
 
 	if (runner.sleepers && (until == NEVER || until > now + 10 * MS))
@@ -316,13 +330,15 @@ static int set_sleep(struct set *set, struct epoll_event *e, int most, uint64_t 
 		uint64_t ms = until > now ? (until - now + MS - 1) / MS : 0;
 		wait = ms > 3600000 ? 3600000 : (int)ms;
 	}
+	object_wait(&set->o);
 	runner.sleepers++;
 	runner_unlock();
 	n = REAL(epoll_pwait)(set->fd, e, most, wait, mask);
 	int code = errno;
 	runner_lock();
-	runner.sleepers--;
-	REAL(read)(runner.wake, &one, sizeof(one));
+	runner_woken();
+	if (!object_waited(&set->o))
+		return (int)result(-EBADF);
 	errno = code;
 	set->kernel_ns = sy_clock_ns();
 	return n < 0 ? n : events_filter(e, n);
@@ -365,7 +381,8 @@ static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_
 	int n;
 
 	if (set && most > 0 && (runner.stack || runner.wanted) && runner_lock()) {
-		if (runner_start() == 0) {
+		set = table_set(epfd); /* another thread may have closed it */
+		if (set && runner_start() == 0) {
 			n = set_wait(set, e, most,
 			             timeout_ns == NEVER ? NEVER : sy_clock_ns() + timeout_ns,
 			             mask);

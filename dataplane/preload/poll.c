@@ -66,7 +66,7 @@ static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint
 {
 	for (;;) {
 		nfds_t n = kernel_fill(kernel, p, count);
-		uint64_t now, until, one;
+		uint64_t now, until;
 
 		runner_turn();
 		int ready = stack_look(p, count);
@@ -80,8 +80,7 @@ static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint
 		runner_unlock();
 		int rc = REAL(ppoll)(kernel, n, until == NEVER ? NULL : &t, mask), code = errno;
 		runner_lock();
-		runner.sleepers--;
-		REAL(read)(runner.wake, &one, sizeof(one));
+		runner_woken();
 		if (rc < 0 && !ready)
 			return -code;
 		if (!ready)

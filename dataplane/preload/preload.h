@@ -40,7 +40,8 @@ enum object_kind {
 
 struct object {
 	enum object_kind kind;
-	unsigned refs; /* descriptors: dup() */
+	unsigned refs;  /* descriptors: dup() */
+	unsigned waits; /* calls that sleep without the lock: the memory stays for them */
 };
 
 struct watch;
@@ -67,7 +68,8 @@ struct sock {
 	struct sock *next, *previous; /* of all */
 };
 
-/* NULL: the kernel's. Without the lock: descriptors change hands only by the program's calls. */
+/* NULL: the kernel's. What is to be used under the lock is looked up under it: another thread may
+ * have closed the descriptor. */
 struct object *table_get(int fd);
 struct sock *table_sock(int fd);       /* a listener or a connection */
 struct sock *table_connection(int fd); /* a connection */
@@ -78,8 +80,11 @@ void table_put(int fd, struct object *o);
 int table_own(int fd);
 void table_disown(int fd);
 struct sock *sock_new(enum object_kind kind, int family);
-/* The last descriptor is closed. */
-void sock_end(struct sock *s);
+/* One that no descriptor has. */
+void sock_free(struct sock *s);
+/* Locked, around a sleep without the lock. false: closed meanwhile, and no longer to be touched. */
+void object_wait(struct object *o);
+bool object_waited(struct object *o);
 extern struct sock *all_socks;
 
 /* ---- the stack of this process (runner.c) ---------------------------------------------------- */
@@ -90,6 +95,7 @@ struct runner {
 	bool wanted;            /* this process waits at a listener */
 	uint64_t now_ns, due_ns;
 	unsigned sleepers; /* threads that wait in the kernel */
+	unsigned closing;  /* objects without a descriptor, for which a thread still waits */
 	unsigned rx;       /* descriptors to wait for, besides wake */
 	int fd[MESSAGE_QUEUES + 1];
 	int wake; /* an eventfd: another thread has something for those who sleep */
@@ -108,7 +114,12 @@ void runner_flush(void);
 int runner_listen(struct sock *s);
 /* Waits in the kernel until something may have changed, at most until then. -EINTR: a signal. */
 int runner_sleep(int extra_fd, short events, uint64_t deadline_ns);
-/* Until one of these EPOLL* holds. -EAGAIN: the deadline; -EINTR. */
+/* A thread that sleeps is to look again. */
+void runner_wake(void);
+/* It has; the others are left to look as long as something is being closed. */
+void runner_woken(void);
+/* Until one of these EPOLL* holds. -EAGAIN: the deadline; -EINTR; -EBADF: another thread has closed
+ * the socket, which is not to be touched then. */
 int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns);
 /* All handlers of this process restart system calls (SA_RESTART). */
 bool signals_restart(void);
@@ -157,6 +168,7 @@ void route_forget(void);
 uint32_t sock_ready(struct sock *s); /* EPOLL* */
 void sock_event(struct sock *s);
 void sets_started(void);
+void sets_forked(void);
 /* It was the kernel's socket when the program put it into epoll instances. */
 void watches_take(struct sock *s);
 void watches_end(struct sock *s);

@@ -79,6 +79,23 @@ static void packets_send(void)
 	}
 }
 
+void runner_wake(void)
+{
+	uint64_t one = 1;
+
+	if (runner.sleepers)
+		REAL(write)(runner.wake, &one, sizeof(one));
+}
+
+void runner_woken(void)
+{
+	uint64_t one;
+
+	runner.sleepers--;
+	if (!runner.closing)
+		REAL(read)(runner.wake, &one, sizeof(one));
+}
+
 static void events_take(void)
 {
 	struct sy_stack_event e[BURST];
@@ -93,10 +110,8 @@ static void events_take(void)
 			some = true;
 		}
 	}
-	if (some && runner.sleepers) {
-		uint64_t one = 1;
-		REAL(write)(runner.wake, &one, sizeof(one));
-	}
+	if (some)
+		runner_wake();
 }
 
 void runner_turn(void)
@@ -294,7 +309,7 @@ bool signals_restart(void)
 int runner_sleep(int extra_fd, short events, uint64_t deadline_ns)
 {
 	struct pollfd p[MESSAGE_QUEUES + 3];
-	uint64_t now = sy_clock_ns(), until = deadline_ns, one;
+	uint64_t now = sy_clock_ns(), until = deadline_ns;
 	unsigned n = 0;
 	int rc;
 
@@ -312,8 +327,7 @@ int runner_sleep(int extra_fd, short events, uint64_t deadline_ns)
 	runner_unlock();
 	rc = REAL(ppoll)(p, n, until == NEVER ? NULL : &t, NULL) < 0 ? -errno : 0;
 	runner_lock();
-	runner.sleepers--;
-	REAL(read)(runner.wake, &one, sizeof(one));
+	runner_woken();
 	return rc;
 }
 
@@ -331,7 +345,11 @@ int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadlin
 		}
 		if (deadline_ns != NEVER && sy_clock_ns() >= deadline_ns)
 			return -EAGAIN;
+		object_wait(&s->o);
 		int rc = runner_sleep(extra_fd, POLLIN, deadline_ns);
+		if (!object_waited(&s->o) ||
+		    (s->o.kind == OBJECT_CONNECTION && (!runner.stack || s->id == SY_STACK_NONE)))
+			return -EBADF;
 		if (rc == -EINTR && !(deadline_ns == NEVER && signals_restart()))
 			return rc;
 	}
@@ -395,8 +413,6 @@ static void fork_parent(void)
 /* The stack stays with the parent. Listeners are the child's as well; connections are not. */
 static void fork_child(void)
 {
-	struct sock *next;
-
 	for (unsigned i = 0; i < runner.rx; i++)
 		table_disown(runner.fd[i]);
 	table_disown(runner.wake);
@@ -407,10 +423,11 @@ static void fork_child(void)
 		route_forget();
 	runner = (struct runner){.wake = -1, .due_ns = NEVER, .refused = had_stack};
 	link_fd = -1;
-	for (struct sock *s = all_socks; s; s = next) {
-		next = s->next;
+	for (struct sock *s = all_socks; s; s = s->next) {
 		s->id = s->id_v4 = SY_STACK_NONE;
+		s->o.waits = 0; /* the threads that wait are the parent's */
 	}
+	sets_forked();
 	pthread_mutex_init(&lock, NULL);
 	inside = false;
 }

@@ -184,7 +184,7 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 		return fd < 0 ? fd : -ENOMEM;
 	}
 	struct sock *next = s->next;
-	*s = (struct sock){.o = {OBJECT_CONNECTION, 0},
+	*s = (struct sock){.o.kind = OBJECT_CONNECTION,
 	                   .id = id,
 	                   .family = l->family,
 	                   .nonblock = flags & SOCK_NONBLOCK,
@@ -245,6 +245,11 @@ PRELOAD_EXPORT int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *len, int flag
 		return (int)result(-EINVAL);
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
+	l = table_sock(fd); /* another thread may have closed it */
+	if (!l || l->o.kind != OBJECT_LISTENER) {
+		runner_unlock();
+		return (int)result(-EBADF);
+	}
 	if (runner_start() == 0)
 		runner_listen(l);
 	rc = accept_wait(l, fd, addr.__sockaddr__, len, flags);
@@ -344,7 +349,7 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 		s->id = SY_STACK_NONE;
 		s->connecting = false;
 		if (!table_get(fd))
-			sock_end(s);
+			sock_free(s);
 		return rc;
 	}
 	s->o.kind = OBJECT_CONNECTION;
@@ -362,8 +367,9 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 {
 	struct sock *s = table_sock(fd);
+	bool known = s != NULL;
 	struct sy_stack_endpoint peer, local;
-	int family, rc;
+	int family = 0, rc;
 
 	if (s && s->o.kind == OBJECT_LISTENER)
 		return (int)result(-EISCONN);
@@ -372,8 +378,11 @@ PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 		return REAL(connect)(fd, addr, len);
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
+	s = table_sock(fd);
 	if (s) {
 		rc = s->id == SY_STACK_NONE ? -ENOTCONN : connect_again(s);
+	} else if (known) { /* another thread has closed it */
+		rc = -EBADF;
 	} else if (connect_is_ours(fd, &peer, &local)) {
 		rc = connect_new(fd, family, local, &peer);
 	} else {
@@ -419,7 +428,8 @@ PRELOAD_EXPORT int shutdown(int fd, int how)
 		return (int)result(-EINVAL);
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
-	if (s->id == SY_STACK_NONE || s->connecting)
+	s = table_connection(fd);
+	if (!s || s->id == SY_STACK_NONE || s->connecting)
 		rc = -ENOTCONN;
 	if (!rc && how != SHUT_RD) {
 		rc = sy_stack_shutdown(runner.stack, s->id, sy_clock_ns());

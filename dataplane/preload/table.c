@@ -61,14 +61,67 @@ struct set *table_set(int fd)
 	return o && o->kind == OBJECT_EPOLL ? (struct set *)o : NULL;
 }
 
-static void object_end(struct object *o)
+/* The last descriptor is closed. */
+static void sock_close(struct sock *s)
 {
-	if (--o->refs > 0)
-		return;
+	sy_stack_id id[2] = {s->id, s->id_v4};
+
+	watches_end(s);
+	/* A stack's connections still need their segments: the port stays its own. */
+	if (s->o.kind == OBJECT_LISTENER && !runner.stack)
+		keeper_listen(s, false);
+	for (unsigned i = 0; i < 2 && runner.stack; i++) {
+		if (id[i] == SY_STACK_NONE)
+			continue;
+		sy_stack_set_cookie(runner.stack, id[i], 0);
+		if (s->linger.l_onoff && s->linger.l_linger == 0)
+			sy_stack_abort(runner.stack, id[i], sy_clock_ns());
+		else
+			sy_stack_close(runner.stack, id[i], sy_clock_ns());
+	}
+	s->id = s->id_v4 = SY_STACK_NONE;
+	s->used = false;
+}
+
+static void object_free(struct object *o)
+{
 	if (o->kind == OBJECT_EPOLL)
 		set_end((struct set *)o);
-	else if (o->kind != OBJECT_OWN)
-		sock_end((struct sock *)o);
+	else
+		sock_free((struct sock *)o);
+}
+
+/* One descriptor less. After the last one only those who wait have the memory. */
+static void object_end(struct object *o)
+{
+	if (--o->refs > 0 || o->kind == OBJECT_OWN)
+		return;
+	if (o->kind != OBJECT_EPOLL)
+		sock_close((struct sock *)o);
+	if (o->waits == 0) {
+		object_free(o);
+		return;
+	}
+	runner.closing++;
+	runner_wake();
+}
+
+void object_wait(struct object *o)
+{
+	o->waits++;
+}
+
+bool object_waited(struct object *o)
+{
+	if (o->waits > 0) /* none: in a child of a signal handler, fork_child() */
+		o->waits--;
+	if (o->refs > 0)
+		return true;
+	if (o->waits == 0) {
+		runner.closing--;
+		object_free(o);
+	}
+	return false;
 }
 
 void table_put(int fd, struct object *o)
@@ -130,7 +183,7 @@ struct sock *sock_new(enum object_kind kind, int family)
 	return s;
 }
 
-static void sock_free(struct sock *s)
+void sock_free(struct sock *s)
 {
 	if (s->previous)
 		s->previous->next = s->next;
@@ -139,26 +192,6 @@ static void sock_free(struct sock *s)
 	if (s->next)
 		s->next->previous = s->previous;
 	free(s);
-}
-
-void sock_end(struct sock *s)
-{
-	sy_stack_id id[2] = {s->id, s->id_v4};
-
-	watches_end(s);
-	/* A stack's connections still need their segments: the port stays its own. */
-	if (s->o.kind == OBJECT_LISTENER && !runner.stack)
-		keeper_listen(s, false);
-	for (unsigned i = 0; i < 2 && runner.stack; i++) {
-		if (id[i] == SY_STACK_NONE)
-			continue;
-		sy_stack_set_cookie(runner.stack, id[i], 0);
-		if (s->linger.l_onoff && s->linger.l_linger == 0)
-			sy_stack_abort(runner.stack, id[i], sy_clock_ns());
-		else
-			sy_stack_close(runner.stack, id[i], sy_clock_ns());
-	}
-	sock_free(s);
 }
 
 /* ---- close ----------------------------------------------------------------------------------- */

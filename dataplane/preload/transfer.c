@@ -93,13 +93,14 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 	}
 }
 
-static ssize_t receive(struct sock *s, const struct iovec *iov, size_t count, int flags)
+static ssize_t receive(int fd, const struct iovec *iov, size_t count, int flags)
 {
 	int64_t n;
 
 	if (!runner_lock())
 		return result(-EAGAIN);
-	n = receive_locked(s, iov, count, flags);
+	struct sock *s = table_connection(fd); /* another thread may have closed it */
+	n = s ? receive_locked(s, iov, count, flags) : -EBADF;
 	runner_flush();
 	runner_unlock();
 	return result(n);
@@ -110,7 +111,7 @@ PRELOAD_EXPORT ssize_t recv(int fd, void *bytes, size_t len, int flags)
 	struct sock *s = table_connection(fd);
 	struct iovec iov = {bytes, len};
 
-	return s ? receive(s, &iov, 1, flags) : REAL(recv)(fd, bytes, len, flags);
+	return s ? receive(fd, &iov, 1, flags) : REAL(recv)(fd, bytes, len, flags);
 }
 
 PRELOAD_EXPORT ssize_t recvfrom(int fd, void *bytes, size_t len, int flags, __SOCKADDR_ARG from,
@@ -123,7 +124,7 @@ PRELOAD_EXPORT ssize_t recvfrom(int fd, void *bytes, size_t len, int flags, __SO
 		return REAL(recvfrom)(fd, bytes, len, flags, from, from_len);
 	if (from_len)
 		*from_len = 0;
-	return receive(s, &iov, 1, flags);
+	return receive(fd, &iov, 1, flags);
 }
 
 PRELOAD_EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
@@ -135,7 +136,7 @@ PRELOAD_EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 	m->msg_namelen = 0;
 	m->msg_controllen = 0;
 	m->msg_flags = 0;
-	return receive(s, m->msg_iov, m->msg_iovlen, flags);
+	return receive(fd, m->msg_iov, m->msg_iovlen, flags);
 }
 
 PRELOAD_EXPORT ssize_t read(int fd, void *bytes, size_t len)
@@ -143,7 +144,7 @@ PRELOAD_EXPORT ssize_t read(int fd, void *bytes, size_t len)
 	struct sock *s = table_connection(fd);
 	struct iovec iov = {bytes, len};
 
-	return s ? receive(s, &iov, 1, 0) : REAL(read)(fd, bytes, len);
+	return s ? receive(fd, &iov, 1, 0) : REAL(read)(fd, bytes, len);
 }
 
 PRELOAD_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
@@ -152,7 +153,7 @@ PRELOAD_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
 
 	if (!s)
 		return REAL(readv)(fd, iov, count);
-	return count < 0 ? result(-EINVAL) : receive(s, iov, (size_t)count, 0);
+	return count < 0 ? result(-EINVAL) : receive(fd, iov, (size_t)count, 0);
 }
 
 /* ---- send ------------------------------------------------------------------------------------ */
@@ -207,13 +208,14 @@ static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count
 	return (int64_t)done;
 }
 
-static ssize_t deliver(struct sock *s, const struct iovec *iov, size_t count, int flags)
+static ssize_t deliver(int fd, const struct iovec *iov, size_t count, int flags)
 {
 	int64_t n;
 
 	if (!runner_lock())
 		return result(-EAGAIN);
-	n = send_locked(s, iov, count, flags);
+	struct sock *s = table_connection(fd);
+	n = s ? send_locked(s, iov, count, flags) : -EBADF;
 	runner_flush();
 	runner_unlock();
 	if (n == -EPIPE && !(flags & MSG_NOSIGNAL))
@@ -226,7 +228,7 @@ PRELOAD_EXPORT ssize_t send(int fd, const void *bytes, size_t len, int flags)
 	struct sock *s = table_connection(fd);
 	struct iovec iov = {(void *)bytes, len};
 
-	return s ? deliver(s, &iov, 1, flags) : REAL(send)(fd, bytes, len, flags);
+	return s ? deliver(fd, &iov, 1, flags) : REAL(send)(fd, bytes, len, flags);
 }
 
 PRELOAD_EXPORT ssize_t sendto(int fd, const void *bytes, size_t len, int flags,
@@ -235,7 +237,7 @@ PRELOAD_EXPORT ssize_t sendto(int fd, const void *bytes, size_t len, int flags,
 	struct sock *s = table_connection(fd);
 	struct iovec iov = {(void *)bytes, len};
 
-	return s ? deliver(s, &iov, 1, flags) : REAL(sendto)(fd, bytes, len, flags, to, to_len);
+	return s ? deliver(fd, &iov, 1, flags) : REAL(sendto)(fd, bytes, len, flags, to, to_len);
 }
 
 PRELOAD_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
@@ -246,7 +248,7 @@ PRELOAD_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 		return REAL(sendmsg)(fd, m, flags);
 	if (m->msg_controllen)
 		return result(-EINVAL);
-	return deliver(s, m->msg_iov, m->msg_iovlen, flags);
+	return deliver(fd, m->msg_iov, m->msg_iovlen, flags);
 }
 
 PRELOAD_EXPORT ssize_t write(int fd, const void *bytes, size_t len)
@@ -254,7 +256,7 @@ PRELOAD_EXPORT ssize_t write(int fd, const void *bytes, size_t len)
 	struct sock *s = table_connection(fd);
 	struct iovec iov = {(void *)bytes, len};
 
-	return s ? deliver(s, &iov, 1, 0) : REAL(write)(fd, bytes, len);
+	return s ? deliver(fd, &iov, 1, 0) : REAL(write)(fd, bytes, len);
 }
 
 PRELOAD_EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
@@ -263,7 +265,7 @@ PRELOAD_EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
 
 	if (!s)
 		return REAL(writev)(fd, iov, count);
-	return count < 0 ? result(-EINVAL) : deliver(s, iov, (size_t)count, 0);
+	return count < 0 ? result(-EINVAL) : deliver(fd, iov, (size_t)count, 0);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -310,7 +312,8 @@ PRELOAD_EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 		return offset ? result(-EINVAL) : -1;
 	if (!runner_lock())
 		return result(-EAGAIN);
-	n = file_send(s, in, at, count);
+	s = table_connection(out);
+	n = s ? file_send(s, in, at, count) : -EBADF;
 	runner_flush();
 	runner_unlock();
 	if (n > 0 && offset)
