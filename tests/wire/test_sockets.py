@@ -18,6 +18,7 @@ from tests.lab import Lab
 from tests.lab.servers import EchoServer
 from tests.lab.steelyard import BUILD, SANITIZED, memory_options
 from tests.lab.topology import FRONT, v4, v6
+from tests.lab.wait import wait_until
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 ECHO = BUILD / "examples/steelyard-echo"
@@ -52,8 +53,17 @@ def echo(request):
         yield Echo(lab, threads)
 
 
+@pytest.fixture(autouse=True)
+def programs(echo):
+    """Ends what a test that failed has left: one program has an interface's addresses."""
+    first = len(echo.lab.processes)
+    yield
+    for process in echo.lab.processes[first:]:
+        process.kill()
+
+
 @pytest.fixture
-def server(echo):
+def server(echo, programs):
     yield echo.serve()
     assert echo.process.stop() == 0, echo.process.describe()
 
@@ -116,17 +126,29 @@ def test_short_connections(echo, server, family):
 
 @families
 def test_slow_reader(echo, server, family):
-    """The server waits for a client that does not read, and then goes on."""
+    """The server waits for a client that does not read, and then goes on. It waits when it reads
+    no more itself: the kernel probes its closed window, whatever the buffers hold."""
     block = random.Random(family).randbytes(1 << 20)
+    sent, at = hashlib.sha256(), 0
+
+    def probes():
+        return echo.lab["client"].ns.counters()["TcpExtTCPWinProbe"]
+
+    before = probes()
     with connect(echo.lab, family) as one, selectors.DefaultSelector() as ready:
         one.setblocking(False)
         ready.register(one, selectors.EVENT_WRITE)
-        sent, at = hashlib.sha256(), 0
-        while ready.select(1):  # until nothing has gone on for a second
-            with contextlib.suppress(BlockingIOError):
-                size = one.send(block[at:])
-                sent.update(block[at : at + size])
-                at = (at + size) % len(block)
+
+        def waits():
+            nonlocal at
+            while ready.select(0):
+                with contextlib.suppress(BlockingIOError):
+                    size = one.send(block[at:])
+                    sent.update(block[at : at + size])
+                    at = (at + size) % len(block)
+            return probes() > before + 1
+
+        wait_until(waits, "the server reads no more", DEADLINE_S)
         one.settimeout(DEADLINE_S)
         one.shutdown(socket.SHUT_WR)
         assert receive_all(one)[0] == sent.hexdigest()
