@@ -36,6 +36,7 @@ static struct {
 static struct sy_tcp_library *library;
 static volatile sig_atomic_t stopped;
 static volatile int failed;
+static unsigned calling; /* client threads that are not done; atomic */
 
 static void stop(int number)
 {
@@ -222,6 +223,16 @@ static void call(struct sy_tcp_context *c)
 		printf("%lu bytes came back\n", got);
 }
 
+/* A packet may come in by the queue of any context, which hands it to its owner: a thread that is
+ * done drives its context until all are. */
+static void call_and_stay(struct sy_tcp_context *c)
+{
+	call(c);
+	__atomic_sub_fetch(&calling, 1, __ATOMIC_RELEASE);
+	while (!stopped && __atomic_load_n(&calling, __ATOMIC_ACQUIRE) > 0)
+		sy_tcp_wait(c, 10, NULL);
+}
+
 /* ---- both ------------------------------------------------------------------------------------ */
 
 static void *thread_main(void *arg)
@@ -231,10 +242,11 @@ static void *thread_main(void *arg)
 
 	if (rc) {
 		fail("entering a context", rc);
+		__atomic_sub_fetch(&calling, 1, __ATOMIC_RELEASE);
 		return NULL;
 	}
 	if (options.server)
-		call(c);
+		call_and_stay(c);
 	else
 		serve(c);
 	sy_tcp_leave(c);
@@ -307,6 +319,7 @@ int main(int argc, char **argv)
 	}
 	printf("ready\n");
 	fflush(stdout);
+	calling = options.threads;
 	for (unsigned i = 1; i < options.threads; i++)
 		pthread_create(&thread[i], NULL, thread_main, (void *)(uintptr_t)i);
 	thread_main(NULL);

@@ -80,7 +80,8 @@ void sy_tcp_close(struct sy_tcp_library *t);
 /* The calling thread gets the context; 0 ≤ number < options.contexts. -EBUSY: another has it. */
 int sy_tcp_enter(struct sy_tcp_library *t, unsigned number, struct sy_tcp_context **out);
 /* Closes all its descriptors. Nobody drives the stack from then on: an application that wants what
- * it has sent to be delivered closes descriptors earlier and goes on waiting for a while. */
+ * it has sent to be delivered closes descriptors earlier and goes on waiting for a while. Nor does
+ * anybody hand over what comes in by its queue for other contexts: all are left together. */
 void sy_tcp_leave(struct sy_tcp_context *c);
 unsigned sy_tcp_number(const struct sy_tcp_context *c);
 
