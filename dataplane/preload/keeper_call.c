@@ -100,8 +100,27 @@ static void fds_take(struct msghdr *m, int *fd)
 		memcpy(fd, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
 }
 
-/* fd: room for MESSAGE_FDS; NULL: none come. */
-static int call(struct message_request *q, struct message_answer *a, int *fd)
+static int request_send(struct message_request *q, int give)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec iov = {q, sizeof(*q)};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	q->version = MESSAGE_VERSION;
+	memcpy(q->secret, secret, sizeof(secret));
+	if (give >= 0) {
+		m.msg_control = control;
+		m.msg_controllen = sizeof(control);
+		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
+		                                      .cmsg_level = SOL_SOCKET,
+		                                      .cmsg_type = SCM_RIGHTS};
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &give, sizeof(give));
+	}
+	return REAL(sendmsg)(connection, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* give: a descriptor to send, or -1. fd: room for MESSAGE_FDS; NULL: none come. */
+static int call(struct message_request *q, struct message_answer *a, int give, int *fd)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
 	struct iovec iov = {a, sizeof(*a)};
@@ -111,14 +130,13 @@ static int call(struct message_request *q, struct message_answer *a, int *fd)
 
 	if (rc)
 		return rc;
-	q->version = MESSAGE_VERSION;
-	memcpy(q->secret, secret, sizeof(secret));
+	rc = request_send(q, give);
+	if (rc)
+		return rc;
 	if (fd) {
 		m.msg_control = control;
 		m.msg_controllen = CMSG_LEN(MESSAGE_FDS * sizeof(int));
 	}
-	if (REAL(send)(connection, q, sizeof(*q), MSG_NOSIGNAL) < 0)
-		return -errno;
 	do
 		n = REAL(recvmsg)(connection, &m, MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
@@ -140,7 +158,7 @@ const struct message_answer *keeper_config(void)
 
 	if (!asked) {
 		asked = true;
-		if (call(&q, &config, NULL))
+		if (call(&q, &config, -1, NULL))
 			config.addresses = 0;
 		else
 			sy_log_set_level((enum sy_log_level)config.log);
@@ -171,7 +189,7 @@ bool keeper_serves_port(uint16_t port)
 int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS])
 {
 	struct message_request q = {.type = MESSAGE_START};
-	int rc = call(&q, out, fd);
+	int rc = call(&q, out, -1, fd);
 
 	for (uint32_t i = 0; !rc && i < fds_due(out); i++)
 		fd[i] = table_own(fd[i]);
@@ -183,7 +201,15 @@ int keeper_bound(void)
 	struct message_request q = {.type = MESSAGE_BOUND};
 	struct message_answer a;
 
-	return call(&q, &a, NULL);
+	return call(&q, &a, -1, NULL);
+}
+
+static int descriptor_of(const struct sock *s)
+{
+	for (int fd = 0; fd < getdtablesize(); fd++)
+		if (table_sock(fd) == s)
+			return fd;
+	return -1;
 }
 
 int keeper_listen(const struct sock *s, bool on)
@@ -194,7 +220,7 @@ int keeper_listen(const struct sock *s, bool on)
 	                            .v6_only = s->v6_only};
 	struct message_answer a;
 
-	return call(&q, &a, NULL);
+	return call(&q, &a, on ? descriptor_of(s) : -1, NULL);
 }
 
 void keeper_forget(void)

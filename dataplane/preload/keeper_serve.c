@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What processes of the program ask for: queues, and ports to be steered to them. */
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -10,6 +11,10 @@
 #include <unistd.h>
 
 #include "keeper.h"
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
 
 struct port {
 	struct sy_addr addr;
@@ -94,8 +99,64 @@ static bool port_equal(const struct port *a, const struct port *b)
 	return sy_addr_equal(&a->addr, &b->addr) && a->port == b->port && a->v6_only == b->v6_only;
 }
 
-static int port_listen(struct keeper *k, struct peer *p, const struct port *port, bool on)
+static bool port_is_configured(const struct keeper *k, uint16_t port)
 {
+	const struct message_answer *c = &k->options.config;
+
+	for (uint32_t i = 0; i < c->ports; i++)
+		if (htons(c->port[i]) == port)
+			return true;
+	return c->ports == 0;
+}
+
+static bool option_is(int fd, int level, int name, int wanted)
+{
+	int value = -1;
+	socklen_t len = sizeof(value);
+
+	return getsockopt(fd, level, name, &value, &len) == 0 && value == wanted;
+}
+
+/* 0: the kernel does not say. A user may have a namespace of his own, where all ports are his. */
+static uint64_t namespace_of(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) ? 0 : cookie;
+}
+
+/* A worker may have port 22 steered only if Linux lets it listen there. */
+static bool port_is_its_own(const struct keeper *k, const struct port *port, int fd)
+{
+	struct sockaddr_storage at;
+	socklen_t len = sizeof(at);
+	struct port bound = {0};
+
+	if (fd < 0 || namespace_of(fd) != namespace_of(k->listener) ||
+	    !option_is(fd, SOL_SOCKET, SO_PROTOCOL, IPPROTO_TCP) ||
+	    !option_is(fd, SOL_SOCKET, SO_ACCEPTCONN, 1) || getsockname(fd, (void *)&at, &len))
+		return false;
+	if (at.ss_family == AF_INET) {
+		const struct sockaddr_in *v4 = (void *)&at;
+		bound.addr.w[2] = htonl(0xffff);
+		bound.addr.w[3] = v4->sin_addr.s_addr;
+		bound.port = v4->sin_port;
+	} else if (at.ss_family == AF_INET6) {
+		const struct sockaddr_in6 *v6 = (void *)&at;
+		memcpy(&bound.addr, &v6->sin6_addr, sizeof(bound.addr));
+		bound.port = v6->sin6_port;
+		if (!port->v6_only && !option_is(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0))
+			return false;
+	}
+	return bound.port == port->port && sy_addr_equal(&bound.addr, &port->addr);
+}
+
+/* fd: the socket that listens, or -1. */
+static int port_listen(struct keeper *k, struct peer *p, const struct port *port, bool on, int fd)
+{
+	if (on && (!port_is_configured(k, port->port) || !port_is_its_own(k, port, fd)))
+		return -EACCES;
 	for (unsigned i = 0; i < p->ports; i++) {
 		if (!port_equal(&p->port[i], port))
 			continue;
@@ -157,7 +218,7 @@ static int worker_bound(struct keeper *k, struct peer *p)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static int request_do(struct keeper *k, struct peer *p, const struct message_request *q,
+static int request_do(struct keeper *k, struct peer *p, const struct message_request *q, int fd,
                       struct message_answer *a)
 {
 	const struct port port = {q->addr, q->port, q->v6_only};
@@ -173,7 +234,7 @@ static int request_do(struct keeper *k, struct peer *p, const struct message_req
 		return worker_bound(k, p);
 	case MESSAGE_LISTEN:
 	case MESSAGE_UNLISTEN:
-		return port_listen(k, p, &port, q->type == MESSAGE_LISTEN);
+		return port_listen(k, p, &port, q->type == MESSAGE_LISTEN, fd);
 	}
 	return -EPROTO;
 }
@@ -225,20 +286,44 @@ static void peer_end(struct keeper *k, struct peer *p)
 	p->ports = 0;
 }
 
+/* fd: what came along, or -1. */
+static ssize_t request_receive(const struct peer *p, struct message_request *q, int *fd)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = {q, sizeof(*q)};
+	struct msghdr m = {.msg_iov = &iov,
+	                   .msg_iovlen = 1,
+	                   .msg_control = control,
+	                   .msg_controllen = CMSG_LEN(sizeof(int))}; /* the kernel closes others */
+	ssize_t n = recvmsg(p->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
+
+	*fd = -1;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof(*fd)))
+		memcpy(fd, CMSG_DATA(c), sizeof(*fd));
+	return n;
+}
+
 static void peer_serve(struct keeper *k, struct peer *p)
 {
 	struct message_answer a = k->options.config;
 	struct message_request q;
-	ssize_t n = recv(p->fd, &q, sizeof(q), MSG_DONTWAIT);
+	int fd;
+	ssize_t n = request_receive(p, &q, &fd);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n != sizeof(q) || memcmp(q.secret, k->secret, sizeof(q.secret))) {
+		if (fd >= 0)
+			close(fd);
 		peer_end(k, p);
 		return;
 	}
 	p->known = true;
-	a.rc = request_do(k, p, &q, &a);
+	a.rc = request_do(k, p, &q, fd, &a);
+	if (fd >= 0)
+		close(fd);
 	if (a.rc)
 		a.queues = 0;
 	if (answer_send(k, p, &a))

@@ -24,7 +24,8 @@ enum message_type {
 	MESSAGE_CONFIG = 1, /* what is served */
 	MESSAGE_START,      /* queues for a worker: their descriptors come with the answer */
 	MESSAGE_BOUND,      /* these are bound: steer to them */
-	MESSAGE_LISTEN,     /* steer this port, as long as this connection lasts */
+	MESSAGE_LISTEN,     /* steer this port, as long as this connection lasts. The socket that
+	                       listens comes along: who has none has no right to the port */
 	MESSAGE_UNLISTEN,
 };
 

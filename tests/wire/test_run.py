@@ -369,6 +369,40 @@ def test_a_worker_gets_its_queues_once(stack):
     assert said.split() == ["0", "0", str(-errno.EALREADY)]
 
 
+# What the keeper answers who asks for a port with no socket, and with one that listens elsewhere.
+STEER = """
+import os, socket, struct
+name, _, secret = os.environ["STEELYARD_RUN"].partition(":")
+one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+one.connect(chr(0) + name)
+def listen(port):
+    it = socket.socket()
+    it.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    it.bind(("10.0.0.1", port))
+    it.listen()
+    return it
+address = socket.inet_pton(socket.AF_INET6, "::ffff:10.0.0.1")
+def ask(port, *fds):
+    request = struct.pack("=II16sHH4x", 2, 4, address, socket.htons(port), 0)
+    socket.send_fds(one, [bytes.fromhex(secret) + request], [it.fileno() for it in fds])
+    print(struct.unpack_from("=i", one.recv(4096))[0])
+bound = socket.socket()
+bound.bind(("10.0.0.1", 22))
+own = listen(8020)
+for fds in ((), (own,), (bound,)):
+    ask(22, *fds)
+ask(8020, own)
+ask(8021, listen(8021))
+"""
+
+
+def test_a_worker_steers_only_where_it_listens(stack):
+    command = run_command([sys.executable, "-c", STEER], "--port", 8020, "--port", 22)
+    said = run(stack["forwarder"].ns.command(command))
+    refused = str(-errno.EACCES)
+    assert said.split() == [refused, refused, refused, "0", refused]
+
+
 def test_strangers_get_nothing_from_the_keeper(stack):
     """Another user knows the socket's name. Neither does it get queues, nor the program's place."""
     folder = site(stack, "lighttpd", LIGHTTPD)
