@@ -54,15 +54,19 @@ static pid_t program_start(const struct keeper *k, char **command, const sigset_
 	_exit(errno == ENOENT ? 127 : 126);
 }
 
-/* Children of a daemon come here as well (PR_SET_CHILD_SUBREAPER). false: there are none left. */
-static bool children_reap(pid_t program, int *status)
+/* Children of a daemon come here as well (PR_SET_CHILD_SUBREAPER). *program is 0 once it has ended:
+ * its number may be anybody's then. false: there are none left. */
+static bool children_reap(pid_t *program, int *status)
 {
 	pid_t pid;
 	int s;
 
-	while ((pid = waitpid(-1, &s, WNOHANG)) > 0)
-		if (pid == program)
-			*status = WIFSIGNALED(s) ? 128 + WTERMSIG(s) : WEXITSTATUS(s);
+	while ((pid = waitpid(-1, &s, WNOHANG)) > 0) {
+		if (pid != *program)
+			continue;
+		*status = WIFSIGNALED(s) ? 128 + WTERMSIG(s) : WEXITSTATUS(s);
+		*program = 0;
+	}
 	return !(pid < 0 && errno == ECHILD);
 }
 
@@ -81,6 +85,13 @@ static pid_t heir_find(void)
 	return pid;
 }
 
+/* A terminal's keys signal its whole group: the program has got that already. A terminal that goes
+ * away tells the session's leader only, which may be this process. */
+static bool has_got(pid_t to, const struct signalfd_siginfo *s)
+{
+	return s->ssi_code == SI_KERNEL && s->ssi_signo != SIGHUP && getpgid(to) == getpgrp();
+}
+
 static int run(struct keeper *k, pid_t program, int signals)
 {
 	struct pollfd p[KEEPER_PEERS + 2];
@@ -96,10 +107,10 @@ static int run(struct keeper *k, pid_t program, int signals)
 		if (!p[n].revents || read(signals, &s, sizeof(s)) != sizeof(s))
 			continue;
 		if (s.ssi_signo != SIGCHLD) {
-			pid_t to = kill(program, 0) == 0 ? program : heir_find();
-			if (to > 0)
+			pid_t to = program > 0 ? program : heir_find();
+			if (to > 0 && !has_got(to, &s))
 				kill(to, (int)s.ssi_signo);
-		} else if (!children_reap(program, &status)) {
+		} else if (!children_reap(&program, &status)) {
 			return status;
 		}
 	}

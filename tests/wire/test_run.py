@@ -6,7 +6,9 @@ import difflib
 import errno
 import hashlib
 import os
+import pty
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -488,6 +490,43 @@ def test_signals_and_status_pass_on(stack):
     assert done.returncode == 7
     done = on_stack(stack, "sh", "-c", "kill -9 $$", check=False)
     assert done.returncode == 128 + signal.SIGKILL
+
+
+COUNT = """
+import os, signal
+def say(number, _):
+    os.write(1, f"got {number}\\n".encode())
+for number in (signal.SIGINT, signal.SIGUSR1):
+    signal.signal(number, say)
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+
+
+def read_until(descriptor, wanted):
+    text = ""
+    while wanted not in text:
+        text += os.read(descriptor, 4096).decode()
+    return text
+
+
+def test_a_key_of_the_terminal_comes_once(stack):
+    """Ctrl-C signals the keeper and the program; the keeper does not pass it on."""
+    master, slave = pty.openpty()
+    command = ["setsid", "--ctty", *run_command([sys.executable, "-c", COUNT])]
+    terminal = {"stdin": slave, "stdout": slave, "stderr": slave}
+    with subprocess.Popen(stack["forwarder"].ns.command(command), **terminal) as process:
+        os.close(slave)
+        read_until(master, "ready")
+        os.write(master, b"\x03")
+        said = read_until(master, f"got {int(signal.SIGINT)}")
+        # The keeper passes signals on in the order of their numbers.
+        process.send_signal(signal.SIGUSR1)
+        said += read_until(master, f"got {int(signal.SIGUSR1)}")
+        process.kill()
+    os.close(master)
+    assert said.count(f"got {int(signal.SIGINT)}") == 1
 
 
 def test_a_second_run_is_refused(stack):
