@@ -119,7 +119,7 @@ static int run(struct keeper *k, pid_t program, int signals)
 static int prepare(struct keeper *k, struct sy_error *err)
 {
 	const struct message_answer *c = &k->options.config;
-	int rc = steer_open(c->ifindex, c->ifname, &k->steer, err);
+	int rc = steer_open(c->ifindex, c->ifname, c->mac, &k->steer, err);
 
 	for (uint32_t i = 0; i < c->addresses && !rc; i++)
 		rc = steer_address(k->steer, &c->addr[i], c->port_first, c->port_last);

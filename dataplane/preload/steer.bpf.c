@@ -37,6 +37,8 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
+const volatile __u8 mac[6]; /* of the interface: other frames are not this host's */
+
 #define FRAGMENT 0x3fff /* offset and "more" */
 
 static __always_inline int is_ours(const struct steer_key *key)
@@ -130,6 +132,14 @@ static __always_inline int read_v6(const struct ipv6hdr *ip, const void *end, st
 	return quote_v6(l4 + 8, end, key);
 }
 
+static __always_inline int is_to(const struct ethhdr *eth)
+{
+	for (int i = 0; i < ETH_ALEN; i++)
+		if (eth->h_dest[i] != mac[i])
+			return 0;
+	return 1;
+}
+
 SEC("xdp")
 int steer(struct xdp_md *ctx)
 {
@@ -138,7 +148,7 @@ int steer(struct xdp_md *ctx)
 	struct steer_key key = {0};
 	int found = 0;
 
-	if ((const void *)(eth + 1) > end)
+	if ((const void *)(eth + 1) > end || !is_to(eth))
 		return XDP_PASS;
 	if (eth->h_proto == bpf_htons(ETH_P_IP))
 		found = read_v4((const void *)(eth + 1), end, &key);

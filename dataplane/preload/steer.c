@@ -29,7 +29,8 @@ static int attach(struct steer *s, int ifindex, uint32_t flags)
 	return 0;
 }
 
-int steer_open(int ifindex, const char *ifname, struct steer **out, struct sy_error *err)
+int steer_open(int ifindex, const char *ifname, const uint8_t mac[6], struct steer **out,
+               struct sy_error *err)
 {
 	struct steer *s = calloc(1, sizeof(*s));
 
@@ -37,9 +38,12 @@ int steer_open(int ifindex, const char *ifname, struct steer **out, struct sy_er
 		return sy_fail(err, ENOMEM, "no memory");
 	s->link = -1;
 	libbpf_set_print(NULL);
-	s->bpf = steer_bpf__open_and_load();
-	if (!s->bpf) {
+	s->bpf = steer_bpf__open();
+	if (s->bpf)
+		memcpy(s->bpf->rodata->mac, mac, sizeof(s->bpf->rodata->mac));
+	if (!s->bpf || steer_bpf__load(s->bpf)) {
 		int code = errno;
+		steer_bpf__destroy(s->bpf);
 		free(s);
 		return sy_fail(err, code, "the XDP program does not load: %s%s", strerror(code),
 		               code == EPERM ? "; run this as root" : "");

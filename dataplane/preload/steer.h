@@ -9,7 +9,8 @@
 
 struct steer;
 
-int steer_open(int ifindex, const char *ifname, struct steer **out, struct sy_error *err);
+int steer_open(int ifindex, const char *ifname, const uint8_t mac[6], struct steer **out,
+               struct sy_error *err);
 void steer_close(struct steer *s);
 int steer_link(const struct steer *s);
 bool steer_is_native(const struct steer *s);
