@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <linux/if_xdp.h>
 #include <net/if.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -67,16 +68,25 @@ static void lcores_write(char *out, size_t cap)
 	snprintf(out + at, cap - at, ")");
 }
 
+/* The folder that EAL makes has no file in it, and goes at once. Its parent is for all programs
+ * with DPDK. Signals are the program's, and not for EAL's threads. */
 static int eal_start(struct sy_error *err)
 {
-	char lcores[600];
-	char *argv[] = {"steelyard", "--no-shconf", "--no-huge",         "-m",
-	                EAL_MB,      "--no-pci",    "--iova-mode=va",    "--no-telemetry",
-	                "--lcores",  lcores,        "--log-level=error", NULL};
+	char lcores[600], prefix[32];
+	sigset_t all, before;
+	char *argv[] = {"steelyard",         "--no-shconf",    "--no-huge",      "-m",       EAL_MB,
+	                "--no-pci",          "--iova-mode=va", "--no-telemetry", "--lcores", lcores,
+	                "--log-level=error", "--file-prefix",  prefix,           NULL};
 
 	lcores_write(lcores, sizeof(lcores));
+	snprintf(prefix, sizeof(prefix), "run-%d", getpid());
 	rte_log_set_global_level(RTE_LOG_ERR);
-	if (rte_eal_init(sizeof(argv) / sizeof(*argv) - 1, argv) < 0)
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	int rc = rte_eal_init(sizeof(argv) / sizeof(*argv) - 1, argv);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	rmdir(rte_eal_get_runtime_dir());
+	if (rc < 0)
 		return sy_fail(err, rte_errno, "EAL does not start: %s", rte_strerror(rte_errno));
 	return 0;
 }
