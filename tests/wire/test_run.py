@@ -7,12 +7,15 @@ import errno
 import hashlib
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from scapy.layers.inet import IP, TCP
+from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, http_get
@@ -240,6 +243,27 @@ def test_other_ports_stay_with_linux(stack):
     assert http_get(stack["client"], V4, 8001, "/index.html") == b"hello"
     assert kernel_connections(stack["forwarder"]) == before + 2
     assert "is worker" not in process.output()
+
+
+def test_frames_for_another_mac_are_not_answered(stack):
+    """As a switch floods them. The second one of two, for the right address, is answered."""
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    start(stack, "lighttpd", ["lighttpd", "-D", "-f", folder / "conf"], 8001)
+    capture = stack.capture("client")
+    mine, theirs = stack["client"].ns.mac("eth0"), stack["forwarder"].ns.mac("front")
+    for sport, to in ((6001, "02:00:00:00:00:99"), (6002, theirs)):
+        syn = IP(src=stack["client"].v4, dst=V4) / TCP(sport=sport, dport=8001, flags="S", seq=1)
+        capture.send(Ether(src=mine, dst=to) / syn)
+    answers = {"outgoing": False}
+    capture.wait_for(lambda p: TCP in p and p[TCP].dport == 6002, "the answer", **answers)
+    assert not capture.packets(lambda p: TCP in p and p[TCP].dport == 6001, **answers)
+
+
+def test_no_folder_of_eal_is_left(stack):
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    process = start(stack, "lighttpd", ["lighttpd", "-D", "-f", folder / "conf"], 8001)
+    pid = re.search(r"pid (\d+) is worker", process.output())[1]
+    assert not [one for one in ("/run", "/tmp") if Path(one, "dpdk", f"run-{pid}").exists()]
 
 
 # ---- clients -------------------------------------------------------------------------------------
