@@ -8,6 +8,7 @@ import hashlib
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -531,6 +532,7 @@ while True:
 def read_until(descriptor, wanted):
     text = ""
     while wanted not in text:
+        assert select.select([descriptor], [], [], 30)[0], f"no {wanted!r} in {text!r}"
         text += os.read(descriptor, 4096).decode()
     return text
 
@@ -542,13 +544,15 @@ def test_a_key_of_the_terminal_comes_once(stack):
     terminal = {"stdin": slave, "stdout": slave, "stderr": slave}
     with subprocess.Popen(stack["forwarder"].ns.command(command), **terminal) as process:
         os.close(slave)
-        read_until(master, "ready")
-        os.write(master, b"\x03")
-        said = read_until(master, f"got {int(signal.SIGINT)}")
-        # The keeper passes signals on in the order of their numbers.
-        process.send_signal(signal.SIGUSR1)
-        said += read_until(master, f"got {int(signal.SIGUSR1)}")
-        process.kill()
+        try:
+            read_until(master, "ready")
+            os.write(master, b"\x03")
+            said = read_until(master, f"got {int(signal.SIGINT)}")
+            # The keeper passes signals on in the order of their numbers.
+            process.send_signal(signal.SIGUSR1)
+            said += read_until(master, f"got {int(signal.SIGUSR1)}")
+        finally:
+            process.kill()
     os.close(master)
     assert said.count(f"got {int(signal.SIGINT)}") == 1
 
