@@ -76,6 +76,8 @@ struct sock *table_connection(int fd); /* a connection */
 struct sock *table_plain(int fd);
 struct set *table_set(int fd);
 void table_put(int fd, struct object *o);
+/* Not locked. The kernel has closed it, or handed it out anew. */
+void table_forget(int fd);
 /* A descriptor of this library's, moved out of the program's way. Closes `fd`. */
 int table_own(int fd);
 void table_disown(int fd);

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/select.h>
@@ -24,8 +25,11 @@
 	X(dup3)                                                                                    \
 	X(epoll_ctl)                                                                               \
 	X(epoll_pwait)                                                                             \
+	X(fclose)                                                                                  \
 	X(fcntl)                                                                                   \
 	X(fork)                                                                                    \
+	X(freopen)                                                                                 \
+	X(freopen64)                                                                               \
 	X(getpeername)                                                                             \
 	X(getsockname)                                                                             \
 	X(getsockopt)                                                                              \

@@ -222,8 +222,12 @@ static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t 
 		if (rc != -EAGAIN)
 			return rc;
 		rc = REAL(accept4)(fd, addr, len, flags);
-		if (rc >= 0 || errno != EAGAIN)
-			return rc < 0 ? -errno : rc;
+		if (rc < 0 && errno != EAGAIN)
+			return -errno;
+		if (rc >= 0) {
+			table_put(rc, NULL);
+			return rc;
+		}
 		if (l->nonblock) {
 			runner_turn();
 			return stack_accept(l, addr, len, flags);
@@ -239,8 +243,12 @@ PRELOAD_EXPORT int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *len, int flag
 	struct sock *l = table_sock(fd);
 	int rc;
 
-	if (!l || l->o.kind != OBJECT_LISTENER)
-		return REAL(accept4)(fd, addr, len, flags);
+	if (!l || l->o.kind != OBJECT_LISTENER) {
+		rc = REAL(accept4)(fd, addr, len, flags);
+		if (rc >= 0)
+			table_forget(rc);
+		return rc;
+	}
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return (int)result(-EINVAL);
 	if (!runner_lock())

@@ -137,6 +137,17 @@ void table_put(int fd, struct object *o)
 		object_end(old);
 }
 
+void table_forget(int fd)
+{
+	struct object *o = table_get(fd);
+
+	if (!o || o->kind == OBJECT_OWN || !runner_lock())
+		return;
+	table_put(fd, NULL);
+	runner_flush();
+	runner_unlock();
+}
+
 int table_own(int fd)
 {
 	static struct object own = {.kind = OBJECT_OWN, .refs = 1};
@@ -238,6 +249,26 @@ PRELOAD_EXPORT int close_range(unsigned first, unsigned last, int flags)
 PRELOAD_EXPORT void closefrom(int first)
 {
 	close_range(first < 0 ? 0 : (unsigned)first, UINT32_MAX, 0);
+}
+
+/* The C library closes a stream's descriptor by itself. */
+PRELOAD_EXPORT int fclose(FILE *f)
+{
+	table_forget(fileno(f));
+	return REAL(fclose)(f);
+}
+
+PRELOAD_EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict f)
+{
+	table_forget(fileno(f));
+	return REAL(freopen)(path, mode, f);
+}
+
+PRELOAD_EXPORT FILE *freopen64(const char *restrict path, const char *restrict mode,
+                               FILE *restrict f)
+{
+	table_forget(fileno(f));
+	return REAL(freopen64)(path, mode, f);
 }
 
 /* ---- dup ------------------------------------------------------------------------------------- */

@@ -127,12 +127,30 @@ PRELOAD_EXPORT ssize_t recvfrom(int fd, void *bytes, size_t len, int flags, __SO
 	return receive(fd, &iov, 1, flags);
 }
 
+/* Descriptors that come with a message. */
+static void rights_take(struct msghdr *m)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int)) {
+			int fd;
+			memcpy(&fd, (char *)c + at, sizeof(fd));
+			table_forget(fd);
+		}
+	}
+}
+
 PRELOAD_EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
 	struct sock *s = table_connection(fd);
 
-	if (!s)
-		return REAL(recvmsg)(fd, m, flags);
+	if (!s) {
+		ssize_t n = REAL(recvmsg)(fd, m, flags);
+		if (n >= 0 && m->msg_controllen)
+			rights_take(m);
+		return n;
+	}
 	m->msg_namelen = 0;
 	m->msg_controllen = 0;
 	m->msg_flags = 0;

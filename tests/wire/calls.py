@@ -6,6 +6,7 @@ test_run.py's Puppet: the first line of a connection says what it does.
 """
 
 import array
+import ctypes
 import errno
 import fcntl
 import os
@@ -139,6 +140,28 @@ def descriptors():
     last = socket.socket(fileno=number)
     last.shutdown(socket.SHUT_WR)
     attempt("last", last.recv, 9)
+
+
+def streams():
+    """The C library closes a stream's descriptor without close()."""
+    libc = ctypes.CDLL(None)
+    libc.fdopen.restype = ctypes.c_void_p
+    libc.fclose.argtypes = [ctypes.c_void_p]
+    libc.freopen.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]
+    libc.freopen.restype = ctypes.c_void_p
+    one = dial("say")
+    one.recv(1, socket.MSG_PEEK)
+    number = one.detach()
+    stream = libc.fdopen(number, b"r")
+    say("fclose", libc.fclose(stream))
+    with open(sys.argv[0], "rb") as file:
+        say("the number", file.fileno() == number, os.read(file.fileno(), 5))
+    one = dial("say")
+    one.recv(1, socket.MSG_PEEK)
+    number = one.detach()
+    stream = libc.freopen(os.fsencode(sys.argv[0]), b"r", libc.fdopen(number, b"r"))
+    say("freopen", os.read(number, 5))
+    libc.fclose(stream)
 
 
 def waiting():
@@ -288,6 +311,7 @@ for part in (
     reading,
     writing,
     descriptors,
+    streams,
     waiting,
     interrupted,
     ends,
