@@ -55,6 +55,8 @@ static int merge(struct pollfd *p, const struct pollfd *kernel, nfds_t count)
 	for (nfds_t i = 0; i < count; i++) {
 		if (kernel[i].fd >= 0)
 			p[i].revents = kernel[i].revents | (table_sock(p[i].fd) ? p[i].revents : 0);
+		else if (p[i].fd < 0)
+			p[i].revents = 0; /* not asked for */
 		ready += p[i].revents != 0;
 	}
 	return ready;

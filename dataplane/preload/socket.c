@@ -351,7 +351,10 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 	s->connecting = true;
 	s->peer = *peer;
 	options_read(s, fd);
-	neighbour_find(&peer->addr);
+	if (s->nonblock)
+		route_mac(&peer->addr); /* the kernel begins to look; the SYN comes again */
+	else
+		neighbour_find(&peer->addr);
 	rc = sy_stack_connect(runner.stack, &local, peer, (uintptr_t)s, sy_clock_ns(), &s->id);
 	if (rc) {
 		s->id = SY_STACK_NONE;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "preload.h"
 #include "real.h"
@@ -182,6 +183,8 @@ static int64_t give(struct sock *s, const struct iovec *iov, size_t count, size_
 	int how = (flags & MSG_MORE ? SY_STACK_MORE : 0) | (flags & MSG_OOB ? SY_STACK_OOB : 0);
 	int64_t total = 0;
 
+	while (count && iov[count - 1].iov_len == 0)
+		count--; /* nothing follows the last bytes */
 	for (size_t i = 0; i < count; i++) {
 		if (skip >= iov[i].iov_len) {
 			skip -= iov[i].iov_len;
@@ -288,6 +291,18 @@ PRELOAD_EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+/* How many bytes are there to send: a program may ask for more than the file has. */
+static size_t file_left(int in, off_t at, size_t count)
+{
+	struct stat is;
+
+	/* Files of /proc tell no size. */
+	if (fstat(in, &is) || !S_ISREG(is.st_mode) || is.st_size == 0)
+		return count;
+	size_t left = at < is.st_size ? (size_t)(is.st_size - at) : 0;
+	return count < left ? count : left;
+}
+
 /* The file's bytes go through a buffer: what finds no place is read again. */
 static int64_t file_send(struct sock *s, int in, off_t at, size_t count)
 {
@@ -295,6 +310,7 @@ static int64_t file_send(struct sock *s, int in, off_t at, size_t count)
 	size_t done = 0;
 	int64_t rc = bytes ? 0 : -ENOMEM;
 
+	count = file_left(in, at, count);
 	while (!rc && done < count) {
 		size_t step = count - done < FILE_STEP ? count - done : FILE_STEP;
 		ssize_t n = pread(in, bytes, step, at + (off_t)done);
@@ -303,7 +319,7 @@ static int64_t file_send(struct sock *s, int in, off_t at, size_t count)
 			break;
 		}
 		struct iovec iov = {bytes, (size_t)n};
-		int more = done + (size_t)n < count ? MSG_MORE : 0;
+		int more = (size_t)n == step && done + step < count ? MSG_MORE : 0;
 		int64_t sent = send_locked(s, &iov, 1, more);
 		if (sent < 0)
 			rc = sent;

@@ -142,6 +142,45 @@ def descriptors():
     attempt("last", last.recv, 9)
 
 
+def promptly():
+    """Each took a fifth of a second, once."""
+    one = dial("echo")
+    begun = time.monotonic()
+    for _ in range(40):
+        one.sendmsg([b"part", b""])
+        one.recv(4, socket.MSG_WAITALL)
+    say("an empty part", time.monotonic() - begun < 4)
+    begun = time.monotonic()
+    with open(sys.argv[0], "rb") as file:
+        file.seek(-9, os.SEEK_END)
+        last = file.tell()
+        for _ in range(40):
+            say("sendfile", os.sendfile(one.fileno(), file.fileno(), last, 1 << 20))
+            one.recv(9, socket.MSG_WAITALL)
+        attempt("the end", os.sendfile, one.fileno(), file.fileno(), last + 9, 9)
+        attempt("beyond", os.sendfile, one.fileno(), file.fileno(), last + 99, 9)
+    say("more than there is", time.monotonic() - begun < 4)
+    begun = time.monotonic()
+    mark = ":" if ":" in PEER[0] else "."
+    dead = PEER[0].rpartition(mark)[0] + mark + "77"
+    for _ in range(20):
+        one = socket.socket(one.family)
+        one.setblocking(False)
+        say("dead", errno.errorcode[one.connect_ex((dead, 1))])
+        one.close()
+    say("dead", time.monotonic() - begun < 2)
+
+
+def nothing_asked():
+    """poll() clears what was left where the descriptor is negative."""
+    one = dial("hold")
+    libc = ctypes.CDLL(None)
+    asked = ctypes.create_string_buffer(
+        struct.pack("ihhihh", -1, select.POLLIN, select.POLLIN, one.fileno(), select.POLLIN, 0)
+    )
+    say("poll", libc.poll(asked, 2, 20), struct.unpack("ihhihh", asked.raw[:16])[2::3])
+
+
 def streams():
     """The C library closes a stream's descriptor without close()."""
     libc = ctypes.CDLL(None)
@@ -311,6 +350,8 @@ for part in (
     reading,
     writing,
     descriptors,
+    promptly,
+    nothing_asked,
     streams,
     waiting,
     interrupted,
