@@ -400,14 +400,18 @@ PRELOAD_EXPORT void _exit(int status)
 	__builtin_unreachable();
 }
 
+/* A signal handler may fork where it has interrupted the stack: the lock is the interrupted call's. */
+static __thread bool fork_locked;
+
 static void fork_prepare(void)
 {
-	runner_lock();
+	fork_locked = runner_lock();
 }
 
 static void fork_parent(void)
 {
-	runner_unlock();
+	if (fork_locked)
+		runner_unlock();
 }
 
 /* The stack stays with the parent. Listeners are the child's as well; connections are not. */
@@ -429,7 +433,9 @@ static void fork_child(void)
 	}
 	sets_forked();
 	pthread_mutex_init(&lock, NULL);
-	inside = false;
+	inside = !fork_locked;
+	if (inside)
+		pthread_mutex_lock(&lock);
 }
 
 __attribute__((constructor)) static void at_start(void)

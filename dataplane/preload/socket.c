@@ -167,21 +167,24 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 	sy_stack_id id;
 	int rc = -EAGAIN;
 
-	if (!runner.stack)
+	if (!runner.stack || !(sock_ready(l) & EPOLLIN))
 		return -EAGAIN;
+	int fd = placeholder(l->family, flags); /* without one the connection waits on */
+	if (fd < 0)
+		return fd;
 	if (l->id != SY_STACK_NONE)
 		rc = sy_stack_accept(runner.stack, l->id, 0, &peer, &id);
 	if (rc == -EAGAIN && l->id_v4 != SY_STACK_NONE)
 		rc = sy_stack_accept(runner.stack, l->id_v4, 0, &peer, &id);
-	if (rc)
+	if (rc) {
+		REAL(close)(fd);
 		return rc;
-	int fd = placeholder(l->family, flags);
-	struct sock *s = fd < 0 ? NULL : sock_new(OBJECT_CONNECTION, l->family);
+	}
+	struct sock *s = sock_new(OBJECT_CONNECTION, l->family);
 	if (!s) {
 		sy_stack_abort(runner.stack, id, runner.now_ns);
-		if (fd >= 0)
-			REAL(close)(fd);
-		return fd < 0 ? fd : -ENOMEM;
+		REAL(close)(fd);
+		return -ENOMEM;
 	}
 	struct sock *next = s->next;
 	*s = (struct sock){.o.kind = OBJECT_CONNECTION,

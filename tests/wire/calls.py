@@ -10,6 +10,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import resource
 import select
 import signal
 import socket
@@ -337,10 +338,30 @@ def listening():
     say("accepted", caller.getpeername() == address, caller.getsockname()[1])
     say("it says", caller.recv(6, socket.MSG_WAITALL))
     attempt("listener", one.getpeername)
+    no_number_left(one, own)
     attempt("listener", one.send, b"x")
     one.close()
     caller.sendall(b"answer")
     say("without a listener", all_of(caller))
+    order.close()
+
+
+def no_number_left(listener, own):
+    """A connection that gets no descriptor waits on."""
+    order = dial(f"call {own} 7007")
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    poll.poll()
+    free = os.open("/dev/null", os.O_RDONLY)
+    os.close(free)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limit[1]))
+    attempt("no number", listener.accept)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    caller = listener.accept()[0]
+    say("a number", caller.recv(6, socket.MSG_WAITALL))
+    caller.sendall(b"answer")
+    say("it hears", all_of(caller))
     order.close()
 
 
