@@ -227,6 +227,25 @@ static int helper_start(void)
 	return rc;
 }
 
+/* The stack did not start: the keeper has the place for another process. */
+static void start_undo(int memory)
+{
+	if (table_get(memory)) /* device_open() did not come to it */
+		table_disown(memory);
+	for (unsigned i = 0; i < runner.rx; i++)
+		table_disown(runner.fd[i]);
+	table_disown(runner.wake);
+	table_disown(link_fd);
+	handover_forget();
+	route_forget();
+	if (runner.stack)
+		sy_stack_destroy(runner.stack);
+	runner.stack = NULL;
+	runner.rx = 0;
+	runner.wake = link_fd = -1;
+	keeper_forget();
+}
+
 static int start(void)
 {
 	struct message_answer c;
@@ -250,6 +269,7 @@ static int start(void)
 	rc = device_open(&c, fd[1], runner.fd, &err);
 	if (rc) {
 		sy_log(SY_LOG_ERROR, "run", "pid %d: %s", getpid(), err.text);
+		start_undo(fd[1]);
 		return rc;
 	}
 	runner.wake = table_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -263,6 +283,7 @@ static int start(void)
 	if (rc) {
 		sy_log(SY_LOG_ERROR, "run", "pid %d: the stack does not start: %s", getpid(),
 		       strerror(-rc));
+		start_undo(-1);
 		return rc;
 	}
 	sy_log(SY_LOG_INFO, "run", "pid %d is worker %u of %u: %u queues of %s from %u", getpid(),

@@ -490,6 +490,39 @@ def test_a_closed_socket_gives_a_reader_nothing_of_the_next(stack):
     assert said.splitlines() == [f"{b'hello'}", f"{[errno.EBADF, errno.EBADF]}"] * 5
 
 
+NO_MEMORY = """
+import resource, socket, subprocess, sys
+def dial():
+    with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as one:
+        one.sendall(b"echo\\nhello")
+        print(one.recv(5, socket.MSG_WAITALL), flush=True)
+if len(sys.argv) > 3:
+    dial()
+    sys.exit()
+limit = resource.getrlimit(resource.RLIMIT_AS)
+with open("/proc/self/statm") as file:
+    size = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (16 << 20), limit[1]))
+dial()
+resource.setrlimit(resource.RLIMIT_AS, limit)
+subprocess.run([sys.executable, *sys.argv, "again"], check=True)
+"""
+
+
+def test_a_failed_start_leaves_its_place(stack):
+    """A process without memory for the stack stays with Linux; the next one gets the place."""
+    puppet = Puppet(stack["client"], stack["client"].v4)
+    before = kernel_connections(stack["forwarder"])
+    script = stack.dir / "no_memory.py"
+    script.write_text(NO_MEMORY)
+    try:
+        said = on_stack(stack, sys.executable, script, stack["client"].v4, PORT)
+    finally:
+        puppet.close()
+    assert said.splitlines() == [f"{b'hello'}"] * 2
+    assert kernel_connections(stack["forwarder"]) == before + 1
+
+
 # ---- the end -------------------------------------------------------------------------------------
 
 
