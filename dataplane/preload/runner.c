@@ -421,7 +421,8 @@ PRELOAD_EXPORT void _exit(int status)
 	__builtin_unreachable();
 }
 
-/* A signal handler may fork where it has interrupted the stack: the lock is the interrupted call's. */
+/* A signal handler may fork where it has interrupted the stack: the lock is the interrupted call's.
+ */
 static __thread bool fork_locked;
 
 static void fork_prepare(void)
