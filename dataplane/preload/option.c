@@ -210,6 +210,11 @@ PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, so
 	memcpy(&v, value, sizeof(v));
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
+	s = table_sock(fd); /* another thread may have closed it */
+	if (!s) {
+		runner_unlock();
+		return (int)result(-EBADF);
+	}
 	rc = level == IPPROTO_TCP  ? tcp_set(s, name, v)
 	     : level == SOL_SOCKET ? socket_set(s, name, value, len)
 	                           : ip_set(s, level, name, v);
@@ -372,6 +377,11 @@ PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
 		return REAL(getsockopt)(fd, level, name, value, len);
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
+	s = table_connection(fd); /* another thread may have closed it */
+	if (!s) {
+		runner_unlock();
+		return (int)result(-EBADF);
+	}
 	if (level == IPPROTO_TCP)
 		size = tcp_get(s, name, out);
 	else if (level == SOL_SOCKET)
@@ -387,7 +397,7 @@ PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
 
 /* ---- ioctl ----------------------------------------------------------------------------------- */
 
-static int connection_ioctl(struct sock *s, unsigned long request, int *arg)
+static int connection_ioctl(int fd, unsigned long request, int *arg)
 {
 	struct sy_stack_info i = {0};
 
@@ -396,9 +406,12 @@ static int connection_ioctl(struct sock *s, unsigned long request, int *arg)
 	if (!runner_lock())
 		return -EAGAIN;
 	runner_turn();
-	if (runner.stack && s->id != SY_STACK_NONE)
+	struct sock *s = table_connection(fd);
+	if (runner.stack && s && s->id != SY_STACK_NONE)
 		sy_stack_info(runner.stack, s->id, &i);
 	runner_unlock();
+	if (!s)
+		return -EBADF;
 	*arg = (int)(request == FIONREAD      ? i.unread
 	             : request == SIOCOUTQNSD ? i.unsent
 	                                      : i.unsent + i.in_flight);
@@ -422,5 +435,5 @@ PRELOAD_EXPORT int ioctl(int fd, unsigned long request, ...)
 	}
 	if (request == FIOCLEX || request == FIONCLEX || s->o.kind == OBJECT_LISTENER)
 		return REAL(ioctl)(fd, request, arg);
-	return (int)result(connection_ioctl(s, request, arg));
+	return (int)result(connection_ioctl(fd, request, arg));
 }
