@@ -328,6 +328,21 @@ pb_response *harness_request(struct harness *r, pb_request *q)
 	return response;
 }
 
+unsigned harness_warnings(struct harness *r, const char *text)
+{
+	Steelyard__Forwarder__V1__StatusRequest ask =
+	        STEELYARD__FORWARDER__V1__STATUS_REQUEST__INIT;
+	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	unsigned count = 0;
+	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
+	q.status = &ask;
+	pb_response *response = harness_request(r, &q);
+	for (size_t i = 0; i < response->status->n_warnings; i++)
+		count += strstr(response->status->warnings[i], text) != NULL;
+	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
+	return count;
+}
+
 /* Sends part of the list of changes; commit: the last part. */
 static bool send_changes(struct harness *r, pb_change **change, size_t count, bool commit)
 {

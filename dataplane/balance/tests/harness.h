@@ -203,6 +203,8 @@ void changes_free(struct changes *c);
 /* Sends a request; the response is freed with steelyard__forwarder__v1__response__free_unpacked().
  * Fills version and id. */
 pb_response *harness_request(struct harness *r, pb_request *q);
+/* How many warnings of the status have this text in them. */
+unsigned harness_warnings(struct harness *r, const char *text);
 /* Commits the changes and clears the list. Returns true, or false with r->error, code,
  * change_index. */
 bool harness_commit(struct harness *r, struct changes *c);

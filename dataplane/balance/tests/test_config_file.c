@@ -253,28 +253,13 @@ static void test_remote(void **state)
 
 /* ---- of a newer version ---------------------------------------------------------------------- */
 
-static bool status_warns(struct fixture *f, const char *word)
-{
-	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
-	Steelyard__Forwarder__V1__StatusRequest body =
-	        STEELYARD__FORWARDER__V1__STATUS_REQUEST__INIT;
-	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
-	q.status = &body;
-	pb_response *response = harness_request(&f->harness, &q);
-	bool found = false;
-	for (size_t i = 0; i < response->status->n_warnings; i++)
-		found |= strstr(response->status->warnings[i], word) != NULL;
-	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
-	return found;
-}
-
 /* What this build does not know has no effect, and is not lost either. */
 static void test_newer_settings(void **state)
 {
 	struct fixture *f = *state;
 	size_t len_before, len_after, len_newer;
 	fill(f, 3);
-	assert_false(status_warns(f, "of a newer one"));
+	assert_int_equal(harness_warnings(&f->harness, "of a newer one"), 0);
 	uint8_t *before = harness_config(&f->harness, &len_before);
 	harness_close(&f->harness);
 	newer_config(f->path);
@@ -283,8 +268,8 @@ static void test_newer_settings(void **state)
 	uint8_t *after = harness_config(&f->harness, &len_after);
 	assert_int_equal(len_before, len_after);
 	assert_memory_equal(before, after, len_before);
-	assert_true(status_warns(f, "of a newer one"));
-	assert_true(status_warns(f, "(2; first: field 900 of "));
+	assert_true(harness_warnings(&f->harness, "of a newer one"));
+	assert_true(harness_warnings(&f->harness, "(2; first: field 900 of "));
 	free(after);
 	assert_true(inspect_is_unsaved(f->harness.b));
 	config_file_flush(f->harness.b, true); /* in this build's way */
@@ -293,7 +278,7 @@ static void test_newer_settings(void **state)
 	assert_memory_equal(kept, newer, len_newer);
 	harness_close(&f->harness);
 	harness_start(f);
-	assert_false(status_warns(f, "of a newer one"));
+	assert_int_equal(harness_warnings(&f->harness, "of a newer one"), 0);
 	assert_int_not_equal(access(f->aside, F_OK), 0);
 	free(before);
 	free(newer);

@@ -346,21 +346,6 @@ static void test_turns(void **state)
 	}
 }
 
-static bool status_warns(struct flows *f, const char *text)
-{
-	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
-	Steelyard__Forwarder__V1__StatusRequest body =
-	        STEELYARD__FORWARDER__V1__STATUS_REQUEST__INIT;
-	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
-	q.status = &body;
-	pb_response *r = harness_request(&f->harness, &q);
-	bool found = false;
-	for (size_t i = 0; i < r->status->n_warnings; i++)
-		found |= strstr(r->status->warnings[i], text) != NULL;
-	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
-	return found;
-}
-
 /* Status says if a worker shares its CPU, as packets in the device wait for it. */
 static void test_shared_cpu(void **state)
 {
@@ -370,11 +355,11 @@ static void test_shared_cpu(void **state)
 	restart_with(f, &sw, 0);
 	bool *shared = &f->harness.rt->worker[1].private->cpu_wait.shared;
 	*shared = true;
-	assert_false(status_warns(f, text));
+	assert_int_equal(harness_warnings(&f->harness, text), 0);
 	limit_put_engine(f, 0, "a", PLENTY, ATOMIC);
-	assert_true(status_warns(f, text));
+	assert_true(harness_warnings(&f->harness, text));
 	*shared = false;
-	assert_false(status_warns(f, text));
+	assert_int_equal(harness_warnings(&f->harness, text), 0);
 }
 
 static void test_no_device(void **state)

@@ -349,21 +349,6 @@ static void test_restarts(void **state)
 	check_set(f, "worse", 2, 20);
 }
 
-static unsigned warnings(struct fixture *f, const char *text)
-{
-	Steelyard__Forwarder__V1__StatusRequest ask =
-	        STEELYARD__FORWARDER__V1__STATUS_REQUEST__INIT;
-	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
-	unsigned count = 0;
-	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
-	q.status = &ask;
-	pb_response *response = harness_request(&f->harness, &q);
-	for (size_t i = 0; i < response->status->n_warnings; i++)
-		count += strstr(response->status->warnings[i], text) != NULL;
-	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
-	return count;
-}
-
 /* The path of the file of the data built last. */
 static void file_name(const struct fixture *f, char path[static 192])
 {
@@ -384,7 +369,7 @@ static void test_lost_files(void **state)
 		data_send(f);
 		assert_true(set_commit(f, "bad"));
 		check_set(f, "bad", 1, 100);
-		assert_int_equal(warnings(f, "access set bad"), 0);
+		assert_int_equal(harness_warnings(&f->harness, "access set bad"), 0);
 		harness_close(&f->harness);
 		size_t len;
 		uint8_t *bytes = file_read(path, &len);
@@ -405,7 +390,9 @@ static void test_lost_files(void **state)
 		assert_true(s->missing);
 		assert_int_equal(s->prefixes, 0);
 		assert_false(is_in(f, "bad", "11.0.0.2"));
-		assert_int_equal(warnings(f, "access set bad is empty: its data is lost"), 1);
+		assert_int_equal(
+		        harness_warnings(&f->harness, "access set bad is empty: its data is lost"),
+		        1);
 	}
 }
 
@@ -433,7 +420,7 @@ static void test_unread_files_stay(void **state)
 	bytes[8]++; /* of a later version */
 	file_write(path, bytes, len);
 	harness_start(f);
-	assert_int_equal(warnings(f, "access set bad is empty"), 1);
+	assert_int_equal(harness_warnings(&f->harness, "access set bad is empty"), 1);
 	snapshot(f);
 	assert_int_equal(files(f, false), 1);
 	harness_close(&f->harness);
@@ -480,10 +467,11 @@ static void test_saved_later(void **state)
 	assert_true(set_commit(f, "bad"));
 	assert_true(is_in(f, "bad", "11.0.0.2"));
 	save_again(f);
-	assert_int_equal(warnings(f, "access set bad is in effect but not saved"), 1);
+	assert_int_equal(harness_warnings(&f->harness, "access set bad is in effect but not saved"),
+	                 1);
 	assert_int_equal(unlink(f->sets), 0);
 	save_again(f);
-	assert_int_equal(warnings(f, "access set"), 0);
+	assert_int_equal(harness_warnings(&f->harness, "access set"), 0);
 	assert_int_equal(files(f, false), 1);
 	harness_crash(&f->harness);
 	harness_start(f);
@@ -508,7 +496,7 @@ static void test_without_a_directory(void **state)
 	data_send(f);
 	assert_true(set_commit(f, "bad"));
 	check_set(f, "bad", 1, 100);
-	assert_int_equal(warnings(f, "access set"), 0);
+	assert_int_equal(harness_warnings(&f->harness, "access set"), 0);
 	assert_int_equal(files(f, false), 0);
 }
 

@@ -182,22 +182,6 @@ static void test_wait(void **state)
 	assert_int_equal(queue_of(f, 1, 1, 1).sent, 1);
 }
 
-/* How many warnings have this text in them. */
-static unsigned warned(struct flows *f, const char *text)
-{
-	Steelyard__Forwarder__V1__StatusRequest ask =
-	        STEELYARD__FORWARDER__V1__STATUS_REQUEST__INIT;
-	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
-	unsigned count = 0;
-	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
-	q.status = &ask;
-	pb_response *r = harness_request(&f->harness, &q);
-	for (size_t i = 0; i < r->status->n_warnings; i++)
-		count += strstr(r->status->warnings[i], text) != NULL;
-	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
-	return count;
-}
-
 int __real_sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx),
                           void *ctx);
 int __wrap_sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx),
@@ -236,10 +220,10 @@ static void test_retry(void **state)
 	assert_false(r->list_shaping->ports[0]->active);
 	assert_string_equal(r->list_shaping->ports[0]->problem, UNANSWERED);
 	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
-	assert_int_equal(warned(f, UNANSWERED), 1);
+	assert_int_equal(harness_warnings(&f->harness, UNANSWERED), 1);
 	m->retry_ns = 0;
 	harness_attend(&f->harness);
-	assert_int_equal(warned(f, UNANSWERED), 0);
+	assert_int_equal(harness_warnings(&f->harness, UNANSWERED), 0);
 	flow_check(f, &flow);
 	assert_int_equal(queue_of(f, 1, 1, 1).sent, 1);
 	/* A change, while a service moves to another entry: the tree is still the former one. */
@@ -247,7 +231,7 @@ static void test_retry(void **state)
 	add_shaping_class(&c, s, "rest", 0);
 	add_shaping_service(&c, add_shaping_tenant(&c, s, "other"), "two", &f->service[2]);
 	commit_unanswered(f, &c);
-	assert_int_equal(warned(f, UNANSWERED), 1);
+	assert_int_equal(harness_warnings(&f->harness, UNANSWERED), 1);
 	flow_check(f, &flow);
 	m->retry_ns = 0;
 	harness_attend(&f->harness);
@@ -257,13 +241,13 @@ static void test_retry(void **state)
 	delete_shaping(&c, LAN);
 	commit_unanswered(f, &c);
 	assert_int_equal(ports_shaped(f), 0);
-	assert_int_equal(warned(f, UNANSWERED), 1);
+	assert_int_equal(harness_warnings(&f->harness, UNANSWERED), 1);
 	const unsigned lan = shaping_port(f->harness.b, LAN);
 	assert_non_null(sy_port_shape_get(f->harness.rt, lan));
 	m->retry_ns = 0;
 	harness_attend(&f->harness);
 	assert_null(sy_port_shape_get(f->harness.rt, lan));
-	assert_int_equal(warned(f, UNANSWERED), 0);
+	assert_int_equal(harness_warnings(&f->harness, UNANSWERED), 0);
 }
 
 static void shape_many(struct changes *c, unsigned first, unsigned count)
@@ -325,11 +309,12 @@ static void test_no_such_port(void **state)
 	shape(f, &c, FAST, LARGE);
 	add_shaping_class(&c, put_shaping(&c, "eth9", FAST, LARGE), "rest", 0);
 	flows_commit(f, &c);
-	assert_int_equal(warned(f, text), 1);
-	assert_int_equal(warned(f, "shaping of port"), 1); /* not of the port that there is */
+	assert_int_equal(harness_warnings(&f->harness, text), 1);
+	assert_int_equal(harness_warnings(&f->harness, "shaping of port"),
+	                 1); /* not of the port that there is */
 	delete_shaping(&c, "eth9");
 	flows_commit(f, &c);
-	assert_int_equal(warned(f, "shaping of port"), 0);
+	assert_int_equal(harness_warnings(&f->harness, "shaping of port"), 0);
 }
 
 static void test_refused(void **state)
