@@ -22,7 +22,6 @@ void sy_worker_enter(struct sy_worker *w)
 {
 	w->private->thread = pthread_self();
 	worker_begin(w);
-	__atomic_store_n(&w->private->running, true, __ATOMIC_RELEASE);
 	off_line(w);
 }
 
