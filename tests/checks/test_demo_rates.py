@@ -7,7 +7,7 @@ import pytest
 
 from tests.demo import perform, rates
 from tests.demo.rates import Rates
-from tests.demo.shaping import ACME, GOAL, HEAD, HIGH, LOW, PROBES, RATE, Shaping
+from tests.demo.shaping import ACME, GOAL, HIGH, LOW, PROBES, RATE, Shaping
 from tests.demo.show import Failed
 from tests.lab.delays import share
 
@@ -117,7 +117,7 @@ def test_the_account(demo, capsys):
     demo.account()
     assert not demo.missed
     out = capsys.readouterr().out
-    assert all(word in out for word in [*HEAD, "the port", "20.000 Mbit/s"])
+    assert all(word in out for word in [*Shaping.HEAD, "the port", "20.000 Mbit/s"])
     demo.steelyard = Steelyard("shaping-full", "no-route")
     demo.account()
     assert demo.missed == ["all that was dropped found its queue full"]

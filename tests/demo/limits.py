@@ -10,7 +10,7 @@ import sys
 import time
 
 from tests.demo.perform import perform
-from tests.demo.rates import IPERF, LENGTH_S, SETTLE_S, SIZE, Flow, Rates, mbits
+from tests.demo.rates import LENGTH_S, SETTLE_S, SIZE, Flow, Rates, mbits
 from tests.demo.show import say
 from tests.lab.config import Config
 from tests.lab.datagrams import Sender
@@ -28,11 +28,12 @@ PICTURE = """
 """
 GOAL_UDP, GOAL_TCP = 1.0, 3.0  # percent
 ACMES = ("acme4", 1), ("acme6", 1)
-HEAD = ["tenant", "offered", "received", "limit", "error"]
 
 
 class Limits(Rates):
     NETWORK = {"queues": 2}
+    HEAD = ["tenant", "offered", "received", "limit", "error"]
+    REASON, DROPPED = "limit-exceeded", "all that was dropped was above a limit"
     STEADY = 0.85  # buckets last a quarter of a second
     PORTS = {"acme4": 5001, "acme6": 5001, "hooli": 5002, "initech": 5003, "open": 5004}
 
@@ -154,20 +155,6 @@ class Limits(Rates):
         say(f"     {sender.sent} sent: {plain} came as they were, {marked} with af13")
         above = now.above.packets - before.above.packets
         self.meet(marked == above > 0, f"the limit counts {above} above it")
-
-    def account(self):
-        self.show.step("All of it")
-        self.show.table(HEAD, self.rows)
-        self.command("get", "drops")
-        reasons = set(self.steelyard.drops())
-        self.meet(reasons == {"limit-exceeded"}, "all that was dropped was above a limit")
-
-    def stop(self):
-        self.show.stop(self.steelyard)
-        self.show.command("steelyard cleanup", self.steelyard.cleanup())
-
-    def look_around(self):
-        return {"as the client": f"{self.lab['client'].ns.enter} iperf3 -c {VIP[4]} -p {IPERF}"}
 
 
 if __name__ == "__main__":

@@ -49,6 +49,8 @@ class Rates:
     them. It goes on when a goal is not met."""
 
     PORTS = {}  # by service
+    HEAD = []  # of the table
+    REASON, DROPPED = "", ""  # of all drops, and what that says
     SETTLE_S = SETTLE_S
     STEADY = 0.6  # of what a sender shall send, it has to send in each half second
 
@@ -194,6 +196,22 @@ class Rates:
             raise CommandFailed(process.describe())
         end = json.loads(process.output())["end"]
         return end["sum_received"]["bits_per_second"] * SEGMENT / SEGMENT_DATA
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def account(self):
+        self.show.step("All of it")
+        self.show.table(self.HEAD, self.rows)
+        self.command("get", "drops")
+        reasons = set(self.steelyard.drops())
+        self.meet(reasons == {self.REASON}, self.DROPPED)
+
+    def stop(self):
+        self.show.stop(self.steelyard)
+        self.show.command("steelyard cleanup", self.steelyard.cleanup())
+
+    def look_around(self):
+        return {"as the client": f"{self.lab['client'].ns.enter} iperf3 -c {VIP[4]} -p {IPERF}"}
 
     # ---- verdicts --------------------------------------------------------------------------------
 

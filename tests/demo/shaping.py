@@ -12,7 +12,7 @@ import sys
 import time
 
 from tests.demo.perform import perform
-from tests.demo.rates import IPERF, LENGTH_S, SETTLE_S, TRIES, Flow, Rates, mbits
+from tests.demo.rates import LENGTH_S, SETTLE_S, TRIES, Flow, Rates, mbits
 from tests.demo.show import say
 from tests.lab.config import Config
 from tests.lab.delays import Delays, share, start_stamped
@@ -42,10 +42,11 @@ ACMES = ("gold", 1), ("bulk", 1)
 PROBE, PROBES, PROBES_S = 5005, 1600, 200  # port, datagrams, datagrams a second
 HIGH, LOW = 1, 2
 ETHERNET = 14  # bytes of a frame's header
-HEAD = ["who", "offered", "received", "rate", "error"]
 
 
 class Shaping(Rates):
+    HEAD = ["who", "offered", "received", "rate", "error"]
+    REASON, DROPPED = "shaping-full", "all that was dropped found its queue full"
     SETTLE_S = 5  # until bursts are used up, and queues are full
     PORTS = {"gold": 5001, "bulk": 5002, "bulk6": 5003, "phone": 5004}
 
@@ -215,20 +216,6 @@ class Shaping(Rates):
         offered = self.offer(*self.offered) + " and TCP"
         self.judge("the port, changed live", offered, rates["port"], MORE, GOAL, "its rate")
         self.judge_acme(rates, ", changed live", ACME * 5 // 4)
-
-    def account(self):
-        self.show.step("All of it")
-        self.show.table(HEAD, self.rows)
-        self.command("get", "drops")
-        reasons = set(self.steelyard.drops())
-        self.meet(reasons == {"shaping-full"}, "all that was dropped found its queue full")
-
-    def stop(self):
-        self.show.stop(self.steelyard)
-        self.show.command("steelyard cleanup", self.steelyard.cleanup())
-
-    def look_around(self):
-        return {"as the client": f"{self.lab['client'].ns.enter} iperf3 -c {VIP[4]} -p {IPERF}"}
 
 
 if __name__ == "__main__":

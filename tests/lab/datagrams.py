@@ -16,38 +16,31 @@ TAG = struct.Struct("!I")
 HEADERS = {4: 28, 6: 48}
 
 
-class Sink:
-    """Counts what arrives at a UDP port, by the tag that a Sender put in front: `packets`, `bytes`
-    of IP packets, and `classes`, {(tag, class): packets}, of their TOS or traffic class."""
+class Receiver:
+    """Notes each datagram that arrives at a UDP port, until it is closed; a context manager."""
 
-    def __init__(self, host, port, family=4):
+    def __init__(self, host, port, family=4, options=()):
         kind = socket.AF_INET if family == 4 else socket.AF_INET6
-        self.headers = HEADERS[family]
-        self.packets, self.bytes, self.classes = Counter(), Counter(), Counter()
         self.socket = host.ns.socket(kind, socket.SOCK_DGRAM)
-        self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
-        if family == 4:
-            self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-        else:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+        for option in options:
+            self.socket.setsockopt(*option)
         self.socket.bind((host.address(family), port))
         wait_listening(host.ns, port, "udp")
         self._stop, self._stopped = socket.socketpair()
-        self._thread = threading.Thread(target=self._count, daemon=True)
+        self._thread = threading.Thread(target=self._receive, daemon=True)
         self._thread.start()
 
-    def _count(self):
+    def note(self, data, ancillary):
+        """Of one datagram: what is in it, and what the kernel says of it."""
+        raise NotImplementedError
+
+    def _receive(self):
         while True:
             ready, _, _ = select.select([self.socket, self._stopped], [], [])
             if self._stopped in ready:
                 return
             data, ancillary, _, _ = self.socket.recvmsg(65535, 64)
-            (tag,) = TAG.unpack_from(data)
-            # One byte of TOS; a traffic class is an int.
-            kind = int.from_bytes(ancillary[0][2], "little") if ancillary else 0
-            self.bytes[tag] += len(data) + self.headers
-            self.classes[tag, kind] += 1
-            self.packets[tag] += 1
+            self.note(data, ancillary)
 
     def close(self):
         self._stop.send(b"x")
@@ -60,6 +53,30 @@ class Sink:
 
     def __exit__(self, *_):
         self.close()
+
+
+class Sink(Receiver):
+    """Counts what arrives at a UDP port, by the tag that a Sender put in front: `packets`, `bytes`
+    of IP packets, and `classes`, {(tag, class): packets}, of their TOS or traffic class."""
+
+    def __init__(self, host, port, family=4):
+        self.headers = HEADERS[family]
+        self.packets, self.bytes, self.classes = Counter(), Counter(), Counter()
+        asks = (
+            (socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+            if family == 4
+            else (socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+        )
+        room = (socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
+        super().__init__(host, port, family, [room, asks])
+
+    def note(self, data, ancillary):
+        (tag,) = TAG.unpack_from(data)
+        # One byte of TOS; a traffic class is an int.
+        kind = int.from_bytes(ancillary[0][2], "little") if ancillary else 0
+        self.bytes[tag] += len(data) + self.headers
+        self.classes[tag, kind] += 1
+        self.packets[tag] += 1
 
 
 class Sender:

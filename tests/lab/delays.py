@@ -3,58 +3,33 @@
 kernel notes when it arrives. Both read the clock of this machine, so neither has to be prompt."""
 
 import os
-import select
 import socket
 import struct
 import sys
-import threading
 import time
 from collections import defaultdict
 
+from tests.lab.datagrams import Receiver
 from tests.lab.lab import ROOT
-from tests.lab.servers import wait_listening
 
 SO_TIMESTAMPNS = 35  # socket(7); also the type of its control message
 STAMP = struct.Struct("!Iq")  # tag, ns
 TIMESPEC = struct.Struct("qq")
 
 
-class Delays:
+class Delays(Receiver):
     """Milliseconds that datagrams to a UDP port took, by tag."""
 
     def __init__(self, host, port):
         self.ms = defaultdict(list)
-        self.socket = host.ns.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        self.socket.bind((host.v4, port))
-        wait_listening(host.ns, port, "udp")
-        self._stop, self._stopped = socket.socketpair()
-        self._thread = threading.Thread(target=self._note, daemon=True)
-        self._thread.start()
+        super().__init__(host, port, options=[(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)])
 
-    def _note(self):
-        while True:
-            ready, _, _ = select.select([self.socket, self._stopped], [], [])
-            if self._stopped in ready:
-                return
-            data, ancillary, _, _ = self.socket.recvmsg(65535, 64)
-            if len(data) < STAMP.size or not ancillary:
-                continue
-            tag, sent = STAMP.unpack_from(data)
-            seconds, ns = TIMESPEC.unpack(ancillary[0][2])
-            self.ms[tag].append((seconds * 1_000_000_000 + ns - sent) / 1e6)
-
-    def close(self):
-        self._stop.send(b"x")
-        self._thread.join()
-        for one in (self.socket, self._stop, self._stopped):
-            one.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
+    def note(self, data, ancillary):
+        if len(data) < STAMP.size or not ancillary:
+            return
+        tag, sent = STAMP.unpack_from(data)
+        seconds, ns = TIMESPEC.unpack(ancillary[0][2])
+        self.ms[tag].append((seconds * 1_000_000_000 + ns - sent) / 1e6)
 
 
 def start_stamped(lab, host, address, port, tag, rate, count, kind=0):
