@@ -9,6 +9,7 @@
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_service.h>
+#include <rte_service_component.h>
 
 #include "event.h"
 
@@ -229,9 +230,15 @@ static int device_setup(struct sy_event *event, const struct sy_event_options *o
 
 static void device_end(struct sy_event *event)
 {
+	uint32_t service = 0;
+	bool serves = rte_event_dev_service_id_get(event->device, &service) == 0;
 	rte_event_dev_close(event->device);
-	if (event->made[0])
+	if (event->made[0]) {
 		rte_vdev_uninit(event->made);
+		/* DPDK's event_sw leaves its service behind, and a process can have 64. */
+		if (serves && rte_service_get_name(service))
+			rte_service_component_unregister(service);
+	}
 	free(event);
 }
 
