@@ -116,8 +116,10 @@ static void timed_out(struct sy_stack *s, struct connection *c)
 	if (c->retries == 0)
 		c->retry_ms = c->due_ms[TIMER_RETRANSMIT] - rtt_timeout_ms(&c->rtt) - 1;
 	/* The window has shrunk to nothing: these are probes of it, and as long as they are
-	 * answered the connection stays (RFC 9293 3.8.6, 3.8.6.1). */
-	if (c->snd_wnd == 0 && sy_seq_before(c->retry_ms, c->heard_ms))
+	 * answered the connection stays (RFC 9293 3.8.6, 3.8.6.1). If none is, the path may
+	 * swallow them: an ACK that was overtaken can leave a closed window behind. */
+	const bool probed = c->snd_wnd == 0 && sy_seq_before(c->retry_ms, c->heard_ms);
+	if (probed)
 		c->retry_ms = c->heard_ms;
 	if (patience(s, c) == 0) {
 		give_up(s, c);
@@ -126,7 +128,7 @@ static void timed_out(struct sy_stack *s, struct connection *c)
 	s->counters.timeouts++;
 	if (c->retries < UINT8_MAX)
 		c->retries++;
-	if (c->state >= SY_STACK_ESTABLISHED && c->snd_wnd > 0)
+	if (c->state >= SY_STACK_ESTABLISHED && !probed)
 		path_black_hole(s, c);
 	recovery_timed_out(s, c);
 	rtt_back_off(&c->rtt);

@@ -160,6 +160,22 @@ static const struct script path[] = {
          "~1000\n"
          "v4> A 1:1161\n"
          "v6> A 1:1221\n"},
+        {"RFC 8899 4.3: also behind an old ACK whose window was closed", "",
+         "listen\n"
+         "< S 0 win 60000 mss 1460\n"
+         "> SA 0\n"
+         "< A 1 ack 1 win 60000\n"
+         "accept\n"
+         "write 1460\n"
+         "> PA 1:1461\n"
+         "< A 1 ack 1 win 0\n"
+         "~300\n"
+         "> PA 1:1461\n"
+         "~500\n"
+         "> PA 1:1461\n"
+         "~1000\n"
+         "v4> A 1:1161\n"
+         "v6> A 1:1221\n"},
         {"RFC 8899 4.3: smaller ones say nothing", "",
          "listen\n"
          "< S 0 win 60000 mss 1460\n"
