@@ -245,6 +245,23 @@ static bool is_over(const struct talk *t)
 	return true;
 }
 
+/* Connections that ended because their peer took nothing for too long. */
+static uint64_t given_up(const struct talk *t, unsigned i)
+{
+	const struct sy_stack_counters *c = sy_stack_counters(t->side[i].s);
+	return c->timed_out + c->orphans_ended;
+}
+
+/* For an orphan that is 100 s (RFC 6429 5). A reset may be sent, and may be lost: the other side
+ * waits then, as without keepalives any TCP does. */
+static bool is_given_up(const struct talk *t)
+{
+	for (unsigned i = 0; i < 2; i++)
+		if (t->side[i].closed && given_up(t, i) > 0)
+			return true;
+	return false;
+}
+
 static void show(const struct talk *t, const char *when)
 {
 	for (unsigned i = 0; i < 2; i++) {
@@ -277,6 +294,7 @@ static void result_fill(const struct talk *t, struct talk_result *r)
 		r->timeouts += c->timeouts;
 		r->undone += c->undone;
 		r->raised += c->path_raised;
+		r->given_up += given_up(t, i);
 	}
 }
 
@@ -303,14 +321,14 @@ const char *talk(uint64_t seed, bool explain, struct talk_result *result)
 	t->wrong = NULL;
 	t->explain = explain;
 	talk_open(t);
-	for (; !t->wrong && !is_over(t); turns++) {
+	for (; !t->wrong && !is_over(t) && !is_given_up(t); turns++) {
 		turn(t);
 		if (t->now > START_NS + END_NS || turns > TURNS_MAX)
 			t->wrong = "the connection is stuck";
 		if (explain && turns % 10000 == 0)
 			show(t, "now");
 	}
-	if (!t->wrong)
+	if (!t->wrong && !is_given_up(t))
 		memory_check(t);
 	if (t->wrong)
 		show(t, "end");
