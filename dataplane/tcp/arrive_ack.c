@@ -70,15 +70,25 @@ static uint64_t echo_ns(const struct sy_stack *s, const struct connection *c,
 	return ago < time_ms64(s) ? (time_ms64(s) - ago + 1) * MS_NS : 0;
 }
 
+/* How long ago what it echoes was sent, at most; 0: it does not say. */
+static uint32_t echo_us(const struct sy_stack *s, const struct sent_ack *in)
+{
+	uint64_t us = in->echo_ns ? (s->now_ns + MS_NS - in->echo_ns) / 1000 : 0;
+	return us < RTT_MOST_US ? (uint32_t)us : RTT_MOST_US;
+}
+
 static void rtt_take(struct sy_stack *s, struct connection *c, const struct sent_news *news,
-                     uint32_t flight, bool syn)
+                     const struct sent_ack *in, uint32_t flight, bool syn)
 {
 	uint32_t per_window = (flight + 2u * c->mss - 1) / (2u * c->mss);
+	uint32_t us = news->rtt_us ? news->rtt_us : news->spurious ? echo_us(s, in) : 0;
 
-	if (news->rtt_us)
-		rtt_sample(&c->rtt, news->rtt_us, per_window ? per_window : 1, time_ms64(s));
+	if (us)
+		rtt_sample(&c->rtt, us, per_window ? per_window : 1, time_ms64(s));
 	else
 		rtt_restart(&c->rtt);
+	if (news->spurious)
+		rtt_late(&c->rtt, us);
 	if (syn && c->retries > 0 && !news->rtt_us)
 		rtt_syn_lost(&c->rtt);
 	c->retries = 0;
@@ -156,7 +166,7 @@ static void ack_take(struct sy_stack *s, struct connection *c, const struct segm
 	sent_acked(&flight_of(s, c)->sent, &s->sent, &c->rtt, &in, &news);
 	if (news.acked > 0) {
 		c->snd_una = in.ack;
-		rtt_take(s, c, &news, flight, syn);
+		rtt_take(s, c, &news, &in, flight, syn);
 		bytes_acked(s, c, before + syn);
 		path_probe_acked(s, c, news.acked);
 	} else if (in.pure && flight > 0 && !(c->flags & C_SACK)) {

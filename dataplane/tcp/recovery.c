@@ -74,6 +74,7 @@ static void recovery_undo(struct sy_stack *s, struct connection *c)
 	if (!(c->flags & C_UNDO) || c->recovery == RECOVERY_ECN)
 		return;
 	congestion_undo(&c->congestion);
+	sent_found(&flight_of(s, c)->sent, &s->sent);
 	s->counters.undone++;
 	recovery_end(s, c);
 }

@@ -52,6 +52,14 @@ void rtt_sample(struct rtt *r, uint32_t us, uint32_t per_window, uint64_t now_ms
 	r->syn_lost = false;
 }
 
+void rtt_late(struct rtt *r, uint32_t us)
+{
+	uint64_t sample = (uint64_t)us << FRACTION;
+
+	r->smoothed = r->smoothed > sample ? r->smoothed : sample;
+	r->variation = r->variation > sample / 2 ? r->variation : sample / 2;
+}
+
 void rtt_syn_lost(struct rtt *r)
 {
 	r->syn_lost = r->smoothed == 0;

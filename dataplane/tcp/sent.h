@@ -167,6 +167,10 @@ uint32_t sent_first_lost(struct sent *s, struct pool *p, uint16_t mss);
 void sent_timed_out(struct sent *s, struct pool *p, const struct rtt *r, uint16_t mss,
                     bool repeated, uint64_t now_ns);
 
+/* What was taken for lost is only late, and under way again: nothing of it is sent again, unless
+ * RACK or a time-out finds it lost anew (RFC 4015, 3.2, step 4). */
+void sent_found(struct sent *s, struct pool *p);
+
 /* Recovery of any kind ended. */
 void sent_recovered(struct sent *s);
 

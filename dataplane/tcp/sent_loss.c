@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is lost, and when to look: RFC 8985, 6.2, steps 4 and 5, 6.3 and 7.2. */
+/* What is lost, and when to look: RFC 8985, 6.2, steps 4 and 5, 6.3 and 7.2. What was not, after
+ * all: RFC 4015, 3.2. */
 #include "sent_range.h"
 
 #define DUPLICATES 3 /* DupThresh: RFC 5681, 3.2 */
@@ -90,6 +91,43 @@ void sent_timed_out(struct sent *s, struct pool *p, const struct rtt *r, uint16_
 		range_lose(s, p, index);
 	}
 }
+
+/* ---- none was -------------------------------------------------------------------------------- */
+
+/* The range after which one of this time has its place in the order of sending; 0: none. near: where
+ * to begin. Ranges come in sequence order, in which they were mostly sent. */
+static uint32_t time_place(const struct sent *s, const struct pool *p, const struct sent_range *r,
+                           uint32_t near)
+{
+	uint32_t at = near, next;
+
+	while (at && sent_after(range_at(p, at)->sent_ns, range_at(p, at)->to, r->sent_ns, r->to))
+		at = range_at(p, at)->sooner;
+	for (;; at = next) {
+		next = at ? range_at(p, at)->later : s->soonest;
+		if (!next || sent_after(range_at(p, next)->sent_ns, range_at(p, next)->to,
+		                        r->sent_ns, r->to))
+			return at;
+	}
+}
+
+void sent_found(struct sent *s, struct pool *p)
+{
+	uint32_t near = 0;
+
+	for (uint32_t index = s->first; s->lost > 0 && index; index = range_at(p, index)->next) {
+		struct sent_range *r = range_at(p, index);
+		if (!(r->marks & SENT_LOST))
+			continue;
+		s->lost -= range_bytes(r);
+		r->marks &= (uint8_t)~SENT_LOST;
+		time_insert(s, p, index, time_place(s, p, r, near));
+		near = index;
+	}
+	s->lost_at = 0;
+}
+
+/* ---- the end of recovery --------------------------------------------------------------------- */
 
 void sent_recovered(struct sent *s)
 {

@@ -368,6 +368,20 @@ static void model_time_out(struct model *m, bool repeated)
 	m->fack = all ? m->una : m->fack;
 }
 
+static void model_found(struct model *m)
+{
+	const struct sent_range *r;
+
+	sent_found(&m->sent, &m->pool);
+	for (uint32_t n = m->una, index = m->sent.first; index; index = r->next)
+		for (r = &m->cells[index]; n != r->to; n++) {
+			struct model_byte *b = model_at(m, n);
+			b->lost = false;
+			if (b->blurred) /* whenever it was */
+				b->ns = r->sent_ns;
+		}
+}
+
 static void model_recovered(struct model *m)
 {
 	sent_recovered(&m->sent);

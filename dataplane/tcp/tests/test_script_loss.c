@@ -289,6 +289,38 @@ static const struct script selective[] = {
                  "< A 1 ack 4001 sack 1-1001\n"
                  "count undone 1\n"
                  "< A 1 ack 10001\n"},
+        {"RFC 4015 3.2: after a time-out that came too early nothing else is sent again", "sack ts",
+         "connect\n"
+         "> S 0 sackok ts 0 0\n"
+         "+20\n"
+         "< SA 0 ack 1 win 60000 mss 1012 sackok ts 1000 0\n"
+         "> A 1 ts 20 1000\n"
+         "+1\n"
+         "write 6000\n"
+         "> A 1:1001 ts 21 1000\n> A 1001:2001\n> A 2001:3001\n> A 3001:4001\n"
+         "> A 4001:5001\n> PA 5001:6001\n"
+         "+40\n~5\n"
+         "> PA 5001:6001\n"
+         "~300\n"
+         "> A 1:1001\n"
+         "< A 1 ack 1001 ts 1300 21\n"
+         "info cwnd 11000\n"
+         "count undone 1\n"
+         "+10\n"
+         "< A 1 ack 2001 ts 1310 21\n"
+         "+10\n"
+         "< A 1 ack 6001 ts 1320 21\n"
+         "count retransmitted 2\n"},
+        {"RFC 4015 3.3: the next time-out knows how long a round trip takes now", "ts",
+         OPEN_TS "write 2000\n"
+                 "> A 1:1001 ts 0 1000\n> PA 1001:2001\n"
+                 "~300\n"
+                 "> A 1:1001\n"
+                 "+100\n"
+                 "< A 1 ack 1001 ts 1300 1\n"
+                 "info rto 906\n"
+                 "< A 1 ack 2001 ts 1300 1\n"
+                 "count undone 1\n"},
         {"RFC 2018 8: after a time-out what was SACKed is not trusted", "sack",
          OPEN_WITH("sackok") "write 2000\n"
                              "> A 1:1001\n"

@@ -438,6 +438,8 @@ static void test_random(void **state)
 			model_time_out(&m, random_below(4) == 0);
 		else if (what == 96)
 			model_recovered(&m);
+		else if (what == 98)
+			model_found(&m);
 		else if (what == 97)
 			model_probe(&m, random_below(2));
 		model_check(&m);
