@@ -226,7 +226,7 @@ uint64_t client_turn(struct client *c, struct sy_stack *s, uint64_t now)
 		arrivals_do(c, s, now < c->phase_until_ns ? now : c->phase_until_ns, now);
 	timeouts_sweep(c, s, now);
 	if ((c->phase == CLIENT_CLOSING && c->closed_to < c->o.connections) ||
-	    (c->pooled && c->backlog.count))
+	    (c->pooled && c->backlog.count) || (client_may_issue(c) && c->started_to < c->o.active))
 		return now;
 	next = c->phase_until_ns;
 	if (client_may_issue(c) && c->arrivals.per_ns > 0 && c->arrivals.next_ns < (double)next)

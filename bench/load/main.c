@@ -62,8 +62,15 @@ static bool poll_turn(struct sy_worker *w)
 {
 	const struct place *p = &app.place[w->id];
 
-	sy_stack_round(w);
+	if (!sy_stack_poll(w) && p->next_ns <= w->now_ns)
+		sy_stack_round(w);
 	return p->next_ns < w->now_ns + AWAKE_NS;
+}
+
+static uint64_t wake_ns(const struct sy_worker *w)
+{
+	uint64_t own = app.place[w->id].next_ns, stack = sy_stack_wake_ns(w);
+	return own < stack ? own : stack;
 }
 
 static uint64_t busy(uint64_t ns)
@@ -369,6 +376,7 @@ static int run(struct sy_error *err)
 	o->pipeline = sy_stack_pipeline;
 	o->round = sy_stack_round;
 	o->poll = poll_turn;
+	o->wake_ns = wake_ns;
 	o->app = app.port;
 	rc = sy_runtime_open(o, &app.rt, err);
 	if (rc)

@@ -22,7 +22,7 @@ struct port_ops {
 	int (*bind)(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
 	            uint64_t deadline, struct sy_error *err);
 	unsigned (*rx)(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n);
-	/* How many packets wait in a queue after rx(), of `*room` at most; 0: also if the device
+	/* How many packets wait in a queue after rx(), of `*room` at most. Both are 0 if the device
 	 * cannot tell. */
 	unsigned (*waiting)(struct port *p, unsigned queue, unsigned *room);
 	/* Returns how many packets were taken; the caller frees the rest. */

@@ -49,7 +49,7 @@ static unsigned ethdev_waiting(struct port *p, unsigned queue, unsigned *room)
 {
 	const struct ethdev_port *e = p->impl;
 	int waiting = rte_eth_rx_queue_count(e->dev, (uint16_t)queue);
-	*room = e->ring;
+	*room = waiting < 0 ? 0 : e->ring; /* not every driver counts them */
 	return waiting > 0 ? (unsigned)waiting : 0;
 }
 

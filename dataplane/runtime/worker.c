@@ -32,6 +32,8 @@
 #define BACKOFF_LAST_US  1000
 /* Packets that wait in a queue, if half of it holds as many, from which on it is behind. */
 #define BEHIND_FROM 1024
+/* So many may wait in a queue that does not say. */
+#define UNCOUNTED 4096
 /* The most that the clock advances between two rounds. */
 #define CLOCK_STEP_NS UINT64_C(1000000000)
 
@@ -119,16 +121,45 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 	SY_COUNT(w->counters.bursts, 1);
 }
 
+/* After a burst of n packets, of which there may be more: until when has all that came been seen?
+ */
+static void source_mark(struct worker_source *s, unsigned n, unsigned waiting, uint64_t now_ns)
+{
+	if (s->marked > n) {
+		s->marked -= n;
+		return;
+	}
+	if (s->marked)
+		s->seen_ns = s->marked_ns;
+	s->marked = waiting;
+	s->marked_ns = now_ns;
+	if (!waiting)
+		s->seen_ns = now_ns;
+}
+
 /* After a burst of n packets: it is behind from where its queue is half full until a quarter is
  * left. */
-static bool source_is_behind(const struct worker_source *s, unsigned n)
+static bool source_is_behind(struct worker_source *s, unsigned n, uint64_t now_ns)
 {
 	unsigned room;
-	if (n < SY_BURST)
+	if (n < SY_BURST) {
+		s->marked = 0;
+		s->seen_ns = now_ns;
 		return false;
+	}
 	unsigned waiting = s->port->ops->waiting(s->port, s->queue, &room);
 	unsigned most = room / 2 < BEHIND_FROM ? room / 2 : BEHIND_FROM;
+	source_mark(s, n, room ? waiting : UNCOUNTED, now_ns);
 	return waiting > (s->behind ? most / 2 : most);
+}
+
+uint64_t sy_worker_seen_ns(const struct sy_worker *w)
+{
+	const struct sy_worker_private *p = w->private;
+	uint64_t seen = w->now_ns;
+	for (unsigned i = 0; i < p->sources; i++)
+		seen = p->source[i].seen_ns < seen ? p->source[i].seen_ns : seen;
+	return seen;
 }
 
 /* Receives a burst from one queue of one port and runs it through the pipeline. */
@@ -136,7 +167,7 @@ static bool source_poll(struct sy_worker *w, struct worker_source *s)
 {
 	struct rte_mbuf **m = w->private->burst.mbuf;
 	unsigned n = s->port->ops->rx(s->port, s->queue, m, SY_BURST), bytes = 0;
-	w->private->burst.behind = s->behind = source_is_behind(s, n);
+	w->private->burst.behind = s->behind = source_is_behind(s, n, w->now_ns);
 	if (!n)
 		return false;
 	w->private->burst.mac = SY_READ(s->port->mac);

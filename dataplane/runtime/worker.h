@@ -73,6 +73,10 @@ struct worker_source {
 	struct port *port;
 	unsigned queue;
 	bool behind; /* as of its last burst */
+	/* All that had come by seen_ns was run. When `marked_ns` passes, too, `marked` packets will
+	 * have been received. */
+	uint64_t seen_ns, marked_ns;
+	unsigned marked;
 };
 
 struct worker_clock {

@@ -87,8 +87,10 @@ static void rtt_take(struct sy_stack *s, struct connection *c, const struct sent
 		rtt_sample(&c->rtt, us, per_window ? per_window : 1, time_ms64(s));
 	else
 		rtt_restart(&c->rtt);
-	if (news->spurious)
+	if (news->spurious) {
 		rtt_late(&c->rtt, us);
+		timer_late(s, us);
+	}
 	if (syn && c->retries > 0 && !news->rtt_us)
 		rtt_syn_lost(&c->rtt);
 	c->retries = 0;

@@ -224,6 +224,11 @@ void sent_again(struct sent *s, struct pool *p, uint32_t from, uint32_t to, uint
 	}
 }
 
+uint64_t sent_first_ns(const struct sent *s, const struct pool *p)
+{
+	return s->first ? range_at(p, s->first)->sent_ns : 0;
+}
+
 bool sent_next_lost(struct sent *s, const struct pool *p, uint32_t *from, uint32_t *to)
 {
 	if (s->lost == 0)

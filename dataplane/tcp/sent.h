@@ -138,6 +138,9 @@ static inline uint32_t sent_in_flight(const struct sent *s)
 	return all > less ? all - less : 0;
 }
 
+/* When the first range was sent, the last time; 0: nothing is under way. */
+uint64_t sent_first_ns(const struct sent *s, const struct pool *p);
+
 /* The first range that is lost and not sent again since. */
 bool sent_next_lost(struct sent *s, const struct pool *p, uint32_t *from, uint32_t *to);
 

@@ -94,8 +94,8 @@ void sent_timed_out(struct sent *s, struct pool *p, const struct rtt *r, uint16_
 
 /* ---- none was -------------------------------------------------------------------------------- */
 
-/* The range after which one of this time has its place in the order of sending; 0: none. near: where
- * to begin. Ranges come in sequence order, in which they were mostly sent. */
+/* The range after which one of this time has its place in the order of sending; 0: none. near:
+ * where to begin. Ranges come in sequence order, in which they were mostly sent. */
 static uint32_t time_place(const struct sent *s, const struct pool *p, const struct sent_range *r,
                            uint32_t near)
 {

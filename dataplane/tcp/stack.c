@@ -136,6 +136,7 @@ int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, str
 	s->congestion = congestion;
 	s->fixed = sizeof(*s);
 	s->free = INDEX_NONE;
+	s->seen_ns = UINT64_MAX;
 	options_default(&s->options);
 	stack_time(s, now_ns);
 	secrets_init(s);
@@ -317,14 +318,20 @@ unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigne
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
+void sy_stack_seen(struct sy_stack *s, uint64_t seen_ns)
+{
+	s->seen_ns = seen_ns;
+}
+
 uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns)
 {
-	uint64_t now_ms, next;
+	uint64_t due_ms, next;
 	uint32_t index;
 
 	stack_time(s, now_ns);
-	now_ms = time_ms64(s);
-	while ((index = wheel_take(&s->wheel, now_ms)) != WHEEL_NONE) {
+	due_ms = (s->seen_ns < s->now_ns ? s->seen_ns : s->now_ns) / MS_NS;
+	s->due_ms = (uint32_t)due_ms;
+	while ((index = wheel_take(&s->wheel, due_ms)) != WHEEL_NONE) {
 		struct connection *c = &s->connection[index];
 		c->in_wheel = false;
 		timer_run(s, c);

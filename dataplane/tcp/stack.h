@@ -17,11 +17,21 @@
 
 #define LOOSE_MAX 1024 /* segments that belong to no connection's turn: resets, challenges, … */
 
+/* Answers of all connections that came after a time-out, though nothing was lost. */
+struct late {
+	uint64_t sum_ms; /* how long they took, in this second: */
+	uint32_t second, count;
+	uint32_t least_ms, since_ms; /* what time-outs are at least, since when; 0: as ever */
+};
+
 struct sy_stack {
 	struct sy_stack_options options; /* with all defaults in place */
 	const struct congestion_ops *congestion;
 	uint64_t now_ns;
 	uint32_t now_ms; /* modulo 2^32 */
+	uint64_t seen_ns; /* sy_stack_seen(); UINT64_MAX: it is now */
+	uint32_t due_ms;  /* timers up to here are due */
+	struct late late; /* timer.c */
 
 	struct connection *connection;
 	struct sy_stack_endpoint *client; /* of connections; NULL: options.toa is off */

@@ -16,6 +16,9 @@
 #define GIVE_UP_SYN_MS   180000u /* of a SYN: at least 3 minutes */
 #define GIVE_UP_HALF_MS  60000u  /* of a half-open connection's SYN-ACK */
 #define PTO_LEAST_MS     10
+#define LATE_MANY        16   /* of all connections in a second */
+#define LATE_MOST_MS     3000 /* as after a SYN that was lost: RFC 6298 5.7 */
+#define LATE_KEPT_MS     10000
 #define PEER_ACK_US      200000 /* RFC 8985 7.2: how long the peer may delay its ACK */
 
 /* ---- places in the wheel --------------------------------------------------------------------- */
@@ -70,6 +73,54 @@ static uint32_t persist_ms(const struct connection *c)
 	return ms < PERSIST_MOST_MS ? (uint32_t)ms : PERSIST_MOST_MS;
 }
 
+/* ---- what all connections learn -------------------------------------------------------------- */
+
+/* Where a thousand connections ask now and then, each of them would have to learn by a time-out of
+ * its own that the way takes longer now. What they send again meanwhile may be what keeps it so: a
+ * core that has half of its packets twice never gets through the others. So they share what
+ * they learn (RFC 9040 2), if many of them have learned it. */
+void timer_late(struct sy_stack *s, uint32_t us)
+{
+	uint32_t second = s->now_ms / 1000, least;
+	struct late *l = &s->late;
+
+	if (l->second != second)
+		*l = (struct late){
+		        .second = second, .least_ms = l->least_ms, .since_ms = l->since_ms};
+	l->sum_ms += us / 1000;
+	if (++l->count < LATE_MANY)
+		return;
+	least = (uint32_t)(2 * l->sum_ms / l->count);
+	l->least_ms = least < LATE_MOST_MS ? least : LATE_MOST_MS;
+	l->since_ms = s->now_ms;
+}
+
+static uint32_t least_ms(const struct sy_stack *s)
+{
+	return s->now_ms - s->late.since_ms < LATE_KEPT_MS ? s->late.least_ms : 0;
+}
+
+static uint32_t timeout_ms(const struct sy_stack *s, const struct connection *c)
+{
+	uint32_t own = rtt_timeout_ms(&c->rtt), shared = least_ms(s);
+
+	return own > shared ? own : shared;
+}
+
+/* Has the first segment waited as long as others have learned meanwhile? Else the timer goes on. */
+static bool too_early(struct sy_stack *s, struct connection *c)
+{
+	uint32_t due =
+	        (uint32_t)(sent_first_ns(&flight_of(s, c)->sent, &s->sent) / MS_NS) + least_ms(s);
+
+	if (c->retries > 0 || c->state < SY_STACK_ESTABLISHED || !seq_after(due, s->due_ms))
+		return false;
+	timer_set(s, c, TIMER_RETRANSMIT, due - s->due_ms);
+	return true;
+}
+
+/* ---- the timer ------------------------------------------------------------------------------- */
+
 /* RFC 8985 7.2: the probe comes before the time-out, or not at all. */
 static bool tail_timer_set(struct sy_stack *s, struct connection *c, uint32_t rto_ms)
 {
@@ -79,7 +130,7 @@ static bool tail_timer_set(struct sy_stack *s, struct connection *c, uint32_t rt
 		return false;
 	ms = (sent_probe_wait(&flight_of(s, c)->sent, &c->rtt, c->mss, PEER_ACK_US) + MS_NS - 1) /
 	     MS_NS;
-	if (ms == 0 || ms >= rto_ms)
+	if (ms == 0 || ms >= rto_ms || ms < least_ms(s))
 		return false;
 	c->flags |= C_TAIL_TIMER;
 	timer_set(s, c, TIMER_RETRANSMIT, ms < PTO_LEAST_MS ? PTO_LEAST_MS : (uint32_t)ms);
@@ -88,7 +139,7 @@ static bool tail_timer_set(struct sy_stack *s, struct connection *c, uint32_t rt
 
 void timer_retransmit_set(struct sy_stack *s, struct connection *c)
 {
-	uint32_t rto_ms = rtt_timeout_ms(&c->rtt), left;
+	uint32_t rto_ms = timeout_ms(s, c), left;
 
 	c->flags &= ~(uint32_t)C_TAIL_TIMER;
 	if (c->snd_una == c->snd_nxt) {
@@ -168,7 +219,7 @@ static void retransmit_due(struct sy_stack *s, struct connection *c)
 		if (emit_tail_probe(s, c))
 			s->counters.tail_probes++;
 		timer_retransmit_set(s, c);
-	} else {
+	} else if (!too_early(s, c)) {
 		timed_out(s, c);
 	}
 }
@@ -238,7 +289,7 @@ void timer_run(struct sy_stack *s, struct connection *c)
 	bool any = false;
 
 	for (unsigned i = 0; i < TIMERS; i++) {
-		if (c->armed >> i & 1 && !sy_seq_before(s->now_ms, c->due_ms[i]))
+		if (c->armed >> i & 1 && !sy_seq_before(s->due_ms, c->due_ms[i]))
 			timer_due(s, c, (enum timer)i);
 		if (c->state == SY_STACK_CLOSED)
 			return;

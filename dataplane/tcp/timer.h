@@ -26,6 +26,9 @@ static inline bool timer_is_set(const struct connection *c, enum timer timer)
  */
 void timer_retransmit_set(struct sy_stack *s, struct connection *c);
 
+/* A time-out was spurious: the answer came after so long. */
+void timer_late(struct sy_stack *s, uint32_t us);
+
 /* The connection's place in the wheel has come. */
 void timer_run(struct sy_stack *s, struct connection *c);
 

@@ -240,6 +240,10 @@ struct sy_worker {
 
 unsigned sy_worker_count(const struct sy_runtime *rt);
 struct sy_worker *sy_worker_at(const struct sy_runtime *rt, unsigned id);
+/* All packets that had come to the worker's queues by this time have been given to the pipeline, or
+ * are in this burst. It is behind now_ns while a queue holds more than a burst: who waits for a
+ * packet has waited until then. */
+uint64_t sy_worker_seen_ns(const struct sy_worker *w);
 /* Do other threads take time of this worker's CPU? As of late. Any thread. */
 bool sy_worker_shares_cpu(const struct sy_worker *w);
 

@@ -77,6 +77,10 @@ void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned cou
                       uint64_t now_ns);
 /* Is there a connection for the peer's segments of this tuple, also a half-open one? */
 bool sy_stack_knows(struct sy_stack *s, const struct sy_tuple *from_peer);
+/* All packets that had come by this time have been given: a connection that waits for an answer has
+ * waited until then. Later ones may still lie in a ring, and a worker that was held up must not
+ * take them for lost. Without this call: until the time of each call. */
+void sy_stack_seen(struct sy_stack *s, uint64_t seen_ns);
 /* Does what is due. Returns a time before which nothing else will be. */
 uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns);
 /* Gives up to `most` packets that are to be sent now. Their MAC addresses are zero; hash.usr is a

@@ -25,7 +25,8 @@ extern const struct sy_stage sy_stack_pipeline[];
 void sy_stack_round(struct sy_worker *w);
 /* For its `poll` and `wake_ns`: what is due is done in time, also while the worker would sleep, and
  * a turn sends four bursts at most before packets are received again. Without them, timers are up
- * to SY_ROUND_MS late, and a turn sends all that there is. */
+ * to SY_ROUND_MS late, and a turn sends all that there is. No time-out runs before all packets that
+ * had come by then were seen. */
 bool sy_stack_poll(struct sy_worker *w);
 uint64_t sy_stack_wake_ns(const struct sy_worker *w);
 

@@ -110,6 +110,7 @@ static void stack_turn(struct sy_worker *w, struct sy_stack_port *p)
 {
 	struct place *o = &p->place[w->id];
 
+	sy_stack_seen(o->stack, sy_worker_seen_ns(w));
 	sy_stack_advance(o->stack, w->now_ns);
 	p->serve(o->stack, w->id, w->now_ns, p->ctx);
 	segments_send(w, o);

@@ -148,6 +148,28 @@ static void test_timers_are_in_time(void **state)
 	assert_in_range(w->now_ns, start_ns + SECOND, start_ns + SECOND + 3 * MS);
 }
 
+/* A worker that was held up finds packets in its ring, and time-outs that would be due. None runs
+ * before all that had come is seen: the answer may be among it. */
+static void test_packets_come_before_timers(void **state)
+{
+	struct sy_worker *w = &rt->worker[0];
+	const unsigned waiting = 3 * SY_BURST + 8;
+
+	while (worker_turn(w))
+		sent();
+	clock_set(w->now_ns + 10 * SECOND); /* the SYNs again */
+	for (unsigned i = 0; i < waiting; i++)
+		stranger();
+	for (unsigned turns = 0; turns < waiting / SY_BURST; turns++) {
+		assert_true(sy_worker_seen_ns(w) < w->now_ns - SECOND);
+		worker_turn(w);
+		assert_int_equal(sent(), SY_BURST); /* resets */
+	}
+	worker_turn(w);
+	assert_int_equal(sy_worker_seen_ns(w), w->now_ns);
+	assert_in_range(sent(), waiting % SY_BURST + 1, 2 * 4 * SY_BURST);
+}
+
 static int setup(void **state)
 {
 	port_start();
@@ -166,6 +188,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_turns_are_fair),
 	        cmocka_unit_test(test_timers_are_in_time),
+	        cmocka_unit_test(test_packets_come_before_timers),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
