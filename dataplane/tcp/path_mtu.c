@@ -34,7 +34,7 @@ void path_mtu_init(struct path_mtu *m, uint16_t link, bool v4)
 /* Nothing more to find out before the raise timer. */
 static void search_end(struct path_mtu *m, uint64_t now_ms)
 {
-	m->searching = m->raising = m->told = false;
+	m->searching = m->raising = m->told = m->fell = false;
 	m->probe = 0;
 	m->tries = 0;
 	m->raise_ms = m->size < m->link ? now_ms + PATH_MTU_RAISE_MS : 0;
@@ -44,7 +44,7 @@ static void search_begin(struct path_mtu *m, uint16_t high)
 {
 	m->high = high;
 	m->searching = true;
-	m->raising = m->told = false;
+	m->raising = m->told = m->fell = false;
 	m->probe = 0;
 	m->tries = 0;
 	m->raise_ms = 0;
@@ -124,18 +124,31 @@ bool path_mtu_passed(struct path_mtu *m, uint16_t bytes, uint64_t now_ms)
 	return true;
 }
 
-/* RFC 8899, 4.3: a black hole. The base, and if that is one as well, the floor. */
+/* RFC 8899, 4.3: a black hole. The base, and if that is one as well, the floor. Mostly the path was
+ * gone for a while, and nothing passed: the old size is tried first when something does again. */
 static bool size_fall(struct path_mtu *m, uint64_t now_ms)
 {
-	uint16_t size = m->size > base_of(m) ? base_of(m) : floor_of(m);
+	uint16_t size = m->size > base_of(m) ? base_of(m) : floor_of(m), high = m->size;
 	m->lost = 0;
 	if (size >= m->size)
 		return false;
-	uint16_t high = m->size - 1;
+	if (m->fell) /* and nothing has passed since */
+		high = m->high;
 	m->size = size;
 	search_begin(m, high);
+	m->fell = true;
 	if (high < size + PATH_MTU_NEAR)
 		search_end(m, now_ms);
+	return true;
+}
+
+bool path_mtu_late(struct path_mtu *m, uint64_t now_ms)
+{
+	m->lost = 0;
+	if (!m->fell)
+		return false;
+	m->size = m->high;
+	search_end(m, now_ms);
 	return true;
 }
 
@@ -146,7 +159,7 @@ bool path_mtu_lost(struct path_mtu *m, uint16_t bytes, uint64_t now_ms)
 		if (++m->tries < PATH_MTU_TRIES)
 			return false;
 		m->tries = 0;
-		m->told = false;
+		m->told = m->fell = false;
 		m->high = bytes - 1;
 		if (m->raising || m->high < m->size + PATH_MTU_NEAR)
 			search_end(m, now_ms);
@@ -163,7 +176,7 @@ static uint16_t probe_choose(const struct path_mtu *m)
 {
 	const unsigned count = sizeof(likely) / sizeof(*likely);
 	unsigned n = 0;
-	if (m->told)
+	if (m->told || m->fell)
 		return m->high;
 	if (m->raising) {
 		for (n = count; n > 0; n--)

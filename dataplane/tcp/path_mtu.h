@@ -41,6 +41,7 @@ struct path_mtu {
 	bool searching : 1;
 	bool raising : 1; /* one probe, which decides whether to search */
 	bool told : 1;    /* a router has told `high`: it is probed first */
+	bool fell : 1;    /* from `high`, perhaps for an outage: it is probed first */
 };
 _Static_assert(sizeof(struct path_mtu) == 24, "a part of a connection's 512 bytes");
 
@@ -77,6 +78,10 @@ bool path_mtu_too_big(struct path_mtu *m, uint16_t sent, uint16_t told, uint64_t
  * Returns whether the size changed. */
 bool path_mtu_passed(struct path_mtu *m, uint16_t bytes, uint64_t now_ms);
 bool path_mtu_lost(struct path_mtu *m, uint16_t bytes, uint64_t now_ms);
+
+/* What was taken for lost had only been late: no size was too large. Returns whether the size
+ * changed. */
+bool path_mtu_late(struct path_mtu *m, uint64_t now_ms);
 
 /* The size of a probe to send now; 0: none. After it was sent, path_mtu_probed(). */
 uint16_t path_mtu_probe(struct path_mtu *m, uint64_t now_ms);

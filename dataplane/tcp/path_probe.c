@@ -98,6 +98,12 @@ bool path_probe_lost(struct sy_stack *s, struct connection *c)
 
 /* ---- no probe -------------------------------------------------------------------------------- */
 
+void path_late(struct sy_stack *s, struct connection *c)
+{
+	if (path_mtu_late(&c->path_mtu, time_ms64(s)))
+		connection_resize(c);
+}
+
 void path_black_hole(struct sy_stack *s, struct connection *c)
 {
 	path_probe_forget(c);

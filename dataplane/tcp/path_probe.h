@@ -30,5 +30,7 @@ void path_probe_forget(struct connection *c);
 
 /* A time-out: the path may swallow them (RFC 4821 7.7). */
 void path_black_hole(struct sy_stack *s, struct connection *c);
+/* It was in vain. */
+void path_late(struct sy_stack *s, struct connection *c);
 
 #endif

@@ -150,6 +150,8 @@ void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_
 		c->duplicates = 0;
 	if (news->undone || news->spurious || news->original)
 		recovery_undo(s, c);
+	if (news->spurious) /* what was larger has arrived, too; of a duplicate that is not sure */
+		path_late(s, c);
 	if (c->recovery != RECOVERY_NONE && !sy_seq_before(c->snd_una, c->recover))
 		recovery_end(s, c);
 	else if (progress)

@@ -37,8 +37,8 @@ void rtt_sample(struct rtt *r, uint32_t us, uint32_t per_window, uint64_t now_ms
 /* A sample for the least one only. */
 void rtt_least_sample(struct rtt *r, uint32_t us, uint64_t now_ms);
 
-/* The time-out came too early, for a round trip takes as long as this now: the next one would be too
- * early as well, before the averages have followed (RFC 4015, 3.3). */
+/* The time-out came too early, for a round trip takes as long as this now: the next one would be
+ * too early as well, before the averages have followed (RFC 4015, 3.3). */
 void rtt_late(struct rtt *r, uint32_t us);
 
 /* The handshake had to send its SYN or SYN-ACK again, and brought no sample: 5.7. */

@@ -28,7 +28,7 @@ struct sy_stack {
 	struct sy_stack_options options; /* with all defaults in place */
 	const struct congestion_ops *congestion;
 	uint64_t now_ns;
-	uint32_t now_ms; /* modulo 2^32 */
+	uint32_t now_ms;  /* modulo 2^32 */
 	uint64_t seen_ns; /* sy_stack_seen(); UINT64_MAX: it is now */
 	uint32_t due_ms;  /* timers up to here are due */
 	struct late late; /* timer.c */

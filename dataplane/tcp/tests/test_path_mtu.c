@@ -141,6 +141,40 @@ static void test_black_hole(void **state) /* RFC 8899, 4.3, 5.1.2 and 5.3 */
 	assert_in_range(path_mtu_size(&m), 1400, 1400); /* a likely size */
 }
 
+/* Nothing passes, of whatever size; then all does. */
+static void test_outage(void **state) /* RFC 4821, 7.7 */
+{
+	struct path_mtu m = path_of(1500, true);
+	(void)state;
+	for (unsigned n = 0; n < 3; n++)
+		path_mtu_lost(&m, 1500, 0);
+	for (unsigned n = 0; n < 3; n++)
+		path_mtu_lost(&m, 1200, 0);
+	assert_int_equal(path_mtu_size(&m), 576);
+	path_mtu_passed(&m, 576, 0);
+	assert_int_equal(path_mtu_probe(&m, 0), 1500);
+	path_mtu_probed(&m, 1500);
+	assert_true(path_mtu_passed(&m, 1500, 0));
+	assert_int_equal(path_mtu_size(&m), 1500);
+	assert_int_equal(path_mtu_probe(&m, PATH_MTU_RAISE_MS), 0);
+}
+
+/* The peer had been slow, and nothing was lost. */
+static void test_late(void **state)
+{
+	struct path_mtu m = path_of(1500, true);
+	(void)state;
+	path_mtu_too_big(&m, 1500, 1400, 0);
+	assert_false(path_mtu_late(&m, 0)); /* a router's word stays */
+	for (unsigned n = 0; n < 3; n++)
+		path_mtu_lost(&m, 1400, 0);
+	assert_int_equal(path_mtu_size(&m), 1200);
+	assert_true(path_mtu_late(&m, 0));
+	assert_int_equal(path_mtu_size(&m), 1400);
+	assert_int_equal(path_mtu_probe(&m, PATH_MTU_RAISE_MS - 1), 0);
+	assert_false(path_mtu_late(&m, 0));
+}
+
 static void test_below_the_base(void **state) /* RFC 8899, 5.2, ERROR state */
 {
 	struct path_mtu m = path_of(1500, true);
@@ -155,10 +189,11 @@ static void test_probe_losses(void **state) /* RFC 8899, 5.1.2: MAX_PROBES of ea
 	(void)state;
 	for (unsigned n = 0; n < 3; n++)
 		path_mtu_lost(&m, 1500, 0);
-	for (unsigned n = 0; n < 3; n++) {
-		assert_int_equal(path_mtu_probe(&m, 0), 1492);
-		path_mtu_probed(&m, 1492);
-		path_mtu_lost(&m, 1492, 0);
+	for (unsigned n = 0; n < 6; n++) { /* it may have been no black hole */
+		const uint16_t size = n < 3 ? 1500 : 1492;
+		assert_int_equal(path_mtu_probe(&m, 0), size);
+		path_mtu_probed(&m, size);
+		path_mtu_lost(&m, size, 0);
 	}
 	assert_int_equal(path_mtu_probe(&m, 0), 1480);
 	assert_int_equal(path_mtu_size(&m), 1200);
@@ -172,7 +207,7 @@ static void test_probe_refused(void **state) /* RFC 8899, 4.6.2: the told size i
 	for (unsigned n = 0; n < 3; n++)
 		path_mtu_lost(&m, 1500, 0);
 	path_mtu_probed(&m, path_mtu_probe(&m, 0));
-	assert_false(path_mtu_too_big(&m, 1492, 1373, 0));
+	assert_false(path_mtu_too_big(&m, 1500, 1373, 0));
 	assert_int_equal(path_mtu_probe(&m, 0), 1373);
 	path_mtu_probed(&m, 1373);
 	assert_true(path_mtu_passed(&m, 1373, 0));
@@ -227,7 +262,10 @@ static void test_random(void **state)
 			bytes = m.probe && random_below(2) ? m.probe : bytes;
 			bool changed = false;
 			now += random_below(100) ? random_below(1000) : PATH_MTU_RAISE_MS;
-			switch (random_below(6)) {
+			switch (random_below(7)) {
+			case 6:
+				changed = path_mtu_late(&m, now);
+				break;
 			case 0:
 				changed = path_mtu_too_big(&m, bytes, (uint16_t)random_below(65536),
 				                           now);
@@ -267,6 +305,7 @@ int main(void)
 	        cmocka_unit_test(test_below_the_base), cmocka_unit_test(test_probe_losses),
 	        cmocka_unit_test(test_probe_refused),  cmocka_unit_test(test_raise),
 	        cmocka_unit_test(test_every_path),     cmocka_unit_test(test_random),
+	        cmocka_unit_test(test_outage),         cmocka_unit_test(test_late),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
