@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keeper, the parent of a program on the user-space stack: what it gives to whom, signals, and
+how it ends."""
+
+import errno
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+
+from tests.lab import wait_until
+from tests.lab.clients import connect, http_get
+from tests.lab.process import run
+from tests.lab.run import PORT, Puppet, kernel_connections, run_command, start_run
+from tests.wire.running import LIGHTTPD, V4, has_program, on_stack, site, start
+
+ASK = """
+import errno, os, socket, struct, sys
+def connect(name):
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    one.connect(chr(0) + name)
+    one.settimeout(20)
+    return one
+def ask(one, secret, kind):
+    one.send(secret + struct.pack("=II16sHH4x", 2, kind, bytes(16), 0, 0))
+    answer = one.recv(4096)
+    return struct.unpack_from("=i", answer)[0] if answer else "nothing"
+told = os.environ.get("STEELYARD_RUN")
+name, _, secret = told.partition(":") if told else (sys.argv[1], "", "00" * 16)
+one = connect(name)
+for kind in (1, 2, 2) if told else (2,):
+    print(ask(one, bytes.fromhex(secret), kind), flush=True)
+if not told:
+    held = [connect(name) for _ in range(200)]
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_worker_gets_its_queues_once(stack):
+    said = on_stack(stack, sys.executable, "-c", ASK)
+    assert said.split() == ["0", "0", str(-errno.EALREADY)]
+
+
+# What the keeper answers who asks for a port with no socket, and with one that listens elsewhere.
+STEER = """
+import os, socket, struct
+name, _, secret = os.environ["STEELYARD_RUN"].partition(":")
+one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+one.connect(chr(0) + name)
+def listen(port):
+    it = socket.socket()
+    it.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    it.bind(("10.0.0.1", port))
+    it.listen()
+    return it
+address = socket.inet_pton(socket.AF_INET6, "::ffff:10.0.0.1")
+def ask(port, *fds):
+    request = struct.pack("=II16sHH4x", 2, 4, address, socket.htons(port), 0)
+    socket.send_fds(one, [bytes.fromhex(secret) + request], [it.fileno() for it in fds])
+    print(struct.unpack_from("=i", one.recv(4096))[0])
+bound = socket.socket()
+bound.bind(("10.0.0.1", 22))
+own = listen(8020)
+for fds in ((), (own,), (bound,)):
+    ask(22, *fds)
+ask(8020, own)
+ask(8021, listen(8021))
+"""
+
+
+def test_a_worker_steers_only_where_it_listens(stack):
+    command = run_command([sys.executable, "-c", STEER], "--port", 8020, "--port", 22)
+    said = run(stack["forwarder"].ns.command(command))
+    refused = str(-errno.EACCES)
+    assert said.split() == [refused, refused, refused, "0", refused]
+
+
+def test_strangers_get_nothing_from_the_keeper(stack):
+    """Another user knows the socket's name. Neither does it get queues, nor the program's place."""
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    server = ["lighttpd", "-D", "-f", folder / "conf"]
+    wait = 'while [ ! -e "$0" ]; do sleep 0.05; done; exec "$@"'
+    process = start_run(stack, "strange", ["sh", "-c", wait, stack.dir / "go", *server])
+    host = stack["forwarder"].ns
+
+    def names():
+        words = host.run(["cat", "/proc/net/unix"]).split()
+        return [word[1:] for word in words if word.startswith("@steelyard-run-")]
+
+    wait_until(names, "the keeper listens")
+    user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
+    stranger = stack.start(
+        "forwarder", "stranger", [*user, sys.executable, "-c", ASK, names()[0]], commanded=True
+    )
+    stranger.wait_for("held")
+    assert "nothing" in stranger.output()
+    (stack.dir / "go").touch()
+    process.wait_for("is worker 0 of 1")
+    assert http_get(stack["client"], V4, 8001, "/index.html") == b"hello"
+
+
+NO_MEMORY = """
+import resource, socket, subprocess, sys
+def dial():
+    with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as one:
+        one.sendall(b"echo\\nhello")
+        print(one.recv(5, socket.MSG_WAITALL), flush=True)
+if len(sys.argv) > 3:
+    dial()
+    sys.exit()
+limit = resource.getrlimit(resource.RLIMIT_AS)
+with open("/proc/self/statm") as file:
+    size = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (16 << 20), limit[1]))
+dial()
+resource.setrlimit(resource.RLIMIT_AS, limit)
+subprocess.run([sys.executable, *sys.argv, "again"], check=True)
+"""
+
+
+def test_a_failed_start_leaves_its_place(stack):
+    """A process without memory for the stack stays with Linux; the next one gets the place."""
+    puppet = Puppet(stack["client"], stack["client"].v4)
+    before = kernel_connections(stack["forwarder"])
+    script = stack.dir / "no_memory.py"
+    script.write_text(NO_MEMORY)
+    try:
+        said = on_stack(stack, sys.executable, script, stack["client"].v4, PORT)
+    finally:
+        puppet.close()
+    assert said.splitlines() == [f"{b'hello'}"] * 2
+    assert kernel_connections(stack["forwarder"]) == before + 1
+
+
+# ---- the end -------------------------------------------------------------------------------------
+
+
+def test_kill_leaves_nothing(stack):
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    argv = ["lighttpd", "-D", "-f", folder / "conf"]
+    for _ in range(3):
+        process = start(stack, "killed", argv, 8001)
+        with connect(stack["client"], V4, 8001) as open_one:
+            open_one.sendall(b"GET /index.html HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert open_one.recv(9) == b"HTTP/1.1 "
+            stack["forwarder"].ns.kill_all()
+        assert process.wait() == -signal.SIGKILL
+        wait_until(lambda: not has_program(stack), "the XDP program is gone")
+
+
+def test_signals_and_status_pass_on(stack):
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    process = start(stack, "stopped", ["lighttpd", "-D", "-f", folder / "conf"], 8001)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait() == 0
+    done = on_stack(stack, "sh", "-c", "exit 7", check=False)
+    assert done.returncode == 7
+    done = on_stack(stack, "sh", "-c", "kill -9 $$", check=False)
+    assert done.returncode == 128 + signal.SIGKILL
+
+
+COUNT = """
+import os, signal
+def say(number, _):
+    os.write(1, f"got {number}\\n".encode())
+for number in (signal.SIGINT, signal.SIGUSR1):
+    signal.signal(number, say)
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+
+
+def read_until(descriptor, wanted):
+    text = ""
+    while wanted not in text:
+        assert select.select([descriptor], [], [], 30)[0], f"no {wanted!r} in {text!r}"
+        text += os.read(descriptor, 4096).decode()
+    return text
+
+
+def test_a_key_of_the_terminal_comes_once(stack):
+    """Ctrl-C signals the keeper and the program; the keeper does not pass it on."""
+    master, slave = pty.openpty()
+    command = ["setsid", "--ctty", *run_command([sys.executable, "-c", COUNT])]
+    terminal = {"stdin": slave, "stdout": slave, "stderr": slave}
+    with subprocess.Popen(stack["forwarder"].ns.command(command), **terminal) as process:
+        os.close(slave)
+        try:
+            read_until(master, "ready")
+            os.write(master, b"\x03")
+            said = read_until(master, f"got {int(signal.SIGINT)}")
+            # The keeper passes signals on in the order of their numbers.
+            process.send_signal(signal.SIGUSR1)
+            said += read_until(master, f"got {int(signal.SIGUSR1)}")
+        finally:
+            process.kill()
+    os.close(master)
+    assert said.count(f"got {int(signal.SIGINT)}") == 1
+
+
+def test_a_second_run_is_refused(stack):
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    start(stack, "first", ["lighttpd", "-D", "-f", folder / "conf"], 8001)
+    done = on_stack(stack, "true", check=False)
+    assert done.returncode == 2 and "has an XDP program already" in done.stderr
