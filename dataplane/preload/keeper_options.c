@@ -120,7 +120,8 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 	        {"workers", 1, NULL, 'w'},   {"local-ports", 1, NULL, 'p'},
 	        {"memory", 1, NULL, 'm'},    {"connections", 1, NULL, 'c'},
 	        {"library", 1, NULL, 'l'},   {"log", 1, NULL, 'v'},
-	        {"port", 1, NULL, 's'},      {NULL, 0, NULL, 0}};
+	        {"port", 1, NULL, 's'},      {"toa", 0, NULL, 't'},
+	        {NULL, 0, NULL, 0}};
 	struct message_answer *c = &out->config;
 	int rc = 0, option;
 
@@ -152,6 +153,9 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 			break;
 		case 'c':
 			rc = number_parse(optarg, 16, 4000000, &c->connections);
+			break;
+		case 't':
+			c->toa = 1;
 			break;
 		case 'l':
 			out->library = optarg;

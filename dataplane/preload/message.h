@@ -9,7 +9,7 @@
 #include <sy_base.h>
 
 #define MESSAGE_ENV       "STEELYARD_RUN" /* <keeper's abstract socket>:<secret, 32 hex digits> */
-#define MESSAGE_VERSION   2
+#define MESSAGE_VERSION   3
 #define MESSAGE_SECRET    16
 #define MESSAGE_ADDRESSES 16
 #define MESSAGE_QUEUES    16 /* of a worker */
@@ -52,6 +52,7 @@ struct message_answer {
 	uint16_t port_first, port_last; /* of connections that are opened */
 	uint32_t memory_mb, connections;
 	uint32_t log; /* enum sy_log_level */
+	uint32_t toa; /* a balancer in front names the clients in a TCP option */
 	uint32_t worker, workers, queues;
 	uint32_t queue[MESSAGE_QUEUES];
 	uint32_t room;  /* bytes of a packet's buffer */

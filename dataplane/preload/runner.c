@@ -196,6 +196,7 @@ static int stack_make(const struct message_answer *c)
 	struct sy_stack_options o = {.pool = device_pool(),
 	                             .connections = c->connections,
 	                             .mtu = c->mtu,
+	                             .toa = c->toa,
 	                             .port_first = c->port_first,
 	                             .port_last = c->port_last};
 	struct sy_error err = {0};

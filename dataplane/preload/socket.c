@@ -159,6 +159,17 @@ static int placeholder(int family, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
+/* The client that a balancer names, or the peer itself. An address of IPv6 has no form that a socket
+ * of IPv4 could tell. */
+static void client_find(const struct sock *l, sy_stack_id id, struct sy_stack_endpoint *peer)
+{
+	struct sy_stack_endpoint client;
+
+	if (sy_stack_client(runner.stack, id, &client) == 0 &&
+	    (l->family == AF_INET6 || sy_addr_is_v4(&client.addr)))
+		*peer = client;
+}
+
 /* Locked. A connection that the stack has accepted. */
 static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, int flags)
 {
@@ -180,6 +191,7 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 		REAL(close)(fd);
 		return rc;
 	}
+	client_find(l, id, &peer);
 	struct sock *s = sock_new(OBJECT_CONNECTION, l->family);
 	if (!s) {
 		sy_stack_abort(runner.stack, id, runner.now_ns);

@@ -28,6 +28,7 @@ type runOptions struct {
 	MemoryMB    uint
 	Connections uint
 	Log         string
+	TOA         bool
 }
 
 // The keeper's own bounds (dataplane/preload/message.h, keeper_options.c).
@@ -60,12 +61,15 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&o.Interface, "interface", "", "`name` of the kernel interface whose packets the stack gets")
-	flags.StringArrayVar(&o.Addresses, "address", nil, "served `address`, repeatable; default: all of the interface but link-local ones")
+	flags.StringArrayVar(&o.Addresses, "address", nil, "served `address`, repeatable: of the interface, or a VIP on lo or a dummy interface; "+
+		"default: all of the interface but link-local ones")
 	flags.UintSliceVar(&o.Ports, "port", nil, "served `port`, repeatable; what listens on another one stays with Linux; default: each on which the program listens")
 	flags.UintVar(&o.Workers, "workers", 1, "`number` of the program's processes with a stack of their own")
 	flags.StringVar(&o.LocalPorts, "local-ports", "61000-65535", "`range` for connections that the program opens; keep it out of net.ipv4.ip_local_port_range")
 	flags.UintVar(&o.MemoryMB, "memory", 64, "memory of each worker for packets, in `MB`")
 	flags.UintVar(&o.Connections, "connections", 65536, "`number` of connections of each worker, at most")
+	flags.BoolVar(&o.TOA, "toa", false, "servers see the client that a balancer in front names in a TCP option (client_address: toa), not the balancer; "+
+		"only where nobody else reaches the ports: whoever does can name any client")
 	flags.StringVar(&o.Log, "log", "warn", "what the stack says on standard error: `level` error, warn, info or debug")
 	command.RunE = func(_ *cobra.Command, program []string) error {
 		arguments, err := o.arguments()
@@ -114,6 +118,9 @@ func (o *runOptions) arguments() ([]string, error) {
 	for _, address := range addresses {
 		arguments = append(arguments, "--address", address.String())
 	}
+	if o.TOA {
+		arguments = append(arguments, "--toa")
+	}
 	for _, port := range o.Ports {
 		arguments = append(arguments, "--port", strconv.FormatUint(uint64(port), 10))
 	}
@@ -149,21 +156,20 @@ func (o *runOptions) check() error {
 	return nil
 }
 
-// served returns the addresses that the stack gets, which the interface has.
+// served returns the addresses that the stack gets: of the interface, or, where they are named, a VIP that another one has (a server
+// behind direct routing has it on lo or on a dummy interface).
 func (o *runOptions) served() ([]netip.Addr, error) {
 	link, err := net.InterfaceByName(o.Interface)
 	if err != nil {
 		return nil, fmt.Errorf("--interface %s: there is none in this network namespace", o.Interface)
 	}
-	networks, err := link.Addrs()
+	there, err := usableAddresses(link.Addrs)
 	if err != nil {
 		return nil, fmt.Errorf("addresses of %s: %w", o.Interface, err)
 	}
-	var there []netip.Addr
-	for _, network := range networks {
-		if prefix, err := netip.ParsePrefix(network.String()); err == nil && !prefix.Addr().IsLinkLocalUnicast() {
-			there = append(there, prefix.Addr())
-		}
+	anywhere, err := usableAddresses(net.InterfaceAddrs)
+	if err != nil {
+		return nil, fmt.Errorf("addresses of this host: %w", err)
 	}
 	var wanted []netip.Addr
 	for _, text := range o.Addresses {
@@ -171,8 +177,12 @@ func (o *runOptions) served() ([]netip.Addr, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--address %s: this is no IP address", text)
 		}
-		if !slices.Contains(there, address.Unmap()) {
-			return nil, fmt.Errorf("--address %s: %s does not have it: ip address add %s dev %s", text, o.Interface, text, o.Interface)
+		if !slices.Contains(there, address.Unmap()) && !slices.Contains(anywhere, address.Unmap()) {
+			return nil, fmt.Errorf("--address %s: neither %s has it, nor, as a VIP, another interface: ip address add %s dev %s (a VIP: dev lo)",
+				text, o.Interface, text, o.Interface)
+		}
+		if address.IsLoopback() && link.Flags&net.FlagLoopback == 0 {
+			return nil, fmt.Errorf("--address %s: it is for this host alone, and does not come by %s", text, o.Interface)
 		}
 		wanted = append(wanted, address.Unmap())
 	}
@@ -186,6 +196,21 @@ func (o *runOptions) served() ([]netip.Addr, error) {
 		return nil, fmt.Errorf("%s has %d addresses, and at most %d can be served: name them with --address", o.Interface, len(wanted), runAddresses)
 	}
 	return wanted, nil
+}
+
+// usableAddresses are those of a list without link-local ones, which several interfaces may have.
+func usableAddresses(list func() ([]net.Addr, error)) ([]netip.Addr, error) {
+	networks, err := list()
+	if err != nil {
+		return nil, err
+	}
+	var addresses []netip.Addr
+	for _, network := range networks {
+		if prefix, err := netip.ParsePrefix(network.String()); err == nil && !prefix.Addr().IsLinkLocalUnicast() {
+			addresses = append(addresses, prefix.Addr())
+		}
+	}
+	return addresses, nil
 }
 
 // findKeeper looks for the keeper and its library beside this binary, then where they are installed.

@@ -16,7 +16,7 @@ func TestRunRefusesWhatItCannotDo(t *testing.T) {
 		{"run --interface lo ls", "write the program after --"},
 		{"run -- ls", "--interface is missing"},
 		{"run --interface nosuch0 -- ls", "there is none in this network namespace"},
-		{"run --interface lo --address 192.0.2.1 -- ls", "lo does not have it: ip address add 192.0.2.1 dev lo"},
+		{"run --interface lo --address 192.0.2.1 -- ls", "neither lo has it, nor, as a VIP, another interface: ip address add 192.0.2.1 dev lo"},
 		{"run --interface lo --address here -- ls", "this is no IP address"},
 		{"run --interface lo --workers 0 -- ls", "--workers 0: it is between 1 and 32"},
 		{"run --interface lo --memory 1 -- ls", "--memory 1: it is between 16 and 65536"},
@@ -36,9 +36,9 @@ func TestRunRefusesWhatItCannotDo(t *testing.T) {
 
 func TestRunTellsTheKeeper(t *testing.T) {
 	o := runOptions{Interface: "lo", Addresses: []string{"127.0.0.1"}, Ports: []uint{80, 443}, Workers: 2, LocalPorts: "2000-2999",
-		MemoryMB: 32, Connections: 100, Log: "info"}
+		MemoryMB: 32, Connections: 100, Log: "info", TOA: true}
 	got, err := o.arguments()
-	want := "--interface lo --workers 2 --local-ports 2000-2999 --memory 32 --connections 100 --log 2 --address 127.0.0.1 --port 80 --port 443"
+	want := "--interface lo --workers 2 --local-ports 2000-2999 --memory 32 --connections 100 --log 2 --address 127.0.0.1 --toa --port 80 --port 443"
 	if err != nil || strings.Join(got, " ") != want {
 		t.Errorf("got %s, %v; want %s", strings.Join(got, " "), err, want)
 	}

@@ -24,7 +24,7 @@ def connect(name):
     one.settimeout(20)
     return one
 def ask(one, secret, kind):
-    one.send(secret + struct.pack("=II16sHH4x", 2, kind, bytes(16), 0, 0))
+    one.send(secret + struct.pack("=II16sHH4x", 3, kind, bytes(16), 0, 0))
     answer = one.recv(4096)
     return struct.unpack_from("=i", answer)[0] if answer else "nothing"
 told = os.environ.get("STEELYARD_RUN")
@@ -58,7 +58,7 @@ def listen(port):
     return it
 address = socket.inet_pton(socket.AF_INET6, "::ffff:10.0.0.1")
 def ask(port, *fds):
-    request = struct.pack("=II16sHH4x", 2, 4, address, socket.htons(port), 0)
+    request = struct.pack("=II16sHH4x", 3, 4, address, socket.htons(port), 0)
     socket.send_fds(one, [bytes.fromhex(secret) + request], [it.fileno() for it in fds])
     print(struct.unpack_from("=i", one.recv(4096))[0])
 bound = socket.socket()
