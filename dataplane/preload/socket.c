@@ -159,8 +159,8 @@ static int placeholder(int family, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-/* The client that a balancer names, or the peer itself. An address of IPv6 has no form that a socket
- * of IPv4 could tell. */
+/* The client that a balancer names, or the peer itself. An address of IPv6 has no form that a
+ * socket of IPv4 could tell. */
 static void client_find(const struct sock *l, sy_stack_id id, struct sy_stack_endpoint *peer)
 {
 	struct sy_stack_endpoint client;
