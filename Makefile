@@ -11,7 +11,7 @@ OPTIONS    ?= /etc/default/steelyard-forwarder
 UNITDIR    ?= /usr/lib/systemd/system
 DESTDIR    ?=
 DEMO       ?= first_light
-DEMOS      := first_light attack limits modes restart shaping
+DEMOS      := first_light attack limits modes restart shaping stack
 JOBS       ?= $(shell nproc)
 
 BIN   := build/bin
@@ -36,6 +36,7 @@ help: ## list these commands
 	@echo "  make demo DEMO=limits   tenants held to their limits, live changes, a noisy client: a table"
 	@echo "  make demo DEMO=modes    every mode, family and protocol, one and two workers: a table"
 	@echo "  make demo DEMO=shaping  a narrow port shared by tenants, services and classes: a table"
+	@echo "  make demo DEMO=stack    unmodified servers on the user-space TCP stack beside Linux's: a table"
 	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go bench soak wire wire-asan"
 
 setup: ## install what building and testing need (Debian 12, as root)
