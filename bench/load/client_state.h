@@ -5,6 +5,7 @@
 
 #include "client.h"
 #include "http.h"
+#include "redis.h"
 
 #define NOWHERE UINT32_MAX
 

@@ -8,9 +8,10 @@
 
 size_t talk_reader_size(enum protocol p)
 {
-	return p == PROTOCOL_RAW    ? sizeof(struct raw_reader)
-	       : p == PROTOCOL_HTTP ? sizeof(struct http_reader)
-	                            : 0;
+	return p == PROTOCOL_RAW     ? sizeof(struct raw_reader)
+	       : p == PROTOCOL_HTTP  ? sizeof(struct http_reader)
+	       : p == PROTOCOL_REDIS ? sizeof(struct redis_reader)
+	                             : 0;
 }
 
 static void *reader_of(struct client *c, uint32_t i)
@@ -133,6 +134,16 @@ static int64_t http_feed(struct client *c, uint32_t i, const uint8_t *bytes, siz
 	return taken;
 }
 
+static int64_t redis_feed(struct client *c, uint32_t i, const uint8_t *bytes, size_t len,
+                          struct answer *a)
+{
+	struct redis_reader *reader = reader_of(c, i);
+	int64_t taken = redis_take(reader, bytes, len, &a->done);
+
+	a->right = !reader->wrong;
+	return taken;
+}
+
 static int64_t answer_feed(struct client *c, uint32_t i, const uint8_t *bytes, size_t len,
                            struct answer *a)
 {
@@ -142,6 +153,8 @@ static int64_t answer_feed(struct client *c, uint32_t i, const uint8_t *bytes, s
 		return raw_feed(c, i, bytes, len, a);
 	case PROTOCOL_ECHO:
 		return echo_feed(c, i, bytes, len, a);
+	case PROTOCOL_REDIS:
+		return redis_feed(c, i, bytes, len, a);
 	default:
 		return http_feed(c, i, bytes, len, a);
 	}

@@ -57,6 +57,8 @@ static int class_key(struct request_class *k, const char *key, const char *value
 		return word_read("path", value, k->path, sizeof(k->path), err);
 	if (!strcmp(key, "method"))
 		return method_read(value, k->method, sizeof(k->method), err);
+	if (!strcmp(key, "key"))
+		return word_read("key", value, k->key, sizeof(k->key), err);
 	return sy_fail(err, EINVAL, "%.40s is unknown; see --help", key);
 }
 
@@ -118,6 +120,11 @@ int mix_complete(struct mix *m, struct sy_error *err)
 			return sy_fail(err, EINVAL,
 			               "--class %s: only --protocol http has path and method",
 			               k->name);
+		if (m->protocol != PROTOCOL_REDIS ? k->key[0] : k->has_length)
+			return sy_fail(err, EINVAL,
+			               "--class %s: --protocol redis, and no other, has key, and "
+			               "it has no length",
+			               k->name);
 	}
 	if (shares <= 0)
 		return sy_fail(err, EINVAL, "--class: no class has a share");
@@ -164,7 +171,7 @@ void request_draw(const struct mix *m, struct chance *c, struct request *r)
 	k = &m->class[r->class];
 	r->length = between(distribution_draw(&k->length, c), least, RAW_LONGEST);
 	r->answer = between(distribution_draw(&k->answer, c), RAW_HEADER, RAW_LONGEST);
-	if (m->protocol == PROTOCOL_HTTP && !k->has_length)
+	if (m->protocol == PROTOCOL_REDIS || (m->protocol == PROTOCOL_HTTP && !k->has_length))
 		r->length = 0;
 	r->service_ns = distribution_draw(&k->service, c);
 	if (r->service_ns > RAW_SERVICE_MAX)
@@ -184,10 +191,20 @@ static size_t http_header(const struct mix *m, const struct request *r, char *ou
 	                        m->fields, body);
 }
 
+static size_t redis_header(const struct request_class *k, char *out)
+{
+	const char *key = k->key[0] ? k->key : "key";
+
+	return (size_t)snprintf(out, REQUEST_HEADER, "*2\r\n$3\r\nGET\r\n$%zu\r\n%s\r\n",
+	                        strlen(key), key);
+}
+
 size_t request_header(const struct mix *m, const struct request *r, char out[static REQUEST_HEADER])
 {
 	if (m->protocol == PROTOCOL_HTTP)
 		return http_header(m, r, out);
+	if (m->protocol == PROTOCOL_REDIS)
+		return redis_header(&m->class[r->class], out);
 	if (m->protocol == PROTOCOL_ECHO)
 		return 0;
 	raw_write((uint8_t *)out, &(struct raw_header){.kind = RAW_REQUEST,

@@ -9,7 +9,7 @@
 
 #define CLASSES_MAX 16
 
-enum protocol { PROTOCOL_RAW, PROTOCOL_ECHO, PROTOCOL_HTTP };
+enum protocol { PROTOCOL_RAW, PROTOCOL_ECHO, PROTOCOL_HTTP, PROTOCOL_REDIS };
 
 struct request_class {
 	char name[32];
@@ -18,6 +18,7 @@ struct request_class {
 	bool has_length;
 	uint16_t type;
 	char method[16], path[200]; /* of HTTP */
+	char key[64];               /* of redis */
 };
 
 struct mix {
@@ -37,7 +38,7 @@ struct request {
 	bool measured;
 };
 
-/* NAME[,share=N][,length=D][,answer=D][,service=D][,type=N][,path=/…][,method=M], D as in
+/* NAME[,share=N][,length=D][,answer=D][,service=D][,type=N][,path=/…][,method=M][,key=K], D as in
  * distribution_read(). */
 int class_read(struct mix *m, const char *text, struct sy_error *err);
 /* Adds a class with the defaults if there is none, and sees that all fit the protocol. */

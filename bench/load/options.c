@@ -37,9 +37,9 @@ void load_options_help(void)
 	       "  --reset                    end connections by a reset, not by FIN\n"
 	       "\n"
 	       "Requests\n"
-	       "  --protocol raw|echo|http   raw (default): docs/load.md has the header; echo: "
-	       "bytes\n"
-	       "                             that come back; http: HTTP/1.1\n"
+	       "  --protocol raw|echo|http|redis   raw (default): docs/load.md has the header; "
+	       "echo:\n"
+	       "                             bytes that come back; http: HTTP/1.1; redis: GET\n"
 	       "  --class NAME[,KEY=VALUE…]  a class of requests with a histogram of its own;\n"
 	       "                             repeatable. Keys:\n"
 	       "       share=N               its weight among the classes (1)\n"
@@ -47,6 +47,7 @@ void load_options_help(void)
 	       "       answer=D, service=D, type=N   raw: bytes of the answer (64), for how long\n"
 	       "                             the server is busy (0), a mark\n"
 	       "       path=/…, method=M     http (/, GET or with a length POST)\n"
+	       "       key=K                 redis: the string that is asked for (key)\n"
 	       "  D: N, const:N, uniform:A:B, exp:MEAN, bimodal:A:B:SHARE_OF_B,\n"
 	       "     pareto:MIN:SHAPE[:MAX], file:PATH with lines VALUE [WEIGHT]\n"
 	       "  --host NAME, --header TEXT http: of each request; --header is repeatable\n"
@@ -275,7 +276,7 @@ static int read_place(struct load_options *o, int id, const char *text, struct s
 /* What is asked; 1: it is another option. */
 static int read_request(struct load_options *o, int id, const char *text, struct sy_error *err)
 {
-	static const char *const protocols[] = {"raw", "echo", "http", NULL};
+	static const char *const protocols[] = {"raw", "echo", "http", "redis", NULL};
 	static const char *const arrivals[] = {"poisson", "even", NULL};
 	int rc;
 

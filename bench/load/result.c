@@ -161,7 +161,7 @@ static void class_json(FILE *out, const char *name)
 
 static void client_json(const struct result *r, const struct load_options *o, FILE *out)
 {
-	static const char *const protocols[] = {"raw", "echo", "http"};
+	static const char *const protocols[] = {"raw", "echo", "http", "redis"};
 	const struct client_counts *n = &r->counts;
 	double s = seconds_of(r);
 
