@@ -209,6 +209,20 @@ HEADLINES = [
         lambda row: row["ratio"] >= 4,
     ),
     stack(
+        "unmodified nginx by `steelyard run`, pages of 612 bytes over veth, one core",
+        "requests",
+        {"program": "nginx", "connections": "keep-alive"},
+        "≥ 2 × the kernel",
+        lambda row: row["ratio"] >= 2,
+    ),
+    stack(
+        "unmodified redis by `steelyard run`, GET without pipelining over veth, one core",
+        "requests",
+        {"program": "redis"},
+        "≥ 2 × the kernel",
+        lambda row: row["ratio"] >= 2,
+    ),
+    stack(
         "99th percentile of echoes, both servers at half of what the kernel's can",
         "p99",
         {"load": "half of the kernel's"},

@@ -7,15 +7,19 @@
                  when a request was due. `half of the kernel's`: both servers at that rate
     bulk         one connection, answers of 64 MB, or requests of 64 MB
     idle         a million connections, any of which is asked, 100 000 times a second in all
+    programs     unmodified nginx and redis by `steelyard run` and as they are: bench/program_bed.py
 
 Rounds: the stack's server and then the kernel's. The evidence has requests without an answer.
 """
 
 from bench import machine, picture, report
+from bench.program_bed import PAGE, ProgramBed
 from bench.stack_bed import SOURCES, StackBed, lost
 
-TITLE = "servers on the TCP stack beside the kernel's, over veth: echo, latency, bulk, idle"
-MINUTES = 5
+TITLE = (
+    "servers on the TCP stack beside the kernel's, over veth: echo, latency, bulk, idle, programs"
+)
+MINUTES = 7
 KERNEL = "kernel"
 CORES = {1: "one core", 2: "both cores"}
 CONNECTIONS = 256
@@ -34,7 +38,10 @@ def rows(quick):
                 for direction in ("download", "upload"):
                     yield bulk(bed, direction, SECONDS)
     else:
-        print(f"   echoes and bulk: left out, {machine.lacking(MEMORY)}")
+        print(f"   echoes, bulk and programs: left out, {machine.lacking(MEMORY)}")
+        with ProgramBed() as bed:
+            for _ in range(3 if quick else 7):
+                yield from programs(bed, SECONDS)
     many = 100_000 if quick else 1_000_000
     wanted = many * IDLE_BYTES + machine.GB
     if machine.memory_suffices(wanted):
@@ -48,6 +55,8 @@ def smoke():
     with StackBed() as bed:
         yield bulk(bed, "download", 0.1)
         yield from idle(bed, 1000, 1000, 0.1)
+    with ProgramBed() as bed:
+        yield from programs(bed, 0.1)
 
 
 def record(params, metric, unit, value, beside=None, evidence=None):
@@ -87,6 +96,20 @@ def echo(bed, seconds):
         yield record({"load": load}, "p99", "µs", p99(ours), p99(theirs), seen)
 
 
+def programs(bed, seconds):
+    times = {"duration": f"{seconds}s", "warmup": f"{seconds / 4}s", "connections": CONNECTIONS}
+    for program, kind, options in (
+        ("nginx", "keep-alive", {}),
+        ("nginx", "short", {"each": 1}),
+        ("redis", "keep-alive", {}),
+    ):
+        ours, theirs = (bed.ask(program, side, **times, **options) for side in bed.sides)
+        asks = {"nginx": f"GET of {PAGE} bytes", "redis": "GET"}[program]
+        params = {"program": program, "asks": asks, "connections": kind}
+        rates = ours["rate"], theirs["rate"]
+        yield record(params, "requests", "1/s", *rates, evidence(ours, theirs))
+
+
 def bulk(bed, direction, seconds):
     length = {"download": "answer", "upload": "length"}[direction]
     options = {"class": f"bulk,{length}={BULK}", "duration": f"{seconds}s", "warmup": "0.2s"}
@@ -123,6 +146,11 @@ def plot(made, path):
         rates,
         "connections",
         panels=["kernel"],
+    )
+    asked = report.select(made, "requests")
+    where = path.with_name(f"{path.stem}-programs.svg")
+    picture.bars(
+        where, "stack: unmodified servers on one core", asked, "program", panels=["connections"]
     )
     late = report.select(made, "p99")
     where = path.with_name(f"{path.stem}-p99.svg")

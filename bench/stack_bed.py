@@ -33,6 +33,8 @@ ARMS = ("stack", "kernel")
 class StackBed:
     """A context manager that cleans up completely."""
 
+    arms = ARMS
+
     def __init__(self, capacity=10_000):
         cores = machine.cpus()
         if len(cores) < 2:
@@ -48,11 +50,10 @@ class StackBed:
             self.generator, self.server = (
                 Namespace(f"{self.dir.name}-{name}").create() for name in ("generator", "server")
             )
-            for number in range(len(ARMS)):
+            for number in range(len(self.arms)):
                 self.plug(number)
             self.steer(True)
-            self.stacks = {name: self.start("stack", name) for name in PORT}
-            self.kernels = {name: self.start("kernel", name) for name in PORT}
+            self.start_all()
         except BaseException:
             self.open.close()
             raise
@@ -60,6 +61,10 @@ class StackBed:
 
     def __exit__(self, *_):
         self.open.close()
+
+    def start_all(self):
+        self.stacks = {name: self.start("stack", name) for name in PORT}
+        self.kernels = {name: self.start("kernel", name) for name in PORT}
 
     def plug(self, number):
         """One pair: 10.66.N.0/24, the generator's own address .1, the kernel's server .2, and the
@@ -86,7 +91,7 @@ class StackBed:
         """Whether the kernel's server has its core alone; or else, for the kernel's half of
         receiving, the generator's too."""
         mask = 1 << self.far if steered else 0
-        for number in range(len(ARMS)):
+        for number in range(len(self.arms)):
             script = STEER.format(mask=mask, name=f"s{number}")
             self.server.run(["unshare", "--mount", "sh", "-c", script])
 
@@ -143,8 +148,11 @@ class StackBed:
         """What the generator measures of a server."""
         if arm == "stack":
             self.speak(protocol)
-        number = ARMS.index(arm)
+        number = self.arms.index(arm)
         server = f"10.66.{number}.{3 - number}:{PORT[protocol]}"
+        return self.generate(number, server, protocol, sources, **options)
+
+    def generate(self, number, server, protocol, sources, **options):
         argv = [
             LOAD,
             "--port",
