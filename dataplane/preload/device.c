@@ -29,8 +29,14 @@
 #define BIND_NS UINT64_C(2000000000)
 #define EAL_MB  "32"
 
+enum { MAPS = 4 }; /* rings of a socket */
+
 struct queue {
 	int fd;
+	struct {
+		void *at;
+		size_t len;
+	} map[MAPS];
 	struct xsk_ring_prod fill, tx;
 	struct xsk_ring_cons rx, completion;
 	unsigned fill_missing, tx_flying;
@@ -38,6 +44,7 @@ struct queue {
 
 static struct {
 	char *base;
+	size_t bytes;
 	struct rte_mempool *pool;
 	struct queue queue[MESSAGE_QUEUES];
 	unsigned queues, next;
@@ -102,6 +109,7 @@ static int memory_map(const struct message_answer *c, int fd, struct sy_error *e
 		               strerror(errno));
 	madvise(at, c->bytes, MADV_DONTFORK);
 	device.base = at;
+	device.bytes = c->bytes;
 	return 0;
 }
 
@@ -140,13 +148,18 @@ static struct rte_mbuf *mbuf_of(uint64_t address)
 	return (struct rte_mbuf *)(room - sizeof(struct rte_mbuf));
 }
 
-static void *ring_map(int fd, const struct xdp_ring_offset *o, uint64_t at, size_t entry)
+static void *ring_map(struct queue *q, unsigned ring, const struct xdp_ring_offset *o, uint64_t at,
+                      size_t entry)
 {
-	void *p = mmap(NULL, o->desc + RING * entry, PROT_READ | PROT_WRITE,
-	               MAP_SHARED | MAP_POPULATE, fd, (off_t)at);
-	if (p != MAP_FAILED)
-		madvise(p, o->desc + RING * entry, MADV_DONTFORK);
-	return p == MAP_FAILED ? NULL : p;
+	size_t len = o->desc + RING * entry;
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, q->fd,
+	               (off_t)at);
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, len, MADV_DONTFORK);
+	q->map[ring].at = p;
+	q->map[ring].len = len;
+	return p;
 }
 
 #define RING_INIT(r, map, o)                                                                       \
@@ -169,10 +182,10 @@ static int rings_map(struct queue *q)
 
 	if (REAL(getsockopt)(q->fd, SOL_XDP, XDP_MMAP_OFFSETS, &off, &len))
 		return -errno;
-	fill = ring_map(q->fd, &off.fr, XDP_UMEM_PGOFF_FILL_RING, sizeof(uint64_t));
-	completion = ring_map(q->fd, &off.cr, XDP_UMEM_PGOFF_COMPLETION_RING, sizeof(uint64_t));
-	rx = ring_map(q->fd, &off.rx, XDP_PGOFF_RX_RING, sizeof(struct xdp_desc));
-	tx = ring_map(q->fd, &off.tx, XDP_PGOFF_TX_RING, sizeof(struct xdp_desc));
+	fill = ring_map(q, 0, &off.fr, XDP_UMEM_PGOFF_FILL_RING, sizeof(uint64_t));
+	completion = ring_map(q, 1, &off.cr, XDP_UMEM_PGOFF_COMPLETION_RING, sizeof(uint64_t));
+	rx = ring_map(q, 2, &off.rx, XDP_PGOFF_RX_RING, sizeof(struct xdp_desc));
+	tx = ring_map(q, 3, &off.tx, XDP_PGOFF_TX_RING, sizeof(struct xdp_desc));
 	if (!fill || !completion || !rx || !tx)
 		return -ENOMEM;
 	RING_INIT(&q->fill, fill, &off.fr);
@@ -261,6 +274,18 @@ int device_open(const struct message_answer *c, int memory, const int *fd, struc
 		device.queues++;
 	}
 	return rc;
+}
+
+void device_close(void)
+{
+	for (unsigned i = 0; i < MESSAGE_QUEUES; i++)
+		for (unsigned ring = 0; ring < MAPS; ring++)
+			if (device.queue[i].map[ring].at)
+				munmap(device.queue[i].map[ring].at, device.queue[i].map[ring].len);
+	rte_mempool_free(device.pool);
+	if (device.base)
+		munmap(device.base, device.bytes);
+	memset(&device, 0, sizeof(device));
 }
 
 /* ---- packets --------------------------------------------------------------------------------- */

@@ -143,6 +143,9 @@ bool keeper_serves_port(uint16_t port); /* network order */
 /* memory: a descriptor, which is closed. fd: a socket for each queue. */
 int device_open(const struct message_answer *config, int memory, const int *fd,
                 struct sy_error *err);
+/* Gives back what device_open() has mapped, also after it has failed. The sockets stay the
+ * caller's, and so does EAL, which starts once. */
+void device_close(void);
 struct rte_mempool *device_pool(void);
 unsigned device_receive(struct rte_mbuf **m, unsigned most);
 /* Takes them all; what finds no place is lost, as on a wire. */

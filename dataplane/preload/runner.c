@@ -241,6 +241,7 @@ static void start_undo(int memory)
 	route_forget();
 	if (runner.stack)
 		sy_stack_destroy(runner.stack);
+	device_close();
 	runner.stack = NULL;
 	runner.rx = 0;
 	runner.wake = link_fd = -1;
@@ -274,7 +275,7 @@ static int start(void)
 		return rc;
 	}
 	runner.wake = table_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	rc = route_open(c.ifindex);
+	rc = runner.wake < 0 ? -errno : route_open(c.ifindex);
 	if (!rc)
 		rc = stack_make(&c);
 	if (!rc)

@@ -135,6 +135,43 @@ def test_a_failed_start_leaves_its_place(stack):
     assert kernel_connections(stack["forwarder"]) == before + 1
 
 
+NO_STACK = """
+import resource, socket, sys
+limit = resource.getrlimit(resource.RLIMIT_AS)
+with open("/proc/self/statm") as file:
+    size = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (600 << 20), limit[1]))
+with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as one:
+    one.sendall(b"echo\\nhello")
+    print(one.recv(5, socket.MSG_WAITALL))
+with open("/proc/self/maps") as file:
+    print([line for line in file if "socket:" in line or "steelyard-packets" in line])
+"""
+
+
+def test_a_failed_start_keeps_no_memory(stack):
+    """Queues and packets are there already when there is no memory for four million connections."""
+    puppet = Puppet(stack["client"], stack["client"].v4)
+    argv = [sys.executable, "-c", NO_STACK, stack["client"].v4, PORT]
+    command = run_command(argv, "--connections", 4_000_000)
+    try:
+        done = run(stack["forwarder"].ns.command(command), check=False)
+    finally:
+        puppet.close()
+    assert done.stdout.splitlines() == [f"{b'hello'}", "[]"], done.stderr
+    assert "the stack does not start" in done.stderr
+
+
+def test_local_ports_of_linux_are_refused(stack):
+    host = stack["forwarder"].ns
+    host.sysctl("ipv4.ip_local_port_range", "32768 61500")
+    try:
+        done = on_stack(stack, "true", check=False)
+    finally:
+        host.sysctl("ipv4.ip_local_port_range", "32768 60999")
+    assert done.returncode == 2 and "Linux gives ports 61000-61500" in done.stderr
+
+
 # ---- the end -------------------------------------------------------------------------------------
 
 
