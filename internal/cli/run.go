@@ -65,7 +65,7 @@ func (a *app) runCommand() *cobra.Command {
 		"default: all of the interface but link-local ones")
 	flags.UintSliceVar(&o.Ports, "port", nil, "served `port`, repeatable; what listens on another one stays with Linux; default: each on which the program listens")
 	flags.UintVar(&o.Workers, "workers", 1, "`number` of the program's processes with a stack of their own")
-	flags.StringVar(&o.LocalPorts, "local-ports", "61000-65535", "`range` for connections that the program opens; keep it out of net.ipv4.ip_local_port_range")
+	flags.StringVar(&o.LocalPorts, "local-ports", "61000-65535", "`range` for connections that the program opens; none of Linux's own (net.ipv4.ip_local_port_range)")
 	flags.UintVar(&o.MemoryMB, "memory", 64, "memory of each worker for packets, in `MB`")
 	flags.UintVar(&o.Connections, "connections", 65536, "`number` of connections of each worker, at most")
 	flags.BoolVar(&o.TOA, "toa", false, "servers see the client that a balancer in front names in a TCP option (client_address: toa), not the balancer; "+
@@ -74,6 +74,9 @@ func (a *app) runCommand() *cobra.Command {
 	command.RunE = func(_ *cobra.Command, program []string) error {
 		arguments, err := o.arguments()
 		if err != nil {
+			return err
+		}
+		if err := o.checkLocalPorts(); err != nil {
 			return err
 		}
 		if _, err := exec.LookPath(program[0]); err != nil {

@@ -44,6 +44,32 @@ func TestRunTellsTheKeeper(t *testing.T) {
 	}
 }
 
+func TestLocalPortsAreNotLinuxs(t *testing.T) {
+	for _, one := range []struct{ ours, linux, reserved, want string }{
+		{"61000-65535", "32768\t60999\n", "\n", ""},
+		{"61000-65535", "1024\t65535\n", "\n", "ports 61000-65535 to"},
+		{"61000-65535", "32768\t61000\n", "\n", "ports 61000 to"},
+		{"20000-20010", "32768\t60999\n", "\n", ""},
+		{"61000-65535", "1024\t65535\n", "61000-65535\n", ""},
+		{"61000-65535", "1024\t65535\n", "80,61000-63000,63001-65535\n", ""},
+		{"61000-65535", "1024\t65535\n", "61000-65534\n", "ports 65535 to"},
+		{"61000-65535", "1024\t65535\n", "61002-65535\n", "sysctl -w net.ipv4.ip_local_reserved_ports=61000-65535"},
+		{"61000-65535", "nonsense\n", "\n", "ip_local_port_range: "},
+		{"61000-65535", "1024 60000\n", "5-4\n", "ip_local_reserved_ports: "},
+	} {
+		directory := t.TempDir() + "/"
+		for name, text := range map[string]string{"ip_local_port_range": one.linux, "ip_local_reserved_ports": one.reserved} {
+			if err := os.WriteFile(directory+name, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := (&runOptions{LocalPorts: one.ours}).checkLocalPortsOf(directory)
+		if (err == nil) != (one.want == "") || (err != nil && !strings.Contains(err.Error(), one.want)) {
+			t.Errorf("%+v: %v", one, err)
+		}
+	}
+}
+
 func TestTheKeeperIsFoundBesideTheCommand(t *testing.T) {
 	prefix := t.TempDir()
 	self := filepath.Join(prefix, "bin", "steelyard")
