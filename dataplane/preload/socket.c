@@ -313,13 +313,16 @@ static bool connect_is_ours(int fd, const struct sy_stack_endpoint *peer,
 	return keeper_serves(&source);
 }
 
-/* A lost SYN costs a second. */
+/* Locked, and not while it sleeps. A SYN that is lost costs a second. */
 static void neighbour_find(const struct sy_addr *dst)
 {
 	uint64_t end = sy_clock_ns() + RESOLVE_NS;
 
-	while (!route_mac(dst) && sy_clock_ns() < end)
+	while (runner.stack && !route_mac(dst) && sy_clock_ns() < end) {
+		runner_unlock();
 		usleep(1000);
+		runner_lock();
+	}
 }
 
 static int connect_await(struct sock *s)
@@ -366,10 +369,6 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 	s->connecting = true;
 	s->peer = *peer;
 	options_read(s, fd);
-	if (s->nonblock)
-		route_mac(&peer->addr); /* the kernel begins to look; the SYN comes again */
-	else
-		neighbour_find(&peer->addr);
 	rc = sy_stack_connect(runner.stack, &local, peer, (uintptr_t)s, sy_clock_ns(), &s->id);
 	if (rc) {
 		s->id = SY_STACK_NONE;
@@ -388,6 +387,18 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 		table_put(fd, &s->o);
 	runner_turn(); /* the SYN leaves */
 	return s->nonblock ? -EINPROGRESS : connect_await(s);
+}
+
+/* Locked. false: another thread has closed or connected the socket meanwhile. */
+static bool connect_prepare(int fd, const struct sy_addr *dst)
+{
+	const struct object *before = table_get(fd);
+
+	if (REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK)
+		route_mac(dst); /* the kernel begins to look; the SYN comes again */
+	else
+		neighbour_find(dst);
+	return runner.stack && table_get(fd) == before && !table_sock(fd) && tcp_family(fd);
 }
 
 PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
@@ -410,7 +421,8 @@ PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 	} else if (known) { /* another thread has closed it */
 		rc = -EBADF;
 	} else if (connect_is_ours(fd, &peer, &local)) {
-		rc = connect_new(fd, family, local, &peer);
+		rc = connect_prepare(fd, &peer.addr) ? connect_new(fd, family, local, &peer)
+		                                     : -EBADF;
 	} else {
 		runner_unlock();
 		return REAL(connect)(fd, addr, len);
