@@ -200,6 +200,8 @@ type Server struct {
 
 	Backup      bool   // used only when no other server takes the session
 	MaxSessions uint32 // 0: no limit
+
+	Load ServerLoad
 }
 
 // Service is a service in the user's configuration.
@@ -210,6 +212,7 @@ type Service struct {
 	Policy   Policy
 	Timeouts Timeouts
 	Health   Health
+	Load     Load
 	Servers  []Server
 }
 

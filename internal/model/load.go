@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// LoadType says where a server's load is read.
+type LoadType uint8
+
+// The sources of load.
+const (
+	LoadNone       LoadType = iota
+	LoadNode                // the metrics of a node_exporter on the server
+	LoadORCA                // a report by the conventions of ORCA, over HTTP
+	LoadHealth              // such a report in the answers to health checks
+	LoadPrometheus          // a query to a Prometheus
+)
+
+// LoadTypes lists all sources.
+var LoadTypes = []LoadType{LoadNone, LoadNode, LoadORCA, LoadHealth, LoadPrometheus}
+
+func (t LoadType) String() string {
+	return [...]string{"none", "node", "orca", "health", "prometheus"}[t]
+}
+
+// Load says where the load of a service's servers is read; comparable.
+type Load struct {
+	Type     LoadType
+	Port     uint16 // 0: the source's usual one
+	Path     string
+	URL      string  // of a Prometheus
+	Query    string  // to it
+	Metric   string  // of a report; empty: the use of processors
+	Full     float64 // the value that means a busy server
+	Interval time.Duration
+	Timeout  time.Duration
+}
+
+// ServerLoad is what a server has of its own; comparable.
+type ServerLoad struct {
+	Off      bool   // its load is not read
+	Port     uint16 // 0: as the service's
+	Instance string // for $instance in a query; empty: address and port
+}
+
+func (l Load) words() []setting {
+	if l.Type == LoadNone {
+		return nil
+	}
+	full := ""
+	if l.Full != 1 {
+		full = fmt.Sprint(l.Full)
+	}
+	path, _, _ := strings.Cut(l.Path, "?")
+	return []setting{{"type", l.Type.String()}, {"port", numberText(l.Port)}, {"path", path}, {"url", l.URL}, {"query", l.Query},
+		{"metric", l.Metric}, {"full", full}, {"interval", durationText(l.Interval)}, {"timeout", durationText(l.Timeout)}}
+}
