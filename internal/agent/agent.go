@@ -84,13 +84,15 @@ type Agent struct {
 	late       prometheus.Counter
 	sampler    *sampling.Sampler
 	sets       *setfile.Files
+	loads      *loads
 	metrics    *metricsServer
 	member     *member.Member // nil: no controllers
 }
 
 // Run works until ctx ends; an error means that it could not start. The forwarder keeps its configuration.
 func Run(ctx context.Context, options Options) error {
-	a := &Agent{options: options}
+	a := &Agent{options: options, loads: newLoads()}
+	defer a.loads.Close()
 	a.durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "steelyard_health_check_duration_seconds", Help: "Duration of health checks, by result.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
@@ -104,16 +106,17 @@ func Run(ctx context.Context, options Options) error {
 		Help: "Health checks that began late by more than a tenth of their interval and by more than 100 ms.",
 	})
 	a.checker = health.New(health.Options{
-		Probe: a.probe(health.NewProbe(options.Probe)), Report: a.reportHealth, Limit: maxChecks, Observe: a.observeCheck,
+		Probe: a.probe(health.NewProbe(options.Probe, a.answered)), Report: a.reportHealth, Limit: maxChecks, Observe: a.observeCheck,
 	})
 	defer a.checker.Close()
 	if err := inheritState(options.State); err != nil {
 		return err
 	}
 	var err error
-	if a.store, err = store.Open(options.State, a.checker); err != nil {
+	if a.store, err = store.Open(options.State, a.loads.beside(a.checker)); err != nil {
 		return err
 	}
+	a.loads.store = a.store
 	if len(options.Controllers) > 0 {
 		identity, err := member.Open(ctx, options.State, options.Controllers, options.Token)
 		if err != nil {
@@ -135,7 +138,7 @@ func Run(ctx context.Context, options Options) error {
 	a.sampler = sampling.New(sampling.Options{
 		Dial: func(ctx context.Context) (sampling.Forwarder, error) { return a.dial(ctx) }, Log: options.Log,
 	})
-	registry.MustRegister(a.durations, a.behind, a.late, a.sampler, a.sets)
+	registry.MustRegister(a.durations, a.behind, a.late, a.sampler, a.sets, a.loads)
 	a.metrics = newMetricsServer(metrics.NewHandler(metrics.Sources{
 		Dial: a.dial, Store: a.store, File: a.file.Status,
 		Forwarder: func() reconcile.Status { status, _ := a.reconciler.Status(); return status },
@@ -169,10 +172,11 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	running.Go(func() { a.followReloads(ctx) })
 	running.Go(func() { a.sampler.Run(ctx) })
 	running.Go(func() { a.sets.Run(ctx) })
+	running.Go(func() { a.loads.follow(ctx) })
 
 	service := &api.Server{
 		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
-		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Warnings: a.warnings, Log: a.options.Log,
+		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Load: a.loads.Reading, Warnings: a.warnings, Log: a.options.Log,
 	}
 	if a.member != nil {
 		service.Managed = "a controller"
@@ -290,7 +294,7 @@ func (a *Agent) use(config *model.Config) uint64 {
 
 // warnings say what of the agent's own does not work.
 func (a *Agent) warnings() []string {
-	warnings := slices.Concat(a.metrics.warnings(), a.sampler.Warnings(), a.sets.Warnings())
+	warnings := slices.Concat(a.metrics.warnings(), a.sampler.Warnings(), a.sets.Warnings(), a.loads.warnings())
 	if a.member != nil {
 		warnings = append(warnings, a.member.Warnings()...)
 	}

@@ -119,6 +119,7 @@ func (s *Server) describe(service model.Service, snapshot store.Snapshot) *pb.Se
 			}
 			one.Health.Target, one.Health.Fallback = checkTarget(service, server, marks.Refused)
 		}
+		one.Load = s.load(ref)
 		info.Servers = append(info.Servers, one)
 	}
 	return info

@@ -20,6 +20,7 @@ import (
 	pb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/gen/agentpb/agentpbconnect"
 	"steelyard/internal/health"
+	"steelyard/internal/load"
 	"steelyard/internal/model"
 	"steelyard/internal/reconcile"
 	"steelyard/internal/sampling"
@@ -35,6 +36,7 @@ type Server struct {
 	Store      *store.Store
 	File       *config.File
 	Checker    *health.Checker
+	Load       func(model.ServerRef) (load.Reading, bool) // nil: no load is read
 	Reconciler *reconcile.Reconciler
 	Dial       func(ctx context.Context) (*dpclient.Client, error)
 	Socket     string // of the forwarder

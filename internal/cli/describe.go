@@ -295,5 +295,6 @@ func (a *app) printServer(s serverView) {
 			a.pair("", fmt.Sprintf("last change %s", since(h.ChangedMs/1000)))
 		}
 	}
+	a.printLoad(s.Load)
 	a.pair("Traffic", s.Traffic.text())
 }

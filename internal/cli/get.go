@@ -184,12 +184,20 @@ func (a *app) getServers(ctx context.Context, service string) error {
 func serverTable(servers []serverView) *table {
 	t := &table{columns: []column{left("SERVICE"), left("SERVER"), left("STATE"), right("WEIGHT"), left("HEALTH"),
 		right("SESSIONS"), right("CREATED"), right("PACKETS IN"), right("PACKETS OUT")}}
+	loads := anyLoad(servers)
+	if loads {
+		t.columns = append(t.columns, right("LOAD"))
+	}
 	for _, s := range servers {
-		t.add(s.Service, endpoint(s.Address, s.Port), s.stateText(), weightText(s), healthSummary(s),
+		row := []any{s.Service, endpoint(s.Address, s.Port), s.stateText(), weightText(s), healthSummary(s),
 			sessions(s.Traffic, s.MaxSessions),
 			count(s.Traffic, func(t *trafficView) uint64 { return t.SessionsCreated }),
 			count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsIn }),
-			count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsOut }))
+			count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsOut })}
+		if loads {
+			row = append(row, s.Load.summary())
+		}
+		t.add(row...)
 	}
 	return t
 }

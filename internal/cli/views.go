@@ -121,6 +121,7 @@ type serverView struct {
 	KilledByCommand  bool             `json:"killed_by_command"`
 	KilledMs         uint64           `json:"killed_unix_ms"` // by a drain's deadline, past or future; 0: never
 	Health           *healthStateView `json:"health"`         // null: not checked
+	Load             *loadView        `json:"load,omitempty"` // of services with `load`
 	Traffic          *trafficView     `json:"traffic"`        // null: not known to the forwarder
 }
 
@@ -381,7 +382,7 @@ func viewServer(service string, info *pb.ServerInfo) serverView {
 		Backup: server.GetBackup(), MaxSessions: server.GetMaxSessions(),
 		DrainedByFile: info.GetDrainedByFile(), DrainedByCommand: info.GetDrainedByCommand(),
 		KilledByCommand: info.GetKilledByCommand(), KilledMs: info.GetKilledUnixMs(),
-		Traffic: viewTraffic(info.GetTraffic()),
+		Traffic: viewTraffic(info.GetTraffic()), Load: viewLoad(info.GetLoad()),
 	}
 	if h := info.GetHealth(); h != nil {
 		view.Health = &healthStateView{h.GetUp(), h.GetLastCheckUnixMs() != 0, h.GetStreak(), h.GetLastPassed(),

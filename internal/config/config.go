@@ -160,6 +160,7 @@ func (b *builder) service(raw *rawService) model.Service {
 			b.checkRange(raw, service.Key)
 		}
 	}
+	service.Load = b.load(raw, service.Health)
 	service.Servers = b.serversOf(raw)
 	b.checkPorts(raw, &service)
 	return service
@@ -189,7 +190,7 @@ func (b *builder) serversOf(raw *rawService) []model.Server {
 		}
 		servers = append(servers, model.Server{
 			Address: address, Weight: s.weight.or(defaultWeight), Drain: s.drain.v, DrainDeadline: s.deadline.v,
-			Backup: s.backup.v, MaxSessions: s.maxSessions.v,
+			Backup: s.backup.v, MaxSessions: s.maxSessions.v, Load: b.serverLoad(raw, &s),
 		})
 	}
 	return servers

@@ -141,7 +141,7 @@ func TestBadValues(t *testing.T) {
 		{"mode: fnat", "drain: true, drain_deadline: 200ms", "9:60",
 			"services[0].servers[0].drain_deadline: 200ms is out of range: use 1s to 168h"},
 		{"mode: fnat", "zzzzz: 1", "9:31",
-			"services[0].servers[0].zzzzz: unknown key: valid keys are address, port, weight, drain, drain_deadline, backup, max_sessions"},
+			"services[0].servers[0].zzzzz: unknown key: valid keys are address, port, weight, drain, drain_deadline, backup, max_sessions, load"},
 	} {
 		_, err := Parse("f", fmt.Appendf(nil, frame, test.service, test.server))
 		want := "f:" + test.line + ": " + test.want

@@ -69,6 +69,7 @@ type rawService struct {
 	resets       rawResets
 	timeouts     rawTimeouts
 	health       rawHealth
+	load         rawLoad
 	servers      []rawServer
 }
 
@@ -94,6 +95,7 @@ type rawServer struct {
 	deadline    value[time.Duration]
 	backup      value[bool]
 	maxSessions value[uint32]
+	load        rawServerLoad
 }
 
 // LongestDeadline is the upper limit for a drain's deadline.
@@ -191,6 +193,7 @@ var serverFields = []field[rawServer]{
 	scalar(fieldDoc{name: "max_sessions", kind: "number, 1 to 2147483647", def: "",
 		doc: "The most sessions the server may have; further ones go to other servers. The limit is exact over all workers. Lowering it ends no session."},
 		func(s *rawServer) *value[uint32] { return &s.maxSessions }, parseMaxSessions),
+	serverLoadField,
 }
 
 var (
@@ -276,6 +279,7 @@ var serviceFields = []field[rawService]{
 			into.health.at = positionOf(n)
 			readObject(d, n, path, healthFields, &into.health)
 		}},
+	loadField,
 	mappings(fieldDoc{name: "servers", required: true, object: serverObject,
 		doc: "The real servers. If the list is empty, packets that would create sessions are dropped as `no-server`."},
 		func(f *rawService) *[]rawServer { return &f.servers },

@@ -16,8 +16,11 @@ import (
 	"steelyard/internal/model"
 )
 
-// NewProbe returns the probe for TCP and HTTP checks.
-func NewProbe(dial Dial) Probe {
+// Answered takes the answer to an HTTP check that passed, before its body is closed.
+type Answered func(server Server, response *http.Response)
+
+// NewProbe returns the probe for TCP and HTTP checks; answered may be nil.
+func NewProbe(dial Dial, answered Answered) Probe {
 	transport := &http.Transport{
 		// An address does not identify the server when several servers share it.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -44,7 +47,11 @@ func NewProbe(dial Dial) Probe {
 		var err error
 		if policy.Type == model.HealthHTTP {
 			ctx := context.WithValue(withHeader(ctx, policy, server.Ref), endpointKey{}, to)
-			err = probeHTTP(ctx, transport, policy, own.String(), name)
+			err = probeHTTP(ctx, transport, policy, own.String(), name, func(response *http.Response) {
+				if answered != nil {
+					answered(server, response)
+				}
+			})
 		} else {
 			err = probeTCP(ctx, dial, to)
 		}
@@ -79,7 +86,7 @@ func probeTCP(ctx context.Context, dial Dial, to Endpoint) error {
 	return conn.Close()
 }
 
-func probeHTTP(ctx context.Context, transport http.RoundTripper, policy model.Health, address, name string) error {
+func probeHTTP(ctx context.Context, transport http.RoundTripper, policy model.Health, address, name string, passed func(*http.Response)) error {
 	path, query, _ := strings.Cut(policy.Path, "?")
 	request := (&http.Request{
 		Method: http.MethodGet,
@@ -95,10 +102,11 @@ func probeHTTP(ctx context.Context, transport http.RoundTripper, policy model.He
 	if err != nil {
 		return err
 	}
-	response.Body.Close()
+	defer response.Body.Close()
 	status := response.StatusCode
 	if status < int(policy.Expect.First) || status > int(policy.Expect.Last) {
 		return fmt.Errorf("%s answered %s, expected %s", name, response.Status, policy.Expect)
 	}
+	passed(response)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -34,7 +35,7 @@ func TestProbesIntroduceThemselves(t *testing.T) {
 	listener, address := listen(t)
 	seen := make(chan string, 1)
 	go http.Serve(introducedListener{listener, seen}, http.NotFoundHandler())
-	probe := NewProbe(Connect)
+	probe := NewProbe(Connect, nil)
 	policy := model.Health{Type: model.HealthHTTP, Path: "/", Expect: model.StatusRange{First: 404, Last: 404}}
 	for how, header := range map[model.ClientAddress]string{
 		model.ProxyV1: "PROXY UNKNOWN\r\n", model.ProxyV2: "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00", 0: "", model.TOA: "",
@@ -102,7 +103,7 @@ func TestErrorsHaveNoQuery(t *testing.T) {
 		}
 	}()
 	policy := model.Health{Type: model.HealthHTTP, Path: "/healthz?token=s3cr3t-s3cr3t", Timeout: time.Minute}
-	err := NewProbe(Connect)(t.Context(), policy, Server{Ref: model.ServerRef{Address: address}})
+	err := NewProbe(Connect, nil)(t.Context(), policy, Server{Ref: model.ServerRef{Address: address}})
 	if err == nil || strings.Contains(err.Error(), "s3cr3t") || !strings.Contains(err.Error(), "/healthz?…") {
 		t.Errorf("%v", err)
 	}
@@ -134,7 +135,7 @@ func TestProbes(t *testing.T) {
 	tcp := model.Health{Type: model.HealthTCP, Timeout: time.Minute}
 	other := tcp
 	other.Port = web.Port()
-	probe := NewProbe(Connect)
+	probe := NewProbe(Connect, nil)
 	for _, test := range []struct {
 		name   string
 		policy model.Health
@@ -171,7 +172,7 @@ func TestMarkedChecksGoToTheVIP(t *testing.T) {
 	probe := NewProbe(func(ctx context.Context, asked Endpoint) (net.Conn, error) {
 		to = asked
 		return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
-	})
+	}, nil)
 	one := Server{Mark: 0x53000009, Ref: model.ServerRef{
 		Service: model.ServiceKey{VIP: netip.MustParseAddr("10.0.0.80"), Port: 80}, Address: netip.MustParseAddrPort("10.1.0.21:80")}}
 	policy := model.Health{Type: model.HealthHTTP, Path: "/", Expect: model.StatusRange{First: 200, Last: 299}, Timeout: time.Minute}
@@ -233,5 +234,37 @@ func TestSourcesOfTheOtherFamily(t *testing.T) {
 	source, err := sourceTo(netip.MustParseAddr("127.0.0.1"), false)
 	if err == nil && (source.Is4() || source.IsLoopback()) || err != nil && !strings.Contains(err.Error(), "no IPv6 address") {
 		t.Errorf("%s, %v", source, err)
+	}
+}
+
+// A server may say in its answer how busy it is; one that failed says nothing that counts.
+func TestAnswersAreHanded(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Endpoint-Load-Metrics", "TEXT cpu_utilization=0.5")
+		if r.URL.Path == "/bad" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = w.Write([]byte("body"))
+	}))
+	defer server.Close()
+	var got []string
+	probe := NewProbe(Connect, func(_ Server, response *http.Response) {
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		got = append(got, response.Header.Get("Endpoint-Load-Metrics")+" "+string(body))
+	})
+	one := Server{Ref: model.ServerRef{Address: netip.MustParseAddrPort(server.Listener.Addr().String())}}
+	policy := model.Health{Type: model.HealthHTTP, Path: "/", Expect: model.StatusRange{First: 200, Last: 299}, Timeout: time.Minute}
+	if err := probe(t.Context(), policy, one); err != nil {
+		t.Error(err)
+	}
+	policy.Path = "/bad"
+	if err := probe(t.Context(), policy, one); err == nil {
+		t.Error("it passed")
+	}
+	if want := "TEXT cpu_utilization=0.5 body"; len(got) != 1 || got[0] != want {
+		t.Errorf("%q", got)
 	}
 }

@@ -187,7 +187,7 @@ func parseQuery(data []byte) (float64, error) {
 		return 0, fmt.Errorf("the answer is no Prometheus': %w", err)
 	}
 	if answer.Status != "success" {
-		return 0, fmt.Errorf("Prometheus says %q: %s", answer.Status, answer.Error)
+		return 0, fmt.Errorf("the Prometheus says %q: %s", answer.Status, answer.Error)
 	}
 	var sample []json.RawMessage
 	switch answer.Data.Type {

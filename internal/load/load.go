@@ -2,7 +2,7 @@
 
 // Package load reads how busy servers are, from what they already run: a node_exporter, reports by the conventions of ORCA (over HTTP,
 // or with the answers to health checks), or any query to a Prometheus. A source that fails leaves the last value, with its age and
-// the error: who uses it decides when it is too old. docs/design/0048-nfv-workflow.md says why so.
+// the error: who uses it decides when it is too old. docs/server-load.md is for its users.
 package load
 
 import (

@@ -59,3 +59,26 @@ func (l Load) words() []setting {
 	return []setting{{"type", l.Type.String()}, {"port", numberText(l.Port)}, {"path", path}, {"url", l.URL}, {"query", l.Query},
 		{"metric", l.Metric}, {"full", full}, {"interval", durationText(l.Interval)}, {"timeout", durationText(l.Timeout)}}
 }
+
+func (l ServerLoad) words() []setting {
+	off := ""
+	if l.Off {
+		off = "none"
+	}
+	return []setting{{"type", off}, {"port", numberText(l.Port)}, {"instance", l.Instance}}
+}
+
+// describeServerLoads describes what changed in servers of their own.
+func describeServerLoads(was, now *Service) []Description {
+	old := map[ServerRef]ServerLoad{}
+	for _, server := range was.Servers {
+		old[ServerRef{was.Key, server.Address}] = server.Load
+	}
+	var list []Description
+	for _, server := range now.Servers {
+		if before, ok := old[ServerRef{now.Key, server.Address}]; ok && before != server.Load {
+			list = appendSetting(list, fmt.Sprintf("load of server %s of %s", ServerText(server.Address), now.Name), before.words(), server.Load.words())
+		}
+	}
+	return list
+}

@@ -88,7 +88,9 @@ func describeServices(before, after *Config) []Description {
 		if was.Health != now.Health {
 			list = append(list, Description{"change", "health of " + now.Name, describeHealth(was.Health, now.Health)})
 		}
+		list = appendSetting(list, "load of "+now.Name, was.Load.words(), now.Load.words())
 		list = append(list, describeDeadlines(was, now)...)
+		list = append(list, describeServerLoads(was, now)...)
 	}
 	return list
 }

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"steelyard/internal/health"
+	"steelyard/internal/load"
+	"steelyard/internal/model"
+	"steelyard/internal/store"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// loads reads the load of the servers of the running configuration.
+type loads struct {
+	*load.Sources
+	store   *store.Store
+	changed chan struct{} // the servers may be others
+}
+
+func newLoads() *loads {
+	return &loads{Sources: load.New(load.Options{}), changed: make(chan struct{}, 1)}
+}
+
+// beside returns checks that also tell when the running configuration changes: it goes back when the forwarder refuses one.
+func (l *loads) beside(checks store.Checks) store.Checks { return watched{checks, l.changed} }
+
+type watched struct {
+	store.Checks
+	changed chan struct{}
+}
+
+// Watch implements store.Checks. The store is locked.
+func (w watched) Watch(targets []store.Target) {
+	w.Checks.Watch(targets)
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (l *loads) follow(ctx context.Context) {
+	for {
+		select {
+		case <-l.changed:
+			if config := l.store.Config(); config != nil {
+				l.Watch(load.Targets(config))
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// answered takes the answer to a health check, which may say how busy the server is.
+func (a *Agent) answered(server health.Server, response *http.Response) {
+	if a.loads.Wants(server.Ref) {
+		a.loads.Answered(server.Ref, response.Header, io.Reader(response.Body))
+	}
+}
+
+// oldLoad is the age from which a load is reported as missing. It is the one from which shares do not count it.
+const oldLoad = time.Minute
+
+// warnings name one server whose load is not known, and how many there are.
+func (l *loads) warnings() []string {
+	var one string
+	missing := 0
+	readings := l.Readings()
+	for ref, r := range readings {
+		if r.Err == "" || !r.At.IsZero() && time.Since(r.At) < oldLoad {
+			continue
+		}
+		text := fmt.Sprintf("%s of %s: %s", model.ServerText(ref.Address), l.store.ServiceName(ref.Service), r.Err)
+		if missing++; one == "" || text < one { // always the same one
+			one = text
+		}
+	}
+	if missing == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("the load of %d of %d servers is not known; %s", missing, len(readings), one)}
+}
+
+var (
+	loadDesc = prometheus.NewDesc("steelyard_server_load", "Use of the server's processors, 0 to 1, as its source has said it last.",
+		[]string{"service", "server"}, nil)
+	loadAgeDesc = prometheus.NewDesc("steelyard_server_load_age_seconds", "Time since the source of the server's load has said it.",
+		[]string{"service", "server"}, nil)
+	loadFailedDesc = prometheus.NewDesc("steelyard_server_load_failures", "Attempts to read the server's load since the last one that succeeded.",
+		[]string{"service", "server"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (l *loads) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(l, ch) }
+
+// Collect implements prometheus.Collector. Only where servers have series at all.
+func (l *loads) Collect(ch chan<- prometheus.Metric) {
+	config := l.store.Config()
+	if config == nil || config.Metrics.Detail != model.DetailServers {
+		return
+	}
+	readings := l.Readings()
+	for i := range config.Services {
+		service := &config.Services[i]
+		for _, server := range service.Servers {
+			r, known := readings[model.ServerRef{Service: service.Key, Address: server.Address}]
+			if !known {
+				continue
+			}
+			labels := []string{service.Name, model.ServerText(server.Address)}
+			ch <- prometheus.MustNewConstMetric(loadFailedDesc, prometheus.GaugeValue, float64(r.Failed), labels...)
+			if !r.At.IsZero() {
+				ch <- prometheus.MustNewConstMetric(loadDesc, prometheus.GaugeValue, r.CPU, labels...)
+				ch <- prometheus.MustNewConstMetric(loadAgeDesc, prometheus.GaugeValue, time.Since(r.At).Seconds(), labels...)
+			}
+		}
+	}
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"steelyard/internal/model"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Where the load of servers is read.
+
+type rawLoad struct {
+	at       position
+	path     string
+	kind     value[model.LoadType]
+	port     value[uint16]
+	route    value[string]
+	url      value[string]
+	query    value[string]
+	metric   value[string]
+	full     value[float64]
+	interval value[time.Duration]
+	timeout  value[time.Duration]
+}
+
+type rawServerLoad struct {
+	at       position
+	path     string
+	off      value[model.LoadType]
+	port     value[uint16]
+	instance value[string]
+}
+
+var defaultLoad = model.Load{Full: 1, Interval: 5 * time.Second, Timeout: 2 * time.Second}
+
+// defaultLoadPaths are those of the sources that have one.
+var defaultLoadPaths = map[model.LoadType]string{model.LoadNode: "/metrics", model.LoadORCA: "/orca"}
+
+const (
+	maxQueryBytes = 4096
+	maxFull       = 1e9
+)
+
+var loadFields = []field[rawLoad]{
+	scalar(fieldDoc{name: "type", kind: "node, orca, health, prometheus or none", required: true,
+		doc: "`node`: the metrics of a node_exporter on the server; the load is the part of the time in which its processors were not idle, between two readings. " +
+			"`orca`: a report by the conventions of ORCA (Open Request Cost Aggregation of xDS) over HTTP, as JSON or in the header `endpoint-load-metrics`. " +
+			"`health`: such a report in the answers to the service's health checks, which must be `http`. `prometheus`: a query to a Prometheus. `none`: nowhere."},
+		func(l *rawLoad) *value[model.LoadType] { return &l.kind }, parseWord(model.LoadTypes...)),
+	scalar(fieldDoc{name: "port", kind: "port", def: "9100 with node, the server's with orca",
+		doc: "node, orca: the port of the source on the server."},
+		func(l *rawLoad) *value[uint16] { return &l.port }, parsePort),
+	scalar(fieldDoc{name: "path", kind: "path", def: "/metrics with node, /orca with orca",
+		doc: "node, orca: the path of the request, with a query if needed. No command, log or error shows the query."},
+		func(l *rawLoad) *value[string] { return &l.route }, parsePath),
+	scalar(fieldDoc{name: "url", kind: "URL", doc: "prometheus: where it answers, such as `http://prometheus.example:9090`."},
+		func(l *rawLoad) *value[string] { return &l.url }, parseURL),
+	scalar(fieldDoc{name: "query", kind: "PromQL",
+		doc: "prometheus: a query whose answer is one number. In it, `$address` and `$port` are the server's, and `$instance` is its own `instance`, or address and port of `node` metrics."},
+		func(l *rawLoad) *value[string] { return &l.query }, parseQuery),
+	scalar(fieldDoc{name: "metric", kind: "name", def: "cpu_utilization",
+		doc: "orca, health: the metric of the report: `cpu_utilization`, `application_utilization`, `named_metrics.NAME` or `utilization.NAME`."},
+		func(l *rawLoad) *value[string] { return &l.metric }, parseMetric),
+	scalar(fieldDoc{name: "full", kind: "number above 0", def: "1",
+		doc: "The value of a server that is fully busy, such as 100 for a query that gives percentages."},
+		func(l *rawLoad) *value[float64] { return &l.full }, parseFull),
+	scalar(fieldDoc{name: "interval", kind: "duration, 1s to 10m", def: defaultLoad.Interval.String(), doc: "Time between two readings of a server."},
+		func(l *rawLoad) *value[time.Duration] { return &l.interval }, parseDuration(time.Second, 10*time.Minute)),
+	scalar(fieldDoc{name: "timeout", kind: "duration, 10ms to 1m", def: defaultLoad.Timeout.String(),
+		doc: "A reading that takes longer fails. At most the interval; the default is lowered to a shorter interval."},
+		func(l *rawLoad) *value[time.Duration] { return &l.timeout }, parseDuration(10*time.Millisecond, time.Minute)),
+}
+
+var serverLoadFields = []field[rawServerLoad]{
+	scalar(fieldDoc{name: "type", kind: "none", doc: "`none`: this server's load is not read."},
+		func(l *rawServerLoad) *value[model.LoadType] { return &l.off }, parseWord(model.LoadNone)),
+	scalar(fieldDoc{name: "port", kind: "port", def: "the service's `load.port`", doc: "The port of the source on this server."},
+		func(l *rawServerLoad) *value[uint16] { return &l.port }, parsePort),
+	scalar(fieldDoc{name: "instance", kind: "text", def: "address and port", doc: "prometheus: the value of `$instance` for this server."},
+		func(l *rawServerLoad) *value[string] { return &l.instance }, parseInstance),
+}
+
+var (
+	loadObject = docsOf("load", "Where the agent reads how busy the servers are. Shares by measured capability use it, and `steelyard get servers` shows it. "+
+		"A source that fails leaves the last value, with its age: see docs/server-load.md.", loadFields)
+	serverLoadObject = docsOf("load of a server", "What a server has of its own. The rest is in `load` of its service.", serverLoadFields)
+)
+
+var loadField = field[rawService]{fieldDoc{name: "load", kind: "mapping", object: loadObject, doc: "Where the load of the servers is read. Without it, nowhere."},
+	func(d *decoder, n *yaml.Node, path string, into *rawService) {
+		into.load.at, into.load.path = positionOf(n), path
+		readObject(d, n, path, loadFields, &into.load)
+	}}
+
+var serverLoadField = field[rawServer]{fieldDoc{name: "load", kind: "mapping", object: serverLoadObject, doc: "Overrides parts of the service's `load`."},
+	func(d *decoder, n *yaml.Node, path string, into *rawServer) {
+		into.load.at, into.load.path = positionOf(n), path
+		readObject(d, n, path, serverLoadFields, &into.load)
+	}}
+
+func parseURL(text string) (string, error) {
+	parsed, err := url.Parse(text)
+	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" {
+		return "", fmt.Errorf("%q is not a URL: write one like http://prometheus.example:9090", text)
+	}
+	if parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {
+		return "", fmt.Errorf("the URL has a user, a query or a fragment: write scheme, host, port and path alone")
+	}
+	return text, nil
+}
+
+func parseQuery(text string) (string, error) {
+	if strings.TrimSpace(text) == "" || len(text) > maxQueryBytes {
+		return "", fmt.Errorf("a query has 1 to %d bytes", maxQueryBytes)
+	}
+	return text, nil
+}
+
+var metricPattern = regexp.MustCompile(`^(cpu_utilization|application_utilization|mem_utilization|(named_metrics|utilization)\.[A-Za-z0-9_.:/-]{1,128})$`)
+
+func parseMetric(text string) (string, error) {
+	if !metricPattern.MatchString(text) {
+		return "", fmt.Errorf("%q is no metric: write cpu_utilization, application_utilization, mem_utilization, named_metrics.NAME or utilization.NAME", text)
+	}
+	return text, nil
+}
+
+func parseFull(text string) (float64, error) {
+	full, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(full > 0 && full <= maxFull) || math.IsNaN(full) {
+		return 0, fmt.Errorf("%q is not a number above 0: write one like 1 or 100", text)
+	}
+	return full, nil
+}
+
+var instancePattern = regexp.MustCompile(`^[A-Za-z0-9._:@/\[\]-]{1,128}$`)
+
+func parseInstance(text string) (string, error) {
+	if !instancePattern.MatchString(text) { // it goes into a query: no quotes
+		return "", fmt.Errorf("%q is no instance: use letters, digits and ._:@/[]-", text)
+	}
+	return text, nil
+}
+
+// load builds a service's source of load, and refuses keys that it does not use.
+func (b *builder) load(raw *rawService, health model.Health) model.Load {
+	l := &raw.load
+	if !l.kind.set || l.kind.v == model.LoadNone {
+		return model.Load{}
+	}
+	kind := l.kind.v
+	only := func(set bool, at position, path string, uses bool) {
+		if set && !uses {
+			b.fail(at, path, "a source of `type: %s` does not use this: remove the line, or change the type", kind)
+		}
+	}
+	direct, reports := kind == model.LoadNode || kind == model.LoadORCA, kind == model.LoadORCA || kind == model.LoadHealth
+	only(l.port.set, l.port.at, l.port.path, direct || kind == model.LoadPrometheus)
+	only(l.route.set, l.route.at, l.route.path, direct)
+	only(l.url.set, l.url.at, l.url.path, kind == model.LoadPrometheus)
+	only(l.query.set, l.query.at, l.query.path, kind == model.LoadPrometheus)
+	only(l.metric.set, l.metric.at, l.metric.path, reports)
+	only(l.full.set, l.full.at, l.full.path, kind != model.LoadNode)
+	only(l.interval.set, l.interval.at, l.interval.path, kind != model.LoadHealth)
+	only(l.timeout.set, l.timeout.at, l.timeout.path, kind != model.LoadHealth)
+	if kind == model.LoadPrometheus && (!l.url.set || !l.query.set) {
+		b.fail(l.at, l.path, "a source of `type: prometheus` needs `url` and `query`")
+	}
+	if kind == model.LoadHealth && health.Type != model.HealthHTTP {
+		b.fail(l.kind.at, l.kind.path, "health checks of `type: http` alone have answers that can say a load: set `health.type: http`, or use another source")
+	}
+	load := model.Load{Type: kind, Port: l.port.v, Path: l.route.or(defaultLoadPaths[kind]), URL: l.url.v, Query: l.query.v,
+		Metric: l.metric.v, Full: l.full.or(defaultLoad.Full)}
+	if kind == model.LoadHealth {
+		return load
+	}
+	load.Interval, load.Timeout = l.interval.or(defaultLoad.Interval), l.timeout.or(defaultLoad.Timeout)
+	if !l.timeout.set {
+		load.Timeout = min(load.Timeout, load.Interval)
+	} else if load.Timeout > load.Interval {
+		b.fail(l.timeout.at, l.timeout.path, "the timeout, %s, is longer than the interval, %s", load.Timeout, load.Interval)
+	}
+	return load
+}
+
+// serverLoad builds what a server has of its own.
+func (b *builder) serverLoad(raw *rawService, s *rawServer) model.ServerLoad {
+	l := &s.load
+	if l.at == (position{}) {
+		return model.ServerLoad{}
+	}
+	kind := raw.load.kind.v
+	if kind == model.LoadNone {
+		b.fail(l.at, l.path, "the service has no `load`: add one, or remove this")
+	}
+	if l.instance.set && kind != model.LoadPrometheus {
+		b.fail(l.instance.at, l.instance.path, "`instance` is for queries to a Prometheus: remove it")
+	}
+	if l.port.set && kind == model.LoadHealth {
+		b.fail(l.port.at, l.port.path, "the load comes with health checks: remove the port")
+	}
+	return model.ServerLoad{Off: l.off.set, Port: l.port.v, Instance: l.instance.v}
+}
