@@ -125,6 +125,7 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		s->current = table_map(b->options.max_servers, sizeof(*s->current));
 		s->turn = table_map(b->options.max_servers, sizeof(*s->turn));
 		s->cursor = table_map(b->options.max_services, sizeof(*s->cursor));
+		s->random = sy_hash_mix(sy_clock_ns(), 0xd6e8feb86659fd93 ^ w);
 		bw->counts = table_map(b->options.max_services, sizeof(*bw->counts));
 		bw->load = table_map(b->options.max_services, sizeof(*bw->load));
 		bw->access = table_map(1, sizeof(*bw->access));

@@ -65,7 +65,7 @@ func TestBadValues(t *testing.T) {
 		{"mode: ipip", "port: 81", "9:37",
 			"services[0].servers[0].port: ipip changes no ports, so the server must listen on the service's, 80: use that, or fnat"},
 		{"scheduler: mh", "port: 1", "7:16",
-			`services[0].scheduler: "mh" is unknown: use rr, wrr, lc, wlc, sed, sh, maglev or conhash`},
+			`services[0].scheduler: "mh" is unknown: use rr, wrr, lc, wlc, sed, sh, maglev, conhash or share`},
 		{"hash_on: tuple", "port: 1", "7:14",
 			"services[0].hash_on: wrr does not hash: use the scheduler sh, maglev or conhash, or remove this line"},
 		{"persistence: {}", "port: 1", "7:18",

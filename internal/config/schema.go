@@ -179,7 +179,7 @@ var serverFields = []field[rawServer]{
 		doc: "The port on which the server listens. If the service has many ports, the default is the port to which the client connected. With `dr` and `ipip` it is always the service's port."},
 		func(s *rawServer) *value[uint16] { return &s.port }, parsePort),
 	scalar(fieldDoc{name: "weight", kind: "number, 0 to 65535", def: fmt.Sprint(defaultWeight),
-		doc: "The server's share of new sessions with `wrr`, `wlc`, `sed`, `sh`, `maglev` and `conhash`. With 0 the server gets no new sessions; existing ones continue."},
+		doc: "The server's share of new sessions with `wrr`, `wlc`, `sed`, `sh`, `maglev`, `conhash` and `share`. With 0 the server gets no new sessions; existing ones continue."},
 		func(s *rawServer) *value[uint16] { return &s.weight }, parseWeight),
 	scalar(fieldDoc{name: "drain", kind: "true or false", def: "false",
 		doc: "`true`: the server gets no new sessions; existing ones continue. `steelyard drain` does the same without the file."},

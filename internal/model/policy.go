@@ -21,13 +21,14 @@ const (
 	SH      Scheduler = 6 // by the client's hash, exact shares
 	Maglev  Scheduler = 7 // … few clients move when servers come and go
 	ConHash Scheduler = 8 // … none but the server's own
+	Share   Scheduler = 9 // drawn by chance, by weight
 )
 
 // Schedulers lists all schedulers.
-var Schedulers = []Scheduler{RR, WRR, LC, WLC, SED, SH, Maglev, ConHash}
+var Schedulers = []Scheduler{RR, WRR, LC, WLC, SED, SH, Maglev, ConHash, Share}
 
 func (s Scheduler) String() string {
-	words := [...]string{"", "rr", "wrr", "lc", "wlc", "sed", "sh", "maglev", "conhash"}
+	words := [...]string{"", "rr", "wrr", "lc", "wlc", "sed", "sh", "maglev", "conhash", "share"}
 	if s == 0 || int(s) >= len(words) {
 		return fmt.Sprintf("scheduler-%d", uint8(s))
 	}

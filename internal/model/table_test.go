@@ -186,7 +186,7 @@ func TestPolicyInWords(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if got := Scheduler(9).String(); got != "scheduler-9" {
+	if got := Scheduler(99).String(); got != "scheduler-99" {
 		t.Errorf("got %q", got)
 	}
 }

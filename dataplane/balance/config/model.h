@@ -33,6 +33,8 @@ struct model_server {
 	uint32_t check_mark;   /* 0: none */
 	uint32_t id;
 	uint64_t returned_ns; /* start of its slow start; 0: none */
+	uint32_t told;        /* measured share, in parts of 2^32; 0: none. shares.h */
+	uint32_t measured;    /* the same as pools use it, which may lag behind */
 };
 
 struct model_service {
@@ -45,9 +47,11 @@ struct model_service {
 	uint16_t timeout[SESSION_STATES]; /* 0: the default */
 	unsigned servers;
 	struct model_server *server;
-	struct traffic gone;     /* traffic of servers that it no longer has */
-	struct model_snat *snat; /* NULL; else this is a SNAT rule, which is a service only for its
-	                            ids: snat_model.c */
+	uint64_t shares_until_ns; /* measured shares count until then; 0: weights do */
+	uint32_t ceiling;         /* pool_ceiling() of its pools; 0: none */
+	struct traffic gone;      /* traffic of servers that it no longer has */
+	struct model_snat *snat;  /* NULL; else this is a SNAT rule, which is a service only for its
+	                             ids: snat_model.c */
 };
 
 /* A copy of a touched service. NULL: it did not exist. */
@@ -84,6 +88,7 @@ struct model {
 	/* Slow start: ids of services, some of which no longer exist. */
 	uint32_t *ramp;
 	unsigned ramps, ramp_capacity, ramp_at; /* at: index of the next one to advance */
+	uint32_t shares_at; /* id of the next service whose shares may be too old */
 
 	/* The open transaction. */
 	bool open;

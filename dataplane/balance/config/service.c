@@ -4,6 +4,7 @@
 
 #include "client_count.h"
 #include "model.h"
+#include "shares.h"
 
 #define SECOND_NS    UINT64_C(1000000000)
 #define SERVICE_COST 150 /* cost of a service without servers, in budget units */
@@ -34,12 +35,19 @@ static uint8_t server_share(const struct model_service *s, const struct model_se
 static struct pool *pool_make(const struct model_service *s, bool backup)
 {
 	struct pool *p = pool_create(scheduler_find(s->policy.scheduler), s->servers);
+	if (p)
+		p->ceiling = s->ceiling;
 	for (unsigned i = 0; p && i < s->servers; i++) {
 		const struct model_server *server = &s->server[i];
-		if (server->backup == backup)
-			pool_add(p, server->id, scheduler_name(&server->addr, server->port),
-			         server->weight, server_is_eligible(server) ? server->share : 0,
-			         limit_of(server));
+		if (server->backup != backup)
+			continue;
+		uint64_t name = scheduler_name(&server->addr, server->port);
+		uint16_t share = server_is_eligible(server) ? server->share : 0;
+		if (s->shares_until_ns)
+			pool_measure(p, server->id, name, server->weight, shares_of(s, server),
+			             share, limit_of(server));
+		else
+			pool_add(p, server->id, name, server->weight, share, limit_of(server));
 	}
 	return p;
 }
@@ -124,6 +132,13 @@ void service_swap(struct sy_balance *b, uint32_t id, struct service *now)
 		sy_rcu_retire(b->rt, (void *)(uintptr_t)old, service_free);
 }
 
+void service_republish(struct sy_balance *b, const struct model_service *s)
+{
+	struct service *now = service_make(b, s);
+	if (now)
+		service_swap(b, s->id, now);
+}
+
 /* ---- slow start ------------------------------------------------------------------------------ */
 
 static void ramp_add(struct model *m, struct model_service *s)
@@ -172,14 +187,6 @@ static bool ramp_advance(struct sy_balance *b, struct model_service *s, bool *ov
 	return grown;
 }
 
-static void ramp_publish(struct sy_balance *b, const struct model_service *s)
-{
-	/* Takes the tables of the service that it replaces, so the build is short. */
-	struct service *now = service_make(b, s);
-	if (now)
-		service_swap(b, s->id, now);
-}
-
 /* Advances one service; returns the cost. */
 static int64_t ramp_step(struct sy_balance *b)
 {
@@ -189,7 +196,7 @@ static int64_t ramp_step(struct sy_balance *b)
 	bool over = true;
 	int64_t cost = SERVER_COST * (int64_t)(1 + (s ? s->servers : 0));
 	if (s && s->ramping && ramp_advance(b, s, &over)) {
-		ramp_publish(b, s);
+		service_republish(b, s);
 		cost += SERVICE_COST + cost;
 	}
 	m->ramp_at = at + 1;
@@ -208,4 +215,6 @@ void service_tick(struct sy_balance *b)
 	int64_t budget = PUBLISH_PIECE;
 	for (unsigned n = m->ramps; n > 0 && !m->open && budget > 0; n--)
 		budget -= ramp_step(b);
+	if (!m->open)
+		shares_tick(b);
 }

@@ -14,6 +14,9 @@ struct service *service_create(struct sy_balance *b, const struct model_service 
 int service_build(struct service *s, int64_t *budget);
 /* Creates and builds at once, without a budget; NULL: no memory. */
 struct service *service_make(struct sy_balance *b, const struct model_service *s);
+/* Makes it and publishes it in the place of the one that is published; it takes that one's tables,
+ * so the build is short. Without memory the published one stays. */
+void service_republish(struct sy_balance *b, const struct model_service *s);
 /* s may be NULL. */
 void service_free(void *service);
 /* Publishes it and retires the service that it replaces. now NULL: removes the service. */

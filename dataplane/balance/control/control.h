@@ -169,6 +169,9 @@ int list_limits(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 
 int list_shaping(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                  struct sy_error *err);
+/* Measured shares; the only one of these that changes anything. */
+int control_set_shares(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                       struct sy_error *err);
 
 int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
                   Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err);

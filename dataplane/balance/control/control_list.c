@@ -8,6 +8,7 @@
 #include "control.h"
 #include "event_stage.h"
 #include "model_message.h"
+#include "shares.h"
 #include "watch.h"
 
 #define LIST_SERVICES 1000u /* per reply, unless the request asks for fewer */
@@ -224,9 +225,11 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 		    reply_traffic(a, &t, SY_READ(b->server_active[s->server[i].id]), &one->traffic,
 		                  err) < 0)
 			return -ENOMEM;
+		one->share = s->server[i].told;
 		st->servers[st->n_servers++] = one;
 		traffic_add(&total, &t);
 	}
+	st->shares_valid_s = shares_left(b, s);
 	struct service_counts counts = attacks_counts(b, s->id);
 	for (unsigned why = 0; why < REFUSALS; why++)
 		st->refused_packets += counts.refused[why];

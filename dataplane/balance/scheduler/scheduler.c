@@ -6,9 +6,16 @@
 
 const struct scheduler_ops *scheduler_find(uint32_t number)
 {
-	static const struct scheduler_ops *const by_number[SCHEDULERS + 1] = {
-	        NULL,           &scheduler_rr, &scheduler_wrr,    &scheduler_lc,     &scheduler_wlc,
-	        &scheduler_sed, &scheduler_sh, &scheduler_maglev, &scheduler_conhash};
+	static const struct scheduler_ops *const by_number[SCHEDULERS + 1] = {NULL,
+	                                                                      &scheduler_rr,
+	                                                                      &scheduler_wrr,
+	                                                                      &scheduler_lc,
+	                                                                      &scheduler_wlc,
+	                                                                      &scheduler_sed,
+	                                                                      &scheduler_sh,
+	                                                                      &scheduler_maglev,
+	                                                                      &scheduler_conhash,
+	                                                                      &scheduler_share};
 	return number <= SCHEDULERS ? by_number[number] : NULL;
 }
 
@@ -50,10 +57,39 @@ void pool_add(struct pool *p, uint32_t server, uint64_t name, uint16_t weight, u
 	        .server = server,
 	        .limit = limit,
 	        .full = p->ops->by_weight ? weight : 1,
+	        .take = TAKE_ALL / SHARES * share,
 	        .share = share,
 	        .name = name,
 	};
 	p->eligible += share > 0;
+}
+
+void pool_measure(struct pool *p, uint32_t server, uint64_t name, uint16_t weight,
+                  uint32_t measured, uint16_t share, uint32_t limit)
+{
+	pool_add(p, server, name, weight, share, limit);
+	if (weight == 0 || !p->ops->by_weight)
+		return;
+	p->measured = true;
+	struct candidate *c = &p->candidate[p->members - 1];
+	if (p->ops->by_table) {
+		uint64_t all = (uint64_t)p->ceiling * weight;
+		uint64_t take = c->take * (uint64_t)measured / (all > 0 ? all : 1);
+		c->take = take == 0 && share > 0 ? 1 : take < c->take ? (uint32_t)take : c->take;
+	} else {
+		c->full = measured >> MEASURED_SHIFT ? measured >> MEASURED_SHIFT : 1;
+	}
+}
+
+uint32_t pool_ceiling(uint32_t before, uint32_t largest)
+{
+	if (before == 0)
+		return largest;
+	/* A server slightly above it takes slightly less than it should. */
+	if (largest <= before + before / 16 && largest >= before / 3)
+		return before;
+	/* Room for growth, at the price of one more hash for a quarter of the clients. */
+	return largest > UINT32_MAX / 4 * 3 ? UINT32_MAX : largest + largest / 3;
 }
 
 /* Uses sixteenths only if a share is partial: sums stay small. */
@@ -65,7 +101,7 @@ static void pool_weigh(struct pool *p)
 	p->weight = 0;
 	for (uint32_t i = 0; i < p->members; i++) {
 		struct candidate *c = &p->candidate[i];
-		c->weight = (uint32_t)c->full * (whole ? 1 : c->share);
+		c->weight = c->full * (whole ? 1 : c->share);
 		if (c->share > 0)
 			p->weight += c->weight;
 	}

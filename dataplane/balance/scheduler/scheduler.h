@@ -19,10 +19,18 @@ struct candidate {
 	uint32_t limit;  /* most live sessions; UINT32_MAX: no limit */
 	uint32_t weight; /* current weight, ≥ 1; in sixteenths while some server of the pool has
 	                    less than its whole share */
-	uint16_t full;   /* configured weight; 1 if the scheduler ignores weights */
+	uint32_t full;   /* weight without slow start: as measured (pool_measure), else as
+	                    configured; 1 if the scheduler ignores weights */
+	uint32_t take;   /* of TAKE_ALL: the part of its places in a table that it takes */
 	uint16_t share;  /* 0: takes no new sessions; else 1–SHARES */
 	uint64_t name;   /* hash of its address and port: the same on every forwarder */
 };
+
+#define TAKE_ALL 65536u
+
+/* Measured shares are below 2^32 for all servers together; weights made of them are below 2^24, so
+ * that their sixteenths fit 32 bits. */
+#define MEASURED_SHIFT 8
 
 /* The servers among which a service's new sessions are spread: all servers of one kind with a
  * weight above 0. */
@@ -31,6 +39,8 @@ struct pool {
 	uint32_t members;  /* number of candidates */
 	uint32_t eligible; /* number of candidates with a share above 0 */
 	uint64_t weight;   /* sum of the eligible candidates' weights */
+	uint32_t ceiling;  /* pool_ceiling() */
+	bool measured;     /* shares are measured ones */
 	void *made;        /* by ops->build */
 	struct candidate candidate[];
 };
@@ -48,6 +58,7 @@ struct scheduler_state {
 	int64_t *current; /* by server id: a class's running value, stored at its first server */
 	uint32_t *turn;   /* by server id: a class's position, stored likewise */
 	uint32_t *cursor; /* by service id: where the next scan starts */
+	uint64_t random;  /* of scheduler_random() */
 };
 
 /* The input of one pick, for one new session. */
@@ -65,6 +76,8 @@ struct scheduler_ops {
 	const char *name;
 	bool by_weight; /* false: all servers weigh the same */
 	bool by_hash;   /* picks by the client's hash */
+	bool by_table;  /* its table is built of configured weights; measured shares only say which
+	                   part of its places a server takes */
 	/* Builds what pick needs. While it returns 1 it is called again with a new *budget; it
 	 * subtracts the work done, in units of about 10 ns. 0: done; a negative errno: failed. May
 	 * be NULL. May reorder the candidates. */
@@ -78,16 +91,25 @@ struct scheduler_ops {
 /* By the scheduler's number in the API; NULL: unknown. */
 const struct scheduler_ops *scheduler_find(uint32_t number);
 /* The numbers are 1 to SCHEDULERS. */
-#define SCHEDULERS 8
+#define SCHEDULERS 9
 
 extern const struct scheduler_ops scheduler_rr, scheduler_wrr, scheduler_lc, scheduler_wlc,
-        scheduler_sed, scheduler_sh, scheduler_maglev, scheduler_conhash;
+        scheduler_sed, scheduler_sh, scheduler_maglev, scheduler_conhash, scheduler_share;
 
 /* A pool with capacity for this many candidates; NULL: no memory. */
 struct pool *pool_create(const struct scheduler_ops *ops, uint32_t capacity);
 /* share ≤ SHARES. A server of weight 0 is not added. */
 void pool_add(struct pool *p, uint32_t server, uint64_t name, uint16_t weight, uint16_t share,
               uint32_t limit);
+/* The same with a measured share of the service's new sessions, in parts of 2^32, which replaces
+ * the weight until it is measured again. All servers of a pool have one (≥ 1), or none has. */
+void pool_measure(struct pool *p, uint32_t server, uint64_t name, uint16_t weight,
+                  uint32_t measured, uint16_t share, uint32_t limit);
+/* A pool of measured shares whose scheduler has a table: a server whose measured share per weight
+ * is this takes all its places in the table, others take fewer in proportion. It is kept where
+ * possible, as a change moves clients of all servers: returns `before` (0: there was none), or
+ * another value if the largest share per weight is clearly above it or below a third of it. */
+uint32_t pool_ceiling(uint32_t before, uint32_t largest);
 /* Called when all candidates are added; the rest as for ops->build. */
 int pool_build(struct pool *p, struct table_cache *s, int64_t *budget);
 /* p may be NULL. */
@@ -106,10 +128,17 @@ static inline bool pick_is_below_limit(const struct pick *p, const struct candid
 	       __atomic_load_n(&p->active[c->server], __ATOMIC_RELAXED) < c->limit;
 }
 
-/* Whether a candidate takes the clients of these evenly spread `bits`: decided by its share. */
+/* Whether a candidate takes the clients of these evenly spread `bits`: decided by its part. */
 static inline bool pick_takes(const struct pick *p, const struct candidate *c, uint32_t bits)
 {
-	return bits % SHARES < c->share && pick_is_below_limit(p, c);
+	return bits % TAKE_ALL < c->take && pick_is_below_limit(p, c);
+}
+
+/* Evenly spread bits: a Weyl sequence through a mixer. */
+static inline uint64_t scheduler_random(struct scheduler_state *s)
+{
+	s->random += 0xa0761d6478bd642f;
+	return sy_hash_mix(s->random, s->random ^ 0xe7037ed1a0b428db);
 }
 
 /* Another hash of the same client. */

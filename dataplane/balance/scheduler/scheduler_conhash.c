@@ -175,6 +175,7 @@ static uint32_t ring_pick(const struct pick *p)
 const struct scheduler_ops scheduler_conhash = {.name = "conhash",
                                                 .by_weight = true,
                                                 .by_hash = true,
+                                                .by_table = true,
                                                 .build = ring_build,
                                                 .discard = ring_discard,
                                                 .pick = ring_pick};

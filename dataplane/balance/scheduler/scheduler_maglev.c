@@ -148,6 +148,7 @@ static uint32_t maglev_pick(const struct pick *p)
 const struct scheduler_ops scheduler_maglev = {.name = "maglev",
                                                .by_weight = true,
                                                .by_hash = true,
+                                               .by_table = true,
                                                .build = maglev_build,
                                                .discard = maglev_discard,
                                                .pick = maglev_pick};

@@ -36,8 +36,25 @@ static int compare_weights(const void *a, const void *b)
 	return x->server < y->server ? -1 : x->server > y->server;
 }
 
+/* Keeps six digits of measured weights, as else each would be a class of its own: off by 1.6 % at
+ * most. */
+static void turn_round(struct pool *p)
+{
+	p->weight = 0;
+	for (uint32_t i = 0; i < p->members; i++) {
+		struct candidate *c = &p->candidate[i];
+		unsigned digits = 32 - (unsigned)__builtin_clz(c->weight | 1);
+		uint32_t unit = digits > 6 ? UINT32_C(1) << (digits - 6) : 1;
+		c->weight = (c->weight + unit / 2) / unit * unit;
+		if (c->share > 0)
+			p->weight += c->weight;
+	}
+}
+
 static int turn_build(struct pool *p, struct table_cache *s, int64_t *budget)
 {
+	if (p->measured)
+		turn_round(p);
 	qsort(p->candidate, p->members, sizeof(p->candidate[0]), compare_weights);
 	*budget -= 8 * (int64_t)p->members;
 	uint32_t count = 0;

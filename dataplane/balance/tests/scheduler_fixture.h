@@ -23,6 +23,7 @@ struct fixture {
 	struct table_cache *table_cache;
 	struct pool *pool;
 	uint32_t picks[SERVERS];
+	uint32_t ceiling; /* of the next pool */
 };
 
 /* A server's settings; all 0: weight 1, up, no limit. */
@@ -30,14 +31,15 @@ struct member {
 	uint16_t weight;
 	bool absent; /* not configured */
 	bool down;
-	uint16_t share; /* 0: SHARES, the full share */
-	uint32_t limit; /* 0: none */
+	uint16_t share;  /* 0: SHARES, the full share */
+	uint32_t limit;  /* 0: none */
+	double measured; /* share; 0: none */
 };
 
 static inline int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	f->state = (struct scheduler_state){f->current, f->turn, f->cursor};
+	f->state = (struct scheduler_state){f->current, f->turn, f->cursor, 1};
 	f->table_cache = table_cache_create();
 	*state = f;
 	return 0;
@@ -72,11 +74,18 @@ static inline struct pool *pool_make(struct fixture *f, const struct scheduler_o
 {
 	struct pool *p = pool_create(ops, count);
 	assert_non_null(p);
-	for (unsigned i = 0; i < count; i++)
-		if (!m[i].absent)
-			pool_add(p, i, server_name(i), m[i].weight,
-			         m[i].down ? 0 : (m[i].share ? m[i].share : SHARES),
-			         m[i].limit ? m[i].limit : UINT32_MAX);
+	p->ceiling = f->ceiling;
+	for (unsigned i = 0; i < count; i++) {
+		uint16_t share = m[i].down ? 0 : (m[i].share ? m[i].share : SHARES);
+		uint32_t limit = m[i].limit ? m[i].limit : UINT32_MAX;
+		if (m[i].absent)
+			continue;
+		if (m[i].measured > 0)
+			pool_measure(p, i, server_name(i), m[i].weight,
+			             (uint32_t)(m[i].measured * 4294967295.0), share, limit);
+		else
+			pool_add(p, i, server_name(i), m[i].weight, share, limit);
+	}
 	int rc;
 	do {
 		int64_t budget = piece;

@@ -377,7 +377,7 @@ static void test_refused(void **state)
 	refuse(f, "hash_on is for sh, maglev and conhash");
 	put(f, S(SH))->hash_on = (Steelyard__Forwarder__V1__HashOn)3;
 	refuse(f, "unknown hash_on");
-	put(f, 9);
+	put(f, SCHEDULERS + 1);
 	refuse(f, "unknown scheduler");
 	put(f, S(RR))->one_packet = true;
 	refuse(f, "one_packet is for UDP");

@@ -291,7 +291,7 @@ static void test_least_two_workers(void **state)
 {
 	struct fixture *f = *state;
 	uint32_t cursor[4] = {0};
-	const struct scheduler_state other = {f->current, f->turn, cursor}, own = f->state;
+	const struct scheduler_state other = {f->current, f->turn, cursor, 2}, own = f->state;
 	uint16_t weight[16];
 	for (unsigned i = 0; i < 16; i++)
 		weight[i] = 1;

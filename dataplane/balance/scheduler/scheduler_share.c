@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * share: draws a number for each new session; the server whose range contains it gets the session.
+ * Ranges are as long as shares (design/0043, equation 10), or as weights while nothing is measured.
+ *
+ * Unlike taking turns, drawing keeps no state: shares may change at any moment without an effect
+ * upon what was drawn before, and workers need not know of each other.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "draw.h"
+
+#define TRIES 16 /* numbers to draw while servers are full */
+
+struct draw *draw_create(const struct pool *p, int64_t *budget)
+{
+	unsigned bits = 1;
+	while (UINT32_C(1) << bits < p->members)
+		bits++;
+	size_t parts = (size_t)1 << bits;
+	struct draw *d =
+	        malloc(sizeof(*d) + p->members * sizeof(d->until[0]) + parts * sizeof(*d->guide));
+	if (!d)
+		return NULL;
+	*budget -= 2 * (int64_t)parts;
+	d->shift = 64 - bits;
+	d->guide = (uint32_t *)&d->until[p->members];
+	uint64_t sum = 0;
+	for (uint32_t i = 0; i < p->members; i++) {
+		sum += p->candidate[i].share > 0 ? p->candidate[i].weight : 0;
+		d->until[i] = sum;
+	}
+	for (size_t part = 0, i = 0; part < parts; part++) {
+		uint64_t at = (uint64_t)((__uint128_t)((uint64_t)part << d->shift) * sum >> 64);
+		while (i + 1 < p->members && d->until[i] <= at)
+			i++;
+		d->guide[part] = (uint32_t)i;
+	}
+	return d;
+}
+
+static int share_build(struct pool *p, struct table_cache *s, int64_t *budget)
+{
+	p->made = draw_create(p, budget);
+	return p->made ? 0 : -ENOMEM;
+}
+
+static void share_discard(struct pool *p, struct table_cache *s)
+{
+	free(p->made);
+}
+
+static uint32_t share_pick(const struct pick *p)
+{
+	uint32_t i = 0;
+	if (p->pool->eligible == 0)
+		return PICK_NONE;
+	for (unsigned n = 0; n < TRIES; n++) {
+		i = draw_find(p->pool->made, p->pool, scheduler_random(p->state));
+		if (pick_is_below_limit(p, &p->pool->candidate[i]))
+			return i;
+	}
+	return pick_any(p, i);
+}
+
+const struct scheduler_ops scheduler_share = {.name = "share",
+                                              .by_weight = true,
+                                              .build = share_build,
+                                              .discard = share_discard,
+                                              .pick = share_pick};
