@@ -13,6 +13,7 @@
 #include "client_count.h"
 #include "client_rate.h"
 #include "control.h"
+#include "delay.h"
 #include "event_stage.h"
 #include "fragment.h"
 #include "grow.h"
@@ -75,6 +76,7 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->service = table_map(options->max_services, sizeof(*b->service));
 	b->server_active = table_map(options->max_servers, sizeof(*b->server_active));
 	b->service_active = table_map(options->max_services, sizeof(*b->service_active));
+	b->server_delay = table_map(options->max_servers, sizeof(*b->server_delay));
 	b->cookies_at = table_map(options->max_services, sizeof(*b->cookies_at));
 	b->defends = table_map(options->max_services, sizeof(*b->defends));
 	b->limits.limit = table_map(LIMITS, sizeof(*b->limits.limit));
@@ -89,10 +91,10 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->locals[0] = calloc(1, sizeof(struct local_set));
 	b->locals[1] = calloc(1, sizeof(struct local_set));
 	if (!b->endpoint || !b->service || !b->server_active || !b->service_active ||
-	    !b->cookies_at || !b->defends || !b->ctl->table_cache || !b->persist || !b->proven ||
-	    !b->limits.limit || !b->limits.bucket || !b->limits.chain ||
-	    !b->ctl->dictionary.server_found || !b->client_rates || !b->address_set ||
-	    !b->locals[0] || !b->locals[1]) {
+	    !b->server_delay || !b->cookies_at || !b->defends || !b->ctl->table_cache ||
+	    !b->persist || !b->proven || !b->limits.limit || !b->limits.bucket ||
+	    !b->limits.chain || !b->ctl->dictionary.server_found || !b->client_rates ||
+	    !b->address_set || !b->locals[0] || !b->locals[1]) {
 		sy_balance_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for %u services and %u servers",
 		               options->max_services, options->max_servers);
@@ -133,11 +135,12 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->fragments = fragments_create();
 		bw->held = held_create();
 		bw->repeats = repeats_create();
+		bw->delays = delays_create(b->options.max_servers);
 		bw->shed.share[SHED_UNKNOWN] = bw->shed.share[SHED_REPEATED] = SHED_NONE;
 		rc = remote_create(&bw->remote, b->workers);
 		if (!bw->share || !bw->counts || !s->current || !s->turn || !s->cursor ||
 		    !bw->load || !bw->access || !bw->limited || !bw->fragments || !bw->held ||
-		    !bw->repeats || rc)
+		    !bw->repeats || !bw->delays || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -238,6 +241,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	for (unsigned w = 0; w < b->workers; w++) {
 		struct balance_worker *bw = &b->worker[w];
 		table_unmap(bw->share, b->options.max_servers, sizeof(*bw->share));
+		delays_destroy(bw->delays, b->options.max_servers);
 		struct scheduler_state *s = &bw->scheduler;
 		table_unmap(s->current, b->options.max_servers, sizeof(*s->current));
 		table_unmap(s->turn, b->options.max_servers, sizeof(*s->turn));
@@ -251,6 +255,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	table_unmap(b->endpoint, b->options.max_servers, sizeof(*b->endpoint));
 	table_unmap(b->service, b->options.max_services, sizeof(*b->service));
 	table_unmap(b->server_active, b->options.max_servers, sizeof(*b->server_active));
+	table_unmap(b->server_delay, b->options.max_servers, sizeof(*b->server_delay));
 	table_unmap(b->cookies_at, b->options.max_services, sizeof(*b->cookies_at));
 	table_unmap(b->defends, b->options.max_services, sizeof(*b->defends));
 	table_unmap(b->service_active, b->options.max_services, sizeof(*b->service_active));

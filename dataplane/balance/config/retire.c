@@ -11,6 +11,7 @@
  */
 #include <stdlib.h>
 
+#include "delay.h"
 #include "model.h"
 
 #define PASSES_NEEDED 2
@@ -152,6 +153,7 @@ static void free_server(struct sy_balance *b, struct retired_entry *entry)
 		b->worker[w].scheduler.current[id] = 0;
 		b->worker[w].scheduler.turn[id] = 0;
 	}
+	delay_forget(b, id);
 	server_id_free(b, id);
 }
 

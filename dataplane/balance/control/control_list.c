@@ -6,6 +6,7 @@
 
 #include "attacks.h"
 #include "control.h"
+#include "delay.h"
 #include "event_stage.h"
 #include "model_message.h"
 #include "shares.h"
@@ -208,6 +209,31 @@ static void fill_defence(const struct sy_balance *b, const struct model_service 
 	out->switched_on = watched->switched_on;
 }
 
+/* Nothing of a server that no handshake was seen of. */
+static int reply_delay(const struct sy_balance *b, uint32_t server, struct arena *a,
+                       Steelyard__Forwarder__V1__DelayStats **out, struct sy_error *err)
+{
+	const struct delay_share sum = delay_sum(b, server);
+	Steelyard__Forwarder__V1__DelayStats *pb;
+	size_t buckets = DELAY_BUCKETS;
+	while (buckets > 0 && sum.bucket[buckets - 1] == 0)
+		buckets--;
+	if (buckets == 0 && sum.again == 0)
+		return 0;
+	TAKE(a, pb, steelyard__forwarder__v1__delay_stats__init);
+	TAKE_LIST(a, pb->buckets, buckets);
+	for (size_t i = 0; i < buckets; i++) {
+		pb->buckets[i] = sum.bucket[i];
+		pb->samples += sum.bucket[i];
+	}
+	pb->n_buckets = buckets;
+	pb->sum_ns = sum.sum_ns;
+	pb->smoothed_ns = SY_READ(b->server_delay[server]);
+	pb->syn_repeated = sum.again;
+	*out = pb;
+	return 0;
+}
+
 static int reply_service_stats(struct sy_balance *b, const struct model_service *s, struct arena *a,
                                Steelyard__Forwarder__V1__ServiceStats **out, struct sy_error *err)
 {
@@ -226,6 +252,8 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 		                  err) < 0)
 			return -ENOMEM;
 		one->share = s->server[i].told;
+		if (reply_delay(b, s->server[i].id, a, &one->delay, err) < 0)
+			return -ENOMEM;
 		st->servers[st->n_servers++] = one;
 		traffic_add(&total, &t);
 	}

@@ -12,6 +12,7 @@
 
 #include "admit.h"
 #include "challenge.h"
+#include "delay.h"
 #include "end.h"
 #include "evict.h"
 #include "locate.h"
@@ -423,6 +424,15 @@ enum sy_drop create_ask_again(struct sy_worker *w, struct sy_burst *burst, unsig
 	return reason;
 }
 
+/* Begins to time the server's answer to the SYN that has created the session. */
+static void create_time(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                        uint32_t record, uint32_t server)
+{
+	const struct sy_balance *b = w->app;
+	if (burst->view[i].tcp_flags & SY_TCP_SYN && !endpoint_is_one_way(&b->endpoint[server]))
+		delay_begin(w, burst->slot[i], record);
+}
+
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct join_opening *opening, enum sy_drop *reason)
 {
@@ -461,6 +471,8 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return SESSION_NONE;
 	}
 	police_begun(w, i);
+	if (SY_LIKELY(burst->view[i].proto == SY_PROTO_TCP && !opening))
+		create_time(w, burst, i, record, creation->server);
 	bw->created++;
 	SY_COUNT(counts->begun, 1);
 	SY_COUNT(bw->share[creation->server].traffic.created, 1);

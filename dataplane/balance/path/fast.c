@@ -8,6 +8,7 @@
  *   the general way   fast_general() → forward_packet(): to transmit, or to the slow path
  */
 #include "admit.h"
+#include "delay.h"
 #include "police.h"
 #include "pressure.h"
 #include "segment.h"
@@ -55,13 +56,16 @@ static inline uint64_t fast_bit(uint32_t record)
 
 /* Advances the session's state by a server's first answer to a SYN; false: it is none. */
 static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy_burst *burst,
-                                                  unsigned i, struct session *s,
+                                                  unsigned i, uint32_t record, struct session *s,
                                                   const struct endpoint *e)
 {
 	forward_view(burst, i);
-	return segment_answer(s, e, sy_frame(burst->mbuf[i]), &burst->view[i],
-	                      SY_RCU_READ(w->path_mtu[s->path]),
-	                      SY_RCU_READ(w->path_mtu[SY_READ(e->path)]));
+	if (!segment_answer(s, e, sy_frame(burst->mbuf[i]), &burst->view[i],
+	                    SY_RCU_READ(w->path_mtu[s->path]),
+	                    SY_RCU_READ(w->path_mtu[SY_READ(e->path)])))
+		return false;
+	delay_answer(w, burst->slot[i], record, s->server);
+	return true;
 }
 
 /* A handshake has been completed. */
@@ -102,7 +106,8 @@ fast_advance(struct sy_worker *w, struct sy_burst *burst, const struct fast_pass
 	bool opens = from == SESSION_CLIENT && s->state == SESSION_SYN_RECEIVED;
 	if (!segment_step(s, session_cold_at(b->table[burst->slot[at->i]], record), from, tcp,
 	                  SY_ETH_LEN + sy_plain_len(frame, v4) - sy_plain_l4(v4)))
-		return from == SESSION_SERVER && fast_answer(w, burst, at->i, s, at->endpoint);
+		return from == SESSION_SERVER &&
+		       fast_answer(w, burst, at->i, record, s, at->endpoint);
 	if (opens)
 		fast_proven(w, burst->slot[at->i], record);
 	return true;

@@ -18,6 +18,7 @@
 #include "client_mtu.h"
 #include "client_sessions.h"
 #include "create.h"
+#include "delay.h"
 #include "end.h"
 #include "icmp.h"
 #include "join_path.h"
@@ -129,6 +130,19 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		oversize_forward(w, burst, i, s, mtu);
 }
 
+/* A SYN or SYN-ACK of a session that waited for its server's answer. */
+static void slow_time(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                      const struct session *s)
+{
+	const struct sy_balance *b = w->app;
+	if (b->endpoint[s->server].mode == MODE_SNAT)
+		return;
+	if (burst->direction[i] == SESSION_SERVER && s->state == SESSION_SYN_RECEIVED)
+		delay_answer(w, burst->slot[i], burst->session[i], s->server);
+	else if (burst->direction[i] == SESSION_CLIENT)
+		delay_again(w, burst->slot[i], burst->session[i], s->server);
+}
+
 static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	const struct sy_balance *b = w->app;
@@ -162,8 +176,11 @@ static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *bu
 		ack -= session_shift(s, cold);
 	else /* as the server counts its own */
 		ack += session_number(t, record, &b->endpoint[s->server]);
+	const uint8_t before = s->state;
 	enum tcp_result result =
 	        tcp_state_advance(s, cold, from, flags, ntohl(tcp->seq), ack, payload, secret);
+	if (SY_UNLIKELY(before == SESSION_SYN_SENT && flags & SY_TCP_SYN))
+		slow_time(w, burst, i, s);
 	if (SY_UNLIKELY(counts) && from == SESSION_SERVER && flags & SY_TCP_SYN)
 		client_sessions_expect(w, burst, i);
 	return result;

@@ -174,7 +174,7 @@ static void test_refuse_fields(void **state)
 	wrong.vip = harness_addr("ff02::1");
 	put_service(&c, &wrong, "group", RR, NULL);
 	refuse_one(r, &c);
-	put_service(&c, &key, "scheduler", 9, NULL);
+	put_service(&c, &key, "scheduler", 99, NULL);
 	refuse_one(r, &c);
 	put_service(&c, &key, "new\nline", RR, NULL);
 	refuse_one(r, &c);

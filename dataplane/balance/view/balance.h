@@ -141,6 +141,7 @@ struct balance_worker {
 	struct held *held;                  /* held.h */
 	struct shed shed;
 	struct repeats *repeats; /* repeat.h */
+	struct delays *delays;   /* delay.h */
 	struct cookie_keys cookies;
 	struct service_load *load;       /* by service id */
 	struct access_worker *access;    /* access.h */
@@ -182,8 +183,11 @@ struct sy_balance {
 	struct endpoint *endpoint; /* [max_servers] */
 	uint32_t *server_active;   /* [max_servers]: live sessions. Writers: workers, load_*() */
 	uint32_t *service_active;  /* [max_services]: likewise */
-	struct persist *persist;   /* shared by all workers */
-	struct proven *proven;     /* shared by all workers */
+	/* [max_servers]: how long it takes to answer a SYN, ns, smoothed; 0: not known. Writers and
+	 * readers: workers, relaxed. delay.h */
+	uint32_t *server_delay;
+	struct persist *persist;           /* shared by all workers */
+	struct proven *proven;             /* shared by all workers */
 	struct client_rates *client_rates; /* likewise */
 	/* likewise; NULL until a service has had a limit of its clients' sessions. RCU */
 	struct client_counts *client_counts;
