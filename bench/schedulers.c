@@ -70,7 +70,7 @@ static struct pool *pool_make(struct bench *b, const struct scheduler_ops *ops, 
 
 static uint32_t pick(struct bench *b, const struct pool *pool, uint64_t hash)
 {
-	const struct pick p = {pool, &b->state, b->active, 0, hash};
+	const struct pick p = {pool, &b->state, b->active, NULL, 0, hash};
 	uint32_t i = pool->ops->pick(&p);
 	return i == PICK_NONE ? NO_SERVER : pool->candidate[i].server;
 }

@@ -131,7 +131,7 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	if (!ops)
 		return sy_fail(err, EINVAL,
 		               "service %s: unknown scheduler %d; known: rr, wrr, lc, wlc, sed, "
-		               "sh, maglev, conhash, share",
+		               "sh, maglev, conhash, share, p2c",
 		               pb->name, (int)pb->scheduler);
 	if (pb->hash_on < STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_UNSPECIFIED ||
 	    pb->hash_on > STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE)

@@ -40,6 +40,7 @@ static uint32_t server_pick(struct sy_worker *w, const struct service *service,
 	struct pick p = {
 	        .state = &balance_worker_of(w)->scheduler,
 	        .active = b->server_active,
+	        .delay = b->server_delay,
 	        .service = service->id,
 	};
 	if (service->pool->ops->by_hash)

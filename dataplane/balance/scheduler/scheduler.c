@@ -15,7 +15,8 @@ const struct scheduler_ops *scheduler_find(uint32_t number)
 	                                                                      &scheduler_sh,
 	                                                                      &scheduler_maglev,
 	                                                                      &scheduler_conhash,
-	                                                                      &scheduler_share};
+	                                                                      &scheduler_share,
+	                                                                      &scheduler_p2c};
 	return number <= SCHEDULERS ? by_number[number] : NULL;
 }
 

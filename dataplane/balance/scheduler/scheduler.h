@@ -66,8 +66,10 @@ struct pick {
 	const struct pool *pool;
 	struct scheduler_state *state;
 	const uint32_t *active; /* live sessions by server id, over all workers; relaxed */
-	uint32_t service;       /* id */
-	uint64_t hash;          /* hash of the client: scheduler_hash() */
+	const uint32_t
+	        *delay;   /* of answers to SYNs by server id, ns; 0: not known; relaxed; or NULL */
+	uint32_t service; /* id */
+	uint64_t hash;    /* hash of the client: scheduler_hash() */
 };
 
 #define PICK_NONE UINT32_MAX
@@ -91,10 +93,11 @@ struct scheduler_ops {
 /* By the scheduler's number in the API; NULL: unknown. */
 const struct scheduler_ops *scheduler_find(uint32_t number);
 /* The numbers are 1 to SCHEDULERS. */
-#define SCHEDULERS 9
+#define SCHEDULERS 10
 
 extern const struct scheduler_ops scheduler_rr, scheduler_wrr, scheduler_lc, scheduler_wlc,
-        scheduler_sed, scheduler_sh, scheduler_maglev, scheduler_conhash, scheduler_share;
+        scheduler_sed, scheduler_sh, scheduler_maglev, scheduler_conhash, scheduler_share,
+        scheduler_p2c;
 
 /* A pool with capacity for this many candidates; NULL: no memory. */
 struct pool *pool_create(const struct scheduler_ops *ops, uint32_t capacity);

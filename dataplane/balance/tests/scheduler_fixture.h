@@ -19,7 +19,7 @@
 struct fixture {
 	struct scheduler_state state;
 	int64_t current[SERVERS];
-	uint32_t turn[SERVERS], cursor[4], active[SERVERS];
+	uint32_t turn[SERVERS], cursor[4], active[SERVERS], delay[SERVERS];
 	struct table_cache *table_cache;
 	struct pool *pool;
 	uint32_t picks[SERVERS];
@@ -116,7 +116,7 @@ static inline void pool_set_weights(struct fixture *f, const struct scheduler_op
 /* The server that a client with this hash gets; PICK_NONE: none. */
 static inline uint32_t pick_from(struct fixture *f, const struct pool *pool, uint64_t hash)
 {
-	const struct pick p = {pool, &f->state, f->active, 3, hash};
+	const struct pick p = {pool, &f->state, f->active, f->delay, 3, hash};
 	uint32_t i = pool->ops->pick(&p);
 	if (i == PICK_NONE)
 		return PICK_NONE;
