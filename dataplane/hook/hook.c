@@ -95,11 +95,11 @@ static int hook_make(struct hook *h, const struct sy_hook_source *source, uint64
                      struct sy_error *err)
 {
 	*h = (struct hook){.packet = source->packet, .segment = source->segment};
-	h->info.native = !source->file;
+	h->info.native = source->packet || source->segment;
 	h->info.kind = source->segment ? SY_HOOK_SEGMENT : SY_HOOK_PACKET;
-	if (!source->file)
+	if (h->info.native)
 		return 0;
-	int rc = program_load(&h->program, source->file, param, err);
+	int rc = program_load(&h->program, source, param, err);
 	h->info.kind = h->program.kind;
 	h->info.compiled = h->program.compiled;
 	h->info.instructions = h->program.shape.instructions;
@@ -116,7 +116,9 @@ int sy_hooks_load(struct sy_hooks *hs, const char *name, const struct sy_hook_so
 	unsigned number = sy_hooks_find(hs, name);
 	bool there = number != SY_HOOK_NONE;
 	if (!there)
-		number = number_free(hs);
+		number = source->number ? source->number : number_free(hs);
+	if (!there && (number > SY_HOOKS || hook_at(hs, number)))
+		return sy_fail(err, EEXIST, "number %u is in use, or is none", number);
 	if (number == SY_HOOK_NONE)
 		return sy_fail(err, ENOSPC, "there are %d hooks, as many as may be; remove one",
 		               SY_HOOKS);

@@ -168,17 +168,37 @@ static int moves_make(const struct object *o, const struct object_names *known,
 	return 0;
 }
 
-int object_read(const char *file, const struct object_names *known, enum sy_hook_kind *kind,
-                struct ebpf_insn **code, uint32_t *count, struct sy_error *err)
+/* elf_memory() may change what it reads. */
+static int object_open(struct object *o, const struct sy_hook_source *source, void **copy, int *fd,
+                       struct sy_error *err)
+{
+	elf_version(EV_CURRENT);
+	if (source->file) {
+		*fd = open(source->file, O_RDONLY | O_CLOEXEC);
+		if (*fd < 0)
+			return sy_fail(err, errno, "%s", strerror(errno));
+		o->elf = elf_begin(*fd, ELF_C_READ, NULL);
+	} else {
+		*copy = malloc(source->object_len);
+		if (!*copy)
+			return sy_fail(err, ENOMEM, "no memory for %zu bytes", source->object_len);
+		memcpy(*copy, source->object, source->object_len);
+		o->elf = elf_memory(*copy, source->object_len);
+	}
+	return o->elf ? 0 : sy_fail(err, EINVAL, "%s", not_bpf);
+}
+
+int object_read(const struct sy_hook_source *source, const struct object_names *known,
+                enum sy_hook_kind *kind, struct ebpf_insn **code, uint32_t *count,
+                struct sy_error *err)
 {
 	struct object o = {0};
+	void *copy = NULL;
+	int fd = -1;
 	*code = NULL;
-	int fd = open(file, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return sy_fail(err, errno, "%s: %s", file, strerror(errno));
-	elf_version(EV_CURRENT);
-	o.elf = elf_begin(fd, ELF_C_READ, NULL);
-	int rc = o.elf ? sections_see(&o, err) : sy_fail(err, EINVAL, "%s", not_bpf);
+	int rc = object_open(&o, source, &copy, &fd, err);
+	if (rc == 0)
+		rc = sections_see(&o, err);
 	if (rc == 0)
 		rc = functions_check(&o, err);
 	if (rc == 0)
@@ -187,10 +207,12 @@ int object_read(const char *file, const struct object_names *known, enum sy_hook
 		rc = moves_make(&o, known, *code, *count, err);
 	*kind = o.kind;
 	elf_end(o.elf);
-	close(fd);
+	free(copy);
+	if (fd >= 0)
+		close(fd);
 	if (rc < 0) {
 		free(*code);
 		*code = NULL;
 	}
-	return rc < 0 ? sy_fail_in(err, "%s", file) : 0;
+	return rc;
 }

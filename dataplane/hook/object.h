@@ -15,14 +15,15 @@ struct object_names {
 };
 
 /*
- * Reads the one program that a file has: its kind and its instructions, for the caller to free.
- * Where it calls a function, imm is the function's number; where it loads the address of the data,
- * src_reg is OBJECT_ADDRESS, and the address is for the caller to fill in.
+ * Reads the one program that a file, or an object in memory, has: its kind and its instructions,
+ * for the caller to free. Where it calls a function, imm is the function's number; where it loads
+ * the address of the data, src_reg is OBJECT_ADDRESS, and the address is for the caller to fill in.
  * Returns 0; -EINVAL: it is no such object, has none or several, or uses another name; -ENOMEM; or
  * what opening the file gives.
  */
 #define OBJECT_ADDRESS 1
-int object_read(const char *file, const struct object_names *known, enum sy_hook_kind *kind,
-                struct ebpf_insn **code, uint32_t *count, struct sy_error *err);
+int object_read(const struct sy_hook_source *source, const struct object_names *known,
+                enum sy_hook_kind *kind, struct ebpf_insn **code, uint32_t *count,
+                struct sy_error *err);
 
 #endif

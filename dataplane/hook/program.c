@@ -2,6 +2,7 @@
 #include "program.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,9 @@ struct hearing {
 	FILE *file, *usual;
 };
 
+/* The log is the process', and each thread may load. */
+static pthread_mutex_t hearing_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static void hearing_begin(struct hearing *h)
 {
 	*h = (struct hearing){.usual = rte_log_get_stream()};
@@ -212,13 +216,16 @@ int program_load_code(struct program *p, enum sy_hook_kind kind, struct ebpf_ins
 		return rc;
 	symbols_list(symbol, param);
 	addresses_fill(code, count, param);
+	pthread_mutex_lock(&hearing_lock);
 	hearing_begin(&h);
 	struct rte_bpf *bpf = rte_bpf_load(&wishes);
 	hearing_end(&h);
+	pthread_mutex_unlock(&hearing_lock);
 	return program_take(p, bpf, &h, err);
 }
 
-int program_load(struct program *p, const char *file, uint64_t *param, struct sy_error *err)
+int program_load(struct program *p, const struct sy_hook_source *source, uint64_t *param,
+                 struct sy_error *err)
 {
 	const char *names[CALLS];
 	for (unsigned i = 0; i < CALLS; i++)
@@ -228,12 +235,11 @@ int program_load(struct program *p, const char *file, uint64_t *param, struct sy
 	enum sy_hook_kind kind;
 	uint32_t count = 0;
 	*p = (struct program){0};
-	int rc = object_read(file, &known, &kind, &code, &count, err);
-	if (rc < 0)
-		return rc;
-	rc = program_load_code(p, kind, code, count, param, err);
+	int rc = object_read(source, &known, &kind, &code, &count, err);
+	if (rc == 0)
+		rc = program_load_code(p, kind, code, count, param, err);
 	free(code);
-	return rc < 0 ? sy_fail_in(err, "%s", file) : 0;
+	return rc < 0 && source->file ? sy_fail_in(err, "%s", source->file) : rc;
 }
 
 void program_unload(struct program *p)

@@ -42,7 +42,8 @@ int program_check(const struct ebpf_insn *at, uint32_t count, struct program_sha
                   struct sy_error *err);
 
 /* param: SY_HOOK_PARAMS words, as long as the program lives. Returns 0, or as sy_hooks_load(). */
-int program_load(struct program *p, const char *file, uint64_t *param, struct sy_error *err);
+int program_load(struct program *p, const struct sy_hook_source *source, uint64_t *param,
+                 struct sy_error *err);
 
 /* The same of instructions as object_read() gives them; changes their addresses. */
 int program_load_code(struct program *p, enum sy_hook_kind kind, struct ebpf_insn *code,

@@ -40,6 +40,9 @@ struct sy_hook_source {
 	const char *file; /* an ELF object of eBPF */
 	sy_hook_packet_fn packet;
 	sy_hook_segment_fn segment;
+	const void *object; /* what such a file has, and its bytes */
+	size_t object_len;
+	unsigned number; /* that a new name is to have; SY_HOOK_NONE: any */
 };
 
 struct sy_hook_info {
@@ -67,7 +70,8 @@ void sy_hooks_destroy(struct sy_hooks *hs);
  * Loads a hook. A name that is in the table gets the new code, if it is of the same kind: whoever
  * has its number runs that from the next call on, and parameters and counts stay.
  * Returns the number; -EINVAL: the program is refused, err says why and where; -ENOSPC: the table
- * is full; -EEXIST: the name is a hook of the other kind; -ENOMEM; or what reading the file gives.
+ * is full; -EEXIST: the name is a hook of the other kind, or the wanted number is in use; -ENOMEM;
+ * or what reading the file gives.
  */
 int sy_hooks_load(struct sy_hooks *hs, const char *name, const struct sy_hook_source *source,
                   struct sy_error *err);

@@ -128,6 +128,41 @@ static void test_full(void **state)
 	sy_hooks_destroy(hs);
 }
 
+/* The same table in another process has the same numbers, whatever was removed before. */
+static void test_wanted_number(void **state)
+{
+	struct sy_hooks *hs = sy_hooks_create();
+	struct sy_hook_source source = {.packet = says_three, .number = SY_HOOKS};
+	assert_int_equal(load(hs, "last", source), SY_HOOKS);
+	assert_int_equal(load(hs, "last", source), SY_HOOKS);
+	assert_int_equal(load(hs, "other", source), -EEXIST);
+	source.number = SY_HOOKS + 1;
+	assert_int_equal(load(hs, "other", source), -EEXIST);
+	source.number = SY_HOOK_NONE;
+	assert_int_equal(load(hs, "other", source), 1);
+	sy_hooks_destroy(hs);
+}
+
+static void test_memory(void **state)
+{
+	static uint8_t bytes[65536];
+	struct sy_hooks *hs = sy_hooks_create();
+	struct sy_hook_source source = {.object = bytes};
+	struct one o = {.hs = hs};
+	FILE *f = fopen(READY "/pattern.bpf.o", "r");
+	source.object_len = fread(bytes, 1, sizeof(bytes), f);
+	fclose(f);
+	o.number = (unsigned)load(hs, "mine", source);
+	memset(bytes, 0, sizeof(bytes)); /* nothing of them is needed any more */
+	one_param(&o, 1, (uint64_t)'x' << 56);
+	assert_int_equal(one_ask(&o, "x", 1), 0);
+	assert_int_equal(one_ask(&o, "y", 1), SY_USUAL);
+	assert_int_equal(load(hs, "other", source), -EINVAL);
+	source.object_len = 0;
+	assert_int_equal(load(hs, "other", source), -EINVAL);
+	sy_hooks_destroy(hs);
+}
+
 static void test_names(void **state)
 {
 	struct sy_hooks *hs = sy_hooks_create();
@@ -145,7 +180,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_native),  cmocka_unit_test(test_swap),
 	        cmocka_unit_test(test_removed), cmocka_unit_test(test_full),
-	        cmocka_unit_test(test_names),
+	        cmocka_unit_test(test_names),   cmocka_unit_test(test_wanted_number),
+	        cmocka_unit_test(test_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

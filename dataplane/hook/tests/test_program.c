@@ -18,7 +18,7 @@ static void refused(const char *file, const char *why)
 	struct sy_error err = {0};
 	uint64_t param[SY_HOOK_PARAMS] = {0};
 	struct program p;
-	int rc = program_load(&p, file, param, &err);
+	int rc = program_load(&p, &(struct sy_hook_source){.file = file}, param, &err);
 	if (rc != -EINVAL || !strstr(err.text, why) || !strstr(err.text, file))
 		fail_msg("%s: %d, %s", file, rc, err.text);
 	program_unload(&p);
@@ -43,10 +43,11 @@ static void test_no_object(void **state)
 {
 	struct sy_error err = {0};
 	struct program p;
+	const struct sy_hook_source none = {.file = "/nonexistent.bpf.o"};
 	uint64_t param[SY_HOOK_PARAMS] = {0};
 	refused("/proc/self/exe", "no object of eBPF");
 	refused("/dev/null", "no object of eBPF");
-	assert_int_equal(program_load(&p, "/nonexistent.bpf.o", param, &err), -ENOENT);
+	assert_int_equal(program_load(&p, &none, param, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "/nonexistent.bpf.o"));
 }
 
@@ -75,7 +76,7 @@ static void test_damaged(void **state)
 			uint8_t byte = (uint8_t)(seed >> 25);
 			assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
 		}
-		if (program_load(&p, path, param, &err) == 0) {
+		if (program_load(&p, &(struct sy_hook_source){.file = path}, param, &err) == 0) {
 			struct sy_hook_segment view = {0};
 			program_payload((const uint8_t *)"GET", 3);
 			program_run(&p, &view);
@@ -111,7 +112,8 @@ static void test_same_answers(void **state)
 		struct sy_error err = {0};
 		struct program p;
 		snprintf(file, sizeof(file), READY "/%s.bpf.o", ready[i]);
-		assert_int_equal(program_load(&p, file, param, &err), 0);
+		assert_int_equal(
+		        program_load(&p, &(struct sy_hook_source){.file = file}, param, &err), 0);
 #ifdef __x86_64__
 		assert_non_null(p.compiled);
 #endif
