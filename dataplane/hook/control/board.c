@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Changes, as users ask for them: checked, kept, ordered. */
+#include "board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static struct board_hook *hook_find(struct sy_hook_board *d, const char *name)
+{
+	for (unsigned i = 0; i < SY_HOOKS; i++)
+		if (d->hook[i].name[0] && !strcmp(d->hook[i].name, name))
+			return &d->hook[i];
+	return NULL;
+}
+
+static struct board_hook *hook_free(struct sy_hook_board *d)
+{
+	for (unsigned i = 0; i < SY_HOOKS; i++)
+		if (!d->hook[i].name[0])
+			return &d->hook[i];
+	return NULL;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+/* As each stack will, so that none has to refuse it. */
+static int wish_check(const struct sy_hook_wish *w, struct sy_hook_info *info, struct sy_error *err)
+{
+	struct sy_hook_source source = {.object = w->object, .object_len = w->object_len};
+	struct sy_hooks *scratch = sy_hooks_create();
+	if (!scratch)
+		return sy_fail(err, ENOMEM, "no memory for a hook");
+	int rc = w->object_len > SY_HOOK_OBJECT_MAX
+	                 ? sy_fail(err, EINVAL, "an object of %zu bytes: at most %d", w->object_len,
+	                           SY_HOOK_OBJECT_MAX)
+	                 : sy_hooks_load(scratch, w->name, &source, err);
+	if (rc > 0)
+		sy_hooks_info(scratch, (unsigned)rc, info);
+	sy_hooks_destroy(scratch);
+	for (unsigned i = 0; i < w->places && rc > 0; i++)
+		if (info->kind == SY_HOOK_PACKET && w->place[i].port)
+			return sy_fail(err, EINVAL,
+			               "it is for packets, which have no listener yet: a packet "
+			               "hook is the stack's own; segment hooks may be a "
+			               "listener's");
+	return rc < 0 ? rc : 0;
+}
+
+static bool place_equal(const struct sy_hook_place *a, const struct sy_hook_place *b)
+{
+	return sy_addr_equal(&a->addr, &b->addr) && a->port == b->port;
+}
+
+static int places_add(struct board_hook *h, const struct sy_hook_wish *w, struct sy_error *err)
+{
+	for (unsigned i = 0; i < w->places; i++) {
+		bool there = false;
+		for (unsigned k = 0; k < h->places; k++)
+			there = there || place_equal(&h->place[k], &w->place[i]);
+		if (!there && h->places == SY_HOOK_PLACES)
+			return sy_fail(err, ENOSPC, "a hook has at most %d places", SY_HOOK_PLACES);
+		if (!there)
+			h->place[h->places++] = w->place[i];
+	}
+	return 0;
+}
+
+/* A place has one hook of each kind; the last one stays. */
+static void places_take(struct sy_hook_board *d, const struct board_hook *from)
+{
+	for (unsigned i = 0; i < SY_HOOKS; i++) {
+		struct board_hook *h = &d->hook[i];
+		if (!h->name[0] || h->info.kind != from->info.kind || !strcmp(h->name, from->name))
+			continue;
+		for (unsigned k = 0; k < h->places;) {
+			bool taken = false;
+			for (unsigned n = 0; n < from->places; n++)
+				taken = taken || place_equal(&h->place[k], &from->place[n]);
+			if (taken)
+				h->place[k] = h->place[--h->places];
+			else
+				k++;
+		}
+	}
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+static int object_keep(const struct sy_hook_wish *w)
+{
+	int fd = memfd_create(w->name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	if (write(fd, w->object, w->object_len) != (ssize_t)w->object_len ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)) {
+		int rc = -errno;
+		close(fd);
+		return rc ? rc : -ENOMEM;
+	}
+	return fd;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+static void order_fill(struct order *o, const struct sy_hook_wish *w)
+{
+	*o = (struct order){.type = ORDER_LOAD,
+	                    .must = w->swap ? ORDER_SWAP : ORDER_NEW,
+	                    .object_len = (uint32_t)w->object_len,
+	                    .params = w->params,
+	                    .places = w->places};
+	snprintf(o->name, sizeof(o->name), "%s", w->name);
+	memcpy(o->param, w->param, sizeof(o->param));
+	memcpy(o->place, w->place, sizeof(o->place));
+}
+
+/* Those that have taken it give it back. */
+static void load_undo(struct sy_hook_board *d, struct board_hook *h,
+                      const struct board_hook *before)
+{
+	struct order o = {.type = ORDER_REMOVE};
+	memcpy(o.name, h->name, sizeof(o.name));
+	pthread_mutex_lock(&d->lock);
+	if (h->object != before->object)
+		close(h->object);
+	*h = *before;
+	pthread_mutex_unlock(&d->lock);
+	if (before->name[0]) {
+		o = (struct order){.type = ORDER_LOAD, .object_len = h->object_len};
+		memcpy(o.name, h->name, sizeof(o.name));
+	}
+	board_undo(d, &o, before->name[0] ? before->object : -1);
+}
+
+static void params_keep(struct board_hook *h, const struct sy_hook_wish *w)
+{
+	for (unsigned i = 0; i < SY_HOOK_PARAMS; i++)
+		if (w->params >> i & 1)
+			h->info.param[i] = w->param[i];
+	h->params |= w->params;
+}
+
+/* New code, for a hook that the board keeps from now on. */
+static int code_load(struct sy_hook_board *d, const struct sy_hook_wish *w,
+                     struct sy_hook_count *count, struct sy_error *err)
+{
+	struct board_hook *h = hook_find(d, w->name), before, next;
+	struct sy_hook_info info;
+	struct order o;
+	if (h && !w->swap)
+		return sy_fail(err, EEXIST, "there is a hook %s; swap it, or take another name",
+		               w->name);
+	h = h ? h : hook_free(d);
+	if (!h)
+		return sy_fail(err, ENOSPC, "there are %d hooks, as many as may be; remove one",
+		               SY_HOOKS);
+	before = next = *h;
+	snprintf(next.name, sizeof(next.name), "%s", w->name);
+	int rc = wish_check(w, &info, err);
+	if (!rc && before.name[0] && info.kind != before.info.kind)
+		rc = sy_fail(err, EEXIST,
+		             "%s is a hook for %ss and this one is for %ss; take "
+		             "another name",
+		             w->name, sy_hook_kind_name(before.info.kind),
+		             sy_hook_kind_name(info.kind));
+	if (!rc)
+		rc = places_add(&next, w, err);
+	if (rc)
+		return rc;
+	next.object = object_keep(w);
+	if (next.object < 0)
+		return sy_fail(err, -next.object, "no memory for a hook");
+	next.object_len = (uint32_t)w->object_len;
+	memcpy(info.param, before.info.param, sizeof(info.param));
+	next.info = info;
+	params_keep(&next, w);
+	order_fill(&o, w);
+	o.number = (uint32_t)(SY_HOOKS - (h - d->hook));
+	pthread_mutex_lock(&d->lock);
+	*h = next;
+	places_take(d, h);
+	pthread_mutex_unlock(&d->lock);
+	board_order(d, &o, next.object, count, NULL, NULL);
+	if (d->refused || (w->swap && !before.name[0] && count->stacks + count->silent == 0)) {
+		rc = d->refused ? sy_fail(err, -d->refused, "%s", d->text)
+		                : sy_fail(err, ENOENT, "there is no hook %s", w->name);
+		load_undo(d, h, &before);
+		return rc;
+	}
+	if (before.name[0])
+		close(before.object);
+	return 0;
+}
+
+/* Parameters, also of hooks that the application has loaded itself. */
+static int params_set(struct sy_hook_board *d, const struct sy_hook_wish *w,
+                      struct sy_hook_count *count, struct sy_error *err)
+{
+	struct board_hook *h = hook_find(d, w->name);
+	struct order o;
+	order_fill(&o, w);
+	o.must = ORDER_SWAP;
+	if (h) {
+		pthread_mutex_lock(&d->lock);
+		params_keep(h, w);
+		pthread_mutex_unlock(&d->lock);
+	}
+	board_order(d, &o, -1, count, NULL, NULL);
+	if (count->stacks + count->silent || h)
+		return 0;
+	return sy_fail(err, ENOENT, "there is no hook %s", w->name);
+}
+
+int sy_hook_board_load(struct sy_hook_board *d, const struct sy_hook_wish *w,
+                       struct sy_hook_count *count, struct sy_error *err)
+{
+	pthread_mutex_lock(&d->change);
+	int rc = w->object ? code_load(d, w, count, err) : params_set(d, w, count, err);
+	pthread_mutex_unlock(&d->change);
+	return rc;
+}
+
+int sy_hook_board_remove(struct sy_hook_board *d, const char *name, struct sy_hook_count *count,
+                         struct sy_error *err)
+{
+	struct order o = {.type = ORDER_REMOVE};
+	int rc = 0;
+	snprintf(o.name, sizeof(o.name), "%s", name);
+	pthread_mutex_lock(&d->change);
+	struct board_hook *h = hook_find(d, name);
+	if (h) {
+		pthread_mutex_lock(&d->lock);
+		close(h->object);
+		*h = (struct board_hook){0};
+		pthread_mutex_unlock(&d->lock);
+	}
+	board_order(d, &o, -1, count, NULL, NULL);
+	if (!h && count->stacks + count->silent == 0)
+		rc = sy_fail(err, ENOENT, "there is no hook %s", name);
+	pthread_mutex_unlock(&d->change);
+	return rc;
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+struct gathering {
+	struct sy_hook_report *report;
+	unsigned count, most;
+};
+
+static struct sy_hook_report *report_for(struct gathering *g, const struct sy_hook_info *info)
+{
+	for (unsigned i = 0; i < g->count; i++)
+		if (!strcmp(g->report[i].info.name, info->name))
+			return &g->report[i];
+	if (g->count == g->most)
+		return NULL;
+	struct sy_hook_report *r = &g->report[g->count++];
+	*r = (struct sy_hook_report){.info = *info};
+	r->info.calls = r->info.wrong = r->info.timed = r->info.cycles = 0;
+	memset(r->info.level, 0, sizeof(r->info.level));
+	return r;
+}
+
+static void report_place(struct sy_hook_report *r, const struct sy_hook_place *place)
+{
+	for (unsigned i = 0; i < r->places; i++)
+		if (place_equal(&r->place[i], place))
+			return;
+	if (r->places < SY_HOOK_PLACES)
+		r->place[r->places++] = *place;
+}
+
+static void report_take(void *ctx, const struct answer *a)
+{
+	for (uint32_t i = 0; i < a->hooks; i++) {
+		const struct answer_hook *h = &a->hook[i];
+		struct sy_hook_report *r = report_for(ctx, &h->info);
+		if (!r || h->info.kind >= SY_HOOK_KINDS)
+			continue;
+		r->stacks++;
+		r->number = h->number;
+		r->info.calls += h->info.calls;
+		r->info.wrong += h->info.wrong;
+		r->info.timed += h->info.timed;
+		r->info.cycles += h->info.cycles;
+		for (unsigned n = 0; n < SY_PRIORITIES; n++)
+			r->info.level[n] += h->info.level[n];
+		for (uint32_t n = 0; n < a->places; n++)
+			if (h->places >> n & 1)
+				report_place(r, &a->place[n]);
+	}
+}
+
+/* What was ordered while there is no stack. */
+static void report_ordered(struct gathering *g, const struct board_hook *h, unsigned number)
+{
+	struct sy_hook_report *r = report_for(g, &h->info);
+	if (!r || r->stacks)
+		return;
+	r->number = number;
+	for (unsigned i = 0; i < h->places; i++)
+		report_place(r, &h->place[i]);
+}
+
+unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *report, unsigned most,
+                              struct sy_hook_count *count)
+{
+	struct gathering g = {.report = report, .most = most};
+	struct order o = {.type = ORDER_REPORT};
+	pthread_mutex_lock(&d->change);
+	board_order(d, &o, -1, count, report_take, &g);
+	for (unsigned i = 0; i < SY_HOOKS; i++)
+		if (d->hook[i].name[0])
+			report_ordered(&g, &d->hook[i], SY_HOOKS - i);
+	pthread_mutex_unlock(&d->change);
+	return g.count;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The board's state: what was ordered, and who is to do it. */
+#ifndef HOOK_BOARD_H
+#define HOOK_BOARD_H
+
+#include <pthread.h>
+
+#include <sy_hook_board.h>
+
+#include "order.h"
+
+#define BOARD_WAIT_MS 2000 /* for answers: a stack takes its turn long before that */
+
+/* What was ordered: a stack that comes later gets it. */
+struct board_hook {
+	char name[SY_HOOK_NAME];  /* empty: free */
+	struct sy_hook_info info; /* as the check found it */
+	int object;               /* a sealed file in memory */
+	uint32_t object_len;
+	uint32_t params; /* those that were set; info has their values */
+	struct sy_hook_place place[SY_HOOK_PLACES];
+	uint32_t places;
+};
+
+struct board_stack {
+	int socket; /* -1: free */
+	int pid;
+	bool gone; /* its process has left while somebody waits for its answer */
+	bool awaited;
+	int32_t rc; /* of its last answer */
+};
+
+struct sy_hook_board {
+	pthread_mutex_t change; /* one at a time; also guards `report`, `answer`, `text` */
+	pthread_mutex_t lock;   /* the rest; never held while waiting for a stack */
+	struct board_hook hook[SY_HOOKS]; /* hook[i] has number SY_HOOKS - i: an application's own
+	                                    ones come from below */
+	struct board_stack stack[SY_HOOK_BOARD_STACKS];
+	bool waiting;
+	uint32_t sequence;
+	int bell; /* a page that all stacks see */
+	uint32_t *rung;
+	struct answer answer;
+	char text[sizeof(((struct answer *)0)->text)]; /* the first refusal */
+	int32_t refused;
+
+	/* board_serve.c */
+	pthread_t server;
+	int listener, stop; /* stop: an eventfd */
+	char path[108];
+	char program[64];
+};
+
+/* Orders all stacks, and waits. take: called for each answer; may be NULL. */
+typedef void board_take(void *ctx, const struct answer *a);
+void board_order(struct sy_hook_board *d, struct order *o, int object, struct sy_hook_count *count,
+                 board_take *take, void *ctx);
+/* Orders those that have not refused the last order. */
+void board_undo(struct sy_hook_board *d, struct order *o, int object);
+
+void board_serve_end(struct sy_hook_board *d);
+
+#endif

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Orders to stacks, and their answers. Stacks may be processes with fewer rights: what they answer
+ * is looked at with care. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "board.h"
+
+static int order_send(const struct board_stack *s, const struct order *o, int object)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec iov = {(void *)(uintptr_t)o, sizeof(*o)};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	if (object >= 0) {
+		m.msg_control = control;
+		m.msg_controllen = sizeof(control);
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+		*c = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
+		                      .cmsg_level = SOL_SOCKET,
+		                      .cmsg_type = SCM_RIGHTS};
+		memcpy(CMSG_DATA(c), &object, sizeof(object));
+	}
+	return sendmsg(s->socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* After the orders are there: who hears the bell finds them. */
+static void bell_ring(struct sy_hook_board *d)
+{
+	__atomic_add_fetch(d->rung, 1, __ATOMIC_RELEASE);
+}
+
+static void stack_free(struct board_stack *s)
+{
+	close(s->socket);
+	*s = (struct board_stack){.socket = -1};
+}
+
+/* ---- one order to all ------------------------------------------------------------------------ */
+
+static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int object, bool undo)
+{
+	unsigned awaited = 0;
+	pthread_mutex_lock(&d->lock);
+	o->sequence = ++d->sequence;
+	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
+		struct board_stack *s = &d->stack[i];
+		s->awaited = s->socket >= 0 && !s->gone && !(undo && s->rc < 0) &&
+		             order_send(s, o, object) == 0;
+		s->rc = s->awaited ? 0 : s->rc;
+		awaited += s->awaited;
+	}
+	d->waiting = true;
+	bell_ring(d);
+	pthread_mutex_unlock(&d->lock);
+	return awaited;
+}
+
+/* 1: it is the answer; 0: not yet; -1: none will come. */
+static int answer_take(struct sy_hook_board *d, struct board_stack *s, uint32_t sequence)
+{
+	struct answer *a = &d->answer;
+	for (;;) {
+		ssize_t n = recv(s->socket, a, sizeof(*a), MSG_DONTWAIT);
+		if (n < 0)
+			return errno == EAGAIN || errno == EINTR ? 0 : -1;
+		if (n == 0)
+			return -1;
+		if (n < (ssize_t)ANSWER_HEAD || a->hooks > SY_HOOKS || a->places > SY_HOOK_PLACES ||
+		    (size_t)n != ANSWER_HEAD + a->hooks * sizeof(*a->hook))
+			return -1;
+		if (a->sequence == sequence)
+			return 1;
+	}
+}
+
+static void answer_read(struct sy_hook_board *d, struct board_stack *s)
+{
+	struct answer *a = &d->answer;
+	a->text[sizeof(a->text) - 1] = '\0';
+	for (uint32_t i = 0; i < a->hooks; i++)
+		a->hook[i].info.name[SY_HOOK_NAME - 1] = '\0';
+	s->rc = a->rc;
+	if (a->rc >= 0 || d->refused)
+		return;
+	d->refused = a->rc;
+	memcpy(d->text, a->text, sizeof(d->text));
+}
+
+static int time_left(uint64_t until)
+{
+	uint64_t now = sy_clock_ns();
+	return now >= until ? 0 : (int)((until - now) / 1000000 + 1);
+}
+
+static void order_run(struct sy_hook_board *d, struct order *o, int object, bool undo,
+                      struct sy_hook_count *count, board_take *take, void *ctx)
+{
+	uint64_t until = sy_clock_ns() + BOARD_WAIT_MS * UINT64_C(1000000);
+	struct pollfd p[SY_HOOK_BOARD_STACKS];
+	unsigned left = order_send_all(d, o, object, undo);
+	d->refused = 0;
+	*count = (struct sy_hook_count){0};
+	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
+		p[i] = (struct pollfd){.fd = d->stack[i].awaited ? d->stack[i].socket : -1,
+		                       .events = POLLIN};
+	while (left > 0 && poll(p, SY_HOOK_BOARD_STACKS, time_left(until)) != 0) {
+		for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
+			struct board_stack *s = &d->stack[i];
+			int rc = p[i].revents ? answer_take(d, s, o->sequence) : 0;
+			if (rc == 0)
+				continue;
+			p[i].fd = -1;
+			p[i].revents = 0;
+			left--;
+			s->awaited = false;
+			if (rc < 0)
+				continue;
+			answer_read(d, s);
+			count->stacks += s->rc >= 0;
+			if (take && s->rc >= 0)
+				take(ctx, &d->answer);
+		}
+	}
+	count->silent = left;
+	pthread_mutex_lock(&d->lock);
+	d->waiting = false;
+	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
+		if (d->stack[i].gone)
+			stack_free(&d->stack[i]);
+	pthread_mutex_unlock(&d->lock);
+}
+
+void board_order(struct sy_hook_board *d, struct order *o, int object, struct sy_hook_count *count,
+                 board_take *take, void *ctx)
+{
+	order_run(d, o, object, false, count, take, ctx);
+}
+
+void board_undo(struct sy_hook_board *d, struct order *o, int object)
+{
+	struct sy_hook_count ignored;
+	order_run(d, o, object, true, &ignored, NULL, NULL);
+}
+
+/* ---- stacks come and go ---------------------------------------------------------------------- */
+
+static void hook_order(const struct sy_hook_board *d, const struct board_hook *h, struct order *o)
+{
+	*o = (struct order){.type = ORDER_LOAD,
+	                    .number = (uint32_t)(SY_HOOKS - (h - d->hook)),
+	                    .object_len = h->object_len,
+	                    .params = h->params,
+	                    .places = h->places};
+	memcpy(o->name, h->name, sizeof(o->name));
+	memcpy(o->param, h->info.param, sizeof(o->param));
+	memcpy(o->place, h->place, sizeof(o->place));
+}
+
+/* All that was ordered so far. Its answers are nobody's. */
+static int stack_catch_up(struct sy_hook_board *d, const struct board_stack *s)
+{
+	struct order o;
+	int rc = 0;
+	for (unsigned i = 0; i < SY_HOOKS && !rc; i++) {
+		if (!d->hook[i].name[0])
+			continue;
+		hook_order(d, &d->hook[i], &o);
+		rc = order_send(s, &o, d->hook[i].object);
+	}
+	bell_ring(d);
+	return rc;
+}
+
+int sy_hook_board_join(struct sy_hook_board *d, int pid, struct sy_hook_channel *channel)
+{
+	int pair[2], rc, number = 0;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	int bell = dup(d->bell);
+	pthread_mutex_lock(&d->lock);
+	while (number < SY_HOOK_BOARD_STACKS && d->stack[number].socket >= 0)
+		number++;
+	struct board_stack *s = &d->stack[number];
+	rc = bell < 0 ? -errno : number == SY_HOOK_BOARD_STACKS ? -ENOSPC : 0;
+	if (!rc) {
+		*s = (struct board_stack){.socket = pair[0], .pid = pid};
+		rc = stack_catch_up(d, s);
+		if (rc)
+			s->socket = -1;
+	}
+	pthread_mutex_unlock(&d->lock);
+	if (rc) {
+		close(pair[0]);
+		close(pair[1]);
+		close(bell);
+		return rc;
+	}
+	*channel = (struct sy_hook_channel){pair[1], bell};
+	return number;
+}
+
+void sy_hook_board_leave(struct sy_hook_board *d, int number)
+{
+	if (number < 0 || number >= SY_HOOK_BOARD_STACKS)
+		return;
+	pthread_mutex_lock(&d->lock);
+	struct board_stack *s = &d->stack[number];
+	if (s->socket >= 0 && d->waiting)
+		s->gone = true; /* whoever waits closes it */
+	else if (s->socket >= 0)
+		stack_free(s);
+	pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- the bell -------------------------------------------------------------------------------- */
+
+static int bell_make(struct sy_hook_board *d)
+{
+	d->bell = memfd_create("hooks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (d->bell < 0 || ftruncate(d->bell, SY_PAGE))
+		return -errno;
+	void *page = mmap(NULL, SY_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, d->bell, 0);
+	if (page == MAP_FAILED)
+		return -errno;
+	d->rung = page;
+	/* A stack may not take the page away, nor ring. */
+	return fcntl(d->bell, F_ADD_SEALS,
+	             F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
+	               ? -errno
+	               : 0;
+}
+
+int sy_hook_board_open(struct sy_hook_board **out, struct sy_error *err)
+{
+	struct sy_hook_board *d = calloc(1, sizeof(*d));
+	if (!d)
+		return sy_fail(err, ENOMEM, "no memory for hooks");
+	pthread_mutex_init(&d->change, NULL);
+	pthread_mutex_init(&d->lock, NULL);
+	d->bell = d->listener = d->stop = -1;
+	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
+		d->stack[i].socket = -1;
+	int rc = bell_make(d);
+	if (rc) {
+		sy_hook_board_close(d);
+		return sy_fail(err, -rc, "a page for hooks: %s", strerror(-rc));
+	}
+	*out = d;
+	return 0;
+}
+
+void sy_hook_board_close(struct sy_hook_board *d)
+{
+	if (!d)
+		return;
+	board_serve_end(d);
+	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
+		if (d->stack[i].socket >= 0)
+			close(d->stack[i].socket);
+	for (unsigned i = 0; i < SY_HOOKS; i++)
+		if (d->hook[i].name[0])
+			close(d->hook[i].object);
+	if (d->rung)
+		munmap(d->rung, SY_PAGE);
+	if (d->bell >= 0)
+		close(d->bell);
+	free(d);
+}

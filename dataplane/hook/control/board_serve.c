@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The board's socket. Its file is for root and this process's user alone, and so is what it does.
+ * One user is served at a time: a request takes as long as the slowest stack's turn.
+ */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "board.h"
+#include "request.h"
+
+#define FRAME_MAX  (SY_HOOK_OBJECT_MAX + 65536)
+#define SILENT_S   5 /* a user who stops in the middle of a request */
+#define SUFFIX     ".sock"
+#define DIRECTORY  "/run/steelyard"
+#define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+
+/* ---- one user -------------------------------------------------------------------------------- */
+
+static bool user_may(int fd)
+{
+	struct ucred who;
+	socklen_t len = sizeof(who);
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 &&
+	       (who.uid == 0 || who.uid == geteuid());
+}
+
+static bool bytes_read(int fd, void *to, size_t len)
+{
+	for (size_t done = 0; done < len;) {
+		ssize_t n = recv(fd, (uint8_t *)to + done, len - done, 0);
+		if (n <= 0)
+			return false;
+		done += (size_t)n;
+	}
+	return true;
+}
+
+static bool bytes_write(int fd, const void *from, size_t len)
+{
+	for (size_t done = 0; done < len;) {
+		ssize_t n = send(fd, (const uint8_t *)from + done, len - done, MSG_NOSIGNAL);
+		if (n <= 0)
+			return false;
+		done += (size_t)n;
+	}
+	return true;
+}
+
+static bool request_serve(struct sy_hook_board *d, int fd)
+{
+	uint32_t head;
+	if (!bytes_read(fd, &head, sizeof(head)))
+		return false;
+	size_t len = ntohl(head), out_len = 0;
+	if (len > FRAME_MAX)
+		return false;
+	uint8_t *body = malloc(len + 1), *out = NULL;
+	bool good = body && bytes_read(fd, body, len);
+	if (good)
+		out = request_answer(d, body, len, &out_len);
+	head = htonl((uint32_t)out_len);
+	good = out && bytes_write(fd, &head, sizeof(head)) && bytes_write(fd, out, out_len);
+	free(out);
+	free(body);
+	return good;
+}
+
+static void user_serve(struct sy_hook_board *d, int fd)
+{
+	const struct timeval silent = {.tv_sec = SILENT_S};
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &silent, sizeof(silent));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &silent, sizeof(silent));
+	if (user_may(fd))
+		while (request_serve(d, fd))
+			;
+	close(fd);
+}
+
+static void *serve(void *arg)
+{
+	struct sy_hook_board *d = arg;
+	struct pollfd p[2] = {{.fd = d->stop, .events = POLLIN},
+	                      {.fd = d->listener, .events = POLLIN}};
+	pthread_setname_np(pthread_self(), "sy-hooks");
+	while (poll(p, 2, -1) >= 0 || errno == EINTR) {
+		if (p[0].revents)
+			break;
+		int fd = p[1].revents ? accept4(d->listener, NULL, NULL, SOCK_CLOEXEC) : -1;
+		if (fd >= 0)
+			user_serve(d, fd);
+	}
+	return NULL;
+}
+
+/* ---- the socket's file ----------------------------------------------------------------------- */
+
+static int address_of(const char *path, struct sockaddr_un *out)
+{
+	*out = (struct sockaddr_un){.sun_family = AF_UNIX};
+	return snprintf(out->sun_path, sizeof(out->sun_path), "%s", path) <
+	                       (int)sizeof(out->sun_path)
+	               ? 0
+	               : -ENAMETOOLONG;
+}
+
+/* Nobody listens: its process was killed. */
+static bool is_left_over(const char *path)
+{
+	struct sockaddr_un to;
+	struct stat st;
+	if (lstat(path, &st) || !S_ISSOCK(st.st_mode) || address_of(path, &to))
+		return false;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool left = fd >= 0 && connect(fd, (void *)&to, sizeof(to)) && errno == ECONNREFUSED;
+	close(fd);
+	return left;
+}
+
+static void left_over_remove(void)
+{
+	DIR *dir = opendir(SY_HOOK_BOARD_DIR);
+	char path[sizeof(SY_HOOK_BOARD_DIR) + 256];
+	struct dirent *e;
+	while (dir && (e = readdir(dir))) {
+		snprintf(path, sizeof(path), SY_HOOK_BOARD_DIR "/%s", e->d_name);
+		if (is_left_over(path))
+			unlink(path);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static int path_make(struct sy_hook_board *d, const char *name, struct sy_error *err)
+{
+	bool whole = strchr(name, '/');
+	if (!whole && (!*name || *name == '.' || strlen(name) >= SY_HOOK_BOARD_NAME ||
+	               strspn(name, NAME_CHARS) != strlen(name)))
+		return sy_fail(err, EINVAL, "\"%s\" is no name of a socket for hooks", name);
+	if (!whole) {
+		mkdir(DIRECTORY, 0755);
+		mkdir(SY_HOOK_BOARD_DIR, 0755);
+		left_over_remove();
+	}
+	snprintf(d->path, sizeof(d->path), "%s%s%s", whole ? "" : SY_HOOK_BOARD_DIR "/", name,
+	         whole ? "" : SUFFIX);
+	return 0;
+}
+
+/* Made under another name, so that nobody takes it for a left-over one before it listens. */
+static int listener_open(struct sy_hook_board *d, struct sy_error *err)
+{
+	struct sockaddr_un to;
+	char path[sizeof(d->path) + 32];
+	snprintf(path, sizeof(path), "%s.%d", d->path, (int)getpid());
+	int rc = address_of(path, &to);
+	if (access(d->path, F_OK) == 0 && !is_left_over(d->path))
+		return sy_fail(err, EADDRINUSE, "%s is another process'; choose another name",
+		               d->path);
+	d->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (!rc && (d->listener < 0 || bind(d->listener, (void *)&to, sizeof(to)) ||
+	            chmod(path, 0600) || listen(d->listener, 16) || rename(path, d->path)))
+		rc = -errno;
+	if (rc) {
+		unlink(path);
+		return sy_fail(err, -rc, "%s: %s", d->path, strerror(-rc));
+	}
+	return 0;
+}
+
+static int server_start(struct sy_hook_board *d)
+{
+	sigset_t all, before;
+	sigfillset(&all); /* signals are for other threads */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int code = pthread_create(&d->server, NULL, serve, d);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return -code;
+}
+
+int sy_hook_board_serve(struct sy_hook_board *d, const char *name, const char *program,
+                        struct sy_error *err)
+{
+	snprintf(d->program, sizeof(d->program), "%s", program);
+	int rc = path_make(d, name, err);
+	if (!rc)
+		rc = listener_open(d, err);
+	if (rc) {
+		d->path[0] = '\0'; /* it is not this board's to remove */
+		board_serve_end(d);
+		return rc;
+	}
+	d->stop = eventfd(0, EFD_CLOEXEC);
+	rc = d->stop < 0 ? -errno : server_start(d);
+	if (!rc)
+		return 0;
+	close(d->stop);
+	d->stop = -1;
+	board_serve_end(d);
+	return sy_fail(err, -rc, "a thread for hooks: %s", strerror(-rc));
+}
+
+void board_serve_end(struct sy_hook_board *d)
+{
+	uint64_t one = 1;
+	if (d->stop >= 0) {
+		if (write(d->stop, &one, sizeof(one)) == sizeof(one))
+			pthread_join(d->server, NULL);
+		close(d->stop);
+		d->stop = -1;
+	}
+	if (d->path[0])
+		unlink(d->path);
+	d->path[0] = '\0';
+	if (d->listener >= 0)
+		close(d->listener);
+	d->listener = -1;
+}

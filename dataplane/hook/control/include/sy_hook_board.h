@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hook board: what `steelyard hook` talks to, in the process that is the parent of stacks, or has
+ * them (docs/design/0046-hook-control.md). It checks a hook, keeps it for stacks that come later,
+ * and orders all stacks to take it. A thread of its own serves the socket; all calls here may come
+ * from any thread.
+ */
+#ifndef SY_HOOK_BOARD_H
+#define SY_HOOK_BOARD_H
+
+#include <sy_hook_seat.h>
+
+#define SY_HOOK_BOARD_DIR    "/run/steelyard/stack"
+#define SY_HOOK_BOARD_NAME   64 /* of its socket, without ".sock" */
+#define SY_HOOK_BOARD_STACKS 128
+#define SY_HOOK_OBJECT_MAX   (1 << 20) /* bytes of an ELF object */
+
+/* A change, as a user asks for it. */
+struct sy_hook_wish {
+	char name[SY_HOOK_NAME];
+	const void *object; /* NULL: only parameters are set */
+	size_t object_len;
+	bool swap;      /* the name has to be there; otherwise it must not */
+	uint8_t params; /* a bit for each that is set */
+	uint64_t param[SY_HOOK_PARAMS];
+	struct sy_hook_place place[SY_HOOK_PLACES];
+	unsigned places;
+};
+
+struct sy_hook_count {
+	unsigned stacks; /* that have done it */
+	unsigned silent; /* that have not answered in time; they do it at their next turn */
+};
+
+struct sy_hook_board;
+
+int sy_hook_board_open(struct sy_hook_board **out, struct sy_error *err);
+void sy_hook_board_close(struct sy_hook_board *d);
+
+/* A stack begins: it gets all that was ordered. pid: for messages. Returns its number at the board,
+ * or a negative errno; the channel's descriptors are the caller's to hand over, and to close. */
+int sy_hook_board_join(struct sy_hook_board *d, int pid, struct sy_hook_channel *channel);
+void sy_hook_board_leave(struct sy_hook_board *d, int number);
+
+/* Returns 0, or why the wish is refused: -EINVAL, -EEXIST, -ENOENT, -ENOSPC, -ENOMEM. Then no stack
+ * has changed. */
+int sy_hook_board_load(struct sy_hook_board *d, const struct sy_hook_wish *wish,
+                       struct sy_hook_count *count, struct sy_error *err);
+int sy_hook_board_remove(struct sy_hook_board *d, const char *name, struct sy_hook_count *count,
+                         struct sy_error *err);
+
+/* A hook of all stacks, with the sum of their counts. */
+struct sy_hook_report {
+	struct sy_hook_info info;
+	unsigned number, stacks;
+	struct sy_hook_place place[SY_HOOK_PLACES];
+	unsigned places;
+};
+/* Fills up to `most`, of different names. Returns how many there are. */
+unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *report, unsigned most,
+                              struct sy_hook_count *count);
+
+/*
+ * Serves SY_HOOK_BOARD_DIR/name.sock, or `name` itself if it has a slash, for root and this
+ * process's user, by a thread that takes no signals. Returns 0, -EADDRINUSE: another process serves
+ * it, or what making it gives.
+ */
+int sy_hook_board_serve(struct sy_hook_board *d, const char *name, const char *program,
+                        struct sy_error *err);
+
+#endif

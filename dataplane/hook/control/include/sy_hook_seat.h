@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hook seat: a stack's end of the control of hooks (docs/design/0046-hook-control.md). The stack's
+ * thread looks at each turn whether there are orders, which costs one load, and carries them out.
+ * So a table of hooks stays its thread's own.
+ *
+ *   `steelyard hook` ─▶ board ── order, over a socket ──▶ seat ─▶ sy_hooks
+ *                        ◀──────── answer ─────────────┘    └─▶ placed()
+ */
+#ifndef SY_HOOK_SEAT_H
+#define SY_HOOK_SEAT_H
+
+#include <sy_hook.h>
+
+#define SY_HOOK_PLACES 32 /* of all hooks of a stack */
+
+/* Where a hook is asked. */
+struct sy_hook_place {
+	struct sy_addr addr; /* of a listener; all zero: each of this port */
+	uint16_t port;       /* host order; 0: the stack's own hook */
+};
+
+/* What comes from the board: the socket, and a page that tells when to read it. -1: nothing. */
+struct sy_hook_channel {
+	int socket, bell;
+};
+
+struct sy_hook_seat;
+
+/* What the stack's owner does. */
+struct sy_hook_seat_owner {
+	/* Its table, which is not needed before somebody orders something. NULL: no memory. */
+	struct sy_hooks *(*hooks)(void *ctx);
+	/* The stack's own hooks, or those of listeners, are other ones from now on: it asks
+	 * sy_hook_seat_of() for each. */
+	void (*placed)(void *ctx);
+	void *ctx;
+};
+
+/* Takes the channel's descriptors. Returns 0, -ENOMEM, or what mapping the page gives. */
+int sy_hook_seat_open(const struct sy_hook_seat_owner *owner, const struct sy_hook_channel *channel,
+                      struct sy_hook_seat **out);
+void sy_hook_seat_close(struct sy_hook_seat *seat);
+
+/* The number of the hook of this kind that is to be asked at a listener; addr NULL: the stack's own
+ * one. SY_HOOK_NONE: none was ordered. port: host order. */
+unsigned sy_hook_seat_of(const struct sy_hook_seat *seat, enum sy_hook_kind kind,
+                         const struct sy_addr *addr, uint16_t port);
+/* Whether somebody ever ordered such a place: until then, what the application has set stays. */
+bool sy_hook_seat_rules(const struct sy_hook_seat *seat, enum sy_hook_kind kind, bool listener);
+
+/* Carries orders out, if there are some. */
+void sy_hook_seat_serve(struct sy_hook_seat *seat);
+
+struct sy_hook_bell {
+	const volatile uint32_t *rung; /* how often, by the board */
+	uint32_t seen;
+};
+/* The seat begins with it. */
+static inline void sy_hook_seat_turn(struct sy_hook_seat *seat)
+{
+	const struct sy_hook_bell *bell = (const struct sy_hook_bell *)seat;
+	if (SY_UNLIKELY(bell->seen != __atomic_load_n(bell->rung, __ATOMIC_ACQUIRE)))
+		sy_hook_seat_serve(seat);
+}
+
+#endif

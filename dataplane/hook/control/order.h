@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Between board and seat, which are of one build: over a SOCK_SEQPACKET socket, one message each.
+ *
+ *   board ─▶ struct order, with the object's descriptor if it has one ─▶ seat
+ *   board ◀─ struct answer, as long as its hooks are many ◀──────────── seat
+ */
+#ifndef HOOK_ORDER_H
+#define HOOK_ORDER_H
+
+#include <sy_hook_seat.h>
+
+enum order_type {
+	ORDER_LOAD = 1, /* new code, parameters and places: what of them is there */
+	ORDER_REMOVE,
+	ORDER_REPORT,
+};
+
+enum {
+	ORDER_NEW = 1,  /* the name must not be there */
+	ORDER_SWAP = 2, /* it must be */
+};
+
+struct order {
+	uint32_t sequence, type;
+	char name[SY_HOOK_NAME];
+	uint32_t number; /* that a new name gets */
+	uint32_t must;   /* ORDER_* */
+	uint32_t object_len;
+	uint32_t params; /* a bit for each that is set */
+	uint64_t param[SY_HOOK_PARAMS];
+	uint32_t places;
+	struct sy_hook_place place[SY_HOOK_PLACES];
+};
+
+struct answer_hook {
+	struct sy_hook_info info;
+	uint32_t number;
+	uint32_t places; /* a bit for each of the answer's */
+};
+
+struct answer {
+	uint32_t sequence;
+	int32_t rc;
+	char text[sizeof(((struct sy_error *)0)->text)];
+	uint32_t places, hooks;
+	struct sy_hook_place place[SY_HOOK_PLACES];
+	struct answer_hook hook[SY_HOOKS];
+};
+#define ANSWER_HEAD offsetof(struct answer, hook)
+
+#endif

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "request.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "stack.pb-c.h"
+
+#define REPORTS (2 * SY_HOOKS) /* names, at most: stacks may have different ones */
+
+typedef Steelyard__Stack__V1__Request pb_request;
+typedef Steelyard__Stack__V1__Response pb_response;
+typedef Steelyard__Stack__V1__Place pb_place;
+typedef Steelyard__Stack__V1__Param pb_param;
+typedef Steelyard__Stack__V1__Hook pb_hook;
+typedef Steelyard__Stack__V1__Listing pb_listing;
+
+/* ---- what is asked --------------------------------------------------------------------------- */
+
+static int name_take(struct sy_hook_wish *w, const char *name, struct sy_error *err)
+{
+	if (strlen(name) >= sizeof(w->name))
+		return sy_fail(err, EINVAL, "a hook's name has at most %d letters: %s",
+		               SY_HOOK_NAME - 1, name);
+	snprintf(w->name, sizeof(w->name), "%s", name);
+	return 0;
+}
+
+static int params_take(struct sy_hook_wish *w, pb_param *const *param, size_t count,
+                       struct sy_error *err)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (param[i]->index >= SY_HOOK_PARAMS)
+			return sy_fail(err, EINVAL, "parameter %u: there are 0 to %d",
+			               param[i]->index, SY_HOOK_PARAMS - 1);
+		w->params |= (uint8_t)(1u << param[i]->index);
+		w->param[param[i]->index] = param[i]->value;
+	}
+	return 0;
+}
+
+static int places_take(struct sy_hook_wish *w, pb_place *const *place, size_t count,
+                       struct sy_error *err)
+{
+	if (count > SY_HOOK_PLACES)
+		return sy_fail(err, EINVAL, "%zu places: at most %d", count, SY_HOOK_PLACES);
+	for (size_t i = 0; i < count; i++) {
+		struct sy_hook_place *to = &w->place[w->places++];
+		const ProtobufCBinaryData *a = &place[i]->address;
+		if (place[i]->port > UINT16_MAX)
+			return sy_fail(err, EINVAL, "port %u: at most 65535", place[i]->port);
+		to->port = (uint16_t)place[i]->port;
+		if (a->len && (!to->port || sy_addr_from_bytes(a->data, a->len, &to->addr)))
+			return sy_fail(err, EINVAL, "a listener has an address and a port");
+	}
+	return 0;
+}
+
+static int load_do(struct sy_hook_board *d, const Steelyard__Stack__V1__Load *l,
+                   struct sy_hook_count *count, struct sy_error *err)
+{
+	struct sy_hook_wish w = {.object = l->object.data ? (const void *)l->object.data : "",
+	                         .object_len = l->object.len,
+	                         .swap = l->swap};
+	int rc = name_take(&w, l->name, err);
+	if (!rc)
+		rc = params_take(&w, l->params, l->n_params, err);
+	if (!rc)
+		rc = places_take(&w, l->places, l->n_places, err);
+	return rc ? rc : sy_hook_board_load(d, &w, count, err);
+}
+
+static int set_do(struct sy_hook_board *d, const Steelyard__Stack__V1__Set *s,
+                  struct sy_hook_count *count, struct sy_error *err)
+{
+	struct sy_hook_wish w = {0};
+	int rc = name_take(&w, s->name, err);
+	if (!rc)
+		rc = params_take(&w, s->params, s->n_params, err);
+	return rc ? rc : sy_hook_board_load(d, &w, count, err);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static uint8_t *response_pack(const pb_response *r, size_t *len)
+{
+	uint8_t *out = malloc(steelyard__stack__v1__response__get_packed_size(r) + 1);
+	if (out)
+		*len = steelyard__stack__v1__response__pack(r, out);
+	return out;
+}
+
+static uint8_t *error_pack(const struct sy_error *err, size_t *len)
+{
+	pb_response r = STEELYARD__STACK__V1__RESPONSE__INIT;
+	Steelyard__Stack__V1__Error e = STEELYARD__STACK__V1__ERROR__INIT;
+	e.text = (char *)(uintptr_t)err->text;
+	r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_ERROR;
+	r.error = &e;
+	return response_pack(&r, len);
+}
+
+static uint8_t *changed_pack(const struct sy_hook_count *count, size_t *len)
+{
+	pb_response r = STEELYARD__STACK__V1__RESPONSE__INIT;
+	Steelyard__Stack__V1__Changed c = STEELYARD__STACK__V1__CHANGED__INIT;
+	c.stacks = count->stacks;
+	c.silent = count->silent;
+	r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_CHANGED;
+	r.changed = &c;
+	return response_pack(&r, len);
+}
+
+/* One hook's messages; they point into it. */
+struct hook_room {
+	struct sy_hook_report report;
+	pb_hook hook;
+	pb_place place[SY_HOOK_PLACES], *places[SY_HOOK_PLACES];
+	uint8_t address[SY_HOOK_PLACES][16];
+};
+
+static void places_give(struct hook_room *h)
+{
+	static const struct sy_addr any;
+	for (unsigned i = 0; i < h->report.places; i++) {
+		const struct sy_hook_place *from = &h->report.place[i];
+		steelyard__stack__v1__place__init(&h->place[i]);
+		h->places[i] = &h->place[i];
+		h->place[i].port = from->port;
+		if (sy_addr_equal(&from->addr, &any))
+			continue;
+		h->place[i].address.data = h->address[i];
+		h->place[i].address.len = sy_addr_to_bytes(&from->addr, h->address[i]);
+	}
+	h->hook.n_places = h->report.places;
+	h->hook.places = h->places;
+}
+
+static void hook_give(struct hook_room *h)
+{
+	struct sy_hook_info *i = &h->report.info;
+	steelyard__stack__v1__hook__init(&h->hook);
+	h->hook.name = i->name;
+	h->hook.number = h->report.number;
+	h->hook.kind = (char *)(uintptr_t)sy_hook_kind_name(i->kind);
+	h->hook.native = i->native;
+	h->hook.compiled = i->compiled;
+	h->hook.instructions = i->instructions;
+	h->hook.longest = i->longest;
+	h->hook.loads = i->loads;
+	h->hook.n_params = SY_HOOK_PARAMS;
+	h->hook.params = i->param;
+	h->hook.calls = i->calls;
+	h->hook.wrong = i->wrong;
+	h->hook.n_levels = SY_PRIORITIES;
+	h->hook.levels = i->level;
+	h->hook.timed = i->timed;
+	h->hook.cycles = i->cycles;
+	h->hook.stacks = h->report.stacks;
+	places_give(h);
+}
+
+static unsigned stacks_count(struct sy_hook_board *d)
+{
+	unsigned count = 0;
+	pthread_mutex_lock(&d->lock);
+	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
+		count += d->stack[i].socket >= 0 && !d->stack[i].gone;
+	pthread_mutex_unlock(&d->lock);
+	return count;
+}
+
+static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
+{
+	struct sy_hook_report *report = calloc(REPORTS, sizeof(*report));
+	struct hook_room *room = calloc(REPORTS, sizeof(*room));
+	pb_hook *hook[REPORTS];
+	pb_response r = STEELYARD__STACK__V1__RESPONSE__INIT;
+	pb_listing l = STEELYARD__STACK__V1__LISTING__INIT;
+	struct sy_hook_count count;
+	uint8_t *out = NULL;
+	if (report && room) {
+		unsigned hooks = sy_hook_board_report(d, report, REPORTS, &count);
+		for (unsigned i = 0; i < hooks; i++) {
+			room[i].report = report[i];
+			hook_give(&room[i]);
+			hook[i] = &room[i].hook;
+		}
+		l.program = d->program;
+		l.pid = (uint32_t)getpid();
+		l.stacks = stacks_count(d);
+		l.silent = count.silent;
+		l.n_hooks = hooks;
+		l.hooks = hook;
+		r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_LISTING;
+		r.listing = &l;
+		out = response_pack(&r, len);
+	}
+	free(report);
+	free(room);
+	return out;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static uint8_t *request_do(struct sy_hook_board *d, const pb_request *q, size_t *len)
+{
+	struct sy_hook_count count = {0};
+	struct sy_error err = {0};
+	int rc;
+	if (q->version == 0 || q->version > STEELYARD__STACK__V1__VERSION__VERSION_CURRENT)
+		rc = sy_fail(&err, EPROTO,
+		             "version %u of the protocol is not known here; install steelyard and "
+		             "what it controls from one build",
+		             q->version);
+	else if (q->body_case == STEELYARD__STACK__V1__REQUEST__BODY_LIST)
+		return listing_pack(d, len);
+	else if (q->body_case == STEELYARD__STACK__V1__REQUEST__BODY_LOAD)
+		rc = load_do(d, q->load, &count, &err);
+	else if (q->body_case == STEELYARD__STACK__V1__REQUEST__BODY_SET)
+		rc = set_do(d, q->set, &count, &err);
+	else if (q->body_case == STEELYARD__STACK__V1__REQUEST__BODY_REMOVE)
+		rc = sy_hook_board_remove(d, q->remove->name, &count, &err);
+	else
+		rc = sy_fail(&err, EPROTO, "an unknown request");
+	return rc < 0 ? error_pack(&err, len) : changed_pack(&count, len);
+}
+
+uint8_t *request_answer(struct sy_hook_board *d, const uint8_t *bytes, size_t len, size_t *out_len)
+{
+	pb_request *q = steelyard__stack__v1__request__unpack(NULL, len, bytes);
+	if (!q)
+		return NULL;
+	uint8_t *out = request_do(d, q, out_len);
+	steelyard__stack__v1__request__free_unpacked(q, NULL);
+	return out;
+}

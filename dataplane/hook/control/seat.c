@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "order.h"
+
+struct rule {
+	struct sy_hook_place place;
+	unsigned number;
+};
+
+struct sy_hook_seat {
+	struct sy_hook_bell bell; /* first: sy_hook_seat_turn() */
+	int socket;
+	struct sy_hook_seat_owner owner;
+	struct sy_hooks *hooks; /* NULL: nobody has needed it */
+	struct rule rule[SY_HOOK_PLACES];
+	unsigned rules;
+	bool ruled[SY_HOOK_KINDS][2]; /* the stack's own hook; listeners' */
+	struct answer answer;         /* too large for a program's stack */
+};
+
+int sy_hook_seat_open(const struct sy_hook_seat_owner *owner, const struct sy_hook_channel *channel,
+                      struct sy_hook_seat **out)
+{
+	struct sy_hook_seat *s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	void *page = mmap(NULL, SY_PAGE, PROT_READ, MAP_SHARED, channel->bell, 0);
+	if (page == MAP_FAILED) {
+		free(s);
+		return -errno;
+	}
+	s->bell.rung = page;
+	s->socket = channel->socket;
+	close(channel->bell);
+	s->owner = *owner;
+	*out = s;
+	return 0;
+}
+
+void sy_hook_seat_close(struct sy_hook_seat *s)
+{
+	if (!s)
+		return;
+	munmap((void *)(uintptr_t)s->bell.rung, SY_PAGE);
+	close(s->socket);
+	free(s);
+}
+
+/* ---- where hooks are asked ------------------------------------------------------------------- */
+
+static bool place_equal(const struct sy_hook_place *a, const struct sy_hook_place *b)
+{
+	return sy_addr_equal(&a->addr, &b->addr) && a->port == b->port;
+}
+
+static bool rule_is(const struct sy_hook_seat *s, const struct rule *r, enum sy_hook_kind kind)
+{
+	struct sy_hook_info info;
+	return sy_hooks_info(s->hooks, r->number, &info) && info.kind == kind;
+}
+
+unsigned sy_hook_seat_of(const struct sy_hook_seat *s, enum sy_hook_kind kind,
+                         const struct sy_addr *addr, uint16_t port)
+{
+	static const struct sy_addr any;
+	unsigned wide = SY_HOOK_NONE;
+	for (unsigned i = 0; s && i < s->rules; i++) {
+		const struct rule *r = &s->rule[i];
+		if (!rule_is(s, r, kind) || r->place.port != (addr ? port : 0))
+			continue;
+		if (!addr || sy_addr_equal(&r->place.addr, addr))
+			return r->number;
+		if (sy_addr_equal(&r->place.addr, &any))
+			wide = r->number;
+	}
+	return wide;
+}
+
+bool sy_hook_seat_rules(const struct sy_hook_seat *s, enum sy_hook_kind kind, bool listener)
+{
+	return s && s->ruled[kind][listener];
+}
+
+/* A place has one hook of each kind: the last one that was ordered. */
+static int rule_add(struct sy_hook_seat *s, const struct sy_hook_place *place, unsigned number,
+                    enum sy_hook_kind kind)
+{
+	for (unsigned i = 0; i < s->rules; i++) {
+		struct rule *r = &s->rule[i];
+		if (!place_equal(&r->place, place) || !rule_is(s, r, kind))
+			continue;
+		r->number = number;
+		return 0;
+	}
+	if (s->rules == SY_HOOK_PLACES)
+		return -ENOSPC;
+	s->rule[s->rules++] = (struct rule){*place, number};
+	return 0;
+}
+
+static void rules_drop(struct sy_hook_seat *s, unsigned number)
+{
+	for (unsigned i = 0; i < s->rules;)
+		if (s->rule[i].number == number)
+			s->rule[i] = s->rule[--s->rules];
+		else
+			i++;
+}
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+static int code_load(struct sy_hook_seat *s, const struct order *o, int object,
+                     struct sy_error *err)
+{
+	struct sy_hook_source source = {.object_len = o->object_len, .number = o->number};
+	void *bytes = mmap(NULL, o->object_len, PROT_READ, MAP_SHARED, object, 0);
+	if (bytes == MAP_FAILED)
+		return sy_fail(err, errno, "the object of %s: %s", o->name, strerror(errno));
+	source.object = bytes;
+	int rc = sy_hooks_load(s->hooks, o->name, &source, err);
+	if (rc == -EEXIST && sy_hooks_find(s->hooks, o->name) == SY_HOOK_NONE) {
+		source.number = SY_HOOK_NONE; /* the application has it: then any */
+		rc = sy_hooks_load(s->hooks, o->name, &source, err);
+	}
+	munmap(bytes, o->object_len);
+	return rc;
+}
+
+static int order_load(struct sy_hook_seat *s, const struct order *o, int object,
+                      struct sy_error *err)
+{
+	unsigned number = sy_hooks_find(s->hooks, o->name);
+	struct sy_hook_info info;
+	if (number == SY_HOOK_NONE && o->must & ORDER_SWAP)
+		return sy_fail(err, ENOENT, "there is no hook %s", o->name);
+	if (number != SY_HOOK_NONE && o->must & ORDER_NEW)
+		return sy_fail(err, EEXIST, "there is a hook %s; swap it, or take another name",
+		               o->name);
+	if (object >= 0) {
+		int rc = code_load(s, o, object, err);
+		if (rc < 0)
+			return rc;
+		number = (unsigned)rc;
+	}
+	for (unsigned i = 0; i < SY_HOOK_PARAMS; i++)
+		if (o->params >> i & 1)
+			sy_hooks_param(s->hooks, number, i, o->param[i]);
+	if (!o->places)
+		return 0;
+	sy_hooks_info(s->hooks, number, &info);
+	for (unsigned i = 0; i < o->places && i < SY_HOOK_PLACES; i++) {
+		int rc = rule_add(s, &o->place[i], number, info.kind);
+		if (rc < 0)
+			return sy_fail(err, -rc, "hooks are asked at %d places, as many as may be",
+			               SY_HOOK_PLACES);
+		s->ruled[info.kind][o->place[i].port != 0] = true;
+	}
+	s->owner.placed(s->owner.ctx);
+	return 0;
+}
+
+static int order_remove(struct sy_hook_seat *s, const struct order *o, struct sy_error *err)
+{
+	unsigned number = sy_hooks_find(s->hooks, o->name);
+	if (number == SY_HOOK_NONE)
+		return sy_fail(err, ENOENT, "there is no hook %s", o->name);
+	rules_drop(s, number);
+	s->owner.placed(s->owner.ctx); /* before the number is free for another */
+	return sy_hooks_remove(s->hooks, number);
+}
+
+static int order_report(struct sy_hook_seat *s)
+{
+	struct answer *a = &s->answer;
+	for (unsigned i = 0; i < s->rules; i++)
+		a->place[i] = s->rule[i].place;
+	a->places = s->rules;
+	for (unsigned number = 1; number <= SY_HOOKS; number++) {
+		struct answer_hook *h = &a->hook[a->hooks];
+		if (!sy_hooks_info(s->hooks, number, &h->info))
+			continue;
+		h->number = number;
+		h->places = 0;
+		for (unsigned i = 0; i < s->rules; i++)
+			h->places |= (uint32_t)(s->rule[i].number == number) << i;
+		a->hooks++;
+	}
+	return 0;
+}
+
+static void order_do(struct sy_hook_seat *s, struct order *o, int object)
+{
+	struct answer *a = &s->answer;
+	struct sy_error err = {0};
+	*a = (struct answer){.sequence = o->sequence};
+	o->name[SY_HOOK_NAME - 1] = '\0';
+	s->hooks = s->hooks ? s->hooks : s->owner.hooks(s->owner.ctx);
+	if (!s->hooks)
+		a->rc = sy_fail(&err, ENOMEM, "no memory for hooks");
+	else if (o->type == ORDER_LOAD)
+		a->rc = order_load(s, o, object, &err);
+	else if (o->type == ORDER_REMOVE)
+		a->rc = order_remove(s, o, &err);
+	else
+		a->rc = order_report(s);
+	snprintf(a->text, sizeof(a->text), "%s", err.text);
+	/* A board that does not read its answers goes without. */
+	send(s->socket, a, ANSWER_HEAD + a->hooks * sizeof(*a->hook), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* false: there is none. object: -1: it has none. */
+static bool order_take(const struct sy_hook_seat *s, struct order *o, int *object)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = {o, sizeof(*o)};
+	struct msghdr m = {.msg_iov = &iov,
+	                   .msg_iovlen = 1,
+	                   .msg_control = control,
+	                   .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(s->socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
+	*object = -1;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		memcpy(object, CMSG_DATA(c), sizeof(*object));
+	return n == sizeof(*o);
+}
+
+void sy_hook_seat_serve(struct sy_hook_seat *s)
+{
+	struct order o;
+	int object;
+	s->bell.seen = __atomic_load_n(s->bell.rung, __ATOMIC_ACQUIRE);
+	while (order_take(s, &o, &object)) {
+		order_do(s, &o, object);
+		if (object >= 0)
+			close(object);
+	}
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Board and seats: hooks of several stacks, changed while a thread takes their turns. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <sy_hook_board.h>
+
+#define STACKS 3
+
+struct stack {
+	struct sy_hooks *hooks;
+	struct sy_hook_seat *seat;
+	int number;
+	unsigned usual[SY_HOOK_KINDS], listener; /* what is asked, as placed() found it */
+};
+
+struct world {
+	struct sy_hook_board *board;
+	struct stack stack[STACKS];
+	pthread_mutex_t lock;
+	pthread_t thread;
+	bool stop, deaf;
+};
+
+static const struct sy_hook_place port_80 = {.port = 80};
+
+static struct sy_hooks *hooks_of(void *ctx)
+{
+	return ((struct stack *)ctx)->hooks;
+}
+
+static void placed(void *ctx)
+{
+	struct stack *s = ctx;
+	struct sy_addr addr = sy_addr_v4(0x0100000a);
+	for (enum sy_hook_kind kind = 0; kind < SY_HOOK_KINDS; kind++)
+		s->usual[kind] = sy_hook_seat_of(s->seat, kind, NULL, 0);
+	s->listener = sy_hook_seat_of(s->seat, SY_HOOK_SEGMENT, &addr, 80);
+}
+
+static void stack_join(struct world *w, struct stack *s)
+{
+	const struct sy_hook_seat_owner owner = {hooks_of, placed, s};
+	struct sy_hook_channel channel;
+	s->hooks = sy_hooks_create();
+	s->number = sy_hook_board_join(w->board, getpid(), &channel);
+	assert_true(s->number >= 0);
+	assert_int_equal(sy_hook_seat_open(&owner, &channel, &s->seat), 0);
+}
+
+static void stack_leave(struct world *w, struct stack *s)
+{
+	sy_hook_board_leave(w->board, s->number);
+	sy_hook_seat_close(s->seat);
+	sy_hooks_destroy(s->hooks);
+	*s = (struct stack){0};
+}
+
+static void *turns(void *arg)
+{
+	struct world *w = arg;
+	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
+		pthread_mutex_lock(&w->lock);
+		for (unsigned i = 0; i < STACKS; i++)
+			if (w->stack[i].seat && !(w->deaf && i == 0))
+				sy_hook_seat_turn(w->stack[i].seat);
+		pthread_mutex_unlock(&w->lock);
+		usleep(100);
+	}
+	return NULL;
+}
+
+static void world_open(struct world *w)
+{
+	*w = (struct world){.lock = PTHREAD_MUTEX_INITIALIZER};
+	assert_int_equal(sy_hook_board_open(&w->board, NULL), 0);
+	for (unsigned i = 0; i < STACKS - 1; i++) /* the last one comes later */
+		stack_join(w, &w->stack[i]);
+	pthread_create(&w->thread, NULL, turns, w);
+}
+
+static void world_close(struct world *w)
+{
+	__atomic_store_n(&w->stop, true, __ATOMIC_RELEASE);
+	pthread_join(w->thread, NULL);
+	for (unsigned i = 0; i < STACKS; i++)
+		if (w->stack[i].seat)
+			stack_leave(w, &w->stack[i]);
+	sy_hook_board_close(w->board);
+}
+
+static struct sy_hook_wish wish(const char *name, const char *file)
+{
+	static uint8_t bytes[65536];
+	struct sy_hook_wish w = {.object = bytes};
+	FILE *f = fopen(file, "r");
+	assert_non_null(f);
+	w.object_len = fread(bytes, 1, sizeof(bytes), f);
+	fclose(f);
+	snprintf(w.name, sizeof(w.name), "%s", name);
+	return w;
+}
+
+static void load(struct world *w, const struct sy_hook_wish *wanted, unsigned stacks)
+{
+	struct sy_hook_count count;
+	struct sy_error err = {0};
+	if (sy_hook_board_load(w->board, wanted, &count, &err))
+		fail_msg("%s: %s", wanted->name, err.text);
+	assert_int_equal(count.stacks, stacks);
+	assert_int_equal(count.silent, 0);
+}
+
+static void refused(struct world *w, const struct sy_hook_wish *wanted, int rc, const char *why)
+{
+	struct sy_hook_count count;
+	struct sy_error err = {0};
+	assert_int_equal(sy_hook_board_load(w->board, wanted, &count, &err), rc);
+	if (!strstr(err.text, why))
+		fail_msg("\"%s\" does not say \"%s\"", err.text, why);
+}
+
+static struct sy_hook_info info_of(struct world *w, unsigned stack, const char *name)
+{
+	struct sy_hook_info info = {0};
+	pthread_mutex_lock(&w->lock);
+	struct sy_hooks *hs = w->stack[stack].hooks;
+	sy_hooks_info(hs, sy_hooks_find(hs, name), &info);
+	pthread_mutex_unlock(&w->lock);
+	return info;
+}
+
+/* All stacks have it, also one that comes later; all under one number. */
+static void test_load(void **state)
+{
+	struct world w;
+	world_open(&w);
+	struct sy_hook_wish short_first = wish("short", READY "/length.bpf.o");
+	short_first.places = 1; /* the stack's own */
+	short_first.params = 5;
+	short_first.param[0] = 512;
+	short_first.param[2] = 1;
+	load(&w, &short_first, 2);
+	pthread_mutex_lock(&w.lock);
+	stack_join(&w, &w.stack[2]);
+	pthread_mutex_unlock(&w.lock);
+	struct sy_hook_wish bytes = wish("bytes", READY "/bytes.bpf.o");
+	bytes.places = 1;
+	bytes.place[0] = port_80;
+	load(&w, &bytes, 3);
+	for (unsigned i = 0; i < STACKS; i++) {
+		assert_int_equal(info_of(&w, i, "short").param[0], 512);
+		assert_int_equal(info_of(&w, i, "short").param[2], 1);
+		assert_int_equal(w.stack[i].usual[SY_HOOK_PACKET], SY_HOOKS);
+		assert_int_equal(w.stack[i].usual[SY_HOOK_SEGMENT], SY_HOOK_NONE);
+		assert_int_equal(w.stack[i].listener, SY_HOOKS - 1);
+	}
+	assert_true(sy_hook_seat_rules(w.stack[0].seat, SY_HOOK_PACKET, false));
+	assert_false(sy_hook_seat_rules(w.stack[0].seat, SY_HOOK_PACKET, true));
+	assert_true(sy_hook_seat_rules(w.stack[0].seat, SY_HOOK_SEGMENT, true));
+	world_close(&w);
+}
+
+static void test_change(void **state)
+{
+	struct world w;
+	struct sy_hook_count count;
+	struct sy_error err = {0};
+	world_open(&w);
+	struct sy_hook_wish h = wish("mine", READY "/length.bpf.o");
+	h.swap = true;
+	refused(&w, &h, -ENOENT, "no hook mine");
+	h.swap = false;
+	h.places = 1;
+	load(&w, &h, 2);
+	refused(&w, &h, -EEXIST, "swap it");
+	struct sy_hook_wish other = wish("mine", READY "/label.bpf.o");
+	other.swap = true;
+	load(&w, &other, 2);
+	assert_int_equal(info_of(&w, 0, "mine").loads, 2);
+	assert_int_equal(w.stack[1].usual[SY_HOOK_PACKET], SY_HOOKS); /* its place stays */
+	other = wish("mine", READY "/bytes.bpf.o");
+	other.swap = true;
+	refused(&w, &other, -EEXIST, "for segments");
+	struct sy_hook_wish set = {.name = "mine", .params = 2, .param = {0, 77}};
+	load(&w, &set, 2);
+	assert_int_equal(info_of(&w, 1, "mine").param[1], 77);
+	assert_int_equal(info_of(&w, 1, "mine").loads, 2);
+	assert_int_equal(sy_hook_board_remove(w.board, "mine", &count, &err), 0);
+	assert_int_equal(count.stacks, 2);
+	assert_int_equal(w.stack[1].usual[SY_HOOK_PACKET], SY_HOOK_NONE);
+	assert_int_equal(info_of(&w, 0, "mine").loads, 0);
+	assert_int_equal(sy_hook_board_remove(w.board, "mine", &count, &err), -ENOENT);
+	refused(&w, &set, -ENOENT, "no hook mine");
+	world_close(&w);
+}
+
+static void test_refused(void **state)
+{
+	struct world w;
+	world_open(&w);
+	struct sy_hook_wish h = wish("loops", REFUSED "/loop.bpf.o");
+	refused(&w, &h, -EINVAL, "loop");
+	assert_int_equal(info_of(&w, 0, "loops").loads, 0);
+	h = wish("Not A Name", READY "/length.bpf.o");
+	refused(&w, &h, -EINVAL, "name");
+	h = wish("length", READY "/length.bpf.o");
+	h.places = 1;
+	h.place[0] = port_80;
+	refused(&w, &h, -EINVAL, "no listener");
+	world_close(&w);
+}
+
+/* The application of one stack has a hook of its own under a name that the board does not know. */
+static void test_application(void **state)
+{
+	struct world w;
+	struct sy_error err = {0};
+	world_open(&w);
+	const struct sy_hook_source own = {.file = READY "/dscp.bpf.o", .number = SY_HOOKS};
+	pthread_mutex_lock(&w.lock);
+	assert_int_equal(sy_hooks_load(w.stack[0].hooks, "own", &own, &err), SY_HOOKS);
+	pthread_mutex_unlock(&w.lock);
+	struct sy_hook_wish h = wish("own", READY "/length.bpf.o");
+	refused(&w, &h, -EEXIST, "there is a hook own");
+	assert_int_equal(info_of(&w, 1, "own").loads, 0); /* given back */
+	assert_int_equal(info_of(&w, 0, "own").loads, 1);
+	struct sy_hook_wish set = {.name = "own", .params = 1, .param = {3}};
+	load(&w, &set, 1);
+	assert_int_equal(info_of(&w, 0, "own").param[0], 3);
+	h = wish("other", READY "/length.bpf.o"); /* its number is in use in one stack */
+	load(&w, &h, 2);
+	world_close(&w);
+}
+
+static void test_report(void **state)
+{
+	struct world w;
+	struct sy_hook_count count;
+	struct sy_hook_report report[4];
+	world_open(&w);
+	struct sy_hook_wish h = wish("short", READY "/length.bpf.o");
+	h.places = 1;
+	load(&w, &h, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		struct sy_hook_packet view = {.payload_len = 1};
+		pthread_mutex_lock(&w.lock);
+		struct sy_hooks *hs = w.stack[i].hooks;
+		assert_int_equal(sy_hook_ask_packet(hs, SY_HOOKS, &view, (const uint8_t *)"x"), 0);
+		pthread_mutex_unlock(&w.lock);
+	}
+	assert_int_equal(sy_hook_board_report(w.board, report, 4, &count), 1);
+	assert_string_equal(report[0].info.name, "short");
+	assert_int_equal(report[0].stacks, 2);
+	assert_int_equal(report[0].info.calls, 2);
+	assert_int_equal(report[0].info.level[0], 2);
+	assert_int_equal(report[0].places, 1);
+	for (unsigned i = 0; i < 2; i++) {
+		pthread_mutex_lock(&w.lock);
+		stack_leave(&w, &w.stack[i]);
+		pthread_mutex_unlock(&w.lock);
+	}
+	assert_int_equal(sy_hook_board_report(w.board, report, 4, &count), 1);
+	assert_int_equal(report[0].stacks, 0);
+	assert_true(report[0].info.instructions > 0);
+	world_close(&w);
+}
+
+/* A stack whose thread makes no turn does what it was told at its next one, in order. */
+static void test_late(void **state)
+{
+	struct world w;
+	struct sy_hook_count count;
+	struct sy_error err = {0};
+	world_open(&w);
+	pthread_mutex_lock(&w.lock);
+	w.deaf = true;
+	pthread_mutex_unlock(&w.lock);
+	struct sy_hook_wish h = wish("mine", READY "/length.bpf.o");
+	assert_int_equal(sy_hook_board_load(w.board, &h, &count, &err), 0);
+	assert_int_equal(count.stacks, 1);
+	assert_int_equal(count.silent, 1);
+	pthread_mutex_lock(&w.lock);
+	w.deaf = false;
+	pthread_mutex_unlock(&w.lock);
+	struct sy_hook_wish set = {.name = "mine", .params = 1, .param = {9}};
+	load(&w, &set, 2);
+	assert_int_equal(info_of(&w, 0, "mine").param[0], 9);
+	world_close(&w);
+}
+
+/* Its process ends while an answer is awaited. */
+static void *leaves(void *arg)
+{
+	struct world *w = arg;
+	usleep(50000);
+	pthread_mutex_lock(&w->lock);
+	stack_leave(w, &w->stack[0]);
+	pthread_mutex_unlock(&w->lock);
+	return NULL;
+}
+
+static void test_leave(void **state)
+{
+	struct world w;
+	struct sy_hook_count count;
+	struct sy_error err = {0};
+	pthread_t thread;
+	world_open(&w);
+	pthread_mutex_lock(&w.lock);
+	w.deaf = true;
+	pthread_mutex_unlock(&w.lock);
+	pthread_create(&thread, NULL, leaves, &w);
+	struct sy_hook_wish h = wish("mine", READY "/length.bpf.o");
+	assert_int_equal(sy_hook_board_load(w.board, &h, &count, &err), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(count.stacks, 1);
+	assert_int_equal(count.silent, 0);
+	world_close(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_load),    cmocka_unit_test(test_change),
+	        cmocka_unit_test(test_refused), cmocka_unit_test(test_application),
+	        cmocka_unit_test(test_report),  cmocka_unit_test(test_late),
+	        cmocka_unit_test(test_leave),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
