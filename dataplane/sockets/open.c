@@ -62,13 +62,20 @@ static void serve(struct sy_stack *s, unsigned worker, uint64_t now_ns, void *ct
 /* What the application has asked for since the last turn is done in this one. */
 static bool poll_stack(struct sy_worker *w)
 {
-	sy_stack_round(w);
+	if (!sy_stack_sorts(w))
+		sy_stack_round(w);
 	return false;
 }
 
+/* With a packet hook, all that the driver has is sorted before the application goes on. */
 static bool place_turn(void *d)
 {
-	return sy_worker_turn(((struct place *)d)->worker);
+	struct sy_worker *w = ((struct place *)d)->worker;
+	bool work = sy_worker_turn(w);
+
+	while (sy_stack_sorts(w))
+		work |= sy_worker_turn(w);
+	return work;
 }
 
 static uint64_t place_clock(void *d)

@@ -2,7 +2,7 @@
 /* Steps 6 to 8: urgent data, the payload, FIN. */
 #include "arrive.h"
 #include "emit.h"
-#include "stack.h"
+#include "priority.h"
 #include "timer.h"
 #include "window.h"
 
@@ -32,6 +32,13 @@ static void packet_trim(struct rte_mbuf *m, uint32_t offset, uint32_t len)
 	m->pkt_len = len;
 }
 
+/* A packet takes the place of another one. */
+static void level_copy(const struct sy_stack *s, struct rte_mbuf *to, const struct rte_mbuf *from)
+{
+	if (s->priority)
+		packet_set_level(to, packet_level(from));
+}
+
 /* The packet as it may wait: while the driver's buffers are scarce a copy, in memory of the stack's
  * own. If there is none, a connection that has nothing keeps its packet for a while yet: nobody
  * starves. NULL: it is dropped. */
@@ -46,6 +53,7 @@ static struct rte_mbuf *packet_keep(struct sy_stack *s, const struct connection 
 	if (copy && rte_pktmbuf_tailroom(copy) >= m->data_len) {
 		memcpy(rte_pktmbuf_append(copy, m->data_len), rte_pktmbuf_mtod(m, uint8_t *),
 		       m->data_len);
+		level_copy(s, copy, m);
 		rte_pktmbuf_free_seg(m);
 		s->counters.copied++;
 		return copy;
@@ -57,11 +65,18 @@ static struct rte_mbuf *packet_keep(struct sy_stack *s, const struct connection 
 	return NULL;
 }
 
-static void text_append(struct sy_stack *s, struct connection *c, struct rte_mbuf *m)
+static void text_append(struct sy_stack *s, struct connection *c, struct rte_mbuf *m,
+                        const struct segment *seg)
 {
+	struct rte_mbuf *last = c->received.last;
+	bool ranked = SY_UNLIKELY(s->priority != NULL);
+	unsigned level = ranked ? priority_ask(s, c, m, seg) : SY_USUAL;
+
 	c->rcv_nxt += m->data_len;
 	c->bytes_received += m->data_len;
 	receive_buffer_add(&c->received, m, &s->receive_held);
+	if (ranked)
+		priority_added(s, c, last, level);
 }
 
 /* A packet that several pieces of the list refer to is copied for this piece. NULL: no buffer. */
@@ -80,15 +95,17 @@ static struct rte_mbuf *piece_own(struct sy_stack *s, struct connection *c, stru
 		rte_pktmbuf_free(copy);
 		copy = NULL;
 	}
-	if (copy)
+	if (copy) {
 		memcpy(rte_pktmbuf_append(copy, (uint16_t)cut->length),
 		       rte_pktmbuf_mtod_offset(m, uint8_t *, cut->skip), cut->length);
+		level_copy(s, copy, m);
+	}
 	rte_mbuf_refcnt_update(m, -1);
 	return copy;
 }
 
 /* What waited for these bytes follows them. */
-static void text_join(struct sy_stack *s, struct connection *c)
+static void text_join(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	struct arrived_cut cut;
 	struct rte_mbuf *m;
@@ -98,7 +115,7 @@ static void text_join(struct sy_stack *s, struct connection *c)
 		if (!m)
 			return; /* the peer sends it again */
 		if (m->data_len > 0)
-			text_append(s, c, m);
+			text_append(s, c, m, seg);
 		else
 			rte_pktmbuf_free_seg(m);
 	}
@@ -179,10 +196,10 @@ static bool text_arrive(struct sy_stack *s, struct connection *c, struct segment
 		arrive_owe(s, c, true);
 		return false;
 	}
-	text_append(s, c, m);
+	text_append(s, c, m, seg);
 	seg->packet = NULL;
 	if (c->arrived.blocks > 0) {
-		text_join(s, c);
+		text_join(s, c, seg);
 		arrive_owe(s, c, true); /* a gap is filled */
 	} else {
 		text_owe(s, c, end - from);

@@ -4,7 +4,7 @@
 
 #include "call.h"
 #include "emit.h"
-#include "stack.h"
+#include "priority.h"
 #include "timer.h"
 #include "window.h"
 
@@ -226,6 +226,8 @@ static size_t bytes_read(struct sy_stack *s, struct connection *c, void *bytes, 
 {
 	size_t done = receive_buffer_read(&c->received, bytes, len, &s->receive_held);
 
+	if (SY_UNLIKELY(s->priority != NULL))
+		priority_read(s, c);
 	if (c->flags & C_URGENT_IN && !sy_seq_before(read_seq(c), c->urgent_in))
 		c->flags &= ~(uint32_t)C_URGENT_IN;
 	window_read(s, c);
@@ -310,8 +312,7 @@ int sy_stack_shutdown(struct sy_stack *s, sy_stack_id id, uint64_t now_ns)
 static void connection_let_go(struct sy_stack *s, struct connection *c)
 {
 	c->flags &= ~(uint32_t)C_OWNED;
-	if (list_has(s, LIST_EVENT, c))
-		list_remove(s, &s->event, LIST_EVENT, c);
+	event_leave(s, c);
 	c->events = 0;
 }
 

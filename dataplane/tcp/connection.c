@@ -2,7 +2,7 @@
 /* Connections: the table, ids, birth and death. */
 #include "arrive.h"
 #include "emit.h"
-#include "stack.h"
+#include "priority.h"
 #include "timer.h"
 #include "window.h"
 
@@ -178,6 +178,8 @@ struct connection *connection_make(struct sy_stack *s, const struct sy_tuple *fr
 	window_init(s, c);
 	if (s->client)
 		s->client[connection_index(s, c)].port = 0;
+	if (s->priority)
+		priority_begin(s, c);
 	s->used++;
 	table_add(s, c);
 	return c;
@@ -259,6 +261,8 @@ void connection_established(struct sy_stack *s, struct connection *c)
 {
 	c->state = SY_STACK_ESTABLISHED;
 	c->flags |= C_TALKED;
+	if (s->priority)
+		priority_born(s, c);
 	window_begin(s, c);
 	if (c->keepalive_s)
 		timer_set(s, c, TIMER_KEEPALIVE, c->keepalive_s * 1000u);
@@ -350,8 +354,10 @@ void connection_end(struct sy_stack *s, struct connection *c, int error)
 
 void connection_free(struct sy_stack *s, struct connection *c)
 {
-	list_leave(s, &s->event, LIST_EVENT, c);
+	event_leave(s, c);
 	connection_drop_buffers(s, c);
+	if (s->priority)
+		priority_end(s, c);
 	c->flags = 0;
 	c->bucket_next = s->free;
 	s->free = connection_index(s, c);
@@ -365,8 +371,7 @@ void connection_tell(struct sy_stack *s, struct connection *c, unsigned events)
 	if (!(c->flags & C_OWNED))
 		return;
 	c->events |= (uint8_t)events;
-	if (!list_has(s, LIST_EVENT, c))
-		list_append(s, &s->event, LIST_EVENT, c);
+	event_add(s, c);
 }
 
 void connection_wants(struct sy_stack *s, struct connection *c)

@@ -10,7 +10,7 @@
 
 #include "arrive.h"
 #include "emit.h"
-#include "stack.h"
+#include "priority.h"
 
 #define COOKIE_EPOCH_S 64 /* a cookie is right in its epoch and in the next one */
 
@@ -86,6 +86,8 @@ static void wishes_give(struct sy_stack *s, struct connection *c, const struct l
 	c->user_timeout_ms = w->user_timeout_ms;
 	c->user_mss = w->mss;
 	c->tos = w->tos;
+	if (s->priority)
+		rank_of(s, c)->hook = w->hook;
 	if (w->send_limit)
 		c->send_limit = w->send_limit;
 	if (w->receive_limit)

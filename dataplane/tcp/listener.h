@@ -16,6 +16,7 @@ struct connection_wishes {
 	uint32_t flags;                     /* C_NO_DELAY and the like */
 	uint16_t mss;
 	uint8_t keepalive_probes, tos;
+	uint8_t hook; /* for segments; SY_HOOK_NONE: the stack's */
 };
 
 struct listener {

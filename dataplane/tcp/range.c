@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "stack.h"
+#include "priority.h"
 
 #define RANGES_LEAST 4096u
 #define RANGES_MOST  (1u << 22)
@@ -133,6 +133,8 @@ void connection_drop_buffers(struct sy_stack *s, struct connection *c)
 
 	connection_drop_sent(s, c);
 	receive_buffer_read(&c->received, NULL, c->received.bytes, &s->receive_held);
+	if (s->priority)
+		priority_read(s, c);
 	while ((m = arrived_drop(&c->arrived, &s->arrived)) != NULL) {
 		if (rte_mbuf_refcnt_read(m) == 1)
 			range_unhold(s, c, m);

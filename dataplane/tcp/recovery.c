@@ -8,7 +8,7 @@
  */
 #include "recovery.h"
 #include "path_probe.h"
-#include "stack.h"
+#include "priority.h"
 #include "timer.h"
 
 #define DUPLICATES 3 /* RFC 5681 3.2 */
@@ -55,6 +55,8 @@ static void recovery_begin(struct sy_stack *s, struct connection *c, enum recove
 		c->flags |= C_TELL_CWR;
 	if (kind == RECOVERY_FAST)
 		s->counters.recoveries++;
+	if (s->priority)
+		priority_lost(s, c);
 	connection_wants(s, c);
 }
 

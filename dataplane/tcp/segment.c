@@ -59,7 +59,9 @@ void segment_read(struct segment *seg, struct rte_mbuf *m, const struct sy_view 
 	        .flags = tcp->flags,
 	};
 	const uint8_t *l3 = frame + v->l3;
-	seg->ecn = (v->v4 ? l3[1] : l3[1] >> 4) & IP_ECN;
+	const uint8_t tos = (uint8_t)(v->v4 ? l3[1] : l3[0] << 4 | l3[1] >> 4);
+	seg->ecn = tos & IP_ECN;
+	seg->dscp = tos >> 2;
 	if (!options_usual(seg, (const uint8_t *)tcp, header)) {
 		sy_tcp_options_read(frame, v, &seg->options);
 		seg->blocks = (uint8_t)sy_tcp_blocks_read(frame, v, seg->block);

@@ -24,6 +24,7 @@ struct segment {
 	uint16_t data; /* the payload's offset in the frame */
 	uint8_t flags; /* SY_TCP_*, TCP_ECE, TCP_CWR */
 	uint8_t ecn;   /* of the IP header */
+	uint8_t dscp;  /* likewise */
 	bool unscaled; /* its window is that of a SYN */
 	uint8_t blocks;
 	struct sy_tcp_options options;

@@ -8,7 +8,7 @@
 #include "client.h"
 #include "emit.h"
 #include "icmp_error.h"
-#include "stack.h"
+#include "priority.h"
 #include "timer.h"
 
 #define POOL_LOOK 512 /* packets between two looks at how many buffers are free */
@@ -141,7 +141,8 @@ int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, str
 	stack_time(s, now_ns);
 	secrets_init(s);
 	list_init(&s->send);
-	list_init(&s->event);
+	for (unsigned i = 0; i < SY_PRIORITIES; i++)
+		list_init(&s->event[i]);
 	list_init(&s->space);
 	list_init(&s->time_wait);
 	s->receive_scale = scale_for(s->options.receive_max);
@@ -161,6 +162,7 @@ void sy_stack_destroy(struct sy_stack *s)
 		connection_drop_buffers(s, &s->connection[i]);
 	while (s->loose_count > 0)
 		rte_pktmbuf_free(stack_take_loose(s));
+	priority_close(s);
 	pools_close(s);
 	chunk_pool_close(&s->chunks);
 	table_free(s->connection, o->connections * sizeof(*s->connection));
@@ -216,9 +218,7 @@ static bool packet_is_sound(const struct sy_stack *s, struct rte_mbuf *m, struct
 	return sy_packet_check_l4(frame, v) == SY_CSUM_OK;
 }
 
-/* The first of three steps on which priorities act: the driver has received a packet, and nothing
- * has looked at it yet. */
-static void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
+void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
 {
 	struct segment seg;
 	struct sy_view v;
@@ -259,6 +259,14 @@ void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned cou
 {
 	stack_time(s, now_ns);
 	pool_look(s, count);
+	if (SY_UNLIKELY(s->priority != NULL)) {
+		if (packets_are_asked(s)) {
+			packets_wait(s, packet, count);
+			return;
+		}
+		for (unsigned i = 0; i < count; i++)
+			packet_set_level(packet[i], SY_USUAL);
+	}
 	for (unsigned i = 0; i < count; i++)
 		packet_receive(s, packet[i]);
 }
@@ -336,48 +344,10 @@ uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns)
 		c->in_wheel = false;
 		timer_run(s, c);
 	}
+	if (sy_stack_waiting(s) > 0)
+		return s->now_ns;
 	next = wheel_next(&s->wheel);
 	return next > UINT64_MAX / MS_NS ? UINT64_MAX : next * MS_NS;
-}
-
-/* ---- events ---------------------------------------------------------------------------------- */
-
-static unsigned listener_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most)
-{
-	unsigned count = 0;
-
-	for (uint32_t i = 0; s->listener_news && i < s->options.listeners; i++) {
-		struct listener *l = &s->listener[i];
-		if (!l->used || l->told || l->ready.count == 0)
-			continue;
-		if (count == most)
-			return count;
-		l->told = true;
-		event[count++] = (struct sy_stack_event){
-		        .id = listener_id(s, l), .what = SY_STACK_READABLE, .cookie = l->cookie};
-	}
-	s->listener_news = false;
-	return count;
-}
-
-/* The third of three steps on which priorities act: a connection's event is delivered to the
- * application. Which one is next, sy_stack_events() decides. */
-static void event_deliver(struct sy_stack *s, struct connection *c, struct sy_stack_event *out)
-{
-	list_remove(s, &s->event, LIST_EVENT, c);
-	*out = (struct sy_stack_event){
-	        .id = connection_id(s, c), .what = c->events, .cookie = c->cookie};
-	c->events = 0;
-}
-
-unsigned sy_stack_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most)
-{
-	unsigned count = listener_events(s, event, most);
-	struct connection *c;
-
-	while (count < most && (c = list_first(s, &s->event)) != NULL)
-		event_deliver(s, c, &event[count++]);
-	return count;
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "connection.h"
 #include "flight.h"
 #include "listener.h"
+#include "shares.h"
 #include "wheel.h"
 
 #define MS_NS UINT64_C(1000000)
@@ -52,7 +53,12 @@ struct sy_stack {
 	bool very_scarce;             /* so that not even one for each connection is kept */
 	uint32_t looked_ms, unlooked; /* the last time; packets since */
 
-	struct list send, event;      /* LIST_SEND, LIST_EVENT */
+	struct list send;                 /* LIST_SEND */
+	struct list event[SY_PRIORITIES]; /* LIST_EVENT, by level */
+	unsigned event_levels;            /* bit n: level n has some */
+	struct shares shares;             /* of levels in what is fetched */
+	uint64_t event_counts[SY_PRIORITIES];
+	struct priority *priority;    /* NULL: nobody has asked for hooks */
 	struct list space, time_wait; /* LIST_ROLE */
 	struct listener *listener;
 	uint32_t listener_count;
@@ -102,6 +108,9 @@ static inline struct connection *list_first(struct sy_stack *s, const struct lis
 void stack_send_loose(struct sy_stack *s, struct rte_mbuf *m);
 /* The first of them; there is one. */
 struct rte_mbuf *stack_take_loose(struct sy_stack *s);
+/* The first of three steps on which priorities act: the driver has received a packet, and nothing
+ * has looked at it yet but a packet hook. */
+void packet_receive(struct sy_stack *s, struct rte_mbuf *m);
 /* Answers a segment that belongs to nothing by a reset. */
 void stack_refuse(struct sy_stack *s, const struct segment *seg);
 

@@ -25,6 +25,7 @@
 #include <rte_mbuf.h>
 
 #include <sy_base.h>
+#include <sy_hook.h>
 #include <sy_packet.h>
 
 struct sy_stack;
@@ -72,7 +73,8 @@ int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, str
 /* Frees it with all packets that it holds. Peers are told nothing. */
 void sy_stack_destroy(struct sy_stack *s);
 
-/* Takes packets; they are the stack's from then on. */
+/* Takes packets; they are the stack's from then on. With a packet hook they only wait, each in the
+ * level that the hook says, until sy_stack_take(). */
 void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count,
                       uint64_t now_ns);
 /* Is there a connection for the peer's segments of this tuple, also a half-open one? */
@@ -103,11 +105,17 @@ struct sy_stack_event {
 	sy_stack_id id;
 	uint32_t what;   /* SY_STACK_*: what has happened since the last event */
 	uint64_t cookie; /* the application's */
+	uint8_t level;   /* sy_stack_level() now */
 };
 
 /* Fetches up to `most` events. A connection has one at a time: what happens until it is fetched is
  * added to it. */
 unsigned sy_stack_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most);
+/* The same, of these levels only: bit 0 is level 0. What is most urgent comes first, but for
+ * sy_stack_shares(). */
+#define SY_STACK_LEVELS ((1u << SY_PRIORITIES) - 1)
+unsigned sy_stack_events_of(struct sy_stack *s, unsigned levels, struct sy_stack_event *event,
+                            unsigned most);
 /* What holds now, whether or not an event has told of it. If it is not writable, an event tells
  * when it is. */
 uint32_t sy_stack_ready(struct sy_stack *s, sy_stack_id id);
@@ -238,6 +246,68 @@ int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 /* The client that a balancer has named. -ENOENT: none, or options.toa is off. */
 int sy_stack_client(struct sy_stack *s, sy_stack_id id, struct sy_stack_endpoint *out);
 
+/* ---- priorities (priority.c, docs/design/0045-priorities.md) ----------------------------------
+ */
+
+/*
+ * Levels are those of hooks: 0 first, SY_USUAL, 7 last. A stack that nobody has asked for its hooks
+ * has none of this, and all connections are of SY_USUAL.
+ */
+
+/* The stack's table of hooks, which is loaded, changed and listed by sy_hooks_*() on the stack's
+ * thread, at any time. NULL: no memory. */
+struct sy_hooks *sy_stack_hooks(struct sy_stack *s);
+
+/* Who is asked for each packet that arrives; SY_HOOK_NONE: nobody. From then on, packets wait until
+ * sy_stack_take(). Returns 0, -ENOMEM. */
+int sy_stack_packet_hook(struct sy_stack *s, unsigned hook);
+/* Processes up to `most` packets that wait, of higher levels first, or fewer: where something more
+ * urgent is unread. Each connection's are taken in the order in which they came. Returns how many
+ * still wait. Call it after sy_stack_receive(), once the driver has given all that it has. */
+unsigned sy_stack_take(struct sy_stack *s, unsigned most, uint64_t now_ns);
+/* How many packets wait; whether they do: a packet hook is asked. */
+unsigned sy_stack_waiting(const struct sy_stack *s);
+bool sy_stack_levels_used(const struct sy_stack *s);
+
+/* Who is asked for segments with payload, in the order of their bytes. id: a connection; a
+ * listener, for those that it will have; SY_STACK_NONE, for all that have no other. SY_HOOK_NONE:
+ * as the stack's; SY_STACK_HOOK_OFF: nobody. A hook may replace itself (`become`). Returns 0,
+ * -EBADF, -EINVAL, -ENOMEM. */
+#define SY_STACK_HOOK_OFF 255
+int sy_stack_segment_hook(struct sy_stack *s, sy_stack_id id, unsigned hook);
+
+/* 64 bytes of a connection, a cache line, which its segment hook sees as `own`: zeros at first,
+ * valid until the id ends. NULL: no such connection, or no memory. */
+void *sy_stack_own(struct sy_stack *s, sy_stack_id id);
+
+/* The level of what is unread, the most urgent of it; if nothing is, of what was read last. A
+ * listener's is 0. */
+unsigned sy_stack_level(struct sy_stack *s, sy_stack_id id);
+/* Levels that shall get at least so many percent of all events while they have some, whatever is
+ * more urgent; all together at most 100, else -EINVAL. 0: when nothing else is. */
+int sy_stack_shares(struct sy_stack *s, const uint8_t percent[SY_PRIORITIES]);
+
+/* What the stack makes of hooks; the default is SY_STACK_HOOKS_ALL. */
+enum sy_stack_hook_use {
+	SY_STACK_HOOKS_NONE,    /* nobody is asked: no priorities */
+	SY_STACK_HOOKS_PACKETS, /* packet hooks only: labels that are seen by the driver, as LNS has
+	                         */
+	SY_STACK_HOOKS_ALL,
+};
+int sy_stack_use_hooks(struct sy_stack *s, enum sy_stack_hook_use use);
+
+struct sy_stack_levels {
+	uint32_t waiting[SY_PRIORITIES]; /* packets, now */
+	uint64_t taken[SY_PRIORITIES];   /* packets that waited, and were processed */
+	uint64_t dropped[SY_PRIORITIES]; /* packets that found no place */
+	uint64_t events[SY_PRIORITIES];  /* that were fetched */
+	uint32_t unread[SY_PRIORITIES];  /* connections with unread bytes, now */
+	uint64_t risen;                  /* packets that waited, and got the level of one behind */
+	uint32_t own;                    /* private areas in use */
+	uint32_t most;                   /* packets that may wait */
+};
+void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
+
 /* ---- counters of a stack --------------------------------------------------------------------- */
 
 #define SY_STACK_COUNTERS(X)                                                                       \
@@ -277,7 +347,8 @@ int sy_stack_client(struct sy_stack *s, sy_stack_id id, struct sy_stack_endpoint
 	X(copied, "packets copied, because the driver's buffers are scarce")                       \
 	X(path_probes, "probes for a larger path MTU (RFC 4821)")                                  \
 	X(path_raised, "path MTUs raised by a probe")                                              \
-	X(orphans_ended, "closed connections ended: the peer takes nothing, or they are too many")
+	X(orphans_ended, "closed connections ended: the peer takes nothing, or they are too many") \
+	X(level_full, "packets of the lowest level dropped: too many wait for being taken")
 
 struct sy_stack_counters {
 #define X(name, help) uint64_t name;

@@ -29,6 +29,9 @@ void sy_stack_round(struct sy_worker *w);
  * had come by then were seen. */
 bool sy_stack_poll(struct sy_worker *w);
 uint64_t sy_stack_wake_ns(const struct sy_worker *w);
+/* Is this worker's driver not empty yet, while packets wait in levels to be sorted? Then its turn
+ * is not over: sy_stack_round() comes after the next burst. For whoever has a `poll` of his own. */
+bool sy_stack_sorts(struct sy_worker *w);
 
 /* Before the runtime is opened. NULL: no memory. */
 struct sy_stack_port *sy_stack_port_new(sy_stack_serve serve, void *ctx);

@@ -12,15 +12,20 @@
 #define COPIES_BYTES (16u << 20)  /* of what waits, while the port's buffers are scarce */
 #define RECEIVE_ALL  (256u << 20) /* as sy_stack_options has it */
 #define TURN_BURSTS  4            /* that a turn sends, before more is received */
+#define TURN_TAKES   32           /* packets of a turn, of those that wait in levels */
+#define DRAIN_BURSTS 32           /* received in a row to be sorted, before a turn */
 
 /* Of one worker. */
 struct place {
 	struct sy_stack *stack;
 	const struct sy_runtime *rt;
 	unsigned worker;
-	bool polled;      /* sy_stack_poll() is called: what a turn leaves is not forgotten */
-	bool more;        /* the stack has more to send */
-	uint64_t next_ns; /* before it nothing is due */
+	bool polled;       /* sy_stack_poll() is called: what a turn leaves is not forgotten */
+	bool more;         /* the stack has more to send */
+	bool sorts;        /* sy_stack_sorts() is asked: packets in levels may wait for the poll */
+	unsigned sorted;   /* bursts since a turn took some of them */
+	uint64_t full_tsc; /* the worker's turn that had a full burst: the driver may have more */
+	uint64_t next_ns;  /* before it nothing is due */
 	struct rte_mempool *copies;
 } __attribute__((aligned(SY_CACHE_LINE)));
 
@@ -111,6 +116,8 @@ static void stack_turn(struct sy_worker *w, struct sy_stack_port *p)
 	struct place *o = &p->place[w->id];
 
 	sy_stack_seen(o->stack, sy_worker_seen_ns(w));
+	o->sorted = 0;
+	sy_stack_take(o->stack, TURN_TAKES, w->now_ns);
 	sy_stack_advance(o->stack, w->now_ns);
 	p->serve(o->stack, w->id, w->now_ns, p->ctx);
 	segments_send(w, o);
@@ -122,6 +129,7 @@ static void stack_turn(struct sy_worker *w, struct sy_stack_port *p)
 static void stage_stack(struct sy_worker *w, struct sy_burst *b)
 {
 	struct sy_stack_port *p = w->app;
+	struct place *o = &p->place[w->id];
 	bool alone = sy_worker_count(w->rt) == 1;
 	struct rte_mbuf *mine[SY_BURST];
 	unsigned count = 0;
@@ -135,8 +143,14 @@ static void stage_stack(struct sy_worker *w, struct sy_burst *b)
 		mine[count++] = b->mbuf[i];
 		b->next[i] = SY_NEXT_GONE;
 	}
-	sy_stack_receive(p->place[w->id].stack, mine, count, w->now_ns);
-	stack_turn(w, p);
+	sy_stack_receive(o->stack, mine, count, w->now_ns);
+	if (o->sorts && sy_stack_levels_used(o->stack)) {
+		o->sorted++;
+		if (b->count == SY_BURST)
+			o->full_tsc = w->tsc;
+	} else {
+		stack_turn(w, p);
+	}
 }
 
 const struct sy_stage sy_stack_pipeline[] = {
@@ -147,13 +161,25 @@ void sy_stack_round(struct sy_worker *w)
 	stack_turn(w, w->app);
 }
 
+/* The driver's ring is emptied first, but not without end: what it has most urgent may be last. */
+bool sy_stack_sorts(struct sy_worker *w)
+{
+	struct sy_stack_port *p = w->app;
+	struct place *o = &p->place[w->id];
+
+	o->sorts = true;
+	return o->sorted > 0 && o->sorted < DRAIN_BURSTS && o->full_tsc == w->tsc;
+}
+
 bool sy_stack_poll(struct sy_worker *w)
 {
 	struct sy_stack_port *p = w->app;
 	struct place *o = &p->place[w->id];
 
 	o->polled = true;
-	if (!o->more && w->now_ns < o->next_ns)
+	if (sy_stack_sorts(w))
+		return true;
+	if (!o->more && !o->sorted && w->now_ns < o->next_ns)
 		return false;
 	stack_turn(w, p);
 	return true;

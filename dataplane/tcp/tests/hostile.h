@@ -110,7 +110,10 @@ static inline void hostile_check(struct sy_stack *s)
 	}
 	CHECK(held == s->receive_held && flights == s->flights.taken);
 	hostile_list_check(s, &s->send, LIST_SEND);
-	hostile_list_check(s, &s->event, LIST_EVENT);
+	for (unsigned i = 0; i < SY_PRIORITIES; i++) {
+		hostile_list_check(s, &s->event[i], LIST_EVENT);
+		CHECK((s->event[i].count > 0) == !!(s->event_levels & 1u << i));
+	}
 	hostile_list_check(s, &s->space, LIST_ROLE);
 	hostile_list_check(s, &s->time_wait, LIST_ROLE);
 	for (uint32_t i = 0; i < s->options.listeners; i++) {

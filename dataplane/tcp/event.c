@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Events: which one the application gets next. Without priorities all are in one list. */
+#include <errno.h>
+
+#include "priority.h"
+
+/* ---- lists by level -------------------------------------------------------------------------- */
+
+static void listed_leave(struct sy_stack *s, struct connection *c, unsigned level)
+{
+	list_remove(s, &s->event[level], LIST_EVENT, c);
+	if (s->event[level].count == 0)
+		s->event_levels &= ~(1u << level);
+}
+
+static unsigned listed_level(const struct sy_stack *s, const struct connection *c)
+{
+	return s->priority ? rank_of(s, c)->listed : SY_USUAL;
+}
+
+void event_add(struct sy_stack *s, struct connection *c)
+{
+	unsigned level = s->priority ? rank_of(s, c)->level : SY_USUAL;
+
+	if (list_has(s, LIST_EVENT, c)) {
+		if (level >= listed_level(s, c))
+			return;
+		listed_leave(s, c, listed_level(s, c)); /* it has become more urgent */
+	}
+	if (s->priority)
+		rank_of(s, c)->listed = (uint8_t)level;
+	list_append(s, &s->event[level], LIST_EVENT, c);
+	s->event_levels |= 1u << level;
+}
+
+void event_leave(struct sy_stack *s, struct connection *c)
+{
+	if (list_has(s, LIST_EVENT, c))
+		listed_leave(s, c, listed_level(s, c));
+}
+
+/* ---- the application fetches ----------------------------------------------------------------- */
+
+static unsigned listener_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most)
+{
+	unsigned count = 0;
+
+	for (uint32_t i = 0; s->listener_news && i < s->options.listeners; i++) {
+		struct listener *l = &s->listener[i];
+		if (!l->used || l->told || l->ready.count == 0)
+			continue;
+		if (count == most)
+			return count;
+		l->told = true;
+		event[count++] = (struct sy_stack_event){
+		        .id = listener_id(s, l), .what = SY_STACK_READABLE, .cookie = l->cookie};
+	}
+	s->listener_news = false;
+	return count;
+}
+
+/* The third of three steps on which priorities act: a connection's event is delivered to the
+ * application. Which one is next, sy_stack_events_of() decides. */
+static void event_deliver(struct sy_stack *s, struct connection *c, struct sy_stack_event *out)
+{
+	unsigned level = s->priority ? rank_of(s, c)->level : SY_USUAL;
+
+	event_leave(s, c);
+	*out = (struct sy_stack_event){.id = connection_id(s, c),
+	                               .what = c->events,
+	                               .cookie = c->cookie,
+	                               .level = (uint8_t)level};
+	s->event_counts[level]++;
+	c->events = 0;
+}
+
+unsigned sy_stack_events_of(struct sy_stack *s, unsigned levels, struct sy_stack_event *event,
+                            unsigned most)
+{
+	unsigned count = levels & 1 ? listener_events(s, event, most) : 0;
+
+	while (count < most && s->event_levels & levels) {
+		unsigned level = shares_next(&s->shares, s->event_levels & levels);
+		shares_fetched(&s->shares, s->event_levels, level);
+		event_deliver(s, list_first(s, &s->event[level]), &event[count++]);
+	}
+	return count;
+}
+
+unsigned sy_stack_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most)
+{
+	return sy_stack_events_of(s, SY_STACK_LEVELS, event, most);
+}
+
+int sy_stack_shares(struct sy_stack *s, const uint8_t percent[SY_PRIORITIES])
+{
+	return shares_set(&s->shares, percent) ? 0 : -EINVAL;
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The driver's step: each packet gets a priority before anybody looks at it, and waits. Frames may
+ * be anything here: nobody has checked them. */
+#include <rte_prefetch.h>
+
+#include "priority.h"
+
+#define TURN_LATER  4 /* less urgent packets of a turn, while something more urgent is unread */
+#define IPV4_OFFSET 0x1fff /* of a fragment */
+
+/* What is behind IP: TCP's ports, flags and payload. */
+static void tcp_see(const uint8_t *l4, const uint8_t *end, struct sy_hook_packet *view,
+                    struct sy_tuple *t, const uint8_t **payload)
+{
+	const struct sy_tcp *tcp = (const struct sy_tcp *)l4;
+
+	if (view->proto != SY_PROTO_TCP || end - l4 < (ptrdiff_t)sizeof(*tcp))
+		return;
+	unsigned header = tcp->offset >> 4 << 2;
+	if (header < sizeof(*tcp) || end - l4 < (ptrdiff_t)header)
+		return;
+	t->sport = tcp->sport;
+	t->dport = tcp->dport;
+	view->sport = rte_be_to_cpu_16(tcp->sport);
+	view->dport = rte_be_to_cpu_16(tcp->dport);
+	view->flags = tcp->flags;
+	*payload = l4 + header;
+}
+
+/* Where IP's packet ends: behind it there may be padding. */
+static const uint8_t *end_of(const uint8_t *l3, size_t len, const uint8_t *frame_end)
+{
+	return len < (size_t)(frame_end - l3) ? l3 + len : frame_end;
+}
+
+static void ipv4_see(const uint8_t *l3, const uint8_t *end, struct sy_hook_packet *view,
+                     struct sy_tuple *t, const uint8_t **payload)
+{
+	const struct sy_ipv4 *ip = (const struct sy_ipv4 *)l3;
+	unsigned header = (ip->version_ihl & 15u) * 4;
+
+	if (header < sizeof(*ip) || end - l3 < (ptrdiff_t)header)
+		return;
+	end = end_of(l3, rte_be_to_cpu_16(ip->total_length), end);
+	if (end - l3 < (ptrdiff_t)header)
+		return;
+	view->version = 4;
+	view->proto = t->proto = ip->proto;
+	view->dscp = ip->tos >> 2;
+	t->src = sy_addr_v4(ip->src);
+	t->dst = sy_addr_v4(ip->dst);
+	*payload = l3 + header;
+	if (!(rte_be_to_cpu_16(ip->fragment) & IPV4_OFFSET))
+		tcp_see(l3 + header, end, view, t, payload);
+	view->payload_len = (uint16_t)(end - *payload);
+}
+
+static void ipv6_see(const uint8_t *l3, const uint8_t *end, struct sy_hook_packet *view,
+                     struct sy_tuple *t, const uint8_t **payload)
+{
+	const struct sy_ipv6 *ip = (const struct sy_ipv6 *)l3;
+
+	end = end_of(l3, sizeof(*ip) + rte_be_to_cpu_16(ip->payload_length), end);
+	view->version = 6;
+	view->proto = t->proto = ip->next_header;
+	view->dscp = rte_be_to_cpu_32(ip->version_class_flow) >> 22 & 63;
+	memcpy(t->src.b, ip->src, sizeof(t->src.b));
+	memcpy(t->dst.b, ip->dst, sizeof(t->dst.b));
+	*payload = l3 + sizeof(*ip);
+	tcp_see(*payload, end, view, t, payload);
+	view->payload_len = (uint16_t)(end - *payload);
+}
+
+/* What the hook sees of a frame. Returns the payload. */
+static const uint8_t *packet_see(const struct rte_mbuf *m, struct sy_hook_packet *view,
+                                 struct sy_tuple *t)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *), *end = frame + m->data_len;
+	const uint8_t *l3 = frame + SY_ETH_LEN, *payload = end;
+
+	/* head is filled by whoever asks */
+	memset(view, 0, offsetof(struct sy_hook_packet, head));
+	*t = (struct sy_tuple){0};
+	view->frame_len = m->data_len;
+	view->priority = SY_USUAL;
+	if (m->data_len >= SY_ETH_LEN + sizeof(struct sy_ipv6) && l3[0] >> 4 == 6)
+		ipv6_see(l3, end, view, t, &payload);
+	else if (m->data_len >= SY_ETH_LEN + sizeof(struct sy_ipv4) && l3[0] >> 4 == 4)
+		ipv4_see(l3, end, view, t, &payload);
+	return payload;
+}
+
+static unsigned packet_ask(const struct priority *p, const struct rte_mbuf *m, struct sy_tuple *t)
+{
+	struct sy_hook_packet view;
+	const uint8_t *payload = packet_see(m, &view, t);
+	unsigned answer;
+
+	if (p->use == SY_STACK_HOOKS_NONE)
+		return SY_USUAL;
+	answer = sy_hook_ask_packet(p->hooks, p->packet_hook, &view, payload);
+	return answer == SY_KEEP ? SY_USUAL : answer;
+}
+
+void packets_wait(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
+{
+	struct priority *p = s->priority;
+
+	for (unsigned i = 0; i < count; i++) {
+		struct rte_mbuf *m = packet[i], *dropped;
+		struct sy_tuple t;
+		if (i + 2 < count)
+			rte_prefetch0(rte_pktmbuf_mtod(packet[i + 2], const void *));
+		unsigned level = packet_ask(p, m, &t);
+		packet_set_level(m, level);
+		dropped = receive_level_add(&p->waiting, m,
+		                            (uint32_t)sy_hash_tuple(&s->hash_key, &t), level);
+		if (dropped) {
+			s->counters.level_full++;
+			rte_pktmbuf_free(dropped);
+		}
+	}
+}
+
+unsigned sy_stack_waiting(const struct sy_stack *s)
+{
+	return s->priority ? s->priority->waiting.count : 0;
+}
+
+bool sy_stack_levels_used(const struct sy_stack *s)
+{
+	return s->priority && packets_are_asked(s);
+}
+
+/* Is something unread that is more urgent? */
+static bool more_urgent_unread(const struct priority *p, unsigned level)
+{
+	for (unsigned i = 0; i < level; i++)
+		if (p->unread[i] > 0)
+			return true;
+	return false;
+}
+
+unsigned sy_stack_take(struct sy_stack *s, unsigned most, uint64_t now_ns)
+{
+	struct priority *p = s->priority;
+	unsigned later = 0, level;
+
+	stack_time(s, now_ns);
+	if (!p)
+		return 0;
+	for (unsigned i = 0; i < most && p->waiting.count > 0; i++) {
+		if (more_urgent_unread(p, receive_level_next(&p->waiting)) && later++ >= TURN_LATER)
+			break;
+		packet_receive(s, receive_level_take(&p->waiting, &level));
+	}
+	return p->waiting.count;
+}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Priorities of connections: their hooks, their private areas, and the level of what is unread. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <rte_mbuf_dyn.h>
+
+#include "priority.h"
+
+#define WAITING_MOST  4096u /* packets */
+#define WAITING_SHARE 4     /* of the driver's buffers, at most one in so many */
+#define WAITING_LEAST 64u
+
+/* ---- a packet's metadata --------------------------------------------------------------------- */
+
+static int level_offset = -1; /* written once, before any packet has a level */
+
+static bool level_register(void)
+{
+	static const struct rte_mbuf_dynfield field = {
+	        .name = "steelyard_level", .size = sizeof(uint8_t), .align = sizeof(uint8_t)};
+
+	if (level_offset < 0)
+		level_offset = rte_mbuf_dynfield_register(&field);
+	return level_offset >= 0;
+}
+
+unsigned packet_level(const struct rte_mbuf *m)
+{
+	return *RTE_MBUF_DYNFIELD(m, level_offset, const uint8_t *) % SY_PRIORITIES;
+}
+
+void packet_set_level(struct rte_mbuf *m, unsigned level)
+{
+	*RTE_MBUF_DYNFIELD(m, level_offset, uint8_t *) = (uint8_t)level;
+}
+
+/* ---- start and end --------------------------------------------------------------------------- */
+
+/* Touched only where it is used. */
+static void *table_make(struct sy_stack *s, size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+	               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	s->fixed += bytes;
+	return p;
+}
+
+static size_t own_bytes(const struct sy_stack *s)
+{
+	return (s->options.connections + 1ul) * SY_CACHE_LINE;
+}
+
+static size_t rank_bytes(const struct sy_stack *s)
+{
+	return s->options.connections * sizeof(struct rank);
+}
+
+void priority_close(struct sy_stack *s)
+{
+	struct priority *p = s->priority;
+
+	if (!p)
+		return;
+	receive_levels_close(&p->waiting);
+	sy_hooks_destroy(p->hooks);
+	if (p->rank)
+		munmap(p->rank, rank_bytes(s));
+	if (p->own.cells)
+		munmap(p->own.cells, own_bytes(s));
+	free(p);
+	s->priority = NULL;
+}
+
+/* Connections that are there have read or not read without a level: what they have is usual. */
+static void ranks_begin(struct sy_stack *s)
+{
+	for (uint32_t i = 0; i < s->fresh; i++) {
+		const struct connection *c = &s->connection[i];
+		struct rank *r = &s->priority->rank[i];
+		*r = (struct rank){.level = SY_USUAL, .listed = SY_USUAL, .until = c->rcv_nxt};
+		r->unread = c->received.bytes > 0;
+		s->priority->unread[SY_USUAL] += r->unread;
+		for (struct rte_mbuf *m = c->received.first; m; m = m->next)
+			packet_set_level(m, SY_USUAL);
+	}
+}
+
+static struct priority *priority_of(struct sy_stack *s)
+{
+	struct priority *p;
+	void *cells;
+
+	if (s->priority)
+		return s->priority;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	s->priority = p;
+	p->use = SY_STACK_HOOKS_ALL;
+	p->hooks = sy_hooks_create();
+	p->rank = table_make(s, rank_bytes(s));
+	cells = table_make(s, own_bytes(s));
+	pool_init(&p->own, cells, SY_CACHE_LINE, s->options.connections + 1);
+	if (!p->hooks || !p->rank || !cells || !level_register()) {
+		priority_close(s);
+		return NULL;
+	}
+	ranks_begin(s);
+	return p;
+}
+
+struct sy_hooks *sy_stack_hooks(struct sy_stack *s)
+{
+	const struct priority *p = priority_of(s);
+	return p ? p->hooks : NULL;
+}
+
+/* ---- who is asked ---------------------------------------------------------------------------- */
+
+int sy_stack_packet_hook(struct sy_stack *s, unsigned hook)
+{
+	struct priority *p = priority_of(s);
+	uint32_t most = s->options.pool->size / WAITING_SHARE;
+
+	if (!p)
+		return -ENOMEM;
+	most = most > WAITING_MOST ? WAITING_MOST : most < WAITING_LEAST ? WAITING_LEAST : most;
+	if (hook != SY_HOOK_NONE && !p->waiting.most && receive_levels_init(&p->waiting, most))
+		return -ENOMEM;
+	p->packet_hook = hook;
+	return 0;
+}
+
+int sy_stack_segment_hook(struct sy_stack *s, sy_stack_id id, unsigned hook)
+{
+	struct listener *l = listener_of(s, id);
+	struct connection *c = connection_of(s, id);
+	struct priority *p = priority_of(s);
+
+	if (id != SY_STACK_NONE && !l && !c)
+		return -EBADF;
+	if (hook > SY_HOOKS && hook != SY_STACK_HOOK_OFF)
+		return -EINVAL;
+	if (!p)
+		return -ENOMEM;
+	if (l)
+		l->wishes.hook = (uint8_t)hook;
+	else if (c)
+		rank_of(s, c)->hook = (uint8_t)hook;
+	else
+		p->segment_hook = hook;
+	return 0;
+}
+
+int sy_stack_use_hooks(struct sy_stack *s, enum sy_stack_hook_use use)
+{
+	struct priority *p = priority_of(s);
+
+	if (!p)
+		return -ENOMEM;
+	p->use = use;
+	return 0;
+}
+
+/* ---- private areas --------------------------------------------------------------------------- */
+
+/* NULL: no memory, which there is for each connection. */
+static void *own_of(struct priority *p, struct rank *r)
+{
+	if (r->own == POOL_NONE) {
+		r->own = pool_take(&p->own);
+		if (r->own == POOL_NONE)
+			return NULL;
+		memset(pool_at(&p->own, r->own), 0, SY_CACHE_LINE);
+	}
+	return pool_at(&p->own, r->own);
+}
+
+void *sy_stack_own(struct sy_stack *s, sy_stack_id id)
+{
+	const struct connection *c = connection_of(s, id);
+
+	if (!c || !priority_of(s))
+		return NULL;
+	return own_of(s->priority, rank_of(s, c));
+}
+
+/* ---- birth and death ------------------------------------------------------------------------- */
+
+void priority_begin(struct sy_stack *s, const struct connection *c)
+{
+	*rank_of(s, c) = (struct rank){
+	        .level = SY_USUAL, .listed = SY_USUAL, .born_ms = s->now_ms, .own = POOL_NONE};
+}
+
+void priority_born(struct sy_stack *s, const struct connection *c)
+{
+	rank_of(s, c)->born_ms = s->now_ms;
+}
+
+void priority_lost(struct sy_stack *s, const struct connection *c)
+{
+	rank_of(s, c)->lost++;
+}
+
+void priority_end(struct sy_stack *s, const struct connection *c)
+{
+	struct rank *r = rank_of(s, c);
+
+	if (r->own != POOL_NONE)
+		pool_give(&s->priority->own, r->own);
+	r->own = POOL_NONE;
+}
+
+/* ---- the hook is asked ----------------------------------------------------------------------- */
+
+static void segment_see(const struct sy_stack *s, const struct connection *c,
+                        const struct rte_mbuf *m, const struct segment *seg,
+                        struct sy_hook_segment *view)
+{
+	const struct rank *r = rank_of(s, c);
+
+	view->packet = (struct sy_hook_packet){
+	        .frame_len = (uint16_t)(seg->data + m->data_len),
+	        .payload_len = m->data_len,
+	        .sport = rte_be_to_cpu_16(c->tuple.sport),
+	        .dport = rte_be_to_cpu_16(c->tuple.dport),
+	        .version = connection_v4(c) ? 4 : 6,
+	        .proto = SY_PROTO_TCP,
+	        .dscp = seg->dscp,
+	        .flags = seg->flags,
+	        .priority = (uint8_t)packet_level(m),
+	};
+	view->received = view->offset = c->bytes_received;
+	view->sent = c->bytes_acked;
+	view->srtt_us = rtt_smoothed_us(&c->rtt);
+	view->rttvar_us = rtt_variation_us(&c->rtt);
+	view->resent = c->retransmitted;
+	view->lost = r->lost;
+	view->age_ms = s->now_ms - r->born_ms;
+	view->become = SY_HOOK_NONE;
+	view->unused = 0;
+}
+
+static unsigned hook_of(const struct priority *p, const struct rank *r)
+{
+	unsigned hook = r->hook != SY_HOOK_NONE ? r->hook : p->segment_hook;
+	return p->use == SY_STACK_HOOKS_ALL && hook != SY_STACK_HOOK_OFF ? hook : SY_HOOK_NONE;
+}
+
+unsigned priority_ask(struct sy_stack *s, struct connection *c, struct rte_mbuf *m,
+                      const struct segment *seg)
+{
+	struct priority *p = s->priority;
+	struct rank *r = rank_of(s, c);
+	unsigned hook = hook_of(p, r);
+	struct sy_hook_segment view;
+	uint8_t answer;
+	void *own;
+
+	if (hook == SY_HOOK_NONE || !(own = own_of(p, r)))
+		return packet_level(m);
+	segment_see(s, c, m, seg, &view);
+	memcpy(view.own, own, sizeof(view.own));
+	answer = sy_hook_ask_segment(p->hooks, hook, &view, rte_pktmbuf_mtod(m, const uint8_t *));
+	memcpy(own, view.own, sizeof(view.own));
+	if (view.become != SY_HOOK_NONE)
+		r->hook = (uint8_t)view.become;
+	if (answer != SY_KEEP)
+		packet_set_level(m, answer);
+	return packet_level(m);
+}
+
+/* ---- what is unread -------------------------------------------------------------------------- */
+
+static void rank_level(struct priority *p, struct rank *r, unsigned level)
+{
+	if (r->unread) {
+		p->unread[r->level]--;
+		p->unread[level]++;
+	}
+	r->level = (uint8_t)level;
+}
+
+void priority_added(struct sy_stack *s, struct connection *c, struct rte_mbuf *last, unsigned level)
+{
+	struct priority *p = s->priority;
+	struct rank *r = rank_of(s, c);
+
+	/* Copied behind the one before it: that one has the bytes of both. */
+	if (c->received.last == last && level < packet_level(last))
+		packet_set_level(last, level);
+	if (!r->unread) {
+		r->unread = true;
+		r->level = (uint8_t)level;
+		p->unread[level]++;
+		r->until = c->rcv_nxt;
+	} else if (level <= r->level) {
+		rank_level(p, r, level);
+		r->until = c->rcv_nxt;
+	}
+}
+
+/* All bytes up to `until` are read: the level is that of what is left. As each packet behind it was
+ * less urgent, or came later, no packet is looked at more often than there are levels. */
+static void rank_again(struct sy_stack *s, const struct connection *c, struct rank *r, uint32_t seq)
+{
+	unsigned level = SY_PRIORITIES;
+
+	for (const struct rte_mbuf *m = c->received.first; m; m = m->next) {
+		unsigned this = packet_level(m);
+		seq += m->data_len;
+		if (this <= level) {
+			level = this;
+			r->until = seq;
+		}
+	}
+	rank_level(s->priority, r, level);
+}
+
+void priority_read(struct sy_stack *s, const struct connection *c)
+{
+	struct rank *r = rank_of(s, c);
+	uint32_t seq = c->rcv_nxt - !!(c->flags & C_FIN_ARRIVED) - c->received.bytes;
+
+	if (!r->unread)
+		return;
+	if (c->received.bytes == 0) {
+		r->unread = false;
+		s->priority->unread[r->level]--;
+	} else if (!sy_seq_before(seq, r->until)) {
+		rank_again(s, c, r, seq);
+	}
+}
+
+unsigned sy_stack_level(struct sy_stack *s, sy_stack_id id)
+{
+	const struct connection *c = connection_of(s, id);
+
+	if (listener_of(s, id))
+		return 0;
+	return c && s->priority ? rank_of(s, c)->level : SY_USUAL;
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out)
+{
+	const struct priority *p = s->priority;
+
+	*out = (struct sy_stack_levels){0};
+	memcpy(out->events, s->event_counts, sizeof(out->events));
+	if (!p)
+		return;
+	memcpy(out->unread, p->unread, sizeof(out->unread));
+	memcpy(out->taken, p->waiting.taken, sizeof(out->taken));
+	memcpy(out->dropped, p->waiting.dropped, sizeof(out->dropped));
+	for (unsigned i = 0; i < SY_PRIORITIES; i++)
+		out->waiting[i] = p->waiting.level[i].count;
+	out->risen = p->waiting.risen;
+	out->most = p->waiting.most;
+	out->own = p->own.taken;
+}
