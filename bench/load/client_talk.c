@@ -56,8 +56,11 @@ void talk_send(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 	while (k->unsent) {
 		struct request *r = conn_request(c, i, k->count - k->unsent);
 		uint64_t whole;
-		if (k->offset == 0)
+		if (k->offset == 0) {
 			r->sent_ns = now;
+			if (c->o.stamp)
+				r->number = now;
+		}
 		int64_t rc = request_send(c, s, i, r, &whole, now);
 		if (rc == -EAGAIN)
 			return; /* goes on when it is writable */

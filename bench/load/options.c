@@ -65,6 +65,9 @@ void load_options_help(void)
 	       "  --warmup TIME              before that (1s; with --requests 0)\n"
 	       "  --timeout TIME             for an answer, and for a connection (10s)\n"
 	       "  --seed N                   of all that is drawn (1)\n"
+	       "  --stamp                    raw: a request's number is when it was sent, in ns "
+	       "of\n"
+	       "                             CLOCK_MONOTONIC\n"
 	       "\n"
 	       "Server\n"
 	       "  --serve ADDRESS:PORT       answer the raw protocol there; repeatable\n"
@@ -204,6 +207,7 @@ static int word_read(const char *what, const char *text, const char *const *word
 	X(WARMUP, "warmup", 1)                                                                     \
 	X(TIMEOUT, "timeout", 1)                                                                   \
 	X(SEED, "seed", 1)                                                                         \
+	X(STAMP, "stamp", 0)                                                                       \
 	X(SERVE, "serve", 1)                                                                       \
 	X(ECHO, "echo", 0)                                                                         \
 	X(JSON, "json", 1)                                                                         \
@@ -344,6 +348,9 @@ static int read_option(struct load_options *o, int id, const char *text, struct 
 	case OPT_RESET:
 		o->reset = true;
 		return 0;
+	case OPT_STAMP:
+		o->stamp = true;
+		return 0;
 	case OPT_SERVE:
 		if (o->serves == LOCALS_MAX)
 			return sy_fail(err, EINVAL, "--serve: at most %u are possible", LOCALS_MAX);
@@ -402,6 +409,8 @@ static int client_check(struct load_options *o, struct sy_error *err)
 		               o->requests ? "--requests" : "--rate");
 	if (o->has_think && o->rate > 0)
 		return sy_fail(err, EINVAL, "--think is of a closed loop, --rate of an open one");
+	if (o->stamp && o->mix.protocol != PROTOCOL_RAW)
+		return sy_fail(err, EINVAL, "--stamp is of --protocol raw");
 	if (o->has_burst && o->rate <= 0)
 		return sy_fail(err, EINVAL, "--burst is of an open loop: give a --rate");
 	if (o->requests && o->requests < workers)

@@ -60,6 +60,24 @@ static void test_think(void **state)
 	world_close(&w);
 }
 
+/* A request's number says when it was sent, and comes back with its answer. */
+static void test_stamp(void **state)
+{
+	struct world w;
+
+	world_open(&w, PROTOCOL_RAW);
+	w.o.stamp = true;
+	w.o.depth = 3;
+	w.o.requests = 500;
+	world_run(&w, true);
+	assert_int_equal(no_errors(&w)->answered, 500);
+	for (uint32_t i = 0; i < w.o.connections * w.o.depth; i++) {
+		assert_int_equal(w.client->request[i].number, w.client->request[i].sent_ns);
+		assert_in_range(w.client->request[i].number, START, w.now);
+	}
+	world_close(&w);
+}
+
 static void test_active(void **state)
 {
 	struct world w;
@@ -272,10 +290,11 @@ static void test_pipelined_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_counts),     cmocka_unit_test(test_think),
-	        cmocka_unit_test(test_active),     cmocka_unit_test(test_omission),
-	        cmocka_unit_test(test_open_rates), cmocka_unit_test(test_pipelined_again),
-	        cmocka_unit_test(test_seeds),      cmocka_unit_test(test_stopped),
+	        cmocka_unit_test(test_counts),          cmocka_unit_test(test_think),
+	        cmocka_unit_test(test_active),          cmocka_unit_test(test_stamp),
+	        cmocka_unit_test(test_omission),        cmocka_unit_test(test_open_rates),
+	        cmocka_unit_test(test_pipelined_again), cmocka_unit_test(test_seeds),
+	        cmocka_unit_test(test_stopped),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

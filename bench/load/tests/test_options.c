@@ -67,10 +67,17 @@ static void test_active(void **state)
 	refused("--connections 3 --workers 4", "--connections 3");
 }
 
+static void test_stamp(void **state)
+{
+	taken("--stamp", 1, 1);
+	refused("--stamp --protocol http", "--stamp");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_active),
+	        cmocka_unit_test(test_stamp),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
