@@ -37,7 +37,6 @@ struct client_options {
 	uint64_t requests;                /* 0: no limit */
 	uint64_t timeout_ns;
 	bool reset; /* connections end by a reset */
-	bool stamp; /* a request's number is when it was sent, by the clock of client_turn() */
 	uint64_t seed;
 };
 

@@ -56,11 +56,8 @@ void talk_send(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 	while (k->unsent) {
 		struct request *r = conn_request(c, i, k->count - k->unsent);
 		uint64_t whole;
-		if (k->offset == 0) {
+		if (k->offset == 0)
 			r->sent_ns = now;
-			if (c->o.stamp)
-				r->number = now;
-		}
 		int64_t rc = request_send(c, s, i, r, &whole, now);
 		if (rc == -EAGAIN)
 			return; /* goes on when it is writable */
@@ -102,8 +99,8 @@ static int64_t raw_feed(struct client *c, uint32_t i, const uint8_t *bytes, size
 			return -EPROTO;
 		c->conn[i].got += (uint32_t)taken;
 	} else if (got != RAW_MORE &&
-	           (h.number != r->number || h.class != r->class || h.length != r->answer ||
-	            h.type != c->o.mix->class[r->class].type)) {
+	           (h.number != request_number(c->o.mix, r) || h.class != r->class ||
+	            h.length != r->answer || h.type != c->o.mix->class[r->class].type)) {
 		return -EPROTO;
 	}
 	a->done = got == RAW_MESSAGE_DONE;

@@ -210,7 +210,6 @@ static struct client *client_open(unsigned worker)
 	        .requests = part(o->requests, worker),
 	        .timeout_ns = o->timeout_ns,
 	        .reset = o->reset,
-	        .stamp = o->stamp,
 	        .seed = o->seed * SY_MAX_WORKERS + worker,
 	});
 }

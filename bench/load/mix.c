@@ -213,7 +213,7 @@ size_t request_header(const struct mix *m, const struct request *r, char out[sta
 	                                               .length = r->length,
 	                                               .answer = r->answer,
 	                                               .service_ns = r->service_ns,
-	                                               .number = r->number});
+	                                               .number = request_number(m, r)});
 	return RAW_HEADER;
 }
 

@@ -28,6 +28,7 @@ struct mix {
 	char host[100];   /* of HTTP */
 	char fields[512]; /* more of its header, each with its end */
 	bool close;       /* of HTTP: one request per connection */
+	bool stamp; /* raw: a request's number is when it was sent, by the clock of its client */
 };
 
 struct request {
@@ -44,6 +45,12 @@ int class_read(struct mix *m, const char *text, struct sy_error *err);
 /* Adds a class with the defaults if there is none, and sees that all fit the protocol. */
 int mix_complete(struct mix *m, struct sy_error *err);
 void mix_free(struct mix *m);
+
+/* What its header has, and its answer's too. */
+static inline uint64_t request_number(const struct mix *m, const struct request *r)
+{
+	return m->stamp ? r->sent_ns : r->number;
+}
 
 /* Class, lengths and service time of the next one. */
 void request_draw(const struct mix *m, struct chance *c, struct request *r);

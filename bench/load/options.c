@@ -349,7 +349,7 @@ static int read_option(struct load_options *o, int id, const char *text, struct 
 		o->reset = true;
 		return 0;
 	case OPT_STAMP:
-		o->stamp = true;
+		o->mix.stamp = true;
 		return 0;
 	case OPT_SERVE:
 		if (o->serves == LOCALS_MAX)
@@ -409,7 +409,7 @@ static int client_check(struct load_options *o, struct sy_error *err)
 		               o->requests ? "--requests" : "--rate");
 	if (o->has_think && o->rate > 0)
 		return sy_fail(err, EINVAL, "--think is of a closed loop, --rate of an open one");
-	if (o->stamp && o->mix.protocol != PROTOCOL_RAW)
+	if (o->mix.stamp && o->mix.protocol != PROTOCOL_RAW)
 		return sy_fail(err, EINVAL, "--stamp is of --protocol raw");
 	if (o->has_burst && o->rate <= 0)
 		return sy_fail(err, EINVAL, "--burst is of an open loop: give a --rate");

@@ -28,7 +28,7 @@ struct load_options {
 	struct distribution burst, think;
 	bool has_burst, has_think;
 	uint64_t warm_ns, duration_ns, requests, timeout_ns, seed;
-	bool has_warm, reset, stamp;
+	bool has_warm, reset;
 
 	struct sy_stack_endpoint serve[LOCALS_MAX];
 	unsigned serves;

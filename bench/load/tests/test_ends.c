@@ -66,14 +66,20 @@ static void test_stamp(void **state)
 	struct world w;
 
 	world_open(&w, PROTOCOL_RAW);
-	w.o.stamp = true;
+	w.now += UINT64_C(1) << 40; /* a number of 32 bits would not do */
+	w.mix.stamp = true;
 	w.o.depth = 3;
 	w.o.requests = 500;
 	world_run(&w, true);
 	assert_int_equal(no_errors(&w)->answered, 500);
 	for (uint32_t i = 0; i < w.o.connections * w.o.depth; i++) {
-		assert_int_equal(w.client->request[i].number, w.client->request[i].sent_ns);
-		assert_in_range(w.client->request[i].number, START, w.now);
+		const struct request *r = &w.client->request[i];
+		char header[REQUEST_HEADER];
+		struct raw_header h;
+		request_header(&w.mix, r, header);
+		assert_int_equal(raw_read((const uint8_t *)header, &h), 0);
+		assert_int_equal(h.number, r->sent_ns);
+		assert_in_range(h.number, START + (UINT64_C(1) << 40), w.now);
 	}
 	world_close(&w);
 }
