@@ -131,6 +131,8 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 	@# The loader finds libraries by its cache.
 	@test -n "$(DESTDIR)" || ldconfig
 	@install -D -v -m 644 dataplane/sockets/include/sy_tcp.h $(DESTDIR)$(PREFIX)/include/sy_tcp.h
+	@install -D -v -m 644 dataplane/hook/include/sy_hook_program.h \
+		$(DESTDIR)$(PREFIX)/include/sy_hook_program.h
 	@install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	@sed 's,@PREFIX@,$(PREFIX),' dataplane/sockets/steelyard-tcp.pc.in \
 		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/steelyard-tcp.pc
@@ -155,7 +157,7 @@ uninstall: ## remove what install put there; the configuration stays
 	done
 	@for unit in $(UNITS); do rm -fv $(DESTDIR)$(UNITDIR)/$$unit; done
 	@for name in $(TCP_LIBRARY) pkgconfig/steelyard-tcp.pc; do rm -fv $(DESTDIR)$(PREFIX)/lib/$$name; done
-	rm -f $(DESTDIR)$(PREFIX)/include/sy_tcp.h
+	rm -f $(DESTDIR)$(PREFIX)/include/{sy_tcp,sy_hook_program}.h
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard $(DESTDIR)$(PREFIX)/share/steelyard \
 		$(DESTDIR)$(PREFIX)/libexec/steelyard
 	@# Directories that are empty now; with DESTDIR also those above them.

@@ -57,6 +57,11 @@ int sy_worker_descriptor(const struct sy_worker *w)
 	return w->private->epoll_fd;
 }
 
+void sy_worker_wake(struct sy_worker *w)
+{
+	worker_wake(w);
+}
+
 /* It stays one that runs: the control thread must not run its calls itself, as a thread may enter
  * again at any time. They wait until they are withdrawn. */
 void sy_worker_leave(struct sy_worker *w)

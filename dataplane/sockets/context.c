@@ -37,6 +37,7 @@ struct sy_tcp_context *context_create(const struct context_options *o)
 	        .bound = NO_WATCH,
 	        .watches = 2 * o->descriptors,
 	        .watch_free = NO_WATCH,
+	        .lends = true,
 	};
 	c->descriptor = table_make(c->descriptors * sizeof(*c->descriptor));
 	c->watch = table_make(c->watches * sizeof(*c->watch));
@@ -54,6 +55,7 @@ void context_destroy(struct sy_tcp_context *c)
 		munmap(c->descriptor, c->descriptors * sizeof(*c->descriptor));
 	if (c->watch)
 		munmap(c->watch, c->watches * sizeof(*c->watch));
+	lender_free(c);
 	free(c);
 }
 
@@ -117,6 +119,9 @@ void context_events(struct sy_tcp_context *c)
 {
 	struct sy_stack_event e[64];
 	unsigned count;
+
+	if (c->lender)
+		desk_returns(c);
 
 	while ((count = sy_stack_events(c->stack, e, SY_ARRAY_LEN(e))) > 0) {
 		for (unsigned i = 0; i < count; i++) {

@@ -12,6 +12,7 @@
 
 #include <netinet/in.h>
 
+#include <shares.h>
 #include <sy_stack.h>
 
 #include "sy_tcp.h"
@@ -30,6 +31,8 @@ struct context_driver {
 	uint64_t (*now)(void *d);   /* of the last turn: the time of calls */
 	uint64_t (*clock)(void *d); /* right now */
 	int (*fd)(void *d);
+	/* Any thread: ends a sleep. */
+	void (*wake)(void *d);
 };
 
 /* Options as the application has set them (SOL_SOCKET, IPPROTO_TCP, …). */
@@ -61,6 +64,7 @@ struct descriptor {
 	bool bound;       /* in the context's list; an accepted one is not */
 	bool chosen;      /* its port was not the application's wish */
 	bool urgent;      /* there was urgent data */
+	bool lent;        /* what was unread is a request on a desk */
 	uint32_t next;    /* free ones; bound ones */
 	uint32_t watches; /* the first on it */
 	union {
@@ -68,11 +72,9 @@ struct descriptor {
 			sy_stack_id id;
 			struct sy_stack_endpoint local, peer;
 			struct wishes wishes;
+			uint32_t partial; /* bytes that were lent, and are no whole request */
 		};
-		struct {                                  /* an epoll instance */
-			uint32_t all;                     /* its watches */
-			uint32_t ready_first, ready_last; /* those that may be ready */
-		};
+		struct instance *instance; /* of epoll */
 	};
 };
 _Static_assert(sizeof(struct descriptor) <= 192, "three cache lines");
@@ -83,8 +85,20 @@ struct watch {
 	uint32_t all_before, all_after; /* of the same epoll instance */
 	uint32_t ready_before, ready_after;
 	bool ready, disabled; /* ready: in the list; disabled: EPOLLONESHOT */
+	uint8_t level;        /* of the list */
 	uint32_t events;
 	uint64_t data;
+};
+
+/* An epoll instance. */
+struct instance {
+	uint32_t all; /* its watches */
+	struct {
+		uint32_t first, last, count;
+	} ready[SY_PRIORITIES]; /* those that may be ready, by level */
+	unsigned levels;        /* bit n: level n has some */
+	struct shares shares;
+	struct sy_tcp_desk *desk[SY_PRIORITIES]; /* where a level's requests go; NULL: nowhere */
 };
 
 struct sy_tcp_context {
@@ -103,7 +117,9 @@ struct sy_tcp_context {
 	uint32_t port_cursor;
 	struct watch *watch;
 	uint32_t watches, watch_fresh, watch_free;
-	uint64_t news, told; /* told: as of the last sy_tcp_wait() */
+	uint64_t news, told;   /* told: as of the last sy_tcp_wait() */
+	struct lender *lender; /* desk.c; NULL: nothing was lent yet */
+	bool lends;            /* the schedule has desks */
 };
 
 struct context_options {
@@ -158,6 +174,17 @@ void watch_ready(struct sy_tcp_context *c, uint32_t watch);
 /* Of a descriptor that is closed: those on it and, of an epoll instance, its own. */
 void watches_drop(struct sy_tcp_context *c, struct descriptor *d);
 uint32_t epoll_ready(struct sy_tcp_context *c, struct descriptor *d);
+
+/* ---- desk.c ---------------------------------------------------------------------------------- */
+
+/* Lends what is unread. 0; -EAGAIN: there is nothing new; -ENOBUFS: no place; or as a read. */
+int desk_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
+              struct sy_tcp_desk *desk);
+/* Takes back what was given, and sends the answers. */
+void desk_returns(struct sy_tcp_context *c);
+/* Is something given back? Any thread. */
+bool desk_has_returns(const struct sy_tcp_context *c);
+void lender_free(struct sy_tcp_context *c);
 
 /* ---- socket.c, address.c, option.c ----------------------------------------------------------- */
 

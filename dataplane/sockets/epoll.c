@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Epoll instances: who looks at which descriptor, and which may be ready. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "context.h"
 
@@ -8,59 +9,105 @@
 #define ALWAYS    (EPOLLERR | EPOLLHUP)
 #define FLAGS     (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE)
 
-/* ---- the list of those that may be ready ----------------------------------------------------- */
+/* ---- the lists of those that may be ready, by level ------------------------------------------ */
 
-static void ready_append(struct sy_tcp_context *c, struct descriptor *ep, uint32_t index)
+static struct instance *instance_of(struct sy_tcp_context *c, const struct watch *w)
 {
-	struct watch *w = &c->watch[index];
-
-	w->ready = true;
-	w->ready_before = ep->ready_last;
-	w->ready_after = NO_WATCH;
-	if (ep->ready_last == NO_WATCH)
-		ep->ready_first = index;
-	else
-		c->watch[ep->ready_last].ready_after = index;
-	ep->ready_last = index;
+	return c->descriptor[w->epfd].instance;
 }
 
-static void ready_remove(struct sy_tcp_context *c, struct descriptor *ep, uint32_t index)
+/* Behind `before`, which is the last one of this level, or NO_WATCH: first of all. */
+static void ready_put(struct sy_tcp_context *c, struct instance *ep, uint32_t index, unsigned level,
+                      uint32_t before)
+{
+	struct watch *w = &c->watch[index];
+	uint32_t after = before == NO_WATCH ? ep->ready[level].first : NO_WATCH;
+
+	w->ready = true;
+	w->level = (uint8_t)level;
+	w->ready_before = before;
+	w->ready_after = after;
+	if (before == NO_WATCH)
+		ep->ready[level].first = index;
+	else
+		c->watch[before].ready_after = index;
+	if (after == NO_WATCH)
+		ep->ready[level].last = index;
+	else
+		c->watch[after].ready_before = index;
+	ep->ready[level].count++;
+	ep->levels |= 1u << level;
+}
+
+static void ready_append(struct sy_tcp_context *c, struct instance *ep, uint32_t index,
+                         unsigned level)
+{
+	ready_put(c, ep, index, level, ep->ready[level].last);
+}
+
+static void ready_remove(struct sy_tcp_context *c, struct instance *ep, uint32_t index)
 {
 	struct watch *w = &c->watch[index];
 
 	if (w->ready_before == NO_WATCH)
-		ep->ready_first = w->ready_after;
+		ep->ready[w->level].first = w->ready_after;
 	else
 		c->watch[w->ready_before].ready_after = w->ready_after;
 	if (w->ready_after == NO_WATCH)
-		ep->ready_last = w->ready_before;
+		ep->ready[w->level].last = w->ready_before;
 	else
 		c->watch[w->ready_after].ready_before = w->ready_before;
+	if (--ep->ready[w->level].count == 0)
+		ep->levels &= ~(1u << w->level);
 	w->ready = false;
+}
+
+/* The level of what it watches: of an instance, that of its most urgent one. */
+static unsigned watch_level(struct sy_tcp_context *c, const struct watch *w)
+{
+	const struct descriptor *d = &c->descriptor[w->fd];
+
+	if (d->kind == KIND_EPOLL)
+		return d->instance->levels ? (unsigned)__builtin_ctz(d->instance->levels)
+		                           : SY_USUAL;
+	return d->phase == PHASE_NEW ? SY_USUAL : sy_stack_level(c->stack, d->id);
 }
 
 void watch_ready(struct sy_tcp_context *c, uint32_t index)
 {
 	struct watch *w = &c->watch[index];
-	struct descriptor *ep = &c->descriptor[w->epfd];
+	struct instance *ep = instance_of(c, w);
+	unsigned level;
 
-	if (w->ready || w->disabled)
+	if (w->disabled)
 		return;
-	ready_append(c, ep, index);
-	descriptor_news(c, ep); /* whoever looks at the instance; they nest no deeper than so */
+	level = watch_level(c, w);
+	if (w->ready) {
+		if (level >= w->level)
+			return;
+		ready_remove(c, ep, index); /* it has become more urgent */
+	}
+	ready_append(c, ep, index, level);
+	descriptor_news(c, &c->descriptor[w->epfd]); /* whoever looks at the instance; they nest no
+	                                                deeper than so */
 }
 
 static uint32_t watch_events(struct sy_tcp_context *c, const struct watch *w)
 {
-	return w->disabled ? 0 : sy_tcp_ready(c, w->fd) & ((w->events & ~FLAGS) | ALWAYS);
+	if (w->disabled || c->descriptor[w->fd].lent)
+		return 0;
+	return sy_tcp_ready(c, w->fd) & ((w->events & ~FLAGS) | ALWAYS);
 }
 
-uint32_t epoll_ready(struct sy_tcp_context *c, struct descriptor *ep)
+uint32_t epoll_ready(struct sy_tcp_context *c, struct descriptor *d)
 {
-	while (ep->ready_first != NO_WATCH) {
-		if (watch_events(c, &c->watch[ep->ready_first]))
+	struct instance *ep = d->instance;
+
+	while (ep->levels) {
+		uint32_t first = ep->ready[__builtin_ctz(ep->levels)].first;
+		if (watch_events(c, &c->watch[first]))
 			return POLLIN | POLLRDNORM;
-		ready_remove(c, ep, ep->ready_first);
+		ready_remove(c, ep, first);
 	}
 	return 0;
 }
@@ -78,7 +125,8 @@ static uint32_t *watch_find(struct sy_tcp_context *c, struct descriptor *d, int 
 
 static int watch_make(struct sy_tcp_context *c, int epfd, int fd, const struct epoll_event *event)
 {
-	struct descriptor *ep = &c->descriptor[epfd], *d = &c->descriptor[fd];
+	struct descriptor *d = &c->descriptor[fd];
+	struct instance *ep = c->descriptor[epfd].instance;
 	uint32_t index = c->watch_free;
 
 	if (index != NO_WATCH)
@@ -110,7 +158,7 @@ static void watch_drop(struct sy_tcp_context *c, uint32_t *at)
 {
 	uint32_t index = *at;
 	struct watch *w = &c->watch[index];
-	struct descriptor *ep = &c->descriptor[w->epfd];
+	struct instance *ep = instance_of(c, w);
 
 	if (w->ready)
 		ready_remove(c, ep, index);
@@ -129,10 +177,13 @@ void watches_drop(struct sy_tcp_context *c, struct descriptor *d)
 {
 	while (d->watches != NO_WATCH)
 		watch_drop(c, &d->watches);
-	while (d->kind == KIND_EPOLL && d->all != NO_WATCH) {
-		const struct watch *w = &c->watch[d->all];
+	if (d->kind != KIND_EPOLL)
+		return;
+	while (d->instance->all != NO_WATCH) {
+		const struct watch *w = &c->watch[d->instance->all];
 		watch_drop(c, watch_find(c, &c->descriptor[w->fd], w->epfd));
 	}
+	free(d->instance);
 }
 
 static int watch_change(struct sy_tcp_context *c, uint32_t index, const struct epoll_event *event)
@@ -159,7 +210,7 @@ static unsigned nest_depth(const struct sy_tcp_context *c, int fd, int top, unsi
 		return 0;
 	if (fd == top || left == 0)
 		return NEST_MOST + 1;
-	for (uint32_t w = d->all; w != NO_WATCH; w = c->watch[w].all_after) {
+	for (uint32_t w = d->instance->all; w != NO_WATCH; w = c->watch[w].all_after) {
 		unsigned below = 1 + nest_depth(c, c->watch[w].fd, top, left - 1);
 		depth = below > depth ? below : depth;
 	}
@@ -182,12 +233,17 @@ static unsigned nest_height(const struct sy_tcp_context *c, int fd)
 
 int sy_tcp_epoll_create(struct sy_tcp_context *c)
 {
-	int fd = descriptor_take(c, KIND_EPOLL);
+	struct instance *ep = calloc(1, sizeof(*ep));
+	int fd = ep ? descriptor_take(c, KIND_EPOLL) : -ENOMEM;
 
-	if (fd >= 0) {
-		struct descriptor *d = &c->descriptor[fd];
-		d->all = d->ready_first = d->ready_last = NO_WATCH;
+	if (fd < 0) {
+		free(ep);
+		return fd;
 	}
+	ep->all = NO_WATCH;
+	for (unsigned i = 0; i < SY_PRIORITIES; i++)
+		ep->ready[i].first = ep->ready[i].last = NO_WATCH;
+	c->descriptor[fd].instance = ep;
 	return fd;
 }
 
@@ -225,44 +281,134 @@ int sy_tcp_epoll_ctl(struct sy_tcp_context *c, int epfd, int op, int fd, struct 
 }
 
 struct fetch {
-	struct descriptor *ep;
-	struct epoll_event *event;
-	int most;
+	struct instance *ep;
+	unsigned levels;
+	struct sy_tcp_event *event;
+	int most, count;
+	uint32_t left[SY_PRIORITIES]; /* that this call has not asked yet */
+	unsigned open;                /* bit n: level n has such */
 };
 
-/* Each that may be ready is asked once: level-triggered ones go to the end of the list. */
+/* Its desk gets it, if its level has one. True: nobody else is told. */
+static bool fetch_lends(struct sy_tcp_context *c, struct instance *ep, uint32_t index,
+                        unsigned level, uint32_t events)
+{
+	const struct watch *w = &c->watch[index];
+	struct descriptor *d = &c->descriptor[w->fd];
+	int rc;
+
+	if (!ep->desk[level] || !c->lends || !(events & EPOLLIN) || d->kind != KIND_SOCKET ||
+	    d->phase == PHASE_LISTENING)
+		return false;
+	rc = desk_lend(c, d, (epoll_data_t){.u64 = w->data}, ep->desk[level]);
+	if (rc == -ENOBUFS) /* something will be given back, and then it is asked again */
+		ready_append(c, ep, index, level);
+	if (rc ==
+	    -EAGAIN) /* the rest of its request has not come; nor will it, if this is the end */
+		return !(sy_tcp_ready(c, w->fd) & (POLLRDHUP | POLLHUP | POLLERR));
+	return rc == 0 || rc == -ENOBUFS;
+}
+
+static void fetch_one(struct sy_tcp_context *c, struct fetch *f, uint32_t index, unsigned level)
+{
+	struct watch *w = &c->watch[index];
+	unsigned now = watch_level(c, w);
+	uint32_t events = watch_events(c, w);
+
+	if (!events)
+		return;
+	if (now != level) { /* it was asked as what it was */
+		ready_put(c, f->ep, index, now, NO_WATCH);
+		f->left[now]++;
+		f->open |= 1u << now;
+		return;
+	}
+	if (fetch_lends(c, f->ep, index, level, events))
+		return;
+	f->event[f->count++] =
+	        (struct sy_tcp_event){.events = events, .level = level, .data.u64 = w->data};
+	shares_fetched(&f->ep->shares, f->ep->levels | 1u << level, level);
+	if (w->events & EPOLLONESHOT)
+		w->disabled = true;
+	else if (!(w->events & EPOLLET))
+		ready_append(c, f->ep, index, level);
+}
+
+/* Each that may be ready is asked once: level-triggered ones go to the end of their list. */
 static int fetch_check(struct sy_tcp_context *c, void *arg)
 {
-	const struct fetch *f = arg;
-	uint32_t last = f->ep->ready_last, index = NO_WATCH;
-	int count = 0;
+	struct fetch *f = arg;
+	unsigned now;
 
-	while (count < f->most && index != last) {
-		uint32_t events;
-		index = f->ep->ready_first;
-		struct watch *w = &c->watch[index];
+	f->count = 0;
+	f->open = f->ep->levels;
+	for (unsigned i = 0; i < SY_PRIORITIES; i++)
+		f->left[i] = f->ep->ready[i].count;
+	while (f->count < f->most && (now = f->open & f->levels) != 0) {
+		unsigned level = shares_next(&f->ep->shares, now);
+		uint32_t index = f->ep->ready[level].first;
+		if (--f->left[level] == 0)
+			f->open &= ~(1u << level);
 		ready_remove(c, f->ep, index);
-		events = watch_events(c, w);
-		if (!events)
-			continue;
-		f->event[count].events = events;
-		f->event[count++].data.u64 = w->data;
-		if (w->events & EPOLLONESHOT)
-			w->disabled = true;
-		else if (!(w->events & EPOLLET))
-			ready_append(c, f->ep, index);
+		fetch_one(c, f, index, level);
 	}
-	return count;
+	return f->count;
 }
+
+static int instance_find(const struct sy_tcp_context *c, int epfd, struct instance **out)
+{
+	const struct descriptor *d = descriptor_of(c, epfd);
+
+	if (!d)
+		return -EBADF;
+	if (d->kind != KIND_EPOLL)
+		return -EINVAL;
+	*out = d->instance;
+	return 0;
+}
+
+int sy_tcp_epoll_fetch(struct sy_tcp_context *c, int epfd, unsigned levels,
+                       struct sy_tcp_event *event, int most, int timeout_ms, const sigset_t *mask)
+{
+	struct fetch f = {.levels = levels, .event = event, .most = most};
+	int rc = instance_find(c, epfd, &f.ep);
+
+	if (rc || most <= 0 || !(levels & SY_TCP_LEVELS))
+		return rc ? rc : -EINVAL;
+	return context_until(c, timeout_ms, mask, fetch_check, &f);
+}
+
+#define WAIT_EVENTS 256 /* that sy_tcp_epoll_wait() gives at most, as it may */
 
 int sy_tcp_epoll_wait(struct sy_tcp_context *c, int epfd, struct epoll_event *event, int most,
                       int timeout_ms, const sigset_t *mask)
 {
-	struct fetch f = {.ep = descriptor_of(c, epfd), .event = event, .most = most};
+	struct sy_tcp_event e[WAIT_EVENTS];
+	int count = sy_tcp_epoll_fetch(c, epfd, SY_TCP_LEVELS, e,
+	                               most < WAIT_EVENTS ? most : WAIT_EVENTS, timeout_ms, mask);
 
-	if (!f.ep)
-		return -EBADF;
-	if (f.ep->kind != KIND_EPOLL || most <= 0)
-		return -EINVAL;
-	return context_until(c, timeout_ms, mask, fetch_check, &f);
+	for (int i = 0; i < count; i++)
+		event[i] = (struct epoll_event){.events = e[i].events, .data.u64 = e[i].data.u64};
+	return count;
+}
+
+int sy_tcp_epoll_shares(struct sy_tcp_context *c, int epfd, const uint8_t percent[SY_PRIORITIES])
+{
+	struct instance *ep;
+	int rc = instance_find(c, epfd, &ep);
+
+	if (rc)
+		return rc;
+	return shares_set(&ep->shares, percent) ? 0 : -EINVAL;
+}
+
+int sy_tcp_epoll_lend(struct sy_tcp_context *c, int epfd, unsigned levels, struct sy_tcp_desk *desk)
+{
+	struct instance *ep;
+	int rc = instance_find(c, epfd, &ep);
+
+	for (unsigned i = 0; i < SY_PRIORITIES && !rc; i++)
+		if (levels & 1u << i)
+			ep->desk[i] = desk;
+	return rc;
 }

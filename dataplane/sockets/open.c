@@ -125,6 +125,18 @@ static int place_wait(void *d, uint64_t most_ns, const sigset_t *mask)
 	return rc;
 }
 
+static void place_wake(void *d)
+{
+	sy_worker_wake(((struct place *)d)->worker);
+}
+
+/* It does not sleep while another thread has given something back. */
+static bool place_is_idle(const struct sy_worker *w)
+{
+	const struct sy_tcp_library *t = sy_stack_port_ctx(w);
+	return !desk_has_returns(t->place[w->id].context);
+}
+
 static const struct context_driver place_driver = {
         .turn = place_turn,
         .sleep = place_sleep,
@@ -133,6 +145,7 @@ static const struct context_driver place_driver = {
         .now = place_now,
         .clock = place_clock,
         .fd = place_fd,
+        .wake = place_wake,
 };
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -225,6 +238,7 @@ static void runtime_options(struct sy_tcp_library *t)
 	        .kernel = true,
 	        .pipeline = sy_stack_pipeline,
 	        .poll = poll_stack,
+	        .is_idle = place_is_idle,
 	        .app = t->port,
 	};
 	snprintf(r->instance, sizeof(r->instance), "steelyard-tcp-%d", (int)getpid());

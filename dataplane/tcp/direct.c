@@ -5,7 +5,8 @@
 #include "call.h"
 #include "stack.h"
 
-int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count)
+static int64_t packets_look(struct sy_stack *s, sy_stack_id id, struct iovec *v,
+                            struct rte_mbuf **held, int count)
 {
 	const void *first;
 	int64_t rc = sy_stack_peek(s, id, &first), total = 0;
@@ -16,8 +17,23 @@ int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int c
 	     m = m->next, count--) {
 		*v++ = (struct iovec){rte_pktmbuf_mtod(m, void *), m->data_len};
 		total += m->data_len;
+		if (held) {
+			rte_mbuf_refcnt_update(m, 1);
+			*held++ = m;
+		}
 	}
 	return total;
+}
+
+int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count)
+{
+	return packets_look(s, id, v, NULL, count);
+}
+
+int64_t sy_stack_hold(struct sy_stack *s, sy_stack_id id, struct iovec *v, struct rte_mbuf **held,
+                      int count)
+{
+	return packets_look(s, id, v, held, count);
 }
 
 int64_t sy_stack_room(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count, size_t len,

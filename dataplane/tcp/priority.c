@@ -340,11 +340,14 @@ void priority_read(struct sy_stack *s, const struct connection *c)
 
 unsigned sy_stack_level(struct sy_stack *s, sy_stack_id id)
 {
-	const struct connection *c = connection_of(s, id);
+	const struct connection *c;
 
-	if (listener_of(s, id))
-		return 0;
-	return c && s->priority ? rank_of(s, c)->level : SY_USUAL;
+	if (!s->priority)
+		return SY_USUAL;
+	c = connection_of(s, id);
+	if (c)
+		return rank_of(s, c)->level;
+	return listener_of(s, id) ? 0 : SY_USUAL;
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */

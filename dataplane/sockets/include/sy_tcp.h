@@ -32,6 +32,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <sy_hook_program.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -187,6 +189,123 @@ int sy_tcp_epoll_ctl(struct sy_tcp_context *c, int epfd, int op, int fd, struct 
 /* Runs the context at least once. -EINTR: a signal came. mask as in sy_tcp_wait(). */
 int sy_tcp_epoll_wait(struct sy_tcp_context *c, int epfd, struct epoll_event *event, int most,
                       int timeout_ms, const sigset_t *mask);
+
+/* ---- priorities (sy_tcp_hook(3)) ------------------------------------------------------------- */
+
+/*
+ * Levels are 0 (first) to 7 (last), SY_USUAL without a hook. Hooks say which level a packet and a
+ * segment have (docs/hooks.md); a socket's level is the most urgent one of what is unread, or, if
+ * nothing is, of what was read last. That of a listener is 0. Each context has hooks of its own.
+ */
+
+/* A hook of the process; payload has view->payload_len bytes. */
+typedef uint8_t (*sy_tcp_packet_hook)(struct sy_hook_packet *view, const uint8_t *payload);
+typedef uint8_t (*sy_tcp_segment_hook)(struct sy_hook_segment *view, const uint8_t *payload);
+
+/* Loads a hook: an eBPF object, or a function. A name that is there gets the new code at once.
+ * Returns its number; -EINVAL: it is refused, and why (may be NULL) gets the reason; -ENOSPC,
+ * -EEXIST: it is a hook of the other kind, -ENOMEM, or what reading the file gives. */
+int sy_tcp_hook_load(struct sy_tcp_context *c, const char *name, const char *file, char *why,
+                     size_t size);
+int sy_tcp_hook_packet(struct sy_tcp_context *c, const char *name, sy_tcp_packet_hook hook);
+int sy_tcp_hook_segment(struct sy_tcp_context *c, const char *name, sy_tcp_segment_hook hook);
+/* The number of a name; 0: there is none. */
+int sy_tcp_hook_find(struct sy_tcp_context *c, const char *name);
+int sy_tcp_hook_remove(struct sy_tcp_context *c, int hook);
+/* Sets sy_param[i] of it. */
+int sy_tcp_hook_param(struct sy_tcp_context *c, int hook, unsigned i, uint64_t value);
+/* Calls, and of those that were timed, the mean in cycles of the TSC. */
+int sy_tcp_hook_calls(struct sy_tcp_context *c, int hook, uint64_t *calls, double *cycles);
+
+/* Who is asked. Hook 0: none. */
+#define SY_TCP_PACKETS  (-1) /* each packet that arrives, before anything else */
+#define SY_TCP_SEGMENTS (-2) /* segments of all sockets that have no other hook */
+/* fd: one of these; a connected socket; a listener, for those that it will accept. */
+int sy_tcp_hook_use(struct sy_tcp_context *c, int fd, int hook);
+
+/* The socket's 64 private bytes, a cache line, which its segment hook sees as `own`; valid until it
+ * is closed. NULL: not connected, or no memory. */
+void *sy_tcp_own(struct sy_tcp_context *c, int fd);
+/* The socket's level, or -EBADF, -ENOTSOCK. */
+int sy_tcp_level(struct sy_tcp_context *c, int fd);
+
+/* sy_tcp_epoll_wait() gives what is most urgent first. This one does so of chosen levels alone (bit
+ * 0: level 0), and says which level each has. */
+struct sy_tcp_event {
+	uint32_t events; /* EPOLL* */
+	uint32_t level;
+	epoll_data_t data;
+};
+#define SY_TCP_LEVELS 0xffu
+int sy_tcp_epoll_fetch(struct sy_tcp_context *c, int epfd, unsigned levels,
+                       struct sy_tcp_event *event, int most, int timeout_ms, const sigset_t *mask);
+/* Levels that shall have at least so many percent of an instance's events while they have some,
+ * whatever is more urgent; at most 100 in all, else -EINVAL. */
+int sy_tcp_epoll_shares(struct sy_tcp_context *c, int epfd, const uint8_t percent[SY_PRIORITIES]);
+
+/* What the stack makes of hooks, for comparison. */
+enum sy_tcp_schedule {
+	SY_TCP_SCHEDULE_ALL,    /* all hooks are asked; the default */
+	SY_TCP_SCHEDULE_NONE,   /* none: everything is as it comes */
+	SY_TCP_SCHEDULE_LABELS, /* LNS: packet hooks and priority queues alone; nothing is lent */
+};
+int sy_tcp_schedule(struct sy_tcp_context *c, enum sy_tcp_schedule schedule);
+
+struct sy_tcp_levels {
+	uint32_t waiting[SY_PRIORITIES]; /* packets that wait for the stack, now */
+	uint64_t taken[SY_PRIORITIES];   /* packets that waited so, and were processed */
+	uint64_t dropped[SY_PRIORITIES]; /* packets that found no place: the lowest level's */
+	uint32_t unread[SY_PRIORITIES];  /* sockets with unread bytes, now */
+	uint64_t risen;                  /* packets that got the level of one behind them */
+};
+void sy_tcp_levels(const struct sy_tcp_context *c, struct sy_tcp_levels *out);
+
+/* ---- requests on other cores (sy_tcp_desk(3)) ------------------------------------------------ */
+
+/*
+ * A desk is where contexts lay requests for other threads, which answer them; no lock is taken.
+ *
+ *     context ── lends ──▶ desk ──▶ any thread: sy_tcp_desk_take(), works, writes the answer
+ *        ▲                                         │
+ *        └──── sends the answer ◀── its ring ◀─────┘ sy_tcp_request_give()
+ *
+ * A request is what of a socket is unread. The bytes stay where they are. Until it is given back,
+ * the socket has no events, and what comes later waits: answers stay in order.
+ */
+struct sy_tcp_desk;
+
+struct sy_tcp_request {
+	const struct iovec *v; /* the bytes, in `count` pieces */
+	int count;
+	unsigned level;
+	size_t len;        /* all bytes */
+	epoll_data_t data; /* as of the watch, or of sy_tcp_lend() */
+	void *own;         /* sy_tcp_own(); NULL: it has none yet */
+};
+
+/* requests: that may lie there, at most. -ENOMEM. After sy_tcp_open(); closed when all are given
+ * back, and before sy_tcp_close(). */
+int sy_tcp_desk_open(unsigned requests, struct sy_tcp_desk **out);
+void sy_tcp_desk_close(struct sy_tcp_desk *desk);
+
+/* An instance's sockets whose level is among these are not fetched from it when they are readable,
+ * but lie on the desk; desk NULL: they are fetched again. Levels of other desks stay as they are.
+ */
+int sy_tcp_epoll_lend(struct sy_tcp_context *c, int epfd, unsigned levels,
+                      struct sy_tcp_desk *desk);
+/* Lends what is unread of one socket. 0; -EAGAIN: nothing is unread, or it is lent already, or the
+ * desk is full; or as sy_tcp_recv(). */
+int sy_tcp_lend(struct sy_tcp_context *c, int fd, epoll_data_t data, struct sy_tcp_desk *desk);
+
+/* Any thread: takes up to `most` requests, waits for the first one at most timeout_ms (-1: for
+ * ever). Returns how many, or -EINTR. */
+int sy_tcp_desk_take(struct sy_tcp_desk *desk, struct sy_tcp_request **r, unsigned most,
+                     int timeout_ms);
+/* Memory for len bytes of answer; NULL: none. What was written into it before stays. */
+void *sy_tcp_request_room(struct sy_tcp_request *r, size_t len);
+/* Gives it back: `used` of its bytes are read, and the first `answer` bytes of the room are sent.
+ * Nothing may be used yet: then the socket is lent again when more has come. */
+void sy_tcp_request_give(struct sy_tcp_request *r, size_t used, size_t answer);
 
 #ifdef __cplusplus
 }

@@ -85,6 +85,10 @@ static int wait(void *d, uint64_t most_ns, const sigset_t *mask)
 	return 0;
 }
 
+static void wake(void *d)
+{
+}
+
 static int fd(void *d)
 {
 	return -1;
@@ -96,7 +100,8 @@ static const struct context_driver driver = {.turn = turn,
                                              .wait = wait,
                                              .now = now,
                                              .clock = now,
-                                             .fd = fd};
+                                             .fd = fd,
+                                             .wake = wake};
 
 /* ---- open and close -------------------------------------------------------------------------- */
 

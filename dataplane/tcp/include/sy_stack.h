@@ -163,6 +163,10 @@ int sy_stack_at_mark(struct sy_stack *s, sy_stack_id id);
 /* Points up to `count` vectors to the first bytes that have arrived; else as sy_stack_peek(). The
  * next packet that the stack gets may free them: a reset does. */
 int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count);
+/* The same, and refers to each packet: what was pointed to stays as it is until the caller frees
+ * held[i] by rte_pktmbuf_free_seg(), on the stack's thread, whatever becomes of the connection. */
+int64_t sy_stack_hold(struct sy_stack *s, sy_stack_id id, struct iovec *v, struct rte_mbuf **held,
+                      int count);
 /* Points up to `count` vectors to room for at most len bytes in the send buffer. Returns for how
  * many, or as sy_stack_send(). sy_stack_room_done() sends the first len of them; until then, no
  * other call that sends, with any connection, nor one that gives the stack packets or the time. */
@@ -281,7 +285,7 @@ int sy_stack_segment_hook(struct sy_stack *s, sy_stack_id id, unsigned hook);
 void *sy_stack_own(struct sy_stack *s, sy_stack_id id);
 
 /* The level of what is unread, the most urgent of it; if nothing is, of what was read last. A
- * listener's is 0. */
+ * listener's is 0, once there are hooks: nobody knows what waits behind it. */
 unsigned sy_stack_level(struct sy_stack *s, sy_stack_id id);
 /* Levels that shall get at least so many percent of all events while they have some, whatever is
  * more urgent; all together at most 100, else -EINVAL. 0: when nothing else is. */

@@ -40,6 +40,8 @@ struct sy_stack_port *sy_stack_port_new(sy_stack_serve serve, void *ctx);
  * has. */
 int sy_stack_port_open(struct sy_stack_port *p, struct sy_runtime *rt,
                        const struct sy_stack_options *options, struct sy_error *err);
+/* The ctx of a worker's port. */
+void *sy_stack_port_ctx(const struct sy_worker *w);
 struct sy_stack *sy_stack_port_stack(struct sy_stack_port *p, unsigned worker);
 /* After the workers have stopped, and before the runtime is closed. NULL is fine. */
 void sy_stack_port_close(struct sy_stack_port *p);

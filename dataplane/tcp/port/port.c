@@ -282,6 +282,11 @@ int sy_stack_port_open(struct sy_stack_port *p, struct sy_runtime *rt,
 	return 0;
 }
 
+void *sy_stack_port_ctx(const struct sy_worker *w)
+{
+	return ((const struct sy_stack_port *)w->app)->ctx;
+}
+
 struct sy_stack *sy_stack_port_stack(struct sy_stack_port *p, unsigned worker)
 {
 	return p->place[worker].stack;
