@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -24,14 +25,16 @@ import (
 // prefix of all keys; its number changes if their meaning does.
 const prefix = "/steelyard/1/"
 
-// maxRequestBytes bounds a transaction of the embedded etcd: a configuration of 64 MB has some 3 when compressed.
-const maxRequestBytes = 16 << 20
+// maxRequestBytes bounds a transaction of the embedded etcd; large values are kept in pieces.
+const maxRequestBytes = 4 << 20
 
 // Options of the store.
 type Options struct {
 	Directory string      // of the embedded etcd; unless Endpoints are given
 	Endpoints []string    // URLs of an external one
 	TLS       *tls.Config // to reach the external one; nil: none
+	Quota     int64       // bytes of the embedded etcd's file; 0: DefaultQuota
+	Large     []string    // beginnings of the keys that PutLarge writes
 }
 
 // Store is a connection to etcd.
@@ -39,14 +42,26 @@ type Store struct {
 	client   *clientv3.Client
 	embedded *embed.Etcd
 	closing  sync.Once
+	quota    int64
+	large    []string
+	cache    cache
+
+	tidying sync.Mutex
+	marks   []int64 // revisions at the last calls of Tidy
 }
 
 // ErrConflict says that somebody else changed what a transaction was computed from.
 var ErrConflict = errors.New("somebody else changed the same at the same time: try again")
 
+// ErrGone says that a watch begins before the history that is kept.
+var ErrGone = errors.New("what happened since then is not known any more: list, and watch from there")
+
 // Open starts the embedded etcd, or connects to the external one.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	s := &Store{}
+	s := &Store{quota: o.Quota, large: o.Large}
+	if s.quota == 0 {
+		s.quota = DefaultQuota
+	}
 	endpoints := o.Endpoints
 	if len(endpoints) == 0 {
 		path, err := s.embed(ctx, o.Directory)
@@ -76,8 +91,7 @@ func (s *Store) embed(ctx context.Context, directory string) (string, error) {
 	config.Name, config.Dir = "embedded", filepath.Join(directory, "etcd")
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	config.MaxRequestBytes = maxRequestBytes
-	config.AutoCompactionMode, config.AutoCompactionRetention = "revision", "1000"
-	config.QuotaBackendBytes = 2 << 30
+	config.QuotaBackendBytes = s.quota // Tidy compacts
 	listen := func(name string) (url.URL, string) {
 		path := filepath.Join(directory, name)
 		return url.URL{Scheme: "unix", Path: path}, "unix://" + path
@@ -139,6 +153,31 @@ func (s *Store) Get(ctx context.Context, key string) (Entry, error) {
 	return Entry{key, response.Kvs[0].Value, response.Kvs[0].ModRevision}, nil
 }
 
+// GetAt reads a key as it was at a revision, which must be a recent one.
+func (s *Store) GetAt(ctx context.Context, key string, revision int64) (Entry, error) {
+	response, err := s.client.Get(ctx, prefix+key, clientv3.WithRev(revision))
+	if err != nil {
+		return Entry{}, failed(err)
+	}
+	if len(response.Kvs) == 0 {
+		return Entry{Key: key}, nil
+	}
+	return Entry{key, response.Kvs[0].Value, response.Kvs[0].ModRevision}, nil
+}
+
+// Names lists the keys that begin with a text, and nothing of their values.
+func (s *Store) Names(ctx context.Context, begin string) ([]string, error) {
+	response, err := s.client.Get(ctx, prefix+begin, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, failed(err)
+	}
+	var names []string
+	for _, kv := range response.Kvs {
+		names = append(names, strings.TrimPrefix(string(kv.Key), prefix))
+	}
+	return names, nil
+}
+
 // List reads all keys that begin with a text, at one revision, which it returns.
 func (s *Store) List(ctx context.Context, begin string) ([]Entry, int64, error) {
 	response, err := s.client.Get(ctx, prefix+begin, clientv3.WithPrefix())
@@ -170,6 +209,7 @@ func (s *Store) Last(ctx context.Context, begin string, most int64) ([]Entry, er
 type Txn struct {
 	conditions []clientv3.Cmp
 	operations []clientv3.Op
+	refers     map[string]bool // hashes
 }
 
 // Unchanged requires that a key is as it was read; an entry of revision 0 must still not exist.
@@ -270,4 +310,12 @@ func (s *Store) Watch(ctx context.Context, begin string, after int64, f func(Eve
 	return ctx.Err()
 }
 
-func failed(err error) error { return fmt.Errorf("etcd: %w", err) }
+func failed(err error) error {
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return fmt.Errorf("%w: it takes nothing but reads until there is room; the controller tries to make some", ErrFull)
+	}
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return fmt.Errorf("%w (%w)", ErrGone, err)
+	}
+	return fmt.Errorf("etcd: %w", err)
+}
