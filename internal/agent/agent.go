@@ -21,6 +21,7 @@ import (
 	"steelyard/internal/api"
 	"steelyard/internal/config"
 	"steelyard/internal/dpclient"
+	"steelyard/internal/feedback"
 	"steelyard/internal/health"
 	"steelyard/internal/member"
 	"steelyard/internal/metrics"
@@ -85,6 +86,7 @@ type Agent struct {
 	sampler    *sampling.Sampler
 	sets       *setfile.Files
 	loads      *loads
+	shares     *feedback.Loop
 	metrics    *metricsServer
 	member     *member.Member // nil: no controllers
 }
@@ -134,11 +136,12 @@ func Run(ctx context.Context, options Options) error {
 		Log:  options.Log, First: 50 * time.Millisecond, Longest: 500 * time.Millisecond, Poll: 2 * time.Second,
 		Retry: 30 * time.Second, AnswerTimeout: 10 * time.Second,
 	})
+	a.shares = a.newShares()
 	registry := prometheus.NewRegistry()
 	a.sampler = sampling.New(sampling.Options{
 		Dial: func(ctx context.Context) (sampling.Forwarder, error) { return a.dial(ctx) }, Log: options.Log,
 	})
-	registry.MustRegister(a.durations, a.behind, a.late, a.sampler, a.sets, a.loads)
+	registry.MustRegister(a.durations, a.behind, a.late, a.sampler, a.sets, a.loads, shareMetrics{a})
 	a.metrics = newMetricsServer(metrics.NewHandler(metrics.Sources{
 		Dial: a.dial, Store: a.store, File: a.file.Status,
 		Forwarder: func() reconcile.Status { status, _ := a.reconciler.Status(); return status },
@@ -173,10 +176,11 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	running.Go(func() { a.sampler.Run(ctx) })
 	running.Go(func() { a.sets.Run(ctx) })
 	running.Go(func() { a.loads.follow(ctx) })
+	running.Go(func() { a.shares.Run(ctx) })
 
 	service := &api.Server{
 		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
-		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Load: a.loads.Reading, Warnings: a.warnings, Log: a.options.Log,
+		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Load: a.loads.Reading, Shares: a.shares.State, Warnings: a.warnings, Log: a.options.Log,
 	}
 	if a.member != nil {
 		service.Managed = "a controller"
@@ -294,7 +298,7 @@ func (a *Agent) use(config *model.Config) uint64 {
 
 // warnings say what of the agent's own does not work.
 func (a *Agent) warnings() []string {
-	warnings := slices.Concat(a.metrics.warnings(), a.sampler.Warnings(), a.sets.Warnings(), a.loads.warnings())
+	warnings := slices.Concat(a.metrics.warnings(), a.sampler.Warnings(), a.sets.Warnings(), a.loads.warnings(), a.shares.Warnings())
 	if a.member != nil {
 		warnings = append(warnings, a.member.Warnings()...)
 	}

@@ -52,6 +52,7 @@ func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.L
 		for i, server := range service.Servers {
 			info.Servers[i].Traffic = counters[model.ServerRef{Service: service.Key, Address: server.Address}]
 		}
+		s.shares(info, &service, totals[service.Key])
 		response.Services = append(response.Services, info)
 	}
 	return connect.NewResponse(response), nil

@@ -17,6 +17,7 @@ import (
 
 	"steelyard/internal/config"
 	"steelyard/internal/dpclient"
+	"steelyard/internal/feedback"
 	pb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/gen/agentpb/agentpbconnect"
 	"steelyard/internal/health"
@@ -36,7 +37,8 @@ type Server struct {
 	Store      *store.Store
 	File       *config.File
 	Checker    *health.Checker
-	Load       func(model.ServerRef) (load.Reading, bool) // nil: no load is read
+	Load       func(model.ServerRef) (load.Reading, bool)    // nil: no load is read
+	Shares     func(model.ServiceKey) (feedback.State, bool) // nil: no shares are computed
 	Reconciler *reconcile.Reconciler
 	Dial       func(ctx context.Context) (*dpclient.Client, error)
 	Socket     string // of the forwarder

@@ -153,6 +153,12 @@ func (a *app) describeService(ctx context.Context, name string) error {
 		a.pair("Address", s.Protocol+" "+s.endpoint())
 		a.pair("Mode", s.Mode)
 		a.pair("Scheduler", s.policy.String())
+		if s.Feedback != nil {
+			a.pair("Feedback", s.Feedback.text())
+			if s.Feedback.Warning != "" {
+				a.pair("", a.paint(cell{s.Feedback.Warning, yellow}))
+			}
+		}
 		a.pair("Health", s.Health.text())
 		a.pair("Timeouts", s.Timeouts.text(s.Protocol))
 		if s.Resets != nil {
@@ -296,5 +302,6 @@ func (a *app) printServer(s serverView) {
 		}
 	}
 	a.printLoad(s.Load)
+	a.printShare(s)
 	a.pair("Traffic", s.Traffic.text())
 }

@@ -188,6 +188,10 @@ func serverTable(servers []serverView) *table {
 	if loads {
 		t.columns = append(t.columns, right("LOAD"))
 	}
+	shares := anyServer(servers, func(s serverView) bool { return s.Share != nil })
+	if shares {
+		t.columns = append(t.columns, right("SHARE"), right("DELAY"))
+	}
 	for _, s := range servers {
 		row := []any{s.Service, endpoint(s.Address, s.Port), s.stateText(), weightText(s), healthSummary(s),
 			sessions(s.Traffic, s.MaxSessions),
@@ -196,6 +200,13 @@ func serverTable(servers []serverView) *table {
 			count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsOut })}
 		if loads {
 			row = append(row, s.Load.summary())
+		}
+		if shares {
+			delay := "-"
+			if s.Delay != nil && s.Delay.Samples > 0 {
+				delay = shortTime(s.Delay.SmoothedNs)
+			}
+			row = append(row, s.Share.summary(), delay)
 		}
 		t.add(row...)
 	}

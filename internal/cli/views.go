@@ -51,6 +51,7 @@ type serviceView struct {
 	Traffic     *trafficView     `json:"traffic"` // null: not known to the forwarder
 	Defence     *defenceView     `json:"syn_defence_counts,omitempty"`
 	Servers     []serverView     `json:"servers"`
+	Feedback    *feedbackView    `json:"feedback,omitempty"` // absent: weights alone
 	// Of `describe` only.
 	Limits  []serviceLimitView   `json:"limits,omitempty"`
 	Shaping []serviceShapingView `json:"shaping,omitempty"`
@@ -119,10 +120,12 @@ type serverView struct {
 	DrainedByFile    bool             `json:"drained_by_file"`
 	DrainedByCommand bool             `json:"drained_by_command"`
 	KilledByCommand  bool             `json:"killed_by_command"`
-	KilledMs         uint64           `json:"killed_unix_ms"` // by a drain's deadline, past or future; 0: never
-	Health           *healthStateView `json:"health"`         // null: not checked
-	Load             *loadView        `json:"load,omitempty"` // of services with `load`
-	Traffic          *trafficView     `json:"traffic"`        // null: not known to the forwarder
+	KilledMs         uint64           `json:"killed_unix_ms"`  // by a drain's deadline, past or future; 0: never
+	Health           *healthStateView `json:"health"`          // null: not checked
+	Load             *loadView        `json:"load,omitempty"`  // of services with `load`
+	Share            *shareView       `json:"share,omitempty"` // absent: no feedback
+	Delay            *delayView       `json:"delay,omitempty"` // absent: no handshake was seen
+	Traffic          *trafficView     `json:"traffic"`         // null: not known to the forwarder
 }
 
 type healthStateView struct {
@@ -368,6 +371,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 		view.Defence = &defenceView{d.GetAnswered(), d.GetReturned(), d.GetWrong(), d.GetOn(), d.GetSinceUnixMs(), d.GetWhy(),
 			d.GetSwitchedOn(), d.GetHalfOpen()}
 	}
+	view.Feedback = viewFeedback(info.GetFeedback())
 	for _, server := range info.GetServers() {
 		view.Servers = append(view.Servers, viewServer(view.Name, server))
 	}
@@ -383,6 +387,7 @@ func viewServer(service string, info *pb.ServerInfo) serverView {
 		DrainedByFile: info.GetDrainedByFile(), DrainedByCommand: info.GetDrainedByCommand(),
 		KilledByCommand: info.GetKilledByCommand(), KilledMs: info.GetKilledUnixMs(),
 		Traffic: viewTraffic(info.GetTraffic()), Load: viewLoad(info.GetLoad()),
+		Share: viewShare(info.GetShare()), Delay: viewDelay(info.GetDelay()),
 	}
 	if h := info.GetHealth(); h != nil {
 		view.Health = &healthStateView{h.GetUp(), h.GetLastCheckUnixMs() != 0, h.GetStreak(), h.GetLastPassed(),

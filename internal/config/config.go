@@ -161,6 +161,7 @@ func (b *builder) service(raw *rawService) model.Service {
 		}
 	}
 	service.Load = b.load(raw, service.Health)
+	service.Feedback = b.feedback(raw, &service)
 	service.Servers = b.serversOf(raw)
 	b.checkPorts(raw, &service)
 	return service
@@ -190,7 +191,7 @@ func (b *builder) serversOf(raw *rawService) []model.Server {
 		}
 		servers = append(servers, model.Server{
 			Address: address, Weight: s.weight.or(defaultWeight), Drain: s.drain.v, DrainDeadline: s.deadline.v,
-			Backup: s.backup.v, MaxSessions: s.maxSessions.v, Load: b.serverLoad(raw, &s),
+			Backup: s.backup.v, MaxSessions: s.maxSessions.v, Load: b.serverLoad(raw, &s), Link: s.link.v,
 		})
 	}
 	return servers

@@ -65,7 +65,7 @@ func TestBadValues(t *testing.T) {
 		{"mode: ipip", "port: 81", "9:37",
 			"services[0].servers[0].port: ipip changes no ports, so the server must listen on the service's, 80: use that, or fnat"},
 		{"scheduler: mh", "port: 1", "7:16",
-			`services[0].scheduler: "mh" is unknown: use rr, wrr, lc, wlc, sed, sh, maglev, conhash or share`},
+			`services[0].scheduler: "mh" is unknown: use rr, wrr, lc, wlc, sed, sh, maglev, conhash, share or p2c`},
 		{"hash_on: tuple", "port: 1", "7:14",
 			"services[0].hash_on: wrr does not hash: use the scheduler sh, maglev or conhash, or remove this line"},
 		{"persistence: {}", "port: 1", "7:18",
@@ -141,7 +141,7 @@ func TestBadValues(t *testing.T) {
 		{"mode: fnat", "drain: true, drain_deadline: 200ms", "9:60",
 			"services[0].servers[0].drain_deadline: 200ms is out of range: use 1s to 168h"},
 		{"mode: fnat", "zzzzz: 1", "9:31",
-			"services[0].servers[0].zzzzz: unknown key: valid keys are address, port, weight, drain, drain_deadline, backup, max_sessions, load"},
+			"services[0].servers[0].zzzzz: unknown key: valid keys are address, port, weight, drain, drain_deadline, backup, max_sessions, load, link"},
 	} {
 		_, err := Parse("f", fmt.Appendf(nil, frame, test.service, test.server))
 		want := "f:" + test.line + ": " + test.want

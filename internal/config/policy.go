@@ -42,10 +42,10 @@ var persistenceObject = docsOf("persistence", "All new sessions of one client pr
 
 var (
 	parseScheduler = parseWord(model.Schedulers...)
-	schedulerKind  = "rr, wrr, lc, wlc, sed, sh, maglev, conhash or share"
+	schedulerKind  = "rr, wrr, lc, wlc, sed, sh, maglev, conhash, share or p2c"
 	schedulerDoc   = "How a server is chosen for a new session. `rr`: in turn; `wrr`: in turn by weight, smoothly interleaved; `lc`: the server with the " +
 		"fewest sessions; `wlc`: the fewest sessions by weight; `sed`: as `wlc`, with the new session counted; `sh`, `maglev`, `conhash`: by a " +
-		"hash of the client; `share`: drawn by chance, by weight or measured share. docs/schedulers.md compares them."
+		"hash of the client; `share`: drawn by chance, by weight or measured share; `p2c`: of two drawn by weight, the one with fewer sessions times the time it takes to answer SYNs. docs/schedulers.md compares them."
 )
 
 const (

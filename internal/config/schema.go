@@ -70,6 +70,7 @@ type rawService struct {
 	timeouts     rawTimeouts
 	health       rawHealth
 	load         rawLoad
+	feedback     rawFeedback
 	servers      []rawServer
 }
 
@@ -96,6 +97,7 @@ type rawServer struct {
 	backup      value[bool]
 	maxSessions value[uint32]
 	load        rawServerLoad
+	link        value[string]
 }
 
 // LongestDeadline is the upper limit for a drain's deadline.
@@ -179,7 +181,7 @@ var serverFields = []field[rawServer]{
 		doc: "The port on which the server listens. If the service has many ports, the default is the port to which the client connected. With `dr` and `ipip` it is always the service's port."},
 		func(s *rawServer) *value[uint16] { return &s.port }, parsePort),
 	scalar(fieldDoc{name: "weight", kind: "number, 0 to 65535", def: fmt.Sprint(defaultWeight),
-		doc: "The server's share of new sessions with `wrr`, `wlc`, `sed`, `sh`, `maglev`, `conhash` and `share`. With 0 the server gets no new sessions; existing ones continue."},
+		doc: "The server's share of new sessions with `wrr`, `wlc`, `sed`, `sh`, `maglev`, `conhash`, `share` and `p2c`. With 0 the server gets no new sessions; existing ones continue."},
 		func(s *rawServer) *value[uint16] { return &s.weight }, parseWeight),
 	scalar(fieldDoc{name: "drain", kind: "true or false", def: "false",
 		doc: "`true`: the server gets no new sessions; existing ones continue. `steelyard drain` does the same without the file."},
@@ -194,6 +196,7 @@ var serverFields = []field[rawServer]{
 		doc: "The most sessions the server may have; further ones go to other servers. The limit is exact over all workers. Lowering it ends no session."},
 		func(s *rawServer) *value[uint32] { return &s.maxSessions }, parseMaxSessions),
 	serverLoadField,
+	serverLinkField,
 }
 
 var (
@@ -280,6 +283,7 @@ var serviceFields = []field[rawService]{
 			readObject(d, n, path, healthFields, &into.health)
 		}},
 	loadField,
+	feedbackField,
 	mappings(fieldDoc{name: "servers", required: true, object: serverObject,
 		doc: "The real servers. If the list is empty, packets that would create sessions are dropped as `no-server`."},
 		func(f *rawService) *[]rawServer { return &f.servers },

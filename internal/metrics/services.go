@@ -89,6 +89,8 @@ type serviceSeries struct {
 	limits            []series[limitValues]
 	limitClients      []series[uint64]
 	shaping           []series[shapingValues]
+	delays            []series[delayValues]
+	named             bool // the request names services
 }
 
 // readStates reads the agent's state for the servers of the wanted services.
@@ -119,7 +121,8 @@ func (a *serviceSeries) readTraffic(ctx context.Context, client *dpclient.Client
 	if !q.services() {
 		return nil
 	}
-	if len(q.names) == 0 {
+	a.named = len(q.names) > 0
+	if !a.named {
 		return client.EachService(ctx, nil, func(stats *dpclient.ServiceStats) error { return a.add(stats, q) })
 	}
 	for _, key := range s.KeysOf(q.names) {
@@ -157,6 +160,9 @@ func (a *serviceSeries) add(stats *dpclient.ServiceStats, q query) error {
 		}
 		a.servers = append(a.servers, series[[len(trafficMetrics)]uint64]{
 			serverLabels(name, model.ServerText(address)), trafficValues(one.GetTraffic())})
+		if delay := one.GetDelay(); delay != nil {
+			a.delays = append(a.delays, series[delayValues]{serverLabels(name, model.ServerText(address)), delayValuesOf(delay)})
+		}
 	}
 	return nil
 }
@@ -188,7 +194,7 @@ func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
 	for i, m := range defenceMetrics {
 		complete = complete && writeMetric(ctx, w, m.name, m.kind, m.help, a.defence, i, defenceValue)
 	}
-	return complete && a.writeLimits(ctx, w) && a.writeShaping(ctx, w) && writeMetric(ctx, w, "service_refused_packets_total", "counter",
+	return complete && a.writeDelays(ctx, w, a.named) && a.writeLimits(ctx, w) && a.writeShaping(ctx, w) && writeMetric(ctx, w, "service_refused_packets_total", "counter",
 		"Packets to the service that could not create a session and were dropped; also counted in steelyard_drops_packets_total.",
 		a.refused, 0, oneValue) &&
 		writeMetric(ctx, w, "service_client_limits_refused_total", "counter",

@@ -7,7 +7,7 @@ import "slices"
 // equal compares two services; services of two configurations often share their servers.
 func (s *Service) equal(other *Service) bool {
 	if s.Name != other.Name || s.Key != other.Key || s.Mode != other.Mode || s.Policy != other.Policy ||
-		s.Timeouts != other.Timeouts || s.Health != other.Health || s.Load != other.Load || len(s.Servers) != len(other.Servers) {
+		s.Timeouts != other.Timeouts || s.Health != other.Health || s.Load != other.Load || s.Feedback != other.Feedback || len(s.Servers) != len(other.Servers) {
 		return false
 	}
 	return len(s.Servers) == 0 || &s.Servers[0] == &other.Servers[0] || slices.Equal(s.Servers, other.Servers)

@@ -202,6 +202,7 @@ type Server struct {
 	MaxSessions uint32 // 0: no limit
 
 	Load ServerLoad
+	Link string // behind which others may be; empty: its own
 }
 
 // Service is a service in the user's configuration.
@@ -213,6 +214,7 @@ type Service struct {
 	Timeouts Timeouts
 	Health   Health
 	Load     Load
+	Feedback Feedback
 	Servers  []Server
 }
 

@@ -13,22 +13,23 @@ type Scheduler uint8
 
 // The schedulers.
 const (
-	RR      Scheduler = 1 // each in turn
-	WRR     Scheduler = 2 // … by weight
-	LC      Scheduler = 3 // fewest sessions
-	WLC     Scheduler = 4 // … by weight
-	SED     Scheduler = 5 // … the new one counted
-	SH      Scheduler = 6 // by the client's hash, exact shares
-	Maglev  Scheduler = 7 // … few clients move when servers come and go
-	ConHash Scheduler = 8 // … none but the server's own
-	Share   Scheduler = 9 // drawn by chance, by weight
+	RR      Scheduler = 1  // each in turn
+	WRR     Scheduler = 2  // … by weight
+	LC      Scheduler = 3  // fewest sessions
+	WLC     Scheduler = 4  // … by weight
+	SED     Scheduler = 5  // … the new one counted
+	SH      Scheduler = 6  // by the client's hash, exact shares
+	Maglev  Scheduler = 7  // … few clients move when servers come and go
+	ConHash Scheduler = 8  // … none but the server's own
+	Share   Scheduler = 9  // drawn by chance, by weight
+	P2C     Scheduler = 10 // of two drawn, the one with fewer sessions times delay
 )
 
 // Schedulers lists all schedulers.
-var Schedulers = []Scheduler{RR, WRR, LC, WLC, SED, SH, Maglev, ConHash, Share}
+var Schedulers = []Scheduler{RR, WRR, LC, WLC, SED, SH, Maglev, ConHash, Share, P2C}
 
 func (s Scheduler) String() string {
-	words := [...]string{"", "rr", "wrr", "lc", "wlc", "sed", "sh", "maglev", "conhash", "share"}
+	words := [...]string{"", "rr", "wrr", "lc", "wlc", "sed", "sh", "maglev", "conhash", "share", "p2c"}
 	if s == 0 || int(s) >= len(words) {
 		return fmt.Sprintf("scheduler-%d", uint8(s))
 	}

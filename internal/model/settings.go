@@ -89,6 +89,7 @@ func describeServices(before, after *Config) []Description {
 			list = append(list, Description{"change", "health of " + now.Name, describeHealth(was.Health, now.Health)})
 		}
 		list = appendSetting(list, "load of "+now.Name, was.Load.words(), now.Load.words())
+		list = appendSetting(list, "feedback of "+now.Name, was.Feedback.words(), now.Feedback.words())
 		list = append(list, describeDeadlines(was, now)...)
 		list = append(list, describeServerLoads(was, now)...)
 	}

@@ -42,6 +42,7 @@ type Forwarder struct {
 	// Answers an upgrade by a result or a refusal; if by neither, the connection ends. nil: refuses all.
 	Upgrade func(*pb.UpgradeRequest) (*pb.UpgradeResult, *pb.Error)
 	Traffic func(key *pb.ServiceKey, server *pb.Server) *pb.Traffic // server nil: the service's
+	Delay   func(server *pb.Server) *pb.DelayStats
 
 	tb       testing.TB
 	mu       sync.Mutex
@@ -56,8 +57,9 @@ type Forwarder struct {
 	applies  int // ApplyRequests received
 	largest  int // most changes in one of them
 	fetches  []*pb.FetchSamplesRequest
-	setData  map[string][]byte // by digest: data of sets, kept for ever
-	pieces   int               // of that data received
+	setData  map[string][]byte            // by digest: data of sets, kept for ever
+	pieces   int                          // of that data received
+	shares   map[string]*pb.ServiceShares // by key, as set last
 	refusal  *pb.Error
 	refused  []netip.Addr // VIPs whose services are refused; none: all are refused
 	serving  sync.WaitGroup
@@ -384,6 +386,8 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 			list.Lists = append(list.Lists, stats)
 		}
 		return &pb.Response{Body: &pb.Response_ListAccess{ListAccess: list}}
+	case *pb.Request_SetShares:
+		return s.setShares(body.SetShares)
 	case *pb.Request_ListShaping:
 		return s.listShaping()
 	case *pb.Request_ListLimits:
@@ -527,6 +531,7 @@ func (s *session) listServices(request *pb.ListServicesRequest) *pb.Response {
 		for _, server := range entry.Servers {
 			stats.Servers = append(stats.Servers, &pb.ServerStats{Server: server, Traffic: traffic(entry.Service.Key, server)})
 		}
+		s.addShares(stats)
 		switch entry.Service.SynDefence {
 		case pb.SynDefence_SYN_DEFENCE_ALWAYS:
 			stats.SynDefence = &pb.DefenceStats{Answered: 1000, Returned: 900, Wrong: 7, On: true, HalfOpen: 2}

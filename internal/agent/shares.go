@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+
+	"steelyard/internal/feedback"
+	"steelyard/internal/model"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// newShares returns the loop that keeps shares of new sessions current.
+func (a *Agent) newShares() *feedback.Loop {
+	return feedback.New(feedback.Options{
+		Config: a.store.Config,
+		States: func() map[model.ServerRef]model.ServerSpec { return a.store.Snapshot().States },
+		Load:   a.loads.Reading, Check: a.checker.State,
+		Dial: func(ctx context.Context) (feedback.Forwarder, error) { return a.dial(ctx) },
+		Log:  a.options.Log,
+	})
+}
+
+// shareMetrics are the shares of services with feedback.
+type shareMetrics struct{ agent *Agent }
+
+func shareDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, []string{"service", "server"}, nil)
+}
+
+var (
+	shareShareDesc = shareDesc("steelyard_server_share", "Measured share of the service's new sessions, 0 to 1.")
+	sharePhiDesc   = shareDesc("steelyard_server_network_offset", "Offset of the server's network capability from the mean, φ.")
+	shareEtaDesc   = shareDesc("steelyard_server_compute_offset", "Offset of the server's compute capability from the mean, η.")
+	shareStateDesc = shareDesc("steelyard_server_share_basis", "What the share is based on: 0 all that the policy uses, 1 some of it, 2 nothing but the weight, 3 set aside, 4 out.")
+)
+
+// Describe implements prometheus.Collector.
+func (m shareMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements prometheus.Collector. Only where servers have series at all.
+func (m shareMetrics) Collect(ch chan<- prometheus.Metric) {
+	config := m.agent.store.Config()
+	if config == nil || config.Metrics.Detail != model.DetailServers {
+		return
+	}
+	for i := range config.Services {
+		service := &config.Services[i]
+		if service.Feedback.Policy == model.FeedbackOff {
+			continue
+		}
+		state, ok := m.agent.shares.State(service.Key)
+		for _, server := range service.Servers {
+			one, known := state.Shares[model.ServerRef{Service: service.Key, Address: server.Address}]
+			if !ok || !known {
+				continue
+			}
+			for _, metric := range []struct {
+				desc  *prometheus.Desc
+				value float64
+			}{{shareShareDesc, one.Share}, {sharePhiDesc, one.Phi}, {shareEtaDesc, one.Eta}, {shareStateDesc, float64(one.State)}} {
+				ch <- prometheus.MustNewConstMetric(metric.desc, prometheus.GaugeValue, metric.value, service.Name, model.ServerText(server.Address))
+			}
+		}
+	}
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"steelyard/internal/dpclient"
+	pb "steelyard/internal/gen/agentpb"
+	fpb "steelyard/internal/gen/forwarderpb"
+
+	"connectrpc.com/connect"
+)
+
+// What the forwarder measures becomes shares, which the forwarder gets, and which the API and metrics show beside the weight.
+func TestSharesFollowMeasurements(t *testing.T) {
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := port.Addr().String()
+	port.Close()
+	l := newLab(t, `version: 1
+local_addresses: [10.1.0.200]
+metrics: { listen: "`+address+`" }
+services:
+  - name: web
+    vip: 10.0.0.80
+    port: 80
+    scheduler: share
+    health: { type: none }
+    feedback: { settle: 2s }
+    servers:
+      - { address: 10.1.0.21, port: 8080, weight: 10 }
+      - { address: 10.1.0.22, port: 8080, weight: 10 }
+`)
+	var asked atomic.Uint64
+	l.forwarder.Traffic = func(_ *fpb.ServiceKey, server *fpb.Server) *fpb.Traffic {
+		return &fpb.Traffic{SessionsCreated: 10 * asked.Load()}
+	}
+	l.forwarder.Delay = func(server *fpb.Server) *fpb.DelayStats {
+		n := 10 * asked.Add(1)
+		delay := uint64(1_000_000)
+		if server.GetAddress()[3] == 22 {
+			delay = 9_000_000
+		}
+		return &fpb.DelayStats{Samples: n, SumNs: n * delay, SmoothedNs: delay, Buckets: []uint64{0, 0, n}, SynRepeated: 3}
+	}
+	l.start()
+	if _, err := l.apply(""); err != nil {
+		t.Fatal(err)
+	}
+	l.forwarder.AwaitShares([]byte{10, 0, 0, 80}, func(s *fpb.ServiceShares) bool {
+		return len(s.GetServers()) == 2 && dpclient.ShareFromWire(s.GetServers()[0].GetShare()) > 0.6
+	})
+	response, err := l.client.ListServices(t.Context(), connect.NewRequest(&pb.ListServicesRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := response.Msg.GetServices()[0]
+	far := service.GetServers()[1]
+	if far.GetServer().GetWeight() != 10 || far.GetShare().GetShare() > 0.4 || far.GetShare().GetPhi() >= 0 || far.GetShare().GetState() != "partly" ||
+		far.GetDelay().GetSmoothedNs() != 9_000_000 {
+		t.Errorf("%v", far)
+	}
+	if f := service.GetFeedback(); f.GetPolicy() != "capability" || f.GetValidS() != 60 || f.GetComputedUnixMs() == 0 {
+		t.Errorf("%v", f)
+	}
+	reply, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(reply.Body)
+	reply.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := `{server="10.1.0.22:8080",service="web"`
+	for _, want := range []string{`steelyard_server_share` + labels + `} 0.`, `steelyard_server_share_basis` + labels + `} 1`,
+		`steelyard_server_syn_answer_smoothed_seconds` + labels + `} 0.009`, `steelyard_server_syn_answer_seconds_bucket` + labels + `,le="2e-06"} 0`,
+		`steelyard_server_syn_repeated_total` + labels + `} 3`, `# TYPE steelyard_server_syn_answer_seconds histogram`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+}

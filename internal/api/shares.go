@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"steelyard/internal/dpclient"
+	pb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/model"
+)
+
+// shares adds what the forwarder has measured of a service's servers, and the shares that follow from it.
+func (s *Server) shares(info *pb.ServiceInfo, service *model.Service, stats *dpclient.ServiceStats) {
+	measured := map[string]*dpclient.ServerStats{}
+	for _, one := range stats.GetServers() {
+		if address, err := dpclient.ServerAddressFromWire(one.GetServer()); err == nil {
+			measured[address.String()] = one
+		}
+	}
+	if s.Shares == nil {
+		return
+	}
+	state, feedback := s.Shares(service.Key)
+	if feedback {
+		info.Feedback = &pb.FeedbackState{
+			Policy: service.Feedback.Policy.String(), Gamma: service.Feedback.Gamma, MinimumPercent: uint32(service.Feedback.Least),
+			SettleMs: uint64(service.Feedback.Settle.Milliseconds()), LinkCapacity: service.Feedback.Capacity,
+			Warning: state.Warning, ComputedUnixMs: unixMillis(state.At), ValidS: stats.GetSharesValidS(),
+		}
+	}
+	for i, server := range service.Servers {
+		one := measured[server.Address.String()]
+		info.Servers[i].Delay = one.GetDelay()
+		computed, known := state.Shares[model.ServerRef{Service: service.Key, Address: server.Address}]
+		if !known && one.GetShare() == 0 {
+			continue
+		}
+		info.Servers[i].Share = &pb.ShareState{
+			Share: dpclient.ShareFromWire(one.GetShare()), Computed: computed.Share, Target: computed.Target, Phi: computed.Phi, Eta: computed.Eta,
+			Starting: computed.Starting, Reason: computed.Reason,
+		}
+		if known {
+			info.Servers[i].Share.State = computed.State.String()
+		}
+	}
+}

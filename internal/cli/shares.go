@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"steelyard/internal/dpclient"
+	pb "steelyard/internal/gen/agentpb"
+)
+
+// shareView is a server's measured share of new sessions.
+type shareView struct {
+	Share    float64 `json:"share"`    // that the forwarder follows, 0 to 1; 0: it follows the weight
+	Computed float64 `json:"computed"` // by the agent
+	Target   float64 `json:"target"`   // where it moves to
+	State    string  `json:"state"`    // "measured", "partly", "blind", "set-aside" or "out"
+	Reason   string  `json:"reason"`   // what is missing, old, or holds it back
+	Phi      float64 `json:"phi"`      // offset of its network capability from the mean
+	Eta      float64 `json:"eta"`      // … of its compute capability
+	Starting bool    `json:"starting"` // slow start
+}
+
+// delayView is how long a server takes to answer SYNs, as the forwarder saw it.
+type delayView struct {
+	Samples     uint64   `json:"samples"`
+	SumNs       uint64   `json:"sum_ns"`
+	SmoothedNs  uint64   `json:"smoothed_ns"`
+	Buckets     []uint64 `json:"buckets"` // bucket i: below 2^i µs and not in one before
+	SYNRepeated uint64   `json:"syn_repeated"`
+}
+
+type feedbackView struct {
+	Policy       string  `json:"policy"`
+	Gamma        float64 `json:"gamma"`
+	Minimum      uint32  `json:"minimum_percent"`
+	SettleMs     uint64  `json:"settle_ms"`
+	LinkCapacity uint64  `json:"link_capacity"` // bits/s; 0: not known
+	Warning      string  `json:"warning"`
+	ComputedMs   uint64  `json:"computed_unix_ms"` // 0: not yet
+	ValidS       uint32  `json:"valid_s"`          // for so long the forwarder follows the shares; 0: weights
+}
+
+func viewShare(s *pb.ShareState) *shareView {
+	if s == nil {
+		return nil
+	}
+	return &shareView{s.GetShare(), s.GetComputed(), s.GetTarget(), s.GetState(), s.GetReason(), s.GetPhi(), s.GetEta(), s.GetStarting()}
+}
+
+func viewDelay(d *dpclient.DelayStats) *delayView {
+	if d == nil {
+		return nil
+	}
+	return &delayView{d.GetSamples(), d.GetSumNs(), d.GetSmoothedNs(), append([]uint64{}, d.GetBuckets()...), d.GetSynRepeated()}
+}
+
+func viewFeedback(f *pb.FeedbackState) *feedbackView {
+	if f == nil {
+		return nil
+	}
+	return &feedbackView{f.GetPolicy(), f.GetGamma(), f.GetMinimumPercent(), f.GetSettleMs(), f.GetLinkCapacity(), f.GetWarning(), f.GetComputedUnixMs(), f.GetValidS()}
+}
+
+// below is the upper end of the bucket in which a part of all delays ends, 0: there is none.
+func (d *delayView) below(part float64) time.Duration {
+	left := uint64(math.Ceil(part * float64(d.Samples)))
+	for i, count := range d.Buckets {
+		if count >= left {
+			return time.Duration(1<<i) * time.Microsecond
+		}
+		left -= count
+	}
+	return 0
+}
+
+func (d *delayView) text() string {
+	text := "no handshake seen"
+	if d.Samples > 0 {
+		text = fmt.Sprintf("%s (smoothed), median below %s, 99%% below %s, of %d handshakes", shortTime(d.SmoothedNs), d.below(0.5), d.below(0.99), d.Samples)
+	}
+	if d.SYNRepeated > 0 {
+		text += fmt.Sprintf("; %s repeated", plural(int(d.SYNRepeated), "SYN"))
+	}
+	return text
+}
+
+func shortTime(ns uint64) string {
+	d := time.Duration(ns)
+	switch {
+	case d >= 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	case d >= 100*time.Microsecond:
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(time.Microsecond).String()
+}
+
+// summary says the share that counts, and marks one that is based on less than everything.
+func (s *shareView) summary() cell {
+	switch {
+	case s == nil || s.Share == 0:
+		return cell{"-", dim}
+	case s.State == "measured":
+		return cell{text: fmt.Sprintf("%.3f", s.Share)}
+	}
+	return cell{fmt.Sprintf("%.3f (%s)", s.Share, s.State), yellow}
+}
+
+func (a *app) printShare(s serverView) {
+	if d := s.Delay; d != nil {
+		a.pair("Delay", "answers to SYNs: "+d.text())
+	}
+	if s.Share == nil {
+		return
+	}
+	text := fmt.Sprintf("weight %d, share %.3f", s.Weight, s.Share.Share)
+	if s.Share.Share == 0 {
+		text = fmt.Sprintf("weight %d counts: the forwarder has no share", s.Weight)
+	}
+	if s.Share.State != "" {
+		text += ", " + s.Share.State
+	}
+	if s.Share.Starting {
+		text += ", in slow start"
+	}
+	a.pair("Share", text)
+	if s.Share.State != "" {
+		a.pair("", fmt.Sprintf("φ %+.2f, η %+.2f, moves to %.3f", s.Share.Phi, s.Share.Eta, s.Share.Target))
+	}
+	if s.Share.Reason != "" {
+		a.pair("", a.paint(cell{s.Share.Reason, yellow}))
+	}
+}
+
+func (f *feedbackView) text() string {
+	parts := []string{f.Policy, fmt.Sprintf("gamma %g", f.Gamma), fmt.Sprintf("minimum %d%%", f.Minimum),
+		"settles in " + (time.Duration(f.SettleMs) * time.Millisecond).String()}
+	if f.LinkCapacity > 0 {
+		parts = append(parts, fmt.Sprintf("links of %d bit/s", f.LinkCapacity))
+	}
+	text := strings.Join(parts, ", ")
+	if f.ValidS == 0 {
+		return text + "\nthe forwarder follows weights: it has no shares"
+	}
+	return text + fmt.Sprintf("\nthe forwarder follows shares, for %d s more without new ones", f.ValidS)
+}
+
+// any reports whether one of the servers has something.
+func anyServer(servers []serverView, has func(serverView) bool) bool {
+	for _, s := range servers {
+		if has(s) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"steelyard/internal/model"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// How shares follow measurements.
+
+type rawFeedback struct {
+	at       position
+	path     string
+	policy   value[model.FeedbackPolicy]
+	gamma    value[float64]
+	least    value[int]
+	settle   value[time.Duration]
+	capacity value[uint64]
+}
+
+var defaultFeedback = model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Least: 5, Settle: 30 * time.Second}
+
+func parseGamma(text string) (float64, error) {
+	gamma, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(gamma >= 0 && gamma <= 1) {
+		return 0, fmt.Errorf("%q is no number from 0 to 1: 0.5 weighs network and servers alike", text)
+	}
+	return gamma, nil
+}
+
+func parseLeast(text string) (int, error) {
+	percent, err := parsePercent(100)(text)
+	if err == nil && percent == 0 {
+		err = fmt.Errorf("with 0%% a server could never show that it has recovered: use 1%% to 100%%")
+	}
+	return percent, err
+}
+
+var feedbackFields = []field[rawFeedback]{
+	scalar(fieldDoc{name: "policy", kind: "capability, latency or none", def: defaultFeedback.Policy.String(),
+		doc: "`capability`: shares follow what is free of links (delay, loss, use) and of servers (load). `latency`: shares move until one more session would add the same to the " +
+			"mean response time at each server; it needs `http` health checks, whose duration is the response time. `none`: weights."},
+		func(f *rawFeedback) *value[model.FeedbackPolicy] { return &f.policy }, parseWord(model.FeedbackPolicies...)),
+	scalar(fieldDoc{name: "gamma", kind: "number, 0 to 1", def: fmt.Sprint(defaultFeedback.Gamma),
+		doc: "capability: how much of a server's offset from the mean is its network's; the rest is its own load's."},
+		func(f *rawFeedback) *value[float64] { return &f.gamma }, parseGamma),
+	scalar(fieldDoc{name: "minimum", kind: "percentage, 1% to 100%", def: fmt.Sprintf("%d%%", defaultFeedback.Least),
+		doc: "The least share of a server that is up, of what its weight alone would give it. An overloaded server keeps it: without sessions nobody would see that it has recovered."},
+		func(f *rawFeedback) *value[int] { return &f.least }, parseLeast),
+	scalar(fieldDoc{name: "settle", kind: "duration, 2s to 1h", def: defaultFeedback.Settle.String(),
+		doc: "How fast shares move to where measurements send them: the time constant. Measurements are averaged over a sixth of it, and at most over 5 s. Below four times " +
+			"what sources of load and averages are late together, shares overshoot."},
+		func(f *rawFeedback) *value[time.Duration] { return &f.settle }, parseDuration(2*time.Second, time.Hour)),
+	scalar(fieldDoc{name: "link_capacity", kind: "bits per second, such as 600M",
+		doc: "The capacity of each link to servers. What these send and receive by this forwarder is its use; servers with the same `link` share one. Without it the use of links does not count."},
+		func(f *rawFeedback) *value[uint64] { return &f.capacity }, parseRate(model.LimitBits)),
+}
+
+var feedbackObject = docsOf("feedback", "How the servers' shares of new sessions follow what is measured: the delay of answers to SYNs and the loss of SYNs, in "+
+	"passing; the use of links; and the load of servers (`load`). The agent computes them each second (docs/design/0043-shares.md). What is missing or old counts as the mean, and "+
+	"without any measurement shares are the weights.", feedbackFields)
+
+var feedbackField = field[rawService]{fieldDoc{name: "feedback", kind: "mapping", object: feedbackObject,
+	doc: "Measured shares in the place of weights, with the scheduler `share`, `wrr`, `wlc`, `sed`, `sh`, `maglev`, `conhash` or `p2c`."},
+	func(d *decoder, n *yaml.Node, path string, into *rawService) {
+		into.feedback.at, into.feedback.path = positionOf(n), path
+		readObject(d, n, path, feedbackFields, &into.feedback)
+	}}
+
+var serverLinkField = scalar(fieldDoc{name: "link", kind: "name",
+	doc: "Servers of all services that are behind the same link name it, so that its use, for `feedback`, is the sum of theirs."},
+	func(s *rawServer) *value[string] { return &s.link }, parseName)
+
+func (b *builder) feedback(raw *rawService, service *model.Service) model.Feedback {
+	own := &raw.feedback
+	if own.at == (position{}) {
+		return model.Feedback{}
+	}
+	fail := func(format string, args ...any) { b.fail(own.at, own.path, format, args...) }
+	feedback := model.Feedback{
+		Policy: own.policy.or(defaultFeedback.Policy), Gamma: own.gamma.or(defaultFeedback.Gamma), Least: own.least.or(defaultFeedback.Least),
+		Settle: own.settle.or(defaultFeedback.Settle), Capacity: own.capacity.v,
+	}
+	if feedback.Policy == model.FeedbackOff {
+		return model.Feedback{}
+	}
+	if !service.Policy.Scheduler.FollowsShares() {
+		fail("%s ignores weights, so also measured shares: use the scheduler share or another one by weight, or remove this", service.Policy.Scheduler)
+	}
+	if service.Policy.SloppyTCP {
+		fail("with `sloppy_tcp` all forwarders must choose the same server, and each measures its own shares: remove one")
+	}
+	if feedback.Policy == model.FeedbackLatency && service.Health.Type != model.HealthHTTP {
+		fail("the response time is that of `http` health checks: use these, or `policy: capability`")
+	}
+	return feedback
+}

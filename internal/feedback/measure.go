@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package feedback
+
+import (
+	"math"
+	"net/netip"
+	"time"
+
+	"steelyard/internal/dpclient"
+	"steelyard/internal/model"
+	"steelyard/internal/share"
+)
+
+// service is what the loop knows of one.
+type service struct {
+	name      string
+	feedback  model.Feedback
+	slowStart uint32
+	balancer  *share.Balancer
+	counters  map[netip.AddrPort]*counters
+	order     []netip.AddrPort // of result.Shares
+	result    share.Result
+	at, sent  time.Time
+	ending    bool // takes its shares back
+}
+
+// counters are what the forwarder has counted of a server so far, and what followed from it.
+type counters struct {
+	seen             bool
+	samples, sumNs   uint64
+	repeated, began  uint64
+	in, out          uint64
+	at               time.Time
+	delay            share.Measure
+	lost, handshakes float64 // decaying
+	loss             share.Measure
+	rate             float64 // bits/s, of the direction that has more
+}
+
+func newService(s *model.Service) *service {
+	slowStart := time.Duration(0) // the balancer's default
+	if s.Policy.SlowStart > 0 {
+		slowStart = -1 // the forwarder does it
+	}
+	policy := share.Capability
+	if s.Feedback.Policy == model.FeedbackLatency {
+		policy = share.LeastLatency
+	}
+	gamma := s.Feedback.Gamma
+	if gamma == 0 {
+		gamma = -1
+	}
+	return &service{
+		name: s.Name, feedback: s.Feedback, slowStart: s.Policy.SlowStart, counters: map[netip.AddrPort]*counters{},
+		balancer: share.New(share.Options{
+			Policy: policy, Gamma: gamma, Settle: s.Feedback.Settle, Smooth: min(5*time.Second, s.Feedback.Settle/6),
+			Least: float64(s.Feedback.Least) / 100, SlowStart: slowStart,
+		}),
+	}
+}
+
+// Loss is the part of the handshakes of about the last half minute whose SYN was repeated. As few handshakes prove nothing, so
+// many without a loss are assumed beside them.
+const (
+	lossWindow  = 30 * time.Second
+	lossAssumed = 20
+)
+
+// take computes what happened since the last time. A counter that fell begins anew: another forwarder.
+func (c *counters) take(now time.Time, s *dpclient.ServerStats) {
+	traffic, delay := s.GetTraffic(), s.GetDelay()
+	next := counters{
+		seen: true, samples: delay.GetSamples(), sumNs: delay.GetSumNs(), repeated: delay.GetSynRepeated(), began: traffic.GetSessionsCreated(),
+		in: traffic.GetBytesIn(), out: traffic.GetBytesOut(), at: now,
+		delay: c.delay, lost: c.lost, handshakes: c.handshakes, loss: c.loss,
+	}
+	elapsed := now.Sub(c.at).Seconds()
+	if c.seen && elapsed > 0 && next.samples >= c.samples && next.began >= c.began && next.in >= c.in && next.out >= c.out {
+		if n := next.samples - c.samples; n > 0 && next.sumNs >= c.sumNs {
+			next.delay = share.At(now, float64(next.sumNs-c.sumNs)/float64(n)/1e9)
+		}
+		decay := math.Exp(-elapsed / lossWindow.Seconds())
+		began := float64(next.began - c.began)
+		next.lost = c.lost*decay + float64(next.repeated-min(c.repeated, next.repeated))
+		next.handshakes = c.handshakes*decay + began
+		if began > 0 || next.repeated > c.repeated {
+			next.loss = share.At(now, next.lost/(next.handshakes+next.lost+lossAssumed))
+		}
+		next.rate = 8 * float64(max(next.in-c.in, next.out-c.out)) / elapsed
+	}
+	*c = next
+}
+
+// link names the link of a server: its own, unless it names one.
+func link(service *model.Service, server *model.Server) string {
+	if server.Link != "" {
+		return server.Link
+	}
+	return server.Address.Addr().String()
+}
+
+// measureLinks reads all counters, and returns the bits/s on each link.
+func (l *Loop) measureLinks(now time.Time, wanted []*model.Service, stats map[model.ServiceKey]*dpclient.ServiceStats) map[string]float64 {
+	links := map[string]float64{}
+	for _, config := range wanted {
+		s := l.services[config.Key]
+		if s == nil || s.ending {
+			continue
+		}
+		present := map[netip.AddrPort]*dpclient.ServerStats{}
+		for _, one := range stats[config.Key].GetServers() {
+			if address, err := dpclient.ServerAddressFromWire(one.GetServer()); err == nil {
+				present[address] = one
+			}
+		}
+		for i := range config.Servers {
+			server := &config.Servers[i]
+			one := present[server.Address]
+			if one == nil {
+				delete(s.counters, server.Address)
+				continue
+			}
+			if s.counters[server.Address] == nil {
+				s.counters[server.Address] = &counters{}
+			}
+			s.counters[server.Address].take(now, one)
+			links[link(config, server)] += s.counters[server.Address].rate
+		}
+	}
+	return links
+}
+
+// servers gathers what is measured of a service's servers.
+func (l *Loop) servers(now time.Time, config *model.Service, s *service, links map[string]float64,
+	states map[model.ServerRef]model.ServerSpec) []share.Server {
+	s.order = s.order[:0]
+	servers := make([]share.Server, 0, len(config.Servers))
+	for i := range config.Servers {
+		server := &config.Servers[i]
+		ref := model.ServerRef{Service: config.Key, Address: server.Address}
+		one := share.Server{Key: model.ServerText(server.Address), Weight: float64(server.Weight), Up: states[ref].State == model.Up}
+		if server.Backup { // asked only when no other server takes a session
+			one.Up = false
+		}
+		if c := s.counters[server.Address]; c != nil && c.seen {
+			one.Delay, one.Loss = c.delay, c.loss
+			if capacity := s.feedback.Capacity; capacity > 0 {
+				one.Link = share.At(now, links[link(config, server)]/float64(capacity))
+			}
+		}
+		if l.options.Load != nil {
+			if r, ok := l.options.Load(ref); ok && !r.At.IsZero() {
+				one.CPU = share.At(r.At, r.CPU)
+			}
+		}
+		l.addCheck(now, config, ref, &one)
+		s.order = append(s.order, server.Address)
+		servers = append(servers, one)
+	}
+	return servers
+}
+
+// checkInstead is how old the delay of passing handshakes is when the health checks' counts instead.
+const checkInstead = 10 * time.Second
+
+// addCheck takes a health check's duration: as the delay, where no traffic has shown one for a while, and as the latency.
+func (l *Loop) addCheck(now time.Time, config *model.Service, ref model.ServerRef, one *share.Server) {
+	if l.options.Check == nil {
+		return
+	}
+	state, ok := l.options.Check(ref)
+	if !ok || !state.LastPassed || state.LastCheck.IsZero() {
+		return
+	}
+	took := share.At(state.LastCheck, state.LastDuration.Seconds())
+	switch config.Health.Type {
+	case model.HealthHTTP:
+		one.Latency = took
+	case model.HealthTCP:
+		if now.Sub(one.Delay.At) > checkInstead {
+			one.Delay = took
+		}
+	}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"time"
+)
+
+// FeedbackPolicy says what measured shares of new sessions follow.
+type FeedbackPolicy uint8
+
+// The policies.
+const (
+	FeedbackOff        FeedbackPolicy = iota // weights
+	FeedbackCapability                       // what is free of links and servers
+	FeedbackLatency                          // the least mean response time
+)
+
+// FeedbackPolicies lists all policies.
+var FeedbackPolicies = []FeedbackPolicy{FeedbackCapability, FeedbackLatency, FeedbackOff}
+
+func (p FeedbackPolicy) String() string {
+	return [...]string{"none", "capability", "latency"}[p]
+}
+
+// Feedback says how the shares of a service's servers follow measurements; comparable.
+type Feedback struct {
+	Policy   FeedbackPolicy
+	Gamma    float64       // how much of it is the network's, 0 to 1
+	Least    int           // least share of a server, percent of the even share
+	Settle   time.Duration // time constant of shares
+	Capacity uint64        // of each link to servers, bits/s; 0: not known
+}
+
+func (f Feedback) words() []setting {
+	if f.Policy == FeedbackOff {
+		return nil
+	}
+	return []setting{{"policy", f.Policy.String()}, {"gamma", fmt.Sprint(f.Gamma)}, {"minimum", fmt.Sprintf("%d%%", f.Least)},
+		{"settle", durationText(f.Settle)}, {"link_capacity", numberText64(f.Capacity)}}
+}
+
+func numberText64(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// FollowsShares reports whether the scheduler follows weights, and so measured shares.
+func (s Scheduler) FollowsShares() bool {
+	return s != RR && s != LC
+}
