@@ -121,7 +121,7 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 	        {"memory", 1, NULL, 'm'},    {"connections", 1, NULL, 'c'},
 	        {"library", 1, NULL, 'l'},   {"log", 1, NULL, 'v'},
 	        {"port", 1, NULL, 's'},      {"toa", 0, NULL, 't'},
-	        {NULL, 0, NULL, 0}};
+	        {"pacing", 0, NULL, 'e'},    {NULL, 0, NULL, 0}};
 	struct message_answer *c = &out->config;
 	int rc = 0, option;
 
@@ -156,6 +156,9 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 			break;
 		case 't':
 			c->toa = 1;
+			break;
+		case 'e':
+			c->pacing = 1;
 			break;
 		case 'l':
 			out->library = optarg;

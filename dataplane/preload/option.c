@@ -38,9 +38,23 @@ static uint64_t kernel_time(int fd, int name)
 	return time_of(&t);
 }
 
+/* Its first 32 bits, or all; -1: no bound, which is 0 here. */
+static uint64_t rate_of(const void *value, socklen_t len)
+{
+	uint32_t rate;
+	uint64_t whole;
+
+	memcpy(&rate, value, sizeof(rate));
+	if (len < sizeof(whole))
+		return (uint32_t)(rate + 1);
+	memcpy(&whole, value, sizeof(whole));
+	return whole + 1;
+}
+
 void options_read(struct sock *s, int fd)
 {
 	socklen_t len = sizeof(s->linger);
+	uint64_t rate;
 
 	s->nodelay = kernel_int(fd, IPPROTO_TCP, TCP_NODELAY);
 	s->keepalive = kernel_int(fd, SOL_SOCKET, SO_KEEPALIVE);
@@ -52,7 +66,17 @@ void options_read(struct sock *s, int fd)
 	s->receive_ns = kernel_time(fd, SO_RCVTIMEO);
 	s->send_ns = kernel_time(fd, SO_SNDTIMEO);
 	REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &s->linger, &len);
+	len = sizeof(rate);
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, &len) == 0)
+		s->pacing_rate = rate_of(&rate, len);
 	/* Its buffers are not: Linux tells a size also where none was set, and the stack's grow. */
+}
+
+/* The stack's number: what is more, no port can do. */
+static uint32_t pacing_of(const struct sock *s)
+{
+	uint64_t rate = s->pacing_rate - 1;
+	return rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;
 }
 
 static void set(sy_stack_id id, enum sy_stack_option option, uint32_t value)
@@ -82,6 +106,8 @@ void options_apply(struct sock *s, sy_stack_id id)
 		set(id, SY_STACK_SEND_BYTES, s->sndbuf);
 	if (s->rcvbuf)
 		set(id, SY_STACK_RECEIVE_BYTES, s->rcvbuf);
+	if (s->pacing_rate)
+		set(id, SY_STACK_PACING_RATE, pacing_of(s));
 }
 
 /* ---- set ------------------------------------------------------------------------------------- */
@@ -168,6 +194,10 @@ static int socket_set(struct sock *s, int name, const void *value, socklen_t len
 		return 0;
 	case SO_REUSEADDR:
 		s->reuse = v;
+		return 0;
+	case SO_MAX_PACING_RATE:
+		s->pacing_rate = rate_of(value, len);
+		each(s, SY_STACK_PACING_RATE, pacing_of(s));
 		return 0;
 	case SO_REUSEPORT:
 	case SO_OOBINLINE:
@@ -319,11 +349,24 @@ static socklen_t time_get(uint64_t ns, void *out)
 	return sizeof(t);
 }
 
-static socklen_t socket_get(struct sock *s, int name, void *out)
+/* As the kernel does: 64 bits where there is room for them. */
+static socklen_t pacing_get(const struct sock *s, void *out, socklen_t len)
+{
+	uint64_t rate = s->pacing_rate - 1;
+	uint32_t least = pacing_of(s);
+
+	memcpy(out, len < sizeof(rate) ? (void *)&least : (void *)&rate,
+	       len < sizeof(rate) ? sizeof(least) : sizeof(rate));
+	return len < sizeof(rate) ? sizeof(least) : sizeof(rate);
+}
+
+static socklen_t socket_get(struct sock *s, int name, void *out, socklen_t len)
 {
 	int *v = out;
 
 	switch (name) {
+	case SO_MAX_PACING_RATE:
+		return pacing_get(s, out, len);
 	case SO_ERROR:
 		*v = runner.stack ? sy_stack_error(runner.stack, s->id) : 0;
 		if (s->connecting && sock_ready(s) & EPOLLOUT)
@@ -385,7 +428,7 @@ PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
 	if (level == IPPROTO_TCP)
 		size = tcp_get(s, name, out);
 	else if (level == SOL_SOCKET)
-		size = socket_get(s, name, out);
+		size = socket_get(s, name, out, *len);
 	runner_unlock();
 	if (!size) /* a fact of the family, or nothing that the stack has */
 		return level == IPPROTO_TCP ? (int)result(-ENOPROTOOPT)

@@ -60,6 +60,7 @@ struct sock {
 	bool cork, nodelay, keepalive, quickack_off, reuse;
 	uint32_t keepidle, keepintvl, keepcnt, user_timeout, tos;
 	uint32_t sndbuf, rcvbuf; /* 0: not set */
+	uint64_t pacing_rate;    /* of SO_MAX_PACING_RATE, plus one; 0: no bound */
 	struct linger linger;
 	uint64_t receive_ns, send_ns; /* SO_RCVTIMEO, SO_SNDTIMEO; 0: none */
 	unsigned backlog;

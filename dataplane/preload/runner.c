@@ -197,6 +197,7 @@ static int stack_make(const struct message_answer *c)
 	                             .connections = c->connections,
 	                             .mtu = c->mtu,
 	                             .toa = c->toa,
+	                             .pacing = c->pacing,
 	                             .port_first = c->port_first,
 	                             .port_last = c->port_last};
 	struct sy_error err = {0};

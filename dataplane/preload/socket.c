@@ -211,6 +211,7 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 	                   .keepcnt = l->keepcnt,
 	                   .sndbuf = l->sndbuf,
 	                   .rcvbuf = l->rcvbuf,
+	                   .pacing_rate = l->pacing_rate,
 	                   .linger = l->linger,
 	                   .receive_ns = l->receive_ns,
 	                   .send_ns = l->send_ns,

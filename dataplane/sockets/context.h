@@ -42,6 +42,7 @@ struct wishes {
 	uint8_t tos, keepalive_probes;
 	uint16_t linger_s, mss, keepalive_s, keepalive_interval_s;
 	uint32_t send_bytes, receive_bytes, user_timeout_ms, receive_least, priority;
+	uint64_t pacing_rate; /* UINT64_MAX: no bound */
 	struct timeval receive_timeout, send_timeout;
 };
 

@@ -266,6 +266,7 @@ static int stacks_open(struct sy_tcp_library *t)
 	        .port_first = o->port_first,
 	        .port_last = o->port_last,
 	        .toa = o->toa,
+	        .pacing = o->pacing,
 	};
 	unsigned mtu = 65535;
 

@@ -21,7 +21,14 @@ void wishes_init(struct wishes *w)
 	        .keepalive_interval_s = 75,
 	        .keepalive_probes = 9,
 	        .receive_least = 1,
+	        .pacing_rate = UINT64_MAX,
 	};
+}
+
+/* The stack's number: what is more, no port can do. */
+static uint32_t pacing_of(const struct wishes *w)
+{
+	return w->pacing_rate < UINT32_MAX ? (uint32_t)w->pacing_rate : UINT32_MAX;
 }
 
 void wish_apply(struct sy_tcp_context *c, const struct descriptor *d, enum sy_stack_option option,
@@ -51,6 +58,7 @@ void wishes_apply(struct sy_tcp_context *c, const struct descriptor *d)
 	        {SY_STACK_RECEIVE_BYTES, w->receive_bytes, w->receive_bytes > 0},
 	        {SY_STACK_TOS, w->tos, w->tos > 0},
 	        {SY_STACK_MSS, w->mss, w->mss > 0},
+	        {SY_STACK_PACING_RATE, pacing_of(w), w->pacing_rate < UINT64_MAX},
 	};
 	for (unsigned i = 0; i < SY_ARRAY_LEN(all); i++)
 		if (all[i].wanted)
@@ -134,6 +142,8 @@ static int socket_get(struct sy_tcp_context *c, struct descriptor *d, int name, 
 
 	if (number >= 0)
 		return value_give(value, len, &(int){(int)number}, sizeof(int));
+	if (name == SO_MAX_PACING_RATE && *len < sizeof(w->pacing_rate))
+		return value_give(value, len, &(uint32_t){pacing_of(w)}, sizeof(uint32_t));
 	switch (name) {
 	case SO_LINGER:
 		return value_give(value, len, &(struct linger){w->linger, w->linger_s},
@@ -142,6 +152,8 @@ static int socket_get(struct sy_tcp_context *c, struct descriptor *d, int name, 
 		return value_give(value, len, &w->receive_timeout, sizeof(w->receive_timeout));
 	case SO_SNDTIMEO:
 		return value_give(value, len, &w->send_timeout, sizeof(w->send_timeout));
+	case SO_MAX_PACING_RATE:
+		return value_give(value, len, &w->pacing_rate, sizeof(w->pacing_rate));
 	default:
 		return -ENOPROTOOPT;
 	}
@@ -183,6 +195,21 @@ static int timeout_set(struct timeval *to, const void *value, socklen_t len)
 	if (t.tv_usec < 0 || t.tv_usec >= 1000000)
 		return -EDOM;
 	*to = t.tv_sec < 0 ? (struct timeval){0} : t;
+	return 0;
+}
+
+/* A number of 32 bits, or of 64. */
+static int pacing_set(struct sy_tcp_context *c, struct descriptor *d, const void *value,
+                      socklen_t len)
+{
+	int number, rc = value_int(value, len, &number);
+
+	if (rc)
+		return rc;
+	d->wishes.pacing_rate = (uint32_t)number == UINT32_MAX ? UINT64_MAX : (uint32_t)number;
+	if (len >= (socklen_t)sizeof(d->wishes.pacing_rate))
+		memcpy(&d->wishes.pacing_rate, value, sizeof(d->wishes.pacing_rate));
+	wish_apply(c, d, SY_STACK_PACING_RATE, pacing_of(&d->wishes));
 	return 0;
 }
 
@@ -240,6 +267,8 @@ static int socket_set(struct sy_tcp_context *c, struct descriptor *d, int name, 
 		return timeout_set(&d->wishes.receive_timeout, value, len);
 	case SO_SNDTIMEO:
 		return timeout_set(&d->wishes.send_timeout, value, len);
+	case SO_MAX_PACING_RATE:
+		return pacing_set(c, d, value, len);
 	default:
 		rc = value_int(value, len, &number);
 		return rc ? rc : socket_set_number(c, d, name, number);

@@ -116,9 +116,10 @@ struct connection {
 	uint16_t user_mss; /* as the application wants it; 0: no wish */
 	uint16_t error;    /* errno */
 	uint8_t tos;
-	uint8_t events;    /* SY_STACK_* that are to be told */
-	uint16_t listener; /* its number, while half-open or ready; else LISTENER_NONE */
-	uint64_t cookie;   /* the application's */
+	uint8_t events;     /* SY_STACK_* that are to be told */
+	uint16_t listener;  /* its number, while half-open or ready; else LISTENER_NONE */
+	uint32_t pace_most; /* bytes a second; 0: no bound */
+	uint64_t cookie;    /* the application's */
 	uint32_t urgent_in, urgent_out;
 	uint32_t peer_fin; /* the sequence number of a FIN that came too early */
 	uint16_t keepalive_s, keepalive_interval_s;

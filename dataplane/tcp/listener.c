@@ -88,6 +88,7 @@ static void wishes_give(struct sy_stack *s, struct connection *c, const struct l
 	c->tos = w->tos;
 	if (s->priority)
 		rank_of(s, c)->hook = w->hook;
+	c->pace_most = w->pace_most;
 	if (w->send_limit)
 		c->send_limit = w->send_limit;
 	if (w->receive_limit)

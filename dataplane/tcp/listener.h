@@ -14,6 +14,7 @@ struct connection_wishes {
 	uint32_t user_timeout_ms;
 	uint32_t send_limit, receive_limit; /* 0: none */
 	uint32_t flags;                     /* C_NO_DELAY and the like */
+	uint32_t pace_most;
 	uint16_t mss;
 	uint8_t keepalive_probes, tos;
 	uint8_t hook; /* for segments; SY_HOOK_NONE: the stack's */

@@ -53,6 +53,10 @@ static bool wish_set(struct connection_wishes *w, enum sy_stack_option option, u
 	case SY_STACK_MSS:
 		w->mss = (uint16_t)value;
 		return value <= UINT16_MAX;
+	case SY_STACK_PACING_RATE:
+		w->pace_most = value == UINT32_MAX ? 0 : value;
+		w->flags |= value == UINT32_MAX ? 0 : C_PACED; /* it stays on, as on Linux */
+		break;
 	default:
 		if (!flag_of(option))
 			return false;
@@ -74,6 +78,7 @@ static struct connection_wishes wishes_of(const struct connection *c)
 	        .mss = c->user_mss,
 	        .keepalive_probes = c->keepalive_probes,
 	        .tos = c->tos,
+	        .pace_most = c->pace_most,
 	};
 }
 
@@ -106,6 +111,7 @@ int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option
 	c->user_mss = w.mss;
 	c->keepalive_probes = w.keepalive_probes;
 	c->tos = w.tos;
+	c->pace_most = w.pace_most;
 	if (option == SY_STACK_MSS)
 		connection_resize(c);
 	if (option == SY_STACK_KEEPALIVE_S && value && c->state >= SY_STACK_ESTABLISHED)

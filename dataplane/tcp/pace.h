@@ -2,7 +2,7 @@
 /*
  * Pacing: segments leave evenly over a round trip, not in the bursts in which acknowledgements let
  * them go (RFC 9002 7.7 has the factors: a little faster than the window, so that the window and
- * not the pace is what holds back).
+ * not the pace is what holds back). An application may want it slower still.
  *
  *     pace_us      when the next segment may leave, in microseconds modulo 2^32
  *
@@ -28,7 +28,8 @@ static inline uint32_t pace_wait_us(const struct sy_stack *s, const struct conne
 	int32_t wait = (int32_t)(c->pace_us - pace_now_us(s));
 
 	/* More than pace_sent() ever adds is a time of long ago. */
-	return c->flags & C_PACED && wait > 0 && wait <= PACE_MOST_US && rtt_smoothed_us(&c->rtt)
+	return c->flags & C_PACED && wait > 0 && wait <= PACE_MOST_US &&
+	                       (rtt_smoothed_us(&c->rtt) || c->pace_most)
 	               ? (uint32_t)wait
 	               : 0;
 }
@@ -47,6 +48,8 @@ static inline void pace_sent(const struct sy_stack *s, struct connection *c, uin
 	if (late > PACE_LATE_US || late < -PACE_MOST_US)
 		c->pace_us = now - PACE_LATE_US;
 	us = congestion_slow_start(o) ? us / 2 : us * 4 / 5;
+	if (c->pace_most && bytes * UINT64_C(1000000) / c->pace_most > us)
+		us = bytes * UINT64_C(1000000) / c->pace_most;
 	c->pace_us +=
 	        us < PACE_MOST_US ? (uint32_t)us : PACE_MOST_US; /* a window below one segment */
 }

@@ -27,6 +27,7 @@ type runOptions struct {
 	LocalPorts  string
 	MemoryMB    uint
 	Connections uint
+	Pacing      bool
 	Log         string
 	TOA         bool
 }
@@ -70,6 +71,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.UintVar(&o.Connections, "connections", 65536, "`number` of connections of each worker, at most")
 	flags.BoolVar(&o.TOA, "toa", false, "servers see the client that a balancer in front names in a TCP option (client_address: toa), not the balancer; "+
 		"only where nobody else reaches the ports: whoever does can name any client")
+	flags.BoolVar(&o.Pacing, "pacing", false, "send segments evenly over a round trip, not in bursts; a program sets SO_MAX_PACING_RATE for one connection")
 	flags.StringVar(&o.Log, "log", "warn", "what the stack says on standard error: `level` error, warn, info or debug")
 	command.RunE = func(_ *cobra.Command, program []string) error {
 		arguments, err := o.arguments()
@@ -126,6 +128,9 @@ func (o *runOptions) arguments() ([]string, error) {
 	}
 	for _, port := range o.Ports {
 		arguments = append(arguments, "--port", strconv.FormatUint(uint64(port), 10))
+	}
+	if o.Pacing {
+		arguments = append(arguments, "--pacing")
 	}
 	return arguments, nil
 }

@@ -21,6 +21,7 @@ import time
 
 PEER = (sys.argv[1], int(sys.argv[2]))
 STATE_ESTABLISHED = 1
+SO_MAX_PACING_RATE = 47
 
 
 def say(what, *facts):
@@ -59,6 +60,10 @@ def names_and_options():
     for name, value in (("TCP_NODELAY", 1), ("TCP_KEEPIDLE", 33), ("TCP_KEEPCNT", 4)):
         attempt(name, one.setsockopt, socket.IPPROTO_TCP, getattr(socket, name), value)
         attempt(name, one.getsockopt, socket.IPPROTO_TCP, getattr(socket, name))
+    attempt("no bound", one.getsockopt, socket.SOL_SOCKET, SO_MAX_PACING_RATE, 8)
+    attempt("rate", one.setsockopt, socket.SOL_SOCKET, SO_MAX_PACING_RATE, 5_000_000)
+    attempt("rate", one.getsockopt, socket.SOL_SOCKET, SO_MAX_PACING_RATE)
+    attempt("rate of 64 bits", one.getsockopt, socket.SOL_SOCKET, SO_MAX_PACING_RATE, 8)
     attempt("no such option", one.setsockopt, socket.IPPROTO_TCP, 9999, 1)
     attempt("bad value", one.setsockopt, socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 0)
     info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)

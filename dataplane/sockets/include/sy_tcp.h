@@ -66,6 +66,7 @@ struct sy_tcp_setup {
 	const char *congestion;         /* "cubic", "newreno"; NULL: cubic */
 	uint16_t port_first, port_last; /* ephemeral ports; 0: 49152 to 65535 */
 	bool verbose;                   /* tells more on standard error than warnings */
+	bool pacing; /* all connections send evenly over a round trip, not in bursts */
 };
 
 /*

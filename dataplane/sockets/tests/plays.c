@@ -412,7 +412,7 @@ static void options(const struct both *b, bool v6)
 	        NUMBER(IPPROTO_TCP, TCP_KEEPIDLE), NUMBER(IPPROTO_TCP, TCP_KEEPINTVL),
 	        NUMBER(IPPROTO_TCP, TCP_KEEPCNT),  NUMBER(IPPROTO_TCP, TCP_USER_TIMEOUT),
 	        NUMBER(IPPROTO_IP, IP_TOS),        NUMBER(SOL_SOCKET, 999),
-	        NUMBER(IPPROTO_TCP, 999),
+	        NUMBER(IPPROTO_TCP, 999),          NUMBER(SOL_SOCKET, SO_MAX_PACING_RATE),
 	};
 	int fd = b->socket(CLIENT, v6 ? AF_INET6 : AF_INET);
 	char small = 0;
@@ -444,6 +444,12 @@ static void options(const struct both *b, bool v6)
 	len = sizeof(got);
 	b->getsockopt(CLIENT, fd, SOL_SOCKET, SO_LINGER, &got, &len);
 	note("linger %d %d of %u bytes\n", got.l_onoff, got.l_linger, (unsigned)len);
+	uint64_t rate = 5000000000, told = 0;
+	note_result("64 bits", b->setsockopt(CLIENT, fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, 8));
+	note_number(b, CLIENT, fd, "SO_MAX_PACING_RATE", SOL_SOCKET, SO_MAX_PACING_RATE);
+	len = sizeof(told);
+	b->getsockopt(CLIENT, fd, SOL_SOCKET, SO_MAX_PACING_RATE, &told, &len);
+	note("rate %lu of %u bytes\n", told, (unsigned)len);
 	int bytes = 50000;
 	note_result("SO_SNDBUF", b->setsockopt(CLIENT, fd, SOL_SOCKET, SO_SNDBUF, &bytes, 4));
 	note_number(b, CLIENT, fd, "SO_SNDBUF", SOL_SOCKET, SO_SNDBUF);

@@ -437,6 +437,9 @@ static void test_options_act(void **state)
 	/* Options of a listener are those of its connections. */
 	set(SERVER, p.listener, IPPROTO_TCP, TCP_NODELAY, 1);
 	set(SERVER, p.listener, IPPROTO_TCP, TCP_USER_TIMEOUT, 4000);
+	set(SERVER, p.listener, SOL_SOCKET, SO_MAX_PACING_RATE, 10000);
+	static char bytes[10000];
+	size_t got = 0;
 	int client = connect_begin(), value = 0;
 	assert_int_equal(await(SERVER, p.listener, POLLIN, 5000), POLLIN);
 	int server = sy_tcp_accept(side(SERVER), p.listener, NULL, NULL);
@@ -444,6 +447,15 @@ static void test_options_act(void **state)
 	sy_tcp_getsockopt(side(SERVER), server, IPPROTO_TCP, TCP_NODELAY, &value, &len);
 	assert_int_equal(value, 1);
 	await(CLIENT, client, POLLOUT, 1000);
+	/* So is its rate. */
+	begun = l.now;
+	assert_int_equal(sy_tcp_send(side(SERVER), server, bytes, sizeof(bytes), 0), sizeof(bytes));
+	while (got < sizeof(bytes)) {
+		await(CLIENT, client, POLLIN, 1000);
+		int64_t some = sy_tcp_recv(side(CLIENT), client, bytes, sizeof(bytes), 0);
+		got += some > 0 ? (size_t)some : 0;
+	}
+	assert_in_range((l.now - begun) / (S_NS / 1000), 900, 1200);
 	l.cut = true;
 	begun = l.now;
 	sy_tcp_send(side(SERVER), server, "lost", 4, 0);

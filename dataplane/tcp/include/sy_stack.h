@@ -203,6 +203,8 @@ enum sy_stack_option {
 	SY_STACK_TOS,             /* DSCP in the upper 6 bits */
 	SY_STACK_MSS,             /* the largest segment, at most; before connect: also offered */
 	SY_STACK_PACING,          /* 1: segments leave evenly over a round trip, not in bursts */
+	SY_STACK_PACING_RATE,     /* bytes a second at most, evenly; headers count. Turns pacing on.
+	                             No less than a segment a second; UINT32_MAX, 0: no bound */
 };
 
 /* Of a listener: for the connections that it will have. -EINVAL: no such value. */

@@ -141,6 +141,7 @@ static void do_set(struct play *p, char *words)
 	        [SY_STACK_TOS] = "tos",
 	        [SY_STACK_MSS] = "mss",
 	        [SY_STACK_PACING] = "pacing",
+	        [SY_STACK_PACING_RATE] = "rate",
 	};
 	char word[16];
 	unsigned value;

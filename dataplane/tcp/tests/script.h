@@ -10,7 +10,7 @@
  *     part N                     a read of 64 gives N       mark 0|1   the next byte is urgent
  *     refused                    connect or accept fails   failed E   the connection's error
  *     set OPTION V               nodelay, cork, quickack, keepalive, interval, probes, timeout,
- *                                linger, receive, send, mss, tos, pacing
+ *                                linger, receive, send, mss, tos, pacing, rate
  *     write N more, write N oob, write N fin: with these flags, or with shutdown
  *     broken E                   write fails               empty      read gives -EAGAIN
  *     state NAME                 as sy_stack_state_name()  gone [N]   N connections are left

@@ -382,6 +382,23 @@ static const struct script paces[] = {
                "> A 2001:3001\n"
                "+3\n~3\n"
                "> PA 3001:4001\n"},
+        {"SO_MAX_PACING_RATE: a hundred segments a second, and then as many as may go", "",
+         OPEN "set rate 106000\n"
+              "write 4000\n"
+              "> A 1:1001\n"
+              "+6\n~4\n"
+              "> A 1001:2001\n"
+              "+8\n~4\n"
+              "> A 2001:3001\n"
+              "+8\n~4\n"
+              "> PA 3001:4001\n"
+              "< A 1 ack 4001\n"
+              "set rate 4294967295\n"
+              "+10\n"
+              "write 3000\n"
+              "> A 4001:5001\n"
+              "> A 5001:6001\n"
+              "> PA 6001:7001\n"},
         {"RFC 9293 3.8.6.3: acknowledgements do not wait for the pace", "sack",
          PACED "write 4000\n"
                "> A 1:1001\n"
