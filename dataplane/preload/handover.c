@@ -40,15 +40,31 @@ void handover_forget(void)
 	handover.workers = 1;
 }
 
+/* The connection, as its peer's segments name it, that an ICMP error is about: a router on the path
+ * sends it, which comes by any queue. */
+static bool quote_read(const uint8_t *frame, const struct sy_view *v, struct sy_tuple *out)
+{
+	struct sy_quote q;
+
+	if (sy_packet_parse_quote(frame, v, &q) != SY_DROP_NONE || q.proto != SY_PROTO_TCP)
+		return false;
+	*out = (struct sy_tuple){q.tuple.dst, q.tuple.src, q.tuple.dport, q.tuple.sport,
+	                         SY_PROTO_TCP};
+	return true;
+}
+
 /* Whatever begins a connection is taken where it comes. */
 static bool is_stray(struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+	struct sy_tuple tuple;
 	struct sy_view v;
 
-	if (sy_packet_parse(frame, m->data_len, &v) != SY_DROP_NONE || v.proto != SY_PROTO_TCP ||
+	if (sy_packet_parse(frame, m->data_len, &v) != SY_DROP_NONE ||
 	    v.fragment != SY_FRAGMENT_NONE)
 		return false;
+	if (v.proto != SY_PROTO_TCP)
+		return quote_read(frame, &v, &tuple) && !sy_stack_knows(runner.stack, &tuple);
 	if ((sy_packet_tcp(frame, &v)->flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN)
 		return false;
 	return !sy_stack_knows(runner.stack, &v.tuple);

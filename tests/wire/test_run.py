@@ -5,9 +5,11 @@ side, on Linux's own TCP the other side."""
 import os
 import re
 import signal
+from collections import Counter
 from pathlib import Path
 
 from scapy.layers.inet import IP, TCP
+from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
@@ -156,6 +158,32 @@ def test_answers_find_the_worker_that_asked(stack):
         body = http_get(stack["client"], V4, 8002, "/behind/", timeout_s=60)
         assert body.decode().strip() == "client"
     assert kernel_connections(stack["forwarder"]) == before
+
+
+@families
+def test_errors_find_the_worker_that_they_are_about(stack, family):
+    """A router's path MTU is narrower. Its errors all come by one queue, whoever has the connection:
+    what is too big is not sent by time-outs, again and again."""
+    folder = site(stack, "nginx", NGINX)
+    start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002, workers=2)
+    router, address = stack["router"].ns, (V4, V6)[family == 6]
+    layer = (IP, IPv6)[family == 6]
+    capture = stack.capture("router")
+    router.ip("link set far0 mtu 1400")
+    try:
+        for _ in range(8):
+            body = http_get(stack["far"], address, 8002, "/large", timeout_s=60)
+            assert digest(body) == digest((folder / "large").read_bytes())
+    finally:
+        router.ip("link set far0 mtu 1500")
+
+    def is_too_big(packet):
+        return (
+            layer in packet and TCP in packet and packet[TCP].sport == 8002 and len(packet) > 1414
+        )
+
+    sent = Counter((one[TCP].dport, one[TCP].seq) for one in capture.packets(is_too_big))
+    assert sent and max(sent.values()) <= 2, sent.most_common(5)
 
 
 def test_haproxy_opens_connections_too(stack):
