@@ -2,8 +2,9 @@
 /*
  * Segments that come by another worker's queue. A NIC keeps a connection on one queue, but a veth
  * follows the sender's hash, which changes after a time-out; and answers to connections that this
- * side opens come by any queue. Such a segment goes from worker to worker until one knows its
- * connection. Back at the first it is nobody's, and gets its reset there.
+ * side opens come by any queue, as do routers' ICMP errors. Such a packet goes from worker to
+ * worker until one knows its connection. Back at the first it is nobody's, and gets its reset
+ * there.
  *
  * Strays are rare: each is one message of a socket.
  */
