@@ -3,9 +3,9 @@
  * The preloaded library: sockets of an unmodified program on the user-space stack
  * (docs/design/0040-preload.md).
  *
- *   program ─▶ socket.c, transfer.c, option.c ─▶ table.c: is the descriptor the stack's? ─no─▶ libc
- *           └▶ epoll.c, poll.c                        │ yes
- *                                                     ▼
+ *   program ─▶ socket.c, accept.c, … ─▶ table.c: is the descriptor the stack's? ─no─▶ libc
+ *           └▶ epoll.c, poll.c          │ yes
+ *                                       ▼
  *                                runner.c: turn ─▶ sy_stack ─▶ device.c, route.c
  *
  * One lock per process guards all of it. Descriptors that are not the stack's never meet it.
@@ -182,6 +182,10 @@ void set_end(struct set *set);
 
 /* ---- addresses (socket.c) -------------------------------------------------------------------- */
 
+bool addr_is_any(const struct sy_addr *a);
+/* Of the kernel's: a TCP socket of IPv4 or IPv6: its family. 0: something else. */
+int socket_family(int fd);
+int socket_local(int fd, struct sy_stack_endpoint *out);
 int endpoint_from(const struct sockaddr *from, socklen_t len, struct sy_stack_endpoint *out);
 void endpoint_to(const struct sy_stack_endpoint *e, int family, struct sockaddr *to,
                  socklen_t *len);

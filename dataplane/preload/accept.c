@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sockets that listen, in the kernel and in the stack, and what they accept. */
+#include <errno.h>
+#include <netinet/in.h>
+
+#include "preload.h"
+#include "real.h"
+
+/* ---- listen ---------------------------------------------------------------------------------- */
+
+/* The kernel's socket listens as well: for all addresses that the stack does not have, and for
+ * clients on this host. */
+static void listener_make(int fd, int backlog)
+{
+	struct sy_stack_endpoint local;
+	int family = socket_family(fd), flags, v6_only = 0;
+	socklen_t len = sizeof(v6_only);
+	struct sock *s;
+
+	if (!family || socket_local(fd, &local) || !keeper_serves_port(local.port))
+		return;
+	if (!addr_is_any(&local.addr) && !keeper_serves(&local.addr))
+		return;
+	s = table_plain(fd);
+	if (!s)
+		s = sock_new(OBJECT_LISTENER, family);
+	if (!s)
+		return;
+	s->o.kind = OBJECT_LISTENER;
+	REAL(getsockopt)(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, &len);
+	s->v6_only = v6_only != 0;
+	s->local = local;
+	s->backlog = backlog > 0 ? (unsigned)backlog : 1;
+	flags = REAL(fcntl)(fd, F_GETFL);
+	s->nonblock = flags & O_NONBLOCK;
+	REAL(fcntl)(fd, F_SETFL, flags | O_NONBLOCK);
+	options_read(s, fd);
+	if (!table_get(fd))
+		table_put(fd, &s->o);
+	if (s->watches)
+		runner_listen(s);
+	/* From now on a SYN finds the stack, or nobody until it runs, and comes again. */
+	if (keeper_listen(s, true))
+		sy_log(SY_LOG_ERROR, "run", "port %u is not steered to the stack",
+		       ntohs(local.port));
+}
+
+PRELOAD_EXPORT int bind(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
+{
+	return table_connection(fd) ? (int)result(-EINVAL) : REAL(bind)(fd, addr, len);
+}
+
+PRELOAD_EXPORT int listen(int fd, int backlog)
+{
+	if (table_connection(fd))
+		return (int)result(-EINVAL);
+	int rc = REAL(listen)(fd, backlog), code = errno;
+
+	if (rc == 0 && !table_sock(fd) && runner_lock()) {
+		listener_make(fd, backlog);
+		runner_unlock();
+	}
+	errno = code;
+	return rc;
+}
+
+/* ---- accept ---------------------------------------------------------------------------------- */
+
+/* A descriptor for a connection: a copy of one socket that is never connected. A call that does not
+ * come here fails with ENOTCONN. */
+static int placeholder(int family, int flags)
+{
+	static int original[2] = {-1, -1};
+	int *from = &original[family == AF_INET6];
+
+	if (*from < 0)
+		*from = table_own(REAL(socket)(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	if (*from < 0)
+		return -errno;
+	int fd = REAL(fcntl)(*from, flags & SOCK_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
+	return fd < 0 ? -errno : fd;
+}
+
+/* The client that a balancer names, or the peer itself. An address of IPv6 has no form that a
+ * socket of IPv4 could tell. */
+static void client_find(const struct sock *l, sy_stack_id id, struct sy_stack_endpoint *peer)
+{
+	struct sy_stack_endpoint client;
+
+	if (sy_stack_client(runner.stack, id, &client) == 0 &&
+	    (l->family == AF_INET6 || sy_addr_is_v4(&client.addr)))
+		*peer = client;
+}
+
+/* Locked. A connection that the stack has accepted. */
+static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	struct sy_stack_endpoint peer;
+	struct sy_stack_info info;
+	sy_stack_id id;
+	int rc = -EAGAIN;
+
+	if (!runner.stack || !(sock_ready(l) & EPOLLIN))
+		return -EAGAIN;
+	int fd = placeholder(l->family, flags); /* without one the connection waits on */
+	if (fd < 0)
+		return fd;
+	if (l->id != SY_STACK_NONE)
+		rc = sy_stack_accept(runner.stack, l->id, 0, &peer, &id);
+	if (rc == -EAGAIN && l->id_v4 != SY_STACK_NONE)
+		rc = sy_stack_accept(runner.stack, l->id_v4, 0, &peer, &id);
+	if (rc) {
+		REAL(close)(fd);
+		return rc;
+	}
+	client_find(l, id, &peer);
+	struct sock *s = sock_new(OBJECT_CONNECTION, l->family);
+	if (!s) {
+		sy_stack_abort(runner.stack, id, runner.now_ns);
+		REAL(close)(fd);
+		return -ENOMEM;
+	}
+	struct sock *next = s->next;
+	*s = (struct sock){.o.kind = OBJECT_CONNECTION,
+	                   .id = id,
+	                   .family = l->family,
+	                   .nonblock = flags & SOCK_NONBLOCK,
+	                   .told = true,
+	                   .nodelay = l->nodelay,
+	                   .keepalive = l->keepalive,
+	                   .keepidle = l->keepidle,
+	                   .keepintvl = l->keepintvl,
+	                   .keepcnt = l->keepcnt,
+	                   .sndbuf = l->sndbuf,
+	                   .rcvbuf = l->rcvbuf,
+	                   .pacing_rate = l->pacing_rate,
+	                   .linger = l->linger,
+	                   .receive_ns = l->receive_ns,
+	                   .send_ns = l->send_ns,
+	                   .user_timeout = l->user_timeout,
+	                   .peer = peer,
+	                   .local = l->local,
+	                   .next = next};
+	if (sy_stack_info(runner.stack, id, &info) == 0)
+		s->local = info.local;
+	sy_stack_set_cookie(runner.stack, id, (uintptr_t)s);
+	table_put(fd, &s->o);
+	if (addr && len)
+		endpoint_to(&peer, s->family, addr, len);
+	return fd;
+}
+
+static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	uint64_t deadline = l->receive_ns ? sy_clock_ns() + l->receive_ns : NEVER;
+	int rc;
+
+	for (;;) {
+		rc = stack_accept(l, addr, len, flags);
+		if (rc != -EAGAIN)
+			return rc;
+		rc = REAL(accept4)(fd, addr, len, flags);
+		if (rc < 0 && errno != EAGAIN)
+			return -errno;
+		if (rc >= 0) {
+			table_put(rc, NULL);
+			return rc;
+		}
+		if (l->nonblock) {
+			runner_turn();
+			return stack_accept(l, addr, len, flags);
+		}
+		rc = runner_await(l, EPOLLIN, fd, deadline);
+		if (rc)
+			return rc;
+	}
+}
+
+PRELOAD_EXPORT int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *len, int flags)
+{
+	struct sock *l = table_sock(fd);
+	int rc;
+
+	if (!l || l->o.kind != OBJECT_LISTENER) {
+		rc = REAL(accept4)(fd, addr, len, flags);
+		if (rc >= 0)
+			table_forget(rc);
+		return rc;
+	}
+	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
+		return (int)result(-EINVAL);
+	if (!runner_lock())
+		return (int)result(-EAGAIN);
+	l = table_sock(fd); /* another thread may have closed it */
+	if (!l || l->o.kind != OBJECT_LISTENER) {
+		runner_unlock();
+		return (int)result(-EBADF);
+	}
+	if (runner_start() == 0)
+		runner_listen(l);
+	rc = accept_wait(l, fd, addr.__sockaddr__, len, flags);
+	runner_unlock();
+	return (int)result(rc);
+}
+
+PRELOAD_EXPORT int accept(int fd, __SOCKADDR_ARG addr, socklen_t *len)
+{
+	return accept4(fd, addr, len, 0);
+}
