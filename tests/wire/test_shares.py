@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shares of new sessions by what the forwarder measures in passing: s3 is behind a link that is
+late. Delays are compared with one another, never with a time."""
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.lab import wait_until
+from tests.lab.clients import connect, http_get
+from tests.lab.link import Link
+from tests.lab.steelyard import VIP, WEB
+
+LATE = {"delay_ms": 20}  # each way
+FAST = {"settle": "2s"}
+# What is on its way while web() removes the service of the test before.
+pytestmark = pytest.mark.drops("server-removed")
+
+
+def ask(stage, count, host="client"):
+    bodies = (http_get(stage.lab[host], VIP[4], WEB) for _ in range(count))
+    return Counter(body.decode().strip() for body in bodies)
+
+
+def servers(stage):
+    """By name: what `get servers -o json` says."""
+    names = {stage.lab[name].address(4): name for name in ("s1", "s2", "s3")}
+    return {names[s["address"]]: s for s in stage.steelyard.service("web4")["servers"]}
+
+
+def share_of(stage, name):
+    """That the forwarder follows; 0: none yet."""
+    return servers(stage)[name].get("share", {}).get("share", 0)
+
+
+def web(stage, scheduler, **spread):
+    service = stage.config["web4"]
+    service.scheduler, service.health = scheduler, {"type": "none"}
+    service.spread = spread
+    for server in service.servers:
+        server.weight = 10
+    # Counters of earlier tests would be in the way.
+    stage.config.services.remove(service)
+    stage.apply()
+    stage.config.services.append(service)
+    stage.apply()
+    stage.steelyard.wait_in_sync()
+
+
+def test_delays_are_seen_in_passing(stage):
+    web(stage, "wrr")
+    with Link(stage.lab, "s3", **LATE):
+        ask(stage, 30)
+        delay = {name: s["delay"] for name, s in servers(stage).items()}
+    assert sum(d["samples"] for d in delay.values()) == 30
+    assert all(d["samples"] == sum(d["buckets"]) for d in delay.values())
+    mean = {name: d["sum_ns"] / d["samples"] for name, d in delay.items()}
+    assert mean["s3"] > 40_000_000 * 0.99, "it is late by no less than that"
+    assert mean["s3"] > max(mean["s1"], mean["s2"])
+    assert delay["s3"]["smoothed_ns"] > 40_000_000 * 0.99
+    text = stage.steelyard.cli("describe", "server", stage.lab["s3"].address(4))
+    assert "answers to SYNs: " in text and " handshakes" in text
+
+
+def test_repeated_syns_are_counted(stage):
+    web(stage, "wrr")
+    # As many as are for s3 also where each of two workers takes turns.
+    with Link(stage.lab, "s3", loss=1.0) as link, ThreadPoolExecutor() as pool:
+        ways = [
+            pool.submit(connect, stage.client, VIP[4], WEB) for _ in range(8)
+        ]  # each worker: s3 as well
+        wait_until(
+            lambda: servers(stage)["s3"].get("delay", {}).get("syn_repeated", 0) > 0,
+            "the client's second SYN",
+        )
+        link.set(loss=0)
+        for one in ways:
+            one.result().close()
+    assert servers(stage)["s1"]["delay"]["syn_repeated"] == 0
+
+
+@pytest.mark.parametrize("scheduler", ("share", "wrr", "maglev"))
+def test_shares_follow_delays(stage, scheduler):
+    spread = {"hash_on": "tuple"} if scheduler == "maglev" else {}
+    web(stage, scheduler, feedback=FAST, **spread)
+    with Link(stage.lab, "s3", **LATE):
+
+        def little():
+            ask(stage, 10)
+            return 0 < share_of(stage, "s3") < 0.19
+
+        wait_until(little, "little for s3")
+        served = ask(stage, 150)
+        assert served["s3"] < min(served["s1"], served["s2"])
+        after = servers(stage)
+        assert all(s["weight"] == 10 for s in after.values())
+        assert after["s3"]["share"]["state"] == "partly"
+        assert after["s3"]["share"]["phi"] < after["s1"]["share"]["phi"]
+        text = stage.steelyard.cli("describe", "service", "web4")
+        assert "capability, gamma 0.5" in text and "SHARE" in text
+
+
+def test_kept_sessions_stay_when_shares_move(stage):
+    web(stage, "share", feedback=FAST)
+    with Link(stage.lab, "s3", **LATE):
+        kept = [connect(stage.client, VIP[4], WEB) for _ in range(30)]
+        try:
+            wait_until(
+                lambda: ask(stage, 5) and 0 < share_of(stage, "s3") < 0.19,
+                "little for s3",
+            )
+            for one in kept:
+                one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert one.makefile("rb").readline().startswith(b"HTTP/1.1 200")
+        finally:
+            for one in kept:
+                one.close()
+
+
+def test_p2c_avoids_the_late_one(stage):
+    web(stage, "p2c")
+    with Link(stage.lab, "s3", **LATE):
+        ask(stage, 60)  # until it knows
+        served = ask(stage, 150)
+        assert 3 * served["s3"] < min(served["s1"], served["s2"])
+
+
+def test_feedback_ends_with_the_configuration(stage):
+    web(stage, "share", feedback=FAST)
+    wait_until(lambda: share_of(stage, "s1") > 0, "shares")
+    stage.config["web4"].spread = {}
+    stage.apply()
+    wait_until(lambda: "share" not in servers(stage)["s1"], "weights again")
