@@ -55,6 +55,7 @@ build: build/dev/build.ninja ## build the programs into build/bin
 	@mkdir -p $(BIN)
 	@ln -sf ../dev/dataplane/forwarder/steelyard-forwarder ../dev/bench/load/steelyard-load \
 		../dev/dataplane/preload/steelyard-keeper ../dev/dataplane/preload/libsteelyard-preload.so $(BIN)/
+	@ln -sfn ../dev/dataplane/hook/ready $(BIN)/hooks
 	@scripts/generate-go
 	@scripts/generate-python
 	@# Without the C library, which would load others to look up names and groups.
@@ -136,6 +137,9 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 	@install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	@sed 's,@PREFIX@,$(PREFIX),' dataplane/sockets/steelyard-tcp.pc.in \
 		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/steelyard-tcp.pc
+	@install -D -v -m 644 dataplane/hook/include/sy_hook_program.h $(DESTDIR)$(PREFIX)/include/sy_hook_program.h
+	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/lib/steelyard/hooks $(wildcard $(BUILT)/dataplane/hook/ready/*.bpf.o)
+	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/hooks $(wildcard dataplane/hook/ready/*.c)
 	@install -D -v -m 644 examples/echo.c $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/echo.c
 	@install -D -v -m 644 deploy/steelyard.yaml \
 		$(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/steelyard.yaml
@@ -159,7 +163,7 @@ uninstall: ## remove what install put there; the configuration stays
 	@for name in $(TCP_LIBRARY) pkgconfig/steelyard-tcp.pc; do rm -fv $(DESTDIR)$(PREFIX)/lib/$$name; done
 	rm -f $(DESTDIR)$(PREFIX)/include/{sy_tcp,sy_hook_program}.h
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard $(DESTDIR)$(PREFIX)/share/steelyard \
-		$(DESTDIR)$(PREFIX)/libexec/steelyard
+		$(DESTDIR)$(PREFIX)/libexec/steelyard $(DESTDIR)$(PREFIX)/lib/steelyard
 	@# Directories that are empty now; with DESTDIR also those above them.
 	@for dir in $(PREFIX)/sbin $(PREFIX)/bin $(PREFIX)/include $(PREFIX)/lib/pkgconfig $(PREFIX)/libexec \
 		$(PREFIX)/share/doc $(UNITDIR) $(foreach n,1 3 5 7 8,$(PREFIX)/share/man/man$n); do \

@@ -11,26 +11,34 @@
 #include "preload.h"
 #include "real.h"
 
-#define KERNEL_NS  (1 * MS) /* a busy stack looks at the kernel's descriptors so often */
-#define READ_SIDE  (EPOLLIN | EPOLLRDNORM)
-#define WRITE_SIDE (EPOLLOUT | EPOLLWRNORM)
+#define KERNEL_NS    (1 * MS) /* a busy stack looks at the kernel's descriptors so often */
+#define LEVEL_PASSED 16       /* waits, before a level that others have passed gets its turn */
+#define READ_SIDE    (EPOLLIN | EPOLLRDNORM)
+#define WRITE_SIDE   (EPOLLOUT | EPOLLWRNORM)
 
 struct watch {
 	struct sock *sock;
 	struct set *set;
 	int fd;
 	bool queued;
+	uint8_t level; /* the queue that it is in */
 	uint32_t events;
 	epoll_data_t data;
 	struct watch *next;           /* of the socket */
-	struct watch *after, *before; /* in the set's queue */
+	struct watch *after, *before; /* in the queue */
+};
+
+/* Those of one level that may be ready. Without hooks all are of SY_USUAL. */
+struct queue {
+	struct watch *first, *last;
+	unsigned passed; /* waits that gave something else while it had some */
 };
 
 struct set {
 	struct object o;
 	int fd;
-	struct watch *first, *last; /* may be ready */
-	uint64_t kernel_ns;         /* when the kernel was asked */
+	struct queue queue[SY_PRIORITIES];
+	uint64_t kernel_ns; /* when the kernel was asked */
 	struct set *next;
 };
 
@@ -73,25 +81,15 @@ uint32_t sock_ready(struct sock *s)
 	return out;
 }
 
-static void watch_queue(struct watch *w)
+unsigned sock_level(const struct sock *s)
 {
-	struct set *set = w->set;
-
-	if (w->queued)
-		return;
-	w->queued = true;
-	w->after = NULL;
-	w->before = set->last;
-	if (set->last)
-		set->last->after = w;
-	else
-		set->first = w;
-	set->last = w;
+	return runner.sorted && s->id != SY_STACK_NONE ? sy_stack_level(runner.stack, s->id)
+	                                               : SY_USUAL;
 }
 
 static void watch_unqueue(struct watch *w)
 {
-	struct set *set = w->set;
+	struct queue *q = &w->set->queue[w->level];
 
 	if (!w->queued)
 		return;
@@ -99,11 +97,31 @@ static void watch_unqueue(struct watch *w)
 	if (w->before)
 		w->before->after = w->after;
 	else
-		set->first = w->after;
+		q->first = w->after;
 	if (w->after)
 		w->after->before = w->before;
 	else
-		set->last = w->before;
+		q->last = w->before;
+}
+
+/* Behind the others of its level, which may have changed. */
+static void watch_queue(struct watch *w)
+{
+	unsigned level = sock_level(w->sock);
+	struct queue *q = &w->set->queue[level];
+
+	if (w->queued && w->level == level)
+		return;
+	watch_unqueue(w);
+	w->queued = true;
+	w->level = (uint8_t)level;
+	w->after = NULL;
+	w->before = q->last;
+	if (q->last)
+		q->last->after = w;
+	else
+		q->first = w;
+	q->last = w;
 }
 
 void sock_event(struct sock *s)
@@ -277,16 +295,21 @@ PRELOAD_EXPORT int epoll_ctl(int epfd, int command, int fd, struct epoll_event *
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static int set_collect(struct set *set, struct epoll_event *out, int most)
+/* Events of one queue. */
+static int queue_collect(struct queue *q, struct epoll_event *out, int most)
 {
-	struct watch *end = set->last, *next;
+	struct watch *end = q->last, *next;
 	int n = 0;
 
-	for (struct watch *w = set->first; w && n < most; w = next) {
+	for (struct watch *w = q->first; w && n < most; w = next) {
 		bool last = w == end;
 		uint32_t ready = sock_ready(w->sock) & (w->events | EPOLLERR | EPOLLHUP);
 
 		next = last ? NULL : w->after;
+		if (ready && sock_level(w->sock) > w->level) { /* what was urgent has been read */
+			watch_queue(w);
+			continue;
+		}
 		watch_unqueue(w);
 		if (!ready ||
 		    !(w->events & ~(EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP)))
@@ -297,6 +320,34 @@ static int set_collect(struct set *set, struct epoll_event *out, int most)
 		else if (!(w->events & EPOLLET))
 			watch_queue(w);
 	}
+	return n;
+}
+
+/* A level that was passed over for long gives one event, then the most urgent level all, of those
+ * that are less urgent than usual one: the next wait then looks for what is more urgent. */
+static int set_collect(struct set *set, struct epoll_event *out, int most)
+{
+	unsigned given = SY_PRIORITIES;
+	int n = 0;
+
+	if (!runner.sorted)
+		return queue_collect(&set->queue[SY_USUAL], out, most);
+	for (unsigned level = 1; level < SY_PRIORITIES && n == 0; level++) {
+		struct queue *q = &set->queue[level];
+		if (q->passed < LEVEL_PASSED)
+			continue;
+		q->passed = 0;
+		n = queue_collect(q, out, 1);
+	}
+	for (unsigned level = 0; level < SY_PRIORITIES && given == SY_PRIORITIES; level++) {
+		int room = level > SY_USUAL && most - n > 1 ? 1 : most - n;
+		int more = queue_collect(&set->queue[level], out + n, room);
+		if (more > 0)
+			given = level;
+		n += more;
+	}
+	for (unsigned level = given + 1; level < SY_PRIORITIES; level++)
+		set->queue[level].passed += set->queue[level].first != NULL;
 	return n;
 }
 

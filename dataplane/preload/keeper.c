@@ -139,11 +139,16 @@ int main(int argc, char **argv)
 	sigset_t mine = signals_mine(), before;
 	char **command;
 
-	if (keeper_options_parse(argc, argv, &k.options, &command, &err) || prepare(&k, &err)) {
+	if (keeper_options_parse(argc, argv, &k.options, &command, &err)) {
 		fprintf(stderr, "steelyard: %s\n", err.text);
 		return 2;
 	}
 	sy_log_set_level((enum sy_log_level)k.options.config.log);
+	if (keeper_hooks_open(&k, command[0], &err) || prepare(&k, &err)) {
+		fprintf(stderr, "steelyard: %s\n", err.text);
+		keeper_hooks_close(&k);
+		return 2;
+	}
 	sy_log(SY_LOG_INFO, "run", "%s: %s XDP, %u queues, %u workers", k.options.config.ifname,
 	       steer_is_native(k.steer) ? "native" : "generic", k.options.queues,
 	       k.options.config.workers);
@@ -153,7 +158,10 @@ int main(int argc, char **argv)
 	pid_t program = signals < 0 ? -1 : program_start(&k, command, &before);
 	if (program < 0) {
 		fprintf(stderr, "steelyard: %s does not start: %s\n", command[0], strerror(errno));
+		keeper_hooks_close(&k);
 		return 2;
 	}
-	return run(&k, program, signals);
+	int status = run(&k, program, signals);
+	keeper_hooks_close(&k);
+	return status;
 }

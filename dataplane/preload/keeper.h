@@ -8,6 +8,8 @@
 
 #include <sys/types.h>
 
+#include <sy_hook_board.h>
+
 #include "message.h"
 #include "steer.h"
 
@@ -18,6 +20,7 @@ struct keeper_options {
 	struct message_answer config; /* what every process is told */
 	unsigned queues;              /* of the interface */
 	const char *library;
+	const char *name; /* of the board's socket; NULL: the program's and a number */
 };
 
 /* A worker's sockets and memory, until they are its own (keeper_packets.c). */
@@ -34,6 +37,7 @@ void packets_drop(struct packets *p);
 struct keeper {
 	struct keeper_options options;
 	struct steer *steer;
+	struct sy_hook_board *hooks;
 	int listener;
 	int inbox[MESSAGE_WORKERS][2]; /* of each worker: it reads from the first */
 	uint8_t secret[MESSAGE_SECRET];
@@ -46,6 +50,13 @@ int keeper_listen_open(struct keeper *k, struct sy_error *err);
 struct pollfd;
 unsigned keeper_peers(struct keeper *k, struct pollfd *p);
 void keeper_serve(struct keeper *k, const struct pollfd *p, unsigned count);
+/* What the program begins with, and what is ordered later (keeper_hooks.c). */
+enum { KEEPER_HOOK = 256, KEEPER_HOOK_FILE, KEEPER_HOOK_PARAM, KEEPER_HOOK_PLACE, KEEPER_NAME };
+int keeper_hook_option(int option, const char *text, struct sy_error *err);
+/* Checks and keeps the command line's hooks, and serves others. */
+int keeper_hooks_open(struct keeper *k, const char *command, struct sy_error *err);
+void keeper_hooks_close(struct keeper *k);
+
 int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char ***command,
                          struct sy_error *err);
 

@@ -115,13 +115,23 @@ static int queues_check(struct keeper_options *o, struct sy_error *err)
 int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char ***command,
                          struct sy_error *err)
 {
-	static const struct option list[] = {
-	        {"interface", 1, NULL, 'i'}, {"address", 1, NULL, 'a'},
-	        {"workers", 1, NULL, 'w'},   {"local-ports", 1, NULL, 'p'},
-	        {"memory", 1, NULL, 'm'},    {"connections", 1, NULL, 'c'},
-	        {"library", 1, NULL, 'l'},   {"log", 1, NULL, 'v'},
-	        {"port", 1, NULL, 's'},      {"toa", 0, NULL, 't'},
-	        {"pacing", 0, NULL, 'e'},    {NULL, 0, NULL, 0}};
+	static const struct option list[] = {{"interface", 1, NULL, 'i'},
+	                                     {"address", 1, NULL, 'a'},
+	                                     {"workers", 1, NULL, 'w'},
+	                                     {"local-ports", 1, NULL, 'p'},
+	                                     {"memory", 1, NULL, 'm'},
+	                                     {"connections", 1, NULL, 'c'},
+	                                     {"library", 1, NULL, 'l'},
+	                                     {"log", 1, NULL, 'v'},
+	                                     {"port", 1, NULL, 's'},
+	                                     {"toa", 0, NULL, 't'},
+	                                     {"pacing", 0, NULL, 'e'},
+	                                     {"hook", 1, NULL, KEEPER_HOOK},
+	                                     {"hook-file", 1, NULL, KEEPER_HOOK_FILE},
+	                                     {"hook-param", 1, NULL, KEEPER_HOOK_PARAM},
+	                                     {"hook-place", 1, NULL, KEEPER_HOOK_PLACE},
+	                                     {"name", 1, NULL, KEEPER_NAME},
+	                                     {NULL, 0, NULL, 0}};
 	struct message_answer *c = &out->config;
 	int rc = 0, option;
 
@@ -165,6 +175,17 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 			break;
 		case 'v':
 			rc = number_parse(optarg, SY_LOG_ERROR, SY_LOG_DEBUG, &c->log);
+			break;
+		case KEEPER_HOOK:
+		case KEEPER_HOOK_FILE:
+		case KEEPER_HOOK_PARAM:
+		case KEEPER_HOOK_PLACE:
+			rc = keeper_hook_option(option, optarg, err);
+			if (rc)
+				return rc;
+			break;
+		case KEEPER_NAME:
+			out->name = optarg;
 			break;
 		default:
 			rc = -EINVAL;

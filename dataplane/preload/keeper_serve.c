@@ -23,10 +23,13 @@ struct port {
 };
 
 struct peer {
-	int fd;                 /* 0: free */
-	bool known;             /* it has told the secret */
-	int worker;             /* -1: none */
-	struct packets packets; /* until they are bound */
+	int fd; /* 0: free */
+	pid_t pid;
+	bool known;                     /* it has told the secret */
+	int worker;                     /* -1: none */
+	struct packets packets;         /* until they are bound */
+	int board;                      /* its number at the hooks' board; -1: none */
+	struct sy_hook_channel channel; /* until it is its own */
 	struct port port[KEEPER_PORTS];
 	unsigned ports;
 };
@@ -197,9 +200,15 @@ static int worker_start(struct keeper *k, struct peer *p, struct message_answer 
 	for (unsigned q = worker; q < k->options.queues; q += workers)
 		a->queue[a->queues++] = q;
 	int rc = packets_open(&p->packets, a);
-	if (!rc)
-		p->worker = (int)worker;
-	return rc;
+	if (rc)
+		return rc;
+	p->board = sy_hook_board_join(k->hooks, p->pid, &p->channel);
+	if (p->board < 0) {
+		packets_drop(&p->packets);
+		return p->board;
+	}
+	p->worker = (int)worker;
+	return 0;
 }
 
 /* The program's sockets are bound: from here on packets reach them. */
@@ -248,11 +257,12 @@ static unsigned worker_fds(const struct keeper *k, const struct peer *p,
 	fd[n++] = p->packets.memory;
 	for (unsigned i = 0; i < a->queues; i++)
 		fd[n++] = p->packets.xsk[i];
-	if (a->workers == 1)
-		return n;
-	fd[n++] = k->inbox[a->worker][0];
-	for (unsigned i = 0; i < a->workers; i++)
+	if (a->workers > 1)
+		fd[n++] = k->inbox[a->worker][0];
+	for (unsigned i = 0; i < a->workers && a->workers > 1; i++)
 		fd[n++] = k->inbox[i][1];
+	fd[n++] = p->channel.socket;
+	fd[n++] = p->channel.bell;
 	return n;
 }
 
@@ -262,9 +272,9 @@ static int answer_send(struct keeper *k, struct peer *p, const struct message_an
 	struct iovec iov = {(void *)a, sizeof(*a)};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 	int fd[MESSAGE_FDS];
-	size_t len = worker_fds(k, p, a, fd) * sizeof(int);
 
 	if (a->queues) {
+		size_t len = worker_fds(k, p, a, fd) * sizeof(int);
 		m.msg_control = control;
 		m.msg_controllen = CMSG_SPACE(len);
 		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
@@ -273,13 +283,19 @@ static int answer_send(struct keeper *k, struct peer *p, const struct message_an
 		                      .cmsg_type = SCM_RIGHTS};
 		memcpy(CMSG_DATA(c), fd, len);
 	}
-	return sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+	int rc = sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+	if (a->queues) { /* they are the worker's now */
+		close(p->channel.socket);
+		close(p->channel.bell);
+	}
+	return rc;
 }
 
 static void peer_end(struct keeper *k, struct peer *p)
 {
 	close(p->fd);
 	packets_drop(&p->packets);
+	sy_hook_board_leave(k->hooks, p->board);
 	p->fd = 0;
 	for (unsigned i = 0; i < p->ports; i++)
 		port_steer(k, &p->port[i]);
@@ -348,6 +364,15 @@ static struct peer *peer_place(struct keeper *k)
 	return NULL;
 }
 
+static pid_t pid_of(int fd)
+{
+	struct ucred who = {0};
+	socklen_t len = sizeof(who);
+
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len);
+	return who.pid;
+}
+
 static void peer_accept(struct keeper *k)
 {
 	int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC);
@@ -361,7 +386,8 @@ static void peer_accept(struct keeper *k)
 	}
 	p->fd = fd;
 	p->known = false;
-	p->worker = -1;
+	p->worker = p->board = -1;
+	p->pid = pid_of(fd);
 }
 
 unsigned keeper_peers(struct keeper *k, struct pollfd *p)

@@ -17,8 +17,9 @@
 #define MESSAGE_RING      2048
 #define MESSAGE_WORKERS   32
 /* START: the link, the packets' memory, the queues' sockets; with several workers also the own end
- * for packets that others hand over, and each worker's other end. */
-#define MESSAGE_FDS (2 + MESSAGE_QUEUES + 1 + MESSAGE_WORKERS)
+ * for packets that others hand over, and each worker's other end; at the end what orders hooks, a
+ * socket and a page (sy_hook_seat.h). */
+#define MESSAGE_FDS (2 + MESSAGE_QUEUES + 1 + MESSAGE_WORKERS + 2)
 
 enum message_type {
 	MESSAGE_CONFIG = 1, /* what is served */

@@ -7,6 +7,8 @@
 #include "preload.h"
 #include "real.h"
 
+#define LEVEL_PASSED 16
+
 /* ---- poll ------------------------------------------------------------------------------------ */
 
 static short poll_bits(uint32_t ready)
@@ -14,6 +16,35 @@ static short poll_bits(uint32_t ready)
 	/* The numbers are the same (epoll_ctl(2), poll(2)). */
 	return (short)(ready & (POLLIN | POLLOUT | POLLPRI | POLLERR | POLLHUP | POLLRDNORM |
 	                        POLLWRNORM | POLLRDHUP));
+}
+
+/* Leaves out what may wait: less urgent ones than the first, and of those that are less urgent than
+ * usual all but one. Each LEVEL_PASSED-th time one that was left out is told. */
+static int levels_sort(struct pollfd *p, nfds_t count)
+{
+	static unsigned passed;
+	unsigned first = SY_PRIORITIES, level;
+	int ready = 0, left_out = 0;
+
+	for (nfds_t i = 0; i < count; i++) {
+		const struct sock *s = p[i].revents ? table_sock(p[i].fd) : NULL;
+		level = s ? sock_level(s) : SY_PRIORITIES;
+		first = level < first ? level : first;
+	}
+	for (nfds_t i = 0; i < count; i++) {
+		const struct sock *s = p[i].revents ? table_sock(p[i].fd) : NULL;
+		if (!s)
+			continue;
+		level = sock_level(s);
+		bool tell = level == first && (level <= SY_USUAL || ready == 0);
+		if (!tell && left_out++ == 0 && ++passed % LEVEL_PASSED == 0)
+			tell = true;
+		if (tell)
+			ready++;
+		else
+			p[i].revents = 0;
+	}
+	return ready;
 }
 
 /* Locked. Notes which of the stack's are ready; starts it where a listener is among them. */
@@ -28,7 +59,7 @@ static int stack_look(struct pollfd *p, nfds_t count)
 		p[i].revents = poll_bits(sock_ready(s)) & (p[i].events | POLLERR | POLLHUP);
 		ready += p[i].revents != 0;
 	}
-	return ready;
+	return ready > 1 && runner.sorted ? levels_sort(p, count) : ready;
 }
 
 /* What the kernel sees: its own descriptors, listeners, and at the end the stack's queues. */
@@ -119,7 +150,7 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
                     const sigset_t *mask)
 {
 	struct pollfd few[64], *kernel = few;
-	nfds_t need = count + MESSAGE_QUEUES + 2;
+	nfds_t need = count + MESSAGE_QUEUES + 3;
 	uint64_t deadline = NEVER;
 	int rc;
 

@@ -100,8 +100,9 @@ struct runner {
 	unsigned sleepers; /* threads that wait in the kernel */
 	unsigned closing;  /* objects without a descriptor, for which a thread still waits */
 	unsigned rx;       /* descriptors to wait for, besides wake */
-	int fd[MESSAGE_QUEUES + 1];
-	int wake; /* an eventfd: another thread has something for those who sleep */
+	int fd[MESSAGE_QUEUES + 2];
+	bool sorted; /* hooks say what is urgent */
+	int wake;    /* an eventfd: another thread has something for those who sleep */
 };
 extern struct runner runner;
 
@@ -173,12 +174,23 @@ void route_forget(void);
 
 uint32_t sock_ready(struct sock *s); /* EPOLL* */
 void sock_event(struct sock *s);
+/* Of what is unread; SY_USUAL without hooks. */
+unsigned sock_level(const struct sock *s);
 void sets_started(void);
 void sets_forked(void);
 /* It was the kernel's socket when the program put it into epoll instances. */
 void watches_take(struct sock *s);
 void watches_end(struct sock *s);
 void set_end(struct set *set);
+
+/* ---- hooks (hooks.c) ------------------------------------------------------------------------- */
+
+/* After the stack has started. Takes the page, which is closed; the socket is one of runner.fd. */
+int hooks_open(int socket, int page);
+void hooks_turn(void);
+/* It listens now: its connections get the hook that was ordered for it. */
+void hooks_listen(const struct sock *s);
+void hooks_forget(void);
 
 /* ---- addresses (socket.c) -------------------------------------------------------------------- */
 

@@ -14,11 +14,13 @@
 #include "preload.h"
 #include "real.h"
 
-#define BURST     64
-#define TURN_MAX  4 /* bursts */
-#define HELPER_MS 10
-#define SHARED_NS (10 * MS)   /* another thread may take what this one waits for */
-#define DRAIN_NS  (1000 * MS) /* at the end of the process */
+#define BURST      64
+#define TURN_MAX   4  /* bursts */
+#define SORT_MAX   32 /* likewise, to be sorted: what is most urgent may come last */
+#define TURN_TAKES 32 /* packets of those that are sorted */
+#define HELPER_MS  10
+#define SHARED_NS  (10 * MS)   /* another thread may take what this one waits for */
+#define DRAIN_NS   (1000 * MS) /* at the end of the process */
 
 struct runner runner = {.wake = -1, .due_ns = NEVER};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -117,12 +119,14 @@ static void events_take(void)
 void runner_turn(void)
 {
 	struct rte_mbuf *m[BURST];
-	unsigned count = BURST;
+	unsigned count = BURST, most;
 
 	if (!runner.stack)
 		return;
+	hooks_turn();
+	most = sy_stack_levels_used(runner.stack) ? SORT_MAX : TURN_MAX;
 	runner.now_ns = sy_clock_ns();
-	for (unsigned i = 0; i < TURN_MAX && count == BURST; i++) {
+	for (unsigned i = 0; i < most && count == BURST; i++) {
 		count = device_receive(m, BURST);
 		unsigned mine = handover_give(m, count);
 		if (mine)
@@ -131,6 +135,7 @@ void runner_turn(void)
 	count = handover_take(m, BURST, runner.now_ns);
 	if (count)
 		sy_stack_receive(runner.stack, m, count, runner.now_ns);
+	sy_stack_take(runner.stack, TURN_TAKES, runner.now_ns);
 	sy_stack_advance(runner.stack, runner.now_ns);
 	packets_send();
 	runner.due_ns = sy_stack_advance(runner.stack, runner.now_ns);
@@ -188,6 +193,7 @@ int runner_listen(struct sock *s)
 	options_apply(s, s->id);
 	if (s->id_v4)
 		options_apply(s, s->id_v4);
+	hooks_listen(s);
 	return keeper_listen(s, true);
 }
 
@@ -240,6 +246,7 @@ static void start_undo(int memory)
 	table_disown(link_fd);
 	handover_forget();
 	route_forget();
+	hooks_forget();
 	if (runner.stack)
 		sy_stack_destroy(runner.stack);
 	device_close();
@@ -254,6 +261,7 @@ static int start(void)
 	struct message_answer c;
 	struct sy_error err = {0};
 	int fd[MESSAGE_FDS], rc = keeper_start(&c, fd);
+	const int *hooks = fd + 2 + c.queues; /* behind all others */
 
 	if (rc) {
 		sy_log(SY_LOG_ERROR, "run", "pid %d gets no queue: %s: Linux serves it", getpid(),
@@ -268,10 +276,13 @@ static int start(void)
 	if (c.workers > 1) {
 		handover_open(&c, fd[2 + c.queues], fd + 3 + c.queues);
 		runner.fd[runner.rx++] = fd[2 + c.queues];
+		hooks += 1 + c.workers;
 	}
+	runner.fd[runner.rx++] = hooks[0];
 	rc = device_open(&c, fd[1], runner.fd, &err);
 	if (rc) {
 		sy_log(SY_LOG_ERROR, "run", "pid %d: %s", getpid(), err.text);
+		table_disown(hooks[1]);
 		start_undo(fd[1]);
 		return rc;
 	}
@@ -279,6 +290,10 @@ static int start(void)
 	rc = runner.wake < 0 ? -errno : route_open(c.ifindex);
 	if (!rc)
 		rc = stack_make(&c);
+	if (!rc)
+		rc = hooks_open(hooks[0], hooks[1]);
+	else
+		table_disown(hooks[1]);
 	if (!rc)
 		rc = keeper_bound();
 	if (!rc)
@@ -332,7 +347,7 @@ bool signals_restart(void)
 
 int runner_sleep(int extra_fd, short events, uint64_t deadline_ns)
 {
-	struct pollfd p[MESSAGE_QUEUES + 3];
+	struct pollfd p[MESSAGE_QUEUES + 4];
 	uint64_t now = sy_clock_ns(), until = deadline_ns;
 	unsigned n = 0;
 	int rc;
@@ -447,6 +462,7 @@ static void fork_child(void)
 	table_disown(runner.wake);
 	table_disown(link_fd);
 	handover_forget();
+	hooks_forget();
 	keeper_forget();
 	if (runner.stack)
 		route_forget();

@@ -54,6 +54,13 @@ closed to them.
 .TP
 .I /run/steelyard/forwarder.sock
 The forwarder's socket.
+.TP
+.I /run/steelyard/stack
+Sockets of programs on the user\-space stack, of root and each program's user: for
+.BR "steelyard hook" .
+.TP
+.I lib/steelyard/hooks
+Hooks that are ready for use.
 .SH SIGNALS
 The agent reads its file again on SIGHUP and ends on SIGTERM and SIGINT. The forwarder continues with its configuration.
 .SH ENVIRONMENT
@@ -146,6 +153,11 @@ The program's parent: it has the XDP program, and gives queues to workers.
 .TP
 .I libexec/steelyard/libsteelyard\-preload.so
 The stack.
+.TP
+.I /run/steelyard/stack/PROGRAM\-PID.sock
+Where
+.B steelyard hook
+finds the program; PROGRAM\-PID is what \-\-name says. For root only.
 .SH SEE ALSO
 .BR steelyard (1),
 .BR ld.so (8)

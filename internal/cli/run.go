@@ -30,6 +30,8 @@ type runOptions struct {
 	Pacing      bool
 	Log         string
 	TOA         bool
+	Hooks       []string
+	Name        string
 }
 
 // The keeper's own bounds (dataplane/preload/message.h, keeper_options.c).
@@ -52,6 +54,7 @@ func (a *app) runCommand() *cobra.Command {
 			"SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGWINCH on. It needs root; the program's workers need not be root.",
 		Example: "  steelyard run --interface eth0 -- redis-server /etc/redis/redis.conf\n" +
 			"  steelyard run --interface eth0 --workers 2 --address 192.0.2.10 --port 80 --port 443 -- nginx -g 'daemon off;'\n" +
+			"  steelyard run --interface eth0 --hook http_path,name=api -- nginx -g 'daemon off;'\n" +
 			"  steelyard run --interface eth0 -- curl http://192.0.2.10/",
 	}
 	command.Args = func(c *cobra.Command, given []string) error {
@@ -73,6 +76,9 @@ func (a *app) runCommand() *cobra.Command {
 		"only where nobody else reaches the ports: whoever does can name any client")
 	flags.BoolVar(&o.Pacing, "pacing", false, "send segments evenly over a round trip, not in bursts; a program sets SO_MAX_PACING_RATE for one connection")
 	flags.StringVar(&o.Log, "log", "warn", "what the stack says on standard error: `level` error, warn, info or debug")
+	flags.StringArrayVar(&o.Hooks, "hook", nil, "`FILE` of a hook, or the name of one that is ready for use, that says what is urgent; repeatable. Behind it, with commas: "+
+		"name=NAME, listen=ADDRESS:PORT, and parameters such as 0=512")
+	flags.StringVar(&o.Name, "name", "", "`name` by which steelyard hook --stack finds the program; default: PROGRAM-PID")
 	command.RunE = func(_ *cobra.Command, program []string) error {
 		arguments, err := o.arguments()
 		if err != nil {
@@ -132,6 +138,16 @@ func (o *runOptions) arguments() ([]string, error) {
 	if o.Pacing {
 		arguments = append(arguments, "--pacing")
 	}
+	if o.Name != "" {
+		arguments = append(arguments, "--name", o.Name)
+	}
+	for _, text := range o.Hooks {
+		hook, err := runHook(text)
+		if err != nil {
+			return nil, err
+		}
+		arguments = append(arguments, hook...)
+	}
 	return arguments, nil
 }
 
@@ -162,6 +178,52 @@ func (o *runOptions) check() error {
 		return fmt.Errorf("--local-ports %s: each of %d workers needs one", o.LocalPorts, o.Workers)
 	}
 	return nil
+}
+
+// runHook turns FILE,name=NAME,listen=ADDRESS:PORT,I=VALUE into options of the keeper.
+func runHook(text string) ([]string, error) {
+	file, rest, _ := strings.Cut(text, ",")
+	path, err := findHook(file)
+	if err != nil {
+		return nil, fmt.Errorf("--hook %w", err)
+	}
+	name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".o"), ".bpf")
+	var listen, params []string
+	for _, part := range strings.FieldsFunc(rest, func(r rune) bool { return r == ',' }) {
+		key, value, _ := strings.Cut(part, "=")
+		switch key {
+		case "name":
+			name = value
+		case "listen":
+			listen = append(listen, value)
+		default:
+			params = append(params, part)
+		}
+	}
+	if len(listen) == 0 {
+		listen = []string{"default"}
+	}
+	places, err := hookPlaces(listen)
+	if err != nil {
+		return nil, fmt.Errorf("--hook %s: %w", text, err)
+	}
+	numbers, err := hookParameters(params)
+	if err != nil {
+		return nil, fmt.Errorf("--hook %s: %w", text, err)
+	}
+	arguments := []string{"--hook", name, "--hook-file", path}
+	for _, place := range places {
+		address, _ := netip.AddrFromSlice(place.GetAddress())
+		text := ""
+		if address.IsValid() {
+			text = address.String()
+		}
+		arguments = append(arguments, "--hook-place", fmt.Sprintf("%s#%d", text, place.GetPort()))
+	}
+	for _, number := range numbers {
+		arguments = append(arguments, "--hook-param", fmt.Sprintf("%d=%d", number.GetIndex(), number.GetValue()))
+	}
+	return arguments, nil
 }
 
 // served returns the addresses that the stack gets: of the interface, or, where they are named, a VIP that another one has (a server

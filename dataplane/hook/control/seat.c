@@ -37,7 +37,6 @@ int sy_hook_seat_open(const struct sy_hook_seat_owner *owner, const struct sy_ho
 	}
 	s->bell.rung = page;
 	s->socket = channel->socket;
-	close(channel->bell);
 	s->owner = *owner;
 	*out = s;
 	return 0;
@@ -48,7 +47,6 @@ void sy_hook_seat_close(struct sy_hook_seat *s)
 	if (!s)
 		return;
 	munmap((void *)(uintptr_t)s->bell.rung, SY_PAGE);
-	close(s->socket);
 	free(s);
 }
 

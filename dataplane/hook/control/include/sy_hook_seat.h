@@ -37,7 +37,8 @@ struct sy_hook_seat_owner {
 	void *ctx;
 };
 
-/* Takes the channel's descriptors. Returns 0, -ENOMEM, or what mapping the page gives. */
+/* The socket stays open as long as the seat; the bell may be closed. Both are the caller's. Returns
+ * 0, -ENOMEM, or what mapping the page gives. */
 int sy_hook_seat_open(const struct sy_hook_seat_owner *owner, const struct sy_hook_channel *channel,
                       struct sy_hook_seat **out);
 void sy_hook_seat_close(struct sy_hook_seat *seat);

@@ -19,6 +19,7 @@
 struct stack {
 	struct sy_hooks *hooks;
 	struct sy_hook_seat *seat;
+	int socket;
 	int number;
 	unsigned usual[SY_HOOK_KINDS], listener; /* what is asked, as placed() found it */
 };
@@ -55,12 +56,15 @@ static void stack_join(struct world *w, struct stack *s)
 	s->number = sy_hook_board_join(w->board, getpid(), &channel);
 	assert_true(s->number >= 0);
 	assert_int_equal(sy_hook_seat_open(&owner, &channel, &s->seat), 0);
+	s->socket = channel.socket;
+	close(channel.bell);
 }
 
 static void stack_leave(struct world *w, struct stack *s)
 {
 	sy_hook_board_leave(w->board, s->number);
 	sy_hook_seat_close(s->seat);
+	close(s->socket);
 	sy_hooks_destroy(s->hooks);
 	*s = (struct stack){0};
 }

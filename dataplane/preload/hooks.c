@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Hooks that the keeper orders, as `steelyard hook` tells it (docs/design/0046-hook-control.md). */
+#include <errno.h>
+
+#include <sy_hook_seat.h>
+
+#include "preload.h"
+
+static struct sy_hook_seat *seat;
+
+static struct sy_hooks *table(void *ctx)
+{
+	return sy_stack_hooks(runner.stack);
+}
+
+static void listener_place(sy_stack_id id, const struct sy_addr *addr, uint16_t port)
+{
+	unsigned hook = sy_hook_seat_of(seat, SY_HOOK_SEGMENT, addr, ntohs(port));
+
+	if (id != SY_STACK_NONE)
+		sy_stack_segment_hook(runner.stack, id, hook);
+}
+
+void hooks_listen(const struct sock *s)
+{
+	if (!seat || !sy_hook_seat_rules(seat, SY_HOOK_SEGMENT, true))
+		return;
+	listener_place(s->id, &s->local.addr, s->local.port);
+	listener_place(s->id_v4, &s->local.addr, s->local.port);
+}
+
+static void placed(void *ctx)
+{
+	unsigned packets = sy_hook_seat_of(seat, SY_HOOK_PACKET, NULL, 0);
+	unsigned segments = sy_hook_seat_of(seat, SY_HOOK_SEGMENT, NULL, 0);
+
+	sy_stack_packet_hook(runner.stack, packets);
+	sy_stack_segment_hook(runner.stack, SY_STACK_NONE, segments);
+	for (const struct sock *s = all_socks; s; s = s->next)
+		if (s->o.kind == OBJECT_LISTENER)
+			hooks_listen(s);
+	runner.sorted = true;
+}
+
+int hooks_open(int socket, int page)
+{
+	const struct sy_hook_seat_owner owner = {table, placed, NULL};
+	const struct sy_hook_channel channel = {socket, page};
+	int rc = sy_hook_seat_open(&owner, &channel, &seat);
+
+	table_disown(page);
+	return rc;
+}
+
+void hooks_turn(void)
+{
+	if (seat)
+		sy_hook_seat_turn(seat);
+}
+
+void hooks_forget(void)
+{
+	sy_hook_seat_close(seat);
+	seat = NULL;
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	pb "steelyard/internal/gen/stackpb"
+	"steelyard/internal/stacks"
+
+	"github.com/spf13/cobra"
+)
+
+// stackView is a program with the stack as `-o json` prints it.
+type stackView struct {
+	Name    string     `json:"name"`
+	Program string     `json:"program"`
+	Pid     uint32     `json:"pid"`
+	Stacks  uint32     `json:"stacks"`
+	Silent  uint32     `json:"silent,omitempty"` // whose counts are missing
+	Hooks   []hookView `json:"hooks"`
+}
+
+type hookView struct {
+	Name         string    `json:"name"`
+	Number       uint32    `json:"number"`
+	Kind         string    `json:"kind"`
+	Where        []string  `json:"where"`
+	Native       bool      `json:"native"`   // a function of the program
+	Compiled     bool      `json:"compiled"` // to machine code; otherwise interpreted
+	Instructions uint32    `json:"instructions"`
+	Longest      uint32    `json:"longest"`
+	Loads        uint32    `json:"loads"`
+	Params       []uint64  `json:"params"`
+	Calls        uint64    `json:"calls"`
+	Levels       [8]uint64 `json:"levels"`
+	Wrong        uint64    `json:"wrong"`
+	Timed        uint64    `json:"timed"`
+	Cycles       float64   `json:"cycles_per_call"`
+	Stacks       uint32    `json:"stacks"`
+}
+
+func (a *app) hookListCommand(o *hookOptions) *cobra.Command {
+	command := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List hooks, and what they have answered", Args: args(0, 0),
+		Long: "Of all programs on this host, or of that of --stack. LEVELS says how often it gave each priority, 0 first, 7 last; the rest of the calls " +
+			"left it as it was. WRONG are answers that are none. CYCLES of the TSC are an average of each 64th call. LONGEST is its longest way, in instructions.",
+	}
+	a.outputFlag(command)
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		views, err := a.hookLists(c.Context(), o)
+		if err != nil {
+			return err
+		}
+		return a.show(views, func() { a.print(hookTable(views)) })
+	}
+	return command
+}
+
+func (a *app) hookLists(ctx context.Context, o *hookOptions) ([]stackView, error) {
+	found := []stacks.Stack{stacks.Named(o.directory, o.stack)}
+	if o.stack == "" {
+		var err error
+		if found, err = stacks.Find(o.directory); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	views, failed := []stackView{}, []error{}
+	for _, one := range found {
+		response, err := one.Ask(ctx, &pb.Request{Body: &pb.Request_List{List: &pb.List{}}})
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		views = append(views, viewOfStack(one.Name, response.GetListing()))
+	}
+	if len(views) == 0 && len(failed) > 0 {
+		return nil, errors.Join(failed...)
+	}
+	for _, err := range failed { // the others are shown
+		a.warn([]string{err.Error()})
+	}
+	return views, nil
+}
+
+func viewOfStack(name string, from *pb.Listing) stackView {
+	view := stackView{Name: name, Program: from.GetProgram(), Pid: from.GetPid(), Stacks: from.GetStacks(), Silent: from.GetSilent(), Hooks: []hookView{}}
+	for _, h := range from.GetHooks() {
+		one := hookView{Name: h.GetName(), Number: h.GetNumber(), Kind: h.GetKind(), Where: []string{}, Native: h.GetNative(), Compiled: h.GetCompiled(),
+			Instructions: h.GetInstructions(), Longest: h.GetLongest(), Loads: h.GetLoads(), Params: h.GetParams(), Calls: h.GetCalls(),
+			Wrong: h.GetWrong(), Timed: h.GetTimed(), Stacks: h.GetStacks()}
+		copy(one.Levels[:], h.GetLevels())
+		if h.GetTimed() > 0 {
+			one.Cycles = float64(h.GetCycles()) / float64(h.GetTimed())
+		}
+		for _, place := range h.GetPlaces() {
+			one.Where = append(one.Where, placeText(place))
+		}
+		view.Hooks = append(view.Hooks, one)
+	}
+	return view
+}
+
+func placeText(place *pb.Place) string {
+	if place.GetPort() == 0 {
+		return "default"
+	}
+	address, ok := netip.AddrFromSlice(place.GetAddress())
+	if !ok {
+		return fmt.Sprintf(":%d", place.GetPort())
+	}
+	return netip.AddrPortFrom(address, uint16(place.GetPort())).String()
+}
+
+func hookTable(views []stackView) *table {
+	t := &table{columns: []column{left("STACK"), left("HOOK"), left("KIND"), left("WHERE"), right("CALLS"), left("LEVELS"), right("WRONG"),
+		right("CYCLES"), right("LONGEST"), left("CODE"), right("STACKS")}}
+	for _, view := range views {
+		for _, h := range view.Hooks {
+			t.add(view.Name, h.Name, h.Kind, strings.Join(h.Where, ", "), h.Calls, levelsText(h.Levels), wrongCell(h.Wrong), cyclesText(h),
+				longestText(h), codeText(h), fmt.Sprintf("%d/%d", h.Stacks, view.Stacks))
+		}
+		if len(view.Hooks) == 0 {
+			t.add(view.Name, "", "", "", "", "", "", "", "", "", fmt.Sprintf("0/%d", view.Stacks))
+		}
+	}
+	return t
+}
+
+// levelsText names the levels that were given: 0:512 6:3.
+func levelsText(levels [8]uint64) string {
+	var parts []string
+	for level, calls := range levels {
+		if calls > 0 {
+			parts = append(parts, fmt.Sprintf("%d:%d", level, calls))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func wrongCell(wrong uint64) cell {
+	if wrong > 0 {
+		return cell{fmt.Sprint(wrong), red}
+	}
+	return cell{text: "0"}
+}
+
+func cyclesText(h hookView) string {
+	if h.Timed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f", h.Cycles)
+}
+
+func longestText(h hookView) string {
+	if h.Native {
+		return ""
+	}
+	return fmt.Sprint(h.Longest)
+}
+
+func codeText(h hookView) string {
+	switch {
+	case h.Native:
+		return "native"
+	case h.Compiled:
+		return "compiled"
+	}
+	return "interpreted"
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stacks talks to processes with the TCP stack, about their hooks: api/steelyard/stack/v1. Each
+// has a Unix socket, one for all processes of a `steelyard run`.
+package stacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"syscall"
+
+	"steelyard/internal/dpclient"
+	pb "steelyard/internal/gen/stackpb"
+)
+
+// Directory is where the sockets are.
+const Directory = "/run/steelyard/stack"
+
+const suffix = ".sock"
+
+// A Stack is a process with the stack, or all processes of a `steelyard run`.
+type Stack struct {
+	Name   string
+	Socket string
+}
+
+// Find lists the stacks of this host that answer. Sockets that killed processes left are none.
+func Find(directory string) ([]Stack, error) {
+	entries, err := os.ReadDir(directory)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var found []Stack
+	for _, entry := range entries {
+		name, is := strings.CutSuffix(entry.Name(), suffix)
+		if !is {
+			continue
+		}
+		one := Stack{Name: name, Socket: filepath.Join(directory, entry.Name())}
+		conn, err := net.Dial("unix", one.Socket)
+		if err == nil {
+			conn.Close()
+		}
+		if err == nil || errors.Is(err, syscall.EACCES) {
+			found = append(found, one)
+		}
+	}
+	sort.Slice(found, func(i, j int) bool { return found[i].Name < found[j].Name })
+	return found, nil
+}
+
+// Named returns the stack with a name, or with a socket at a path.
+func Named(directory, name string) Stack {
+	if strings.Contains(name, "/") {
+		return Stack{Name: strings.TrimSuffix(filepath.Base(name), suffix), Socket: name}
+	}
+	return Stack{Name: name, Socket: filepath.Join(directory, name+suffix)}
+}
+
+// Error is a refusal.
+type Error struct{ Text string }
+
+func (e *Error) Error() string { return e.Text }
+
+// Ask sends one request.
+func (s Stack) Ask(ctx context.Context, request *pb.Request) (*pb.Response, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.Socket)
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	request.Version = uint32(pb.Version_VERSION_CURRENT)
+	response := new(pb.Response)
+	err = dpclient.WriteFrame(conn, request)
+	if err == nil {
+		err = dpclient.ReadFrame(conn, response)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("stack %s does not answer: another user may be served, or it hangs", s.Name)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return nil, fmt.Errorf("stack %s closed the connection: it serves root and its own user, and no other version's requests", s.Name)
+	case err != nil:
+		return nil, fmt.Errorf("stack %s: %w", s.Name, err)
+	}
+	if refused := response.GetError(); refused != nil {
+		return nil, &Error{refused.GetText()}
+	}
+	return response, nil
+}
+
+func (s Stack) explain(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no stack %s: nothing answers on %s; `steelyard hook list` shows those that run", s.Name, s.Socket)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("permission denied for %s: run this as root, or as the user of the process", s.Socket)
+	}
+	return fmt.Errorf("stack %s: %w", s.Name, err)
+}

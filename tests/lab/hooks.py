@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`steelyard hook`, and programs that are held while requests arrive."""
+
+import contextlib
+import json
+import os
+import signal
+
+from tests.lab import wait_until
+from tests.lab.process import run
+from tests.lab.run import STEELYARD
+
+
+def stack_name(test):
+    """Sockets of stacks are in one folder for all tests that run now."""
+    return f"test-{test}-{os.getpid()}"
+
+
+def hook(stack, *words, check=True):
+    """Runs `steelyard hook` for a stack of this name. Returns what it prints, also of errors."""
+    done = run([STEELYARD, "hook", *words, "--stack", stack], check=check)
+    return done if isinstance(done, str) else done.stdout + done.stderr
+
+
+def hook_list(stack):
+    """The hooks of a stack by name, and how many stacks it has."""
+    (view,) = json.loads(hook(stack, "list", "-o", "json"))
+    return {one["name"]: one for one in view["hooks"]}, view["stacks"]
+
+
+def packets_sent(host, interface="eth0"):
+    (link,) = json.loads(host.ns.ip(f"-j -s link show dev {interface}"))
+    return link["stats64"]["tx"]["packets"]
+
+
+@contextlib.contextmanager
+def held(pid, host):
+    """Holds a program; what is sent meanwhile has all arrived when it goes on. Each call of the
+    yielded function sends one segment."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid) == "T", "the program is held")
+
+    def send(one, data):
+        before = packets_sent(host)
+        one.sendall(data)
+        wait_until(lambda: packets_sent(host) > before, "the segment is sent")
+
+    try:
+        yield send
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks of unmodified programs (docs/hooks.md): loaded, listed, swapped and removed while they run;
+and what they change: the order in which requests are served, never the time."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lab import wait_until
+from tests.lab.clients import connect
+from tests.lab.hooks import held, hook, hook_list, stack_name
+from tests.lab.lab import ROOT, Lab
+from tests.lab.process import run
+from tests.lab.run import STEELYARD, start_run
+from tests.lab.servers import wait_listening
+
+V4 = "10.0.0.1"
+ORDER = Path(__file__).with_name("order.py")
+URGENT, OTHERS = 3, 5
+
+
+@pytest.fixture(scope="module")
+def lab():
+    """One queue: what arrives has an order."""
+    with Lab(arms=1, servers=0) as lab:
+        yield lab
+
+
+@pytest.fixture
+def stack(lab):
+    """Ends what a test started; then nothing of it is left, no socket either."""
+    first = len(lab.processes)
+    yield lab
+    for process in lab.processes[first:]:
+        process.kill()
+    lab["forwarder"].ns.kill_all()
+    wait_until(
+        lambda: "xdp" not in lab["forwarder"].ns.ip("link show front"), "the XDP program is gone"
+    )
+
+
+def start_server(stack, kind, *options):
+    """Returns the stack's name and the server's process id."""
+    name = stack_name(kind)
+    process = start_run(stack, kind, [sys.executable, ORDER, 8005, kind], "--name", name, *options)
+    pid = process.wait_for(r"pid (\d+)")[1]
+    wait_listening(stack["forwarder"].ns, 8005)
+    return name, int(pid)
+
+
+class Client:
+    def __init__(self, host, label):
+        self.label = label
+        self.one = connect(host, V4, 8005)
+        self.file = self.one.makefile("rb")
+        assert self.file.readline() == b"welcome\n"
+
+    def place(self):
+        """How many were served before its line."""
+        label, number = self.file.readline().split()
+        assert label == self.label
+        return int(number)
+
+    def close(self):
+        self.file.close()
+        self.one.close()
+
+
+def served_order(stack, pid):
+    """Others send first, then urgent ones, while the server is held. The labels as they were
+    served."""
+    host = stack["client"]
+    clients = [Client(host, b"others") for _ in range(OTHERS)]
+    clients += [Client(host, b"urgent") for _ in range(URGENT)]
+    with held(pid, host) as send:
+        for client in clients:
+            send(client.one, client.label + b"\n")
+    order = [label for _, label in sorted((c.place(), c.label) for c in clients)]
+    for client in clients:
+        client.close()
+    return order
+
+
+ARRIVED = [b"others"] * OTHERS + [b"urgent"] * URGENT
+SORTED = [b"urgent"] * URGENT + [b"others"] * OTHERS
+PATTERN = ("--param", '1="urgent\\n"', "--param", f"2={0xFFFFFFFFFFFFFF00}", "--param", "4=6")
+
+
+@pytest.mark.parametrize("kind", ("epoll", "poll", "select"))
+def test_urgent_ones_are_told_first(stack, kind):
+    """Each wait of a program, unmodified. Without the hook, and with it removed, all is as it
+    came."""
+    name, pid = start_server(stack, kind)
+    assert served_order(stack, pid) == ARRIVED
+    assert "loaded in 1 stack" in hook(name, "load", "urgent", "pattern", *PATTERN)
+    assert served_order(stack, pid) == SORTED
+    hooks, stacks = hook_list(name)
+    assert stacks == 1
+    assert hooks["urgent"]["levels"][0] >= URGENT
+    assert hooks["urgent"]["levels"][6] >= OTHERS
+    assert hooks["urgent"]["where"] == ["default"]
+    # The other way round: urgent is what others send.
+    hook(name, "set", "urgent", "3=6", "4=1")
+    assert served_order(stack, pid) == ARRIVED
+    hook(name, "rm", "urgent")
+    assert hook_list(name)[0] == {}
+    assert served_order(stack, pid) == ARRIVED
+
+
+def test_a_hook_of_segments_at_a_listener(stack):
+    """Connections that it accepts from then on. Each has brought other bytes before."""
+    name, pid = start_server(stack, "epoll")
+    old = Client(stack["client"], b"old")
+    hook(name, "load", "few", "bytes", "--listen", ":8005", "--param", "0=1", "--param", "1=7")
+    hooks, _ = hook_list(name)
+    assert hooks["few"]["kind"] == "segment"
+    assert hooks["few"]["where"] == [":8005"]
+    old.one.sendall(b"old\n")
+    old.place()
+    new = Client(stack["client"], b"new")
+    new.one.sendall(b"new\n")
+    new.place()
+    assert hook_list(name)[0]["few"]["calls"] == 1
+    old.close()
+    new.close()
+
+
+def test_hooks_from_the_start(stack):
+    name, pid = start_server(
+        stack, "epoll", "--hook", 'pattern,name=urgent,1="urgent\\n",2=18446744073709551360,4=6'
+    )
+    assert served_order(stack, pid) == SORTED
+    hooks, _ = hook_list(name)
+    assert hooks["urgent"]["params"][4] == 6
+
+
+def test_a_hook_that_is_refused_at_the_start(stack):
+    refused = ROOT / "build" / "dev" / "dataplane" / "hook" / "tests" / "loop.bpf.o"
+    command = [STEELYARD, "run", "--interface", "front", "--hook", refused, "--", "true"]
+    with pytest.raises(AssertionError, match="loop"):
+        stack["forwarder"].ns.run(command)
+
+
+# ---- redis ---------------------------------------------------------------------------------------
+
+
+def redis(*words):
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
+
+
+def redis_order(stack, pid):
+    """In which order redis itself says that it has worked: first come, then urgent ones."""
+    host = stack["client"]
+    monitor = connect(host, V4, 8000)
+    monitor.sendall(redis(b"MONITOR"))
+    told = monitor.makefile("rb")
+    assert told.readline() == b"+OK\r\n"
+    scans = [connect(host, V4, 8000) for _ in range(OTHERS)]
+    gets = [connect(host, V4, 8000) for _ in range(URGENT)]
+    for one in (*scans, *gets):
+        one.sendall(redis(b"PING"))
+        assert one.recv(16) == b"+PONG\r\n"
+    with held(pid, host) as send:
+        for one in scans:
+            send(one, redis(b"KEYS", b"*"))
+        for one in gets:
+            send(one, redis(b"GET", b"key"))
+    order = []
+    while len(order) < len(scans) + len(gets):
+        command = told.readline().split(b'"')[1]
+        if command in (b"KEYS", b"GET"):
+            order.append(command)
+    for one in (monitor, *scans, *gets):
+        one.close()
+    return order
+
+
+def test_gets_of_redis_do_not_wait_for_scans_of_others(stack):
+    name = stack_name("redis")
+    argv = ["redis-server", "--port", 8000, "--bind", V4, "--protected-mode", "no", "--save", ""]
+    start_run(stack, "redis", [*argv, "--dir", stack.dir], "--name", name)
+    wait_listening(stack["forwarder"].ns, 8000)
+    cli = ["redis-cli", "-h", V4, "-p", 8000]
+    info = stack["client"].ns.run([*cli, "info", "server"])
+    pid = int(re.search(r"process_id:(\d+)", info)[1])
+    came = [b"KEYS"] * OTHERS + [b"GET"] * URGENT
+    assert redis_order(stack, pid) == came
+    hook(name, "load", "commands", "redis_command")
+    assert redis_order(stack, pid) == [b"GET"] * URGENT + [b"KEYS"] * OTHERS
+    levels = hook_list(name)[0]["commands"]["levels"]
+    assert levels[6] == OTHERS
+    assert levels[0] >= URGENT
+    hook(name, "rm", "commands")
+    assert redis_order(stack, pid) == came
+
+
+# ---- rights --------------------------------------------------------------------------------------
+
+
+def test_the_socket_is_roots_and_goes_with_the_program(stack):
+    name, pid = start_server(stack, "epoll")
+    path = Path("/run/steelyard/stack") / f"{name}.sock"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_uid == 0
+    nobody = ["setpriv", "--reuid", "65534", "--clear-groups", STEELYARD, "hook", "list"]
+    done = subprocess.run(
+        [*map(str, nobody), "--stack", name], capture_output=True, text=True, check=False
+    )
+    assert "permission denied" in done.stderr
+    assert name in run([STEELYARD, "hook", "list"])
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not path.exists(), "its socket is gone")
+    assert "no stack" in hook(name, "list", check=False)

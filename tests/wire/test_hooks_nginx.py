@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks of a program with several processes: all of its stacks have the same ones, at all times."""
+
+import os
+import signal
+
+import pytest
+
+from tests.lab import wait_until
+from tests.lab.clients import http_get
+from tests.lab.hooks import hook, hook_list, stack_name
+from tests.lab.lab import ROOT, Lab
+from tests.lab.run import start_run
+
+V4 = "10.0.0.1"
+NGINX = """\
+worker_processes 2;
+daemon off;
+user www-data;
+pid {dir}/pid;
+error_log stderr notice;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    server {{
+        listen 8002;
+        location = /pid {{ return 200 "$pid"; }}
+    }}
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with Lab(arms=1, servers=0, queues=2) as lab:
+        yield lab
+
+
+def workers_seen(lab, wanted):
+    pids = set()
+
+    def enough():
+        pids.add(int(http_get(lab["client"], V4, 8002, "/pid", timeout_s=60)))
+        return len(pids) >= wanted
+
+    wait_until(enough, f"{wanted} workers answer", 60)
+    return pids
+
+
+def test_all_workers_of_nginx_have_the_same_hooks(lab):
+    folder = lab.dir / "hooks"
+    folder.mkdir(exist_ok=True)
+    (folder / "conf").write_text(NGINX.format(dir=folder))
+    name = stack_name("nginx")
+    argv = ["nginx", "-c", folder / "conf"]
+    process = start_run(lab, "nginx", argv, "--name", name, workers=2)
+    for worker in range(2):
+        process.wait_for(rf"is worker {worker} of 2")
+    first = workers_seen(lab, 2)
+    said = hook(name, "load", "api", "http_path", "--param", '0="/pid"', "--param", "1=4")
+    assert "loaded in 2 stacks" in said
+    before = hook_list(name)[0]["api"]["calls"]
+    workers_seen(lab, 2)
+    hooks, stacks = hook_list(name)
+    assert (stacks, hooks["api"]["stacks"]) == (2, 2)
+    assert hooks["api"]["calls"] > before
+    assert hooks["api"]["levels"][0] >= 2
+    # A worker that nginx starts now begins with it.
+    os.kill(min(first), signal.SIGKILL)
+    wait_until(lambda: process.output().count("is worker") == 3, "a new worker has the queue")
+    workers_seen(lab, 2)
+    hooks, stacks = hook_list(name)
+    assert (stacks, hooks["api"]["stacks"]) == (2, 2)
+    assert hooks["api"]["params"][1] == 4
+    # New code for all of them; its counts go on. Not what is refused, nor of another kind.
+    assert "swapped in 2 stacks" in hook(name, "swap", "api", "length")
+    assert hook_list(name)[0]["api"]["loads"] == 2
+    tests = ROOT / "build" / "dev" / "dataplane" / "hook" / "tests"
+    assert "loop" in hook(name, "swap", "api", tests / "loop.bpf.o", check=False)
+    assert "for segments" in hook(name, "swap", "api", "bytes", check=False)
+    assert "swap it" in hook(name, "load", "api", "length", check=False)
+    assert hook_list(name)[0]["api"]["loads"] == 2
+    workers_seen(lab, 2)
+    assert "removed in 2 stacks" in hook(name, "rm", "api")
+    assert "no hook api" in hook(name, "rm", "api", check=False)
+    workers_seen(lab, 2)
