@@ -1,0 +1,587 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a stack makes of hooks: packets, segments and events, in virtual time. */
+#include "pair.h"
+
+#define ALL SY_STACK_LEVELS
+
+/* ---- hooks ----------------------------------------------------------------------------------- */
+
+/* A packet's first byte is its level; without a payload nothing is said. */
+static uint8_t by_label(struct sy_hook_packet *p, const uint8_t *payload)
+{
+	return p->payload_len && payload[0] < SY_PRIORITIES ? payload[0] : SY_KEEP;
+}
+
+static struct sy_hook_segment seen; /* by the last segment hook */
+
+/* A segment's second byte is its level. */
+static uint8_t by_second(struct sy_hook_segment *s, const uint8_t *payload)
+{
+	seen = *s;
+	return s->packet.payload_len > 1 && payload[1] < SY_PRIORITIES ? payload[1] : SY_KEEP;
+}
+
+static uint8_t always_1(struct sy_hook_segment *s, const uint8_t *payload)
+{
+	return 1;
+}
+
+static uint8_t always_2(struct sy_hook_segment *s, const uint8_t *payload)
+{
+	return 2;
+}
+
+static unsigned successor;
+
+static uint8_t once_3(struct sy_hook_segment *s, const uint8_t *payload)
+{
+	s->become = (uint16_t)successor;
+	return 3;
+}
+
+static uint8_t counts(struct sy_hook_segment *s, const uint8_t *payload)
+{
+	s->own[0]++;
+	return SY_KEEP;
+}
+
+/* Its first eight bytes are a pointer of the application's. */
+static uint8_t follows(struct sy_hook_segment *s, const uint8_t *payload)
+{
+	const uint8_t *level;
+
+	memcpy(&level, s->own, sizeof(level));
+	return level ? *level : SY_KEEP;
+}
+
+/* ---- the driver's step ----------------------------------------------------------------------- */
+
+static const uint8_t label[SY_PRIORITIES][2] = {{0, 9}, {1, 9}, {2, 9}, {3, 9},
+                                                {4, 9}, {5, 9}, {6, 9}, {7, 9}};
+
+static void send_label(unsigned i, unsigned level)
+{
+	pair_send(i, label[level], 2);
+}
+
+static void label_hook(void)
+{
+	assert_int_equal(sy_stack_packet_hook(pair.server, pair_packet_hook("label", by_label)), 0);
+}
+
+static void test_without_a_hook_nothing_waits(void **state)
+{
+	pair_connect(1);
+	send_label(0, 7);
+	assert_int_equal(sy_stack_waiting(pair.server), 0);
+	assert_false(sy_stack_levels_used(pair.server));
+	pair_event(ALL, 0, SY_USUAL);
+}
+
+static void test_urgent_packets_are_taken_first(void **state)
+{
+	struct sy_stack_levels levels;
+
+	pair_connect(3);
+	label_hook();
+	send_label(0, 7);
+	send_label(1, 4);
+	send_label(2, 0);
+	assert_int_equal(sy_stack_waiting(pair.server), 3);
+	pair_event(ALL, -1, 0);
+	assert_int_equal(sy_stack_take(pair.server, 1, pair.now), 2);
+	pair_event(ALL, 2, 0);
+	assert_int_equal(sy_stack_take(pair.server, 1, pair.now), 1);
+	pair_event(ALL, 1, 4);
+	assert_int_equal(sy_stack_take(pair.server, 1, pair.now), 0);
+	pair_event(ALL, 0, 7);
+	sy_stack_levels(pair.server, &levels);
+	assert_int_equal(levels.taken[0], 1);
+	assert_int_equal(levels.taken[4], 1);
+	assert_int_equal(levels.taken[7], 1);
+	assert_int_equal(levels.events[7], 1);
+}
+
+/* What is due is due at once, so that nobody sleeps. */
+static void test_waiting_packets_are_due(void **state)
+{
+	pair_connect(1);
+	label_hook();
+	send_label(0, 7);
+	assert_int_equal(sy_stack_advance(pair.server, pair.now), pair.now);
+	pair_settle();
+	assert_true(sy_stack_advance(pair.server, pair.now) > pair.now);
+}
+
+/* While something urgent is unread, only some of the others are taken in a turn. */
+static void test_others_wait_for_what_is_urgent(void **state)
+{
+	pair_connect(40);
+	label_hook();
+	for (unsigned i = 1; i < 40; i++)
+		send_label(i, 6);
+	send_label(0, 1);
+	assert_int_equal(sy_stack_take(pair.server, 1, pair.now), 39);
+	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 35);
+	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 31);
+	pair_read(0, 2);
+	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 0);
+}
+
+static void test_hooks_are_swapped_live(void **state)
+{
+	pair_connect(2);
+	label_hook();
+	send_label(0, 7);
+	sy_stack_packet_hook(pair.server, SY_HOOK_NONE);
+	send_label(0, 6); /* must not overtake */
+	assert_int_equal(sy_stack_waiting(pair.server), 2);
+	assert_true(sy_stack_levels_used(pair.server));
+	pair_settle();
+	assert_false(sy_stack_levels_used(pair.server));
+	send_label(0, 5);
+	assert_int_equal(sy_stack_waiting(pair.server), 0);
+	assert_int_equal(sy_stack_counters(pair.server)->out_of_order, 0);
+	pair_read(0, 6);
+}
+
+static void test_use(void **state)
+{
+	pair_connect(2);
+	label_hook();
+	sy_stack_segment_hook(pair.server, SY_STACK_NONE, pair_segment_hook("two", always_2));
+	assert_int_equal(sy_stack_use_hooks(pair.server, SY_STACK_HOOKS_PACKETS), 0);
+	send_label(0, 6);
+	pair_settle();
+	pair_event(ALL, 0, 6);
+	sy_stack_use_hooks(pair.server, SY_STACK_HOOKS_NONE);
+	send_label(1, 6);
+	assert_int_equal(sy_stack_waiting(pair.server), 0);
+	pair_event(ALL, 1, SY_USUAL);
+	sy_stack_use_hooks(pair.server, SY_STACK_HOOKS_ALL);
+	pair_read(1, 2);
+	send_label(1, 6);
+	pair_settle();
+	pair_event(ALL, 1, 2);
+}
+
+/* ---- the transport's step -------------------------------------------------------------------- */
+
+static void expect_level(unsigned i, unsigned level)
+{
+	pair_send(i, "xy", 2);
+	pair_settle();
+	assert_int_equal(sy_stack_level(pair.server, pair.to[i]), level);
+	pair_read(i, 2);
+}
+
+static void test_whose_hook(void **state)
+{
+	unsigned one = pair_segment_hook("one", always_1), two = pair_segment_hook("two", always_2);
+
+	pair_connect(1);
+	expect_level(0, SY_USUAL);
+	assert_int_equal(sy_stack_segment_hook(pair.server, SY_STACK_NONE, one), 0);
+	expect_level(0, 1);
+	assert_int_equal(sy_stack_segment_hook(pair.server, pair.to[0], two), 0);
+	expect_level(0, 2);
+	sy_stack_segment_hook(pair.server, pair.to[0], SY_STACK_HOOK_OFF);
+	expect_level(0, SY_USUAL);
+	sy_stack_segment_hook(pair.server, pair.to[0], SY_HOOK_NONE);
+	expect_level(0, 1);
+	sy_hooks_remove(pair.hooks, one); /* in use: it says nothing any more */
+	expect_level(0, SY_USUAL);
+	assert_int_equal(sy_stack_segment_hook(pair.server, 77, two), -EBADF);
+	assert_int_equal(sy_stack_segment_hook(pair.server, pair.to[0], SY_HOOKS + 1), -EINVAL);
+}
+
+static void test_listeners_hand_it_down(void **state)
+{
+	unsigned one = pair_segment_hook("one", always_1);
+
+	sy_stack_segment_hook(pair.server, SY_STACK_NONE, pair_segment_hook("two", always_2));
+	assert_int_equal(sy_stack_segment_hook(pair.server, pair.listener, one), 0);
+	pair_connect(1);
+	expect_level(0, 1);
+	sy_stack_segment_hook(pair.server, pair.listener, SY_STACK_HOOK_OFF);
+	expect_level(0, 1); /* those that are there keep it */
+}
+
+static void test_become(void **state)
+{
+	successor = pair_segment_hook("two", always_2);
+	pair_connect(2);
+	sy_stack_segment_hook(pair.server, SY_STACK_NONE, pair_segment_hook("once", once_3));
+	expect_level(0, 3);
+	expect_level(0, 2);
+	expect_level(0, 2);
+	expect_level(1, 3); /* of this connection alone */
+}
+
+static void test_what_a_segment_hook_sees(void **state)
+{
+	pair_connect(1);
+	label_hook();
+	sy_stack_segment_hook(pair.server, SY_STACK_NONE, pair_segment_hook("second", by_second));
+	pair_pass(20);
+	pair_send(0, "\6\3abc", 5);
+	pair_settle();
+	assert_int_equal(sy_stack_level(pair.server, pair.to[0]), 3); /* the hook's, not 6 */
+	assert_int_equal(seen.packet.priority, 6);
+	assert_int_equal(seen.packet.payload_len, 5);
+	assert_int_equal(seen.packet.frame_len, 14 + 20 + 32 + 5);
+	assert_int_equal(seen.packet.dport, PAIR_PORT);
+	assert_int_equal(seen.packet.version, 4);
+	assert_int_equal(seen.packet.proto, 6);
+	assert_int_equal(seen.packet.flags, SY_TCP_ACK | SY_TCP_PSH);
+	assert_memory_equal(seen.packet.head, "\6\3abc\0", 6);
+	assert_int_equal(seen.received, 0);
+	assert_int_equal(seen.age_ms, 20);
+	sy_stack_send(pair.server, pair.to[0], "answer", 6, 0, pair.now);
+	pair_pass(5);
+	pair_send(0, "\6\7", 2);
+	pair_settle();
+	assert_int_equal(seen.received, 5);
+	assert_int_equal(seen.offset, 5);
+	assert_int_equal(seen.sent, 6);
+	assert_int_equal(seen.age_ms, 25);
+}
+
+/* In the order of the bytes, each once, whatever the order of packets is. */
+static void test_segments_are_seen_in_order(void **state)
+{
+	struct rte_mbuf *m[3];
+
+	pair_connect(1);
+	sy_stack_segment_hook(pair.server, SY_STACK_NONE, pair_segment_hook("second", by_second));
+	for (unsigned i = 0; i < 3; i++) {
+		sy_stack_send(pair.client, pair.from[0], label[i], 2, 0, pair.now);
+		assert_int_equal(sy_stack_transmit(pair.client, &m[i], 1, pair.now), 1);
+	}
+	seen = (struct sy_hook_segment){.received = 99};
+	sy_stack_receive(pair.server, &m[2], 1, pair.now);
+	sy_stack_receive(pair.server, &m[1], 1, pair.now);
+	assert_int_equal(seen.received, 99); /* nobody was asked */
+	sy_stack_receive(pair.server, &m[0], 1, pair.now);
+	assert_int_equal(seen.received, 4);
+	assert_int_equal(seen.packet.head[0], 2);
+	pair_read(0, 6);
+}
+
+static void test_private_area(void **state)
+{
+	static uint8_t level = 5;
+	const uint8_t *pointer = &level;
+	struct sy_stack_levels levels;
+	uint8_t *own;
+
+	pair_connect(2);
+	sy_stack_levels(pair.server, &levels);
+	assert_int_equal(levels.own, 0);
+	sy_stack_segment_hook(pair.server, pair.to[0], pair_segment_hook("counts", counts));
+	expect_level(0, SY_USUAL);
+	expect_level(0, SY_USUAL);
+	own = sy_stack_own(pair.server, pair.to[0]);
+	assert_int_equal((uintptr_t)own % SY_CACHE_LINE, 0);
+	assert_int_equal(own[0], 2);
+	own[0] = 40;
+	expect_level(0, SY_USUAL);
+	assert_int_equal(own[0], 41);
+	sy_stack_segment_hook(pair.server, pair.to[1], pair_segment_hook("follows", follows));
+	memcpy(sy_stack_own(pair.server, pair.to[1]), &pointer, sizeof(pointer));
+	expect_level(1, 5);
+	level = 0;
+	expect_level(1, 0);
+	sy_stack_levels(pair.server, &levels);
+	assert_int_equal(levels.own, 2);
+	assert_null(sy_stack_own(pair.server, 77));
+	/* the next one's is new */
+	sy_stack_abort(pair.server, pair.to[1], pair.now);
+	pair_settle();
+	sy_stack_abort(pair.client, pair.from[1], pair.now);
+	sy_stack_levels(pair.server, &levels);
+	assert_int_equal(levels.own, 1);
+	pair.to[1] = pair.from[1] = 0;
+	uint8_t *other = sy_stack_own(pair.server, pair.to[0]);
+	assert_ptr_equal(other, own);
+}
+
+/* ---- the level of what is unread ------------------------------------------------------------- */
+
+/* Packets of their own: not copied behind one another. */
+static void send_large(unsigned i, unsigned level)
+{
+	uint8_t bytes[1200] = {0};
+
+	bytes[0] = (uint8_t)level;
+	pair_send(i, bytes, sizeof(bytes));
+	pair_settle();
+}
+
+static void test_level_of_unread(void **state)
+{
+	static const uint8_t order[] = {5, 2, 6, 3, 7, 3};
+	static const unsigned left[] = {2, 2, 3, 3, 3, 3, 3};
+
+	pair_connect(1);
+	label_hook();
+	/* They rise in the driver's levels unless they are taken one by one. */
+	for (unsigned i = 0; i < SY_ARRAY_LEN(order); i++)
+		send_large(0, order[i]);
+	for (unsigned i = 0; i <= SY_ARRAY_LEN(order); i++) {
+		assert_int_equal(sy_stack_level(pair.server, pair.to[0]), left[i]);
+		if (i < SY_ARRAY_LEN(order))
+			pair_read(0, 1200);
+	}
+	send_large(0, 7); /* less urgent than what was read last */
+	assert_int_equal(sy_stack_level(pair.server, pair.to[0]), 7);
+	assert_int_equal(sy_stack_level(pair.server, pair.listener), 0);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static void send_settled(unsigned i, unsigned level)
+{
+	send_label(i, level);
+	pair_settle();
+}
+
+static void test_events_by_level(void **state)
+{
+	pair_connect(5);
+	label_hook();
+	send_settled(0, 7);
+	send_settled(1, 2);
+	send_settled(2, 5);
+	send_settled(3, 2);
+	send_settled(4, 6);
+	send_settled(4, 1); /* has become more urgent: a new place, and one event */
+	pair_event(1u << 3 | 1, -1, 0);
+	pair_event(1u << 5 | 1u << 7, 2, 5);
+	pair_event(ALL, 4, 1);
+	pair_event(ALL, 1, 2);
+	pair_event(ALL, 3, 2);
+	pair_event(ALL, 0, 7);
+	pair_event(ALL, -1, 0);
+}
+
+/* Whoever has an event and is read before it is fetched is fetched as what it is then. */
+static void test_event_of_what_was_read(void **state)
+{
+	pair_connect(2);
+	label_hook();
+	send_large(0, 1);
+	send_large(0, 6);
+	send_large(1, 3);
+	pair_read(0, 1200);
+	pair_event(ALL, 0, 6);
+	pair_event(ALL, 1, 3);
+}
+
+static unsigned shares_count(unsigned level, unsigned others, unsigned rounds)
+{
+	unsigned count = 0;
+
+	/* both always have an event */
+	for (unsigned i = 0; i < rounds; i++) {
+		struct sy_stack_event e;
+		send_settled(0, others);
+		send_settled(1, level);
+		assert_int_equal(sy_stack_events(pair.server, &e, 1), 1);
+		count += e.cookie == 1;
+		if (e.cookie == 0)
+			pair_read(0, 2);
+	}
+	return count;
+}
+
+static void test_shares(void **state)
+{
+	static const uint8_t fifth[SY_PRIORITIES] = {[6] = 20}, much[SY_PRIORITIES] = {60, 41};
+
+	pair_connect(2);
+	label_hook();
+	assert_int_equal(shares_count(6, 1, 100), 0); /* starves: nobody gave it a share */
+	assert_int_equal(sy_stack_shares(pair.server, much), -EINVAL);
+	assert_int_equal(sy_stack_shares(pair.server, fifth), 0);
+	assert_in_range(shares_count(6, 1, 100), 19, 21);
+}
+
+/* ---- a flow's own order ---------------------------------------------------------------------- */
+
+static uint8_t at_random(struct sy_hook_packet *p, const uint8_t *payload)
+{
+	return (uint8_t)random_below(SY_PRIORITIES + 1) % (SY_PRIORITIES + 1) == SY_PRIORITIES
+	               ? SY_KEEP
+	               : (uint8_t)random_below(SY_PRIORITIES);
+}
+
+#define FLOWS 12
+#define BYTES 60000u
+
+static uint8_t byte_of(unsigned flow, uint32_t n)
+{
+	return (uint8_t)(n ^ n >> 8 ^ 37 * flow);
+}
+
+static void flow_write(unsigned i, uint32_t *written)
+{
+	uint8_t bytes[3000];
+	uint32_t len = 1 + random_below(sizeof(bytes));
+
+	len = len > BYTES - *written ? BYTES - *written : len;
+	for (uint32_t k = 0; k < len; k++)
+		bytes[k] = byte_of(i, *written + k);
+	int64_t done = sy_stack_send(pair.client, pair.from[i], bytes, len, 0, pair.now);
+	*written += done > 0 ? (uint32_t)done : 0;
+}
+
+static void flow_read(unsigned i, uint32_t *read)
+{
+	uint8_t bytes[5000];
+	int64_t got = sy_stack_receive_bytes(pair.server, pair.to[i], bytes,
+	                                     1 + random_below(sizeof(bytes)), pair.now);
+
+	for (int64_t k = 0; k < got; k++)
+		assert_int_equal(bytes[k], byte_of(i, *read + (uint32_t)k));
+	*read += got > 0 ? (uint32_t)got : 0;
+}
+
+/* A schedule: whatever levels the packets get and however many are taken in a turn, each byte comes
+ * in its place. Returns how many packets found no place. */
+static uint64_t schedule(unsigned seed, unsigned most)
+{
+	uint32_t written[FLOWS] = {0}, read[FLOWS] = {0};
+	struct sy_stack_levels levels;
+	unsigned done = 0;
+
+	random_state = seed;
+	pair_connect(FLOWS);
+	sy_stack_packet_hook(pair.server, pair_packet_hook("random", at_random));
+	for (unsigned turn = 0; done < FLOWS; turn++) {
+		unsigned i = random_below(FLOWS);
+		assert_true(turn < 1000000);
+		flow_write(i, &written[i]);
+		if (random_below(3) == 0)
+			pair_bring(pair.client, pair.server);
+		sy_stack_take(pair.server, random_below(most), pair.now);
+		i = random_below(FLOWS);
+		if (read[i] < BYTES) {
+			flow_read(i, &read[i]);
+			done += read[i] == BYTES;
+		}
+		if (random_below(4) == 0)
+			pair_bring(pair.server, pair.client);
+		if (random_below(20) == 0) {
+			pair.now += PAIR_MS;
+			sy_stack_advance(pair.client, pair.now);
+			sy_stack_advance(pair.server, pair.now);
+		}
+	}
+	sy_stack_levels(pair.server, &levels);
+	assert_true(levels.risen > 100);
+	for (unsigned i = 1; i < SY_PRIORITIES; i++)
+		levels.dropped[0] += levels.dropped[i];
+	return levels.dropped[0];
+}
+
+/* And nothing looks like loss: no segment is out of order, no acknowledgement a duplicate. */
+static void test_flows_keep_their_order(void **state)
+{
+	for (unsigned seed = 1; seed <= 40; seed++) {
+		const struct sy_stack_counters *c = sy_stack_counters(pair.server);
+		assert_int_equal(schedule(seed, 8), 0);
+		assert_int_equal(c->out_of_order + c->duplicates, 0);
+		assert_int_equal(sy_stack_counters(pair.client)->recoveries, 0);
+		pair_close();
+		pair_open(NULL);
+	}
+}
+
+static struct rte_mempool *small_pool(void)
+{
+	static struct rte_mempool *pool;
+
+	if (!pool)
+		pool = rte_pktmbuf_pool_create("small", 319, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
+		                               SOCKET_ID_ANY);
+	assert_non_null(pool);
+	return pool;
+}
+
+/* Also while packets are dropped, and sent again. */
+static void test_bytes_survive_drops(void **state)
+{
+	uint64_t dropped = 0;
+
+	for (unsigned seed = 1; seed <= 10; seed++) {
+		pair_close();
+		pair_open(small_pool());
+		dropped += schedule(seed, 2);
+	}
+	assert_true(dropped > 100);
+}
+
+static void test_lowest_level_is_dropped(void **state)
+{
+	struct sy_stack_levels levels;
+	unsigned most;
+
+	pair_close();
+	pair_open(small_pool());
+	pair_connect(PAIR_MOST);
+	label_hook();
+	sy_stack_levels(pair.server, &levels);
+	most = levels.most; /* a quarter of the driver's packets */
+	assert_int_equal(most, 319 / 4);
+	for (unsigned i = 0; i < most; i++)
+		send_label(1 + i % (PAIR_MOST - 1), 6);
+	for (unsigned i = 0; i < 8; i++)
+		send_label(0, 1);
+	sy_stack_levels(pair.server, &levels);
+	assert_int_equal(levels.waiting[1], 8);
+	assert_int_equal(levels.waiting[6], most - 8);
+	assert_int_equal(levels.dropped[6], 8);
+	assert_int_equal(levels.dropped[1], 0);
+	assert_int_equal(sy_stack_counters(pair.server)->level_full, 8);
+}
+
+static int setup(void **state)
+{
+	pair_open(NULL);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	pair_close();
+	return 0;
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        CASE(without_a_hook_nothing_waits),
+	        CASE(urgent_packets_are_taken_first),
+	        CASE(waiting_packets_are_due),
+	        CASE(others_wait_for_what_is_urgent),
+	        CASE(hooks_are_swapped_live),
+	        CASE(use),
+	        CASE(whose_hook),
+	        CASE(listeners_hand_it_down),
+	        CASE(become),
+	        CASE(what_a_segment_hook_sees),
+	        CASE(segments_are_seen_in_order),
+	        CASE(private_area),
+	        CASE(level_of_unread),
+	        CASE(events_by_level),
+	        CASE(event_of_what_was_read),
+	        CASE(shares),
+	        CASE(flows_keep_their_order),
+	        CASE(bytes_survive_drops),
+	        CASE(lowest_level_is_dropped),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
