@@ -234,10 +234,15 @@ int program_load(struct program *p, const struct sy_hook_source *source, uint64_
 	struct ebpf_insn *code;
 	enum sy_hook_kind kind;
 	uint32_t count = 0;
+	bool sorted = false;
 	*p = (struct program){0};
 	int rc = object_read(source, &known, &kind, &code, &count, err);
 	if (rc == 0)
+		rc = program_order(&code, &count, &sorted, err);
+	if (rc == 0)
 		rc = program_load_code(p, kind, code, count, param, err);
+	if (rc == -EINVAL && sorted)
+		sy_fail_in(err, "counted after its blocks were sorted");
 	free(code);
 	return rc < 0 && source->file ? sy_fail_in(err, "%s", source->file) : rc;
 }

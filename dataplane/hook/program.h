@@ -31,6 +31,10 @@ struct program_next {
 };
 struct program_next program_next(const struct ebpf_insn *at, uint32_t i);
 
+/* Sorts its blocks so that all jumps lead forward, if it has no loop; *sorted: that was needed, and
+ * *code is another. Returns 0, -EINVAL: it loops; -ENOMEM. */
+int program_order(struct ebpf_insn **code, uint32_t *count, bool *sorted, struct sy_error *err);
+
 /* Is each access inside of what it is for? view: bytes of what the program sees. All jumps are
  * forward ones. A load of sy_param's address has src_reg 1. Returns 0, or -EINVAL. */
 int program_values_check(const struct ebpf_insn *at, uint32_t count, size_t view,

@@ -166,6 +166,71 @@ static void test_shape(void **state)
 	assert_int_equal(shape.longest, 2);
 }
 
+static struct ebpf_insn *code_copy(const struct ebpf_insn *from, uint32_t count)
+{
+	struct ebpf_insn *to = calloc(count, sizeof(*to));
+	memcpy(to, from, count * sizeof(*to));
+	return to;
+}
+
+/* What jumps back without a loop is sorted, and says the same. */
+static void test_order(void **state)
+{
+	/* goto 3; 1: r0 = 5; exit; 3: r2 = payload_len; if (r2 == 7) goto 1; r0 = 6;
+	 * if (r2 != 8) goto 8; r0 = 0x1_0000_0003; 8: goto 2 */
+	const struct ebpf_insn from[] = {
+	        {.code = BPF_JMP | BPF_JA, .off = 2},
+	        {.code = EBPF_ALU64 | EBPF_MOV, .imm = 5},
+	        {.code = BPF_JMP | EBPF_EXIT},
+	        {.code = BPF_LDX | BPF_MEM | BPF_H, .dst_reg = 2, .src_reg = 1, .off = 2},
+	        {.code = BPF_JMP | BPF_JEQ, .dst_reg = 2, .imm = 7, .off = -4},
+	        {.code = EBPF_ALU64 | EBPF_MOV, .imm = 6},
+	        {.code = BPF_JMP | EBPF_JNE, .dst_reg = 2, .imm = 8, .off = 2},
+	        {.code = BPF_LD | BPF_IMM | EBPF_DW, .imm = 3},
+	        {.imm = 1},
+	        {.code = BPF_JMP | BPF_JA, .off = -8},
+	};
+	const struct ebpf_insn loop[] = {
+	        {.code = EBPF_ALU64 | EBPF_MOV, .imm = 5},
+	        {.code = BPF_JMP | BPF_JEQ, .dst_reg = 0, .imm = 7, .off = 1},
+	        {.code = BPF_JMP | BPF_JA, .off = -3},
+	        {.code = BPF_JMP | EBPF_EXIT},
+	};
+	const uint64_t want[] = {[6] = 6, [7] = 5, [8] = 0x100000003};
+	uint32_t count = SY_ARRAY_LEN(from);
+	struct ebpf_insn *code = code_copy(from, count);
+	uint64_t param[SY_HOOK_PARAMS] = {0};
+	struct sy_error err = {0};
+	struct program p;
+	bool sorted;
+	assert_int_equal(program_order(&code, &count, &sorted, &err), 0);
+	assert_true(sorted);
+	if (program_load_code(&p, SY_HOOK_PACKET, code, count, param, &err) < 0)
+		fail_msg("%s", err.text);
+	for (uint16_t len = 6; len <= 8; len++) {
+		struct sy_hook_packet view = {.payload_len = len};
+		assert_int_equal(program_interpret(&p, &view), want[len]);
+		assert_int_equal(program_run(&p, &view), want[len]);
+	}
+	program_unload(&p);
+	free(code);
+	count = SY_ARRAY_LEN(loop);
+	code = code_copy(loop, count);
+	assert_int_equal(program_order(&code, &count, &sorted, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "instruction 2 jumps back to 0"));
+	free(code);
+}
+
+static void test_shared_end(void **state)
+{
+	struct one o = one_load("shared", REFUSED "/shared_end.bpf.o");
+	assert_int_equal(one_ask(&o, "*2\r\n$3\r\nGET", 11), 0);
+	assert_int_equal(one_ask(&o, "*2\r\n$4\r\nkeys", 12), 6);
+	assert_int_equal(one_ask(&o, "*2\r\n$4\r\nPING", 12), SY_KEEP);
+	assert_int_equal(one_ask(&o, "", 0), SY_KEEP);
+	sy_hooks_destroy(o.hs);
+}
+
 #define LOAD(to, at)                                                                               \
 	{                                                                                          \
 		.code = BPF_LDX | BPF_MEM | EBPF_DW, .dst_reg = to, .src_reg = 1, .off = at        \
@@ -240,6 +305,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_refused), cmocka_unit_test(test_no_object),
 	        cmocka_unit_test(test_damaged), cmocka_unit_test(test_same_answers),
+	        cmocka_unit_test(test_order),   cmocka_unit_test(test_shared_end),
 	        cmocka_unit_test(test_shape),   cmocka_unit_test(test_bits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
