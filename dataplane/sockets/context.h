@@ -172,6 +172,8 @@ static inline int descriptor_number(const struct sy_tcp_context *c, const struct
 /* ---- epoll.c --------------------------------------------------------------------------------- */
 
 void watch_ready(struct sy_tcp_context *c, uint32_t watch);
+/* Bytes of it were read. */
+void watches_level(struct sy_tcp_context *c, const struct descriptor *d);
 /* Of a descriptor that is closed: those on it and, of an epoll instance, its own. */
 void watches_drop(struct sy_tcp_context *c, struct descriptor *d);
 uint32_t epoll_ready(struct sy_tcp_context *c, struct descriptor *d);

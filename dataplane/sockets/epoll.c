@@ -83,13 +83,26 @@ void watch_ready(struct sy_tcp_context *c, uint32_t index)
 		return;
 	level = watch_level(c, w);
 	if (w->ready) {
-		if (level >= w->level)
+		if (level == w->level)
 			return;
-		ready_remove(c, ep, index); /* it has become more urgent */
+		ready_remove(c, ep, index);
 	}
 	ready_append(c, ep, index, level);
 	descriptor_news(c, &c->descriptor[w->epfd]); /* whoever looks at the instance; they nest no
 	                                                deeper than so */
+}
+
+/* What was most urgent may be read: those that may be ready change their lists. */
+void watches_level(struct sy_tcp_context *c, const struct descriptor *d)
+{
+	for (uint32_t i = d->watches; i != NO_WATCH; i = c->watch[i].next) {
+		const struct watch *w = &c->watch[i];
+		unsigned level = w->ready ? watch_level(c, w) : SY_USUAL;
+		if (!w->ready || level == w->level)
+			continue;
+		ready_remove(c, instance_of(c, w), i);
+		ready_append(c, instance_of(c, w), i, level);
+	}
 }
 
 static uint32_t watch_events(struct sy_tcp_context *c, const struct watch *w)

@@ -150,6 +150,7 @@ static ssize_t discard(struct sy_tcp_context *c, const struct descriptor *d, siz
 		return receive_answer(d, rc);
 	len = len < info.unread ? len : info.unread;
 	sy_stack_consume(c->stack, d->id, len, context_now(c));
+	watches_level(c, d);
 	return (ssize_t)len;
 }
 
@@ -183,6 +184,7 @@ static ssize_t receive_vector(struct sy_tcp_context *c, int fd, const struct iov
 		                           : 0;
 		if (v[i].iov_len && got <= 0)
 			return done ? done : receive_answer(d, got);
+		watches_level(c, d);
 		done += got;
 		if ((size_t)got < v[i].iov_len)
 			break;
@@ -245,8 +247,10 @@ int sy_tcp_receive_done(struct sy_tcp_context *c, int fd, size_t len)
 	if (d->phase < PHASE_CONNECTING || sy_stack_info(c->stack, d->id, &info) ||
 	    len > info.unread)
 		return -EINVAL;
-	if (len > 0)
+	if (len > 0) {
 		sy_stack_consume(c->stack, d->id, len, context_now(c));
+		watches_level(c, d);
+	}
 	return 0;
 }
 

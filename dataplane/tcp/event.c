@@ -23,9 +23,9 @@ void event_add(struct sy_stack *s, struct connection *c)
 	unsigned level = s->priority ? rank_of(s, c)->level : SY_USUAL;
 
 	if (list_has(s, LIST_EVENT, c)) {
-		if (level >= listed_level(s, c))
+		if (level == listed_level(s, c))
 			return;
-		listed_leave(s, c, listed_level(s, c)); /* it has become more urgent */
+		listed_leave(s, c, listed_level(s, c));
 	}
 	if (s->priority)
 		rank_of(s, c)->listed = (uint8_t)level;

@@ -308,7 +308,7 @@ void priority_added(struct sy_stack *s, struct connection *c, struct rte_mbuf *l
 
 /* All bytes up to `until` are read: the level is that of what is left. As each packet behind it was
  * less urgent, or came later, no packet is looked at more often than there are levels. */
-static void rank_again(struct sy_stack *s, const struct connection *c, struct rank *r, uint32_t seq)
+static void rank_again(struct sy_stack *s, struct connection *c, struct rank *r, uint32_t seq)
 {
 	unsigned level = SY_PRIORITIES;
 
@@ -321,9 +321,11 @@ static void rank_again(struct sy_stack *s, const struct connection *c, struct ra
 		}
 	}
 	rank_level(s->priority, r, level);
+	if (list_has(s, LIST_EVENT, c))
+		event_add(s, c);
 }
 
-void priority_read(struct sy_stack *s, const struct connection *c)
+void priority_read(struct sy_stack *s, struct connection *c)
 {
 	struct rank *r = rank_of(s, c);
 	uint32_t seq = c->rcv_nxt - !!(c->flags & C_FIN_ARRIVED) - c->received.bytes;

@@ -71,11 +71,11 @@ unsigned priority_ask(struct sy_stack *s, struct connection *c, struct rte_mbuf 
 void priority_added(struct sy_stack *s, struct connection *c, struct rte_mbuf *last,
                     unsigned level);
 /* Bytes were read, or dropped. */
-void priority_read(struct sy_stack *s, const struct connection *c);
+void priority_read(struct sy_stack *s, struct connection *c);
 
 /* ---- events (event.c) ------------------------------------------------------------------------ */
 
-/* Its list of events is that of its level. */
+/* It has an event, in the list of its level; or it has one, and its level may be another. */
 void event_add(struct sy_stack *s, struct connection *c);
 void event_leave(struct sy_stack *s, struct connection *c);
 

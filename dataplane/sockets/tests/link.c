@@ -25,6 +25,8 @@ static bool side_send(struct link *l, unsigned from)
 	}
 	l->packets += keep;
 	sy_stack_receive(l->side[!from].stack, kept, keep, l->now);
+	while (sy_stack_take(l->side[!from].stack, 32, l->now) > 0)
+		;
 	return count > 0;
 }
 

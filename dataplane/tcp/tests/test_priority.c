@@ -365,7 +365,7 @@ static void test_events_by_level(void **state)
 	pair_event(ALL, -1, 0);
 }
 
-/* Whoever has an event and is read before it is fetched is fetched as what it is then. */
+/* Whoever is read before its event is fetched is fetched as what it is then. */
 static void test_event_of_what_was_read(void **state)
 {
 	pair_connect(2);
@@ -374,8 +374,9 @@ static void test_event_of_what_was_read(void **state)
 	send_large(0, 6);
 	send_large(1, 3);
 	pair_read(0, 1200);
-	pair_event(ALL, 0, 6);
+	pair_event(1u << 1, -1, 0);
 	pair_event(ALL, 1, 3);
+	pair_event(ALL, 0, 6);
 }
 
 static unsigned shares_count(unsigned level, unsigned others, unsigned rounds)

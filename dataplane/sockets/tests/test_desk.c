@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Requests that other threads answer. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "served.h"
+
+#define ALL SY_TCP_LEVELS
+#define LOW (1u << 6 | 1u << 7)
+
+static struct sy_tcp_desk *desk;
+
+static void desk_open(unsigned requests)
+{
+	assert_int_equal(sy_tcp_desk_open(requests, &desk), 0);
+	assert_int_equal(sy_tcp_epoll_lend(on.server, on.ep, LOW, desk), 0);
+	served_labels();
+}
+
+/* The next request on the desk has these bytes. */
+static struct sy_tcp_request *take(const void *bytes, size_t len)
+{
+	struct sy_tcp_request *r;
+
+	assert_int_equal(sy_tcp_desk_take(desk, &r, 1, 0), 1);
+	assert_int_equal(r->len, len);
+	for (int i = 0; i < r->count; i++) {
+		assert_memory_equal(r->v[i].iov_base, bytes, r->v[i].iov_len);
+		bytes = (const uint8_t *)bytes + r->v[i].iov_len;
+		len -= r->v[i].iov_len;
+	}
+	assert_int_equal(len, 0);
+	return r;
+}
+
+static void take_none(void)
+{
+	struct sy_tcp_request *r;
+	assert_int_equal(sy_tcp_desk_take(desk, &r, 1, 0), 0);
+}
+
+static void give(struct sy_tcp_request *r, size_t used, const void *answer, size_t len)
+{
+	if (len)
+		memcpy(sy_tcp_request_room(r, len), answer, len);
+	sy_tcp_request_give(r, used, len);
+	sy_tcp_run(on.server);
+}
+
+static void test_a_request_is_answered(void **state)
+{
+	struct sy_tcp_request *r;
+
+	desk_open(8);
+	served_send(0, "\7one", 4);
+	served_send(1, "\1two", 4);
+	served_fetch(ALL, 1, 1); /* stays here */
+	served_read(1, 4);
+	served_fetch(ALL, -1, 0);
+	r = take("\7one", 4);
+	assert_int_equal(r->level, 7);
+	assert_int_equal(r->data.u32, 0);
+	assert_ptr_equal(r->own, sy_tcp_own(on.server, on.to[0]));
+	take_none();
+	give(r, 4, "done", 4);
+	served_answer(0, "done", 4);
+	served_fetch(ALL, -1, 0);
+	served_send(0, "\6again", 6);
+	served_fetch(ALL, -1, 0);
+	give(take("\6again", 6), 6, NULL, 0);
+	served_answer(0, "", 0);
+}
+
+/* One at a time, so that answers stay in order. */
+static void test_more_comes_meanwhile(void **state)
+{
+	struct sy_tcp_request *r;
+
+	desk_open(8);
+	served_send(0, "\7one", 4);
+	served_fetch(ALL, -1, 0);
+	r = take("\7one", 4);
+	served_send(0, "\1two", 4); /* urgent, but behind */
+	served_fetch(ALL, -1, 0);
+	take_none();
+	assert_memory_equal(r->v[0].iov_base, "\7one", 4);
+	give(r, 4, "1", 1);
+	served_answer(0, "1", 1);
+	served_fetch(ALL, 0, 1);
+	served_read(0, 4);
+}
+
+static void test_half_a_request(void **state)
+{
+	desk_open(8);
+	served_send(0, "\7on", 3);
+	served_fetch(ALL, -1, 0);
+	give(take("\7on", 3), 0, NULL, 0);
+	served_fetch(ALL, -1, 0);
+	take_none(); /* not again, before more has come */
+	served_send(0, "\7e", 2);
+	served_fetch(ALL, -1, 0);
+	give(take("\7on\7e", 5), 5, "1", 1);
+	served_answer(0, "1", 1);
+	/* the rest never comes: then the application is told */
+	served_send(0, "\7on", 3);
+	served_fetch(ALL, -1, 0);
+	give(take("\7on", 3), 0, NULL, 0);
+	sy_tcp_shutdown(on.client, on.from[0], SHUT_WR);
+	sy_tcp_run(on.client);
+	served_fetch(ALL, 0, 7);
+}
+
+static void test_packets_outlive_their_connection(void **state)
+{
+	uint8_t bytes[3000];
+	struct sy_tcp_request *r, *s;
+	struct linger now = {1, 0};
+
+	memset(bytes, 7, sizeof(bytes));
+	desk_open(8);
+	served_send(0, bytes, sizeof(bytes));
+	served_send(1, bytes, sizeof(bytes));
+	served_fetch(ALL, -1, 0);
+	r = take(bytes, sizeof(bytes));
+	s = take(bytes, sizeof(bytes));
+	assert_int_equal(r->count, 2);
+	sy_tcp_setsockopt(on.client, on.from[0], SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	sy_tcp_close_fd(on.client, on.from[0]); /* a reset */
+	sy_tcp_run(on.client);
+	sy_tcp_close_fd(on.server, on.to[1]);
+	for (int i = 0; i < r->count; i++) {
+		assert_memory_equal(r->v[i].iov_base, bytes, r->v[i].iov_len);
+		assert_memory_equal(s->v[i].iov_base, bytes, s->v[i].iov_len);
+	}
+	served_fetch(ALL, -1, 0);
+	give(r, 3000, "late", 4);
+	give(s, 3000, "late", 4);
+	served_fetch(ALL, 0, 7); /* the error is told now */
+}
+
+/* Another socket has the number of the one that was lent. */
+static void test_numbers_are_used_again(void **state)
+{
+	struct sy_tcp_request *r;
+
+	desk_open(8);
+	served_send(0, "\7one", 4);
+	served_fetch(ALL, -1, 0);
+	r = take("\7one", 4);
+	sy_tcp_close_fd(on.server, on.to[0]);
+	served_connect(1);
+	assert_int_equal(on.to[1], on.to[0]);
+	served_watch(1, EPOLLIN);
+	give(r, 4, "wrong", 5);
+	served_answer(1, "", 0);
+	served_send(1, "\7two", 4);
+	served_fetch(ALL, -1, 0);
+	give(take("\7two", 4), 4, "right", 5);
+	served_answer(1, "right", 5);
+}
+
+static void test_a_desk_is_full(void **state)
+{
+	struct sy_tcp_request *r[4];
+
+	desk_open(3);
+	for (unsigned i = 0; i < 5; i++)
+		served_send(i, "\7x", 2);
+	served_fetch(ALL, -1, 0);
+	assert_int_equal(sy_tcp_desk_take(desk, r, 4, 0), 3);
+	served_fetch(ALL, -1, 0);
+	for (unsigned i = 0; i < 3; i++)
+		give(r[i], 2, "y", 1);
+	assert_int_equal(sy_tcp_desk_take(desk, r, 4, 0), 2);
+	for (unsigned i = 0; i < 2; i++)
+		give(r[i], 2, "y", 1);
+	for (unsigned i = 0; i < 5; i++)
+		served_answer(i, "y", 1);
+}
+
+static void test_lend_by_hand(void **state)
+{
+	epoll_data_t data = {.u64 = 77};
+	struct sy_tcp_request *r;
+
+	assert_int_equal(sy_tcp_desk_open(1, &desk), 0);
+	assert_int_equal(sy_tcp_lend(on.server, on.to[0], data, desk), -EAGAIN);
+	served_send(0, "abc", 3);
+	assert_int_equal(sy_tcp_lend(on.server, on.to[0], data, desk), 0);
+	assert_int_equal(sy_tcp_lend(on.server, on.to[0], data, desk), -EAGAIN);
+	served_fetch(ALL, -1, 0);
+	r = take("abc", 3);
+	assert_int_equal(r->data.u64, 77);
+	give(r, 1, "A", 1);
+	served_answer(0, "A", 1);
+	served_fetch(ALL, 0, SY_USUAL);
+	served_read(0, 2);
+	assert_int_equal(sy_tcp_lend(on.server, on.listener, data, desk), -ENOTCONN);
+	assert_int_equal(sy_tcp_lend(on.server, 999, data, desk), -EBADF);
+}
+
+/* The answer is more than the send buffer holds. */
+static void test_long_answers(void **state)
+{
+	const size_t len = 3u << 20;
+	uint8_t *room, bytes[65536];
+	struct sy_tcp_request *r;
+	size_t got = 0;
+
+	desk_open(8);
+	served_send(0, "\7one", 4);
+	served_fetch(ALL, -1, 0);
+	r = take("\7one", 4);
+	room = sy_tcp_request_room(r, len);
+	for (size_t i = 0; i < len; i++)
+		room[i] = (uint8_t)(i * 7 ^ i >> 8);
+	sy_tcp_request_give(r, 4, len);
+	while (got < len) {
+		ssize_t n = sy_tcp_recv(on.client, on.from[0], bytes, sizeof(bytes), 0);
+		if (n == -EAGAIN) {
+			assert_true(sy_tcp_wait(on.client, 10000, NULL) >= 0);
+			continue;
+		}
+		assert_true(n > 0);
+		for (ssize_t i = 0; i < n; i++, got++)
+			assert_int_equal(bytes[i], (uint8_t)(got * 7 ^ got >> 8));
+	}
+	served_answer(0, "", 0);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+#define TAKERS   2
+#define CLIENTS  24
+#define REQUESTS 400u /* of each client */
+
+static bool over;
+static uint64_t taken[TAKERS];
+
+/* A request is a level, its length in two bytes, and bytes; the answer is those, inverted. Requests
+ * that are not whole wait. */
+static void *taker(void *arg)
+{
+	uint64_t *count = arg;
+
+	while (!__atomic_load_n(&over, __ATOMIC_ACQUIRE)) {
+		struct sy_tcp_request *r[4];
+		int n = sy_tcp_desk_take(desk, r, 4, 20);
+		for (int i = 0; i < n; i++) {
+			uint8_t all[8192];
+			size_t len = 0, used = 0, out = 0;
+			for (int k = 0; k < r[i]->count; k++) {
+				memcpy(all + len, r[i]->v[k].iov_base, r[i]->v[k].iov_len);
+				len += r[i]->v[k].iov_len;
+			}
+			uint8_t *room = sy_tcp_request_room(r[i], len);
+			while (len - used >= 3) {
+				size_t body = (size_t)(all[used + 1] << 8 | all[used + 2]);
+				if (len - used < 3 + body)
+					break;
+				for (size_t k = 0; k < body; k++)
+					room[out++] = (uint8_t)~all[used + 3 + k];
+				used += 3 + body;
+				++*count;
+			}
+			sy_tcp_request_give(r[i], used, out);
+		}
+	}
+	return NULL;
+}
+
+static uint8_t body_of(unsigned client, uint32_t n)
+{
+	return (uint8_t)(client * 31 + n + (n >> 7));
+}
+
+struct talker {
+	uint32_t requests; /* sent */
+	uint32_t out, in;  /* bytes of bodies */
+};
+
+/* A body of 1 to 900 bytes. */
+static void talker_send(unsigned i, struct talker *t)
+{
+	uint8_t bytes[1000];
+	uint32_t len = 1 + (i * 131 + t->requests * 37) % 900;
+
+	if (t->requests == REQUESTS || t->out - t->in > 5000)
+		return;
+	bytes[0] = 7;
+	bytes[1] = (uint8_t)(len >> 8);
+	bytes[2] = (uint8_t)len;
+	for (uint32_t k = 0; k < len; k++)
+		bytes[3 + k] = body_of(i, t->out + k);
+	assert_int_equal(sy_tcp_send(on.client, on.from[i], bytes, 3 + len, 0), 3 + len);
+	t->out += len;
+	t->requests++;
+}
+
+static void talker_read(unsigned i, struct talker *t)
+{
+	uint8_t bytes[4096];
+	ssize_t got = sy_tcp_recv(on.client, on.from[i], bytes, sizeof(bytes), 0);
+
+	for (ssize_t k = 0; k < got; k++, t->in++)
+		assert_int_equal(bytes[k], (uint8_t)~body_of(i, t->in));
+}
+
+static void test_threads(void **state)
+{
+	struct talker talker_of[CLIENTS] = {0};
+	pthread_t thread[TAKERS];
+	unsigned done = 0;
+
+	for (unsigned i = 8; i < CLIENTS; i++) {
+		served_connect(i);
+		served_watch(i, EPOLLIN);
+	}
+	desk_open(16);
+	over = false;
+	for (unsigned i = 0; i < TAKERS; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, taker, &taken[i]), 0);
+	while (done < CLIENTS) {
+		struct sy_tcp_event e;
+		done = 0;
+		for (unsigned i = 0; i < CLIENTS; i++) {
+			struct talker *t = &talker_of[i];
+			talker_send(i, t);
+			talker_read(i, t);
+			done += t->requests == REQUESTS && t->in == t->out;
+		}
+		assert_int_equal(sy_tcp_epoll_fetch(on.server, on.ep, ALL, &e, 1, 0, NULL), 0);
+		served.now += 1000;
+		sched_yield();
+	}
+	__atomic_store_n(&over, true, __ATOMIC_RELEASE);
+	for (unsigned i = 0; i < TAKERS; i++)
+		pthread_join(thread[i], NULL);
+	assert_int_equal(taken[0] + taken[1], CLIENTS * REQUESTS);
+}
+
+/* A thread that sleeps on a desk is woken by what is laid there. */
+static void *sleeper(void *arg)
+{
+	struct sy_tcp_request *r;
+
+	assert_int_equal(sy_tcp_desk_take(desk, &r, 1, -1), 1);
+	sy_tcp_request_give(r, r->len, 0);
+	return NULL;
+}
+
+static void test_sleepers_are_woken(void **state)
+{
+	pthread_t thread;
+
+	desk_open(8);
+	for (unsigned n = 0; n < 200; n++) {
+		assert_int_equal(pthread_create(&thread, NULL, sleeper, NULL), 0);
+		if (n % 2)
+			sched_yield();
+		served_send(n % 8, "\7x", 2);
+		served_fetch(ALL, -1, 0);
+		pthread_join(thread, NULL);
+		sy_tcp_run(on.server);
+	}
+}
+
+static int setup(void **state)
+{
+	served_open(8, NULL);
+	desk = NULL;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	link_close(&served);
+	sy_tcp_desk_close(desk);
+	return 0;
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        CASE(a_request_is_answered),
+	        CASE(more_comes_meanwhile),
+	        CASE(half_a_request),
+	        CASE(packets_outlive_their_connection),
+	        CASE(numbers_are_used_again),
+	        CASE(a_desk_is_full),
+	        CASE(lend_by_hand),
+	        CASE(long_answers),
+	        CASE(threads),
+	        CASE(sleepers_are_woken),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
