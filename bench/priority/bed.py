@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The synthetic server, and the generator that asks it:
+
+    generator g0 ══ s0 steelyard-priority-server     a pair of veth; 10.67.0.0/24
+
+The server has the second core, the generator the first. The server's thread for long requests,
+where an experiment wants one, has what the generator leaves of the first core.
+"""
+
+import contextlib
+import json
+from pathlib import Path
+
+from bench import machine
+from bench.stack_bed import FIRST, LOAD, StackBed, memory
+from tests.lab import reap, wait_until
+from tests.lab.netns import Namespace
+from tests.lab.process import CommandFailed, Process
+
+SERVER = machine.PROGRAMS / "priority/steelyard-priority-server"
+ADDRESS, PORT = "10.67.0.3", 7000
+SOURCES = 8
+CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
+RING = 8192  # packets that wait while a worker has no CPU
+
+
+def plug(near, far, name, net):
+    """One pair of veth, NAME0 and NAME1, with the first two addresses of a network 10.N.M."""
+    near.ip(
+        f"link add {name}0 numtxqueues 1 numrxqueues 1 type veth peer name {name}1"
+        f" numtxqueues 1 numrxqueues 1 netns {far.name}"
+    )
+    for ns, interface, host in ((near, f"{name}0", 1), (far, f"{name}1", 2)):
+        ns.ip(f"address add {net}.{host}/24 dev {interface}")
+        ns.ip(f"link set {interface} up")
+        # Without hardware, offload leaves checksums incomplete on the wire.
+        ns.run(["ethtool", "-K", interface, "tx", "off"])
+
+
+def know(near, far, name, net, servers, clients):
+    """Neighbours: both ends' workers may take the cores away from who would answer ARP."""
+    macs = near.mac(f"{name}0"), far.mac(f"{name}1")
+    for host in servers:
+        StackBed.neighbour(near, f"{name}0", f"{net}.{host}", macs[1])
+    for host in clients:
+        StackBed.neighbour(far, f"{name}1", f"{net}.{host}", macs[0])
+
+
+def generator_argv(interface, core, sources, to, options):
+    """steelyard-load's command line; an option with a list is given several times."""
+    argv = [LOAD, "--port", f"{interface},ring={RING}", "--cores", core, *memory()]
+    argv += ["--json", "-", "--quiet", "--source", sources, "--to", to]
+    for name, value in options.items():
+        word = "--" + name.replace("_", "-")
+        for one in value if isinstance(value, list) else [value]:
+            argv += [word] if one is True else [word, one]
+    return argv
+
+
+@contextlib.contextmanager
+def idle_group(name, thread):
+    """Whoever else wants its core takes it away from this thread at once. Its own priority does not
+    do that where the kernel's scheduler groups sessions; a group of its own does."""
+    group = CPU_GROUPS / name
+    if not (CPU_GROUPS / "cpu.idle").exists():
+        print("   no control group for the core of long requests: it disturbs the generator")
+        yield
+        return
+    group.mkdir()
+    try:
+        (group / "cpu.idle").write_text("1")
+        (group / "tasks").write_text(str(thread))
+        yield
+    finally:
+        for one in (group / "tasks").read_text().split():
+            with contextlib.suppress(OSError):
+                (CPU_GROUPS / "tasks").write_text(one)
+        group.rmdir()
+
+
+def generate(ns, argv, log):
+    """What the generator measures."""
+    process = Process("steelyard-load", machine.ahead(ns.command(argv)), log)
+    machine.prefer(process.pid)
+    if process.wait(deadline_s=120):
+        raise machine.Failed(process.describe())
+    output = process.output()
+    return json.loads(output[output.index("{") :])
+
+
+class PriorityBed:
+    """A context manager that cleans up completely. aside: with a thread for long requests."""
+
+    def __init__(self, aside=False):
+        cores = machine.cpus()
+        if len(cores) < 2:
+            raise machine.Failed("this takes two cores")
+        self.near, self.far = cores[:2]
+        self.aside = aside
+        self.open = contextlib.ExitStack()
+
+    def __enter__(self):
+        reap.reap_dead()
+        try:
+            self.dir = self.open.enter_context(machine.folder("priority"))
+            self.generator, self.host = (
+                Namespace(f"{self.dir.name}-{name}").create() for name in ("generator", "server")
+            )
+            plug(self.generator, self.host, "p", "10.67.0")
+            know(self.generator, self.host, "p", "10.67.0", [3], range(FIRST, FIRST + SOURCES))
+            self.server = self.start()
+        except BaseException:
+            self.open.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.open.close()
+
+    def start(self):
+        argv = [SERVER, "--interface", "p1", "--address", ADDRESS, "--port", PORT]
+        argv += ["--core", self.far, *(["--aside", self.near] if self.aside else []), *memory()]
+        command = machine.ahead(self.host.command(argv))
+        process = Process(SERVER.name, command, self.dir / "server.log", commanded=True)
+        self.open.callback(process.kill)
+        machine.prefer(process.pid)
+        try:
+            process.wait_for("^serving")
+        except CommandFailed as problem:
+            raise machine.Failed(str(problem)) from None
+        if self.aside:
+            thread = process.wait_for(r"^aside (\d+)").group(1)
+            self.open.enter_context(idle_group(self.dir.name, thread))
+        return process
+
+    def order(self, line):
+        """One order; returns the line that answers it."""
+        before = self.server.output().count("\n")
+        self.server.tell(line)
+        wait_until(
+            lambda: self.server.output().count("\n") > before or not self.server.alive(),
+            f"the server answers {line!r}",
+        )
+        answers = self.server.output().splitlines()[before:]
+        if not answers or answers[0].startswith("error"):
+            raise machine.Failed(f"{line}: {answers or self.server.describe()}")
+        return answers[0]
+
+    def use(self, **setting):
+        self.order("use " + " ".join(f"{name}={value}" for name, value in setting.items()))
+
+    def ask(self, setting, **options):
+        """What the generator and the server have measured of one run with a setting; None: as the
+        server has been."""
+        if setting:
+            self.use(**setting)
+        self.order("report")
+        sources = f"10.67.0.{FIRST}-10.67.0.{FIRST + SOURCES - 1}"
+        argv = generator_argv("p0", self.near, sources, f"{ADDRESS}:{PORT}", options)
+        log = self.dir / "load.log"
+        seen = generate(self.generator, [*argv, "--stamp"], log)
+        seen["server"] = json.loads(self.order("report"))
+        return seen
+
+
+def p99(seen, name):
+    """Of a class, in µs, since it was sent."""
+    (found,) = (one for one in seen["classes"] if one["name"] == name)
+    return (found.get("since_sent_us") or found["latency_us"])["p99"]
+
+
+def lost(seen):
+    """Requests without a right answer."""
+    return sum(seen["errors"].values())

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve.h"
+
+#include <stdio.h>
+
+uint64_t serve_clock(void)
+{
+	return sy_clock_ns();
+}
+
+uint64_t serve_busy(uint64_t ns)
+{
+	uint64_t start = serve_clock(), took = 0;
+
+	while (took < ns) {
+		__builtin_ia32_pause();
+		took = serve_clock() - start;
+	}
+	return took;
+}
+
+/* A clock of two programs may differ by what it takes to read it. */
+static uint64_t between(uint64_t from, uint64_t to)
+{
+	return to > from ? to - from : 0;
+}
+
+size_t serve_request(struct serve_class class[static SERVE_CLASSES], const struct request *r,
+                     uint8_t answer[static SERVE_ANSWER])
+{
+	const struct raw_header *h = &r->header;
+	struct serve_class *k = &class[h->class < SERVE_CLASSES ? h->class : SERVE_CLASSES - 1];
+	uint64_t took;
+
+	if (h->answer > SERVE_ANSWER)
+		return 0;
+	took = serve_busy(h->service_ns);
+	k->requests++;
+	k->busy_ns += took;
+	if (r->tcp_ns) {
+		histogram_add(&k->before_tcp, between(h->number, r->tcp_ns));
+		histogram_add(&k->before_application, between(r->tcp_ns, r->read_ns));
+	}
+	histogram_add(&k->service, took);
+	raw_write(answer, &(struct raw_header){.kind = RAW_ANSWER,
+	                                       .class = h->class,
+	                                       .type = h->type,
+	                                       .length = h->answer,
+	                                       .service_ns = took,
+	                                       .number = h->number});
+	memcpy(answer + RAW_HEADER, pattern_from(0), h->answer - RAW_HEADER);
+	return h->answer;
+}
+
+static void part_report(FILE *out, const char *name, const struct histogram *h)
+{
+	fprintf(out, ", \"%s_us\": {\"count\": %lu, \"mean\": %.3f, \"p50\": %.3f, \"p99\": %.3f}",
+	        name, h->count, histogram_mean(h) / 1e3, (double)histogram_at(h, 0.5) / 1e3,
+	        (double)histogram_at(h, 0.99) / 1e3);
+}
+
+void serve_report(FILE *out, const struct serve_counts *n)
+{
+	fprintf(out, "\"accepted\": %lu, \"closed\": %lu, \"bad\": %lu, \"classes\": [",
+	        n->accepted, n->closed, n->bad);
+	for (unsigned i = 0; i < SERVE_CLASSES; i++) {
+		const struct serve_class *k = &n->class[i];
+		fprintf(out, "%s{\"requests\": %lu, \"busy_us\": %.3f", i ? ", " : "", k->requests,
+		        (double)k->busy_ns / 1e3);
+		part_report(out, "before_tcp", &k->before_tcp);
+		part_report(out, "before_application", &k->before_application);
+		part_report(out, "service", &k->service);
+		fputc('}', out);
+	}
+	fputc(']', out);
+}
