@@ -56,6 +56,13 @@ def surely_below(row, most):
     return True if high <= most else False if low > most else None
 
 
+def surely_above(row, least):
+    """Whether the ratio is at least this; None: its interval allows both."""
+    evidence = row.get("evidence", {})
+    low, high = evidence.get("low", row["ratio"]), evidence.get("high", row["ratio"])
+    return True if low >= least else False if high < least else None
+
+
 def overhead(task, what):
     return Headline(
         f"a packet beside {what}, {{sessions}} live, against one without",
@@ -70,6 +77,11 @@ def overhead(task, what):
 def stack(what, metric, params, goal, met):
     """A server on the TCP stack, beside the kernel's."""
     return Headline(what, "stack", metric, params, goal=goal, met=met)
+
+
+def priority(what, params, goal, met, metric="urgent p99", **more):
+    """An experiment of paper 001, on the stack with hooks."""
+    return Headline(what, "priority", metric, params, goal=goal, met=met, **more)
 
 
 def large(metric, what, seconds):
@@ -242,6 +254,70 @@ HEADLINES = [
         {"idle": 1_000_000},
         "≥ 1 M",
         lambda row: row["median"] >= 1_000_000,
+    ),
+    priority(
+        "urgent requests, 5 % of bursts, driver hook (figure 5), 99th percentile",
+        {"figure": "5", "schedule": "ours"},
+        "≤ 0.015 × none",
+        lambda row: row["ratio"] <= 0.015,
+        baseline="none",
+    ),
+    priority(
+        "the same with a scheduler behind TCP (DARC), against ours",
+        {"figure": "5", "schedule": "DARC"},
+        "≥ 20 × ours",
+        lambda row: row["ratio"] >= 20,
+        baseline="ours",
+    ),
+    priority(
+        "short requests beside long ones, {load} % load, a core for long ones (figure 6)",
+        {"figure": "6", "schedule": "ours"},
+        "≤ 0.016 × none",
+        lambda row: row["ratio"] <= 0.016,
+        baseline="none",
+        largest="load",
+    ),
+    priority(
+        "urgent requests of {length} bytes (figure 7)",
+        {"figure": "7", "schedule": "ours", "length": 4096},
+        "≤ 0.06 × none",
+        lambda row: row["ratio"] <= 0.06,
+        baseline="none",
+    ),
+    priority(
+        "the same with labels in first packets alone (LNS), against ours",
+        {"figure": "7", "schedule": "LNS", "length": 4096},
+        "≥ 2 × ours",
+        lambda row: row["ratio"] >= 2,
+        baseline="ours",
+    ),
+    priority(
+        "urgent requests in bursts, against the same without others (figure 1)",
+        {"figure": "1", "schedule": "ours"},
+        "≤ 2 × ideal",
+        lambda row: row["ratio"] <= 2,
+        baseline="ideal",
+    ),
+    priority(
+        "asking a packet hook that is a C function",
+        {"hook": "C"},
+        "≤ 10 ns",
+        lambda row: row["median"] <= 10,
+        metric="asking a packet hook",
+    ),
+    priority(
+        "asking a packet hook in eBPF, compiled",
+        {"hook": "eBPF, machine code"},
+        "≤ 20 ns",
+        lambda row: row["median"] <= 20,
+        metric="asking a packet hook",
+    ),
+    priority(
+        "answers of a server with hooks that nobody is asked for, against one without",
+        {"figure": "costs", "hooks": "not asked"},
+        "≥ 0.99 ×",
+        lambda row: surely_above(row, 0.99),
+        metric="answers",
     ),
     overhead("expiry", "the expiry of {rate}"),
     overhead("transaction", "changes of the configuration, {rate}"),

@@ -87,7 +87,14 @@ def test_nothing_measured_is_no_table():
 
 @pytest.mark.parametrize("wanted", headline.HEADLINES, ids=lambda h: f"{h.bench}-{h.metric}")
 def test_each_headline_can_be_shown(wanted):
-    params = {"sessions": 1, "services": 1, "fill": "90 %", "rate": "9/s", **wanted.params}
+    params = {
+        "sessions": 1,
+        "services": 1,
+        "fill": "90 %",
+        "rate": "9/s",
+        "load": 75,
+        **wanted.params,
+    }
     stick = (wanted.baseline or "stick", 2)
     (row,) = report.rows(runs(wanted.bench, wanted.metric, "ns", [1], params, stick))
     assert headline.find(wanted, [row]) is row

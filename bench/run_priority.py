@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Priorities that the application defines, as paper 001 measures them: bench/priority/, and
+docs/design/0047-priority-experiments.md for what is measured, scaled and simulated.
+
+    figure 1         where urgent requests of a burst wait; the ideal: they come alone
+    figures 2 and 6  short requests beside long ones: none, LNS, ours with a core for long ones
+    figure 5         the driver hook: none, DARC, ours
+    figure 7         requests in one packet and in three
+    controls, costs  wrong hooks, hooks that say nothing
+
+Four rounds (quick: two); the interval is Student's, of the logarithms of the rounds' ratios.
+"""
+
+from bench import machine
+from bench.priority import figures, plots
+from bench.priority.bed import PriorityBed
+
+TITLE = "priorities: the paper's figures as ratios, on the stack with hooks"
+MINUTES = 15
+MEMORY = 1 << 30
+
+
+def rows(quick):
+    yield from machine.run_program("priority/steelyard-hook-cost")
+    if not machine.memory_suffices(MEMORY):
+        print(f"   figures: left out, {machine.lacking(MEMORY)}")
+        return
+    rounds = 2 if quick else 4
+    seconds = 1 if quick else 2
+    with PriorityBed(aside=True) as bed:
+        yield from figures.figure1(bed, rounds, seconds)
+        yield from figures.figure5(bed, rounds, seconds)
+        loads = figures.LOADS[1:2] if quick else figures.LOADS
+        yield from figures.figure6(bed, rounds, seconds, loads)
+        yield from figures.figure7(bed, rounds, seconds)
+        yield from figures.controls(bed, rounds, 1)
+        with PriorityBed() as plain:
+            yield from figures.costs(bed, plain, 2 if quick else 8, 0.5)
+
+
+def smoke():
+    yield from machine.run_program("priority/steelyard-hook-cost", "--runs", "1", "--rounds", "1")
+    with PriorityBed() as bed:
+        load = figures.steady(0.1, 1000) | {"class": figures.classes(1, 1)}
+        value = figures.urgent(bed.ask(figures.BOTH, **load))
+        yield figures.run({"figure": "smoke"}, "urgent p99", value)
+
+
+def plot(made, path):
+    plots.draw(made, path)

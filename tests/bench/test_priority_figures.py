@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The experiments with priorities: intervals, turns, what is simulated, and pictures."""
+
+import pytest
+
+from bench import report
+from bench.priority import figures, plots
+
+
+def test_interval_of_few_ratios():
+    """Student's, of the logarithms: of 0.5, 1, 2 the mean is 0, and its standard error is
+    ln 2 / sqrt 3."""
+    low, high = figures.interval([0.5, 1, 2])
+    assert low == pytest.approx(2 ** (-4.303 / 3**0.5))
+    assert high == pytest.approx(1 / low)
+    assert figures.interval([1, 1]) is None
+    assert figures.interval([1, 0, 1]) is None
+
+
+def test_each_round_has_all_and_begins_with_another():
+    asked = []
+    found = figures.in_turn(
+        {"a": 1, "b": 2, "c": 3}, 4, lambda name, variant: asked.append(name) or variant
+    )
+    assert "".join(asked) == "abc" + "bca" + "cab" + "abc"
+    assert found == {"a": [1] * 4, "b": [2] * 4, "c": [3] * 4}
+
+
+def test_rows_have_the_interval_of_their_rounds():
+    runs = list(figures.pairs({"figure": "5"}, "urgent p99", "none", [1, 2, 4], [2, 2, 2]))
+    (row,) = report.rows(runs)
+    assert row["ratio"] == 1
+    assert (row["evidence"]["low"], row["evidence"]["high"]) == figures.interval([0.5, 1, 2])
+
+
+def test_the_optimum_hardly_waits():
+    """Short requests that interrupt long ones wait for each other alone."""
+    cost = 2.0
+    light = figures.optimum(10_000, cost, quiet_us=20, count=50_000)
+    heavy = figures.optimum(150_000, cost, quiet_us=20, count=50_000)
+    assert 21 <= light < 25
+    assert light < heavy < 60
+
+
+def test_a_reserved_core_beats_two_that_are_shared():
+    ratio = figures.two_cores(50_000, 2.0, count=30_000)
+    assert ratio["ours"] < 0.2 < ratio["LNS"] <= 1.05
+
+
+def test_the_line_rate_follows_from_the_wait_of_the_last():
+    seen = {
+        "classes": [
+            {"name": "other", "latency_us": {"p99": 15_000}, "since_sent_us": {"p99": 10_000}}
+        ]
+    }
+    assert figures.line_rate(seen) == pytest.approx(0.99 * figures.BURST / 5e-3)
+
+
+def rows():
+    runs = []
+    for name in ("DARC", "ours"):
+        params = {"figure": "5", "schedule": name}
+        runs += figures.pairs(params, "urgent p99", "none", [10, 20, 30], [100, 200, 300])
+    for load in figures.LOADS:
+        params = {"figure": "2", "load": load}
+        runs += figures.pairs(params, "urgent p99", "optimum, simulated", [50, 60], [1, 1])
+        for name in ("LNS", "ours"):
+            params = {"figure": "6", "schedule": name, "load": load}
+            runs += figures.pairs(params, "urgent p99", "none", [10, 20], [100, 200])
+    for name in ("none", "ours"):
+        for part in ("before TCP", "before application", "service"):
+            params = {"figure": "1", "schedule": name}
+            runs.append(figures.run(params, f"urgent p99 {part}", 5))
+    return report.rows(runs)
+
+
+def test_pictures(tmp_path):
+    path = tmp_path / "priority.svg"
+    plots.draw(rows(), path)
+    for name in ("priority", "priority-long", "priority-blocked", "priority-waits"):
+        assert (tmp_path / f"{name}.svg").exists()
+        assert (tmp_path / f"{name}.png").exists()
+    text = path.read_text()
+    assert plots.PAPER in text
+    assert "ours / none" in text
+    assert "optimum, simulated" in (tmp_path / "priority-blocked.svg").read_text()
+    plots.draw([], tmp_path / "nothing.svg")
+    assert not (tmp_path / "nothing.svg").exists()
