@@ -167,7 +167,7 @@ static void tick(void *ctx)
 	if (connected > app.most_connected)
 		app.most_connected = connected;
 	progress(workers, connected, sy_clock_ns());
-	if (!app.going && ready == workers)
+	if (!app.going && ready == workers && sy_clock_ns() >= app.o.at_ns)
 		clients_go(workers, connected);
 	if (done == workers)
 		sy_runtime_stop(app.rt);

@@ -65,6 +65,9 @@ void load_options_help(void)
 	       "  --warmup TIME              before that (1s; with --requests 0)\n"
 	       "  --timeout TIME             for an answer, and for a connection (10s)\n"
 	       "  --seed N                   of all that is drawn (1)\n"
+	       "  --at TIME                  asks nothing before this time of CLOCK_MONOTONIC: "
+	       "then\n"
+	       "                             several generators begin together\n"
 	       "  --stamp                    raw: a request's number is when it was sent, in ns "
 	       "of\n"
 	       "                             CLOCK_MONOTONIC\n"
@@ -207,6 +210,7 @@ static int word_read(const char *what, const char *text, const char *const *word
 	X(WARMUP, "warmup", 1)                                                                     \
 	X(TIMEOUT, "timeout", 1)                                                                   \
 	X(SEED, "seed", 1)                                                                         \
+	X(AT, "at", 1)                                                                             \
 	X(STAMP, "stamp", 0)                                                                       \
 	X(SERVE, "serve", 1)                                                                       \
 	X(ECHO, "echo", 0)                                                                         \
@@ -348,6 +352,8 @@ static int read_option(struct load_options *o, int id, const char *text, struct 
 	case OPT_RESET:
 		o->reset = true;
 		return 0;
+	case OPT_AT:
+		return time_read("--at", text, &o->at_ns, err);
 	case OPT_STAMP:
 		o->mix.stamp = true;
 		return 0;

@@ -27,7 +27,7 @@ struct load_options {
 	bool poisson;
 	struct distribution burst, think;
 	bool has_burst, has_think;
-	uint64_t warm_ns, duration_ns, requests, timeout_ns, seed;
+	uint64_t warm_ns, duration_ns, requests, timeout_ns, seed, at_ns;
 	bool has_warm, reset;
 
 	struct sy_stack_endpoint serve[LOCALS_MAX];

@@ -5,6 +5,7 @@ other end has seen."""
 import re
 import socket
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,14 @@ def web(lab, family, **options):
     before = len(nginx_log(lab, "s1"))
     results = load(lab, family, to, protocol="http", **options).finish()
     return results, nginx_log(lab, "s1")[before:]
+
+
+def test_begins_at_a_time(lab):
+    """Connections are open before, and the first answer is later than that."""
+    begin = time.clock_gettime(time.CLOCK_MONOTONIC) + 3
+    results, _ = web(lab, 4, connections=4, requests=8, at=f"{begin:.3f}s")
+    assert results["answered"] == 8
+    assert time.clock_gettime(time.CLOCK_MONOTONIC) >= begin
 
 
 @families

@@ -73,11 +73,21 @@ static void test_stamp(void **state)
 	refused("--stamp --protocol http", "--stamp");
 }
 
+static void test_at(void **state)
+{
+	static struct load_options o;
+
+	assert_int_equal(options_read("--at 100s", &o, NULL), 0);
+	assert_int_equal(o.at_ns, UINT64_C(100000000000));
+	refused("--at soon", "--at");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_active),
 	        cmocka_unit_test(test_stamp),
+	        cmocka_unit_test(test_at),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
