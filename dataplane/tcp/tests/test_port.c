@@ -74,7 +74,7 @@ static unsigned sent(void)
 }
 
 /* A segment that no connection takes: it is answered by a reset. */
-static void stranger(void)
+static void stranger_from(uint16_t sport)
 {
 	struct rte_mbuf *m = rte_pktmbuf_alloc(rt->pool);
 	struct sy_ipv4 *ip;
@@ -95,11 +95,16 @@ static void stranger(void)
 	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, sizeof(*ip)));
 	tcp = (struct sy_tcp *)(ip + 1);
 	*tcp = (struct sy_tcp){
-	        .sport = htons(4000), .dport = htons(1), .offset = 5 << 4, .flags = SY_TCP_ACK};
+	        .sport = htons(sport), .dport = htons(1), .offset = 5 << 4, .flags = SY_TCP_ACK};
 	tcp->checksum =
 	        (uint16_t)~sy_csum_fold(sy_csum_sum(&ip->src, 8) + htons(SY_PROTO_TCP) +
 	                                htons(sizeof(*tcp)) + sy_csum_sum(tcp, sizeof(*tcp)));
 	assert_int_equal(rte_ring_enqueue(ring.rx, m), 0);
+}
+
+static void stranger(void)
+{
+	stranger_from(4000);
 }
 
 /* Four bursts at most, then packets are received again; and what is left follows at once. */
@@ -170,6 +175,82 @@ static void test_packets_come_before_timers(void **state)
 	assert_in_range(sent(), waiting % SY_BURST + 1, 2 * 4 * SY_BURST);
 }
 
+static uint8_t by_port(struct sy_hook_packet *p, const uint8_t *payload)
+{
+	return p->sport == 4001 ? 0 : 7;
+}
+
+/* Whom the next packet that was sent is for. */
+static uint16_t sent_to(void)
+{
+	struct rte_mbuf *m = NULL;
+	const struct sy_tcp *tcp;
+	uint16_t dport;
+
+	rte_ring_dequeue(ring.tx, (void **)&m);
+	assert_non_null(m);
+	tcp = (const struct sy_tcp *)(sy_frame(m) + SY_ETH_LEN + sizeof(struct sy_ipv4));
+	dport = ntohs(tcp->dport);
+	rte_pktmbuf_free(m);
+	return dport;
+}
+
+/* With a packet hook the driver's ring is emptied before any packet is taken: what is most urgent
+ * may be the last one. */
+static void test_the_last_one_may_be_first(void **state)
+{
+	struct sy_worker *w = &rt->worker[0];
+	struct sy_stack *s = sy_stack_port_stack(port, 0);
+	int hook = sy_hooks_load(sy_stack_hooks(s), "port",
+	                         &(struct sy_hook_source){.packet = by_port}, NULL);
+
+	clock_set(w->now_ns + 1000 * SECOND); /* what earlier tests have left is over */
+	worker_turn(w);
+	sent();
+	assert_int_equal(sy_stack_packet_hook(s, (unsigned)hook), 0);
+	worker_turn(w);
+	for (unsigned i = 0; i < 3 * SY_BURST; i++)
+		stranger();
+	stranger_from(4001);
+	for (unsigned i = 0; i < 3; i++) { /* full bursts: there may be more */
+		assert_true(worker_turn(w));
+		assert_int_equal(sy_stack_waiting(s), (i + 1) * SY_BURST);
+		assert_int_equal(sent(), 0);
+	}
+	assert_true(worker_turn(w));
+	assert_int_equal(sy_stack_waiting(s), 3 * SY_BURST + 1 - 32);
+	assert_int_equal(sent_to(), 4001);
+	assert_int_equal(sent(), 31);
+	assert_true(sy_stack_wake_ns(w) <= w->now_ns); /* it does not sleep */
+	for (unsigned left = 3 * SY_BURST - 31; left > 0; left -= left < 32 ? left : 32)
+		assert_true(worker_turn(w));
+	assert_int_equal(sy_stack_waiting(s), 0);
+	assert_int_equal(sent(), 3 * SY_BURST - 31);
+	sy_stack_packet_hook(s, SY_HOOK_NONE);
+}
+
+/* But not for ever: a driver that always has more does not keep the stack from working. */
+static void test_sorting_ends(void **state)
+{
+	struct sy_worker *w = &rt->worker[0];
+	struct sy_stack *s = sy_stack_port_stack(port, 0);
+	unsigned turns = 0;
+
+	sy_stack_packet_hook(s, sy_hooks_find(sy_stack_hooks(s), "port"));
+	while (sent() == 0) {
+		assert_true(turns++ < 40);
+		for (unsigned i = 0; i < SY_BURST; i++)
+			stranger();
+		worker_turn(w);
+	}
+	assert_in_range(turns, 30, 34);
+	sy_stack_packet_hook(s, SY_HOOK_NONE);
+	while (sy_stack_waiting(s) > 0) {
+		worker_turn(w);
+		sent();
+	}
+}
+
 static int setup(void **state)
 {
 	port_start();
@@ -189,6 +270,8 @@ int main(void)
 	        cmocka_unit_test(test_turns_are_fair),
 	        cmocka_unit_test(test_timers_are_in_time),
 	        cmocka_unit_test(test_packets_come_before_timers),
+	        cmocka_unit_test(test_the_last_one_may_be_first),
+	        cmocka_unit_test(test_sorting_ends),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
