@@ -215,6 +215,13 @@ def test_setup_makes_users_and_moves_files(tmp_path):
     user = re.search(r"^steelyard:[^:]*:(\d+):(\d+):", (etc / "passwd").read_text(), re.M)
     assert user
     assert re.search(r"^steelyard-read:[^:]*:\d+:steelyard$", (etc / "group").read_text(), re.M)
+    # What signs certificates is not the agent's.
+    controller = re.search(
+        r"^steelyard-controller:[^:]*:(\d+):(\d+):", (etc / "passwd").read_text(), re.M
+    )
+    assert controller and controller[1] != user[1] and controller[2] != user[2]
+    unit = (ROOT / "deploy/steelyard-controller.service").read_text()
+    assert "\nUser=steelyard-controller\nGroup=steelyard-controller\n" in unit
 
     def rights(path):
         info = (tmp_path / path).stat()
