@@ -42,6 +42,8 @@ const (
 	DefaultState  = "/var/lib/steelyard/agent"
 	// The configuration that a controller wants, in the state directory.
 	DesiredFile = "desired.yaml"
+	// URLs of controllers that it has learned, in the state directory.
+	ControllersFile = "controllers"
 	// Groups of the two sockets.
 	DefaultGroup     = "steelyard"
 	DefaultReadGroup = "steelyard-read"
@@ -126,8 +128,8 @@ func Run(ctx context.Context, options Options) error {
 		}
 		options.Config = filepath.Join(options.State, DesiredFile)
 		a.options = options
-		a.member = &member.Member{Identity: identity, Log: options.Log}
-		a.member.Know(options.Controllers)
+		a.member = &member.Member{Identity: identity, Log: options.Log, Controllers: options.Controllers}
+		a.member.Remember(filepath.Join(options.State, ControllersFile))
 	}
 	a.sets = setfile.New(a.store.SetFiles, options.Log)
 	a.file = &config.File{Path: options.Config, Use: a.use, Check: a.sets.Check, Log: options.Log}

@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +31,9 @@ import (
 func (a *app) controllerCommand() *cobra.Command {
 	var options controller.Options
 	var listen, state, ca, certificate, key string
-	store := cluster.Options{}
+	var quota int64
+	var plain bool
+	store := cluster.Options{Large: controller.LargeKeys}
 	command := &cobra.Command{
 		Use: "controller", Short: "Configure many forwarders through their agents", Args: args(0, 0),
 		Long: "The controller keeps what all forwarders are to do in etcd, and brings it to their agents, which connect to it (`steelyard agent " +
@@ -43,6 +47,8 @@ func (a *app) controllerCommand() *cobra.Command {
 	flags.StringVar(&options.Group, "group", agent.DefaultGroup, "`group` whose members are admins, by the socket")
 	flags.StringVar(&state, "state", controller.DefaultState, "`directory` of the controller's own etcd")
 	flags.StringSliceVar(&store.Endpoints, "etcd", nil, "`URLs` of an external etcd cluster")
+	flags.Int64Var(&quota, "etcd-quota", cluster.DefaultQuota>>20, "`megabytes` that the controller's own etcd may have on the disk")
+	flags.BoolVar(&plain, "etcd-insecure", false, "reach an external etcd on another host without TLS: who is on the way can take over all forwarders")
 	flags.StringVar(&ca, "etcd-ca", "", "`file` with the authority of the external etcd's certificates")
 	flags.StringVar(&certificate, "etcd-cert", "", "`file` with the certificate for the external etcd")
 	flags.StringVar(&key, "etcd-key", "", "`file` with the key of that")
@@ -50,6 +56,13 @@ func (a *app) controllerCommand() *cobra.Command {
 		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
 		if err := confine.NoDumps(); err != nil {
 			options.Log.Warn("a core dump of this controller would have the key that signs all certificates", "error", err)
+		}
+		if quota < 64 {
+			return errors.New("--etcd-quota is 64 MB at least")
+		}
+		store.Quota = quota << 20
+		if err := checkEndpoints(store.Endpoints, plain); err != nil {
+			return err
 		}
 		var err error
 		if store.TLS, err = etcdTLS(ca, certificate, key); err != nil {
@@ -68,6 +81,21 @@ func (a *app) controllerCommand() *cobra.Command {
 		return controller.Run(c.Context(), options)
 	}
 	return command
+}
+
+// checkEndpoints refuses to send what signs all certificates over a network without TLS.
+func checkEndpoints(endpoints []string, plain bool) error {
+	for _, endpoint := range endpoints {
+		to, err := url.Parse(endpoint)
+		if err != nil || !slices.Contains([]string{"https", "http", "unix", "unixs"}, to.Scheme) {
+			return fmt.Errorf("--etcd %s: write https://HOST:2379", endpoint)
+		}
+		address := net.ParseIP(to.Hostname())
+		if to.Scheme == "http" && !plain && to.Hostname() != "localhost" && !address.IsLoopback() {
+			return fmt.Errorf("--etcd %s: this etcd has the key that signs all certificates: reach it by https:// (--etcd-ca, --etcd-cert, --etcd-key), or say --etcd-insecure", endpoint)
+		}
+	}
+	return nil
 }
 
 // etcdTLS returns how to reach an external etcd; nil: without TLS.
@@ -191,7 +219,7 @@ func (a *app) watchCommand() *cobra.Command {
 	var after int64
 	command := &cobra.Command{
 		Use: "watch", Short: "Show what happens to a controller's forwarders, as it happens", Args: args(0, 0),
-		Long: "Prints one line, or with -o json one object, for each event: joined, removed, desired (a new configuration), status (what an agent did with it), owner " +
+		Long: "Prints one line, or with -o json one object, for each event: joined, removed, desired (a new configuration), status (what an agent did with it), taken-back (a change that the forwarder refused), owner " +
 			"and owner-gone (the controller that serves the forwarder). Each has a revision; --after goes on behind one.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			stream, err := a.controllers().Watch(c.Context(), connect.NewRequest(&pb.WatchRequest{AfterRevision: after}))
@@ -229,6 +257,16 @@ type forwarderView struct {
 	Projects    []string `json:"projects"`
 	Error       string   `json:"error"`
 	ChangedUnix uint64   `json:"changed_unix_s"`
+	TakenBack   []string `json:"taken_back"`
+}
+
+// problem says what is wrong, or was with the last changes.
+func (v forwarderView) problem() string {
+	text := v.Error
+	for _, change := range v.TakenBack {
+		text = strings.TrimPrefix(text+"; taken back from "+change, "; ")
+	}
+	return text
 }
 
 // stateOf says in one word how far a forwarder is.
@@ -254,13 +292,13 @@ func (a *app) getForwarders(ctx context.Context) error {
 	views := []forwarderView{}
 	for _, f := range response.GetForwarders() {
 		views = append(views, forwarderView{f.GetName(), stateOf(f), f.GetController(), f.GetDesiredRevision(), f.GetAppliedRevision(),
-			append([]string{}, f.GetProjects()...), f.GetError(), f.GetChangedUnixS()})
+			append([]string{}, f.GetProjects()...), f.GetError(), f.GetChangedUnixS(), append([]string{}, f.GetTakenBack()...)})
 	}
 	return a.show(views, func() {
 		t := &table{columns: []column{left("NAME"), left("STATE"), right("DESIRED"), right("APPLIED"), left("CONTROLLER"), left("PROJECTS"), left("ERROR")}}
 		colors := map[string]string{"in-force": green, "alone": red, "behind": yellow, "loaded": yellow}
 		for _, v := range views {
-			t.add(v.Name, cell{v.State, colors[v.State]}, v.Desired, v.Applied, v.Controller, strings.Join(v.Projects, " "), v.Error)
+			t.add(v.Name, cell{v.State, colors[v.State]}, v.Desired, v.Applied, v.Controller, strings.Join(v.Projects, " "), v.problem())
 		}
 		a.print(t)
 	})

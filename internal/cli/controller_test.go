@@ -37,7 +37,7 @@ func newSite(t *testing.T) *site {
 	}
 	t.Cleanup(func() { os.RemoveAll(directory) })
 	t.Setenv("STEELYARD_CONTEXTS", filepath.Join(directory, "contexts"))
-	store, err := cluster.Open(t.Context(), cluster.Options{Directory: filepath.Join(directory, "s")})
+	store, err := cluster.Open(t.Context(), cluster.Options{Directory: filepath.Join(directory, "s"), Large: controller.LargeKeys})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,5 +196,20 @@ func TestWrongUseOfControllerCommands(t *testing.T) {
 		if code := Run(strings.Fields(line), strings.NewReader(""), &out, &errOut); code != exitFailure || !strings.Contains(errOut.String(), want) {
 			t.Errorf("%s: [%d] %s", line, code, errOut.String())
 		}
+	}
+}
+
+func TestEtcdOverANetwork(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"https://e1:2379": "", "http://127.0.0.1:2379": "", "http://[::1]:2379": "", "http://localhost:2379": "", "unix:///run/etcd.sock": "",
+		"http://e1:2379": "--etcd-insecure", "http://10.0.0.1:2379": "--etcd-insecure", "e1:2379": "write https", "ftp://e1": "write https",
+	} {
+		err := checkEndpoints([]string{"https://e0:2379", endpoint}, false)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", endpoint, err, want)
+		}
+	}
+	if err := checkEndpoints([]string{"http://e1:2379"}, true); err != nil {
+		t.Error(err)
 	}
 }

@@ -119,6 +119,7 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 			_ = connect.NewErrorWriter().Write(w, r, err)
 			return
 		}
+		admitted(r.Context())
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
 	})
 }

@@ -5,7 +5,6 @@ package controller
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,26 +21,28 @@ import (
 type plan struct {
 	forwarder, project string
 	own, desired       cluster.Entry // as read
+	previous           cluster.Entry // likewise: what own was when the forwarder last confirmed it, while it has not confirmed own
+	member             cluster.Entry
 	projectEntry       cluster.Entry
 	record             project // with the new usage
-	text               []byte  // the project's file
-	before             []byte  // the forwarder's
-	merged             []byte  // likewise, after the change
+	text               []byte  // the project's file; nil: none
+	merged             []byte  // the forwarder's, after the change
+	kept, whole        []byte  // values for the two
 	parsed             *model.Config
 }
 
 // same reports that the plan changes nothing.
-func (p *plan) same() bool { return p.desired.Revision != 0 && bytes.Equal(p.before, p.merged) }
+func (p *plan) same() bool { return p.desired.Revision != 0 && bytes.Equal(p.desired.Value, p.whole) }
 
 // prepare computes a plan, and refuses one that breaks a rule.
 func (s *Server) prepare(ctx context.Context, forwarder, name, file string, text []byte) (*plan, error) {
 	p := &plan{forwarder: forwarder, project: name, text: text}
-	if entry, err := s.store.Get(ctx, keyMembers+forwarder); err != nil {
+	var err error
+	if p.member, err = s.store.Get(ctx, keyMembers+forwarder); err != nil {
 		return nil, unavailable(err)
-	} else if entry.Revision == 0 {
+	} else if p.member.Revision == 0 {
 		return nil, missing("there is no forwarder %q: `steelyard get forwarders` lists them", forwarder)
 	}
-	var err error
 	if p.record, p.projectEntry, err = read[project](ctx, s.store, keyProjects+name); err != nil {
 		return nil, err
 	}
@@ -54,22 +55,22 @@ func (s *Server) prepare(ctx context.Context, forwarder, name, file string, text
 	if p.desired, err = s.store.Get(ctx, keyDesired+forwarder); err != nil {
 		return nil, unavailable(err)
 	}
-	if p.before, err = unpack(p.desired.Value); err != nil {
-		return nil, connect.NewError(connect.CodeInternal, err)
-	}
 	// After desired: if these are newer than that, the transaction fails.
 	others, _, err := s.store.List(ctx, keyConfigs+forwarder+"/")
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	if err := p.merge(others, file); err != nil {
+	if err := s.merge(ctx, p, others, file); err != nil {
 		return nil, err
+	}
+	if p.previous, err = s.store.Get(ctx, keyPrevious+forwarder+"/"+name); err != nil {
+		return nil, unavailable(err)
 	}
 	return p, p.count()
 }
 
 // merge computes the forwarder's file from those of all projects.
-func (p *plan) merge(others []cluster.Entry, file string) error {
+func (s *Server) merge(ctx context.Context, p *plan, others []cluster.Entry, file string) error {
 	base := []byte("version: 1\nservices: []\n")
 	var parts []config.Part
 	p.own = cluster.Entry{Key: keyConfigs + p.forwarder + "/" + p.project}
@@ -85,11 +86,11 @@ func (p *plan) merge(others []cluster.Entry, file string) error {
 			p.own = entry
 			continue
 		}
-		text, err := unpack(entry.Value)
+		text, err := s.store.Load(ctx, entry.Value)
 		if err != nil {
-			return connect.NewError(connect.CodeInternal, fmt.Errorf("%s: %w", entry.Key, err))
+			return unavailable(fmt.Errorf("%s: %w", entry.Key, err))
 		}
-		take(nameOf(entry.Key, keyConfigs+p.forwarder+"/"), text)
+		take(nameOf(entry.Key, keyConfigs+p.forwarder+"/"), text.Text)
 	}
 	if p.text != nil {
 		take(p.project, p.text)
@@ -111,6 +112,20 @@ func (p *plan) merge(others []cluster.Entry, file string) error {
 	return nil
 }
 
+// keep stores a plan's texts, for its transaction.
+func (s *Server) keep(ctx context.Context, p *plan) error {
+	own, err := s.store.Save(ctx, p.text)
+	if err != nil {
+		return unstored(err)
+	}
+	whole, err := s.store.Save(ctx, p.merged)
+	if err != nil {
+		return unstored(err)
+	}
+	p.kept, p.whole = own.Value, whole.Value
+	return nil
+}
+
 // ownNames refuses names of the default project that look like another one's: what is before a dot counts as a project.
 func (p *plan) ownNames(file string) error {
 	if p.project != defaultProject || p.text == nil {
@@ -128,8 +143,8 @@ func (p *plan) ownNames(file string) error {
 	return nil
 }
 
-// count notes what the project uses, and compares it with its quotas.
-func (p *plan) count() error {
+// used counts what the project has on the forwarder after the change.
+func (p *plan) used() usage {
 	var used usage
 	for _, service := range p.parsed.Services {
 		owner, _, long := strings.Cut(service.Name, ".")
@@ -138,16 +153,13 @@ func (p *plan) count() error {
 			used.Servers += uint32(len(service.Servers))
 		}
 	}
-	uses := map[string]usage{}
-	for name, u := range p.record.Usage {
-		uses[name] = u
-	}
-	delete(uses, p.forwarder)
-	if used.Services > 0 {
-		uses[p.forwarder] = used
-	}
+	return used
+}
+
+// count notes what the project uses, and compares it with its quotas.
+func (p *plan) count() error {
 	before := p.record.total()
-	p.record.Usage = uses
+	p.record = p.record.with(p.forwarder, p.used())
 	total := p.record.total()
 	for _, quota := range []struct {
 		what            string
@@ -162,10 +174,15 @@ func (p *plan) count() error {
 	return nil
 }
 
-// commit writes a plan, its quota's new use and its record in one transaction.
+// txn writes a plan and its quota's new use in one transaction. What the forwarder has confirmed is kept until it confirms this too.
 func (p *plan) txn() *cluster.Txn {
-	return new(cluster.Txn).Unchanged(p.own).Unchanged(p.desired).Unchanged(p.projectEntry).
-		Put(p.own.Key, pack(p.text), 0).Put(keyDesired+p.forwarder, pack(p.merged), 0).Put(keyProjects+p.project, encode(p.record), 0)
+	txn := new(cluster.Txn).Unchanged(p.member).Unchanged(p.own).Unchanged(p.desired).Unchanged(p.projectEntry).Unchanged(p.previous).
+		PutLarge(p.own.Key, p.kept).PutLarge(keyDesired+p.forwarder, p.whole).Put(keyProjects+p.project, encode(p.record), 0).
+		Delete(keyRefusals + p.forwarder + "/" + p.project)
+	if p.previous.Revision == 0 {
+		txn.PutLarge(p.previous.Key, p.own.Value) // nothing, if there was none
+	}
+	return txn
 }
 
 // ApplyConfig makes a file what a project wants of a forwarder, and waits until the forwarder has confirmed it.
@@ -181,6 +198,9 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
 		p, err := s.prepare(ctx, forwarder, project, request.GetFile(), request.GetYaml())
 		last = p
+		if err == nil {
+			err = s.keep(ctx, p)
+		}
 		if err != nil || p.same() {
 			return nil, err
 		}
@@ -194,105 +214,23 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	if revision == 0 {
 		revision = last.desired.Revision
 	}
-	outcome, err := s.await(ctx, forwarder, revision)
+	outcome, err := s.await(ctx, forwarder, project, revision)
 	switch {
 	case err != nil:
-		if !last.same() {
-			go s.finish(last, revision)
-		}
 		return nil, err
 	case outcome == nil:
 		return &agentpb.ApplyConfigResponse{Generation: uint64(revision), Warnings: append(warnings,
-			"saved; no agent of "+forwarder+" is connected: it gets this when it is")}, nil
+			"saved; no agent of "+forwarder+" is connected: it gets this when it is. If it refuses it then, it is taken back, and `steelyard get forwarders` says why")}, nil
+	case outcome.Older:
+		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s: %s", forwarder, outcome.Error))
+	case outcome.takenBack:
+		return nil, invalid(fmt.Errorf("%s refuses this: %s; nothing was changed", forwarder, outcome.Error))
 	case outcome.Refused == revision:
-		undone := "it stays the desired configuration, because it was changed again meanwhile"
-		if last.same() {
-			undone = "it was refused before, and is what `steelyard get forwarders` complains about"
-		} else if s.undo(context.WithoutCancel(ctx), last, revision) {
-			undone = "nothing was changed"
-		}
-		return nil, invalid(fmt.Errorf("%s refuses this: %s; %s", forwarder, outcome.Error, undone))
+		return nil, invalid(fmt.Errorf("%s refuses this: %s; it has confirmed it before, so it stays the desired configuration", forwarder, outcome.Error))
 	case outcome.Applied > revision:
 		warnings = append(warnings, "somebody has applied a newer configuration meanwhile")
 	case !outcome.InForwarder:
 		warnings = append(warnings, "the agent has it, but its forwarder has not confirmed it yet: "+outcome.Error)
 	}
 	return &agentpb.ApplyConfigResponse{Generation: uint64(revision), Revision: outcome.Forwarder, Changes: outcome.Changes, Warnings: warnings}, nil
-}
-
-// undo takes a refused change back, unless its project was changed again; what other projects have applied since stays.
-func (s *Server) undo(ctx context.Context, p *plan, revision int64) bool {
-	_, err := s.retry(ctx, func() (*cluster.Txn, error) {
-		desired, err := s.store.Get(ctx, keyDesired+p.forwarder)
-		if err != nil {
-			return nil, err
-		}
-		others, _, err := s.store.List(ctx, keyConfigs+p.forwarder+"/")
-		if err != nil {
-			return nil, err
-		}
-		others = slices.DeleteFunc(others, func(e cluster.Entry) bool { return e.Key == p.own.Key })
-		record, entry, err := read[project](ctx, s.store, keyProjects+p.project)
-		if err != nil {
-			return nil, err
-		}
-		old, _, err := s.usageOf(p, record)
-		if err != nil {
-			return nil, err
-		}
-		txn := new(cluster.Txn).Unchanged(desired).At(p.own.Key, revision).Unchanged(entry).Put(keyProjects+p.project, encode(old), 0)
-		q := &plan{forwarder: p.forwarder, project: p.project}
-		if p.own.Revision == 0 {
-			txn.Delete(p.own.Key)
-		} else {
-			if q.text, err = unpack(p.own.Value); err != nil {
-				return nil, err
-			}
-			txn.Put(p.own.Key, p.own.Value, 0)
-		}
-		if q.text == nil && len(others) == 0 {
-			txn.Delete(desired.Key)
-		} else if err := q.merge(others, "undo"); err != nil {
-			return nil, err
-		} else {
-			txn.Put(desired.Key, pack(q.merged), 0)
-		}
-		if current, err := s.store.Get(ctx, p.own.Key); err != nil || current.Revision != revision {
-			return nil, errChangedAgain
-		}
-		return s.record(txn, "controller/"+s.id, "undo", p.forwarder, p.project, "the forwarder refused it"), nil
-	})
-	return err == nil
-}
-
-var errChangedAgain = errors.New("changed again")
-
-// finish undoes a change that is refused after its caller has gone.
-func (s *Server) finish(p *plan, revision int64) {
-	ctx, cancel := context.WithTimeout(s.ctx, 2*pushTimeout)
-	defer cancel()
-	if outcome, err := s.await(ctx, p.forwarder, revision); err == nil && outcome != nil && outcome.Refused == revision {
-		s.undo(ctx, p, revision)
-	}
-}
-
-// usageOf returns the project's record with what it used at the forwarder before the plan.
-func (s *Server) usageOf(p *plan, record project) (project, usage, error) {
-	uses := map[string]usage{}
-	for name, u := range record.Usage {
-		uses[name] = u
-	}
-	var before project
-	if p.projectEntry.Revision != 0 {
-		if err := decodeRecord(p.projectEntry, &before); err != nil {
-			return record, usage{}, err
-		}
-	}
-	old, had := before.Usage[p.forwarder]
-	delete(uses, p.forwarder)
-	if had {
-		uses[p.forwarder] = old
-	}
-	record.Usage = uses
-	return record, old, nil
 }

@@ -3,6 +3,8 @@
 package controller
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"log/slog"
@@ -77,7 +79,7 @@ func newLab(t *testing.T, controllers int) *lab {
 	}
 	t.Cleanup(func() { os.RemoveAll(directory) })
 	l := &lab{T: t, directory: directory, agents: map[string]*runningAgent{}}
-	if l.store, err = cluster.Open(t.Context(), cluster.Options{Directory: filepath.Join(directory, "s")}); err != nil {
+	if l.store, err = cluster.Open(t.Context(), cluster.Options{Directory: filepath.Join(directory, "s"), Large: LargeKeys}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.store.Close)
@@ -97,7 +99,7 @@ func (l *lab) addControllerAt(endpoint string, skew time.Duration) *runningContr
 		l.Fatal(err)
 	}
 	// Of its own, as another process would have.
-	store, err := cluster.Open(l.Context(), cluster.Options{Endpoints: []string{endpoint}})
+	store, err := cluster.Open(l.Context(), cluster.Options{Endpoints: []string{endpoint}, Large: LargeKeys})
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -269,3 +271,12 @@ const (
 	vip    = "10.0.0.80:80"
 	server = "10.1.0.21:8080"
 )
+
+// packed compresses a file as the store does.
+func packed(text string) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write([]byte(text)) // a buffer takes everything
+	_ = w.Close()
+	return out.Bytes()
+}

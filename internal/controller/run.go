@@ -61,6 +61,7 @@ type Server struct {
 	changed  *sync.Cond // with mu: seen has grown
 	seen     uint64     // changes in the store
 	sessions map[string]*session
+	watchers map[*watcher]bool
 	lease    cluster.Lease // 0: none, so no agent is accepted
 
 	auditMu sync.Mutex
@@ -69,7 +70,7 @@ type Server struct {
 
 // Run works until ctx ends; an error means that it could not start.
 func Run(ctx context.Context, o Options) error {
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, ctx: ctx, url: o.URL, sessions: map[string]*session{}}
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, ctx: ctx, url: o.URL, sessions: map[string]*session{}, watchers: map[*watcher]bool{}}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -101,7 +102,7 @@ func Run(ctx context.Context, o Options) error {
 	running.Go(func() { s.keepHouse(ctx) })
 	running.Go(func() { s.answer(ctx, s.localServer(), func(h *http.Server) error { return h.Serve(local) }) })
 	s.log.Info("controller is ready", "url", s.url, "id", s.id, "socket", o.Socket)
-	s.answer(ctx, s.remoteServer(), func(h *http.Server) error { return h.ServeTLS(o.Listen, "", "") })
+	s.answer(ctx, s.remoteServer(), func(h *http.Server) error { return h.ServeTLS(newGuests(o.Listen), "", "") })
 	return nil
 }
 
@@ -183,6 +184,7 @@ func (s *Server) localServer() *http.Server {
 
 func (s *Server) remoteServer() *http.Server {
 	server := s.newServer()
+	server.ConnContext = withGuest
 	server.TLSConfig = s.identity.Server()
 	server.TLSConfig.NextProtos = []string{"h2", "http/1.1", pki.ALPN}
 	server.Protocols = new(http.Protocols)
@@ -282,6 +284,9 @@ func (s *Server) keepHouse(ctx context.Context) {
 			if err := s.certify(); err != nil {
 				s.log.Error("the controller's certificate", "error", err)
 			}
+		}
+		if err := s.store.Tidy(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("etcd is not tidied", "error", err)
 		}
 		if err := s.trimAudit(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("old audit records stay", "error", err)

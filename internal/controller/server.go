@@ -124,43 +124,6 @@ func (s *Server) Renew(ctx context.Context, request *connect.Request[pb.RenewReq
 	return connect.NewResponse(s.issued(ctx, certificate.Raw)), nil
 }
 
-// RemoveMember implements the service.
-func (s *Server) RemoveMember(ctx context.Context, request *connect.Request[pb.RemoveMemberRequest]) (*connect.Response[pb.RemoveMemberResponse], error) {
-	who, name := from(ctx), request.Msg.GetName()
-	if !who.admin() {
-		return nil, denied("only an admin removes members, and %s is none", who)
-	}
-	_, err := s.retry(ctx, func() (*cluster.Txn, error) {
-		entry, err := s.store.Get(ctx, keyMembers+name)
-		if err != nil {
-			return nil, unavailable(err)
-		}
-		if entry.Revision == 0 {
-			return nil, missing("there is no member %q", name)
-		}
-		configs, _, err := s.store.List(ctx, keyConfigs+name+"/")
-		if err != nil {
-			return nil, unavailable(err)
-		}
-		desired, err := s.store.Get(ctx, keyDesired+name)
-		if err != nil {
-			return nil, unavailable(err)
-		}
-		txn := new(cluster.Txn).Unchanged(entry).Unchanged(desired).Delete(entry.Key).Delete(keyDesired + name).Delete(keyStatus + name)
-		for _, one := range configs {
-			key := keyProjects + nameOf(one.Key, keyConfigs+name+"/")
-			record, projectEntry, err := read[project](ctx, s.store, key)
-			if err != nil {
-				return nil, err
-			}
-			delete(record.Usage, name)
-			txn.Unchanged(one).Delete(one.Key).Unchanged(projectEntry).Put(key, encode(record), 0)
-		}
-		return s.record(txn, who.String(), "remove member", "", "", name), nil
-	})
-	return connect.NewResponse(&pb.RemoveMemberResponse{}), err
-}
-
 // ---- forwarders ---------------------------------------------------------------------------------
 
 // ListForwarders implements the service.
@@ -203,7 +166,11 @@ func (s *Server) forwarder(ctx context.Context, name string) (*pb.Forwarder, err
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	configs, _, err := s.store.List(ctx, keyConfigs+name+"/")
+	configs, err := s.store.Names(ctx, keyConfigs+name+"/")
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	refusals, _, err := s.store.List(ctx, keyRefusals+name+"/")
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -212,48 +179,16 @@ func (s *Server) forwarder(ctx context.Context, name string) (*pb.Forwarder, err
 		InForwarder: now.InForwarder && now.Applied == desired.Revision, Error: now.Error, ChangedUnixS: uint64(now.At),
 	}
 	for _, config := range configs {
-		f.Projects = append(f.Projects, nameOf(config.Key, keyConfigs+name+"/"))
+		f.Projects = append(f.Projects, nameOf(config, keyConfigs+name+"/"))
+	}
+	for _, entry := range refusals {
+		var one refusal
+		if err := decodeRecord(entry, &one); err != nil {
+			return nil, err
+		}
+		f.TakenBack = append(f.TakenBack, nameOf(entry.Key, keyRefusals+name+"/")+": "+one.Error)
 	}
 	return f, nil
-}
-
-// await waits until an agent has answered to a revision; nil: no agent is connected.
-func (s *Server) await(ctx context.Context, forwarder string, revision int64) (*status, error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*9/10)
-		defer cancel()
-	}
-	stop := context.AfterFunc(ctx, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.changed.Broadcast()
-	})
-	defer stop()
-	for {
-		s.mu.Lock()
-		seen := s.seen
-		s.mu.Unlock()
-		now, _, err := read[status](ctx, s.store, keyStatus+forwarder)
-		if err == nil && (now.Applied >= revision || now.Refused == revision) {
-			return &now, nil
-		}
-		entry, ownerErr := s.store.Get(ctx, keyOwners+forwarder)
-		if err == nil && ownerErr == nil && entry.Revision == 0 {
-			return nil, nil
-		}
-		if ctx.Err() != nil {
-			return nil, unavailable(fmt.Errorf("the configuration is saved, but the agent of %s has not answered yet", forwarder))
-		}
-		if err := errors.Join(err, ownerErr); err != nil {
-			return nil, unavailable(err)
-		}
-		s.mu.Lock()
-		for s.seen == seen && ctx.Err() == nil {
-			s.changed.Wait()
-		}
-		s.mu.Unlock()
-	}
 }
 
 // ---- projects -----------------------------------------------------------------------------------
@@ -353,68 +288,4 @@ func (s *Server) ListAudit(ctx context.Context, request *connect.Request[pb.List
 		})
 	}
 	return connect.NewResponse(response), nil
-}
-
-// Watch implements the service.
-func (s *Server) Watch(ctx context.Context, request *connect.Request[pb.WatchRequest], stream *connect.ServerStream[pb.WatchResponse]) error {
-	if who := from(ctx); !who.mayRead() {
-		return denied("%s may not read", who)
-	}
-	after := request.Msg.GetAfterRevision()
-	if after == 0 {
-		var err error
-		if _, after, err = s.store.List(ctx, keyControllers); err != nil {
-			return unavailable(err)
-		}
-	}
-	// The first one says from where: a caller that was cut off goes on from the last revision that it has.
-	if err := stream.Send(&pb.WatchResponse{Revision: after, What: "watching"}); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := context.AfterFunc(s.ctx, cancel)
-	defer stop()
-	var failed error
-	err := s.store.Watch(ctx, "", after, func(event cluster.Event) {
-		if message := describe(event); message != nil && failed == nil {
-			if failed = stream.Send(message); failed != nil {
-				cancel()
-			}
-		}
-	})
-	return errors.Join(failed, err)
-}
-
-// describe returns the event of a change in the store; nil: it is nobody's concern.
-func describe(event cluster.Event) *pb.WatchResponse {
-	kind, name, _ := strings.Cut(event.Key, "/")
-	message := &pb.WatchResponse{Revision: event.Revision, Forwarder: name}
-	switch kind + "/" {
-	case keyDesired:
-		message.What = "desired"
-	case keyStatus:
-		var now status
-		if event.Deleted || json.Unmarshal(event.Value, &now) != nil {
-			return nil
-		}
-		message.What, message.Detail = "status", fmt.Sprintf("revision %d", now.Applied)
-		if now.Error != "" {
-			message.Detail += ": " + now.Error
-		}
-	case keyOwners:
-		var now owner
-		if message.What = "owner-gone"; !event.Deleted {
-			message.What = "owner"
-			_ = json.Unmarshal(event.Value, &now) // without it, the event has no detail
-			message.Detail = now.URL
-		}
-	case keyMembers:
-		if message.What = "removed"; !event.Deleted {
-			message.What = "joined"
-		}
-	default:
-		return nil
-	}
-	return message
 }

@@ -73,7 +73,7 @@ func newSession(forwarder string, conn net.Conn) *session {
 	}
 	client := &http.Client{Transport: s.transport}
 	s.agent = agentpbconnect.NewAgentServiceClient(client, "http://agent")
-	s.member = controllerpbconnect.NewMemberServiceClient(client, "http://agent", connect.WithSendGzip())
+	s.member = controllerpbconnect.NewMemberServiceClient(client, "http://agent")
 	return s
 }
 
@@ -100,6 +100,9 @@ func (s *Server) accept(_ *http.Server, conn *tls.Conn, _ http.Handler) {
 	if err != nil || who.Kind != pki.Forwarder {
 		s.log.Warn("an agent is refused", "from", conn.RemoteAddr(), "error", err)
 		return
+	}
+	if stranger, ok := conn.NetConn().(*guest); ok {
+		stranger.admit()
 	}
 	one := newSession(who.Name.Name, conn)
 	// Whoever had the forwarder before loses it now: the agent has chosen.
@@ -183,32 +186,37 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 		_, err := one.agent.GetStatus(asking, connect.NewRequest(&agentpb.GetStatusRequest{}))
 		return time.Hour, err
 	}
-	text, err := unpack(entry.Value)
+	text, err := s.store.Load(ctx, entry.Value)
 	if err != nil {
-		return later, err
+		return soon, err
 	}
 	sending, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
 	response, err := one.member.SetDesired(sending, connect.NewRequest(&pb.SetDesiredRequest{
-		Revision: entry.Revision, Yaml: text, Controllers: s.controllers(ctx),
+		Revision: entry.Revision, YamlGzip: text.Gzip, Controllers: s.controllers(ctx),
 	}))
 	if err != nil {
 		return soon, err
 	}
 	answer, wait := response.Msg, time.Hour
-	now := status{Applied: answer.GetRevision(), Error: answer.GetError(), Changes: answer.GetChanges(), Forwarder: answer.GetForwarderRevision(), At: s.now().Unix()}
+	now := status{Applied: answer.GetRevision(), Error: shortened(answer.GetError()), Changes: answer.GetChanges(), Forwarder: answer.GetForwarderRevision(), At: s.now().Unix()}
 	switch answer.GetOutcome() {
 	case pb.SetDesiredResponse_OUTCOME_APPLIED:
 		now.InForwarder = true
-	case pb.SetDesiredResponse_OUTCOME_LOADED:
+		err = s.confirm(ctx, one.forwarder, entry.Revision)
+	case pb.SetDesiredResponse_OUTCOME_LOADED, pb.SetDesiredResponse_OUTCOME_FAILED:
 		wait = later
 	case pb.SetDesiredResponse_OUTCOME_REFUSED:
 		now.Refused = entry.Revision
 		wait = later
+		err = s.takeBack(ctx, one, entry.Revision, now.Error)
 	case pb.SetDesiredResponse_OUTCOME_OLDER:
-		now.Error = "the agent has a newer configuration than the store: was etcd restored from a backup?"
-		now.Refused = entry.Revision
+		now.Error = "the agent has a newer configuration than the store, and keeps it: was etcd restored from a backup?"
+		now.Refused, now.Older = entry.Revision, true
 		wait = later
+	}
+	if err != nil {
+		return soon, err
 	}
 	return wait, s.note(ctx, one, now)
 }
@@ -254,6 +262,7 @@ func (s *Server) catchUp() {
 	for _, one := range s.sessions {
 		one.poke()
 	}
+	s.endWatches("")
 }
 
 // see acts on one change in the store.
@@ -274,6 +283,7 @@ func (s *Server) see(event cluster.Event) {
 		}
 	}
 	if name, ok := cutPrefix(event.Key, keyMembers); ok {
+		s.endWatches(name)
 		if one := s.sessions[name]; one != nil && one.fence < event.Revision {
 			go one.conn.Close() // it was removed, or joined again with another key; it may come again
 		}

@@ -3,18 +3,16 @@
 package controller
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"steelyard/internal/cluster"
-	"steelyard/internal/config"
 	pb "steelyard/internal/gen/controllerpb"
 	"steelyard/internal/pki"
 
@@ -29,11 +27,16 @@ const (
 	keyProjects    = "projects/"
 	keyConfigs     = "configs/"
 	keyDesired     = "desired/"
+	keyPrevious    = "previous/"
+	keyRefusals    = "refusals/"
 	keyOwners      = "owners/"
 	keyControllers = "controllers/"
 	keyStatus      = "status/"
 	keyAudit       = "audit/"
 )
+
+// LargeKeys are the beginnings of the keys whose values are configurations.
+var LargeKeys = []string{keyConfigs, keyDesired, keyPrevious}
 
 // defaultProject may have everything in its files, and exists always.
 const defaultProject = "default"
@@ -83,6 +86,20 @@ func (p project) total() usage {
 	return sum
 }
 
+// with returns the project with what it has on a forwarder.
+func (p project) with(forwarder string, used usage) project {
+	uses := maps.Clone(p.Usage)
+	if uses == nil {
+		uses = map[string]usage{}
+	}
+	delete(uses, forwarder)
+	if used.Services > 0 {
+		uses[forwarder] = used
+	}
+	p.Usage = uses
+	return p
+}
+
 type owner struct {
 	ID  string `json:"id"`
 	URL string `json:"url"`
@@ -91,11 +108,18 @@ type owner struct {
 type status struct {
 	Applied     int64  `json:"applied"`
 	Refused     int64  `json:"refused,omitempty"` // a revision that the agent or the forwarder does not take
+	Older       bool   `json:"older,omitempty"`   // because the agent has a newer one than the store
 	InForwarder bool   `json:"in_forwarder"`
 	Error       string `json:"error,omitempty"`
 	Changes     uint32 `json:"changes,omitempty"`
 	Forwarder   uint64 `json:"forwarder_revision,omitempty"`
 	At          int64  `json:"at_unix_s"`
+}
+
+// refusal says why a change was taken back.
+type refusal struct {
+	Revision int64  `json:"revision"` // of the change
+	Error    string `json:"error"`
 }
 
 type audit struct {
@@ -132,30 +156,6 @@ func read[T any](ctx context.Context, s *cluster.Store, key string) (T, cluster.
 	return record, entry, nil
 }
 
-// pack compresses a file.
-func pack(text []byte) []byte {
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, _ = w.Write(text) // a buffer takes everything
-	_ = w.Close()
-	return out.Bytes()
-}
-
-func unpack(data []byte) ([]byte, error) {
-	if len(data) == 0 {
-		return nil, nil
-	}
-	r, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(r, config.MaxFileBytes+1))
-	if err == nil && len(text) > config.MaxFileBytes {
-		err = errors.New("too large")
-	}
-	return text, err
-}
-
 // record adds an audit record to a transaction.
 func (s *Server) record(txn *cluster.Txn, who, what, forwarder, project, detail string) *cluster.Txn {
 	now := s.now()
@@ -163,7 +163,15 @@ func (s *Server) record(txn *cluster.Txn, who, what, forwarder, project, detail 
 	s.audited = max(s.audited+1, now.UnixNano()) // keys of one controller differ, and keep their order
 	key := fmt.Sprintf("%s%020d-%s", keyAudit, s.audited, s.id)
 	s.auditMu.Unlock()
-	return txn.Put(key, encode(audit{now.UnixMilli(), who, what, forwarder, project, detail}), 0)
+	return txn.Put(key, encode(audit{now.UnixMilli(), who, what, forwarder, project, shortened(detail)}), 0)
+}
+
+// shortened bounds a text of somebody else's.
+func shortened(text string) string {
+	if len(text) > maxText {
+		return strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	return text
 }
 
 // attempts bounds how often a transaction is computed again.
@@ -181,13 +189,21 @@ func (s *Server) retry(ctx context.Context, compute func() (*cluster.Txn, error)
 			return revision, nil
 		}
 		if !errors.Is(err, cluster.ErrConflict) {
-			return 0, unavailable(err)
+			return 0, unstored(err)
 		}
 	}
 	return 0, connect.NewError(connect.CodeAborted, cluster.ErrConflict)
 }
 
 // ---- errors -------------------------------------------------------------------------------------
+
+// unstored is the error of a write.
+func unstored(err error) error {
+	if errors.Is(err, cluster.ErrFull) {
+		return connect.NewError(connect.CodeResourceExhausted, err)
+	}
+	return unavailable(err)
+}
 
 func unavailable(err error) error { return connect.NewError(connect.CodeUnavailable, err) }
 func invalid(err error) error     { return connect.NewError(connect.CodeInvalidArgument, err) }
@@ -200,12 +216,16 @@ func denied(format string, args ...any) error {
 
 // trimAudit removes all but the newest audit records.
 func (s *Server) trimAudit(ctx context.Context) error {
-	entries, err := s.store.Last(ctx, keyAudit, maxAudit+1000)
+	entries, err := s.store.Last(ctx, keyAudit, maxAudit+5000)
 	if err != nil {
 		return err
 	}
-	for _, old := range entries[min(maxAudit, len(entries)):] {
-		if _, err := s.store.Commit(ctx, new(cluster.Txn).Delete(old.Key)); err != nil {
+	for old := range slices.Chunk(entries[min(maxAudit, len(entries)):], maxOperations) {
+		txn := new(cluster.Txn)
+		for _, one := range old {
+			txn.Delete(one.Key)
+		}
+		if _, err := s.store.Commit(ctx, txn); err != nil {
 			return err
 		}
 	}
@@ -214,11 +234,13 @@ func (s *Server) trimAudit(ctx context.Context) error {
 
 const (
 	maxAudit      = 10000
+	maxOperations = 100 // of a transaction: etcd takes 128
 	housekeeping  = time.Minute
 	leaseLife     = 5 * time.Second
-	pushTimeout   = time.Minute
+	pushTimeout   = 20 * time.Second
 	defaultTokens = time.Hour
 	maxJoin       = 16 << 10 // bytes of a request
+	maxText       = 2 << 10  // bytes of an error or of a record's detail in the store
 )
 
 func nameOf(key, prefix string) string { return strings.TrimPrefix(key, prefix) }

@@ -98,6 +98,22 @@ func TestAgentWithoutController(t *testing.T) {
 	}
 }
 
+// An agent that was told of one controller has learned of the others, and finds them when it starts without that one.
+func TestLearnedControllersAreKept(t *testing.T) {
+	l := newLab(t, 1)
+	f := l.addForwarder("f1")
+	first := l.controllers[0]
+	other := l.addController()
+	if _, err := apply(t.Context(), first.admin, "f1", "", file(10)); err != nil {
+		t.Fatal(err)
+	}
+	f.stop()
+	f.options.Token = ""
+	first.stop()
+	l.start(f)
+	l.until("the agent finds the other one", func() bool { return l.owner("f1") == other.url })
+}
+
 // staleWriter is a controller that has lost the forwarder and does not know it yet.
 func TestFenceStopsTheOldOwner(t *testing.T) {
 	l := newLab(t, 1)
@@ -154,7 +170,7 @@ func TestOlderIsRefused(t *testing.T) {
 		if step.again {
 			d = make()
 		}
-		got, err := d.SetDesired(t.Context(), connect.NewRequest(&pb.SetDesiredRequest{Revision: step.revision, Yaml: []byte(step.text)}))
+		got, err := d.SetDesired(t.Context(), connect.NewRequest(&pb.SetDesiredRequest{Revision: step.revision, YamlGzip: packed(step.text)}))
 		if err != nil || got.Msg.GetOutcome() != step.want || got.Msg.GetRevision() != step.now {
 			t.Errorf("step %d: %v, %v", i, got, err)
 		}
@@ -166,13 +182,13 @@ func TestOlderIsRefused(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Replace(installed[1], "\nc", "\nedited", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.SetDesired(t.Context(), connect.NewRequest(&pb.SetDesiredRequest{Revision: 9, Yaml: []byte("c")})); err != nil || len(installed) != 3 {
+	if _, err := d.SetDesired(t.Context(), connect.NewRequest(&pb.SetDesiredRequest{Revision: 9, YamlGzip: packed("c")})); err != nil || len(installed) != 3 {
 		t.Errorf("%v, %q", err, installed)
 	}
 	if err := os.WriteFile(path, []byte("version: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.SetDesired(t.Context(), connect.NewRequest(&pb.SetDesiredRequest{Revision: 10, Yaml: []byte("e")})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+	if _, err := d.SetDesired(t.Context(), connect.NewRequest(&pb.SetDesiredRequest{Revision: 10, YamlGzip: packed("e")})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("%v", err)
 	}
 }
@@ -306,9 +322,9 @@ func TestHistoryUnderFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := unpack(desired.Value)
-	if err != nil || !strings.Contains(string(text), fmt.Sprintf("weight: %d }", f.Server(vip, server).GetWeight())) {
-		t.Errorf("the forwarder has %d, desired is\n%s", f.Server(vip, server).GetWeight(), text)
+	text, err := l.store.Load(t.Context(), desired.Value)
+	if err != nil || !strings.Contains(string(text.Text), fmt.Sprintf("weight: %d }", f.Server(vip, server).GetWeight())) {
+		t.Errorf("the forwarder has %d, desired is\n%s", f.Server(vip, server).GetWeight(), text.Text)
 	}
 	gather()
 	last := uint32(0)

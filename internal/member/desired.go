@@ -4,14 +4,19 @@ package member
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 
+	"steelyard/internal/config"
 	agentpb "steelyard/internal/gen/agentpb"
 	pb "steelyard/internal/gen/controllerpb"
 	"steelyard/internal/gen/controllerpb/controllerpbconnect"
@@ -65,19 +70,17 @@ func (d *Desired) SetDesired(ctx context.Context, request *connect.Request[pb.Se
 	if wanted < has {
 		return connect.NewResponse(answer), nil
 	}
+	yaml, err := unpack(request.Msg.GetYamlGzip())
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInvalidArgument, err)
+	}
 	apply := &agentpb.ApplyConfigRequest{File: fmt.Sprintf("revision %d", wanted)}
-	if wanted > has || !bytes.Equal(text, request.Msg.GetYaml()) { // or somebody has edited the file
-		apply.Yaml = append([]byte(fmt.Sprintf("%s%d\n", revisionLine, wanted)), request.Msg.GetYaml()...)
+	if wanted > has || !bytes.Equal(text, yaml) { // or somebody has edited the file
+		apply.Yaml = append([]byte(fmt.Sprintf("%s%d\n", revisionLine, wanted)), yaml...)
 	}
 	applied, err := d.Install(ctx, apply)
-	if answer.Revision, _, _ = d.has(); answer.Revision == wanted {
-		answer.Outcome = pb.SetDesiredResponse_OUTCOME_APPLIED
-		if err != nil { // the forwarder is away, or slow
-			answer.Outcome = pb.SetDesiredResponse_OUTCOME_LOADED
-		}
-	} else {
-		answer.Outcome = pb.SetDesiredResponse_OUTCOME_REFUSED
-	}
+	answer.Revision, _, _ = d.has()
+	answer.Outcome = outcomeOf(err, answer.Revision == wanted)
 	if err != nil {
 		answer.Error = err.Error()
 		var refusal *connect.Error
@@ -87,4 +90,33 @@ func (d *Desired) SetDesired(ctx context.Context, request *connect.Request[pb.Se
 	}
 	answer.ForwarderRevision, answer.Changes = applied.GetRevision(), applied.GetChanges()
 	return connect.NewResponse(answer), nil
+}
+
+// unpack reads a file as a controller sends it.
+func unpack(data []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, config.MaxFileBytes+1))
+	if err == nil && len(text) > config.MaxFileBytes {
+		err = fmt.Errorf("a configuration of more than %d bytes", config.MaxFileBytes)
+	}
+	return text, err
+}
+
+// outcomeOf says what became of a configuration. Only a refusal is for ever: whatever else is wrong may pass.
+func outcomeOf(err error, has bool) pb.SetDesiredResponse_Outcome {
+	var host syscall.Errno
+	passes := errors.As(err, &host) && slices.Contains([]syscall.Errno{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}, host)
+	switch {
+	case err == nil && has:
+		return pb.SetDesiredResponse_OUTCOME_APPLIED
+	case err != nil && !passes && connect.CodeOf(err) == connect.CodeInvalidArgument:
+		return pb.SetDesiredResponse_OUTCOME_REFUSED
+	case has: // the forwarder is away, or slow
+		return pb.SetDesiredResponse_OUTCOME_LOADED
+	}
+	return pb.SetDesiredResponse_OUTCOME_FAILED
 }

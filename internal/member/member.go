@@ -16,14 +16,18 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	pb "steelyard/internal/gen/controllerpb"
 	"steelyard/internal/gen/controllerpb/controllerpbconnect"
 	"steelyard/internal/pki"
+	"steelyard/internal/store"
 
 	"connectrpc.com/connect"
 )
@@ -110,26 +114,66 @@ type Member struct {
 	Identity *pki.Identity
 	Handler  http.Handler // what the controller may ask
 	Log      *slog.Logger
+	// URLs that are tried in any case, beside those that controllers tell.
+	Controllers []string
 
-	mu          sync.Mutex
-	controllers []string
-	connected   string // URL; "": to none
-	err         error  // why
+	mu        sync.Mutex
+	path      string   // of the file with what was learned; "": none
+	learned   []string // URLs
+	connected string   // URL; "": to none
+	err       error    // why
 }
 
-// Know replaces the URLs of the controllers.
+// Remember reads the URLs that were learned before, and keeps those that are learned from now on, in a file.
+func (m *Member) Remember(path string) {
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.Log.Warn("the controllers that were learned before are not known", "error", err)
+	}
+	m.learn(strings.Fields(string(data)))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.path = path
+}
+
+// Know adds the URLs of controllers that are alive now.
 func (m *Member) Know(controllers []string) {
-	if len(controllers) == 0 {
+	if !m.learn(controllers) {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, url := range controllers { // never forget: one that is away now may be the only one later
-		if !slices.Contains(m.controllers, url) && len(m.controllers) < 64 {
-			m.controllers = append(m.controllers, url)
-		}
+	if m.path == "" {
+		return
+	}
+	text := strings.Join(m.learned, "\n") + "\n"
+	if err := store.WriteFile(m.path, []byte(text), 0o600); err != nil {
+		m.Log.Warn("the controllers are not kept for the next start", "error", err)
 	}
 }
+
+// learn reports whether it has heard anything new. One that is away now may be the only one later: only the bound makes it forget, first
+// those that it has not been told of for the longest time.
+func (m *Member) learn(controllers []string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.learned
+	var now []string
+	for _, url := range slices.Concat(controllers, before) {
+		if len(now) < maxLearned && len(url) <= maxURL && !strings.ContainsFunc(url, unicode.IsSpace) && !slices.Contains(now, url) {
+			now = append(now, url)
+		}
+	}
+	m.learned = now
+	sorted := func(urls []string) []string { return slices.Sorted(slices.Values(urls)) }
+	return !slices.Equal(sorted(before), sorted(now))
+}
+
+// Bounds of what is learned.
+const (
+	maxLearned = 64
+	maxURL     = 300
+)
 
 // Warnings say that no controller is connected.
 func (m *Member) Warnings() []string {
@@ -146,7 +190,7 @@ func (m *Member) Warnings() []string {
 func (m *Member) ranked() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return order(m.Identity.Name().Name, m.controllers)
+	return order(m.Identity.Name().Name, slices.Compact(slices.Sorted(slices.Values(slices.Concat(m.Controllers, m.learned)))))
 }
 
 // order ranks controllers for a member by a hash of both.

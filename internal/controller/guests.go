@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Bounds of connections whose callers are not known yet. Joining, or showing a certificate, takes less than a second.
+const (
+	maxGuests     = 512
+	maxGuestsFrom = 64 // one address, or one /64 of IPv6
+	guestLife     = 30 * time.Second
+)
+
+// guests is a listener that bounds what strangers hold: each connection is a guest until its caller is known to be a member. One that stays
+// too long is closed, whatever it does; and if there are too many, the oldest one is.
+type guests struct {
+	net.Listener
+
+	mu   sync.Mutex
+	all  list.List // of *guest, the oldest first
+	from map[netip.Prefix]int
+}
+
+type guest struct {
+	net.Conn
+	host *guests
+	from netip.Prefix
+	late *time.Timer
+
+	place *list.Element // with host.mu; nil: a guest no more
+}
+
+func newGuests(listener net.Listener) *guests {
+	return &guests{Listener: listener, from: map[netip.Prefix]int{}}
+}
+
+func (g *guests) Accept() (net.Conn, error) {
+	for {
+		conn, err := g.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if one := g.enter(conn); one != nil {
+			return one, nil
+		}
+		conn.Close()
+	}
+}
+
+// enter returns nil if there are too many of the same address.
+func (g *guests) enter(conn net.Conn) *guest {
+	one := &guest{Conn: conn, host: g, from: sourceOf(conn.RemoteAddr())}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.from[one.from] >= maxGuestsFrom {
+		return nil
+	}
+	if g.all.Len() >= maxGuests {
+		oldest := g.all.Front().Value.(*guest)
+		oldest.leave()
+		oldest.Conn.Close()
+	}
+	g.from[one.from]++
+	one.place = g.all.PushBack(one)
+	one.late = time.AfterFunc(guestLife, func() { one.Close() })
+	return one
+}
+
+// sourceOf returns what counts as one place.
+func sourceOf(address net.Addr) netip.Prefix {
+	tcp, ok := address.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap()
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = 64
+	}
+	prefix, _ := ip.WithZone("").Prefix(bits) // the length fits
+	return prefix
+}
+
+// leave with host.mu.
+func (g *guest) leave() {
+	if g.place == nil {
+		return
+	}
+	g.late.Stop()
+	g.host.all.Remove(g.place)
+	g.place = nil
+	if g.host.from[g.from]--; g.host.from[g.from] == 0 {
+		delete(g.host.from, g.from)
+	}
+}
+
+// admit says that the caller is a member.
+func (g *guest) admit() {
+	g.host.mu.Lock()
+	defer g.host.mu.Unlock()
+	g.leave()
+}
+
+func (g *guest) Close() error {
+	g.admit()
+	return g.Conn.Close()
+}
+
+type guestKey struct{}
+
+// withGuest lets requests find the connection that they come by.
+func withGuest(ctx context.Context, conn net.Conn) context.Context {
+	if secure, ok := conn.(*tls.Conn); ok {
+		return context.WithValue(ctx, guestKey{}, secure.NetConn())
+	}
+	return ctx
+}
+
+// admitted notes that the caller of a request is a member.
+func admitted(ctx context.Context) {
+	if one, ok := ctx.Value(guestKey{}).(*guest); ok {
+		one.admit()
+	}
+}

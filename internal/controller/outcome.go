@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"steelyard/internal/cluster"
+)
+
+// What becomes of a change. Until the forwarder has confirmed it, previous/FORWARDER/PROJECT has what the forwarder confirmed before; so
+// whichever controller hears of a refusal, whenever that is, can take the change back.
+
+// confirm notes that a forwarder has confirmed a revision: what was before is not needed any more.
+func (s *Server) confirm(ctx context.Context, forwarder string, revision int64) error {
+	kept, err := s.store.Names(ctx, keyPrevious+forwarder+"/")
+	if err != nil {
+		return err
+	}
+	for _, key := range kept {
+		_, err := s.retry(ctx, func() (*cluster.Txn, error) {
+			previous, err := s.store.Get(ctx, key)
+			if err != nil || previous.Revision == 0 || previous.Revision > revision { // gone, or of a later change
+				return nil, err
+			}
+			own, err := s.store.Get(ctx, keyConfigs+nameOf(key, keyPrevious))
+			if err != nil {
+				return nil, err
+			}
+			txn := new(cluster.Txn).Unchanged(previous).Unchanged(own)
+			if own.Revision <= revision {
+				return txn.Delete(key), nil
+			}
+			// It was changed again meanwhile: what was confirmed now is in etcd's history.
+			confirmed, err := s.store.GetAt(ctx, own.Key, revision)
+			if err != nil {
+				return nil, err
+			}
+			return txn.PutLarge(key, confirmed.Value), nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeBack undoes the newest change that a refused revision has. If the rest is refused too, the next one follows.
+func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reason string) error {
+	_, err := s.retry(ctx, func() (*cluster.Txn, error) {
+		desired, err := s.store.Get(ctx, keyDesired+one.forwarder)
+		if err != nil {
+			return nil, err
+		}
+		newest, others, err := s.newestUnconfirmed(ctx, one.forwarder, refused)
+		if err != nil || newest.Revision == 0 {
+			return nil, err // without any, it was in force before: what has changed is the forwarder or its host
+		}
+		name := nameOf(newest.Key, keyConfigs+one.forwarder+"/")
+		previous, err := s.store.Get(ctx, keyPrevious+one.forwarder+"/"+name)
+		if err != nil {
+			return nil, err
+		}
+		record, entry, err := read[project](ctx, s.store, keyProjects+name)
+		if err != nil {
+			return nil, err
+		}
+		q := &plan{forwarder: one.forwarder, project: name}
+		before, err := s.store.Load(ctx, previous.Value)
+		if err != nil {
+			return nil, err
+		}
+		q.text = before.Text
+		txn := new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Unchanged(desired).Unchanged(newest).Unchanged(previous).Delete(previous.Key)
+		if q.text == nil {
+			txn.Delete(newest.Key)
+		} else {
+			txn.PutLarge(newest.Key, previous.Value)
+		}
+		var used usage
+		if q.text == nil && len(others) == 1 {
+			txn.Delete(desired.Key)
+		} else {
+			if err = s.merge(ctx, q, others, "taking back"); err == nil {
+				err = s.keep(ctx, q)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("taking back what %s refuses: %w", one.forwarder, err)
+			}
+			used = q.used()
+			txn.PutLarge(desired.Key, q.whole)
+		}
+		if entry.Revision != 0 {
+			txn.Unchanged(entry).Put(entry.Key, encode(record.with(one.forwarder, used)), 0)
+		}
+		txn.Put(keyRefusals+one.forwarder+"/"+name, encode(refusal{newest.Revision, reason}), 0)
+		return s.record(txn, "controller/"+s.id, "take back", one.forwarder, name, "the forwarder refuses it: "+reason), nil
+	})
+	return err
+}
+
+// newestUnconfirmed returns the last changed file of those that a revision has and the forwarder has not confirmed (revision 0: there is
+// none), and all files.
+func (s *Server) newestUnconfirmed(ctx context.Context, forwarder string, until int64) (cluster.Entry, []cluster.Entry, error) {
+	kept, err := s.store.Names(ctx, keyPrevious+forwarder+"/")
+	if err != nil {
+		return cluster.Entry{}, nil, err
+	}
+	configs, _, err := s.store.List(ctx, keyConfigs+forwarder+"/")
+	if err != nil {
+		return cluster.Entry{}, nil, err
+	}
+	var newest cluster.Entry
+	for _, config := range configs {
+		if config.Revision > newest.Revision && config.Revision <= until && slices.Contains(kept, keyPrevious+nameOf(config.Key, keyConfigs)) {
+			newest = config
+		}
+	}
+	return newest, configs, nil
+}
+
+// outcome is a forwarder's status, seen from one change.
+type outcome struct {
+	status
+	takenBack bool
+}
+
+// await waits until it is known what became of a project's change; nil: no agent is connected.
+func (s *Server) await(ctx context.Context, forwarder, project string, revision int64) (*outcome, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*9/10)
+		defer cancel()
+	}
+	stop := context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.changed.Broadcast()
+	})
+	defer stop()
+	for {
+		s.mu.Lock()
+		seen := s.seen
+		s.mu.Unlock()
+		found, err := s.outcomeOf(ctx, forwarder, project, revision)
+		if found != nil {
+			return found, nil
+		}
+		entry, ownerErr := s.store.Get(ctx, keyOwners+forwarder)
+		if err == nil && ownerErr == nil && entry.Revision == 0 {
+			return nil, nil
+		}
+		if ctx.Err() != nil {
+			return nil, unavailable(fmt.Errorf("the configuration is saved, but the agent of %s has not answered yet", forwarder))
+		}
+		if err := errors.Join(err, ownerErr); err != nil {
+			return nil, unavailable(err)
+		}
+		s.mu.Lock()
+		for s.seen == seen && ctx.Err() == nil {
+			s.changed.Wait()
+		}
+		s.mu.Unlock()
+	}
+}
+
+// outcomeOf returns what became of a change; nil: nothing yet.
+func (s *Server) outcomeOf(ctx context.Context, forwarder, project string, revision int64) (*outcome, error) {
+	now, _, err := read[status](ctx, s.store, keyStatus+forwarder)
+	if err != nil {
+		return nil, err
+	}
+	// After the status, which may tell of what replaced a change that was taken back.
+	undone, _, err := read[refusal](ctx, s.store, keyRefusals+forwarder+"/"+project)
+	switch {
+	case err != nil:
+		return nil, err
+	case undone.Revision == revision:
+		return &outcome{status{Error: undone.Error}, true}, nil
+	case now.Older && now.Refused >= revision, !now.Older && now.Refused != now.Applied && now.Applied >= revision:
+		return &outcome{now, false}, nil
+	case now.Refused == revision && !now.Older:
+		kept, err := s.store.Names(ctx, keyPrevious+forwarder+"/"+project)
+		if err != nil || slices.Contains(kept, keyPrevious+forwarder+"/"+project) {
+			return nil, err // it is being taken back
+		}
+		return &outcome{now, false}, nil
+	}
+	return nil, nil
+}

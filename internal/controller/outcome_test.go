@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"steelyard/internal/agent"
+	"steelyard/internal/cluster"
+	pb "steelyard/internal/gen/controllerpb"
+	forwarderpb "steelyard/internal/gen/forwarderpb"
+
+	"connectrpc.com/connect"
+)
+
+var refuses = &forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "10.0.0.80 is an address of this host"}
+
+// settled reports that what is desired is in force, and how many changes were taken back.
+func (l *lab) settled(name string, takenBack int) func() bool {
+	return func() bool {
+		got := l.list(l.controllers[0].admin)[name]
+		return got.GetInForwarder() && got.GetError() == "" && got.GetAppliedRevision() == got.GetDesiredRevision() && len(got.GetTakenBack()) == takenBack
+	}
+}
+
+// An agent that was away refuses what was saved for it: it is taken back though nobody waits for it, and by whichever controller serves it.
+func TestRefusalOfAnAgentThatWasAway(t *testing.T) {
+	l := newLab(t, 2)
+	c := l.controllers[0]
+	f := l.addForwarder("f1")
+	for name, text := range map[string]string{"default": file(10), "shop": part(2, 1, 1)} {
+		if name != defaultProject {
+			if _, err := c.admin.SetProject(t.Context(), connect.NewRequest(&pb.SetProjectRequest{Project: &pb.Project{Name: name}})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := apply(t.Context(), c.admin, "f1", name, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.options.Token = ""
+	f.stop()
+	l.until("the agent is seen to be away", func() bool { return l.owner("f1") == "" })
+	for name, text := range map[string]string{"default": file(20), "shop": part(3, 2, 1)} {
+		if response, err := apply(t.Context(), c.admin, "f1", name, text); err != nil || !strings.Contains(strings.Join(response.GetWarnings(), " "), "taken back") {
+			t.Fatalf("%v, %v", response, err)
+		}
+	}
+	f.Refuse(refuses)
+	l.start(f)
+	l.until("both are taken back", l.settled("f1", 2))
+	f.Refuse(nil)
+	if got := f.Server(vip, server).GetWeight(); got != 10 {
+		t.Errorf("weight %d", got)
+	}
+	projects, err := c.admin.ListProjects(t.Context(), connect.NewRequest(&pb.ListProjectsRequest{}))
+	if err != nil || projects.Msg.GetProjects()[1].GetServices() != 1 {
+		t.Errorf("%v, %v", projects, err)
+	}
+	if _, err := apply(t.Context(), c.admin, "f1", "shop", part(3, 1, 1)); err != nil {
+		t.Error(err)
+	}
+	l.until("the project's next change is in force", l.settled("f1", 1))
+}
+
+// A change that the agent took while its forwarder was away is taken back when the forwarder comes and refuses it.
+func TestRefusalOfAForwarderThatWasAway(t *testing.T) {
+	t.Parallel() // an agent waits long for its forwarder
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	f := l.addForwarder("f1")
+	if _, err := apply(t.Context(), c.admin, "f1", "", file(10)); err != nil {
+		t.Fatal(err)
+	}
+	f.Stop()
+	if _, err := apply(t.Context(), c.admin, "f1", "", file(20)); err == nil {
+		l.until("the agent has it", func() bool { return l.list(c.admin)["f1"].GetAppliedRevision() > 0 })
+	}
+	f.Refuse(refuses)
+	f.Start()
+	l.until("it is taken back", func() bool { return len(l.list(c.admin)["f1"].GetTakenBack()) == 1 })
+	f.Refuse(nil)
+	l.until("the old one is in force", l.settled("f1", 1))
+	if got := f.Server(vip, server).GetWeight(); got != 10 {
+		t.Errorf("weight %d", got)
+	}
+}
+
+// A project changes twice; the forwarder confirms the first and refuses the second. What is put back is the first.
+func TestConfirmedOneIsPutBack(t *testing.T) {
+	l := newLab(t, 0)
+	s := &Server{store: l.store, now: time.Now, id: "c"}
+	put := func(txn *cluster.Txn) int64 {
+		t.Helper()
+		revision, err := l.store.Commit(t.Context(), txn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return revision
+	}
+	fence := put(new(cluster.Txn).Put(keyMembers+"f1", encode(member{}), 0).Put(keyProjects+defaultProject, encode(project{}), 0).
+		Put(keyOwners+"f1", encode(owner{}), 0))
+	change := func(weight int) int64 {
+		t.Helper()
+		p, err := s.prepare(t.Context(), "f1", defaultProject, "test", []byte(file(weight)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.keep(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		return put(p.txn())
+	}
+	now := func() string {
+		t.Helper()
+		e, err := l.store.Get(t.Context(), keyDesired+"f1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := l.store.Load(t.Context(), e.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text.Text)
+	}
+	one := &session{forwarder: "f1", fence: fence}
+	first, second := change(1), change(2)
+	if err := s.confirm(t.Context(), "f1", first); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.takeBack(t.Context(), &session{forwarder: "f1", fence: fence - 1}, second, "no"); connect.CodeOf(err) != connect.CodeAborted || now() != file(2) {
+		t.Errorf("a controller that has lost the forwarder: %v", err)
+	}
+	if err := s.takeBack(t.Context(), one, second, "no"); err != nil || now() != file(1) {
+		t.Fatalf("%v, %s", err, now())
+	}
+	third := change(3)
+	if err := s.confirm(t.Context(), "f1", third); err != nil {
+		t.Fatal(err)
+	}
+	// What was confirmed stays, whatever the forwarder says later.
+	if err := s.takeBack(t.Context(), one, third, "no"); err != nil || now() != file(3) {
+		t.Errorf("%v, %s", err, now())
+	}
+	// The culprit is the change that the refused revision has, not one that came after it.
+	fourth := change(4)
+	change(5)
+	if err := s.takeBack(t.Context(), one, fourth, "no"); err != nil || now() != file(5) {
+		t.Errorf("%v, %s", err, now())
+	}
+}
+
+// etcd was restored from a backup: what is applied now has a lower revision than the agent's, and is no success.
+func TestRestoredStoreIsNoSuccess(t *testing.T) {
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	f := l.addForwarder("f1")
+	if _, err := apply(t.Context(), c.admin, "f1", "", file(10)); err != nil {
+		t.Fatal(err)
+	}
+	f.stop()
+	path := filepath.Join(f.options.State, agent.DesiredFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, regexp.MustCompile(`Revision: \d+`).ReplaceAll(data, []byte("Revision: 1000000")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.options.Token = ""
+	l.until("the agent is seen to be away", func() bool { return l.owner("f1") == "" })
+	l.start(f)
+	l.until("the controller has noticed", func() bool { return strings.Contains(l.list(c.admin)["f1"].GetError(), "newer") })
+	if response, err := apply(t.Context(), c.admin, "f1", "", file(20)); connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "backup") {
+		t.Errorf("%v, %v", response, err)
+	}
+	if got := f.Server(vip, server).GetWeight(); got != 10 {
+		t.Errorf("weight %d", got)
+	}
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"steelyard/internal/cluster"
+	pb "steelyard/internal/gen/controllerpb"
+
+	"connectrpc.com/connect"
+)
+
+// Bounds of watches.
+const (
+	maxWatches  = 256  // of this controller
+	watchBehind = 1024 // events that a caller may be behind
+)
+
+// Why a watch ends.
+var (
+	errRemoved = connect.NewError(connect.CodeUnauthenticated, errors.New("the caller was removed, or has joined again from elsewhere"))
+	errSlow    = connect.NewError(connect.CodeOutOfRange, errors.New("the caller takes events too slowly: list, and watch from there"))
+)
+
+// watcher is a caller's open watch.
+type watcher struct {
+	caller
+	end context.CancelCauseFunc
+}
+
+// Watch implements the service.
+func (s *Server) Watch(ctx context.Context, request *connect.Request[pb.WatchRequest], stream *connect.ServerStream[pb.WatchResponse]) error {
+	who := from(ctx)
+	if !who.mayRead() {
+		return denied("%s may not read", who)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	stop := context.AfterFunc(s.ctx, func() { end(s.ctx.Err()) })
+	defer stop()
+	leave, err := s.enterWatch(&watcher{who, end})
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := s.stillMember(ctx, who); err != nil { // the removal may have come before
+		return err
+	}
+	after := request.Msg.GetAfterRevision()
+	if after == 0 {
+		if _, after, err = s.store.List(ctx, keyControllers); err != nil {
+			return unavailable(err)
+		}
+	}
+	// The first one says from where: a caller that was cut off goes on from the last revision that it has.
+	if err := stream.Send(&pb.WatchResponse{Revision: after, What: "watching"}); err != nil {
+		return err
+	}
+	events := make(chan *pb.WatchResponse, watchBehind)
+	go func() {
+		err := s.store.Watch(ctx, "", after, func(event cluster.Event) {
+			message := describe(event)
+			if message == nil {
+				return
+			}
+			select {
+			case events <- message:
+			default: // never wait: etcd's client would keep what comes meanwhile, without a bound
+				end(errSlow)
+			}
+		})
+		if errors.Is(err, cluster.ErrGone) {
+			err = connect.NewError(connect.CodeOutOfRange, err)
+		}
+		end(err)
+	}()
+	for {
+		select {
+		case message := <-events:
+			if err := stream.Send(message); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// enterWatch counts a watch, and lets it be ended from elsewhere.
+func (s *Server) enterWatch(one *watcher) (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.watchers) >= maxWatches {
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("this controller serves %d watches already: use another one", maxWatches))
+	}
+	s.watchers[one] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watchers, one)
+	}, nil
+}
+
+// stillMember returns an error if a caller has lost its membership since it was identified.
+func (s *Server) stillMember(ctx context.Context, who caller) error {
+	if who.revision == 0 { // the socket, or another controller
+		return nil
+	}
+	entry, err := s.store.Get(ctx, keyMembers+who.Name.Name)
+	if err != nil {
+		return unavailable(err)
+	}
+	if entry.Revision != who.revision {
+		return errRemoved
+	}
+	return nil
+}
+
+// endWatches ends those of a member that has changed; with mu. "": whoever has changed while nobody looked.
+func (s *Server) endWatches(name string) {
+	for one := range s.watchers {
+		switch {
+		case one.revision == 0:
+		case name == one.Name.Name:
+			one.end(errRemoved)
+		case name == "":
+			go func() {
+				if err := s.stillMember(s.ctx, one.caller); err != nil {
+					one.end(err)
+				}
+			}()
+		}
+	}
+}
+
+// describe returns the event of a change in the store; nil: it is nobody's concern.
+func describe(event cluster.Event) *pb.WatchResponse {
+	kind, name, _ := strings.Cut(event.Key, "/")
+	message := &pb.WatchResponse{Revision: event.Revision, Forwarder: name}
+	switch kind + "/" {
+	case keyDesired:
+		message.What = "desired"
+	case keyStatus:
+		var now status
+		if event.Deleted || json.Unmarshal(event.Value, &now) != nil {
+			return nil
+		}
+		message.What, message.Detail = "status", fmt.Sprintf("revision %d", now.Applied)
+		if now.Error != "" {
+			message.Detail += ": " + now.Error
+		}
+	case keyRefusals:
+		var now refusal
+		if event.Deleted || json.Unmarshal(event.Value, &now) != nil {
+			return nil
+		}
+		forwarder, project, _ := strings.Cut(name, "/")
+		message.Forwarder, message.What = forwarder, "taken-back"
+		message.Detail = fmt.Sprintf("revision %d of the project %s: %s", now.Revision, project, now.Error)
+	case keyOwners:
+		var now owner
+		if message.What = "owner-gone"; !event.Deleted {
+			message.What = "owner"
+			_ = json.Unmarshal(event.Value, &now) // without it, the event has no detail
+			message.Detail = now.URL
+		}
+	case keyMembers:
+		var now member
+		if message.What = "removed"; !event.Deleted {
+			if json.Unmarshal(event.Value, &now) != nil || now.Key == "" {
+				return nil // it is being removed
+			}
+			message.What = "joined"
+		}
+	default:
+		return nil
+	}
+	return message
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"steelyard/internal/cluster"
+	pb "steelyard/internal/gen/controllerpb"
+	joining "steelyard/internal/member"
+	"steelyard/internal/pki"
+
+	"connectrpc.com/connect"
+)
+
+func watchAs(t *testing.T, u user, after int64) *connect.ServerStreamForClient[pb.WatchResponse] {
+	t.Helper()
+	stream, err := u.Watch(t.Context(), connect.NewRequest(&pb.WatchRequest{AfterRevision: after}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stream.Close() })
+	return stream
+}
+
+// A removed member sees nothing more, and its name cannot join by a token from before.
+func TestRemovalEndsEverything(t *testing.T) {
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	viewer := l.join(c, &pb.CreateTokenRequest{Name: "vic", Role: pb.Role_ROLE_VIEWER}, nil)
+	stream := watchAs(t, viewer, 0)
+	if !stream.Receive() {
+		t.Fatal(stream.Err())
+	}
+	early := l.token(c, &pb.CreateTokenRequest{Name: "vic", Role: pb.Role_ROLE_ADMIN})
+	other := l.token(c, &pb.CreateTokenRequest{Name: "eve", Role: pb.Role_ROLE_VIEWER})
+	if _, err := c.admin.RemoveMember(t.Context(), connect.NewRequest(&pb.RemoveMemberRequest{Name: "vic"})); err != nil {
+		t.Fatal(err)
+	}
+	for stream.Receive() { // what was sent before
+	}
+	if connect.CodeOf(stream.Err()) != connect.CodeUnauthenticated {
+		t.Errorf("a removed member's watch: %v", stream.Err())
+	}
+	if _, _, err := joining.Join(t.Context(), "", []string{c.url}, early, pki.User); err == nil {
+		t.Error("a token from before the removal is good")
+	}
+	if _, _, err := joining.Join(t.Context(), "", []string{c.url}, other, pki.User); err != nil {
+		t.Errorf("another one's token: %v", err)
+	}
+}
+
+// A forwarder with more projects than one transaction of etcd takes can be removed, also if that was begun before.
+func TestRemovalOfAForwarderWithManyProjects(t *testing.T) {
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	const projects = 90
+	for _, name := range []string{"f1", "f10"} { // whose keys begin alike
+		if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyMembers+name, encode(member{Role: pb.Role_ROLE_FORWARDER, Key: "k"}), 0).
+			Put(keyDesired+name, packed("version: 1\n"), 0)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range projects {
+			project := project{Usage: map[string]usage{"f1": {2, 3}, "f10": {4, 5}}}
+			txn := new(cluster.Txn).Put(fmt.Sprintf("%sp%d", keyProjects, i), encode(project), 0)
+			for _, begin := range []string{keyConfigs, keyPrevious, keyRefusals} {
+				txn.Put(fmt.Sprintf("%s%s/p%d", begin, name, i), packed("services: []\n"), 0)
+			}
+			if _, err := l.store.Commit(t.Context(), txn); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := c.admin.RemoveMember(t.Context(), connect.NewRequest(&pb.RemoveMemberRequest{Name: "f1"})); err != nil {
+		t.Fatal(err)
+	}
+	left, err := l.store.Names(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, key := range left {
+		for _, name := range []string{"f1", "f10"} {
+			if slices.Contains(strings.Split(key, "/"), name) {
+				count[name]++
+			}
+		}
+	}
+	if count["f1"] != 0 || count["f10"] != 3*projects+2 {
+		t.Errorf("keys that are left: %v", count)
+	}
+	list, err := c.admin.ListProjects(t.Context(), connect.NewRequest(&pb.ListProjectsRequest{}))
+	if err != nil || list.Msg.GetProjects()[1].GetServices() != 4 {
+		t.Errorf("%v, %v", list, err)
+	}
+	if _, err := c.admin.RemoveMember(t.Context(), connect.NewRequest(&pb.RemoveMemberRequest{Name: "f1"})); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("again: %v", err)
+	}
+}
+
+// A caller that does not read is sent away; it must not make the controller keep what happens meanwhile.
+func TestSlowWatchEnds(t *testing.T) {
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	stream := watchAs(t, c.admin, 0)
+	if !stream.Receive() {
+		t.Fatal(stream.Err())
+	}
+	// More than buffers of sockets hold, while the caller does not read.
+	long := strings.Repeat("x", 60<<10)
+	for i := range 2 * watchBehind {
+		now := status{Applied: int64(i + 1), Error: long}
+		if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyStatus+"f1", encode(now), 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events := 0
+	for stream.Receive() {
+		events++
+	}
+	if connect.CodeOf(stream.Err()) != connect.CodeOutOfRange || !strings.Contains(stream.Err().Error(), "slowly") {
+		t.Errorf("after %d events: %v", events, stream.Err())
+	}
+}
+
+func TestWatchesAreBounded(t *testing.T) {
+	s := &Server{watchers: map[*watcher]bool{}}
+	var leaves []func()
+	for i := range maxWatches {
+		leave, err := s.enterWatch(&watcher{})
+		if err != nil {
+			t.Fatalf("watch %d: %v", i, err)
+		}
+		leaves = append(leaves, leave)
+	}
+	if _, err := s.enterWatch(&watcher{}); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("%v", err)
+	}
+	leaves[0]()
+	if _, err := s.enterWatch(&watcher{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// What happened before the kept history cannot be watched: the caller is told to list again.
+func TestWatchFromForgottenHistory(t *testing.T) {
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	for range 8 {
+		if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put("x", nil, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.store.Tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stream := watchAs(t, c.admin, 1)
+	for stream.Receive() {
+	}
+	if connect.CodeOf(stream.Err()) != connect.CodeOutOfRange {
+		t.Errorf("%v", stream.Err())
+	}
+}
