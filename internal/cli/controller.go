@@ -33,12 +33,14 @@ func (a *app) controllerCommand() *cobra.Command {
 	var listen, state, ca, certificate, key string
 	var quota int64
 	var plain bool
+	var members cluster.Members
+	var membersKey string
 	store := cluster.Options{Large: controller.LargeKeys}
 	command := &cobra.Command{
 		Use: "controller", Short: "Configure many forwarders through their agents", Args: args(0, 0),
 		Long: "The controller keeps what all forwarders are to do in etcd, and brings it to their agents, which connect to it (`steelyard agent " +
-			"--controller`). By default it has an etcd of its own in its state directory. Several controllers share an external one (--etcd): they divide the " +
-			"forwarders among themselves, and take over from one that dies. Without any controller, forwarders go on with what they have.",
+			"--controller`). By default it has an etcd of its own in its state directory. The etcds of three or more controllers form a cluster (--members), or they " +
+			"share an external one (--etcd): they divide the forwarders among themselves, and take over from one that dies. Without any controller, forwarders go on with what they have.",
 	}
 	flags := command.Flags()
 	flags.StringVar(&listen, "listen", controller.DefaultListen, "`address` for agents and users")
@@ -47,6 +49,13 @@ func (a *app) controllerCommand() *cobra.Command {
 	flags.StringVar(&options.Group, "group", agent.DefaultGroup, "`group` whose members are admins, by the socket")
 	flags.StringVar(&state, "state", controller.DefaultState, "`directory` of the controller's own etcd")
 	flags.StringSliceVar(&store.Endpoints, "etcd", nil, "`URLs` of an external etcd cluster")
+	flags.StringVar(&members.Name, "name", "", "`name` of this controller among --members")
+	flags.StringToStringVar(&members.URLs, "members", nil, "`NAME=URL`,… of all controllers whose own etcds form a cluster, at least three, as c1=https://h1:7444")
+	flags.StringVar(&membersKey, "members-key", "", "`file` with the key that these share (`steelyard controller new-key`)")
+	flags.StringVar(&members.Listen, "members-listen", "", "`address` for the other members (default the port of the own URL, on all addresses)")
+	command.MarkFlagsRequiredTogether("name", "members", "members-key")
+	command.MarkFlagsMutuallyExclusive("members", "etcd")
+	command.AddCommand(a.newKeyCommand())
 	flags.Int64Var(&quota, "etcd-quota", cluster.DefaultQuota>>20, "`megabytes` that the controller's own etcd may have on the disk")
 	flags.BoolVar(&plain, "etcd-insecure", false, "reach an external etcd on another host without TLS: who is on the way can take over all forwarders")
 	flags.StringVar(&ca, "etcd-ca", "", "`file` with the authority of the external etcd's certificates")
@@ -61,6 +70,17 @@ func (a *app) controllerCommand() *cobra.Command {
 			return errors.New("--etcd-quota is 64 MB at least")
 		}
 		store.Quota = quota << 20
+		if members.Name != "" {
+			var err error
+			if members.Key, err = os.ReadFile(membersKey); err != nil {
+				return err
+			}
+			if err := members.Check(); err != nil {
+				return err
+			}
+			store.Members = &members
+			options.Log.Info("waiting for more than half of the members", "name", members.Name)
+		}
 		if err := checkEndpoints(store.Endpoints, plain); err != nil {
 			return err
 		}
@@ -81,6 +101,21 @@ func (a *app) controllerCommand() *cobra.Command {
 		return controller.Run(c.Context(), options)
 	}
 	return command
+}
+
+func (a *app) newKeyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "new-key", Short: "Make the key that the controllers of a cluster share", Args: args(0, 0),
+		Long: "Prints a key for --members-key, which must be the same on all controllers. Whoever has it can read all that they know, and sign " +
+			"certificates: it belongs into a file that only they read.",
+		RunE: func(*cobra.Command, []string) error {
+			key, err := cluster.NewMembersKey()
+			if err == nil {
+				_, err = a.out.Write(key)
+			}
+			return err
+		},
+	}
 }
 
 // checkEndpoints refuses to send what signs all certificates over a network without TLS.

@@ -33,6 +33,7 @@ type Options struct {
 	Directory string      // of the embedded etcd; unless Endpoints are given
 	Endpoints []string    // URLs of an external one
 	TLS       *tls.Config // to reach the external one; nil: none
+	Members   *Members    // that the embedded one forms with those of other controllers; nil: it is alone
 	Quota     int64       // bytes of the embedded etcd's file; 0: DefaultQuota
 	Large     []string    // beginnings of the keys that PutLarge writes
 }
@@ -64,7 +65,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	endpoints := o.Endpoints
 	if len(endpoints) == 0 {
-		path, err := s.embed(ctx, o.Directory)
+		path, err := s.embed(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -82,8 +83,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// embed starts an etcd of one member, which only this user reaches: by a Unix socket in its directory.
-func (s *Store) embed(ctx context.Context, directory string) (string, error) {
+// embed starts an etcd whose clients are of this user only: by a Unix socket in its directory. With other members, it returns when
+// more than half of them are there.
+func (s *Store) embed(ctx context.Context, o Options) (string, error) {
+	directory := o.Directory
 	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return "", fmt.Errorf("state: %w", err)
 	}
@@ -101,6 +104,11 @@ func (s *Store) embed(ctx context.Context, directory string) (string, error) {
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
+	if o.Members != nil {
+		if err := o.Members.apply(config, directory); err != nil {
+			return "", err
+		}
+	}
 	etcd, err := embed.StartEtcd(config)
 	if err != nil {
 		return "", fmt.Errorf("the embedded etcd in %s: %w", config.Dir, err)
@@ -115,7 +123,9 @@ func (s *Store) embed(ctx context.Context, directory string) (string, error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
+	etcd.Server.Stop() // Close alone would wait until it is ready
 	etcd.Close()
+	s.embedded = nil
 	return "", fmt.Errorf("the embedded etcd in %s: %w", config.Dir, err)
 }
 

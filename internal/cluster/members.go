@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// Members of an embedded etcd that several controllers form: each has a part of it in its process. All hold the same key, of which each
+// makes its own certificate; so whoever has no key is no member.
+type Members struct {
+	Name   string            // of this one
+	URLs   map[string]string // of all, by name: https://HOST:PORT
+	Listen string            // address; "": all addresses, the port of the own URL
+	Key    []byte            // what NewMembersKey made
+}
+
+const (
+	memberLife = 20 * 365 * 24 * time.Hour // of a certificate that is made at each start
+	lateClock  = time.Hour
+)
+
+// NewMembersKey makes the key of a cluster, in PEM.
+func NewMembersKey() ([]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := certificate("Steelyard cluster")
+	template.IsCA, template.MaxPathLenZero, template.KeyUsage = true, true, x509.KeyUsageCertSign
+	return signed(template, template, key, key)
+}
+
+func certificate(name string) *x509.Certificate {
+	number, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // crypto/rand does not fail
+	return &x509.Certificate{
+		SerialNumber: number, Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-lateClock), NotAfter: time.Now().Add(memberLife),
+		BasicConstraintsValid: true,
+	}
+}
+
+// signed returns a certificate and its key in PEM.
+func signed(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		return nil, err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...), nil
+}
+
+// Check finds what is wrong with the members before anything is started.
+func (m *Members) Check() error {
+	own, found := m.URLs[m.Name]
+	if !found {
+		return fmt.Errorf("the members do not have this one, %q", m.Name)
+	}
+	if len(m.URLs) < 3 {
+		return errors.New("a cluster has three members at least: two are lost when one of them is")
+	}
+	for name, text := range m.URLs {
+		to, err := url.Parse(text)
+		if err != nil || to.Scheme != "https" || to.Hostname() == "" || to.Port() == "" || to.Path != "" || strings.ContainsAny(name, "=, ") || name == "" {
+			return fmt.Errorf("the member %s=%s: write NAME=https://HOST:PORT", name, text)
+		}
+	}
+	if m.Listen == "" {
+		to, _ := url.Parse(own) // checked
+		m.Listen = ":" + to.Port()
+	}
+	if _, _, err := m.authority(); err != nil {
+		return fmt.Errorf("the members' key: %w", err)
+	}
+	return nil
+}
+
+func (m *Members) authority() (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	first, rest := pem.Decode(m.Key)
+	second, _ := pem.Decode(rest)
+	if first == nil || second == nil {
+		return nil, nil, errors.New("no certificate with its key: make one by `steelyard controller new-key`")
+	}
+	authority, err := x509.ParseCertificate(first.Bytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(second.Bytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok || !authority.IsCA {
+		return nil, nil, errors.New("this is another kind of key")
+	}
+	return authority, key, nil
+}
+
+// apply makes an etcd a member.
+func (m *Members) apply(config *embed.Config, directory string) error {
+	if err := m.Check(); err != nil {
+		return err
+	}
+	authority, signer, err := m.authority()
+	if err != nil {
+		return err
+	}
+	own, _ := url.Parse(m.URLs[m.Name]) // checked
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	template := certificate("member " + m.Name)
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	if ip := net.ParseIP(own.Hostname()); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	} else {
+		template.DNSNames = []string{own.Hostname()}
+	}
+	pair, err := signed(template, authority, key, signer)
+	if err != nil {
+		return err
+	}
+	// etcd reads files.
+	files := map[string][]byte{"member.pem": pair, "members-ca.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Raw})}
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(directory, name), data, 0o600); err != nil {
+			return fmt.Errorf("state: %w", err)
+		}
+	}
+	path := filepath.Join(directory, "member.pem")
+	config.PeerTLSInfo = transport.TLSInfo{
+		CertFile: path, KeyFile: path, TrustedCAFile: filepath.Join(directory, "members-ca.pem"), ClientCertAuth: true,
+		SkipClientSANVerify: true, // a member may connect from another address than the one where it listens
+	}
+	config.Name = m.Name
+	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{{Scheme: "https", Host: m.Listen}}, []url.URL{*own}
+	var all []string
+	for name, text := range m.URLs {
+		all = append(all, name+"="+text)
+	}
+	slices.Sort(all)
+	config.InitialCluster = strings.Join(all, ",")
+	sum := sha256.Sum256(authority.RawSubjectPublicKeyInfo)
+	config.InitialClusterToken = hex.EncodeToString(sum[:8])
+	// Between hosts, and beside other work: a late heartbeat is no dead leader.
+	config.TickMs, config.ElectionMs = 200, 2000
+	return nil
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// trio is a cluster of three members in this process.
+type trio struct {
+	*testing.T
+	directory string
+	options   []Options
+	stores    []*Store
+}
+
+func newTrio(t *testing.T) *trio {
+	t.Helper()
+	directory, err := os.MkdirTemp("", "sy3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(directory) })
+	key, err := NewMembersKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	urls := map[string]string{}
+	for i := range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		urls[fmt.Sprintf("c%d", i)] = "https://" + l.Addr().String()
+	}
+	c := &trio{T: t, directory: directory, stores: make([]*Store, 3)}
+	for i := range 3 {
+		name := fmt.Sprintf("c%d", i)
+		c.options = append(c.options, Options{Directory: filepath.Join(directory, name), Members: &Members{
+			Name: name, URLs: urls, Key: key, Listen: strings.TrimPrefix(urls[name], "https://")}})
+	}
+	return c
+}
+
+// start starts some members at once: one alone waits for another.
+func (c *trio) start(members ...int) {
+	c.Helper()
+	var starting sync.WaitGroup
+	for _, i := range members {
+		starting.Go(func() {
+			store, err := Open(c.Context(), c.options[i])
+			if err != nil {
+				c.Errorf("member %d: %v", i, err)
+				return
+			}
+			c.stores[i] = store
+			c.Cleanup(store.Close)
+		})
+	}
+	starting.Wait()
+	if c.Failed() {
+		c.FailNow()
+	}
+}
+
+// write sets a key at a member, which may have to wait for a new leader.
+func (c *trio) write(member int, value string) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
+	defer cancel()
+	for {
+		_, err := c.stores[member].Commit(ctx, new(Txn).Put("a", []byte(value), 0))
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			c.Fatal(err)
+		}
+	}
+}
+
+func (c *trio) read(member int) string {
+	c.Helper()
+	e, err := c.stores[member].Get(c.Context(), "a")
+	if err != nil {
+		c.Fatal(err)
+	}
+	return string(e.Value)
+}
+
+// leader returns the member that leads.
+func (c *trio) leader() int {
+	c.Helper()
+	for i, s := range c.stores {
+		if s.embedded.Server.Leader() == s.embedded.Server.MemberID() {
+			return i
+		}
+	}
+	c.Fatal("nobody leads")
+	return 0
+}
+
+func TestThreeMembers(t *testing.T) {
+	c := newTrio(t)
+	c.start(0, 1, 2)
+	c.write(0, "1")
+	for i := range 3 {
+		if got := c.read(i); got != "1" {
+			t.Errorf("member %d has %q", i, got)
+		}
+	}
+
+	// Two go on without the leader; it catches up.
+	lost := c.leader()
+	c.stores[lost].Close()
+	rest := []int{(lost + 1) % 3, (lost + 2) % 3}
+	c.write(rest[0], "2")
+	if got := c.read(rest[1]); got != "2" {
+		t.Errorf("%q", got)
+	}
+	c.start(lost)
+	if got := c.read(lost); got != "2" {
+		t.Errorf("back, it has %q", got)
+	}
+
+	// One alone takes nothing, and says nothing that may be old.
+	for _, i := range rest {
+		c.stores[i].Close()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if _, err := c.stores[lost].Commit(ctx, new(Txn).Put("a", []byte("3"), 0)); err == nil {
+		t.Error("one of three members has taken a change")
+	}
+	if e, err := c.stores[lost].Get(ctx, "a"); err == nil {
+		t.Errorf("one of three members has answered %q", e.Value)
+	}
+	c.start(rest...)
+	c.write(rest[0], "4")
+	if got := c.read(lost); got != "4" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A member with another key stays outside.
+func TestMembersNeedTheKey(t *testing.T) {
+	c := newTrio(t)
+	stranger := *c.options[2].Members
+	var err error
+	if stranger.Key, err = NewMembersKey(); err != nil {
+		t.Fatal(err)
+	}
+	c.options[2].Members = &stranger
+	c.start(0, 1)
+	c.write(0, "1")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if s, err := Open(ctx, c.options[2]); err == nil {
+		s.Close()
+		t.Error("a stranger has become a member")
+	}
+	c.write(1, "2")
+}
+
+func TestMembersAreChecked(t *testing.T) {
+	key, err := NewMembersKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := func() *Members {
+		return &Members{Name: "a", Key: key, URLs: map[string]string{"a": "https://h1:7444", "b": "https://h2:7444", "c": "https://[::1]:7444"}}
+	}
+	if m := good(); m.Check() != nil || m.Listen != ":7444" {
+		t.Errorf("%v, %q", m.Check(), m.Listen)
+	}
+	for want, spoil := range map[string]func(*Members){
+		`do not have this one, "x"`: func(m *Members) { m.Name = "x" },
+		"three members at least":    func(m *Members) { delete(m.URLs, "c") },
+		"b=http://h2:7444":          func(m *Members) { m.URLs["b"] = "http://h2:7444" },
+		"b=https://h2":              func(m *Members) { m.URLs["b"] = "https://h2" },
+		"new-key":                   func(m *Members) { m.Key = nil },
+	} {
+		m := good()
+		spoil(m)
+		if err := m.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q: %v", want, err)
+		}
+	}
+}
