@@ -377,6 +377,7 @@ static int run(struct sy_error *err)
 	o->round = sy_stack_round;
 	o->poll = poll_turn;
 	o->wake_ns = wake_ns;
+	o->offloads = true;
 	o->app = app.port;
 	rc = sy_runtime_open(o, &app.rt, err);
 	if (rc)

@@ -157,7 +157,8 @@ void sy_port_get_info(const struct sy_runtime *rt, unsigned port, struct sy_port
 	                             .mtu = SY_READ(p->mtu),
 	                             .up = SY_READ(p->up),
 	                             .queues = p->queues,
-	                             .ifindex = p->ifindex};
+	                             .ifindex = p->ifindex,
+	                             .offloads = p->offloads};
 	memcpy(out->name, p->name, sizeof(out->name));
 	if (p->gone)
 		memcpy(out->problem, p->problem, sizeof(out->problem));

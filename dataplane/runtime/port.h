@@ -85,7 +85,8 @@ struct port {
 	uint64_t mac;   /* as in memory, in the first 6 bytes */
 
 	int ifindex; /* 0: no kernel interface */
-	int master;  /* ifindex of its bridge, bond or the like; 0: none */
+	uint32_t offloads;
+	int master; /* ifindex of its bridge, bond or the like; 0: none */
 	char name[32];
 	char backend[48];
 	struct sy_director_stats found; /* the flow director's earlier counts */

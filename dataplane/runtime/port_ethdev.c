@@ -110,6 +110,16 @@ static int device_find(struct ethdev_port *e, const struct sy_port_options *o, s
 	return 0;
 }
 
+/* Flags of verified checksums come with packets; those of sent ones are for who asks (port.h). */
+static void offloads_choose(struct port *p, const struct rte_eth_dev_info *info,
+                            struct rte_eth_conf *conf)
+{
+	conf->rxmode.offloads = info->rx_offload_capa &
+	                        (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM);
+	conf->txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
+	p->offloads = conf->txmode.offloads ? SY_OFFLOAD_TCP_CHECKSUM : 0;
+}
+
 static int device_configure(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
                             const struct rte_eth_dev_info *info, struct sy_error *err)
 {
@@ -130,6 +140,8 @@ static int device_configure(struct sy_runtime *rt, struct port *p, const struct 
 			conf.rx_adv_conf.rss_conf.rss_key_len = info->hash_key_size;
 		}
 	}
+	if (rt->options.offloads)
+		offloads_choose(p, info, &conf);
 	int rc = rte_eth_dev_configure(e->dev, (uint16_t)p->queues, (uint16_t)p->queues, &conf);
 	uint16_t rx = (uint16_t)(o->ring ? o->ring : RING), tx = RING;
 	if (!rc)

@@ -237,6 +237,7 @@ static void runtime_options(struct sy_tcp_library *t)
 	        .spare = o->packets,
 	        .kernel = true,
 	        .pipeline = sy_stack_pipeline,
+	        .offloads = true,
 	        .poll = poll_stack,
 	        .is_idle = place_is_idle,
 	        .app = t->port,

@@ -101,7 +101,8 @@ static struct rte_mbuf *plan_finish(struct sy_stack *s, struct connection *c,
 	if (plan->len > 0)
 		send_buffer_read(&c->unsent, &s->chunks, plan->seq + !!(plan->flags & SY_TCP_SYN),
 		                 payload, plan->len);
-	segment_finish(m);
+	segment_finish(m, s->options.offload_checksum);
+	s->counters.offloaded += s->options.offload_checksum;
 	if (plan->flags & SY_TCP_ACK)
 		acknowledged(c);
 	return m;

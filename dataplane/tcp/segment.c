@@ -171,7 +171,7 @@ struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_pla
 	return m;
 }
 
-void segment_finish(struct rte_mbuf *m)
+void segment_finish(struct rte_mbuf *m, bool offload)
 {
 	uint8_t *l3 = rte_pktmbuf_mtod_offset(m, uint8_t *, SY_ETH_LEN);
 	struct sy_tcp *tcp = (struct sy_tcp *)(l3 + m->l3_len);
@@ -181,13 +181,19 @@ void segment_finish(struct rte_mbuf *m)
 	const uint8_t *addrs =
 	        v4 ? (uint8_t *)&((struct sy_ipv4 *)l3)->src : ((struct sy_ipv6 *)l3)->src;
 
+	uint64_t pseudo = sy_csum_sum(addrs, v4 ? 8 : 32) + htons(SY_PROTO_TCP) + htons(len);
+
+	if (offload) {
+		tcp->checksum = sy_csum_fold(pseudo);
+		m->ol_flags |=
+		        RTE_MBUF_F_TX_TCP_CKSUM | (v4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6);
+		return;
+	}
 	tcp->checksum = 0;
-	tcp->checksum =
-	        (uint16_t)~sy_csum_fold(sy_csum_sum(addrs, v4 ? 8 : 32) + htons(SY_PROTO_TCP) +
-	                                htons(len) + sy_csum_sum(tcp, len));
+	tcp->checksum = (uint16_t)~sy_csum_fold(pseudo + sy_csum_sum(tcp, len));
 }
 
-struct rte_mbuf *segment_refuse(struct rte_mempool *pool, const struct segment *seg)
+struct rte_mbuf *segment_refuse(struct rte_mempool *pool, const struct segment *seg, bool offload)
 {
 	struct segment_plan plan = {.from_peer = &seg->view->tuple,
 	                            .flags = SY_TCP_RST,
@@ -204,6 +210,6 @@ struct rte_mbuf *segment_refuse(struct rte_mempool *pool, const struct segment *
 	}
 	m = segment_make(pool, &plan, NULL);
 	if (m)
-		segment_finish(m);
+		segment_finish(m, offload);
 	return m;
 }

@@ -58,9 +58,9 @@ unsigned segment_options_len(const struct segment_plan *plan);
  * NULL: no buffer. */
 struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_plan *plan,
                               uint8_t **payload);
-/* Computes the checksums. */
-void segment_finish(struct rte_mbuf *m);
+/* Computes the checksum; or lets the port do it. */
+void segment_finish(struct rte_mbuf *m, bool offload);
 /* The reset that answers a segment without a connection (RFC 9293 3.10.7.1). NULL: none is due. */
-struct rte_mbuf *segment_refuse(struct rte_mempool *pool, const struct segment *seg);
+struct rte_mbuf *segment_refuse(struct rte_mempool *pool, const struct segment *seg, bool offload);
 
 #endif

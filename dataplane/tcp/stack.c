@@ -208,14 +208,14 @@ bool sy_stack_knows(struct sy_stack *s, const struct sy_tuple *from_peer)
 static bool packet_is_sound(const struct sy_stack *s, struct rte_mbuf *m, struct sy_view *v)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+	uint64_t device = m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
 
 	if (m->nb_segs != 1 || sy_packet_parse(frame, m->data_len, v) != SY_DROP_NONE ||
 	    v->fragment != SY_FRAGMENT_NONE)
 		return false;
-	if (s->options.trust_checksum ||
-	    (m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD)
+	if (s->options.trust_checksum || device == RTE_MBUF_F_RX_L4_CKSUM_GOOD)
 		return true;
-	return sy_packet_check_l4(frame, v) == SY_CSUM_OK;
+	return device != RTE_MBUF_F_RX_L4_CKSUM_BAD && sy_packet_check_l4(frame, v) == SY_CSUM_OK;
 }
 
 void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
@@ -296,7 +296,7 @@ struct rte_mbuf *stack_take_loose(struct sy_stack *s)
 
 void stack_refuse(struct sy_stack *s, const struct segment *seg)
 {
-	struct rte_mbuf *m = segment_refuse(s->options.pool, seg);
+	struct rte_mbuf *m = segment_refuse(s->options.pool, seg, s->options.offload_checksum);
 
 	if (m)
 		s->counters.resets_out++;

@@ -27,7 +27,7 @@ class Load:
         argv += memory or memory_options()
         for option, value in options.items():
             for one in value if isinstance(value, list) else [value]:
-                argv.append("--" + option.replace("_", "-"))
+                argv.append("--" + option.strip("_").replace("_", "-"))
                 argv += [] if one is True else [one]
         self.process = lab.start(host, name, argv, env=dict(SANITIZED))
 

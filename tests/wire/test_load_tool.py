@@ -219,6 +219,40 @@ def test_memif(lab):
     assert seen["accepted"] == results["connections"]["opened"] >= 1000
 
 
+def test_port_computes_checksums(lab):
+    """A TAP does so for what is sent, and says what it thinks of what has come; the kernel at its other end
+    takes no wrong one."""
+    mac, own, peer = "02:00:00:00:00:03", "10.8.1.2", "10.8.1.1"
+    port, tap, client = "net_tap0", "sytap0", lab["client"]
+    echo = EchoServer(client, ECHO + 1, address="0.0.0.0")
+    clients = Load(
+        lab,
+        "client",
+        port=f"{port},backend=ethdev,mac={mac},dev={port};iface={tap}",
+        route=f"{peer}/32,port={port}",
+        neighbour=f"{peer},port={port},mac={mac[:-1]}4",
+        source=own,
+        to=endpoint(peer, ECHO + 1),
+        protocol="echo",
+        connections=4,
+        requests=1000,
+        class_="all,length=1400",
+        timeout="60s",
+        quiet=True,
+    )
+    clients.process.wait_for(f"port {port}")
+    client.ns.ip(f"link set {tap} address {mac[:-1]}4")
+    client.ns.ip(f"address add {peer}/24 dev {tap}")
+    client.ns.ip(f"link set {tap} up")
+    client.ns.ip(f"neigh replace {own} lladdr {mac} dev {tap} nud permanent")
+    results = clients.finish()
+    echo.close()
+    assert not errors(results)
+    assert results["answered"] == 1000
+    assert results["stack"]["offloaded"] > 1000
+    assert results["stack"]["bad_packets"] == 0
+
+
 @pytest.mark.parametrize("each", (0, 1), ids=("keep-alive", "short"))
 def test_nothing_listens(lab, each):
     to = endpoint(lab["s1"].v4, 9)

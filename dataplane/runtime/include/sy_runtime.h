@@ -144,6 +144,7 @@ struct sy_runtime_options {
 	 * neither locks nor changes the interfaces, the flow director or the claims. */
 	bool inherit;
 	unsigned path_half; /* 0 or 1: path ids come from this half of their space */
+	bool offloads;      /* ports do what they can of sy_port_info.offloads; else nothing */
 };
 #define SY_ROUND_MS 10
 
@@ -417,6 +418,11 @@ struct sy_port_stats {
 	struct sy_director_stats director; /* xsk only */
 };
 
+/* What a port does for packets that it sends. */
+enum {
+	SY_OFFLOAD_TCP_CHECKSUM = 1, /* of packets with RTE_MBUF_F_TX_TCP_CKSUM */
+};
+
 struct sy_port_info {
 	char name[32];
 	const char *backend; /* "xsk native", "xsk generic", "ethdev net_memif"; not bound yet:
@@ -426,6 +432,7 @@ struct sy_port_info {
 	bool up;
 	unsigned queues;
 	int ifindex;       /* 0: no kernel interface */
+	uint32_t offloads; /* SY_OFFLOAD_*; only with sy_runtime_options.offloads */
 	char problem[256]; /* why the port does not work, and the remedy; empty: it works */
 };
 

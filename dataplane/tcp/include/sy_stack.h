@@ -66,6 +66,9 @@ struct sy_stack_options {
 	 * that slow readers do not take the driver's buffers. NULL: it stays in these. */
 	struct rte_mempool *copies;
 	bool pacing; /* of all connections: SY_STACK_PACING */
+	/* All ports compute the checksums of segments, which carry RTE_MBUF_F_TX_TCP_CKSUM and that
+	 * of the pseudo-header. */
+	bool offload_checksum;
 };
 
 int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,
@@ -353,6 +356,7 @@ void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
 	X(copied, "packets copied, because the driver's buffers are scarce")                       \
 	X(path_probes, "probes for a larger path MTU (RFC 4821)")                                  \
 	X(path_raised, "path MTUs raised by a probe")                                              \
+	X(offloaded, "segments whose checksum the port computes")                                  \
 	X(orphans_ended, "closed connections ended: the peer takes nothing, or they are too many") \
 	X(level_full, "packets of the lowest level dropped: too many wait for being taken")
 

@@ -36,8 +36,8 @@ bool sy_stack_sorts(struct sy_worker *w);
 /* Before the runtime is opened. NULL: no memory. */
 struct sy_stack_port *sy_stack_port_new(sy_stack_serve serve, void *ctx);
 /* After that, and before the workers start: makes a stack for each of them, with these options;
- * their pool, copies and owner are set here, and receive_all is bounded by what the runtime's pool
- * has. */
+ * their pool, copies and owner are set here, and what the ports can do for them, and receive_all is
+ * bounded by what the runtime's pool has. */
 int sy_stack_port_open(struct sy_stack_port *p, struct sy_runtime *rt,
                        const struct sy_stack_options *options, struct sy_error *err);
 /* The ctx of a worker's port. */

@@ -254,11 +254,25 @@ static void memory_bound(struct sy_stack_options *o, unsigned workers)
 		o->receive_all = most;
 }
 
+/* A route may change the port of a connection: what one of them cannot do, the stack does. */
+static uint32_t offloads_of_all(const struct sy_runtime *rt)
+{
+	uint32_t all = sy_port_count(rt) ? UINT32_MAX : 0;
+	struct sy_port_info info;
+
+	for (unsigned i = 0; i < sy_port_count(rt); i++) {
+		sy_port_get_info(rt, i, &info);
+		all &= info.offloads;
+	}
+	return all;
+}
+
 int sy_stack_port_open(struct sy_stack_port *p, struct sy_runtime *rt,
                        const struct sy_stack_options *options, struct sy_error *err)
 {
 	struct sy_stack_options o = *options;
 
+	o.offload_checksum = offloads_of_all(rt) & SY_OFFLOAD_TCP_CHECKSUM;
 	for (unsigned i = 0; i < sy_worker_count(rt); i++) {
 		/* The runtime's packets, wherever they come from. */
 		struct rte_mbuf *m = sy_packet_alloc(sy_worker_at(rt, i));

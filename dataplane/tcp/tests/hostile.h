@@ -231,7 +231,7 @@ static inline void hostile_segment(struct hostile *h)
 	if (what % 64 == 63 && m->l4_len > sizeof(struct sy_tcp))
 		payload[-1 - hostile_byte(h) % (m->l4_len - (int)sizeof(struct sy_tcp))] ^=
 		        (uint8_t)plan.window;
-	segment_finish(m);
+	segment_finish(m, false);
 	sy_stack_receive(h->s, &m, 1, h->now);
 }
 

@@ -170,7 +170,7 @@ static void inject(struct play *p, char *words)
 	WANT(p, m != NULL);
 	for (uint32_t i = 0; i < in.len; i++)
 		payload[i] = script_byte(in.seq + i);
-	segment_finish(m);
+	segment_finish(m, false);
 	sy_stack_receive(p->s, &m, 1, p->now);
 }
 
