@@ -69,6 +69,23 @@ static void side_read(struct talk *t, unsigned i)
 	}
 }
 
+/* Connections that ended because their peer took nothing for too long. */
+static uint64_t given_up(const struct talk *t, unsigned i)
+{
+	const struct sy_stack_counters *c = sy_stack_counters(t->side[i].s);
+	return c->timed_out + c->orphans_ended;
+}
+
+/* For an orphan that is 100 s (RFC 6429 5). A reset may be sent, and may be lost: the other side
+ * waits then, as without keepalives any TCP does. */
+static bool is_given_up(const struct talk *t)
+{
+	for (unsigned i = 0; i < 2; i++)
+		if (t->side[i].closed && given_up(t, i) > 0)
+			return true;
+	return false;
+}
+
 static void side_act(struct talk *t, unsigned i)
 {
 	struct side *side = &t->side[i];
@@ -87,7 +104,8 @@ static void side_act(struct talk *t, unsigned i)
 	if (info.state == SY_STACK_SYN_SENT || info.state == SY_STACK_SYN_RECEIVED)
 		return;
 	if (sy_stack_ready(side->s, side->id) & SY_STACK_ERROR) {
-		t->wrong = "the connection has failed";
+		t->over = is_given_up(t);
+		t->wrong = t->over ? NULL : "the connection has failed";
 		return;
 	}
 	if (!side->shut)
@@ -245,23 +263,6 @@ static bool is_over(const struct talk *t)
 	return true;
 }
 
-/* Connections that ended because their peer took nothing for too long. */
-static uint64_t given_up(const struct talk *t, unsigned i)
-{
-	const struct sy_stack_counters *c = sy_stack_counters(t->side[i].s);
-	return c->timed_out + c->orphans_ended;
-}
-
-/* For an orphan that is 100 s (RFC 6429 5). A reset may be sent, and may be lost: the other side
- * waits then, as without keepalives any TCP does. */
-static bool is_given_up(const struct talk *t)
-{
-	for (unsigned i = 0; i < 2; i++)
-		if (t->side[i].closed && given_up(t, i) > 0)
-			return true;
-	return false;
-}
-
 static void show(const struct talk *t, const char *when)
 {
 	for (unsigned i = 0; i < 2; i++) {
@@ -285,7 +286,7 @@ static void show(const struct talk *t, const char *when)
 
 static void result_fill(const struct talk *t, struct talk_result *r)
 {
-	*r = (struct talk_result){.ns = t->now - START_NS};
+	*r = (struct talk_result){.ns = t->now - START_NS, .given_up = t->over};
 	for (unsigned i = 0; i < 2; i++) {
 		const struct sy_stack_counters *c = sy_stack_counters(t->side[i].s);
 		r->packets += c->packets_out;
@@ -294,7 +295,6 @@ static void result_fill(const struct talk *t, struct talk_result *r)
 		r->timeouts += c->timeouts;
 		r->undone += c->undone;
 		r->raised += c->path_raised;
-		r->given_up += given_up(t, i);
 	}
 }
 
@@ -319,16 +319,19 @@ const char *talk(uint64_t seed, bool explain, struct talk_result *result)
 	t->random = seed;
 	t->now = START_NS;
 	t->wrong = NULL;
+	t->over = false;
 	t->explain = explain;
 	talk_open(t);
-	for (; !t->wrong && !is_over(t) && !is_given_up(t); turns++) {
+	for (; !t->wrong && !t->over && !is_over(t); turns++) {
 		turn(t);
-		if (t->now > START_NS + END_NS || turns > TURNS_MAX)
-			t->wrong = "the connection is stuck";
+		if (t->now > START_NS + END_NS || turns > TURNS_MAX) {
+			t->over = is_given_up(t);
+			t->wrong = t->over ? NULL : "the connection is stuck";
+		}
 		if (explain && turns % 10000 == 0)
 			show(t, "now");
 	}
-	if (!t->wrong && !is_given_up(t))
+	if (!t->wrong && !t->over)
 		memory_check(t);
 	if (t->wrong)
 		show(t, "end");

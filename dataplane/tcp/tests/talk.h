@@ -15,7 +15,7 @@ struct talk_result {
 	uint64_t packets; /* both ways */
 	uint64_t bytes;
 	uint64_t retransmitted, timeouts, undone, raised;
-	uint64_t given_up; /* closed connections whose peer took nothing for too long */
+	uint64_t given_up; /* 1: it ended by that */
 };
 
 /* NULL, or what went wrong. */

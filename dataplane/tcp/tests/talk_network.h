@@ -40,6 +40,7 @@ struct talk {
 	uint64_t random, now, order;
 	struct side side[2]; /* 0 opens */
 	const char *wrong;
+	bool over; /* one side was given up, and the other one cannot know */
 	bool v4, explain;
 };
 
