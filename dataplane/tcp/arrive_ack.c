@@ -77,17 +77,26 @@ static uint32_t echo_us(const struct sy_stack *s, const struct sent_ack *in)
 	return us < RTT_MOST_US ? (uint32_t)us : RTT_MOST_US;
 }
 
+/* How long the answer to a time-out that was spurious took; 0: it was not, or an answer was lost,
+ * and this one answers the copy: it tells of it by D-SACK. Without SACK nobody knows. */
+static uint32_t late_us(const struct sy_stack *s, const struct connection *c,
+                        const struct sent_news *news, const struct sent_ack *in)
+{
+	bool late = c->flags & C_SACK && news->spurious && !news->dsack;
+	return late ? echo_us(s, in) : 0;
+}
+
 static void rtt_take(struct sy_stack *s, struct connection *c, const struct sent_news *news,
                      const struct sent_ack *in, uint32_t flight, bool syn)
 {
 	uint32_t per_window = (flight + 2u * c->mss - 1) / (2u * c->mss);
-	uint32_t us = news->rtt_us ? news->rtt_us : news->spurious ? echo_us(s, in) : 0;
+	uint32_t late = late_us(s, c, news, in), us = news->rtt_us ? news->rtt_us : late;
 
 	if (us)
 		rtt_sample(&c->rtt, us, per_window ? per_window : 1, time_ms64(s));
 	else
 		rtt_restart(&c->rtt);
-	if (news->spurious) {
+	if (late) {
 		rtt_late(&c->rtt, us);
 		timer_late(s, us);
 	}

@@ -82,6 +82,7 @@ struct sent {
 	bool probe_rests : 1; /* no sample came since the last one */
 	bool near_turn : 1;   /* which of near[] a search from an end replaces */
 	bool timed_out : 1;   /* and timed_out_to is not acknowledged */
+	bool blurs : 1;       /* the same, also after recovery has ended */
 
 	/* Was it in vain? Since the recovery began: */
 	uint32_t again;        /* bytes sent again that no D-SACK told of */

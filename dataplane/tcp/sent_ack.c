@@ -59,19 +59,19 @@ static void deliver(struct acking *a, const struct sent_range *r, uint32_t to, b
 	uint64_t ns = a->in->now_ns - r->sent_ns;
 	uint32_t us = ns == 0 ? 1 : ns > RTT_MOST_US * 1000ull ? RTT_MOST_US : (ns + 999) / 1000;
 	bool once = !(r->marks & SENT_AGAIN);
-	bool before = s->timed_out && sy_seq_before(r->from, s->timed_out_to);
+	bool before = sy_seq_before(r->from, s->timed_out_to);
 
 	a->news->delivered += to - r->from;
-	/* What was sent before a time-out may have been SACKed long ago, by an ACK that was lost.
-	 */
-	if (once && !(r->marks & SENT_BLURRED) && (cumulative || !before))
+	/* What was sent before a time-out may have been SACKed long ago, by an ACK that was lost,
+	 * also if the time-out has proved to be in vain since. */
+	if (once && !(r->marks & SENT_BLURRED) && (cumulative || !(s->blurs && before)))
 		sample(a, us, cumulative);
 	/* RFC 8985, 6.2, step 3 */
 	if (!sy_seq_before(to, s->fack))
 		s->fack = to;
 	else if (once)
 		s->reordered = true;
-	if (once && before)
+	if (once && s->timed_out && before)
 		a->news->original = true;
 	if (!once && cumulative && eifel(s, r, a->in->echo_ns))
 		a->news->spurious = true;
@@ -282,6 +282,6 @@ void sent_acked(struct sent *s, struct pool *p, const struct rtt *r, const struc
 		s->probe_rests = false;
 	bool of_probe = probe_check(&a);
 	window_widen(s, dsack && !of_probe);
-	if (s->timed_out && !sy_seq_before(s->una, s->timed_out_to))
-		s->timed_out = false;
+	if (s->blurs && !sy_seq_before(s->una, s->timed_out_to))
+		s->timed_out = s->blurs = false;
 }

@@ -76,7 +76,7 @@ void sent_timed_out(struct sent *s, struct pool *p, const struct rtt *r, uint16_
 	s->guessed = 0;
 	if (s->first == 0)
 		return;
-	s->timed_out = true;
+	s->timed_out = s->blurs = true;
 	s->timed_out_to = s->nxt;
 	if (repeated || range_at(p, s->first)->marks & SENT_SACKED) {
 		forget(s, p);

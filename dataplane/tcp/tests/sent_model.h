@@ -28,7 +28,7 @@ struct model {
 	uint64_t rack_ns;
 	uint32_t rack_to, rack_us, fack;
 	uint32_t dsack_round, widened, persist;
-	bool reordered, in_dsack_round, timed_out;
+	bool reordered, in_dsack_round, timed_out, blurs;
 	uint32_t timed_out_to, again, again_from, probe_to;
 	uint64_t again_ns;
 	bool probing, probe_again;
@@ -92,7 +92,8 @@ static void model_check(struct model *m)
 	CHECK(s->rack_ns == m->rack_ns && s->rack_to == m->rack_to && s->rack_us == m->rack_us);
 	CHECK(s->fack == m->fack && s->reordered == m->reordered);
 	CHECK(s->widened == m->widened && s->persist == m->persist);
-	CHECK(s->again == m->again && s->timed_out == m->timed_out && s->probing == m->probing);
+	CHECK(s->again == m->again && s->timed_out == m->timed_out && s->blurs == m->blurs &&
+	      s->probing == m->probing);
 }
 
 static void model_add(struct model *m, uint32_t bytes)
@@ -171,8 +172,8 @@ static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t n
 	us = us < RTT_MOST_US ? us : RTT_MOST_US;
 
 	want->delivered++;
-	bool before = m->timed_out && (int32_t)(m->timed_out_to - to) >= 0;
-	if (!b->again && !b->blurred && (cumulative || !before)) {
+	bool before = (int32_t)(m->timed_out_to - to) >= 0;
+	if (!b->again && !b->blurred && (cumulative || !(m->blurs && before))) {
 		uint32_t *slowest = cumulative ? &want->rtt_us : sack_us;
 		*slowest = us > *slowest ? us : *slowest;
 		want->least_us = want->least_us && want->least_us < us ? want->least_us : us;
@@ -181,7 +182,7 @@ static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t n
 		m->fack = to;
 	else if (!b->again)
 		m->reordered = true;
-	want->original |= !b->again && before;
+	want->original |= !b->again && m->timed_out && before;
 	want->spurious |= b->again && !b->blurred && cumulative && in->echo_ns && m->again_ns &&
 	                  b->ns >= m->again_ns && in->echo_ns <= m->again_ns;
 	if (b->blurred ||
@@ -283,8 +284,8 @@ static void model_ack(struct model *m, const struct sent_ack *in)
 	model_sack(m, in, want.dsack, &want, &sack_us);
 	want.rtt_us = want.rtt_us ? want.rtt_us : sack_us;
 	model_rounds(m, in, &want);
-	if (m->timed_out && (int32_t)(m->una - m->timed_out_to) >= 0)
-		m->timed_out = false;
+	if (m->blurs && (int32_t)(m->una - m->timed_out_to) >= 0)
+		m->timed_out = m->blurs = false;
 	CHECK(news.acked == want.acked && news.sacked == want.sacked);
 	CHECK(news.delivered == want.delivered);
 	CHECK(news.rtt_us == want.rtt_us && news.least_us == want.least_us);
@@ -353,7 +354,7 @@ static void model_time_out(struct model *m, bool repeated)
 	m->probing = false;
 	if (m->una == m->nxt)
 		return;
-	m->timed_out = true;
+	m->timed_out = m->blurs = true;
 	m->timed_out_to = m->nxt;
 	bool all = repeated || model_at(m, m->una)->sacked;
 	for (uint32_t n = m->una; n != m->nxt; n++) {

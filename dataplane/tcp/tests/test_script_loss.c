@@ -305,20 +305,36 @@ static const struct script selective[] = {
          "> A 1:1001\n"
          "< A 1 ack 1001 ts 1300 21\n"
          "info cwnd 11000\n"
+         "info rto 789\n"
          "count undone 1\n"
          "+10\n"
          "< A 1 ack 2001 ts 1310 21\n"
          "+10\n"
          "< A 1 ack 6001 ts 1320 21\n"
          "count retransmitted 2\n"},
-        {"RFC 4015 3.3: the next time-out knows how long a round trip takes now", "ts",
+        {"RFC 4015 3.3: but an answer to the copy says nothing of the round trip", "sack ts",
+         "connect\n"
+         "> S 0 sackok ts 0 0\n"
+         "+20\n"
+         "< SA 0 ack 1 win 60000 mss 1012 sackok ts 1000 0\n"
+         "> A 1 ts 20 1000\n"
+         "+1\n"
+         "write 1000\n"
+         "> PA 1:1001 ts 21 1000\n"
+         "~1000\n"
+         "> PA 1:1001\n"
+         "~2000\n"
+         "> PA 1:1001\n"
+         "< A 1 ack 1001 sack 1-1001 ts 1300 21\n"
+         "info rto 220\n"},
+        {"RFC 4015 3.3: without SACK it may be one", "ts",
          OPEN_TS "write 2000\n"
                  "> A 1:1001 ts 0 1000\n> PA 1001:2001\n"
                  "~300\n"
                  "> A 1:1001\n"
                  "+100\n"
                  "< A 1 ack 1001 ts 1300 1\n"
-                 "info rto 906\n"
+                 "info rto 201\n"
                  "< A 1 ack 2001 ts 1300 1\n"
                  "count undone 1\n"},
         {"RFC 2018 8: after a time-out what was SACKed is not trusted", "sack",
