@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sockets that listen, in the kernel and in the stack, and what they accept. */
+#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
 
 #include "preload.h"
 #include "real.h"
@@ -43,6 +46,42 @@ static void listener_make(int fd, int backlog)
 	if (keeper_listen(s, true))
 		sy_log(SY_LOG_ERROR, "run", "port %u is not steered to the stack",
 		       ntohs(local.port));
+}
+
+/* How many connections a listening socket of the kernel lets wait; -1: it does not listen. */
+static int backlog_of(int fd)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof(info);
+	int listens = 0;
+
+	if (!socket_family(fd))
+		return -1;
+	socklen_t size = sizeof(listens);
+	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) || !listens)
+		return -1;
+	return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_INFO, &info, &len) ? SOMAXCONN
+	                                                                : (int)info.tcpi_sacked;
+}
+
+/* Listening sockets that the program has from whoever executed it, such as itself (nginx' SIGUSR2)
+ * or systemd. */
+__attribute__((constructor)) static void listeners_adopt(void)
+{
+	DIR *list = getenv(MESSAGE_ENV) ? opendir("/proc/self/fd") : NULL;
+	const struct dirent *entry;
+
+	while (list && (entry = readdir(list))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		int fd = atoi(entry->d_name), backlog = fd == dirfd(list) ? -1 : backlog_of(fd);
+		if (backlog < 0 || table_get(fd) || !runner_lock())
+			continue;
+		listener_make(fd, backlog);
+		runner_unlock();
+	}
+	if (list)
+		closedir(list);
 }
 
 PRELOAD_EXPORT int bind(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
@@ -170,9 +209,14 @@ static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t 
 			runner_turn();
 			return stack_accept(l, addr, len, flags);
 		}
-		rc = runner_await(l, EPOLLIN, fd, deadline);
-		if (rc)
+		uint64_t patience = runner_patience_ns(), end = deadline;
+		if (patience != NEVER && sy_clock_ns() + patience < end)
+			end = sy_clock_ns() + patience;
+		rc = runner_await(l, EPOLLIN, fd, end);
+		if (rc && (rc != -EAGAIN || end == deadline))
 			return rc;
+		if (!runner.stack && runner_start() == 0)
+			runner_listen(l);
 	}
 }
 

@@ -425,31 +425,50 @@ static int set_wait(struct set *set, struct epoll_event *e, int most, uint64_t d
 	}
 }
 
-static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
-                    const sigset_t *mask)
+static int kernel_wait(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
+                       const sigset_t *mask)
 {
-	struct set *set = table_set(epfd);
-	int n;
+	uint64_t ms = timeout_ns / MS + (timeout_ns % MS != 0);
 
-	if (set && most > 0 && (runner.stack || runner.wanted) && runner_lock()) {
-		set = table_set(epfd); /* another thread may have closed it */
-		if (set && runner_start() == 0) {
-			n = set_wait(set, e, most,
-			             timeout_ns == NEVER ? NEVER : sy_clock_ns() + timeout_ns,
-			             mask);
-			int code = errno;
-			runner_unlock();
-			errno = code;
-			return n;
-		}
-		runner_unlock();
-	}
-	uint64_t ms = (timeout_ns + MS - 1) / MS;
 	return REAL(epoll_pwait)(epfd, e, most,
 	                         timeout_ns == NEVER ? -1
 	                         : ms > INT32_MAX    ? INT32_MAX
 	                                             : (int)ms,
 	                         mask);
+}
+
+static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
+                    const sigset_t *mask)
+{
+	struct set *set = table_set(epfd);
+	bool ours = set && most > 0 && (runner.stack || runner.wanted);
+	uint64_t deadline = ours && timeout_ns != NEVER ? sy_clock_ns() + timeout_ns : NEVER;
+	int n;
+
+	for (;;) {
+		uint64_t patience = NEVER;
+		if (ours && runner_lock()) {
+			set = table_set(epfd); /* another thread may have closed it */
+			if (set && runner_start() == 0) {
+				n = set_wait(set, e, most, deadline, mask);
+				int code = errno;
+				runner_unlock();
+				errno = code;
+				return n;
+			}
+			patience = runner_patience_ns();
+			runner_unlock();
+		}
+		uint64_t left = timeout_ns;
+		if (deadline != NEVER) {
+			uint64_t now = sy_clock_ns();
+			left = deadline > now ? deadline - now : 0;
+		}
+		bool again = patience < left;
+		n = kernel_wait(epfd, e, most, again ? patience : left, mask);
+		if (n || !again)
+			return n;
+	}
 }
 
 PRELOAD_EXPORT int epoll_wait(int epfd, struct epoll_event *e, int most, int timeout)

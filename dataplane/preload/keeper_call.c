@@ -16,8 +16,8 @@ static struct message_answer config;
 static char name[sizeof(((struct sockaddr_un *)0)->sun_path)];
 static uint8_t secret[MESSAGE_SECRET];
 
-/* Some programs (nginx) empty their environment. */
-__attribute__((constructor)) static void name_keep(void)
+/* Some programs (nginx) empty their environment. Before accept.c looks for sockets. */
+__attribute__((constructor(101))) static void name_keep(void)
 {
 	const char *text = getenv(MESSAGE_ENV), *colon = text ? strchr(text, ':') : NULL;
 	unsigned byte;

@@ -20,6 +20,7 @@ struct port {
 	struct sy_addr addr;
 	uint16_t port;
 	uint16_t v6_only;
+	bool closed; /* a worker takes no more connections there, and goes on with those it has */
 };
 
 struct peer {
@@ -80,6 +81,38 @@ static bool port_is_wanted(const struct sy_addr *addr, uint16_t port)
 	return false;
 }
 
+static uint64_t queues_of(const struct keeper *k, const struct peer *p)
+{
+	uint64_t mask = 0;
+
+	for (unsigned q = (unsigned)p->worker; p->worker >= 0 && q < k->options.queues;
+	     q += k->options.config.workers)
+		mask |= UINT64_C(1) << q;
+	return mask;
+}
+
+/* The queues of workers that take no more connections there, if somebody else does. */
+static uint64_t port_closed(const struct keeper *k, const struct sy_addr *addr, uint16_t port)
+{
+	uint64_t closed = 0;
+	bool open = false;
+
+	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+		bool opened = false, ended = false;
+		for (unsigned n = 0; peer[i].fd && n < peer[i].ports; n++) {
+			const struct port *p = &peer[i].port[n];
+			if (p->port != port || !port_covers(p, addr))
+				continue;
+			opened |= !p->closed;
+			ended |= p->closed;
+		}
+		open |= opened;
+		if (ended && !opened)
+			closed |= queues_of(k, &peer[i]);
+	}
+	return open ? closed : 0;
+}
+
 /* Brings the XDP program's map in line for one listener. */
 static int port_steer(struct keeper *k, const struct port *p)
 {
@@ -90,7 +123,8 @@ static int port_steer(struct keeper *k, const struct port *p)
 		if (!port_covers(p, &c->addr[i]))
 			continue;
 		bool on = port_is_wanted(&c->addr[i], p->port);
-		rc = steer_port(k->steer, &c->addr[i], p->port, on);
+		rc = steer_port(k->steer, &c->addr[i], p->port, on,
+		                port_closed(k, &c->addr[i], p->port));
 		if (!on && rc == -ENOENT)
 			rc = 0;
 	}
@@ -163,9 +197,11 @@ static int port_listen(struct keeper *k, struct peer *p, const struct port *port
 	for (unsigned i = 0; i < p->ports; i++) {
 		if (!port_equal(&p->port[i], port))
 			continue;
-		if (on)
+		if (p->port[i].closed == !on)
 			return 0;
-		p->port[i] = p->port[--p->ports];
+		p->port[i].closed = !on;
+		if (!on && p->worker < 0) /* a worker's connections still need their segments */
+			p->port[i] = p->port[--p->ports];
 		return port_steer(k, port);
 	}
 	if (!on)
@@ -230,7 +266,7 @@ static int worker_bound(struct keeper *k, struct peer *p)
 static int request_do(struct keeper *k, struct peer *p, const struct message_request *q, int fd,
                       struct message_answer *a)
 {
-	const struct port port = {q->addr, q->port, q->v6_only};
+	const struct port port = {.addr = q->addr, .port = q->port, .v6_only = q->v6_only};
 
 	if (q->version != MESSAGE_VERSION)
 		return -EPROTO;
@@ -297,6 +333,7 @@ static void peer_end(struct keeper *k, struct peer *p)
 	packets_drop(&p->packets);
 	sy_hook_board_leave(k->hooks, p->board);
 	p->fd = 0;
+	p->worker = -1;
 	for (unsigned i = 0; i < p->ports; i++)
 		port_steer(k, &p->port[i]);
 	p->ports = 0;

@@ -136,6 +136,11 @@ static bool has_stack(const struct pollfd *p, nfds_t count)
 /* Locked: true: this process has a stack to wait for. */
 static bool poll_start(const struct pollfd *p, nfds_t count)
 {
+	for (nfds_t i = 0; i < count && !runner.stack; i++) {
+		struct sock *s = table_sock(p[i].fd);
+		if (s && s->o.kind == OBJECT_LISTENER)
+			runner.wanted = true;
+	}
 	if (runner_start())
 		return false;
 	for (nfds_t i = 0; i < count; i++) {
@@ -156,13 +161,20 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
 
 	if (!has_stack(p, count) || !runner_lock())
 		return REAL(ppoll)(p, count, timeout, mask);
-	if (!poll_start(p, count)) {
-		runner_unlock();
-		return REAL(ppoll)(p, count, timeout, mask);
-	}
 	if (timeout)
 		deadline = sy_clock_ns() + (uint64_t)timeout->tv_sec * 1000000000 +
 		           (uint64_t)timeout->tv_nsec;
+	while (!poll_start(p, count)) {
+		uint64_t patience = runner_patience_ns(), now = sy_clock_ns();
+		uint64_t left = deadline == NEVER ? NEVER : deadline > now ? deadline - now : 0;
+		bool again = patience < left;
+		runner_unlock();
+		left = again ? patience : left;
+		struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
+		rc = REAL(ppoll)(p, count, left == NEVER ? NULL : &t, mask);
+		if (rc || !again || !runner_lock())
+			return rc;
+	}
 	if (need > sizeof(few) / sizeof(*few))
 		kernel = malloc(need * sizeof(*kernel));
 	rc = kernel ? poll_wait(p, count, kernel, deadline, mask) : -ENOMEM;

@@ -95,6 +95,7 @@ extern struct sock *all_socks;
 struct runner {
 	struct sy_stack *stack; /* NULL: not started */
 	bool refused;           /* and never will be */
+	bool pending;           /* refused so far: other workers have all queues */
 	bool wanted;            /* this process waits at a listener */
 	uint64_t now_ns, due_ns;
 	unsigned sleepers; /* threads that wait in the kernel */
@@ -111,6 +112,9 @@ bool runner_lock(void);
 void runner_unlock(void);
 /* Starts the stack, if it is not, and listens where this process waits. */
 int runner_start(void);
+/* For how long this process may wait in the kernel before it asks for a queue again; NEVER: for any
+ * time. */
+uint64_t runner_patience_ns(void);
 /* Packets in, timers, packets out, events to watches. */
 void runner_turn(void);
 /* After a call that may have something to send: at once, if nobody else will. */

@@ -21,6 +21,7 @@
 #define HELPER_MS  10
 #define SHARED_NS  (10 * MS)   /* another thread may take what this one waits for */
 #define DRAIN_NS   (1000 * MS) /* at the end of the process */
+#define AGAIN_NS   (100 * MS)  /* asks for a queue again */
 
 struct runner runner = {.wake = -1, .due_ns = NEVER};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -263,10 +264,17 @@ static int start(void)
 	int fd[MESSAGE_FDS], rc = keeper_start(&c, fd);
 	const int *hooks = fd + 2 + c.queues; /* behind all others */
 
+	if (rc == -EBUSY) {
+		if (!runner.pending)
+			sy_log(SY_LOG_WARN, "run",
+			       "pid %d waits for a queue, and is Linux's until then: all workers "
+			       "have theirs; more of them need --workers",
+			       getpid());
+		return rc;
+	}
 	if (rc) {
 		sy_log(SY_LOG_ERROR, "run", "pid %d gets no queue: %s: Linux serves it", getpid(),
-		       rc == -EBUSY ? "all workers have theirs; more of them need --workers"
-		                    : strerror(-rc));
+		       strerror(-rc));
 		return rc;
 	}
 	had_stack = true;
@@ -309,15 +317,23 @@ static int start(void)
 	return 0;
 }
 
+/* A worker that ends leaves its queues to the next, as at a reload of nginx. */
+uint64_t runner_patience_ns(void)
+{
+	return runner.pending && runner.wanted ? AGAIN_NS : NEVER;
+}
+
 int runner_start(void)
 {
 	if (runner.stack)
 		return 0;
-	if (runner.refused)
+	if (runner.refused && !(runner.pending && sy_clock_ns() - runner.now_ns >= AGAIN_NS))
 		return -ENOTSUP;
 	runner.refused = true; /* whatever EAL calls comes here */
 	int code = errno, rc = had_stack || !keeper_config() ? -ENOTSUP : start();
-	if (rc) /* Linux serves what this process listens to */
+	runner.pending = rc == -EBUSY;
+	runner.now_ns = sy_clock_ns();
+	if (rc && !runner.pending) /* Linux serves what this process listens to */
 		for (struct sock *s = all_socks; s; s = s->next)
 			if (s->o.kind == OBJECT_LISTENER)
 				keeper_listen(s, false);

@@ -3,7 +3,8 @@
  * `steelyard run`: segments of TCP to a served address and port go to the AF_XDP socket of their
  * queue, and so do ICMP errors about them. All else is Linux's. docs/design/0040-preload.md.
  *
- * A queue without a socket drops: the kernel would answer with a reset.
+ * A queue without a socket drops: the kernel would answer with a reset. So do SYNs for a worker
+ * that takes no more of them, while its successor waits for the queue.
  */
 #include "steer_map.h"
 
@@ -20,7 +21,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, STEER_SERVED);
 	__type(key, struct steer_key);
-	__type(value, __u8);
+	__type(value, __u64);
 } served SEC(".maps");
 
 struct {
@@ -41,15 +42,28 @@ const volatile __u8 mac[6]; /* of the interface: other frames are not this host'
 
 #define FRAGMENT 0x3fff /* offset and "more" */
 
-static __always_inline int is_ours(const struct steer_key *key)
+static __always_inline int verdict(const struct steer_key *key, int opens, __u32 queue)
 {
 	const struct steer_ports *ports = bpf_map_lookup_elem(&local, key->addr);
 	__u16 port = bpf_ntohs(key->port);
+	const __u64 *closed;
 
 	if (!ports)
-		return 0;
-	return (port >= ports->first && port <= ports->last) ||
-	       bpf_map_lookup_elem(&served, key) != NULL;
+		return XDP_PASS;
+	if (port < ports->first || port > ports->last) {
+		closed = bpf_map_lookup_elem(&served, key);
+		if (!closed)
+			return XDP_PASS;
+		if (opens && queue < STEER_QUEUES && *closed & (__u64)1 << queue)
+			return XDP_DROP;
+	}
+	return (int)bpf_redirect_map(&sockets, queue, XDP_DROP);
+}
+
+/* A SYN that begins a connection. */
+static __always_inline int tcp_opens(const __u8 *tcp, const void *end)
+{
+	return (const void *)(tcp + 14) <= end && (tcp[13] & 0x12) == 0x02;
 }
 
 static __always_inline void key_v4(struct steer_key *key, __be32 addr)
@@ -89,7 +103,8 @@ static __always_inline int quote_v6(const struct ipv6hdr *ip, const void *end,
 	return 1;
 }
 
-static __always_inline int read_v4(const struct iphdr *ip, const void *end, struct steer_key *key)
+static __always_inline int read_v4(const struct iphdr *ip, const void *end, struct steer_key *key,
+                                   int *opens)
 {
 	const void *l4 = ip + 1;
 	const __u16 *ports;
@@ -104,6 +119,7 @@ static __always_inline int read_v4(const struct iphdr *ip, const void *end, stru
 		ports = l4;
 		key_v4(key, ip->daddr);
 		key->port = ports[1];
+		*opens = tcp_opens(l4, end);
 		return 1;
 	}
 	type = l4;
@@ -112,7 +128,8 @@ static __always_inline int read_v4(const struct iphdr *ip, const void *end, stru
 	return quote_v4(l4 + 8, end, key);
 }
 
-static __always_inline int read_v6(const struct ipv6hdr *ip, const void *end, struct steer_key *key)
+static __always_inline int read_v6(const struct ipv6hdr *ip, const void *end, struct steer_key *key,
+                                   int *opens)
 {
 	const void *l4 = ip + 1;
 	const __u16 *ports;
@@ -124,6 +141,7 @@ static __always_inline int read_v6(const struct ipv6hdr *ip, const void *end, st
 		ports = l4;
 		__builtin_memcpy(key->addr, &ip->daddr, sizeof(key->addr));
 		key->port = ports[1];
+		*opens = tcp_opens(l4, end);
 		return 1;
 	}
 	type = l4;
@@ -146,17 +164,15 @@ int steer(struct xdp_md *ctx)
 	const void *end = (const void *)(long)ctx->data_end;
 	const struct ethhdr *eth = (const void *)(long)ctx->data;
 	struct steer_key key = {0};
-	int found = 0;
+	int found = 0, opens = 0;
 
 	if ((const void *)(eth + 1) > end || !is_to(eth))
 		return XDP_PASS;
 	if (eth->h_proto == bpf_htons(ETH_P_IP))
-		found = read_v4((const void *)(eth + 1), end, &key);
+		found = read_v4((const void *)(eth + 1), end, &key, &opens);
 	else if (eth->h_proto == bpf_htons(ETH_P_IPV6))
-		found = read_v6((const void *)(eth + 1), end, &key);
-	if (!found || !is_ours(&key))
-		return XDP_PASS;
-	return (int)bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
+		found = read_v6((const void *)(eth + 1), end, &key, &opens);
+	return found ? verdict(&key, opens, ctx->rx_queue_index) : XDP_PASS;
 }
 
 char program_license[] SEC("license") = "Apache-2.0";

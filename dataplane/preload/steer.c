@@ -94,14 +94,13 @@ int steer_address(struct steer *s, const struct sy_addr *addr, uint16_t first, u
 	return update(bpf_map__fd(s->bpf->maps.local), addr, &ports);
 }
 
-int steer_port(struct steer *s, const struct sy_addr *addr, uint16_t port, bool on)
+int steer_port(struct steer *s, const struct sy_addr *addr, uint16_t port, bool on, uint64_t closed)
 {
 	int map = bpf_map__fd(s->bpf->maps.served);
 	struct steer_key key = {.port = port};
-	uint8_t one = 1;
 
 	memcpy(key.addr, addr, sizeof(key.addr));
-	return on ? update(map, &key, &one) : bpf_map_delete_elem(map, &key);
+	return on ? update(map, &key, &closed) : bpf_map_delete_elem(map, &key);
 }
 
 int steer_socket(struct steer *s, unsigned queue, int fd)

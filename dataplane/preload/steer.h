@@ -17,7 +17,8 @@ bool steer_is_native(const struct steer *s);
 /* An address of the stack, with the ports of connections that it opens. */
 int steer_address(struct steer *s, const struct sy_addr *addr, uint16_t first, uint16_t last);
 /* port: network order. */
-int steer_port(struct steer *s, const struct sy_addr *addr, uint16_t port, bool on);
+int steer_port(struct steer *s, const struct sy_addr *addr, uint16_t port, bool on,
+               uint64_t closed);
 int steer_socket(struct steer *s, unsigned queue, int fd);
 
 #endif

@@ -9,6 +9,9 @@
 #define STEER_SERVED 4096
 #define STEER_LOCAL  64
 
+/* The value is a mask of queues whose worker has closed its listener, while another process waits
+ * for the queue (a reload): SYNs are dropped there and come again, rather than being refused. */
+
 /* An address and port where a server listens. IPv4 as ::ffff:a.b.c.d. */
 struct steer_key {
 	__u32 addr[4];

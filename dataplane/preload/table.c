@@ -61,14 +61,24 @@ struct set *table_set(int fd)
 	return o && o->kind == OBJECT_EPOLL ? (struct set *)o : NULL;
 }
 
+/* Another listening socket of this process at the same address (SO_REUSEPORT). */
+static bool has_twin(const struct sock *s)
+{
+	for (const struct sock *o = all_socks; o; o = o->next)
+		if (o != s && o->o.kind == OBJECT_LISTENER && o->o.refs > 0 &&
+		    o->local.port == s->local.port && o->v6_only == s->v6_only &&
+		    sy_addr_equal(&o->local.addr, &s->local.addr))
+			return true;
+	return false;
+}
+
 /* The last descriptor is closed. */
 static void sock_close(struct sock *s)
 {
 	sy_stack_id id[2] = {s->id, s->id_v4};
 
 	watches_end(s);
-	/* A stack's connections still need their segments: the port stays its own. */
-	if (s->o.kind == OBJECT_LISTENER && !runner.stack)
+	if (s->o.kind == OBJECT_LISTENER && !has_twin(s))
 		keeper_listen(s, false);
 	for (unsigned i = 0; i < 2 && runner.stack; i++) {
 		if (id[i] == SY_STACK_NONE)

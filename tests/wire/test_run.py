@@ -4,8 +4,10 @@ side, on Linux's own TCP the other side."""
 
 import os
 import re
+import shutil
 import signal
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from scapy.layers.inet import IP, TCP
@@ -13,7 +15,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
-from tests.lab.clients import http_get
+from tests.lab.clients import connect, http_get, receive_exactly
 from tests.lab.run import kernel_connections, start_run
 from tests.lab.servers import start_nginx, wait_listening
 from tests.wire.running import (
@@ -158,6 +160,66 @@ def test_answers_find_the_worker_that_asked(stack):
         body = http_get(stack["client"], V4, 8002, "/behind/", timeout_s=60)
         assert body.decode().strip() == "client"
     assert kernel_connections(stack["forwarder"]) == before
+
+
+def gone(pid):
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_nginx_reloads(stack):
+    """A new worker has the stack when the old one has ended. No client is refused in between: SYNs
+    come again, and a download goes on."""
+    folder = site(stack, "nginx", NGINX.replace("worker_processes 2", "worker_processes 1"))
+    host = stack["forwarder"]
+    before = kernel_connections(host)
+    process = start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002)
+    old = int(http_get(stack["client"], V4, 8002, "/pid", timeout_s=60))
+    with connect(stack["client"], V4, 8002, timeout_s=60) as slow:
+        slow.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        data = receive_exactly(slow, 1000)
+        host.ns.run(["kill", "-HUP", (folder / "pid").read_text().strip()])
+        process.wait_for("waits for a queue")
+        process.wait_for(rf"{old}#{old}: gracefully shutting down")
+
+        def ask():
+            """Until the old worker has closed its listening sockets, it may still answer."""
+            while (pid := int(http_get(stack["client"], V4, 8002, "/pid", timeout_s=60))) == old:
+                pass
+            return pid
+
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(ask)
+            while part := slow.recv(65536):
+                data += part
+            new = answer.result()
+    body = data.partition(b"\r\n\r\n")[2]
+    assert digest(body) == digest((folder / "large").read_bytes())
+    wait_until(lambda: gone(old), "the old worker has ended")
+    assert new != old
+    assert new == int(http_get(stack["client"], V4, 8002, "/pid", timeout_s=60))
+    assert process.output().count("is worker 0 of 1") == 2
+    assert kernel_connections(host) == before
+
+
+def test_nginx_is_upgraded(stack):
+    """The new program has the listening sockets from the old one."""
+    text = NGINX.replace("worker_processes 2", "worker_processes 1")
+    text = text.replace("daemon off;", "env LD_PRELOAD;\nenv STEELYARD_RUN;")
+    folder = site(stack, "nginx", text)
+    host = stack["forwarder"]
+    before = kernel_connections(host)
+    process = start(stack, "nginx", [shutil.which("nginx"), "-c", folder / "conf"], 8002)
+    old = int(http_get(stack["client"], V4, 8002, "/pid", timeout_s=60))
+    master = (folder / "pid").read_text().strip()
+    host.ns.run(["kill", "-USR2", master])
+    process.wait_for("waits for a queue")
+    host.ns.run(["kill", "-QUIT", master])
+    wait_until(lambda: gone(old) and gone(master), "the old program has ended")
+    new = int(http_get(stack["client"], V4, 8002, "/pid", timeout_s=60))
+    assert new != old and process.output().count("is worker 0 of 1") == 2
+    assert kernel_connections(host) == before
+    os.kill(process.pid, signal.SIGQUIT)
+    assert process.wait() == 0
 
 
 @families
