@@ -205,6 +205,7 @@ func (s *Server) ListPorts(ctx context.Context, _ *connect.Request[pb.ListPortsR
 		response.Ports, err = c.Ports(ctx)
 		return err
 	})
+	response.SpeedBits = linkSpeeds(response.GetPorts())
 	return connect.NewResponse(response), err
 }
 

@@ -49,6 +49,9 @@ func (s *Server) prepare(ctx context.Context, forwarder, name, file string, text
 	if p.projectEntry.Revision == 0 && name != defaultProject {
 		return nil, missing("there is no project %q: `steelyard get projects` lists them", name)
 	}
+	if p.record.Workflow && file != workflowFile {
+		return nil, denied("the services of the project %s are those of requests: change these (`steelyard nfv`)", name)
+	}
 	if len(p.record.Forwarders) > 0 && !slices.Contains(p.record.Forwarders, forwarder) {
 		return nil, denied("the project %s may not use the forwarder %s, only %s", name, forwarder, strings.Join(p.record.Forwarders, ", "))
 	}

@@ -23,6 +23,7 @@ import (
 	"steelyard/internal/gen/agentpb/agentpbconnect"
 	pb "steelyard/internal/gen/controllerpb"
 	"steelyard/internal/gen/controllerpb/controllerpbconnect"
+	"steelyard/internal/gen/nfvpb/nfvpbconnect"
 	joining "steelyard/internal/member"
 	"steelyard/internal/pki"
 
@@ -36,6 +37,8 @@ type lab struct {
 	directory   string // with a short path, for sockets
 	controllers []*runningController
 	agents      map[string]*runningAgent
+	tune        func(*Options)          // what a test wants of controllers; nil: nothing
+	before      func(*dptest.Forwarder) // likewise of a forwarder, before its agent starts
 }
 
 type runningController struct {
@@ -55,6 +58,7 @@ type runningAgent struct {
 type user struct {
 	controllerpbconnect.ControllerServiceClient
 	agentpbconnect.AgentServiceClient
+	nfvpbconnect.NfvServiceClient
 }
 
 // quiet keeps the log of a test that passes short.
@@ -107,8 +111,12 @@ func (l *lab) addControllerAt(endpoint string, skew time.Duration) *runningContr
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, Options{Store: store, Listen: listener, URL: c.url, Socket: c.socket, Log: l.log(c.url),
-			Now: func() time.Time { return time.Now().Add(skew) }})
+		options := Options{Store: store, Listen: listener, URL: c.url, Socket: c.socket, Log: l.log(c.url),
+			Now: func() time.Time { return time.Now().Add(skew) }}
+		if l.tune != nil {
+			l.tune(&options)
+		}
+		done <- Run(ctx, options)
 	}()
 	c.stop = sync.OnceFunc(func() {
 		cancel()
@@ -133,7 +141,7 @@ func (l *lab) addControllerAt(endpoint string, skew time.Duration) *runningContr
 func userOn(t *testing.T, url string, transport *http.Transport, headers map[string]string) user {
 	t.Cleanup(transport.CloseIdleConnections)
 	client := &http.Client{Transport: withHeaders{transport, headers}}
-	return user{controllerpbconnect.NewControllerServiceClient(client, url), agentpbconnect.NewAgentServiceClient(client, url)}
+	return user{controllerpbconnect.NewControllerServiceClient(client, url), agentpbconnect.NewAgentServiceClient(client, url), nfvpbconnect.NewNfvServiceClient(client, url)}
 }
 
 type withHeaders struct {
@@ -171,6 +179,9 @@ func (l *lab) token(c *runningController, request *pb.CreateTokenRequest) string
 func (l *lab) addForwarder(name string) *runningAgent {
 	l.Helper()
 	f := dptest.New(l.T)
+	if l.before != nil {
+		l.before(f)
+	}
 	var urls []string
 	for _, c := range l.controllers {
 		urls = append(urls, c.url)

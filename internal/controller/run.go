@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -22,7 +23,9 @@ import (
 	"steelyard/internal/config"
 	"steelyard/internal/gen/agentpb/agentpbconnect"
 	"steelyard/internal/gen/controllerpb/controllerpbconnect"
+	"steelyard/internal/gen/nfvpb/nfvpbconnect"
 	"steelyard/internal/pki"
+	"steelyard/internal/placement"
 	"steelyard/internal/unixsock"
 
 	"connectrpc.com/connect"
@@ -44,6 +47,10 @@ type Options struct {
 	Group  string       // its members are admins
 	Log    *slog.Logger
 	Now    func() time.Time // nil: the clock
+	// How services that are requested are placed. Zero values take the defaults.
+	Placement    placement.Options
+	MeasureEvery time.Duration // of forwarders' load; default 5 s
+	WorkflowTick time.Duration // how often time limits are looked at; default 1 s
 }
 
 // Server is a running controller.
@@ -64,6 +71,10 @@ type Server struct {
 	watchers map[*watcher]bool
 	lease    cluster.Lease // 0: none, so no agent is accepted
 
+	placing      placement.Options
+	measureEvery time.Duration
+	workflowTick time.Duration
+
 	auditMu sync.Mutex
 	audited int64
 }
@@ -74,6 +85,7 @@ func Run(ctx context.Context, o Options) error {
 	if s.now == nil {
 		s.now = time.Now
 	}
+	s.placing, s.measureEvery, s.workflowTick = o.Placement, cmp.Or(o.MeasureEvery, 5*time.Second), cmp.Or(o.WorkflowTick, time.Second)
 	s.changed = sync.NewCond(&s.mu)
 	random := make([]byte, 6)
 	if _, err := rand.Read(random); err != nil {
@@ -100,6 +112,8 @@ func Run(ctx context.Context, o Options) error {
 	running.Go(func() { s.keepLease(ctx) })
 	running.Go(func() { s.follow(ctx) })
 	running.Go(func() { s.keepHouse(ctx) })
+	running.Go(func() { s.measure(ctx) })
+	running.Go(func() { s.runWorkflow(ctx) })
 	running.Go(func() { s.answer(ctx, s.localServer(), func(h *http.Server) error { return h.Serve(local) }) })
 	s.log.Info("controller is ready", "url", s.url, "id", s.id, "socket", o.Socket)
 	s.answer(ctx, s.remoteServer(), func(h *http.Server) error { return h.ServeTLS(newGuests(o.Listen), "", "") })
@@ -164,6 +178,8 @@ func (s *Server) handler() http.Handler {
 	// Strangers reach this one alone: the token says who it is.
 	_, joining := controllerpbconnect.NewControllerServiceHandler(s, connect.WithReadMaxBytes(maxJoin)) // also when decompressed
 	mux.Handle(controllerpbconnect.ControllerServiceJoinProcedure, http.MaxBytesHandler(joining, maxJoin))
+	path, workflow := nfvpbconnect.NewNfvServiceHandler(workflowService{s}, connect.WithReadMaxBytes(maxBalancing))
+	mux.Handle(path, s.authenticated(workflow))
 	path, apply := agentpbconnect.NewAgentServiceHandler(&agentService{server: s}, options...)
 	mux.Handle(path, s.authenticated(s.forward(apply)))
 	return mux

@@ -68,7 +68,8 @@ type project struct {
 	MaxServices uint32           `json:"max_services,omitempty"`
 	MaxServers  uint32           `json:"max_servers,omitempty"`
 	Forwarders  []string         `json:"forwarders,omitempty"`
-	Usage       map[string]usage `json:"usage,omitempty"` // by forwarder
+	Usage       map[string]usage `json:"usage,omitempty"`    // by forwarder
+	Workflow    bool             `json:"workflow,omitempty"` // its files are the workflow's: nobody applies any
 }
 
 type usage struct {

@@ -177,6 +177,13 @@ func describe(event cluster.Event) *pb.WatchResponse {
 			}
 			message.What = "joined"
 		}
+	case keyRequests:
+		message.Forwarder, message.What, message.Detail = describeRequest(event)
+	case keySpare + "/":
+		if message.What = "spare-missing"; event.Deleted {
+			message.What = "spare"
+		}
+		message.Detail = string(event.Value)
 	default:
 		return nil
 	}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"steelyard/internal/cluster"
+	agentpb "steelyard/internal/gen/agentpb"
+
+	"connectrpc.com/connect"
+)
+
+// measured is what a controller has read of a forwarder, by its agent.
+type measured struct {
+	Busy     float64            `json:"busy"`  // 0 to 1, of the busiest worker's time; negative: not known
+	Table    float64            `json:"table"` // fill of the session table; likewise
+	Link     float64            `json:"link"`  // use of the busiest port; likewise
+	Down     string             `json:"down,omitempty"`
+	Services map[string]traffic `json:"services,omitempty"` // of projects of the workflow; the busiest ones
+	At       int64              `json:"at_unix_ms"`
+}
+
+// traffic is what a service is of its forwarder's.
+type traffic struct {
+	Part    float64 `json:"part"` // of the packets since the last reading, 0 to 1; negative: not known
+	Created uint64  `json:"created"`
+}
+
+const (
+	measureSmooth  = 10 * time.Second // time constant of loads
+	measureStep    = 0.02             // a smaller change of a load is not written
+	measureRepeat  = 20 * time.Second // but by then it is: what is not repeated counts as not known
+	measureAtOnce  = 16
+	mostTraffic    = 64   // services whose traffic is kept
+	mostServices   = 2000 // a forwarder with more is not asked for each one's traffic
+	measureTimeout = 5 * time.Second
+)
+
+// meter reads one forwarder again and again.
+type meter struct {
+	session *session
+	at      time.Time
+	workers map[uint32][2]uint64 // busy and idle cycles
+	ports   map[string]uint64    // bytes of the busier direction
+	packets map[string]uint64    // by service
+	load    measured
+	written measured
+	wrote   time.Time
+}
+
+// measure reads the load of this controller's forwarders, and writes it for whoever places services.
+func (s *Server) measure(ctx context.Context) {
+	meters := map[string]*meter{}
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		sessions := maps.Clone(s.sessions)
+		s.mu.Unlock()
+		for name, m := range meters {
+			if sessions[name] != m.session {
+				delete(meters, name)
+			}
+		}
+		var reading sync.WaitGroup
+		places := make(chan struct{}, measureAtOnce)
+		for name, one := range sessions {
+			m := meters[name]
+			if m == nil {
+				m = &meter{session: one, load: measured{Busy: -1, Table: -1, Link: -1}}
+				meters[name] = m
+			}
+			places <- struct{}{}
+			reading.Go(func() {
+				defer func() { <-places }()
+				asking, cancel := context.WithTimeout(ctx, measureTimeout)
+				defer cancel()
+				if m.read(asking) {
+					s.writeLoad(asking, m)
+				}
+			})
+		}
+		reading.Wait()
+		pause(ctx, s.measureEvery)
+	}
+}
+
+// read asks the agent once, and reports whether it has answered.
+func (m *meter) read(ctx context.Context) bool {
+	agent := m.session.agent
+	status, err := agent.GetStatus(ctx, connect.NewRequest(&agentpb.GetStatusRequest{}))
+	if err != nil {
+		return false // who owns the connection finds out why
+	}
+	now := time.Now()
+	elapsed := now.Sub(m.at)
+	if m.at.IsZero() {
+		elapsed = 0
+	}
+	m.at = now
+	forwarder := status.Msg.GetForwarder()
+	if m.load.Down = ""; !forwarder.GetConnected() {
+		m.load.Down = cmp.Or(forwarder.GetError(), "the agent does not reach it")
+		m.workers, m.ports, m.packets = nil, nil, nil
+		return true
+	}
+	if room := forwarder.GetStatus().GetSessionCapacity(); room > 0 {
+		m.load.Table = float64(forwarder.GetStatus().GetSessions()) / float64(room)
+	}
+	weight := -math.Expm1(-elapsed.Seconds() / measureSmooth.Seconds())
+	if workers, err := agent.ListWorkers(ctx, connect.NewRequest(&agentpb.ListWorkersRequest{})); err == nil {
+		smooth(&m.load.Busy, m.busy(workers.Msg), weight)
+	}
+	if ports, err := agent.ListPorts(ctx, connect.NewRequest(&agentpb.ListPortsRequest{})); err == nil {
+		smooth(&m.load.Link, m.link(ports.Msg, elapsed), weight)
+	}
+	if status.Msg.GetServices() <= mostServices {
+		if services, err := agent.ListServices(ctx, connect.NewRequest(&agentpb.ListServicesRequest{})); err == nil {
+			m.load.Services = m.traffic(services.Msg)
+		}
+	}
+	return true
+}
+
+// smooth averages a value, unless it is not known.
+func smooth(value *float64, now, weight float64) {
+	switch {
+	case now < 0:
+	case *value < 0:
+		*value = now
+	default:
+		*value += (now - *value) * weight
+	}
+}
+
+// busy returns the busy part of the busiest worker's time since the last reading.
+func (m *meter) busy(list *agentpb.ListWorkersResponse) float64 {
+	most, now := -1.0, map[uint32][2]uint64{}
+	for _, w := range list.GetWorkers() {
+		cycles := [2]uint64{w.GetBusyCycles(), w.GetIdleCycles()}
+		now[w.GetId()] = cycles
+		before, ok := m.workers[w.GetId()]
+		if !ok || cycles[0] < before[0] || cycles[1] < before[1] { // a new forwarder counts from 0
+			continue
+		}
+		if all := (cycles[0] - before[0]) + (cycles[1] - before[1]); all > 0 {
+			most = max(most, float64(cycles[0]-before[0])/float64(all))
+		}
+	}
+	m.workers = now
+	return most
+}
+
+// link returns the use of the busiest port whose speed is known.
+func (m *meter) link(list *agentpb.ListPortsResponse, elapsed time.Duration) float64 {
+	most, now := -1.0, map[string]uint64{}
+	for _, p := range list.GetPorts() {
+		bytes := max(p.GetRxBytes(), p.GetTxBytes())
+		now[p.GetName()] = bytes
+		before, ok := m.ports[p.GetName()]
+		if !ok || bytes < before || list.GetSpeedBits()[p.GetName()] == 0 || elapsed <= 0 {
+			continue
+		}
+		most = max(most, min(1, 8*float64(bytes-before)/elapsed.Seconds()/float64(list.GetSpeedBits()[p.GetName()])))
+	}
+	m.ports = now
+	return most
+}
+
+// traffic returns which part of all packets each service of a request had since the last reading.
+func (m *meter) traffic(list *agentpb.ListServicesResponse) map[string]traffic {
+	now, since, sum := map[string]uint64{}, map[string]uint64{}, uint64(0)
+	for _, service := range list.GetServices() {
+		name, t := service.GetService().GetName(), service.GetTraffic()
+		now[name] = t.GetPacketsIn() + t.GetPacketsOut()
+		if before, ok := m.packets[name]; ok && now[name] >= before {
+			since[name] = now[name] - before
+			sum += since[name]
+		}
+	}
+	known := m.packets != nil && sum > 0
+	m.packets = now
+	result := map[string]traffic{}
+	for _, service := range list.GetServices() {
+		name := service.GetService().GetName()
+		if !strings.Contains(name, ".") { // of the project default, which has no requests
+			continue
+		}
+		one := traffic{-1, service.GetTraffic().GetSessionsCreated()}
+		if known {
+			one.Part = math.Round(100*float64(since[name])/float64(sum)) / 100
+		}
+		result[name] = one
+	}
+	if len(result) <= mostTraffic {
+		return result
+	}
+	names := slices.SortedFunc(maps.Keys(result), func(a, b string) int {
+		// Those with a first session are reported before the busiest ones: requests wait for it.
+		first := func(name string) int { return boolInt(result[name].Created > 0 && m.load.Services[name].Created == 0) }
+		return cmp.Or(first(b)-first(a), cmp.Compare(result[b].Part, result[a].Part), strings.Compare(a, b))
+	})
+	for _, name := range names[mostTraffic:] {
+		delete(result, name)
+	}
+	return result
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// news reports whether a reading says something that the store does not have.
+func (m *meter) news() bool {
+	if m.wrote.IsZero() || time.Since(m.wrote) >= measureRepeat || m.load.Down != m.written.Down {
+		return true
+	}
+	far := func(a, b float64) bool { return math.Abs(a-b) >= measureStep || (a < 0) != (b < 0) }
+	if far(m.load.Busy, m.written.Busy) || far(m.load.Table, m.written.Table) || far(m.load.Link, m.written.Link) {
+		return true
+	}
+	for name, now := range m.load.Services {
+		if before, ok := m.written.Services[name]; !ok || (now.Created > 0) != (before.Created > 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// writeLoad writes a forwarder's load, if the forwarder is this controller's still.
+func (s *Server) writeLoad(ctx context.Context, m *meter) {
+	if !m.news() {
+		return
+	}
+	m.load.At = s.now().UnixMilli()
+	txn := new(cluster.Txn).At(keyOwners+m.session.forwarder, m.session.fence).Put(keyLoads+m.session.forwarder, encode(m.load), 0)
+	if _, err := s.store.Commit(ctx, txn); err != nil {
+		return // another controller has it, or etcd is away: the next reading tries again
+	}
+	m.written, m.wrote = m.load, time.Now()
+	m.written.Services = maps.Clone(m.load.Services)
+}

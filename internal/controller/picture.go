@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"steelyard/internal/cluster"
+	pb "steelyard/internal/gen/controllerpb"
+	nfvpb "steelyard/internal/gen/nfvpb"
+	"steelyard/internal/nfv"
+	"steelyard/internal/placement"
+)
+
+// picture is a copy of what the workflow and placement need of the store. Times in it are this process's: no two clocks are compared.
+type picture struct {
+	requests map[string]*request
+	sorted   []string // IDs; nil: to be made
+	members  map[string]member
+	owners   map[string]string // URLs, by forwarder
+	status   map[string]status
+	loads    map[string]measured
+	loadSeen map[string]time.Time
+	away     map[string]time.Time // since when a forwarder is seen not to serve
+	projects map[string]project
+}
+
+// request is a record with its decoded contents.
+type request struct {
+	*nfv.Record
+	id     string
+	wanted *nfvpb.Balancing
+	entry  cluster.Entry
+	seen   time.Time // when this revision was first seen
+	broken error     // it cannot be decoded
+}
+
+func (r *request) name() string { return r.wanted.GetProject() + "." + r.id }
+
+// copy returns a record that can be changed without changing this one.
+func (r *request) copy() *nfv.Record {
+	next := *r.Record
+	next.History, next.Refused = slices.Clone(r.History), maps.Clone(r.Record.Refused)
+	if r.Route != nil {
+		route := *r.Route
+		next.Route = &route
+	}
+	return &next
+}
+
+// take reads a picture, and the revision from which changes of it must be watched.
+func (s *Server) take(ctx context.Context) (*picture, int64, error) {
+	p := &picture{requests: map[string]*request{}, members: map[string]member{}, owners: map[string]string{}, status: map[string]status{},
+		loads: map[string]measured{}, loadSeen: map[string]time.Time{}, away: map[string]time.Time{}, projects: map[string]project{}}
+	now, first := time.Now(), int64(0)
+	for _, kind := range seenKinds {
+		entries, revision, err := s.store.List(ctx, kind)
+		if err != nil {
+			return nil, 0, unavailable(err)
+		}
+		for _, entry := range entries {
+			p.note(cluster.Event{Entry: entry}, now)
+		}
+		if first == 0 {
+			first = revision // what is read later is seen again, which does no harm
+		}
+	}
+	return p, first, nil
+}
+
+// again reads one key.
+func (p *picture) again(ctx context.Context, store *cluster.Store, key string) error {
+	entry, err := store.Get(ctx, key)
+	if err == nil {
+		p.note(cluster.Event{Entry: entry, Deleted: entry.Revision == 0}, time.Now())
+	}
+	return err
+}
+
+// keep decodes a value into a map, or removes it.
+func keep[T any](into map[string]T, name string, event cluster.Event) {
+	var value T
+	if event.Deleted || json.Unmarshal(event.Value, &value) != nil {
+		delete(into, name)
+		return
+	}
+	into[name] = value
+}
+
+// note takes one change.
+func (p *picture) note(event cluster.Event, now time.Time) {
+	kind, name, _ := strings.Cut(event.Key, "/")
+	switch kind + "/" {
+	case keyRequests:
+		p.noteRequest(name, event, now)
+	case keyMembers:
+		if keep(p.members, name, event); p.members[name].Role != pb.Role_ROLE_FORWARDER {
+			delete(p.members, name)
+		}
+	case keyOwners:
+		if event.Deleted {
+			delete(p.owners, name)
+			return
+		}
+		var o owner
+		_ = json.Unmarshal(event.Value, &o) // without it, the URL is missing
+		p.owners[name] = o.URL
+	case keyStatus:
+		keep(p.status, name, event)
+	case keyLoads:
+		keep(p.loads, name, event)
+		p.loadSeen[name] = now
+	case keyProjects:
+		keep(p.projects, name, event)
+	}
+}
+
+func (p *picture) noteRequest(id string, event cluster.Event, now time.Time) {
+	before := p.requests[id]
+	if before != nil && event.Revision < before.entry.Revision || before != nil && !event.Deleted && event.Revision == before.entry.Revision {
+		return // an echo of what was noted when it was written
+	}
+	if p.sorted = nil; event.Deleted {
+		delete(p.requests, id)
+		return
+	}
+	r := &request{Record: &nfv.Record{}, id: id, entry: event.Entry, seen: now, wanted: &nfvpb.Balancing{}}
+	if r.broken = json.Unmarshal(event.Value, r.Record); r.broken == nil {
+		r.wanted, r.broken = r.Balancing()
+	}
+	p.requests[id] = r
+}
+
+// ids returns the IDs of all requests, in order.
+func (p *picture) ids() []string {
+	if p.sorted == nil {
+		p.sorted = slices.Sorted(maps.Keys(p.requests))
+	}
+	return p.sorted
+}
+
+// forwarders returns all candidates for placement, and those that were removed while they had services.
+func (p *picture) forwarders(now time.Time) []placement.Forwarder {
+	var list []placement.Forwarder
+	for _, name := range slices.Sorted(maps.Keys(p.members)) {
+		f := placement.Forwarder{Name: name, Load: placement.Load{Busy: -1, Table: -1, Link: -1}}
+		if load, ok := p.loads[name]; ok {
+			f.Load = placement.Load{Busy: load.Busy, Table: load.Table, Link: load.Link, At: p.loadSeen[name]}
+		}
+		switch {
+		case p.owners[name] == "":
+			f.Why = "its agent is not connected"
+		case p.loads[name].Down != "":
+			f.Why = "its forwarder does not run: " + p.loads[name].Down
+		}
+		p.since(&f, now)
+		list = append(list, f)
+	}
+	for _, r := range p.requests {
+		_, known := p.members[r.Forwarder]
+		if at := (placement.Forwarder{Name: r.Forwarder, Why: "was removed"}); at.Name != "" && !known && !slices.ContainsFunc(list, func(f placement.Forwarder) bool {
+			return f.Name == at.Name
+		}) {
+			p.since(&at, now)
+			list = append(list, at)
+		}
+	}
+	return list
+}
+
+// since notes since when a forwarder does not serve.
+func (p *picture) since(f *placement.Forwarder, now time.Time) {
+	if f.Why == "" {
+		delete(p.away, f.Name)
+		return
+	}
+	if p.away[f.Name].IsZero() {
+		p.away[f.Name] = now
+	}
+	f.Away = p.away[f.Name]
+}
+
+// services returns all requests that have a place. wall is the clock of records.
+func (p *picture) services(wall, now time.Time) []placement.Service {
+	var list []placement.Service
+	for _, id := range p.ids() {
+		if r := p.requests[id]; r.broken == nil && !r.Ended() && (r.Forwarder != "" || r.Leaving != "") {
+			list = append(list, p.service(r, wall, now))
+		}
+	}
+	return list
+}
+
+func (p *picture) service(r *request, wall, now time.Time) placement.Service {
+	s := placement.Service{Key: r.id, At: cmp.Or(r.Forwarder, r.Leaving), Group: r.wanted.GetGroup(), Spare: r.wanted.GetSpare(), Fixed: !r.Movable(), Part: -1}
+	s.Since = now.Add(-max(0, wall.Sub(time.UnixMilli(r.Placed))))
+	if s.Group != "" {
+		s.Group = r.wanted.GetProject() + "." + s.Group
+	}
+	if traffic, ok := p.loads[s.At].Services[r.name()]; ok {
+		s.Part = traffic.Part
+	}
+	return s
+}
+
+// refusals adds why forwarders cannot have anything new of a project.
+func (p *picture) refusals(name string, to map[string]string) {
+	allowed := p.projects[name].Forwarders
+	for forwarder := range p.members {
+		now, known := p.status[forwarder]
+		switch {
+		case !known: // without local addresses it is of no use
+			to[forwarder] = "no configuration of its own was applied to it yet"
+		case len(allowed) > 0 && !slices.Contains(allowed, forwarder):
+			to[forwarder] = "the project " + name + " may not use it"
+		case now.Refused > now.Applied && to[forwarder] == "":
+			to[forwarder] = "its configuration is not in force: " + now.Error
+		}
+	}
+}

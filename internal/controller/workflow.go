@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"steelyard/internal/cluster"
+	"steelyard/internal/nfv"
+	"steelyard/internal/placement"
+
+	"connectrpc.com/connect"
+)
+
+// Keys of the workflow of NFV: docs/design/0048-nfv-workflow.md.
+const (
+	keyRequests = "requests/"
+	keyVirtual  = "virtual/" // by a virtual service's key: the request that has it
+	keyLoads    = "loads/"
+	keyLeader   = "leader"
+	keySpare    = "spare" // why the loss of one forwarder could not be made up
+)
+
+// seenKinds are the keys that the leader keeps a copy of.
+var seenKinds = []string{keyRequests, keyMembers, keyOwners, keyStatus, keyLoads, keyProjects}
+
+// leader is the controller that works on requests. One goroutine uses it, but for inbox.
+type leader struct {
+	*Server
+	fence   int64 // revision of keyLeader: every step compares it
+	planner *placement.Planner
+	picture *picture
+	files   map[fileKey]*partFile
+	bad     map[badKey]error // why a service cannot be in a forwarder's file
+	fresh   map[int64]int    // how many services a revision of a file had that no forwarder had confirmed before
+	lacking time.Time        // since when room for the loss of a forwarder is missing, or is not any more
+	inbox
+}
+
+// inbox gathers what the watch brings.
+type inbox struct {
+	wake    chan struct{}
+	mu      sync.Mutex
+	pending []cluster.Event
+}
+
+func (i *inbox) add(event cluster.Event) {
+	i.mu.Lock()
+	i.pending = append(i.pending, event)
+	i.mu.Unlock()
+	i.poke()
+}
+
+func (i *inbox) poke() {
+	select {
+	case i.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (i *inbox) empty() []cluster.Event {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	events := i.pending
+	i.pending = nil
+	return events
+}
+
+// runWorkflow works on requests while no other controller does.
+func (s *Server) runWorkflow(ctx context.Context) {
+	for ctx.Err() == nil {
+		fence, err := s.lead(ctx)
+		if err == nil && fence != 0 {
+			s.log.Info("this controller works on requests", "fence", fence)
+			err = s.workAs(ctx, fence)
+			s.log.Info("this controller does not work on requests any more", "reason", err)
+		}
+		pause(ctx, s.workflowTick)
+	}
+}
+
+// lead becomes the leader, if there is none; 0: there is one.
+func (s *Server) lead(ctx context.Context) (int64, error) {
+	lease := s.currentLease()
+	if lease == 0 {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaseLife)
+	defer cancel()
+	entry, err := s.store.Get(ctx, keyLeader)
+	if err != nil || entry.Revision != 0 {
+		return 0, err
+	}
+	fence, err := s.store.Commit(ctx, new(cluster.Txn).Unchanged(entry).Put(keyLeader, encode(owner{s.id, s.url}), lease))
+	if errors.Is(err, cluster.ErrConflict) {
+		return 0, nil
+	}
+	return fence, err
+}
+
+// newLeader begins with what the store has, at a revision.
+func (s *Server) newLeader(ctx context.Context, fence int64) (*leader, int64, error) {
+	picture, revision, err := s.take(ctx)
+	return &leader{Server: s, fence: fence, planner: placement.New(s.placing), picture: picture, files: map[fileKey]*partFile{}, bad: map[badKey]error{}, fresh: map[int64]int{},
+		inbox: inbox{wake: make(chan struct{}, 1)}}, revision, err
+}
+
+var errNotLeader = errors.New("another controller may be the leader")
+
+// workAs is the leader's work. It ends when it is not the leader any more, or does not reach etcd.
+func (s *Server) workAs(ctx context.Context, fence int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	defer s.abdicate(fence)
+	l, revision, err := s.newLeader(ctx, fence)
+	if err != nil {
+		return err
+	}
+	watching.Go(func() {
+		_ = s.store.Watch(ctx, "", revision, l.add)
+		cancel() // what it misses is not made up: begin anew
+	})
+	tick := time.NewTicker(s.workflowTick)
+	defer tick.Stop()
+	for {
+		if err := l.pass(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-l.wake:
+		case <-tick.C:
+			if err := l.reportSpare(ctx); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for _, event := range l.empty() {
+			if event.Key == keyLeader && (event.Deleted || event.Revision != fence) {
+				return errNotLeader
+			}
+			l.see(event)
+		}
+	}
+}
+
+// abdicate lets another controller lead.
+func (s *Server) abdicate(fence int64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), 2*time.Second)
+	defer cancel()
+	_, _ = s.store.Commit(ctx, new(cluster.Txn).At(keyLeader, fence).Delete(keyLeader)) // the lease removes it otherwise
+}
+
+// see notes a change in the store.
+func (l *leader) see(event cluster.Event) {
+	l.picture.note(event, time.Now())
+	if place, ok := cutPrefix(event.Key, keyConfigs); ok { // somebody else may have changed it
+		forwarder, project, _ := strings.Cut(place, "/")
+		if f := l.files[fileKey{forwarder, project}]; f != nil && f.own != event.Revision {
+			delete(l.files, fileKey{forwarder, project})
+		}
+	}
+}
+
+// pass does all that can be done now.
+func (l *leader) pass(ctx context.Context) error {
+	for again := true; again; {
+		again = false
+		for _, id := range l.picture.ids() {
+			changed, err := l.step(ctx, id)
+			if err != nil {
+				return err
+			}
+			again = again || changed
+		}
+		moved, err := l.move(ctx)
+		if err != nil {
+			return err
+		}
+		written, err := l.writeFiles(ctx)
+		if err != nil {
+			return err
+		}
+		again = again || moved || written
+	}
+	return nil
+}
+
+// step makes one step of one request.
+func (l *leader) step(ctx context.Context, id string) (bool, error) {
+	known := l.picture.requests[id]
+	if known.broken != nil {
+		return false, nil // it was logged
+	}
+	if known.Forgotten(l.now()) {
+		_, err := l.store.Commit(ctx, new(cluster.Txn).At(keyLeader, l.fence).Unchanged(known.entry).Delete(known.entry.Key))
+		return false, l.lost(ctx, err)
+	}
+	next := known.copy()
+	changed, err := next.Step(&world{l, known})
+	if err != nil {
+		known.broken = err
+		l.log.Error("a request cannot be worked on", "request", id, "error", err)
+		return false, nil
+	}
+	if !changed {
+		return false, nil
+	}
+	return true, l.save(ctx, known, next)
+}
+
+// save writes a record after a step, if nobody has changed it and this is the leader still.
+func (l *leader) save(ctx context.Context, known *request, next *nfv.Record) error {
+	txn := new(cluster.Txn).At(keyLeader, l.fence).Unchanged(known.entry).Put(known.entry.Key, encode(next), 0)
+	if next.Ended() && !known.Ended() {
+		txn.Delete(keyVirtual + known.wanted.GetVirtual().GetKey())
+	}
+	if next.State != known.State || next.Forwarder != known.Forwarder {
+		detail := known.id + ": " + nfv.StateText(next.State)
+		l.record(txn, "controller/"+l.id, "request", next.Forwarder, known.wanted.GetProject(), detail)
+	}
+	revision, err := l.store.Commit(ctx, txn)
+	if err == nil {
+		l.log.Info("request", "id", known.id, "state", nfv.StateText(next.State), "forwarder", next.Forwarder, "why", next.Why)
+		l.picture.note(cluster.Event{Entry: cluster.Entry{Key: known.entry.Key, Value: encode(next), Revision: revision}}, time.Now())
+		return nil
+	}
+	if err = l.lost(ctx, err); err == nil { // the caller has changed it
+		err = l.picture.again(ctx, l.store, known.entry.Key)
+	}
+	return err
+}
+
+// lost decides after a transaction whether this is the leader still; a conflict alone says only that something has changed.
+func (l *leader) lost(ctx context.Context, err error) error {
+	if !errors.Is(err, cluster.ErrConflict) {
+		return err
+	}
+	entry, err := l.store.Get(ctx, keyLeader)
+	if err == nil && entry.Revision != l.fence {
+		err = errNotLeader
+	}
+	return err
+}
+
+// move sends services away from forwarders that are dead or too busy.
+func (l *leader) move(ctx context.Context) (bool, error) {
+	now := time.Now()
+	moves := l.planner.Moves(now, l.picture.forwarders(now), l.picture.services(l.now(), now))
+	moved := false
+	for _, m := range moves {
+		known := l.picture.requests[m.Key]
+		if known == nil || !known.Movable() || known.Forwarder != m.From {
+			continue
+		}
+		next := known.copy()
+		next.Move(m.To, m.Why, l.now())
+		if err := l.save(ctx, known, next); err != nil {
+			return moved, err
+		}
+		moved = true
+	}
+	return moved, nil
+}
+
+// spareSettle is how long room must be missing, or be there, before that is an event.
+const spareSettle = 30 * time.Second
+
+// reportSpare keeps the key that says whether the loss of one forwarder could be made up.
+func (l *leader) reportSpare(ctx context.Context) error {
+	now := time.Now()
+	why := l.planner.Options().MissingSpare(now, l.picture.forwarders(now), l.picture.services(l.now(), now))
+	entry, err := l.store.Get(ctx, keySpare)
+	if err != nil {
+		return err
+	}
+	if (why == "") == (entry.Revision == 0) {
+		l.lacking = time.Time{}
+		return nil
+	}
+	if l.lacking.IsZero() {
+		l.lacking = now
+	}
+	if now.Sub(l.lacking) < spareSettle {
+		return nil
+	}
+	txn := new(cluster.Txn).At(keyLeader, l.fence).Unchanged(entry)
+	if why == "" {
+		txn.Delete(keySpare)
+	} else {
+		txn.Put(keySpare, []byte(why), 0)
+	}
+	_, err = l.store.Commit(ctx, txn)
+	return l.lost(ctx, err)
+}
+
+// describeRequest returns what a change of a request says to those who watch forwarders.
+func describeRequest(event cluster.Event) (forwarder, what, detail string) {
+	id := nameOf(event.Key, keyRequests)
+	if event.Deleted {
+		return "", "request", id + ": forgotten"
+	}
+	var r nfv.Record
+	if json.Unmarshal(event.Value, &r) != nil {
+		return "", "request", id
+	}
+	detail = id + ": " + nfv.StateText(r.State)
+	if n := len(r.History); n > 0 && r.History[n-1].Detail != "" {
+		detail += ", " + r.History[n-1].Detail
+	}
+	return r.Forwarder, "request", detail
+}
+
+// refusedForGood reports whether an error says that a file is wrong, rather than that it could not be tried.
+func refusedForGood(err error) bool {
+	return slices.Contains([]connect.Code{connect.CodeInvalidArgument, connect.CodeResourceExhausted, connect.CodePermissionDenied, connect.CodeNotFound},
+		connect.CodeOf(err))
+}

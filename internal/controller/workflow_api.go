@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"steelyard/internal/cluster"
+	"steelyard/internal/dpclient"
+	agentpb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/gen/agentpb/agentpbconnect"
+	forwarderpb "steelyard/internal/gen/forwarderpb"
+	pb "steelyard/internal/gen/nfvpb"
+	"steelyard/internal/gen/nfvpb/nfvpbconnect"
+	"steelyard/internal/nfv"
+	"steelyard/internal/pki"
+	"steelyard/internal/placement"
+
+	"connectrpc.com/connect"
+)
+
+// maxBalancing bounds a request: 4096 real services with settings.
+const maxBalancing = 4 << 20
+
+// workflowService answers NfvService. Any controller does; the leader alone works on what is recorded.
+type workflowService struct{ server *Server }
+
+var _ nfvpbconnect.NfvServiceHandler = workflowService{}
+
+func (w workflowService) find(ctx context.Context, id string) (*nfv.Record, *pb.Balancing, cluster.Entry, error) {
+	record, entry, err := read[nfv.Record](ctx, w.server.store, keyRequests+id)
+	if err != nil {
+		return nil, nil, entry, err
+	}
+	if entry.Revision == 0 {
+		return nil, nil, entry, missing("there is no request %q: `steelyard get requests` lists them", id)
+	}
+	wanted, err := record.Balancing()
+	return &record, wanted, entry, err
+}
+
+// RequestBalancing implements the service: steps 1 and 2.
+func (w workflowService) RequestBalancing(ctx context.Context, request *connect.Request[pb.RequestBalancingRequest]) (
+	*connect.Response[pb.RequestBalancingResponse], error) {
+	s, who := w.server, from(ctx)
+	if err := pki.CheckName("request", request.Msg.GetBalancing().GetId()); err != nil {
+		return nil, invalid(err)
+	}
+	wanted, err := nfv.Normal(request.Msg.GetBalancing())
+	if err != nil {
+		return nil, invalid(err)
+	}
+	if err := pki.CheckName("project", wanted.GetProject()); err != nil {
+		return nil, invalid(err)
+	}
+	if !who.mayApply(wanted.GetProject()) {
+		return nil, denied("%s may not request in the project %s", who, wanted.GetProject())
+	}
+	if err := nfv.Check(wanted); err != nil {
+		return nil, invalid(err)
+	}
+	response := &pb.RequestBalancingResponse{}
+	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
+		record, entry, err := read[nfv.Record](ctx, s.store, keyRequests+wanted.GetId())
+		if err != nil {
+			return nil, err
+		}
+		if entry.Revision != 0 {
+			if !record.Same(wanted) {
+				return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("there is a request %s already, and it asks for something else", wanted.GetId()))
+			}
+			response.Existed = true
+			response.Status, err = record.Status(entry.Revision)
+			return nil, err
+		}
+		fresh, err := nfv.NewRecord(wanted, s.now())
+		if err != nil {
+			return nil, err
+		}
+		if response.Status, err = fresh.Status(0); err != nil {
+			return nil, err
+		}
+		txn := new(cluster.Txn).Unchanged(entry).Put(entry.Key, encode(fresh), 0)
+		if err := w.claim(ctx, txn, wanted); err != nil {
+			return nil, err
+		}
+		return s.record(txn, who.String(), "request", "", wanted.GetProject(), wanted.GetId()), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !response.Existed {
+		response.Status.Revision = revision
+	}
+	return connect.NewResponse(response), nil
+}
+
+// claim adds to a transaction what a new request takes: its virtual service, and its project.
+func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb.Balancing) error {
+	virtual, err := w.server.store.Get(ctx, keyVirtual+wanted.GetVirtual().GetKey())
+	if err != nil {
+		return unavailable(err)
+	}
+	if virtual.Revision != 0 {
+		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("the request %s has %s %s:%d already", virtual.Value, wanted.GetVirtual().GetProtocol(),
+			wanted.GetVirtual().GetVip(), wanted.GetVirtual().GetVport()))
+	}
+	txn.Unchanged(virtual).Put(virtual.Key, []byte(wanted.GetId()), 0)
+	p, entry, err := read[project](ctx, w.server.store, keyProjects+wanted.GetProject())
+	switch {
+	case err != nil:
+		return err
+	case entry.Revision == 0 && wanted.GetProject() != nfv.DefaultProject:
+		return missing("there is no project %q: `steelyard get projects` lists them", wanted.GetProject())
+	case p.Workflow:
+		return nil
+	case wanted.GetProject() == defaultProject || p.total().Services > 0:
+		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the project %s has services by files: requests need a project of their own, such as %s",
+			wanted.GetProject(), nfv.DefaultProject))
+	}
+	p.Workflow = true
+	txn.Unchanged(entry).Put(entry.Key, encode(p), 0)
+	return nil
+}
+
+// change changes a record on a caller's behalf.
+func (w workflowService) change(ctx context.Context, id, what string, change func(*nfv.Record) (bool, error)) (*pb.Status, error) {
+	s, who := w.server, from(ctx)
+	var status *pb.Status
+	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
+		record, wanted, entry, err := w.find(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if !who.mayApply(wanted.GetProject()) {
+			return nil, denied("%s may not change requests of the project %s", who, wanted.GetProject())
+		}
+		ended := record.Ended()
+		changed, err := change(record)
+		if err == nil {
+			status, err = record.Status(entry.Revision)
+		}
+		if err != nil || !changed {
+			return nil, err
+		}
+		txn := new(cluster.Txn).Unchanged(entry).Put(entry.Key, encode(record), 0)
+		if record.Ended() && !ended {
+			txn.Delete(keyVirtual + wanted.GetVirtual().GetKey())
+		}
+		return s.record(txn, who.String(), what, record.Forwarder, wanted.GetProject(), id), nil
+	})
+	if err == nil && revision != 0 {
+		status.Revision = revision
+	}
+	return status, err
+}
+
+// ConfirmRoute implements the service: step 5 is done.
+func (w workflowService) ConfirmRoute(ctx context.Context, request *connect.Request[pb.ConfirmRouteRequest]) (*connect.Response[pb.ConfirmRouteResponse], error) {
+	status, err := w.change(ctx, request.Msg.GetId(), "confirm route", func(r *nfv.Record) (bool, error) {
+		if r.Route == nil || r.Route.Generation != request.Msg.GetGeneration() {
+			have := uint64(0)
+			if r.Route != nil {
+				have = r.Route.Generation
+			}
+			return false, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the route of %s is of generation %d now, not %d: look at it again",
+				request.Msg.GetId(), have, request.Msg.GetGeneration()))
+		}
+		if r.Route.Confirmed {
+			return false, nil
+		}
+		r.Route.Confirmed = true
+		return true, nil
+	})
+	return connect.NewResponse(&pb.ConfirmRouteResponse{Status: status}), err
+}
+
+// DeleteBalancing implements the service.
+func (w workflowService) DeleteBalancing(ctx context.Context, request *connect.Request[pb.DeleteBalancingRequest]) (
+	*connect.Response[pb.DeleteBalancingResponse], error) {
+	status, err := w.change(ctx, request.Msg.GetId(), "delete request", func(r *nfv.Record) (bool, error) { return r.Delete(w.server.now()), nil })
+	return connect.NewResponse(&pb.DeleteBalancingResponse{Status: status}), err
+}
+
+// GetBalancing implements the service. Health and ranges are those of this moment, asked of the forwarder.
+func (w workflowService) GetBalancing(ctx context.Context, request *connect.Request[pb.GetBalancingRequest]) (*connect.Response[pb.GetBalancingResponse], error) {
+	if who := from(ctx); !who.mayRead() {
+		return nil, denied("%s may not read", who)
+	}
+	record, wanted, entry, err := w.find(ctx, request.Msg.GetId())
+	if err != nil {
+		return nil, err
+	}
+	status, err := record.Status(entry.Revision)
+	if err != nil {
+		return nil, err
+	}
+	if forwarder := record.Forwarder; forwarder != "" && record.State != pb.State_STATE_CONFIGURING {
+		if err := w.server.fill(ctx, status.Wanted, forwarder, wanted.GetProject()+"."+wanted.GetId()); err != nil {
+			status.Warnings = append(status.Warnings, "health and ranges are not known: "+messageOf(err))
+		}
+	}
+	return connect.NewResponse(&pb.GetBalancingResponse{Status: status}), nil
+}
+
+// agentOf returns a client of a forwarder's agent, by whichever controller has its connection.
+func (s *Server) agentOf(ctx context.Context, forwarder string) (agentpbconnect.AgentServiceClient, func(http.Header), error) {
+	s.mu.Lock()
+	one := s.sessions[forwarder]
+	s.mu.Unlock()
+	if one != nil {
+		return one.agent, func(http.Header) {}, nil
+	}
+	other, entry, err := read[owner](ctx, s.store, keyOwners+forwarder)
+	if err != nil {
+		return nil, nil, err
+	}
+	if entry.Revision == 0 || other.ID == s.id {
+		return nil, nil, unavailable(fmt.Errorf("no agent of %q is connected", forwarder))
+	}
+	mark := func(h http.Header) {
+		h.Set(behalfHeader, pki.Controller+"/"+s.id)
+		h.Set(ForwarderHeader, forwarder)
+	}
+	return agentpbconnect.NewAgentServiceClient(&http.Client{Transport: s.peers}, other.URL), mark, nil
+}
+
+// fill adds what the forwarder says of a service: the health of its real services, and their ranges.
+func (s *Server) fill(ctx context.Context, b *pb.Balancing, forwarder, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
+	defer cancel()
+	agent, mark, err := s.agentOf(ctx, forwarder)
+	if err != nil {
+		return err
+	}
+	request := connect.NewRequest(&agentpb.ListServicesRequest{Name: name})
+	mark(request.Header())
+	response, err := agent.ListServices(ctx, request)
+	if err != nil {
+		return err
+	}
+	if len(response.Msg.GetServices()) != 1 {
+		return errors.New("the forwarder does not have it")
+	}
+	fillRanges(b.GetVirtual(), response.Msg.GetServices()[0].GetServers())
+	return nil
+}
+
+// fillRanges lays the parts of new sessions side by side, equation (10): servers that are not up have none.
+func fillRanges(v *pb.VirtualService, servers []*agentpb.ServerInfo) {
+	known, sum := map[string]*agentpb.ServerInfo{}, 0.0
+	for _, server := range servers {
+		address, err := dpclient.ServerAddressFromWire(server.GetServer())
+		if err != nil {
+			continue // its health stays unknown
+		}
+		known[nfv.Key(v.GetProtocol(), address.Addr(), address.Port())] = server
+		sum += partOf(server)
+	}
+	at := 0.0
+	for _, r := range v.GetRealServices() {
+		server := known[r.GetKey()]
+		if server == nil {
+			continue
+		}
+		if server.GetServer().GetState() != forwarderpb.ServerState_SERVER_STATE_DOWN {
+			r.Health = 1
+		}
+		part := 0.0
+		if sum > 0 {
+			part = partOf(server) / sum
+		}
+		r.Reserved = &pb.Range{From: at, To: at + part}
+		at += part
+	}
+}
+
+// partOf is a server's weight, if it takes new sessions.
+func partOf(server *agentpb.ServerInfo) float64 {
+	if server.GetServer().GetState() != forwarderpb.ServerState_SERVER_STATE_UP || server.GetServer().GetBackup() {
+		return 0
+	}
+	return float64(server.GetServer().GetWeight())
+}
+
+// ListBalancings implements the service.
+func (w workflowService) ListBalancings(ctx context.Context, request *connect.Request[pb.ListBalancingsRequest]) (
+	*connect.Response[pb.ListBalancingsResponse], error) {
+	if who := from(ctx); !who.mayRead() {
+		return nil, denied("%s may not read", who)
+	}
+	entries, revision, err := w.server.store.List(ctx, keyRequests)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	response := &pb.ListBalancingsResponse{Revision: revision}
+	for _, entry := range entries {
+		status, err := statusOf(entry)
+		if err != nil {
+			return nil, err
+		}
+		project := request.Msg.GetProject()
+		if (project == "" || project == status.GetWanted().GetProject()) && (request.Msg.GetRemoved() || status.GetState() != pb.State_STATE_REMOVED) {
+			response.Balancings = append(response.Balancings, status)
+		}
+	}
+	return connect.NewResponse(response), nil
+}
+
+func statusOf(entry cluster.Entry) (*pb.Status, error) {
+	var r nfv.Record
+	if err := json.Unmarshal(entry.Value, &r); err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("%s in etcd: %w", entry.Key, err))
+	}
+	return r.Status(entry.Revision)
+}
+
+// WatchBalancings implements the service.
+func (w workflowService) WatchBalancings(ctx context.Context, request *connect.Request[pb.WatchBalancingsRequest],
+	stream *connect.ServerStream[pb.WatchBalancingsResponse]) error {
+	if who := from(ctx); !who.mayRead() {
+		return denied("%s may not read", who)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(w.server.ctx, cancel)
+	defer stop()
+	var failed error
+	send := func(event cluster.Event) {
+		id := nameOf(event.Key, keyRequests)
+		if failed != nil || request.Msg.GetId() != "" && request.Msg.GetId() != id {
+			return
+		}
+		message := &pb.WatchBalancingsResponse{Forgotten: event.Deleted}
+		if event.Deleted {
+			message.Status = &pb.Status{Wanted: &pb.Balancing{Id: id}, Revision: event.Revision}
+		} else if message.Status, failed = statusOf(event.Entry); failed != nil {
+			cancel()
+			return
+		}
+		if failed = stream.Send(message); failed != nil {
+			cancel()
+		}
+	}
+	after := request.Msg.GetAfterRevision()
+	if after == 0 {
+		entries, revision, err := w.server.store.List(ctx, keyRequests)
+		if err != nil {
+			return unavailable(err)
+		}
+		for _, entry := range entries {
+			send(cluster.Event{Entry: entry})
+		}
+		after = revision
+	}
+	if failed != nil {
+		return failed
+	}
+	err := w.server.store.Watch(ctx, keyRequests, after, send)
+	return errors.Join(failed, err)
+}
+
+// GetPlacement implements the service.
+func (w workflowService) GetPlacement(ctx context.Context, _ *connect.Request[pb.GetPlacementRequest]) (*connect.Response[pb.GetPlacementResponse], error) {
+	s := w.server
+	if who := from(ctx); !who.mayRead() {
+		return nil, denied("%s may not read", who)
+	}
+	p, _, err := s.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	leads, _, err := read[owner](ctx, s.store, keyLeader)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	options := placement.New(s.placing).Options()
+	forwarders, services := p.forwarders(now), p.services(s.now(), now)
+	response := &pb.GetPlacementResponse{Leader: leads.URL, MissingSpare: options.MissingSpare(now, forwarders, services)}
+	for _, r := range options.Rank(now, forwarders, services) {
+		one := &pb.Place{Forwarder: r.Name, Serves: r.Away.IsZero(), Why: r.Text, Load: r.Number, Workers: r.Load.Busy, Table: r.Load.Table, Link: r.Load.Link,
+			Services: uint32(r.Services)}
+		if !one.Serves {
+			one.Why = r.Why
+		}
+		if at := p.loads[r.Name].At; at != 0 {
+			one.AgeMs = uint64(max(0, s.now().UnixMilli()-at))
+		}
+		response.Forwarders = append(response.Forwarders, one)
+	}
+	return connect.NewResponse(response), nil
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	pb "steelyard/internal/gen/nfvpb"
+	"steelyard/internal/nfv"
+	"steelyard/internal/placement"
+
+	"connectrpc.com/connect"
+)
+
+// workflowFile is the name of the files that the workflow writes, in messages.
+const workflowFile = "the workflow of NFV"
+
+type fileKey struct{ forwarder, project string }
+
+type badKey struct{ forwarder, id string }
+
+// partFile is what the workflow has written for a project at a forwarder.
+type partFile struct {
+	text     []byte
+	own      int64 // revision of the project's part
+	revision int64 // of the forwarder's file that has it
+	has      map[string]bool
+	locals   []netip.Addr
+	retry    time.Time // when a part that could not be written is tried again
+}
+
+// writeFiles brings all files of the workflow in line with the records.
+func (l *leader) writeFiles(ctx context.Context) (bool, error) {
+	wanted := map[fileKey][]*request{}
+	for key := range l.files {
+		wanted[key] = nil
+	}
+	for project, p := range l.picture.projects {
+		if p.Workflow {
+			for forwarder := range p.Usage {
+				wanted[fileKey{forwarder, project}] = nil
+			}
+		}
+	}
+	for _, id := range l.picture.ids() {
+		r := l.picture.requests[id]
+		for _, forwarder := range []string{r.Forwarder, r.Leaving} {
+			if r.broken == nil && forwarder != "" && r.On(forwarder) {
+				key := fileKey{forwarder, r.wanted.GetProject()}
+				wanted[key] = append(wanted[key], r)
+			}
+		}
+	}
+	written := false
+	for key, list := range wanted {
+		now, err := l.writeFile(ctx, key, list)
+		if err != nil {
+			return written, err
+		}
+		written = written || now
+	}
+	return written, nil
+}
+
+// choose returns which of the services may be in a file together: of those that were refused in company, one.
+func choose(forwarder string, list []*request) (settled, fresh []*request) {
+	alone := false
+	for _, r := range list {
+		switch {
+		case r.Settled(forwarder):
+			settled = append(settled, r)
+		case !r.Alone:
+			fresh = append(fresh, r)
+		case !alone:
+			alone, fresh = true, append(fresh, r)
+		}
+	}
+	if alone { // nothing else is new beside it
+		fresh = slices.DeleteFunc(fresh, func(r *request) bool { return !r.Alone && r.Revision == 0 })
+	}
+	return settled, fresh
+}
+
+func textOf(list []*request) ([]byte, error) {
+	slices.SortFunc(list, func(a, b *request) int { return strings.Compare(a.id, b.id) })
+	services := make([]*pb.Balancing, len(list))
+	for i, r := range list {
+		services[i] = r.wanted
+	}
+	return nfv.Text(services)
+}
+
+// writeFile brings one file in line, and reports whether something is new.
+func (l *leader) writeFile(ctx context.Context, key fileKey, list []*request) (bool, error) {
+	settled, fresh := choose(key.forwarder, list)
+	all := slices.Concat(settled, fresh)
+	text, err := textOf(all)
+	if err != nil {
+		return false, err
+	}
+	before := l.files[key]
+	if before != nil && bytes.Equal(before.text, text) || before != nil && time.Now().Before(before.retry) {
+		return false, nil
+	}
+	p, err := l.prepareFile(ctx, key, text)
+	found := false
+	if refusedForGood(err) && len(fresh) > 0 {
+		// One of the new ones is at fault, or several: find out which.
+		all, found = slices.Clone(settled), true
+		for _, r := range fresh {
+			if text, err = textOf(append(slices.Clone(all), r)); err != nil {
+				return false, err
+			}
+			if _, err = l.prepareFile(ctx, key, text); refusedForGood(err) {
+				l.bad[badKey{key.forwarder, r.id}] = fmt.Errorf("%s", messageOf(err))
+				continue
+			} else if err != nil {
+				return false, err
+			}
+			all = append(all, r)
+		}
+		if text, err = textOf(all); err != nil {
+			return false, err
+		}
+		p, err = l.prepareFile(ctx, key, text)
+	}
+	if refusedForGood(err) { // what was there is refused now: another project's change, or a forwarder that was removed
+		l.log.Warn("a forwarder's file cannot be brought up to date", "forwarder", key.forwarder, "project", key.project, "error", err)
+		l.files[key] = &partFile{text: text, retry: time.Now().Add(10 * time.Second), has: map[string]bool{}}
+		return found, nil
+	}
+	if err != nil {
+		return found, err
+	}
+	return true, l.commitFile(ctx, key, p, all, len(all)-len(settled))
+}
+
+func messageOf(err error) string {
+	var known *connect.Error
+	if errors.As(err, &known) {
+		return known.Message()
+	}
+	return err.Error()
+}
+
+// prepareFile computes the change of a forwarder's file; a project without services at a forwarder has no part there.
+func (l *leader) prepareFile(ctx context.Context, key fileKey, text []byte) (*plan, error) {
+	return l.prepare(ctx, key.forwarder, key.project, workflowFile, text)
+}
+
+func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services []*request, fresh int) error {
+	f := &partFile{text: p.text, own: p.own.Revision, revision: p.desired.Revision, has: map[string]bool{}, locals: p.parsed.LocalAddresses}
+	if !p.same() || p.own.Revision == 0 {
+		txn := p.txn().At(keyLeader, l.fence)
+		l.record(txn, "controller/"+l.id, "apply", key.forwarder, key.project, fmt.Sprintf("%s, %d services", workflowFile, len(services)))
+		revision, err := l.store.Commit(ctx, txn)
+		if err != nil {
+			delete(l.files, key) // computed again from what is there now
+			if err = l.lost(ctx, err); err == nil {
+				l.poke()
+			}
+			return err
+		}
+		f.own, f.revision = revision, revision
+	}
+	if len(l.fresh) > 4096 { // of long ago, and of interest for a minute only
+		clear(l.fresh)
+	}
+	l.fresh[f.revision] = max(l.fresh[f.revision], fresh)
+	for _, r := range services {
+		f.has[r.id] = true
+		delete(l.bad, badKey{key.forwarder, r.id})
+	}
+	l.files[key] = f
+	return nil
+}
+
+// world is what a request's step sees: nfv.World.
+type world struct {
+	*leader
+	of *request
+}
+
+func (w *world) Now() time.Time { return w.now() }
+
+func (w *world) Waited() time.Duration { return time.Since(w.of.seen) }
+
+func (w *world) Place() placement.Choice {
+	now := time.Now()
+	s := w.picture.service(w.of, w.now(), now)
+	s.At, s.Refused = "", w.of.Refusals(w.now())
+	w.picture.refusals(w.of.wanted.GetProject(), s.Refused)
+	var others []placement.Service
+	for _, other := range w.picture.services(w.now(), now) {
+		if other.Key != s.Key {
+			others = append(others, other)
+		}
+	}
+	return w.planner.Options().Place(now, s, w.picture.forwarders(now), others)
+}
+
+func (w *world) File(forwarder string) (int64, error) {
+	if err := w.bad[badKey{forwarder, w.of.id}]; err != nil {
+		delete(w.bad, badKey{forwarder, w.of.id}) // it is in the record from now on
+		return 0, err
+	}
+	if f := w.files[fileKey{forwarder, w.of.wanted.GetProject()}]; f != nil && f.has[w.of.id] {
+		return f.revision, nil
+	}
+	return 0, nil
+}
+
+func (w *world) Confirmed(forwarder string, revision int64) (bool, error) {
+	now := w.picture.status[forwarder]
+	switch {
+	case now.Applied >= revision:
+		return now.InForwarder, nil
+	case now.Refused == revision, now.Refused > revision && w.fresh[now.Refused] > 0: // a later file of this leader has it as well
+		return false, fmt.Errorf("it refuses this: %s", now.Error)
+	}
+	return false, nil
+}
+
+func (w *world) Sessions(forwarder string) bool {
+	return w.picture.loads[forwarder].Services[w.of.name()].Created > 0
+}
+
+func (w *world) NextHop(forwarder string, family netip.Addr) string {
+	f := w.files[fileKey{forwarder, w.of.wanted.GetProject()}]
+	if f == nil {
+		return ""
+	}
+	for _, local := range f.locals {
+		if local.Is4() == family.Is4() {
+			return local.String()
+		}
+	}
+	return ""
+}
+
+func (w *world) Company(forwarder string) bool {
+	return w.fresh[w.picture.status[forwarder].Refused] > 1
+}
+
+var _ nfv.World = (*world)(nil)

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"steelyard/internal/cluster"
+	"steelyard/internal/dpclient/dptest"
+	controllerpb "steelyard/internal/gen/controllerpb"
+	forwarderpb "steelyard/internal/gen/forwarderpb"
+	pb "steelyard/internal/gen/nfvpb"
+	"steelyard/internal/nfv"
+	"steelyard/internal/placement"
+
+	"connectrpc.com/connect"
+)
+
+// base is a forwarder's own file, which a service needs.
+const base = "version: 1\nlocal_addresses: [10.1.0.200]\nservices: []\n"
+
+// quick makes the workflow look often, so that a test waits for events and not for periods.
+func quick(o *Options) {
+	o.WorkflowTick, o.MeasureEvery = 20*time.Millisecond, 20*time.Millisecond
+	o.Placement = placement.Options{Dead: 200 * time.Millisecond}
+}
+
+// workflowLab has controllers and forwarders with their own files.
+func workflowLab(t *testing.T, controllers int, forwarders ...string) *lab {
+	l := newLab(t, 0)
+	l.tune = quick
+	for range controllers {
+		l.addController()
+	}
+	for _, name := range forwarders {
+		l.addReady(name)
+	}
+	return l
+}
+
+func (l *lab) addReady(name string) *runningAgent {
+	l.Helper()
+	f := l.addForwarder(name)
+	if _, err := apply(l.Context(), l.controllers[0].admin, name, "", base); err != nil {
+		l.Fatal(err)
+	}
+	return f
+}
+
+func balancing(id string, host int) *pb.Balancing {
+	return &pb.Balancing{Id: id, Settings: "health: { type: none }", Virtual: &pb.VirtualService{Vip: fmt.Sprintf("10.9.0.%d", host), Vport: 80,
+		RealServices: []*pb.RealService{{Dip: "10.1.0.21", Dport: 8080}, {Dip: "10.1.0.22", Dport: 8080, Weight: 3}}}}
+}
+
+func (l *lab) request(b *pb.Balancing) *pb.RequestBalancingResponse {
+	l.Helper()
+	response, err := l.controllers[0].admin.RequestBalancing(l.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: b}))
+	if err != nil {
+		l.Fatal(err)
+	}
+	return response.Msg
+}
+
+// awaitState waits for a request's state as a management system does: by the stream of events.
+func (l *lab) awaitState(id string, state pb.State, is func(*pb.Status) bool) *pb.Status {
+	l.Helper()
+	ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
+	defer cancel()
+	var last *pb.Status
+	for ctx.Err() == nil { // a controller that is stopped ends its streams
+		for _, c := range l.controllers {
+			stream, err := c.admin.WatchBalancings(ctx, connect.NewRequest(&pb.WatchBalancingsRequest{Id: id}))
+			if err != nil {
+				continue
+			}
+			for stream.Receive() {
+				if last = stream.Msg().GetStatus(); last.GetState() == state && (is == nil || is(last)) {
+					stream.Close()
+					return last
+				}
+			}
+			stream.Close()
+		}
+	}
+	l.Fatalf("%s is not %s: %v", id, state, last)
+	return nil
+}
+
+func (l *lab) confirm(id string, generation uint64) {
+	l.Helper()
+	for _, c := range l.controllers {
+		if _, err := c.admin.ConfirmRoute(l.Context(), connect.NewRequest(&pb.ConfirmRouteRequest{Id: id, Generation: generation})); err == nil {
+			return
+		} else if connect.CodeOf(err) != connect.CodeUnavailable {
+			l.Fatal(err)
+		}
+	}
+	l.Fatal("no controller takes the confirmation")
+}
+
+func (l *lab) remove(id string) *pb.Status {
+	l.Helper()
+	response, err := l.controllers[0].admin.DeleteBalancing(l.Context(), connect.NewRequest(&pb.DeleteBalancingRequest{Id: id}))
+	if err != nil {
+		l.Fatal(err)
+	}
+	return response.Msg.GetStatus()
+}
+
+func serves(f *runningAgent, host int) bool {
+	return f.Server(fmt.Sprintf("10.9.0.%d:80", host), "10.1.0.21:8080") != nil
+}
+
+func TestWorkflow(t *testing.T) {
+	l := newLab(t, 0)
+	l.tune = quick
+	l.addController()
+	admin := l.controllers[0].admin
+
+	// 1, 2: there is no forwarder yet, which is an event that a management system can act upon.
+	if got := l.request(balancing("web", 80)); got.GetExisted() || got.GetStatus().GetState() != pb.State_STATE_ACKNOWLEDGED {
+		t.Errorf("%v", got)
+	}
+	if s := l.awaitState("web", pb.State_STATE_NEEDS_FORWARDER, nil); s.GetWhy() != "there is no forwarder" {
+		t.Error(s.GetWhy())
+	}
+	if got := l.request(balancing("web", 80)); !got.GetExisted() { // a caller that did not hear the answer asks again
+		t.Errorf("%v", got)
+	}
+	for _, c := range []struct {
+		b    *pb.Balancing
+		want string
+	}{{balancing("web", 81), "asks for something else"}, {balancing("other", 80), "the request web has tcp 10.9.0.80:80 already"}} {
+		_, err := admin.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: c.b}))
+		if connect.CodeOf(err) != connect.CodeAlreadyExists || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v", err)
+		}
+	}
+	// 3, 4, 5: one comes, is configured, and confirms; the route is handed out.
+	var created atomic.Uint64
+	l.before = func(f *dptest.Forwarder) {
+		f.Traffic = func(_ *forwarderpb.ServiceKey, _ *forwarderpb.Server) *forwarderpb.Traffic {
+			return &forwarderpb.Traffic{SessionsCreated: created.Load()}
+		}
+	}
+	f1 := l.addReady("f1")
+	s := l.awaitState("web", pb.State_STATE_ROUTING, nil)
+	if r := s.GetRoute(); r.GetDestination() != "10.9.0.80/32" || r.GetNextHop() != "10.1.0.200" || r.GetForwarder() != "f1" || r.GetGeneration() != 1 {
+		t.Errorf("%v", r)
+	}
+	if !serves(f1, 80) {
+		t.Error("the forwarder does not have it")
+	}
+	if _, err := admin.ConfirmRoute(t.Context(), connect.NewRequest(&pb.ConfirmRouteRequest{Id: "web", Generation: 2})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("%v", err)
+	}
+	// 6, 7
+	l.confirm("web", 1)
+	l.awaitState("web", pb.State_STATE_ROUTED, nil)
+	created.Store(1)
+	l.awaitState("web", pb.State_STATE_SERVING, nil)
+	// 8: what the real services get now.
+	got, err := admin.GetBalancing(t.Context(), connect.NewRequest(&pb.GetBalancingRequest{Id: "web"}))
+	if err != nil || len(got.Msg.GetStatus().GetWarnings()) > 0 {
+		t.Fatal(err, got.Msg.GetStatus().GetWarnings())
+	}
+	reals := got.Msg.GetStatus().GetWanted().GetVirtual().GetRealServices()
+	if a, b := reals[0], reals[1]; a.GetHealth() != 1 || a.GetReserved().GetTo() != 0.25 || b.GetReserved().GetFrom() != 0.25 || b.GetReserved().GetTo() != 1 || a.GetKey() == b.GetKey() {
+		t.Errorf("%v", reals)
+	}
+	// Nobody else writes the project's file.
+	if _, err := apply(t.Context(), admin, "f1", "nfv", part(9, 1, 1)); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("%v", err)
+	}
+	// The end, and its repetition.
+	l.remove("web")
+	w := l.awaitState("web", pb.State_STATE_WITHDRAWING, nil)
+	if !serves(f1, 80) || !w.GetRoute().GetWithdraw() {
+		t.Errorf("%v", w)
+	}
+	l.confirm("web", w.GetRoute().GetGeneration())
+	l.awaitState("web", pb.State_STATE_REMOVED, nil)
+	l.until("the forwarder is rid of it", func() bool { return !serves(f1, 80) })
+	l.remove("web")
+	l.request(balancing("again", 80)) // the VIP is free
+	l.awaitState("again", pb.State_STATE_ROUTING, nil)
+	list, err := admin.ListBalancings(t.Context(), connect.NewRequest(&pb.ListBalancingsRequest{}))
+	if err != nil || len(list.Msg.GetBalancings()) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// crew is a leader that a test moves by hand: it dies where the test stops.
+func (l *lab) crew() *leader {
+	l.Helper()
+	s := &Server{store: l.store, id: "hand", now: time.Now, ctx: l.Context(), log: l.log("hand")}
+	entry, err := l.store.Get(l.Context(), keyLeader)
+	if err != nil {
+		l.Fatal(err)
+	}
+	fence, err := l.store.Commit(l.Context(), new(cluster.Txn).Unchanged(entry).Put(keyLeader, encode(owner{"hand", ""}), 0))
+	if err != nil {
+		l.Fatal(err)
+	}
+	led, _, err := s.newLeader(l.Context(), fence)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return led
+}
+
+// Each function of a leader makes one transaction for one request. It is killed after each of them in turn; another one goes on, and what
+// the killed one does later is refused.
+func TestDeathOfTheControllerAtEachStep(t *testing.T) {
+	l := newLab(t, 0)
+	l.tune = func(o *Options) { quick(o); o.WorkflowTick = time.Hour }
+	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyLeader, encode(owner{"nobody", ""}), 0)); err != nil { // controllers do not lead
+		t.Fatal(err)
+	}
+	l.addController()
+	f1 := l.addReady("f1")
+	const most = 10
+	for deaths := range most {
+		id, host := fmt.Sprintf("web%d", deaths), 80+deaths
+		l.request(balancing(id, host))
+		first := l.crew()
+		finished := drive(l, first, id, deaths)
+		second := l.crew()
+		if drive(l, second, id, 1000) != true {
+			t.Fatalf("after %d steps, the next one does not come to the end", deaths)
+		}
+		record, _, err := read[nfv.Record](t.Context(), l.store, keyRequests+id)
+		if err != nil || record.State != pb.State_STATE_REMOVED || serves(f1, host) {
+			t.Fatalf("after %d steps: %+v, %v", deaths, record, err)
+		}
+		if len(record.History) != 7 { // nothing was done twice: acknowledged, configuring, routing, routed, serving, withdrawing, removed
+			t.Errorf("after %d steps: %+v", deaths, record.History)
+		}
+		// The one before wakes up again.
+		known := first.picture.requests[id]
+		if err := first.save(t.Context(), known, known.copy()); !errors.Is(err, errNotLeader) {
+			t.Errorf("after %d steps: %v", deaths, err)
+		}
+		if finished != (deaths == most-1) {
+			t.Errorf("%d steps: the end is %v", deaths, finished)
+		}
+	}
+}
+
+// drive has a leader make some steps of a request, up to its end; it reports whether that was reached. The caller's part is done at once.
+func drive(l *lab, led *leader, id string, steps int) bool {
+	ctx := l.Context()
+	for done := 0; done < steps; {
+		for _, kind := range seenKinds { // as its watch would bring it
+			entries, _, err := l.store.List(ctx, kind)
+			if err != nil {
+				l.Fatal(err)
+			}
+			for _, entry := range entries {
+				led.see(cluster.Event{Entry: entry})
+			}
+		}
+		known := led.picture.requests[id]
+		switch {
+		case known.State == pb.State_STATE_REMOVED:
+			if _, err := led.writeFiles(ctx); err != nil {
+				l.Fatal(err)
+			}
+			l.until("it left the forwarder", func() bool { return !serves(l.agents["f1"], hostOf(known)) })
+			return true
+		case known.State == pb.State_STATE_ROUTING && !known.Route.Confirmed, known.State == pb.State_STATE_WITHDRAWING && !known.Route.Confirmed:
+			l.confirm(id, known.Route.Generation)
+			continue
+		case known.State == pb.State_STATE_ROUTED:
+			led.picture.loads["f1"] = measured{Services: map[string]traffic{known.name(): {Created: 1}}}
+		case known.State == pb.State_STATE_SERVING && !known.Deleted:
+			l.remove(id)
+			continue
+		}
+		changed, err := led.step(ctx, id)
+		if err == nil && !changed {
+			changed, err = led.writeFiles(ctx)
+		}
+		if err != nil {
+			l.Fatal(err)
+		}
+		if changed {
+			done++
+			continue
+		}
+		time.Sleep(2 * time.Millisecond) // the agent's turn, which the store tells at the next look
+	}
+	return false
+}
+
+func hostOf(r *request) int {
+	var host int
+	_, _ = fmt.Sscanf(r.wanted.GetVirtual().GetVip(), "10.9.0.%d", &host)
+	return host
+}
+
+// The controller that works on requests stops at once; another one goes on.
+func TestTakeoverOfTheWorkflow(t *testing.T) {
+	l := workflowLab(t, 2, "f1")
+	l.request(balancing("one", 80))
+	l.awaitState("one", pb.State_STATE_ROUTING, nil)
+	leads, _, err := read[owner](t.Context(), l.store, keyLeader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range l.controllers {
+		if c.url == leads.URL {
+			c.stop()
+		}
+	}
+	l.until("another one leads", func() bool {
+		now, entry, err := read[owner](t.Context(), l.store, keyLeader)
+		return err == nil && entry.Revision != 0 && now.URL != leads.URL
+	})
+	l.confirm("one", 1)
+	l.awaitState("one", pb.State_STATE_ROUTED, nil)
+}
+
+func TestRefusedServicesGoElsewhere(t *testing.T) {
+	l := workflowLab(t, 1, "f1")
+	f1 := l.agents["f1"]
+	f1.Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "not here"}, "10.9.0.81")
+	// They may come in one file: the good ones stay.
+	for i := range 3 {
+		l.request(balancing(fmt.Sprintf("s%d", i), 80+i))
+	}
+	l.awaitState("s0", pb.State_STATE_ROUTING, nil)
+	l.awaitState("s2", pb.State_STATE_ROUTING, nil)
+	if s := l.awaitState("s1", pb.State_STATE_NEEDS_FORWARDER, nil); !strings.Contains(s.GetWhy(), "f1: it refuses this") {
+		t.Error(s.GetWhy())
+	}
+	f2 := l.addReady("f2")
+	if s := l.awaitState("s1", pb.State_STATE_ROUTING, nil); s.GetForwarder() != "f2" || !strings.Contains(s.GetWhy(), "f1: it refuses this") {
+		t.Errorf("%v", s)
+	}
+	if !serves(f1, 80) || serves(f1, 81) || !serves(f1, 82) || !serves(f2, 81) {
+		t.Error("wrong services")
+	}
+}
+
+// A VIP that a file has cannot be given twice, and does not hold up others.
+func TestTakenVIP(t *testing.T) {
+	l := workflowLab(t, 1, "f1")
+	taken := strings.Replace(base, "services: []", "services:\n  - { name: own, vip: 10.9.0.80, port: 80, health: { type: none }, servers: [{ address: 10.1.0.30 }] }", 1)
+	if _, err := apply(t.Context(), l.controllers[0].admin, "f1", "", taken); err != nil {
+		t.Fatal(err)
+	}
+	l.request(balancing("a", 80))
+	l.request(balancing("b", 81))
+	l.awaitState("b", pb.State_STATE_ROUTING, nil)
+	if s := l.awaitState("a", pb.State_STATE_NEEDS_FORWARDER, nil); !strings.Contains(s.GetWhy(), "10.9.0.80") {
+		t.Error(s.GetWhy())
+	}
+}
+
+func TestServicesLeaveADeadForwarder(t *testing.T) {
+	l := workflowLab(t, 1, "f1", "f2")
+	at := map[string]string{}
+	for i := range 4 {
+		id := fmt.Sprintf("s%d", i)
+		l.request(balancing(id, 80+i))
+		at[id] = l.awaitState(id, pb.State_STATE_ROUTING, nil).GetForwarder()
+		l.confirm(id, 1)
+		l.awaitState(id, pb.State_STATE_ROUTED, nil)
+	}
+	count := map[string]int{}
+	for _, name := range at {
+		count[name]++
+	}
+	if count["f1"] != 2 || count["f2"] != 2 {
+		t.Errorf("not evenly: %v", at)
+	}
+	f1 := l.agents["f1"]
+	f1.stop()
+	for id, name := range at {
+		if name != "f1" {
+			continue
+		}
+		s := l.awaitState(id, pb.State_STATE_ROUTING, func(s *pb.Status) bool { return s.GetRoute().GetGeneration() == 2 })
+		if s.GetForwarder() != "f2" || s.GetLeaving() != "f1" || !strings.Contains(s.GetWhy(), "f1 its agent is not connected") || s.GetRoute().GetForwarder() != "f2" {
+			t.Errorf("%v", s)
+		}
+		l.confirm(id, 2)
+		l.awaitState(id, pb.State_STATE_ROUTED, nil)
+	}
+	for i := range 4 {
+		if !serves(l.agents["f2"], 80+i) {
+			t.Errorf("s%d is not at f2", i)
+		}
+	}
+	// It comes back, and gives up what has left.
+	f1.options.Token = ""
+	l.start(f1)
+	l.until("f1 is rid of all", func() bool { return !serves(f1, 80) && !serves(f1, 81) && !serves(f1, 82) && !serves(f1, 83) })
+}
+
+// Loads that the controllers of forwarders have written decide where services are, and describe says so.
+func TestPlacementByLoad(t *testing.T) {
+	l := newLab(t, 0)
+	l.tune = func(o *Options) {
+		quick(o)
+		o.MeasureEvery = time.Hour // the test writes what was measured
+		o.Placement = placement.Options{Sustain: 100 * time.Millisecond, Settle: 100 * time.Millisecond, Rest: time.Hour, New: 0.001}
+	}
+	l.addController()
+	for _, name := range []string{"f1", "f2", "f3"} {
+		l.addReady(name)
+	}
+	load := func(name string, busy float64, parts map[string]traffic) {
+		t.Helper()
+		if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyLoads+name, encode(measured{Busy: busy, Table: 0.01, Link: -1, Services: parts}), 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load("f1", 0.3, nil)
+	load("f2", 0.1, nil)
+	load("f3", 0.2, nil)
+	one, two := balancing("one", 80), balancing("two", 81)
+	one.Group, two.Group = "pair", "pair"
+	l.request(one)
+	s := l.awaitState("one", pb.State_STATE_ROUTING, nil)
+	if s.GetForwarder() != "f2" || !strings.Contains(s.GetWhy(), "workers 10%, table 1%; f3: workers 20%") {
+		t.Errorf("%v", s)
+	}
+	l.request(two)
+	if s := l.awaitState("two", pb.State_STATE_ROUTING, nil); s.GetForwarder() != "f3" || !strings.Contains(s.GetWhy(), "f2: has one of the group nfv.pair") {
+		t.Errorf("%v", s)
+	}
+	l.confirm("one", 1)
+	l.awaitState("one", pb.State_STATE_ROUTED, nil)
+	load("f2", 0.95, map[string]traffic{"nfv.one": {Part: 0.4}})
+	if s := l.awaitState("one", pb.State_STATE_ROUTING, func(s *pb.Status) bool { return s.GetRoute().GetGeneration() == 2 }); s.GetForwarder() != "f1" || s.GetLeaving() != "f2" ||
+		!strings.Contains(s.GetWhy(), "f2 was too busy") || !serves(l.agents["f2"], 80) {
+		t.Errorf("%v", s)
+	}
+	got, err := l.controllers[0].admin.GetPlacement(t.Context(), connect.NewRequest(&pb.GetPlacementRequest{}))
+	if err != nil || got.Msg.GetForwarders()[0].GetForwarder() != "f3" || got.Msg.GetForwarders()[2].GetWorkers() != 0.95 || got.Msg.GetLeader() == "" {
+		t.Errorf("%v, %v", got, err)
+	}
+	spare := balancing("spare", 90)
+	spare.Spare = true
+	load("f1", 0.7, nil)
+	load("f3", 0.7, nil)
+	l.request(spare)
+	if s := l.awaitState("spare", pb.State_STATE_NEEDS_FORWARDER, nil); !strings.Contains(s.GetWhy(), "N+1 would not hold") {
+		t.Errorf("%v", s)
+	}
+}
+
+func TestWhoMayRequest(t *testing.T) {
+	l := workflowLab(t, 1)
+	c := l.controllers[0]
+	operator := l.join(c, &controllerpb.CreateTokenRequest{Name: "ops", Role: controllerpb.Role_ROLE_OPERATOR, Projects: []string{"nfv"}}, nil)
+	viewer := l.join(c, &controllerpb.CreateTokenRequest{Name: "view", Role: controllerpb.Role_ROLE_VIEWER}, nil)
+	ask := func(u user, b *pb.Balancing) connect.Code {
+		_, err := u.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: b}))
+		if err == nil {
+			return 0
+		}
+		return connect.CodeOf(err)
+	}
+	foreign := balancing("foreign", 82)
+	foreign.Project = "shop"
+	for name, c := range map[string]struct{ got, want connect.Code }{
+		"an operator in its project":     {ask(operator, balancing("mine", 80)), 0},
+		"an operator in another project": {ask(operator, foreign), connect.CodePermissionDenied},
+		"a viewer":                       {ask(viewer, balancing("theirs", 81)), connect.CodePermissionDenied},
+		"a project that is not there":    {ask(c.admin, foreign), connect.CodeNotFound},
+		"a bad one":                      {ask(c.admin, &pb.Balancing{Id: "bad"}), connect.CodeInvalidArgument},
+		"a name that is none":            {ask(c.admin, balancing("a/b", 80)), connect.CodeInvalidArgument},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %s", name, c.got)
+		}
+	}
+	if _, err := viewer.DeleteBalancing(t.Context(), connect.NewRequest(&pb.DeleteBalancingRequest{Id: "mine"})); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("%v", err)
+	}
+	if list, err := viewer.ListBalancings(t.Context(), connect.NewRequest(&pb.ListBalancingsRequest{})); err != nil || len(list.Msg.GetBalancings()) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nfv is the workflow by which a management system has services balanced: records with a state, and the steps from one
+// state to the next. It is pure: who calls it reads and writes records, and tells it of the world. docs/design/0048-nfv-workflow.md.
+package nfv
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	pb "steelyard/internal/gen/nfvpb"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// Limits of the states that wait for somebody, unless a request has its own.
+const (
+	NeedsForwarderLimit = 15 * time.Minute
+	ConfiguringLimit    = time.Minute
+	RoutingLimit        = 10 * time.Minute
+	WithdrawingLimit    = 10 * time.Minute
+	// RemovedLife is how long a record is kept after its end.
+	RemovedLife = 24 * time.Hour
+	// RefusedLife is how long a forwarder that refused a service is not asked again.
+	RefusedLife = time.Minute
+)
+
+// DefaultProject is the one of requests that name none.
+const DefaultProject = "nfv"
+
+const (
+	maxHistory = 32
+	maxReals   = 4096
+)
+
+// Record is a request with all that is known of it. It is kept as JSON.
+type Record struct {
+	Wanted    json.RawMessage    `json:"wanted"` // Balancing
+	State     pb.State           `json:"state"`
+	Forwarder string             `json:"forwarder,omitempty"`
+	Leaving   string             `json:"leaving,omitempty"`
+	Why       string             `json:"why,omitempty"`
+	Error     string             `json:"error,omitempty"`
+	Revision  int64              `json:"revision,omitempty"` // of the forwarder's file that has it; 0: none yet
+	Alone     bool               `json:"alone,omitempty"`    // it was in a file that was refused, with others
+	Route     *Route             `json:"route,omitempty"`
+	Refused   map[string]Refusal `json:"refused,omitempty"` // by forwarder
+	History   []Event            `json:"history,omitempty"`
+	Asked     int64              `json:"asked_unix_ms"`
+	Changed   int64              `json:"changed_unix_ms"`
+	Placed    int64              `json:"placed_unix_ms,omitempty"` // when it came to its forwarder
+	Deleted   bool               `json:"deleted,omitempty"`
+}
+
+// Route is what the caller is to set.
+type Route struct {
+	Generation  uint64 `json:"generation"`
+	Destination string `json:"destination"`
+	NextHop     string `json:"next_hop,omitempty"`
+	Forwarder   string `json:"forwarder"`
+	Withdraw    bool   `json:"withdraw,omitempty"`
+	Confirmed   bool   `json:"confirmed,omitempty"`
+}
+
+// Refusal says why a forwarder does not have a service.
+type Refusal struct {
+	Why string `json:"why"`
+	At  int64  `json:"at_unix_ms"`
+}
+
+// Event is one of a record's past.
+type Event struct {
+	At     int64    `json:"at_unix_ms"`
+	State  pb.State `json:"state"`
+	Detail string   `json:"detail,omitempty"`
+}
+
+// Key identifies a virtual or a real service: the same three values give the same key everywhere.
+func Key(protocol string, address netip.Addr, port uint16) string {
+	number := byte(6)
+	if protocol == "udp" {
+		number = 17
+	}
+	data := append([]byte{number}, address.AsSlice()...)
+	sum := sha256.Sum256(binary.BigEndian.AppendUint16(data, port))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Normal checks a request, and returns it with what it leaves to others filled in.
+func Normal(wanted *pb.Balancing) (*pb.Balancing, error) {
+	b := proto.CloneOf(wanted)
+	v := b.GetVirtual()
+	if v == nil {
+		return nil, errors.New("the virtual service is missing")
+	}
+	if b.Project == "" {
+		b.Project = DefaultProject
+	}
+	if v.Protocol == "" {
+		v.Protocol = "tcp"
+	}
+	if v.Protocol != "tcp" && v.Protocol != "udp" {
+		return nil, fmt.Errorf("%q is no protocol: use tcp or udp", v.Protocol)
+	}
+	vip, err := address(v.Vip, v.Vport)
+	if err != nil {
+		return nil, fmt.Errorf("the virtual service: %w", err)
+	}
+	v.Vip, v.Key = vip.Addr().String(), Key(v.Protocol, vip.Addr(), vip.Port())
+	if len(v.RealServices) > maxReals {
+		return nil, fmt.Errorf("%d real services, at most %d are possible", len(v.RealServices), maxReals)
+	}
+	for i, r := range v.RealServices {
+		dip, err := address(r.GetDip(), r.GetDport())
+		if err != nil {
+			return nil, fmt.Errorf("real service %d: %w", i+1, err)
+		}
+		if r.Weight == 0 {
+			r.Weight = 1
+		}
+		r.Dip, r.Protocol, r.Key = dip.Addr().String(), v.Protocol, Key(v.Protocol, dip.Addr(), dip.Port())
+		r.Health, r.Reserved = 0, nil
+	}
+	if _, err := Text([]*pb.Balancing{b}); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func address(text string, port uint32) (netip.AddrPort, error) {
+	parsed, err := netip.ParseAddr(text)
+	if err != nil || parsed.Zone() != "" {
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address", text)
+	}
+	if port == 0 || port > 65535 {
+		return netip.AddrPort{}, fmt.Errorf("%d is not a port", port)
+	}
+	return netip.AddrPortFrom(parsed.Unmap(), uint16(port)), nil
+}
+
+// NewRecord acknowledges a request, which is normal.
+func NewRecord(wanted *pb.Balancing, now time.Time) (*Record, error) {
+	data, err := protojson.Marshal(wanted)
+	if err != nil {
+		return nil, err
+	}
+	r := &Record{Wanted: data, Asked: now.UnixMilli()}
+	r.enter(pb.State_STATE_ACKNOWLEDGED, now, "")
+	return r, nil
+}
+
+// Balancing returns what is wanted.
+func (r *Record) Balancing() (*pb.Balancing, error) {
+	b := &pb.Balancing{}
+	return b, (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(r.Wanted, b)
+}
+
+// Same reports whether a request asks for what a record has.
+func (r *Record) Same(wanted *pb.Balancing) bool {
+	had, err := r.Balancing()
+	return err == nil && proto.Equal(had, wanted)
+}
+
+// Ended reports whether nothing happens to the record any more.
+func (r *Record) Ended() bool {
+	return r.State == pb.State_STATE_REMOVED || r.State == pb.State_STATE_FAILED
+}
+
+// On reports whether a forwarder is to have the service.
+func (r *Record) On(forwarder string) bool {
+	return !r.Ended() && (r.Forwarder == forwarder || r.Leaving == forwarder)
+}
+
+// Settled reports whether the forwarder is known to take the service.
+func (r *Record) Settled(forwarder string) bool {
+	return r.Leaving == forwarder || r.State != pb.State_STATE_CONFIGURING
+}
+
+// enter changes the state.
+func (r *Record) enter(state pb.State, now time.Time, detail string) {
+	r.State, r.Changed = state, now.UnixMilli()
+	r.say(now, detail)
+}
+
+// say adds to the history without a change of state.
+func (r *Record) say(now time.Time, detail string) {
+	r.History = append(r.History, Event{now.UnixMilli(), r.State, detail})
+	if len(r.History) > maxHistory {
+		r.History = r.History[len(r.History)-maxHistory:]
+	}
+}
+
+// Status returns the record as callers see it.
+func (r *Record) Status(revision int64) (*pb.Status, error) {
+	wanted, err := r.Balancing()
+	if err != nil {
+		return nil, err
+	}
+	s := &pb.Status{Wanted: wanted, State: r.State, Forwarder: r.Forwarder, Leaving: r.Leaving, Why: r.Why, Error: r.Error, Revision: revision,
+		AskedUnixMs: uint64(r.Asked), ChangedUnixMs: uint64(r.Changed)}
+	if r.Route != nil {
+		s.Route = &pb.Route{Generation: r.Route.Generation, Destination: r.Route.Destination, NextHop: r.Route.NextHop, Forwarder: r.Route.Forwarder,
+			Withdraw: r.Route.Withdraw, Confirmed: r.Route.Confirmed, Predecessors: wanted.GetPredecessors()}
+	}
+	for _, e := range r.History {
+		s.History = append(s.History, &pb.Event{AtUnixMs: uint64(e.At), State: e.State, Detail: e.Detail})
+	}
+	return s, nil
+}
+
+// StateText returns a state as users read it.
+func StateText(state pb.State) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(state.String(), "STATE_")), "_", "-")
+}

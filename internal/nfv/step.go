@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nfv
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"time"
+
+	pb "steelyard/internal/gen/nfvpb"
+	"steelyard/internal/placement"
+)
+
+// World is what a step looks at.
+type World interface {
+	Now() time.Time
+	// Waited is how long the record has been as it is.
+	Waited() time.Duration
+	// Place chooses a forwarder for the record's service.
+	Place() placement.Choice
+	// File returns the revision of a forwarder's file that has the service; 0: it has not been written yet. The error says that it
+	// cannot be, at this forwarder.
+	File(forwarder string) (int64, error)
+	// Confirmed reports whether a forwarder has a revision; the error says that it refuses it.
+	Confirmed(forwarder string, revision int64) (bool, error)
+	// Sessions reports whether the service has had sessions at a forwarder.
+	Sessions(forwarder string) bool
+	// NextHop returns an address of a forwarder, of the family of another one; empty: it has none.
+	NextHop(forwarder string, family netip.Addr) string
+	// Company reports whether what the forwarder refuses had other new services beside this one.
+	Company(forwarder string) bool
+}
+
+func limit(own uint64, otherwise time.Duration) time.Duration {
+	if own == 0 {
+		return otherwise
+	}
+	return time.Duration(own) * time.Second
+}
+
+// Step makes one step, if one can be made, and reports whether the record has changed.
+func (r *Record) Step(w World) (bool, error) {
+	wanted, err := r.Balancing()
+	if err != nil {
+		return false, err
+	}
+	if r.Deleted && !r.Ended() && r.State != pb.State_STATE_WITHDRAWING {
+		r.withdraw(w)
+		return true, nil
+	}
+	switch r.State {
+	case pb.State_STATE_ACKNOWLEDGED, pb.State_STATE_NEEDS_FORWARDER:
+		return r.pick(w, wanted), nil
+	case pb.State_STATE_CONFIGURING:
+		return r.configure(w, wanted), nil
+	case pb.State_STATE_ROUTING:
+		return r.route(w, wanted), nil
+	case pb.State_STATE_ROUTED:
+		if w.Sessions(r.Forwarder) {
+			r.enter(pb.State_STATE_SERVING, w.Now(), "the first session")
+			return true, nil
+		}
+	case pb.State_STATE_WITHDRAWING:
+		late := w.Waited() > limit(wanted.GetWithdrawingLimitS(), WithdrawingLimit)
+		if r.Route.Confirmed || late {
+			detail := "the route is removed"
+			if !r.Route.Confirmed {
+				detail = "nobody has confirmed that the route is removed"
+			}
+			r.Forwarder, r.Leaving = "", ""
+			r.enter(pb.State_STATE_REMOVED, w.Now(), detail)
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// pick is step ③: a forwarder, or the report that one is needed.
+func (r *Record) pick(w World, wanted *pb.Balancing) bool {
+	choice := w.Place()
+	switch {
+	case choice.Forwarder != "":
+		r.Forwarder, r.Why, r.Error, r.Revision, r.Placed = choice.Forwarder, choice.Why, "", 0, w.Now().UnixMilli()
+		if r.Leaving == r.Forwarder {
+			r.Leaving = ""
+		}
+		r.enter(pb.State_STATE_CONFIGURING, w.Now(), r.Forwarder+": "+choice.Why)
+	case r.State == pb.State_STATE_ACKNOWLEDGED:
+		r.Why = choice.Why
+		r.enter(pb.State_STATE_NEEDS_FORWARDER, w.Now(), choice.Why)
+	case r.Leaving == "" && w.Waited() > limit(wanted.GetNeedsForwarderLimitS(), NeedsForwarderLimit):
+		r.Why = choice.Why
+		r.fail(w, "no forwarder came in time: "+choice.Why)
+	default:
+		return false
+	}
+	return true
+}
+
+// configure is between ③ and ④: the forwarder's file has the service, and the forwarder confirms it.
+func (r *Record) configure(w World, wanted *pb.Balancing) bool {
+	if r.Revision == 0 {
+		revision, err := w.File(r.Forwarder)
+		if err != nil {
+			return r.refuse(w, err.Error())
+		}
+		if r.Revision = revision; revision == 0 {
+			if w.Waited() > limit(wanted.GetConfiguringLimitS(), ConfiguringLimit) {
+				return r.refuse(w, "its file could not be written in time")
+			}
+			return false
+		}
+		return true
+	}
+	done, err := w.Confirmed(r.Forwarder, r.Revision)
+	switch {
+	case err != nil && !r.Alone && w.Company(r.Forwarder):
+		r.Alone, r.Revision = true, 0 // it may have been another one's fault
+		r.say(w.Now(), "refused together with others, tried alone")
+	case err != nil:
+		return r.refuse(w, err.Error())
+	case done:
+		r.hand(w, wanted)
+	case w.Waited() > limit(wanted.GetConfiguringLimitS(), ConfiguringLimit):
+		return r.refuse(w, "it did not confirm in time")
+	default:
+		return false
+	}
+	return true
+}
+
+// hand is steps ④ and ⑤: confirmed by the forwarder, so the route is handed out.
+func (r *Record) hand(w World, wanted *pb.Balancing) {
+	r.Alone, r.Refused = false, nil
+	vip, _ := netip.ParseAddr(wanted.GetVirtual().GetVip()) // a normal request's
+	next := Route{Generation: 1, Destination: netip.PrefixFrom(vip, vip.BitLen()).String(), NextHop: w.NextHop(r.Forwarder, vip), Forwarder: r.Forwarder}
+	if r.Route != nil {
+		next.Generation = r.Route.Generation + 1
+	}
+	r.Route = &next
+	r.enter(pb.State_STATE_ROUTING, w.Now(), fmt.Sprintf("%s has confirmed; route %d: %s via %s", r.Forwarder, next.Generation, next.Destination,
+		cmp.Or(next.NextHop, "the VIP itself")))
+}
+
+// route is between ⑤ and ⑥: the caller confirms the route.
+func (r *Record) route(w World, wanted *pb.Balancing) bool {
+	switch {
+	case r.Route.Confirmed:
+		detail := "the route is set"
+		if r.Leaving != "" {
+			detail += "; the service leaves " + r.Leaving
+		}
+		r.Leaving = ""
+		r.enter(pb.State_STATE_ROUTED, w.Now(), detail)
+	case w.Waited() <= limit(wanted.GetRoutingLimitS(), RoutingLimit):
+		return false
+	case r.Route.Generation > 1: // the service has been serving, and may still, by its old route
+		r.say(w.Now(), fmt.Sprintf("route %d is not set yet", r.Route.Generation))
+	default:
+		r.fail(w, "nobody has set the route in time")
+	}
+	return true
+}
+
+// refuse gives up a forwarder, so that another one is chosen.
+func (r *Record) refuse(w World, why string) bool {
+	if r.Refused == nil {
+		r.Refused = map[string]Refusal{}
+	}
+	r.Refused[r.Forwarder] = Refusal{why, w.Now().UnixMilli()}
+	detail := r.Forwarder + ": " + why
+	r.Forwarder, r.Revision, r.Alone = "", 0, false
+	r.enter(pb.State_STATE_ACKNOWLEDGED, w.Now(), detail)
+	return true
+}
+
+// Refusals returns which forwarders are not asked, and why.
+func (r *Record) Refusals(now time.Time) map[string]string {
+	list := map[string]string{}
+	for name, refusal := range r.Refused {
+		if age := now.Sub(time.UnixMilli(refusal.At)); age < RefusedLife {
+			list[name] = refusal.Why
+		}
+	}
+	return list
+}
+
+// Movable reports whether the service can be sent to another forwarder.
+func (r *Record) Movable() bool {
+	switch r.State {
+	case pb.State_STATE_ROUTING, pb.State_STATE_ROUTED, pb.State_STATE_SERVING:
+		return !r.Deleted
+	}
+	return false
+}
+
+// Move sends the service to another forwarder; empty: to whichever comes. The one that it leaves keeps it until the new route is set.
+func (r *Record) Move(to, why string, now time.Time) {
+	if r.Leaving == "" {
+		r.Leaving = r.Forwarder
+	}
+	if r.Leaving == to { // back to where its route still leads
+		r.Leaving = ""
+	}
+	r.Forwarder, r.Revision, r.Why = to, 0, why
+	if to == "" {
+		r.enter(pb.State_STATE_NEEDS_FORWARDER, now, why)
+		return
+	}
+	r.Placed = now.UnixMilli()
+	r.enter(pb.State_STATE_CONFIGURING, now, "to "+to+": "+why)
+}
+
+// withdraw begins the end of a request.
+func (r *Record) withdraw(w World) {
+	if r.Route == nil || r.Route.Withdraw {
+		r.Forwarder, r.Leaving = "", ""
+		r.enter(pb.State_STATE_REMOVED, w.Now(), "deleted before it had a route")
+		return
+	}
+	r.unroute()
+	r.enter(pb.State_STATE_WITHDRAWING, w.Now(), "deleted; the route is to be removed")
+}
+
+func (r *Record) unroute() {
+	next := *r.Route
+	next.Generation++
+	next.Withdraw, next.Confirmed = true, false
+	r.Route = &next
+}
+
+func (r *Record) fail(w World, why string) {
+	r.Error, r.Forwarder, r.Leaving = why, "", ""
+	if r.Route != nil {
+		r.unroute()
+	}
+	r.enter(pb.State_STATE_FAILED, w.Now(), why)
+}
+
+// Delete notes that the request is to end, and reports whether that is new.
+func (r *Record) Delete(now time.Time) bool {
+	if r.Deleted || r.State == pb.State_STATE_REMOVED {
+		return false
+	}
+	if r.Deleted = true; r.State == pb.State_STATE_FAILED {
+		r.enter(pb.State_STATE_REMOVED, now, "deleted after it had failed")
+	}
+	return true
+}
+
+// Forgotten reports whether the record has been kept for long enough after its end.
+func (r *Record) Forgotten(now time.Time) bool {
+	return r.State == pb.State_STATE_REMOVED && now.Sub(time.UnixMilli(r.Changed)) > RemovedLife
+}
