@@ -92,7 +92,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.project, "project", "", "`name` of the project in which apply and diff work, at a controller (default `default`)")
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "maximum time to wait for an answer")
 	root.PersistentPreRun = func(c *cobra.Command, _ []string) { a.socketGiven = root.PersistentFlags().Changed("socket") }
-	root.AddCommand(a.controllerCommand(), a.contextCommand(), a.tokenCommand(), a.memberCommand(), a.projectCommand(), a.watchCommand(),
+	root.AddCommand(a.controllerCommand(), a.contextCommand(), a.tokenCommand(), a.memberCommand(), a.projectCommand(), a.nfvCommand(), a.watchCommand(),
 		a.agentCommand(), a.checkCommand(), a.diffCommand(), a.applyCommand(), a.getCommand(),
 		a.describeCommand(), a.drainCommand(), a.killCommand(), a.statsCommand(), a.upgradeCommand(), a.releaseCommand(), a.cleanupCommand(), a.runCommand(), a.hookCommand(), a.versionCommand(),
 		a.docsCommand())
@@ -205,8 +205,8 @@ func unknown(c *cobra.Command, given []string) error {
 
 // outputFlag adds -o to a command that prints data.
 func (a *app) outputFlag(command *cobra.Command) {
-	command.Flags().VarP((*outputValue)(&a.output), "output", "o", "`format`: table or json")
-	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"},
+	command.Flags().VarP((*outputValue)(&a.output), "output", "o", "`format`: table, json or yaml")
+	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"},
 		cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -215,8 +215,8 @@ type outputValue string
 func (v *outputValue) String() string { return string(*v) }
 func (v *outputValue) Type() string   { return "format" }
 func (v *outputValue) Set(text string) error {
-	if text != "table" && text != "json" {
-		return errors.New("use table or json")
+	if text != "table" && text != "json" && text != "yaml" {
+		return errors.New("use table, json or yaml")
 	}
 	*v = outputValue(text)
 	return nil

@@ -268,7 +268,7 @@ func TestChanges(t *testing.T) {
 		"check " + next, "check " + bad, "diff", "diff " + next, "diff " + bad, "apply " + bad, "apply " + next, "apply",
 		"diff", "drain 10.1.0.21", "get servers --service web", "describe server 10.1.0.21:8080", "drain 10.1.0.21@web --undo",
 		"drain 10.1.0.23 --undo", "drain 10.1.0.99", "drain 10.1.0.21@nothing", "apply -", "describe service nothing",
-		"describe server 10.9.9.9", "get sessions --service nothing", "get sessions --client me", "get drops -o yaml",
+		"describe server 10.9.9.9", "get sessions --service nothing", "get sessions --client me", "get drops -o yaml", "get drops -o xml",
 		"get nothing", "get sesions", "drain", "stats -w 1ms",
 		"stats -w 0s", "stats -w 1", "check -", "drain 10.1.0.21", "drain 10.1.0.21", "drain 10.1.0.21 --undo", "drain 10.1.0.21 --undo",
 		"drain 10.1.0.21 --deadline 90m", "kill 10.1.0.21", "kill 10.1.0.21", "describe server 10.1.0.21:8080", "get status", "kill 10.1.0.21 --undo", "kill 10.1.0.21 --undo",

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -255,7 +254,8 @@ func (a *app) watchCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "watch", Short: "Show what happens to a controller's forwarders, as it happens", Args: args(0, 0),
 		Long: "Prints one line, or with -o json one object, for each event: joined, removed, desired (a new configuration), status (what an agent did with it), taken-back (a change that the forwarder refused), owner " +
-			"and owner-gone (the controller that serves the forwarder). Each has a revision; --after goes on behind one.",
+			"and owner-gone (the controller that serves the forwarder), request (a step of one of `steelyard nfv`), spare-missing and spare (whether the loss of one forwarder " +
+			"could be made up by the others). Each has a revision; --after goes on behind one.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			stream, err := a.controllers().Watch(c.Context(), connect.NewRequest(&pb.WatchRequest{AfterRevision: after}))
 			if err != nil {
@@ -264,11 +264,9 @@ func (a *app) watchCommand() *cobra.Command {
 			defer stream.Close()
 			for stream.Receive() {
 				m := stream.Msg()
-				if a.output == "json" {
-					_ = json.NewEncoder(a.out).Encode(eventView{m.GetRevision(), m.GetForwarder(), m.GetWhat(), m.GetDetail()})
-				} else {
-					fmt.Fprintln(a.out, strings.TrimSpace(fmt.Sprintf("%d  %s  %s  %s", m.GetRevision(), m.GetForwarder(), m.GetWhat(), m.GetDetail())))
-				}
+				a.line(eventView{m.GetRevision(), m.GetForwarder(), m.GetWhat(), m.GetDetail()}, func() string {
+					return fmt.Sprintf("%d  %s  %s  %s", m.GetRevision(), m.GetForwarder(), m.GetWhat(), m.GetDetail())
+				})
 			}
 			if c.Context().Err() != nil {
 				return nil // the user's end of it

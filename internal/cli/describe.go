@@ -123,7 +123,7 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 }
 
 func (a *app) describeCommand() *cobra.Command {
-	describe := group("describe", "Show everything about a service, a server, a limit or the shaping of a port")
+	describe := group("describe", "Show everything about a service, a server, a request, a limit or the shaping of a port")
 	service := &cobra.Command{
 		Use: "service NAME", Short: "Show everything about a service", Args: args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error { return a.describeService(c.Context(), args[0]) },
@@ -134,7 +134,7 @@ func (a *app) describeCommand() *cobra.Command {
 	}
 	a.outputFlag(service)
 	a.outputFlag(server)
-	describe.AddCommand(service, server, a.describeLimitCommand(), a.describeShapingCommand())
+	describe.AddCommand(service, server, a.describeRequestCommand(), a.describeLimitCommand(), a.describeShapingCommand())
 	return describe
 }
 

@@ -71,6 +71,13 @@ func (a *app) getCommand() *cobra.Command {
 	add(&cobra.Command{Use: "forwarders", Short: "Show the forwarders of a controller, and how far each is",
 		Long: "STATE: in-force (the forwarder has confirmed what is desired), loaded (its agent uses it, the forwarder has not confirmed it), behind (the agent " +
 			"does not use it: see ERROR), alone (no controller has a connection to the agent: the forwarder keeps what it has), empty (nothing was applied)."}, a.getForwarders)
+	add(&cobra.Command{Use: "placement", Short: "Show the forwarders of a controller as they are ranked for new services",
+		Long: "LOAD is the highest of three: WORKERS (busy time of the busiest one), TABLE (fill of the session table), LINK (use of the busiest port whose speed is known). " +
+			"N+1: whether the loss of any one forwarder could be made up by the others."}, a.getPlacement)
+	var removed bool
+	requests := add(&cobra.Command{Use: "requests", Aliases: []string{"request"}, Short: "Show requests to a controller (`steelyard nfv`), and how far each is"},
+		func(ctx context.Context) error { return a.getRequests(ctx, removed) })
+	requests.Flags().BoolVar(&removed, "removed", false, "also those that were removed in the last day")
 	add(&cobra.Command{Use: "projects", Short: "Show the projects of a controller, and their quotas"}, a.getProjects)
 	var records uint32
 	audit := add(&cobra.Command{Use: "audit", Short: "Show who did what at a controller, newest first"},

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // column is a column of a table; numbers are right-aligned.
@@ -95,8 +97,53 @@ func (a *app) show(view any, table func()) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(view)
 	}
+	if a.output == "yaml" {
+		return a.writeYAML(view)
+	}
 	table()
 	return nil
+}
+
+// line prints one of several views as they come: a line of JSON, a document of YAML, or a line of text.
+func (a *app) line(view any, text func() string) {
+	switch a.output {
+	case "json":
+		_ = json.NewEncoder(a.out).Encode(view) // a view is plain values
+	case "yaml":
+		fmt.Fprintln(a.out, "---")
+		_ = a.writeYAML(view)
+	default:
+		fmt.Fprintln(a.out, strings.TrimSpace(text()))
+	}
+}
+
+// writeYAML writes what JSON would have, with the same names in the same order.
+func (a *app) writeYAML(view any) error {
+	data, err := json.Marshal(view)
+	if err != nil {
+		return err
+	}
+	var node yaml.Node
+	if err := yaml.Unmarshal(data, &node); err != nil { // JSON is YAML
+		return err
+	}
+	plain(&node)
+	encoder := yaml.NewEncoder(a.out)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(&node); err != nil {
+		return err
+	}
+	return encoder.Close()
+}
+
+// plain takes the quotes and brackets of JSON away, where YAML needs none.
+func plain(n *yaml.Node) {
+	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
+		n.Style = 0
+	}
+	for _, child := range n.Content {
+		plain(child)
+	}
 }
 
 func (a *app) warn(warnings []string) {
