@@ -110,6 +110,7 @@ func (b *builder) build() *model.Config {
 		}
 		config.LocalAddresses = append(config.LocalAddresses, local.v)
 	}
+	config.NextHops = b.nextHops()
 	config.AccessSets = b.accessSets()
 	config.AccessLists, config.GlobalAccess = b.accessLists(), b.raw.globalAccess.v
 	for i := range b.raw.services {
@@ -123,6 +124,23 @@ func (b *builder) build() *model.Config {
 	config.SFlow = b.sflow()
 	b.checkRoles()
 	return config
+}
+
+// nextHops has one address of each family at most: a route has one next hop.
+func (b *builder) nextHops() []netip.Addr {
+	var list []netip.Addr
+	seen := map[bool]position{}
+	for _, hop := range b.raw.nextHops {
+		if !hop.set {
+			continue
+		}
+		if first, ok := seen[hop.v.Is4()]; ok {
+			b.fail(hop.at, hop.path, "%s is the second one of its family, after line %d: a route has one next hop, remove one", hop.v, first.line)
+		}
+		seen[hop.v.Is4()] = hop.at
+		list = append(list, hop.v)
+	}
+	return list
 }
 
 func (b *builder) service(raw *rawService) model.Service {

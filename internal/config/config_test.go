@@ -444,3 +444,16 @@ func TestSectionsOfTheReferenceHaveTheirOwnNames(t *testing.T) {
 		t.Errorf("the manual's section of shaping has no %q", want)
 	}
 }
+
+func TestNextHops(t *testing.T) {
+	const rest = "\nversion: 1\nservices: []\n"
+	config, err := Parse("f", []byte("next_hops: [10.0.0.1, fd00::1]"+rest))
+	if err != nil || len(config.NextHops) != 2 {
+		t.Fatal(config, err)
+	}
+	for text, want := range map[string]string{"[10.0.0.1, 10.0.0.2]": "the second one of its family, after line 1", "[127.0.0.1]": "loopback"} {
+		if _, err := Parse("f", []byte("next_hops: "+text+rest)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 type rawFile struct {
 	version  value[int]
 	locals   []value[netip.Addr]
+	nextHops []value[netip.Addr]
 	defaults rawDefaults
 	services []rawService
 	snat     []rawSNAT
@@ -335,6 +336,13 @@ var fileFields = []field[rawFile]{
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				into.locals = append(into.locals, readScalar(d, n, path, parseAddress))
+			})
+		}},
+	{fieldDoc{name: "next_hops", kind: "list of addresses", def: "local_addresses",
+		doc: "The addresses by which routers reach this forwarder, one of each family. Only a controller uses them: in the routes of services that were requested (`steelyard nfv`)."},
+		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				into.nextHops = append(into.nextHops, readScalar(d, n, path, parseAddress))
 			})
 		}},
 	nested(fieldDoc{name: "defaults", kind: "mapping", object: defaultsObject, doc: "Values for services that do not have their own."},

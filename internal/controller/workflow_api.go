@@ -280,10 +280,13 @@ func fillRanges(v *pb.VirtualService, servers []*agentpb.ServerInfo) {
 	}
 }
 
-// partOf is a server's weight, if it takes new sessions.
+// partOf is a server's measured share, or else its weight, if it takes new sessions.
 func partOf(server *agentpb.ServerInfo) float64 {
 	if server.GetServer().GetState() != forwarderpb.ServerState_SERVER_STATE_UP || server.GetServer().GetBackup() {
 		return 0
+	}
+	if share := server.GetShare().GetShare(); share > 0 {
+		return share
 	}
 	return float64(server.GetServer().GetWeight())
 }

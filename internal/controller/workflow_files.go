@@ -32,8 +32,8 @@ type partFile struct {
 	own      int64 // revision of the project's part
 	revision int64 // of the forwarder's file that has it
 	has      map[string]bool
-	locals   []netip.Addr
-	retry    time.Time // when a part that could not be written is tried again
+	hops     []netip.Addr // by which routers reach the forwarder
+	retry    time.Time    // when a part that could not be written is tried again
 }
 
 // writeFiles brings all files of the workflow in line with the records.
@@ -156,7 +156,7 @@ func (l *leader) prepareFile(ctx context.Context, key fileKey, text []byte) (*pl
 }
 
 func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services []*request, fresh int) error {
-	f := &partFile{text: p.text, own: p.own.Revision, revision: p.desired.Revision, has: map[string]bool{}, locals: p.parsed.LocalAddresses}
+	f := &partFile{text: p.text, own: p.own.Revision, revision: p.desired.Revision, has: map[string]bool{}, hops: slices.Concat(p.parsed.NextHops, p.parsed.LocalAddresses)}
 	if !p.same() || p.own.Revision == 0 {
 		txn := p.txn().At(keyLeader, l.fence)
 		l.record(txn, "controller/"+l.id, "apply", key.forwarder, key.project, fmt.Sprintf("%s, %d services", workflowFile, len(services)))
@@ -237,9 +237,9 @@ func (w *world) NextHop(forwarder string, family netip.Addr) string {
 	if f == nil {
 		return ""
 	}
-	for _, local := range f.locals {
-		if local.Is4() == family.Is4() {
-			return local.String()
+	for _, hop := range f.hops { // the first one of the family
+		if hop.Is4() == family.Is4() {
+			return hop.String()
 		}
 	}
 	return ""

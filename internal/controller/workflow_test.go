@@ -23,7 +23,7 @@ import (
 )
 
 // base is a forwarder's own file, which a service needs.
-const base = "version: 1\nlocal_addresses: [10.1.0.200]\nservices: []\n"
+const base = "version: 1\nlocal_addresses: [10.1.0.200]\nnext_hops: [fd00::11, 10.0.0.11]\nservices: []\n"
 
 // quick makes the workflow look often, so that a test waits for events and not for periods.
 func quick(o *Options) {
@@ -151,7 +151,7 @@ func TestWorkflow(t *testing.T) {
 	}
 	f1 := l.addReady("f1")
 	s := l.awaitState("web", pb.State_STATE_ROUTING, nil)
-	if r := s.GetRoute(); r.GetDestination() != "10.9.0.80/32" || r.GetNextHop() != "10.1.0.200" || r.GetForwarder() != "f1" || r.GetGeneration() != 1 {
+	if r := s.GetRoute(); r.GetDestination() != "10.9.0.80/32" || r.GetNextHop() != "10.0.0.11" || r.GetForwarder() != "f1" || r.GetGeneration() != 1 {
 		t.Errorf("%v", r)
 	}
 	if !serves(f1, 80) {

@@ -252,6 +252,7 @@ type SFlow struct {
 // Config is one valid configuration.
 type Config struct {
 	LocalAddresses []netip.Addr
+	NextHops       []netip.Addr // by which routers reach the forwarder; none: LocalAddresses
 	Services       []Service
 	SNAT           []SNAT
 	AccessSets     []AccessSet
