@@ -141,6 +141,7 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/lib/steelyard/hooks $(wildcard $(BUILT)/dataplane/hook/ready/*.bpf.o)
 	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/hooks $(wildcard dataplane/hook/ready/*.c)
 	@install -D -v -m 644 examples/echo.c $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/echo.c
+	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/priority $(wildcard examples/priority/*.[ch])
 	@install -D -v -m 644 deploy/steelyard.yaml \
 		$(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/steelyard.yaml
 	@for file in agent-marks.conf steelyard-setup; do \

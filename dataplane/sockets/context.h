@@ -13,6 +13,7 @@
 #include <netinet/in.h>
 
 #include <shares.h>
+#include <sy_hook_seat.h>
 #include <sy_stack.h>
 
 #include "sy_tcp.h"
@@ -118,9 +119,11 @@ struct sy_tcp_context {
 	uint32_t port_cursor;
 	struct watch *watch;
 	uint32_t watches, watch_fresh, watch_free;
-	uint64_t news, told;   /* told: as of the last sy_tcp_wait() */
-	struct lender *lender; /* desk.c; NULL: nothing was lent yet */
-	bool lends;            /* the schedule has desks */
+	uint64_t news, told;       /* told: as of the last sy_tcp_wait() */
+	struct lender *lender;     /* desk.c; NULL: nothing was lent yet */
+	bool lends;                /* the schedule has desks */
+	struct sy_hook_seat *seat; /* NULL: nobody orders hooks */
+	int seat_socket;
 };
 
 struct context_options {
@@ -188,6 +191,14 @@ void desk_returns(struct sy_tcp_context *c);
 /* Is something given back? Any thread. */
 bool desk_has_returns(const struct sy_tcp_context *c);
 void lender_free(struct sy_tcp_context *c);
+
+/* ---- control.c ------------------------------------------------------------------------------- */
+
+/* Hooks may be ordered from now on. Takes the descriptors. */
+int context_seat(struct sy_tcp_context *c, const struct sy_hook_channel *channel);
+void context_seat_end(struct sy_tcp_context *c);
+/* A listener gets the hook that was ordered for it. */
+void context_listens(struct sy_tcp_context *c, const struct descriptor *d);
 
 /* ---- socket.c, address.c, option.c ----------------------------------------------------------- */
 

@@ -16,6 +16,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <sy_hook_board.h>
 #include <sy_stack_port.h>
 
 #include "context.h"
@@ -42,6 +43,7 @@ struct sy_tcp_library {
 	struct sy_runtime_options runtime;
 	struct sy_runtime *rt;
 	struct sy_stack_port *port;
+	struct sy_hook_board *hooks;
 	struct sy_stack_endpoint address[ADDRESSES_MOST];
 	unsigned addresses, taken; /* taken: from the kernel */
 	struct place place[SY_MAX_WORKERS];
@@ -70,7 +72,10 @@ static bool poll_stack(struct sy_worker *w)
 /* With a packet hook, all that the driver has is sorted before the application goes on. */
 static bool place_turn(void *d)
 {
-	struct sy_worker *w = ((struct place *)d)->worker;
+	struct place *p = d;
+	struct sy_worker *w = p->worker;
+	if (p->context->seat)
+		sy_hook_seat_turn(p->context->seat);
 	bool work = sy_worker_turn(w);
 
 	while (sy_stack_sorts(w))
@@ -304,6 +309,45 @@ static int contexts_open(struct sy_tcp_library *t)
 	return 0;
 }
 
+/* The socket wakes a context that sleeps. */
+static int seat_open(struct sy_tcp_library *t, struct place *p)
+{
+	struct epoll_event news = {.events = EPOLLIN};
+	struct sy_hook_channel channel;
+	int rc = sy_hook_board_join(t->hooks, getpid(), &channel);
+
+	if (rc < 0)
+		return rc;
+	rc = context_seat(p->context, &channel);
+	if (!rc && epoll_ctl(place_fd(p), EPOLL_CTL_ADD, p->context->seat_socket, &news))
+		rc = -errno;
+	return rc;
+}
+
+/* `steelyard hook` finds the contexts by one name. */
+static int hooks_open(struct sy_tcp_library *t)
+{
+	const char *wanted = t->options.stack;
+	char name[SY_HOOK_BOARD_NAME];
+	int rc;
+
+	if (wanted && !*wanted)
+		return 0;
+	rc = sy_hook_board_open(&t->hooks, &t->err);
+	for (unsigned i = 0; i < t->options.contexts && !rc; i++)
+		rc = seat_open(t, &t->place[i]);
+	if (rc)
+		return t->err.text[0] ? rc : sy_fail(&t->err, -rc, "hooks: %s", strerror(-rc));
+	snprintf(name, sizeof(name), "%.40s-%d", program_invocation_short_name, (int)getpid());
+	rc = sy_hook_board_serve(t->hooks, wanted ? wanted : name, program_invocation_short_name,
+	                         &t->err);
+	if (!rc || wanted)
+		return rc;
+	sy_log(SY_LOG_INFO, "tcp", "`steelyard hook` does not reach this program: %s", t->err.text);
+	t->err = (struct sy_error){0};
+	return 0;
+}
+
 static int addresses_take(struct sy_tcp_library *t)
 {
 	for (; t->taken < t->addresses; t->taken++) {
@@ -333,6 +377,8 @@ static int library_open(struct sy_tcp_library *t)
 	if (!rc)
 		rc = contexts_open(t);
 	if (!rc)
+		rc = hooks_open(t);
+	if (!rc)
 		rc = sy_runtime_wait_synced(t->rt, SYNC_MS, &t->err);
 	if (!rc)
 		rc = addresses_take(t);
@@ -346,6 +392,9 @@ static void library_close(struct sy_tcp_library *t)
 {
 	while (t->taken > 0)
 		sy_address_release(t->rt, &t->address[--t->taken].addr);
+	sy_hook_board_close(t->hooks);
+	for (unsigned i = 0; i < t->options.contexts && t->place[i].context; i++)
+		context_seat_end(t->place[i].context);
 	for (unsigned i = 0; i < t->options.contexts; i++)
 		context_destroy(t->place[i].context);
 	sy_stack_port_close(t->port);

@@ -152,6 +152,7 @@ int sy_tcp_listen(struct sy_tcp_context *c, int fd, int backlog)
 	sy_stack_listener_set(c->stack, d->id, backlog_of(backlog), d->wishes.only_v6);
 	d->phase = PHASE_LISTENING;
 	wishes_apply(c, d);
+	context_listens(c, d);
 	descriptor_news(c, d);
 	return 0;
 }

@@ -28,22 +28,22 @@ def hook_list(stack):
     return {one["name"]: one for one in view["hooks"]}, view["stacks"]
 
 
-def packets_sent(host, interface="eth0"):
+def packets_received(host, interface="front"):
     (link,) = json.loads(host.ns.ip(f"-j -s link show dev {interface}"))
-    return link["stats64"]["tx"]["packets"]
+    return link["stats64"]["rx"]["packets"]
 
 
 @contextlib.contextmanager
 def held(pid, host):
-    """Holds a program; what is sent meanwhile has all arrived when it goes on. Each call of the
-    yielded function sends one segment."""
+    """Holds a program on a host; what is sent meanwhile has all arrived at its interface when it
+    goes on. Each call of the yielded function sends one request."""
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: state_of(pid) == "T", "the program is held")
 
     def send(one, data):
-        before = packets_sent(host)
+        before = packets_received(host)
         one.sendall(data)
-        wait_until(lambda: packets_sent(host) > before, "the segment is sent")
+        wait_until(lambda: packets_received(host) > before, "the request has come")
 
     try:
         yield send

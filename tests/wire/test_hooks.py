@@ -77,7 +77,7 @@ def served_order(stack, pid):
     host = stack["client"]
     clients = [Client(host, b"others") for _ in range(OTHERS)]
     clients += [Client(host, b"urgent") for _ in range(URGENT)]
-    with held(pid, host) as send:
+    with held(pid, stack["forwarder"]) as send:
         for client in clients:
             send(client.one, client.label + b"\n")
     order = [label for _, label in sorted((c.place(), c.label) for c in clients)]
@@ -165,7 +165,7 @@ def redis_order(stack, pid):
     for one in (*scans, *gets):
         one.sendall(redis(b"PING"))
         assert one.recv(16) == b"+PONG\r\n"
-    with held(pid, host) as send:
+    with held(pid, stack["forwarder"]) as send:
         for one in scans:
             send(one, redis(b"KEYS", b"*"))
         for one in gets:

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Hooks that `steelyard hook` orders for a context (docs/design/0046-hook-control.md): they take
+ * the place of what the application has set there. */
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include "context.h"
+
+static struct sy_hooks *table(void *ctx)
+{
+	return sy_stack_hooks(((struct sy_tcp_context *)ctx)->stack);
+}
+
+void context_listens(struct sy_tcp_context *c, const struct descriptor *d)
+{
+	if (sy_hook_seat_rules(c->seat, SY_HOOK_SEGMENT, true))
+		sy_stack_segment_hook(c->stack, d->id,
+		                      sy_hook_seat_of(c->seat, SY_HOOK_SEGMENT, &d->local.addr,
+		                                      ntohs(d->local.port)));
+}
+
+static void placed(void *ctx)
+{
+	struct sy_tcp_context *c = ctx;
+
+	if (sy_hook_seat_rules(c->seat, SY_HOOK_PACKET, false))
+		sy_stack_packet_hook(c->stack, sy_hook_seat_of(c->seat, SY_HOOK_PACKET, NULL, 0));
+	if (sy_hook_seat_rules(c->seat, SY_HOOK_SEGMENT, false))
+		sy_stack_segment_hook(c->stack, SY_STACK_NONE,
+		                      sy_hook_seat_of(c->seat, SY_HOOK_SEGMENT, NULL, 0));
+	for (uint32_t i = 0; i < c->fresh; i++) {
+		const struct descriptor *d = &c->descriptor[i];
+		if (d->kind == KIND_SOCKET && d->phase == PHASE_LISTENING)
+			context_listens(c, d);
+	}
+}
+
+int context_seat(struct sy_tcp_context *c, const struct sy_hook_channel *channel)
+{
+	const struct sy_hook_seat_owner owner = {table, placed, c};
+	int rc = sy_hook_seat_open(&owner, channel, &c->seat);
+
+	close(channel->bell);
+	if (rc) {
+		close(channel->socket);
+		return rc;
+	}
+	c->seat_socket = channel->socket;
+	return 0;
+}
+
+void context_seat_end(struct sy_tcp_context *c)
+{
+	if (!c->seat)
+		return;
+	sy_hook_seat_close(c->seat);
+	close(c->seat_socket);
+	c->seat = NULL;
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Scenario 6: the server measures what each type of request takes, as a moving average, and writes
+ * it into the private area of each connection. Its hook lets types that are done soon go first. */
+#include <string.h>
+
+#include "server.h"
+
+#define TYPES   16
+#define WEIGHT  8    /* of what is known, against 1 of what is new */
+#define LONG_US 1000 /* from which on a request is long */
+
+static uint32_t expected_us[TYPES];
+
+static void measure(uint8_t type, uint64_t us)
+{
+	uint32_t *e = &expected_us[type % TYPES];
+	*e = *e ? (uint32_t)((*e * (WEIGHT - 1) + us) / WEIGHT) : (uint32_t)us;
+}
+
+static void tell(void *own)
+{
+	memcpy(own, expected_us, sizeof(expected_us));
+}
+
+static uint8_t by_service_time(struct sy_hook_segment *s, const uint8_t *payload)
+{
+	const uint32_t *expected = (const uint32_t *)s->own;
+
+	if (s->packet.payload_len < REQUEST_HEADER)
+		return SY_KEEP;
+	return expected[payload[4] % TYPES] < LONG_US ? 0 : 6;
+}
+
+int main(int argc, char **argv)
+{
+	return server_main(argc, argv,
+	                   &(struct scenario){.name = "service_time",
+	                                      .segment = by_service_time,
+	                                      .write = tell,
+	                                      .served = measure});
+}

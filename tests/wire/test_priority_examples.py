@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The six scenarios of priorities that the application defines (examples/priority), each with its
+hook in C, with the ready one in eBPF, and with none: in which order requests are served that wait
+at the same time. Others always come first; urgent ones after them."""
+
+import socket
+import struct
+
+import pytest
+
+from tests.lab import Lab, wait_until
+from tests.lab.clients import receive_exactly
+from tests.lab.hooks import held, hook, hook_list, stack_name
+from tests.lab.link import Link
+from tests.lab.steelyard import BUILD, SANITIZED, memory_options
+from tests.lab.topology import FRONT, v4
+
+PORT = 7010
+ADDRESS = v4(FRONT, 100)
+URGENT, OTHERS = 3, 5
+READY = BUILD / "dataplane/hook/ready"
+ARRIVED = ["others"] * OTHERS + ["urgent"] * URGENT
+SORTED = ["urgent"] * URGENT + ["others"] * OTHERS
+hooks = pytest.mark.parametrize("how", ("C", "eBPF", "none"))
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with Lab(arms=1, servers=0) as lab:
+        yield lab
+
+
+@pytest.fixture
+def start(lab):
+    """Starts a scenario's server, which ends with the test."""
+    started = []
+
+    def begin(name, how, *params):
+        argv = [BUILD / f"examples/steelyard-priority-{name}", "-i", "front", "-a", ADDRESS]
+        argv += ["-p", PORT, "-s", stack_name(f"{name}-{how}")]
+        argv += ["-H"] if "--no-huge" in memory_options() else []
+        if how == "eBPF":
+            argv += ["-e", READY / f"{name}.bpf.o"]
+            argv += [word for param in params for word in ("-P", param)]
+        elif how == "none":
+            argv += ["-n"]
+        process = lab.start("forwarder", f"priority-{name}", argv, SANITIZED)
+        process.wait_for("^ready$")
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        assert process.stop() == 0, process.describe()
+
+
+def request(label, size=1):
+    """Of so many bytes behind its length, with the label the first of them."""
+    return struct.pack("!IB", size, label) + bytes(size - 1)
+
+
+class Client:
+    def __init__(self, lab, kind, host="client"):
+        self.kind, self.host = kind, lab[host]
+        self.one = self.host.ns.socket()
+        self.one.settimeout(60)
+        self.one.connect((ADDRESS, PORT))
+
+    def number(self):
+        (number,) = struct.unpack("!I", receive_exactly(self.one, 4))
+        return number
+
+    def ask(self, data):
+        """The answer is acknowledged at once: a server that is held would take what comes later
+        for a long way."""
+        self.one.sendall(data)
+        number = self.number()
+        self.one.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        return number
+
+
+def served(lab, process, clients, requests, settle=lambda: None):
+    """The kinds of clients, as their requests were served that had all come before the first.
+    settle waits until nothing is under way."""
+    settle()
+    with held(process.pid, lab["forwarder"]) as send:
+        for kind in ("others", "urgent"):
+            for client in clients:
+                if client.kind == kind:
+                    send(client.one, requests[kind])
+            settle()
+    order = sorted((client.number(), client.kind) for client in clients)
+    for client in clients:
+        client.one.close()
+    return [kind for _, kind in order]
+
+
+def everybody(lab, **hosts):
+    kinds = ["others"] * OTHERS + ["urgent"] * URGENT
+    return [Client(lab, kind, hosts.get(kind, "client")) for kind in kinds]
+
+
+def wanted(how):
+    return ARRIVED if how == "none" else SORTED
+
+
+@hooks
+def test_1_length(lab, start, how):
+    process = start("length", how)
+    requests = {"others": request(0, 1300), "urgent": request(0, 20)}
+    assert served(lab, process, everybody(lab), requests) == wanted(how)
+
+
+@hooks
+def test_2_label(lab, start, how):
+    process = start("label", how, "0=4")
+    requests = {"others": request(6), "urgent": request(1)}
+    assert served(lab, process, everybody(lab), requests) == wanted(how)
+
+
+@hooks
+def test_3_link(lab, start, how):
+    process = start("link", how)
+    with Link(lab, "far", delay_ms=200) as link:
+        clients = everybody(lab, others="far")
+        for client in clients:
+            client.ask(request(0))
+            client.ask(request(0))
+        requests = {"others": request(0), "urgent": request(0)}
+        assert served(lab, process, clients, requests, link.settle) == wanted(how)
+
+
+@hooks
+def test_4_bytes_so_far(lab, start, how):
+    process = start("bytes", how)
+    clients = everybody(lab)
+    for client in clients:
+        if client.kind == "others":
+            for _ in range(2):
+                client.ask(request(0, 40000))
+    requests = {"others": request(0), "urgent": request(0)}
+    assert served(lab, process, clients, requests) == wanted(how)
+
+
+@hooks
+def test_5_requests_of_several_packets(lab, start, how):
+    """The label is in the first packet alone. The next request has another one."""
+    process = start("requests", how)
+    clients = everybody(lab)
+    for client in clients:
+        client.ask(request(6 if client.kind == "urgent" else 1, 5000))
+    requests = {"others": request(6, 5000), "urgent": request(1, 5000)}
+    assert served(lab, process, clients, requests) == wanted(how)
+
+
+@hooks
+def test_6_service_time(lab, start, how):
+    """The server learns what type 1 takes."""
+    process = start("service_time", how, "0=4", "1=1000")
+    teacher = Client(lab, "teacher")
+    for label in (1, 2, 1, 2):
+        teacher.ask(request(label))
+    teacher.one.close()
+    requests = {"others": request(1), "urgent": request(2)}
+    assert served(lab, process, everybody(lab), requests) == wanted(how)
+
+
+def test_a_library_is_controlled_while_it_runs(lab, start):
+    """The application's hook is listed, swapped by another's code, and its parameters are set."""
+    process = start("label", "C")
+    name = stack_name("label-C")
+    known, stacks = hook_list(name)
+    assert stacks == 1
+    assert known["label"]["native"]
+    assert "swap it" in hook(name, "load", "label", "label", check=False)
+    assert "swapped in 1 stack" in hook(name, "swap", "label", "label", "--param", "0=4")
+    requests = {"others": request(6), "urgent": request(1)}
+    assert served(lab, process, everybody(lab), requests) == SORTED
+    known, _ = hook_list(name)
+    assert not known["label"]["native"]
+    assert known["label"]["levels"][1] >= URGENT
+    hook(name, "load", "few", "bytes", "--listen", f"{ADDRESS}:{PORT}", "--listen", f":{PORT}")
+    client = Client(lab, "others")
+    client.ask(request(0))
+    client.one.close()
+    assert hook_list(name)[0]["few"]["calls"] == 1
+    hook(name, "rm", "label")
+    assert served(lab, process, everybody(lab), requests) == ARRIVED
+    wait_until(lambda: hook_list(name)[0].keys() == {"few"}, "the other one stays")
