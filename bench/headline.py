@@ -298,6 +298,21 @@ HEADLINES = [
         lambda row: row["ratio"] <= 2,
         baseline="ideal",
     ),
+    *(
+        priority(
+            f"lighttpd, 1000 clients, {percentile} of those behind {link} links (table 1)",
+            {"figure": "table 1", "link": link, "hook": "link"},
+            f"≤ {most} × without",
+            lambda row, most=most: row["ratio"] <= most,
+            metric=percentile,
+            baseline="without",
+        )
+        for link, percentile, most in (
+            ("good", "p99", 0.49),
+            ("good", "p50", 0.52),
+            ("bad", "p99", 1.05),
+        )
+    ),
     priority(
         "asking a packet hook that is a C function",
         {"hook": "C"},

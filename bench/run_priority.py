@@ -7,12 +7,14 @@ docs/design/0047-priority-experiments.md for what is measured, scaled and simula
     figure 5         the driver hook: none, DARC, ours
     figure 7         requests in one packet and in three
     controls, costs  wrong hooks, hooks that say nothing
+    redis, nginx     unmodified: GET beside scans, an API beside downloads; not in the paper
+    table 1          unmodified lighttpd, clients behind good and bad links
 
 Four rounds (quick: two); the interval is Student's, of the logarithms of the rounds' ratios.
 """
 
 from bench import machine
-from bench.priority import figures, plots
+from bench.priority import apps, figures, plots
 from bench.priority.bed import PriorityBed
 
 TITLE = "priorities: the paper's figures as ratios, on the stack with hooks"
@@ -36,6 +38,9 @@ def rows(quick):
         yield from figures.controls(bed, rounds, 1)
         with PriorityBed() as plain:
             yield from figures.costs(bed, plain, 2 if quick else 8, 0.5)
+    yield from apps.redis(rounds, 100 if quick else 200)
+    yield from apps.nginx(rounds, seconds)
+    yield from apps.lighttpd(rounds, swapped=not quick)
 
 
 def smoke():

@@ -4,7 +4,7 @@
 import pytest
 
 from bench import report
-from bench.priority import figures, plots
+from bench.priority import apps, figures, plots
 
 
 def test_interval_of_few_ratios():
@@ -56,6 +56,21 @@ def test_the_line_rate_follows_from_the_wait_of_the_last():
     assert figures.line_rate(seen) == pytest.approx(0.99 * figures.BURST / 5e-3)
 
 
+def answers(took_us):
+    """What both groups of clients have seen."""
+    one = {"classes": [{"latency_us": {"p99": took_us, "p50": took_us / 2}}], "errors": {"a": 1}}
+    return {link: one for link in apps.LINKS}
+
+
+def test_table_1_has_ratios_and_experience():
+    made = report.rows(apps.table1({"none": [answers(4.22e6)], "link": [answers(2.08e6)]}))
+    (p99,) = report.select(made, "p99", link="good", hook="link")
+    assert p99["ratio"] == pytest.approx(2.08 / 4.22)
+    assert p99["evidence"]["lost"] == 2
+    (content,) = report.select(made, "QoE of the p99", link="bad", hook="link")
+    assert content["median"] == pytest.approx(0.96)
+
+
 def rows():
     runs = []
     for name in ("DARC", "ours"):
@@ -71,6 +86,7 @@ def rows():
         for part in ("before TCP", "before application", "service"):
             params = {"figure": "1", "schedule": name}
             runs.append(figures.run(params, f"urgent p99 {part}", 5))
+    runs += apps.table1({"none": [answers(4.22e6)], "link": [answers(2.08e6)]})
     return report.rows(runs)
 
 
@@ -83,6 +99,7 @@ def test_pictures(tmp_path):
     text = path.read_text()
     assert plots.PAPER in text
     assert "ours / none" in text
+    assert "good p99 / without" in text
     assert "optimum, simulated" in (tmp_path / "priority-blocked.svg").read_text()
     plots.draw([], tmp_path / "nothing.svg")
     assert not (tmp_path / "nothing.svg").exists()
