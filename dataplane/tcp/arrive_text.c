@@ -65,8 +65,9 @@ static struct rte_mbuf *packet_keep(struct sy_stack *s, const struct connection 
 	return NULL;
 }
 
-static void text_append(struct sy_stack *s, struct connection *c, struct rte_mbuf *m,
-                        const struct segment *seg)
+/* Inline, as it is on the way of each segment in order. */
+static inline __attribute__((always_inline)) void
+text_append(struct sy_stack *s, struct connection *c, struct rte_mbuf *m, const struct segment *seg)
 {
 	struct rte_mbuf *last = c->received.last;
 	bool ranked = SY_UNLIKELY(s->priority != NULL);

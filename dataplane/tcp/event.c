@@ -13,30 +13,24 @@ static void listed_leave(struct sy_stack *s, struct connection *c, unsigned leve
 		s->event_levels &= ~(1u << level);
 }
 
-static unsigned listed_level(const struct sy_stack *s, const struct connection *c)
+void event_place(struct sy_stack *s, struct connection *c)
 {
-	return s->priority ? rank_of(s, c)->listed : SY_USUAL;
-}
-
-void event_add(struct sy_stack *s, struct connection *c)
-{
-	unsigned level = s->priority ? rank_of(s, c)->level : SY_USUAL;
+	struct rank *r = rank_of(s, c);
 
 	if (list_has(s, LIST_EVENT, c)) {
-		if (level == listed_level(s, c))
+		if (r->listed == r->level)
 			return;
-		listed_leave(s, c, listed_level(s, c));
+		listed_leave(s, c, r->listed);
 	}
-	if (s->priority)
-		rank_of(s, c)->listed = (uint8_t)level;
-	list_append(s, &s->event[level], LIST_EVENT, c);
-	s->event_levels |= 1u << level;
+	r->listed = r->level;
+	list_append(s, &s->event[r->level], LIST_EVENT, c);
+	s->event_levels |= 1u << r->level;
 }
 
 void event_leave(struct sy_stack *s, struct connection *c)
 {
 	if (list_has(s, LIST_EVENT, c))
-		listed_leave(s, c, listed_level(s, c));
+		listed_leave(s, c, s->priority ? rank_of(s, c)->listed : SY_USUAL);
 }
 
 /* ---- the application fetches ----------------------------------------------------------------- */
@@ -61,11 +55,11 @@ static unsigned listener_events(struct sy_stack *s, struct sy_stack_event *event
 
 /* The third of three steps on which priorities act: a connection's event is delivered to the
  * application. Which one is next, sy_stack_events_of() decides. */
-static void event_deliver(struct sy_stack *s, struct connection *c, struct sy_stack_event *out)
+static inline void event_deliver(struct sy_stack *s, unsigned level, struct sy_stack_event *out)
 {
-	unsigned level = s->priority ? rank_of(s, c)->level : SY_USUAL;
+	struct connection *c = list_first(s, &s->event[level]);
 
-	event_leave(s, c);
+	list_remove(s, &s->event[level], LIST_EVENT, c);
 	*out = (struct sy_stack_event){.id = connection_id(s, c),
 	                               .what = c->events,
 	                               .cookie = c->cookie,
@@ -74,16 +68,30 @@ static void event_deliver(struct sy_stack *s, struct connection *c, struct sy_st
 	c->events = 0;
 }
 
+static unsigned events_by_level(struct sy_stack *s, unsigned levels, struct sy_stack_event *event,
+                                unsigned most)
+{
+	unsigned count = 0;
+
+	while (count < most && s->event_levels & levels) {
+		unsigned level = shares_next(&s->shares, s->event_levels & levels);
+		shares_fetched(&s->shares, s->event_levels, level);
+		event_deliver(s, level, &event[count++]);
+		if (s->event[level].count == 0)
+			s->event_levels &= ~(1u << level);
+	}
+	return count;
+}
+
 unsigned sy_stack_events_of(struct sy_stack *s, unsigned levels, struct sy_stack_event *event,
                             unsigned most)
 {
 	unsigned count = levels & 1 ? listener_events(s, event, most) : 0;
 
-	while (count < most && s->event_levels & levels) {
-		unsigned level = shares_next(&s->shares, s->event_levels & levels);
-		shares_fetched(&s->shares, s->event_levels, level);
-		event_deliver(s, list_first(s, &s->event[level]), &event[count++]);
-	}
+	if (SY_UNLIKELY(s->priority != NULL))
+		return count + events_by_level(s, levels, event + count, most - count);
+	while (count < most && levels & 1u << SY_USUAL && s->event[SY_USUAL].count > 0)
+		event_deliver(s, SY_USUAL, &event[count++]);
 	return count;
 }
 

@@ -5,6 +5,7 @@
 
 #include "priority.h"
 
+#define TURN_BATCH  32
 #define TURN_LATER  4 /* less urgent packets of a turn, while something more urgent is unread */
 #define IPV4_OFFSET 0x1fff /* of a fragment */
 
@@ -141,18 +142,37 @@ static bool more_urgent_unread(const struct priority *p, unsigned level)
 	return false;
 }
 
+/* Packets of the most urgent level, up to `most`. */
+static unsigned level_take(struct sy_stack *s, unsigned level, unsigned most)
+{
+	struct rte_mbuf *m[TURN_BATCH];
+	unsigned count = 0;
+
+	while (count < most && count < TURN_BATCH &&
+	       receive_level_next(&s->priority->waiting) == level)
+		m[count++] = receive_level_take(&s->priority->waiting);
+	packets_receive(s, m, count);
+	return count;
+}
+
 unsigned sy_stack_take(struct sy_stack *s, unsigned most, uint64_t now_ns)
 {
 	struct priority *p = s->priority;
-	unsigned later = 0, level;
+	unsigned later = TURN_LATER;
 
 	stack_time(s, now_ns);
 	if (!p)
 		return 0;
-	for (unsigned i = 0; i < most && p->waiting.count > 0; i++) {
-		if (more_urgent_unread(p, receive_level_next(&p->waiting)) && later++ >= TURN_LATER)
+	while (most > 0 && p->waiting.count > 0) {
+		unsigned level = receive_level_next(&p->waiting), share = most;
+		bool waits = more_urgent_unread(p, level);
+		if (waits && share > later)
+			share = later;
+		if (share == 0)
 			break;
-		packet_receive(s, receive_level_take(&p->waiting, &level));
+		share = level_take(s, level, share);
+		most -= share;
+		later -= waits ? share : 0;
 	}
 	return p->waiting.count;
 }

@@ -82,7 +82,10 @@ static void ranks_begin(struct sy_stack *s)
 	for (uint32_t i = 0; i < s->fresh; i++) {
 		const struct connection *c = &s->connection[i];
 		struct rank *r = &s->priority->rank[i];
-		*r = (struct rank){.level = SY_USUAL, .listed = SY_USUAL, .until = c->rcv_nxt};
+		*r = (struct rank){.level = SY_USUAL,
+		                   .listed = SY_USUAL,
+		                   .until = c->rcv_nxt,
+		                   .born_ms = s->now_ms};
 		r->unread = c->received.bytes > 0;
 		s->priority->unread[SY_USUAL] += r->unread;
 		for (struct rte_mbuf *m = c->received.first; m; m = m->next)
@@ -111,6 +114,7 @@ static struct priority *priority_of(struct sy_stack *s)
 		return NULL;
 	}
 	ranks_begin(s);
+	s->event_levels = s->event[SY_USUAL].count > 0 ? 1u << SY_USUAL : 0;
 	return p;
 }
 
@@ -322,7 +326,7 @@ static void rank_again(struct sy_stack *s, struct connection *c, struct rank *r,
 	}
 	rank_level(s->priority, r, level);
 	if (list_has(s, LIST_EVENT, c))
-		event_add(s, c);
+		event_place(s, c);
 }
 
 void priority_read(struct sy_stack *s, struct connection *c)

@@ -75,8 +75,17 @@ void priority_read(struct sy_stack *s, struct connection *c);
 
 /* ---- events (event.c) ------------------------------------------------------------------------ */
 
-/* It has an event, in the list of its level; or it has one, and its level may be another. */
-void event_add(struct sy_stack *s, struct connection *c);
+/* Its event is in the list of its level, which may be another than before. */
+void event_place(struct sy_stack *s, struct connection *c);
+
+static inline void event_add(struct sy_stack *s, struct connection *c)
+{
+	if (SY_UNLIKELY(s->priority != NULL))
+		event_place(s, c);
+	else if (!list_has(s, LIST_EVENT, c))
+		list_append(s, &s->event[SY_USUAL], LIST_EVENT, c);
+}
+
 void event_leave(struct sy_stack *s, struct connection *c);
 
 #endif

@@ -100,10 +100,8 @@ static struct rte_mbuf *cell_give(struct receive_levels *r, uint32_t index)
 
 void receive_levels_close(struct receive_levels *r)
 {
-	unsigned level;
-
 	while (r->used)
-		rte_pktmbuf_free(receive_level_take(r, &level));
+		rte_pktmbuf_free(receive_level_take(r));
 	free(r->cell);
 	free(r->last_of_flow);
 	*r = (struct receive_levels){0};
@@ -160,12 +158,10 @@ struct rte_mbuf *receive_level_add(struct receive_levels *r, struct rte_mbuf *m,
 	return dropped;
 }
 
-struct rte_mbuf *receive_level_take(struct receive_levels *r, unsigned *level)
+struct rte_mbuf *receive_level_take(struct receive_levels *r)
 {
-	uint32_t index;
+	unsigned level = receive_level_next(r);
 
-	*level = receive_level_next(r);
-	index = r->level[*level].first;
-	r->taken[*level]++;
-	return cell_give(r, index);
+	r->taken[level]++;
+	return cell_give(r, r->level[level].first);
 }

@@ -50,8 +50,8 @@ void receive_levels_close(struct receive_levels *r);
  * Returns one that is dropped for it, the last one of the lowest level, or itself; NULL: none. */
 struct rte_mbuf *receive_level_add(struct receive_levels *r, struct rte_mbuf *m, uint32_t flow,
                                    unsigned level);
-/* The most urgent one; there is one. *level: where it waited. */
-struct rte_mbuf *receive_level_take(struct receive_levels *r, unsigned *level);
+/* The most urgent one, of the level that receive_level_next() says; there is one. */
+struct rte_mbuf *receive_level_take(struct receive_levels *r);
 
 /* The level of the next one; SY_PRIORITIES: none waits. */
 static inline unsigned receive_level_next(const struct receive_levels *r)

@@ -218,7 +218,9 @@ static bool packet_is_sound(const struct sy_stack *s, struct rte_mbuf *m, struct
 	return device != RTE_MBUF_F_RX_L4_CKSUM_BAD && sy_packet_check_l4(frame, v) == SY_CSUM_OK;
 }
 
-void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
+/* The first of three steps on which priorities act: the driver has received a packet, and nothing
+ * has looked at it yet but a packet hook. */
+static void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
 {
 	struct segment seg;
 	struct sy_view v;
@@ -237,6 +239,12 @@ void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
 	segment_read(&seg, m, &v);
 	segment_arrive(s, &seg);
 	rte_pktmbuf_free(seg.packet);
+}
+
+void packets_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		packet_receive(s, packet[i]);
 }
 
 /* Counting takes a look at the caches of all cores: once in a millisecond, or so many packets. */
@@ -267,8 +275,7 @@ void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned cou
 		for (unsigned i = 0; i < count; i++)
 			packet_set_level(packet[i], SY_USUAL);
 	}
-	for (unsigned i = 0; i < count; i++)
-		packet_receive(s, packet[i]);
+	packets_receive(s, packet, count);
 }
 
 /* ---- packets out ----------------------------------------------------------------------------- */
@@ -344,7 +351,7 @@ uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns)
 		c->in_wheel = false;
 		timer_run(s, c);
 	}
-	if (sy_stack_waiting(s) > 0)
+	if (s->priority && s->priority->waiting.count > 0)
 		return s->now_ns;
 	next = wheel_next(&s->wheel);
 	return next > UINT64_MAX / MS_NS ? UINT64_MAX : next * MS_NS;

@@ -55,7 +55,7 @@ struct sy_stack {
 
 	struct list send;                 /* LIST_SEND */
 	struct list event[SY_PRIORITIES]; /* LIST_EVENT, by level */
-	unsigned event_levels;            /* bit n: level n has some */
+	unsigned event_levels;            /* bit n: level n has some; with priorities only */
 	struct shares shares;             /* of levels in what is fetched */
 	uint64_t event_counts[SY_PRIORITIES];
 	struct priority *priority;    /* NULL: nobody has asked for hooks */
@@ -108,9 +108,8 @@ static inline struct connection *list_first(struct sy_stack *s, const struct lis
 void stack_send_loose(struct sy_stack *s, struct rte_mbuf *m);
 /* The first of them; there is one. */
 struct rte_mbuf *stack_take_loose(struct sy_stack *s);
-/* The first of three steps on which priorities act: the driver has received a packet, and nothing
- * has looked at it yet but a packet hook. */
-void packet_receive(struct sy_stack *s, struct rte_mbuf *m);
+/* Packets whose turn it is. */
+void packets_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count);
 /* Answers a segment that belongs to nothing by a reset. */
 void stack_refuse(struct sy_stack *s, const struct segment *seg);
 

@@ -21,7 +21,6 @@
 static struct pair {
 	struct sy_stack *client, *server;
 	struct rte_mempool *pool; /* the server's */
-	struct sy_hooks *hooks;   /* of the server */
 	sy_stack_id listener;
 	uint64_t now;
 	sy_stack_id from[PAIR_MOST],
@@ -106,8 +105,6 @@ static inline void pair_open(struct rte_mempool *pool)
 	pair.server = pair_stack(pair.pool);
 	sy_addr_parse("10.0.0.2", &local.addr);
 	assert_int_equal(sy_stack_listen(pair.server, &local, PAIR_MOST, 99, &pair.listener), 0);
-	pair.hooks = sy_stack_hooks(pair.server);
-	assert_non_null(pair.hooks);
 }
 
 /* Nothing is left of both. */
@@ -134,7 +131,8 @@ static inline void pair_close(void)
 
 static inline unsigned pair_packet_hook(const char *name, sy_hook_packet_fn fn)
 {
-	int hook = sy_hooks_load(pair.hooks, name, &(struct sy_hook_source){.packet = fn}, NULL);
+	int hook = sy_hooks_load(sy_stack_hooks(pair.server), name,
+	                         &(struct sy_hook_source){.packet = fn}, NULL);
 
 	assert_true(hook > 0);
 	return (unsigned)hook;
@@ -142,7 +140,8 @@ static inline unsigned pair_packet_hook(const char *name, sy_hook_packet_fn fn)
 
 static inline unsigned pair_segment_hook(const char *name, sy_hook_segment_fn fn)
 {
-	int hook = sy_hooks_load(pair.hooks, name, &(struct sy_hook_source){.segment = fn}, NULL);
+	int hook = sy_hooks_load(sy_stack_hooks(pair.server), name,
+	                         &(struct sy_hook_source){.segment = fn}, NULL);
 
 	assert_true(hook > 0);
 	return (unsigned)hook;

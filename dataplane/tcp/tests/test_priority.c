@@ -189,7 +189,7 @@ static void test_whose_hook(void **state)
 	expect_level(0, SY_USUAL);
 	sy_stack_segment_hook(pair.server, pair.to[0], SY_HOOK_NONE);
 	expect_level(0, 1);
-	sy_hooks_remove(pair.hooks, one); /* in use: it says nothing any more */
+	sy_hooks_remove(sy_stack_hooks(pair.server), one); /* in use: it says nothing any more */
 	expect_level(0, SY_USUAL);
 	assert_int_equal(sy_stack_segment_hook(pair.server, 77, two), -EBADF);
 	assert_int_equal(sy_stack_segment_hook(pair.server, pair.to[0], SY_HOOKS + 1), -EINVAL);

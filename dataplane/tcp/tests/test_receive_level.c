@@ -35,7 +35,8 @@ static struct label open_label(struct rte_mbuf *m)
 
 static struct label take(unsigned *level)
 {
-	return open_label(receive_level_take(&r, level));
+	*level = receive_level_next(&r);
+	return open_label(receive_level_take(&r));
 }
 
 static void add(uint32_t flow, uint32_t number, unsigned level)
