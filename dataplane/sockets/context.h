@@ -101,6 +101,7 @@ struct instance {
 	unsigned levels;        /* bit n: level n has some */
 	struct shares shares;
 	struct sy_tcp_desk *desk[SY_PRIORITIES]; /* where a level's requests go; NULL: nowhere */
+	struct sy_tcp_darc *darc;                /* or all of them; NULL: nowhere */
 };
 
 struct sy_tcp_context {

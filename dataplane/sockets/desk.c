@@ -15,27 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <rte_cycles.h>
 #include <rte_ring.h>
 
-#include "context.h"
+#include "desk.h"
 
-#define PIECES 32   /* packets of a request, at most; the rest is lent when these are read */
-#define AWAY   1024 /* requests of a context that are lent at a time; a power of two */
-#define SPINS  2000 /* looks at an empty desk before a thread sleeps */
-
-struct request {
-	struct sy_tcp_request r; /* first: what the taker sees */
-	struct sy_tcp_context *owner;
-	int fd;
-	sy_stack_id id;
-	struct iovec v[PIECES];
-	struct rte_mbuf *held[PIECES];
-	uint8_t *room;
-	size_t room_size;
-	size_t used, answer; /* as given back */
-	size_t sent;         /* of the answer */
-	struct request *next;
-};
+#define AWAY  1024 /* requests of a context that are lent at a time; a power of two */
+#define SPINS 2000 /* looks at an empty desk before a thread sleeps */
 
 /* Of a context that lends. */
 struct lender {
@@ -178,8 +164,8 @@ static bool has_news(struct sy_tcp_context *c, const struct descriptor *d)
 	return sy_stack_info(c->stack, d->id, &info) == 0 && info.unread > d->partial;
 }
 
-int desk_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
-              struct sy_tcp_desk *desk)
+int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
+                 struct request **out)
 {
 	struct lender *l = lender_of(c);
 	struct request *r;
@@ -196,14 +182,32 @@ int desk_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
 		return rc;
 	}
 	r->r.data = data;
-	if (rte_ring_enqueue(desk->ring, r)) {
-		packets_let_go(r);
-		request_put(l, r);
-		return -ENOBUFS;
-	}
+	r->darc = NULL;
 	d->lent = true;
-	desk_wake(desk);
+	*out = r;
 	return 0;
+}
+
+bool desk_lay(struct sy_tcp_desk *desk, struct request *r)
+{
+	if (rte_ring_enqueue(desk->ring, r))
+		return false;
+	desk_wake(desk);
+	return true;
+}
+
+int desk_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
+              struct sy_tcp_desk *desk)
+{
+	struct request *r;
+	int rc = request_make(c, d, data, &r);
+
+	if (rc || desk_lay(desk, r))
+		return rc;
+	d->lent = false;
+	packets_let_go(r);
+	request_put(c->lender, r);
+	return -ENOBUFS;
 }
 
 int sy_tcp_lend(struct sy_tcp_context *c, int fd, epoll_data_t data, struct sy_tcp_desk *desk)
@@ -223,7 +227,11 @@ int sy_tcp_lend(struct sy_tcp_context *c, int fd, epoll_data_t data, struct sy_t
 
 static unsigned ring_take(struct sy_tcp_desk *desk, struct sy_tcp_request **r, unsigned most)
 {
-	return rte_ring_dequeue_burst(desk->ring, (void **)r, most, NULL);
+	unsigned count = rte_ring_dequeue_burst(desk->ring, (void **)r, most, NULL);
+
+	for (unsigned i = 0; i < count; i++)
+		((struct request *)r[i])->began = rte_rdtsc();
+	return count;
 }
 
 static int64_t time_ms(void)
@@ -292,6 +300,7 @@ void sy_tcp_request_give(struct sy_tcp_request *r, size_t used, size_t answer)
 	q->used = used < r->len ? used : r->len;
 	q->answer = answer < q->room_size ? answer : q->room_size;
 	q->sent = 0;
+	q->took = rte_rdtsc() - q->began;
 	rte_ring_enqueue(owner->lender->back, q); /* it has room for all that are away */
 	owner->driver->wake(owner->ctx);
 }
@@ -344,6 +353,8 @@ static void request_back(struct sy_tcp_context *c, struct request *r)
 	if (request_socket(c, r))
 		sy_stack_consume(c->stack, r->id, r->used, context_now(c));
 	packets_let_go(r);
+	if (r->darc)
+		darc_back(r->darc, r);
 }
 
 static void sending_append(struct lender *l, struct request *r)

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "context.h"
+#include "desk.h"
 
 #define NEST_MOST 5 /* instances within instances, as on Linux */
 #define ALWAYS    (EPOLLERR | EPOLLHUP)
@@ -302,22 +302,27 @@ struct fetch {
 	unsigned open;                /* bit n: level n has such */
 };
 
-/* Its desk gets it, if its level has one. True: nobody else is told. */
+/* Its desk gets it, if its level has one, or DARC. True: nobody else is told. */
 static bool fetch_lends(struct sy_tcp_context *c, struct instance *ep, uint32_t index,
                         unsigned level, uint32_t events)
 {
 	const struct watch *w = &c->watch[index];
 	struct descriptor *d = &c->descriptor[w->fd];
+	const epoll_data_t data = {.u64 = w->data};
 	int rc;
 
-	if (!ep->desk[level] || !c->lends || !(events & EPOLLIN) || d->kind != KIND_SOCKET ||
-	    d->phase == PHASE_LISTENING)
+	if (!(events & EPOLLIN) || d->kind != KIND_SOCKET || d->phase == PHASE_LISTENING)
 		return false;
-	rc = desk_lend(c, d, (epoll_data_t){.u64 = w->data}, ep->desk[level]);
+	if (ep->darc)
+		rc = darc_lend(c, d, data, ep->darc);
+	else if (ep->desk[level] && c->lends)
+		rc = desk_lend(c, d, data, ep->desk[level]);
+	else
+		return false;
 	if (rc == -ENOBUFS) /* something will be given back, and then it is asked again */
 		ready_append(c, ep, index, level);
-	if (rc ==
-	    -EAGAIN) /* the rest of its request has not come; nor will it, if this is the end */
+	if (rc == -EAGAIN) /* the rest of its request has not come; nor will it, if this is the end
+	                    */
 		return !(sy_tcp_ready(c, w->fd) & (POLLRDHUP | POLLHUP | POLLERR));
 	return rc == 0 || rc == -ENOBUFS;
 }
@@ -423,5 +428,15 @@ int sy_tcp_epoll_lend(struct sy_tcp_context *c, int epfd, unsigned levels, struc
 	for (unsigned i = 0; i < SY_PRIORITIES && !rc; i++)
 		if (levels & 1u << i)
 			ep->desk[i] = desk;
+	return rc;
+}
+
+int sy_tcp_epoll_darc(struct sy_tcp_context *c, int epfd, struct sy_tcp_darc *darc)
+{
+	struct instance *ep;
+	int rc = instance_find(c, epfd, &ep);
+
+	if (!rc)
+		ep->darc = darc;
 	return rc;
 }

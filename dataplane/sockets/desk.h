@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Requests that are lent to other threads: what desks and DARC have in common. */
+#ifndef DESK_H
+#define DESK_H
+
+#include "context.h"
+
+#define PIECES 32 /* packets of a request, at most; the rest is lent when these are read */
+
+struct request {
+	struct sy_tcp_request r; /* first: what the taker sees */
+	struct sy_tcp_context *owner;
+	int fd;
+	sy_stack_id id;
+	struct iovec v[PIECES];
+	struct rte_mbuf *held[PIECES];
+	uint8_t *room;
+	size_t room_size;
+	size_t used, answer; /* as given back */
+	size_t sent;         /* of the answer */
+	struct request *next;
+	struct sy_tcp_darc *darc; /* whose request it is; NULL: of a plain desk */
+	unsigned type, worker;
+	uint64_t number;      /* in the order of arrival */
+	uint64_t began, took; /* cycles of the TSC: when it was taken, how long it took */
+};
+
+/* Makes a request of what is unread, which then is lent. 0; -EAGAIN: there is nothing new;
+ * -ENOBUFS: no place; or as a read. */
+int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
+                 struct request **out);
+/* Lays it on a desk. False: it is full. */
+bool desk_lay(struct sy_tcp_desk *desk, struct request *r);
+
+/* ---- darc.c ---------------------------------------------------------------------------------- */
+
+/* As desk_lend(). */
+int darc_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
+              struct sy_tcp_darc *darc);
+/* A request of it has come back. */
+void darc_back(struct sy_tcp_darc *darc, const struct request *r);
+
+#endif

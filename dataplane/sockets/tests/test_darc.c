@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which worker serves which type, and a whole DARC behind two contexts. */
+#include "cores.h"
+#include "served.h"
+
+#define US UINT64_C(1000)
+#define MS UINT64_C(1000000)
+
+static struct cores cores;
+
+/* Serves a window: counts and times by type. */
+static void window(const unsigned *count, const uint64_t *ns)
+{
+	for (unsigned type = 0; type < cores.types; type++)
+		for (unsigned i = 0; i < count[type]; i++)
+			cores_served(&cores, 0, type, ns[type]);
+	assert_int_equal(cores.seen, 0);
+}
+
+static void pick(uint32_t waiting, unsigned oldest, int type, unsigned worker)
+{
+	unsigned got_type = 99, got_worker = 99;
+	bool any = cores_pick(&cores, waiting, oldest, &got_type, &got_worker);
+
+	assert_int_equal(any, type >= 0);
+	if (type < 0)
+		return;
+	assert_int_equal(got_type, type);
+	assert_int_equal(got_worker, worker);
+}
+
+static void test_first_come_first_served(void **state)
+{
+	cores_init(&cores, 2, 3, 100);
+	pick(0, 0, -1, 0);
+	pick(1 << 2 | 1, 2, 2, 0);
+	pick(1 << 3 | 1, 3, 3, 1); /* unknown ones as well */
+	pick(1, 0, -1, 0);
+	cores_served(&cores, 0, 2, US);
+	pick(1, 0, 0, 0);
+}
+
+/* 0.5 % of 1 ms and 99.5 % of 1 µs: 16.6 % of the work is short. */
+static void test_short_ones_have_a_core(void **state)
+{
+	cores_init(&cores, 2, 2, 1000);
+	window((unsigned[]){5, 995}, (uint64_t[]){1 * MS, 1 * US});
+	assert_int_equal(cores.type[1].own, 1); /* at least one */
+	assert_int_equal(cores.type[1].steal, 2);
+	assert_int_equal(cores.type[0].own, 2);
+	assert_int_equal(cores.type[0].steal, 0);
+	pick(3, 0, 1, 0);
+	pick(3, 0, 1, 1); /* cycles of the longer type's worker */
+	pick(3, 0, -1, 0);
+	cores_served(&cores, 0, 1, US);
+	pick(1, 0, -1, 0); /* idles rather than serve a long one */
+	cores_served(&cores, 1, 1, US);
+	pick(1, 0, 0, 1);
+	pick(1, 0, -1, 0);
+	pick(2, 1, 1, 0);
+}
+
+static void test_shares_of_work(void **state)
+{
+	/* work: 10 %, 30 %, 60 %; the first two are alike */
+	cores_init(&cores, 10, 3, 300);
+	window((unsigned[]){100, 150, 50}, (uint64_t[]){10 * US, 20 * US, 120 * US});
+	assert_int_equal(cores.type[0].own, 0xf);
+	assert_int_equal(cores.type[1].own, 0xf);
+	assert_int_equal(cores.type[0].steal, 0x3f0);
+	assert_int_equal(cores.type[2].own, 0x3f0);
+	assert_int_equal(cores.type[3].own, 0x200); /* unknown: the last one */
+	pick(1 << 3, 3, 3, 9);
+	pick(1 << 1 | 1, 1, 0, 0); /* of a group, the lower number first */
+	/* they change: 2 is the short one now */
+	for (unsigned i = 0; i < 10; i++)
+		cores.busy = 0;
+	window((unsigned[]){100, 100, 100}, (uint64_t[]){100 * US, 100 * US, 1 * US});
+	assert_int_equal(cores.type[2].own, 1);
+	assert_int_equal(cores.type[0].own, 0x3fe);
+	assert_int_equal(cores.order[0], 2);
+}
+
+static void test_one_core(void **state)
+{
+	cores_init(&cores, 1, 2, 10);
+	window((unsigned[]){5, 5}, (uint64_t[]){1 * MS, 1 * US});
+	assert_int_equal(cores.type[0].own, 1);
+	assert_int_equal(cores.type[1].own, 1);
+	pick(3, 0, 1, 0); /* the short one first */
+	cores_served(&cores, 0, 1, US);
+	pick(1, 0, 0, 0);
+}
+
+/* A type that nobody has seen yet, and then one that stays away: what was known stays. */
+static void test_types_come_and_go(void **state)
+{
+	cores_init(&cores, 4, 3, 10);
+	window((unsigned[]){0, 5, 5}, (uint64_t[]){0, 10 * US, 1 * MS});
+	assert_int_equal(cores.type[0].own, 8);
+	window((unsigned[]){5, 0, 5}, (uint64_t[]){1 * US, 0, 1 * MS});
+	assert_int_equal(cores.type[1].mean_ns / US, 10);
+	assert_int_equal(cores.order[0], 0);
+	assert_int_equal(cores.order[1], 1);
+	assert_int_equal(cores.type[0].own, 1);
+	assert_int_equal(cores.type[1].own, 2);
+	assert_int_equal(cores.type[2].own & 4, 4);
+}
+
+/* ---- behind a stack -------------------------------------------------------------------------- */
+
+#define TYPES 2
+
+static struct sy_tcp_darc *darc;
+
+static unsigned type_of(const struct iovec *v, int count)
+{
+	return *(const uint8_t *)v->iov_base;
+}
+
+static void darc_open(unsigned workers, unsigned requests)
+{
+	const struct sy_tcp_darc_setup o = {.size = sizeof(o),
+	                                    .workers = workers,
+	                                    .types = TYPES,
+	                                    .window = requests,
+	                                    .type_of = type_of};
+
+	assert_int_equal(sy_tcp_darc_open(&o, &darc), 0);
+	assert_int_equal(sy_tcp_epoll_darc(on.server, on.ep, darc), 0);
+}
+
+static void fetch_nothing(void)
+{
+	served_fetch(SY_TCP_LEVELS, -1, 0);
+}
+
+/* A worker's next request is of connection i; -1: it has none. */
+static struct sy_tcp_request *take(unsigned worker, int i)
+{
+	struct sy_tcp_request *r = NULL;
+
+	assert_int_equal(sy_tcp_darc_take(darc, worker, &r, 0), i >= 0);
+	if (i >= 0)
+		assert_int_equal(r->data.u32, i);
+	return r;
+}
+
+static void answer(struct sy_tcp_request *r)
+{
+	memcpy(sy_tcp_request_room(r, 2), "ok", 2);
+	sy_tcp_request_give(r, r->len, 2);
+	sy_tcp_run(on.server);
+}
+
+static void spin_us(uint64_t us)
+{
+	for (uint64_t end = sy_clock_ns() + us * US; sy_clock_ns() < end;)
+		;
+}
+
+static void test_a_worker_has_one_at_a_time(void **state)
+{
+	struct sy_tcp_request *a, *b;
+
+	darc_open(2, 1000);
+	for (unsigned i = 0; i < 4; i++)
+		served_send(i, i % 2 ? "\1" : "\0", 1);
+	fetch_nothing();
+	a = take(0, 0);
+	b = take(1, 1);
+	take(0, -1);
+	take(1, -1);
+	answer(b);
+	answer(take(1, 2));
+	answer(take(1, 3));
+	answer(a);
+	for (unsigned i = 0; i < 4; i++)
+		served_answer(i, "ok", 2);
+	fetch_nothing();
+}
+
+static void test_short_types_are_served_first(void **state)
+{
+	struct sy_tcp_request *long_one;
+	struct sy_tcp_darc_type t;
+
+	darc_open(1, 10);
+	for (unsigned n = 0; n < 10; n++) {
+		served_send(0, n % 2 ? "\1" : "\0", 1);
+		fetch_nothing();
+		struct sy_tcp_request *r = take(0, 0);
+		if (n % 2 == 0)
+			spin_us(2000); /* type 0 is long */
+		answer(r);
+	}
+	link_pass(&served, 100 * MS); /* Nagle (RFC 896) */
+	served_answer(0, "okokokokokokokokokok", 20);
+	assert_int_equal(sy_tcp_darc_type(darc, 0, &t), 1);
+	assert_int_equal(t.dispatched, 5);
+	assert_true(t.mean_ns >= 2000 * US);
+	served_send(1, "\0", 1);
+	served_send(2, "\0", 1);
+	served_send(3, "\1", 1);
+	served_send(4, "\7", 1); /* nobody knows it */
+	fetch_nothing();
+	long_one = take(0, 1); /* it was there first */
+	answer(long_one);
+	answer(take(0, 3));
+	answer(take(0, 2));
+	answer(take(0, 4));
+	assert_int_equal(sy_tcp_darc_type(darc, TYPES, &t), 1);
+	assert_int_equal(t.dispatched, 1);
+	assert_int_equal(sy_tcp_darc_type(darc, TYPES + 1, &t), -EINVAL);
+	assert_int_equal(sy_tcp_darc_take(darc, 1, &long_one, 0), -EINVAL);
+}
+
+static void test_setup_is_checked(void **state)
+{
+	struct sy_tcp_darc_setup o = {
+	        .size = sizeof(o), .workers = 1, .types = 1, .type_of = type_of};
+
+	darc_open(1, 10);
+	struct sy_tcp_darc *other;
+	o.workers = 33;
+	assert_int_equal(sy_tcp_darc_open(&o, &other), -EINVAL);
+	o.workers = 1;
+	o.types = 17;
+	assert_int_equal(sy_tcp_darc_open(&o, &other), -EINVAL);
+	o.types = 1;
+	o.type_of = NULL;
+	assert_int_equal(sy_tcp_darc_open(&o, &other), -EINVAL);
+	assert_int_equal(sy_tcp_epoll_darc(on.server, on.listener, darc), -EINVAL);
+}
+
+/* Whatever DARC does not take any more is fetched again. */
+static void test_it_ends(void **state)
+{
+	darc_open(1, 10);
+	served_send(0, "\1", 1);
+	fetch_nothing();
+	answer(take(0, 0));
+	sy_tcp_epoll_darc(on.server, on.ep, NULL);
+	served_send(0, "\1", 1);
+	served_fetch(SY_TCP_LEVELS, 0, SY_USUAL);
+}
+
+static int setup(void **state)
+{
+	served_open(8, NULL);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	link_close(&served);
+	sy_tcp_darc_close(darc);
+	return 0;
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_first_come_first_served),
+	        cmocka_unit_test(test_short_ones_have_a_core),
+	        cmocka_unit_test(test_shares_of_work),
+	        cmocka_unit_test(test_one_core),
+	        cmocka_unit_test(test_types_come_and_go),
+	        CASE(a_worker_has_one_at_a_time),
+	        CASE(short_types_are_served_first),
+	        CASE(setup_is_checked),
+	        CASE(it_ends),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
