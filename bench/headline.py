@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The most important figures and their goals, as shown in README."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -57,9 +58,9 @@ def surely_below(row, most):
 
 
 def surely_above(row, least):
-    """Whether the ratio is at least this; None: its interval allows both."""
+    """Whether the ratio is at least this; None: its interval allows both, or there is none."""
     evidence = row.get("evidence", {})
-    low, high = evidence.get("low", row["ratio"]), evidence.get("high", row["ratio"])
+    low, high = evidence.get("low", 0), evidence.get("high", math.inf)
     return True if low >= least else False if high < least else None
 
 

@@ -37,7 +37,7 @@ def rows(quick):
         yield from figures.figure7(bed, rounds, seconds)
         yield from figures.controls(bed, rounds, 1)
         with PriorityBed() as plain:
-            yield from figures.costs(bed, plain, 2 if quick else 8, 0.5)
+            yield from figures.costs(bed, plain, 4 if quick else 8, 0.3 if quick else 0.5)
     yield from apps.redis(rounds, 100 if quick else 200)
     yield from apps.nginx(rounds, seconds)
     yield from apps.lighttpd(rounds, swapped=not quick)

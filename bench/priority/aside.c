@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "rule.h"
+
 #define WAIT_MS 20
 
 struct aside {
@@ -38,7 +40,8 @@ static int64_t request_find(const struct sy_tcp_request *t, struct request *r)
 
 static void task_serve(struct aside *a, struct sy_tcp_request *t)
 {
-	struct request r = {.read_ns = serve_clock()};
+	const struct note *n = t->own;
+	struct request r = {.tcp_ns = n ? n->tcp_ns : 0, .read_ns = serve_clock()};
 	int64_t used = request_find(t, &r);
 	uint8_t *room = sy_tcp_request_room(t, SERVE_ANSWER);
 	size_t answer = 0;

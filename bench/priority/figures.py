@@ -206,8 +206,13 @@ def figure6(bed, rounds, seconds, loads=LOADS):
     for load in loads:
         rate = capacity * load / 100
         asked = steady(seconds, rate) | MIX
-        variants = {"none": NONE, "LNS": LNS, "ours": DRIVER | {"aside": 1}}
-        found = in_turn(variants, rounds, lambda _, s, asked=asked: bed.ask(s, **asked))
+        variants = {"none": NONE, "LNS": LNS, "ours": DRIVER | {"aside": 1}, "alone": NONE}
+        alone = {"rate": f"{rate * 0.995:.0f}", "class": "urgent,type=1,service=1us"}
+
+        def measure(name, setting, asked=asked, alone=alone):
+            return bed.ask(setting, **(asked | alone if name == "alone" else asked))
+
+        found = in_turn(variants, rounds, measure)
         values = {name: [urgent(seen) for seen in runs] for name, runs in found.items()}
         ideal = optimum(rate, 1e6 / bare, half(quiet))
         seen = all_lost({"none": found["none"]}) | {"offered": rate, "capacity": capacity}
@@ -229,8 +234,11 @@ def figure6(bed, rounds, seconds, loads=LOADS):
                 values["none"],
                 seen,
             )
-        for name, runs in found.items():
-            for seen in runs:
+        for value in values["alone"]:
+            params = {"figure": "6", "schedule": "alone", "load": load}
+            yield run(params, "urgent p99 without others", value)
+        for name in ("none", "LNS", "ours"):
+            for seen in found[name]:
                 params = {"figure": "6", "schedule": name, "load": load}
                 yield run(params, "p99 of long requests", p99(seen, "other"))
         for name, ratio in two_cores(rate, 1e6 / bare).items():
