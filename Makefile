@@ -140,7 +140,9 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 	@install -D -v -m 644 dataplane/hook/include/sy_hook_program.h $(DESTDIR)$(PREFIX)/include/sy_hook_program.h
 	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/lib/steelyard/hooks $(wildcard $(BUILT)/dataplane/hook/ready/*.bpf.o)
 	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/hooks $(wildcard dataplane/hook/ready/*.c)
-	@install -D -v -m 644 examples/echo.c $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/echo.c
+	@for name in echo ranks; do \
+		install -D -v -m 644 examples/$$name.c $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/$$name.c; \
+	done
 	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/priority $(wildcard examples/priority/*.[ch])
 	@install -D -v -m 644 deploy/steelyard.yaml \
 		$(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/steelyard.yaml
