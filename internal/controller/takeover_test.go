@@ -224,7 +224,11 @@ func newGate(t *testing.T, endpoint string) *gate {
 
 func (g *gate) carry(conn net.Conn) {
 	defer conn.Close()
-	to, err := net.Dial("unix", g.to)
+	network, address := "unix", g.to
+	if rest, ok := strings.CutPrefix(g.to, "tcp://"); ok {
+		network, address = "tcp", rest
+	}
+	to, err := net.Dial(network, address)
 	if err != nil {
 		return
 	}

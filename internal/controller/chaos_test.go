@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"steelyard/internal/agent"
+	"steelyard/internal/cluster"
+	"steelyard/internal/dpclient/dptest"
+	pb "steelyard/internal/gen/controllerpb"
+
+	"connectrpc.com/connect"
+)
+
+var (
+	chaosLength = flag.Duration("chaos", 12*time.Second, "how long faults are injected")
+	chaosSeed   = flag.Uint64("chaos-seed", 16, "which faults")
+)
+
+// chaos is three controllers, whose own etcds form a cluster, and agents of fake forwarders. Its faults come at random, all from one seed.
+type chaos struct {
+	*lab
+	random  *rand.Rand // of the one that injects faults
+	members []*chaosMember
+	log     []string
+}
+
+// chaosMember is a controller with its etcd. The others reach that by a gate, agents come to it by another.
+type chaosMember struct {
+	options cluster.Options
+	peers   *gate
+	address string // for agents
+	skew    atomic.Int64
+
+	mu      sync.Mutex
+	running *runningController // nil: it is dead
+	store   *cluster.Store
+}
+
+// writer changes one project of one forwarder, and knows what became of each change.
+type writer struct {
+	forwarder, project string
+	text               func(weight int) string
+	vip                string
+	tried, confirmed   int
+	count              int
+}
+
+func newChaos(t *testing.T) *chaos {
+	t.Helper()
+	directory, err := os.MkdirTemp("", "syx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(directory) })
+	key, err := cluster.NewMembersKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &chaos{lab: &lab{T: t, directory: directory, agents: map[string]*runningAgent{}}, random: rand.New(rand.NewPCG(*chaosSeed, 42))}
+	urls := map[string]string{}
+	for i := range 3 {
+		name := fmt.Sprintf("c%d", i)
+		listen := freeAddress(t)
+		m := &chaosMember{peers: newGate(t, "tcp://"+listen), address: freeAddress(t)}
+		urls[name] = "https://" + m.peers.listener.Addr().String()
+		m.options = cluster.Options{Directory: filepath.Join(directory, name), Large: LargeKeys,
+			Members: &cluster.Members{Name: name, URLs: urls, Listen: listen, Key: key}}
+		c.members = append(c.members, m)
+	}
+	var starting sync.WaitGroup
+	for _, m := range c.members {
+		starting.Go(func() { c.revive(m) })
+	}
+	starting.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return c
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// revive starts a member's etcd and controller.
+func (c *chaos) revive(m *chaosMember) {
+	store, err := cluster.Open(context.Background(), m.options)
+	if err != nil {
+		c.Error(err)
+		return
+	}
+	listener, err := net.Listen("tcp", m.address)
+	if err != nil {
+		c.Error(err)
+		return
+	}
+	one := &runningController{url: "https://" + m.address, socket: m.options.Directory + ".sock"}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, Options{Store: store, Listen: listener, URL: one.url, Socket: one.socket, Log: c.lab.log(one.url),
+			Now: func() time.Time { return time.Now().Add(time.Duration(m.skew.Load())) }})
+	}()
+	one.stop = sync.OnceFunc(func() {
+		store.Close() // first: a process that is killed gives no lease back
+		cancel()
+		<-done // an error, if it was killed while it started
+	})
+	c.Cleanup(one.stop)
+	one.admin = userOn(c.T, "http://controller", &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", one.socket)
+	}}, nil)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.running, m.store = one, store
+}
+
+func (m *chaosMember) alive() *runningController {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.running
+}
+
+func (m *chaosMember) kill() {
+	m.mu.Lock()
+	one := m.running
+	m.running = nil
+	m.mu.Unlock()
+	if one != nil {
+		one.stop()
+	}
+}
+
+// anyone returns the user of a controller that is alive; nil: none is.
+func (c *chaos) anyone(random *rand.Rand) *user {
+	for _, i := range random.Perm(len(c.members)) {
+		if one := c.members[i].alive(); one != nil {
+			return &one.admin
+		}
+	}
+	return nil
+}
+
+// order asks controllers until one does it.
+func (c *chaos) order(what string, f func(ctx context.Context, u user) error) {
+	c.Helper()
+	random := rand.New(rand.NewPCG(1, 1))
+	var err error
+	for begun := time.Now(); time.Since(begun) < 2*time.Minute; time.Sleep(20 * time.Millisecond) {
+		if u := c.anyone(random); u != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			err = f(ctx, *u)
+			cancel()
+			if err == nil {
+				return
+			}
+		}
+	}
+	c.Fatalf("%s: %v", what, err)
+}
+
+// enlist starts an agent on a fresh host, for a forwarder that may be running.
+func (c *chaos) enlist(name string, f *dptest.Forwarder) {
+	c.Helper()
+	var token string
+	c.order("a token", func(ctx context.Context, u user) error {
+		response, err := u.CreateToken(ctx, connect.NewRequest(&pb.CreateTokenRequest{Name: name, Role: pb.Role_ROLE_FORWARDER}))
+		if err == nil {
+			token = response.Msg.GetToken()
+		}
+		return err
+	})
+	var urls []string
+	for _, m := range c.members {
+		urls = append(urls, "https://"+m.address)
+	}
+	options := agent.Options{Forwarder: f.Socket, Socket: filepath.Join(filepath.Dir(f.Socket), "agent.sock"), State: c.TempDir(),
+		Log: c.lab.log(name), Controllers: urls, Token: token}
+	c.run(name, &runningAgent{Forwarder: f, options: options})
+}
+
+// run keeps an agent running, as systemd does: joining fails if nobody can take it now.
+func (c *chaos) run(name string, a *runningAgent) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			if err := agent.Run(ctx, a.options); err != nil {
+				pause(ctx, 50*time.Millisecond)
+			}
+		}
+	}()
+	a.stop = sync.OnceFunc(func() { cancel(); <-ended })
+	c.Cleanup(a.stop)
+	c.agents[name] = a
+}
+
+// fault injects one, or ends one.
+func (c *chaos) fault() {
+	m := c.members[c.random.IntN(len(c.members))]
+	names := []string{"f1", "f2"}
+	name := names[c.random.IntN(len(names))]
+	say := func(what string) { c.log = append(c.log, what) }
+	switch c.random.IntN(7) {
+	case 0, 1:
+		say("kill " + m.options.Members.Name)
+		m.kill()
+		if c.random.IntN(3) > 0 {
+			pause(c.Context(), time.Duration(c.random.IntN(3000))*time.Millisecond)
+		}
+		c.revive(m)
+	case 2, 3:
+		say("cut off " + m.options.Members.Name)
+		m.peers.set(true)
+		pause(c.Context(), time.Duration(500+c.random.IntN(4000))*time.Millisecond)
+		m.peers.set(false)
+	case 4:
+		say("another clock for " + m.options.Members.Name)
+		m.skew.Store(int64(time.Duration(c.random.IntN(100)-50) * time.Minute))
+	case 5:
+		say("start again the agent of " + name)
+		old := c.agents[name]
+		old.stop()
+		c.run(name, &runningAgent{Forwarder: old.Forwarder, options: old.options})
+	case 6:
+		say("replace the host of " + name)
+		old := c.agents[name]
+		old.stop()
+		c.enlist(name, old.Forwarder)
+	}
+}
+
+// write applies one more change, by a random controller.
+func (c *chaos) write(ctx context.Context, w *writer, random *rand.Rand, f *dptest.Forwarder) {
+	u := c.anyone(random)
+	if u == nil {
+		pause(ctx, 20*time.Millisecond)
+		return
+	}
+	w.tried++
+	asking, cancel := context.WithTimeout(ctx, 4*time.Second)
+	defer cancel()
+	response, err := apply(asking, *u, w.forwarder, w.project, w.text(w.tried))
+	if err == nil && response.GetRevision() > 0 && len(response.GetWarnings()) == 0 {
+		w.confirmed = w.tried
+		w.count++
+		if got := f.Server(w.vip, server).GetWeight(); int(got) < w.tried {
+			c.Errorf("%s of %s: %d is confirmed, and the forwarder has %d", w.project, w.forwarder, w.tried, got)
+		}
+	}
+}
+
+// Controllers with their etcds are killed and cut off, clocks change, agents start again, hosts are replaced, while changes go on. No confirmed
+// change is lost or goes back, no service ever leaves a forwarder, and in the end all is as it was ordered last.
+func TestChaos(t *testing.T) {
+	c := newChaos(t)
+	forwarders := map[string]*dptest.Forwarder{}
+	c.order("a project", func(ctx context.Context, u user) error {
+		_, err := u.SetProject(ctx, connect.NewRequest(&pb.SetProjectRequest{Project: &pb.Project{Name: "shop", MaxServices: 10}}))
+		return err
+	})
+	var writers []*writer
+	for i, name := range []string{"f1", "f2"} {
+		forwarders[name] = dptest.New(t)
+		c.enlist(name, forwarders[name])
+		writers = append(writers,
+			&writer{forwarder: name, project: defaultProject, text: file, vip: vip},
+			&writer{forwarder: name, project: "shop", vip: fmt.Sprintf("10.%d.0.1:80", i+2), text: func(weight int) string {
+				return strings.ReplaceAll(part(byte(i+2), 1, 1), "port: 8080 }", fmt.Sprintf("port: 8080, weight: %d }", weight))
+			}})
+	}
+	for _, w := range writers {
+		w.tried = 1
+		c.order("the first change", func(ctx context.Context, u user) error {
+			_, err := apply(ctx, u, w.forwarder, w.project, w.text(1))
+			return err
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	for i, w := range writers {
+		random := rand.New(rand.NewPCG(*chaosSeed, uint64(i)))
+		writing.Go(func() {
+			for ctx.Err() == nil && w.tried < 65000 { // the largest weight
+				c.write(ctx, w, random, forwarders[w.forwarder])
+				pause(ctx, *chaosLength/2000)
+			}
+		})
+	}
+	for begun := time.Now(); time.Since(begun) < *chaosLength; pause(t.Context(), time.Duration(c.random.IntN(500))*time.Millisecond) {
+		c.fault()
+	}
+	cancel()
+	writing.Wait()
+	t.Logf("seed %d: %s", *chaosSeed, strings.Join(c.log, "; "))
+	c.settle(writers, forwarders)
+	for name, f := range forwarders {
+		c.neverBack(name, f)
+	}
+}
+
+// settle waits until forwarders have what is desired, and compares that with what was ordered.
+func (c *chaos) settle(writers []*writer, forwarders map[string]*dptest.Forwarder) {
+	c.Helper()
+	random := rand.New(rand.NewPCG(1, 1))
+	c.until("all agree", func() bool {
+		ctx, cancel := context.WithTimeout(c.Context(), 5*time.Second)
+		defer cancel()
+		list, err := c.anyone(random).ListForwarders(ctx, connect.NewRequest(&pb.ListForwardersRequest{}))
+		if err != nil {
+			return false
+		}
+		for _, f := range list.Msg.GetForwarders() {
+			if !f.GetInForwarder() || f.GetAppliedRevision() != f.GetDesiredRevision() || f.GetController() == "" {
+				return false
+			}
+		}
+		return len(list.Msg.GetForwarders()) == len(forwarders)
+	})
+	for _, w := range writers {
+		got := int(forwarders[w.forwarder].Server(w.vip, server).GetWeight())
+		c.Logf("%s of %s: %d tried, %d confirmed, the last is %d; in force is %d", w.project, w.forwarder, w.tried, w.count, w.confirmed, got)
+		if got < w.confirmed || got > w.tried || w.count == 0 {
+			c.Errorf("%s of %s: in force is %d; %d was confirmed last (%d in all), %d tried last", w.project, w.forwarder, got, w.confirmed, w.count, w.tried)
+		}
+	}
+}
+
+// neverBack reads what a forwarder was told: weights only grow, and nothing is removed.
+func (c *chaos) neverBack(name string, f *dptest.Forwarder) {
+	c.Helper()
+	last := map[string]uint32{}
+	for _, commit := range f.Commits() {
+		for _, change := range commit {
+			if change.GetDeleteService() != nil || change.GetDeleteServer() != nil {
+				c.Errorf("%s: %v", name, change)
+			}
+			put := change.GetPutServer()
+			if put == nil {
+				continue
+			}
+			key := fmt.Sprint(put.GetService())
+			if weight := put.GetServer().GetWeight(); weight < last[key] {
+				c.Errorf("%s went back from %d to %d", name, last[key], weight)
+			} else {
+				last[key] = weight
+			}
+		}
+	}
+}
