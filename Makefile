@@ -59,7 +59,7 @@ build: build/dev/build.ninja ## build the programs into build/bin
 	@scripts/generate-go
 	@scripts/generate-python
 	@# Without the C library, which would load others to look up names and groups.
-	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/steelyard ./tests/traffic
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/steelyard ./tests/traffic ./bench/fleet
 
 asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into build/asan
 	@ninja -C build/asan -j $(JOBS) --quiet

@@ -88,7 +88,7 @@ func (a *app) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.socket, "socket", agent.DefaultSocket, "the agent's `socket`")
 	flags.StringVar(&a.context, "context", os.Getenv("STEELYARD_CONTEXT"), "`name` of the context to use, instead of the current one; local: the agent of this host")
-	flags.StringVar(&a.forwarder, "forwarder", "", "`name` of the forwarder, of those of a controller")
+	flags.StringVar(&a.forwarder, "forwarder", "", "`name` of the forwarder, of those of a controller; apply takes several, separated by commas, or '*' for all")
 	flags.StringVar(&a.project, "project", "", "`name` of the project in which apply and diff work, at a controller (default `default`)")
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "maximum time to wait for an answer")
 	root.PersistentPreRun = func(c *cobra.Command, _ []string) { a.socketGiven = root.PersistentFlags().Changed("socket") }

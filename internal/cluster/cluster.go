@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -215,6 +216,56 @@ func (s *Store) Last(ctx context.Context, begin string, most int64) ([]Entry, er
 	return entries, nil
 }
 
+// Snapshot is what some keys were at one revision.
+type Snapshot struct {
+	Revision int64
+	Entries  map[string]Entry
+}
+
+// Get returns a key's entry; revision 0: it did not exist.
+func (s Snapshot) Get(key string) Entry {
+	if entry, found := s.Entries[key]; found {
+		return entry
+	}
+	return Entry{Key: key}
+}
+
+// List returns the entries whose keys begin with a text, in order.
+func (s Snapshot) List(begin string) []Entry {
+	var found []Entry
+	for key, entry := range s.Entries {
+		if strings.HasPrefix(key, begin) {
+			found = append(found, entry)
+		}
+	}
+	slices.SortFunc(found, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
+	return found
+}
+
+// Snapshot reads keys, and all that begin with a text that ends in a slash, at one revision.
+func (s *Store) Snapshot(ctx context.Context, keys ...string) (Snapshot, error) {
+	var reads []clientv3.Op
+	for _, key := range keys {
+		if strings.HasSuffix(key, "/") {
+			reads = append(reads, clientv3.OpGet(prefix+key, clientv3.WithPrefix()))
+		} else {
+			reads = append(reads, clientv3.OpGet(prefix+key))
+		}
+	}
+	response, err := s.client.Txn(ctx).Then(reads...).Commit()
+	if err != nil {
+		return Snapshot{}, failed(err)
+	}
+	found := Snapshot{response.Header.Revision, map[string]Entry{}}
+	for _, one := range response.Responses {
+		for _, kv := range one.GetResponseRange().Kvs {
+			key := strings.TrimPrefix(string(kv.Key), prefix)
+			found.Entries[key] = Entry{key, kv.Value, kv.ModRevision}
+		}
+	}
+	return found, nil
+}
+
 // Txn is a transaction: if all keys still have the revisions that were read, all is written, else nothing.
 type Txn struct {
 	conditions []clientv3.Cmp
@@ -306,16 +357,27 @@ type Event struct {
 
 // Watch calls f for each change of keys with a prefix after a revision, until ctx ends or the watch breaks.
 func (s *Store) Watch(ctx context.Context, begin string, after int64, f func(Event)) error {
+	return s.WatchAll(ctx, begin, after, func(events []Event) {
+		for _, event := range events {
+			f(event)
+		}
+	})
+}
+
+// WatchAll is Watch, with all changes of one revision, or of several, at once.
+func (s *Store) WatchAll(ctx context.Context, begin string, after int64, f func([]Event)) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	for response := range s.client.Watch(ctx, prefix+begin, clientv3.WithPrefix(), clientv3.WithRev(after+1)) {
 		if err := response.Err(); err != nil {
 			return failed(err)
 		}
+		events := make([]Event, 0, len(response.Events))
 		for _, event := range response.Events {
-			f(Event{Entry{strings.TrimPrefix(string(event.Kv.Key), prefix), event.Kv.Value, event.Kv.ModRevision},
+			events = append(events, Event{Entry{strings.TrimPrefix(string(event.Kv.Key), prefix), event.Kv.Value, event.Kv.ModRevision},
 				event.Type == clientv3.EventTypeDelete})
 		}
+		f(events)
 	}
 	return ctx.Err()
 }

@@ -34,49 +34,124 @@ type plan struct {
 // same reports that the plan changes nothing.
 func (p *plan) same() bool { return p.desired.Revision != 0 && bytes.Equal(p.desired.Value, p.whole) }
 
-// prepare computes a plan, and refuses one that breaks a rule.
+// prepare computes a plan, and refuses one that breaks a rule; its texts are in the store.
 func (s *Server) prepare(ctx context.Context, forwarder, name, file string, text []byte) (*plan, error) {
-	p := &plan{forwarder: forwarder, project: name, text: text}
-	var err error
-	if p.member, err = s.store.Get(ctx, keyMembers+forwarder); err != nil {
-		return nil, unavailable(err)
-	} else if p.member.Revision == 0 {
-		return nil, missing("there is no forwarder %q: `steelyard get forwarders` lists them", forwarder)
-	}
-	if p.record, p.projectEntry, err = read[project](ctx, s.store, keyProjects+name); err != nil {
+	w := &work{}
+	plans, err := s.compute(ctx, w, []string{forwarder}, name, file, text)
+	if err != nil {
 		return nil, err
 	}
-	if p.projectEntry.Revision == 0 && name != defaultProject {
-		return nil, missing("there is no project %q: `steelyard get projects` lists them", name)
+	return plans[0], s.keep(ctx, w, plans[0])
+}
+
+// work has what plans of one order have in common.
+type work struct {
+	parsed map[string]*model.Config // by text
+	merged map[string][]byte        // by what they are made of, with the one text of the order
+	saved  []*cluster.Large
+}
+
+// parse reads a file, each text once.
+func (w *work) parse(file string, text []byte) (*model.Config, error) {
+	if known := w.parsed[string(text)]; known != nil {
+		return known, nil
 	}
-	if p.record.Workflow && file != workflowFile {
-		return nil, denied("the services of the project %s are those of requests: change these (`steelyard nfv`)", name)
+	parsed, err := config.Parse(file, text)
+	if err != nil {
+		return nil, invalid(err)
 	}
-	if len(p.record.Forwarders) > 0 && !slices.Contains(p.record.Forwarders, forwarder) {
-		return nil, denied("the project %s may not use the forwarder %s, only %s", name, forwarder, strings.Join(p.record.Forwarders, ", "))
+	if w.parsed == nil {
+		w.parsed = map[string]*model.Config{}
 	}
-	if p.desired, err = s.store.Get(ctx, keyDesired+forwarder); err != nil {
-		return nil, unavailable(err)
+	w.parsed[string(text)] = parsed
+	return parsed, nil
+}
+
+// compute makes plans for some forwarders, which are for one transaction in this order.
+func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name, file string, text []byte) ([]*plan, error) {
+	reads := []string{keyProjects + name}
+	for _, forwarder := range forwarders {
+		reads = append(reads, keyMembers+forwarder, keyDesired+forwarder, keyConfigs+forwarder+"/", keyPrevious+forwarder+"/"+name)
 	}
-	// After desired: if these are newer than that, the transaction fails.
-	others, _, err := s.store.List(ctx, keyConfigs+forwarder+"/")
+	now, err := s.store.Snapshot(ctx, reads...)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	if err := s.merge(ctx, p, others, file); err != nil {
-		return nil, err
+	var record project
+	entry := now.Get(keyProjects + name)
+	if entry.Revision == 0 && name != defaultProject {
+		return nil, missing("there is no project %q: `steelyard get projects` lists them", name)
 	}
-	if p.previous, err = s.store.Get(ctx, keyPrevious+forwarder+"/"+name); err != nil {
-		return nil, unavailable(err)
+	if entry.Revision != 0 {
+		if err := decodeRecord(entry, &record); err != nil {
+			return nil, err
+		}
 	}
-	return p, p.count()
+	var plans []*plan
+	for _, forwarder := range forwarders {
+		p := &plan{
+			forwarder: forwarder, project: name, text: text, projectEntry: entry, record: record, member: now.Get(keyMembers + forwarder),
+			desired: now.Get(keyDesired + forwarder), previous: now.Get(keyPrevious + forwarder + "/" + name),
+		}
+		if p.member.Revision == 0 {
+			return nil, missing("there is no forwarder %q: `steelyard get forwarders` lists them", forwarder)
+		}
+		if record.Workflow && file != workflowFile {
+			return nil, denied("the services of the project %s are those of requests: change these (`steelyard nfv`)", name)
+		}
+		if len(record.Forwarders) > 0 && !slices.Contains(record.Forwarders, forwarder) {
+			return nil, denied("the project %s may not use the forwarder %s, only %s", name, forwarder, strings.Join(record.Forwarders, ", "))
+		}
+		if err := s.merge(ctx, w, p, now.List(keyConfigs+forwarder+"/"), file); err != nil {
+			return nil, err
+		}
+		if err := p.count(); err != nil {
+			return nil, err
+		}
+		record = p.record
+		plans = append(plans, p)
+	}
+	return plans, nil
 }
 
 // merge computes the forwarder's file from those of all projects.
-func (s *Server) merge(ctx context.Context, p *plan, others []cluster.Entry, file string) error {
+func (s *Server) merge(ctx context.Context, w *work, p *plan, others []cluster.Entry, file string) error {
+	p.own = cluster.Entry{Key: keyConfigs + p.forwarder + "/" + p.project}
+	key := p.project
+	for _, entry := range others {
+		if entry.Key == p.own.Key {
+			p.own = entry
+		} else {
+			key += "\x00" + nameOf(entry.Key, keyConfigs+p.forwarder+"/") + "\x00" + string(entry.Value)
+		}
+	}
+	if err := p.ownNames(w, file); err != nil {
+		return err
+	}
+	known, found := w.merged[key]
+	if !found {
+		var err error
+		if known, err = s.union(ctx, p, others); err != nil {
+			return err
+		}
+		if w.merged == nil {
+			w.merged = map[string][]byte{}
+		}
+		w.merged[key] = known
+	}
+	p.merged = known
+	if len(others) > 1 || len(others) == 1 && p.own.Revision == 0 || p.project != defaultProject { // places in the result mean nothing to who wrote a part
+		file = "forwarder " + p.forwarder + ", all projects"
+	}
+	var err error
+	p.parsed, err = w.parse(file, p.merged)
+	return err
+}
+
+// union puts the files of all projects together.
+func (s *Server) union(ctx context.Context, p *plan, others []cluster.Entry) ([]byte, error) {
 	base := []byte("version: 1\nservices: []\n")
 	var parts []config.Part
-	p.own = cluster.Entry{Key: keyConfigs + p.forwarder + "/" + p.project}
 	take := func(name string, text []byte) {
 		if name == defaultProject {
 			base = text
@@ -86,57 +161,52 @@ func (s *Server) merge(ctx context.Context, p *plan, others []cluster.Entry, fil
 	}
 	for _, entry := range others {
 		if entry.Key == p.own.Key {
-			p.own = entry
 			continue
 		}
 		text, err := s.store.Load(ctx, entry.Value)
 		if err != nil {
-			return unavailable(fmt.Errorf("%s: %w", entry.Key, err))
+			return nil, unavailable(fmt.Errorf("%s: %w", entry.Key, err))
 		}
 		take(nameOf(entry.Key, keyConfigs+p.forwarder+"/"), text.Text)
 	}
 	if p.text != nil {
 		take(p.project, p.text)
 	}
-	if err := p.ownNames(file); err != nil {
-		return err
-	}
 	slices.SortFunc(parts, func(a, b config.Part) int { return strings.Compare(a.Name, b.Name) })
-	var err error
-	if p.merged, err = config.Merge(base, parts); err != nil {
-		return invalid(err)
+	merged, err := config.Merge(base, parts)
+	if err != nil {
+		return nil, invalid(err)
 	}
-	if len(parts) > 0 { // places in the result mean nothing to who wrote a part
-		file = "forwarder " + p.forwarder + ", all projects"
-	}
-	if p.parsed, err = config.Parse(file, p.merged); err != nil {
-		return invalid(err)
-	}
-	return nil
+	return merged, nil
 }
 
 // keep stores a plan's texts, for its transaction.
-func (s *Server) keep(ctx context.Context, p *plan) error {
-	own, err := s.store.Save(ctx, p.text)
-	if err != nil {
-		return unstored(err)
+func (s *Server) keep(ctx context.Context, w *work, p *plan) error {
+	for text, value := range map[*[]byte]*[]byte{&p.text: &p.kept, &p.merged: &p.whole} {
+		if *text == nil {
+			continue
+		}
+		i := slices.IndexFunc(w.saved, func(l *cluster.Large) bool { return bytes.Equal(l.Text, *text) })
+		if i < 0 {
+			saved, err := s.store.Save(ctx, *text)
+			if err != nil {
+				return unstored(err)
+			}
+			i, w.saved = len(w.saved), append(w.saved, saved)
+		}
+		*value = w.saved[i].Value
 	}
-	whole, err := s.store.Save(ctx, p.merged)
-	if err != nil {
-		return unstored(err)
-	}
-	p.kept, p.whole = own.Value, whole.Value
 	return nil
 }
 
 // ownNames refuses names of the default project that look like another one's: what is before a dot counts as a project.
-func (p *plan) ownNames(file string) error {
+func (p *plan) ownNames(w *work, file string) error {
 	if p.project != defaultProject || p.text == nil {
 		return nil
 	}
-	parsed, err := config.Parse(file, p.text)
+	parsed, err := w.parse(file, p.text)
 	if err != nil {
-		return invalid(err)
+		return err
 	}
 	for _, service := range parsed.Services {
 		if strings.Contains(service.Name, ".") {
@@ -177,13 +247,23 @@ func (p *plan) count() error {
 	return nil
 }
 
-// txn writes a plan and its quota's new use in one transaction. What the forwarder has confirmed is kept until it confirms this too.
-func (p *plan) txn() *cluster.Txn {
-	txn := new(cluster.Txn).Unchanged(p.member).Unchanged(p.own).Unchanged(p.desired).Unchanged(p.projectEntry).Unchanged(p.previous).
-		PutLarge(p.own.Key, p.kept).PutLarge(keyDesired+p.forwarder, p.whole).Put(keyProjects+p.project, encode(p.record), 0).
-		Delete(keyRefusals + p.forwarder + "/" + p.project)
-	if p.previous.Revision == 0 {
-		txn.PutLarge(p.previous.Key, p.own.Value) // nothing, if there was none
+// txn writes a plan and its quota's new use in one transaction.
+func (p *plan) txn() *cluster.Txn { return together([]*plan{p}) }
+
+// together writes plans of one computation. What a forwarder has confirmed is kept until it confirms this too.
+func together(plans []*plan) *cluster.Txn {
+	last := plans[len(plans)-1]
+	txn := new(cluster.Txn).Unchanged(last.projectEntry)
+	if record := encode(last.record); last.projectEntry.Revision == 0 || !bytes.Equal(record, last.projectEntry.Value) { // else orders for other forwarders do not meet
+		txn.Put(keyProjects+last.project, record, 0)
+	}
+	for _, p := range plans {
+		txn.Unchanged(p.member).Unchanged(p.own).Unchanged(p.desired).Unchanged(p.previous).
+			PutLarge(p.own.Key, p.kept).PutLarge(keyDesired+p.forwarder, p.whole).
+			Delete(keyRefusals + p.forwarder + "/" + p.project)
+		if p.previous.Revision == 0 {
+			txn.PutLarge(p.previous.Key, p.own.Value) // nothing, if there was none
+		}
 	}
 	return txn
 }
@@ -201,9 +281,6 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
 		p, err := s.prepare(ctx, forwarder, project, request.GetFile(), request.GetYaml())
 		last = p
-		if err == nil {
-			err = s.keep(ctx, p)
-		}
 		if err != nil || p.same() {
 			return nil, err
 		}
@@ -217,7 +294,13 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	if revision == 0 {
 		revision = last.desired.Revision
 	}
-	outcome, err := s.await(ctx, forwarder, project, revision)
+	return s.fate(ctx, last, revision, warnings)
+}
+
+// fate waits until it is known what became of a change.
+func (s *Server) fate(ctx context.Context, p *plan, revision int64, warnings []string) (*agentpb.ApplyConfigResponse, error) {
+	forwarder := p.forwarder
+	outcome, err := s.await(ctx, forwarder, p.project, revision)
 	switch {
 	case err != nil:
 		return nil, err

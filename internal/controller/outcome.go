@@ -4,7 +4,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -69,7 +68,7 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 		if err != nil {
 			return nil, err
 		}
-		q := &plan{forwarder: one.forwarder, project: name}
+		w, q := &work{}, &plan{forwarder: one.forwarder, project: name}
 		before, err := s.store.Load(ctx, previous.Value)
 		if err != nil {
 			return nil, err
@@ -85,8 +84,8 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 		if q.text == nil && len(others) == 1 {
 			txn.Delete(desired.Key)
 		} else {
-			if err = s.merge(ctx, q, others, "taking back"); err == nil {
-				err = s.keep(ctx, q)
+			if err = s.merge(ctx, w, q, others, "taking back"); err == nil {
+				err = s.keep(ctx, w, q)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("taking back what %s refuses: %w", one.forwarder, err)
@@ -142,53 +141,42 @@ func (s *Server) await(ctx context.Context, forwarder, project string, revision 
 		s.changed.Broadcast()
 	})
 	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for {
-		s.mu.Lock()
-		seen := s.seen
-		s.mu.Unlock()
-		found, err := s.outcomeOf(ctx, forwarder, project, revision)
-		if found != nil {
-			return found, nil
+		if s.mirror.Revision >= revision {
+			if found := s.outcomeOf(forwarder, project, revision); found != nil {
+				return found, nil
+			}
+			if s.mirror.Get(keyOwners+forwarder).Revision == 0 {
+				return nil, nil
+			}
 		}
-		entry, ownerErr := s.store.Get(ctx, keyOwners+forwarder)
-		if err == nil && ownerErr == nil && entry.Revision == 0 {
-			return nil, nil
-		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil, unavailable(fmt.Errorf("the configuration is saved, but the agent of %s has not answered yet", forwarder))
+		case s.blind != nil:
+			return nil, unavailable(fmt.Errorf("the configuration is saved, but what the agent of %s answers is not seen: %w", forwarder, s.blind))
 		}
-		if err := errors.Join(err, ownerErr); err != nil {
-			return nil, unavailable(err)
-		}
-		s.mu.Lock()
-		for s.seen == seen && ctx.Err() == nil {
-			s.changed.Wait()
-		}
-		s.mu.Unlock()
+		s.changed.Wait()
 	}
 }
 
-// outcomeOf returns what became of a change; nil: nothing yet.
-func (s *Server) outcomeOf(ctx context.Context, forwarder, project string, revision int64) (*outcome, error) {
-	now, _, err := read[status](ctx, s.store, keyStatus+forwarder)
-	if err != nil {
-		return nil, err
+// outcomeOf returns what became of a change; nil: nothing yet. With mu.
+func (s *Server) outcomeOf(forwarder, project string, revision int64) *outcome {
+	var undone refusal
+	var now status
+	if entry := s.mirror.Get(keyRefusals + forwarder + "/" + project); entry.Revision != 0 && decodeRecord(entry, &undone) == nil && undone.Revision == revision {
+		return &outcome{status{Error: undone.Error}, true}
 	}
-	// After the status, which may tell of what replaced a change that was taken back.
-	undone, _, err := read[refusal](ctx, s.store, keyRefusals+forwarder+"/"+project)
+	if entry := s.mirror.Get(keyStatus + forwarder); entry.Revision == 0 || decodeRecord(entry, &now) != nil {
+		return nil
+	}
 	switch {
-	case err != nil:
-		return nil, err
-	case undone.Revision == revision:
-		return &outcome{status{Error: undone.Error}, true}, nil
 	case now.Older && now.Refused >= revision, !now.Older && now.Refused != now.Applied && now.Applied >= revision:
-		return &outcome{now, false}, nil
-	case now.Refused == revision && !now.Older:
-		kept, err := s.store.Names(ctx, keyPrevious+forwarder+"/"+project)
-		if err != nil || slices.Contains(kept, keyPrevious+forwarder+"/"+project) {
-			return nil, err // it is being taken back
-		}
-		return &outcome{now, false}, nil
+		return &outcome{now, false}
+	case now.Refused == revision && !now.Older && s.mirror.Get(keyPrevious+forwarder+"/"+project).Revision == 0: // else it is being taken back
+		return &outcome{now, false}
 	}
-	return nil, nil
+	return nil
 }

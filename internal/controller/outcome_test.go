@@ -111,9 +111,6 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.keep(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
 		return put(p.txn())
 	}
 	now := func() string {

@@ -33,6 +33,9 @@ const (
 	ProjectHeader   = "Steelyard-Project"
 )
 
+// AllForwarders in the header means every forwarder; several have commas between them. For ApplyConfig alone.
+const AllForwarders = "*"
+
 // agentService answers AgentService at a controller: apply and diff from what the store has, the rest by the agent.
 type agentService struct {
 	agentpbconnect.UnimplementedAgentServiceHandler
@@ -60,6 +63,9 @@ func (s *Server) target(ctx context.Context, header http.Header) (forwarder, pro
 
 // ApplyConfig implements the service.
 func (a *agentService) ApplyConfig(ctx context.Context, request *connect.Request[agentpb.ApplyConfigRequest]) (*connect.Response[agentpb.ApplyConfigResponse], error) {
+	if names := request.Header().Get(ForwarderHeader); strings.Contains(names, ",") || names == AllForwarders {
+		return a.applyToMany(ctx, names, request)
+	}
 	forwarder, project, err := a.server.target(ctx, request.Header())
 	if err != nil {
 		return nil, err
@@ -164,11 +170,11 @@ func (s *Server) diffBody(r *http.Request, who caller, body []byte, forwarder, p
 	if !who.mayApply(project) {
 		return nil, denied("%s may not apply in the project %s", who, project)
 	}
-	p, err := s.prepare(r.Context(), forwarder, project, m.GetFile(), m.GetYaml())
+	plans, err := s.compute(r.Context(), &work{}, []string{forwarder}, project, m.GetFile(), m.GetYaml())
 	if err != nil {
 		return nil, err
 	}
-	m.Yaml = p.merged
+	m.Yaml = plans[0].merged
 	return c.marshal(m)
 }
 

@@ -65,8 +65,9 @@ type Server struct {
 	ctx       context.Context
 
 	mu       sync.Mutex
-	changed  *sync.Cond // with mu: seen has grown
-	seen     uint64     // changes in the store
+	changed  *sync.Cond // with mu: the mirror has
+	mirror   cluster.Snapshot
+	blind    error // why it does not change any more; nil: it does
 	sessions map[string]*session
 	watchers map[*watcher]bool
 	lease    cluster.Lease // 0: none, so no agent is accepted

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -131,64 +132,62 @@ func (s *Server) ListForwarders(ctx context.Context, _ *connect.Request[pb.ListF
 	if who := from(ctx); !who.mayRead() {
 		return nil, denied("%s may not read", who)
 	}
-	members, _, err := s.store.List(ctx, keyMembers)
+	now, err := s.store.Snapshot(ctx, keyMembers, keyOwners, keyStatus, keyDesired, keyConfigs, keyRefusals)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	response := &pb.ListForwardersResponse{}
-	for _, entry := range members {
+	forwarders := map[string]*pb.Forwarder{}
+	for _, entry := range now.List(keyMembers) {
 		var m member
 		if err := decodeRecord(entry, &m); err != nil {
 			return nil, err
 		}
-		if m.Role != pb.Role_ROLE_FORWARDER {
-			continue
+		if m.Role == pb.Role_ROLE_FORWARDER {
+			name := nameOf(entry.Key, keyMembers)
+			if forwarders[name], err = forwarderIn(now, name); err != nil {
+				return nil, err
+			}
 		}
-		f, err := s.forwarder(ctx, nameOf(entry.Key, keyMembers))
-		if err != nil {
-			return nil, err
+	}
+	for _, entry := range now.List(keyConfigs) {
+		name, project, _ := strings.Cut(nameOf(entry.Key, keyConfigs), "/")
+		if f := forwarders[name]; f != nil {
+			f.Projects = append(f.Projects, project)
 		}
-		response.Forwarders = append(response.Forwarders, f)
 	}
-	return connect.NewResponse(response), nil
-}
-
-func (s *Server) forwarder(ctx context.Context, name string) (*pb.Forwarder, error) {
-	owner, _, err := read[owner](ctx, s.store, keyOwners+name)
-	if err != nil {
-		return nil, err
-	}
-	now, _, err := read[status](ctx, s.store, keyStatus+name)
-	if err != nil {
-		return nil, err
-	}
-	desired, err := s.store.Get(ctx, keyDesired+name)
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	configs, err := s.store.Names(ctx, keyConfigs+name+"/")
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	refusals, _, err := s.store.List(ctx, keyRefusals+name+"/")
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	f := &pb.Forwarder{
-		Name: name, Controller: owner.URL, DesiredRevision: desired.Revision, AppliedRevision: now.Applied,
-		InForwarder: now.InForwarder && now.Applied == desired.Revision, Error: now.Error, ChangedUnixS: uint64(now.At),
-	}
-	for _, config := range configs {
-		f.Projects = append(f.Projects, nameOf(config, keyConfigs+name+"/"))
-	}
-	for _, entry := range refusals {
+	for _, entry := range now.List(keyRefusals) {
+		name, project, _ := strings.Cut(nameOf(entry.Key, keyRefusals), "/")
 		var one refusal
 		if err := decodeRecord(entry, &one); err != nil {
 			return nil, err
 		}
-		f.TakenBack = append(f.TakenBack, nameOf(entry.Key, keyRefusals+name+"/")+": "+one.Error)
+		if f := forwarders[name]; f != nil {
+			f.TakenBack = append(f.TakenBack, project+": "+one.Error)
+		}
 	}
-	return f, nil
+	response := &pb.ListForwardersResponse{}
+	for _, name := range slices.Sorted(maps.Keys(forwarders)) {
+		response.Forwarders = append(response.Forwarders, forwarders[name])
+	}
+	return connect.NewResponse(response), nil
+}
+
+// forwarderIn returns what a snapshot says of a forwarder.
+func forwarderIn(snapshot cluster.Snapshot, name string) (*pb.Forwarder, error) {
+	var has owner
+	var now status
+	for key, into := range map[string]any{keyOwners: &has, keyStatus: &now} {
+		if entry := snapshot.Get(key + name); entry.Revision != 0 {
+			if err := decodeRecord(entry, into); err != nil {
+				return nil, err
+			}
+		}
+	}
+	desired := snapshot.Get(keyDesired + name).Revision
+	return &pb.Forwarder{
+		Name: name, Controller: has.URL, DesiredRevision: desired, AppliedRevision: now.Applied,
+		InForwarder: now.InForwarder && now.Applied == desired, Error: now.Error, ChangedUnixS: uint64(now.At),
+	}, nil
 }
 
 // ---- projects -----------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ type session struct {
 	agent     agentpbconnect.AgentServiceClient
 	member    controllerpbconnect.MemberServiceClient
 	wake      chan struct{} // desired/FORWARDER has changed
+	noted     *status       // what this session has written last
 }
 
 // tunnelConn tells when a connection has ended.
@@ -176,9 +177,9 @@ func (s *Server) serve(ctx context.Context, one *session) {
 // push sends the desired configuration and notes what became of it. It returns when to ask again.
 func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) {
 	const soon, later = time.Second, 10 * time.Second
-	entry, err := s.store.Get(ctx, keyDesired+one.forwarder)
-	if err != nil {
-		return soon, err
+	entry, controllers, known := s.desiredOf(one)
+	if !known {
+		return time.Hour, nil // it is poked
 	}
 	if entry.Revision == 0 { // a first request all the same: without one, nobody reads the connection and its end is not seen
 		asking, cancel := context.WithTimeout(ctx, leaseLife)
@@ -193,7 +194,7 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 	sending, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
 	response, err := one.member.SetDesired(sending, connect.NewRequest(&pb.SetDesiredRequest{
-		Revision: entry.Revision, YamlGzip: text.Gzip, Controllers: s.controllers(ctx),
+		Revision: entry.Revision, YamlGzip: text.Gzip, Controllers: controllers,
 	}))
 	if err != nil {
 		return soon, err
@@ -203,7 +204,7 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 	switch answer.GetOutcome() {
 	case pb.SetDesiredResponse_OUTCOME_APPLIED:
 		now.InForwarder = true
-		err = s.confirm(ctx, one.forwarder, entry.Revision)
+		return wait, s.noteConfirmed(ctx, one, now)
 	case pb.SetDesiredResponse_OUTCOME_LOADED, pb.SetDesiredResponse_OUTCOME_FAILED:
 		wait = later
 	case pb.SetDesiredResponse_OUTCOME_REFUSED:
@@ -223,69 +224,42 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 
 // note writes a forwarder's status, if it is still ours.
 func (s *Server) note(ctx context.Context, one *session, now status) error {
-	old, entry, err := read[status](ctx, s.store, keyStatus+one.forwarder)
-	if err != nil {
-		return err
-	}
-	if at := now.At; entry.Revision != 0 {
-		now.At = old.At
-		if old == now {
+	if old := one.noted; old != nil {
+		same := *old
+		same.At = now.At
+		if same == now {
 			return nil
 		}
-		now.At = at
 	}
-	_, err = s.store.Commit(ctx, new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Put(keyStatus+one.forwarder, encode(now), 0))
+	_, err := s.store.Commit(ctx, new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Put(keyStatus+one.forwarder, encode(now), 0))
+	if err == nil {
+		one.noted = &now
+	}
 	return err
 }
 
-// follow wakes and ends sessions as the store changes.
-func (s *Server) follow(ctx context.Context) {
-	for ctx.Err() == nil {
-		_, revision, err := s.store.List(ctx, keyControllers)
-		if err == nil {
-			s.catchUp()
-			err = s.store.Watch(ctx, "", revision, s.see)
-		}
-		if ctx.Err() == nil {
-			s.log.Warn("changes in etcd are not seen", "error", err)
-			pause(ctx, time.Second)
-		}
-	}
-}
-
-// catchUp has all look again at what they wait for: changes may have been missed.
-func (s *Server) catchUp() {
+// noteConfirmed writes that a forwarder has what was sent to it, and forgets what was before: in one step, unless it has changed again.
+func (s *Server) noteConfirmed(ctx context.Context, one *session, now status) error {
+	txn := new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Put(keyStatus+one.forwarder, encode(now), 0)
+	again := false
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.seen++
-	s.changed.Broadcast()
-	for _, one := range s.sessions {
-		one.poke()
+	kept := s.mirror.List(keyPrevious + one.forwarder + "/")
+	for _, previous := range kept {
+		own := s.mirror.Get(keyConfigs + nameOf(previous.Key, keyPrevious))
+		again = again || own.Revision > now.Applied
+		txn.Unchanged(previous).Unchanged(own).Delete(previous.Key)
 	}
-	s.endWatches("")
-}
-
-// see acts on one change in the store.
-func (s *Server) see(event cluster.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.seen++
-	s.changed.Broadcast()
-	if name, ok := cutPrefix(event.Key, keyDesired); ok {
-		if one := s.sessions[name]; one != nil {
-			one.poke()
+	s.mu.Unlock()
+	if len(kept) > 0 && !again && len(kept) < maxOperations/2 {
+		if _, err := s.store.Commit(ctx, txn); err == nil {
+			one.noted = &now
+			return nil
 		}
 	}
-	if name, ok := cutPrefix(event.Key, keyOwners); ok && !event.Deleted {
-		if one := s.sessions[name]; one != nil && one.fence < event.Revision {
-			s.log.Info("another controller has the forwarder", "forwarder", name)
-			go one.conn.Close()
+	if len(kept) > 0 {
+		if err := s.confirm(ctx, one.forwarder, now.Applied); err != nil {
+			return err
 		}
 	}
-	if name, ok := cutPrefix(event.Key, keyMembers); ok {
-		s.endWatches(name)
-		if one := s.sessions[name]; one != nil && one.fence < event.Revision {
-			go one.conn.Close() // it was removed, or joined again with another key; it may come again
-		}
-	}
+	return s.note(ctx, one, now)
 }

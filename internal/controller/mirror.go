@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"steelyard/internal/cluster"
+)
+
+// A controller has a mirror of the small keys, which one watch keeps: so a change costs no reads, for however many forwarders and callers that
+// wait. The mirror is old by what the watch has not brought yet. Whoever uses it compares revisions in a transaction, or knows a revision
+// that the mirror must have seen: a session its fence, so that what it sends is no older than the agent's connection.
+var mirrored = []string{keyOwners, keyControllers, keyDesired, keyConfigs, keyPrevious, keyRefusals, keyStatus}
+
+// follow wakes and ends sessions as the store changes.
+func (s *Server) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		now, err := s.store.Snapshot(ctx, mirrored...)
+		if err == nil {
+			s.catchUp(now)
+			err = s.store.WatchAll(ctx, "", now.Revision, s.see)
+		}
+		s.mu.Lock()
+		s.blind = err
+		s.changed.Broadcast()
+		s.mu.Unlock()
+		if ctx.Err() == nil {
+			s.log.Warn("changes in etcd are not seen", "error", err)
+			pause(ctx, time.Second)
+		}
+	}
+}
+
+// catchUp has all look again at what they wait for: changes may have been missed.
+func (s *Server) catchUp(now cluster.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mirror, s.blind = now, nil
+	s.changed.Broadcast()
+	for name, one := range s.sessions {
+		s.checkOwner(name, one)
+		one.poke()
+	}
+	s.endWatches("")
+}
+
+// see acts on changes in the store.
+func (s *Server) see(events []cluster.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, event := range events {
+		s.mirror.Revision = event.Revision
+		if event.Deleted {
+			delete(s.mirror.Entries, event.Key)
+		} else if slices.ContainsFunc(mirrored, func(begin string) bool { return strings.HasPrefix(event.Key, begin) }) {
+			s.mirror.Entries[event.Key] = event.Entry
+		}
+	}
+	s.changed.Broadcast()
+	for _, event := range events {
+		s.act(event)
+	}
+}
+
+// act with mu.
+func (s *Server) act(event cluster.Event) {
+	if name, ok := cutPrefix(event.Key, keyDesired); ok {
+		if one := s.sessions[name]; one != nil {
+			one.poke()
+		}
+	}
+	if name, ok := cutPrefix(event.Key, keyOwners); ok && !event.Deleted {
+		if one := s.sessions[name]; one != nil {
+			s.checkOwner(name, one)
+			one.poke() // it waits for the mirror to have seen its fence
+		}
+	}
+	if name, ok := cutPrefix(event.Key, keyMembers); ok {
+		s.endWatches(name)
+		if one := s.sessions[name]; one != nil && one.fence < event.Revision {
+			go one.conn.Close() // it was removed, or joined again with another key; it may come again
+		}
+	}
+}
+
+// checkOwner ends a session whose forwarder another controller has; with mu.
+func (s *Server) checkOwner(name string, one *session) {
+	if one.fence < s.mirror.Get(keyOwners+name).Revision {
+		s.log.Info("another controller has the forwarder", "forwarder", name)
+		go one.conn.Close()
+	}
+}
+
+// desiredOf returns what a session's forwarder is to have, and the URLs of all controllers, unless the mirror is older than the session.
+func (s *Server) desiredOf(one *session) (desired cluster.Entry, controllers []string, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mirror.Revision < one.fence {
+		return cluster.Entry{}, nil, false
+	}
+	controllers = []string{s.url}
+	for _, entry := range s.mirror.List(keyControllers) {
+		var other owner
+		if decodeRecord(entry, &other) == nil && !slices.Contains(controllers, other.URL) {
+			controllers = append(controllers, other.URL)
+		}
+	}
+	slices.Sort(controllers)
+	return s.mirror.Get(keyDesired + one.forwarder), controllers, true
+}
