@@ -17,6 +17,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -38,8 +40,20 @@ func main() {
 	changes := flag.Int("changes", 100, "of one server's weight, for all forwarders")
 	every := flag.Duration("every", time.Second, "how often one is made, at most")
 	agents := flag.String("agents", "", "be the agents of the controller at this `URL`; their tokens come by the standard input")
+	profile := flag.String("profile", "", "`file` for a profile of the controller's processor time")
 	flag.Parse()
 	var err error
+	if *profile != "" {
+		file, err := os.Create(*profile)
+		if err == nil {
+			err = pprof.StartCPUProfile(file)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "fleet:", err)
+			os.Exit(1)
+		}
+		defer pprof.StopCPUProfile()
+	}
 	if *agents != "" {
 		err = runAgents(*agents)
 	} else {
@@ -206,6 +220,7 @@ func measure(ctx context.Context, c clients, told <-chan time.Time, forwarders, 
 	}
 	emit("first reaches all", "s", first.Seconds())
 	before, begun, busy := usage(), time.Now(), time.Duration(0)
+	var all []time.Duration
 	for i := range changes {
 		yaml := text(services, i*services/changes, 2+i%60)
 		ownBefore := usage()
@@ -215,10 +230,13 @@ func measure(ctx context.Context, c clients, told <-chan time.Time, forwarders, 
 			return err
 		}
 		busy += usage() - ownBefore
+		all = append(all, reached)
 		emit("change reaches all", "s", reached.Seconds())
 		emit("change confirmed by all", "s", confirmed.Seconds())
 		time.Sleep(every - time.Since(started))
 	}
+	slices.Sort(all)
+	emit("change reaches all, 99th percentile", "s", all[max(0, (len(all)*99+99)/100-1)].Seconds())
 	emit("controller's cores at a change a second", "cores", (usage()-before).Seconds()/max(time.Since(begun), time.Duration(changes)*every).Seconds())
 	emit("controller's time for a change", "s", busy.Seconds()/float64(changes))
 	emit("controller's memory, largest", "MB", peak())

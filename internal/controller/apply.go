@@ -36,7 +36,7 @@ func (p *plan) same() bool { return p.desired.Revision != 0 && bytes.Equal(p.des
 
 // prepare computes a plan, and refuses one that breaks a rule; its texts are in the store.
 func (s *Server) prepare(ctx context.Context, forwarder, name, file string, text []byte) (*plan, error) {
-	w := &work{}
+	w := s.newWork(name)
 	plans, err := s.compute(ctx, w, []string{forwarder}, name, file, text)
 	if err != nil {
 		return nil, err
@@ -46,17 +46,36 @@ func (s *Server) prepare(ctx context.Context, forwarder, name, file string, text
 
 // work has what plans of one order have in common.
 type work struct {
-	parsed map[string]*model.Config // by text
-	merged map[string][]byte        // by what they are made of, with the one text of the order
-	saved  []*cluster.Large
+	own, whole *config.Parser           // of the project's file, and of forwarders'
+	parsed     map[string]*model.Config // by text
+	merged     map[string][]byte        // by what they are made of, with the one text of the order
+	saved      []*cluster.Large
+}
+
+// maxParsers bounds the files that are remembered, so that the next one decodes only what has changed.
+const maxParsers = 4
+
+// newWork returns the work of an order for a project.
+func (s *Server) newWork(project string) *work {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own, whole := s.parsers[project], s.parsers[project+"/whole"]
+	if own == nil || whole == nil {
+		if s.parsers == nil || len(s.parsers) >= maxParsers {
+			s.parsers = map[string]*config.Parser{}
+		}
+		own, whole = &config.Parser{}, &config.Parser{}
+		s.parsers[project], s.parsers[project+"/whole"] = own, whole
+	}
+	return &work{own: own, whole: whole}
 }
 
 // parse reads a file, each text once.
-func (w *work) parse(file string, text []byte) (*model.Config, error) {
+func (w *work) parse(parser *config.Parser, file string, text []byte) (*model.Config, error) {
 	if known := w.parsed[string(text)]; known != nil {
 		return known, nil
 	}
-	parsed, err := config.Parse(file, text)
+	parsed, err := parser.Parse(file, text)
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -144,7 +163,7 @@ func (s *Server) merge(ctx context.Context, w *work, p *plan, others []cluster.E
 		file = "forwarder " + p.forwarder + ", all projects"
 	}
 	var err error
-	p.parsed, err = w.parse(file, p.merged)
+	p.parsed, err = w.parse(w.whole, file, p.merged)
 	return err
 }
 
@@ -204,7 +223,7 @@ func (p *plan) ownNames(w *work, file string) error {
 	if p.project != defaultProject || p.text == nil {
 		return nil
 	}
-	parsed, err := w.parse(file, p.text)
+	parsed, err := w.parse(w.own, file, p.text)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func (s *Server) applyAll(ctx context.Context, who caller, forwarders []string, 
 	if len(request.GetYaml()) == 0 {
 		return nil, invalid(errors.New("a controller has no file to read again: name one"))
 	}
-	w := &work{}
+	w := s.newWork(project)
 	for some := range slices.Chunk(forwarders, maxTogether) {
 		if _, err := s.compute(ctx, w, some, project, request.GetFile(), request.GetYaml()); err != nil {
 			return nil, err

@@ -68,7 +68,7 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 		if err != nil {
 			return nil, err
 		}
-		w, q := &work{}, &plan{forwarder: one.forwarder, project: name}
+		w, q := s.newWork(name), &plan{forwarder: one.forwarder, project: name}
 		before, err := s.store.Load(ctx, previous.Value)
 		if err != nil {
 			return nil, err

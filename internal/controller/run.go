@@ -70,7 +70,8 @@ type Server struct {
 	blind    error // why it does not change any more; nil: it does
 	sessions map[string]*session
 	watchers map[*watcher]bool
-	lease    cluster.Lease // 0: none, so no agent is accepted
+	parsers  map[string]*config.Parser // by project
+	lease    cluster.Lease             // 0: none, so no agent is accepted
 
 	placing      placement.Options
 	measureEvery time.Duration
