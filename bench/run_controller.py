@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast a controller brings changes to many forwarders, and what that costs it.
 
-bench/fleet has the controller with its own etcd in one process, and the agents in another: they join
-by tokens and speak the real protocol over mutual TLS, but have no forwarders. A change is another weight
-of one server in the file of all forwarders: `steelyard apply FILE --forwarder '*'`, once a second. It
-`reaches all` when the last agent has it. What an agent does then, benchmark `config` measures.
+bench/fleet has the controller with its own etcd in one process, and the agents in another: they
+join by tokens and speak the real protocol over mutual TLS, but have no forwarders. A change is
+another weight of one server in the file of all forwarders: `steelyard apply FILE --forwarder '*'`,
+once a second. It `reaches all` when the last agent has it. What an agent does then, benchmark
+`config` measures.
 """
 
 import json

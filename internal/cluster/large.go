@@ -32,9 +32,9 @@ const (
 	whole    = "whole"
 
 	refMark   = "sha256:"
-	maxInline = 4 << 10   // bytes of a compressed text in the value itself
-	partBytes = 1 << 20   // external clusters take requests of 1.5 MB
-	maxCached = 128 << 20 // bytes of texts, compressed and not
+	maxInline = 4 << 10  // bytes of a compressed text in the value itself
+	partBytes = 1 << 20  // external clusters take requests of 1.5 MB
+	maxCached = 48 << 20 // bytes of texts, compressed and not
 )
 
 // ErrFull says that the store has no room for another configuration.

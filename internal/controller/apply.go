@@ -50,6 +50,8 @@ type work struct {
 	parsed     map[string]*model.Config // by text
 	merged     map[string][]byte        // by what they are made of, with the one text of the order
 	saved      []*cluster.Large
+	counts     map[*model.Config]usage
+	named      bool // the names in the project\'s file are good
 }
 
 // maxParsers bounds the files that are remembered, so that the next one decodes only what has changed.
@@ -124,7 +126,7 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 		if err := s.merge(ctx, w, p, now.List(keyConfigs+forwarder+"/"), file); err != nil {
 			return nil, err
 		}
-		if err := p.count(); err != nil {
+		if err := p.count(w); err != nil {
 			return nil, err
 		}
 		record = p.record
@@ -220,7 +222,7 @@ func (s *Server) keep(ctx context.Context, w *work, p *plan) error {
 
 // ownNames refuses names of the default project that look like another one's: what is before a dot counts as a project.
 func (p *plan) ownNames(w *work, file string) error {
-	if p.project != defaultProject || p.text == nil {
+	if p.project != defaultProject || p.text == nil || w.named {
 		return nil
 	}
 	parsed, err := w.parse(w.own, file, p.text)
@@ -232,6 +234,7 @@ func (p *plan) ownNames(w *work, file string) error {
 			return invalid(fmt.Errorf("%s: service %s: a name with a dot is for the services of other projects (PROJECT.SERVICE); take another one", file, service.Name))
 		}
 	}
+	w.named = true
 	return nil
 }
 
@@ -249,9 +252,17 @@ func (p *plan) used() usage {
 }
 
 // count notes what the project uses, and compares it with its quotas.
-func (p *plan) count() error {
+func (p *plan) count(w *work) error {
 	before := p.record.total()
-	p.record = p.record.with(p.forwarder, p.used())
+	used, known := w.counts[p.parsed]
+	if !known {
+		used = p.used()
+		if w.counts == nil {
+			w.counts = map[*model.Config]usage{}
+		}
+		w.counts[p.parsed] = used
+	}
+	p.record = p.record.with(p.forwarder, used)
 	total := p.record.total()
 	for _, quota := range []struct {
 		what            string
