@@ -165,6 +165,13 @@ unsigned handover_give(struct rte_mbuf **m, unsigned count);
 /* Those that others hand over, and that are for this worker. */
 unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns);
 
+/* What the stack has to send, and what waits for a neighbour (outgoing.c). */
+void outgoing_send(uint64_t now_ns);
+/* When it is to be looked again, or then. */
+uint64_t outgoing_due(uint64_t otherwise_ns);
+/* A child process: the packets are its parent's. */
+void outgoing_forget(void);
+
 int route_open(int ifindex);
 /* The MAC address of the next hop; NULL: none yet, the kernel is asked to find it. */
 const uint8_t *route_mac(const struct sy_addr *dst);

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Next hops, as the kernel has them: its route for a destination, then its neighbour. An answer is
- * kept until the kernel tells of any change to either. ARP and ND stay the kernel's: where there is
- * no neighbour yet, a datagram to the destination makes it look.
+ * Next hops, as the kernel has them: its route for a destination (fib.c, or a question), then its
+ * neighbour. An answer is kept until the kernel tells of a change. ARP and ND stay the kernel's:
+ * where there is no neighbour yet, a datagram to the destination makes it look.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 
+#include "fib.h"
 #include "preload.h"
 #include "real.h"
 
 #define CACHE    4096
+#define HOPS     64
+#define AGAIN_NS MS /* a neighbour that the kernel has not found yet is not asked for sooner */
+#define WAKE_NS  (1000 * MS)
 #define ANSWER   8192
 #define PORT_ASK 9 /* discard */
 
@@ -22,11 +26,22 @@ struct entry {
 	uint8_t mac[6];
 };
 
+/* A neighbour. */
+struct hop {
+	struct sy_addr addr;
+	uint64_t epoch; /* 0: not known */
+	uint64_t asked_ns,
+	        wake_ns; /* when it was looked for in vain; when the kernel was made to look */
+	uint8_t mac[6];
+};
+
 static struct {
 	int ask, news, ifindex;
 	uint32_t sequence;
 	uint64_t epoch;
+	bool fresh; /* fib.c has the routes as they are */
 	struct entry entry[CACHE];
+	struct hop hop[HOPS];
 } route = {.ask = -1, .news = -1};
 
 struct request {
@@ -53,8 +68,10 @@ int route_open(int ifindex)
 	route.ifindex = ifindex;
 	route.epoch = 1;
 	route.ask = netlink_open(0);
+	route.fresh = false;
 	route.news = netlink_open(RTMGRP_NEIGH | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE |
-	                          RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR);
+	                          RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR |
+	                          RTMGRP_IPV4_RULE | 1u << (RTNLGRP_IPV6_RULE - 1));
 	return route.ask < 0 ? route.ask : route.news < 0 ? route.news : 0;
 }
 
@@ -65,15 +82,29 @@ void route_forget(void)
 	route.ask = route.news = -1;
 }
 
+/* Is it about neighbours alone? These change all the time. */
+static bool news_of_neighbours(const char *bytes, ssize_t n)
+{
+	unsigned left = n > 0 ? (unsigned)n : 0;
+	const struct nlmsghdr *h = (const void *)bytes;
+
+	for (; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left))
+		if (h->nlmsg_type != RTM_NEWNEIGH && h->nlmsg_type != RTM_DELNEIGH)
+			return false;
+	return n > 0;
+}
+
 void route_check(void)
 {
-	char bytes[ANSWER];
+	_Alignas(8) char bytes[ANSWER];
 	ssize_t n;
 	bool some = false;
 
 	while ((n = REAL(recv)(route.news, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0 ||
-	       (n < 0 && errno == ENOBUFS))
+	       (n < 0 && errno == ENOBUFS)) {
 		some = true;
+		route.fresh &= news_of_neighbours(bytes, n);
+	}
 	if (some)
 		route.epoch++;
 }
@@ -187,24 +218,67 @@ static void neighbour_wake(const struct sy_addr *dst)
 	REAL(close)(fd);
 }
 
+static uint64_t addr_hash(const struct sy_addr *a)
+{
+	return sy_hash_mix(a->d[0] ^ UINT64_C(0x9e3779b97f4a7c15),
+	                   a->d[1] ^ UINT64_C(0xd1b54a32d192ed03));
+}
+
+static bool way_find(const struct sy_addr *dst, struct sy_addr *hop)
+{
+	struct sy_addr source;
+	int ifindex;
+
+	if (!route.fresh) {
+		route.fresh = true;
+		fib_read(route.ask);
+	}
+	enum fib_answer answer = fib_find(dst, hop, &ifindex);
+	if (answer == FIB_ASK)
+		return way_ask(dst, hop, &source);
+	return answer == FIB_WAY && ifindex == route.ifindex;
+}
+
+/* The MAC address of a neighbour, by which `dst` is reached. */
+static const uint8_t *hop_mac(const struct sy_addr *addr, const struct sy_addr *dst)
+{
+	struct hop *h = &route.hop[addr_hash(addr) % HOPS];
+	uint64_t now;
+
+	if (!sy_addr_equal(&h->addr, addr))
+		*h = (struct hop){.addr = *addr};
+	if (h->epoch == route.epoch)
+		return h->mac;
+	now = sy_clock_ns();
+	if (now - h->asked_ns < AGAIN_NS)
+		return NULL;
+	if (neighbour_ask(addr, h->mac)) {
+		h->epoch = route.epoch;
+		h->asked_ns = h->wake_ns = 0;
+		return h->mac;
+	}
+	h->epoch = 0;
+	h->asked_ns = now;
+	if (now - h->wake_ns >= WAKE_NS) {
+		h->wake_ns = now;
+		neighbour_wake(dst);
+	}
+	return NULL;
+}
+
 const uint8_t *route_mac(const struct sy_addr *dst)
 {
-	uint64_t h = sy_hash_mix(dst->d[0] ^ UINT64_C(0x9e3779b97f4a7c15),
-	                         dst->d[1] ^ UINT64_C(0xd1b54a32d192ed03));
-	struct entry *e = &route.entry[h % CACHE];
-	struct sy_addr hop, source;
+	struct entry *e = &route.entry[addr_hash(dst) % CACHE];
+	struct sy_addr hop;
 
 	if (e->epoch == route.epoch && sy_addr_equal(&e->dst, dst))
 		return e->mac;
-	if (!way_ask(dst, &hop, &source))
+	const uint8_t *mac = way_find(dst, &hop) ? hop_mac(&hop, dst) : NULL;
+	if (!mac)
 		return NULL;
-	if (!neighbour_ask(&hop, e->mac)) {
-		e->epoch = 0;
-		neighbour_wake(dst);
-		return NULL;
-	}
 	e->dst = *dst;
 	e->epoch = route.epoch;
+	memcpy(e->mac, mac, sizeof(e->mac));
 	return e->mac;
 }
 

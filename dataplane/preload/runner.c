@@ -46,42 +46,6 @@ void runner_unlock(void)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-static bool frame_address(struct rte_mbuf *m)
-{
-	uint8_t *frame = rte_pktmbuf_mtod(m, uint8_t *);
-	const uint8_t *l3 = frame + SY_ETH_LEN, *mac;
-	struct sy_addr dst;
-
-	if (l3[0] >> 4 == 4)
-		dst = sy_addr_v4(((const struct sy_ipv4 *)l3)->dst);
-	else
-		memcpy(dst.b, ((const struct sy_ipv6 *)l3)->dst, sizeof(dst.b));
-	mac = route_mac(&dst);
-	if (!mac)
-		return false;
-	memcpy(frame, mac, 6);
-	memcpy(frame + 6, keeper_config()->mac, 6);
-	return true;
-}
-
-static void packets_send(void)
-{
-	struct rte_mbuf *m[BURST];
-	unsigned count;
-
-	while ((count = sy_stack_transmit(runner.stack, m, BURST, runner.now_ns)) > 0) {
-		unsigned good = 0;
-		for (unsigned i = 0; i < count; i++) {
-			if (frame_address(m[i]))
-				m[good++] = m[i];
-			else
-				rte_pktmbuf_free(m[i]);
-		}
-		if (good)
-			device_send(m, good);
-	}
-}
-
 void runner_wake(void)
 {
 	uint64_t one = 1;
@@ -138,8 +102,8 @@ void runner_turn(void)
 		sy_stack_receive(runner.stack, m, count, runner.now_ns);
 	sy_stack_take(runner.stack, TURN_TAKES, runner.now_ns);
 	sy_stack_advance(runner.stack, runner.now_ns);
-	packets_send();
-	runner.due_ns = sy_stack_advance(runner.stack, runner.now_ns);
+	outgoing_send(runner.now_ns);
+	runner.due_ns = outgoing_due(sy_stack_advance(runner.stack, runner.now_ns));
 	events_take();
 }
 
@@ -148,8 +112,8 @@ void runner_flush(void)
 	if (!runner.stack || !runner.sleepers)
 		return;
 	runner.now_ns = sy_clock_ns();
-	packets_send();
-	runner.due_ns = sy_stack_advance(runner.stack, runner.now_ns);
+	outgoing_send(runner.now_ns);
+	runner.due_ns = outgoing_due(sy_stack_advance(runner.stack, runner.now_ns));
 }
 
 static void *helper(void *arg)
@@ -479,6 +443,7 @@ static void fork_child(void)
 	table_disown(link_fd);
 	handover_forget();
 	hooks_forget();
+	outgoing_forget();
 	keeper_forget();
 	if (runner.stack)
 		route_forget();
