@@ -5,6 +5,7 @@ how it ends."""
 import errno
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -76,6 +77,125 @@ def test_a_worker_steers_only_where_it_listens(stack):
     said = run(stack["forwarder"].ns.command(command))
     refused = str(-errno.EACCES)
     assert said.split() == [refused, refused, refused, "0", refused]
+
+
+# Asks for a port with a socket that listens there, of the keeper's network namespace and of one
+# that the process has made for itself.
+ELSEWHERE = """
+import ctypes, os, socket, struct
+name, _, secret = os.environ["STEELYARD_RUN"].partition(":")
+one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+one.connect(chr(0) + name)
+address = socket.inet_pton(socket.AF_INET6, "::ffff:0.0.0.0")
+libc = ctypes.CDLL(None, use_errno=True)
+def ask(port):
+    it = socket.socket()
+    it.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    it.bind(("0.0.0.0", port))
+    it.listen()
+    request = struct.pack("=II16sHH4x", 3, 4, address, socket.htons(port), 0)
+    socket.send_fds(one, [bytes.fromhex(secret) + request], [it.fileno()])
+    print(struct.unpack_from("=i", one.recv(4096))[0])
+ask(8020)
+assert libc.unshare(0x40000000) == 0, ctypes.get_errno()  # CLONE_NEWNET
+ask(8021)
+"""
+
+
+def test_a_namespace_of_its_own_gives_no_ports(stack):
+    """Where all ports are free, whoever made the namespace."""
+    said = on_stack(stack, sys.executable, "-c", ELSEWHERE)
+    assert said.split() == ["0", str(-errno.EACCES)]
+
+
+# Ends the keeper. Then a user who is not root takes its name, and a process of the program asks.
+FALSE_KEEPER = """
+import os, signal, socket, subprocess, sys
+if len(sys.argv) > 3:
+    with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as one:
+        one.sendall(b"echo\\nhello")
+        print(one.recv(5, socket.MSG_WAITALL), flush=True)
+    sys.exit()
+serve = (
+    "import socket, sys\\n"
+    "it = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\\n"
+    "it.bind(chr(0) + sys.argv[1])\\n"
+    "it.listen()\\n"
+    "print('listens', flush=True)\\n"
+    "one = it.accept()[0]\\n"
+    "print('accepted', flush=True)\\n"
+    "print(one.recv(4096), flush=True)\\n"
+)
+name = os.environ["STEELYARD_RUN"].partition(":")[0]
+keeper = int(name.rpartition("-")[2])
+os.kill(keeper, signal.SIGKILL)
+while os.getppid() == keeper:
+    pass
+user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
+clean = {"PATH": os.environ["PATH"]}
+argv = [*user, sys.executable, "-c", serve, name]
+false = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=clean)
+assert false.stdout.readline() == "listens\\n"
+subprocess.run([sys.executable, *sys.argv, "again"], check=True)
+print(false.stdout.readline().strip(), false.stdout.readline().strip(), flush=True)
+"""
+
+
+def test_a_false_keeper_is_not_believed(stack):
+    """It gets no secret, and the program is Linux's."""
+    puppet = Puppet(stack["client"], stack["client"].v4)
+    before = kernel_connections(stack["forwarder"])
+    script = stack.dir / "false_keeper.py"
+    script.write_text(FALSE_KEEPER)
+    argv = [sys.executable, script, stack["client"].v4, PORT]
+    process = start_run(stack, "false", argv)
+    try:
+        wait_until(lambda: "accepted" in process.output(), "the false keeper is asked")
+    finally:
+        puppet.close()
+    wait_until(lambda: f"{b'hello'}\naccepted {b''}" in process.output(), "it gets nothing")
+    assert "does not answer: Operation not permitted" in process.output()
+    assert kernel_connections(stack["forwarder"]) == before + 1
+
+
+# A process that goes on as a daemon, after its parent has ended.
+DAEMON = """
+import os, signal, sys
+if os.fork():
+    os._exit(0)
+signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"the daemon got it\\n"), os._exit(0)))
+os.write(1, b"the daemon waits\\n")
+while True:
+    signal.pause()
+"""
+# In a namespace of processes: somebody else gets the number of the program's first process.
+REUSE = """
+"$@" &
+keeper=$!
+while ! grep -q waits "$LOG"; do sleep 0.05; done
+first=$(grep -o 'first is [0-9]*' "$LOG" | cut -d' ' -f3)
+echo $((first - 1)) >/proc/sys/kernel/ns_last_pid
+sleep 1000 &
+echo "stranger $! of $first"
+kill -TERM $keeper
+wait $keeper
+kill -0 $! && echo "the stranger lives"
+kill $!
+"""
+
+
+def test_a_number_that_is_somebody_elses_gets_no_signal(stack):
+    """The program's first process has ended, and its number is given out again."""
+    log = stack.dir / "reuse.log"
+    program = f"import os\nos.write(1, b'first is %d\\n' % os.getpid())\n{DAEMON}"
+    command = run_command([sys.executable, "-c", program])
+    shell = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", REUSE, "sh"]
+    process = stack.start("forwarder", "reuse", [*shell, *command], env={"LOG": str(log)})
+    assert process.wait() == 0
+    said = process.output()
+    stranger, first = re.search(r"stranger (\d+) of (\d+)", said).groups()
+    assert stranger == first, "the number was not given out again"
+    assert "the daemon got it" in said and "the stranger lives" in said
 
 
 def test_strangers_get_nothing_from_the_keeper(stack):
