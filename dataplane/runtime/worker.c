@@ -9,10 +9,10 @@
  *   options.poll()      what comes in other ways
  */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -313,8 +313,7 @@ static bool worker_is_idle(const struct sy_worker *w)
 /*
  * No wake-up is lost: the sleeper sets `asleep`, then looks for work; a producer adds work, then
  * looks at `asleep`. Each has a full fence between, so at least one sees the other. The first
- * producer to clear the flag writes the eventfd. It is edge-triggered in epoll, so the worker need
- * not read it, and a late write costs one more turn. AF_XDP sockets are level-triggered.
+ * producer to clear the flag writes the eventfd. A late write costs one more turn.
  */
 uint64_t worker_sleep_begin(struct sy_worker *w)
 {
@@ -358,15 +357,34 @@ void worker_sleep_end(struct sy_worker *w)
 	__atomic_store_n(&w->private->asleep, 0, __ATOMIC_RELAXED);
 }
 
+/* Not by epoll: the kernel would tell an instance that knows a socket of each packet, also while
+ * the worker is awake, which is a sixth of what a sender on veth has to do for it. */
+static void sources_wait(struct sy_worker *w, const struct timespec *wait)
+{
+	const struct sy_worker_private *p = w->private;
+	struct pollfd fd[1 + SY_MAX_PORTS * SY_MAX_QUEUES];
+	unsigned count = 0;
+	uint64_t woken;
+	fd[count++] = (struct pollfd){.fd = p->wake_fd, .events = POLLIN};
+	for (unsigned i = 0; i < p->sources; i++) {
+		const struct worker_source *s = &p->source[i];
+		int one = s->port->ops->descriptor(s->port, s->queue);
+		if (one >= 0)
+			fd[count++] = (struct pollfd){.fd = one, .events = POLLIN};
+	}
+	if (ppoll(fd, count, wait, NULL) <= 0)
+		return;
+	SY_COUNT(w->counters.wakeups, 1);
+	ssize_t got = fd[0].revents ? read(p->wake_fd, &woken, sizeof(woken)) : 0;
+	(void)got;
+}
+
 static void worker_sleep(struct sy_worker *w)
 {
 	uint64_t ns = worker_sleep_begin(w);
-	struct epoll_event ev[8];
 	if (!ns)
 		return;
-	const struct timespec wait = {.tv_nsec = (long)ns};
-	if (epoll_pwait2(w->private->epoll_fd, ev, 8, &wait, NULL) > 0)
-		SY_COUNT(w->counters.wakeups, 1);
+	sources_wait(w, &(struct timespec){.tv_nsec = (long)ns});
 	worker_sleep_end(w);
 }
 

@@ -96,15 +96,15 @@ struct again {
 
 struct sy_worker_private {
 	pthread_t thread;
-	bool running;        /* the thread exists; used by the control thread */
-	bool lent;           /* to a thread of the application: worker_lend.c */
-	bool rests;          /* as of its last turn */
-	uint64_t last_work;  /* TSC after the last turn that found some */
-	uint32_t backoff_us; /* the next back-off */
-	int core;            /* −1: not pinned */
-	bool stop;           /* writer: control thread, relaxed */
-	int wake_fd, epoll_fd;
-	bool must_poll; /* a source has no descriptor */
+	bool running;          /* the thread exists; used by the control thread */
+	bool lent;             /* to a thread of the application: worker_lend.c */
+	bool rests;            /* as of its last turn */
+	uint64_t last_work;    /* TSC after the last turn that found some */
+	uint32_t backoff_us;   /* the next back-off */
+	int core;              /* −1: not pinned */
+	bool stop;             /* writer: control thread, relaxed */
+	int wake_fd, epoll_fd; /* epoll_fd: knows the ports only if the worker is lent */
+	bool must_poll;        /* a source has no descriptor */
 	uint32_t now_s;
 	struct worker_clock clock;
 	uint64_t round_tsc, spin_cycles, round_cycles;
@@ -145,6 +145,8 @@ int workers_open(struct sy_runtime *rt, struct sy_error *err);
 int workers_bind(struct sy_runtime *rt, struct sy_error *err);
 /* Makes a worker poll a queue. Called on the worker's own thread, or before it runs. */
 int worker_source_add(struct sy_worker *w, struct port *port, unsigned queue);
+/* A lent worker's epoll instance tells of this descriptor. Returns 0 or a negative errno. */
+int worker_watch(struct sy_worker *w, int fd);
 /* Notes whether every worker has its own queues. Call when the numbers of queues are known. */
 void workers_note_queues(struct sy_runtime *rt);
 int workers_start(struct sy_runtime *rt, struct sy_error *err);

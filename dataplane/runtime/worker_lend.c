@@ -7,8 +7,15 @@
 void sy_runtime_lend(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->workers; i++) {
-		rt->worker[i].private->lent = true;
-		rt->worker[i].private->running = true;
+		struct sy_worker_private *p = rt->worker[i].private;
+		p->lent = true;
+		p->running = true;
+		for (unsigned k = 0; k < p->sources; k++) {
+			const struct worker_source *s = &p->source[k];
+			int fd = s->port->ops->descriptor(s->port, s->queue);
+			if (fd >= 0 && worker_watch(&rt->worker[i], fd))
+				p->must_poll = true; /* it sleeps less, and misses nothing */
+		}
 	}
 	sy_phase_end(SY_PHASE_START);
 }

@@ -27,12 +27,15 @@ int worker_source_add(struct sy_worker *w, struct port *port, unsigned queue)
 	struct sy_worker_private *p = w->private;
 	int fd = port->ops->descriptor(port, queue);
 	p->source[p->sources++] = (struct worker_source){.port = port, .queue = queue};
-	if (fd < 0) {
+	if (fd < 0)
 		p->must_poll = true;
-		return 0;
-	}
+	return fd < 0 || !p->lent ? 0 : worker_watch(w, fd);
+}
+
+int worker_watch(struct sy_worker *w, int fd)
+{
 	struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
-	return epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
+	return epoll_ctl(w->private->epoll_fd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
 }
 
 static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
