@@ -262,6 +262,7 @@ static int stack_options_complete(struct sy_stack_options *s, struct sy_error *e
 	if (rc)
 		return sy_fail(err, -rc, "no random numbers: %s", strerror(-rc));
 	memcpy(s->secret, &key, sizeof(s->secret));
+	s->hold_acks = true;
 	for (unsigned i = 0; i < sy_port_count(app.rt); i++) {
 		struct sy_port_info info;
 		sy_port_get_info(app.rt, i, &info);

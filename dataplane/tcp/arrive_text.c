@@ -151,13 +151,14 @@ static void text_later(struct sy_stack *s, struct connection *c, struct segment 
 	seg->packet = NULL;
 }
 
-/* RFC 9293 3.8.6.3: at least every second full segment is acknowledged; the peer's largest so far
- * counts as full. */
+/* RFC 9293 3.8.6.3: at least every second full segment is acknowledged, but for streams (hold.h);
+ * the peer's largest so far counts as full. */
 static void text_owe(struct sy_stack *s, struct connection *c, uint32_t len)
 {
 	if (len > c->rcv_mss)
 		c->rcv_mss = (uint16_t)len;
-	arrive_owe(s, c, c->rcv_nxt - c->rcv_acked > c->rcv_mss);
+	bool held = hold_may(s, c, len); /* all are counted */
+	arrive_owe(s, c, c->rcv_nxt - c->rcv_acked > c->rcv_mss && !held);
 }
 
 /* True: bytes in order. */

@@ -141,6 +141,7 @@ struct connection {
 	/* A probe of the path's MTU is under way (path_probe.c); 0: none is. */
 	uint32_t probe_from;
 	uint16_t probe_len;
+	uint16_t streak;  /* full segments in order in a row (hold.h) */
 	uint32_t pace_us; /* pace.h */
 } __attribute__((aligned(SY_CACHE_LINE)));
 

@@ -317,6 +317,8 @@ unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigne
 	struct connection *c;
 
 	stack_time(s, now_ns);
+	if (s->held_count > 0 && s->now_ns >= s->held_ns)
+		hold_end(s);
 	while (count < most && s->loose_count > 0)
 		packet[count++] = stack_take_loose(s);
 	while (count < most && (c = list_first(s, &s->send)) != NULL) {
@@ -354,7 +356,8 @@ uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns)
 	if (s->priority && s->priority->waiting.count > 0)
 		return s->now_ns;
 	next = wheel_next(&s->wheel);
-	return next > UINT64_MAX / MS_NS ? UINT64_MAX : next * MS_NS;
+	next = next > UINT64_MAX / MS_NS ? UINT64_MAX : next * MS_NS;
+	return s->held_count > 0 && s->held_ns < next ? s->held_ns : next;
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 
 #include "connection.h"
 #include "flight.h"
+#include "hold.h"
 #include "listener.h"
 #include "shares.h"
 #include "wheel.h"
@@ -29,10 +30,12 @@ struct sy_stack {
 	struct sy_stack_options options; /* with all defaults in place */
 	const struct congestion_ops *congestion;
 	uint64_t now_ns;
-	uint32_t now_ms;  /* modulo 2^32 */
-	uint64_t seen_ns; /* sy_stack_seen(); UINT64_MAX: it is now */
-	uint32_t due_ms;  /* timers up to here are due */
-	struct late late; /* timer.c */
+	uint32_t now_ms;                      /* modulo 2^32 */
+	uint64_t seen_ns;                     /* sy_stack_seen(); UINT64_MAX: it is now */
+	uint32_t due_ms;                      /* timers up to here are due */
+	struct late late;                     /* timer.c */
+	uint64_t held_ns;                     /* when they are acknowledged: hold.c */
+	uint32_t held[HOLD_MOST], held_count; /* connections */
 
 	struct connection *connection;
 	struct sy_stack_endpoint *client; /* of connections; NULL: options.toa is off */

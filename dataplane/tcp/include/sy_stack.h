@@ -69,6 +69,10 @@ struct sy_stack_options {
 	/* All ports compute the checksums of segments, which carry RTE_MBUF_F_TX_TCP_CKSUM and that
 	 * of the pseudo-header. */
 	bool offload_checksum;
+	/* Of a stream of full segments, every eighth is acknowledged and not every second, if they
+	 * come within 30 µs: for who asks for packets as often, or sleeps no longer than
+	 * sy_stack_advance() says. */
+	bool hold_acks;
 };
 
 int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,
@@ -356,6 +360,7 @@ void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
 	X(copied, "packets copied, because the driver's buffers are scarce")                       \
 	X(path_probes, "probes for a larger path MTU (RFC 4821)")                                  \
 	X(path_raised, "path MTUs raised by a probe")                                              \
+	X(held, "acknowledgements that waited for more of a stream")                               \
 	X(offloaded, "segments whose checksum the port computes")                                  \
 	X(orphans_ended, "closed connections ended: the peer takes nothing, or they are too many") \
 	X(level_full, "packets of the lowest level dropped: too many wait for being taken")
