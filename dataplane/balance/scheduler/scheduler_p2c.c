@@ -3,7 +3,8 @@
  * p2c: draws two servers by weight, and takes the one where the session has less to expect: fewer
  * live sessions for its weight, times how long it takes to answer (Mitzenmacher's power of two
  * choices; the cost is that of Twitter's Finagle). Both numbers are of this moment and this
- * forwarder, so a link or a server that gets slower loses sessions within a few handshakes.
+ * forwarder, so a link that gets slower loses sessions within a few handshakes. Measured shares are
+ * weights that know of delays already: then sessions for the share decide alone.
  *
  * Two draws suffice: the worst server is chosen only if both draws hit it. And as not all sessions
  * run to the best one at once, there is no herd to swing between servers.
@@ -63,7 +64,8 @@ static uint32_t p2c_pick(const struct pick *p)
 	if (two == PICK_NONE)
 		return one;
 	double delay_one = p2c_delay(p, one), delay_two = p2c_delay(p, two);
-	if (delay_one == 0 || delay_two == 0 || scheduler_random(p->state) % PROBE == 0)
+	if (p->pool->measured || delay_one == 0 || delay_two == 0 ||
+	    scheduler_random(p->state) % PROBE == 0)
 		delay_one = delay_two = 1;
 	return p2c_load(p, two) * delay_two < p2c_load(p, one) * delay_one ? two : one;
 }

@@ -41,6 +41,23 @@ static void test_sessions_balance_delay(void **state)
 	assert_in_range(f->active[0], 2850, 3030);
 }
 
+/* Measured shares know of delays: these do not count twice. */
+static void test_measured_shares(void **state)
+{
+	struct fixture *f = *state;
+	const struct member m[3] = {{.weight = 1, .measured = 0.5},
+	                            {.weight = 1, .measured = 0.3},
+	                            {.weight = 1, .measured = 0.2}};
+	pool_set(f, &scheduler_p2c, 3, m);
+	for (unsigned i = 0; i < 3; i++)
+		f->delay[i] = 1000000 * (1 + 5 * i);
+	for (unsigned n = 0; n < 10000; n++)
+		f->active[pick_one(f)]++;
+	for (unsigned i = 0; i < 3; i++)
+		assert_in_range(f->active[i], 10000 * m[i].measured - 50,
+		                10000 * m[i].measured + 50);
+}
+
 /* An unknown delay is no short one. */
 static void test_unknown_delay(void **state)
 {
@@ -75,6 +92,7 @@ int main(void)
 	        TEST(test_load_alone),
 	        TEST(test_delay_decides),
 	        TEST(test_sessions_balance_delay),
+	        TEST(test_measured_shares),
 	        TEST(test_unknown_delay),
 	        TEST(test_unavailable),
 	};
