@@ -44,7 +44,8 @@ type serviceView struct {
 	ClientMost  uint32           `json:"client_sessions"`       // 0: no limit
 	ClientOver  uint64           `json:"client_limits_refused"` // sessions, since the forwarder's start
 	Client      string           `json:"client_address"`
-	Resets      *resetsView      `json:"resets"` // null: not TCP
+	DSCP        string           `json:"dscp,omitempty"` // of packets to its servers
+	Resets      *resetsView      `json:"resets"`         // null: not TCP
 	SynDefence  string           `json:"syn_defence"`
 	Timeouts    timeoutsView     `json:"timeouts_s"`
 	Health      healthPolicyView `json:"health"`
@@ -349,7 +350,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 		Mode:      word(service.GetMode(), map[int32]string{1: "fnat", 2: "dr", 3: "nat", 4: "ipip"}, int32(service.GetMode())),
 		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket, SloppyTCP: policy.SloppyTCP,
 		MaxSessions: policy.MaxSessions, ClientRate: policy.Clients.NewPerSecond, ClientBurst: policy.Clients.Burst,
-		ClientMost: policy.Clients.Sessions, ClientOver: info.GetRefusedByClientLimits(), Client: policy.ClientAddress.String(), SynDefence: policy.SynDefence.String(), policy: policy,
+		ClientMost: policy.Clients.Sessions, ClientOver: info.GetRefusedByClientLimits(), Client: policy.ClientAddress.String(), DSCP: policy.Mark.String(), SynDefence: policy.SynDefence.String(), policy: policy,
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),
 			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS(), t.GetEchoS()},
 		Health: healthPolicyView{h.GetType(), h.GetPort(), h.GetPath(), h.GetHost(), h.GetExpect(),

@@ -185,7 +185,7 @@ func TestPolicy(t *testing.T) {
 	const text = "version: 1\nlocal_addresses: [10.1.0.10]\ndefaults: { scheduler: conhash, resets: { down: true } }\nservices:\n" +
 		"  - { name: a, vip: 10.0.0.80, port: 80, servers: [] }\n" +
 		"  - { name: b, vip: 10.0.0.80, port: 81, scheduler: maglev, hash_on: tuple, persistence: { timeout: 5m }, servers: [] }\n" +
-		"  - { name: c, vip: 10.0.0.80, port: 53, protocol: udp, scheduler: sed, one_packet: true, slow_start: 1m, max_sessions: 7, client_limits: { new_per_second: 3 },\n" +
+		"  - { name: c, vip: 10.0.0.80, port: 53, protocol: udp, scheduler: sed, one_packet: true, dscp: cs0, slow_start: 1m, max_sessions: 7, client_limits: { new_per_second: 3 },\n" +
 		"      servers: [{ address: 10.1.0.21, backup: true, max_sessions: 9 }] }\n" +
 		"  - { name: d, vip: 10.0.0.80, port: 82, scheduler: lc, persistence: { timeout: 9h, prefix4: 24, prefix6: 56 },\n" +
 		"      resets: { expired: true, down: false, unknown: true }, servers: [] }\n" +
@@ -202,7 +202,7 @@ func TestPolicy(t *testing.T) {
 		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAuto},
 		{Scheduler: model.Maglev, HashOn: model.HashTuple, Persistence: model.Persistence{Timeout: 300, Prefix4: 32, Prefix6: 128},
 			Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAuto},
-		{Scheduler: model.SED, OnePacket: true, SlowStart: 60, MaxSessions: 7, Clients: model.ClientLimits{NewPerSecond: 3, Burst: 3}},
+		{Scheduler: model.SED, Mark: model.Mark{Set: true}, OnePacket: true, SlowStart: 60, MaxSessions: 7, Clients: model.ClientLimits{NewPerSecond: 3, Burst: 3}},
 		{Scheduler: model.LC, Persistence: model.Persistence{Timeout: 32400, Prefix4: 24, Prefix6: 56},
 			Resets: model.Resets{Expired: true, Unknown: true}, SynDefence: model.DefenceAuto},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.ProxyV2, Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAuto},

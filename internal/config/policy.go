@@ -129,6 +129,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		SynDefence:    b.synDefence(raw, protocol),
 		Clients:       b.clientLimits(raw, protocol),
 		Access:        raw.access.v,
+		Mark:          model.Mark{Set: raw.dscp.set, DSCP: raw.dscp.v},
 	}
 	b.checkAccess(raw.access)
 	if policy.Scheduler.Hashes() {

@@ -65,6 +65,7 @@ type rawService struct {
 
 	clientLimits rawClientLimits
 	client       value[model.ClientAddress]
+	dscp         value[model.DSCP]
 	synDefence   value[model.SynDefence]
 	access       value[string]
 	resets       rawResets
@@ -267,6 +268,10 @@ var serviceFields = []field[rawService]{
 			"more SYN; then it is known for 10 minutes since its last connection. `always`: each SYN; `auto`: while most handshakes of " +
 			"the service are not completed; `off`: none. A change concerns new sessions only. See docs/attack.md and docs/modes.md."},
 		func(s *rawService) *value[model.SynDefence] { return &s.synDefence }, parseWord(model.SynDefences...)),
+	scalar(fieldDoc{name: "dscp", kind: "DSCP: its name, such as ef or cs5, or a number, 0 to 63", def: "",
+		doc: "The class of the service, which packets get on their way to servers, in every mode: routers on the way may know it, and hooks of programs " +
+			"on the user-space stack (docs/hooks.md). Limits with `mark` may give them another one. Without it packets keep theirs."},
+		func(s *rawService) *value[model.DSCP] { return &s.dscp }, parseDSCP),
 	scalar(fieldDoc{name: "access", kind: "name of an access list", def: "",
 		doc: "The access list for the service's new sessions, in addition to the one for all services. Both must allow a session."},
 		func(s *rawService) *value[string] { return &s.access }, parseName),

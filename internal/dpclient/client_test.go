@@ -65,6 +65,7 @@ func manyServices(n int) *model.Table {
 		}
 		if key.Protocol == model.TCP {
 			table.Services[key].Spec.Policy.ClientAddress = model.ProxyV2
+			table.Services[key].Spec.Policy.Mark = model.Mark{Set: true, DSCP: 46}
 		}
 	}
 	return table

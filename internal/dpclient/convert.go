@@ -87,7 +87,7 @@ func portFromWire(port uint32) (uint16, error) {
 // SpecToWire writes a service.
 func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 	return &pb.Service{
-		Key: keyToWire(key), Name: spec.Name,
+		Key: keyToWire(key), Name: spec.Name, Mark: markToWire(spec.Policy.Mark),
 		Mode: pb.Mode(spec.Mode), Scheduler: pb.Scheduler(spec.Policy.Scheduler),
 		HashOn: pb.HashOn(spec.Policy.HashOn), Persistence: persistenceToWire(spec.Policy.Persistence),
 		SlowStartS: spec.Policy.SlowStart, OnePacket: spec.Policy.OnePacket, MaxSessions: spec.Policy.MaxSessions,
@@ -96,6 +96,13 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 		AccessList: spec.Policy.Access, ClientLimits: clientLimitsToWire(spec.Policy.Clients),
 		Timeouts: timeoutsToWire(spec.Timeouts),
 	}
+}
+
+func markToWire(m model.Mark) *pb.Mark {
+	if !m.Set {
+		return nil
+	}
+	return &pb.Mark{Dscp: uint32(m.DSCP)}
 }
 
 func persistenceToWire(p model.Persistence) *pb.Persistence {
@@ -148,6 +155,7 @@ func PolicyFromWire(s *pb.Service) model.Policy {
 		Resets:     model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
 		SynDefence: defenceFromWire(s.GetSynDefence()),
 		Access:     s.GetAccessList(),
+		Mark:       model.Mark{Set: s.GetMark() != nil, DSCP: model.DSCP(s.GetMark().GetDscp())},
 		Clients: model.ClientLimits{NewPerSecond: s.GetClientLimits().GetNewPerSecond(), Burst: s.GetClientLimits().GetBurst(),
 			Sessions: s.GetClientLimits().GetSessions()},
 	}

@@ -164,6 +164,20 @@ type Policy struct {
 	Resets        Resets
 	SynDefence    SynDefence
 	Access        string // name of its access list; empty: none
+	Mark          Mark
+}
+
+// Mark is a DSCP that packets get, or none.
+type Mark struct {
+	Set  bool
+	DSCP DSCP
+}
+
+func (m Mark) String() string {
+	if !m.Set {
+		return ""
+	}
+	return m.DSCP.String()
 }
 
 // String describes how sessions are distributed.
@@ -193,6 +207,9 @@ func (p Policy) String() string {
 	if p.ClientAddress != 0 {
 		parts = append(parts, "client address by "+p.ClientAddress.String())
 	}
+	if p.Mark.Set {
+		parts = append(parts, "DSCP "+p.Mark.String())
+	}
 	if p.Access != "" {
 		parts = append(parts, "access list "+p.Access)
 	}
@@ -221,6 +238,7 @@ func describePolicy(note func(what string, from, to any), old, policy Policy) {
 	note("max_sessions", orNone(numberText(old.MaxSessions)), orNone(numberText(policy.MaxSessions)))
 	note("client_limits", orNone(old.Clients.String()), orNone(policy.Clients.String()))
 	note("client_address", old.ClientAddress, policy.ClientAddress)
+	note("dscp", orNone(old.Mark.String()), orNone(policy.Mark.String()))
 	note("access", orNone(old.Access), orNone(policy.Access))
 	note("resets", old.Resets, policy.Resets)
 	note("syn_defence", old.SynDefence, policy.SynDefence)

@@ -161,6 +161,7 @@ func randomConfig(r *rand.Rand) *model.Config {
 		if service.Key.Protocol == model.TCP && service.Mode == model.FNAT {
 			service.Policy.ClientAddress = model.ClientAddress(r.IntN(4))
 			service.Policy.SynDefence = model.SynDefence(r.IntN(3))
+			service.Policy.Mark = model.Mark{Set: r.IntN(2) == 0}
 		}
 		if keys[service.Key] {
 			continue

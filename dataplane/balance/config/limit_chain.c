@@ -352,13 +352,15 @@ static void chain_drop(struct sy_balance *b, const struct limit_chain *chain)
 static void server_set(struct sy_balance *b, uint32_t server, const struct limit_chain *chain)
 {
 	const struct limit_chain *old = b->limits.chain[server];
-	const uint8_t shaped = shaping_is_on(b) ? LIMITED_SHAPED : 0;
+	/* What its service says beside limits stays. */
+	const uint8_t others = (shaping_is_on(b) ? LIMITED_SHAPED : 0) |
+	                       (b->endpoint[server].limited & LIMITED_DSCP);
 	if (!chain)
-		__atomic_store_n(&b->endpoint[server].limited, shaped, __ATOMIC_RELAXED);
+		__atomic_store_n(&b->endpoint[server].limited, others, __ATOMIC_RELAXED);
 	if (chain != old)
 		SY_RCU_PUBLISH(b->limits.chain[server], chain);
 	if (chain)
-		__atomic_store_n(&b->endpoint[server].limited, chain->sides | shaped,
+		__atomic_store_n(&b->endpoint[server].limited, chain->sides | others,
 		                 __ATOMIC_RELAXED);
 	chain_drop(b, old);
 }

@@ -76,6 +76,10 @@ int reply_service(const struct sy_balance *b, struct arena *a, const struct mode
 		pb->access_list = b->ctl->access->now.list[s->policy.access - 1]->name;
 	pb->client_address = (Steelyard__Forwarder__V1__ClientAddress)s->policy.client_address;
 	pb->syn_defence = defences[s->policy.syn_defence];
+	if (s->policy.mark) {
+		TAKE(a, pb->mark, steelyard__forwarder__v1__mark__init);
+		pb->mark->dscp = s->policy.mark - 1u;
+	}
 	if (s->policy.persistence.timeout) {
 		TAKE(a, pb->persistence, steelyard__forwarder__v1__persistence__init);
 		pb->persistence->timeout_s = s->policy.persistence.timeout;

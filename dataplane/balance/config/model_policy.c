@@ -166,6 +166,9 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 		        "service %s: client_address is for TCP and fnat, whose servers do not see "
 		        "the client's address",
 		        pb->name);
+	if (pb->mark && pb->mark->dscp > 63)
+		return sy_fail(err, EINVAL, "service %s: DSCP %u is above 63", pb->name,
+		               pb->mark->dscp);
 	if (read_resets(pb->resets) &&
 	    pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP)
 		return sy_fail(err, EINVAL, "service %s: resets are for TCP", pb->name);
@@ -190,6 +193,7 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	        .client_address = (uint8_t)pb->client_address,
 	        .resets = read_resets(pb->resets),
 	        .syn_defence = defence,
+	        .mark = (uint8_t)(pb->mark ? pb->mark->dscp + 1 : 0),
 	};
 	return read_persistence(pb, out, err);
 }

@@ -195,6 +195,13 @@ static void reset_unknown_count(struct sy_balance *b, const struct service *befo
 	__atomic_store_n(&b->reset_unknown_services, reset_unknown_services, __ATOMIC_RELAXED);
 }
 
+/* Whether its clients' packets get the DSCP that the service says. */
+static void endpoint_mark(struct endpoint *e, bool on)
+{
+	const uint8_t others = e->limited & (uint8_t)~LIMITED_DSCP;
+	__atomic_store_n(&e->limited, on ? others | LIMITED_DSCP : others, __ATOMIC_RELAXED);
+}
+
 void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before,
                      struct service *now)
 {
@@ -227,6 +234,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 			__atomic_store_n(&e->down, down, __ATOMIC_RELAXED);
 			__atomic_store_n(&e->dead, dead, __ATOMIC_RELAXED);
 			endpoint_renew_path(b, e);
+			endpoint_mark(e, after->policy.mark > 0);
 		}
 		limits_service(b, after);
 		shaping_service(b, id, &after->key);

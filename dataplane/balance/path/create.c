@@ -402,6 +402,7 @@ static enum sy_drop create_ask_limits(struct sy_worker *w, struct sy_burst *burs
 		return SY_DROP_NONE;
 	const struct police_packet p = {server, &v->tuple.src, SESSION_CLIENT,
 	                                (uint16_t)(v->frame_len - v->l3), true};
+	police_class(b, burst->mbuf[i], &b->endpoint[server]);
 	return police_ask(w, burst, i, &p);
 }
 

@@ -309,6 +309,14 @@ enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	return police_ask_drops(w, burst->mbuf[i], packet, p, limit_chain_count(chain));
 }
 
+void police_class(const struct sy_balance *b, struct rte_mbuf *m, const struct endpoint *e)
+{
+	const struct service *service =
+	        SY_READ(e->limited) & LIMITED_DSCP ? endpoint_service(b, e) : NULL;
+	if (service && service->policy.mark)
+		sy_packet_set_dscp(sy_frame(m), service->policy.mark - 1);
+}
+
 bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                     const struct session *s, enum session_direction from)
 {
@@ -320,7 +328,11 @@ bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	const struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[s->server];
 	police_mark(burst->mbuf[i], e);
-	if (!(SY_READ(e->limited) & 1u << from) || police_asked(balance_worker_of(w), i))
+	if (police_asked(balance_worker_of(w), i))
+		return true;
+	if (from == SESSION_CLIENT)
+		police_class(b, burst->mbuf[i], e);
+	if (!(SY_READ(e->limited) & 1u << from))
 		return true;
 	enum sy_drop reason = police_ask(w, burst, i, &p);
 	if (SY_LIKELY(reason == SY_DROP_NONE))

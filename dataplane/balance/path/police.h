@@ -65,10 +65,14 @@ static inline void police_mark(struct rte_mbuf *m, const struct endpoint *e)
 		sy_packet_set_service(m, e->service + 1);
 }
 
+/* Writes the class of its service into a client's packet, before limits may give it another. */
+void police_class(const struct sy_balance *b, struct rte_mbuf *m, const struct endpoint *e);
+
 /* May there be something to ask, or to do otherwise, about a session's packet? */
 static inline bool police_asks(const struct endpoint *e, enum session_direction from)
 {
-	return SY_READ(e->limited) & (1u << from | LIMITED_SHAPED);
+	const unsigned class = from == SESSION_CLIENT ? LIMITED_DSCP : 0;
+	return SY_READ(e->limited) & (1u << from | LIMITED_SHAPED | class);
 }
 
 /* police_session(), unless there is nothing to ask. */

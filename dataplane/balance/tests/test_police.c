@@ -389,6 +389,64 @@ static void test_mark(void **state)
 	}
 }
 
+static void class_put(struct flows *f, unsigned service, bool set, uint32_t dscp)
+{
+	Steelyard__Forwarder__V1__Mark mark = STEELYARD__FORWARDER__V1__MARK__INIT;
+	struct changes c = {0};
+	mark.dscp = dscp;
+	put_service(&c, &f->service[service], "marked", FLOW_RR, NULL)->mark = set ? &mark : NULL;
+	flows_commit(f, &c);
+}
+
+static uint8_t class_through(struct flows *f, struct flow *flow, enum session_direction from)
+{
+	struct frame out;
+	struct sy_view v;
+	struct frame *in = &flow->in[from];
+	assert_true(flows_through(f, from == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN, in, &out));
+	frame_check_translated(in, &out, &v);
+	return class_of(out.bytes);
+}
+
+/* A service's class: of packets to servers, of sessions that were there before and of new ones, of
+ * segments that change a session's state, too. Limits may give them another one. */
+static void test_class(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned s = 0; s < FLOW_SERVICES; s++) {
+		struct changes c = {0};
+		struct flow before, after;
+		flow_open(f, &before, s, 4000);
+		assert_int_equal(class_through(f, &before, SESSION_CLIENT), 0);
+		class_put(f, s, true, 46);
+		assert_int_equal(class_through(f, &before, SESSION_CLIENT), 46 << 2);
+		assert_int_equal(class_through(f, &before, SESSION_SERVER), 0);
+		flow_begin(f, &after, s, 4001);
+		assert_int_equal(class_of(after.out[SESSION_CLIENT].bytes), 46 << 2);
+		flow_open(f, &after, s, 4002);
+		assert_int_equal(class_of(after.out[SESSION_CLIENT].bytes), 46 << 2);
+		pb_limit *l = put_limit(&c, "a", PACKETS, 1, 1);
+		l->action = MARK;
+		l->dscp = 10;
+		flows_commit(f, &c);
+		assert_int_equal(class_through(f, &before, SESSION_CLIENT), 46 << 2);
+		assert_int_equal(class_through(f, &before, SESSION_CLIENT), 10 << 2);
+		delete_limit(&c, "a");
+		flows_commit(f, &c);
+		assert_int_equal(class_through(f, &before, SESSION_CLIENT), 46 << 2);
+		class_put(f, s, true, 0);
+		assert_int_equal(class_through(f, &before, SESSION_CLIENT), 0);
+		class_put(f, s, false, 0);
+		assert_int_equal(class_through(f, &before, SESSION_CLIENT), 0);
+		assert_int_equal(inspect_endpoint(f->harness.b, before.server_id)->limited, 0);
+	}
+	struct changes c = {0};
+	Steelyard__Forwarder__V1__Mark mark = STEELYARD__FORWARDER__V1__MARK__INIT;
+	mark.dscp = 64;
+	put_service(&c, &f->service[0], "marked", FLOW_RR, NULL)->mark = &mark;
+	flows_check_refused(f, &c, "service marked: DSCP 64 is above 63");
+}
+
 /* In virtual time: 30 s at 1 Mbit/s, offered twice as much in random packets. Not a packet more
  * or less than the rate allows. */
 static void test_exact(void **state)
@@ -440,6 +498,7 @@ int main(void)
 	        TEST(test_sessions_undo),
 	        TEST(test_sessions_give_back),
 	        TEST(test_mark),
+	        TEST(test_class),
 	        TEST(test_exact),
 	        TEST(test_undo_ended),
 	        TEST(test_sessions_again),

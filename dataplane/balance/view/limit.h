@@ -26,6 +26,8 @@
 #define LIMITED_QUEUED(from) (16u << (from))
 /* Its packets need the number of their service: some port is shaped. */
 #define LIMITED_SHAPED 8u
+/* Packets of clients get the DSCP of their service. */
+#define LIMITED_DSCP 64u
 
 enum limit_unit { LIMIT_BYTES, LIMIT_PACKETS, LIMIT_SESSIONS };
 
