@@ -68,7 +68,7 @@ static void agenda_do(struct client *c, struct sy_stack *s, uint64_t now)
  * held up loses what comes meanwhile. */
 static void arrivals_do(struct client *c, struct sy_stack *s, uint64_t until, uint64_t now)
 {
-	unsigned most = PER_TURN;
+	unsigned most = c->o.turn ? c->o.turn : PER_TURN;
 	uint64_t due;
 
 	while (client_may_issue(c) && arrivals_take(&c->arrivals, &c->schedule, until, &due)) {

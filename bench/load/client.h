@@ -38,6 +38,7 @@ struct client_options {
 	uint64_t timeout_ns;
 	bool reset; /* connections end by a reset */
 	uint64_t seed;
+	uint32_t turn; /* open loop: requests before what has come is looked at; 0: 64 */
 };
 
 #define CLIENT_ERRORS(X)                                                                           \

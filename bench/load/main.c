@@ -210,6 +210,7 @@ static struct client *client_open(unsigned worker)
 	        .requests = part(o->requests, worker),
 	        .timeout_ns = o->timeout_ns,
 	        .reset = o->reset,
+	        .turn = o->turn,
 	        .seed = o->seed * SY_MAX_WORKERS + worker,
 	});
 }

@@ -59,6 +59,8 @@ void load_options_help(void)
 	       "                             Without it a connection asks when it has its answer\n"
 	       "  --arrivals poisson|even    of the open loop (poisson)\n"
 	       "  --burst D                  requests that are due at one time (1)\n"
+	       "  --turn N                   of a burst, so many leave before answers are looked\n"
+	       "                             at, 1 to 64 (64): fewer are more exact, and slower\n"
 	       "  --think D                  closed loop: pause before the next request (0)\n"
 	       "  --duration TIME            of what is measured (10s)\n"
 	       "  --requests N               measure so many instead\n"
@@ -210,6 +212,7 @@ static int word_read(const char *what, const char *text, const char *const *word
 	X(WARMUP, "warmup", 1)                                                                     \
 	X(TIMEOUT, "timeout", 1)                                                                   \
 	X(SEED, "seed", 1)                                                                         \
+	X(TURN, "turn", 1)                                                                         \
 	X(AT, "at", 1)                                                                             \
 	X(STAMP, "stamp", 0)                                                                       \
 	X(SERVE, "serve", 1)                                                                       \
@@ -352,6 +355,8 @@ static int read_option(struct load_options *o, int id, const char *text, struct 
 	case OPT_RESET:
 		o->reset = true;
 		return 0;
+	case OPT_TURN:
+		return count32_read("--turn", text, 1, 64, &o->turn, err);
 	case OPT_AT:
 		return time_read("--at", text, &o->at_ns, err);
 	case OPT_STAMP:

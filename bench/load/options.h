@@ -21,7 +21,7 @@ struct load_options {
 	struct sy_addr source[SOURCES_MAX];
 	unsigned sources;
 	struct mix mix;
-	uint32_t connections, active, connecting, depth, each;
+	uint32_t connections, active, connecting, depth, each, turn;
 	bool has_active;
 	double rate;
 	bool poisson;

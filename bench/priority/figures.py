@@ -26,6 +26,7 @@ BOTH = DRIVER | {"transport": 1}
 SHARE = 5  # percent of all requests are urgent
 BURST, PERIOD_MS = 2000, 100
 SERVICE_US = 10
+TURN = 4  # the generator looks for answers so often, that it adds little to what they took
 LOADS = (25, 50, 75)  # percent of what the server can do
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
 
@@ -96,6 +97,7 @@ def bursts(seconds, size=BURST, period_ms=PERIOD_MS, **more):
         "duration": f"{seconds}s",
         "warmup": f"{2 * period_ms}ms",
         "reset": True,
+        "turn": TURN,
         **more,
     }
 
@@ -107,6 +109,7 @@ def steady(seconds, rate, connections=2000, **more):
         "duration": f"{seconds}s",
         "warmup": "0.2s",
         "reset": True,
+        "turn": TURN,
         **more,
     }
 
@@ -207,6 +210,7 @@ def figure6(bed, rounds, seconds, loads=LOADS):
         rate = capacity * load / 100
         asked = steady(seconds, rate) | MIX
         variants = {"none": NONE, "LNS": LNS, "ours": DRIVER | {"aside": 1}, "alone": NONE}
+        variants["swapped"] = DRIVER | {"rule": "swapped"}
         alone = {"rate": f"{rate * 0.995:.0f}", "class": "urgent,type=1,service=1us"}
 
         def measure(name, setting, asked=asked, alone=alone):
@@ -224,7 +228,7 @@ def figure6(bed, rounds, seconds, loads=LOADS):
             [ideal] * rounds,
             seen,
         )
-        for name in ("LNS", "ours"):
+        for name in ("LNS", "ours", "swapped"):
             seen = all_lost({name: found[name]})
             yield from pairs(
                 {"figure": "6", "schedule": name, "load": load},
@@ -282,11 +286,12 @@ def two_cores(rate, cost_us, count=150_000):
 def figure7(bed, rounds, seconds):
     """Requests in one packet and in three. LNS sees labels in first packets alone."""
     for length in (1024, 4096):
-        load = bursts(seconds, 200, 50) | {"class": classes(100, 100, length=length)}
+        load = bursts(seconds, 1000, 200) | {"class": classes(100, 100, length=length)}
         variants = {"none": NONE, "LNS": LABEL, "DARC": DARC, "ours": REQUEST}
+        variants["swapped"] = REQUEST | {"rule": "swapped"}
         found = in_turn(variants, rounds, lambda _, s, load=load: bed.ask(s, **load))
         values = {name: [urgent(seen) for seen in runs] for name, runs in found.items()}
-        for name in ("LNS", "DARC", "ours"):
+        for name in list(variants)[1:]:
             yield from pairs(
                 {"figure": "7", "schedule": name, "length": length},
                 "urgent p99",

@@ -80,6 +80,9 @@ static void test_at(void **state)
 	assert_int_equal(options_read("--at 100s", &o, NULL), 0);
 	assert_int_equal(o.at_ns, UINT64_C(100000000000));
 	refused("--at soon", "--at");
+	assert_int_equal(options_read("--turn 8", &o, NULL), 0);
+	assert_int_equal(o.turn, 8);
+	refused("--turn 65", "--turn");
 }
 
 int main(void)
