@@ -204,6 +204,13 @@ bool sy_stack_knows(struct sy_stack *s, const struct sy_tuple *from_peer)
 	return connection_find(s, from_peer) != NULL;
 }
 
+bool sy_stack_expects(struct sy_stack *s, const struct sy_tuple *from_peer, uint32_t ack)
+{
+	const struct connection *c = connection_find(s, from_peer);
+
+	return c && (c->state != SY_STACK_SYN_RECEIVED || ack == c->snd_nxt);
+}
+
 /* Is it a whole packet of TCP or ICMP? */
 static bool packet_is_sound(const struct sy_stack *s, struct rte_mbuf *m, struct sy_view *v)
 {

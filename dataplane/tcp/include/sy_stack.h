@@ -86,6 +86,10 @@ void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned cou
                       uint64_t now_ns);
 /* Is there a connection for the peer's segments of this tuple, also a half-open one? */
 bool sy_stack_knows(struct sy_stack *s, const struct sy_tuple *from_peer);
+/* The same of a segment with this acknowledgement number (host order): a half-open connection
+ * expects its own number. With another one the peer means a connection of another stack, which has
+ * answered the same SYN. */
+bool sy_stack_expects(struct sy_stack *s, const struct sy_tuple *from_peer, uint32_t ack);
 /* All packets that had come by this time have been given: a connection that waits for an answer has
  * waited until then. Later ones may still lie in a ring, and a worker that was held up must not
  * take them for lost. Without this call: until the time of each call. */

@@ -175,6 +175,24 @@ static void do_anew(struct play *p, char *words)
 	p->written = p->read = 0;
 }
 
+static bool expects(struct play *p, const char *words)
+{
+	const struct sy_tuple t = {p->peer.addr, p->local.addr, p->peer.port, p->local.port,
+	                           SY_PROTO_TCP};
+
+	return sy_stack_expects(p->s, &t, p->ours[0] + (uint32_t)atoi(words));
+}
+
+static void do_expects(struct play *p, char *words)
+{
+	WANT(p, expects(p, words));
+}
+
+static void do_alien(struct play *p, char *words)
+{
+	WANT(p, !expects(p, words));
+}
+
 static void do_gone(struct play *p, char *words)
 {
 	struct sy_stack_usage usage;
@@ -291,7 +309,8 @@ static const struct {
         {"count", do_count},   {"info", do_info},
         {"broken", do_broken}, {"scarce", do_scarce},
         {"held", do_held},     {"part", do_part},
-        {"mark", do_mark},
+        {"mark", do_mark},     {"expects", do_expects},
+        {"alien", do_alien},
 
 };
 

@@ -73,6 +73,19 @@ static const struct script passive[] = {
          "> SA 0\n"
          "+30000\n"
          "gone\n"},
+        {"RFC 9293 3.5: which ACKs belong to a half-open connection", "",
+         "listen\n"
+         "alien 1\n"
+         "< S 0\n"
+         "> SA 0 ack 1\n"
+         "expects 1\n"
+         "alien 0\n"
+         "alien 2\n"
+         "< A 1 ack 1\n"
+         "accept\n"
+         "expects 1\n"
+         "expects 0\n"
+         "expects 77\n"},
         {"RFC 9293 3.10.7.4, fourth: the peer repeats its SYN", "",
          "listen\n"
          "< S 0\n"
