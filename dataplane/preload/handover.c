@@ -66,9 +66,12 @@ static bool is_stray(struct rte_mbuf *m)
 		return false;
 	if (v.proto != SY_PROTO_TCP)
 		return quote_read(frame, &v, &tuple) && !sy_stack_knows(runner.stack, &tuple);
-	if ((sy_packet_tcp(frame, &v)->flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN)
+	const struct sy_tcp *tcp = sy_packet_tcp(frame, &v);
+	if ((tcp->flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN)
 		return false;
-	return !sy_stack_knows(runner.stack, &v.tuple);
+	if (!(tcp->flags & SY_TCP_ACK))
+		return !sy_stack_knows(runner.stack, &v.tuple);
+	return !sy_stack_expects(runner.stack, &v.tuple, ntohl(tcp->ack));
 }
 
 /* What finds no place is lost, and comes again. */
