@@ -36,5 +36,11 @@ type (
 // TCP is the protocol in those answers.
 const TCP = pb.Protocol_PROTOCOL_TCP
 
+// States of servers in those answers.
+const (
+	ServerUp   = pb.ServerState_SERVER_STATE_UP
+	ServerDown = pb.ServerState_SERVER_STATE_DOWN
+)
+
 // EndsExisting is that of access lists which end existing sessions.
 const EndsExisting = pb.ExistingSessions_EXISTING_SESSIONS_END
