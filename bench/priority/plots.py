@@ -40,7 +40,7 @@ def ratios(made):
         figure = params["figure"]
         if figure == "7":
             figure = f"7, {params['length']} B"
-        if params["schedule"] != "swapped" and figure.partition(",")[0] in ("1", "5", "7"):
+        if params.get("schedule") != "swapped" and figure.partition(",")[0] in ("1", "5", "7"):
             yield bar(row, figure, params["schedule"])
     for metric in ("p99", "p50"):
         for row in report.select(made, metric, figure="table 1", hook="link"):
