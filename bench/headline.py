@@ -271,12 +271,12 @@ HEADLINES = [
         baseline="ours",
     ),
     priority(
-        "short requests beside long ones, {load} % load, a core for long ones (figure 6)",
+        "short requests beside long ones, {busy} % load, a core for long ones (figure 6)",
         {"figure": "6", "schedule": "ours"},
         "≤ 0.016 × none",
         lambda row: row["ratio"] <= 0.016,
         baseline="none",
-        largest="load",
+        largest="busy",
     ),
     priority(
         "urgent requests of {length} bytes (figure 7)",

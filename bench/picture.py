@@ -22,6 +22,7 @@ GREY, RED = "#444444", "#c00000"
 # Parameters whose names are not good enough for an axis.
 AXES = {
     "load": "load, % of the forwarder's PDR",
+    "busy": "load, % of what the server can do",
     "concurrent": "connections under way at a time",
     "sessions": "live sessions",
     "with": "task beside the packets",
@@ -41,10 +42,10 @@ STYLE = {
 }
 
 
-def lines(path, title, made, x, series=(), panels=(), goals=None):
+def lines(path, title, made, x, series=(), panels=(), goals=None, log=False):
     """One line for each value of the parameters `series`, one diagram for each of `panels`;
     values of x at equal distances, whatever lies between them. goals: position on x, and the
-    goal."""
+    goal. log: a logarithmic scale."""
 
     dashes = dashed(made)
 
@@ -70,7 +71,7 @@ def lines(path, title, made, x, series=(), panels=(), goals=None):
             axes.plot(at, heights, dashes[name], color=GREY, label=name, marker=".")
         finish(axes, places, x, goals)
 
-    diagram(path, title, made, panels, goals, draw)
+    diagram(path, title, made, panels, goals, draw, log)
 
 
 def bars(path, title, made, x, series=(), panels=(), goals=None):
@@ -174,7 +175,7 @@ def heights(made, goals):
     yield from (goals or {}).values()
 
 
-def diagram(path, title, made, panels, goals, draw):
+def diagram(path, title, made, panels, goals, draw, log=False):
     """The frame around diagrams of one metric, side by side on one scale."""
     with mpl.rc_context(STYLE):
         parts = split(made, panels)
@@ -187,7 +188,10 @@ def diagram(path, title, made, panels, goals, draw):
             axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}"))
             if panels:
                 axes.set_title(label, fontsize=9)
-        row[0].set_ylim(0, 1.25 * max(heights(made, goals)))
+        if log:
+            row[0].set_yscale("log")
+        else:
+            row[0].set_ylim(0, 1.25 * max(heights(made, goals)))
         row[0].set_ylabel(f"{made[0]['metric']}, {made[0]['unit']}")
         entries = {}
         for axes in row:

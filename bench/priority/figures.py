@@ -221,7 +221,7 @@ def figure6(bed, rounds, seconds, loads=LOADS):
         ideal = optimum(rate, 1e6 / bare, half(quiet))
         seen = all_lost({"none": found["none"]}) | {"offered": rate, "capacity": capacity}
         yield from pairs(
-            {"figure": "2", "load": load},
+            {"figure": "2", "busy": load},
             "urgent p99",
             "optimum, simulated",
             values["none"],
@@ -231,7 +231,7 @@ def figure6(bed, rounds, seconds, loads=LOADS):
         for name in ("LNS", "ours", "swapped"):
             seen = all_lost({name: found[name]})
             yield from pairs(
-                {"figure": "6", "schedule": name, "load": load},
+                {"figure": "6", "schedule": name, "busy": load},
                 "urgent p99",
                 "none",
                 values[name],
@@ -239,14 +239,14 @@ def figure6(bed, rounds, seconds, loads=LOADS):
                 seen,
             )
         for value in values["alone"]:
-            params = {"figure": "6", "schedule": "alone", "load": load}
+            params = {"figure": "6", "schedule": "alone", "busy": load}
             yield run(params, "urgent p99 without others", value)
         for name in ("none", "LNS", "ours"):
             for seen in found[name]:
-                params = {"figure": "6", "schedule": name, "load": load}
+                params = {"figure": "6", "schedule": name, "busy": load}
                 yield run(params, "p99 of long requests", p99(seen, "other"))
         for name, ratio in two_cores(rate, 1e6 / bare).items():
-            params = {"figure": "6", "schedule": f"{name}, two cores, simulated", "load": load}
+            params = {"figure": "6", "schedule": f"{name}, two cores, simulated", "busy": load}
             yield run(params, "urgent p99 against none on two cores", ratio, unit="×")
 
 

@@ -8,8 +8,10 @@ PAPER = "paper"
 PAPERS = {
     ("1", "none", "ideal"): 72,
     ("1", "ours", "ideal"): 72 * 0.015,
+    ("2", "none", "optimum, simulated"): 62,
     ("5", "DARC", "none"): 0.3675,
     ("5", "ours", "none"): 0.015,
+    ("6", "ours", "none"): 0.016,
     ("7, 1024 B", "LNS", "none"): 0.06,
     ("7, 1024 B", "ours", "none"): 0.06,
     ("7, 4096 B", "ours", "none"): 0.06,
@@ -20,12 +22,13 @@ PAPERS = {
 }
 
 
-def bar(row, figure, name):
+def bar(row, figure, name, label=None):
     """What one bar shows."""
     base = row["baseline"]["name"]
     evidence = row.get("evidence", {})
+    label = label or figure
     return {
-        "name": f"{figure if 'table' in figure else 'figure ' + figure}\n{name} / {base}",
+        "name": f"{label if 'table' in label else 'figure ' + label}\n{name} / {base}",
         "value": row["ratio"],
         "low": evidence.get("low", row["ratio"]),
         "high": evidence.get("high", row["ratio"]),
@@ -34,14 +37,16 @@ def bar(row, figure, name):
 
 
 def ratios(made):
-    """The bars of figures 1, 5 and 7, and of table 1."""
+    """The bars of all figures, and of table 1."""
     for row in report.select(made, "urgent p99"):
         params = row["params"]
-        figure = params["figure"]
+        figure, name = params["figure"], params.get("schedule", "none")
         if figure == "7":
             figure = f"7, {params['length']} B"
-        if params.get("schedule") != "swapped" and figure.partition(",")[0] in ("1", "5", "7"):
-            yield bar(row, figure, params["schedule"])
+        if name == "swapped" or figure.partition(",")[0] not in ("1", "2", "5", "6", "7"):
+            continue
+        label = f"{figure}, {params['busy']} %" if "busy" in params else None
+        yield bar(row, figure, name, label)
     for metric in ("p99", "p50"):
         for row in report.select(made, metric, figure="table 1", hook="link"):
             yield bar(row, "table 1", f"{row['params']['link']} {metric}")
@@ -81,7 +86,7 @@ def draw_ratios(path, title, bars):
                 fontsize=7,
                 color=picture.GREY,
             )
-        axes.legend(loc="best", fontsize=8)
+        figure.legend(loc="outside lower right", ncols=2, fontsize=8)
         picture.save(figure, path)
 
 
@@ -99,12 +104,12 @@ def draw(made, path):
     if lines:
         where = path.with_name(f"{path.stem}-long.svg")
         title = "priority: 99.5 % × 1 µs beside 0.5 % × 1 ms (figure 6)"
-        picture.lines(where, title, lines, "load", ["schedule"])
+        picture.lines(where, title, lines, "busy", ["schedule"], log=True)
     blocked = report.select(made, "urgent p99", figure="2")
     if blocked:
         where = path.with_name(f"{path.stem}-blocked.svg")
         title = "priority: the same without scheduling, and the optimum (figure 2)"
-        picture.lines(where, title, blocked, "load")
+        picture.lines(where, title, blocked, "busy", log=True)
     waits = [row for row in report.select(made, figure="1") if row["metric"] != "urgent p99"]
     if waits:
         where = path.with_name(f"{path.stem}-waits.svg")

@@ -92,7 +92,7 @@ def test_each_headline_can_be_shown(wanted):
         "services": 1,
         "fill": "90 %",
         "rate": "9/s",
-        "load": 75,
+        "busy": 75,
         **wanted.params,
     }
     stick = (wanted.baseline or "stick", 2)

@@ -77,10 +77,10 @@ def rows():
         params = {"figure": "5", "schedule": name}
         runs += figures.pairs(params, "urgent p99", "none", [10, 20, 30], [100, 200, 300])
     for load in figures.LOADS:
-        params = {"figure": "2", "load": load}
+        params = {"figure": "2", "busy": load}
         runs += figures.pairs(params, "urgent p99", "optimum, simulated", [50, 60], [1, 1])
         for name in ("LNS", "ours"):
-            params = {"figure": "6", "schedule": name, "load": load}
+            params = {"figure": "6", "schedule": name, "busy": load}
             runs += figures.pairs(params, "urgent p99", "none", [10, 20], [100, 200])
     for name in ("none", "ours"):
         for part in ("before TCP", "before application", "service"):
@@ -99,6 +99,7 @@ def test_pictures(tmp_path):
     text = path.read_text()
     assert plots.PAPER in text
     assert "ours / none" in text
+    assert "figure 6, 75 %" in text
     assert "good p99 / without" in text
     assert "optimum, simulated" in (tmp_path / "priority-blocked.svg").read_text()
     plots.draw([], tmp_path / "nothing.svg")
