@@ -2,9 +2,8 @@
 /*
  * What hooks cost a stack: requests of 64 bytes on 64 connections, each answered by 64, both stacks
  * on one core. Rounds of all ways of use take turns; the median of each is compared with that of
- * the first, in cycles of the TSC for a request and its answer (two packets to the server and its
- * acknowledgements). With a number as argument: so many rounds without hooks, for counting
- * instructions.
+ * the first, in cycles of the TSC for a packet that the server gets. Then the levels alone. With a
+ * number as argument: so many rounds without hooks, for counting instructions.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,38 +97,90 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+static uint64_t calls_of(unsigned hook)
+{
+	struct sy_hook_info info = {.calls = 0};
+
+	sy_hooks_info(sy_stack_hooks(pair.server), hook, &info);
+	return info.calls;
+}
+
 static void compare(void)
 {
 	static uint64_t took[WAYS][ROUNDS];
+	uint64_t packets[WAYS] = {0}, calls[WAYS] = {0};
 	double first = 0;
 
 	hooks_load();
 	for (unsigned r = 0; r < ROUNDS; r++)
-		for (unsigned way = 0; way < WAYS; way++) {
+		for (unsigned k = 0; k < WAYS; k++) {
+			unsigned way = (k + r) % WAYS;
+			const struct sy_stack_counters *c = sy_stack_counters(pair.server);
 			way_set(way);
-			round_run(); /* warm */
-			uint64_t began = rte_rdtsc();
+			for (unsigned n = 1 + random_below(3); n > 0; n--)
+				round_run(); /* warm, and no pattern */
+			unsigned hook = way >= SEGMENT_C ? segment_hook : hook_of[way];
+			uint64_t asked = calls_of(hook), in = c->packets_in, began = rte_rdtsc();
 			round_run();
 			took[way][r] = rte_rdtsc() - began;
+			packets[way] += c->packets_in - in;
+			calls[way] += calls_of(hook) - asked;
 		}
-	printf("cycles of a request; TSC %.2f GHz\n", (double)rte_get_tsc_hz() / 1e9);
+	printf("cycles for a packet, TSC %.2f GHz; calls of the hook for a packet\n",
+	       (double)rte_get_tsc_hz() / 1e9);
 	for (unsigned way = 0; way < WAYS; way++) {
+		double each = (double)packets[way] / ROUNDS, median;
 		qsort(took[way], ROUNDS, sizeof(took[way][0]), by_value);
-		double median = (double)took[way][ROUNDS / 2] / PAIR_MOST;
+		median = (double)took[way][ROUNDS / 2] / each;
 		first = way ? first : median;
-		printf("%-32s %7.0f  %+5.0f\n", way_name[way], median, median - first);
+		printf("%-32s %6.0f  %+5.0f  %5.2f\n", way_name[way], median, median - first,
+		       (double)calls[way] / (double)packets[way]);
 	}
+}
+
+#define WAITING 1024
+
+/* Packets that wait, and are taken: of a flow each; or eight of each flow, and the last one takes
+ * the others up with it. */
+static double levels_cost(struct receive_levels *r, struct rte_mbuf *m, bool rise)
+{
+	uint64_t least = UINT64_MAX;
+
+	for (unsigned n = 0; n < ROUNDS; n++) {
+		uint64_t began = rte_rdtsc(), took;
+		for (uint32_t i = 0; i < WAITING; i++)
+			receive_level_add(r, m, rise ? i / 8 * 77777 : i * 77777,
+			                  rise ? i % 8 == 7 ? 0 : 4 : i % SY_PRIORITIES);
+		while (r->count > 0)
+			receive_level_take(r);
+		took = rte_rdtsc() - began;
+		least = took < least ? took : least;
+	}
+	return (double)least / WAITING;
+}
+
+static void levels_compare(void)
+{
+	struct rte_mbuf *m = rte_pktmbuf_alloc(tests_pool());
+	struct receive_levels r;
+
+	assert_int_equal(receive_levels_init(&r, WAITING), 0);
+	printf("%-32s %6.0f\n", "levels alone", levels_cost(&r, m, false));
+	printf("%-32s %6.0f\n", "the same, seven of eight rise", levels_cost(&r, m, true));
+	receive_levels_close(&r);
+	rte_pktmbuf_free(m);
 }
 
 int main(int argc, char **argv)
 {
 	pair_open(NULL);
 	pair_connect(PAIR_MOST);
-	if (argc > 1)
-		for (long left = strtol(argv[1], NULL, 10); left > 0; left--)
-			round_run();
-	else
+	for (long left = argc > 1 ? strtol(argv[1], NULL, 10) : 0; left > 0; left--)
+		round_run();
+	if (argc == 1) {
 		compare();
+		levels_compare();
+	}
 	pair_close();
 	return 0;
 }
