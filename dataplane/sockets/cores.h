@@ -14,10 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Types whose service times differ by no more than this factor are a group. */
+#define CORES_ALIKE 2
 #define CORES_MOST  32 /* workers */
 #define TYPES_MOST  16
-#define CORES_ALIKE 2 /* types whose service times differ by no more than this factor are a group  \
-	               */
 
 struct cores_type {
 	uint64_t count, ns;  /* served in this window */
