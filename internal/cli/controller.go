@@ -54,7 +54,8 @@ func (a *app) controllerCommand() *cobra.Command {
 	flags.StringVar(&members.Listen, "members-listen", "", "`address` for the other members (default the port of the own URL, on all addresses)")
 	command.MarkFlagsRequiredTogether("name", "members", "members-key")
 	command.MarkFlagsMutuallyExclusive("members", "etcd")
-	command.AddCommand(a.newKeyCommand())
+	flags.BoolVar(&members.Joins, "members-join", false, "this one has an empty disk, and the others were told so: steelyard controller replace")
+	command.AddCommand(a.newKeyCommand(), a.replaceCommand())
 	flags.Int64Var(&quota, "etcd-quota", cluster.DefaultQuota>>20, "`megabytes` that the controller's own etcd may have on the disk")
 	flags.BoolVar(&plain, "etcd-insecure", false, "reach an external etcd on another host without TLS: who is on the way can take over all forwarders")
 	flags.StringVar(&ca, "etcd-ca", "", "`file` with the authority of the external etcd's certificates")
@@ -112,6 +113,18 @@ func (a *app) newKeyCommand() *cobra.Command {
 			if err == nil {
 				_, err = a.out.Write(key)
 			}
+			return err
+		},
+	}
+}
+
+func (a *app) replaceCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "replace NAME", Short: "Have the other controllers expect one whose disk is lost", Args: args(1, 1),
+		Long: "For controllers whose own etcds form a cluster (--members). Ask one that runs; then start the controller NAME with an empty state directory and " +
+			"--members-join. It must not run meanwhile.",
+		RunE: func(c *cobra.Command, names []string) error {
+			_, err := ask(c.Context(), a, a.controllers().ReplaceController, &pb.ReplaceControllerRequest{Name: names[0]})
 			return err
 		},
 	}

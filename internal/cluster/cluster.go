@@ -44,6 +44,7 @@ type Store struct {
 	client   *clientv3.Client
 	embedded *embed.Etcd
 	closing  sync.Once
+	members  *Members
 	quota    int64
 	large    []string
 	cache    cache
@@ -60,7 +61,7 @@ var ErrGone = errors.New("what happened since then is not known any more: list, 
 
 // Open starts the embedded etcd, or connects to the external one.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	s := &Store{quota: o.Quota, large: o.Large}
+	s := &Store{members: o.Members, quota: o.Quota, large: o.Large}
 	if s.quota == 0 {
 		s.quota = DefaultQuota
 	}

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -13,6 +14,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"net"
 	"net/url"
@@ -22,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 )
@@ -33,6 +36,7 @@ type Members struct {
 	URLs   map[string]string // of all, by name: https://HOST:PORT
 	Listen string            // address; "": all addresses, the port of the own URL
 	Key    []byte            // what NewMembersKey made
+	Joins  bool              // the others have Replace done for this one, whose disk is empty
 }
 
 const (
@@ -166,7 +170,58 @@ func (m *Members) apply(config *embed.Config, directory string) error {
 	config.InitialCluster = strings.Join(all, ",")
 	sum := sha256.Sum256(authority.RawSubjectPublicKeyInfo)
 	config.InitialClusterToken = hex.EncodeToString(sum[:8])
+	if m.Joins {
+		config.ClusterState = embed.ClusterStateFlagExisting
+	}
 	// Between hosts, and beside other work: a late heartbeat is no dead leader.
 	config.TickMs, config.ElectionMs = 200, 2000
+	return nil
+}
+
+// Replace has the others expect a member with an empty disk, in place of the one of that name, which must not run any more.
+func (s *Store) Replace(ctx context.Context, name string) error {
+	if s.members == nil {
+		return errors.New("the controllers' own etcds form no cluster")
+	}
+	to, found := s.members.URLs[name]
+	if !found {
+		return fmt.Errorf("there is no member %q: there are %s", name, strings.Join(slices.Sorted(maps.Keys(s.members.URLs)), ", "))
+	}
+	if name == s.members.Name {
+		return fmt.Errorf("%s is the one that answers, so its disk is not lost: ask another one", name)
+	}
+	for begun := time.Now(); ; { // etcd wants the rest to be connected for some seconds first
+		err := s.replace(ctx, to)
+		if !errors.Is(err, rpctypes.ErrUnhealthy) || time.Since(begun) > 15*time.Second {
+			return err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// replace does so for the member at a URL; it can be repeated.
+func (s *Store) replace(ctx context.Context, to string) error {
+	list, err := s.client.MemberList(ctx)
+	if err != nil {
+		return failed(err)
+	}
+	for _, one := range list.Members {
+		if !slices.Contains(one.PeerURLs, to) {
+			continue
+		}
+		if one.Name == "" {
+			return nil // it is expected already
+		}
+		if _, err := s.client.MemberRemove(ctx, one.ID); err != nil {
+			return failed(err)
+		}
+	}
+	if _, err := s.client.MemberAdd(ctx, []string{to}); err != nil {
+		return failed(err)
+	}
 	return nil
 }

@@ -151,6 +151,40 @@ func TestThreeMembers(t *testing.T) {
 	}
 }
 
+// A member that has lost its disk comes back with an empty one, when another one was told to expect that.
+func TestReplacedMember(t *testing.T) {
+	c := newTrio(t)
+	c.start(0, 1, 2)
+	c.write(0, "1")
+	c.stores[2].Close()
+	if err := os.RemoveAll(c.options[2].Directory); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"c0": "the one that answers", "c9": "c0, c1, c2"} {
+		if err := c.stores[0].Replace(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for range 2 { // again: nothing more
+		if err := c.stores[0].Replace(t.Context(), "c2"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	joins := *c.options[2].Members
+	joins.Joins = true
+	c.options[2].Members = &joins
+	c.start(2)
+	if got := c.read(2); got != "1" {
+		t.Errorf("the new one has %q", got)
+	}
+	// It counts: with it and one other, changes go on.
+	c.stores[0].Close()
+	c.write(2, "2")
+	c.stores[2].Close()
+	c.start(2) // the flag may stay
+	c.write(2, "3")
+}
+
 // A member with another key stays outside.
 func TestMembersNeedTheKey(t *testing.T) {
 	c := newTrio(t)

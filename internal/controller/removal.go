@@ -108,3 +108,19 @@ func (s *Server) forget(ctx context.Context, name string, revision int64) error 
 	}
 	return nil
 }
+
+// ReplaceController implements the service.
+func (s *Server) ReplaceController(ctx context.Context, request *connect.Request[pb.ReplaceControllerRequest]) (
+	*connect.Response[pb.ReplaceControllerResponse], error) {
+	who, name := from(ctx), request.Msg.GetName()
+	if !who.admin() {
+		return nil, denied("only an admin replaces controllers, and %s is none", who)
+	}
+	if _, err := s.store.Commit(ctx, s.record(new(cluster.Txn), who.String(), "replace controller", "", "", name)); err != nil {
+		return nil, unstored(err)
+	}
+	if err := s.store.Replace(ctx, name); err != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	return connect.NewResponse(&pb.ReplaceControllerResponse{}), nil
+}

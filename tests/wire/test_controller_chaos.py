@@ -57,7 +57,8 @@ class Trio:
         return run(command, check=check)
 
     def awake(self):
-        return [name for name in NAMES if name != self.frozen]
+        alive = [name for name in NAMES if self.processes[name].alive()]
+        return [name for name in alive if name != self.frozen]
 
     def enlist(self):
         """An agent on a host that has nothing of an earlier one."""
@@ -102,8 +103,10 @@ class Trio:
         wait_until(confirmed, f"weight {weight} is confirmed", 120)
 
     def weights(self):
-        servers = self.steelyard.get("servers", "--service", "web4")
-        return {server["weight"] for server in servers}
+        """Of the agent; none while it has no configuration yet."""
+        words = ["get", "servers", "--service", "web4", "-o", "json"]
+        done = run([STEELYARD, "--socket", self.steelyard.agent_socket, *words], check=False)
+        return {one["weight"] for one in json.loads(done.stdout)} if not done.returncode else set()
 
     def state(self):
         done = self.cli(self.awake()[0], "get", "forwarders", "-o", "json", check=False)
