@@ -51,6 +51,9 @@ type Store struct {
 
 	tidying sync.Mutex
 	marks   []int64 // revisions at the last calls of Tidy
+	// When the file was rewritten to make room, and its size after that.
+	squeezed   time.Time
+	squeezedTo int64
 }
 
 // ErrConflict says that somebody else changed what a transaction was computed from.

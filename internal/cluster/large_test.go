@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -142,6 +143,18 @@ func TestChangesBeyondTheQuota(t *testing.T) {
 		t.Fatalf("too much fits: %v", err)
 	}
 	put(t, s, new(Txn).Put("status", []byte("small ones go on"), 0))
+	// Asking again and again does not rewrite the file each time.
+	s.squeezed = time.Now()
+	before := s.squeezed
+	for range 3 {
+		if err := set(t.Context(), s, "big/99", noise(random, 2<<20)); !errors.Is(err, ErrFull) {
+			t.Errorf("%v", err)
+		}
+	}
+	if s.squeezed != before {
+		t.Error("the file was rewritten for nothing")
+	}
+	s.squeezed = time.Time{} // some time later
 	// With room again, it goes on.
 	for i := range 20 {
 		put(t, s, new(Txn).Delete(fmt.Sprintf("big/%d", i)))

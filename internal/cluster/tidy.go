@@ -20,6 +20,7 @@ const (
 	reserve      = 5 // a fifth of the quota is for leases, owners, statuses and records: configurations stop before
 	wasteful     = 2 // a file that is twice as large as what is in it is worth rewriting
 	smallest     = 64 << 20
+	soonest      = 5 * time.Second // between two attempts to make room where there was none
 )
 
 // Size of the store.
@@ -63,8 +64,11 @@ func (s *Store) room(ctx context.Context, bytes int) error {
 	if err != nil || fit {
 		return err // another one has made room
 	}
-	if err := s.squeeze(ctx); err != nil {
-		return err
+	// Rewriting the file stops etcd for a moment: who asks for too much, again and again, must not cause that each time.
+	if time.Since(s.squeezed) > soonest || size.File > s.squeezedTo+size.Quota/10 {
+		if err := s.squeeze(ctx); err != nil {
+			return err
+		}
 	}
 	if size, fit, err = fits(); err != nil || fit {
 		return err
@@ -91,7 +95,7 @@ func (s *Store) Tidy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if full(alarms.Alarms) || size.File > size.Quota*3/4 {
+	if full(alarms.Alarms) || size.File > size.Quota*3/4 && size.File > s.squeezedTo+size.Quota/10 {
 		return s.squeeze(ctx)
 	}
 	if len(s.marks) < historyKept {
@@ -134,6 +138,11 @@ func (s *Store) squeeze(ctx context.Context) error {
 	if err := s.defragment(ctx); err != nil {
 		return err
 	}
+	size, err := s.Size(ctx)
+	if err != nil {
+		return err
+	}
+	s.squeezed, s.squeezedTo = time.Now(), size.File
 	alarms, err := s.client.AlarmList(ctx)
 	if err != nil {
 		return failed(err)
@@ -142,8 +151,8 @@ func (s *Store) squeeze(ctx context.Context) error {
 		if alarm.Alarm != etcdserverpb.AlarmType_NOSPACE {
 			continue
 		}
-		if size, err := s.Size(ctx); err != nil || size.File > size.Quota*9/10 {
-			return errors.Join(err, fmt.Errorf("%w, and nothing in it can be spared: raise its quota", ErrFull))
+		if size.File > size.Quota*9/10 {
+			return fmt.Errorf("%w, and nothing in it can be spared: raise its quota", ErrFull)
 		}
 		if _, err := s.client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: alarm.MemberID, Alarm: alarm.Alarm}); err != nil {
 			return failed(err)
