@@ -14,7 +14,6 @@ import (
 	"steelyard/internal/dpclient"
 	agentpb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/gen/agentpb/agentpbconnect"
-	forwarderpb "steelyard/internal/gen/forwarderpb"
 	pb "steelyard/internal/gen/nfvpb"
 	"steelyard/internal/gen/nfvpb/nfvpbconnect"
 	"steelyard/internal/nfv"
@@ -268,7 +267,7 @@ func fillRanges(v *pb.VirtualService, servers []*agentpb.ServerInfo) {
 		if server == nil {
 			continue
 		}
-		if server.GetServer().GetState() != forwarderpb.ServerState_SERVER_STATE_DOWN {
+		if server.GetServer().GetState() != dpclient.ServerDown {
 			r.Health = 1
 		}
 		part := 0.0
@@ -282,7 +281,7 @@ func fillRanges(v *pb.VirtualService, servers []*agentpb.ServerInfo) {
 
 // partOf is a server's measured share, or else its weight, if it takes new sessions.
 func partOf(server *agentpb.ServerInfo) float64 {
-	if server.GetServer().GetState() != forwarderpb.ServerState_SERVER_STATE_UP || server.GetServer().GetBackup() {
+	if server.GetServer().GetState() != dpclient.ServerUp || server.GetServer().GetBackup() {
 		return 0
 	}
 	if share := server.GetShare().GetShare(); share > 0 {
