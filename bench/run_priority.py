@@ -34,7 +34,7 @@ def rows(quick):
         yield from figures.figure5(bed, rounds, seconds)
         loads = figures.LOADS[1:2] if quick else figures.LOADS
         yield from figures.figure6(bed, rounds, seconds, loads)
-        yield from figures.figure7(bed, rounds, seconds)
+        yield from figures.figure7(bed, rounds, seconds, (4096,) if quick else (1024, 4096))
         yield from figures.controls(bed, rounds, 1)
         with PriorityBed() as plain:
             yield from figures.costs(bed, plain, 4 if quick else 8, 0.3 if quick else 0.5)

@@ -195,6 +195,10 @@ def figure5(bed, rounds, seconds):
         )
     params = {"figure": "5", "schedule": "DARC"}
     yield from pairs(params, "urgent p99", "ours", values["DARC"], values["ours"])
+    medians = {name: [half(seen) for seen in runs] for name, runs in found.items()}
+    for name in ("DARC", "ours"):
+        params = {"figure": "5", "schedule": name}
+        yield from pairs(params, "urgent p50", "none", medians[name], medians["none"])
 
 
 MIX = {"class": classes(1, 1000, share=99.5)}
@@ -283,9 +287,9 @@ def two_cores(rate, cost_us, count=150_000):
     return {name: took[name] / took["none"] for name in ("LNS", "ours")}
 
 
-def figure7(bed, rounds, seconds):
+def figure7(bed, rounds, seconds, lengths=(1024, 4096)):
     """Requests in one packet and in three. LNS sees labels in first packets alone."""
-    for length in (1024, 4096):
+    for length in lengths:
         load = bursts(seconds, 1000, 200) | {"class": classes(100, 100, length=length)}
         variants = {"none": NONE, "LNS": LABEL, "DARC": DARC, "ours": REQUEST}
         variants["swapped"] = REQUEST | {"rule": "swapped"}
