@@ -220,8 +220,8 @@ def test_memif(lab):
 
 
 def test_port_computes_checksums(lab):
-    """A TAP does so for what is sent, and says what it thinks of what has come; the kernel at its other end
-    takes no wrong one."""
+    """A TAP does so for what is sent, and says what it thinks of what has come; the kernel at its
+    other end takes no wrong one."""
     mac, own, peer = "02:00:00:00:00:03", "10.8.1.2", "10.8.1.1"
     port, tap, client = "net_tap0", "sytap0", lab["client"]
     echo = EchoServer(client, ECHO + 1, address="0.0.0.0")
