@@ -91,7 +91,7 @@ func (l *Loop) turn(ctx context.Context, forwarder Forwarder, now time.Time) For
 		forwarder, err = l.options.Dial(ctx)
 	}
 	if err == nil {
-		err = l.Step(ctx, forwarder, now, wanted)
+		err = l.step(ctx, forwarder, now, wanted)
 	}
 	l.note(err, now)
 	if err != nil && forwarder != nil {
@@ -147,8 +147,13 @@ func (l *Loop) follow() []*model.Service {
 	return wanted
 }
 
-// Step reads what was measured, and sets the shares that changed or are to be renewed.
-func (l *Loop) Step(ctx context.Context, forwarder Forwarder, now time.Time, wanted []*model.Service) error {
+// Turn does what Run does each second, at a time that the caller says: for simulations.
+func (l *Loop) Turn(ctx context.Context, forwarder Forwarder, now time.Time) error {
+	return l.step(ctx, forwarder, now, l.follow())
+}
+
+// step reads what was measured, and sets the shares that changed or are to be renewed.
+func (l *Loop) step(ctx context.Context, forwarder Forwarder, now time.Time, wanted []*model.Service) error {
 	stats := map[model.ServiceKey]*dpclient.ServiceStats{}
 	take := func(s *dpclient.ServiceStats) error {
 		key, err := dpclient.KeyFromWire(s.GetService().GetKey())

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ten servers behind five links, and 60 TCP flows through a forwarder: the experiment of paper 004.
+
+    client ── forwarder ── switch ─┬─ link 1: 2.2 ms, 600 Mbit/s ── two servers
+                                   ┆
+                                   └─ link 5 ──────────────────────── two servers
+
+Scaled to two cores: all times are SLOWER times as long and all rates so many times less, so that a
+link holds as many packets as it would. Each server has a control group of its own with a quota of
+processor time, takes some of it for each block, and says how much of the quota is used.
+
+A flow sends a block every 1/RATE s, but keeps at most WINDOW blocks under way; after BLOCKS it
+makes a new connection. The time from a block to its confirmation is its round-trip time, with the
+server's work. A late link alone does not slow a flow down, a server without processor time does.
+"""
+
+import collections
+import contextlib
+import errno
+import os
+import selectors
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import machine
+from tests.lab import Lab, Server, Service
+from tests.lab.config import Config
+from tests.lab.link import Link
+from tests.lab.steelyard import VIP, Steelyard, local_addresses
+
+SLOWER = 40
+LINKS, EACH, FLOWS = 5, 2, 60
+DELAY_MS, MORE_MS, RATE_MBIT = 2.2 * SLOWER, 5 * SLOWER, 600 / SLOWER
+LATE, LOADED = (2, 4), (3, 5)  # links with more delay; hosts whose servers do other work
+OTHER_WORK, OTHERS = 0.8, 4  # of the quota, and by how many programs
+BLOCK, WINDOW, BLOCKS, RATE = 4096, 8, 42, 21
+CPU_NS = 60_000  # a server's work on a block, besides reading it
+QUOTA_US, PERIOD_US = 1000, 40_000
+PORT, FIRST = 80, 8001
+PROGRAM = machine.ROOT / "bench/capability_server.py"
+CPU = Path("/sys/fs/cgroup/cpu")
+SETTLE = "6s"
+
+FEEDBACK = {
+    "feedback": {"settle": SETTLE, "link_capacity": f"{RATE_MBIT:g}M"},
+    "load": {"type": "orca", "interval": "1s", "timeout": "900ms"},
+}
+# By name: the scheduler, and what its service has besides.
+POLICIES = {
+    "rr": ("rr", {}),
+    "maglev": ("maglev", {"hash_on": "tuple"}),
+    "capability": ("share", FEEDBACK),
+    "p2c": ("p2c", {}),
+    "capability, p2c": ("p2c", FEEDBACK),
+    "capability, wlc": ("wlc", FEEDBACK),
+}
+
+
+@dataclass
+class Function(Server):
+    """A server behind a link, with a report of its load."""
+
+    link: str = ""
+    asked: bool = False  # for its load
+
+    def value(self):
+        load = {"load": {"port": self.port + 1000}} if self.asked else {}
+        return super().value() | {"link": self.link} | load
+
+
+class Group:
+    """A control group with a quota; removed at the end."""
+
+    def __init__(self, name):
+        self.path = CPU / name
+        self.usage = Path("/sys/fs/cgroup/cpuacct", name)
+
+    def __enter__(self):
+        for path in (self.path, self.usage):
+            path.mkdir(exist_ok=True)
+        (self.path / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+        (self.path / "cpu.cfs_quota_us").write_text(str(QUOTA_US))
+        return self
+
+    def __exit__(self, *_):
+        for path in (self.path, self.usage):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+    def command(self, cpu, *words):
+        """The command that runs a program inside, on one processor: the kernel hands quotas out
+        to processors in pieces that are larger than ours."""
+        enter = "; ".join(f"echo $$ > {path}/cgroup.procs" for path in (self.path, self.usage))
+        program = ["taskset", "-c", cpu, sys.executable, PROGRAM, *words]
+        return ["sh", "-c", f'{enter}; exec "$@"', "sh", *program]
+
+
+class Bed:
+    """A context manager that cleans up completely."""
+
+    def __init__(self):
+        self.open = contextlib.ExitStack()
+        self.links, self.groups, self.others = {}, {}, []
+
+    def __enter__(self):
+        if not (CPU / "cpu.cfs_quota_us").exists():
+            raise machine.Failed("this takes the cgroup controller cpu (version 1)")
+        try:
+            machine.prefer(os.getpid())
+            self.lab = self.open.enter_context(Lab(servers=LINKS))
+            for host in range(1, LINKS + 1):
+                one = Link(self.lab, f"s{host}", delay_ms=DELAY_MS / 2, rate_mbit=RATE_MBIT)
+                self.links[host] = self.open.enter_context(one)
+                for number in range(EACH):
+                    self.serve(host, FIRST + number)
+            self.steelyard = Steelyard(self.lab, Config(local_addresses(1))).start()
+        except BaseException:
+            self.open.close()
+            raise
+        return self
+
+    def __exit__(self, *error):
+        return self.open.__exit__(*error)
+
+    @staticmethod
+    def cpu(host):
+        cpus = machine.cpus()
+        return cpus[host % len(cpus)]
+
+    def serve(self, host, port):
+        name = f"{self.lab.id}-{host}-{port}"
+        group = self.open.enter_context(Group(name))
+        self.groups[host, port] = group
+        address = self.lab[f"s{host}"].v4
+        words = group.command(self.cpu(host), "server", address, port, group.path, BLOCK, CPU_NS)
+        program = self.lab.start(f"s{host}", f"function-{host}-{port}", words)
+        self.open.callback(program.stop)
+        program.wait_for("ready")
+
+    def use(self, policy):
+        """All flows of before have ended: the service begins anew."""
+        scheduler, spread = POLICIES[policy]
+        servers = [
+            Function(self.lab[f"s{host}"].v4, port, link=f"link{host}", asked="load" in spread)
+            for host, port in self.groups
+        ]
+        config = self.steelyard.config
+        config.services.clear()
+        self.steelyard.apply()
+        spread = {"syn_defence": "off", **spread}
+        service = Service("nf", VIP[4], PORT, scheduler=scheduler, spread=spread, servers=servers)
+        service.timeouts = {"closing": "1s", "time_wait": "1s"}  # p2c counts live sessions
+        config.services.append(service)
+        self.steelyard.apply()
+        self.steelyard.wait_in_sync()
+
+    def disturb(self):
+        """More delay on two links, and other work in two hosts' groups."""
+        for host in LATE:
+            self.links[host].set(delay_ms=(DELAY_MS + MORE_MS) / 2)
+        for host in LOADED:
+            for number in range(EACH):
+                group = self.groups[host, FIRST + number]
+                words = group.command(
+                    self.cpu(host), "load", OTHER_WORK / OTHERS, QUOTA_US / PERIOD_US
+                )
+                for one in range(OTHERS):
+                    name = f"load-{host}-{number}-{one}"
+                    self.others.append(self.lab.start(f"s{host}", name, words))
+
+    def calm(self):
+        for link in self.links.values():
+            link.set(delay_ms=DELAY_MS / 2)
+        for other in self.others:
+            other.stop()
+        self.others.clear()
+
+    def shares(self):
+        """What the forwarder follows, by host; 0: weights."""
+        shares = dict.fromkeys(range(1, LINKS + 1), 0.0)
+        for server in self.steelyard.get("servers"):
+            host = next(h for h in shares if self.lab[f"s{h}"].v4 == server["address"])
+            shares[host] += server.get("share", {}).get("share", 0)
+        return shares
+
+
+class Flow:
+    def __init__(self, flows):
+        self.flows = flows
+        self.begin()
+
+    def begin(self):
+        self.socket = self.flows.host.ns.socket()
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        failed = self.socket.connect_ex((VIP[4], PORT))
+        if failed != errno.EINPROGRESS:
+            raise machine.Failed(f"a flow cannot begin: {errno.errorcode[failed]}")
+        self.sent, self.under_way = 0, collections.deque()
+        self.open, self.due = False, 0.0
+        self.flows.chooser.register(self.socket, selectors.EVENT_WRITE, self)
+
+    def send(self, now):
+        """Sends a block if one is due."""
+        if not self.open or self.sent == BLOCKS or now < self.due or len(self.under_way) == WINDOW:
+            return
+        self.socket.sendall(self.flows.block)
+        self.under_way.append(now)
+        self.sent += 1
+        self.due = max(self.due, now - 1 / RATE) + 1 / RATE
+
+    def ready(self, events):
+        if events & selectors.EVENT_WRITE:
+            if self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self.flows.failed += 1
+                return self.again()
+            self.flows.chooser.modify(self.socket, selectors.EVENT_READ, self)
+            self.open = True
+            return None
+        try:
+            answers = len(self.socket.recv(4096))
+        except OSError:
+            answers = 0
+        if answers == 0:
+            self.flows.failed += 1
+            return self.again()
+        now = time.monotonic()
+        for _ in range(answers):
+            self.flows.done.append((now, now - self.under_way.popleft()))
+        if not self.under_way and self.sent == BLOCKS:
+            return self.again()
+        return None
+
+    def again(self):
+        self.end()
+        self.begin()
+
+    def end(self):
+        self.flows.chooser.unregister(self.socket)
+        self.socket.close()
+
+
+class Flows:
+    """A context manager: 60 flows, driven by run()."""
+
+    def __init__(self, host):
+        self.host, self.chooser = host, selectors.DefaultSelector()
+        self.block = bytes(BLOCK)
+        self.done, self.failed = [], 0  # (when, round-trip time) of each block
+
+    def __enter__(self):
+        self.all = [Flow(self) for _ in range(FLOWS)]
+        return self
+
+    def __exit__(self, *_):
+        for flow in self.all:
+            flow.end()
+
+    def run(self, seconds):
+        """Returns the blocks that were confirmed meanwhile."""
+        first, end = len(self.done), time.monotonic() + seconds
+        while time.monotonic() < end:
+            for key, events in self.chooser.select(0.003):
+                key.data.ready(events)
+            now = time.monotonic()
+            for flow in self.all:
+                flow.send(now)
+        return self.done[first:]
