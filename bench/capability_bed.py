@@ -93,9 +93,7 @@ class Group:
     def command(self, cpu, *words):
         """The command that runs a program inside, on one processor: the kernel hands quotas out
         to processors in pieces that are larger than ours."""
-        enter = "; ".join(f"echo $$ > {path}/cgroup.procs" for path in (self.path, self.usage))
-        program = ["taskset", "-c", cpu, sys.executable, PROGRAM, *words]
-        return ["sh", "-c", f'{enter}; exec "$@"', "sh", *program]
+        return ["taskset", "-c", cpu, sys.executable, PROGRAM, *words]
 
 
 class Bed:
@@ -165,7 +163,7 @@ class Bed:
             for number in range(EACH):
                 group = self.groups[host, FIRST + number]
                 words = group.command(
-                    self.cpu(host), "load", OTHER_WORK / OTHERS, QUOTA_US / PERIOD_US
+                    self.cpu(host), "load", group.path, OTHER_WORK / OTHERS, QUOTA_US / PERIOD_US
                 )
                 for one in range(OTHERS):
                     name = f"load-{host}-{number}-{one}"

@@ -7,9 +7,11 @@ It takes CPU_NS of processor time for each block of BLOCK bytes, and answers one
 folder GROUP, which may hold no more processor time than its quota, it reports the quota's use by
 the conventions of ORCA on PORT + 1000.
 
-    capability_server.py load SHARE QUOTA
+    capability_server.py load GROUP SHARE QUOTA
 
-Takes SHARE of the QUOTA, in cores, of the group that it runs in, which others in it then lack.
+Takes SHARE of the QUOTA, in cores, of the group, which others in it then lack.
+
+Both enter the group once they are ready: to start takes more than a group has.
 """
 
 import http.server
@@ -22,6 +24,11 @@ import time
 from pathlib import Path
 
 PERIOD_S = 0.04  # of a group's quota, as capability_bed.py sets it
+
+
+def enter(group):
+    for path in (group, f"/sys/fs/cgroup/cpuacct/{Path(group).name}"):
+        Path(path, "cgroup.procs").write_text("0")
 
 
 def spin(ns):
@@ -78,6 +85,7 @@ def serve(address, port, group, block, cpu_ns):
     listener.setblocking(False)
     chooser.register(listener, selectors.EVENT_READ)
     have = {}
+    enter(group)
     print("ready", flush=True)
     while True:
         for key, _ in chooser.select():
@@ -108,8 +116,9 @@ def serve(address, port, group, block, cpu_ns):
                     break
 
 
-def load(share, quota):
+def load(group, share, quota):
     """Taken in small pieces, so that the quota is not used up at once."""
+    enter(group)
     begin, used = time.monotonic_ns(), time.thread_time_ns()
     while True:
         had = time.thread_time_ns() - used
@@ -121,5 +130,5 @@ def load(share, quota):
 
 if __name__ == "__main__":
     if sys.argv[1] == "load":
-        load(float(sys.argv[2]), float(sys.argv[3]))
+        load(sys.argv[2], float(sys.argv[3]), float(sys.argv[4]))
     serve(sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), int(sys.argv[6]))

@@ -32,8 +32,8 @@ type fleet struct {
 	sent   map[model.ServiceKey]map[netip.AddrPort]float64
 
 	set      uint64 // bytes that the forwarder was sent
-	requests   int
-	loop       *feedback.Loop
+	requests int
+	loop     *feedback.Loop
 }
 
 func newFleet(services, servers, perService int, random *rand.Rand) *fleet {
