@@ -22,7 +22,7 @@ pytestmark = pytest.mark.both_builds
 CHANGES = 1000
 AT_ONCE = 12  # at most, in one transaction
 ENDLESS = 10**9  # requests
-SCHEDULERS = ("rr", "wrr", "lc", "wlc", "sed", "sh", "maglev", "conhash", "share")
+SCHEDULERS = ("rr", "wrr", "lc", "wlc", "sed", "sh", "maglev", "conhash", "share", "p2c")
 SPARE = 20000  # first of the ports without a listener
 
 

@@ -12,7 +12,7 @@ from tests.lab.clients import HttpConnection, connect, dns_txt, finish_wrk, http
 from tests.lab.steelyard import DNS, VIP, WEB
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
-SCHEDULERS = ("rr", "wrr", "lc", "wlc", "sed", "sh", "maglev", "conhash", "share")
+SCHEDULERS = ("rr", "wrr", "lc", "wlc", "sed", "sh", "maglev", "conhash", "share", "p2c")
 
 
 def web(stage, family=4):
