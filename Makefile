@@ -11,7 +11,7 @@ OPTIONS    ?= /etc/default/steelyard-forwarder
 UNITDIR    ?= /usr/lib/systemd/system
 DESTDIR    ?=
 DEMO       ?= first_light
-DEMOS      := first_light attack limits modes restart shaping stack
+DEMOS      := first_light attack limits modes priority restart shaping stack
 JOBS       ?= $(shell nproc)
 
 BIN   := build/bin
@@ -35,6 +35,7 @@ help: ## list these commands
 	@echo "  make demo DEMO=attack   what clients notice of floods, flood by flood: a table"
 	@echo "  make demo DEMO=limits   tenants held to their limits, live changes, a noisy client: a table"
 	@echo "  make demo DEMO=modes    every mode, family and protocol, one and two workers: a table"
+	@echo "  make demo DEMO=priority redis and lighttpd, hooks loaded and swapped live, latencies: a table"
 	@echo "  make demo DEMO=shaping  a narrow port shared by tenants, services and classes: a table"
 	@echo "  make demo DEMO=stack    unmodified servers on the user-space TCP stack beside Linux's: a table"
 	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go bench soak wire wire-asan"

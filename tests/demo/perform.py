@@ -56,14 +56,15 @@ def perform(demo_class, title, about):
 
 def look_around(demo):
     lab, steelyard = demo.lab, demo.steelyard
-    tool = f"{STEELYARD} --socket {steelyard.agent_socket}"
-    lines = demo.look_around() | {
-        "on a server": f"{lab['s1'].ns.enter} tcpdump -ni eth0",
-        "the balancer": f"{tool} get status",
-        "what it does": f"{tool} stats -w 1s",
-        "configuration": f"{steelyard.file}  (edit it and look at the agent's log)",
-        "logs": lab.dir,
-    }
+    lines = demo.look_around() | {"on a server": f"{lab['s1'].ns.enter} tcpdump -ni eth0"}
+    if steelyard:  # not all demos have a forwarder
+        tool = f"{STEELYARD} --socket {steelyard.agent_socket}"
+        lines |= {
+            "the balancer": f"{tool} get status",
+            "what it does": f"{tool} stats -w 1s",
+            "configuration": f"{steelyard.file}  (edit it and look at the agent's log)",
+        }
+    lines["logs"] = lab.dir
     say(f"\n{paint('Everything is still up. Look around:', 'bold')}\n")
     for what, line in lines.items():
         say(f"   {what:<17} {line}")

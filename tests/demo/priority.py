@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Priorities without a line of code: unmodified redis and lighttpd on the user-space stack, under
+two kinds of load each. Hooks are loaded, swapped and removed while clients wait, and latencies of
+both kinds are measured before and after.
+
+`make demo DEMO=priority` runs it; with --keep everything stays up for a look around. Its exit
+status says whether urgent requests became as much faster as it claims.
+"""
+
+import json
+import os
+import statistics
+import sys
+import threading
+import time
+
+from tests.demo.perform import perform
+from tests.demo.show import Show, say
+from tests.lab.clients import connect, receive_exactly
+from tests.lab.hooks import hook, hook_list
+from tests.lab.run import STEELYARD, start_run
+from tests.lab.servers import wait_listening
+
+PICTURE = """
+   client  waits for a small answer ──┐
+                                      ├──▶ redis-server   on s1, by `steelyard run`
+           scans, downloads ──────────┴──▶ lighttpd       on s2, likewise
+"""
+KEYS, SCANNERS = 50_000, 6
+LARGE, DOWNLOADERS = 4_000_000, 24
+COUNT, LEAST = 60, 5  # urgent requests of a measurement, and before a change
+GOAL = {"redis": 0.5, "lighttpd": 0.9}  # of the median without a hook, at most
+LIGHTTPD = """\
+server.document-root = "{dir}"
+server.port = 8001
+server.bind = "{v4}"
+server.max-connections = 1024
+mimetype.assign = ( "" => "text/plain" )
+"""
+
+
+def ms(seconds):
+    return f"{seconds * 1000:.2f} ms"
+
+
+class Priority:
+    NETWORK = {"arms": 1, "servers": 2}
+
+    def __init__(self, lab):
+        self.lab, self.show, self.steelyard = lab, Show(), None
+        self.rows, self.missed, self.median = [], [], {}
+        self.names = {kind: f"demo-{kind}-{os.getpid()}" for kind in ("redis", "lighttpd")}
+
+    # ---- servers -------------------------------------------------------------------------------
+
+    def start(self):
+        s1, s2 = self.lab["s1"], self.lab["s2"]
+        argv = ["redis-server", "--bind", s1.v4, "--protected-mode", "no", "--save", ""]
+        argv += ["--enable-debug-command", "yes", "--dir", self.lab.dir]
+        self._run("redis", argv, "s1", 6379)
+        self.lab["client"].ns.run(["redis-cli", "-h", s1.v4, "debug", "populate", KEYS])
+        folder = self.lab.dir / "site"
+        (folder / "api").mkdir(parents=True)
+        (folder / "api" / "price").write_text("42")
+        (folder / "large").write_bytes(bytes(LARGE))
+        (folder / "conf").write_text(LIGHTTPD.format(dir=folder, v4=s2.v4))
+        self._run("lighttpd", ["lighttpd", "-D", "-f", folder / "conf"], "s2", 8001)
+
+    def _run(self, kind, argv, host, port):
+        name = self.names[kind]
+        process = start_run(
+            self.lab, kind, argv, "--name", name, host=host, interface="eth0"
+        )  # fmt: skip
+        wait_listening(self.lab[host].ns, port)
+        process.wait_for("is worker 0 of 1")
+        self.show.claim(True, f"{argv[0]} runs as Debian ships it, its stack in its own process")
+
+    # ---- load ----------------------------------------------------------------------------------
+
+    def load(self, kind):
+        """Others, without end."""
+        if kind == "redis":
+            argv = ["redis-benchmark", "-q", "-h", self.lab["s1"].v4, "-c", SCANNERS]
+            return self.lab.start("client", "scans", [*argv, "-n", 10**9, "keys", "no:*"])
+        url = f"http://{self.lab['s2'].v4}:8001/large"
+        argv = ["wrk", "-t1", f"-c{DOWNLOADERS}", "-d3600s", "--timeout", "60s"]
+        return self.lab.start("client", "downloads", [*argv, url])
+
+    def ask(self, kind, one, urgent=True):
+        if kind == "redis":
+            get, keys = b"*2\r\n$3\r\nGET\r\n$5\r\nkey:1\r\n", b"*2\r\n$4\r\nKEYS\r\n$4\r\nno:*\r\n"
+            one.sendall(get if urgent else keys)
+            line = self._line(one)
+            if line.startswith(b"$"):
+                receive_exactly(one, int(line[1:]) + 2)
+            return
+        path = b"/api/price" if urgent else b"/large"
+        one.sendall(b"GET %s HTTP/1.1\r\nHost: demo\r\n\r\n" % path)
+        while line := self._line(one).strip():
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        receive_exactly(one, length)
+
+    @staticmethod
+    def _line(one):
+        line = b""
+        while not line.endswith(b"\n"):
+            line += receive_exactly(one, 1)
+        return line
+
+    def clock(self, kind, until, urgent=True):
+        """How long requests take, one after the other."""
+        address, port = {
+            "redis": (self.lab["s1"].v4, 6379),
+            "lighttpd": (self.lab["s2"].v4, 8001),
+        }[kind]
+        took = []
+        with connect(self.lab["client"], address, port, timeout_s=120) as one:
+            while not until(took):
+                began = time.perf_counter()
+                self.ask(kind, one, urgent)
+                took.append(time.perf_counter() - began)
+        return sorted(took)
+
+    def measure(self, kind, what, change=None):
+        """Latencies of both kinds while others load the server. change: done meanwhile."""
+        load, done, others = self.load(kind), threading.Event(), []
+        if change:
+            self.clock(kind, lambda took: len(took) == LEAST)
+            self.command(kind, *change)
+        one = threading.Thread(
+            target=lambda: others.extend(
+                self.clock(kind, lambda took: took and done.is_set(), urgent=False)
+            )
+        )
+        one.start()
+        took = self.clock(kind, lambda took: len(took) == COUNT)
+        done.set()
+        one.join()
+        load.kill()
+        self.median[kind, what] = statistics.median(took)
+        self.rows.append([f"{kind}, {what}", ms(statistics.median(took)),
+                          ms(took[int(COUNT * 0.9)]), ms(statistics.median(others))])  # fmt: skip
+
+    def command(self, kind, *words):
+        line = " ".join(["steelyard hook", *map(str, words)])
+        self.show.command(line, hook(self.names[kind], *words))
+
+    # ---- the demo ------------------------------------------------------------------------------
+
+    def run(self):
+        say(PICTURE)
+        self.show.step("redis-server and lighttpd start, each on a host of its own")
+        self.start()
+        for kind, urgent, load, swap in (
+            ("redis", "GET beside scans of all keys", ("load", "first", "redis_command"),
+             ("swap", "first", "length", "--param", "0=29", "--param", "1=6")),
+            ("lighttpd", "a price beside downloads", ("load", "first", "http_path", "--param",
+             '0="/api/"', "--param", "1=5", "--param", "3=6"), ("set", "first", "3=7")),
+        ):  # fmt: skip
+            self.show.step(f"{kind}: {urgent}, first without a hook")
+            self.measure(kind, "without a hook")
+            self.measure(kind, "with one, loaded live", load)
+            levels = hook_list(self.names[kind])[0]["first"]["levels"]
+            self.show.claim(
+                levels[0] > 0 and levels[6] > 0,
+                f"it has said {levels[0]} times what is urgent, {levels[6]} times what may wait",
+            )
+            self.measure(kind, "changed live", swap)
+            self.measure(kind, "removed live", ("rm", "first"))
+            self.show.claim(hook_list(self.names[kind])[0] == {}, "no hook is left")
+        self.show.step("Latencies of both kinds, as clients see them")
+        self.show.table(["", "urgent: median", "90 %", "others: median"], self.rows)
+        for kind, goal in GOAL.items():
+            share = self.median[kind, "with one, loaded live"] / self.median[kind, "without a hook"]
+            text = f"{kind}: urgent ones take {share:.0%} of what they took, at most {goal:.0%}"
+            say(f"   {text}")
+            if share > goal:
+                self.missed.append(text)
+
+    def look_around(self):
+        return {"hooks": f"{STEELYARD} hook list", "names": json.dumps(self.names)}
+
+    def stop(self):
+        self.show.step("All of it stops")
+        for process in self.lab.processes:
+            if process.name.startswith("run-"):
+                self.show.claim(process.stop() is not None, f"{process.name} ended")
+
+
+if __name__ == "__main__":
+    sys.exit(perform(Priority, "priority", __doc__))
