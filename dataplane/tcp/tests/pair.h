@@ -28,6 +28,18 @@ static struct pair {
 	unsigned before, pool_before;
 } pair;
 
+/* A server's packets, of which few may wait. */
+static inline struct rte_mempool *pair_few(void)
+{
+	static struct rte_mempool *pool;
+
+	if (!pool)
+		pool = rte_pktmbuf_pool_create("small", 319, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
+		                               SOCKET_ID_ANY);
+	assert_non_null(pool);
+	return pool;
+}
+
 static inline struct sy_stack *pair_stack(struct rte_mempool *pool)
 {
 	struct sy_stack_options o = {.pool = pool, .connections = 2 * PAIR_MOST};
