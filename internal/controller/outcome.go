@@ -96,7 +96,15 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 		if entry.Revision != 0 {
 			txn.Unchanged(entry).Put(entry.Key, encode(record.with(one.forwarder, used)), 0)
 		}
-		txn.Put(keyRefusals+one.forwarder+"/"+name, encode(refusal{newest.Revision, reason}), 0)
+		since := previous.Revision
+		if since > newest.Revision { // an earlier one was confirmed meanwhile: all after it are taken back
+			now, _, err := read[status](ctx, s.store, keyStatus+one.forwarder)
+			if err != nil {
+				return nil, err
+			}
+			since = min(now.Applied+1, newest.Revision)
+		}
+		txn.Put(keyRefusals+one.forwarder+"/"+name, encode(refusal{since, newest.Revision, reason}), 0)
 		return s.record(txn, "controller/"+s.id, "take back", one.forwarder, name, "the forwarder refuses it: "+reason), nil
 	})
 	return err
@@ -166,7 +174,7 @@ func (s *Server) await(ctx context.Context, forwarder, project string, revision 
 func (s *Server) outcomeOf(forwarder, project string, revision int64) *outcome {
 	var undone refusal
 	var now status
-	if entry := s.mirror.Get(keyRefusals + forwarder + "/" + project); entry.Revision != 0 && decodeRecord(entry, &undone) == nil && undone.Revision == revision {
+	if entry := s.mirror.Get(keyRefusals + forwarder + "/" + project); entry.Revision != 0 && decodeRecord(entry, &undone) == nil && undone.has(revision) {
 		return &outcome{status{Error: undone.Error}, true}
 	}
 	if entry := s.mirror.Get(keyStatus + forwarder); entry.Revision == 0 || decodeRecord(entry, &now) != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +27,16 @@ func (l *lab) settled(name string, takenBack int) func() bool {
 		got := l.list(l.controllers[0].admin)[name]
 		return got.GetInForwarder() && got.GetError() == "" && got.GetAppliedRevision() == got.GetDesiredRevision() && len(got.GetTakenBack()) == takenBack
 	}
+}
+
+// snapshot is what a mirror begins with.
+func (l *lab) snapshot() cluster.Snapshot {
+	l.Helper()
+	now, err := l.store.Snapshot(l.Context(), mirrored...)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return now
 }
 
 // An agent that was away refuses what was saved for it: it is taken back though nobody waits for it, and by whichever controller serves it.
@@ -95,6 +106,7 @@ func TestRefusalOfAForwarderThatWasAway(t *testing.T) {
 func TestConfirmedOneIsPutBack(t *testing.T) {
 	l := newLab(t, 0)
 	s := &Server{store: l.store, now: time.Now, id: "c"}
+	s.changed = sync.NewCond(&s.mu)
 	put := func(txn *cluster.Txn) int64 {
 		t.Helper()
 		revision, err := l.store.Commit(t.Context(), txn)
@@ -130,13 +142,32 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 	if err := s.confirm(t.Context(), "f1", first); err != nil {
 		t.Fatal(err)
 	}
+	put(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: first, InForwarder: true}), 0))
 	if err := s.takeBack(t.Context(), &session{forwarder: "f1", fence: fence - 1}, second, "no"); connect.CodeOf(err) != connect.CodeAborted || now() != file(2) {
 		t.Errorf("a controller that has lost the forwarder: %v", err)
 	}
 	if err := s.takeBack(t.Context(), one, second, "no"); err != nil || now() != file(1) {
 		t.Fatalf("%v, %s", err, now())
 	}
+	s.catchUp(l.snapshot())
+	for revision, want := range map[int64]bool{first: false, second: true, second + 1: false} {
+		if got := s.outcomeOf("f1", defaultProject, revision); (got != nil && got.takenBack) != want {
+			t.Errorf("of revision %d (the first is %d, the second %d): %+v", revision, first, second, got)
+		}
+	}
 	third := change(3)
+	// Nobody has confirmed what is changed again: it is taken back with what replaced it.
+	last := change(4)
+	if err := s.takeBack(t.Context(), one, last, "no"); err != nil || now() != file(1) {
+		t.Fatalf("%v, %s", err, now())
+	}
+	s.catchUp(l.snapshot())
+	for _, revision := range []int64{third, last} {
+		if got := s.outcomeOf("f1", defaultProject, revision); got == nil || !got.takenBack {
+			t.Errorf("of revision %d: %+v", revision, got)
+		}
+	}
+	third = change(3)
 	if err := s.confirm(t.Context(), "f1", third); err != nil {
 		t.Fatal(err)
 	}

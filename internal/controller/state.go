@@ -119,9 +119,13 @@ type status struct {
 
 // refusal says why a change was taken back.
 type refusal struct {
-	Revision int64  `json:"revision"` // of the change
+	Since    int64  `json:"since,omitempty"` // of the first change that was taken back with it, as none after that was confirmed
+	Revision int64  `json:"revision"`        // of the change
 	Error    string `json:"error"`
 }
+
+// has reports whether a change was taken back.
+func (r refusal) has(revision int64) bool { return r.Since <= revision && revision <= r.Revision }
 
 type audit struct {
 	At        int64  `json:"at_unix_ms"`
