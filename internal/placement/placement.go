@@ -141,8 +141,8 @@ func (o Options) number(l Load, now time.Time) (float64, string, bool) {
 		most = max(most, part.value)
 		parts = append(parts, fmt.Sprintf("%s %.0f%%", part.name, 100*part.value))
 	}
-	if most < 0 {
-		return unknownLoad, "load not known", false
+	if l.Busy < 0 { // the others alone say little, and an idle table nothing
+		return unknownLoad, "load not known yet", false
 	}
 	return most, strings.Join(parts, ", "), true
 }

@@ -35,6 +35,7 @@ func TestPlace(t *testing.T) {
 		"too busy":         {forwarders: []Forwarder{busy("f1", 0.9), busy("f2", 0.86)}, why: "no forwarder fits: f2: too busy"},
 		"none":             {why: "there is no forwarder"},
 		"not known":        {forwarders: []Forwarder{busy("f1", 0.7), {Name: "f2"}}, want: "f2", why: "load not known"},
+		"busy not known":   {forwarders: []Forwarder{busy("f1", 0.4), {Name: "f2", Load: Load{Busy: -1, Link: -1, At: begin}}}, want: "f1", why: "load not known yet"},
 		"known and calm":   {forwarders: []Forwarder{busy("f1", 0.4), {Name: "f2"}}, want: "f1"},
 		"old":              {forwarders: []Forwarder{busy("f1", 0.4), {Name: "f2", Load: Load{At: begin.Add(-2 * time.Minute)}}}, want: "f1", why: "load not known for 2m0s"},
 		"new ones count":   {forwarders: []Forwarder{busy("f1", 0.10), busy("f2", 0.11)}, services: []Service{{Key: "a", At: "f1", Since: begin}}, want: "f2"},
