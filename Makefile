@@ -11,7 +11,7 @@ OPTIONS    ?= /etc/default/steelyard-forwarder
 UNITDIR    ?= /usr/lib/systemd/system
 DESTDIR    ?=
 DEMO       ?= first_light
-DEMOS      := first_light attack limits modes priority restart shaping stack
+DEMOS      := first_light attack controller limits modes priority restart shaping stack
 JOBS       ?= $(shell nproc)
 
 BIN   := build/bin
@@ -33,6 +33,7 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo; echo "  make demo DEMO=restart  thousands of connections through kill -9, restart and upgrade"
 	@echo "  make demo DEMO=attack   what clients notice of floods, flood by flood: a table"
+	@echo "  make demo DEMO=controller  a controller, three forwarders, requests, moves: a table"
 	@echo "  make demo DEMO=limits   tenants held to their limits, live changes, a noisy client: a table"
 	@echo "  make demo DEMO=modes    every mode, family and protocol, one and two workers: a table"
 	@echo "  make demo DEMO=priority redis and lighttpd, hooks loaded and swapped live, latencies: a table"
@@ -60,7 +61,7 @@ build: build/dev/build.ninja ## build the programs into build/bin
 	@scripts/generate-go
 	@scripts/generate-python
 	@# Without the C library, which would load others to look up names and groups.
-	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/steelyard ./tests/traffic ./bench/fleet
+DEMOS      := first_light attack controller limits modes priority restart shaping stack
 
 asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into build/asan
 	@ninja -C build/asan -j $(JOBS) --quiet
