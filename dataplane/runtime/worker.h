@@ -86,6 +86,11 @@ struct worker_clock {
 	uint64_t rate;   /* nanoseconds per cycle, 32 fractional bits */
 };
 
+/* Back-off when some source can only be polled. The first sleep is short, for traffic where a
+ * packet comes now and then and each waits for the sleep to end. Each further sleep is twice as
+ * long. */
+#define WORKER_BACKOFF_US 50
+
 #define WORKER_AGAIN (8 * SY_BURST)
 
 /* The packets of sy_packet_again(), in their order. */
@@ -169,10 +174,14 @@ void worker_begin(struct sy_worker *w);
 void worker_end(struct sy_worker *w);
 /* After a turn: may the worker sleep, or is something likely to come soon? */
 bool worker_rests(struct sy_worker *w, bool work);
-/* The worker is going to sleep in its epoll instance: for how many nanoseconds at most. 0: it is
+/* The worker is going to sleep: for how many nanoseconds at most. 0: it is
  * not, there is work. */
 uint64_t worker_sleep_begin(struct sy_worker *w);
 void worker_sleep_end(struct sy_worker *w);
+/* Both, and the sleep itself; of a thread that is the worker's own. */
+void worker_sleep(struct sy_worker *w);
+/* Devices that have stopped for lack of buffers look again. */
+void worker_sources_wake(struct sy_worker *w);
 /* Call before the clock is first read. */
 void worker_clock_start(struct sy_worker_private *p);
 /* One look at everything the worker polls; true if there was work. Called by the worker's own
