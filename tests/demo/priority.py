@@ -51,7 +51,7 @@ class Priority:
         self.rows, self.missed, self.median = [], [], {}
         self.names = {kind: f"demo-{kind}-{os.getpid()}" for kind in ("redis", "lighttpd")}
 
-    # ---- servers -------------------------------------------------------------------------------
+    # ---- servers ---------------------------------------------------------------------------------
 
     def start(self):
         s1, s2 = self.lab["s1"], self.lab["s2"]
@@ -75,7 +75,7 @@ class Priority:
         process.wait_for("is worker 0 of 1")
         self.show.claim(True, f"{argv[0]} runs as Debian ships it, its stack in its own process")
 
-    # ---- load ----------------------------------------------------------------------------------
+    # ---- load ------------------------------------------------------------------------------------
 
     def load(self, kind):
         """Others, without end."""
@@ -146,7 +146,7 @@ class Priority:
         line = " ".join(["steelyard hook", *map(str, words)])
         self.show.command(line, hook(self.names[kind], *words))
 
-    # ---- the demo ------------------------------------------------------------------------------
+    # ---- the demo --------------------------------------------------------------------------------
 
     def run(self):
         say(PICTURE)

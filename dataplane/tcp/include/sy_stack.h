@@ -263,7 +263,7 @@ int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 /* The client that a balancer has named. -ENOENT: none, or options.toa is off. */
 int sy_stack_client(struct sy_stack *s, sy_stack_id id, struct sy_stack_endpoint *out);
 
-/* ---- priorities (priority.c, docs/design/0045-priorities.md) ----------------------------------
+/* ---- priorities (priority.c, docs/design/0045-priorities.md) ------------------------------------
  */
 
 /*
