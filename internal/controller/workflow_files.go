@@ -218,6 +218,12 @@ func (w *world) File(forwarder string) (int64, error) {
 }
 
 func (w *world) Confirmed(forwarder string, revision int64) (bool, error) {
+	w.Server.mu.Lock()
+	found := w.Server.outcomeOf(forwarder, w.of.wanted.GetProject(), revision)
+	w.Server.mu.Unlock()
+	if found != nil && found.takenBack { // what is in force then has a later revision
+		return false, fmt.Errorf("it refuses this: %s", found.Error)
+	}
 	now := w.picture.status[forwarder]
 	switch {
 	case now.Applied >= revision:
