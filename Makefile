@@ -61,7 +61,7 @@ build: build/dev/build.ninja ## build the programs into build/bin
 	@scripts/generate-go
 	@scripts/generate-python
 	@# Without the C library, which would load others to look up names and groups.
-DEMOS      := first_light attack controller limits modes priority restart shaping stack
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/steelyard ./tests/traffic ./bench/fleet ./examples/nfv-manager
 
 asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into build/asan
 	@ninja -C build/asan -j $(JOBS) --quiet
