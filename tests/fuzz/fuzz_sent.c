@@ -43,6 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			model_time_out(&m, what & 16);
 			break;
 		case 1:
+			if (what & 16)
+				model_found(&m);
 			model_recovered(&m);
 			break;
 		case 2:
