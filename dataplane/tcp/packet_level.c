@@ -6,7 +6,8 @@
 #include "priority.h"
 
 #define TURN_BATCH  32
-#define TURN_LATER  4 /* less urgent packets of a turn, while something more urgent is unread */
+#define TURN_LATER  4  /* less urgent packets of a turn, while something more urgent is unread */
+#define TURNS_IDLE  16 /* that these wait for somebody who reads nothing */
 #define IPV4_OFFSET 0x1fff /* of a fragment */
 
 /* What is behind IP: TCP's ports, flags and payload. */
@@ -133,13 +134,25 @@ bool sy_stack_levels_used(const struct sy_stack *s)
 	return s->priority && packets_are_asked(s);
 }
 
-/* Is something unread that is more urgent? */
+/* Is something unread that is more urgent, and not left where it is? */
 static bool more_urgent_unread(const struct priority *p, unsigned level)
 {
 	for (unsigned i = 0; i < level; i++)
-		if (p->unread[i] > 0)
+		if (p->unread[i] > p->stuck[i])
 			return true;
 	return false;
+}
+
+/* Packets of this level have waited in this turn. Half a request, one that is lent, or one that
+ * nobody accepts, stays unread for as long as its peer likes: others wait for a while only. */
+static void turn_waited(struct priority *p, unsigned level)
+{
+	for (unsigned i = 0; i < level; i++) {
+		if (p->unread[i] <= p->stuck[i] || ++p->idle[i] < TURNS_IDLE)
+			continue;
+		p->stuck[i] = p->unread[i];
+		p->idle[i] = 0;
+	}
 }
 
 /* Packets of the most urgent level, up to `most`. */
@@ -158,7 +171,7 @@ static unsigned level_take(struct sy_stack *s, unsigned level, unsigned most)
 unsigned sy_stack_take(struct sy_stack *s, unsigned most, uint64_t now_ns)
 {
 	struct priority *p = s->priority;
-	unsigned later = TURN_LATER;
+	unsigned later = TURN_LATER, waited = 0;
 
 	stack_time(s, now_ns);
 	if (!p)
@@ -168,11 +181,13 @@ unsigned sy_stack_take(struct sy_stack *s, unsigned most, uint64_t now_ns)
 		bool waits = more_urgent_unread(p, level);
 		if (waits && share > later)
 			share = later;
+		waited = waits ? level : waited;
 		if (share == 0)
 			break;
 		share = level_take(s, level, share);
 		most -= share;
 		later -= waits ? share : 0;
 	}
+	turn_waited(p, waited);
 	return p->waiting.count;
 }

@@ -282,10 +282,16 @@ unsigned priority_ask(struct sy_stack *s, struct connection *c, struct rte_mbuf 
 
 /* ---- what is unread -------------------------------------------------------------------------- */
 
+static void unread_less(struct priority *p, unsigned level)
+{
+	if (--p->unread[level] < p->stuck[level])
+		p->stuck[level] = p->unread[level];
+}
+
 static void rank_level(struct priority *p, struct rank *r, unsigned level)
 {
 	if (r->unread) {
-		p->unread[r->level]--;
+		unread_less(p, r->level);
 		p->unread[level]++;
 	}
 	r->level = (uint8_t)level;
@@ -336,9 +342,10 @@ void priority_read(struct sy_stack *s, struct connection *c)
 
 	if (!r->unread)
 		return;
+	s->priority->idle[r->level] = 0;
 	if (c->received.bytes == 0) {
 		r->unread = false;
-		s->priority->unread[r->level]--;
+		unread_less(s->priority, r->level);
 	} else if (!sy_seq_before(seq, r->until)) {
 		rank_again(s, c, r, seq);
 	}

@@ -29,6 +29,9 @@ struct priority {
 	struct rank *rank;
 	struct pool own; /* cells of SY_CACHE_LINE bytes */
 	uint32_t unread[SY_PRIORITIES];
+	uint32_t stuck[SY_PRIORITIES]; /* of these: nobody reads them, so nothing waits for them */
+	uint32_t
+	        idle[SY_PRIORITIES]; /* turns that less urgent packets waited, since one was read */
 	struct receive_levels waiting; /* most is 0 before the first packet hook */
 };
 

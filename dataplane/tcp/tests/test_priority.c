@@ -128,6 +128,32 @@ static void test_others_wait_for_what_is_urgent(void **state)
 	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 0);
 }
 
+/* What nobody reads holds the others up for 16 turns; what comes after it, for as long as it is
+ * unread. */
+static void test_nobody_waits_for_what_is_left(void **state)
+{
+	unsigned before;
+
+	pair_connect(40);
+	label_hook();
+	send_label(0, 1);
+	sy_stack_take(pair.server, 32, pair.now);
+	for (unsigned turn = 0; turn < 16; turn++) {
+		for (unsigned i = 2; i < 7; i++)
+			send_label(i, 6);
+		before = sy_stack_waiting(pair.server);
+		assert_int_equal(sy_stack_take(pair.server, 32, pair.now), before - 4);
+		pair_bring(pair.server, pair.client); /* acknowledgements */
+	}
+	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 0);
+	send_label(1, 1);
+	for (unsigned i = 7; i < 17; i++)
+		send_label(i, 6);
+	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 6);
+	pair_read(1, 2);
+	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 0);
+}
+
 static void test_hooks_are_swapped_live(void **state)
 {
 	pair_connect(2);
@@ -453,6 +479,7 @@ int main(void)
 	        CASE(urgent_packets_are_taken_first),
 	        CASE(waiting_packets_are_due),
 	        CASE(others_wait_for_what_is_urgent),
+	        CASE(nobody_waits_for_what_is_left),
 	        CASE(hooks_are_swapped_live),
 	        CASE(use),
 	        CASE(whose_hook),
