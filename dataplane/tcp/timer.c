@@ -17,6 +17,7 @@
 #define GIVE_UP_HALF_MS  60000u  /* of a half-open connection's SYN-ACK */
 #define PTO_LEAST_MS     10
 #define LATE_MANY        16   /* of all connections in a second */
+#define LATE_SHARE       64   /* and one for each so many connections */
 #define LATE_MOST_MS     3000 /* as after a SYN that was lost: RFC 6298 5.7 */
 #define LATE_KEPT_MS     10000
 #define PEER_ACK_US      200000 /* RFC 8985 7.2: how long the peer may delay its ACK */
@@ -88,7 +89,8 @@ void timer_late(struct sy_stack *s, uint32_t us)
 		*l = (struct late){
 		        .second = second, .least_ms = l->least_ms, .since_ms = l->since_ms};
 	l->sum_ms += us / 1000;
-	if (++l->count < LATE_MANY)
+	/* Peers may say what they like: those of a few connections do not speak for all. */
+	if (++l->count < LATE_MANY || l->count < s->used / LATE_SHARE)
 		return;
 	least = (uint32_t)(2 * l->sum_ms / l->count);
 	l->least_ms = least < LATE_MOST_MS ? least : LATE_MOST_MS;
