@@ -220,8 +220,8 @@ static bool packet_is_sound(const struct sy_stack *s, struct rte_mbuf *m, struct
 	if (m->nb_segs != 1 || sy_packet_parse(frame, m->data_len, v) != SY_DROP_NONE ||
 	    v->fragment != SY_FRAGMENT_NONE)
 		return false;
-	/* NONE: the sum is not in the data, yet the device answers for the data. So virtual ones say
-	 * of what a neighbour on the same machine has sent. */
+	/* NONE: the sum is not in the data, yet the device answers for the data. So virtual ones
+	 * say of what a neighbour on the same machine has sent. */
 	if (s->options.trust_checksum || device == RTE_MBUF_F_RX_L4_CKSUM_GOOD ||
 	    device == RTE_MBUF_F_RX_L4_CKSUM_NONE)
 		return true;
