@@ -109,11 +109,18 @@ static uint32_t timeout_ms(const struct sy_stack *s, const struct connection *c)
 	return own > shared ? own : shared;
 }
 
-/* Has the first segment waited as long as others have learned meanwhile? Else the timer goes on. */
+/* When the first segment that is under way was sent. */
+static uint32_t first_ms(const struct sy_stack *s, const struct connection *c)
+{
+	return (uint32_t)(sent_first_ns(&flight_of(s, c)->sent, &s->sent) / MS_NS);
+}
+
+/* Has the first segment waited as long as others have learned meanwhile, or as the user likes? Else
+ * the timer goes on. */
 static bool too_early(struct sy_stack *s, struct connection *c)
 {
-	uint32_t due =
-	        (uint32_t)(sent_first_ns(&flight_of(s, c)->sent, &s->sent) / MS_NS) + least_ms(s);
+	uint32_t least = least_ms(s), most = give_up_after(c);
+	uint32_t due = first_ms(s, c) + (least < most ? least : most);
 
 	if (c->retries > 0 || c->state < SY_STACK_ESTABLISHED || !seq_after(due, s->due_ms))
 		return false;
@@ -164,10 +171,20 @@ static void give_up(struct sy_stack *s, struct connection *c)
 	connection_end(s, c, c->flags & C_SOFT_ERROR ? c->error : ETIMEDOUT);
 }
 
+/* Since when: the timer began with the last answer, if it did not go on since. */
+static uint32_t unanswered_ms(const struct sy_stack *s, const struct connection *c)
+{
+	uint32_t own = rtt_timeout_ms(&c->rtt), first = first_ms(s, c);
+
+	if (c->state >= SY_STACK_ESTABLISHED && first && least_ms(s) > own)
+		return first;
+	return c->due_ms[TIMER_RETRANSMIT] - own - 1;
+}
+
 static void timed_out(struct sy_stack *s, struct connection *c)
 {
 	if (c->retries == 0)
-		c->retry_ms = c->due_ms[TIMER_RETRANSMIT] - rtt_timeout_ms(&c->rtt) - 1;
+		c->retry_ms = unanswered_ms(s, c);
 	/* The window has shrunk to nothing: these are probes of it, and as long as they are
 	 * answered the connection stays (RFC 9293 3.8.6, 3.8.6.1). If none is, the path may
 	 * swallow them: an ACK that was overtaken can leave a closed window behind. */

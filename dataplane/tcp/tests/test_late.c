@@ -6,6 +6,7 @@
 
 #define MANY    2048u
 #define LATE_US 3000000u
+#define ANSWERS 16
 
 static void answers_are_late(struct sy_stack *s, unsigned count)
 {
@@ -33,10 +34,56 @@ static void test_a_few_are_not_all(void **state)
 	sy_stack_destroy(s);
 }
 
+/* Milliseconds until the client gives up; nothing that it sends arrives. */
+static unsigned ends_after(void)
+{
+	struct rte_mbuf *m;
+
+	for (unsigned ms = 0; ms < 20000; ms++) {
+		if (sy_stack_counters(pair.client)->timed_out > 0)
+			return ms;
+		while (sy_stack_transmit(pair.client, &m, 1, pair.now))
+			rte_pktmbuf_free(m);
+		pair.now += PAIR_MS;
+		sy_stack_advance(pair.client, pair.now);
+	}
+	return UINT32_MAX;
+}
+
+/* RFC 9293 3.8.3: the user's time-out is the user's, however long others have waited. */
+static void test_the_users_time_out_stays(void **state)
+{
+	pair_open(NULL);
+	pair_connect(1);
+	sy_stack_set(pair.client, pair.from[0], SY_STACK_USER_TIMEOUT_MS, 1000, pair.now);
+	assert_int_equal(sy_stack_send(pair.client, pair.from[0], "lost", 4, 0, pair.now), 4);
+	answers_are_late(pair.client, ANSWERS);
+	assert_in_range(ends_after(), 1000, 1010);
+	pair_close();
+}
+
+/* The time-out was set before it was known. */
+static void test_the_users_time_out_stays_later(void **state)
+{
+	struct rte_mbuf *m;
+
+	pair_open(NULL);
+	pair_connect(1);
+	sy_stack_set(pair.client, pair.from[0], SY_STACK_USER_TIMEOUT_MS, 1000, pair.now);
+	assert_int_equal(sy_stack_send(pair.client, pair.from[0], "lost", 4, 0, pair.now), 4);
+	assert_int_equal(sy_stack_transmit(pair.client, &m, 1, pair.now), 1);
+	rte_pktmbuf_free(m);
+	answers_are_late(pair.client, ANSWERS);
+	assert_in_range(ends_after(), 1000, 1010);
+	pair_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_a_few_are_not_all),
+	        cmocka_unit_test(test_the_users_time_out_stays),
+	        cmocka_unit_test(test_the_users_time_out_stays_later),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
