@@ -6,6 +6,7 @@
 #include "arrive.h"
 #include "emit.h"
 #include "path_probe.h"
+#include "priority.h"
 #include "recovery.h"
 #include "stack.h"
 #include "timer.h"
@@ -20,6 +21,8 @@
 #define LATE_SHARE       64   /* and one for each so many connections */
 #define LATE_MOST_MS     3000 /* as after a SYN that was lost: RFC 6298 5.7 */
 #define LATE_KEPT_MS     10000
+#define LEVEL_MS         200    /* that packets in levels have before a time-out */
+#define LEVEL_LOOK_MS    10     /* until it is looked again whether any wait */
 #define PEER_ACK_US      200000 /* RFC 8985 7.2: how long the peer may delay its ACK */
 
 /* ---- places in the wheel --------------------------------------------------------------------- */
@@ -109,9 +112,11 @@ static uint32_t timeout_ms(const struct sy_stack *s, const struct connection *c)
 	return own > shared ? own : shared;
 }
 
-/* When the first segment that is under way was sent. */
+/* When the first segment that is under way was sent; 0: there is none. */
 static uint32_t first_ms(const struct sy_stack *s, const struct connection *c)
 {
+	if (!c->flight)
+		return 0;
 	return (uint32_t)(sent_first_ns(&flight_of(s, c)->sent, &s->sent) / MS_NS);
 }
 
@@ -230,10 +235,27 @@ static void persist(struct sy_stack *s, struct connection *c)
 	timer_set(s, c, TIMER_RETRANSMIT, wait < left ? wait : left);
 }
 
+/* The answer may be among the packets that wait in levels: they have so long. As a level may
+ * starve, it is counted from when the first segment was sent, and once. */
+static bool answer_may_wait(struct sy_stack *s, struct connection *c)
+{
+	uint32_t wait = timeout_ms(s, c) + LEVEL_MS, most = give_up_after(c);
+	uint32_t first = first_ms(s, c), until = first + (wait < most ? wait : most);
+
+	if (!s->priority || s->priority->waiting.count == 0 || c->retries > 0 ||
+	    c->state < SY_STACK_ESTABLISHED || !first || !seq_after(until, s->due_ms))
+		return false;
+	timer_set(s, c, TIMER_RETRANSMIT,
+	          until - s->due_ms < LEVEL_LOOK_MS ? until - s->due_ms : LEVEL_LOOK_MS);
+	return true;
+}
+
 static void retransmit_due(struct sy_stack *s, struct connection *c)
 {
 	if (c->snd_una == c->snd_nxt) {
 		persist(s, c);
+	} else if (answer_may_wait(s, c)) {
+		return;
 	} else if (c->flags & C_TAIL_TIMER) {
 		if (emit_tail_probe(s, c))
 			s->counters.tail_probes++;

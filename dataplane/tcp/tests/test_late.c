@@ -78,12 +78,55 @@ static void test_the_users_time_out_stays_later(void **state)
 	pair_close();
 }
 
+static uint8_t least_urgent(struct sy_hook_packet *p, const uint8_t *payload)
+{
+	return SY_PRIORITIES - 1;
+}
+
+/* The server's answer is lost in a level: how often is it sent again in so many milliseconds? */
+static uint64_t time_outs(unsigned ms)
+{
+	struct rte_mbuf *m;
+
+	for (unsigned i = 0; i < ms; i++) {
+		pair.now += PAIR_MS;
+		sy_stack_advance(pair.server, pair.now);
+		while (sy_stack_transmit(pair.server, &m, 1, pair.now))
+			rte_pktmbuf_free(m);
+	}
+	return sy_stack_counters(pair.server)->timeouts +
+	       sy_stack_counters(pair.server)->tail_probes;
+}
+
+/* An answer that waits in a level is none that is missing; for 200 ms, as the level may starve. */
+static void test_answers_wait_in_levels(void **state)
+{
+	struct rte_mbuf *m;
+	uint32_t rto;
+
+	pair_open(NULL);
+	pair_connect(1);
+	rto = rtt_timeout_ms(&connection_of(pair.server, pair.to[0])->rtt);
+	assert_int_equal(sy_stack_packet_hook(pair.server, pair_packet_hook("last", least_urgent)),
+	                 0);
+	assert_int_equal(sy_stack_send(pair.server, pair.to[0], "asks", 4, 0, pair.now), 4);
+	assert_int_equal(sy_stack_transmit(pair.server, &m, 1, pair.now), 1);
+	sy_stack_receive(pair.client, &m, 1, pair.now);
+	pair_send(0, "answers", 7);
+	assert_int_equal(sy_stack_waiting(pair.server), 1);
+	assert_int_equal(time_outs(rto + 150), 0);
+	assert_true(time_outs(100) > 0);
+	pair_settle();
+	pair_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_a_few_are_not_all),
 	        cmocka_unit_test(test_the_users_time_out_stays),
 	        cmocka_unit_test(test_the_users_time_out_stays_later),
+	        cmocka_unit_test(test_answers_wait_in_levels),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
