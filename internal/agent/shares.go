@@ -17,9 +17,17 @@ func (a *Agent) newShares() *feedback.Loop {
 		Config: a.store.Config,
 		States: func() map[model.ServerRef]model.ServerSpec { return a.store.Snapshot().States },
 		Load:   a.loads.Reading, Check: a.checker.State,
-		Dial: func(ctx context.Context) (feedback.Forwarder, error) { return a.dial(ctx) },
-		Log:  a.options.Log,
+		Dial: a.dialShares, Log: a.options.Log,
 	})
+}
+
+// dialShares connects for shares. A nil client must not become a Forwarder that is not nil.
+func (a *Agent) dialShares(ctx context.Context) (feedback.Forwarder, error) {
+	client, err := a.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return client, nil
 }
 
 // shareMetrics are the shares of services with feedback.

@@ -17,6 +17,13 @@ import (
 	"connectrpc.com/connect"
 )
 
+func TestSharesWithoutAForwarder(t *testing.T) {
+	a := &Agent{options: Options{Forwarder: t.TempDir() + "/none"}}
+	if forwarder, err := a.dialShares(t.Context()); err == nil || forwarder != nil {
+		t.Errorf("%v, %v", forwarder, err)
+	}
+}
+
 // What the forwarder measures becomes shares, which the forwarder gets, and which the API and metrics show beside the weight.
 func TestSharesFollowMeasurements(t *testing.T) {
 	port, err := net.Listen("tcp", "127.0.0.1:0")

@@ -88,13 +88,14 @@ func (l *Loop) turn(ctx context.Context, forwarder Forwarder, now time.Time) For
 	}
 	var err error
 	if forwarder == nil {
-		forwarder, err = l.options.Dial(ctx)
+		if forwarder, err = l.options.Dial(ctx); err != nil { // and forwarder is nothing to close
+			l.note(err, now)
+			return nil
+		}
 	}
-	if err == nil {
-		err = l.step(ctx, forwarder, now, wanted)
-	}
+	err = l.step(ctx, forwarder, now, wanted)
 	l.note(err, now)
-	if err != nil && forwarder != nil {
+	if err != nil {
 		forwarder.Close()
 		return nil
 	}

@@ -295,6 +295,23 @@ func TestForwarderAway(t *testing.T) {
 	}
 }
 
+// What Dial returns beside an error is not used, also if it is a nil pointer within an interface.
+func TestNoForwarderToDial(t *testing.T) {
+	l := newLab(t, 2)
+	l.loop.options.Dial = func(context.Context) (Forwarder, error) {
+		var none *dpclient.Client
+		return none, errors.New("no such socket")
+	}
+	for range 2 {
+		if l.loop.turn(t.Context(), nil, l.now) != nil {
+			t.Error("a forwarder that cannot be reached is kept")
+		}
+	}
+	if w := l.loop.Warnings(); len(w) != 1 || !strings.Contains(w[0], "no such socket") {
+		t.Errorf("%q", w)
+	}
+}
+
 func TestManyServicesInOneRequest(t *testing.T) {
 	l := newLab(t, 2)
 	first := l.config.Services[0]
