@@ -64,7 +64,8 @@ static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy
 	                    SY_RCU_READ(w->path_mtu[s->path]),
 	                    SY_RCU_READ(w->path_mtu[SY_READ(e->path)])))
 		return false;
-	delay_answer(w, burst->slot[i], record, s->server);
+	if (SY_LIKELY(e->mode != MODE_SNAT)) /* as in slow_time() */
+		delay_answer(w, burst->slot[i], record, s->server);
 	return true;
 }
 

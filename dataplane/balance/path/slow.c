@@ -130,7 +130,9 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		oversize_forward(w, burst, i, s, mtu);
 }
 
-/* A SYN or SYN-ACK of a session that waited for its server's answer. */
+/* A SYN or SYN-ACK of a session that waited for its server's answer. Clients repeat a lost SYN after
+ * a second at the earliest (RFC 6298 section 2): copies that come sooner, of the network or forged
+ * ones, say nothing of the server. */
 static void slow_time(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
                       const struct session *s)
 {
@@ -139,8 +141,11 @@ static void slow_time(struct sy_worker *w, const struct sy_burst *burst, unsigne
 		return;
 	if (burst->direction[i] == SESSION_SERVER && s->state == SESSION_SYN_RECEIVED)
 		delay_answer(w, burst->slot[i], burst->session[i], s->server);
-	else if (burst->direction[i] == SESSION_CLIENT)
-		delay_again(w, burst->slot[i], burst->session[i], s->server);
+	if (burst->direction[i] == SESSION_SERVER)
+		return;
+	delay_clear(w, burst->slot[i], burst->session[i]);
+	if (session_idle(s, segment_common_of(w).now) > 0)
+		delay_again(w, s->server);
 }
 
 static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *burst, unsigned i)
@@ -214,6 +219,8 @@ static bool slow_keep(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	tcp_state_again(s);
 	join_end(t, record, &b->endpoint[s->server]);
 	session_cold_at(t, record)->created = balance_seconds(w) & SESSION_CREATED_MASK;
+	if (!endpoint_is_one_way(&b->endpoint[s->server]))
+		delay_begin(w, burst->slot[i], record);
 	return true;
 }
 

@@ -133,6 +133,56 @@ static void test_repeated_syn(void **state)
 	assert_int_equal(repeated, 1);
 }
 
+/* Copies that come at once are no loss, whoever sent them; one second counts once. */
+static void test_copies(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	struct frame out;
+	flow_begin(f, &flow, 0, 2000);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(flows_through(f, HARNESS_WAN, &flow.in[SESSION_CLIENT], &out));
+	struct delay_share s = seen(f);
+	assert_int_equal(s.again, 0);
+	harness_advance(&f->harness, 1000 * MS);
+	for (unsigned i = 0; i < 3; i++)
+		assert_true(flows_through(f, HARNESS_WAN, &flow.in[SESSION_CLIENT], &out));
+	answer(f, &flow, MS);
+	s = seen(f);
+	assert_int_equal(s.again, 1);
+	assert_int_equal(count(&s), 0);
+}
+
+static void send_reset(struct flows *f, struct flow *flow)
+{
+	struct frame in, out;
+	harness_advance(&f->harness, MS);
+	flows_frame(f, &in, &flow->client, SY_TCP_RST, 1, 0);
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
+}
+
+/* A session that begins again after a reset is not timed from its first SYN on. */
+static void test_begins_again(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	struct frame out;
+	flow_begin(f, &flow, 0, 2000);
+	send_reset(f, &flow);
+	harness_advance(&f->harness, 500 * MS);
+	assert_true(flows_through(f, HARNESS_WAN, &flow.in[SESSION_CLIENT], &out));
+	answer(f, &flow, MS);
+	struct delay_share s = seen(f);
+	assert_int_equal(count(&s), 0); /* it may be the first one's */
+	send_reset(f, &flow);
+	harness_advance(&f->harness, 500 * MS);
+	assert_true(flows_through(f, HARNESS_WAN, &flow.in[SESSION_CLIENT], &out));
+	answer(f, &flow, 3 * MS);
+	s = seen(f);
+	assert_int_equal(count(&s), 1);
+	assert_int_equal(s.sum_ns, 3 * MS);
+}
+
 static void test_no_more_than_the_gap_allows(void **state)
 {
 	struct flows *f = *state;
@@ -182,7 +232,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        TEST(test_answers_are_timed), TEST(test_smoothed),
-	        TEST(test_repeated_syn),      TEST(test_no_more_than_the_gap_allows),
+	        TEST(test_repeated_syn),      TEST(test_copies),
+	        TEST(test_begins_again),      TEST(test_no_more_than_the_gap_allows),
 	        TEST(test_not_timed),         TEST(test_forgotten_with_the_server),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,14 +86,18 @@ void delay_answer(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t s
 	smooth(&b->server_delay[server], ns);
 }
 
-void delay_again(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t server)
+void delay_clear(struct sy_worker *w, uint8_t slot, uint32_t record)
 {
 	struct delays *d = balance_worker_of(w)->delays;
 	uint64_t session = session_name(slot, record);
 	unsigned at = place_of(session);
 	if (d->pending[at].session == session)
 		d->pending[at].session = 0;
-	SY_COUNT(d->share[server].again, 1);
+}
+
+void delay_again(struct sy_worker *w, uint32_t server)
+{
+	SY_COUNT(balance_worker_of(w)->delays->share[server].again, 1);
 }
 
 struct delay_share delay_sum(const struct sy_balance *b, uint32_t server)

@@ -4,8 +4,8 @@
  * passes (docs/design/0043-shares.md). Established sessions' packets cost nothing.
  *
  * A worker notes when it forwarded a SYN, in a small table, and takes the time when the answer
- * passes. A repeated SYN is counted, and its session's time is not taken: nobody knows which of the
- * two was answered (RFC 6298 section 3).
+ * passes. A SYN that is repeated after a second or more is counted. The session's time is not taken
+ * after any copy: nobody knows which of the two was answered (RFC 6298 section 3).
  */
 #ifndef DELAY_H
 #define DELAY_H
@@ -47,8 +47,10 @@ void delays_destroy(struct delays *d, uint32_t servers);
 void delay_begin(struct sy_worker *w, uint8_t slot, uint32_t record);
 /* The server has answered it. */
 void delay_answer(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t server);
-/* The client has repeated it. */
-void delay_again(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t server);
+/* Another copy of it has come: which of them is answered will not be known. */
+void delay_clear(struct sy_worker *w, uint8_t slot, uint32_t record);
+/* The client has repeated it, as no answer came. */
+void delay_again(struct sy_worker *w, uint32_t server);
 
 /* The sum over all workers. Control thread. */
 struct delay_share delay_sum(const struct sy_balance *b, uint32_t server);
