@@ -312,6 +312,43 @@ func TestNoForwarderToDial(t *testing.T) {
 	}
 }
 
+// Another agent, or other keys of feedback: the forwarder still has the shares that were learned.
+func TestLearnedSharesAreKept(t *testing.T) {
+	l := newLab(t, 2)
+	l.loads[l.ref(0)] = load.Reading{CPU: 0.1, At: begin}
+	l.loads[l.ref(1)] = load.Reading{CPU: 0.8, At: begin}
+	l.turns(150, 10, time.Millisecond, time.Millisecond)
+	learned := l.share(0).Share
+	if learned < 0.6 {
+		t.Fatalf("learned %v", learned)
+	}
+	for _, server := range dpclient.SharesToWire(l.sent[len(l.sent)-1][0]).GetServers() {
+		l.stats[netip.AddrPortFrom(netip.AddrFrom4([4]byte(server.GetAddress())), uint16(server.GetPort()))].Share = server.GetShare()
+	}
+	l.loads = map[model.ServerRef]load.Reading{}
+	l.loop = New(l.loop.options)
+	l.turns(20, 0)
+	if got := l.share(0); math.Abs(got.Share-learned) > 0.01 || got.State != share.Blind {
+		t.Errorf("after a restart: %+v, learned %v", got, learned)
+	}
+	l.config = &model.Config{Services: append([]model.Service(nil), l.config.Services...)}
+	l.config.Services[0].Feedback.Settle = time.Minute
+	l.turns(1, 0)
+	if got := l.share(0); math.Abs(got.Share-learned) > 0.01 {
+		t.Errorf("after a change: %+v, learned %v", got, learned)
+	}
+	l.turns(400, 0)
+	if got := l.share(0); math.Abs(got.Share-0.5) > 0.02 {
+		t.Errorf("never measured again: %+v", got)
+	}
+	l.valid = 0 // these are old
+	l.loop = New(l.loop.options)
+	l.turns(1, 0)
+	if got := l.share(0); got.Share != 0.5 {
+		t.Errorf("shares that count no more: %+v", got)
+	}
+}
+
 func TestManyServicesInOneRequest(t *testing.T) {
 	l := newLab(t, 2)
 	first := l.config.Services[0]

@@ -22,7 +22,8 @@ type service struct {
 	order     []netip.AddrPort // of result.Shares
 	result    share.Result
 	at, sent  time.Time
-	ending    bool // takes its shares back
+	held      map[netip.AddrPort]float64 // shares that the forwarder follows
+	ending    bool                       // takes its shares back
 }
 
 // counters are what the forwarder has counted of a server so far, and what followed from it.
@@ -109,9 +110,13 @@ func (l *Loop) measureLinks(now time.Time, wanted []*model.Service, stats map[mo
 			continue
 		}
 		present := map[netip.AddrPort]*dpclient.ServerStats{}
+		s.held = map[netip.AddrPort]float64{}
 		for _, one := range stats[config.Key].GetServers() {
 			if address, err := dpclient.ServerAddressFromWire(one.GetServer()); err == nil {
 				present[address] = one
+				if stats[config.Key].GetSharesValidS() > 0 {
+					s.held[address] = dpclient.ShareFromWire(one.GetShare())
+				}
 			}
 		}
 		for i := range config.Servers {
@@ -139,7 +144,8 @@ func (l *Loop) servers(now time.Time, config *model.Service, s *service, links m
 	for i := range config.Servers {
 		server := &config.Servers[i]
 		ref := model.ServerRef{Service: config.Key, Address: server.Address}
-		one := share.Server{Key: model.ServerText(server.Address), Weight: float64(server.Weight), Up: states[ref].State == model.Up}
+		one := share.Server{Key: model.ServerText(server.Address), Weight: float64(server.Weight), Up: states[ref].State == model.Up,
+			Held: s.held[server.Address]}
 		if server.Backup { // asked only when no other server takes a session
 			one.Up = false
 		}

@@ -12,6 +12,7 @@ type Balancer struct {
 	options Options
 	known   map[string]*known
 	last    time.Time // of the last step
+	begun   time.Time // of the first one
 	removed bool      // the last step forgot a server
 }
 
@@ -20,6 +21,7 @@ type known struct {
 	delay, loss, link, cpu, latency smoothed
 
 	share     float64   // damped
+	held      float64   // its share before this balancer's first step, until it goes out; 0: not known
 	published float64   // what Result said last
 	since     time.Time // when it began, or came up again: slow start
 	seen      bool      // in this step
@@ -69,6 +71,9 @@ func (b *Balancer) Step(now time.Time, servers []Server) Result {
 		elapsed = 0
 	}
 	first := b.last.IsZero()
+	if first {
+		b.begun = now
+	}
 	b.last = now
 	candidates := b.gather(now, servers, first)
 	follow := byCapability
@@ -77,6 +82,7 @@ func (b *Balancer) Step(now time.Time, servers []Server) Result {
 	}
 	speed := follow(candidates, b.options.Gamma)
 	warning := settleTargets(candidates, b.options.Least)
+	b.hold(candidates, now)
 	b.move(candidates, -math.Expm1(-elapsed.Seconds()*speed/b.options.Settle.Seconds()), now)
 	return b.publish(candidates, warning)
 }
@@ -125,7 +131,7 @@ func (b *Balancer) gather(now time.Time, servers []Server, first bool) []*candid
 			if s.Up {
 				c.Reason = "weight 0"
 			}
-			k.since, k.share = now, 0 // it begins anew
+			k.since, k.share, k.held = now, 0, 0 // it begins anew
 			continue
 		}
 		c.weight = s.Weight
@@ -140,11 +146,14 @@ func (b *Balancer) gather(now time.Time, servers []Server, first bool) []*candid
 			b.removed = true
 		}
 	}
-	for _, c := range candidates {
+	for i, c := range candidates {
 		if c.in() {
 			c.weight /= sum
-			if first {
-				c.known.share = c.weight
+		}
+		if first && c.in() {
+			c.known.share = c.weight
+			if held := servers[i].Held; held > 0 && held <= 1 {
+				c.known.share, c.known.held = held, held
 			}
 		}
 	}
@@ -187,6 +196,32 @@ func settleTargets(candidates []*candidate, least float64) string {
 		return "too many servers are overloaded to spare them: shares follow the weights instead"
 	}
 	return ""
+}
+
+// hold keeps the shares that were there before this balancer, while nothing is measured yet: an earlier one learned them from
+// measurements, which count as long as any would.
+func (b *Balancer) hold(candidates []*candidate, now time.Time) {
+	if now.Sub(b.begun) >= b.options.Stale {
+		return
+	}
+	sum, held := 0.0, false
+	for _, c := range candidates {
+		if !c.in() {
+			continue
+		}
+		if c.State != Blind {
+			return
+		}
+		if c.target = c.weight; c.held > 0 {
+			c.target, held = c.held, true
+		}
+		sum += c.target
+	}
+	for _, c := range candidates {
+		if held && c.in() {
+			c.target /= sum
+		}
+	}
 }
 
 // move brings shares a part of the way to their targets.
