@@ -201,6 +201,24 @@ func TestLinksAreShared(t *testing.T) {
 	}
 }
 
+// One server receives much, the other one sends much: each direction of their link is half used.
+func TestDirectionsOfALink(t *testing.T) {
+	l := newLab(t, 2)
+	service := &l.config.Services[0]
+	service.Feedback.Capacity = 100_000_000
+	service.Servers[0].Link, service.Servers[1].Link = "left", "left"
+	for range 60 {
+		l.of(0).Traffic.BytesIn += 6_250_000 // 50 Mbit/s
+		l.of(1).Traffic.BytesOut += 6_250_000
+		l.turns(1, 10, time.Millisecond, time.Millisecond)
+	}
+	for i := range 2 {
+		if got := l.share(i); got.State == share.SetAside || strings.Contains(got.Reason, "link") {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 func TestChecksStandInForTraffic(t *testing.T) {
 	l := newLab(t, 2)
 	for second := range 100 {

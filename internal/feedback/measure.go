@@ -36,8 +36,13 @@ type counters struct {
 	delay            share.Measure
 	lost, handshakes float64 // decaying
 	loss             share.Measure
-	rate             float64 // bits/s, of the direction that has more
+	rate             rate
 }
+
+// rate is what a link carries, bits/s. It carries as much in each direction.
+type rate struct{ in, out float64 }
+
+func (r rate) plus(other rate) rate { return rate{r.in + other.in, r.out + other.out} }
 
 func newService(s *model.Service) *service {
 	slowStart := time.Duration(0) // the balancer's default
@@ -88,22 +93,22 @@ func (c *counters) take(now time.Time, s *dpclient.ServerStats) {
 		if began > 0 || next.repeated > c.repeated {
 			next.loss = share.At(now, next.lost/(next.handshakes+next.lost+lossAssumed))
 		}
-		next.rate = 8 * float64(max(next.in-c.in, next.out-c.out)) / elapsed
+		next.rate = rate{8 * float64(next.in-c.in) / elapsed, 8 * float64(next.out-c.out) / elapsed}
 	}
 	*c = next
 }
 
 // link names the link of a server: its own, unless it names one.
-func link(service *model.Service, server *model.Server) string {
+func link(server *model.Server) string {
 	if server.Link != "" {
 		return server.Link
 	}
 	return server.Address.Addr().String()
 }
 
-// measureLinks reads all counters, and returns the bits/s on each link.
-func (l *Loop) measureLinks(now time.Time, wanted []*model.Service, stats map[model.ServiceKey]*dpclient.ServiceStats) map[string]float64 {
-	links := map[string]float64{}
+// measureLinks reads all counters, and returns what is on each link.
+func (l *Loop) measureLinks(now time.Time, wanted []*model.Service, stats map[model.ServiceKey]*dpclient.ServiceStats) map[string]rate {
+	links := map[string]rate{}
 	for _, config := range wanted {
 		s := l.services[config.Key]
 		if s == nil || s.ending {
@@ -130,14 +135,14 @@ func (l *Loop) measureLinks(now time.Time, wanted []*model.Service, stats map[mo
 				s.counters[server.Address] = &counters{}
 			}
 			s.counters[server.Address].take(now, one)
-			links[link(config, server)] += s.counters[server.Address].rate
+			links[link(server)] = links[link(server)].plus(s.counters[server.Address].rate)
 		}
 	}
 	return links
 }
 
 // servers gathers what is measured of a service's servers.
-func (l *Loop) servers(now time.Time, config *model.Service, s *service, links map[string]float64,
+func (l *Loop) servers(now time.Time, config *model.Service, s *service, links map[string]rate,
 	states map[model.ServerRef]model.ServerSpec) []share.Server {
 	s.order = s.order[:0]
 	servers := make([]share.Server, 0, len(config.Servers))
@@ -152,7 +157,8 @@ func (l *Loop) servers(now time.Time, config *model.Service, s *service, links m
 		if c := s.counters[server.Address]; c != nil && c.seen {
 			one.Delay, one.Loss = c.delay, c.loss
 			if capacity := s.feedback.Capacity; capacity > 0 {
-				one.Link = share.At(now, links[link(config, server)]/float64(capacity))
+				on := links[link(server)]
+				one.Link = share.At(now, max(on.in, on.out)/float64(capacity))
 			}
 		}
 		if l.options.Load != nil {
