@@ -28,8 +28,8 @@ func (t Target) address() netip.AddrPort {
 		port = t.Policy.Port
 	}
 	if port == 0 {
-		if port = t.Ref.Address.Port(); t.Policy.Type == model.LoadNode {
-			port = nodePort
+		if port = t.Ref.Address.Port(); t.Policy.Type == model.LoadNode || t.Policy.Type == model.LoadPrometheus {
+			port = nodePort // for a Prometheus, which has these metrics: $instance
 		}
 	}
 	return netip.AddrPortFrom(t.Ref.Address.Addr(), port)
@@ -145,7 +145,7 @@ func parseNode(body io.Reader) (cpuTimes, error) {
 		seconds, err := strconv.ParseFloat(number, 64)
 		mode := label(labels, "mode")
 		if !ok || err != nil || !(seconds >= 0) || mode == "" {
-			return times, fmt.Errorf("%.60q is no sample", line)
+			return times, fmt.Errorf("%q is no sample", line)
 		}
 		found = true
 		times.all += seconds

@@ -244,7 +244,7 @@ func (s *Sources) finish(t *target, value, rps float64, err error) {
 	case errors.Is(err, errFirst):
 		t.reading.Err = ""
 	default:
-		t.reading.Err = shorten(err.Error())
+		t.reading.Err = shorten(model.HideQueryIn(err.Error(), t.Policy.Path)) // answers may quote what was asked
 		t.reading.Failed++
 	}
 	reading := t.reading

@@ -209,6 +209,22 @@ func TestFailuresKeepTheValue(t *testing.T) {
 	}
 }
 
+// An answer may quote the path that was asked for, and paths have tokens.
+func TestErrorsHideTheQuery(t *testing.T) {
+	const token = "secret-0123456789abcdef0123456789abcdef0123456789abcdef"
+	for kind, answer := range map[model.LoadType]string{model.LoadNode: `node_cpu_seconds_total{x} of "%s"`, model.LoadORCA: "TEXT asked for %s"} {
+		l := newLab(t, model.Load{Type: kind, Path: "/load?token=" + token})
+		l.set(func(w http.ResponseWriter, r *http.Request) {
+			text := fmt.Sprintf(answer, r.URL.RequestURI())
+			w.Header().Set(reportHeader, text)
+			fmt.Fprintln(w, text)
+		})
+		if r := l.until(func(r Reading) bool { return r.Err != "" }); strings.Contains(r.Err, token[:10]) || !strings.Contains(r.Err, "/load?…") {
+			t.Errorf("%v: %q", kind, r.Err)
+		}
+	}
+}
+
 func TestSources(t *testing.T) {
 	t.Run("node", func(t *testing.T) {
 		l := newLab(t, model.Load{Type: model.LoadNode, Path: "/metrics"})
@@ -224,7 +240,7 @@ func TestSources(t *testing.T) {
 	t.Run("prometheus", func(t *testing.T) {
 		l := newLab(t, model.Load{Type: model.LoadPrometheus, Query: `busy{instance="$instance",address="$address"}`})
 		l.set(func(w http.ResponseWriter, r *http.Request) {
-			want := fmt.Sprintf(`busy{instance="%s",address="127.0.0.1"}`, l.ref.Address)
+			want := `busy{instance="127.0.0.1:9100",address="127.0.0.1"}`
 			if got := r.URL.Query().Get("query"); got != want || r.URL.Path != "/api/v1/query" {
 				http.Error(w, "unexpected "+got, http.StatusBadRequest)
 				return

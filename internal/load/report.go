@@ -94,7 +94,7 @@ func readReport(header http.Header, body io.Reader) (report, error) {
 		case "BIN":
 			return parseBinary(rest)
 		}
-		return report{}, fmt.Errorf("the header %s begins with %.16q, not with JSON, TEXT or BIN", reportHeader, kind)
+		return report{}, fmt.Errorf("the header %s begins with %q, not with JSON, TEXT or BIN", reportHeader, kind)
 	}
 	if body == nil {
 		return report{}, fmt.Errorf("the answer has no header %s", reportHeader)
@@ -161,7 +161,7 @@ func parseText(text string) (report, error) {
 		}
 		value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 		if !ok || err != nil {
-			return report{}, fmt.Errorf("%.32q in the report is not NAME=NUMBER", pair)
+			return report{}, fmt.Errorf("%q in the report is not NAME=NUMBER", pair)
 		}
 		r.set(strings.TrimSpace(name), value)
 	}
