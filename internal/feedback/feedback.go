@@ -176,21 +176,21 @@ func (l *Loop) step(ctx context.Context, forwarder Forwarder, now time.Time, wan
 	if len(send) == 0 {
 		return nil
 	}
-	if err := forwarder.SetShares(ctx, send, valid); err != nil {
-		return err
-	}
+	err := forwarder.SetShares(ctx, send, valid)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, one := range send {
 		switch s := l.services[one.Service]; {
 		case s == nil:
+		case err != nil: // the balancer believes that they are known: send them again
+			s.sent = time.Time{}
 		case s.ending:
 			delete(l.services, one.Service)
 		default:
 			s.sent = now
 		}
 	}
-	return nil
+	return err
 }
 
 // compute returns the shares to send. l.mu is held.
@@ -217,10 +217,21 @@ func (l *Loop) compute(now time.Time, wanted []*model.Service, stats map[model.S
 	return send
 }
 
-// shares returns the last result as the forwarder takes it.
+// shares returns the last result as the forwarder takes it. Servers that are out have the least share: it takes the mean for
+// servers that it is told nothing of, and may take one for up again before the next turn.
 func (s *service) shares(config *model.Service) dpclient.ServiceShares {
 	out := dpclient.ServiceShares{Service: config.Key}
+	weights := 0.0
+	for _, server := range config.Servers {
+		if !server.Backup {
+			weights += float64(server.Weight)
+		}
+	}
 	for i, one := range s.result.Shares {
+		server := &config.Servers[i]
+		if one.State == share.Out && !server.Backup && server.Weight > 0 {
+			one.Share = float64(config.Feedback.Least) / 100 * float64(server.Weight) / weights
+		}
 		if one.Share > 0 {
 			out.Servers = append(out.Servers, dpclient.ServerShare{Address: s.order[i], Share: one.Share})
 		}

@@ -267,9 +267,54 @@ func TestDrainedAndBackups(t *testing.T) {
 	l.config.Services[0].Servers[2].Backup = true
 	l.turns(5, 10, time.Millisecond, time.Millisecond, time.Millisecond)
 	last := l.sent[len(l.sent)-1][0].Servers
-	if len(last) != 1 || last[0].Address != l.ref(1).Address {
+	if len(last) != 2 || last[1].Address != l.ref(1).Address || last[1].Share != 1 {
 		t.Errorf("%+v", last)
 	}
+	for i, want := range []string{"drained", "", "backup"} {
+		if got := l.share(i); want != "" && (got.State != share.Out || got.Reason != want) {
+			t.Errorf("%d: %+v", i, got)
+		}
+	}
+}
+
+// The forwarder gives a server that it is told nothing of the mean, and takes shares that are not renewed for those of an agent
+// that is gone.
+func TestServersThatAreOut(t *testing.T) {
+	l := newLab(t, 2)
+	l.states[l.ref(0)] = model.ServerSpec{State: model.Down}
+	l.turns(2, 10, time.Millisecond, time.Millisecond)
+	last := l.sent[len(l.sent)-1][0].Servers
+	if len(last) != 2 || math.Abs(last[0].Share-0.025) > 1e-9 || last[1].Share != 1 || l.share(0).Share != 0 {
+		t.Errorf("%+v", last)
+	}
+	l.states[l.ref(1)] = model.ServerSpec{State: model.Down}
+	l.turns(60, 0)
+	if n := len(l.sent); n < 4 || len(l.sent[n-1][0].Servers) != 2 || l.share(1).Reason != "down" {
+		t.Errorf("with no server up: %+v", l.sent)
+	}
+}
+
+// SetShares alone fails once: what is measured has not changed since, and is sent again at once.
+func TestRefusedSharesAreSentAgain(t *testing.T) {
+	l := newLab(t, 2)
+	l.turns(20, 10, time.Millisecond, time.Millisecond)
+	refuse := refusing{l}
+	l.states[l.ref(0)] = model.ServerSpec{State: model.Down}
+	before := len(l.sent)
+	l.now = l.now.Add(time.Second)
+	if err := l.loop.Turn(t.Context(), refuse, l.now); err == nil {
+		t.Fatal("nothing was sent")
+	}
+	l.turns(1, 0)
+	if len(l.sent) != before+1 {
+		t.Errorf("%d requests", len(l.sent)-before)
+	}
+}
+
+type refusing struct{ *lab }
+
+func (refusing) SetShares(context.Context, []dpclient.ServiceShares, time.Duration) error {
+	return errors.New("busy")
 }
 
 func TestFeedbackEnds(t *testing.T) {

@@ -151,8 +151,11 @@ func (l *Loop) servers(now time.Time, config *model.Service, s *service, links m
 		ref := model.ServerRef{Service: config.Key, Address: server.Address}
 		one := share.Server{Key: model.ServerText(server.Address), Weight: float64(server.Weight), Up: states[ref].State == model.Up,
 			Held: s.held[server.Address]}
+		if states[ref].State == model.Drain {
+			one.Why = "drained"
+		}
 		if server.Backup { // asked only when no other server takes a session
-			one.Up = false
+			one.Up, one.Why = false, "backup"
 		}
 		if c := s.counters[server.Address]; c != nil && c.seen {
 			one.Delay, one.Loss = c.delay, c.loss

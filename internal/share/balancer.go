@@ -130,6 +130,8 @@ func (b *Balancer) gather(now time.Time, servers []Server, first bool) []*candid
 			c.State, c.Reason = Out, "down"
 			if s.Up {
 				c.Reason = "weight 0"
+			} else if s.Why != "" {
+				c.Reason = s.Why
 			}
 			k.since, k.share, k.held = now, 0, 0 // it begins anew
 			continue

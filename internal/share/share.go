@@ -24,6 +24,7 @@ type Server struct {
 	Key    string
 	Weight float64 // as configured; the share without any measurement follows it alone; 0: gets nothing
 	Up     bool    // false: gets nothing
+	Why    string  // it is not up; empty: down
 	Held   float64 // its share until now, where the balancer is the new one; 0: not known
 
 	Delay   Measure // of the link, seconds
