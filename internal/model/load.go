@@ -4,7 +4,6 @@ package model
 
 import (
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -55,8 +54,7 @@ func (l Load) words() []setting {
 	if l.Full != 1 {
 		full = fmt.Sprint(l.Full)
 	}
-	path, _, _ := strings.Cut(l.Path, "?")
-	return []setting{{"type", l.Type.String()}, {"port", numberText(l.Port)}, {"path", path}, {"url", l.URL}, {"query", l.Query},
+	return []setting{{"type", l.Type.String()}, {"port", numberText(l.Port)}, {"path", HideQuery(l.Path)}, {"url", l.URL}, {"query", l.Query},
 		{"metric", l.Metric}, {"full", full}, {"interval", durationText(l.Interval)}, {"timeout", durationText(l.Timeout)}}
 }
 

@@ -17,8 +17,21 @@ func DescribeSettings(before, after *Config) []Description {
 	}
 	list := describeServices(before, after)
 	list = append(list, describeSetFiles(before, after)...)
+	list = appendSetting(list, "next_hops", nextHops(before), nextHops(after))
 	list = appendSetting(list, "metrics", before.Metrics.words(), after.Metrics.words())
 	return appendSetting(list, "export by sFlow", before.SFlow.words(), after.SFlow.words())
+}
+
+// nextHops returns nil if there are none: then local_addresses are.
+func nextHops(config *Config) []setting {
+	if len(config.NextHops) == 0 {
+		return nil
+	}
+	text := make([]string, len(config.NextHops))
+	for i, address := range config.NextHops {
+		text[i] = address.String()
+	}
+	return []setting{{"addresses", strings.Join(text, " ")}}
 }
 
 // setting is a value of a setting in words. Without text it has no value.
@@ -89,8 +102,11 @@ func describeServices(before, after *Config) []Description {
 			list = append(list, Description{"change", "health of " + now.Name, describeHealth(was.Health, now.Health)})
 		}
 		list = appendSetting(list, "load of "+now.Name, was.Load.words(), now.Load.words())
+		if path := HideQuery(now.Load.Path); was.Load.Path != now.Load.Path && HideQuery(was.Load.Path) == path {
+			list = append(list, Description{"change", "load of " + now.Name, fmt.Sprintf("path %s: another query", path)})
+		}
 		list = appendSetting(list, "feedback of "+now.Name, was.Feedback.words(), now.Feedback.words())
-		list = append(list, describeDeadlines(was, now)...)
+		list = append(list, describeServerSettings(was, now)...)
 		list = append(list, describeServerLoads(was, now)...)
 	}
 	return list
@@ -142,19 +158,20 @@ func (h Health) expected() string {
 	return h.Expect.String()
 }
 
-func describeDeadlines(was, now *Service) []Description {
+// describeServerSettings describes what servers have of their own, other than their load.
+func describeServerSettings(was, now *Service) []Description {
 	old := map[ServerRef]Server{}
 	for _, server := range was.Servers {
 		old[ServerRef{was.Key, server.Address}] = server
 	}
+	words := func(s *Server) []setting {
+		return []setting{{"drain_deadline", durationText(s.DrainDeadline)}, {"link", s.Link}}
+	}
 	var list []Description
 	for _, server := range now.Servers {
-		before, ok := old[ServerRef{now.Key, server.Address}]
-		if !ok || before.DrainDeadline == server.DrainDeadline {
-			continue
+		if before, ok := old[ServerRef{now.Key, server.Address}]; ok {
+			list = appendSetting(list, fmt.Sprintf("server %s of %s", ServerText(server.Address), now.Name), words(&before), words(&server))
 		}
-		list = append(list, Description{"change", fmt.Sprintf("server %s of %s", ServerText(server.Address), now.Name),
-			fmt.Sprintf("drain_deadline %s -> %s", orNone(durationText(before.DrainDeadline)), orNone(durationText(server.DrainDeadline)))})
 	}
 	return list
 }
