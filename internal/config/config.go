@@ -207,6 +207,7 @@ func (b *builder) serversOf(raw *rawService) []model.Server {
 		if s.deadline.set && !s.drain.v {
 			b.fail(s.deadline.at, s.deadline.path, "only a drain has a deadline: add `drain: true`, or remove this")
 		}
+		b.checkLink(raw, &s)
 		servers = append(servers, model.Server{
 			Address: address, Weight: s.weight.or(defaultWeight), Drain: s.drain.v, DrainDeadline: s.deadline.v,
 			Backup: s.backup.v, MaxSessions: s.maxSessions.v, Load: b.serverLoad(raw, &s), Link: s.link.v,

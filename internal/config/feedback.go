@@ -58,7 +58,7 @@ var feedbackFields = []field[rawFeedback]{
 			"what sources of load and averages are late together, shares overshoot."},
 		func(f *rawFeedback) *value[time.Duration] { return &f.settle }, parseDuration(2*time.Second, time.Hour)),
 	scalar(fieldDoc{name: "link_capacity", kind: "bits per second, such as 600M",
-		doc: "The capacity of each link to servers. What these send and receive by this forwarder is its use; servers with the same `link` share one. Without it the use of links does not count."},
+		doc: "The capacity of each link to servers. Its use is what these send or receive, in the direction that has more, by this forwarder and in services with `feedback`; servers with the same `link` share one. Without it the use of links does not count."},
 		func(f *rawFeedback) *value[uint64] { return &f.capacity }, parseRate(model.LimitBits)),
 }
 
@@ -74,8 +74,15 @@ var feedbackField = field[rawService]{fieldDoc{name: "feedback", kind: "mapping"
 	}}
 
 var serverLinkField = scalar(fieldDoc{name: "link", kind: "name",
-	doc: "Servers of all services that are behind the same link name it, so that its use, for `feedback`, is the sum of theirs."},
+	doc: "Servers behind the same link name it, so that its use, for `feedback`, is the sum of theirs. Servers of all services with `feedback` count, others do not."},
 	func(s *rawServer) *value[string] { return &s.link }, parseName)
+
+// checkLink refuses a link that would be used nowhere.
+func (b *builder) checkLink(raw *rawService, s *rawServer) {
+	if s.link.set && raw.feedback.at == (position{}) {
+		b.fail(s.link.at, s.link.path, "only `feedback` uses it, which this service does not have: add it, or remove this")
+	}
+}
 
 func (b *builder) feedback(raw *rawService, service *model.Service) model.Feedback {
 	own := &raw.feedback

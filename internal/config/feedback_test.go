@@ -54,3 +54,11 @@ func TestFeedback(t *testing.T) {
 		}
 	}
 }
+
+func TestLinkWithoutFeedback(t *testing.T) {
+	file := strings.Replace(string(feedbackFile("scheduler: share", "{}", ", link: left")), "    feedback: {}\n", "", 1)
+	_, err := Parse("steelyard.yaml", []byte(file))
+	if err == nil || !strings.Contains(err.Error(), "steelyard.yaml:8:") || !strings.Contains(err.Error(), "only `feedback` uses it") {
+		t.Errorf("%v", err)
+	}
+}
