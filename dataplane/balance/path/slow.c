@@ -130,9 +130,9 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		oversize_forward(w, burst, i, s, mtu);
 }
 
-/* A SYN or SYN-ACK of a session that waited for its server's answer. Clients repeat a lost SYN after
- * a second at the earliest (RFC 6298 section 2): copies that come sooner, of the network or forged
- * ones, say nothing of the server. */
+/* A SYN or SYN-ACK of a session that waited for its server's answer. Clients repeat a lost SYN
+ * after a second at the earliest (RFC 6298 section 2): copies that come sooner, of the network or
+ * forged ones, say nothing of the server. */
 static void slow_time(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
                       const struct session *s)
 {
