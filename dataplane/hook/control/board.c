@@ -279,7 +279,7 @@ static void report_take(void *ctx, const struct answer *a)
 	for (uint32_t i = 0; i < a->hooks; i++) {
 		const struct answer_hook *h = &a->hook[i];
 		struct sy_hook_report *r = report_for(ctx, &h->info);
-		if (!r || h->info.kind >= SY_HOOK_KINDS)
+		if (!r)
 			continue;
 		r->stacks++;
 		r->number = h->number;

@@ -12,6 +12,9 @@
 
 #include "board.h"
 
+#define ANSWERS_AT_ONCE (2 * SY_HOOKS) /* late ones of a stack, before others have their turn */
+#define ERRNO_MAX       4095
+
 static int order_send(const struct board_stack *s, const struct order *o, int object)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
@@ -61,35 +64,68 @@ static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int obj
 	return awaited;
 }
 
+static bool is_flag(const bool *b)
+{
+	uint8_t byte;
+	memcpy(&byte, b, sizeof(byte));
+	return byte <= 1;
+}
+
+/* As a seat fills it. Sums may be wrong, but nothing here is an index, or goes to a terminal. */
+static bool hook_is_sound(const struct sy_hook_info *h)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-_.";
+	return (unsigned)h->kind < SY_HOOK_KINDS && memchr(h->name, '\0', sizeof(h->name)) &&
+	       h->name[0] && strspn(h->name, letters) == strlen(h->name) && is_flag(&h->native) &&
+	       is_flag(&h->compiled);
+}
+
+static bool answer_is_sound(const struct answer *a, size_t len)
+{
+	if (len < ANSWER_HEAD || a->hooks > SY_HOOKS || a->places > SY_HOOK_PLACES ||
+	    len != ANSWER_HEAD + a->hooks * sizeof(*a->hook) || a->rc < -ERRNO_MAX)
+		return false;
+	for (uint32_t i = 0; i < a->hooks; i++)
+		if (!hook_is_sound(&a->hook[i].info))
+			return false;
+	return true;
+}
+
 /* 1: it is the answer; 0: not yet; -1: none will come. */
 static int answer_take(struct sy_hook_board *d, struct board_stack *s, uint32_t sequence)
 {
 	struct answer *a = &d->answer;
-	for (;;) {
+	for (unsigned i = 0; i < ANSWERS_AT_ONCE; i++) {
 		ssize_t n = recv(s->socket, a, sizeof(*a), MSG_DONTWAIT);
 		if (n < 0)
 			return errno == EAGAIN || errno == EINTR ? 0 : -1;
 		if (n == 0)
 			return -1;
-		if (n < (ssize_t)ANSWER_HEAD || a->hooks > SY_HOOKS || a->places > SY_HOOK_PLACES ||
-		    (size_t)n != ANSWER_HEAD + a->hooks * sizeof(*a->hook))
+		if (!answer_is_sound(a, (size_t)n))
 			return -1;
 		if (a->sequence == sequence)
 			return 1;
 	}
+	return 0;
+}
+
+/* It goes to users' terminals. */
+static void text_take(char *to, const char *from, size_t room)
+{
+	size_t i = 0;
+	for (; i < room - 1 && from[i]; i++)
+		to[i] = (char)(from[i] >= ' ' && from[i] <= '~' ? from[i] : '?');
+	to[i] = '\0';
 }
 
 static void answer_read(struct sy_hook_board *d, struct board_stack *s)
 {
-	struct answer *a = &d->answer;
-	a->text[sizeof(a->text) - 1] = '\0';
-	for (uint32_t i = 0; i < a->hooks; i++)
-		a->hook[i].info.name[SY_HOOK_NAME - 1] = '\0';
+	const struct answer *a = &d->answer;
 	s->rc = a->rc;
 	if (a->rc >= 0 || d->refused)
 		return;
 	d->refused = a->rc;
-	memcpy(d->text, a->text, sizeof(d->text));
+	text_take(d->text, a->text, sizeof(d->text));
 }
 
 static int time_left(uint64_t until)
@@ -104,12 +140,14 @@ static void order_run(struct sy_hook_board *d, struct order *o, int object, bool
 	uint64_t until = sy_clock_ns() + BOARD_WAIT_MS * UINT64_C(1000000);
 	struct pollfd p[SY_HOOK_BOARD_STACKS];
 	unsigned left = order_send_all(d, o, object, undo);
+	int wait; /* looked at by itself: poll() does not, while a stack sends without an end */
 	d->refused = 0;
 	*count = (struct sy_hook_count){0};
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
 		p[i] = (struct pollfd){.fd = d->stack[i].awaited ? d->stack[i].socket : -1,
 		                       .events = POLLIN};
-	while (left > 0 && poll(p, SY_HOOK_BOARD_STACKS, time_left(until)) != 0) {
+	while (left > 0 && (wait = time_left(until)) > 0 &&
+	       poll(p, SY_HOOK_BOARD_STACKS, wait) != 0) {
 		for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
 			struct board_stack *s = &d->stack[i];
 			int rc = p[i].revents ? answer_take(d, s, o->sequence) : 0;

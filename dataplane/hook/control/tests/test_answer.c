@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the board makes of a stack whose process somebody else has taken over. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "board.h"
+
+#define OLD 4096 /* answers that nobody has asked for */
+
+struct liar {
+	struct sy_hook_board *board;
+	struct sy_hook_channel channel;
+	struct answer answer; /* to each order; its sequence is the order's */
+	unsigned old;         /* others before it */
+	pthread_t thread;
+};
+
+static bool answer_send(struct liar *l)
+{
+	const struct answer *a = &l->answer;
+	size_t hooks = a->hooks < SY_HOOKS ? a->hooks : SY_HOOKS;
+	return send(l->channel.socket, a, ANSWER_HEAD + hooks * sizeof(*a->hook), MSG_NOSIGNAL) > 0;
+}
+
+static void *lies(void *arg)
+{
+	struct liar *l = arg;
+	struct order o;
+	while (recv(l->channel.socket, &o, sizeof(o), 0) == sizeof(o)) {
+		l->answer.sequence = o.sequence - 1;
+		for (unsigned i = 0; i < l->old && answer_send(l); i++)
+			;
+		l->answer.sequence = o.sequence;
+		answer_send(l);
+	}
+	return NULL;
+}
+
+/* It says of itself what a stack with one hook would. */
+static void liar_open(struct liar *l)
+{
+	*l = (struct liar){0};
+	assert_int_equal(sy_hook_board_open(&l->board, NULL), 0);
+	assert_int_equal(sy_hook_board_join(l->board, getpid(), &l->channel), 0);
+	struct answer_hook *h = &l->answer.hook[0];
+	l->answer.hooks = 1;
+	snprintf(h->info.name, sizeof(h->info.name), "mine");
+	h->number = 1;
+}
+
+static void liar_close(struct liar *l)
+{
+	sy_hook_board_close(l->board); /* its socket's other end: recv() ends */
+	pthread_join(l->thread, NULL);
+	close(l->channel.socket);
+	close(l->channel.bell);
+}
+
+/* How many hooks the board believes it has. */
+static unsigned believed(struct liar *l)
+{
+	struct sy_hook_count count;
+	struct sy_hook_report report[4];
+	pthread_create(&l->thread, NULL, lies, l);
+	unsigned hooks = sy_hook_board_report(l->board, report, 4, &count);
+	for (unsigned i = 0; i < hooks; i++)
+		assert_non_null(sy_hook_kind_name(report[i].info.kind));
+	liar_close(l);
+	return hooks;
+}
+
+static void test_sound(void **state)
+{
+	struct liar l;
+	liar_open(&l);
+	assert_int_equal(believed(&l), 1);
+}
+
+static void test_kind(void **state)
+{
+	struct liar l;
+	liar_open(&l);
+	l.answer.hook[0].info.kind = SY_HOOK_KINDS;
+	assert_int_equal(believed(&l), 0);
+	liar_open(&l);
+	l.answer.hook[0].info.kind = (enum sy_hook_kind)0x7fffffff;
+	assert_int_equal(believed(&l), 0);
+}
+
+static void test_flag(void **state)
+{
+	struct liar l;
+	liar_open(&l);
+	memset(&l.answer.hook[0].info.native, 0x55, 1);
+	assert_int_equal(believed(&l), 0);
+}
+
+static void test_name(void **state)
+{
+	static const char *const wrong[] = {"", "\xff\xfe", "\x1b[2J", "Mine", "a b"};
+	struct liar l;
+	for (unsigned i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		liar_open(&l);
+		memset(l.answer.hook[0].info.name, 0, SY_HOOK_NAME);
+		memcpy(l.answer.hook[0].info.name, wrong[i], strlen(wrong[i]));
+		assert_int_equal(believed(&l), 0);
+	}
+	liar_open(&l);
+	memset(l.answer.hook[0].info.name, 'a', SY_HOOK_NAME); /* without an end */
+	assert_int_equal(believed(&l), 0);
+}
+
+static void test_counts(void **state)
+{
+	struct liar l;
+	liar_open(&l);
+	l.answer.hooks = SY_HOOKS + 1;
+	assert_int_equal(believed(&l), 0);
+	liar_open(&l);
+	l.answer.places = SY_HOOK_PLACES + 1;
+	assert_int_equal(believed(&l), 0);
+}
+
+static int remove_one(struct liar *l, struct sy_hook_count *count, struct sy_error *err)
+{
+	pthread_create(&l->thread, NULL, lies, l);
+	int rc = sy_hook_board_remove(l->board, "mine", count, err);
+	liar_close(l);
+	return rc;
+}
+
+/* A negative errno, or no answer at all. */
+static void test_result(void **state)
+{
+	struct liar l;
+	struct sy_hook_count count;
+	struct sy_error err = {0};
+	liar_open(&l);
+	l.answer.rc = INT32_MIN;
+	assert_int_equal(remove_one(&l, &count, &err), -ENOENT);
+	assert_int_equal(count.stacks, 0);
+}
+
+static void test_text(void **state)
+{
+	struct liar l;
+	struct sy_hook_count count;
+	struct sy_error err = {0};
+	struct sy_hook_wish w = {.name = "mine", .params = 1};
+	liar_open(&l);
+	l.answer.rc = -EINVAL;
+	snprintf(l.answer.text, sizeof(l.answer.text), "no\x1b[2J\xff!");
+	pthread_create(&l.thread, NULL, lies, &l);
+	assert_int_equal(sy_hook_board_load(l.board, &w, &count, &err), -ENOENT);
+	assert_string_equal(l.board->text, "no?[2J?!");
+	liar_close(&l);
+}
+
+/* Old answers are passed over, but others have their turn in between; and not for ever. */
+static void test_old(void **state)
+{
+	struct liar l;
+	struct sy_hook_count count;
+	struct sy_error err = {0};
+	liar_open(&l);
+	l.old = OLD;
+	assert_int_equal(remove_one(&l, &count, &err), 0);
+	assert_int_equal(count.stacks, 1);
+	liar_open(&l);
+	l.old = UINT32_MAX; /* they do not end before the board does */
+	assert_int_equal(remove_one(&l, &count, &err), 0);
+	assert_int_equal(count.stacks, 0);
+	assert_int_equal(count.silent, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_sound),  cmocka_unit_test(test_kind),
+	        cmocka_unit_test(test_flag),   cmocka_unit_test(test_name),
+	        cmocka_unit_test(test_counts), cmocka_unit_test(test_result),
+	        cmocka_unit_test(test_text),   cmocka_unit_test(test_old),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
