@@ -72,7 +72,7 @@ static int places_add(struct board_hook *h, const struct sy_hook_wish *w, struct
 static void places_take(struct sy_hook_board *d, const struct board_hook *from)
 {
 	for (unsigned i = 0; i < SY_HOOKS; i++) {
-		struct board_hook *h = &d->hook[i];
+		struct board_hook *h = &d->plan[i];
 		if (!h->name[0] || h->info.kind != from->info.kind || !strcmp(h->name, from->name))
 			continue;
 		for (unsigned k = 0; k < h->places;) {
@@ -123,16 +123,15 @@ static void load_undo(struct sy_hook_board *d, struct board_hook *h,
 {
 	struct order o = {.type = ORDER_REMOVE};
 	memcpy(o.name, h->name, sizeof(o.name));
-	pthread_mutex_lock(&d->lock);
-	if (h->object != before->object)
-		close(h->object);
-	*h = *before;
-	pthread_mutex_unlock(&d->lock);
+	int object = h->object;
+	d->plan[h - d->hook] = *before;
 	if (before->name[0]) {
-		o = (struct order){.type = ORDER_LOAD, .object_len = h->object_len};
-		memcpy(o.name, h->name, sizeof(o.name));
+		o = (struct order){.type = ORDER_LOAD, .object_len = before->object_len};
+		memcpy(o.name, before->name, sizeof(o.name));
 	}
 	board_undo(d, &o, before->name[0] ? before->object : -1);
+	if (object != before->object)
+		close(object);
 }
 
 static void params_keep(struct board_hook *h, const struct sy_hook_wish *w)
@@ -179,10 +178,8 @@ static int code_load(struct sy_hook_board *d, const struct sy_hook_wish *w,
 	params_keep(&next, w);
 	order_fill(&o, w);
 	o.number = (uint32_t)(SY_HOOKS - (h - d->hook));
-	pthread_mutex_lock(&d->lock);
-	*h = next;
-	places_take(d, h);
-	pthread_mutex_unlock(&d->lock);
+	d->plan[h - d->hook] = next;
+	places_take(d, &next);
 	board_order(d, &o, next.object, count, NULL, NULL);
 	if (d->refused || (w->swap && !before.name[0] && count->stacks + count->silent == 0)) {
 		rc = d->refused ? sy_fail(err, -d->refused, "%s", d->text)
@@ -203,11 +200,8 @@ static int params_set(struct sy_hook_board *d, const struct sy_hook_wish *w,
 	struct order o;
 	order_fill(&o, w);
 	o.must = ORDER_SWAP;
-	if (h) {
-		pthread_mutex_lock(&d->lock);
-		params_keep(h, w);
-		pthread_mutex_unlock(&d->lock);
-	}
+	if (h)
+		params_keep(&d->plan[h - d->hook], w);
 	board_order(d, &o, -1, count, NULL, NULL);
 	if (count->stacks + count->silent || h)
 		return 0;
@@ -231,13 +225,12 @@ int sy_hook_board_remove(struct sy_hook_board *d, const char *name, struct sy_ho
 	snprintf(o.name, sizeof(o.name), "%s", name);
 	pthread_mutex_lock(&d->change);
 	struct board_hook *h = hook_find(d, name);
-	if (h) {
-		pthread_mutex_lock(&d->lock);
-		close(h->object);
-		*h = (struct board_hook){0};
-		pthread_mutex_unlock(&d->lock);
-	}
+	int object = h ? h->object : -1;
+	if (h)
+		d->plan[h - d->hook] = (struct board_hook){0};
 	board_order(d, &o, -1, count, NULL, NULL);
+	if (h)
+		close(object);
 	if (!h && count->stacks + count->silent == 0)
 		rc = sy_fail(err, ENOENT, "there is no hook %s", name);
 	pthread_mutex_unlock(&d->change);

@@ -35,6 +35,8 @@ struct sy_hook_board {
 	pthread_mutex_t lock;   /* the rest; never held while waiting for a stack */
 	struct board_hook hook[SY_HOOKS]; /* hook[i] has number SY_HOOKS - i: an application's own
 	                                    ones come from below */
+	struct board_hook plan[SY_HOOKS]; /* guarded by `change`: what holds from the next order on;
+	                                     between changes it is `hook` */
 	struct board_stack stack[SY_HOOK_BOARD_STACKS];
 	bool waiting;
 	uint32_t sequence;
@@ -51,7 +53,8 @@ struct sy_hook_board {
 	char program[64];
 };
 
-/* Orders all stacks, and waits. take: called for each answer; may be NULL. */
+/* Orders all stacks, and waits. What is planned holds from then on: a stack that joins gets either
+ * the order, or what it led to. take: called for each answer; may be NULL. */
 typedef void board_take(void *ctx, const struct answer *a);
 void board_order(struct sy_hook_board *d, struct order *o, int object, struct sy_hook_count *count,
                  board_take *take, void *ctx);

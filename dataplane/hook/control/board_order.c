@@ -50,6 +50,7 @@ static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int obj
 {
 	unsigned awaited = 0;
 	pthread_mutex_lock(&d->lock);
+	memcpy(d->hook, d->plan, sizeof(d->hook));
 	o->sequence = ++d->sequence;
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
 		struct board_stack *s = &d->stack[i];

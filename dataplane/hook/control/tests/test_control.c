@@ -29,7 +29,7 @@ struct world {
 	struct stack stack[STACKS];
 	pthread_mutex_t lock;
 	pthread_t thread;
-	bool stop, deaf;
+	bool stop, enough, deaf;
 };
 
 static const struct sy_hook_place port_80 = {.port = 80};
@@ -332,13 +332,49 @@ static void test_leave(void **state)
 	world_close(&w);
 }
 
+/* Stacks come and go while hooks do: none of them has an order twice. */
+static void *comes(void *arg)
+{
+	struct world *w = arg;
+	while (!__atomic_load_n(&w->enough, __ATOMIC_ACQUIRE)) {
+		pthread_mutex_lock(&w->lock);
+		stack_join(w, &w->stack[2]);
+		pthread_mutex_unlock(&w->lock);
+		pthread_mutex_lock(&w->lock);
+		stack_leave(w, &w->stack[2]);
+		pthread_mutex_unlock(&w->lock);
+		usleep(100); /* the board keeps a place until its order is done */
+	}
+	return NULL;
+}
+
+static void test_join(void **state)
+{
+	struct world w;
+	struct sy_hook_count count;
+	struct sy_error err = {0};
+	pthread_t thread;
+	world_open(&w);
+	pthread_create(&thread, NULL, comes, &w);
+	struct sy_hook_wish h = wish("mine", READY "/label.bpf.o");
+	for (unsigned i = 0; i < 300; i++) {
+		if (sy_hook_board_load(w.board, &h, &count, &err))
+			fail_msg("%u: %s", i, err.text);
+		assert_true(count.stacks >= 2);
+		assert_int_equal(sy_hook_board_remove(w.board, "mine", &count, &err), 0);
+	}
+	__atomic_store_n(&w.enough, true, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	world_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_load),    cmocka_unit_test(test_change),
 	        cmocka_unit_test(test_refused), cmocka_unit_test(test_application),
 	        cmocka_unit_test(test_report),  cmocka_unit_test(test_late),
-	        cmocka_unit_test(test_leave),
+	        cmocka_unit_test(test_leave),   cmocka_unit_test(test_join),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
