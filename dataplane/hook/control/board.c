@@ -117,21 +117,77 @@ static void order_fill(struct order *o, const struct sy_hook_wish *w)
 	memcpy(o->place, w->place, sizeof(o->place));
 }
 
-/* Those that have taken it give it back. */
-static void load_undo(struct sy_hook_board *d, struct board_hook *h,
-                      const struct board_hook *before)
+/* Those that have taken it give it back, and what it took from others. An application's own hook
+ * that was swapped stays as it is: its old code is not known here. */
+static void load_undo(struct sy_hook_board *d, unsigned number, const struct sy_hook_wish *w)
 {
+	const struct board_hook *was = &d->before[number];
 	struct order o = {.type = ORDER_REMOVE};
-	memcpy(o.name, h->name, sizeof(o.name));
-	int object = h->object;
-	d->plan[h - d->hook] = *before;
-	if (before->name[0]) {
-		o = (struct order){.type = ORDER_LOAD, .object_len = before->object_len};
-		memcpy(o.name, before->name, sizeof(o.name));
+	uint32_t others = 0;
+	int object = d->plan[number].object;
+	for (unsigned i = 0; i < SY_HOOKS; i++)
+		others |= (uint32_t)(i != number && d->plan[i].places != d->before[i].places) << i;
+	memcpy(o.name, d->plan[number].name, sizeof(o.name));
+	pthread_mutex_lock(&d->lock);
+	memcpy(d->plan, d->before, sizeof(d->plan));
+	memcpy(d->hook, d->plan, sizeof(d->hook));
+	pthread_mutex_unlock(&d->lock);
+	if (was->name[0]) {
+		board_hook_order(was, number, &o);
+		o.must = ORDER_SWAP | ORDER_ONLY;
+		o.params = w->params;
 	}
-	board_undo(d, &o, before->name[0] ? before->object : -1);
-	if (object != before->object)
-		close(object);
+	if (was->name[0] || !w->swap)
+		board_undo(d, &o, was->name[0] ? was->object : -1);
+	for (unsigned i = 0; i < SY_HOOKS; i++) {
+		if (!(others >> i & 1))
+			continue;
+		board_hook_order(&d->hook[i], i, &o);
+		o.must = ORDER_SWAP | ORDER_ONLY;
+		o.object_len = o.params = 0;
+		board_undo(d, &o, -1);
+	}
+	close(object);
+}
+
+/* All stacks, before one of them does it. */
+static int load_ask(struct sy_hook_board *d, const struct order *wanted, bool known,
+                    struct sy_hook_count *count, struct sy_error *err)
+{
+	struct order o = *wanted;
+	o.must |= ORDER_ASK;
+	d->follows = false;
+	board_order(d, &o, -1, count, NULL, NULL);
+	if (d->refused)
+		return sy_fail(err, -d->refused, "%s", d->text);
+	if (o.must & ORDER_SWAP && !known && count->stacks + count->silent == 0)
+		return sy_fail(err, ENOENT, "there is no hook %s", o.name);
+	return 0;
+}
+
+static int load_order(struct sy_hook_board *d, struct order *o, const struct board_hook *next,
+                      const struct sy_hook_wish *w, struct sy_hook_count *count,
+                      struct sy_error *err)
+{
+	unsigned number = SY_HOOKS - o->number;
+	int rc = load_ask(d, o, d->hook[number].name[0], count, err);
+	if (rc) {
+		close(next->object);
+		return rc;
+	}
+	memcpy(d->before, d->hook, sizeof(d->before));
+	d->plan[number] = *next;
+	places_take(d, next);
+	d->follows = true;
+	board_order(d, o, next->object, count, NULL, NULL);
+	if (d->refused) { /* it has changed since, or has no memory */
+		rc = sy_fail(err, -d->refused, "%s", d->text);
+		load_undo(d, number, w);
+	} else if (d->before[number].name[0]) {
+		close(d->before[number].object);
+	}
+	d->follows = false;
+	return rc;
 }
 
 static void params_keep(struct board_hook *h, const struct sy_hook_wish *w)
@@ -178,18 +234,8 @@ static int code_load(struct sy_hook_board *d, const struct sy_hook_wish *w,
 	params_keep(&next, w);
 	order_fill(&o, w);
 	o.number = (uint32_t)(SY_HOOKS - (h - d->hook));
-	d->plan[h - d->hook] = next;
-	places_take(d, &next);
-	board_order(d, &o, next.object, count, NULL, NULL);
-	if (d->refused || (w->swap && !before.name[0] && count->stacks + count->silent == 0)) {
-		rc = d->refused ? sy_fail(err, -d->refused, "%s", d->text)
-		                : sy_fail(err, ENOENT, "there is no hook %s", w->name);
-		load_undo(d, h, &before);
-		return rc;
-	}
-	if (before.name[0])
-		close(before.object);
-	return 0;
+	o.kind = next.info.kind;
+	return load_order(d, &o, &next, w, count, err);
 }
 
 /* Parameters, also of hooks that the application has loaded itself. */

@@ -27,6 +27,7 @@ struct board_stack {
 	int pid;
 	bool gone; /* its process has left while somebody waits for its answer */
 	bool awaited;
+	bool late;  /* it has not answered the last order */
 	int32_t rc; /* of its last answer */
 };
 
@@ -37,8 +38,11 @@ struct sy_hook_board {
 	                                    ones come from below */
 	struct board_hook plan[SY_HOOKS]; /* guarded by `change`: what holds from the next order on;
 	                                     between changes it is `hook` */
+	struct board_hook before[SY_HOOKS]; /* guarded by `change`, to undo it */
 	struct board_stack stack[SY_HOOK_BOARD_STACKS];
 	bool waiting;
+	bool follows; /* guarded by `change`: the order is one of a change that has begun; who was
+	               * late is not waited for again */
 	uint32_t sequence;
 	int bell; /* a page that all stacks see */
 	uint32_t *rung;
@@ -58,8 +62,10 @@ struct sy_hook_board {
 typedef void board_take(void *ctx, const struct answer *a);
 void board_order(struct sy_hook_board *d, struct order *o, int object, struct sy_hook_count *count,
                  board_take *take, void *ctx);
-/* Orders those that have not refused the last order. */
+/* Orders those that have not refused the last order of board_order(). */
 void board_undo(struct sy_hook_board *d, struct order *o, int object);
+/* The order that leads to this. */
+void board_hook_order(const struct board_hook *h, unsigned i, struct order *o);
 
 void board_serve_end(struct sy_hook_board *d);
 

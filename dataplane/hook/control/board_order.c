@@ -46,18 +46,24 @@ static void stack_free(struct board_stack *s)
 
 /* ---- one order to all ------------------------------------------------------------------------ */
 
-static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int object, bool undo)
+/* Returns how many answers are awaited; *late: those that are not. */
+static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int object, bool undo,
+                               unsigned *late)
 {
 	unsigned awaited = 0;
+	*late = 0;
 	pthread_mutex_lock(&d->lock);
 	memcpy(d->hook, d->plan, sizeof(d->hook));
 	o->sequence = ++d->sequence;
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
 		struct board_stack *s = &d->stack[i];
-		s->awaited = s->socket >= 0 && !s->gone && !(undo && s->rc < 0) &&
-		             order_send(s, o, object) == 0;
-		s->rc = s->awaited ? 0 : s->rc;
+		bool sent = s->socket >= 0 && !s->gone && !(undo && s->rc < 0) &&
+		            order_send(s, o, object) == 0;
+		s->late = sent && s->late && d->follows;
+		s->awaited = sent && !s->late;
+		s->rc = sent && !undo ? 0 : s->rc;
 		awaited += s->awaited;
+		*late += s->late;
 	}
 	d->waiting = true;
 	bell_ring(d);
@@ -140,7 +146,7 @@ static void order_run(struct sy_hook_board *d, struct order *o, int object, bool
 {
 	uint64_t until = sy_clock_ns() + BOARD_WAIT_MS * UINT64_C(1000000);
 	struct pollfd p[SY_HOOK_BOARD_STACKS];
-	unsigned left = order_send_all(d, o, object, undo);
+	unsigned late, left = order_send_all(d, o, object, undo, &late);
 	int wait; /* looked at by itself: poll() does not, while a stack sends without an end */
 	d->refused = 0;
 	*count = (struct sy_hook_count){0};
@@ -158,7 +164,7 @@ static void order_run(struct sy_hook_board *d, struct order *o, int object, bool
 			p[i].revents = 0;
 			left--;
 			s->awaited = false;
-			if (rc < 0)
+			if (rc < 0 || undo)
 				continue;
 			answer_read(d, s);
 			count->stacks += s->rc >= 0;
@@ -166,12 +172,14 @@ static void order_run(struct sy_hook_board *d, struct order *o, int object, bool
 				take(ctx, &d->answer);
 		}
 	}
-	count->silent = left;
+	count->silent = left + late;
 	pthread_mutex_lock(&d->lock);
 	d->waiting = false;
-	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
+	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
+		d->stack[i].late |= d->stack[i].awaited;
 		if (d->stack[i].gone)
 			stack_free(&d->stack[i]);
+	}
 	pthread_mutex_unlock(&d->lock);
 }
 
@@ -189,10 +197,11 @@ void board_undo(struct sy_hook_board *d, struct order *o, int object)
 
 /* ---- stacks come and go ---------------------------------------------------------------------- */
 
-static void hook_order(const struct sy_hook_board *d, const struct board_hook *h, struct order *o)
+void board_hook_order(const struct board_hook *h, unsigned i, struct order *o)
 {
 	*o = (struct order){.type = ORDER_LOAD,
-	                    .number = (uint32_t)(SY_HOOKS - (h - d->hook)),
+	                    .number = SY_HOOKS - i,
+	                    .kind = h->info.kind,
 	                    .object_len = h->object_len,
 	                    .params = h->params,
 	                    .places = h->places};
@@ -209,7 +218,7 @@ static int stack_catch_up(struct sy_hook_board *d, const struct board_stack *s)
 	for (unsigned i = 0; i < SY_HOOKS && !rc; i++) {
 		if (!d->hook[i].name[0])
 			continue;
-		hook_order(d, &d->hook[i], &o);
+		board_hook_order(&d->hook[i], i, &o);
 		rc = order_send(s, &o, d->hook[i].object);
 	}
 	bell_ring(d);

@@ -19,15 +19,18 @@ enum order_type {
 enum {
 	ORDER_NEW = 1,  /* the name must not be there */
 	ORDER_SWAP = 2, /* it must be */
+	ORDER_ONLY = 4, /* it leaves places that are not named */
+	ORDER_ASK = 8,  /* nothing is to be done: would it be? */
 };
 
 struct order {
 	uint32_t sequence, type;
 	char name[SY_HOOK_NAME];
-	uint32_t number; /* that a new name gets */
-	uint32_t must;   /* ORDER_* */
-	uint32_t object_len;
-	uint32_t params; /* a bit for each that is set */
+	uint32_t number;     /* that a new name gets */
+	uint32_t must;       /* ORDER_* */
+	uint32_t kind;       /* of new code */
+	uint32_t object_len; /* 0: no new code */
+	uint32_t params;     /* a bit for each that is set */
 	uint64_t param[SY_HOOK_PARAMS];
 	uint32_t places;
 	struct sy_hook_place place[SY_HOOK_PLACES];

@@ -130,18 +130,85 @@ static int code_load(struct sy_hook_seat *s, const struct order *o, int object,
 	return rc;
 }
 
-static int order_load(struct sy_hook_seat *s, const struct order *o, int object,
+static bool number_is_free(const struct sy_hook_seat *s)
+{
+	struct sy_hook_info info;
+	for (unsigned number = 1; number <= SY_HOOKS; number++)
+		if (!sy_hooks_info(s->hooks, number, &info))
+			return true;
+	return false;
+}
+
+/* Those of the order that have no rule yet. */
+static unsigned rules_new(const struct sy_hook_seat *s, const struct order *o,
+                          enum sy_hook_kind kind)
+{
+	unsigned count = 0;
+	for (unsigned i = 0; i < o->places; i++) {
+		bool there = false;
+		for (unsigned k = 0; k < s->rules; k++)
+			there = there || (place_equal(&s->rule[k].place, &o->place[i]) &&
+			                  rule_is(s, &s->rule[k], kind));
+		for (unsigned k = 0; k < i; k++)
+			there = there || place_equal(&o->place[k], &o->place[i]);
+		count += !there;
+	}
+	return count;
+}
+
+/* Whatever can be refused is refused here, before something has changed. */
+static int load_check(const struct sy_hook_seat *s, const struct order *o, unsigned number,
                       struct sy_error *err)
 {
-	unsigned number = sy_hooks_find(s->hooks, o->name);
-	struct sy_hook_info info;
-	if (number == SY_HOOK_NONE && o->must & ORDER_SWAP)
+	struct sy_hook_info info = {.kind = o->kind};
+	if (o->places > SY_HOOK_PLACES || o->kind >= SY_HOOK_KINDS)
+		return sy_fail(err, EPROTO, "an order that is not known here");
+	if (number == SY_HOOK_NONE && (o->must & ORDER_SWAP || !o->object_len))
 		return sy_fail(err, ENOENT, "there is no hook %s", o->name);
 	if (number != SY_HOOK_NONE && o->must & ORDER_NEW)
 		return sy_fail(err, EEXIST, "there is a hook %s; swap it, or take another name",
 		               o->name);
+	if (number == SY_HOOK_NONE && !number_is_free(s))
+		return sy_fail(err, ENOSPC, "there are %d hooks, as many as may be; remove one",
+		               SY_HOOKS);
+	if (number != SY_HOOK_NONE)
+		sy_hooks_info(s->hooks, number, &info);
+	if (o->object_len && (uint32_t)info.kind != o->kind)
+		return sy_fail(err, EEXIST,
+		               "%s is a hook for %ss and this one is for %ss; take another name",
+		               o->name, sy_hook_kind_name(info.kind),
+		               sy_hook_kind_name((enum sy_hook_kind)o->kind));
+	if (!(o->must & ORDER_ONLY) && s->rules + rules_new(s, o, info.kind) > SY_HOOK_PLACES)
+		return sy_fail(err, ENOSPC, "hooks are asked at %d places, as many as may be",
+		               SY_HOOK_PLACES);
+	return 0;
+}
+
+static int places_load(struct sy_hook_seat *s, const struct order *o, unsigned number)
+{
+	struct sy_hook_info info;
+	int rc = 0;
+	if (o->must & ORDER_ONLY)
+		rules_drop(s, number);
+	sy_hooks_info(s->hooks, number, &info);
+	for (unsigned i = 0; i < o->places && !rc; i++) {
+		rc = rule_add(s, &o->place[i], number, info.kind);
+		s->ruled[info.kind][o->place[i].port != 0] |= !rc;
+	}
+	if (o->places || o->must & ORDER_ONLY)
+		s->owner.placed(s->owner.ctx);
+	return rc;
+}
+
+static int order_load(struct sy_hook_seat *s, const struct order *o, int object,
+                      struct sy_error *err)
+{
+	unsigned number = sy_hooks_find(s->hooks, o->name);
+	int rc = load_check(s, o, number, err);
+	if (rc || o->must & ORDER_ASK)
+		return rc;
 	if (object >= 0) {
-		int rc = code_load(s, o, object, err);
+		rc = code_load(s, o, object, err);
 		if (rc < 0)
 			return rc;
 		number = (unsigned)rc;
@@ -149,18 +216,7 @@ static int order_load(struct sy_hook_seat *s, const struct order *o, int object,
 	for (unsigned i = 0; i < SY_HOOK_PARAMS; i++)
 		if (o->params >> i & 1)
 			sy_hooks_param(s->hooks, number, i, o->param[i]);
-	if (!o->places)
-		return 0;
-	sy_hooks_info(s->hooks, number, &info);
-	for (unsigned i = 0; i < o->places && i < SY_HOOK_PLACES; i++) {
-		int rc = rule_add(s, &o->place[i], number, info.kind);
-		if (rc < 0)
-			return sy_fail(err, -rc, "hooks are asked at %d places, as many as may be",
-			               SY_HOOK_PLACES);
-		s->ruled[info.kind][o->place[i].port != 0] = true;
-	}
-	s->owner.placed(s->owner.ctx);
-	return 0;
+	return places_load(s, o, number);
 }
 
 static int order_remove(struct sy_hook_seat *s, const struct order *o, struct sy_error *err)

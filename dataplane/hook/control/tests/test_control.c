@@ -10,9 +10,12 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <sy_hook_board.h>
+
+#include "order.h"
 
 #define STACKS 3
 
@@ -238,6 +241,9 @@ static void test_application(void **state)
 	refused(&w, &h, -EEXIST, "there is a hook own");
 	assert_int_equal(info_of(&w, 1, "own").loads, 0); /* given back */
 	assert_int_equal(info_of(&w, 0, "own").loads, 1);
+	h.swap = true; /* one has it, the other has not: neither takes it */
+	refused(&w, &h, -ENOENT, "no hook own");
+	assert_int_equal(info_of(&w, 0, "own").loads, 1);
 	struct sy_hook_wish set = {.name = "own", .params = 1, .param = {3}};
 	load(&w, &set, 1);
 	assert_int_equal(info_of(&w, 0, "own").param[0], 3);
@@ -332,6 +338,139 @@ static void test_leave(void **state)
 	world_close(&w);
 }
 
+/* Whoever had the place has it still, at the board and in all stacks. */
+static void keeps(struct world *w, const char *name)
+{
+	struct sy_hook_count count;
+	struct sy_hook_report report[4];
+	unsigned number = 0;
+	unsigned hooks = sy_hook_board_report(w->board, report, 4, &count);
+	for (unsigned i = 0; i < hooks; i++)
+		if (!strcmp(report[i].info.name, name)) {
+			assert_int_equal(report[i].places, 1);
+			number = report[i].number;
+		}
+	assert_int_not_equal(number, 0);
+	pthread_mutex_lock(&w->lock);
+	stack_join(w, &w->stack[2]);
+	sy_hook_seat_turn(w->stack[2].seat);
+	for (unsigned i = 0; i < STACKS; i++)
+		assert_int_equal(w->stack[i].listener, number);
+	stack_leave(w, &w->stack[2]);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void test_places_stay(void **state)
+{
+	struct world w;
+	struct sy_error err = {0};
+	world_open(&w);
+	struct sy_hook_wish h = wish("first", READY "/bytes.bpf.o");
+	h.places = 1;
+	h.place[0] = port_80;
+	load(&w, &h, 2);
+	const struct sy_hook_source own = {.file = READY "/bytes.bpf.o", .number = 7};
+	pthread_mutex_lock(&w.lock);
+	assert_int_equal(sy_hooks_load(w.stack[1].hooks, "second", &own, &err), 7);
+	pthread_mutex_unlock(&w.lock);
+	snprintf(h.name, sizeof(h.name), "second");
+	refused(&w, &h, -EEXIST, "there is a hook second");
+	keeps(&w, "first");
+	world_close(&w);
+}
+
+static void test_too_many_places(void **state)
+{
+	struct world w;
+	world_open(&w);
+	struct sy_hook_wish h = wish("many", READY "/bytes.bpf.o");
+	h.places = 20;
+	for (unsigned i = 0; i < 20; i++)
+		h.place[i].port = (uint16_t)(100 + i);
+	load(&w, &h, 2);
+	struct sy_hook_wish other = wish("more", READY "/bytes.bpf.o");
+	load(&w, &other, 2);
+	other.swap = true;
+	other.params = 1;
+	other.param[0] = 9;
+	other.places = 20;
+	for (unsigned i = 0; i < 20; i++)
+		other.place[i].port = (uint16_t)(200 + i);
+	refused(&w, &other, -ENOSPC, "32 places");
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(info_of(&w, i, "more").loads, 1);
+		assert_int_equal(info_of(&w, i, "more").param[0], 0);
+	}
+	world_close(&w);
+}
+
+/* A stack that would do it, and then does not: new code fails, all else is done. */
+struct fickle {
+	struct sy_hook_channel channel;
+	pthread_t thread;
+};
+
+static void *is_fickle(void *arg)
+{
+	struct fickle *f = arg;
+	struct order o;
+	while (recv(f->channel.socket, &o, sizeof(o), 0) == sizeof(o)) {
+		bool no = o.type == ORDER_LOAD && o.object_len && !(o.must & ORDER_ASK);
+		struct answer a = {.sequence = o.sequence, .rc = no ? -ENOMEM : 0};
+		send(f->channel.socket, &a, ANSWER_HEAD, MSG_NOSIGNAL);
+	}
+	return NULL;
+}
+
+static void test_undo(void **state)
+{
+	struct world w;
+	struct fickle f;
+	world_open(&w);
+	struct sy_hook_wish first = wish("first", READY "/bytes.bpf.o");
+	first.places = 1;
+	first.place[0] = port_80;
+	load(&w, &first, 2);
+	struct sy_hook_wish second = wish("second", READY "/bytes.bpf.o");
+	second.params = 3;
+	second.param[1] = 5;
+	load(&w, &second, 2);
+	int number = sy_hook_board_join(w.board, getpid(), &f.channel);
+	assert_true(number >= 0);
+	pthread_create(&f.thread, NULL, is_fickle, &f);
+	second = wish("second", READY "/requests.bpf.o");
+	second.swap = true;
+	second.params = 2;
+	second.param[1] = 6;
+	second.places = 2;
+	second.place[0] = port_80;
+	second.place[1].port = 81;
+	struct sy_hook_info was = info_of(&w, 0, "second");
+	refused(&w, &second, -ENOMEM, "");
+	for (unsigned i = 0; i < 2; i++) {
+		struct sy_hook_info is = info_of(&w, i, "second");
+		assert_int_equal(is.instructions, was.instructions);
+		assert_int_equal(is.param[1], 5);
+		pthread_mutex_lock(&w.lock);
+		struct sy_addr addr = sy_addr_v4(0x0100000a);
+		assert_int_equal(sy_hook_seat_of(w.stack[i].seat, SY_HOOK_SEGMENT, &addr, 81),
+		                 SY_HOOK_NONE);
+		pthread_mutex_unlock(&w.lock);
+	}
+	keeps(&w, "first");
+	struct sy_hook_wish third = wish("third", READY "/bytes.bpf.o");
+	third.places = 1;
+	third.place[0] = port_80;
+	refused(&w, &third, -ENOMEM, "");
+	assert_int_equal(info_of(&w, 0, "third").loads, 0);
+	keeps(&w, "first");
+	sy_hook_board_leave(w.board, number);
+	pthread_join(f.thread, NULL);
+	close(f.channel.socket);
+	close(f.channel.bell);
+	world_close(&w);
+}
+
 /* Stacks come and go while hooks do: none of them has an order twice. */
 static void *comes(void *arg)
 {
@@ -371,10 +510,12 @@ static void test_join(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_load),    cmocka_unit_test(test_change),
-	        cmocka_unit_test(test_refused), cmocka_unit_test(test_application),
-	        cmocka_unit_test(test_report),  cmocka_unit_test(test_late),
-	        cmocka_unit_test(test_leave),   cmocka_unit_test(test_join),
+	        cmocka_unit_test(test_load),        cmocka_unit_test(test_change),
+	        cmocka_unit_test(test_refused),     cmocka_unit_test(test_application),
+	        cmocka_unit_test(test_report),      cmocka_unit_test(test_late),
+	        cmocka_unit_test(test_leave),       cmocka_unit_test(test_join),
+	        cmocka_unit_test(test_places_stay), cmocka_unit_test(test_too_many_places),
+	        cmocka_unit_test(test_undo),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
