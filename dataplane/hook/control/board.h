@@ -53,6 +53,8 @@ struct sy_hook_board {
 	/* board_serve.c */
 	pthread_t server;
 	int listener, stop; /* stop: an eventfd */
+	int user;           /* who is being served; -1: nobody. Guarded by `lock`, as `ending` */
+	bool ending;        /* nobody is served from now on */
 	char path[108];
 	char program[64];
 };

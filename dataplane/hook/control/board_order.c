@@ -291,7 +291,7 @@ int sy_hook_board_open(struct sy_hook_board **out, struct sy_error *err)
 		return sy_fail(err, ENOMEM, "no memory for hooks");
 	pthread_mutex_init(&d->change, NULL);
 	pthread_mutex_init(&d->lock, NULL);
-	d->bell = d->listener = d->stop = -1;
+	d->bell = d->listener = d->stop = d->user = -1;
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
 		d->stack[i].socket = -1;
 	int rc = bell_make(d);

@@ -6,11 +6,13 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -35,10 +37,25 @@ static bool user_may(int fd)
 	       (who.uid == 0 || who.uid == geteuid());
 }
 
-static bool bytes_read(int fd, void *to, size_t len)
+/* A user who sends, or takes, a byte at a time is as silent as one who does nothing. */
+static uint64_t deadline(void)
+{
+	return sy_clock_ns() + SILENT_S * UINT64_C(1000000000);
+}
+
+static bool is_ready(int fd, short events, uint64_t until)
+{
+	struct pollfd p = {.fd = fd, .events = events};
+	uint64_t now = sy_clock_ns();
+	return now < until && poll(&p, 1, (int)((until - now) / 1000000 + 1)) > 0;
+}
+
+static bool bytes_read(int fd, void *to, size_t len, uint64_t until)
 {
 	for (size_t done = 0; done < len;) {
-		ssize_t n = recv(fd, (uint8_t *)to + done, len - done, 0);
+		if (!is_ready(fd, POLLIN, until))
+			return false;
+		ssize_t n = recv(fd, (uint8_t *)to + done, len - done, MSG_DONTWAIT);
 		if (n <= 0)
 			return false;
 		done += (size_t)n;
@@ -46,13 +63,16 @@ static bool bytes_read(int fd, void *to, size_t len)
 	return true;
 }
 
-static bool bytes_write(int fd, const void *from, size_t len)
+static bool bytes_write(int fd, const void *from, size_t len, uint64_t until)
 {
 	for (size_t done = 0; done < len;) {
-		ssize_t n = send(fd, (const uint8_t *)from + done, len - done, MSG_NOSIGNAL);
-		if (n <= 0)
+		if (!is_ready(fd, POLLOUT, until))
 			return false;
-		done += (size_t)n;
+		ssize_t n = send(fd, (const uint8_t *)from + done, len - done,
+		                 MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && errno != EAGAIN)
+			return false;
+		done += n > 0 ? (size_t)n : 0;
 	}
 	return true;
 }
@@ -60,30 +80,41 @@ static bool bytes_write(int fd, const void *from, size_t len)
 static bool request_serve(struct sy_hook_board *d, int fd)
 {
 	uint32_t head;
-	if (!bytes_read(fd, &head, sizeof(head)))
+	uint64_t until = deadline();
+	if (!bytes_read(fd, &head, sizeof(head), until))
 		return false;
 	size_t len = ntohl(head), out_len = 0;
 	if (len > FRAME_MAX)
 		return false;
 	uint8_t *body = malloc(len + 1), *out = NULL;
-	bool good = body && bytes_read(fd, body, len);
+	bool good = body && bytes_read(fd, body, len, until);
 	if (good)
 		out = request_answer(d, body, len, &out_len);
 	head = htonl((uint32_t)out_len);
-	good = out && bytes_write(fd, &head, sizeof(head)) && bytes_write(fd, out, out_len);
+	until = deadline(); /* stacks have had their time in between */
+	good = out && bytes_write(fd, &head, sizeof(head), until) &&
+	       bytes_write(fd, out, out_len, until);
 	free(out);
 	free(body);
 	return good;
 }
 
+/* Whoever ends the board hangs up on the user. false: it has ended. */
+static bool user_set(struct sy_hook_board *d, int fd)
+{
+	pthread_mutex_lock(&d->lock);
+	d->user = fd;
+	bool go = !d->ending;
+	pthread_mutex_unlock(&d->lock);
+	return go;
+}
+
 static void user_serve(struct sy_hook_board *d, int fd)
 {
-	const struct timeval silent = {.tv_sec = SILENT_S};
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &silent, sizeof(silent));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &silent, sizeof(silent));
-	if (user_may(fd))
+	if (user_set(d, fd) && user_may(fd))
 		while (request_serve(d, fd))
 			;
+	user_set(d, -1);
 	close(fd);
 }
 
@@ -114,16 +145,17 @@ static int address_of(const char *path, struct sockaddr_un *out)
 	               : -ENAMETOOLONG;
 }
 
-/* Nobody listens: its process was killed. */
+/* Nobody listens: its process was killed. One that is stopped, with a full queue, is there. */
 static bool is_left_over(const char *path)
 {
 	struct sockaddr_un to;
 	struct stat st;
 	if (lstat(path, &st) || !S_ISSOCK(st.st_mode) || address_of(path, &to))
 		return false;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	bool left = fd >= 0 && connect(fd, (void *)&to, sizeof(to)) && errno == ECONNREFUSED;
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 	return left;
 }
 
@@ -150,14 +182,13 @@ static int path_make(struct sy_hook_board *d, const char *name, struct sy_error 
 	if (!whole) {
 		mkdir(DIRECTORY, 0755);
 		mkdir(SY_HOOK_BOARD_DIR, 0755);
-		left_over_remove();
 	}
 	snprintf(d->path, sizeof(d->path), "%s%s%s", whole ? "" : SY_HOOK_BOARD_DIR "/", name,
 	         whole ? "" : SUFFIX);
 	return 0;
 }
 
-/* Made under another name, so that nobody takes it for a left-over one before it listens. */
+/* Made under another name: d->path is there when it listens, not before. */
 static int listener_open(struct sy_hook_board *d, struct sy_error *err)
 {
 	struct sockaddr_un to;
@@ -178,6 +209,24 @@ static int listener_open(struct sy_hook_board *d, struct sy_error *err)
 	return 0;
 }
 
+/* Of two that start at once, one would remove the other's socket before it listens. */
+static int listener_open_alone(struct sy_hook_board *d, bool shared, struct sy_error *err)
+{
+	if (!shared)
+		return listener_open(d, err);
+	int dir = open(SY_HOOK_BOARD_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0 || flock(dir, LOCK_EX)) {
+		int rc = -errno;
+		if (dir >= 0)
+			close(dir);
+		return sy_fail(err, -rc, "%s: %s", SY_HOOK_BOARD_DIR, strerror(-rc));
+	}
+	left_over_remove();
+	int rc = listener_open(d, err);
+	close(dir);
+	return rc;
+}
+
 static int server_start(struct sy_hook_board *d)
 {
 	sigset_t all, before;
@@ -191,10 +240,11 @@ static int server_start(struct sy_hook_board *d)
 int sy_hook_board_serve(struct sy_hook_board *d, const char *name, const char *program,
                         struct sy_error *err)
 {
+	d->ending = false;
 	snprintf(d->program, sizeof(d->program), "%s", program);
 	int rc = path_make(d, name, err);
 	if (!rc)
-		rc = listener_open(d, err);
+		rc = listener_open_alone(d, !strchr(name, '/'), err);
 	if (rc) {
 		d->path[0] = '\0'; /* it is not this board's to remove */
 		board_serve_end(d);
@@ -213,6 +263,11 @@ int sy_hook_board_serve(struct sy_hook_board *d, const char *name, const char *p
 void board_serve_end(struct sy_hook_board *d)
 {
 	uint64_t one = 1;
+	pthread_mutex_lock(&d->lock);
+	d->ending = true;
+	if (d->user >= 0)
+		shutdown(d->user, SHUT_RDWR);
+	pthread_mutex_unlock(&d->lock);
 	if (d->stop >= 0) {
 		if (write(d->stop, &one, sizeof(one)) == sizeof(one))
 			pthread_join(d->server, NULL);

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The board's socket: who starts beside others, and who ends while a user does nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "board.h"
+
+#define STARTS 8 /* at once */
+
+static struct sy_hook_board *board_serve(const char *name)
+{
+	struct sy_hook_board *d;
+	struct sy_error err = {0};
+	assert_int_equal(sy_hook_board_open(&d, &err), 0);
+	if (sy_hook_board_serve(d, name, "test", &err))
+		fail_msg("%s: %s", name, err.text);
+	return d;
+}
+
+static int user_open(const char *path)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	snprintf(to.sun_path, sizeof(to.sun_path), "%s", path);
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	assert_int_equal(connect(fd, (void *)&to, sizeof(to)), 0);
+	return fd;
+}
+
+/* A user who has connected and does nothing, or has sent half of a request, holds no exit up. */
+static void test_end(void **state)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/tmp/sy-hooks-%d.sock", (int)getpid());
+	for (unsigned sent = 0; sent < 4; sent += 2) {
+		struct sy_hook_board *d = board_serve(path);
+		int user = user_open(path);
+		uint64_t began;
+		assert_int_equal(send(user, "\0\0", sent, 0), sent);
+		for (int served = -1; served < 0; usleep(1000)) {
+			pthread_mutex_lock(&d->lock);
+			served = d->user;
+			pthread_mutex_unlock(&d->lock);
+		}
+		began = sy_clock_ns();
+		sy_hook_board_close(d);
+		/* Its own limit for users is 5 s. */
+		assert_true(sy_clock_ns() - began < UINT64_C(4000000000));
+		close(user);
+	}
+}
+
+/* A program that is stopped, with a full queue of users, is there all the same. */
+static void test_stopped(void **state)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	struct sy_hook_board *d;
+	struct sy_error err = {0};
+	snprintf(at.sun_path, sizeof(at.sun_path), "/tmp/sy-stopped-%d.sock", (int)getpid());
+	int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+	assert_int_equal(bind(listener, (void *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(listener, 0), 0);
+	int user = user_open(at.sun_path);
+	assert_int_equal(sy_hook_board_open(&d, &err), 0);
+	alarm(20); /* instead of for ever */
+	assert_int_equal(sy_hook_board_serve(d, at.sun_path, "test", &err), -EADDRINUSE);
+	alarm(0);
+	sy_hook_board_close(d);
+	close(user);
+	close(listener);
+	unlink(at.sun_path);
+}
+
+/* In the directory of all. */
+static void test_at_once(void **state)
+{
+	int go[2];
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(pipe(go), 0);
+	for (unsigned i = 0; i < STARTS; i++)
+		if (fork() == 0) {
+			char name[32], byte;
+			struct sy_hook_board *d;
+			close(go[1]);
+			snprintf(name, sizeof(name), "test-%d", (int)getpid());
+			int rc = sy_hook_board_open(&d, NULL);
+			rc = rc ? rc : (int)read(go[0], &byte, 1);
+			for (unsigned n = 0; n < 50 && !rc; n++) {
+				rc = sy_hook_board_serve(d, name, "test", NULL);
+				board_serve_end(d);
+			}
+			_exit(rc ? 1 : 0);
+		}
+	close(go[1]); /* now */
+	close(go[0]);
+	for (unsigned i = 0; i < STARTS; i++) {
+		int status;
+		assert_true(wait(&status) > 0);
+		assert_int_equal(status, 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_at_once),
+	        cmocka_unit_test(test_stopped),
+	        cmocka_unit_test(test_end),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
