@@ -52,12 +52,12 @@ func (a *app) hookLoadCommand(o *hookOptions) *cobra.Command {
 	command := &cobra.Command{
 		Use: "load NAME FILE", Short: "Load a new hook", Args: args(2, 2),
 		Long: hookFile + "\n\nWithout --listen, or with --listen default, it is asked for everything that has no hook of its own. A hook for segments may be " +
-			"a listener's instead; connections that this has accepted before keep what they have. --listen none only loads it: another hook may choose it by its number.",
+			"a listener's instead; connections that this has accepted before keep what they have. ADDRESS is the one that the program listens at; one that listens at all addresses is found by :PORT alone. --listen none only loads it: another hook may choose it by its number.",
 		Example: "  steelyard hook load urgent redis_command\n  steelyard hook load api ./api_first.o --param 0=1\n" +
 			"  steelyard hook load sizes bytes --listen 192.0.2.10:80 --listen :443",
 	}
 	flags := command.Flags()
-	flags.StringArrayVar(&o.listen, "listen", nil, "where it is asked: `ADDRESS:PORT` or :PORT of a listener, default, or none; repeatable")
+	flags.StringArrayVar(&o.listen, "listen", nil, "where it is asked: `ADDRESS:PORT` that the program listens at, :PORT for one that listens at all addresses, default, or none; repeatable")
 	flags.StringArrayVar(&o.params, "param", nil, "a parameter `I=VALUE`, such as 0=512; repeatable")
 	command.RunE = func(c *cobra.Command, args []string) error {
 		places := o.listen
