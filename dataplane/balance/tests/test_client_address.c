@@ -414,6 +414,27 @@ static void test_forged_options(void **state)
 	}
 }
 
+/* Nor has it one that begins again where both sides have closed: the server decides whether it does,
+ * and a SYN must not name the client to a half-open connection. */
+static void test_forged_options_at_the_end(void **state)
+{
+	static const char own[] = "\xfe\x08\x04\x01\x0a\0\0\x02";
+	struct talk k;
+	talk_begin(*state, &k, PROXIES);
+	send_segment(&k, CLIENT, ACK | SY_TCP_FIN, FIRST, SERVER + 1, 0);
+	send_segment(&k, BACK, ACK | SY_TCP_FIN, SERVER + 1, FIRST + 1, 0);
+	check_state(&k, SESSION_CLOSING, 0);
+	for (unsigned n = 0; n < 2; n++) {
+		send_made(&k, SY_TCP_SYN, ISN + 100000, "", 0, own, 8);
+		assert_int_equal(k.count, 1);
+		check_state(&k, SESSION_CLOSING, 0);
+		const struct part *p = &k.out[0];
+		for (unsigned at = 20; at < header_of(p); at++)
+			assert_int_equal(p->frame.bytes[p->v.l4 + at], 1);
+	}
+	talk_end(&k);
+}
+
 /* From IPv6 to IPv4, with the longest text form. */
 static void test_other_family(void **state)
 {
@@ -488,6 +509,8 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_full_headers, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_forged_headers, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_forged_options, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_forged_options_at_the_end, flows_setup,
+	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_other_family, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_refusals, flows_setup, flows_teardown),
 	};

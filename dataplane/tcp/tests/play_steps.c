@@ -290,6 +290,17 @@ static void do_held(struct play *p, char *words)
 		FAIL(p, "%u are held", held);
 }
 
+static void do_client(struct play *p, char *words)
+{
+	struct sy_stack_endpoint client = {0};
+	int rc = sy_stack_client(p->s, p->c, &client);
+
+	WANT(p, rc == 0 || rc == -ENOENT);
+	WANT(p, rc || sy_addr_equal(&client.addr, &p->peer.addr));
+	if (ntohs(client.port) != strtoul(words, NULL, 0))
+		FAIL(p, "it is %u", ntohs(client.port));
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -310,8 +321,7 @@ static const struct {
         {"broken", do_broken}, {"scarce", do_scarce},
         {"held", do_held},     {"part", do_part},
         {"mark", do_mark},     {"expects", do_expects},
-        {"alien", do_alien},
-
+        {"alien", do_alien},   {"client", do_client},
 };
 
 bool step_play(struct play *p, const char *step, char *words)

@@ -135,6 +135,17 @@ static void expect(struct play *p, char *words)
 	rte_pktmbuf_free(m);
 }
 
+/* As a balancer puts a client's address into a segment. */
+static void toa_put(struct play *p, struct rte_mbuf *m, uint32_t port)
+{
+	uint8_t *frame = rte_pktmbuf_mtod(m, uint8_t *);
+	struct sy_view v;
+
+	WANT(p, sy_packet_parse(frame, m->data_len, &v) == SY_DROP_NONE);
+	WANT(p, sy_tcp_insert_toa(frame, &v, SY_TOA, &p->peer.addr, htons((uint16_t)port)) != NULL);
+	WANT(p, rte_pktmbuf_prepend(m, (uint16_t)(v.frame_len - m->data_len)) != NULL);
+}
+
 static void inject(struct play *p, char *words)
 {
 	struct script_segment in;
@@ -171,6 +182,8 @@ static void inject(struct play *p, char *words)
 	for (uint32_t i = 0; i < in.len; i++)
 		payload[i] = script_byte(in.seq + i);
 	segment_finish(m, false);
+	if (in.toa)
+		toa_put(p, m, in.toa);
 	sy_stack_receive(p->s, &m, 1, p->now);
 }
 
@@ -321,6 +334,7 @@ static void play_open(struct play *p, const struct script *script, bool v4)
 	        .no_timestamps = !strstr(o, "ts"),
 	        .no_scale = !strstr(o, "ws"),
 	        .ecn = strstr(o, "ecn") != NULL,
+	        .toa = strstr(o, "toa") != NULL,
 	};
 	if (sy_stack_create(&options, p->now, &p->s, &err))
 		FAIL(p, "%s", err.text);

@@ -20,6 +20,7 @@
  *     held N                     so many of the driver's packets wait in the stack
  *     count NAME N               a counter of the stack
  *     info NAME N                cwnd, ssthresh, mss, rto, flight, unsent, wnd
+ *     client PORT                as sy_stack_client() says, 0: nothing
  *     anew                       numbers of a connection that follows are its own
  *     +MS                        time passes; the stack sends at the end of it at the earliest
  *     ~MS                        time passes until the stack sends, at most so much
@@ -28,7 +29,8 @@
  *     icmp KIND CODE SEQ [MTU]   an error about our segment with this number
  *
  * SEGMENT is flags (of SFRPAUEC, or "." for none) and FIRST or FIRST:END of its sequence numbers;
- * then ack N, win N, urg N, mss N, ws N, sackok, ts VALUE ECHO, sack A-B …, ce, ect, port N.
+ * then ack N, win N, urg N, mss N, ws N, sackok, ts VALUE ECHO, sack A-B …, ce, ect, port N, toa
+ * PORT (of a client with the peer's address, as a TCP option says).
  * Numbers count from the first of their side; timestamps of the stack from its first one. What an
  * expected segment does not name may be anything, but flags, numbers and the order are always
  * checked, and that nothing else is sent. Bytes are checked, too: byte n of a direction has one

@@ -57,6 +57,8 @@ static void option_read(struct script_segment *seg, const char *word, char **at)
 	} else if (strcmp(word, "port") == 0) {
 		seg->has.port = true;
 		seg->port = number(at);
+	} else if (strcmp(word, "toa") == 0) {
+		seg->toa = number(at);
 	} else if (strcmp(word, "ts") == 0) {
 		seg->has.ts = true;
 		seg->time = number(at);

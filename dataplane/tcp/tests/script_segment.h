@@ -9,7 +9,7 @@
 /* A segment in words. has: which of them were named. */
 struct script_segment {
 	uint8_t flags, tos;
-	uint32_t seq, len, ack, window, urgent, mss, scale, time, echo, port;
+	uint32_t seq, len, ack, window, urgent, mss, scale, time, echo, port, toa;
 	uint8_t blocks;
 	struct sack_block block[SACK_BLOCKS];
 	bool sackok;

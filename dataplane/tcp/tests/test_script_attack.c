@@ -176,6 +176,63 @@ static const struct script cookies[] = {
          "gone\n"},
 };
 
+static const struct script names[] = {
+        {"TOA: the third segment names the client", "toa",
+         "listen\n"
+         "< S 0\n"
+         "> SA 0\n"
+         "< A 1 ack 1 toa 1234\n"
+         "accept\n"
+         "client 1234\n"
+         "< A 1 ack 1 toa 1235\n"
+         "client 1234\n"},
+        {"TOA: the first data names the client", "toa",
+         OPEN "client 0\n"
+              "< A 1:11 ack 1 toa 1234\n"
+              "client 1234\n"
+              "read 10\n"},
+        {"TOA: not behind the first data", "toa",
+         OPEN "< A 1:11 ack 1\n"
+              "< A 11:21 ack 1 toa 1234\n"
+              "> A 1 ack 21\n"
+              "client 0\n"
+              "read 20\n"},
+        {"TOA: a SYN names nobody: balancers put nothing into SYNs", "toa",
+         "listen\n"
+         "< S 0 toa 6666\n"
+         "> SA 0\n"
+         "< S 0 toa 6666\n"
+         "> SA 0\n"
+         "< A 1 ack 1\n"
+         "accept\n"
+         "client 0\n"
+         "< S 100 toa 6666\n"
+         "> A 1 ack 1\n"
+         "client 0\n"
+         "< A 1 ack 1 toa 1234\n"
+         "client 1234\n"},
+        {"TOA: who does not know the SYN-ACK's number names nobody", "toa",
+         "listen\n"
+         "< S 0\n"
+         "> SA 0\n"
+         "< A 1 ack 500 toa 6666\n"
+         "> A 1 ack 1\n"
+         "< P 1:11 toa 6666\n"
+         "< A 1 ack 1 toa 1234\n"
+         "accept\n"
+         "client 1234\n"},
+        {"TOA: with a cookie", "toa",
+         "listen backlog 1\n"
+         "< S 0 port 4001\n"
+         "> SA 0 port 4001\n"
+         "< S 0 toa 6666 port 4002\n"
+         "> SA 0 ack 1 port 4002\n"
+         "< A 1 ack 1 toa 1234 port 4002\n"
+         "accept\n"
+         "client 1234\n"},
+};
+
+TEST(names)
 TEST(blind)
 TEST(silence)
 TEST(cookies)
@@ -183,6 +240,7 @@ TEST(cookies)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_names),
 	        cmocka_unit_test(test_blind),
 	        cmocka_unit_test(test_silence),
 	        cmocka_unit_test(test_cookies),
