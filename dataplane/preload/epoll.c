@@ -148,6 +148,13 @@ void sets_started(void)
 			set_watch_own(set);
 }
 
+void sets_unwatch(int fd)
+{
+	for (struct set *set = all_sets; set; set = set->next)
+		if (set->o.refs)
+			REAL(epoll_ctl)(set->fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
 /* The threads that wait are the parent's. */
 void sets_forked(void)
 {

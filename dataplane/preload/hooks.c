@@ -5,8 +5,10 @@
 #include <sy_hook_seat.h>
 
 #include "preload.h"
+#include "real.h"
 
 static struct sy_hook_seat *seat;
+static bool orphaned; /* the keeper has gone */
 
 static struct sy_hooks *table(void *ctx)
 {
@@ -54,12 +56,28 @@ int hooks_open(int socket, int page)
 
 void hooks_turn(void)
 {
-	if (seat)
+	if (seat && !orphaned)
 		sy_hook_seat_turn(seat);
+}
+
+void hooks_check(void)
+{
+	struct timespec none = {0};
+
+	if (!seat || orphaned)
+		return;
+	struct pollfd p = {.fd = runner.fd[runner.rx - 1]};
+	if (REAL(ppoll)(&p, 1, &none, NULL) <= 0 || !(p.revents & (POLLHUP | POLLERR)))
+		return;
+	orphaned = true; /* the seat stays: later listeners get their hook as before */
+	runner.rx--;
+	sets_unwatch(p.fd);
+	table_disown(p.fd);
 }
 
 void hooks_forget(void)
 {
 	sy_hook_seat_close(seat);
 	seat = NULL;
+	orphaned = false;
 }

@@ -188,6 +188,8 @@ void sock_event(struct sock *s);
 /* Of what is unread; SY_USUAL without hooks. */
 unsigned sock_level(const struct sock *s);
 void sets_started(void);
+/* One that is no longer of runner.fd. */
+void sets_unwatch(int fd);
 void sets_forked(void);
 /* It was the kernel's socket when the program put it into epoll instances. */
 void watches_take(struct sock *s);
@@ -199,6 +201,8 @@ void set_end(struct set *set);
 /* After the stack has started. Takes the page, which is closed; the socket is one of runner.fd. */
 int hooks_open(int socket, int page);
 void hooks_turn(void);
+/* Has the keeper gone? Its socket, the last of runner.fd, would wake whoever sleeps for ever. */
+void hooks_check(void);
 /* It listens now: its connections get the hook that was ordered for it. */
 void hooks_listen(const struct sock *s);
 void hooks_forget(void);

@@ -127,6 +127,7 @@ static void *helper(void *arg)
 		inside = true;
 		if (runner.stack) {
 			route_check();
+			hooks_check();
 			if (sy_clock_ns() - runner.now_ns > HELPER_MS * MS && !runner.sleepers)
 				runner_turn();
 		}

@@ -10,6 +10,9 @@ import select
 import signal
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, http_get
@@ -306,6 +309,69 @@ def test_kill_leaves_nothing(stack):
             stack["forwarder"].ns.kill_all()
         assert process.wait() == -signal.SIGKILL
         wait_until(lambda: not has_program(stack), "the XDP program is gone")
+
+
+def threads(pid):
+    """A process's main thread, and its others."""
+    numbers = sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
+    numbers.remove(pid)
+    return pid, numbers
+
+
+def ticks(pid):
+    """What the main thread has used of the processor."""
+    words = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(words[11]) + int(words[12])
+
+
+def wakes(pid):
+    """How often the library's helper, which sleeps 10 ms at a time, has slept."""
+    return max(
+        int(re.search(r"\nvoluntary_ctxt_switches:\s+(\d+)", status)[1])
+        for thread in threads(pid)[1]
+        for status in [Path(f"/proc/{pid}/task/{thread}/status").read_text()]
+    )
+
+
+def sleeps(pid):
+    """Whether the main thread has done next to nothing while the helper slept 100 times."""
+    first, used = wakes(pid), ticks(pid)
+    wait_until(lambda: wakes(pid) >= first + 100, "the helper goes on")
+    return ticks(pid) - used <= 5
+
+
+WAITS = {
+    "epoll": "it = select.epoll(); it.register(one); it.poll()",
+    "poll": "it = select.poll(); it.register(one); it.poll()",
+    "accept": "",
+}
+SERVE = """
+import select, socket
+one = socket.create_server(("10.0.0.1", 8001))
+one.listen()
+while True:
+    {wait}
+    two = one.accept()[0]
+    two.recv(4096)
+    two.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\nConnection: close\\r\\n\\r\\nhello")
+    two.close()
+"""
+
+
+@pytest.mark.parametrize("way", WAITS)
+def test_a_worker_without_its_keeper_goes_on_and_sleeps(stack, way):
+    """However it waits: the keeper's end of a socket has been closed."""
+    script = stack.dir / f"serve_{way}.py"
+    script.write_text(SERVE.format(wait=WAITS[way]))
+    process = start(stack, f"alone-{way}", [sys.executable, script], 8001)
+    pid = int(re.search(r"pid (\d+) is worker", process.output())[1])
+    assert http_get(stack["client"], V4, 8001, "/") == b"hello"
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    wait_until(lambda: sleeps(pid), "the worker sleeps")
+    assert http_get(stack["client"], V4, 8001, "/") == b"hello"
+    assert has_program(stack)
+    wait_until(lambda: sleeps(pid), "the worker sleeps again")
 
 
 def test_signals_and_status_pass_on(stack):
