@@ -51,11 +51,11 @@ void context_destroy(struct sy_tcp_context *c)
 {
 	if (!c)
 		return;
+	lender_free(c);
 	if (c->descriptor)
 		munmap(c->descriptor, c->descriptors * sizeof(*c->descriptor));
 	if (c->watch)
 		munmap(c->watch, c->watches * sizeof(*c->watch));
-	lender_free(c);
 	free(c);
 }
 
@@ -114,14 +114,10 @@ void descriptor_news(struct sy_tcp_context *c, struct descriptor *d)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* An event is delivered to the application. */
-void context_events(struct sy_tcp_context *c)
+static void events_read(struct sy_tcp_context *c)
 {
 	struct sy_stack_event e[64];
 	unsigned count;
-
-	if (c->lender)
-		desk_returns(c);
 
 	while ((count = sy_stack_events(c->stack, e, SY_ARRAY_LEN(e))) > 0) {
 		for (unsigned i = 0; i < count; i++) {
@@ -129,9 +125,18 @@ void context_events(struct sy_tcp_context *c)
 			if (!d || d->kind != KIND_SOCKET || d->id != e[i].id)
 				continue;
 			d->urgent |= (e[i].what & SY_STACK_URGENT) != 0;
+			c->answers_go_on |= d->lent && e[i].what & ~(uint32_t)SY_STACK_READABLE;
 			descriptor_news(c, d);
 		}
 	}
+}
+
+/* Events are delivered to the application; of what it has lent, first to the desks. */
+void context_events(struct sy_tcp_context *c)
+{
+	do
+		events_read(c);
+	while (c->lender && desk_returns(c));
 }
 
 uint64_t sy_tcp_news(const struct sy_tcp_context *c)

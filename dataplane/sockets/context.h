@@ -123,6 +123,7 @@ struct sy_tcp_context {
 	uint64_t news, told;       /* told: as of the last sy_tcp_wait() */
 	struct lender *lender;     /* desk.c; NULL: nothing was lent yet */
 	bool lends;                /* the schedule has desks */
+	bool answers_go_on;        /* of a lent socket there is news that is not bytes */
 	struct sy_hook_seat *seat; /* NULL: nobody orders hooks */
 	int seat_socket;
 };
@@ -187,8 +188,8 @@ uint32_t epoll_ready(struct sy_tcp_context *c, struct descriptor *d);
 /* Lends what is unread. 0; -EAGAIN: there is nothing new; -ENOBUFS: no place; or as a read. */
 int desk_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
               struct sy_tcp_desk *desk);
-/* Takes back what was given, and sends the answers. */
-void desk_returns(struct sy_tcp_context *c);
+/* Takes back what was given, and sends the answers. False: there was nothing to do. */
+bool desk_returns(struct sy_tcp_context *c);
 /* Is something given back? Any thread. */
 bool desk_has_returns(const struct sy_tcp_context *c);
 void lender_free(struct sy_tcp_context *c);

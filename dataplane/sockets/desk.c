@@ -28,7 +28,7 @@ struct lender {
 	struct rte_ring *back;                  /* from takers */
 	struct request *free;                   /* a list */
 	struct request *sending, *sending_last; /* whose answers wait for space */
-	unsigned away;                          /* lent, and not yet sent */
+	unsigned away;                          /* lent, and not yet given back */
 };
 
 struct sy_tcp_desk {
@@ -128,7 +128,13 @@ static void request_put(struct lender *l, struct request *r)
 {
 	r->next = l->free;
 	l->free = r;
+}
+
+/* It was never lent. */
+static void request_drop(struct lender *l, struct request *r)
+{
 	l->away--;
+	request_put(l, r);
 }
 
 static void packets_let_go(struct request *r)
@@ -178,7 +184,7 @@ int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t da
 		return -ENOBUFS;
 	rc = request_fill(c, d, r);
 	if (rc) {
-		request_put(l, r);
+		request_drop(l, r);
 		return rc;
 	}
 	r->r.data = data;
@@ -206,7 +212,7 @@ int desk_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
 		return rc;
 	d->lent = false;
 	packets_let_go(r);
-	request_put(c->lender, r);
+	request_drop(c->lender, r);
 	return -ENOBUFS;
 }
 
@@ -350,6 +356,7 @@ static bool request_end(struct sy_tcp_context *c, struct request *r)
 
 static void request_back(struct sy_tcp_context *c, struct request *r)
 {
+	c->lender->away--;
 	if (request_socket(c, r))
 		sy_stack_consume(c->stack, r->id, r->used, context_now(c));
 	packets_let_go(r);
@@ -373,22 +380,37 @@ bool desk_has_returns(const struct sy_tcp_context *c)
 	return l && !rte_ring_empty(l->back);
 }
 
-void desk_returns(struct sy_tcp_context *c)
+/* Clients that do not read cost nothing, until there is news of one. */
+static bool answers_go_on(struct sy_tcp_context *c)
 {
 	struct lender *l = c->lender;
 	struct request *r, *waiting = l->sending;
 
+	if (!c->answers_go_on)
+		return false;
+	c->answers_go_on = false;
 	l->sending = NULL;
 	while ((r = waiting) != NULL) {
 		waiting = r->next;
 		if (!request_end(c, r))
 			sending_append(l, r);
 	}
+	return true;
+}
+
+bool desk_returns(struct sy_tcp_context *c)
+{
+	struct lender *l = c->lender;
+	bool any = answers_go_on(c);
+	struct request *r;
+
 	while (rte_ring_dequeue(l->back, (void **)&r) == 0) {
+		any = true;
 		request_back(c, r);
 		if (!request_end(c, r))
 			sending_append(l, r);
 	}
+	return any;
 }
 
 void lender_free(struct sy_tcp_context *c)
@@ -398,6 +420,7 @@ void lender_free(struct sy_tcp_context *c)
 
 	if (!l)
 		return;
+	c->answers_go_on = true;
 	desk_returns(c); /* its sockets are closed: nothing is sent */
 	while ((r = l->free) != NULL) {
 		l->free = r->next;

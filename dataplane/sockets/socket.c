@@ -324,6 +324,7 @@ int sy_tcp_shutdown(struct sy_tcp_context *c, int fd, int how)
 		return -ENOTCONN;
 	default:
 		d->shut |= (uint8_t)bits;
+		c->answers_go_on |= d->lent;
 		if (bits & SHUT_WRITE)
 			sy_stack_shutdown(c->stack, d->id, context_now(c));
 	}
@@ -339,6 +340,7 @@ int sy_tcp_close_fd(struct sy_tcp_context *c, int fd)
 		return -EBADF;
 	watches_drop(c, d);
 	if (d->kind == KIND_SOCKET) {
+		c->answers_go_on |= d->lent;
 		bound_remove(c, d);
 		if (d->phase != PHASE_NEW)
 			sy_stack_close(c->stack, d->id, context_now(c));

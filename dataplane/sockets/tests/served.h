@@ -11,12 +11,13 @@
 
 #include "link.h"
 
-#define SERVED_MOST 64
+#define SERVED_MOST 1100
 
 static struct link served;
 static struct {
 	struct sy_tcp_context *client, *server;
 	int ep, listener;
+	int receive_bytes;                      /* of clients' buffers; 0: the usual */
 	int from[SERVED_MOST], to[SERVED_MOST]; /* both ends; data of the watch is the index */
 } on;
 
@@ -27,6 +28,9 @@ static inline void served_connect(unsigned i)
 
 	inet_pton(AF_INET, LINK_V4(1), &to.sin_addr);
 	on.from[i] = sy_tcp_socket(on.client, AF_INET);
+	if (on.receive_bytes)
+		sy_tcp_setsockopt(on.client, on.from[i], SOL_SOCKET, SO_RCVBUF, &on.receive_bytes,
+		                  sizeof(on.receive_bytes));
 	assert_int_equal(sy_tcp_connect(on.client, on.from[i], (struct sockaddr *)&to, sizeof(to)),
 	                 -EINPROGRESS);
 	sy_tcp_setsockopt(on.client, on.from[i], IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
@@ -46,7 +50,7 @@ static inline void served_open(unsigned clients, const struct sy_stack_options *
 {
 	struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(80)};
 
-	link_open(&served, options, 1024);
+	link_open(&served, options, 2 * SERVED_MOST);
 	on.client = served.side[0].context;
 	on.server = served.side[1].context;
 	on.ep = sy_tcp_epoll_create(on.server);

@@ -230,6 +230,39 @@ static void test_long_answers(void **state)
 	served_answer(0, "", 0);
 }
 
+/* More connections than may be away at once have answers that their clients do not read. */
+static void test_clients_that_do_not_read(void **state)
+{
+	const int few = 4096, most = 1030;
+	static uint8_t answer[65536];
+
+	desk_open(8);
+	on.receive_bytes = few;
+	for (int i = 1; i < most; i++) {
+		served_connect((unsigned)i);
+		served_watch((unsigned)i, EPOLLIN);
+		sy_tcp_setsockopt(on.server, on.to[i], SOL_SOCKET, SO_SNDBUF, &few, sizeof(few));
+		served_send((unsigned)i, "\7x", 2);
+		served_fetch(ALL, -1, 0);
+		give(take("\7x", 2), 2, answer, sizeof(answer));
+	}
+	served_send(0, "\7x", 2);
+	served_fetch(ALL, -1, 0);
+	give(take("\7x", 2), 2, "y", 1);
+	served_answer(0, "y", 1);
+	/* a socket is closed, and another one's client reads after all */
+	sy_tcp_close_fd(on.server, on.to[2]);
+	for (size_t got = 0; got < sizeof(answer);) {
+		uint8_t bytes[8192];
+		ssize_t n = sy_tcp_recv(on.client, on.from[3], bytes, sizeof(bytes), 0);
+		assert_true(n > 0 || (n == -EAGAIN && sy_tcp_wait(on.client, 10000, NULL) >= 0));
+		got += n > 0 ? (size_t)n : 0;
+	}
+	served_send(3, "\7z", 2);
+	served_fetch(ALL, -1, 0);
+	give(take("\7z", 2), 2, NULL, 0);
+}
+
 /* ---- threads --------------------------------------------------------------------------------- */
 
 #define TAKERS   2
@@ -374,6 +407,16 @@ static int setup(void **state)
 	return 0;
 }
 
+static int setup_many(void **state)
+{
+	const struct sy_stack_options many = {.connections = 2 * SERVED_MOST};
+
+	on.receive_bytes = 0;
+	served_open(1, &many);
+	desk = NULL;
+	return 0;
+}
+
 static int teardown(void **state)
 {
 	link_close(&served);
@@ -394,6 +437,8 @@ int main(void)
 	        CASE(a_desk_is_full),
 	        CASE(lend_by_hand),
 	        CASE(long_answers),
+	        cmocka_unit_test_setup_teardown(test_clients_that_do_not_read, setup_many,
+	                                        teardown),
 	        CASE(threads),
 	        CASE(sleepers_are_woken),
 	};
