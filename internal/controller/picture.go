@@ -29,6 +29,7 @@ type picture struct {
 	loadSeen map[string]time.Time
 	away     map[string]time.Time // since when a forwarder is seen not to serve
 	projects map[string]project
+	refused  map[string]refusal // by FORWARDER/PROJECT
 }
 
 // request is a record with its decoded contents.
@@ -57,7 +58,7 @@ func (r *request) copy() *nfv.Record {
 // take reads a picture, and the revision from which changes of it must be watched.
 func (s *Server) take(ctx context.Context) (*picture, int64, error) {
 	p := &picture{requests: map[string]*request{}, members: map[string]member{}, owners: map[string]string{}, status: map[string]status{},
-		loads: map[string]measured{}, loadSeen: map[string]time.Time{}, away: map[string]time.Time{}, projects: map[string]project{}}
+		loads: map[string]measured{}, loadSeen: map[string]time.Time{}, away: map[string]time.Time{}, projects: map[string]project{}, refused: map[string]refusal{}}
 	now, first := time.Now(), int64(0)
 	for _, kind := range seenKinds {
 		entries, revision, err := s.store.List(ctx, kind)
@@ -113,6 +114,8 @@ func (p *picture) note(event cluster.Event, now time.Time) {
 		p.owners[name] = o.URL
 	case keyStatus:
 		keep(p.status, name, event)
+	case keyRefusals:
+		keep(p.refused, name, event)
 	case keyLoads:
 		keep(p.loads, name, event)
 		p.loadSeen[name] = now

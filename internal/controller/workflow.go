@@ -28,7 +28,7 @@ const (
 )
 
 // seenKinds are the keys that the leader keeps a copy of.
-var seenKinds = []string{keyRequests, keyMembers, keyOwners, keyStatus, keyLoads, keyProjects}
+var seenKinds = []string{keyRequests, keyMembers, keyOwners, keyStatus, keyRefusals, keyLoads, keyProjects}
 
 // leader is the controller that works on requests. One goroutine uses it, but for inbox.
 type leader struct {

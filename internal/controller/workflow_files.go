@@ -29,11 +29,11 @@ type badKey struct{ forwarder, id string }
 // partFile is what the workflow has written for a project at a forwarder.
 type partFile struct {
 	text     []byte
-	own      int64 // revision of the project's part
-	revision int64 // of the forwarder's file that has it
-	has      map[string]bool
-	hops     []netip.Addr // by which routers reach the forwarder
-	retry    time.Time    // when a part that could not be written is tried again
+	own      int64            // revision of the project's part
+	revision int64            // of the forwarder's file that has it
+	has      map[string]int64 // since which revision, without a break that this leader knows of
+	hops     []netip.Addr     // by which routers reach the forwarder
+	retry    time.Time        // when a part that could not be written is tried again
 }
 
 // writeFiles brings all files of the workflow in line with the records.
@@ -133,7 +133,7 @@ func (l *leader) writeFile(ctx context.Context, key fileKey, list []*request) (b
 	}
 	if refusedForGood(err) { // what was there is refused now: another project's change, or a forwarder that was removed
 		l.log.Warn("a forwarder's file cannot be brought up to date", "forwarder", key.forwarder, "project", key.project, "error", err)
-		l.files[key] = &partFile{text: text, retry: time.Now().Add(10 * time.Second), has: map[string]bool{}}
+		l.files[key] = &partFile{text: text, retry: time.Now().Add(10 * time.Second), has: map[string]int64{}}
 		return found, nil
 	}
 	if err != nil {
@@ -156,7 +156,7 @@ func (l *leader) prepareFile(ctx context.Context, key fileKey, text []byte) (*pl
 }
 
 func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services []*request, fresh int) error {
-	f := &partFile{text: p.text, own: p.own.Revision, revision: p.desired.Revision, has: map[string]bool{}, hops: slices.Concat(p.parsed.NextHops, p.parsed.LocalAddresses)}
+	f := &partFile{text: p.text, own: p.own.Revision, revision: p.desired.Revision, has: map[string]int64{}, hops: slices.Concat(p.parsed.NextHops, p.parsed.LocalAddresses)}
 	if !p.same() || p.own.Revision == 0 {
 		txn := p.txn().At(keyLeader, l.fence)
 		l.record(txn, "controller/"+l.id, "apply", key.forwarder, key.project, fmt.Sprintf("%s, %d services", workflowFile, len(services)))
@@ -174,8 +174,11 @@ func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services 
 		clear(l.fresh)
 	}
 	l.fresh[f.revision] = max(l.fresh[f.revision], fresh)
+	before := l.files[key]
 	for _, r := range services {
-		f.has[r.id] = true
+		if f.has[r.id] = f.own; before != nil && before.has[r.id] != 0 {
+			f.has[r.id] = before.has[r.id]
+		}
 		delete(l.bad, badKey{key.forwarder, r.id})
 	}
 	l.files[key] = f
@@ -211,22 +214,24 @@ func (w *world) File(forwarder string) (int64, error) {
 		delete(w.bad, badKey{forwarder, w.of.id}) // it is in the record from now on
 		return 0, err
 	}
-	if f := w.files[fileKey{forwarder, w.of.wanted.GetProject()}]; f != nil && f.has[w.of.id] {
+	if f := w.files[fileKey{forwarder, w.of.wanted.GetProject()}]; f != nil && f.has[w.of.id] != 0 {
 		return f.revision, nil
 	}
 	return 0, nil
 }
 
 func (w *world) Confirmed(forwarder string, revision int64) (bool, error) {
-	w.Server.mu.Lock()
-	found := w.Server.outcomeOf(forwarder, w.of.wanted.GetProject(), revision)
-	w.Server.mu.Unlock()
-	if found != nil && found.takenBack { // what is in force then has a later revision
-		return false, fmt.Errorf("it refuses this: %s", found.Error)
+	project := w.of.wanted.GetProject()
+	if r, taken := w.picture.refused[forwarder+"/"+project]; taken && r.has(revision) {
+		return false, fmt.Errorf("it refuses this: %s", r.Error) // what it has confirmed since is without it
+	}
+	f := w.files[fileKey{forwarder, project}]
+	if f == nil || f.has[w.of.id] == 0 {
+		return false, nil // a new leader does not know yet what is in the file, nor the next hop
 	}
 	now := w.picture.status[forwarder]
 	switch {
-	case now.Applied >= revision:
+	case now.Applied >= max(revision, f.has[w.of.id]): // it may have been out of the file meanwhile
 		return now.InForwarder, nil
 	case now.Refused == revision, now.Refused > revision && w.fresh[now.Refused] > 0: // a later file of this leader has it as well
 		return false, fmt.Errorf("it refuses this: %s", now.Error)
@@ -252,7 +257,8 @@ func (w *world) NextHop(forwarder string, family netip.Addr) string {
 }
 
 func (w *world) Company(forwarder string) bool {
-	return w.fresh[w.picture.status[forwarder].Refused] > 1
+	refused := max(w.picture.status[forwarder].Refused, w.picture.refused[forwarder+"/"+w.of.wanted.GetProject()].Revision)
+	return w.fresh[refused] > 1
 }
 
 var _ nfv.World = (*world)(nil)

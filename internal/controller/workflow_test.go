@@ -274,6 +274,8 @@ func drive(l *lab, led *leader, id string, steps int) bool {
 			}
 			l.until("it left the forwarder", func() bool { return !serves(l.agents["f1"], hostOf(known)) })
 			return true
+		case known.State == pb.State_STATE_ROUTING && known.Route.NextHop != "10.0.0.11":
+			l.Fatalf("the route has no next hop: %+v", known.Route)
 		case known.State == pb.State_STATE_ROUTING && !known.Route.Confirmed, known.State == pb.State_STATE_WITHDRAWING && !known.Route.Confirmed:
 			l.confirm(id, known.Route.Generation)
 			continue
