@@ -94,8 +94,14 @@ func (s *Server) lead(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaseLife)
 	defer cancel()
 	entry, err := s.store.Get(ctx, keyLeader)
-	if err != nil || entry.Revision != 0 {
+	if err != nil {
 		return 0, err
+	}
+	if entry.Revision != 0 {
+		var held owner // a key of our own is left of a lead whose end, or whose beginning, was not heard of
+		if decodeRecord(entry, &held) != nil || held.ID != s.id {
+			return 0, nil
+		}
 	}
 	fence, err := s.store.Commit(ctx, new(cluster.Txn).Unchanged(entry).Put(keyLeader, encode(owner{s.id, s.url}), lease))
 	if errors.Is(err, cluster.ErrConflict) {

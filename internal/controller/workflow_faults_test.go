@@ -76,3 +76,21 @@ func TestWrittenAnewIsNotConfirmedYet(t *testing.T) {
 		t.Errorf("%v, %v", done, err)
 	}
 }
+
+// The leader's own key is left: the end of a lead, or the answer to its beginning, was lost. Its lease lives on.
+func TestALeaderTakesOverItsOwnKey(t *testing.T) {
+	l := workflowLab(t, 1, "f1")
+	var now owner
+	var entry cluster.Entry
+	l.until("a controller leads", func() bool {
+		var err error
+		now, entry, err = read[owner](t.Context(), l.store, keyLeader)
+		return err == nil && entry.Revision != 0
+	})
+	// The same owner, at a revision that its process does not know.
+	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Unchanged(entry).Put(keyLeader, encode(now), 0)); err != nil {
+		t.Fatal(err)
+	}
+	l.request(balancing("web", 80))
+	l.awaitState("web", pb.State_STATE_ROUTING, nil)
+}
