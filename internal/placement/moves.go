@@ -15,13 +15,14 @@ import (
 type Planner struct {
 	options Options
 	busy    map[string]time.Time // since when a forwarder is above High
+	seen    map[string]time.Time // when a forwarder was last measured
 	moved   map[string]time.Time // when a service last left or came to a forwarder for its load
 	rested  map[string]time.Time // when a service last moved for load
 }
 
 // New returns a planner.
 func New(options Options) *Planner {
-	return &Planner{options.withDefaults(), map[string]time.Time{}, map[string]time.Time{}, map[string]time.Time{}}
+	return &Planner{options.withDefaults(), map[string]time.Time{}, map[string]time.Time{}, map[string]time.Time{}, map[string]time.Time{}}
 }
 
 // Options returns the planner's options, with defaults.
@@ -45,6 +46,9 @@ func (p *Planner) Moves(now time.Time, forwarders []Forwarder, services []Servic
 		}
 	}
 	for _, f := range forwarders {
+		if _, _, measured := p.options.number(f.Load, now); !measured {
+			continue
+		}
 		if since, ok := p.busy[f.Name]; ok && f.Away.IsZero() && now.Sub(since) >= p.options.Sustain && p.settled(now, f.Name) {
 			if move, ok := p.relieve(now, f, forwarders, services); ok {
 				moves = append(moves, move)
@@ -63,13 +67,17 @@ func (p *Planner) note(now time.Time, forwarders []Forwarder) {
 		switch {
 		case measured && number < p.options.High:
 			delete(p.busy, f.Name)
-		case measured && p.busy[f.Name].IsZero():
+		case measured && (p.busy[f.Name].IsZero() || now.Sub(p.seen[f.Name]) > p.options.Stale): // what was meanwhile, nobody knows
 			p.busy[f.Name] = now
 		}
+		if measured {
+			p.seen[f.Name] = now
+		}
 	}
-	for name := range p.busy {
+	for name := range p.seen { // all busy ones are among them
 		if !known[name] {
 			delete(p.busy, name)
+			delete(p.seen, name)
 		}
 	}
 	for name, at := range p.moved {

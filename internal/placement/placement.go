@@ -182,7 +182,7 @@ func (o Options) among(s Service, ranked []Ranked, services []Service, limit flo
 		return Choice{Why: "no forwarder fits: " + strings.Join(others, "; ")}
 	}
 	if s.Spare {
-		if why := o.missingSpare(ranked, chosen.Name); why != "" {
+		if why := o.missingSpare(ranked, chosen.Name, true); why != "" {
 			return Choice{Why: "N+1 would not hold: " + why}
 		}
 	}
@@ -217,11 +217,18 @@ func (o Options) unfit(s Service, r *Ranked, services []Service, limit float64) 
 // MissingSpare says why the loss of one forwarder could not be made up by the others; empty: it could.
 func (o Options) MissingSpare(now time.Time, forwarders []Forwarder, services []Service) string {
 	o = o.withDefaults()
-	return o.missingSpare(o.Rank(now, forwarders, services), "")
+	return o.missingSpare(o.Rank(now, forwarders, services), "", len(services) > 0)
 }
 
-// missingSpare is MissingSpare after one more service came to a forwarder.
-func (o Options) missingSpare(ranked []Ranked, to string) string {
+// missingSpare is MissingSpare after one more service came to a forwarder; any: there are services.
+func (o Options) missingSpare(ranked []Ranked, to string, any bool) string {
+	serving := 0
+	for _, r := range ranked {
+		serving += boolean(r.Away.IsZero())
+	}
+	if serving < 2 && any { // whatever it carries, nobody could take it over
+		return fmt.Sprintf("forwarders that serve: %d", serving)
+	}
 	number := func(r *Ranked) float64 {
 		if r.Name == to {
 			return r.Number + o.New

@@ -42,7 +42,7 @@ func TestPlace(t *testing.T) {
 		"evenly":           {forwarders: []Forwarder{busy("f1", 0), busy("f2", 0)}, services: []Service{{Key: "a", At: "f1", Since: old}}, want: "f2"},
 		"N+1 holds":        {forwarders: []Forwarder{busy("f1", 0.3), busy("f2", 0.3)}, service: Service{Spare: true}, want: "f1"},
 		"N+1 does not":     {forwarders: []Forwarder{busy("f1", 0.5), busy("f2", 0.4)}, service: Service{Spare: true}, why: "N+1 would not hold: without f2"},
-		"N+1 of one alone": {forwarders: []Forwarder{busy("f1", 0.1)}, service: Service{Spare: true}, why: "N+1 would not hold"},
+		"N+1 of one alone": {forwarders: []Forwarder{busy("f1", 0.1)}, service: Service{Spare: true}, why: "N+1 would not hold: forwarders that serve: 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.service.Key = "new"
@@ -286,5 +286,49 @@ func TestMissingMeasurements(t *testing.T) {
 	}
 	if moves := at(70*time.Second, 0.95, 70*time.Second); len(moves) != 1 || moves[0].To != "f2" {
 		t.Errorf("%+v", moves)
+	}
+}
+
+// What was measured long ago says nothing, and what was busy before a break may have been idle meanwhile.
+func TestOldMeasurementsMoveNothing(t *testing.T) {
+	p := New(Options{})
+	services := []Service{{Key: "a", At: "f1", Since: begin.Add(-time.Hour), Part: 0.3}, {Key: "b", At: "f1", Since: begin.Add(-time.Hour), Part: 0.3}}
+	at := func(after, measured time.Duration) []Move {
+		f1, f2 := busy("f1", 0.95), busy("f2", 0.1)
+		f1.Load.At, f2.Load.At = begin.Add(measured), begin.Add(after)
+		return p.Moves(begin.Add(after), []Forwarder{f1, f2}, services)
+	}
+	at(0, -30*time.Second)
+	for after := 5 * time.Second; after < 10*time.Minute; after += 5 * time.Second {
+		if moves := at(after, -30*time.Second); len(moves) > 0 {
+			t.Fatalf("%s: %+v", after, moves)
+		}
+	}
+	for after := 10 * time.Minute; after < 11*time.Minute; after += 5 * time.Second {
+		if moves := at(after, after); len(moves) > 0 {
+			t.Fatalf("%s: %+v", after, moves)
+		}
+	}
+	if moves := at(11*time.Minute, 11*time.Minute); len(moves) != 1 {
+		t.Errorf("%+v", moves)
+	}
+}
+
+func TestMissingSpareOfTooFew(t *testing.T) {
+	services := []Service{{Key: "a", At: "f1", Since: begin.Add(-time.Hour)}}
+	idle := busy("f1", 0)
+	for name, c := range map[string]struct {
+		forwarders []Forwarder
+		services   []Service
+		missing    bool
+	}{
+		"one, idle":       {[]Forwarder{idle}, services, true},
+		"all dead":        {[]Forwarder{away("f1", begin), away("f2", begin)}, services, true},
+		"one without any": {[]Forwarder{idle}, nil, false},
+		"two":             {[]Forwarder{idle, busy("f2", 0)}, services, false},
+	} {
+		if why := (Options{}).MissingSpare(begin, c.forwarders, c.services); (why != "") != c.missing {
+			t.Errorf("%s: %q", name, why)
+		}
 	}
 }
