@@ -57,13 +57,14 @@ static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int obj
 	o->sequence = ++d->sequence;
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
 		struct board_stack *s = &d->stack[i];
-		bool sent = s->socket >= 0 && !s->gone && !(undo && s->rc < 0) &&
-		            order_send(s, o, object) == 0;
+		bool asked = s->socket >= 0 && !s->gone && !(undo && s->rc < 0);
+		int rc = asked ? order_send(s, o, object) : 0;
+		bool sent = asked && rc == 0;
 		s->late = sent && s->late && d->follows;
 		s->awaited = sent && !s->late;
 		s->rc = sent && !undo ? 0 : s->rc;
 		awaited += s->awaited;
-		*late += s->late;
+		*late += s->late || rc == -EAGAIN; /* no room: it has not read many others */
 	}
 	d->waiting = true;
 	bell_ring(d);
