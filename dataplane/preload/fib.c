@@ -152,7 +152,7 @@ static bool dump(int netlink, uint16_t type, int family, bool (*each)(struct nlm
 	}
 }
 
-void fib_read(int netlink)
+bool fib_read(int netlink)
 {
 	static const int family[] = {AF_INET6, AF_INET};
 
@@ -160,6 +160,7 @@ void fib_read(int netlink)
 	for (unsigned i = 0; i < 2; i++)
 		fib.plain[i] = dump(netlink, RTM_GETRULE, family[i], rule_is_plain) &&
 		               dump(netlink, RTM_GETROUTE, family[i], route_add);
+	return fib.plain[0] && fib.plain[1];
 }
 
 /* ---- finding --------------------------------------------------------------------------------- */

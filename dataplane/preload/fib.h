@@ -11,8 +11,8 @@ enum fib_answer {
 	FIB_WAY,
 };
 
-/* Reads rules and routes anew by a netlink socket. */
-void fib_read(int netlink);
+/* Reads rules and routes anew by a netlink socket. false: those of a family are not plain. */
+bool fib_read(int netlink);
 /* The next hop for a destination and its interface, as the kernel would choose them. */
 enum fib_answer fib_find(const struct sy_addr *dst, struct sy_addr *hop, int *ifindex);
 

@@ -5,19 +5,23 @@
  */
 #include "preload.h"
 
-#define BURST    64
-#define WAITING  256
-#define AGAIN_NS MS
-#define LIFE_NS  (3000 * MS) /* for so long the kernel looks for a neighbour */
+#define BURST   64
+#define WAITING 256
+#define LIFE_NS (3000 * MS) /* for so long the kernel looks for a neighbour */
+/* When to look again; and where many wait, who may never have been there, at how many. */
+#define AGAIN_NS      MS
+#define MANY          32
+#define AGAIN_MANY_NS (10 * MS)
 
 static struct {
 	struct rte_mbuf *m[WAITING];
 	uint64_t since_ns[WAITING];
-	unsigned count;
+	unsigned count, next; /* the next to be looked at, where they are many */
 	uint64_t looked_ns;
 } waiting;
 
-static bool frame_address(struct rte_mbuf *m)
+/* true: it is addressed. Otherwise `waits` says whether it may be later. */
+static bool frame_address(struct rte_mbuf *m, bool *waits)
 {
 	uint8_t *frame = rte_pktmbuf_mtod(m, uint8_t *);
 	const uint8_t *l3 = frame + SY_ETH_LEN, *mac;
@@ -27,7 +31,7 @@ static bool frame_address(struct rte_mbuf *m)
 		dst = sy_addr_v4(((const struct sy_ipv4 *)l3)->dst);
 	else
 		memcpy(dst.b, ((const struct sy_ipv6 *)l3)->dst, sizeof(dst.b));
-	mac = route_mac(&dst);
+	mac = route_mac(&dst, waits);
 	if (!mac)
 		return false;
 	memcpy(frame, mac, 6);
@@ -45,26 +49,48 @@ static void wait_begin(struct rte_mbuf *m, uint64_t now_ns)
 	waiting.m[waiting.count++] = m;
 }
 
+static uint64_t look_ns(void)
+{
+	return waiting.looked_ns + (waiting.count > MANY ? AGAIN_MANY_NS : AGAIN_NS);
+}
+
+/* Has its time come, one way or the other? Then it is sent (`good`), or freed. */
+static bool wait_end(unsigned i, bool looked, uint64_t now_ns, struct rte_mbuf **good,
+                     unsigned *sent)
+{
+	bool waits = true;
+
+	if (looked && frame_address(waiting.m[i], &waits)) {
+		good[(*sent)++] = waiting.m[i];
+		return true;
+	}
+	if (waits && now_ns - waiting.since_ns[i] < LIFE_NS)
+		return false;
+	rte_pktmbuf_free(waiting.m[i]);
+	return true;
+}
+
 static void wait_look(uint64_t now_ns)
 {
 	struct rte_mbuf *good[WAITING];
-	unsigned sent = 0, kept = 0;
+	unsigned sent = 0, kept = 0, count = waiting.count, first = waiting.next;
 
-	if (!waiting.count || now_ns - waiting.looked_ns < AGAIN_NS)
+	if (!count || now_ns < look_ns())
 		return;
 	waiting.looked_ns = now_ns;
 	route_check();
-	for (unsigned i = 0; i < waiting.count; i++) {
-		struct rte_mbuf *m = waiting.m[i];
-		if (frame_address(m)) {
-			good[sent++] = m;
-		} else if (now_ns - waiting.since_ns[i] >= LIFE_NS) {
-			rte_pktmbuf_free(m);
-		} else {
-			waiting.since_ns[kept] = waiting.since_ns[i];
-			waiting.m[kept++] = m;
-		}
+	first = count > MANY && first < count ? first : 0;
+	for (unsigned i = 0; i < count; i++) {
+		bool looked = i >= first && i < first + MANY;
+		if (i == first + MANY)
+			waiting.next = kept;
+		if (wait_end(i, looked, now_ns, good, &sent))
+			continue;
+		waiting.since_ns[kept] = waiting.since_ns[i];
+		waiting.m[kept++] = waiting.m[i];
 	}
+	if (first + MANY >= count)
+		waiting.next = 0;
 	waiting.count = kept;
 	for (unsigned i = 0; i < sent; i += BURST)
 		device_send(good + i, sent - i < BURST ? sent - i : BURST);
@@ -79,10 +105,13 @@ void outgoing_send(uint64_t now_ns)
 	while ((count = sy_stack_transmit(runner.stack, m, BURST, now_ns)) > 0) {
 		unsigned good = 0;
 		for (unsigned i = 0; i < count; i++) {
-			if (frame_address(m[i]))
+			bool waits;
+			if (frame_address(m[i], &waits))
 				m[good++] = m[i];
-			else
+			else if (waits)
 				wait_begin(m[i], now_ns);
+			else
+				rte_pktmbuf_free(m[i]);
 		}
 		if (good)
 			device_send(m, good);
@@ -91,9 +120,7 @@ void outgoing_send(uint64_t now_ns)
 
 uint64_t outgoing_due(uint64_t otherwise_ns)
 {
-	uint64_t look_ns = waiting.looked_ns + AGAIN_NS;
-
-	return waiting.count && look_ns < otherwise_ns ? look_ns : otherwise_ns;
+	return waiting.count && look_ns() < otherwise_ns ? look_ns() : otherwise_ns;
 }
 
 void outgoing_forget(void)

@@ -173,8 +173,9 @@ uint64_t outgoing_due(uint64_t otherwise_ns);
 void outgoing_forget(void);
 
 int route_open(int ifindex);
-/* The MAC address of the next hop; NULL: none yet, the kernel is asked to find it. */
-const uint8_t *route_mac(const struct sy_addr *dst);
+/* The MAC address of the next hop. NULL: none; `waits`: the kernel is asked to find it, else there
+ * is no way by the served interface. */
+const uint8_t *route_mac(const struct sy_addr *dst, bool *waits);
 /* The source address that the kernel would take; false: not by the served interface. */
 bool route_source(const struct sy_addr *dst, struct sy_addr *out);
 /* The kernel's neighbours or routes may have changed. */

@@ -14,9 +14,15 @@
 #include "real.h"
 
 #define CACHE    4096
-#define HOPS     64
+#define HOPS     1024
 #define AGAIN_NS MS /* a neighbour that the kernel has not found yet is not asked for sooner */
 #define WAKE_NS  (1000 * MS)
+/* For all neighbours together: anybody on the link makes up as many as it likes. */
+#define ASKS     64 /* in vain, in ASKS_NS */
+#define ASKS_NS  (10 * MS)
+#define READ_NS  (1000 * MS)
+#define WAKES    64
+#define WAKES_NS (100 * MS)
 #define ANSWER   8192
 #define PORT_ASK 9 /* discard */
 
@@ -29,10 +35,16 @@ struct entry {
 /* A neighbour. */
 struct hop {
 	struct sy_addr addr;
-	uint64_t epoch; /* 0: not known */
+	uint64_t epoch; /* of the last time that it was found; 0: it was not */
 	uint64_t asked_ns,
 	        wake_ns; /* when it was looked for in vain; when the kernel was made to look */
 	uint8_t mac[6];
+};
+
+/* So many of something in a time. */
+struct budget {
+	uint64_t since_ns;
+	unsigned used;
 };
 
 static struct {
@@ -40,6 +52,9 @@ static struct {
 	uint32_t sequence;
 	uint64_t epoch;
 	bool fresh; /* fib.c has the routes as they are */
+	bool plain; /* when they were read last, at read_ns, they were few */
+	uint64_t read_ns;
+	struct budget asks, wakes;
 	struct entry entry[CACHE];
 	struct hop hop[HOPS];
 } route = {.ask = -1, .news = -1};
@@ -66,7 +81,7 @@ static int netlink_open(uint32_t groups)
 int route_open(int ifindex)
 {
 	route.ifindex = ifindex;
-	route.epoch = 1;
+	route.epoch++; /* nothing of an earlier start counts */
 	route.ask = netlink_open(0);
 	route.fresh = false;
 	route.news = netlink_open(RTMGRP_NEIGH | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE |
@@ -224,56 +239,85 @@ static uint64_t addr_hash(const struct sy_addr *a)
 	                   a->d[1] ^ UINT64_C(0xd1b54a32d192ed03));
 }
 
+/* Are the routes copied as they are? Where they were too many, each of their changes would have all
+ * of them read again: then the kernel is asked for a second. */
+static bool way_copied(void)
+{
+	if (!route.fresh) {
+		uint64_t now = sy_clock_ns();
+		if (!route.plain && now - route.read_ns < READ_NS)
+			return false;
+		route.fresh = true;
+		route.plain = fib_read(route.ask);
+		route.read_ns = now;
+	}
+	return true;
+}
+
 static bool way_find(const struct sy_addr *dst, struct sy_addr *hop)
 {
 	struct sy_addr source;
 	int ifindex;
 
-	if (!route.fresh) {
-		route.fresh = true;
-		fib_read(route.ask);
-	}
-	enum fib_answer answer = fib_find(dst, hop, &ifindex);
+	enum fib_answer answer = FIB_ASK;
+	if (way_copied())
+		answer = fib_find(dst, hop, &ifindex);
 	if (answer == FIB_ASK)
 		return way_ask(dst, hop, &source);
 	return answer == FIB_WAY && ifindex == route.ifindex;
 }
 
-/* The MAC address of a neighbour, by which `dst` is reached. */
+static bool budget_left(struct budget *b, uint64_t now_ns, unsigned most, uint64_t per_ns)
+{
+	if (now_ns - b->since_ns >= per_ns)
+		*b = (struct budget){.since_ns = now_ns};
+	return b->used < most;
+}
+
+/* The MAC address of a neighbour, by which `dst` is reached. A neighbour that was there keeps its
+ * place, and is asked for without a bound, while others are looked for in vain. */
 static const uint8_t *hop_mac(const struct sy_addr *addr, const struct sy_addr *dst)
 {
 	struct hop *h = &route.hop[addr_hash(addr) % HOPS];
-	uint64_t now;
+	bool same = sy_addr_equal(&h->addr, addr), found = h->epoch != 0;
+	uint8_t mac[6];
 
-	if (!sy_addr_equal(&h->addr, addr))
-		*h = (struct hop){.addr = *addr};
-	if (h->epoch == route.epoch)
+	if (same && h->epoch == route.epoch)
 		return h->mac;
-	now = sy_clock_ns();
-	if (now - h->asked_ns < AGAIN_NS)
+	uint64_t now = sy_clock_ns();
+	if (!(same && found) && ((!found && now - h->asked_ns < AGAIN_NS) ||
+	                         !budget_left(&route.asks, now, ASKS, ASKS_NS)))
 		return NULL;
-	if (neighbour_ask(addr, h->mac)) {
-		h->epoch = route.epoch;
-		h->asked_ns = h->wake_ns = 0;
+	if (neighbour_ask(addr, mac)) {
+		*h = (struct hop){.addr = *addr, .epoch = route.epoch};
+		memcpy(h->mac, mac, sizeof(mac));
 		return h->mac;
 	}
-	h->epoch = 0;
-	h->asked_ns = now;
-	if (now - h->wake_ns >= WAKE_NS) {
-		h->wake_ns = now;
+	route.asks.used++;
+	if (same || !found) {
+		uint64_t wake_ns = same ? h->wake_ns : 0;
+		*h = (struct hop){.addr = *addr, .asked_ns = now, .wake_ns = wake_ns};
+		if (now - wake_ns < WAKE_NS)
+			return NULL;
+	}
+	if (budget_left(&route.wakes, now, WAKES, WAKES_NS)) {
+		route.wakes.used++;
+		if (sy_addr_equal(&h->addr, addr))
+			h->wake_ns = now;
 		neighbour_wake(dst);
 	}
 	return NULL;
 }
 
-const uint8_t *route_mac(const struct sy_addr *dst)
+const uint8_t *route_mac(const struct sy_addr *dst, bool *waits)
 {
 	struct entry *e = &route.entry[addr_hash(dst) % CACHE];
 	struct sy_addr hop;
 
 	if (e->epoch == route.epoch && sy_addr_equal(&e->dst, dst))
 		return e->mac;
-	const uint8_t *mac = way_find(dst, &hop) ? hop_mac(&hop, dst) : NULL;
+	*waits = way_find(dst, &hop);
+	const uint8_t *mac = *waits ? hop_mac(&hop, dst) : NULL;
 	if (!mac)
 		return NULL;
 	e->dst = *dst;

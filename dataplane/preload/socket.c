@@ -117,8 +117,9 @@ static bool connect_is_ours(int fd, const struct sy_stack_endpoint *peer,
 static void neighbour_find(const struct sy_addr *dst)
 {
 	uint64_t end = sy_clock_ns() + RESOLVE_NS;
+	bool waits;
 
-	while (runner.stack && !route_mac(dst) && sy_clock_ns() < end) {
+	while (runner.stack && !route_mac(dst, &waits) && waits && sy_clock_ns() < end) {
 		runner_unlock();
 		usleep(1000);
 		runner_lock();
@@ -193,9 +194,10 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 static bool connect_prepare(int fd, const struct sy_addr *dst)
 {
 	const struct object *before = table_get(fd);
+	bool waits;
 
 	if (REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK)
-		route_mac(dst); /* the kernel begins to look; the SYN comes again */
+		route_mac(dst, &waits); /* the kernel begins to look; the SYN comes again */
 	else
 		neighbour_find(dst);
 	return runner.stack && table_get(fd) == before && !table_sock(fd) && socket_family(fd);

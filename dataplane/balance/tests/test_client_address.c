@@ -414,8 +414,8 @@ static void test_forged_options(void **state)
 	}
 }
 
-/* Nor has it one that begins again where both sides have closed: the server decides whether it does,
- * and a SYN must not name the client to a half-open connection. */
+/* Nor has it one that begins again where both sides have closed: the server decides whether it
+ * does, and a SYN must not name the client to a half-open connection. */
 static void test_forged_options_at_the_end(void **state)
 {
 	static const char own[] = "\xfe\x08\x04\x01\x0a\0\0\x02";
