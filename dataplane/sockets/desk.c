@@ -124,6 +124,26 @@ static struct request *request_take(struct lender *l)
 	return r;
 }
 
+/* Room for twice as many packets. */
+static bool request_grow(struct request *r)
+{
+	int pieces = r->pieces ? 2 * r->pieces : PIECES;
+	struct iovec *v = malloc((size_t)pieces * sizeof(*v));
+	struct rte_mbuf **held = malloc((size_t)pieces * sizeof(*held));
+
+	if (!v || !held) {
+		free(v);
+		free(held);
+		return false;
+	}
+	free(r->v);
+	free(r->held);
+	r->v = v;
+	r->held = held;
+	r->pieces = pieces;
+	return true;
+}
+
 static void request_put(struct lender *l, struct request *r)
 {
 	r->next = l->free;
@@ -144,10 +164,18 @@ static void packets_let_go(struct request *r)
 	r->r.count = 0;
 }
 
+/* More than came back unused, so that a long request is whole at last. */
 static int request_fill(struct sy_tcp_context *c, const struct descriptor *d, struct request *r)
 {
-	int64_t len = sy_stack_hold(c->stack, d->id, r->v, r->held, PIECES);
+	int64_t len;
 
+	if (!r->pieces && !request_grow(r))
+		return -ENOMEM;
+	while ((len = sy_stack_look(c->stack, d->id, r->v, r->pieces)) > 0 && len <= d->partial)
+		if (!request_grow(r)) /* has_news(): there is more */
+			return -ENOMEM;
+	if (len > 0)
+		len = sy_stack_hold(c->stack, d->id, r->v, r->held, r->pieces);
 	if (len <= 0)
 		return len < 0 ? (int)len : -EAGAIN;
 	r->owner = c;
@@ -425,6 +453,8 @@ void lender_free(struct sy_tcp_context *c)
 	while ((r = l->free) != NULL) {
 		l->free = r->next;
 		free(r->room);
+		free(r->v);
+		free(r->held);
 		free(r);
 	}
 	free(l->back);

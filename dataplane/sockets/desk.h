@@ -5,15 +5,16 @@
 
 #include "context.h"
 
-#define PIECES 32 /* packets of a request, at most; the rest is lent when these are read */
+#define PIECES 32 /* packets that a request has room for at first */
 
 struct request {
 	struct sy_tcp_request r; /* first: what the taker sees */
 	struct sy_tcp_context *owner;
 	int fd;
 	sy_stack_id id;
-	struct iovec v[PIECES];
-	struct rte_mbuf *held[PIECES];
+	int pieces; /* that there is room for */
+	struct iovec *v;
+	struct rte_mbuf **held;
 	uint8_t *room;
 	size_t room_size;
 	size_t used, answer; /* as given back */

@@ -230,6 +230,44 @@ static void test_long_answers(void **state)
 	served_answer(0, "", 0);
 }
 
+/* Its packets are more than a request has room for at first. */
+static void test_long_requests(void **state)
+{
+	static uint8_t bytes[65000];
+	struct sy_tcp_request *r;
+	size_t sent = 0, len = 0;
+
+	memset(bytes, 7, sizeof(bytes));
+	desk_open(8);
+	for (unsigned n = 0; n < 1000 && sent < sizeof(bytes); n++) {
+		ssize_t some =
+		        sy_tcp_send(on.client, on.from[0], bytes + sent, sizeof(bytes) - sent, 0);
+		assert_true(some > 0 || some == -EAGAIN);
+		sent += some > 0 ? (size_t)some : 0;
+		link_pass(&served, 1000000);
+	}
+	assert_int_equal(sent, sizeof(bytes));
+	for (unsigned n = 0; n < 8 && len < sizeof(bytes); n++) {
+		served_fetch(ALL, -1, 0);
+		assert_int_equal(sy_tcp_desk_take(desk, &r, 1, 0), 1);
+		assert_true(r->len > len); /* more than before */
+		len = r->len;
+		if (len < sizeof(bytes))
+			give(r, 0, NULL, 0);
+	}
+	assert_int_equal(len, sizeof(bytes));
+	assert_true(r->count > 32);
+	give(r, 0, NULL, 0);
+	served_fetch(ALL, -1, 0);
+	take_none(); /* it is all there is */
+	served_send(0, "\7", 1);
+	served_fetch(ALL, -1, 0);
+	assert_int_equal(sy_tcp_desk_take(desk, &r, 1, 0), 1);
+	assert_int_equal(r->len, sizeof(bytes) + 1);
+	give(r, r->len, "done", 4);
+	served_answer(0, "done", 4);
+}
+
 /* More connections than may be away at once have answers that their clients do not read. */
 static void test_clients_that_do_not_read(void **state)
 {
@@ -437,6 +475,7 @@ int main(void)
 	        CASE(a_desk_is_full),
 	        CASE(lend_by_hand),
 	        CASE(long_answers),
+	        CASE(long_requests),
 	        cmocka_unit_test_setup_teardown(test_clients_that_do_not_read, setup_many,
 	                                        teardown),
 	        CASE(threads),
