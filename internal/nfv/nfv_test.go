@@ -238,6 +238,40 @@ func TestDeleteBeforeTheRoute(t *testing.T) {
 	}
 }
 
+// Where it was going has not confirmed it, and may refuse it for good.
+func TestDeleteOnTheWay(t *testing.T) {
+	r, w := newRecord(t)
+	r.Forwarder, r.State, r.Route = "f1", pb.State_STATE_SERVING, &Route{Generation: 1, Confirmed: true}
+	r.Move("f2", "f1 is not connected", w.now)
+	r.Delete(w.now)
+	step(t, r, w)
+	if expect(t, r, pb.State_STATE_WITHDRAWING); r.On("f2") || !r.On("f1") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A service that all forwarders refuse comes to an end, though they are asked again and again.
+func TestRefusedByAll(t *testing.T) {
+	r, w := newRecord(t)
+	w.file, w.refusal = 7, errors.New("it refuses this")
+	for begun := w.now; r.State != pb.State_STATE_FAILED; w.now = w.now.Add(RefusedLife + time.Second) {
+		if w.now.Sub(begun) > NeedsForwarderLimit+5*time.Minute {
+			t.Fatalf("%+v", r)
+		}
+		if w.choice = (placement.Choice{Forwarder: "f1"}); r.State == pb.State_STATE_NEEDS_FORWARDER {
+			w.waited = RefusedLife + time.Second
+		}
+		if _, err := r.Step(w); err != nil { // picked
+			t.Fatal(err)
+		}
+		w.waited, w.choice = 0, placement.Choice{Why: "f1: it refuses this"}
+		step(t, r, w)
+	}
+	if r.Forgotten(w.now) || !r.Forgotten(w.now.Add(RemovedLife+2*RefusedLife)) {
+		t.Error("a failed request is not kept for as long as others")
+	}
+}
+
 func TestHistoryIsBounded(t *testing.T) {
 	r, w := newRecord(t)
 	for range 100 {

@@ -57,6 +57,7 @@ type Record struct {
 	Asked     int64              `json:"asked_unix_ms"`
 	Changed   int64              `json:"changed_unix_ms"`
 	Placed    int64              `json:"placed_unix_ms,omitempty"` // when it came to its forwarder
+	Lacking   int64              `json:"lacking_ms,omitempty"`     // without a place before the present wait, since it was asked for or last had a route
 	Deleted   bool               `json:"deleted,omitempty"`
 }
 

@@ -78,9 +78,10 @@ func (r *Record) Step(w World) (bool, error) {
 
 // pick is step ③: a forwarder, or the report that one is needed.
 func (r *Record) pick(w World, wanted *pb.Balancing) bool {
-	choice := w.Place()
+	choice, lacking := w.Place(), w.Waited()+time.Duration(r.Lacking)*time.Millisecond
 	switch {
 	case choice.Forwarder != "":
+		r.Lacking = lacking.Milliseconds() // it counts on, if this one refuses too
 		r.Forwarder, r.Why, r.Error, r.Revision, r.Placed = choice.Forwarder, choice.Why, "", 0, w.Now().UnixMilli()
 		if r.Leaving == r.Forwarder {
 			r.Leaving = ""
@@ -89,7 +90,7 @@ func (r *Record) pick(w World, wanted *pb.Balancing) bool {
 	case r.State == pb.State_STATE_ACKNOWLEDGED:
 		r.Why = choice.Why
 		r.enter(pb.State_STATE_NEEDS_FORWARDER, w.Now(), choice.Why)
-	case r.Leaving == "" && w.Waited() > limit(wanted.GetNeedsForwarderLimitS(), NeedsForwarderLimit):
+	case r.Leaving == "" && lacking > limit(wanted.GetNeedsForwarderLimitS(), NeedsForwarderLimit):
 		r.Why = choice.Why
 		r.fail(w, "no forwarder came in time: "+choice.Why)
 	default:
@@ -132,7 +133,7 @@ func (r *Record) configure(w World, wanted *pb.Balancing) bool {
 
 // hand is steps ④ and ⑤: confirmed by the forwarder, so the route is handed out.
 func (r *Record) hand(w World, wanted *pb.Balancing) {
-	r.Alone, r.Refused = false, nil
+	r.Alone, r.Refused, r.Lacking = false, nil, 0
 	vip, _ := netip.ParseAddr(wanted.GetVirtual().GetVip()) // a normal request's
 	next := Route{Generation: 1, Destination: netip.PrefixFrom(vip, vip.BitLen()).String(), NextHop: w.NextHop(r.Forwarder, vip), Forwarder: r.Forwarder}
 	if r.Route != nil {
@@ -219,6 +220,9 @@ func (r *Record) withdraw(w World) {
 		r.enter(pb.State_STATE_REMOVED, w.Now(), "deleted before it had a route")
 		return
 	}
+	if r.State == pb.State_STATE_CONFIGURING && r.Leaving != "" { // it was on its way to one that has not confirmed it
+		r.Forwarder = ""
+	}
 	r.unroute()
 	r.enter(pb.State_STATE_WITHDRAWING, w.Now(), "deleted; the route is to be removed")
 }
@@ -251,5 +255,5 @@ func (r *Record) Delete(now time.Time) bool {
 
 // Forgotten reports whether the record has been kept for long enough after its end.
 func (r *Record) Forgotten(now time.Time) bool {
-	return r.State == pb.State_STATE_REMOVED && now.Sub(time.UnixMilli(r.Changed)) > RemovedLife
+	return r.Ended() && now.Sub(time.UnixMilli(r.Changed)) > RemovedLife
 }
