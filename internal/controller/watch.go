@@ -35,6 +35,23 @@ type watcher struct {
 
 // Watch implements the service.
 func (s *Server) Watch(ctx context.Context, request *connect.Request[pb.WatchRequest], stream *connect.ServerStream[pb.WatchResponse]) error {
+	return follow(ctx, s, "", func(ctx context.Context) (int64, error) {
+		after := request.Msg.GetAfterRevision()
+		if after == 0 {
+			var err error
+			if _, after, err = s.store.List(ctx, keyControllers); err != nil {
+				return 0, unavailable(err)
+			}
+		}
+		// The first one says from where: a caller that was cut off goes on from the last revision that it has.
+		return after, stream.Send(&pb.WatchResponse{Revision: after, What: "watching"})
+	}, func(event cluster.Event) (*pb.WatchResponse, error) { return describe(event), nil }, stream.Send)
+}
+
+// follow sends a caller what begin sends, and then what changes after the revision that begin returns. describe makes a message of a change;
+// nil: it is nobody's concern.
+func follow[T any](ctx context.Context, s *Server, prefix string, begin func(context.Context) (int64, error),
+	describe func(cluster.Event) (*T, error), send func(*T) error) error {
 	who := from(ctx)
 	if !who.mayRead() {
 		return denied("%s may not read", who)
@@ -51,20 +68,17 @@ func (s *Server) Watch(ctx context.Context, request *connect.Request[pb.WatchReq
 	if err := s.stillMember(ctx, who); err != nil { // the removal may have come before
 		return err
 	}
-	after := request.Msg.GetAfterRevision()
-	if after == 0 {
-		if _, after, err = s.store.List(ctx, keyControllers); err != nil {
-			return unavailable(err)
-		}
-	}
-	// The first one says from where: a caller that was cut off goes on from the last revision that it has.
-	if err := stream.Send(&pb.WatchResponse{Revision: after, What: "watching"}); err != nil {
+	after, err := begin(ctx)
+	if err != nil {
 		return err
 	}
-	events := make(chan *pb.WatchResponse, watchBehind)
+	events := make(chan *T, watchBehind)
 	go func() {
-		err := s.store.Watch(ctx, "", after, func(event cluster.Event) {
-			message := describe(event)
+		err := s.store.Watch(ctx, prefix, after, func(event cluster.Event) {
+			message, err := describe(event)
+			if err != nil {
+				end(err)
+			}
 			if message == nil {
 				return
 			}
@@ -82,7 +96,7 @@ func (s *Server) Watch(ctx context.Context, request *connect.Request[pb.WatchReq
 	for {
 		select {
 		case message := <-events:
-			if err := stream.Send(message); err != nil {
+			if err := send(message); err != nil {
 				return err
 			}
 		case <-ctx.Done():

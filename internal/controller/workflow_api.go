@@ -325,46 +325,42 @@ func statusOf(entry cluster.Entry) (*pb.Status, error) {
 // WatchBalancings implements the service.
 func (w workflowService) WatchBalancings(ctx context.Context, request *connect.Request[pb.WatchBalancingsRequest],
 	stream *connect.ServerStream[pb.WatchBalancingsResponse]) error {
-	if who := from(ctx); !who.mayRead() {
-		return denied("%s may not read", who)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := context.AfterFunc(w.server.ctx, cancel)
-	defer stop()
-	var failed error
-	send := func(event cluster.Event) {
+	describe := func(event cluster.Event) (*pb.WatchBalancingsResponse, error) {
 		id := nameOf(event.Key, keyRequests)
-		if failed != nil || request.Msg.GetId() != "" && request.Msg.GetId() != id {
-			return
+		if request.Msg.GetId() != "" && request.Msg.GetId() != id {
+			return nil, nil
 		}
-		message := &pb.WatchBalancingsResponse{Forgotten: event.Deleted}
 		if event.Deleted {
-			message.Status = &pb.Status{Wanted: &pb.Balancing{Id: id}, Revision: event.Revision}
-		} else if message.Status, failed = statusOf(event.Entry); failed != nil {
-			cancel()
-			return
+			return &pb.WatchBalancingsResponse{Forgotten: true, Status: &pb.Status{Wanted: &pb.Balancing{Id: id}, Revision: event.Revision}}, nil
 		}
-		if failed = stream.Send(message); failed != nil {
-			cancel()
+		status, err := statusOf(event.Entry)
+		if err != nil {
+			return nil, err
 		}
+		return &pb.WatchBalancingsResponse{Status: status}, nil
 	}
-	after := request.Msg.GetAfterRevision()
-	if after == 0 {
+	return follow(ctx, w.server, keyRequests, func(ctx context.Context) (int64, error) {
+		if err := stream.Send(nil); err != nil { // the headers: the caller knows that it is served, also if there is nothing to say yet
+			return 0, err
+		}
+		if after := request.Msg.GetAfterRevision(); after != 0 {
+			return after, nil
+		}
 		entries, revision, err := w.server.store.List(ctx, keyRequests)
 		if err != nil {
-			return unavailable(err)
+			return 0, unavailable(err)
 		}
 		for _, entry := range entries {
-			send(cluster.Event{Entry: entry})
+			message, err := describe(cluster.Event{Entry: entry})
+			if err == nil && message != nil {
+				err = stream.Send(message)
+			}
+			if err != nil {
+				return 0, err
+			}
 		}
-		after = revision
-	}
-	if failed != nil {
-		return failed
-	}
-	err := w.server.store.Watch(ctx, keyRequests, after, send)
-	return errors.Join(failed, err)
+		return revision, nil
+	}, describe, stream.Send)
 }
 
 // GetPlacement implements the service.
