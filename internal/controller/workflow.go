@@ -21,7 +21,7 @@ import (
 // Keys of the workflow of NFV: docs/design/0048-nfv-workflow.md.
 const (
 	keyRequests = "requests/"
-	keyVirtual  = "virtual/" // by a virtual service's key: the request that has it
+	keyVIPs     = "vips/" // by address: the request that has it
 	keyLoads    = "loads/"
 	keyLeader   = "leader"
 	keySpare    = "spare" // why the loss of one forwarder could not be made up
@@ -170,8 +170,18 @@ func (l *leader) see(event cluster.Event) {
 	l.picture.note(event, time.Now())
 	if place, ok := cutPrefix(event.Key, keyConfigs); ok { // somebody else may have changed it
 		forwarder, project, _ := strings.Cut(place, "/")
-		if f := l.files[fileKey{forwarder, project}]; f != nil && f.own != event.Revision {
-			delete(l.files, fileKey{forwarder, project})
+		if f := l.files[fileKey{forwarder, project}]; f != nil && f.own < event.Revision {
+			l.files[fileKey{forwarder, project}] = &partFile{own: event.Revision, lost: f.text}
+		}
+	}
+	if place, ok := cutPrefix(event.Key, keyRefusals); ok && !event.Deleted { // of the same transaction, before or after the file's change
+		forwarder, project, _ := strings.Cut(place, "/")
+		if f := l.files[fileKey{forwarder, project}]; f != nil && (f.own < event.Revision || f.own == event.Revision && f.lost != nil) {
+			text := f.text
+			if f.own == event.Revision {
+				text = f.lost
+			}
+			l.files[fileKey{forwarder, project}] = &partFile{own: event.Revision, text: text, retry: time.Now().Add(retryFile)}
 		}
 	}
 }
@@ -227,7 +237,7 @@ func (l *leader) step(ctx context.Context, id string) (bool, error) {
 func (l *leader) save(ctx context.Context, known *request, next *nfv.Record) error {
 	txn := new(cluster.Txn).At(keyLeader, l.fence).Unchanged(known.entry).Put(known.entry.Key, encode(next), 0)
 	if next.Ended() && !known.Ended() {
-		txn.Delete(keyVirtual + known.wanted.GetVirtual().GetKey())
+		txn.Delete(keyVIPs + known.wanted.GetVirtual().GetVip())
 	}
 	if next.State != known.State || next.Forwarder != known.Forwarder {
 		detail := known.id + ": " + nfv.StateText(next.State)

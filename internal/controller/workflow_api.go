@@ -99,17 +99,24 @@ func (w workflowService) RequestBalancing(ctx context.Context, request *connect.
 	return connect.NewResponse(response), nil
 }
 
-// claim adds to a transaction what a new request takes: its virtual service, and its project.
+// holder is the request that has a VIP. A route leads to a VIP as a whole, so that two requests cannot share one.
+type holder struct {
+	Project string `json:"project"`
+	Request string `json:"request"`
+}
+
+// claim adds to a transaction what a new request takes: its VIP, and its project.
 func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb.Balancing) error {
-	virtual, err := w.server.store.Get(ctx, keyVirtual+wanted.GetVirtual().GetKey())
+	vip := wanted.GetVirtual().GetVip()
+	has, held, err := read[holder](ctx, w.server.store, keyVIPs+vip)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
-	if virtual.Revision != 0 {
-		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("the request %s has %s %s:%d already", virtual.Value, wanted.GetVirtual().GetProtocol(),
-			wanted.GetVirtual().GetVip(), wanted.GetVirtual().GetVport()))
+	if held.Revision != 0 {
+		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("the request %s of the project %s has %s already: a VIP has one route, and so one request",
+			has.Request, has.Project, vip))
 	}
-	txn.Unchanged(virtual).Put(virtual.Key, []byte(wanted.GetId()), 0)
+	txn.Unchanged(held).Put(held.Key, encode(holder{wanted.GetProject(), wanted.GetId()}), 0)
 	p, entry, err := read[project](ctx, w.server.store, keyProjects+wanted.GetProject())
 	switch {
 	case err != nil:
@@ -149,7 +156,7 @@ func (w workflowService) change(ctx context.Context, id, what string, change fun
 		}
 		txn := new(cluster.Txn).Unchanged(entry).Put(entry.Key, encode(record), 0)
 		if record.Ended() && !ended {
-			txn.Delete(keyVirtual + wanted.GetVirtual().GetKey())
+			txn.Delete(keyVIPs + wanted.GetVirtual().GetVip())
 		}
 		return s.record(txn, who.String(), what, record.Forwarder, wanted.GetProject(), id), nil
 	})

@@ -3,13 +3,17 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"steelyard/internal/cluster"
+	controllerpb "steelyard/internal/gen/controllerpb"
 	forwarderpb "steelyard/internal/gen/forwarderpb"
 	pb "steelyard/internal/gen/nfvpb"
 	"steelyard/internal/nfv"
+
+	"connectrpc.com/connect"
 )
 
 // half has a leader die while a forwarder is being configured. The forwarder's answer comes, and then the next leader makes a pass.
@@ -93,4 +97,118 @@ func TestALeaderTakesOverItsOwnKey(t *testing.T) {
 	}
 	l.request(balancing("web", 80))
 	l.awaitState("web", pb.State_STATE_ROUTING, nil)
+}
+
+// A VIP has one route: two requests for it would send its packets to and fro.
+func TestAVIPHasOneRequest(t *testing.T) {
+	l := workflowLab(t, 1)
+	admin := l.controllers[0].admin
+	if _, err := admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: &controllerpb.Project{Name: "other"}})); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(id, project string, port uint32) error {
+		b := balancing(id, 80)
+		b.Project, b.Virtual.Vport = project, port
+		_, err := admin.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: b}))
+		return err
+	}
+	if err := ask("http", "nfv", 80); err != nil {
+		t.Fatal(err)
+	}
+	for id, project := range map[string]string{"https": "nfv", "mine": "other"} {
+		if err := ask(id, project, 443); connect.CodeOf(err) != connect.CodeAlreadyExists || !strings.Contains(err.Error(), "request http of the project nfv") {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	l.remove("http")
+	l.awaitState("http", pb.State_STATE_REMOVED, nil)
+	if err := ask("mine", "other", 443); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a forwarder refuses though it was settled is not written again and again.
+func TestARefusedFileIsNotWrittenAtOnce(t *testing.T) {
+	l := workflowLab(t, 1, "f1")
+	for i, id := range []string{"a", "b"} {
+		l.request(balancing(id, 80+i))
+		l.awaitState(id, pb.State_STATE_ROUTING, nil)
+		l.confirm(id, 1)
+		l.awaitState(id, pb.State_STATE_ROUTED, nil)
+	}
+	l.agents["f1"].Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "not any more"})
+	l.remove("b")
+	s := l.awaitState("b", pb.State_STATE_WITHDRAWING, nil)
+	l.confirm("b", s.GetRoute().GetGeneration())
+	begun := time.Now()
+	takenBack := func() int {
+		list, _, err := l.store.List(t.Context(), keyAudit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := 0
+		for _, entry := range list {
+			var one audit
+			if decodeRecord(entry, &one) == nil && one.What == "take back" {
+				count++
+			}
+		}
+		return count
+	}
+	l.until("it is taken back", func() bool { return takenBack() > 0 })
+	time.Sleep(time.Second) // many rounds of before
+	if n, most := takenBack(), 1+int(time.Since(begun)/retryFile); n > most {
+		t.Errorf("taken back %d times in %s", n, time.Since(begun))
+	}
+}
+
+// A file that could not be written is tried again, but for a forwarder that is gone.
+func TestFilesAreTriedAgain(t *testing.T) {
+	l := newLab(t, 0)
+	l.tune = func(o *Options) { quick(o); o.WorkflowTick = time.Hour }
+	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyLeader, encode(owner{"nobody", ""}), 0)); err != nil {
+		t.Fatal(err)
+	}
+	l.addController()
+	l.addReady("f1")
+	l.request(balancing("web", 80))
+	led := l.crew()
+	if _, err := led.step(t.Context(), "web"); err != nil {
+		t.Fatal(err)
+	}
+	key := fileKey{"f1", "nfv"}
+	text, err := textOf([]*request{led.picture.requests["web"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	led.files[fileKey{"gone", "nfv"}] = &partFile{text: []byte("before")}
+	for _, c := range []struct {
+		retry time.Duration
+		want  bool
+	}{{time.Hour, false}, {-time.Second, true}} {
+		led.files[key] = &partFile{text: text, retry: time.Now().Add(c.retry)}
+		if written, err := led.writeFiles(t.Context()); err != nil || written != c.want {
+			t.Errorf("%s: %v, %v", c.retry, written, err)
+		}
+	}
+	if led.files[fileKey{"gone", "nfv"}] != nil {
+		t.Error("the file of a forwarder that is gone is kept")
+	}
+}
+
+// A watch of requests has the bounds of other watches: it answers at once, and ends with the caller's membership.
+func TestWatchOfRequestsEndsWithMembership(t *testing.T) {
+	l := workflowLab(t, 1)
+	viewer := l.join(l.controllers[0], &controllerpb.CreateTokenRequest{Name: "eve", Role: controllerpb.Role_ROLE_VIEWER}, nil)
+	stream, err := viewer.WatchBalancings(t.Context(), connect.NewRequest(&pb.WatchBalancingsRequest{})) // returns with the headers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	if _, err := l.controllers[0].admin.RemoveMember(t.Context(), connect.NewRequest(&controllerpb.RemoveMemberRequest{Name: "eve"})); err != nil {
+		t.Fatal(err)
+	}
+	if stream.Receive() || connect.CodeOf(stream.Err()) != connect.CodeUnauthenticated {
+		t.Errorf("%v, %v", stream.Msg(), stream.Err())
+	}
 }

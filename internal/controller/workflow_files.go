@@ -33,8 +33,12 @@ type partFile struct {
 	revision int64            // of the forwarder's file that has it
 	has      map[string]int64 // since which revision, without a break that this leader knows of
 	hops     []netip.Addr     // by which routers reach the forwarder
-	retry    time.Time        // when a part that could not be written is tried again
+	lost     []byte           // what somebody else has replaced
+	retry    time.Time        // when a text that was refused is tried again, if it is the same still; zero: it was not
 }
+
+// retryFile is how long a text that was refused as a whole is not tried again.
+const retryFile = 10 * time.Second
 
 // writeFiles brings all files of the workflow in line with the records.
 func (l *leader) writeFiles(ctx context.Context) (bool, error) {
@@ -106,7 +110,7 @@ func (l *leader) writeFile(ctx context.Context, key fileKey, list []*request) (b
 		return false, err
 	}
 	before := l.files[key]
-	if before != nil && bytes.Equal(before.text, text) || before != nil && time.Now().Before(before.retry) {
+	if before != nil && before.text != nil && bytes.Equal(before.text, text) && (before.retry.IsZero() || time.Now().Before(before.retry)) {
 		return false, nil
 	}
 	p, err := l.prepareFile(ctx, key, text)
@@ -131,9 +135,13 @@ func (l *leader) writeFile(ctx context.Context, key fileKey, list []*request) (b
 		}
 		p, err = l.prepareFile(ctx, key, text)
 	}
+	if connect.CodeOf(err) == connect.CodeNotFound && len(list) == 0 { // the forwarder or the project was removed, and nothing is wanted there
+		delete(l.files, key)
+		return found, nil
+	}
 	if refusedForGood(err) { // what was there is refused now: another project's change, or a forwarder that was removed
 		l.log.Warn("a forwarder's file cannot be brought up to date", "forwarder", key.forwarder, "project", key.project, "error", err)
-		l.files[key] = &partFile{text: text, retry: time.Now().Add(10 * time.Second), has: map[string]int64{}}
+		l.files[key] = &partFile{text: text, retry: time.Now().Add(retryFile)}
 		return found, nil
 	}
 	if err != nil {

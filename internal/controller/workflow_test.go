@@ -136,7 +136,7 @@ func TestWorkflow(t *testing.T) {
 	for _, c := range []struct {
 		b    *pb.Balancing
 		want string
-	}{{balancing("web", 81), "asks for something else"}, {balancing("other", 80), "the request web has tcp 10.9.0.80:80 already"}} {
+	}{{balancing("web", 81), "asks for something else"}, {balancing("other", 80), "the request web of the project nfv has 10.9.0.80 already"}} {
 		_, err := admin.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: c.b}))
 		if connect.CodeOf(err) != connect.CodeAlreadyExists || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v", err)
