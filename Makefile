@@ -139,8 +139,9 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 	@install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	@sed 's,@PREFIX@,$(PREFIX),' dataplane/sockets/steelyard-tcp.pc.in \
 		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/steelyard-tcp.pc
-	@install -D -v -m 644 dataplane/hook/include/sy_hook_program.h $(DESTDIR)$(PREFIX)/include/sy_hook_program.h
-	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/lib/steelyard/hooks $(wildcard $(BUILT)/dataplane/hook/ready/*.bpf.o)
+	@for file in $(wildcard $(BUILT)/dataplane/hook/ready/*.bpf.o); do \
+		install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/lib/steelyard/hooks $$file; \
+	done
 	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/hooks $(wildcard dataplane/hook/ready/*.c)
 	@for name in echo ranks; do \
 		install -D -v -m 644 examples/$$name.c $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/$$name.c; \

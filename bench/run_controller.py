@@ -17,9 +17,13 @@ from bench import machine, picture
 TITLE = "a controller with 100 forwarders of 10 000 services each"
 MINUTES = 4
 PROGRAM = machine.ROOT / "build/bin/fleet"
+MEMORY = 3 * machine.GB
 
 
 def rows(quick):
+    if not machine.memory_suffices(MEMORY):
+        print(f"   controller: left out, {machine.lacking(MEMORY)}")
+        return
     yield from fleet(forwarders=100, services=10_000, changes=20 if quick else 100)
 
 

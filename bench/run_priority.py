@@ -23,10 +23,10 @@ MEMORY = 1 << 30
 
 
 def rows(quick):
-    yield from machine.run_program("priority/steelyard-hook-cost")
     if not machine.memory_suffices(MEMORY):
-        print(f"   figures: left out, {machine.lacking(MEMORY)}")
+        print(f"   priority: left out, {machine.lacking(MEMORY)}")
         return
+    yield from machine.run_program("priority/steelyard-hook-cost")
     rounds = 2 if quick else 4
     seconds = 1 if quick else 2
     with PriorityBed(aside=True) as bed:

@@ -37,11 +37,11 @@ def rows(quick):
                 yield from echo(bed, SECONDS)
                 for direction in ("download", "upload"):
                     yield bulk(bed, direction, SECONDS)
-    else:
-        print(f"   echoes, bulk and programs: left out, {machine.lacking(MEMORY)}")
         with ProgramBed() as bed:
             for _ in range(3 if quick else 7):
                 yield from programs(bed, SECONDS)
+    else:
+        print(f"   echoes, bulk and programs: left out, {machine.lacking(MEMORY)}")
     many = 100_000 if quick else 1_000_000
     wanted = many * IDLE_BYTES + machine.GB
     if machine.memory_suffices(wanted):
