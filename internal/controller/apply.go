@@ -51,7 +51,8 @@ type work struct {
 	merged     map[string][]byte        // by what they are made of, with the one text of the order
 	saved      []*cluster.Large
 	counts     map[*model.Config]usage
-	named      bool // the names in the project\'s file are good
+	usage      map[string]usage // what the project has after other forwarders' part of the order, while the whole is checked; nil: what the store says
+	named      bool             // the names in the project\'s file are good
 }
 
 // maxParsers bounds the files that are remembered, so that the next one decodes only what has changed.
@@ -107,6 +108,9 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 		if err := decodeRecord(entry, &record); err != nil {
 			return nil, err
 		}
+	}
+	if w.usage != nil {
+		record.Usage = w.usage
 	}
 	var plans []*plan
 	for _, forwarder := range forwarders {

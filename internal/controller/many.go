@@ -81,10 +81,13 @@ func (s *Server) applyAll(ctx context.Context, who caller, forwarders []string, 
 	}
 	w := s.newWork(project)
 	for some := range slices.Chunk(forwarders, maxTogether) {
-		if _, err := s.compute(ctx, w, some, project, request.GetFile(), request.GetYaml()); err != nil {
+		plans, err := s.compute(ctx, w, some, project, request.GetFile(), request.GetYaml())
+		if err != nil {
 			return nil, err
 		}
+		w.usage = plans[len(plans)-1].record.Usage // a quota is for all of them together
 	}
+	w.usage = nil
 	var waiting sync.WaitGroup
 	var mu sync.Mutex
 	total := &agentpb.ApplyConfigResponse{}

@@ -70,6 +70,9 @@ func TestApplyToManyForwarders(t *testing.T) {
 		if _, err := apply(t.Context(), c.admin, AllForwarders, "", file(10)); (err != nil || want != 0) && connect.CodeOf(err) != want {
 			t.Errorf("a quota of %d: %v", quota, err)
 		}
+		if desired, err := l.store.Names(t.Context(), keyDesired); err != nil || want != 0 && len(desired) > 0 {
+			t.Errorf("a quota of %d: %d forwarders have it, %v", quota, len(desired), err)
+		}
 	}
 	desired, err := l.store.Names(t.Context(), keyDesired)
 	if err != nil || len(desired) != count {
