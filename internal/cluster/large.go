@@ -107,7 +107,7 @@ func (s *Store) upload(ctx context.Context, l *Large) error {
 		}
 		made = found.Kvs[0].CreateRevision // somebody does the same now, or did not finish
 	} else {
-		if err := s.room(ctx, len(l.Gzip)); err != nil {
+		if err := s.Room(ctx, len(l.Gzip)); err != nil {
 			return err
 		}
 		begun, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(mark), "=", 0)).Then(clientv3.OpPut(mark, "")).Commit()

@@ -49,8 +49,8 @@ func (s *Store) Size(ctx context.Context) (Size, error) {
 	return Size{}, failed(failures)
 }
 
-// room refuses a text for which there is none, after trying to make some.
-func (s *Store) room(ctx context.Context, bytes int) error {
+// Room refuses a value for which there is none, after trying to make some.
+func (s *Store) Room(ctx context.Context, bytes int) error {
 	fits := func() (Size, bool, error) {
 		size, err := s.Size(ctx)
 		return size, size.File+2*int64(bytes) <= size.Quota-size.Quota/reserve, err

@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,12 @@ import (
 
 // maxBalancing bounds a request: 4096 real services with settings.
 const maxBalancing = 4 << 20
+
+// Bounds of what requests take in etcd.
+const (
+	maxRequest      = 1 << 20 // bytes of a record, of which etcd takes 1.5 MB
+	maxOpenRequests = 4096    // of a project, unless its quota of services says otherwise
+)
 
 // workflowService answers NfvService. Any controller does; the leader alone works on what is recorded.
 type workflowService struct{ server *Server }
@@ -84,7 +91,14 @@ func (w workflowService) RequestBalancing(ctx context.Context, request *connect.
 		if response.Status, err = fresh.Status(0); err != nil {
 			return nil, err
 		}
-		txn := new(cluster.Txn).Unchanged(entry).Put(entry.Key, encode(fresh), 0)
+		data := encode(fresh)
+		if len(data) > maxRequest {
+			return nil, invalid(fmt.Errorf("the request has %d kB, at most %d are possible", len(data)>>10, maxRequest>>10))
+		}
+		if err := s.store.Room(ctx, len(data)); err != nil {
+			return nil, unstored(err)
+		}
+		txn := new(cluster.Txn).Unchanged(entry).Put(entry.Key, data, 0)
 		if err := w.claim(ctx, txn, wanted); err != nil {
 			return nil, err
 		}
@@ -124,13 +138,35 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 	case entry.Revision == 0 && wanted.GetProject() != nfv.DefaultProject:
 		return missing("there is no project %q: `steelyard get projects` lists them", wanted.GetProject())
 	case p.Workflow:
-		return nil
+		return w.quota(ctx, wanted.GetProject(), p)
 	case wanted.GetProject() == defaultProject || p.total().Services > 0:
 		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the project %s has services by files: requests need a project of their own, such as %s",
 			wanted.GetProject(), nfv.DefaultProject))
 	}
-	p.Workflow = true
+	p.Workflow = true // for good, as long as the project is there
 	txn.Unchanged(entry).Put(entry.Key, encode(p), 0)
+	return nil
+}
+
+// quota refuses one more request of a project that has too many. Of several that come at once, each is the last one that fits.
+func (w workflowService) quota(ctx context.Context, name string, p project) error {
+	held, _, err := w.server.store.List(ctx, keyVIPs)
+	if err != nil {
+		return unavailable(err)
+	}
+	open, may := uint32(0), cmp.Or(p.MaxServices, maxOpenRequests)
+	for _, entry := range held {
+		var has holder
+		if err := decodeRecord(entry, &has); err != nil {
+			return err
+		}
+		if has.Project == name {
+			open++
+		}
+	}
+	if open >= may {
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the project %s has %d requests, its quota is %d services: end some, or have it raised", name, open, may))
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -210,5 +211,46 @@ func TestWatchOfRequestsEndsWithMembership(t *testing.T) {
 	}
 	if stream.Receive() || connect.CodeOf(stream.Err()) != connect.CodeUnauthenticated {
 		t.Errorf("%v, %v", stream.Msg(), stream.Err())
+	}
+}
+
+func TestRequestsAreBounded(t *testing.T) {
+	l := workflowLab(t, 1)
+	admin := l.controllers[0].admin
+	ask := func(b *pb.Balancing) error {
+		_, err := admin.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: b}))
+		return err
+	}
+	large := balancing("large", 79)
+	large.Predecessors = []string{strings.Repeat("x", maxRequest)}
+	if err := ask(large); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "at most 1024") {
+		t.Errorf("%.200v", err)
+	}
+	if _, err := admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: &controllerpb.Project{Name: "nfv", MaxServices: 2}})); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []connect.Code{0, 0, connect.CodeResourceExhausted} {
+		if err := ask(balancing(fmt.Sprintf("s%d", i), 80+i)); (err != nil || want != 0) && connect.CodeOf(err) != want {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	l.remove("s0")
+	l.awaitState("s0", pb.State_STATE_REMOVED, nil)
+	if err := ask(balancing("s2", 82)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRemovalTakesTheLoad(t *testing.T) {
+	l := newLab(t, 1)
+	txn := new(cluster.Txn).Put(keyMembers+"f1", encode(member{Role: controllerpb.Role_ROLE_FORWARDER}), 0).Put(keyLoads+"f1", encode(measured{Busy: 0.5}), 0)
+	if _, err := l.store.Commit(t.Context(), txn); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.controllers[0].admin.RemoveMember(t.Context(), connect.NewRequest(&controllerpb.RemoveMemberRequest{Name: "f1"})); err != nil {
+		t.Fatal(err)
+	}
+	if entry, err := l.store.Get(t.Context(), keyLoads+"f1"); err != nil || entry.Revision != 0 {
+		t.Errorf("%+v, %v", entry, err)
 	}
 }
