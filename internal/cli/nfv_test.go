@@ -65,7 +65,7 @@ func TestNFVByCommands(t *testing.T) {
 	if out := s.must("describe request web"); !strings.Contains(out, "[0.250, 1.000)") {
 		t.Error(out)
 	}
-	if out := s.must("get placement"); !strings.Contains(out, "f1") || !strings.Contains(out, "without f1") || !strings.Contains(out, "Leader:     "+s.url) {
+	if out := s.must("get placement"); !strings.Contains(out, "f1") || !strings.Contains(out, "only one forwarder serves") || !strings.Contains(out, "Leader:     "+s.url) {
 		t.Error(out)
 	}
 	if out := s.must("get placement -o yaml"); !strings.Contains(out, "\nforwarders:\n  - name: f1\n    serves: true\n") {

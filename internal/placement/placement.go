@@ -227,7 +227,7 @@ func (o Options) missingSpare(ranked []Ranked, to string, any bool) string {
 		serving += boolean(r.Away.IsZero())
 	}
 	if serving < 2 && any { // whatever it carries, nobody could take it over
-		return fmt.Sprintf("forwarders that serve: %d", serving)
+		return []string{"no forwarder serves", "only one forwarder serves"}[serving]
 	}
 	number := func(r *Ranked) float64 {
 		if r.Name == to {

@@ -42,7 +42,7 @@ func TestPlace(t *testing.T) {
 		"evenly":           {forwarders: []Forwarder{busy("f1", 0), busy("f2", 0)}, services: []Service{{Key: "a", At: "f1", Since: old}}, want: "f2"},
 		"N+1 holds":        {forwarders: []Forwarder{busy("f1", 0.3), busy("f2", 0.3)}, service: Service{Spare: true}, want: "f1"},
 		"N+1 does not":     {forwarders: []Forwarder{busy("f1", 0.5), busy("f2", 0.4)}, service: Service{Spare: true}, why: "N+1 would not hold: without f2"},
-		"N+1 of one alone": {forwarders: []Forwarder{busy("f1", 0.1)}, service: Service{Spare: true}, why: "N+1 would not hold: forwarders that serve: 1"},
+		"N+1 of one alone": {forwarders: []Forwarder{busy("f1", 0.1)}, service: Service{Spare: true}, why: "N+1 would not hold: only one forwarder serves"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.service.Key = "new"
