@@ -167,6 +167,7 @@ static void packets_let_go(struct request *r)
 /* More than came back unused, so that a long request is whole at last. */
 static int request_fill(struct sy_tcp_context *c, const struct descriptor *d, struct request *r)
 {
+	const void *own = sy_stack_own(c->stack, d->id);
 	int64_t len;
 
 	if (!r->pieces && !request_grow(r))
@@ -181,10 +182,10 @@ static int request_fill(struct sy_tcp_context *c, const struct descriptor *d, st
 	r->owner = c;
 	r->fd = descriptor_number(c, d);
 	r->id = d->id;
-	r->r = (struct sy_tcp_request){.v = r->v,
-	                               .len = (size_t)len,
-	                               .level = sy_stack_level(c->stack, d->id),
-	                               .own = sy_stack_own(c->stack, d->id)};
+	r->r = (struct sy_tcp_request){
+	        .v = r->v, .len = (size_t)len, .level = sy_stack_level(c->stack, d->id)};
+	if (own)
+		r->r.own = memcpy(r->own, own, sizeof(r->own));
 	for (size_t done = 0; done < r->r.len; done += r->v[r->r.count++].iov_len)
 		;
 	return 0;

@@ -24,6 +24,9 @@ struct request {
 	unsigned type, worker;
 	uint64_t number;      /* in the order of arrival */
 	uint64_t began, took; /* cycles of the TSC: when it was taken, how long it took */
+	/* A copy: the hook goes on with the connection's while this is away, and the connection may
+	 * end. */
+	_Alignas(16) uint8_t own[SY_CACHE_LINE];
 };
 
 /* Makes a request of what is unread, which then is lent. 0; -EAGAIN: there is nothing new;

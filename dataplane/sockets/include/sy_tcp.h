@@ -285,7 +285,7 @@ struct sy_tcp_request {
 	unsigned level;
 	size_t len;        /* all bytes */
 	epoll_data_t data; /* as of the watch, or of sy_tcp_lend() */
-	void *own;         /* sy_tcp_own(); NULL: no memory */
+	const void *own;   /* sy_tcp_own() as it was when this was lent; NULL: no memory */
 };
 
 /* requests: that may lie there, at most. -ENOMEM. After sy_tcp_open(); closed when all are given
