@@ -68,7 +68,8 @@ class Function(Server):
 
     def value(self):
         load = {"load": {"port": self.port + 1000}} if self.asked else {}
-        return super().value() | {"link": self.link} | load
+        link = {"link": self.link} if self.link else {}
+        return super().value() | link | load
 
 
 class Group:
@@ -142,7 +143,12 @@ class Bed:
         """All flows of before have ended: the service begins anew."""
         scheduler, spread = POLICIES[policy]
         servers = [
-            Function(self.lab[f"s{host}"].v4, port, link=f"link{host}", asked="load" in spread)
+            Function(
+                self.lab[f"s{host}"].v4,
+                port,
+                link=f"link{host}" if "feedback" in spread else "",
+                asked="load" in spread,
+            )
             for host, port in self.groups
         ]
         config = self.steelyard.config

@@ -19,7 +19,6 @@ PORT = 7010
 ADDRESS = v4(FRONT, 100)
 URGENT, OTHERS = 3, 5
 READY = BUILD / "dataplane/hook/ready"
-ARRIVED = ["others"] * OTHERS + ["urgent"] * URGENT
 SORTED = ["urgent"] * URGENT + ["others"] * OTHERS
 hooks = pytest.mark.parametrize("how", ("C", "eBPF", "none"))
 
@@ -100,22 +99,26 @@ def everybody(lab, **hosts):
     return [Client(lab, kind, hosts.get(kind, "client")) for kind in kinds]
 
 
-def wanted(how):
-    return ARRIVED if how == "none" else SORTED
+def check(order, how):
+    """Without a hook all are served, in the order in which epoll has noticed them."""
+    if how == "none":
+        assert sorted(order) == sorted(SORTED)
+    else:
+        assert order == SORTED
 
 
 @hooks
 def test_1_length(lab, start, how):
     process = start("length", how)
     requests = {"others": request(0, 1300), "urgent": request(0, 20)}
-    assert served(lab, process, everybody(lab), requests) == wanted(how)
+    check(served(lab, process, everybody(lab), requests), how)
 
 
 @hooks
 def test_2_label(lab, start, how):
     process = start("label", how, "0=4")
     requests = {"others": request(6), "urgent": request(1)}
-    assert served(lab, process, everybody(lab), requests) == wanted(how)
+    check(served(lab, process, everybody(lab), requests), how)
 
 
 @hooks
@@ -127,7 +130,7 @@ def test_3_link(lab, start, how):
             client.ask(request(0))
             client.ask(request(0))
         requests = {"others": request(0), "urgent": request(0)}
-        assert served(lab, process, clients, requests, link.settle) == wanted(how)
+        check(served(lab, process, clients, requests, link.settle), how)
 
 
 @hooks
@@ -139,7 +142,7 @@ def test_4_bytes_so_far(lab, start, how):
             for _ in range(2):
                 client.ask(request(0, 40000))
     requests = {"others": request(0), "urgent": request(0)}
-    assert served(lab, process, clients, requests) == wanted(how)
+    check(served(lab, process, clients, requests), how)
 
 
 @hooks
@@ -150,7 +153,7 @@ def test_5_requests_of_several_packets(lab, start, how):
     for client in clients:
         client.ask(request(6 if client.kind == "urgent" else 1, 5000))
     requests = {"others": request(6, 5000), "urgent": request(1, 5000)}
-    assert served(lab, process, clients, requests) == wanted(how)
+    check(served(lab, process, clients, requests), how)
 
 
 @hooks
@@ -162,7 +165,7 @@ def test_6_service_time(lab, start, how):
         teacher.ask(request(label))
     teacher.one.close()
     requests = {"others": request(1), "urgent": request(2)}
-    assert served(lab, process, everybody(lab), requests) == wanted(how)
+    check(served(lab, process, everybody(lab), requests), how)
 
 
 def test_a_library_is_controlled_while_it_runs(lab, start):
@@ -185,5 +188,5 @@ def test_a_library_is_controlled_while_it_runs(lab, start):
     client.one.close()
     assert hook_list(name)[0]["few"]["calls"] == 1
     hook(name, "rm", "label")
-    assert served(lab, process, everybody(lab), requests) == ARRIVED
+    check(served(lab, process, everybody(lab), requests), "none")
     wait_until(lambda: hook_list(name)[0].keys() == {"few"}, "the other one stays")
