@@ -64,6 +64,7 @@ def test_every_mode(modes, row, protocol):
         """Not a neighbour's question."""
         return (
             packet.src == forwarder
+            and layer in packet
             and (TCP in packet or UDP in packet)
             and packet[layer].src in sources
         )
