@@ -8,7 +8,6 @@ the one before it was dealt with (--stack). So one core makes the packets (some 
 each) and the stack deals with them. Its answers leave by b1 and end there.
 """
 
-import contextlib
 import ipaddress
 import json
 import random
@@ -16,36 +15,23 @@ import socket
 import subprocess
 
 from bench import machine
-from tests.lab import reap
+from bench.bed import Bed
 from tests.lab.flood import ANYBODY, ATTACK
-from tests.lab.netns import Namespace
 
 PORT, SECONDS = 80, 1
 ADDRESS = {4: "10.9.0.1", 6: "fd09::1"}
 AWAY = {4: "10.9.1.2", 6: "fd09:1::2"}
 
 
-class Victim:
-    """A namespace that is flooded; a context manager."""
+class Victim(Bed):
+    """A namespace that is flooded."""
 
     def __init__(self, core):
-        self.core, self.open = core, contextlib.ExitStack()
-
-    def __enter__(self):
-        reap.reap_dead()
-        self.id = self.open.enter_context(machine.folder("victim")).name
-        try:
-            self.build()
-        except BaseException:
-            self.open.close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.open.close()
+        super().__init__("victim")
+        self.core = core
 
     def build(self):
-        source, ns = (Namespace(f"{self.id}-{name}").create() for name in ("source", "victim"))
+        source, ns = self.namespaces("source", "victim")
         self.ns = ns
         source.ip(f"link add a0 type veth peer name a1 netns {ns.name}")
         source.ip(f"link add b0 type veth peer name b1 netns {ns.name}")

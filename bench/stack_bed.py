@@ -9,15 +9,13 @@ the generator sends would be received by the kernel on the generator's core, so 
 server had two: receive packet steering brings it to the server's core.
 """
 
-import contextlib
 import json
 import re
 from pathlib import Path
 
 from bench import machine
-from tests.lab import reap
-from tests.lab.netns import Namespace
-from tests.lab.process import CommandFailed, Process
+from bench.bed import Bed, Pair, two_cores
+from tests.lab.process import Process
 
 LOAD = machine.PROGRAMS / "load/steelyard-load"
 KERNEL = machine.PROGRAMS / "load/steelyard-kernel-server"
@@ -30,37 +28,22 @@ FIRST, SOURCES = 16, 24  # the last byte of the generator's first address, and h
 ARMS = ("stack", "kernel")
 
 
-class StackBed:
-    """A context manager that cleans up completely."""
+class StackBed(Bed):
+    """A pair of veth for each arm."""
 
     arms = ARMS
 
     def __init__(self, capacity=10_000):
-        cores = machine.cpus()
-        if len(cores) < 2:
-            raise machine.Failed("this takes two cores")
-        self.near, self.far = cores[:2]
+        super().__init__("stack")
+        self.near, self.far = two_cores()
         self.capacity = capacity
-        self.open = contextlib.ExitStack()
 
-    def __enter__(self):
-        reap.reap_dead()
-        try:
-            self.dir = self.open.enter_context(machine.folder("stack"))
-            self.generator, self.server = (
-                Namespace(f"{self.dir.name}-{name}").create() for name in ("generator", "server")
-            )
-            for number in range(len(self.arms)):
-                self.plug(number)
-            self.steer(True)
-            self.start_all()
-        except BaseException:
-            self.open.close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.open.close()
+    def build(self):
+        self.generator, self.server = self.namespaces("generator", "server")
+        for number in range(len(self.arms)):
+            self.plug(number)
+        self.steer(True)
+        self.start_all()
 
     def start_all(self):
         self.stacks = {name: self.start("stack", name) for name in PORT}
@@ -69,22 +52,9 @@ class StackBed:
     def plug(self, number):
         """One pair: 10.66.N.0/24, the generator's own address .1, the kernel's server .2, and the
         stack's .3; sources from .16 on."""
-        name = f"g{number}"
-        self.generator.ip(
-            f"link add {name} numtxqueues 1 numrxqueues 1 type veth peer name s{number}"
-            f" numtxqueues 1 numrxqueues 1 netns {self.server.name}"
-        )
-        for ns, interface, host in ((self.generator, name, 1), (self.server, f"s{number}", 2)):
-            ns.ip(f"address add 10.66.{number}.{host}/24 dev {interface}")
-            ns.ip(f"link set {interface} up")
-            # Without hardware, offload leaves checksums incomplete on the wire.
-            ns.run(["ethtool", "-K", interface, "tx", "off"])
-        # Both ends' workers may take the cores away from who would answer ARP.
-        near, far = self.generator.mac(name), self.server.mac(f"s{number}")
-        for host in (2, 3):
-            self.neighbour(self.generator, name, f"10.66.{number}.{host}", far)
-        for host in range(FIRST, FIRST + SOURCES):
-            self.neighbour(self.server, f"s{number}", f"10.66.{number}.{host}", near)
+        names, net = (f"g{number}", f"s{number}"), f"10.66.{number}"
+        pair = Pair(self.generator, self.server, names, net)
+        pair.know((2, 3), range(FIRST, FIRST + SOURCES))
         self.server.sysctl("core.somaxconn", 65535)
 
     def steer(self, steered):
@@ -94,10 +64,6 @@ class StackBed:
         for number in range(len(self.arms)):
             script = STEER.format(mask=mask, name=f"s{number}")
             self.server.run(["unshare", "--mount", "sh", "-c", script])
-
-    @staticmethod
-    def neighbour(ns, interface, address, mac):
-        ns.ip(f"neigh replace {address} lladdr {mac} dev {interface} nud permanent")
 
     def start(self, arm, protocol):
         """A server, on the second core."""
@@ -113,12 +79,7 @@ class StackBed:
     def begin(self, name, argv, log, ready):
         process = Process(name, machine.ahead(self.server.command(argv)), log)
         self.open.callback(process.stop)
-        machine.prefer(process.pid)
-        try:
-            process.wait_for(ready)
-        except CommandFailed as problem:
-            raise machine.Failed(str(problem)) from None
-        return process
+        return self.await_start(process, ready)
 
     def serve(self, options, log):
         argv = [LOAD, "--port", f"s0,ring={RING}", "--cores", self.far, *memory(), *options]

@@ -14,14 +14,13 @@ import time
 from statistics import median
 
 from bench import machine
+from bench.bed import Bed, two_cores
 from bench.priority import experience
-from bench.priority.bed import generate, generator_argv, know, lost, p99, plug
+from bench.priority.bed import generate, generator_argv, join, lost, p99
 from bench.priority.figures import in_turn, pairs, run
 from bench.stack_bed import FIRST
-from tests.lab import reap
 from tests.lab.link import LINK, words
-from tests.lab.netns import Namespace
-from tests.lab.process import CommandFailed, Process
+from tests.lab.process import Process
 from tests.lab.process import run as command
 from tests.lab.run import run_command
 from tests.lab.steelyard import STEELYARD
@@ -30,51 +29,28 @@ SERVER = "10.67.0.2"
 SOURCES = 8
 
 
-class RunBed:
-    """One program on the stack, on the second core; clients on the first. A context manager."""
+class RunBed(Bed):
+    """One program on the stack, on the second core; clients on the first."""
 
     def __init__(self, name):
-        cores = machine.cpus()
-        if len(cores) < 2:
-            raise machine.Failed("this takes two cores")
-        self.near, self.far = cores[:2]
+        super().__init__(f"priority-{name}")
+        self.near, self.far = two_cores()
         self.name = name
         self.stack = f"bench-{name}-{os.getpid()}"
-        self.open = contextlib.ExitStack()
 
-    def __enter__(self):
-        reap.reap_dead()
-        try:
-            self.dir = self.open.enter_context(machine.folder(f"priority-{self.name}"))
-            self.dir.chmod(0o755)
-            self.clients, self.host = self.namespace("clients"), self.namespace("server")
-            self.wire()
-        except BaseException:
-            self.open.close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.open.close()
-
-    def namespace(self, name):
-        return Namespace(f"{self.dir.name}-{name}").create()
+    def build(self):
+        self.dir.chmod(0o755)
+        self.clients, self.host = self.namespaces("clients", "server")
+        self.wire()
 
     def wire(self):
-        plug(self.clients, self.host, "p", "10.67.0")
-        know(self.clients, self.host, "p", "10.67.0", [2], range(FIRST, FIRST + SOURCES))
+        join(self.clients, self.host, 2)
 
     def begin(self, name, argv, ns, core, ready=None):
         argv = machine.ahead(ns.command(["taskset", "-c", core, *argv]))
         process = Process(name, argv, self.dir / f"{name}.log")
         self.open.callback(process.kill)
-        machine.prefer(process.pid)
-        try:
-            if ready:
-                process.wait_for(ready)
-        except CommandFailed as problem:
-            raise machine.Failed(str(problem)) from None
-        return process
+        return self.await_start(process, ready)
 
     def serve(self, argv, ready):
         options = ["--name", self.stack, "--connections", 4096, "--memory", 256]
@@ -243,7 +219,7 @@ class LinksBed(RunBed):
     """
 
     def wire(self):
-        self.middle = self.namespace("middle")
+        (self.middle,) = self.namespaces("middle")
         self.middle.ip("link add bridge type bridge forward_delay 0 mcast_snooping 0")
         self.middle.ip("link set bridge up")
         self.cable(self.host, "p1", "port", SERVER)
@@ -251,7 +227,8 @@ class LinksBed(RunBed):
         self.groups = {}
         server = self.host.mac("p1")
         for number, (name, parameters) in enumerate(LINKS.items()):
-            group = self.groups[name] = self.namespace(name)
+            (group,) = self.namespaces(name)
+            self.groups[name] = group
             first = FIRST + 16 * number
             letter = name[0]
             self.cable(group, f"{letter}0", f"{letter}1", f"10.67.0.{10 + number}")

@@ -12,10 +12,10 @@ import json
 from pathlib import Path
 
 from bench import machine
-from bench.stack_bed import FIRST, LOAD, StackBed, memory
-from tests.lab import reap, wait_until
-from tests.lab.netns import Namespace
-from tests.lab.process import CommandFailed, Process
+from bench.bed import Bed, Pair, two_cores
+from bench.stack_bed import FIRST, LOAD, memory
+from tests.lab import wait_until
+from tests.lab.process import Process
 
 SERVER = machine.PROGRAMS / "priority/steelyard-priority-server"
 ADDRESS, PORT = "10.67.0.3", 7000
@@ -24,26 +24,9 @@ CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 RING = 8192  # packets that wait while a worker has no CPU
 
 
-def plug(near, far, name, net):
-    """One pair of veth, NAME0 and NAME1, with the first two addresses of a network 10.N.M."""
-    near.ip(
-        f"link add {name}0 numtxqueues 1 numrxqueues 1 type veth peer name {name}1"
-        f" numtxqueues 1 numrxqueues 1 netns {far.name}"
-    )
-    for ns, interface, host in ((near, f"{name}0", 1), (far, f"{name}1", 2)):
-        ns.ip(f"address add {net}.{host}/24 dev {interface}")
-        ns.ip(f"link set {interface} up")
-        # Without hardware, offload leaves checksums incomplete on the wire.
-        ns.run(["ethtool", "-K", interface, "tx", "off"])
-
-
-def know(near, far, name, net, servers, clients):
-    """Neighbours: both ends' workers may take the cores away from who would answer ARP."""
-    macs = near.mac(f"{name}0"), far.mac(f"{name}1")
-    for host in servers:
-        StackBed.neighbour(near, f"{name}0", f"{net}.{host}", macs[1])
-    for host in clients:
-        StackBed.neighbour(far, f"{name}1", f"{net}.{host}", macs[0])
+def join(near, far, server):
+    """10.67.0.0/24: p0, the generator's, and p1, with the last byte of the server's address."""
+    Pair(near, far, ("p0", "p1"), "10.67.0").know([server], range(FIRST, FIRST + SOURCES))
 
 
 def generator_argv(interface, core, sources, to, options):
@@ -91,34 +74,18 @@ def generate(ns, argv, log):
     return json.loads(output[output.index("{") :])
 
 
-class PriorityBed:
-    """A context manager that cleans up completely. aside: with a thread for long requests."""
+class PriorityBed(Bed):
+    """aside: with a thread for long requests."""
 
     def __init__(self, aside=False):
-        cores = machine.cpus()
-        if len(cores) < 2:
-            raise machine.Failed("this takes two cores")
-        self.near, self.far = cores[:2]
+        super().__init__("priority")
+        self.near, self.far = two_cores()
         self.aside = aside
-        self.open = contextlib.ExitStack()
 
-    def __enter__(self):
-        reap.reap_dead()
-        try:
-            self.dir = self.open.enter_context(machine.folder("priority"))
-            self.generator, self.host = (
-                Namespace(f"{self.dir.name}-{name}").create() for name in ("generator", "server")
-            )
-            plug(self.generator, self.host, "p", "10.67.0")
-            know(self.generator, self.host, "p", "10.67.0", [3], range(FIRST, FIRST + SOURCES))
-            self.server = self.start()
-        except BaseException:
-            self.open.close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.open.close()
+    def build(self):
+        self.generator, self.host = self.namespaces("generator", "server")
+        join(self.generator, self.host, 3)
+        self.server = self.start()
 
     def start(self):
         argv = [SERVER, "--interface", "p1", "--address", ADDRESS, "--port", PORT]
@@ -126,11 +93,7 @@ class PriorityBed:
         command = machine.ahead(self.host.command(argv))
         process = Process(SERVER.name, command, self.dir / "server.log", commanded=True)
         self.open.callback(process.kill)
-        machine.prefer(process.pid)
-        try:
-            process.wait_for("^serving")
-        except CommandFailed as problem:
-            raise machine.Failed(str(problem)) from None
+        self.await_start(process, "^serving")
         if self.aside:
             thread = process.wait_for(r"^aside (\d+)").group(1)
             self.open.enter_context(idle_group(self.dir.name, thread))

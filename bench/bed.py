@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What beds of benchmarks with kernel interfaces have in common."""
+
+import contextlib
+
+from bench import machine
+from tests.lab import reap
+from tests.lab.netns import Namespace
+from tests.lab.process import CommandFailed
+
+
+class Bed:
+    """A context manager that cleans up completely, also where build() fails, which a subclass has.
+    folder: its name, and that of namespaces."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.open = contextlib.ExitStack()
+
+    def __enter__(self):
+        reap.reap_dead()
+        try:
+            self.dir = self.open.enter_context(machine.folder(self.folder))
+            self.build()
+        except BaseException:
+            self.open.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.open.close()
+
+    def namespaces(self, *names):
+        return [Namespace(f"{self.dir.name}-{name}").create() for name in names]
+
+    @staticmethod
+    def await_start(process, ready):
+        """The process has its core before others. ready: what it says then; None: nothing."""
+        machine.prefer(process.pid)
+        try:
+            if ready:
+                process.wait_for(ready)
+        except CommandFailed as problem:
+            raise machine.Failed(str(problem)) from None
+        return process
+
+
+def two_cores():
+    """The generator's, and the server's."""
+    cores = machine.cpus()
+    if len(cores) < 2:
+        raise machine.Failed("this takes two cores")
+    return cores[:2]
+
+
+class Pair:
+    """Two interfaces that are joined, of two namespaces: 10.N.M.1 and 10.N.M.2."""
+
+    def __init__(self, near, far, names, net):
+        self.near, self.far, self.names, self.net = near, far, names, net
+        near.ip(
+            f"link add {names[0]} numtxqueues 1 numrxqueues 1 type veth peer name {names[1]}"
+            f" numtxqueues 1 numrxqueues 1 netns {far.name}"
+        )
+        for host, (ns, name) in enumerate(zip((near, far), names, strict=True), 1):
+            ns.ip(f"address add {net}.{host}/24 dev {name}")
+            ns.ip(f"link set {name} up")
+            # Without hardware, offload leaves checksums incomplete on the wire.
+            ns.run(["ethtool", "-K", name, "tx", "off"])
+
+    def know(self, servers, clients):
+        """Neighbours, by last bytes: both ends' workers may take the cores away from who would
+        answer ARP."""
+        ends = ((self.near, self.names[0]), (self.far, self.names[1]))
+        macs = [ns.mac(name) for ns, name in ends]
+        for (ns, name), hosts, mac in zip(ends, (servers, clients), reversed(macs), strict=True):
+            for host in hosts:
+                ns.ip(f"neigh replace {self.net}.{host} lladdr {mac} dev {name} nud permanent")
