@@ -81,9 +81,7 @@ static unsigned number_free(const struct sy_hooks *hs)
 
 static int name_check(const char *name, struct sy_error *err)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-_.";
-	size_t len = strlen(name);
-	if (len > 0 && len < SY_HOOK_NAME && strspn(name, letters) == len)
+	if (sy_hook_name_valid(name))
 		return 0;
 	return sy_fail(err, EINVAL,
 	               "a hook's name has 1 to %d letters a-z, digits, '-', '_' and '.': %.*s",

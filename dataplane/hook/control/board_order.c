@@ -82,10 +82,8 @@ static bool is_flag(const bool *b)
 /* As a seat fills it. Sums may be wrong, but nothing here is an index, or goes to a terminal. */
 static bool hook_is_sound(const struct sy_hook_info *h)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-_.";
-	return (unsigned)h->kind < SY_HOOK_KINDS && memchr(h->name, '\0', sizeof(h->name)) &&
-	       h->name[0] && strspn(h->name, letters) == strlen(h->name) && is_flag(&h->native) &&
-	       is_flag(&h->compiled);
+	return (unsigned)h->kind < SY_HOOK_KINDS && sy_hook_name_valid(h->name) &&
+	       is_flag(&h->native) && is_flag(&h->compiled);
 }
 
 static bool answer_is_sound(const struct answer *a, size_t len)

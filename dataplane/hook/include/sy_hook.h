@@ -14,6 +14,7 @@
 #define SY_HOOK_H
 
 #include <stdbool.h>
+#include <string.h>
 
 #include <sy_base.h>
 
@@ -59,6 +60,15 @@ struct sy_hook_info {
 	uint64_t level[SY_PRIORITIES]; /* calls that returned this */
 	uint64_t timed, cycles;        /* calls that were measured, and what they took of the TSC */
 };
+
+/* Whether a name may be a hook's: letters a-z, digits, '-', '_' and '.', less than SY_HOOK_NAME of
+ * them. At most SY_HOOK_NAME bytes are read. */
+static inline bool sy_hook_name_valid(const char *name)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-_.";
+	size_t len = strnlen(name, SY_HOOK_NAME);
+	return len > 0 && len < SY_HOOK_NAME && strspn(name, letters) == len;
+}
 
 struct sy_hooks;
 
