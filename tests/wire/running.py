@@ -10,6 +10,7 @@ import os
 import pytest
 
 from tests.lab import wait_until
+from tests.lab.clients import http_get
 from tests.lab.lab import Lab
 from tests.lab.process import run
 from tests.lab.run import run_command, start_run
@@ -87,3 +88,15 @@ def url(address, port, path):
 
 def on_stack(lab, *argv, **options):
     return run(lab["forwarder"].ns.command(run_command(argv)), **options)
+
+
+def workers_seen(lab, wanted):
+    """Asks until so many workers have answered."""
+    pids = set()
+
+    def enough():
+        pids.add(int(http_get(lab["client"], V4, 8002, "/pid", timeout_s=60)))
+        return len(pids) >= wanted
+
+    wait_until(enough, f"{wanted} workers answer", 60)
+    return pids

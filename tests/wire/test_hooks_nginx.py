@@ -7,10 +7,10 @@ import signal
 import pytest
 
 from tests.lab import wait_until
-from tests.lab.clients import http_get
 from tests.lab.hooks import hook, hook_list, stack_name
 from tests.lab.lab import ROOT, Lab
 from tests.lab.run import start_run
+from tests.wire.running import workers_seen
 
 V4 = "10.0.0.1"
 NGINX = """\
@@ -34,17 +34,6 @@ http {{
 def lab():
     with Lab(arms=1, servers=0, queues=2) as lab:
         yield lab
-
-
-def workers_seen(lab, wanted):
-    pids = set()
-
-    def enough():
-        pids.add(int(http_get(lab["client"], V4, 8002, "/pid", timeout_s=60)))
-        return len(pids) >= wanted
-
-    wait_until(enough, f"{wanted} workers answer", 60)
-    return pids
 
 
 def test_all_workers_of_nginx_have_the_same_hooks(lab):

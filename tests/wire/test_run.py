@@ -29,6 +29,7 @@ from tests.wire.running import (
     site,
     start,
     url,
+    workers_seen,
 )
 
 NGINX = """\
@@ -117,18 +118,6 @@ def test_lighttpd(stack, family):
         ["wrk", "-t1", "-c20", "-d1", "--timeout", "30s", url(address, 8001, "/index.html")]
     )
     assert kernel_connections(stack["forwarder"]) == before
-
-
-def workers_seen(lab, wanted):
-    """Asks until so many workers have answered."""
-    pids = set()
-
-    def enough():
-        pids.add(int(http_get(lab["client"], V4, 8002, "/pid", timeout_s=60)))
-        return len(pids) >= wanted
-
-    wait_until(enough, f"{wanted} workers answer", 60)
-    return pids
 
 
 @families
