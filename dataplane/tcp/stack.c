@@ -211,21 +211,27 @@ bool sy_stack_expects(struct sy_stack *s, const struct sy_tuple *from_peer, uint
 	return c && (c->state != SY_STACK_SYN_RECEIVED || ack == c->snd_nxt);
 }
 
-/* Is it a whole packet of TCP or ICMP? */
-static bool packet_is_sound(const struct sy_stack *s, struct rte_mbuf *m, struct sy_view *v)
+/* A whole packet? */
+static bool packet_is_sound(const struct rte_mbuf *m, struct sy_view *v)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+
+	return m->nb_segs == 1 && sy_packet_parse(frame, m->data_len, v) == SY_DROP_NONE &&
+	       v->fragment == SY_FRAGMENT_NONE;
+}
+
+static bool checksum_is_right(const struct sy_stack *s, const struct rte_mbuf *m,
+                              const struct sy_view *v)
+{
 	uint64_t device = m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
 
-	if (m->nb_segs != 1 || sy_packet_parse(frame, m->data_len, v) != SY_DROP_NONE ||
-	    v->fragment != SY_FRAGMENT_NONE)
-		return false;
 	/* NONE: the sum is not in the data, yet the device answers for the data. So virtual ones
 	 * say of what a neighbour on the same machine has sent. */
 	if (s->options.trust_checksum || device == RTE_MBUF_F_RX_L4_CKSUM_GOOD ||
 	    device == RTE_MBUF_F_RX_L4_CKSUM_NONE)
 		return true;
-	return device != RTE_MBUF_F_RX_L4_CKSUM_BAD && sy_packet_check_l4(frame, v) == SY_CSUM_OK;
+	return device != RTE_MBUF_F_RX_L4_CKSUM_BAD &&
+	       sy_packet_check_l4(rte_pktmbuf_mtod(m, const uint8_t *), v) == SY_CSUM_OK;
 }
 
 /* The first of three steps on which priorities act: the driver has received a packet, and nothing
@@ -236,8 +242,13 @@ static void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
 	struct sy_view v;
 
 	s->counters.packets_in++;
-	if (!packet_is_sound(s, m, &v)) {
-		s->counters.bad_packets++;
+	if (!packet_is_sound(m, &v)) {
+		s->counters.malformed++;
+		rte_pktmbuf_free(m);
+		return;
+	}
+	if (!checksum_is_right(s, m, &v)) {
+		s->counters.bad_checksums++;
 		rte_pktmbuf_free(m);
 		return;
 	}

@@ -48,7 +48,7 @@ def retransmissions(o):
 
 
 def nothing(o, family):
-    assert o.stack["fast"] > 0 and o.stack["bad_packets"] == 0
+    assert o.stack["fast"] > 0 and o.stack["bad_checksums"] == 0
     for flow in o.flows:
         assert flow.talk["sack"] and flow.talk["timestamps"] and flow.talk["scale"]
         assert flow.talk["mss"] == 1500 - HEADERS[family]
@@ -96,7 +96,7 @@ def marked(o, family):
 
 
 def corrupted(o, family):
-    assert o.stack["bad_packets"] and o.kernel["TcpInCsumErrors"]
+    assert o.stack["bad_checksums"] and o.kernel["TcpInCsumErrors"]
     assert all(retransmissions(o))
 
 
@@ -235,6 +235,6 @@ def test_row(interop, row, family):
     if os.environ.get("SY_INTEROP_MB"):
         print(row, family, outcome.stack, retransmissions(outcome))
     if row.clean:
-        assert outcome.kernel["TcpInCsumErrors"] == outcome.stack["bad_packets"] == 0
+        assert outcome.kernel["TcpInCsumErrors"] == outcome.stack["bad_checksums"] == 0
     assert outcome.stack["timed_out"] == 0
     row.seen(outcome, family)

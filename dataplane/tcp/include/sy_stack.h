@@ -330,7 +330,8 @@ void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
 #define SY_STACK_COUNTERS(X)                                                                       \
 	X(packets_in, "packets received")                                                          \
 	X(packets_out, "packets sent")                                                             \
-	X(bad_packets, "packets that are malformed, or have a wrong checksum")                     \
+	X(malformed, "packets that are malformed, or fragments")                                   \
+	X(bad_checksums, "packets with a wrong checksum of TCP or ICMP")                           \
 	X(fast, "segments in order that took the short way")                                       \
 	X(opened, "connections begun by this side")                                                \
 	X(accepted, "connections begun by a peer")                                                 \

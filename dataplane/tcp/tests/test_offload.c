@@ -60,7 +60,7 @@ static void test_sent(void **state)
 		m = packet_of(from);
 		port_computes(m);
 		sy_stack_receive(to, &m, 1, MS);
-		assert_int_equal(sy_stack_counters(to)->bad_packets, 0);
+		assert_int_equal(sy_stack_counters(to)->bad_checksums, 0);
 	}
 	assert_int_equal(sy_stack_counters(peer)->accepted, 1);
 	assert_int_equal(sy_stack_counters(s)->offloaded, 2);
@@ -113,7 +113,7 @@ static void test_received(void **state)
 		rte_pktmbuf_mtod(m, uint8_t *)[m->l2_len + m->l3_len + 16] ^= all[i].wrong;
 		m->ol_flags |= all[i].says;
 		sy_stack_receive(peer, &m, 1, MS);
-		assert_int_equal(sy_stack_counters(peer)->bad_packets, !all[i].taken);
+		assert_int_equal(sy_stack_counters(peer)->bad_checksums, !all[i].taken);
 		sy_stack_destroy(s);
 		sy_stack_destroy(peer);
 	}

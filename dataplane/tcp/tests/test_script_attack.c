@@ -66,7 +66,7 @@ static const struct script blind[] = {
         {"a malformed segment is dropped", "",
          OPEN "< SF 1\n"
               "< . 1\n"
-              "count bad_packets 2\n"},
+              "count malformed 2\n"},
 };
 
 static const struct script silence[] = {

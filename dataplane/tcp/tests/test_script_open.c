@@ -36,7 +36,7 @@ static const struct script passive[] = {
          "< S 0\n"
          "> RA 0 ack 1\n"
          "< SF 0\n"
-         "count bad_packets 1\n"
+         "count malformed 1\n"
          "< A 5:105 ack 9\n"
          "> R 9\n"
          "< R 5\n"
