@@ -47,6 +47,9 @@ enum {
 	C_FIN_AHEAD = 1u << 31, /* a FIN has come, before which bytes are missing */
 };
 
+#define EVENT_SPACE                                                                                \
+	128 /* in `events`: it is told of a free chunk, which others may not be told of */
+
 #define LISTENER_NONE      UINT16_MAX
 #define TCP_TIMESTAMPS_LEN 12
 
@@ -116,7 +119,7 @@ struct connection {
 	uint16_t user_mss; /* as the application wants it; 0: no wish */
 	uint16_t error;    /* errno */
 	uint8_t tos;
-	uint8_t events;     /* SY_STACK_* that are to be told */
+	uint8_t events;     /* SY_STACK_* that are to be told, and EVENT_SPACE */
 	uint16_t listener;  /* its number, while half-open or ready; else LISTENER_NONE */
 	uint32_t pace_most; /* bytes a second; 0: no bound */
 	uint64_t cookie;    /* the application's */

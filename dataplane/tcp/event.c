@@ -29,6 +29,7 @@ void event_place(struct sy_stack *s, struct connection *c)
 
 void event_leave(struct sy_stack *s, struct connection *c)
 {
+	space_heard(s, c);
 	if (list_has(s, LIST_EVENT, c))
 		listed_leave(s, c, s->priority ? rank_of(s, c)->listed : SY_USUAL);
 }
@@ -60,6 +61,7 @@ static inline void event_deliver(struct sy_stack *s, unsigned level, struct sy_s
 	struct connection *c = list_first(s, &s->event[level]);
 
 	list_remove(s, &s->event[level], LIST_EVENT, c);
+	space_heard(s, c);
 	*out = (struct sy_stack_event){.id = connection_id(s, c),
 	                               .what = c->events,
 	                               .cookie = c->cookie,
@@ -83,8 +85,8 @@ static unsigned events_by_level(struct sy_stack *s, unsigned levels, struct sy_s
 	return count;
 }
 
-unsigned sy_stack_events_of(struct sy_stack *s, unsigned levels, struct sy_stack_event *event,
-                            unsigned most)
+static unsigned events_fetch(struct sy_stack *s, unsigned levels, struct sy_stack_event *event,
+                             unsigned most)
 {
 	unsigned count = levels & 1 ? listener_events(s, event, most) : 0;
 
@@ -92,6 +94,20 @@ unsigned sy_stack_events_of(struct sy_stack *s, unsigned levels, struct sy_stack
 		return count + events_by_level(s, levels, event + count, most - count);
 	while (count < most && levels & 1u << SY_USUAL && s->event[SY_USUAL].count > 0)
 		event_deliver(s, SY_USUAL, &event[count++]);
+	return count;
+}
+
+unsigned sy_stack_events_of(struct sy_stack *s, unsigned levels, struct sy_stack_event *event,
+                            unsigned most)
+{
+	unsigned count;
+
+	if (SY_UNLIKELY(s->space.count > 0)) /* some of those who heard of space may have left it */
+		space_tell(s);
+	count = events_fetch(s, levels, event, most);
+	/* Or they are told in other levels, while the space is free. */
+	while (SY_UNLIKELY(s->space.count > 0) && count == 0 && most > 0 && space_tell_next(s))
+		count = events_fetch(s, levels, event, most);
 	return count;
 }
 

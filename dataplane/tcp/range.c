@@ -107,15 +107,33 @@ uint32_t flight_bytes(const struct sy_stack *s, const struct connection *c)
 
 /* ---- space for what is to be sent ------------------------------------------------------------ */
 
+bool space_tell_next(struct sy_stack *s)
+{
+	struct connection *c = list_first(s, &s->space);
+
+	if (!c || s->chunks.used == s->chunks.count)
+		return false;
+	list_remove(s, &s->space, LIST_ROLE, c);
+	c->flags &= ~(uint32_t)C_WANTS_SPACE;
+	if (c->flags & C_OWNED) {
+		s->space_told += !(c->events & EVENT_SPACE);
+		connection_tell(s, c, SY_STACK_WRITABLE | EVENT_SPACE);
+	}
+	return true;
+}
+
+/* One for each free chunk. If all who wait were told of each chunk, nearly all would only wait
+ * again: with many of them a stack would do nothing else. */
 void space_tell(struct sy_stack *s)
 {
-	struct connection *c;
+	while (s->chunks.used + s->space_told < s->chunks.count && space_tell_next(s))
+		;
+}
 
-	while (s->chunks.used < s->chunks.count && (c = list_first(s, &s->space)) != NULL) {
-		list_remove(s, &s->space, LIST_ROLE, c);
-		c->flags &= ~(uint32_t)C_WANTS_SPACE;
-		connection_tell(s, c, SY_STACK_WRITABLE);
-	}
+void space_heard(struct sy_stack *s, struct connection *c)
+{
+	s->space_told -= !!(c->events & EVENT_SPACE);
+	c->events &= (uint8_t)~EVENT_SPACE;
 }
 
 /* ---- the end of a connection ----------------------------------------------------------------- */

@@ -63,6 +63,7 @@ struct sy_stack {
 	uint64_t event_counts[SY_PRIORITIES];
 	struct priority *priority;    /* NULL: nobody has asked for hooks */
 	struct list space, time_wait; /* LIST_ROLE */
+	uint32_t space_told;          /* connections with EVENT_SPACE */
 	struct listener *listener;
 	uint32_t listener_count;
 	bool listener_news; /* one of them may have an event */
@@ -120,8 +121,12 @@ void stack_refuse(struct sy_stack *s, const struct segment *seg);
 int pools_make(struct sy_stack *s);
 void pools_close(struct sy_stack *s);
 uint32_t pools_used(const struct sy_stack *s);
-/* Chunks may be free: those who wait for space are told. */
+/* Chunks may be free: of those who wait for space, as many are told. */
 void space_tell(struct sy_stack *s);
+/* The next one is told if any chunk is free. False: none is, or nobody waits. */
+bool space_tell_next(struct sy_stack *s);
+/* The application hears it from this connection, or nothing more. */
+void space_heard(struct sy_stack *s, struct connection *c);
 /* May a packet be kept that came out of order? Those that are kept are counted. */
 bool range_may_hold(const struct sy_stack *s, const struct connection *c, const struct rte_mbuf *m);
 void range_hold(struct sy_stack *s, struct connection *c, const struct rte_mbuf *m);

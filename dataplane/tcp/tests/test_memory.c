@@ -230,6 +230,45 @@ static void test_send_memory_is_shared(void **state)
 	pair_close(&p);
 }
 
+/* Of many that wait, no more are told than there are free chunks; one that leaves its chunk does
+ * not keep it from the next one. */
+static void test_send_memory_is_told_of_once(void **state)
+{
+	enum { MANY = 40, FREE = 3 };
+	struct sy_stack_options o = {.send_all = 16 * CHUNK_SIZE}, plain = {0};
+	struct sy_stack_endpoint from = {.port = 0}, to = {.port = htons(80)};
+	struct sy_stack_event e[MANY];
+	sy_stack_id id[MANY];
+	struct pair p;
+	unsigned told = 0, each;
+
+	pair_open(&p, &o, &plain);
+	sy_addr_parse("10.0.0.1", &from.addr);
+	sy_addr_parse("10.0.0.2", &to.addr);
+	for (unsigned i = 0; i < MANY; i++)
+		assert_int_equal(sy_stack_connect(p.s[0], &from, &to, i, p.now, &id[i]), 0);
+	pair_run(&p, 5);
+	while (sy_stack_events(p.s[0], e, MANY) > 0)
+		;
+	for (unsigned i = 0; i < MANY; i++) /* the first 16 have all */
+		assert_int_equal(sy_stack_send(p.s[0], id[i], "x", 1, 0, p.now),
+		                 i < 16 ? 1 : -EAGAIN);
+	assert_int_equal(sy_stack_events(p.s[0], e, MANY), 0);
+	for (unsigned i = 0; i < FREE; i++)
+		assert_int_equal(sy_stack_abort(p.s[0], id[i], p.now), 0);
+	assert_int_equal(sy_stack_events(p.s[0], e, MANY), FREE);
+	for (unsigned i = 0; i < FREE; i++) {
+		assert_int_equal(e[i].what, SY_STACK_WRITABLE);
+		assert_int_equal(e[i].id, id[16 + i]);
+	}
+	while ((each = sy_stack_events(p.s[0], e, MANY)) > 0) { /* none of them sends */
+		assert_in_range(each, 1, FREE);
+		told += each;
+	}
+	assert_int_equal(told, MANY - 16 - FREE);
+	pair_close(&p);
+}
+
 /* What a connection leaves that ends is told of as well. */
 static void test_send_memory_of_the_dead(void **state)
 {
@@ -376,6 +415,7 @@ int main(void)
 	        cmocka_unit_test(test_nobody_reads),
 	        cmocka_unit_test(test_send_memory_is_shared),
 	        cmocka_unit_test(test_send_memory_of_the_dead),
+	        cmocka_unit_test(test_send_memory_is_told_of_once),
 	        cmocka_unit_test(test_receive_memory_ends),
 	        cmocka_unit_test(test_single_bytes),
 	        cmocka_unit_test(test_window_grows),
