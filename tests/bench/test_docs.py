@@ -119,37 +119,59 @@ def places(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_readme_and_figures_are_written(places):
+MACHINE = {"processor": "abacus", "cores": 2, "memory_gb": 24, "kernel": "6.1"}
+
+
+def measured(folder, name, made):
+    report.write(folder / f"{name}.json", made)
+    (folder / "machine.json").write_text(json.dumps(MACHINE))
+
+
+def test_readme_and_pages_are_written(places):
     full = places / "full"
-    report.write(full / "density.json", memory(20_000_000, 61.5))
+    measured(full, "density", memory(20_000_000, 61.5))
     for name in ("density.svg", "density-look-up.svg"):
         (full / name).write_text("<svg/>\n")
-    described = {"processor": "abacus", "cores": 2, "memory_gb": 24, "kernel": "6.1"}
-    (full / "machine.json").write_text(json.dumps(described))
     (places / "figures").mkdir()
     (places / "figures/gone.svg").write_text("of a benchmark that is no more")
 
     assert docs.main(quick=False) == 0
     readme = docs.README.read_text()
-    assert "abacus, 2 cores, 24 GB of memory, Linux 6.1" in readme and "61.5" in readme
+    assert readme.count("| 61.5 bytes/session |") == 1
     assert readme.startswith("# Steelyard\n") and readme.endswith("the end\n")
-    index = (places / "figures/README.md").read_text()
-    assert index.index("![density](density.svg)") < index.index("61.5")
-    assert "![density-look-up](density-look-up.svg)" in index
+    page = (places / "figures/density.md").read_text()
+    assert "`make bench BENCH=density` on abacus, 2 cores, 24 GB of memory, Linux 6.1" in page
+    assert page.index("![density](density.svg)") < page.rindex("61.5")
+    assert "![density-look-up](density-look-up.svg)" in page
+    assert "](density.md)" in (places / "figures/README.md").read_text()
     assert {f.name for f in (places / "figures").iterdir()} == {
-        *("README.md", "density.svg", "density-look-up.svg"),
+        *("README.md", "density.md", "density.svg", "density-look-up.svg"),
     }
 
     assert docs.main(quick=False) == 0  # and once more, over its own
-    assert docs.README.read_text() == readme and "`make bench`" in readme
+    assert docs.README.read_text() == readme
+
+
+def test_what_was_not_measured_again_stays(places):
+    full = places / "full"
+    measured(full, "density", memory(20_000_000, 61.5))
+    (full / "density.svg").write_text("<svg/>\n")
+    assert docs.main(quick=False) == 0
+    page = (places / "figures/density.md").read_text()
+    (full / "density.json").unlink()
+    measured(full, "fastpath", fastpath(1000, 29, 33, 35))
+    assert docs.main(quick=False) == 0
+    assert (places / "figures/density.md").read_text() == page
+    assert (places / "figures/density.svg").exists()
+    readme = docs.README.read_text()
+    assert readme.index("fastest run 29.0 ns") < readme.index("61.5 bytes/session")
 
 
 def test_quick_runs_are_said_to_be_quick(places):
-    report.write(places / "density.json", memory(20_000_000, 61.5))
-    described = {"processor": "abacus", "cores": 2, "memory_gb": 24, "kernel": "6.1"}
-    (places / "machine.json").write_text(json.dumps(described))
+    measured(places, "density", memory(20_000_000, 61.5))
     assert docs.main(quick=True) == 0
-    assert "`make bench QUICK=1`" in docs.README.read_text()
+    page = (places / "figures/density.md").read_text()
+    assert "`make bench BENCH=density QUICK=1`" in page
 
 
 def test_without_a_full_run_all_stays(places):
