@@ -18,7 +18,8 @@
 
 #include "sy_tcp.h"
 
-#define NO_WATCH UINT32_MAX
+#define NO_WATCH      UINT32_MAX
+#define CONTEXTS_MOST 64 /* of a library; bits of a word in desk.c */
 
 /* What moves packets for a context, and its time. */
 struct context_driver {
@@ -178,7 +179,7 @@ static inline int descriptor_number(const struct sy_tcp_context *c, const struct
 
 void watch_ready(struct sy_tcp_context *c, uint32_t watch);
 /* Bytes of it were read. */
-void watches_level(struct sy_tcp_context *c, const struct descriptor *d);
+void watches_level(struct sy_tcp_context *c, struct descriptor *d);
 /* Of a descriptor that is closed: those on it and, of an epoll instance, its own. */
 void watches_drop(struct sy_tcp_context *c, struct descriptor *d);
 uint32_t epoll_ready(struct sy_tcp_context *c, struct descriptor *d);
@@ -190,7 +191,7 @@ int desk_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
               struct sy_tcp_desk *desk);
 /* Takes back what was given, and sends the answers. False: there was nothing to do. */
 bool desk_returns(struct sy_tcp_context *c);
-/* Is something given back? Any thread. */
+/* Is something given back, or has a desk room again? Any thread. */
 bool desk_has_returns(const struct sy_tcp_context *c);
 void lender_free(struct sy_tcp_context *c);
 
@@ -207,6 +208,8 @@ void context_listens(struct sy_tcp_context *c, const struct descriptor *d);
 /* The connection's state; CLOSED without one. */
 enum sy_stack_state socket_state(struct sy_tcp_context *c, const struct descriptor *d);
 uint32_t socket_ready(struct sy_tcp_context *c, struct descriptor *d);
+/* Its receive buffer has no room for more until something is read. */
+bool socket_is_full(struct sy_tcp_context *c, const struct descriptor *d);
 
 /* 0, or -EINVAL, -EAFNOSUPPORT for a socket of this family. */
 int address_read(bool v6, const struct sockaddr *addr, socklen_t len,

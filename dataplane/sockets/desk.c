@@ -29,12 +29,16 @@ struct lender {
 	struct request *free;                   /* a list */
 	struct request *sending, *sending_last; /* whose answers wait for space */
 	unsigned away;                          /* lent, and not yet given back */
+	bool room; /* a desk that was full has room again; set by takers; atomic */
 };
 
 struct sy_tcp_desk {
 	struct rte_ring *ring;
 	int event;         /* counts wake-ups */
 	uint32_t sleepers; /* takers that sleep, or are about to; atomic */
+	uint64_t waiting;  /* bit n: context n found no room; atomic */
+	/* By their numbers; each writes its own, before it sets its bit. Atomic. */
+	struct sy_tcp_context *context[CONTEXTS_MOST];
 };
 
 /* ---- rings ----------------------------------------------------------------------------------- */
@@ -70,8 +74,14 @@ int sy_tcp_desk_open(unsigned requests, struct sy_tcp_desk **out)
 
 void sy_tcp_desk_close(struct sy_tcp_desk *desk)
 {
+	struct request *r;
+
 	if (!desk)
 		return;
+	while (desk->ring && rte_ring_dequeue(desk->ring, (void **)&r) == 0) {
+		r->darc = NULL; /* is being closed as well */
+		sy_tcp_request_give(&r->r, 0, 0);
+	}
 	if (desk->event >= 0)
 		close(desk->event);
 	free(desk->ring);
@@ -88,6 +98,32 @@ static void desk_wake(struct sy_tcp_desk *desk)
 		return;
 	ssize_t put = write(desk->event, &one, sizeof(one));
 	(void)put; /* cannot overflow: 2^64 is far */
+}
+
+/* A context that lends found the desk full: who takes something wakes it. It says so, then looks;
+ * who takes makes room, then looks who waits. True: there is no room. */
+static bool room_await(struct sy_tcp_desk *desk, struct sy_tcp_context *c)
+{
+	__atomic_store_n(&desk->context[c->number], c, __ATOMIC_RELAXED);
+	__atomic_fetch_or(&desk->waiting, UINT64_C(1) << c->number, __ATOMIC_SEQ_CST);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return rte_ring_full(desk->ring);
+}
+
+static void room_tell(struct sy_tcp_desk *desk)
+{
+	uint64_t all;
+
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&desk->waiting, __ATOMIC_RELAXED) == 0)
+		return;
+	all = __atomic_exchange_n(&desk->waiting, 0, __ATOMIC_ACQ_REL);
+	for (; all; all &= all - 1) {
+		struct sy_tcp_context *c =
+		        __atomic_load_n(&desk->context[__builtin_ctzll(all)], __ATOMIC_RELAXED);
+		__atomic_store_n(&c->lender->room, true, __ATOMIC_RELEASE);
+		c->driver->wake(c->ctx);
+	}
 }
 
 /* ---- the owner lends ------------------------------------------------------------------------- */
@@ -225,8 +261,9 @@ int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t da
 
 bool desk_lay(struct sy_tcp_desk *desk, struct request *r)
 {
-	if (rte_ring_enqueue(desk->ring, r))
-		return false;
+	while (rte_ring_enqueue(desk->ring, r))
+		if (room_await(desk, r->owner))
+			return false;
 	desk_wake(desk);
 	return true;
 }
@@ -235,8 +272,13 @@ int desk_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
               struct sy_tcp_desk *desk)
 {
 	struct request *r;
-	int rc = request_make(c, d, data, &r);
+	int rc;
 
+	/* Whoever has many sockets that are ready shall not make requests of all of them. */
+	if (rte_ring_full(desk->ring) && !d->lent && has_news(c, d) && lender_of(c) &&
+	    room_await(desk, c))
+		return -ENOBUFS;
+	rc = request_make(c, d, data, &r);
 	if (rc || desk_lay(desk, r))
 		return rc;
 	d->lent = false;
@@ -266,6 +308,8 @@ static unsigned ring_take(struct sy_tcp_desk *desk, struct sy_tcp_request **r, u
 
 	for (unsigned i = 0; i < count; i++)
 		((struct request *)r[i])->began = rte_rdtsc();
+	if (count > 0)
+		room_tell(desk);
 	return count;
 }
 
@@ -406,7 +450,17 @@ static void sending_append(struct lender *l, struct request *r)
 bool desk_has_returns(const struct sy_tcp_context *c)
 {
 	const struct lender *l = __atomic_load_n(&c->lender, __ATOMIC_ACQUIRE);
-	return l && !rte_ring_empty(l->back);
+	return l && (!rte_ring_empty(l->back) || __atomic_load_n(&l->room, __ATOMIC_ACQUIRE));
+}
+
+/* A desk has room: whoever waits for news asks its instances again, and those lend. */
+static bool room_goes_on(struct sy_tcp_context *c)
+{
+	if (!__atomic_load_n(&c->lender->room, __ATOMIC_ACQUIRE))
+		return false;
+	__atomic_store_n(&c->lender->room, false, __ATOMIC_RELAXED);
+	c->news++;
+	return true;
 }
 
 /* Clients that do not read cost nothing, until there is news of one. */
@@ -433,6 +487,7 @@ bool desk_returns(struct sy_tcp_context *c)
 	bool any = answers_go_on(c);
 	struct request *r;
 
+	any |= room_goes_on(c);
 	while (rte_ring_dequeue(l->back, (void **)&r) == 0) {
 		any = true;
 		request_back(c, r);
@@ -451,6 +506,11 @@ void lender_free(struct sy_tcp_context *c)
 		return;
 	c->answers_go_on = true;
 	desk_returns(c); /* its sockets are closed: nothing is sent */
+	if (l->away > 0)
+		sy_log(SY_LOG_WARN, "tcp",
+		       "context %u ends while %u of its requests are away: their packets are lost; "
+		       "give all requests back before sy_tcp_close()",
+		       c->number, l->away);
 	while ((r = l->free) != NULL) {
 		l->free = r->next;
 		free(r->room);

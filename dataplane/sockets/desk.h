@@ -33,7 +33,7 @@ struct request {
  * -ENOBUFS: no place; or as a read. */
 int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
                  struct request **out);
-/* Lays it on a desk. False: it is full. */
+/* Lays it on a desk. False: it is full; then its owner has news once it is not. */
 bool desk_lay(struct sy_tcp_desk *desk, struct request *r);
 
 /* ---- darc.c ---------------------------------------------------------------------------------- */

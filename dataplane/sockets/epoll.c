@@ -7,6 +7,7 @@
 
 #define NEST_MOST 5 /* instances within instances, as on Linux */
 #define ALWAYS    (EPOLLERR | EPOLLHUP)
+#define READ_SIDE (uint32_t)(EPOLLIN | EPOLLRDNORM)
 #define FLAGS     (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE)
 
 /* ---- the lists of those that may be ready, by level ------------------------------------------ */
@@ -92,9 +93,11 @@ void watch_ready(struct sy_tcp_context *c, uint32_t index)
 	                                                deeper than so */
 }
 
-/* What was most urgent may be read: those that may be ready change their lists. */
-void watches_level(struct sy_tcp_context *c, const struct descriptor *d)
+/* What was most urgent may be read: those that may be ready change their lists. And what is left
+ * of half a request that a desk had, is something new. */
+void watches_level(struct sy_tcp_context *c, struct descriptor *d)
 {
+	d->partial = 0;
 	for (uint32_t i = d->watches; i != NO_WATCH; i = c->watch[i].next) {
 		const struct watch *w = &c->watch[i];
 		unsigned level = w->ready ? watch_level(c, w) : SY_USUAL;
@@ -302,9 +305,18 @@ struct fetch {
 	unsigned open;                /* bit n: level n has such */
 };
 
-/* Its desk gets it, if its level has one, or DARC. True: nobody else is told. */
-static bool fetch_lends(struct sy_tcp_context *c, struct instance *ep, uint32_t index,
-                        unsigned level, uint32_t events)
+/* Half a request that came back from a desk. The rest will not come if this is the end, or if there
+ * is no room for it: then the application is told. */
+static bool rest_may_come(struct sy_tcp_context *c, int fd)
+{
+	return !(sy_tcp_ready(c, fd) & (POLLRDHUP | POLLHUP | POLLERR)) &&
+	       !socket_is_full(c, &c->descriptor[fd]);
+}
+
+/* Its desk gets what is readable, if its level has one, or DARC. Returns the events that are told
+ * all the same. */
+static uint32_t fetch_lends(struct sy_tcp_context *c, struct instance *ep, uint32_t index,
+                            unsigned level, uint32_t events)
 {
 	const struct watch *w = &c->watch[index];
 	struct descriptor *d = &c->descriptor[w->fd];
@@ -312,19 +324,18 @@ static bool fetch_lends(struct sy_tcp_context *c, struct instance *ep, uint32_t 
 	int rc;
 
 	if (!(events & EPOLLIN) || d->kind != KIND_SOCKET || d->phase == PHASE_LISTENING)
-		return false;
+		return events;
 	if (ep->darc)
 		rc = darc_lend(c, d, data, ep->darc);
 	else if (ep->desk[level] && c->lends)
 		rc = desk_lend(c, d, data, ep->desk[level]);
 	else
-		return false;
-	if (rc == -ENOBUFS) /* something will be given back, and then it is asked again */
+		return events;
+	if (rc == -ENOBUFS) /* there will be room, and then it is asked again */
 		ready_append(c, ep, index, level);
-	if (rc == -EAGAIN) /* the rest of its request has not come; nor will it, if this is the end
-	                    */
-		return !(sy_tcp_ready(c, w->fd) & (POLLRDHUP | POLLHUP | POLLERR));
-	return rc == 0 || rc == -ENOBUFS;
+	if (rc == -EAGAIN)
+		return rest_may_come(c, w->fd) ? events & ~READ_SIDE : events;
+	return rc == 0 || rc == -ENOBUFS ? 0 : events;
 }
 
 static void fetch_one(struct sy_tcp_context *c, struct fetch *f, uint32_t index, unsigned level)
@@ -341,7 +352,8 @@ static void fetch_one(struct sy_tcp_context *c, struct fetch *f, uint32_t index,
 		f->open |= 1u << now;
 		return;
 	}
-	if (fetch_lends(c, f->ep, index, level, events))
+	events = fetch_lends(c, f->ep, index, level, events);
+	if (!events)
 		return;
 	f->event[f->count++] =
 	        (struct sy_tcp_event){.events = events, .level = level, .data.u64 = w->data};
@@ -420,15 +432,31 @@ int sy_tcp_epoll_shares(struct sy_tcp_context *c, int epfd, const uint8_t percen
 	return shares_set(&ep->shares, percent) ? 0 : -EINVAL;
 }
 
+/* Half a request that a desk had is told of now, or goes to another desk. */
+static void watches_ask(struct sy_tcp_context *c, const struct instance *ep)
+{
+	for (uint32_t i = ep->all; i != NO_WATCH; i = c->watch[i].all_after) {
+		struct descriptor *d = &c->descriptor[c->watch[i].fd];
+		if (d->kind != KIND_SOCKET || !d->partial)
+			continue;
+		d->partial = 0;
+		if (watch_events(c, &c->watch[i]))
+			watch_ready(c, i);
+	}
+}
+
 int sy_tcp_epoll_lend(struct sy_tcp_context *c, int epfd, unsigned levels, struct sy_tcp_desk *desk)
 {
 	struct instance *ep;
 	int rc = instance_find(c, epfd, &ep);
 
-	for (unsigned i = 0; i < SY_PRIORITIES && !rc; i++)
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < SY_PRIORITIES; i++)
 		if (levels & 1u << i)
 			ep->desk[i] = desk;
-	return rc;
+	watches_ask(c, ep);
+	return 0;
 }
 
 int sy_tcp_epoll_darc(struct sy_tcp_context *c, int epfd, struct sy_tcp_darc *darc)
@@ -436,7 +464,9 @@ int sy_tcp_epoll_darc(struct sy_tcp_context *c, int epfd, struct sy_tcp_darc *da
 	struct instance *ep;
 	int rc = instance_find(c, epfd, &ep);
 
-	if (!rc)
-		ep->darc = darc;
-	return rc;
+	if (rc)
+		return rc;
+	ep->darc = darc;
+	watches_ask(c, ep);
+	return 0;
 }

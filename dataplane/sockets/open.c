@@ -30,6 +30,8 @@
 #define BUFFER_BYTES    2560  /* of a packet of usual size, with its share of the pool */
 #define HELD_OF_PACKETS 3 / 4 /* that may wait for being read: the rest receives */
 
+_Static_assert(SY_MAX_WORKERS <= CONTEXTS_MOST, "contexts are workers");
+
 /* The driver of one context. */
 struct place {
 	struct sy_tcp_library *t;

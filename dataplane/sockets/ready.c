@@ -17,6 +17,13 @@ static uint32_t urgent_ready(struct sy_tcp_context *c, struct descriptor *d)
 	return d->urgent && info.urgent <= info.unread ? POLLPRI : 0; /* its byte is there */
 }
 
+bool socket_is_full(struct sy_tcp_context *c, const struct descriptor *d)
+{
+	struct sy_stack_info info;
+
+	return sy_stack_info(c->stack, d->id, &info) == 0 && info.unread > 0 && info.receive_closed;
+}
+
 /* SO_RCVLOWAT: so many bytes, or the end, or no room for more. */
 static bool enough_unread(struct sy_tcp_context *c, const struct descriptor *d)
 {

@@ -140,7 +140,7 @@ static ssize_t peek(struct sy_tcp_context *c, const struct descriptor *d, const 
 }
 
 /* MSG_TRUNC: takes bytes away without telling them. */
-static ssize_t discard(struct sy_tcp_context *c, const struct descriptor *d, size_t len)
+static ssize_t discard(struct sy_tcp_context *c, struct descriptor *d, size_t len)
 {
 	struct sy_stack_info info;
 	const void *first;
@@ -158,7 +158,7 @@ static ssize_t receive_vector(struct sy_tcp_context *c, int fd, const struct iov
                               int flags)
 {
 	int rc;
-	const struct descriptor *d = socket_of(c, fd, &rc);
+	struct descriptor *d = socket_of(c, fd, &rc);
 	size_t len = 0;
 	ssize_t done = 0;
 
@@ -239,7 +239,7 @@ ssize_t sy_tcp_receive_look(struct sy_tcp_context *c, int fd, struct iovec *v, i
 int sy_tcp_receive_done(struct sy_tcp_context *c, int fd, size_t len)
 {
 	int rc;
-	const struct descriptor *d = socket_of(c, fd, &rc);
+	struct descriptor *d = socket_of(c, fd, &rc);
 	struct sy_stack_info info;
 
 	if (!d)

@@ -165,6 +165,7 @@ int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 	        .sack = c->flags & C_SACK,
 	        .timestamps = c->flags & C_TIMESTAMPS,
 	        .scale = c->flags & C_SCALE,
+	        .receive_closed = (c->rcv_edge - c->rcv_nxt) >> c->rcv_scale == 0,
 	        .ecn = c->flags & C_ECN,
 	        .retries = c->retries,
 	};

@@ -288,8 +288,8 @@ struct sy_tcp_request {
 	const void *own;   /* sy_tcp_own() as it was when this was lent; NULL: no memory */
 };
 
-/* requests: that may lie there, at most. -ENOMEM. After sy_tcp_open(); closed when all are given
- * back, and before sy_tcp_close(). */
+/* requests: that may lie there, at most. -ENOMEM. After sy_tcp_open(); closed when all that were
+ * taken are given back, and before sy_tcp_close(). What still lies there is given back unused. */
 int sy_tcp_desk_open(unsigned requests, struct sy_tcp_desk **out);
 void sy_tcp_desk_close(struct sy_tcp_desk *desk);
 
@@ -299,7 +299,7 @@ void sy_tcp_desk_close(struct sy_tcp_desk *desk);
 int sy_tcp_epoll_lend(struct sy_tcp_context *c, int epfd, unsigned levels,
                       struct sy_tcp_desk *desk);
 /* Lends what is unread of one socket. 0; -EAGAIN: nothing is unread, or it is lent already, or the
- * desk is full; or as sy_tcp_recv(). */
+ * desk is full: then sy_tcp_wait() returns when it is not; or as sy_tcp_recv(). */
 int sy_tcp_lend(struct sy_tcp_context *c, int fd, epoll_data_t data, struct sy_tcp_desk *desk);
 
 /* Any thread: takes up to `most` requests, waits for the first one at most timeout_ms (-1: for
@@ -309,7 +309,9 @@ int sy_tcp_desk_take(struct sy_tcp_desk *desk, struct sy_tcp_request **r, unsign
 /* Memory for len bytes of answer; NULL: none. What was written into it before stays. */
 void *sy_tcp_request_room(struct sy_tcp_request *r, size_t len);
 /* Gives it back: `used` of its bytes are read, and the first `answer` bytes of the room are sent.
- * Nothing may be used yet: then the socket is lent again when more has come. */
+ * Nothing may be used yet: then the socket is lent again when more has come. If no more can come,
+ * as the peer has finished or the receive buffer is full (SO_RCVBUF), it is fetched from its
+ * instance instead. */
 void sy_tcp_request_give(struct sy_tcp_request *r, size_t used, size_t answer);
 
 /*

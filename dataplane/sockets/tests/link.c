@@ -89,6 +89,7 @@ static int wait(void *d, uint64_t most_ns, const sigset_t *mask)
 
 static void wake(void *d)
 {
+	__atomic_add_fetch(&((struct link_side *)d)->woken, 1, __ATOMIC_RELAXED);
 }
 
 static int fd(void *d)

@@ -17,6 +17,7 @@ struct link {
 		struct sy_stack *stack;
 		struct sy_tcp_context *context;
 		struct sy_stack_endpoint address[2];
+		unsigned woken; /* how often, by other threads */
 	} side[2];
 	uint64_t now;
 	uint64_t packets;

@@ -182,6 +182,144 @@ static void test_a_desk_is_full(void **state)
 		served_answer(i, "y", 1);
 }
 
+/* The client's connect() has told the end. */
+static void link_connected(unsigned i)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(80)};
+
+	inet_pton(AF_INET, LINK_V4(1), &to.sin_addr);
+	assert_int_equal(sy_tcp_connect(on.client, on.from[i], (struct sockaddr *)&to, sizeof(to)),
+	                 0);
+}
+
+/* Of what two contexts share, the other one has taken the last place. Whoever takes something wakes
+ * those who wait for room, and nobody else. */
+static void test_a_shared_desk_has_room_again(void **state)
+{
+	const struct link_side *side = &served.side[1];
+	epoll_data_t none = {.u64 = 0};
+	struct sy_tcp_request *r;
+	unsigned woken;
+
+	desk_open(1);
+	link_connected(0);
+	assert_int_equal(sy_tcp_send(on.server, on.to[0], "mine", 4, 0), 4);
+	sy_tcp_run(on.server);
+	assert_int_equal(sy_tcp_lend(on.client, on.from[0], none, desk), 0);
+	served_send(1, "\7x", 2);
+	served_send(2, "\7y", 2);
+	served_fetch(ALL, -1, 0);
+	assert_int_equal(sy_tcp_lend(on.server, on.to[2], none, desk), -EAGAIN);
+	assert_false(desk_has_returns(on.server));
+	sy_tcp_wait(on.server, 0, NULL);
+	woken = side->woken;
+	r = take("mine", 4);
+	assert_int_equal(side->woken, woken + 1);
+	assert_true(desk_has_returns(on.server)); /* it does not sleep */
+	assert_int_equal(sy_tcp_wait(on.server, 0, NULL), 1);
+	assert_false(desk_has_returns(on.server));
+	sy_tcp_request_give(r, 4, 0);
+	served_fetch(ALL, -1, 0);
+	give(take("\7x", 2), 2, NULL, 0);
+	served_fetch(ALL, -1, 0);
+	woken = side->woken;
+	give(take("\7y", 2), 2, NULL, 0);
+	assert_int_equal(side->woken, woken + 1); /* for what came back alone */
+}
+
+/* Beside half a request, a socket is still writable. */
+static void test_half_a_request_and_room_to_send(void **state)
+{
+	const struct epoll_event both = {.events = EPOLLIN | EPOLLOUT, .data.u32 = 3},
+	                         edges = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.u32 = 4};
+	struct epoll_event e = both;
+	struct sy_tcp_event got;
+
+	desk_open(8);
+	for (unsigned i = 3; i <= 4; i++) {
+		assert_int_equal(sy_tcp_epoll_ctl(on.server, on.ep, EPOLL_CTL_MOD, on.to[i], &e),
+		                 0);
+		served_send(i, "\7on", 3);
+		while (sy_tcp_epoll_fetch(on.server, on.ep, ALL, &got, 1, 0, NULL))
+			assert_int_equal(got.data.u32, 3);
+		give(take("\7on", 3), 0, NULL, 0);
+		assert_int_equal(sy_tcp_epoll_fetch(on.server, on.ep, ALL, &got, 1, 0, NULL), 1);
+		assert_int_equal(got.events, EPOLLOUT);
+		assert_int_equal(got.data.u32, i);
+		take_none();
+		e = (struct epoll_event){.events = EPOLLIN, .data.u32 = 3};
+		sy_tcp_epoll_ctl(on.server, on.ep, EPOLL_CTL_MOD, on.to[3], &e);
+		e = edges;
+	}
+	served_fetch(ALL, -1, 0); /* an edge is told once */
+}
+
+/* More than the receive buffer holds: the rest cannot come, and the application is told. */
+static void test_requests_larger_than_the_buffer(void **state)
+{
+	static uint8_t bytes[30000];
+	const int few = 8192;
+	struct sy_tcp_request *r;
+	size_t sent = 0, len = 0;
+
+	memset(bytes, 7, sizeof(bytes));
+	desk_open(8);
+	sy_tcp_setsockopt(on.server, on.listener, SOL_SOCKET, SO_RCVBUF, &few, sizeof(few));
+	served_connect(8);
+	served_watch(8, EPOLLIN);
+	while (sent < sizeof(bytes)) {
+		ssize_t some =
+		        sy_tcp_send(on.client, on.from[8], bytes + sent, sizeof(bytes) - sent, 0);
+		assert_true(some > 0);
+		sent += (size_t)some;
+	}
+	link_pass(&served, 2000000000);
+	for (unsigned n = 0; n < 40 && len < sizeof(bytes); n++) {
+		struct sy_tcp_event e;
+		int told = sy_tcp_epoll_fetch(on.server, on.ep, ALL, &e, 1, 0, NULL);
+		if (told) {
+			static uint8_t in[sizeof(bytes)];
+			ssize_t got = sy_tcp_recv(on.server, on.to[8], in, sizeof(in), 0);
+			assert_true(e.events & EPOLLIN && got > 0);
+			len += (size_t)got;
+		} else if (sy_tcp_desk_take(desk, &r, 1, 0)) {
+			size_t used = len + r->len == sizeof(bytes) ? r->len : 0; /* its end */
+			len += used;
+			give(r, used, NULL, 0);
+		}
+		link_pass(&served, 100000000);
+	}
+	assert_int_equal(len, sizeof(bytes));
+}
+
+/* What a desk had as half a request is fetched, once it has the desk no more. */
+static void test_a_desk_is_taken_away(void **state)
+{
+	desk_open(8);
+	served_send(0, "\7on", 3);
+	served_fetch(ALL, -1, 0);
+	give(take("\7on", 3), 0, NULL, 0);
+	served_fetch(ALL, -1, 0);
+	assert_int_equal(sy_tcp_epoll_lend(on.server, on.ep, LOW, NULL), 0);
+	served_fetch(ALL, 0, 7);
+}
+
+/* What nobody has taken when a desk is closed comes back as it was. */
+static void test_requests_lie_on_a_desk_that_is_closed(void **state)
+{
+	desk_open(8);
+	for (unsigned i = 0; i < 3; i++)
+		served_send(i, "\7on", 3);
+	served_fetch(ALL, -1, 0);
+	sy_tcp_epoll_lend(on.server, on.ep, LOW, NULL);
+	sy_tcp_desk_close(desk);
+	desk = NULL;
+	for (int i = 0; i < 3; i++) {
+		served_fetch(ALL, i, 7);
+		served_read((unsigned)i, 3);
+	}
+}
+
 static void test_lend_by_hand(void **state)
 {
 	epoll_data_t data = {.u64 = 77};
@@ -475,6 +613,11 @@ int main(void)
 	        CASE(packets_outlive_their_connection),
 	        CASE(numbers_are_used_again),
 	        CASE(a_desk_is_full),
+	        CASE(a_shared_desk_has_room_again),
+	        CASE(half_a_request_and_room_to_send),
+	        CASE(requests_larger_than_the_buffer),
+	        CASE(a_desk_is_taken_away),
+	        CASE(requests_lie_on_a_desk_that_is_closed),
 	        CASE(lend_by_hand),
 	        CASE(long_answers),
 	        CASE(long_requests),

@@ -257,6 +257,7 @@ struct sy_stack_info {
 	uint32_t retransmitted;  /* segments */
 	uint8_t retries;         /* time-outs in a row */
 	bool sack, timestamps, scale, ecn;
+	bool receive_closed; /* the peer sees a receive window of 0 */
 };
 int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out);
 
