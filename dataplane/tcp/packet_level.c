@@ -138,7 +138,7 @@ bool sy_stack_levels_used(const struct sy_stack *s)
 static bool more_urgent_unread(const struct priority *p, unsigned level)
 {
 	for (unsigned i = 0; i < level; i++)
-		if (p->unread[i] > p->stuck[i])
+		if (p->waits[i] > p->stuck[i])
 			return true;
 	return false;
 }
@@ -148,9 +148,9 @@ static bool more_urgent_unread(const struct priority *p, unsigned level)
 static void turn_waited(struct priority *p, unsigned level)
 {
 	for (unsigned i = 0; i < level; i++) {
-		if (p->unread[i] <= p->stuck[i] || ++p->idle[i] < TURNS_IDLE)
+		if (p->waits[i] <= p->stuck[i] || ++p->idle[i] < TURNS_IDLE)
 			continue;
-		p->stuck[i] = p->unread[i];
+		p->stuck[i] = p->waits[i];
 		p->idle[i] = 0;
 	}
 }

@@ -282,19 +282,27 @@ unsigned priority_ask(struct sy_stack *s, struct connection *c, struct rte_mbuf 
 
 /* ---- what is unread -------------------------------------------------------------------------- */
 
-static void unread_less(struct priority *p, unsigned level)
+static void unread_more(struct priority *p, const struct rank *r)
 {
-	if (--p->unread[level] < p->stuck[level])
-		p->stuck[level] = p->unread[level];
+	p->unread[r->level]++;
+	p->waits[r->level] += r->known;
+}
+
+static void unread_less(struct priority *p, const struct rank *r)
+{
+	p->unread[r->level]--;
+	p->waits[r->level] -= r->known;
+	if (p->waits[r->level] < p->stuck[r->level])
+		p->stuck[r->level] = p->waits[r->level];
 }
 
 static void rank_level(struct priority *p, struct rank *r, unsigned level)
 {
-	if (r->unread) {
-		unread_less(p, r->level);
-		p->unread[level]++;
-	}
+	if (r->unread)
+		unread_less(p, r);
 	r->level = (uint8_t)level;
+	if (r->unread)
+		unread_more(p, r);
 }
 
 void priority_added(struct sy_stack *s, struct connection *c, struct rte_mbuf *last, unsigned level)
@@ -308,7 +316,7 @@ void priority_added(struct sy_stack *s, struct connection *c, struct rte_mbuf *l
 	if (!r->unread) {
 		r->unread = true;
 		r->level = (uint8_t)level;
-		p->unread[level]++;
+		unread_more(p, r);
 		r->until = c->rcv_nxt;
 	} else if (level <= r->level) {
 		rank_level(p, r, level);
@@ -343,9 +351,11 @@ void priority_read(struct sy_stack *s, struct connection *c)
 	if (!r->unread)
 		return;
 	s->priority->idle[r->level] = 0;
+	s->priority->waits[r->level] += !r->known;
+	r->known = true;
 	if (c->received.bytes == 0) {
 		r->unread = false;
-		unread_less(s->priority, r->level);
+		unread_less(s->priority, r);
 	} else if (!sy_seq_before(seq, r->until)) {
 		rank_again(s, c, r, seq);
 	}

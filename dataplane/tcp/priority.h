@@ -19,6 +19,7 @@ struct rank {
 	uint8_t listed;   /* the list of events that it is in, if it is in one */
 	uint8_t hook;     /* SY_HOOK_NONE: the stack's */
 	bool unread;      /* it counts in priority.unread */
+	bool known; /* something of it was read: what is unread of it counts in priority.waits */
 };
 _Static_assert(sizeof(struct rank) <= 24, "beside the 512 bytes of a connection");
 
@@ -27,9 +28,11 @@ struct priority {
 	unsigned packet_hook, segment_hook; /* as set; asked if `use` has it */
 	enum sy_stack_hook_use use;
 	struct rank *rank;
-	struct pool own; /* cells of SY_CACHE_LINE bytes */
-	uint32_t unread[SY_PRIORITIES];
-	uint32_t stuck[SY_PRIORITIES]; /* of these: nobody reads them, so nothing waits for them */
+	struct pool own;                /* cells of SY_CACHE_LINE bytes */
+	uint32_t unread[SY_PRIORITIES]; /* connections */
+	uint32_t waits[SY_PRIORITIES];  /* of these: known ones. For others nothing waits: anybody
+	                                   can  open connections without end */
+	uint32_t stuck[SY_PRIORITIES];  /* of known ones: nobody reads them, so nothing waits */
 	uint32_t
 	        idle[SY_PRIORITIES]; /* turns that less urgent packets waited, since one was read */
 	struct receive_levels waiting; /* most is 0 before the first packet hook */

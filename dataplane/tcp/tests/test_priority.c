@@ -113,11 +113,20 @@ static void test_waiting_packets_are_due(void **state)
 	assert_true(sy_stack_advance(pair.server, pair.now) > pair.now);
 }
 
+/* The application reads from it: others wait for what it has unread from then on. */
+static void known(unsigned i)
+{
+	send_label(i, 1);
+	sy_stack_take(pair.server, 32, pair.now);
+	pair_read(i, 2);
+}
+
 /* While something urgent is unread, only some of the others are taken in a turn. */
 static void test_others_wait_for_what_is_urgent(void **state)
 {
 	pair_connect(40);
 	label_hook();
+	known(0);
 	for (unsigned i = 1; i < 40; i++)
 		send_label(i, 6);
 	send_label(0, 1);
@@ -136,6 +145,8 @@ static void test_nobody_waits_for_what_is_left(void **state)
 
 	pair_connect(40);
 	label_hook();
+	known(0);
+	known(1);
 	send_label(0, 1);
 	sy_stack_take(pair.server, 32, pair.now);
 	for (unsigned turn = 0; turn < 16; turn++) {
@@ -152,6 +163,33 @@ static void test_nobody_waits_for_what_is_left(void **state)
 	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 6);
 	pair_read(1, 2);
 	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 0);
+}
+
+/* A peer can open connections again and again, and send something urgent on each, that nobody reads
+ * or accepts. */
+static void test_nobody_waits_for_strangers(void **state)
+{
+	pair_connect(60);
+	label_hook();
+	known(0);
+	for (unsigned i = 1; i < 30; i++) {
+		send_label(i, 0);
+		for (unsigned k = 30; k < 50; k++)
+			send_label(k, 6);
+		assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 0);
+		pair_bring(pair.server, pair.client);
+	}
+	send_label(0, 1); /* it is told of this first as ever */
+	for (unsigned k = 30; k < 50; k++)
+		send_label(k, 6);
+	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 16);
+	pair_read(1, 2); /* a stranger no more, but with nothing unread */
+	pair_read(0, 2);
+	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 0);
+	send_label(1, 0);
+	for (unsigned k = 30; k < 50; k++)
+		send_label(k, 6);
+	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 16);
 }
 
 static void test_hooks_are_swapped_live(void **state)
@@ -480,6 +518,7 @@ int main(void)
 	        CASE(waiting_packets_are_due),
 	        CASE(others_wait_for_what_is_urgent),
 	        CASE(nobody_waits_for_what_is_left),
+	        CASE(nobody_waits_for_strangers),
 	        CASE(hooks_are_swapped_live),
 	        CASE(use),
 	        CASE(whose_hook),
