@@ -29,7 +29,8 @@
 
 #define HEADER     4
 #define ANSWER     8
-#define BYTES_MOST 65536               /* of a connection that are looked at in one go */
+#define BYTES_MOST (HEADER + 65535)    /* of a connection that are looked at in one go */
+#define PIECES     1024                /* likewise */
 #define LONG       (1u << 6 | 1u << 7) /* levels of the second thread */
 
 static struct sy_tcp_desk *desk;
@@ -85,9 +86,10 @@ static size_t pieces_join(const struct iovec *v, int count, uint8_t *out)
 {
 	size_t len = 0;
 
-	for (int i = 0; i < count && len + v[i].iov_len <= BYTES_MOST; i++) {
-		memcpy(out + len, v[i].iov_base, v[i].iov_len);
-		len += v[i].iov_len;
+	for (int i = 0; i < count && len < BYTES_MOST; i++) {
+		size_t piece = BYTES_MOST - len < v[i].iov_len ? BYTES_MOST - len : v[i].iov_len;
+		memcpy(out + len, v[i].iov_base, piece);
+		len += piece;
 	}
 	return len;
 }
@@ -112,70 +114,158 @@ static void *long_ones(void *unused)
 
 /* ---- the first thread ------------------------------------------------------------------------ */
 
-static void serve(struct sy_tcp_context *c, int fd)
-{
-	static uint8_t in[BYTES_MOST], out[2 * BYTES_MOST + ANSWER];
-	struct iovec v[32];
-	size_t used, len;
-	ssize_t got;
+struct client {
+	uint8_t *rest; /* answers that the send buffer had no room for */
+	size_t len;
+};
 
-	do {
-		int count = 0;
-		got = sy_tcp_receive_look(c, fd, v, 32);
-		for (ssize_t left = got; left > 0; left -= (ssize_t)v[count++].iov_len)
-			;
-		len = requests_serve(in, pieces_join(v, count, in), out, &used);
-		if (used > 0)
-			sy_tcp_receive_done(c, fd, used);
-		if (len > 0 && sy_tcp_send(c, fd, out, len, 0) != (ssize_t)len)
-			got = -EPIPE; /* a client that does not read */
-	} while (got > 0 && used > 0);
-	if (got <= 0 && got != -EAGAIN)
-		sy_tcp_close_fd(c, fd); /* the end, or an error */
+static struct client *client; /* by descriptor */
+static int clients;
+
+static struct client *client_of(int fd)
+{
+	if (fd >= clients) {
+		struct client *more = realloc(client, (size_t)(fd + 1) * sizeof(*more));
+		if (!more)
+			return NULL;
+		memset(more + clients, 0, (size_t)(fd + 1 - clients) * sizeof(*more));
+		client = more;
+		clients = fd + 1;
+	}
+	return &client[fd];
 }
 
+static void part(struct sy_tcp_context *c, int fd)
+{
+	free(client[fd].rest);
+	client[fd] = (struct client){0};
+	sy_tcp_close_fd(c, fd);
+}
+
+/* While answers wait, nothing is read, or lent to the second thread: answers stay in order. */
+static int watch(struct sy_tcp_context *c, int epoll, int op, int fd)
+{
+	uint32_t side = client[fd].len > 0 ? EPOLLOUT : EPOLLIN;
+	struct epoll_event e = {.events = side | EPOLLRDHUP | EPOLLET, .data.fd = fd};
+
+	return sy_tcp_epoll_ctl(c, epoll, op, fd, &e);
+}
+
+/* Sends what it can, and keeps the rest. False: the connection is over. */
+static bool answer(struct sy_tcp_context *c, int epoll, int fd, const uint8_t *bytes, size_t len)
+{
+	struct client *one = &client[fd];
+	ssize_t sent = len > 0 ? sy_tcp_send(c, fd, bytes, len, 0) : 0;
+
+	if (sent == -EAGAIN)
+		sent = 0;
+	if (sent < 0)
+		return false;
+	bool waited = one->len > 0;
+	len -= (size_t)sent;
+	if (len > 0 && !one->rest && !(one->rest = malloc(len)))
+		return false;
+	if (len > 0)
+		memmove(one->rest, bytes + sent, len);
+	one->len = len;
+	return waited == (len > 0) || watch(c, epoll, EPOLL_CTL_MOD, fd) == 0;
+}
+
+/* Answers that waited, then new requests. last: no more comes. False: the connection is over. */
+static bool client_serve(struct sy_tcp_context *c, int epoll, int fd, bool last)
+{
+	static uint8_t in[BYTES_MOST], out[2 * BYTES_MOST + ANSWER];
+	static struct iovec v[PIECES];
+	struct client *one = &client[fd];
+	size_t used = 1;
+	ssize_t got = 1;
+
+	if (one->len > 0) {
+		if (!answer(c, epoll, fd, one->rest, one->len))
+			return false;
+		if (one->len > 0)
+			return true;
+		free(one->rest);
+		one->rest = NULL;
+	}
+	while (got > 0 && used > 0 && one->len == 0) {
+		int count = 0;
+		got = sy_tcp_receive_look(c, fd, v, PIECES);
+		for (ssize_t left = got; left > 0; left -= (ssize_t)v[count++].iov_len)
+			;
+		size_t len = requests_serve(in, pieces_join(v, count, in), out, &used);
+		if (used > 0)
+			sy_tcp_receive_done(c, fd, used);
+		if (!answer(c, epoll, fd, out, len))
+			return false;
+	}
+	/* else it is the end, perhaps of half a request, or an error */
+	return one->len > 0 || got == -EAGAIN || (got > 0 && !last);
+}
+
+/* A whole request has to fit into the receive buffer: nothing of it is read before. */
 static int listen_on(struct sy_tcp_context *c, int epoll, unsigned port)
 {
 	struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-	int fd = sy_tcp_socket(c, AF_INET6);
+	const int room = 2 * BYTES_MOST;
+	int fd = sy_tcp_socket(c, AF_INET6), rc = fd < 0 ? fd : 0;
 	struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
 
-	if (fd < 0 || sy_tcp_bind(c, fd, (struct sockaddr *)&any, sizeof(any)) ||
-	    sy_tcp_listen(c, fd, 1024) || sy_tcp_epoll_ctl(c, epoll, EPOLL_CTL_ADD, fd, &e))
-		return -1;
-	return fd;
+	if (!rc)
+		rc = sy_tcp_setsockopt(c, fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+	if (!rc)
+		rc = sy_tcp_bind(c, fd, (struct sockaddr *)&any, sizeof(any));
+	if (!rc)
+		rc = sy_tcp_listen(c, fd, 1024);
+	if (!rc)
+		rc = sy_tcp_epoll_ctl(c, epoll, EPOLL_CTL_ADD, fd, &e);
+	return rc ? rc : fd;
 }
 
 static void greet(struct sy_tcp_context *c, int epoll, int listener)
 {
 	int fd;
 
-	while ((fd = sy_tcp_accept(c, listener, NULL, NULL)) >= 0) {
-		struct epoll_event e = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.fd = fd};
-		if (sy_tcp_epoll_ctl(c, epoll, EPOLL_CTL_ADD, fd, &e))
+	while ((fd = sy_tcp_accept(c, listener, NULL, NULL)) >= 0)
+		if (!client_of(fd) || watch(c, epoll, EPOLL_CTL_ADD, fd))
 			sy_tcp_close_fd(c, fd);
-	}
 }
 
-/* One event at a time: what has become more urgent meanwhile comes before the next one. */
+static int fail(const char *what, int rc)
+{
+	fprintf(stderr, "ranks: %s: %s\n", what, strerror(-rc));
+	return 1;
+}
+
+/* One event at a time: what has become more urgent meanwhile comes before the next one. Returns the
+ * exit status. */
 static int serve_all(struct sy_tcp_context *c, unsigned port)
 {
-	int epoll = sy_tcp_epoll_create(c), listener = listen_on(c, epoll, port);
-	int hook = sy_tcp_hook_packet(c, "level", level_of);
+	int epoll = sy_tcp_epoll_create(c), listener, hook, rc;
 
-	if (listener < 0 || hook < 0 || sy_tcp_hook_use(c, SY_TCP_PACKETS, hook) ||
-	    sy_tcp_epoll_lend(c, epoll, LONG, desk))
-		return 1;
+	if (epoll < 0)
+		return fail("events", epoll);
+	listener = listen_on(c, epoll, port);
+	if (listener < 0)
+		return fail("listening", listener);
+	hook = sy_tcp_hook_packet(c, "level", level_of);
+	rc = hook < 0 ? hook : sy_tcp_hook_use(c, SY_TCP_PACKETS, hook);
+	if (!rc)
+		rc = sy_tcp_epoll_lend(c, epoll, LONG, desk);
+	if (rc)
+		return fail("the hook", rc);
 	printf("ready\n");
 	fflush(stdout);
 	while (!stopped) {
 		struct sy_tcp_event e;
-		if (sy_tcp_epoll_fetch(c, epoll, SY_TCP_LEVELS, &e, 1, 100, NULL) != 1)
-			continue;
-		if (e.data.fd == listener)
+		rc = sy_tcp_epoll_fetch(c, epoll, SY_TCP_LEVELS, &e, 1, 100, NULL);
+		if (rc < 0 && rc != -EINTR)
+			return fail("waiting", rc);
+		if (rc == 1 && e.data.fd == listener)
 			greet(c, epoll, listener);
-		else
-			serve(c, e.data.fd);
+		else if (rc == 1 &&
+		         !client_serve(c, epoll, e.data.fd, e.events & (EPOLLRDHUP | EPOLLHUP)))
+			part(c, e.data.fd);
 	}
 	return 0;
 }
@@ -196,6 +286,36 @@ static int usage(void)
 	return 2;
 }
 
+static int run(struct sy_tcp_library *library, unsigned port)
+{
+	struct sy_tcp_context *c;
+	pthread_t thread;
+	int rc = sy_tcp_enter(library, 0, &c), status;
+
+	if (rc)
+		return fail("the context", rc);
+	rc = sy_tcp_desk_open(256, &desk);
+	if (!rc) {
+		rc = -pthread_create(&thread, NULL, long_ones, NULL);
+		if (rc)
+			sy_tcp_desk_close(desk);
+	}
+	if (rc) {
+		sy_tcp_leave(c);
+		return fail("the second thread", rc);
+	}
+	status = serve_all(c, port);
+	stopped = 1;
+	sem_post(&go_on);
+	pthread_join(thread, NULL);
+	sy_tcp_desk_close(desk); /* before the context: requests that lie there go back to it */
+	sy_tcp_leave(c);
+	for (int i = 0; i < clients; i++)
+		free(client[i].rest);
+	free(client);
+	return status;
+}
+
 int main(int argc, char **argv)
 {
 	const char *interface = NULL, *address[2];
@@ -205,11 +325,9 @@ int main(int argc, char **argv)
 	                             .address = address};
 	struct sigaction act = {.sa_handler = on_signal};
 	struct sy_tcp_library *library;
-	struct sy_tcp_context *c;
 	unsigned port = 7010;
-	pthread_t thread;
 	char why[256] = "";
-	int rc;
+	int status;
 
 	for (int option; (option = getopt(argc, argv, "i:a:p:H")) != -1;)
 		if (option == 'i')
@@ -228,18 +346,12 @@ int main(int argc, char **argv)
 	sigaction(SIGUSR1, &act, NULL);
 	sigaction(SIGINT, &act, NULL);
 	sigaction(SIGTERM, &act, NULL);
-	if (sy_tcp_open(&setup, &library, why, sizeof(why)) || sy_tcp_enter(library, 0, &c) ||
-	    sy_tcp_desk_open(256, &desk)) {
+	if (sy_tcp_open(&setup, &library, why, sizeof(why))) {
 		fprintf(stderr, "ranks: %s\n", why);
 		return 1;
 	}
-	pthread_create(&thread, NULL, long_ones, NULL);
-	rc = serve_all(c, port);
-	stopped = 1;
-	sem_post(&go_on);
-	pthread_join(thread, NULL);
-	sy_tcp_leave(c);
+	status = run(library, port);
 	sy_tcp_close(library);
-	sy_tcp_desk_close(desk);
-	return rc;
+	sem_destroy(&go_on);
+	return status;
 }

@@ -19,8 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define REQUEST_MOST 65536
-#define SLOW_US      5000 /* of processor time: a request of type 1 */
+#define SLOW_US 5000 /* of processor time: a request of type 1 */
 
 static struct {
 	const char *interface, *address, *object, *stack;
@@ -71,46 +70,72 @@ static void own_write(struct sy_tcp_context *c, int fd)
 		scenario->write(own);
 }
 
-/* Serves one request. Returns whether another one is whole. -1: the connection is over. */
+/* A connection, by its descriptor: what has come of its request. It is read in parts: a request may
+ * be longer than the receive buffer. */
+struct client {
+	uint8_t header[REQUEST_HEADER];
+	uint8_t have;  /* bytes of the header */
+	uint32_t left; /* bytes behind it that have not come yet */
+};
+
+static struct client *client;
+static int clients;
+
+static struct client *client_of(int fd)
+{
+	if (fd >= clients) {
+		struct client *more = realloc(client, (size_t)(fd + 1) * sizeof(*more));
+		if (!more)
+			return NULL;
+		client = more;
+		clients = fd + 1;
+	}
+	return &client[fd];
+}
+
+/* 1: a request is whole; 0: not yet; -1: the connection is over. */
+static int request_read(struct sy_tcp_context *c, int fd)
+{
+	static uint8_t bytes[65536];
+	struct client *one = &client[fd];
+
+	while (one->have < REQUEST_HEADER || one->left > 0) {
+		bool header = one->have < REQUEST_HEADER;
+		size_t wanted = header ? (size_t)(REQUEST_HEADER - one->have) : one->left;
+		ssize_t n = sy_tcp_recv(c, fd, header ? one->header + one->have : bytes,
+		                        wanted < sizeof(bytes) ? wanted : sizeof(bytes), 0);
+		if (n <= 0)
+			return n == -EAGAIN ? 0 : -1;
+		if (!header) {
+			one->left -= (uint32_t)n;
+			continue;
+		}
+		one->have = (uint8_t)(one->have + n);
+		if (one->have < REQUEST_HEADER)
+			continue;
+		memcpy(&one->left, one->header, sizeof(one->left));
+		one->left = ntohl(one->left);
+		if (one->left-- == 0) /* the label is one of them */
+			return -1;
+	}
+	one->have = 0;
+	return 1;
+}
+
+/* Serves one request. Returns whether there is more. -1: the connection is over. */
 static int request_serve(struct sy_tcp_context *c, int fd)
 {
-	static uint8_t bytes[REQUEST_MOST + REQUEST_HEADER];
-	struct iovec v[4]; /* a header may lie in so many segments */
-	ssize_t have = sy_tcp_receive_look(c, fd, v, 4);
-	int unread = 0;
-	uint32_t len;
+	uint32_t answer;
+	int unread = 0, rc = request_read(c, fd);
 
-	if (have == -EAGAIN)
-		return 0;
-	if (have <= 0 || sy_tcp_ioctl(c, fd, FIONREAD, &unread))
-		return -1;
-	if (have < 4) /* the rest is another event */
-		return 0;
-	for (size_t i = 0, k = 0, n = 0; n < 4; n++, k++) {
-		if (k == v[i].iov_len) {
-			i++;
-			k = 0;
-		}
-		bytes[n] = ((const uint8_t *)v[i].iov_base)[k];
-	}
-	memcpy(&len, bytes, 4);
-	len = ntohl(len) + 4;
-	if (len < REQUEST_HEADER || len > sizeof(bytes))
-		return -1;
-	if ((uint32_t)unread < len)
-		return 0;
-	for (uint32_t done = 0; done < len;) {
-		ssize_t n = sy_tcp_recv(c, fd, bytes + done, len - done, 0);
-		if (n <= 0)
-			return -1;
-		done += (uint32_t)n;
-	}
-	work(bytes[4]);
+	if (rc < 1)
+		return rc;
+	work(client[fd].header[4]);
 	own_write(c, fd);
-	uint32_t answer = htonl(served++);
+	answer = htonl(served++);
 	if (sy_tcp_send(c, fd, &answer, sizeof(answer), 0) != sizeof(answer))
 		return -1;
-	return (uint32_t)unread >= len + REQUEST_HEADER;
+	return sy_tcp_ioctl(c, fd, FIONREAD, &unread) ? -1 : unread > 0;
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -121,9 +146,13 @@ static void greet(struct sy_tcp_context *c, int listener, int epoll)
 
 	while ((fd = sy_tcp_accept(c, listener, NULL, NULL)) >= 0) {
 		struct epoll_event e = {.events = EPOLLIN | EPOLLET, .data.fd = fd};
+		struct client *one = client_of(fd);
 		own_write(c, fd);
-		if (sy_tcp_epoll_ctl(c, epoll, EPOLL_CTL_ADD, fd, &e))
+		if (!one || sy_tcp_epoll_ctl(c, epoll, EPOLL_CTL_ADD, fd, &e)) {
 			sy_tcp_close_fd(c, fd);
+			continue;
+		}
+		*one = (struct client){0};
 	}
 }
 
@@ -203,6 +232,7 @@ static int run(struct sy_tcp_library *library)
 		serve(c, epoll, listener);
 	}
 	sy_tcp_leave(c);
+	free(client);
 	return stopped ? 0 : -1;
 }
 

@@ -157,6 +157,24 @@ def test_5_requests_of_several_packets(lab, start, how):
 
 
 @hooks
+def test_5_requests_larger_than_the_receive_buffer(lab, start, how):
+    """They come in parts; whatever follows them on their connection does, too. Half a request that
+    ends leaves the others alone."""
+    process = start("requests", how)
+    first, second, third = (Client(lab, "others") for _ in range(3))
+    for number, client in enumerate((first, second)):
+        assert client.ask(request(6, 300000)) == number
+    third.one.sendall(request(1, 300000)[:3])
+    third.one.shutdown(socket.SHUT_WR)
+    assert third.one.recv(1) == b""
+    first.one.sendall(request(1, 200000) + request(6, 1) + request(1, 70000))
+    assert [first.number() for _ in range(3)] == [2, 3, 4]
+    assert second.ask(request(1)) == 5
+    for client in (first, second, third):
+        client.one.close()
+
+
+@hooks
 def test_6_service_time(lab, start, how):
     """The server learns what type 1 takes."""
     process = start("service_time", how, "0=4", "1=1000")

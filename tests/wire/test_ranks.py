@@ -50,6 +50,16 @@ class Client:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.answer = self.socket.makefile("rb")
 
+    def shut(self):
+        self.socket.shutdown(socket.SHUT_WR)
+
+    def ended(self):
+        """By a reset, if the server had something unread."""
+        try:
+            return self.answer.read(1) == b""
+        except ConnectionResetError:
+            return True
+
     def ask(self, level, body=b"", takes_long=False):
         self.socket.sendall(struct.pack("!BBH", level, takes_long, len(body)) + body)
 
@@ -131,6 +141,30 @@ def test_every_byte_comes_in_its_order(server, clients, family):
         for level, body in asked[client][len(asked[client]) // 8 * 8 :]:
             got = client.answered()
             assert (got[0], got[2]) == (level, body)
+
+
+LONGEST = 65535
+
+
+@families
+@pytest.mark.parametrize("level", (URGENT, LATER))
+def test_the_longest_requests(server, clients, family, level):
+    """As long as their header can say, on either thread; answers to a client that does not read
+    them wait, and stay in order. Then the end comes, in the middle of a request."""
+    chance = random.Random(level)
+    (client,) = clients(family, 1)
+    bodies = [chance.randbytes(size) for size in (LONGEST, LONGEST, 1, LONGEST)]
+    for body in bodies[:1]:
+        client.ask(level, body)
+        assert client.answered()[2] == body
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    for body in bodies[1:]:
+        client.ask(level, body)
+    for body in bodies[1:]:
+        assert client.answered()[2] == body
+    client.socket.sendall(struct.pack("!BBH", level, 0, 9) + b"half")
+    client.shut()
+    assert client.ended()
 
 
 def test_no_answer_after_a_reset(server, clients):
