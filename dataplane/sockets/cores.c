@@ -11,22 +11,28 @@ static uint32_t spillway(const struct cores *c)
 	return 1u << (c->workers - 1);
 }
 
-void cores_init(struct cores *c, unsigned workers, unsigned types, uint32_t window)
+void cores_init(struct cores *c, unsigned workers, unsigned types, const uint8_t *level,
+                uint32_t window)
 {
 	*c = (struct cores){.workers = workers, .types = types, .window = window};
+	for (unsigned i = 0; level && i < types; i++)
+		c->level[i] = level[i];
 	for (unsigned i = 0; i <= types; i++)
 		c->order[i] = (uint8_t)i;
 }
 
 /* ---- reservation ----------------------------------------------------------------------------- */
 
-/* Shorter first; those that nobody has seen, and the unknown ones, last. */
+/* By level, then shorter first; those of a level that nobody has seen, last; the unknown ones last
+ * of all. */
 static bool is_before(const struct cores *c, unsigned a, unsigned b)
 {
 	uint64_t mean_a = c->type[a].mean_ns, mean_b = c->type[b].mean_ns;
 
 	if (a == c->types || b == c->types)
 		return b == c->types && a != b;
+	if (c->level[a] != c->level[b])
+		return c->level[a] < c->level[b];
 	if (!mean_a || !mean_b)
 		return mean_a && !mean_b;
 	return mean_a < mean_b;
@@ -44,13 +50,15 @@ static void order_sort(struct cores *c)
 		}
 }
 
-/* Where the group that begins there ends. Types of a group are served by their number. */
+/* Where the group that begins there ends: of one level, and alike. Types of a group are served by
+ * their number. */
 static unsigned group_end(struct cores *c, unsigned first)
 {
 	uint64_t least = c->type[c->order[first]].mean_ns;
 	unsigned end = first;
 
 	while (end < c->types && c->type[c->order[end]].mean_ns &&
+	       c->level[c->order[end]] == c->level[c->order[first]] &&
 	       c->type[c->order[end]].mean_ns <= CORES_ALIKE * least)
 		end++;
 	for (unsigned i = first + 1; i < end; i++)
@@ -76,9 +84,16 @@ static uint64_t group_work(const struct cores *c, unsigned first, unsigned end)
 static void reserve(struct cores *c)
 {
 	uint64_t work = group_work(c, 0, c->types);
-	unsigned next = 0, first = 0, end;
+	unsigned next = 0, end;
 
-	for (; first < c->types && c->type[c->order[first]].mean_ns; first = end) {
+	for (unsigned first = 0; first <= c->types; first = end) {
+		end = first + 1;
+		if (!c->type[c->order[first]].mean_ns ||
+		    first == c->types) { /* not seen yet, or unknown */
+			c->type[c->order[first]].own = spillway(c);
+			c->type[c->order[first]].steal = 0;
+			continue;
+		}
 		end = group_end(c, first);
 		uint64_t share = work ? group_work(c, first, end) * c->workers : 0;
 		unsigned wanted = work ? (unsigned)((share + work / 2) / work) : 0;
@@ -90,10 +105,6 @@ static void reserve(struct cores *c)
 			t->own = own;
 			t->steal = all_workers(c) & ~(uint32_t)((UINT64_C(1) << next) - 1);
 		}
-	}
-	for (; first <= c->types; first++) { /* not seen yet, or unknown */
-		c->type[c->order[first]].own = spillway(c);
-		c->type[c->order[first]].steal = 0;
 	}
 }
 
@@ -120,6 +131,22 @@ void cores_served(struct cores *c, unsigned worker, unsigned type, uint64_t ns)
 }
 
 /* ---- dispatch -------------------------------------------------------------------------------- */
+
+uint32_t cores_first(const struct cores *c, uint32_t waiting)
+{
+	uint32_t first = 0;
+	unsigned level = UINT8_MAX + 1;
+
+	for (uint32_t left = waiting; left; left &= left - 1) {
+		unsigned type = (unsigned)__builtin_ctz(left);
+		unsigned own = type < c->types ? c->level[type] : UINT8_MAX;
+		if (own < level)
+			first = 0;
+		level = own < level ? own : level;
+		first |= own == level ? 1u << type : 0;
+	}
+	return first;
+}
 
 static bool take(struct cores *c, uint32_t workers, unsigned *worker)
 {

@@ -42,7 +42,7 @@ int sy_tcp_darc_open(const struct sy_tcp_darc_setup *options, struct sy_tcp_darc
 	if (!d)
 		return -ENOMEM;
 	d->options = *options;
-	cores_init(&d->cores, options->workers, options->types,
+	cores_init(&d->cores, options->workers, options->types, options->level,
 	           options->window ? options->window : WINDOW);
 	for (unsigned i = 0; i < options->workers && !rc; i++)
 		rc = sy_tcp_desk_open(1, &d->desk[i]);
@@ -85,12 +85,13 @@ static struct request *queue_take(struct sy_tcp_darc *d, unsigned type)
 	return r;
 }
 
+/* Of those that go first. */
 static unsigned queue_oldest(const struct sy_tcp_darc *d)
 {
 	uint64_t least = UINT64_MAX;
 	unsigned oldest = 0;
 
-	for (uint32_t left = d->waiting; left; left &= left - 1) {
+	for (uint32_t left = cores_first(&d->cores, d->waiting); left; left &= left - 1) {
 		unsigned type = (unsigned)__builtin_ctz(left);
 		if (d->queue[type].first->number < least) {
 			least = d->queue[type].first->number;

@@ -329,6 +329,9 @@ struct sy_tcp_darc_setup {
 	unsigned window;  /* requests after which workers are reserved anew; 0: 50000 */
 	/* The type of a request, on the context's thread; others than 0 to types - 1: unknown. */
 	unsigned (*type_of)(const struct iovec *v, int count);
+	/* Of each type: a lower one comes first, as if it were shorter, whatever it takes. NULL: by
+	 * service time alone. Only read by sy_tcp_darc_open(). */
+	const uint8_t *level;
 };
 /* -EINVAL, -ENOMEM. Closed as a desk. */
 int sy_tcp_darc_open(const struct sy_tcp_darc_setup *options, struct sy_tcp_darc **out);

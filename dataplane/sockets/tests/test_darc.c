@@ -33,7 +33,7 @@ static void pick(uint32_t waiting, unsigned oldest, int type, unsigned worker)
 
 static void test_first_come_first_served(void **state)
 {
-	cores_init(&cores, 2, 3, 100);
+	cores_init(&cores, 2, 3, NULL, 100);
 	pick(0, 0, -1, 0);
 	pick(1 << 2 | 1, 2, 2, 0);
 	pick(1 << 3 | 1, 3, 3, 1); /* unknown ones as well */
@@ -45,7 +45,7 @@ static void test_first_come_first_served(void **state)
 /* 0.5 % of 1 ms and 99.5 % of 1 µs: 16.6 % of the work is short. */
 static void test_short_ones_have_a_core(void **state)
 {
-	cores_init(&cores, 2, 2, 1000);
+	cores_init(&cores, 2, 2, NULL, 1000);
 	window((unsigned[]){5, 995}, (uint64_t[]){1 * MS, 1 * US});
 	assert_int_equal(cores.type[1].own, 1); /* at least one */
 	assert_int_equal(cores.type[1].steal, 2);
@@ -65,7 +65,7 @@ static void test_short_ones_have_a_core(void **state)
 static void test_shares_of_work(void **state)
 {
 	/* work: 10 %, 30 %, 60 %; the first two are alike */
-	cores_init(&cores, 10, 3, 300);
+	cores_init(&cores, 10, 3, NULL, 300);
 	window((unsigned[]){100, 150, 50}, (uint64_t[]){10 * US, 20 * US, 120 * US});
 	assert_int_equal(cores.type[0].own, 0xf);
 	assert_int_equal(cores.type[1].own, 0xf);
@@ -85,7 +85,7 @@ static void test_shares_of_work(void **state)
 
 static void test_one_core(void **state)
 {
-	cores_init(&cores, 1, 2, 10);
+	cores_init(&cores, 1, 2, NULL, 10);
 	window((unsigned[]){5, 5}, (uint64_t[]){1 * MS, 1 * US});
 	assert_int_equal(cores.type[0].own, 1);
 	assert_int_equal(cores.type[1].own, 1);
@@ -94,10 +94,43 @@ static void test_one_core(void **state)
 	pick(1, 0, 0, 0);
 }
 
+/* The paper's extension: levels go before service times, in dispatch and in reservation. */
+static void test_levels_go_first(void **state)
+{
+	static const uint8_t level[] = {6, 6, 0};
+
+	cores_init(&cores, 2, 3, level, 30);
+	assert_int_equal(cores_first(&cores, 7), 4);
+	assert_int_equal(cores_first(&cores, 3), 3);
+	assert_int_equal(cores_first(&cores, 8 | 2), 2);
+	assert_int_equal(cores_first(&cores, 8), 8);
+	assert_int_equal(cores_first(&cores, 0), 0);
+	window((unsigned[]){10, 10, 10}, (uint64_t[]){10 * US, 10 * US, 12 * US});
+	assert_int_equal(cores.type[2].own, 1); /* alike, but no group with the others */
+	assert_int_equal(cores.type[2].steal, 2);
+	assert_int_equal(cores.type[0].own, 2);
+	assert_int_equal(cores.type[1].own, 2);
+	pick(7, 0, 2, 0);
+	pick(7, 0, 2, 1);
+	cores_served(&cores, 0, 2, US);
+	pick(3, 0, -1, 0); /* its own core idles */
+	cores_served(&cores, 1, 2, US);
+	pick(3, 1, 0, 1);
+	/* One core: the urgent type first, whatever it takes, and before anybody has seen it. */
+	cores_init(&cores, 1, 3, level, 10);
+	window((unsigned[]){5, 5, 0}, (uint64_t[]){1 * US, 9 * US, 0});
+	pick(7, 0, 2, 0);
+	cores_served(&cores, 0, 2, 100 * US);
+	window((unsigned[]){3, 3, 3}, (uint64_t[]){1 * US, 9 * US, 100 * US});
+	pick(7, 0, 2, 0);
+	cores.busy = 0;
+	pick(3, 0, 0, 0);
+}
+
 /* A type that nobody has seen yet, and then one that stays away: what was known stays. */
 static void test_types_come_and_go(void **state)
 {
-	cores_init(&cores, 4, 3, 10);
+	cores_init(&cores, 4, 3, NULL, 10);
 	window((unsigned[]){0, 5, 5}, (uint64_t[]){0, 10 * US, 1 * MS});
 	assert_int_equal(cores.type[0].own, 8);
 	window((unsigned[]){5, 0, 5}, (uint64_t[]){1 * US, 0, 1 * MS});
@@ -120,16 +153,22 @@ static unsigned type_of(const struct iovec *v, int count)
 	return *(const uint8_t *)v->iov_base;
 }
 
-static void darc_open(unsigned workers, unsigned requests)
+static void darc_open_with(unsigned workers, unsigned requests, const uint8_t *level)
 {
 	const struct sy_tcp_darc_setup o = {.size = sizeof(o),
 	                                    .workers = workers,
 	                                    .types = TYPES,
 	                                    .window = requests,
-	                                    .type_of = type_of};
+	                                    .type_of = type_of,
+	                                    .level = level};
 
 	assert_int_equal(sy_tcp_darc_open(&o, &darc), 0);
 	assert_int_equal(sy_tcp_epoll_darc(on.server, on.ep, darc), 0);
+}
+
+static void darc_open(unsigned workers, unsigned requests)
+{
+	darc_open_with(workers, requests, NULL);
 }
 
 static void fetch_nothing(void)
@@ -218,6 +257,31 @@ static void test_short_types_are_served_first(void **state)
 	assert_int_equal(sy_tcp_darc_take(darc, 1, &long_one, 0), -EINVAL);
 }
 
+/* Before workers are reserved, too. */
+static void test_urgent_types_are_served_first(void **state)
+{
+	static const uint8_t level[] = {6, 0};
+
+	darc_open_with(1, 4, level);
+	for (unsigned round = 0; round < 2; round++) {
+		served_send(0, "\0", 1);
+		fetch_nothing();
+		served_send(1, "\0", 1);
+		served_send(2, "\7", 1);
+		fetch_nothing();
+		served_send(3, "\1", 1);
+		fetch_nothing();
+		answer(take(0, 0)); /* it was there before any other */
+		answer(take(0, 3));
+		answer(take(0, 1));
+		answer(take(0, 2));
+		link_pass(&served, 100 * MS);
+		for (unsigned i = 0; i < 4; i++)
+			served_answer(i, "ok", 2);
+	}
+	assert_int_equal(sy_tcp_darc_type(darc, 0, &(struct sy_tcp_darc_type){0}), 1);
+}
+
 static void test_setup_is_checked(void **state)
 {
 	struct sy_tcp_darc_setup o = {
@@ -270,9 +334,11 @@ int main(void)
 	        cmocka_unit_test(test_short_ones_have_a_core),
 	        cmocka_unit_test(test_shares_of_work),
 	        cmocka_unit_test(test_one_core),
+	        cmocka_unit_test(test_levels_go_first),
 	        cmocka_unit_test(test_types_come_and_go),
 	        CASE(a_worker_has_one_at_a_time),
 	        CASE(short_types_are_served_first),
+	        CASE(urgent_types_are_served_first),
 	        CASE(setup_is_checked),
 	        CASE(it_ends),
 	};
