@@ -20,7 +20,7 @@
 
 #include "desk.h"
 
-#define AWAY  1024 /* requests of a context that are lent at a time; a power of two */
+#define AWAY  4096 /* requests of a context that are lent at a time; a power of two */
 #define SPINS 2000 /* looks at an empty desk before a thread sleeps */
 
 /* Of a context that lends. */
