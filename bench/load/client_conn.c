@@ -127,6 +127,12 @@ void conn_issue(struct client *c, struct sy_stack *s, uint32_t i, uint64_t due, 
 
 	*r = (struct request){.due_ns = due, .sent_ns = now, .number = k->number++};
 	request_draw(c->o.mix, &c->requests, r);
+	if (c->o.mix->class[r->class].unsent_ns) {
+		for (uint64_t until = sy_clock_ns() + c->o.mix->class[r->class].unsent_ns;
+		     sy_clock_ns() < until;)
+			__builtin_ia32_pause();
+		return;
+	}
 	r->measured = c->measured_from_ns && due >= c->measured_from_ns;
 	c->issued += r->measured && client_is_closed_loop(c);
 	k->count++;

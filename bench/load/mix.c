@@ -48,6 +48,11 @@ static int class_key(struct request_class *k, const char *key, const char *value
 		return distribution_read(&k->answer, "answer", value, UNIT_COUNT, err);
 	if (!strcmp(key, "service"))
 		return distribution_read(&k->service, "service", value, UNIT_TIME, err);
+	if (!strcmp(key, "unsent")) {
+		rc = number_read("unsent", value, UNIT_TIME, 1, 1e9, &number, err);
+		k->unsent_ns = rc ? 0 : (uint64_t)number;
+		return rc;
+	}
 	if (!strcmp(key, "type")) {
 		rc = number_read("type", value, UNIT_COUNT, 0, UINT16_MAX, &number, err);
 		k->type = rc ? 0 : (uint16_t)number;

@@ -17,6 +17,7 @@ struct request_class {
 	struct distribution length, answer, service;
 	bool has_length;
 	uint16_t type;
+	uint64_t unsent_ns; /* not 0: its requests are not sent, but take the client so long */
 	char method[16], path[200]; /* of HTTP */
 	char key[64];               /* of redis */
 };
@@ -39,8 +40,8 @@ struct request {
 	bool measured;
 };
 
-/* NAME[,share=N][,length=D][,answer=D][,service=D][,type=N][,path=/…][,method=M][,key=K], D as in
- * distribution_read(). */
+/* NAME[,share=N][,length=D][,answer=D][,service=D][,type=N][,unsent=TIME][,path=/…][,method=M]
+ * [,key=K], D as in distribution_read(). */
 int class_read(struct mix *m, const char *text, struct sy_error *err);
 /* Adds a class with the defaults if there is none, and sees that all fit the protocol. */
 int mix_complete(struct mix *m, struct sy_error *err);

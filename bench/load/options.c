@@ -46,6 +46,7 @@ void load_options_help(void)
 	       "       length=D              bytes of a request; http: of its body (64; none)\n"
 	       "       answer=D, service=D, type=N   raw: bytes of the answer (64), for how long\n"
 	       "                             the server is busy (0), a mark\n"
+	       "       unsent=T              with --rate: not sent, but takes the client so long\n"
 	       "       path=/…, method=M     http (/, GET or with a length POST)\n"
 	       "       key=K                 redis: the string that is asked for (key)\n"
 	       "  D: N, const:N, uniform:A:B, exp:MEAN, bimodal:A:B:SHARE_OF_B,\n"
@@ -420,6 +421,11 @@ static int client_check(struct load_options *o, struct sy_error *err)
 		               o->requests ? "--requests" : "--rate");
 	if (o->has_think && o->rate > 0)
 		return sy_fail(err, EINVAL, "--think is of a closed loop, --rate of an open one");
+	for (unsigned i = 0; i < o->mix.classes; i++)
+		if (o->mix.class[i].unsent_ns && o->rate <= 0)
+			return sy_fail(err, EINVAL,
+			               "--class %s: unsent is of an open loop: give a --rate",
+			               o->mix.class[i].name);
 	if (o->mix.stamp && o->mix.protocol != PROTOCOL_RAW)
 		return sy_fail(err, EINVAL, "--stamp is of --protocol raw");
 	if (o->has_burst && o->rate <= 0)

@@ -145,6 +145,24 @@ static void test_open_rates(void **state)
 	world_close(&w);
 }
 
+/* Requests of a class that is not sent are not waited for, and nothing else goes wrong. */
+static void test_unsent(void **state)
+{
+	struct world w;
+
+	world_open(&w, PROTOCOL_RAW);
+	w.o.open = true;
+	w.o.rate = 2000;
+	w.o.duration_ns = SEC;
+	assert_int_equal(class_read(&w.mix, "sent,share=1", NULL), 0);
+	assert_int_equal(class_read(&w.mix, "dropped,share=3,unsent=1us", NULL), 0);
+	world_run(&w, true);
+	assert_in_range(no_errors(&w)->answered, 400, 600);
+	assert_int_equal(client_class(w.client, 0)->latency.count, w.client->counts.answered);
+	assert_int_equal(client_class(w.client, 1)->latency.count, 0);
+	world_close(&w);
+}
+
 /* The same seed asks for the same, whatever the server does meanwhile; another one does not. */
 static void test_seeds(void **state)
 {
@@ -296,11 +314,11 @@ static void test_pipelined_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_counts),          cmocka_unit_test(test_think),
-	        cmocka_unit_test(test_active),          cmocka_unit_test(test_stamp),
-	        cmocka_unit_test(test_omission),        cmocka_unit_test(test_open_rates),
-	        cmocka_unit_test(test_pipelined_again), cmocka_unit_test(test_seeds),
-	        cmocka_unit_test(test_stopped),
+	        cmocka_unit_test(test_counts),   cmocka_unit_test(test_think),
+	        cmocka_unit_test(test_active),   cmocka_unit_test(test_stamp),
+	        cmocka_unit_test(test_omission), cmocka_unit_test(test_open_rates),
+	        cmocka_unit_test(test_unsent),   cmocka_unit_test(test_pipelined_again),
+	        cmocka_unit_test(test_seeds),    cmocka_unit_test(test_stopped),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,6 +73,13 @@ static void test_stamp(void **state)
 	refused("--stamp --protocol http", "--stamp");
 }
 
+static void test_unsent(void **state)
+{
+	taken("--rate 10 --class a,unsent=2us", 1, 1);
+	refused("--class a,unsent=2us", "unsent");
+	refused("--rate 10 --class a,unsent=2", "unsent");
+}
+
 static void test_at(void **state)
 {
 	static struct load_options o;
@@ -89,6 +96,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_active),
+	        cmocka_unit_test(test_unsent),
 	        cmocka_unit_test(test_stamp),
 	        cmocka_unit_test(test_at),
 	};
