@@ -161,7 +161,7 @@ func (m *Members) apply(config *embed.Config, directory string) error {
 		SkipClientSANVerify: true, // a member may connect from another address than the one where it listens
 	}
 	config.Name = m.Name
-	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{{Scheme: "https", Host: m.Listen}}, []url.URL{*own}
+	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{{Scheme: "https", Host: everywhere(m.Listen)}}, []url.URL{*own}
 	var all []string
 	for name, text := range m.URLs {
 		all = append(all, name+"="+text)
@@ -176,6 +176,21 @@ func (m *Members) apply(config *embed.Config, directory string) error {
 	// Between hosts, and beside other work: a late heartbeat is no dead leader.
 	config.TickMs, config.ElectionMs = 200, 2000
 	return nil
+}
+
+// everywhere gives ":7444" the address that stands for all of this host's: etcd wants one.
+func everywhere(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil || host != "" {
+		return listen // etcd says what is wrong with it
+	}
+	host = "::" // IPv4 too
+	if probe, err := net.Listen("tcp", "[::]:0"); err == nil {
+		probe.Close()
+	} else {
+		host = "0.0.0.0"
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // Replace has the others expect a member with an empty disk, in place of the one of that name, which must not run any more.

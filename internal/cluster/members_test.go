@@ -48,6 +48,7 @@ func newTrio(t *testing.T) *trio {
 		c.options = append(c.options, Options{Directory: filepath.Join(directory, name), Members: &Members{
 			Name: name, URLs: urls, Key: key, Listen: strings.TrimPrefix(urls[name], "https://")}})
 	}
+	c.options[2].Members.Listen = "" // the default: the port of its URL
 	return c
 }
 
