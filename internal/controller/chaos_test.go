@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -61,11 +60,7 @@ type writer struct {
 
 func newChaos(t *testing.T) *chaos {
 	t.Helper()
-	directory, err := os.MkdirTemp("", "syx")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(directory) })
+	directory := short(t)
 	key, err := cluster.NewMembersKey()
 	if err != nil {
 		t.Fatal(err)
@@ -316,7 +311,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("seed %d: %s", *chaosSeed, strings.Join(c.log, "; "))
 	c.settle(writers, forwarders)
 	for name, f := range forwarders {
-		c.neverBack(name, f)
+		neverBack(t, name, f)
 	}
 }
 
@@ -362,13 +357,13 @@ func (c *chaos) settle(writers []*writer, forwarders map[string]*dptest.Forwarde
 }
 
 // neverBack reads what a forwarder was told: weights only grow, and nothing is removed.
-func (c *chaos) neverBack(name string, f *dptest.Forwarder) {
-	c.Helper()
+func neverBack(t *testing.T, name string, f *dptest.Forwarder) {
+	t.Helper()
 	last := map[string]uint32{}
 	for _, commit := range f.Commits() {
 		for _, change := range commit {
 			if change.GetDeleteService() != nil || change.GetDeleteServer() != nil {
-				c.Errorf("%s: %v", name, change)
+				t.Errorf("%s: %v", name, change)
 			}
 			put := change.GetPutServer()
 			if put == nil {
@@ -376,7 +371,7 @@ func (c *chaos) neverBack(name string, f *dptest.Forwarder) {
 			}
 			key := fmt.Sprint(put.GetService())
 			if weight := put.GetServer().GetWeight(); weight < last[key] {
-				c.Errorf("%s went back from %d to %d", name, last[key], weight)
+				t.Errorf("%s went back from %d to %d", name, last[key], weight)
 			} else {
 				last[key] = weight
 			}

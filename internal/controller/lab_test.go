@@ -75,15 +75,22 @@ func (l *lab) log(who string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(quiet{l.T}, nil)).With("lab", who)
 }
 
-func newLab(t *testing.T, controllers int) *lab {
+// short makes a directory with a short path, for sockets.
+func short(t *testing.T) string {
 	t.Helper()
 	directory, err := os.MkdirTemp("", "syl")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(directory) })
-	l := &lab{T: t, directory: directory, agents: map[string]*runningAgent{}}
-	if l.store, err = cluster.Open(t.Context(), cluster.Options{Directory: filepath.Join(directory, "s"), Large: LargeKeys}); err != nil {
+	return directory
+}
+
+func newLab(t *testing.T, controllers int) *lab {
+	t.Helper()
+	l := &lab{T: t, directory: short(t), agents: map[string]*runningAgent{}}
+	var err error
+	if l.store, err = cluster.Open(t.Context(), cluster.Options{Directory: filepath.Join(l.directory, "s"), Large: LargeKeys}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.store.Close)
@@ -95,15 +102,20 @@ func newLab(t *testing.T, controllers int) *lab {
 
 func (l *lab) addController() *runningController { return l.addControllerAt(l.store.Endpoints()[0], 0) }
 
-// addControllerAt starts a controller that reaches etcd at an address, and whose clock is wrong.
 func (l *lab) addControllerAt(endpoint string, skew time.Duration) *runningController {
+	l.Helper()
+	return l.addControllerOn(cluster.Options{Endpoints: []string{endpoint}, Large: LargeKeys}, skew)
+}
+
+// addControllerOn starts a controller that reaches etcd by options, and whose clock is wrong.
+func (l *lab) addControllerOn(options cluster.Options, skew time.Duration) *runningController {
 	l.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		l.Fatal(err)
 	}
 	// Of its own, as another process would have.
-	store, err := cluster.Open(l.Context(), cluster.Options{Endpoints: []string{endpoint}, Large: LargeKeys})
+	store, err := cluster.Open(l.Context(), options)
 	if err != nil {
 		l.Fatal(err)
 	}

@@ -20,12 +20,7 @@ import (
 // half has a leader die while a forwarder is being configured. The forwarder's answer comes, and then the next leader makes a pass.
 func half(t *testing.T, refuse bool) (*runningAgent, nfv.Record) {
 	t.Helper()
-	l := newLab(t, 0)
-	l.tune = func(o *Options) { quick(o); o.WorkflowTick = time.Hour }
-	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyLeader, encode(owner{"nobody", ""}), 0)); err != nil { // controllers do not lead
-		t.Fatal(err)
-	}
-	l.addController()
+	l := leaderless(t)
 	f1 := l.addReady("f1")
 	if refuse {
 		f1.Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "not here"}, "10.9.0.80")
@@ -165,12 +160,7 @@ func TestARefusedFileIsNotWrittenAtOnce(t *testing.T) {
 
 // A file that could not be written is tried again, but for a forwarder that is gone.
 func TestFilesAreTriedAgain(t *testing.T) {
-	l := newLab(t, 0)
-	l.tune = func(o *Options) { quick(o); o.WorkflowTick = time.Hour }
-	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyLeader, encode(owner{"nobody", ""}), 0)); err != nil {
-		t.Fatal(err)
-	}
-	l.addController()
+	l := leaderless(t)
 	l.addReady("f1")
 	l.request(balancing("web", 80))
 	led := l.crew()

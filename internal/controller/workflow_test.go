@@ -215,15 +215,22 @@ func (l *lab) crew() *leader {
 	return led
 }
 
-// Each function of a leader makes one transaction for one request. It is killed after each of them in turn; another one goes on, and what
-// the killed one does later is refused.
-func TestDeathOfTheControllerAtEachStep(t *testing.T) {
+// leaderless has a controller that does not work on requests, as a dead one leads: crew() does.
+func leaderless(t *testing.T) *lab {
+	t.Helper()
 	l := newLab(t, 0)
 	l.tune = func(o *Options) { quick(o); o.WorkflowTick = time.Hour }
-	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyLeader, encode(owner{"nobody", ""}), 0)); err != nil { // controllers do not lead
+	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyLeader, encode(owner{"nobody", ""}), 0)); err != nil {
 		t.Fatal(err)
 	}
 	l.addController()
+	return l
+}
+
+// Each function of a leader makes one transaction for one request. It is killed after each of them in turn; another one goes on, and what
+// the killed one does later is refused.
+func TestDeathOfTheControllerAtEachStep(t *testing.T) {
+	l := leaderless(t)
 	f1 := l.addReady("f1")
 	const most = 10
 	for deaths := range most {
