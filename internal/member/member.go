@@ -106,7 +106,9 @@ func Renew(ctx context.Context, identity *pki.Identity, controller string) error
 }
 
 func clientWith(config *tls.Config) *http.Client {
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, TLSHandshakeTimeout: 5 * time.Second}}
+	const patience = 5 * time.Second // then another controller is asked: this one may be cut off, and answer nothing at all
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, TLSHandshakeTimeout: patience,
+		DialContext: (&net.Dialer{Timeout: patience}).DialContext, ResponseHeaderTimeout: 2 * patience}}
 }
 
 // Member is the agent at its controllers.

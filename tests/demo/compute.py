@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers with little processor time, by control groups, and how much of it they use.
 
-Each server has a tenth of a core; a program that computes can be put beside it. What is used of the
-tenth is told on port 9100 of the server's host, as a report by the conventions of ORCA.
+Each server has a tenth of a core; a program that computes can be put beside it.
 """
 
 import contextlib
-import json
-import selectors
-import socket
 import subprocess
-import threading
 import time
 from pathlib import Path
 
 PERIOD_US, QUOTA_US = 20_000, 2_000
-PORT = 9100
 ROOT = Path("/sys/fs/cgroup")
 OVER_S = 0.5  # the use is that of the last half second, at least
 
@@ -77,38 +71,3 @@ class Machine:
                 for pid in (group / "cgroup.procs").read_text().split():
                     (group.parent / "cgroup.procs").write_text(pid)
                 group.rmdir()
-
-
-class Reporter(threading.Thread):
-    """Answers each request at a machine's port by its use."""
-
-    def __init__(self, lab, machines):
-        super().__init__(daemon=True)
-        self.chosen, self.ending = selectors.DefaultSelector(), False
-        for machine in machines:
-            listener = lab[machine.host].ns.socket()
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("", PORT))
-            listener.listen(64)
-            self.chosen.register(listener, selectors.EVENT_READ, machine)
-
-    def run(self):
-        while not self.ending:
-            for key, _ in self.chosen.select(0.2):
-                with contextlib.suppress(OSError):
-                    self.answer(key.fileobj, key.data)
-
-    def answer(self, listener, machine):
-        one, _ = listener.accept()
-        with one:
-            one.settimeout(2)
-            one.recv(65536)
-            body = json.dumps({"cpu_utilization": round(machine.use(), 3)}).encode()
-            head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-            one.sendall(head.encode() + body)
-
-    def close(self):
-        self.ending = True
-        self.join()
-        for key in list(self.chosen.get_map().values()):
-            key.fileobj.close()

@@ -9,13 +9,15 @@ events, not for time, and its exit status says whether all of it held.
 import contextlib
 import sys
 
-from tests.demo.compute import PORT, Machine, Reporter
-from tests.demo.many import MANAGER, Clients, Controller, Member
+from tests.demo.compute import Machine
+from tests.demo.many import Clients
 from tests.demo.perform import perform
 from tests.demo.show import Show, say
 from tests.lab import wait_until
 from tests.lab.clients import http_get
+from tests.lab.controllers import MANAGER, Controllers, Member
 from tests.lab.link import Link
+from tests.lab.reporter import PORT, Reporter
 from tests.lab.servers import start_nginx
 from tests.lab.steelyard import SERVER_WEB
 
@@ -50,7 +52,7 @@ class ControllerDemo:
     def __init__(self, lab):
         self.lab, self.show = lab, Show()
         self.client, self.rows = lab["client"], []
-        self.controller = Controller(lab)
+        self.controllers = Controllers(lab)
         self.members, self.machines, self.created = {}, {}, lab.dir / "created"
         self.cleanup = contextlib.ExitStack()
         self.settings = lab.dir / "settings.yaml"
@@ -81,28 +83,28 @@ class ControllerDemo:
     # ---- tools -----------------------------------------------------------------------------------
 
     def command(self, *words):
-        self.show.command(f"steelyard {' '.join(map(str, words))}", self.controller.cli(*words))
+        self.show.command(f"steelyard {' '.join(map(str, words))}", self.controllers.cli(*words))
 
     def state(self, vip):
-        return self.controller.request(NAMES[vip])["state"]
+        return self.controllers.request(NAMES[vip])["state"]
 
     def await_state(self, vip, *states):
-        wait_until(lambda: self.state(vip) in states, f"{NAMES[vip]} is {states[0]}", PATIENCE_S)
+        self.controllers.await_request(NAMES[vip], *states, deadline_s=PATIENCE_S)
 
     def forwarder_of(self, vip):
-        return self.controller.request(NAMES[vip])["forwarder"]
+        return self.controllers.request(NAMES[vip])["forwarder"]
 
     def ask(self, vip, *more):
         words = ["nfv", "request", NAMES[vip], "--vip", f"{vip}:80", "--settings", self.settings]
         for host in self.lab.servers():
             words += ["--real", f"{host.v4}:{SERVER_WEB}"]
-        self.controller.cli(*words, "--predecessor", "client", *more)
+        self.controllers.cli(*words, "--predecessor", "client", *more)
 
     def share(self, vip, host):
         """A server's part of the new sessions of a service."""
         address = self.lab[host].v4
         (real,) = (
-            r for r in self.controller.request(NAMES[vip])["real_services"] if r["dip"] == address
+            r for r in self.controllers.request(NAMES[vip])["real_services"] if r["dip"] == address
         )
         return real["reserved"]["to"] - real["reserved"]["from"] if real["reserved"] else None
 
@@ -126,10 +128,11 @@ class ControllerDemo:
             self.cleanup.callback(machine.close)
             machine.put(nginx.pid)
             self.machines[host.name] = machine
-        reporter = Reporter(self.lab, self.machines.values())
+        uses = {name: machine.use for name, machine in self.machines.items()}
+        reporter = Reporter(self.lab, uses)
         reporter.start()
         self.cleanup.callback(reporter.close)
-        self.controller.start()
+        self.controllers.start()
         route, create = self.lab.dir / "route.sh", self.lab.dir / "create.sh"
         ip = f"ip -n {self.client.ns.name} route"
         route.write_text(
@@ -139,8 +142,16 @@ class ControllerDemo:
         create.write_text(f"#!/bin/sh\necho wanted >>{self.created}\n")
         for script in (route, create):
             script.chmod(0o755)
-        argv = [MANAGER, "--socket", self.controller.socket, "--route", route, "--create", create]
-        self.manager = self.lab.start("manager", "nfv-manager", argv)
+        argv = [
+            MANAGER,
+            "--socket",
+            self.controllers.socket(),
+            "--route",
+            route,
+            "--create",
+            create,
+        ]
+        self.manager = self.lab.start("c1", "nfv-manager", argv)
         self.manager.wait_for("manager is ready")
         self.show.claim(True, "the controller answers")
 
@@ -159,7 +170,7 @@ class ControllerDemo:
         self.command("describe", "request", "web")
 
     def join(self, number):
-        member = Member(self.lab, self.controller, number)
+        member = Member(self.lab, self.controllers, number)
         self.members[member.name] = member
         member.join()
 
@@ -169,7 +180,7 @@ class ControllerDemo:
         self.join(3)
 
         def measured():
-            places = self.controller.get("get", "placement")["forwarders"]
+            places = self.controllers.get("get", "placement")["forwarders"]
             return all(place["workers"] >= 0 for place in places)
 
         wait_until(measured, "the load of all forwarders is measured", PATIENCE_S)
@@ -229,7 +240,7 @@ class ControllerDemo:
         self.members[victim].die()
 
         def moved(vip):
-            request = self.controller.request(NAMES[vip])
+            request = self.controllers.request(NAMES[vip])
             return request["forwarder"] != victim and request["state"] in ("routed", "serving")
 
         for vip in hit:
@@ -248,16 +259,16 @@ class ControllerDemo:
 
     def controller_dies(self):
         self.show.step("The controller is killed")
-        self.controller.process.kill()
+        self.controllers.kill("c1")
         _, _, failed = self.measure()
         self.show.claim(not failed, f"nothing happens: {ENOUGH} requests, none fails")
-        self.controller.start()
+        self.controllers.start()
         for vip in VIPS:
             self.await_state(vip, "routed", "serving")
         alive = [m for m in self.members.values() if m.forwarder.alive()]
 
         def in_force():
-            states = {f["name"]: f["state"] for f in self.controller.get("get", "forwarders")}
+            states = {f["name"]: f["state"] for f in self.controllers.get("get", "forwarders")}
             return all(states[m.name] == "in-force" for m in alive)
 
         wait_until(in_force, "agents have come back", PATIENCE_S)
@@ -268,7 +279,7 @@ class ControllerDemo:
     def end(self):
         self.show.step("The management system deletes a service")
         self.clients.close()
-        self.controller.cli("nfv", "delete", NAMES[SHOP])
+        self.controllers.cli("nfv", "delete", NAMES[SHOP])
         self.await_state(SHOP, "removed")
         self.command("get", "requests", "--removed")
         routes = self.client.ns.ip("route show")
@@ -282,10 +293,10 @@ class ControllerDemo:
                 self.show.claim(ended, f"{member.name} and its agent ended cleanly")
             member.cleanup()
         self.show.claim(self.manager.stop() == 0, "the management system ended")
-        self.show.claim(self.controller.process.stop() == 0, "the controller ended cleanly")
+        self.show.claim(self.controllers.stop(), "the controller ended cleanly")
 
     def look_around(self):
-        tool = f"build/bin/steelyard --socket {self.controller.socket}"
+        tool = f"build/bin/steelyard --socket {self.controllers.socket()}"
         return {
             "as the client": f"{self.client.ns.enter} curl http://{WEB}/",
             "the controller": f"{tool} get requests",

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Controllers in a lab, each on a host of its own, and forwarders whose agents join them."""
+
+import json
+import shutil
+import signal
+from types import SimpleNamespace
+
+from tests.lab import reap
+from tests.lab.lab import ROOT
+from tests.lab.process import run
+from tests.lab.steelyard import STEELYARD, Steelyard
+from tests.lab.topology import BACK, FRONT, v4
+from tests.lab.wait import wait_until
+
+MANAGER = ROOT / "build/bin/nfv-manager"
+PORT, MEMBERS_PORT = 7443, 7444
+
+
+class Controllers:
+    """One controller, or three and more whose etcds form a cluster: c1, c2, … on the front network.
+
+    freeze() and cut() leave one without the others, until heal().
+    """
+
+    def __init__(self, lab, count=1):
+        self.lab, self.dir = lab, lab.dir / "controllers"
+        self.dir.mkdir()
+        self.names = [f"c{number}" for number in range(1, count + 1)]
+        self.processes, self.away = {}, {}  # away: how each comes back
+        for number, name in enumerate(self.names, 20):
+            lab.network.plug(lab.network.add_host(name), "eth0", "front", FRONT, number)
+        self.key = self.dir / "key"
+        if count > 1:
+            self.key.write_text(run([STEELYARD, "controller", "new-key"]))
+            self.key.chmod(0o600)
+
+    @property
+    def urls(self):
+        return ",".join(map(self.url, self.names))
+
+    def url(self, name):
+        return f"https://{self.lab[name].v4}:{PORT}"
+
+    def socket(self, name="c1"):
+        return self.dir / f"{name}.sock"
+
+    def start(self, *names):
+        """Starts some at once, or all: members of a cluster wait for each other."""
+        names = names or self.names
+        for name in names:
+            address = self.lab[name].v4
+            argv = [STEELYARD, "controller", "--listen", f"{address}:{PORT}"]
+            argv += ["--url", self.url(name), "--socket", self.socket(name)]
+            argv += ["--state", self.dir / name]
+            if len(self.names) > 1:
+                members = (f"{n}=https://{self.lab[n].v4}:{MEMBERS_PORT}" for n in self.names)
+                argv += ["--name", name, "--members", ",".join(members)]
+                argv += ["--members-key", self.key]
+            self.processes[name] = self.lab.start(name, f"steelyard-controller-{name}", argv)
+        for name in names:
+            self.processes[name].wait_for("controller is ready", 120)
+
+    def revive(self):
+        """Starts those that are dead."""
+        if dead := [name for name in self.names if not self.processes[name].alive()]:
+            self.start(*dead)
+
+    # ---- faults ----------------------------------------------------------------------------------
+
+    def kill(self, name):
+        self.processes[name].kill()
+        if name in self.away:
+            self.heal()
+
+    def freeze(self, name):
+        self.processes[name].send(signal.SIGSTOP)
+        self.away[name] = lambda: self.processes[name].send(signal.SIGCONT)
+
+    def cut(self, name):
+        """Neither agents nor other controllers reach it; its own host does."""
+        self.lab[name].ns.ip("link set eth0 down")
+        self.away[name] = lambda: self.lab[name].ns.ip("link set eth0 up")
+
+    def heal(self):
+        while self.away:
+            _, back = self.away.popitem()
+            back()
+
+    def awake(self):
+        """Those that are neither dead nor away."""
+        return [n for n in self.names if self.processes[n].alive() and n not in self.away]
+
+    # ---- commands --------------------------------------------------------------------------------
+
+    def cli(self, *words, at=None, **options):
+        """By the socket of one, or of the first one that is awake."""
+        socket = self.socket(at or self.awake()[0])
+        return run([STEELYARD, "--timeout", "20s", "--socket", socket, *words], **options)
+
+    def get(self, *words, **options):
+        return json.loads(self.cli(*words, "-o", "json", **options))
+
+    def try_get(self, *words):
+        """None while no controller answers: a new leader is being chosen."""
+        done = self.cli(*words, "-o", "json", check=False)
+        return None if done.returncode else json.loads(done.stdout)
+
+    def request(self, name):
+        return self.get("describe", "request", name)
+
+    def await_request(self, name, *states, deadline_s=120):
+        """Waits until a request is in one of the states, and returns it."""
+        last = []
+
+        def there():
+            last[:] = [self.try_get("describe", "request", name)]
+            return last[0] and last[0]["state"] in states and last[0]
+
+        return wait_until(there, lambda: f"{name} is {states[0]}, not {last[0]}", deadline_s)
+
+    def token(self, path, forwarder):
+        """Writes a token for a forwarder to a file, once a controller makes one."""
+
+        def made():
+            done = self.cli("token", "create", "--new-forwarder", forwarder, check=False)
+            return not done.returncode and path.write_text(done.stdout)
+
+        wait_until(made, "a controller makes a token", 60)
+
+    def leader(self):
+        """The one that works on requests; None: none does."""
+        url = (self.try_get("get", "placement") or {}).get("leader")
+        return next((name for name in self.names if self.url(name) == url), None)
+
+    def stop(self):
+        """All of them, in order; whether each ended cleanly."""
+        return all(process.stop() == 0 for process in self.processes.values())
+
+    def close(self):
+        """Leaves the lab without them."""
+        self.heal()
+        for process in self.processes.values():
+            if process.alive():
+                process.kill()
+        for name in self.names:
+            self.lab.network.remove_host(name)
+        shutil.rmtree(self.dir)
+
+
+class Member(Steelyard):
+    """A forwarder of several in a lab, whose agent joins the controllers: f1, f2, …"""
+
+    def __init__(self, lab, controllers, number, **options):
+        self.name, self.controllers, self.number = f"f{number}", controllers, number
+        host = lab.network.add_host(self.name)
+        for interface, net in (("front", FRONT), ("back", BACK)):
+            lab.network.plug(host, interface, interface, net, 30 + number)
+        self.locals = [v4(BACK, 200 + 10 * number + i) for i in range(2)]
+        self.next_hop = v4(FRONT, 30 + number)
+        # Its configuration comes from the controllers.
+        desired = SimpleNamespace(text=self.text)
+        super().__init__(lab, desired, host=self.name, sessions=16384, **options)
+
+    def text(self):
+        return (
+            "version: 1\n"
+            f"local_addresses: [{', '.join(self.locals)}]\n"
+            f"next_hops: [{self.next_hop}]\n"
+            "services: []\n"
+        )
+
+    def forwarder_argv(self, *words):
+        """As of one alone, but for its instance."""
+        argv = super().forwarder_argv(*words)
+        argv[argv.index("--instance") + 1] = f"{self.lab.id}-{self.name}"
+        return argv
+
+    def start_forwarder(self, wait=True):
+        """As of one alone, with a log of its own."""
+        argv = self.forwarder_argv(*self.forwarder_options())
+        reap.note_cleanup(self.lab.dir, self.host, self.forwarder_argv("--cleanup"))
+        name = f"steelyard-forwarder-{self.name}"
+        self.forwarder = self.lab.start(self.host, name, argv, self.env)
+        if wait:
+            self.forwarder.wait_for(r"\bready\b")
+        return self.forwarder
+
+    def start_agent(self):
+        token = self.dir / "token"
+        if not token.exists():
+            self.controllers.token(token, self.name)
+        argv = [STEELYARD, "agent", "--forwarder", self.forwarder_socket]
+        argv += ["--socket", self.agent_socket, "--state", self.dir / "agent"]
+        argv += ["--controller", self.controllers.urls, "--token-file", token, "--seccomp", "trap"]
+        self.agent = self.lab.start(self.host, f"steelyard-agent-{self.name}", argv)
+        self.agent.wait_for("agent is ready")
+        return self.agent
+
+    def join(self):
+        """Starts both programs, and gives the forwarder its own file."""
+        self.start_forwarder()
+        self.start_agent()
+        self.write_config()
+        self.controllers.cli("apply", self.file, "--forwarder", self.name)
+
+    def die(self):
+        self.agent.kill()
+        self.forwarder.kill()

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stage whose forwarder has an agent that has joined controllers."""
+
+import json
+
+from tests.lab.controllers import Controllers
+from tests.lab.process import run
+from tests.lab.steelyard import STEELYARD
+from tests.lab.wait import wait_until
+
+
+class Joined:
+    """Controllers, and the agent of the stage's forwarder `f1` in place of the stage's own."""
+
+    def __init__(self, stage, count=1):
+        stage.steelyard.agent.stop()
+        self.stage, self.steelyard = stage, stage.steelyard
+        self.controllers = Controllers(stage.lab, count)
+        self.dir, self.hosts = self.controllers.dir, 0
+
+    def start(self):
+        self.controllers.start()
+        self.enlist()
+
+    def enlist(self):
+        """An agent on a host that has nothing of an earlier one."""
+        self.hosts += 1
+        self.controllers.token(self.dir / f"token-{self.hosts}", "f1")
+        self.start_agent()
+
+    def start_agent(self):
+        """On the same sockets as the stage's own."""
+        one = self.steelyard
+        argv = [STEELYARD, "agent", "--forwarder", one.forwarder_socket]
+        argv += ["--socket", one.agent_socket, "--state", self.dir / f"agent-{self.hosts}"]
+        argv += ["--controller", self.controllers.urls]
+        argv += ["--token-file", self.dir / f"token-{self.hosts}", "--seccomp", "trap"]
+        one.agent = self.stage.lab.start(one.host, "steelyard-agent", argv)
+        one.agent.wait_for("agent is ready", 60)
+        one.applied = None
+
+    def apply(self, weight=None, **options):
+        """Applies the stage's configuration, with another weight of web4's servers."""
+        if weight is not None:
+            for server in self.stage.config["web4"].servers:
+                server.weight = weight
+        file = self.dir / "desired.yaml"
+        file.write_text(self.stage.config.text())
+        return self.controllers.cli("apply", file, **options)
+
+    def weights(self):
+        """Of web4's servers, as the agent has them; none while it has no configuration yet."""
+        words = ["get", "servers", "--service", "web4", "-o", "json"]
+        done = run([STEELYARD, "--socket", self.steelyard.agent_socket, *words], check=False)
+        return {one["weight"] for one in json.loads(done.stdout)} if not done.returncode else set()
+
+    def state(self):
+        """How far the forwarder is, as a controller says."""
+        done = self.controllers.cli("get", "forwarders", "-o", "json", check=False)
+        return json.loads(done.stdout)[0]["state"] if done.returncode == 0 else "unknown"
+
+    def await_in_force(self, what, deadline_s=60):
+        wait_until(lambda: self.state() == "in-force", what, deadline_s)
+
+    def close(self):
+        """Leaves the stage with an agent of its own again."""
+        if self.steelyard.agent.alive():
+            self.steelyard.agent.kill()
+        self.controllers.close()
+        self.steelyard.start_agent()
+        self.steelyard.wait_in_sync()
