@@ -158,7 +158,8 @@ void sy_port_get_info(const struct sy_runtime *rt, unsigned port, struct sy_port
 	                             .up = SY_READ(p->up),
 	                             .queues = p->queues,
 	                             .ifindex = p->ifindex,
-	                             .offloads = p->offloads};
+	                             .offloads = p->offloads,
+	                             .tso = p->tso};
 	memcpy(out->name, p->name, sizeof(out->name));
 	if (p->gone)
 		memcpy(out->problem, p->problem, sizeof(out->problem));

@@ -86,6 +86,7 @@ struct port {
 
 	int ifindex; /* 0: no kernel interface */
 	uint32_t offloads;
+	struct sy_port_tso tso;
 	int master; /* ifindex of its bridge, bond or the like; 0: none */
 	char name[32];
 	char backend[48];

@@ -18,7 +18,9 @@ struct ethdev_port {
 	bool started;
 	bool copies;       /* its transmit queues hold no buffers */
 	uint16_t ring;     /* descriptors of a receive queue */
+	bool prepares;     /* packets that it sends may need rte_eth_tx_prepare() */
 	uint64_t too_long; /* frames longer than one buffer. Writers: workers; approximate */
+	uint64_t unfit;    /* packets that the driver cannot send. Likewise */
 };
 
 /* With a 16-bit period, so both directions of a connection hash alike. This only spreads packets
@@ -53,10 +55,26 @@ static unsigned ethdev_waiting(struct port *p, unsigned queue, unsigned *room)
 	return waiting > 0 ? (unsigned)waiting : 0;
 }
 
+/* Drivers change headers as their cards want them, and refuse what these cannot do. */
 static unsigned ethdev_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
-	const struct ethdev_port *e = p->impl;
-	return rte_eth_tx_burst(e->dev, (uint16_t)queue, m, (uint16_t)n);
+	struct ethdev_port *e = p->impl;
+	unsigned done = 0;
+
+	if (!e->prepares)
+		return rte_eth_tx_burst(e->dev, (uint16_t)queue, m, (uint16_t)n);
+	for (;;) {
+		uint16_t fit =
+		        rte_eth_tx_prepare(e->dev, (uint16_t)queue, m + done, (uint16_t)(n - done));
+		uint16_t sent = rte_eth_tx_burst(e->dev, (uint16_t)queue, m + done, fit);
+		done += sent;
+		if (sent < fit || done == n)
+			return done;
+		SY_COUNT(e->unfit, 1);
+		rte_pktmbuf_free(m[done++]);
+		if (done == n)
+			return done;
+	}
 }
 
 /* Devices do not say, and drivers of cards free what was sent as late as they can. */
@@ -83,6 +101,7 @@ static void ethdev_stats(struct port *p, struct sy_port_stats *out)
 	if (!rte_eth_stats_get(e->dev, &s))
 		out->rx_missed += s.imissed + s.rx_nombuf + s.ierrors;
 	out->rx_missed += SY_READ(e->too_long);
+	out->tx_failed += SY_READ(e->unfit);
 }
 
 static void ethdev_refresh(struct port *p)
@@ -117,6 +136,25 @@ static bool device_is_virtio(const char *driver)
 	return strncmp(driver, "net_virtio", 10) == 0 || strncmp(driver, "net_vhost", 9) == 0;
 }
 
+/* What a driver cuts in software has limits that it does not tell: net_tap cuts IPv4 only, and
+ * counts the Ethernet header as a part of the MTU. */
+static void tso_choose(struct port *p, const struct rte_eth_dev_info *info,
+                       struct rte_eth_conf *conf)
+{
+	const uint64_t needed = RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
+	                        RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM;
+	const struct rte_eth_desc_lim *lim = &info->tx_desc_lim;
+	bool tap = strcmp(info->driver_name, "net_tap") == 0;
+
+	/* A piece lies in two buffers behind the headers, as the MTU is no larger than a buffer. */
+	if ((info->tx_offload_capa & needed) != needed ||
+	    (lim->nb_mtu_seg_max && lim->nb_mtu_seg_max < 3))
+		return;
+	conf->txmode.offloads |= needed;
+	p->offloads |= SY_OFFLOAD_TSO_IPV4 | (tap ? 0 : SY_OFFLOAD_TSO_IPV6);
+	p->tso = (struct sy_port_tso){.frame = tap ? p->mtu : 0, .buffers = lim->nb_seg_max};
+}
+
 /* Flags of verified checksums come with packets; those of sent ones are for who asks (port.h). */
 static void offloads_choose(struct port *p, const struct rte_eth_dev_info *info,
                             struct rte_eth_conf *conf)
@@ -126,6 +164,7 @@ static void offloads_choose(struct port *p, const struct rte_eth_dev_info *info,
 		                                                 RTE_ETH_RX_OFFLOAD_TCP_CKSUM);
 	conf->txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
 	p->offloads = conf->txmode.offloads ? SY_OFFLOAD_TCP_CHECKSUM : 0;
+	tso_choose(p, info, conf);
 }
 
 static int device_configure(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
@@ -150,6 +189,7 @@ static int device_configure(struct sy_runtime *rt, struct port *p, const struct 
 	}
 	if (rt->options.offloads)
 		offloads_choose(p, info, &conf);
+	e->prepares = p->offloads != 0;
 	int rc = rte_eth_dev_configure(e->dev, (uint16_t)p->queues, (uint16_t)p->queues, &conf);
 	uint16_t rx = (uint16_t)(o->ring ? o->ring : RING), tx = RING;
 	if (!rc)

@@ -190,6 +190,14 @@ static bool frame_destination(const struct rte_mbuf *m, struct sy_addr *out)
 	return true;
 }
 
+/* Of the longest frame that becomes of it: the port may cut it. */
+static uint32_t frame_len(const struct rte_mbuf *m)
+{
+	if (SY_LIKELY(!(m->ol_flags & RTE_MBUF_F_TX_TCP_SEG)))
+		return m->pkt_len;
+	return (uint32_t)(m->l2_len + m->l3_len + m->l4_len + m->tso_segsz);
+}
+
 /* The neighbour that a packet's hop leads to. */
 struct resolved {
 	uint64_t link;
@@ -218,7 +226,7 @@ static void packet_resolve(struct sy_worker *w, struct rte_mbuf *m, uint16_t id,
 		sy_packet_drop(w, m, SY_DROP_PORT_DOWN);
 		return;
 	}
-	if (m->pkt_len > (uint32_t)SY_READ(port->mtu) + SY_ETH_LEN) {
+	if (frame_len(m) > (uint32_t)SY_READ(port->mtu) + SY_ETH_LEN) {
 		sy_packet_drop(w, m, SY_DROP_TOO_BIG);
 		return;
 	}

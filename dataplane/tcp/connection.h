@@ -210,6 +210,15 @@ static inline bool connection_v4(const struct connection *c)
 	return sy_addr_is_v4(&c->tuple.src);
 }
 
+/* Of a segment's packet, with Ethernet's, but without SACK blocks. */
+static inline uint32_t connection_headers(const struct connection *c)
+{
+	return (uint32_t)(SY_ETH_LEN +
+	                  (connection_v4(c) ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6)) +
+	                  sizeof(struct sy_tcp) +
+	                  (c->flags & C_TIMESTAMPS ? TCP_TIMESTAMPS_LEN : 0));
+}
+
 static inline bool connection_fin_sent(const struct connection *c)
 {
 	return c->flags & C_FIN_WANTED && sy_seq_before(c->unsent.end, c->snd_nxt);

@@ -7,6 +7,9 @@
  *     an acknowledgement           if it is due and went with none of these
  *
  * SYN and FIN have sequence numbers like bytes, and are sent again like bytes.
+ *
+ * Where the port cuts segments (TSO), new bytes go in segments of many pieces, each of which is
+ * what a segment would else be. What is sent again goes in single ones: pieces are lost alone.
  */
 #include "emit.h"
 #include "pace.h"
@@ -16,7 +19,14 @@
 #include "timer.h"
 #include "window.h"
 
-#define RETRY_MS 10 /* no buffer: again after this time */
+#define RETRY_MS    10 /* no buffer: again after this time */
+#define PIECES_MOST 64 /* of a large segment: some drivers have room for no more */
+
+enum kind {
+	KIND_NEW,   /* one segment of new bytes, or SYN, FIN */
+	KIND_LARGE, /* of several pieces */
+	KIND_AGAIN, /* what was sent before */
+};
 
 /* ---- one segment ----------------------------------------------------------------------------- */
 
@@ -89,20 +99,50 @@ static struct rte_mbuf *no_buffer(struct sy_stack *s, struct connection *c)
 	return NULL;
 }
 
-static struct rte_mbuf *plan_finish(struct sy_stack *s, struct connection *c,
-                                    const struct segment_plan *plan)
+static struct rte_mbuf *one_make(struct sy_stack *s, struct connection *c,
+                                 const struct segment_plan *plan)
 {
-	struct rte_mbuf *m;
 	uint8_t *payload;
+	struct rte_mbuf *m = segment_make(s->options.pool, plan, &payload);
 
-	m = segment_make(s->options.pool, plan, &payload);
 	if (!m)
-		return no_buffer(s, c);
+		return NULL;
 	if (plan->len > 0)
 		send_buffer_read(&c->unsent, &s->chunks, plan->seq + !!(plan->flags & SY_TCP_SYN),
 		                 payload, plan->len);
 	segment_finish(m, s->options.offload_checksum);
 	s->counters.offloaded += s->options.offload_checksum;
+	return m;
+}
+
+static struct rte_mbuf *large_make(struct sy_stack *s, struct connection *c,
+                                   const struct segment_plan *plan)
+{
+	struct rte_mbuf *m = segment_make_large(s->options.pool, plan);
+	uint32_t at = plan->seq, offset;
+
+	if (!m)
+		return NULL;
+	offset = segment_headers(m);
+	for (struct rte_mbuf *b = m; b; b = b->next, offset = 0) {
+		uint32_t len = b->data_len - offset;
+		send_buffer_read(&c->unsent, &s->chunks, at,
+		                 rte_pktmbuf_mtod_offset(b, uint8_t *, offset), len);
+		at += len;
+	}
+	segment_finish_large(m, plan->piece);
+	s->counters.tso_segments++;
+	s->counters.tso_pieces += segment_pieces(m);
+	return m;
+}
+
+static struct rte_mbuf *plan_finish(struct sy_stack *s, struct connection *c,
+                                    const struct segment_plan *plan)
+{
+	struct rte_mbuf *m = plan->piece ? large_make(s, c, plan) : one_make(s, c, plan);
+
+	if (!m)
+		return plan->piece ? NULL : no_buffer(s, c);
 	if (plan->flags & SY_TCP_ACK)
 		acknowledged(c);
 	return m;
@@ -136,10 +176,31 @@ static void plan_text(struct connection *c, struct segment_plan *plan, bool agai
 	}
 }
 
+/* What the port cuts a connection's segments into: an even number of bytes (segment.c). */
+static uint16_t piece_of(const struct sy_stack *s, const struct connection *c)
+{
+	uint32_t piece = c->mss, frame = s->options.tso.frame, headers = connection_headers(c);
+
+	if (frame && piece + headers > frame)
+		piece = frame > headers ? frame - headers : 0;
+	return (uint16_t)(piece & ~1u);
+}
+
+/* A large segment finds no buffers: its first piece alone. */
+static struct rte_mbuf *piece_make(struct sy_stack *s, struct connection *c,
+                                   struct segment_plan *plan, uint32_t *end)
+{
+	plan->len = plan->piece;
+	plan->piece = 0;
+	plan->flags &= (uint8_t) ~(SY_TCP_PSH | SY_TCP_FIN);
+	*end = plan->seq + plan->len;
+	return plan_finish(s, c, plan);
+}
+
 /* A segment from *from on, up to `to`: SYN, bytes and FIN as the numbers say, as many as fit in
- * mss, less what options take that it has. Moves *from behind it. */
+ * mss, less what options take that it has; but all of a large one. Moves *from behind it. */
 static struct rte_mbuf *range_make(struct sy_stack *s, struct connection *c, uint32_t *from,
-                                   uint32_t to, uint32_t mss, bool again)
+                                   uint32_t to, uint32_t mss, enum kind kind)
 {
 	bool syn = c->state == SY_STACK_SYN_SENT || c->state == SY_STACK_SYN_RECEIVED;
 	uint8_t flags = syn && c->state == SY_STACK_SYN_SENT ? SY_TCP_SYN
@@ -151,17 +212,21 @@ static struct rte_mbuf *range_make(struct sy_stack *s, struct connection *c, uin
 	if (!syn) {
 		room = mss - (plan.blocks ? 4 + 8u * plan.blocks : 0);
 		end = seq_after(to, c->unsent.end) ? c->unsent.end : to;
-		if (end - *from > room)
+		if (kind == KIND_LARGE)
+			plan.piece = piece_of(s, c);
+		else if (end - *from > room)
 			end = *from + room;
 		plan.len = end - *from;
 		if (plan.len > 0)
-			plan_text(c, &plan, again);
+			plan_text(c, &plan, kind == KIND_AGAIN);
 		if (end == c->unsent.end && seq_after(to, end)) {
 			plan.flags |= SY_TCP_FIN;
 			end++;
 		}
 	}
 	struct rte_mbuf *m = plan_finish(s, c, &plan);
+	if (!m && plan.piece)
+		m = piece_make(s, c, &plan, &end);
 	if (m)
 		*from = end;
 	return m;
@@ -173,7 +238,7 @@ static struct rte_mbuf *range_again(struct sy_stack *s, struct connection *c, ui
                                     uint32_t to)
 {
 	uint32_t end = from;
-	struct rte_mbuf *m = range_make(s, c, &end, to, c->mss, true);
+	struct rte_mbuf *m = range_make(s, c, &end, to, c->mss, KIND_AGAIN);
 
 	if (!m)
 		return NULL;
@@ -242,11 +307,47 @@ static uint32_t new_end(const struct connection *c)
 	return c->snd_nxt + len + (len == bytes && waiting > bytes);
 }
 
+/* May the port cut it? It would copy the mark that the window is reduced, and an urgent pointer,
+ * into each piece; and SACK blocks take place in each. */
+static bool large_may(const struct sy_stack *s, const struct connection *c)
+{
+	const struct sy_stack_tso *t = &s->options.tso;
+
+	return s->large_most > 0 && (connection_v4(c) ? t->ipv4 : t->ipv6) && !s->scarce &&
+	       !(c->flags & (C_TELL_CWR | C_URGENT_OUT)) && path_mtu_whole(&c->path_mtu) &&
+	       c->arrived.blocks == 0 && c->arrived.duplicate.from == c->arrived.duplicate.to;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+/* The end of a large segment, where a full one may go: as many whole pieces as both windows, and a
+ * tick of pacing, let go; and what is left behind them, if that is all and may go. SND.NXT: a
+ * single one goes. */
+static uint32_t large_end(const struct sy_stack *s, const struct connection *c, uint32_t room)
+{
+	uint32_t piece = piece_of(s, c), bytes = c->unsent.end - c->snd_nxt, most, whole;
+
+	if (piece == 0)
+		return c->snd_nxt;
+	most = least(bytes, c->snd_una + c->snd_wnd - c->snd_nxt);
+	most = least(most, least(room, pace_burst(s, c)));
+	most = least(most, least(s->large_most, PIECES_MOST * piece));
+	whole = most - most % piece;
+	if (whole < 2 * piece)
+		return c->snd_nxt;
+	if (most == bytes && (whole == bytes || short_may_go(c, bytes - whole, true)))
+		return c->unsent.end + !!(c->flags & C_FIN_WANTED);
+	return c->snd_nxt + whole;
+}
+
 static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint32_t to,
-                                  uint32_t mss)
+                                  uint32_t mss, enum kind kind)
 {
 	uint32_t from = c->snd_nxt, end = from;
-	struct rte_mbuf *m = range_make(s, c, &end, to, mss, false);
+	struct rte_mbuf *m = range_make(s, c, &end, to, mss, kind);
 
 	if (!m)
 		return NULL;
@@ -258,7 +359,7 @@ static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint
 		rte_pktmbuf_free(m);
 		return no_buffer(s, c);
 	}
-	if (end - from < c->mss)
+	if (end - from < c->mss || (kind == KIND_LARGE && (end - from) % piece_of(s, c) != 0))
 		c->small_end = end;
 	c->snd_nxt = end;
 	c->flags &= ~(uint32_t)C_PROBED; /* the probe's byte is in a range now */
@@ -270,7 +371,7 @@ static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint
 
 static struct rte_mbuf *new_next(struct sy_stack *s, struct connection *c)
 {
-	uint32_t to = new_end(c), room;
+	uint32_t to = new_end(c), room, large;
 
 	if (to == c->snd_nxt)
 		return NULL;
@@ -278,7 +379,10 @@ static struct rte_mbuf *new_next(struct sy_stack *s, struct connection *c)
 	/* Whole segments; but if nothing is under way, something always goes. */
 	if (room < to - c->snd_nxt && room < c->mss && flight_bytes(s, c) > 0)
 		return NULL;
-	return range_new(s, c, to, c->mss);
+	if (to - c->snd_nxt == c->mss && large_may(s, c) &&
+	    (large = large_end(s, c, room)) != c->snd_nxt)
+		return range_new(s, c, large, c->mss, KIND_LARGE);
+	return range_new(s, c, to, c->mss, KIND_NEW);
 }
 
 static struct rte_mbuf *probe_next(struct sy_stack *s, struct connection *c)
@@ -288,7 +392,7 @@ static struct rte_mbuf *probe_next(struct sy_stack *s, struct connection *c)
 
 	if (payload == 0)
 		return NULL;
-	m = range_new(s, c, from + payload, payload);
+	m = range_new(s, c, from + payload, payload, KIND_NEW);
 	if (m) {
 		s->counters.path_probes++;
 		path_probe_sent(c, from, payload, c->snd_nxt - from);
@@ -305,7 +409,8 @@ static struct rte_mbuf *emit_next(struct sy_stack *s, struct connection *c)
 	if (m)
 		return m;
 	if (c->state == SY_STACK_SYN_SENT || c->state == SY_STACK_SYN_RECEIVED)
-		return c->snd_nxt == c->snd_una ? range_new(s, c, c->snd_una + 1, c->mss) : NULL;
+		return c->snd_nxt == c->snd_una ? range_new(s, c, c->snd_una + 1, c->mss, KIND_NEW)
+		                                : NULL;
 	m = probe_next(s, c);
 	return m ? m : new_next(s, c);
 }
@@ -327,10 +432,16 @@ static bool pace_admits(struct sy_stack *s, struct connection *c)
 unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned most)
 {
 	unsigned count = 0;
-	uint32_t sent = c->snd_nxt, again = c->retransmitted;
+	uint32_t sent = c->snd_nxt, again = c->retransmitted, pieces = 0, more;
 
-	while (count < most && pace_admits(s, c) && (out[count] = emit_next(s, c)) != NULL)
-		pace_sent(s, c, out[count++]->pkt_len);
+	while (count < most && pieces < EMIT_TURN && pace_admits(s, c) &&
+	       (out[count] = emit_next(s, c)) != NULL) {
+		const struct rte_mbuf *m = out[count++];
+		pieces += more = segment_pieces(m);
+		pace_sent(s, c, m->pkt_len + (more - 1) * segment_headers(m));
+	}
+	if (pieces >= EMIT_TURN) /* maybe more: after the others */
+		connection_wants(s, c);
 	if (c->flags & C_ACK_NOW && count < most) {
 		out[count] = ack_make(s, c, c->snd_nxt, SY_TCP_ACK);
 		count += out[count] != NULL;
@@ -396,7 +507,7 @@ bool emit_tail_probe(struct sy_stack *s, struct connection *c)
 		sent_probe_range(&flight_of(s, c)->sent, c->mss, &from, &to);
 		m = range_again(s, c, from, to);
 	} else {
-		m = range_new(s, c, to, c->mss);
+		m = range_new(s, c, to, c->mss, KIND_NEW);
 	}
 	if (m)
 		sent_probed(&flight_of(s, c)->sent, again);

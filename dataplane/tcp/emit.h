@@ -10,7 +10,8 @@ struct rte_mbuf;
 struct sy_stack;
 struct connection;
 
-#define EMIT_TURN 16 /* segments of a connection before the next one has its turn */
+/* Segments of a connection before the next one has its turn; pieces of large ones count. */
+#define EMIT_TURN 16
 
 /* Makes up to `most` segments that may be sent now. Returns how many. */
 unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned most);

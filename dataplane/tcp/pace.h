@@ -34,6 +34,22 @@ static inline uint32_t pace_wait_us(const struct sy_stack *s, const struct conne
 	               : 0;
 }
 
+/* So many bytes may leave at once, where the port cuts them: those of a tick of the wheel. */
+static inline uint32_t pace_burst(const struct sy_stack *s, const struct connection *c)
+{
+	const struct congestion *o = &c->congestion;
+	uint32_t rtt_us = rtt_smoothed_us(&c->rtt);
+	uint64_t bytes = UINT32_MAX;
+
+	if (!(c->flags & C_PACED))
+		return UINT32_MAX;
+	if (rtt_us) /* at the speed of pace_sent() */
+		bytes = (uint64_t)o->window * (congestion_slow_start(o) ? 2000 : 1250) / rtt_us;
+	if (c->pace_most && c->pace_most / 1000 < bytes)
+		bytes = c->pace_most / 1000;
+	return bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
+}
+
 /* A segment with so many bytes has left: the next one follows after its part of the round trip,
  * which is half as long in slow start, where the window doubles, and else four fifths. */
 static inline void pace_sent(const struct sy_stack *s, struct connection *c, uint32_t bytes)

@@ -8,9 +8,7 @@
 
 static uint32_t headers_of(const struct connection *c)
 {
-	return (uint32_t)((connection_v4(c) ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6)) +
-	                  sizeof(struct sy_tcp) +
-	                  (c->flags & C_TIMESTAMPS ? TCP_TIMESTAMPS_LEN : 0));
+	return connection_headers(c) - SY_ETH_LEN;
 }
 
 /* Of a segment with so many bytes, or of the first of several. */

@@ -4,8 +4,11 @@
 
 #include "segment.h"
 
-#define TTL     64
-#define IPV4_DF 0x4000
+#define TTL           64
+#define IPV4_DF       0x4000
+#define LARGE_BUFFERS 64    /* of a large segment */
+#define DATAGRAM_MOST 65535 /* with its headers, and Ethernet's: what view and IP can say */
+#define HEADERS_MOST  (SY_ETH_LEN + 40 + 60)
 
 enum {
 	KIND_NOP = 1,
@@ -131,25 +134,26 @@ static void ip_put(uint8_t *l3, const struct segment_plan *plan, uint16_t l4_len
 	memcpy(ip->dst, t->src.b, sizeof(ip->dst));
 }
 
-struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_plan *plan,
-                              uint8_t **payload)
+/* Of Ethernet, IP and TCP. */
+static unsigned headers_len(const struct segment_plan *plan)
+{
+	bool v4 = sy_addr_is_v4(&plan->from_peer->src);
+
+	return SY_ETH_LEN + (unsigned)(v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6)) +
+	       (unsigned)sizeof(struct sy_tcp) + segment_options_len(plan);
+}
+
+/* Into the first bytes of a packet. */
+static void headers_put(struct rte_mbuf *m, const struct segment_plan *plan)
 {
 	const struct sy_tuple *t = plan->from_peer;
 	bool v4 = sy_addr_is_v4(&t->src);
 	unsigned l3_len = v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6);
 	unsigned header = (unsigned)sizeof(struct sy_tcp) + segment_options_len(plan);
-	uint16_t l4_len = (uint16_t)(header + plan->len);
-	struct rte_mbuf *m = rte_pktmbuf_alloc(pool);
+	uint8_t *frame = rte_pktmbuf_mtod(m, uint8_t *);
 
-	if (!m)
-		return NULL;
-	uint8_t *frame = (uint8_t *)rte_pktmbuf_append(m, (uint16_t)(SY_ETH_LEN + l3_len + l4_len));
-	if (!frame) {
-		rte_pktmbuf_free(m);
-		return NULL;
-	}
 	*(struct sy_eth *)frame = (struct sy_eth){.type = htons(v4 ? SY_ETH_IPV4 : SY_ETH_IPV6)};
-	ip_put(frame + SY_ETH_LEN, plan, l4_len);
+	ip_put(frame + SY_ETH_LEN, plan, (uint16_t)(header + plan->len));
 	struct sy_tcp *tcp = (struct sy_tcp *)(frame + SY_ETH_LEN + l3_len);
 	*tcp = (struct sy_tcp){
 	        .sport = t->dport,
@@ -166,9 +170,96 @@ struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_pla
 	m->l2_len = SY_ETH_LEN;
 	m->l3_len = l3_len;
 	m->l4_len = header;
+}
+
+struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_plan *plan,
+                              uint8_t **payload)
+{
+	unsigned headers = headers_len(plan);
+	struct rte_mbuf *m = rte_pktmbuf_alloc(pool);
+
+	if (!m)
+		return NULL;
+	uint8_t *frame = (uint8_t *)rte_pktmbuf_append(m, (uint16_t)(headers + plan->len));
+	if (!frame) {
+		rte_pktmbuf_free(m);
+		return NULL;
+	}
+	headers_put(m, plan);
 	if (payload)
-		*payload = (uint8_t *)tcp + header;
+		*payload = frame + headers;
 	return m;
+}
+
+/* ---- making large ones ----------------------------------------------------------------------- */
+
+/* Pieces begin at even bytes of a buffer: software that cuts (net_tap's) sums the parts of a piece
+ * in two buffers as if both had even lengths. */
+static uint32_t first_room(struct rte_mempool *pool, unsigned headers)
+{
+	return (rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM - headers) & ~1u;
+}
+
+static uint32_t next_room(struct rte_mempool *pool)
+{
+	return rte_pktmbuf_data_room_size(pool) & ~1u;
+}
+
+uint32_t segment_large_most(struct rte_mempool *pool, unsigned buffers)
+{
+	if (buffers == 0 || buffers > LARGE_BUFFERS)
+		buffers = LARGE_BUFFERS;
+	uint32_t most = first_room(pool, HEADERS_MOST) + (buffers - 1) * next_room(pool);
+	return most < DATAGRAM_MOST - HEADERS_MOST ? most : DATAGRAM_MOST - HEADERS_MOST;
+}
+
+struct rte_mbuf *segment_make_large(struct rte_mempool *pool, const struct segment_plan *plan)
+{
+	uint32_t headers = headers_len(plan), first = first_room(pool, headers);
+	uint32_t room = next_room(pool), left = plan->len;
+	unsigned count = 1 + (left > first ? (left - first + room - 1) / room : 0);
+	struct rte_mbuf *m[LARGE_BUFFERS];
+
+	if (count > LARGE_BUFFERS || rte_pktmbuf_alloc_bulk(pool, m, count))
+		return NULL;
+	for (unsigned i = 0; i < count; i++) {
+		uint32_t most = i == 0 ? first : room, piece = left < most ? left : most;
+		m[i]->data_off = i == 0 ? m[i]->data_off : 0;
+		m[i]->data_len = (uint16_t)(piece + (i == 0 ? headers : 0));
+		m[i]->next = i + 1 < count ? m[i + 1] : NULL;
+		left -= piece;
+	}
+	m[0]->nb_segs = (uint16_t)count;
+	m[0]->pkt_len = headers + plan->len;
+	headers_put(m[0], plan);
+	return m[0];
+}
+
+/* ---- finishing ------------------------------------------------------------------------------- */
+
+/* Both addresses lie next to each other. */
+static uint64_t addresses_sum(const uint8_t *l3, bool v4)
+{
+	return v4 ? sy_csum_sum(&((const struct sy_ipv4 *)l3)->src, 8)
+	          : sy_csum_sum(((const struct sy_ipv6 *)l3)->src, 32);
+}
+
+void segment_finish_large(struct rte_mbuf *m, uint16_t piece)
+{
+	uint8_t *l3 = rte_pktmbuf_mtod_offset(m, uint8_t *, SY_ETH_LEN);
+	struct sy_tcp *tcp = (struct sy_tcp *)(l3 + m->l3_len);
+	bool v4 = m->l3_len == sizeof(struct sy_ipv4);
+
+	/* Of the pseudo-header without its length, which differs from piece to piece. */
+	tcp->checksum = sy_csum_fold(addresses_sum(l3, v4) + htons(SY_PROTO_TCP));
+	m->tso_segsz = piece;
+	m->ol_flags |= RTE_MBUF_F_TX_TCP_SEG;
+	if (v4) {
+		((struct sy_ipv4 *)l3)->checksum = 0;
+		m->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
+	} else {
+		m->ol_flags |= RTE_MBUF_F_TX_IPV6;
+	}
 }
 
 void segment_finish(struct rte_mbuf *m, bool offload)
@@ -177,11 +268,7 @@ void segment_finish(struct rte_mbuf *m, bool offload)
 	struct sy_tcp *tcp = (struct sy_tcp *)(l3 + m->l3_len);
 	uint16_t len = (uint16_t)(m->data_len - SY_ETH_LEN - m->l3_len);
 	bool v4 = m->l3_len == sizeof(struct sy_ipv4);
-	/* Both addresses lie next to each other. */
-	const uint8_t *addrs =
-	        v4 ? (uint8_t *)&((struct sy_ipv4 *)l3)->src : ((struct sy_ipv6 *)l3)->src;
-
-	uint64_t pseudo = sy_csum_sum(addrs, v4 ? 8 : 32) + htons(SY_PROTO_TCP) + htons(len);
+	uint64_t pseudo = addresses_sum(l3, v4) + htons(SY_PROTO_TCP) + htons(len);
 
 	if (offload) {
 		tcp->checksum = sy_csum_fold(pseudo);

@@ -45,6 +45,7 @@ struct segment_plan {
 	uint32_t seq, ack;
 	uint32_t len; /* of the payload */
 	uint16_t window, urgent;
+	uint16_t piece;     /* the port cuts the payload into pieces of this size (TSO); 0: not */
 	uint8_t flags, tos; /* tos: with ECN */
 	bool fragile;       /* routers may fragment it */
 	uint8_t blocks;
@@ -58,9 +59,29 @@ unsigned segment_options_len(const struct segment_plan *plan);
  * NULL: no buffer. */
 struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_plan *plan,
                               uint8_t **payload);
+/* The same of one that the port cuts: a chain of buffers, with room for plan->len bytes behind the
+ * headers of the first. NULL: there are not enough buffers. */
+struct rte_mbuf *segment_make_large(struct rte_mempool *pool, const struct segment_plan *plan);
 /* Computes the checksum; or lets the port do it. */
 void segment_finish(struct rte_mbuf *m, bool offload);
+/* All that a port which cuts it expects. */
+void segment_finish_large(struct rte_mbuf *m, uint16_t piece);
+/* The payload of a large segment, at most, in so many buffers of the pool (0: any number). */
+uint32_t segment_large_most(struct rte_mempool *pool, unsigned buffers);
 /* The reset that answers a segment without a connection (RFC 9293 3.10.7.1). NULL: none is due. */
 struct rte_mbuf *segment_refuse(struct rte_mempool *pool, const struct segment *seg, bool offload);
+
+/* Headers of a segment that was made, and how many packets become of it on the wire. */
+static inline uint32_t segment_headers(const struct rte_mbuf *m)
+{
+	return (uint32_t)(m->l2_len + m->l3_len + m->l4_len);
+}
+
+static inline uint32_t segment_pieces(const struct rte_mbuf *m)
+{
+	return m->ol_flags & RTE_MBUF_F_TX_TCP_SEG
+	               ? (m->pkt_len - segment_headers(m) + m->tso_segsz - 1) / m->tso_segsz
+	               : 1;
+}
 
 #endif

@@ -146,6 +146,8 @@ int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, str
 	list_init(&s->space);
 	list_init(&s->time_wait);
 	s->receive_scale = scale_for(s->options.receive_max);
+	if (s->options.tso.ipv4 || s->options.tso.ipv6)
+		s->large_most = segment_large_most(s->options.pool, s->options.tso.buffers);
 	if (tables_make(s) || pools_make(s)) {
 		sy_stack_destroy(s);
 		return sy_fail(err, ENOMEM, "no memory for %u connections", options->connections);

@@ -71,6 +71,7 @@ struct sy_stack {
 	struct rte_mbuf *loose[LOOSE_MAX];
 	uint32_t loose_first, loose_count;
 
+	uint32_t large_most;   /* payload of a segment that the port cuts; 0: it cuts none */
 	uint8_t receive_scale; /* of windows, as offered */
 	uint64_t challenge_s;
 	uint32_t challenges; /* that all connections may still send in this second */

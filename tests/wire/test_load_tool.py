@@ -219,38 +219,68 @@ def test_memif(lab):
     assert seen["accepted"] == results["connections"]["opened"] >= 1000
 
 
-def test_port_computes_checksums(lab):
-    """A TAP does so for what is sent, and says what it thinks of what has come; the kernel at its
-    other end takes no wrong one."""
-    mac, own, peer = "02:00:00:00:00:03", "10.8.1.2", "10.8.1.1"
-    port, tap, client = "net_tap0", "sytap0", lab["client"]
-    echo = EchoServer(client, ECHO + 1, address="0.0.0.0")
+def echo_over_tap(lab, family, tap, **options):
+    """Echoes of the kernel at a TAP's other end. Returns results, and the lengths of the frames
+    that it got."""
+    mac, prefix = "02:00:00:00:00:03", (24 if family == 4 else 64)
+    own, peer = ("10.8.1.2", "10.8.1.1") if family == 4 else ("fd08::2", "fd08::1")
+    port, client = "net_tap0", lab["client"]
+    echo = EchoServer(client, ECHO + 1, family, address="0.0.0.0" if family == 4 else "::")
     clients = Load(
         lab,
         "client",
         port=f"{port},backend=ethdev,mac={mac},dev={port};iface={tap}",
-        route=f"{peer}/32,port={port}",
+        route=f"{peer}/{32 if family == 4 else 128},port={port}",
         neighbour=f"{peer},port={port},mac={mac[:-1]}4",
         source=own,
         to=endpoint(peer, ECHO + 1),
         protocol="echo",
         connections=4,
-        requests=1000,
-        class_="all,length=1400",
         timeout="60s",
         quiet=True,
+        **options,
     )
     clients.process.wait_for(f"port {port}")
+    capture = lab.capture("client", tap)
     client.ns.ip(f"link set {tap} address {mac[:-1]}4")
-    client.ns.ip(f"address add {peer}/24 dev {tap}")
+    client.ns.ip(f"address add {peer}/{prefix} dev {tap}" + (" nodad" if family == 6 else ""))
     client.ns.ip(f"link set {tap} up")
     client.ns.ip(f"neigh replace {own} lladdr {mac} dev {tap} nud permanent")
     results = clients.finish()
     echo.close()
+    lengths = [len(data) for outgoing, data in capture.frames if not outgoing]
+    lab.close_captures()
     assert not errors(results)
+    return results, lengths
+
+
+def test_port_computes_checksums(lab):
+    """A TAP does so for what is sent, and says what it thinks of what has come; the kernel at its
+    other end takes no wrong one."""
+    results, _ = echo_over_tap(lab, 4, "sytap0", class_="all,length=1400", requests=1000)
     assert results["answered"] == 1000
     assert results["stack"]["offloaded"] > 1000
     assert results["stack"]["bad_checksums"] == 0, results["stack"]
+
+
+@families
+def test_port_cuts_segments(lab, family):
+    """DPDK's TAP cuts large segments of IPv4, in software; those of IPv6 the stack makes itself.
+    The kernel gets all bytes, and no frame that is larger than its MTU."""
+    options = {"class_": "all,length=uniform:1:100k", "requests": 300, "depth": 3}
+    results, lengths = echo_over_tap(lab, family, "sytap1", **options)
+    stack = results["stack"]
+    assert results["answered"] == 300
+    assert 1000 < max(lengths) <= 1500 + 14
+    if family == 4:
+        assert stack["tso_segments"] > 300
+        assert stack["tso_pieces"] > 4 * stack["tso_segments"]
+        # Each packet of the stack is one frame, but for the large ones.
+        sent = stack["packets_out"] - stack["tso_segments"] + stack["tso_pieces"]
+        assert len(lengths) <= sent + 100  # and what the kernel sends itself
+        assert results["bytes_out"] / stack["packets_out"] > 1500
+    else:
+        assert stack["tso_segments"] == stack["tso_pieces"] == 0
 
 
 @pytest.mark.parametrize("each", (0, 1), ids=("keep-alive", "short"))

@@ -422,6 +422,14 @@ struct sy_port_stats {
 /* What a port does for packets that it sends. */
 enum {
 	SY_OFFLOAD_TCP_CHECKSUM = 1, /* of packets with RTE_MBUF_F_TX_TCP_CKSUM */
+	SY_OFFLOAD_TSO_IPV4 = 2,     /* cuts packets with RTE_MBUF_F_TX_TCP_SEG */
+	SY_OFFLOAD_TSO_IPV6 = 4,
+};
+
+/* Bounds of packets that a port cuts. */
+struct sy_port_tso {
+	uint16_t frame;   /* of what it makes, Ethernet header included; 0: as the MTU says */
+	uint16_t buffers; /* of a packet */
 };
 
 struct sy_port_info {
@@ -434,6 +442,7 @@ struct sy_port_info {
 	unsigned queues;
 	int ifindex;       /* 0: no kernel interface */
 	uint32_t offloads; /* SY_OFFLOAD_*; only with sy_runtime_options.offloads */
+	struct sy_port_tso tso;
 	char problem[256]; /* why the port does not work, and the remedy; empty: it works */
 };
 

@@ -13,9 +13,9 @@
  * it. Calls that fail return a negative errno, and -EAGAIN where a blocking call would wait; an
  * event tells when to try again.
  *
- * Packets are single-segment buffers with an Ethernet frame. The driver sets the MAC addresses of
- * those that it fetches. It has told the caller which packets are for this host: the stack answers
- * a segment to a port without a listener by a reset.
+ * Packets have an Ethernet frame, in one buffer but for options.tso. The driver sets the MAC
+ * addresses of those that it fetches. It has told the caller which packets are for this host: the
+ * stack answers a segment to a port without a listener by a reset.
  */
 #ifndef SY_STACK_H
 #define SY_STACK_H
@@ -35,6 +35,14 @@ typedef uint32_t sy_stack_id;
 #define SY_STACK_NONE 0
 
 /* ---- one core's stack (stack.c) -------------------------------------------------------------- */
+
+/* Segmentation by the port. Then a packet may be a chain of buffers with RTE_MBUF_F_TX_TCP_SEG and
+ * all that rte_mbuf_core.h asks for; its pieces of tso_segsz bytes are at most 64. */
+struct sy_stack_tso {
+	bool ipv4, ipv6;  /* all ports cut segments of this family */
+	uint16_t frame;   /* the largest that they make, Ethernet header included; 0: the MTU's */
+	uint16_t buffers; /* of a packet, at most; 0: any number */
+};
 
 struct sy_stack_options {
 	struct rte_mempool *pool; /* of packets that are sent */
@@ -69,6 +77,7 @@ struct sy_stack_options {
 	/* All ports compute the checksums of segments, which carry RTE_MBUF_F_TX_TCP_CKSUM and that
 	 * of the pseudo-header. */
 	bool offload_checksum;
+	struct sy_stack_tso tso;
 	/* Of a stream of full segments, every eighth is acknowledged and not every second, if they
 	 * come within 30 µs: for who asks for packets as often, or sleeps no longer than
 	 * sy_stack_advance() says. */
@@ -368,6 +377,8 @@ void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
 	X(path_raised, "path MTUs raised by a probe")                                              \
 	X(held, "acknowledgements that waited for more of a stream")                               \
 	X(offloaded, "segments whose checksum the port computes")                                  \
+	X(tso_segments, "large segments, which the port cuts (TSO)")                               \
+	X(tso_pieces, "packets that the port makes of them")                                       \
 	X(orphans_ended, "closed connections ended: the peer takes nothing, or they are too many") \
 	X(level_full, "packets of the lowest level dropped: too many wait for being taken")
 

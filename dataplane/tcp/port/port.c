@@ -254,17 +254,27 @@ static void memory_bound(struct sy_stack_options *o, unsigned workers)
 		o->receive_all = most;
 }
 
+static uint16_t smaller(uint16_t a, uint16_t b)
+{
+	return a && (!b || a < b) ? a : b; /* 0: any */
+}
+
 /* A route may change the port of a connection: what one of them cannot do, the stack does. */
-static uint32_t offloads_of_all(const struct sy_runtime *rt)
+static void offloads_of_all(const struct sy_runtime *rt, struct sy_stack_options *o)
 {
 	uint32_t all = sy_port_count(rt) ? UINT32_MAX : 0;
 	struct sy_port_info info;
 
+	o->tso = (struct sy_stack_tso){0};
 	for (unsigned i = 0; i < sy_port_count(rt); i++) {
 		sy_port_get_info(rt, i, &info);
 		all &= info.offloads;
+		o->tso.frame = smaller(o->tso.frame, info.tso.frame);
+		o->tso.buffers = smaller(o->tso.buffers, info.tso.buffers);
 	}
-	return all;
+	o->offload_checksum = all & SY_OFFLOAD_TCP_CHECKSUM;
+	o->tso.ipv4 = all & SY_OFFLOAD_TSO_IPV4;
+	o->tso.ipv6 = all & SY_OFFLOAD_TSO_IPV6;
 }
 
 int sy_stack_port_open(struct sy_stack_port *p, struct sy_runtime *rt,
@@ -272,7 +282,7 @@ int sy_stack_port_open(struct sy_stack_port *p, struct sy_runtime *rt,
 {
 	struct sy_stack_options o = *options;
 
-	o.offload_checksum = offloads_of_all(rt) & SY_OFFLOAD_TCP_CHECKSUM;
+	offloads_of_all(rt, &o);
 	for (unsigned i = 0; i < sy_worker_count(rt); i++) {
 		/* The runtime's packets, wherever they come from. */
 		struct rte_mbuf *m = sy_packet_alloc(sy_worker_at(rt, i));

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "large.h"
 #include "talk.h"
 #include "talk_network.h"
 
@@ -151,6 +152,18 @@ static void wire_open(struct talk *t, struct wire *w, unsigned kind)
 	};
 }
 
+/* What the ports of both sides do for their stacks. It is drawn from nothing, so that a seed's
+ * schedule is what it would be without. */
+static struct sy_stack_tso tso_of(uint64_t seed)
+{
+	bool cuts = seed & 1;
+
+	return (struct sy_stack_tso){.ipv4 = cuts,
+	                             .ipv6 = cuts,
+	                             .frame = seed & 4 ? 1500 : 0,
+	                             .buffers = seed & 8 ? 6 : 0};
+}
+
 static void side_open(struct talk *t, unsigned i)
 {
 	static const uint32_t window[] = {600, 2000, 8000, 65535, 1 << 20, 6 << 20};
@@ -168,6 +181,7 @@ static void side_open(struct talk *t, unsigned i)
 	        .no_scale = chance(t, 200),
 	        .ecn = chance(t, 300),
 	        .pacing = chance(t, 300),
+	        .tso = tso_of(t->seed),
 	};
 	for (unsigned k = 0; k < sizeof(o.secret); k++)
 		o.secret[k] = (uint8_t)random64(t);
@@ -226,6 +240,15 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+static void port_send(struct talk *t, unsigned from, struct rte_mbuf *m)
+{
+	struct rte_mbuf *piece[LARGE_PIECES];
+	unsigned count = large_cut(m, piece);
+
+	for (unsigned i = 0; i < count; i++)
+		wire_send(t, from, piece[i]);
+}
+
 static void turn(struct talk *t)
 {
 	uint64_t next = UINT64_MAX;
@@ -241,7 +264,7 @@ static void turn(struct talk *t)
 			side_act(t, i);
 		while ((count = sy_stack_transmit(side->s, out, 1 + below(t, 32), t->now)) > 0)
 			for (unsigned k = 0; k < count; k++)
-				wire_send(t, i, out[k]);
+				port_send(t, i, out[k]);
 		due = least(due, sy_stack_advance(side->s, t->now));
 		next = least(next, least(due, side->next));
 	}
@@ -295,6 +318,7 @@ static void result_fill(const struct talk *t, struct talk_result *r)
 		r->timeouts += c->timeouts;
 		r->undone += c->undone;
 		r->raised += c->path_raised;
+		r->cut += c->tso_segments;
 	}
 }
 
@@ -316,7 +340,7 @@ const char *talk(uint64_t seed, bool explain, struct talk_result *result)
 	unsigned before = rte_mempool_avail_count(pool), turns = 0;
 
 	memset(t->side, 0, sizeof(t->side));
-	t->random = seed;
+	t->random = t->seed = seed;
 	t->now = START_NS;
 	t->wrong = NULL;
 	t->over = false;

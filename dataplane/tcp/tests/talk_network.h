@@ -37,7 +37,7 @@ struct side {
 };
 
 struct talk {
-	uint64_t random, now, order;
+	uint64_t seed, random, now, order;
 	struct side side[2]; /* 0 opens */
 	const char *wrong;
 	bool over; /* one side was given up, and the other one cannot know */
