@@ -145,6 +145,7 @@ static void next_find(struct sy_worker *w)
 		if (from != w->id)
 			n = ring_take(p->flow_in[from], next->mbuf, SY_BURST);
 		if (n < SY_BURST || ++next->bursts == RING_BURSTS) {
+			next->cut |= n == SY_BURST;
 			next->from++;
 			next->bursts = 0;
 		}
@@ -158,7 +159,25 @@ void handover_begin(struct sy_worker *w)
 {
 	struct next_burst *next = &w->private->next;
 	next->from = next->bursts = 0;
+	next->cut = false;
 	next_find(w);
+}
+
+/* Turns in which a full ring is taken from, whatever comes behind. */
+#define RING_TURNS (WORKER_FLOW_RING / (RING_BURSTS * SY_BURST) + 1)
+
+void handover_seen(struct sy_worker *w)
+{
+	struct sy_worker_private *p = w->private;
+	if (!p->next.cut) {
+		p->handed.seen_ns = w->now_ns;
+		p->handed.turns = 0;
+	} else if (p->handed.turns == 0) {
+		p->handed.marked_ns = w->now_ns;
+		p->handed.turns = RING_TURNS;
+	} else if (--p->handed.turns == 0) {
+		p->handed.seen_ns = p->handed.marked_ns;
+	}
 }
 
 void sy_handover_prefetch(struct sy_worker *w, unsigned n)

@@ -154,6 +154,8 @@ uint64_t sy_worker_seen_ns(const struct sy_worker *w)
 	uint64_t seen = w->now_ns;
 	for (unsigned i = 0; i < p->sources; i++)
 		seen = p->source[i].seen_ns < seen ? p->source[i].seen_ns : seen;
+	if (w->rt->workers > 1 && p->handed.seen_ns < seen)
+		seen = p->handed.seen_ns;
 	return seen;
 }
 
@@ -266,6 +268,7 @@ bool worker_turn(struct sy_worker *w)
 			work |= transmit_ring_poll(w, from);
 	for (unsigned n; (n = handover_receive(w, &p->burst)) > 0; work = true)
 		burst_run(w, n, true);
+	handover_seen(w);
 	if (p->again.count)
 		again_run(w);
 	if (w->rt->options.poll)

@@ -32,6 +32,7 @@ struct next_burst {
 	unsigned prefetched; /* of mbuf[] */
 	unsigned from;       /* the worker to take from next; the number of workers: none */
 	unsigned bursts;     /* taken from that worker in this turn */
+	bool cut;            /* a ring may have had more than a turn takes */
 	size_t frame;        /* offset from buffer to frame in the latest burst; differs by kind of
 	                        port */
 };
@@ -127,6 +128,11 @@ struct sy_worker_private {
 	uint64_t hand_over_to, transmit_to; /* bit per worker */
 	struct again again;
 	struct next_burst next;
+	struct {
+		uint64_t seen_ns;   /* all that came into the rings before is seen */
+		uint64_t marked_ns; /* likewise, after `turns` */
+		unsigned turns;
+	} handed;
 	struct sy_burst burst;
 
 	struct sampler sampler;
@@ -211,6 +217,8 @@ bool handover_transmitted(const struct sy_worker *w, unsigned owner, uint32_t po
 void handover_begin(struct sy_worker *w);
 /* Takes the next handed-over packets, at most SY_BURST, into a burst; returns how many. */
 unsigned handover_receive(struct sy_worker *w, struct sy_burst *b);
+/* After them: until when has all been seen that came into the rings? (sy_worker_seen_ns()) */
+void handover_seen(struct sy_worker *w);
 /* Sends the packets gathered for other workers, where there are many. */
 void handover_push(struct sy_worker *w);
 /* Sends all of them, and wakes sleeping workers. */

@@ -86,6 +86,16 @@ static uint32_t late_us(const struct sy_stack *s, const struct connection *c,
 	return late ? echo_us(s, in) : 0;
 }
 
+/* All connections learn of it, if a time-out has passed. The timestamp is an echo: a peer may send
+ * an old one, but cannot say that the answer took longer than it was waited for. */
+static void late_share(struct sy_stack *s, const struct connection *c, uint32_t us)
+{
+	uint64_t waited = (uint64_t)(s->now_ms - c->retry_ms + 1) * 1000;
+
+	if (c->retries > 0)
+		timer_late(s, us < waited ? us : (uint32_t)waited);
+}
+
 static void rtt_take(struct sy_stack *s, struct connection *c, const struct sent_news *news,
                      const struct sent_ack *in, uint32_t flight, bool syn)
 {
@@ -98,7 +108,9 @@ static void rtt_take(struct sy_stack *s, struct connection *c, const struct sent
 		rtt_restart(&c->rtt);
 	if (late) {
 		rtt_late(&c->rtt, us);
-		timer_late(s, us);
+		late_share(s, c, us);
+	} else if (us && us < RTT_TIMEOUT_LEAST_MS * 1000) {
+		timer_quick(s);
 	}
 	if (syn && c->retries > 0 && !news->rtt_us)
 		rtt_syn_lost(&c->rtt);

@@ -18,7 +18,8 @@
 #define GIVE_UP_HALF_MS  60000u  /* of a half-open connection's SYN-ACK */
 #define PTO_LEAST_MS     10
 #define LATE_MANY        16   /* of all connections in a second */
-#define LATE_SHARE       64   /* and one for each so many connections */
+#define LATE_SHARE       64   /* and one for each so many connections, */
+#define LATE_QUICK       8    /* and for each so many quick answers */
 #define LATE_MOST_MS     3000 /* as after a SYN that was lost: RFC 6298 5.7 */
 #define LATE_KEPT_MS     10000
 #define LEVEL_MS         200    /* that packets in levels have before a time-out */
@@ -83,17 +84,33 @@ static uint32_t persist_ms(const struct connection *c)
  * its own that the way takes longer now. What they send again meanwhile may be what keeps it so: a
  * core that has half of its packets twice never gets through the others. So they share what
  * they learn (RFC 9040 2), if many of them have learned it. */
-void timer_late(struct sy_stack *s, uint32_t us)
+static void late_second(struct sy_stack *s)
 {
-	uint32_t second = s->now_ms / 1000, least;
 	struct late *l = &s->late;
 
-	if (l->second != second)
-		*l = (struct late){
-		        .second = second, .least_ms = l->least_ms, .since_ms = l->since_ms};
+	if (s->now_ms - l->begins_ms < 1000)
+		return;
+	l->begins_ms = s->now_ms;
+	l->sum_ms = l->count = l->quick = 0;
+}
+
+void timer_quick(struct sy_stack *s)
+{
+	late_second(s);
+	s->late.quick++;
+}
+
+void timer_late(struct sy_stack *s, uint32_t us)
+{
+	struct late *l = &s->late;
+	uint32_t least;
+
+	late_second(s);
 	l->sum_ms += us / 1000;
-	/* Peers may say what they like: those of a few connections do not speak for all. */
-	if (++l->count < LATE_MANY || l->count < s->used / LATE_SHARE)
+	/* Peers may answer when they like: those of a few connections do not speak for all, nor
+	 * do they while others answer quickly. */
+	if (++l->count < LATE_MANY || l->count < s->used / LATE_SHARE ||
+	    l->count < l->quick / LATE_QUICK)
 		return;
 	least = (uint32_t)(2 * l->sum_ms / l->count);
 	l->least_ms = least < LATE_MOST_MS ? least : LATE_MOST_MS;

@@ -28,6 +28,8 @@ void timer_retransmit_set(struct sy_stack *s, struct connection *c);
 
 /* A time-out was spurious: the answer came after so long. */
 void timer_late(struct sy_stack *s, uint32_t us);
+/* An answer came so soon that no time-out could have passed. */
+void timer_quick(struct sy_stack *s);
 
 /* The connection's place in the wheel has come. */
 void timer_run(struct sy_stack *s, struct connection *c);

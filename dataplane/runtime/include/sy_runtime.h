@@ -241,8 +241,9 @@ struct sy_worker {
 
 unsigned sy_worker_count(const struct sy_runtime *rt);
 struct sy_worker *sy_worker_at(const struct sy_runtime *rt, unsigned id);
-/* All packets that had come to the worker's queues by this time have been given to the pipeline, or
- * are in this burst. It is behind now_ns while a queue holds more than a burst: who waits for a
+/* All packets that had come to the worker's queues by this time, or that others had handed over to
+ * it, have been given to the pipeline, or are in this burst. It is behind now_ns while a queue
+ * holds more than a burst, and while others' packets have not had their turn: who waits for a
  * packet has waited until then. */
 uint64_t sy_worker_seen_ns(const struct sy_worker *w);
 /* Do other threads take time of this worker's CPU? As of late. Any thread. */

@@ -34,6 +34,67 @@ static void test_a_few_are_not_all(void **state)
 	sy_stack_destroy(s);
 }
 
+/* Nor do many, while most of the others answer at once. */
+static void test_late_ones_are_few_among_quick_ones(void **state)
+{
+	struct sy_stack *s;
+
+	pair_open(NULL);
+	s = pair.client;
+	for (unsigned i = 0; i < 8 * (ANSWERS + 8); i++)
+		timer_quick(s);
+	answers_are_late(s, ANSWERS + 7);
+	assert_int_equal(s->late.least_ms, 0);
+	answers_are_late(s, 1);
+	assert_int_equal(s->late.least_ms, LATE_US / 1000);
+	pair_close();
+}
+
+/* The next segment that the client has to send; all but the first are lost. */
+static struct rte_mbuf *only_first(unsigned ms)
+{
+	struct rte_mbuf *first, *m;
+
+	assert_int_equal(sy_stack_transmit(pair.client, &first, 1, pair.now), 1);
+	for (unsigned i = 0; i < ms; i++) {
+		pair.now += PAIR_MS;
+		sy_stack_advance(pair.client, pair.now);
+		while (sy_stack_transmit(pair.client, &m, 1, pair.now))
+			rte_pktmbuf_free(m);
+	}
+	return first;
+}
+
+/* A peer may echo any timestamp: its answer has not taken longer than it was waited for. */
+static void test_an_old_echo_says_little(void **state)
+{
+	struct rte_mbuf *m;
+	uint32_t echo;
+	uint8_t *option;
+
+	pair_open(NULL);
+	pair_connect(1);
+	pair_pass(100);
+	assert_int_equal(sy_stack_send(pair.client, pair.from[0], "asks", 4, 0, pair.now), 4);
+	m = only_first(400);
+	assert_true(sy_stack_counters(pair.client)->timeouts > 0);
+	sy_stack_receive(pair.server, &m, 1, pair.now);
+	pair.now += 50 * PAIR_MS;
+	sy_stack_advance(pair.server, pair.now);
+	assert_int_equal(sy_stack_transmit(pair.server, &m, 1, pair.now), 1);
+	option = rte_pktmbuf_mtod_offset(m, uint8_t *, 14 + 20 + 20);
+	assert_memory_equal(option, "\1\1\10\12", 4);
+	memcpy(&echo, option + 8, sizeof(echo));
+	echo = htonl(ntohl(echo) - 90000);
+	memcpy(option + 8, &echo, sizeof(echo));
+	m->ol_flags = (m->ol_flags & ~RTE_MBUF_F_RX_L4_CKSUM_MASK) | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+	sy_stack_receive(pair.client, &m, 1, pair.now);
+	assert_int_equal(pair.client->late.count, 1);
+	assert_in_range(pair.client->late.sum_ms, 400, 460);
+	pair_settle();
+	pair_close();
+}
+
 /* Milliseconds until the client gives up; nothing that it sends arrives. */
 static unsigned ends_after(void)
 {
@@ -124,6 +185,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_a_few_are_not_all),
+	        cmocka_unit_test(test_late_ones_are_few_among_quick_ones),
+	        cmocka_unit_test(test_an_old_echo_says_little),
 	        cmocka_unit_test(test_the_users_time_out_stays),
 	        cmocka_unit_test(test_the_users_time_out_stays_later),
 	        cmocka_unit_test(test_answers_wait_in_levels),
