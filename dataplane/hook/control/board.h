@@ -22,13 +22,21 @@ struct board_hook {
 	uint32_t places;
 };
 
+/* An order for which a stack's socket had no room, as it has read none for long. */
+struct board_missed {
+	struct board_missed *next;
+	struct order order;
+	int object; /* -1: none */
+};
+
 struct board_stack {
 	int socket; /* -1: free */
 	int pid;
 	bool gone; /* its process has left while somebody waits for its answer */
 	bool awaited;
-	bool late;  /* it has not answered the last order */
-	int32_t rc; /* of its last answer */
+	bool late;                                 /* it has not answered the last order */
+	int32_t rc;                                /* of its last answer */
+	struct board_missed *missed, *missed_last; /* the first one, and the last one */
 };
 
 struct sy_hook_board {
@@ -68,6 +76,14 @@ void board_order(struct sy_hook_board *d, struct order *o, int object, struct sy
 void board_undo(struct sy_hook_board *d, struct order *o, int object);
 /* The order that leads to this. */
 void board_hook_order(const struct board_hook *h, unsigned i, struct order *o);
+
+/* Stacks that have missed orders get those for which there is room now. */
+void board_catch_up(struct sy_hook_board *d);
+/* Has it missed some? Under the lock. */
+static inline bool board_stack_missed(const struct board_stack *s)
+{
+	return s->socket >= 0 && s->missed;
+}
 
 void board_serve_end(struct sy_hook_board *d);
 

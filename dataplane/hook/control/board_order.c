@@ -38,8 +38,71 @@ static void bell_ring(struct sy_hook_board *d)
 	__atomic_add_fetch(d->rung, 1, __ATOMIC_RELEASE);
 }
 
+/* ---- orders that a stack has missed ---------------------------------------------------------- */
+
+static void missed_drop_first(struct board_stack *s)
+{
+	struct board_missed *m = s->missed;
+	s->missed = m->next;
+	if (m->object >= 0)
+		close(m->object);
+	free(m);
+}
+
+/* In their order. 0: none is left. */
+static int missed_send(struct board_stack *s)
+{
+	while (s->missed) {
+		int rc = order_send(s, &s->missed->order, s->missed->object);
+		if (rc == -EAGAIN)
+			return rc;
+		missed_drop_first(s); /* or it has gone: nobody needs them */
+	}
+	return 0;
+}
+
+static void missed_add(struct board_stack *s, const struct order *o, int object)
+{
+	struct board_missed *m = malloc(sizeof(*m));
+	if (!m)
+		return;
+	*m = (struct board_missed){.order = *o, .object = object >= 0 ? dup(object) : -1};
+	if (s->missed)
+		s->missed_last->next = m;
+	else
+		s->missed = m;
+	s->missed_last = m;
+}
+
+/* What changes something is not lost; reports and questions are, for nobody waits for them. */
+static int stack_order(struct board_stack *s, const struct order *o, int object)
+{
+	int rc = missed_send(s);
+	if (!rc)
+		rc = order_send(s, o, object);
+	if (rc == -EAGAIN && o->type != ORDER_REPORT && !(o->must & ORDER_ASK))
+		missed_add(s, o, object);
+	return rc;
+}
+
+void board_catch_up(struct sy_hook_board *d)
+{
+	bool any = false;
+	pthread_mutex_lock(&d->lock);
+	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
+		if (board_stack_missed(&d->stack[i])) {
+			missed_send(&d->stack[i]);
+			any = true;
+		}
+	if (any)
+		bell_ring(d);
+	pthread_mutex_unlock(&d->lock);
+}
+
 static void stack_free(struct board_stack *s)
 {
+	while (s->missed)
+		missed_drop_first(s);
 	close(s->socket);
 	*s = (struct board_stack){.socket = -1};
 }
@@ -58,7 +121,7 @@ static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int obj
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
 		struct board_stack *s = &d->stack[i];
 		bool asked = s->socket >= 0 && !s->gone && !(undo && s->rc < 0);
-		int rc = asked ? order_send(s, o, object) : 0;
+		int rc = asked ? stack_order(s, o, object) : 0;
 		bool sent = asked && rc == 0;
 		s->late = sent && s->late && d->follows;
 		s->awaited = sent && !s->late;
@@ -309,7 +372,7 @@ void sy_hook_board_close(struct sy_hook_board *d)
 	board_serve_end(d);
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
 		if (d->stack[i].socket >= 0)
-			close(d->stack[i].socket);
+			stack_free(&d->stack[i]);
 	for (unsigned i = 0; i < SY_HOOKS; i++)
 		if (d->hook[i].name[0])
 			close(d->hook[i].object);

@@ -118,18 +118,32 @@ static void user_serve(struct sy_hook_board *d, int fd)
 	close(fd);
 }
 
+/* Stacks that have missed orders: whoever makes a turn at last has room for them. Returns how many.
+ */
+static unsigned missed_watch(struct sy_hook_board *d, struct pollfd *p)
+{
+	unsigned count = 0;
+	pthread_mutex_lock(&d->lock);
+	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
+		if (board_stack_missed(&d->stack[i]))
+			p[count++] = (struct pollfd){.fd = d->stack[i].socket, .events = POLLOUT};
+	pthread_mutex_unlock(&d->lock);
+	return count;
+}
+
 static void *serve(void *arg)
 {
 	struct sy_hook_board *d = arg;
-	struct pollfd p[2] = {{.fd = d->stop, .events = POLLIN},
-	                      {.fd = d->listener, .events = POLLIN}};
+	struct pollfd p[2 + SY_HOOK_BOARD_STACKS] = {{.fd = d->stop, .events = POLLIN},
+	                                             {.fd = d->listener, .events = POLLIN}};
 	pthread_setname_np(pthread_self(), "sy-hooks");
-	while (poll(p, 2, -1) >= 0 || errno == EINTR) {
+	while (poll(p, 2 + missed_watch(d, p + 2), -1) >= 0 || errno == EINTR) {
 		if (p[0].revents)
 			break;
 		int fd = p[1].revents ? accept4(d->listener, NULL, NULL, SOCK_CLOEXEC) : -1;
 		if (fd >= 0)
 			user_serve(d, fd);
+		board_catch_up(d);
 	}
 	return NULL;
 }

@@ -112,12 +112,56 @@ static void test_at_once(void **state)
 	}
 }
 
+/* A stack makes no turn for so long that its socket has no room for orders: it gets them all, in
+ * their order, as soon as it reads. */
+static void test_missed_orders(void **state)
+{
+	struct sy_hook_wish set = {.name = "own", .params = 1};
+	struct sy_hook_channel channel;
+	struct sy_hook_count count;
+	struct sy_error err;
+	struct order o;
+	char path[64];
+	const int few = 1;
+	unsigned sent = 0;
+	snprintf(path, sizeof(path), "/tmp/sy-missed-%d.sock", (int)getpid());
+	struct sy_hook_board *d = board_serve(path);
+	int number = sy_hook_board_join(d, getpid(), &channel);
+	assert_true(number >= 0);
+	setsockopt(d->stack[number].socket, SOL_SOCKET, SO_SNDBUF, &few, sizeof(few));
+	for (unsigned more = 3; more > 0; more -= d->stack[number].missed != NULL) {
+		assert_true(sent < 20);
+		set.param[0] = sent++;
+		assert_int_equal(sy_hook_board_load(d, &set, &count, &err), 0);
+		assert_int_equal(count.silent, 1);
+	}
+	assert_int_equal(sy_hook_board_remove(d, "own", &count, &err), 0);
+	struct sy_hook_report report;
+	sy_hook_board_report(d, &report, 1, &count);
+	assert_int_equal(count.silent, 1);
+	close(user_open(path)); /* users' orders come from the thread that this wakes */
+	alarm(60);
+	for (unsigned i = 0; i < sent; i++) {
+		assert_int_equal(recv(channel.socket, &o, sizeof(o), 0), sizeof(o));
+		assert_int_equal(o.type, ORDER_LOAD);
+		assert_int_equal(o.param[0], i);
+	}
+	assert_int_equal(recv(channel.socket, &o, sizeof(o), 0), sizeof(o));
+	assert_int_equal(o.type, ORDER_REMOVE);
+	alarm(0);
+	assert_int_equal(recv(channel.socket, &o, sizeof(o), MSG_DONTWAIT), -1);
+	sy_hook_board_close(d);
+	close(channel.socket);
+	close(channel.bell);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_at_once),
 	        cmocka_unit_test(test_stopped),
 	        cmocka_unit_test(test_end),
+	        cmocka_unit_test(test_missed_orders),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
