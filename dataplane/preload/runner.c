@@ -17,7 +17,7 @@
 #define BURST      64
 #define TURN_MAX   4  /* bursts */
 #define SORT_MAX   32 /* likewise, to be sorted: what is most urgent may come last */
-#define TURN_TAKES 32 /* packets of those that are sorted */
+#define TURN_TAKES 8 /* packets of those that are sorted */
 #define HELPER_MS  10
 #define SHARED_NS  (10 * MS)   /* another thread may take what this one waits for */
 #define DRAIN_NS   (1000 * MS) /* at the end of the process */

@@ -6,7 +6,7 @@
 #include "priority.h"
 
 #define TURN_BATCH  32
-#define TURN_LATER  4  /* less urgent packets of a turn, while something more urgent is unread */
+#define TURN_LATER  2  /* less urgent packets of a turn, while something more urgent is unread */
 #define TURNS_IDLE  16 /* that these wait for somebody who reads nothing */
 #define IPV4_OFFSET 0x1fff /* of a fragment */
 

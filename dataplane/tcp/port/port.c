@@ -12,7 +12,7 @@
 #define COPIES_BYTES (16u << 20)  /* of what waits, while the port's buffers are scarce */
 #define RECEIVE_ALL  (256u << 20) /* as sy_stack_options has it */
 #define TURN_BURSTS  4            /* that a turn sends, before more is received */
-#define TURN_TAKES   32           /* packets of a turn, of those that wait in levels */
+#define TURN_TAKES   8            /* packets of a turn, of those that wait in levels */
 #define DRAIN_BURSTS 32           /* received in a row to be sorted, before a turn */
 
 /* Of one worker. */

@@ -218,14 +218,14 @@ static void test_the_last_one_may_be_first(void **state)
 		assert_int_equal(sent(), 0);
 	}
 	assert_true(worker_turn(w));
-	assert_int_equal(sy_stack_waiting(s), 3 * SY_BURST + 1 - 32);
+	assert_int_equal(sy_stack_waiting(s), 3 * SY_BURST + 1 - 8);
 	assert_int_equal(sent_to(), 4001);
-	assert_int_equal(sent(), 31);
+	assert_int_equal(sent(), 7);
 	assert_true(sy_stack_wake_ns(w) <= w->now_ns); /* it does not sleep */
-	for (unsigned left = 3 * SY_BURST - 31; left > 0; left -= left < 32 ? left : 32)
+	for (unsigned left = 3 * SY_BURST - 7; left > 0; left -= left < 8 ? left : 8)
 		assert_true(worker_turn(w));
 	assert_int_equal(sy_stack_waiting(s), 0);
-	assert_int_equal(sent(), 3 * SY_BURST - 31);
+	assert_int_equal(sent(), 3 * SY_BURST - 7);
 	sy_stack_packet_hook(s, SY_HOOK_NONE);
 }
 
