@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -69,6 +70,7 @@ type world struct {
 	servers  []*server
 	policy   string
 	turn     int
+	number   float64   // the last one that the forwarder drew
 	shares   []float64 // upper ends of ranges
 	loop     *feedback.Loop
 	config   *model.Config
@@ -79,6 +81,7 @@ type world struct {
 
 func newWorld(policy string, s scenario, seed uint64) *world {
 	w := &world{scenario: s, policy: policy, random: rand.New(rand.NewPCG(seed, 7))}
+	w.number = w.random.Float64()
 	service := model.Service{Name: "nf", Key: model.ServiceKey{Protocol: model.TCP, VIP: netip.MustParseAddr("10.0.0.80"), Port: 80}}
 	for i := range w.sites {
 		at := &site{up: &queue{clock: &w.clock}, down: &queue{clock: &w.clock}}
@@ -173,11 +176,11 @@ func (w *world) pick(flow int) *server {
 		return one
 	case "capability, p2c", "capability, p2c x delay":
 		delays := w.policy == "capability, p2c x delay"
-		one := w.draw()
-		two := w.draw()
+		one := w.draw(w.random.Float64())
+		two := w.draw(w.random.Float64())
 		for range 16 {
 			if two == one {
-				two = w.draw()
+				two = w.draw(w.random.Float64())
 			}
 		}
 		if w.servers[two].cost(w.share(two), delays) < w.servers[one].cost(w.share(one), delays) {
@@ -195,7 +198,9 @@ func (w *world) pick(flow int) *server {
 		w.turn = best + 1
 		return w.servers[best]
 	}
-	return w.servers[w.draw()]
+	w.number += 1 / math.Phi // as dataplane/balance/scheduler/scheduler_share.c does
+	w.number -= math.Floor(w.number)
+	return w.servers[w.draw(w.number)]
 }
 
 // cost is what a session has to expect.
@@ -218,10 +223,10 @@ func (w *world) share(i int) float64 {
 	return w.shares[i] - w.shares[i-1]
 }
 
-// draw draws a server by its share.
-func (w *world) draw() int {
+// draw is the server whose range, as long as its share, contains a number.
+func (w *world) draw(number float64) int {
 	if w.shares == nil {
-		return w.random.IntN(len(w.servers))
+		return int(number * float64(len(w.servers)))
 	}
 	ranges := make([]share.Share, len(w.shares))
 	from := 0.0
@@ -229,7 +234,7 @@ func (w *world) draw() int {
 		ranges[i] = share.Share{From: from, To: to}
 		from = to
 	}
-	return max(0, share.Draw(ranges, w.random.Float64()))
+	return max(0, share.Draw(ranges, number))
 }
 
 func (s *server) wire() time.Duration {

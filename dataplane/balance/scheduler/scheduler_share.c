@@ -3,15 +3,19 @@
  * share: draws a number for each new session; the server whose range contains it gets the session.
  * Ranges are as long as shares (design/0043, equation 10), or as weights while nothing is measured.
  *
- * Unlike taking turns, drawing keeps no state: shares may change at any moment without an effect
- * upon what was drawn before, and workers need not know of each other.
+ * A worker's numbers for a service are spread evenly over [0,1), from a random one on: each is the
+ * one before plus the golden ratio, modulo 1. Of any n that follow each other as many lie in a
+ * range as its length says, but for about one, where independent numbers are off by the root of
+ * that. Nothing but the last number is kept: shares may change at any moment without an effect upon
+ * what was drawn before, and workers need not know of each other.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "draw.h"
 
-#define TRIES 16 /* numbers to draw while servers are full */
+#define TRIES  16         /* numbers to draw while servers are full */
+#define GOLDEN 0x9e3779b9 /* 2^32 divided by the golden ratio */
 
 struct draw *draw_create(const struct pool *p, int64_t *budget)
 {
@@ -51,17 +55,26 @@ static void share_discard(struct pool *p, struct table_cache *s)
 	free(p->made);
 }
 
+/* The next of the service's evenly spread numbers. */
+static uint64_t share_next(const struct pick *p)
+{
+	uint32_t *last = &p->state->cursor[p->service];
+	if (*last == 0) /* the first one */
+		*last = (uint32_t)scheduler_random(p->state);
+	*last += GOLDEN;
+	return (uint64_t)*last << 32;
+}
+
 static uint32_t share_pick(const struct pick *p)
 {
-	uint32_t i = 0;
 	if (p->pool->eligible == 0)
 		return PICK_NONE;
-	for (unsigned n = 0; n < TRIES; n++) {
+	uint32_t i = draw_find(p->pool->made, p->pool, share_next(p));
+	/* Independent numbers now: the next one of the row would give the sessions of a full server
+	 * to the same others each time. */
+	for (unsigned n = 1; n < TRIES && !pick_is_below_limit(p, &p->pool->candidate[i]); n++)
 		i = draw_find(p->pool->made, p->pool, scheduler_random(p->state));
-		if (pick_is_below_limit(p, &p->pool->candidate[i]))
-			return i;
-	}
-	return pick_any(p, i);
+	return pick_is_below_limit(p, &p->pool->candidate[i]) ? i : pick_any(p, i);
 }
 
 const struct scheduler_ops scheduler_share = {.name = "share",

@@ -58,24 +58,72 @@ static void test_chi_square_notices(void **state)
 	assert_true(chi_square(f, 2, even, 200000) > chi_square_limit(1));
 }
 
-/* One number says nothing of the next: pairs of picks are as frequent as their product. */
-static void test_draws_are_independent(void **state)
+/* At any moment each server has had its share of the sessions, but for a few: numbers that know
+ * nothing of each other would be off by hundreds. Sessions of one moment are as close. */
+static void test_counts_stay_close(void **state)
+{
+	struct fixture *f = *state;
+	static uint32_t had[SERVERS];
+	static const unsigned counts[] = {2, 3, 10, 50};
+	for (unsigned c = 0; c < SY_ARRAY_LEN(counts); c++) {
+		unsigned n = counts[c];
+		struct member m[SERVERS] = {0};
+		double share[SERVERS], sum = 0;
+		for (unsigned i = 0; i < n; i++)
+			sum += share[i] = 1 + (double)(random_next() % 1000) / 100;
+		for (unsigned i = 0; i < n; i++) {
+			share[i] /= sum;
+			m[i] = (struct member){.weight = 10, .measured = share[i]};
+		}
+		pool_set(f, &scheduler_share, n, m);
+		memset(f->picks, 0, sizeof(f->picks));
+		for (unsigned picks = 1; picks <= 20000; picks++) {
+			f->picks[pick_one(f)]++;
+			for (unsigned i = 0; i < n; i++)
+				assert_true(fabs(f->picks[i] - share[i] * picks) < 5);
+			if (picks % 60)
+				continue;
+			/* The last 60. */
+			for (unsigned i = 0; i < n; i++) {
+				assert_true(fabs(f->picks[i] - had[i] - share[i] * 60) < 3 ||
+				            picks == 60);
+				had[i] = f->picks[i];
+			}
+		}
+	}
+}
+
+/* Services, and workers, begin anywhere: what is alike would add up. */
+static void test_rows_begin_anywhere(void **state)
 {
 	struct fixture *f = *state;
 	const uint16_t weight[] = {1, 1, 1, 1};
-	double share[16];
-	uint32_t pairs[16] = {0}, before = 0;
 	pool_set_weights(f, &scheduler_share, 4, weight);
-	for (unsigned n = 0; n < 200000; n++) {
-		uint32_t now = pick_one(f);
-		if (n > 0)
-			pairs[4 * before + now]++;
-		before = now;
+	memset(f->picks, 0, sizeof(f->picks));
+	for (unsigned n = 0; n < 4000; n++) {
+		f->cursor[3] = 0; /* as a service that has had no session yet */
+		f->picks[pick_one(f)]++;
 	}
-	for (unsigned i = 0; i < 16; i++)
-		share[i] = 1.0 / 16;
-	memcpy(f->picks, pairs, sizeof(pairs));
-	assert_true(chi_square(f, 16, share, 199999) < chi_square_limit(15));
+	for (unsigned i = 0; i < 4; i++)
+		assert_in_range(f->picks[i], 850, 1150);
+}
+
+/* A full server's sessions go to the others by their shares, not to those that its numbers precede.
+ */
+static void test_full_ones_are_replaced_evenly(void **state)
+{
+	struct fixture *f = *state;
+	struct member m[] = {{.weight = 1, .measured = 0.4, .limit = 1},
+	                     {.weight = 1, .measured = 0.3},
+	                     {.weight = 1, .measured = 0.2},
+	                     {.weight = 1, .measured = 0.1}};
+	f->active[0] = 1;
+	pool_set(f, &scheduler_share, 4, m);
+	pick_many(f, 60000);
+	assert_int_equal(f->picks[0], 0);
+	assert_in_range(f->picks[1], 29400, 30600);
+	assert_in_range(f->picks[2], 19400, 20600);
+	assert_in_range(f->picks[3], 9400, 10600);
 }
 
 static void test_weights_until_measured(void **state)
@@ -230,7 +278,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(test_draws_follow_the_shares),
 	        TEST(test_chi_square_notices),
-	        TEST(test_draws_are_independent),
+	        TEST(test_counts_stay_close),
+	        TEST(test_rows_begin_anywhere),
+	        TEST(test_full_ones_are_replaced_evenly),
 	        TEST(test_weights_until_measured),
 	        TEST(test_unavailable_are_skipped),
 	        TEST(test_slow_start_by_sixteenths),
