@@ -98,16 +98,19 @@ func newWorld(policy string, s scenario, seed uint64) *world {
 		service.Feedback = model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Least: 5, Settle: 30 * time.Second, Capacity: linkRate}
 	}
 	w.config = &model.Config{Services: []model.Service{service}}
-	states := map[model.ServerRef]model.ServerSpec{}
-	for _, one := range w.servers {
-		states[model.ServerRef{Service: service.Key, Address: one.address}] = model.ServerSpec{State: model.Up}
-	}
 	w.loop = feedback.New(feedback.Options{
 		Config: func() *model.Config { return w.config },
-		States: func() map[model.ServerRef]model.ServerSpec { return states },
-		Load:   w.load,
+		States: allUp, Version: func() uint64 { return 1 },
+		Load: w.load,
 	})
 	return w
+}
+
+func allUp(service *model.Service, into []model.State) []model.State {
+	for range service.Servers {
+		into = append(into, model.Up)
+	}
+	return into
 }
 
 var epoch = time.Unix(1_000_000_000, 0)

@@ -24,7 +24,6 @@ import (
 // fleet is one forwarder of many: its services' servers are drawn from all servers, each of which has a delay of its own from here.
 type fleet struct {
 	config *model.Config
-	states map[model.ServerRef]model.ServerSpec
 	stats  []*pb.ServiceStats
 	delay  map[netip.Addr]float64
 	busy   map[netip.Addr]float64
@@ -37,7 +36,7 @@ type fleet struct {
 }
 
 func newFleet(services, servers, perService int, random *rand.Rand) *fleet {
-	f := &fleet{config: &model.Config{}, states: map[model.ServerRef]model.ServerSpec{}, delay: map[netip.Addr]float64{}, busy: map[netip.Addr]float64{},
+	f := &fleet{config: &model.Config{}, delay: map[netip.Addr]float64{}, busy: map[netip.Addr]float64{},
 		now: epoch, sent: map[model.ServiceKey]map[netip.AddrPort]float64{}}
 	hosts := make([]netip.Addr, servers)
 	for i := range hosts {
@@ -52,7 +51,6 @@ func newFleet(services, servers, perService int, random *rand.Rand) *fleet {
 		for k := range perService {
 			address := netip.AddrPortFrom(hosts[(first+k*37)%servers], 8080)
 			s.Servers = append(s.Servers, model.Server{Address: address, Weight: 1})
-			f.states[model.ServerRef{Service: s.Key, Address: address}] = model.ServerSpec{State: model.Up, Weight: 1}
 			stats.Servers = append(stats.Servers, &pb.ServerStats{Server: dpclient.ServerToWire(address, model.ServerSpec{State: model.Up, Weight: 1}),
 				Traffic: &pb.Traffic{}, Delay: &pb.DelayStats{}})
 		}
@@ -61,7 +59,7 @@ func newFleet(services, servers, perService int, random *rand.Rand) *fleet {
 	}
 	f.loop = feedback.New(feedback.Options{
 		Config: func() *model.Config { return f.config },
-		States: func() map[model.ServerRef]model.ServerSpec { return f.states },
+		States: allUp, Version: func() uint64 { return 1 },
 		Load: func(ref model.ServerRef) (load.Reading, bool) {
 			return load.Reading{CPU: f.busy[ref.Address.Addr()], At: f.now}, true
 		},

@@ -15,8 +15,8 @@ import (
 func (a *Agent) newShares() *feedback.Loop {
 	return feedback.New(feedback.Options{
 		Config: a.store.Config,
-		States: func() map[model.ServerRef]model.ServerSpec { return a.store.Snapshot().States },
-		Load:   a.loads.Reading, Check: a.checker.State,
+		States: a.store.States, Version: a.store.Version,
+		Load: a.loads.Reading, Check: a.checker.State,
 		Dial: a.dialShares, Log: a.options.Log,
 	})
 }

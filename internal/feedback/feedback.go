@@ -27,12 +27,14 @@ type Forwarder interface {
 
 // Options of a Loop. Load and Check may be nil.
 type Options struct {
-	Config func() *model.Config                        // the running one; nil: none yet
-	States func() map[model.ServerRef]model.ServerSpec // of all its servers
-	Load   func(ref model.ServerRef) (load.Reading, bool)
-	Check  func(ref model.ServerRef) (health.State, bool)
-	Dial   func(ctx context.Context) (Forwarder, error)
-	Log    *slog.Logger
+	Config func() *model.Config // the running one; nil: none yet
+	// States appends the states of a service's servers, in their order. Version: they have not changed while it has not.
+	States  func(service *model.Service, into []model.State) []model.State
+	Version func() uint64
+	Load    func(ref model.ServerRef) (load.Reading, bool)
+	Check   func(ref model.ServerRef) (health.State, bool)
+	Dial    func(ctx context.Context) (Forwarder, error)
+	Log     *slog.Logger
 }
 
 const (
@@ -195,7 +197,7 @@ func (l *Loop) step(ctx context.Context, forwarder Forwarder, now time.Time, wan
 
 // compute returns the shares to send. l.mu is held.
 func (l *Loop) compute(now time.Time, wanted []*model.Service, stats map[model.ServiceKey]*dpclient.ServiceStats) []dpclient.ServiceShares {
-	links, states := l.measureLinks(now, wanted, stats), l.options.States()
+	links, version := l.measureLinks(now, wanted, stats), l.options.Version()
 	var send []dpclient.ServiceShares
 	for _, config := range wanted {
 		s, seen := l.services[config.Key], stats[config.Key]
@@ -206,7 +208,11 @@ func (l *Loop) compute(now time.Time, wanted []*model.Service, stats map[model.S
 			send = append(send, dpclient.ServiceShares{Service: config.Key})
 			continue
 		}
-		s.result = s.balancer.Step(now, l.servers(now, config, s, links, states))
+		if s.from != config || s.version != version || len(s.states) == 0 {
+			s.states = l.options.States(config, s.states[:0])
+			s.from, s.version = config, version
+		}
+		s.result = s.balancer.Step(now, l.servers(now, config, s, links))
 		s.at = now
 		if s.result.Changed || now.Sub(s.sent) >= renew || seen.GetSharesValidS() == 0 {
 			if one := s.shares(config); len(one.Servers) > 0 {

@@ -35,6 +35,10 @@ type lab struct {
 	asked  int // EachService of one service
 	err    error
 	now    time.Time
+
+	version uint64 // of states: another one each time, but for those that are still
+	still   bool
+	read    int // states of a service
 }
 
 func newLab(t *testing.T, servers int) *lab {
@@ -54,12 +58,27 @@ func newLab(t *testing.T, servers int) *lab {
 	l.config = &model.Config{Services: []model.Service{service}}
 	l.loop = New(Options{
 		Config: func() *model.Config { return l.config },
-		States: func() map[model.ServerRef]model.ServerSpec { return l.states },
-		Load:   func(ref model.ServerRef) (load.Reading, bool) { r, ok := l.loads[ref]; return r, ok },
-		Check:  func(ref model.ServerRef) (health.State, bool) { s, ok := l.checks[ref]; return s, ok },
-		Dial:   func(context.Context) (Forwarder, error) { return l, l.err },
+		States: l.statesOf, Version: l.versionNow,
+		Load:  func(ref model.ServerRef) (load.Reading, bool) { r, ok := l.loads[ref]; return r, ok },
+		Check: func(ref model.ServerRef) (health.State, bool) { s, ok := l.checks[ref]; return s, ok },
+		Dial:  func(context.Context) (Forwarder, error) { return l, l.err },
 	})
 	return l
+}
+
+func (l *lab) versionNow() uint64 {
+	if !l.still {
+		l.version++
+	}
+	return l.version
+}
+
+func (l *lab) statesOf(service *model.Service, into []model.State) []model.State {
+	l.read++
+	for _, server := range service.Servers {
+		into = append(into, l.states[model.ServerRef{Service: service.Key, Address: server.Address}].State)
+	}
+	return into
 }
 
 func (l *lab) EachService(_ context.Context, only *model.ServiceKey, f func(*dpclient.ServiceStats) error) error {
@@ -182,6 +201,29 @@ func TestLossOfSYNs(t *testing.T) {
 	}
 	if got := l.share(1); got.State != share.SetAside || got.Share > 0.25 || !strings.Contains(got.Reason, "loss") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// With many services, most states have not changed since the turn before.
+func TestStatesAreReadOnceTheyChange(t *testing.T) {
+	l := newLab(t, 2)
+	l.still = true
+	l.turns(20, 10, time.Millisecond, time.Millisecond)
+	if l.read != 1 {
+		t.Errorf("read %d times without a change", l.read)
+	}
+	l.states[l.ref(0)] = model.ServerSpec{State: model.Down}
+	l.version++
+	l.turns(1, 10, time.Millisecond, time.Millisecond)
+	if got := l.share(0); l.read != 2 || got.State != share.Out {
+		t.Errorf("read %d times, %+v", l.read, got)
+	}
+	config := *l.config // the same servers, as another configuration has them
+	config.Services = []model.Service{l.config.Services[0]}
+	l.config = &config
+	l.turns(1, 10, time.Millisecond, time.Millisecond)
+	if l.read != 3 {
+		t.Errorf("read %d times after a new configuration", l.read)
 	}
 }
 

@@ -23,7 +23,10 @@ type service struct {
 	result    share.Result
 	at, sent  time.Time
 	held      map[netip.AddrPort]float64 // shares that the forwarder follows
-	ending    bool                       // takes its shares back
+	states    []model.State              // of the servers of `from`, at this version of the store
+	from      *model.Service
+	version   uint64
+	ending    bool // takes its shares back
 }
 
 // counters are what the forwarder has counted of a server so far, and what followed from it.
@@ -142,16 +145,15 @@ func (l *Loop) measureLinks(now time.Time, wanted []*model.Service, stats map[mo
 }
 
 // servers gathers what is measured of a service's servers.
-func (l *Loop) servers(now time.Time, config *model.Service, s *service, links map[string]rate,
-	states map[model.ServerRef]model.ServerSpec) []share.Server {
+func (l *Loop) servers(now time.Time, config *model.Service, s *service, links map[string]rate) []share.Server {
 	s.order = s.order[:0]
 	servers := make([]share.Server, 0, len(config.Servers))
 	for i := range config.Servers {
 		server := &config.Servers[i]
 		ref := model.ServerRef{Service: config.Key, Address: server.Address}
-		one := share.Server{Key: model.ServerText(server.Address), Weight: float64(server.Weight), Up: states[ref].State == model.Up,
+		one := share.Server{Key: model.ServerText(server.Address), Weight: float64(server.Weight), Up: s.states[i] == model.Up,
 			Held: s.held[server.Address]}
-		if states[ref].State == model.Drain {
+		if s.states[i] == model.Drain {
 			one.Why = "drained"
 		}
 		if server.Backup { // asked only when no other server takes a session

@@ -131,6 +131,14 @@ func (s *Store) table(config *model.Config, only map[model.ServiceKey]struct{}) 
 }
 
 func (s *Store) spec(ref model.ServerRef, server model.Server, marked bool) model.ServerSpec {
+	spec := model.ServerSpec{Weight: server.Weight, State: s.state(ref, server), Backup: server.Backup, MaxSessions: server.MaxSessions}
+	if marked {
+		spec.CheckMark = s.marks.of[ref].mark
+	}
+	return spec
+}
+
+func (s *Store) state(ref model.ServerRef, server model.Server) model.State {
 	v, known := s.health[ref]
 	order, ordered := s.drains.orders[ref]
 	drained := server.Drain || ordered
@@ -144,9 +152,5 @@ func (s *Store) spec(ref model.ServerRef, server model.Server, marked bool) mode
 	if until := s.killedAt(ref, server); order.Kill || !until.IsZero() && !until.After(time.Now()) {
 		state = model.Kill
 	}
-	spec := model.ServerSpec{Weight: server.Weight, State: state, Backup: server.Backup, MaxSessions: server.MaxSessions}
-	if marked {
-		spec.CheckMark = s.marks.of[ref].mark
-	}
-	return spec
+	return state
 }

@@ -31,6 +31,21 @@ func (s *Store) Drained() map[model.ServerRef]Drain {
 	return maps.Clone(s.drains.orders)
 }
 
+// States appends the states of a service's servers, in their order. They are the same while Version is.
+func (s *Store) States(service *model.Service, into []model.State) []model.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range service.Servers {
+		ref := model.ServerRef{Service: service.Key, Address: service.Servers[i].Address}
+		state := model.Down // not in the running configuration
+		if server, ok := s.running.servers[ref]; ok {
+			state = s.state(ref, server)
+		}
+		into = append(into, state)
+	}
+	return into
+}
+
 // Snapshot returns the store's present contents.
 func (s *Store) Snapshot() Snapshot {
 	s.mu.Lock()

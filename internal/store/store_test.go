@@ -24,7 +24,7 @@ func ref(server string) model.ServerRef {
 	return model.ServerRef{Service: vip, Address: netip.MustParseAddrPort(server)}
 }
 
-func open(t *testing.T, directory string) (*Store, *lastChecks) {
+func open(t testing.TB, directory string) (*Store, *lastChecks) {
 	t.Helper()
 	checks := &lastChecks{}
 	s, err := Open(directory, checks)

@@ -4,24 +4,76 @@
 
 #include <arpa/inet.h>
 #include <rte_hash.h>
+#include <stdlib.h>
 
 #define SECOND_NS     UINT64_C(1000000000)
 #define TICK_SERVICES 4096u /* looked at in one tick */
 
 typedef Steelyard__Forwarder__V1__ServiceShares pb_shares;
 
-static struct model_server *find_server(struct model_service *s,
+/* Finds a service's servers. Shares mostly come in the servers' own order; for any other there is a
+ * table, made when it is needed. */
+struct finder {
+	struct model_service *service;
+	unsigned next;   /* the server after the last one found */
+	unsigned *table; /* index + 1 by hash, 0: none; linear probing. NULL: not made */
+	unsigned mask;
+};
+
+static bool server_is(const struct model_server *s, const struct sy_addr *addr, uint16_t port)
+{
+	return s->port == port && sy_addr_equal(&s->addr, addr);
+}
+
+static void finder_make_table(struct finder *f)
+{
+	unsigned size = 16;
+	while (size < 2 * f->service->servers)
+		size *= 2;
+	f->table = calloc(size, sizeof(*f->table));
+	f->mask = size - 1;
+	for (unsigned i = 0; f->table && i < f->service->servers; i++) {
+		const struct model_server *s = &f->service->server[i];
+		uint64_t at = scheduler_name(&s->addr, s->port);
+		while (f->table[at & f->mask])
+			at++;
+		f->table[at & f->mask] = i + 1;
+	}
+}
+
+/* The index of a server; the number of servers: it has none of this address. */
+static unsigned finder_search(struct finder *f, const struct sy_addr *addr, uint16_t port)
+{
+	const struct model_service *s = f->service;
+	if (f->next < s->servers && server_is(&s->server[f->next], addr, port))
+		return f->next;
+	if (!f->table)
+		finder_make_table(f);
+	if (!f->table) { /* no memory */
+		unsigned i = 0;
+		while (i < s->servers && !server_is(&s->server[i], addr, port))
+			i++;
+		return i;
+	}
+	uint64_t at = scheduler_name(addr, port);
+	for (; f->table[at & f->mask]; at++)
+		if (server_is(&s->server[f->table[at & f->mask] - 1], addr, port))
+			return f->table[at & f->mask] - 1;
+	return s->servers;
+}
+
+static struct model_server *finder_find(struct finder *f,
                                         const Steelyard__Forwarder__V1__ServerShare *pb)
 {
 	struct sy_addr addr;
 	struct sy_error ignored = {0};
 	if (pb->port > UINT16_MAX || read_addr(&pb->address, "server", &addr, &ignored) < 0)
 		return NULL;
-	for (unsigned i = 0; i < s->servers; i++)
-		if (s->server[i].port == htons((uint16_t)pb->port) &&
-		    sy_addr_equal(&s->server[i].addr, &addr))
-			return &s->server[i];
-	return NULL;
+	unsigned i = finder_search(f, &addr, htons((uint16_t)pb->port));
+	if (i == f->service->servers)
+		return NULL;
+	f->next = i + 1;
+	return &f->service->server[i];
 }
 
 /* Where a client's hash decides, each change moves clients: one of less than a sixteenth waits. */
@@ -74,17 +126,19 @@ static void set_ceiling(struct model_service *s)
 static bool take_service(struct model_service *s, const pb_shares *pb, uint32_t *unknown)
 {
 	const struct scheduler_ops *ops = scheduler_find(s->policy.scheduler);
+	struct finder finder = {.service = s};
 	bool had = s->shares_until_ns > 0, has = false;
 	for (unsigned i = 0; i < s->servers; i++)
 		s->server[i].told = 0;
 	for (size_t i = 0; i < pb->n_servers; i++) {
-		struct model_server *server = find_server(s, pb->servers[i]);
+		struct model_server *server = finder_find(&finder, pb->servers[i]);
 		if (server)
 			server->told = pb->servers[i]->share;
 		else
 			++*unknown;
 		has |= server != NULL;
 	}
+	free(finder.table);
 	if (!has) {
 		shares_clear(s);
 		return had;

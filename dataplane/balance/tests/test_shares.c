@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Measured shares as set on the control socket: they replace weights, disturb no session, and end.
  */
+#include <math.h>
+
 #include "schedule_fixture.h"
 
 #define WHOLE 4294967295.0
@@ -110,6 +112,30 @@ static void test_shares_replace_weights(void **state)
 	assert_in_range(got[1], 98, 102);
 }
 
+/* In whatever order they come, with servers among them that the service does not have. */
+static void test_any_order(void **state)
+{
+	struct fixture *f = *state;
+	static const unsigned orders[][4] = {{3, 2, 1, 0}, {1, 3, 0, 2}, {0, 2, 4, 1}};
+	struct sy_addr as_they_are[5];
+	open_service(f, S(WRR));
+	memcpy(as_they_are, f->server, sizeof(as_they_are));
+	for (unsigned n = 0; n < SY_ARRAY_LEN(orders); n++) {
+		double share[4], seen[SERVERS];
+		for (unsigned i = 0; i < 4; i++) {
+			f->server[i] = as_they_are[orders[n][i]];
+			share[i] = (1 + orders[n][i]) * 0.05;
+		}
+		set_shares(f, &f->key, 60, 4, share, NULL);
+		memcpy(f->server, as_they_are, sizeof(as_they_are));
+		listed(f, seen);
+		for (unsigned i = 0; i < 4; i++) {
+			bool told = n < 2 || i != 3; /* instead of it, one that is not there */
+			assert_true(fabs(seen[i] - (told ? (1 + i) * 0.05 : 0)) < 0.001);
+		}
+	}
+}
+
 /* A transaction keeps them; a server that it adds counts as the mean of the others. */
 static void test_shares_and_changes(void **state)
 {
@@ -201,6 +227,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        TEST(test_shares_replace_weights),
+	        TEST(test_any_order),
 	        TEST(test_shares_and_changes),
 	        TEST(test_shares_end),
 	        TEST(test_hashing_waits_for_a_sixteenth),
