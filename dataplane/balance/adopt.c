@@ -9,6 +9,7 @@
 
 #include "control.h"
 #include "join.h"
+#include "loss.h"
 #include "model.h"
 #include "saved.h"
 #include "snat.h"
@@ -84,7 +85,7 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 	if (b->local_removed[s->local])
 		return SESSION_LOCAL_GONE;
 	/* A one-packet datagram that has no answer by now will not get one. */
-	if (idle_s > session_timeout(service, s) || s->flags & SESSION_ONE_PACKET)
+	if (idle_s > session_timeout(service, s) || session_is_one_packet(s))
 		return SESSION_EXPIRED;
 	s->path = SY_PATH_NONE; /* path ids are valid in one process only */
 	if (snat)
@@ -262,6 +263,7 @@ void sy_balance_seal(struct sy_balance *b, uint64_t ticket)
 	sy_balance_save(b);
 	journal_close(b);
 	saved_unlock(b);
+	loss_stop(b);
 	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++) {
 		struct traffic t = traffic_sum(b, id);
 		session_server_set_active(b->ctl->store, id, (uint32_t)(t.created - t.ended));

@@ -19,6 +19,7 @@
 #include "grow.h"
 #include "held.h"
 #include "limit_model.h"
+#include "loss.h"
 #include "model.h"
 #include "proven.h"
 #include "remote.h"
@@ -136,11 +137,12 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->held = held_create();
 		bw->repeats = repeats_create();
 		bw->delays = delays_create(b->options.max_servers);
+		bw->losses = losses_create();
 		bw->shed.share[SHED_UNKNOWN] = bw->shed.share[SHED_REPEATED] = SHED_NONE;
 		rc = remote_create(&bw->remote, b->workers);
 		if (!bw->share || !bw->counts || !s->current || !s->turn || !s->cursor ||
 		    !bw->load || !bw->access || !bw->limited || !bw->fragments || !bw->held ||
-		    !bw->repeats || !bw->delays || rc)
+		    !bw->repeats || !bw->delays || !bw->losses || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -242,6 +244,7 @@ void sy_balance_destroy(struct sy_balance *b)
 		struct balance_worker *bw = &b->worker[w];
 		table_unmap(bw->share, b->options.max_servers, sizeof(*bw->share));
 		delays_destroy(bw->delays, b->options.max_servers);
+		losses_destroy(bw->losses);
 		struct scheduler_state *s = &bw->scheduler;
 		table_unmap(s->current, b->options.max_servers, sizeof(*s->current));
 		table_unmap(s->turn, b->options.max_servers, sizeof(*s->turn));

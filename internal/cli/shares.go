@@ -31,6 +31,8 @@ type delayView struct {
 	SmoothedNs  uint64   `json:"smoothed_ns"`
 	Buckets     []uint64 `json:"buckets"` // bucket i: below 2^i µs and not in one before
 	SYNRepeated uint64   `json:"syn_repeated"`
+	Segments    uint64   `json:"segments"` // of the sessions that were watched
+	Lost        uint64   `json:"segments_lost"`
 }
 
 type feedbackView struct {
@@ -55,7 +57,7 @@ func viewDelay(d *dpclient.DelayStats) *delayView {
 	if d == nil {
 		return nil
 	}
-	return &delayView{d.GetSamples(), d.GetSumNs(), d.GetSmoothedNs(), append([]uint64{}, d.GetBuckets()...), d.GetSynRepeated()}
+	return &delayView{d.GetSamples(), d.GetSumNs(), d.GetSmoothedNs(), append([]uint64{}, d.GetBuckets()...), d.GetSynRepeated(), d.GetSegments(), d.GetSegmentsLost()}
 }
 
 func viewFeedback(f *pb.FeedbackState) *feedbackView {
@@ -84,6 +86,9 @@ func (d *delayView) text() string {
 	}
 	if d.SYNRepeated > 0 {
 		text += fmt.Sprintf("; %s repeated", plural(int(d.SYNRepeated), "SYN"))
+	}
+	if d.Segments > 0 {
+		text += fmt.Sprintf("; %d of %s lost", d.Lost, plural(int(d.Segments), "watched segment"))
 	}
 	return text
 }

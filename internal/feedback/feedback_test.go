@@ -227,6 +227,37 @@ func TestStatesAreReadOnceTheyChange(t *testing.T) {
 	}
 }
 
+// Segments of sessions that go on say more of a link than SYNs do.
+func TestLossOfSegments(t *testing.T) {
+	l := newLab(t, 2)
+	turns := func(n int, lost uint64) {
+		for range n {
+			for i := range 2 {
+				l.of(i).Delay.Segments += 200
+			}
+			l.of(1).Delay.SegmentsLost += lost
+			l.turns(1, 10, time.Millisecond, time.Millisecond)
+		}
+	}
+	turns(60, 0)
+	if got := l.share(1).Share; math.Abs(got-0.5) > 0.01 {
+		t.Errorf("without loss: %v", got)
+	}
+	turns(120, 4) // 2 %
+	some := l.share(1)
+	if some.Share > 0.45 || some.Share < 0.3 || some.State == share.SetAside {
+		t.Errorf("2 %%: %+v", some)
+	}
+	turns(120, 14) // 7 %
+	if got := l.share(1); got.State != share.SetAside || got.Share >= some.Share || !strings.Contains(got.Reason, "loss") {
+		t.Errorf("7 %%: %+v", got)
+	}
+	turns(300, 0)
+	if got := l.share(1).Share; math.Abs(got-0.5) > 0.02 {
+		t.Errorf("afterwards: %v", got)
+	}
+}
+
 func TestLinksAreShared(t *testing.T) {
 	l := newLab(t, 4)
 	service := &l.config.Services[0]

@@ -34,13 +34,25 @@ type counters struct {
 	seen             bool
 	samples, sumNs   uint64
 	repeated, began  uint64
+	segments, missed uint64
 	in, out          uint64
 	at               time.Time
 	delay            share.Measure
-	lost, handshakes float64 // decaying
+	syns, data       ratio
 	loss             share.Measure
 	rate             rate
 }
+
+// ratio is how many of something were lost lately.
+type ratio struct{ lost, all float64 }
+
+func (r ratio) after(elapsed, lost, all float64) ratio {
+	decay := math.Exp(-elapsed / lossWindow.Seconds())
+	return ratio{r.lost*decay + lost, r.all*decay + all}
+}
+
+// part assumes many without a loss beside them, as few prove nothing.
+func (r ratio) part() float64 { return r.lost / (r.all + lossAssumed) }
 
 // rate is what a link carries, bits/s. It carries as much in each direction.
 type rate struct{ in, out float64 }
@@ -69,8 +81,8 @@ func newService(s *model.Service) *service {
 	}
 }
 
-// Loss is the part of the handshakes of about the last half minute whose SYN was repeated. As few handshakes prove nothing, so
-// many without a loss are assumed beside them.
+// Loss is the part of the handshakes of about the last half minute whose SYN was repeated, or that of the watched segments that
+// were lost, whichever is larger: there are many segments to a handshake, and a server that answers few SYNs loses none of them.
 const (
 	lossWindow  = 30 * time.Second
 	lossAssumed = 20
@@ -81,20 +93,21 @@ func (c *counters) take(now time.Time, s *dpclient.ServerStats) {
 	traffic, delay := s.GetTraffic(), s.GetDelay()
 	next := counters{
 		seen: true, samples: delay.GetSamples(), sumNs: delay.GetSumNs(), repeated: delay.GetSynRepeated(), began: traffic.GetSessionsCreated(),
+		segments: delay.GetSegments(), missed: delay.GetSegmentsLost(),
 		in: traffic.GetBytesIn(), out: traffic.GetBytesOut(), at: now,
-		delay: c.delay, lost: c.lost, handshakes: c.handshakes, loss: c.loss,
+		delay: c.delay, syns: c.syns, data: c.data, loss: c.loss,
 	}
 	elapsed := now.Sub(c.at).Seconds()
 	if c.seen && elapsed > 0 && next.samples >= c.samples && next.began >= c.began && next.in >= c.in && next.out >= c.out {
 		if n := next.samples - c.samples; n > 0 && next.sumNs >= c.sumNs {
 			next.delay = share.At(now, float64(next.sumNs-c.sumNs)/float64(n)/1e9)
 		}
-		decay := math.Exp(-elapsed / lossWindow.Seconds())
-		began := float64(next.began - c.began)
-		next.lost = c.lost*decay + float64(next.repeated-min(c.repeated, next.repeated))
-		next.handshakes = c.handshakes*decay + began
-		if began > 0 || next.repeated > c.repeated {
-			next.loss = share.At(now, next.lost/(next.handshakes+next.lost+lossAssumed))
+		again, missed := next.repeated-min(c.repeated, next.repeated), next.missed-min(c.missed, next.missed)
+		began, segments := next.began-c.began, next.segments-min(c.segments, next.segments)
+		next.syns = c.syns.after(elapsed, float64(again), float64(began+again))
+		next.data = c.data.after(elapsed, float64(missed), float64(segments))
+		if began+again+segments > 0 {
+			next.loss = share.At(now, max(next.syns.part(), next.data.part()))
 		}
 		next.rate = rate{8 * float64(next.in-c.in) / elapsed, 8 * float64(next.out-c.out) / elapsed}
 	}

@@ -14,11 +14,12 @@ import (
 type delayValues struct {
 	buckets          []uint64
 	samples, sumNs   uint64
-	smoothedNs, lost uint64
+	smoothedNs, lost uint64 // SYNs
+	watched, missed  uint64 // segments
 }
 
 func delayValuesOf(d *dpclient.DelayStats) delayValues {
-	return delayValues{d.GetBuckets(), d.GetSamples(), d.GetSumNs(), d.GetSmoothedNs(), d.GetSynRepeated()}
+	return delayValues{d.GetBuckets(), d.GetSamples(), d.GetSumNs(), d.GetSmoothedNs(), d.GetSynRepeated(), d.GetSegments(), d.GetSegmentsLost()}
 }
 
 // maxHistograms is the number of servers up to which all have a histogram. Above, those of services that the request names have.
@@ -47,7 +48,11 @@ func (a *serviceSeries) writeDelays(ctx context.Context, w *bufio.Writer, named 
 		writeSeconds(w, "steelyard_server_syn_answer_smoothed_seconds", a.delays[i].labels, a.delays[i].values.smoothedNs)
 	}
 	return writeMetric(ctx, w, "server_syn_repeated_total", "counter", "SYNs that clients repeated before the server had answered.", a.delays, 0,
-		func(v *delayValues, _ int) uint64 { return v.lost })
+		func(v *delayValues, _ int) uint64 { return v.lost }) &&
+		writeMetric(ctx, w, "server_segments_watched_total", "counter", "Segments with data, in both directions, of the few sessions that were watched.", a.delays, 0,
+			func(v *delayValues, _ int) uint64 { return v.watched }) &&
+		writeMetric(ctx, w, "server_segments_lost_total", "counter", "Of these, the ones that were lost between forwarder and server.", a.delays, 0,
+			func(v *delayValues, _ int) uint64 { return v.missed })
 }
 
 func writeHistogram(w *bufio.Writer, name string, one *series[delayValues]) {

@@ -80,6 +80,50 @@ def test_repeated_syns_are_counted(stage):
     assert servers(stage)["s1"]["delay"]["syn_repeated"] == 0
 
 
+def watched(stage, name):
+    """Segments, and how many of them were lost."""
+    delay = servers(stage)[name].get("delay", {})
+    return delay.get("segments", 0), delay.get("segments_lost", 0)
+
+
+@pytest.mark.parametrize("way", ("to the server", "from it"))
+def test_lost_segments_are_counted(stage, way):
+    """Of connections that are open before the link begins to lose, so that no SYN is lost."""
+    web(stage, "wrr")
+    direction = "ba" if way == "to the server" else "ab"
+    request = b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 1000 + b"\r\n\r\n"
+
+    def talk(one):
+        """Requests that do not wait for one another: most segments have others behind them."""
+        with one, one.makefile("rb") as answers:
+            for _ in range(10):
+                one.sendall(request)
+            served = 0
+            while served < 10:
+                line = answers.readline()
+                assert line, "the connection goes on"
+                served += line.startswith(b"HTTP/1.1 200")
+
+    with Link(stage.lab, "s3") as link, ThreadPoolExecutor(9) as pool:
+
+        def is_seen():
+            ways = [connect(stage.client, VIP[4], WEB) for _ in range(9)]
+            link.set(direction, loss=0.2)
+            list(pool.map(talk, ways))
+            link.set(direction, loss=0)
+            parts = {}
+            for name in ("s1", "s2", "s3"):
+                segments, lost = watched(stage, name)
+                parts[name] = lost / max(1, segments)
+            # A slow machine's clients may repeat what is not lost.
+            return lost >= 3 and parts["s3"] > 3 * max(parts["s1"], parts["s2"])
+
+        wait_until(is_seen, "lost segments of s3")
+    assert watched(stage, "s1")[0] > 0
+    text = stage.steelyard.cli("describe", "server", stage.lab["s3"].address(4))
+    assert "watched segments lost" in text or "watched segment lost" in text
+
+
 @pytest.mark.parametrize("scheduler", ("share", "wrr", "maglev"))
 def test_shares_follow_delays(stage, scheduler):
     spread = {"hash_on": "tuple"} if scheduler == "maglev" else {}

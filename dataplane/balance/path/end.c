@@ -10,9 +10,8 @@
 
 uint64_t session_client_hash(const struct session *s, uint64_t tuple_hash, uint64_t server_hash)
 {
-	return s->flags & SESSION_ONE_PACKET
-	               ? sy_hash_mix(server_hash, UINT64_C(0x9fb21c651e98df25))
-	               : tuple_hash;
+	return session_is_one_packet(s) ? sy_hash_mix(server_hash, UINT64_C(0x9fb21c651e98df25))
+	                                : tuple_hash;
 }
 
 struct session_hashes session_get_hashes(const struct sy_balance *b, const struct session *s,

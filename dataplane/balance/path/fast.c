@@ -9,6 +9,7 @@
  */
 #include "admit.h"
 #include "delay.h"
+#include "loss.h"
 #include "police.h"
 #include "pressure.h"
 #include "segment.h"
@@ -64,8 +65,10 @@ static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy
 	                    SY_RCU_READ(w->path_mtu[s->path]),
 	                    SY_RCU_READ(w->path_mtu[SY_READ(e->path)])))
 		return false;
-	if (SY_LIKELY(e->mode != MODE_SNAT)) /* as in slow_time() */
+	if (SY_LIKELY(e->mode != MODE_SNAT)) { /* as in slow_time() */
 		delay_answer(w, burst->slot[i], record, s->server);
+		loss_begin(w, burst->slot[i], record, s);
+	}
 	return true;
 }
 
@@ -114,6 +117,18 @@ fast_advance(struct sy_worker *w, struct sy_burst *burst, const struct fast_pass
 	return true;
 }
 
+/* A packet of a session whose segments are watched, if it is one of TCP. */
+static __attribute__((noinline)) void fast_watched(struct sy_worker *w, struct sy_burst *burst,
+                                                   unsigned i, struct session *s)
+{
+	const struct sy_view *v = &burst->view[i];
+	if (v->proto != SY_PROTO_TCP)
+		return;
+	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
+	loss_see(w, burst->slot[i], burst->session[i], s, burst->direction[i], tcp,
+	         v->l4_len - (tcp->offset >> 4) * 4u);
+}
+
 /* A packet that the common way does not take: not plain, not the candidate's, of another form, or
  * of ports that no endpoint names. Finds its session. Forwards the packet, or leaves it to the slow
  * path if it has no session, changes the state, has no route or does not fit its path. */
@@ -144,6 +159,8 @@ fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fas
 	}
 	if (!police_passes(w, burst, i, s, e, from))
 		return SY_NEXT_GONE;
+	if (SY_UNLIKELY(s->flags & SESSION_WATCHED))
+		fast_watched(w, burst, i, s);
 	burst->path[i] = path;
 	forward_packet(w, burst, i, s);
 	return (enum sy_next)burst->next[i];

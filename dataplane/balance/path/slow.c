@@ -23,6 +23,7 @@
 #include "icmp.h"
 #include "join_path.h"
 #include "locate.h"
+#include "loss.h"
 #include "own_packet.h"
 #include "police.h"
 #include "pressure.h"
@@ -134,13 +135,15 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
  * after a second at the earliest (RFC 6298 section 2): copies that come sooner, of the network or
  * forged ones, say nothing of the server. */
 static void slow_time(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                      const struct session *s)
+                      struct session *s)
 {
 	const struct sy_balance *b = w->app;
 	if (b->endpoint[s->server].mode == MODE_SNAT)
 		return;
-	if (burst->direction[i] == SESSION_SERVER && s->state == SESSION_SYN_RECEIVED)
+	if (burst->direction[i] == SESSION_SERVER && s->state == SESSION_SYN_RECEIVED) {
 		delay_answer(w, burst->slot[i], burst->session[i], s->server);
+		loss_begin(w, burst->slot[i], burst->session[i], s);
+	}
 	if (burst->direction[i] == SESSION_SERVER)
 		return;
 	delay_clear(w, burst->slot[i], burst->session[i]);
@@ -176,6 +179,8 @@ static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *bu
 	if (SY_UNLIKELY(counts) && !(v->tcp_flags & (SY_TCP_SYN | SY_TCP_RST)) &&
 	    client_sessions_shows_nothing(w, burst, i))
 		return TCP_FORWARD;
+	if (SY_UNLIKELY(s->flags & SESSION_WATCHED))
+		loss_see(w, burst->slot[i], record, s, from, tcp, payload);
 	uint32_t ack = ntohl(tcp->ack);
 	if (from == SESSION_SERVER) /* as the client counts its own bytes */
 		ack -= session_shift(s, cold);
@@ -280,7 +285,7 @@ static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsi
 	if (v->proto == SY_PROTO_UDP &&
 	    SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL || s->flags & SESSION_UNSHOWN))
 		client_sessions_udp(w, burst, i);
-	if (v->proto == SY_PROTO_UDP && from == SESSION_SERVER && !(s->flags & SESSION_ONE_PACKET))
+	if (v->proto == SY_PROTO_UDP && from == SESSION_SERVER && !session_is_one_packet(s))
 		s->state = SESSION_UDP_BOTH_WAYS;
 	if (v->proto != SY_PROTO_TCP)
 		return true;
@@ -443,8 +448,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	slow_forward(w, burst, i, s);
 	if (SY_UNLIKELY(how == DEFENCE_OPENS))
 		join_open(w, burst, i, burst->session[i], &opening);
-	if (from == SESSION_SERVER && s->flags & SESSION_ONE_PACKET &&
-	    packet_is_whole(&burst->view[i]))
+	if (from == SESSION_SERVER && session_is_one_packet(s) && packet_is_whole(&burst->view[i]))
 		session_end(w, t, burst->session[i]);
 }
 

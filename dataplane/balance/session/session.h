@@ -54,7 +54,8 @@ enum session_flags {
 	SESSION_SERVER_FIN = 2,
 	SESSION_CLIENT_FIN_ACKED = 4, /* one-way: its FIN or reset is near its first number */
 	SESSION_SERVER_FIN_ACKED = 8,
-	SESSION_ONE_PACKET = 16,      /* no further packet of the client belongs to it */
+	SESSION_ONE_PACKET = 16, /* UDP: no further packet of the client belongs to it */
+	SESSION_WATCHED = SESSION_ONE_PACKET, /* TCP: a worker counts its lost segments */
 	SESSION_SERVER_FIRST = 32,    /* the server sent the first FIN: it keeps TIME_WAIT */
 	SESSION_ADDRESS_PENDING = 64, /* the server may not know the client's address yet */
 	/* UDP, where clients' sessions are counted: the client has not sent since the answer */
@@ -76,6 +77,12 @@ struct session {
 	uint8_t flags;  /* enum session_flags */
 };
 _Static_assert(sizeof(struct session) == 32, "two sessions a cache line");
+
+static inline bool session_is_one_packet(const struct session *s)
+{
+	return s->flags & SESSION_ONE_PACKET &&
+	       (s->state == SESSION_UDP_ONE_WAY || s->state == SESSION_UDP_BOTH_WAYS);
+}
 
 /*
  * A session whose second end has no id (SNAT) takes a pair: two neighbouring records in one cache

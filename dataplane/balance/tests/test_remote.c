@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "delay.h"
 #include "flows.h"
 
 #define OWNER 1
@@ -40,6 +41,8 @@ static uint16_t port_from(unsigned service, uint16_t from)
 static void open_remote(struct flows *f, struct flow *flow, unsigned service, uint16_t *port)
 {
 	flow_open(f, flow, service, port_from(service, *port));
+	if (flow->client.proto == SY_PROTO_TCP) /* test_watched() has those */
+		flow_session(f, flow)->flags &= (uint8_t)~SESSION_WATCHED;
 	*port = (uint16_t)(flow->port + 1);
 }
 
@@ -83,6 +86,24 @@ static void test_forwarded_where_it_arrives(void **state)
 		assert_int_equal(after.packets_in, before.packets_in + 1);
 		assert_int_equal(after.packets_out, before.packets_out + 1);
 	}
+}
+
+/* The owner counts the lost segments of a session that it watches. */
+static void test_watched(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	flow_open(f, &flow, 0, port_from(0, 1000));
+	struct session *s = flow_session(f, &flow);
+	assert_true(s->flags & SESSION_WATCHED);
+	struct deals deals = deals_now(f);
+	flow_check(f, &flow);
+	dealt(f, &deals, 0, 2);
+	struct delay_share seen = delay_sum(f->harness.b, flow.server_id);
+	assert_int_equal(seen.segments, 4);
+	s->flags &= (uint8_t)~SESSION_WATCHED;
+	flow_check(f, &flow);
+	dealt(f, &deals, 2, 0);
 }
 
 /* With fewer queues than workers, another worker would send what the owner forwards: all packets
@@ -320,6 +341,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, flows_teardown)
 	const struct CMUnitTest tests[] = {
 	        TEST(test_forwarded_where_it_arrives),
+	        TEST(test_watched),
 	        TEST(test_without_queues),
 	        TEST(test_other_packets),
 	        TEST(test_other_states),

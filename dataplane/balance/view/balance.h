@@ -142,6 +142,7 @@ struct balance_worker {
 	struct shed shed;
 	struct repeats *repeats; /* repeat.h */
 	struct delays *delays;   /* delay.h */
+	struct losses *losses;   /* loss.h */
 	struct cookie_keys cookies;
 	struct service_load *load;       /* by service id */
 	struct access_worker *access;    /* access.h */

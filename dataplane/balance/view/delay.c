@@ -107,6 +107,8 @@ struct delay_share delay_sum(const struct sy_balance *b, uint32_t server)
 		const struct delay_share *one = &b->worker[w].delays->share[server];
 		sum.sum_ns += SY_READ(one->sum_ns);
 		sum.again += SY_READ(one->again);
+		sum.segments += SY_READ(one->segments);
+		sum.lost += SY_READ(one->lost);
 		for (unsigned i = 0; i < DELAY_BUCKETS; i++)
 			sum.bucket[i] += SY_READ(one->bucket[i]);
 	}

@@ -19,7 +19,8 @@
 /* One server, as one worker has measured it. Writer: that worker; readers: relaxed. */
 struct delay_share {
 	uint64_t sum_ns;
-	uint64_t again; /* SYNs that clients repeated, as no answer had come */
+	uint64_t again;          /* SYNs that clients repeated, as no answer had come */
+	uint64_t segments, lost; /* of sessions that were watched: loss.h */
 	uint64_t bucket[DELAY_BUCKETS];
 };
 

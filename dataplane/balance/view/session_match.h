@@ -164,7 +164,7 @@ session_has_tuple_with(const struct sy_balance *b, const struct session *s,
 	if (side == SESSION_CLIENT)
 		return t->sport == s->client_port && t->dport == vport && t->proto == e->proto &&
 		       sy_addr_equal(&t->src, &s->client) && sy_addr_equal(&t->dst, &e->vip) &&
-		       !(s->flags & SESSION_ONE_PACKET);
+		       !session_is_one_packet(s);
 	return t->dport == s->local_port && t->sport == port && t->proto == e->proto &&
 	       sy_addr_equal(&t->src, &e->addr) && sy_addr_equal(&t->dst, session_local(b, s, e));
 }

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loss.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+
+#include "delay.h"
+
+/* Per worker. */
+struct losses {
+	uint64_t began_ns; /* when the last session was begun with */
+	struct loss_place {
+		uint64_t session; /* slot << 32 | record, + 1; 0: none */
+		uint64_t began_ns;
+		uint32_t left; /* segments */
+		struct loss_side side[2];
+	} place[LOSS_WATCHED];
+};
+
+struct losses *losses_create(void)
+{
+	return calloc(1, sizeof(struct losses));
+}
+
+void losses_destroy(struct losses *l)
+{
+	free(l);
+}
+
+static uint64_t session_name(uint8_t slot, uint32_t record)
+{
+	return ((uint64_t)slot << 32 | record) + 1;
+}
+
+static struct loss_place *place_of(struct sy_worker *w, uint64_t session)
+{
+	return &balance_worker_of(w)
+	                ->losses->place[sy_hash_mix(session, 0x9e3779b97f4a7c15) % LOSS_WATCHED];
+}
+
+void loss_begin(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s)
+{
+	struct losses *l = balance_worker_of(w)->losses;
+	if (w->now_ns - l->began_ns < LOSS_GAP_NS)
+		return;
+	uint64_t session = session_name(slot, record);
+	struct loss_place *p = place_of(w, session);
+	bool taken = p->session && p->session != session && w->now_ns - p->began_ns < LOSS_OLD_NS;
+	if (taken || s->flags & SESSION_SHIFTED) /* the client counts as we did */
+		return;
+	l->began_ns = w->now_ns;
+	*p = (struct loss_place){.session = session, .began_ns = w->now_ns, .left = LOSS_SEGMENTS};
+	s->flags |= SESSION_WATCHED;
+}
+
+/* Was a byte of [from, to) missing? It is not any more. *since: since when. */
+static bool holes_fill(struct loss_side *s, uint32_t from, uint32_t to, uint64_t *since)
+{
+	bool any = false;
+	for (unsigned i = 0; i < LOSS_HOLES; i++) {
+		struct loss_hole *h = &s->hole[i];
+		if (h->from == h->to || (int32_t)(to - h->from) <= 0 ||
+		    (int32_t)(h->to - from) <= 0)
+			continue;
+		any = true;
+		*since = h->at_ns;
+		/* What is filled in the middle leaves the upper part. */
+		if ((int32_t)(h->to - to) > 0)
+			h->from = to;
+		else if ((int32_t)(from - h->from) > 0)
+			h->to = from;
+		else
+			h->from = h->to;
+	}
+	return any;
+}
+
+/* Notes that bytes were overtaken, in the place of the oldest ones if there is none left. */
+static void holes_add(struct loss_side *s, uint32_t from, uint32_t to, uint64_t now_ns)
+{
+	struct loss_hole *at = &s->hole[0];
+	for (unsigned i = 1; i < LOSS_HOLES && at->from != at->to; i++) {
+		struct loss_hole *h = &s->hole[i];
+		if (h->from == h->to || h->at_ns < at->at_ns)
+			at = h;
+	}
+	*at = (struct loss_hole){from, to, now_ns};
+}
+
+enum loss_sign loss_note(struct loss_side *s, uint32_t seq, uint32_t len, uint64_t now_ns,
+                         uint64_t round_trip_ns)
+{
+	uint32_t end = seq + len;
+	uint64_t since = 0;
+	if (!s->known) {
+		s->known = true;
+		s->next = seq;
+	}
+	if ((int32_t)(end - s->next) > 0) {
+		if ((int32_t)(seq - s->next) > 0)
+			holes_add(s, s->next, seq, now_ns);
+		s->next = end;
+		s->newest_ns = now_ns;
+		return LOSS_NOTHING;
+	}
+	if (holes_fill(s, seq, end, &since))
+		return now_ns - since >= round_trip_ns ? LOSS_FILLS : LOSS_NOTHING;
+	bool copied = end == s->next && now_ns - s->newest_ns < round_trip_ns;
+	return copied ? LOSS_NOTHING : LOSS_REPEATS;
+}
+
+static void place_leave(struct loss_place *p, struct session *s)
+{
+	p->session = 0;
+	s->flags &= (uint8_t)~SESSION_WATCHED;
+}
+
+void loss_see(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s,
+              enum session_direction from, const struct sy_tcp *tcp, uint32_t payload)
+{
+	const struct sy_balance *b = w->app;
+	uint64_t session = session_name(slot, record);
+	struct loss_place *p = place_of(w, session);
+	struct loss_side *server = &p->side[SESSION_SERVER];
+	if (p->session != session) { /* another one has its place, or it is an earlier process's */
+		s->flags &= (uint8_t)~SESSION_WATCHED;
+		return;
+	}
+	if (tcp->flags & (SY_TCP_SYN | SY_TCP_RST)) {
+		if (from == SESSION_CLIENT || tcp->flags & SY_TCP_RST) /* not a repeated answer */
+			place_leave(p, s);
+		return;
+	}
+	if (from == SESSION_CLIENT && !server->known) { /* it acknowledges the server's SYN */
+		server->known = true;
+		server->next = ntohl(tcp->ack);
+	}
+	if (payload > 1) { /* a single byte may probe a closed window, or whether we live */
+		struct delay_share *share = &balance_worker_of(w)->delays->share[s->server];
+		enum loss_sign sign = loss_note(&p->side[from], ntohl(tcp->seq), payload, w->now_ns,
+		                                SY_READ(b->server_delay[s->server]));
+		SY_COUNT(share->segments, 1);
+		if (sign == (from == SESSION_CLIENT ? LOSS_REPEATS : LOSS_FILLS))
+			SY_COUNT(share->lost, 1);
+		p->left--;
+	}
+	if (p->left == 0 || tcp->flags & SY_TCP_FIN)
+		place_leave(p, s);
+}
+
+void loss_stop(struct sy_balance *b)
+{
+	for (unsigned w = 0; w < b->workers; w++)
+		for (unsigned i = 0; i < LOSS_WATCHED; i++) {
+			struct loss_place *p = &b->worker[w].losses->place[i];
+			if (!p->session)
+				continue;
+			struct session_table *t = b->table[(p->session - 1) >> 32];
+			struct session *s = session_at(t, (uint32_t)(p->session - 1));
+			if (!session_is_one_packet(s))
+				s->flags &= (uint8_t)~SESSION_WATCHED;
+			p->session = 0;
+		}
+}
