@@ -139,14 +139,17 @@ func (a *app) reach(sockets ...string) (*http.Client, string) {
 		headers[controller.ProjectHeader] = one.Project
 	}
 	transport.TLSClientConfig = identity.Client()
-	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return a.dialController(ctx, name, one.Controllers, identity)
+	renewing := &renewing{app: a, next: transport, identity: identity}
+	client.Transport = headed{renewing, headers}
+	transport.DialContext = func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+		conn, renewing.controller, err = dialController(ctx, name, one.Controllers)
+		return conn, err
 	}
 	return client, "https://controller"
 }
 
-// dialController connects to the first controller of a context that answers.
-func (a *app) dialController(ctx context.Context, name string, controllers []string, identity *pki.Identity) (net.Conn, error) {
+// dialController connects to the first controller of a context that answers, and returns its URL.
+func dialController(ctx context.Context, name string, controllers []string) (net.Conn, string, error) {
 	var failures error
 	for _, text := range controllers {
 		to, err := url.Parse(text)
@@ -154,18 +157,34 @@ func (a *app) dialController(ctx context.Context, name string, controllers []str
 			dialing, cancel := context.WithTimeout(ctx, 3*time.Second)
 			var conn net.Conn
 			conn, err = new(net.Dialer).DialContext(dialing, "tcp", to.Host)
-			if err == nil {
-				if renewal := member.Renew(dialing, identity, text); renewal != nil {
-					a.warn([]string{renewal.Error()})
-				}
-				cancel()
-				return conn, nil
-			}
 			cancel()
+			if err == nil {
+				return conn, text, nil
+			}
 		}
 		failures = errors.Join(failures, err)
 	}
-	return nil, &unreachable{name, failures}
+	return nil, "", &unreachable{name, failures}
+}
+
+// renewing gets a new certificate where it is time for one, once the controller has answered.
+type renewing struct {
+	app        *app
+	next       http.RoundTripper
+	identity   *pki.Identity
+	controller string // its URL
+}
+
+func (r *renewing) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.next.RoundTrip(request)
+	if err == nil {
+		asking, cancel := context.WithTimeout(request.Context(), 3*time.Second)
+		defer cancel()
+		if err := member.Renew(asking, r.identity, r.controller); err != nil {
+			r.app.warn([]string{err.Error()})
+		}
+	}
+	return response, err
 }
 
 // unreachable says that no controller answers.

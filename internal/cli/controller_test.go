@@ -213,3 +213,29 @@ func TestEtcdOverANetwork(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A user's commands get the certificates that a replacement of the authority waits for.
+func TestAuthorityByCommands(t *testing.T) {
+	s := newSite(t)
+	s.must("context add prod --controller " + s.url + " --token-file " + s.token("--user ada --role admin"))
+	s.must("authority replace")
+	if code, text, errors := s.run("--socket", s.socket, "authority", "show"); code != 0 || !strings.Contains(text, "next") || !strings.Contains(text, "ada") {
+		t.Errorf("%d: %s%s", code, text, errors)
+	}
+	if code, _, errors := s.run("authority", "replace"); code == 0 || !strings.Contains(errors, "is being replaced already") {
+		t.Errorf("%d: %s", code, errors)
+	}
+	var now authoritiesView
+	s.until(func() bool {
+		code, text, errors := s.run("authority", "show", "-o", "json")
+		if code != 0 || errors != "" || json.Unmarshal([]byte(text), &now) != nil {
+			t.Fatal(code, text, errors)
+		}
+		return len(now.Authorities) == 1
+	})
+	if now.Authorities[0].State != "signs" || len(now.WaitingFor) > 0 || now.Since != "" {
+		t.Errorf("%+v", now)
+	}
+	s.must("authority replace --distrust")
+	s.until(func() bool { code, _, _ := s.run("get", "forwarders"); return code != 0 })
+}

@@ -72,7 +72,9 @@ func (s *Server) identify(ctx context.Context, state tls.ConnectionState) (calle
 	if entry.Revision == 0 || record.kind() != name.Kind || record.Key != pki.KeyHash(certificate) {
 		return caller{}, connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("%s was removed, or has joined again from elsewhere", name))
 	}
-	return caller{Name: name, member: record, revision: entry.Revision}, nil
+	who := caller{Name: name, member: record, revision: entry.Revision}
+	s.seeTrust(ctx, who, state.PeerCertificates)
+	return who, nil
 }
 
 type callerKey struct{}

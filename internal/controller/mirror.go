@@ -14,7 +14,7 @@ import (
 // A controller has a mirror of the small keys, which one watch keeps: so a change costs no reads, for however many forwarders and callers that
 // wait. The mirror is old by what the watch has not brought yet. Whoever uses it compares revisions in a transaction, or knows a revision
 // that the mirror must have seen: a session its fence, so that what it sends is no older than the agent's connection.
-var mirrored = []string{keyOwners, keyControllers, keyDesired, keyConfigs, keyPrevious, keyRefusals, keyStatus}
+var mirrored = []string{keyOwners, keyControllers, keyDesired, keyConfigs, keyPrevious, keyRefusals, keyStatus, keyTrust}
 
 // follow wakes and ends sessions as the store changes.
 func (s *Server) follow(ctx context.Context) {
@@ -40,6 +40,7 @@ func (s *Server) catchUp(now cluster.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mirror, s.blind = now, nil
+	s.lookAtAuthority()
 	s.changed.Broadcast()
 	for name, one := range s.sessions {
 		s.checkOwner(name, one)
@@ -77,6 +78,11 @@ func (s *Server) act(event cluster.Event) {
 		if one := s.sessions[name]; one != nil {
 			s.checkOwner(name, one)
 			one.poke() // it waits for the mirror to have seen its fence
+		}
+	}
+	for _, begin := range []string{keyAuthority, keyTrust, keyMembers, keyControllers} {
+		if strings.HasPrefix(event.Key, begin) {
+			s.lookAtAuthority()
 		}
 	}
 	if name, ok := cutPrefix(event.Key, keyMembers); ok {

@@ -17,6 +17,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"steelyard/internal/cluster"
@@ -56,13 +57,15 @@ type Options struct {
 // Server is a running controller.
 type Server struct {
 	store     *cluster.Store
-	authority *pki.Authority
 	identity  *pki.Identity
 	peers     *http.Transport
 	id, url   string
 	log       *slog.Logger
 	now       func() time.Time
 	ctx       context.Context
+
+	authorities   atomic.Pointer[authorities]
+	authorityWake chan struct{}
 
 	mu       sync.Mutex
 	changed  *sync.Cond // with mu: the mirror has
@@ -83,7 +86,8 @@ type Server struct {
 
 // Run works until ctx ends; an error means that it could not start.
 func Run(ctx context.Context, o Options) error {
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, ctx: ctx, url: o.URL, sessions: map[string]*session{}, watchers: map[*watcher]bool{}}
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, ctx: ctx, url: o.URL, sessions: map[string]*session{}, watchers: map[*watcher]bool{},
+		authorityWake: make(chan struct{}, 1)}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -114,61 +118,13 @@ func Run(ctx context.Context, o Options) error {
 	running.Go(func() { s.keepLease(ctx) })
 	running.Go(func() { s.follow(ctx) })
 	running.Go(func() { s.keepHouse(ctx) })
+	running.Go(func() { s.keepAuthority(ctx) })
 	running.Go(func() { s.measure(ctx) })
 	running.Go(func() { s.runWorkflow(ctx) })
 	running.Go(func() { s.answer(ctx, s.localServer(), func(h *http.Server) error { return h.Serve(local) }) })
 	s.log.Info("controller is ready", "url", s.url, "id", s.id, "socket", o.Socket)
 	s.answer(ctx, s.remoteServer(), func(h *http.Server) error { return h.ServeTLS(newGuests(o.Listen), "", "") })
 	return nil
-}
-
-// found reads the authority, or is the first controller and makes it; and gives this controller a certificate.
-func (s *Server) found(ctx context.Context) error {
-	for s.authority == nil {
-		entry, err := s.store.Get(ctx, keyAuthority)
-		if err != nil {
-			return err
-		}
-		if entry.Revision != 0 {
-			if s.authority, err = pki.DecodeAuthority(entry.Value); err != nil {
-				return fmt.Errorf("the certificate authority in etcd: %w", err)
-			}
-			break
-		}
-		made, err := pki.NewAuthority(s.now())
-		if err != nil {
-			return err
-		}
-		data, err := made.Encode()
-		if err != nil {
-			return err
-		}
-		txn := s.record(new(cluster.Txn).Unchanged(entry).Put(keyAuthority, data, 0).Put(keyProjects+defaultProject, encode(project{}), 0),
-			"controller/"+s.id, "create", "", "", "the certificate authority")
-		if _, err := s.store.Commit(ctx, txn); err != nil && !errors.Is(err, cluster.ErrConflict) {
-			return err
-		}
-	}
-	s.identity = pki.NewIdentity("", s.now)
-	s.peers = peerTransport(func() *tls.Config { return s.identity.Client() })
-	return s.certify()
-}
-
-// certify gives this controller a new certificate.
-func (s *Server) certify() error {
-	key, err := pki.NewKey()
-	if err != nil {
-		return err
-	}
-	request, err := pki.Request(key)
-	if err != nil {
-		return err
-	}
-	certificate, err := s.authority.Sign(request, pki.Name{Kind: pki.Controller, Name: s.id}, s.now())
-	if err != nil {
-		return err
-	}
-	return s.identity.Replace(key, certificate.Raw, [][]byte{s.authority.Certificate.Raw})
 }
 
 // handler answers both services to callers that are known.

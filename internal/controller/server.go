@@ -55,7 +55,7 @@ func (s *Server) CreateToken(ctx context.Context, request *connect.Request[pb.Cr
 	case life > 30*24*time.Hour:
 		return nil, invalid(errors.New("a token holds for 30 days at most"))
 	}
-	token, err := pki.NewToken(s.authority.Hash())
+	token, err := pki.NewToken(s.authorities.Load().signs.Hash())
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (s *Server) Join(ctx context.Context, request *connect.Request[pb.JoinReque
 		return nil, refused
 	}
 	joined := member{Role: record.Role, Projects: record.Projects, Joined: s.now().Unix()}
-	certificate, err := s.authority.Sign(request.Msg.GetRequest(), pki.Name{Kind: joined.kind(), Name: record.Name}, s.now())
+	certificate, err := s.authorities.Load().signs.Sign(request.Msg.GetRequest(), pki.Name{Kind: joined.kind(), Name: record.Name}, s.now())
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -108,13 +108,13 @@ func (s *Server) Join(ctx context.Context, request *connect.Request[pb.JoinReque
 }
 
 func (s *Server) issued(ctx context.Context, certificate []byte) *pb.JoinResponse {
-	return &pb.JoinResponse{Certificate: certificate, Authorities: [][]byte{s.authority.Certificate.Raw}, Controllers: s.controllers(ctx)}
+	return &pb.JoinResponse{Certificate: certificate, Authorities: pki.Raw(s.authorities.Load().chain()), Controllers: s.controllers(ctx)}
 }
 
 // Renew implements the service.
 func (s *Server) Renew(ctx context.Context, request *connect.Request[pb.RenewRequest]) (*connect.Response[pb.JoinResponse], error) {
 	who := from(ctx)
-	certificate, err := s.authority.Sign(request.Msg.GetRequest(), who.Name, s.now())
+	certificate, err := s.authorities.Load().signs.Sign(request.Msg.GetRequest(), who.Name, s.now())
 	if err != nil {
 		return nil, invalid(err)
 	}

@@ -21,7 +21,10 @@ import (
 
 // The keys: docs/design/0042-controller.md.
 const (
-	keyAuthority   = "ca"
+	keyAuthority   = "ca"       // the one that signs, with its key, and former ones
+	keyNext        = "ca-next"  // the one that will sign, once all know it
+	keySince       = "ca-since" // since when a replacement of the authority is at its present step
+	keyTrust       = "trust/"   // authorities that members and controllers were seen to have, during a replacement
 	keyTokens      = "tokens/"
 	keyMembers     = "members/"
 	keyProjects    = "projects/"

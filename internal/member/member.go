@@ -262,6 +262,14 @@ func (m *Member) visit(ctx context.Context, controller string) error {
 	if err != nil {
 		return err
 	}
+	if m.Identity.Due() { // the controllers replace their authority; the next connection shows them what this one has now
+		err := Renew(dialing, m.Identity, controller)
+		if err == nil {
+			conn.Close()
+			return errRenewed
+		}
+		m.Log.Warn("the certificate is not renewed", "expires", m.Identity.Expires(), "error", err)
+	}
 	m.mu.Lock()
 	m.connected = controller
 	m.mu.Unlock()
@@ -307,7 +315,10 @@ func (m *Member) serve(ctx context.Context, conn net.Conn) error {
 	return errEnded
 }
 
-var errEnded = errors.New("the controller has ended the connection")
+var (
+	errEnded   = errors.New("the controller has ended the connection")
+	errRenewed = errors.New("the certificate was renewed")
+)
 
 // single is a listener with one connection; it ends when that one does.
 type single struct {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type Identity struct {
 	certificate *x509.Certificate
 	authorities []*x509.Certificate
 	key         *ecdsa.PrivateKey
+	behind      bool // a controller has other authorities
 }
 
 // NewIdentity returns an identity, which Replace fills.
@@ -68,7 +70,7 @@ func (i *Identity) set(key *ecdsa.PrivateKey, der []byte, authorities [][]byte) 
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.key, i.certificate, i.authorities = key, certificate, parsed
+	i.key, i.certificate, i.authorities, i.behind = key, certificate, parsed, false
 	return nil
 }
 
@@ -102,11 +104,35 @@ func (i *Identity) Expires() time.Time {
 	return i.certificate.NotAfter
 }
 
-// Due reports that two thirds of the certificate's life are over.
+// Due reports that two thirds of the certificate's life are over, or that a controller was seen to have other authorities.
 func (i *Identity) Due() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.now().After(i.certificate.NotAfter.Add(-Lifetime / 3))
+	return i.behind || i.now().After(i.certificate.NotAfter.Add(-Lifetime / 3))
+}
+
+// compare notes whether a controller, which was verified, has other authorities than are known here, or signs by another one than signed
+// this certificate: controllers show all of them, first the one that signs. One that has older ones has not heard of a change yet.
+func (i *Identity) compare(controller tls.ConnectionState) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	shown := controller.PeerCertificates[1:]
+	if len(shown) == 0 {
+		return
+	}
+	older := func(a, b *x509.Certificate) int { return a.NotBefore.Compare(b.NotBefore) }
+	same := len(shown) == len(i.authorities)
+	for _, one := range shown {
+		same = same && slices.ContainsFunc(i.authorities, one.Equal)
+	}
+	if !same && older(slices.MaxFunc(shown, older), slices.MaxFunc(i.authorities, older)) >= 0 {
+		i.behind = true
+	}
+	for _, issuer := range i.authorities {
+		if i.certificate.CheckSignatureFrom(issuer) == nil && !issuer.Equal(shown[0]) && older(shown[0], issuer) >= 0 {
+			i.behind = true
+		}
+	}
 }
 
 func (i *Identity) pool() *x509.CertPool {
@@ -129,13 +155,26 @@ func (i *Identity) own() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: chain, PrivateKey: i.key, Leaf: i.certificate}, nil
 }
 
+// Shown returns what peers are shown: the certificate, and the authorities.
+func (i *Identity) Shown() []*x509.Certificate {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return append([]*x509.Certificate{i.certificate}, i.authorities...)
+}
+
 // Client returns how to connect to a controller.
 func (i *Identity) Client() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		// The name is in a URI, which the standard check does not know.
-		InsecureSkipVerify:   true,
-		VerifyConnection:     func(state tls.ConnectionState) error { return verify(state, i.pool(), Controller, i.now()) },
+		InsecureSkipVerify: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			err := verify(state, i.pool(), Controller, i.now())
+			if err == nil {
+				i.compare(state)
+			}
+			return err
+		},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return i.own() },
 	}
 }

@@ -78,6 +78,7 @@ func KeyHash(certificate *x509.Certificate) string {
 // Authority issues certificates.
 type Authority struct {
 	Certificate *x509.Certificate
+	Former      []*x509.Certificate // of authorities that it has replaced, whose certificates hold still
 	key         *ecdsa.PrivateKey
 }
 
@@ -106,11 +107,25 @@ func NewAuthority(now time.Time) (*Authority, error) {
 		return nil, err
 	}
 	certificate, err := x509.ParseCertificate(der)
-	return &Authority{certificate, key}, err
+	return &Authority{Certificate: certificate, key: key}, err
 }
 
-// Encode returns the authority with its key, in PEM.
-func (a *Authority) Encode() ([]byte, error) { return encode([][]byte{a.Certificate.Raw}, a.key) }
+// Encode returns the authority with its key, and the former ones, in PEM.
+func (a *Authority) Encode() ([]byte, error) { return encode(Raw(a.Chain()), a.key) }
+
+// Chain returns the authority's own certificate, and those of the former ones.
+func (a *Authority) Chain() []*x509.Certificate {
+	return append([]*x509.Certificate{a.Certificate}, a.Former...)
+}
+
+// Raw returns certificates as they are sent.
+func Raw(certificates []*x509.Certificate) [][]byte {
+	var all [][]byte
+	for _, one := range certificates {
+		all = append(all, one.Raw)
+	}
+	return all
+}
 
 // DecodeAuthority reads what Encode wrote.
 func DecodeAuthority(data []byte) (*Authority, error) {
@@ -118,8 +133,15 @@ func DecodeAuthority(data []byte) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := x509.ParseCertificate(chain[0])
-	return &Authority{certificate, key}, err
+	var parsed []*x509.Certificate
+	for _, der := range chain {
+		one, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		parsed = append(parsed, one)
+	}
+	return &Authority{Certificate: parsed[0], Former: parsed[1:], key: key}, nil
 }
 
 // Request makes a signing request for a key.

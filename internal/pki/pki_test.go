@@ -4,6 +4,7 @@ package pki
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"path/filepath"
 	"strings"
@@ -202,4 +203,34 @@ func FuzzParseToken(f *testing.F) {
 			t.Errorf("%q became %q", text, token)
 		}
 	})
+}
+
+// A member renews where a controller has newer authorities, and not where one has not heard of them yet.
+func TestWhoIsBehindItsControllers(t *testing.T) {
+	now := time.Now()
+	first, second := authority(t, now), authority(t, now.Add(time.Hour))
+	a, b := first.Certificate, second.Certificate
+	for name, c := range map[string]struct {
+		issuer       *Authority
+		knows, shown []*x509.Certificate
+		behind       bool
+	}{
+		"nothing changes":                  {first, []*x509.Certificate{a}, []*x509.Certificate{a}, false},
+		"one is introduced":                {first, []*x509.Certificate{a}, []*x509.Certificate{a, b}, true},
+		"it is known":                      {first, []*x509.Certificate{a, b}, []*x509.Certificate{a, b}, false},
+		"it signs":                         {first, []*x509.Certificate{a, b}, []*x509.Certificate{b, a}, true},
+		"here too":                         {second, []*x509.Certificate{b, a}, []*x509.Certificate{b, a}, false},
+		"not heard that it signs":          {second, []*x509.Certificate{b, a}, []*x509.Certificate{a, b}, false},
+		"not heard that it was introduced": {first, []*x509.Certificate{a, b}, []*x509.Certificate{a}, false},
+		"the former one has ended":         {second, []*x509.Certificate{b, a}, []*x509.Certificate{b}, true},
+	} {
+		i := member(t, c.issuer, Name{Forwarder, "f1"}, "", now, func() time.Time { return now })
+		if err := i.Replace(i.Key(), i.certificate.Raw, Raw(c.knows)); err != nil {
+			t.Fatal(err)
+		}
+		i.compare(tls.ConnectionState{PeerCertificates: append([]*x509.Certificate{a}, c.shown...)})
+		if i.Due() != c.behind {
+			t.Errorf("%s: %v", name, i.Due())
+		}
+	}
 }

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"steelyard/internal/cluster"
+	pb "steelyard/internal/gen/controllerpb"
+	"steelyard/internal/pki"
+
+	"connectrpc.com/connect"
+)
+
+// Keys of trust: docs/design/0042-controller.md.
+const (
+	memberTrust     = "member/"
+	controllerTrust = "controller/"
+)
+
+// authorities are those whose certificates hold.
+type authorities struct {
+	signs *pki.Authority
+	next  *pki.Authority // signs when all know it; nil: none
+	since time.Time      // of a replacement's present step; zero: there is none
+	in    cluster.Snapshot
+}
+
+// authorityKeys are all that is kept of authorities.
+var authorityKeys = []string{keyAuthority, keyNext, keySince}
+
+func decodeAuthorities(in cluster.Snapshot) (*authorities, error) {
+	a := &authorities{in: in}
+	for key, into := range map[string]**pki.Authority{keyAuthority: &a.signs, keyNext: &a.next} {
+		entry := in.Get(key)
+		if entry.Revision == 0 {
+			continue
+		}
+		one, err := pki.DecodeAuthority(entry.Value)
+		if err != nil {
+			return nil, fmt.Errorf("the certificate authority in etcd: %w", err)
+		}
+		*into = one
+	}
+	if entry := in.Get(keySince); entry.Revision != 0 {
+		at, err := strconv.ParseInt(string(entry.Value), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s in etcd: %w", keySince, err)
+		}
+		a.since = time.Unix(at, 0)
+	}
+	return a, nil
+}
+
+// chain returns the certificates of all, first the one that signs.
+func (a *authorities) chain() []*x509.Certificate {
+	all := a.signs.Chain()
+	if a.next != nil {
+		all = append(all, a.next.Certificate)
+	}
+	return all
+}
+
+// same reports whether others are these.
+func (a *authorities) same(b *authorities) bool {
+	return slices.EqualFunc(a.chain(), b.chain(), (*x509.Certificate).Equal)
+}
+
+// trust is what a member or a controller was seen to have.
+type trust struct {
+	Issuer      string   `json:"issuer"` // of its certificate
+	Authorities []string `json:"authorities"`
+}
+
+// trustIn reads it off the certificates that a peer has shown.
+func (a *authorities) trustIn(shown []*x509.Certificate) trust {
+	var t trust
+	for _, one := range a.chain() {
+		if shown[0].CheckSignatureFrom(one) == nil {
+			t.Issuer = pki.KeyHash(one)
+		}
+	}
+	for _, one := range shown[1:] {
+		t.Authorities = append(t.Authorities, pki.KeyHash(one))
+	}
+	return t
+}
+
+// suffices reports whether a replacement may go on, for all that the holder of this minds.
+func (a *authorities) suffices(t trust) bool {
+	if a.next != nil {
+		return slices.Contains(t.Authorities, a.next.Hash())
+	}
+	return t.Issuer == a.signs.Hash()
+}
+
+// replacing reports whether one authority is being replaced by another.
+func (a *authorities) replacing() bool { return a.next != nil || len(a.signs.Former) > 0 }
+
+// found reads the authority, or is the first controller and makes it; and gives this controller a certificate.
+func (s *Server) found(ctx context.Context) error {
+	s.identity = pki.NewIdentity("", s.now)
+	s.peers = peerTransport(s.identity.Client)
+	for {
+		now, err := s.store.Snapshot(ctx, authorityKeys...)
+		if err != nil {
+			return err
+		}
+		if now.Get(keyAuthority).Revision != 0 {
+			_, err := s.adopt(now)
+			return err
+		}
+		made, err := pki.NewAuthority(s.now())
+		if err != nil {
+			return err
+		}
+		data, err := made.Encode()
+		if err != nil {
+			return err
+		}
+		txn := s.record(new(cluster.Txn).Unchanged(now.Get(keyAuthority)).Put(keyAuthority, data, 0).Put(keyProjects+defaultProject, encode(project{}), 0),
+			"controller/"+s.id, "create", "", "", "the certificate authority")
+		if _, err := s.store.Commit(ctx, txn); err != nil && !errors.Is(err, cluster.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// adopt takes the authorities of a snapshot, and a certificate of the one that signs; it reports whether they are others than before.
+func (s *Server) adopt(now cluster.Snapshot) (bool, error) {
+	a, err := decodeAuthorities(now)
+	if err != nil {
+		return false, err
+	}
+	before := s.authorities.Swap(a)
+	if before != nil && before.same(a) {
+		return false, nil
+	}
+	return true, s.certify()
+}
+
+// certify gives this controller a new certificate.
+func (s *Server) certify() error {
+	key, err := pki.NewKey()
+	if err != nil {
+		return err
+	}
+	request, err := pki.Request(key)
+	if err != nil {
+		return err
+	}
+	a := s.authorities.Load()
+	certificate, err := a.signs.Sign(request, pki.Name{Kind: pki.Controller, Name: s.id}, s.now())
+	if err != nil {
+		return err
+	}
+	return s.identity.Replace(key, certificate.Raw, pki.Raw(a.chain()))
+}
+
+// lookAtAuthority has keepAuthority look.
+func (s *Server) lookAtAuthority() {
+	select {
+	case s.authorityWake <- struct{}{}:
+	default:
+	}
+}
+
+// keepAuthority follows the replacement of the authority, and takes its next steps.
+func (s *Server) keepAuthority(ctx context.Context) {
+	ticker := time.NewTicker(housekeeping)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.authorityWake:
+		case <-ticker.C: // certificates may have expired
+		case <-ctx.Done():
+			return
+		}
+		if err := s.followAuthority(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("the certificate authority", "error", err)
+			pause(ctx, time.Second)
+			s.lookAtAuthority()
+		}
+	}
+}
+
+func (s *Server) followAuthority(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseLife)
+	defer cancel()
+	now, err := s.store.Snapshot(ctx, authorityKeys...)
+	if err != nil {
+		return err
+	}
+	changed, err := s.adopt(now)
+	if err != nil {
+		return err
+	}
+	a := s.authorities.Load()
+	if changed {
+		s.log.Info("authorities of certificates have changed", "signs", a.signs.Hash(), "former", len(a.signs.Former), "next", a.next != nil)
+		s.mu.Lock()
+		for _, one := range s.sessions { // when it comes again, the agent sees what it does not have yet
+			go one.conn.Close()
+		}
+		s.mu.Unlock()
+	}
+	if !a.replacing() {
+		return nil
+	}
+	if now, err = s.store.Snapshot(ctx, keyMembers, keyControllers, keyTrust); err != nil {
+		return err
+	}
+	if lease := s.currentLease(); lease != 0 {
+		if err := s.noteTrust(ctx, now, controllerTrust+s.id, s.identity.Shown(), lease, new(cluster.Txn)); err != nil {
+			return err
+		}
+	}
+	waiting, err := a.waitingFor(now, s.now())
+	if err != nil || len(waiting) > 0 {
+		return err
+	}
+	return s.advance(ctx, a)
+}
+
+// noteTrust writes what somebody has, if that is new.
+func (s *Server) noteTrust(ctx context.Context, now cluster.Snapshot, who string, shown []*x509.Certificate, lease cluster.Lease, txn *cluster.Txn) error {
+	value := encode(s.authorities.Load().trustIn(shown))
+	if string(now.Get(keyTrust+who).Value) == string(value) {
+		return nil
+	}
+	_, err := s.store.Commit(ctx, txn.Put(keyTrust+who, value, lease))
+	return err
+}
+
+// seeTrust notes what a member has shown, while an authority is being replaced. Only what it shows counts: that a certificate was sent to it
+// does not mean that it has it.
+func (s *Server) seeTrust(ctx context.Context, who caller, shown []*x509.Certificate) {
+	if !s.authorities.Load().replacing() {
+		return
+	}
+	key := memberTrust + who.Name.Name
+	s.mu.Lock()
+	now := cluster.Snapshot{Entries: map[string]cluster.Entry{keyTrust + key: s.mirror.Get(keyTrust + key)}}
+	s.mu.Unlock()
+	if err := s.noteTrust(ctx, now, key, shown, 0, new(cluster.Txn).At(keyMembers+who.Name.Name, who.revision)); err != nil {
+		s.log.Warn("the authorities of a member are not noted", "member", who.Name.Name, "error", err)
+	}
+}
+
+// waitingFor returns those without which the replacement cannot go on. Who was away until its certificate has expired has to join anew in any case.
+func (a *authorities) waitingFor(now cluster.Snapshot, at time.Time) ([]string, error) {
+	expired := at.Sub(a.since) > pki.Lifetime
+	var names []string
+	for _, kind := range []struct{ key, trust, what string }{{keyMembers, memberTrust, ""}, {keyControllers, controllerTrust, "controller/"}} {
+		for _, entry := range now.List(kind.key) {
+			name := nameOf(entry.Key, kind.key)
+			var t trust
+			if has := now.Get(keyTrust + kind.trust + name); has.Revision != 0 {
+				if err := json.Unmarshal(has.Value, &t); err != nil {
+					return nil, fmt.Errorf("%s in etcd: %w", has.Key, err)
+				}
+			}
+			if !a.suffices(t) && (kind.key == keyControllers || !expired) {
+				names = append(names, kind.what+name)
+			}
+		}
+	}
+	return names, nil
+}
+
+// advance takes the next step: the next authority signs, or the former one ends.
+func (s *Server) advance(ctx context.Context, a *authorities) error {
+	txn := new(cluster.Txn)
+	for _, key := range authorityKeys {
+		txn.Unchanged(a.in.Get(key))
+	}
+	signs, detail := *a.signs, "the former ones have ended"
+	signs.Former = nil
+	if a.next != nil {
+		signs, detail = *a.next, "the new one signs"
+		signs.Former = a.signs.Chain()
+		txn.Delete(keyNext).Put(keySince, []byte(strconv.FormatInt(s.now().Unix(), 10)), 0)
+	} else {
+		txn.Delete(keySince)
+	}
+	data, err := signs.Encode()
+	if err != nil {
+		return err
+	}
+	_, err = s.store.Commit(ctx, s.record(txn.Put(keyAuthority, data, 0), "controller/"+s.id, "authority", "", "", detail))
+	if errors.Is(err, cluster.ErrConflict) {
+		return nil // another controller was faster
+	}
+	return err
+}
+
+// ReplaceAuthority implements the service.
+func (s *Server) ReplaceAuthority(ctx context.Context, request *connect.Request[pb.ReplaceAuthorityRequest]) (*connect.Response[pb.ReplaceAuthorityResponse], error) {
+	who := from(ctx)
+	if !who.admin() {
+		return nil, denied("only an admin replaces the authority, and %s is none", who)
+	}
+	_, err := s.retry(ctx, func() (*cluster.Txn, error) {
+		now, err := s.store.Snapshot(ctx, authorityKeys...)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		a, err := decodeAuthorities(now)
+		if err != nil {
+			return nil, err
+		}
+		made, err := pki.NewAuthority(s.now())
+		if err != nil {
+			return nil, err
+		}
+		data, err := made.Encode()
+		if err != nil {
+			return nil, err
+		}
+		txn := new(cluster.Txn)
+		for _, key := range authorityKeys {
+			txn.Unchanged(now.Get(key))
+		}
+		if request.Msg.GetDistrust() {
+			return s.record(txn.Put(keyAuthority, data, 0).Delete(keyNext).Delete(keySince), who.String(), "authority", "", "", "replaced at once: all certificates are void"), nil
+		}
+		if a.replacing() {
+			return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("the authority is being replaced already: see `steelyard authority show`"))
+		}
+		txn.Put(keyNext, data, 0).Put(keySince, []byte(strconv.FormatInt(s.now().Unix(), 10)), 0)
+		return s.record(txn, who.String(), "authority", "", "", "a new one is introduced"), nil
+	})
+	return connect.NewResponse(&pb.ReplaceAuthorityResponse{}), err
+}
+
+// ListAuthorities implements the service.
+func (s *Server) ListAuthorities(ctx context.Context, _ *connect.Request[pb.ListAuthoritiesRequest]) (*connect.Response[pb.ListAuthoritiesResponse], error) {
+	if who := from(ctx); !who.mayRead() {
+		return nil, denied("%s may not read", who)
+	}
+	now, err := s.store.Snapshot(ctx, append(slices.Clone(authorityKeys), keyMembers, keyControllers, keyTrust)...)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	a, err := decodeAuthorities(now)
+	if err != nil {
+		return nil, err
+	}
+	response := &pb.ListAuthoritiesResponse{}
+	for at, one := range a.chain() {
+		state := pb.Authority_STATE_FORMER
+		switch {
+		case at == 0:
+			state = pb.Authority_STATE_SIGNS
+		case a.next != nil && one == a.next.Certificate:
+			state = pb.Authority_STATE_NEXT
+		}
+		response.Authorities = append(response.Authorities, &pb.Authority{KeyHash: pki.KeyHash(one), State: state, ExpiresUnixS: uint64(one.NotAfter.Unix())})
+	}
+	if a.replacing() {
+		response.SinceUnixS = uint64(a.since.Unix())
+		response.WaitingFor, err = a.waitingFor(now, s.now())
+	}
+	return connect.NewResponse(response), err
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"net/http"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	pb "steelyard/internal/gen/controllerpb"
+	joining "steelyard/internal/member"
+	"steelyard/internal/pki"
+
+	"connectrpc.com/connect"
+)
+
+// visit is one request of a user, by a connection of its own.
+func (l *lab) visit(c *runningController, identity *pki.Identity) error {
+	u := userOn(l.T, c.url, &http.Transport{TLSClientConfig: identity.Client(), DisableKeepAlives: true}, nil)
+	_, err := u.ListForwarders(l.Context(), connect.NewRequest(&pb.ListForwardersRequest{}))
+	return err
+}
+
+// awaitAuthorities waits for the states of authorities, and for who is missing.
+func (l *lab) awaitAuthorities(states []pb.Authority_State, waiting ...string) *pb.ListAuthoritiesResponse {
+	l.Helper()
+	var now *pb.ListAuthoritiesResponse
+	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(5 * time.Millisecond) {
+		response, err := l.controllers[0].admin.ListAuthorities(l.Context(), connect.NewRequest(&pb.ListAuthoritiesRequest{}))
+		if err != nil {
+			l.Fatal(err)
+		}
+		now = response.Msg
+		var have []pb.Authority_State
+		for _, one := range now.GetAuthorities() {
+			have = append(have, one.GetState())
+		}
+		if slices.Equal(have, states) && slices.Equal(now.GetWaitingFor(), waiting) {
+			return now
+		}
+	}
+	l.Fatalf("not %v, waiting for %v: %v", states, waiting, now)
+	return nil
+}
+
+func (l *lab) replaceAuthority(distrust bool) error {
+	_, err := l.controllers[0].admin.ReplaceAuthority(l.Context(), connect.NewRequest(&pb.ReplaceAuthorityRequest{Distrust: distrust}))
+	return err
+}
+
+const (
+	signs  = pb.Authority_STATE_SIGNS
+	next   = pb.Authority_STATE_NEXT
+	former = pb.Authority_STATE_FORMER
+)
+
+// Everybody learns of the new authority before it signs, and has a certificate of it before the former one ends. Agents do so by themselves, users
+// at their next commands; who is missing is named.
+func TestAuthorityIsReplaced(t *testing.T) {
+	l := newLab(t, 2)
+	f1, f2 := l.addForwarder("f1"), l.addForwarder("f2")
+	c := l.controllers[0]
+	path := filepath.Join(t.TempDir(), "ada.pem")
+	ada, _, err := joining.Join(t.Context(), path, []string{c.url}, l.token(c, &pb.CreateTokenRequest{Name: "ada", Role: pb.Role_ROLE_VIEWER}), pki.User)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := pki.Load(path, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := apply(t.Context(), c.admin, "f1", "", file(1)); err != nil {
+		t.Fatal(err)
+	}
+	first := l.awaitAuthorities([]pb.Authority_State{signs}).GetAuthorities()[0].GetKeyHash()
+
+	if err := l.replaceAuthority(false); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitAuthorities([]pb.Authority_State{signs, next}, "ada") // the agents know it
+	if err := l.replaceAuthority(false); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("%v", err)
+	}
+	renew := func() {
+		t.Helper()
+		if err := l.visit(l.controllers[1], ada); err != nil || !ada.Due() {
+			t.Fatalf("%v, %v", err, ada.Due())
+		}
+		if err := joining.Renew(t.Context(), ada, c.url); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.visit(l.controllers[1], ada); err != nil { // shows what she has now
+			t.Fatal(err)
+		}
+	}
+	renew()
+	now := l.awaitAuthorities([]pb.Authority_State{signs, former}, "ada")
+	if now.GetAuthorities()[1].GetKeyHash() != first || now.GetSinceUnixS() == 0 {
+		t.Errorf("%v", now)
+	}
+	renew()
+	l.awaitAuthorities([]pb.Authority_State{signs})
+	if ada, err = pki.Load(path, time.Now); err != nil {
+		t.Fatal(err)
+	}
+	l.until("she has no more than the one that signs", func() bool {
+		if err := l.visit(c, ada); err != nil {
+			t.Fatal(err)
+		}
+		return !ada.Due() || joining.Renew(t.Context(), ada, c.url) != nil
+	})
+	l.until("the former one's certificates are void", func() bool { return l.visit(c, old) != nil })
+
+	for _, f := range []*runningAgent{f1, f2} { // also from its disk
+		f.stop()
+		f.options.Token = ""
+		l.start(f)
+	}
+	l.until("a change reaches its forwarder", func() bool {
+		response, err := apply(t.Context(), c.admin, "f1", "", file(2))
+		return err == nil && response.GetRevision() > 0 && len(response.GetWarnings()) == 0
+	})
+	l.addForwarder("f3") // a token names the new one
+	neverBack(t, "f1", f1.Forwarder)
+}
+
+// All certificates of a stolen authority are void at once, and forwarders keep what they have; who has a new token joins again.
+func TestStolenAuthorityEndsAtOnce(t *testing.T) {
+	l := newLab(t, 2)
+	f1 := l.addForwarder("f1")
+	c := l.controllers[0]
+	if _, err := apply(t.Context(), c.admin, "f1", "", file(1)); err != nil {
+		t.Fatal(err)
+	}
+	ada, _, err := joining.Join(t.Context(), "", []string{c.url}, l.token(c, &pb.CreateTokenRequest{Name: "ada", Role: pb.Role_ROLE_ADMIN}), pki.User)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.replaceAuthority(true); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range l.controllers {
+		l.until("her certificate is void", func() bool { return l.visit(one, ada) != nil })
+	}
+	l.until("the agent is sent away", func() bool { return l.owner("f1") == "" })
+	if f1.Server(vip, server).GetWeight() != 1 {
+		t.Error("the forwarder has lost what it had")
+	}
+	f1.stop()
+	f1.options.Token = l.token(c, &pb.CreateTokenRequest{Name: "f1", Role: pb.Role_ROLE_FORWARDER})
+	f1.options.State = t.TempDir() // as if identity.pem had been removed
+	l.start(f1)
+	l.awaitOwner("f1")
+	l.until("a change reaches it", func() bool {
+		response, err := apply(t.Context(), c.admin, "f1", "", file(2))
+		return err == nil && response.GetRevision() > 0 && len(response.GetWarnings()) == 0
+	})
+}
