@@ -286,6 +286,18 @@ func (t *Txn) At(key string, revision int64) *Txn {
 	return t
 }
 
+// Exists requires that a key is there.
+func (t *Txn) Exists(key string) *Txn {
+	t.conditions = append(t.conditions, clientv3.Compare(clientv3.CreateRevision(prefix+key), ">", 0))
+	return t
+}
+
+// NoneSince requires that no key that begins with a text has been written after a revision.
+func (t *Txn) NoneSince(begin string, revision int64) *Txn {
+	t.conditions = append(t.conditions, clientv3.Compare(clientv3.ModRevision(prefix+begin), "<", revision+1).WithPrefix())
+	return t
+}
+
 // Put writes a key; lease 0: for ever.
 func (t *Txn) Put(key string, value []byte, lease Lease) *Txn {
 	t.operations = append(t.operations, clientv3.OpPut(prefix+key, string(value), clientv3.WithLease(clientv3.LeaseID(lease))))

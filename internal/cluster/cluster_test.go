@@ -140,3 +140,24 @@ func TestStateSurvives(t *testing.T) {
 		t.Errorf("%+v, %v", e, err)
 	}
 }
+
+func TestConditionsOnOthersKeys(t *testing.T) {
+	s, _ := open(t)
+	commit := func(txn *Txn) error { _, err := s.Commit(t.Context(), txn.Put("done", nil, 0)); return err }
+	at := put(t, s, new(Txn).Put("a/1", []byte("x"), 0))
+	for name, c := range map[string]struct {
+		txn  *Txn
+		want error
+	}{
+		"it is there":       {new(Txn).Exists("a/1"), nil},
+		"it is not":         {new(Txn).Exists("a/2"), ErrConflict},
+		"nothing since":     {new(Txn).NoneSince("a/", at), nil},
+		"something since":   {new(Txn).NoneSince("a/", at-1), ErrConflict},
+		"nothing there":     {new(Txn).NoneSince("b/", 1), nil},
+		"another beginning": {new(Txn).NoneSince("a/2", 1), nil},
+	} {
+		if err := commit(c.txn); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

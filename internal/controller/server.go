@@ -222,17 +222,30 @@ func (s *Server) RemoveProject(ctx context.Context, request *connect.Request[pb.
 		return nil, denied("only an admin removes projects, and %s is none", who)
 	}
 	_, err := s.retry(ctx, func() (*cluster.Txn, error) {
-		record, entry, err := read[project](ctx, s.store, keyProjects+name)
+		now, err := s.store.Snapshot(ctx, keyProjects+name, keyVIPs)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		var record project
+		entry := now.Get(keyProjects + name)
+		if entry.Revision == 0 {
+			return nil, missing("there is no project %q", name)
+		}
+		if err := decodeRecord(entry, &record); err != nil {
+			return nil, err
+		}
+		open, err := requestsOf(name, now.List(keyVIPs))
 		switch {
 		case err != nil:
 			return nil, err
-		case entry.Revision == 0:
-			return nil, missing("there is no project %q", name)
+		case open > 0:
+			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the project %s has %d requests: end them first (`steelyard nfv delete`)", name, open))
 		case record.total().Services > 0:
 			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the project %s has %d services: apply files without any first",
 				name, record.total().Services))
 		}
-		return s.record(new(cluster.Txn).Unchanged(entry).Delete(entry.Key), who.String(), "remove project", "", name, ""), nil
+		txn := new(cluster.Txn).Unchanged(entry).NoneSince(keyVIPs, now.Revision).Delete(entry.Key)
+		return s.record(txn, who.String(), "remove project", "", name, ""), nil
 	})
 	return connect.NewResponse(&pb.RemoveProjectResponse{}), err
 }

@@ -138,6 +138,7 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 	case entry.Revision == 0 && wanted.GetProject() != nfv.DefaultProject:
 		return missing("there is no project %q: `steelyard get projects` lists them", wanted.GetProject())
 	case p.Workflow:
+		txn.Exists(entry.Key) // a file of the workflow may change it meanwhile, but nobody remove it
 		return w.quota(ctx, wanted.GetProject(), p)
 	case wanted.GetProject() == defaultProject || p.total().Services > 0:
 		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the project %s has services by files: requests need a project of their own, such as %s",
@@ -154,20 +155,29 @@ func (w workflowService) quota(ctx context.Context, name string, p project) erro
 	if err != nil {
 		return unavailable(err)
 	}
-	open, may := uint32(0), cmp.Or(p.MaxServices, maxOpenRequests)
-	for _, entry := range held {
-		var has holder
-		if err := decodeRecord(entry, &has); err != nil {
-			return err
-		}
-		if has.Project == name {
-			open++
-		}
+	open, err := requestsOf(name, held)
+	if err != nil {
+		return err
 	}
-	if open >= may {
+	if may := cmp.Or(p.MaxServices, maxOpenRequests); open >= may {
 		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the project %s has %d requests, its quota is %d services: end some, or have it raised", name, open, may))
 	}
 	return nil
+}
+
+// requestsOf counts the requests of a project that have not ended, by the VIPs that are held.
+func requestsOf(project string, held []cluster.Entry) (uint32, error) {
+	open := uint32(0)
+	for _, entry := range held {
+		var has holder
+		if err := decodeRecord(entry, &has); err != nil {
+			return 0, err
+		}
+		if has.Project == project {
+			open++
+		}
+	}
+	return open, nil
 }
 
 // change changes a record on a caller's behalf.

@@ -244,3 +244,36 @@ func TestRemovalTakesTheLoad(t *testing.T) {
 		t.Errorf("%+v, %v", entry, err)
 	}
 }
+
+// A project with open requests stays, so that nobody's files come under its name; made anew, it takes files.
+func TestAProjectOfRequestsIsRemovedAfterThem(t *testing.T) {
+	l := workflowLab(t, 1)
+	admin := l.controllers[0].admin
+	found := func() {
+		t.Helper()
+		if _, err := admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: &controllerpb.Project{Name: "shop"}})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func() error {
+		_, err := admin.RemoveProject(t.Context(), connect.NewRequest(&controllerpb.RemoveProjectRequest{Name: "shop"}))
+		return err
+	}
+	found()
+	b := balancing("web", 80)
+	b.Project = "shop"
+	l.request(b) // there is no forwarder, so it has no services yet
+	if err := remove(); connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "1 requests") {
+		t.Errorf("%v", err)
+	}
+	l.remove("web")
+	l.awaitState("web", pb.State_STATE_REMOVED, nil)
+	if err := remove(); err != nil {
+		t.Fatal(err)
+	}
+	found()
+	l.addReady("f1")
+	if _, err := apply(t.Context(), admin, "f1", "shop", part(9, 1, 1)); err != nil {
+		t.Error(err)
+	}
+}
