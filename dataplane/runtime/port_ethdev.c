@@ -10,7 +10,8 @@
 
 #include "runtime.h"
 
-#define RING PORT_ETHDEV_RING
+#define RING     PORT_ETHDEV_RING
+#define LRO_MOST 65535 /* bytes of a packet that a device joins */
 
 struct ethdev_port {
 	uint16_t dev; /* DPDK's number */
@@ -19,6 +20,7 @@ struct ethdev_port {
 	bool copies;       /* its transmit queues hold no buffers */
 	uint16_t ring;     /* descriptors of a receive queue */
 	bool prepares;     /* packets that it sends may need rte_eth_tx_prepare() */
+	bool chains;       /* packets may come in several buffers */
 	uint64_t too_long; /* frames longer than one buffer. Writers: workers; approximate */
 	uint64_t unfit;    /* packets that the driver cannot send. Likewise */
 };
@@ -35,8 +37,10 @@ static unsigned ethdev_rx(struct port *p, unsigned queue, struct rte_mbuf **m, u
 	struct ethdev_port *e = p->impl;
 	unsigned kept = 0;
 	n = rte_eth_rx_burst(e->dev, (uint16_t)queue, m, (uint16_t)n);
+	if (e->chains)
+		return n;
 	for (unsigned i = 0; i < n; i++) {
-		/* The stages read only contiguous frames. */
+		/* The forwarder's stages read only contiguous frames. */
 		if (SY_UNLIKELY(m[i]->nb_segs > 1) && rte_pktmbuf_linearize(m[i])) {
 			SY_COUNT(e->too_long, 1);
 			rte_pktmbuf_free(m[i]);
@@ -155,16 +159,64 @@ static void tso_choose(struct port *p, const struct rte_eth_dev_info *info,
 	p->tso = (struct sy_port_tso){.frame = tap ? p->mtu : 0, .buffers = lim->nb_seg_max};
 }
 
+static void lro_choose(struct port *p, const struct rte_eth_dev_info *info,
+                       struct rte_eth_conf *conf)
+{
+	const uint64_t needed = RTE_ETH_RX_OFFLOAD_TCP_LRO | RTE_ETH_RX_OFFLOAD_TCP_CKSUM;
+
+	if ((info->rx_offload_capa & needed) != needed)
+		return;
+	conf->rxmode.offloads |= needed | (info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER);
+	conf->rxmode.max_lro_pkt_size =
+	        info->max_lro_pkt_size < LRO_MOST ? info->max_lro_pkt_size : LRO_MOST;
+	p->offloads |= SY_OFFLOAD_LRO;
+}
+
+/* The device takes no such settings, or no such queues. */
+static void lro_leave(struct port *p, struct rte_eth_conf *conf)
+{
+	conf->rxmode.offloads &= ~(RTE_ETH_RX_OFFLOAD_TCP_LRO | RTE_ETH_RX_OFFLOAD_SCATTER);
+	conf->rxmode.max_lro_pkt_size = 0;
+	p->offloads &= ~(uint32_t)SY_OFFLOAD_LRO;
+}
+
 /* Flags of verified checksums come with packets; those of sent ones are for who asks (port.h). */
 static void offloads_choose(struct port *p, const struct rte_eth_dev_info *info,
                             struct rte_eth_conf *conf)
 {
-	if (!device_is_virtio(info->driver_name))
-		conf->rxmode.offloads = info->rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM |
-		                                                 RTE_ETH_RX_OFFLOAD_TCP_CKSUM);
 	conf->txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
 	p->offloads = conf->txmode.offloads ? SY_OFFLOAD_TCP_CHECKSUM : 0;
 	tso_choose(p, info, conf);
+	if (device_is_virtio(info->driver_name))
+		return;
+	conf->rxmode.offloads = info->rx_offload_capa &
+	                        (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM);
+	lro_choose(p, info, conf);
+}
+
+static int queues_set_up(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+                         const struct rte_eth_dev_info *info, const struct rte_eth_conf *conf,
+                         struct sy_error *err)
+{
+	struct ethdev_port *e = p->impl;
+	int rc = rte_eth_dev_configure(e->dev, (uint16_t)p->queues, (uint16_t)p->queues, conf);
+	uint16_t rx = (uint16_t)(o->ring ? o->ring : RING), tx = RING;
+	if (!rc)
+		rc = rte_eth_dev_adjust_nb_rx_tx_desc(e->dev, &rx, &tx);
+	if (!rc && o->ring && rx != o->ring)
+		return sy_fail(err, EINVAL, "the device takes receive rings of %u to %u packets",
+		               info->rx_desc_lim.nb_min, info->rx_desc_lim.nb_max);
+	e->ring = rx;
+	int socket = rte_eth_dev_socket_id(e->dev);
+	for (unsigned q = 0; q < p->queues && !rc; q++) {
+		rc = rte_eth_rx_queue_setup(e->dev, (uint16_t)q, rx, (unsigned)socket, NULL,
+		                            rt->pool);
+		if (!rc)
+			rc = rte_eth_tx_queue_setup(e->dev, (uint16_t)q, tx, (unsigned)socket,
+			                            NULL);
+	}
+	return rc ? sy_fail(err, -rc, "the device refuses %u queues: %s", p->queues, strerror(-rc))
+	          : 0;
 }
 
 static int device_configure(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
@@ -190,24 +242,13 @@ static int device_configure(struct sy_runtime *rt, struct port *p, const struct 
 	if (rt->options.offloads)
 		offloads_choose(p, info, &conf);
 	e->prepares = p->offloads != 0;
-	int rc = rte_eth_dev_configure(e->dev, (uint16_t)p->queues, (uint16_t)p->queues, &conf);
-	uint16_t rx = (uint16_t)(o->ring ? o->ring : RING), tx = RING;
-	if (!rc)
-		rc = rte_eth_dev_adjust_nb_rx_tx_desc(e->dev, &rx, &tx);
-	if (!rc && o->ring && rx != o->ring)
-		return sy_fail(err, EINVAL, "the device takes receive rings of %u to %u packets",
-		               info->rx_desc_lim.nb_min, info->rx_desc_lim.nb_max);
-	e->ring = rx;
-	int socket = rte_eth_dev_socket_id(e->dev);
-	for (unsigned q = 0; q < p->queues && !rc; q++) {
-		rc = rte_eth_rx_queue_setup(e->dev, (uint16_t)q, rx, (unsigned)socket, NULL,
-		                            rt->pool);
-		if (!rc)
-			rc = rte_eth_tx_queue_setup(e->dev, (uint16_t)q, tx, (unsigned)socket,
-			                            NULL);
+	e->chains = rt->options.offloads;
+	int rc = queues_set_up(rt, p, o, info, &conf, err);
+	if (rc && p->offloads & SY_OFFLOAD_LRO) {
+		lro_leave(p, &conf);
+		rc = queues_set_up(rt, p, o, info, &conf, err);
 	}
-	return rc ? sy_fail(err, -rc, "the device refuses %u queues: %s", p->queues, strerror(-rc))
-	          : 0;
+	return rc;
 }
 
 static void device_address(struct port *p, const struct sy_port_options *o)

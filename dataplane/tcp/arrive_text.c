@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Steps 6 to 8: urgent data, the payload, FIN. */
 #include "arrive.h"
+#include "chain.h"
 #include "emit.h"
 #include "priority.h"
 #include "timer.h"
@@ -80,6 +81,29 @@ text_append(struct sy_stack *s, struct connection *c, struct rte_mbuf *m, const 
 		priority_added(s, c, last, level);
 }
 
+/* The same with a packet of several buffers: each is kept by itself. False: one found no memory,
+ * and those behind it are dropped as well. */
+static bool chain_append(struct sy_stack *s, struct connection *c, struct segment *seg,
+                         uint32_t offset, uint32_t len)
+{
+	unsigned level = s->priority ? packet_level(seg->packet) : SY_USUAL;
+	struct rte_mbuf *m = chain_trim(seg->packet, offset, len), *rest, *kept;
+
+	for (seg->packet = NULL; m; m = rest) {
+		rest = chain_part(m);
+		if (s->priority)
+			packet_set_level(m, level);
+		kept = packet_keep(s, c, m);
+		if (!kept) {
+			m->next = rest;
+			rte_pktmbuf_free(m);
+			return false;
+		}
+		text_append(s, c, kept, seg);
+	}
+	return true;
+}
+
 /* A packet that several pieces of the list refer to is copied for this piece. NULL: no buffer. */
 static struct rte_mbuf *piece_own(struct sy_stack *s, struct connection *c, struct rte_mbuf *m,
                                   const struct arrived_cut *cut)
@@ -122,43 +146,89 @@ static void text_join(struct sy_stack *s, struct connection *c, const struct seg
 	}
 }
 
-static void text_later(struct sy_stack *s, struct connection *c, struct segment *seg, uint32_t from,
-                       uint32_t len)
+/* A buffer with bytes from there on. */
+static void part_later(struct sy_stack *s, struct connection *c, struct rte_mbuf *m, uint32_t from)
 {
-	struct rte_mbuf *m = seg->packet;
+	struct rte_mbuf *kept = range_may_hold(s, c, m) ? packet_keep(s, c, m) : NULL;
 	struct arrived_news news;
 
-	if (!range_may_hold(s, c, m)) {
+	if (!kept) {
 		s->counters.out_of_order_dropped++;
+		rte_pktmbuf_free_seg(m);
 		return;
 	}
-	packet_trim(m, seg->data + (from - seg->seq), len);
-	m = packet_keep(s, c, m);
-	if (!m) {
-		s->counters.out_of_order_dropped++;
-		return;
-	}
-	seg->packet = m;
-	news = arrived_add(&c->arrived, &s->arrived, c->rcv_nxt, from, from + len, m);
+	news = arrived_add(&c->arrived, &s->arrived, c->rcv_nxt, from, from + kept->data_len, kept);
 	s->counters.out_of_order++;
 	if (news.kept == 0) {
 		s->counters.duplicates += news.duplicate;
 		s->counters.out_of_order_dropped += news.refused;
+		rte_pktmbuf_free_seg(kept);
 		return;
 	}
-	range_hold(s, c, m);
-	rte_mbuf_refcnt_set(m, (uint16_t)news.kept);
-	seg->packet = NULL;
+	range_hold(s, c, kept);
+	rte_mbuf_refcnt_set(kept, (uint16_t)news.kept);
+}
+
+static void text_later(struct sy_stack *s, struct connection *c, struct segment *seg, uint32_t from,
+                       uint32_t len)
+{
+	unsigned level = s->priority ? packet_level(seg->packet) : SY_USUAL;
+	struct rte_mbuf *m = chain_trim(seg->packet, seg->data + (from - seg->seq), len), *rest;
+
+	for (seg->packet = NULL; m; m = rest) {
+		uint32_t bytes = m->data_len;
+		rest = chain_part(m);
+		if (s->priority)
+			packet_set_level(m, level);
+		part_later(s, c, m, from);
+		from += bytes;
+	}
+}
+
+/* RFC 5681 4.2: each segment out of order is told of at once. One ACK with SACK blocks tells of all
+ * that the port has joined; a peer without SACK counts. */
+static void later_tell(struct sy_stack *s, struct connection *c, const struct segment *seg)
+{
+	uint32_t size = seg->size ? seg->size : c->rcv_mss ? c->rcv_mss : seg->len, times = 1;
+
+	if (!(c->flags & C_SACK) && seg->len > size)
+		times = (seg->len + size - 1) / size;
+	while (times-- > 0)
+		emit_ack_loose(s, c);
 }
 
 /* RFC 9293 3.8.6.3: at least every second full segment is acknowledged, but for streams (hold.h);
  * the peer's largest so far counts as full. */
-static void text_owe(struct sy_stack *s, struct connection *c, uint32_t len)
+static void text_owe(struct sy_stack *s, struct connection *c, const struct segment *seg,
+                     uint32_t len)
 {
-	if (len > c->rcv_mss)
-		c->rcv_mss = (uint16_t)len;
+	uint32_t size = seg->size && seg->size < len ? seg->size : len;
+
+	if (size > c->rcv_mss) {
+		uint16_t most = connection_offer(s, c); /* no packet has more */
+		c->rcv_mss = size < most ? (uint16_t)size : most;
+	}
 	bool held = hold_may(s, c, len); /* all are counted */
 	arrive_owe(s, c, c->rcv_nxt - c->rcv_acked > c->rcv_mss && !held);
+}
+
+/* These bytes of a packet are the next ones. False: they found no memory, but for the first. */
+static inline __attribute__((always_inline)) bool text_take(struct sy_stack *s,
+                                                            struct connection *c,
+                                                            struct segment *seg, uint32_t offset,
+                                                            uint32_t len)
+{
+	struct rte_mbuf *m = seg->packet;
+
+	if (SY_UNLIKELY(m->next != NULL))
+		return chain_append(s, c, seg, offset, len);
+	packet_trim(m, offset, len);
+	m = packet_keep(s, c, m);
+	if (!m)
+		return false;
+	text_append(s, c, m, seg);
+	seg->packet = NULL;
+	return true;
 }
 
 /* True: bytes in order. */
@@ -180,7 +250,7 @@ static bool text_arrive(struct sy_stack *s, struct connection *c, struct segment
 		return false;
 	if (from != c->rcv_nxt) {
 		text_later(s, c, seg, from, end - from);
-		emit_ack_loose(s, c); /* RFC 5681 4.2: each one is told of */
+		later_tell(s, c, seg);
 		return false;
 	}
 	/* The memory is used up. A packet of each connection is kept all the same: nobody starves.
@@ -191,20 +261,16 @@ static bool text_arrive(struct sy_stack *s, struct connection *c, struct segment
 		arrive_owe(s, c, true);
 		return false;
 	}
-	packet_trim(seg->packet, seg->data + (from - seg->seq), end - from);
-	struct rte_mbuf *m = packet_keep(s, c, seg->packet);
-	if (!m) {
+	if (!text_take(s, c, seg, seg->data + (from - seg->seq), end - from)) {
 		seg->flags &= (uint8_t)~SY_TCP_FIN;
 		arrive_owe(s, c, true);
-		return false;
+		return c->rcv_nxt != from;
 	}
-	text_append(s, c, m, seg);
-	seg->packet = NULL;
 	if (c->arrived.blocks > 0) {
 		text_join(s, c, seg);
 		arrive_owe(s, c, true); /* a gap is filled */
 	} else {
-		text_owe(s, c, end - from);
+		text_owe(s, c, seg, end - from);
 	}
 	window_arrived(s, c, seg);
 	return true;

@@ -92,16 +92,30 @@ static const uint8_t *packet_see(const struct rte_mbuf *m, struct sy_hook_packet
 	return payload;
 }
 
+static unsigned payload_ask(const struct priority *p, struct sy_hook_packet view,
+                            const uint8_t *payload)
+{
+	unsigned answer = sy_hook_ask_packet(p->hooks, p->packet_hook, &view, payload);
+	return answer == SY_KEEP ? SY_USUAL : answer;
+}
+
+/* Of a packet that a port has joined, for each buffer: the most urgent one counts, as it would for
+ * those before it, had they come by themselves. */
 static unsigned packet_ask(const struct priority *p, const struct rte_mbuf *m, struct sy_tuple *t)
 {
 	struct sy_hook_packet view;
 	const uint8_t *payload = packet_see(m, &view, t);
-	unsigned answer;
+	unsigned level, other;
 
 	if (p->use == SY_STACK_HOOKS_NONE)
 		return SY_USUAL;
-	answer = sy_hook_ask_packet(p->hooks, p->packet_hook, &view, payload);
-	return answer == SY_KEEP ? SY_USUAL : answer;
+	level = payload_ask(p, view, payload);
+	for (m = m->next; SY_UNLIKELY(m != NULL); m = m->next) {
+		view.payload_len = m->data_len;
+		other = payload_ask(p, view, rte_pktmbuf_mtod(m, const uint8_t *));
+		level = other < level ? other : level;
+	}
+	return level;
 }
 
 void packets_wait(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)

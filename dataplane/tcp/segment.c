@@ -59,8 +59,11 @@ void segment_read(struct segment *seg, struct rte_mbuf *m, const struct sy_view 
 	        .window = ntohs(tcp->window),
 	        .urgent = ntohs(tcp->urgent),
 	        .data = (uint16_t)(v->l4 + header),
+	        .size = m->ol_flags & RTE_MBUF_F_RX_LRO ? m->tso_segsz : 0,
 	        .flags = tcp->flags,
 	};
+	if (seg->size == 0 && SY_LIKELY(m->nb_segs == 1))
+		seg->size = (uint16_t)seg->len;
 	const uint8_t *l3 = frame + v->l3;
 	const uint8_t tos = (uint8_t)(v->v4 ? l3[1] : l3[0] << 4 | l3[1] >> 4);
 	seg->ecn = tos & IP_ECN;

@@ -22,6 +22,8 @@ struct segment {
 	uint16_t window; /* as in the header */
 	uint16_t urgent;
 	uint16_t data; /* the payload's offset in the frame */
+	uint16_t size; /* of the payload that came in one packet: the port may have joined several;
+	                  0: unknown */
 	uint8_t flags; /* SY_TCP_*, TCP_ECE, TCP_CWR */
 	uint8_t ecn;   /* of the IP header */
 	uint8_t dscp;  /* likewise */

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "arrive.h"
+#include "chain.h"
 #include "client.h"
 #include "emit.h"
 #include "icmp_error.h"
@@ -213,13 +214,12 @@ bool sy_stack_expects(struct sy_stack *s, const struct sy_tuple *from_peer, uint
 	return c && (c->state != SY_STACK_SYN_RECEIVED || ack == c->snd_nxt);
 }
 
-/* A whole packet? */
-static bool packet_is_sound(const struct rte_mbuf *m, struct sy_view *v)
+bool sy_stack_parse(struct rte_mbuf *m, struct sy_view *v)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 
-	return m->nb_segs == 1 && sy_packet_parse(frame, m->data_len, v) == SY_DROP_NONE &&
-	       v->fragment == SY_FRAGMENT_NONE;
+	return SY_LIKELY(m->nb_segs == 1) ? sy_packet_parse(frame, m->data_len, v) == SY_DROP_NONE
+	                                  : chain_parse(m, v);
 }
 
 static bool checksum_is_right(const struct sy_stack *s, const struct rte_mbuf *m,
@@ -232,8 +232,14 @@ static bool checksum_is_right(const struct sy_stack *s, const struct rte_mbuf *m
 	if (s->options.trust_checksum || device == RTE_MBUF_F_RX_L4_CKSUM_GOOD ||
 	    device == RTE_MBUF_F_RX_L4_CKSUM_NONE)
 		return true;
-	return device != RTE_MBUF_F_RX_L4_CKSUM_BAD &&
-	       sy_packet_check_l4(rte_pktmbuf_mtod(m, const uint8_t *), v) == SY_CSUM_OK;
+	if (device == RTE_MBUF_F_RX_L4_CKSUM_BAD)
+		return false;
+	/* It joins what it has checked, and the sum of all is nowhere. */
+	if (m->ol_flags & RTE_MBUF_F_RX_LRO)
+		return true;
+	return SY_LIKELY(m->nb_segs == 1)
+	               ? sy_packet_check_l4(rte_pktmbuf_mtod(m, const uint8_t *), v) == SY_CSUM_OK
+	               : chain_check(m, v);
 }
 
 /* The first of three steps on which priorities act: the driver has received a packet, and nothing
@@ -244,7 +250,8 @@ static void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
 	struct sy_view v;
 
 	s->counters.packets_in++;
-	if (!packet_is_sound(m, &v)) {
+	s->counters.lro_packets += !!(m->ol_flags & RTE_MBUF_F_RX_LRO);
+	if (!sy_stack_parse(m, &v) || v.fragment != SY_FRAGMENT_NONE) {
 		s->counters.malformed++;
 		rte_pktmbuf_free(m);
 		return;

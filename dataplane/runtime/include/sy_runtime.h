@@ -144,7 +144,9 @@ struct sy_runtime_options {
 	 * neither locks nor changes the interfaces, the flow director or the claims. */
 	bool inherit;
 	unsigned path_half; /* 0 or 1: path ids come from this half of their space */
-	bool offloads;      /* ports do what they can of sy_port_info.offloads; else nothing */
+	bool offloads; /* ports do what they can of sy_port_info.offloads; else nothing. Then the
+	                  pipeline takes packets in several buffers, also such that a port has
+	                  joined (LRO) */
 };
 #define SY_ROUND_MS 10
 
@@ -420,11 +422,12 @@ struct sy_port_stats {
 	struct sy_director_stats director; /* xsk only */
 };
 
-/* What a port does for packets that it sends. */
+/* What a port does for packets that it sends, or receives. */
 enum {
 	SY_OFFLOAD_TCP_CHECKSUM = 1, /* of packets with RTE_MBUF_F_TX_TCP_CKSUM */
 	SY_OFFLOAD_TSO_IPV4 = 2,     /* cuts packets with RTE_MBUF_F_TX_TCP_SEG */
 	SY_OFFLOAD_TSO_IPV6 = 4,
+	SY_OFFLOAD_LRO = 8, /* joins packets of a connection that come one behind the other */
 };
 
 /* Bounds of packets that a port cuts. */

@@ -13,9 +13,10 @@
  * it. Calls that fail return a negative errno, and -EAGAIN where a blocking call would wait; an
  * event tells when to try again.
  *
- * Packets have an Ethernet frame, in one buffer but for options.tso. The driver sets the MAC
- * addresses of those that it fetches. It has told the caller which packets are for this host: the
- * stack answers a segment to a port without a listener by a reset.
+ * Packets have an Ethernet frame. Those that go out are in one buffer but for options.tso; those
+ * that come may be chains, and joined from several by the port (RTE_MBUF_F_RX_LRO). The driver sets
+ * the MAC addresses of those that it fetches. It has told the caller which packets are for this
+ * host: the stack answers a segment to a port without a listener by a reset.
  */
 #ifndef SY_STACK_H
 #define SY_STACK_H
@@ -93,6 +94,9 @@ void sy_stack_destroy(struct sy_stack *s);
  * level that the hook says, until sy_stack_take(). */
 void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count,
                       uint64_t now_ns);
+/* Parses a packet of one or more buffers (LRO), as sy_packet_parse(); its headers then lie in the
+ * first one. False: it is malformed. */
+bool sy_stack_parse(struct rte_mbuf *m, struct sy_view *v);
 /* Is there a connection for the peer's segments of this tuple, also a half-open one? */
 bool sy_stack_knows(struct sy_stack *s, const struct sy_tuple *from_peer);
 /* The same of a segment with this acknowledgement number (host order): a half-open connection
@@ -379,6 +383,7 @@ void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
 	X(offloaded, "segments whose checksum the port computes")                                  \
 	X(tso_segments, "large segments, which the port cuts (TSO)")                               \
 	X(tso_pieces, "packets that the port makes of them")                                       \
+	X(lro_packets, "packets that the port has joined from several (LRO)")                      \
 	X(orphans_ended, "closed connections ended: the peer takes nothing, or they are too many") \
 	X(level_full, "packets of the lowest level dropped: too many wait for being taken")
 

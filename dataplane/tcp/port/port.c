@@ -56,7 +56,7 @@ static uint8_t frame_slot(struct rte_mbuf *m)
 	struct sy_quote q;
 	struct sy_view v;
 
-	if (sy_packet_parse(frame, m->data_len, &v) != SY_DROP_NONE)
+	if (!sy_stack_parse(m, &v))
 		return 0;
 	if (v.proto == SY_PROTO_TCP || sy_packet_parse_quote(frame, &v, &q) != SY_DROP_NONE)
 		return tuple_slot(&v.tuple);

@@ -4,6 +4,9 @@
  * stack's structures agree with each other, it sends sound packets, and no memory is lost.
  *
  *     1 byte: what to do │ its arguments, as many bytes as it needs; 0 where the input has ended
+ *
+ * Of two inputs, one has a port that cuts and joins segments: packets come in several buffers, and
+ * some of them as joined ones, wherever the bytes say.
  */
 #ifndef HOSTILE_H
 #define HOSTILE_H
@@ -11,6 +14,8 @@
 #include <arpa/inet.h>
 
 #include "../stack.h"
+
+#include "large.h"
 
 #define HOSTILE_NS    UINT64_C(3000000000000)
 #define HOSTILE_PORTS 4 /* of the peer */
@@ -22,7 +27,7 @@ struct hostile {
 	const uint8_t *data;
 	size_t size;
 	uint64_t now;
-	bool v4;
+	bool v4, port;
 	struct sy_addr local, peer;
 	sy_stack_id listener, id[HOSTILE_IDS];
 	unsigned ids;
@@ -126,7 +131,7 @@ static inline void hostile_check(struct sy_stack *s)
 
 /* ---- what the stack sends -------------------------------------------------------------------- */
 
-static inline void hostile_sent(struct hostile *h, struct rte_mbuf *m)
+static inline void hostile_sent_one(struct hostile *h, struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 	struct segment seg;
@@ -143,6 +148,16 @@ static inline void hostile_sent(struct hostile *h, struct rte_mbuf *m)
 	if (seg.options.timestamps)
 		h->last[peer].time = seg.options.time;
 	rte_pktmbuf_free(m);
+}
+
+static inline void hostile_sent(struct hostile *h, struct rte_mbuf *m)
+{
+	struct rte_mbuf *piece[LARGE_PIECES];
+	unsigned count = large_cut(m, piece);
+
+	CHECK(count == 1 || h->port);
+	for (unsigned i = 0; i < count; i++)
+		hostile_sent_one(h, piece[i]);
 }
 
 static inline void hostile_pump(struct hostile *h)
@@ -166,6 +181,22 @@ static inline struct sy_tuple hostile_tuple(struct hostile *h, unsigned peer)
 	                         .sport = htons((uint16_t)(5000 + peer)),
 	                         .dport = h->last[peer].port ? h->last[peer].port : htons(80),
 	                         .proto = SY_PROTO_TCP};
+}
+
+/* The stack gets a packet, in the buffers in which the port has put it. */
+static inline void hostile_give(struct hostile *h, struct rte_mbuf *m)
+{
+	unsigned how = h->port ? hostile_byte(h) : 0;
+
+	if (how & 1)
+		large_split(m, hostile_byte(h));
+	if (how & 2)
+		large_split(m, (uint16_t)hostile_number(h));
+	if ((how & 12) == 12) {
+		m->ol_flags |= RTE_MBUF_F_RX_LRO;
+		m->tso_segsz = (uint16_t)hostile_number(h);
+	}
+	sy_stack_receive(h->s, &m, 1, h->now);
 }
 
 /* Mostly what real segments have. */
@@ -232,7 +263,7 @@ static inline void hostile_segment(struct hostile *h)
 		payload[-1 - hostile_byte(h) % (m->l4_len - (int)sizeof(struct sy_tcp))] ^=
 		        (uint8_t)plan.window;
 	segment_finish(m, false);
-	sy_stack_receive(h->s, &m, 1, h->now);
+	hostile_give(h, m);
 }
 
 /* Any bytes as a frame; beyond them zeros. */
@@ -245,7 +276,7 @@ static inline void hostile_frame(struct hostile *h)
 	memset(frame, 0, len);
 	for (uint16_t i = 0; i < len && h->size > 0; i++)
 		frame[i] = hostile_byte(h);
-	sy_stack_receive(h->s, &m, 1, h->now);
+	hostile_give(h, m);
 }
 
 static inline void hostile_icmp(struct hostile *h)
@@ -268,7 +299,7 @@ static inline void hostile_icmp(struct hostile *h)
 	                                             &v, kind, &h->peer, mtu);
 	m->pkt_len = m->data_len;
 	rte_pktmbuf_free(quoted);
-	sy_stack_receive(h->s, &m, 1, h->now);
+	hostile_give(h, m);
 }
 
 /* ---- what the application does --------------------------------------------------------------- */
@@ -388,9 +419,11 @@ static inline void hostile_run(struct rte_mempool *pool, const uint8_t *data, si
 	                             .no_sack = kind & 16,
 	                             .no_timestamps = kind & 32,
 	                             .ecn = kind & 64,
-	                             .toa = kind & 128};
+	                             .toa = kind & 128,
+	                             .tso = {.ipv4 = kind & 2, .ipv6 = kind & 2}};
 
 	h.v4 = kind & 1;
+	h.port = kind & 2;
 	sy_addr_parse(h.v4 ? "192.0.2.1" : "2001:db8::1", &h.local);
 	sy_addr_parse(h.v4 ? "198.51.100.2" : "2001:db8:1::2", &h.peer);
 	CHECK(sy_stack_create(&o, h.now, &h.s, NULL) == 0);

@@ -319,6 +319,7 @@ static void result_fill(const struct talk *t, struct talk_result *r)
 		r->undone += c->undone;
 		r->raised += c->path_raised;
 		r->cut += c->tso_segments;
+		r->joined += c->lro_packets;
 	}
 }
 
@@ -341,6 +342,7 @@ const char *talk(uint64_t seed, bool explain, struct talk_result *result)
 
 	memset(t->side, 0, sizeof(t->side));
 	t->random = t->seed = seed;
+	t->joins = seed & 2;
 	t->now = START_NS;
 	t->wrong = NULL;
 	t->over = false;

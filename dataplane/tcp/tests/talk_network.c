@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packets are lost, late, doubled, marked, queued and too big. */
 #include "talk_network.h"
+#include "large.h"
 
 static void wire_put(struct talk *t, struct wire *w, struct rte_mbuf *m, uint64_t at)
 {
@@ -122,11 +123,17 @@ void wire_send(struct talk *t, unsigned from, struct rte_mbuf *m)
 void wire_deliver(struct talk *t, unsigned from)
 {
 	struct wire *w = &t->side[from].out;
-	struct rte_mbuf *burst[8];
-	unsigned count = 0;
+	struct rte_mbuf *burst[48];
+	unsigned count = 0, most = t->joins ? 48 : 8;
 
-	while (count < 8 && w->count > 0 && w->packet[0].at <= t->now)
+	while (count < most && w->count > 0 && w->packet[0].at <= t->now)
 		burst[count++] = wire_take(w);
+	if (t->joins) {
+		count = large_join(burst, count);
+		for (unsigned i = 0; i < count; i++) /* headers, too */
+			if (chance(t, 200))
+				large_split(burst[i], (uint16_t)some(t, 200));
+	}
 	if (count > 0)
 		sy_stack_receive(t->side[!from].s, burst, count, t->now);
 }

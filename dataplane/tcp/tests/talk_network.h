@@ -42,6 +42,7 @@ struct talk {
 	const char *wrong;
 	bool over; /* one side was given up, and the other one cannot know */
 	bool v4, explain;
+	bool joins; /* what comes at once is joined (large.h) */
 };
 
 static inline uint64_t random64(struct talk *t)

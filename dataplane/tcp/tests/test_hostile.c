@@ -25,8 +25,17 @@ static void run(uint64_t seed)
 	        0, 16, 0, 0, 0, 255, 255, 1,            /* its ACK */
 	        3, 0,                                   /* accept */
 	};
+	/* The same where a byte says how each packet lies in buffers. */
+	static const uint8_t begin_port[] = {
+	        0, 8,  4,  0,  0, 255, 255, 1, 180, 5, 2, 0, /* SYN */
+	        0, 16, 0,  0,  0, 255, 255, 1, 0,            /* ACK */
+	        3, 0,                                        /* accept */
+	        3, 11, 32, 78,                               /* send 20000 bytes */
+	};
+	bool port = data[0] & 2;
+	size_t len = port ? sizeof(begin_port) : sizeof(begin);
 	if (seed % 4)
-		memcpy(data + 1, begin, sizeof(begin) < size - 1 ? sizeof(begin) : size - 1);
+		memcpy(data + 1, port ? begin_port : begin, len < size - 1 ? len : size - 1);
 	hostile_run(tests_pool(), data, size);
 }
 

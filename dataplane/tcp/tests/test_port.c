@@ -5,6 +5,7 @@
 
 #include <rte_ring.h>
 
+#include "large.h"
 #include "support.h"
 #include "sy_stack_port.h"
 #include "worker.h"
@@ -44,6 +45,7 @@ static void port_start(void)
 	o.round = sy_stack_round;
 	o.poll = sy_stack_poll;
 	o.wake_ns = sy_stack_wake_ns;
+	o.offloads = true;
 	o.app = port = sy_stack_port_new(serve, NULL);
 	rt = runtime_open(&o);
 	if (sy_stack_port_open(port, rt, &options, &err))
@@ -74,7 +76,7 @@ static unsigned sent(void)
 }
 
 /* A segment that no connection takes: it is answered by a reset. */
-static void stranger_from(uint16_t sport)
+static struct rte_mbuf *stranger_make(uint16_t sport)
 {
 	struct rte_mbuf *m = rte_pktmbuf_alloc(rt->pool);
 	struct sy_ipv4 *ip;
@@ -99,12 +101,42 @@ static void stranger_from(uint16_t sport)
 	tcp->checksum =
 	        (uint16_t)~sy_csum_fold(sy_csum_sum(&ip->src, 8) + htons(SY_PROTO_TCP) +
 	                                htons(sizeof(*tcp)) + sy_csum_sum(tcp, sizeof(*tcp)));
-	assert_int_equal(rte_ring_enqueue(ring.rx, m), 0);
+	return m;
+}
+
+static void stranger_from(uint16_t sport)
+{
+	assert_int_equal(rte_ring_enqueue(ring.rx, stranger_make(sport)), 0);
 }
 
 static void stranger(void)
 {
 	stranger_from(4000);
+}
+
+/* What a device has joined, and no buffer holds, comes as it is. */
+static void test_joined_packets_come(void **state)
+{
+	struct sy_worker *w = &rt->worker[0];
+	struct sy_stack *s = sy_stack_port_stack(port, 0);
+	struct rte_mbuf *m = stranger_make(4000), *more;
+	uint64_t before = sy_stack_counters(s)->packets_in;
+
+	for (unsigned i = 0; i < 3; i++) {
+		more = rte_pktmbuf_alloc(rt->pool);
+		assert_non_null(more);
+		memset(rte_pktmbuf_append(more, 1400), 0, 1400);
+		assert_int_equal(rte_pktmbuf_chain(m, more), 0);
+	}
+	large_finish(m, sizeof(struct sy_ipv4));
+	m->ol_flags |= RTE_MBUF_F_RX_LRO | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+	assert_int_equal(rte_ring_enqueue(ring.rx, m), 0);
+	while (worker_turn(w))
+		;
+	assert_int_equal(sent(), 1); /* a reset */
+	assert_int_equal(sy_stack_counters(s)->packets_in, before + 1);
+	assert_int_equal(sy_stack_counters(s)->lro_packets, 1);
+	assert_int_equal(sy_stack_counters(s)->malformed, 0);
 }
 
 /* Four bursts at most, then packets are received again; and what is left follows at once. */
@@ -272,6 +304,7 @@ int main(void)
 	        cmocka_unit_test(test_packets_come_before_timers),
 	        cmocka_unit_test(test_the_last_one_may_be_first),
 	        cmocka_unit_test(test_sorting_ends),
+	        cmocka_unit_test(test_joined_packets_come),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packets that come in several buffers, and such that the port has joined. */
+#include "duo.h"
+
+#define MSS  1448
+#define SIZE (MSS + 66) /* of a full segment's frame */
+
+static const struct sy_stack_options none;
+
+static const struct sy_stack_counters *counters(void)
+{
+	return sy_stack_counters(duo.b);
+}
+
+static struct connection *receiver(void)
+{
+	return connection_of(duo.b, duo.to);
+}
+
+static void give(struct rte_mbuf **m, unsigned count)
+{
+	sy_stack_receive(duo.b, m, count, duo.now);
+}
+
+/* What b has to send now is counted, and brought to a. */
+static unsigned answers(void)
+{
+	struct rte_mbuf *m[DUO_MOST];
+	unsigned count = sy_stack_transmit(duo.b, m, DUO_MOST, duo.now);
+
+	sy_stack_receive(duo.a, m, count, duo.now);
+	return count;
+}
+
+/* So many full segments, joined to one. */
+static struct rte_mbuf *joined(unsigned segments)
+{
+	struct rte_mbuf *m[DUO_MOST];
+
+	duo_write(segments * MSS, 0);
+	assert_int_equal(duo_fetch(m), segments);
+	assert_int_equal(large_join(m, segments), 1);
+	assert_int_equal(m[0]->nb_segs, segments);
+	return m[0];
+}
+
+/* ---- in order -------------------------------------------------------------------------------- */
+
+/* Eight at once: one segment arrives, and one acknowledgement answers. */
+static void test_joined(void **state)
+{
+	for (unsigned v4 = 0; v4 < 2; v4++) {
+		duo_begin(none, none, v4);
+		unsigned mss = duo_sender()->mss, before = (unsigned)counters()->packets_in;
+		struct rte_mbuf *m[DUO_MOST];
+		duo_write(8 * mss, 0);
+		assert_int_equal(duo_fetch(m), 8);
+		assert_int_equal(large_join(m, 8), 1);
+		give(m, 1);
+		assert_int_equal(counters()->packets_in - before, 1);
+		assert_int_equal(counters()->lro_packets, 1);
+		assert_int_equal(counters()->fast, 1);
+		assert_int_equal(receiver()->rcv_mss, mss);
+		assert_int_equal(answers(), 1);
+		assert_int_equal(duo_sender()->snd_una, duo_sender()->snd_nxt);
+		assert_int_equal(duo_read(), 8 * mss);
+		duo_end();
+	}
+}
+
+/* Every second full segment is acknowledged at once (RFC 9293 3.8.6.3), however they come: two at
+ * once do not wait for the timer, and one does. */
+static void test_owes(void **state)
+{
+	struct rte_mbuf *m[2];
+
+	duo_begin(none, none, true);
+	m[0] = joined(2);
+	give(m, 1);
+	assert_int_equal(answers(), 1);
+	duo_write(MSS, 0);
+	assert_int_equal(duo_fetch(m), 1);
+	give(m, 1);
+	assert_int_equal(answers(), 0);
+	duo_pass(50);
+	assert_int_equal(answers(), 1);
+	assert_int_equal(duo_read(), 3 * MSS);
+	/* A port that does not say of how many: no packet has more than was offered. */
+	m[0] = joined(4);
+	m[0]->tso_segsz = 0;
+	give(m, 1);
+	assert_int_equal(receiver()->rcv_mss, connection_offer(duo.b, receiver()));
+	assert_int_equal(answers(), 1);
+	assert_int_equal(duo_read(), 4 * MSS);
+	duo_end();
+}
+
+/* The application reads where the bytes lie. */
+static void test_look(void **state)
+{
+	struct iovec v[8];
+	struct rte_mbuf *m, *held[8];
+
+	duo_begin(none, none, true);
+	m = joined(4);
+	give(&m, 1);
+	assert_int_equal(sy_stack_hold(duo.b, duo.to, v, held, 8), 4 * MSS);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(v[i].iov_len, MSS);
+	assert_int_equal(duo_read(), 4 * MSS);
+	for (unsigned i = 0; i < 4; i++) {
+		for (unsigned k = 0; k < MSS; k++)
+			assert_int_equal(((uint8_t *)v[i].iov_base)[k], duo_byte_of(i * MSS + k));
+		rte_pktmbuf_free_seg(held[i]);
+	}
+	duo_end();
+}
+
+/* What lies beyond the window is cut off, in the middle of a buffer. */
+static void test_edges(void **state)
+{
+	struct rte_mbuf *m[DUO_MOST];
+
+	duo_begin(none, none, true);
+	m[0] = joined(6);
+	receiver()->rcv_edge = receiver()->rcv_nxt + 4 * MSS + 10;
+	give(m, 1);
+	assert_int_equal(duo_read(), 4 * MSS + 10);
+	answers();
+	duo_end();
+}
+
+/* ---- buffers --------------------------------------------------------------------------------- */
+
+/* Wherever a packet is cut into buffers, its headers too; nobody has checked its sum. */
+static void test_buffers(void **state)
+{
+	struct rte_mbuf *m;
+
+	for (unsigned v4 = 0; v4 < 2; v4++) {
+		duo_begin(none, none, v4);
+		for (uint16_t at = 1; at < 200; at++) {
+			duo_write(301, 0);
+			assert_int_equal(duo_fetch(&m), 1);
+			large_split(m, at);
+			large_split(m, (uint16_t)(1 + at % 7));
+			assert_int_equal(m->nb_segs, at > 1 + at % 7 ? 3 : 2);
+			give(&m, 1);
+			assert_int_equal(duo_read(), 301);
+			duo_back();
+			duo_pass(50);
+			duo_back();
+		}
+		assert_int_equal(counters()->malformed + counters()->bad_checksums, 0);
+		duo_end();
+	}
+}
+
+/* A wrong sum is noticed, wherever the wrong byte is. */
+static void test_wrong_sum(void **state)
+{
+	struct rte_mbuf *m, *sent;
+
+	duo_begin(none, none, true);
+	duo_write(500, 0);
+	assert_int_equal(duo_fetch(&sent), 1);
+	for (uint16_t byte = 40; byte < sent->pkt_len; byte += 3) {
+		m = rte_pktmbuf_copy(sent, sent->pool, 0, UINT32_MAX);
+		rte_pktmbuf_mtod(m, uint8_t *)[byte] ^= 1;
+		large_split(m, 333);
+		large_split(m, 101);
+		give(&m, 1);
+	}
+	assert_int_equal(counters()->bad_checksums, (sent->pkt_len - 40 + 2) / 3);
+	assert_int_equal(duo_read(), 0);
+	give(&sent, 1);
+	assert_int_equal(duo_read(), 500);
+	duo_end();
+}
+
+/* The device's word counts here, too. */
+static void test_devices_word(void **state)
+{
+	struct rte_mbuf *m;
+
+	duo_begin(none, none, true);
+	m = joined(3);
+	m->ol_flags &= ~RTE_MBUF_F_RX_L4_CKSUM_MASK;
+	m->ol_flags |= RTE_MBUF_F_RX_L4_CKSUM_BAD;
+	give(&m, 1);
+	assert_int_equal(counters()->bad_checksums, 1);
+	assert_int_equal(duo_read(), 0);
+	duo_end();
+}
+
+/* What is not TCP is brought into one buffer, if it fits; what does not is malformed. */
+static void test_no_tcp(void **state)
+{
+	struct rte_mbuf *m, *more;
+
+	duo_begin(none, none, true);
+	for (unsigned fits = 0; fits < 2; fits++) {
+		m = joined(3);
+		struct rte_ipv4_hdr *ip =
+		        rte_pktmbuf_mtod_offset(m, struct rte_ipv4_hdr *, SY_ETH_LEN);
+		ip->next_proto_id = SY_PROTO_UDP;
+		if (fits) {
+			more = m->next;
+			m->next = NULL;
+			m->nb_segs = 1;
+			m->pkt_len = m->data_len;
+			rte_pktmbuf_free(more);
+			ip->total_length = htons((uint16_t)(m->pkt_len - SY_ETH_LEN));
+			large_split(m, 20);
+		}
+		ip->hdr_checksum = 0;
+		ip->hdr_checksum = rte_ipv4_cksum(ip);
+		give(&m, 1);
+		assert_int_equal(counters()->malformed, fits ? 2 : 1); /* no UDP that long */
+	}
+	duo_settle();
+	duo_pass(300);
+	duo_settle();
+	duo_end();
+}
+
+/* Lengths that are no lengths: more than there is. */
+static void test_cut_short(void **state)
+{
+	struct rte_mbuf *m;
+
+	duo_begin(none, none, true);
+	m = joined(3);
+	struct rte_ipv4_hdr *ip = rte_pktmbuf_mtod_offset(m, struct rte_ipv4_hdr *, SY_ETH_LEN);
+	ip->total_length = htons((uint16_t)(m->pkt_len - SY_ETH_LEN + 1));
+	ip->hdr_checksum = 0;
+	ip->hdr_checksum = rte_ipv4_cksum(ip);
+	give(&m, 1);
+	assert_int_equal(counters()->malformed, 1);
+	duo_end();
+	duo_begin(none, none, true); /* and less: the rest is padding */
+	m = joined(3);
+	ip = rte_pktmbuf_mtod_offset(m, struct rte_ipv4_hdr *, SY_ETH_LEN);
+	ip->total_length = htons((uint16_t)(m->pkt_len - SY_ETH_LEN - MSS - 9));
+	ip->hdr_checksum = 0;
+	ip->hdr_checksum = rte_ipv4_cksum(ip);
+	give(&m, 1);
+	assert_int_equal(duo_read(), 2 * MSS - 9);
+	duo_end();
+}
+
+/* ---- out of order ---------------------------------------------------------------------------- */
+
+/* A joined packet beyond a gap: SACK tells of all of it, and it follows what fills the gap. */
+static void test_later(void **state)
+{
+	struct rte_mbuf *gap, *m;
+
+	duo_begin(none, none, true);
+	duo_write(MSS, 0);
+	assert_int_equal(duo_fetch(&gap), 1);
+	m = joined(5);
+	give(&m, 1);
+	assert_int_equal(counters()->out_of_order, 5); /* buffers */
+	assert_int_equal(answers(), 1);
+	assert_int_equal(flight_of(duo.a, duo_sender())->sent.sacked, 5 * MSS);
+	assert_int_equal(duo_read(), 0);
+	give(&gap, 1);
+	assert_int_equal(duo_read(), 6 * MSS);
+	duo_settle();
+	duo_end();
+}
+
+/* A peer without SACK counts duplicates (RFC 5681 3.2): one for each segment. */
+static void test_later_without_sack(void **state)
+{
+	struct rte_mbuf *gap, *m;
+
+	duo_begin((struct sy_stack_options){.no_sack = true}, none, true);
+	duo_write(MSS, 0);
+	assert_int_equal(duo_fetch(&gap), 1);
+	rte_pktmbuf_free(gap);
+	m = joined(4);
+	give(&m, 1);
+	assert_int_equal(answers(), 4);
+	assert_int_equal(sy_stack_counters(duo.a)->recoveries, 1);
+	duo_settle();
+	assert_int_equal(duo_read(), 5 * MSS);
+	assert_int_equal(sy_stack_counters(duo.a)->timeouts, 0);
+	duo_end();
+}
+
+/* What is there already is cut off, in the middle of a buffer. */
+static void test_overlap(void **state)
+{
+	struct rte_mbuf *m, *first;
+
+	duo_begin(none, none, true);
+	m = joined(4);
+	first = rte_pktmbuf_copy(m, m->pool, 0, SIZE + 700);
+	assert_non_null(first);
+	struct rte_ipv4_hdr *ip = rte_pktmbuf_mtod_offset(first, struct rte_ipv4_hdr *, SY_ETH_LEN);
+	ip->total_length = htons((uint16_t)(first->pkt_len - SY_ETH_LEN));
+	ip->hdr_checksum = 0;
+	ip->hdr_checksum = rte_ipv4_cksum(ip);
+	give(&first, 1);
+	assert_int_equal(duo_read(), MSS + 700);
+	give(&m, 1);
+	assert_int_equal(duo_read(), 3 * MSS - 700);
+	duo_end();
+}
+
+/* A part of it lies beyond a gap already: the rest goes into the gaps, and no byte twice. */
+static void test_gaps(void **state)
+{
+	struct rte_mbuf *m[8];
+
+	duo_begin(none, none, true);
+	duo_write(8 * MSS, 0);
+	assert_int_equal(duo_fetch(m), 8);
+	give(&m[3], 1);
+	give(&m[6], 1);
+	struct rte_mbuf *rest[6] = {m[1], m[2], NULL, m[4], m[5], m[7]};
+	assert_int_equal(large_join(rest, 2), 1);
+	assert_int_equal(large_join(rest + 3, 2), 1);
+	give(&rest[0], 1);
+	give(&rest[3], 1);
+	give(&rest[5], 1);
+	assert_int_equal(duo_read(), 0);
+	give(&m[0], 1);
+	assert_int_equal(duo_read(), 8 * MSS);
+	duo_end();
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* While the driver's buffers are scarce each buffer is copied; where copies end, the rest of a
+ * packet is dropped, and comes again. */
+static void test_scarce(void **state)
+{
+	struct rte_mbuf *m;
+
+	duo_begin(none, (struct sy_stack_options){.copies = tests_copies()}, true);
+	unsigned copies = rte_mempool_avail_count(tests_copies());
+	duo.b->scarce = true;
+	duo.b->looked_ms = duo.b->now_ms; /* it is not looked at again in this millisecond */
+	m = joined(5);
+	give(&m, 1);
+	assert_int_equal(counters()->copied, copies);
+	assert_true(copies > 0 && copies < 5);
+	assert_int_equal(duo_read(), copies * MSS);
+	assert_int_equal(rte_mempool_avail_count(tests_copies()), copies);
+	duo.b->scarce = false;
+	assert_int_equal(answers(), 1);
+	duo_pass(300);
+	duo_settle();
+	duo_pass(300);
+	duo_settle();
+	assert_int_equal(duo_read(), (5 - copies) * MSS);
+	duo_end();
+}
+
+/* ---- priorities ------------------------------------------------------------------------------ */
+
+static struct {
+	unsigned asked;
+	uint64_t offset[16];
+	uint16_t len[16];
+	uint8_t first[16];
+} hook;
+
+static uint8_t segment_hook(struct sy_hook_segment *view, const uint8_t *payload)
+{
+	unsigned n = hook.asked++ % 16;
+
+	hook.offset[n] = view->offset;
+	hook.len[n] = view->packet.payload_len;
+	hook.first[n] = payload[0];
+	return n == 1 ? 3 : 5;
+}
+
+/* A segment hook sees all bytes in their order, one buffer after the other. */
+static void test_hook(void **state)
+{
+	struct rte_mbuf *m;
+
+	duo_begin(none, none, true);
+	int number = sy_hooks_load(sy_stack_hooks(duo.b), "each",
+	                           &(struct sy_hook_source){.segment = segment_hook}, NULL);
+	assert_true(number > 0);
+	assert_int_equal(sy_stack_segment_hook(duo.b, SY_STACK_NONE, (unsigned)number), 0);
+	hook.asked = 0;
+	m = joined(4);
+	give(&m, 1);
+	assert_int_equal(hook.asked, 4);
+	for (unsigned i = 0; i < 4; i++) {
+		assert_int_equal(hook.offset[i], i * MSS);
+		assert_int_equal(hook.len[i], MSS);
+		assert_int_equal(hook.first[i], duo_byte_of(i * MSS));
+	}
+	assert_int_equal(sy_stack_level(duo.b, duo.to), 3);
+	assert_int_equal(duo_read(), 4 * MSS);
+	duo_end();
+}
+
+static uint8_t packet_hook(struct sy_hook_packet *view, const uint8_t *payload)
+{
+	return view->payload_len > 0 && payload[0] == duo_byte_of(2 * MSS) ? 1 : 6;
+}
+
+/* A packet hook's most urgent word counts for all that was joined. */
+static void test_packet_hook(void **state)
+{
+	struct sy_stack_levels levels;
+	struct rte_mbuf *m;
+
+	duo_begin(none, none, true);
+	int number = sy_hooks_load(sy_stack_hooks(duo.b), "third",
+	                           &(struct sy_hook_source){.packet = packet_hook}, NULL);
+	assert_true(number > 0);
+	assert_int_equal(sy_stack_packet_hook(duo.b, (unsigned)number), 0);
+	m = joined(4);
+	give(&m, 1);
+	sy_stack_levels(duo.b, &levels);
+	assert_int_equal(levels.waiting[1], 1);
+	assert_int_equal(levels.waiting[6], 0);
+	assert_int_equal(sy_stack_take(duo.b, 1, duo.now), 0);
+	assert_int_equal(duo_read(), 4 * MSS);
+	assert_int_equal(sy_stack_packet_hook(duo.b, SY_HOOK_NONE), 0);
+	duo_end();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_joined),
+	        cmocka_unit_test(test_owes),
+	        cmocka_unit_test(test_look),
+	        cmocka_unit_test(test_edges),
+	        cmocka_unit_test(test_buffers),
+	        cmocka_unit_test(test_wrong_sum),
+	        cmocka_unit_test(test_devices_word),
+	        cmocka_unit_test(test_no_tcp),
+	        cmocka_unit_test(test_cut_short),
+	        cmocka_unit_test(test_later),
+	        cmocka_unit_test(test_later_without_sack),
+	        cmocka_unit_test(test_overlap),
+	        cmocka_unit_test(test_gaps),
+	        cmocka_unit_test(test_scarce),
+	        cmocka_unit_test(test_hook),
+	        cmocka_unit_test(test_packet_hook),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
