@@ -38,7 +38,7 @@ typedef uint32_t sy_stack_id;
 /* ---- one core's stack (stack.c) -------------------------------------------------------------- */
 
 /* Segmentation by the port. Then a packet may be a chain of buffers with RTE_MBUF_F_TX_TCP_SEG and
- * all that rte_mbuf_core.h asks for; its pieces of tso_segsz bytes are at most 64. */
+ * all that DPDK asks for with it; its pieces of tso_segsz bytes are at most 64. */
 struct sy_stack_tso {
 	bool ipv4, ipv6;  /* all ports cut segments of this family */
 	uint16_t frame;   /* the largest that they make, Ethernet header included; 0: the MTU's */

@@ -52,7 +52,7 @@ static inline void large_finish(struct rte_mbuf *m, unsigned l3_len)
 
 /* ---- cutting --------------------------------------------------------------------------------- */
 
-/* Is it what rte_mbuf_core.h asks for? */
+/* Is it what DPDK asks for with RTE_MBUF_F_TX_TCP_SEG? */
 static inline void large_check(const struct rte_mbuf *m)
 {
 	const uint8_t *l3 = rte_pktmbuf_mtod_offset(m, const uint8_t *, m->l2_len);
