@@ -116,35 +116,18 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 	SY_COUNT(w->counters.bursts, 1);
 }
 
-/* After a burst of n packets, of which there may be more: until when has all that came been seen?
- */
-static void source_mark(struct worker_source *s, unsigned n, unsigned waiting, uint64_t now_ns)
-{
-	if (s->marked > n) {
-		s->marked -= n;
-		return;
-	}
-	if (s->marked)
-		s->seen_ns = s->marked_ns;
-	s->marked = waiting;
-	s->marked_ns = now_ns;
-	if (!waiting)
-		s->seen_ns = now_ns;
-}
-
 /* After a burst of n packets: it is behind from where its queue is half full until a quarter is
  * left. */
 static bool source_is_behind(struct worker_source *s, unsigned n, uint64_t now_ns)
 {
 	unsigned room;
 	if (n < SY_BURST) {
-		s->marked = 0;
-		s->seen_ns = now_ns;
+		sy_seen_burst(&s->seen, n, 0, now_ns);
 		return false;
 	}
 	unsigned waiting = s->port->ops->waiting(s->port, s->queue, &room);
 	unsigned most = room / 2 < BEHIND_FROM ? room / 2 : BEHIND_FROM;
-	source_mark(s, n, room ? waiting : UNCOUNTED, now_ns);
+	sy_seen_burst(&s->seen, n, room ? waiting : UNCOUNTED, now_ns);
 	return waiting > (s->behind ? most / 2 : most);
 }
 
@@ -153,7 +136,7 @@ uint64_t sy_worker_seen_ns(const struct sy_worker *w)
 	const struct sy_worker_private *p = w->private;
 	uint64_t seen = w->now_ns;
 	for (unsigned i = 0; i < p->sources; i++)
-		seen = p->source[i].seen_ns < seen ? p->source[i].seen_ns : seen;
+		seen = p->source[i].seen.ns < seen ? p->source[i].seen.ns : seen;
 	if (w->rt->workers > 1 && p->handed.seen_ns < seen)
 		seen = p->handed.seen_ns;
 	return seen;

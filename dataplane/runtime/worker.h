@@ -7,6 +7,8 @@
 
 #include <rte_ring.h>
 
+#include <sy_seen.h>
+
 #include "cpu_wait.h"
 #include "port.h"
 #include "ring.h"
@@ -74,10 +76,7 @@ struct worker_source {
 	struct port *port;
 	unsigned queue;
 	bool behind; /* as of its last burst */
-	/* All that had come by seen_ns was run. When `marked_ns` passes, too, `marked` packets will
-	 * have been received. */
-	uint64_t seen_ns, marked_ns;
-	unsigned marked;
+	struct sy_seen seen;
 };
 
 struct worker_clock {

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sy_base.h>
+#include <sy_seen.h>
 #include <unistd.h>
 /* cmocka needs the above */
 #include <cmocka.h>
@@ -217,14 +218,54 @@ static void test_clock(void **state)
 	assert_true(sy_clock_ns() >= before);
 }
 
+/* 300 are found at once, 64 are taken at a time, and 10 more come meanwhile. */
+static void test_seen(void **state)
+{
+	struct sy_seen s = {.ns = 1};
+
+	sy_seen_burst(&s, 64, 236, 100);
+	assert_int_equal(s.ns, 1); /* these may be the last of those that came before */
+	sy_seen_burst(&s, 64, 182, 101);
+	sy_seen_burst(&s, 64, 118, 102);
+	sy_seen_burst(&s, 64, 54, 103);
+	assert_int_equal(s.ns, 1);
+	sy_seen_burst(&s, 44, 10, 104); /* all of the 236, to the packet */
+	assert_int_equal(s.ns, 100);
+	sy_seen_burst(&s, 9, 1, 105);
+	assert_int_equal(s.ns, 100);
+	sy_seen_burst(&s, 1, 0, 106);
+	assert_int_equal(s.ns, 106);
+	sy_seen_burst(&s, 64, 5, 107); /* nothing of the old mark is left */
+	assert_int_equal(s.ns, 106);
+	sy_seen_burst(&s, 5, 5, 108);
+	assert_int_equal(s.ns, 107);
+}
+
+/* The queue is never empty: it is seen as it goes on. */
+static void test_seen_never_empty(void **state)
+{
+	struct sy_seen s = {0};
+
+	for (uint64_t now = 1; now < 1000; now++) {
+		sy_seen_burst(&s, 64, 640, now);
+		assert_true(now - s.ns <= 20);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_fail),       cmocka_unit_test(test_fail_long),
-	        cmocka_unit_test(test_log),        cmocka_unit_test(test_addr_text),
-	        cmocka_unit_test(test_addr_bytes), cmocka_unit_test(test_addr_bogus),
-	        cmocka_unit_test(test_drops),      cmocka_unit_test(test_seq),
+	        cmocka_unit_test(test_fail),
+	        cmocka_unit_test(test_fail_long),
+	        cmocka_unit_test(test_log),
+	        cmocka_unit_test(test_addr_text),
+	        cmocka_unit_test(test_addr_bytes),
+	        cmocka_unit_test(test_addr_bogus),
+	        cmocka_unit_test(test_drops),
+	        cmocka_unit_test(test_seq),
 	        cmocka_unit_test(test_clock),
+	        cmocka_unit_test(test_seen),
+	        cmocka_unit_test(test_seen_never_empty),
 	};
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
