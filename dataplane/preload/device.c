@@ -20,6 +20,8 @@
 #include <rte_log.h>
 #include <rte_mbuf.h>
 
+#include <sy_seen.h>
+
 #include "preload.h"
 #include "real.h"
 
@@ -40,6 +42,7 @@ struct queue {
 	struct xsk_ring_prod fill, tx;
 	struct xsk_ring_cons rx, completion;
 	unsigned fill_missing, tx_flying;
+	struct sy_seen seen;
 };
 
 static struct {
@@ -323,7 +326,14 @@ static void tx_kick(struct queue *q)
 	}
 }
 
-static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned most)
+/* The library looks for what has come only where it knows of nothing: it would take a part of it
+ * for all. */
+static void rx_look(struct queue *q)
+{
+	q->rx.cached_prod = __atomic_load_n(q->rx.producer, __ATOMIC_ACQUIRE);
+}
+
+static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned most, uint64_t now_ns)
 {
 	uint32_t at;
 
@@ -332,7 +342,9 @@ static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned mos
 		if (has_unsent(q))
 			tx_kick(q);
 	}
+	rx_look(q);
 	unsigned n = xsk_ring_cons__peek(&q->rx, most, &at);
+	sy_seen_burst(&q->seen, n, q->rx.cached_prod - q->rx.cached_cons, now_ns);
 	for (unsigned i = 0; i < n; i++) {
 		const struct xdp_desc *d = xsk_ring_cons__rx_desc(&q->rx, at + i);
 		m[i] = mbuf_of(d->addr);
@@ -351,13 +363,24 @@ static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned mos
 	return n;
 }
 
-unsigned device_receive(struct rte_mbuf **m, unsigned most)
+unsigned device_receive(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
 {
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < device.queues && n < most; i++)
-		n += queue_receive(&device.queue[device.next++ % device.queues], m + n, most - n);
+		n += queue_receive(&device.queue[device.next++ % device.queues], m + n, most - n,
+		                   now_ns);
 	return n;
+}
+
+uint64_t device_seen_ns(void)
+{
+	uint64_t seen = NEVER;
+
+	for (unsigned i = 0; i < device.queues; i++)
+		if (device.queue[i].seen.ns < seen)
+			seen = device.queue[i].seen.ns;
+	return seen;
 }
 
 void device_send(struct rte_mbuf **m, unsigned count)

@@ -6,7 +6,7 @@
  *   program ─▶ socket.c, accept.c, … ─▶ table.c: is the descriptor the stack's? ─no─▶ libc
  *           └▶ epoll.c, poll.c          │ yes
  *                                       ▼
- *                                runner.c: turn ─▶ sy_stack ─▶ device.c, route.c
+ *                     runner.c ─▶ turn.c ─▶ sy_stack ─▶ device.c, route.c
  *
  * One lock per process guards all of it. Descriptors that are not the stack's never meet it.
  */
@@ -90,7 +90,7 @@ void object_wait(struct object *o);
 bool object_waited(struct object *o);
 extern struct sock *all_socks;
 
-/* ---- the stack of this process (runner.c) ---------------------------------------------------- */
+/* ---- the stack of this process (runner.c; its turns: turn.c) --------------------------------- */
 
 struct runner {
 	struct sy_stack *stack; /* NULL: not started */
@@ -153,7 +153,9 @@ int device_open(const struct message_answer *config, int memory, const int *fd,
  * caller's, and so does EAL, which starts once. */
 void device_close(void);
 struct rte_mempool *device_pool(void);
-unsigned device_receive(struct rte_mbuf **m, unsigned most);
+unsigned device_receive(struct rte_mbuf **m, unsigned most, uint64_t now_ns);
+/* All that had come by then was received. */
+uint64_t device_seen_ns(void);
 /* Takes them all; what finds no place is lost, as on a wire. */
 void device_send(struct rte_mbuf **m, unsigned count);
 

@@ -14,14 +14,10 @@
 #include "preload.h"
 #include "real.h"
 
-#define BURST      64
-#define TURN_MAX   4  /* bursts */
-#define SORT_MAX   32 /* likewise, to be sorted: what is most urgent may come last */
-#define TURN_TAKES 8 /* packets of those that are sorted */
-#define HELPER_MS  10
-#define SHARED_NS  (10 * MS)   /* another thread may take what this one waits for */
-#define DRAIN_NS   (1000 * MS) /* at the end of the process */
-#define AGAIN_NS   (100 * MS)  /* asks for a queue again */
+#define HELPER_MS 10
+#define SHARED_NS (10 * MS)   /* another thread may take what this one waits for */
+#define DRAIN_NS  (1000 * MS) /* at the end of the process */
+#define AGAIN_NS  (100 * MS)  /* asks for a queue again */
 
 struct runner runner = {.wake = -1, .due_ns = NEVER};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -44,7 +40,7 @@ void runner_unlock(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* ---- packets --------------------------------------------------------------------------------- */
+/* ---- threads that sleep, and the one that looks after them ----------------------------------- */
 
 void runner_wake(void)
 {
@@ -61,59 +57,6 @@ void runner_woken(void)
 	runner.sleepers--;
 	if (!runner.closing)
 		REAL(read)(runner.wake, &one, sizeof(one));
-}
-
-static void events_take(void)
-{
-	struct sy_stack_event e[BURST];
-	unsigned count;
-	bool some = false;
-
-	while ((count = sy_stack_events(runner.stack, e, BURST)) > 0) {
-		for (unsigned i = 0; i < count; i++) {
-			if (!e[i].cookie)
-				continue;
-			sock_event((struct sock *)(uintptr_t)e[i].cookie);
-			some = true;
-		}
-	}
-	if (some)
-		runner_wake();
-}
-
-void runner_turn(void)
-{
-	struct rte_mbuf *m[BURST];
-	unsigned count = BURST, most;
-
-	if (!runner.stack)
-		return;
-	hooks_turn();
-	most = sy_stack_levels_used(runner.stack) ? SORT_MAX : TURN_MAX;
-	runner.now_ns = sy_clock_ns();
-	for (unsigned i = 0; i < most && count == BURST; i++) {
-		count = device_receive(m, BURST);
-		unsigned mine = handover_give(m, count);
-		if (mine)
-			sy_stack_receive(runner.stack, m, mine, runner.now_ns);
-	}
-	count = handover_take(m, BURST, runner.now_ns);
-	if (count)
-		sy_stack_receive(runner.stack, m, count, runner.now_ns);
-	sy_stack_take(runner.stack, TURN_TAKES, runner.now_ns);
-	sy_stack_advance(runner.stack, runner.now_ns);
-	outgoing_send(runner.now_ns);
-	runner.due_ns = outgoing_due(sy_stack_advance(runner.stack, runner.now_ns));
-	events_take();
-}
-
-void runner_flush(void)
-{
-	if (!runner.stack || !runner.sleepers)
-		return;
-	runner.now_ns = sy_clock_ns();
-	outgoing_send(runner.now_ns);
-	runner.due_ns = outgoing_due(sy_stack_advance(runner.stack, runner.now_ns));
 }
 
 static void *helper(void *arg)

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A program that was held up, in virtual time: what it has not received yet may be the answer for
+ * which a timer is due. The stacks are real; the device is a ring. */
+#include <sy_seen.h>
+
+#include "pair.h"
+
+#include "preload.h"
+
+#define RING  1024
+#define OTHER 300 /* packets: more than a turn takes */
+
+struct runner runner;
+
+static struct {
+	struct rte_mbuf *m[RING];
+	unsigned first, count;
+	struct sy_seen seen;
+} ring;
+
+/* ---- the world ------------------------------------------------------------------------------- */
+
+unsigned device_receive(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
+{
+	unsigned n = 0;
+
+	for (; n < most && ring.count > 0; ring.count--)
+		m[n++] = ring.m[ring.first++ % RING];
+	sy_seen_burst(&ring.seen, n, ring.count, now_ns);
+	return n;
+}
+
+uint64_t device_seen_ns(void)
+{
+	return ring.seen.ns;
+}
+
+unsigned handover_give(struct rte_mbuf **m, unsigned count)
+{
+	return count;
+}
+
+unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
+{
+	return 0;
+}
+
+void hooks_turn(void)
+{
+}
+
+void outgoing_send(uint64_t now_ns)
+{
+	struct rte_mbuf *m[64];
+	unsigned count;
+
+	while ((count = sy_stack_transmit(runner.stack, m, 64, now_ns)) > 0)
+		rte_pktmbuf_free_bulk(m, count);
+}
+
+uint64_t outgoing_due(uint64_t otherwise_ns)
+{
+	return otherwise_ns;
+}
+
+void sock_event(struct sock *s)
+{
+}
+
+void runner_wake(void)
+{
+}
+
+uint64_t __wrap_sy_clock_ns(void);
+
+uint64_t __wrap_sy_clock_ns(void)
+{
+	return pair.now;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void ring_put(struct rte_mbuf *m)
+{
+	assert_true(ring.count < RING);
+	ring.m[(ring.first + ring.count++) % RING] = m;
+}
+
+static struct rte_mbuf *one_packet(struct sy_stack *s)
+{
+	struct rte_mbuf *m, *none;
+
+	assert_int_equal(sy_stack_transmit(s, &m, 1, pair.now), 1);
+	assert_int_equal(sy_stack_transmit(s, &none, 1, pair.now), 0);
+	return m;
+}
+
+/* Two connections. The server asks by the first one; what the client sends by the second one is to
+ * be copied. */
+static struct rte_mbuf *begin(struct rte_mbuf **question)
+{
+	pair_open(NULL);
+	pair_connect(2);
+	memset(&ring, 0, sizeof(ring));
+	runner.stack = pair.server;
+	runner_turn(); /* and none has come so far */
+	assert_int_equal(sy_stack_send(pair.server, pair.to[0], "asks", 4, 0, pair.now), 4);
+	*question = one_packet(pair.server);
+	assert_int_equal(sy_stack_send(pair.client, pair.from[1], "other", 5, 0, pair.now), 5);
+	return one_packet(pair.client);
+}
+
+static void others_put(const struct rte_mbuf *other, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		struct rte_mbuf *m = rte_pktmbuf_copy(other, other->pool, 0, UINT32_MAX);
+		assert_non_null(m);
+		ring_put(m);
+	}
+}
+
+static uint64_t resends(void)
+{
+	const struct sy_stack_counters *c = sy_stack_counters(pair.server);
+
+	return c->timeouts + c->tail_probes + c->retransmitted;
+}
+
+static void end(struct rte_mbuf *other)
+{
+	while (ring.count > 0)
+		runner_turn();
+	rte_pktmbuf_free(other);
+	pair_close();
+}
+
+/* The answer came in time, behind more than a turn takes. */
+static void test_an_answer_behind_others(void **state)
+{
+	struct rte_mbuf *question, *other = begin(&question);
+	struct sy_stack_info info;
+
+	sy_stack_receive(pair.client, &question, 1, pair.now);
+	assert_int_equal(sy_stack_send(pair.client, pair.from[0], "answers", 7, 0, pair.now), 7);
+	others_put(other, OTHER);
+	ring_put(one_packet(pair.client));
+	pair.now += 1000 * PAIR_MS;
+	runner_turn();
+	assert_true(ring.count > 0);
+	assert_int_equal(resends(), 0);
+	runner_turn();
+	assert_int_equal(ring.count, 0);
+	assert_int_equal(resends(), 0);
+	assert_int_equal(sy_stack_info(pair.server, pair.to[0], &info), 0);
+	assert_int_equal(info.unsent, 0);
+	end(other);
+}
+
+/* What lies in the ring is all of other connections, and there is always more. */
+static void test_a_ring_that_is_never_empty(void **state)
+{
+	struct rte_mbuf *question, *other = begin(&question);
+	unsigned ms = 0;
+
+	rte_pktmbuf_free(question); /* lost */
+	for (others_put(other, OTHER); resends() == 0 && ms < 1000; ms++) {
+		pair.now += PAIR_MS;
+		runner_turn();
+		others_put(other, OTHER - ring.count);
+	}
+	assert_true(ms < 1000);
+	end(other);
+}
+
+/* Nothing has come: as ever. */
+static void test_an_empty_ring(void **state)
+{
+	struct rte_mbuf *question, *other = begin(&question);
+
+	rte_pktmbuf_free(question);
+	pair.now += 1000 * PAIR_MS;
+	runner_turn();
+	assert_true(resends() > 0);
+	end(other);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_an_answer_behind_others),
+	        cmocka_unit_test(test_a_ring_that_is_never_empty),
+	        cmocka_unit_test(test_an_empty_ring),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
