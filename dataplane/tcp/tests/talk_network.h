@@ -20,9 +20,9 @@ struct wire {
 	uint32_t delay_us, jitter_us, late_us, rate; /* rate: bytes in a millisecond; 0: any */
 	uint64_t busy;                               /* until when the link sends */
 	uint32_t mtu;
-	bool hole;  /* nobody tells who sends packets larger than the MTU */
-	bool marks; /* congestion instead of some losses */
-	struct packet packet[WIRE_MAX];
+	bool hole;             /* nobody tells who sends packets larger than the MTU */
+	bool marks;            /* congestion instead of some losses */
+	struct packet *packet; /* a heap: what comes first is first */
 	unsigned count;
 };
 
@@ -43,6 +43,7 @@ struct talk {
 	bool over; /* one side was given up, and the other one cannot know */
 	bool v4, explain;
 	bool joins; /* what comes at once is joined (large.h) */
+	struct packet room[2][WIRE_MAX]; /* of both wires */
 };
 
 static inline uint64_t random64(struct talk *t)

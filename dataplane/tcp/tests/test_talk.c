@@ -2,23 +2,36 @@
 /*
  * Two stacks talk, by thousands of random schedules. By hand:
  *
- *     test_tcp_talk COUNT [FIRST]     so many schedules
+ *     test_tcp_talk COUNT [FIRST]     so many schedules; scripts/talk for millions
  *     test_tcp_talk explain SEED      one, told of
  */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "script.h"
 #include "talk.h"
 
-#define SCHEDULES 1500
+#define SCHEDULES 10000
+
+static volatile uint64_t running;
+
+/* Whoever has asked for millions wants to know which one it was. */
+static void on_signal(int number)
+{
+	dprintf(STDERR_FILENO, "schedule %" PRIu64 ": signal %d\n", running, number);
+	signal(number, SIG_DFL);
+	raise(number);
+}
 
 static bool run(uint64_t first, uint64_t count, bool explain)
 {
 	struct talk_result all = {0}, one;
 
 	for (uint64_t seed = first; seed < first + count; seed++) {
+		running = seed;
 		const char *wrong = talk(seed, explain, &one);
 		if (wrong) {
 			fprintf(stderr, "schedule %" PRIu64 ": %s\n", seed, wrong);
@@ -55,6 +68,10 @@ int main(int argc, char **argv)
 	        cmocka_unit_test(test_schedules),
 	};
 
+	if (argc > 1) {
+		signal(SIGSEGV, on_signal);
+		signal(SIGABRT, on_signal);
+	}
 	if (argc > 2 && strcmp(argv[1], "explain") == 0)
 		return !run(strtoull(argv[2], NULL, 0), 1, true);
 	if (argc > 1)
