@@ -44,9 +44,20 @@ static void placed(void *ctx)
 	runner.sorted = true;
 }
 
+static bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
+{
+	static const struct sy_addr any;
+
+	for (const struct sock *s = all_socks; s; s = s->next)
+		if (s->o.kind == OBJECT_LISTENER && ntohs(s->local.port) == port &&
+		    (sy_addr_equal(addr, &any) || sy_addr_equal(&s->local.addr, addr)))
+			return true;
+	return false;
+}
+
 int hooks_open(int socket, int page)
 {
-	const struct sy_hook_seat_owner owner = {table, placed, NULL};
+	const struct sy_hook_seat_owner owner = {table, placed, NULL, listens};
 	const struct sy_hook_channel channel = {socket, page};
 	int rc = sy_hook_seat_open(&owner, &channel, &seat);
 

@@ -35,9 +35,23 @@ static void placed(void *ctx)
 	}
 }
 
+static bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
+{
+	const struct sy_tcp_context *c = ctx;
+
+	for (uint32_t i = 0; i < c->fresh; i++) {
+		const struct descriptor *d = &c->descriptor[i];
+		if (d->kind == KIND_SOCKET && d->phase == PHASE_LISTENING &&
+		    ntohs(d->local.port) == port &&
+		    (address_is_any(addr) || sy_addr_equal(&d->local.addr, addr)))
+			return true;
+	}
+	return false;
+}
+
 int context_seat(struct sy_tcp_context *c, const struct sy_hook_channel *channel)
 {
-	const struct sy_hook_seat_owner owner = {table, placed, c};
+	const struct sy_hook_seat_owner owner = {table, placed, c, listens};
 	int rc = sy_hook_seat_open(&owner, channel, &c->seat);
 
 	close(channel->bell);

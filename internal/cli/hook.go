@@ -148,6 +148,7 @@ func (a *app) hookChange(ctx context.Context, o *hookOptions, request *pb.Reques
 		return err
 	}
 	changed := response.GetChanged()
+	defer a.hookIdle(changed.GetIdle())
 	switch count := changed.GetStacks(); {
 	case count+changed.GetSilent() == 0:
 		fmt.Fprintf(a.out, "%s: %s %s; no process of it has a stack yet, the first one begins with it\n", one.Name, name, done)
@@ -157,6 +158,13 @@ func (a *app) hookChange(ctx context.Context, o *hookOptions, request *pb.Reques
 		fmt.Fprintf(a.out, "%s: %s %s in %s\n", one.Name, name, done, plural(int(count), "stack"))
 	}
 	return nil
+}
+
+// hookIdle names places where a hook is never asked as long as nobody listens there.
+func (a *app) hookIdle(places []*pb.Place) {
+	for _, place := range places {
+		a.warn([]string{fmt.Sprintf("nobody listens at %s yet; a hook's place is the address that the program itself listens at", placeText(place))})
+	}
 }
 
 // one returns the stack that is meant.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	pb "steelyard/internal/gen/stackpb"
@@ -30,6 +31,7 @@ type hookView struct {
 	Number       uint32    `json:"number"`
 	Kind         string    `json:"kind"`
 	Where        []string  `json:"where"`
+	Idle         []string  `json:"idle,omitempty"` // of these: where nobody listens
 	Native       bool      `json:"native"`   // a function of the program
 	Compiled     bool      `json:"compiled"` // to machine code; otherwise interpreted
 	Instructions uint32    `json:"instructions"`
@@ -101,6 +103,9 @@ func viewOfStack(name string, from *pb.Listing) stackView {
 		}
 		for _, place := range h.GetPlaces() {
 			one.Where = append(one.Where, placeText(place))
+			if place.GetIdle() {
+				one.Idle = append(one.Idle, placeText(place))
+			}
 		}
 		view.Hooks = append(view.Hooks, one)
 	}
@@ -123,7 +128,7 @@ func hookTable(views []stackView) *table {
 		right("CYCLES"), right("LONGEST"), left("CODE"), right("STACKS")}}
 	for _, view := range views {
 		for _, h := range view.Hooks {
-			t.add(view.Name, h.Name, h.Kind, strings.Join(h.Where, ", "), h.Calls, levelsText(h.Levels), wrongCell(h.Wrong), cyclesText(h),
+			t.add(view.Name, h.Name, h.Kind, whereText(h), h.Calls, levelsText(h.Levels), wrongCell(h.Wrong), cyclesText(h),
 				longestText(h), codeText(h), fmt.Sprintf("%d/%d", h.Stacks, view.Stacks))
 		}
 		if len(view.Hooks) == 0 {
@@ -131,6 +136,17 @@ func hookTable(views []stackView) *table {
 		}
 	}
 	return t
+}
+
+// whereText names a hook's places, with a remark at those where nobody listens.
+func whereText(h hookView) string {
+	texts := slices.Clone(h.Where)
+	for i, place := range texts {
+		if slices.Contains(h.Idle, place) {
+			texts[i] += " (nobody listens)"
+		}
+	}
+	return strings.Join(texts, ", ")
 }
 
 // levelsText names the levels that were given: 0:512 6:3.

@@ -45,7 +45,7 @@ func listing(*pb.Request) *pb.Response {
 		{Name: "api", Number: 32, Kind: "packet", Compiled: true, Instructions: 22, Longest: 18, Loads: 3, Params: []uint64{1, 0, 0, 0, 0, 0, 0, 7},
 			Calls: 1000, Levels: []uint64{600, 0, 0, 0, 390, 0, 0, 8}, Wrong: 2, Timed: 16, Cycles: 200, Places: []*pb.Place{{}}, Stacks: 2},
 		{Name: "sizes", Number: 31, Kind: "segment", Instructions: 40, Longest: 40, Loads: 1, Params: make([]uint64, 8), Levels: make([]uint64, 8),
-			Places: []*pb.Place{{Address: []byte{192, 0, 2, 10}, Port: 80}, {Port: 443}, {Address: append([]byte{0xfd}, make([]byte, 15)...), Port: 80}}, Stacks: 2},
+			Places: []*pb.Place{{Address: []byte{192, 0, 2, 10}, Port: 80}, {Port: 443, Idle: true}, {Address: append([]byte{0xfd}, make([]byte, 15)...), Port: 80}}, Stacks: 2},
 		{Name: "own", Number: 1, Kind: "segment", Native: true, Params: make([]uint64, 8), Levels: make([]uint64, 8), Stacks: 1},
 	}}}}
 }
@@ -82,7 +82,7 @@ func TestHooksAreChanged(t *testing.T) {
 	silent := uint32(0)
 	fakeStack(t, directory, "nginx-1", func(request *pb.Request) *pb.Response {
 		asked = request
-		return &pb.Response{Body: &pb.Response_Changed{Changed: &pb.Changed{Stacks: 2, Silent: silent}}}
+		return &pb.Response{Body: &pb.Response_Changed{Changed: &pb.Changed{Stacks: 2, Silent: silent, Idle: []*pb.Place{{Port: 443, Idle: true}}}}}
 	})
 	for _, one := range []struct {
 		words  []string
@@ -108,7 +108,7 @@ func TestHooksAreChanged(t *testing.T) {
 		silent = one.silent
 		code, out, errOut := hookLine(t, directory, one.words...)
 		one.want.Version = 1
-		if code != exitOK || !strings.Contains(out, one.says) || !proto.Equal(asked, one.want) {
+		if code != exitOK || !strings.Contains(out, one.says) || !strings.Contains(errOut, "nobody listens at :443 yet") || !proto.Equal(asked, one.want) {
 			t.Errorf("%v: %d, %s%s: asked %v, want %v", one.words, code, out, errOut, asked, one.want)
 		}
 	}

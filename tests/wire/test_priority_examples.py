@@ -160,7 +160,7 @@ def test_5_requests_of_several_packets(lab, start, how):
 def test_5_requests_larger_than_the_receive_buffer(lab, start, how):
     """They come in parts; whatever follows them on their connection does, too. Half a request that
     ends leaves the others alone."""
-    process = start("requests", how)
+    start("requests", how)
     first, second, third = (Client(lab, "others") for _ in range(3))
     for number, client in enumerate((first, second)):
         assert client.ask(request(6, 300000)) == number
@@ -200,7 +200,10 @@ def test_a_library_is_controlled_while_it_runs(lab, start):
     known, _ = hook_list(name)
     assert not known["label"]["native"]
     assert known["label"]["levels"][1] >= URGENT
-    hook(name, "load", "few", "bytes", "--listen", f"{ADDRESS}:{PORT}", "--listen", f":{PORT}")
+    places = ("--listen", f"{ADDRESS}:{PORT}", "--listen", f":{PORT}")
+    told = hook(name, "load", "few", "bytes", *places, check=False)
+    assert f"nobody listens at {ADDRESS}:{PORT} yet" in told  # it does at all addresses
+    assert f"nobody listens at :{PORT} yet" not in told
     client = Client(lab, "others")
     client.ask(request(0))
     client.one.close()

@@ -103,6 +103,75 @@ static int object_keep(const struct sy_hook_wish *w)
 	return fd;
 }
 
+/* ---- reports --------------------------------------------------------------------------------- */
+
+struct gathering {
+	struct sy_hook_report *report;
+	unsigned count, most;
+};
+
+static struct sy_hook_report *report_for(struct gathering *g, const struct sy_hook_info *info)
+{
+	for (unsigned i = 0; i < g->count; i++)
+		if (!strcmp(g->report[i].info.name, info->name))
+			return &g->report[i];
+	if (g->count == g->most)
+		return NULL;
+	struct sy_hook_report *r = &g->report[g->count++];
+	*r = (struct sy_hook_report){.info = *info};
+	r->info.calls = r->info.wrong = r->info.timed = r->info.cycles = 0;
+	memset(r->info.level, 0, sizeof(r->info.level));
+	return r;
+}
+
+static void report_place(struct sy_hook_report *r, const struct sy_hook_place *place, bool idle)
+{
+	unsigned i = 0;
+	while (i < r->places && !place_equal(&r->place[i], place))
+		i++;
+	if (i == SY_HOOK_PLACES)
+		return;
+	if (i == r->places) {
+		r->place[r->places++] = *place;
+		r->idle |= (uint32_t)idle << i;
+	} else if (!idle) {
+		r->idle &= ~(UINT32_C(1) << i);
+	}
+}
+
+static void report_take(void *ctx, const struct answer *a)
+{
+	for (uint32_t i = 0; i < a->hooks; i++) {
+		const struct answer_hook *h = &a->hook[i];
+		struct sy_hook_report *r = report_for(ctx, &h->info);
+		if (!r)
+			continue;
+		r->stacks++;
+		r->number = h->number;
+		r->info.calls += h->info.calls;
+		r->info.wrong += h->info.wrong;
+		r->info.timed += h->info.timed;
+		r->info.cycles += h->info.cycles;
+		for (unsigned n = 0; n < SY_PRIORITIES; n++)
+			r->info.level[n] += h->info.level[n];
+		for (uint32_t n = 0; n < a->places; n++)
+			if (h->places >> n & 1)
+				report_place(r, &a->place[n], a->idle >> n & 1);
+	}
+}
+
+/* An order that changes a hook, whose places are looked at. */
+static void change_order(struct sy_hook_board *d, struct order *o, int object,
+                         struct sy_hook_count *count)
+{
+	struct sy_hook_report report;
+	struct gathering g = {.report = &report, .most = 1};
+	board_order(d, o, object, count, report_take, &g);
+	for (unsigned i = 0; g.count && i < report.places; i++)
+		if (report.idle >> i & 1)
+			count->idle[count->idles++] = report.place[i];
+}
+
 /* ---- changes --------------------------------------------------------------------------------- */
 
 static void order_fill(struct order *o, const struct sy_hook_wish *w)
@@ -179,7 +248,7 @@ static int load_order(struct sy_hook_board *d, struct order *o, const struct boa
 	d->plan[number] = *next;
 	places_take(d, next);
 	d->follows = true;
-	board_order(d, o, next->object, count, NULL, NULL);
+	change_order(d, o, next->object, count);
 	if (d->refused) { /* it has changed since, or has no memory */
 		rc = sy_fail(err, -d->refused, "%s", d->text);
 		load_undo(d, number, w);
@@ -248,7 +317,7 @@ static int params_set(struct sy_hook_board *d, const struct sy_hook_wish *w,
 	o.must = ORDER_SWAP;
 	if (h)
 		params_keep(&d->plan[h - d->hook], w);
-	board_order(d, &o, -1, count, NULL, NULL);
+	change_order(d, &o, -1, count);
 	if (count->stacks + count->silent || h)
 		return 0;
 	return sy_fail(err, ENOENT, "there is no hook %s", w->name);
@@ -283,56 +352,8 @@ int sy_hook_board_remove(struct sy_hook_board *d, const char *name, struct sy_ho
 	return rc;
 }
 
-/* ---- reports --------------------------------------------------------------------------------- */
-
-struct gathering {
-	struct sy_hook_report *report;
-	unsigned count, most;
-};
-
-static struct sy_hook_report *report_for(struct gathering *g, const struct sy_hook_info *info)
-{
-	for (unsigned i = 0; i < g->count; i++)
-		if (!strcmp(g->report[i].info.name, info->name))
-			return &g->report[i];
-	if (g->count == g->most)
-		return NULL;
-	struct sy_hook_report *r = &g->report[g->count++];
-	*r = (struct sy_hook_report){.info = *info};
-	r->info.calls = r->info.wrong = r->info.timed = r->info.cycles = 0;
-	memset(r->info.level, 0, sizeof(r->info.level));
-	return r;
-}
-
-static void report_place(struct sy_hook_report *r, const struct sy_hook_place *place)
-{
-	for (unsigned i = 0; i < r->places; i++)
-		if (place_equal(&r->place[i], place))
-			return;
-	if (r->places < SY_HOOK_PLACES)
-		r->place[r->places++] = *place;
-}
-
-static void report_take(void *ctx, const struct answer *a)
-{
-	for (uint32_t i = 0; i < a->hooks; i++) {
-		const struct answer_hook *h = &a->hook[i];
-		struct sy_hook_report *r = report_for(ctx, &h->info);
-		if (!r)
-			continue;
-		r->stacks++;
-		r->number = h->number;
-		r->info.calls += h->info.calls;
-		r->info.wrong += h->info.wrong;
-		r->info.timed += h->info.timed;
-		r->info.cycles += h->info.cycles;
-		for (unsigned n = 0; n < SY_PRIORITIES; n++)
-			r->info.level[n] += h->info.level[n];
-		for (uint32_t n = 0; n < a->places; n++)
-			if (h->places >> n & 1)
-				report_place(r, &a->place[n]);
-	}
-}
+/* ---- all hooks --------------------------------------------------------------------------------
+ */
 
 /* What was ordered while there is no stack. */
 static void report_ordered(struct gathering *g, const struct board_hook *h, unsigned number)
@@ -342,7 +363,7 @@ static void report_ordered(struct gathering *g, const struct board_hook *h, unsi
 		return;
 	r->number = number;
 	for (unsigned i = 0; i < h->places; i++)
-		report_place(r, &h->place[i]);
+		report_place(r, &h->place[i], false); /* nobody knows yet */
 }
 
 unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *report, unsigned most,

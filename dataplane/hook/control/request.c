@@ -102,12 +102,32 @@ static uint8_t *error_pack(const struct sy_error *err, size_t *len)
 	return response_pack(&r, len);
 }
 
+static void place_give(const struct sy_hook_place *from, pb_place *to, uint8_t address[16])
+{
+	static const struct sy_addr any;
+	steelyard__stack__v1__place__init(to);
+	to->port = from->port;
+	if (sy_addr_equal(&from->addr, &any))
+		return;
+	to->address.data = address;
+	to->address.len = sy_addr_to_bytes(&from->addr, address);
+}
+
 static uint8_t *changed_pack(const struct sy_hook_count *count, size_t *len)
 {
 	pb_response r = STEELYARD__STACK__V1__RESPONSE__INIT;
 	Steelyard__Stack__V1__Changed c = STEELYARD__STACK__V1__CHANGED__INIT;
+	pb_place place[SY_HOOK_PLACES], *places[SY_HOOK_PLACES];
+	uint8_t address[SY_HOOK_PLACES][16];
 	c.stacks = count->stacks;
 	c.silent = count->silent;
+	for (unsigned i = 0; i < count->idles; i++) {
+		place_give(&count->idle[i], &place[i], address[i]);
+		place[i].idle = true;
+		places[i] = &place[i];
+	}
+	c.n_idle = count->idles;
+	c.idle = places;
 	r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_CHANGED;
 	r.changed = &c;
 	return response_pack(&r, len);
@@ -123,16 +143,10 @@ struct hook_room {
 
 static void places_give(struct hook_room *h)
 {
-	static const struct sy_addr any;
 	for (unsigned i = 0; i < h->report.places; i++) {
-		const struct sy_hook_place *from = &h->report.place[i];
-		steelyard__stack__v1__place__init(&h->place[i]);
+		place_give(&h->report.place[i], &h->place[i], h->address[i]);
+		h->place[i].idle = h->report.idle >> i & 1;
 		h->places[i] = &h->place[i];
-		h->place[i].port = from->port;
-		if (sy_addr_equal(&from->addr, &any))
-			continue;
-		h->place[i].address.data = h->address[i];
-		h->place[i].address.len = sy_addr_to_bytes(&from->addr, h->address[i]);
 	}
 	h->hook.n_places = h->report.places;
 	h->hook.places = h->places;

@@ -111,6 +111,35 @@ static void rules_drop(struct sy_hook_seat *s, unsigned number)
 			i++;
 }
 
+/* ---- reports --------------------------------------------------------------------------------- */
+
+static bool place_is_idle(const struct sy_hook_seat *s, const struct sy_hook_place *p)
+{
+	return p->port && s->owner.listens && !s->owner.listens(s->owner.ctx, &p->addr, p->port);
+}
+
+static void report_places(struct sy_hook_seat *s)
+{
+	struct answer *a = &s->answer;
+	for (unsigned i = 0; i < s->rules; i++) {
+		a->place[i] = s->rule[i].place;
+		a->idle |= (uint32_t)place_is_idle(s, &a->place[i]) << i;
+	}
+	a->places = s->rules;
+}
+
+static void report_hook(struct sy_hook_seat *s, unsigned number)
+{
+	struct answer_hook *h = &s->answer.hook[s->answer.hooks];
+	if (!sy_hooks_info(s->hooks, number, &h->info))
+		return;
+	h->number = number;
+	h->places = 0;
+	for (unsigned i = 0; i < s->rules; i++)
+		h->places |= (uint32_t)(s->rule[i].number == number) << i;
+	s->answer.hooks++;
+}
+
 /* ---- orders ---------------------------------------------------------------------------------- */
 
 static int code_load(struct sy_hook_seat *s, const struct order *o, int object,
@@ -197,6 +226,8 @@ static int places_load(struct sy_hook_seat *s, const struct order *o, unsigned n
 	}
 	if (o->places || o->must & ORDER_ONLY)
 		s->owner.placed(s->owner.ctx);
+	report_places(s);
+	report_hook(s, number);
 	return rc;
 }
 
@@ -231,20 +262,9 @@ static int order_remove(struct sy_hook_seat *s, const struct order *o, struct sy
 
 static int order_report(struct sy_hook_seat *s)
 {
-	struct answer *a = &s->answer;
-	for (unsigned i = 0; i < s->rules; i++)
-		a->place[i] = s->rule[i].place;
-	a->places = s->rules;
-	for (unsigned number = 1; number <= SY_HOOKS; number++) {
-		struct answer_hook *h = &a->hook[a->hooks];
-		if (!sy_hooks_info(s->hooks, number, &h->info))
-			continue;
-		h->number = number;
-		h->places = 0;
-		for (unsigned i = 0; i < s->rules; i++)
-			h->places |= (uint32_t)(s->rule[i].number == number) << i;
-		a->hooks++;
-	}
+	report_places(s);
+	for (unsigned number = 1; number <= SY_HOOKS; number++)
+		report_hook(s, number);
 	return 0;
 }
 

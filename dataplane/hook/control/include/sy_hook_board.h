@@ -30,6 +30,9 @@ struct sy_hook_wish {
 struct sy_hook_count {
 	unsigned stacks; /* that have done it */
 	unsigned silent; /* that have not answered in time; they do it at their next turn */
+	/* Of a hook that has been loaded or set: its places where nobody listens, in any stack. */
+	struct sy_hook_place idle[SY_HOOK_PLACES];
+	unsigned idles;
 };
 
 struct sy_hook_board;
@@ -55,6 +58,7 @@ struct sy_hook_report {
 	unsigned number, stacks;
 	struct sy_hook_place place[SY_HOOK_PLACES];
 	unsigned places;
+	uint32_t idle; /* a bit for each place where nobody listens, in any stack */
 };
 /* Fills up to `most`, of different names. Returns how many there are. */
 unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *report, unsigned most,

@@ -35,6 +35,9 @@ struct sy_hook_seat_owner {
 	 * sy_hook_seat_of() for each. */
 	void (*placed)(void *ctx);
 	void *ctx;
+	/* Does somebody listen there now? port: host order; addr all zero: at any address. NULL: it
+	 * is not known. */
+	bool (*listens)(void *ctx, const struct sy_addr *addr, uint16_t port);
 };
 
 /* The socket stays open as long as the seat; the bell may be closed. Both are the caller's. Returns

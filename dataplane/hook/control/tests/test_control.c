@@ -51,9 +51,15 @@ static void placed(void *ctx)
 	s->listener = sy_hook_seat_of(s->seat, SY_HOOK_SEGMENT, &addr, 80);
 }
 
+/* Somebody does at port 80. */
+static bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
+{
+	return port == 80 && sy_addr_equal(addr, &port_80.addr);
+}
+
 static void stack_join(struct world *w, struct stack *s)
 {
-	const struct sy_hook_seat_owner owner = {hooks_of, placed, s};
+	const struct sy_hook_seat_owner owner = {hooks_of, placed, s, listens};
 	struct sy_hook_channel channel;
 	s->hooks = sy_hooks_create();
 	s->number = sy_hook_board_join(w->board, getpid(), &channel);
@@ -174,6 +180,33 @@ static void test_load(void **state)
 	assert_true(sy_hook_seat_rules(w.stack[0].seat, SY_HOOK_PACKET, false));
 	assert_false(sy_hook_seat_rules(w.stack[0].seat, SY_HOOK_PACKET, true));
 	assert_true(sy_hook_seat_rules(w.stack[0].seat, SY_HOOK_SEGMENT, true));
+	world_close(&w);
+}
+
+/* Where nobody listens a hook is never asked: whoever orders it is told. */
+static void test_places_of_nobody(void **state)
+{
+	struct world w;
+	struct sy_hook_count count;
+	struct sy_hook_report report[2];
+	world_open(&w);
+	struct sy_hook_wish h = wish("bytes", READY "/bytes.bpf.o");
+	h.places = 3;
+	h.place[0].port = 81;
+	h.place[1] = port_80;
+	assert_int_equal(sy_hook_board_load(w.board, &h, &count, NULL), 0);
+	assert_int_equal(count.idles, 1);
+	assert_int_equal(count.idle[0].port, 81);
+	struct sy_hook_wish set = {.name = "bytes", .params = 1};
+	assert_int_equal(sy_hook_board_load(w.board, &set, &count, NULL), 0);
+	assert_int_equal(count.idles, 1);
+	assert_int_equal(sy_hook_board_report(w.board, report, 2, &count), 1);
+	assert_int_equal(report[0].places, 3);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(report[0].idle >> i & 1, report[0].place[i].port == 81);
+	struct sy_hook_wish other = wish("other", READY "/bytes.bpf.o");
+	assert_int_equal(sy_hook_board_load(w.board, &other, &count, NULL), 0);
+	assert_int_equal(count.idles, 0); /* of its own places */
 	world_close(&w);
 }
 
@@ -518,7 +551,7 @@ int main(void)
 	        cmocka_unit_test(test_report),      cmocka_unit_test(test_late),
 	        cmocka_unit_test(test_leave),       cmocka_unit_test(test_join),
 	        cmocka_unit_test(test_places_stay), cmocka_unit_test(test_too_many_places),
-	        cmocka_unit_test(test_undo),
+	        cmocka_unit_test(test_undo),        cmocka_unit_test(test_places_of_nobody),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
