@@ -177,6 +177,7 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 	                   .receive_ns = l->receive_ns,
 	                   .send_ns = l->send_ns,
 	                   .user_timeout = l->user_timeout,
+	                   .priority = l->priority,
 	                   .peer = peer,
 	                   .local = l->local,
 	                   .next = next};

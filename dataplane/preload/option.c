@@ -63,6 +63,7 @@ void options_read(struct sock *s, int fd)
 	s->keepintvl = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPINTVL);
 	s->keepcnt = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPCNT);
 	s->user_timeout = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT);
+	s->priority = (uint32_t)kernel_int(fd, SOL_SOCKET, SO_PRIORITY);
 	s->receive_ns = kernel_time(fd, SO_RCVTIMEO);
 	s->send_ns = kernel_time(fd, SO_SNDTIMEO);
 	REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &s->linger, &len);
@@ -108,6 +109,8 @@ void options_apply(struct sock *s, sy_stack_id id)
 		set(id, SY_STACK_RECEIVE_BYTES, s->rcvbuf);
 	if (s->pacing_rate)
 		set(id, SY_STACK_PACING_RATE, pacing_of(s));
+	if (s->priority)
+		set(id, SY_STACK_PRIORITY, s->priority);
 }
 
 /* ---- set ------------------------------------------------------------------------------------- */
@@ -199,9 +202,12 @@ static int socket_set(struct sock *s, int name, const void *value, socklen_t len
 		s->pacing_rate = rate_of(value, len);
 		each(s, SY_STACK_PACING_RATE, pacing_of(s));
 		return 0;
+	case SO_PRIORITY:
+		s->priority = v;
+		each(s, SY_STACK_PRIORITY, v);
+		return 0;
 	case SO_REUSEPORT:
 	case SO_OOBINLINE:
-	case SO_PRIORITY:
 	case SO_RCVLOWAT:
 	case SO_DONTROUTE:
 	case SO_TIMESTAMP:
@@ -389,6 +395,9 @@ static socklen_t socket_get(struct sock *s, int name, void *out, socklen_t len)
 		break;
 	case SO_REUSEADDR:
 		*v = s->reuse;
+		break;
+	case SO_PRIORITY:
+		*v = (int)s->priority;
 		break;
 	case SO_SNDBUF:
 		*v = (int)(s->sndbuf ? s->sndbuf : 4u << 20);

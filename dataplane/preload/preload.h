@@ -58,7 +58,7 @@ struct sock {
 	bool told;       /* a call of connect() has told it */
 	bool read_shut, write_shut;
 	bool cork, nodelay, keepalive, quickack_off, reuse;
-	uint32_t keepidle, keepintvl, keepcnt, user_timeout, tos;
+	uint32_t keepidle, keepintvl, keepcnt, user_timeout, tos, priority;
 	uint32_t sndbuf, rcvbuf; /* 0: not set */
 	uint64_t pacing_rate;    /* of SO_MAX_PACING_RATE, plus one; 0: no bound */
 	struct linger linger;

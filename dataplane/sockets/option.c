@@ -59,6 +59,7 @@ void wishes_apply(struct sy_tcp_context *c, const struct descriptor *d)
 	        {SY_STACK_TOS, w->tos, w->tos > 0},
 	        {SY_STACK_MSS, w->mss, w->mss > 0},
 	        {SY_STACK_PACING_RATE, pacing_of(w), w->pacing_rate < UINT64_MAX},
+	        {SY_STACK_PRIORITY, w->priority, w->priority > 0},
 	};
 	for (unsigned i = 0; i < SY_ARRAY_LEN(all); i++)
 		if (all[i].wanted)
@@ -249,6 +250,7 @@ static int socket_set_number(struct sy_tcp_context *c, struct descriptor *d, int
 		return 0;
 	case SO_PRIORITY:
 		w->priority = (uint32_t)value;
+		wish_apply(c, d, SY_STACK_PRIORITY, w->priority);
 		return 0;
 	default:
 		return -ENOPROTOOPT;

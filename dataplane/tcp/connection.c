@@ -52,13 +52,6 @@ void list_remove(struct sy_stack *s, struct list *l, enum list_kind kind, struct
 	l->count--;
 }
 
-static void list_leave(struct sy_stack *s, struct list *l, enum list_kind kind,
-                       struct connection *c)
-{
-	if (list_has(s, kind, c))
-		list_remove(s, l, kind, c);
-}
-
 /* ---- table and ids --------------------------------------------------------------------------- */
 
 uint32_t connection_index(const struct sy_stack *s, const struct connection *c)
@@ -329,7 +322,7 @@ void connection_end(struct sy_stack *s, struct connection *c, int error)
 	connection_orphan_over(s, c);
 	role_leave(s, c);
 	table_remove(s, c);
-	list_leave(s, &s->send, LIST_SEND, c);
+	connection_wants_not(s, c);
 	if (c->in_wheel)
 		wheel_clear(&s->wheel, connection_index(s, c));
 	c->in_wheel = false;
@@ -374,8 +367,33 @@ void connection_tell(struct sy_stack *s, struct connection *c, unsigned events)
 	event_add(s, c);
 }
 
-void connection_wants(struct sy_stack *s, struct connection *c)
+/* What it sends is as urgent as what it was asked. */
+static unsigned send_level(const struct sy_stack *s, const struct connection *c)
+{
+	if (SY_UNLIKELY(c->band != BAND_USUAL))
+		return c->band == BAND_FIRST ? 0 : SY_PRIORITIES - 1;
+	return SY_UNLIKELY(s->priority != NULL) ? priority_send_level(s, c) : SY_USUAL;
+}
+
+void connection_wants_not(struct sy_stack *s, struct connection *c)
 {
 	if (!list_has(s, LIST_SEND, c))
-		list_append(s, &s->send, LIST_SEND, c);
+		return;
+	list_remove(s, &s->send[c->sending], LIST_SEND, c);
+	if (s->send[c->sending].count == 0)
+		s->send_levels &= ~(1u << c->sending);
+}
+
+void connection_wants(struct sy_stack *s, struct connection *c)
+{
+	unsigned level = send_level(s, c);
+
+	if (list_has(s, LIST_SEND, c)) {
+		if (level >= c->sending)
+			return;
+		connection_wants_not(s, c);
+	}
+	c->sending = level & 7;
+	list_append(s, &s->send[level], LIST_SEND, c);
+	s->send_levels |= 1u << level;
 }

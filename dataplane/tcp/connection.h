@@ -65,6 +65,9 @@ enum timer {
 	TIMERS
 };
 
+/* SO_PRIORITY, as Linux's queues of three bands take it. */
+enum band { BAND_USUAL, BAND_FIRST, BAND_LAST };
+
 /*
  * Bytes 0 to 127 are what an in-order segment touches. Sequence numbers are in host order, times in
  * milliseconds of the stack's clock modulo 2^32.
@@ -97,11 +100,13 @@ struct connection {
 	struct list_place place[LIST_KINDS];
 	uint32_t due_ms[TIMERS];
 	uint32_t wheel_ms; /* the place in the wheel */
-	bool in_wheel;
-	uint8_t recovery;  /* enum recovery */
-	uint8_t retries;   /* time-outs in a row, or probes of a closed window */
-	uint8_t probes;    /* of a silent peer or a closed window, unanswered */
-	uint32_t retry_ms; /* the first of them */
+	bool in_wheel : 1;
+	uint8_t band : 2;    /* enum band */
+	uint8_t sending : 3; /* the level of the list LIST_SEND that it is in */
+	uint8_t recovery;    /* enum recovery */
+	uint8_t retries;     /* time-outs in a row, or probes of a closed window */
+	uint8_t probes;      /* of a silent peer or a closed window, unanswered */
+	uint32_t retry_ms;   /* the first of them */
 
 	uint32_t snd_wnd_max;      /* the largest window that the peer has offered */
 	uint32_t small_end;        /* Minshall: the end of the last segment that was not full */
@@ -198,6 +203,8 @@ uint16_t connection_offer(const struct sy_stack *s, const struct connection *c);
 void connection_tell(struct sy_stack *s, struct connection *c, unsigned events);
 /* There may be something to send. */
 void connection_wants(struct sy_stack *s, struct connection *c);
+/* Not any more, or it has its turn. */
+void connection_wants_not(struct sy_stack *s, struct connection *c);
 
 /* The first sequence number (RFC 6528), and the offset of timestamps (RFC 7323 5.4). */
 uint32_t connection_iss(const struct sy_stack *s, const struct sy_tuple *from_peer);

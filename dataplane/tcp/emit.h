@@ -11,7 +11,8 @@ struct sy_stack;
 struct connection;
 
 /* Segments of a connection before the next one has its turn; pieces of large ones count. */
-#define EMIT_TURN 16
+#define EMIT_TURN   16
+#define EMIT_PASSED 2 /* of one that more urgent ones have passed */
 
 /* Makes up to `most` segments that may be sent now. Returns how many. */
 unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned most);

@@ -86,6 +86,7 @@ static void wishes_give(struct sy_stack *s, struct connection *c, const struct l
 	c->user_timeout_ms = w->user_timeout_ms;
 	c->user_mss = w->mss;
 	c->tos = w->tos;
+	c->band = w->band & 3;
 	if (s->priority)
 		rank_of(s, c)->hook = w->hook;
 	c->pace_most = w->pace_most;

@@ -18,6 +18,7 @@ struct connection_wishes {
 	uint16_t mss;
 	uint8_t keepalive_probes, tos;
 	uint8_t hook; /* for segments; SY_HOOK_NONE: the stack's */
+	uint8_t band; /* enum band */
 };
 
 struct listener {

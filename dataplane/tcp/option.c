@@ -23,6 +23,15 @@ static uint32_t flag_of(enum sy_stack_option option)
 	}
 }
 
+/* As the three bands of pfifo_fast, tc-prio(8). */
+static uint8_t band_of(uint32_t priority)
+{
+	static const uint8_t band[] = {[1] = BAND_LAST, [2] = BAND_LAST,  [3] = BAND_LAST,
+	                               [5] = BAND_LAST, [6] = BAND_FIRST, [7] = BAND_FIRST};
+
+	return priority < SY_ARRAY_LEN(band) ? band[priority] : BAND_USUAL;
+}
+
 /* False: the value is impossible. */
 static bool wish_set(struct connection_wishes *w, enum sy_stack_option option, uint32_t value)
 {
@@ -53,6 +62,9 @@ static bool wish_set(struct connection_wishes *w, enum sy_stack_option option, u
 	case SY_STACK_MSS:
 		w->mss = (uint16_t)value;
 		return value <= UINT16_MAX;
+	case SY_STACK_PRIORITY:
+		w->band = band_of(value);
+		break;
 	case SY_STACK_PACING_RATE:
 		w->pace_most = value == UINT32_MAX ? 0 : value;
 		w->flags |= value == UINT32_MAX ? 0 : C_PACED; /* it stays on, as on Linux */
@@ -78,6 +90,7 @@ static struct connection_wishes wishes_of(const struct connection *c)
 	        .mss = c->user_mss,
 	        .keepalive_probes = c->keepalive_probes,
 	        .tos = c->tos,
+	        .band = c->band,
 	        .pace_most = c->pace_most,
 	};
 }
@@ -111,6 +124,7 @@ int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option
 	c->user_mss = w.mss;
 	c->keepalive_probes = w.keepalive_probes;
 	c->tos = w.tos;
+	c->band = w.band & 3;
 	c->pace_most = w.pace_most;
 	if (option == SY_STACK_MSS)
 		connection_resize(c);

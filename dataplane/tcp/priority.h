@@ -45,6 +45,12 @@ static inline struct rank *rank_of(const struct sy_stack *s, const struct connec
 	return &s->priority->rank[connection_index(s, c)];
 }
 
+/* The level of what it sends: that of its events, unless a baseline schedules. */
+static inline unsigned priority_send_level(const struct sy_stack *s, const struct connection *c)
+{
+	return s->priority->use == SY_STACK_HOOKS_ALL ? rank_of(s, c)->level : SY_USUAL;
+}
+
 /* The level that the driver's step has written into a packet. */
 unsigned packet_level(const struct rte_mbuf *m);
 void packet_set_level(struct rte_mbuf *m, unsigned level);

@@ -117,6 +117,9 @@ static int tables_make(struct sy_stack *s)
 	return 0;
 }
 
+/* Of turns, that a level has at least while it has something to send. */
+static const uint8_t send_percent[SY_PRIORITIES] = {0, 6, 6, 6, 6, 6, 6, 6};
+
 int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,
                     struct sy_error *err)
 {
@@ -141,9 +144,11 @@ int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, str
 	options_default(&s->options);
 	stack_time(s, now_ns);
 	secrets_init(s);
-	list_init(&s->send);
-	for (unsigned i = 0; i < SY_PRIORITIES; i++)
+	for (unsigned i = 0; i < SY_PRIORITIES; i++) {
+		list_init(&s->send[i]);
 		list_init(&s->event[i]);
+	}
+	shares_set(&s->send_shares, send_percent);
 	list_init(&s->space);
 	list_init(&s->time_wait);
 	s->receive_scale = scale_for(s->options.receive_max);
@@ -340,6 +345,25 @@ void stack_refuse(struct sy_stack *s, const struct segment *seg)
 	stack_send_loose(s, m);
 }
 
+/* Whose turn it is, and for how many segments: the most urgent one's; now and then one's that
+ * others pass, so that its acknowledgements move on. */
+static struct connection *send_next(struct sy_stack *s, unsigned *turn)
+{
+	unsigned levels = s->send_levels, level = (unsigned)__builtin_ctz(levels);
+	struct connection *c;
+
+	*turn = EMIT_TURN;
+	if (SY_UNLIKELY(levels & (levels - 1))) {
+		unsigned next = shares_next(&s->send_shares, levels);
+		shares_fetched(&s->send_shares, levels, next);
+		*turn = next == level ? EMIT_TURN : EMIT_PASSED;
+		level = next;
+	}
+	c = list_first(s, &s->send[level]);
+	connection_wants_not(s, c);
+	return c;
+}
+
 unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigned most,
                            uint64_t now_ns)
 {
@@ -351,9 +375,10 @@ unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigne
 		hold_end(s);
 	while (count < most && s->loose_count > 0)
 		packet[count++] = stack_take_loose(s);
-	while (count < most && (c = list_first(s, &s->send)) != NULL) {
-		unsigned share = most - count < EMIT_TURN ? most - count : EMIT_TURN, got;
-		list_remove(s, &s->send, LIST_SEND, c);
+	while (count < most && s->send_levels) {
+		unsigned turn, share, got;
+		c = send_next(s, &turn);
+		share = most - count < turn ? most - count : turn;
 		got = emit(s, c, packet + count, share);
 		count += got;
 		if (got == share) /* maybe more: after the others */

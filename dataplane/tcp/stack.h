@@ -58,7 +58,9 @@ struct sy_stack {
 	bool very_scarce;             /* so that not even one for each connection is kept */
 	uint32_t looked_ms, unlooked; /* the last time; packets since */
 
-	struct list send;                 /* LIST_SEND */
+	struct list send[SY_PRIORITIES]; /* LIST_SEND, by level */
+	unsigned send_levels;            /* bit n: level n has some */
+	struct shares send_shares;
 	struct list event[SY_PRIORITIES]; /* LIST_EVENT, by level */
 	unsigned event_levels;            /* bit n: level n has some; with priorities only */
 	struct shares shares;             /* of levels in what is fetched */

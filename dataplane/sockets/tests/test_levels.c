@@ -207,6 +207,41 @@ static void test_levels_report(void **state)
 	assert_int_equal(levels.unread[7], 1);
 }
 
+static uint16_t left[16]; /* clients' ports, as the server's packets left */
+static unsigned lefts;
+
+static struct rte_mbuf *note(struct link *l, unsigned from, struct rte_mbuf *m)
+{
+	if (from == 1 && lefts < SY_ARRAY_LEN(left))
+		memcpy(&left[lefts++], rte_pktmbuf_mtod_offset(m, void *, 14 + 20 + 2), 2);
+	return m;
+}
+
+/* SO_PRIORITY, of connections and of listeners for theirs. */
+static void test_what_leaves_first(void **state)
+{
+	const int first = 6, last = 1;
+	struct sockaddr_in name;
+	socklen_t len = sizeof(name);
+
+	assert_int_equal(sy_tcp_setsockopt(on.server, on.to[0], SOL_SOCKET, SO_PRIORITY, &last,
+	                                   sizeof(last)),
+	                 0);
+	sy_tcp_setsockopt(on.server, on.listener, SOL_SOCKET, SO_PRIORITY, &first, sizeof(first));
+	served_connect(8);
+	served.change = note;
+	lefts = 0;
+	for (unsigned i = 0; i <= 8; i++)
+		assert_int_equal(sy_tcp_send(on.server, on.to[i], "x", 1, 0), 1);
+	sy_tcp_run(on.server);
+	served.change = NULL;
+	assert_int_equal(lefts, 9);
+	sy_tcp_getsockname(on.client, on.from[8], (struct sockaddr *)&name, &len);
+	assert_int_equal(left[0], name.sin_port);
+	sy_tcp_getsockname(on.client, on.from[0], (struct sockaddr *)&name, &len);
+	assert_int_equal(left[8], name.sin_port);
+}
+
 static int setup(void **state)
 {
 	served_open(8, NULL);
@@ -234,6 +269,7 @@ int main(void)
 	        CASE(shares),
 	        CASE(hooks),
 	        CASE(levels_report),
+	        CASE(what_leaves_first),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

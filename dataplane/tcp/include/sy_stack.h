@@ -229,6 +229,8 @@ enum sy_stack_option {
 	SY_STACK_PACING,          /* 1: segments leave evenly over a round trip, not in bursts */
 	SY_STACK_PACING_RATE,     /* bytes a second at most, evenly; headers count. Turns pacing on.
 	                             No less than a segment a second; UINT32_MAX, 0: no bound */
+	SY_STACK_PRIORITY, /* as SO_PRIORITY: what it sends leaves first (6, 7) or last (1, 2, 3,
+	                      5); others: by its level */
 };
 
 /* Of a listener: for the connections that it will have. -EINVAL: no such value. */

@@ -114,8 +114,9 @@ static inline void hostile_check(struct sy_stack *s)
 		flights += s->connection[i].flight != 0;
 	}
 	CHECK(held == s->receive_held && flights == s->flights.taken);
-	hostile_list_check(s, &s->send, LIST_SEND);
 	for (unsigned i = 0; i < SY_PRIORITIES; i++) {
+		hostile_list_check(s, &s->send[i], LIST_SEND);
+		CHECK((s->send[i].count > 0) == !!(s->send_levels & 1u << i));
 		hostile_list_check(s, &s->event[i], LIST_EVENT);
 		CHECK(!s->priority || (s->event[i].count > 0) == !!(s->event_levels & 1u << i));
 	}

@@ -142,6 +142,7 @@ static void do_set(struct play *p, char *words)
 	        [SY_STACK_MSS] = "mss",
 	        [SY_STACK_PACING] = "pacing",
 	        [SY_STACK_PACING_RATE] = "rate",
+	        [SY_STACK_PRIORITY] = "priority",
 	};
 	char word[16];
 	unsigned value;

@@ -472,6 +472,130 @@ static void test_shares(void **state)
 	assert_in_range(shares_count(6, 1, 100), 19, 21);
 }
 
+/* ---- what is sent ---------------------------------------------------------------------------- */
+
+/* The connection of the next packet that the server sends; PAIR_MOST: nothing, or none of them. */
+static unsigned next_sent(void)
+{
+	struct rte_mbuf *m;
+	uint16_t port;
+	unsigned i = 0;
+
+	if (!sy_stack_transmit(pair.server, &m, 1, pair.now))
+		return PAIR_MOST;
+	memcpy(&port, rte_pktmbuf_mtod_offset(m, void *, 14 + 20 + 2), sizeof(port));
+	rte_pktmbuf_free(m);
+	while (i < PAIR_MOST &&
+	       !(pair.to[i] && connection_of(pair.server, pair.to[i])->tuple.sport == port))
+		i++;
+	return i;
+}
+
+/* The server has more for it than its congestion window lets go. */
+static void answer(unsigned i)
+{
+	static const uint8_t bytes[40000];
+
+	assert_true(sy_stack_send(pair.server, pair.to[i], bytes, sizeof(bytes), 0, pair.now) > 0);
+}
+
+/* An answer is as urgent as its request, also where others' are waiting to be sent. */
+static void test_urgent_answers_leave_first(void **state)
+{
+	unsigned sent, others = 0;
+
+	pair_connect(12);
+	label_hook();
+	for (unsigned i = 0; i < 12; i++) {
+		send_label(i, i == 11 ? 1 : 6);
+		pair_settle();
+		pair_read(i, 2);
+		pair_settle();
+	}
+	for (unsigned i = 0; i < 12; i++)
+		answer(i);
+	while ((sent = next_sent()) == 11)
+		others++;
+	assert_true(others >= 10); /* the first window (RFC 6928) */
+	assert_in_range(sent, 0, 10);
+	pair_settle();
+}
+
+/* But those that are less urgent have a turn now and then. */
+static void test_answers_do_not_starve(void **state)
+{
+	unsigned first = 0, count = 0;
+
+	pair_connect(12);
+	label_hook();
+	for (unsigned i = 0; i < 12; i++) {
+		send_label(i, i == 0 ? 7 : 1);
+		pair_settle();
+		pair_read(i, 2);
+		pair_settle();
+	}
+	for (unsigned i = 0; i < 12; i++)
+		answer(i);
+	for (unsigned n = 1; n <= 80; n++) {
+		if (next_sent() != 0)
+			continue;
+		first = first ? first : n;
+		count++;
+	}
+	assert_in_range(first, 10, 20);
+	assert_in_range(count, 3, 6);
+	pair_settle();
+}
+
+/* A baseline's answers leave as they come. */
+static void test_order_of_answers_without_hooks(void **state)
+{
+	pair_connect(3);
+	label_hook();
+	sy_stack_use_hooks(pair.server, SY_STACK_HOOKS_PACKETS);
+	for (unsigned i = 0; i < 3; i++) {
+		send_label(i, 7 - i);
+		pair_settle();
+		pair_read(i, 2);
+		pair_settle();
+	}
+	for (unsigned i = 0; i < 3; i++)
+		answer(i);
+	assert_int_equal(next_sent(), 0);
+	pair_settle();
+}
+
+/* SO_PRIORITY, with the bands of Linux' queues. Without hooks too, and changed while something
+ * waits. */
+static void test_bands(void **state)
+{
+	static const unsigned priority[] = {1, 0, 4, 6, 2, 0};
+
+	pair_connect(6);
+	for (unsigned i = 0; i < 6; i++) {
+		assert_int_equal(sy_stack_set(pair.server, pair.to[i], SY_STACK_PRIORITY,
+		                              priority[i], pair.now),
+		                 0);
+		pair_settle();
+	}
+	for (unsigned i = 0; i < 6; i++)
+		assert_int_equal(sy_stack_send(pair.server, pair.to[i], "x", 1, 0, pair.now), 1);
+	sy_stack_set(pair.server, pair.to[5], SY_STACK_PRIORITY, 7, pair.now);
+	assert_int_equal(next_sent(), 3);
+	assert_int_equal(next_sent(), 5);
+	assert_int_equal(next_sent(), 1);
+	assert_int_equal(next_sent(), 2);
+	assert_int_equal(next_sent(), 0);
+	assert_int_equal(next_sent(), 4);
+	pair_settle();
+	/* a listener's is handed down */
+	pair_close();
+	pair_open(NULL);
+	sy_stack_set(pair.server, pair.listener, SY_STACK_PRIORITY, 6, pair.now);
+	pair_connect(1);
+	assert_int_equal(connection_of(pair.server, pair.to[0])->band, BAND_FIRST);
+}
+
 static void test_lowest_level_is_dropped(void **state)
 {
 	struct sy_stack_levels levels;
@@ -529,6 +653,10 @@ int main(void)
 	        CASE(private_area),
 	        CASE(level_of_unread),
 	        CASE(events_by_level),
+	        CASE(urgent_answers_leave_first),
+	        CASE(answers_do_not_starve),
+	        CASE(order_of_answers_without_hooks),
+	        CASE(bands),
 	        CASE(lowest_level_is_dropped),
 	        CASE(event_of_what_was_read),
 	        CASE(shares),
