@@ -32,8 +32,8 @@ type hookView struct {
 	Kind         string    `json:"kind"`
 	Where        []string  `json:"where"`
 	Idle         []string  `json:"idle,omitempty"` // of these: where nobody listens
-	Native       bool      `json:"native"`   // a function of the program
-	Compiled     bool      `json:"compiled"` // to machine code; otherwise interpreted
+	Native       bool      `json:"native"`         // a function of the program
+	Compiled     bool      `json:"compiled"`       // to machine code; otherwise interpreted
 	Instructions uint32    `json:"instructions"`
 	Longest      uint32    `json:"longest"`
 	Loads        uint32    `json:"loads"`
