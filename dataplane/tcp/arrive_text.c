@@ -36,7 +36,7 @@ static void packet_trim(struct rte_mbuf *m, uint32_t offset, uint32_t len)
 /* A packet takes the place of another one. */
 static void level_copy(const struct sy_stack *s, struct rte_mbuf *to, const struct rte_mbuf *from)
 {
-	if (s->priority)
+	if (s->ranked)
 		packet_set_level(to, packet_level(from));
 }
 
@@ -71,7 +71,7 @@ static inline __attribute__((always_inline)) void
 text_append(struct sy_stack *s, struct connection *c, struct rte_mbuf *m, const struct segment *seg)
 {
 	struct rte_mbuf *last = c->received.last;
-	bool ranked = SY_UNLIKELY(s->priority != NULL);
+	bool ranked = SY_UNLIKELY(s->ranked != NULL);
 	unsigned level = ranked ? priority_ask(s, c, m, seg) : SY_USUAL;
 
 	c->rcv_nxt += m->data_len;

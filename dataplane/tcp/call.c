@@ -226,7 +226,7 @@ static size_t bytes_read(struct sy_stack *s, struct connection *c, void *bytes, 
 {
 	size_t done = receive_buffer_read(&c->received, bytes, len, &s->receive_held);
 
-	if (SY_UNLIKELY(s->priority != NULL))
+	if (SY_UNLIKELY(s->ranked != NULL))
 		priority_read(s, c);
 	if (c->flags & C_URGENT_IN && !sy_seq_before(read_seq(c), c->urgent_in))
 		c->flags &= ~(uint32_t)C_URGENT_IN;

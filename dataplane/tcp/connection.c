@@ -372,7 +372,7 @@ static unsigned send_level(const struct sy_stack *s, const struct connection *c)
 {
 	if (SY_UNLIKELY(c->band != BAND_USUAL))
 		return c->band == BAND_FIRST ? 0 : SY_PRIORITIES - 1;
-	return SY_UNLIKELY(s->priority != NULL) ? priority_send_level(s, c) : SY_USUAL;
+	return SY_UNLIKELY(s->ranked != NULL) ? priority_send_level(s, c) : SY_USUAL;
 }
 
 void connection_wants_not(struct sy_stack *s, struct connection *c)

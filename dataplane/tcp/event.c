@@ -31,7 +31,19 @@ void event_leave(struct sy_stack *s, struct connection *c)
 {
 	space_heard(s, c);
 	if (list_has(s, LIST_EVENT, c))
-		listed_leave(s, c, s->priority ? rank_of(s, c)->listed : SY_USUAL);
+		listed_leave(s, c, s->ranked ? rank_of(s, c)->listed : SY_USUAL);
+}
+
+void events_unranked(struct sy_stack *s)
+{
+	struct connection *c;
+
+	for (unsigned level = 0; level < SY_PRIORITIES; level++)
+		while (level != SY_USUAL && (c = list_first(s, &s->event[level])) != NULL) {
+			list_remove(s, &s->event[level], LIST_EVENT, c);
+			list_append(s, &s->event[SY_USUAL], LIST_EVENT, c);
+		}
+	s->event_levels = 0;
 }
 
 /* ---- the application fetches ----------------------------------------------------------------- */
@@ -90,7 +102,7 @@ static unsigned events_fetch(struct sy_stack *s, unsigned levels, struct sy_stac
 {
 	unsigned count = levels & 1 ? listener_events(s, event, most) : 0;
 
-	if (SY_UNLIKELY(s->priority != NULL))
+	if (SY_UNLIKELY(s->ranked != NULL))
 		return count + events_by_level(s, levels, event + count, most - count);
 	while (count < most && levels & 1u << SY_USUAL && s->event[SY_USUAL].count > 0)
 		event_deliver(s, SY_USUAL, &event[count++]);

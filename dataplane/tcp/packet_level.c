@@ -188,7 +188,7 @@ unsigned sy_stack_take(struct sy_stack *s, unsigned most, uint64_t now_ns)
 	unsigned later = TURN_LATER, waited = 0;
 
 	stack_time(s, now_ns);
-	if (!p)
+	if (!s->ranked)
 		return 0;
 	while (most > 0 && p->waiting.count > 0) {
 		unsigned level = receive_level_next(&p->waiting), share = most;
@@ -203,5 +203,6 @@ unsigned sy_stack_take(struct sy_stack *s, unsigned most, uint64_t now_ns)
 		later -= waits ? share : 0;
 	}
 	turn_waited(p, waited);
+	priority_rest(s);
 	return p->waiting.count;
 }

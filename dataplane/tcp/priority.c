@@ -73,24 +73,59 @@ void priority_close(struct sy_stack *s)
 	if (p->own.cells)
 		munmap(p->own.cells, own_bytes(s));
 	free(p);
-	s->priority = NULL;
+	s->priority = s->ranked = NULL;
+}
+
+/* What came out of order, too. */
+static void packets_usual(struct sy_stack *s, const struct connection *c)
+{
+	for (struct rte_mbuf *m = c->received.first; m; m = m->next)
+		packet_set_level(m, SY_USUAL);
+	for (uint32_t at = c->arrived.first; at != POOL_NONE;) {
+		const struct arrived_block *b = (const void *)pool_at(&s->arrived, at);
+		for (uint32_t i = b->first; i != POOL_NONE;) {
+			const struct arrived_piece *piece = (const void *)pool_at(&s->arrived, i);
+			packet_set_level(piece->buffer, SY_USUAL);
+			i = piece->next;
+		}
+		at = b->next;
+	}
 }
 
 /* Connections that are there have read or not read without a level: what they have is usual. */
 static void ranks_begin(struct sy_stack *s)
 {
+	struct priority *p = s->priority;
+
+	if (s->ranked)
+		return;
 	for (uint32_t i = 0; i < s->fresh; i++) {
 		const struct connection *c = &s->connection[i];
-		struct rank *r = &s->priority->rank[i];
-		*r = (struct rank){.level = SY_USUAL,
-		                   .listed = SY_USUAL,
-		                   .until = c->rcv_nxt,
-		                   .born_ms = s->now_ms};
+		struct rank *r = &p->rank[i];
+		r->level = r->listed = SY_USUAL;
+		r->until = c->rcv_nxt;
+		r->known = false;
 		r->unread = c->received.bytes > 0;
-		s->priority->unread[SY_USUAL] += r->unread;
-		for (struct rte_mbuf *m = c->received.first; m; m = m->next)
-			packet_set_level(m, SY_USUAL);
+		p->unread[SY_USUAL] += r->unread;
+		packets_usual(s, c);
 	}
+	s->event_levels = s->event[SY_USUAL].count > 0 ? 1u << SY_USUAL : 0;
+	s->ranked = p;
+}
+
+void priority_rest(struct sy_stack *s)
+{
+	struct priority *p = s->ranked;
+
+	if (!p || p->packet_hook != SY_HOOK_NONE || p->segment_hook != SY_HOOK_NONE || p->named ||
+	    p->waiting.count > 0)
+		return;
+	memset(p->unread, 0, sizeof(p->unread));
+	memset(p->waits, 0, sizeof(p->waits));
+	memset(p->stuck, 0, sizeof(p->stuck));
+	memset(p->idle, 0, sizeof(p->idle));
+	events_unranked(s);
+	s->ranked = NULL;
 }
 
 static struct priority *priority_of(struct sy_stack *s)
@@ -113,8 +148,8 @@ static struct priority *priority_of(struct sy_stack *s)
 		priority_close(s);
 		return NULL;
 	}
-	ranks_begin(s);
-	s->event_levels = s->event[SY_USUAL].count > 0 ? 1u << SY_USUAL : 0;
+	for (uint32_t i = 0; i < s->fresh; i++)
+		p->rank[i].born_ms = s->now_ms;
 	return p;
 }
 
@@ -136,7 +171,10 @@ int sy_stack_packet_hook(struct sy_stack *s, unsigned hook)
 	most = most > WAITING_MOST ? WAITING_MOST : most < WAITING_LEAST ? WAITING_LEAST : most;
 	if (hook != SY_HOOK_NONE && !p->waiting.most && receive_levels_init(&p->waiting, most))
 		return -ENOMEM;
+	if (hook != SY_HOOK_NONE)
+		ranks_begin(s);
 	p->packet_hook = hook;
+	priority_rest(s);
 	return 0;
 }
 
@@ -152,12 +190,17 @@ int sy_stack_segment_hook(struct sy_stack *s, sy_stack_id id, unsigned hook)
 		return -EINVAL;
 	if (!p)
 		return -ENOMEM;
+	if (hook != SY_HOOK_NONE && hook != SY_STACK_HOOK_OFF) {
+		ranks_begin(s);
+		p->named |= l || c;
+	}
 	if (l)
 		l->wishes.hook = (uint8_t)hook;
 	else if (c)
 		rank_of(s, c)->hook = (uint8_t)hook;
 	else
 		p->segment_hook = hook;
+	priority_rest(s);
 	return 0;
 }
 
@@ -365,7 +408,7 @@ unsigned sy_stack_level(struct sy_stack *s, sy_stack_id id)
 {
 	const struct connection *c;
 
-	if (!s->priority)
+	if (!s->ranked)
 		return SY_USUAL;
 	c = connection_of(s, id);
 	if (c)

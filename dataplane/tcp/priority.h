@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a stack makes of hooks (docs/design/0045-priorities.md). A stack that nobody has asked for
- * its hooks has no struct priority. */
+ * its hooks has no struct priority. While no hook is in use, nothing has a level: that of all is
+ * SY_USUAL, and sy_stack.ranked is NULL. */
 #ifndef PRIORITY_H
 #define PRIORITY_H
 
@@ -19,7 +20,8 @@ struct rank {
 	uint8_t listed;   /* the list of events that it is in, if it is in one */
 	uint8_t hook;     /* SY_HOOK_NONE: the stack's */
 	bool unread;      /* it counts in priority.unread */
-	bool known; /* something of it was read: what is unread of it counts in priority.waits */
+	bool known;       /* something of it was read: what is unread of it counts in
+	                     priority.waits. From `level` to here: while the stack is ranked */
 };
 _Static_assert(sizeof(struct rank) <= 24, "beside the 512 bytes of a connection");
 
@@ -27,6 +29,7 @@ struct priority {
 	struct sy_hooks *hooks;
 	unsigned packet_hook, segment_hook; /* as set; asked if `use` has it */
 	enum sy_stack_hook_use use;
+	bool named; /* a listener or a connection has got a hook of its own */
 	struct rank *rank;
 	struct pool own;                /* cells of SY_CACHE_LINE bytes */
 	uint32_t unread[SY_PRIORITIES]; /* connections */
@@ -39,6 +42,8 @@ struct priority {
 };
 
 void priority_close(struct sy_stack *s);
+/* Nobody is asked any more, if that is so: nothing has a level. */
+void priority_rest(struct sy_stack *s);
 
 static inline struct rank *rank_of(const struct sy_stack *s, const struct connection *c)
 {
@@ -48,7 +53,7 @@ static inline struct rank *rank_of(const struct sy_stack *s, const struct connec
 /* The level of what it sends: that of its events, unless a baseline schedules. */
 static inline unsigned priority_send_level(const struct sy_stack *s, const struct connection *c)
 {
-	return s->priority->use == SY_STACK_HOOKS_ALL ? rank_of(s, c)->level : SY_USUAL;
+	return s->ranked->use == SY_STACK_HOOKS_ALL ? rank_of(s, c)->level : SY_USUAL;
 }
 
 /* The level that the driver's step has written into a packet. */
@@ -92,12 +97,14 @@ void event_place(struct sy_stack *s, struct connection *c);
 
 static inline void event_add(struct sy_stack *s, struct connection *c)
 {
-	if (SY_UNLIKELY(s->priority != NULL))
+	if (SY_UNLIKELY(s->ranked != NULL))
 		event_place(s, c);
 	else if (!list_has(s, LIST_EVENT, c))
 		list_append(s, &s->event[SY_USUAL], LIST_EVENT, c);
 }
 
 void event_leave(struct sy_stack *s, struct connection *c);
+/* All events are in one list again. */
+void events_unranked(struct sy_stack *s);
 
 #endif

@@ -151,7 +151,7 @@ void connection_drop_buffers(struct sy_stack *s, struct connection *c)
 
 	connection_drop_sent(s, c);
 	receive_buffer_read(&c->received, NULL, c->received.bytes, &s->receive_held);
-	if (s->priority)
+	if (s->ranked)
 		priority_read(s, c);
 	while ((m = arrived_drop(&c->arrived, &s->arrived)) != NULL) {
 		if (rte_mbuf_refcnt_read(m) == 1)

@@ -302,7 +302,7 @@ void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned cou
 {
 	stack_time(s, now_ns);
 	pool_look(s, count);
-	if (SY_UNLIKELY(s->priority != NULL)) {
+	if (SY_UNLIKELY(s->ranked != NULL)) {
 		if (packets_are_asked(s)) {
 			packets_wait(s, packet, count);
 			return;

@@ -66,6 +66,7 @@ struct sy_stack {
 	struct shares shares;             /* of levels in what is fetched */
 	uint64_t event_counts[SY_PRIORITIES];
 	struct priority *priority;    /* NULL: nobody has asked for hooks */
+	struct priority *ranked;      /* the same while somebody may be asked; NULL: all is usual */
 	struct list space, time_wait; /* LIST_ROLE */
 	uint32_t space_told;          /* connections with EVENT_SPACE */
 	struct listener *listener;

@@ -209,6 +209,64 @@ static void test_hooks_are_swapped_live(void **state)
 	pair_read(0, 6);
 }
 
+/* Without hooks nothing has a level any more; with them again, what was there is usual. */
+static void test_hooks_come_and_go(void **state)
+{
+	struct sy_stack_levels levels;
+	struct sy_stack_info info;
+	unsigned two;
+
+	pair_connect(4);
+	two = pair_segment_hook("two", always_2);
+	for (unsigned round = 0; round < 3; round++) {
+		label_hook();
+		send_label(0, 6);
+		send_label(1, 1);
+		pair_settle();
+		assert_int_equal(sy_stack_level(pair.server, pair.to[1]), 1);
+		send_label(2, 0); /* waits yet: what waits has its level, and then all ends */
+		sy_stack_packet_hook(pair.server, SY_HOOK_NONE);
+		assert_non_null(pair.server->ranked);
+		sy_stack_take(pair.server, 32, pair.now);
+		assert_null(pair.server->ranked);
+		sy_stack_levels(pair.server, &levels);
+		for (unsigned i = 0; i < SY_PRIORITIES; i++)
+			assert_int_equal(levels.unread[i], 0);
+		assert_int_equal(sy_stack_level(pair.server, pair.to[1]), SY_USUAL);
+		/* All three are told of, and what comes now as well. */
+		send_label(3, 7);
+		pair_read(2, 2);
+		for (unsigned i = 0; i < 4; i++) {
+			struct sy_stack_event e;
+			assert_int_equal(sy_stack_events(pair.server, &e, 1), 1);
+			assert_int_equal(e.level, SY_USUAL);
+		}
+		pair_event(ALL, -1, 0);
+		/* Unread bytes from before count again. */
+		sy_stack_segment_hook(pair.server, SY_STACK_NONE, two);
+		sy_stack_levels(pair.server, &levels);
+		assert_int_equal(levels.unread[SY_USUAL], 3);
+		assert_int_equal(sy_stack_level(pair.server, pair.to[1]), SY_USUAL);
+		send_label(1, 5);
+		pair_event(ALL, 1, 2);
+		pair_read(0, 2);
+		pair_read(1, 4);
+		pair_read(3, 2);
+		sy_stack_levels(pair.server, &levels);
+		for (unsigned i = 0; i < SY_PRIORITIES; i++)
+			assert_int_equal(levels.unread[i], 0);
+		sy_stack_segment_hook(pair.server, SY_STACK_NONE, SY_HOOK_NONE);
+		assert_null(pair.server->ranked);
+		assert_int_equal(sy_stack_info(pair.server, pair.to[1], &info), 0);
+		assert_int_equal(info.unread, 0);
+		pair_settle();
+	}
+	/* A hook of a connection's own stays: nobody looks for the last of these. */
+	sy_stack_segment_hook(pair.server, pair.to[0], two);
+	sy_stack_segment_hook(pair.server, pair.to[0], SY_HOOK_NONE);
+	assert_non_null(pair.server->ranked);
+}
+
 static void test_use(void **state)
 {
 	pair_connect(2);
@@ -644,6 +702,7 @@ int main(void)
 	        CASE(nobody_waits_for_what_is_left),
 	        CASE(nobody_waits_for_strangers),
 	        CASE(hooks_are_swapped_live),
+	        CASE(hooks_come_and_go),
 	        CASE(use),
 	        CASE(whose_hook),
 	        CASE(listeners_hand_it_down),
