@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The most important figures and their goals, as shown in README."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -55,13 +54,6 @@ def surely_below(row, most):
     evidence = row.get("evidence", {})
     low, high = evidence.get("low", row["ratio"]), evidence.get("high", row["ratio"])
     return True if high <= most else False if low > most else None
-
-
-def surely_above(row, least):
-    """Whether the ratio is at least this; None: its interval allows both, or there is none."""
-    evidence = row.get("evidence", {})
-    low, high = evidence.get("low", 0), evidence.get("high", math.inf)
-    return True if low >= least else False if high < least else None
 
 
 def overhead(task, what):
@@ -258,14 +250,21 @@ HEADLINES = [
     ),
     priority(
         "urgent requests, 5 % of bursts, driver hook (figure 5), 99th percentile",
-        {"figure": "5", "schedule": "ours"},
+        {"figure": "5", "schedule": "ours", "pace": "as it is"},
+        "≤ 0.015 × none",
+        lambda row: row["ratio"] <= 0.015,
+        baseline="none",
+    ),
+    priority(
+        "the same in slow motion, where the line is as fast as 10 Gbit/s",
+        {"figure": "5", "schedule": "ours", "pace": "slow motion"},
         "≤ 0.015 × none",
         lambda row: row["ratio"] <= 0.015,
         baseline="none",
     ),
     priority(
         "the same with a scheduler behind TCP (DARC), against ours",
-        {"figure": "5", "schedule": "DARC"},
+        {"figure": "5", "schedule": "DARC", "pace": "slow motion"},
         "≥ 20 × ours",
         lambda row: row["ratio"] >= 20,
         baseline="ours",
@@ -294,7 +293,7 @@ HEADLINES = [
     ),
     priority(
         "urgent requests in bursts, against the same without others (figure 1)",
-        {"figure": "1", "schedule": "ours"},
+        {"figure": "1", "schedule": "ours", "pace": "as it is"},
         "≤ 2 × ideal",
         lambda row: row["ratio"] <= 2,
         baseline="ideal",
@@ -329,11 +328,11 @@ HEADLINES = [
         metric="asking a packet hook",
     ),
     priority(
-        "answers of a server with hooks that nobody is asked for, against one without",
+        "a request on a stack whose hooks are not asked, against one without",
         {"figure": "costs", "hooks": "not asked"},
-        "≥ 0.99 ×",
-        lambda row: surely_above(row, 0.99),
-        metric="answers",
+        "≤ 1.01 × without",
+        lambda row: row["ratio"] <= 1.01,
+        metric="a request on the server's stack",
     ),
     overhead("expiry", "the expiry of {rate}"),
     overhead("transaction", "changes of the configuration, {rate}"),

@@ -2,9 +2,9 @@
 """Priorities that the application defines, as paper 001 measures them: bench/priority/, and
 docs/design/0047-priority-experiments.md for what is measured, scaled and simulated.
 
-    figure 1         where urgent requests of a burst wait; the ideal: they come alone
+    figure 1         where urgent requests of a burst wait; the ideal: the others are dropped
+    figure 5         the driver hook: none, DARC, ours; both also in slow motion
     figures 2 and 6  short requests beside long ones: none, LNS, ours with a core for long ones
-    figure 5         the driver hook: none, DARC, ours
     figure 7         requests in one packet and in three
     controls, costs  wrong hooks, hooks that say nothing
     redis, nginx     unmodified: GET beside scans, an API beside downloads; not in the paper
@@ -27,13 +27,15 @@ def rows(quick):
         print(f"   priority: left out, {machine.lacking(MEMORY)}")
         return
     yield from machine.run_program("priority/steelyard-hook-cost")
+    # Both processes on one core: each wakes the other up after each instruction.
+    yield from machine.run_program("priority/steelyard-hook-instructions", cpus=machine.cpus()[:1])
     rounds = 2 if quick else 4
     seconds = 1 if quick else 2
     with PriorityBed(aside=True) as bed:
-        yield from figures.figure1(bed, rounds, seconds)
-        yield from figures.figure5(bed, rounds, seconds)
+        for pace in (figures.OWN, figures.SLOW):
+            yield from figures.in_bursts(bed, rounds, seconds, pace)
         loads = figures.LOADS[1:2] if quick else figures.LOADS
-        yield from figures.figure6(bed, rounds, seconds, loads)
+        yield from figures.figure6(bed, rounds, 1 + seconds, loads)
         yield from figures.figure7(bed, rounds, seconds, (4096,) if quick else (1024, 4096))
         yield from figures.controls(bed, rounds, 1)
         with PriorityBed() as plain:

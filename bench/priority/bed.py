@@ -4,12 +4,10 @@
     generator g0 ══ s0 steelyard-priority-server     a pair of veth; 10.67.0.0/24
 
 The server has the second core, the generator the first. The server's thread for long requests,
-where an experiment wants one, has what the generator leaves of the first core.
+where an experiment wants one, is on the server's core at the lowest priority: its requests sleep.
 """
 
-import contextlib
 import json
-from pathlib import Path
 
 from bench import machine
 from bench.bed import Bed, Pair, two_cores
@@ -20,7 +18,6 @@ from tests.lab.process import Process
 SERVER = machine.PROGRAMS / "priority/steelyard-priority-server"
 ADDRESS, PORT = "10.67.0.3", 7000
 SOURCES = 8
-CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 RING = 8192  # packets that wait while a worker has no CPU
 
 
@@ -38,30 +35,6 @@ def generator_argv(interface, core, sources, to, options):
         for one in value if isinstance(value, list) else [value]:
             argv += [word] if one is True else [word, one]
     return argv
-
-
-@contextlib.contextmanager
-def idle_group(name, thread):
-    """Whoever else wants its core takes it away from this thread at once. Its own priority does not
-    do that where the kernel's scheduler groups sessions; a group of its own does."""
-    group = CPU_GROUPS / name
-    if not (CPU_GROUPS / "cpu.idle").exists():
-        print("   no control group for the core of long requests: it disturbs the generator")
-        yield
-        return
-    for left in CPU_GROUPS.glob("sy-*-priority*"):  # of a benchmark that was killed: it is empty
-        with contextlib.suppress(OSError):
-            left.rmdir()
-    group.mkdir()
-    try:
-        (group / "cpu.idle").write_text("1")
-        (group / "tasks").write_text(str(thread))
-        yield
-    finally:
-        for one in (group / "tasks").read_text().split():
-            with contextlib.suppress(OSError):
-                (CPU_GROUPS / "tasks").write_text(one)
-        group.rmdir()
 
 
 def generate(ns, argv, log):
@@ -89,15 +62,11 @@ class PriorityBed(Bed):
 
     def start(self):
         argv = [SERVER, "--interface", "p1", "--address", ADDRESS, "--port", PORT]
-        argv += ["--core", self.far, *(["--aside", self.near] if self.aside else []), *memory()]
+        argv += ["--core", self.far, *(["--aside", self.far] if self.aside else []), *memory()]
         command = machine.ahead(self.host.command(argv))
         process = Process(SERVER.name, command, self.dir / "server.log", commanded=True)
         self.open.callback(process.kill)
-        self.await_start(process, "^serving")
-        if self.aside:
-            thread = process.wait_for(r"^aside (\d+)").group(1)
-            self.open.enter_context(idle_group(self.dir.name, thread))
-        return process
+        return self.await_start(process, "^serving")
 
     def order(self, line):
         """One order; returns the line that answers it."""

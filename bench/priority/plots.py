@@ -46,6 +46,7 @@ def ratios(made):
         if name == "swapped" or figure.partition(",")[0] not in ("1", "2", "5", "6", "7"):
             continue
         label = f"{figure}, {params['busy']} %" if "busy" in params else None
+        label = f"{figure}, {params['pace']}" if "pace" in params else label
         yield bar(row, figure, name, label)
     for metric in ("p99", "p50"):
         for row in report.select(made, metric, figure="table 1", hook="link"):
@@ -110,7 +111,9 @@ def draw(made, path):
         where = path.with_name(f"{path.stem}-blocked.svg")
         title = "priority: the same without scheduling, and the optimum (figure 2)"
         picture.lines(where, title, blocked, "busy", log=True)
-    waits = [row for row in report.select(made, figure="1") if row["metric"] != "urgent p99"]
+    waits = [
+        row for row in report.select(made, figure="1") if row["metric"].startswith("urgent p99 ")
+    ]
     if waits:
         where = path.with_name(f"{path.stem}-waits.svg")
         title = "priority: where urgent requests wait (figure 1)"
@@ -120,9 +123,10 @@ def draw(made, path):
                 "metric": "99 % wait less",
                 "params": {
                     "schedule": row["params"]["schedule"],
+                    "pace": row["params"]["pace"],
                     "where": row["metric"].removeprefix("urgent p99 "),
                 },
             }
             for row in waits
         ]
-        picture.bars(where, title, renamed, "schedule", ["where"])
+        picture.bars(where, title, renamed, "schedule", ["where"], ["pace"])

@@ -15,6 +15,7 @@ static const struct rule rules[] = {
 
 /* Writer: whoever is told by the experiment. Readers: the contexts; relaxed. */
 static const struct rule *used = &rules[0];
+static uint64_t slower_ns;
 
 const struct rule *rule_named(const char *name)
 {
@@ -24,8 +25,9 @@ const struct rule *rule_named(const char *name)
 	return NULL;
 }
 
-void rule_use(const struct rule *r)
+void rule_use(const struct rule *r, uint64_t stack_ns)
 {
+	__atomic_store_n(&slower_ns, stack_ns, __ATOMIC_RELAXED);
 	__atomic_store_n(&used, r, __ATOMIC_RELAXED);
 }
 
@@ -49,6 +51,7 @@ static void request_follow(struct sy_hook_segment *s, const uint8_t *payload, st
 	const struct rule *r = __atomic_load_n(&used, __ATOMIC_RELAXED);
 	struct raw_header h;
 
+	serve_busy(__atomic_load_n(&slower_ns, __ATOMIC_RELAXED));
 	if (s->offset >= n->next && request_begins(payload, s->packet.payload_len) &&
 	    raw_read(payload, &h) == 0) {
 		n->next = s->offset + h.length;

@@ -26,8 +26,9 @@ struct rule {
 
 /* NULL: there is none of this name. */
 const struct rule *rule_named(const char *name);
-/* What both hooks follow from now on; any thread. */
-void rule_use(const struct rule *r);
+/* What both hooks follow from now on; any thread. stack_ns: what TCP takes longer for each segment
+ * with bytes, of which the segment hooks are asked: a slower stack. */
+void rule_use(const struct rule *r, uint64_t stack_ns);
 
 /* Of a packet: by its own first bytes. */
 uint8_t rule_packet(struct sy_hook_packet *p, const uint8_t *payload);

@@ -1,16 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <time.h>
+
+#include "rule.h"
+
+/* Writer: whoever is told by the experiment. Readers: who serves; relaxed. */
+static uint64_t sleep_from_ns;
 
 uint64_t serve_clock(void)
 {
 	return sy_clock_ns();
 }
 
+void serve_sleep(uint64_t ns)
+{
+	__atomic_store_n(&sleep_from_ns, ns, __ATOMIC_RELAXED);
+}
+
+static void sleep_until(uint64_t ns)
+{
+	struct timespec t = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+		;
+}
+
 uint64_t serve_busy(uint64_t ns)
 {
 	uint64_t start = serve_clock(), took = 0;
+	uint64_t from = __atomic_load_n(&sleep_from_ns, __ATOMIC_RELAXED);
+
+	if (from && ns >= from) {
+		sleep_until(start + ns);
+		took = serve_clock() - start;
+	}
 
 	while (took < ns) {
 		__builtin_ia32_pause();
@@ -50,6 +76,43 @@ size_t serve_request(struct serve_class class[static SERVE_CLASSES], const struc
 	                                       .number = h->number});
 	memcpy(answer + RAW_HEADER, pattern_from(0), h->answer - RAW_HEADER);
 	return h->answer;
+}
+
+/* The first whole request among the bytes; returns its length, 0: it is not whole, -EPROTO. */
+static int64_t request_find(const struct sy_tcp_request *t, struct request *r)
+{
+	struct raw_reader reader = {0};
+	int64_t used = 0;
+
+	for (int i = 0; i < t->count; i++)
+		for (size_t at = 0; at < t->v[i].iov_len;) {
+			enum raw_got got;
+			int64_t taken = raw_take(&reader, RAW_REQUEST,
+			                         (const uint8_t *)t->v[i].iov_base + at,
+			                         t->v[i].iov_len - at, &r->header, &got);
+			if (taken < 0)
+				return taken;
+			at += (size_t)taken;
+			used += taken;
+			if (got == RAW_MESSAGE_DONE)
+				return raw_read(reader.header, &r->header) ? -EPROTO : used;
+		}
+	return 0;
+}
+
+void serve_lent(struct serve_counts *n, struct sy_tcp_request *t)
+{
+	const struct note *note = t->own;
+	struct request r = {.tcp_ns = note ? note->tcp_ns : 0, .read_ns = serve_clock()};
+	int64_t used = request_find(t, &r);
+	uint8_t *room = sy_tcp_request_room(t, SERVE_ANSWER);
+	size_t answer = 0;
+
+	if (used > 0 && room)
+		answer = serve_request(n->class, &r, room);
+	else if (used < 0)
+		n->bad++;
+	sy_tcp_request_give(t, used < 0 ? t->len : (size_t)used, answer);
 }
 
 static void part_report(FILE *out, const char *name, const struct histogram *h)

@@ -17,6 +17,8 @@
 
 #include <sy_base.h>
 
+#include <sy_tcp.h>
+
 #include "histogram.h"
 #include "raw.h"
 
@@ -37,8 +39,11 @@ struct serve_counts {
 
 /* Time that passes for a hook and for the server: nanoseconds of CLOCK_MONOTONIC. */
 uint64_t serve_clock(void);
-/* Is busy for so long; returns for how long it was. */
+/* Is busy for so long; returns for how long it was. It sleeps where that is at least what
+ * serve_sleep() was told last: the thread does nothing else, but the machine's core is free. */
 uint64_t serve_busy(uint64_t ns);
+/* Any thread. ns 0: never, as at first. */
+void serve_sleep(uint64_t ns);
 
 /* What a request says of itself, as a hook sees it. */
 #define REQUEST_TYPE_AT 6u
@@ -64,6 +69,9 @@ struct request {
  * possible. */
 size_t serve_request(struct serve_class class[static SERVE_CLASSES], const struct request *r,
                      uint8_t answer[static SERVE_ANSWER]);
+/* Serves the first request of what was lent, and gives it back. What is not whole yet is lent
+ * again; what is no request is taken away: its client waits in vain, and counts that. */
+void serve_lent(struct serve_counts *n, struct sy_tcp_request *t);
 /* Of a JSON object: "classes": [ … ]. */
 void serve_report(FILE *out, const struct serve_counts *n);
 

@@ -4,7 +4,8 @@
  * (docs/design/0047-priority-experiments.md), on libsteelyard-tcp. Orders come on standard input,
  * one in a line, each answered by one line:
  *
- *     use schedule=none rule=type driver=0 transport=0 aside=0 fetch=1     "used"
+ *     use schedule=none rule=type driver=0 transport=0 aside=0 fetch=1 awake=0 stack=0 sleep=0
+ *                                                 "used"; struct setting says what they are
  *     report                                      JSON: counts since the last report
  */
 #include <pthread.h>
@@ -12,7 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "../options.h"
@@ -61,6 +62,12 @@ static const char *setting_read(struct setting *s, char *line)
 			s->transport = (unsigned)atoi(value);
 		} else if (word_is(word, "aside", &value)) {
 			s->aside = (unsigned)atoi(value);
+		} else if (word_is(word, "awake", &value)) {
+			s->awake = (unsigned)atoi(value);
+		} else if (word_is(word, "stack", &value)) {
+			s->stack_us = (unsigned)atoi(value);
+		} else if (word_is(word, "sleep", &value)) {
+			s->sleep_us = (unsigned)atoi(value);
 		} else if (word_is(word, "fetch", &value) && atoi(value) > 0 &&
 		           atoi(value) <= (int)WORKER_FETCH) {
 			s->fetch = (unsigned)atoi(value);
@@ -111,7 +118,8 @@ static void obey(void)
 		} else if (!strncmp(line, "use ", 4)) {
 			const char *wrong = setting_read(&s, line + 4);
 			int rc;
-			rule_use(s.rule);
+			rule_use(s.rule, s.stack_us * UINT64_C(1000));
+			serve_sleep(s.sleep_us * UINT64_C(1000));
 			rc = wrong ? 0 : worker_set(worker, &s);
 			if (wrong || rc)
 				printf("error: %s: %s\n", wrong ? "no such setting" : strerror(-rc),
@@ -149,12 +157,10 @@ static void *first_main(void *arg)
 	return worker_main(arg);
 }
 
-/* It has what the generator, whose core it is, leaves. */
+/* It has what the first one leaves, if they share a core. */
 static void *second_main(void *arg)
 {
 	pin(options.aside);
-	printf("aside %ld\n", syscall(SYS_gettid));
-	fflush(stdout);
 	if (sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0}))
 		perror("sched_setscheduler");
 	return aside_main(arg);
@@ -193,6 +199,7 @@ int main(int argc, char **argv)
 	                                   .connections = WORKER_CONNECTIONS,
 	                                   .memory_mb = options.memory,
 	                                   .no_huge_pages = options.no_huge};
+	prctl(PR_SET_TIMERSLACK, 1UL); /* of threads too: services that sleep end in time */
 	if (sy_tcp_open(&setup, &library, why, sizeof(why)))
 		fail(why);
 	if (options.aside < 1024 && (sy_tcp_desk_open(DESK, &desk) || !(aside = aside_new(desk)) ||

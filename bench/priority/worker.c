@@ -8,15 +8,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "darc.h"
-
-#define BACKLOG 4096
-#define WAIT_MS 20 /* the longest sleep before an order is seen */
+#define BACKLOG     4096
+#define DARC_TYPES  16 /* the library's most */
+#define DARC_WINDOW 1000
+#define WAIT_MS     20 /* the longest sleep before an order is seen */
 
 struct peer {
 	struct raw_reader reader;
-	uint32_t got;    /* of the request, behind its header */
-	uint32_t serial; /* of its connection, among those of the descriptor */
+	uint32_t got; /* of the request, behind its header */
 	bool used;
 };
 
@@ -36,7 +35,7 @@ struct worker {
 	int set_rc;
 
 	struct setting setting;
-	struct darc *darc; /* NULL: the setting has none */
+	struct sy_tcp_darc *darc; /* NULL: no setting has had one yet */
 	struct serve_counts counts;
 	struct peer peer[WORKER_CONNECTIONS]; /* by descriptor */
 };
@@ -62,7 +61,7 @@ static void peers_accept(struct worker *w)
 			sy_tcp_close_fd(w->c, fd);
 			continue;
 		}
-		w->peer[fd] = (struct peer){.used = true, .serial = w->peer[fd].serial + 1};
+		w->peer[fd] = (struct peer){.used = true};
 		w->counts.accepted++;
 	}
 }
@@ -107,65 +106,58 @@ static int request_serve(struct worker *w, int fd, const struct request *r)
 	return 0;
 }
 
-/* Takes a whole request, if there is one. 1: there is; 0; or the peer is no more, and -1. */
-static int peer_read(struct worker *w, int fd, struct request *r)
-{
-	int rc = request_read(w, fd, r);
-
-	if (rc > 0 && w->setting.transport != TRANSPORT_NONE) {
-		const struct note *n = sy_tcp_own(w->c, fd);
-		r->tcp_ns = n ? n->tcp_ns : 0;
-	}
-	if (rc >= 0)
-		return rc;
-	w->counts.bad += rc == -EPROTO;
-	peer_end(w, fd);
-	return -1;
-}
-
-static void peer_answer(struct worker *w, int fd, const struct request *r)
-{
-	if (request_serve(w, fd, r) == 0)
-		return;
-	w->counts.bad++;
-	peer_end(w, fd);
-}
-
-/* One request: then the stack gets a turn. */
+/* One request, if there is a whole one: then the stack gets a turn. */
 static void peer_serve(struct worker *w, int fd)
 {
 	struct request r = {0};
+	int rc = request_read(w, fd, &r);
 
-	if (peer_read(w, fd, &r) > 0)
-		peer_answer(w, fd, &r);
+	if (rc > 0 && w->setting.transport != TRANSPORT_NONE) {
+		const struct note *n = sy_tcp_own(w->c, fd);
+		r.tcp_ns = n ? n->tcp_ns : 0;
+	}
+	rc = rc > 0 ? request_serve(w, fd, &r) : rc;
+	if (rc == 0)
+		return;
+	w->counts.bad += rc == -EPROTO;
+	peer_end(w, fd);
 }
 
 /* ---- the dispatcher behind TCP --------------------------------------------------------------- */
 
-static void task_add(struct worker *w, int fd)
-{
-	struct darc_task t = {.fd = fd, .serial = w->peer[fd].serial};
-	bool urgent;
+/* As paper 001 has it: urgent requests first, whatever they take. */
+static const uint8_t darc_level[DARC_TYPES] = {6, [RULE_URGENT_TYPE] = 0,
+                                               [2 ... DARC_TYPES - 1] = 6};
 
-	if (peer_read(w, fd, &t.request) <= 0)
-		return;
-	urgent = t.request.header.type == RULE_URGENT_TYPE;
-	if (!darc_add(w->darc, &t, urgent ? w->setting.rule->urgent : w->setting.rule->other))
-		peer_end(w, fd);
+static unsigned type_of(const struct iovec *v, int count)
+{
+	return count > 0 && request_begins(v[0].iov_base, v[0].iov_len)
+	               ? request_type(v[0].iov_base)
+	               : DARC_TYPES;
 }
 
-static bool task_serve(struct worker *w)
+/* Its one worker is this thread: one request, before TCP gets a turn. */
+static bool darc_serve(struct worker *w)
 {
-	const struct darc_task *t = darc_next(w->darc);
-	uint64_t begin = serve_clock();
+	struct sy_tcp_request *t;
 
-	if (!t)
+	if (!w->darc || sy_tcp_darc_take(w->darc, 0, &t, 0) != 1)
 		return false;
-	if (w->peer[t->fd].used && w->peer[t->fd].serial == t->serial) {
-		peer_answer(w, t->fd, &t->request);
-		darc_took(w->darc, t->request.header.type, serve_clock() - begin);
-	}
+	serve_lent(&w->counts, t);
 	return true;
+}
+
+static int darc_set(struct worker *w, bool wanted)
+{
+	const struct sy_tcp_darc_setup o = {.size = sizeof(o),
+	                                    .workers = 1,
+	                                    .types = DARC_TYPES,
+	                                    .window = DARC_WINDOW,
+	                                    .type_of = type_of,
+	                                    .level = darc_level};
+	int rc = w->darc || !wanted ? 0 : sy_tcp_darc_open(&o, &w->darc);
+
+	return rc ? rc : sy_tcp_epoll_darc(w->c, w->epoll, wanted ? w->darc : NULL);
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */
@@ -174,14 +166,14 @@ static bool task_serve(struct worker *w)
 static int setting_apply(struct worker *w, const struct setting *s)
 {
 	bool darc = !strcmp(s->schedule, "darc"), lns = !strcmp(s->schedule, "lns");
-	bool none = darc || !strcmp(s->schedule, "none");
+	bool none = !strcmp(s->schedule, "none");
 	unsigned others = SY_TCP_LEVELS & ~1u;
 	int packet = sy_tcp_hook_packet(w->c, "rule-packet", rule_packet);
 	int segment = sy_tcp_hook_segment(
 	        w->c, "rule-segment", s->transport == TRANSPORT_NOTES ? rule_note : rule_segment);
 	int rc = packet < 0 ? packet : segment < 0 ? segment : 0;
 
-	if (!none && !lns && strcmp(s->schedule, "ours"))
+	if (!none && !lns && !darc && strcmp(s->schedule, "ours"))
 		return -EINVAL;
 	rc = rc ? rc
 	        : sy_tcp_schedule(w->c, none  ? SY_TCP_SCHEDULE_NONE
@@ -194,11 +186,10 @@ static int setting_apply(struct worker *w, const struct setting *s)
 	if (s->aside && !w->desk)
 		return -ENODEV;
 	rc = rc ? rc : sy_tcp_epoll_lend(w->c, w->epoll, others, s->aside ? w->desk : NULL);
-	darc_free(w->darc);
-	w->darc = darc ? darc_new(WORKER_CONNECTIONS) : NULL;
+	rc = rc ? rc : darc_set(w, darc);
 	if (rc == 0)
 		w->setting = *s;
-	return rc || !darc || w->darc ? rc : -ENOMEM;
+	return rc;
 }
 
 static void orders_take(struct worker *w)
@@ -265,14 +256,12 @@ static void serve(struct worker *w)
 	while (!__atomic_load_n(&w->stop, __ATOMIC_RELAXED)) {
 		orders_take(w);
 		/* The dispatcher sees all that TCP has before it lets one be served. */
-		bool served = w->darc && task_serve(w);
-		int most = w->darc ? (int)WORKER_FETCH : (int)w->setting.fetch;
-		int count = sy_tcp_epoll_wait(w->c, w->epoll, e, most, served ? 0 : WAIT_MS, NULL);
+		bool stays = darc_serve(w) || w->setting.awake;
+		int count = sy_tcp_epoll_wait(w->c, w->epoll, e, (int)w->setting.fetch,
+		                              stays ? 0 : WAIT_MS, NULL);
 		for (int i = 0; i < count; i++) {
 			if (e[i].data.fd == w->listener)
 				peers_accept(w);
-			else if (w->peer[e[i].data.fd].used && w->darc)
-				task_add(w, e[i].data.fd);
 			else if (w->peer[e[i].data.fd].used)
 				peer_serve(w, e[i].data.fd);
 		}
@@ -292,6 +281,7 @@ void *worker_main(void *arg)
 	__atomic_store_n(&w->ready, true, __ATOMIC_RELEASE);
 	serve(w);
 	sy_tcp_leave(w->c);
+	sy_tcp_darc_close(w->darc);
 	return NULL;
 }
 

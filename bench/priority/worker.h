@@ -23,6 +23,9 @@ struct setting {
 	unsigned transport; /* an enum transport */
 	unsigned aside;     /* requests of levels other than 0 go to the desk */
 	unsigned fetch;     /* events that are fetched at a time */
+	unsigned awake;     /* looks for packets all the time, as drivers that poll do */
+	unsigned stack_us;  /* that TCP takes longer for a segment; with a segment hook */
+	unsigned sleep_us;  /* services of at least so long are slept; 0: none is */
 };
 
 struct worker;

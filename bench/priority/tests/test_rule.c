@@ -4,10 +4,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <cmocka.h>
 
-#include "darc.h"
 #include "rule.h"
 #include "serve.h"
 
@@ -29,7 +29,7 @@ static uint8_t packet_ask(const uint8_t *payload, uint16_t len)
 
 static void rule_check(const char *name, uint8_t urgent, uint8_t other, uint8_t rest)
 {
-	rule_use(rule_named(name));
+	rule_use(rule_named(name), 0);
 	request_make(RULE_URGENT_TYPE, 3000);
 	assert_int_equal(packet_ask(bytes, 1460), urgent);
 	assert_int_equal(packet_ask(bytes + 1460, 1460), rest);
@@ -62,7 +62,7 @@ static void test_requests_over_segments(void **state)
 	struct sy_hook_segment s = {0};
 	const struct note *n = (const void *)s.own;
 
-	rule_use(rule_named("type"));
+	rule_use(rule_named("type"), 0);
 	request_make(RULE_URGENT_TYPE, 3000);
 	assert_int_equal(segment_ask(&s, 0, 1460), 0);
 	assert_int_equal(n->tcp_ns, 0); /* it is not whole */
@@ -131,64 +131,46 @@ static void test_serve(void **state)
 	assert_int_equal(serve_request(class, &r, answer), 0);
 }
 
-/* ---- the dispatcher -------------------------------------------------------------------------- */
-
-static void task_wait(struct darc *d, int fd, unsigned type, unsigned level)
+/* TCP takes longer for a segment: the note is of when it has it. */
+static void test_a_slow_stack(void **state)
 {
-	struct darc_task t = {.fd = fd, .request.header.type = (uint16_t)type};
-	assert_true(darc_add(d, &t, level));
+	struct sy_hook_segment s = {.packet.payload_len = 64};
+	uint64_t before = serve_clock();
+
+	rule_use(rule_named("type"), 3000000);
+	request_make(RULE_URGENT_TYPE, 64);
+	rule_note(&s, bytes);
+	assert_true(((const struct note *)s.own)->tcp_ns >= before + 3000000);
+	rule_use(rule_named("type"), 0);
 }
 
-static void test_short_types_go_first(void **state)
+static uint64_t cpu_ns(void)
 {
-	struct darc *d = darc_new(4);
+	struct timespec t;
 
-	darc_took(d, 1, 1000000);
-	darc_took(d, 2, 1000);
-	task_wait(d, 10, 1, 4);
-	task_wait(d, 20, 2, 4);
-	task_wait(d, 21, 2, 4);
-	assert_int_equal(darc_next(d)->fd, 20);
-	assert_int_equal(darc_next(d)->fd, 21);
-	assert_int_equal(darc_next(d)->fd, 10);
-	assert_null(darc_next(d));
-	/* What was short becomes long. */
-	for (unsigned i = 0; i < 100; i++)
-		darc_took(d, 2, 9000000);
-	task_wait(d, 22, 2, 4);
-	task_wait(d, 11, 1, 4);
-	assert_int_equal(darc_next(d)->fd, 11);
-	/* A priority goes before. */
-	task_wait(d, 12, 1, 6);
-	task_wait(d, 23, 2, 0);
-	assert_int_equal(darc_next(d)->fd, 22); /* the type's level is that of its last request */
-	assert_int_equal(darc_next(d)->fd, 23);
-	assert_int_equal(darc_next(d)->fd, 12);
-	darc_free(d);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-static void test_a_full_queue(void **state)
+/* Long services sleep, and take no CPU; short ones do. */
+static void test_services_that_sleep(void **state)
 {
-	struct darc *d = darc_new(2);
-	struct darc_task t = {.request.header.type = 500};
+	uint64_t cpu = cpu_ns();
 
-	assert_true(darc_add(d, &t, 4));
-	assert_true(darc_add(d, &t, 4));
-	assert_false(darc_add(d, &t, 4));
-	assert_non_null(darc_next(d));
-	assert_true(darc_add(d, &t, 4));
-	darc_free(d);
+	serve_sleep(20000000);
+	assert_true(serve_busy(20000000) >= 20000000);
+	assert_true(cpu_ns() - cpu < 10000000);
+	assert_true(serve_busy(19000000) >= 19000000);
+	serve_sleep(0);
+	assert_true(serve_busy(1) > 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_packets),
-	        cmocka_unit_test(test_requests_over_segments),
-	        cmocka_unit_test(test_note_alone),
-	        cmocka_unit_test(test_serve),
-	        cmocka_unit_test(test_short_types_go_first),
-	        cmocka_unit_test(test_a_full_queue),
+	        cmocka_unit_test(test_packets),    cmocka_unit_test(test_requests_over_segments),
+	        cmocka_unit_test(test_note_alone), cmocka_unit_test(test_a_slow_stack),
+	        cmocka_unit_test(test_serve),      cmocka_unit_test(test_services_that_sleep),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
