@@ -47,6 +47,7 @@ def rows(quick):
 
 def smoke():
     yield from machine.run_program("priority/steelyard-hook-cost", "--runs", "1", "--rounds", "1")
+    yield from machine.run_program("priority/steelyard-hook-instructions", "--connections", "1")
     with PriorityBed() as bed:
         load = figures.steady(0.1, 1000) | {"class": figures.classes(1, 1)}
         value = figures.urgent(bed.ask(figures.BOTH, **load))

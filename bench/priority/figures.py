@@ -244,7 +244,8 @@ def figure5(found, params):
 
 
 # Figures 2 and 6, ten times slower than the paper's: 1 µs and 1 ms. The stack here takes for a
-# request some 4 µs, the paper's several hundred ns. Long ones sleep: their thread does nothing else.
+# request some 4 µs, the paper's several hundred ns. Long ones sleep: their thread does nothing
+# else.
 SHORT_US, LONG_US = 10, 10_000
 SHORT_SHARE = 0.995
 MIX = {"class": classes(SHORT_US, LONG_US, share=100 * SHORT_SHARE)}

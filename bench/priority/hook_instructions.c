@@ -6,7 +6,7 @@
  *
  *     parent: counts  ◀── stops after each instruction ── child: a pair of stacks, one way of use
  *
- * Only the server's stack is counted: 16 requests of 64 bytes on as many connections, from the
+ * Only the server's stack is counted: requests of 64 bytes on as many connections, from the
  * packets that arrive to those that leave. Each way has a process and so a past of its own.
  */
 #include <signal.h>
@@ -20,9 +20,10 @@
 #include "options.h"
 #include "pair.h"
 
-#define ASKERS 16u /* connections */
-#define LEN    64
-#define WARM   20u /* rounds before those that are counted */
+#define LEN  64
+#define WARM 20u /* rounds before those that are counted */
+
+static unsigned connections = 16;
 
 /* ---- what is counted ------------------------------------------------------------------------- */
 
@@ -81,7 +82,7 @@ static void round_run(bool counted)
 	struct sy_stack_event e[PAIR_MOST];
 	uint8_t bytes[LEN] = {0};
 
-	for (unsigned i = 0; i < ASKERS; i++)
+	for (unsigned i = 0; i < connections; i++)
 		sy_stack_send(pair.client, pair.from[i], bytes, LEN, 0, pair.now);
 	packets_leave(pair.client, &in);
 	if (counted)
@@ -90,7 +91,7 @@ static void round_run(bool counted)
 	if (counted)
 		mark();
 	sy_stack_receive(pair.client, out.m, out.count, pair.now);
-	for (unsigned i = 0; i < ASKERS; i++)
+	for (unsigned i = 0; i < connections; i++)
 		if (sy_stack_receive_bytes(pair.client, pair.from[i], bytes, LEN, pair.now) != LEN)
 			abort();
 	while (sy_stack_events(pair.client, e, PAIR_MOST) > 0)
@@ -131,7 +132,7 @@ static void child_run(unsigned way, unsigned rounds)
 {
 	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
 	pair_open(NULL);
-	pair_connect(ASKERS);
+	pair_connect(connections);
 	if (way == NEVER)
 		round_run(false);
 	way_set(way);
@@ -198,14 +199,16 @@ static double way_count(unsigned way, unsigned rounds)
 	child_stops(child, PTRACE_CONT, &status);
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
 		give_up("the child failed");
-	return (double)sum / rounds / ASKERS;
+	return (double)sum / rounds / connections;
 }
 
 int main(int argc, char **argv)
 {
 	unsigned rounds = 1;
 	const struct option_entry entry[] = {
-	        {"rounds", "N", OPTION_UNSIGNED, &rounds, 1, 100, "of 16 requests, of each way"},
+	        {"connections", "N", OPTION_UNSIGNED, &connections, 1, PAIR_MOST,
+	         "each asks once in a round"},
+	        {"rounds", "N", OPTION_UNSIGNED, &rounds, 1, 100, "that are counted, of each way"},
 	};
 	double without;
 
