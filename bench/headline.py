@@ -256,7 +256,7 @@ HEADLINES = [
         baseline="none",
     ),
     priority(
-        "the same in slow motion, where the line is as fast as 10 Gbit/s",
+        "the same in slow motion: the line as fast beside TCP as 10 Gbit/s",
         {"figure": "5", "schedule": "ours", "pace": "slow motion"},
         "≤ 0.015 × none",
         lambda row: row["ratio"] <= 0.015,

@@ -267,6 +267,37 @@ static void test_hooks_come_and_go(void **state)
 	assert_non_null(pair.server->ranked);
 }
 
+static uint8_t says_nothing(struct sy_hook_segment *s, const uint8_t *payload)
+{
+	return SY_KEEP;
+}
+
+static struct rte_mbuf *segment_of(const char *bytes)
+{
+	struct rte_mbuf *m;
+
+	assert_int_equal(sy_stack_send(pair.client, pair.from[0], bytes, 2, 0, pair.now), 2);
+	assert_int_equal(sy_stack_transmit(pair.client, &m, 1, pair.now), 1);
+	return m;
+}
+
+/* Its buffer has the level of whoever had it last. */
+static void test_out_of_order_before_a_hook(void **state)
+{
+	unsigned hook = pair_segment_hook("nothing", says_nothing);
+	struct rte_mbuf *first, *second;
+
+	pair_connect(1);
+	first = segment_of("ab");
+	second = segment_of("cd");
+	packet_set_level(second, 1);
+	sy_stack_receive(pair.server, &second, 1, pair.now);
+	sy_stack_segment_hook(pair.server, SY_STACK_NONE, hook);
+	sy_stack_receive(pair.server, &first, 1, pair.now);
+	pair_event(ALL, 0, SY_USUAL);
+	pair_read(0, 4);
+}
+
 static void test_use(void **state)
 {
 	pair_connect(2);
@@ -703,6 +734,7 @@ int main(void)
 	        CASE(nobody_waits_for_strangers),
 	        CASE(hooks_are_swapped_live),
 	        CASE(hooks_come_and_go),
+	        CASE(out_of_order_before_a_hook),
 	        CASE(use),
 	        CASE(whose_hook),
 	        CASE(listeners_hand_it_down),
