@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -73,9 +75,21 @@ func (a *app) agentCommand() *cobra.Command {
 		reload := make(chan struct{})
 		options.Reload = reload
 		defer forwardHangups(c.Context(), reload)()
+		limitMemory()
 		return agent.Run(c.Context(), options)
 	}
 	return command
+}
+
+// agentMemory is how much an agent may use before it looks for garbage without delay: half of what its unit has. Else it
+// would wait until there is as much of that as of what it needs, which after a large file is more than there is memory.
+const agentMemory = 1 << 30
+
+// limitMemory sets the limit, unless the environment (GOMEMLIMIT) has.
+func limitMemory() {
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		debug.SetMemoryLimit(agentMemory)
+	}
 }
 
 // forwardHangups turns SIGHUP into reloads until the returned function is called.

@@ -147,3 +147,38 @@ func TestLargestHonestFileFits(t *testing.T) {
 		t.Errorf("%d nodes are counted, more than %d", count, maxNodes)
 	}
 }
+
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// Lists are as long as they will be from the start, and have no room for what is no mapping.
+func TestListsDoNotGrowStepByStep(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("version: 1\nservices:\n  - {name: a, vip: 10.0.0.80, port: 1, servers: &many [" +
+		strings.Repeat("{address: 10.1.0.1},", 2000) + "]}\n")
+	for range 49 {
+		text.WriteString("  - {vip: 10.0.0.80, port: 1, servers: *many}\n")
+	}
+	took := allocated(func() {
+		if _, err := Parse("many", []byte(text.String())); err == nil {
+			t.Error("its services are all the same")
+		}
+	})
+	if took/100_000 > 1900 {
+		t.Errorf("%d bytes for each of 100 000 servers", took/100_000)
+	}
+	numbers := "version: 1\nservices: [{vip: 10.0.0.80, port: 1, servers: [" + strings.Repeat("1,", 500_000) + "]}]\n"
+	took = allocated(func() {
+		if _, err := Parse("numbers", []byte(numbers)); err == nil {
+			t.Error("numbers are servers")
+		}
+	})
+	if took/500_000 > 4000 {
+		t.Errorf("%d bytes for each of 500 000 numbers", took/500_000)
+	}
+}

@@ -56,17 +56,18 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-type position struct{ line, column int }
+type position struct{ line, column int32 }
 
 func positionOf(n *yaml.Node) position {
-	return position{n.Line, n.Column}
+	return position{int32(n.Line), int32(n.Column)}
 }
 
-// value is something the file may contain, with its position.
+// value is something the file may contain, with its position. A server has a dozen, and a file hundreds of thousands of
+// servers: what is small comes last.
 type value[V any] struct {
-	v    V
-	at   position
 	path string
+	at   position
+	v    V
 	set  bool
 }
 
@@ -121,7 +122,7 @@ func (d *decoder) fail(at position, path, format string, args ...any) {
 	if len(d.errs) == maxErrors {
 		return
 	}
-	d.errs = append(d.errs, Error{d.file, at.line, at.column, path, fmt.Sprintf(format, args...)})
+	d.errs = append(d.errs, Error{d.file, int(at.line), int(at.column), path, fmt.Sprintf(format, args...)})
 }
 
 // result returns the errors in the file's order, or nil.
@@ -207,10 +208,10 @@ func (d *decoder) failSyntax(data []byte, err error) {
 	at, text := position{1, 1}, err.Error()
 	var load *yaml.LoadError
 	if errors.As(err, &load) {
-		at = position{max(load.Mark.Line, 1), max(load.Mark.Column, 1)}
+		at = position{int32(max(load.Mark.Line, 1)), int32(max(load.Mark.Column, 1))}
 		text = load.Message
 	}
-	if line := lineOf(data, at.line); bytes.HasPrefix(bytes.TrimLeft(line, " "), []byte("\t")) {
+	if line := lineOf(data, int(at.line)); bytes.HasPrefix(bytes.TrimLeft(line, " "), []byte("\t")) {
 		d.fail(at, "", "line %d begins with a tab: indent with spaces", at.line)
 		return
 	}
@@ -233,10 +234,7 @@ func (d *decoder) enter(n *yaml.Node) *yaml.Node {
 		d.errs = nil
 		d.fail(positionOf(n), "", "more than %d values: do not multiply them by aliases", maxValues)
 	}
-	if n.Kind == yaml.AliasNode && n.Alias != nil {
-		return n.Alias
-	}
-	return n
+	return target(n)
 }
 
 func (d *decoder) full() bool {
@@ -342,12 +340,38 @@ func nested[T, U any](doc fieldDoc, pick func(*T) *U, fields []field[U]) field[T
 func mappings[T, U any](doc fieldDoc, list func(*T) *[]U, begin func(at position, path string) U, fields []field[U]) field[T] {
 	doc.kind = "list of mappings"
 	return field[T]{doc, func(d *decoder, n *yaml.Node, path string, into *T) {
+		// To grow it step by step would take several times the memory of a long list.
+		*list(into) = make([]U, 0, countMappings(n))
 		readList(d, n, path, func(n *yaml.Node, path string) {
 			one := begin(positionOf(n), path)
 			readObject(d, n, path, fields, &one)
-			*list(into) = append(*list(into), one)
+			if isMapping(n) { // else it is reported
+				*list(into) = append(*list(into), one)
+			}
 		})
 	}}
+}
+
+func target(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode && n.Alias != nil {
+		return n.Alias
+	}
+	return n
+}
+
+func isMapping(n *yaml.Node) bool {
+	return target(n).Kind == yaml.MappingNode
+}
+
+// countMappings is the number of mappings in a list.
+func countMappings(n *yaml.Node) int {
+	count := 0
+	for _, item := range target(n).Content {
+		if isMapping(item) {
+			count++
+		}
+	}
+	return count
 }
 
 func join(path, key string) string {

@@ -32,6 +32,10 @@ type knownFile struct {
 func (p *Parser) Parse(file string, data []byte) (*model.Config, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(data) > MaxFileBytes { // refused, and not copied for that
+		_, _, err := parse(file, data, false)
+		return nil, err
+	}
 	text := string(data)
 	if p.last.config != nil && text == p.last.text {
 		return p.last.config, nil
