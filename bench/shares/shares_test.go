@@ -79,3 +79,16 @@ func TestFleetConverges(t *testing.T) {
 		t.Errorf("%d bytes in 30 settled turns, of %d for all shares", f.set-set, all)
 	}
 }
+
+// A turn of one forwarder's loop, with 10 000 services of ten servers.
+func BenchmarkTurn(b *testing.B) {
+	f := newFleet(10_000, 1000, 10, rand.New(rand.NewPCG(1, 1)))
+	for range b.N {
+		b.StopTimer()
+		f.pass()
+		b.StartTimer()
+		if err := f.loop.Turn(context.Background(), f, f.now); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -208,11 +208,8 @@ func (l *Loop) compute(now time.Time, wanted []*model.Service, stats map[model.S
 			send = append(send, dpclient.ServiceShares{Service: config.Key})
 			continue
 		}
-		if s.from != config || s.version != version || len(s.states) == 0 {
-			s.states = l.options.States(config, s.states[:0])
-			s.from, s.version = config, version
-		}
-		s.result = s.balancer.Step(now, l.servers(now, config, s, links))
+		s.ask(l.options.States, version)
+		s.result = s.balancer.Step(now, l.measured(now, s, links))
 		s.at = now
 		if s.result.Changed || now.Sub(s.sent) >= renew || seen.GetSharesValidS() == 0 {
 			if one := s.shares(config); len(one.Servers) > 0 {
@@ -239,7 +236,7 @@ func (s *service) shares(config *model.Service) dpclient.ServiceShares {
 			one.Share = float64(config.Feedback.Least) / 100 * float64(server.Weight) / weights
 		}
 		if one.Share > 0 {
-			out.Servers = append(out.Servers, dpclient.ServerShare{Address: s.order[i], Share: one.Share})
+			out.Servers = append(out.Servers, dpclient.ServerShare{Address: s.servers[i].address, Share: one.Share})
 		}
 	}
 	return out
@@ -260,9 +257,9 @@ func (l *Loop) State(key model.ServiceKey) (State, bool) {
 	if s == nil || s.ending {
 		return State{}, false
 	}
-	state := State{Shares: make(map[model.ServerRef]share.Share, len(s.order)), Warning: s.result.Warning, At: s.at}
+	state := State{Shares: make(map[model.ServerRef]share.Share, len(s.servers)), Warning: s.result.Warning, At: s.at}
 	for i, one := range s.result.Shares {
-		state.Shares[model.ServerRef{Service: key, Address: s.order[i]}] = one
+		state.Shares[model.ServerRef{Service: key, Address: s.servers[i].address}] = one
 	}
 	return state, true
 }

@@ -42,7 +42,7 @@ type lab struct {
 }
 
 func newLab(t *testing.T, servers int) *lab {
-	l := &lab{T: t, now: begin, states: map[model.ServerRef]model.ServerSpec{}, loads: map[model.ServerRef]load.Reading{},
+	l := &lab{T: t, now: begin, version: 1, states: map[model.ServerRef]model.ServerSpec{}, loads: map[model.ServerRef]load.Reading{},
 		checks: map[model.ServerRef]health.State{}, stats: map[netip.AddrPort]*pb.ServerStats{}}
 	service := model.Service{
 		Name: "web", Key: model.ServiceKey{Protocol: model.TCP, VIP: netip.MustParseAddr("10.0.0.80"), Port: 80},

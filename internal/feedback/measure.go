@@ -18,15 +18,13 @@ type service struct {
 	feedback  model.Feedback
 	slowStart uint32
 	balancer  *share.Balancer
-	counters  map[netip.AddrPort]*counters
-	order     []netip.AddrPort // of result.Shares
-	result    share.Result
+	result    share.Result // in the order of servers
 	at, sent  time.Time
-	held      map[netip.AddrPort]float64 // shares that the forwarder follows
-	states    []model.State              // of the servers of `from`, at this version of the store
-	from      *model.Service
-	version   uint64
 	ending    bool // takes its shares back
+	from      *model.Service
+	servers   []tracked // of from
+	version   uint64    // of the store, to which their states belong; 0: none
+	states    []model.State
 }
 
 // counters are what the forwarder has counted of a server so far, and what followed from it.
@@ -73,7 +71,7 @@ func newService(s *model.Service) *service {
 		gamma = -1
 	}
 	return &service{
-		name: s.Name, feedback: s.Feedback, slowStart: s.Policy.SlowStart, counters: map[netip.AddrPort]*counters{},
+		name: s.Name, feedback: s.Feedback, slowStart: s.Policy.SlowStart,
 		balancer: share.New(share.Options{
 			Policy: policy, Gamma: gamma, Settle: s.Feedback.Settle, Smooth: min(5*time.Second, s.Feedback.Settle/6),
 			Least: float64(s.Feedback.Least) / 100, SlowStart: slowStart,
@@ -122,60 +120,114 @@ func link(server *model.Server) string {
 	return server.Address.Addr().String()
 }
 
+// tracked is a server of a service.
+type tracked struct {
+	address   netip.AddrPort
+	key, link string
+	counters  *counters // nil: the forwarder does not list it
+	held      float64   // its share there before the first turn; 0: none
+	state     model.State
+}
+
+// follow makes the service's servers those of a configuration. What is counted of them stays.
+func (s *service) follow(config *model.Service) {
+	if s.from == config {
+		return
+	}
+	before := make(map[netip.AddrPort]*counters, len(s.servers))
+	for _, one := range s.servers {
+		before[one.address] = one.counters
+	}
+	s.from, s.version = config, 0
+	s.servers = make([]tracked, len(config.Servers))
+	for i := range config.Servers {
+		server := &config.Servers[i]
+		s.servers[i] = tracked{address: server.Address, key: model.ServerText(server.Address), link: link(server), counters: before[server.Address]}
+	}
+}
+
+// ask keeps the states of its servers current. Versions begin with 1.
+func (s *service) ask(states func(*model.Service, []model.State) []model.State, version uint64) {
+	if s.version == version && version != 0 {
+		return
+	}
+	s.version, s.states = version, states(s.from, s.states[:0])
+	for i, state := range s.states {
+		s.servers[i].state = state
+	}
+}
+
+// listed finds servers among those that a forwarder lists: mostly in the same order.
+type listed struct {
+	servers []*dpclient.ServerStats
+	others  map[netip.AddrPort]*dpclient.ServerStats // nil: not needed so far
+}
+
+func (l *listed) find(i int, address netip.AddrPort) *dpclient.ServerStats {
+	if i < len(l.servers) {
+		if at, err := dpclient.ServerAddressFromWire(l.servers[i].GetServer()); err == nil && at == address {
+			return l.servers[i]
+		}
+	}
+	if l.others == nil {
+		l.others = make(map[netip.AddrPort]*dpclient.ServerStats, len(l.servers))
+		for _, one := range l.servers {
+			if at, err := dpclient.ServerAddressFromWire(one.GetServer()); err == nil {
+				l.others[at] = one
+			}
+		}
+	}
+	return l.others[address]
+}
+
 // measureLinks reads all counters, and returns what is on each link.
 func (l *Loop) measureLinks(now time.Time, wanted []*model.Service, stats map[model.ServiceKey]*dpclient.ServiceStats) map[string]rate {
 	links := map[string]rate{}
 	for _, config := range wanted {
 		s := l.services[config.Key]
-		if s == nil || s.ending {
+		if s == nil || s.ending || stats[config.Key] == nil { // as in compute
 			continue
 		}
-		present := map[netip.AddrPort]*dpclient.ServerStats{}
-		s.held = map[netip.AddrPort]float64{}
-		for _, one := range stats[config.Key].GetServers() {
-			if address, err := dpclient.ServerAddressFromWire(one.GetServer()); err == nil {
-				present[address] = one
-				if stats[config.Key].GetSharesValidS() > 0 {
-					s.held[address] = dpclient.ShareFromWire(one.GetShare())
-				}
-			}
-		}
-		for i := range config.Servers {
-			server := &config.Servers[i]
-			one := present[server.Address]
+		s.follow(config)
+		there := listed{servers: stats[config.Key].GetServers()}
+		holds := stats[config.Key].GetSharesValidS() > 0 && s.at.IsZero()
+		for i := range s.servers {
+			server := &s.servers[i]
+			one := there.find(i, server.address)
 			if one == nil {
-				delete(s.counters, server.Address)
+				server.counters = nil
 				continue
 			}
-			if s.counters[server.Address] == nil {
-				s.counters[server.Address] = &counters{}
+			if holds {
+				server.held = dpclient.ShareFromWire(one.GetShare())
 			}
-			s.counters[server.Address].take(now, one)
-			links[link(server)] = links[link(server)].plus(s.counters[server.Address].rate)
+			if server.counters == nil {
+				server.counters = &counters{}
+			}
+			server.counters.take(now, one)
+			links[server.link] = links[server.link].plus(server.counters.rate)
 		}
 	}
 	return links
 }
 
-// servers gathers what is measured of a service's servers.
-func (l *Loop) servers(now time.Time, config *model.Service, s *service, links map[string]rate) []share.Server {
-	s.order = s.order[:0]
-	servers := make([]share.Server, 0, len(config.Servers))
-	for i := range config.Servers {
-		server := &config.Servers[i]
-		ref := model.ServerRef{Service: config.Key, Address: server.Address}
-		one := share.Server{Key: model.ServerText(server.Address), Weight: float64(server.Weight), Up: s.states[i] == model.Up,
-			Held: s.held[server.Address]}
-		if s.states[i] == model.Drain {
+// measured gathers what is measured of a service's servers.
+func (l *Loop) measured(now time.Time, s *service, links map[string]rate) []share.Server {
+	servers := make([]share.Server, len(s.servers))
+	for i := range s.servers {
+		server, t, one := &s.from.Servers[i], &s.servers[i], &servers[i]
+		ref := model.ServerRef{Service: s.from.Key, Address: t.address}
+		*one = share.Server{Key: t.key, Weight: float64(server.Weight), Up: t.state == model.Up, Held: t.held}
+		if t.state == model.Drain {
 			one.Why = "drained"
 		}
 		if server.Backup { // asked only when no other server takes a session
 			one.Up, one.Why = false, "backup"
 		}
-		if c := s.counters[server.Address]; c != nil && c.seen {
+		if c := t.counters; c != nil && c.seen {
 			one.Delay, one.Loss = c.delay, c.loss
 			if capacity := s.feedback.Capacity; capacity > 0 {
-				on := links[link(server)]
+				on := links[t.link]
 				one.Link = share.At(now, max(on.in, on.out)/float64(capacity))
 			}
 		}
@@ -184,9 +236,7 @@ func (l *Loop) servers(now time.Time, config *model.Service, s *service, links m
 				one.CPU = share.At(r.At, r.CPU)
 			}
 		}
-		l.addCheck(now, config, ref, &one)
-		s.order = append(s.order, server.Address)
-		servers = append(servers, one)
+		l.addCheck(now, s.from, ref, one)
 	}
 	return servers
 }

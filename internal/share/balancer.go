@@ -107,8 +107,8 @@ func (b *Balancer) gather(now time.Time, servers []Server, first bool) []*candid
 		k.seen = false
 	}
 	sum := 0.0
-	candidates := make([]*candidate, 0, len(servers))
-	for _, s := range servers {
+	candidates, all := make([]*candidate, 0, len(servers)), make([]candidate, len(servers))
+	for i, s := range servers {
 		k := b.known[s.Key]
 		in := s.Up && s.Weight > 0
 		if k == nil {
@@ -119,7 +119,8 @@ func (b *Balancer) gather(now time.Time, servers []Server, first bool) []*candid
 			}
 		}
 		k.seen = true
-		c := &candidate{known: k, Share: Share{Key: s.Key}}
+		c := &all[i]
+		c.known, c.Key = k, s.Key
 		candidates = append(candidates, c)
 		k.delay.take(s.Delay, b.options.Smooth, math.MaxFloat64)
 		k.loss.take(s.Loss, b.options.Smooth, 1)
@@ -261,7 +262,7 @@ func (b *Balancer) move(candidates []*candidate, part float64, now time.Time) {
 
 // publish makes ranges of the shares, equation (10), if they differ from those published.
 func (b *Balancer) publish(candidates []*candidate, warning string) Result {
-	result := Result{Warning: warning, Changed: b.removed}
+	result := Result{Warning: warning, Changed: b.removed, Shares: make([]Share, 0, len(candidates))}
 	in := 0
 	for _, c := range candidates {
 		if c.in() {
