@@ -12,7 +12,7 @@ import (
 // setAside says how much room a server has left: 1 far from overload, 0 in it, and evenly less in between.
 // A threshold with hysteresis would make it swing: spared, it recovers, and is overloaded by what it then gets.
 func (b *Balancer) setAside(c *candidate, now time.Time) {
-	k := c.known
+	k, missing := c.known, c.Reason
 	c.room = 1
 	for _, one := range []struct {
 		what       string
@@ -32,6 +32,9 @@ func (b *Balancer) setAside(c *candidate, now time.Time) {
 		if room == 0 {
 			c.State, c.Reason = SetAside, fmt.Sprintf("overloaded: %s %.0f %%", one.what, 100*one.s.value)
 		}
+	}
+	if c.room < 1 && missing != "" {
+		c.Reason += ", " + missing
 	}
 }
 

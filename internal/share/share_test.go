@@ -224,6 +224,52 @@ func TestOldDataFadesToTheWeight(t *testing.T) {
 	}
 }
 
+// Whatever is measured of a server that looks worse counts while it is new, and not at all once it is a minute old. What a
+// share is based on says so, where the measure is one that it needs.
+func TestEachSourceFades(t *testing.T) {
+	for name, one := range map[string]struct {
+		policy Policy
+		worse  func(s *Server, at time.Time)
+		reason string
+	}{
+		"delay":   {Capability, func(s *Server, at time.Time) { s.Delay = At(at, 0.01) }, "delay 40 s old"},
+		"loss":    {Capability, func(s *Server, at time.Time) { s.Loss = At(at, 0.04) }, ""},
+		"link":    {Capability, func(s *Server, at time.Time) { s.Link = At(at, 0.9) }, ""},
+		"cpu":     {Capability, func(s *Server, at time.Time) { s.CPU = At(at, 0.9) }, "cpu 40 s old"},
+		"latency": {LeastLatency, func(s *Server, at time.Time) { s.Latency = At(at, 0.05) }, "latency 40 s old"},
+	} {
+		b := undamped(Options{Policy: one.policy})
+		at := func(age time.Duration) Share {
+			s := even(2, begin.Add(age))
+			for i := range s {
+				s[i].Latency, s[i].Link = At(begin.Add(age), 0.002), At(begin.Add(age), 0)
+			}
+			one.worse(&s[0], begin)
+			return b.Step(begin.Add(age), s).Shares[0]
+		}
+		var fresh, old, gone Share
+		for age := time.Duration(0); age <= 5*time.Minute; age += time.Second {
+			now := at(age)
+			switch age {
+			case 10 * time.Second:
+				fresh = now
+			case 40 * time.Second:
+				old = now
+			}
+			gone = now
+		}
+		if fresh.Share > 0.45 {
+			t.Errorf("%s: it does not count: %+v", name, fresh)
+		}
+		if !strings.Contains(old.Reason, one.reason) || one.reason != "" && old.State != Partly {
+			t.Errorf("%s, 40 s old: %v, %q", name, old.State, old.Reason)
+		}
+		if math.Abs(gone.Share-0.5) > 0.03 || strings.Contains(gone.Reason, "overload") {
+			t.Errorf("%s, five minutes old: %+v", name, gone)
+		}
+	}
+}
+
 func TestOutGetsNothing(t *testing.T) {
 	r := settled(undamped(Options{}), func(now time.Time) []Server {
 		s := even(4, now)
