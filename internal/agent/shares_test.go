@@ -56,7 +56,7 @@ services:
 		if server.GetAddress()[3] == 22 {
 			delay = 9_000_000
 		}
-		return &fpb.DelayStats{Samples: n, SumNs: n * delay, SmoothedNs: delay, Buckets: []uint64{0, 0, n}, SynRepeated: 3}
+		return &fpb.DelayStats{Samples: n, SumNs: n * delay, SmoothedNs: delay, Buckets: []uint64{0, 0, n}, SynRepeated: 3, Segments: 500, SegmentsLost: 4}
 	}
 	l.start()
 	if _, err := l.apply(""); err != nil {
@@ -90,6 +90,7 @@ services:
 	labels := `{server="10.1.0.22:8080",service="web"`
 	for _, want := range []string{`steelyard_server_share` + labels + `} 0.`, `steelyard_server_share_basis` + labels + `} 1`,
 		`steelyard_server_syn_answer_smoothed_seconds` + labels + `} 0.009`, `steelyard_server_syn_answer_seconds_bucket` + labels + `,le="2e-06"} 0`,
+		`steelyard_server_segments_watched_total` + labels + `} 500`, `steelyard_server_segments_lost_total` + labels + `} 4`,
 		`steelyard_server_syn_repeated_total` + labels + `} 3`, `# TYPE steelyard_server_syn_answer_seconds histogram`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %s in %s", want, text)
