@@ -348,19 +348,14 @@ func TestEveryErrorOfTheFirstFileIsALine(t *testing.T) {
 }
 
 func TestAFileThatTheForwarderRefuses(t *testing.T) {
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := port.Addr().String()
-	port.Close()
+	address := freeAddress(t)
 	l := newLab(t, unchecked+"metrics: { listen: \""+address+"\" }\n")
 	l.forwarder.Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "an address of this host"}, "10.0.0.81")
 	l.start()
 	l.forwarder.AwaitCommits(1)
 	l.write(strings.Replace(unchecked, "10.0.0.80", "10.0.0.81", 1) + "metrics: { listen: \"" + address + "\" }\n")
 	l.log.await("the forwarder refuses the configuration", 1)
-	_, err = l.apply("")
+	_, err := l.apply("")
 	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "an address of this host; it keeps its configuration") {
 		t.Errorf("%v", err)
 	}

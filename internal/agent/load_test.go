@@ -3,8 +3,6 @@
 package agent
 
 import (
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,12 +17,7 @@ import (
 // The load that a server says in the answers to its checks is seen in the API and in metrics; when it stops saying it, its age and the
 // error are, and the server stays up.
 func TestLoadOfServers(t *testing.T) {
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := port.Addr().String()
-	port.Close()
+	address := freeAddress(t)
 	l := newLab(t, `version: 1
 local_addresses: [10.1.0.200]
 metrics: { listen: "`+address+`" }
@@ -69,14 +62,9 @@ services:
 	if servers[1].GetLoad() != nil {
 		t.Errorf("%v", servers[1].GetLoad())
 	}
-	response, err := http.Get("http://" + address + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(response.Body)
-	response.Body.Close()
-	if want := `steelyard_server_load{server="10.1.0.21:8080",service="web"} 0.75`; err != nil || !strings.Contains(string(text), want) {
-		t.Errorf("no %s, %v", want, err)
+	text := scrape(t, address)
+	if want := `steelyard_server_load{server="10.1.0.21:8080",service="web"} 0.75`; !strings.Contains(text, want) {
+		t.Errorf("no %s in %s", want, text)
 	}
 	mute.Store(true)
 	servers = find(func(s *pb.LoadState) bool { return s.GetFailures() > 0 })

@@ -26,15 +26,21 @@ limits:
   - { name: each, packets_per_second: 5, clients: {} }
 `
 
-// metricsLab has two services; it also returns the address of their metrics.
-func metricsLab(t *testing.T, detail string) (*lab, string) {
+// freeAddress returns one at which nobody listens.
+func freeAddress(t *testing.T) string {
 	t.Helper()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := port.Addr().String()
-	port.Close()
+	defer port.Close()
+	return port.Addr().String()
+}
+
+// metricsLab has two services; it also returns the address of their metrics.
+func metricsLab(t *testing.T, detail string) (*lab, string) {
+	t.Helper()
+	address := freeAddress(t)
 	l := newLab(t, twoServices+"metrics: { listen: \""+address+"\", detail: "+detail+" }\n")
 	l.start()
 	if _, err := l.apply(""); err != nil {

@@ -3,9 +3,6 @@
 package agent
 
 import (
-	"io"
-	"net"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,12 +23,7 @@ func TestSharesWithoutAForwarder(t *testing.T) {
 
 // What the forwarder measures becomes shares, which the forwarder gets, and which the API and metrics show beside the weight.
 func TestSharesFollowMeasurements(t *testing.T) {
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := port.Addr().String()
-	port.Close()
+	address := freeAddress(t)
 	l := newLab(t, `version: 1
 local_addresses: [10.1.0.200]
 metrics: { listen: "`+address+`" }
@@ -78,21 +70,13 @@ services:
 	if f := service.GetFeedback(); f.GetPolicy() != "capability" || f.GetValidS() != 60 || f.GetComputedUnixMs() == 0 {
 		t.Errorf("%v", f)
 	}
-	reply, err := http.Get("http://" + address + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(reply.Body)
-	reply.Body.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := scrape(t, address)
 	labels := `{server="10.1.0.22:8080",service="web"`
 	for _, want := range []string{`steelyard_server_share` + labels + `} 0.`, `steelyard_server_share_basis` + labels + `} 1`,
 		`steelyard_server_syn_answer_smoothed_seconds` + labels + `} 0.009`, `steelyard_server_syn_answer_seconds_bucket` + labels + `,le="2e-06"} 0`,
 		`steelyard_server_segments_watched_total` + labels + `} 500`, `steelyard_server_segments_lost_total` + labels + `} 4`,
 		`steelyard_server_syn_repeated_total` + labels + `} 3`, `# TYPE steelyard_server_syn_answer_seconds histogram`} {
-		if !strings.Contains(string(text), want) {
+		if !strings.Contains(text, want) {
 			t.Errorf("no %s in %s", want, text)
 		}
 	}
