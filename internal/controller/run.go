@@ -56,13 +56,13 @@ type Options struct {
 
 // Server is a running controller.
 type Server struct {
-	store     *cluster.Store
-	identity  *pki.Identity
-	peers     *http.Transport
-	id, url   string
-	log       *slog.Logger
-	now       func() time.Time
-	ctx       context.Context
+	store    *cluster.Store
+	identity *pki.Identity
+	peers    *http.Transport
+	id, url  string
+	log      *slog.Logger
+	now      func() time.Time
+	ctx      context.Context
 
 	authorities   atomic.Pointer[authorities]
 	authorityWake chan struct{}

@@ -108,7 +108,7 @@ func (i *Identity) Expires() time.Time {
 func (i *Identity) Due() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.behind || i.now().After(i.certificate.NotAfter.Add(-Lifetime / 3))
+	return i.behind || i.now().After(i.certificate.NotAfter.Add(-Lifetime/3))
 }
 
 // compare notes whether a controller, which was verified, has other authorities than are known here, or signs by another one than signed
