@@ -29,10 +29,22 @@ type plan struct {
 	merged             []byte  // the forwarder's, after the change
 	kept, whole        []byte  // values for the two
 	parsed             *model.Config
+	old                bool // the agent has a newer one than the store
 }
 
 // same reports that the plan changes nothing.
-func (p *plan) same() bool { return p.desired.Revision != 0 && bytes.Equal(p.desired.Value, p.whole) }
+func (p *plan) same() bool {
+	return p.desired.Revision != 0 && bytes.Equal(p.desired.Value, p.whole) && !p.old
+}
+
+// isOld reports whether the agent keeps what is newer than a revision, as etcd was restored from a backup. The same is written anew then.
+func (s *Server) isOld(forwarder string, revision int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var now status
+	entry := s.mirror.Get(keyStatus + forwarder)
+	return entry.Revision != 0 && decodeRecord(entry, &now) == nil && now.Older && now.Refused == revision
+}
 
 // prepare computes a plan, and refuses one that breaks a rule; its texts are in the store.
 func (s *Server) prepare(ctx context.Context, forwarder, name, file string, text []byte) (*plan, error) {
@@ -118,6 +130,7 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 			forwarder: forwarder, project: name, text: text, projectEntry: entry, record: record, member: now.Get(keyMembers + forwarder),
 			desired: now.Get(keyDesired + forwarder), previous: now.Get(keyPrevious + forwarder + "/" + name),
 		}
+		p.old = s.isOld(forwarder, p.desired.Revision)
 		if p.member.Revision == 0 {
 			return nil, missing("there is no forwarder %q: `steelyard get forwarders` lists them", forwarder)
 		}

@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -183,6 +184,25 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 	}
 }
 
+// pretendNewer has an agent believe that its configuration has a revision, which the store is far from.
+func (l *lab) pretendNewer(f *runningAgent, revision int64) {
+	l.Helper()
+	f.stop()
+	path := filepath.Join(f.options.State, agent.DesiredFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		l.Fatal(err)
+	}
+	changed := regexp.MustCompile(`Revision: \d+`).ReplaceAll(data, fmt.Appendf(nil, "Revision: %d", revision))
+	if err := os.WriteFile(path, changed, 0o600); err != nil {
+		l.Fatal(err)
+	}
+	f.options.Token = ""
+	l.until("the agent is seen to be away", func() bool { return l.owner("f1") == "" })
+	l.start(f)
+	l.until("the controller has noticed", func() bool { return strings.Contains(l.list(l.controllers[0].admin)["f1"].GetError(), "newer") })
+}
+
 // etcd was restored from a backup: what is applied now has a lower revision than the agent's, and is no success.
 func TestRestoredStoreIsNoSuccess(t *testing.T) {
 	l := newLab(t, 1)
@@ -191,23 +211,39 @@ func TestRestoredStoreIsNoSuccess(t *testing.T) {
 	if _, err := apply(t.Context(), c.admin, "f1", "", file(10)); err != nil {
 		t.Fatal(err)
 	}
-	f.stop()
-	path := filepath.Join(f.options.State, agent.DesiredFile)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, regexp.MustCompile(`Revision: \d+`).ReplaceAll(data, []byte("Revision: 1000000")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f.options.Token = ""
-	l.until("the agent is seen to be away", func() bool { return l.owner("f1") == "" })
-	l.start(f)
-	l.until("the controller has noticed", func() bool { return strings.Contains(l.list(c.admin)["f1"].GetError(), "newer") })
+	l.pretendNewer(f, 1000000)
 	if response, err := apply(t.Context(), c.admin, "f1", "", file(20)); connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "backup") {
 		t.Errorf("%v, %v", response, err)
 	}
 	if got := f.Server(vip, server).GetWeight(); got != 10 {
 		t.Errorf("weight %d", got)
+	}
+}
+
+// Where revisions go on above the agents', the same file is applied once more, and is in force.
+func TestRestoredStoreIsAppliedAgain(t *testing.T) {
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	f := l.addForwarder("f1")
+	if _, err := apply(t.Context(), c.admin, "f1", "", file(10)); err != nil {
+		t.Fatal(err)
+	}
+	desired, err := l.store.Get(t.Context(), keyDesired+"f1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := desired.Revision + 100
+	l.pretendNewer(f, newer)
+	for revision := int64(0); revision <= newer; { // as etcd's "bump revision" does it
+		if revision, err = l.store.Commit(t.Context(), new(cluster.Txn).Put("bump", nil, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	response, err := apply(t.Context(), c.admin, "f1", "", file(10))
+	if err != nil || response.GetRevision() == 0 || len(response.GetWarnings()) > 0 {
+		t.Fatalf("%v, %v", response, err)
+	}
+	if got := l.list(c.admin)["f1"]; !got.GetInForwarder() || got.GetError() != "" || got.GetDesiredRevision() <= newer {
+		t.Errorf("%v", got)
 	}
 }
