@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A controller configures a real forwarder through its agent, and dies: traffic goes on."""
 
+import json
+
 import pytest
 
+from tests.lab import wait_until
 from tests.lab.clients import HttpConnection, http_get
+from tests.lab.process import run
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.joined import Joined
 
@@ -50,3 +54,48 @@ def test_traffic_outlives_the_controller(stage, joined):
     assert joined.weights() == before
     joined.apply(weight=7)
     assert joined.weights() == {7}
+
+
+@pytest.fixture
+def small(stage):
+    """The agent's state is on a disk of its own, a small one."""
+    one = Joined(stage)
+    disk = one.dir / "agent-1"
+    disk.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=256k", "small", disk])
+    try:
+        one.start()
+        yield one
+    finally:
+        stage.steelyard.agent.kill()
+        run(["umount", disk])
+        one.close()
+
+
+def fill(disk):
+    """Returns the file that takes all that was left."""
+    path = disk / "filler"
+    with pytest.raises(OSError, match="No space left"), open(path, "wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    return path
+
+
+def test_a_full_disk_keeps_what_is_in_force(stage, small):
+    small.apply(weight=3)
+    small.await_in_force("the forwarder has what is desired")
+    stage.steelyard.wait_all_up()
+    filler = fill(small.dir / "agent-1")
+    small.apply(weight=9, check=False)
+
+    def behind():
+        (one,) = json.loads(small.controllers.cli("get", "forwarders", "-o", "json"))
+        return one["state"] == "behind" and "no space left" in one["error"]
+
+    wait_until(behind, "the controller knows why it is behind", 60)
+    assert small.weights() == {3}
+    for _ in range(20):
+        assert http_get(stage.client, VIP[4], WEB)
+    filler.unlink()
+    small.await_in_force("the change has come through")
+    assert small.weights() == {9}
