@@ -18,7 +18,7 @@ from tests.demo.show import Show, say
 from tests.lab.clients import finish_wrk, start_wrk
 from tests.lab.config import Config, Server, Service
 from tests.lab.process import run
-from tests.lab.run import kernel_connections, start_run
+from tests.lab.run import kernel_connections, nginx_text, start_run
 from tests.lab.servers import wait_listening
 from tests.lab.steelyard import FORWARDER_NICE, VIP, Steelyard, local_addresses
 
@@ -41,17 +41,8 @@ SIDES = ("stack", "kernel")
 WORD = {"stack": "on the stack", "kernel": "on Linux's TCP"}
 OPTIONS = ["--toa"]
 
-NGINX = """\
-worker_processes 1;
-daemon off;
-user www-data;
-pid {dir}/pid;
-error_log stderr notice;
-events {{ worker_connections 4096; }}
-http {{
-    access_log off;
+NGINX = nginx_text("""\
     sendfile on;
-    keepalive_requests 100000000;
     default_type text/plain;
     server {{
         listen 8000 backlog=4096;
@@ -59,8 +50,7 @@ http {{
         root {dir};
         location = /who {{ return 200 "$remote_addr"; }}
     }}
-}}
-"""
+""")
 LIGHTTPD = """\
 server.document-root = "{dir}"
 server.port = 8000

@@ -14,6 +14,24 @@ STEELYARD = ROOT / "build" / "bin" / "steelyard"
 PORT = 9000
 
 
+def nginx_text(inside, workers=1):
+    """A configuration of nginx for `run`, as templates are: `inside` is what its http block has,
+    {dir} its folder."""
+    return f"""\
+worker_processes {workers};
+daemon off;
+user www-data;
+pid {{dir}}/pid;
+error_log stderr notice;
+events {{{{ worker_connections 4096; }}}}
+http {{{{
+    access_log off;
+    keepalive_requests 100000000;
+{inside.rstrip()}
+}}}}
+"""
+
+
 def start_run(lab, name, argv, *options, host="forwarder", interface="front", workers=1):
     """Starts a program on the stack."""
     return lab.start(

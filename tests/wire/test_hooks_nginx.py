@@ -9,25 +9,19 @@ import pytest
 from tests.lab import wait_until
 from tests.lab.hooks import hook, hook_list, stack_name
 from tests.lab.lab import ROOT, Lab
-from tests.lab.run import start_run
+from tests.lab.run import nginx_text, start_run
 from tests.wire.running import workers_seen
 
 V4 = "10.0.0.1"
-NGINX = """\
-worker_processes 2;
-daemon off;
-user www-data;
-pid {dir}/pid;
-error_log stderr notice;
-events {{ worker_connections 1024; }}
-http {{
-    access_log off;
+NGINX = nginx_text(
+    """\
     server {{
         listen 8002;
         location = /pid {{ return 200 "$pid"; }}
     }}
-}}
-"""
+""",
+    workers=2,
+)
 
 
 @pytest.fixture(scope="module")

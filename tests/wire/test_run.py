@@ -15,7 +15,7 @@ from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, http_get, receive_exactly
-from tests.lab.run import kernel_connections, start_run
+from tests.lab.run import kernel_connections, nginx_text, start_run
 from tests.lab.servers import start_nginx, wait_listening
 from tests.wire.running import (
     LARGE,
@@ -32,17 +32,8 @@ from tests.wire.running import (
     workers_seen,
 )
 
-NGINX = """\
-worker_processes 2;
-daemon off;
-user www-data;
-pid {dir}/pid;
-error_log stderr notice;
-events {{ worker_connections 4096; }}
-http {{
-    access_log off;
+INSIDE = """\
     sendfile on;
-    keepalive_requests 1000000;
     server {{
         listen 8002;
         listen [::]:8002;
@@ -50,8 +41,8 @@ http {{
         location = /pid {{ return 200 "$pid"; }}
         location /behind/ {{ proxy_pass http://10.0.0.10:8080/; }}
     }}
-}}
 """
+NGINX, NGINX_TWO = nginx_text(INSIDE), nginx_text(INSIDE, workers=2)
 
 HAPROXY = """\
 global
@@ -122,7 +113,7 @@ def test_lighttpd(stack, family):
 
 @families
 def test_nginx_with_two_workers(stack, family):
-    folder = site(stack, "nginx", NGINX)
+    folder = site(stack, "nginx", NGINX_TWO)
     before = kernel_connections(stack["forwarder"])
     process = start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002, workers=2)
     first = workers_seen(stack, 2)
@@ -141,7 +132,7 @@ def test_nginx_with_two_workers(stack, family):
 
 def test_answers_find_the_worker_that_asked(stack):
     """The connections that a worker opens have their answers spread over both queues."""
-    folder = site(stack, "nginx", NGINX)
+    folder = site(stack, "nginx", NGINX_TWO)
     before = kernel_connections(stack["forwarder"])
     start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002, workers=2)
     for _ in range(40):
@@ -157,7 +148,7 @@ def gone(pid):
 def test_nginx_reloads(stack):
     """A new worker has the stack when the old one has ended. No client is refused in between: SYNs
     come again, and a download goes on."""
-    folder = site(stack, "nginx", NGINX.replace("worker_processes 2", "worker_processes 1"))
+    folder = site(stack, "nginx", NGINX)
     host = stack["forwarder"]
     before = kernel_connections(host)
     process = start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002)
@@ -191,8 +182,7 @@ def test_nginx_reloads(stack):
 
 def test_nginx_is_upgraded(stack):
     """The new program has the listening sockets from the old one."""
-    text = NGINX.replace("worker_processes 2", "worker_processes 1")
-    text = text.replace("daemon off;", "env LD_PRELOAD;\nenv STEELYARD_RUN;")
+    text = NGINX.replace("daemon off;", "env LD_PRELOAD;\nenv STEELYARD_RUN;")
     folder = site(stack, "nginx", text)
     host = stack["forwarder"]
     before = kernel_connections(host)
@@ -214,7 +204,7 @@ def test_nginx_is_upgraded(stack):
 def test_errors_find_the_worker_that_they_are_about(stack, family):
     """A router's errors about a narrow path come by one queue, whoever has the connection. What is
     too big is not sent again and again."""
-    folder = site(stack, "nginx", NGINX)
+    folder = site(stack, "nginx", NGINX_TWO)
     start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002, workers=2)
     router, address = stack["router"].ns, (V4, V6)[family == 6]
     capture = stack.capture("router")

@@ -19,7 +19,7 @@ from scapy.layers.inet6 import IPv6
 
 from tests.lab import Config, Lab, Server, Service, wait_until
 from tests.lab.clients import connect, http_get, wrk
-from tests.lab.run import kernel_connections, start_run
+from tests.lab.run import kernel_connections, nginx_text, start_run
 from tests.lab.servers import wait_listening
 from tests.lab.steelyard import FAST_CHECKS, VIP, Steelyard, local_addresses
 from tests.lab.topology import FRONT, v4, v6
@@ -30,16 +30,7 @@ WEB, PROXIED, LIGHT = 8030, 8031, 8032
 FRONT_TOA, FRONT_LIGHT, FRONT_ACROSS = 8040, 8041, 8042
 FRONT_PROXY = {"proxy_v1": 8043, "proxy_v2": 8044}
 
-NGINX = """\
-worker_processes 1;
-daemon off;
-user www-data;
-pid {dir}/pid;
-error_log stderr notice;
-events {{ worker_connections 4096; }}
-http {{
-    access_log off;
-    keepalive_requests 1000000;
+NGINX = nginx_text("""\
     default_type text/plain;
     set_real_ip_from 10.0.0.0/24;
     set_real_ip_from fd00::/64;
@@ -57,8 +48,7 @@ http {{
         location = / {{ return 200 "s1\\n"; }}
         location = /who {{ return 200 "$remote_addr $remote_port $server_addr"; }}
     }}
-}}
-"""
+""")
 LIGHTTPD = """\
 server.document-root = "{dir}"
 server.port = {light}
