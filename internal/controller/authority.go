@@ -59,6 +59,13 @@ func decodeAuthorities(in cluster.Snapshot) (*authorities, error) {
 	return a, nil
 }
 
+func newest(a *authorities) *pki.Authority {
+	if a.next != nil {
+		return a.next
+	}
+	return a.signs
+}
+
 // chain returns the certificates of all, first the one that signs.
 func (a *authorities) chain() []*x509.Certificate {
 	all := a.signs.Chain()
@@ -206,6 +213,7 @@ func (s *Server) followAuthority(ctx context.Context) error {
 	if changed {
 		s.log.Info("authorities of certificates have changed", "signs", a.signs.Hash(), "former", len(a.signs.Former), "next", a.next != nil)
 		s.mu.Lock()
+		s.authoritiesAt = time.Now()
 		for _, one := range s.sessions { // when it comes again, the agent sees what it does not have yet
 			go one.conn.Close()
 		}
@@ -316,7 +324,7 @@ func (s *Server) ReplaceAuthority(ctx context.Context, request *connect.Request[
 		if err != nil {
 			return nil, err
 		}
-		made, err := pki.NewAuthority(s.now())
+		made, err := newest(a).Next(s.now())
 		if err != nil {
 			return nil, err
 		}

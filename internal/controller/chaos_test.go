@@ -217,7 +217,7 @@ func (c *chaos) fault() {
 	names := []string{"f1", "f2"}
 	name := names[c.random.IntN(len(names))]
 	say := func(what string) { c.log = append(c.log, what) }
-	switch c.random.IntN(7) {
+	switch c.random.IntN(8) {
 	case 0, 1:
 		say("kill " + m.options.Members.Name)
 		m.kill()
@@ -243,6 +243,13 @@ func (c *chaos) fault() {
 		old := c.agents[name]
 		old.stop()
 		c.enlist(name, old.Forwarder)
+	case 7:
+		if u := c.anyone(c.random); u != nil {
+			ctx, cancel := context.WithTimeout(c.Context(), 4*time.Second)
+			defer cancel()
+			_, err := u.ReplaceAuthority(ctx, connect.NewRequest(&pb.ReplaceAuthorityRequest{}))
+			say(fmt.Sprintf("replace the authority (%v)", err))
+		}
 	}
 }
 
@@ -346,6 +353,12 @@ func (c *chaos) settle(writers []*writer, forwarders map[string]*dptest.Forwarde
 			}
 		}
 		return len(list.Msg.GetForwarders()) == len(forwarders)
+	})
+	c.until("no authority is being replaced", func() bool {
+		ctx, cancel := context.WithTimeout(c.Context(), 5*time.Second)
+		defer cancel()
+		list, err := c.anyone(random).ListAuthorities(ctx, connect.NewRequest(&pb.ListAuthoritiesRequest{}))
+		return err == nil && len(list.Msg.GetAuthorities()) == 1
 	})
 	for _, w := range writers {
 		got := int(forwarders[w.forwarder].Server(w.vip, server).GetWeight())

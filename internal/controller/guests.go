@@ -33,6 +33,7 @@ type guest struct {
 	net.Conn
 	host *guests
 	from netip.Prefix
+	at   time.Time // since when it is connected
 	late *time.Timer
 
 	place *list.Element // with host.mu; nil: a guest no more
@@ -57,7 +58,7 @@ func (g *guests) Accept() (net.Conn, error) {
 
 // enter returns nil if there are too many of the same address.
 func (g *guests) enter(conn net.Conn) *guest {
-	one := &guest{Conn: conn, host: g, from: sourceOf(conn.RemoteAddr())}
+	one := &guest{Conn: conn, host: g, from: sourceOf(conn.RemoteAddr()), at: time.Now()}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.from[one.from] >= maxGuestsFrom {

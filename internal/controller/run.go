@@ -75,6 +75,8 @@ type Server struct {
 	watchers map[*watcher]bool
 	parsers  map[string]*config.Parser // by project
 	lease    cluster.Lease             // 0: none, so no agent is accepted
+	// When this controller had its certificate of the present authorities.
+	authoritiesAt time.Time
 
 	placing      placement.Options
 	measureEvery time.Duration

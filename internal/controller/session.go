@@ -24,7 +24,8 @@ import (
 // session is an agent's connection, over which the controller is the client.
 type session struct {
 	forwarder string
-	fence     int64 // revision of owners/FORWARDER: what we write about it is compared with that
+	since     time.Time // when it began, before the handshake
+	fence     int64     // revision of owners/FORWARDER: what we write about it is compared with that
 	conn      *tunnelConn
 	transport *http.Transport
 	agent     agentpbconnect.AgentServiceClient
@@ -102,10 +103,11 @@ func (s *Server) accept(_ *http.Server, conn *tls.Conn, _ http.Handler) {
 		s.log.Warn("an agent is refused", "from", conn.RemoteAddr(), "error", err)
 		return
 	}
+	one := newSession(who.Name.Name, conn)
 	if stranger, ok := conn.NetConn().(*guest); ok {
 		stranger.admit()
+		one.since = stranger.at
 	}
-	one := newSession(who.Name.Name, conn)
 	// Whoever had the forwarder before loses it now: the agent has chosen.
 	one.fence, err = s.store.Commit(asking, new(cluster.Txn).At(keyMembers+one.forwarder, who.revision).
 		Put(keyOwners+one.forwarder, encode(owner{s.id, s.url}), lease))
@@ -126,6 +128,9 @@ func (s *Server) accept(_ *http.Server, conn *tls.Conn, _ http.Handler) {
 
 func (s *Server) enter(one *session) {
 	s.mu.Lock()
+	if one.since.Before(s.authoritiesAt) { // its handshake may have shown the ones before
+		go one.conn.Close()
+	}
 	before := s.sessions[one.forwarder]
 	if before == nil || before.fence < one.fence {
 		s.sessions[one.forwarder] = one

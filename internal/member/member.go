@@ -276,20 +276,25 @@ func (m *Member) visit(ctx context.Context, controller string) error {
 	m.Log.Info("controller is connected", "controller", controller)
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
-	go m.keepGood(serving, controller)
+	go m.keepGood(serving, controller, conn)
 	return m.serve(serving, conn)
 }
 
-// keepGood renews the certificate in time; it is used at the next connection.
-func (m *Member) keepGood(ctx context.Context, controller string) {
-	ticker := time.NewTicker(time.Hour)
+// keepGood renews the certificate in time, and ends the connection then: the next one shows the new certificate.
+func (m *Member) keepGood(ctx context.Context, controller string, conn net.Conn) {
+	ticker := time.NewTicker(time.Minute)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
+			if !m.Identity.Due() {
+				continue
+			}
 			if err := Renew(ctx, m.Identity, controller); err != nil {
 				m.Log.Warn("the certificate is not renewed", "expires", m.Identity.Expires(), "error", err)
+				continue
 			}
+			conn.Close()
 		case <-ctx.Done():
 			return
 		}

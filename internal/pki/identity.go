@@ -120,7 +120,7 @@ func (i *Identity) compare(controller tls.ConnectionState) {
 	if len(shown) == 0 {
 		return
 	}
-	older := func(a, b *x509.Certificate) int { return a.NotBefore.Compare(b.NotBefore) }
+	older := func(a, b *x509.Certificate) int { return a.SerialNumber.Cmp(b.SerialNumber) }
 	same := len(shown) == len(i.authorities)
 	for _, one := range shown {
 		same = same && slices.ContainsFunc(i.authorities, one.Equal)

@@ -89,11 +89,20 @@ func serial() (*big.Int, error) { return rand.Int(rand.Reader, new(big.Int).Lsh(
 
 // NewAuthority makes an authority.
 func NewAuthority(now time.Time) (*Authority, error) {
-	key, err := NewKey()
+	number, err := serial()
 	if err != nil {
 		return nil, err
 	}
-	number, err := serial()
+	return newAuthority(number, now)
+}
+
+// Next makes the one that may replace it. Their serial numbers say which one is newer, whatever clocks say.
+func (a *Authority) Next(now time.Time) (*Authority, error) {
+	return newAuthority(new(big.Int).Add(a.Certificate.SerialNumber, big.NewInt(1)), now)
+}
+
+func newAuthority(number *big.Int, now time.Time) (*Authority, error) {
+	key, err := NewKey()
 	if err != nil {
 		return nil, err
 	}
