@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"steelyard/internal/controller"
@@ -141,8 +142,9 @@ func (a *app) reach(sockets ...string) (*http.Client, string) {
 	transport.TLSClientConfig = identity.Client()
 	renewing := &renewing{app: a, next: transport, identity: identity}
 	client.Transport = headed{renewing, headers}
-	transport.DialContext = func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
-		conn, renewing.controller, err = dialController(ctx, name, one.Controllers)
+	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, controller, err := dialController(ctx, name, one.Controllers)
+		renewing.controller.Store(controller)
 		return conn, err
 	}
 	return client, "https://controller"
@@ -172,7 +174,7 @@ type renewing struct {
 	app        *app
 	next       http.RoundTripper
 	identity   *pki.Identity
-	controller string // its URL
+	controller atomic.Value // its URL
 }
 
 func (r *renewing) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -180,7 +182,7 @@ func (r *renewing) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err == nil {
 		asking, cancel := context.WithTimeout(request.Context(), 3*time.Second)
 		defer cancel()
-		if err := member.Renew(asking, r.identity, r.controller); err != nil {
+		if err := member.Renew(asking, r.identity, r.controller.Load().(string)); err != nil {
 			r.app.warn([]string{err.Error()})
 		}
 	}
