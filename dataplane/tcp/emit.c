@@ -19,8 +19,9 @@
 #include "timer.h"
 #include "window.h"
 
-#define RETRY_MS    10 /* no buffer: again after this time */
-#define PIECES_MOST 64 /* of a large segment: some drivers have room for no more */
+#define RETRY_MS    10  /* no buffer: again after this time */
+#define PIECES_MOST 64  /* of a large segment: some drivers have room for no more */
+#define PIECE_LEAST 256 /* some cards take smaller ones for an attack, and refuse them */
 
 enum kind {
 	KIND_NEW,   /* one segment of new bytes, or SYN, FIN */
@@ -330,7 +331,7 @@ static uint32_t large_end(const struct sy_stack *s, const struct connection *c, 
 {
 	uint32_t piece = piece_of(s, c), bytes = c->unsent.end - c->snd_nxt, most, whole;
 
-	if (piece == 0)
+	if (piece < PIECE_LEAST)
 		return c->snd_nxt;
 	most = least(bytes, c->snd_una + c->snd_wnd - c->snd_nxt);
 	most = least(most, least(room, pace_burst(s, c)));

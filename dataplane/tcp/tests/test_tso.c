@@ -194,6 +194,19 @@ static void test_limits(void **state)
 	duo_end();
 }
 
+/* Some cards refuse small pieces. */
+static void test_small(void **state)
+{
+	begin();
+	sy_stack_set(duo.a, duo.from, SY_STACK_MSS, 255, duo.now);
+	duo_write(2000, 0);
+	assert_true(duo_fetch_all() > 5);
+	assert_int_equal(sy_stack_counters(duo.a)->tso_segments, 0);
+	duo_settle();
+	assert_int_equal(duo_read(), 2000);
+	duo_end();
+}
+
 /* A tick's worth of a paced connection's bytes. */
 static void test_paced(void **state)
 {
@@ -383,8 +396,9 @@ int main(void)
 	        cmocka_unit_test(test_cork),       cmocka_unit_test(test_peer_window),
 	        cmocka_unit_test(test_limits),     cmocka_unit_test(test_paced),
 	        cmocka_unit_test(test_no_buffers), cmocka_unit_test(test_turns),
-	        cmocka_unit_test(test_reduced),    cmocka_unit_test(test_urgent),
-	        cmocka_unit_test(test_lost),       cmocka_unit_test(test_lost_end),
+	        cmocka_unit_test(test_small),      cmocka_unit_test(test_reduced),
+	        cmocka_unit_test(test_urgent),     cmocka_unit_test(test_lost),
+	        cmocka_unit_test(test_lost_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
