@@ -72,6 +72,25 @@ int port_open(struct sy_runtime *rt, const struct sy_port_options *o, struct sy_
 	return p->ops->open(rt, p, o, err) ? sy_fail_in(err, "port %s", o->name) : 0;
 }
 
+/* What it does for the stack, in a log's words. */
+static const char *offloads_text(const struct port *p, char out[static 64])
+{
+	static const struct {
+		uint32_t bit;
+		const char *name;
+	} all[] = {{SY_OFFLOAD_TCP_CHECKSUM, "checksums"},
+	           {SY_OFFLOAD_TSO_IPV4, "TSO"},
+	           {SY_OFFLOAD_TSO_IPV6, "TSO of IPv6"},
+	           {SY_OFFLOAD_LRO, "LRO"}};
+	size_t len = 0;
+
+	out[0] = 0;
+	for (unsigned i = 0; i < SY_ARRAY_LEN(all); i++)
+		if (p->offloads & all[i].bit)
+			len += (size_t)snprintf(out + len, 64 - len, ", %s", all[i].name);
+	return out;
+}
+
 int port_bind(struct sy_runtime *rt, unsigned id, uint64_t deadline, struct sy_error *err)
 {
 	struct port *p = rt->port[id];
@@ -80,8 +99,9 @@ int port_bind(struct sy_runtime *rt, unsigned id, uint64_t deadline, struct sy_e
 	p->bound = true;
 	if (port_xsk_director(p))
 		sy_director_read_stats(port_xsk_director(p), &p->found);
-	sy_log(SY_LOG_INFO, "runtime", "port %s: %s, %u queue%s, MTU %u", p->name, p->backend,
-	       p->queues, p->queues == 1 ? "" : "s", p->mtu);
+	char offloads[64];
+	sy_log(SY_LOG_INFO, "runtime", "port %s: %s, %u queue%s, MTU %u%s", p->name, p->backend,
+	       p->queues, p->queues == 1 ? "" : "s", p->mtu, offloads_text(p, offloads));
 	return 0;
 }
 

@@ -10,9 +10,10 @@ from tests.lab.process import run
 SOURCE = Path(__file__).with_name("loss.bpf.c")
 
 
-@contextlib.contextmanager
-def losing(lab, hosts, permille, interface="eth0"):
-    """Drops segments that these hosts receive. (Drops on sending would be visible to their TCP.)"""
+def lose(lab, host, permille, interface):
+    """Drops segments that this host receives, as long as the interface lives. (Drops on sending
+    would be visible to its TCP.)"""
+    ns, device = lab[host].ns, ["dev", interface]
     program = lab.dir / f"loss-{permille}.o"
     if not program.exists():
         headers = f"-I/usr/include/{sysconfig.get_config_var('MULTIARCH')}"
@@ -20,12 +21,17 @@ def losing(lab, hosts, permille, interface="eth0"):
             ["clang", "-O2", "-g", "-Wall", "-Werror", "-target", "bpf", headers]
             + [f"-DLOSS={permille}", "-c", SOURCE, "-o", program]
         )
-    device = ["dev", interface]
+    ns.run(["tc", "qdisc", "add", *device, "clsact"])
+    bpf = ["bpf", "direct-action", "obj", program, "sec", "tc"]
+    ns.run(["tc", "filter", "add", *device, "ingress", *bpf])
+
+
+@contextlib.contextmanager
+def losing(lab, hosts, permille, interface="eth0"):
+    """The same of several hosts, for a while."""
     with contextlib.ExitStack() as stack:
         for host in hosts:
-            ns = lab[host].ns
-            ns.run(["tc", "qdisc", "add", *device, "clsact"])
-            stack.callback(ns.run, ["tc", "qdisc", "del", *device, "clsact"])
-            bpf = ["bpf", "direct-action", "obj", program, "sec", "tc"]
-            ns.run(["tc", "filter", "add", *device, "ingress", *bpf])
+            lose(lab, host, permille, interface)
+            undo = ["tc", "qdisc", "del", "dev", interface, "clsact"]
+            stack.callback(lab[host].ns.run, undo)
         yield

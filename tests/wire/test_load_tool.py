@@ -12,6 +12,7 @@ import pytest
 
 from tests.lab import Lab
 from tests.lab.load import LOAD, Load, endpoint, errors, sources
+from tests.lab.loss import lose
 from tests.lab.process import run
 from tests.lab.servers import EchoServer, nginx_log, start_nginx, wait_listening
 
@@ -219,9 +220,9 @@ def test_memif(lab):
     assert seen["accepted"] == results["connections"]["opened"] >= 1000
 
 
-def echo_over_tap(lab, family, tap, **options):
-    """Echoes of the kernel at a TAP's other end. Returns results, and the lengths of the frames
-    that it got."""
+def echo_over_tap(lab, family, tap, loss=0, **options):
+    """Echoes of the kernel at a TAP's other end, which loses so many of a thousand segments.
+    Returns results, and the lengths of the frames that came there."""
     mac, prefix = "02:00:00:00:00:03", (24 if family == 4 else 64)
     own, peer = ("10.8.1.2", "10.8.1.1") if family == 4 else ("fd08::2", "fd08::1")
     port, client = "net_tap0", lab["client"]
@@ -240,11 +241,13 @@ def echo_over_tap(lab, family, tap, **options):
         quiet=True,
         **options,
     )
-    clients.process.wait_for(f"port {port}")
+    clients.process.wait_for(f"port {port}: .*, MTU 1500, checksums, TSO")
     capture = lab.capture("client", tap)
     client.ns.ip(f"link set {tap} address {mac[:-1]}4")
     client.ns.ip(f"address add {peer}/{prefix} dev {tap}" + (" nodad" if family == 6 else ""))
     client.ns.ip(f"link set {tap} up")
+    if loss:
+        lose(lab, "client", loss, tap)
     client.ns.ip(f"neigh replace {own} lladdr {mac} dev {tap} nud permanent")
     results = clients.finish()
     echo.close()
@@ -264,13 +267,16 @@ def test_port_computes_checksums(lab):
 
 
 @families
-def test_port_cuts_segments(lab, family):
+@pytest.mark.parametrize("loss", (0, 10), ids=("sound", "losing"))
+def test_port_cuts_segments(lab, family, loss):
     """DPDK's TAP cuts large segments of IPv4, in software; those of IPv6 the stack makes itself.
-    The kernel gets all bytes, and no frame that is larger than its MTU."""
+    The kernel gets all bytes, and no frame that is larger than its MTU; also if pieces get
+    lost."""
     options = {"class_": "all,length=uniform:1:100k", "requests": 300, "depth": 3}
-    results, lengths = echo_over_tap(lab, family, "sytap1", **options)
+    results, lengths = echo_over_tap(lab, family, "sytap1", loss, **options)
     stack = results["stack"]
     assert results["answered"] == 300
+    assert not loss or stack["retransmitted"] > 10
     assert 1000 < max(lengths) <= 1500 + 14
     if family == 4:
         assert stack["tso_segments"] > 300
