@@ -171,13 +171,10 @@ static void xsk_wake(struct port *p, unsigned queue)
 
 /* ---- transmit -------------------------------------------------------------------------------- */
 
-static unsigned xsk_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+static unsigned frames_send(struct xsk_port *x, struct xsk_queue *q, struct rte_mbuf **m,
+                            unsigned n)
 {
-	struct xsk_port *x = p->impl;
-	struct xsk_queue *q = &x->queue[queue];
 	uint32_t at;
-	if (SY_UNLIKELY(!q->socket)) /* the interface is gone */
-		return 0;
 	xsk_completions_reap(x, q);
 	/* The completion ring must have space for all packets under way. */
 	unsigned completions = RING - q->tx_flying;
@@ -201,6 +198,40 @@ static unsigned xsk_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 	q->tx_flying += n;
 	tx_kick(x, q);
 	return n;
+}
+
+static bool is_large(const struct rte_mbuf *m)
+{
+	return m->ol_flags & RTE_MBUF_F_TX_TCP_SEG;
+}
+
+/* Frames and large segments take different ways, in their order. */
+static unsigned mixed_send(struct xsk_port *x, struct xsk_queue *q, struct rte_mbuf **m, unsigned n)
+{
+	for (unsigned done = 0, end, sent; done < n;) {
+		if (is_large(m[done])) {
+			if (!xsk_large_send(x, q, m[done]))
+				return done;
+			rte_pktmbuf_free(m[done++]);
+			continue;
+		}
+		for (end = done + 1; end < n && !is_large(m[end]);)
+			end++;
+		sent = frames_send(x, q, m + done, end - done);
+		done += sent;
+		if (done < end)
+			return done;
+	}
+	return n;
+}
+
+static unsigned xsk_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+{
+	struct xsk_port *x = p->impl;
+	struct xsk_queue *q = &x->queue[queue];
+	if (SY_UNLIKELY(!q->socket)) /* the interface is gone */
+		return 0;
+	return SY_UNLIKELY(q->cuts) ? mixed_send(x, q, m, n) : frames_send(x, q, m, n);
 }
 
 static unsigned xsk_sending(struct port *p, unsigned queue)
@@ -228,6 +259,7 @@ static void xsk_stats(struct port *p, struct sy_port_stats *out)
 		if (!getsockopt(x->queue[i].fd, SOL_XDP, XDP_STATISTICS, &s, &len))
 			out->rx_missed += s.rx_dropped + s.rx_ring_full;
 	}
+	out->tx_failed += SY_READ(x->unfit);
 	sy_director_read_stats(x->director, &out->director);
 }
 
@@ -397,6 +429,8 @@ static int xsk_bind(struct sy_runtime *rt, struct port *p, const struct sy_port_
 			               "queue %u: the flow director refuses the socket: %s", i,
 			               strerror(-rc));
 	}
+	if (rt->options.offloads)
+		xsk_large_begin(p);
 	snprintf(p->backend, sizeof(p->backend), "xsk %s",
 	         sy_director_is_native(x->director) ? "native" : "generic");
 	return 0;
@@ -425,6 +459,7 @@ static void queue_flush(struct xsk_port *x, struct xsk_queue *q, uint64_t deadli
 static void *queue_close(void *arg)
 {
 	struct xsk_queue *q = arg;
+	xsk_large_close(q);
 	if (q->socket)
 		xsk_socket__delete(q->socket);
 	if (q->umem)

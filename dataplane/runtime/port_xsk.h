@@ -21,6 +21,8 @@ struct xsk_queue {
 	pthread_t closer;
 	unsigned fill_missing; /* buffers due that the pool did not have */
 	unsigned tx_flying;    /* given to the kernel, not completed yet */
+	int large_fd;          /* cuts: takes segments that the kernel cuts */
+	bool cuts;
 };
 
 struct xsk_port {
@@ -28,9 +30,11 @@ struct xsk_port {
 	size_t len;
 	struct rte_mempool *pool;
 	struct sy_director *director;
-	unsigned ring; /* packets that a receive queue holds */
-	uint16_t mark; /* m->port of buffers that the kernel has to receive into */
-	bool vlans;    /* VLAN interfaces lie on this one */
+	unsigned ring;  /* packets that a receive queue holds */
+	uint16_t mark;  /* m->port of buffers that the kernel has to receive into */
+	bool vlans;     /* VLAN interfaces lie on this one */
+	uint64_t unfit; /* large segments that the kernel has not taken. Writers: workers;
+	                   approximate */
 	struct xsk_queue queue[SY_MAX_QUEUES];
 };
 
@@ -41,6 +45,16 @@ int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool 
                    uint64_t deadline, struct sy_error *err);
 void xsk_queue_close_begin(struct xsk_queue *q);
 int xsk_interface_read(struct port *p, bool *up, struct sy_error *err);
+
+/* ---- port_xsk_large.c ------------------------------------------------------------------------ */
+
+/* For all queues, or the port does not offer it. */
+void xsk_large_begin(struct port *p);
+/* For those of the interface that was made again: connections rely on what was offered. */
+int xsk_large_again(struct port *p, unsigned queues, struct sy_error *err);
+void xsk_large_close(struct xsk_queue *q);
+/* False: there is no room now. Else it may be freed. */
+bool xsk_large_send(struct xsk_port *x, struct xsk_queue *q, const struct rte_mbuf *m);
 
 /* ---- port_xsk_again.c ------------------------------------------------------------------------ */
 

@@ -144,6 +144,8 @@ int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_option
 		rc = queue_again(rt, x, o->name, i, err);
 	if (!rc)
 		rc = xsk_interface_read(p, up, err);
+	if (!rc && p->offloads)
+		rc = xsk_large_again(p, queues, err);
 	if (rc) {
 		queues_close(x);
 		return rc;

@@ -128,6 +128,27 @@ def test_kernels_echo(lab, family):
 
 @families
 @pytest.mark.parametrize("workers", (1, 2))
+def test_kernel_cuts_segments(lab, family, workers):
+    """On a kernel interface the kernel cuts large segments. The other end gets all bytes, with right
+    checksums, and no frame that is larger than the MTU."""
+    options = {"class": "all,length=uniform:1:100k", "protocol": "echo", "connections": 6}
+    to = endpoint(lab["s1"].address(family), ECHO)
+    capture = lab.capture("s1")
+    options |= {"depth": 3, "requests": 300, "workers": workers}
+    results = load(lab, family, to, **options).finish()
+    lengths = [len(data) for outgoing, data in capture.frames if not outgoing]
+    lab.close_captures()
+    stack = results["stack"]
+    assert not errors(results)
+    assert results["answered"] == 300
+    assert 1500 < max(lengths) <= 1500 + 14
+    assert stack["tso_segments"] > 300
+    assert stack["tso_pieces"] > 4 * stack["tso_segments"]
+    assert results["bytes_out"] / stack["packets_out"] > 1500
+
+
+@families
+@pytest.mark.parametrize("workers", (1, 2))
 def test_own_server(lab, family, workers):
     """Raw: lengths, classes and service times, on both sides one worker or two."""
     to = endpoint(OWN[family], RAW)
