@@ -5,7 +5,7 @@
                  `both cores`: the kernel's half of receiving is on the generator's
     half load    an open loop at half of what the server did in the same round; latency counts from
                  when a request was due. `half of the kernel's`: both servers at that rate
-    bulk         one connection, answers of 64 MB, or requests of 64 MB
+    bulk         one connection, answers of 64 MB, or requests of 64 MB; `both cores` as for echo
     idle         a million connections, any of which is asked, 100 000 times a second in all
     programs     unmodified nginx and redis by `steelyard run` and as they are: bench/program_bed.py
 
@@ -35,8 +35,10 @@ def rows(quick):
         with StackBed() as bed:
             for _ in range(3 if quick else 7):
                 yield from echo(bed, SECONDS)
-                for direction in ("download", "upload"):
-                    yield bulk(bed, direction, SECONDS)
+                for cores in (2, 1):
+                    bed.steer(cores == 1)
+                    for direction in ("download", "upload"):
+                        yield bulk(bed, direction, cores, SECONDS)
         with ProgramBed() as bed:
             for _ in range(3 if quick else 7):
                 yield from programs(bed, SECONDS)
@@ -53,7 +55,7 @@ def rows(quick):
 
 def smoke():
     with StackBed() as bed:
-        yield bulk(bed, "download", 0.1)
+        yield bulk(bed, "download", 1, 0.1)
         yield from idle(bed, 1000, 1000, 0.1)
     with ProgramBed() as bed:
         yield from programs(bed, 0.1)
@@ -110,13 +112,17 @@ def programs(bed, seconds):
         yield record(params, "requests", "1/s", *rates, evidence(ours, theirs))
 
 
-def bulk(bed, direction, seconds):
+def bulk(bed, direction, cores, seconds):
     length = {"download": "answer", "upload": "length"}[direction]
     options = {"class": f"bulk,{length}={BULK}", "duration": f"{seconds}s", "warmup": "0.2s"}
     ours, theirs = both(bed, "raw", **options)
     key = {"download": "bytes_in", "upload": "bytes_out"}[direction]
     rates = [one[key] * 8 / one["seconds"] / 1e9 for one in (ours, theirs)]
-    return record({"flow": direction}, "throughput", "Gbit/s", *rates, evidence(ours, theirs))
+    params = {"flow": direction, "kernel": CORES[cores]}
+    seen = evidence(ours, theirs)
+    for name, one in (("", ours), ("kernel_", theirs)):
+        seen[f"{name}sent_again"] = one["stack"]["retransmitted"]
+    return record(params, "throughput", "Gbit/s", *rates, seen)
 
 
 def idle(bed, many, rate, seconds):
@@ -157,4 +163,4 @@ def plot(made, path):
     picture.bars(where, "stack: 99 % of echoes take less, at half load", late, "load")
     flows = report.select(made, "throughput")
     where = path.with_name(f"{path.stem}-bulk.svg")
-    picture.bars(where, "stack: one bulk flow, over veth", flows, "flow")
+    picture.bars(where, "stack: one bulk flow, over veth", flows, "flow", panels=["kernel"])
