@@ -129,8 +129,8 @@ def test_kernels_echo(lab, family):
 @families
 @pytest.mark.parametrize("workers", (1, 2))
 def test_kernel_cuts_segments(lab, family, workers):
-    """On a kernel interface the kernel cuts large segments. The other end gets all bytes, with right
-    checksums, and no frame that is larger than the MTU."""
+    """On a kernel interface the kernel cuts large segments. The other end gets all bytes, and no
+    frame that is larger than the MTU."""
     options = {"class": "all,length=uniform:1:100k", "protocol": "echo", "connections": 6}
     to = endpoint(lab["s1"].address(family), ECHO)
     capture = lab.capture("s1")
