@@ -15,6 +15,7 @@ from tests.lab.load import LOAD, Load, endpoint, errors, sources
 from tests.lab.loss import lose
 from tests.lab.process import run
 from tests.lab.servers import EchoServer, nginx_log, start_nginx, wait_listening
+from tests.lab.topology import FRONT
 
 pytestmark = pytest.mark.both_builds
 WEB, ECHO, RAW = 8080, 9007, 7000
@@ -44,6 +45,7 @@ def programs(lab):
 
 def load(lab, family, to, name="steelyard-load", **options):
     options = {"source": sources(family), "quiet": True, "timeout": "60s"} | options
+    options = {name: value for name, value in options.items() if value is not False}
     return Load(lab, "client", name, to=to, **options)
 
 
@@ -145,6 +147,24 @@ def test_kernel_cuts_segments(lab, family, workers):
     assert stack["tso_segments"] > 300
     assert stack["tso_pieces"] > 4 * stack["tso_segments"]
     assert results["bytes_out"] / stack["packets_out"] > 1500
+
+
+def test_kernel_cuts_segments_of_an_interface_made_again(lab):
+    """The interface is deleted and made again while large requests are under way."""
+    client = lab["client"]
+    options = {"class": "all,length=100k", "protocol": "echo", "connections": 2, "quiet": False}
+    options |= {"rate": 20, "arrivals": "even", "duration": "6s", "warmup": "0"}
+    clients = load(lab, 4, endpoint(lab["s1"].v4, ECHO), **options)
+    clients.process.wait_for("[1-9][0-9]* answers a second")
+    client.ns.ip("link del eth0")
+    lab.network.plug(client, "eth0", "front", FRONT, 10)
+    results = clients.finish()
+    assert not errors(results)
+    assert results["answered"] == results["sent"] == 120
+    # Large segments have arrived before and after: what is lost would go in single ones.
+    stack = results["stack"]
+    assert stack["tso_pieces"] > 90 * 100_000 / 1500
+    assert stack["retransmitted"] < stack["tso_pieces"] / 4
 
 
 @families
