@@ -276,7 +276,8 @@ uint32_t emit_waiting(const struct connection *c)
 }
 
 /* Is a segment that is not full worth being sent (RFC 9293 3.8.6.2.1, 3.7.4)? */
-static bool short_may_go(const struct connection *c, uint32_t len, bool all)
+static inline __attribute__((always_inline)) bool short_may_go(const struct connection *c,
+                                                               uint32_t len, bool all)
 {
 	if (len > 0 && len >= c->snd_wnd_max / 2)
 		return true;
@@ -433,13 +434,16 @@ static bool pace_admits(struct sy_stack *s, struct connection *c)
 unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned most)
 {
 	unsigned count = 0;
-	uint32_t sent = c->snd_nxt, again = c->retransmitted, pieces = 0, more;
+	uint32_t sent = c->snd_nxt, again = c->retransmitted, pieces = 0;
 
 	while (count < most && pieces < EMIT_TURN && pace_admits(s, c) &&
 	       (out[count] = emit_next(s, c)) != NULL) {
 		const struct rte_mbuf *m = out[count++];
-		pieces += more = segment_pieces(m);
-		pace_sent(s, c, m->pkt_len + (more - 1) * segment_headers(m));
+		uint32_t more = segment_pieces(m) - 1, bytes = m->pkt_len;
+		if (SY_UNLIKELY(more > 0))
+			bytes += more * segment_headers(m);
+		pieces += more + 1;
+		pace_sent(s, c, bytes);
 	}
 	if (pieces >= EMIT_TURN) /* maybe more: after the others */
 		connection_wants(s, c);

@@ -94,7 +94,8 @@ unsigned segment_options_len(const struct segment_plan *plan)
 	return len + (plan->blocks ? 4 + 8u * plan->blocks : 0);
 }
 
-static void options_put(uint8_t *at, const struct segment_plan *plan)
+static inline __attribute__((always_inline)) void options_put(uint8_t *at,
+                                                              const struct segment_plan *plan)
 {
 	at += sy_tcp_options_put(at, &plan->options, plan->flags & SY_TCP_SYN);
 	if (plan->blocks) {
@@ -107,7 +108,8 @@ static void options_put(uint8_t *at, const struct segment_plan *plan)
 		at = number_put(number_put(at, plan->block[i].from), plan->block[i].to);
 }
 
-static void ip_put(uint8_t *l3, const struct segment_plan *plan, uint16_t l4_len)
+static inline __attribute__((always_inline)) void
+ip_put(uint8_t *l3, const struct segment_plan *plan, uint16_t l4_len)
 {
 	const struct sy_tuple *t = plan->from_peer;
 
@@ -137,33 +139,38 @@ static void ip_put(uint8_t *l3, const struct segment_plan *plan, uint16_t l4_len
 	memcpy(ip->dst, t->src.b, sizeof(ip->dst));
 }
 
-/* Of Ethernet, IP and TCP. */
-static unsigned headers_len(const struct segment_plan *plan)
-{
-	bool v4 = sy_addr_is_v4(&plan->from_peer->src);
+/* Lengths of headers. */
+struct lengths {
+	bool v4;
+	unsigned l3, tcp, all; /* all: with Ethernet's */
+};
 
-	return SY_ETH_LEN + (unsigned)(v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6)) +
-	       (unsigned)sizeof(struct sy_tcp) + segment_options_len(plan);
+static inline struct lengths lengths_of(const struct segment_plan *plan)
+{
+	struct lengths l = {.v4 = sy_addr_is_v4(&plan->from_peer->src)};
+
+	l.l3 = l.v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6);
+	l.tcp = (unsigned)sizeof(struct sy_tcp) + segment_options_len(plan);
+	l.all = SY_ETH_LEN + l.l3 + l.tcp;
+	return l;
 }
 
-/* Into the first bytes of a packet. */
-static void headers_put(struct rte_mbuf *m, const struct segment_plan *plan)
+/* Into the first bytes of a packet. Inline, as each segment has them. */
+static inline __attribute__((always_inline)) void
+headers_put(struct rte_mbuf *m, const struct segment_plan *plan, struct lengths l)
 {
 	const struct sy_tuple *t = plan->from_peer;
-	bool v4 = sy_addr_is_v4(&t->src);
-	unsigned l3_len = v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6);
-	unsigned header = (unsigned)sizeof(struct sy_tcp) + segment_options_len(plan);
 	uint8_t *frame = rte_pktmbuf_mtod(m, uint8_t *);
 
-	*(struct sy_eth *)frame = (struct sy_eth){.type = htons(v4 ? SY_ETH_IPV4 : SY_ETH_IPV6)};
-	ip_put(frame + SY_ETH_LEN, plan, (uint16_t)(header + plan->len));
-	struct sy_tcp *tcp = (struct sy_tcp *)(frame + SY_ETH_LEN + l3_len);
+	*(struct sy_eth *)frame = (struct sy_eth){.type = htons(l.v4 ? SY_ETH_IPV4 : SY_ETH_IPV6)};
+	ip_put(frame + SY_ETH_LEN, plan, (uint16_t)(l.tcp + plan->len));
+	struct sy_tcp *tcp = (struct sy_tcp *)(frame + SY_ETH_LEN + l.l3);
 	*tcp = (struct sy_tcp){
 	        .sport = t->dport,
 	        .dport = t->sport,
 	        .seq = htonl(plan->seq),
 	        .ack = htonl(plan->flags & SY_TCP_ACK ? plan->ack : 0),
-	        .offset = (uint8_t)(header / 4 << 4),
+	        .offset = (uint8_t)(l.tcp / 4 << 4),
 	        .flags = plan->flags,
 	        .window = htons(plan->window),
 	        .urgent = htons(plan->urgent),
@@ -171,26 +178,26 @@ static void headers_put(struct rte_mbuf *m, const struct segment_plan *plan)
 	options_put((uint8_t *)(tcp + 1), plan);
 	m->hash.usr = t->sport | (uint32_t)t->dport << 16;
 	m->l2_len = SY_ETH_LEN;
-	m->l3_len = l3_len;
-	m->l4_len = header;
+	m->l3_len = l.l3;
+	m->l4_len = l.tcp;
 }
 
 struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_plan *plan,
                               uint8_t **payload)
 {
-	unsigned headers = headers_len(plan);
+	struct lengths l = lengths_of(plan);
 	struct rte_mbuf *m = rte_pktmbuf_alloc(pool);
 
 	if (!m)
 		return NULL;
-	uint8_t *frame = (uint8_t *)rte_pktmbuf_append(m, (uint16_t)(headers + plan->len));
+	uint8_t *frame = (uint8_t *)rte_pktmbuf_append(m, (uint16_t)(l.all + plan->len));
 	if (!frame) {
 		rte_pktmbuf_free(m);
 		return NULL;
 	}
-	headers_put(m, plan);
+	headers_put(m, plan, l);
 	if (payload)
-		*payload = frame + headers;
+		*payload = frame + l.all;
 	return m;
 }
 
@@ -218,7 +225,8 @@ uint32_t segment_large_most(struct rte_mempool *pool, unsigned buffers)
 
 struct rte_mbuf *segment_make_large(struct rte_mempool *pool, const struct segment_plan *plan)
 {
-	uint32_t headers = headers_len(plan), first = first_room(pool, headers);
+	struct lengths l = lengths_of(plan);
+	uint32_t headers = l.all, first = first_room(pool, headers);
 	uint32_t room = next_room(pool), left = plan->len;
 	unsigned count = 1 + (left > first ? (left - first + room - 1) / room : 0);
 	struct rte_mbuf *m[LARGE_BUFFERS];
@@ -234,7 +242,7 @@ struct rte_mbuf *segment_make_large(struct rte_mempool *pool, const struct segme
 	}
 	m[0]->nb_segs = (uint16_t)count;
 	m[0]->pkt_len = headers + plan->len;
-	headers_put(m[0], plan);
+	headers_put(m[0], plan, l);
 	return m[0];
 }
 

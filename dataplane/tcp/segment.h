@@ -81,7 +81,7 @@ static inline uint32_t segment_headers(const struct rte_mbuf *m)
 
 static inline uint32_t segment_pieces(const struct rte_mbuf *m)
 {
-	return m->ol_flags & RTE_MBUF_F_TX_TCP_SEG
+	return SY_UNLIKELY(m->ol_flags & RTE_MBUF_F_TX_TCP_SEG)
 	               ? (m->pkt_len - segment_headers(m) + m->tso_segsz - 1) / m->tso_segsz
 	               : 1;
 }

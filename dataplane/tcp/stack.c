@@ -219,12 +219,17 @@ bool sy_stack_expects(struct sy_stack *s, const struct sy_tuple *from_peer, uint
 	return c && (c->state != SY_STACK_SYN_RECEIVED || ack == c->snd_nxt);
 }
 
-bool sy_stack_parse(struct rte_mbuf *m, struct sy_view *v)
+static inline bool packet_parse(struct rte_mbuf *m, struct sy_view *v)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 
 	return SY_LIKELY(m->nb_segs == 1) ? sy_packet_parse(frame, m->data_len, v) == SY_DROP_NONE
 	                                  : chain_parse(m, v);
+}
+
+bool sy_stack_parse(struct rte_mbuf *m, struct sy_view *v)
+{
+	return packet_parse(m, v);
 }
 
 static bool checksum_is_right(const struct sy_stack *s, const struct rte_mbuf *m,
@@ -256,7 +261,7 @@ static void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
 
 	s->counters.packets_in++;
 	s->counters.lro_packets += !!(m->ol_flags & RTE_MBUF_F_RX_LRO);
-	if (!sy_stack_parse(m, &v) || v.fragment != SY_FRAGMENT_NONE) {
+	if (!packet_parse(m, &v) || v.fragment != SY_FRAGMENT_NONE) {
 		s->counters.malformed++;
 		rte_pktmbuf_free(m);
 		return;
