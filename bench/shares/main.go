@@ -28,7 +28,7 @@ func do(what string, quick bool) error {
 		return paper(quick)
 	case "scale":
 		if quick {
-			return scale(100, 1000, 1000, 10, 120)
+			return scale(100, 1000, 1000, 10, 300)
 		}
 		return scale(100, 10_000, 1000, 10, 300)
 	}
