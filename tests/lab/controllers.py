@@ -29,7 +29,10 @@ class Controllers:
         self.names = [f"c{number}" for number in range(1, count + 1)]
         self.processes, self.away = {}, {}  # away: how each comes back
         for number, name in enumerate(self.names, 20):
-            lab.network.plug(lab.network.add_host(name), "eth0", "front", FRONT, number)
+            host = lab.network.add_host(name)
+            lab.network.plug(host, "eth0", "front", FRONT, number)
+            # As of those before, which other hosts of the lab still know as neighbours.
+            host.ns.ip(f"link set eth0 address 02:00:00:00:74:{number}")
         self.key = self.dir / "key"
         if count > 1:
             self.key.write_text(run([STEELYARD, "controller", "new-key"]))

@@ -67,7 +67,8 @@ def small(stage):
         one.start()
         yield one
     finally:
-        stage.steelyard.agent.kill()
+        if stage.steelyard.agent.alive():
+            stage.steelyard.agent.kill()
         run(["umount", disk])
         one.close()
 
