@@ -10,6 +10,7 @@ The way ab leads from the first host, ba to it.
 
 import itertools
 import json
+import math
 import re
 import socket
 
@@ -200,13 +201,17 @@ class Link:
         return stats[way] if way else stats
 
     def settle(self):
-        """Waits until nothing is on its way; returns stats()."""
+        """Waits until nothing is on its way, as long as it becomes less; returns stats()."""
+        left = math.inf
 
-        def empty():
+        def fewer():
             stats = self.stats()
-            return not any(stats[way]["on_the_way"] for way in ("ab", "ba")) and stats
+            now = sum(stats[way]["on_the_way"] for way in ("ab", "ba"))
+            return (stats, now) if now < left or now == 0 else None
 
-        return wait_until(empty, "nothing is on its way")
+        while left:
+            stats, left = wait_until(fewer, "nothing is on its way")
+        return stats
 
 
 def balance(way):

@@ -9,7 +9,7 @@
 #define RECEIVE_BURST   256u
 #define OLDEST          NS_PER_S /* a packet in the ring: older ones mean that the clock was set */
 #define TRY_AGAIN       20000u   /* ns until a packet is offered to the kernel once more */
-#define GIVE_UP         (NS_PER_S / 5)
+#define GIVE_UP         (NS_PER_S / 5) /* on an interface that is down, or whose peer is */
 #define ETHERNET_HEADER 14u
 #define TAG             4u
 #define ADDRESSES       12u /* bytes of an Ethernet header in front of a tag */
@@ -172,7 +172,8 @@ static uint64_t lane_offer(struct lane *l)
 	}
 	if (l->refused == 0)
 		l->refused = now;
-	if (sent == -EAGAIN && now - l->refused < GIVE_UP)
+	/* A receiver that is not given time may let its queue be full for as long. */
+	if (sent == -EAGAIN && (now - l->refused < GIVE_UP || port_is_running(l->to)))
 		return now + TRY_AGAIN;
 	direction_drop(&l->direction, l->due[l->sent++], DROP_SEND);
 	return 0;

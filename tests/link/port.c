@@ -151,6 +151,14 @@ uint64_t port_lost(struct port *p)
 	return stats.tp_drops;
 }
 
+bool port_is_running(const struct port *p)
+{
+	const short wanted = IFF_UP | IFF_RUNNING;
+	struct ifreq request = {0};
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", p->name);
+	return !ioctl(p->out, SIOCGIFFLAGS, &request) && (request.ifr_flags & wanted) == wanted;
+}
+
 /* ---- sending --------------------------------------------------------------------------------- */
 
 /* No ring: the kernel would send the ring's own pages, and free them while the receiver still

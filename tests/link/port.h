@@ -41,6 +41,9 @@ void port_forgive(int in);
 /* Reads how many frames the ring had no room for since the last call. */
 uint64_t port_lost(struct port *p);
 
+/* Is it up, and its peer? */
+bool port_is_running(const struct port *p);
+
 #define PORT_BURST 64u
 
 struct port_bytes {

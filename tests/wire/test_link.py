@@ -140,8 +140,8 @@ def rtts(lab, address, count=5):
 
 
 def test_nothing_is_lost(lab, link):
-    """100 000 large packets on their way at a time, and as many small ones behind them: every one
-    arrives."""
+    """100 000 large packets on their way at a time, and 30 000 small ones behind them: every one
+    arrives. There is room for all of them, however slowly the first ones leave."""
     with Flow(link) as flow:
         before, frames = link.stats("ab"), received_frames(lab, link)
         link.set("ab", **AGES)
@@ -149,10 +149,10 @@ def test_nothing_is_lost(lab, link):
         assert link.stats("ab")["on_the_way"] >= 100_000
         link.set("ab", delay_ms=0)
         link.hurry()
-        flow.send(100_000)
+        flow.send(30_000)
         stats = link.settle()["ab"]
-        assert stats["delivered"] - before["delivered"] >= 200_000
-        assert stats["dropped"] == 0
+        assert stats["dropped"] == 0, stats["drops"]
+        assert stats["delivered"] - before["delivered"] >= 130_000
         assert stats["on_the_way_most"] >= 100_000
         assert received_frames(lab, link) - frames == stats["delivered"] - before["delivered"]
 
