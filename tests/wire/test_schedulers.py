@@ -20,7 +20,14 @@ def web(stage, family=4):
 
 
 def begin_again(stage, service):
-    """The service without any session: those of earlier tests would count as load."""
+    """The service without any session: those of earlier tests would count as load. What is left of
+    their connections has come before: it would have no server."""
+
+    def over():
+        states = {one["state"] for one in stage.steelyard.sessions("--service", service.name)}
+        return states <= {"time-wait", "reset"}
+
+    wait_until(over, "earlier tests' connections are over", 60)
     stage.config.services.remove(service)
     stage.apply()
     stage.config.services.append(service)
