@@ -241,6 +241,7 @@ PRELOAD_EXPORT int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *len, int flag
 		runner_unlock();
 		return (int)result(-EBADF);
 	}
+	runner.wanted = true;
 	if (runner_start() == 0)
 		runner_listen(l);
 	rc = accept_wait(l, fd, addr.__sockaddr__, len, flags);

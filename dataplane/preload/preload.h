@@ -97,6 +97,7 @@ struct runner {
 	bool refused;           /* and never will be */
 	bool pending;           /* refused so far: other workers have all queues */
 	bool wanted;            /* this process waits at a listener */
+	bool announced;         /* and the keeper knows of that, though it has no queue yet */
 	uint64_t now_ns, due_ns;
 	unsigned sleepers; /* threads that wait in the kernel */
 	unsigned closing;  /* objects without a descriptor, for which a thread still waits */

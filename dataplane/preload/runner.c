@@ -172,14 +172,8 @@ static int start(void)
 	int fd[MESSAGE_FDS], rc = keeper_start(&c, fd);
 	const int *hooks = fd + 2 + c.queues; /* behind all others */
 
-	if (rc == -EBUSY) {
-		if (!runner.pending)
-			sy_log(SY_LOG_WARN, "run",
-			       "pid %d waits for a queue, and is Linux's until then: all workers "
-			       "have theirs; more of them need --workers",
-			       getpid());
+	if (rc == -EBUSY)
 		return rc;
-	}
 	if (rc) {
 		sy_log(SY_LOG_ERROR, "run", "pid %d gets no queue: %s: Linux serves it", getpid(),
 		       strerror(-rc));
@@ -231,6 +225,19 @@ uint64_t runner_patience_ns(void)
 	return runner.pending && runner.wanted ? AGAIN_NS : NEVER;
 }
 
+/* While no worker has the queue, or one that ends takes no more connections, SYNs for these
+ * listeners wait for this process: else the kernel would accept them, or the old worker refuse
+ * them. A daemon's first process, which has told of them, is gone. */
+static void listeners_announce(void)
+{
+	if (runner.announced || !runner.pending || !runner.wanted)
+		return;
+	runner.announced = true;
+	for (struct sock *s = all_socks; s; s = s->next)
+		if (s->o.kind == OBJECT_LISTENER)
+			keeper_listen(s, true);
+}
+
 int runner_start(void)
 {
 	if (runner.stack)
@@ -239,8 +246,15 @@ int runner_start(void)
 		return -ENOTSUP;
 	runner.refused = true; /* whatever EAL calls comes here */
 	int code = errno, rc = had_stack || !keeper_config() ? -ENOTSUP : start();
+	const bool first = rc == -EBUSY && !runner.pending;
 	runner.pending = rc == -EBUSY;
 	runner.now_ns = sy_clock_ns();
+	listeners_announce();
+	if (first)
+		sy_log(SY_LOG_WARN, "run",
+		       "pid %d waits for a queue, and is Linux's until then: all workers have "
+		       "theirs; more of them need --workers",
+		       getpid());
 	if (rc && !runner.pending) /* Linux serves what this process listens to */
 		for (struct sock *s = all_socks; s; s = s->next)
 			if (s->o.kind == OBJECT_LISTENER)

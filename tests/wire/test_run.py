@@ -10,6 +10,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from scapy.layers.inet import IP, TCP
 from scapy.layers.l2 import Ether
 
@@ -145,10 +146,11 @@ def gone(pid):
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_nginx_reloads(stack):
+@pytest.mark.parametrize("daemon", (False, True), ids=("foreground", "daemon"))
+def test_nginx_reloads(stack, daemon):
     """A new worker has the stack when the old one has ended. No client is refused in between: SYNs
     come again, and a download goes on."""
-    folder = site(stack, "nginx", NGINX)
+    folder = site(stack, "nginx", NGINX.replace("daemon off;", "") if daemon else NGINX)
     host = stack["forwarder"]
     before = kernel_connections(host)
     process = start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002)
@@ -180,21 +182,32 @@ def test_nginx_reloads(stack):
     assert kernel_connections(host) == before
 
 
+def is_syn(packet):
+    return TCP in packet and packet[TCP].flags == "S"
+
+
 def test_nginx_is_upgraded(stack):
-    """The new program has the listening sockets from the old one."""
+    """The new program has the listening sockets from the old one. A client that comes when the old
+    worker has ended, and the new one has no queue yet, waits for it."""
     text = NGINX.replace("daemon off;", "env LD_PRELOAD;\nenv STEELYARD_RUN;")
     folder = site(stack, "nginx", text)
-    host = stack["forwarder"]
+    client, host = stack["client"], stack["forwarder"]
     before = kernel_connections(host)
     process = start(stack, "nginx", [shutil.which("nginx"), "-c", folder / "conf"], 8002)
-    old = int(http_get(stack["client"], V4, 8002, "/pid", timeout_s=60))
+    old = int(http_get(client, V4, 8002, "/pid", timeout_s=60))
     master = (folder / "pid").read_text().strip()
     host.ns.run(["kill", "-USR2", master])
-    process.wait_for("waits for a queue")
+    waiting = int(process.wait_for(r"pid (\d+) waits for a queue")[1])
+    os.kill(waiting, signal.SIGSTOP)
     host.ns.run(["kill", "-QUIT", master])
     wait_until(lambda: gone(old) and gone(master), "the old program has ended")
-    new = int(http_get(stack["client"], V4, 8002, "/pid", timeout_s=60))
-    assert new != old and process.output().count("is worker 0 of 1") == 2
+    capture = stack.capture("client")
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(http_get, client, V4, 8002, "/pid", timeout_s=60)
+        wait_until(lambda: len(capture.packets(is_syn)) > 1, "a SYN comes again, unanswered")
+        os.kill(waiting, signal.SIGCONT)
+        assert int(answer.result()) == waiting
+    assert process.output().count("is worker 0 of 1") == 2
     assert kernel_connections(host) == before
     os.kill(process.pid, signal.SIGQUIT)
     assert process.wait() == 0
