@@ -14,7 +14,7 @@ void address_ranges_free(struct address_ranges *r)
 		free(r->family[v4].entry);
 		free(r->family[v4].block);
 		free(r->family[v4].root);
-		free(r->family[v4].filter.word);
+		free(r->family[v4].filter.line);
 	}
 	free(r->sets);
 	free(r);
@@ -26,7 +26,7 @@ size_t address_ranges_bytes(const struct address_ranges *r)
 	for (unsigned v4 = 0; v4 < 2; v4++) {
 		const struct family *f = &r->family[v4];
 		bytes += f->entries * sizeof(*f->entry) + f->blocks * sizeof(*f->block);
-		bytes += sizeof(*f->filter.word) << (64 - f->filter.shift);
+		bytes += sizeof(*f->filter.line) << (64 - f->filter.shift);
 		if (f->root)
 			bytes += ((UINT32_C(1) << (32 - f->root_shift)) + 1) * sizeof(*f->root);
 	}
@@ -122,9 +122,8 @@ uint64_t address_ranges_end(const struct address_ranges *r, const struct address
 	uint64_t members = 0;
 	unsigned left = 0;
 	for (unsigned k = 0; k < n; k++) {
-		const struct address_look *one = &look[at[k]];
 		sets[k] = 0;
-		if (SY_LIKELY(~*one->word & one->bits))
+		if (SY_LIKELY(!address_look_passes(&look[at[k]])))
 			continue;
 		const bool v4 = sy_addr_is_v4(addr[k]);
 		const struct family *f = &r->family[v4];

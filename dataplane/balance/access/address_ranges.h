@@ -9,7 +9,7 @@
  *                                                 32 bits is the last whose start is not above them
  *     value   class (0: in no set); or bit 31, and the next level's block
  *     root    positions in the first block, by the upper 16 to 20 bits: about two ranges are left
- *     filter  a Bloom filter of the networks that have an address in a set, one word a look-up:
+ *     filter  a Bloom filter of the networks that have an address in a set, one line a look-up:
  *             most clients are decided by it
  *
  *     class   a mask, one bit per set
@@ -45,8 +45,8 @@ void address_ranges_find(const struct address_ranges *r, const struct sy_addr *c
 
 /* A look-up that address_look_begin() (address_ranges_table.h) has begun. */
 struct address_look {
-	const uint64_t *word; /* of the filter */
-	uint64_t bits;        /* of it */
+	const struct filter_line *line;
+	uint64_t hash; /* says which bits of it */
 };
 #define ADDRESS_LOOKS 64u /* at most, in one call */
 

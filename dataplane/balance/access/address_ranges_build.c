@@ -12,7 +12,7 @@
 #define ROOT_MOST    20u    /* and at most */
 #define CLASSES      65535u /* at most */
 #define LEVELS       4u
-#define FILTER_SMALL 12  /* the logarithm of a filter's words: 32 kB */
+#define FILTER_SMALL 8   /* the logarithm of a filter's lines: 16 kB */
 #define FILTER_LEAST 64u /* networks in a filter, at most, if there are few ranges */
 
 /* An address, its first bit highest. IPv4's 32 bits stand at the top. */
@@ -377,17 +377,16 @@ static void filter_fill(struct filter *f, const struct cuts *cuts, unsigned bits
 		const key128 last = range_last(cuts, i) >> shift;
 		for (key128 net = cuts->cut[i].at >> shift; cuts->cut[i].class; net++) {
 			const struct sy_addr a = key_address(net << shift, v4);
-			const uint64_t hash = filter_hash(f, &a);
-			*filter_word(f, hash) |= filter_bits(hash);
+			filter_enter(f, filter_hash(f, &a));
 			if (net == last)
 				break;
 		}
 	}
 }
 
-/* The filter has 32 to 64 bits for each network. Networks are as small as they can be without
- * being more than twice the ranges: mostly, they are the sets' hosts. If more than half of all
- * networks would be in it, everybody passes. */
+/* The filter has 16 to 32 bits for each network, 64 where it fits the first cache. Networks are as
+ * small as they can be without being more than twice the ranges: mostly, they are the sets' hosts.
+ * If more than half of all networks would be in it, everybody passes. */
 static int filter_make(struct filter *f, const struct cuts *cuts, bool v4)
 {
 	const uint64_t most = FILTER_LEAST + 2 * cuts->count;
@@ -395,14 +394,15 @@ static int filter_make(struct filter *f, const struct cuts *cuts, bool v4)
 	const uint64_t networks = networks_count(cuts, bits, most);
 	const bool all = bits < 64 && networks > UINT64_C(1) << bits >> 1;
 	const struct sy_addr mask = key_address(~(key128)0 << (128 - bits), v4);
-	unsigned words = 1; /* the logarithm of their number */
-	while (!all && UINT64_C(2) << words < networks)
-		words++;
-	*f = (struct filter){.mask = {mask.d[0], mask.d[1]}, .shift = 64 - words};
-	f->word = array_settle(sizeof(*f->word) << words);
-	if (!f->word)
+	unsigned lines = 1; /* the logarithm of their number */
+	while (!all && UINT64_C(8) << lines < networks &&
+	       (lines < FILTER_SMALL || UINT64_C(32) << lines < networks))
+		lines++;
+	*f = (struct filter){.mask = {mask.d[0], mask.d[1]}, .shift = 64 - lines};
+	f->line = array_settle(sizeof(*f->line) << lines);
+	if (!f->line)
 		return -ENOMEM;
-	memset(f->word, all ? 0xff : 0, sizeof(*f->word) << words);
+	memset(f->line, all ? 0xff : 0, sizeof(*f->line) << lines);
 	if (!all)
 		filter_fill(f, cuts, bits, v4);
 	return 0;

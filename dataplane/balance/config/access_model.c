@@ -42,6 +42,20 @@ static uint32_t *list_counter(const struct model_list *l, unsigned rule)
 	return rule < l->built->rules ? &l->built->rule[rule].counter : &l->built->counter;
 }
 
+/* See access_list.outsiders. */
+static uint32_t outsiders_of(const struct access_list *l)
+{
+	unsigned i = 0;
+	if (!l->linear || l->protocols || l->logs || l->categories > 1)
+		return ACCESS_ASKED;
+	while (i < l->tests && l->test[i].sets)
+		i++;
+	const uint16_t rule = i < l->tests ? l->test[i].rule : l->rules;
+	if (access_list_action(l, rule) != ACCESS_ALLOW)
+		return ACCESS_ASKED;
+	return rule < l->rules ? l->rule[rule].counter : l->counter;
+}
+
 /* Gives each rule of a list a counter: that of the same rule of the list that it replaces, or a new
  * one. */
 static int counters_take(struct sy_balance *b, struct model_list *l, const struct model_list *old)
@@ -69,8 +83,10 @@ static int counters_take(struct sy_balance *b, struct model_list *l, const struc
 		}
 		taken++;
 	}
-	if (taken == l->built->rules + 1u)
+	if (taken == l->built->rules + 1u) {
+		l->built->outsiders = outsiders_of(l->built);
 		return 0;
+	}
 	while (taken-- > 0)
 		m->counter_holders[*list_counter(l, taken)]--;
 	return -ENOSPC;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Asks access lists about the new sessions of a burst: those of the list for all services, then
- * those of the services' own lists, each list for all its packets together. */
+ * those of the services' own lists, each list for all its packets together. Mostly all clients are
+ * in no set: then one answer is that for all of them. */
 #include "admit.h"
 
 #include "access.h"
@@ -191,23 +192,64 @@ batch_ask_services(struct sy_worker *w, struct sy_burst *burst, const struct acc
 	return any;
 }
 
-unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count)
+/* The sessions whose clients may be in a set, a bit each by their place in at[]; the others' are in
+ * none. Most look-ups have begun: admit_look(). */
+static inline uint64_t burst_look(struct sy_worker *w, const struct access *a,
+                                  const struct sy_burst *burst, const uint8_t *at, unsigned count)
 {
-	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
-	const struct access *a = SY_RCU_READ(b->access);
+	uint64_t looked = SY_LIKELY(bw->looked_in == a->ranges) ? bw->looked : 0, may = 0;
+	if (!a->ranges)
+		return 0;
+	for (unsigned k = 0; k < count; k++) {
+		const unsigned i = at[k];
+		if (SY_LIKELY(looked >> i & 1))
+			continue;
+		bw->look[i] = address_look_begin(a->ranges, &burst->view[i].tuple.src);
+		looked |= UINT64_C(1) << i;
+	}
+	bw->looked_in = a->ranges;
+	bw->looked = looked;
+	for (unsigned k = count; k-- > 0;)
+		may = may << 1 | address_look_passes(&bw->look[at[k]]);
+	return may;
+}
+
+/* The sessions that are to be asked about one by one, a bit each by their place in at[]. The others
+ * are alike: in no set, of a service without a list, and the list for all services says the same of
+ * them, which is counted, and admits them. */
+static inline uint64_t burst_single_out(struct sy_worker *w, const struct access *a,
+                                        const struct sy_burst *burst, const uint8_t *at,
+                                        unsigned count)
+{
+	const struct balance_worker *bw = balance_worker_of(w);
+	const uint64_t all = UINT64_MAX >> (64 - count);
+	if (a->global && a->global->outsiders == ACCESS_ASKED)
+		return all;
+	uint64_t singled = burst_look(w, a, burst, at, count);
+	for (unsigned k = 0; SY_UNLIKELY(bw->listed) && k < count; k++)
+		singled |= (bw->listed >> at[k] & 1) << k;
+	if (a->global)
+		SY_COUNT(bw->access->hits[a->global->outsiders],
+		         count - (unsigned)__builtin_popcountll(singled));
+	return singled;
+}
+
+/* Asks about the sessions that are singled out. */
+static __attribute__((noinline)) unsigned admit_singled(struct sy_worker *w, struct sy_burst *burst,
+                                                        const struct access *a, uint8_t *at,
+                                                        unsigned count, uint64_t singled)
+{
+	const struct balance_worker *bw = balance_worker_of(w);
 	struct access_answer answer;
 	uint64_t refused = 0, waiting = 0;
 	bool any = false;
 	struct batch batch;
 	unsigned left = 0;
-	if (!a || count == 0)
-		return count;
 	batch.asked.count = 0;
-	for (unsigned k = 0; k < count; k++)
-		batch_add(&batch, burst, at[k]);
+	for (; singled; singled &= singled - 1)
+		batch_add(&batch, burst, at[__builtin_ctzll(singled)]);
 	batch_find_sets(w, a, &batch);
-	bw->admitted = bw->located; /* those without a service are never asked about */
 	if (a->global)
 		refused = batch_ask(w, a->global, &batch, &answer, true);
 	if (SY_UNLIKELY(refused)) {
@@ -225,6 +267,18 @@ unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, u
 		if (burst->next[at[k]] == SY_NEXT_SLOW)
 			at[left++] = at[k];
 	return left;
+}
+
+unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count)
+{
+	const struct sy_balance *b = w->app;
+	struct balance_worker *bw = balance_worker_of(w);
+	const struct access *a = SY_RCU_READ(b->access);
+	if (!a || count == 0)
+		return count;
+	bw->admitted = bw->located; /* those without a service are never asked about */
+	const uint64_t singled = burst_single_out(w, a, burst, at, count);
+	return singled ? admit_singled(w, burst, a, at, count, singled) : count;
 }
 
 /* again: its SYN was counted, and only a refusal counts now. */

@@ -240,9 +240,8 @@ static void check_hosts_pass(const struct address_ranges *t, const struct sy_pre
                              uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		const struct filter *f = &t->family[sy_addr_is_v4(&p[i].addr)].filter;
-		const uint64_t hash = filter_hash(f, &p[i].addr);
-		assert_int_equal(~*filter_word(f, hash) & filter_bits(hash), 0);
+		const struct address_look look = address_look_begin(t, &p[i].addr);
+		assert_true(address_look_passes(&look));
 	}
 }
 
@@ -260,9 +259,8 @@ static unsigned filter_passes(const struct address_ranges *t, const char *from, 
 			const uint8_t mask = (uint8_t)(0x80 >> bit % 8);
 			a.b[bit / 8] = (a.b[bit / 8] & (uint8_t)~mask) | (net.b[bit / 8] & mask);
 		}
-		const struct filter *f = &t->family[v4].filter;
-		const uint64_t hash = filter_hash(f, &a);
-		pass += !(~*filter_word(f, hash) & filter_bits(hash));
+		const struct address_look look = address_look_begin(t, &a);
+		pass += address_look_passes(&look);
 	}
 	return pass;
 }

@@ -44,6 +44,8 @@ struct access_test {
 	uint8_t category; /* of the rule, if it counts; 0: it decides */
 };
 
+#define ACCESS_ASKED UINT32_MAX
+
 /* Immutable; replaced under RCU. */
 struct access_list {
 	uint16_t id;
@@ -53,6 +55,9 @@ struct access_list {
 	bool protocols;     /* one of these names a protocol */
 	bool logs;          /* a rule of it does */
 	bool ends;          /* sessions that it no longer admits, also those that exist */
+	/* The counter of the rule that admits all clients which are in no set, whatever they send;
+	 * no other is to count or log them. ACCESS_ASKED: there is none. */
+	uint32_t outsiders;
 	uint16_t rules, tests;
 	uint32_t sets;                          /* that its rules name, a bit each; host order */
 	uint32_t counter;                       /* of sessions that no rule decides */
