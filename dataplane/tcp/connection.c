@@ -370,9 +370,9 @@ void connection_tell(struct sy_stack *s, struct connection *c, unsigned events)
 /* What it sends is as urgent as what it was asked. */
 static unsigned send_level(const struct sy_stack *s, const struct connection *c)
 {
-	if (SY_UNLIKELY(c->band != BAND_USUAL))
+	if (c->band != BAND_USUAL)
 		return c->band == BAND_FIRST ? 0 : SY_PRIORITIES - 1;
-	return SY_UNLIKELY(s->ranked != NULL) ? priority_send_level(s, c) : SY_USUAL;
+	return s->ranked ? priority_send_level(s, c) : SY_USUAL;
 }
 
 void connection_wants_not(struct sy_stack *s, struct connection *c)
@@ -386,14 +386,21 @@ void connection_wants_not(struct sy_stack *s, struct connection *c)
 
 void connection_wants(struct sy_stack *s, struct connection *c)
 {
-	unsigned level = send_level(s, c);
+	unsigned level = SY_USUAL;
 
-	if (list_has(s, LIST_SEND, c)) {
-		if (level >= c->sending)
-			return;
-		connection_wants_not(s, c);
-	}
+	if (list_has(s, LIST_SEND, c))
+		return;
+	if (SY_UNLIKELY(s->ranked != NULL || c->band != BAND_USUAL))
+		level = send_level(s, c);
 	c->sending = level & 7;
 	list_append(s, &s->send[level], LIST_SEND, c);
 	s->send_levels |= 1u << level;
+}
+
+void connection_rises(struct sy_stack *s, struct connection *c)
+{
+	if (!list_has(s, LIST_SEND, c) || send_level(s, c) >= c->sending)
+		return;
+	connection_wants_not(s, c);
+	connection_wants(s, c);
 }

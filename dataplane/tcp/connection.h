@@ -203,7 +203,9 @@ uint16_t connection_offer(const struct sy_stack *s, const struct connection *c);
 void connection_tell(struct sy_stack *s, struct connection *c, unsigned events);
 /* There may be something to send. */
 void connection_wants(struct sy_stack *s, struct connection *c);
-/* Not any more, or it has its turn. */
+/* It is more urgent than before, and so is what it has to send. */
+void connection_rises(struct sy_stack *s, struct connection *c);
+/* There is nothing any more. */
 void connection_wants_not(struct sy_stack *s, struct connection *c);
 
 /* The first sequence number (RFC 6528), and the offset of timestamps (RFC 7323 5.4). */

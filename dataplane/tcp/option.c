@@ -128,6 +128,8 @@ int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option
 	c->pace_most = w.pace_most;
 	if (option == SY_STACK_MSS)
 		connection_resize(c);
+	if (option == SY_STACK_PRIORITY)
+		connection_rises(s, c);
 	if (option == SY_STACK_KEEPALIVE_S && value && c->state >= SY_STACK_ESTABLISHED)
 		timer_set(s, c, TIMER_KEEPALIVE, value * 1000);
 	if (c->state != SY_STACK_CLOSED)

@@ -365,6 +365,7 @@ void priority_added(struct sy_stack *s, struct connection *c, struct rte_mbuf *l
 		rank_level(p, r, level);
 		r->until = c->rcv_nxt;
 	}
+	connection_rises(s, c);
 }
 
 /* All bytes up to `until` are read: the level is that of what is left. As each packet behind it was

@@ -352,20 +352,24 @@ void stack_refuse(struct sy_stack *s, const struct segment *seg)
 
 /* Whose turn it is, and for how many segments: the most urgent one's; now and then one's that
  * others pass, so that its acknowledgements move on. */
-static struct connection *send_next(struct sy_stack *s, unsigned *turn)
+static inline struct connection *send_next(struct sy_stack *s, unsigned *turn)
 {
 	unsigned levels = s->send_levels, level = (unsigned)__builtin_ctz(levels);
 	struct connection *c;
 
 	*turn = EMIT_TURN;
-	if (SY_UNLIKELY(levels & (levels - 1))) {
+	if (SY_LIKELY(levels == 1u << SY_USUAL)) {
+		level = SY_USUAL;
+	} else if (levels & (levels - 1)) {
 		unsigned next = shares_next(&s->send_shares, levels);
 		shares_fetched(&s->send_shares, levels, next);
 		*turn = next == level ? EMIT_TURN : EMIT_PASSED;
 		level = next;
 	}
 	c = list_first(s, &s->send[level]);
-	connection_wants_not(s, c);
+	list_remove(s, &s->send[level], LIST_SEND, c);
+	if (s->send[level].count == 0)
+		s->send_levels &= ~(1u << level);
 	return c;
 }
 
