@@ -352,7 +352,7 @@ int sy_hook_board_remove(struct sy_hook_board *d, const char *name, struct sy_ho
 	return rc;
 }
 
-/* ---- all hooks --------------------------------------------------------------------------------
+/* ---- all hooks ----------------------------------------------------------------------------------
  */
 
 /* What was ordered while there is no stack. */

@@ -42,7 +42,7 @@ struct talk {
 	const char *wrong;
 	bool over; /* one side was given up, and the other one cannot know */
 	bool v4, explain;
-	bool joins; /* what comes at once is joined (large.h) */
+	bool joins;                      /* what comes at once is joined (large.h) */
 	struct packet room[2][WIRE_MAX]; /* of both wires */
 };
 
