@@ -16,8 +16,10 @@
 
 #define HELPER_MS 10
 #define SHARED_NS (10 * MS)   /* another thread may take what this one waits for */
-#define DRAIN_NS  (1000 * MS) /* at the end of the process */
-#define AGAIN_NS  (100 * MS)  /* asks for a queue again */
+#define DRAIN_NS  (1000 * MS) /* at the end of the process, since a peer has last taken something  \
+	                       */
+#define DRAIN_MOST_NS (10000 * MS) /* in all: a successor waits for the queues */
+#define AGAIN_NS      (100 * MS)   /* asks for a queue again */
 
 struct runner runner = {.wake = -1, .due_ns = NEVER};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -338,7 +340,7 @@ int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadlin
 static void drain(void)
 {
 	struct sy_stack_usage use;
-	uint64_t end = sy_clock_ns() + DRAIN_NS;
+	uint64_t now = sy_clock_ns(), end = now + DRAIN_NS, most = now + DRAIN_MOST_NS, taken;
 
 	if (!runner.stack || !runner_lock())
 		return;
@@ -351,10 +353,15 @@ static void drain(void)
 		if (s->id_v4)
 			sy_stack_close(runner.stack, s->id_v4, sy_clock_ns());
 	}
+	sy_stack_usage(runner.stack, &use);
 	do {
+		taken = use.orphans_taken;
 		runner_turn();
 		sy_stack_usage(runner.stack, &use);
-		if (use.connections <= use.time_wait || sy_clock_ns() >= end)
+		now = sy_clock_ns();
+		if (use.orphans_taken != taken)
+			end = now + DRAIN_NS < most ? now + DRAIN_NS : most;
+		if (use.connections <= use.time_wait || now >= end)
 			break;
 		runner_sleep(-1, 0, end);
 	} while (true);

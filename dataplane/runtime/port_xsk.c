@@ -210,8 +210,7 @@ static unsigned mixed_send(struct xsk_port *x, struct xsk_queue *q, struct rte_m
 {
 	for (unsigned done = 0, end, sent; done < n;) {
 		if (is_large(m[done])) {
-			if (!xsk_large_send(x, q, m[done]))
-				return done;
+			xsk_large_send(x, q, m[done]); /* without room it alone is lost */
 			rte_pktmbuf_free(m[done++]);
 			continue;
 		}

@@ -53,8 +53,8 @@ void xsk_large_begin(struct port *p);
 /* For those of the interface that was made again: connections rely on what was offered. */
 int xsk_large_again(struct port *p, unsigned queues, struct sy_error *err);
 void xsk_large_close(struct xsk_queue *q);
-/* False: there is no room now. Else it may be freed. */
-bool xsk_large_send(struct xsk_port *x, struct xsk_queue *q, const struct rte_mbuf *m);
+/* What finds no room is lost, and counted. It may be freed. */
+void xsk_large_send(struct xsk_port *x, struct xsk_queue *q, const struct rte_mbuf *m);
 
 /* ---- port_xsk_again.c ------------------------------------------------------------------------ */
 

@@ -101,7 +101,7 @@ static void checksum_begin(struct large_head *h, const struct rte_mbuf *m)
 	h->how.csum_offset = offsetof(struct sy_tcp, checksum);
 }
 
-bool xsk_large_send(struct xsk_port *x, struct xsk_queue *q, const struct rte_mbuf *m)
+void xsk_large_send(struct xsk_port *x, struct xsk_queue *q, const struct rte_mbuf *m)
 {
 	unsigned headers = (unsigned)(m->l2_len + m->l3_len + m->l4_len), parts = 1;
 	bool v4 = m->ol_flags & RTE_MBUF_F_TX_IPV4;
@@ -110,22 +110,23 @@ bool xsk_large_send(struct xsk_port *x, struct xsk_queue *q, const struct rte_mb
 
 	if (headers > HEADERS_MOST || headers > m->data_len || m->nb_segs > BUFFERS) {
 		SY_COUNT(x->unfit, 1);
-		return true;
+		return;
 	}
 	h.how.gso_type = v4 ? VIRTIO_NET_HDR_GSO_TCPV4 : VIRTIO_NET_HDR_GSO_TCPV6;
 	h.how.gso_size = m->tso_segsz;
 	h.how.hdr_len = (uint16_t)headers;
 	memcpy(h.frame, rte_pktmbuf_mtod(m, const uint8_t *), headers);
+	if (v4) { /* an end that takes it whole looks at it */
+		struct sy_ipv4 *ip = (struct sy_ipv4 *)(h.frame + m->l2_len);
+		ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, m->l3_len));
+	}
 	checksum_begin(&h, m);
 	part[0] = (struct iovec){&h, sizeof(h.how) + headers};
 	for (const struct rte_mbuf *b = m; b; b = b->next, headers = 0)
 		if (b->data_len > headers)
 			part[parts++] = (struct iovec){rte_pktmbuf_mtod_offset(b, void *, headers),
 			                               b->data_len - headers};
-	if (writev(q->large_fd, part, (int)parts) >= 0)
-		return true;
-	if (errno == EAGAIN)
-		return false;
-	SY_COUNT(x->unfit, 1); /* a queue was full behind the socket: some pieces may have left */
-	return true;
+	if (writev(q->large_fd, part, (int)parts) < 0)
+		SY_COUNT(x->unfit,
+		         1); /* a queue was full behind the socket: some pieces may have left */
 }

@@ -128,8 +128,10 @@ static void bytes_acked(struct sy_stack *s, struct connection *c, uint32_t first
 	if (!seq_after(end, first))
 		return;
 	c->bytes_acked += end - first;
-	if (c->flags & C_ORPHAN)
+	if (c->flags & C_ORPHAN) {
+		s->orphans_taken += end - first;
 		connection_orphan_progress(s, c);
+	}
 	send_buffer_free(&c->unsent, &s->chunks, end);
 	if (c->flags & C_URGENT_OUT && !sy_seq_before(end, c->urgent_out))
 		c->flags &= ~(uint32_t)C_URGENT_OUT;

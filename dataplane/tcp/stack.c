@@ -443,5 +443,6 @@ void sy_stack_usage(const struct sy_stack *s, struct sy_stack_usage *out)
 	        .ranges = pools_used(s),
 	        .fixed = s->fixed,
 	        .orphans = s->orphans,
+	        .orphans_taken = s->orphans_taken,
 	};
 }

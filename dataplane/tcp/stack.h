@@ -81,6 +81,7 @@ struct sy_stack {
 	uint64_t challenge_s;
 	uint32_t challenges; /* that all connections may still send in this second */
 	uint32_t used, half_open, orphans;
+	uint64_t orphans_taken;
 	struct sy_stack_counters counters;
 	size_t fixed;
 };

@@ -402,6 +402,7 @@ struct sy_stack_usage {
 	uint32_t ranges;                    /* of sent and of out-of-order data */
 	size_t fixed;                       /* bytes of tables, made at the start */
 	uint32_t orphans;                   /* closed connections whose peer has not taken all */
+	uint64_t orphans_taken;             /* bytes that peers of such have taken so far */
 };
 const struct sy_stack_counters *sy_stack_counters(const struct sy_stack *s);
 void sy_stack_usage(const struct sy_stack *s, struct sy_stack_usage *out);

@@ -57,6 +57,15 @@ static inline unsigned duo_fetch(struct rte_mbuf **m)
 	return sy_stack_transmit(duo.a, m, DUO_MOST, duo.now);
 }
 
+/* The same, where it is one. */
+static inline struct rte_mbuf *duo_fetch_one(void)
+{
+	struct rte_mbuf *m[DUO_MOST];
+
+	assert_int_equal(duo_fetch(m), 1);
+	return m[0];
+}
+
 /* Its pieces on the wire, at b; but for those with a bit in `lost`. Returns how many there were. */
 static inline unsigned duo_deliver(struct rte_mbuf *m, uint64_t lost)
 {
