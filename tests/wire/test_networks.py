@@ -52,6 +52,9 @@ def test_traffic_on_other_networks(other, family):
     assert len(http_get(other.client, VIP[family], WEB, "/files/large")) == 500_000
 
 
+WATCHED = 256  # segments of a session in which its owner looks for losses
+
+
 @families
 def test_workers_forward_each_others_sessions(other, family):
     """If each worker has a queue at each port; otherwise the owner forwards."""
@@ -61,11 +64,11 @@ def test_workers_forward_each_others_sessions(other, family):
 
     queues = {port["name"]: port["queues"] for port in other.steelyard.get("ports")}
     before = remote()
-    for _ in range(12):  # each direction of each connection arrives by one queue of two
+    for _ in range(8):  # each direction of each connection arrives by one queue of two
         with connect(other.client, VIP[family], ECHO) as one:
-            for n in range(5):
-                one.sendall(b"hello %d" % n)
-                assert receive_exactly(one, 7) == b"hello %d" % n
+            for n in range(WATCHED):
+                one.sendall(b"hello %3d" % n)
+                assert receive_exactly(one, 9) == b"hello %3d" % n
     assert (remote() > before) == (other.workers == 2 and min(queues.values()) == 2)
 
 
