@@ -5,6 +5,7 @@ package controller
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -23,8 +24,9 @@ import (
 type caller struct {
 	pki.Name
 	member
-	revision int64 // of the member's entry
-	relayed  bool  // by another controller, which has checked the rights and made the record
+	certificate *x509.Certificate // nil: on the Unix socket
+	revision    int64             // of the member's entry
+	relayed     bool              // by another controller, which has checked the rights and made the record
 }
 
 // socketKind is the kind of callers on the Unix socket.
@@ -56,13 +58,17 @@ func (s *Server) identify(ctx context.Context, state tls.ConnectionState) (calle
 	if len(state.PeerCertificates) == 0 {
 		return caller{}, connect.NewError(connect.CodeUnauthenticated, errors.New("this needs a certificate: join first"))
 	}
-	certificate := state.PeerCertificates[0] // verified by the handshake
+	certificate := state.PeerCertificates[0]
 	name, err := pki.HolderOf(certificate)
 	if err != nil {
 		return caller{}, connect.NewError(connect.CodeUnauthenticated, err)
 	}
+	who := caller{Name: name, certificate: certificate}
+	if err := s.authorities.Load().hold(who, s.now()); err != nil { // the handshake may have been before they changed
+		return caller{}, err
+	}
 	if name.Kind == pki.Controller {
-		return caller{Name: name}, nil
+		return who, nil
 	}
 	record, entry, err := read[member](ctx, s.store, keyMembers+name.Name)
 	if err != nil {
@@ -72,7 +78,7 @@ func (s *Server) identify(ctx context.Context, state tls.ConnectionState) (calle
 	if entry.Revision == 0 || record.kind() != name.Kind || record.Key != pki.KeyHash(certificate) {
 		return caller{}, connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("%s was removed, or has joined again from elsewhere", name))
 	}
-	who := caller{Name: name, member: record, revision: entry.Revision}
+	who.member, who.revision = record, entry.Revision
 	s.seeTrust(ctx, who, state.PeerCertificates)
 	return who, nil
 }
@@ -93,7 +99,7 @@ func (s *Server) callerOf(r *http.Request) (caller, error) {
 	who, err := s.identify(r.Context(), *r.TLS)
 	if err == nil && who.Kind == pki.Controller {
 		kind, name, _ := strings.Cut(r.Header.Get(behalfHeader), "/")
-		who = caller{Name: pki.Name{Kind: kind, Name: name}, member: member{Role: pb.Role_ROLE_ADMIN}, relayed: true}
+		who = caller{Name: pki.Name{Kind: kind, Name: name}, member: member{Role: pb.Role_ROLE_ADMIN}, certificate: who.certificate, relayed: true}
 	}
 	return who, err
 }
@@ -118,6 +124,9 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := s.callerOf(r)
 		if err != nil {
+			if connect.CodeOf(err) == connect.CodeUnauthenticated {
+				w.Header().Set("Connection", "close") // the next one shows the certificate that the caller has now
+			}
 			_ = connect.NewErrorWriter().Write(w, r, err)
 			return
 		}

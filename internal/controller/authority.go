@@ -31,6 +31,7 @@ type authorities struct {
 	next  *pki.Authority // signs when all know it; nil: none
 	since time.Time      // of a replacement's present step; zero: there is none
 	in    cluster.Snapshot
+	pool  *x509.CertPool
 }
 
 // authorityKeys are all that is kept of authorities.
@@ -56,7 +57,22 @@ func decodeAuthorities(in cluster.Snapshot) (*authorities, error) {
 		}
 		a.since = time.Unix(at, 0)
 	}
+	a.pool = x509.NewCertPool()
+	for _, one := range a.chain() {
+		a.pool.AddCert(one)
+	}
 	return a, nil
+}
+
+// hold returns an error if a caller's certificate is of none of them, or has expired: its connection may be older than they are.
+func (a *authorities) hold(who caller, at time.Time) error {
+	if who.certificate == nil {
+		return nil
+	}
+	if err := pki.Holds(who.certificate, a.pool, at); err != nil {
+		return connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("the certificate of %s is void: %w", who, err))
+	}
+	return nil
 }
 
 func newest(a *authorities) *pki.Authority {
@@ -168,7 +184,9 @@ func (s *Server) certify() error {
 	if err != nil {
 		return err
 	}
-	return s.identity.Replace(key, certificate.Raw, pki.Raw(a.chain()))
+	err = s.identity.Replace(key, certificate.Raw, pki.Raw(a.chain()))
+	s.peers.CloseIdleConnections() // they have shown the one before
+	return err
 }
 
 // lookAtAuthority has keepAuthority look.
@@ -216,6 +234,11 @@ func (s *Server) followAuthority(ctx context.Context) error {
 		s.authoritiesAt = time.Now()
 		for _, one := range s.sessions { // when it comes again, the agent sees what it does not have yet
 			go one.conn.Close()
+		}
+		for one := range s.watchers {
+			if err := a.hold(one.caller, s.now()); err != nil {
+				one.end(err)
+			}
 		}
 		s.mu.Unlock()
 	}

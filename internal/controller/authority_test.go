@@ -3,12 +3,14 @@
 package controller
 
 import (
+	"crypto/ecdsa"
 	"net/http"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"steelyard/internal/cluster"
 	pb "steelyard/internal/gen/controllerpb"
 	joining "steelyard/internal/member"
 	"steelyard/internal/pki"
@@ -124,6 +126,115 @@ func TestAuthorityIsReplaced(t *testing.T) {
 	})
 	l.addForwarder("f3") // a token names the new one
 	neverBack(t, "f1", f1.Forwarder)
+}
+
+// keyWithRequest makes a key, and a request for a certificate of it.
+func keyWithRequest(t *testing.T) (*ecdsa.PrivateKey, []byte) {
+	t.Helper()
+	key, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := pki.Request(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, request
+}
+
+// keep is a user whose connections stay open.
+func (l *lab) keep(c *runningController, identity *pki.Identity, headers map[string]string) user {
+	return userOn(l.T, c.url, &http.Transport{TLSClientConfig: identity.Client(), ForceAttemptHTTP2: true}, headers)
+}
+
+// Whoever has a connection that is older than the end of the authority loses it: to ask, to watch and to get a certificate of the new one. So does a
+// thief who has signed a controller's certificate.
+func TestStolenAuthorityEndsOpenConnections(t *testing.T) {
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	identities := map[string]*pki.Identity{}
+	for _, name := range []string{"ada", "rae", "wim"} {
+		one, _, err := joining.Join(t.Context(), "", []string{c.url}, l.token(c, &pb.CreateTokenRequest{Name: name, Role: pb.Role_ROLE_ADMIN}), pki.User)
+		if err != nil {
+			t.Fatal(err)
+		}
+		identities[name] = one
+	}
+	now, err := l.store.Snapshot(t.Context(), authorityKeys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stolen, err := decodeAuthorities(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, request := keyWithRequest(t)
+	forged, err := stolen.signs.Sign(request, pki.Name{Kind: pki.Controller, Name: "c0ffee"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	identities["thief"] = pki.NewIdentity("", time.Now)
+	if err := identities["thief"].Replace(key, forged.Raw, pki.Raw(stolen.chain())); err != nil {
+		t.Fatal(err)
+	}
+	behalf := map[string]string{behalfHeader: socketKind + "/uid=0"} // which only a controller may say
+	users := map[string]user{}
+	for name, identity := range identities {
+		users[name] = l.keep(c, identity, behalf)
+	}
+	list := func(name string) error {
+		_, err := users[name].ListForwarders(t.Context(), connect.NewRequest(&pb.ListForwardersRequest{}))
+		return err
+	}
+	for name := range users {
+		if err := list(name); err != nil {
+			t.Fatal(name, err)
+		}
+	}
+	var watches []*connect.ServerStreamForClient[pb.WatchResponse]
+	for _, name := range []string{"wim", "thief"} {
+		stream := watchAs(t, l.keep(c, identities[name], behalf), 0)
+		if !stream.Receive() {
+			t.Fatal(name, stream.Err())
+		}
+		watches = append(watches, stream)
+	}
+	own := watchAs(t, c.admin, 0) // of the socket, which needs no certificate
+	if !own.Receive() {
+		t.Fatal(own.Err())
+	}
+
+	if err := l.replaceAuthority(true); err != nil {
+		t.Fatal(err)
+	}
+	for _, stream := range watches {
+		for stream.Receive() { // what was sent before
+		}
+		if connect.CodeOf(stream.Err()) != connect.CodeUnauthenticated {
+			t.Errorf("a watch ends by %v", stream.Err())
+		}
+	}
+	for _, name := range []string{"ada", "thief"} {
+		if err := list(name); connect.CodeOf(err) != connect.CodeUnauthenticated {
+			t.Errorf("%s, who is connected: %v", name, err)
+		}
+	}
+	if request, err = pki.Request(identities["rae"].Key()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := users["rae"].Renew(t.Context(), connect.NewRequest(&pb.RenewRequest{Request: request})); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("a certificate of the new authority for one of the stolen one: %v", err)
+	}
+	l.until("ada's connection is closed", func() bool {
+		err := list("ada")
+		return err != nil && connect.CodeOf(err) != connect.CodeUnauthenticated // the next one is refused by its handshake
+	})
+	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: 1}), 0)); err != nil {
+		t.Fatal(err)
+	}
+	if !own.Receive() {
+		t.Errorf("the watch of the socket: %v", own.Err())
+	}
 }
 
 // All certificates of a stolen authority are void at once, and forwarders keep what they have; who has a new token joins again.

@@ -91,8 +91,8 @@ func (s *Server) Join(ctx context.Context, request *connect.Request[pb.JoinReque
 	if entry.Revision == 0 || !token.Matches(record.Secret) || s.now().Unix() > record.Expires {
 		return nil, refused
 	}
-	joined := member{Role: record.Role, Projects: record.Projects, Joined: s.now().Unix()}
-	certificate, err := s.authorities.Load().signs.Sign(request.Msg.GetRequest(), pki.Name{Kind: joined.kind(), Name: record.Name}, s.now())
+	joined, a := member{Role: record.Role, Projects: record.Projects, Joined: s.now().Unix()}, s.authorities.Load()
+	certificate, err := a.signs.Sign(request.Msg.GetRequest(), pki.Name{Kind: joined.kind(), Name: record.Name}, s.now())
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -104,17 +104,20 @@ func (s *Server) Join(ctx context.Context, request *connect.Request[pb.JoinReque
 	} else if err != nil {
 		return nil, unavailable(err)
 	}
-	return connect.NewResponse(s.issued(ctx, certificate.Raw)), nil
+	return connect.NewResponse(s.issued(ctx, a, certificate.Raw)), nil
 }
 
-func (s *Server) issued(ctx context.Context, certificate []byte) *pb.JoinResponse {
-	return &pb.JoinResponse{Certificate: certificate, Authorities: pki.Raw(s.authorities.Load().chain()), Controllers: s.controllers(ctx)}
+func (s *Server) issued(ctx context.Context, a *authorities, certificate []byte) *pb.JoinResponse {
+	return &pb.JoinResponse{Certificate: certificate, Authorities: pki.Raw(a.chain()), Controllers: s.controllers(ctx)}
 }
 
 // Renew implements the service.
 func (s *Server) Renew(ctx context.Context, request *connect.Request[pb.RenewRequest]) (*connect.Response[pb.JoinResponse], error) {
-	who := from(ctx)
-	certificate, err := s.authorities.Load().signs.Sign(request.Msg.GetRequest(), who.Name, s.now())
+	who, a := from(ctx), s.authorities.Load()
+	if err := a.hold(who, s.now()); err != nil { // others than those by which it was identified do not sign for it
+		return nil, err
+	}
+	certificate, err := a.signs.Sign(request.Msg.GetRequest(), who.Name, s.now())
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -122,7 +125,7 @@ func (s *Server) Renew(ctx context.Context, request *connect.Request[pb.RenewReq
 	if pki.KeyHash(certificate) != who.Key {
 		return nil, invalid(errors.New("a certificate is renewed for the same key: join again for another one"))
 	}
-	return connect.NewResponse(s.issued(ctx, certificate.Raw)), nil
+	return connect.NewResponse(s.issued(ctx, a, certificate.Raw)), nil
 }
 
 // ---- forwarders ---------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ func follow[T any](ctx context.Context, s *Server, prefix string, begin func(con
 		return err
 	}
 	defer leave()
-	if err := s.stillMember(ctx, who); err != nil { // the removal may have come before
+	if err := s.stillMember(ctx, who); err != nil { // its end may have come before
 		return err
 	}
 	after, err := begin(ctx)
@@ -120,8 +120,11 @@ func (s *Server) enterWatch(one *watcher) (leave func(), err error) {
 	}, nil
 }
 
-// stillMember returns an error if a caller has lost its membership since it was identified.
+// stillMember returns an error if a caller has lost its certificate's authority, or its membership, since it was identified.
 func (s *Server) stillMember(ctx context.Context, who caller) error {
+	if err := s.authorities.Load().hold(who, s.now()); err != nil {
+		return err
+	}
 	if who.revision == 0 { // the socket, or another controller
 		return nil
 	}

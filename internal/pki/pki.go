@@ -219,15 +219,20 @@ func decode(data []byte) (chain [][]byte, key *ecdsa.PrivateKey, err error) {
 	return chain, key, nil
 }
 
+// Holds returns why a certificate is of none of the authorities, or not of this time.
+func Holds(certificate *x509.Certificate, authorities *x509.CertPool, now time.Time) error {
+	_, err := certificate.Verify(x509.VerifyOptions{
+		Roots: authorities, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	return err
+}
+
 // verify checks that a peer's certificate is of one of the authorities and of a kind.
 func verify(state tls.ConnectionState, authorities *x509.CertPool, kind string, now time.Time) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("the peer shows no certificate")
 	}
-	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
-		Roots: authorities, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
-	})
-	if err != nil {
+	if err := Holds(state.PeerCertificates[0], authorities, now); err != nil {
 		return err
 	}
 	name, err := HolderOf(state.PeerCertificates[0])
