@@ -64,6 +64,15 @@ func decodeAuthorities(in cluster.Snapshot) (*authorities, error) {
 	return a, nil
 }
 
+// present reads the authorities: this controller may not have heard of the last step yet.
+func (s *Server) present(ctx context.Context) (*authorities, error) {
+	now, err := s.store.Snapshot(ctx, authorityKeys...)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return decodeAuthorities(now)
+}
+
 // hold returns an error if a caller's certificate is of none of them, or has expired: its connection may be older than they are.
 func (a *authorities) hold(who caller, at time.Time) error {
 	if who.certificate == nil {
@@ -339,11 +348,7 @@ func (s *Server) ReplaceAuthority(ctx context.Context, request *connect.Request[
 		return nil, denied("only an admin replaces the authority, and %s is none", who)
 	}
 	_, err := s.retry(ctx, func() (*cluster.Txn, error) {
-		now, err := s.store.Snapshot(ctx, authorityKeys...)
-		if err != nil {
-			return nil, unavailable(err)
-		}
-		a, err := decodeAuthorities(now)
+		a, err := s.present(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -357,7 +362,7 @@ func (s *Server) ReplaceAuthority(ctx context.Context, request *connect.Request[
 		}
 		txn := new(cluster.Txn)
 		for _, key := range authorityKeys {
-			txn.Unchanged(now.Get(key))
+			txn.Unchanged(a.in.Get(key))
 		}
 		if request.Msg.GetDistrust() {
 			return s.record(txn.Put(keyAuthority, data, 0).Delete(keyNext).Delete(keySince), who.String(), "authority", "", "", "replaced at once: all certificates are void"), nil

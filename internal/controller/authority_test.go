@@ -3,7 +3,10 @@
 package controller
 
 import (
+	"context"
 	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -234,6 +237,85 @@ func TestStolenAuthorityEndsOpenConnections(t *testing.T) {
 	}
 	if !own.Receive() {
 		t.Errorf("the watch of the socket: %v", own.Err())
+	}
+}
+
+type joinMethod func(context.Context, *connect.Request[pb.JoinRequest]) (*connect.Response[pb.JoinResponse], error)
+
+// joinRaw joins as one who does not care which authority a token names, and returns the certificates of the answer.
+func joinRaw(t *testing.T, join joinMethod, token string) ([]*x509.Certificate, error) {
+	t.Helper()
+	_, request := keyWithRequest(t)
+	response, err := join(t.Context(), connect.NewRequest(&pb.JoinRequest{Token: token, Request: request}))
+	if err != nil {
+		return nil, err
+	}
+	var all []*x509.Certificate
+	for _, der := range append([][]byte{response.Msg.GetCertificate()}, response.Msg.GetAuthorities()...) {
+		one, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// A token ends with the authority that signed when it was made, at each controller: also at one that has not heard of the replacement.
+func TestTokensEndWithTheirAuthority(t *testing.T) {
+	for _, distrust := range []bool{false, true} {
+		l := newLab(t, 1)
+		c := l.controllers[0]
+		deaf := &Server{store: l.store, id: "deaf", url: "https://deaf", now: time.Now}
+		before, err := deaf.present(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		deaf.authorities.Store(before)
+		request := &pb.CreateTokenRequest{Name: "ada", Role: pb.Role_ROLE_ADMIN}
+		early := l.token(c, request)
+		if err := l.replaceAuthority(distrust); err != nil {
+			t.Fatal(err)
+		}
+		now := l.awaitAuthorities([]pb.Authority_State{signs}).GetAuthorities()[0].GetKeyHash()
+
+		anybody := userOn(t, c.url, &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, nil)
+		for name, join := range map[string]joinMethod{"a controller": anybody.Join, "a controller that has not heard of it": deaf.Join} {
+			if _, err := joinRaw(t, join, early); connect.CodeOf(err) != connect.CodeUnauthenticated {
+				t.Errorf("distrust %v, %s, a token from before: %v", distrust, name, err)
+			}
+			token := l.token(c, request)
+			has, err := joinRaw(t, join, token)
+			if err != nil || pki.KeyHash(has[1]) != now || has[0].CheckSignatureFrom(has[1]) != nil {
+				t.Errorf("distrust %v, %s: %v, %v", distrust, name, has, err)
+			}
+			if _, err := joinRaw(t, join, token); connect.CodeOf(err) != connect.CodeUnauthenticated {
+				t.Errorf("distrust %v, %s, a used token: %v", distrust, name, err)
+			}
+		}
+
+		// What it gives to those who are admitted is of the new one too, and nothing is given to who shows a certificate that is void.
+		_, csr := keyWithRequest(t)
+		void, err := before.signs.Sign(csr, pki.Name{Kind: pki.User, Name: "ada"}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		admin := caller{Name: pki.Name{Kind: socketKind, Name: "root"}, member: member{Role: pb.Role_ROLE_ADMIN, Key: pki.KeyHash(void)}}
+		as := func(who caller) context.Context { return context.WithValue(t.Context(), callerKey{}, who) }
+		made, err := deaf.CreateToken(as(admin), connect.NewRequest(request))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := joinRaw(t, anybody.Join, made.Msg.GetToken()); err != nil {
+			t.Errorf("distrust %v, a token of a controller that has not heard of it: %v", distrust, err)
+		}
+		admin.Name, admin.certificate = pki.Name{Kind: pki.User, Name: "ada"}, void
+		if _, err := deaf.CreateToken(as(admin), connect.NewRequest(request)); connect.CodeOf(err) != connect.CodeUnauthenticated {
+			t.Errorf("distrust %v, a token by a void certificate: %v", distrust, err)
+		}
+		if _, err := deaf.Renew(as(admin), connect.NewRequest(&pb.RenewRequest{Request: csr})); connect.CodeOf(err) != connect.CodeUnauthenticated {
+			t.Errorf("distrust %v, a certificate for one that is void: %v", distrust, err)
+		}
 	}
 }
 

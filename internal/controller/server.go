@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,19 +56,29 @@ func (s *Server) CreateToken(ctx context.Context, request *connect.Request[pb.Cr
 	case life > 30*24*time.Hour:
 		return nil, invalid(errors.New("a token holds for 30 days at most"))
 	}
-	token, err := pki.NewToken(s.authorities.Load().signs.Hash())
-	if err != nil {
-		return nil, err
-	}
 	lease, err := s.store.Grant(ctx, life)
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	expires := s.now().Add(life)
-	txn := new(cluster.Txn).Put(keyTokens+token.ID, encode(tokenRecord{m.GetName(), m.GetRole(), m.GetProjects(), token.SecretHash(), expires.Unix()}), lease)
-	s.record(txn, who.String(), "create token", "", "", "for "+m.GetName()+", "+roleText(m.GetRole()))
-	if _, err := s.store.Commit(ctx, txn); err != nil {
-		return nil, unavailable(err)
+	var token pki.Token
+	_, err = s.retry(ctx, func() (*cluster.Txn, error) {
+		a, err := s.present(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := a.hold(who, s.now()); err != nil {
+			return nil, err
+		}
+		if token, err = pki.NewToken(a.signs.Hash()); err != nil {
+			return nil, err
+		}
+		record := tokenRecord{m.GetName(), m.GetRole(), m.GetProjects(), token.SecretHash(), expires.Unix(), token.Authority}
+		txn := new(cluster.Txn).Unchanged(a.in.Get(keyAuthority)).Put(keyTokens+token.ID, encode(record), lease)
+		return s.record(txn, who.String(), "create token", "", "", "for "+m.GetName()+", "+roleText(m.GetRole())), nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return connect.NewResponse(&pb.CreateTokenResponse{Token: token.String(), ExpiresUnixS: uint64(expires.Unix())}), nil
 }
@@ -76,33 +87,44 @@ func roleText(role pb.Role) string {
 	return strings.ToLower(strings.TrimPrefix(role.String(), "ROLE_"))
 }
 
+// errVoidToken does not say more: strangers ask.
+var errVoidToken = connect.NewError(connect.CodeUnauthenticated,
+	errors.New("this token is not valid: it was used, has expired, or is of an authority that was replaced; make another one by `steelyard token create`"))
+
 // Join implements the service.
 func (s *Server) Join(ctx context.Context, request *connect.Request[pb.JoinRequest]) (*connect.Response[pb.JoinResponse], error) {
-	refused := connect.NewError(connect.CodeUnauthenticated, errors.New("this token is not valid: it was used, or has expired; make another one by `steelyard token create`"))
 	token, err := pki.ParseToken(request.Msg.GetToken())
 	if err != nil {
 		return nil, invalid(err)
 	}
-	record, entry, err := read[tokenRecord](ctx, s.store, keyTokens+token.ID)
+	var a *authorities
+	var certificate *x509.Certificate
+	_, err = s.retry(ctx, func() (*cluster.Txn, error) {
+		record, entry, err := read[tokenRecord](ctx, s.store, keyTokens+token.ID)
+		if err != nil {
+			return nil, err
+		}
+		// The lease removes it too, but later if etcd had no leader.
+		if entry.Revision == 0 || !token.Matches(record.Secret) || s.now().Unix() > record.Expires {
+			return nil, errVoidToken
+		}
+		if a, err = s.present(ctx); err != nil {
+			return nil, err
+		}
+		if record.Authority != a.signs.Hash() {
+			return nil, errVoidToken
+		}
+		joined := member{Role: record.Role, Projects: record.Projects, Joined: s.now().Unix()}
+		if certificate, err = a.signs.Sign(request.Msg.GetRequest(), pki.Name{Kind: joined.kind(), Name: record.Name}, s.now()); err != nil {
+			return nil, invalid(err)
+		}
+		joined.Key = pki.KeyHash(certificate)
+		txn := new(cluster.Txn).Unchanged(entry).Delete(entry.Key).Put(keyMembers+record.Name, encode(joined), 0)
+		txn.Unchanged(a.in.Get(keyAuthority)).Unchanged(a.in.Get(keyNext)) // an authority that has ended signs nothing
+		return s.record(txn, joined.kind()+"/"+record.Name, "join", "", "", "as "+roleText(record.Role)), nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	// The lease removes it too, but later if etcd had no leader.
-	if entry.Revision == 0 || !token.Matches(record.Secret) || s.now().Unix() > record.Expires {
-		return nil, refused
-	}
-	joined, a := member{Role: record.Role, Projects: record.Projects, Joined: s.now().Unix()}, s.authorities.Load()
-	certificate, err := a.signs.Sign(request.Msg.GetRequest(), pki.Name{Kind: joined.kind(), Name: record.Name}, s.now())
-	if err != nil {
-		return nil, invalid(err)
-	}
-	joined.Key = pki.KeyHash(certificate)
-	txn := new(cluster.Txn).Unchanged(entry).Delete(entry.Key).Put(keyMembers+record.Name, encode(joined), 0)
-	s.record(txn, joined.kind()+"/"+record.Name, "join", "", "", "as "+roleText(record.Role))
-	if _, err := s.store.Commit(ctx, txn); errors.Is(err, cluster.ErrConflict) {
-		return nil, refused
-	} else if err != nil {
-		return nil, unavailable(err)
 	}
 	return connect.NewResponse(s.issued(ctx, a, certificate.Raw)), nil
 }
@@ -113,8 +135,12 @@ func (s *Server) issued(ctx context.Context, a *authorities, certificate []byte)
 
 // Renew implements the service.
 func (s *Server) Renew(ctx context.Context, request *connect.Request[pb.RenewRequest]) (*connect.Response[pb.JoinResponse], error) {
-	who, a := from(ctx), s.authorities.Load()
-	if err := a.hold(who, s.now()); err != nil { // others than those by which it was identified do not sign for it
+	who := from(ctx)
+	a, err := s.present(ctx)
+	if err == nil {
+		err = a.hold(who, s.now()) // it was identified by those that this controller knows
+	}
+	if err != nil {
 		return nil, err
 	}
 	certificate, err := a.signs.Sign(request.Msg.GetRequest(), who.Name, s.now())

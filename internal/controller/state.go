@@ -60,11 +60,12 @@ func (m member) kind() string {
 }
 
 type tokenRecord struct {
-	Name     string   `json:"name"`
-	Role     pb.Role  `json:"role"`
-	Projects []string `json:"projects,omitempty"`
-	Secret   string   `json:"secret_hash"`
-	Expires  int64    `json:"expires_unix_s"`
+	Name      string   `json:"name"`
+	Role      pb.Role  `json:"role"`
+	Projects  []string `json:"projects,omitempty"`
+	Secret    string   `json:"secret_hash"`
+	Expires   int64    `json:"expires_unix_s"`
+	Authority string   `json:"authority"` // hash of the one that signed when the token was made, and for which alone it holds
 }
 
 type project struct {
