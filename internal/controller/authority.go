@@ -57,6 +57,9 @@ func decodeAuthorities(in cluster.Snapshot) (*authorities, error) {
 		}
 		a.since = time.Unix(at, 0)
 	}
+	if a.signs == nil {
+		return nil, errors.New("etcd has no certificate authority any more: was it emptied?")
+	}
 	a.pool = x509.NewCertPool()
 	for _, one := range a.chain() {
 		a.pool.AddCert(one)

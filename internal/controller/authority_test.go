@@ -7,9 +7,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -350,4 +352,63 @@ func TestStolenAuthorityEndsAtOnce(t *testing.T) {
 		response, err := apply(t.Context(), c.admin, "f1", "", file(2))
 		return err == nil && response.GetRevision() > 0 && len(response.GetWarnings()) == 0
 	})
+}
+
+// errorsOf passes on what a controller's log says of its authority.
+type errorsOf struct {
+	slog.Handler
+	errors chan string
+}
+
+func (errorsOf) Enabled(context.Context, slog.Level) bool { return true }
+
+func (e errorsOf) WithAttrs([]slog.Attr) slog.Handler { return e }
+
+func (e errorsOf) Handle(ctx context.Context, record slog.Record) error {
+	record.Attrs(func(one slog.Attr) bool {
+		if err, is := one.Value.Any().(error); is && record.Message == "the certificate authority" {
+			select {
+			case e.errors <- err.Error():
+			default:
+			}
+		}
+		return true
+	})
+	return nil
+}
+
+// A controller whose etcd was emptied says so, and goes on with the authority that it knows.
+func TestEtcdWithoutAuthority(t *testing.T) {
+	l := newLab(t, 0)
+	said := errorsOf{slog.DiscardHandler, make(chan string, 1)}
+	l.tune = func(o *Options) { o.Log = slog.New(said) }
+	c := l.addController()
+	ada, _, err := joining.Join(t.Context(), "", []string{c.url}, l.token(c, &pb.CreateTokenRequest{Name: "ada", Role: pb.Role_ROLE_ADMIN}), pki.User)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := l.store.Get(t.Context(), keyAuthority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Delete(keyAuthority)); err != nil {
+		t.Fatal(err)
+	}
+	const want = "no certificate authority any more"
+	if text := <-said.errors; !strings.Contains(text, want) {
+		t.Error(text)
+	}
+	if err := l.replaceAuthority(true); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a replacement of nothing: %v", err)
+	}
+	if err := l.visit(c, ada); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyAuthority, before.Value, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.replaceAuthority(true); err != nil {
+		t.Error(err)
+	}
+	l.until("her certificate is void", func() bool { return l.visit(c, ada) != nil })
 }
