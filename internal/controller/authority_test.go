@@ -116,7 +116,13 @@ func TestAuthorityIsReplaced(t *testing.T) {
 		if err := l.visit(c, ada); err != nil {
 			t.Fatal(err)
 		}
-		return !ada.Due() || joining.Renew(t.Context(), ada, c.url) != nil
+		if !ada.Due() {
+			return true
+		}
+		if err := joining.Renew(t.Context(), ada, c.url); err != nil {
+			t.Fatal(err)
+		}
+		return false
 	})
 	l.until("the former one's certificates are void", func() bool { return l.visit(c, old) != nil })
 
