@@ -259,9 +259,9 @@ def mean_us(cost_us):
 
 def figure6(bed, rounds, seconds, loads=LOADS):
     """Short and long requests: unscheduled against the optimum (figure 2), and with a core for long
-    ones (figure 6). With two cores, none and LNS have half of the connections on each: what one of
-    them sees is measured, with half of the load. Ours has one core for short ones of all
-    connections, and the other for long ones."""
+    ones (figure 6). With two cores, none and LNS have half of the requests on each: what one of
+    them sees is measured, with half of the load, on as many connections. Ours has one core for
+    short ones of all connections, and the other for long ones."""
     bare = bed.ask(NONE, **closed(0.5, 64), **{"class": "urgent,type=1"})["rate"]
     quiet = bed.ask(NONE, **steady(0.5, 1000), **{"class": "urgent,type=1"})
     cost_us = 1e6 / bare
