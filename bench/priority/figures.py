@@ -8,7 +8,7 @@ turns from round to round.
 
 import math
 from dataclasses import dataclass
-from statistics import mean, median, stdev
+from statistics import mean, stdev
 
 import numpy as np
 
@@ -191,20 +191,17 @@ def part(seen, name):
 
 def in_bursts(bed, rounds, seconds, pace=OWN):
     """Figures 1 and 5: urgent requests in bursts. The ideal: they come as they do, and the others
-    do not."""
+    do not; the line's rate, which says when, is measured before the rounds."""
     load = bursts(seconds, period_ms=pace.period_ms) | {"class": pace.asked()}
-    rates = []
+    rate = line_rate(bed.ask(pace.of(NOTED), **load))
+    alone = load | {"class": pace.alone(rate)}
 
     def measure(name, setting):
-        if name != "ideal":
-            seen = bed.ask(pace.of(setting), **load)
-            rates.append(line_rate(seen))
-            return seen
-        return bed.ask(pace.of(setting), **load | {"class": pace.alone(median(rates))})
+        return bed.ask(pace.of(setting), **(alone if name == "ideal" else load))
 
-    found = in_turn({"none": NOTED, "DARC": DARC, "ours": DRIVER}, rounds, measure)
-    found |= in_turn({"ideal": NOTED}, rounds, measure)
-    yield from figure1(found, {"pace": pace.name}, {"line_rate": median(rates)})
+    variants = {"none": NOTED, "DARC": DARC, "ours": DRIVER, "ideal": NOTED}
+    found = in_turn(variants, rounds, measure)
+    yield from figure1(found, {"pace": pace.name}, {"line_rate": rate})
     yield from figure5(found, {"pace": pace.name})
 
 

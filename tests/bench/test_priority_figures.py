@@ -69,6 +69,44 @@ def test_the_line_rate_follows_from_the_wait_of_the_last():
     assert figures.line_rate(seen) == pytest.approx(0.99 * figures.BURST / 5e-3)
 
 
+class BurstBed:
+    """Keeps what it is asked. A burst's last one waits for 2 ms."""
+
+    def __init__(self):
+        self.asked = []
+
+    def ask(self, setting, **load):
+        urgent, other = load["class"]
+        self.asked.append((setting["schedule"], setting["driver"], other))
+        times = {"p99": 10, "p50": 5}
+        names = {urgent.split(",")[0]: 0, other.split(",")[0]: 1980}
+        parts = {f"{part}_us": times for part in figures.PARTS}
+        return {
+            "classes": [
+                {"name": name, "latency_us": {"p99": 10 + late}, "since_sent_us": times}
+                for name, late in names.items()
+            ],
+            "errors": {},
+            "server": {"classes": [parts, parts]},
+        }
+
+
+def test_the_ideal_takes_its_turn_in_each_round():
+    bed = BurstBed()
+    made = report.rows(figures.in_bursts(bed, 4, 1))
+    first, *rounds = bed.asked
+    all_of_them = figures.OWN.asked()[1]
+    assert first == ("ours", 0, all_of_them)  # without a driver hook: the line's rate
+    others = f"{all_of_them},unsent=1000ns"
+    variants = {("ours", 0, all_of_them), ("darc", 0, all_of_them), ("ours", 1, all_of_them)}
+    variants.add(("ours", 0, others))
+    for at in range(0, 16, 4):
+        assert set(rounds[at : at + 4]) == variants
+    (row, *_) = report.select(made, "urgent p99", figure="1", schedule="ours")
+    assert row["runs"] == 4 and row["ratio"] == 1
+    assert row["evidence"]["line_rate"] == pytest.approx(1e6)
+
+
 def answers(took_us):
     """What both groups of clients have seen."""
     one = {"classes": [{"latency_us": {"p99": took_us, "p50": took_us / 2}}], "errors": {"a": 1}}
