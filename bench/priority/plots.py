@@ -104,7 +104,7 @@ def draw(made, path):
     lines = list(by_load(made))
     if lines:
         where = path.with_name(f"{path.stem}-long.svg")
-        title = "priority: 99.5 % × 1 µs beside 0.5 % × 1 ms (figure 6)"
+        title = "priority: 99.5 % × 10 µs beside 0.5 % × 10 ms, which sleep (figure 6)"
         picture.lines(where, title, lines, "busy", ["schedule"], log=True)
     blocked = report.select(made, "urgent p99", figure="2")
     if blocked:
