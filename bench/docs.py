@@ -68,11 +68,18 @@ def goals(text):
     return rest.partition(GOALS)[0].splitlines(keepends=True)[2:]
 
 
+def is_quick(text):
+    """Whether a page is of a quick run."""
+    return " QUICK=1` on " in text.partition(GOALS)[0]
+
+
 def readme(texts):
     rows = [row for text in texts.values() for row in goals(text)]
+    names = ", ".join(name for name, text in texts.items() if is_quick(text))
+    quick = f"\nQuick runs: {names}." if names else ""
     parts = [
         "Measured by `make bench`; [each page](docs/benchmarks/README.md) names its run and"
-        f" machine. {READING}\n",
+        f" machine.{quick} {READING}\n",
         "".join([headline.HEAD + "\n", *rows]) if rows else "",
     ]
     if (FIGURES / f"{SHOWN}.svg").exists():

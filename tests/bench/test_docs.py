@@ -172,6 +172,18 @@ def test_quick_runs_are_said_to_be_quick(places):
     assert docs.main(quick=True) == 0
     page = (places / "figures/density.md").read_text()
     assert "`make bench BENCH=density QUICK=1`" in page
+    assert "Quick runs: density." in docs.README.read_text()
+
+
+def test_readme_names_the_quick_runs_alone(places):
+    measured(places, "density", memory(20_000_000, 61.5))
+    assert docs.main(quick=True) == 0
+    measured(places / "full", "fastpath", fastpath(1000, 29, 33, 35))
+    assert docs.main(quick=False) == 0
+    assert "Quick runs: density." in docs.README.read_text()
+    measured(places / "full", "density", memory(20_000_000, 61.5))
+    assert docs.main(quick=False) == 0
+    assert "Quick runs" not in docs.README.read_text()
 
 
 def test_without_a_full_run_all_stays(places):
