@@ -9,7 +9,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from bench import machine, picture, report
-from bench.capability_bed import BLOCK, FLOWS, POLICIES, RATE, SLOWER, Bed, Flows
+from bench.capability_bed import BLOCK, FLOWS, POLICIES, RATE, SLOWER, WINDOW, Bed, Flows
 
 TITLE = f"shares by capability: ten servers behind five links, 60 flows (times x {SLOWER})"
 MINUTES = 24
@@ -159,7 +159,9 @@ def against_paper(made, path):
         figure = Figure(figsize=(9, 3.6), layout="constrained")
         FigureCanvasSVG(figure)
         figure.suptitle(
-            "disturbed, as a multiple of rr's steady state: measured here, and in paper 004",
+            "disturbed, as a multiple of rr's steady state: measured here, and in paper 004\n"
+            f"({WINDOW} blocks under way are chosen such that rr's bars equal the paper's; only the"
+            " others' are results)",
             fontsize=10,
             x=0.01,
             ha="left",
