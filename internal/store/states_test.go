@@ -41,6 +41,31 @@ func TestStatesAreThoseOfTheSnapshot(t *testing.T) {
 	}
 }
 
+// A drained newcomer counts as drained until a check has failed, though it was not up before.
+func TestFirstFailedCheckChangesTheState(t *testing.T) {
+	s, checks := open(t, t.TempDir())
+	s.Adopt(model.NewTable())
+	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80"))
+	config := configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.2:80")
+	config.Services[0].Servers[1].Drain = true
+	use(t, s, config)
+	newcomer := ref("10.1.0.2:80")
+	state := func() model.State { return s.States(&config.Services[0], nil)[1] }
+	if state() != model.Drain {
+		t.Errorf("before its first check it is %s", state())
+	}
+	before := s.Version()
+	for range 2 {
+		s.SetUp(newcomer, checks.epoch(newcomer), false)
+	}
+	if state() != model.Down {
+		t.Errorf("after a failed check it is %s", state())
+	}
+	if got := s.Version(); got != before+1 {
+		t.Errorf("version %d, want %d: one change", got, before+1)
+	}
+}
+
 // What a turn of the loop of shares asks for, with 10 000 services of ten servers.
 func BenchmarkStates(b *testing.B) {
 	config := &model.Config{}

@@ -344,7 +344,7 @@ func (s *Store) SetUp(ref model.ServerRef, epoch uint64, up bool) bool {
 		return false
 	}
 	s.health[ref] = serverHealth{up: up, proven: true}
-	if old.up != up {
+	if old.up != up || !up && !old.proven { // a drained server is down only once a check has failed
 		s.touch(ref)
 	}
 	return true
