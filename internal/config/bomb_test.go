@@ -115,6 +115,23 @@ func TestAliasBombsAreRefused(t *testing.T) {
 	}
 }
 
+// A list is given no more memory than for as many values as may still come.
+func TestMemoryOfAListIsForWhatMayCome(t *testing.T) {
+	var document yaml.Node
+	if err := yaml.Unmarshal([]byte("["+strings.Repeat("{},", 1000)+"]"), &document); err != nil {
+		t.Fatal(err)
+	}
+	list := mappings(fieldDoc{name: "list"}, func(into *[][100]byte) *[][100]byte { return into },
+		func(position, string) [100]byte { return [100]byte{} }, nil)
+	for spent, want := range map[int]int{0: 1000, maxValues - 1000: 1000, maxValues - 10: 10, maxValues: 0, maxValues + 1: 0} {
+		var into [][100]byte
+		list.read(&decoder{values: spent}, document.Content[0], "list", &into)
+		if cap(into) > want || len(into) < want-1 {
+			t.Errorf("after %d values: %d of %d, want %d", spent, len(into), cap(into), want)
+		}
+	}
+}
+
 // What the agent watches may be replaced by anything.
 func TestOnlyFilesOfABoundedSizeAreRead(t *testing.T) {
 	directory := t.TempDir()

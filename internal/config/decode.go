@@ -341,7 +341,7 @@ func mappings[T, U any](doc fieldDoc, list func(*T) *[]U, begin func(at position
 	doc.kind = "list of mappings"
 	return field[T]{doc, func(d *decoder, n *yaml.Node, path string, into *T) {
 		// To grow it step by step would take several times the memory of a long list.
-		*list(into) = make([]U, 0, countMappings(n))
+		*list(into) = make([]U, 0, min(countMappings(n), max(0, maxValues-d.values)))
 		readList(d, n, path, func(n *yaml.Node, path string) {
 			one := begin(positionOf(n), path)
 			readObject(d, n, path, fields, &one)
