@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -87,7 +86,7 @@ const agentMemory = 1 << 30
 
 // limitMemory sets the limit, unless the environment (GOMEMLIMIT) has.
 func limitMemory() {
-	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+	if _, set := os.LookupEnv("GOMEMLIMIT"); !set { // also "off"
 		debug.SetMemoryLimit(agentMemory)
 	}
 }
