@@ -21,7 +21,7 @@ struct entry {
 };
 
 /* Which networks have an address in a set. By its hash, a network has a line, two words of it, and
- * two bits of each. One that has no address in a set passes with a chance of 0.27 % at most. */
+ * two bits of each. One that has no address in a set passes with a chance of some 0.3 %. */
 struct filter {
 	struct filter_line *line; /* [2^(64 − shift)] */
 	uint64_t mask[2];         /* of an address as it lies in memory: its network */
