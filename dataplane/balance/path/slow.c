@@ -107,6 +107,9 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	bool fits = v->frame_len - v->l3 + overhead <= mtu;
 	if (!fits && !narrow && !oversize_may_fragment(e, frame, v, burst->direction[i])) {
 		police_undo(w, i);
+		/* Its sender repeats it in parts, which is no loss. */
+		if (v->proto == SY_PROTO_TCP && s->flags & SESSION_WATCHED)
+			loss_forget(w, burst->slot[i], burst->session[i], s);
 		icmp_send_error(w, burst, i, SY_ICMP_TOO_BIG,
 		                slow_mtu_to_report(v, mtu - overhead));
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);

@@ -149,6 +149,107 @@ static void test_lost_on_the_way_here(void **state)
 	assert_int_equal(s.lost, 1);
 }
 
+static void server_acks(struct flows *f, struct flow *flow, uint32_t ack)
+{
+	struct frame in, out;
+	frame_tcp(&in, &f->rng, &flow->server, &(struct segment){SY_TCP_ACK, 1, ack, 0}, 0);
+	assert_true(flows_through(f, HARNESS_LAN, &in, &out));
+}
+
+/* What the server has acknowledged was lost towards the client: the acknowledgement, that is. */
+static void test_acknowledged(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned v6 = 0; v6 < 2; v6++) {
+		struct flow flow;
+		begin(f, &flow, (uint16_t)(2000 + v6));
+		for (unsigned i = 0; i < 3; i++)
+			segment_send(f, &flow, SESSION_CLIENT, 2 + i * 100, 100, 0);
+		server_acks(f, &flow, 202);
+		harness_advance(&f->harness, 2 * RTT);
+		segment_send(f, &flow, SESSION_CLIENT, 2, 100, 0);
+		segment_send(f, &flow, SESSION_CLIENT, 102, 100, 0);
+		struct delay_share s = seen(f, &flow);
+		assert_int_equal(s.segments, 5);
+		assert_int_equal(s.lost, 0);
+		segment_send(f, &flow, SESSION_CLIENT, 202, 100, 0);
+		assert_int_equal(seen(f, &flow).lost, 1);
+		/* An older acknowledgement comes late: it takes nothing back. */
+		server_acks(f, &flow, 102);
+		segment_send(f, &flow, SESSION_CLIENT, 102, 100, 0);
+		assert_int_equal(seen(f, &flow).lost, 1);
+		server_acks(f, &flow, 302);
+		segment_send(f, &flow, SESSION_CLIENT, 202, 100, 0);
+		assert_int_equal(seen(f, &flow).lost, 1);
+	}
+}
+
+/* A client that repeats and repeats adds little. */
+static void test_one_session_adds_little(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	begin(f, &flow, 2000);
+	segment_send(f, &flow, SESSION_CLIENT, 2, 100, 0);
+	harness_advance(&f->harness, 2 * RTT);
+	for (unsigned i = 1; i < LOSS_SEGMENTS; i++) {
+		const unsigned repeats = i <= LOSS_MOST ? i : LOSS_MOST;
+		assert_int_equal(is_watched(f, &flow), i <= LOSS_MOST);
+		segment_send(f, &flow, SESSION_CLIENT, 2, 100, 0);
+		struct delay_share s = seen(f, &flow);
+		assert_int_equal(s.segments, 1 + repeats);
+		assert_int_equal(s.lost, repeats);
+	}
+}
+
+/* A segment that exceeds the MTU is dropped here and comes again in parts. */
+static void test_too_big(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned v6 = 0; v6 < 2; v6++) {
+		struct flow flow;
+		struct frame in;
+		struct rte_mbuf *m;
+		begin(f, &flow, (uint16_t)(2000 + v6));
+		assert_true(is_watched(f, &flow));
+		flows_frame(f, &in, &flow.client, SY_TCP_ACK, 2, HARNESS_LAN_MTU);
+		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
+		harness_turn(&f->harness);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_TOO_BIG), v6 + 1);
+		while ((m = harness_collect(&f->harness, HARNESS_WAN))) /* the error */
+			rte_pktmbuf_free(m);
+		assert_false(is_watched(f, &flow));
+		harness_advance(&f->harness, 2 * RTT);
+		segment_send(f, &flow, SESSION_CLIENT, 2, 700, 0);
+		segment_send(f, &flow, SESSION_CLIENT, 702, 700, 0);
+		assert_int_equal(seen(f, &flow).lost, 0);
+		assert_int_equal(flow_session(f, &flow)->state, SESSION_ESTABLISHED);
+	}
+}
+
+/* While a server's round trip is unknown, late segments would count as lost. */
+static void test_unknown_round_trip(void **state)
+{
+	struct flows *f = *state;
+	struct flow first, flow;
+	struct frame out;
+	bool again = false;
+	flow_begin(f, &first, 0, 2000);
+	/* Two SYNs: which one was answered? It is not timed. */
+	assert_true(flows_through(f, HARNESS_WAN, &first.in[SESSION_CLIENT], &out));
+	harness_advance(&f->harness, RTT);
+	flows_frame(f, &first.in[SESSION_SERVER], &first.server, SY_TCP_SYN | SY_TCP_ACK, 0, 0);
+	assert_true(flows_through(f, HARNESS_LAN, &first.in[SESSION_SERVER], &out));
+	assert_int_equal(SY_READ(f->harness.b->server_delay[first.server_id]), 0);
+	assert_false(is_watched(f, &first));
+	for (unsigned i = 0; i < FLOW_SERVERS; i++) {
+		begin(f, &flow, (uint16_t)(2002 + 2 * i));
+		assert_true(is_watched(f, &flow));
+		again |= flow.server_id == first.server_id;
+	}
+	assert_true(again);
+}
+
 /* Acknowledgements, and the single bytes that keep a connection alive. */
 static void test_not_counted(void **state)
 {
@@ -248,6 +349,10 @@ int main(void)
 	        cmocka_unit_test(test_many_missing),
 	        FLOWS(test_lost_beyond),
 	        FLOWS(test_lost_on_the_way_here),
+	        FLOWS(test_acknowledged),
+	        FLOWS(test_one_session_adds_little),
+	        FLOWS(test_too_big),
+	        FLOWS(test_unknown_round_trip),
 	        FLOWS(test_not_counted),
 	        FLOWS(test_ends),
 	        FLOWS(test_few_are_watched),

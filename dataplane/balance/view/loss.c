@@ -12,7 +12,10 @@ struct losses {
 	struct loss_place {
 		uint64_t session; /* slot << 32 | record, + 1; 0: none */
 		uint64_t began_ns;
-		uint32_t left; /* segments */
+		uint32_t left;  /* segments */
+		uint32_t acked; /* by the server, if acks */
+		bool acks;
+		uint8_t lost; /* counted segments */
 		struct loss_side side[2];
 	} place[LOSS_WATCHED];
 };
@@ -48,6 +51,8 @@ void loss_begin(struct sy_worker *w, uint8_t slot, uint32_t record, struct sessi
 	bool taken = p->session && p->session != session && w->now_ns - p->began_ns < LOSS_OLD_NS;
 	if (taken || s->flags & SESSION_SHIFTED) /* the client counts as we did */
 		return;
+	if (!SY_READ(((const struct sy_balance *)w->app)->server_delay[s->server]))
+		return; /* what is late cannot be told from what is lost */
 	l->began_ns = w->now_ns;
 	*p = (struct loss_place){.session = session, .began_ns = w->now_ns, .left = LOSS_SEGMENTS};
 	s->flags |= SESSION_WATCHED;
@@ -135,17 +140,36 @@ void loss_see(struct sy_worker *w, uint8_t slot, uint32_t record, struct session
 		server->known = true;
 		server->next = ntohl(tcp->ack);
 	}
+	if (from == SESSION_SERVER && tcp->flags & SY_TCP_ACK &&
+	    (!p->acks || (int32_t)(ntohl(tcp->ack) - p->acked) > 0)) {
+		p->acked = ntohl(tcp->ack);
+		p->acks = true;
+	}
 	if (payload > 1) { /* a single byte may probe a closed window, or whether we live */
 		struct delay_share *share = &balance_worker_of(w)->delays->share[s->server];
 		enum loss_sign sign = loss_note(&p->side[from], ntohl(tcp->seq), payload, w->now_ns,
 		                                SY_READ(b->server_delay[s->server]));
+		/* The server has it: its acknowledgement was lost towards the client. */
+		bool got = from == SESSION_CLIENT && p->acks &&
+		           (int32_t)(ntohl(tcp->seq) + payload - p->acked) <= 0;
 		SY_COUNT(share->segments, 1);
-		if (sign == (from == SESSION_CLIENT ? LOSS_REPEATS : LOSS_FILLS))
+		if (sign == (from == SESSION_CLIENT ? LOSS_REPEATS : LOSS_FILLS) && !got) {
+			p->lost++;
 			SY_COUNT(share->lost, 1);
+		}
 		p->left--;
 	}
-	if (p->left == 0 || tcp->flags & SY_TCP_FIN)
+	if (p->left == 0 || p->lost == LOSS_MOST || tcp->flags & SY_TCP_FIN)
 		place_leave(p, s);
+}
+
+void loss_forget(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s)
+{
+	uint64_t session = session_name(slot, record);
+	struct loss_place *p = place_of(w, session);
+	if (p->session == session)
+		p->session = 0;
+	s->flags &= (uint8_t)~SESSION_WATCHED;
 }
 
 void loss_stop(struct sy_balance *b)

@@ -7,11 +7,14 @@
  * slow-only (SESSION_WATCHED); packets of all others cost nothing.
  *
  *   client ── forwarder ── server
- *        ──────▶ × ─ ─ ─ ▶           from the client: bytes that have passed before were lost
- * beyond ◀─ ─ ─ × ◀──────   from the server: bytes that others have overtaken, and that come a
- * round trip later, were lost on their way here
+ *        ──────▶ × ─ ─ ─ ▶   from the client: bytes that have passed before, and that the
+ *                            server has not acknowledged, were lost beyond
+ *          ◀─ ─ ─ × ◀──────   from the server: bytes that others have overtaken, and that come a
+ *                            round trip later, were lost on their way here
  *
- * What was lost on the client's side looks the other way round, and is not counted.
+ * What was lost on the client's side looks the other way round, or, an acknowledgement, comes after
+ * the server's. It is not counted. A client can still repeat what its server has not yet
+ * acknowledged: one session adds LOSS_MOST at most.
  */
 #ifndef LOSS_H
 #define LOSS_H
@@ -21,6 +24,7 @@
 #define LOSS_WATCHED  256                   /* sessions of a worker at once */
 #define LOSS_GAP_NS   UINT64_C(1000000)     /* between the first packets of two */
 #define LOSS_SEGMENTS 256                   /* of one session */
+#define LOSS_MOST     8                     /* lost ones: then it is watched no longer */
 #define LOSS_OLD_NS   UINT64_C(10000000000) /* then another session may take its place */
 #define LOSS_HOLES    4                     /* of a direction */
 
@@ -51,11 +55,14 @@ struct losses *losses_create(void);
 /* l may be NULL. */
 void losses_destroy(struct losses *l);
 
-/* The session's server has answered its SYN: watches it, if there is room. */
+/* The session's server has answered its SYN: watches it, if there is room and the server's round
+ * trip is known. */
 void loss_begin(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s);
 /* A packet of a watched session passes. payload: its bytes of data. */
 void loss_see(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s,
               enum session_direction from, const struct sy_tcp *tcp, uint32_t payload);
+/* Watches this TCP session no longer: a packet that was seen did not leave. */
+void loss_forget(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s);
 /* Watches no session any more. Control thread, once no worker runs. */
 void loss_stop(struct sy_balance *b);
 
