@@ -133,6 +133,19 @@ static void side_act(struct talk *t, unsigned i)
 	}
 }
 
+/* A SYN and an ACK that were doubled may come once more after the end. Where the clock of first
+ * sequence numbers has ticked they open another connection, as RFC 6528 allows, which the network
+ * made and nobody talks on: it is refused, or it would wait for the application for ever. */
+static void strays_refuse(struct talk *t, unsigned i)
+{
+	struct side *side = &t->side[i];
+	sy_stack_id id;
+
+	while (side->closed && side->listener &&
+	       sy_stack_accept(side->s, side->listener, 5, NULL, &id) >= 0)
+		sy_stack_abort(side->s, id, t->now);
+}
+
 /* Events bring the application to act at once, most times. */
 static void side_events(struct talk *t, unsigned i)
 {
@@ -141,6 +154,7 @@ static void side_events(struct talk *t, unsigned i)
 
 	if (count > 0 && t->side[i].next != UINT64_MAX && chance(t, 700))
 		t->side[i].next = t->now;
+	strays_refuse(t, i);
 }
 
 /* ---- a schedule ------------------------------------------------------------------------------ */
