@@ -7,6 +7,8 @@
 #include "timer.h"
 #include "window.h"
 
+#define LATER_MOST 64 /* segments that a port joins to one packet */
+
 /* ---- sixth: URG ------------------------------------------------------------------------------ */
 
 /* RFC 6093 3.2: urgent data lies among the others; the application learns where it ends. */
@@ -186,13 +188,16 @@ static void text_later(struct sy_stack *s, struct connection *c, struct segment 
 }
 
 /* RFC 5681 4.2: each segment out of order is told of at once. One ACK with SACK blocks tells of all
- * that the port has joined; a peer without SACK counts. */
+ * that the port has joined; a peer without SACK counts. The size may be any that the peer likes:
+ * one packet does not make it thousands. */
 static void later_tell(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	uint32_t size = seg->size ? seg->size : c->rcv_mss ? c->rcv_mss : seg->len, times = 1;
 
-	if (!(c->flags & C_SACK) && seg->len > size)
+	if (!(c->flags & C_SACK) && seg->len > size) {
 		times = (seg->len + size - 1) / size;
+		times = times < LATER_MOST ? times : LATER_MOST;
+	}
 	while (times-- > 0)
 		emit_ack_loose(s, c);
 }

@@ -290,6 +290,28 @@ static void test_later_without_sack(void **state)
 	duo_end();
 }
 
+/* A peer whose first segment has one byte says nothing of how many were joined, and neither does
+ * the port: they are no more than a port joins. */
+static void test_later_of_a_byte(void **state)
+{
+	struct rte_mbuf *gap, *m;
+	unsigned count, all = 0;
+
+	duo_begin((struct sy_stack_options){.no_sack = true}, none, true);
+	duo_write(MSS, 0);
+	gap = duo_fetch_one();
+	m = joined(7);
+	m->tso_segsz = 0;
+	receiver()->rcv_mss = 1;
+	give(&m, 1);
+	while ((count = answers()) > 0)
+		all += count;
+	assert_int_equal(all, 64);
+	give(&gap, 1);
+	assert_int_equal(duo_read(), 8 * MSS);
+	duo_end();
+}
+
 /* What is there already is cut off, in the middle of a buffer. */
 static void test_overlap(void **state)
 {
@@ -444,6 +466,7 @@ int main(void)
 	        cmocka_unit_test(test_cut_short),
 	        cmocka_unit_test(test_later),
 	        cmocka_unit_test(test_later_without_sack),
+	        cmocka_unit_test(test_later_of_a_byte),
 	        cmocka_unit_test(test_overlap),
 	        cmocka_unit_test(test_gaps),
 	        cmocka_unit_test(test_scarce),
