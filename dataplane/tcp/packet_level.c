@@ -129,12 +129,12 @@ void packets_wait(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
 			rte_prefetch0(rte_pktmbuf_mtod(packet[i + 2], const void *));
 		unsigned level = packet_ask(p, m, &t);
 		packet_set_level(m, level);
-		dropped = receive_level_add(&p->waiting, m,
-		                            (uint32_t)sy_hash_tuple(&s->hash_key, &t), level);
-		if (dropped) {
-			s->counters.level_full++;
+		uint32_t flow = (uint32_t)sy_hash_tuple(&s->hash_key, &t);
+		do {
+			dropped = receive_level_add(&p->waiting, m, flow, level);
+			s->counters.level_full += dropped != NULL;
 			rte_pktmbuf_free(dropped);
-		}
+		} while (SY_UNLIKELY(dropped && dropped != m));
 	}
 }
 

@@ -8,7 +8,7 @@
 
 #include "priority.h"
 
-#define WAITING_MOST  4096u /* packets */
+#define WAITING_MOST  4096u /* buffers of packets */
 #define WAITING_SHARE 4     /* of the driver's buffers, at most one in so many */
 #define WAITING_LEAST 64u
 

@@ -33,7 +33,7 @@ static void level_append(struct receive_levels *r, uint32_t index, unsigned leve
 	struct waiting *w = &r->cell[index];
 	uint32_t last = r->level[level].last;
 
-	w->level = level;
+	w->level = (uint16_t)level;
 	w->before = last;
 	w->after = WAITING_NONE;
 	if (last == WAITING_NONE)
@@ -95,6 +95,7 @@ static struct rte_mbuf *cell_give(struct receive_levels *r, uint32_t index)
 	r->cell[index].after = r->free;
 	r->free = index;
 	r->count--;
+	r->buffers -= r->cell[index].buffers;
 	return m;
 }
 
@@ -134,28 +135,30 @@ static void flow_rise(struct receive_levels *r, uint32_t flow, unsigned level)
 struct rte_mbuf *receive_level_add(struct receive_levels *r, struct rte_mbuf *m, uint32_t flow,
                                    unsigned level)
 {
-	struct rte_mbuf *dropped = NULL;
 	uint32_t index;
 
 	if (r->count > 0)
 		flow_rise(r, flow, level);
-	if (r->count == r->most) {
-		unsigned lowest = 31 - (unsigned)__builtin_clz(r->used);
-		if (lowest <= level) {
+	/* Each has a buffer at least: where there is room for buffers, there is a cell. */
+	if (r->buffers + m->nb_segs > r->most) {
+		unsigned lowest = r->used ? 31 - (unsigned)__builtin_clz(r->used) : 0;
+		if (lowest <= level || m->nb_segs > r->most) {
 			r->dropped[level]++;
 			return m;
 		}
 		r->dropped[lowest]++;
-		dropped = cell_give(r, r->level[lowest].last);
+		return cell_give(r, r->level[lowest].last);
 	}
 	index = r->free;
 	r->free = r->cell[index].after;
 	r->cell[index].packet = m;
 	r->cell[index].flow = flow;
+	r->cell[index].buffers = m->nb_segs;
 	level_append(r, index, level);
 	flow_append(r, index);
 	r->count++;
-	return dropped;
+	r->buffers += m->nb_segs;
+	return NULL;
 }
 
 struct rte_mbuf *receive_level_take(struct receive_levels *r)

@@ -337,7 +337,7 @@ struct sy_stack_levels {
 	uint32_t unread[SY_PRIORITIES];  /* connections with unread bytes, now */
 	uint64_t risen;                  /* packets that waited, and got the level of one behind */
 	uint32_t own;                    /* private areas in use */
-	uint32_t most;                   /* packets that may wait */
+	uint32_t most;                   /* buffers of packets that may wait */
 };
 void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
 
