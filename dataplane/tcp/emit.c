@@ -325,10 +325,11 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* The end of a large segment, where a full one may go: as many whole pieces as both windows, and a
- * tick of pacing, let go; and what is left behind them, if that is all and may go. SND.NXT: a
- * single one goes. */
-static uint32_t large_end(const struct sy_stack *s, const struct connection *c, uint32_t room)
+/* The end of a large segment, where a full one may go: as many whole pieces, up to `pieces`, as
+ * both windows, and a tick of pacing, let go; and what is left behind them, if that is all and may
+ * go. SND.NXT: a single one goes. */
+static uint32_t large_end(const struct sy_stack *s, const struct connection *c, uint32_t room,
+                          uint32_t pieces)
 {
 	uint32_t piece = piece_of(s, c), bytes = c->unsent.end - c->snd_nxt, most, whole;
 
@@ -336,7 +337,7 @@ static uint32_t large_end(const struct sy_stack *s, const struct connection *c, 
 		return c->snd_nxt;
 	most = least(bytes, c->snd_una + c->snd_wnd - c->snd_nxt);
 	most = least(most, least(room, pace_burst(s, c)));
-	most = least(most, least(s->large_most, PIECES_MOST * piece));
+	most = least(most, least(s->large_most, pieces * piece));
 	whole = most - most % piece;
 	if (whole < 2 * piece)
 		return c->snd_nxt;
@@ -371,7 +372,7 @@ static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint
 	return m;
 }
 
-static struct rte_mbuf *new_next(struct sy_stack *s, struct connection *c)
+static struct rte_mbuf *new_next(struct sy_stack *s, struct connection *c, uint32_t pieces)
 {
 	uint32_t to = new_end(c), room, large;
 
@@ -382,7 +383,7 @@ static struct rte_mbuf *new_next(struct sy_stack *s, struct connection *c)
 	if (room < to - c->snd_nxt && room < c->mss && flight_bytes(s, c) > 0)
 		return NULL;
 	if (to - c->snd_nxt == c->mss && large_may(s, c) &&
-	    (large = large_end(s, c, room)) != c->snd_nxt)
+	    (large = large_end(s, c, room, pieces)) != c->snd_nxt)
 		return range_new(s, c, large, c->mss, KIND_LARGE);
 	return range_new(s, c, to, c->mss, KIND_NEW);
 }
@@ -404,7 +405,8 @@ static struct rte_mbuf *probe_next(struct sy_stack *s, struct connection *c)
 
 /* ---- all of a connection --------------------------------------------------------------------- */
 
-static struct rte_mbuf *emit_next(struct sy_stack *s, struct connection *c)
+/* pieces: of a large one, at most. */
+static struct rte_mbuf *emit_next(struct sy_stack *s, struct connection *c, uint32_t pieces)
 {
 	struct rte_mbuf *m = lost_again(s, c);
 
@@ -414,7 +416,7 @@ static struct rte_mbuf *emit_next(struct sy_stack *s, struct connection *c)
 		return c->snd_nxt == c->snd_una ? range_new(s, c, c->snd_una + 1, c->mss, KIND_NEW)
 		                                : NULL;
 	m = probe_next(s, c);
-	return m ? m : new_next(s, c);
+	return m ? m : new_next(s, c, pieces);
 }
 
 /* May a segment with bytes leave now? Else the timer wakes the connection. */
@@ -431,13 +433,15 @@ static bool pace_admits(struct sy_stack *s, struct connection *c)
 	return false;
 }
 
-unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned most)
+unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned most,
+              unsigned turn)
 {
 	unsigned count = 0;
 	uint32_t sent = c->snd_nxt, again = c->retransmitted, pieces = 0;
 
-	while (count < most && pieces < EMIT_TURN && pace_admits(s, c) &&
-	       (out[count] = emit_next(s, c)) != NULL) {
+	while (count < most && pieces < turn && pace_admits(s, c) &&
+	       (out[count] = emit_next(s, c, turn < EMIT_TURN ? turn - pieces : PIECES_MOST)) !=
+	               NULL) {
 		const struct rte_mbuf *m = out[count++];
 		uint32_t more = segment_pieces(m) - 1, bytes = m->pkt_len;
 		if (SY_UNLIKELY(more > 0))
@@ -445,7 +449,7 @@ unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, u
 		pieces += more + 1;
 		pace_sent(s, c, bytes);
 	}
-	if (pieces >= EMIT_TURN) /* maybe more: after the others */
+	if (pieces >= turn) /* maybe more: after the others */
 		connection_wants(s, c);
 	if (c->flags & C_ACK_NOW && count < most) {
 		out[count] = ack_make(s, c, c->snd_nxt, SY_TCP_ACK);

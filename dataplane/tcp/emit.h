@@ -10,12 +10,14 @@ struct rte_mbuf;
 struct sy_stack;
 struct connection;
 
-/* Segments of a connection before the next one has its turn; pieces of large ones count. */
+/* Segments of a connection before the next one has its turn; pieces of large ones count. The last
+ * large one of a turn is whole, but those that are passed have no more than their two pieces. */
 #define EMIT_TURN   16
 #define EMIT_PASSED 2 /* of one that more urgent ones have passed */
 
-/* Makes up to `most` segments that may be sent now. Returns how many. */
-unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned most);
+/* Makes up to `most` segments that may be sent now, of a turn (EMIT_*). Returns how many. */
+unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned most,
+              unsigned turn);
 
 /* These go before all others. */
 void emit_ack_loose(struct sy_stack *s, struct connection *c);

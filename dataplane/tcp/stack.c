@@ -388,7 +388,7 @@ unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigne
 		unsigned turn, share, got;
 		c = send_next(s, &turn);
 		share = most - count < turn ? most - count : turn;
-		got = emit(s, c, packet + count, share);
+		got = emit(s, c, packet + count, share, turn);
 		count += got;
 		if (got == share) /* maybe more: after the others */
 			connection_wants(s, c);

@@ -2,6 +2,8 @@
 /* Segments that the port cuts. */
 #include "duo.h"
 
+#include "../emit.h"
+
 #define MSS 1448 /* of a link with an MTU of 1500, with timestamps */
 
 static void begin_with(struct sy_stack_options o, bool v4)
@@ -293,6 +295,45 @@ static void test_turns(void **state)
 	duo_end();
 }
 
+/* One that more urgent ones pass has two pieces in a turn, not large ones. */
+static void test_passed(void **state)
+{
+	struct sy_stack_endpoint a = {.port = 0}, b = {.port = htons(80)};
+	struct rte_mbuf *m[DUO_MOST];
+	unsigned l3_len, turns = 0, urgent = 0;
+	sy_stack_id other, first;
+
+	begin();
+	sy_addr_parse("10.0.0.1", &a.addr);
+	sy_addr_parse("10.0.0.2", &b.addr);
+	assert_int_equal(sy_stack_connect(duo.a, &a, &b, 0, duo.now, &other), 0);
+	duo_settle();
+	first = duo.from;
+	sy_stack_set(duo.a, other, SY_STACK_PRIORITY, 6, duo.now);
+	sy_stack_set(duo.a, other, SY_STACK_SEND_BYTES, 3 << 20, duo.now);
+	duo_sender()->congestion.window = connection_of(duo.a, other)->congestion.window = 4000000;
+	duo_sender()->snd_wnd = connection_of(duo.a, other)->snd_wnd = 4000000;
+	duo_write(300000, 0);
+	duo.from = other;
+	duo_write(3000000, 0);
+	duo.from = first;
+	assert_int_equal(sy_stack_transmit(duo.a, m, 40, duo.now), 40);
+	for (unsigned i = 0; i < 40; i++) {
+		if (large_tcp(m[i], &l3_len)->src_port == duo_sender()->tuple.dport) {
+			assert_int_equal(segment_pieces(m[i]), EMIT_PASSED);
+			turns++;
+		} else {
+			assert_true(segment_pieces(m[i]) > 16);
+			urgent++;
+		}
+		rte_pktmbuf_free(m[i]);
+	}
+	assert_in_range(turns, 1, 3);
+	assert_int_equal(urgent, 40 - turns);
+	sy_stack_abort(duo.a, other, duo.now);
+	duo_end();
+}
+
 /* ---- what goes alone ------------------------------------------------------------------------- */
 
 /* The mark that the window is reduced is on one packet (RFC 3168 6.1.2). */
@@ -398,7 +439,7 @@ int main(void)
 	        cmocka_unit_test(test_no_buffers), cmocka_unit_test(test_turns),
 	        cmocka_unit_test(test_small),      cmocka_unit_test(test_reduced),
 	        cmocka_unit_test(test_urgent),     cmocka_unit_test(test_lost),
-	        cmocka_unit_test(test_lost_end),
+	        cmocka_unit_test(test_lost_end),   cmocka_unit_test(test_passed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
