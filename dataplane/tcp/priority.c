@@ -113,11 +113,16 @@ static void ranks_begin(struct sy_stack *s)
 	s->ranked = p;
 }
 
+static bool hook_is_asked(unsigned hook)
+{
+	return hook != SY_HOOK_NONE && hook != SY_STACK_HOOK_OFF;
+}
+
 void priority_rest(struct sy_stack *s)
 {
 	struct priority *p = s->ranked;
 
-	if (!p || p->packet_hook != SY_HOOK_NONE || p->segment_hook != SY_HOOK_NONE || p->named ||
+	if (!p || p->packet_hook != SY_HOOK_NONE || hook_is_asked(p->segment_hook) || p->named ||
 	    p->waiting.count > 0)
 		return;
 	memset(p->unread, 0, sizeof(p->unread));
@@ -190,7 +195,7 @@ int sy_stack_segment_hook(struct sy_stack *s, sy_stack_id id, unsigned hook)
 		return -EINVAL;
 	if (!p)
 		return -ENOMEM;
-	if (hook != SY_HOOK_NONE && hook != SY_STACK_HOOK_OFF) {
+	if (hook_is_asked(hook)) {
 		ranks_begin(s);
 		p->named |= l || c;
 	}
@@ -316,8 +321,10 @@ unsigned priority_ask(struct sy_stack *s, struct connection *c, struct rte_mbuf 
 	memcpy(view.own, own, sizeof(view.own));
 	answer = sy_hook_ask_segment(p->hooks, hook, &view, rte_pktmbuf_mtod(m, const uint8_t *));
 	memcpy(own, view.own, sizeof(view.own));
-	if (view.become != SY_HOOK_NONE)
+	if (view.become != SY_HOOK_NONE) {
 		r->hook = (uint8_t)view.become;
+		p->named = true;
+	}
 	if (answer != SY_KEEP)
 		packet_set_level(m, answer);
 	return packet_level(m);

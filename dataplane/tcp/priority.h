@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a stack makes of hooks (docs/design/0045-priorities.md). A stack that nobody has asked for
  * its hooks has no struct priority. While no hook is in use, nothing has a level: that of all is
- * SY_USUAL, and sy_stack.ranked is NULL. */
+ * SY_USUAL, and sy_stack.ranked is NULL. A hook that a listener or a connection has got, or became,
+ * is in use for the stack's life: nobody looks for the last one that has one. */
 #ifndef PRIORITY_H
 #define PRIORITY_H
 
@@ -29,7 +30,7 @@ struct priority {
 	struct sy_hooks *hooks;
 	unsigned packet_hook, segment_hook; /* as set; asked if `use` has it */
 	enum sy_stack_hook_use use;
-	bool named; /* a listener or a connection has got a hook of its own */
+	bool named; /* a listener or a connection has got a hook of its own, or became one */
 	struct rank *rank;
 	struct pool own;                /* cells of SY_CACHE_LINE bytes */
 	uint32_t unread[SY_PRIORITIES]; /* connections */

@@ -371,6 +371,30 @@ static void test_become(void **state)
 	expect_level(1, 3); /* of this connection alone */
 }
 
+/* And it stays when the stack's hook, from which it came, is gone. */
+static void test_become_stays(void **state)
+{
+	successor = pair_segment_hook("two", always_2);
+	pair_connect(1);
+	sy_stack_segment_hook(pair.server, SY_STACK_NONE, pair_segment_hook("once", once_3));
+	expect_level(0, 3);
+	sy_stack_segment_hook(pair.server, SY_STACK_NONE, SY_HOOK_NONE);
+	expect_level(0, 2);
+	sy_stack_segment_hook(pair.server, SY_STACK_NONE, SY_STACK_HOOK_OFF);
+	expect_level(0, 2);
+}
+
+/* Nobody is asked any more: nothing has a level. */
+static void test_off(void **state)
+{
+	pair_connect(1);
+	sy_stack_segment_hook(pair.server, SY_STACK_NONE, pair_segment_hook("two", always_2));
+	expect_level(0, 2);
+	sy_stack_segment_hook(pair.server, SY_STACK_NONE, SY_STACK_HOOK_OFF);
+	assert_null(pair.server->ranked);
+	expect_level(0, SY_USUAL);
+}
+
 static void test_what_a_segment_hook_sees(void **state)
 {
 	pair_connect(1);
@@ -747,6 +771,8 @@ int main(void)
 	        CASE(whose_hook),
 	        CASE(listeners_hand_it_down),
 	        CASE(become),
+	        CASE(become_stays),
+	        CASE(off),
 	        CASE(what_a_segment_hook_sees),
 	        CASE(segments_are_seen_in_order),
 	        CASE(private_area),
