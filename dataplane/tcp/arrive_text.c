@@ -266,15 +266,17 @@ static bool text_arrive(struct sy_stack *s, struct connection *c, struct segment
 		arrive_owe(s, c, true);
 		return false;
 	}
-	if (!text_take(s, c, seg, seg->data + (from - seg->seq), end - from)) {
+	bool all = text_take(s, c, seg, seg->data + (from - seg->seq), end - from);
+	if (SY_UNLIKELY(!all)) {
 		seg->flags &= (uint8_t)~SY_TCP_FIN;
 		arrive_owe(s, c, true);
-		return c->rcv_nxt != from;
+		if (c->rcv_nxt == from)
+			return false;
 	}
 	if (c->arrived.blocks > 0) {
 		text_join(s, c, seg);
 		arrive_owe(s, c, true); /* a gap is filled */
-	} else {
+	} else if (all) {
 		text_owe(s, c, seg, end - from);
 	}
 	window_arrived(s, c, seg);

@@ -382,6 +382,37 @@ static void test_scarce(void **state)
 	duo_end();
 }
 
+/* The part that found memory reaches what waited beyond a gap: that follows it. */
+static void test_scarce_before_a_gap(void **state)
+{
+	struct rte_mbuf *m[5], *later;
+
+	duo_begin(none, (struct sy_stack_options){.copies = tests_copies()}, true);
+	unsigned copies = rte_mempool_avail_count(tests_copies());
+	assert_int_equal(copies, 3);
+	duo_write(5 * MSS, 0);
+	assert_int_equal(duo_fetch(m), 5);
+	later = rte_pktmbuf_copy(m[3], m[3]->pool, 0, UINT32_MAX);
+	assert_non_null(later);
+	give(&later, 1);
+	assert_int_equal(answers(), 1);
+	duo.b->scarce = true;
+	duo.b->looked_ms = duo.b->now_ms; /* it is not looked at again in this millisecond */
+	assert_int_equal(large_join(m, 5), 1);
+	give(m, 1);
+	assert_int_equal(counters()->copied, copies);
+	assert_int_equal(receiver()->arrived.blocks, 0);
+	assert_int_equal(duo_read(), 4 * MSS);
+	duo.b->scarce = false;
+	assert_int_equal(answers(), 1);
+	for (unsigned i = 0; i < 2; i++) {
+		duo_pass(300);
+		duo_settle();
+	}
+	assert_int_equal(duo_read(), MSS);
+	duo_end();
+}
+
 /* ---- priorities ------------------------------------------------------------------------------ */
 
 static struct {
@@ -470,6 +501,7 @@ int main(void)
 	        cmocka_unit_test(test_overlap),
 	        cmocka_unit_test(test_gaps),
 	        cmocka_unit_test(test_scarce),
+	        cmocka_unit_test(test_scarce_before_a_gap),
 	        cmocka_unit_test(test_hook),
 	        cmocka_unit_test(test_packet_hook),
 	};
