@@ -280,8 +280,9 @@ void *worker_main(void *arg)
 	}
 	__atomic_store_n(&w->ready, true, __ATOMIC_RELEASE);
 	serve(w);
-	sy_tcp_leave(w->c);
+	sy_tcp_epoll_darc(w->c, w->epoll, NULL);
 	sy_tcp_darc_close(w->darc);
+	sy_tcp_leave(w->c);
 	return NULL;
 }
 

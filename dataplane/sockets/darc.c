@@ -18,6 +18,7 @@
 
 struct sy_tcp_darc {
 	struct sy_tcp_darc_setup options;
+	struct sy_tcp_context *context; /* that lends; NULL: it has not lent anything yet */
 	struct cores cores;
 	struct {
 		struct request *first, *last;
@@ -27,6 +28,31 @@ struct sy_tcp_darc {
 	uint64_t arrived; /* requests so far */
 	struct sy_tcp_desk *desk[CORES_MOST];
 };
+
+/* ---- queues ---------------------------------------------------------------------------------- */
+
+static void queue_append(struct sy_tcp_darc *d, struct request *r)
+{
+	r->next = NULL;
+	r->number = d->arrived++;
+	if (d->queue[r->type].first)
+		d->queue[r->type].last->next = r;
+	else
+		d->queue[r->type].first = r;
+	d->queue[r->type].last = r;
+	d->waiting |= 1u << r->type;
+}
+
+static struct request *queue_take(struct sy_tcp_darc *d, unsigned type)
+{
+	struct request *r = d->queue[type].first;
+
+	d->queue[type].first = r->next;
+	if (!r->next)
+		d->waiting &= ~(1u << type);
+	d->queue[type].dispatched++;
+	return r;
+}
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
@@ -53,37 +79,30 @@ int sy_tcp_darc_open(const struct sy_tcp_darc_setup *options, struct sy_tcp_darc
 	return rc;
 }
 
+/* What is queued has never left: it goes back as from a desk. */
+static void queues_give(struct sy_tcp_darc *d)
+{
+	while (d->waiting) {
+		struct request *r = queue_take(d, (unsigned)__builtin_ctz(d->waiting));
+		r->darc = NULL;
+		sy_tcp_request_give(&r->r, 0, 0);
+	}
+}
+
 void sy_tcp_darc_close(struct sy_tcp_darc *d)
 {
-	for (unsigned i = 0; d && i < CORES_MOST; i++)
+	if (!d)
+		return;
+	if (d->context) {
+		desk_returns(d->context); /* what was given back names this DARC */
+		queues_give(d);
+	}
+	for (unsigned i = 0; i < CORES_MOST; i++)
 		sy_tcp_desk_close(d->desk[i]);
 	free(d);
 }
 
-/* ---- queues ---------------------------------------------------------------------------------- */
-
-static void queue_append(struct sy_tcp_darc *d, struct request *r)
-{
-	r->next = NULL;
-	r->number = d->arrived++;
-	if (d->queue[r->type].first)
-		d->queue[r->type].last->next = r;
-	else
-		d->queue[r->type].first = r;
-	d->queue[r->type].last = r;
-	d->waiting |= 1u << r->type;
-}
-
-static struct request *queue_take(struct sy_tcp_darc *d, unsigned type)
-{
-	struct request *r = d->queue[type].first;
-
-	d->queue[type].first = r->next;
-	if (!r->next)
-		d->waiting &= ~(1u << type);
-	d->queue[type].dispatched++;
-	return r;
-}
+/* ---- dispatch -------------------------------------------------------------------------------- */
 
 /* Of those that go first. */
 static unsigned queue_oldest(const struct sy_tcp_darc *d)
@@ -122,6 +141,7 @@ int darc_lend(struct sy_tcp_context *c, struct descriptor *s, epoll_data_t data,
 
 	if (rc)
 		return rc;
+	d->context = c;
 	r->darc = d;
 	r->type = d->options.type_of(r->r.v, r->r.count);
 	if (r->type > d->options.types)

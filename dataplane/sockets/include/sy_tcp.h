@@ -333,7 +333,8 @@ struct sy_tcp_darc_setup {
 	 * service time alone. Only read by sy_tcp_darc_open(). */
 	const uint8_t *level;
 };
-/* -EINVAL, -ENOMEM. Closed as a desk. */
+/* -EINVAL, -ENOMEM. Closed as a desk, and on the context's thread, once the instance has it no
+ * more. */
 int sy_tcp_darc_open(const struct sy_tcp_darc_setup *options, struct sy_tcp_darc **out);
 void sy_tcp_darc_close(struct sy_tcp_darc *darc);
 /* The instance's readable sockets go there, whatever their level; NULL: they are fetched again. One

@@ -312,6 +312,52 @@ static void test_it_ends(void **state)
 	served_fetch(SY_TCP_LEVELS, 0, SY_USUAL);
 }
 
+static void darc_close(void)
+{
+	sy_tcp_epoll_darc(on.server, on.ep, NULL);
+	sy_tcp_darc_close(darc);
+	darc = NULL;
+}
+
+/* A worker has given a request back, and its context has not looked since. */
+static void test_it_is_closed_before_its_context_looks(void **state)
+{
+	struct sy_tcp_request *r;
+
+	darc_open(1, 10);
+	served_send(0, "\1", 1);
+	served_send(1, "\1", 1);
+	fetch_nothing();
+	r = take(0, 0);
+	memcpy(sy_tcp_request_room(r, 2), "ok", 2);
+	sy_tcp_request_give(r, 1, 2);
+	darc_close();
+	sy_tcp_run(on.server);
+	served_answer(0, "ok", 2);
+	served_fetch(SY_TCP_LEVELS, 1, SY_USUAL); /* its worker's next one */
+	served_read(1, 1);
+}
+
+/* What nobody has taken comes back as it was: on a desk, or queued behind it. */
+static void test_requests_wait_when_it_is_closed(void **state)
+{
+	darc_open(2, 10);
+	for (unsigned i = 0; i < 5; i++)
+		served_send(i, i % 2 ? "\1" : "\0", 1);
+	fetch_nothing();
+	darc_close();
+	sy_tcp_run(on.server);
+	for (unsigned seen = 0; seen != 0x1f;) {
+		struct sy_tcp_event e;
+		assert_int_equal(
+		        sy_tcp_epoll_fetch(on.server, on.ep, SY_TCP_LEVELS, &e, 1, 0, NULL), 1);
+		assert_int_equal(seen >> e.data.u32 & 1, 0);
+		served_read(e.data.u32, 1);
+		seen |= 1u << e.data.u32;
+	}
+	fetch_nothing();
+}
+
 static int setup(void **state)
 {
 	served_open(8, NULL);
@@ -320,8 +366,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+	darc_close();
 	link_close(&served);
-	sy_tcp_darc_close(darc);
 	return 0;
 }
 
@@ -341,6 +387,8 @@ int main(void)
 	        CASE(urgent_types_are_served_first),
 	        CASE(setup_is_checked),
 	        CASE(it_ends),
+	        CASE(it_is_closed_before_its_context_looks),
+	        CASE(requests_wait_when_it_is_closed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
