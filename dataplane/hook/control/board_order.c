@@ -14,6 +14,7 @@
 
 #define ANSWERS_AT_ONCE (2 * SY_HOOKS) /* late ones of a stack, before others have their turn */
 #define ERRNO_MAX       4095
+#define AGAIN_MS        10
 
 static int order_send(const struct board_stack *s, const struct order *o, int object)
 {
@@ -49,24 +50,77 @@ static void missed_drop_first(struct board_stack *s)
 	free(m);
 }
 
+/* Its process has ended: nobody needs orders. */
+static bool is_gone(int rc)
+{
+	return rc == -EPIPE || rc == -ECONNRESET;
+}
+
 /* In their order. 0: none is left. */
 static int missed_send(struct board_stack *s)
 {
 	while (s->missed) {
 		int rc = order_send(s, &s->missed->order, s->missed->object);
-		if (rc == -EAGAIN)
+		if (rc && !is_gone(rc))
 			return rc;
-		missed_drop_first(s); /* or it has gone: nobody needs them */
+		missed_drop_first(s);
 	}
 	return 0;
 }
 
+static bool is_code(const struct order *o)
+{
+	return o->type == ORDER_LOAD && o->object_len > 0;
+}
+
+/* The last one that brings code for the same hook, if none removes that in between. */
+static struct board_missed *missed_code(struct board_stack *s, const char *name)
+{
+	struct board_missed *found = NULL;
+	for (struct board_missed *m = s->missed; m; m = m->next)
+		if (!strcmp(m->order.name, name))
+			found = is_code(&m->order)              ? m
+			        : m->order.type == ORDER_REMOVE ? NULL
+			                                        : found;
+	return found;
+}
+
+/* Code that has not gone out yet need not go out when there is newer one: this takes its place,
+ * and what is left of the order has none. So a stack that is deaf costs memory for one object a
+ * hook. */
+static void code_replace(struct board_missed *was, struct board_missed *m)
+{
+	close(was->object);
+	was->object = m->object;
+	was->order.object_len = m->order.object_len;
+	m->object = -1;
+	m->order.object_len = 0;
+	m->order.must = (m->order.must & ~(uint32_t)ORDER_NEW) | ORDER_SWAP;
+}
+
+static bool says_nothing(const struct order *o)
+{
+	return o->type == ORDER_LOAD && !o->object_len && !o->params && !o->places &&
+	       !(o->must & ORDER_ONLY);
+}
+
 static void missed_add(struct board_stack *s, const struct order *o, int object)
 {
-	struct board_missed *m = malloc(sizeof(*m));
+	struct board_missed *m = malloc(sizeof(*m)), *was;
 	if (!m)
 		return;
 	*m = (struct board_missed){.order = *o, .object = object >= 0 ? dup(object) : -1};
+	if (object >= 0 && m->object < 0) {
+		free(m);
+		return;
+	}
+	was = is_code(o) ? missed_code(s, o->name) : NULL;
+	if (was)
+		code_replace(was, m);
+	if (says_nothing(&m->order)) {
+		free(m);
+		return;
+	}
 	if (s->missed)
 		s->missed_last->next = m;
 	else
@@ -80,23 +134,26 @@ static int stack_order(struct board_stack *s, const struct order *o, int object)
 	int rc = missed_send(s);
 	if (!rc)
 		rc = order_send(s, o, object);
-	if (rc == -EAGAIN && o->type != ORDER_REPORT && !(o->must & ORDER_ASK))
+	if (rc && !is_gone(rc) && o->type != ORDER_REPORT && !(o->must & ORDER_ASK))
 		missed_add(s, o, object);
 	return rc;
 }
 
 void board_catch_up(struct sy_hook_board *d)
 {
-	bool any = false;
+	bool any = false, again = false;
 	pthread_mutex_lock(&d->lock);
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
 		if (board_stack_missed(&d->stack[i])) {
-			missed_send(&d->stack[i]);
+			int rc = missed_send(&d->stack[i]);
+			again |= rc && rc != -EAGAIN;
 			any = true;
 		}
 	if (any)
 		bell_ring(d);
 	pthread_mutex_unlock(&d->lock);
+	if (again) /* the kernel has no memory: that it has room tells nothing */
+		poll(NULL, 0, AGAIN_MS);
 }
 
 static void stack_free(struct board_stack *s)
@@ -127,7 +184,7 @@ static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int obj
 		s->awaited = sent && !s->late;
 		s->rc = sent && !undo ? 0 : s->rc;
 		awaited += s->awaited;
-		*late += s->late || rc == -EAGAIN; /* no room: it has not read many others */
+		*late += s->late || (rc && !is_gone(rc)); /* no room: it has not read many others */
 	}
 	d->waiting = true;
 	bell_ring(d);

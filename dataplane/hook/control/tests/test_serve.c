@@ -10,7 +10,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -112,56 +114,150 @@ static void test_at_once(void **state)
 	}
 }
 
+/* A board, and a stack that makes no turn and whose socket has room for few orders. */
+struct deaf {
+	struct sy_hook_board *board;
+	struct board_stack *stack;
+	struct sy_hook_channel channel;
+	char path[64];
+};
+
+static void deaf_open(struct deaf *f)
+{
+	const int few = 1;
+	snprintf(f->path, sizeof(f->path), "/tmp/sy-missed-%d.sock", (int)getpid());
+	f->board = board_serve(f->path);
+	int number = sy_hook_board_join(f->board, getpid(), &f->channel);
+	assert_true(number >= 0);
+	f->stack = &f->board->stack[number];
+	setsockopt(f->stack->socket, SOL_SOCKET, SO_SNDBUF, &few, sizeof(few));
+}
+
+/* It reads at last. An order has the object that it tells of: files here are as long as they say.
+ */
+static void order_expect(struct deaf *f, struct order *o, uint32_t type)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = {o, sizeof(*o)};
+	struct msghdr m = {.msg_iov = &iov,
+	                   .msg_iovlen = 1,
+	                   .msg_control = control,
+	                   .msg_controllen = sizeof(control)};
+	struct stat file = {0};
+	int object;
+	assert_int_equal(recvmsg(f->channel.socket, &m, 0), sizeof(*o));
+	assert_int_equal(o->type, type);
+	if (CMSG_FIRSTHDR(&m)) {
+		memcpy(&object, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(object));
+		assert_int_equal(fstat(object, &file), 0);
+		close(object);
+	}
+	assert_int_equal(file.st_size, o->object_len);
+}
+
+static void deaf_close(struct deaf *f)
+{
+	struct order o;
+	assert_int_equal(recv(f->channel.socket, &o, sizeof(o), MSG_DONTWAIT), -1);
+	sy_hook_board_close(f->board);
+	close(f->channel.socket);
+	close(f->channel.bell);
+}
+
 /* A stack makes no turn for so long that its socket has no room for orders: it gets them all, in
  * their order, as soon as it reads. */
 static void test_missed_orders(void **state)
 {
 	struct sy_hook_wish set = {.name = "own", .params = 1};
-	struct sy_hook_channel channel;
 	struct sy_hook_count count;
 	struct sy_error err;
+	struct deaf f;
 	struct order o;
-	char path[64];
-	const int few = 1;
 	unsigned sent = 0;
-	snprintf(path, sizeof(path), "/tmp/sy-missed-%d.sock", (int)getpid());
-	struct sy_hook_board *d = board_serve(path);
-	int number = sy_hook_board_join(d, getpid(), &channel);
-	assert_true(number >= 0);
-	setsockopt(d->stack[number].socket, SOL_SOCKET, SO_SNDBUF, &few, sizeof(few));
-	for (unsigned more = 3; more > 0; more -= d->stack[number].missed != NULL) {
+	deaf_open(&f);
+	for (unsigned more = 3; more > 0; more -= f.stack->missed != NULL) {
 		assert_true(sent < 20);
 		set.param[0] = sent++;
-		assert_int_equal(sy_hook_board_load(d, &set, &count, &err), 0);
+		assert_int_equal(sy_hook_board_load(f.board, &set, &count, &err), 0);
 		assert_int_equal(count.silent, 1);
 	}
-	assert_int_equal(sy_hook_board_remove(d, "own", &count, &err), 0);
+	assert_int_equal(sy_hook_board_remove(f.board, "own", &count, &err), 0);
 	struct sy_hook_report report;
-	sy_hook_board_report(d, &report, 1, &count);
+	sy_hook_board_report(f.board, &report, 1, &count);
 	assert_int_equal(count.silent, 1);
-	close(user_open(path)); /* users' orders come from the thread that this wakes */
+	close(user_open(f.path)); /* users' orders come from the thread that this wakes */
 	alarm(60);
 	for (unsigned i = 0; i < sent; i++) {
-		assert_int_equal(recv(channel.socket, &o, sizeof(o), 0), sizeof(o));
-		assert_int_equal(o.type, ORDER_LOAD);
+		order_expect(&f, &o, ORDER_LOAD);
 		assert_int_equal(o.param[0], i);
 	}
-	assert_int_equal(recv(channel.socket, &o, sizeof(o), 0), sizeof(o));
-	assert_int_equal(o.type, ORDER_REMOVE);
+	order_expect(&f, &o, ORDER_REMOVE);
 	alarm(0);
-	assert_int_equal(recv(channel.socket, &o, sizeof(o), MSG_DONTWAIT), -1);
-	sy_hook_board_close(d);
-	close(channel.socket);
-	close(channel.bell);
+	deaf_close(&f);
+}
+
+static void code_order(struct deaf *f, uint32_t must, uint32_t len, uint32_t params)
+{
+	struct order o = {.type = ORDER_LOAD,
+	                  .name = "code",
+	                  .must = must,
+	                  .object_len = len,
+	                  .params = params,
+	                  .param = {len, len}};
+	struct sy_hook_count count;
+	int object = memfd_create("code", MFD_CLOEXEC);
+	assert_int_equal(ftruncate(object, len), 0);
+	board_order(f->board, &o, object, &count, NULL, NULL);
+	assert_int_equal(count.silent, 1);
+	close(object);
+}
+
+/* Of a hook's code that has not gone out, only the newest is kept: there, where the first was. */
+static void test_missed_code(void **state)
+{
+	struct order o = {.type = ORDER_LOAD, .name = "own", .params = 1};
+	struct sy_hook_count count;
+	struct deaf f;
+	unsigned sent = 0;
+	deaf_open(&f);
+	for (; !f.stack->missed; sent++) {
+		assert_true(sent < 20);
+		board_order(f.board, &o, -1, &count, NULL, NULL);
+		f.board->follows = true; /* nobody waits for it again */
+	}
+	code_order(&f, ORDER_NEW, 1, 1);
+	code_order(&f, ORDER_SWAP, 2, 2);
+	code_order(&f, ORDER_SWAP, 3, 0);
+	o.type = ORDER_REMOVE;
+	memcpy(o.name, "code", sizeof("code"));
+	board_order(f.board, &o, -1, &count, NULL, NULL);
+	code_order(&f, ORDER_NEW, 4, 0);
+	close(user_open(f.path));
+	alarm(60);
+	for (; sent > 0; sent--)
+		order_expect(&f, &o, ORDER_LOAD);
+	order_expect(&f, &o, ORDER_LOAD);
+	assert_int_equal(o.must, ORDER_NEW);
+	assert_int_equal(o.object_len, 3);
+	assert_int_equal(o.params, 1);
+	assert_int_equal(o.param[0], 1);
+	order_expect(&f, &o, ORDER_LOAD);
+	assert_int_equal(o.must, ORDER_SWAP);
+	assert_int_equal(o.object_len, 0);
+	assert_int_equal(o.params, 2);
+	order_expect(&f, &o, ORDER_REMOVE);
+	order_expect(&f, &o, ORDER_LOAD);
+	assert_int_equal(o.object_len, 4);
+	alarm(0);
+	deaf_close(&f);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_at_once),
-	        cmocka_unit_test(test_stopped),
-	        cmocka_unit_test(test_end),
-	        cmocka_unit_test(test_missed_orders),
+	        cmocka_unit_test(test_at_once),     cmocka_unit_test(test_stopped),
+	        cmocka_unit_test(test_end),         cmocka_unit_test(test_missed_orders),
+	        cmocka_unit_test(test_missed_code),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
