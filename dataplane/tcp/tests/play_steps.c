@@ -205,6 +205,14 @@ static void do_gone(struct play *p, char *words)
 	                (usage.send_bytes == 0 && usage.receive_bytes == 0 && usage.ranges == 0));
 }
 
+static void do_took(struct play *p, char *words)
+{
+	struct sy_stack_usage usage;
+
+	sy_stack_usage(p->s, &usage);
+	WANT(p, usage.orphans_taken == strtoul(words, NULL, 0));
+}
+
 static void do_event(struct play *p, char *words)
 {
 	static const char *const name[] = {"readable", "writable", "done",
@@ -323,6 +331,7 @@ static const struct {
         {"held", do_held},     {"part", do_part},
         {"mark", do_mark},     {"expects", do_expects},
         {"alien", do_alien},   {"client", do_client},
+        {"took", do_took},
 };
 
 bool step_play(struct play *p, const char *step, char *words)

@@ -20,6 +20,7 @@
  *     held N                     so many of the driver's packets wait in the stack
  *     count NAME N               a counter of the stack
  *     info NAME N                cwnd, ssthresh, mss, rto, flight, unsent, wnd
+ *     took N                     bytes that peers of closed connections have taken
  *     client PORT                as sy_stack_client() says, 0: nothing
  *     anew                       numbers of a connection that follows are its own
  *     +MS                        time passes; the stack sends at the end of it at the earliest

@@ -345,6 +345,17 @@ static const struct script time_wait[] = {
 
 /* Closed by the application; the peer lives, and takes nothing. */
 static const struct script orphans[] = {
+        {"what its peer takes is counted, before its FIN", "",
+         OPEN "write 1000\n"
+              "> PA 1:1001\n"
+              "< A 1 ack 501\n"
+              "close\n"
+              "> FA 1001\n"
+              "took 0\n"
+              "< A 1 ack 901\n"
+              "took 400\n"
+              "< A 1 ack 1002\n"
+              "took 500\n"},
         {"RFC 6429 5: a closed connection does not wait for a closed window for ever", "",
          OPEN "write 1000\n"
               "> PA 1:1001\n"
