@@ -14,18 +14,21 @@ STEELYARD = ROOT / "build" / "bin" / "steelyard"
 PORT = 9000
 
 
-def nginx_text(inside, workers=1):
+def nginx_text(inside, workers=1, connections=4096, files=None, log="access_log off;"):
     """A configuration of nginx for `run`, as templates are: `inside` is what its http block has,
-    {dir} its folder."""
+    {dir} its folder. `connections` are each worker's, `files` its descriptors (None: as many as
+    the lab has)."""
+    limit = f"worker_rlimit_nofile {files};" if files else ""
     return f"""\
 worker_processes {workers};
+{limit}
 daemon off;
 user www-data;
 pid {{dir}}/pid;
 error_log stderr notice;
-events {{{{ worker_connections 4096; }}}}
+events {{{{ worker_connections {connections}; }}}}
 http {{{{
-    access_log off;
+    {log}
     keepalive_requests 100000000;
 {inside.rstrip()}
 }}}}

@@ -11,26 +11,19 @@ import signal
 import pytest
 
 from tests.lab import wait_until
-from tests.lab.clients import finish_wrk, start_wrk
-from tests.lab.run import kernel_connections
+from tests.lab.clients import finish_wrk, http_get, start_wrk
+from tests.lab.run import kernel_connections, nginx_text
 from tests.wire.running import V4, V6, cli, families, site, start, url
 
 MANY = 10_000
 STREAMS = 10
 PLAIN, H2C, TLS = 8002, 8005, 8006
 
-NGINX = """\
-worker_processes 2;
-worker_rlimit_nofile 16384;
-daemon off;
-user www-data;
-pid {dir}/pid;
-error_log stderr notice;
-events {{ worker_connections 16000; }}
-http {{
-    log_format connections "$connection $server_protocol $status $body_bytes_sent";
-    access_log {dir}/log connections;
-    keepalive_requests 1000000;
+LOG = """\
+log_format connections "$connection $server_protocol $status $body_bytes_sent";
+    access_log {dir}/log connections;"""
+NGINX = nginx_text(
+    """\
     keepalive_timeout 600s;
     ssl_certificate {dir}/certificate;
     ssl_certificate_key {dir}/key;
@@ -42,14 +35,25 @@ http {{
         listen 8006 ssl http2;
         listen [::]:8006 ssl http2;
         root {dir};
+        location = /status {{ stub_status; access_log off; }}
     }}
-}}
-"""
+""",
+    workers=2,
+    connections=16_000,
+    files=16_384,
+    log=LOG,
+)
 
 
 def served(folder):
     """What nginx has answered: lists of connection, protocol, status, bytes."""
     return [line.split() for line in (folder / "log").read_text().splitlines()]
+
+
+def opened(lab):
+    """How many connections both workers have at this moment, without that of the question."""
+    text = http_get(lab["client"], V4, PLAIN, "/status", timeout_s=120).decode()
+    return int(re.search(r"Active connections: (\d+)", text)[1]) - 1
 
 
 @pytest.fixture
@@ -70,6 +74,7 @@ def nginx(stack):
 def test_ten_thousand_connections(stack, nginx):
     """All are open at a time, and each is answered; none fails."""
     load = start_wrk(stack, url(V4, PLAIN, ""), 0, connections=MANY, seconds=600, timeout_s=120)
+    wait_until(lambda: opened(stack) == MANY, "all are open", 300)
     wait_until(lambda: len({line[0] for line in served(nginx)}) == MANY, "all are answered", 300)
     load.child.send_signal(signal.SIGINT)
     report = finish_wrk(load)
