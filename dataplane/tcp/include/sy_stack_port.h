@@ -24,9 +24,9 @@ typedef void (*sy_stack_serve)(struct sy_stack *s, unsigned worker, uint64_t now
 extern const struct sy_stage sy_stack_pipeline[];
 void sy_stack_round(struct sy_worker *w);
 /* For its `poll` and `wake_ns`: what is due is done in time, also while the worker would sleep, and
- * a turn sends four bursts at most before packets are received again. Without them, timers are up
- * to SY_ROUND_MS late, and a turn sends all that there is. No time-out runs before all packets that
- * had come by then were seen. */
+ * a turn sends four bursts at most, pieces of large segments counted, before packets are received
+ * again. Without them, timers are up to SY_ROUND_MS late, and a turn sends all that there is. No
+ * time-out runs before all packets that had come by then were seen. */
 bool sy_stack_poll(struct sy_worker *w);
 uint64_t sy_stack_wake_ns(const struct sy_worker *w);
 /* Is this worker's driver not empty yet, while packets wait in levels to be sorted? Then its turn

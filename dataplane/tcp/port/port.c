@@ -7,13 +7,14 @@
 
 #include <rte_mempool.h>
 
+#include "../segment.h"
 #include "sy_stack_port.h"
 
-#define COPIES_BYTES (16u << 20)  /* of what waits, while the port's buffers are scarce */
-#define RECEIVE_ALL  (256u << 20) /* as sy_stack_options has it */
-#define TURN_BURSTS  4            /* that a turn sends, before more is received */
-#define TURN_TAKES   8            /* packets of a turn, of those that wait in levels */
-#define DRAIN_BURSTS 32           /* received in a row to be sorted, before a turn */
+#define COPIES_BYTES (16u << 20)    /* of what waits, while the port's buffers are scarce */
+#define RECEIVE_ALL  (256u << 20)   /* as sy_stack_options has it */
+#define TURN_PIECES  (4 * SY_BURST) /* that a turn sends, before more is received */
+#define TURN_TAKES   8              /* packets of a turn, of those that wait in levels */
+#define DRAIN_BURSTS 32             /* received in a row to be sorted, before a turn */
 
 /* Of one worker. */
 struct place {
@@ -96,17 +97,18 @@ static void burst_send(struct sy_worker *w, struct rte_mbuf **m, unsigned count)
 	}
 }
 
-/* Both ways have their turn: what is received meanwhile waits in a ring that would run over. */
+/* Both ways have their turn: what is received meanwhile waits in a ring that would run over. Pieces
+ * of large segments count, as their bytes are copied. */
 static void segments_send(struct sy_worker *w, struct place *o)
 {
 	struct rte_mbuf *m[SY_BURST];
-	unsigned count = 0;
+	unsigned count = SY_BURST, pieces = 0;
 
-	for (unsigned n = 0; n < TURN_BURSTS || !o->polled; n++) {
+	while (count == SY_BURST && (pieces < TURN_PIECES || !o->polled)) {
 		count = sy_stack_transmit(o->stack, m, SY_BURST, w->now_ns);
+		for (unsigned i = 0; i < count; i++)
+			pieces += segment_pieces(m[i]);
 		burst_send(w, m, count);
-		if (count < SY_BURST)
-			break;
 	}
 	o->more = count == SY_BURST;
 }

@@ -5,6 +5,8 @@
 
 #include <rte_ring.h>
 
+#include "../segment.h"
+#include "../stack.h"
 #include "large.h"
 #include "support.h"
 #include "sy_stack_port.h"
@@ -283,6 +285,88 @@ static void test_sorting_ends(void **state)
 	}
 }
 
+/* ---- large segments -------------------------------------------------------------------------- */
+
+#define MSS 1448
+
+/* What the port has sent, in pieces. */
+static unsigned pieces_sent(void)
+{
+	struct rte_mbuf *m;
+	unsigned pieces = 0;
+
+	for (; rte_ring_dequeue(ring.tx, (void **)&m) == 0; rte_pktmbuf_free(m))
+		pieces += segment_pieces(m);
+	return pieces;
+}
+
+/* The worker and whoever is behind the port's rings have nothing more to say. */
+static void peer_settle(struct sy_stack *peer)
+{
+	struct sy_worker *w = &rt->worker[0];
+	struct rte_mbuf *m;
+	bool more = true;
+
+	while (more) {
+		while (worker_turn(w))
+			;
+		while (rte_ring_dequeue(ring.tx, (void **)&m) == 0)
+			sy_stack_receive(peer, &m, 1, w->now_ns);
+		for (more = false; sy_stack_transmit(peer, &m, 1, w->now_ns) > 0; more = true)
+			assert_int_equal(rte_ring_enqueue(ring.rx, m), 0);
+	}
+}
+
+/* A connection that may send all, in segments of four pieces. */
+static struct sy_stack *peer_open(struct sy_stack *s, sy_stack_id *id)
+{
+	struct sy_stack_endpoint from = {.addr = addr("10.0.0.1")},
+	                         to = {.addr = addr("10.0.0.9"), .port = htons(81)};
+	struct sy_stack_options o = {.pool = rt->pool, .connections = 4, .secret = "peer"};
+	uint64_t now = rt->worker[0].now_ns;
+	struct sy_stack *peer;
+	sy_stack_id listener;
+
+	assert_int_equal(sy_stack_create(&o, now, &peer, NULL), 0);
+	assert_int_equal(sy_stack_listen(peer, &to, 4, 0, &listener), 0);
+	assert_int_equal(sy_stack_connect(s, &from, &to, 0, now, id), 0);
+	sy_stack_round(&rt->worker[0]);
+	peer_settle(peer);
+	s->options.tso.ipv4 = true;
+	s->large_most = 4 * MSS;
+	sy_stack_set(s, *id, SY_STACK_SEND_BYTES, 1 << 21, now);
+	connection_of(s, *id)->congestion.window = 4000000;
+	connection_of(s, *id)->snd_wnd = 4000000;
+	return peer;
+}
+
+/* A turn ends by what is copied: pieces count, not packets. */
+static void test_pieces_count(void **state)
+{
+	static const uint8_t bytes[1500000];
+	struct sy_worker *w = &rt->worker[0];
+	struct sy_stack *s = sy_stack_port_stack(port, 0), *peer;
+	sy_stack_id id;
+
+	clock_set(w->now_ns + 1000 * SECOND); /* what earlier tests have left is over */
+	worker_turn(w);
+	sent();
+	peer = peer_open(s, &id);
+	assert_int_equal(sy_stack_send(s, id, bytes, sizeof(bytes), 0, w->now_ns), sizeof(bytes));
+	sy_stack_round(w);
+	assert_true(worker_turn(w)); /* and what the round has left */
+	assert_int_equal(pieces_sent(), 2 * 4 * SY_BURST);
+	assert_int_equal(sy_stack_wake_ns(w), 0);
+	assert_true(worker_turn(w));
+	assert_int_equal(pieces_sent(), 4 * SY_BURST);
+	sy_stack_abort(s, id, w->now_ns);
+	s->options.tso.ipv4 = false;
+	while (worker_turn(w))
+		;
+	sent();
+	sy_stack_destroy(peer);
+}
+
 static int setup(void **state)
 {
 	port_start();
@@ -305,6 +389,7 @@ int main(void)
 	        cmocka_unit_test(test_the_last_one_may_be_first),
 	        cmocka_unit_test(test_sorting_ends),
 	        cmocka_unit_test(test_joined_packets_come),
+	        cmocka_unit_test(test_pieces_count),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
