@@ -10,15 +10,19 @@
  */
 #include <errno.h>
 
+#include <sy_seen.h>
+
 #include "preload.h"
 #include "real.h"
 
-#define LOOK_NS (100 * (uint64_t)1000) /* a busy worker looks into its inbox so often */
+#define LOOK_NS    (100 * (uint64_t)1000) /* a busy worker looks into its inbox so often */
+#define INBOX_MOST 512                    /* messages that lie there: a socket's buffer is full */
 
 static struct {
 	int inbox, outbox[MESSAGE_WORKERS];
 	unsigned worker, workers;
 	uint64_t looked_ns;
+	struct sy_seen seen;
 } handover = {.inbox = -1, .workers = 1};
 
 struct header {
@@ -104,7 +108,7 @@ unsigned handover_give(struct rte_mbuf **m, unsigned count)
 
 unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
 {
-	unsigned count = 0;
+	unsigned count = 0, read = 0;
 
 	if (handover.workers == 1 || now_ns - handover.looked_ns < LOOK_NS)
 		return 0;
@@ -121,11 +125,19 @@ unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
 			rte_pktmbuf_free(one);
 			break;
 		}
+		read++;
 		rte_pktmbuf_append(one, (uint16_t)((size_t)n - sizeof(h)));
 		if (h.first != handover.worker && is_stray(one))
 			pass_on(one, h.first);
 		else
 			m[count++] = one;
 	}
+	sy_seen_burst(&handover.seen, read, count == most ? INBOX_MOST : 0, now_ns);
 	return count;
+}
+
+/* Since the last look nothing is known; it is not long ago. */
+uint64_t handover_seen_ns(void)
+{
+	return handover.workers == 1 || handover.seen.marked == 0 ? NEVER : handover.seen.ns;
 }

@@ -167,6 +167,8 @@ void handover_forget(void);
 unsigned handover_give(struct rte_mbuf **m, unsigned count);
 /* Those that others hand over, and that are for this worker. */
 unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns);
+/* As device_seen_ns(). NEVER: the inbox was empty. */
+uint64_t handover_seen_ns(void);
 
 /* What the stack has to send, and what waits for a neighbour (outgoing.c). */
 void outgoing_send(uint64_t now_ns);

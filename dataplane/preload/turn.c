@@ -11,6 +11,14 @@
 #define SORT_MAX   32 /* likewise, to be sorted: what is most urgent may come last */
 #define TURN_TAKES 8  /* packets of those that are sorted */
 
+/* Until when has all that came been given to the stack? */
+static uint64_t seen_ns(void)
+{
+	uint64_t queues = device_seen_ns(), inbox = handover_seen_ns();
+
+	return queues < inbox ? queues : inbox;
+}
+
 static void events_take(void)
 {
 	struct sy_stack_event e[BURST];
@@ -48,7 +56,7 @@ void runner_turn(void)
 	count = handover_take(m, BURST, runner.now_ns);
 	if (count)
 		sy_stack_receive(runner.stack, m, count, runner.now_ns);
-	sy_stack_seen(runner.stack, device_seen_ns());
+	sy_stack_seen(runner.stack, seen_ns());
 	sy_stack_take(runner.stack, TURN_TAKES, runner.now_ns);
 	sy_stack_advance(runner.stack, runner.now_ns);
 	outgoing_send(runner.now_ns);

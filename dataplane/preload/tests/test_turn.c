@@ -12,22 +12,27 @@
 
 struct runner runner;
 
-static struct {
+static struct ring {
 	struct rte_mbuf *m[RING];
 	unsigned first, count;
 	struct sy_seen seen;
-} ring;
+} ring, inbox;
 
 /* ---- the world ------------------------------------------------------------------------------- */
 
-unsigned device_receive(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
+static unsigned ring_take(struct ring *r, struct rte_mbuf **m, unsigned most, uint64_t now_ns)
 {
 	unsigned n = 0;
 
-	for (; n < most && ring.count > 0; ring.count--)
-		m[n++] = ring.m[ring.first++ % RING];
-	sy_seen_burst(&ring.seen, n, ring.count, now_ns);
+	for (; n < most && r->count > 0; r->count--)
+		m[n++] = r->m[r->first++ % RING];
+	sy_seen_burst(&r->seen, n, r->count, now_ns);
 	return n;
+}
+
+unsigned device_receive(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
+{
+	return ring_take(&ring, m, most, now_ns);
 }
 
 uint64_t device_seen_ns(void)
@@ -42,7 +47,12 @@ unsigned handover_give(struct rte_mbuf **m, unsigned count)
 
 unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
 {
-	return 0;
+	return ring_take(&inbox, m, most, now_ns);
+}
+
+uint64_t handover_seen_ns(void)
+{
+	return inbox.seen.ns;
 }
 
 void hooks_turn(void)
@@ -80,10 +90,10 @@ uint64_t __wrap_sy_clock_ns(void)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void ring_put(struct rte_mbuf *m)
+static void ring_put(struct ring *r, struct rte_mbuf *m)
 {
-	assert_true(ring.count < RING);
-	ring.m[(ring.first + ring.count++) % RING] = m;
+	assert_true(r->count < RING);
+	r->m[(r->first + r->count++) % RING] = m;
 }
 
 static struct rte_mbuf *one_packet(struct sy_stack *s)
@@ -102,6 +112,7 @@ static struct rte_mbuf *begin(struct rte_mbuf **question)
 	pair_open(NULL);
 	pair_connect(2);
 	memset(&ring, 0, sizeof(ring));
+	memset(&inbox, 0, sizeof(inbox));
 	runner.stack = pair.server;
 	runner_turn(); /* and none has come so far */
 	assert_int_equal(sy_stack_send(pair.server, pair.to[0], "asks", 4, 0, pair.now), 4);
@@ -110,12 +121,12 @@ static struct rte_mbuf *begin(struct rte_mbuf **question)
 	return one_packet(pair.client);
 }
 
-static void others_put(const struct rte_mbuf *other, unsigned count)
+static void others_put(struct ring *r, const struct rte_mbuf *other, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {
 		struct rte_mbuf *m = rte_pktmbuf_copy(other, other->pool, 0, UINT32_MAX);
 		assert_non_null(m);
-		ring_put(m);
+		ring_put(r, m);
 	}
 }
 
@@ -128,32 +139,41 @@ static uint64_t resends(void)
 
 static void end(struct rte_mbuf *other)
 {
-	while (ring.count > 0)
+	while (ring.count > 0 || inbox.count > 0)
 		runner_turn();
 	rte_pktmbuf_free(other);
 	pair_close();
 }
 
-/* The answer came in time, behind more than a turn takes. */
-static void test_an_answer_behind_others(void **state)
+/* The answer came in time, behind more than a turn takes: to the device, or from another worker. */
+static void answer_comes(struct ring *r)
 {
 	struct rte_mbuf *question, *other = begin(&question);
 	struct sy_stack_info info;
 
 	sy_stack_receive(pair.client, &question, 1, pair.now);
 	assert_int_equal(sy_stack_send(pair.client, pair.from[0], "answers", 7, 0, pair.now), 7);
-	others_put(other, OTHER);
-	ring_put(one_packet(pair.client));
+	others_put(r, other, OTHER);
+	ring_put(r, one_packet(pair.client));
 	pair.now += 1000 * PAIR_MS;
 	runner_turn();
-	assert_true(ring.count > 0);
-	assert_int_equal(resends(), 0);
-	runner_turn();
-	assert_int_equal(ring.count, 0);
+	assert_true(r->count > 0);
+	for (; r->count > 0; runner_turn())
+		assert_int_equal(resends(), 0);
 	assert_int_equal(resends(), 0);
 	assert_int_equal(sy_stack_info(pair.server, pair.to[0], &info), 0);
 	assert_int_equal(info.unsent, 0);
 	end(other);
+}
+
+static void test_an_answer_behind_others(void **state)
+{
+	answer_comes(&ring);
+}
+
+static void test_an_answer_that_is_handed_over(void **state)
+{
+	answer_comes(&inbox);
 }
 
 /* What lies in the ring is all of other connections, and there is always more. */
@@ -163,10 +183,10 @@ static void test_a_ring_that_is_never_empty(void **state)
 	unsigned ms = 0;
 
 	rte_pktmbuf_free(question); /* lost */
-	for (others_put(other, OTHER); resends() == 0 && ms < 1000; ms++) {
+	for (others_put(&ring, other, OTHER); resends() == 0 && ms < 1000; ms++) {
 		pair.now += PAIR_MS;
 		runner_turn();
-		others_put(other, OTHER - ring.count);
+		others_put(&ring, other, OTHER - ring.count);
 	}
 	assert_true(ms < 1000);
 	end(other);
@@ -188,6 +208,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_an_answer_behind_others),
+	        cmocka_unit_test(test_an_answer_that_is_handed_over),
 	        cmocka_unit_test(test_a_ring_that_is_never_empty),
 	        cmocka_unit_test(test_an_empty_ring),
 	};
