@@ -14,10 +14,9 @@
 #include "preload.h"
 #include "real.h"
 
-#define HELPER_MS 10
-#define SHARED_NS (10 * MS)   /* another thread may take what this one waits for */
-#define DRAIN_NS  (1000 * MS) /* at the end of the process, since a peer has last taken something  \
-	                       */
+#define HELPER_MS     10
+#define SHARED_NS     (10 * MS)    /* another thread may take what this one waits for */
+#define DRAIN_NS      (1000 * MS)  /* at the end, since a peer has last taken something */
 #define DRAIN_MOST_NS (10000 * MS) /* in all: a successor waits for the queues */
 #define AGAIN_NS      (100 * MS)   /* asks for a queue again */
 
@@ -254,8 +253,8 @@ int runner_start(void)
 	listeners_announce();
 	if (first)
 		sy_log(SY_LOG_WARN, "run",
-		       "pid %d waits for a queue, and is Linux's until then: all workers have "
-		       "theirs; more of them need --workers",
+		       "pid %d waits for a queue: all workers have theirs; until then what it "
+		       "alone listens to is refused; more workers need --workers",
 		       getpid());
 	if (rc && !runner.pending) /* Linux serves what this process listens to */
 		for (struct sock *s = all_socks; s; s = s->next)
