@@ -8,8 +8,10 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -309,6 +311,38 @@ def test_kill_leaves_nothing(stack):
             stack["forwarder"].ns.kill_all()
         assert process.wait() == -signal.SIGKILL
         wait_until(lambda: not has_program(stack), "the XDP program is gone")
+
+
+# Its last write leaves everything in the stack's send buffer.
+LAST_WRITE = """
+import os, socket
+one = socket.create_server(("0.0.0.0", 8001))
+two = one.accept()[0]
+two.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+two.recv(4096)
+two.sendall(bytes(range(256)) * {times})
+os.write(1, b"has written all\\n")
+"""
+TIMES = 4096  # 1 MB
+
+
+def test_a_program_that_exits_serves_slow_clients(stack):
+    """They take a bit every now and then, long after its last write."""
+    script = stack.dir / "last_write.py"
+    script.write_text(LAST_WRITE.format(times=TIMES))
+    process = start(stack, "last", [sys.executable, script], 8001)
+    data = b""
+    with stack["client"].ns.socket(socket.AF_INET) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        slow.settimeout(60)
+        slow.connect((V4, 8001))
+        slow.sendall(b"all")
+        process.wait_for("has written all")
+        while part := slow.recv(64 << 10):
+            data += part
+            time.sleep(0.15)  # too short: the client is not slow, and the test says less
+    assert data == bytes(range(256)) * TIMES
+    assert process.wait() == 0
 
 
 def threads(pid):
