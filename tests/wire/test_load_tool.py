@@ -2,6 +2,7 @@
 """steelyard-load against the kernel's TCP, and against its own server: what it counts is what the
 other end has seen."""
 
+import contextlib
 import re
 import socket
 import struct
@@ -147,6 +148,37 @@ def test_kernel_cuts_segments(lab, family, workers):
     assert stack["tso_segments"] > 300
     assert stack["tso_pieces"] > 4 * stack["tso_segments"]
     assert results["bytes_out"] / stack["packets_out"] > 1500
+
+
+@contextlib.contextmanager
+def whole_segments(host):
+    """Its veth takes large segments uncut, as the other end on this machine does."""
+    host.ns.run(["ethtool", "-K", "eth0", "tx", "on", "tso", "on", "gso", "on"])
+    try:
+        yield
+    finally:
+        host.ns.run(["ethtool", "-K", "eth0", "tx", "off"])
+
+
+@families
+def test_large_segments_arrive_whole(lab, family):
+    """A peer behind a veth that cuts nothing takes them as they are: their headers are finished."""
+    errors_of = {4: "IpInHdrErrors", 6: "Ip6InHdrErrors"}[family]
+    options = {"class": "all,length=uniform:1:100k", "protocol": "echo", "connections": 6}
+    to = endpoint(lab["s1"].address(family), ECHO)
+    before = lab["s1"].ns.counters()[errors_of]
+    with whole_segments(lab["client"]):
+        capture = lab.capture("s1")
+        results = load(lab, family, to, **options, depth=3, requests=300).finish()
+        lengths = [len(data) for outgoing, data in capture.frames if not outgoing]
+        lab.close_captures()
+    stack = results["stack"]
+    assert not errors(results)
+    assert results["answered"] == 300
+    assert max(lengths) > 10 * 1500
+    assert lab["s1"].ns.counters()[errors_of] == before
+    assert stack["tso_segments"] > 300
+    assert stack["retransmitted"] < stack["tso_pieces"] / 50
 
 
 def test_kernel_cuts_segments_of_an_interface_made_again(lab):
