@@ -141,7 +141,7 @@ static void test_buffers(void **state)
 		duo_begin(none, none, v4);
 		for (uint16_t at = 1; at < 200; at++) {
 			duo_write(301, 0);
-			m = duo_fetch_one();
+			assert_int_equal(duo_fetch(&m), 1);
 			large_split(m, at);
 			large_split(m, (uint16_t)(1 + at % 7));
 			assert_int_equal(m->nb_segs, at > 1 + at % 7 ? 3 : 2);
@@ -163,7 +163,7 @@ static void test_wrong_sum(void **state)
 
 	duo_begin(none, none, true);
 	duo_write(500, 0);
-	sent = duo_fetch_one();
+	assert_int_equal(duo_fetch(&sent), 1);
 	for (uint16_t byte = 40; byte < sent->pkt_len; byte += 3) {
 		m = rte_pktmbuf_copy(sent, sent->pool, 0, UINT32_MAX);
 		rte_pktmbuf_mtod(m, uint8_t *)[byte] ^= 1;
@@ -258,7 +258,7 @@ static void test_later(void **state)
 
 	duo_begin(none, none, true);
 	duo_write(MSS, 0);
-	gap = duo_fetch_one();
+	assert_int_equal(duo_fetch(&gap), 1);
 	m = joined(5);
 	give(&m, 1);
 	assert_int_equal(counters()->out_of_order, 5); /* buffers */
@@ -278,7 +278,7 @@ static void test_later_without_sack(void **state)
 
 	duo_begin((struct sy_stack_options){.no_sack = true}, none, true);
 	duo_write(MSS, 0);
-	gap = duo_fetch_one();
+	assert_int_equal(duo_fetch(&gap), 1);
 	rte_pktmbuf_free(gap);
 	m = joined(4);
 	give(&m, 1);
@@ -299,7 +299,7 @@ static void test_later_of_a_byte(void **state)
 
 	duo_begin((struct sy_stack_options){.no_sack = true}, none, true);
 	duo_write(MSS, 0);
-	gap = duo_fetch_one();
+	assert_int_equal(duo_fetch(&gap), 1);
 	m = joined(7);
 	m->tso_segsz = 0;
 	receiver()->rcv_mss = 1;
