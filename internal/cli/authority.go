@@ -17,14 +17,14 @@ func (a *app) authorityCommand() *cobra.Command {
 	replace := &cobra.Command{
 		Use: "replace", Short: "Have another authority sign all certificates", Args: args(0, 0),
 		Long: "First all members and controllers learn of the new one; then it signs, and they get certificates of it; then the former one ends. Agents and controllers do " +
-			"so by themselves within seconds, users at their next commands; nobody joins again who is there within 30 days. `steelyard authority show` says who is missing. " +
+			"so by themselves within seconds, each user by one command at each of the two steps; nobody joins again who is there within 30 days. `steelyard authority show` says who is missing. " +
 			"Tokens that were made before the new one signs are of no use afterwards.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := ask(c.Context(), a, a.controllers().ReplaceAuthority, request)
 			return err
 		},
 	}
-	replace.Flags().BoolVar(&request.Distrust, "distrust", false, "its key was stolen: all certificates and tokens are void at once, and all members have to join again")
+	replace.Flags().BoolVar(&request.Distrust, "distrust", false, "its key was stolen: all certificates and tokens are void at once, also on open connections, and all members have to join again")
 	show := &cobra.Command{
 		Use: "show", Short: "Show the authorities whose certificates hold", Args: args(0, 0),
 		Long: "There is one, which `signs`. While it is being replaced there is also the `next` one, or a `former` one, and the members for whom the replacement waits. " +

@@ -182,11 +182,21 @@ func (r *renewing) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err == nil {
 		asking, cancel := context.WithTimeout(request.Context(), 3*time.Second)
 		defer cancel()
-		if err := member.Renew(asking, r.identity, r.controller.Load().(string)); err != nil {
+		if err := r.renew(asking, r.controller.Load().(string)); err != nil {
 			r.app.warn([]string{err.Error()})
 		}
 	}
 	return response, err
+}
+
+func (r *renewing) renew(ctx context.Context, controller string) error {
+	if !r.identity.Due() {
+		return nil
+	}
+	if err := member.Renew(ctx, r.identity, controller); err != nil {
+		return err
+	}
+	return member.Show(ctx, r.identity, controller)
 }
 
 // unreachable says that no controller answers.

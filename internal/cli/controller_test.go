@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -214,27 +215,40 @@ func TestEtcdOverANetwork(t *testing.T) {
 	}
 }
 
-// A user's commands get the certificates that a replacement of the authority waits for.
+// A replacement of the authority takes one command of a user for each of its two steps.
 func TestAuthorityByCommands(t *testing.T) {
 	s := newSite(t)
 	s.must("context add prod --controller " + s.url + " --token-file " + s.token("--user ada --role admin"))
+	await := func(want ...string) { // the state of the second one, if there is one, and for whom it waits
+		t.Helper()
+		s.until(func() bool {
+			var now authoritiesView
+			code, text, errors := s.run("--socket", s.socket, "authority", "show", "-o", "json")
+			if code != 0 || errors != "" || json.Unmarshal([]byte(text), &now) != nil || now.Authorities[0].State != "signs" {
+				t.Fatal(code, text, errors)
+			}
+			has := now.WaitingFor
+			for _, one := range now.Authorities[1:] {
+				has = append([]string{one.State}, has...)
+			}
+			return slices.Equal(has, want) && (now.Since == "") == (len(want) == 0)
+		})
+	}
+	await()
 	s.must("authority replace")
+	await("next", "ada") // no longer for the controller, which shows the next one now
 	if code, text, errors := s.run("--socket", s.socket, "authority", "show"); code != 0 || !strings.Contains(text, "next") || !strings.Contains(text, "ada") {
 		t.Errorf("%d: %s%s", code, text, errors)
 	}
-	if code, _, errors := s.run("authority", "replace"); code == 0 || !strings.Contains(errors, "is being replaced already") {
+	if code, _, errors := s.run("--socket", s.socket, "authority", "replace"); code == 0 || !strings.Contains(errors, "is being replaced already") {
 		t.Errorf("%d: %s", code, errors)
 	}
-	var now authoritiesView
-	s.until(func() bool {
-		code, text, errors := s.run("authority", "show", "-o", "json")
-		if code != 0 || errors != "" || json.Unmarshal([]byte(text), &now) != nil {
-			t.Fatal(code, text, errors)
-		}
-		return len(now.Authorities) == 1
-	})
-	if now.Authorities[0].State != "signs" || len(now.WaitingFor) > 0 || now.Since != "" {
-		t.Errorf("%+v", now)
+	s.must("get forwarders")
+	await("former", "ada")
+	s.must("get forwarders")
+	await()
+	if code, _, errors := s.run("get", "forwarders"); code != 0 || errors != "" {
+		t.Errorf("%d: %s", code, errors)
 	}
 	s.must("authority replace --distrust")
 	s.until(func() bool { code, _, _ := s.run("get", "forwarders"); return code != 0 })

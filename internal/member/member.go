@@ -105,6 +105,15 @@ func Renew(ctx context.Context, identity *pki.Identity, controller string) error
 	return identity.Replace(key, response.Msg.GetCertificate(), response.Msg.GetAuthorities())
 }
 
+// Show makes a small request of a user by a new connection, so that controllers that replace their authority see what the user has now.
+func Show(ctx context.Context, identity *pki.Identity, controller string) error {
+	client := controllerpbconnect.NewControllerServiceClient(clientWith(identity.Client()), controller)
+	if _, err := client.ListAuthorities(ctx, connect.NewRequest(&pb.ListAuthoritiesRequest{})); err != nil {
+		return fmt.Errorf("showing the renewed certificate: %w", err)
+	}
+	return nil
+}
+
 func clientWith(config *tls.Config) *http.Client {
 	const patience = 5 * time.Second // then another controller is asked: this one may be cut off, and answer nothing at all
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, TLSHandshakeTimeout: patience,
