@@ -4,7 +4,7 @@
 import copy
 import re
 
-from tests.lab import Lab, Server, Service
+from tests.lab import Lab, Server, Service, wait_until
 from tests.lab.servers import EchoServer, nginx_log, start_dns, start_nginx
 from tests.lab.steelyard import VIP, Steelyard, web_and_dns
 
@@ -115,6 +115,20 @@ class Stage:
             for name, count in counters.items()
             if CHECKSUM_ERROR.match(name) and count
         }
+
+    def begin_again(self, service):
+        """The service without sessions and counters: those of earlier tests would count. What is
+        left of their connections has come before: it would have no server."""
+
+        def over():
+            states = {one["state"] for one in self.steelyard.sessions("--service", service.name)}
+            return states <= {"time-wait", "reset"}
+
+        wait_until(over, "earlier tests' connections are over", 60)
+        self.config.services.remove(service)
+        self.apply()
+        self.config.services.append(service)
+        self.apply()
 
 
 class Accounting:

@@ -19,21 +19,6 @@ def web(stage, family=4):
     return stage.config[f"web{family}"]
 
 
-def begin_again(stage, service):
-    """The service without any session: those of earlier tests would count as load. What is left of
-    their connections has come before: it would have no server."""
-
-    def over():
-        states = {one["state"] for one in stage.steelyard.sessions("--service", service.name)}
-        return states <= {"time-wait", "reset"}
-
-    wait_until(over, "earlier tests' connections are over", 60)
-    stage.config.services.remove(service)
-    stage.apply()
-    stage.config.services.append(service)
-    stage.apply()
-
-
 def ask(stage, count, family=4, host="client"):
     """The servers that answer this many connections."""
     bodies = (http_get(stage.lab[host], VIP[family], WEB) for _ in range(count))
@@ -44,7 +29,7 @@ def ask(stage, count, family=4, host="client"):
 @families
 def test_every_scheduler_reaches_servers(stage, scheduler, family):
     web(stage, family).scheduler = scheduler
-    begin_again(stage, web(stage, family))
+    stage.begin_again(web(stage, family))
     served = ask(stage, 60, family)
     assert served.total() == 60
     if scheduler in ("sh", "maglev", "conhash"):
@@ -61,7 +46,7 @@ def test_load_is_balanced_by_sessions(stage, scheduler):
     service.scheduler = scheduler
     for weight, server in enumerate(service.servers, 1):
         server.weight = weight
-    begin_again(stage, service)
+    stage.begin_again(service)
     open_ones = [HttpConnection(stage.client, VIP[4], WEB) for _ in range(30)]
     try:
         served = Counter(one.get() for one in open_ones)
@@ -183,7 +168,7 @@ def test_backup_serves_when_no_other_server_does(stage):
 def test_one_packet_schedules_each_datagram(stage, family):
     service = stage.config[f"dns{family}"]
     service.spread = {"one_packet": True}
-    begin_again(stage, service)
+    stage.begin_again(service)
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     with stage.client.ns.socket(kind, socket.SOCK_DGRAM) as one:
         served = Counter(dns_txt(stage.client, VIP[family], DNS, one=one) for _ in range(30))

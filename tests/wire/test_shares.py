@@ -40,11 +40,7 @@ def web(stage, scheduler, **spread):
     service.spread = spread
     for server in service.servers:
         server.weight = 10
-    # Counters of earlier tests would be in the way.
-    stage.config.services.remove(service)
-    stage.apply()
-    stage.config.services.append(service)
-    stage.apply()
+    stage.begin_again(service)  # counters of earlier tests would be in the way
     stage.steelyard.wait_in_sync()
 
 
