@@ -88,12 +88,12 @@ text_append(struct sy_stack *s, struct connection *c, struct rte_mbuf *m, const 
 static bool chain_append(struct sy_stack *s, struct connection *c, struct segment *seg,
                          uint32_t offset, uint32_t len)
 {
-	unsigned level = s->priority ? packet_level(seg->packet) : SY_USUAL;
+	unsigned level = s->ranked ? packet_level(seg->packet) : SY_USUAL;
 	struct rte_mbuf *m = chain_trim(seg->packet, offset, len), *rest, *kept;
 
 	for (seg->packet = NULL; m; m = rest) {
 		rest = chain_part(m);
-		if (s->priority)
+		if (s->ranked)
 			packet_set_level(m, level);
 		kept = packet_keep(s, c, m);
 		if (!kept) {
@@ -174,13 +174,13 @@ static void part_later(struct sy_stack *s, struct connection *c, struct rte_mbuf
 static void text_later(struct sy_stack *s, struct connection *c, struct segment *seg, uint32_t from,
                        uint32_t len)
 {
-	unsigned level = s->priority ? packet_level(seg->packet) : SY_USUAL;
+	unsigned level = s->ranked ? packet_level(seg->packet) : SY_USUAL;
 	struct rte_mbuf *m = chain_trim(seg->packet, seg->data + (from - seg->seq), len), *rest;
 
 	for (seg->packet = NULL; m; m = rest) {
 		uint32_t bytes = m->data_len;
 		rest = chain_part(m);
-		if (s->priority)
+		if (s->ranked)
 			packet_set_level(m, level);
 		part_later(s, c, m, from);
 		from += bytes;

@@ -38,14 +38,6 @@ struct hostile {
 	} last[HOSTILE_PORTS];
 };
 
-#ifndef CHECK
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			abort();                                                                   \
-	} while (0)
-#endif
-
 static inline uint8_t hostile_byte(struct hostile *h)
 {
 	if (h->size == 0)
