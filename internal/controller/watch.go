@@ -65,11 +65,15 @@ func follow[T any](ctx context.Context, s *Server, prefix string, begin func(con
 		return err
 	}
 	defer leave()
-	if err := s.stillMember(ctx, who); err != nil { // its end may have come before
-		return err
+	err = s.stillMember(ctx, who) // its end may have come before
+	var after int64
+	if err == nil {
+		after, err = begin(ctx)
 	}
-	after, err := begin(ctx)
 	if err != nil {
+		if ctx.Err() != nil { // it was ended meanwhile: that is why, not what the store says of a context
+			return context.Cause(ctx)
+		}
 		return err
 	}
 	events := make(chan *T, watchBehind)

@@ -3,10 +3,13 @@
 package controller
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"steelyard/internal/cluster"
 	pb "steelyard/internal/gen/controllerpb"
@@ -162,5 +165,26 @@ func TestWatchFromForgottenHistory(t *testing.T) {
 	}
 	if connect.CodeOf(stream.Err()) != connect.CodeOutOfRange {
 		t.Errorf("%v", stream.Err())
+	}
+}
+
+// A caller may be removed while the store is asked where its watch begins: it hears that, and nothing of the store.
+func TestRemovalWhileAWatchBegins(t *testing.T) {
+	l := newLab(t, 0)
+	revision, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyMembers+"eve", encode(member{Role: pb.Role_ROLE_VIEWER}), 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{store: l.store, now: time.Now, ctx: t.Context(), watchers: map[*watcher]bool{}}
+	who := caller{Name: pki.Name{Kind: pki.User, Name: "eve"}, member: member{Role: pb.Role_ROLE_VIEWER}, revision: revision}
+	err = follow[pb.WatchResponse](context.WithValue(t.Context(), callerKey{}, who), s, "", func(ctx context.Context) (int64, error) {
+		s.mu.Lock()
+		s.endWatches("eve")
+		s.mu.Unlock()
+		_, _, err := s.store.List(ctx, keyMembers)
+		return 0, unavailable(err)
+	}, nil, nil)
+	if !errors.Is(err, errRemoved) {
+		t.Error(err)
 	}
 }
