@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One core's stack: its memory, packets in and out, time, events. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+
+#include <rte_ether.h>
 
 #include "arrive.h"
 #include "chain.h"
@@ -252,6 +255,19 @@ static bool checksum_is_right(const struct sy_stack *s, const struct rte_mbuf *m
 	               : chain_check(m, v);
 }
 
+/* Counts a packet that cannot be parsed. A host gets ARP, and what is for a group of hosts, without
+ * anybody's fault. */
+static void count_unparsed(struct sy_stack *s, const struct rte_mbuf *m)
+{
+	const struct rte_ether_hdr *eth = rte_pktmbuf_mtod(m, const struct rte_ether_hdr *);
+
+	if (m->data_len >= sizeof(*eth) && (rte_is_multicast_ether_addr(&eth->dst_addr) ||
+	                                    eth->ether_type == htons(RTE_ETHER_TYPE_ARP)))
+		s->counters.not_ours++;
+	else
+		s->counters.malformed++;
+}
+
 /* The first of three steps on which priorities act: the driver has received a packet, and nothing
  * has looked at it yet but a packet hook. */
 static void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
@@ -262,7 +278,7 @@ static void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
 	s->counters.packets_in++;
 	s->counters.lro_packets += !!(m->ol_flags & RTE_MBUF_F_RX_LRO);
 	if (!packet_parse(m, &v) || v.fragment != SY_FRAGMENT_NONE) {
-		s->counters.malformed++;
+		count_unparsed(s, m);
 		rte_pktmbuf_free(m);
 		return;
 	}

@@ -347,6 +347,7 @@ void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
 	X(packets_in, "packets received")                                                          \
 	X(packets_out, "packets sent")                                                             \
 	X(malformed, "packets that are malformed, or fragments")                                   \
+	X(not_ours, "other frames that any host gets: ARP, neighbour discovery, multicast")        \
 	X(bad_checksums, "packets with a wrong checksum of TCP or ICMP")                           \
 	X(fast, "segments in order that took the short way")                                       \
 	X(opened, "connections begun by this side")                                                \

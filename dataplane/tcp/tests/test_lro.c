@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packets that come in several buffers, and such that the port has joined. */
+#include <rte_ether.h>
+
 #include "duo.h"
 
 #define MSS  1448
@@ -221,6 +223,31 @@ static void test_no_tcp(void **state)
 	duo_settle();
 	duo_pass(300);
 	duo_settle();
+	duo_end();
+}
+
+/* Any host gets such: an ARP frame, and what is for a group of hosts. Nothing is wrong with them.
+ */
+static void test_not_ours(void **state)
+{
+	static const struct {
+		uint8_t destination;
+		uint16_t type;
+		bool ours;
+	} all[] = {
+	        {2, RTE_ETHER_TYPE_ARP, false}, {0x33, SY_ETH_IPV6, false}, {2, SY_ETH_IPV6, true}};
+
+	duo_begin(none, none, true);
+	for (unsigned i = 0; i < SY_ARRAY_LEN(all); i++) {
+		struct rte_mbuf *m = joined(1);
+		struct rte_ether_hdr *eth = rte_pktmbuf_mtod(m, struct rte_ether_hdr *);
+		uint64_t before = counters()->not_ours;
+		eth->dst_addr.addr_bytes[0] = all[i].destination;
+		eth->ether_type = htons(all[i].type); /* IPv6 it is not */
+		give(&m, 1);
+		assert_int_equal(counters()->not_ours - before, !all[i].ours);
+	}
+	assert_int_equal(counters()->malformed, 1);
 	duo_end();
 }
 
@@ -494,6 +521,7 @@ int main(void)
 	        cmocka_unit_test(test_wrong_sum),
 	        cmocka_unit_test(test_devices_word),
 	        cmocka_unit_test(test_no_tcp),
+	        cmocka_unit_test(test_not_ours),
 	        cmocka_unit_test(test_cut_short),
 	        cmocka_unit_test(test_later),
 	        cmocka_unit_test(test_later_without_sack),
