@@ -299,32 +299,31 @@ def echo_over_tap(lab, family, tap, loss=0, **options):
     mac, prefix = "02:00:00:00:00:03", (24 if family == 4 else 64)
     own, peer = ("10.8.1.2", "10.8.1.1") if family == 4 else ("fd08::2", "fd08::1")
     port, client = "net_tap0", lab["client"]
-    echo = EchoServer(client, ECHO + 1, family, address="0.0.0.0" if family == 4 else "::")
-    clients = Load(
-        lab,
-        "client",
-        port=f"{port},backend=ethdev,mac={mac},dev={port};iface={tap}",
-        route=f"{peer}/{32 if family == 4 else 128},port={port}",
-        neighbour=f"{peer},port={port},mac={mac[:-1]}4",
-        source=own,
-        to=endpoint(peer, ECHO + 1),
-        protocol="echo",
-        connections=4,
-        timeout="60s",
-        quiet=True,
-        **options,
-    )
-    clients.process.wait_for(f"port {port}: .*, MTU 1500, checksums, TSO")
-    capture = lab.capture("client", tap)
-    client.ns.ip(f"link set {tap} address {mac[:-1]}4")
-    client.ns.ip(f"address add {peer}/{prefix} dev {tap}" + (" nodad" if family == 6 else ""))
-    # Before the first segment comes, or the kernel asks for its neighbour: ARP is not the stack's.
-    client.ns.ip(f"neigh replace {own} lladdr {mac} dev {tap} nud permanent")
-    client.ns.ip(f"link set {tap} up")
-    if loss:
-        lose(lab, "client", loss, tap)
-    results = clients.finish()
-    echo.close()
+    with EchoServer(client, ECHO + 1, family, address="0.0.0.0" if family == 4 else "::"):
+        clients = Load(
+            lab,
+            "client",
+            port=f"{port},backend=ethdev,mac={mac},dev={port};iface={tap}",
+            route=f"{peer}/{32 if family == 4 else 128},port={port}",
+            neighbour=f"{peer},port={port},mac={mac[:-1]}4",
+            source=own,
+            to=endpoint(peer, ECHO + 1),
+            protocol="echo",
+            connections=4,
+            timeout="60s",
+            quiet=True,
+            **options,
+        )
+        clients.process.wait_for(f"port {port}: .*, MTU 1500, checksums, TSO")
+        capture = lab.capture("client", tap)
+        client.ns.ip(f"link set {tap} address {mac[:-1]}4")
+        client.ns.ip(f"address add {peer}/{prefix} dev {tap}" + (" nodad" if family == 6 else ""))
+        # Before the first segment comes: the stack answers no question for a neighbour.
+        client.ns.ip(f"neigh replace {own} lladdr {mac} dev {tap} nud permanent")
+        if loss:
+            lose(lab, "client", loss, tap)
+        client.ns.ip(f"link set {tap} up")
+        results = clients.finish()
     lengths = [len(data) for outgoing, data in capture.frames if not outgoing]
     lab.close_captures()
     assert not errors(results)
