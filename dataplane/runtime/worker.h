@@ -112,7 +112,8 @@ struct sy_worker_private {
 	bool must_poll;        /* a source has no descriptor */
 	uint32_t now_s;
 	struct worker_clock clock;
-	uint64_t round_tsc, spin_cycles, round_cycles;
+	uint64_t round_tsc, round_cycles;
+	uint64_t spin_cycles, spin_least, spin_most; /* how long it polls in vain, now; bounds */
 	int64_t sample_left[SY_SAMPLE_KINDS]; /* packets that still pass before a sample; negative:
 	                                         one is due. See sample.h */
 	struct cpu_wait cpu_wait;
@@ -183,6 +184,8 @@ bool worker_rests(struct sy_worker *w, bool work);
  * not, there is work. */
 uint64_t worker_sleep_begin(struct sy_worker *w);
 void worker_sleep_end(struct sy_worker *w);
+/* Chooses how long it polls after its next work, by when its sleep has ended. */
+void worker_spin_note(struct sy_worker_private *p, uint64_t now);
 /* Both, and the sleep itself; of a thread that is the worker's own. */
 void worker_sleep(struct sy_worker *w);
 /* Devices that have stopped for lack of buffers look again. */

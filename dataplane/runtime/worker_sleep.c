@@ -68,8 +68,16 @@ uint64_t worker_sleep_begin(struct sy_worker *w)
 	return left * 1000;
 }
 
+/* A sleep that ends so soon costs more than polling would have: the worker the time to wake up,
+ * and a sender on this machine the call that wakes it. */
+void worker_spin_note(struct sy_worker_private *p, uint64_t now)
+{
+	p->spin_cycles = now - p->last_work < p->spin_most ? p->spin_most : p->spin_least;
+}
+
 void worker_sleep_end(struct sy_worker *w)
 {
+	worker_spin_note(w->private, rte_rdtsc());
 	rte_rcu_qsbr_thread_online(rcu_qsbr(w->rt->rcu), w->id);
 	__atomic_store_n(&w->private->asleep, 0, __ATOMIC_RELAXED);
 }

@@ -13,8 +13,10 @@
 #include "route.h"
 
 /* A worker without work for this long goes to sleep; microseconds: long enough to bridge the gaps
- * of busy traffic. On a CPU that others use, it sleeps at once (cpu_wait.h). */
-#define SPIN_US 30
+ * of busy traffic. The most is for those of large segments, while they come (worker_spin_note()).
+ * On a CPU that others use, it sleeps at once (cpu_wait.h). */
+#define SPIN_LEAST_US 30
+#define SPIN_MOST_US  120
 
 /* Turns in which workers finish what they have given to each other, at most: a bound for what a
  * device might keep. */
@@ -62,7 +64,9 @@ static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
 		return -errno;
 	worker_clock_start(p);
 	worker_clock_read(w);
-	p->spin_cycles = rte_get_tsc_hz() / 1000000 * SPIN_US;
+	p->spin_least = rte_get_tsc_hz() / 1000000 * SPIN_LEAST_US;
+	p->spin_most = rte_get_tsc_hz() / 1000000 * SPIN_MOST_US;
+	p->spin_cycles = p->spin_least;
 	p->round_cycles = rte_get_tsc_hz() / 1000 * SY_ROUND_MS;
 	return 0;
 }

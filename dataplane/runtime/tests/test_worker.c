@@ -284,6 +284,17 @@ static void test_rounds(void **state)
 	}
 }
 
+/* A worker polls longer after a sleep that polling would have met the end of. */
+static void test_spin(void **state)
+{
+	struct sy_worker_private p = {.last_work = 1000, .spin_least = 30, .spin_most = 120};
+	(void)state;
+	worker_spin_note(&p, 1119);
+	assert_int_equal(p.spin_cycles, 120);
+	worker_spin_note(&p, 1120);
+	assert_int_equal(p.spin_cycles, 30);
+}
+
 /* Being stopped while waiting is not success. */
 static void test_stopped(void **state)
 {
@@ -507,6 +518,7 @@ int main(void)
 	                                cmocka_unit_test(test_call),
 	                                cmocka_unit_test(test_rcu),
 	                                cmocka_unit_test(test_rounds),
+	                                cmocka_unit_test(test_spin),
 	                        };
 	return cmocka_run_group_tests(one_worker, setup_one, teardown) +
 	       cmocka_run_group_tests(two_workers, setup_two, teardown) +
