@@ -67,7 +67,7 @@ def overhead(task, what):
     )
 
 
-def stack(what, metric, params, goal, met):
+def stack(what, metric, params, goal="", met=None):
     """A server on the TCP stack, beside the kernel's."""
     return Headline(what, "stack", metric, params, goal=goal, met=met)
 
@@ -110,6 +110,68 @@ def access(family):
         {"answer": "session", "family": family, "entries": 1_000_000},
         goal="≤ 10 ns",
         met=lambda row: row["median"] <= 10,
+    )
+
+
+def limits(what, metric, params, goal, met):
+    """An engine of rate limits."""
+    return Headline(what, "limits", metric, params, goal=goal, met=met)
+
+
+def engine(name, consumers):
+    """The paper's experiment in virtual time."""
+    params = {"engine": name, "consumers": consumers}
+    what = f"of the observed user, {name.split(',')[0]}, {consumers} consumers, virtual time"
+    return (
+        limits(
+            f"error of a sample of 2 s {what}",
+            "error of a sample, observed user",
+            params,
+            "all ≤ 1 %",
+            lambda row: row["max"] <= 1,
+        ),
+        limits(
+            f"error of the mean {what}",
+            "error of the mean, observed user",
+            params,
+            "≤ 0.2 %",
+            lambda row: row["median"] <= 0.2,
+        ),
+        limits(
+            f"lost by users within their limit, {name.split(',')[0]}, {consumers} consumers",
+            "lost by users within the limit",
+            params,
+            "0 %",
+            lambda row: row["median"] == 0,
+        ),
+    )
+
+
+def capability(state, metric, goals):
+    """Shares by capability against both baselines; a throughput is at least so, a time at most."""
+    for baseline, times in goals.items():
+        least = metric == "throughput"
+        yield Headline(
+            f"shares by capability, {state}: {metric}",
+            "capability",
+            metric,
+            {"state": state, "scheduler": "capability"},
+            baseline=baseline,
+            goal=f"{'≥' if least else '≤'} {times} × {baseline}",
+            met=lambda row, times=times, least=least: (
+                row["ratio"] >= times if least else row["ratio"] <= times
+            ),
+        )
+
+
+def controller(metric, goal, most, what):
+    return Headline(
+        what,
+        "controller",
+        metric,
+        {"forwarders": 100, "services": 10_000},
+        goal=goal,
+        met=lambda row: row["median"] <= most,
     )
 
 
@@ -234,6 +296,7 @@ HEADLINES = [
         "≤ 0.5 × the kernel",
         lambda row: row["ratio"] <= 0.5,
     ),
+    stack("the same, each at half of what it can itself", "p99", {"load": "half of its own"}),
     stack(
         "one bulk flow from a server on the stack, over veth, one core",
         "throughput",
@@ -247,6 +310,16 @@ HEADLINES = [
         {"flow": "upload", "kernel": "both cores"},
         "≥ 1 × the kernel",
         lambda row: row["ratio"] >= 1,
+    ),
+    stack(
+        "a flow from it while the kernel's half of receiving is on the other core",
+        "throughput",
+        {"flow": "download", "kernel": "both cores"},
+    ),
+    stack(
+        "a flow to it; the kernel's server receives on its own core",
+        "throughput",
+        {"flow": "upload", "kernel": "one core"},
     ),
     stack(
         "connections held while {rate} a second are asked of {idle}",
@@ -349,6 +422,47 @@ HEADLINES = [
         lambda row: row["ratio"] <= 1.01,
         metric="a request on the server's stack",
     ),
+    *engine("cas", 16),
+    *engine("atomic, sw", 16),
+    limits(
+        "the paper's failure of batches: error of a sample of 2 s, light-lock, 16 consumers",
+        "error of a sample, observed user",
+        {"engine": "light-lock", "consumers": 16},
+        "",
+        None,
+    ),
+    limits(
+        "a packet's limit, cas, one thread",
+        "cost",
+        {"engine": "cas", "threads": 1, "buckets": 1},
+        "≤ 15 ns more than none",
+        lambda row: row["median"] - row["baseline"]["median"] <= 15,
+    ),
+    limits(
+        "a packet's limit behind an atomic queue, one thread",
+        "cost",
+        {"engine": "atomic, dsw", "threads": 1, "buckets": 1},
+        "≤ 40 ns more than the device",
+        lambda row: row["median"] - row["baseline"]["median"] <= 40,
+    ),
+    # Paper 004: +39.3 % and +29.6 %, −54.4 % and −42.9 %.
+    *capability("disturbed", "throughput", {"rr": 1.393, "maglev": 1.296}),
+    *capability("disturbed", "round-trip time", {"rr": 0.456, "maglev": 0.571}),
+    *capability("steady", "throughput", {"rr": 0.99, "maglev": 0.99}),
+    *capability("steady", "round-trip time", {"rr": 1.02, "maglev": 1.02}),
+    controller(
+        "change reaches all, 99th percentile",
+        "≤ 1 s",
+        1,
+        "a change reaches {forwarders} forwarders of {services} services, 99th percentile",
+    ),
+    controller(
+        "controller's cores at a change a second",
+        "≤ 1 core",
+        1,
+        "the controller's processor time at a change a second",
+    ),
+    controller("controller's memory, largest", "≤ 1000 MB", 1000, "the controller's memory"),
     overhead("expiry", "the expiry of {rate}"),
     overhead("transaction", "changes of the configuration, {rate}"),
     overhead("health", "servers that fail or come back, {rate}"),
