@@ -3,12 +3,14 @@
 agents are killed and hosts replaced, while wrk loads the forwarder and changes go on: no request
 fails, and no change is lost or goes back.
 
-STEELYARD_CHAOS=200 injects so many faults instead of a few, STEELYARD_CHAOS_SEED chooses others.
+STEELYARD_CHAOS=200 injects so many faults instead of each kind once, STEELYARD_CHAOS_SEED chooses
+others.
 """
 
 import os
 import random
 import signal
+import threading
 
 import pytest
 
@@ -17,7 +19,8 @@ from tests.lab.clients import finish_wrk, start_wrk
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.joined import Joined
 
-FAULTS = int(os.environ.get("STEELYARD_CHAOS", "5"))
+KINDS = ("kill", "freeze", "cut", "agent", "host")
+FAULTS = int(os.environ.get("STEELYARD_CHAOS", len(KINDS)))
 SEED = int(os.environ.get("STEELYARD_CHAOS_SEED", "16"))
 
 
@@ -27,6 +30,22 @@ class Trio(Joined):
     def __init__(self, stage):
         super().__init__(stage, count=3)
         self.history = []
+        self.seen = [0]  # the weights that the forwarder had, without repetitions
+        self.ending = threading.Event()
+        self.watcher = threading.Thread(target=self.watch)
+
+    def watch(self):
+        """Until the end: what the forwarder has, whoever asked for it."""
+        while not self.ending.wait(0.1):
+            for weight in self.weights():  # one, as all servers have the same
+                if weight != self.seen[-1]:
+                    self.seen.append(weight)
+
+    def close(self):
+        self.ending.set()
+        if self.watcher.ident:
+            self.watcher.join()
+        super().close()
 
     def change(self, weight, name):
         """Orders it from one controller, and from others, until the forwarder has confirmed it."""
@@ -46,8 +65,7 @@ class Trio(Joined):
         self.enlist()
         self.controllers.heal()
 
-    def inject(self, chance):
-        kind = chance.choice(("kill", "freeze", "cut", "agent", "host"))
+    def inject(self, kind, chance):
         name = chance.choice(self.controllers.names)
         if kind in ("agent", "host"):
             self.history.append(kind)
@@ -80,19 +98,23 @@ def test_no_fault_costs_a_request_or_a_change(stage, trio):
     #       agent ─┘ killed, replaced ◄───┼ c2 ┼ killed, frozen, cut off
     #                                     └ c3 ┘
     chance = random.Random(SEED)
+    kinds = chance.sample(KINDS, len(KINDS)) + chance.choices(KINDS, k=FAULTS)
     trio.change(1, "c1")
+    trio.watcher.start()
     stage.steelyard.wait_all_up()
     load = start_wrk(
         stage.lab, f"http://{VIP[4]}:{WEB}/", 0, connections=4, seconds=300 + 60 * FAULTS
     )
     trio.replace_host_while_cut_off("c1")
-    for weight in range(2, 2 + FAULTS):
-        trio.inject(chance)
+    for weight, kind in enumerate(kinds[:FAULTS], 2):
+        trio.inject(kind, chance)
         trio.change(weight, chance.choice(trio.controllers.awake()))
     trio.controllers.heal()
     trio.controllers.revive()
     trio.await_in_force("what is desired is in force", 120)
     assert trio.weights() == {1 + FAULTS}
+    assert trio.seen == sorted(trio.seen), "a change went back"
+    assert trio.seen[-1] == 1 + FAULTS
     load.send(signal.SIGINT)
     result = finish_wrk(load)
     assert result.requests > 0 and not result.failed, result
