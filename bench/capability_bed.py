@@ -50,13 +50,18 @@ FEEDBACK = {
     "feedback": {"settle": SETTLE, "link_capacity": f"{RATE_MBIT:g}M"},
     "load": {"type": "orca", "interval": "1s", "timeout": "900ms"},
 }
+# A check is answered as a block is, after those that wait before it.
+RESPONSE = {"type": "http", "interval": "2s", "timeout": "2s", "fall": 100}
 # By name: the scheduler, and what its service has besides.
 POLICIES = {
     "rr": ("rr", {}),
     "maglev": ("maglev", {"hash_on": "tuple"}),
     "capability": ("share", FEEDBACK),
     "p2c": ("p2c", {}),
-    "capability, p2c": ("p2c", FEEDBACK),
+    "least latency": (
+        "share",
+        FEEDBACK | {"feedback": FEEDBACK["feedback"] | {"policy": "latency"}, "health": RESPONSE},
+    ),
     "capability, wlc": ("wlc", FEEDBACK),
 }
 
@@ -158,6 +163,7 @@ class Bed:
         self.steelyard.apply()
         spread = {"syn_defence": "off", **spread}
         service = Service("nf", VIP[4], PORT, scheduler=scheduler, spread=spread, servers=servers)
+        service.health = service.spread.pop("health", service.health)
         service.timeouts = {"closing": "1s", "time_wait": "1s"}  # p2c counts live sessions
         config.services.append(service)
         self.steelyard.apply()
@@ -183,6 +189,15 @@ class Bed:
         for other in self.others:
             other.stop()
         self.others.clear()
+
+    def used(self):
+        """Processor time that each host's groups have used, as a part of a second of their
+        quotas."""
+        used = collections.Counter()
+        for (host, _), group in self.groups.items():
+            used[host] += int((group.usage / "cpuacct.usage").read_text())
+        quota = EACH * QUOTA_US / PERIOD_US * 1e9
+        return {host: time / quota for host, time in used.items()}
 
     def shares(self):
         """What the forwarder follows, by host; 0: weights."""

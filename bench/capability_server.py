@@ -3,7 +3,8 @@
 
     capability_server.py server ADDRESS PORT GROUP BLOCK CPU_NS
 
-It takes CPU_NS of processor time for each block of BLOCK bytes, and answers one byte. Under the
+It takes CPU_NS of processor time for each block of BLOCK bytes, and answers one byte; for a request
+of HTTP as well, which it then answers. Under the
 folder GROUP, which may hold no more processor time than its quota, it reports the quota's use by
 the conventions of ORCA on PORT + 1000.
 
@@ -105,6 +106,10 @@ def serve(address, port, group, block, cpu_ns):
                 chooser.unregister(one)
                 one.close()
                 del have[one]
+                continue
+            if data.startswith(b"GET "):  # a health check; blocks are zeros
+                spin(cpu_ns)
+                one.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
                 continue
             have[one] += len(data)
             while have[one] >= block:

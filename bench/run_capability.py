@@ -16,7 +16,7 @@ MINUTES = 24
 ROUNDS = 4
 MEMORY = 2 * machine.GB
 SERIES = machine.ROOT / "build/bench/capability-series.json"
-QUICK = ("rr", "maglev", "capability", "capability, wlc")  # 4 minutes
+QUICK = ("rr", "maglev", "capability", "least latency")  # 4 minutes
 BASELINES = ("rr", "maglev")
 OFFERED = FLOWS * RATE * BLOCK * 8 / 1e6  # Mbit/s
 # Paper 004, section 5.4: Mbit/s, and ms.
@@ -101,9 +101,12 @@ def measure(bed, policy, warm=5, steady=6, settle=36, disturbed=8):
         bed.disturb()
         try:
             flows.run(settle)
+            before = bed.used()
             states["disturbed"] = state_of(flows, flows.run(disturbed), disturbed)
+            evidence, used = states["disturbed"]["evidence"], bed.used()
             for host, share in bed.shares().items():
-                states["disturbed"]["evidence"][f"share of host {host}"] = share
+                evidence[f"share of host {host}"] = share
+                evidence[f"processors of host {host}"] = (used[host] - before[host]) / disturbed
         finally:
             bed.calm()
         first = flows.done[0][0]
