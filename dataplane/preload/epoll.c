@@ -377,10 +377,10 @@ static bool is_done(uint64_t deadline)
 /* Locked. Sleeps in the kernel until there is something, there or here. EBADF: the set is closed,
  * and not to be touched. */
 static int set_sleep(struct set *set, struct epoll_event *e, int most, uint64_t deadline,
-                     const sigset_t *mask)
+                     struct signals *signals)
 {
 	uint64_t now = sy_clock_ns(), until = deadline < runner.due_ns ? deadline : runner.due_ns;
-	int wait = -1, n;
+	int wait = -1, n = -1;
 
 	if (runner.sleepers && (until == NEVER || until > now + 10 * MS))
 		until = now + 10 * MS;
@@ -391,7 +391,8 @@ static int set_sleep(struct set *set, struct epoll_event *e, int most, uint64_t 
 	object_wait(&set->o);
 	runner.sleepers++;
 	runner_unlock();
-	n = REAL(epoll_pwait)(set->fd, e, most, wait, mask);
+	if (!signals_come(signals, wait != 0))
+		n = REAL(epoll_pwait)(set->fd, e, most, wait, signals_admitted(signals));
 	int code = errno;
 	runner_lock();
 	runner_woken();
@@ -403,7 +404,7 @@ static int set_sleep(struct set *set, struct epoll_event *e, int most, uint64_t 
 }
 
 static int set_wait(struct set *set, struct epoll_event *e, int most, uint64_t deadline,
-                    const sigset_t *mask)
+                    struct signals *signals)
 {
 	for (;;) {
 		int n, k = 0;
@@ -412,13 +413,14 @@ static int set_wait(struct set *set, struct epoll_event *e, int most, uint64_t d
 		n = set_collect(set, e, most);
 		if (n > 0) {
 			if (n < most && runner.now_ns - set->kernel_ns > KERNEL_NS) {
-				k = REAL(epoll_pwait)(set->fd, e + n, most - n, 0, mask);
+				k = REAL(epoll_pwait)(set->fd, e + n, most - n, 0,
+				                      signals_admitted(signals));
 				k = k < 0 ? 0 : events_filter(e + n, k);
 				set->kernel_ns = runner.now_ns;
 			}
 			return n + k;
 		}
-		k = set_sleep(set, e, most, deadline, mask);
+		k = set_sleep(set, e, most, deadline, signals);
 		if (k < 0)
 			return k;
 		if (k > 0) {
@@ -449,6 +451,7 @@ static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_
 {
 	struct set *set = table_set(epfd);
 	bool ours = set && most > 0 && (runner.stack || runner.wanted);
+	struct signals signals = {.asked = mask};
 	uint64_t deadline = ours && timeout_ns != NEVER ? sy_clock_ns() + timeout_ns : NEVER;
 	int n;
 
@@ -456,12 +459,14 @@ static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_
 		uint64_t patience = NEVER;
 		if (ours && runner_lock()) {
 			set = table_set(epfd); /* another thread may have closed it */
+			if (set && runner_starts())
+				signals_hold(&signals);
 			if (set && runner_start() == 0) {
-				n = set_wait(set, e, most, deadline, mask);
+				n = set_wait(set, e, most, deadline, &signals);
 				int code = errno;
 				runner_unlock();
 				errno = code;
-				return n;
+				break;
 			}
 			patience = runner_patience_ns();
 			runner_unlock();
@@ -472,10 +477,12 @@ static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_
 			left = deadline > now ? deadline - now : 0;
 		}
 		bool again = patience < left;
-		n = kernel_wait(epfd, e, most, again ? patience : left, mask);
+		n = kernel_wait(epfd, e, most, again ? patience : left, signals_admitted(&signals));
 		if (n || !again)
-			return n;
+			break;
 	}
+	signals_release(&signals);
+	return n;
 }
 
 PRELOAD_EXPORT int epoll_wait(int epfd, struct epoll_event *e, int most, int timeout)

@@ -95,7 +95,7 @@ static int merge(struct pollfd *p, const struct pollfd *kernel, nfds_t count)
 
 /* Locked. */
 static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint64_t deadline,
-                     const sigset_t *mask)
+                     struct signals *signals)
 {
 	for (;;) {
 		nfds_t n = kernel_fill(kernel, p, count);
@@ -111,7 +111,11 @@ static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint
 		struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
 		runner.sleepers++;
 		runner_unlock();
-		int rc = REAL(ppoll)(kernel, n, until == NEVER ? NULL : &t, mask), code = errno;
+		int rc = -1;
+		if (ready || !signals_come(signals, left > 0))
+			rc = REAL(ppoll)(kernel, n, until == NEVER ? NULL : &t,
+			                 signals_admitted(signals));
+		int code = errno;
 		runner_lock();
 		runner_woken();
 		if (rc < 0 && !ready)
@@ -134,13 +138,15 @@ static bool has_stack(const struct pollfd *p, nfds_t count)
 }
 
 /* Locked: true: this process has a stack to wait for. */
-static bool poll_start(const struct pollfd *p, nfds_t count)
+static bool poll_start(const struct pollfd *p, nfds_t count, struct signals *signals)
 {
 	for (nfds_t i = 0; i < count && !runner.stack; i++) {
 		struct sock *s = table_sock(p[i].fd);
 		if (s && s->o.kind == OBJECT_LISTENER)
 			runner.wanted = true;
 	}
+	if (runner_starts())
+		signals_hold(signals);
 	if (runner_start())
 		return false;
 	for (nfds_t i = 0; i < count; i++) {
@@ -156,6 +162,7 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
 {
 	struct pollfd few[64], *kernel = few;
 	nfds_t need = count + MESSAGE_QUEUES + 3;
+	struct signals signals = {.asked = mask};
 	uint64_t deadline = NEVER;
 	int rc;
 
@@ -164,21 +171,24 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
 	if (timeout)
 		deadline = sy_clock_ns() + (uint64_t)timeout->tv_sec * 1000000000 +
 		           (uint64_t)timeout->tv_nsec;
-	while (!poll_start(p, count)) {
+	while (!poll_start(p, count, &signals)) {
 		uint64_t patience = runner_patience_ns(), now = sy_clock_ns();
 		uint64_t left = deadline == NEVER ? NEVER : deadline > now ? deadline - now : 0;
 		bool again = patience < left;
 		runner_unlock();
 		left = again ? patience : left;
 		struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
-		rc = REAL(ppoll)(p, count, left == NEVER ? NULL : &t, mask);
-		if (rc || !again || !runner_lock())
+		rc = REAL(ppoll)(p, count, left == NEVER ? NULL : &t, signals_admitted(&signals));
+		if (rc || !again || !runner_lock()) {
+			signals_release(&signals);
 			return rc;
+		}
 	}
 	if (need > sizeof(few) / sizeof(*few))
 		kernel = malloc(need * sizeof(*kernel));
-	rc = kernel ? poll_wait(p, count, kernel, deadline, mask) : -ENOMEM;
+	rc = kernel ? poll_wait(p, count, kernel, deadline, &signals) : -ENOMEM;
 	runner_unlock();
+	signals_release(&signals);
 	if (kernel != few)
 		free(kernel);
 	return (int)result(rc);

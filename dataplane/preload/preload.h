@@ -46,6 +46,7 @@ struct object {
 
 struct watch;
 struct set;
+struct signals;
 
 struct sock {
 	struct object o;
@@ -113,6 +114,8 @@ bool runner_lock(void);
 void runner_unlock(void);
 /* Starts the stack, if it is not, and listens where this process waits. */
 int runner_start(void);
+/* Would that ask for a queue now? It takes its time. */
+bool runner_starts(void);
 /* For how long this process may wait in the kernel before it asks for a queue again; NEVER: for any
  * time. */
 uint64_t runner_patience_ns(void);
@@ -122,7 +125,7 @@ void runner_turn(void);
 void runner_flush(void);
 int runner_listen(struct sock *s);
 /* Waits in the kernel until something may have changed, at most until then. -EINTR: a signal. */
-int runner_sleep(int extra_fd, short events, uint64_t deadline_ns);
+int runner_sleep(int extra_fd, short events, uint64_t deadline_ns, struct signals *signals);
 /* A thread that sleeps is to look again. */
 void runner_wake(void);
 /* It has; the others are left to look as long as something is being closed. */
@@ -132,6 +135,24 @@ void runner_woken(void);
 int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns);
 /* All handlers of this process restart system calls (SA_RESTART). */
 bool signals_restart(void);
+
+/* ---- signals (signals.c) --------------------------------------------------------------------- */
+
+/* Of one call that waits. */
+struct signals {
+	const sigset_t *asked; /* blocked in its sleeps, as the program says; NULL: as ever */
+	bool held;
+	sigset_t program; /* held: what the program blocks */
+};
+
+void signals_hold(struct signals *s);
+/* What a sleep blocks. */
+const sigset_t *signals_admitted(const struct signals *s);
+/* Not locked, before each sleep. true: a handler has run since the last one, errno is EINTR. Holds
+ * them, if the call sleeps now; false: it only looks. */
+bool signals_come(struct signals *s, bool sleeps);
+/* Keeps errno. */
+void signals_release(struct signals *s);
 
 /* ---- the keeper (keeper_call.c) -------------------------------------------------------------- */
 

@@ -239,11 +239,17 @@ static void listeners_announce(void)
 			keeper_listen(s, true);
 }
 
+bool runner_starts(void)
+{
+	return !runner.stack &&
+	       (!runner.refused || (runner.pending && sy_clock_ns() - runner.now_ns >= AGAIN_NS));
+}
+
 int runner_start(void)
 {
 	if (runner.stack)
 		return 0;
-	if (runner.refused && !(runner.pending && sy_clock_ns() - runner.now_ns >= AGAIN_NS))
+	if (!runner_starts())
 		return -ENOTSUP;
 	runner.refused = true; /* whatever EAL calls comes here */
 	int code = errno, rc = had_stack || !keeper_config() ? -ENOTSUP : start();
@@ -284,12 +290,12 @@ bool signals_restart(void)
 	return true;
 }
 
-int runner_sleep(int extra_fd, short events, uint64_t deadline_ns)
+int runner_sleep(int extra_fd, short events, uint64_t deadline_ns, struct signals *signals)
 {
 	struct pollfd p[MESSAGE_QUEUES + 4];
 	uint64_t now = sy_clock_ns(), until = deadline_ns;
 	unsigned n = 0;
-	int rc;
+	int rc = 0;
 
 	for (; n < runner.rx; n++)
 		p[n] = (struct pollfd){.fd = runner.fd[n], .events = POLLIN};
@@ -303,13 +309,16 @@ int runner_sleep(int extra_fd, short events, uint64_t deadline_ns)
 	struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
 	runner.sleepers++;
 	runner_unlock();
-	rc = REAL(ppoll)(p, n, until == NEVER ? NULL : &t, NULL) < 0 ? -errno : 0;
+	if (signals_come(signals, left > 0) ||
+	    REAL(ppoll)(p, n, until == NEVER ? NULL : &t, signals_admitted(signals)) < 0)
+		rc = -errno;
 	runner_lock();
 	runner_woken();
 	return rc;
 }
 
-int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns)
+static int await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
+                 struct signals *signals)
 {
 	for (;;) {
 		runner_turn();
@@ -324,7 +333,7 @@ int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadlin
 		if (deadline_ns != NEVER && sy_clock_ns() >= deadline_ns)
 			return -EAGAIN;
 		object_wait(&s->o);
-		int rc = runner_sleep(extra_fd, POLLIN, deadline_ns);
+		int rc = runner_sleep(extra_fd, POLLIN, deadline_ns, signals);
 		if (!object_waited(&s->o) ||
 		    (s->o.kind == OBJECT_CONNECTION && (!runner.stack || s->id == SY_STACK_NONE)))
 			return -EBADF;
@@ -333,12 +342,22 @@ int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadlin
 	}
 }
 
+int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns)
+{
+	struct signals signals = {0};
+	int rc = await(s, events, extra_fd, deadline_ns, &signals);
+
+	signals_release(&signals);
+	return rc;
+}
+
 /* ---- the end; a child ------------------------------------------------------------------------ */
 
 /* What was sent and is not acknowledged would be lost with the process. */
 static void drain(void)
 {
 	struct sy_stack_usage use;
+	struct signals signals = {0};
 	uint64_t now = sy_clock_ns(), end = now + DRAIN_NS, most = now + DRAIN_MOST_NS, taken;
 
 	if (!runner.stack || !runner_lock())
@@ -362,8 +381,9 @@ static void drain(void)
 			end = now + DRAIN_NS < most ? now + DRAIN_NS : most;
 		if (use.connections <= use.time_wait || now >= end)
 			break;
-		runner_sleep(-1, 0, end);
+		runner_sleep(-1, 0, end, &signals);
 	} while (true);
+	signals_release(&signals);
 	runner.stack = NULL;
 	runner.refused = true;
 	runner_unlock();

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Signals while a call waits. A system call that sleeps ends with EINTR when a handler has run. A
+ * call of this library sleeps several times, and between two sleeps it works: a handler that runs
+ * there would go unnoticed, and the call would sleep on. So signals are held from a call's first
+ * sleep to its end, and come in its sleeps only, whose system calls admit them.
+ *
+ *     call ─▶ look ─▶ nothing ─▶ hold ─▶ sleep ─▶ look ─▶ come? ─▶ sleep … ─▶ release ─▶ return
+ *                                        admitted         admitted  admitted
+ *
+ * A handler that runs before the first sleep has run before the call, for all that the program can
+ * tell. A call that finds something at once holds nothing.
+ */
+#include <errno.h>
+#include <signal.h>
+
+#include "preload.h"
+#include "real.h"
+
+void signals_hold(struct signals *s)
+{
+	/* The program's handlers tell of what this library does wrong, too. */
+	static const int faults[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+	sigset_t held;
+
+	if (s->held)
+		return;
+	sigfillset(&held);
+	for (unsigned i = 0; i < sizeof(faults) / sizeof(*faults); i++)
+		sigdelset(&held, faults[i]);
+	pthread_sigmask(SIG_BLOCK, &held, &s->program);
+	s->held = true;
+}
+
+const sigset_t *signals_admitted(const struct signals *s)
+{
+	return s->asked || !s->held ? s->asked : &s->program;
+}
+
+bool signals_come(struct signals *s, bool sleeps)
+{
+	const struct timespec none = {0};
+
+	if (s->held) /* the sleep would tell of packets first, which may come without end */
+		return REAL(ppoll)(NULL, 0, &none, signals_admitted(s)) < 0 && errno == EINTR;
+	if (sleeps)
+		signals_hold(s);
+	return false;
+}
+
+void signals_release(struct signals *s)
+{
+	int code = errno;
+
+	if (s->held)
+		pthread_sigmask(SIG_SETMASK, &s->program, NULL);
+	s->held = false;
+	errno = code;
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A signal that comes while a call works between two of its sleeps ends it, as Linux does. The
+ * stack is made up: what happens in its turns is the test's. The kernel is the real one. */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "preload.h"
+#include "real.h"
+
+#define LONG_MS     20000 /* no call of these tests takes as long */
+#define SHORT_MS    20    /* these end by it */
+#define SECOND_TURN 2     /* turn: after the first sleep */
+#define OBJECTS     1024
+
+struct runner runner;
+struct sock *all_socks;
+#define X(name) __typeof__(&name) real_##name;
+REALS(X)
+#undef X
+
+static struct {
+	struct object *object[OBJECTS];
+	struct sock connection;
+	int fd, epoll;
+	unsigned turns, starts, masks;
+	void (*second)(void); /* happens in the second turn */
+	void (*start)(void);  /* and when the stack is to start */
+	uint32_t ready;       /* SY_STACK_* */
+} world;
+
+static volatile sig_atomic_t handled;
+
+/* ---- the world ------------------------------------------------------------------------------- */
+
+struct object *table_get(int fd)
+{
+	return fd >= 0 && fd < OBJECTS ? world.object[fd] : NULL;
+}
+
+static struct object *table_kind(int fd, enum object_kind kind)
+{
+	struct object *o = table_get(fd);
+	return o && o->kind == kind ? o : NULL;
+}
+
+struct sock *table_sock(int fd)
+{
+	return (struct sock *)table_kind(fd, OBJECT_CONNECTION);
+}
+
+struct sock *table_connection(int fd)
+{
+	return table_sock(fd);
+}
+
+struct sock *table_plain(int fd)
+{
+	return NULL;
+}
+
+struct set *table_set(int fd)
+{
+	return (struct set *)table_kind(fd, OBJECT_EPOLL);
+}
+
+void table_put(int fd, struct object *o)
+{
+	assert_in_range(fd, 0, OBJECTS - 1);
+	world.object[fd] = o;
+	o->refs++;
+}
+
+void object_wait(struct object *o)
+{
+}
+
+bool object_waited(struct object *o)
+{
+	return true;
+}
+
+bool runner_lock(void)
+{
+	return true;
+}
+
+void runner_unlock(void)
+{
+}
+
+void runner_woken(void)
+{
+	runner.sleepers--;
+}
+
+int runner_listen(struct sock *s)
+{
+	return 0;
+}
+
+/* The first sleep ends after a millisecond. */
+void runner_turn(void)
+{
+	runner.now_ns = sy_clock_ns();
+	runner.due_ns = ++world.turns < SECOND_TURN ? runner.now_ns + MS : NEVER;
+	if (world.turns == SECOND_TURN && world.second)
+		world.second();
+}
+
+bool runner_starts(void)
+{
+	return !runner.stack;
+}
+
+int runner_start(void)
+{
+	if (runner.stack)
+		return 0;
+	if (world.starts++ == 0)
+		world.start();
+	return -EBUSY;
+}
+
+uint64_t runner_patience_ns(void)
+{
+	return MS;
+}
+
+uint32_t sy_stack_ready(struct sy_stack *s, sy_stack_id id)
+{
+	return world.ready;
+}
+
+unsigned sy_stack_level(struct sy_stack *s, sy_stack_id id)
+{
+	return SY_USUAL;
+}
+
+int __real_pthread_sigmask(int how, const sigset_t *set, sigset_t *old);
+int __wrap_pthread_sigmask(int how, const sigset_t *set, sigset_t *old);
+
+int __wrap_pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
+{
+	world.masks++;
+	return __real_pthread_sigmask(how, set, old);
+}
+
+/* ---- the three calls ------------------------------------------------------------------------- */
+
+static int by_epoll(int ms, const sigset_t *mask)
+{
+	struct epoll_event e;
+	return epoll_pwait(world.epoll, &e, 1, ms, mask);
+}
+
+static int by_poll(int ms, const sigset_t *mask)
+{
+	struct pollfd p = {.fd = world.fd, .events = POLLIN};
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+	return ppoll(&p, 1, &t, mask);
+}
+
+static int by_select(int ms, const sigset_t *mask)
+{
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+	fd_set in;
+
+	FD_ZERO(&in);
+	FD_SET(world.fd, &in);
+	return pselect(world.fd + 1, &in, NULL, NULL, &t, mask);
+}
+
+static int (*const calls[])(int ms, const sigset_t *mask) = {by_epoll, by_poll, by_select};
+#define CALLS (sizeof(calls) / sizeof(*calls))
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void handler(int number)
+{
+	handled++;
+}
+
+static void raise_usr1(void)
+{
+	raise(SIGUSR1);
+}
+
+static void raise_child(void)
+{
+	raise(SIGCHLD);
+}
+
+static void raise_and_be_ready(void)
+{
+	raise(SIGUSR1);
+	world.ready = SY_STACK_READABLE;
+	sock_event(&world.connection);
+}
+
+/* busy: packets come without end, of which the program gets nothing. */
+static void begin(bool busy)
+{
+	struct epoll_event e = {.events = EPOLLIN};
+	int queue = busy ? eventfd(1, 0) : -1;
+
+	memset(&world, 0, sizeof(world));
+	world.fd = eventfd(0, 0);
+	world.connection = (struct sock){
+	        .o = {.kind = OBJECT_CONNECTION}, .id = SY_STACK_NONE + 1, .family = AF_INET};
+	table_put(world.fd, &world.connection.o);
+	all_socks = &world.connection;
+	runner = (struct runner){.stack = (struct sy_stack *)&world, .wake = -1, .wanted = true};
+	runner.fd[0] = queue;
+	runner.rx = busy;
+	world.epoll = epoll_create1(0);
+	assert_int_equal(epoll_ctl(world.epoll, EPOLL_CTL_ADD, world.fd, &e), 0);
+	handled = 0;
+}
+
+static void end(void)
+{
+	sigset_t now;
+
+	__real_pthread_sigmask(SIG_BLOCK, NULL, &now);
+	assert_int_equal(sigismember(&now, SIGUSR1), 0);
+	assert_int_equal(sigismember(&now, SIGTERM), 0);
+	watches_end(&world.connection);
+	set_end((struct set *)world.object[world.epoll]);
+	if (runner.rx)
+		close(runner.fd[0]);
+	close(world.epoll);
+	close(world.fd);
+}
+
+static void assert_interrupted(int rc)
+{
+	assert_int_equal(rc, -1);
+	assert_int_equal(errno, EINTR);
+	assert_int_equal(handled, 1);
+}
+
+static void test_between_two_sleeps(void **state)
+{
+	for (unsigned busy = 0; busy < 2; busy++) {
+		for (unsigned i = 0; i < CALLS; i++) {
+			begin(busy);
+			world.second = raise_usr1;
+			assert_interrupted(calls[i](LONG_MS, NULL));
+			assert_true(world.turns >= SECOND_TURN);
+			end();
+		}
+	}
+}
+
+/* As in Linux: the program gets what there is, and the handler has run. */
+static void test_what_is_ready_comes_first(void **state)
+{
+	for (unsigned i = 0; i < CALLS; i++) {
+		begin(false);
+		world.second = raise_and_be_ready;
+		assert_int_equal(calls[i](LONG_MS, NULL), 1);
+		assert_int_equal(handled, 1);
+		end();
+	}
+}
+
+static void test_what_is_ignored_does_not_end_it(void **state)
+{
+	for (unsigned busy = 0; busy < 2; busy++) {
+		for (unsigned i = 0; i < CALLS; i++) {
+			begin(busy);
+			world.second = raise_child;
+			assert_int_equal(calls[i](SHORT_MS, NULL), 0);
+			end();
+		}
+	}
+}
+
+/* The program's mask for the call admits what it blocks else. */
+static void test_a_mask_admits(void **state)
+{
+	sigset_t usr1, none, before;
+
+	sigemptyset(&none);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	for (unsigned i = 0; i < CALLS; i++) {
+		begin(true);
+		world.second = raise_usr1;
+		__real_pthread_sigmask(SIG_BLOCK, &usr1, NULL);
+		assert_interrupted(calls[i](LONG_MS, &none));
+		__real_pthread_sigmask(SIG_UNBLOCK, &usr1, &before);
+		assert_int_equal(sigismember(&before, SIGUSR1), 1);
+		assert_int_equal(handled, 1);
+		end();
+	}
+}
+
+/* And what it blocks comes after the call. */
+static void test_a_mask_blocks(void **state)
+{
+	sigset_t usr1;
+
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	for (unsigned i = 0; i < CALLS; i++) {
+		begin(false);
+		world.second = raise_usr1;
+		assert_int_equal(calls[i](SHORT_MS, &usr1), 0);
+		assert_int_equal(handled, 1);
+		end();
+	}
+}
+
+/* A worker that has no queue yet asks for one again and again. */
+static void test_while_it_has_no_queue(void **state)
+{
+	for (unsigned i = 0; i < CALLS; i++) {
+		begin(false);
+		runner.stack = NULL;
+		world.start = raise_usr1;
+		assert_interrupted(calls[i](LONG_MS, NULL));
+		assert_true(world.starts > 0);
+		end();
+	}
+}
+
+/* What need not sleep changes no mask. */
+static void test_a_busy_call_holds_nothing(void **state)
+{
+	for (unsigned i = 0; i < CALLS; i++) {
+		begin(false);
+		assert_int_equal(calls[i](0, NULL), 0);
+		world.ready = SY_STACK_READABLE;
+		sock_event(&world.connection);
+		assert_int_equal(calls[i](LONG_MS, NULL), 1);
+		assert_int_equal(world.masks, 0);
+		world.ready = 0;
+		assert_int_equal(calls[i](SHORT_MS, NULL), 0);
+		assert_int_equal(world.masks, 2);
+		end();
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_between_two_sleeps),
+	        cmocka_unit_test(test_what_is_ready_comes_first),
+	        cmocka_unit_test(test_what_is_ignored_does_not_end_it),
+	        cmocka_unit_test(test_a_mask_admits),
+	        cmocka_unit_test(test_a_mask_blocks),
+	        cmocka_unit_test(test_while_it_has_no_queue),
+	        cmocka_unit_test(test_a_busy_call_holds_nothing),
+	};
+	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+
+	sigaction(SIGUSR1, &action, NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
