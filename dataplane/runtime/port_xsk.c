@@ -129,6 +129,14 @@ static void tx_kick(struct xsk_port *x, struct xsk_queue *q)
 	}
 }
 
+/* The library looks for what has come only where it knows of nothing. It would give a part of it,
+ * and a short burst says that the ring is empty. */
+static void rx_look(struct xsk_ring_cons *rx, unsigned wanted)
+{
+	if (rx->cached_prod - rx->cached_cons < wanted)
+		rx->cached_prod = __atomic_load_n(rx->producer, __ATOMIC_ACQUIRE);
+}
+
 static unsigned xsk_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
 	struct xsk_port *x = p->impl;
@@ -139,6 +147,7 @@ static unsigned xsk_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 		if (tx_has_unsent(q))
 			tx_kick(x, q);
 	}
+	rx_look(&q->rx, n);
 	n = xsk_ring_cons__peek(&q->rx, n, &at);
 	for (unsigned i = 0; i < n; i++) {
 		const struct xdp_desc *d = xsk_ring_cons__rx_desc(&q->rx, at + i);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* When the kernel is woken for new receive buffers: an AF_XDP queue over rings in this test's
- * memory, with the flag that only zero-copy drivers raise. And whether buffers suffice for the
- * queues of an interface that is back. */
+ * memory, with the flag that only zero-copy drivers raise. What a burst has of what has come. And
+ * whether buffers suffice for the queues of an interface that is back. */
 #include "../port_xsk.c"
 
 #include "support.h"
@@ -81,6 +81,35 @@ static void test_packets_tell(void **state)
 	assert_int_equal(receive(), 1);
 	assert_int_equal(kicks_take(), 1);
 	assert_int_equal(port_xsk_ops.waiting(&port, 0, &room), 0);
+}
+
+/* The kernel's part: so many packets more. */
+static void packets_come(unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		struct rte_mbuf *m = rte_pktmbuf_alloc(rt->pool);
+		assert_non_null(m);
+		rx_ring[(rx_producer + i) % RING] =
+		        (struct xdp_desc){.addr = chunk_of(&xsk, m), .len = 60};
+	}
+	__atomic_store_n(&rx_producer, rx_producer + count, __ATOMIC_RELEASE);
+}
+
+/* Whoever gets a short burst takes the ring for empty: also what has come since the last look is in
+ * it. */
+static void test_a_short_burst_is_all(void **state)
+{
+	unsigned room;
+	packets_come(SY_BURST + 8);
+	assert_int_equal(receive(), SY_BURST);
+	packets_come(16);
+	assert_int_equal(receive(), 8 + 16);
+	assert_int_equal(port_xsk_ops.waiting(&port, 0, &room), 0);
+	packets_come(2 * SY_BURST + 1);
+	assert_int_equal(receive(), SY_BURST);
+	assert_int_equal(receive(), SY_BURST);
+	assert_int_equal(receive(), 1);
+	kicks_take();
 }
 
 /* ---- an interface that is back --------------------------------------------------------------- */
@@ -168,6 +197,7 @@ int main(void)
 	        cmocka_unit_test(test_refill_is_signalled),
 	        cmocka_unit_test(test_late_flag_is_seen),
 	        cmocka_unit_test(test_packets_tell),
+	        cmocka_unit_test(test_a_short_burst_is_all),
 	        cmocka_unit_test(test_more_queues_than_buffers),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
