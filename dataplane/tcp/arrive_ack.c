@@ -110,7 +110,7 @@ static void rtt_take(struct sy_stack *s, struct connection *c, const struct sent
 		rtt_late(&c->rtt, us);
 		late_share(s, c, us);
 	} else if (us && us < RTT_TIMEOUT_LEAST_MS * 1000) {
-		timer_quick(s);
+		timer_quick(s, c, syn);
 	}
 	if (syn && c->retries > 0 && !news->rtt_us)
 		rtt_syn_lost(&c->rtt);

@@ -24,7 +24,7 @@ struct late {
 	uint64_t sum_ms;    /* how long they took, in this second: */
 	uint32_t begins_ms; /* when it began */
 	uint32_t count;
-	uint32_t quick;              /* answers in it that came before any time-out could pass */
+	uint32_t quick; /* connections with an answer in it before any time-out could pass */
 	uint32_t least_ms, since_ms; /* what time-outs are at least, since when; 0: as ever */
 };
 

@@ -19,7 +19,7 @@
 #define PTO_LEAST_MS     10
 #define LATE_MANY        16   /* of all connections in a second */
 #define LATE_SHARE       64   /* and one for each so many connections, */
-#define LATE_QUICK       8    /* and for each so many quick answers */
+#define LATE_QUICK       8    /* and for each so many that had a quick answer */
 #define LATE_MOST_MS     3000 /* as after a SYN that was lost: RFC 6298 5.7 */
 #define LATE_KEPT_MS     10000
 #define LEVEL_MS         200    /* that packets in levels have before a time-out */
@@ -94,10 +94,14 @@ static void late_second(struct sy_stack *s)
 	l->sum_ms = l->count = l->quick = 0;
 }
 
-void timer_quick(struct sy_stack *s)
+/* A stream has thousands of answers in a second, and does not speak for the others. One that
+ * recovers from losses keeps no time of its last answer. */
+void timer_quick(struct sy_stack *s, const struct connection *c, bool first)
 {
 	late_second(s);
-	s->late.quick++;
+	if (c->recovery == RECOVERY_NONE &&
+	    (first || sy_seq_before(c->congestion.seen_ms, s->late.begins_ms)))
+		s->late.quick++;
 }
 
 void timer_late(struct sy_stack *s, uint32_t us)

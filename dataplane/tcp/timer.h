@@ -28,8 +28,9 @@ void timer_retransmit_set(struct sy_stack *s, struct connection *c);
 
 /* A time-out was spurious: the answer came after so long. */
 void timer_late(struct sy_stack *s, uint32_t us);
-/* An answer came so soon that no time-out could have passed. */
-void timer_quick(struct sy_stack *s);
+/* An answer came so soon that no time-out could have passed. first: it is the handshake's. Counts
+ * once in a second for each connection; call it before the connection takes the answer. */
+void timer_quick(struct sy_stack *s, const struct connection *c, bool first);
 
 /* The connection's place in the wheel has come. */
 void timer_run(struct sy_stack *s, struct connection *c);

@@ -2,6 +2,7 @@
 /* What connections learn from each other's late answers, and who has no say in it (timer.c). */
 #include "pair.h"
 
+#include "../recovery.h"
 #include "../timer.h"
 
 #define MANY    2048u
@@ -37,15 +38,61 @@ static void test_a_few_are_not_all(void **state)
 /* Nor do many, while most of the others answer at once. */
 static void test_late_ones_are_few_among_quick_ones(void **state)
 {
+	const struct connection others = {.recovery = RECOVERY_NONE};
 	struct sy_stack *s;
 
 	pair_open(NULL);
 	s = pair.client;
 	for (unsigned i = 0; i < 8 * (ANSWERS + 8); i++)
-		timer_quick(s);
+		timer_quick(s, &others, true);
 	answers_are_late(s, ANSWERS + 7);
 	assert_int_equal(s->late.least_ms, 0);
 	answers_are_late(s, 1);
+	assert_int_equal(s->late.least_ms, LATE_US / 1000);
+	pair_close();
+}
+
+/* So many milliseconds of a stream with an answer in each. */
+static void stream(unsigned ms)
+{
+	static const uint8_t bytes[2000];
+
+	for (unsigned i = 0; i < ms; i++) {
+		pair_send(0, bytes, sizeof(bytes));
+		pair_pass(1);
+		pair_read(0, sizeof(bytes));
+	}
+}
+
+/* A stream has thousands of quick answers, and is one connection all the same. */
+static void test_a_stream_is_one(void **state)
+{
+	struct sy_stack *s;
+
+	pair_open(NULL);
+	pair_connect(1);
+	s = pair.client;
+	stream(500);
+	assert_int_equal(s->late.quick, 1);
+	answers_are_late(s, ANSWERS);
+	assert_int_equal(s->late.least_ms, LATE_US / 1000);
+	stream(600);
+	assert_int_equal(s->late.count, 0); /* another second, and it speaks again */
+	assert_int_equal(s->late.quick, 1);
+	pair_close();
+}
+
+/* Nor do its losses make it many. */
+static void test_a_stream_with_losses_is_none(void **state)
+{
+	const struct connection recovers = {.recovery = RECOVERY_FAST};
+	struct sy_stack *s;
+
+	pair_open(NULL);
+	s = pair.client;
+	for (unsigned i = 0; i < 8 * (ANSWERS + 8); i++)
+		timer_quick(s, &recovers, false);
+	answers_are_late(s, ANSWERS);
 	assert_int_equal(s->late.least_ms, LATE_US / 1000);
 	pair_close();
 }
@@ -186,6 +233,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_a_few_are_not_all),
 	        cmocka_unit_test(test_late_ones_are_few_among_quick_ones),
+	        cmocka_unit_test(test_a_stream_is_one),
+	        cmocka_unit_test(test_a_stream_with_losses_is_none),
 	        cmocka_unit_test(test_an_old_echo_says_little),
 	        cmocka_unit_test(test_the_users_time_out_stays),
 	        cmocka_unit_test(test_the_users_time_out_stays_later),
