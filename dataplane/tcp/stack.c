@@ -389,8 +389,18 @@ static inline struct connection *send_next(struct sy_stack *s, unsigned *turn)
 	return c;
 }
 
-unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigned most,
-                           uint64_t now_ns)
+static void pieces_use(const struct sy_stack *s, uint32_t *left, struct rte_mbuf **packet,
+                       unsigned count)
+{
+	uint32_t used = count;
+
+	for (unsigned i = 0; s->large_most > 0 && i < count; i++)
+		used += segment_pieces(packet[i]) - 1;
+	*left -= used < *left ? used : *left;
+}
+
+unsigned sy_stack_transmit_pieces(struct sy_stack *s, struct rte_mbuf **packet, unsigned most,
+                                  uint32_t *pieces, uint64_t now_ns)
 {
 	unsigned count = 0;
 	struct connection *c;
@@ -400,17 +410,27 @@ unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigne
 		hold_end(s);
 	while (count < most && s->loose_count > 0)
 		packet[count++] = stack_take_loose(s);
-	while (count < most && s->send_levels) {
+	pieces_use(s, pieces, packet, count);
+	while (s->send_levels && *pieces > 0 && count < most) {
 		unsigned turn, share, got;
 		c = send_next(s, &turn);
 		share = most - count < turn ? most - count : turn;
 		got = emit(s, c, packet + count, share, turn);
+		pieces_use(s, pieces, packet + count, got);
 		count += got;
 		if (got == share) /* maybe more: after the others */
 			connection_wants(s, c);
 	}
 	s->counters.packets_out += count;
 	return count;
+}
+
+unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigned most,
+                           uint64_t now_ns)
+{
+	uint32_t pieces = UINT32_MAX;
+
+	return sy_stack_transmit_pieces(s, packet, most, &pieces, now_ns);
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */

@@ -113,6 +113,10 @@ uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns);
  * hash of the flow. */
 unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigned most,
                            uint64_t now_ns);
+/* The same, and ends behind the turn of a connection that uses up *pieces: what a large segment is
+ * cut into counts. *pieces: what is left. There may be more, if it is 0, or `most` were given. */
+unsigned sy_stack_transmit_pieces(struct sy_stack *s, struct rte_mbuf **packet, unsigned most,
+                                  uint32_t *pieces, uint64_t now_ns);
 
 /* ---- events ---------------------------------------------------------------------------------- */
 

@@ -7,7 +7,6 @@
 
 #include <rte_mempool.h>
 
-#include "../segment.h"
 #include "sy_stack_port.h"
 
 #define COPIES_BYTES (16u << 20)    /* of what waits, while the port's buffers are scarce */
@@ -97,20 +96,21 @@ static void burst_send(struct sy_worker *w, struct rte_mbuf **m, unsigned count)
 	}
 }
 
-/* Both ways have their turn: what is received meanwhile waits in a ring that would run over. Pieces
- * of large segments count, as their bytes are copied. */
+/* Both ways have their turn: what is received meanwhile waits in a ring that would run over, and
+ * other connections wait with it. Pieces of large segments count, as their bytes are copied. */
 static void segments_send(struct sy_worker *w, struct place *o)
 {
 	struct rte_mbuf *m[SY_BURST];
-	unsigned count = SY_BURST, pieces = 0;
+	uint32_t pieces = TURN_PIECES;
 
-	while (count == SY_BURST && (pieces < TURN_PIECES || !o->polled)) {
-		count = sy_stack_transmit(o->stack, m, SY_BURST, w->now_ns);
-		for (unsigned i = 0; i < count; i++)
-			pieces += segment_pieces(m[i]);
+	do {
+		if (!o->polled)
+			pieces = TURN_PIECES; /* nobody would send what is left */
+		unsigned count =
+		        sy_stack_transmit_pieces(o->stack, m, SY_BURST, &pieces, w->now_ns);
 		burst_send(w, m, count);
-	}
-	o->more = count == SY_BURST;
+		o->more = count == SY_BURST || pieces == 0;
+	} while (o->more && (pieces > 0 || !o->polled));
 }
 
 static void stack_turn(struct sy_worker *w, struct sy_stack_port *p)

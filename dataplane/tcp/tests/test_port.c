@@ -367,6 +367,45 @@ static void test_pieces_count(void **state)
 	sy_stack_destroy(peer);
 }
 
+/* Nor is a burst of the largest ones a turn, but the pieces of four bursts and what the last one
+ * has: who else waits for the worker waits no longer than before. */
+static void test_large_bursts_end(void **state)
+{
+	static const uint8_t bytes[1500000];
+	const unsigned large = 44, most = 4 * SY_BURST + large - 1;
+	struct sy_worker *w = &rt->worker[0];
+	struct sy_stack *s = sy_stack_port_stack(port, 0), *peer;
+	const struct sy_stack_counters *c = sy_stack_counters(s);
+	uint64_t begun = c->tso_pieces, before, in;
+	unsigned turns = 0;
+	sy_stack_id id;
+
+	clock_set(w->now_ns + 1000 * SECOND); /* what earlier tests have left is over */
+	worker_turn(w);
+	sent();
+	peer = peer_open(s, &id);
+	s->large_most = large * MSS;
+	assert_int_equal(sy_stack_send(s, id, bytes, sizeof(bytes), 0, w->now_ns), sizeof(bytes));
+	while (c->tso_pieces - begun < sizeof(bytes) / MSS) {
+		assert_true(turns++ < 8);
+		before = c->tso_pieces;
+		sy_stack_round(w);
+		assert_in_range(c->tso_pieces - before, 1, most);
+		in = c->packets_in;
+		stranger(); /* is received while the rest waits */
+		worker_turn(w);
+		assert_int_equal(c->packets_in, in + 1);
+		sent();
+	}
+	assert_true(turns > 1);
+	sy_stack_abort(s, id, w->now_ns);
+	s->options.tso.ipv4 = false;
+	while (worker_turn(w))
+		;
+	sent();
+	sy_stack_destroy(peer);
+}
+
 static int setup(void **state)
 {
 	port_start();
@@ -390,6 +429,7 @@ int main(void)
 	        cmocka_unit_test(test_sorting_ends),
 	        cmocka_unit_test(test_joined_packets_come),
 	        cmocka_unit_test(test_pieces_count),
+	        cmocka_unit_test(test_large_bursts_end),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
