@@ -5,9 +5,10 @@
  */
 #include "preload.h"
 
-#define BURST   64
-#define WAITING 256
-#define LIFE_NS (3000 * MS) /* for so long the kernel looks for a neighbour */
+#define BURST       64
+#define TURN_PIECES 256 /* that a turn sends, before more is received */
+#define WAITING     256
+#define LIFE_NS     (3000 * MS) /* for so long the kernel looks for a neighbour */
 /* When to look again; and where many wait, who may never have been there, at how many. */
 #define AGAIN_NS      MS
 #define MANY          32
@@ -19,6 +20,8 @@ static struct {
 	unsigned count, next; /* the next to be looked at, where they are many */
 	uint64_t looked_ns;
 } waiting;
+
+static bool more; /* the stack has more to send */
 
 /* true: it is addressed. Otherwise `waits` says whether it may be later. */
 static bool frame_address(struct rte_mbuf *m, bool *waits)
@@ -99,11 +102,13 @@ static void wait_look(uint64_t now_ns)
 void outgoing_send(uint64_t now_ns)
 {
 	struct rte_mbuf *m[BURST];
-	unsigned count;
+	uint32_t pieces = TURN_PIECES;
+	unsigned count = BURST;
 
 	wait_look(now_ns);
-	while ((count = sy_stack_transmit(runner.stack, m, BURST, now_ns)) > 0) {
+	while (count > 0 && pieces > 0) {
 		unsigned good = 0;
+		count = sy_stack_transmit_pieces(runner.stack, m, BURST, &pieces, now_ns);
 		for (unsigned i = 0; i < count; i++) {
 			bool waits;
 			if (frame_address(m[i], &waits))
@@ -116,14 +121,18 @@ void outgoing_send(uint64_t now_ns)
 		if (good)
 			device_send(m, good);
 	}
+	more = pieces == 0;
 }
 
 uint64_t outgoing_due(uint64_t otherwise_ns)
 {
+	if (more)
+		return 0;
 	return waiting.count && look_ns() < otherwise_ns ? look_ns() : otherwise_ns;
 }
 
 void outgoing_forget(void)
 {
 	waiting.count = 0;
+	more = false;
 }

@@ -71,4 +71,6 @@ void runner_flush(void)
 	runner.now_ns = sy_clock_ns();
 	outgoing_send(runner.now_ns);
 	runner.due_ns = outgoing_due(sy_stack_advance(runner.stack, runner.now_ns));
+	if (runner.due_ns == 0) /* a part was sent */
+		runner_wake();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How often the kernel is asked for next hops, and made to look for neighbours, in virtual time.
- * Its sockets, the routes and the stack are made up. */
+/* How often the kernel is asked for next hops, and made to look for neighbours, in virtual time;
+ * and how much a turn sends. Its sockets, the routes and the stack are made up. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/netlink.h>
@@ -31,6 +31,7 @@ static struct {
 	unsigned type;
 	struct rte_mbuf *out[64];
 	unsigned sending, sent;
+	unsigned pieces, fetches; /* what each fetch uses up */
 } world;
 
 struct runner runner;
@@ -148,10 +149,13 @@ const struct message_answer *keeper_config(void)
 	return &config;
 }
 
-unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **m, unsigned most, uint64_t now_ns)
+unsigned sy_stack_transmit_pieces(struct sy_stack *s, struct rte_mbuf **m, unsigned most,
+                                  uint32_t *pieces, uint64_t now_ns)
 {
 	unsigned count = world.sending;
 
+	world.fetches++;
+	*pieces -= world.pieces < *pieces ? world.pieces : *pieces;
 	memcpy(m, world.out, count * sizeof(*m));
 	world.sending = 0;
 	return count;
@@ -313,6 +317,24 @@ static void test_packets_without_a_way(void **state)
 	assert_int_equal(world.sent, 0);
 }
 
+/* What is received has its turn between large segments: the rest of them is due at once. */
+static void test_a_turn_ends(void **state)
+{
+	begin();
+	world.there = htonl(0x0a000001);
+	world.pieces = 1000;
+	put(*state, 1);
+	outgoing_send(world.now_ns);
+	assert_int_equal(world.sent, 1);
+	assert_int_equal(world.fetches, 1);
+	assert_int_equal(outgoing_due(NEVER), 0);
+	world.pieces = 1;
+	put(*state, 1);
+	outgoing_send(world.now_ns);
+	assert_int_equal(world.sent, 2);
+	assert_int_equal(outgoing_due(NEVER), NEVER);
+}
+
 static int setup(void **state)
 {
 	char *argv[] = {"test",        "--no-huge",      "-m",          "32",
@@ -335,6 +357,7 @@ int main(void)
 	        cmocka_unit_test(test_routes_that_change),
 	        cmocka_unit_test(test_packets_that_wait),
 	        cmocka_unit_test(test_packets_without_a_way),
+	        cmocka_unit_test(test_a_turn_ends),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }
