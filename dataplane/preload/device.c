@@ -20,6 +20,7 @@
 #include <rte_log.h>
 #include <rte_mbuf.h>
 
+#include <sy_large.h>
 #include <sy_seen.h>
 
 #include "preload.h"
@@ -51,6 +52,7 @@ static struct {
 	struct rte_mempool *pool;
 	struct queue queue[MESSAGE_QUEUES];
 	unsigned queues, next;
+	int large;
 } device;
 
 struct rte_mempool *device_pool(void)
@@ -260,10 +262,12 @@ static int queue_open(struct queue *q, int ifindex, unsigned number)
 	return queue_bind(q, ifindex, number);
 }
 
-int device_open(const struct message_answer *c, int memory, const int *fd, struct sy_error *err)
+int device_open(const struct message_answer *c, int memory, const int *fd, int large,
+                struct sy_error *err)
 {
 	int rc = eal_start(err);
 
+	device.large = large;
 	if (!rc)
 		rc = memory_map(c, memory, err);
 	if (!rc)
@@ -383,7 +387,7 @@ uint64_t device_seen_ns(void)
 	return seen;
 }
 
-void device_send(struct rte_mbuf **m, unsigned count)
+static void frames_send(struct rte_mbuf **m, unsigned count)
 {
 	struct queue *q = &device.queue[0];
 	uint32_t at;
@@ -408,4 +412,36 @@ void device_send(struct rte_mbuf **m, unsigned count)
 	tx_kick(q);
 	if (n < count)
 		rte_pktmbuf_free_bulk(m + n, count - n);
+}
+
+static bool is_large(const struct rte_mbuf *m)
+{
+	return m->ol_flags & RTE_MBUF_F_TX_TCP_SEG;
+}
+
+/* The kernel has copied it when the call returns. */
+static void large_send(struct rte_mbuf *m)
+{
+	struct iovec part[SY_LARGE_PARTS];
+	struct sy_large h;
+	unsigned parts = sy_large_parts(&h, m, part);
+
+	if (parts)
+		REAL(writev)(device.large, part, (int)parts);
+	rte_pktmbuf_free(m);
+}
+
+/* Frames and large segments take different ways, in their order. */
+void device_send(struct rte_mbuf **m, unsigned count)
+{
+	for (unsigned done = 0, end; done < count; done = end) {
+		end = done + 1;
+		if (is_large(m[done])) {
+			large_send(m[done]);
+			continue;
+		}
+		while (end < count && !is_large(m[end]))
+			end++;
+		frames_send(m + done, end - done);
+	}
 }

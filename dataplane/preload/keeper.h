@@ -28,6 +28,7 @@ struct packets {
 	int memory;
 	unsigned sockets; /* 0: nothing here */
 	int xsk[MESSAGE_QUEUES];
+	int large; /* the packet socket for large segments; -1: none */
 };
 
 /* Makes them for the queues that the answer names. */

@@ -74,7 +74,7 @@ static int keeper_connect(void)
 
 static uint32_t fds_due(const struct message_answer *a)
 {
-	return 2 + a->queues + (a->workers > 1 ? 1 + a->workers : 0) + 2;
+	return 2 + a->queues + (a->workers > 1 ? 1 + a->workers : 0) + 2 + !!a->large;
 }
 
 /* fd: those that came. */

@@ -126,6 +126,7 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 	                                     {"port", 1, NULL, 's'},
 	                                     {"toa", 0, NULL, 't'},
 	                                     {"pacing", 0, NULL, 'e'},
+	                                     {"large-segments", 0, NULL, 'g'},
 	                                     {"hook", 1, NULL, KEEPER_HOOK},
 	                                     {"hook-file", 1, NULL, KEEPER_HOOK_FILE},
 	                                     {"hook-param", 1, NULL, KEEPER_HOOK_PARAM},
@@ -169,6 +170,9 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 			break;
 		case 'e':
 			c->pacing = 1;
+			break;
+		case 'g':
+			c->large = 1;
 			break;
 		case 'l':
 			out->library = optarg;

@@ -299,6 +299,8 @@ static unsigned worker_fds(const struct keeper *k, const struct peer *p,
 		fd[n++] = k->inbox[i][1];
 	fd[n++] = p->channel.socket;
 	fd[n++] = p->channel.bell;
+	if (a->large)
+		fd[n++] = p->packets.large;
 	return n;
 }
 

@@ -9,7 +9,7 @@
 #include <sy_base.h>
 
 #define MESSAGE_ENV       "STEELYARD_RUN" /* <keeper's abstract socket>:<secret, 32 hex digits> */
-#define MESSAGE_VERSION   3
+#define MESSAGE_VERSION   4
 #define MESSAGE_SECRET    16
 #define MESSAGE_ADDRESSES 16
 #define MESSAGE_QUEUES    16 /* of a worker */
@@ -18,8 +18,8 @@
 #define MESSAGE_WORKERS   32
 /* START: the link, the packets' memory, the queues' sockets; with several workers also the own end
  * for packets that others hand over, and each worker's other end; at the end what orders hooks, a
- * socket and a page (sy_hook_seat.h). */
-#define MESSAGE_FDS (2 + MESSAGE_QUEUES + 1 + MESSAGE_WORKERS + 2)
+ * socket and a page (sy_hook_seat.h), and if it was asked for, the socket for large segments. */
+#define MESSAGE_FDS (2 + MESSAGE_QUEUES + 1 + MESSAGE_WORKERS + 2 + 1)
 
 enum message_type {
 	MESSAGE_CONFIG = 1, /* what is served */
@@ -54,6 +54,7 @@ struct message_answer {
 	uint32_t memory_mb, connections;
 	uint32_t pacing; /* 1: all connections send evenly */
 	uint32_t log;    /* enum sy_log_level */
+	uint32_t large;  /* 1: the kernel cuts large segments */
 	uint32_t toa;    /* a balancer in front names the clients in a TCP option */
 	uint32_t worker, workers, queues;
 	uint32_t queue[MESSAGE_QUEUES];

@@ -168,8 +168,9 @@ bool keeper_serves_port(uint16_t port); /* network order */
 
 /* ---- packets (device.c, route.c) ------------------------------------------------------------- */
 
-/* memory: a descriptor, which is closed. fd: a socket for each queue. */
-int device_open(const struct message_answer *config, int memory, const int *fd,
+/* memory: a descriptor, which is closed. fd: a socket for each queue. large: one for large
+ * segments, if the answer says so; like those it stays the caller's. */
+int device_open(const struct message_answer *config, int memory, const int *fd, int large,
                 struct sy_error *err);
 /* Gives back what device_open() has mapped, also after it has failed. The sockets stay the
  * caller's, and so does EAL, which starts once. */

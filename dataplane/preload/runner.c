@@ -11,6 +11,8 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include <sy_large.h>
+
 #include "preload.h"
 #include "real.h"
 
@@ -24,7 +26,7 @@ struct runner runner = {.wake = -1, .due_ns = NEVER};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread bool inside;
 static bool had_stack; /* a child process has a copy of EAL that it cannot use */
-static int link_fd = -1;
+static int link_fd = -1, large_fd = -1;
 
 bool runner_lock(void)
 {
@@ -117,6 +119,9 @@ static int stack_make(const struct message_answer *c)
 	                             .port_first = c->port_first,
 	                             .port_last = c->port_last};
 	struct sy_error err = {0};
+	if (c->large)
+		o.tso = (struct sy_stack_tso){
+		        .ipv4 = true, .ipv6 = true, .buffers = SY_LARGE_BUFFERS};
 	/* Each worker has its share of the ports, so that no two take one. */
 	unsigned share = (unsigned)(c->port_last - c->port_first + 1) / c->workers;
 
@@ -154,6 +159,7 @@ static void start_undo(int memory)
 		table_disown(runner.fd[i]);
 	table_disown(runner.wake);
 	table_disown(link_fd);
+	table_disown(large_fd);
 	handover_forget();
 	route_forget();
 	hooks_forget();
@@ -162,7 +168,7 @@ static void start_undo(int memory)
 	device_close();
 	runner.stack = NULL;
 	runner.rx = 0;
-	runner.wake = link_fd = -1;
+	runner.wake = link_fd = large_fd = -1;
 	keeper_forget();
 }
 
@@ -190,7 +196,8 @@ static int start(void)
 		hooks += 1 + c.workers;
 	}
 	runner.fd[runner.rx++] = hooks[0];
-	rc = device_open(&c, fd[1], runner.fd, &err);
+	large_fd = c.large ? hooks[2] : -1;
+	rc = device_open(&c, fd[1], runner.fd, large_fd, &err);
 	if (rc) {
 		sy_log(SY_LOG_ERROR, "run", "pid %d: %s", getpid(), err.text);
 		table_disown(hooks[1]);
@@ -425,6 +432,7 @@ static void fork_child(void)
 		table_disown(runner.fd[i]);
 	table_disown(runner.wake);
 	table_disown(link_fd);
+	table_disown(large_fd);
 	handover_forget();
 	hooks_forget();
 	outgoing_forget();
@@ -432,7 +440,7 @@ static void fork_child(void)
 	if (runner.stack)
 		route_forget();
 	runner = (struct runner){.wake = -1, .due_ns = NEVER, .refused = had_stack};
-	link_fd = -1;
+	link_fd = large_fd = -1;
 	for (struct sock *s = all_socks; s; s = s->next) {
 		s->id = s->id_v4 = SY_STACK_NONE;
 		s->o.waits = 0; /* the threads that wait are the parent's */

@@ -28,6 +28,7 @@ type runOptions struct {
 	MemoryMB    uint
 	Connections uint
 	Pacing      bool
+	Large       bool
 	Log         string
 	TOA         bool
 	Hooks       []string
@@ -75,6 +76,8 @@ func (a *app) runCommand() *cobra.Command {
 	flags.BoolVar(&o.TOA, "toa", false, "servers see the client that a balancer in front names in a TCP option (client_address: toa), not the balancer; "+
 		"only where nobody else reaches the ports: whoever does can name any client")
 	flags.BoolVar(&o.Pacing, "pacing", false, "send segments evenly over a round trip, not in bursts; a program sets SO_MAX_PACING_RATE for one connection")
+	flags.BoolVar(&o.Large, "large-segments", false, "have the kernel or the card cut large segments (TSO): "+
+		"bulk data costs less; they pass tc, and on a veth its other end has to bear checksums that are unfinished")
 	flags.StringVar(&o.Log, "log", "warn", "what the stack says on standard error: `level` error, warn, info or debug")
 	flags.StringArrayVar(&o.Hooks, "hook", nil, "`FILE` of a hook, or the name of one that is ready for use, that says what is urgent; repeatable. Behind it, with commas: "+
 		"name=NAME, listen=ADDRESS:PORT, and parameters such as 0=512")
@@ -137,6 +140,9 @@ func (o *runOptions) arguments() ([]string, error) {
 	}
 	if o.Pacing {
 		arguments = append(arguments, "--pacing")
+	}
+	if o.Large {
+		arguments = append(arguments, "--large-segments")
 	}
 	if o.Name != "" {
 		arguments = append(arguments, "--name", o.Name)

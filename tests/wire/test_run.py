@@ -2,6 +2,7 @@
 """Unmodified programs on the user-space stack (docs/run.md): servers and clients of Debian on one
 side, on Linux's own TCP the other side."""
 
+import json
 import os
 import re
 import shutil
@@ -110,6 +111,32 @@ def test_lighttpd(stack, family):
         ["wrk", "-t1", "-c20", "-d1", "--timeout", "30s", url(address, 8001, "/index.html")]
     )
     assert kernel_connections(stack["forwarder"]) == before
+
+
+def frames(host):
+    """That have come to its interface."""
+    (told,) = json.loads(host.ns.run(["ip", "-s", "-j", "link", "show", "dev", "eth0"]))
+    return told["stats64"]["rx"]["packets"]
+
+
+@pytest.mark.parametrize("sums", ("on", "off"))
+@families
+def test_large_segments(stack, family, sums):
+    """With checksums on a veth hands them on whole; without, Linux cuts them."""
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    host, client = stack["forwarder"], stack["client"]
+    command = ["lighttpd", "-D", "-f", folder / "conf"]
+    start(stack, "lighttpd", command, 8001, "--large-segments")
+    host.ns.run(["ethtool", "-K", "front", "tx", sums])
+    try:
+        before = frames(client)
+        body = http_get(client, (V4, V6)[family == 6], 8001, "/large", timeout_s=60)
+        came = frames(client) - before
+    finally:
+        host.ns.run(["ethtool", "-K", "front", "tx", "off"])
+    assert digest(body) == digest((folder / "large").read_bytes())
+    singly = LARGE / 1460
+    assert came < singly * 0.75 if sums == "on" else came >= singly
 
 
 @families

@@ -30,7 +30,7 @@ def connect(name):
     one.settimeout(20)
     return one
 def ask(one, secret, kind):
-    one.send(secret + struct.pack("=II16sHH4x", 3, kind, bytes(16), 0, 0))
+    one.send(secret + struct.pack("=II16sHH4x", 4, kind, bytes(16), 0, 0))
     answer = one.recv(4096)
     return struct.unpack_from("=i", answer)[0] if answer else "nothing"
 told = os.environ.get("STEELYARD_RUN")
@@ -50,6 +50,39 @@ def test_a_worker_gets_its_queues_once(stack):
     assert said.split() == ["0", "0", str(-errno.EALREADY)]
 
 
+# Who has taken a worker over has its packet socket.
+LARGE = """
+import array, os, socket, struct
+name, _, secret = os.environ["STEELYARD_RUN"].partition(":")
+one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+one.connect(chr(0) + name)
+one.send(bytes.fromhex(secret) + struct.pack("=II16sHH4x", 4, 2, bytes(16), 0, 0))
+_, control, *_ = one.recvmsg(4096, 4096)
+given = array.array("i", control[0][2])
+large = socket.socket(fileno=given[-1])
+print(large.family == socket.AF_PACKET)
+try:
+    large.setsockopt(socket.SOL_SOCKET, 27, 0)  # SO_DETACH_FILTER
+except PermissionError:
+    print("locked")
+large.bind(("lo", 3))  # ETH_P_ALL
+plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+plain.bind(("127.0.0.1", 0))
+plain.sendto(b"x", plain.getsockname())
+print(plain.recv(9))
+try:
+    print(large.recv(9))
+except BlockingIOError:
+    print("nothing")
+"""
+
+
+def test_the_socket_for_large_segments_receives_nothing(stack):
+    command = run_command([sys.executable, "-c", LARGE], "--large-segments")
+    said = run(stack["forwarder"].ns.command(command))
+    assert said.split() == ["True", "locked", "b'x'", "nothing"]
+
+
 # What the keeper answers who asks for a port with no socket, and with one that listens elsewhere.
 STEER = """
 import os, socket, struct
@@ -64,7 +97,7 @@ def listen(port):
     return it
 address = socket.inet_pton(socket.AF_INET6, "::ffff:10.0.0.1")
 def ask(port, *fds):
-    request = struct.pack("=II16sHH4x", 3, 4, address, socket.htons(port), 0)
+    request = struct.pack("=II16sHH4x", 4, 4, address, socket.htons(port), 0)
     socket.send_fds(one, [bytes.fromhex(secret) + request], [it.fileno() for it in fds])
     print(struct.unpack_from("=i", one.recv(4096))[0])
 bound = socket.socket()
@@ -98,7 +131,7 @@ def ask(port):
     it.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     it.bind(("0.0.0.0", port))
     it.listen()
-    request = struct.pack("=II16sHH4x", 3, 4, address, socket.htons(port), 0)
+    request = struct.pack("=II16sHH4x", 4, 4, address, socket.htons(port), 0)
     socket.send_fds(one, [bytes.fromhex(secret) + request], [it.fileno()])
     print(struct.unpack_from("=i", one.recv(4096))[0])
 ask(8020)
