@@ -40,11 +40,17 @@ struct xsk_port {
 
 struct rte_mbuf *xsk_mbuf_of(const struct xsk_port *x, uint64_t address);
 void xsk_completions_reap(struct xsk_port *x, struct xsk_queue *q);
+/* Returns whether the kernel got any buffers. */
+bool xsk_fill_more(struct xsk_port *x, struct xsk_queue *q);
+int xsk_interface_read(struct port *p, bool *up, struct sy_error *err);
+
+/* ---- port_xsk_queue.c ------------------------------------------------------------------------ */
+
+/* Opens a UMEM with its fill ring full. Its descriptor becomes the socket's. */
 int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err);
 int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
                    uint64_t deadline, struct sy_error *err);
 void xsk_queue_close_begin(struct xsk_queue *q);
-int xsk_interface_read(struct port *p, bool *up, struct sy_error *err);
 
 /* ---- port_xsk_large.c ------------------------------------------------------------------------ */
 

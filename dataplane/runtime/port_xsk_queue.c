@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The AF_XDP socket of a queue, with its UMEM: what fits in a chunk; opened, bound, closed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if_xdp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "port_xsk.h"
+
+#define RETRY_US    1000
+#define SMALL_CHUNK 2048
+#define LARGE_CHUNK 4096
+_Static_assert(PORT_XSK_MTU_MAX + PORT_XSK_LINK_ROOM + XDP_PACKET_HEADROOM <= LARGE_CHUNK,
+               "fits its chunk");
+
+unsigned port_xsk_frame_max(unsigned mtu)
+{
+	if (mtu <= port_xsk_mtu_max(SMALL_CHUNK))
+		return SMALL_CHUNK;
+	return mtu <= PORT_XSK_MTU_MAX ? LARGE_CHUNK : 0;
+}
+
+unsigned port_xsk_mtu_max(unsigned data_room)
+{
+	return data_room < LARGE_CHUNK ? SMALL_CHUNK - PORT_XSK_LINK_ROOM - XDP_PACKET_HEADROOM
+	                               : PORT_XSK_MTU_MAX;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int queue_fail(unsigned queue, int code, struct sy_error *err)
+{
+	switch (code) {
+	case EBUSY:
+		return sy_fail(err, EBUSY,
+		               "queue %u is bound by another AF_XDP socket; stop the "
+		               "process that has it (ss --xdp shows it)",
+		               queue);
+	case ENOBUFS:
+		return sy_fail(err, ENOBUFS,
+		               "queue %u: the limit of locked memory is too low; "
+		               "remedy: ulimit -l unlimited, or LimitMEMLOCK=infinity",
+		               queue);
+	case EPERM:
+		return sy_fail(err, EPERM,
+		               "queue %u: AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and "
+		               "CAP_BPF: run as root",
+		               queue);
+	}
+	return sy_fail(err, code, "queue %u: AF_XDP socket: %s", queue, strerror(code));
+}
+
+int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
+{
+	struct xsk_queue *q = &x->queue[queue];
+	struct xsk_umem_config umem = {
+	        .fill_size = x->ring,
+	        .comp_size = PORT_XSK_RING,
+	        .frame_size = rte_pktmbuf_data_room_size(x->pool) < LARGE_CHUNK ? SMALL_CHUNK
+	                                                                        : LARGE_CHUNK,
+	        .flags = XDP_UMEM_UNALIGNED_CHUNK_FLAG,
+	};
+	int rc = xsk_umem__create(&q->umem, x->base, x->len, &q->fill, &q->completion, &umem);
+	if (rc) {
+		q->umem = NULL;
+		return queue_fail(queue, -rc, err);
+	}
+	q->fd = xsk_umem__fd(q->umem);
+	/* A child process that inherits it would keep the queue bound after this process. */
+	if (fcntl(q->fd, F_SETFD, FD_CLOEXEC))
+		return queue_fail(queue, errno, err);
+	q->fill_missing = x->ring;
+	xsk_fill_more(x, q);
+	if (q->fill_missing)
+		return sy_fail(err, ENOMEM, "queue %u: the packet pool is too small: raise --mbufs",
+		               queue);
+	return 0;
+}
+
+/* CPU time that this thread has used. */
+static uint64_t thread_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
+                   uint64_t deadline, struct sy_error *err)
+{
+	struct xsk_queue *q = &x->queue[queue];
+	struct xsk_socket_config config = {
+	        .rx_size = x->ring,
+	        .tx_size = PORT_XSK_RING,
+	        .libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD,
+	        .bind_flags = (uint16_t)(XDP_USE_NEED_WAKEUP | (copy ? XDP_COPY : 0)),
+	};
+	int rc;
+	for (;;) {
+		uint64_t begun = thread_ns();
+		rc = xsk_socket__create(&q->socket, ifname, queue, q->umem, &q->rx, &q->tx,
+		                        &config);
+		if (rc != -EBUSY || sy_clock_ns() >= deadline)
+			break;
+		/* The socket of a predecessor, or of a killed process, keeps the queue for a
+		 * moment. An attempt makes the kernel allocate a table over all packet buffers,
+		 * under the lock that it needs to free the queue. So wait at least as long as the
+		 * attempt ran. Time spent waiting for the lock or a CPU does not count. */
+		uint64_t spent_us = (thread_ns() - begun) / 1000;
+		usleep((useconds_t)(spent_us > RETRY_US ? spent_us : RETRY_US));
+	}
+	if (rc) {
+		q->socket = NULL;
+		return queue_fail(queue, -rc, err);
+	}
+	return 0;
+}
+
+/* ---- closing --------------------------------------------------------------------------------- */
+
+static void *queue_close(void *arg)
+{
+	struct xsk_queue *q = arg;
+	xsk_large_close(q);
+	if (q->socket)
+		xsk_socket__delete(q->socket);
+	if (q->umem)
+		xsk_umem__delete(q->umem);
+	q->socket = NULL;
+	q->umem = NULL;
+	return NULL;
+}
+
+/* The kernel takes some 10 ms to close a socket, as it waits for an RCU grace period. The sockets
+ * close in parallel, and no other work waits for them. */
+void xsk_queue_close_begin(struct xsk_queue *q)
+{
+	pthread_attr_t attr;
+	sigset_t all;
+	sigfillset(&all); /* signals are for the control thread */
+	pthread_attr_init(&attr);
+	pthread_attr_setsigmask_np(&attr, &all);
+	q->closing = !pthread_create(&q->closer, &attr, queue_close, q);
+	pthread_attr_destroy(&attr);
+	if (!q->closing)
+		queue_close(q);
+}
