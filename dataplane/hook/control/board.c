@@ -327,27 +327,37 @@ int sy_hook_board_load(struct sy_hook_board *d, const struct sy_hook_wish *w,
                        struct sy_hook_count *count, struct sy_error *err)
 {
 	pthread_mutex_lock(&d->change);
-	int rc = w->object ? code_load(d, w, count, err) : params_set(d, w, count, err);
+	int rc = board_room_check(d, err);
+	if (!rc)
+		rc = w->object ? code_load(d, w, count, err) : params_set(d, w, count, err);
 	pthread_mutex_unlock(&d->change);
 	return rc;
 }
 
-int sy_hook_board_remove(struct sy_hook_board *d, const char *name, struct sy_hook_count *count,
-                         struct sy_error *err)
+static int hook_remove(struct sy_hook_board *d, const char *name, struct sy_hook_count *count,
+                       struct sy_error *err)
 {
 	struct order o = {.type = ORDER_REMOVE};
-	int rc = 0;
-	snprintf(o.name, sizeof(o.name), "%s", name);
-	pthread_mutex_lock(&d->change);
 	struct board_hook *h = hook_find(d, name);
 	int object = h ? h->object : -1;
+	snprintf(o.name, sizeof(o.name), "%s", name);
 	if (h)
 		d->plan[h - d->hook] = (struct board_hook){0};
 	board_order(d, &o, -1, count, NULL, NULL);
 	if (h)
 		close(object);
 	if (!h && count->stacks + count->silent == 0)
-		rc = sy_fail(err, ENOENT, "there is no hook %s", name);
+		return sy_fail(err, ENOENT, "there is no hook %s", name);
+	return 0;
+}
+
+int sy_hook_board_remove(struct sy_hook_board *d, const char *name, struct sy_hook_count *count,
+                         struct sy_error *err)
+{
+	pthread_mutex_lock(&d->change);
+	int rc = board_room_check(d, err);
+	if (!rc)
+		rc = hook_remove(d, name, count, err);
 	pthread_mutex_unlock(&d->change);
 	return rc;
 }

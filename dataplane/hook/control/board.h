@@ -10,6 +10,7 @@
 #include "order.h"
 
 #define BOARD_WAIT_MS 2000 /* for answers: a stack takes its turn long before that */
+#define BOARD_MISSED  64   /* orders that a stack may have missed, before a change is refused */
 
 /* What was ordered: a stack that comes later gets it. */
 struct board_hook {
@@ -37,6 +38,7 @@ struct board_stack {
 	bool late;                                 /* it has not answered the last order */
 	int32_t rc;                                /* of its last answer */
 	struct board_missed *missed, *missed_last; /* the first one, and the last one */
+	unsigned misses;                           /* how many they are */
 };
 
 struct sy_hook_board {
@@ -77,6 +79,9 @@ void board_undo(struct sy_hook_board *d, struct order *o, int object);
 /* The order that leads to this. */
 void board_hook_order(const struct board_hook *h, unsigned i, struct order *o);
 
+/* Before a change. -EBUSY: a stack has read nothing for so long that no more orders are kept for
+ * it; then nothing may change, or it would never be as the others are. */
+int board_room_check(struct sy_hook_board *d, struct sy_error *err);
 /* Stacks that have missed orders get those for which there is room now. */
 void board_catch_up(struct sy_hook_board *d);
 /* Has it missed some? Under the lock. */

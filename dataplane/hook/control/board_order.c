@@ -45,6 +45,7 @@ static void missed_drop_first(struct board_stack *s)
 {
 	struct board_missed *m = s->missed;
 	s->missed = m->next;
+	s->misses--;
 	if (m->object >= 0)
 		close(m->object);
 	free(m);
@@ -98,10 +99,23 @@ static void code_replace(struct board_missed *was, struct board_missed *m)
 	m->order.must = (m->order.must & ~(uint32_t)ORDER_NEW) | ORDER_SWAP;
 }
 
-static bool says_nothing(const struct order *o)
+/* Parameters that have not gone out yet: newer ones take their place, for nothing but orders of the
+ * same hook looks at them. False: there is no such order. */
+static bool params_replace(struct board_stack *s, const struct order *o)
 {
-	return o->type == ORDER_LOAD && !o->object_len && !o->params && !o->places &&
-	       !(o->must & ORDER_ONLY);
+	struct order *last = NULL;
+	if (o->type != ORDER_LOAD || o->object_len || o->places || o->must & ORDER_ONLY)
+		return false;
+	for (struct board_missed *m = s->missed; m; m = m->next)
+		if (!strcmp(m->order.name, o->name))
+			last = &m->order;
+	if (!last || last->type != ORDER_LOAD)
+		return false;
+	for (unsigned i = 0; i < SY_HOOK_PARAMS; i++)
+		if (o->params >> i & 1)
+			last->param[i] = o->param[i];
+	last->params |= o->params;
+	return true;
 }
 
 static void missed_add(struct board_stack *s, const struct order *o, int object)
@@ -117,7 +131,7 @@ static void missed_add(struct board_stack *s, const struct order *o, int object)
 	was = is_code(o) ? missed_code(s, o->name) : NULL;
 	if (was)
 		code_replace(was, m);
-	if (says_nothing(&m->order)) {
+	if (params_replace(s, &m->order)) {
 		free(m);
 		return;
 	}
@@ -126,6 +140,7 @@ static void missed_add(struct board_stack *s, const struct order *o, int object)
 	else
 		s->missed = m;
 	s->missed_last = m;
+	s->misses++;
 }
 
 /* What changes something is not lost; reports and questions are, for nobody waits for them. */
@@ -137,6 +152,32 @@ static int stack_order(struct board_stack *s, const struct order *o, int object)
 	if (rc && !is_gone(rc) && o->type != ORDER_REPORT && !(o->must & ORDER_ASK))
 		missed_add(s, o, object);
 	return rc;
+}
+
+int board_room_check(struct sy_hook_board *d, struct sy_error *err)
+{
+	int pid = 0;
+	unsigned misses = 0;
+	pthread_mutex_lock(&d->lock);
+	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
+		struct board_stack *s = &d->stack[i];
+		if (!board_stack_missed(s) || s->gone || s->misses < BOARD_MISSED)
+			continue;
+		missed_send(s); /* it may read again, and nobody has looked */
+		bell_ring(d);
+		if (s->misses >= BOARD_MISSED) {
+			pid = s->pid;
+			misses = s->misses;
+		}
+	}
+	pthread_mutex_unlock(&d->lock);
+	if (!misses)
+		return 0;
+	return sy_fail(err, EBUSY,
+	               "process %d has not read %u orders for its hooks: it is stopped, or its "
+	               "stack makes no turn; let it go on (kill -CONT %d), or end it, and order "
+	               "this again",
+	               pid, misses, pid);
 }
 
 void board_catch_up(struct sy_hook_board *d)

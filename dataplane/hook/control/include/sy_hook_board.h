@@ -45,8 +45,8 @@ void sy_hook_board_close(struct sy_hook_board *d);
 int sy_hook_board_join(struct sy_hook_board *d, int pid, struct sy_hook_channel *channel);
 void sy_hook_board_leave(struct sy_hook_board *d, int number);
 
-/* Returns 0, or why the wish is refused: -EINVAL, -EEXIST, -ENOENT, -ENOSPC, -ENOMEM. Then no stack
- * has changed. */
+/* Returns 0, or why the wish is refused: -EINVAL, -EEXIST, -ENOENT, -ENOSPC, -ENOMEM; -EBUSY: a
+ * stack reads no orders, and as many as may be wait for it. Then no stack has changed. */
 int sy_hook_board_load(struct sy_hook_board *d, const struct sy_hook_wish *wish,
                        struct sy_hook_count *count, struct sy_error *err);
 int sy_hook_board_remove(struct sy_hook_board *d, const char *name, struct sy_hook_count *count,

@@ -165,7 +165,7 @@ static void deaf_close(struct deaf *f)
 }
 
 /* A stack makes no turn for so long that its socket has no room for orders: it gets them all, in
- * their order, as soon as it reads. */
+ * their order, as soon as it reads; of parameters that have not gone out, the newest. */
 static void test_missed_orders(void **state)
 {
 	struct sy_hook_wish set = {.name = "own", .params = 1};
@@ -175,13 +175,20 @@ static void test_missed_orders(void **state)
 	struct order o;
 	unsigned sent = 0;
 	deaf_open(&f);
-	for (unsigned more = 3; more > 0; more -= f.stack->missed != NULL) {
+	for (; !f.stack->missed; sent++) {
 		assert_true(sent < 20);
-		set.param[0] = sent++;
+		set.param[0] = sent;
 		assert_int_equal(sy_hook_board_load(f.board, &set, &count, &err), 0);
 		assert_int_equal(count.silent, 1);
 	}
+	set.params = 6;
+	for (unsigned i = 0; i < 2 * BOARD_MISSED; i++) { /* a program that adjusts a hook */
+		set.param[1] = i;
+		assert_int_equal(sy_hook_board_load(f.board, &set, &count, &err), 0);
+	}
 	assert_int_equal(sy_hook_board_remove(f.board, "own", &count, &err), 0);
+	assert_int_equal(sy_hook_board_load(f.board, &set, &count, &err), 0);
+	assert_int_equal(f.stack->misses, 3);
 	struct sy_hook_report report;
 	sy_hook_board_report(f.board, &report, 1, &count);
 	assert_int_equal(count.silent, 1);
@@ -191,7 +198,47 @@ static void test_missed_orders(void **state)
 		order_expect(&f, &o, ORDER_LOAD);
 		assert_int_equal(o.param[0], i);
 	}
+	assert_int_equal(o.params, 7);
+	assert_int_equal(o.param[1], 2 * BOARD_MISSED - 1);
 	order_expect(&f, &o, ORDER_REMOVE);
+	order_expect(&f, &o, ORDER_LOAD);
+	assert_int_equal(o.params, 6);
+	alarm(0);
+	deaf_close(&f);
+}
+
+/* What cannot be put together is kept up to a bound. Then whoever orders is told who does not
+ * read, and nothing has changed. */
+static void test_too_many_missed(void **state)
+{
+	const struct sy_hook_wish set = {.name = "own", .params = 1};
+	struct sy_hook_count count;
+	struct sy_error err = {0};
+	struct deaf f;
+	struct order o;
+	char who[32];
+	unsigned sent = 0, read = 0;
+	int rc;
+	deaf_open(&f);
+	while ((rc = sy_hook_board_remove(f.board, "own", &count, &err)) == 0) {
+		assert_true(sent++ < BOARD_MISSED + 20);
+		assert_int_equal(count.silent, 1);
+	}
+	assert_int_equal(rc, -EBUSY);
+	assert_int_equal(f.stack->misses, BOARD_MISSED);
+	snprintf(who, sizeof(who), "process %d", (int)getpid());
+	assert_non_null(strstr(err.text, who));
+	assert_non_null(strstr(err.text, "kill -CONT"));
+	assert_int_equal(sy_hook_board_load(f.board, &set, &count, &err), -EBUSY);
+	assert_int_equal(f.stack->misses, BOARD_MISSED);
+	while (recv(f.channel.socket, &o, sizeof(o), MSG_DONTWAIT) > 0) /* it reads what is there */
+		read++;
+	assert_int_equal(read, sent - BOARD_MISSED);
+	assert_int_equal(sy_hook_board_remove(f.board, "own", &count, &err), 0);
+	close(user_open(f.path));
+	alarm(60);
+	for (; read <= sent; read++)
+		order_expect(&f, &o, ORDER_REMOVE);
 	alarm(0);
 	deaf_close(&f);
 }
@@ -239,12 +286,9 @@ static void test_missed_code(void **state)
 	order_expect(&f, &o, ORDER_LOAD);
 	assert_int_equal(o.must, ORDER_NEW);
 	assert_int_equal(o.object_len, 3);
-	assert_int_equal(o.params, 1);
+	assert_int_equal(o.params, 3);
 	assert_int_equal(o.param[0], 1);
-	order_expect(&f, &o, ORDER_LOAD);
-	assert_int_equal(o.must, ORDER_SWAP);
-	assert_int_equal(o.object_len, 0);
-	assert_int_equal(o.params, 2);
+	assert_int_equal(o.param[1], 2);
 	order_expect(&f, &o, ORDER_REMOVE);
 	order_expect(&f, &o, ORDER_LOAD);
 	assert_int_equal(o.object_len, 4);
@@ -257,7 +301,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_at_once),     cmocka_unit_test(test_stopped),
 	        cmocka_unit_test(test_end),         cmocka_unit_test(test_missed_orders),
-	        cmocka_unit_test(test_missed_code),
+	        cmocka_unit_test(test_missed_code), cmocka_unit_test(test_too_many_missed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
