@@ -122,7 +122,7 @@ struct sy_tcp_context {
 	struct watch *watch;
 	uint32_t watches, watch_fresh, watch_free;
 	uint64_t news, told;       /* told: as of the last sy_tcp_wait() */
-	struct lender *lender;     /* desk.c; NULL: nothing was lent yet */
+	struct lender *lender;     /* lend.c; NULL: nothing was lent yet */
 	bool lends;                /* the schedule has desks */
 	bool answers_go_on;        /* of a lent socket there is news that is not bytes */
 	struct sy_hook_seat *seat; /* NULL: nobody orders hooks */
@@ -184,7 +184,7 @@ void watches_level(struct sy_tcp_context *c, struct descriptor *d);
 void watches_drop(struct sy_tcp_context *c, struct descriptor *d);
 uint32_t epoll_ready(struct sy_tcp_context *c, struct descriptor *d);
 
-/* ---- desk.c ---------------------------------------------------------------------------------- */
+/* ---- lend.c ---------------------------------------------------------------------------------- */
 
 /* Lends what is unread. 0; -EAGAIN: there is nothing new; -ENOBUFS: no place; or as a read. */
 int desk_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests that are lent to other threads: what desks and DARC have in common. */
+/* Requests that are lent to other threads: what their owner, desks and DARC have in common. */
 #ifndef DESK_H
 #define DESK_H
 
@@ -29,10 +29,22 @@ struct request {
 	_Alignas(16) uint8_t own[SY_CACHE_LINE];
 };
 
+/* ---- lend.c ---------------------------------------------------------------------------------- */
+
 /* Makes a request of what is unread, which then is lent. 0; -EAGAIN: there is nothing new;
  * -ENOBUFS: no place; or as a read. */
 int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
                  struct request **out);
+/* A desk that was full has room again. Any thread. */
+void lender_room(struct sy_tcp_context *c);
+
+/* ---- desk.c ---------------------------------------------------------------------------------- */
+
+/* For at least so many requests; freed by free(). NULL: no memory. */
+struct rte_ring *ring_make(unsigned least, unsigned flags);
+bool desk_is_full(const struct sy_tcp_desk *desk);
+/* True: it is full, and the context has news once it is not. False: it has room by now. */
+bool desk_await(struct sy_tcp_desk *desk, struct sy_tcp_context *c);
 /* Lays it on a desk. False: it is full; then its owner has news once it is not. */
 bool desk_lay(struct sy_tcp_desk *desk, struct request *r);
 
