@@ -143,8 +143,8 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 		install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/lib/steelyard/hooks $$file; \
 	done
 	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/hooks $(wildcard dataplane/hook/ready/*.c)
-	@for name in echo ranks; do \
-		install -D -v -m 644 examples/$$name.c $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/$$name.c; \
+	@for name in echo.c ranks.c clients.h; do \
+		install -D -v -m 644 examples/$$name $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/$$name; \
 	done
 	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/priority $(wildcard examples/priority/*.[ch])
 	@install -D -v -m 644 deploy/steelyard.yaml \

@@ -119,21 +119,7 @@ struct client {
 	size_t len;
 };
 
-static struct client *client; /* by descriptor */
-static int clients;
-
-static struct client *client_of(int fd)
-{
-	if (fd >= clients) {
-		struct client *more = realloc(client, (size_t)(fd + 1) * sizeof(*more));
-		if (!more)
-			return NULL;
-		memset(more + clients, 0, (size_t)(fd + 1 - clients) * sizeof(*more));
-		client = more;
-		clients = fd + 1;
-	}
-	return &client[fd];
-}
+#include "clients.h"
 
 static void part(struct sy_tcp_context *c, int fd)
 {

@@ -78,20 +78,7 @@ struct client {
 	uint32_t left; /* bytes behind it that have not come yet */
 };
 
-static struct client *client;
-static int clients;
-
-static struct client *client_of(int fd)
-{
-	if (fd >= clients) {
-		struct client *more = realloc(client, (size_t)(fd + 1) * sizeof(*more));
-		if (!more)
-			return NULL;
-		client = more;
-		clients = fd + 1;
-	}
-	return &client[fd];
-}
+#include "../clients.h"
 
 /* 1: a request is whole; 0: not yet; -1: the connection is over. */
 static int request_read(struct sy_tcp_context *c, int fd)

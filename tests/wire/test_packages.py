@@ -77,7 +77,15 @@ def test_nothing_else_is_needed(tmp_path):
         run(lab["forwarder"].ns.command([FORWARDER, "--instance", lab.id, *place, "--cleanup"]))
 
 
-def test_an_application_builds_from_what_is_installed(tmp_path):
+# Each example, and of the six scenarios one: they differ in one file.
+EXAMPLES = {
+    "echo": ("echo.c",),
+    "ranks": ("ranks.c",),
+    "length": ("priority/length.c", "priority/server.c"),
+}
+
+
+def test_applications_build_from_what_is_installed(tmp_path):
     """By pkg-config, the header and the shared object, whose packages are listed as well."""
     run(["make", "-C", ROOT, "install", f"DESTDIR={tmp_path}"])
     usr = tmp_path / "usr/local"
@@ -86,9 +94,11 @@ def test_an_application_builds_from_what_is_installed(tmp_path):
         "PKG_CONFIG_SYSROOT_DIR": str(tmp_path),
     }
     words = run(["pkg-config", "--cflags", "--libs", "steelyard-tcp"], env=environment).split()
-    source = usr / "share/doc/steelyard/examples/echo.c"
+    examples = usr / "share/doc/steelyard/examples"
     strict = ["-Wall", "-Werror", "-std=gnu17", "-pthread"]
-    run(["cc", *strict, "-o", tmp_path / "echo", source, *words])
+    for name, sources in EXAMPLES.items():
+        files = [examples / source for source in sources]
+        run(["cc", *strict, "-o", tmp_path / name, *files, *words])
     library = usr / "lib/libsteelyard-tcp.so.0"
     assert needed(library) <= with_dependencies(listed())
     heading = {"LD_LIBRARY_PATH": str(usr / "lib")}
@@ -103,4 +113,4 @@ def test_an_application_builds_from_what_is_installed(tmp_path):
     assert all(name in pages for name in shown)
     run(["make", "-C", ROOT, "uninstall", f"DESTDIR={tmp_path}"])
     left = [path for path in tmp_path.rglob("*") if path.is_file() or path.is_symlink()]
-    assert {path.name for path in left} == {"echo", "steelyard-forwarder"}  # the latter: options
+    assert {path.name for path in left} == {*EXAMPLES, "steelyard-forwarder"}  # the last: options
