@@ -401,6 +401,23 @@ HEADLINES = [
             ("bad", "p99", 1.05),
         )
     ),
+    # Negative controls: wrong hooks must harm, and equal levels must change nothing.
+    priority(
+        "urgent requests in bursts that hooks mark as the last ones, median (control)",
+        {"figure": "controls", "hooks": "swapped"},
+        "≥ 1.5 × none",
+        lambda row: row["ratio"] >= 1.5,
+        metric="urgent p50",
+        baseline="none",
+    ),
+    priority(
+        "the same with all requests marked alike, median (control)",
+        {"figure": "controls", "hooks": "equal"},
+        "0.8 to 1.25 × none",
+        lambda row: 0.8 <= row["ratio"] <= 1.25,
+        metric="urgent p50",
+        baseline="none",
+    ),
     priority(
         "asking a packet hook that is a C function",
         {"hook": "C"},

@@ -270,10 +270,11 @@ def figure6(bed, rounds, seconds, loads=LOADS):
         "ours": (DRIVER | {"aside": 1}, 2, MIX),
         "alone": (NONE, 2 * SHORT_SHARE, {"class": short}),
         "swapped": (DRIVER | {"rule": "swapped"}, 1, MIX),
+        "equal": (DRIVER | {"rule": "equal"}, 1, MIX),
     }
     for load in loads:
         rate = capacity * load / 100
-        chosen = [*variants][: 5 if load == loads[-1] else 4]  # once is enough to swap levels
+        chosen = [*variants][: 6 if load == loads[-1] else 4]  # once is enough for wrong hooks
 
         def measure(_, variant, rate=rate):
             setting, times, asked = variant
@@ -379,7 +380,8 @@ def figure7(bed, rounds, seconds, lengths=(1024, 4096)):
     for length in lengths:
         load = bursts(seconds, 1000, 200) | {"class": classes(100, 100, length=length)}
         variants = {"none": NONE, "LNS": LABEL, "DARC": DARC, "ours": REQUEST}
-        variants["swapped"] = REQUEST | {"rule": "swapped"}
+        for rule in ("swapped", "equal"):
+            variants[rule] = REQUEST | {"rule": rule}
         found = in_turn(variants, rounds, lambda _, s, load=load: bed.ask(s, **load))
         values = {name: [urgent(seen) for seen in runs] for name, runs in found.items()}
         for name in list(variants)[1:]:

@@ -43,7 +43,8 @@ def ratios(made):
         figure, name = params["figure"], params.get("schedule", "none")
         if figure == "7":
             figure = f"7, {params['length']} B"
-        if name == "swapped" or figure.partition(",")[0] not in ("1", "2", "5", "6", "7"):
+        shown = figure.partition(",")[0] in ("1", "2", "5", "6", "7")
+        if not shown or name in ("swapped", "equal"):
             continue
         label = f"{figure}, {params['busy']} %" if "busy" in params else None
         label = f"{figure}, {params['pace']}" if "pace" in params else label

@@ -3,7 +3,7 @@
 
 import pytest
 
-from bench import report
+from bench import headline, report
 from bench.priority import apps, figures, plots
 
 
@@ -105,6 +105,48 @@ def test_the_ideal_takes_its_turn_in_each_round():
     (row, *_) = report.select(made, "urgent p99", figure="1", schedule="ours")
     assert row["runs"] == 4 and row["ratio"] == 1
     assert row["evidence"]["line_rate"] == pytest.approx(1e6)
+
+
+class QuickBed:
+    """Whatever it is asked, it answers at once, and all alike."""
+
+    def ask(self, setting, **load):
+        took = {"p99": 10, "p50": 5}
+        names = ("urgent", "other")
+        classes = [{"name": name, "latency_us": took, "since_sent_us": took} for name in names]
+        return {"classes": classes, "rate": 1e5, "errors": {}}
+
+
+def test_figures_have_wrong_hooks_beside_them(monkeypatch):
+    """Swapped ones and equal ones: of figure 6 at the highest load."""
+    monkeypatch.setattr(figures, "simulated", lambda *_: iter(()))
+    monkeypatch.setattr(figures, "optimum", lambda *_: 1)
+    wrong = {"swapped", "equal"}
+    made = report.rows(figures.figure6(QuickBed(), 2, 1, (25, 75)))
+    for busy, expected in ((25, set()), (75, wrong)):
+        rows = report.select(made, "urgent p99", figure="6", busy=busy)
+        assert {row["params"]["schedule"] for row in rows} == {"LNS", "ours"} | expected
+    made = report.rows(figures.figure7(QuickBed(), 2, 1))
+    for length in (1024, 4096):
+        rows = report.select(made, "urgent p99", figure="7", length=length)
+        assert {row["params"]["schedule"] for row in rows} == {"LNS", "DARC", "ours"} | wrong
+
+
+@pytest.mark.parametrize(
+    ("hooks", "took", "outcome"),
+    [
+        ("swapped", 19, "met"),
+        ("swapped", 11, "NOT MET"),
+        ("equal", 11, "met"),
+        ("equal", 15, "NOT MET"),
+        ("equal", 5, "NOT MET"),
+    ],
+)
+def test_controls_are_judged(hooks, took, outcome):
+    params = {"figure": "controls", "hooks": hooks}
+    made = report.rows(figures.pairs(params, "urgent p50", "none", [took] * 2, [10, 10]))
+    (said,) = headline.goals("priority", made)
+    assert f": {outcome} — " in said
 
 
 def answers(took_us):
