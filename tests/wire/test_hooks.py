@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ class Client:
 
     def place(self):
         """How many were served before its line."""
-        label, number = self.file.readline().split()
+        label, _, number = self.file.readline().rpartition(b" ")
         assert label == self.label
         return int(number)
 
@@ -71,12 +72,12 @@ class Client:
         self.one.close()
 
 
-def served_order(stack, pid):
+def served_order(stack, pid, others=b"others", urgent=b"urgent"):
     """Others send first, then urgent ones, while the server is held. The labels as they were
     served."""
     host = stack["client"]
-    clients = [Client(host, b"others") for _ in range(OTHERS)]
-    clients += [Client(host, b"urgent") for _ in range(URGENT)]
+    clients = [Client(host, others) for _ in range(OTHERS)]
+    clients += [Client(host, urgent) for _ in range(URGENT)]
     with held(pid, stack["forwarder"]) as send:
         for client in clients:
             send(client.one, client.label + b"\n")
@@ -128,6 +129,115 @@ def test_a_hook_of_segments_at_a_listener(stack):
     assert hook_list(name)[0]["few"]["calls"] == 1
     old.close()
     new.close()
+
+
+def test_http_requests_by_path_and_method(stack):
+    """An API comes before all else; then, of it, what only reads."""
+    name, pid = start_server(stack, "epoll")
+    reads, writes = b"GET /api/a HTTP/1.1", b"POST /api/a HTTP/1.1"
+    page = b"GET /large HTTP/1.1"
+    hook(name, "load", "api", "http_path", "--param", '0="/api/"', "--param", "1=5")
+    for urgent in (reads, writes):
+        assert served_order(stack, pid, page, urgent) == [urgent] * URGENT + [page] * OTHERS
+    hook(name, "set", "api", "4=7")
+    for urgent in (reads, page):
+        assert served_order(stack, pid, writes, urgent) == [urgent] * URGENT + [writes] * OTHERS
+
+
+def compiled(folder, source):
+    """A hook's object, as docs/hooks.md has it made."""
+    name = re.search(r"uint64_t (\w+)\(", source)[1]
+    (folder / f"{name}.c").write_text(source)
+    made = folder / f"{name}.o"
+    headers = ROOT / "dataplane" / "hook" / "include"
+    run(["clang", "-O2", "-target", "bpf", "-I", headers, "-c", folder / f"{name}.c", "-o", made])
+    return name, made
+
+
+def test_hooks_of_the_guide(stack, tmp_path):
+    """What docs/hooks.md has a person write is admitted, and does what it says; what it has them
+    break is refused as it says."""
+    text = (ROOT / "docs" / "hooks.md").read_text()
+    sources = [one for one in re.findall(r"```c\n(.*?)```", text, re.S) if "_HOOK uint64_t" in one]
+    assert len(sources) == 2
+    commands = [b"*2..$3..%s key" % command for command in (b"KEYS", b"GET")]
+    expected = {"api_first": (b"POST /api/", b"GET /api/"), "get_first": commands}
+    running, pid = start_server(stack, "epoll")
+    for source in sources:
+        name, made = compiled(tmp_path, source)
+        others, urgent = expected[name]
+        assert "loaded in 1 stack" in hook(running, "load", "mine", made)
+        order = served_order(stack, pid, others, urgent)
+        assert order == [urgent] * URGENT + [others] * OTHERS
+        hook(running, "rm", "mine")
+    broken = sources[-1].replace("p->head[8]", "p->head[p->payload_len]", 1)
+    assert broken != sources[-1]
+    refusal = "of what it sees, which has 0 to 79;\nbound the index first, e.g. by `& 63`"
+    assert refusal in text
+    _, made = compiled(tmp_path, broken)
+    told = hook(running, "load", "mine", made, check=False)
+    assert refusal.replace("\n", " ") in told
+
+
+class Talk(threading.Thread):
+    """A client that asks again and again, until it is told to stop."""
+
+    def __init__(self, host, label):
+        super().__init__(daemon=True)
+        self.client = Client(host, label)
+        self.answered, self.stop, self.failed = 0, False, None
+
+    def run(self):
+        try:
+            while not self.stop:
+                self.client.one.sendall(self.client.label + b"\n")
+                self.client.place()
+                self.answered += 1
+        except Exception as error:  # whatever it is, the test names it
+            self.failed = error
+        self.client.close()
+
+
+def test_hooks_change_under_traffic(stack):
+    """Loaded, swapped, set and removed while clients ask: each of them gets all its answers, and
+    each code is asked."""
+    name, _ = start_server(stack, "epoll")
+    talks = [Talk(stack["client"], label) for label in (b"urgent", b"others") * 4]
+    for talk in talks:
+        talk.start()
+
+    def all_are_answered():
+        """Some requests of each client, all of them since now."""
+        before = [talk.answered for talk in talks]
+
+        def more():
+            assert not any(talk.failed for talk in talks), [talk.failed for talk in talks]
+            return all(talk.answered > was + 2 for talk, was in zip(talks, before, strict=True))
+
+        wait_until(more, "all clients have answers", 60)
+
+    for _ in range(3):
+        for order in (
+            ("load", "packets", "pattern", *PATTERN),
+            ("load", "segments", "bytes"),
+            ("set", "packets", "3=6", "4=1"),
+            ("swap", "packets", "length", "--param", "1=6", "--param", "2=0"),
+            ("swap", "segments", "requests"),
+        ):
+            calls = {one["name"]: one["calls"] for one in hook_list(name)[0].values()}
+            hook(name, *order)
+            all_are_answered()
+            for one in hook_list(name)[0].values():
+                assert one["calls"] > calls.get(one["name"], 0)
+                assert one["wrong"] == 0
+        hook(name, "rm", "segments")
+        hook(name, "rm", "packets")
+        all_are_answered()
+    for talk in talks:
+        talk.stop = True
+    for talk in talks:
+        talk.join()
+        assert talk.failed is None
 
 
 def test_hooks_from_the_start(stack):

@@ -5,8 +5,11 @@ at the same time. Others always come first; urgent ones after them."""
 
 import socket
 import struct
+from collections import Counter
 
 import pytest
+from scapy.layers.inet import TCP
+from scapy.packet import Raw
 
 from tests.lab import Lab, wait_until
 from tests.lab.clients import receive_exactly
@@ -129,6 +132,38 @@ def test_3_link(lab, start, how):
         for client in clients:
             client.ask(request(0))
             client.ask(request(0))
+        requests = {"others": request(0), "urgent": request(0)}
+        check(served(lab, process, clients, requests, link.settle), how)
+
+
+def answers_are_lost(link, clients):
+    """Each gets an answer that the server has sent three times: so often that it is a bad link."""
+    at_link = link.lab.capture(link.name, "end-b")
+    ports = {client.one.getsockname()[1] for client in clients}
+    link.set("ba", loss=1)
+    for client in clients:
+        client.one.sendall(request(0))
+
+    def sent_again():
+        answers = at_link.packets(lambda packet: TCP in packet and Raw in packet, outgoing=False)
+        times = Counter(packet[TCP].dport for packet in answers)
+        return all(times[port] >= 3 for port in ports)
+
+    wait_until(sent_again, "the server has sent each answer three times", 60)
+    link.lab.close_captures()
+    link.set("ba", loss=0)
+    for client in clients:
+        client.number()
+        client.one.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+
+@hooks
+def test_3_losses(lab, start, how):
+    """Of links that are equally long. In eBPF, no RTT counts."""
+    process = start("link", how, f"0={1 << 31}")
+    with Link(lab, "far") as link:
+        clients = everybody(lab, others="far")
+        answers_are_lost(link, [client for client in clients if client.kind == "others"])
         requests = {"others": request(0), "urgent": request(0)}
         check(served(lab, process, clients, requests, link.settle), how)
 
