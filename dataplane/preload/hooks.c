@@ -55,9 +55,17 @@ static bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
 	return false;
 }
 
+static void dropped(void *ctx, uint64_t level[SY_PRIORITIES])
+{
+	struct sy_stack_levels levels;
+
+	sy_stack_levels(runner.stack, &levels);
+	memcpy(level, levels.dropped, sizeof(levels.dropped));
+}
+
 int hooks_open(int socket, int page)
 {
-	const struct sy_hook_seat_owner owner = {table, placed, NULL, listens};
+	const struct sy_hook_seat_owner owner = {table, placed, NULL, listens, dropped};
 	const struct sy_hook_channel channel = {socket, page};
 	int rc = sy_hook_seat_open(&owner, &channel, &seat);
 

@@ -49,9 +49,17 @@ static bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
 	return false;
 }
 
+static void dropped(void *ctx, uint64_t level[SY_PRIORITIES])
+{
+	struct sy_stack_levels levels;
+
+	sy_stack_levels(((struct sy_tcp_context *)ctx)->stack, &levels);
+	memcpy(level, levels.dropped, sizeof(levels.dropped));
+}
+
 int context_seat(struct sy_tcp_context *c, const struct sy_hook_channel *channel)
 {
-	const struct sy_hook_seat_owner owner = {table, placed, c, listens};
+	const struct sy_hook_seat_owner owner = {table, placed, c, listens, dropped};
 	int rc = sy_hook_seat_open(&owner, channel, &c->seat);
 
 	close(channel->bell);

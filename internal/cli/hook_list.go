@@ -23,6 +23,7 @@ type stackView struct {
 	Pid     uint32     `json:"pid"`
 	Stacks  uint32     `json:"stacks"`
 	Silent  uint32     `json:"silent,omitempty"` // whose counts are missing
+	Dropped [8]uint64  `json:"dropped"`          // packets by level, as too many waited for the stack
 	Hooks   []hookView `json:"hooks"`
 }
 
@@ -50,7 +51,8 @@ func (a *app) hookListCommand(o *hookOptions) *cobra.Command {
 	command := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List hooks, and what they have answered", Args: args(0, 0),
 		Long: "Of all programs on this host, or of that of --stack. LEVELS says how often it gave each priority, 0 first, 7 last; the rest of the calls " +
-			"left it as it was. WRONG are answers that are none. CYCLES of the TSC are an average of each 64th call. LONGEST is its longest way, in instructions.",
+			"left it as it was. WRONG are answers that are none. CYCLES of the TSC are an average of each 64th call. LONGEST is its longest way, in instructions. " +
+			"Packets that a program had to drop, as too many waited for it, are a warning: LEVEL:PACKETS.",
 	}
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
@@ -58,7 +60,10 @@ func (a *app) hookListCommand(o *hookOptions) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.show(views, func() { a.print(hookTable(views)) })
+		return a.show(views, func() {
+			a.print(hookTable(views))
+			a.warn(dropTexts(views))
+		})
 	}
 	return command
 }
@@ -93,6 +98,7 @@ func (a *app) hookLists(ctx context.Context, o *hookOptions) ([]stackView, error
 
 func viewOfStack(name string, from *pb.Listing) stackView {
 	view := stackView{Name: name, Program: from.GetProgram(), Pid: from.GetPid(), Stacks: from.GetStacks(), Silent: from.GetSilent(), Hooks: []hookView{}}
+	copy(view.Dropped[:], from.GetDropped())
 	for _, h := range from.GetHooks() {
 		one := hookView{Name: h.GetName(), Number: h.GetNumber(), Kind: h.GetKind(), Where: []string{}, Native: h.GetNative(), Compiled: h.GetCompiled(),
 			Instructions: h.GetInstructions(), Longest: h.GetLongest(), Loads: h.GetLoads(), Params: h.GetParams(), Calls: h.GetCalls(),
@@ -136,6 +142,17 @@ func hookTable(views []stackView) *table {
 		}
 	}
 	return t
+}
+
+// dropTexts names stacks that have dropped packets: by level, as levelsText.
+func dropTexts(views []stackView) []string {
+	var texts []string
+	for _, view := range views {
+		if dropped := levelsText(view.Dropped); dropped != "" {
+			texts = append(texts, fmt.Sprintf("%s: it had to drop packets, as too many waited (level:packets): %s", view.Name, dropped))
+		}
+	}
+	return texts
 }
 
 // whereText names a hook's places, with a remark at those where nobody listens.

@@ -11,10 +11,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from scapy.layers.inet import IP, TCP
+from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
 from tests.lab.clients import connect
-from tests.lab.hooks import held, hook, hook_list, stack_name
+from tests.lab.hooks import held, hook, hook_list, packets_received, stack_name, stack_view
 from tests.lab.lab import ROOT, Lab
 from tests.lab.process import run
 from tests.lab.run import STEELYARD, start_run
@@ -89,6 +91,7 @@ def served_order(stack, pid, others=b"others", urgent=b"urgent"):
 
 ARRIVED = [b"others"] * OTHERS + [b"urgent"] * URGENT
 SORTED = [b"urgent"] * URGENT + [b"others"] * OTHERS
+FLOOD = 2000  # packets: what a queue of 2048 has room for, and more than a quarter of 16 MB
 PATTERN = ("--param", '1="urgent\\n"', "--param", f"2={0xFFFFFFFFFFFFFF00}", "--param", "4=6")
 
 
@@ -142,6 +145,37 @@ def test_http_requests_by_path_and_method(stack):
     hook(name, "set", "api", "4=7")
     for urgent in (reads, page):
         assert served_order(stack, pid, writes, urgent) == [urgent] * URGENT + [writes] * OTHERS
+
+
+def test_an_overload_drops_what_is_least_urgent(stack):
+    """More packets come than may wait, and only then urgent requests: these are served, and of the
+    others some are dropped, and counted."""
+    name, pid = start_server(stack, "epoll", "--memory", 16)
+    hook(name, "load", "urgent", "pattern", *PATTERN)
+    client, server = stack["client"], stack["forwarder"]
+    clients = [Client(client, b"urgent") for _ in range(URGENT)]
+    wire = stack.capture("client")
+    other = bytes(
+        Ether(src=client.ns.mac("eth0"), dst=server.ns.mac("front"))
+        / IP(src=client.v4, dst=V4)
+        / TCP(sport=7001, dport=8005, flags="PA", seq=1, ack=1)
+        / b"others\n"
+    )
+    with held(pid, server) as send:
+        before = packets_received(server)
+        for _ in range(FLOOD):
+            wire.socket.send(other)
+        wait_until(lambda: packets_received(server) >= before + FLOOD, "all others have come")
+        for one in clients:
+            send(one.one, b"urgent\n")
+    for one in clients:
+        one.place()
+        one.close()
+    stack.close_captures()
+    dropped = stack_view(name)["dropped"]
+    assert 0 < dropped[6] < FLOOD
+    assert sum(dropped) == dropped[6]
+    assert f"too many waited (level:packets): 6:{dropped[6]}" in hook(name, "list", check=False)
 
 
 def compiled(folder, source):

@@ -206,6 +206,8 @@ static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
 		l.pid = (uint32_t)getpid();
 		l.stacks = stacks_count(d);
 		l.silent = count.silent;
+		l.n_dropped = SY_PRIORITIES;
+		l.dropped = count.dropped;
 		l.n_hooks = hooks;
 		l.hooks = hook;
 		r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_LISTING;

@@ -38,6 +38,8 @@ struct sy_hook_seat_owner {
 	/* Does somebody listen there now? port: host order; addr all zero: at any address. NULL: it
 	 * is not known. */
 	bool (*listens)(void *ctx, const struct sy_addr *addr, uint16_t port);
+	/* Packets that it has dropped, by level, as too many waited. NULL: it is not known. */
+	void (*dropped)(void *ctx, uint64_t level[SY_PRIORITIES]);
 };
 
 /* The socket stays open as long as the seat; the bell may be closed. Both are the caller's. Returns

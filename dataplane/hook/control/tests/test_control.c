@@ -57,9 +57,16 @@ static bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
 	return port == 80 && sy_addr_equal(addr, &port_80.addr);
 }
 
+static void dropped(void *ctx, uint64_t level[SY_PRIORITIES])
+{
+	const struct stack *s = ctx;
+	level[6] = 10;
+	level[7] = (uint64_t)s->number;
+}
+
 static void stack_join(struct world *w, struct stack *s)
 {
-	const struct sy_hook_seat_owner owner = {hooks_of, placed, s, listens};
+	const struct sy_hook_seat_owner owner = {hooks_of, placed, s, listens, dropped};
 	struct sy_hook_channel channel;
 	s->hooks = sy_hooks_create();
 	s->number = sy_hook_board_join(w->board, getpid(), &channel);
@@ -307,6 +314,9 @@ static void test_report(void **state)
 	assert_int_equal(report[0].info.calls, 2);
 	assert_int_equal(report[0].info.level[0], 2);
 	assert_int_equal(report[0].places, 1);
+	assert_int_equal(count.dropped[6], 20);
+	assert_int_equal(count.dropped[7], w.stack[0].number + w.stack[1].number);
+	assert_int_equal(count.dropped[0], 0);
 	for (unsigned i = 0; i < 2; i++) {
 		pthread_mutex_lock(&w.lock);
 		stack_leave(&w, &w.stack[i]);
