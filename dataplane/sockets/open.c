@@ -20,14 +20,10 @@
 #include <sy_stack_port.h>
 
 #include "context.h"
+#include "setup.h"
 
-#define ADDRESSES_MOST  64
 #define SYNC_MS         10000
-#define PACKETS         16384
-#define CONNECTIONS     16384
-#define LISTENERS       64
 #define EPOLLS          64    /* descriptors besides those of connections and listeners */
-#define BUFFER_BYTES    2560  /* of a packet of usual size, with its share of the pool */
 #define HELD_OF_PACKETS 3 / 4 /* that may wait for being read: the rest receives */
 
 _Static_assert(SY_MAX_WORKERS <= CONTEXTS_MOST, "contexts are workers");
@@ -46,7 +42,7 @@ struct sy_tcp_library {
 	struct sy_runtime *rt;
 	struct sy_stack_port *port;
 	struct sy_hook_board *hooks;
-	struct sy_stack_endpoint address[ADDRESSES_MOST];
+	struct sy_stack_endpoint address[SETUP_ADDRESSES];
 	unsigned addresses, taken; /* taken: from the kernel */
 	struct place place[SY_MAX_WORKERS];
 	pthread_t control;
@@ -155,82 +151,7 @@ static const struct context_driver place_driver = {
         .wake = place_wake,
 };
 
-/* ---- options --------------------------------------------------------------------------------- */
-
-static int text_address(const char *text, struct sy_stack_endpoint *out, struct sy_error *err)
-{
-	if (sy_addr_parse(text, &out->addr) || address_is_any(&out->addr))
-		return sy_fail(err, EINVAL, "\"%s\" is no address", text);
-	return 0;
-}
-
-static unsigned queues_of(const char *interface)
-{
-	char path[128];
-	unsigned queues = 0;
-
-	do
-		snprintf(path, sizeof(path), "/sys/class/net/%.32s/queues/rx-%u", interface,
-		         queues);
-	while (!access(path, F_OK) && ++queues < SY_MAX_QUEUES);
-	return queues ? queues : 1;
-}
-
-/* Packets under way in the ports and workers, and those that wait. */
-static unsigned memory_for(const struct sy_tcp_setup *o)
-{
-	uint64_t packets = o->packets + o->contexts * UINT64_C(1536);
-
-	for (unsigned i = 0; i < o->interfaces; i++)
-		packets += 4096 * queues_of(o->interface[i]);
-	if (o->contexts > 1)
-		packets += 16384;
-	return (unsigned)(64 + packets * BUFFER_BYTES / (1 << 20));
-}
-
-static int options_read(struct sy_tcp_library *t, const struct sy_tcp_setup *options)
-{
-	struct sy_tcp_setup *o = &t->options;
-	struct sy_error *err = &t->err;
-	static const struct sy_tcp_setup none;
-
-	if (options->size < offsetof(struct sy_tcp_setup, contexts))
-		return sy_fail(err, EINVAL, "options.size is not set");
-	if (options->size > sizeof(*o)) /* newer than this library: what it lacks may not be set */
-		for (size_t i = sizeof(*o); i < options->size; i++)
-			if (((const uint8_t *)options)[i])
-				return sy_fail(err, E2BIG, "options of a newer libsteelyard-tcp");
-	*o = none;
-	memcpy(o, options, options->size < sizeof(*o) ? options->size : sizeof(*o));
-	o->contexts = o->contexts ? o->contexts : 1;
-	if (o->contexts > SY_MAX_WORKERS) {
-		const unsigned many = o->contexts;
-		o->contexts = 0; /* for library_close() */
-		return sy_fail(err, EINVAL, "%u contexts: 1 to %d are possible", many,
-		               SY_MAX_WORKERS);
-	}
-	o->connections = o->connections ? o->connections : CONNECTIONS;
-	o->listeners = o->listeners ? o->listeners : LISTENERS;
-	o->packets = o->packets ? o->packets : PACKETS;
-	o->port_first = o->port_first ? o->port_first : 49152;
-	o->port_last = o->port_last ? o->port_last : 65535;
-	o->congestion = o->congestion ? o->congestion : "cubic";
-	if (o->interfaces < 1 || o->interfaces > SY_MAX_PORTS)
-		return sy_fail(err, EINVAL, "%u interfaces: 1 to %d are possible", o->interfaces,
-		               SY_MAX_PORTS);
-	if (o->addresses < 1 || o->addresses > ADDRESSES_MOST)
-		return sy_fail(err, EINVAL, "%u addresses: 1 to %d are possible", o->addresses,
-		               ADDRESSES_MOST);
-	if (o->port_first > o->port_last)
-		return sy_fail(err, EINVAL, "ephemeral ports from %u to %u: there are none",
-		               o->port_first, o->port_last);
-	for (unsigned i = 0; i < o->addresses; i++, t->addresses++) {
-		int rc = text_address(o->address[i], &t->address[i], err);
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
+/* ---- opening, on the control thread ---------------------------------------------------------- */
 
 static void runtime_options(struct sy_tcp_library *t)
 {
@@ -240,7 +161,7 @@ static void runtime_options(struct sy_tcp_library *t)
 	*r = (struct sy_runtime_options){
 	        .workers = o->contexts,
 	        .huge = !o->no_huge_pages,
-	        .memory_mb = o->memory_mb ? o->memory_mb : memory_for(o),
+	        .memory_mb = setup_memory_mb(o),
 	        .spare = o->packets,
 	        .kernel = true,
 	        .pipeline = sy_stack_pipeline,
@@ -257,8 +178,6 @@ static void runtime_options(struct sy_tcp_library *t)
 		snprintf(p->name, sizeof(p->name), "%s", o->interface[i]);
 	}
 }
-
-/* ---- opening, on the control thread ---------------------------------------------------------- */
 
 static int stacks_open(struct sy_tcp_library *t)
 {
@@ -446,7 +365,8 @@ int sy_tcp_open(const struct sy_tcp_setup *options, struct sy_tcp_library **out,
 	if (!t)
 		return -ENOMEM;
 	sem_init(&t->opened, 0, 0);
-	rc = options_read(t, options);
+	rc = setup_read(options, &t->options, t->address, &t->err);
+	t->addresses = t->options.addresses;
 	if (!rc)
 		rc = control_start(t);
 	if (!rc) {

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What applications ask of the library: programs that were built with an older or a newer header,
+ * what is usual, and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+
+#include "setup.h"
+
+static const char *const interface[SY_MAX_PORTS] = {"none-0", "none-1"};
+static const char *const address[] = {"192.0.2.10", "2001:db8::10"};
+
+static struct sy_tcp_setup wanted(void)
+{
+	return (struct sy_tcp_setup){.size = sizeof(struct sy_tcp_setup),
+	                             .interface = interface,
+	                             .interfaces = 1,
+	                             .address = address,
+	                             .addresses = 2};
+}
+
+static void accepted(const struct sy_tcp_setup *from, struct sy_tcp_setup *o)
+{
+	struct sy_stack_endpoint e[SETUP_ADDRESSES];
+	struct sy_error err = {0};
+
+	if (setup_read(from, o, e, &err))
+		fail_msg("%s", err.text);
+	for (unsigned i = 0; i < o->addresses; i++) {
+		struct sy_addr expected;
+		assert_int_equal(sy_addr_parse(address[i], &expected), 0);
+		assert_true(sy_addr_equal(&e[i].addr, &expected));
+		assert_int_equal(e[i].port, 0);
+	}
+}
+
+static void refused(const struct sy_tcp_setup *from, int rc, const char *why)
+{
+	struct sy_stack_endpoint e[SETUP_ADDRESSES];
+	struct sy_error err = {0};
+	struct sy_tcp_setup o;
+
+	assert_int_equal(setup_read(from, &o, e, &err), rc);
+	if (!strstr(err.text, why))
+		fail_msg("\"%s\" does not say \"%s\"", err.text, why);
+}
+
+static void test_what_is_usual(void **state)
+{
+	struct sy_tcp_setup from = wanted(), o;
+
+	accepted(&from, &o);
+	assert_int_equal(o.contexts, 1);
+	assert_int_equal(o.connections, 16384);
+	assert_int_equal(o.listeners, 64);
+	assert_int_equal(o.port_first, 49152);
+	assert_int_equal(o.port_last, 65535);
+	assert_string_equal(o.congestion, "cubic");
+	from.contexts = SY_MAX_WORKERS;
+	from.connections = 7;
+	from.congestion = "newreno";
+	from.port_first = from.port_last = 50000;
+	from.pacing = true;
+	accepted(&from, &o);
+	assert_int_equal(o.contexts, SY_MAX_WORKERS);
+	assert_int_equal(o.connections, 7);
+	assert_string_equal(o.congestion, "newreno");
+	assert_int_equal(o.port_first, 50000);
+	assert_true(o.pacing);
+}
+
+/* It knows less: what is behind the end of its structure does not count. */
+static void test_an_older_program(void **state)
+{
+	struct sy_tcp_setup from = wanted(), o;
+
+	from.size = offsetof(struct sy_tcp_setup, pacing);
+	from.pacing = true;
+	from.stack = "not read";
+	accepted(&from, &o);
+	assert_false(o.pacing);
+	assert_null(o.stack);
+	from.size = offsetof(struct sy_tcp_setup, contexts);
+	from.contexts = 9;
+	accepted(&from, &o);
+	assert_int_equal(o.contexts, 1);
+	from.size--;
+	refused(&from, -EINVAL, "size is not set");
+}
+
+/* It knows more: that is no matter until it sets it. */
+static void test_a_newer_program(void **state)
+{
+	struct {
+		struct sy_tcp_setup known;
+		uint8_t more[24];
+	} from = {.known = wanted()};
+	struct sy_tcp_setup o;
+
+	from.known.size = sizeof(from);
+	accepted(&from.known, &o);
+	from.more[23] = 1;
+	refused(&from.known, -E2BIG, "newer libsteelyard-tcp");
+	from.known.size--;
+	accepted(&from.known, &o);
+}
+
+static void test_refused(void **state)
+{
+	static const char *const wrong[] = {"0.0.0.0", "::", "192.0.2.256", ""};
+	struct sy_tcp_setup from = wanted();
+
+	from.contexts = SY_MAX_WORKERS + 1;
+	refused(&from, -EINVAL, "65 contexts");
+	from = wanted();
+	from.interfaces = 0;
+	refused(&from, -EINVAL, "0 interfaces");
+	from.interfaces = SY_MAX_PORTS + 1;
+	refused(&from, -EINVAL, "17 interfaces");
+	from = wanted();
+	from.addresses = 0;
+	refused(&from, -EINVAL, "0 addresses");
+	from.addresses = SETUP_ADDRESSES + 1; /* none is looked at */
+	refused(&from, -EINVAL, "65 addresses");
+	from = wanted();
+	from.port_first = 2000;
+	from.port_last = 1999;
+	refused(&from, -EINVAL, "from 2000 to 1999");
+	from = wanted();
+	from.addresses = 1;
+	for (unsigned i = 0; i < SY_ARRAY_LEN(wrong); i++) {
+		from.address = &wrong[i];
+		refused(&from, -EINVAL, "is no address");
+	}
+}
+
+static void test_memory(void **state)
+{
+	struct sy_tcp_setup from = wanted(), one, two, large;
+
+	accepted(&from, &one);
+	from.interfaces = 2;
+	accepted(&from, &two);
+	assert_true(setup_memory_mb(&two) > setup_memory_mb(&one)); /* each has rings to fill */
+	from.packets = 10 * one.packets;
+	accepted(&from, &large);
+	assert_true(setup_memory_mb(&large) > setup_memory_mb(&two));
+	from.memory_mb = 77;
+	accepted(&from, &large);
+	assert_int_equal(setup_memory_mb(&large), 77);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_what_is_usual),   cmocka_unit_test(test_an_older_program),
+	        cmocka_unit_test(test_a_newer_program), cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_memory),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
