@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a stack makes of hooks: packets, segments and events, in virtual time. */
-#include "pair.h"
-
-#define ALL SY_STACK_LEVELS
+/* What a stack makes of hooks, in virtual time: the driver's step and the transport's. What comes
+ * of them is test_priority_events.c. */
+#include "labels.h"
 
 /* ---- hooks ----------------------------------------------------------------------------------- */
-
-/* A packet's first byte is its level; without a payload nothing is said. */
-static uint8_t by_label(struct sy_hook_packet *p, const uint8_t *payload)
-{
-	return p->payload_len && payload[0] < SY_PRIORITIES ? payload[0] : SY_KEEP;
-}
 
 static struct sy_hook_segment seen; /* by the last segment hook */
 
@@ -55,19 +48,6 @@ static uint8_t follows(struct sy_hook_segment *s, const uint8_t *payload)
 }
 
 /* ---- the driver's step ----------------------------------------------------------------------- */
-
-static const uint8_t label[SY_PRIORITIES][2] = {{0, 9}, {1, 9}, {2, 9}, {3, 9},
-                                                {4, 9}, {5, 9}, {6, 9}, {7, 9}};
-
-static void send_label(unsigned i, unsigned level)
-{
-	pair_send(i, label[level], 2);
-}
-
-static void label_hook(void)
-{
-	assert_int_equal(sy_stack_packet_hook(pair.server, pair_packet_hook("label", by_label)), 0);
-}
 
 static void test_without_a_hook_nothing_waits(void **state)
 {
@@ -318,6 +298,30 @@ static void test_use(void **state)
 	pair_event(ALL, 1, 2);
 }
 
+static void test_lowest_level_is_dropped(void **state)
+{
+	struct sy_stack_levels levels;
+	unsigned most;
+
+	pair_close();
+	pair_open(pair_few());
+	pair_connect(PAIR_MOST);
+	label_hook();
+	sy_stack_levels(pair.server, &levels);
+	most = levels.most; /* a quarter of the driver's packets */
+	assert_int_equal(most, 319 / 4);
+	for (unsigned i = 0; i < most; i++)
+		send_label(1 + i % (PAIR_MOST - 1), 6);
+	for (unsigned i = 0; i < 8; i++)
+		send_label(0, 1);
+	sy_stack_levels(pair.server, &levels);
+	assert_int_equal(levels.waiting[1], 8);
+	assert_int_equal(levels.waiting[6], most - 8);
+	assert_int_equal(levels.dropped[6], 8);
+	assert_int_equal(levels.dropped[1], 0);
+	assert_int_equal(sy_stack_counters(pair.server)->level_full, 8);
+}
+
 /* ---- the transport's step -------------------------------------------------------------------- */
 
 static void expect_level(unsigned i, unsigned level)
@@ -483,263 +487,7 @@ static void test_private_area(void **state)
 	assert_ptr_equal(other, own);
 }
 
-/* ---- the level of what is unread ------------------------------------------------------------- */
-
-/* Packets of their own: not copied behind one another. */
-static void send_large(unsigned i, unsigned level)
-{
-	uint8_t bytes[1200] = {0};
-
-	bytes[0] = (uint8_t)level;
-	pair_send(i, bytes, sizeof(bytes));
-	pair_settle();
-}
-
-static void test_level_of_unread(void **state)
-{
-	static const uint8_t order[] = {5, 2, 6, 3, 7, 3};
-	static const unsigned left[] = {2, 2, 3, 3, 3, 3, 3};
-
-	pair_connect(1);
-	label_hook();
-	/* They rise in the driver's levels unless they are taken one by one. */
-	for (unsigned i = 0; i < SY_ARRAY_LEN(order); i++)
-		send_large(0, order[i]);
-	for (unsigned i = 0; i <= SY_ARRAY_LEN(order); i++) {
-		assert_int_equal(sy_stack_level(pair.server, pair.to[0]), left[i]);
-		if (i < SY_ARRAY_LEN(order))
-			pair_read(0, 1200);
-	}
-	send_large(0, 7); /* less urgent than what was read last */
-	assert_int_equal(sy_stack_level(pair.server, pair.to[0]), 7);
-	assert_int_equal(sy_stack_level(pair.server, pair.listener), 0);
-}
-
-/* ---- events ---------------------------------------------------------------------------------- */
-
-static void send_settled(unsigned i, unsigned level)
-{
-	send_label(i, level);
-	pair_settle();
-}
-
-static void test_events_by_level(void **state)
-{
-	pair_connect(5);
-	label_hook();
-	send_settled(0, 7);
-	send_settled(1, 2);
-	send_settled(2, 5);
-	send_settled(3, 2);
-	send_settled(4, 6);
-	send_settled(4, 1); /* has become more urgent: a new place, and one event */
-	pair_event(1u << 3 | 1, -1, 0);
-	pair_event(1u << 5 | 1u << 7, 2, 5);
-	pair_event(ALL, 4, 1);
-	pair_event(ALL, 1, 2);
-	pair_event(ALL, 3, 2);
-	pair_event(ALL, 0, 7);
-	pair_event(ALL, -1, 0);
-}
-
-/* Whoever is read before its event is fetched is fetched as what it is then. */
-static void test_event_of_what_was_read(void **state)
-{
-	pair_connect(2);
-	label_hook();
-	send_large(0, 1);
-	send_large(0, 6);
-	send_large(1, 3);
-	pair_read(0, 1200);
-	pair_event(1u << 1, -1, 0);
-	pair_event(ALL, 1, 3);
-	pair_event(ALL, 0, 6);
-}
-
-static unsigned shares_count(unsigned level, unsigned others, unsigned rounds)
-{
-	unsigned count = 0;
-
-	/* both always have an event */
-	for (unsigned i = 0; i < rounds; i++) {
-		struct sy_stack_event e;
-		send_settled(0, others);
-		send_settled(1, level);
-		assert_int_equal(sy_stack_events(pair.server, &e, 1), 1);
-		count += e.cookie == 1;
-		if (e.cookie == 0)
-			pair_read(0, 2);
-	}
-	return count;
-}
-
-static void test_shares(void **state)
-{
-	static const uint8_t fifth[SY_PRIORITIES] = {[6] = 20}, much[SY_PRIORITIES] = {60, 41};
-
-	pair_connect(2);
-	label_hook();
-	assert_int_equal(shares_count(6, 1, 100), 0); /* starves: nobody gave it a share */
-	assert_int_equal(sy_stack_shares(pair.server, much), -EINVAL);
-	assert_int_equal(sy_stack_shares(pair.server, fifth), 0);
-	assert_in_range(shares_count(6, 1, 100), 19, 21);
-}
-
-/* ---- what is sent ---------------------------------------------------------------------------- */
-
-/* The connection of the next packet that the server sends; PAIR_MOST: nothing, or none of them. */
-static unsigned next_sent(void)
-{
-	struct rte_mbuf *m;
-	uint16_t port;
-	unsigned i = 0;
-
-	if (!sy_stack_transmit(pair.server, &m, 1, pair.now))
-		return PAIR_MOST;
-	memcpy(&port, rte_pktmbuf_mtod_offset(m, void *, 14 + 20 + 2), sizeof(port));
-	rte_pktmbuf_free(m);
-	while (i < PAIR_MOST &&
-	       !(pair.to[i] && connection_of(pair.server, pair.to[i])->tuple.sport == port))
-		i++;
-	return i;
-}
-
-/* The server has more for it than its congestion window lets go. */
-static void answer(unsigned i)
-{
-	static const uint8_t bytes[40000];
-
-	assert_true(sy_stack_send(pair.server, pair.to[i], bytes, sizeof(bytes), 0, pair.now) > 0);
-}
-
-/* An answer is as urgent as its request, also where others' are waiting to be sent. */
-static void test_urgent_answers_leave_first(void **state)
-{
-	unsigned sent, others = 0;
-
-	pair_connect(12);
-	label_hook();
-	for (unsigned i = 0; i < 12; i++) {
-		send_label(i, i == 11 ? 1 : 6);
-		pair_settle();
-		pair_read(i, 2);
-		pair_settle();
-	}
-	for (unsigned i = 0; i < 12; i++)
-		answer(i);
-	for (unsigned i = 0; i < 10; i++) /* one becomes urgent while it waits */
-		sent = next_sent();
-	assert_int_equal(sent, 11);
-	send_label(10, 0);
-	pair_bring(pair.client, pair.server);
-	sy_stack_take(pair.server, 32, pair.now);
-	assert_int_equal(next_sent(), 10);
-	pair_read(10, 2);
-	while ((sent = next_sent()) == 10 || sent == 11)
-		others++;
-	assert_true(others >= 5); /* the first window (RFC 6928) */
-	assert_in_range(sent, 0, 9);
-	pair_settle();
-}
-
-/* But those that are less urgent have a turn now and then. */
-static void test_answers_do_not_starve(void **state)
-{
-	unsigned first = 0, count = 0;
-
-	pair_connect(12);
-	label_hook();
-	for (unsigned i = 0; i < 12; i++) {
-		send_label(i, i == 0 ? 7 : 1);
-		pair_settle();
-		pair_read(i, 2);
-		pair_settle();
-	}
-	for (unsigned i = 0; i < 12; i++)
-		answer(i);
-	for (unsigned n = 1; n <= 80; n++) {
-		if (next_sent() != 0)
-			continue;
-		first = first ? first : n;
-		count++;
-	}
-	assert_in_range(first, 10, 20);
-	assert_in_range(count, 3, 6);
-	pair_settle();
-}
-
-/* A baseline's answers leave as they come. */
-static void test_order_of_answers_without_hooks(void **state)
-{
-	pair_connect(3);
-	label_hook();
-	sy_stack_use_hooks(pair.server, SY_STACK_HOOKS_PACKETS);
-	for (unsigned i = 0; i < 3; i++) {
-		send_label(i, 7 - i);
-		pair_settle();
-		pair_read(i, 2);
-		pair_settle();
-	}
-	for (unsigned i = 0; i < 3; i++)
-		answer(i);
-	assert_int_equal(next_sent(), 0);
-	pair_settle();
-}
-
-/* SO_PRIORITY, with the bands of Linux' queues. Without hooks too, and changed while something
- * waits. */
-static void test_bands(void **state)
-{
-	static const unsigned priority[] = {1, 0, 4, 6, 2, 0};
-
-	pair_connect(6);
-	for (unsigned i = 0; i < 6; i++) {
-		assert_int_equal(sy_stack_set(pair.server, pair.to[i], SY_STACK_PRIORITY,
-		                              priority[i], pair.now),
-		                 0);
-		pair_settle();
-	}
-	for (unsigned i = 0; i < 6; i++)
-		assert_int_equal(sy_stack_send(pair.server, pair.to[i], "x", 1, 0, pair.now), 1);
-	sy_stack_set(pair.server, pair.to[5], SY_STACK_PRIORITY, 7, pair.now);
-	assert_int_equal(next_sent(), 3);
-	assert_int_equal(next_sent(), 5);
-	assert_int_equal(next_sent(), 1);
-	assert_int_equal(next_sent(), 2);
-	assert_int_equal(next_sent(), 0);
-	assert_int_equal(next_sent(), 4);
-	pair_settle();
-	/* a listener's is handed down */
-	pair_close();
-	pair_open(NULL);
-	sy_stack_set(pair.server, pair.listener, SY_STACK_PRIORITY, 6, pair.now);
-	pair_connect(1);
-	assert_int_equal(connection_of(pair.server, pair.to[0])->band, BAND_FIRST);
-}
-
-static void test_lowest_level_is_dropped(void **state)
-{
-	struct sy_stack_levels levels;
-	unsigned most;
-
-	pair_close();
-	pair_open(pair_few());
-	pair_connect(PAIR_MOST);
-	label_hook();
-	sy_stack_levels(pair.server, &levels);
-	most = levels.most; /* a quarter of the driver's packets */
-	assert_int_equal(most, 319 / 4);
-	for (unsigned i = 0; i < most; i++)
-		send_label(1 + i % (PAIR_MOST - 1), 6);
-	for (unsigned i = 0; i < 8; i++)
-		send_label(0, 1);
-	sy_stack_levels(pair.server, &levels);
-	assert_int_equal(levels.waiting[1], 8);
-	assert_int_equal(levels.waiting[6], most - 8);
-	assert_int_equal(levels.dropped[6], 8);
-	assert_int_equal(levels.dropped[1], 0);
-	assert_int_equal(sy_stack_counters(pair.server)->level_full, 8);
-}
+/* ---- all ------------------------------------------------------------------------------------- */
 
 static int setup(void **state)
 {
@@ -776,15 +524,7 @@ int main(void)
 	        CASE(what_a_segment_hook_sees),
 	        CASE(segments_are_seen_in_order),
 	        CASE(private_area),
-	        CASE(level_of_unread),
-	        CASE(events_by_level),
-	        CASE(urgent_answers_leave_first),
-	        CASE(answers_do_not_starve),
-	        CASE(order_of_answers_without_hooks),
-	        CASE(bands),
 	        CASE(lowest_level_is_dropped),
-	        CASE(event_of_what_was_read),
-	        CASE(shares),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
