@@ -213,6 +213,36 @@ def test_hooks_of_the_guide(stack, tmp_path):
     assert refusal.replace("\n", " ") in told
 
 
+SUCCESSION = """\
+#include <sy_hook_program.h>
+
+SY_SEGMENT_HOOK uint64_t first(struct sy_hook_segment *s)
+{
+	s->become = sy_param[0];
+	return SY_KEEP;
+}
+"""
+
+
+def test_a_hook_that_names_its_successor(stack, tmp_path):
+    """It sees the first segment of each connection; another one, which is asked nowhere else, sees
+    the rest."""
+    name, _ = start_server(stack, "epoll")
+    hook(name, "load", "later", "bytes", "--listen", "none")
+    number = hook_list(name)[0]["later"]["number"]
+    _, made = compiled(tmp_path, SUCCESSION)
+    hook(name, "load", "first", made, "--param", f"0={number}")
+    for connections in (1, 2):
+        client = Client(stack["client"], b"line")
+        for segment in (1, 2, 3):
+            client.one.sendall(b"line\n")
+            client.place()
+            hooks, _ = hook_list(name)
+            assert hooks["first"]["calls"] == connections
+            assert hooks["later"]["calls"] == 2 * (connections - 1) + segment - 1
+        client.close()
+
+
 class Talk(threading.Thread):
     """A client that asks again and again, until it is told to stop."""
 
