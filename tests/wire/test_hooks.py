@@ -280,7 +280,7 @@ def test_hooks_change_under_traffic(stack):
 
         wait_until(more, "all clients have answers", 60)
 
-    for _ in range(3):
+    for _ in range(2):
         for order in (
             ("load", "packets", "pattern", *PATTERN),
             ("load", "segments", "bytes"),
