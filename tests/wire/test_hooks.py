@@ -19,7 +19,7 @@ from tests.lab.clients import connect
 from tests.lab.hooks import held, hook, hook_list, packets_received, stack_name, stack_view
 from tests.lab.lab import ROOT, Lab
 from tests.lab.process import run
-from tests.lab.run import STEELYARD, start_run
+from tests.lab.run import STEELYARD, nginx_text, start_run
 from tests.lab.servers import wait_listening
 
 V4 = "10.0.0.1"
@@ -371,6 +371,77 @@ def test_gets_of_redis_do_not_wait_for_scans_of_others(stack):
     assert levels[0] >= URGENT
     hook(name, "rm", "commands")
     assert redis_order(stack, pid) == came
+
+
+# ---- nginx ---------------------------------------------------------------------------------------
+
+NGINX = nginx_text(
+    """\
+    log_format asked $request_uri;
+    server {{
+        listen 8000;
+        location = /pid {{ return 200 "$pid"; }}
+        location / {{ return 200 "here"; access_log {dir}/asked asked; }}
+    }}
+"""
+)
+
+
+class Reader:
+    """A connection that stays."""
+
+    def __init__(self, host):
+        self.one = connect(host, V4, 8000)
+        self.file = self.one.makefile("rb")
+
+    def answer(self):
+        length = 0
+        while line := self.file.readline().strip().lower():
+            if line.startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        return self.file.read(length)
+
+    def close(self):
+        self.file.close()
+        self.one.close()
+
+
+def get(path):
+    return b"GET %s HTTP/1.1\r\nHost: nginx\r\n\r\n" % path
+
+
+def nginx_order(stack, log):
+    """In which order nginx itself says that it has worked: pages were asked for first."""
+    readers = [Reader(stack["client"]) for _ in range(OTHERS + URGENT)]
+    for reader in readers:
+        reader.one.sendall(get(b"/pid"))
+        pid = int(reader.answer())
+    with held(pid, stack["forwarder"]) as send:
+        for at, reader in enumerate(readers):
+            send(reader.one, get(b"/page" if at < OTHERS else b"/api/price"))
+    for reader in readers:
+        assert reader.answer() == b"here"
+        reader.close()
+    return log.read_text().split()[-len(readers) :]
+
+
+def test_an_api_of_nginx_does_not_wait_for_pages(stack):
+    folder = stack.dir / "api"
+    folder.mkdir()
+    (folder / "conf").write_text(NGINX.format(dir=folder))
+    name = stack_name("nginx")
+    start_run(stack, "nginx", ["nginx", "-c", folder / "conf"], "--name", name)
+    wait_listening(stack["forwarder"].ns, 8000)
+    came = ["/page"] * OTHERS + ["/api/price"] * URGENT
+    assert nginx_order(stack, folder / "asked") == came
+    api = ("--param", '0="/api/"', "--param", "1=5")
+    hook(name, "load", "api", "http_path", *api, "--param", "3=6")
+    assert nginx_order(stack, folder / "asked") == ["/api/price"] * URGENT + ["/page"] * OTHERS
+    # The wrong way round: pages first.
+    hook(name, "set", "api", "2=6", "3=1")
+    assert nginx_order(stack, folder / "asked") == came
+    hook(name, "rm", "api")
+    assert nginx_order(stack, folder / "asked") == came
 
 
 # ---- rights --------------------------------------------------------------------------------------
