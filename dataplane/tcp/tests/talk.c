@@ -10,7 +10,7 @@
 
 #define START_NS  UINT64_C(1000000000000)
 #define END_NS    (UINT64_C(3 * 3600) * 1000 * MS_NS)
-#define TURNS_MAX 4000000u
+#define TURNS_MAX 4000000u /* in which nothing arrives */
 #define MOST      3000000u /* bytes of a side */
 #define PIECE     8192u
 
@@ -362,7 +362,8 @@ const char *talk(uint64_t seed, bool explain, struct talk_result *result)
 	static struct talk talks;
 	struct talk *t = &talks;
 	struct rte_mempool *pool = tests_pool();
-	unsigned before = rte_mempool_avail_count(pool), turns = 0;
+	unsigned before = rte_mempool_avail_count(pool), turns = 0, moved = 0;
+	uint64_t read = 0;
 
 	memset(t->side, 0, sizeof(t->side));
 	t->random = t->seed = seed;
@@ -374,7 +375,11 @@ const char *talk(uint64_t seed, bool explain, struct talk_result *result)
 	talk_open(t);
 	for (; !t->wrong && !t->over && !is_over(t); turns++) {
 		turn(t);
-		if (t->now > START_NS + END_NS || turns > TURNS_MAX) {
+		if (t->side[0].read + t->side[1].read > read) {
+			read = t->side[0].read + t->side[1].read;
+			moved = turns;
+		}
+		if (t->now > START_NS + END_NS || turns - moved > TURNS_MAX) {
 			t->over = is_given_up(t);
 			t->wrong = t->over ? NULL : "the connection is stuck";
 		}
