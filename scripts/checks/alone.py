@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tests again that failed beside other suites, alone, when nothing else runs.
 
-A test of real traffic that fails because the machine was busy says nothing about the change, but a
-race in the forwarder may look the same. So such a test must pass TIMES times alone, and is named in
-the summary as disturbed: a defect of the test, to be mended, that refuses no change.
+A test of real traffic, or of real time, that fails because the machine was busy says nothing about
+the change, but a race in the forwarder may look the same. So such a test must pass TIMES times
+alone, and is named in the summary as disturbed: a defect of the test, to be mended, that refuses no
+change. A program that crashed, or that a sanitizer has stopped, is at fault whatever the next runs do.
 """
 
+import re
 import xml.etree.ElementTree as ET
 
 from checks.base import ROOT
 
 TIMES = 3
 MOST = 12  # more failures in a run have a cause that is no chance
+# What no busy machine does: reports of sanitizers, and ends by SIGILL, ABRT, BUS, FPE or SEGV.
+CRASH = re.compile(
+    r"Sanitizer|runtime error: |Segmentation fault|^panic: |exit status -(?:4|6|7|8|11)\b", re.M
+)
 
 
 def node_id(case):
@@ -39,7 +45,12 @@ def passes_alone(failure):
 
 def settle(suites):
     """Takes back the failures that do not happen alone; returns the names of their tests."""
-    failures = [(suite, failure) for suite in suites for failure in suite.count.failures]
+    failures = [
+        (suite, failure)
+        for suite in suites
+        for failure in suite.count.failures
+        if not any(map(CRASH.search, failure.notes))
+    ]
     if len(failures) > MOST:
         return []
     disturbed = []

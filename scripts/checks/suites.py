@@ -11,8 +11,14 @@ from checks.alone import broken_tests
 from checks.base import RESULTS, ROOT, VENV, Count, Failure, beside, check_of, complaints, run
 
 
-def meson_count(build):
-    """Counts cases where a program reports them (cmocka), programs otherwise."""
+# C programs that need the kernel, and so may run again alone: alone.py. The others do the same each
+# time, or draw what they do by chance: there a failure that does not come again still counts.
+DISTURBED = re.compile(r"[:+]root[ +]")
+
+
+def meson_count(build, again=None):
+    """Counts cases where a program reports them (cmocka), programs otherwise. again: runs a
+    program by its name."""
     count = Count()
     for line in (ROOT / build / "meson-logs/testlog.json").read_text().splitlines():
         entry = json.loads(line)
@@ -28,6 +34,10 @@ def meson_count(build):
         else:
             count += Count(passed=passed, failed=max(failed, 1))
             count.notes.append(f"{entry['name']}: {result}\n{output[-6000:]}")
+            if again and DISTURBED.search(entry["name"]):
+                one = functools.partial(again, entry["name"].split(" / ")[1])
+                failure = Failure(entry["name"], count.notes[-1:], one, max(failed, 1))
+                count.failures.append(failure)
     return count
 
 
@@ -39,7 +49,7 @@ def meson_suite(build, *options, env=None):
     )
     if not log.exists():
         return check_of(process, "meson test") if process.returncode else Count()
-    count = meson_count(build)
+    count = meson_count(build, functools.partial(meson_suite, build, *options, env=env))
     if process.returncode and not count.failed:
         count += check_of(process, "meson test")
     return count
@@ -131,7 +141,18 @@ def test_soak():
 
 
 def test_go():
-    process = run("go", "test", "-json", "-count=1", "./...")
+    return go_suite("./...")
+
+
+def go_again(package, test):
+    """One test of a package; subtests run with it."""
+    count = go_suite("-run", f"^{test}$", package)
+    return count if count.passed or count.failed else Count(failed=1)
+
+
+def go_suite(*arguments):
+    """A failed test of it may run again alone: alone.py."""
+    process = run("go", "test", "-json", "-count=1", *arguments)
     count, output = Count(), {}
     for line in process.stdout.splitlines():
         try:
@@ -146,6 +167,9 @@ def test_go():
             if key[1] or not any(p == key[0] and t for p, t in output if t):
                 count += Count(failed=1)
                 count.notes.append(f"{key[0]} {key[1] or ''}\n{''.join(output[key])[-6000:]}")
+                if key[1]:
+                    again = functools.partial(go_again, key[0], key[1].split("/")[0])
+                    count.failures.append(Failure(" ".join(key), count.notes[-1:], again))
         elif key[1] and event["Action"] in ("pass", "skip"):
             count.cases.append((event.get("Elapsed", 0), f"{key[0]} {key[1]}"))
             count += Count(**{"passed" if event["Action"] == "pass" else "skipped": 1})

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A test that fails only beside others is named and refuses nothing; one that fails alone does."""
 
+import json
+import subprocess
+
 import pytest
-from checks import alone
+from checks import alone, suites
 from checks.base import Count, Failure
 from checks.schedule import Suite
 
@@ -15,12 +18,12 @@ REPORT = """<testsuites><testsuite tests="3" failures="1" errors="1" skipped="0"
 </testsuite></testsuites>"""
 
 
-def suite_of(tmp_path, monkeypatch, ends):
+def suite_of(tmp_path, monkeypatch, ends, said="lost"):
     """A suite with one failed test, whose next runs end as `ends` says: True if passed."""
     monkeypatch.setattr("checks.schedule.RESULTS", tmp_path)
     runs = iter(ends)
     again = lambda: Count(passed=1) if next(runs) else Count(failed=1)  # noqa: E731
-    failure = Failure("t", ["t (failure)\nlost"], again)
+    failure = Failure("t", [f"t (failure)\n{said}"], again)
     count = Count(passed=4, failed=1, notes=failure.notes, failures=[failure])
     return Suite("wire", "wire", 1, count, begun=0)
 
@@ -42,6 +45,77 @@ def test_many_failures_are_no_chance(tmp_path, monkeypatch):
     suites = [suite_of(tmp_path, monkeypatch, [True] * 9) for _ in range(alone.MOST + 1)]
     assert alone.settle(suites) == []
     assert all(suite.count.failed == 1 for suite in suites)
+
+
+@pytest.mark.parametrize(
+    "said",
+    (
+        "==7==ERROR: AddressSanitizer: heap-use-after-free",
+        "store.c:7:3: runtime error: index 4 out of bounds",
+        "steelyard-forwarder (--port front; exit status -11)",
+        "Test failed with exception: Segmentation fault(11)",
+        "=== RUN TestIt\npanic: index out of range",
+    ),
+)
+def test_a_crash_is_no_disturbance(tmp_path, monkeypatch, said):
+    suite = suite_of(tmp_path, monkeypatch, [True] * alone.TIMES, said)
+    assert alone.settle([suite]) == []
+    assert (suite.count.passed, suite.count.failed) == (4, 1)
+
+
+MESON = (
+    {"name": "steelyard:unit / base", "result": "FAIL", "stdout": "[  FAILED  ] 1 test(s)"},
+    {"name": "steelyard:root / kernel claim", "result": "FAIL", "stdout": "[  FAILED  ] 2 test(s)"},
+    {"name": "steelyard:root / kernel check", "result": "OK", "stdout": "[  PASSED  ] 5 test(s)"},
+)
+
+
+def test_programs_that_need_the_kernel_run_again(tmp_path, monkeypatch):
+    """With the same options, and by their name; all cases of one that passes are taken back."""
+    log = tmp_path / "meson-logs/testlog.json"
+    log.parent.mkdir()
+    log.write_text("".join(json.dumps(one | {"duration": 1}) + "\n" for one in MESON))
+    monkeypatch.setattr(suites, "ROOT", tmp_path)
+    asked = []
+    count = suites.meson_count("", lambda name: asked.append(name) or Count(passed=2))
+    assert (count.passed, count.failed) == (5, 3)
+    (failure,) = count.failures
+    assert failure.test == "steelyard:root / kernel claim"
+    assert alone.passes_alone(failure)
+    assert asked == ["kernel claim"] * alone.TIMES
+    count.take_back(failure)
+    assert (count.passed, count.failed) == (7, 1)
+    assert [note.split(":")[1] for note in count.notes] == ["unit / base"]
+
+
+GO = """
+{"Action":"run","Package":"p","Test":"TestIt"}
+{"Action":"output","Package":"p","Test":"TestIt","Output":"late"}
+{"Action":"fail","Package":"p","Test":"TestIt/one"}
+{"Action":"fail","Package":"p","Test":"TestIt"}
+{"Action":"pass","Package":"p","Test":"TestOther"}
+{"Action":"fail","Package":"p"}
+"""
+GO_AGAIN = '{"Action":"pass","Package":"p","Test":"TestIt"}'
+
+
+def test_tests_in_go_run_again(monkeypatch):
+    """By the test that a failed one is a part of."""
+    asked, answers = [], iter([(1, GO), (0, GO_AGAIN), (0, GO_AGAIN), (0, GO_AGAIN), (0, "")])
+
+    def run(*command):
+        asked.append(command[4:])
+        returncode, stdout = next(answers)
+        return subprocess.CompletedProcess(command, returncode, stdout)
+
+    monkeypatch.setattr(suites, "run", run)
+    count = suites.test_go()
+    assert (count.passed, count.failed) == (1, 2)
+    part, whole = count.failures
+    assert (part.test, whole.test) == ("p TestIt/one", "p TestIt")
+    assert alone.passes_alone(part)
+    assert asked == [("./...",)] + [("-run", "^TestIt$", "p")] * alone.TIMES
+    assert not alone.passes_alone(whole), "none of that name ran"
 
 
 def test_tests_of_a_report_can_be_called(tmp_path):
