@@ -7,7 +7,6 @@ import itertools
 import os
 import re
 import resource
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -70,7 +69,6 @@ class Lab:
         reap.reap_dead()
         adopt_orphans()
         allow_many_files()
-        self.dir.mkdir(parents=True, mode=0o755)
         reap.claim(self.dir, self.outlive)
         _open.add(self)
         try:
@@ -111,7 +109,7 @@ class Lab:
         reap.clean_hosts(self.id)
         self.network.destroy()
         reap.remove_shared_files(self.id)
-        shutil.rmtree(self.dir, ignore_errors=True)
+        reap.drop(self.dir)
 
     def start(self, host, name, argv, env=None, commanded=False):
         """Starts a program on a host; its log is <lab folder>/<name>.log."""

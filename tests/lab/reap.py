@@ -5,6 +5,8 @@
 by removing labs whose process is dead, and what tests left behind.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -28,8 +30,21 @@ def _started(pid):
 
 
 def claim(folder, outlive):
+    """Makes a lab's folder. It appears with its owner: another lab that begins just then would
+    remove one that nobody has."""
     owner = {"pid": os.getpid(), "started": _started(os.getpid()), "outlive": outlive}
-    (folder / "owner").write_text(json.dumps(owner))
+    unseen = folder.with_name(f".{folder.name}")
+    unseen.mkdir(parents=True, mode=0o755)
+    (unseen / "owner").write_text(json.dumps(owner))
+    unseen.rename(folder)
+
+
+def drop(folder):
+    """Removes a lab's folder. It disappears as a whole: without its owner it would look dead."""
+    unseen = folder.with_name(f".{folder.name}")
+    with contextlib.suppress(FileNotFoundError):
+        folder.rename(unseen)
+    shutil.rmtree(unseen, ignore_errors=True)
 
 
 def _owner(folder):
@@ -80,7 +95,7 @@ def remove(lab_id):
         if where.is_relative_to(LABS / lab_id):
             subprocess.run(["umount", where], check=False)
     pages.put_back(LABS / lab_id)
-    shutil.rmtree(LABS / lab_id, ignore_errors=True)
+    drop(LABS / lab_id)
 
 
 def reap_tests():
@@ -91,16 +106,31 @@ def reap_tests():
                 shutil.rmtree(folder, ignore_errors=True)
 
 
+def is_dead(folder, kept_too=False):
+    owner = _owner(folder)
+    alive = owner["started"] is not None and _started(owner["pid"]) == owner["started"]
+    return not alive and (kept_too or not owner["outlive"])
+
+
+@contextlib.contextmanager
+def _alone():
+    """No other process reaps meanwhile: each would remove what the other is removing."""
+    LABS.mkdir(parents=True, exist_ok=True)
+    with open(LABS / "reaping", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def reap_dead(kept_too=False):
     """Removes labs whose process is dead; labs left running on purpose only with kept_too."""
+    if not LABS.is_dir() or not any(is_dead(one, kept_too) for one in LABS.glob("sy-*")):
+        return []
     removed = []
-    for folder in sorted(LABS.glob("sy-*")) if LABS.is_dir() else ():
-        owner = _owner(folder)
-        alive = owner["started"] is not None and _started(owner["pid"]) == owner["started"]
-        if alive or (owner["outlive"] and not kept_too):
-            continue
-        remove(folder.name)
-        removed.append(folder.name)
+    with _alone():
+        for folder in sorted(LABS.glob("sy-*")):
+            if folder.is_dir() and is_dead(folder, kept_too):
+                remove(folder.name)
+                removed.append(folder.name)
     return removed
 
 
