@@ -15,7 +15,21 @@ from tests.wire.stage import Accounting, Stage
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "drops(*reasons): drops that the test causes")
+    config.addinivalue_line(
+        "markers", "workers(number): with so many workers only, where their number changes nothing"
+    )
     catch_signals()
+
+
+def pytest_collection_modifyitems(config, items):
+    def is_wanted(item):
+        marker = item.get_closest_marker("workers")
+        has = getattr(item, "callspec", None) and item.callspec.params.get("shared_stage")
+        return not marker or has in (None, *marker.args)
+
+    left_out = [item for item in items if not is_wanted(item)]
+    items[:] = filter(is_wanted, items)
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session", params=(1, 2), ids=("1-worker", "2-workers"))

@@ -22,6 +22,7 @@ from tests.lab.clients import HttpConnection
 from tests.lab.steelyard import FORWARDER, VIP, WEB
 from tests.wire.control import Control, frame, request
 
+pytestmark = pytest.mark.workers(1)  # nothing of it reaches a worker
 MIB = 1 << 20
 FILE_MAX = 64 * MIB
 FRAME_MAX = 4 * MIB

@@ -11,6 +11,8 @@ from tests.lab.process import run
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.joined import Joined
 
+pytestmark = pytest.mark.workers(1)  # nothing of it is a worker's
+
 
 @pytest.fixture
 def joined(stage):

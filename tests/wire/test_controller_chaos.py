@@ -19,6 +19,7 @@ from tests.lab.clients import finish_wrk, start_wrk
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.joined import Joined
 
+pytestmark = pytest.mark.workers(1)  # nothing of it is a worker's
 KINDS = ("kill", "freeze", "cut", "agent", "host")
 FAULTS = int(os.environ.get("STEELYARD_CHAOS", len(KINDS)))
 SEED = int(os.environ.get("STEELYARD_CHAOS_SEED", "16"))

@@ -13,6 +13,7 @@ from tests.lab.steelyard import VIP, WEB
 from tests.lab.wait import wait_until
 from tests.wire.stage import ECHO
 
+pytestmark = pytest.mark.workers(2)  # each looks sources up by itself
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 MANY = 100_000
 FIRST4 = int(ipaddress.IPv4Address("100.64.0.0"))
