@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `steelyard get attacks` says of a flood. A file of its own: floods of other tests would have
-become what is usual."""
+"""What `steelyard get attacks` says of a flood, and where it comes from. A file of its own: floods of
+other tests would have become what is usual. Each test has kinds and services of its own, so what is
+usual is waited for once."""
 
 import os
 
@@ -8,12 +9,13 @@ import pytest
 
 from tests.lab import wait_until
 from tests.lab.flood import finish_flood, start_flood, wait_for_usual
-from tests.lab.steelyard import VIP, WEB
+from tests.lab.steelyard import DNS, VIP, WEB
 from tests.wire.conftest import check_accounting
 
 RATE = 4000
 ECHOES = 60_000  # several times what is answered
 METRICS = "127.0.0.1:9271"
+NETWORK = "64.1.2.0/24"
 # A flood must send in a second what is due in it: a sanitized forwarder leaves no time for that.
 pytestmark = [
     pytest.mark.both_builds,
@@ -90,3 +92,29 @@ def test_a_flood_of_echoes_is_reported(stage):
     assert not attack.service_name
     assert "limited" in attack.done[0]
     finish_flood(process)
+
+
+def listed(stage, service, told):
+    """The listed flood at a service, once its sources are known."""
+    for attack in stage.steelyard.get("attacks"):
+        if (attack["kind"], attack["service"]) == ("udp-flood", service) and told(attack):
+            return attack
+    return None
+
+
+@pytest.mark.drops("no-local-port", "table-full", "session-evicted")
+def test_sources_are_named_or_called_spoofed(stage):
+    """A flood of one network is named by it; one of random addresses is called spoofed."""
+    wait_for_usual(stage.steelyard)
+    one = start_flood(stage.lab, "udp", VIP[4], DNS, RATE, prefix=NETWORK)
+    many = start_flood(stage.lab, "udp", VIP[6], DNS, RATE)
+    attack = wait_until(lambda: listed(stage, "dns4", lambda a: a["from"]), "its network", 60)
+    assert attack["from"][0]["network"] == NETWORK
+    assert attack["from"][0]["percent"] > 90
+    attack = wait_until(lambda: listed(stage, "dns6", lambda a: a.get("spread")), "its kind", 60)
+    assert attack["spread"] == "spoofed or very many"
+    assert attack["from"] == []
+    table = stage.steelyard.cli("get", "attacks")
+    assert f"{NETWORK} " in table and "spoofed or very many" in table
+    finish_flood(one)
+    finish_flood(many)
