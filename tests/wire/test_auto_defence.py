@@ -18,7 +18,6 @@ TOO_MANY = SESSIONS // 16  # that are half open
 REQUESTS = 40
 PATIENCE_S = 90  # for a switch
 METRICS = "127.0.0.1:9273"
-families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
@@ -47,66 +46,84 @@ def log_of(stage, words):
     return [line for line in stage.steelyard.forwarder.output().splitlines() if words in line]
 
 
-@families
+class Flooded:
+    """The web service of a family, which a flood hits, and ten connections to it."""
+
+    def __init__(self, stage, family):
+        self.stage, self.family, self.web = stage, family, f"web{family}"
+        assert stage.steelyard.service(self.web)["syn_defence"] == "auto"
+        self.before = defence(stage, self.web)
+        assert not self.before["on"]
+        self.lasting = [HttpConnection(stage.client, VIP[family], WEB) for _ in range(10)]
+        self.servers = [connection.get() for connection in self.lasting]
+        self.logged = len(self.log())
+
+    def log(self):
+        return log_of(self.stage, f"SYN defence of service {self.web} ")
+
+    def ask(self):
+        """Each request has an answer, and connections are where they were."""
+        for _ in range(REQUESTS):
+            http_get(self.stage.client, VIP[self.family], WEB)
+        assert [connection.get() for connection in self.lasting] == self.servers
+
+    def switches_on(self):
+        stage, before = self.stage, self.before
+        flood = start_flood(stage.lab, "syn", VIP[self.family], WEB, RATE)
+        wait_until(lambda: is_on(stage, self.web), "the flood switches it on", PATIENCE_S)
+        assert not is_on(stage, f"echo{self.family}")
+        self.ask()
+        assert flood.alive()
+        now = defence(stage, self.web)
+        assert now["on"] and now["switched_on"] == before["switched_on"] + 1
+        assert "half-open sessions" in now["why"] or "not completed" in now["why"]
+        assert now["answered"] > before["answered"] + REQUESTS
+        assert now["returned"] >= before["returned"] + REQUESTS
+        self.is_told()
+        assert finish_flood(flood)["sent"]
+
+    def is_told(self):
+        steelyard = self.stage.steelyard
+        lines = steelyard.cli("get", "services").splitlines()
+        (line,) = (line for line in lines if line.startswith(f"{self.web} "))
+        assert "auto (on)" in line
+        assert "switched on" in steelyard.cli("describe", "service", self.web)
+        scrape = ["curl", "-sS", f"http://{METRICS}/metrics"]
+        text = self.stage.lab["forwarder"].ns.run(scrape)
+        assert any(
+            line.startswith("steelyard_service_syn_defence_on{")
+            and f'service="{self.web}"' in line
+            and line.endswith(" 1")
+            for line in text.splitlines()
+        )
+        assert "steelyard_service_half_open_sessions{" in text
+        assert "steelyard_forwarder_unproven_sessions " in text
+        assert "sessions_unproven" in steelyard.get("status")["forwarder"]
+
+    def switches_off(self):
+        stage = self.stage
+        wait_until(lambda: not is_on(stage, self.web), "its end switches it off", PATIENCE_S)
+        now = defence(stage, self.web)
+        assert now["switched_on"] == self.before["switched_on"] + 1
+        assert len(self.log()) == self.logged + 2
+        self.ask()
+        assert defence(stage, self.web)["answered"] == now["answered"]  # SYNs reach the servers
+        for connection in self.lasting:
+            connection.close()
+
+
 @pytest.mark.drops("no-session", "unproven-evicted", "no-local-port", "opening")
-def test_a_flood_switches_it_on_for_its_service_alone(stage, family):
+def test_floods_switch_it_on_for_their_services_alone(stage):
     """Connections live on, requests succeed before, during and after; all of it is told."""
     stage.config.metrics = METRICS
     stage.apply()
-    web, other = f"web{family}", f"web{10 - family}"
-    assert stage.steelyard.service(web)["syn_defence"] == "auto"
-    before = defence(stage, web)
-    assert not before["on"]
-    lasting = [HttpConnection(stage.client, VIP[family], WEB) for _ in range(10)]
-    servers = [connection.get() for connection in lasting]
-    logged = len(log_of(stage, f"SYN defence of service {web} "))
-
-    flood = start_flood(stage.lab, "syn", VIP[family], WEB, RATE)
-    wait_until(lambda: is_on(stage, web), "the flood switches it on", PATIENCE_S)
-    assert not is_on(stage, other)
-    assert not is_on(stage, f"echo{family}")
-    during = [http_get(stage.client, VIP[family], WEB) for _ in range(REQUESTS)]
-    assert len(during) == REQUESTS
-    assert [connection.get() for connection in lasting] == servers
-    assert http_get(stage.client, VIP[10 - family], WEB)
-    assert flood.alive()
-    now = defence(stage, web)
-    assert now["on"] and now["switched_on"] == before["switched_on"] + 1
-    assert "half-open sessions" in now["why"] or "not completed" in now["why"]
-    assert now["answered"] > before["answered"] + REQUESTS
-    assert now["returned"] >= before["returned"] + REQUESTS
-    assert not is_on(stage, other)
-    line = next(
-        line
-        for line in stage.steelyard.cli("get", "services").splitlines()
-        if line.startswith(f"{web} ")
-    )
-    assert "auto (on)" in line
-    assert "switched on" in stage.steelyard.cli("describe", "service", web)
-    text = stage.lab["forwarder"].ns.run(["curl", "-sS", f"http://{METRICS}/metrics"])
-    assert any(
-        line.startswith("steelyard_service_syn_defence_on{")
-        and f'service="{web}"' in line
-        and line.endswith(" 1")
-        for line in text.splitlines()
-    )
-
-    assert "steelyard_service_half_open_sessions{" in text
-    assert "steelyard_forwarder_unproven_sessions " in text
-    assert "sessions_unproven" in stage.steelyard.get("status")["forwarder"]
-
-    sent = finish_flood(flood)
-    assert sent["sent"]
-    wait_until(lambda: not is_on(stage, web), "its end switches it off", PATIENCE_S)
-    assert defence(stage, web)["switched_on"] == now["switched_on"]
-    assert len(log_of(stage, f"SYN defence of service {web} ")) == logged + 2
-    answered = defence(stage, web)["answered"]
-    after = [http_get(stage.client, VIP[family], WEB) for _ in range(REQUESTS)]
-    assert len(after) == REQUESTS
-    assert defence(stage, web)["answered"] == answered  # SYNs reach the servers again
-    assert [connection.get() for connection in lasting] == servers
-    for connection in lasting:
-        connection.close()
+    first, second = Flooded(stage, 4), Flooded(stage, 6)
+    first.switches_on()
+    assert not is_on(stage, second.web)
+    second.ask()
+    second.switches_on()
+    first.switches_off()
+    second.switches_off()
 
 
 # Servers still repeat the SYN-ACKs of a flood before.

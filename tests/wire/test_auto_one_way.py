@@ -3,6 +3,8 @@
 clients then prove their address, and the end of the flood switches it off. As in
 test_auto_defence.py, nothing depends on how fast the machine is."""
 
+import contextlib
+
 import pytest
 
 from tests.lab import wait_until
@@ -16,12 +18,8 @@ RATE = 800
 SESSIONS = 16384  # a sixteenth of them may be half open
 SEEN = 15  # connections of a client that was served before the flood, without a proof
 PATIENCE_S = 90  # for a switch
-rows = pytest.mark.parametrize(
-    "row",
-    # The defence does not ask for the tunnel's family.
-    [row for row in ROWS if row.mode in OWN_VIP and (row.client, row.server) != (4, 6)],
-    ids=str,
-)
+# The defence does not ask for the tunnel's family.
+FLOODED = [row for row in ROWS if row.mode in OWN_VIP and (row.client, row.server) != (4, 6)]
 
 
 class AutoStage(ModeStage):
@@ -54,36 +52,42 @@ def stage(auto_stage, request):
     yield from check_accounting(auto_stage, request)
 
 
-# Servers answer forged SYNs until the defence is on, and the router says that nobody is there.
-@pytest.mark.drops("syn-proof", "no-session", "icmp-unhandled", "unproven-evicted")
-@rows
-def test_a_flood_switches_it_on_for_its_service_alone(stage, row):
-    other = next(one for one in ROWS if one.mode in OWN_VIP and one != row)
+def row_is_flooded(stage, row, others, lasting):
+    """The flood switches it on for its service, and for none of the others, and ends."""
     before, sent_before = stage.counts(row), answers_to_forged(stage.lab)
     assert not before["on"]
-    with HttpConnection(stage.lab["far"], row.vip, row.ports[0]) as lasting:
-        server = lasting.get()
-        flood = start_flood(stage.lab, "syn", row.vip, str(row.ports[0]), RATE)
-        wait_until(lambda: stage.is_on(row), "the flood switches it on", PATIENCE_S)
-        assert not stage.is_on(other)
-        assert {stage.get(row) for _ in range(SEEN + 30)} <= stage.hosts.names()
-        assert lasting.get() == server
-        assert flood.alive()
-        now = stage.counts(row)
-        assert now["on"] and now["switched_on"] == before["switched_on"] + 1
-        # The client proved its address; forged ones are asked in vain, at no server's cost.
-        assert now["returned"] > before["returned"]
-        wait_until(lambda: answers_to_forged(stage.lab) > sent_before, "forged SYNs are answered")
-        line = next(
-            line
-            for line in stage.steelyard.cli("get", "services").splitlines()
-            if line.startswith(f"web-{row} ")
-        )
-        assert "auto (on)" in line
+    server = lasting.get()
+    flood = start_flood(stage.lab, "syn", row.vip, str(row.ports[0]), RATE)
+    wait_until(lambda: stage.is_on(row), "the flood switches it on", PATIENCE_S)
+    assert not any(map(stage.is_on, others))
+    assert {stage.get(row) for _ in range(SEEN + 30)} <= stage.hosts.names()
+    assert lasting.get() == server
+    assert flood.alive()
+    now = stage.counts(row)
+    assert now["on"] and now["switched_on"] == before["switched_on"] + 1
+    # The client proved its address; forged ones are asked in vain, at no server's cost.
+    assert now["returned"] > before["returned"]
+    wait_until(lambda: answers_to_forged(stage.lab) > sent_before, "forged SYNs are answered")
+    lines = stage.steelyard.cli("get", "services").splitlines()
+    (line,) = (line for line in lines if line.startswith(f"web-{row} "))
+    assert "auto (on)" in line
+    finish_flood(flood)
+    return server
 
-        finish_flood(flood)
-        wait_until(lambda: not stage.is_on(row), "its end switches it off", PATIENCE_S)
-        asked = stage.counts(row)["answered"]
-        assert {stage.get(row) for _ in range(SEEN + 30)} == stage.hosts.names()
-        assert stage.counts(row)["answered"] == asked  # nobody is asked any more
-        assert lasting.get() == server
+
+# Servers answer forged SYNs until the defence is on, and the router says that nobody is there.
+@pytest.mark.drops("syn-proof", "no-session", "icmp-unhandled", "unproven-evicted")
+def test_floods_switch_it_on_for_their_services_alone(stage):
+    """One service after the other; the ends of the floods are waited for together."""
+    with contextlib.ExitStack() as stack:
+        lasting, servers = {}, {}
+        for number, row in enumerate(FLOODED):
+            one = HttpConnection(stage.lab["far"], row.vip, row.ports[0])
+            lasting[row] = stack.enter_context(one)
+            servers[row] = row_is_flooded(stage, row, FLOODED[number + 1 :], one)
+        for row in FLOODED:
+            wait_until(lambda row=row: not stage.is_on(row), "its end switches it off", PATIENCE_S)
+            asked = stage.counts(row)["answered"]
+            assert {stage.get(row) for _ in range(SEEN + 30)} == stage.hosts.names()
+            assert stage.counts(row)["answered"] == asked  # nobody is asked any more
+            assert lasting[row].get() == servers[row]

@@ -23,7 +23,7 @@ from tests.wire.modes import ModeStage
 ECHO = 9600
 KINDS = "rst,fin,syn,syn-ack,ack,data"
 # Slow enough for a sanitized forwarder to receive most of it.
-RATE, PACKETS, PACKETS_OF_ONE = 40_000, 160_000, 20_000
+RATE, PACKETS, PACKETS_OF_ONE = 40_000, 80_000, 20_000
 ALIVE = ("established", "fin-wait", "closing")
 PIECE = 20_000
 ports = itertools.count(20_000)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Twenty thousand requests while servers change weight, are drained, restart and die."""
+"""Twenty thousand requests while servers change weight, are drained, restart and die; a sanitized
+forwarder, which takes long, has fewer of those in which nobody dies."""
+
+import os
 
 import pytest
 
@@ -10,6 +13,7 @@ from tests.lab.steelyard import VIP
 
 pytestmark = pytest.mark.both_builds
 REQUESTS = 20_000
+CHANGED = 7_000 if "SY_BUILD" in os.environ else REQUESTS
 CONNECTIONS = 16
 kinds = pytest.mark.parametrize("keep_alive", (True, False), ids=("keep-alive", "short"))
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
@@ -25,7 +29,7 @@ def test_no_request_fails_during_changes(stage, family, keep_alive):
     """Weights, drains and restarts of drained servers, repeated until wrk is done."""
     steelyard, name = stage.steelyard, f"web{family}"
     s1, s2 = stage.lab["s1"], stage.lab["s2"]
-    process = start_wrk(stage.lab, url(family), REQUESTS, CONNECTIONS, keep_alive)
+    process = start_wrk(stage.lab, url(family), CHANGED, CONNECTIONS, keep_alive)
     rounds = 0
     while process.alive():
         stage.config[name].server(s1.address(family)).weight = 1 + rounds % 4
@@ -40,7 +44,7 @@ def test_no_request_fails_during_changes(stage, family, keep_alive):
     load = finish_wrk(process)
     print(f"{load.requests} requests, {rounds} rounds of changes, {dict(load.served)}")
     assert not load.failed, load
-    assert load.requests >= REQUESTS
+    assert load.requests >= CHANGED
     assert rounds
 
 

@@ -189,6 +189,6 @@ def test_idle_forwarder_rests(stage, record_property):
         lambda: all(w["sleeps"] > before[w["id"]] for w in stage.steelyard.get("workers")),
         "every worker has slept",
     )
-    cost = stage.steelyard.forwarder.idle_cost()
+    cost = stage.steelyard.forwarder.idle_cost(jiffies=100)
     record_property("idle_cpu_percent", round(cost, 1))
     print(f"idle forwarder with {stage.workers} worker(s): {cost:.1f} % of a core")
