@@ -50,7 +50,7 @@ class Capture:
                     found.append(packet)
         return found
 
-    def wait_for(self, match, what, outgoing=None, deadline_s=10):
+    def wait_for(self, match, what, outgoing=None, deadline_s=30):
         """Waits for the first frame that matches."""
         return wait_until(lambda: self.packets(match, outgoing), what, deadline_s)[0]
 

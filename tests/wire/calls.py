@@ -22,6 +22,7 @@ import time
 PEER = (sys.argv[1], int(sys.argv[2]))
 STATE_ESTABLISHED = 1
 SO_MAX_PACING_RATE = 47
+PATIENCE_MS = 30_000  # for what must come, on a busy machine
 
 
 def say(what, *facts):
@@ -214,18 +215,19 @@ def waiting():
     def seen(events):
         return sorted((number[fd], event) for fd, event in events)
 
-    say("poll: writable", seen(poll.poll(1000)))
+    say("poll: writable", seen(poll.poll(PATIENCE_MS)))
     poll.modify(one, select.POLLIN)
     say("poll: nothing", seen(poll.poll(20)))
     os.write(outer, b"x")
-    say("poll: the pipe", seen(poll.poll(1000)))
+    say("poll: the pipe", seen(poll.poll(PATIENCE_MS)))
     one.send(b"hello")
     one.recv(1, socket.MSG_PEEK)
-    say("poll: both", seen(poll.poll(1000)))
-    ready = select.select([one, inner], [one], [one], 1)
+    say("poll: both", seen(poll.poll(PATIENCE_MS)))
+    ready = select.select([one, inner], [one], [one], PATIENCE_MS / 1000)
     say("select", [len(part) for part in ready])
     one.recv(5)
-    say("select: the pipe", [len(part) for part in select.select([one, inner], [], [], 1)])
+    ready = select.select([one, inner], [], [], PATIENCE_MS / 1000)
+    say("select: the pipe", [len(part) for part in ready])
     say("select: nothing", [len(part) for part in select.select([one], [], [], 0.02)])
 
     def fetch(epoll, timeout):
@@ -239,11 +241,11 @@ def waiting():
             one.recv(1, socket.MSG_PEEK)
             epoll.register(one, select.EPOLLIN | mode)
             epoll.register(inner, select.EPOLLIN)
-            first = fetch(epoll, 1)
+            first = fetch(epoll, PATIENCE_MS / 1000)
             say(name, first, fetch(epoll, 0.02))
             attempt("twice", epoll.register, one, select.EPOLLIN)
             epoll.modify(one, select.EPOLLIN | select.EPOLLOUT | mode)
-            say(name, "modified", fetch(epoll, 1))
+            say(name, "modified", fetch(epoll, PATIENCE_MS / 1000))
             epoll.unregister(one)
             attempt("gone", epoll.unregister, one)
             say(name, "removed", fetch(epoll, 0.02))
@@ -252,7 +254,7 @@ def waiting():
         epoll.register(one, select.EPOLLIN | select.EPOLLRDHUP)
         one.shutdown(socket.SHUT_WR)
         one.recv(1)
-        say("the end", seen(epoll.poll(1)))
+        say("the end", seen(epoll.poll(PATIENCE_MS / 1000)))
 
 
 def interrupted():
@@ -300,7 +302,7 @@ def ends():
     one = socket.socket(one.family)
     one.setblocking(False)
     say("connect", errno.errorcode[one.connect_ex(PEER)])
-    say("writable", len(select.select([], [one], [], 5)[1]))
+    say("writable", len(select.select([], [one], [], PATIENCE_MS / 1000)[1]))
     say("error", one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
     attempt("connected", one.connect, PEER)
     attempt("connected", one.connect, PEER)
@@ -309,17 +311,17 @@ def ends():
     with select.epoll() as epoll:
         epoll.register(early, select.EPOLLOUT)
         early.connect_ex(PEER)
-        say("watched before", [event for _, event in epoll.poll(5)])
+        say("watched before", [event for _, event in epoll.poll(PATIENCE_MS / 1000)])
         epoll.modify(early, select.EPOLLIN)
         early.sendall(b"say\n")
-        say("watched before", [event for _, event in epoll.poll(5)])
+        say("watched before", [event for _, event in epoll.poll(PATIENCE_MS / 1000)])
         epoll.unregister(early)
     two = socket.socket(one.family)
     two.setblocking(False)
     two.connect_ex((PEER[0], 2))
     with select.epoll() as epoll:
         epoll.register(two, select.EPOLLOUT)
-        say("refused", [event for _, event in epoll.poll(5)])
+        say("refused", [event for _, event in epoll.poll(PATIENCE_MS / 1000)])
     error = two.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     say("error", errno.errorcode[error], two.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
@@ -340,7 +342,7 @@ def listening():
     order = dial(f"call {own} 7007")
     with select.epoll() as epoll:
         epoll.register(one, select.EPOLLIN)
-        say("epoll", [event for _, event in epoll.poll(5)])
+        say("epoll", [event for _, event in epoll.poll(PATIENCE_MS / 1000)])
     caller, address = one.accept()
     say("accepted", caller.getpeername() == address, caller.getsockname()[1])
     say("it says", caller.recv(6, socket.MSG_WAITALL))

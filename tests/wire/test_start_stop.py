@@ -126,8 +126,8 @@ def test_killed_forwarder_is_adopted(stage):
 def test_kernel_never_answers_for_a_vip(stage, number, family):
     """While no forwarder runs: no reset, no unreachable, but ARP and ND are answered."""
     stage.client.ns.run(["ip", "neighbour", "flush", "dev", "eth0"])
-    capture = stage.lab.capture("client")
     stage.steelyard.forwarder.stop(number)
+    capture = stage.lab.capture("client")  # now that nothing of earlier tests comes any more
     with pytest.raises(TimeoutError):
         connect(stage.client, VIP[family], WEB, timeout_s=1.5)
     with pytest.raises(TimeoutError):
@@ -141,11 +141,11 @@ def test_kernel_never_answers_for_a_vip(stage, number, family):
 @pytest.mark.drops("no-session")
 def test_kernel_never_resets_servers(stage):
     """Nor does the kernel answer what servers still send to a local address."""
-    capture = stage.lab.capture("s1")
-    with connect(stage.client, VIP[4], ECHO, timeout_s=1) as one:
+    with connect(stage.client, VIP[4], ECHO, timeout_s=10) as one:
         one.sendall(b"x")
         receive_exactly(one, 1)
         stage.steelyard.forwarder.stop()
+        capture = stage.lab.capture("s1")  # now that nothing of earlier tests comes any more
         stage.echo[4].connections[-1].sendall(b"are you there?")
         wait_until(
             lambda: len(capture.packets(lambda p: b"are you" in bytes(p), outgoing=True)) > 1,

@@ -25,7 +25,6 @@ def wait_dropped(stage, reason, count):
     wait_until(
         lambda: stage.accounting.dropped().get(reason, 0) >= count,
         lambda: f"{count} packets dropped as {reason}, of {stage.accounting.dropped()}",
-        deadline_s=10,
     )
 
 
