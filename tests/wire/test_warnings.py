@@ -131,12 +131,16 @@ def test_packets_that_begin_no_session_are_counted_by_service(small):
     small.apply()
     try:
         ask = ["curl", "-sS", "-m1", "http://10.0.0.80/"]
-        run(small.lab["client"].ns.command(ask), check=False)
         scrape = ["curl", "-sS", f"http://{small.config.metrics}/metrics?service=web"]
-        text = small.lab["forwarder"].ns.run(scrape)
         name = "steelyard_service_refused_packets_total{"
-        line = next(line for line in text.splitlines() if line.startswith(name))
-        assert int(line.split()[-1]) > 0 and 'service="web"' in line
+
+        def counted():
+            run(small.lab["client"].ns.command(ask), check=False)
+            text = small.lab["forwarder"].ns.run(scrape)
+            line = next(line for line in text.splitlines() if line.startswith(name))
+            return int(line.split()[-1]) > 0 and 'service="web"' in line
+
+        wait_until(counted, "the service's refused packets are counted")
     finally:
         small.config.services, small.config.metrics = before, metrics
         small.apply()
