@@ -8,6 +8,7 @@ the BPF file system, so a link pinned there would end with its process.
 import contextlib
 import ctypes
 import fcntl
+import itertools
 import json
 import os
 import socket
@@ -18,7 +19,9 @@ from tests.lab.process import run
 from tests.lab.wait import wait_until
 
 CLONE_NEWNET = 0x40000000
-SIOCGIFHWADDR = 0x8927
+SIOCGIFHWADDR, SIOCSIFFLAGS, SIOCETHTOOL = 0x8927, 0x8914, 0x8946
+IFF_UP, IFF_RUNNING = 1, 0x40
+ETHTOOL_STXCSUM = 0x17
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -36,6 +39,11 @@ def link_address(interface):
     return ":".join(f"{byte:02x}" for byte in answer[18:24])
 
 
+def _set_link(call, request):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        fcntl.ioctl(one, call, request)
+
+
 def is_over(pid):
     """Whether a process that was killed has ended: a zombie's other threads may still run, and
     hold its locks."""
@@ -47,15 +55,62 @@ def is_over(pid):
     return len(threads) <= 1 and status.rpartition(")")[2].split()[0] == "Z"
 
 
+def pids_in(namespaces):
+    """Processes in these namespaces, except this one."""
+    inodes, found = {one.inode() for one in namespaces}, []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        # A zombie no longer has a namespace.
+        with contextlib.suppress(OSError):
+            if (entry / "ns/net").stat().st_ino in inodes:
+                found.append(int(entry.name))
+    return found
+
+
+def kill_in(namespaces):
+    """Kills every process inside, and waits until they are gone."""
+    killed = pids_in(namespaces)
+    for pid in killed:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 9)
+    wait_until(
+        lambda: not pids_in(namespaces) and all(map(is_over, killed)),
+        f"the processes of {', '.join(one.name for one in namespaces)} are gone",
+    )
+
+
+def _netns(verb, namespaces):
+    run(["ip", "-batch", "-"], stdin="".join(f"netns {verb} {one.name}\n" for one in namespaces))
+
+
+def create_all(namespaces):
+    """Several at once: a lab is made of many commands, and there are many labs."""
+    _netns("add", namespaces)
+    for one in namespaces:
+        one.prepare()
+
+
+def delete_all(namespaces):
+    kill_in(namespaces)
+    for one in namespaces:
+        one.remove_files()
+    _netns("del", namespaces)
+
+
 class Namespace:
     """A namespace known to `ip netns` by `name`; created by create(), removed by delete()."""
 
     def __init__(self, name):
         self.name = name
         self.path = Path("/run/netns") / name
+        self.collected = None  # commands of ip that wait for run_collected(); None: none waits
 
     def create(self):
-        run(["ip", "netns", "add", self.name])
+        create_all([self])
+        return self
+
+    def prepare(self):
         # The kernel reuses inode numbers: existing files belong to a namespace that no longer
         # exists.
         self.remove_files()
@@ -64,19 +119,12 @@ class Namespace:
             self.sysctl(f"ipv6.conf.{scope}.accept_dad", 0)
             self.sysctl(f"ipv6.conf.{scope}.router_solicitations", 0)
             self.sysctl(f"ipv6.conf.{scope}.accept_ra", 0)
-        self.ip("link set lo up")
-        return self
+        with self.entered():
+            _set_link(SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP | IFF_RUNNING))
 
     def kill_all(self):
         """Kills every process inside, and waits until they are gone."""
-        killed = self.pids()
-        for pid in killed:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, 9)
-        wait_until(
-            lambda: not self.pids() and all(map(is_over, killed)),
-            f"the processes of {self.name} are gone",
-        )
+        kill_in([self])
 
     def remove_files(self):
         """Steelyard's pins and files that are named after this namespace."""
@@ -87,24 +135,14 @@ class Namespace:
         Path(f"/run/steelyard/claims-{inode}").unlink(missing_ok=True)
 
     def delete(self):
-        self.kill_all()
-        self.remove_files()
-        run(["ip", "netns", "del", self.name])
+        delete_all([self])
 
     def inode(self):
         return self.path.stat().st_ino
 
     def pids(self):
         """Processes in this namespace, except this one."""
-        inode, found = self.inode(), []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
-            # A zombie no longer has a namespace.
-            with contextlib.suppress(OSError):
-                if (entry / "ns/net").stat().st_ino == inode:
-                    found.append(int(entry.name))
-        return found
+        return pids_in([self])
 
     @property
     def enter(self):
@@ -120,8 +158,18 @@ class Namespace:
         return run(self.command(argv), **options)
 
     def ip(self, text, **options):
-        """Runs one `ip` command, written as on the command line."""
+        """Runs one `ip` command, written as on the command line; later, if commands are collected."""
+        if self.collected is not None:
+            self.collected.append(text)
+            return None
         return run(["ip", "-n", self.name, *text.split()], **options)
+
+    def run_collected(self):
+        """Runs what was collected, in one program for each family that its commands name."""
+        lines, self.collected = self.collected, None
+        for flag, group in itertools.groupby(lines, lambda text: text.partition(" ")[0] == "-6"):
+            text = "".join(line.removeprefix("-6 ") + "\n" for line in group)
+            run(["ip", *["-6"] * flag, "-n", self.name, "-batch", "-"], stdin=text)
 
     @contextlib.contextmanager
     def entered(self):
@@ -144,6 +192,13 @@ class Namespace:
         with self.entered():
             if path.exists() or not missing_ok:
                 path.write_text(f"{value}\n")
+
+    def finish_checksums(self, interface):
+        """As `ethtool -K INTERFACE tx off`: checksums are complete when frames leave."""
+        value = ctypes.create_string_buffer(struct.pack("II", ETHTOOL_STXCSUM, 0))
+        request = struct.pack("16sP", interface.encode(), ctypes.addressof(value))
+        with self.entered():
+            _set_link(SIOCETHTOOL, request)
 
     def mac(self, interface):
         with self.entered():

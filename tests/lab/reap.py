@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 from tests.lab import pages
-from tests.lab.netns import Namespace
+from tests.lab.netns import Namespace, delete_all
 
 LABS = Path("/run/steelyard-lab")
 NETNS = Path("/run/netns")
@@ -88,8 +88,8 @@ def clean_hosts(lab_id):
 
 def remove(lab_id):
     clean_hosts(lab_id)
-    for path in NETNS.glob(f"{lab_id}-*"):
-        Namespace(path.name).delete()
+    if namespaces := [Namespace(path.name) for path in NETNS.glob(f"{lab_id}-*")]:
+        delete_all(namespaces)
     remove_shared_files(lab_id)
     for where, _ in pages.mounts():
         if where.is_relative_to(LABS / lab_id):

@@ -14,7 +14,7 @@ IPv6 likewise: 10.N.0.X is fd00:N::X (X read as hexadecimal digits).
 
 from dataclasses import dataclass, field
 
-from tests.lab.netns import Namespace
+from tests.lab.netns import Namespace, create_all, delete_all
 
 FRONT, BACK, FAR = 0, 1, 9
 
@@ -55,6 +55,7 @@ class Network:
     stacked: str = ""  # macvlans as ports: "two" on both interfaces, or both on the "one"
     offload: tuple = ()  # hosts whose transmit checksum offload stays on
     hosts: dict = field(default_factory=dict)
+    unfinished: list | None = None  # interfaces of a network that is being built
 
     @property
     def ports(self):
@@ -68,14 +69,32 @@ class Network:
         return BACK if self.arms == 2 else FRONT
 
     def build(self):
-        switch = self._namespace("switch")
+        """All of it, in few commands: those of the switch first, which make the cables."""
+        servers = [f"s{n}" for n in range(1, self.servers + 1)]
+        for name in ("switch", "forwarder", "router", "far", "client", *servers):
+            self._record(name)
+        everybody = [host.ns for host in self.hosts.values()]
+        create_all(everybody)
+        for ns in everybody:
+            ns.collected = []
+        self.unfinished = []
+        self._wire(servers)
+        for ns in everybody:
+            ns.run_collected()
+        for host, interface in self.unfinished:
+            self._finish(host, interface)
+        self.unfinished = None
+        return self
+
+    def _wire(self, servers):
+        switch = self["switch"].ns
         # A switch does not inspect IP headers; the kernel's bridges would, and would drop invalid
         # packets.
         switch.sysctl("bridge.bridge-nf-call-iptables", 0, missing_ok=True)
         switch.sysctl("bridge.bridge-nf-call-ip6tables", 0, missing_ok=True)
         for bridge in ("front", "back", "far") if self.arms == 2 else ("front", "far"):
             self._bridge(switch, bridge)
-        forwarder = self._host("forwarder")
+        forwarder = self["forwarder"]
         self.plug(forwarder, "front", "front", FRONT, 1, self.queues)
         if self.arms == 2:
             self.plug(forwarder, "back", "back", BACK, 1, self.queues, self.server_mtu)
@@ -83,20 +102,18 @@ class Network:
             self._stack(forwarder)
         forwarder.v4, forwarder.v6 = v4(FRONT, 1), v6(FRONT, 1)
 
-        router = self._host("router")
+        router = self["router"]
         self.plug(router, "eth0", "front", FRONT, 2)
         self.plug(router, "far0", "far", FAR, 1)
         router.ns.sysctl("ipv4.ip_forward", 1)
         router.ns.sysctl("ipv6.conf.all.forwarding", 1)
-        self.plug(self._host("far"), "eth0", "far", FAR, 10)
-        self.plug(self._host("client"), "eth0", "front", FRONT, 10)
+        self.plug(self["far"], "eth0", "far", FAR, 10)
+        self.plug(self["client"], "eth0", "front", FRONT, 10)
 
         back = "back" if self.arms == 2 else "front"
-        for n in range(1, self.servers + 1):
-            host = self._host(f"s{n}")
-            self.plug(host, "eth0", back, self.back_net, 10 + n, mtu=self.server_mtu)
+        for n, name in enumerate(servers, 1):
+            self.plug(self[name], "eth0", back, self.back_net, 10 + n, mtu=self.server_mtu)
         self._routes()
-        return self
 
     def _routes(self):
         for text in (f"10.{FAR}.0.0/24 via {v4(FRONT, 2)}", f"{v6(FAR, '')}/64 via {v6(FRONT, 2)}"):
@@ -116,23 +133,20 @@ class Network:
         return [self[f"s{n}"] for n in range(1, self.servers + 1)]
 
     def destroy(self):
-        for host in reversed(self.hosts.values()):
-            if host.ns.path.exists():
-                host.ns.delete()
+        there = [host.ns for host in reversed(self.hosts.values()) if host.ns.path.exists()]
+        if there:
+            delete_all(there)
 
-    def _namespace(self, name):
-        ns = Namespace(f"{self.prefix}-{name}")
-        # Recorded before it exists, so that a failure during creation is cleaned up too.
-        self.hosts[name] = Host(name, ns)
-        return ns.create()
-
-    def _host(self, name):
-        self._namespace(name)
+    def _record(self, name):
+        """Before it exists, so that a failure during creation is cleaned up too."""
+        self.hosts[name] = Host(name, Namespace(f"{self.prefix}-{name}"))
         return self.hosts[name]
 
     def add_host(self, name):
         """One more namespace, without an interface."""
-        return self._host(name)
+        host = self._record(name)
+        host.ns.create()
+        return host
 
     def remove_host(self, name):
         self.hosts.pop(name).ns.delete()
@@ -167,9 +181,15 @@ class Network:
         )
         switch.ip(f"link set {cable} master br-{bridge} up")
         self._address(host, interface, net, number)
+        if self.unfinished is None:
+            self._finish(host, interface)
+        else:
+            self.unfinished.append((host, interface))
+
+    def _finish(self, host, interface):
         if host.name not in self.offload:
             # Without hardware, offload leaves checksums incomplete on the wire.
-            host.ns.run(["ethtool", "-K", interface, "tx", "off"])
+            host.ns.finish_checksums(interface)
 
     def _address(self, host, interface, net, number):
         host.ns.ip(f"link set {interface} up")
