@@ -214,12 +214,12 @@ static void test_damaged(void **state)
 	config_file_flush(f->harness.b, true);
 	uint8_t *whole = file_read(f->path, &len), *bytes = malloc(len);
 	/* each byte of what is read first, then some of each record */
-	for (size_t at = 0; at < len; at += at < 64 ? 1 : 5) {
+	for (size_t at = 0; at < len; at += at < 64 ? 1 : 13) {
 		memcpy(bytes, whole, len);
 		bytes[at] ^= 1u << at % 8;
 		check_refused(f, bytes, len);
 	}
-	for (size_t cut = 0; cut < len; cut += 1 + len / 50)
+	for (size_t cut = 0; cut < len; cut += 1 + len / 25)
 		check_refused(f, whole, cut);
 	fill(f, 3); /* and works on */
 	free(bytes);
