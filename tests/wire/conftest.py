@@ -13,6 +13,9 @@ from tests.wire.running import run_lab, stack  # noqa: F401
 from tests.wire.stage import Accounting, Stage
 
 
+LOADS = ("attack-", "paced-", "slow-", "traffic-", "wrk-")
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "drops(*reasons): drops that the test causes")
     config.addinivalue_line(
@@ -58,8 +61,13 @@ def flood_stage(request):
 def check_accounting(stage, request):
     """Yields the stage with `accounting` started; checks it afterwards and restores the stage."""
     stage.accounting = Accounting(stage)
+    first = len(stage.lab.processes)
     try:
         yield stage
+        # What a test that failed has left would fail the next ones.
+        for process in stage.lab.processes[first:]:
+            if process.name.startswith(LOADS):
+                process.kill()
         stage.lab.close_captures()
         stage.lab.check_programs()
         stage.revive()

@@ -97,7 +97,7 @@ def test_a_flood_of_echoes_is_reported(stage):
 def listed(stage, service, told):
     """The listed flood at a service, once its sources are known."""
     for attack in stage.steelyard.get("attacks"):
-        if (attack["kind"], attack["service"]) == ("udp-flood", service) and told(attack):
+        if (attack["kind"], attack.get("service")) == ("udp-flood", service) and told(attack):
             return attack
     return None
 
