@@ -2,6 +2,7 @@
 """A controller configures a real forwarder through its agent, and dies: traffic goes on."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -89,7 +90,8 @@ def test_a_full_disk_keeps_what_is_in_force(stage, small):
     small.await_in_force("the forwarder has what is desired")
     stage.steelyard.wait_all_up()
     filler = fill(small.dir / "agent-1")
-    small.apply(weight=9, check=False)
+    pool = ThreadPoolExecutor(1)
+    pool.submit(small.apply, weight=9, check=False)  # waits for the forwarder, and gives it up
 
     def behind():
         (one,) = json.loads(small.controllers.cli("get", "forwarders", "-o", "json"))
@@ -100,5 +102,6 @@ def test_a_full_disk_keeps_what_is_in_force(stage, small):
     for _ in range(20):
         assert http_get(stage.client, VIP[4], WEB)
     filler.unlink()
+    pool.shutdown()
     small.await_in_force("the change has come through")
     assert small.weights() == {9}
