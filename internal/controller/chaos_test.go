@@ -276,6 +276,7 @@ func (c *chaos) write(ctx context.Context, w *writer, random *rand.Rand, f *dpte
 // Controllers with their etcds are killed and cut off, clocks change, agents start again, hosts are replaced, while changes go on. No confirmed
 // change is lost or goes back, no service ever leaves a forwarder, and in the end all is as it was ordered last.
 func TestChaos(t *testing.T) {
+	t.Parallel() // faults take their time
 	c := newChaos(t)
 	forwarders := map[string]*dptest.Forwarder{}
 	c.order("a project", func(ctx context.Context, u user) error {

@@ -194,6 +194,7 @@ func (x *external) heal() {
 // Members of an external etcd are killed and frozen in turn, then two of the three: what is confirmed stays, nothing goes back, and forwarders do
 // not notice. Its limits are the usual ones, its clients show certificates.
 func TestExternalEtcdLosesMembers(t *testing.T) {
+	t.Parallel() // elections take seconds
 	x := newExternal(t)
 	store, err := cluster.Open(t.Context(), x.options)
 	if err != nil {

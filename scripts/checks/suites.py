@@ -152,7 +152,8 @@ def go_again(package, test):
 
 def go_suite(*arguments):
     """A failed test of it may run again alone: alone.py."""
-    process = run("go", "test", "-json", "-count=1", *arguments)
+    # The slow ones of a package wait for most of their time.
+    process = run("go", "test", "-json", "-count=1", "-parallel", "4", *arguments)
     count, output = Count(), {}
     for line in process.stdout.splitlines():
         try:

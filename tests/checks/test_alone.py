@@ -104,7 +104,7 @@ def test_tests_in_go_run_again(monkeypatch):
     asked, answers = [], iter([(1, GO), (0, GO_AGAIN), (0, GO_AGAIN), (0, GO_AGAIN), (0, "")])
 
     def run(*command):
-        asked.append(command[4:])
+        asked.append(command[6:])
         returncode, stdout = next(answers)
         return subprocess.CompletedProcess(command, returncode, stdout)
 
