@@ -4,7 +4,8 @@
 A test of real traffic, or of real time, that fails because the machine was busy says nothing about
 the change, but a race in the forwarder may look the same. So such a test must pass TIMES times
 alone, and is named in the summary as disturbed: a defect of the test, to be mended, that refuses no
-change. A program that crashed, or that a sanitizer has stopped, is at fault whatever the next runs do.
+change. A program that crashed, or that a sanitizer has stopped, is at fault whatever the next runs
+do.
 """
 
 import re

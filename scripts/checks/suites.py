@@ -10,7 +10,6 @@ from pathlib import Path
 from checks.alone import broken_tests
 from checks.base import RESULTS, ROOT, VENV, Count, Failure, beside, check_of, complaints, run
 
-
 # C programs that need the kernel, and so may run again alone: alone.py. The others do the same each
 # time, or draw what they do by chance: there a failure that does not come again still counts.
 DISTURBED = re.compile(r"[:+]root[ +]")

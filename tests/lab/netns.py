@@ -158,7 +158,7 @@ class Namespace:
         return run(self.command(argv), **options)
 
     def ip(self, text, **options):
-        """Runs one `ip` command, written as on the command line; later, if commands are collected."""
+        """Runs one `ip` command, written as on the command line; later if they are collected."""
         if self.collected is not None:
             self.collected.append(text)
             return None

@@ -12,7 +12,6 @@ from tests.wire.interop import interop, interop_stage  # noqa: F401
 from tests.wire.running import run_lab, stack  # noqa: F401
 from tests.wire.stage import Accounting, Stage
 
-
 LOADS = ("attack-", "paced-", "slow-", "traffic-", "wrk-")
 
 

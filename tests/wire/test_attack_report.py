@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `steelyard get attacks` says of a flood, and where it comes from. A file of its own: floods of
-other tests would have become what is usual. Each test has kinds and services of its own, so what is
-usual is waited for once."""
+"""What `steelyard get attacks` says of a flood, and where it comes from. A file of its own: floods
+of other tests would have become what is usual. Each test has kinds and services of its own, so what
+is usual is waited for once."""
 
 import os
 

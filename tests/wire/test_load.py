@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Twenty thousand requests while servers change weight, are drained, restart and die; a sanitized
-forwarder, which takes long, has fewer of those in which nobody dies."""
+"""Thousands of requests while servers change weight, are drained, restart and die."""
 
 import os
+import signal
 
 import pytest
 
@@ -12,8 +12,8 @@ from tests.lab.servers import start_nginx
 from tests.lab.steelyard import VIP
 
 pytestmark = pytest.mark.both_builds
-REQUESTS = 20_000
-CHANGED = 7_000 if "SY_BUILD" in os.environ else REQUESTS
+ENDLESS = 0  # requests: until wrk is stopped, however fast it is
+ROUNDS = 2 if "SY_BUILD" in os.environ else 3  # of changes; a sanitized forwarder takes long
 CONNECTIONS = 16
 kinds = pytest.mark.parametrize("keep_alive", (True, False), ids=("keep-alive", "short"))
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
@@ -26,12 +26,14 @@ def url(family):
 @kinds
 @families
 def test_no_request_fails_during_changes(stage, family, keep_alive):
-    """Weights, drains and restarts of drained servers, repeated until wrk is done."""
+    """Weights, drains and restarts of drained servers, several times."""
     steelyard, name = stage.steelyard, f"web{family}"
     s1, s2 = stage.lab["s1"], stage.lab["s2"]
-    process = start_wrk(stage.lab, url(family), CHANGED, CONNECTIONS, keep_alive)
-    rounds = 0
-    while process.alive():
+    before = packets(stage, name)
+    process = start_wrk(stage.lab, url(family), ENDLESS, CONNECTIONS, keep_alive)
+    for rounds in range(ROUNDS):
+        goal = before + 2000 * (rounds + 1)
+        wait_until(lambda goal=goal: packets(stage, name) > goal, "traffic flows", 60)
         stage.config[name].server(s1.address(family)).weight = 1 + rounds % 4
         stage.apply()
         target = s2.address(family) if family == 4 else f"[{s2.address(family)}]:8080"
@@ -40,12 +42,16 @@ def test_no_request_fails_during_changes(stage, family, keep_alive):
         if not keep_alive:
             restart_when_drained(stage, name, s2, family)
         steelyard.cli("drain", f"{target}@{name}", "--undo")
-        rounds += 1
+    process.send(signal.SIGINT)
     load = finish_wrk(process)
-    print(f"{load.requests} requests, {rounds} rounds of changes, {dict(load.served)}")
+    print(f"{load.requests} requests, {ROUNDS} rounds of changes, {dict(load.served)}")
     assert not load.failed, load
-    assert load.requests >= CHANGED
-    assert rounds
+    assert load.requests
+
+
+def packets(stage, service):
+    """Of its clients."""
+    return stage.steelyard.service(service)["traffic"]["packets_in"]
 
 
 def restart_when_drained(stage, service, host, family):
@@ -72,22 +78,20 @@ def live_sessions(stage, service, address):
 def test_only_the_killed_servers_connections_fail(stage, keep_alive):
     """nginx on s3 is killed under load: its open connections fail, those to other servers do
     not."""
-    process = start_wrk(stage.lab, url(4), REQUESTS, CONNECTIONS, keep_alive)
-    created = stage.steelyard.service("web4")["traffic"]["packets_in"]
-    wait_until(
-        lambda: stage.steelyard.service("web4")["traffic"]["packets_in"] > created + 2000,
-        "traffic flows",
-    )
+    before = packets(stage, "web4")
+    process = start_wrk(stage.lab, url(4), ENDLESS, CONNECTIONS, keep_alive)
+    wait_until(lambda: packets(stage, "web4") > before + 2000, "traffic flows", 60)
     tries_before = refused(stage)
     stage.nginx["s3"].kill()
     stage.steelyard.wait_server("web4", stage.lab["s3"].v4, "down")
+    process.send(signal.SIGINT)
     load = finish_wrk(process)
     # Every failure is a connection that s3 had open, or one that its kernel refused.
     possible = CONNECTIONS + refused(stage) - tries_before
     print(f"{load.requests} requests, {load.failed} failed of at most {possible}; {load.errors}")
     assert load.failed <= possible, load
     assert load.errors["timeout"] == 0
-    assert load.requests >= REQUESTS
+    assert load.requests
     # Once it is known to be down, no request fails.
     after = wrk(stage.lab, url(4), 2000, connections=CONNECTIONS, keep_alive=keep_alive)
     assert not after.failed, after

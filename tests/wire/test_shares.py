@@ -80,9 +80,8 @@ def test_repeated_syns_are_counted(stage):
         ]  # each worker: s3 as well
 
         def repeated():
-            return {
-                name: s.get("delay", {}).get("syn_repeated", 0) for name, s in servers(stage).items()
-            }
+            all_of = servers(stage).items()
+            return {name: s.get("delay", {}).get("syn_repeated", 0) for name, s in all_of}
 
         # A busy machine's clients may repeat others' SYNs, too: once, not again and again.
         wait_until(lambda: (n := repeated())["s3"] > n["s1"] + n["s2"], "the client's second SYN")

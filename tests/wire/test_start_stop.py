@@ -169,17 +169,20 @@ def test_host_itself_stays_reachable(stage):
 
 
 def test_reload_under_load_loses_no_request(stage):
-    process = start_wrk(stage.lab, URL, 6000, keep_alive=False)
+    def packets():
+        return stage.steelyard.service("web4")["traffic"]["packets_in"]
+
+    before = packets()
+    process = start_wrk(stage.lab, URL, 0, keep_alive=False)  # until it is stopped
     server = stage.config["web4"].server(stage.lab["s1"].v4)
-    reloads = 0
-    while process.alive():
+    for reloads in range(20):
+        wait_until(lambda n=reloads: packets() > before + 1000 * n, "traffic flows", 60)
         server.weight = 1 + reloads % 5
         stage.apply()
-        reloads += 1
+    process.send(signal.SIGINT)
     load = finish_wrk(process)
     assert not load.failed, load
-    assert load.requests >= 6000
-    assert reloads > 3
+    assert load.requests
 
 
 def test_idle_forwarder_rests(stage, record_property):

@@ -130,7 +130,8 @@ def test_time_wait_of_a_server_costs_no_client_a_retransmission(stage, family):
         hosts = [host for host, _ in clients] + [s1]
 
         def grown(name, before):
-            return [host.ns.counters()[name] - b[name] for host, b in zip(hosts, before, strict=True)]
+            after = [host.ns.counters() for host in hosts]
+            return [a[name] - b[name] for a, b in zip(after, before, strict=True)]
 
         def are_first():
             """Not if this machine has stood still for a second meanwhile."""
