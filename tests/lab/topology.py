@@ -152,7 +152,9 @@ class Network:
         self.hosts.pop(name).ns.delete()
 
     def _bridge(self, switch, name):
-        switch.ip(f"link add br-{name} type bridge mcast_snooping 0")
+        # For an hour, in 1/100 s: frames for a host that was silent for long would go to all, and
+        # the forwarder counts those of others.
+        switch.ip(f"link add br-{name} type bridge mcast_snooping 0 ageing_time 360000")
         switch.ip(f"link set br-{name} up")
 
     def _stack(self, host):
