@@ -130,8 +130,10 @@ class Namespace:
         """Steelyard's pins and files that are named after this namespace."""
         inode = self.inode()
         for pattern in (f"sys/fs/bpf/*/{inode}-*", f"run/steelyard/*-{inode}-*"):
-            for path in Path("/").glob(pattern):
-                path.unlink(missing_ok=True)
+            # The folder of pins goes with the last one, whoever removes it.
+            with contextlib.suppress(FileNotFoundError):
+                for path in Path("/").glob(pattern):
+                    path.unlink(missing_ok=True)
         Path(f"/run/steelyard/claims-{inode}").unlink(missing_ok=True)
 
     def delete(self):
