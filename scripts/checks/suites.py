@@ -153,7 +153,7 @@ def go_suite(*arguments):
     """A failed test of it may run again alone: alone.py."""
     # The slow ones of a package wait for most of their time.
     process = run("go", "test", "-json", "-count=1", "-parallel", "4", *arguments)
-    count, output = Count(), {}
+    count, output, begun = Count(), {}, set()
     for line in process.stdout.splitlines():
         try:
             event = json.loads(line)
@@ -162,6 +162,10 @@ def go_suite(*arguments):
             continue
         key = (event.get("Package"), event.get("Test"))
         output.setdefault(key, []).append(event.get("Output", ""))
+        if event["Action"] == "run":
+            begun.add(key)
+        elif event["Action"] in ("pass", "fail", "skip"):
+            begun.discard(key)
         if event["Action"] == "fail":
             # A package fails along with its tests; it counts only if it could not be built or run.
             if key[1] or not any(p == key[0] and t for p, t in output if t):
@@ -170,6 +174,9 @@ def go_suite(*arguments):
                 if key[1]:
                     again = functools.partial(go_again, key[0], key[1].split("/")[0])
                     count.failures.append(Failure(" ".join(key), count.notes[-1:], again))
+            # What has not ended was ended with the program, and others did not begin.
+            for _, test in [] if key[1] else [one for one in begun if one[0] == key[0]]:
+                count += Count(failed=1, notes=[f"{key[0]} ended in the middle of {test}"])
         elif key[1] and event["Action"] in ("pass", "skip"):
             count.cases.append((event.get("Elapsed", 0), f"{key[0]} {key[1]}"))
             count += Count(**{"passed" if event["Action"] == "pass" else "skipped": 1})

@@ -118,6 +118,24 @@ def test_tests_in_go_run_again(monkeypatch):
     assert not alone.passes_alone(whole), "none of that name ran"
 
 
+GO_DIES = """
+{"Action":"run","Package":"p","Test":"TestIt"}
+{"Action":"fail","Package":"p","Test":"TestIt"}
+{"Action":"run","Package":"p","Test":"TestNext"}
+{"Action":"fail","Package":"p"}
+"""
+
+
+def test_a_package_that_dies_is_no_disturbance(monkeypatch):
+    """Nobody knows what its other tests would have said."""
+    died = subprocess.CompletedProcess([], 2, GO_DIES)
+    monkeypatch.setattr(suites, "run", lambda *_: died)
+    count = suites.test_go()
+    assert count.failed == 2
+    assert [failure.test for failure in count.failures] == ["p TestIt"]
+    assert "p ended in the middle of TestNext" in count.notes
+
+
 def test_tests_of_a_report_can_be_called(tmp_path):
     report = tmp_path / "report.xml"
     report.write_text(REPORT)
