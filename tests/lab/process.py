@@ -80,7 +80,7 @@ class Process:
             text.seek(self.mark)
             return text.read()
 
-    def wait_for(self, pattern, deadline_s=30):
+    def wait_for(self, pattern, deadline_s=60):
         """Waits for a line that matches; fails at once if the program ends first."""
 
         def seen():
@@ -92,7 +92,7 @@ class Process:
 
         return wait_until(seen, f"{self.name} says /{pattern}/ ({self.log})", deadline_s)
 
-    def wait(self, deadline_s=30):
+    def wait(self, deadline_s=60):
         """Waits until it ends and returns the exit status, negative for a signal."""
         try:
             return self.child.wait(deadline_s)
@@ -107,7 +107,7 @@ class Process:
         if self.alive():
             self.child.send_signal(number)
 
-    def stop(self, number=signal.SIGTERM, deadline_s=30):
+    def stop(self, number=signal.SIGTERM, deadline_s=60):
         """Asks the program to end and returns its exit status."""
         self.send(number)
         return self.wait(deadline_s)

@@ -10,7 +10,7 @@ class Expired(AssertionError):
     """The condition did not become true before its deadline."""
 
 
-def wait_until(condition, what, deadline_s=20.0):
+def wait_until(condition, what, deadline_s=60.0):
     """Returns condition()'s first true value; raises Expired, naming `what`, after deadline_s.
 
     `what` may be a function that returns the name at the deadline.
