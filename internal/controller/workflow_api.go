@@ -127,8 +127,8 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 		return err
 	}
 	if held.Revision != 0 {
-		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("the request %s of the project %s has %s already: a VIP has one route, and so one request",
-			has.Request, has.Project, vip))
+		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("the request %s of the project %s has %s already: a VIP has one route, and so one request; "+
+			"ask for another VIP, or end that request first (`steelyard nfv delete %s`)", has.Request, has.Project, vip, has.Request))
 	}
 	txn.Unchanged(held).Put(held.Key, encode(holder{wanted.GetProject(), wanted.GetId()}), 0)
 	p, entry, err := read[project](ctx, w.server.store, keyProjects+wanted.GetProject())

@@ -112,7 +112,8 @@ func TestAVIPHasOneRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, project := range map[string]string{"https": "nfv", "mine": "other"} {
-		if err := ask(id, project, 443); connect.CodeOf(err) != connect.CodeAlreadyExists || !strings.Contains(err.Error(), "request http of the project nfv") {
+		if err := ask(id, project, 443); connect.CodeOf(err) != connect.CodeAlreadyExists || !strings.Contains(err.Error(), "request http of the project nfv") ||
+			!strings.Contains(err.Error(), "steelyard nfv delete http") {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
