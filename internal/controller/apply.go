@@ -137,7 +137,9 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 		if record.Workflow && file != workflowFile {
 			return nil, denied("the services of the project %s are those of requests: change these (`steelyard nfv`)", name)
 		}
-		if len(record.Forwarders) > 0 && !slices.Contains(record.Forwarders, forwarder) {
+		had := record.Usage[forwarder].Services
+		may := len(record.Forwarders) == 0 || slices.Contains(record.Forwarders, forwarder)
+		if !may && had == 0 {
 			return nil, denied("the project %s may not use the forwarder %s, only %s", name, forwarder, strings.Join(record.Forwarders, ", "))
 		}
 		if err := s.merge(ctx, w, p, now.List(keyConfigs+forwarder+"/"), file); err != nil {
@@ -147,6 +149,16 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 			return nil, err
 		}
 		record = p.record
+		if !may && record.Usage[forwarder].Services >= had { // as with quotas: fewer, or none
+			known, err := s.store.Load(ctx, p.own.Value)
+			if err != nil {
+				return nil, unavailable(err)
+			}
+			if !bytes.Equal(known.Text, p.text) { // which a new leader of the workflow writes again
+				return nil, denied("the project %s may not use the forwarder %s any more, only %s: of its services there, some can be removed, and nothing else",
+					name, forwarder, strings.Join(record.Forwarders, ", "))
+			}
+		}
 		plans = append(plans, p)
 	}
 	return plans, nil

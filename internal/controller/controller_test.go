@@ -196,6 +196,38 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
+// A project may not use a forwarder any more: what it has there can become less, and nothing else.
+func TestAForwarderIsTakenFromAProject(t *testing.T) {
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	l.addForwarder("f1")
+	change := func(forwarders ...string) {
+		t.Helper()
+		if _, err := c.admin.SetProject(t.Context(), connect.NewRequest(&pb.SetProjectRequest{Project: &pb.Project{Name: "shop", Forwarders: forwarders}})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change()
+	if _, err := apply(t.Context(), c.admin, "f1", "", file(10)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := apply(t.Context(), c.admin, "f1", "shop", part(2, 3, 1)); err != nil {
+		t.Fatal(err)
+	}
+	change("f2")
+	for _, test := range []struct {
+		what, text string
+		want       connect.Code
+	}{
+		{"the same", part(2, 3, 1), 0}, {"more", part(2, 4, 1), connect.CodePermissionDenied}, {"others", part(3, 3, 1), connect.CodePermissionDenied},
+		{"fewer", part(2, 1, 1), 0}, {"none", part(2, 0, 0), 0}, {"some again", part(2, 1, 1), connect.CodePermissionDenied},
+	} {
+		if _, err := apply(t.Context(), c.admin, "f1", "shop", test.text); (err != nil || test.want != 0) && connect.CodeOf(err) != test.want {
+			t.Errorf("%s: %v", test.what, err)
+		}
+	}
+}
+
 func TestStrangers(t *testing.T) {
 	for method, want := range map[string]bool{"ListServices": true, "GetStatus": true, "SetDrain": false, "ApplyConfig": false, "DiffConfig": false, "New": false} {
 		if onlyReads(method) != want {

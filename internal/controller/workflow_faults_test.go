@@ -278,3 +278,45 @@ func TestAProjectOfRequestsIsRemovedAfterThem(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Quotas and forwarders of a project change; whose its services are does not, and they can still be removed.
+func TestAProjectOfRequestsChanges(t *testing.T) {
+	l := workflowLab(t, 1, "f1")
+	admin := l.controllers[0].admin
+	change := func(p *controllerpb.Project) {
+		t.Helper()
+		p.Name = "nfv"
+		if _, err := admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: p})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, id := range []string{"a", "b"} {
+		l.request(balancing(id, 80+i))
+		l.awaitState(id, pb.State_STATE_ROUTING, nil)
+	}
+	change(&controllerpb.Project{MaxServices: 1, MaxServers: 2})
+	if _, err := apply(t.Context(), admin, "f1", "nfv", part(9, 1, 1)); connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), "those of requests") {
+		t.Errorf("a file by hand: %v", err)
+	}
+	end := func(id string) {
+		t.Helper()
+		l.remove(id)
+		l.confirm(id, l.awaitState(id, pb.State_STATE_WITHDRAWING, nil).GetRoute().GetGeneration())
+		l.awaitState(id, pb.State_STATE_REMOVED, nil)
+	}
+	end("a")
+	f1 := l.agents["f1"]
+	l.until("a is gone, and b is there", func() bool { return !serves(f1, 80) && serves(f1, 81) })
+
+	l.addReady("f2")
+	change(&controllerpb.Project{Forwarders: []string{"f2"}})
+	l.request(balancing("c", 82))
+	if r := l.awaitState("c", pb.State_STATE_ROUTING, nil); r.GetForwarder() != "f2" {
+		t.Errorf("%v", r)
+	}
+	if !serves(f1, 81) {
+		t.Error("b has left")
+	}
+	end("b")
+	l.until("b is gone", func() bool { return !serves(f1, 81) })
+}
