@@ -42,7 +42,7 @@ var scenarios = []scenario{
 	{"47 Mbit/s a flow (94 % of the links), 60 % of the processors", 47e6, 0.6},
 }
 
-var policies = []string{"rr", "maglev", "capability", "p2c", "capability, p2c", "capability, p2c x delay", "capability, wlc"}
+var policies = []string{"rr", "maglev", "capability", "p2c", "capability, p2c", "capability, p2c x delay", "capability, wlc", learning}
 
 func paper(quick bool) error {
 	seeds := uint64(3)

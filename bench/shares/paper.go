@@ -39,6 +39,9 @@ type times struct{ disturbAt, measureAt, measureFor time.Duration }
 
 var usual = times{120 * time.Second, 300 * time.Second, 60 * time.Second}
 
+// learning is capability feedback that is not told what links can carry.
+const learning = "capability, learning"
+
 // scenario is what is varied: how much a flow sends, and what a server's processor needs for it.
 type scenario struct {
 	name string
@@ -96,6 +99,9 @@ func newWorld(policy string, s scenario, seed uint64) *world {
 	}
 	if strings.HasPrefix(policy, "capability") {
 		service.Feedback = model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Least: 5, Settle: 30 * time.Second, Capacity: linkRate}
+		if policy == learning {
+			service.Feedback.Capacity, service.Feedback.Learn = 0, true
+		}
 	}
 	w.config = &model.Config{Services: []model.Service{service}}
 	w.loop = feedback.New(feedback.Options{

@@ -38,9 +38,12 @@ func shareDesc(name, help string) *prometheus.Desc {
 }
 
 var (
-	shareShareDesc = shareDesc("steelyard_server_share", "Measured share of the service's new sessions, 0 to 1.")
-	sharePhiDesc   = shareDesc("steelyard_server_network_offset", "Offset of the server's network capability from the mean, φ.")
-	shareEtaDesc   = shareDesc("steelyard_server_compute_offset", "Offset of the server's compute capability from the mean, η.")
+	shareShareDesc   = shareDesc("steelyard_server_share", "Measured share of the service's new sessions, 0 to 1.")
+	sharePhiDesc     = shareDesc("steelyard_server_network_offset", "Offset of the server's network capability from the mean, φ.")
+	shareEtaDesc     = shareDesc("steelyard_server_compute_offset", "Offset of the server's compute capability from the mean, η.")
+	linkCarriesDesc  = shareDesc("steelyard_server_link_bits_per_second", "What the server's link carries, in the direction that has more, where its use counts for shares.")
+	linkCapacityDesc = prometheus.NewDesc("steelyard_server_link_capacity_bits_per_second", "Capacity of the server's link: configured, or learned (absent until it is).",
+		[]string{"service", "server", "basis"}, nil)
 	shareStateDesc = shareDesc("steelyard_server_share_basis", "What the share is based on: 0 all that the policy uses, 1 some of it, 2 nothing but the weight, 3 set aside, 4 out.")
 )
 
@@ -60,9 +63,13 @@ func (m shareMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		state, ok := m.agent.shares.State(service.Key)
 		for _, server := range service.Servers {
-			one, known := state.Shares[model.ServerRef{Service: service.Key, Address: server.Address}]
+			ref := model.ServerRef{Service: service.Key, Address: server.Address}
+			one, known := state.Shares[ref]
 			if !ok || !known {
 				continue
+			}
+			if link, counts := state.Links[ref]; counts {
+				collectLink(ch, link, service.Name, model.ServerText(server.Address))
 			}
 			for _, metric := range []struct {
 				desc  *prometheus.Desc
@@ -71,5 +78,16 @@ func (m shareMetrics) Collect(ch chan<- prometheus.Metric) {
 				ch <- prometheus.MustNewConstMetric(metric.desc, prometheus.GaugeValue, metric.value, service.Name, model.ServerText(server.Address))
 			}
 		}
+	}
+}
+
+func collectLink(ch chan<- prometheus.Metric, link feedback.Link, service, server string) {
+	ch <- prometheus.MustNewConstMetric(linkCarriesDesc, prometheus.GaugeValue, link.Carries, service, server)
+	basis := "configured"
+	if link.Learns {
+		basis = "learned"
+	}
+	if link.Capacity > 0 {
+		ch <- prometheus.MustNewConstMetric(linkCapacityDesc, prometheus.GaugeValue, link.Capacity, service, server, basis)
 	}
 }

@@ -23,20 +23,24 @@ func (s *Server) shares(info *pb.ServiceInfo, service *model.Service, stats *dpc
 	if feedback {
 		info.Feedback = &pb.FeedbackState{
 			Policy: service.Feedback.Policy.String(), Gamma: service.Feedback.Gamma, MinimumPercent: uint32(service.Feedback.Least),
-			SettleMs: uint64(service.Feedback.Settle.Milliseconds()), LinkCapacity: service.Feedback.Capacity,
+			SettleMs: uint64(service.Feedback.Settle.Milliseconds()), LinkCapacity: service.Feedback.Capacity, LearnsCapacity: service.Feedback.Learn,
 			Warning: state.Warning, ComputedUnixMs: unixMillis(state.At), ValidS: stats.GetSharesValidS(),
 		}
 	}
 	for i, server := range service.Servers {
 		one := measured[server.Address.String()]
 		info.Servers[i].Delay = one.GetDelay()
-		computed, known := state.Shares[model.ServerRef{Service: service.Key, Address: server.Address}]
+		ref := model.ServerRef{Service: service.Key, Address: server.Address}
+		computed, known := state.Shares[ref]
 		if !known && one.GetShare() == 0 {
 			continue
 		}
 		info.Servers[i].Share = &pb.ShareState{
 			Share: dpclient.ShareFromWire(one.GetShare()), Computed: computed.Share, Target: computed.Target, Phi: computed.Phi, Eta: computed.Eta,
 			Starting: computed.Starting, Reason: computed.Reason,
+		}
+		if link, counts := state.Links[ref]; counts {
+			info.Servers[i].Share.Link = &pb.LinkState{Name: link.Name, Carries: uint64(link.Carries), Capacity: uint64(link.Capacity), Learned: link.Learns, Full: link.Full}
 		}
 		if known {
 			info.Servers[i].Share.State = computed.State.String()

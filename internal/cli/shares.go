@@ -14,14 +14,24 @@ import (
 
 // shareView is a server's measured share of new sessions.
 type shareView struct {
-	Share    float64 `json:"share"`    // that the forwarder follows, 0 to 1; 0: it follows the weight
-	Computed float64 `json:"computed"` // by the agent
-	Target   float64 `json:"target"`   // where it moves to
-	State    string  `json:"state"`    // "measured", "partly", "blind", "set-aside" or "out"
-	Reason   string  `json:"reason"`   // what is missing, old, or holds it back
-	Phi      float64 `json:"phi"`      // offset of its network capability from the mean
-	Eta      float64 `json:"eta"`      // … of its compute capability
-	Starting bool    `json:"starting"` // slow start
+	Share    float64   `json:"share"`          // that the forwarder follows, 0 to 1; 0: it follows the weight
+	Computed float64   `json:"computed"`       // by the agent
+	Target   float64   `json:"target"`         // where it moves to
+	State    string    `json:"state"`          // "measured", "partly", "blind", "set-aside" or "out"
+	Reason   string    `json:"reason"`         // what is missing, old, or holds it back
+	Phi      float64   `json:"phi"`            // offset of its network capability from the mean
+	Eta      float64   `json:"eta"`            // … of its compute capability
+	Starting bool      `json:"starting"`       // slow start
+	Link     *linkView `json:"link,omitempty"` // absent: its use does not count
+}
+
+// linkView is the link to a server, whose use counts.
+type linkView struct {
+	Name     string `json:"name"`
+	Carries  uint64 `json:"carries"`  // bits/s, in the direction that has more
+	Capacity uint64 `json:"capacity"` // bits/s; 0: not learned yet
+	Learned  bool   `json:"learned"`  // or is to be; else configured
+	Full     bool   `json:"full"`     // learned: delay or loss say that it is full
 }
 
 // delayView is how long a server takes to answer SYNs, as the forwarder saw it.
@@ -40,7 +50,8 @@ type feedbackView struct {
 	Gamma        float64 `json:"gamma"`
 	Minimum      uint32  `json:"minimum_percent"`
 	SettleMs     uint64  `json:"settle_ms"`
-	LinkCapacity uint64  `json:"link_capacity"` // bits/s; 0: not known
+	LinkCapacity uint64  `json:"link_capacity"` // bits/s; 0: not known, or learned
+	Learns       bool    `json:"learns_capacity"`
 	Warning      string  `json:"warning"`
 	ComputedMs   uint64  `json:"computed_unix_ms"` // 0: not yet
 	ValidS       uint32  `json:"valid_s"`          // for so long the forwarder follows the shares; 0: weights
@@ -50,7 +61,42 @@ func viewShare(s *pb.ShareState) *shareView {
 	if s == nil {
 		return nil
 	}
-	return &shareView{s.GetShare(), s.GetComputed(), s.GetTarget(), s.GetState(), s.GetReason(), s.GetPhi(), s.GetEta(), s.GetStarting()}
+	view := &shareView{s.GetShare(), s.GetComputed(), s.GetTarget(), s.GetState(), s.GetReason(), s.GetPhi(), s.GetEta(), s.GetStarting(), nil}
+	if l := s.GetLink(); l != nil {
+		view.Link = &linkView{l.GetName(), l.GetCarries(), l.GetCapacity(), l.GetLearned(), l.GetFull()}
+	}
+	return view
+}
+
+// bitRate writes a rate with four digits at most.
+func bitRate(bits uint64) string {
+	for _, unit := range []struct {
+		of   uint64
+		name string
+	}{{1e9, "Gbit/s"}, {1e6, "Mbit/s"}, {1e3, "kbit/s"}} {
+		if bits >= unit.of {
+			return fmt.Sprintf("%.4g %s", float64(bits)/float64(unit.of), unit.name)
+		}
+	}
+	return fmt.Sprintf("%d bit/s", bits)
+}
+
+func (l *linkView) text() string {
+	text := l.Name + " carries " + bitRate(l.Carries)
+	switch {
+	case l.Capacity > 0:
+		how := "configured"
+		if l.Learned {
+			how = "learned"
+		}
+		text += fmt.Sprintf(" of %s (%s), %.0f %%", bitRate(l.Capacity), how, 100*float64(l.Carries)/float64(l.Capacity))
+	default:
+		text += ", its capacity is not learned yet"
+	}
+	if l.Full {
+		text += "; it looks full"
+	}
+	return text
 }
 
 func viewDelay(d *dpclient.DelayStats) *delayView {
@@ -64,7 +110,7 @@ func viewFeedback(f *pb.FeedbackState) *feedbackView {
 	if f == nil {
 		return nil
 	}
-	return &feedbackView{f.GetPolicy(), f.GetGamma(), f.GetMinimumPercent(), f.GetSettleMs(), f.GetLinkCapacity(), f.GetWarning(), f.GetComputedUnixMs(), f.GetValidS()}
+	return &feedbackView{f.GetPolicy(), f.GetGamma(), f.GetMinimumPercent(), f.GetSettleMs(), f.GetLinkCapacity(), f.GetLearnsCapacity(), f.GetWarning(), f.GetComputedUnixMs(), f.GetValidS()}
 }
 
 // below is the upper end of the bucket in which a part of all delays ends, 0: there is none.
@@ -136,6 +182,9 @@ func (a *app) printShare(s serverView) {
 	if s.Share.State != "" {
 		a.pair("", fmt.Sprintf("φ %+.2f, η %+.2f, moves to %.3f", s.Share.Phi, s.Share.Eta, s.Share.Target))
 	}
+	if s.Share.Link != nil {
+		a.pair("Link", s.Share.Link.text())
+	}
 	if s.Share.Reason != "" {
 		a.pair("", a.paint(cell{s.Share.Reason, yellow}))
 	}
@@ -144,6 +193,9 @@ func (a *app) printShare(s serverView) {
 func (f *feedbackView) text() string {
 	parts := []string{f.Policy, fmt.Sprintf("gamma %g", f.Gamma), fmt.Sprintf("minimum %d%%", f.Minimum),
 		"settles in " + (time.Duration(f.SettleMs) * time.Millisecond).String()}
+	if f.Learns {
+		parts = append(parts, "capacities of links are learned")
+	}
 	if f.LinkCapacity > 0 {
 		parts = append(parts, fmt.Sprintf("links of %d bit/s", f.LinkCapacity))
 	}

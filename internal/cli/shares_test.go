@@ -24,6 +24,11 @@ func TestShares(t *testing.T) {
 		{nil, "-", []string{"2.35ms (smoothed), median below 1.024ms, 99% below 4.096ms, of 100 handshakes; 2 SYNs repeated"}},
 		{&shareView{Share: 0.13, State: "measured", Phi: -0.2, Eta: 0.1, Target: 0.12}, "0.130", []string{"weight 10, share 0.130, measured\n", "φ -0.20, η +0.10, moves to 0.120"}},
 		{&shareView{Share: 0.13, State: "partly", Reason: "no cpu", Starting: true}, "0.130 (partly)", []string{"share 0.130, partly, in slow start\n", "no cpu"}},
+		{&shareView{Share: 0.1, State: "measured", Link: &linkView{"left", 245_000_000, 600_000_000, true, true}}, "0.100",
+			[]string{"Link:       left carries 245 Mbit/s of 600 Mbit/s (learned), 41 %; it looks full\n"}},
+		{&shareView{Share: 0.1, State: "measured", Link: &linkView{Name: "10.1.0.21", Carries: 1500, Capacity: 10_000_000_000}}, "0.100",
+			[]string{"10.1.0.21 carries 1.5 kbit/s of 10 Gbit/s (configured), 0 %\n"}},
+		{&shareView{Share: 0.1, State: "measured", Link: &linkView{Name: "left", Learned: true}}, "0.100", []string{"left carries 0 bit/s, its capacity is not learned yet\n"}},
 		{&shareView{State: "measured"}, "-", []string{"weight 10 counts: the forwarder has no share"}},
 	} {
 		var out bytes.Buffer
@@ -40,6 +45,9 @@ func TestShares(t *testing.T) {
 	}
 	text := (&feedbackView{Policy: "capability", Gamma: 0.5, Minimum: 5, SettleMs: 30000, LinkCapacity: 600}).text()
 	if !strings.Contains(text, "settles in 30s, links of 600 bit/s\nthe forwarder follows weights") {
+		t.Error(text)
+	}
+	if text := (&feedbackView{Policy: "capability", Learns: true}).text(); !strings.Contains(text, "capacities of links are learned") {
 		t.Error(text)
 	}
 	table := serverTable([]serverView{{Address: "10.1.0.21", Share: &shareView{Share: 0.5, State: "measured"}, Delay: delay}, {Address: "10.1.0.22"}})

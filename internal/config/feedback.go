@@ -21,7 +21,24 @@ type rawFeedback struct {
 	gamma    value[float64]
 	least    value[int]
 	settle   value[time.Duration]
-	capacity value[uint64]
+	capacity value[linkCapacity]
+}
+
+// linkCapacity is a number of bits/s, or learned.
+type linkCapacity struct {
+	bits  uint64
+	learn bool
+}
+
+func parseLinkCapacity(text string) (linkCapacity, error) {
+	if text == model.LearnCapacity {
+		return linkCapacity{learn: true}, nil
+	}
+	bits, err := parseRate(model.LimitBits)(text)
+	if err != nil {
+		err = fmt.Errorf("%w, or `%s`", err, model.LearnCapacity)
+	}
+	return linkCapacity{bits: bits}, err
 }
 
 var defaultFeedback = model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Least: 5, Settle: 30 * time.Second}
@@ -57,9 +74,10 @@ var feedbackFields = []field[rawFeedback]{
 		doc: "How fast shares move to where measurements send them: the time constant. Measurements are averaged over a sixth of it, and at most over 5 s. Below four times " +
 			"what sources of load and averages are late together, shares overshoot."},
 		func(f *rawFeedback) *value[time.Duration] { return &f.settle }, parseDuration(2*time.Second, time.Hour)),
-	scalar(fieldDoc{name: "link_capacity", kind: "bits per second, such as 600M",
-		doc: "The capacity of each link to servers. Its use is what these send or receive, in the direction that has more, by this forwarder and in services with `feedback`; servers with the same `link` share one. Without it the use of links does not count."},
-		func(f *rawFeedback) *value[uint64] { return &f.capacity }, parseRate(model.LimitBits)),
+	scalar(fieldDoc{name: "link_capacity", kind: "bits per second, such as 600M, or learn",
+		doc: "The capacity of each link to servers. Its use is what these send or receive, in the direction that has more, by this forwarder and in services with `feedback`; servers with the same `link` share one. " +
+			"`learn`: it is what a link carried while delay and loss of TCP showed that it was full; until that was seen twice, its use counts as the mean. Without a capacity the use of links does not count."},
+		func(f *rawFeedback) *value[linkCapacity] { return &f.capacity }, parseLinkCapacity),
 }
 
 var feedbackObject = docsOf("feedback", "How the servers' shares of new sessions follow what is measured: the delay of answers to SYNs and the loss of SYNs, in "+
@@ -92,7 +110,7 @@ func (b *builder) feedback(raw *rawService, service *model.Service) model.Feedba
 	fail := func(format string, args ...any) { b.fail(own.at, own.path, format, args...) }
 	feedback := model.Feedback{
 		Policy: own.policy.or(defaultFeedback.Policy), Gamma: own.gamma.or(defaultFeedback.Gamma), Least: own.least.or(defaultFeedback.Least),
-		Settle: own.settle.or(defaultFeedback.Settle), Capacity: own.capacity.v,
+		Settle: own.settle.or(defaultFeedback.Settle), Capacity: own.capacity.v.bits, Learn: own.capacity.v.learn,
 	}
 	if feedback.Policy == model.FeedbackOff {
 		return model.Feedback{}
@@ -102,6 +120,9 @@ func (b *builder) feedback(raw *rawService, service *model.Service) model.Feedba
 	}
 	if service.Policy.SloppyTCP {
 		fail("with `sloppy_tcp` all forwarders must choose the same server, and each measures its own shares: remove one")
+	}
+	if mode := service.Mode; feedback.Learn && (mode == model.DR || mode == model.IPIP) {
+		fail("under %s answers do not pass here, so the capacity of links cannot be learned: give it as a number", mode)
 	}
 	if feedback.Policy == model.FeedbackLatency && service.Health.Type != model.HealthHTTP {
 		fail("the response time is that of `http` health checks: use these, or `policy: capability`")

@@ -25,6 +25,7 @@ func TestFeedback(t *testing.T) {
 		{"scheduler: rr", "{ policy: none }", model.Feedback{}},
 		{share, "{ gamma: 0, minimum: 20%, settle: 10s, link_capacity: 600M }",
 			model.Feedback{Policy: model.FeedbackCapability, Gamma: 0, Least: 20, Settle: 10 * time.Second, Capacity: 600_000_000}},
+		{share, "{ link_capacity: learn }", model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Least: 5, Settle: 30 * time.Second, Learn: true}},
 		{"health: { type: http }", "{ policy: latency }", model.Feedback{Policy: model.FeedbackLatency, Gamma: 0.5, Least: 5, Settle: 30 * time.Second}},
 	} {
 		config, err := Parse("steelyard.yaml", feedbackFile(c.service, c.feedback, ", link: left"))
@@ -45,7 +46,9 @@ func TestFeedback(t *testing.T) {
 		{share, "{ gamma: NaN }", "no number from 0 to 1"},
 		{share, "{ minimum: 0% }", "could never show that it has recovered"},
 		{share, "{ settle: 1s }", "out of range"},
-		{share, "{ link_capacity: fast }", "link_capacity"},
+		{share, "{ link_capacity: fast }", "or `learn`"},
+		{"mode: dr\n    scheduler: share", "{ link_capacity: learn }", "give it as a number"},
+		{"mode: ipip\n    scheduler: share", "{ link_capacity: learn }", "give it as a number"},
 		{share, "{ policy: fair }", "is unknown: use capability, latency or none"},
 	} {
 		_, err := Parse("steelyard.yaml", feedbackFile(c.service, c.feedback, ""))

@@ -52,13 +52,15 @@ type Loop struct {
 
 	mu       sync.Mutex
 	services map[model.ServiceKey]*service
-	err      error // of the last turn
+	links    map[string]*path // by name
+	linked   time.Time        // when they were measured
+	err      error            // of the last turn
 	since    time.Time
 }
 
 // New returns a loop; Run runs it.
 func New(options Options) *Loop {
-	return &Loop{options: options, services: map[model.ServiceKey]*service{}}
+	return &Loop{options: options, services: map[model.ServiceKey]*service{}, links: map[string]*path{}}
 }
 
 // Run works until ctx ends. The forwarder then follows the last shares until they are too old.
@@ -147,6 +149,9 @@ func (l *Loop) follow() []*model.Service {
 			delete(l.services, key)
 		}
 	}
+	if len(wanted) == 0 {
+		clear(l.links)
+	}
 	return wanted
 }
 
@@ -197,7 +202,8 @@ func (l *Loop) step(ctx context.Context, forwarder Forwarder, now time.Time, wan
 
 // compute returns the shares to send. l.mu is held.
 func (l *Loop) compute(now time.Time, wanted []*model.Service, stats map[model.ServiceKey]*dpclient.ServiceStats) []dpclient.ServiceShares {
-	links, version := l.measureLinks(now, wanted, stats), l.options.Version()
+	l.measureLinks(now, wanted, stats)
+	version := l.options.Version()
 	var send []dpclient.ServiceShares
 	for _, config := range wanted {
 		s, seen := l.services[config.Key], stats[config.Key]
@@ -209,7 +215,7 @@ func (l *Loop) compute(now time.Time, wanted []*model.Service, stats map[model.S
 			continue
 		}
 		s.ask(l.options.States, version)
-		s.result = s.balancer.Step(now, l.measured(now, s, links))
+		s.result = s.balancer.Step(now, l.measured(now, s))
 		s.at = now
 		if s.result.Changed || now.Sub(s.sent) >= renew || seen.GetSharesValidS() == 0 {
 			if one := s.shares(config); len(one.Servers) > 0 {
@@ -245,6 +251,7 @@ func (s *service) shares(config *model.Service) dpclient.ServiceShares {
 // State is what is known of a service's shares.
 type State struct {
 	Shares  map[model.ServerRef]share.Share
+	Links   map[model.ServerRef]Link // where their use counts, or would
 	Warning string
 	At      time.Time // of the last computation; zero: none yet
 }
@@ -257,9 +264,13 @@ func (l *Loop) State(key model.ServiceKey) (State, bool) {
 	if s == nil || s.ending {
 		return State{}, false
 	}
-	state := State{Shares: make(map[model.ServerRef]share.Share, len(s.servers)), Warning: s.result.Warning, At: s.at}
+	state := State{Shares: make(map[model.ServerRef]share.Share, len(s.servers)), Links: map[model.ServerRef]Link{}, Warning: s.result.Warning, At: s.at}
 	for i, one := range s.result.Shares {
-		state.Shares[model.ServerRef{Service: key, Address: s.servers[i].address}] = one
+		ref := model.ServerRef{Service: key, Address: s.servers[i].address}
+		state.Shares[ref] = one
+		if link, ok := s.linkOf(&s.servers[i]); ok {
+			state.Links[ref] = link
+		}
 	}
 	return state, true
 }

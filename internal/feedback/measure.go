@@ -39,23 +39,20 @@ type counters struct {
 	syns, data       ratio
 	loss             share.Measure
 	rate             rate
+	turn             ratio     // of the last turn: SYNs and segments together
+	late             *lateness // nil: no capacity is learned
 }
 
 // ratio is how many of something were lost lately.
 type ratio struct{ lost, all float64 }
 
-func (r ratio) after(elapsed, lost, all float64) ratio {
-	decay := math.Exp(-elapsed / lossWindow.Seconds())
+func (r ratio) after(elapsed float64, window time.Duration, lost, all float64) ratio {
+	decay := math.Exp(-elapsed / window.Seconds())
 	return ratio{r.lost*decay + lost, r.all*decay + all}
 }
 
 // part assumes many without a loss beside them, as few prove nothing.
 func (r ratio) part() float64 { return r.lost / (r.all + lossAssumed) }
-
-// rate is what a link carries, bits/s. It carries as much in each direction.
-type rate struct{ in, out float64 }
-
-func (r rate) plus(other rate) rate { return rate{r.in + other.in, r.out + other.out} }
 
 func newService(s *model.Service) *service {
 	slowStart := time.Duration(0) // the balancer's default
@@ -93,7 +90,7 @@ func (c *counters) take(now time.Time, s *dpclient.ServerStats) {
 		seen: true, samples: delay.GetSamples(), sumNs: delay.GetSumNs(), repeated: delay.GetSynRepeated(), began: traffic.GetSessionsCreated(),
 		segments: delay.GetSegments(), missed: delay.GetSegmentsLost(),
 		in: traffic.GetBytesIn(), out: traffic.GetBytesOut(), at: now,
-		delay: c.delay, syns: c.syns, data: c.data, loss: c.loss,
+		delay: c.delay, syns: c.syns, data: c.data, loss: c.loss, late: c.late,
 	}
 	elapsed := now.Sub(c.at).Seconds()
 	if c.seen && elapsed > 0 && next.samples >= c.samples && next.began >= c.began && next.in >= c.in && next.out >= c.out {
@@ -102,9 +99,10 @@ func (c *counters) take(now time.Time, s *dpclient.ServerStats) {
 		}
 		again, missed := next.repeated-min(c.repeated, next.repeated), next.missed-min(c.missed, next.missed)
 		began, segments := next.began-c.began, next.segments-min(c.segments, next.segments)
-		next.syns = c.syns.after(elapsed, float64(again), float64(began+again))
-		next.data = c.data.after(elapsed, float64(missed), float64(segments))
-		if began+again+segments > 0 {
+		next.syns = c.syns.after(elapsed, lossWindow, float64(again), float64(began+again))
+		next.data = c.data.after(elapsed, lossWindow, float64(missed), float64(segments))
+		next.turn = ratio{float64(again + missed), float64(began + again + segments)}
+		if next.turn.all > 0 {
 			next.loss = share.At(now, max(next.syns.part(), next.data.part()))
 		}
 		next.rate = rate{8 * float64(next.in-c.in) / elapsed, 8 * float64(next.out-c.out) / elapsed}
@@ -124,6 +122,7 @@ func link(server *model.Server) string {
 type tracked struct {
 	address   netip.AddrPort
 	key, link string
+	on        *path     // its link; nil: no turn so far
 	counters  *counters // nil: the forwarder does not list it
 	held      float64   // its share there before the first turn; 0: none
 	state     model.State
@@ -180,39 +179,8 @@ func (l *listed) find(i int, address netip.AddrPort) *dpclient.ServerStats {
 	return l.others[address]
 }
 
-// measureLinks reads all counters, and returns what is on each link.
-func (l *Loop) measureLinks(now time.Time, wanted []*model.Service, stats map[model.ServiceKey]*dpclient.ServiceStats) map[string]rate {
-	links := map[string]rate{}
-	for _, config := range wanted {
-		s := l.services[config.Key]
-		if s == nil || s.ending || stats[config.Key] == nil { // as in compute
-			continue
-		}
-		s.follow(config)
-		there := listed{servers: stats[config.Key].GetServers()}
-		holds := stats[config.Key].GetSharesValidS() > 0 && s.at.IsZero()
-		for i := range s.servers {
-			server := &s.servers[i]
-			one := there.find(i, server.address)
-			if one == nil {
-				server.counters = nil
-				continue
-			}
-			if holds {
-				server.held = dpclient.ShareFromWire(one.GetShare())
-			}
-			if server.counters == nil {
-				server.counters = &counters{}
-			}
-			server.counters.take(now, one)
-			links[server.link] = links[server.link].plus(server.counters.rate)
-		}
-	}
-	return links
-}
-
 // measured gathers what is measured of a service's servers.
-func (l *Loop) measured(now time.Time, s *service, links map[string]rate) []share.Server {
+func (l *Loop) measured(now time.Time, s *service) []share.Server {
 	servers := make([]share.Server, len(s.servers))
 	for i := range s.servers {
 		server, t, one := &s.from.Servers[i], &s.servers[i], &servers[i]
@@ -226,9 +194,8 @@ func (l *Loop) measured(now time.Time, s *service, links map[string]rate) []shar
 		}
 		if c := t.counters; c != nil && c.seen {
 			one.Delay, one.Loss = c.delay, c.loss
-			if capacity := s.feedback.Capacity; capacity > 0 {
-				on := links[t.link]
-				one.Link = share.At(now, max(on.in, on.out)/float64(capacity))
+			if use, ok := s.use(now, t.on); ok {
+				one.Link = use
 			}
 		}
 		if l.options.Load != nil {

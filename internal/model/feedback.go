@@ -24,21 +24,29 @@ func (p FeedbackPolicy) String() string {
 	return [...]string{"none", "capability", "latency"}[p]
 }
 
+// LearnCapacity is the word for a capacity of links that is learned.
+const LearnCapacity = "learn"
+
 // Feedback says how the shares of a service's servers follow measurements; comparable.
 type Feedback struct {
 	Policy   FeedbackPolicy
 	Gamma    float64       // how much of it is the network's, 0 to 1
 	Least    int           // least share of a server, percent of the even share
 	Settle   time.Duration // time constant of shares
-	Capacity uint64        // of each link to servers, bits/s; 0: not known
+	Capacity uint64        // of each link to servers, bits/s; 0: not known, unless Learn
+	Learn    bool          // the capacity of links is learned
 }
 
 func (f Feedback) words() []setting {
 	if f.Policy == FeedbackOff {
 		return nil
 	}
+	capacity := numberText64(f.Capacity)
+	if f.Learn {
+		capacity = LearnCapacity
+	}
 	return []setting{{"policy", f.Policy.String()}, {"gamma", fmt.Sprint(f.Gamma)}, {"minimum", fmt.Sprintf("%d%%", f.Least)},
-		{"settle", durationText(f.Settle)}, {"link_capacity", numberText64(f.Capacity)}}
+		{"settle", durationText(f.Settle)}, {"link_capacity", capacity}}
 }
 
 func numberText64(n uint64) string {

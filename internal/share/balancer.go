@@ -94,6 +94,7 @@ type candidate struct {
 	weight           float64 // part of all candidates' weights, which sum to 1
 	network, compute float64 // capabilities; meaningful with trust above 0
 	trustN, trustC   float64
+	trustU           float64 // in the use of its link
 	room             float64 // 0: overloaded, set aside; 1: far from it
 	target           float64
 }

@@ -61,10 +61,9 @@ func (b *Balancer) assess(c *candidate, now time.Time) {
 		c.network = max(1e-6, link+(k.latency.value-link)/max(0.02, 1-c.trustC*k.cpu.value))
 	} else {
 		// (5) N = (1 − u)(1 − p/p_most) / d: free capacity, less of it where packets are lost, and less
-		// where each takes longer. A use or loss that is not known counts as none; a delay must be known.
-		c.trustN = note("delay", k.delay)
+		// where each takes longer. A loss that is not known counts as none, and a use as the mean (countUse); a delay must be known.
+		c.trustN, c.trustU = note("delay", k.delay), b.trust(k.link, now)
 		c.network = 1 / max(k.delay.value, 1e-6)
-		c.network *= 1 - b.trust(k.link, now)*k.link.value
 		c.network *= 1 - b.trust(k.loss, now)*min(1, k.loss.value/b.options.MostLoss)
 		// (6) C = 1 − c: the free part. The server's size is in its weight.
 		c.trustC = note("cpu", k.cpu)
@@ -83,6 +82,7 @@ func (b *Balancer) assess(c *candidate, now time.Time) {
 
 // byCapability sets targets by equations (7) to (9), and returns how fast to go there.
 func byCapability(candidates []*candidate, gamma float64) float64 {
+	countUse(candidates)
 	phi := offsets(candidates, func(c *candidate) (float64, float64) { return c.network, c.trustN })
 	eta := offsets(candidates, func(c *candidate) (float64, float64) { return c.compute, c.trustC })
 	free, weights := 0.0, 0.0
@@ -102,6 +102,27 @@ func byCapability(candidates []*candidate, gamma float64) float64 {
 		return 1
 	}
 	return min(1, max(0.05, free/weights))
+}
+
+// countUse puts the use of links into (5). One that is not known counts as the mean of those that are: a link whose capacity is
+// not learned yet is neither better nor worse for that.
+func countUse(candidates []*candidate) {
+	sum, weights := 0.0, 0.0
+	for _, c := range candidates {
+		if c.in() {
+			sum += c.known.link.value * c.trustU * c.weight
+			weights += c.trustU * c.weight
+		}
+	}
+	if weights == 0 {
+		return
+	}
+	mean := sum / weights
+	for _, c := range candidates {
+		if c.in() {
+			c.network *= 1 - c.trustU*c.known.link.value - (1-c.trustU)*mean
+		}
+	}
 }
 
 // offsets returns equation (7), the relative offset of each candidate from the weighted mean of those that

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package share
+
+import (
+	"math"
+	"time"
+)
+
+// Capacity learns what a link can carry, from the rates at which it looked full. Why these rules are as they are:
+// docs/design/0043-shares.md, "A learned capacity".
+//
+//	             a sign                      the rate falls, and the signs go
+//	not full ─────────────▶ full: its peak ─────────────────────────────────▶ candidate; two that agree: learned
+//	                             │ the rate falls, and the signs stay
+//	                             └───────────────▶ it was not full: signs begin anew
+type Capacity struct {
+	rate smoothed  // bits/s
+	seen time.Time // when signs were last measured
+
+	full  bool
+	peak  float64   // the most that it carried while full; goes slowly to what it carries
+	left  time.Time // since when it carries far less, and signs stay; zero: not so
+	clean window    // the most that it carried without a sign
+
+	first   float64 // a candidate that waits for another one; 0: none
+	sure    float64 // as confirmed; 0: not learned
+	learned float64 // from sure upwards, while it is tried whether more passes
+	at      time.Time
+	hold    time.Duration // from at on nothing is tried
+	above   time.Time     // since when it carries more than was learned, without a sign; zero: it does not
+}
+
+const (
+	capacitySmooth = 5 * time.Second
+	leastCapacity  = 1e6 // bits/s: what hiccups of an idle link say is not looked at
+	signGone       = 0.5 // of a sign
+	signLost       = time.Minute
+
+	fell       = 0.9 // of the peak: the signs went with the rate
+	farLess    = 0.7 // of the peak: they did not
+	farLessFor = 30 * time.Second
+	aboveClean = 1.02 // a candidate is above all that has passed without a sign
+
+	peakDecay  = 10 * time.Minute
+	leastHold  = 5 * time.Minute
+	mostHold   = time.Hour
+	inUse      = 0.8              // of what was learned: only then is more tried
+	growth     = 10 * time.Minute // time constant of trying: 10 % a minute
+	growthMost = 1.5              // of what is sure; without a sign up to there it was wrong
+	wrong      = 1.1              // of what was learned: so much passes without a sign
+	wrongFor   = 10 * time.Second
+)
+
+// agree reports whether two candidates mean the same capacity.
+func agree(a, b float64) bool { return math.Abs(a-b) <= 0.2*max(a, b) }
+
+// Rate is the learned capacity, bits/s; 0: none.
+func (c *Capacity) Rate() float64 { return c.learned }
+
+// Carries is what the link carries, bits/s, smoothed.
+func (c *Capacity) Carries() float64 { return c.rate.value }
+
+// Full reports whether the link looks full.
+func (c *Capacity) Full() bool { return c.full }
+
+// Step takes what the link carries, and how much it looks full: a sign is 1, and gone below a half. seen: the signs were measured
+// since the last step. It reports that the signs are of something else: their bases are to begin anew.
+func (c *Capacity) Step(now time.Time, rate, sign float64, seen bool) (again bool) {
+	elapsed := 0.0
+	if !c.rate.at.IsZero() {
+		elapsed = max(0, now.Sub(c.rate.at).Seconds())
+	}
+	c.rate.take(At(now, rate), capacitySmooth, math.MaxFloat64)
+	if !seen {
+		c.full = c.full && now.Sub(c.seen) < signLost
+		return false
+	}
+	c.seen = now
+	switch {
+	case !c.full && sign >= 1:
+		c.full, c.peak, c.left = true, c.rate.value, time.Time{}
+		c.learned = c.sure // what was tried was too much
+	case c.full && sign < signGone:
+		c.full = false
+		c.ended(now)
+	}
+	if c.full {
+		return c.stays(now, elapsed)
+	}
+	c.passes(now, elapsed)
+	return false
+}
+
+// stays is a step of a link that looks full.
+func (c *Capacity) stays(now time.Time, elapsed float64) (again bool) {
+	r := c.rate.value
+	c.peak = max(r, c.peak-(c.peak-r)*elapsed/peakDecay.Seconds())
+	if r > farLess*c.peak {
+		c.left = time.Time{}
+		return false
+	}
+	if c.left.IsZero() {
+		c.left = now
+	}
+	if now.Sub(c.left) < farLessFor {
+		return false
+	}
+	c.full = false
+	return true
+}
+
+// ended makes something of signs that have gone.
+func (c *Capacity) ended(now time.Time) {
+	evident := c.peak >= leastCapacity && c.rate.value <= fell*c.peak && c.peak >= aboveClean*c.clean.of(now, math.Max)
+	known := c.sure > 0 && agree(c.peak, c.sure)
+	if known {
+		c.hold = min(2*c.hold, mostHold)
+	}
+	switch {
+	case known && c.peak > c.sure:
+		c.sure += (c.peak - c.sure) / 2
+	case evident && c.first > 0 && agree(c.peak, c.first):
+		c.sure, c.first = (c.first+c.peak)/2, 0
+		if !known {
+			c.hold = leastHold
+		}
+	case evident:
+		c.first = c.peak
+		if !known {
+			return
+		}
+	case !known:
+		return
+	}
+	c.learned, c.at = c.sure, now
+}
+
+// passes is a step of a link without signs.
+func (c *Capacity) passes(now time.Time, elapsed float64) {
+	r := c.rate.value
+	c.clean.take(now, r, math.Max)
+	if c.learned == 0 {
+		return
+	}
+	if r <= wrong*c.learned {
+		c.above = time.Time{}
+	} else if c.above.IsZero() {
+		c.above = now
+	}
+	if now.Sub(c.at) >= c.hold && r >= inUse*c.learned {
+		c.learned *= 1 + elapsed/growth.Seconds()
+	}
+	if c.learned > growthMost*c.sure || !c.above.IsZero() && now.Sub(c.above) >= wrongFor {
+		c.first, c.sure, c.learned, c.above = 0, 0, 0, time.Time{}
+	}
+}
