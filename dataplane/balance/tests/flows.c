@@ -272,6 +272,8 @@ void flow_begin(struct flows *f, struct flow *flow, unsigned service, uint16_t p
 {
 	const struct service_key *key = &f->service[service];
 	struct sy_addr client = harness_addr(service / 2 ? "2001:db8:c::1" : "198.18.0.1");
+	/* In IPv6 it is the network that differs. */
+	client.h[service / 2 ? 3 : 7] ^= htons((uint16_t)f->client);
 	*flow = (struct flow){.service = service, .port = port};
 	flow->client = (struct sy_tuple){client, key->vip, htons(port), key->vport, key->proto};
 	flows_frame(f, &flow->in[SESSION_CLIENT], &flow->client, SY_TCP_SYN, 1, 0);

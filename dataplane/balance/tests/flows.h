@@ -25,6 +25,7 @@ struct flows {
 	struct service_key service[FLOW_SERVICES];
 	struct sy_addr server[FLOW_SERVICES][FLOW_SERVERS];
 	struct sy_addr local[2]; /* [0]: IPv4 */
+	unsigned client;         /* which one flow_begin() is, of 65536 */
 };
 
 /* A client's connection, or its UDP packets. */

@@ -243,6 +243,7 @@ static void test_unknown_round_trip(void **state)
 	assert_int_equal(SY_READ(f->harness.b->server_delay[first.server_id]), 0);
 	assert_false(is_watched(f, &first));
 	for (unsigned i = 0; i < FLOW_SERVERS; i++) {
+		f->client = 1 + i;
 		begin(f, &flow, (uint16_t)(2002 + 2 * i));
 		assert_true(is_watched(f, &flow));
 		again |= flow.server_id == first.server_id;
@@ -288,6 +289,67 @@ static void test_ends(void **state)
 	assert_int_equal(flow_session(f, &flow)->state, SESSION_FIN_WAIT);
 }
 
+/* Begins sessions until one is with this server. */
+static void begin_with(struct flows *f, struct flow *flow, uint16_t *port, uint32_t server)
+{
+	for (unsigned i = 0; i < FLOW_SERVERS; i++) {
+		*port += 2;
+		begin(f, flow, *port);
+		if (flow->server_id == server)
+			return;
+	}
+	fail();
+}
+
+/* However many sessions a client has with a server, and whatever it repeats. */
+static void test_one_client_adds_little(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned v6 = 0; v6 < 2; v6++) {
+		struct flow first, other, later;
+		uint16_t port = (uint16_t)(2000 + v6);
+		flows_reopen(f, 1, 0, false);
+		begin(f, &first, port);
+		assert_true(is_watched(f, &first));
+		port += 2;
+		begin(f, &other, port); /* with the other server */
+		assert_int_not_equal(other.server_id, first.server_id);
+		assert_true(is_watched(f, &other));
+		begin_with(f, &later, &port, first.server_id);
+		assert_false(is_watched(f, &later));
+		segment_send(f, &first, SESSION_CLIENT, 2, 100, 0);
+		harness_advance(&f->harness, 2 * RTT);
+		for (unsigned i = 0; i < LOSS_MOST; i++)
+			segment_send(f, &first, SESSION_CLIENT, 2, 100, 0);
+		assert_false(is_watched(f, &first));
+		begin_with(f, &later, &port, first.server_id);
+		assert_false(is_watched(f, &later)); /* it has repeated enough */
+		f->client = 1;
+		begin_with(f, &other, &port, first.server_id);
+		assert_true(is_watched(f, &other)); /* that was not this one */
+		f->client = 0;
+		harness_advance(&f->harness, LOSS_OLD_NS);
+		begin_with(f, &later, &port, first.server_id);
+		assert_true(is_watched(f, &later));
+	}
+}
+
+/* Who lost little is watched again at once. */
+static void test_one_after_the_other(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	flows_reopen(f, 1, 0, false);
+	for (unsigned i = 0; i < 5; i++) {
+		begin(f, &flow, (uint16_t)(2000 + 2 * i));
+		assert_true(is_watched(f, &flow));
+		segment_send(f, &flow, SESSION_CLIENT, 2, 100, 0);
+		harness_advance(&f->harness, 2 * RTT);
+		segment_send(f, &flow, SESSION_CLIENT, 2, 100, 0);
+		segment_send(f, &flow, SESSION_CLIENT, 102, 100, SY_TCP_FIN);
+	}
+}
+
 /* Few at a time, and each in a place of its own. */
 static void test_few_are_watched(void **state)
 {
@@ -295,6 +357,7 @@ static void test_few_are_watched(void **state)
 	static struct flow flow[4 * LOSS_WATCHED];
 	unsigned watched = 0;
 	for (unsigned i = 0; i < SY_ARRAY_LEN(flow); i++) {
+		f->client = i;
 		begin(f, &flow[i], (uint16_t)(2000 + 2 * i));
 		f->harness.now_ns -= RTT; /* all within a few seconds */
 	}
@@ -355,6 +418,8 @@ int main(void)
 	        FLOWS(test_unknown_round_trip),
 	        FLOWS(test_not_counted),
 	        FLOWS(test_ends),
+	        FLOWS(test_one_client_adds_little),
+	        FLOWS(test_one_after_the_other),
 	        FLOWS(test_few_are_watched),
 	        FLOWS(test_old_ones_give_way),
 	        FLOWS(test_restart_keeps_watched_sessions),

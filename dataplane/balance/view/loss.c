@@ -10,7 +10,8 @@
 struct losses {
 	uint64_t began_ns; /* when the last session was begun with */
 	struct loss_place {
-		uint64_t session; /* slot << 32 | record, + 1; 0: none */
+		uint64_t session; /* slot << 32 | record, + 1; 0: none any more */
+		uint64_t name;    /* of that session's client and server, or of the last one's */
 		uint64_t began_ns;
 		uint32_t left;  /* segments */
 		uint32_t acked; /* by the server, if acks */
@@ -35,10 +36,19 @@ static uint64_t session_name(uint8_t slot, uint32_t record)
 	return ((uint64_t)slot << 32 | record) + 1;
 }
 
-static struct loss_place *place_of(struct sy_worker *w, uint64_t session)
+/* A client and a server. IPv6 clients have as many addresses as they like behind one prefix of 64
+ * bits. */
+static uint64_t pair_name(const struct session *s)
 {
-	return &balance_worker_of(w)
-	                ->losses->place[sy_hash_mix(session, 0x9e3779b97f4a7c15) % LOSS_WATCHED];
+	uint64_t client = sy_addr_is_v4(&s->client) ? s->client.d[1] : s->client.d[0];
+	return sy_hash_mix(client ^ UINT64_C(0x9e3779b97f4a7c15),
+	                   s->server ^ UINT64_C(0xbf58476d1ce4e5b9));
+}
+
+/* However many sessions a client has with a server, they have one place. */
+static struct loss_place *place_of(struct sy_worker *w, const struct session *s)
+{
+	return &balance_worker_of(w)->losses->place[pair_name(s) % LOSS_WATCHED];
 }
 
 void loss_begin(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s)
@@ -46,15 +56,18 @@ void loss_begin(struct sy_worker *w, uint8_t slot, uint32_t record, struct sessi
 	struct losses *l = balance_worker_of(w)->losses;
 	if (w->now_ns - l->began_ns < LOSS_GAP_NS)
 		return;
-	uint64_t session = session_name(slot, record);
-	struct loss_place *p = place_of(w, session);
-	bool taken = p->session && p->session != session && w->now_ns - p->began_ns < LOSS_OLD_NS;
-	if (taken || s->flags & SESSION_SHIFTED) /* the client counts as we did */
+	uint64_t session = session_name(slot, record), name = pair_name(s);
+	struct loss_place *p = place_of(w, s);
+	bool recent = w->now_ns - p->began_ns < LOSS_OLD_NS;
+	bool taken = p->session && p->session != session && recent;
+	bool repeats = p->name == name && p->lost == LOSS_MOST && recent;
+	if (taken || repeats || s->flags & SESSION_SHIFTED) /* the client counts as we did */
 		return;
 	if (!SY_READ(((const struct sy_balance *)w->app)->server_delay[s->server]))
 		return; /* what is late cannot be told from what is lost */
 	l->began_ns = w->now_ns;
-	*p = (struct loss_place){.session = session, .began_ns = w->now_ns, .left = LOSS_SEGMENTS};
+	*p = (struct loss_place){
+	        .session = session, .name = name, .began_ns = w->now_ns, .left = LOSS_SEGMENTS};
 	s->flags |= SESSION_WATCHED;
 }
 
@@ -125,7 +138,7 @@ void loss_see(struct sy_worker *w, uint8_t slot, uint32_t record, struct session
 {
 	const struct sy_balance *b = w->app;
 	uint64_t session = session_name(slot, record);
-	struct loss_place *p = place_of(w, session);
+	struct loss_place *p = place_of(w, s);
 	struct loss_side *server = &p->side[SESSION_SERVER];
 	if (p->session != session) { /* another one has its place, or it is an earlier process's */
 		s->flags &= (uint8_t)~SESSION_WATCHED;
@@ -166,7 +179,7 @@ void loss_see(struct sy_worker *w, uint8_t slot, uint32_t record, struct session
 void loss_forget(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s)
 {
 	uint64_t session = session_name(slot, record);
-	struct loss_place *p = place_of(w, session);
+	struct loss_place *p = place_of(w, s);
 	if (p->session == session)
 		p->session = 0;
 	s->flags &= (uint8_t)~SESSION_WATCHED;
