@@ -14,8 +14,8 @@ from tests.lab.steelyard import VIP, WEB
 
 LATE = {"delay_ms": 20}  # each way
 FAST = {"settle": "2s"}
-# What is on its way while web() removes the service of the test before.
-pytestmark = pytest.mark.drops("server-removed")
+# What is on its way while web() removes the service of the test before, and its sessions with it.
+pytestmark = pytest.mark.drops("server-removed", "no-session")
 
 
 def ask(stage, count, host="client"):
