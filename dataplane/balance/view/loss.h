@@ -14,8 +14,8 @@
  *
  * What was lost on the client's side looks the other way round, or, an acknowledgement, comes after
  * the server's. It is not counted. A client can still repeat what its server has not yet
- * acknowledged: of a client and a server a worker watches one session at a time, and after LOSS_MOST
- * lost segments no other one until LOSS_OLD_NS after that one began.
+ * acknowledged: of a client and a server a worker watches one session at a time, and after
+ * LOSS_MOST lost segments no other one until LOSS_OLD_NS after that one began.
  */
 #ifndef LOSS_H
 #define LOSS_H
