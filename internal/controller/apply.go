@@ -292,6 +292,9 @@ func (p *plan) count(w *work) error {
 		w.counts[p.parsed] = used
 	}
 	p.record = p.record.with(p.forwarder, used)
+	if p.record.Workflow { // a request was counted when it was taken: while it moves, two forwarders have it
+		return nil
+	}
 	total := p.record.total()
 	for _, quota := range []struct {
 		what            string

@@ -267,8 +267,8 @@ func (s *Server) RemoveProject(ctx context.Context, request *connect.Request[pb.
 		switch {
 		case err != nil:
 			return nil, err
-		case open > 0:
-			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the project %s has %d requests: end them first (`steelyard nfv delete`)", name, open))
+		case open.Services > 0:
+			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the project %s has %d requests: end them first (`steelyard nfv delete`)", name, open.Services))
 		case record.total().Services > 0:
 			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the project %s has %d services: apply files without any first",
 				name, record.total().Services))

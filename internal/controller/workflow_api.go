@@ -117,11 +117,12 @@ func (w workflowService) RequestBalancing(ctx context.Context, request *connect.
 type holder struct {
 	Project string `json:"project"`
 	Request string `json:"request"`
+	Servers uint32 `json:"servers,omitempty"`
 }
 
 // claim adds to a transaction what a new request takes: its VIP, and its project.
 func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb.Balancing) error {
-	vip := wanted.GetVirtual().GetVip()
+	vip, servers := wanted.GetVirtual().GetVip(), uint32(len(wanted.GetVirtual().GetRealServices()))
 	has, held, err := read[holder](ctx, w.server.store, keyVIPs+vip)
 	if err != nil {
 		return err
@@ -130,7 +131,7 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("the request %s of the project %s has %s already: a VIP has one route, and so one request; "+
 			"ask for another VIP, or end that request first (`steelyard nfv delete %s`)", has.Request, has.Project, vip, has.Request))
 	}
-	txn.Unchanged(held).Put(held.Key, encode(holder{wanted.GetProject(), wanted.GetId()}), 0)
+	txn.Unchanged(held).Put(held.Key, encode(holder{wanted.GetProject(), wanted.GetId(), servers}), 0)
 	p, entry, err := read[project](ctx, w.server.store, keyProjects+wanted.GetProject())
 	switch {
 	case err != nil:
@@ -139,19 +140,20 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 		return missing("there is no project %q: `steelyard get projects` lists them", wanted.GetProject())
 	case p.Workflow:
 		txn.Exists(entry.Key) // a file of the workflow may change it meanwhile, but nobody remove it
-		return w.quota(ctx, wanted.GetProject(), p)
+		return w.quota(ctx, txn, wanted.GetProject(), servers, p)
 	case wanted.GetProject() == defaultProject || p.total().Services > 0:
 		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the project %s has services by files: requests need a project of their own, such as %s",
 			wanted.GetProject(), nfv.DefaultProject))
 	}
 	p.Workflow = true // for good, as long as the project is there
 	txn.Unchanged(entry).Put(entry.Key, encode(p), 0)
-	return nil
+	return w.quota(ctx, txn, wanted.GetProject(), servers, p)
 }
 
-// quota refuses one more request of a project that has too many. Of several that come at once, each is the last one that fits.
-func (w workflowService) quota(ctx context.Context, name string, p project) error {
-	held, _, err := w.server.store.List(ctx, keyVIPs)
+// quota refuses one more request of a project that has too many, or too many servers. It counts requests, not what is in files: one that
+// moves is in two.
+func (w workflowService) quota(ctx context.Context, txn *cluster.Txn, name string, servers uint32, p project) error {
+	held, revision, err := w.server.store.List(ctx, keyVIPs)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -159,22 +161,30 @@ func (w workflowService) quota(ctx context.Context, name string, p project) erro
 	if err != nil {
 		return err
 	}
-	if may := cmp.Or(p.MaxServices, maxOpenRequests); open >= may {
-		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the project %s has %d requests, its quota is %d services: end some, or have it raised", name, open, may))
+	if may := cmp.Or(p.MaxServices, maxOpenRequests); open.Services >= may {
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the project %s has %d requests, its quota is %d services: end some, or have it raised", name, open.Services, may))
+	}
+	if p.MaxServers > 0 && open.Servers+servers > p.MaxServers {
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the requests of the project %s have %d servers, with this one %d, its quota is %d: end some, or have it raised",
+			name, open.Servers, open.Servers+servers, p.MaxServers))
+	}
+	if p.MaxServices > 0 || p.MaxServers > 0 { // of several that come at once, each is counted
+		txn.NoneSince(keyVIPs, revision)
 	}
 	return nil
 }
 
-// requestsOf counts the requests of a project that have not ended, by the VIPs that are held.
-func requestsOf(project string, held []cluster.Entry) (uint32, error) {
-	open := uint32(0)
+// requestsOf counts the requests of a project that have not ended, by the VIPs that are held, and their servers.
+func requestsOf(project string, held []cluster.Entry) (usage, error) {
+	var open usage
 	for _, entry := range held {
 		var has holder
 		if err := decodeRecord(entry, &has); err != nil {
-			return 0, err
+			return usage{}, err
 		}
 		if has.Project == project {
-			open++
+			open.Services++
+			open.Servers += has.Servers
 		}
 	}
 	return open, nil

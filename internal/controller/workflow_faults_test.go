@@ -5,6 +5,8 @@ package controller
 import (
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -230,6 +232,53 @@ func TestRequestsAreBounded(t *testing.T) {
 	if err := ask(balancing("s2", 82)); err != nil {
 		t.Error(err)
 	}
+	// Servers count as well, from the first request on: each of these has two.
+	if _, err := admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: &controllerpb.Project{Name: "shop", MaxServers: 3}})); err != nil {
+		t.Fatal(err)
+	}
+	shop := func(host, servers int) error {
+		b := balancing(fmt.Sprintf("shop%d", host), host)
+		b.Project = "shop"
+		for i := len(b.Virtual.RealServices); i < servers; i++ {
+			b.Virtual.RealServices = append(b.Virtual.RealServices, &pb.RealService{Dip: fmt.Sprintf("10.1.1.%d", i), Dport: 8080})
+		}
+		return ask(b)
+	}
+	for i, c := range []struct {
+		servers int
+		want    connect.Code
+	}{{4, connect.CodeResourceExhausted}, {2, 0}, {2, connect.CodeResourceExhausted}} {
+		if err := shop(90+i, c.servers); (err != nil || c.want != 0) && connect.CodeOf(err) != c.want {
+			t.Errorf("%d servers: %v", c.servers, err)
+		}
+	}
+}
+
+// Of requests that come at once, no more are taken than the quota says.
+func TestQuotasCountRequestsThatComeAtOnce(t *testing.T) {
+	l := workflowLab(t, 1)
+	admin := l.controllers[0].admin
+	if _, err := admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: &controllerpb.Project{Name: "nfv", MaxServices: 2}})); err != nil {
+		t.Fatal(err)
+	}
+	l.request(balancing("first", 80))
+	var taken atomic.Int32
+	var asking sync.WaitGroup
+	for i := range 6 {
+		asking.Go(func() {
+			_, err := admin.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: balancing(fmt.Sprintf("s%d", i), 81+i)}))
+			switch {
+			case err == nil:
+				taken.Add(1)
+			case connect.CodeOf(err) != connect.CodeResourceExhausted:
+				t.Error(err)
+			}
+		})
+	}
+	asking.Wait()
+	if n := taken.Load(); n != 1 {
+		t.Errorf("%d requests were taken", n)
+	}
 }
 
 func TestRemovalTakesTheLoad(t *testing.T) {
@@ -319,4 +368,22 @@ func TestAProjectOfRequestsChanges(t *testing.T) {
 	}
 	end("b")
 	l.until("b is gone", func() bool { return !serves(f1, 81) })
+}
+
+// A project at its quota has its services moved all the same: while a request is at two forwarders, it counts once.
+func TestMovesWithinAQuota(t *testing.T) {
+	l := workflowLab(t, 1, "f1", "f2")
+	if _, err := l.controllers[0].admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{
+		Project: &controllerpb.Project{Name: "nfv", MaxServices: 1, MaxServers: 2}})); err != nil {
+		t.Fatal(err)
+	}
+	l.request(balancing("web", 80))
+	from := l.awaitState("web", pb.State_STATE_ROUTING, nil).GetForwarder()
+	l.confirm("web", 1)
+	l.awaitState("web", pb.State_STATE_ROUTED, nil)
+	l.agents[from].stop()
+	s := l.awaitState("web", pb.State_STATE_ROUTING, func(s *pb.Status) bool { return s.GetRoute().GetGeneration() == 2 })
+	if s.GetForwarder() == from || s.GetLeaving() != from || !serves(l.agents[s.GetForwarder()], 80) {
+		t.Errorf("%v", s)
+	}
 }
