@@ -21,22 +21,30 @@ import (
 func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.ListServicesRequest]) (
 	*connect.Response[pb.ListServicesResponse], error) {
 	snapshot := s.Store.Snapshot()
-	name := request.Msg.GetName()
-	services, err := chooseServices(snapshot, name)
+	name, names := request.Msg.GetName(), request.Msg.GetNames()
+	services, err := chooseServices(snapshot, name, names)
 	if err != nil {
 		return nil, invalid(err)
 	}
 	response := &pb.ListServicesResponse{}
-	var only *model.ServiceKey
-	if name != "" {
-		only = &services[0].Key
+	asked := []*model.ServiceKey{nil} // all at once
+	if name != "" || len(names) > 0 {
+		asked = nil
+		for i := range services {
+			asked = append(asked, &services[i].Key)
+		}
 	}
 	totals := map[model.ServiceKey]*dpclient.ServiceStats{}
 	counters := map[model.ServerRef]*dpclient.Traffic{}
 	err = s.withForwarder(ctx, func(c *dpclient.Client) error {
-		return c.EachService(ctx, only, func(stats *dpclient.ServiceStats) error {
-			return noteTraffic(stats, totals, counters)
-		})
+		for _, only := range asked {
+			if err := c.EachService(ctx, only, func(stats *dpclient.ServiceStats) error {
+				return noteTraffic(stats, totals, counters)
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		response.Warnings = append(response.Warnings, "no counters: "+errorText(err))
@@ -58,15 +66,28 @@ func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.L
 	return connect.NewResponse(response), nil
 }
 
-func chooseServices(snapshot store.Snapshot, name string) ([]model.Service, error) {
+func chooseServices(snapshot store.Snapshot, name string, names []string) ([]model.Service, error) {
 	if snapshot.Config == nil {
 		if name != "" {
 			return nil, fmt.Errorf("no configuration is loaded: see `steelyard get status`")
 		}
 		return nil, nil
 	}
-	if name == "" {
+	switch {
+	case name == "" && len(names) == 0:
 		return snapshot.Config.Services, nil
+	case name == "":
+		wanted := make(map[string]bool, len(names))
+		for _, one := range names {
+			wanted[one] = true
+		}
+		var some []model.Service
+		for _, service := range snapshot.Config.Services {
+			if wanted[service.Name] {
+				some = append(some, service)
+			}
+		}
+		return some, nil
 	}
 	for i, service := range snapshot.Config.Services {
 		if service.Name == name {
@@ -168,7 +189,7 @@ func (s *Server) ListSessions(ctx context.Context, request *connect.Request[pb.L
 		filter.Client = client.Unmap()
 	}
 	if name := request.Msg.GetService(); name != "" {
-		services, err := chooseServices(s.Store.Snapshot(), name)
+		services, err := chooseServices(s.Store.Snapshot(), name, nil)
 		if err != nil {
 			return nil, invalid(err)
 		}

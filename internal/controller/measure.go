@@ -7,8 +7,6 @@ import (
 	"context"
 	"maps"
 	"math"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,8 +37,6 @@ const (
 	measureStep    = 0.02             // a smaller change of a load is not written
 	measureRepeat  = 20 * time.Second // but by then it is: what is not repeated counts as not known
 	measureAtOnce  = 16
-	mostTraffic    = 64   // services whose traffic is kept
-	mostServices   = 2000 // a forwarder with more is not asked for each one's traffic
 	measureTimeout = 5 * time.Second
 )
 
@@ -51,6 +47,7 @@ type meter struct {
 	workers map[uint32][2]uint64 // busy and idle cycles
 	ports   map[string]uint64    // bytes of the busier direction
 	packets map[string]uint64    // by service
+	some    someServices
 	load    measured
 	written measured
 	wrote   time.Time
@@ -76,12 +73,13 @@ func (s *Server) measure(ctx context.Context) {
 				m = &meter{session: one, load: measured{Busy: -1, Table: -1, Link: -1}}
 				meters[name] = m
 			}
+			of := s.requestedOf(name)
 			places <- struct{}{}
 			reading.Go(func() {
 				defer func() { <-places }()
 				asking, cancel := context.WithTimeout(ctx, measureTimeout)
 				defer cancel()
-				if m.read(asking) {
+				if m.read(asking, of) {
 					s.writeLoad(asking, m)
 				}
 			})
@@ -92,7 +90,7 @@ func (s *Server) measure(ctx context.Context) {
 }
 
 // read asks the agent once, and reports whether it has answered.
-func (m *meter) read(ctx context.Context) bool {
+func (m *meter) read(ctx context.Context, of requested) bool {
 	agent := m.session.agent
 	status, err := agent.GetStatus(ctx, connect.NewRequest(&agentpb.GetStatusRequest{}))
 	if err != nil {
@@ -107,7 +105,7 @@ func (m *meter) read(ctx context.Context) bool {
 	forwarder := status.Msg.GetForwarder()
 	if m.load.Down = ""; !forwarder.GetConnected() {
 		m.load.Down = cmp.Or(forwarder.GetError(), "the agent does not reach it")
-		m.workers, m.ports, m.packets = nil, nil, nil
+		m.workers, m.ports, m.packets, m.some = nil, nil, nil, someServices{}
 		return true
 	}
 	if room := forwarder.GetStatus().GetSessionCapacity(); room > 0 {
@@ -120,11 +118,7 @@ func (m *meter) read(ctx context.Context) bool {
 	if ports, err := agent.ListPorts(ctx, connect.NewRequest(&agentpb.ListPortsRequest{})); err == nil {
 		smooth(&m.load.Link, m.link(ports.Msg, elapsed), weight)
 	}
-	if status.Msg.GetServices() <= mostServices {
-		if services, err := agent.ListServices(ctx, connect.NewRequest(&agentpb.ListServicesRequest{})); err == nil {
-			m.load.Services = m.traffic(services.Msg)
-		}
-	}
+	m.readServices(ctx, status.Msg.GetServices(), of)
 	return true
 }
 
@@ -142,7 +136,9 @@ func smooth(value *float64, now, weight float64) {
 // busy returns the busy part of the busiest worker's time since the last reading.
 func (m *meter) busy(list *agentpb.ListWorkersResponse) float64 {
 	most, now := -1.0, map[uint32][2]uint64{}
+	m.some.received = 0
 	for _, w := range list.GetWorkers() {
+		m.some.received += w.GetRxPackets()
 		cycles := [2]uint64{w.GetBusyCycles(), w.GetIdleCycles()}
 		now[w.GetId()] = cycles
 		before, ok := m.workers[w.GetId()]
@@ -171,52 +167,6 @@ func (m *meter) link(list *agentpb.ListPortsResponse, elapsed time.Duration) flo
 	}
 	m.ports = now
 	return most
-}
-
-// traffic returns which part of all packets each service of a request had since the last reading.
-func (m *meter) traffic(list *agentpb.ListServicesResponse) map[string]traffic {
-	now, since, sum := map[string]uint64{}, map[string]uint64{}, uint64(0)
-	for _, service := range list.GetServices() {
-		name, t := service.GetService().GetName(), service.GetTraffic()
-		now[name] = t.GetPacketsIn() + t.GetPacketsOut()
-		if before, ok := m.packets[name]; ok && now[name] >= before {
-			since[name] = now[name] - before
-			sum += since[name]
-		}
-	}
-	known := m.packets != nil && sum > 0
-	m.packets = now
-	result := map[string]traffic{}
-	for _, service := range list.GetServices() {
-		name := service.GetService().GetName()
-		if !strings.Contains(name, ".") { // of the project default, which has no requests
-			continue
-		}
-		one := traffic{-1, service.GetTraffic().GetSessionsCreated()}
-		if known {
-			one.Part = math.Round(100*float64(since[name])/float64(sum)) / 100
-		}
-		result[name] = one
-	}
-	if len(result) <= mostTraffic {
-		return result
-	}
-	names := slices.SortedFunc(maps.Keys(result), func(a, b string) int {
-		// Those with a first session are reported before the busiest ones: requests wait for it.
-		first := func(name string) int { return boolInt(result[name].Created > 0 && m.load.Services[name].Created == 0) }
-		return cmp.Or(first(b)-first(a), cmp.Compare(result[b].Part, result[a].Part), strings.Compare(a, b))
-	})
-	for _, name := range names[mostTraffic:] {
-		delete(result, name)
-	}
-	return result
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // news reports whether a reading says something that the store does not have.

@@ -19,7 +19,7 @@ var mirrored = []string{keyOwners, keyControllers, keyDesired, keyConfigs, keyPr
 // follow wakes and ends sessions as the store changes.
 func (s *Server) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		now, err := s.store.Snapshot(ctx, mirrored...)
+		now, err := s.store.Snapshot(ctx, append([]string{keyRequests}, mirrored...)...)
 		if err == nil {
 			s.catchUp(now)
 			err = s.store.WatchAll(ctx, "", now.Revision, s.see)
@@ -40,6 +40,11 @@ func (s *Server) catchUp(now cluster.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mirror, s.blind = now, nil
+	s.asked = map[string]asked{}
+	for _, entry := range now.List(keyRequests) {
+		s.seeRequest(cluster.Event{Entry: entry})
+		delete(now.Entries, entry.Key) // they are large
+	}
 	s.lookAtAuthority()
 	s.changed.Broadcast()
 	for name, one := range s.sessions {
@@ -79,6 +84,9 @@ func (s *Server) act(event cluster.Event) {
 			s.checkOwner(name, one)
 			one.poke() // it waits for the mirror to have seen its fence
 		}
+	}
+	if strings.HasPrefix(event.Key, keyRequests) {
+		s.seeRequest(event)
 	}
 	for _, begin := range []string{keyAuthority, keyTrust, keyMembers, keyControllers} {
 		if strings.HasPrefix(event.Key, begin) {

@@ -70,7 +70,8 @@ type Server struct {
 	mu       sync.Mutex
 	changed  *sync.Cond // with mu: the mirror has
 	mirror   cluster.Snapshot
-	blind    error // why it does not change any more; nil: it does
+	asked    map[string]asked // by request: what is measured of its service
+	blind    error            // why it does not change any more; nil: it does
 	sessions map[string]*session
 	watchers map[*watcher]bool
 	parsers  map[string]*config.Parser // by project
