@@ -145,15 +145,15 @@ func (s *Server) rewrite(r *http.Request, who caller, method, forwarder, project
 	return nil
 }
 
-// message decodes a request that passes through; both forms of the protocol that has one message in a body.
+// message decodes a request that passes through.
 func message[M any, P interface {
 	*M
 	protoMessage
 }](r *http.Request, body []byte) (P, codec, error) {
 	m := P(new(M))
-	c, ok := codecs[strings.TrimSpace(strings.SplitN(r.Header.Get("Content-Type"), ";", 2)[0])]
+	c, ok := codecOf(r.Header.Get("Content-Type"))
 	if !ok || r.Header.Get("Content-Encoding") != "" {
-		return nil, codec{}, invalid(errors.New("this method takes the protocol of connect through a controller, not compressed: application/proto or application/json"))
+		return nil, codec{}, invalid(errors.New("this method takes connect, gRPC and gRPC-web through a controller, with protobuf or JSON, and not compressed"))
 	}
 	if err := c.unmarshal(body, m); err != nil {
 		return nil, c, invalid(err)
