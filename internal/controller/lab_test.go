@@ -45,6 +45,7 @@ type runningController struct {
 	url    string
 	socket string
 	stop   func()
+	kill   func() // as if its process was killed: it gives nothing back, its lease neither
 	admin  user
 }
 
@@ -130,13 +131,18 @@ func (l *lab) addControllerOn(options cluster.Options, skew time.Duration) *runn
 		}
 		done <- Run(ctx, options)
 	}()
-	c.stop = sync.OnceFunc(func() {
+	end := sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			l.Error(err)
 		}
 		store.Close()
 	})
+	c.stop = end
+	c.kill = func() {
+		store.Close() // first: nothing reaches etcd any more
+		end()
+	}
 	l.Cleanup(c.stop)
 	c.admin = userOn(l.T, "http://controller", &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", c.socket)
@@ -238,9 +244,15 @@ func (l *lab) awaitOwner(name string) {
 // until waits for an event that nothing announces.
 func (l *lab) until(what string, is func() bool) {
 	l.Helper()
+	l.within(time.Minute, what, is)
+}
+
+// within is until with a bound that is promised.
+func (l *lab) within(most time.Duration, what string, is func() bool) {
+	l.Helper()
 	for begun := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(begun) > time.Minute {
-			l.Fatalf("not within a minute: %s", what)
+		if time.Since(begun) > most {
+			l.Fatalf("not within %s: %s", most, what)
 		}
 	}
 }

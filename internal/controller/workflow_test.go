@@ -314,7 +314,7 @@ func hostOf(r *request) int {
 	return host
 }
 
-// The controller that works on requests stops at once; another one goes on.
+// The controller that works on requests is killed; another one goes on when its lease has expired.
 func TestTakeoverOfTheWorkflow(t *testing.T) {
 	l := workflowLab(t, 2, "f1")
 	l.request(balancing("one", 80))
@@ -325,10 +325,10 @@ func TestTakeoverOfTheWorkflow(t *testing.T) {
 	}
 	for _, c := range l.controllers {
 		if c.url == leads.URL {
-			c.stop()
+			c.kill()
 		}
 	}
-	l.until("another one leads", func() bool {
+	l.within(3*leaseLife, "another one leads", func() bool {
 		now, entry, err := read[owner](t.Context(), l.store, keyLeader)
 		return err == nil && entry.Revision != 0 && now.URL != leads.URL
 	})
