@@ -37,7 +37,7 @@ type chaos struct {
 	log     []string
 }
 
-// chaosMember is a controller with its etcd. The others reach that by a gate, agents come to it by another.
+// chaosMember is a controller with its etcd. The others reach that by a gate; agents come to the controller itself.
 type chaosMember struct {
 	options cluster.Options
 	peers   *gate
@@ -316,6 +316,11 @@ func TestChaos(t *testing.T) {
 	}
 	cancel()
 	writing.Wait()
+	for _, w := range writers { // in a short run, on a slow machine, none may have been confirmed in time
+		if *chaosLength >= time.Minute && w.count == 0 {
+			t.Errorf("%s of %s: none of %d changes was confirmed while there were faults", w.project, w.forwarder, w.tried-1)
+		}
+	}
 	t.Logf("seed %d: %s", *chaosSeed, strings.Join(c.log, "; "))
 	c.settle(writers, forwarders)
 	for name, f := range forwarders {
@@ -326,7 +331,7 @@ func TestChaos(t *testing.T) {
 // settle waits until forwarders have what is desired, and compares that with what was ordered.
 func (c *chaos) settle(writers []*writer, forwarders map[string]*dptest.Forwarder) {
 	c.Helper()
-	for _, w := range writers { // on a slow machine none may have been confirmed in time
+	for _, w := range writers {
 		c.order("a change after the faults", func(ctx context.Context, u user) error {
 			w.tried++
 			response, err := apply(ctx, u, w.forwarder, w.project, w.text(w.tried))
