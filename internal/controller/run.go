@@ -52,6 +52,7 @@ type Options struct {
 	Placement    placement.Options
 	MeasureEvery time.Duration // of forwarders' load; default 5 s
 	WorkflowTick time.Duration // how often time limits are looked at; default 1 s
+	HouseEvery   time.Duration // how often the certificate's age is looked at, and old records are removed; default 1 min
 }
 
 // Server is a running controller.
@@ -82,6 +83,7 @@ type Server struct {
 	placing      placement.Options
 	measureEvery time.Duration
 	workflowTick time.Duration
+	houseEvery   time.Duration
 
 	auditMu sync.Mutex
 	audited int64
@@ -95,6 +97,7 @@ func Run(ctx context.Context, o Options) error {
 		s.now = time.Now
 	}
 	s.placing, s.measureEvery, s.workflowTick = o.Placement, cmp.Or(o.MeasureEvery, 5*time.Second), cmp.Or(o.WorkflowTick, time.Second)
+	s.houseEvery = cmp.Or(o.HouseEvery, housekeeping)
 	s.changed = sync.NewCond(&s.mu)
 	random := make([]byte, 6)
 	if _, err := rand.Read(random); err != nil {
@@ -268,7 +271,7 @@ func (s *Server) keepHouse(ctx context.Context) {
 		if err := s.trimAudit(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("old audit records stay", "error", err)
 		}
-		pause(ctx, housekeeping)
+		pause(ctx, s.houseEvery)
 	}
 }
 

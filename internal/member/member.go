@@ -5,6 +5,7 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -127,6 +128,8 @@ type Member struct {
 	Log      *slog.Logger
 	// URLs that are tried in any case, beside those that controllers tell.
 	Controllers []string
+	// How often the certificate's age is looked at; default 1 min.
+	LookEvery time.Duration
 
 	mu        sync.Mutex
 	path      string   // of the file with what was learned; "": none
@@ -291,7 +294,7 @@ func (m *Member) visit(ctx context.Context, controller string) error {
 
 // keepGood renews the certificate in time, and ends the connection then: the next one shows the new certificate.
 func (m *Member) keepGood(ctx context.Context, controller string, conn net.Conn) {
-	ticker := time.NewTicker(time.Minute)
+	ticker := time.NewTicker(cmp.Or(m.LookEvery, time.Minute))
 	defer ticker.Stop()
 	for {
 		select {
