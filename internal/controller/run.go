@@ -52,6 +52,7 @@ type Options struct {
 	Placement    placement.Options
 	MeasureEvery time.Duration // of forwarders' load; default 5 s
 	WorkflowTick time.Duration // how often time limits are looked at; default 1 s
+	SpareSettle  time.Duration // how long room for the loss of a forwarder must be missing, or be there, before that is an event; default 30 s
 	HouseEvery   time.Duration // how often the certificate's age is looked at, and old records are removed; default 1 min
 }
 
@@ -83,6 +84,7 @@ type Server struct {
 	placing      placement.Options
 	measureEvery time.Duration
 	workflowTick time.Duration
+	spareSettle  time.Duration
 	houseEvery   time.Duration
 
 	auditMu sync.Mutex
@@ -97,7 +99,7 @@ func Run(ctx context.Context, o Options) error {
 		s.now = time.Now
 	}
 	s.placing, s.measureEvery, s.workflowTick = o.Placement, cmp.Or(o.MeasureEvery, 5*time.Second), cmp.Or(o.WorkflowTick, time.Second)
-	s.houseEvery = cmp.Or(o.HouseEvery, housekeeping)
+	s.spareSettle, s.houseEvery = cmp.Or(o.SpareSettle, 30*time.Second), cmp.Or(o.HouseEvery, housekeeping)
 	s.changed = sync.NewCond(&s.mu)
 	random := make([]byte, 6)
 	if _, err := rand.Read(random); err != nil {

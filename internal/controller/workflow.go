@@ -287,9 +287,6 @@ func (l *leader) move(ctx context.Context) (bool, error) {
 	return moved, nil
 }
 
-// spareSettle is how long room must be missing, or be there, before that is an event.
-const spareSettle = 30 * time.Second
-
 // reportSpare keeps the key that says whether the loss of one forwarder could be made up.
 func (l *leader) reportSpare(ctx context.Context) error {
 	now := time.Now()
@@ -305,7 +302,7 @@ func (l *leader) reportSpare(ctx context.Context) error {
 	if l.lacking.IsZero() {
 		l.lacking = now
 	}
-	if now.Sub(l.lacking) < spareSettle {
+	if now.Sub(l.lacking) < l.spareSettle {
 		return nil
 	}
 	txn := new(cluster.Txn).At(keyLeader, l.fence).Unchanged(entry)

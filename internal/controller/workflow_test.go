@@ -414,59 +414,6 @@ func TestServicesLeaveADeadForwarder(t *testing.T) {
 	l.until("f1 is rid of all", func() bool { return !serves(f1, 80) && !serves(f1, 81) && !serves(f1, 82) && !serves(f1, 83) })
 }
 
-// Loads that the controllers of forwarders have written decide where services are, and describe says so.
-func TestPlacementByLoad(t *testing.T) {
-	l := newLab(t, 0)
-	l.tune = func(o *Options) {
-		quick(o)
-		o.MeasureEvery = time.Hour // the test writes what was measured
-		o.Placement = placement.Options{Sustain: 100 * time.Millisecond, Settle: 100 * time.Millisecond, Rest: time.Hour, New: 0.001}
-	}
-	l.addController()
-	for _, name := range []string{"f1", "f2", "f3"} {
-		l.addReady(name)
-	}
-	load := func(name string, busy float64, parts map[string]traffic) {
-		t.Helper()
-		if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyLoads+name, encode(measured{Busy: busy, Table: 0.01, Link: -1, Services: parts}), 0)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	load("f1", 0.3, nil)
-	load("f2", 0.1, nil)
-	load("f3", 0.2, nil)
-	one, two := balancing("one", 80), balancing("two", 81)
-	one.Group, two.Group = "pair", "pair"
-	l.request(one)
-	s := l.awaitState("one", pb.State_STATE_ROUTING, nil)
-	if s.GetForwarder() != "f2" || !strings.Contains(s.GetWhy(), "workers 10%, table 1%; f3: workers 20%") {
-		t.Errorf("%v", s)
-	}
-	l.request(two)
-	if s := l.awaitState("two", pb.State_STATE_ROUTING, nil); s.GetForwarder() != "f3" || !strings.Contains(s.GetWhy(), "f2: has one of the group nfv.pair") {
-		t.Errorf("%v", s)
-	}
-	l.confirm("one", 1)
-	l.awaitState("one", pb.State_STATE_ROUTED, nil)
-	load("f2", 0.95, map[string]traffic{"nfv.one": {Part: 0.4}})
-	if s := l.awaitState("one", pb.State_STATE_ROUTING, func(s *pb.Status) bool { return s.GetRoute().GetGeneration() == 2 }); s.GetForwarder() != "f1" || s.GetLeaving() != "f2" ||
-		!strings.Contains(s.GetWhy(), "f2 was too busy") || !serves(l.agents["f2"], 80) {
-		t.Errorf("%v", s)
-	}
-	got, err := l.controllers[0].admin.GetPlacement(t.Context(), connect.NewRequest(&pb.GetPlacementRequest{}))
-	if err != nil || got.Msg.GetForwarders()[0].GetForwarder() != "f3" || got.Msg.GetForwarders()[2].GetWorkers() != 0.95 || got.Msg.GetLeader() == "" {
-		t.Errorf("%v, %v", got, err)
-	}
-	spare := balancing("spare", 90)
-	spare.Spare = true
-	load("f1", 0.7, nil)
-	load("f3", 0.7, nil)
-	l.request(spare)
-	if s := l.awaitState("spare", pb.State_STATE_NEEDS_FORWARDER, nil); !strings.Contains(s.GetWhy(), "N+1 would not hold") {
-		t.Errorf("%v", s)
-	}
-}
-
 func TestWhoMayRequest(t *testing.T) {
 	l := workflowLab(t, 1)
 	c := l.controllers[0]
