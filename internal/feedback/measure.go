@@ -211,7 +211,8 @@ func (l *Loop) measured(now time.Time, s *service) []share.Server {
 // checkInstead is how old the delay of passing handshakes is when the health checks' counts instead.
 const checkInstead = 10 * time.Second
 
-// addCheck takes a health check's duration: as the delay, where no traffic has shown one for a while, and as the latency.
+// addCheck takes a health check's duration: as the delay, where no traffic has shown one for a while, and as the latency. Of an HTTP check,
+// which the server has to answer, connecting is the delay.
 func (l *Loop) addCheck(now time.Time, config *model.Service, ref model.ServerRef, one *share.Server) {
 	if l.options.Check == nil {
 		return
@@ -224,6 +225,9 @@ func (l *Loop) addCheck(now time.Time, config *model.Service, ref model.ServerRe
 	switch config.Health.Type {
 	case model.HealthHTTP:
 		one.Latency = took
+		if state.LastConnect > 0 && now.Sub(one.Delay.At) > checkInstead {
+			one.Delay = share.At(state.LastCheck, state.LastConnect.Seconds())
+		}
 	case model.HealthTCP:
 		if now.Sub(one.Delay.At) > checkInstead {
 			one.Delay = took

@@ -171,7 +171,8 @@ func (c *Checker) check(t *target) {
 	}
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(c.ctx, policy.Timeout)
-	err := c.options.Probe(ctx, policy, server)
+	connect := &connection{}
+	err := c.options.Probe(context.WithValue(ctx, connectionKey{}, connect), policy, server)
 	cancel()
 	<-c.slots
 	duration := time.Since(start)
@@ -189,16 +190,17 @@ func (c *Checker) check(t *target) {
 	behind := max(0, start.Sub(due))
 	late := c.late.note(start, behind, tolerance(policy))
 	c.options.Observe(Observation{Duration: duration, Passed: err == nil, Behind: behind, Late: late})
-	c.finish(t, err, start, duration)
+	c.finish(t, err, start, duration, connect.took())
 }
 
-func (c *Checker) finish(t *target, err error, start time.Time, duration time.Duration) {
+func (c *Checker) finish(t *target, err error, start time.Time, duration, connect time.Duration) {
 	c.mu.Lock()
 	if t.gone {
 		c.mu.Unlock()
 		return
 	}
 	flipped := t.machine.note(err, start, duration)
+	t.machine.LastConnect = connect
 	state := t.machine.State
 	c.mu.Unlock()
 

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"steelyard/internal/model"
 )
@@ -23,6 +25,26 @@ type Endpoint struct {
 
 // Dial opens a connection.
 type Dial func(ctx context.Context, to Endpoint) (net.Conn, error)
+
+// connection is of one check. Its context has it, as what connects is below what checks.
+type connection struct{ ns atomic.Int64 }
+
+type connectionKey struct{}
+
+// took returns how long it took to connect; 0: there was no connection.
+func (c *connection) took() time.Duration { return time.Duration(c.ns.Load()) }
+
+// timed notes how long connecting takes.
+func timed(dial Dial) Dial {
+	return func(ctx context.Context, to Endpoint) (net.Conn, error) {
+		begun := time.Now()
+		conn, err := dial(ctx, to)
+		if of, ok := ctx.Value(connectionKey{}).(*connection); ok && err == nil {
+			of.ns.Store(int64(max(1, time.Since(begun))))
+		}
+		return conn, err
+	}
+}
 
 // Connect is the Dial of the agent.
 func Connect(ctx context.Context, to Endpoint) (net.Conn, error) {

@@ -12,7 +12,8 @@ type State struct {
 	LastError    string // of the last check that failed
 	LastCheck    time.Time
 	LastDuration time.Duration
-	Changed      time.Time // when it last went up or down
+	LastConnect  time.Duration // of that: until the connection was there; 0: it was not
+	Changed      time.Time     // when it last went up or down
 }
 
 // machine decides from check results whether a server is up.

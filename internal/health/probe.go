@@ -21,6 +21,7 @@ type Answered func(server Server, response *http.Response)
 
 // NewProbe returns the probe for TCP and HTTP checks; answered may be nil.
 func NewProbe(dial Dial, answered Answered) Probe {
+	dial = timed(dial)
 	transport := &http.Transport{
 		// An address does not identify the server when several servers share it.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

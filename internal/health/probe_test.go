@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"steelyard/internal/model"
+	"steelyard/internal/store"
 )
 
 func listen(t *testing.T) (net.Listener, netip.AddrPort) {
@@ -266,5 +267,34 @@ func TestAnswersAreHanded(t *testing.T) {
 	}
 	if want := "TEXT cpu_utilization=0.5 body"; len(got) != 1 || got[0] != want {
 		t.Errorf("%q", got)
+	}
+}
+
+// How long connecting took is known of a check, apart from how long the answer did.
+func TestChecksKnowTheirConnection(t *testing.T) {
+	const slow = 20 * time.Millisecond
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(slow) }))
+	defer server.Close()
+	address := netip.MustParseAddrPort(server.Listener.Addr().String())
+	policy := model.Health{Type: model.HealthHTTP, Path: "/", Expect: model.StatusRange{First: 200, Last: 299}, Timeout: time.Minute, Interval: 5 * time.Millisecond, Rise: 1, Fall: 1}
+	states := make(chan State, 1)
+	checker := New(Options{Limit: 1, Probe: NewProbe(func(ctx context.Context, to Endpoint) (net.Conn, error) {
+		time.Sleep(slow)
+		return Connect(ctx, to)
+	}, nil), Report: func(_ model.ServerRef, _ uint64, state State) { states <- state }, Observe: func(Observation) {}})
+	defer checker.Close()
+	ref := model.ServerRef{Address: address}
+	checker.Watch([]store.Target{{Ref: ref, Policy: policy}})
+	<-states
+	state, _ := checker.State(ref)
+	if state.LastConnect < slow || state.LastDuration < state.LastConnect+slow {
+		t.Errorf("%+v", state)
+	}
+	listener, gone := listen(t)
+	listener.Close()
+	connect := &connection{}
+	err := NewProbe(Connect, nil)(context.WithValue(t.Context(), connectionKey{}, connect), policy, Server{Ref: model.ServerRef{Address: gone}})
+	if err == nil || connect.took() != 0 {
+		t.Errorf("%v, %s", err, connect.took())
 	}
 }
