@@ -80,8 +80,9 @@ var feedbackFields = []field[rawFeedback]{
 		func(f *rawFeedback) *value[linkCapacity] { return &f.capacity }, parseLinkCapacity),
 }
 
-var feedbackObject = docsOf("feedback", "How the servers' shares of new sessions follow what is measured: the delay of answers to SYNs and the loss of SYNs, in "+
-	"passing; the use of links; and the load of servers (`load`). The agent computes them each second (docs/design/0043-shares.md). What is missing or old counts as the mean, and "+
+var feedbackObject = docsOf("feedback", "How the servers' shares of new sessions follow what is measured: the delay of answers to SYNs, and the loss of SYNs and of the segments "+
+	"of a few sessions, in passing; the use of links; and the load of servers (`load`). Where no answers to SYNs pass (`dr`, `ipip`, UDP, no traffic for 10 s), `tcp` health checks tell the delay, "+
+	"and connections of `http` ones. The agent computes them each second (docs/design/0043-shares.md). What is missing or old counts as the mean, and "+
 	"without any measurement shares are the weights.", feedbackFields)
 
 var feedbackField = field[rawService]{fieldDoc{name: "feedback", kind: "mapping", object: feedbackObject,
