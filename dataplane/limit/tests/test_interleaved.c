@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All orders in which threads can reach a shared bucket. Each thread is a coroutine that stops
- * before every access to what threads share. A schedule is the list of who runs next; all schedules
- * are run, one after the other. In each, no unit may be created, and none may be lost: what passed
- * and what is left make up what there was.
+ * Orders in which threads can reach a shared bucket. Each thread is a coroutine that stops before
+ * every access to what threads share. A schedule is the list of who runs next. In each, no unit may
+ * be created, and none may be lost: what passed and what is left make up what there was.
+ *
+ *   all orders    of two threads that take twice, of three that take once, and with the locks of
+ *                 three that take twice: one schedule after the other, to its end. A thread that
+ *                 waits for a lock does not run: it would change nothing
+ *   random ones   of three threads that take twice; those that wait for a lock run, too
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +20,8 @@
 static void limit_step(void);
 #define SY_LIMIT_STEP() limit_step()
 #include "sy_limit.h"
+
+#include "../../base/tests/test_random.h"
 
 #define THREADS 3
 #define STEPS   64 /* of a schedule */
@@ -39,8 +45,12 @@ static struct {
 	struct sy_limit_rate rate;
 	struct sy_limit limit;
 	uint64_t cost[THREADS][2]; /* what each thread takes */
+	unsigned takes;            /* of each thread */
 	bool gives_back;           /* the first thread gives its first units back */
+	bool skips_waiting;        /* who waits for the lock does not run */
+	unsigned holder;           /* of the lock, while it is locked */
 	unsigned choice[STEPS], choices[STEPS], steps;
+	unsigned longest; /* turns of a schedule, so far */
 } run;
 
 static void limit_step(void)
@@ -54,7 +64,7 @@ static void thread_main(void)
 	struct thread *t = &run.thread[run.now];
 	unsigned n = run.now;
 
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < run.takes; i++) {
 		uint64_t cost = run.cost[n][i];
 		if (!sy_limit_take(&run.limit, run.engine, &run.rate, &t->local, BURST, cost))
 			continue;
@@ -67,12 +77,18 @@ static void thread_main(void)
 	t->over = true;
 }
 
-/* Threads that have not ended. One that waits for the lock runs, too, and waits on. */
+/* Must a thread wait? With locks, all that it does next, if anything, needs the lock. */
+static bool is_waiting(unsigned i)
+{
+	return run.skips_waiting && i != run.holder && rte_spinlock_is_locked(&run.limit.lock);
+}
+
+/* Threads that have not ended and can go on. */
 static unsigned runnable(unsigned who[THREADS])
 {
 	unsigned count = 0;
 	for (unsigned i = 0; i < run.threads; i++)
-		if (!run.thread[i].over)
+		if (!run.thread[i].over && !is_waiting(i))
 			who[count++] = i;
 	return count;
 }
@@ -111,15 +127,18 @@ static void threads_run(void)
 			run.steps++;
 		}
 		run.now = who[at];
+		if (!rte_spinlock_is_locked(&run.limit.lock))
+			run.holder = run.now; /* if it locks now */
 		swapcontext(&run.scheduler, &run.thread[run.now].context);
 	}
+	if (turn > run.longest)
+		run.longest = turn;
 }
 
-/* The next schedule in order: the last choice that has another one left. Only the first `deep`
- * choices vary. */
-static bool schedule_next(unsigned deep)
+/* The next schedule in order: the last choice that has another one left. */
+static bool schedule_next(void)
 {
-	unsigned i = run.steps < deep ? run.steps : deep;
+	unsigned i = run.steps;
 	while (i > 0 && run.choice[i - 1] + 1 >= run.choices[i - 1])
 		i--;
 	if (i == 0)
@@ -130,11 +149,13 @@ static bool schedule_next(unsigned deep)
 	return true;
 }
 
-/* Whether no unit was created or lost. */
+/* Whether all threads came to their end, and no unit was created or lost. */
 static bool is_whole(void)
 {
 	uint64_t passed = 0, held = 0;
 	for (unsigned i = 0; i < run.threads; i++) {
+		if (!run.thread[i].over)
+			return false;
 		passed += run.thread[i].passed;
 		held += run.thread[i].local;
 	}
@@ -143,23 +164,48 @@ static bool is_whole(void)
 	       !rte_spinlock_is_locked(&run.limit.lock);
 }
 
-/* Runs all schedules; returns how many, and how many of them broke the sum. */
-static unsigned run_all(enum sy_limit_engine engine, unsigned threads, bool gives_back,
-                        unsigned deep, unsigned *broken)
+static void run_prepare(enum sy_limit_engine engine, unsigned threads, unsigned takes, bool back)
 {
-	unsigned schedules = 0;
 	run.engine = engine;
 	run.threads = threads;
-	run.gives_back = gives_back;
-	*broken = 0;
+	run.takes = takes;
+	run.gives_back = back;
+	run.longest = 0;
 	memset(run.choice, 0, sizeof(run.choice));
+}
+
+static bool run_once(void)
+{
+	threads_begin();
+	threads_run();
+	return is_whole();
+}
+
+/* Runs all schedules; returns how many, and how many of them broke the sum. */
+static unsigned run_all(unsigned *broken)
+{
+	unsigned schedules = 0;
+	run.skips_waiting = run.engine == SY_LIMIT_LOCK || run.engine == SY_LIMIT_LIGHT_LOCK;
+	*broken = 0;
 	do {
-		threads_begin();
-		threads_run();
-		*broken += !is_whole();
+		*broken += !run_once();
 		schedules++;
-	} while (schedule_next(deep));
+	} while (schedule_next());
+	assert_true(run.longest <= STEPS); /* or their ends did not vary */
 	return schedules;
+}
+
+/* Runs some schedules; returns how many of them broke the sum. */
+static unsigned run_random(unsigned schedules)
+{
+	unsigned broken = 0;
+	run.skips_waiting = false;
+	while (schedules-- > 0) {
+		for (unsigned i = 0; i < STEPS; i++)
+			run.choice[i] = (unsigned)(random_next() >> 8 & 0xffff);
+		broken += !run_once();
+	}
+	return broken;
 }
 
 static const enum sy_limit_engine shared[] = {SY_LIMIT_CAS, SY_LIMIT_LOCK, SY_LIMIT_LIGHT_LOCK};
@@ -172,31 +218,48 @@ static void set_costs(uint64_t a, uint64_t b)
 	}
 }
 
+static void check_all(enum sy_limit_engine engine, unsigned threads, unsigned takes)
+{
+	for (unsigned back = 0; back < 2; back++) {
+		unsigned broken;
+		run_prepare(engine, threads, takes, back);
+		unsigned schedules = run_all(&broken);
+		print_message("engine %u: %u threads, %u takes: %u orders, %u turns\n", engine,
+		              threads, takes, schedules, run.longest);
+		assert_int_equal(broken, 0);
+		/* More than there are orders of whole takes. */
+		assert_true(schedules > (threads == 3 && takes == 2 ? 90 : 6));
+	}
+}
+
 /* Together they want more than there is, so the order decides who gets it. */
 static void test_two_threads(void **state)
 {
 	(void)state;
-	unsigned broken;
 	set_costs(40, 33);
-	for (unsigned i = 0; i < SY_ARRAY_LEN(shared); i++) {
-		for (unsigned back = 0; back < 2; back++) {
-			assert_true(run_all(shared[i], 2, back, 16, &broken) > 10);
-			assert_int_equal(broken, 0);
-		}
-	}
+	for (unsigned i = 0; i < SY_ARRAY_LEN(shared); i++)
+		check_all(shared[i], 2, 2);
 }
 
 static void test_three_threads(void **state)
 {
 	(void)state;
-	unsigned broken;
 	set_costs(40, 17);
-	for (unsigned i = 0; i < SY_ARRAY_LEN(shared); i++) {
+	for (unsigned i = 0; i < SY_ARRAY_LEN(shared); i++)
+		check_all(shared[i], 3, 1);
+	check_all(SY_LIMIT_LOCK, 3, 2);
+	check_all(SY_LIMIT_LIGHT_LOCK, 3, 2);
+}
+
+static void test_random_orders(void **state)
+{
+	(void)state;
+	set_costs(40, 17);
+	for (unsigned i = 0; i < SY_ARRAY_LEN(shared); i++)
 		for (unsigned back = 0; back < 2; back++) {
-			assert_true(run_all(shared[i], 3, back, 9, &broken) > 1000);
-			assert_int_equal(broken, 0);
+			run_prepare(shared[i], 3, 2, back);
+			assert_int_equal(run_random(20000), 0);
 		}
-	}
 }
 
 /* A bucket for one thread that two use: this test can find what it looks for. */
@@ -205,10 +268,14 @@ static void test_races_are_found(void **state)
 	(void)state;
 	unsigned broken;
 	set_costs(40, 33);
-	run_all(SY_LIMIT_OWN, 1, true, 16, &broken);
+	run_prepare(SY_LIMIT_OWN, 1, 2, true);
+	run_all(&broken);
 	assert_int_equal(broken, 0);
-	run_all(SY_LIMIT_OWN, 2, false, 16, &broken);
+	run_prepare(SY_LIMIT_OWN, 2, 2, false);
+	run_all(&broken);
 	assert_true(broken > 0);
+	run_prepare(SY_LIMIT_OWN, 3, 2, false);
+	assert_true(run_random(1000) > 0);
 }
 
 int main(void)
@@ -216,6 +283,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_two_threads),
 	        cmocka_unit_test(test_three_threads),
+	        cmocka_unit_test(test_random_orders),
 	        cmocka_unit_test(test_races_are_found),
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
