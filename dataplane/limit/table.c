@@ -16,12 +16,14 @@ struct line {
 	struct bucket way[WAYS];
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(sizeof(struct line) == SY_CACHE_LINE, "one line");
+_Static_assert(sizeof(struct bucket) == sizeof(struct sy_limit), "a bucket takes 16 bytes");
 
 /* Beside a bucket. Writers and readers: any threads, relaxed. */
 struct client {
 	struct sy_limit_key key;
 	struct sy_limit_counts passed, above;
 };
+_Static_assert(sizeof(struct client) == 48, "a place of a table takes 64 bytes");
 
 struct sy_limit_table {
 	struct line *line;

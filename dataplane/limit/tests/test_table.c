@@ -148,6 +148,14 @@ static void test_load(void **state)
 	sy_limit_table_destroy(t);
 }
 
+/* What docs/design/0032-limits.md says: a bucket, and what is shown of its client. */
+static void test_bytes(void **state)
+{
+	(void)state;
+	assert_int_equal(sizeof(struct bucket), 16);
+	assert_int_equal(sy_limit_table_bytes(1000000), 1000000 * (16 + 48));
+}
+
 static void test_too_much(void **state)
 {
 	struct sy_limit_rate r = rate_of(1000, 100);
@@ -219,7 +227,7 @@ int main(void)
 	        cmocka_unit_test(test_model),  cmocka_unit_test(test_bounded),
 	        cmocka_unit_test(test_load),   cmocka_unit_test(test_too_much),
 	        cmocka_unit_test(test_settle), cmocka_unit_test(test_counts),
-	        cmocka_unit_test(test_races),
+	        cmocka_unit_test(test_races),  cmocka_unit_test(test_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
