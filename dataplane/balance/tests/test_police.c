@@ -10,8 +10,8 @@ static uint64_t exceeded(struct flows *f)
 	return harness_drops(&f->harness, SY_DROP_LIMIT_EXCEEDED);
 }
 
-/* A burst passes, then as many a second as the rate says, of TCP and UDP over both families, on
- * the fast path. Other services have no limit. */
+/* A burst passes, then as many a second as the rate says, of TCP and UDP over both
+ * families. Other services have no limit. */
 static void test_packets(void **state)
 {
 	struct flows *f = *state;
