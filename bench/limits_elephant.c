@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What one user's sudden flood does to others, in virtual time: each consumer handles a packet in
  * each tick, and 512 can wait for it. Users within their limit send three tenths of what all
- * consumers can handle. How packets find their consumer is what differs:
+ * consumers can handle. At half of the time the flood begins. Reported is what all users lose
+ * before, and then those whom a hash puts on the elephant's consumer, and those whom it puts
+ * elsewhere. How packets find their consumer is what differs:
  *   own      by a hash of the user (static steering): a bucket is its consumer's own
  *   cas …    by a hash of the connection, of which each user has many: buckets are shared
  *   atomic   by event_sw, with as much room in total; a packet that its bucket would refuse is sent
@@ -10,11 +12,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NEIGHBOURS 1000u
 #define ELEPHANT   NEIGHBOURS /* its number */
 #define ROOM       512u       /* packets, for each consumer */
-#define TICKS      400000u
+#define CALM       400000u    /* ticks, before the flood */
+#define FLOOD      400000u
 #define TICK_NS    1000u
 #define LOAD       0.3 /* by all neighbours, of all consumers */
 #define RATE_BITS  UINT64_C(20000000)
@@ -28,6 +32,11 @@ struct tick_consumer {
 	uint64_t head, tail;
 };
 
+/* Of users, in packets. */
+struct user_group {
+	uint64_t sent, lost;
+};
+
 struct elephant {
 	const struct event_arguments *a;
 	enum sy_limit_engine engine;
@@ -35,7 +44,7 @@ struct elephant {
 	struct sy_limit_rate rate;
 	struct sy_limit limit[NEIGHBOURS + 1] __attribute__((aligned(16)));
 	uint64_t random, now;
-	uint64_t sent, lost; /* of users that static steering puts beside the elephant */
+	struct user_group group[2]; /* users whom static steering puts elsewhere, and beside it */
 	struct tick_consumer consumer[THREADS_MAX];
 };
 
@@ -45,9 +54,14 @@ static unsigned home_of(const struct elephant *x, unsigned user)
 	return (user * UINT32_C(0x9e3779b1) >> 16) % x->a->consumers;
 }
 
-static bool is_beside(const struct elephant *x, unsigned user)
+/* Counts a packet that a user has sent or lost. */
+static void user_count(struct elephant *x, unsigned user, bool sent, bool lost)
 {
-	return user != ELEPHANT && home_of(x, user) == home_of(x, ELEPHANT);
+	struct user_group *g = &x->group[home_of(x, user) == home_of(x, ELEPHANT)];
+	if (user == ELEPHANT)
+		return;
+	g->sent += sent;
+	g->lost += lost;
 }
 
 static bool ring_put(struct tick_consumer *c, uint64_t word)
@@ -79,8 +93,7 @@ static void packet_arrive(struct elephant *x, unsigned user)
 		unsigned c = x->engine == SY_LIMIT_OWN ? home_of(x, user) : hash;
 		taken = ring_put(&x->consumer[c], word);
 	}
-	x->sent += is_beside(x, user);
-	x->lost += !taken && is_beside(x, user);
+	user_count(x, user, true, !taken);
 }
 
 static void word_limit(struct elephant *x, struct tick_consumer *c, uint64_t word)
@@ -89,7 +102,7 @@ static void word_limit(struct elephant *x, struct tick_consumer *c, uint64_t wor
 	uint64_t volume = sy_limit_volume(&x->rate, x->now);
 	bool passes = sy_limit_take(&x->limit[user], x->engine, &x->rate, &c->local[user], volume,
 	                            (uint16_t)word);
-	x->lost += !passes && is_beside(x, user);
+	user_count(x, user, false, !passes);
 }
 
 static void consumer_tick(struct elephant *x, struct tick_consumer *c)
@@ -108,12 +121,12 @@ static void consumer_tick(struct elephant *x, struct tick_consumer *c)
 }
 
 /* Of a tick's packets, who comes first is random: the last one finds the queue full. */
-static void elephant_run(struct elephant *x)
+static void elephant_run(struct elephant *x, unsigned ticks, double flood)
 {
 	double neighbours = 0, elephant = 0;
-	for (unsigned tick = 0; tick < TICKS; tick++) {
+	for (unsigned tick = 0; tick < ticks; tick++) {
 		x->now += TICK_NS;
-		elephant += x->a->elephant / 100.0;
+		elephant += flood;
 		neighbours += LOAD * x->a->consumers;
 		while (elephant >= 1 || neighbours >= 1) {
 			uint64_t r = measure_random(&x->random);
@@ -126,12 +139,21 @@ static void elephant_run(struct elephant *x)
 	}
 }
 
+static void lost_report(const struct elephant *x, const char *metric, const struct user_group *g)
+{
+	char params[160];
+	const struct measure m = {"limits", params, metric, "%", NULL};
+	snprintf(params, sizeof(params),
+	         "\"engine\": \"%s%s\", \"consumers\": %u, \"elephant\": \"%u %% of a consumer\"",
+	         x->engine == SY_LIMIT_OWN ? "own, static" : engine_label(x->a),
+	         x->a->peek ? ", peek" : "", x->a->consumers, x->a->elephant);
+	measure_report(&m, 100 * (double)g->lost / (double)g->sent, NULL, 0);
+}
+
 void elephant_perform(const struct event_arguments *arguments)
 {
 	static struct elephant x;
 	struct event_arguments a = *arguments;
-	char params[160];
-	const struct measure m = {"limits", params, "lost by users beside an elephant", "%", NULL};
 
 	a.device = "event_sw"; /* the one that can be driven in virtual time */
 	x = (struct elephant){
@@ -147,12 +169,14 @@ void elephant_perform(const struct event_arguments *arguments)
 		x.consumer[c].local = must(calloc(NEIGHBOURS + 1, sizeof(uint64_t)));
 		x.consumer[c].port = x.event ? sy_event_port(x.event, c + 1) : NULL;
 	}
-	elephant_run(&x);
-	snprintf(params, sizeof(params),
-	         "\"engine\": \"%s%s\", \"consumers\": %u, \"elephant\": \"%u %% of a consumer\"",
-	         x.engine == SY_LIMIT_OWN ? "own, static" : engine_label(&a),
-	         a.peek ? ", peek" : "", a.consumers, a.elephant);
-	measure_report(&m, 100 * (double)x.lost / (double)x.sent, NULL, 0);
+	elephant_run(&x, CALM, 0);
+	const struct user_group before = {x.group[0].sent + x.group[1].sent,
+	                                  x.group[0].lost + x.group[1].lost};
+	memset(x.group, 0, sizeof(x.group));
+	elephant_run(&x, FLOOD, a.elephant / 100.0);
+	lost_report(&x, "lost by all users before an elephant", &before);
+	lost_report(&x, "lost by users beside an elephant", &x.group[1]);
+	lost_report(&x, "lost by users away from an elephant", &x.group[0]);
 	if (x.event)
 		sy_event_close(x.event, event_forget, NULL);
 	for (unsigned c = 0; c < a.consumers; c++)
