@@ -5,7 +5,6 @@ import pytest
 
 from bench import run_limits
 
-
 USERS = ("before", "beside", "away")
 
 
@@ -22,3 +21,26 @@ def test_a_sudden_elephant_harms_its_neighbours_by_static_steering_only(elephant
     assert static["beside"] > 10
     for engine in ("cas", "lock"):
         assert losses(engine, elephant) == {"before": 0, "beside": 0, "away": 0}
+
+
+def errors(engine, consumers):
+    """Of the observed user's samples, in percent; and of the takes that stopped in their midst,
+    how many found the bucket changed."""
+    rows = list(run_limits.exactness(engine, consumers, 2))
+    samples = [row["value"] for row in rows if row["metric"] == "error of a sample, observed user"]
+    (stale,) = [row["value"] for row in rows if row["metric"].startswith("stale views")]
+    assert len(samples) == 2
+    return samples, stale
+
+
+@pytest.mark.parametrize("engine", ("cas", "lock"))
+def test_rates_are_exact_however_takes_are_interleaved(engine):
+    samples, stale = errors(engine, 16)
+    assert max(samples) <= 1
+    assert stale > 1
+
+
+def test_interleaved_takes_of_an_unprotected_bucket_are_not_exact():
+    samples, stale = errors("own", 16)
+    assert min(samples) > 5
+    assert stale > 1
