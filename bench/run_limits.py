@@ -24,13 +24,18 @@ PIPELINE = (
     ("--engine", "atomic", "--event-model", "direct"),
 )
 ELEPHANTS = (90, 150)  # % of what one consumer can handle
-# In real time: engine and consumers; the first ones also in quick runs.
+# In real time: engine, consumers, samples; the first ones also in quick runs.
+DSW = ("--engine", "atomic", "--device", "event_dsw")
+SW = ("--engine", "atomic", "--device", "event_sw")
 REAL_TIME = (
-    (("--engine", "cas"), 2),
-    (("--engine", "atomic", "--device", "event_dsw"), 2),
-    (("--engine", "atomic", "--device", "event_dsw"), 1),
-    (("--engine", "atomic", "--device", "event_sw"), 2),
-    (("--engine", "light-lock"), 2),
+    (("--engine", "cas"), 2, 20),
+    (DSW, 2, 20),
+    (SW, 2, 20),
+    (("--engine", "light-lock"), 2, 20),
+    (("--engine", "lock"), 2, 5),
+    (DSW, 1, 5),
+    (SW, 1, 5),
+    *((("--engine", engine), 1, 5) for engine in ENGINES),
 )
 
 
@@ -94,8 +99,8 @@ def real_time(quick):
     if len(machine.cpus()) < 2:
         print("   limits: no experiment in real time, which needs two cores")
         return
-    for engine, consumers in REAL_TIME[:2] if quick else REAL_TIME:
-        count = ("--consumers", consumers, "--samples", 3 if quick else 20)
+    for engine, consumers, samples in REAL_TIME[:2] if quick else REAL_TIME:
+        count = ("--consumers", consumers, "--samples", 3 if quick else samples)
         yield from event("real", *engine, *count)
 
 

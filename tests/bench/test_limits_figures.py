@@ -44,3 +44,12 @@ def test_interleaved_takes_of_an_unprotected_bucket_are_not_exact():
     samples, stale = errors("own", 16)
     assert min(samples) > 5
     assert stale > 1
+
+
+def test_real_time_has_each_engine_with_one_and_two_consumers():
+    def consumers(engine):
+        return {number for options, number, _ in run_limits.REAL_TIME if engine in options}
+
+    for engine in ("cas", "lock", "light-lock", *run_limits.DEVICES):
+        assert consumers(engine) == {1, 2}
+    assert consumers("own") == {1}
