@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "address_ranges.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
 
 #include "address_ranges_table.h"
@@ -126,12 +125,11 @@ uint64_t address_ranges_end(const struct address_ranges *r, const struct address
 		if (SY_LIKELY(!address_look_passes(&look[at[k]])))
 			continue;
 		const bool v4 = sy_addr_is_v4(addr[k]);
-		const struct family *f = &r->family[v4];
-		search[left] = (struct search){.f = f,
-		                               .addr = addr[k],
-		                               .word = ntohl(addr[k]->w[v4 ? 3 : 0]),
-		                               .index = (uint8_t)k};
-		__builtin_prefetch(&f->root[search[left++].word >> f->root_shift]);
+		search[left++] = (struct search){.f = &r->family[v4],
+		                                 .addr = addr[k],
+		                                 .word = ntohl(addr[k]->w[v4 ? 3 : 0]),
+		                                 .index = (uint8_t)k};
+		address_look_go_on(r, addr[k]);
 		members |= UINT64_C(1) << k;
 	}
 	if (SY_LIKELY(left == 0))

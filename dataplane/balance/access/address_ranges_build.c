@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Builds the table of ranges: the sets' lists become cuts, the cuts blocks. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

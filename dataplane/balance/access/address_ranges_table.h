@@ -4,6 +4,8 @@
 #ifndef ADDRESS_RANGES_TABLE_H
 #define ADDRESS_RANGES_TABLE_H
 
+#include <arpa/inet.h>
+
 #include "address_ranges.h"
 
 #define RANGES_CHILD UINT32_C(0x80000000) /* in a value: the number of a block follows */
@@ -20,8 +22,9 @@ struct entry {
 	uint32_t start, value;
 };
 
-/* Which networks have an address in a set. By its hash, a network has a line, two words of it, and
- * two bits of each. One that has no address in a set passes with a chance of some 0.3 %. */
+/* Which networks have an address in a set. By its hash, a network has a line, four words of it, and
+ * two bits of each. One that has no address in a set passes with a chance of some 0.1 %. Two of the
+ * words decide nearly all look-ups; the other two are for those that pass these. */
 struct filter {
 	struct filter_line *line; /* [2^(64 − shift)] */
 	uint64_t mask[2];         /* of an address as it lies in memory: its network */
@@ -29,7 +32,7 @@ struct filter {
 };
 
 struct filter_line {
-	uint64_t word[2][4]; /* a network has one of each four */
+	uint64_t word[2][4]; /* a network has two of each four */
 };
 _Static_assert(sizeof(struct filter_line) == SY_CACHE_LINE, "one miss a look-up");
 
@@ -67,37 +70,84 @@ static inline uint64_t filter_hash(const struct filter *f, const struct sy_addr 
 	return h * UINT64_C(0xd6e8feb86659fd93);
 }
 
-/* The bits of a network in one of its two words. */
+/* The bits of a network in one of its words. */
 static inline uint64_t filter_bits(uint64_t hash)
 {
 	return UINT64_C(1) << (hash & 63) | UINT64_C(1) << (hash >> 6 & 63);
 }
 
+/* From its lowest bit on, the bits of the two words that few look-ups need. */
+static inline uint64_t filter_rest(uint64_t hash)
+{
+	return hash * UINT64_C(0x9e3779b97f4a7c15) >> 40;
+}
+
 static inline void filter_enter(struct filter *f, uint64_t hash)
 {
 	struct filter_line *l = &f->line[hash >> f->shift];
-	l->word[0][hash & 3] |= filter_bits(hash >> 4);
-	l->word[1][hash >> 2 & 3] |= filter_bits(hash >> 22);
+	const uint64_t one = hash & 3, other = hash >> 2 & 3, rest = filter_rest(hash);
+	l->word[0][one] |= filter_bits(hash >> 4);
+	l->word[1][other] |= filter_bits(hash >> 22);
+	l->word[0][one ^ 1] |= filter_bits(rest);
+	l->word[1][other ^ 1] |= filter_bits(rest >> 12);
+}
+
+/* The look-up of an address of this family; what decides most of them is not prefetched yet. */
+static inline struct address_look address_look_of(const struct address_ranges *r, bool v4,
+                                                  const struct sy_addr *a)
+{
+	const struct filter *f = &r->family[v4].filter;
+	const uint64_t hash = filter_hash(f, a);
+	return (struct address_look){&f->line[hash >> f->shift], hash};
+}
+
+static SY_PREFETCH_INLINE void address_look_prefetch(const struct address_look *look)
+{
+	__builtin_prefetch(look->line);
 }
 
 /* Begins the look-up of an address: prefetches what decides most of them. */
 static inline struct address_look address_look_begin(const struct address_ranges *r,
                                                      const struct sy_addr *a)
 {
-	const struct filter *f = &r->family[sy_addr_is_v4(a)].filter;
-	const uint64_t hash = filter_hash(f, a);
-	const struct address_look look = {&f->line[hash >> f->shift], hash};
-	__builtin_prefetch(look.line);
+	const struct address_look look = address_look_of(r, sy_addr_is_v4(a), a);
+	address_look_prefetch(&look);
 	return look;
 }
 
-/* False: the address is in no set. True: it may be in one. */
-static inline bool address_look_passes(const struct address_look *look)
+/* False: the address is in no set, which is so of nearly all that are in none. */
+static inline bool address_look_may(const struct address_look *look)
 {
 	const uint64_t h = look->hash;
 	const struct filter_line *l = look->line;
 	return !((~l->word[0][h & 3] & filter_bits(h >> 4)) |
 	         (~l->word[1][h >> 2 & 3] & filter_bits(h >> 22)));
+}
+
+/* False: the address is in no set. True: it may be in one. Only if address_look_may(). */
+static inline bool address_look_may_still(const struct address_look *look)
+{
+	const uint64_t one = look->hash & 3, other = look->hash >> 2 & 3;
+	const uint64_t rest = filter_rest(look->hash);
+	const struct filter_line *l = look->line;
+	return !((~l->word[0][one ^ 1] & filter_bits(rest)) |
+	         (~l->word[1][other ^ 1] & filter_bits(rest >> 12)));
+}
+
+/* False: the address is in no set. True: it may be in one. */
+static inline bool address_look_passes(const struct address_look *look)
+{
+	return SY_UNLIKELY(address_look_may(look)) && address_look_may_still(look);
+}
+
+/* Goes on with a look-up that passes: prefetches what address_ranges_end() reads first. */
+static SY_PREFETCH_INLINE void address_look_go_on(const struct address_ranges *r,
+                                                  const struct sy_addr *a)
+{
+	const bool v4 = sy_addr_is_v4(a);
+	const struct family *f = &r->family[v4];
+	__builtin_prefetch(&f->root[ntohl(a->w[v4 ? 3 : 0]) >> f->root_shift]);
+	__builtin_prefetch(r->sets);
 }
 
 #endif
