@@ -4,6 +4,8 @@
  * in no set: then one answer is that for all of them. */
 #include "admit.h"
 
+#include <sy_plain.h>
+
 #include "access.h"
 #include "address_ranges.h"
 #include "icmp.h"
@@ -12,6 +14,61 @@
 /* Reports of matches: 100 per second and worker. */
 #define LOG_COST_NS 10000000u
 #define LOG_BURST   100u
+
+/* Packet i may have no view yet. */
+static inline struct address_look packet_look(const struct address_ranges *r,
+                                              const struct sy_burst *burst, unsigned i)
+{
+	const unsigned plain = burst->plain[i];
+	const uint8_t *frame = sy_frame(burst->mbuf[i]);
+	if (SY_UNLIKELY(!plain)) {
+		const struct sy_addr *client = &burst->view[i].tuple.src;
+		return address_look_of(r, sy_addr_is_v4(client), client);
+	}
+	const bool v4 = plain & SY_PLAIN_V4;
+	const struct sy_addr client = sy_plain_source(frame, v4);
+	return address_look_of(r, v4, &client);
+}
+
+/* Prefetches wait for their address translation, and overlap best with nothing in between. */
+void admit_look(struct sy_worker *w, const struct sy_burst *burst, const uint8_t *at,
+                unsigned count)
+{
+	const struct sy_balance *b = w->app;
+	const struct access *a = SY_RCU_READ(b->access);
+	struct balance_worker *bw = balance_worker_of(w);
+	uint64_t looked = 0;
+	if (!a || !a->ranges || !a->ranges->large)
+		return;
+	for (unsigned k = 0; k < count; k++) {
+		const unsigned i = at[k];
+		if (SY_UNLIKELY(burst->session[i] != SESSION_NONE))
+			continue;
+		bw->look[i] = packet_look(a->ranges, burst, i);
+		looked |= UINT64_C(1) << i;
+	}
+	bw->looked_in = a->ranges;
+	bw->looked = looked;
+	for (; looked; looked &= looked - 1)
+		address_look_prefetch(&bw->look[__builtin_ctzll(looked)]);
+}
+
+void admit_look_on(struct sy_worker *w, const struct sy_burst *burst)
+{
+	struct balance_worker *bw = balance_worker_of(w);
+	uint64_t may = 0;
+	for (uint64_t left = bw->looked; left; left &= left - 1) {
+		const unsigned i = (unsigned)__builtin_ctzll(left);
+		may |= (uint64_t)address_look_may(&bw->look[i]) << i;
+	}
+	for (; SY_UNLIKELY(may); may &= may - 1) {
+		const unsigned i = (unsigned)__builtin_ctzll(may);
+		if (!address_look_may_still(&bw->look[i]))
+			continue;
+		address_look_go_on(bw->looked_in, &burst->view[i].tuple.src);
+		bw->passed |= may & -may;
+	}
+}
 
 /* Packets that would begin sessions, and what the lists are asked. */
 struct batch {
@@ -198,20 +255,31 @@ static inline uint64_t burst_look(struct sy_worker *w, const struct access *a,
                                   const struct sy_burst *burst, const uint8_t *at, unsigned count)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	uint64_t looked = SY_LIKELY(bw->looked_in == a->ranges) ? bw->looked : 0, may = 0;
-	if (!a->ranges)
+	if (SY_UNLIKELY(bw->looked_in != a->ranges)) { /* changed since look up */
+		bw->looked_in = a->ranges;
+		bw->looked = bw->passed = 0;
+	}
+	if (!a->ranges || SY_LIKELY(!((bw->located & ~bw->looked) | bw->passed)))
 		return 0;
+	uint64_t looked = bw->looked, may = 0;
+	if (!(bw->located & ~looked)) {
+		for (unsigned k = 0; k < count; k++)
+			may |= (bw->passed >> at[k] & 1) << k;
+		return may;
+	}
 	for (unsigned k = 0; k < count; k++) {
 		const unsigned i = at[k];
-		if (SY_LIKELY(looked >> i & 1))
+		if (SY_UNLIKELY(looked >> i & 1))
 			continue;
 		bw->look[i] = address_look_begin(a->ranges, &burst->view[i].tuple.src);
 		looked |= UINT64_C(1) << i;
 	}
-	bw->looked_in = a->ranges;
 	bw->looked = looked;
 	for (unsigned k = count; k-- > 0;)
-		may = may << 1 | address_look_passes(&bw->look[at[k]]);
+		may = may << 1 | address_look_may(&bw->look[at[k]]);
+	for (uint64_t left = may; SY_UNLIKELY(left); left &= left - 1)
+		if (!address_look_may_still(&bw->look[at[__builtin_ctzll(left)]]))
+			may &= ~(left & -left);
 	return may;
 }
 

@@ -6,23 +6,15 @@
 #include "access.h"
 #include "address_ranges_table.h"
 
-/* Packet i has no session: begins the look-up of its client in a large table for admit_burst(), so
- * that its cache miss overlaps with what comes until then. balance_worker.looked is 0 when a burst
- * begins. */
-static inline void admit_look(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
-{
-	const struct sy_balance *b = w->app;
-	struct balance_worker *bw = balance_worker_of(w);
-	const struct access *a = SY_RCU_READ(b->access);
-	if (SY_LIKELY(!a) || !a->ranges || !a->ranges->large)
-		return;
-	if (SY_UNLIKELY(bw->looked_in != a->ranges)) { /* another table since the packet before */
-		bw->looked_in = a->ranges;
-		bw->looked = 0;
-	}
-	bw->look[i] = address_look_begin(a->ranges, &burst->view[i].tuple.src);
-	bw->looked |= UINT64_C(1) << i;
-}
+/* Begins the look-ups of those packets' clients, of at[0] to at[count − 1], that have no session,
+ * in a large table for admit_burst(). Their cache misses overlap with each other and with what
+ * comes until then. balance_worker.looked is 0 when a burst begins. */
+void admit_look(struct sy_worker *w, const struct sy_burst *burst, const uint8_t *at,
+                unsigned count);
+
+/* Goes on with the look-ups that admit_look() has begun: those that will pass the filter fetch what
+ * they need next. Their packets have views. */
+void admit_look_on(struct sy_worker *w, const struct sy_burst *burst);
 
 /* Asks the lists about those of the packets at[0] to at[count − 1], which have no session, that
  * would begin one. Drops the refused ones, and returns how many are left in at[]. The admitted ones

@@ -7,7 +7,6 @@
  *   the common way    fast_candidate() → fast_packet() → forward_emit(): sent
  *   the general way   fast_general() → forward_packet(): to transmit, or to the slow path
  */
-#include "admit.h"
 #include "delay.h"
 #include "loss.h"
 #include "police.h"
@@ -308,7 +307,6 @@ static inline unsigned fast_gather(struct sy_worker *w, const struct segment_com
 		uint32_t entry = burst->session[i];
 		if (SY_UNLIKELY(entry == SESSION_NONE)) {
 			forward_view(burst, i);
-			admit_look(w, burst, i);
 			burst->next[i] = SY_NEXT_SLOW;
 			*behind = true;
 			continue;
@@ -331,7 +329,6 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 	const struct segment_common c = segment_common_of(w);
 
 	balance_worker_of(w)->policed = balance_worker_of(w)->queued = 0;
-	balance_worker_of(w)->looked = 0;
 	for (unsigned first = 0; first < burst->count; first += FAST_GROUP) {
 		unsigned end =
 		        first + FAST_GROUP < burst->count ? first + FAST_GROUP : burst->count;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The second stage, sy_lookup_stage(): finds an index entry with each packet's tag, and prefetches
  * the session record that fast.c will verify. */
-#include "balance.h"
+#include "admit.h"
 
 void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 {
@@ -39,4 +39,7 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 		const struct session_index *x = &index[burst->slot[i]];
 		burst->session[i] = session_guess_other(x, burst->hash[i]);
 	}
+	bw->looked = bw->passed = 0;
+	if (misses && SY_UNLIKELY(SY_RCU_READ(((const struct sy_balance *)w->app)->access)))
+		admit_look(w, burst, missed, misses);
 }

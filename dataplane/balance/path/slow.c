@@ -319,6 +319,8 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	if (SY_LIKELY(slow.all == 0))
 		return;
 	bw->admitted = 0;
+	if (SY_UNLIKELY(bw->looked))
+		admit_look_on(w, burst);
 	slow.begin = locate_burst(w, burst, slow.at_without, slow.without, slow.at_begin);
 	if (SY_UNLIKELY(shed_is_on(bw, burst)) && slow.begin * SHED_PART >= burst->count)
 		slow.begin = shed_burst(w, burst, slow.at_begin, slow.begin);

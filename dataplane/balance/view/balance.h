@@ -130,6 +130,7 @@ struct balance_worker {
 	uint64_t located;                   /* likewise: service[] is known, see locate.h */
 	uint64_t listed;                    /* of them: the service has an access list */
 	uint64_t looked;                    /* likewise: look[] was begun in looked_in */
+	uint64_t passed;                    /* of them: its filter lets them pass */
 	struct creation creation[SY_BURST]; /* of those pending */
 	const struct service *service[SY_BURST];
 	const struct address_ranges *looked_in;

@@ -52,6 +52,20 @@ static inline uint64_t sy_plain_addrs_v4(const uint8_t *frame)
 	return addrs;
 }
 
+/* The source as in the view that sy_plain_view() makes. */
+static inline __attribute__((always_inline)) struct sy_addr sy_plain_source(const uint8_t *frame,
+                                                                            bool v4)
+{
+	struct sy_addr a;
+	if (v4) {
+		a.d[0] = 0;
+		a.d[1] = 0xffff0000u | sy_plain_addrs_v4(frame) << 32;
+	} else {
+		memcpy(&a, ((const struct sy_ipv6 *)(frame + SY_ETH_LEN))->src, sizeof(a));
+	}
+	return a;
+}
+
 /* Both ports, the source in the low half. */
 static inline uint32_t sy_plain_ports(const uint8_t *frame, bool v4)
 {
