@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Socket options, TCP_INFO, ioctl. */
+/* Socket options. */
 #include <errno.h>
-#include <linux/sockios.h>
 #include <netinet/tcp.h>
-#include <stdarg.h>
 #include <sys/time.h>
 
 #include "preload.h"
@@ -263,61 +261,14 @@ PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, so
 
 /* ---- get ------------------------------------------------------------------------------------- */
 
-/* Linux's numbers of states. */
-static uint8_t state_number(enum sy_stack_state state)
-{
-	static const uint8_t number[SY_STACK_STATE_COUNT] = {
-	        [SY_STACK_CLOSED] = TCP_CLOSE,
-	        [SY_STACK_LISTEN] = TCP_LISTEN,
-	        [SY_STACK_SYN_SENT] = TCP_SYN_SENT,
-	        [SY_STACK_SYN_RECEIVED] = TCP_SYN_RECV,
-	        [SY_STACK_ESTABLISHED] = TCP_ESTABLISHED,
-	        [SY_STACK_FIN_WAIT_1] = TCP_FIN_WAIT1,
-	        [SY_STACK_FIN_WAIT_2] = TCP_FIN_WAIT2,
-	        [SY_STACK_CLOSE_WAIT] = TCP_CLOSE_WAIT,
-	        [SY_STACK_CLOSING] = TCP_CLOSING,
-	        [SY_STACK_LAST_ACK] = TCP_LAST_ACK,
-	        [SY_STACK_TIME_WAIT] = TCP_TIME_WAIT,
-	};
-	return number[state];
-}
-
-static struct tcp_info info_of(const struct sock *s)
-{
-	struct sy_stack_info i;
-	struct tcp_info out = {.tcpi_state = TCP_CLOSE};
-
-	if (!runner.stack || sy_stack_info(runner.stack, s->id, &i))
-		return out;
-	uint32_t mss = i.mss ? i.mss : 1;
-	out.tcpi_state = state_number(i.state);
-	out.tcpi_retransmits = i.retries;
-	out.tcpi_options =
-	        (uint8_t)((i.timestamps ? TCPI_OPT_TIMESTAMPS : 0) | (i.sack ? TCPI_OPT_SACK : 0) |
-	                  (i.scale ? TCPI_OPT_WSCALE : 0) | (i.ecn ? TCPI_OPT_ECN : 0));
-	out.tcpi_rto = i.rto_ms * 1000;
-	out.tcpi_snd_mss = out.tcpi_rcv_mss = out.tcpi_advmss = i.mss;
-	out.tcpi_unacked = (i.in_flight + mss - 1) / mss;
-	out.tcpi_rtt = i.rtt_us;
-	out.tcpi_rttvar = i.rtt_var_us;
-	out.tcpi_snd_ssthresh = i.threshold / mss;
-	out.tcpi_snd_cwnd = i.window / mss;
-	out.tcpi_rcv_space = i.receive_window;
-	out.tcpi_total_retrans = i.retransmitted;
-	return out;
-}
-
 /* An option's value of so many bytes; 0: there is none such. */
 static socklen_t tcp_get(const struct sock *s, int name, void *out)
 {
 	int *v = out;
 
 	switch (name) {
-	case TCP_INFO: {
-		struct tcp_info info = info_of(s);
-		memcpy(out, &info, sizeof(info));
-		return sizeof(info);
-	}
+	case TCP_INFO:
+		return info_get(s, out);
 	case TCP_NODELAY:
 		*v = s->nodelay;
 		break;
@@ -340,7 +291,7 @@ static socklen_t tcp_get(const struct sock *s, int name, void *out)
 		*v = (int)s->user_timeout;
 		break;
 	case TCP_MAXSEG:
-		*v = (int)info_of(s).tcpi_snd_mss;
+		*v = (int)info_of(s).mss;
 		break;
 	default:
 		return 0;
@@ -422,7 +373,7 @@ PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
                               socklen_t *restrict len)
 {
 	struct sock *s = table_connection(fd);
-	_Alignas(8) char out[sizeof(struct tcp_info) + 64];
+	_Alignas(8) char out[INFO_BYTES];
 	socklen_t size = 0;
 
 	if (!s)
@@ -445,47 +396,4 @@ PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
 	*len = *len < size ? *len : size;
 	memcpy(value, out, *len);
 	return 0;
-}
-
-/* ---- ioctl ----------------------------------------------------------------------------------- */
-
-static int connection_ioctl(int fd, unsigned long request, int *arg)
-{
-	struct sy_stack_info i = {0};
-
-	if (request != FIONREAD && request != SIOCOUTQ && request != SIOCOUTQNSD)
-		return -ENOTTY;
-	if (!runner_lock())
-		return -EAGAIN;
-	runner_turn();
-	struct sock *s = table_connection(fd);
-	if (runner.stack && s && s->id != SY_STACK_NONE)
-		sy_stack_info(runner.stack, s->id, &i);
-	runner_unlock();
-	if (!s)
-		return -EBADF;
-	*arg = (int)(request == FIONREAD      ? i.unread
-	             : request == SIOCOUTQNSD ? i.unsent
-	                                      : i.unsent + i.in_flight);
-	return 0;
-}
-
-PRELOAD_EXPORT int ioctl(int fd, unsigned long request, ...)
-{
-	struct sock *s = table_sock(fd);
-	va_list list;
-	void *arg;
-
-	va_start(list, request);
-	arg = va_arg(list, void *);
-	va_end(list);
-	if (!s)
-		return REAL(ioctl)(fd, request, arg);
-	if (request == FIONBIO) {
-		s->nonblock = *(int *)arg != 0;
-		return 0;
-	}
-	if (request == FIOCLEX || request == FIONCLEX || s->o.kind == OBJECT_LISTENER)
-		return REAL(ioctl)(fd, request, arg);
-	return (int)result(connection_ioctl(fd, request, arg));
 }

@@ -252,6 +252,13 @@ void options_read(struct sock *s, int fd);
 /* Gives the stack what differs from its defaults. */
 void options_apply(struct sock *s, sy_stack_id id);
 
+/* ---- facts (info.c) -------------------------------------------------------------------------- */
+
+struct sy_stack_info info_of(const struct sock *s);
+#define INFO_BYTES 512
+/* TCP_INFO, as the kernel has it. Returns its size. */
+socklen_t info_get(const struct sock *s, void *out);
+
 /* errno = -rc and -1, or rc. */
 static inline long result(long rc)
 {

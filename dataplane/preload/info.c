@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a connection tells of itself: TCP_INFO, and ioctl(). */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <stdarg.h>
+#include <sy_stack_linux.h>
+
+#include "preload.h"
+#include "real.h"
+
+struct sy_stack_info info_of(const struct sock *s)
+{
+	struct sy_stack_info i = {.state = SY_STACK_CLOSED};
+
+	if (runner.stack && s->id != SY_STACK_NONE)
+		sy_stack_info(runner.stack, s->id, &i);
+	return i;
+}
+
+socklen_t info_get(const struct sock *s, void *out)
+{
+	struct sy_stack_info i = info_of(s);
+	struct tcp_info info;
+
+	_Static_assert(sizeof(info) <= INFO_BYTES, "TCP_INFO has grown");
+	sy_stack_linux_info(&i, &info);
+	memcpy(out, &info, sizeof(info));
+	return sizeof(info);
+}
+
+/* ---- ioctl ----------------------------------------------------------------------------------- */
+
+static int connection_ioctl(int fd, unsigned long request, int *arg)
+{
+	if (!runner_lock())
+		return -EAGAIN;
+	runner_turn();
+	struct sock *s = table_connection(fd); /* another thread may have closed it */
+	struct sy_stack_info i = s ? info_of(s) : (struct sy_stack_info){0};
+	runner_unlock();
+	if (!s)
+		return -EBADF;
+	*arg = (int)(request == FIONREAD   ? i.unread
+	             : request == SIOCOUTQ ? i.unsent
+	             : i.unsent > i.in_flight ? i.unsent - i.in_flight
+	                                      : 0);
+	return 0;
+}
+
+PRELOAD_EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+	struct sock *s = table_sock(fd);
+	va_list list;
+	void *arg;
+
+	va_start(list, request);
+	arg = va_arg(list, void *);
+	va_end(list);
+	if (!s)
+		return REAL(ioctl)(fd, request, arg);
+	if (request == FIONBIO) {
+		s->nonblock = *(int *)arg != 0;
+		return 0;
+	}
+	if (request == FIOCLEX || request == FIONCLEX || s->o.kind == OBJECT_LISTENER)
+		return REAL(ioctl)(fd, request, arg);
+	return (int)result(connection_ioctl(fd, request, arg));
+}
