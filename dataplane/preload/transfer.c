@@ -10,6 +10,8 @@
 
 #define POLL_NS   (100 * (uint64_t)1000) /* a program that tries in a loop gets packets so often */
 #define FILE_STEP 65536u
+#define PARTS     1024u /* UIO_MAXIOV: as many as Linux takes */
+#define LOOK      256   /* pieces of what is unread, for MSG_PEEK */
 
 static uint64_t deadline_of(uint64_t wait_ns)
 {
@@ -23,11 +25,47 @@ static bool blocks(const struct sock *s, int flags)
 
 /* ---- receive --------------------------------------------------------------------------------- */
 
+/* What is there now, and stays: up to that many pieces. MSG_TRUNC: how much it is. */
+static int64_t look(const struct sock *s, const struct iovec *to, size_t count, int flags)
+{
+	struct iovec from[LOOK];
+	int64_t left = sy_stack_look(runner.stack, s->id, from, LOOK);
+	size_t done = 0, skip = 0;
+
+	if (left <= 0)
+		return left;
+	if (flags & MSG_TRUNC) {
+		for (size_t i = 0; i < count; i++)
+			done += to[i].iov_len;
+		left = info_of(s).unread;
+		return (size_t)left < done ? left : (int64_t)done;
+	}
+	for (size_t i = 0, k = 0; i < count && left > 0;) {
+		size_t room = to[i].iov_len - skip, some = from[k].iov_len;
+		some = some < room ? some : room;
+		if (some > 0)
+			memcpy((char *)to[i].iov_base + skip, from[k].iov_base, some);
+		from[k].iov_base = (char *)from[k].iov_base + some;
+		from[k].iov_len -= some;
+		done += some;
+		skip += some;
+		left -= (int64_t)some;
+		k += from[k].iov_len == 0;
+		if (skip == to[i].iov_len) {
+			i++;
+			skip = 0;
+		}
+	}
+	return (int64_t)done;
+}
+
 /* What is there now. */
 static int64_t take(struct sock *s, const struct iovec *iov, size_t count, size_t skip, int flags)
 {
 	int64_t total = 0;
 
+	if (flags & MSG_PEEK)
+		return look(s, iov, count, flags);
 	for (size_t i = 0; i < count; i++) {
 		if (skip >= iov[i].iov_len) {
 			skip -= iov[i].iov_len;
@@ -35,16 +73,8 @@ static int64_t take(struct sock *s, const struct iovec *iov, size_t count, size_
 		}
 		char *at = (char *)iov[i].iov_base + skip;
 		size_t len = iov[i].iov_len - skip;
-		const void *bytes;
 		int64_t n;
 		skip = 0;
-		if (flags & MSG_PEEK) {
-			n = sy_stack_peek(runner.stack, s->id, &bytes);
-			n = n > (int64_t)len ? (int64_t)len : n;
-			if (n > 0)
-				memcpy(at, bytes, (size_t)n);
-			return n;
-		}
 		if (flags & MSG_TRUNC) /* TCP: thrown away */
 			return sy_stack_receive_bytes(runner.stack, s->id, NULL, len,
 			                              sy_clock_ns());
@@ -152,6 +182,8 @@ PRELOAD_EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 			rights_take(m);
 		return n;
 	}
+	if (m->msg_iovlen > PARTS)
+		return result(-EMSGSIZE);
 	m->msg_namelen = 0;
 	m->msg_controllen = 0;
 	m->msg_flags = 0;
@@ -172,7 +204,7 @@ PRELOAD_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
 
 	if (!s)
 		return REAL(readv)(fd, iov, count);
-	return count < 0 ? result(-EINVAL) : receive(fd, iov, (size_t)count, 0);
+	return (unsigned)count > PARTS ? result(-EINVAL) : receive(fd, iov, (size_t)count, 0);
 }
 
 /* ---- send ------------------------------------------------------------------------------------ */
@@ -267,6 +299,8 @@ PRELOAD_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 
 	if (!s)
 		return REAL(sendmsg)(fd, m, flags);
+	if (m->msg_iovlen > PARTS)
+		return result(-EMSGSIZE);
 	if (m->msg_controllen)
 		return result(-EINVAL);
 	return deliver(fd, m->msg_iov, m->msg_iovlen, flags);
@@ -286,7 +320,7 @@ PRELOAD_EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
 
 	if (!s)
 		return REAL(writev)(fd, iov, count);
-	return count < 0 ? result(-EINVAL) : deliver(fd, iov, (size_t)count, 0);
+	return (unsigned)count > PARTS ? result(-EINVAL) : deliver(fd, iov, (size_t)count, 0);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
