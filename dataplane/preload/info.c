@@ -40,10 +40,19 @@ static int connection_ioctl(int fd, unsigned long request, int *arg)
 	runner_unlock();
 	if (!s)
 		return -EBADF;
-	*arg = (int)(request == FIONREAD   ? i.unread
-	             : request == SIOCOUTQ ? i.unsent
-	             : i.unsent > i.in_flight ? i.unsent - i.in_flight
-	                                      : 0);
+	switch (request) {
+	case FIONREAD:
+		*arg = (int)i.unread;
+		break;
+	case SIOCOUTQ: /* not acknowledged */
+		*arg = (int)i.unsent;
+		break;
+	case SIOCATMARK: /* the next byte is the urgent one */
+		*arg = i.urgent == 1;
+		break;
+	default: /* SIOCOUTQNSD: not sent */
+		*arg = (int)(i.unsent > i.in_flight ? i.unsent - i.in_flight : 0);
+	}
 	return 0;
 }
 
@@ -62,7 +71,17 @@ PRELOAD_EXPORT int ioctl(int fd, unsigned long request, ...)
 		s->nonblock = *(int *)arg != 0;
 		return 0;
 	}
-	if (request == FIOCLEX || request == FIONCLEX || s->o.kind == OBJECT_LISTENER)
+	/* What is no fact of a connection (interfaces, close-on-exec), any socket answers. */
+	if (s->o.kind == OBJECT_LISTENER || (request != FIONREAD && request != SIOCOUTQ &&
+	                                     request != SIOCOUTQNSD && request != SIOCATMARK))
 		return REAL(ioctl)(fd, request, arg);
 	return (int)result(connection_ioctl(fd, request, arg));
+}
+
+/* The C library's own asks the kernel without ioctl(). */
+PRELOAD_EXPORT int sockatmark(int fd)
+{
+	int at;
+
+	return ioctl(fd, SIOCATMARK, &at) < 0 ? -1 : at;
 }
