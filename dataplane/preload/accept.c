@@ -48,6 +48,16 @@ static void listener_make(int fd, int backlog)
 		       ntohs(local.port));
 }
 
+/* After shutdown(). */
+static void listener_again(struct sock *s, int backlog)
+{
+	s->ended = false;
+	s->backlog = backlog > 0 ? (unsigned)backlog : 1;
+	if (s->watches)
+		runner_listen(s);
+	keeper_listen(s, true);
+}
+
 /* How many connections a listening socket of the kernel lets wait; -1: it does not listen. */
 static int backlog_of(int fd)
 {
@@ -95,8 +105,12 @@ PRELOAD_EXPORT int listen(int fd, int backlog)
 		return (int)result(-EINVAL);
 	int rc = REAL(listen)(fd, backlog), code = errno;
 
-	if (rc == 0 && !table_sock(fd) && runner_lock()) {
-		listener_make(fd, backlog);
+	if (rc == 0 && runner_lock()) {
+		struct sock *s = table_sock(fd);
+		if (!s)
+			listener_make(fd, backlog);
+		else if (s->ended)
+			listener_again(s, backlog);
 		runner_unlock();
 	}
 	errno = code;

@@ -58,6 +58,7 @@ struct sock {
 	bool connecting; /* it is not known yet how connect() ends */
 	bool told;       /* a call of connect() has told it */
 	bool read_shut, write_shut;
+	bool ended;   /* listener: by shutdown() */
 	bool cork, nodelay, keepalive, quickack_off, reuse;
 	uint32_t keepidle, keepintvl, keepcnt, user_timeout, tos, priority;
 	uint32_t sndbuf, rcvbuf; /* 0: not set */
@@ -84,6 +85,8 @@ void table_forget(int fd);
 int table_own(int fd);
 void table_disown(int fd);
 struct sock *sock_new(enum object_kind kind, int family);
+/* A listener that stays, and listens no longer. */
+void listener_end(struct sock *s);
 /* One that no descriptor has. */
 void sock_free(struct sock *s);
 /* Locked, around a sleep without the lock. false: closed meanwhile, and no longer to be touched. */

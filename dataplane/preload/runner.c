@@ -90,6 +90,8 @@ int runner_listen(struct sock *s)
 	bool any6 = s->local.addr.d[0] == 0 && s->local.addr.d[1] == 0;
 	int rc;
 
+	if (s->ended)
+		return 0;
 	s->used = true;
 	runner.wanted = true;
 	if (!runner.stack || s->id != SY_STACK_NONE)

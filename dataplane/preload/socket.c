@@ -257,13 +257,28 @@ PRELOAD_EXPORT int getsockname(int fd, __SOCKADDR_ARG addr, socklen_t *len)
 	return 0;
 }
 
+/* A listening socket ends to listen, and stays. What else the kernel has, is its own. */
+static int listener_shutdown(int fd, int how)
+{
+	if (REAL(shutdown)(fd, how))
+		return -1;
+	if (how == SHUT_WR || !table_sock(fd) || !runner_lock())
+		return 0;
+	struct sock *s = table_sock(fd);
+	if (s && s->o.kind == OBJECT_LISTENER)
+		listener_end(s);
+	runner_flush();
+	runner_unlock();
+	return 0;
+}
+
 PRELOAD_EXPORT int shutdown(int fd, int how)
 {
 	struct sock *s = table_sock(fd);
 	int rc = 0;
 
 	if (!s || s->o.kind == OBJECT_LISTENER)
-		return REAL(shutdown)(fd, how);
+		return listener_shutdown(fd, how);
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return (int)result(-EINVAL);
 	if (!runner_lock())

@@ -65,20 +65,19 @@ struct set *table_set(int fd)
 static bool has_twin(const struct sock *s)
 {
 	for (const struct sock *o = all_socks; o; o = o->next)
-		if (o != s && o->o.kind == OBJECT_LISTENER && o->o.refs > 0 &&
+		if (o != s && o->o.kind == OBJECT_LISTENER && o->o.refs > 0 && !o->ended &&
 		    o->local.port == s->local.port && o->v6_only == s->v6_only &&
 		    sy_addr_equal(&o->local.addr, &s->local.addr))
 			return true;
 	return false;
 }
 
-/* The last descriptor is closed. */
-static void sock_close(struct sock *s)
+/* The stack's side of it. */
+static void sock_end(struct sock *s)
 {
 	sy_stack_id id[2] = {s->id, s->id_v4};
 
-	watches_end(s);
-	if (s->o.kind == OBJECT_LISTENER && !has_twin(s))
+	if (s->o.kind == OBJECT_LISTENER && !s->ended && !has_twin(s))
 		keeper_listen(s, false);
 	for (unsigned i = 0; i < 2 && runner.stack; i++) {
 		if (id[i] == SY_STACK_NONE)
@@ -91,6 +90,19 @@ static void sock_close(struct sock *s)
 	}
 	s->id = s->id_v4 = SY_STACK_NONE;
 	s->used = false;
+}
+
+/* The last descriptor is closed. */
+static void sock_close(struct sock *s)
+{
+	watches_end(s);
+	sock_end(s);
+}
+
+void listener_end(struct sock *s)
+{
+	sock_end(s);
+	s->ended = true;
 }
 
 static void object_free(struct object *o)
