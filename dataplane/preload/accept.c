@@ -22,7 +22,7 @@ static void listener_make(int fd, int backlog)
 
 	if (!family || socket_local(fd, &local) || !keeper_serves_port(local.port))
 		return;
-	if (!addr_is_any(&local.addr) && !keeper_serves(&local.addr))
+	if ((!addr_is_any(&local.addr) && !keeper_serves(&local.addr)) || options_bind(fd))
 		return;
 	s = table_plain(fd);
 	if (!s)
@@ -186,6 +186,10 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 	                   .keepcnt = l->keepcnt,
 	                   .sndbuf = l->sndbuf,
 	                   .rcvbuf = l->rcvbuf,
+	                   .cork = l->cork,
+	                   .quickack_off = l->quickack_off,
+	                   .tos = l->tos,
+	                   .mss = l->mss,
 	                   .pacing_rate = l->pacing_rate,
 	                   .linger = l->linger,
 	                   .receive_ns = l->receive_ns,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Socket options. */
 #include <errno.h>
+#include <net/if.h>
 #include <netinet/tcp.h>
 #include <sys/time.h>
 
@@ -55,6 +56,7 @@ void options_read(struct sock *s, int fd)
 	uint64_t rate;
 
 	s->nodelay = kernel_int(fd, IPPROTO_TCP, TCP_NODELAY);
+	s->cork = kernel_int(fd, IPPROTO_TCP, TCP_CORK);
 	s->keepalive = kernel_int(fd, SOL_SOCKET, SO_KEEPALIVE);
 	s->reuse = kernel_int(fd, SOL_SOCKET, SO_REUSEADDR);
 	s->keepidle = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPIDLE);
@@ -62,13 +64,68 @@ void options_read(struct sock *s, int fd)
 	s->keepcnt = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPCNT);
 	s->user_timeout = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT);
 	s->priority = (uint32_t)kernel_int(fd, SOL_SOCKET, SO_PRIORITY);
+	s->tos = (uint32_t)(s->family == AF_INET6 ? kernel_int(fd, IPPROTO_IPV6, IPV6_TCLASS)
+	                                          : kernel_int(fd, IPPROTO_IP, IP_TOS));
 	s->receive_ns = kernel_time(fd, SO_RCVTIMEO);
 	s->send_ns = kernel_time(fd, SO_SNDTIMEO);
 	REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &s->linger, &len);
 	len = sizeof(rate);
 	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, &len) == 0)
 		s->pacing_rate = rate_of(&rate, len);
-	/* Its buffers are not: Linux tells a size also where none was set, and the stack's grow. */
+	/* Linux tells sizes of buffers and segments also where none was set, and the stack's grow:
+	 * option_keep() has them. */
+}
+
+/* The kernel has just taken it. */
+static void option_keep(struct sock *s, int fd, int level, int name, int value)
+{
+	if (level == IPPROTO_TCP && name == TCP_MAXSEG)
+		s->mss = (uint32_t)value;
+	if (level != SOL_SOCKET)
+		return;
+	if (name == SO_SNDBUF || name == SO_SNDBUFFORCE)
+		s->sndbuf = (uint32_t)kernel_int(fd, level, SO_SNDBUF);
+	if (name == SO_RCVBUF || name == SO_RCVBUFFORCE)
+		s->rcvbuf = (uint32_t)kernel_int(fd, level, SO_RCVBUF);
+}
+
+static bool is_served(const char *interface, socklen_t len)
+{
+	const struct message_answer *c = keeper_config();
+	size_t size = strnlen(interface, len);
+
+	return c && strlen(c->ifname) == size && memcmp(c->ifname, interface, size) == 0;
+}
+
+/* What the stack would pass over, and the program relies on: where its packets go, and whose it
+ * takes. */
+static bool option_binds(int level, int name, const void *value, socklen_t len)
+{
+	if (level == IPPROTO_TCP)
+		return name == TCP_MD5SIG || name == TCP_MD5SIG_EXT || name == TCP_REPAIR;
+	if (level == IPPROTO_IP)
+		return name == IP_MINTTL || name == IP_TRANSPARENT || name == IP_OPTIONS;
+	if (level == IPPROTO_IPV6)
+		return name == IPV6_MINHOPCOUNT || name == IPV6_TRANSPARENT;
+	if (level != SOL_SOCKET)
+		return false;
+	if (name == SO_BINDTODEVICE)
+		return !is_served(value, len);
+	return name == SO_MARK || name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF;
+}
+
+bool options_bind(int fd)
+{
+	const struct sock *s = table_plain(fd);
+	char interface[IFNAMSIZ];
+	socklen_t len = sizeof(interface);
+
+	if (s)
+		return s->kernels;
+	/* Inherited. */
+	return kernel_int(fd, SOL_SOCKET, SO_MARK) ||
+	       (REAL(getsockopt)(fd, SOL_SOCKET, SO_BINDTODEVICE, interface, &len) == 0 &&
+	        len > 0 && !is_served(interface, len));
 }
 
 /* The stack's number: what is more, no port can do. */
@@ -101,6 +158,10 @@ void options_apply(struct sock *s, sy_stack_id id)
 		set(id, SY_STACK_USER_TIMEOUT_MS, s->user_timeout);
 	if (s->tos)
 		set(id, SY_STACK_TOS, s->tos);
+	if (s->cork)
+		set(id, SY_STACK_CORK, 1);
+	if (s->mss)
+		set(id, SY_STACK_MSS, s->mss);
 	if (s->sndbuf)
 		set(id, SY_STACK_SEND_BYTES, s->sndbuf);
 	if (s->rcvbuf)
@@ -150,8 +211,9 @@ static int tcp_set(struct sock *s, int name, uint32_t v)
 		each(s, SY_STACK_USER_TIMEOUT_MS, v);
 		return 0;
 	case TCP_MAXSEG:
-		if (v < 88 || v > 32767)
+		if (v && (v < 88 || v > 32767))
 			return -EINVAL;
+		s->mss = v;
 		each(s, SY_STACK_MSS, v);
 		return 0;
 	case TCP_DEFER_ACCEPT: /* the program waits for the first bytes itself */
@@ -163,7 +225,20 @@ static int tcp_set(struct sock *s, int name, uint32_t v)
 	return -ENOPROTOOPT;
 }
 
-static int socket_set(struct sock *s, int name, const void *value, socklen_t len)
+/* Linux has bounds for sizes, and its own socket tells what it makes of one. */
+static int buffer_set(struct sock *s, int fd, int name, uint32_t v)
+{
+	if (s->o.kind == OBJECT_CONNECTION && REAL(setsockopt)(fd, SOL_SOCKET, name, &v, sizeof(v)))
+		return -errno;
+	option_keep(s, fd, SOL_SOCKET, name, (int)v);
+	if (name == SO_SNDBUF || name == SO_SNDBUFFORCE)
+		each(s, SY_STACK_SEND_BYTES, s->sndbuf);
+	else
+		each(s, SY_STACK_RECEIVE_BYTES, s->rcvbuf);
+	return 0;
+}
+
+static int socket_set(struct sock *s, int fd, int name, const void *value, socklen_t len)
 {
 	uint32_t v;
 
@@ -180,13 +255,10 @@ static int socket_set(struct sock *s, int name, const void *value, socklen_t len
 		memcpy(&s->linger, value, sizeof(s->linger));
 		return 0;
 	case SO_SNDBUF:
-		s->sndbuf = v * 2;
-		each(s, SY_STACK_SEND_BYTES, v * 2);
-		return 0;
 	case SO_RCVBUF:
-		s->rcvbuf = v * 2;
-		each(s, SY_STACK_RECEIVE_BYTES, v * 2);
-		return 0;
+	case SO_SNDBUFFORCE:
+	case SO_RCVBUFFORCE:
+		return buffer_set(s, fd, name, v);
 	case SO_RCVTIMEO:
 	case SO_SNDTIMEO:
 		if (len < sizeof(struct timeval))
@@ -216,31 +288,60 @@ static int socket_set(struct sock *s, int name, const void *value, socklen_t len
 	return -ENOPROTOOPT;
 }
 
-static int ip_set(struct sock *s, int level, int name, uint32_t v)
+static bool is_tos(int level, int name)
 {
-	if ((level == IPPROTO_IP && name == IP_TOS) ||
-	    (level == IPPROTO_IPV6 && name == IPV6_TCLASS)) {
-		s->tos = v & 0xff;
-		each(s, SY_STACK_TOS, s->tos);
+	return (level == IPPROTO_IP && name == IP_TOS) ||
+	       (level == IPPROTO_IPV6 && name == IPV6_TCLASS);
+}
+
+static int ip_set(struct sock *s, int level, int name, int v)
+{
+	if (!is_tos(level, name))
+		return -ENOPROTOOPT;
+	if (level == IPPROTO_IPV6 && (v < -1 || v > UINT8_MAX))
+		return -EINVAL;
+	s->tos = v < 0 && level == IPPROTO_IPV6 ? 0 : (uint32_t)v & 0xfc; /* ECN is TCP's */
+	each(s, SY_STACK_TOS, s->tos);
+	return 0;
+}
+
+/* Of a socket that is the kernel's so far: what the stack has to know when it gets it. */
+static int plain_set(int fd, int level, int name, const void *value, socklen_t len)
+{
+	int v = 0;
+
+	if (REAL(setsockopt)(fd, level, name, value, len))
+		return -1;
+	if (!table_plain(fd) || !runner_lock())
 		return 0;
-	}
-	return -ENOPROTOOPT;
+	struct sock *s = table_plain(fd); /* another thread may have closed it */
+	if (len >= sizeof(v))
+		memcpy(&v, value, sizeof(v));
+	if (s && option_binds(level, name, value, len))
+		s->kernels = true;
+	else if (s)
+		option_keep(s, fd, level, name, v);
+	runner_unlock();
+	return 0;
 }
 
 PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
 	struct sock *s = table_sock(fd);
-	uint32_t v;
+	bool listens = s && s->o.kind == OBJECT_LISTENER;
+	uint32_t v = 0;
 	int rc;
 
 	if (!s)
-		return REAL(setsockopt)(fd, level, name, value, len);
-	if (s->o.kind == OBJECT_LISTENER && REAL(setsockopt)(fd, level, name, value, len))
-		return -1;
+		return plain_set(fd, level, name, value, len);
 	if (!value)
 		return (int)result(-EFAULT);
+	if (listens && option_binds(level, name, value, len))
+		return (int)result(-ENOPROTOOPT);
+	if (listens && REAL(setsockopt)(fd, level, name, value, len))
+		return -1;
 	if (len < sizeof(v))
-		return (int)result(-EINVAL);
+		return listens ? 0 : (int)result(-EINVAL);
 	memcpy(&v, value, sizeof(v));
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
@@ -250,8 +351,8 @@ PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, so
 		return (int)result(-EBADF);
 	}
 	rc = level == IPPROTO_TCP  ? tcp_set(s, name, v)
-	     : level == SOL_SOCKET ? socket_set(s, name, value, len)
-	                           : ip_set(s, level, name, v);
+	     : level == SOL_SOCKET ? socket_set(s, fd, name, value, len)
+	                           : ip_set(s, level, name, (int)v);
 	if (rc == -ENOPROTOOPT && s->o.kind == OBJECT_LISTENER)
 		rc = 0; /* the kernel has taken it */
 	runner_flush();
@@ -297,6 +398,12 @@ static socklen_t tcp_get(const struct sock *s, int name, void *out)
 		return 0;
 	}
 	return sizeof(int);
+}
+
+static socklen_t int_get(int value, void *out)
+{
+	memcpy(out, &value, sizeof(value));
+	return sizeof(value);
 }
 
 static socklen_t time_get(uint64_t ns, void *out)
@@ -389,6 +496,8 @@ PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
 		size = tcp_get(s, name, out);
 	else if (level == SOL_SOCKET)
 		size = socket_get(s, name, out, *len);
+	else if (is_tos(level, name))
+		size = int_get((int)s->tos, out);
 	runner_unlock();
 	if (!size) /* a fact of the family, or nothing that the stack has */
 		return level == IPPROTO_TCP ? (int)result(-ENOPROTOOPT)

@@ -59,8 +59,9 @@ struct sock {
 	bool told;       /* a call of connect() has told it */
 	bool read_shut, write_shut;
 	bool ended;   /* listener: by shutdown() */
+	bool kernels; /* options_bind() */
 	bool cork, nodelay, keepalive, quickack_off, reuse;
-	uint32_t keepidle, keepintvl, keepcnt, user_timeout, tos, priority;
+	uint32_t keepidle, keepintvl, keepcnt, user_timeout, tos, priority, mss;
 	uint32_t sndbuf, rcvbuf; /* 0: not set */
 	uint64_t pacing_rate;    /* of SO_MAX_PACING_RATE, plus one; 0: no bound */
 	struct linger linger;
@@ -252,6 +253,8 @@ void endpoint_to(const struct sy_stack_endpoint *e, int family, struct sockaddr 
 
 /* Takes over what was set on the kernel's socket. */
 void options_read(struct sock *s, int fd);
+/* Has this socket of the kernel's an option that only Linux can follow? Then it stays Linux's. */
+bool options_bind(int fd);
 /* Gives the stack what differs from its defaults. */
 void options_apply(struct sock *s, sy_stack_id id);
 

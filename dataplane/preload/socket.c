@@ -98,8 +98,9 @@ static bool port_is_steered(uint16_t port)
 static bool connect_is_ours(int fd, const struct sy_stack_endpoint *peer,
                             struct sy_stack_endpoint *local)
 {
-	if (!keeper_config() || socket_local(fd, local) || keeper_serves(&peer->addr) ||
-	    sy_addr_is_bogus_source(&peer->addr) || sy_addr_is_link_local(&peer->addr))
+	if (!keeper_config() || options_bind(fd) || socket_local(fd, local) ||
+	    keeper_serves(&peer->addr) || sy_addr_is_bogus_source(&peer->addr) ||
+	    sy_addr_is_link_local(&peer->addr))
 		return false;
 	/* bind() has had the kernel choose a port: answers to it come to Linux. */
 	if (local->port && !port_is_steered(ntohs(local->port)))
