@@ -3,6 +3,7 @@
 it is told."""
 
 import contextlib
+import ctypes
 import socket
 import struct
 import threading
@@ -12,6 +13,7 @@ from tests.lab.lab import ROOT
 
 STEELYARD = ROOT / "build" / "bin" / "steelyard"
 PORT = 9000
+SO_ATTACH_FILTER = 26
 
 
 def nginx_text(inside, workers=1, connections=4096, files=None, log="access_log off;"):
@@ -107,6 +109,25 @@ class Puppet:
         one.sendall(b"one, ")
         one.sendall(b"two.")
         one.close()
+
+    def deaf(self, one):
+        """It hears nothing any more, so it acknowledges nothing."""
+        nothing = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # ret #0
+        program = struct.pack("HP", 1, ctypes.addressof(nothing))
+        one.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+        one.sendall(b"d")
+        self.held.append(one)
+
+    def mss(self, one):
+        """What its segments to the other end have at most."""
+        one.sendall(str(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)).encode())
+        one.close()
+
+    def urgent(self, one):
+        one.sendall(b"ab")
+        one.send(b"c", socket.MSG_OOB)
+        one.sendall(b"d")
+        self.held.append(one)
 
     def echo(self, one):
         while part := one.recv(65536):

@@ -374,19 +374,20 @@ def no_number_left(listener, own):
     order.close()
 
 
-for part in (
-    names_and_options,
-    bound,
-    reading,
-    writing,
-    descriptors,
-    last_parts,
-    nothing_asked,
-    streams,
-    waiting,
-    interrupted,
-    ends,
-    listening,
-):
-    say("#", part.__name__)
-    part()
+if __name__ == "__main__":
+    for part in (
+        names_and_options,
+        bound,
+        reading,
+        writing,
+        descriptors,
+        last_parts,
+        nothing_asked,
+        streams,
+        waiting,
+        interrupted,
+        ends,
+        listening,
+    ):
+        say("#", part.__name__)
+        part()

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More calls than calls.py has: what is set, counted and looked at. calls_options.py PEER PORT."""
+
+import array
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import socket
+import struct
+import termios
+
+from calls import PEER, all_of, attempt, dial, say
+
+SIOCOUTQNSD, SIOCATMARK, SIOCGIFINDEX = 0x894B, 0x8905, 0x8933
+SO_MARK, IP_MINTTL, MSG_MORE, MSG_NOSIGNAL = 36, 21, 0x8000, 0x4000
+LIBC = ctypes.CDLL(None, use_errno=True)
+V6 = ":" in PEER[0]
+FAMILY = socket.AF_INET6 if V6 else socket.AF_INET
+TOS = (socket.IPPROTO_IPV6, socket.IPV6_TCLASS) if V6 else (socket.IPPROTO_IP, socket.IP_TOS)
+
+
+def number(one, request):
+    value = array.array("i", [0])
+    fcntl.ioctl(one, request, value)
+    return value[0]
+
+
+def facts(one):
+    """TCP_INFO: sent segment, unacknowledged, path, cwnd, acked, received, least and mean rtt."""
+    raw = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    names = {"mss": 16, "unacked": 24, "pmtu": 60, "rtt": 68, "cwnd": 80, "least": 148}
+    found = {name: struct.unpack_from("I", raw, at)[0] for name, at in names.items()}
+    found["acked"], found["received"] = struct.unpack_from("QQ", raw, 120)
+    return found
+
+
+def unacknowledged():
+    one = dial("deaf")
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    say("deaf", one.recv(1))
+    one.send(bytes(3000))
+    say("sent", number(one, termios.TIOCOUTQ), number(one, SIOCOUTQNSD), facts(one)["unacked"])
+    one.send(bytes(50000))
+    waiting = number(one, SIOCOUTQNSD)
+    say("sent in part", number(one, termios.TIOCOUTQ), 30000 < waiting < 50000)
+
+
+def counted():
+    one = dial("echo")
+    one.sendall(bytes(5000))
+    one.recv(5000, socket.MSG_WAITALL)
+    # Linux counts its SYN.
+    while not 5005 <= facts(one)["acked"] <= 5006:
+        select.select([], [], [], 0.01)
+    seen = facts(one)
+    say("mss", seen["mss"], "pmtu", seen["pmtu"], "received", seen["received"])
+    say("cwnd", seen["cwnd"] >= 10, "rtt", 0 < seen["least"] <= seen["rtt"] < 1_000_000)
+
+
+def set_before():
+    """Options are usually set before connect() and listen()."""
+    one = socket.socket(FAMILY)
+    one.setsockopt(*TOS, 0x2E << 2)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 30000)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20000)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 3)
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 700)
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    one.connect(PEER)
+    for name in ("SO_SNDBUF", "SO_RCVBUF", "SO_PRIORITY"):
+        attempt(name, one.getsockopt, socket.SOL_SOCKET, getattr(socket, name))
+    say("tos", one.getsockopt(*TOS), "cork", one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK))
+    one.send(b"mss\n")
+    say("corked", number(one, SIOCOUTQNSD))
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+    say("the peer's segment", all_of(one), "its own", facts(one)["mss"])
+    one = dial("hold")
+    for name, value in (("SO_SNDBUF", 1), ("SO_RCVBUF", 1), ("SO_SNDBUF", 1 << 28)):
+        one.setsockopt(socket.SOL_SOCKET, getattr(socket, name), value)
+        attempt(name, one.getsockopt, socket.SOL_SOCKET, getattr(socket, name))
+    attempt("tos", one.getsockopt, *TOS)
+    one.setsockopt(*TOS, 0x13)
+    attempt("tos", one.getsockopt, *TOS)
+    attempt("too large", one.setsockopt, socket.IPPROTO_TCP, socket.TCP_MAXSEG, 40000)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3))
+    say("linger", struct.unpack("ii", one.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)))
+    # A full buffer: nobody reads.
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 50000))
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            one.send(bytes(1 << 20))
+    attempt("send timeout", one.send, b"x")
+
+
+def followed_by_linux():
+    """What Linux alone can follow makes a socket Linux's (docs/run.md): three of these five."""
+    for level, name, value in (
+        (socket.SOL_SOCKET, SO_MARK, 1),
+        (socket.IPPROTO_IP, IP_MINTTL, 3),
+        (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"front"),
+        (socket.SOL_SOCKET, SO_MARK, None),
+    ):
+        one = socket.socket(FAMILY)
+        if value is not None:
+            one.setsockopt(level, name, value)
+        one.connect(PEER)
+        one.sendall(b"echo\nhello")
+        say(name, one.recv(5, socket.MSG_WAITALL))
+    own = one.getsockname()[0]
+    one = socket.socket(FAMILY)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    one.setsockopt(socket.SOL_SOCKET, SO_MARK, 1)
+    one.bind((own, 7009))
+    one.listen(5)
+    order = dial(f"call {own} 7009")
+    caller = one.accept()[0]
+    say("it says", caller.recv(6, socket.MSG_WAITALL))
+    caller.sendall(b"answer")
+    say("it hears", all_of(caller))
+    order.close()
+
+
+def looking():
+    """MSG_PEEK tells of more than one segment; MSG_TRUNC takes away."""
+    one = dial("echo")
+    one.sendall(bytes(range(250)) * 40)
+    while number(one, termios.FIONREAD) < 10000:
+        select.select([], [], [], 0.01)
+    seen = one.recv(20000, socket.MSG_PEEK)
+    say("peek", len(seen), seen == bytes(range(250)) * 40)
+    into = [bytearray(3), bytearray(6000), bytearray(9000)]
+    say("peek", one.recvmsg_into(into, 0, socket.MSG_PEEK)[0], into[1][:3], into[2][:3])
+    say("peek", LIBC.recv(one.fileno(), None, 9999, socket.MSG_PEEK | socket.MSG_TRUNC))
+    say("thrown away", LIBC.recv(one.fileno(), None, 9998, socket.MSG_TRUNC))
+    say("left", one.recv(9))
+
+
+def parts():
+    """No call takes more than 1024."""
+    one = dial("echo")
+    for count in (1024, 1025):
+        attempt("writev", os.writev, one.fileno(), [b"x"] * count)
+        attempt("sendmsg", one.sendmsg, [b"y"] * count)
+    one.recv(2047, socket.MSG_PEEK | socket.MSG_WAITALL)
+    for count in (1024, 1025):
+        attempt("readv", lambda n=count: os.readv(one.fileno(), [bytearray(1)] * n) > 0)
+        attempt("recvmsg", lambda n=count: one.recvmsg_into([bytearray(1)] * n)[0] > 0)
+
+
+def sending():
+    one = dial("echo")
+    one.sendall(b"all is acknowledged")
+    one.recv(19, socket.MSG_WAITALL)
+    one.send(b"more ", MSG_MORE)
+    say("more", number(one, SIOCOUTQNSD))
+    one.send(b"comes")
+    say("it comes", one.recv(10, socket.MSG_WAITALL))
+    one.shutdown(socket.SHUT_WR)
+    attempt("no signal", one.send, b"x", MSG_NOSIGNAL)
+
+
+def marks():
+    one = dial("urgent")
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+    poll = select.poll()
+    poll.register(one, select.POLLPRI)
+    say("urgent", [event for _, event in poll.poll(5000)])
+    while number(one, termios.FIONREAD) < 4:
+        select.select([], [], [], 0.01)
+    say("at the mark", LIBC.sockatmark(one.fileno()), number(one, SIOCATMARK))
+    say("before it", one.recv(9))
+    say("at the mark", LIBC.sockatmark(one.fileno()), number(one, SIOCATMARK))
+    say("after it", one.recv(9))
+    asked = fcntl.ioctl(one, SIOCGIFINDEX, struct.pack("16si12x", b"lo", 0))
+    say("interface", struct.unpack("16xi12x", asked))
+    attempt("unknown", fcntl.ioctl, one, 0x54FF, b"")
+
+
+def epolls():
+    """epoll_pwait2(), and flags of accept4()."""
+    own = dial("hold").getsockname()[0]
+    one = socket.socket(FAMILY)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20000)
+    one.setsockopt(*TOS, 0x20)
+    one.bind((own, 7008))
+    one.listen(5)
+    order = dial(f"call {own} 7008")
+    with select.epoll() as epoll:
+        epoll.register(one, select.EPOLLIN)
+        event = ctypes.create_string_buffer(12)
+        wait = struct.pack("ll", 5, 0)
+        say("epoll_pwait2", LIBC.epoll_pwait2(epoll.fileno(), event, 1, wait, None))
+        say("event", struct.unpack("Iq", event.raw[:4].ljust(8, b"\0") + event.raw[4:])[0])
+    flags = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    fd = LIBC.accept4(one.fileno(), None, None, flags)
+    caller = socket.socket(fileno=fd)
+    say("nonblock", bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK))
+    say("cloexec", bool(fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC))
+    say("flags", LIBC.accept4(one.fileno(), None, None, 1), errno.errorcode[ctypes.get_errno()])
+    attempt("inherited", caller.getsockopt, socket.SOL_SOCKET, socket.SO_RCVBUF)
+    attempt("inherited", caller.getsockopt, *TOS)
+    caller.setblocking(True)
+    say("it says", caller.recv(6, socket.MSG_WAITALL))
+    caller.sendall(b"answer")
+    say("it hears", all_of(caller))
+    order.close()
+    ended(one, own)
+
+
+def ended(one, own):
+    """A listening socket is shut down, and listens again."""
+    attempt("write side", one.shutdown, socket.SHUT_WR)
+    attempt("read side", one.shutdown, socket.SHUT_RD)
+    attempt("again", one.shutdown, socket.SHUT_RD)
+    one.setblocking(False)
+    attempt("accept", one.accept)
+    order = dial(f"call {own} 7008")
+    order.settimeout(20)
+    attempt("refused", order.recv, 1)
+    one.setblocking(True)
+    one.listen(5)
+    order = dial(f"call {own} 7008")
+    caller = one.accept()[0]
+    say("it says", caller.recv(6, socket.MSG_WAITALL))
+
+
+def both_kinds():
+    """A connection, a socket of UDP and one of Unix in one poll()."""
+    one = dial("echo")
+    udp, sender = (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+        socket.socket(type=socket.SOCK_DGRAM),
+    )
+    udp.bind(("127.0.0.1", 0))
+    near, far = socket.socketpair()
+    names = {one.fileno(): "tcp", udp.fileno(): "udp", near.fileno(): "unix"}
+    poll = select.poll()
+    for fd in names:
+        poll.register(fd, select.POLLIN)
+    say("nothing", poll.poll(20))
+    sender.sendto(b"x", udp.getsockname())
+    say("one", sorted(names[fd] for fd, _ in poll.poll(5000)))
+    far.send(b"y")
+    say("two", sorted(names[fd] for fd, _ in poll.poll(5000)))
+    one.send(b"z")
+    one.recv(1, socket.MSG_PEEK)
+    say("all", sorted(names[fd] for fd, _ in poll.poll(5000)))
+
+
+for part in (
+    unacknowledged,
+    counted,
+    set_before,
+    followed_by_linux,
+    looking,
+    parts,
+    sending,
+    marks,
+    epolls,
+    both_kinds,
+):
+    say("#", part.__name__)
+    part()
+say("done")
