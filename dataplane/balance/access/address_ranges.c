@@ -2,6 +2,7 @@
 #include "address_ranges.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "address_ranges_table.h"
 
@@ -25,7 +26,7 @@ size_t address_ranges_bytes(const struct address_ranges *r)
 	for (unsigned v4 = 0; v4 < 2; v4++) {
 		const struct family *f = &r->family[v4];
 		bytes += f->entries * sizeof(*f->entry) + f->blocks * sizeof(*f->block);
-		bytes += sizeof(*f->filter.line) << (64 - f->filter.shift);
+		bytes += f->filter.lines + sizeof(*f->filter.line);
 		if (f->root)
 			bytes += ((UINT32_C(1) << (32 - f->root_shift)) + 1) * sizeof(*f->root);
 	}
@@ -113,45 +114,34 @@ static void search_all(struct search *search, unsigned left, const uint32_t *of_
 	}
 }
 
-uint64_t address_ranges_end(const struct address_ranges *r, const struct address_look *look,
-                            const uint8_t *at, const struct sy_addr *const *addr, uint32_t *sets,
-                            unsigned n)
+/* Ends look-ups that have begun. */
+static void looks_end(const struct address_ranges *r, const struct address_look *look,
+                      const struct sy_addr *const *addr, uint32_t *sets, unsigned n)
 {
 	struct search search[ADDRESS_LOOKS];
-	uint64_t members = 0;
 	unsigned left = 0;
-	for (unsigned k = 0; k < n; k++) {
-		sets[k] = 0;
-		if (SY_LIKELY(!address_look_passes(&look[at[k]])))
-			continue;
+	memset(sets, 0, n * sizeof(*sets));
+	for (uint64_t pass = address_looks_pass(look, n); pass; pass &= pass - 1) {
+		const unsigned k = (unsigned)__builtin_ctzll(pass);
 		const bool v4 = sy_addr_is_v4(addr[k]);
 		search[left++] = (struct search){.f = &r->family[v4],
 		                                 .addr = addr[k],
 		                                 .word = ntohl(addr[k]->w[v4 ? 3 : 0]),
 		                                 .index = (uint8_t)k};
 		address_look_go_on(r, addr[k]);
-		members |= UINT64_C(1) << k;
 	}
-	if (SY_LIKELY(left == 0))
-		return 0;
-	search_all(search, left, r->sets, sets);
-	for (uint64_t rest = members; rest; rest &= rest - 1)
-		if (sets[__builtin_ctzll(rest)] == 0) /* the filter let it pass */
-			members &= ~(rest & -rest);
-	return members;
+	if (left)
+		search_all(search, left, r->sets, sets);
 }
 
 void address_ranges_find(const struct address_ranges *r, const struct sy_addr *const *addr,
                          uint32_t *sets, unsigned n)
 {
 	struct address_look look[ADDRESS_LOOKS];
-	uint8_t at[ADDRESS_LOOKS];
 	for (unsigned done = 0, part; done < n; done += part) {
 		part = n - done < ADDRESS_LOOKS ? n - done : ADDRESS_LOOKS;
-		for (unsigned k = 0; k < part; k++) {
+		for (unsigned k = 0; k < part; k++)
 			look[k] = address_look_begin(r, addr[done + k]);
-			at[k] = (uint8_t)k;
-		}
-		address_ranges_end(r, look, at, addr + done, sets + done, part);
+		looks_end(r, look, addr + done, sets + done, part);
 	}
 }

@@ -43,18 +43,13 @@ void address_ranges_free(struct address_ranges *r);
 void address_ranges_find(const struct address_ranges *r, const struct sy_addr *const *addr,
                          uint32_t *sets, unsigned n);
 
-/* A look-up that address_look_begin() (address_ranges_table.h) has begun. */
+/* The first part of a look-up, which address_ranges_table.h has. */
 struct address_look {
 	const struct filter_line *line;
 	uint64_t hash; /* says which bits of it */
 };
-#define ADDRESS_LOOKS 64u /* at most, in one call */
+#define ADDRESS_LOOKS 64u /* at most, that are made together */
 
-/* Ends look-ups: that of addr[k] is look[at[k]]. Returns which addresses are in a set, a bit
- * each. */
-uint64_t address_ranges_end(const struct address_ranges *r, const struct address_look *look,
-                            const uint8_t *at, const struct sy_addr *const *addr, uint32_t *sets,
-                            unsigned n);
 /* Memory that the table takes. */
 size_t address_ranges_bytes(const struct address_ranges *r);
 

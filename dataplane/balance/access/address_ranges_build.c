@@ -376,7 +376,7 @@ static void filter_fill(struct filter *f, const struct cuts *cuts, unsigned bits
 		const key128 last = range_last(cuts, i) >> shift;
 		for (key128 net = cuts->cut[i].at >> shift; cuts->cut[i].class; net++) {
 			const struct sy_addr a = key_address(net << shift, v4);
-			filter_enter(f, filter_hash(f, &a));
+			filter_enter(f, filter_hash(f, v4, &a));
 			if (net == last)
 				break;
 		}
@@ -397,7 +397,8 @@ static int filter_make(struct filter *f, const struct cuts *cuts, bool v4)
 	while (!all && UINT64_C(8) << lines < networks &&
 	       (lines < FILTER_SMALL || UINT64_C(32) << lines < networks))
 		lines++;
-	*f = (struct filter){.mask = {mask.d[0], mask.d[1]}, .shift = 64 - lines};
+	*f = (struct filter){.lines = ((UINT64_C(1) << lines) - 1) * sizeof(*f->line),
+	                     .mask = {mask.d[0], mask.d[1]}};
 	f->line = array_settle(sizeof(*f->line) << lines);
 	if (!f->line)
 		return -ENOMEM;
@@ -449,7 +450,8 @@ int address_ranges_build(const struct prefix_list *sets, unsigned count,
 		return rc;
 	}
 	for (unsigned v4 = 0; v4 < 2; v4++)
-		r->large |= r->family[v4].filter.shift < 64 - FILTER_SMALL;
+		r->large |=
+		        r->family[v4].filter.lines >> FILTER_SMALL >= sizeof(struct filter_line);
 	r->classes = classes.count;
 	r->sets = realloc(classes.mask, classes.count * sizeof(uint32_t));
 	if (!r->sets)

@@ -26,9 +26,9 @@ struct entry {
  * two bits of each. One that has no address in a set passes with a chance of some 0.1 %. Two of the
  * words decide nearly all look-ups; the other two are for those that pass these. */
 struct filter {
-	struct filter_line *line; /* [2^(64 − shift)] */
-	uint64_t mask[2];         /* of an address as it lies in memory: its network */
-	unsigned shift;
+	struct filter_line *line;
+	uint64_t lines;   /* in a hash: the line's offset in bytes; the number of lines is 2^n */
+	uint64_t mask[2]; /* of an address as it lies in memory: its network */
 };
 
 struct filter_line {
@@ -57,10 +57,10 @@ struct address_ranges {
 #error "needs -msse4.2"
 #endif
 
-/* Of an address' network. Its upper bits choose the line, others the bits in it. */
-static inline uint64_t filter_hash(const struct filter *f, const struct sy_addr *a)
+/* Of an address' network. */
+static inline uint64_t filter_hash(const struct filter *f, bool v4, const struct sy_addr *a)
 {
-	const uint64_t high = a->d[0] & f->mask[0], low = a->d[1] & f->mask[1];
+	const uint64_t high = v4 ? 0 : a->d[0] & f->mask[0], low = a->d[1] & f->mask[1];
 #ifdef __x86_64__
 	const uint64_t h = __builtin_ia32_crc32di(__builtin_ia32_crc32di(0, high), low);
 #else
@@ -70,24 +70,40 @@ static inline uint64_t filter_hash(const struct filter *f, const struct sy_addr 
 	return h * UINT64_C(0xd6e8feb86659fd93);
 }
 
-/* The bits of a network in one of its words. */
-static inline uint64_t filter_bits(uint64_t hash)
+static inline struct filter_line *filter_line_of(const struct filter *f, uint64_t hash)
 {
-	return UINT64_C(1) << (hash & 63) | UINT64_C(1) << (hash >> 6 & 63);
+	return (struct filter_line *)((uint8_t *)f->line + (hash & f->lines));
 }
 
-/* From its lowest bit on, the bits of the two words that few look-ups need. */
+/* Two bits of each of two words, by the upper bits of the hash, from the lowest one on: */
+#define FILTER_WORDS 36 /* which word of each four, two bits each */
+#define FILTER_BITS  40 /* which bits of the first word, then of the second, six bits each */
+
+/* Two more bits of each of the two words beside these, likewise. */
 static inline uint64_t filter_rest(uint64_t hash)
 {
 	return hash * UINT64_C(0x9e3779b97f4a7c15) >> 40;
 }
 
+/* Has the word the two bits that h says? In the lowest bit; others may be set, too. */
+static inline uint64_t filter_has(uint64_t word, uint64_t h)
+{
+	return word >> (h & 63) & word >> (h >> 6 & 63);
+}
+
+/* The bits of a network in one of its words. */
+static inline uint64_t filter_bits(uint64_t h)
+{
+	return UINT64_C(1) << (h & 63) | UINT64_C(1) << (h >> 6 & 63);
+}
+
 static inline void filter_enter(struct filter *f, uint64_t hash)
 {
-	struct filter_line *l = &f->line[hash >> f->shift];
-	const uint64_t one = hash & 3, other = hash >> 2 & 3, rest = filter_rest(hash);
-	l->word[0][one] |= filter_bits(hash >> 4);
-	l->word[1][other] |= filter_bits(hash >> 22);
+	struct filter_line *l = filter_line_of(f, hash);
+	const uint64_t one = hash >> FILTER_WORDS & 3, other = hash >> (FILTER_WORDS + 2) & 3;
+	const uint64_t bits = hash >> FILTER_BITS, rest = filter_rest(hash);
+	l->word[0][one] |= filter_bits(bits);
+	l->word[1][other] |= filter_bits(bits >> 12);
 	l->word[0][one ^ 1] |= filter_bits(rest);
 	l->word[1][other ^ 1] |= filter_bits(rest >> 12);
 }
@@ -97,8 +113,8 @@ static inline struct address_look address_look_of(const struct address_ranges *r
                                                   const struct sy_addr *a)
 {
 	const struct filter *f = &r->family[v4].filter;
-	const uint64_t hash = filter_hash(f, a);
-	return (struct address_look){&f->line[hash >> f->shift], hash};
+	const uint64_t hash = filter_hash(f, v4, a);
+	return (struct address_look){filter_line_of(f, hash), hash};
 }
 
 static SY_PREFETCH_INLINE void address_look_prefetch(const struct address_look *look)
@@ -115,29 +131,40 @@ static inline struct address_look address_look_begin(const struct address_ranges
 	return look;
 }
 
-/* False: the address is in no set, which is so of nearly all that are in none. */
-static inline bool address_look_may(const struct address_look *look)
+/* 0: the address is in no set, which is so of nearly all that are in none; or 1. */
+static inline uint64_t address_look_may(const struct address_look *look)
 {
-	const uint64_t h = look->hash;
+	const uint64_t h = look->hash >> FILTER_WORDS;
 	const struct filter_line *l = look->line;
-	return !((~l->word[0][h & 3] & filter_bits(h >> 4)) |
-	         (~l->word[1][h >> 2 & 3] & filter_bits(h >> 22)));
+	const uint64_t one = l->word[0][h & 3], other = l->word[1][h >> 2 & 3];
+	return filter_has(one, h >> 4) & filter_has(other, h >> 16) & 1;
 }
 
-/* False: the address is in no set. True: it may be in one. Only if address_look_may(). */
-static inline bool address_look_may_still(const struct address_look *look)
+/* The same of all that address_look_may() lets pass. */
+static inline uint64_t address_look_may_still(const struct address_look *look)
 {
-	const uint64_t one = look->hash & 3, other = look->hash >> 2 & 3;
-	const uint64_t rest = filter_rest(look->hash);
+	const uint64_t h = look->hash >> FILTER_WORDS, rest = filter_rest(look->hash);
 	const struct filter_line *l = look->line;
-	return !((~l->word[0][one ^ 1] & filter_bits(rest)) |
-	         (~l->word[1][other ^ 1] & filter_bits(rest >> 12)));
+	const uint64_t one = l->word[0][(h & 3) ^ 1], other = l->word[1][(h >> 2 & 3) ^ 1];
+	return filter_has(one, rest) & filter_has(other, rest >> 12) & 1;
 }
 
 /* False: the address is in no set. True: it may be in one. */
 static inline bool address_look_passes(const struct address_look *look)
 {
 	return SY_UNLIKELY(address_look_may(look)) && address_look_may_still(look);
+}
+
+/* Which of n look-ups pass, a bit each. */
+static inline uint64_t address_looks_pass(const struct address_look *look, unsigned n)
+{
+	uint64_t may = 0, pass = 0;
+	for (unsigned k = n; k-- > 0;)
+		may = may << 1 | address_look_may(&look[k]);
+	for (; SY_UNLIKELY(may); may &= may - 1)
+		if (address_look_may_still(&look[__builtin_ctzll(may)]))
+			pass |= may & -may;
+	return pass;
 }
 
 /* Goes on with a look-up that passes: prefetches what address_ranges_end() reads first. */

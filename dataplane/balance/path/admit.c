@@ -25,9 +25,12 @@ static inline struct address_look packet_look(const struct address_ranges *r,
 		const struct sy_addr *client = &burst->view[i].tuple.src;
 		return address_look_of(r, sy_addr_is_v4(client), client);
 	}
-	const bool v4 = plain & SY_PLAIN_V4;
-	const struct sy_addr client = sy_plain_source(frame, v4);
-	return address_look_of(r, v4, &client);
+	if (SY_LIKELY(plain & SY_PLAIN_V4)) {
+		const struct sy_addr client = sy_plain_source(frame, true);
+		return address_look_of(r, true, &client);
+	}
+	const struct sy_addr client = sy_plain_source(frame, false);
+	return address_look_of(r, false, &client);
 }
 
 /* Prefetches wait for their address translation, and overlap best with nothing in between. */
@@ -37,6 +40,7 @@ void admit_look(struct sy_worker *w, const struct sy_burst *burst, const uint8_t
 	const struct sy_balance *b = w->app;
 	const struct access *a = SY_RCU_READ(b->access);
 	struct balance_worker *bw = balance_worker_of(w);
+	struct address_look *look = bw->look;
 	uint64_t looked = 0;
 	if (!a || !a->ranges || !a->ranges->large)
 		return;
@@ -44,35 +48,32 @@ void admit_look(struct sy_worker *w, const struct sy_burst *burst, const uint8_t
 		const unsigned i = at[k];
 		if (SY_UNLIKELY(burst->session[i] != SESSION_NONE))
 			continue;
-		bw->look[i] = packet_look(a->ranges, burst, i);
+		*look++ = packet_look(a->ranges, burst, i);
 		looked |= UINT64_C(1) << i;
 	}
 	bw->looked_in = a->ranges;
 	bw->looked = looked;
-	for (; looked; looked &= looked - 1)
-		address_look_prefetch(&bw->look[__builtin_ctzll(looked)]);
+	for (const struct address_look *one = bw->look; one < look; one++)
+		address_look_prefetch(one);
 }
 
 void admit_look_on(struct sy_worker *w, const struct sy_burst *burst)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	uint64_t may = 0;
-	for (uint64_t left = bw->looked; left; left &= left - 1) {
-		const unsigned i = (unsigned)__builtin_ctzll(left);
-		may |= (uint64_t)address_look_may(&bw->look[i]) << i;
-	}
-	for (; SY_UNLIKELY(may); may &= may - 1) {
-		const unsigned i = (unsigned)__builtin_ctzll(may);
-		if (!address_look_may_still(&bw->look[i]))
+	const unsigned n = (unsigned)__builtin_popcountll(bw->looked);
+	uint64_t pass = address_looks_pass(bw->look, n);
+	for (uint64_t left = bw->looked; SY_UNLIKELY(pass); left &= left - 1, pass >>= 1) {
+		if (!(pass & 1))
 			continue;
-		address_look_go_on(bw->looked_in, &burst->view[i].tuple.src);
-		bw->passed |= may & -may;
+		address_look_go_on(bw->looked_in, &burst->view[__builtin_ctzll(left)].tuple.src);
+		bw->passed |= left & -left;
 	}
 }
 
 /* Packets that would begin sessions, and what the lists are asked. */
 struct batch {
 	uint8_t at[SY_BURST];
+	uint64_t may; /* clients that may be in a set: a bit each */
 	struct access_asked asked;
 };
 
@@ -95,22 +96,25 @@ static inline void batch_copy(struct batch *to, const struct batch *from, unsign
 	to->asked.members |= (uint64_t)(from->asked.sets[k] != 0) << n;
 }
 
-/* Finds out of which sets the clients are members. Most look-ups have begun: admit_look(). */
-static void batch_find_sets(struct sy_worker *w, const struct access *a, struct batch *batch)
+/* Finds out of which sets the clients are members. */
+static void batch_find_sets(const struct access *a, struct batch *batch)
 {
 	struct access_asked *asked = &batch->asked;
-	struct balance_worker *bw = balance_worker_of(w);
+	const struct sy_addr *client[SY_BURST];
+	uint32_t sets[SY_BURST];
+	unsigned n = 0;
 	asked->members = 0;
-	if (!a->ranges) {
-		memset(asked->sets, 0, asked->count * sizeof(asked->sets[0]));
+	memset(asked->sets, 0, asked->count * sizeof(asked->sets[0]));
+	if (!a->ranges || !batch->may)
 		return;
+	for (uint64_t left = batch->may; left; left &= left - 1)
+		client[n++] = asked->client[__builtin_ctzll(left)];
+	address_ranges_find(a->ranges, client, sets, n);
+	n = 0;
+	for (uint64_t left = batch->may; left; left &= left - 1, n++) {
+		asked->sets[__builtin_ctzll(left)] = sets[n];
+		asked->members |= sets[n] ? left & -left : 0;
 	}
-	const uint64_t looked = SY_LIKELY(bw->looked_in == a->ranges) ? bw->looked : 0;
-	for (unsigned k = 0; k < asked->count; k++)
-		if (SY_UNLIKELY(!(looked >> batch->at[k] & 1)))
-			bw->look[batch->at[k]] = address_look_begin(a->ranges, asked->client[k]);
-	asked->members = address_ranges_end(a->ranges, bw->look, batch->at, asked->client,
-	                                    asked->sets, asked->count);
 }
 
 /* Leaves a match for the control thread to log. */
@@ -250,7 +254,7 @@ batch_ask_services(struct sy_worker *w, struct sy_burst *burst, const struct acc
 }
 
 /* The sessions whose clients may be in a set, a bit each by their place in at[]; the others' are in
- * none. Most look-ups have begun: admit_look(). */
+ * none. Those in a large table are mostly known: admit_look_on(). */
 static inline uint64_t burst_look(struct sy_worker *w, const struct access *a,
                                   const struct sy_burst *burst, const uint8_t *at, unsigned count)
 {
@@ -261,40 +265,27 @@ static inline uint64_t burst_look(struct sy_worker *w, const struct access *a,
 	}
 	if (!a->ranges || SY_LIKELY(!((bw->located & ~bw->looked) | bw->passed)))
 		return 0;
-	uint64_t looked = bw->looked, may = 0;
-	if (!(bw->located & ~looked)) {
+	if (bw->located & ~bw->looked) { /* a small table, or lists that have just changed */
 		for (unsigned k = 0; k < count; k++)
-			may |= (bw->passed >> at[k] & 1) << k;
-		return may;
+			bw->look[k] = address_look_begin(a->ranges, &burst->view[at[k]].tuple.src);
+		return address_looks_pass(bw->look, count);
 	}
-	for (unsigned k = 0; k < count; k++) {
-		const unsigned i = at[k];
-		if (SY_UNLIKELY(looked >> i & 1))
-			continue;
-		bw->look[i] = address_look_begin(a->ranges, &burst->view[i].tuple.src);
-		looked |= UINT64_C(1) << i;
-	}
-	bw->looked = looked;
-	for (unsigned k = count; k-- > 0;)
-		may = may << 1 | address_look_may(&bw->look[at[k]]);
-	for (uint64_t left = may; SY_UNLIKELY(left); left &= left - 1)
-		if (!address_look_may_still(&bw->look[at[__builtin_ctzll(left)]]))
-			may &= ~(left & -left);
+	uint64_t may = 0;
+	for (unsigned k = 0; k < count; k++)
+		may |= (bw->passed >> at[k] & 1) << k;
 	return may;
 }
 
 /* The sessions that are to be asked about one by one, a bit each by their place in at[]. The others
  * are alike: in no set, of a service without a list, and the list for all services says the same of
- * them, which is counted, and admits them. */
-static inline uint64_t burst_single_out(struct sy_worker *w, const struct access *a,
-                                        const struct sy_burst *burst, const uint8_t *at,
-                                        unsigned count)
+ * them, which is counted, and admits them. may: those whose clients may be in a set. */
+static inline uint64_t burst_single_out(struct sy_worker *w, const struct access *a, uint64_t may,
+                                        const uint8_t *at, unsigned count)
 {
 	const struct balance_worker *bw = balance_worker_of(w);
-	const uint64_t all = UINT64_MAX >> (64 - count);
+	uint64_t singled = may;
 	if (a->global && a->global->outsiders == ACCESS_ASKED)
-		return all;
-	uint64_t singled = burst_look(w, a, burst, at, count);
+		return UINT64_MAX >> (64 - count);
 	for (unsigned k = 0; SY_UNLIKELY(bw->listed) && k < count; k++)
 		singled |= (bw->listed >> at[k] & 1) << k;
 	if (a->global)
@@ -306,7 +297,8 @@ static inline uint64_t burst_single_out(struct sy_worker *w, const struct access
 /* Asks about the sessions that are singled out. */
 static __attribute__((noinline)) unsigned admit_singled(struct sy_worker *w, struct sy_burst *burst,
                                                         const struct access *a, uint8_t *at,
-                                                        unsigned count, uint64_t singled)
+                                                        unsigned count, uint64_t singled,
+                                                        uint64_t may)
 {
 	const struct balance_worker *bw = balance_worker_of(w);
 	struct access_answer answer;
@@ -315,9 +307,13 @@ static __attribute__((noinline)) unsigned admit_singled(struct sy_worker *w, str
 	struct batch batch;
 	unsigned left = 0;
 	batch.asked.count = 0;
-	for (; singled; singled &= singled - 1)
-		batch_add(&batch, burst, at[__builtin_ctzll(singled)]);
-	batch_find_sets(w, a, &batch);
+	batch.may = 0;
+	for (; singled; singled &= singled - 1) {
+		const unsigned k = (unsigned)__builtin_ctzll(singled);
+		batch.may |= (may >> k & 1) << batch.asked.count;
+		batch_add(&batch, burst, at[k]);
+	}
+	batch_find_sets(a, &batch);
 	if (a->global)
 		refused = batch_ask(w, a->global, &batch, &answer, true);
 	if (SY_UNLIKELY(refused)) {
@@ -345,8 +341,9 @@ unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, u
 	if (!a || count == 0)
 		return count;
 	bw->admitted = bw->located; /* those without a service are never asked about */
-	const uint64_t singled = burst_single_out(w, a, burst, at, count);
-	return singled ? admit_singled(w, burst, a, at, count, singled) : count;
+	const uint64_t may = burst_look(w, a, burst, at, count);
+	const uint64_t singled = burst_single_out(w, a, may, at, count);
+	return singled ? admit_singled(w, burst, a, at, count, singled, may) : count;
 }
 
 /* again: its SYN was counted, and only a refusal counts now. */
@@ -359,7 +356,8 @@ static enum sy_drop admit_one(struct sy_worker *w, struct sy_burst *burst, unsig
 	struct batch batch;
 	batch.asked.count = 0;
 	batch_add(&batch, burst, i);
-	batch_find_sets(w, a, &batch);
+	batch.may = 1;
+	batch_find_sets(a, &batch);
 	for (unsigned k = 0; k < 2; k++)
 		if (list[k] && batch_ask(w, list[k], &batch, &answer, !again)) {
 			if (again)

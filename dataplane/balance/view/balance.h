@@ -129,12 +129,12 @@ struct balance_worker {
 	uint64_t policed;                   /* likewise: limits were asked about them */
 	uint64_t located;                   /* likewise: service[] is known, see locate.h */
 	uint64_t listed;                    /* of them: the service has an access list */
-	uint64_t looked;                    /* likewise: look[] was begun in looked_in */
+	uint64_t looked;                    /* likewise: their look-ups have begun in looked_in */
 	uint64_t passed;                    /* of them: its filter lets them pass */
 	struct creation creation[SY_BURST]; /* of those pending */
 	const struct service *service[SY_BURST];
 	const struct address_ranges *looked_in;
-	struct address_look look[SY_BURST]; /* of clients, see admit.h */
+	struct address_look look[SY_BURST]; /* of those looked at, one after the other */
 	uint16_t ipv4_id;                   /* of the last IPv4 header that we made */
 	struct fragments *fragments;        /* fragment.h */
 	struct remote *remote;              /* remote.h; NULL: packets are handed over */
