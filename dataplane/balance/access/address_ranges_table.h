@@ -167,7 +167,7 @@ static inline uint64_t address_looks_pass(const struct address_look *look, unsig
 	return pass;
 }
 
-/* Goes on with a look-up that passes: prefetches what address_ranges_end() reads first. */
+/* Goes on with a look-up that passes: prefetches what address_ranges_find() reads next. */
 static SY_PREFETCH_INLINE void address_look_go_on(const struct address_ranges *r,
                                                   const struct sy_addr *a)
 {
