@@ -48,7 +48,7 @@ NGINX, NGINX_TWO = nginx_text(INSIDE), nginx_text(INSIDE, workers=2)
 
 HAPROXY = """\
 global
-    nbthread 1
+    nbthread {threads}
 defaults
     mode http
     timeout connect 20s
@@ -263,8 +263,10 @@ def test_errors_find_the_worker_that_they_are_about(stack, family):
     assert sent and max(sent.values()) <= 2, sent.most_common(5)
 
 
-def test_haproxy_opens_connections_too(stack):
-    folder = site(stack, "haproxy", HAPROXY)
+@pytest.mark.parametrize("threads", (1, 2))
+def test_haproxy_opens_connections_too(stack, threads):
+    """Its threads share one stack."""
+    folder = site(stack, "haproxy", HAPROXY.replace("{threads}", str(threads)))
     before = kernel_connections(stack["forwarder"])
     start(stack, "haproxy", ["haproxy", "-db", "-f", folder / "conf"], 8003)
     for _ in range(20):
