@@ -7,6 +7,7 @@ it measures, and its exit status says whether every goal was met.
 
 import contextlib
 import os
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from tests.demo.perform import perform
 from tests.demo.show import Show, paint, say
 from tests.lab.clients import finish_wrk, start_wrk
 from tests.lab.flood import FLOOD_NICE, finish_flood, provide_internet, received, start_flood
+from tests.lab.process import CommandFailed
 from tests.lab.servers import start_dns, start_nginx
 from tests.lab.steelyard import (
     AGENT_NICE,
@@ -38,6 +40,7 @@ PICTURE = """
 """
 HTTP, DOWNLOADS, UDP = 500, 4, 100
 PACE, HOST_PACE = 100, 20  # requests a second, to the VIPs and to the forwarder's host
+ASKED, ASK_WITHIN_S = 5, 3  # times that the agent is asked during a load, a second apart
 LENGTH_S = 10  # of each load
 SETTLE_S = 3  # that a flood goes on before the load
 RECOVERY_S = 120  # at most, after a flood
@@ -50,6 +53,8 @@ HEAD = [
     "lost",
     "paced",
     "wrk",
+    "host",
+    "control",
     "p99 before",
     "during",
     "host p99",
@@ -109,18 +114,36 @@ class Served:
     """What a load came to."""
 
     paced: dict
-    host: dict
+    host: dict  # to a web server on the forwarder's host, which stands for ssh
     wrk: tuple  # Load: a connection a request, and lasting ones
+    control: list  # seconds that the agent and the forwarder took to answer; None: no answer
 
     @property
     def share(self):
         return self.paced["answered"] / self.paced["planned"]
 
     @property
+    def host_share(self):
+        return self.host["answered"] / self.host["planned"]
+
+    @property
+    def control_share(self):
+        return sum(took is not None for took in self.control) / len(self.control)
+
+    @property
     def wrk_share(self):
         failed = sum(load.failed for load in self.wrk)
         asked = sum(load.requests + sum(load.errors.values()) for load in self.wrk)
         return 1 - failed / asked if asked else 0.0
+
+    @property
+    def shares(self):
+        """Of requests that succeed, by whom they ask. All must reach the goal."""
+        return {
+            "requests": min(self.share, self.wrk_share),
+            "requests to the host": self.host_share,
+            "questions to the control socket": self.control_share,
+        }
 
 
 class Attack:
@@ -180,7 +203,21 @@ class Attack:
         host_web = [f"{lab['forwarder'].v4}:{HOST_WEB}"]
         host = start_paced(lab, HOST_PACE, LENGTH_S, host_web)
         steady = start_paced(lab, PACE, LENGTH_S)
-        return Served(finish_paced(steady), finish_paced(host), tuple(map(finish_wrk, wrk)))
+        control = [self.ask() for _ in range(ASKED)]
+        return Served(
+            finish_paced(steady), finish_paced(host), tuple(map(finish_wrk, wrk)), control
+        )
+
+    def ask(self):
+        """Seconds until `get status` was answered, which asks the forwarder too; or None."""
+        began = time.monotonic()
+        try:
+            self.steelyard.cli("get", "status", deadline_s=ASK_WITHIN_S)
+        except (CommandFailed, subprocess.TimeoutExpired):
+            return None
+        took = time.monotonic() - began
+        time.sleep(max(0, 1 - took))
+        return took
 
     def round(self, workers):
         label = f"{workers} worker{'s' * (workers > 1)}"
@@ -252,11 +289,12 @@ class Attack:
         self.gone += gone
         self.rows.append(
             [name, rate, lost, percent(during.share), percent(during.wrk_share)]
+            + [percent(during.host_share), percent(during.control_share)]
             + [ms(before.paced["p99_ms"]), ms(during.paced["p99_ms"]), ms(during.host["p99_ms"])]
             + [str(gone), well_after]
         )
-        share = min(during.share, during.wrk_share)
-        self.meet(share >= GOAL, f"{name}: {percent(share)} of requests succeed")
+        for whose, share in during.shares.items():
+            self.meet(share >= GOAL, f"{name}: {percent(share)} of {whose} succeed")
         self.meet(not gone, f"{name}: {gone} open connections or flows lost")
 
     def recover(self):
@@ -276,8 +314,13 @@ class Attack:
 
     def account(self):
         self.show.step("All of it")
-        say("     rate: offered; lost: at the worker's full queue, of all packets; paced, wrk:")
-        say("     share of requests that succeed; gone: open connections lost; well after the end")
+        say(
+            "     rate: offered; lost: at the worker's full queue, of all packets; paced, wrk, host,"
+        )
+        say(
+            "     control: share of requests that succeed, to the services, to the forwarder's host,"
+        )
+        say("     to the agent's socket; gone: open connections lost; well after the end")
         self.show.table(HEAD, self.rows)
 
     def stop(self):
