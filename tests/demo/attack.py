@@ -314,12 +314,8 @@ class Attack:
 
     def account(self):
         self.show.step("All of it")
-        say(
-            "     rate: offered; lost: at the worker's full queue, of all packets; paced, wrk, host,"
-        )
-        say(
-            "     control: share of requests that succeed, to the services, to the forwarder's host,"
-        )
+        say("     rate: offered; lost: at the worker's full queue, of all packets; then the share")
+        say("     of requests that succeed: to the services (paced, wrk), to the forwarder's host,")
         say("     to the agent's socket; gone: open connections lost; well after the end")
         self.show.table(HEAD, self.rows)
 
