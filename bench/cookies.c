@@ -27,7 +27,7 @@ struct arguments {
 	struct fixture_options fixture;
 	const char *mode, *family;
 	unsigned runs, entries;
-	bool create;
+	bool create, empty_list;
 	uint64_t packets; /* per run */
 };
 
@@ -59,7 +59,9 @@ static void arguments_parse(struct arguments *a, int argc, char **argv)
 	        {"mode", "fnat|nat|dr|ipip", OPTION_WORD, &a->mode, 0, 0, NULL},
 	        {"family", "4|6", OPTION_WORD, &a->family, 0, 0, "of clients and servers"},
 	        {"entries", "N", OPTION_UNSIGNED, &a->entries, 0, 1 << 24,
-	         "of the set that the access list names; 0: the list is not measured"},
+	         "of the set that the access list names"},
+	        {"empty-list", NULL, OPTION_FLAG, &a->empty_list, 0, 0,
+	         "an access list is measured also if its set has no entries"},
 	        {"ports", NULL, OPTION_FLAG, &a->fixture.list_ports, 0, 0,
 	         "the list's rule names ports too, so rte_acl decides"},
 	        {"rules", "N", OPTION_UNSIGNED, &a->fixture.list_rules, 0, FIXTURE_RULES,
@@ -82,7 +84,7 @@ static void arguments_parse(struct arguments *a, int argc, char **argv)
 	a->fixture.tcp = true;
 	a->fixture.defended = !a->create;
 	a->fixture.room = a->create ? ROOM : 0;
-	a->fixture.listed = a->entries != 0;
+	a->fixture.listed = a->entries || a->empty_list;
 }
 
 /* ---- forged SYNs ----------------------------------------------------------------------------- */
@@ -222,7 +224,7 @@ static void report(const struct bench *b, const char *metric, const char *unit, 
 static void measure(struct bench *b)
 {
 	static double empty[MAX_RUNS], plain[MAX_RUNS], added[MAX_RUNS];
-	const bool listed = b->a.entries != 0;
+	const bool listed = b->a.fixture.listed;
 	list_use(b, false);
 	run_ns(b, false); /* warms up caches and page tables */
 	for (unsigned i = 0; i < b->a.runs; i++) {
@@ -261,10 +263,10 @@ int main(int argc, char **argv)
 	if (!fixture_open(&b.fixture, &b.a.fixture))
 		return 1;
 	syns_make(&b);
-	if (b.a.entries)
+	if (b.a.fixture.listed)
 		set_make(&b);
 	measure(&b);
-	if (b.a.entries) {
+	if (b.a.fixture.listed) {
 		b.access->ranges = b.configured;
 		list_use(&b, true);
 		address_ranges_free(b.ranges);

@@ -46,7 +46,7 @@ RATES = (0, 20_000, 100_000, 500_000)  # packets/s of the flood
 PACE, LENGTH_S = 100, 5
 RECOVERY_S = 60
 MODES = (("fnat", "4"), ("fnat", "6"), ("dr", "4"), ("dr", "6"))
-ENTRIES = (1, 1000, 1_000_000)
+ENTRIES = (0, 1, 1000, 1_000_000)  # 0: a list whose rule names an empty set
 # Lists of so many rules with ports, the last of which names a set of so many entries.
 PORTS = ((1, 1000), (1, 1_000_000), (1001, 1), (1001, 1_000_000))
 NFT_MOST = 1_000_000  # entries: nftables takes a second for 30 000 of them, and 1 kB of each
@@ -66,6 +66,7 @@ def rows(quick):
 
 
 def smoke():
+    yield from program("fnat", "4", 0, runs=1)
     yield from program("fnat", "4", 1000, runs=1)
     yield from program("fnat", "4", 1000, runs=1, create=True)
     yield from program("fnat", "6", 1000, runs=1, create=True, rules=1001)
@@ -80,11 +81,13 @@ def smoke():
 # ---- without a device ----------------------------------------------------------------------------
 
 
-def program(mode, family, entries=0, runs=200, create=False, rules=0):
-    """One process of steelyard-cookies; yields its lines. rules: so many, with ports."""
+def program(mode, family, entries=None, runs=200, create=False, rules=0):
+    """One process of steelyard-cookies; yields its lines. entries: of a list's set; None: without a
+    list. rules: so many, with ports."""
     yield from machine.run_program(
         "steelyard-cookies",
-        *("--mode", mode, "--family", family, "--entries", entries, "--runs", runs),
+        *("--mode", mode, "--family", family, "--entries", entries or 0, "--runs", runs),
+        *(["--empty-list"] if entries == 0 else []),
         *(["--create"] if create else []),
         *(["--ports", "--rules", rules - 1] if rules else []),
         cpus=machine.cpus()[-1:],
@@ -113,7 +116,8 @@ def lists(entries, runs, most):
     with kernel_attack.Victim(machine.cpus()[-1]) as victim:
         for family in ("4", "6"):
             for count in entries:
-                theirs = victim.set_cost(int(family), count, runs) if count <= most else []
+                compared = 0 < count <= most  # without entries, nftables has no rule either
+                theirs = victim.set_cost(int(family), count, runs) if compared else []
                 for n, create in itertools.product(range(runs), (False, True)):
                     for run in program("fnat", family, count, runs=1000, create=create):
                         yield against(run, "nftables, set", theirs[n]) if theirs else run
