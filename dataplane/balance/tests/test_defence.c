@@ -361,16 +361,121 @@ static void test_restart(void **state)
 	}
 }
 
+/* A client resets its connection, and once more when it is asked (RFC 5961 3.2). Nothing is left.
+ */
+static void end_by_client(struct talk *k, uint32_t number)
+{
+	struct got g;
+	from_client(k, RST, number, 0, 0);
+	check_got(k, HARNESS_LAN, &g, RST, number, 0, 0);
+	assert_int_equal(state_of(k), SESSION_RESET_BY_CLIENT);
+	assert_true(collect(k, HARNESS_WAN, &g)); /* the challenge */
+	from_client(k, RST, ntohl(g.tcp.ack), 0, 0);
+	assert_int_equal(state_of(k), SESSION_RESET);
+	flows_advance(k->f, 10);
+	ignore_sent(k);
+	const struct sy_balance_totals totals = harness_totals(&k->f->harness);
+	assert_int_equal(totals.live, 0);
+	assert_int_equal(totals.created, totals.ended);
+}
+
+/* Somebody who saw the ACK with the cookie and a request sends it again when its session is gone.
+ * It opens a connection; the server's answer reaches the client, whose stack knows of none. Its
+ * reset ends all of it. */
+static void check_replay(struct talk *k)
+{
+	struct got g;
+	uint32_t cookie = k->cookie;
+	check_silent(k);
+	assert_int_equal(live(k), 0);
+	talk_ack(k, 100);
+	talk_join(k, 7);
+	check_got(k, HARNESS_LAN, &g, ACK, C_NUMBER + 1, S_NUMBER + 1, 100);
+	from_server(k, ACK, S_NUMBER + 1, C_NUMBER + 101, 0, 200);
+	check_got(k, HARNESS_WAN, &g, ACK, cookie + 1, C_NUMBER + 101, 200);
+	end_by_client(k, C_NUMBER + 101);
+}
+
+static void test_replay_after_reset(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned i = 0; i < 6; i++) {
+		struct talk k;
+		talk_open(f, &k, &kinds[i], (uint16_t)(2500 + i));
+		end_by_client(&k, C_NUMBER + 1);
+		check_replay(&k);
+		check_replay(&k); /* and again */
+	}
+}
+
+static void test_replay_after_time_wait(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned i = 0; i < 6; i++) {
+		struct talk k;
+		struct got g;
+		talk_open(f, &k, &kinds[i], (uint16_t)(2600 + i));
+		from_client(&k, ACK | FIN, C_NUMBER + 1, k.cookie + 1, 0);
+		from_server(&k, ACK | FIN, S_NUMBER + 1, C_NUMBER + 2, 0, 0);
+		from_client(&k, ACK, C_NUMBER + 2, k.cookie + 2, 0);
+		assert_int_equal(state_of(&k), SESSION_TIME_WAIT);
+		ignore_sent(&k);
+		/* until its end, it is a repetition of that connection, and begins nothing */
+		from_client(&k, ACK, C_NUMBER + 1, k.cookie + 1, 100);
+		check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 1, S_NUMBER + 1, 100);
+		check_silent(&k);
+		assert_int_equal(state_of(&k), SESSION_TIME_WAIT);
+		assert_int_equal(live(&k), 1);
+		flows_advance(f, 16);
+		check_replay(&k);
+	}
+}
+
+/* A replay that nobody answers: the server has no answer to give, and the session times out. */
+static void test_replay_in_vain(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned i = 0; i < 6; i++) {
+		struct talk k;
+		uint64_t wrong;
+		talk_open(f, &k, &kinds[i], (uint16_t)(2700 + i));
+		from_client(&k, RST, C_NUMBER + 1, 0, 0);
+		flows_advance(f, 30);
+		ignore_sent(&k);
+		talk_ack(&k, 0);
+		flows_advance(f, 30); /* the server is silent */
+		ignore_sent(&k);
+		assert_int_equal(live(&k), 0);
+		flows_advance(f, 128); /* the life of a cookie */
+		wrong = harness_drops(&f->harness, SY_DROP_BAD_COOKIE);
+		from_client(&k, ACK, C_NUMBER + 1, k.cookie + 1, 100);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_BAD_COOKIE), wrong + 1);
+		assert_int_equal(live(&k), 0);
+		check_silent(&k);
+	}
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
-	const struct CMUnitTest tests[] = {TEST(whole_lives),      TEST(held),
-	                                   TEST(held_has_a_limit), TEST(wrong_cookies),
-	                                   TEST(repetitions),      TEST(silent_server),
-	                                   TEST(server_resets),    TEST(server_remembers),
-	                                   TEST(scales),           TEST(refused_options),
-	                                   TEST(client_resets),    TEST(client_address),
-	                                   TEST(no_server),        TEST(access_lists),
-	                                   TEST(restart),          TEST(fragments)};
+	const struct CMUnitTest tests[] = {TEST(whole_lives),
+	                                   TEST(held),
+	                                   TEST(held_has_a_limit),
+	                                   TEST(wrong_cookies),
+	                                   TEST(repetitions),
+	                                   TEST(silent_server),
+	                                   TEST(server_resets),
+	                                   TEST(server_remembers),
+	                                   TEST(scales),
+	                                   TEST(refused_options),
+	                                   TEST(client_resets),
+	                                   TEST(client_address),
+	                                   TEST(no_server),
+	                                   TEST(access_lists),
+	                                   TEST(restart),
+	                                   TEST(fragments),
+	                                   TEST(replay_after_reset),
+	                                   TEST(replay_after_time_wait),
+	                                   TEST(replay_in_vain)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
