@@ -297,7 +297,7 @@ void topology_restore(struct topology *w)
 
 static void change_server(struct topology *w, struct changes *c, unsigned i)
 {
-	static const int state[] = {UP, UP, UP, UP, DRAIN, DOWN, KILL};
+	static const int state[] = {UP, UP, UP, DRAIN, DOWN, KILL, KILL, KILL};
 	struct service_key key = topology_service(i);
 	unsigned n = rng_below(w->rng, TOPOLOGY_SERVERS);
 	struct sy_addr server = topology_server(i, n);
