@@ -51,7 +51,7 @@ static int connection_ioctl(int fd, unsigned long request, int *arg)
 		*arg = i.urgent == 1;
 		break;
 	default: /* SIOCOUTQNSD: not sent */
-		*arg = (int)(i.unsent > i.in_flight ? i.unsent - i.in_flight : 0);
+		*arg = (int)(i.unsent > i.unacked ? i.unsent - i.unacked : 0);
 	}
 	return 0;
 }

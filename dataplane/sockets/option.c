@@ -399,7 +399,7 @@ int sy_tcp_ioctl(struct sy_tcp_context *c, int fd, unsigned long request, int *v
 		*value = (int)info.unsent;
 		return 0;
 	case SIOCOUTQNSD: /* not sent */
-		*value = (int)(info.unsent > info.in_flight ? info.unsent - info.in_flight : 0);
+		*value = (int)(info.unsent > info.unacked ? info.unsent - info.unacked : 0);
 		return 0;
 	case SIOCATMARK: /* the next byte is the urgent one */
 		*value = info.urgent == 1;

@@ -32,7 +32,7 @@ void sy_stack_linux_info(const struct sy_stack_info *i, struct tcp_info *out)
 	        .tcpi_snd_mss = i->mss,
 	        .tcpi_rcv_mss = i->mss,
 	        .tcpi_advmss = i->mss,
-	        .tcpi_unacked = segments(i->in_flight, i->mss),
+	        .tcpi_unacked = segments(i->unacked, i->mss),
 	        .tcpi_pmtu = i->path_mtu,
 	        .tcpi_rtt = i->rtt_us,
 	        .tcpi_rttvar = i->rtt_var_us,
@@ -43,7 +43,7 @@ void sy_stack_linux_info(const struct sy_stack_info *i, struct tcp_info *out)
 	        .tcpi_total_retrans = i->retransmitted,
 	        .tcpi_bytes_acked = i->sent,
 	        .tcpi_bytes_received = i->received,
-	        .tcpi_notsent_bytes = i->unsent > i->in_flight ? i->unsent - i->in_flight : 0,
+	        .tcpi_notsent_bytes = i->unsent > i->unacked ? i->unsent - i->unacked : 0,
 	        .tcpi_snd_wnd = i->peer_window,
 	};
 }

@@ -170,6 +170,7 @@ int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 	        .window = c->congestion.window,
 	        .threshold = c->congestion.ssthresh,
 	        .in_flight = flight_bytes(s, c),
+	        .unacked = c->snd_nxt - c->snd_una,
 	        .mss = c->mss,
 	        .path_mtu = path_mtu_size(&c->path_mtu),
 	        .peer_window = c->snd_wnd,

@@ -43,7 +43,13 @@ def unacknowledged():
     say("deaf", one.recv(1))
     one.send(bytes(3000))
     say("sent", number(one, termios.TIOCOUTQ), number(one, SIOCOUTQNSD), facts(one)["unacked"])
-    one.send(bytes(50000))
+    # Also when the first one has been sent again, and counts as lost.
+    while one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)[2] < 2:
+        select.select([], [], [], 0.01)
+    say("again", number(one, termios.TIOCOUTQ), number(one, SIOCOUTQNSD), facts(one)["unacked"])
+    one = dial("deaf")
+    one.recv(1)
+    one.send(bytes(53000))
     waiting = number(one, SIOCOUTQNSD)
     say("sent in part", number(one, termios.TIOCOUTQ), 30000 < waiting < 50000)
 

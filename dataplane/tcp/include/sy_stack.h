@@ -269,7 +269,8 @@ struct sy_stack_info {
 	struct sy_stack_endpoint local, peer;
 	uint32_t rtt_us, rtt_var_us, rto_ms;
 	uint32_t rtt_least_us; /* of the last 5 to 10 s in which there were samples */
-	uint32_t window, threshold, in_flight; /* of congestion; sent and not acknowledged */
+	uint32_t window, threshold, in_flight; /* of congestion; under way: what is lost is not */
+	uint32_t unacked;                      /* sent, also what is lost; SYN and FIN count */
 	uint32_t mss, peer_window, receive_window;
 	uint32_t path_mtu;       /* with its headers of IP and TCP */
 	uint32_t unsent, unread; /* bytes; unsent: not acknowledged */
