@@ -153,6 +153,38 @@ static void send_client(struct input *in)
 	send_made(in, &t, HARNESS_WAN, 100, 0);
 }
 
+/* An access list that resets, drops and counts, a limit that few packets of an input reach, and a
+ * service whose defence watches its handshakes. */
+static void put_guards(void)
+{
+	struct changes c = {0};
+	const struct service_key watched = topology_special_service(SPECIAL_UNIFORM),
+	                         limited = topology_service(0);
+	Steelyard__Forwarder__V1__AccessSet *set = put_access_set(&c, "bad");
+	add_access_prefix(&c, set, "198.18.0.128", 25);
+	add_access_prefix(&c, set, "2001:db8:c::8000", 113);
+	Steelyard__Forwarder__V1__AccessList *l = put_access_list(
+	        &c, "edge", STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_ALLOW);
+	add_access_from_set(
+	        &c,
+	        add_access_rule(&c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP,
+	                        NULL, 0),
+	        "bad");
+	add_access_rule(&c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_RESET,
+	                "198.18.0.64", 26);
+	add_access_rule(&c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_COUNT,
+	                "198.18.0.0", 16);
+	put_global_access(&c, "edge");
+	add_limit_service(&c,
+	                  put_limit(&c, "packets",
+	                            STEELYARD__FORWARDER__V1__LIMIT_UNIT__LIMIT_UNIT_PACKETS, 1, 5),
+	                  &limited);
+	put_service(&c, &watched, "watched", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR,
+	            NULL)
+	        ->syn_defence = STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_AUTO;
+	CHECK(harness_commit(&topology.harness, &c));
+}
+
 static void open_once(void)
 {
 	static bool opened;
@@ -162,6 +194,7 @@ static void open_once(void)
 	/* Never freed, and in memory that the leak detector cannot inspect. */
 	__lsan_disable();
 	CHECK(topology_open(&topology, &rng, 1, NULL));
+	put_guards();
 	__lsan_enable();
 	opened = true;
 }

@@ -49,6 +49,32 @@ SET_LIST = (
     "otherwise: ACCESS_ACTION_ALLOW }"
 )
 
+LIMIT = (
+    f'put_limit {{ name: "acme" services {KEY} vips: "\\300\\000\\002\\002" tenant: "acme" '
+    "unit: LIMIT_UNIT_BITS per_second: 1000000 burst: 150000 layer: LIMIT_LAYER_L2 "
+    "direction: LIMIT_DIRECTION_TO_SERVERS action: LIMIT_ACTION_MARK dscp: 8 }"
+)
+LIMIT_CLIENTS = (
+    'put_limit { name: "each" unit: LIMIT_UNIT_SESSIONS per_second: 10 burst: 20 clients { '
+    r'within { address: "\012\000\000\000" length: 8 } prefix4: 24 prefix6: 64 most: 9 } '
+    f"services {KEY} }}"
+)
+CLASSES = (
+    'classes { name: "gold" weight: 1 queue: 99 dscp: 46 } '
+    'classes { name: "bulk" priority: 7 weight: 9 queue: 9 maximum: 90000 early_from: 50 '
+    "early_to: 90 early_percent: 10 }"
+)
+TENANTS = (
+    f'tenants {{ name: "acme" guaranteed: 500000 maximum: 900000 weight: 3 services {{ name: "web" '
+    f'weight: 2 class: "gold" services {KEY} }} services {{ weight: 1 }} }} '
+    r'tenants { weight: 1 services { weight: 1 vips: "\300\000\002\003" } }'
+)
+SHAPING = (
+    f'put_shaping {{ port: "wan" rate: 1000000 burst: 9000 layer: LIMIT_LAYER_L1 '
+    f"{CLASSES} {TENANTS} }}"
+)
+LIMITED = f"{CHANGES} changes {{ {LIMIT} }} changes {{ {LIMIT_CLIENTS} }}"
+
 REQUESTS = {
     "status": "status {}",
     "get-config": "get_config { limit: 3 }",
@@ -71,6 +97,13 @@ REQUESTS = {
     f"changes {{ {SET_LIST} }} commit: true }}",
     "set-end": 'apply { changes { delete_access_list: "edge" } '
     'changes { delete_access_set: "bad" } commit: true }',
+    "limited": f"apply {{ {LIMITED} commit: true }}",
+    "list-limits": "list_limits {}",
+    "unlimited": 'apply { changes { delete_limit: "acme" } changes { delete_limit: "each" } '
+    "commit: true }",
+    "shaped": f"apply {{ {CHANGES} changes {{ {SHAPING} }} commit: true }}",
+    "list-shaping": "list_shaping {}",
+    "unshaped": 'apply { changes { delete_shaping: "wan" } commit: true }',
     "deleted": f"apply {{ changes {{ delete_service {KEY} }} commit: true }}",
 }
 LISTS = {
@@ -78,6 +111,8 @@ LISTS = {
     "policies": ["commit", "spread", "list-services", "commit", "spread"],
     "staged": ["stage", "stage", "refused", "commit", "refused"],
     "sets": ["set-begin", "set-piece", "set-rest", "set-commit", "get-config", "set-end"],
+    "limits": ["limited", "list-limits", "get-config", "limited", "unlimited"],
+    "shaping": ["shaped", "list-shaping", "get-config", "shaped", "unshaped"],
     "reading": ["get-config", "list-services", "list-sessions", "fetch-samples"],
 }
 
@@ -112,7 +147,7 @@ def bomb(unit, times):
 
 def control():
     for name, text in REQUESTS.items():
-        if name not in LISTS["reading"] + LISTS["sets"]:
+        if name not in sum((LISTS[name] for name in ("reading", "sets", "limits", "shaping")), []):
             yield name, b"\x01" + encode(text)
     for name, members in LISTS.items():
         bodies = [encode(REQUESTS[member]) for member in members]
@@ -131,6 +166,12 @@ def journal():
     delete = f"changes {{ delete_service {KEY} }}"
     yield "lifecycle", entries(CHANGES, delete, CHANGES)
     yield "refused", entries(CHANGES, f"changes {{ delete_{LOCAL} }}", delete)
+    clear = 'changes { delete_limit: "acme" } changes { delete_limit: "each" }'
+    yield "limits", entries(LIMITED, clear, LIMITED)
+    yield (
+        "shaping",
+        entries(f"{CHANGES} changes {{ {SHAPING} }}", 'changes { delete_shaping: "wan" }'),
+    )
     header = b"\x01STLYARDJ" + struct.pack("<II", 1, 0)
     yield "torn", header + struct.pack("<IIQ", 40, 0, 1) + bytes(20)
     yield "damaged", header + struct.pack("<IIQ", 8, 0, 1) + bytes(8)
