@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* An attacker who knows the tuple of a connection and sees what the balancer answers to it, and so
  * halves the window in which he looks for its number. No answer may tell him in which half it is:
- * challenges (RFC 5961) are the same for every number. */
+ * challenges (RFC 5961) are the same for every number. And one who forges ICMP errors about live
+ * connections and UDP sessions. */
 #include "defence_fixture.h"
 
 #define KINDS 6
@@ -71,9 +72,55 @@ static void test_halving(void **state)
 	}
 }
 
+/* ICMP errors about packets of a live connection or UDP session, of which the attacker knows the
+ * tuple, from both sides. Whether they reach an end or not: the session goes on as it was. */
+static void test_icmp_errors(void **state)
+{
+	static const uint8_t types4[][2] = {{3, 0},  {3, 1},  {3, 2},  {3, 3},  {3, 4}, {3, 9},
+	                                    {3, 13}, {11, 0}, {11, 1}, {12, 0}, {4, 0}};
+	static const uint8_t types6[][2] = {{1, 0}, {1, 1}, {1, 3}, {1, 4}, {2, 0},
+	                                    {3, 0}, {3, 1}, {4, 0}, {4, 1}};
+	static const uint32_t rest[] = {0, 68, 1280, 0xffffffff};
+	static const unsigned port[2] = {HARNESS_LAN, HARNESS_WAN};
+	struct flows *f = *state;
+	for (unsigned service = 0; service < FLOW_SERVICES; service++) {
+		const bool v4 = service < 2;
+		const struct sy_addr router = harness_addr(v4 ? "203.0.113.9" : "2001:db8:99::9");
+		const unsigned types = v4 ? SY_ARRAY_LEN(types4) : SY_ARRAY_LEN(types6);
+		struct flow flow;
+		unsigned through = 0;
+		flow_open(f, &flow, service, (uint16_t)(4000 + service));
+		const struct session before = *flow_session(f, &flow);
+		for (unsigned n = 0; n < 2 * types * SY_ARRAY_LEN(rest); n++) {
+			const unsigned way = n % 2, kind = n / 2 % types;
+			const struct frame *about = &flow.out[way];
+			struct frame error = {.port = (uint8_t)port[way]};
+			struct rte_mbuf *m;
+			frame_error(&error, &f->rng, &router, v4 ? types4[kind] : types6[kind],
+			            rest[n / 2 / types], about->bytes,
+			            n / 2 % 3 ? 48 : about->len - SY_ETH_LEN);
+			assert_true(harness_inject(&f->harness, port[way], error.bytes, error.len));
+			harness_turn(&f->harness);
+			for (unsigned out = 0; out < HARNESS_PORTS; out++)
+				while ((m = harness_collect(&f->harness, out))) {
+					through++;
+					rte_pktmbuf_free(m);
+				}
+			flow_check(f, &flow);
+			const struct session *now = flow_session(f, &flow);
+			assert_int_equal(now->state, before.state);
+			assert_int_equal(now->server, before.server);
+			assert_int_equal(now->local_port, before.local_port);
+		}
+		assert_true(through > 0); /* errors that look right are the ends' to judge */
+	}
+	assert_int_equal(harness_totals(&f->harness).live, FLOW_SERVICES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(test_halving, setup, flows_teardown)};
+	        cmocka_unit_test_setup_teardown(test_halving, setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_icmp_errors, flows_setup, flows_teardown)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
