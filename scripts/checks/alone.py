@@ -15,9 +15,12 @@ from checks.base import ROOT
 
 TIMES = 3
 MOST = 12  # more failures in a run have a cause that is no chance
-# What no busy machine does: reports of sanitizers, and ends by SIGILL, ABRT, BUS, FPE or SEGV.
+# What no busy machine does: reports of sanitizers, and ends by SIGILL, ABRT, BUS, FPE or SEGV (of
+# most of them cmocka tells as of an exception).
 CRASH = re.compile(
-    r"Sanitizer|runtime error: |Segmentation fault|^panic: |exit status -(?:4|6|7|8|11)\b", re.M
+    r"Sanitizer|runtime error: |Segmentation fault|Test failed with exception|"
+    r"^panic: |^fatal error: |exit status -(?:4|6|7|8|11)\b",
+    re.M,
 )
 
 

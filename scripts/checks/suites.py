@@ -32,12 +32,19 @@ def meson_count(build, again=None):
             count += Count(passed=max(passed, 1))
         else:
             count += Count(passed=passed, failed=max(failed, 1))
-            count.notes.append(f"{entry['name']}: {result}\n{output[-6000:]}")
+            said = f"{result}, exit status {entry['returncode']}"
+            count.notes.append(f"{entry['name']}: {said}\n{output[-6000:]}")
             if again and DISTURBED.search(entry["name"]):
-                one = functools.partial(again, entry["name"].split(" / ")[1])
+                one = functools.partial(ran, again, entry["name"].split(" / ")[1])
                 failure = Failure(entry["name"], count.notes[-1:], one, max(failed, 1))
                 count.failures.append(failure)
     return count
+
+
+def ran(again, name):
+    """A run that runs nothing has not passed."""
+    count = again(name)
+    return count if count.passed or count.failed else Count(failed=1)
 
 
 def meson_suite(build, *options, env=None):
@@ -176,7 +183,9 @@ def go_suite(*arguments):
                     count.failures.append(Failure(" ".join(key), count.notes[-1:], again))
             # What has not ended was ended with the program, and others did not begin.
             for _, test in [] if key[1] else [one for one in begun if one[0] == key[0]]:
-                count += Count(failed=1, notes=[f"{key[0]} ended in the middle of {test}"])
+                said = "".join(output[key] + output[key[0], test])[-6000:]
+                note = f"{key[0]} ended in the middle of {test}\n{said}"
+                count += Count(failed=1, notes=[note])
         elif key[1] and event["Action"] in ("pass", "skip"):
             count.cases.append((event.get("Elapsed", 0), f"{key[0]} {key[1]}"))
             count += Count(**{"passed" if event["Action"] == "pass" else "skipped": 1})

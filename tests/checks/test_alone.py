@@ -53,7 +53,9 @@ def test_many_failures_are_no_chance(tmp_path, monkeypatch):
         "==7==ERROR: AddressSanitizer: heap-use-after-free",
         "store.c:7:3: runtime error: index 4 out of bounds",
         "steelyard-forwarder (--port front; exit status -11)",
-        "Test failed with exception: Segmentation fault(11)",
+        "Test failed with exception: Bus error(7)",
+        "kernel claim: FAIL, exit status -6\ndouble free or corruption",
+        "fatal error: concurrent map writes",
         "=== RUN TestIt\npanic: index out of range",
     ),
 )
@@ -74,7 +76,9 @@ def test_programs_that_need_the_kernel_run_again(tmp_path, monkeypatch):
     """With the same options, and by their name; all cases of one that passes are taken back."""
     log = tmp_path / "meson-logs/testlog.json"
     log.parent.mkdir()
-    log.write_text("".join(json.dumps(one | {"duration": 1}) + "\n" for one in MESON))
+    log.write_text(
+        "".join(json.dumps(one | {"duration": 1, "returncode": 1}) + "\n" for one in MESON)
+    )
     monkeypatch.setattr(suites, "ROOT", tmp_path)
     asked = []
     count = suites.meson_count("", lambda name: asked.append(name) or Count(passed=2))
@@ -133,7 +137,7 @@ def test_a_package_that_dies_is_no_disturbance(monkeypatch):
     count = suites.test_go()
     assert count.failed == 2
     assert [failure.test for failure in count.failures] == ["p TestIt"]
-    assert "p ended in the middle of TestNext" in count.notes
+    assert any("p ended in the middle of TestNext" in note for note in count.notes)
 
 
 def test_tests_of_a_report_can_be_called(tmp_path):
