@@ -70,7 +70,6 @@ def folder(name):
     next lab or benchmark if this process is killed."""
     lab = f"sy-{os.getpid()}-{name}{next(_count)}"
     place = reap.LABS / lab
-    place.mkdir(parents=True, mode=0o755)
     reap.claim(place, False)
     try:
         yield place

@@ -10,6 +10,15 @@ class Expired(AssertionError):
     """The condition did not become true before its deadline."""
 
 
+def within_tries(tries, attempt, what):
+    """Returns attempt()'s first true value: for what fails if the machine stands still meanwhile.
+    A fault that comes often still fails."""
+    for _ in range(tries):
+        if value := attempt():
+            return value
+    raise AssertionError(f"not in {tries} tries: {what}")
+
+
 def wait_until(condition, what, deadline_s=60.0):
     """Returns condition()'s first true value; raises Expired, naming `what`, after deadline_s.
 

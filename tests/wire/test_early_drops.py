@@ -12,6 +12,7 @@ from tests.lab import wait_until
 from tests.lab.clients import connect, http_get, receive_exactly
 from tests.lab.config import Service
 from tests.lab.steelyard import VIP, WEB
+from tests.lab.wait import within_tries
 from tests.wire.conftest import check_accounting
 from tests.wire.stage import ECHO, Stage
 
@@ -95,7 +96,7 @@ def test_a_new_service_gets_its_packets_at_once(early, family):
             early.apply()
             return False
 
-    wait_until(gets_its_first, "the first packet is served", 60)
+    within_tries(3, gets_its_first, "the first packet is served")
 
 
 @pytest.mark.drops("no-service", "no-session")

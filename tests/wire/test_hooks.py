@@ -413,6 +413,7 @@ def get(path):
 def nginx_order(stack, log):
     """In which order nginx itself says that it has worked: pages were asked for first."""
     readers = [Reader(stack["client"]) for _ in range(OTHERS + URGENT)]
+    before = len(log.read_text().split())
     for reader in readers:
         reader.one.sendall(get(b"/pid"))
         pid = int(reader.answer())
@@ -422,6 +423,8 @@ def nginx_order(stack, log):
     for reader in readers:
         assert reader.answer() == b"here"
         reader.close()
+    # It logs what it has answered already.
+    wait_until(lambda: len(log.read_text().split()) >= before + len(readers), "all are logged")
     return log.read_text().split()[-len(readers) :]
 
 

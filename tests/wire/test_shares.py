@@ -149,7 +149,7 @@ def test_shares_follow_delays(stage, scheduler):
 
         def is_followed():
             served = ask(stage, 150)
-            return served["s3"] < min(served["s1"], served["s2"])
+            return 1.5 * served["s3"] < min(served["s1"], served["s2"])  # not by chance alone
 
         wait_until(is_followed, "sessions follow shares", 60)
         wait_until(little, "still little for s3", 60)

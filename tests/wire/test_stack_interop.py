@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.lab.peer import TCP_CONGESTION, megabytes
-from tests.lab.wait import wait_until
+from tests.lab.wait import within_tries
 from tests.wire.interop import families, transfer
 
 HEADERS = {4: 20 + 20 + 12, 6: 40 + 20 + 12}  # with timestamps
@@ -248,7 +248,7 @@ def test_row(interop, row, family):
         return one if row.counts(one) else None
 
     try:
-        outcome = wait_until(carried, "a transfer that counts", 60)
+        outcome = within_tries(3, carried, "a transfer that counts")
     finally:
         for name in row.sysctl:
             interop.kernel.sysctl(f"ipv4.{name}", DEFAULTS[name])
