@@ -54,6 +54,9 @@ type Store struct {
 	// When the file was rewritten to make room, and its size after that.
 	squeezed   time.Time
 	squeezedTo int64
+	growth     sync.Mutex
+	grown      int64 // bytes of texts that etcd may not count yet; with growth
+	grownAt    time.Time
 }
 
 // ErrConflict says that somebody else changed what a transaction was computed from.

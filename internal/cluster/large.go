@@ -110,6 +110,7 @@ func (s *Store) upload(ctx context.Context, l *Large) error {
 		if err := s.Room(ctx, len(l.Gzip)); err != nil {
 			return err
 		}
+		s.grew(len(l.Gzip))
 		begun, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(mark), "=", 0)).Then(clientv3.OpPut(mark, "")).Commit()
 		if err != nil {
 			return failed(err)

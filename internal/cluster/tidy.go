@@ -21,6 +21,8 @@ const (
 	wasteful     = 2 // a file that is twice as large as what is in it is worth rewriting
 	smallest     = 64 << 20
 	soonest      = 5 * time.Second // between two attempts to make room where there was none
+	// etcd says its size as it was when it last wrote to its file, which it does each 100 ms.
+	countedAfter = 300 * time.Millisecond
 )
 
 // Size of the store.
@@ -49,11 +51,46 @@ func (s *Store) Size(ctx context.Context) (Size, error) {
 	return Size{}, failed(failures)
 }
 
+// grew notes that a text is being written.
+func (s *Store) grew(bytes int) {
+	s.growth.Lock()
+	defer s.growth.Unlock()
+	s.grown, s.grownAt = s.uncounted()+int64(bytes), time.Now()
+}
+
+// uncounted returns how much of what was written etcd's size may lack. With growth.
+func (s *Store) uncounted() int64 {
+	if time.Since(s.grownAt) > countedAfter {
+		return 0
+	}
+	return s.grown
+}
+
+// holds says whether so many bytes more leave the reserve.
+func (s Size) holds(bytes int64) bool { return s.File+bytes <= s.Quota-s.Quota/reserve }
+
+// counted returns etcd's size. It waits for the true one, if so many bytes might not fit.
+func (s *Store) counted(ctx context.Context, bytes int64) (Size, error) {
+	size, err := s.Size(ctx)
+	s.growth.Lock()
+	lacks := s.uncounted()
+	s.growth.Unlock()
+	if err != nil || lacks == 0 || size.holds(lacks+bytes) {
+		return size, err
+	}
+	select {
+	case <-time.After(countedAfter):
+		return s.Size(ctx)
+	case <-ctx.Done():
+		return size, ctx.Err()
+	}
+}
+
 // Room refuses a value for which there is none, after trying to make some.
 func (s *Store) Room(ctx context.Context, bytes int) error {
 	fits := func() (Size, bool, error) {
-		size, err := s.Size(ctx)
-		return size, size.File+2*int64(bytes) <= size.Quota-size.Quota/reserve, err
+		size, err := s.counted(ctx, 2*int64(bytes))
+		return size, size.holds(2 * int64(bytes)), err
 	}
 	if _, fit, err := fits(); err != nil || fit {
 		return nil // who may not ask for the size is told by etcd itself when it is full
