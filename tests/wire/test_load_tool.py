@@ -325,13 +325,13 @@ def echo_over_tap(lab, family, tap, loss=0, **options):
         )
         clients.process.wait_for(f"port {port}: .*, MTU 1500, checksums, TSO")
         capture = lab.capture("client", tap)
-        client.ns.ip(f"link set {tap} address {mac[:-1]}4")
-        client.ns.ip(f"address add {peer}/{prefix} dev {tap}" + (" nodad" if family == 6 else ""))
-        # Before the first segment comes: the stack answers no question for a neighbour.
-        client.ns.ip(f"neigh replace {own} lladdr {mac} dev {tap} nud permanent")
         if loss:
             lose(lab, "client", loss, tap)
-        client.ns.ip(f"link set {tap} up")
+        client.ns.ip(f"link set {tap} address {mac[:-1]}4")
+        # The stack answers no question for a neighbour.
+        client.ns.ip(f"neigh replace {own} lladdr {mac} dev {tap} nud permanent")
+        # DPDK has set it up: with the address, traffic begins.
+        client.ns.ip(f"address add {peer}/{prefix} dev {tap}" + (" nodad" if family == 6 else ""))
         results = clients.finish()
     lengths = [len(data) for outgoing, data in capture.frames if not outgoing]
     lab.close_captures()
