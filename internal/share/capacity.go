@@ -19,11 +19,13 @@ type Capacity struct {
 	seen time.Time // when signs were last measured
 
 	full  bool
+	tried bool      // the sign came while more than is sure was tried
 	peak  float64   // the most that it carried while full; goes slowly to what it carries
 	left  time.Time // since when it carries far less, and signs stay; zero: not so
 	clean window    // the most that it carried without a sign
 
 	first   float64 // a candidate that waits for another one; 0: none
+	firstAt time.Time
 	sure    float64 // as confirmed; 0: not learned
 	learned float64 // from sure upwards, while it is tried whether more passes
 	at      time.Time
@@ -40,7 +42,8 @@ const (
 	fell       = 0.9 // of the peak: the signs went with the rate
 	farLess    = 0.7 // of the peak: they did not
 	farLessFor = 30 * time.Second
-	aboveClean = 1.02 // a candidate is above all that has passed without a sign
+	aboveClean = 1.02           // a candidate is above all that has passed without a sign
+	firstMost  = 36 * time.Hour // for two crests of one load a day
 
 	peakDecay  = 10 * time.Minute
 	leastHold  = 5 * time.Minute
@@ -79,7 +82,7 @@ func (c *Capacity) Step(now time.Time, rate, sign float64, seen bool) (again boo
 	c.seen = now
 	switch {
 	case !c.full && sign >= 1:
-		c.full, c.peak, c.left = true, c.rate.value, time.Time{}
+		c.full, c.tried, c.peak, c.left = true, c.learned > c.sure, c.rate.value, time.Time{}
 		c.learned = c.sure // what was tried was too much
 	case c.full && sign < signGone:
 		c.full = false
@@ -98,12 +101,10 @@ func (c *Capacity) stays(now time.Time, elapsed float64) (again bool) {
 	c.peak = max(r, c.peak-(c.peak-r)*elapsed/peakDecay.Seconds())
 	if r > farLess*c.peak {
 		c.left = time.Time{}
-		return false
-	}
-	if c.left.IsZero() {
+	} else if c.left.IsZero() {
 		c.left = now
 	}
-	if now.Sub(c.left) < farLessFor {
+	if c.left.IsZero() || now.Sub(c.left) < farLessFor {
 		return false
 	}
 	c.full = false
@@ -113,7 +114,11 @@ func (c *Capacity) stays(now time.Time, elapsed float64) (again bool) {
 // ended makes something of signs that have gone.
 func (c *Capacity) ended(now time.Time) {
 	evident := c.peak >= leastCapacity && c.rate.value <= fell*c.peak && c.peak >= aboveClean*c.clean.of(now, math.Max)
-	known := c.sure > 0 && agree(c.peak, c.sure)
+	// Below what is sure, delays of another cause come and go at any rate: they confirm nothing.
+	known := c.sure > 0 && agree(c.peak, c.sure) && (evident || c.tried)
+	if now.Sub(c.firstAt) >= firstMost {
+		c.first = 0
+	}
 	if known {
 		c.hold = min(2*c.hold, mostHold)
 	}
@@ -126,7 +131,7 @@ func (c *Capacity) ended(now time.Time) {
 			c.hold = leastHold
 		}
 	case evident:
-		c.first = c.peak
+		c.first, c.firstAt = c.peak, now
 		if !known {
 			return
 		}

@@ -199,6 +199,15 @@ func TestCapacityThatChangesIsFollowed(t *testing.T) {
 	}
 }
 
+// flickers are late answers of one link for 10 s, 10 min after one another in the mean, and now and then far later than usual.
+func flickers(i int, at time.Duration) float64 {
+	random := rand.New(rand.NewPCG(uint64(at/(10*time.Second)), 8))
+	if i > 0 || random.IntN(60) > 0 {
+		return 0.0022
+	}
+	return 0.0022 + 0.002/math.Sqrt(1-random.Float64())
+}
+
 // What only looks like a full link does not become a capacity that costs it sessions.
 func TestWhatIsNoCapacity(t *testing.T) {
 	wide := func(int, time.Duration) float64 { return 600 * mbit }
@@ -223,8 +232,14 @@ func TestWhatIsNoCapacity(t *testing.T) {
 		"a way that changes every minute":     {way: wave(2 * time.Minute), noise: 0.03},
 		"a way that changes every 10 minutes": {way: wave(20 * time.Minute), noise: 0.03},
 		"a way that changes every hour":       {way: wave(2 * time.Hour), noise: 0.03},
+		"flickers":                            {way: flickers, noise: 0.03},
+		"flickers, noise of 20 %":             {way: flickers, noise: 0.2},
+		"flickers, and waves of load":         {way: flickers, noise: 0.03, demand: crests(20 * time.Minute)},
 	} {
-		n.demand, n.capacity, n.seed = constant(3000*mbit), wide, 3
+		if n.demand == nil {
+			n.demand = constant(3000 * mbit)
+		}
+		n.capacity, n.seed = wide, 3
 		const from, to = time.Hour, 4 * time.Hour
 		without := n.run(t, to)
 		n.learn = true
