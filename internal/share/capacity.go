@@ -12,13 +12,14 @@ import (
 //
 //	             a sign                      the rate falls, and the signs go
 //	not full ─────────────▶ full: its peak ─────────────────────────────────▶ candidate; two that agree: learned
-//	                             │ the rate falls, and the signs stay
+//	                             │ the rate falls, and the signs stay; or they do for hours
 //	                             └───────────────▶ it was not full: signs begin anew
 type Capacity struct {
 	rate smoothed  // bits/s
 	seen time.Time // when signs were last measured
 
 	full  bool
+	began time.Time // since when it is full
 	tried bool      // the sign came while more than is sure was tried
 	peak  float64   // the most that it carried while full; goes slowly to what it carries
 	left  time.Time // since when it carries far less, and signs stay; zero: not so
@@ -44,6 +45,9 @@ const (
 	farLessFor = 30 * time.Second
 	aboveClean = 1.02           // a candidate is above all that has passed without a sign
 	firstMost  = 36 * time.Hour // for two crests of one load a day
+
+	fullLearned = time.Hour      // so long a link whose capacity is known is not full: its signs are of something else
+	fullMost    = 12 * time.Hour // one whose capacity is not known may be full for all of a day's crest
 
 	peakDecay  = 10 * time.Minute
 	leastHold  = 5 * time.Minute
@@ -82,7 +86,7 @@ func (c *Capacity) Step(now time.Time, rate, sign float64, seen bool) (again boo
 	c.seen = now
 	switch {
 	case !c.full && sign >= 1:
-		c.full, c.tried, c.peak, c.left = true, c.learned > c.sure, c.rate.value, time.Time{}
+		c.full, c.began, c.tried, c.peak, c.left = true, now, c.learned > c.sure, c.rate.value, time.Time{}
 		c.learned = c.sure // what was tried was too much
 	case c.full && sign < signGone:
 		c.full = false
@@ -104,7 +108,11 @@ func (c *Capacity) stays(now time.Time, elapsed float64) (again bool) {
 	} else if c.left.IsZero() {
 		c.left = now
 	}
-	if c.left.IsZero() || now.Sub(c.left) < farLessFor {
+	most := fullMost
+	if c.sure > 0 {
+		most = fullLearned
+	}
+	if (c.left.IsZero() || now.Sub(c.left) < farLessFor) && now.Sub(c.began) < most {
 		return false
 	}
 	c.full = false
