@@ -147,6 +147,7 @@ func (l *Loop) again(p *path) {
 		for i := range s.servers {
 			if one := &s.servers[i]; one.on == p && one.counters != nil && one.counters.late != nil {
 				one.counters.late.excess.Again()
+				one.counters.late.now = 0 // of the base that was
 			}
 		}
 	}

@@ -95,6 +95,33 @@ func TestOneSlowServerIsNoFullLink(t *testing.T) {
 	}
 }
 
+// Signs that were of something else are gone at once, also if nobody connects in that moment.
+func TestSignsOfAFormerBase(t *testing.T) {
+	l := newLab(t, 1)
+	l.config.Services[0].Feedback.Learn = true
+	full := func() bool {
+		got, _ := l.link(0)
+		return got.Full
+	}
+	l.carries(60, 50e6, 2*time.Millisecond, 0)
+	l.carries(60, 50e6, 20*time.Millisecond, 0)
+	if !full() {
+		t.Fatal("it does not look full")
+	}
+	for range 120 {
+		if l.carries(1, 20e6, 20*time.Millisecond, 0); !full() {
+			break
+		}
+	}
+	for i := range 8 {
+		if full() {
+			t.Fatalf("full after %d s", i)
+		}
+		l.of(0).Traffic.BytesOut += 20e6 / 8
+		l.turns(1, 0)
+	}
+}
+
 // What is configured is shown as such, and learns nothing. What nobody learns any more is forgotten.
 func TestLinksOfConfiguredCapacity(t *testing.T) {
 	l := newLab(t, 2)
