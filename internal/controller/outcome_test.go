@@ -45,13 +45,11 @@ func TestRefusalOfAnAgentThatWasAway(t *testing.T) {
 	l := newLab(t, 2)
 	c := l.controllers[0]
 	f := l.addForwarder("f1")
-	for name, text := range map[string]string{"default": file(10), "shop": part(2, 1, 1)} {
-		if name != defaultProject {
-			if _, err := c.admin.SetProject(t.Context(), connect.NewRequest(&pb.SetProjectRequest{Project: &pb.Project{Name: name}})); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := apply(t.Context(), c.admin, "f1", name, text); err != nil {
+	if _, err := c.admin.SetProject(t.Context(), connect.NewRequest(&pb.SetProjectRequest{Project: &pb.Project{Name: "shop"}})); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range []struct{ project, text string }{{defaultProject, file(10)}, {"shop", part(2, 1, 1)}} { // the local addresses first
+		if _, err := apply(t.Context(), c.admin, "f1", one.project, one.text); err != nil {
 			t.Fatal(err)
 		}
 	}
