@@ -47,8 +47,7 @@ func (s *Server) isOld(forwarder string, revision int64) bool {
 }
 
 // prepare computes a plan, and refuses one that breaks a rule; its texts are in the store.
-func (s *Server) prepare(ctx context.Context, forwarder, name, file string, text []byte) (*plan, error) {
-	w := s.newWork(name)
+func (s *Server) prepare(ctx context.Context, w *work, forwarder, name, file string, text []byte) (*plan, error) {
 	plans, err := s.compute(ctx, w, []string{forwarder}, name, file, text)
 	if err != nil {
 		return nil, err
@@ -64,7 +63,8 @@ type work struct {
 	saved      []*cluster.Large
 	counts     map[*model.Config]usage
 	usage      map[string]usage // what the project has after other forwarders' part of the order, while the whole is checked; nil: what the store says
-	named      bool             // the names in the project\'s file are good
+	named      bool             // the names in the project's file are good
+	workflow   bool             // the workflow orders it: nobody else's order does for the services of requests
 }
 
 // maxParsers bounds the files that are remembered, so that the next one decodes only what has changed.
@@ -134,7 +134,7 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 		if p.member.Revision == 0 {
 			return nil, missing("there is no forwarder %q: `steelyard get forwarders` lists them", forwarder)
 		}
-		if record.Workflow && file != workflowFile {
+		if record.Workflow && !w.workflow {
 			return nil, denied("the services of the project %s are those of requests: change these (`steelyard nfv`)", name)
 		}
 		had := record.Usage[forwarder].Services
@@ -341,7 +341,7 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	}
 	var last *plan
 	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
-		p, err := s.prepare(ctx, forwarder, project, request.GetFile(), request.GetYaml())
+		p, err := s.prepare(ctx, s.newWork(project), forwarder, project, request.GetFile(), request.GetYaml())
 		last = p
 		if err != nil || p.same() {
 			return nil, err

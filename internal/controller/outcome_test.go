@@ -118,7 +118,7 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 		Put(keyOwners+"f1", encode(owner{}), 0))
 	change := func(weight int) int64 {
 		t.Helper()
-		p, err := s.prepare(t.Context(), "f1", defaultProject, "test", []byte(file(weight)))
+		p, err := s.prepare(t.Context(), s.newWork(defaultProject), "f1", defaultProject, "test", []byte(file(weight)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"steelyard/internal/cluster"
+	agentpb "steelyard/internal/gen/agentpb"
 	controllerpb "steelyard/internal/gen/controllerpb"
 	forwarderpb "steelyard/internal/gen/forwarderpb"
 	pb "steelyard/internal/gen/nfvpb"
@@ -344,8 +345,24 @@ func TestAProjectOfRequestsChanges(t *testing.T) {
 		l.awaitState(id, pb.State_STATE_ROUTING, nil)
 	}
 	change(&controllerpb.Project{MaxServices: 1, MaxServers: 2})
-	if _, err := apply(t.Context(), admin, "f1", "nfv", part(9, 1, 1)); connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), "those of requests") {
-		t.Errorf("a file by hand: %v", err)
+	applyFile := func(u user, forwarder, file string) error {
+		request := connect.NewRequest(&agentpb.ApplyConfigRequest{Yaml: []byte(part(9, 1, 1)), File: file})
+		on(forwarder)(request)
+		request.Header().Set(ProjectHeader, "nfv")
+		_, err := u.ApplyConfig(t.Context(), request)
+		return err
+	}
+	diff := connect.NewRequest(&agentpb.DiffConfigRequest{Yaml: []byte(part(9, 1, 1)), File: workflowFile})
+	on("f1")(diff)
+	diff.Header().Set(ProjectHeader, "nfv")
+	_, differs := admin.DiffConfig(t.Context(), diff)
+	for what, err := range map[string]error{
+		"a file by hand": applyFile(admin, "f1", "test.yaml"), "by the name of the workflow's": applyFile(admin, "f1", workflowFile),
+		"to many": applyFile(admin, AllForwarders, workflowFile), "compared": differs,
+	} {
+		if connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), "those of requests") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 	end := func(id string) {
 		t.Helper()

@@ -160,7 +160,9 @@ func messageOf(err error) string {
 
 // prepareFile computes the change of a forwarder's file; a project without services at a forwarder has no part there.
 func (l *leader) prepareFile(ctx context.Context, key fileKey, text []byte) (*plan, error) {
-	return l.prepare(ctx, key.forwarder, key.project, workflowFile, text)
+	w := l.newWork(key.project)
+	w.workflow = true
+	return l.prepare(ctx, w, key.forwarder, key.project, workflowFile, text)
 }
 
 func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services []*request, fresh int) error {
