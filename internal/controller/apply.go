@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -149,12 +150,12 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 			return nil, err
 		}
 		record = p.record
-		if !may && record.Usage[forwarder].Services >= had { // as with quotas: fewer, or none
-			known, err := s.store.Load(ctx, p.own.Value)
+		if !may {
+			less, err := s.onlyLess(ctx, w, p)
 			if err != nil {
-				return nil, unavailable(err)
+				return nil, err
 			}
-			if !bytes.Equal(known.Text, p.text) { // which a new leader of the workflow writes again
+			if !less {
 				return nil, denied("the project %s may not use the forwarder %s any more, only %s: of its services there, some can be removed, and nothing else",
 					name, forwarder, strings.Join(record.Forwarders, ", "))
 			}
@@ -267,17 +268,58 @@ func (p *plan) ownNames(w *work, file string) error {
 	return nil
 }
 
+// has reports whether a service of the forwarder's file is the project's.
+func (p *plan) has(service *model.Service) bool {
+	owner, _, long := strings.Cut(service.Name, ".")
+	return p.project == defaultProject && !long || long && owner == p.project
+}
+
 // used counts what the project has on the forwarder after the change.
 func (p *plan) used() usage {
 	var used usage
-	for _, service := range p.parsed.Services {
-		owner, _, long := strings.Cut(service.Name, ".")
-		if (p.project == defaultProject && !long) || (long && owner == p.project) {
+	for i := range p.parsed.Services {
+		if service := &p.parsed.Services[i]; p.has(service) {
 			used.Services++
 			used.Servers += uint32(len(service.Servers))
 		}
 	}
 	return used
+}
+
+// onlyLess reports whether a plan changes nothing of the project at the forwarder but removes services.
+func (s *Server) onlyLess(ctx context.Context, w *work, p *plan) (bool, error) {
+	if p.used().Services == 0 && p.project != defaultProject { // whose file has more than services
+		return true, nil
+	}
+	own, err := s.store.Load(ctx, p.own.Value)
+	if err != nil {
+		return false, unavailable(err)
+	}
+	if bytes.Equal(own.Text, p.text) { // which a new leader of the workflow writes again
+		return true, nil
+	}
+	before, err := s.store.Load(ctx, p.desired.Value)
+	if err != nil {
+		return false, unavailable(err)
+	}
+	parsed, err := w.parse(w.whole, "forwarder "+p.forwarder+", before", before.Text)
+	if err != nil {
+		return false, err
+	}
+	others, now := *parsed, *p.parsed
+	if others.Services, now.Services = nil, nil; !reflect.DeepEqual(others, now) {
+		return false, nil
+	}
+	known := map[string]*model.Service{}
+	for i := range parsed.Services {
+		known[parsed.Services[i].Name] = &parsed.Services[i]
+	}
+	for i := range p.parsed.Services {
+		if service := &p.parsed.Services[i]; p.has(service) && !reflect.DeepEqual(service, known[service.Name]) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // count notes what the project uses, and compares it with its quotas.

@@ -220,6 +220,8 @@ func TestAForwarderIsTakenFromAProject(t *testing.T) {
 		want       connect.Code
 	}{
 		{"the same", part(2, 3, 1), 0}, {"more", part(2, 4, 1), connect.CodePermissionDenied}, {"others", part(3, 3, 1), connect.CodePermissionDenied},
+		{"fewer, one of them changed", strings.Replace(part(2, 2, 1), "10.1.0.", "10.1.1.", 1), connect.CodePermissionDenied},
+		{"fewer, but one with another name", strings.Replace(part(2, 2, 1), "name: s0", "name: new", 1), connect.CodePermissionDenied},
 		{"fewer", part(2, 1, 1), 0}, {"none", part(2, 0, 0), 0}, {"some again", part(2, 1, 1), connect.CodePermissionDenied},
 	} {
 		if _, err := apply(t.Context(), c.admin, "f1", "shop", test.text); (err != nil || test.want != 0) && connect.CodeOf(err) != test.want {
