@@ -87,6 +87,8 @@ type Server struct {
 	spareSettle  time.Duration
 	houseEvery   time.Duration
 
+	alone chan struct{} // full while one has it: a request of the workflow that others have interfered with
+
 	auditMu sync.Mutex
 	audited int64
 }
@@ -94,7 +96,7 @@ type Server struct {
 // Run works until ctx ends; an error means that it could not start.
 func Run(ctx context.Context, o Options) error {
 	s := &Server{store: o.Store, log: o.Log, now: o.Now, ctx: ctx, url: o.URL, sessions: map[string]*session{}, watchers: map[*watcher]bool{},
-		authorityWake: make(chan struct{}, 1)}
+		authorityWake: make(chan struct{}, 1), alone: make(chan struct{}, 1)}
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -186,9 +187,19 @@ func shortened(text string) string {
 // attempts bounds how often a transaction is computed again.
 const attempts = 20
 
-// retry computes and commits until nobody has interfered.
+// mostPause bounds how long a conflict is waited out.
+const mostPause = 128 * time.Millisecond
+
+// retry computes and commits until nobody has interfered. Those that interfere with one another wait for different times, and longer each time.
 func (s *Server) retry(ctx context.Context, compute func() (*cluster.Txn, error)) (int64, error) {
-	for range attempts {
+	for i := range attempts {
+		if i > 0 {
+			select {
+			case <-ctx.Done():
+				return 0, unavailable(ctx.Err())
+			case <-time.After(rand.N(min(mostPause, 2*time.Millisecond<<i))):
+			}
+		}
 		txn, err := compute()
 		if err != nil || txn == nil {
 			return 0, err

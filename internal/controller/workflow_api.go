@@ -71,7 +71,22 @@ func (w workflowService) RequestBalancing(ctx context.Context, request *connect.
 		return nil, invalid(err)
 	}
 	response := &pb.RequestBalancingResponse{}
+	tries, alone := 0, false
+	defer func() {
+		if alone {
+			<-s.alone
+		}
+	}()
 	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
+		// Where there is a quota, only one of those that come at once succeeds. The others go one after another.
+		if tries++; tries == 2 {
+			select {
+			case s.alone <- struct{}{}:
+				alone = true
+			case <-ctx.Done():
+				return nil, unavailable(ctx.Err())
+			}
+		}
 		record, entry, err := read[nfv.Record](ctx, s.store, keyRequests+wanted.GetId())
 		if err != nil {
 			return nil, err

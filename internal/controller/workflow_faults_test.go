@@ -259,13 +259,13 @@ func TestRequestsAreBounded(t *testing.T) {
 func TestQuotasCountRequestsThatComeAtOnce(t *testing.T) {
 	l := workflowLab(t, 1)
 	admin := l.controllers[0].admin
-	if _, err := admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: &controllerpb.Project{Name: "nfv", MaxServices: 61}})); err != nil {
+	if _, err := admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: &controllerpb.Project{Name: "nfv", MaxServices: 141}})); err != nil {
 		t.Fatal(err)
 	}
 	l.request(balancing("first", 80))
 	var taken atomic.Int32
 	var asking sync.WaitGroup
-	for i := range 80 { // more than a transaction is tried
+	for i := range 160 { // far more than a transaction is tried
 		asking.Go(func() {
 			_, err := admin.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: balancing(fmt.Sprintf("s%d", i), 81+i)}))
 			switch {
@@ -277,7 +277,7 @@ func TestQuotasCountRequestsThatComeAtOnce(t *testing.T) {
 		})
 	}
 	asking.Wait()
-	if n := taken.Load(); n != 60 {
+	if n := taken.Load(); n != 140 {
 		t.Errorf("%d requests were taken", n)
 	}
 }
