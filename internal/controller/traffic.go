@@ -104,6 +104,11 @@ func (m *meter) readServices(ctx context.Context, services uint32, of requested)
 	if err != nil {
 		return
 	}
+	if len(request.Names) > 0 {
+		list.Msg.Services = slices.DeleteFunc(list.Msg.Services, func(one *agentpb.ServiceInfo) bool {
+			return !slices.Contains(request.Names, one.GetService().GetName())
+		})
+	}
 	if services > mostServices {
 		m.load.Services = mostOf(m.partly(list.Msg, of), of)
 	} else {
@@ -139,23 +144,39 @@ func partOfAll(packets, all uint64) float64 {
 	return math.Round(100*min(1, float64(packets)/float64(all))) / 100
 }
 
-// traffic returns which part of all packets each service of a project had since the last reading.
+// traffic returns which part of all packets each service of a project had since the last reading. Those without counters (the agent had none
+// from its forwarder) stay as they are known.
 func (m *meter) traffic(list *agentpb.ListServicesResponse) map[string]traffic {
 	now, since, sum := map[string]uint64{}, map[string]uint64{}, uint64(0)
 	for _, service := range list.GetServices() {
 		name := service.GetService().GetName()
+		before, ok := m.packets[name]
+		if service.GetTraffic() == nil {
+			if ok {
+				now[name] = before
+			}
+			continue
+		}
 		now[name] = packetsOf(service)
-		if before, ok := m.packets[name]; ok && now[name] >= before {
+		if ok && now[name] >= before {
 			since[name] = now[name] - before
 			sum += since[name]
 		}
 	}
 	known := m.packets != nil && sum > 0
-	m.packets = now
+	if len(now) > 0 || len(list.GetServices()) == 0 {
+		m.packets = now
+	}
 	result := map[string]traffic{}
 	for _, service := range list.GetServices() {
 		name := service.GetService().GetName()
 		if !strings.Contains(name, ".") { // of the project default, which has no requests
+			continue
+		}
+		if service.GetTraffic() == nil {
+			if before, ok := m.load.Services[name]; ok {
+				result[name] = before
+			}
 			continue
 		}
 		one := traffic{-1, service.GetTraffic().GetSessionsCreated()}
@@ -168,7 +189,7 @@ func (m *meter) traffic(list *agentpb.ListServicesResponse) map[string]traffic {
 }
 
 // partly is traffic for services that are read in turns: each one's part is that of what the workers have received since its last turn.
-// Those whose turn it is not stay as they are known.
+// Those whose turn it is not, and those without counters, stay as they are known.
 func (m *meter) partly(list *agentpb.ListServicesResponse, of requested) map[string]traffic {
 	result, seen := map[string]traffic{}, map[string]sample{}
 	for _, name := range slices.Concat(of.waiting, of.others) { // without those that have left
@@ -180,6 +201,9 @@ func (m *meter) partly(list *agentpb.ListServicesResponse, of requested) map[str
 		}
 	}
 	for _, service := range list.GetServices() {
+		if service.GetTraffic() == nil {
+			continue
+		}
 		name := service.GetService().GetName()
 		one, now := traffic{-1, service.GetTraffic().GetSessionsCreated()}, sample{packetsOf(service), m.some.received}
 		if before, ok := seen[name]; ok && now.packets >= before.packets && now.received > before.received {

@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,8 +12,11 @@ import (
 
 	"steelyard/internal/dpclient/dptest"
 	agentpb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/gen/agentpb/agentpbconnect"
 	forwarderpb "steelyard/internal/gen/forwarderpb"
 	pb "steelyard/internal/gen/nfvpb"
+
+	"connectrpc.com/connect"
 )
 
 // A forwarder with more services than are read at once: a request there hears of its first session, and its part is known.
@@ -87,6 +91,62 @@ func TestTrafficInTurns(t *testing.T) {
 	}
 	if want := []string{"ab", "ca", "bc"}; !slices.Equal(turns, want) {
 		t.Errorf("%v", turns)
+	}
+}
+
+// An agent that has no counters from its forwarder says nothing of packets.
+func TestTrafficWithoutCounters(t *testing.T) {
+	m := &meter{}
+	list := func(a, b uint64) *agentpb.ListServicesResponse {
+		response := &agentpb.ListServicesResponse{}
+		for name, packets := range map[string]uint64{"p.a": a, "p.b": b} {
+			one := &agentpb.ServiceInfo{Service: &forwarderpb.Service{Name: name}}
+			if packets > 0 {
+				one.Traffic = &forwarderpb.Traffic{PacketsIn: packets, SessionsCreated: packets}
+			}
+			response.Services = append(response.Services, one)
+		}
+		return response
+	}
+	for i, step := range []struct{ a, b, wantA, wantB float64 }{
+		{1000, 1000, -1, -1}, {1300, 1100, 0.75, 0.25}, {0, 0, 0.75, 0.25}, {1400, 1400, 0.25, 0.75}, {1500, 0, 1, 0.75}, {1600, 1500, 0.5, 0.5},
+	} {
+		m.load.Services = m.traffic(list(uint64(step.a), uint64(step.b)))
+		if a, b := m.load.Services["p.a"], m.load.Services["p.b"]; a.Part != step.wantA || b.Part != step.wantB || a.Created == 0 || b.Created == 0 {
+			t.Errorf("step %d: %v, %v", i, a, b)
+		}
+	}
+	of := requested{others: []string{"p.a", "p.b"}}
+	m.some.received = 2000
+	m.partly(list(2000, 2000), of)
+	m.some.received = 3000
+	m.load.Services = m.partly(list(2100, 0), of)
+	m.some.received = 4000
+	m.load.Services = m.partly(list(0, 2400), of)
+	if a, b := m.load.Services["p.a"], m.load.Services["p.b"]; a.Part != 0.1 || b.Part != 0.2 {
+		t.Errorf("in turns: %v, %v", a, b)
+	}
+}
+
+// allAgent answers with all services, whichever it is asked for.
+type allAgent struct {
+	agentpbconnect.AgentServiceClient
+	names []string
+}
+
+func (a allAgent) ListServices(context.Context, *connect.Request[agentpb.ListServicesRequest]) (*connect.Response[agentpb.ListServicesResponse], error) {
+	response := &agentpb.ListServicesResponse{}
+	for _, name := range a.names {
+		response.Services = append(response.Services, &agentpb.ServiceInfo{Service: &forwarderpb.Service{Name: name}, Traffic: &forwarderpb.Traffic{SessionsCreated: 1}})
+	}
+	return connect.NewResponse(response), nil
+}
+
+func TestTrafficThatWasNotAskedFor(t *testing.T) {
+	m := &meter{session: &session{agent: allAgent{names: []string{"p.mine", "p.other", "q.own"}}}}
+	m.readServices(t.Context(), mostServices+1, requested{others: []string{"p.mine"}})
+	if _, found := m.load.Services["p.mine"]; !found || len(m.load.Services) != 1 || len(m.some.seen) != 1 {
+		t.Errorf("%v, %v", m.load.Services, m.some.seen)
 	}
 }
 
