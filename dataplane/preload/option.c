@@ -315,7 +315,7 @@ static int plain_set(int fd, int level, int name, const void *value, socklen_t l
 	if (!table_plain(fd) || !runner_lock())
 		return 0;
 	struct sock *s = table_plain(fd); /* another thread may have closed it */
-	if (len >= sizeof(v))
+	if (value && len >= sizeof(v)) /* Linux takes none for 0, at some */
 		memcpy(&v, value, sizeof(v));
 	if (s && option_binds(level, name, value, len))
 		s->kernels = true;

@@ -66,6 +66,13 @@ def counted():
     say("cwnd", seen["cwnd"] >= 10, "rtt", 0 < seen["least"] <= seen["rtt"] < 1_000_000)
 
 
+def without_a_value():
+    """Linux takes no value for 0."""
+    one = socket.socket(FAMILY)
+    for level, name in ((socket.IPPROTO_IPV6, socket.IPV6_V6ONLY), TOS):
+        say(name, LIBC.setsockopt(one.fileno(), level, name, None, 4))
+
+
 def set_before():
     """Options are usually set before connect() and listen()."""
     one = socket.socket(FAMILY)
@@ -260,6 +267,7 @@ def both_kinds():
 for part in (
     unacknowledged,
     counted,
+    without_a_value,
     set_before,
     followed_by_linux,
     looking,
