@@ -392,7 +392,7 @@ static int set_sleep(struct set *set, struct epoll_event *e, int most, uint64_t 
 	runner.sleepers++;
 	runner_unlock();
 	if (!signals_come(signals, wait != 0))
-		n = REAL(epoll_pwait)(set->fd, e, most, wait, signals_admitted(signals));
+		n = signals_epoll(signals, set->fd, e, most, wait);
 	int code = errno;
 	runner_lock();
 	runner_woken();
@@ -435,15 +435,14 @@ static int set_wait(struct set *set, struct epoll_event *e, int most, uint64_t d
 }
 
 static int kernel_wait(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
-                       const sigset_t *mask)
+                       struct signals *signals)
 {
 	uint64_t ms = timeout_ns / MS + (timeout_ns % MS != 0);
 
-	return REAL(epoll_pwait)(epfd, e, most,
-	                         timeout_ns == NEVER ? -1
-	                         : ms > INT32_MAX    ? INT32_MAX
-	                                             : (int)ms,
-	                         mask);
+	return signals_epoll(signals, epfd, e, most,
+	                     timeout_ns == NEVER ? -1
+	                     : ms > INT32_MAX    ? INT32_MAX
+	                                         : (int)ms);
 }
 
 static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
@@ -477,8 +476,8 @@ static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_
 			left = deadline > now ? deadline - now : 0;
 		}
 		bool again = patience < left;
-		n = kernel_wait(epfd, e, most, again ? patience : left, signals_admitted(&signals));
-		if (n || !again)
+		n = kernel_wait(epfd, e, most, again ? patience : left, &signals);
+		if (n || !ours || is_done(deadline))
 			break;
 	}
 	signals_release(&signals);

@@ -155,6 +155,9 @@ const sigset_t *signals_admitted(const struct signals *s);
 /* Not locked, before each sleep. true: a handler has run since the last one, errno is EINTR. Holds
  * them, if the call sleeps now; false: it only looks. */
 bool signals_come(struct signals *s, bool sleeps);
+/* A sleep in epoll_pwait(2); -1 ms: for any time. Held, it may give nothing before its time: another
+ * thread was faster. */
+int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int most, int ms);
 /* Keeps errno. */
 void signals_release(struct signals *s);
 

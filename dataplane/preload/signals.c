@@ -48,6 +48,20 @@ bool signals_come(struct signals *s, bool sleeps)
 	return false;
 }
 
+int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int most, int ms)
+{
+	struct pollfd p = {.fd = epfd, .events = POLLIN};
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+	int n;
+
+	if (!s->held)
+		return REAL(epoll_pwait)(epfd, e, most, ms, signals_admitted(s));
+	/* A signal that is ignored is kept while it is held. epoll_pwait(2) would end when it
+	 * admits one; ppoll(2) goes on. */
+	n = REAL(ppoll)(&p, 1, ms < 0 ? NULL : &t, signals_admitted(s));
+	return n > 0 ? REAL(epoll_pwait)(epfd, e, most, 0, NULL) : n;
+}
+
 void signals_release(struct signals *s)
 {
 	int code = errno;

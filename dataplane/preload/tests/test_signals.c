@@ -33,6 +33,7 @@ static struct {
 	unsigned turns, starts, masks;
 	void (*second)(void); /* happens in the second turn */
 	void (*start)(void);  /* and when the stack is to start */
+	void (*hold)(void);   /* and just when signals are held */
 	uint32_t ready;       /* SY_STACK_* */
 } world;
 
@@ -155,8 +156,12 @@ int __wrap_pthread_sigmask(int how, const sigset_t *set, sigset_t *old);
 
 int __wrap_pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
 {
+	int rc = __real_pthread_sigmask(how, set, old);
+
 	world.masks++;
-	return __real_pthread_sigmask(how, set, old);
+	if (how == SIG_BLOCK && world.hold)
+		world.hold();
+	return rc;
 }
 
 /* ---- the three calls ------------------------------------------------------------------------- */
@@ -290,7 +295,7 @@ static void test_what_is_ignored_does_not_end_it(void **state)
 	for (unsigned busy = 0; busy < 2; busy++) {
 		for (unsigned i = 0; i < CALLS; i++) {
 			begin(busy);
-			world.second = raise_child;
+			world.second = world.hold = raise_child;
 			assert_int_equal(calls[i](SHORT_MS, NULL), 0);
 			end();
 		}
@@ -346,6 +351,18 @@ static void test_while_it_has_no_queue(void **state)
 	}
 }
 
+static void test_what_is_ignored_while_it_has_no_queue(void **state)
+{
+	for (unsigned i = 0; i < CALLS; i++) {
+		begin(false);
+		runner.stack = NULL;
+		world.start = world.hold = raise_child;
+		assert_int_equal(calls[i](SHORT_MS, NULL), 0);
+		assert_true(world.starts > 0);
+		end();
+	}
+}
+
 /* What need not sleep changes no mask. */
 static void test_a_busy_call_holds_nothing(void **state)
 {
@@ -372,6 +389,7 @@ int main(void)
 	        cmocka_unit_test(test_a_mask_admits),
 	        cmocka_unit_test(test_a_mask_blocks),
 	        cmocka_unit_test(test_while_it_has_no_queue),
+	        cmocka_unit_test(test_what_is_ignored_while_it_has_no_queue),
 	        cmocka_unit_test(test_a_busy_call_holds_nothing),
 	};
 	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
