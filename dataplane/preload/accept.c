@@ -208,7 +208,8 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 	return fd;
 }
 
-static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t *len, int flags)
+static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t *len, int flags,
+                       struct signals *signals)
 {
 	uint64_t deadline = l->receive_ns ? sy_clock_ns() + l->receive_ns : NEVER;
 	int rc;
@@ -231,7 +232,7 @@ static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t 
 		uint64_t patience = runner_patience_ns(), end = deadline;
 		if (patience != NEVER && sy_clock_ns() + patience < end)
 			end = sy_clock_ns() + patience;
-		rc = runner_await(l, EPOLLIN, fd, end);
+		rc = runner_await(l, EPOLLIN, fd, end, signals);
 		if (rc && (rc != -EAGAIN || end == deadline))
 			return rc;
 		if (!runner.stack && runner_start() == 0)
@@ -242,6 +243,7 @@ static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t 
 PRELOAD_EXPORT int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *len, int flags)
 {
 	struct sock *l = table_sock(fd);
+	struct signals signals = {0};
 	int rc;
 
 	if (!l || l->o.kind != OBJECT_LISTENER) {
@@ -260,10 +262,13 @@ PRELOAD_EXPORT int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *len, int flag
 		return (int)result(-EBADF);
 	}
 	runner.wanted = true;
+	if (runner_starts() && !l->nonblock)
+		signals_hold(&signals);
 	if (runner_start() == 0)
 		runner_listen(l);
-	rc = accept_wait(l, fd, addr.__sockaddr__, len, flags);
+	rc = accept_wait(l, fd, addr.__sockaddr__, len, flags, &signals);
 	runner_unlock();
+	signals_release(&signals);
 	return (int)result(rc);
 }
 

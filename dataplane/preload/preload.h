@@ -135,8 +135,9 @@ void runner_wake(void);
 /* It has; the others are left to look as long as something is being closed. */
 void runner_woken(void);
 /* Until one of these EPOLL* holds. -EAGAIN: the deadline; -EINTR; -EBADF: another thread has closed
- * the socket, which is not to be touched then. */
-int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns);
+ * the socket, which is not to be touched then. A call that waits several times has one `signals`. */
+int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
+                 struct signals *signals);
 /* All handlers of this process restart system calls (SA_RESTART). */
 bool signals_restart(void);
 
@@ -158,7 +159,7 @@ bool signals_come(struct signals *s, bool sleeps);
 /* A sleep in epoll_pwait(2); -1 ms: for any time. Held, it may give nothing before its time: another
  * thread was faster. */
 int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int most, int ms);
-/* Keeps errno. */
+/* Not locked: handlers run. Keeps errno. */
 void signals_release(struct signals *s);
 
 /* ---- the keeper (keeper_call.c) -------------------------------------------------------------- */

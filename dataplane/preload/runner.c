@@ -326,7 +326,7 @@ int runner_sleep(int extra_fd, short events, uint64_t deadline_ns, struct signal
 	return rc;
 }
 
-static int await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
+int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
                  struct signals *signals)
 {
 	for (;;) {
@@ -349,15 +349,6 @@ static int await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadlin
 		if (rc == -EINTR && !(deadline_ns == NEVER && signals_restart()))
 			return rc;
 	}
-}
-
-int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns)
-{
-	struct signals signals = {0};
-	int rc = await(s, events, extra_fd, deadline_ns, &signals);
-
-	signals_release(&signals);
-	return rc;
 }
 
 /* ---- the end; a child ------------------------------------------------------------------------ */

@@ -127,10 +127,10 @@ static void neighbour_find(const struct sy_addr *dst)
 	}
 }
 
-static int connect_await(struct sock *s)
+static int connect_await(struct sock *s, struct signals *signals)
 {
 	uint64_t deadline = s->send_ns ? sy_clock_ns() + s->send_ns : NEVER;
-	int rc = runner_await(s, EPOLLOUT | EPOLLERR | EPOLLHUP, -1, deadline);
+	int rc = runner_await(s, EPOLLOUT | EPOLLERR | EPOLLHUP, -1, deadline, signals);
 
 	if (rc)
 		return rc == -EAGAIN ? -EINPROGRESS : rc;
@@ -140,13 +140,13 @@ static int connect_await(struct sock *s)
 }
 
 /* A second connect() tells how the first one stands. */
-static int connect_again(struct sock *s)
+static int connect_again(struct sock *s, struct signals *signals)
 {
 	int rc = 0;
 
 	runner_turn();
 	if (s->connecting && !(sock_ready(s) & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
-		return s->nonblock ? -EALREADY : connect_await(s);
+		return s->nonblock ? -EALREADY : connect_await(s, signals);
 	if (s->told)
 		return -EISCONN;
 	if (s->connecting)
@@ -157,7 +157,7 @@ static int connect_again(struct sock *s)
 }
 
 static int connect_new(int fd, int family, struct sy_stack_endpoint local,
-                       const struct sy_stack_endpoint *peer)
+                       const struct sy_stack_endpoint *peer, struct signals *signals)
 {
 	struct sock *s = table_plain(fd);
 	struct sy_stack_info info;
@@ -188,7 +188,7 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 	if (!table_get(fd))
 		table_put(fd, &s->o);
 	runner_turn(); /* the SYN leaves */
-	return s->nonblock ? -EINPROGRESS : connect_await(s);
+	return s->nonblock ? -EINPROGRESS : connect_await(s, signals);
 }
 
 /* Locked. false: another thread has closed or connected the socket meanwhile. */
@@ -209,6 +209,7 @@ PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 	struct sock *s = table_sock(fd);
 	bool known = s != NULL;
 	struct sy_stack_endpoint peer, local;
+	struct signals signals = {0};
 	int family = 0, rc;
 
 	if (s && s->o.kind == OBJECT_LISTENER)
@@ -220,17 +221,19 @@ PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 		return (int)result(-EAGAIN);
 	s = table_sock(fd);
 	if (s) {
-		rc = s->id == SY_STACK_NONE ? -ENOTCONN : connect_again(s);
+		rc = s->id == SY_STACK_NONE ? -ENOTCONN : connect_again(s, &signals);
 	} else if (known) { /* another thread has closed it */
 		rc = -EBADF;
 	} else if (connect_is_ours(fd, &peer, &local)) {
-		rc = connect_prepare(fd, &peer.addr) ? connect_new(fd, family, local, &peer)
-		                                     : -EBADF;
+		rc = connect_prepare(fd, &peer.addr)
+		             ? connect_new(fd, family, local, &peer, &signals)
+		             : -EBADF;
 	} else {
 		runner_unlock();
 		return REAL(connect)(fd, addr, len);
 	}
 	runner_unlock();
+	signals_release(&signals);
 	return (int)result(rc);
 }
 

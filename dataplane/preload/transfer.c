@@ -88,7 +88,8 @@ static int64_t take(struct sock *s, const struct iovec *iov, size_t count, size_
 	return total;
 }
 
-static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t count, int flags)
+static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t count, int flags,
+                              struct signals *signals)
 {
 	uint64_t deadline = deadline_of(s->receive_ns);
 	size_t want = 0, got = 0;
@@ -118,7 +119,7 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 		bool enough = got == want || (got && !(flags & MSG_WAITALL)) || flags & MSG_PEEK;
 		if (n == 0 || (n > 0 && enough) || (n < 0 && n != -EAGAIN) || !blocks(s, flags))
 			return got ? (int64_t)got : n;
-		int rc = runner_await(s, EPOLLIN | EPOLLERR | EPOLLHUP, -1, deadline);
+		int rc = runner_await(s, EPOLLIN | EPOLLERR | EPOLLHUP, -1, deadline, signals);
 		if (rc)
 			return got ? (int64_t)got : rc;
 	}
@@ -126,14 +127,16 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 
 static ssize_t receive(int fd, const struct iovec *iov, size_t count, int flags)
 {
+	struct signals signals = {0};
 	int64_t n;
 
 	if (!runner_lock())
 		return result(-EAGAIN);
 	struct sock *s = table_connection(fd); /* another thread may have closed it */
-	n = s ? receive_locked(s, iov, count, flags) : -EBADF;
+	n = s ? receive_locked(s, iov, count, flags, &signals) : -EBADF;
 	runner_flush();
 	runner_unlock();
+	signals_release(&signals);
 	return result(n);
 }
 
@@ -236,7 +239,8 @@ static int64_t give(struct sock *s, const struct iovec *iov, size_t count, size_
 	return total;
 }
 
-static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count, int flags)
+static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count, int flags,
+                           struct signals *signals)
 {
 	uint64_t deadline = deadline_of(s->send_ns);
 	size_t want = 0, done = 0;
@@ -254,7 +258,7 @@ static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count
 		done += n > 0 ? (size_t)n : 0;
 		if (done == want || !blocks(s, flags))
 			return done ? (int64_t)done : n;
-		int rc = runner_await(s, EPOLLOUT | EPOLLERR | EPOLLHUP, -1, deadline);
+		int rc = runner_await(s, EPOLLOUT | EPOLLERR | EPOLLHUP, -1, deadline, signals);
 		if (rc)
 			return done ? (int64_t)done : rc;
 	}
@@ -263,14 +267,16 @@ static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count
 
 static ssize_t deliver(int fd, const struct iovec *iov, size_t count, int flags)
 {
+	struct signals signals = {0};
 	int64_t n;
 
 	if (!runner_lock())
 		return result(-EAGAIN);
 	struct sock *s = table_connection(fd);
-	n = s ? send_locked(s, iov, count, flags) : -EBADF;
+	n = s ? send_locked(s, iov, count, flags, &signals) : -EBADF;
 	runner_flush();
 	runner_unlock();
+	signals_release(&signals);
 	if (n == -EPIPE && !(flags & MSG_NOSIGNAL))
 		pthread_kill(pthread_self(), SIGPIPE);
 	return result(n);
@@ -338,7 +344,7 @@ static size_t file_left(int in, off_t at, size_t count)
 }
 
 /* The file's bytes go through a buffer: what finds no place is read again. */
-static int64_t file_send(struct sock *s, int in, off_t at, size_t count)
+static int64_t file_send(struct sock *s, int in, off_t at, size_t count, struct signals *signals)
 {
 	char *bytes = malloc(FILE_STEP);
 	size_t done = 0;
@@ -354,7 +360,7 @@ static int64_t file_send(struct sock *s, int in, off_t at, size_t count)
 		}
 		struct iovec iov = {bytes, (size_t)n};
 		int more = (size_t)n == step && done + step < count ? MSG_MORE : 0;
-		int64_t sent = send_locked(s, &iov, 1, more);
+		int64_t sent = send_locked(s, &iov, 1, more, signals);
 		if (sent < 0)
 			rc = sent;
 		else
@@ -369,6 +375,7 @@ static int64_t file_send(struct sock *s, int in, off_t at, size_t count)
 PRELOAD_EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 {
 	struct sock *s = table_connection(out);
+	struct signals signals = {0};
 	off_t at;
 	int64_t n;
 
@@ -381,13 +388,14 @@ PRELOAD_EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 	if (!runner_lock())
 		return result(-EAGAIN);
 	s = table_connection(out);
-	n = s ? file_send(s, in, at, count) : -EBADF;
+	n = s ? file_send(s, in, at, count, &signals) : -EBADF;
 	runner_flush();
 	runner_unlock();
 	if (n > 0 && offset)
 		*offset += n;
 	else if (n > 0)
 		lseek(in, n, SEEK_CUR);
+	signals_release(&signals);
 	if (n == -EPIPE)
 		pthread_kill(pthread_self(), SIGPIPE);
 	return result(n);
