@@ -17,6 +17,8 @@
 #include "real.h"
 
 #define HELPER_MS     10
+#define HELPER_TURNS  32           /* at most, one after the other */
+#define HELPER_GAP_NS 20000        /* between them, for the program's calls */
 #define SHARED_NS     (10 * MS)    /* another thread may take what this one waits for */
 #define DRAIN_NS      (1000 * MS)  /* at the end, since a peer has last taken something */
 #define DRAIN_MOST_NS (10000 * MS) /* in all: a successor waits for the queues */
@@ -62,22 +64,38 @@ void runner_woken(void)
 		REAL(read)(runner.wake, &one, sizeof(one));
 }
 
+/* Returns whether the stack has more to send. */
+static bool helper_turn(bool again)
+{
+	bool more = false;
+
+	if (pthread_mutex_trylock(&lock))
+		return false;
+	inside = true;
+	if (runner.stack) {
+		if (!again) {
+			route_check();
+			hooks_check();
+		}
+		again = again || sy_clock_ns() - runner.now_ns > HELPER_MS * MS;
+		if (again && !runner.sleepers) {
+			runner_turn();
+			more = runner.due_ns == 0;
+		}
+	}
+	runner_unlock();
+	return more;
+}
+
 static void *helper(void *arg)
 {
 	const struct timespec pause = {.tv_nsec = HELPER_MS * 1000000};
+	const struct timespec gap = {.tv_nsec = HELPER_GAP_NS};
 
 	for (;;) {
 		nanosleep(&pause, NULL);
-		if (pthread_mutex_trylock(&lock))
-			continue;
-		inside = true;
-		if (runner.stack) {
-			route_check();
-			hooks_check();
-			if (sy_clock_ns() - runner.now_ns > HELPER_MS * MS && !runner.sleepers)
-				runner_turn();
-		}
-		runner_unlock();
+		for (unsigned i = 0; i < HELPER_TURNS && helper_turn(i > 0); i++)
+			nanosleep(&gap, NULL);
 	}
 	return NULL;
 }
