@@ -12,6 +12,10 @@
 #define KEEP_INTERVAL 75u
 #define KEEP_PROBES   9u
 
+#ifndef TCP_AO_ADD_KEY /* Linux 6.7 */
+#define TCP_AO_ADD_KEY 38
+#endif
+
 static uint64_t time_of(const struct timeval *t)
 {
 	return (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_usec * 1000;
@@ -98,34 +102,53 @@ static bool is_served(const char *interface, socklen_t len)
 }
 
 /* What the stack would pass over, and the program relies on: where its packets go, and whose it
- * takes. */
-static bool option_binds(int level, int name, const void *value, socklen_t len)
+ * takes. These Linux tells, as numbers that are 0 when they are off... */
+static const struct {
+	int level, name;
+} binding[] = {{SOL_SOCKET, SO_MARK},           {IPPROTO_IP, IP_MINTTL},
+               {IPPROTO_IP, IP_TRANSPARENT},    {IPPROTO_IP, IP_OPTIONS},
+               {IPPROTO_IPV6, IPV6_MINHOPCOUNT}, {IPPROTO_IPV6, IPV6_TRANSPARENT},
+               {IPPROTO_TCP, TCP_REPAIR}};
+#define BINDING (sizeof(binding) / sizeof(*binding))
+
+/* ... and these it does not tell. */
+static bool option_hides(int level, int name)
 {
 	if (level == IPPROTO_TCP)
-		return name == TCP_MD5SIG || name == TCP_MD5SIG_EXT || name == TCP_REPAIR;
-	if (level == IPPROTO_IP)
-		return name == IP_MINTTL || name == IP_TRANSPARENT || name == IP_OPTIONS;
-	if (level == IPPROTO_IPV6)
-		return name == IPV6_MINHOPCOUNT || name == IPV6_TRANSPARENT;
-	if (level != SOL_SOCKET)
-		return false;
-	if (name == SO_BINDTODEVICE)
-		return !is_served(value, len);
-	return name == SO_MARK || name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF;
+		return name == TCP_MD5SIG || name == TCP_MD5SIG_EXT || name == TCP_AO_ADD_KEY;
+	return level == SOL_SOCKET && (name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF);
+}
+
+static bool option_binds(int level, int name, const void *value, socklen_t len)
+{
+	char interface[IFNAMSIZ] = {0};
+	int v = 0;
+
+	memcpy(&v, value, len < sizeof(v) ? len : sizeof(v));
+	if (level == SOL_SOCKET && name == SO_BINDTODEVICE)
+		return len > 0 && *(const char *)value && !is_served(value, len);
+	if (level == SOL_SOCKET && name == SO_BINDTOIFINDEX)
+		return v > 0 && !(if_indextoname((unsigned)v, interface) &&
+		                  is_served(interface, sizeof(interface)));
+	for (unsigned i = 0; i < BINDING; i++)
+		if (level == binding[i].level && name == binding[i].name)
+			return name == TCP_REPAIR && level == IPPROTO_TCP ? v > 0 : v != 0;
+	return option_hides(level, name);
 }
 
 bool options_bind(int fd)
 {
 	const struct sock *s = table_plain(fd);
-	char interface[IFNAMSIZ];
+	char interface[IFNAMSIZ] = {0};
 	socklen_t len = sizeof(interface);
 
-	if (s)
-		return s->kernels;
-	/* Inherited. */
-	return kernel_int(fd, SOL_SOCKET, SO_MARK) ||
-	       (REAL(getsockopt)(fd, SOL_SOCKET, SO_BINDTODEVICE, interface, &len) == 0 &&
-	        len > 0 && !is_served(interface, len));
+	if (s && s->kernels)
+		return true;
+	for (unsigned i = 0; i < BINDING; i++)
+		if (kernel_int(fd, binding[i].level, binding[i].name))
+			return true;
+	return REAL(getsockopt)(fd, SOL_SOCKET, SO_BINDTODEVICE, interface, &len) == 0 && len > 0 &&
+	       !is_served(interface, len);
 }
 
 /* The stack's number: what is more, no port can do. */
@@ -317,7 +340,7 @@ static int plain_set(int fd, int level, int name, const void *value, socklen_t l
 	struct sock *s = table_plain(fd); /* another thread may have closed it */
 	if (value && len >= sizeof(v)) /* Linux takes none for 0, at some */
 		memcpy(&v, value, sizeof(v));
-	if (s && option_binds(level, name, value, len))
+	if (s && option_hides(level, name))
 		s->kernels = true;
 	else if (s)
 		option_keep(s, fd, level, name, v);

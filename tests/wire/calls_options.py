@@ -16,6 +16,7 @@ from calls import PEER, all_of, attempt, dial, say
 
 SIOCOUTQNSD, SIOCATMARK, SIOCGIFINDEX = 0x894B, 0x8905, 0x8933
 SO_MARK, IP_MINTTL, MSG_MORE, MSG_NOSIGNAL = 36, 21, 0x8000, 0x4000
+SO_BINDTOIFINDEX, IP_TRANSPARENT = 62, 19
 LIBC = ctypes.CDLL(None, use_errno=True)
 V6 = ":" in PEER[0]
 FAMILY = socket.AF_INET6 if V6 else socket.AF_INET
@@ -109,15 +110,22 @@ def set_before():
 
 
 def followed_by_linux():
-    """What Linux alone can follow makes a socket Linux's (docs/run.md): three of these five."""
-    for level, name, value in (
+    """What Linux alone can follow makes a socket Linux's (docs/run.md): the first two of these,
+    and the one that listens."""
+    front = socket.if_nametoindex("front")
+    for level, name, *values in (
         (socket.SOL_SOCKET, SO_MARK, 1),
         (socket.IPPROTO_IP, IP_MINTTL, 3),
+        (socket.SOL_SOCKET, SO_MARK, 1, 0),
         (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"front"),
-        (socket.SOL_SOCKET, SO_MARK, None),
+        (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo", b""),
+        (socket.SOL_SOCKET, SO_BINDTOIFINDEX, front),
+        (socket.SOL_SOCKET, SO_BINDTOIFINDEX, 0),
+        (socket.IPPROTO_IP, IP_TRANSPARENT, 0),
+        (socket.SOL_SOCKET, SO_MARK),
     ):
         one = socket.socket(FAMILY)
-        if value is not None:
+        for value in values:
             one.setsockopt(level, name, value)
         one.connect(PEER)
         one.sendall(b"echo\nhello")
@@ -134,6 +142,18 @@ def followed_by_linux():
     caller.sendall(b"answer")
     say("it hears", all_of(caller))
     order.close()
+    elsewhere(own)
+
+
+def elsewhere(own):
+    """A socket that listens at another device does not hear the caller."""
+    one = socket.socket(FAMILY)
+    one.setsockopt(socket.SOL_SOCKET, SO_BINDTOIFINDEX, socket.if_nametoindex("lo"))
+    one.bind((own, 7010))
+    one.listen(5)
+    order = dial(f"call {own} 7010")
+    order.settimeout(20)
+    attempt("refused", order.recv, 1)
 
 
 def looking():
@@ -236,6 +256,7 @@ def ended(one, own):
     attempt("refused", order.recv, 1)
     one.setblocking(True)
     one.listen(5)
+    attempt("no mark", one.setsockopt, socket.SOL_SOCKET, SO_MARK, 0)
     order = dial(f"call {own} 7008")
     caller = one.accept()[0]
     say("it says", caller.recv(6, socket.MSG_WAITALL))
