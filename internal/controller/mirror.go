@@ -51,7 +51,7 @@ func (s *Server) catchUp(now cluster.Snapshot) {
 		s.checkOwner(name, one)
 		one.poke()
 	}
-	s.endWatches("")
+	s.endWatches("", 0)
 }
 
 // see acts on changes in the store.
@@ -94,7 +94,7 @@ func (s *Server) act(event cluster.Event) {
 		}
 	}
 	if name, ok := cutPrefix(event.Key, keyMembers); ok {
-		s.endWatches(name)
+		s.endWatches(name, event.Revision)
 		if one := s.sessions[name]; one != nil && one.fence < event.Revision {
 			go one.conn.Close() // it was removed, or joined again with another key; it may come again
 		}

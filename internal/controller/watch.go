@@ -142,12 +142,13 @@ func (s *Server) stillMember(ctx context.Context, who caller) error {
 	return nil
 }
 
-// endWatches ends those of a member that has changed; with mu. "": whoever has changed while nobody looked.
-func (s *Server) endWatches(name string) {
+// endWatches ends those of a member that has changed; with mu. "": whoever has changed while nobody looked. What a caller had become when
+// it was let in may be heard of only later.
+func (s *Server) endWatches(name string, revision int64) {
 	for one := range s.watchers {
 		switch {
 		case one.revision == 0:
-		case name == one.Name.Name:
+		case name == one.Name.Name && revision > one.revision:
 			one.end(errRemoved)
 		case name == "":
 			go func() {

@@ -179,7 +179,13 @@ func TestRemovalWhileAWatchBegins(t *testing.T) {
 	who := caller{Name: pki.Name{Kind: pki.User, Name: "eve"}, member: member{Role: pb.Role_ROLE_VIEWER}, revision: revision}
 	err = follow[pb.WatchResponse](context.WithValue(t.Context(), callerKey{}, who), s, "", func(ctx context.Context) (int64, error) {
 		s.mu.Lock()
-		s.endWatches("eve")
+		s.endWatches("eve", revision) // when it joined, which is heard of late
+		s.mu.Unlock()
+		if err := ctx.Err(); err != nil {
+			t.Error(err)
+		}
+		s.mu.Lock()
+		s.endWatches("eve", revision+1)
 		s.mu.Unlock()
 		_, _, err := s.store.List(ctx, keyMembers)
 		return 0, unavailable(err)
