@@ -105,9 +105,12 @@ static bool is_served(const char *interface, socklen_t len)
  * takes. These Linux tells, as numbers that are 0 when they are off... */
 static const struct {
 	int level, name;
-} binding[] = {{SOL_SOCKET, SO_MARK},           {IPPROTO_IP, IP_MINTTL},
-               {IPPROTO_IP, IP_TRANSPARENT},    {IPPROTO_IP, IP_OPTIONS},
-               {IPPROTO_IPV6, IPV6_MINHOPCOUNT}, {IPPROTO_IPV6, IPV6_TRANSPARENT},
+} binding[] = {{SOL_SOCKET, SO_MARK},
+               {IPPROTO_IP, IP_MINTTL},
+               {IPPROTO_IP, IP_TRANSPARENT},
+               {IPPROTO_IP, IP_OPTIONS},
+               {IPPROTO_IPV6, IPV6_MINHOPCOUNT},
+               {IPPROTO_IPV6, IPV6_TRANSPARENT},
                {IPPROTO_TCP, TCP_REPAIR}};
 #define BINDING (sizeof(binding) / sizeof(*binding))
 
@@ -338,7 +341,7 @@ static int plain_set(int fd, int level, int name, const void *value, socklen_t l
 	if (!table_plain(fd) || !runner_lock())
 		return 0;
 	struct sock *s = table_plain(fd); /* another thread may have closed it */
-	if (value && len >= sizeof(v)) /* Linux takes none for 0, at some */
+	if (value && len >= sizeof(v))    /* at some, Linux takes none for 0 */
 		memcpy(&v, value, sizeof(v));
 	if (s && option_hides(level, name))
 		s->kernels = true;

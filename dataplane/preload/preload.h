@@ -135,7 +135,8 @@ void runner_wake(void);
 /* It has; the others are left to look as long as something is being closed. */
 void runner_woken(void);
 /* Until one of these EPOLL* holds. -EAGAIN: the deadline; -EINTR; -EBADF: another thread has closed
- * the socket, which is not to be touched then. A call that waits several times has one `signals`. */
+ * the socket, which is not to be touched then. A call that waits several times has one `signals`.
+ */
 int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
                  struct signals *signals);
 /* All handlers of this process restart system calls (SA_RESTART). */
@@ -156,8 +157,8 @@ const sigset_t *signals_admitted(const struct signals *s);
 /* Not locked, before each sleep. true: a handler has run since the last one, errno is EINTR. Holds
  * them, if the call sleeps now; false: it only looks. */
 bool signals_come(struct signals *s, bool sleeps);
-/* A sleep in epoll_pwait(2); -1 ms: for any time. Held, it may give nothing before its time: another
- * thread was faster. */
+/* A sleep in epoll_pwait(2); -1 ms: for any time. Held, it may give nothing before its time:
+ * another thread was faster. */
 int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int most, int ms);
 /* Not locked: handlers run. Keeps errno. */
 void signals_release(struct signals *s);
