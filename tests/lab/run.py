@@ -4,6 +4,7 @@ it is told."""
 
 import contextlib
 import ctypes
+import errno
 import socket
 import struct
 import threading
@@ -143,4 +144,11 @@ class Puppet:
             other.connect((address, int(port)))
             other.sendall(b"a call")
             other.sendall(other.recv(6, socket.MSG_WAITALL)[::-1])
+        self.held.append(one)
+
+    def knock(self, one, address, port):
+        """Says whether somebody listens there."""
+        with self.host.ns.socket(one.family) as other:
+            code = other.connect_ex((address, int(port)))
+        one.sendall(errno.errorcode[code].encode() if code else b"open")
         self.held.append(one)
