@@ -40,20 +40,7 @@ static int connection_ioctl(int fd, unsigned long request, int *arg)
 	runner_unlock();
 	if (!s)
 		return -EBADF;
-	switch (request) {
-	case FIONREAD:
-		*arg = (int)i.unread;
-		break;
-	case SIOCOUTQ: /* not acknowledged */
-		*arg = (int)i.unsent;
-		break;
-	case SIOCATMARK: /* the next byte is the urgent one */
-		*arg = i.urgent == 1;
-		break;
-	default: /* SIOCOUTQNSD: not sent */
-		*arg = (int)(i.unsent > i.unacked ? i.unsent - i.unacked : 0);
-	}
-	return 0;
+	return sy_stack_linux_ioctl(&i, request, arg);
 }
 
 PRELOAD_EXPORT int ioctl(int fd, unsigned long request, ...)

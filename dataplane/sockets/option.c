@@ -4,6 +4,8 @@
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
+#include <sy_stack_linux.h>
+
 #include "option.h"
 
 /* As Linux begins: net.ipv4.tcp_wmem and tcp_rmem. */
@@ -391,20 +393,5 @@ int sy_tcp_ioctl(struct sy_tcp_context *c, int fd, unsigned long request, int *v
 		return request == FIONREAD || request == SIOCOUTQ || request == SIOCOUTQNSD
 		               ? -EINVAL
 		               : -ENOTTY;
-	switch (request) {
-	case FIONREAD:
-		*value = (int)info.unread;
-		return 0;
-	case SIOCOUTQ: /* not acknowledged */
-		*value = (int)info.unsent;
-		return 0;
-	case SIOCOUTQNSD: /* not sent */
-		*value = (int)(info.unsent > info.unacked ? info.unsent - info.unacked : 0);
-		return 0;
-	case SIOCATMARK: /* the next byte is the urgent one */
-		*value = info.urgent == 1;
-		return 0;
-	default:
-		return -ENOTTY;
-	}
+	return sy_stack_linux_ioctl(&info, request, value);
 }

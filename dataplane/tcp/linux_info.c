@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* TCP_INFO, in the kernel's own form: the C library's is shorter. */
+/* TCP_INFO, in the kernel's own form: the C library's is shorter; and what ioctl() tells. */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include <sy_stack_linux.h>
 
 /* The numbers that Linux has for states. */
@@ -17,6 +21,31 @@ static uint8_t state_number(enum sy_stack_state state)
 static uint32_t segments(uint32_t bytes, uint32_t mss)
 {
 	return mss ? (bytes + mss - 1) / mss : 0;
+}
+
+static uint32_t bytes_not_sent(const struct sy_stack_info *i)
+{
+	return i->unsent > i->unacked ? i->unsent - i->unacked : 0;
+}
+
+int sy_stack_linux_ioctl(const struct sy_stack_info *i, unsigned long request, int *value)
+{
+	switch (request) {
+	case FIONREAD:
+		*value = (int)i->unread;
+		return 0;
+	case SIOCOUTQ: /* not acknowledged */
+		*value = (int)i->unsent;
+		return 0;
+	case SIOCOUTQNSD:
+		*value = (int)bytes_not_sent(i);
+		return 0;
+	case SIOCATMARK: /* the next byte is the urgent one */
+		*value = i->urgent == 1;
+		return 0;
+	default:
+		return -ENOTTY;
+	}
 }
 
 void sy_stack_linux_info(const struct sy_stack_info *i, struct tcp_info *out)
@@ -43,7 +72,7 @@ void sy_stack_linux_info(const struct sy_stack_info *i, struct tcp_info *out)
 	        .tcpi_total_retrans = i->retransmitted,
 	        .tcpi_bytes_acked = i->sent,
 	        .tcpi_bytes_received = i->received,
-	        .tcpi_notsent_bytes = i->unsent > i->unacked ? i->unsent - i->unacked : 0,
+	        .tcpi_notsent_bytes = bytes_not_sent(i),
 	        .tcpi_snd_wnd = i->peer_window,
 	};
 }
