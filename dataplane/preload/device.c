@@ -414,11 +414,6 @@ static void frames_send(struct rte_mbuf **m, unsigned count)
 		rte_pktmbuf_free_bulk(m + n, count - n);
 }
 
-static bool is_large(const struct rte_mbuf *m)
-{
-	return m->ol_flags & RTE_MBUF_F_TX_TCP_SEG;
-}
-
 /* The kernel has copied it when the call returns. */
 static void large_send(struct rte_mbuf *m)
 {
@@ -436,11 +431,11 @@ void device_send(struct rte_mbuf **m, unsigned count)
 {
 	for (unsigned done = 0, end; done < count; done = end) {
 		end = done + 1;
-		if (is_large(m[done])) {
+		if (sy_is_large(m[done])) {
 			large_send(m[done]);
 			continue;
 		}
-		while (end < count && !is_large(m[end]))
+		while (end < count && !sy_is_large(m[end]))
 			end++;
 		frames_send(m + done, end - done);
 	}

@@ -21,9 +21,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <sy_large.h>
+
 #define RING     PORT_XSK_RING
 #define FLUSH_NS UINT64_C(2000000) /* for unsent packets when the port is released */
 #define KICKS    4 /* at most, for one burst: in copy mode, one system call sends 32 frames */
+
 struct sy_director *port_xsk_director(const struct port *p)
 {
 	return p->ops == &port_xsk_ops && p->impl ? ((struct xsk_port *)p->impl)->director : NULL;
@@ -185,21 +188,16 @@ static unsigned frames_send(struct xsk_port *x, struct xsk_queue *q, struct rte_
 	return n;
 }
 
-static bool is_large(const struct rte_mbuf *m)
-{
-	return m->ol_flags & RTE_MBUF_F_TX_TCP_SEG;
-}
-
 /* Frames and large segments take different ways, in their order. */
 static unsigned mixed_send(struct xsk_port *x, struct xsk_queue *q, struct rte_mbuf **m, unsigned n)
 {
 	for (unsigned done = 0, end, sent; done < n;) {
-		if (is_large(m[done])) {
+		if (sy_is_large(m[done])) {
 			xsk_large_send(x, q, m[done]); /* without room it alone is lost */
 			rte_pktmbuf_free(m[done++]);
 			continue;
 		}
-		for (end = done + 1; end < n && !is_large(m[end]);)
+		for (end = done + 1; end < n && !sy_is_large(m[end]);)
 			end++;
 		sent = frames_send(x, q, m + done, end - done);
 		done += sent;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Large segments (TSO) on an AF_XDP port: a packet socket takes them whole, and the kernel cuts
- * them, or the card does. AF_XDP has no way to say so, and hands each frame to the driver in a call
- * of its own
- * (sy_large.h).
+ * them, or the card does (sy_large.h). AF_XDP has no way to say so, and hands each frame to the
+ * driver in a call of its own.
  *
  * One socket for each queue, as workers share nothing. It receives nothing. The kernel copies the
  * bytes before the call returns: the buffers are free then.

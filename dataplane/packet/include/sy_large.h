@@ -28,6 +28,11 @@ struct sy_large {
 _Static_assert(offsetof(struct sy_large, frame) == sizeof(struct virtio_net_hdr),
                "the kernel reads them as one");
 
+static inline bool sy_is_large(const struct rte_mbuf *m)
+{
+	return m->ol_flags & RTE_MBUF_F_TX_TCP_SEG;
+}
+
 /* The kernel wants the sum of the whole pseudo-header; cards, and so the packet, that without the
  * length. */
 static inline void sy_large_checksum(struct sy_large *h, const struct rte_mbuf *m)
