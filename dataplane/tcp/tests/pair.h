@@ -119,6 +119,12 @@ static inline void pair_open(struct rte_mempool *pool)
 	assert_int_equal(sy_stack_listen(pair.server, &local, PAIR_MOST, 99, &pair.listener), 0);
 }
 
+static inline int pair_setup(void **state)
+{
+	pair_open(NULL);
+	return 0;
+}
+
 /* Nothing is left of both. */
 static inline void pair_close(void)
 {
@@ -140,6 +146,15 @@ static inline void pair_close(void)
 	assert_int_equal(rte_mempool_avail_count(tests_pool()), pair.before);
 	assert_int_equal(rte_mempool_avail_count(pair.pool), pair.pool_before);
 }
+
+static inline int pair_teardown(void **state)
+{
+	pair_close();
+	return 0;
+}
+
+/* The test of this name, between a pair that is set up for it and closed after it. */
+#define PAIR_TEST(name) cmocka_unit_test_setup_teardown(test_##name, pair_setup, pair_teardown)
 
 static inline unsigned pair_packet_hook(const char *name, sy_hook_packet_fn fn)
 {

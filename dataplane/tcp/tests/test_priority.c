@@ -489,42 +489,28 @@ static void test_private_area(void **state)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-static int setup(void **state)
-{
-	pair_open(NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	pair_close();
-	return 0;
-}
-
-#define CASE(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        CASE(without_a_hook_nothing_waits),
-	        CASE(urgent_packets_are_taken_first),
-	        CASE(waiting_packets_are_due),
-	        CASE(others_wait_for_what_is_urgent),
-	        CASE(nobody_waits_for_what_is_left),
-	        CASE(nobody_waits_for_strangers),
-	        CASE(hooks_are_swapped_live),
-	        CASE(hooks_come_and_go),
-	        CASE(out_of_order_before_a_hook),
-	        CASE(use),
-	        CASE(whose_hook),
-	        CASE(listeners_hand_it_down),
-	        CASE(become),
-	        CASE(become_stays),
-	        CASE(off),
-	        CASE(what_a_segment_hook_sees),
-	        CASE(segments_are_seen_in_order),
-	        CASE(private_area),
-	        CASE(lowest_level_is_dropped),
+	        PAIR_TEST(without_a_hook_nothing_waits),
+	        PAIR_TEST(urgent_packets_are_taken_first),
+	        PAIR_TEST(waiting_packets_are_due),
+	        PAIR_TEST(others_wait_for_what_is_urgent),
+	        PAIR_TEST(nobody_waits_for_what_is_left),
+	        PAIR_TEST(nobody_waits_for_strangers),
+	        PAIR_TEST(hooks_are_swapped_live),
+	        PAIR_TEST(hooks_come_and_go),
+	        PAIR_TEST(out_of_order_before_a_hook),
+	        PAIR_TEST(use),
+	        PAIR_TEST(whose_hook),
+	        PAIR_TEST(listeners_hand_it_down),
+	        PAIR_TEST(become),
+	        PAIR_TEST(become_stays),
+	        PAIR_TEST(off),
+	        PAIR_TEST(what_a_segment_hook_sees),
+	        PAIR_TEST(segments_are_seen_in_order),
+	        PAIR_TEST(private_area),
+	        PAIR_TEST(lowest_level_is_dropped),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -239,31 +239,17 @@ static void test_bands(void **state)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-static int setup(void **state)
-{
-	pair_open(NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	pair_close();
-	return 0;
-}
-
-#define CASE(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        CASE(level_of_unread),
-	        CASE(events_by_level),
-	        CASE(urgent_answers_leave_first),
-	        CASE(answers_do_not_starve),
-	        CASE(order_of_answers_without_hooks),
-	        CASE(bands),
-	        CASE(event_of_what_was_read),
-	        CASE(shares),
+	        PAIR_TEST(level_of_unread),
+	        PAIR_TEST(events_by_level),
+	        PAIR_TEST(urgent_answers_leave_first),
+	        PAIR_TEST(answers_do_not_starve),
+	        PAIR_TEST(order_of_answers_without_hooks),
+	        PAIR_TEST(bands),
+	        PAIR_TEST(event_of_what_was_read),
+	        PAIR_TEST(shares),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,23 +105,11 @@ static void test_bytes_survive_drops(void **state)
 	assert_true(dropped > 100);
 }
 
-static int setup(void **state)
-{
-	pair_open(NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	pair_close();
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(test_flows_keep_their_order, setup, teardown),
-	        cmocka_unit_test_setup_teardown(test_bytes_survive_drops, setup, teardown),
+	        PAIR_TEST(flows_keep_their_order),
+	        PAIR_TEST(bytes_survive_drops),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
