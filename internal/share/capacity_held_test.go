@@ -65,39 +65,29 @@ func TestCandidatesAgree(t *testing.T) {
 // A way that has become longer for good is the way: its link is not full for ever, and what was learned is tried again.
 func TestALongerWayEnds(t *testing.T) {
 	for _, learned := range []bool{true, false} {
-		var c Capacity
-		var late Excess
-		now := begin
-		run := func(seconds int, rate, delay float64) {
-			for range seconds {
-				now = now.Add(time.Second)
-				if c.Step(now, rate, late.Take(At(now, delay), 5*time.Second, 0.0005, c.Full()), true) {
-					late.Again()
-				}
-			}
-		}
+		c := observed{now: begin}
 		after := 12 * 3600
 		if learned {
 			after = 3600
 			for range 2 {
-				run(300, 70*mbit, 0.0022)
-				run(60, 100*mbit, 0.02)
-				run(60, 70*mbit, 0.0022)
+				c.run(300, 70*mbit, 0.0022)
+				c.run(60, 100*mbit, 0.02)
+				c.run(60, 70*mbit, 0.0022)
 			}
 		}
-		run(100, 90*mbit, 0.0022)
+		c.run(100, 90*mbit, 0.0022)
 		if (c.Rate() > 0) != learned || c.Full() {
 			t.Fatalf("learned %v, full %v", c.Rate(), c.Full())
 		}
-		run(after-60, 90*mbit, 0.0072)
+		c.run(after-60, 90*mbit, 0.0072)
 		if !c.Full() {
 			t.Errorf("learned %v: not full any more before its time", learned)
 		}
-		run(120, 90*mbit, 0.0072)
+		c.run(120, 90*mbit, 0.0072)
 		if c.Full() {
 			t.Errorf("learned %v: full for ever", learned)
 		}
-		run(1800, 90*mbit, 0.0072)
+		c.run(1800, 90*mbit, 0.0072)
 		if c.Full() || learned && c.Rate() < 110*mbit || !learned && c.Rate() > 0 {
 			t.Errorf("learned %v: full %v, %v is not tried", learned, c.Full(), c.Rate())
 		}

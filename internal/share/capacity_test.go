@@ -401,28 +401,34 @@ func TestIdleLinksLearnNothing(t *testing.T) {
 	}
 }
 
-// Another agent begins while the link is full: it learns nothing wrong, and the right thing later.
-func TestCapacityAfterARestart(t *testing.T) {
-	var c Capacity
-	var late Excess
-	now := begin
-	run := func(seconds int, rate, delay float64) {
-		for range seconds {
-			now = now.Add(time.Second)
-			if c.Step(now, rate, late.Take(At(now, delay), 5*time.Second, 0.0005, c.Full()), true) {
-				late.Again()
-			}
+// observed is a capacity whose signs are the excess of delays.
+type observed struct {
+	Capacity
+	late Excess
+	now  time.Time
+}
+
+func (o *observed) run(seconds int, rate, delay float64) {
+	for range seconds {
+		o.now = o.now.Add(time.Second)
+		if o.Step(o.now, rate, o.late.Take(At(o.now, delay), 5*time.Second, 0.0005, o.Full()), true) {
+			o.late.Again()
 		}
 	}
-	run(300, 100*mbit, 0.02) // the queue stands
-	run(120, 70*mbit, 0.002)
+}
+
+// Another agent begins while the link is full: it learns nothing wrong, and the right thing later.
+func TestCapacityAfterARestart(t *testing.T) {
+	c := observed{now: begin}
+	c.run(300, 100*mbit, 0.02) // the queue stands
+	c.run(120, 70*mbit, 0.002)
 	if c.Full() || c.Rate() != 0 {
 		t.Errorf("full %v, learned %v", c.Full(), c.Rate())
 	}
 	for range 3 {
-		run(700, 70*mbit, 0.002)
-		run(120, 100*mbit, 0.02)
-		run(120, 80*mbit, 0.002)
+		c.run(700, 70*mbit, 0.002)
+		c.run(120, 100*mbit, 0.02)
+		c.run(120, 80*mbit, 0.002)
 	}
 	if got := c.Rate() / mbit; got < 95 || got > 105 {
 		t.Errorf("learned %v Mbit/s", got)
