@@ -104,16 +104,14 @@ func (m *meter) readServices(ctx context.Context, services uint32, of requested)
 	if err != nil {
 		return
 	}
-	if len(request.Names) > 0 {
-		list.Msg.Services = slices.DeleteFunc(list.Msg.Services, func(one *agentpb.ServiceInfo) bool {
-			return !slices.Contains(request.Names, one.GetService().GetName())
-		})
-	}
-	if services > mostServices {
-		m.load.Services = mostOf(m.partly(list.Msg, of), of)
-	} else {
+	if services <= mostServices {
 		m.load.Services = mostOf(m.traffic(list.Msg), of)
+		return
 	}
+	list.Msg.Services = slices.DeleteFunc(list.Msg.Services, func(one *agentpb.ServiceInfo) bool {
+		return !slices.Contains(request.Names, one.GetService().GetName())
+	})
+	m.load.Services = mostOf(m.partly(list.Msg, of), of)
 }
 
 // mostOf keeps those that wait for the session that they have had now, and then the busiest ones.
