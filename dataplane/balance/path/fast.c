@@ -208,6 +208,15 @@ fast_shape(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t *fra
 	return true;
 }
 
+/* In what an endpoint differs from one of this form whose server is well and about which there is
+ * nothing to ask the limits: bits of endpoint.nature. 0: nothing. */
+static inline uint32_t fast_differs(const struct endpoint *e, enum session_direction from,
+                                    enum form form)
+{
+	const uint32_t asked = NATURE_FORM(0xf) | NATURE_LIMITED(police_bits(from)) | NATURE_UNWELL;
+	return (SY_READ(e->nature) & asked) ^ NATURE_FORM(form);
+}
+
 /* Forwards a plain packet of the form's family, if the candidate is its session and its endpoint
  * has this form; otherwise passes it on to fast_one_way() or fast_general(). */
 static inline __attribute__((always_inline)) enum sy_next
@@ -223,12 +232,15 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 	uint8_t *frame = sy_frame(m);
 	const bool v4 = form_is_v4(form), inwards = from == SESSION_CLIENT;
 	uint64_t neighbour;
+	const uint32_t differs = fast_differs(e, from, form);
 
-	if (SY_UNLIKELY(e->form != form ||
-	                !session_has_plain_tuple(b, s, e, frame, plain, v4, from) ||
-	                !forward_may(b, s, e, from, SESSION_SLOW_ONLY) ||
-	                !forward_find(w, &pass->tx, m, s, e, from, at->share, form_is_direct(form),
-	                              &neighbour)))
+	if (SY_UNLIKELY(
+	            differs & NATURE_FORM(0xf) ||
+	            !session_has_plain_tuple(b, s, e, frame, plain, v4, from) ||
+	            s->flags & SESSION_SLOW_ONLY || SY_READ(b->local_removed[s->local]) ||
+	            (differs & NATURE_UNWELL && !forward_may(b, s, e, from, SESSION_SLOW_ONLY)) ||
+	            !forward_find(w, &pass->tx, m, s, e, from, at->share, form_is_direct(form),
+	                          &neighbour)))
 		return inwards && form_is_in_place(form) && !form_is_in_place(e->form)
 		               ? fast_one_way(w, burst, pass, &c, at, behind)
 		               : fast_general(w, burst, i, pass);
@@ -238,7 +250,8 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 	if (form_is_tunnel(form) &&
 	    rte_pktmbuf_pkt_len(m) + (unsigned)e->overhead[from] > pass->tx.len_max)
 		return fast_general(w, burst, i, pass);
-	if (SY_UNLIKELY(police_asks(e, from)) && !fast_limited(w, burst, pass, i, s, from))
+	if (SY_UNLIKELY(differs) && police_asks(e, from) &&
+	    !fast_limited(w, burst, pass, i, s, from))
 		return SY_NEXT_GONE;
 	if (advances && !fast_advance(w, burst, pass, at, frame, from, v4))
 		return fast_general(w, burst, i, pass);

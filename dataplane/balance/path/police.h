@@ -68,11 +68,16 @@ static inline void police_mark(struct rte_mbuf *m, const struct endpoint *e)
 /* Writes the class of its service into a client's packet, before limits may give it another. */
 void police_class(const struct sy_balance *b, struct rte_mbuf *m, const struct endpoint *e);
 
-/* May there be something to ask, or to do otherwise, about a session's packet? */
+/* The bits of endpoint.limited by which there may be something to ask, or to do otherwise, about a
+ * session's packet. */
+static inline unsigned police_bits(enum session_direction from)
+{
+	return 1u << from | LIMITED_SHAPED | (from == SESSION_CLIENT ? LIMITED_DSCP : 0);
+}
+
 static inline bool police_asks(const struct endpoint *e, enum session_direction from)
 {
-	const unsigned class = from == SESSION_CLIENT ? LIMITED_DSCP : 0;
-	return SY_READ(e->limited) & (1u << from | LIMITED_SHAPED | class);
+	return SY_READ(e->limited) & police_bits(from);
 }
 
 /* police_session(), unless there is nothing to ask. */

@@ -76,23 +76,35 @@ struct endpoint {
 	uint16_t path;       /* to the server. Writer: control thread; readers: relaxed */
 	uint16_t first_port, last_port; /* of its service, as in struct service_key */
 	uint8_t proto;
-	uint8_t mode : 4;   /* enum mode */
-	uint8_t form : 4;   /* enum form: what its mode and families make of packets */
+	uint8_t backup;     /* takes new sessions only if no other server does. As path */
 	int8_t overhead[2]; /* bytes that packets grow by, by enum session_direction (sender) */
 	uint8_t removed;    /* no longer configured. Writer: control thread; readers: relaxed */
 	uint8_t eligible;   /* takes new sessions: up, weight above 0. Likewise */
 	union {
 		struct {
-			uint8_t down; /* by health checks. Likewise */
-			uint8_t dead; /* its sessions end: removed, in state KILL, or down with
-			                 resets. Likewise */
+			uint8_t mode : 4; /* enum mode */
+			uint8_t form : 4; /* enum form: what its mode and families make of packets
+			                   */
+			uint8_t limited;  /* what limits concern, as limit_chain.sides. As path */
+			union {
+				struct {
+					uint8_t down; /* by health checks. Likewise */
+					uint8_t dead; /* its sessions end: removed, in state KILL,
+					                 or down with resets. Likewise */
+				};
+				uint16_t unwell; /* dead or down */
+			};
 		};
-		uint16_t unwell; /* dead or down; each packet asks */
+		uint32_t nature; /* all of the above: each packet asks, in one comparison */
 	};
-	uint8_t limited; /* what limits concern, as limit_chain.sides. Likewise */
-	uint8_t backup;  /* takes new sessions only if no other server does. Likewise */
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "as the bits of nature");
+
+/* Bits of endpoint.nature. */
+#define NATURE_FORM(form)    ((uint32_t)(form) << 4)
+#define NATURE_LIMITED(bits) ((uint32_t)(bits) << 8)
+#define NATURE_UNWELL        0xffff0000u
 
 /* The service of a server that an earlier process had but this configuration does not. */
 #define SERVICE_NONE UINT32_MAX
