@@ -4,6 +4,8 @@
  *
  *     echo -i eth0 -a 192.0.2.10 -a 2001:db8::10 [-p PORT] [-t THREADS]
  *         sends back all that comes, without copying it in between, on each thread by itself
+ *     echo -i net_memif0,backend=ethdev,dev=… -r ROUTE… -N NEIGHBOUR… …
+ *         the same on a device of DPDK (see --port, --route, --neighbour in steelyard-forwarder(8))
  *     echo … -c SERVER -n BYTES
  *         sends so many bytes to a server that does so, and checks what comes back
  *
@@ -27,7 +29,8 @@
 
 static struct {
 	const char *interface[NAMES_MOST], *address[NAMES_MOST], *server;
-	unsigned interfaces, addresses, threads;
+	const char *route[NAMES_MOST], *neighbour[NAMES_MOST];
+	unsigned interfaces, addresses, routes, neighbours, threads;
 	unsigned port, connections;
 	unsigned long bytes;
 	bool no_huge, verbose, toa;
@@ -255,8 +258,9 @@ static void *thread_main(void *arg)
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: echo -i INTERFACE… -a ADDRESS… [-p PORT] [-t THREADS] [-m "
-	                "CONNECTIONS] [-c SERVER -n BYTES] [-H] [-T] [-v]\n");
+	fprintf(stderr, "usage: echo -i INTERFACE… -a ADDRESS… [-r ROUTE…] [-N NEIGHBOUR…] "
+	                "[-p PORT] [-t THREADS]\n"
+	                "            [-m CONNECTIONS] [-c SERVER -n BYTES] [-H] [-T] [-v]\n");
 	exit(2);
 }
 
@@ -264,11 +268,15 @@ static void options_read(int argc, char **argv)
 {
 	int o;
 
-	while ((o = getopt(argc, argv, "i:a:p:t:m:c:n:HTv")) != -1) {
+	while ((o = getopt(argc, argv, "i:a:r:N:p:t:m:c:n:HTv")) != -1) {
 		if (o == 'i' && options.interfaces < NAMES_MOST)
 			options.interface[options.interfaces++] = optarg;
 		else if (o == 'a' && options.addresses < NAMES_MOST)
 			options.address[options.addresses++] = optarg;
+		else if (o == 'r' && options.routes < NAMES_MOST)
+			options.route[options.routes++] = optarg;
+		else if (o == 'N' && options.neighbours < NAMES_MOST)
+			options.neighbour[options.neighbours++] = optarg;
 		else if (o == 'p')
 			options.port = (unsigned)atoi(optarg);
 		else if (o == 't')
@@ -308,6 +316,10 @@ int main(int argc, char **argv)
 	        .interfaces = options.interfaces,
 	        .address = options.address,
 	        .addresses = options.addresses,
+	        .route = options.route,
+	        .routes = options.routes,
+	        .neighbour = options.neighbour,
+	        .neighbours = options.neighbours,
 	        .contexts = options.threads,
 	        .connections = options.connections,
 	        .no_huge_pages = options.no_huge,

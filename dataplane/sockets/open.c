@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <sy_hook_board.h>
+#include <sy_port_option.h>
 #include <sy_stack_port.h>
 
 #include "context.h"
@@ -153,30 +154,22 @@ static const struct context_driver place_driver = {
 
 /* ---- opening, on the control thread ---------------------------------------------------------- */
 
+/* Besides the ports. */
 static void runtime_options(struct sy_tcp_library *t)
 {
 	const struct sy_tcp_setup *o = &t->options;
 	struct sy_runtime_options *r = &t->runtime;
 
-	*r = (struct sy_runtime_options){
-	        .workers = o->contexts,
-	        .huge = !o->no_huge_pages,
-	        .memory_mb = setup_memory_mb(o),
-	        .spare = o->packets,
-	        .kernel = true,
-	        .pipeline = sy_stack_pipeline,
-	        .offloads = true,
-	        .poll = poll_stack,
-	        .is_idle = place_is_idle,
-	        .app = t->port,
-	};
+	r->workers = o->contexts;
+	r->huge = !o->no_huge_pages;
+	r->memory_mb = setup_memory_mb(o, r);
+	r->spare = o->packets;
+	r->pipeline = sy_stack_pipeline;
+	r->offloads = true;
+	r->poll = poll_stack;
+	r->is_idle = place_is_idle;
+	r->app = t->port;
 	snprintf(r->instance, sizeof(r->instance), "steelyard-tcp-%d", (int)getpid());
-	for (unsigned i = 0; i < o->interfaces; i++) {
-		struct sy_port_options *p = &r->port[r->ports++];
-		p->backend = SY_PORT_XSK;
-		p->mode = o->generic ? SY_DIRECTOR_GENERIC : SY_DIRECTOR_AUTO;
-		snprintf(p->name, sizeof(p->name), "%s", o->interface[i]);
-	}
 }
 
 static int stacks_open(struct sy_tcp_library *t)
@@ -299,7 +292,7 @@ static int library_open(struct sy_tcp_library *t)
 		rc = contexts_open(t);
 	if (!rc)
 		rc = hooks_open(t);
-	if (!rc)
+	if (!rc && t->runtime.kernel)
 		rc = sy_runtime_wait_synced(t->rt, SYNC_MS, &t->err);
 	if (!rc)
 		rc = addresses_take(t);
@@ -341,6 +334,7 @@ static void *control_main(void *arg)
 static void library_free(struct sy_tcp_library *t)
 {
 	sem_destroy(&t->opened);
+	sy_port_options_free(&t->runtime);
 	free(t);
 }
 
@@ -367,6 +361,8 @@ int sy_tcp_open(const struct sy_tcp_setup *options, struct sy_tcp_library **out,
 	sem_init(&t->opened, 0, 0);
 	rc = setup_read(options, &t->options, t->address, &t->err);
 	t->addresses = t->options.addresses;
+	if (!rc)
+		rc = setup_ports(&t->options, &t->runtime, &t->err);
 	if (!rc)
 		rc = control_start(t);
 	if (!rc) {

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sy_port_option.h>
+
 #include "context.h"
 
 #define PACKETS      16384
@@ -28,15 +30,24 @@ static unsigned queues_of(const char *interface)
 	return queues ? queues : 1;
 }
 
+/* Packets of one queue under way. */
+static uint64_t queue_packets(const struct sy_port_options *p)
+{
+	return p->ring > 2048 ? 2 * p->ring : 4096;
+}
+
 /* Packets under way in the ports and workers, and those that wait. */
-unsigned setup_memory_mb(const struct sy_tcp_setup *o)
+unsigned setup_memory_mb(const struct sy_tcp_setup *o, const struct sy_runtime_options *r)
 {
 	uint64_t packets = o->packets + o->contexts * UINT64_C(1536);
 
 	if (o->memory_mb)
 		return o->memory_mb;
-	for (unsigned i = 0; i < o->interfaces; i++)
-		packets += 4096 * queues_of(o->interface[i]);
+	for (unsigned i = 0; i < r->ports; i++) {
+		const struct sy_port_options *p = &r->port[i];
+		unsigned queues = p->backend == SY_PORT_XSK ? queues_of(p->name) : o->contexts;
+		packets += queues * queue_packets(p);
+	}
 	if (o->contexts > 1)
 		packets += 16384;
 	return (unsigned)(64 + packets * BUFFER_BYTES / (1 << 20));
@@ -111,5 +122,23 @@ int setup_read(const struct sy_tcp_setup *from, struct sy_tcp_setup *o,
 	rc = setup_check(o, err);
 	for (unsigned i = 0; i < o->addresses && !rc; i++)
 		rc = text_address(o->address[i], &address[i], err);
+	return rc;
+}
+
+int setup_ports(const struct sy_tcp_setup *o, struct sy_runtime_options *r, struct sy_error *err)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < o->interfaces && !rc; i++)
+		rc = sy_port_option(r, o->interface[i], err);
+	for (unsigned i = 0; i < o->routes && !rc; i++)
+		rc = sy_route_option(r, o->route[i], err);
+	for (unsigned i = 0; i < o->neighbours && !rc; i++)
+		rc = sy_neighbour_option(r, o->neighbour[i], err);
+	for (unsigned i = 0; i < r->ports; i++) {
+		r->kernel |= r->port[i].backend == SY_PORT_XSK;
+		if (o->generic)
+			r->port[i].mode = SY_DIRECTOR_GENERIC;
+	}
 	return rc;
 }

@@ -16,7 +16,11 @@
 int setup_read(const struct sy_tcp_setup *from, struct sy_tcp_setup *o,
                struct sy_stack_endpoint address[SETUP_ADDRESSES], struct sy_error *err);
 
-/* For packets and rings: what the application says, or what suffices for its interfaces. */
-unsigned setup_memory_mb(const struct sy_tcp_setup *o);
+/* The ports, routes and neighbours that it names; sy_port_options_free() frees what they take, also
+ * after an error. */
+int setup_ports(const struct sy_tcp_setup *o, struct sy_runtime_options *r, struct sy_error *err);
+
+/* For packets and rings: what the application says, or what suffices for its ports. */
+unsigned setup_memory_mb(const struct sy_tcp_setup *o, const struct sy_runtime_options *r);
 
 #endif

@@ -58,3 +58,18 @@ def errors(results):
     found = {name: count for name, count in results["errors"].items() if count}
     failed = results["connections"]["failed"] + results["connections"]["lost"]
     return found | ({"connections": failed} if failed else {})
+
+
+def memif(lab, role, mac, peer, peer_mac, prefix=None):
+    """Options of one end of a memif, which has no kernel to ask for routes. prefix: of more
+    addresses at the other end."""
+    port, link = "net_memif0", lab.dir / "memif.sock"
+    device = f"{port};role={role};socket={link};socket-abstract=no"
+    return {
+        "port": f"{port},backend=ethdev,mac={mac},dev={device}",
+        "route": [
+            f"{peer}/32,port={port}",
+            *([f"{prefix},port={port},via={peer}"] if prefix else []),
+        ],
+        "neighbour": f"{peer},port={port},mac={peer_mac}",
+    }

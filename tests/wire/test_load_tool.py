@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab import Lab, wait_until
-from tests.lab.load import LOAD, Load, endpoint, errors, sources
+from tests.lab.load import LOAD, Load, endpoint, errors, memif, sources
 from tests.lab.loss import lose
 from tests.lab.process import run
 from tests.lab.servers import EchoServer, nginx_log, start_nginx, wait_listening
@@ -270,25 +270,11 @@ def test_many_connections(lab):
     assert results["stack"]["bytes"] < 700 * 130_000 + (40 << 20)
 
 
-def memif(lab, role, mac, peer, peer_mac, prefix):
-    """Options of one end of a memif, which has no kernel to ask for routes."""
-    port, link = "net_memif0", lab.dir / "memif.sock"
-    device = f"{port};role={role};socket={link};socket-abstract=no"
-    return {
-        "port": f"{port},backend=ethdev,mac={mac},dev={device}",
-        "route": [
-            f"{peer}/32,port={port}",
-            *([f"{prefix},port={port},via={peer}"] if prefix else []),
-        ],
-        "neighbour": f"{peer},port={port},mac={peer_mac}",
-    }
-
-
 def test_memif(lab):
     """Without an interface of the kernel; clients wait until there is a link. They are memif's
     server, which must not lose its client under traffic."""
     macs = "02:00:00:00:00:01", "02:00:00:00:00:02"
-    mine = memif(lab, "server", macs[1], "10.8.0.1", macs[0], "")
+    mine = memif(lab, "server", macs[1], "10.8.0.1", macs[0])
     options = {"source": "10.9.0.0/24", "to": "10.8.0.1:7000", "timeout": "60s", "quiet": True}
     options |= {"connections": 300, "each": 3, "requests": 3000}
     clients = Load(lab, "client", **mine, **options)

@@ -46,7 +46,9 @@ struct sy_tcp_context; /* one thread's */
 struct sy_tcp_setup {
 	size_t size; /* sizeof(struct sy_tcp_setup): what the application was built with */
 	/* Kernel interfaces, whose other packets stay the kernel's, and addresses that the stack
-	 * takes on them: "192.0.2.10", "2001:db8::10". No interface of this host may have these. */
+	 * takes on them: "192.0.2.10", "2001:db8::10". No interface of this host may have these.
+	 * Or ports as `steelyard-forwarder --port` names them, such as DPDK's devices:
+	 * "net_memif0,backend=ethdev,dev=net_memif0;role=client". */
 	const char *const *interface;
 	unsigned interfaces;
 	const char *const *address;
@@ -71,6 +73,13 @@ struct sy_tcp_setup {
 	 * contexts (docs/hooks.md): root and the program's user may. A name, or a path. NULL: the
 	 * program's name and process id; "": not at all. */
 	const char *stack;
+	/* Of ports that are no kernel interfaces, which have nobody to ask: as `--route` and
+	 * `--neighbour` of steelyard-forwarder. "10.0.0.0/8,port=net_memif0,via=10.1.0.1",
+	 * "10.1.0.1,port=net_memif0,mac=02:00:00:00:00:01". */
+	const char *const *route;
+	unsigned routes;
+	const char *const *neighbour;
+	unsigned neighbours;
 };
 
 /*

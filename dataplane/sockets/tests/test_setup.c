@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <sy_port_option.h>
+
 #include "setup.h"
 
 static const char *const interface[SY_MAX_PORTS] = {"none-0", "none-1"};
@@ -139,20 +141,88 @@ static void test_refused(void **state)
 	}
 }
 
+static unsigned memory_of(const struct sy_tcp_setup *from)
+{
+	struct sy_runtime_options r = {0};
+	struct sy_error err = {0};
+	struct sy_tcp_setup o;
+
+	accepted(from, &o);
+	assert_int_equal(setup_ports(&o, &r, &err), 0);
+	assert_int_equal(r.ports, o.interfaces);
+	assert_true(r.kernel);
+	sy_port_options_free(&r);
+	return setup_memory_mb(&o, &r);
+}
+
 static void test_memory(void **state)
 {
-	struct sy_tcp_setup from = wanted(), one, two, large;
+	struct sy_tcp_setup from = wanted();
+	unsigned one = memory_of(&from), two;
 
-	accepted(&from, &one);
 	from.interfaces = 2;
-	accepted(&from, &two);
-	assert_true(setup_memory_mb(&two) > setup_memory_mb(&one)); /* each has rings to fill */
-	from.packets = 10 * one.packets;
-	accepted(&from, &large);
-	assert_true(setup_memory_mb(&large) > setup_memory_mb(&two));
+	two = memory_of(&from);
+	assert_true(two > one); /* each has rings to fill */
+	from.packets = 160000;
+	assert_true(memory_of(&from) > two);
 	from.memory_mb = 77;
-	accepted(&from, &large);
-	assert_int_equal(setup_memory_mb(&large), 77);
+	assert_int_equal(memory_of(&from), 77);
+}
+
+/* Devices of DPDK, beside which the kernel has nothing to say. */
+static void test_ports(void **state)
+{
+	static const char *const port[] = {"net_memif0,backend=ethdev,dev=net_memif0;role=client"};
+	static const char *const route[] = {"10.0.0.0/8,port=net_memif0,via=10.1.0.1"};
+	static const char *const neighbour[] = {"10.1.0.1,port=net_memif0,mac=02:00:00:00:00:01"};
+	struct sy_tcp_setup from = wanted(), o;
+	struct sy_runtime_options r = {0};
+	struct sy_error err = {0};
+
+	from.interface = port;
+	from.route = route;
+	from.neighbour = neighbour;
+	from.routes = from.neighbours = 1;
+	accepted(&from, &o);
+	assert_int_equal(setup_ports(&o, &r, &err), 0);
+	assert_int_equal(r.ports, 1);
+	assert_int_equal(r.port[0].backend, SY_PORT_ETHDEV);
+	assert_string_equal(r.port[0].devargs, "net_memif0,role=client");
+	assert_int_equal(r.routes, 1);
+	assert_int_equal(r.neighs, 1);
+	assert_false(r.kernel);
+	unsigned one = setup_memory_mb(&o, &r);
+	o.contexts = 4; /* a queue for each */
+	assert_true(setup_memory_mb(&o, &r) > one);
+	sy_port_options_free(&r);
+}
+
+static void test_wrong_ports(void **state)
+{
+	static const struct {
+		const char *port, *route, *neighbour, *why;
+	} wrong[] = {
+	        {"eth0,backend=tun", NULL, NULL, "backend=tun is unknown"},
+	        {"eth0", "10.0.0.0/8", NULL, "PREFIX/LENGTH,port=NAME"},
+	        {"eth0", NULL, "10.0.0.1,mac=02:00:00:00:00:01", "port=NAME is missing"},
+	};
+
+	for (unsigned i = 0; i < SY_ARRAY_LEN(wrong); i++) {
+		struct sy_tcp_setup from = wanted(), o;
+		struct sy_runtime_options r = {0};
+		struct sy_error err = {0};
+
+		from.interface = &wrong[i].port;
+		from.route = &wrong[i].route;
+		from.routes = !!wrong[i].route;
+		from.neighbour = &wrong[i].neighbour;
+		from.neighbours = !!wrong[i].neighbour;
+		accepted(&from, &o);
+		assert_int_equal(setup_ports(&o, &r, &err), -EINVAL);
+		if (!strstr(err.text, wrong[i].why))
+			fail_msg("\"%s\" does not say \"%s\"", err.text, wrong[i].why);
+		sy_port_options_free(&r);
+	}
 }
 
 int main(void)
@@ -160,7 +230,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_what_is_usual),   cmocka_unit_test(test_an_older_program),
 	        cmocka_unit_test(test_a_newer_program), cmocka_unit_test(test_refused),
-	        cmocka_unit_test(test_memory),
+	        cmocka_unit_test(test_memory),          cmocka_unit_test(test_ports),
+	        cmocka_unit_test(test_wrong_ports),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
