@@ -14,6 +14,14 @@
 #define PEER    4000
 #define PEERS   8 /* ports from there on */
 #define OUT_MAX 256
+#define KEPT    26   /* names of numbers: a letter */
+#define ENDS    1024 /* segments of a round */
+
+/* A first number of the stack's, and when it was chosen. */
+struct kept {
+	uint32_t number;
+	uint64_t ns;
+};
 
 struct play {
 	const struct script *script;
@@ -23,7 +31,11 @@ struct play {
 	uint64_t now;
 	sy_stack_id listener, c;
 	struct sy_stack_endpoint local, peer;
-	uint32_t ours[PEERS]; /* the stack's first numbers, by the peer's port */
+	uint32_t ours[PEERS];  /* the stack's first numbers, by the peer's port */
+	uint64_t begun[PEERS]; /* when they were chosen */
+	struct kept kept[KEPT];
+	uint32_t end[ENDS]; /* of the segments that rounds have under way */
+	unsigned ends;
 	uint32_t ts_base;
 	uint32_t written, read;
 	unsigned packets;        /* of the pool, at the beginning */
@@ -52,8 +64,29 @@ struct play {
 
 /* What the stack has to send. */
 void pump(struct play *p);
+/* Fails the script if it has any. */
+void nothing_left(struct play *p);
+/* The peer sends a segment in these words, which are used up. */
+void inject(struct play *p, char *words);
+/* Time passes; wait: no longer than until the stack sends. */
+void pass(struct play *p, const char *words, bool wait);
+/* A stack with this secret. */
+void stack_start(struct play *p, const char *secret);
 
 /* The steps that are not segments (play_steps.c). False: there is no such step. */
 bool step_play(struct play *p, const char *step, char *words);
+
+/* Steps of many segments (play_many.c). */
+void do_rounds(struct play *p, char *words);
+void do_lost(struct play *p, char *words);
+void do_gaps(struct play *p, char *words);
+/* FLAGS FIRST:END LEN: the stack sends these bytes in segments of this length. */
+void run_expect(struct play *p, char *words);
+
+/* Steps about first numbers (play_numbers.c). */
+void do_keep(struct play *p, char *words);
+void do_apart(struct play *p, char *words);
+void do_unlike(struct play *p, char *words);
+void do_reboot(struct play *p, char *words);
 
 #endif

@@ -241,16 +241,26 @@ static void do_failed(struct play *p, char *words)
 		FAIL(p, "the error is %d", error);
 }
 
+/* NAME N, or NAME LEAST MOST. */
+static bool range_read(const char *words, char word[32], unsigned *least, unsigned *most)
+{
+	int read = sscanf(words, "%31s %u %u", word, least, most);
+
+	if (read == 2)
+		*most = *least;
+	return read >= 2;
+}
+
 static void do_count(struct play *p, char *words)
 {
 	const struct sy_stack_counters *counters = sy_stack_counters(p->s);
 	char word[32];
-	unsigned value;
+	unsigned value, most;
 
-	WANT(p, sscanf(words, "%31s %u", word, &value) == 2);
+	WANT(p, range_read(words, word, &value, &most));
 #define X(name, help)                                                                              \
 	if (strcmp(word, #name) == 0) {                                                            \
-		if (counters->name != value)                                                       \
+		if (counters->name < value || counters->name > most)                               \
 			FAIL(p, "it is %lu", (unsigned long)counters->name);                       \
 		return;                                                                            \
 	}
@@ -263,9 +273,9 @@ static void do_info(struct play *p, char *words)
 {
 	struct sy_stack_info info;
 	char word[32];
-	unsigned value;
+	unsigned value, most;
 
-	WANT(p, sscanf(words, "%31s %u", word, &value) == 2);
+	WANT(p, range_read(words, word, &value, &most));
 	WANT(p, sy_stack_info(p->s, p->c, &info) == 0);
 	uint32_t got = strcmp(word, "cwnd") == 0       ? info.window
 	               : strcmp(word, "ssthresh") == 0 ? info.threshold
@@ -275,7 +285,7 @@ static void do_info(struct play *p, char *words)
 	               : strcmp(word, "unsent") == 0   ? info.unsent
 	               : strcmp(word, "wnd") == 0      ? info.peer_window
 	                                               : UINT32_MAX;
-	if (got != value)
+	if (got < value || got > most)
 		FAIL(p, "it is %u", got);
 }
 
@@ -331,7 +341,10 @@ static const struct {
         {"held", do_held},     {"part", do_part},
         {"mark", do_mark},     {"expects", do_expects},
         {"alien", do_alien},   {"client", do_client},
-        {"took", do_took},
+        {"took", do_took},     {"rounds", do_rounds},
+        {"lost", do_lost},     {"gaps", do_gaps},
+        {"keep", do_keep},     {"apart", do_apart},
+        {"unlike", do_unlike}, {"reboot", do_reboot},
 };
 
 bool step_play(struct play *p, const char *step, char *words)

@@ -4,6 +4,7 @@
 #define START_NS UINT64_C(5000000000000)
 #define PORT     80
 #define PEER_ISS UINT32_C(0xfffffa00) /* wraps early */
+#define SECRET   "0123456789abcde"
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
@@ -35,7 +36,7 @@ static void describe(struct play *p, const struct segment *seg)
 	fprintf(stderr, "\n");
 }
 
-static void nothing_left(struct play *p)
+void nothing_left(struct play *p)
 {
 	struct segment seg;
 	struct sy_view v;
@@ -56,6 +57,7 @@ static void numbers_learn(struct play *p, const struct segment *seg)
 
 	if (seg->flags & SY_TCP_SYN && !p->ours_known[peer]) {
 		p->ours[peer] = seg->seq;
+		p->begun[peer] = p->now;
 		p->ours_known[peer] = true;
 	}
 	if (seg->options.timestamps && !p->ts_known) {
@@ -146,7 +148,7 @@ static void toa_put(struct play *p, struct rte_mbuf *m, uint32_t port)
 	WANT(p, rte_pktmbuf_prepend(m, (uint16_t)(v.frame_len - m->data_len)) != NULL);
 }
 
-static void inject(struct play *p, char *words)
+void inject(struct play *p, char *words)
 {
 	struct script_segment in;
 	uint8_t *payload;
@@ -218,8 +220,7 @@ static void icmp(struct play *p, char *words)
 	sy_stack_receive(p->s, &m, 1, p->now);
 }
 
-/* wait: no longer than until the stack sends. */
-static void pass(struct play *p, const char *words, bool wait)
+void pass(struct play *p, const char *words, bool wait)
 {
 	uint64_t until = p->now + strtoul(words, NULL, 0) * MS_NS;
 
@@ -298,6 +299,8 @@ static void line_play(struct play *p, char *line)
 		inject(p, words);
 	else if (strcmp(line, ">") == 0)
 		expect(p, words);
+	else if (strcmp(line, ">*") == 0)
+		run_expect(p, words);
 	else if (strcmp(line, "icmp") == 0)
 		icmp(p, words);
 	else if (strcmp(line, "answer") == 0)
@@ -312,21 +315,18 @@ static unsigned word_value(const char *options, const char *word, unsigned other
 	return at ? (unsigned)strtoul(at + strlen(word), NULL, 0) : otherwise;
 }
 
-static void play_open(struct play *p, const struct script *script, bool v4)
+void stack_start(struct play *p, const char *secret)
 {
-	const char *o = script->options;
+	const char *o = p->script->options;
 	struct sy_error err = {0};
-
-	*p = (struct play){.script = script, .v4 = v4, .pool = tests_pool(), .now = START_NS};
 	struct sy_stack_options options = {
 	        .pool = p->pool,
 	        .connections = word_value(o, "connections ", 64),
-	        .mtu = (uint16_t)(word_value(o, "mtu ", 1500) + (v4 ? 0 : 20)),
+	        .mtu = (uint16_t)(word_value(o, "mtu ", 1500) + (p->v4 ? 0 : 20)),
 	        .send_all = 1 << 24,
 	        .receive_all = 1 << 24,
 	        .receive_max = word_value(o, "receive ", 65535 * 4),
 	        .congestion = strstr(o, "cubic") ? "cubic" : "newreno",
-	        .secret = "0123456789abcde",
 	        .time_wait_ms = word_value(o, "tw ", 60000),
 	        .orphans = word_value(o, "orphans ", 0),
 	        .copies = strstr(o, "copies") ? tests_copies() : NULL,
@@ -336,8 +336,15 @@ static void play_open(struct play *p, const struct script *script, bool v4)
 	        .ecn = strstr(o, "ecn") != NULL,
 	        .toa = strstr(o, "toa") != NULL,
 	};
+	memcpy(options.secret, secret, strnlen(secret, sizeof(options.secret)));
 	if (sy_stack_create(&options, p->now, &p->s, &err))
 		FAIL(p, "%s", err.text);
+}
+
+static void play_open(struct play *p, const struct script *script, bool v4)
+{
+	*p = (struct play){.script = script, .v4 = v4, .pool = tests_pool(), .now = START_NS};
+	stack_start(p, SECRET);
 	sy_addr_parse(v4 ? "192.0.2.1" : "2001:db8::1", &p->local.addr);
 	sy_addr_parse(v4 ? "198.51.100.2" : "2001:db8:1::2", &p->peer.addr);
 	p->local.port = htons(PORT);

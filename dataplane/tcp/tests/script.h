@@ -18,14 +18,22 @@
  *     event WORDS                what the next event says  no event   there is none
  *     scarce N                   but for N, the driver's packets are taken; 0: all are back
  *     held N                     so many of the driver's packets wait in the stack
- *     count NAME N               a counter of the stack
- *     info NAME N                cwnd, ssthresh, mss, rto, flight, unsent, wnd
+ *     count NAME N [MOST]        a counter of the stack; with MOST: from N to that
+ *     info NAME N [MOST]         cwnd, ssthresh, mss, rto, flight, unsent, wnd
  *     took N                     bytes that peers of closed connections have taken
  *     client PORT                as sy_stack_client() says, 0: nothing
  *     anew                       numbers of a connection that follows are its own
+ *     keep A [PORT]              the stack's first number is A (a letter)
+ *     apart A B N                B is N beyond A; unlike A B: by more than the clock is, or less
+ *     reboot SECRET              another stack, which knows nothing but the time
+ *     rounds N MS [BYTES]        the window is filled (by BYTES: or less); N times, MS later, each
+ *                                segment is acknowledged and the window filled again
+ *     lost MS                    the same once, but the first segment is lost, and sent again
+ *     gaps N                     the peer sends N times a byte, each behind one that is missing
  *     +MS                        time passes; the stack sends at the end of it at the earliest
  *     ~MS                        time passes until the stack sends, at most so much
  *     < SEGMENT                  the peer sends            > SEGMENT  the stack sends
+ *     >* FLAGS FIRST:END LEN     the stack sends it in segments of LEN; PSH may be set
  *     answer MS SEGMENT          time passes; whatever the stack sends, the peer answers so
  *     icmp KIND CODE SEQ [MTU]   an error about our segment with this number
  *

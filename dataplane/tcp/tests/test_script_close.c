@@ -48,6 +48,17 @@ static const struct script closing[] = {
               "close\n"
               "+60001\n"
               "gone\n"},
+        {"RFC 9293 3.6, figure 13: both close at once, and the peer's ACK is lost", "",
+         OPEN "shutdown\n"
+              "> FA 1 ack 1\n"
+              "< FA 1 ack 1\n"
+              "> A 2 ack 2\n"
+              "state closing\n"
+              "+195\n~10\n"
+              "> FA 1 ack 2\n"
+              "< A 2 ack 2\n"
+              "state time-wait\n"
+              "close\n"},
         {"RFC 9293 3.10.7.4, eighth: the peer's FIN acknowledges ours", "",
          OPEN "shutdown\n"
               "> FA 1 ack 1\n"

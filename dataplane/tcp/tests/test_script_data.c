@@ -426,68 +426,6 @@ static const struct script timestamps[] = {
                  "> PA 1001:1002\n"},
 };
 
-/* The driver's buffers: 32767, of which 8191 are a quarter. */
-static const struct script memory[] = {
-        {"RFC 9293 3.8.6: what waits is copied while the driver's buffers are scarce", "copies",
-         OPEN "< A 1:1001 ack 1\n"
-              "held 1\n"
-              "scarce 8000\n"
-              "+1\n"
-              "< A 1001:2001 ack 1\n"
-              "> A 1 ack 2001\n"
-              "< A 2001:3001 ack 1\n"
-              "count copied 2\n"
-              "held 1\n"
-              "# out of order as well\n"
-              "< A 5001:6001 ack 1\n"
-              "> A 1 ack 3001\n"
-              "count copied 3\n"
-              "held 1\n"
-              "< A 3001:4001 ack 1\n"
-              "> A 1 ack 4001\n"
-              "< A 4001:5001 ack 1\n"
-              "# no memory: it has to come again\n"
-              "> A 1 ack 4001\n"
-              "count copied 4\n"
-              "count refused_memory 1\n"
-              "held 1\n"
-              "read 4000\n"
-              "held 0\n"
-              "< A 4001:5001 ack 1\n"
-              "> A 1 ack 6001\n"
-              "read 2000\n"
-              "scarce 0\n"
-              "+1\n"
-              "< A 6001:7001 ack 1\n"
-              "held 1\n"
-              "read 1000\n"},
-        {"RFC 9293 3.8.6: the last ones are not for who already has some", "copies",
-         OPEN "scarce 8000\n"
-              "+1\n"
-              "< A 1:1001 ack 1\n< A 1001:2001 ack 1\n> A 1 ack 2001\n"
-              "< A 2001:3001 ack 1\n< A 3001:4001 ack 1\n> A 1 ack 4001\n"
-              "< A 4001:5001 ack 1\n"
-              "anew\n"
-              "< S 0 mss 1000 port 4001\n"
-              "> SA 0 port 4001\n"
-              "< A 1 ack 1 port 4001\n"
-              "< A 1:1001 ack 1 port 4001\n"
-              "held 1\n"
-              "< A 1001:2001 ack 1 port 4001\n"
-              "> A 1 ack 1001 port 4001\n"
-              "held 1\n"
-              "count refused_memory 1\n"
-              "accept\n"
-              "read 1000\n"
-              "scarce 4000\n"
-              "+1\n"
-              "< A 1001:2001 ack 1 port 4001\n"
-              "> A 1 ack 1001 port 4001\n"
-              "held 0\n"
-              "count refused_memory 2\n"},
-};
-
-TEST(memory)
 TEST(acknowledging)
 TEST(windows)
 TEST(nagle)
@@ -497,9 +435,9 @@ TEST(timestamps)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_memory),  cmocka_unit_test(test_acknowledging),
-	        cmocka_unit_test(test_windows), cmocka_unit_test(test_nagle),
-	        cmocka_unit_test(test_urgent),  cmocka_unit_test(test_timestamps),
+	        cmocka_unit_test(test_acknowledging), cmocka_unit_test(test_windows),
+	        cmocka_unit_test(test_nagle),         cmocka_unit_test(test_urgent),
+	        cmocka_unit_test(test_timestamps),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
