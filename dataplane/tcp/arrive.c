@@ -101,6 +101,15 @@ static bool window_has(const struct connection *c, const struct segment *seg)
 	return at < window || last < window;
 }
 
+/* The peer has probed our window with a byte, which we took, and does not know it. If our probe's
+ * byte was taken as well, each would hold the other's acknowledgements for old, and learn nothing. */
+static bool acks_beside_probe(const struct connection *c, const struct segment *seg)
+{
+	return c->state >= SY_STACK_ESTABLISHED && segment_span(seg) == 0 &&
+	       seg->seq + 1 == c->rcv_nxt && (seg->flags & (SY_TCP_ACK | SY_TCP_RST)) == SY_TCP_ACK &&
+	       seq_after(seg->ack, c->snd_una);
+}
+
 /* Old data, or a segment outside of the window: the peer learns where we are. */
 static void window_miss(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
@@ -214,7 +223,8 @@ static void arrive_open(struct sy_stack *s, struct connection *c, struct segment
 	    seg->seq == c->rcv_nxt - 1 && !syn_received_again(s, c, seg))
 		return;
 	if (!window_has(c, seg)) {
-		window_miss(s, c, seg);
+		if (!acks_beside_probe(c, seg) || arrive_ack(s, c, seg))
+			window_miss(s, c, seg);
 		return;
 	}
 	/* Second: RST. */

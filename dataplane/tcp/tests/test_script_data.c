@@ -175,6 +175,21 @@ static const struct script windows[] = {
               "> A 1002:1003\n"
               "< A 1 ack 1003 win 5000\n"
               "> PA 1003:1501\n"},
+        {"RFC 9293 3.8.6.1: both sides probe, and take the other's byte", "",
+         OPEN "write 1000\n"
+              "> PA 1:1001\n"
+              "< A 1 ack 1001 win 0\n"
+              "write 500\n"
+              "~221\n"
+              "> A 1001:1002 ack 1\n"
+              "< A 1:2 ack 1001 win 0\n"
+              "+41\n"
+              "> A 1001 ack 2\n"
+              "# that is lost; the peer does not know of its byte, but tells of ours\n"
+              "< A 1 ack 1002 win 5000\n"
+              "> A 1002 ack 2\n"
+              "> PA 1002:1501 ack 2\n"
+              "read 1\n"},
         {"RFC 9293 3.10.7.4, fifth: what was never sent is not acknowledged as a probe's byte", "",
          OPEN "write 1000\n"
               "> PA 1:1001\n"
