@@ -39,18 +39,24 @@ void recovery_sent(struct sy_stack *s, struct connection *c, uint32_t bytes)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-static void recovery_begin(struct sy_stack *s, struct connection *c, enum recovery kind)
+/* delivered: by the ACK that begins it. */
+static void recovery_begin(struct sy_stack *s, struct connection *c, enum recovery kind,
+                           uint32_t delivered)
 {
 	union flight *f = flight_of(s, c);
 	uint32_t flight = c->snd_nxt - c->snd_una;
+	/* RecoverFS (RFC 9937): what had been delivered before this ACK is no part of it. */
+	uint32_t under_way = sent_in_flight(&f->sent) + f->sent.lost + delivered;
 
 	path_probe_forget(c);
 	c->recovery = (uint8_t)kind;
 	c->recover = c->snd_nxt;
 	c->flags |= C_UNDO;
 	congestion_reduce(&c->congestion, flight, time_ms64(s));
-	prr_begin(&f->prr, flight, c->congestion.ssthresh);
-	c->allowance = c->mss; /* the first segment goes at once */
+	prr_begin(&f->prr, under_way, c->congestion.ssthresh);
+	c->allowance = c->mss;       /* the first segment goes at once */
+	if (c->flags & C_TAIL_TIMER) /* RFC 8985 7.2: a recovery needs no probe */
+		timer_retransmit_set(s, c);
 	if (c->flags & C_ECN)
 		c->flags |= C_TELL_CWR;
 	if (kind == RECOVERY_FAST)
@@ -83,7 +89,7 @@ static void recovery_undo(struct sy_stack *s, struct connection *c)
 
 /* ---- what happens ---------------------------------------------------------------------------- */
 
-void recovery_look(struct sy_stack *s, struct connection *c)
+static void look(struct sy_stack *s, struct connection *c, uint32_t delivered)
 {
 	union flight *f = flight_of(s, c);
 	uint64_t look_ns;
@@ -103,7 +109,12 @@ void recovery_look(struct sy_stack *s, struct connection *c)
 		return;
 	connection_wants(s, c);
 	if (c->recovery == RECOVERY_NONE && !path_probe_lost(s, c))
-		recovery_begin(s, c, RECOVERY_FAST);
+		recovery_begin(s, c, RECOVERY_FAST, delivered);
+}
+
+void recovery_look(struct sy_stack *s, struct connection *c)
+{
+	look(s, c, 0);
 }
 
 uint32_t recovery_duplicate(struct sy_stack *s, struct connection *c)
@@ -120,7 +131,7 @@ uint32_t recovery_duplicate(struct sy_stack *s, struct connection *c)
 		return bytes;
 	uint16_t first = c->probe_len && c->probe_from == c->snd_una ? c->probe_len : c->mss;
 	if (sent_first_lost(&f->sent, &s->sent, first) > 0 && !path_probe_lost(s, c))
-		recovery_begin(s, c, RECOVERY_FAST);
+		recovery_begin(s, c, RECOVERY_FAST, bytes);
 	return bytes;
 }
 
@@ -159,11 +170,11 @@ void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_
 	else if (progress)
 		partial(s, c);
 	lost = f->sent.lost;
-	recovery_look(s, c);
+	look(s, c, news->delivered);
 	if (c->recovery == RECOVERY_NONE && (ece || news->probe_lost) &&
 	    !sy_seq_before(c->snd_una, c->recover)) {
 		s->counters.ecn_reduced += ece;
-		recovery_begin(s, c, RECOVERY_ECN);
+		recovery_begin(s, c, RECOVERY_ECN, news->delivered);
 	}
 	if (is_rated(c))
 		c->allowance = prr_acked(&f->prr, news->delivered, sent_in_flight(&f->sent), c->mss,

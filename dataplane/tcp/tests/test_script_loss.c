@@ -195,8 +195,6 @@ static const struct script duplicates[] = {
               "< A 1 ack 1\n"
               "< A 1 ack 1\n"
               "< A 1 ack 1\n"
-              "< A 1 ack 1\n"
-              "< A 1 ack 1\n"
               "> A 12001:13001\n"},
         {"RFC 6582 3.2, step 3: a partial acknowledgement sends the next one", "",
          OPEN TEN "< A 1 ack 1\n"
@@ -248,6 +246,16 @@ static const struct script selective[] = {
          "> A 1:1001\n"
          "< A 1 ack 2001\n"
          "count timeouts 0\n"},
+        {"RFC 8985 7.2: a recovery needs no probe", "sack",
+         FAR TEN "+15\n"
+                 "< A 1 ack 1 sack 1001-4001\n"
+                 "> A 1:1001\n"
+                 "write 5000\n"
+                 "+100\n"
+                 "count tail_probes 0\n"
+                 "< A 1 ack 10001\n"
+                 "> A 10001:11001\n> A 11001:12001\n> A 12001:13001\n> A 13001:14001\n"
+                 "> PA 14001:15001\n"},
         {"RFC 8985 7.4: a loss that the probe has repaired reduces the window, and is no ECN",
          "sack",
          "connect\n"
@@ -377,7 +385,7 @@ static const struct script marks[] = {
                        "< AE 1 ack 2001\n"
                        "> AC 10001:11001 ect\n"
                        "info ssthresh 4000\n"
-                       "< AE 1 ack 4001\n"
+                       "< AE 1 ack 5001\n"
                        "> A 11001:12001 ect\n"
                        "info ssthresh 4000\n"
                        "count ecn_reduced 1\n"},
