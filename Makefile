@@ -91,6 +91,7 @@ format: ## format all sources in place
 	@git ls-files -z '*.c' '*.h' | xargs -0 clang-format -i
 	@gofmt -w $$(git ls-files '*.go')
 	@PYTHONPATH=scripts python3 -m checks.rulers
+	@PYTHONPATH=scripts python3 -m checks.mechanisms
 	@.venv/bin/ruff format --quiet bench tests scripts/check scripts/checks
 	@.venv/bin/ruff check --quiet --fix bench tests scripts/check scripts/checks
 
