@@ -322,6 +322,11 @@ HEADLINES = [
         {"flow": "upload", "kernel": "one core"},
     ),
     stack(
+        "requests that are due at one time, {burst} of them, as the receiver stamps them",
+        "requests in a burst",
+        {"burst": 64},
+    ),
+    stack(
         "connections held while {rate} a second are asked of {idle}",
         "held",
         {"idle": 1_000_000},

@@ -6,15 +6,17 @@
     half load    an open loop at half of what the server did in the same round; latency counts from
                  when a request was due. `half of the kernel's`: both servers at that rate
     bulk         one connection, answers of 64 MB, or requests of 64 MB; `both cores` as for echo
+    burst        requests of one time, as the receiver's end of the cable stamps them; the baseline
+                 is as fast as the generator sends for long, with answers to be taken meanwhile
     idle         a million connections, any of which is asked, 100 000 times a second in all
     programs     unmodified nginx and redis by `steelyard run` and as they are: bench/program_bed.py
 
 Rounds: the stack's server and then the kernel's. The evidence has requests without an answer.
 """
 
-from bench import machine, picture, report
+from bench import machine, picture, report, stamps
 from bench.program_bed import PAGE, ProgramBed
-from bench.stack_bed import SOURCES, StackBed, lost
+from bench.stack_bed import PORT, SOURCES, StackBed, lost
 
 TITLE = (
     "servers on the TCP stack beside the kernel's, over veth: echo, latency, bulk, idle, programs"
@@ -26,6 +28,9 @@ CONNECTIONS = 256
 SECONDS = 1
 MEMORY = 1 << 30  # of both servers and the generator
 BULK = 64_000_000
+BURSTS = 64, 256  # requests: what leaves in one turn, and in four
+FLAT = 768  # twelve turns; more would not find room where they wait for the server's core
+BURSTS_A_SECOND = 20
 IDLE_RATE = 100_000
 IDLE_BYTES = 2200  # of both ends, for a connection
 
@@ -39,6 +44,7 @@ def rows(quick):
                     bed.steer(cores == 1)
                     for direction in ("download", "upload"):
                         yield bulk(bed, direction, cores, SECONDS)
+                yield from burst(bed, SECONDS / 2)
         with ProgramBed() as bed:
             for _ in range(3 if quick else 7):
                 yield from programs(bed, SECONDS)
@@ -56,6 +62,7 @@ def rows(quick):
 def smoke():
     with StackBed() as bed:
         yield bulk(bed, "download", 1, 0.1)
+        yield from burst(bed, 0.2)
         yield from idle(bed, 1000, 1000, 0.1)
     with ProgramBed() as bed:
         yield from programs(bed, 0.1)
@@ -123,6 +130,43 @@ def bulk(bed, direction, cores, seconds):
     for name, one in (("", ours), ("kernel_", theirs)):
         seen[f"{name}sent_again"] = one["stack"]["retransmitted"]
     return record(params, "throughput", "Gbit/s", *rates, seen)
+
+
+def burst(bed, seconds):
+    """How close together requests of one time leave: to the kernel's server, as packets for a stack
+    are taken before anybody else sees them."""
+    bed.steer(True)
+    flat, _ = stamped(bed, FLAT, seconds)
+    for size in BURSTS:
+        value, longest = stamped(bed, size, seconds)
+        yield {
+            "bench": "stack",
+            "params": {"burst": size},
+            "metric": "requests in a burst",
+            "unit": "1/s",
+            "value": value,
+            "baseline": {"name": f"{FLAT} at one time", "value": flat},
+            "evidence": {"longest_gap_us": longest},
+        }
+
+
+def stamped(bed, size, seconds):
+    """The rate within bursts of so many requests, and the longest gap, in µs."""
+    with stamps.Stamps(bed.server, "s1", PORT["echo"]) as seen:
+        results = bed.ask(
+            "kernel",
+            "echo",
+            rate=size * BURSTS_A_SECOND,
+            arrivals="even",
+            burst=size,
+            connections=size,
+            duration=f"{seconds}s",
+            warmup="0s",
+        )
+        whole = stamps.bursts(seen.taken(), size)
+    if not whole or lost(results):
+        raise machine.Failed(f"no burst of {size} requests arrived whole")
+    return stamps.summary(whole)
 
 
 def idle(bed, many, rate, seconds):
