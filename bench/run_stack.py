@@ -8,7 +8,8 @@
     bulk         one connection, answers of 64 MB, or requests of 64 MB; `both cores` as for echo
     burst        requests of one time, as the receiver's end of the cable stamps them; the baseline
                  is as fast as the generator sends for long, with answers to be taken meanwhile
-    idle         a million connections, any of which is asked, 100 000 times a second in all
+    idle         a million connections, any of which is asked, 100 000 times a second in all: each
+                 run with servers of its own, whose memory has not been touched yet
     programs     unmodified nginx and redis by `steelyard run` and as they are: bench/program_bed.py
 
 Rounds: the stack's server and then the kernel's. The evidence has requests without an answer.
@@ -31,6 +32,8 @@ BULK = 64_000_000
 BURSTS = 64, 256  # requests: what leaves in one turn, and in four
 FLAT = 768  # twelve turns; more would not find room where they wait for the server's core
 BURSTS_A_SECOND = 20
+ROUNDS = 6  # the fewest that an interval takes
+IDLE_ROUNDS, IDLE_SECONDS = 3, 4
 IDLE_RATE = 100_000
 IDLE_BYTES = 2200  # of both ends, for a connection
 
@@ -38,7 +41,7 @@ IDLE_BYTES = 2200  # of both ends, for a connection
 def rows(quick):
     if machine.memory_suffices(MEMORY):
         with StackBed() as bed:
-            for _ in range(3 if quick else 7):
+            for _ in range(3 if quick else ROUNDS):
                 yield from echo(bed, SECONDS)
                 for cores in (2, 1):
                     bed.steer(cores == 1)
@@ -46,15 +49,16 @@ def rows(quick):
                         yield bulk(bed, direction, cores, SECONDS)
                 yield from burst(bed, SECONDS / 2)
         with ProgramBed() as bed:
-            for _ in range(3 if quick else 7):
+            for _ in range(3 if quick else ROUNDS):
                 yield from programs(bed, SECONDS)
     else:
         print(f"   echoes, bulk and programs: left out, {machine.lacking(MEMORY)}")
     many = 100_000 if quick else 1_000_000
     wanted = many * IDLE_BYTES + machine.GB
     if machine.memory_suffices(wanted):
-        with StackBed(many) as bed:
-            yield from idle(bed, many, IDLE_RATE, 3 if quick else 10)
+        for _ in range(1 if quick else IDLE_ROUNDS):
+            with StackBed(many) as bed:
+                yield from idle(bed, many, IDLE_RATE, IDLE_SECONDS)
     else:
         print(f"   {many:,} connections: left out, {machine.lacking(wanted)}")
 
