@@ -102,11 +102,13 @@ static bool window_has(const struct connection *c, const struct segment *seg)
 }
 
 /* The peer has probed our window with a byte, which we took, and does not know it. If our probe's
- * byte was taken as well, each would hold the other's acknowledgements for old, and learn nothing. */
+ * byte was taken as well, each would hold the other's acknowledgements for old, and learn nothing.
+ */
 static bool acks_beside_probe(const struct connection *c, const struct segment *seg)
 {
 	return c->state >= SY_STACK_ESTABLISHED && segment_span(seg) == 0 &&
-	       seg->seq + 1 == c->rcv_nxt && (seg->flags & (SY_TCP_ACK | SY_TCP_RST)) == SY_TCP_ACK &&
+	       seg->seq + 1 == c->rcv_nxt &&
+	       (seg->flags & (SY_TCP_ACK | SY_TCP_RST)) == SY_TCP_ACK &&
 	       seq_after(seg->ack, c->snd_una);
 }
 
