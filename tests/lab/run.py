@@ -86,7 +86,8 @@ class Puppet:
                 threading.Thread(target=self._obey, args=(one,), daemon=True).start()
 
     def _obey(self, one):
-        with contextlib.suppress(OSError):
+        """An order that fails ends the connection."""
+        try:
             order = b""
             while not order.endswith(b"\n"):
                 byte = one.recv(1)
@@ -95,6 +96,8 @@ class Puppet:
                 order += byte
             name, *words = order.decode().strip().replace("two parts", "two_parts").split()
             getattr(self, name)(one, *words)
+        except OSError:
+            one.close()
 
     def hold(self, one):
         self.held.append(one)
