@@ -217,6 +217,9 @@ bool arrive_ack(struct sy_stack *s, struct connection *c, const struct segment *
 	}
 	if (syn && !syn_acked(s, c, seg))
 		return false;
+	/* What waits is looked at anew, and not for more that was said to follow: as on Linux. */
+	if (seg->ack != c->snd_una || seg->len == 0)
+		c->flags &= ~(uint32_t)C_MORE;
 	if (c->snd_una != c->snd_nxt)
 		ack_take(s, c, seg, syn);
 	if (!sy_seq_before(seg->ack, c->snd_una))

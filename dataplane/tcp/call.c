@@ -176,6 +176,8 @@ int64_t send_added(struct sy_stack *s, struct connection *c, size_t done, size_t
 		c->urgent_out = c->unsent.end;
 		c->flags |= C_URGENT_OUT;
 	}
+	if (flags & SY_STACK_MORE)
+		connection_hold(c, c->unsent.end - (uint32_t)done);
 	c->flags = (c->flags & ~(uint32_t)C_MORE) | (flags & SY_STACK_MORE ? C_MORE : 0);
 	connection_wants(s, c);
 	return (int64_t)done;

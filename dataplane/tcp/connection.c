@@ -193,7 +193,7 @@ uint32_t connection_ts_offset(const struct sy_stack *s, const struct sy_tuple *f
 void connection_begin(struct sy_stack *s, struct connection *c, uint32_t iss)
 {
 	c->snd_una = c->snd_nxt = c->recover = iss;
-	c->small_end = iss;
+	c->small_end = c->held_from = iss;
 	send_buffer_init(&c->unsent, iss + 1);
 	connection_resize(c);
 	congestion_init(&c->congestion, s->congestion, c->mss, iss, time_ms64(s));

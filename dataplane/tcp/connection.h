@@ -30,7 +30,7 @@ enum {
 	C_QUICK_ACK = 1 << 14,
 	C_LINGER_ABORT = 1 << 15,
 	C_WANTS_SPACE = 1 << 16,   /* the application got -EAGAIN from send */
-	C_MORE = 1 << 17,          /* more will be sent at once */
+	C_MORE = 1 << 17,          /* more will be sent at once; until the peer acknowledges */
 	C_URGENT_IN = 1 << 18,     /* urgent_in is beyond what was read */
 	C_URGENT_OUT = 1 << 19,    /* urgent_out is not acknowledged */
 	C_ORPHAN = 1 << 21,        /* closed by the application; the peer has not taken all */
@@ -128,7 +128,11 @@ struct connection {
 	uint16_t listener;  /* its number, while half-open or ready; else LISTENER_NONE */
 	uint32_t pace_most; /* bytes a second; 0: no bound */
 	uint64_t cookie;    /* the application's */
-	uint32_t urgent_in, urgent_out;
+	uint32_t urgent_in;
+	union {
+		uint32_t urgent_out; /* C_URGENT_OUT */
+		uint32_t held_from;  /* else of C_CORK, C_MORE: what is before was pushed */
+	};
 	uint32_t peer_fin; /* the sequence number of a FIN that came too early */
 	uint16_t keepalive_s, keepalive_interval_s;
 	uint32_t user_timeout_ms;
@@ -250,6 +254,26 @@ static inline bool connection_sends(const struct connection *c)
 static inline bool seq_after(uint32_t a, uint32_t b)
 {
 	return (int32_t)(a - b) > 0;
+}
+
+/* Nagle's rule in Minshall's form: one segment that is not full is under way at most. */
+static inline bool connection_may_short(const struct connection *c)
+{
+	return c->flags & C_NO_DELAY || !seq_after(c->small_end, c->snd_una);
+}
+
+/* What is behind held_from waits for more. Urgent data does not. */
+static inline bool connection_holds(const struct connection *c)
+{
+	return c->flags & (C_CORK | C_MORE) && !(c->flags & C_URGENT_OUT);
+}
+
+/* Before C_CORK or C_MORE is set: what is there up to `end`, and might leave now, does not wait for
+ * what follows. What Nagle's rule keeps back so far does, as on Linux. */
+static inline void connection_hold(struct connection *c, uint32_t end)
+{
+	if (!(c->flags & (C_CORK | C_MORE | C_URGENT_OUT)))
+		c->held_from = connection_may_short(c) ? end : c->snd_nxt;
 }
 
 #endif

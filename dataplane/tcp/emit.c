@@ -161,7 +161,7 @@ static void plan_text(struct connection *c, struct segment_plan *plan, bool agai
 {
 	uint32_t end = plan->seq + plan->len;
 
-	if (end == c->unsent.end)
+	if (end == c->unsent.end || (end == c->held_from && connection_holds(c)))
 		plan->flags |= SY_TCP_PSH;
 	if (c->flags & C_URGENT_OUT && seq_after(c->urgent_out, plan->seq)) {
 		uint32_t ahead = c->urgent_out - plan->seq;
@@ -283,12 +283,21 @@ static inline __attribute__((always_inline)) bool short_may_go(const struct conn
 		return true;
 	if (!all) /* the window ends within it; its fourth case is the override timer */
 		return c->flags & C_CORK_OVER;
-	if (c->flags & C_FIN_WANTED || c->flags & C_CORK_OVER)
+	if (c->flags & (C_FIN_WANTED | C_CORK_OVER | C_URGENT_OUT))
 		return true;
 	if (c->flags & (C_CORK | C_MORE))
 		return false;
-	/* Nagle's rule in Minshall's form: one that is not full is under way at most. */
-	return c->flags & C_NO_DELAY || !seq_after(c->small_end, c->snd_una);
+	return connection_may_short(c);
+}
+
+/* The end of what was pushed before the application said that more follows; SND.NXT: there is
+ * nothing, or it may not go. */
+static uint32_t pushed_end(const struct connection *c)
+{
+	uint32_t pushed = c->held_from - c->snd_nxt, bytes = c->unsent.end - c->snd_nxt;
+
+	return connection_holds(c) && pushed <= bytes && connection_may_short(c) ? c->held_from
+	                                                                         : c->snd_nxt;
 }
 
 /* The end of the new segment that may go now; SND.NXT: none. */
@@ -304,8 +313,10 @@ static uint32_t new_end(const struct connection *c)
 	open = seq_after(edge, c->snd_nxt) ? edge - c->snd_nxt : 0;
 	len = bytes < c->mss ? bytes : c->mss;
 	len = len < open ? len : open;
-	if (len == 0 || (len < c->mss && !short_may_go(c, len, len == bytes)))
+	if (len == 0)
 		return c->snd_nxt;
+	if (len < c->mss && !short_may_go(c, len, len == bytes))
+		return len == bytes ? pushed_end(c) : c->snd_nxt;
 	return c->snd_nxt + len + (len == bytes && waiting > bytes);
 }
 

@@ -95,6 +95,20 @@ static struct connection_wishes wishes_of(const struct connection *c)
 	};
 }
 
+/* As on Linux: what was there before a cork, and might leave, does not wait for it. When there is
+ * none any more, or Nagle's rule is turned off, all that waits leaves. */
+static void flags_set(struct connection *c, uint32_t flags, enum sy_stack_option option,
+                      uint32_t value)
+{
+	if (option == SY_STACK_CORK && value)
+		connection_hold(c, c->unsent.end);
+	c->flags = flags;
+	if (option == SY_STACK_CORK && !value)
+		c->flags &= ~(uint32_t)C_MORE;
+	if (option == SY_STACK_NO_DELAY && value && connection_holds(c))
+		c->held_from = c->unsent.end;
+}
+
 int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option, uint32_t value,
                  uint64_t now_ns)
 {
@@ -120,7 +134,7 @@ int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option
 	c->user_timeout_ms = w.user_timeout_ms;
 	c->send_limit = w.send_limit;
 	c->receive_limit = w.receive_limit;
-	c->flags = w.flags;
+	flags_set(c, w.flags, option, value);
 	c->user_mss = w.mss;
 	c->keepalive_probes = w.keepalive_probes;
 	c->tos = w.tos;

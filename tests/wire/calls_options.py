@@ -11,12 +11,14 @@ import select
 import socket
 import struct
 import termios
+import time
 
 from calls import PEER, all_of, attempt, dial, say
 
 SIOCOUTQNSD, SIOCATMARK, SIOCGIFINDEX = 0x894B, 0x8905, 0x8933
 SO_MARK, IP_MINTTL, MSG_MORE, MSG_NOSIGNAL = 36, 21, 0x8000, 0x4000
 SO_BINDTOIFINDEX, IP_TRANSPARENT = 62, 19
+LEAST_TIMEOUT_S = 0.15  # of Linux 0.2
 LIBC = ctypes.CDLL(None, use_errno=True)
 V6 = ":" in PEER[0]
 FAMILY = socket.AF_INET6 if V6 else socket.AF_INET
@@ -193,6 +195,52 @@ def sending():
     attempt("no signal", one.send, b"x", MSG_NOSIGNAL)
 
 
+def waiting_behind():
+    """How many bytes wait for more: never those that were sent before it was said that more
+    follows."""
+    nodelay, cork = ((socket.IPPROTO_TCP, name) for name in (socket.TCP_NODELAY, socket.TCP_CORK))
+    look = (None, 0)  # what the stack takes its turn for: until then one segment has all
+    cases = {
+        "more": [("more", MSG_MORE)],
+        "more, behind what was sent": [("sent", 0), ("more", MSG_MORE), ("again", MSG_MORE)],
+        "more, behind what waits": [("sent", 0), look, ("waits", 0), ("more", MSG_MORE)],
+        "no more": [("more", MSG_MORE), ("all", 0)],
+        "a cork, behind what was sent": [("sent", 0), (cork, 1), ("corked", 0)],
+        "a cork, behind what waits": [("sent", 0), look, ("waits", 0), (cork, 1), ("c", 0)],
+        "no cork": [("more", MSG_MORE), (cork, 0)],
+        "no delay, behind a cork": [(cork, 1), ("corked", 0), (nodelay, 1)],
+        "no delay, and then a cork": [(nodelay, 1), (cork, 1), ("corked", 0)],
+        "no delay, and then more": [("sent", 0), (nodelay, 1), ("sent", 0), ("more", MSG_MORE)],
+        "urgent, behind a cork": [(cork, 1), ("urgent", socket.MSG_OOB)],
+        "full segments, behind a cork": [(cork, 1), ("x" * 3000, 0)],
+    }
+    for name, steps in cases.items():
+        say(name, promptly(steps))
+    one = dial("echo")
+    one.send(b"sent, ")
+    one.send(b"and more", MSG_MORE)
+    say("it comes", one.recv(14, socket.MSG_WAITALL))
+
+
+def promptly(steps):
+    """Bytes that wait after these steps, at a peer that acknowledges nothing. A time-out lets them
+    go: then once more."""
+    while True:
+        one = dial("deaf")
+        one.recv(1)
+        began = time.monotonic()
+        for what, value in steps:
+            if what is None:
+                number(one, SIOCOUTQNSD)
+            elif isinstance(what, str):
+                one.send(what.encode(), value)
+            else:
+                one.setsockopt(*what, value)
+        count = number(one, SIOCOUTQNSD)
+        if time.monotonic() - began < LEAST_TIMEOUT_S:
+            return count
+
+
 def marks():
     one = dial("urgent")
     one.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
@@ -292,6 +340,7 @@ for part in (
     looking,
     parts,
     sending,
+    waiting_behind,
     marks,
     epolls,
     both_kinds,

@@ -170,7 +170,9 @@ int sy_stack_connect(struct sy_stack *s, const struct sy_stack_endpoint *local,
                      const struct sy_stack_endpoint *peer, uint64_t cookie, uint64_t now_ns,
                      sy_stack_id *out);
 
-#define SY_STACK_MORE 1 /* more follows at once: a segment that is not full may wait for it */
+/* More follows at once: these bytes wait for it where they do not fill a segment, until the peer
+ * acknowledges something, or 200 ms. What was sent before does not. */
+#define SY_STACK_MORE 1
 #define SY_STACK_OOB  2 /* the last byte is urgent (RFC 6093: better not) */
 
 /* Copies bytes to be sent. Returns how many, or -EAGAIN, -EPIPE (the sending side is closed),

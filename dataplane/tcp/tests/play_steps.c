@@ -32,7 +32,7 @@ static void do_refused(struct play *p, char *words)
 	WANT(p, sy_stack_accept(p->s, p->listener, 9, NULL, &id) == -EAGAIN);
 }
 
-static void do_write(struct play *p, char *words)
+static void one_write(struct play *p, const char *words)
 {
 	uint32_t len = (uint32_t)strtoul(words, NULL, 0);
 	int flags = strstr(words, "more") ? SY_STACK_MORE : strstr(words, "oob") ? SY_STACK_OOB : 0;
@@ -47,6 +47,19 @@ static void do_write(struct play *p, char *words)
 	p->written += len;
 	if (strstr(words, "fin"))
 		WANT(p, sy_stack_shutdown(p->s, p->c, p->now) == 0);
+	if (strstr(words, "cork"))
+		WANT(p, sy_stack_set(p->s, p->c, SY_STACK_CORK, 1, p->now) == 0);
+}
+
+static void do_write(struct play *p, char *words)
+{
+	const char then[] = " then ";
+
+	for (char *next; (next = strstr(words, then)) != NULL; words = next + strlen(then)) {
+		*next = '\0';
+		one_write(p, words);
+	}
+	one_write(p, words);
 }
 
 static void do_full(struct play *p, char *words)

@@ -12,7 +12,8 @@
  *     refused                    connect or accept fails   failed E   the connection's error
  *     set OPTION V               nodelay, cork, quickack, keepalive, interval, probes, timeout,
  *                                linger, receive, send, mss, tos, pacing, rate
- *     write N more, write N oob, write N fin: with these flags, or with shutdown
+ *     write N more, write N oob, write N fin, write N cork: with these flags, or with shutdown, or
+ *     corked afterwards; write N then M …: one after the other, before the stack sends
  *     broken E                   write fails               empty      read gives -EAGAIN
  *     state NAME                 as sy_stack_state_name()  gone [N]   N connections are left
  *     event WORDS                what the next event says  no event   there is none

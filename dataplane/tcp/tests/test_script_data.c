@@ -340,6 +340,58 @@ static const struct script nagle[] = {
          OPEN "write 10 more\n"
               "write 10\n"
               "> PA 1:21\n"},
+        {"more: or 200 ms", "",
+         OPEN "write 10 more\n"
+              "+199\n"
+              "~5\n"
+              "> PA 1:11\n"},
+        {"more: what was sent before does not wait, and what is behind it until then", "",
+         OPEN "write 10 then 10 more then 10 more\n"
+              "> PA 1:11\n"
+              "< A 1 ack 11\n"
+              "> PA 11:31\n"},
+        {"more: nor longer than for an acknowledgement does what RFC 896 keeps back", "",
+         OPEN "write 10\n"
+              "> PA 1:11\n"
+              "write 10 then 10 more\n"
+              "< A 1 ack 11\n"
+              "> PA 11:31\n"},
+        {"more: full segments leave", "",
+         OPEN "write 10 then 1000 more\n"
+              "> A 1:1001\n"
+              "write 10\n"
+              "> PA 1001:1021\n"},
+        {"cork: full segments leave, and what is urgent", "",
+         OPEN "set cork 1\n"
+              "write 1010\n"
+              "> A 1:1001\n"
+              "write 1 oob\n"
+              "> UPA 1001:1012 urg 11\n"},
+        {"cork: what was sent before does not wait", "",
+         OPEN "write 10 cork then 10\n"
+              "> PA 1:11\n"
+              "< A 1 ack 11\n"
+              "+199\n"
+              "~5\n"
+              "> PA 11:21\n"},
+        {"cork: what RFC 896 keeps back waits on", "",
+         OPEN "write 10\n"
+              "> PA 1:11\n"
+              "write 10 cork\n"
+              "< A 1 ack 11\n"
+              "+199\n"
+              "~5\n"
+              "> PA 11:21\n"},
+        {"cork: to turn Nagle's rule off lets go what waits, and no more", "",
+         OPEN "set cork 1\n"
+              "write 10\n"
+              "set nodelay 1\n"
+              "> PA 1:11\n"
+              "write 10\n"
+              "write 10 more\n"
+              "< A 1 ack 11\n"
+              "set cork 0\n"
+              "> PA 11:31\n"},
         {"a full send buffer, and the event when it is empty again", "",
          OPEN "set send 2000\n"
               "write 2000\n"
