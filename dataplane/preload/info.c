@@ -30,8 +30,11 @@ socklen_t info_get(const struct sock *s, void *out)
 
 /* ---- ioctl ----------------------------------------------------------------------------------- */
 
-static int connection_ioctl(int fd, unsigned long request, int *arg)
+/* Linux takes an argument at any address; so does this. */
+static int connection_ioctl(int fd, unsigned long request, void *arg)
 {
+	int value, rc;
+
 	if (!runner_lock())
 		return -EAGAIN;
 	runner_turn();
@@ -40,7 +43,10 @@ static int connection_ioctl(int fd, unsigned long request, int *arg)
 	runner_unlock();
 	if (!s)
 		return -EBADF;
-	return sy_stack_linux_ioctl(&i, request, arg);
+	rc = sy_stack_linux_ioctl(&i, request, &value);
+	if (!rc)
+		memcpy(arg, &value, sizeof(value));
+	return rc;
 }
 
 PRELOAD_EXPORT int ioctl(int fd, unsigned long request, ...)
@@ -55,7 +61,9 @@ PRELOAD_EXPORT int ioctl(int fd, unsigned long request, ...)
 	if (!s)
 		return REAL(ioctl)(fd, request, arg);
 	if (request == FIONBIO) {
-		s->nonblock = *(int *)arg != 0;
+		int on;
+		memcpy(&on, arg, sizeof(on));
+		s->nonblock = on != 0;
 		return 0;
 	}
 	/* What is no fact of a connection (interfaces, close-on-exec), any socket answers. */
