@@ -5,12 +5,12 @@
  * memory is locked here. The worker maps it, makes the rings, and binds.
  */
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/if_packet.h>
 #include <linux/if_xdp.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <sy_large_socket.h>
 
 #include "keeper.h"
 
@@ -19,8 +19,7 @@
 #define HEADROOM    256u /* XDP_PACKET_HEADROOM */
 #define LINK_ROOM   64u  /* Ethernet header, tags */
 #define HUGE_PAGE   (UINT64_C(2) << 20)
-#define BUFFER_MORE 256u      /* of a buffer, beside its room */
-#define SEND_BUFFER (4 << 20) /* large segments in the queue of a slow card */
+#define BUFFER_MORE 256u /* of a buffer, beside its room */
 
 /* Memory that both sides can map; of huge pages, if there are. */
 static void *memory_make(struct packets *p, uint64_t bytes)
@@ -50,29 +49,6 @@ static int socket_open(int *out, void *memory, const struct message_answer *a)
 	return fd < 0 || setsockopt(fd, SOL_XDP, XDP_UMEM_REG, &umem, sizeof(umem)) ? -errno : 0;
 }
 
-/* Takes large segments whole (sy_large.h). It receives nothing, whatever a worker does with it: a
- * filter that cannot be taken off drops all. */
-static int large_open(int *out, const struct message_answer *a)
-{
-	struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
-	struct sock_fprog all = {.len = 1, .filter = &drop};
-	struct sockaddr_ll at = {.sll_family = AF_PACKET, .sll_ifindex = a->ifindex};
-	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
-	int room = SEND_BUFFER;
-
-	*out = fd;
-	if (fd < 0)
-		return -errno;
-	/* Where it is refused, the limit of all sockets is fine as well. */
-	setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
-	if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &all, sizeof(all)) ||
-	    setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &one, sizeof(one)) ||
-	    setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof(one)) ||
-	    bind(fd, (struct sockaddr *)&at, sizeof(at)))
-		return -errno;
-	return 0;
-}
-
 int packets_open(struct packets *p, struct message_answer *a)
 {
 	/* The rings of each queue, half as many again for what waits, and some for the stack. */
@@ -94,8 +70,10 @@ int packets_open(struct packets *p, struct message_answer *a)
 	while (p->sockets < a->queues && !rc)
 		rc = socket_open(&p->xsk[p->sockets++], memory, a);
 	munmap(memory, a->bytes);
-	if (!rc && a->large)
-		rc = large_open(&p->large, a);
+	if (!rc && a->large) {
+		p->large = sy_large_socket(a->ifindex);
+		rc = p->large < 0 ? p->large : 0;
+	}
 	if (rc)
 		packets_drop(p);
 	return rc;

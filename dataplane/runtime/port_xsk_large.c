@@ -4,37 +4,22 @@
  * them, or the card does (sy_large.h). AF_XDP has no way to say so, and hands each frame to the
  * driver in a call of its own.
  *
- * One socket for each queue, as workers share nothing. It receives nothing. The kernel copies the
- * bytes before the call returns: the buffers are free then.
+ * One socket for each queue, as workers share nothing. The kernel copies the bytes before the call
+ * returns: the buffers are free then.
  */
-#include <errno.h>
-#include <linux/if_ether.h>
-#include <linux/if_packet.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <sy_large.h>
+#include <sy_large_socket.h>
 
 #include "port_xsk.h"
 
-#define SEND_BUFFER (4 << 20) /* segments in the queue of a slow card */
-
 static int large_open(const struct port *p, struct xsk_queue *q)
 {
-	struct sockaddr_ll at = {.sll_family = AF_PACKET, .sll_ifindex = p->ifindex};
-	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
-	int room = SEND_BUFFER;
+	int fd = sy_large_socket(p->ifindex);
 
 	if (fd < 0)
-		return -errno;
-	/* Where it is refused, the limit of all sockets is fine as well. */
-	setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
-	if (setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof(one)) ||
-	    bind(fd, (struct sockaddr *)&at, sizeof(at))) {
-		int code = errno;
-		close(fd);
-		return -code;
-	}
+		return fd;
 	q->large_fd = fd;
 	q->cuts = true;
 	return 0;
