@@ -1,158 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Socket options. */
+/* Socket options of the stack's sockets. */
 #include <errno.h>
-#include <net/if.h>
 #include <netinet/tcp.h>
-#include <sys/time.h>
 
-#include "preload.h"
+#include "option.h"
 #include "real.h"
 
 #define KEEP_IDLE     7200u /* Linux's own, as it comes */
 #define KEEP_INTERVAL 75u
 #define KEEP_PROBES   9u
 
-#ifndef TCP_AO_ADD_KEY /* Linux 6.7 */
-#define TCP_AO_ADD_KEY 38
-#endif
-
-static uint64_t time_of(const struct timeval *t)
-{
-	return (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_usec * 1000;
-}
-
-/* ---- from the kernel's socket, to the stack -------------------------------------------------- */
-
-static int kernel_int(int fd, int level, int name)
-{
-	int value = 0;
-	socklen_t len = sizeof(value);
-
-	REAL(getsockopt)(fd, level, name, &value, &len);
-	return value;
-}
-
-static uint64_t kernel_time(int fd, int name)
-{
-	struct timeval t = {0};
-	socklen_t len = sizeof(t);
-
-	REAL(getsockopt)(fd, SOL_SOCKET, name, &t, &len);
-	return time_of(&t);
-}
-
-/* Its first 32 bits, or all; -1: no bound, which is 0 here. */
-static uint64_t rate_of(const void *value, socklen_t len)
-{
-	uint32_t rate;
-	uint64_t whole;
-
-	memcpy(&rate, value, sizeof(rate));
-	if (len < sizeof(whole))
-		return (uint32_t)(rate + 1);
-	memcpy(&whole, value, sizeof(whole));
-	return whole + 1;
-}
-
-void options_read(struct sock *s, int fd)
-{
-	socklen_t len = sizeof(s->linger);
-	uint64_t rate;
-
-	s->nodelay = kernel_int(fd, IPPROTO_TCP, TCP_NODELAY);
-	s->cork = kernel_int(fd, IPPROTO_TCP, TCP_CORK);
-	s->keepalive = kernel_int(fd, SOL_SOCKET, SO_KEEPALIVE);
-	s->reuse = kernel_int(fd, SOL_SOCKET, SO_REUSEADDR);
-	s->keepidle = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPIDLE);
-	s->keepintvl = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPINTVL);
-	s->keepcnt = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPCNT);
-	s->user_timeout = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT);
-	s->priority = (uint32_t)kernel_int(fd, SOL_SOCKET, SO_PRIORITY);
-	s->tos = (uint32_t)(s->family == AF_INET6 ? kernel_int(fd, IPPROTO_IPV6, IPV6_TCLASS)
-	                                          : kernel_int(fd, IPPROTO_IP, IP_TOS));
-	s->receive_ns = kernel_time(fd, SO_RCVTIMEO);
-	s->send_ns = kernel_time(fd, SO_SNDTIMEO);
-	REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &s->linger, &len);
-	len = sizeof(rate);
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, &len) == 0)
-		s->pacing_rate = rate_of(&rate, len);
-	/* Linux tells sizes of buffers and segments also where none was set, and the stack's grow:
-	 * option_keep() has them. */
-}
-
-/* The kernel has just taken it. */
-static void option_keep(struct sock *s, int fd, int level, int name, int value)
-{
-	if (level == IPPROTO_TCP && name == TCP_MAXSEG)
-		s->mss = (uint32_t)value;
-	if (level != SOL_SOCKET)
-		return;
-	if (name == SO_SNDBUF || name == SO_SNDBUFFORCE)
-		s->sndbuf = (uint32_t)kernel_int(fd, level, SO_SNDBUF);
-	if (name == SO_RCVBUF || name == SO_RCVBUFFORCE)
-		s->rcvbuf = (uint32_t)kernel_int(fd, level, SO_RCVBUF);
-}
-
-static bool is_served(const char *interface, socklen_t len)
-{
-	const struct message_answer *c = keeper_config();
-	size_t size = strnlen(interface, len);
-
-	return c && strlen(c->ifname) == size && memcmp(c->ifname, interface, size) == 0;
-}
-
-/* What the stack would pass over, and the program relies on: where its packets go, and whose it
- * takes. These Linux tells, as numbers that are 0 when they are off... */
-static const struct {
-	int level, name;
-} binding[] = {{SOL_SOCKET, SO_MARK},
-               {IPPROTO_IP, IP_MINTTL},
-               {IPPROTO_IP, IP_TRANSPARENT},
-               {IPPROTO_IP, IP_OPTIONS},
-               {IPPROTO_IPV6, IPV6_MINHOPCOUNT},
-               {IPPROTO_IPV6, IPV6_TRANSPARENT},
-               {IPPROTO_TCP, TCP_REPAIR}};
-#define BINDING (sizeof(binding) / sizeof(*binding))
-
-/* ... and these it does not tell. */
-static bool option_hides(int level, int name)
-{
-	if (level == IPPROTO_TCP)
-		return name == TCP_MD5SIG || name == TCP_MD5SIG_EXT || name == TCP_AO_ADD_KEY;
-	return level == SOL_SOCKET && (name == SO_ATTACH_FILTER || name == SO_ATTACH_BPF);
-}
-
-static bool option_binds(int level, int name, const void *value, socklen_t len)
-{
-	char interface[IFNAMSIZ] = {0};
-	int v = 0;
-
-	memcpy(&v, value, len < sizeof(v) ? len : sizeof(v));
-	if (level == SOL_SOCKET && name == SO_BINDTODEVICE)
-		return len > 0 && *(const char *)value && !is_served(value, len);
-	if (level == SOL_SOCKET && name == SO_BINDTOIFINDEX)
-		return v > 0 && !(if_indextoname((unsigned)v, interface) &&
-		                  is_served(interface, sizeof(interface)));
-	for (unsigned i = 0; i < BINDING; i++)
-		if (level == binding[i].level && name == binding[i].name)
-			return name == TCP_REPAIR && level == IPPROTO_TCP ? v > 0 : v != 0;
-	return option_hides(level, name);
-}
-
-bool options_bind(int fd)
-{
-	const struct sock *s = table_plain(fd);
-	char interface[IFNAMSIZ] = {0};
-	socklen_t len = sizeof(interface);
-
-	if (s && s->kernels)
-		return true;
-	for (unsigned i = 0; i < BINDING; i++)
-		if (kernel_int(fd, binding[i].level, binding[i].name))
-			return true;
-	return REAL(getsockopt)(fd, SOL_SOCKET, SO_BINDTODEVICE, interface, &len) == 0 && len > 0 &&
-	       !is_served(interface, len);
-}
+/* ---- to the stack ---------------------------------------------------------------------------- */
 
 /* The stack's number: what is more, no port can do. */
 static uint32_t pacing_of(const struct sock *s)
@@ -289,13 +147,13 @@ static int socket_set(struct sock *s, int fd, int name, const void *value, sockl
 	case SO_SNDTIMEO:
 		if (len < sizeof(struct timeval))
 			return -EINVAL;
-		*(name == SO_RCVTIMEO ? &s->receive_ns : &s->send_ns) = time_of(value);
+		*(name == SO_RCVTIMEO ? &s->receive_ns : &s->send_ns) = option_time(value);
 		return 0;
 	case SO_REUSEADDR:
 		s->reuse = v;
 		return 0;
 	case SO_MAX_PACING_RATE:
-		s->pacing_rate = rate_of(value, len);
+		s->pacing_rate = option_rate(value, len);
 		each(s, SY_STACK_PACING_RATE, pacing_of(s));
 		return 0;
 	case SO_PRIORITY:
@@ -331,26 +189,6 @@ static int ip_set(struct sock *s, int level, int name, int v)
 	return 0;
 }
 
-/* Of a socket that is the kernel's so far: what the stack has to know when it gets it. */
-static int plain_set(int fd, int level, int name, const void *value, socklen_t len)
-{
-	int v = 0;
-
-	if (REAL(setsockopt)(fd, level, name, value, len))
-		return -1;
-	if (!table_plain(fd) || !runner_lock())
-		return 0;
-	struct sock *s = table_plain(fd); /* another thread may have closed it */
-	if (value && len >= sizeof(v))    /* at some, Linux takes none for 0 */
-		memcpy(&v, value, sizeof(v));
-	if (s && option_hides(level, name))
-		s->kernels = true;
-	else if (s)
-		option_keep(s, fd, level, name, v);
-	runner_unlock();
-	return 0;
-}
-
 PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
 	struct sock *s = table_sock(fd);
@@ -359,7 +197,7 @@ PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, so
 	int rc;
 
 	if (!s)
-		return plain_set(fd, level, name, value, len);
+		return option_plain_set(fd, level, name, value, len);
 	if (!value)
 		return (int)result(-EFAULT);
 	if (listens && option_binds(level, name, value, len))

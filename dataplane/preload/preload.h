@@ -254,7 +254,7 @@ int endpoint_from(const struct sockaddr *from, socklen_t len, struct sy_stack_en
 void endpoint_to(const struct sy_stack_endpoint *e, int family, struct sockaddr *to,
                  socklen_t *len);
 
-/* ---- options (option.c) ---------------------------------------------------------------------- */
+/* ---- options (option.c, option_kernel.c) ----------------------------------------------------- */
 
 /* Takes over what was set on the kernel's socket. */
 void options_read(struct sock *s, int fd);
