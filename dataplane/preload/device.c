@@ -53,6 +53,7 @@ static struct {
 	struct queue queue[MESSAGE_QUEUES];
 	unsigned queues, next;
 	int large;
+	uint64_t unsent;
 } device;
 
 struct rte_mempool *device_pool(void)
@@ -325,6 +326,7 @@ static void tx_kick(struct queue *q)
 	for (unsigned i = 0; i < KICKS && xsk_ring_prod__needs_wakeup(&q->tx); i++) {
 		int rc = REAL(sendto)(q->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? errno : 0;
 		completions_reap(q);
+		device.unsent += rc == EBUSY; /* the link has no carrier: one frame is gone */
 		if (rc != EAGAIN || !has_unsent(q))
 			return;
 	}
@@ -412,6 +414,7 @@ static void frames_send(struct rte_mbuf **m, unsigned count)
 	tx_kick(q);
 	if (n < count)
 		rte_pktmbuf_free_bulk(m + n, count - n);
+	device.unsent += count - n;
 }
 
 /* The kernel has copied it when the call returns. */
@@ -421,9 +424,14 @@ static void large_send(struct rte_mbuf *m)
 	struct sy_large h;
 	unsigned parts = sy_large_parts(&h, m, part);
 
-	if (parts)
-		REAL(writev)(device.large, part, (int)parts);
+	if (!parts || REAL(writev)(device.large, part, (int)parts) < 0)
+		device.unsent++;
 	rte_pktmbuf_free(m);
+}
+
+uint64_t device_unsent(void)
+{
+	return device.unsent;
 }
 
 /* Frames and large segments take different ways, in their order. */

@@ -55,17 +55,19 @@ static bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
 	return false;
 }
 
-static void dropped(void *ctx, uint64_t level[SY_PRIORITIES])
+static void lost(void *ctx, struct sy_hook_lost *out)
 {
 	struct sy_stack_levels levels;
 
 	sy_stack_levels(runner.stack, &levels);
-	memcpy(level, levels.dropped, sizeof(levels.dropped));
+	memcpy(out->dropped, levels.dropped, sizeof(levels.dropped));
+	out->unsent = device_unsent();
+	out->unreachable = outgoing_unreachable();
 }
 
 int hooks_open(int socket, int page)
 {
-	const struct sy_hook_seat_owner owner = {table, placed, NULL, listens, dropped};
+	const struct sy_hook_seat_owner owner = {table, placed, NULL, listens, lost};
 	const struct sy_hook_channel channel = {socket, page};
 	int rc = sy_hook_seat_open(&owner, &channel, &seat);
 

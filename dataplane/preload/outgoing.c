@@ -22,6 +22,13 @@ static struct {
 } waiting;
 
 static bool more; /* the stack has more to send */
+static uint64_t unreachable;
+
+static void drop(struct rte_mbuf *m)
+{
+	unreachable++;
+	rte_pktmbuf_free(m);
+}
 
 /* true: it is addressed. Otherwise `waits` says whether it may be later. */
 static bool frame_address(struct rte_mbuf *m, bool *waits)
@@ -45,7 +52,7 @@ static bool frame_address(struct rte_mbuf *m, bool *waits)
 static void wait_begin(struct rte_mbuf *m, uint64_t now_ns)
 {
 	if (waiting.count == WAITING) {
-		rte_pktmbuf_free(m); /* comes again */
+		drop(m); /* comes again */
 		return;
 	}
 	waiting.since_ns[waiting.count] = now_ns;
@@ -69,7 +76,7 @@ static bool wait_end(unsigned i, bool looked, uint64_t now_ns, struct rte_mbuf *
 	}
 	if (waits && now_ns - waiting.since_ns[i] < LIFE_NS)
 		return false;
-	rte_pktmbuf_free(waiting.m[i]);
+	drop(waiting.m[i]);
 	return true;
 }
 
@@ -116,7 +123,7 @@ void outgoing_send(uint64_t now_ns)
 			else if (waits)
 				wait_begin(m[i], now_ns);
 			else
-				rte_pktmbuf_free(m[i]);
+				drop(m[i]);
 		}
 		if (good)
 			device_send(m, good);
@@ -131,8 +138,14 @@ uint64_t outgoing_due(uint64_t otherwise_ns)
 	return waiting.count && look_ns() < otherwise_ns ? look_ns() : otherwise_ns;
 }
 
+uint64_t outgoing_unreachable(void)
+{
+	return unreachable;
+}
+
 void outgoing_forget(void)
 {
 	waiting.count = 0;
 	more = false;
+	unreachable = 0;
 }

@@ -188,8 +188,9 @@ struct rte_mempool *device_pool(void);
 unsigned device_receive(struct rte_mbuf **m, unsigned most, uint64_t now_ns);
 /* All that had come by then was received. */
 uint64_t device_seen_ns(void);
-/* Takes them all; what finds no place is lost, as on a wire. */
+/* Takes them all; what finds no place is lost, as on a wire, and counted. */
 void device_send(struct rte_mbuf **m, unsigned count);
+uint64_t device_unsent(void);
 
 /* Segments of other workers' connections (handover.c). */
 void handover_open(const struct message_answer *config, int inbox, const int *outbox);
@@ -205,6 +206,8 @@ uint64_t handover_seen_ns(void);
 void outgoing_send(uint64_t now_ns);
 /* When it is to be looked again, or then. */
 uint64_t outgoing_due(uint64_t otherwise_ns);
+/* Packets without a way, or to a neighbour that did not answer in time. */
+uint64_t outgoing_unreachable(void);
 /* A child process: the packets are its parent's. */
 void outgoing_forget(void);
 

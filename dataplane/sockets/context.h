@@ -35,6 +35,8 @@ struct context_driver {
 	int (*fd)(void *d);
 	/* Any thread: ends a sleep. */
 	void (*wake)(void *d);
+	/* Packets that it could not send. NULL: there are none. */
+	void (*lost)(void *d, struct sy_hook_lost *out);
 };
 
 /* Options as the application has set them (SOL_SOCKET, IPPROTO_TCP, …). */

@@ -49,17 +49,20 @@ static bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
 	return false;
 }
 
-static void dropped(void *ctx, uint64_t level[SY_PRIORITIES])
+static void lost(void *ctx, struct sy_hook_lost *out)
 {
+	const struct sy_tcp_context *c = ctx;
 	struct sy_stack_levels levels;
 
-	sy_stack_levels(((struct sy_tcp_context *)ctx)->stack, &levels);
-	memcpy(level, levels.dropped, sizeof(levels.dropped));
+	sy_stack_levels(c->stack, &levels);
+	memcpy(out->dropped, levels.dropped, sizeof(levels.dropped));
+	if (c->driver->lost)
+		c->driver->lost(c->ctx, out);
 }
 
 int context_seat(struct sy_tcp_context *c, const struct sy_hook_channel *channel)
 {
-	const struct sy_hook_seat_owner owner = {table, placed, c, listens, dropped};
+	const struct sy_hook_seat_owner owner = {table, placed, c, listens, lost};
 	int rc = sy_hook_seat_open(&owner, channel, &c->seat);
 
 	close(channel->bell);

@@ -134,6 +134,16 @@ static void place_wake(void *d)
 	sy_worker_wake(((struct place *)d)->worker);
 }
 
+static void place_lost(void *d, struct sy_hook_lost *out)
+{
+	const uint64_t *drop = ((struct place *)d)->worker->counters.drop;
+
+	out->unsent = drop[SY_DROP_TX_FULL] + drop[SY_DROP_PORT_DOWN];
+	out->unreachable = drop[SY_DROP_NO_ROUTE] + drop[SY_DROP_BLACKHOLE] +
+	                   drop[SY_DROP_NOT_ON_LINK] + drop[SY_DROP_NO_NEIGHBOUR] +
+	                   drop[SY_DROP_NEIGHBOUR_QUEUE];
+}
+
 /* It does not sleep while another thread has given something back. */
 static bool place_is_idle(const struct sy_worker *w)
 {
@@ -150,6 +160,7 @@ static const struct context_driver place_driver = {
         .clock = place_clock,
         .fd = place_fd,
         .wake = place_wake,
+        .lost = place_lost,
 };
 
 /* ---- opening, on the control thread ---------------------------------------------------------- */

@@ -24,6 +24,8 @@ type stackView struct {
 	Stacks  uint32     `json:"stacks"`
 	Silent  uint32     `json:"silent,omitempty"` // whose counts are missing
 	Dropped [8]uint64  `json:"dropped"`          // packets by level, as too many waited for the stack
+	Unsent  uint64     `json:"unsent"`           // packets: the transmit queue was full, or the link did not take them
+	NoWay   uint64     `json:"unreachable"`      // packets without a way, or to a neighbour that did not answer
 	Hooks   []hookView `json:"hooks"`
 }
 
@@ -52,7 +54,8 @@ func (a *app) hookListCommand(o *hookOptions) *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Short: "List hooks, and what they have answered", Args: args(0, 0),
 		Long: "Of all programs on this host, or of that of --stack. LEVELS says how often it gave each priority, 0 first, 7 last; the rest of the calls " +
 			"left it as it was. WRONG are answers that are none. CYCLES of the TSC are an average of each 64th call. LONGEST is its longest way, in instructions. " +
-			"Packets that a program had to drop, as too many waited for it, are a warning: LEVEL:PACKETS.",
+			"Packets that a program had to drop, as too many waited for it, are a warning: LEVEL:PACKETS. So are packets that it could not send, because " +
+			"the transmit queue was full, the link had no carrier, or there was no way to their destination; TCP sends these again.",
 	}
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
@@ -62,7 +65,7 @@ func (a *app) hookListCommand(o *hookOptions) *cobra.Command {
 		}
 		return a.show(views, func() {
 			a.print(hookTable(views))
-			a.warn(dropTexts(views))
+			a.warn(lostTexts(views))
 		})
 	}
 	return command
@@ -97,7 +100,8 @@ func (a *app) hookLists(ctx context.Context, o *hookOptions) ([]stackView, error
 }
 
 func viewOfStack(name string, from *pb.Listing) stackView {
-	view := stackView{Name: name, Program: from.GetProgram(), Pid: from.GetPid(), Stacks: from.GetStacks(), Silent: from.GetSilent(), Hooks: []hookView{}}
+	view := stackView{Name: name, Program: from.GetProgram(), Pid: from.GetPid(), Stacks: from.GetStacks(), Silent: from.GetSilent(),
+		Unsent: from.GetUnsent(), NoWay: from.GetUnreachable(), Hooks: []hookView{}}
 	copy(view.Dropped[:], from.GetDropped())
 	for _, h := range from.GetHooks() {
 		one := hookView{Name: h.GetName(), Number: h.GetNumber(), Kind: h.GetKind(), Where: []string{}, Native: h.GetNative(), Compiled: h.GetCompiled(),
@@ -144,12 +148,18 @@ func hookTable(views []stackView) *table {
 	return t
 }
 
-// dropTexts names stacks that have dropped packets: by level, as levelsText.
-func dropTexts(views []stackView) []string {
+// lostTexts names stacks that have lost packets: those that came by level, as levelsText.
+func lostTexts(views []stackView) []string {
 	var texts []string
 	for _, view := range views {
 		if dropped := levelsText(view.Dropped); dropped != "" {
 			texts = append(texts, fmt.Sprintf("%s: it had to drop packets, as too many waited (level:packets): %s", view.Name, dropped))
+		}
+		if view.Unsent > 0 {
+			texts = append(texts, fmt.Sprintf("%s: it could not send %d packets: the transmit queue was full, or the link did not take them", view.Name, view.Unsent))
+		}
+		if view.NoWay > 0 {
+			texts = append(texts, fmt.Sprintf("%s: it had no way for %d packets, or the neighbour did not answer", view.Name, view.NoWay))
 		}
 	}
 	return texts

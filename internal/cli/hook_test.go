@@ -41,7 +41,7 @@ func fakeStack(t *testing.T, directory, name string, answer func(*pb.Request) *p
 }
 
 func listing(*pb.Request) *pb.Response {
-	return &pb.Response{Body: &pb.Response_Listing{Listing: &pb.Listing{Program: "nginx", Pid: 4711, Stacks: 2, Dropped: []uint64{0, 0, 0, 0, 0, 0, 120, 3}, Hooks: []*pb.Hook{
+	return &pb.Response{Body: &pb.Response_Listing{Listing: &pb.Listing{Program: "nginx", Pid: 4711, Stacks: 2, Dropped: []uint64{0, 0, 0, 0, 0, 0, 120, 3}, Unsent: 17, Unreachable: 5, Hooks: []*pb.Hook{
 		{Name: "api", Number: 32, Kind: "packet", Compiled: true, Instructions: 22, Longest: 18, Loads: 3, Params: []uint64{1, 0, 0, 0, 0, 0, 0, 7},
 			Calls: 1000, Levels: []uint64{600, 0, 0, 0, 390, 0, 0, 8}, Wrong: 2, Timed: 16, Cycles: 200, Places: []*pb.Place{{}}, Stacks: 2},
 		{Name: "sizes", Number: 31, Kind: "segment", Instructions: 40, Longest: 40, Loads: 1, Params: make([]uint64, 8), Levels: make([]uint64, 8),
@@ -69,8 +69,13 @@ func TestHooksAreListed(t *testing.T) {
 			t.Fatal(errOut)
 		}
 		expectGolden(t, "hook-list."+format, out)
-		if told := "nginx-4711: it had to drop packets, as too many waited (level:packets): 6:120 7:3"; strings.Contains(errOut, told) != (format == "table") ||
-			strings.Contains(errOut, "redis-9: it had") {
+		for _, told := range []string{"it had to drop packets, as too many waited (level:packets): 6:120 7:3", "it could not send 17 packets: the transmit queue was full",
+			"it had no way for 5 packets"} {
+			if strings.Contains(errOut, "nginx-4711: "+told) != (format == "table") {
+				t.Errorf("%s: %s is missing in %s", format, told, errOut)
+			}
+		}
+		if strings.Contains(errOut, "redis-9: it") {
 			t.Error(errOut)
 		}
 	}

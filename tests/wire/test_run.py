@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, http_get, receive_exactly
+from tests.lab.hooks import hook, stack_name, stack_view
 from tests.lab.run import kernel_connections, nginx_text, start_run
 from tests.lab.servers import start_nginx, wait_listening
 from tests.wire.running import (
@@ -137,6 +139,54 @@ def test_large_segments(stack, family, sums):
     assert digest(body) == digest((folder / "large").read_bytes())
     singly = LARGE / 1460
     assert came < singly * 0.75 if sums == "on" else came >= singly
+
+
+def test_what_the_link_does_not_take_is_counted(stack):
+    """It has lost its carrier. A download goes on when that is back."""
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    host, client, switch = (stack[name].ns for name in ("forwarder", "client", "switch"))
+    name = stack_name("unsent")
+    start(stack, "lighttpd", ["lighttpd", "-D", "-f", folder / "conf"], 8001, "--name", name)
+    # Linux forgets its other neighbours with the carrier.
+    neighbour = f"{stack['client'].v4} dev front"
+    host.ip(f"neigh replace {neighbour} lladdr {client.mac('eth0')} nud permanent")
+    try:
+        with connect(stack["client"], V4, 8001, timeout_s=60) as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+            slow.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            data = receive_exactly(slow, 1000)
+            assert stack_view(name)["unsent"] == 0
+            switch.ip("link set forwarder-front down")
+            wait_until(lambda: stack_view(name)["unsent"] > 0, "packets are not sent")
+            switch.ip("link set forwarder-front up")
+            while part := slow.recv(65536):
+                data += part
+    finally:
+        switch.ip("link set forwarder-front up")
+        host.ip(f"neigh del {neighbour}")
+    assert digest(data.partition(b"\r\n\r\n")[2]) == digest((folder / "large").read_bytes())
+    assert "it could not send" in hook(name, "list", check=False)
+
+
+def test_large_segments_that_the_kernel_refuses_are_counted(stack):
+    """A queue of Linux that is full takes none. What is lost leaves again in single segments."""
+    folder = site(stack, "lighttpd", LIGHTTPD)
+    host, client, name = stack["forwarder"], stack["client"], stack_name("refused")
+    command = ["lighttpd", "-D", "-f", folder / "conf"]
+    start(stack, "lighttpd", command, 8001, "--large-segments", "--name", name)
+    assert http_get(client, V4, 8001, "/index.html") == b"hello"
+    assert stack_view(name)["unsent"] == 0
+    queue = "dev front root tbf".split()
+    narrow = "rate 1kbit burst 1600 limit 1600".split()
+    host.ns.run(["tc", "qdisc", "add", *queue, *narrow])
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            body = pool.submit(http_get, client, V4, 8001, "/large", timeout_s=60)
+            wait_until(lambda: stack_view(name)["unsent"] > 0, "the queue is full")
+            host.ns.run(["tc", "qdisc", "del", *queue[:3]])
+            assert digest(body.result()) == digest((folder / "large").read_bytes())
+    finally:
+        host.ns.run(["tc", "qdisc", "del", *queue[:3]], check=False)
 
 
 @families

@@ -13,6 +13,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
+from tests.lab.hooks import hook, stack_name, stack_view
 from tests.wire.running import LIGHTTPD, V4, V6, families, site, start
 
 PORT = 8001
@@ -56,7 +57,8 @@ class Asker:
 @pytest.fixture
 def asker(stack):
     folder = site(stack, "lighttpd", LIGHTTPD)
-    start(stack, "lighttpd", ["lighttpd", "-D", "-f", folder / "conf"], PORT)
+    command = ["lighttpd", "-D", "-f", folder / "conf"]
+    start(stack, "lighttpd", command, PORT, "--name", stack_name("routes"))
     # Who comes through the router and the bridge is known there.
     for address in (V4, V6):
         stack["far"].ns.run(["ping", "-c1", "-W10", address])
@@ -83,12 +85,17 @@ def change(host, text, family):
 @families
 @pytest.mark.parametrize("kind", ("unreachable", "blackhole"))
 def test_a_longer_prefix_says_no(stack, asker, family, kind):
+    """What is not answered is counted, and listed."""
+    name = stack_name("routes")
+    before = stack_view(name)["unreachable"]
     host, far = stack["forwarder"].ns, stack["far"].address(family)
     length = {4: 32, 6: 128}[family]
     change(host, f"route add {kind} {far}/{length}", family)
     try:
         asker.wait("far", family, False, "far is not reached")
         asker.out.wait_for(asker.ask("client", family), "the client's answer")
+        count = stack_view(name)["unreachable"]
+        assert count > before and f"no way for {count} packets" in hook(name, "list", check=False)
     finally:
         change(host, f"route del {kind} {far}/{length}", family)
     asker.wait("far", family, True, "far is reached again")

@@ -108,7 +108,7 @@ static int object_keep(const struct sy_hook_wish *w)
 struct gathering {
 	struct sy_hook_report *report;
 	unsigned count, most;
-	uint64_t dropped[SY_PRIORITIES];
+	struct sy_hook_lost lost;
 };
 
 static struct sy_hook_report *report_for(struct gathering *g, const struct sy_hook_info *info)
@@ -144,7 +144,9 @@ static void report_take(void *ctx, const struct answer *a)
 {
 	struct gathering *g = ctx;
 	for (unsigned n = 0; n < SY_PRIORITIES; n++)
-		g->dropped[n] += a->dropped[n];
+		g->lost.dropped[n] += a->lost.dropped[n];
+	g->lost.unsent += a->lost.unsent;
+	g->lost.unreachable += a->lost.unreachable;
 	for (uint32_t i = 0; i < a->hooks; i++) {
 		const struct answer_hook *h = &a->hook[i];
 		struct sy_hook_report *r = report_for(g, &h->info);
@@ -387,7 +389,7 @@ unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *re
 	struct order o = {.type = ORDER_REPORT};
 	pthread_mutex_lock(&d->change);
 	board_order(d, &o, -1, count, report_take, &g);
-	memcpy(count->dropped, g.dropped, sizeof(count->dropped));
+	count->lost = g.lost;
 	for (unsigned i = 0; i < SY_HOOKS; i++)
 		if (d->hook[i].name[0])
 			report_ordered(&g, &d->hook[i], SY_HOOKS - i);

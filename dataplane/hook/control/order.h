@@ -48,7 +48,7 @@ struct answer {
 	char text[sizeof(((struct sy_error *)0)->text)];
 	uint32_t places, hooks;
 	uint32_t idle; /* a bit for each place where nobody listens */
-	uint64_t dropped[SY_PRIORITIES];
+	struct sy_hook_lost lost;
 	struct sy_hook_place place[SY_HOOK_PLACES];
 	struct answer_hook hook[SY_HOOKS];
 };

@@ -207,7 +207,9 @@ static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
 		l.stacks = stacks_count(d);
 		l.silent = count.silent;
 		l.n_dropped = SY_PRIORITIES;
-		l.dropped = count.dropped;
+		l.dropped = count.lost.dropped;
+		l.unsent = count.lost.unsent;
+		l.unreachable = count.lost.unreachable;
 		l.n_hooks = hooks;
 		l.hooks = hook;
 		r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_LISTING;

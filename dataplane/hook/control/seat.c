@@ -263,8 +263,8 @@ static int order_remove(struct sy_hook_seat *s, const struct order *o, struct sy
 static int order_report(struct sy_hook_seat *s)
 {
 	report_places(s);
-	if (s->owner.dropped)
-		s->owner.dropped(s->owner.ctx, s->answer.dropped);
+	if (s->owner.lost)
+		s->owner.lost(s->owner.ctx, &s->answer.lost);
 	for (unsigned number = 1; number <= SY_HOOKS; number++)
 		report_hook(s, number);
 	return 0;

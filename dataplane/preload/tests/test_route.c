@@ -289,6 +289,7 @@ static void test_packets_that_wait(void **state)
 	outgoing_send(world.now_ns);
 	assert_int_equal(rte_mempool_in_use_count(pool), 0);
 	assert_int_equal(world.sent, 1);
+	assert_int_equal(outgoing_unreachable(), 200);
 	assert_int_equal(outgoing_due(NEVER), NEVER);
 }
 
@@ -304,6 +305,7 @@ static void test_packets_without_a_way(void **state)
 	assert_int_equal(rte_mempool_in_use_count(pool), 0);
 	assert_int_equal(outgoing_due(NEVER), NEVER);
 	assert_int_equal(world.wakes, 0);
+	assert_int_equal(outgoing_unreachable(), 1);
 	/* A route goes while a packet waits by it. */
 	world.way = true;
 	put(pool, 1);
@@ -315,6 +317,7 @@ static void test_packets_without_a_way(void **state)
 	outgoing_send(world.now_ns);
 	assert_int_equal(rte_mempool_in_use_count(pool), 0);
 	assert_int_equal(world.sent, 0);
+	assert_int_equal(outgoing_unreachable(), 2);
 }
 
 /* What is received has its turn between large segments: the rest of them is due at once. */

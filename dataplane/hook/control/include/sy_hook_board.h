@@ -33,8 +33,7 @@ struct sy_hook_count {
 	/* Of a hook that has been loaded or set: its places where nobody listens, in any stack. */
 	struct sy_hook_place idle[SY_HOOK_PLACES];
 	unsigned idles;
-	/* Of a report: packets that stacks have dropped, by level, as too many waited. */
-	uint64_t dropped[SY_PRIORITIES];
+	struct sy_hook_lost lost; /* of a report: what stacks have */
 };
 
 struct sy_hook_board;

@@ -27,6 +27,13 @@ struct sy_hook_channel {
 
 struct sy_hook_seat;
 
+/* Packets that a stack has lost. */
+struct sy_hook_lost {
+	uint64_t dropped[SY_PRIORITIES]; /* that came, by level: too many waited */
+	uint64_t unsent;      /* the transmit queue was full, or the link took them not */
+	uint64_t unreachable; /* there was no way, or the neighbour did not answer in time */
+};
+
 /* What the stack's owner does. */
 struct sy_hook_seat_owner {
 	/* Its table, which is not needed before somebody orders something. NULL: no memory. */
@@ -38,8 +45,8 @@ struct sy_hook_seat_owner {
 	/* Does somebody listen there now? port: host order; addr all zero: at any address. NULL: it
 	 * is not known. */
 	bool (*listens)(void *ctx, const struct sy_addr *addr, uint16_t port);
-	/* Packets that it has dropped, by level, as too many waited. NULL: it is not known. */
-	void (*dropped)(void *ctx, uint64_t level[SY_PRIORITIES]);
+	/* What it has lost; what it does not know stays 0. NULL: nothing is known. */
+	void (*lost)(void *ctx, struct sy_hook_lost *out);
 };
 
 /* The socket stays open as long as the seat; the bell may be closed. Both are the caller's. Returns

@@ -57,16 +57,17 @@ static bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
 	return port == 80 && sy_addr_equal(addr, &port_80.addr);
 }
 
-static void dropped(void *ctx, uint64_t level[SY_PRIORITIES])
+static void lost(void *ctx, struct sy_hook_lost *out)
 {
 	const struct stack *s = ctx;
-	level[6] = 10;
-	level[7] = (uint64_t)s->number;
+	out->dropped[6] = 10;
+	out->dropped[7] = out->unsent = (uint64_t)s->number;
+	out->unreachable = 100;
 }
 
 static void stack_join(struct world *w, struct stack *s)
 {
-	const struct sy_hook_seat_owner owner = {hooks_of, placed, s, listens, dropped};
+	const struct sy_hook_seat_owner owner = {hooks_of, placed, s, listens, lost};
 	struct sy_hook_channel channel;
 	s->hooks = sy_hooks_create();
 	s->number = sy_hook_board_join(w->board, getpid(), &channel);
@@ -314,9 +315,11 @@ static void test_report(void **state)
 	assert_int_equal(report[0].info.calls, 2);
 	assert_int_equal(report[0].info.level[0], 2);
 	assert_int_equal(report[0].places, 1);
-	assert_int_equal(count.dropped[6], 20);
-	assert_int_equal(count.dropped[7], w.stack[0].number + w.stack[1].number);
-	assert_int_equal(count.dropped[0], 0);
+	assert_int_equal(count.lost.dropped[6], 20);
+	assert_int_equal(count.lost.dropped[7], w.stack[0].number + w.stack[1].number);
+	assert_int_equal(count.lost.dropped[0], 0);
+	assert_int_equal(count.lost.unsent, w.stack[0].number + w.stack[1].number);
+	assert_int_equal(count.lost.unreachable, 200);
 	for (unsigned i = 0; i < 2; i++) {
 		pthread_mutex_lock(&w.lock);
 		stack_leave(&w, &w.stack[i]);
