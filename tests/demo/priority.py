@@ -19,8 +19,9 @@ from tests.demo.show import Show, say
 from tests.lab import wait_until
 from tests.lab.clients import connect, receive_exactly
 from tests.lab.hooks import hook, hook_list
-from tests.lab.run import STEELYARD, start_run
+from tests.lab.run import start_run
 from tests.lab.servers import wait_listening
+from tests.lab.steelyard import STEELYARD
 
 PICTURE = """
    client  waits for a small answer ──┐

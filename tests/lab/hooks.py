@@ -8,7 +8,7 @@ import signal
 
 from tests.lab import wait_until
 from tests.lab.process import run
-from tests.lab.run import STEELYARD
+from tests.lab.steelyard import STEELYARD
 
 
 def stack_name(test):

@@ -10,9 +10,8 @@ import struct
 import threading
 from pathlib import Path
 
-from tests.lab.lab import ROOT
+from tests.lab.run_build import steelyard_run
 
-STEELYARD = ROOT / "build" / "bin" / "steelyard"
 PORT = 9000
 SO_ATTACH_FILTER = 26
 
@@ -46,7 +45,7 @@ def start_run(lab, name, argv, *options, host="forwarder", interface="front", wo
 
 
 def run_command(argv, *options, interface="front", workers=1):
-    head = [STEELYARD, "run", "--log", "info", "--interface", interface, "--workers", workers]
+    head = [steelyard_run(), "run", "--log", "info", "--interface", interface, "--workers", workers]
     return [*map(str, head), *map(str, options), "--", *map(str, argv)]
 
 

@@ -20,6 +20,9 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "workers(number): with so many workers only, where their number changes nothing"
     )
+    config.addinivalue_line(
+        "markers", "sanitized: programs get the preloaded library of SY_BUILD (running.py)"
+    )
     catch_signals()
 
 

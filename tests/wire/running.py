@@ -14,6 +14,7 @@ from tests.lab.clients import http_get
 from tests.lab.lab import Lab
 from tests.lab.process import run
 from tests.lab.run import run_command, start_run
+from tests.lab.run_build import check_reports, sanitized_library
 from tests.lab.servers import start_nginx, wait_listening
 
 V4, V6 = "10.0.0.1", "fd00::1"
@@ -29,6 +30,12 @@ mimetype.assign = ( "" => "text/plain" )
 """
 
 
+def sanitized(test):
+    """With SY_BUILD=build/asan the library in the program is sanitized, too. So this test runs with
+    both builds; the others have the optimised library with either."""
+    return pytest.mark.sanitized(pytest.mark.both_builds(test))
+
+
 @pytest.fixture(scope="module")
 def run_lab():
     """The programs run on `forwarder`; two queues. `client` has a web server on Linux's TCP."""
@@ -38,15 +45,17 @@ def run_lab():
 
 
 @pytest.fixture
-def stack(run_lab):
+def stack(run_lab, request):
     """Ends what a test started; then nothing of it is left."""
     lab = run_lab
     first = len(lab.processes)
-    yield lab
+    with sanitized_library(request.node.get_closest_marker("sanitized") is not None):
+        yield lab
     for process in lab.processes[first:]:
         process.kill()
     lab["forwarder"].ns.kill_all()
     wait_until(lambda: not has_program(lab), "the XDP program is gone")
+    check_reports(lab.processes[first:])
 
 
 def has_program(lab):

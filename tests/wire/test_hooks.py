@@ -19,8 +19,9 @@ from tests.lab.clients import connect
 from tests.lab.hooks import held, hook, hook_list, packets_received, stack_name, stack_view
 from tests.lab.lab import ROOT, Lab
 from tests.lab.process import run
-from tests.lab.run import STEELYARD, nginx_text, start_run
+from tests.lab.run import nginx_text, start_run
 from tests.lab.servers import wait_listening
+from tests.lab.steelyard import STEELYARD
 
 V4 = "10.0.0.1"
 ORDER = Path(__file__).with_name("order.py")

@@ -30,6 +30,7 @@ from tests.wire.running import (
     digest,
     families,
     on_stack,
+    sanitized,
     site,
     start,
     url,
@@ -67,6 +68,7 @@ backend back
 # ---- servers -------------------------------------------------------------------------------------
 
 
+@sanitized
 def test_redis(stack):
     client, host = stack["client"], stack["forwarder"]
     before = kernel_connections(host)
@@ -121,6 +123,7 @@ def frames(host):
     return told["stats64"]["rx"]["packets"]
 
 
+@sanitized
 @pytest.mark.parametrize("sums", ("on", "off"))
 @families
 def test_large_segments(stack, family, sums):
@@ -189,6 +192,7 @@ def test_large_segments_that_the_kernel_refuses_are_counted(stack):
         host.ns.run(["tc", "qdisc", "del", *queue[:3]], check=False)
 
 
+@sanitized
 @families
 def test_nginx_with_two_workers(stack, family):
     folder = site(stack, "nginx", NGINX_TWO)
@@ -208,6 +212,7 @@ def test_nginx_with_two_workers(stack, family):
     assert kernel_connections(stack["forwarder"]) == before
 
 
+@sanitized
 def test_answers_find_the_worker_that_asked(stack):
     """The connections that a worker opens have their answers spread over both queues."""
     folder = site(stack, "nginx", NGINX_TWO)
@@ -369,7 +374,7 @@ def test_no_folder_of_eal_is_left(stack):
 
 
 @families
-def test_clients(stack, family):
+def test_curl(stack, family):
     peer = stack["client"]
     address = peer.address(family)
     large = stack.dir / "nginx-client" / "files" / "large"
@@ -379,27 +384,22 @@ def test_clients(stack, family):
     copy = stack.dir / "copy"
     on_stack(stack, "curl", "-sS", "-o", copy, url(address, 8080, "/files/large"))
     assert digest(copy.read_bytes()) == digest(large.read_bytes())
-    report = on_stack(
-        stack, "wrk", "-t1", "-c20", "-d1", "--timeout", "30s", url(address, 8080, "/")
-    )
-    assert "requests in" in report and "Socket errors" not in report
-    stack.start(
-        "client",
-        "redis-client",
-        [
-            "redis-server",
-            "--port",
-            8011,
-            "--protected-mode",
-            "no",
-            "--save",
-            "",
-            "--dir",
-            stack.dir,
-        ],
-    )
-    wait_listening(peer.ns, 8011)
-    assert on_stack(stack, "redis-cli", "-h", address, "-p", 8011, "ping").strip() == "PONG"
     refused = on_stack(stack, "curl", "-sS", url(address, 8012, "/"), check=False)
     assert refused.returncode == 7 and "Couldn't connect" in refused.stderr
+    assert kernel_connections(stack["forwarder"]) == before
+
+
+@sanitized
+@families
+def test_clients(stack, family):
+    peer = stack["client"]
+    address = peer.address(family)
+    before = kernel_connections(stack["forwarder"])
+    where = url(address, 8080, "/")
+    report = on_stack(stack, "wrk", "-t1", "-c20", "-d1", "--timeout", "30s", where)
+    assert "requests in" in report and "Socket errors" not in report
+    server = ["redis-server", "--port", 8011, "--protected-mode", "no", "--save", ""]
+    stack.start("client", "redis-client", [*server, "--dir", stack.dir])
+    wait_listening(peer.ns, 8011)
+    assert on_stack(stack, "redis-cli", "-h", address, "-p", 8011, "ping").strip() == "PONG"
     assert kernel_connections(stack["forwarder"]) == before

@@ -11,13 +11,14 @@ import pytest
 
 from tests.lab.process import run
 from tests.lab.run import PORT, Puppet, kernel_connections, run_command
-from tests.wire.running import families, on_stack
+from tests.wire.running import families, on_stack, sanitized
 
 # A list of calls, and how many connections of it are Linux's: the port of `bound` is the kernel's
 # choice; `followed_by_linux` says it.
 CALLS = (("calls.py", 1), ("calls_options.py", 3))
 
 
+@sanitized
 @families
 @pytest.mark.parametrize(("calls", "linux_s"), CALLS, ids=("calls", "options"))
 def test_calls_say_what_linux_says(stack, family, calls, linux_s):
@@ -59,6 +60,7 @@ os.write(1, b"parent " + one.recv(5, socket.MSG_WAITALL) + b"\\n")
 """
 
 
+@sanitized
 def test_a_child_does_not_share_connections(stack):
     puppet = Puppet(stack["client"], stack["client"].v4)
     try:
@@ -95,6 +97,7 @@ for _ in range(5):
 """
 
 
+@sanitized
 def test_a_closed_socket_gives_a_reader_nothing_of_the_next(stack):
     puppet = Puppet(stack["client"], stack["client"].v4)
     try:

@@ -20,7 +20,7 @@ from tests.lab import wait_until
 from tests.lab.clients import connect, http_get
 from tests.lab.process import run
 from tests.lab.run import PORT, Puppet, kernel_connections, run_command, start_run
-from tests.wire.running import LIGHTTPD, V4, has_program, on_stack, site, start
+from tests.wire.running import LIGHTTPD, V4, has_program, on_stack, sanitized, site, start
 
 ASK = """
 import errno, os, socket, struct, sys
@@ -333,6 +333,7 @@ def test_local_ports_of_linux_are_refused(stack):
 # ---- the end -------------------------------------------------------------------------------------
 
 
+@sanitized
 def test_kill_leaves_nothing(stack):
     folder = site(stack, "lighttpd", LIGHTTPD)
     argv = ["lighttpd", "-D", "-f", folder / "conf"]
@@ -359,6 +360,7 @@ os.write(1, b"has written all\\n")
 TIMES = 4096  # 1 MB
 
 
+@sanitized
 def test_a_program_that_exits_serves_slow_clients(stack):
     """They take a bit every now and then, long after its last write."""
     script = stack.dir / "last_write.py"
