@@ -39,9 +39,10 @@ type Members struct {
 	Joins  bool              // the others have Replace done for this one, whose disk is empty
 }
 
-const (
-	memberLife = 20 * 365 * 24 * time.Hour // of a certificate that is made at each start
-	lateClock  = time.Hour
+// Certificates of members hold always, whatever the clocks of their hosts say: who has the key is a member, and each makes its own at each start.
+var (
+	begin = time.Unix(0, 0)
+	never = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) // RFC 5280 4.1.2.5: it has no end
 )
 
 // NewMembersKey makes the key of a cluster, in PEM.
@@ -58,7 +59,7 @@ func NewMembersKey() ([]byte, error) {
 func certificate(name string) *x509.Certificate {
 	number, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // crypto/rand does not fail
 	return &x509.Certificate{
-		SerialNumber: number, Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-lateClock), NotAfter: time.Now().Add(memberLife),
+		SerialNumber: number, Subject: pkix.Name{CommonName: name}, NotBefore: begin, NotAfter: never,
 		BasicConstraintsValid: true,
 	}
 }

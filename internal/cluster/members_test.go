@@ -4,6 +4,8 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
@@ -12,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
 )
 
 // trio is a cluster of three members in this process.
@@ -204,6 +208,35 @@ func TestMembersNeedTheKey(t *testing.T) {
 		t.Error("a stranger has become a member")
 	}
 	c.write(1, "2")
+}
+
+// A member whose host began with a wrong clock is one all the same, then and when the clock is set.
+func TestMembersNeedNoClock(t *testing.T) {
+	key, err := NewMembersKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	directory := t.TempDir()
+	m := &Members{Name: "a", Key: key, URLs: map[string]string{"a": "https://h1:7444", "b": "https://h2:7444", "c": "https://h3:7444"}}
+	if err := m.apply(embed.NewConfig(), directory); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(directory, "member.pem"), filepath.Join(directory, "member.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, _, err := m.authority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(authority)
+	for _, year := range []int{1971, 2000, 2200} {
+		_, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "h1", CurrentTime: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)})
+		if err != nil {
+			t.Errorf("%d: %v", year, err)
+		}
+	}
 }
 
 func TestMembersAreChecked(t *testing.T) {

@@ -55,7 +55,7 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 	}
 	first, agents, controllers := entry.Revision, identity.Expires(), shown()
 
-	later.Store(int64(pki.Lifetime*2/3 - 2*time.Hour)) // not yet: validity begins an hour before the issue
+	later.Store(int64(pki.Lifetime*2/3 - 2*time.Hour)) // not yet
 	time.Sleep(100 * time.Millisecond)                 // many looks
 	if !identity.Expires().Equal(agents) || !shown().Equal(controllers) {
 		t.Error("renewed too early")

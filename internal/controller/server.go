@@ -118,6 +118,10 @@ func (s *Server) Join(ctx context.Context, request *connect.Request[pb.JoinReque
 		if certificate, err = a.signs.Sign(request.Msg.GetRequest(), pki.Name{Kind: joined.kind(), Name: record.Name}, s.now()); err != nil {
 			return nil, invalid(err)
 		}
+		if at := request.Msg.GetClockUnixS(); at >= uint64(certificate.NotAfter.Unix()) { // or whoever has it could neither use it nor join again
+			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("it is %s here, and %s where you are: one of the two clocks is wrong",
+				s.now().UTC().Format(time.RFC3339), time.Unix(int64(at), 0).UTC().Format(time.RFC3339)))
+		}
 		joined.Key = pki.KeyHash(certificate)
 		txn := new(cluster.Txn).Unchanged(entry).Delete(entry.Key).Put(keyMembers+record.Name, encode(joined), 0)
 		txn.Unchanged(a.in.Get(keyAuthority)).Unchanged(a.in.Get(keyNext)) // an authority that has ended signs nothing

@@ -67,7 +67,7 @@ func Join(ctx context.Context, path string, controllers []string, text, kind str
 	var failures error
 	for _, controller := range controllers {
 		client := controllerpbconnect.NewControllerServiceClient(clientWith(pki.Joining(token, time.Now)), controller)
-		response, err := client.Join(ctx, connect.NewRequest(&pb.JoinRequest{Token: text, Request: request}))
+		response, err := client.Join(ctx, connect.NewRequest(&pb.JoinRequest{Token: text, Request: request, ClockUnixS: uint64(time.Now().Unix())}))
 		if err != nil {
 			failures = errors.Join(failures, fmt.Errorf("joining by %s: %w", controller, err))
 			continue
@@ -103,7 +103,10 @@ func Renew(ctx context.Context, identity *pki.Identity, controller string) error
 	if err != nil {
 		return fmt.Errorf("renewing the certificate: %w", err)
 	}
-	return identity.Replace(key, response.Msg.GetCertificate(), response.Msg.GetAuthorities())
+	if err := identity.Renew(key, response.Msg.GetCertificate(), response.Msg.GetAuthorities()); err != nil {
+		return fmt.Errorf("renewing the certificate: %w", err)
+	}
+	return nil
 }
 
 // Show makes a small request of a user by a new connection, so that controllers that replace their authority see what the user has now.

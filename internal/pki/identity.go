@@ -27,7 +27,8 @@ type Identity struct {
 	certificate *x509.Certificate
 	authorities []*x509.Certificate
 	key         *ecdsa.PrivateKey
-	behind      bool // a controller has other authorities
+	behind      bool      // a controller has other authorities
+	renewed     time.Time // when a controller has renewed the certificate, by the clock that is never set; zero: none has, since the start
 }
 
 // NewIdentity returns an identity, which Replace fills.
@@ -89,6 +90,29 @@ func (i *Identity) Replace(key *ecdsa.PrivateKey, der []byte, authorities [][]by
 	return store.WriteFile(i.path, data, 0o600)
 }
 
+// Renew takes a certificate that a controller has issued in place of the present one, unless it ends sooner: a controller whose clock is far behind
+// would take the place of a good certificate with one that no other controller accepts.
+func (i *Identity) Renew(key *ecdsa.PrivateKey, der []byte, authorities [][]byte) error {
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return err
+	}
+	i.mu.Lock()
+	now, has, behind := i.now(), i.certificate.NotAfter, i.behind
+	i.mu.Unlock()
+	if end := certificate.NotAfter; !end.After(now) || !behind && !end.After(has) { // another authority's counts, also if it ends sooner
+		return fmt.Errorf("the new certificate ends on %s, the present one on %s, and it is %s here: the controller's clock or this host's is wrong",
+			end.UTC().Format(time.RFC3339), has.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	}
+	if err := i.Replace(key, der, authorities); err != nil {
+		return err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.renewed = time.Now()
+	return nil
+}
+
 // Name returns the holder.
 func (i *Identity) Name() Name {
 	i.mu.Lock()
@@ -104,11 +128,13 @@ func (i *Identity) Expires() time.Time {
 	return i.certificate.NotAfter
 }
 
-// Due reports that two thirds of the certificate's life are over, or that a controller was seen to have other authorities.
+// Due reports that two thirds of the certificate's life are over, or that a controller was seen to have other authorities. One that a controller has
+// just renewed is not due, however old it is by this host's clock: where clocks differ by weeks, each next one would be as old.
 func (i *Identity) Due() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.behind || i.now().After(i.certificate.NotAfter.Add(-Lifetime/3))
+	old := i.now().After(i.certificate.NotAfter.Add(-Lifetime / 3))
+	return i.behind || old && (i.renewed.IsZero() || time.Since(i.renewed) > renewPause)
 }
 
 // compare notes whether a controller, which was verified, has other authorities than are known here, or signs by another one than signed

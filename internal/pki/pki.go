@@ -30,12 +30,17 @@ const (
 	User       = "user"
 )
 
-// How long certificates hold, and how far a clock may be late.
+// How long certificates hold.
 const (
 	Lifetime   = 30 * 24 * time.Hour
 	caLifetime = 20 * 365 * 24 * time.Hour
-	lateClock  = time.Hour
+	// After this, one that is old by this host's clock already when it comes is renewed again.
+	renewPause = time.Hour
 )
+
+// begin is when all certificates begin to hold. The time of the issue would say nothing about who holds one, and keep those away whose clocks
+// are behind the issuer's.
+var begin = time.Unix(0, 0)
 
 // ALPN names the protocol by which agents open their connections.
 const ALPN = "steelyard-agent/1"
@@ -108,7 +113,7 @@ func newAuthority(number *big.Int, now time.Time) (*Authority, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: number, Subject: pkix.Name{CommonName: "Steelyard controllers"},
-		NotBefore: now.Add(-lateClock), NotAfter: now.Add(caLifetime), IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		NotBefore: begin, NotAfter: now.Add(caLifetime), IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
@@ -173,7 +178,7 @@ func (a *Authority) Sign(request []byte, name Name, now time.Time) (*x509.Certif
 	}
 	template := &x509.Certificate{
 		SerialNumber: number, Subject: pkix.Name{CommonName: name.String()}, URIs: []*url.URL{name.uri()},
-		NotBefore: now.Add(-lateClock), NotAfter: now.Add(Lifetime), BasicConstraintsValid: true,
+		NotBefore: begin, NotAfter: now.Add(Lifetime), BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.Certificate, parsed.PublicKey, a.key)

@@ -127,10 +127,12 @@ func TestClocks(t *testing.T) {
 		issued, clock time.Time
 		good          bool
 	}{
-		"late by less than an hour": {now, now.Add(-59 * time.Minute), true},
-		"late by more":              {now, now.Add(-61 * time.Minute), false},
-		"at its end":                {now, now.Add(Lifetime - time.Minute), true},
-		"after its end":             {now, now.Add(Lifetime + time.Minute), false},
+		"a clock that is behind by years":   {now, now.Add(-30 * 365 * 24 * time.Hour), true},
+		"an issuer that is ahead by months": {now.Add(100 * 24 * time.Hour), now, true},
+		"an issuer that is behind":          {now.Add(-29 * 24 * time.Hour), now, true},
+		"an issuer that is far behind":      {now.Add(-31 * 24 * time.Hour), now, false},
+		"at its end":                        {now, now.Add(Lifetime - time.Minute), true},
+		"after its end":                     {now, now.Add(Lifetime + time.Minute), false},
 	} {
 		controller := member(t, a, Name{Controller, "c1"}, "", test.issued, fixed(test.clock))
 		agent := member(t, a, Name{Forwarder, "f1"}, "", test.issued, fixed(test.clock))
@@ -145,6 +147,53 @@ func TestClocks(t *testing.T) {
 	}
 	if clock = now.Add(Lifetime*2/3 + time.Hour); !agent.Due() {
 		t.Error("not due after two thirds")
+	}
+}
+
+// A renewal never makes a certificate worse, and where clocks differ by weeks, it does not repeat itself at once.
+func TestRenewalWithWrongClocks(t *testing.T) {
+	now := time.Now()
+	const day = 24 * time.Hour
+	a, other := authority(t, now), authority(t, now)
+	clock := now
+	agent := member(t, a, Name{Forwarder, "f1"}, "", now, func() time.Time { return clock })
+	renew := func(by *Authority, at time.Time) error {
+		t.Helper()
+		request, err := Request(agent.Key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		certificate, err := by.Sign(request, agent.Name(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return agent.Renew(agent.Key(), certificate.Raw, [][]byte{by.Certificate.Raw})
+	}
+	has := agent.Expires()
+	for _, days := range []time.Duration{-1, -40} {
+		if err := renew(a, now.Add(days*day)); err == nil || !strings.Contains(err.Error(), "clock") || !agent.Expires().Equal(has) {
+			t.Errorf("%d days: %v, and it ends %s", days, err, agent.Expires())
+		}
+	}
+	// By this host's clock, each one is old when it comes.
+	clock = now.Add(25 * day)
+	if !agent.Due() {
+		t.Error("not due")
+	}
+	if err := renew(a, now.Add(time.Minute)); err != nil || agent.Due() {
+		t.Errorf("%v; due again: %v", err, agent.Due())
+	}
+	agent.renewed = agent.renewed.Add(-renewPause - time.Second)
+	if !agent.Due() {
+		t.Error("not due an hour later")
+	}
+	// One of another authority counts, also if it ends sooner; but one that has ended does not.
+	clock, agent.behind = now, true
+	if err := renew(other, now.Add(-40*day)); err == nil {
+		t.Error("it has ended")
+	}
+	if err := renew(other, now.Add(-day)); err != nil || agent.behind {
+		t.Error(err)
 	}
 }
 
