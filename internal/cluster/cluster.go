@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -79,16 +80,23 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		}
 		endpoints = []string{path}
 	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: endpoints, TLS: o.TLS, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
-		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second, MaxCallSendMsgSize: maxRequestBytes + 1<<20,
-	})
+	client, err := clientv3.New(o.client(endpoints))
 	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	s.client = client
 	return s, nil
+}
+
+// client returns how etcd is reached. An external one may be cut off, which keepalives find out. That of this process cannot, and gRPC's keepalives would
+// end its connection whenever the clock is set back: they compare times on the wall.
+func (o Options) client(endpoints []string) clientv3.Config {
+	c := clientv3.Config{Endpoints: endpoints, TLS: o.TLS, DialTimeout: 5 * time.Second, Logger: zap.NewNop(), MaxCallSendMsgSize: maxRequestBytes + 1<<20}
+	if len(o.Endpoints) > 0 {
+		c.DialKeepAliveTime, c.DialKeepAliveTimeout = 5*time.Second, 5*time.Second
+	}
+	return c
 }
 
 // embed starts an etcd whose clients are of this user only: by a Unix socket in its directory. With other members, it returns when
@@ -102,7 +110,12 @@ func (s *Store) embed(ctx context.Context, o Options) (string, error) {
 	config.Name, config.Dir = "embedded", filepath.Join(directory, "etcd")
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	config.MaxRequestBytes = maxRequestBytes
-	config.QuotaBackendBytes = s.quota // Tidy compacts
+	config.QuotaBackendBytes = s.quota           // Tidy compacts
+	config.GRPCKeepAliveInterval = math.MaxInt64 // never: as for its client
+	// A lease's time goes on when the leader changes, or etcd starts again, to five minutes: leases end tokens, as no two clocks agree.
+	if err := config.ServerFeatureGate.(interface{ Set(string) error }).Set("LeaseCheckpoint=true,LeaseCheckpointPersist=true"); err != nil {
+		return "", err
+	}
 	listen := func(name string) (url.URL, string) {
 		path := filepath.Join(directory, name)
 		return url.URL{Scheme: "unix", Path: path}, "unix://" + path
@@ -209,10 +222,10 @@ func (s *Store) List(ctx context.Context, begin string) ([]Entry, int64, error) 
 	return entries, response.Header.Revision, nil
 }
 
-// Last reads the last keys, in their order from behind, that begin with a text.
+// Last reads the keys that begin with a text and were written last, the newest one first.
 func (s *Store) Last(ctx context.Context, begin string, most int64) ([]Entry, error) {
 	response, err := s.client.Get(ctx, prefix+begin, clientv3.WithPrefix(), clientv3.WithLimit(most),
-		clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
+		clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortDescend))
 	if err != nil {
 		return nil, failed(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/server/v3/features"
 )
 
 // open starts an embedded etcd in a short path: that of a Unix socket has 107 bytes at most.
@@ -50,14 +52,33 @@ func TestTransactions(t *testing.T) {
 	if err != nil || string(read.Value) != "1" || read.Revision != first {
 		t.Errorf("%+v, %v", read, err)
 	}
-	put(t, s, new(Txn).At("a", first).Put("b/2", []byte("y"), 0).Put("b/1", []byte("x"), 0).Delete("a"))
+	put(t, s, new(Txn).At("a", first).Put("b/2", []byte("y"), 0).Delete("a"))
+	put(t, s, new(Txn).Put("b/1", []byte("x"), 0))
 	entries, _, err := s.List(t.Context(), "b/")
 	if err != nil || len(entries) != 2 || entries[0].Key != "b/1" {
 		t.Errorf("%+v, %v", entries, err)
 	}
 	last, err := s.Last(t.Context(), "b/", 1)
-	if err != nil || len(last) != 1 || last[0].Key != "b/2" {
+	if err != nil || len(last) != 1 || last[0].Key != "b/1" {
 		t.Errorf("%+v, %v", last, err)
+	}
+}
+
+// Leases are the clock of all members: an hour of a lease is not an hour anew for each leader.
+func TestLeasesGoOn(t *testing.T) {
+	s, _ := open(t)
+	if on := s.embedded.Server.FeatureEnabled; !on(features.LeaseCheckpoint) || !on(features.LeaseCheckpointPersist) {
+		t.Error("leases begin anew")
+	}
+}
+
+func TestKeepalivesAreForAnExternalEtcd(t *testing.T) {
+	if c := (Options{Directory: "d"}).client([]string{"unix:///d/client.sock"}); c.DialKeepAliveTime != 0 {
+		t.Errorf("%+v", c)
+	}
+	external := []string{"https://e1:2379"}
+	if c := (Options{Endpoints: external}).client(external); c.DialKeepAliveTime == 0 || c.DialKeepAliveTimeout == 0 {
+		t.Errorf("%+v", c)
 	}
 }
 

@@ -35,7 +35,7 @@ type authorities struct {
 }
 
 // authorityKeys are all that is kept of authorities.
-var authorityKeys = []string{keyAuthority, keyNext, keySince}
+var authorityKeys = []string{keyAuthority, keyNext, keySince, keyWait}
 
 func decodeAuthorities(in cluster.Snapshot) (*authorities, error) {
 	a := &authorities{in: in}
@@ -297,9 +297,10 @@ func (s *Server) seeTrust(ctx context.Context, who caller, shown []*x509.Certifi
 	}
 }
 
-// waitingFor returns those without which the replacement cannot go on. Who was away until its certificate has expired has to join anew in any case.
+// waitingFor returns those without which the replacement cannot go on. Who was away until its certificate has expired has to join anew in any case;
+// that so much time has passed is not believed to this controller's clock alone.
 func (a *authorities) waitingFor(now cluster.Snapshot, at time.Time) ([]string, error) {
-	expired := at.Sub(a.since) > pki.Lifetime
+	expired := at.Sub(a.since) > pki.Lifetime && a.in.Get(keyWait).Revision == 0
 	var names []string
 	for _, kind := range []struct{ key, trust, what string }{{keyMembers, memberTrust, ""}, {keyControllers, controllerTrust, "controller/"}} {
 		for _, entry := range now.List(kind.key) {
@@ -318,6 +319,12 @@ func (a *authorities) waitingFor(now cluster.Snapshot, at time.Time) ([]string, 
 	return names, nil
 }
 
+// beginStep notes that a step of a replacement begins.
+func (s *Server) beginStep(txn *cluster.Txn, lease cluster.Lease) {
+	now := []byte(strconv.FormatInt(s.now().Unix(), 10))
+	txn.Put(keySince, now, 0).Put(keyWait, now, lease)
+}
+
 // advance takes the next step: the next authority signs, or the former one ends.
 func (s *Server) advance(ctx context.Context, a *authorities) error {
 	txn := new(cluster.Txn)
@@ -329,9 +336,13 @@ func (s *Server) advance(ctx context.Context, a *authorities) error {
 	if a.next != nil {
 		signs, detail = *a.next, "the new one signs"
 		signs.Former = a.signs.Chain()
-		txn.Delete(keyNext).Put(keySince, []byte(strconv.FormatInt(s.now().Unix(), 10)), 0)
+		lease, err := s.store.Grant(ctx, pki.Lifetime)
+		if err != nil {
+			return err
+		}
+		s.beginStep(txn.Delete(keyNext), lease)
 	} else {
-		txn.Delete(keySince)
+		txn.Delete(keySince).Delete(keyWait)
 	}
 	data, err := signs.Encode()
 	if err != nil {
@@ -350,7 +361,11 @@ func (s *Server) ReplaceAuthority(ctx context.Context, request *connect.Request[
 	if !who.admin() {
 		return nil, denied("only an admin replaces the authority, and %s is none", who)
 	}
-	_, err := s.retry(ctx, func() (*cluster.Txn, error) {
+	lease, err := s.store.Grant(ctx, pki.Lifetime)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	_, err = s.retry(ctx, func() (*cluster.Txn, error) {
 		a, err := s.present(ctx)
 		if err != nil {
 			return nil, err
@@ -368,12 +383,12 @@ func (s *Server) ReplaceAuthority(ctx context.Context, request *connect.Request[
 			txn.Unchanged(a.in.Get(key))
 		}
 		if request.Msg.GetDistrust() {
-			return s.record(txn.Put(keyAuthority, data, 0).Delete(keyNext).Delete(keySince), who.String(), "authority", "", "", "replaced at once: all certificates are void"), nil
+			return s.record(txn.Put(keyAuthority, data, 0).Delete(keyNext).Delete(keySince).Delete(keyWait), who.String(), "authority", "", "", "replaced at once: all certificates are void"), nil
 		}
 		if a.replacing() {
 			return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("the authority is being replaced already: see `steelyard authority show`"))
 		}
-		txn.Put(keyNext, data, 0).Put(keySince, []byte(strconv.FormatInt(s.now().Unix(), 10)), 0)
+		s.beginStep(txn.Put(keyNext, data, 0), lease)
 		return s.record(txn, who.String(), "authority", "", "", "a new one is introduced"), nil
 	})
 	return connect.NewResponse(&pb.ReplaceAuthorityResponse{}), err

@@ -4,14 +4,19 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"steelyard/internal/cluster"
 	controllerpb "steelyard/internal/gen/controllerpb"
+	nfvpb "steelyard/internal/gen/nfvpb"
 	joining "steelyard/internal/member"
+	"steelyard/internal/nfv"
 	"steelyard/internal/pki"
 
 	"connectrpc.com/connect"
@@ -23,6 +28,27 @@ const day = 24 * time.Hour
 func (l *lab) at(skew time.Duration) *runningController {
 	l.Helper()
 	return l.addControllerAt(l.store.Endpoints()[0], skew)
+}
+
+// A token holds for as long as its lease does: not shorter where a clock is ahead, nor where the one was late by which it was made.
+func TestTokensNeedNoClock(t *testing.T) {
+	l := newLab(t, 0)
+	late, right, ahead := l.at(-5*day), l.at(0), l.at(5*day)
+	for i, c := range []struct{ makes, takes *runningController }{{late, right}, {right, ahead}, {late, ahead}, {ahead, late}} {
+		token := l.token(c.makes, &controllerpb.CreateTokenRequest{Name: fmt.Sprintf("f%d", i), Role: controllerpb.Role_ROLE_FORWARDER})
+		path := filepath.Join(t.TempDir(), joining.IdentityFile)
+		if _, _, err := joining.Join(t.Context(), path, []string{c.takes.url}, token, pki.Forwarder); err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	short := l.token(late, &controllerpb.CreateTokenRequest{Name: "f9", Role: controllerpb.Role_ROLE_FORWARDER, ValidS: 1})
+	l.until("its lease has ended", func() bool {
+		left, _, err := l.store.List(t.Context(), keyTokens)
+		return err == nil && len(left) == 0
+	})
+	if _, _, err := joining.Join(t.Context(), "", []string{late.url}, short, pki.Forwarder); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("a token that has ended: %v", err)
+	}
 }
 
 // A controller whose clock is months behind would issue a certificate that has ended for all others: the token is left for one of these.
@@ -48,6 +74,92 @@ func TestNobodyJoinsByAClockThatIsBehind(t *testing.T) {
 	}
 	if err := join(right); err != nil {
 		t.Error(err)
+	}
+}
+
+// A replacement of the authority waits for a member that is away until its certificate has expired, and a controller whose clock is months ahead
+// does not believe that it has.
+func TestAWrongClockDoesNotEndTheWait(t *testing.T) {
+	l := newLab(t, 1)
+	l.addForwarder("f1").stop()
+	ahead := l.at(100 * day)
+	if err := l.replaceAuthority(false); err != nil {
+		t.Fatal(err)
+	}
+	states := []controllerpb.Authority_State{signs, next}
+	l.awaitAuthorities(states, "f1") // both controllers know the next one
+	response, err := ahead.admin.ListAuthorities(t.Context(), connect.NewRequest(&controllerpb.ListAuthoritiesRequest{}))
+	if err != nil || !slices.Equal(response.Msg.GetWaitingFor(), []string{"f1"}) {
+		t.Fatalf("it waits for %v, %v", response.Msg.GetWaitingFor(), err)
+	}
+	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Delete(keyWait)); err != nil { // as its lease does
+		t.Fatal(err)
+	}
+	// Now both its clock and the lease say so; the next step has a lease of its own.
+	l.awaitAuthorities([]controllerpb.Authority_State{signs, former}, "f1")
+}
+
+// The audit is in the order of what was done, whoever's clock it is dated by.
+func TestAuditIsInOrder(t *testing.T) {
+	l := newLab(t, 0)
+	controllers := []*runningController{l.at(40 * day), l.at(-40 * day), l.at(0)}
+	var want []string
+	for i := range 6 {
+		name := fmt.Sprintf("p%d", i)
+		want = slices.Insert(want, 0, name)
+		_, err := controllers[i%3].admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: &controllerpb.Project{Name: name}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	audit, err := controllers[0].admin.ListAudit(t.Context(), connect.NewRequest(&controllerpb.ListAuditRequest{Limit: 6}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, one := range audit.Msg.GetRecords() {
+		got = append(got, one.GetProject())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// A load is as old as it was seen to be, and not as the difference of two clocks says.
+func TestAgesOfLoadsNeedNoClock(t *testing.T) {
+	l := newLab(t, 0)
+	controllers := []*runningController{l.at(-40 * day), l.at(40 * day)}
+	txn := new(cluster.Txn).Put(keyMembers+"f1", encode(member{Role: controllerpb.Role_ROLE_FORWARDER}), 0).Put(keyLoads+"f1", encode(measured{Busy: 0.5}), 0)
+	if _, err := l.store.Commit(t.Context(), txn); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range controllers {
+		got, err := c.admin.GetPlacement(t.Context(), connect.NewRequest(&nfvpb.GetPlacementRequest{}))
+		if err != nil || len(got.Msg.GetForwarders()) != 1 {
+			t.Fatalf("%v, %v", got, err)
+		}
+		if age := time.Duration(got.Msg.GetForwarders()[0].GetAgeMs()) * time.Millisecond; age > time.Hour {
+			t.Errorf("%s: %s old", c.url, age)
+		}
+	}
+}
+
+// What a leader finds that another one has dated in the future, as its clock was ahead, counts from when it was found.
+func TestRecordsOfTheFuture(t *testing.T) {
+	now := time.Now()
+	record, err := nfv.NewRecord(balancing("web", 80), now.Add(day))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record.Placed, record.Forwarder = now.Add(day).UnixMilli(), "f1"
+	p := &picture{requests: map[string]*request{}}
+	p.note(cluster.Event{Entry: cluster.Entry{Key: keyRequests + "web", Value: encode(record), Revision: 1}}, now.Add(-time.Minute))
+	if list := p.services(now, now); len(list) != 1 || !list[0].Since.Equal(now.Add(-time.Minute)) {
+		t.Errorf("%+v", list)
+	}
+	record.Refused = map[string]nfv.Refusal{"f2": {Why: "no", At: now.Add(day).UnixMilli()}, "f3": {Why: "no", At: now.UnixMilli()}}
+	if got := record.Refusals(now.Add(time.Second)); len(got) != 1 || got["f3"] == "" {
+		t.Errorf("%v", got)
 	}
 }
 

@@ -23,7 +23,6 @@ type measured struct {
 	Link     float64            `json:"link"`  // use of the busiest port; likewise
 	Down     string             `json:"down,omitempty"`
 	Services map[string]traffic `json:"services,omitempty"` // of projects of the workflow; the busiest ones
-	At       int64              `json:"at_unix_ms"`
 }
 
 // traffic is what a service is of its forwarder's.
@@ -191,7 +190,6 @@ func (s *Server) writeLoad(ctx context.Context, m *meter) {
 	if !m.news() {
 		return
 	}
-	m.load.At = s.now().UnixMilli()
 	txn := new(cluster.Txn).At(keyOwners+m.session.forwarder, m.session.fence).Put(keyLoads+m.session.forwarder, encode(m.load), 0)
 	if _, err := s.store.Commit(ctx, txn); err != nil {
 		return // another controller has it, or etcd is away: the next reading tries again

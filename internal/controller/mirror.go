@@ -40,6 +40,7 @@ func (s *Server) catchUp(now cluster.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mirror, s.blind = now, nil
+	s.looks, s.measured = time.Now(), map[string]time.Time{}
 	s.asked = map[string]asked{}
 	for _, entry := range now.List(keyRequests) {
 		s.seeRequest(cluster.Event{Entry: entry})
@@ -88,6 +89,11 @@ func (s *Server) act(event cluster.Event) {
 	if strings.HasPrefix(event.Key, keyRequests) {
 		s.seeRequest(event)
 	}
+	if name, ok := cutPrefix(event.Key, keyLoads); ok {
+		if s.measured[name] = time.Now(); event.Deleted {
+			delete(s.measured, name)
+		}
+	}
 	for _, begin := range []string{keyAuthority, keyTrust, keyMembers, keyControllers} {
 		if strings.HasPrefix(event.Key, begin) {
 			s.lookAtAuthority()
@@ -99,6 +105,19 @@ func (s *Server) act(event cluster.Event) {
 			go one.conn.Close() // it was removed, or joined again with another key; it may come again
 		}
 	}
+}
+
+// loadAge returns how old a forwarder's load is, at least: by when it was seen, as the controller that wrote it has another clock.
+func (s *Server) loadAge(name string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at, ok := s.measured[name]; ok {
+		return time.Since(at)
+	}
+	if s.looks.IsZero() {
+		return 0
+	}
+	return time.Since(s.looks)
 }
 
 // checkOwner ends a session whose forwarder another controller has; with mu.

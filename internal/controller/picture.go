@@ -18,7 +18,7 @@ import (
 	"steelyard/internal/placement"
 )
 
-// picture is a copy of what the workflow and placement need of the store. Times in it are this process's: no two clocks are compared.
+// picture is a copy of what the workflow and placement need of the store. Times in it are this process's.
 type picture struct {
 	requests map[string]*request
 	sorted   []string // IDs; nil: to be made
@@ -189,7 +189,7 @@ func (p *picture) since(f *placement.Forwarder, now time.Time) {
 	f.Away = p.away[f.Name]
 }
 
-// services returns all requests that have a place. wall is the clock of records.
+// services returns all requests that have a place. wall is the clock of records, but another controller may have written them by its own.
 func (p *picture) services(wall, now time.Time) []placement.Service {
 	var list []placement.Service
 	for _, id := range p.ids() {
@@ -202,7 +202,7 @@ func (p *picture) services(wall, now time.Time) []placement.Service {
 
 func (p *picture) service(r *request, wall, now time.Time) placement.Service {
 	s := placement.Service{Key: r.id, At: cmp.Or(r.Forwarder, r.Leaving), Group: r.wanted.GetGroup(), Spare: r.wanted.GetSpare(), Fixed: !r.Movable(), Part: -1}
-	s.Since = now.Add(-max(0, wall.Sub(time.UnixMilli(r.Placed))))
+	s.Since = now.Add(-max(now.Sub(r.seen), wall.Sub(time.UnixMilli(r.Placed))))
 	if s.Group != "" {
 		s.Group = r.wanted.GetProject() + "." + s.Group
 	}

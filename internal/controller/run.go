@@ -72,8 +72,10 @@ type Server struct {
 	mu       sync.Mutex
 	changed  *sync.Cond // with mu: the mirror has
 	mirror   cluster.Snapshot
-	asked    map[string]asked // by request: what is measured of its service
-	blind    error            // why it does not change any more; nil: it does
+	asked    map[string]asked     // by request: what is measured of its service
+	blind    error                // why it does not change any more; nil: it does
+	looks    time.Time            // since when all changes are seen
+	measured map[string]time.Time // when a forwarder's load was seen to change, since then
 	sessions map[string]*session
 	watchers map[*watcher]bool
 	parsers  map[string]*config.Parser // by project

@@ -25,6 +25,7 @@ const (
 	keyAuthority   = "ca"       // the one that signs, with its key, and former ones
 	keyNext        = "ca-next"  // the one that will sign, once all know it
 	keySince       = "ca-since" // since when a replacement of the authority is at its present step
+	keyWait        = "ca-wait"  // there while certificates of before that step may hold: on a lease, as a clock may be wrong
 	keyTrust       = "trust/"   // authorities that members and controllers were seen to have, during a replacement
 	keyTokens      = "tokens/"
 	keyMembers     = "members/"
@@ -65,8 +66,8 @@ type tokenRecord struct {
 	Role      pb.Role  `json:"role"`
 	Projects  []string `json:"projects,omitempty"`
 	Secret    string   `json:"secret_hash"`
-	Expires   int64    `json:"expires_unix_s"`
-	Authority string   `json:"authority"` // hash of the one that signed when the token was made, and for which alone it holds
+	Expires   int64    `json:"expires_unix_s"` // by the clock of the controller that made it; the lease ends it
+	Authority string   `json:"authority"`      // hash of the one that signed when the token was made, and for which alone it holds
 }
 
 type project struct {

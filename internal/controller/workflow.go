@@ -216,7 +216,7 @@ func (l *leader) step(ctx context.Context, id string) (bool, error) {
 	if known.broken != nil {
 		return false, nil // it was logged
 	}
-	if known.Forgotten(l.now()) {
+	if known.Forgotten(l.now()) && time.Since(known.seen) > nfv.EndShown {
 		_, err := l.store.Commit(ctx, new(cluster.Txn).At(keyLeader, l.fence).Unchanged(known.entry).Delete(known.entry.Key))
 		return false, l.lost(ctx, err)
 	}

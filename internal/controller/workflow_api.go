@@ -465,8 +465,8 @@ func (w workflowService) GetPlacement(ctx context.Context, _ *connect.Request[pb
 		if !one.Serves {
 			one.Why = r.Why
 		}
-		if at := p.loads[r.Name].At; at != 0 {
-			one.AgeMs = uint64(max(0, s.now().UnixMilli()-at))
+		if _, known := p.loads[r.Name]; known {
+			one.AgeMs = uint64(s.loadAge(r.Name).Milliseconds())
 		}
 		response.Forwarders = append(response.Forwarders, one)
 	}

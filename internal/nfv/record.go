@@ -27,8 +27,10 @@ const (
 	ConfiguringLimit    = time.Minute
 	RoutingLimit        = 10 * time.Minute
 	WithdrawingLimit    = 10 * time.Minute
-	// RemovedLife is how long a record is kept after its end.
+	// RemovedLife is how long a record is kept after its end, by the clocks of the controllers that wrote its end and look at it, and EndShown how
+	// long it is in any case, whatever these say.
 	RemovedLife = 24 * time.Hour
+	EndShown    = 10 * time.Minute
 	// RefusedLife is how long a forwarder that refused a service is not asked again.
 	RefusedLife = time.Minute
 )

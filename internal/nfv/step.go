@@ -180,7 +180,8 @@ func (r *Record) refuse(w World, why string) bool {
 func (r *Record) Refusals(now time.Time) map[string]string {
 	list := map[string]string{}
 	for name, refusal := range r.Refused {
-		if age := now.Sub(time.UnixMilli(refusal.At)); age < RefusedLife {
+		// One of the future was written by a clock that was ahead, or this one is late: it would hold for as long as they differ.
+		if age := now.Sub(time.UnixMilli(refusal.At)); 0 <= age && age < RefusedLife {
 			list[name] = refusal.Why
 		}
 	}
