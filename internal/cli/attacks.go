@@ -107,9 +107,9 @@ func (v attackView) sinceText() string {
 	began := time.UnixMilli(int64(v.Began))
 	if v.Ended > 0 {
 		lasted := time.UnixMilli(int64(v.Ended)).Sub(began)
-		return time.Since(began).Round(time.Second).String() + " ago, for " + lasted.Round(time.Second).String()
+		return ago(began) + ", for " + lasted.Round(time.Second).String()
 	}
-	return time.Since(began).Round(time.Second).String() + " ago"
+	return ago(began)
 }
 
 // amount shortens a large number: 512 k, 1.1 M.

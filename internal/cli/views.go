@@ -483,10 +483,15 @@ func viewPhases(phases []*dpclient.Phase) []phaseView {
 	return view
 }
 
+// ago returns how old something is by this host's clock. What another host has dated in the future, as its clock is ahead, is of now.
+func ago(at time.Time) string {
+	return max(0, time.Since(at)).Truncate(time.Second).String() + " ago"
+}
+
 // since returns how long ago a Unix time in seconds was.
 func since(unixS uint64) string {
 	if unixS == 0 {
 		return "never"
 	}
-	return time.Since(time.Unix(int64(unixS), 0)).Truncate(time.Second).String() + " ago"
+	return ago(time.Unix(int64(unixS), 0))
 }
