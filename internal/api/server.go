@@ -357,8 +357,8 @@ func readDrain(request *pb.SetDrainRequest) (*store.Drain, error) {
 	case !request.GetDrain():
 		return nil, nil
 	case deadline != 0:
-		// Wall clock only: the time is kept over restarts.
-		return &store.Drain{Until: time.Now().Round(0).Add(time.Duration(deadline) * time.Millisecond)}, nil
+		// By the clock that is never set, and after a restart by the one on the wall.
+		return &store.Drain{Until: time.Now().Add(time.Duration(deadline) * time.Millisecond)}, nil
 	}
 	return &store.Drain{Kill: request.GetKill()}, nil
 }

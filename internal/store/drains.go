@@ -121,7 +121,7 @@ func (d *drainFile) set(refs []model.ServerRef, drain *Drain) error {
 func (d *drainFile) begin(ref model.ServerRef) {
 	if _, ok := d.began[ref]; !ok {
 		d.began = maps.Clone(d.began)
-		d.began[ref] = time.Now().Round(0) // wall clock only
+		d.began[ref] = time.Now() // by the clock that is never set, and after a restart by the one on the wall
 		d.unsaved = true
 	}
 }

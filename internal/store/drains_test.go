@@ -79,6 +79,14 @@ func TestADeadlineEndsADrain(t *testing.T) {
 	}
 }
 
+// The clock on the wall may be set meanwhile: a deadline neither comes sooner for that nor later.
+func TestDeadlinesGoByTheMonotonicClock(t *testing.T) {
+	s := started(t, t.TempDir(), drainedConfig(time.Hour))
+	if at := s.Snapshot().KilledAt[ref("10.1.0.1:80")]; at == at.Round(0) { // which strips the monotonic reading
+		t.Errorf("%s is a time on the wall", at)
+	}
+}
+
 func TestADrainByTheFileBeginsAgain(t *testing.T) {
 	directory := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

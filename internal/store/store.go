@@ -393,7 +393,7 @@ func (s *Store) Unsaved() error {
 	return s.unsaved
 }
 
-// longestWait limits the wait for a deadline, as the wall clock may be set meanwhile.
+// longestWait limits the wait for a deadline of a former agent, which goes by the wall clock: that may be set meanwhile.
 const longestWait = time.Minute
 
 // awaitDeadline kills drained servers when their deadline is reached.
