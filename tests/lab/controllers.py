@@ -6,7 +6,7 @@ import shutil
 import signal
 from types import SimpleNamespace
 
-from tests.lab import reap
+from tests.lab import clocks, reap
 from tests.lab.lab import ROOT
 from tests.lab.process import run
 from tests.lab.steelyard import STEELYARD, Steelyard
@@ -20,14 +20,17 @@ PORT, MEMBERS_PORT = 7443, 7444
 class Controllers:
     """One controller, or three and more whose etcds form a cluster: c1, c2, … on the front network.
 
-    freeze() and cut() leave one without the others, until heal().
+    freeze(), cut() and lose_clock() leave one without the others, until heal(). With clocks, each
+    has one of its own (tests/lab/clocks.py).
     """
 
-    def __init__(self, lab, count=1):
+    def __init__(self, lab, count=1, clocked=False):
         self.lab, self.dir = lab, lab.dir / "controllers"
+        self.binary = clocks.steelyard() if clocked else STEELYARD
         self.dir.mkdir()
         self.names = [f"c{number}" for number in range(1, count + 1)]
         self.processes, self.away = {}, {}  # away: how each comes back
+        self.clocks = clocks.Clocks(self.dir) if clocked else None
         for number, name in enumerate(self.names, 20):
             host = lab.network.add_host(name)
             lab.network.plug(host, "eth0", "front", FRONT, number)
@@ -53,16 +56,21 @@ class Controllers:
         names = names or self.names
         for name in names:
             address = self.lab[name].v4
-            argv = [STEELYARD, "controller", "--listen", f"{address}:{PORT}"]
+            argv = [self.binary, "controller", "--listen", f"{address}:{PORT}"]
             argv += ["--url", self.url(name), "--socket", self.socket(name)]
             argv += ["--state", self.dir / name]
             if len(self.names) > 1:
                 members = (f"{n}=https://{self.lab[n].v4}:{MEMBERS_PORT}" for n in self.names)
                 argv += ["--name", name, "--members", ",".join(members)]
                 argv += ["--members-key", self.key]
-            self.processes[name] = self.lab.start(name, f"steelyard-controller-{name}", argv)
+            log, env = f"steelyard-controller-{name}", self.clock_of(name)
+            self.processes[name] = self.lab.start(name, log, argv, env)
         for name in names:
             self.processes[name].wait_for("controller is ready", 120)
+
+    def clock_of(self, name):
+        """What the environment of a program with a clock of this name needs."""
+        return self.clocks.env(name) if self.clocks else None
 
     def revive(self):
         """Starts those that are dead."""
@@ -84,6 +92,11 @@ class Controllers:
         """Neither agents nor other controllers reach it; its own host does."""
         self.lab[name].ns.ip("link set eth0 down")
         self.away[name] = lambda: self.lab[name].ns.ip("link set eth0 up")
+
+    def lose_clock(self, name, offset_s):
+        """Its clock is so wrong that others do not trust it, nor does it trust them."""
+        self.clocks.set(name, offset_s)
+        self.away[name] = lambda: self.clocks.set(name, 0)
 
     def heal(self):
         while self.away:

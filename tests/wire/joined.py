@@ -10,12 +10,13 @@ from tests.lab.wait import wait_until
 
 
 class Joined:
-    """Controllers, and the agent of the stage's forwarder `f1` in place of the stage's own."""
+    """Controllers, and the agent of the stage's forwarder `f1` in place of the stage's own. With
+    clocked, all of these have clocks that can be set, the agent's by its name, `f1`."""
 
-    def __init__(self, stage, count=1):
+    def __init__(self, stage, count=1, clocked=False):
         stage.steelyard.agent.stop()
         self.stage, self.steelyard = stage, stage.steelyard
-        self.controllers = Controllers(stage.lab, count)
+        self.controllers = Controllers(stage.lab, count, clocked)
         self.dir, self.hosts = self.controllers.dir, 0
 
     def start(self):
@@ -31,11 +32,12 @@ class Joined:
     def start_agent(self):
         """On the same sockets as the stage's own."""
         one = self.steelyard
-        argv = [STEELYARD, "agent", "--forwarder", one.forwarder_socket]
+        argv = [self.controllers.binary, "agent", "--forwarder", one.forwarder_socket]
         argv += ["--socket", one.agent_socket, "--state", self.dir / f"agent-{self.hosts}"]
         argv += ["--controller", self.controllers.urls]
         argv += ["--token-file", self.dir / f"token-{self.hosts}", "--seccomp", "trap"]
-        one.agent = self.stage.lab.start(one.host, "steelyard-agent", argv)
+        env = self.controllers.clock_of("f1")
+        one.agent = self.stage.lab.start(one.host, "steelyard-agent", argv, env)
         one.agent.wait_for("agent is ready", 60)
         one.applied = None
 
@@ -48,16 +50,37 @@ class Joined:
         file.write_text(self.stage.config.text())
         return self.controllers.cli("apply", file, **options)
 
+    def change(self, weight, name):
+        """Orders it from one controller, and from others, until the forwarder has confirmed it."""
+        order = [name, *(other for other in self.controllers.awake() if other != name)]
+
+        def confirmed():
+            order.append(order.pop(0))
+            done = self.apply(weight, at=order[-1], check=False)
+            return done.returncode == 0 and self.weights() == {weight}
+
+        wait_until(confirmed, f"weight {weight} is confirmed", 120)
+
     def weights(self):
         """Of web4's servers, as the agent has them; none while it has no configuration yet."""
         words = ["get", "servers", "--service", "web4", "-o", "json"]
         done = run([STEELYARD, "--socket", self.steelyard.agent_socket, *words], check=False)
         return {one["weight"] for one in json.loads(done.stdout)} if not done.returncode else set()
 
+    def record(self):
+        """The forwarder, as a controller lists it; empty while none does."""
+        return (self.controllers.try_get("get", "forwarders") or [{}])[0]
+
     def state(self):
         """How far the forwarder is, as a controller says."""
-        done = self.controllers.cli("get", "forwarders", "-o", "json", check=False)
-        return json.loads(done.stdout)[0]["state"] if done.returncode == 0 else "unknown"
+        return self.record().get("state", "unknown")
+
+    def server(self):
+        """The controller that serves the agent; None: no other one knows of any."""
+        url = self.record().get("controller")
+        return next(
+            (name for name in self.controllers.names if self.controllers.url(name) == url), None
+        )
 
     def await_in_force(self, what, deadline_s=60):
         wait_until(lambda: self.state() == "in-force", what, deadline_s)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three controllers, whose own etcds form a cluster, are killed, frozen and cut off at random,
-agents are killed and hosts replaced, while wrk loads the forwarder and changes go on: no request
-fails, and no change is lost or goes back.
+agents are killed and hosts replaced, and each one's clock is set, by seconds or by months, while
+wrk loads the forwarder and changes go on: no request fails, and no change is lost or goes back.
 
 STEELYARD_CHAOS=200 injects so many faults instead of each kind once, STEELYARD_CHAOS_SEED chooses
 others.
@@ -16,11 +16,14 @@ import pytest
 
 from tests.lab import wait_until
 from tests.lab.clients import finish_wrk, start_wrk
+from tests.lab.clocks import DAY, HOUR, MINUTE
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.joined import Joined
 
 pytestmark = pytest.mark.workers(1)  # nothing of it is a worker's
-KINDS = ("kill", "freeze", "cut", "agent", "host")
+KINDS = ("kill", "freeze", "cut", "agent", "host", "clock")
+CLOCKS = (MINUTE, HOUR, DAY, 8 * DAY)  # how far a clock is set that others still trust
+LOST = 40 * DAY  # longer than a certificate lasts
 FAULTS = int(os.environ.get("STEELYARD_CHAOS", len(KINDS)))
 SEED = int(os.environ.get("STEELYARD_CHAOS_SEED", "16"))
 
@@ -29,7 +32,7 @@ class Trio(Joined):
     """Three controllers, the agent that has joined them, and what has happened to them."""
 
     def __init__(self, stage):
-        super().__init__(stage, count=3)
+        super().__init__(stage, count=3, clocked=True)
         self.history = []
         self.seen = [0]  # the weights that the forwarder had, without repetitions
         self.ending = threading.Event()
@@ -48,17 +51,6 @@ class Trio(Joined):
             self.watcher.join()
         super().close()
 
-    def change(self, weight, name):
-        """Orders it from one controller, and from others, until the forwarder has confirmed it."""
-        order = [name, *(other for other in self.controllers.awake() if other != name)]
-
-        def confirmed():
-            order.append(order.pop(0))
-            done = self.apply(weight, at=order[-1], check=False)
-            return done.returncode == 0 and self.weights() == {weight}
-
-        wait_until(confirmed, f"weight {weight} is confirmed", 120)
-
     def replace_host_while_cut_off(self, name):
         """Whom the new agent asks first does not answer at all."""
         self.controllers.cut(name)
@@ -66,7 +58,23 @@ class Trio(Joined):
         self.enlist()
         self.controllers.heal()
 
+    def set_clock(self, chance):
+        """By chance one of these, which all go on with it, or a controller's, so far that it is as
+        good as cut off."""
+        name = chance.choice([*self.controllers.names, "f1"])
+        if name != "f1" and chance.random() < 0.4:
+            self.controllers.heal()  # two of three go on
+            self.controllers.revive()
+            self.controllers.lose_clock(name, chance.choice((-LOST, LOST)))
+        else:
+            most = chance.choice(CLOCKS)
+            self.controllers.clocks.set(name, chance.uniform(-most, most))
+        self.history.append(f"clock {name} {self.controllers.clocks.offset(name):+.0f} s")
+
     def inject(self, kind, chance):
+        if kind == "clock":
+            self.set_clock(chance)
+            return
         name = chance.choice(self.controllers.names)
         if kind in ("agent", "host"):
             self.history.append(kind)
@@ -97,7 +105,7 @@ def test_no_fault_costs_a_request_or_a_change(stage, trio):
     #   wrk ── forwarder ── s1, s2, …
     #              │                      ┌ c1 ┐
     #       agent ─┘ killed, replaced ◄───┼ c2 ┼ killed, frozen, cut off
-    #                                     └ c3 ┘
+    #                                     └ c3 ┘   all: with a clock that is set
     chance = random.Random(SEED)
     kinds = chance.sample(KINDS, len(KINDS)) + chance.choices(KINDS, k=FAULTS)
     trio.change(1, "c1")

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clocks that a test sets while programs run, each another one; the machine's own stays.
+
+Go reads the clock without the C library, so nothing can be preloaded. Instead, `steelyard` is built
+with another `time.Now` (go build -overlay): its wall clock is the host's and an offset, which the
+program finds in a page of memory that it shares with the test. Its monotonic clock is the host's,
+as when somebody sets a real clock.
+"""
+
+import ctypes
+import fcntl
+import functools
+import json
+import mmap
+from pathlib import Path
+
+from tests.lab.lab import ROOT
+from tests.lab.process import run
+
+PLACE = ROOT / "build/clock"
+ADDED = ROOT / "tests/lab/clock/clock.go"
+# What is changed of Go's own time/time.go.
+BEFORE = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
+AFTER = BEFORE + "\tsec, nsec = shifted(sec, nsec)\n"
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+@functools.cache
+def steelyard():
+    """Builds `steelyard` with clocks that can be set; returns its path."""
+    root = Path(run(["go", "env", "GOROOT"]).strip())
+    source = root / "src/time/time.go"
+    text = source.read_text()
+    if text.count(BEFORE) != 1:
+        version = run(["go", "version"]).strip()
+        raise AssertionError(
+            f"{source} of {version} begins time.Now otherwise than tests/lab/clocks.py expects:\n"
+            f"{BEFORE}"
+        )
+    PLACE.mkdir(parents=True, exist_ok=True)
+    patched, overlay = PLACE / "time.go", PLACE / "overlay.json"
+    made, new = PLACE / "steelyard", PLACE / "steelyard.new"
+    replaced = {source: patched, source.with_name("steelyard_clock.go"): ADDED}
+    words = ["go", "build", "-C", ROOT, "-overlay", overlay, "-tags", "steelyard_clock"]
+    env = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
+    with open(PLACE / "lock", "w") as lock:  # other tests' processes build the same
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        patched.write_text(text.replace(BEFORE, AFTER))
+        overlay.write_text(json.dumps({"Replace": {str(a): str(b) for a, b in replaced.items()}}))
+        run([*words, "-o", new, "./cmd/steelyard"], deadline_s=1800, env=env)
+        new.replace(made)  # they may run it
+    return made
+
+
+class Clocks:
+    """Offsets to the host's clock, in seconds, by name; those that are not set are right."""
+
+    def __init__(self, directory):
+        self.dir, self.pages = directory, {}
+
+    def env(self, name):
+        """What a program's environment needs for this clock."""
+        self.page(name)
+        return {"STEELYARD_CLOCK": str(self.file(name))}
+
+    def file(self, name):
+        return self.dir / f"clock-{name}"
+
+    def page(self, name):
+        if name not in self.pages:
+            self.file(name).write_bytes(bytes(8))
+            with open(self.file(name), "r+b") as file:
+                self.pages[name] = mmap.mmap(file.fileno(), 8)
+        return self.pages[name]
+
+    def set(self, name, offset_s):
+        """Sets a clock, in one step."""
+        ctypes.c_int64.from_buffer(self.page(name)).value = int(offset_s * 1e9)
+
+    def offset(self, name):
+        return ctypes.c_int64.from_buffer(self.page(name)).value / 1e9
