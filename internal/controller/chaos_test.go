@@ -232,7 +232,7 @@ func (c *chaos) fault() {
 		m.peers.set(false)
 	case 4:
 		say("another clock for " + m.options.Members.Name)
-		m.skew.Store(int64(time.Duration(c.random.IntN(100)-50) * time.Minute))
+		m.skew.Store(int64(time.Duration(c.random.IntN(400)-200) * time.Hour))
 	case 5:
 		say("start again the agent of " + name)
 		old := c.agents[name]
