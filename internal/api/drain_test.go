@@ -4,14 +4,15 @@ package api
 
 import (
 	"testing"
+	"time"
 
-	pb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/drain"
 )
 
 // The clock on the wall may be set before the deadline.
 func TestDeadlinesGoByTheMonotonicClock(t *testing.T) {
-	drain, err := readDrain(&pb.SetDrainRequest{Drain: true, DeadlineMs: 60_000})
-	if err != nil || drain.Until == drain.Until.Round(0) { // which strips the monotonic reading
-		t.Errorf("%+v, %v", drain, err)
+	order := orderOf(drain.Order{Drain: true, Deadline: time.Minute})
+	if order.Until == order.Until.Round(0) { // which strips the monotonic reading
+		t.Errorf("%+v", order)
 	}
 }

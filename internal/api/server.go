@@ -17,6 +17,7 @@ import (
 
 	"steelyard/internal/config"
 	"steelyard/internal/dpclient"
+	"steelyard/internal/drain"
 	"steelyard/internal/feedback"
 	pb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/gen/agentpb/agentpbconnect"
@@ -344,23 +345,15 @@ func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)
 }
 
-// readDrain returns the drain state that a request wants; nil: no command.
-func readDrain(request *pb.SetDrainRequest) (*store.Drain, error) {
-	deadline := request.GetDeadlineMs()
+// orderOf returns the drain that is wanted; nil: none. It ends by the clock that is never set, and after a restart by the one on the wall.
+func orderOf(wanted drain.Order) *store.Drain {
 	switch {
-	case deadline > uint64(config.LongestDeadline.Milliseconds()):
-		return nil, fmt.Errorf("the deadline is too far: use at most %.0fh", config.LongestDeadline.Hours())
-	case !request.GetDrain() && (request.GetKill() || deadline != 0):
-		return nil, errors.New("the end of a drain has neither deadline nor kill: leave them out")
-	case request.GetKill() && deadline != 0:
-		return nil, errors.New("a kill has no deadline: use a drain with a deadline")
-	case !request.GetDrain():
-		return nil, nil
-	case deadline != 0:
-		// By the clock that is never set, and after a restart by the one on the wall.
-		return &store.Drain{Until: time.Now().Add(time.Duration(deadline) * time.Millisecond)}, nil
+	case !wanted.Drain:
+		return nil
+	case wanted.Deadline != 0:
+		return &store.Drain{Until: time.Now().Add(wanted.Deadline)}
 	}
-	return &store.Drain{Kill: request.GetKill()}, nil
+	return &store.Drain{Kill: wanted.Kill}
 }
 
 // isSame reports that a request changes nothing. A deadline starts again each time.
@@ -374,14 +367,19 @@ func isSame(has store.Drain, ordered bool, wanted *store.Drain) bool {
 // SetDrain implements the service.
 func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDrainRequest]) (
 	*connect.Response[pb.SetDrainResponse], error) {
-	wanted, err := readDrain(request.Msg)
+	order, err := drain.Read(request.Msg)
 	if err != nil {
 		return nil, invalid(err)
 	}
-	refs, names, err := s.findServers(request.Msg.GetServer(), request.Msg.GetService(), wanted == nil)
+	running := s.Store.Config()
+	if running == nil {
+		return nil, invalid(errors.New("no configuration is loaded: see `steelyard get status`"))
+	}
+	refs, names, err := drain.Find(running, s.File.Path, request.Msg.GetServer(), request.Msg.GetService(), !order.Drain)
 	if err != nil {
 		return nil, invalid(err)
 	}
+	wanted := orderOf(order)
 	drained := s.Store.Drained()
 	unchanged := map[string]bool{}
 	for i, ref := range refs {
@@ -410,64 +408,31 @@ func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDr
 			response.Unchanged = append(response.Unchanged, name)
 		}
 	}
+	if warning := s.Settle(ctx); warning != "" {
+		response.Warnings = append(response.Warnings, warning)
+	}
+	return connect.NewResponse(response), nil
+}
+
+// Settle waits until the forwarder has what the store has, or returns why it does not. Before the first configuration there is nothing to have.
+func (s *Server) Settle(ctx context.Context) string {
+	if s.Store.Config() == nil {
+		return ""
+	}
 	if status, _ := s.Reconciler.Status(); !status.Connected {
-		response.Warnings = append(response.Warnings, "saved; the agent sends it when the forwarder is connected again: "+errorText(status.Err))
-		return connect.NewResponse(response), nil
+		return "saved; the agent sends it when the forwarder is connected again: " + errorText(status.Err)
 	}
 	ctx, cancel := beforeDeadline(ctx)
 	defer cancel()
 	if _, err := s.Reconciler.Wait(ctx, s.Store.Version()); err != nil {
-		response.Warnings = append(response.Warnings, "saved, but not in the forwarder yet: "+err.Error())
+		return "saved, but not in the forwarder yet: " + err.Error()
 	}
-	return connect.NewResponse(response), nil
+	return ""
 }
 
 // notSaved explains that drains are not on disk.
 func notSaved(err error) string {
 	return "drains are in effect but not saved: a restart of the agent would lose them: " + err.Error()
-}
-
-// findServers finds the servers meant by "address" or "address:port". If a drain is to end, servers
-// that the file drains are an error.
-func (s *Server) findServers(text, service string, undo bool) ([]model.ServerRef, []string, error) {
-	var match func(netip.AddrPort) bool
-	if address, err := netip.ParseAddr(text); err == nil {
-		match = func(a netip.AddrPort) bool { return a.Addr() == address }
-	} else if addressPort, err := model.ParseServer(text); err == nil {
-		match = func(a netip.AddrPort) bool { return a == addressPort }
-	} else {
-		return nil, nil, fmt.Errorf("%q is not a server: write 10.1.0.21, 10.1.0.21:8080 or [fd00::21]:8080", text)
-	}
-	running := s.Store.Config()
-	if running == nil {
-		return nil, nil, errors.New("no configuration is loaded: see `steelyard get status`")
-	}
-	var refs []model.ServerRef
-	var names []string
-	for _, svc := range running.Services {
-		if service != "" && service != svc.Name {
-			continue
-		}
-		for _, server := range svc.Servers {
-			if !match(server.Address) {
-				continue
-			}
-			name := model.ServerText(server.Address) + "@" + svc.Name
-			if undo && server.Drain {
-				return nil, nil, fmt.Errorf("%s is drained by %s: remove `drain: true` there", name, s.File.Path)
-			}
-			refs = append(refs, model.ServerRef{Service: svc.Key, Address: server.Address})
-			names = append(names, name)
-		}
-	}
-	if len(refs) == 0 {
-		where := "no service"
-		if service != "" {
-			where = fmt.Sprintf("no service named %q", service)
-		}
-		return nil, nil, fmt.Errorf("%s has the server %s: see `steelyard get servers`", where, text)
-	}
-	return refs, names, nil
 }
 
 func unixSeconds(t time.Time) uint64 {
