@@ -29,18 +29,23 @@ type Drain struct {
 // drainFile holds the state that must outlive the agent, in memory and on disk.
 type drainFile struct {
 	path   string
-	orders map[model.ServerRef]Drain     // by command
+	orders map[model.ServerRef]Drain     // by command: those that are in force
 	began  map[model.ServerRef]time.Time // by the file, with a deadline: start time
+	shared *shared                       // what orders is made of, if controllers give orders too; nil: they do not
+	former *shared                       // of an earlier agent, until it is known whether controllers do
 	// Changes are not on disk: the file was not written yet, or writing failed.
 	unsaved bool
 }
 
 // savedState is the file's content.
 type savedState struct {
-	Version int          `json:"version"`
+	Version int `json:"version"`
+	// What is in force, also where controllers give orders: an older agent reads this, and makes all of it its own.
 	Drained []savedDrain `json:"drained"`
 	// Servers drained by the configuration, with a deadline.
 	Began []savedDrain `json:"began,omitempty"`
+	// Absent: no controller gives orders.
+	Shared *savedShared `json:"shared,omitempty"`
 }
 
 type savedDrain struct {
@@ -51,14 +56,30 @@ type savedDrain struct {
 	Kill     bool           `json:"kill,omitempty"`
 	Until    *time.Time     `json:"until,omitempty"`
 	Since    *time.Time     `json:"since,omitempty"`
+	// Of orders in savedShared.
+	Revision int64  `json:"revision,omitempty"`
+	Number   uint64 `json:"number,omitempty"`
+	Ended    bool   `json:"ended,omitempty"`
 }
 
-func saveDrain(ref model.ServerRef) savedDrain {
-	return savedDrain{
+func saveDrain(ref model.ServerRef, order Drain) savedDrain {
+	saved := savedDrain{
 		Protocol: ref.Service.Protocol.String(),
 		VIP:      netip.AddrPortFrom(ref.Service.VIP, ref.Service.Port),
-		LastPort: ref.Service.LastPort, Server: ref.Address,
+		LastPort: ref.Service.LastPort, Server: ref.Address, Kill: order.Kill,
 	}
+	if !order.Until.IsZero() {
+		saved.Until = &order.Until
+	}
+	return saved
+}
+
+func (d savedDrain) order() Drain {
+	order := Drain{Kill: d.Kill}
+	if d.Until != nil {
+		order.Until = *d.Until
+	}
+	return order
 }
 
 func (d savedDrain) ref() model.ServerRef {
@@ -89,11 +110,10 @@ func openDrains(directory string) (*drainFile, error) {
 		return nil, fmt.Errorf("state: %s: version %d is not known to this build: use a newer one", d.path, saved.Version)
 	}
 	for _, drain := range saved.Drained {
-		order := Drain{Kill: drain.Kill}
-		if drain.Until != nil {
-			order.Until = *drain.Until
-		}
-		d.orders[drain.ref()] = order
+		d.orders[drain.ref()] = drain.order()
+	}
+	if saved.Shared != nil {
+		d.former = saved.Shared.read()
 	}
 	for _, drain := range saved.Began {
 		if drain.Since != nil {
@@ -105,6 +125,9 @@ func openDrains(directory string) (*drainFile, error) {
 
 // set stores a command, or removes it if drain is nil.
 func (d *drainFile) set(refs []model.ServerRef, drain *Drain) error {
+	if d.shared != nil {
+		return d.share(d.shared.with(refs, drain), d.began)
+	}
 	next := maps.Clone(d.orders)
 	for _, ref := range refs {
 		if drain != nil {
@@ -129,9 +152,13 @@ func (d *drainFile) begin(ref model.ServerRef) {
 // keep removes the commands for which keep returns false, and the drains by the file for which keepBegan
 // does.
 func (d *drainFile) keep(keep, keepBegan func(model.ServerRef) bool) error {
-	orders, began := maps.Clone(d.orders), maps.Clone(d.began)
-	maps.DeleteFunc(orders, func(ref model.ServerRef, _ Drain) bool { return !keep(ref) })
+	began := maps.Clone(d.began)
 	maps.DeleteFunc(began, func(ref model.ServerRef, _ time.Time) bool { return !keepBegan(ref) })
+	if d.shared != nil {
+		return d.share(d.shared.keeping(keep), began)
+	}
+	orders := maps.Clone(d.orders)
+	maps.DeleteFunc(orders, func(ref model.ServerRef, _ Drain) bool { return !keep(ref) })
 	return d.replace(orders, began)
 }
 
@@ -153,20 +180,25 @@ func (d *drainFile) replace(orders map[model.ServerRef]Drain, began map[model.Se
 	return d.save()
 }
 
+// share replaces what controllers and this agent have ordered.
+func (d *drainFile) share(next *shared, began map[model.ServerRef]time.Time) error {
+	d.unsaved = d.unsaved || !next.equal(d.shared)
+	d.shared = next
+	return d.replace(next.inForce(), began)
+}
+
 func (d *drainFile) save() error {
 	saved := savedState{Version: 1, Drained: []savedDrain{}}
 	for _, ref := range sorted(d.orders) {
-		one, order := saveDrain(ref), d.orders[ref]
-		one.Kill = order.Kill
-		if !order.Until.IsZero() {
-			one.Until = &order.Until
-		}
-		saved.Drained = append(saved.Drained, one)
+		saved.Drained = append(saved.Drained, saveDrain(ref, d.orders[ref]))
 	}
 	for _, ref := range sorted(d.began) {
-		one, since := saveDrain(ref), d.began[ref]
+		one, since := saveDrain(ref, Drain{}), d.began[ref]
 		one.Since = &since
 		saved.Began = append(saved.Began, one)
+	}
+	if d.shared != nil {
+		saved.Shared = d.shared.saved()
 	}
 	data, err := json.MarshalIndent(saved, "", "  ")
 	if err != nil {

@@ -59,6 +59,7 @@ type Store struct {
 	sets       map[string]*model.SetData // of files that access sets name
 	unsaved    error                     // why drains could not be saved
 	again      *time.Timer               // to retry saving; nil: never needed
+	ordered    chan struct{}             // closed at the next own order
 }
 
 // numbered is a configuration with its generation and its servers.
@@ -103,7 +104,7 @@ func Open(directory string, checks Checks) (*Store, error) {
 		return nil, err
 	}
 	return &Store{
-		checks: checks, drains: drains, wake: make(chan struct{}, 1),
+		checks: checks, drains: drains, wake: make(chan struct{}, 1), ordered: make(chan struct{}),
 		marks: newMarks(), health: map[model.ServerRef]serverHealth{}, epochs: map[model.ServerRef]uint64{}, dirty: map[model.ServerRef]struct{}{},
 	}, nil
 }
@@ -360,6 +361,8 @@ func (s *Store) SetDrain(refs []model.ServerRef, drain *Drain) error {
 		s.touch(ref)
 	}
 	s.awaitDeadline()
+	close(s.ordered)
+	s.ordered = make(chan struct{})
 	return err
 }
 

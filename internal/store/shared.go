@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"maps"
+	"slices"
+	"time"
+
+	"steelyard/internal/model"
+)
+
+// Where controllers give orders to drain, an agent has theirs, and its own that no controller has judged yet, which are in force until then:
+// docs/design/0042-controller.md.
+
+// shared is what an agent knows of both. It is replaced as a whole.
+type shared struct {
+	agent    string                         // at random, so that the own orders of a host that is replaced are another's
+	last     uint64                         // number of the last own order
+	revision int64                          // of those that controllers have given
+	given    map[model.ServerRef]givenDrain // by controllers: also for servers that are not here, or not yet
+	own      map[model.ServerRef]OwnDrain
+}
+
+type givenDrain struct {
+	Drain
+	revision int64
+}
+
+// OwnDrain is an order given at the agent's own socket.
+type OwnDrain struct {
+	Ref      model.ServerRef
+	Drain    *Drain // nil: a drain ends
+	Number   uint64
+	Revision int64 // of the orders of controllers that the agent had when it was given
+}
+
+// GivenDrain is an order that a controller has given or judged.
+type GivenDrain struct {
+	Ref      model.ServerRef
+	Kill     bool
+	Deadline time.Duration // since the order; 0: none
+	Revision int64
+	// The own order that it was before, if it was one.
+	Agent  string
+	Number uint64
+}
+
+// GivenDrains are all orders that controllers have given, as they were at a revision.
+type GivenDrains struct {
+	Revision int64
+	Orders   []GivenDrain
+	// The own orders of an agent are judged up to a number: what has become of them is in Orders.
+	Agent  string
+	Judged uint64
+}
+
+// stride is added to the number of own orders at each start, as those given while the disk was full may have been forgotten since.
+const stride = 1 << 20
+
+// Share has the agent's orders judged by controllers from now on. Those of the time before become its own orders.
+func (s *Store) Share() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drains.former != nil {
+		s.drains.shared = s.drains.former
+		s.drains.shared.last += stride
+		s.drains.orders = s.drains.shared.inForce()
+		return nil
+	}
+	s.drains.shared = &shared{agent: rand.Text()}
+	next := s.drains.shared
+	for _, ref := range sorted(s.drains.orders) {
+		order := s.drains.orders[ref]
+		next = next.with([]model.ServerRef{ref}, &order)
+	}
+	return s.saved(s.drains.share(next, s.drains.began))
+}
+
+// TakeGiven replaces the orders of controllers, unless these are older, and drops own ones that were judged. taken says whether they were not older, changed
+// whether something else is in force now. As with SetDrain, they apply even if they cannot be saved.
+func (s *Store) TakeGiven(given GivenDrains) (taken, changed bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drains.shared == nil || given.Revision < s.drains.shared.revision {
+		return false, false, nil
+	}
+	before := s.drains.orders
+	err = s.saved(s.drains.share(s.drains.shared.taking(given, time.Now()), s.drains.began))
+	for ref := range s.drains.orders {
+		if was, known := before[ref]; !known || was != s.drains.orders[ref] {
+			changed = true
+			s.touch(ref)
+		}
+	}
+	for ref := range before {
+		if _, stays := s.drains.orders[ref]; !stays {
+			changed = true
+			s.touch(ref)
+		}
+	}
+	s.awaitDeadline()
+	return true, changed, err
+}
+
+// OwnDrains returns the own orders that no controller has judged yet, as they were given, and the number of the last own order.
+func (s *Store) OwnDrains() (agent string, last uint64, own []OwnDrain) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drains.shared == nil {
+		return "", 0, nil
+	}
+	own = slices.SortedFunc(maps.Values(s.drains.shared.own), func(a, b OwnDrain) int { return cmp.Compare(a.Number, b.Number) })
+	return s.drains.shared.agent, s.drains.shared.last, own
+}
+
+// AwaitOwn returns the number of the last own order when that is higher than after.
+func (s *Store) AwaitOwn(ctx context.Context, after uint64) (uint64, error) {
+	for {
+		s.mu.Lock()
+		ordered := s.ordered
+		s.mu.Unlock()
+		if _, last, _ := s.OwnDrains(); last > after {
+			return last, nil
+		}
+		select {
+		case <-ordered:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+func (d *shared) clone() *shared {
+	next := *d
+	next.given, next.own = maps.Clone(d.given), maps.Clone(d.own)
+	if next.own == nil {
+		next.own = map[model.ServerRef]OwnDrain{}
+	}
+	return &next
+}
+
+func (d *shared) equal(other *shared) bool {
+	same := func(a, b OwnDrain) bool { return a.Number == b.Number }
+	return d.agent == other.agent && d.revision == other.revision && maps.Equal(d.given, other.given) && maps.EqualFunc(d.own, other.own, same)
+}
+
+// with adds an own order for some servers.
+func (d *shared) with(refs []model.ServerRef, drain *Drain) *shared {
+	next := d.clone()
+	for _, ref := range refs {
+		next.last++
+		next.own[ref] = OwnDrain{ref, drain, next.last, d.revision}
+	}
+	return next
+}
+
+// keeping drops own orders for servers that have left, which are forgotten as in a file. Controllers do the same with theirs; until then, one that
+// ends a drain of theirs is needed.
+func (d *shared) keeping(keep func(model.ServerRef) bool) *shared {
+	next := d.clone()
+	maps.DeleteFunc(next.own, func(ref model.ServerRef, own OwnDrain) bool {
+		_, given := d.given[ref]
+		return !keep(ref) && (own.Drain != nil || !given)
+	})
+	return next
+}
+
+// taking replaces the orders of controllers. A deadline begins when the agent first hears of the order, or when it was given here.
+func (d *shared) taking(given GivenDrains, now time.Time) *shared {
+	next := d.clone()
+	next.revision, next.given = given.Revision, make(map[model.ServerRef]givenDrain, len(given.Orders))
+	for _, order := range given.Orders {
+		one := givenDrain{Drain{Kill: order.Kill}, order.Revision}
+		if order.Deadline > 0 {
+			before, own := d.given[order.Ref], d.own[order.Ref]
+			switch {
+			case before.revision == order.Revision:
+				one.Until = before.Until
+			case order.Agent == d.agent && order.Number == own.Number && own.Drain != nil:
+				one.Until = own.Drain.Until
+			default:
+				one.Until = now.Round(0).Add(order.Deadline)
+			}
+		}
+		next.given[order.Ref] = one
+	}
+	if given.Agent == d.agent {
+		maps.DeleteFunc(next.own, func(_ model.ServerRef, own OwnDrain) bool { return own.Number <= given.Judged })
+	}
+	return next
+}
+
+// inForce returns what both come to.
+func (d *shared) inForce() map[model.ServerRef]Drain {
+	orders := make(map[model.ServerRef]Drain, len(d.given)+len(d.own))
+	for ref, given := range d.given {
+		orders[ref] = given.Drain
+	}
+	for ref, own := range d.own {
+		if own.Drain != nil {
+			orders[ref] = *own.Drain
+		} else {
+			delete(orders, ref)
+		}
+	}
+	return orders
+}
+
+// savedShared is shared on disk.
+type savedShared struct {
+	Agent    string       `json:"agent"`
+	Last     uint64       `json:"last"`
+	Revision int64        `json:"revision"`
+	Given    []savedDrain `json:"given,omitempty"`
+	Own      []savedDrain `json:"own,omitempty"`
+}
+
+func (d *shared) saved() *savedShared {
+	saved := &savedShared{Agent: d.agent, Last: d.last, Revision: d.revision}
+	for _, ref := range sorted(d.given) {
+		one := saveDrain(ref, d.given[ref].Drain)
+		one.Revision = d.given[ref].revision
+		saved.Given = append(saved.Given, one)
+	}
+	for _, ref := range sorted(d.own) {
+		own, order := d.own[ref], Drain{}
+		if own.Drain != nil {
+			order = *own.Drain
+		}
+		one := saveDrain(ref, order)
+		one.Ended, one.Number, one.Revision = own.Drain == nil, own.Number, own.Revision
+		saved.Own = append(saved.Own, one)
+	}
+	return saved
+}
+
+func (d *savedShared) read() *shared {
+	read := &shared{d.Agent, d.Last, d.Revision, map[model.ServerRef]givenDrain{}, map[model.ServerRef]OwnDrain{}}
+	for _, one := range d.Given {
+		read.given[one.ref()] = givenDrain{one.order(), one.Revision}
+	}
+	for _, one := range d.Own {
+		own := OwnDrain{one.ref(), nil, one.Number, one.Revision}
+		if order := one.order(); !one.Ended {
+			own.Drain = &order
+		}
+		read.own[own.Ref] = own
+	}
+	return read
+}
