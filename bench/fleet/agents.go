@@ -25,6 +25,7 @@ import (
 // willing is an agent that takes any newer configuration, and says when.
 type willing struct {
 	agentpbconnect.UnimplementedAgentServiceHandler
+	controllerpbconnect.UnimplementedMemberServiceHandler
 	tell *tell
 
 	mu  sync.Mutex

@@ -126,6 +126,9 @@ func Run(ctx context.Context, options Options) error {
 		if err != nil {
 			return err
 		}
+		if err := a.store.Share(); err != nil { // it tries again, and the status says so until then
+			options.Log.Warn("drains are not saved", "error", err)
+		}
 		options.Config = filepath.Join(options.State, DesiredFile)
 		a.options = options
 		a.member = &member.Member{Identity: identity, Log: options.Log, Controllers: options.Controllers}

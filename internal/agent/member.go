@@ -18,7 +18,7 @@ import (
 func (a *Agent) memberHandler(service *api.Server) http.Handler {
 	mux := http.NewServeMux()
 	path, desired := controllerpbconnect.NewMemberServiceHandler(&member.Desired{
-		Path: a.options.Config, Install: service.Apply, Know: a.member.Know,
+		Path: a.options.Config, Install: service.Apply, Know: a.member.Know, Store: a.store, Settle: service.Settle,
 	}, connect.WithReadMaxBytes(config.MaxFileBytes+1<<20))
 	mux.Handle(path, desired)
 	mux.Handle("/", api.NewHandler(service))

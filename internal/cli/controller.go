@@ -266,7 +266,7 @@ func (a *app) watchCommand() *cobra.Command {
 	var after int64
 	command := &cobra.Command{
 		Use: "watch", Short: "Show what happens to a controller's forwarders, as it happens", Args: args(0, 0),
-		Long: "Prints one line, or with -o json one object, for each event: joined, removed, desired (a new configuration), status (what an agent did with it), taken-back (a change that the forwarder refused), owner " +
+		Long: "Prints one line, or with -o json one object, for each event: joined, removed, desired (a new configuration), status (what an agent did with it), taken-back (a change that the forwarder refused), drain, kill and end drain (orders, and for which server), owner " +
 			"and owner-gone (the controller that serves the forwarder), request (a step of one of `steelyard nfv`), spare-missing and spare (whether the loss of one forwarder " +
 			"could be made up by the others). Each has a revision; --after goes on behind one.",
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -23,7 +23,8 @@ func (a *app) drainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "drain SERVER[@SERVICE]", Short: "Give a server no new sessions; existing ones continue", Args: args(1, 1),
 		Long: serverArgument +
-			"A drain lasts over restarts of the agent and the forwarder, until --undo or until the server is removed from the file. " +
+			"A drain lasts over restarts of the agent and the forwarder, until --undo or until the server is removed from the file; through a controller, " +
+			"also over the replacement of the host, and for a service of a request wherever it moves. " +
 			"With --deadline, the sessions that remain after it end with resets to both ends, as with `steelyard kill`. Giving --deadline " +
 			"again restarts the time.",
 		Example: "  steelyard drain 10.1.0.21@web --wait\n  steelyard drain 10.1.0.21 --deadline 10m\n  steelyard drain [fd00::21]:8080 --undo",

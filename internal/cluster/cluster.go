@@ -326,6 +326,12 @@ func (t *Txn) Delete(key string) *Txn {
 	return t
 }
 
+// DeleteAll removes all keys that begin with a text.
+func (t *Txn) DeleteAll(begin string) *Txn {
+	t.operations = append(t.operations, clientv3.OpDelete(prefix+begin, clientv3.WithPrefix()))
+	return t
+}
+
 // Commit tries a transaction and returns its revision, or ErrConflict.
 func (s *Store) Commit(ctx context.Context, t *Txn) (int64, error) {
 	response, err := s.client.Txn(ctx).If(t.conditions...).Then(t.operations...).Commit()

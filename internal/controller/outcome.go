@@ -138,6 +138,19 @@ type outcome struct {
 
 // await waits until it is known what became of a project's change; nil: no agent is connected.
 func (s *Server) await(ctx context.Context, forwarder, project string, revision int64) (*outcome, error) {
+	var found *outcome
+	err := s.observe(ctx, forwarder, revision, func() bool {
+		found = s.outcomeOf(forwarder, project, revision)
+		return found != nil || s.mirror.Get(keyOwners+forwarder).Revision == 0
+	})
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("the configuration is saved, but %w", err))
+	}
+	return found, nil
+}
+
+// observe waits until the mirror has seen a revision, and done, which is called with mu, finds in it what an agent has made of that.
+func (s *Server) observe(ctx context.Context, forwarder string, revision int64, done func() bool) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*9/10)
@@ -152,19 +165,13 @@ func (s *Server) await(ctx context.Context, forwarder, project string, revision 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		if s.mirror.Revision >= revision {
-			if found := s.outcomeOf(forwarder, project, revision); found != nil {
-				return found, nil
-			}
-			if s.mirror.Get(keyOwners+forwarder).Revision == 0 {
-				return nil, nil
-			}
-		}
 		switch {
+		case s.mirror.Revision >= revision && done():
+			return nil
 		case ctx.Err() != nil:
-			return nil, unavailable(fmt.Errorf("the configuration is saved, but the agent of %s has not answered yet", forwarder))
+			return fmt.Errorf("the agent of %s has not answered yet", forwarder)
 		case s.blind != nil:
-			return nil, unavailable(fmt.Errorf("the configuration is saved, but what the agent of %s answers is not seen: %w", forwarder, s.blind))
+			return fmt.Errorf("what the agent of %s answers is not seen: %w", forwarder, s.blind)
 		}
 		s.changed.Wait()
 	}

@@ -17,6 +17,7 @@ import (
 
 	"steelyard/internal/cluster"
 	"steelyard/internal/config"
+	"steelyard/internal/drain"
 	agentpb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/gen/agentpb/agentpbconnect"
 	pb "steelyard/internal/gen/controllerpb"
@@ -36,7 +37,7 @@ const (
 // AllForwarders in the header means every forwarder; several have commas between them. For ApplyConfig alone.
 const AllForwarders = "*"
 
-// agentService answers AgentService at a controller: apply and diff from what the store has, the rest by the agent.
+// agentService answers AgentService at a controller: apply, diff and drains from what the store has, the rest by the agent.
 type agentService struct {
 	agentpbconnect.UnimplementedAgentServiceHandler
 	server *Server
@@ -77,12 +78,12 @@ func (a *agentService) ApplyConfig(ctx context.Context, request *connect.Request
 	return connect.NewResponse(response), nil
 }
 
-// forward sends everything but apply to the agent, by this controller or by the one that has its connection.
-func (s *Server) forward(apply http.Handler) http.Handler {
+// forward sends everything but apply and drains to the agent, by this controller or by the one that has its connection.
+func (s *Server) forward(own http.Handler) http.Handler {
 	const service = "/" + agentpbconnect.AgentServiceName + "/"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == agentpbconnect.AgentServiceApplyConfigProcedure {
-			apply.ServeHTTP(w, r)
+			own.ServeHTTP(w, r)
 			return
 		}
 		err := func() error {
@@ -97,6 +98,10 @@ func (s *Server) forward(apply http.Handler) http.Handler {
 			forwarder, project, err := s.target(r.Context(), r.Header)
 			if err != nil {
 				return err
+			}
+			if method == "SetDrain" && !s.isOlder(forwarder) {
+				own.ServeHTTP(w, r)
+				return nil
 			}
 			if err := s.rewrite(r, who, method, forwarder, project); err != nil {
 				return err
@@ -178,23 +183,20 @@ func (s *Server) diffBody(r *http.Request, who caller, body []byte, forwarder, p
 	return c.marshal(m)
 }
 
-// drainAllowed checks and records an order to drain.
+// drainAllowed checks and records an order to drain, for an agent that keeps it alone.
 func (s *Server) drainAllowed(r *http.Request, who caller, body []byte, forwarder string) error {
 	m, _, err := message[agentpb.SetDrainRequest](r, body)
 	if err != nil {
 		return err
 	}
 	if !who.mayDrain(m.GetService()) {
-		return denied("%s may drain servers of services of its own projects only: name one by --service", who)
+		return denied(mayNotDrain, who)
 	}
-	what := "drain"
-	switch {
-	case m.GetKill():
-		what = "kill"
-	case !m.GetDrain():
-		what = "end drain"
+	order, err := drain.Read(m)
+	if err != nil {
+		return invalid(err)
 	}
-	txn := s.record(new(cluster.Txn), who.String(), what, forwarder, "", m.GetServer()+" "+m.GetService())
+	txn := s.record(new(cluster.Txn), who.String(), order.String(), forwarder, "", m.GetServer()+" "+m.GetService())
 	if _, err := s.store.Commit(r.Context(), txn); err != nil {
 		return unavailable(fmt.Errorf("nothing was changed, as it cannot be recorded: %w", err))
 	}

@@ -85,14 +85,14 @@ func (s *Server) forget(ctx context.Context, name string, revision int64) error 
 		}
 	}
 	var rest []string
-	for _, begin := range []string{keyPrevious, keyRefusals} {
+	for _, begin := range []string{keyPrevious, keyRefusals, keyDrains} {
 		keys, err := s.store.Names(ctx, begin+name+"/")
 		if err != nil {
 			return unavailable(err)
 		}
 		rest = append(rest, keys...)
 	}
-	rest = append(rest, keyDesired+name, keyStatus+name, keyLoads+name, keyTrust+memberTrust+name)
+	rest = append(rest, keyDesired+name, keyStatus+name, keyLoads+name, keyJudged+name, keyTrust+memberTrust+name)
 	for keys := range slices.Chunk(rest, maxOperations) {
 		txn := void()
 		for _, key := range keys {

@@ -32,6 +32,7 @@ type session struct {
 	member    controllerpbconnect.MemberServiceClient
 	wake      chan struct{} // desired/FORWARDER has changed
 	noted     *status       // what this session has written last
+	drains    drainSession
 }
 
 // tunnelConn tells when a connection has ended.
@@ -56,7 +57,8 @@ func (c *tunnelConn) Close() error {
 
 // newSession makes the client's side of a connection.
 func newSession(forwarder string, conn net.Conn) *session {
-	s := &session{forwarder: forwarder, conn: &tunnelConn{Conn: conn, done: make(chan struct{})}, wake: make(chan struct{}, 1)}
+	s := &session{forwarder: forwarder, conn: &tunnelConn{Conn: conn, done: make(chan struct{})}, wake: make(chan struct{}, 1),
+		drains: drainSession{wake: make(chan struct{}, 1)}}
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // TLS is below
 	once := make(chan net.Conn, 1)
@@ -164,19 +166,37 @@ func (s *Server) serve(ctx context.Context, one *session) {
 		select {
 		case <-one.wake:
 		case <-again.C:
+		case <-one.drains.wake:
+			err := s.pushDrains(ctx, one)
+			if s.over(ctx, one, err) {
+				return
+			}
+			if err != nil {
+				again.Reset(time.Second)
+			}
+			continue
 		case <-ctx.Done():
 			return
 		}
 		wait, err := s.push(ctx, one)
-		if err != nil && ctx.Err() == nil {
-			s.log.Warn("the desired configuration did not reach its agent", "forwarder", one.forwarder, "error", err)
-			if errors.Is(err, cluster.ErrConflict) { // another controller has the forwarder
-				one.conn.Close()
-				return
-			}
+		if s.over(ctx, one, err) {
+			return
 		}
 		again.Reset(wait)
 	}
+}
+
+// over reports whether a failure ends a session, as another controller has the forwarder.
+func (s *Server) over(ctx context.Context, one *session, err error) bool {
+	if err == nil || ctx.Err() != nil {
+		return false
+	}
+	s.log.Warn("what is desired did not reach its agent", "forwarder", one.forwarder, "error", err)
+	if errors.Is(err, cluster.ErrConflict) {
+		one.conn.Close()
+		return true
+	}
+	return false
 }
 
 // push sends the desired configuration and notes what became of it. It returns when to ask again.
@@ -185,6 +205,9 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 	entry, controllers, known := s.desiredOf(one)
 	if !known {
 		return time.Hour, nil // it is poked
+	}
+	if err := s.pushDrains(ctx, one); err != nil { // first: a server that is drained gets nothing new from a forwarder that has nothing yet
+		return soon, err
 	}
 	if entry.Revision == 0 { // a first request all the same: without one, nobody reads the connection and its end is not seen
 		asking, cancel := context.WithTimeout(ctx, leaseLife)
@@ -205,11 +228,18 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 		return soon, err
 	}
 	answer, wait := response.Msg, time.Hour
-	now := status{Applied: answer.GetRevision(), Error: shortened(answer.GetError()), Changes: answer.GetChanges(), Forwarder: answer.GetForwarderRevision(), At: s.now().Unix()}
+	now := one.drains.in(status{Applied: answer.GetRevision(), Error: shortened(answer.GetError()), Changes: answer.GetChanges(),
+		Forwarder: answer.GetForwarderRevision(), At: s.now().Unix()})
 	switch answer.GetOutcome() {
 	case pb.SetDesiredResponse_OUTCOME_APPLIED:
 		now.InForwarder = true
-		return wait, s.noteConfirmed(ctx, one, now)
+		if err := s.noteConfirmed(ctx, one, now); err != nil {
+			return soon, err
+		}
+		if err := s.dropDrains(ctx, one, entry, text.Text); err != nil {
+			return soon, err
+		}
+		return wait, nil
 	case pb.SetDesiredResponse_OUTCOME_LOADED, pb.SetDesiredResponse_OUTCOME_FAILED:
 		wait = later
 	case pb.SetDesiredResponse_OUTCOME_REFUSED:

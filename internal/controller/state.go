@@ -37,6 +37,9 @@ const (
 	keyOwners      = "owners/"
 	keyControllers = "controllers/"
 	keyStatus      = "status/"
+	keyDrains      = "drains/"             // FORWARDER/SERVER: what was ordered last for a server of a service
+	keyMoving      = "drains-of-requests/" // VIP/SERVER: likewise for services of requests, wherever they are
+	keyJudged      = "drains-judged/"      // FORWARDER: which of its own orders an agent has told
 	keyAudit       = "audit/"
 )
 
@@ -121,6 +124,10 @@ type status struct {
 	Changes     uint32 `json:"changes,omitempty"`
 	Forwarder   uint64 `json:"forwarder_revision,omitempty"`
 	At          int64  `json:"at_unix_s"`
+	// Of orders to drain, those up to a revision.
+	Drains       int64  `json:"drains,omitempty"`
+	DrainWarning string `json:"drain_warning,omitempty"` // why they are not in the forwarder yet
+	NoDrains     bool   `json:"no_drains,omitempty"`     // the agent is an older one, and takes them at its own service only
 }
 
 // refusal says why a change was taken back.

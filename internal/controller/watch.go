@@ -184,6 +184,16 @@ func describe(event cluster.Event) *pb.WatchResponse {
 		forwarder, project, _ := strings.Cut(name, "/")
 		message.Forwarder, message.What = forwarder, "taken-back"
 		message.Detail = fmt.Sprintf("revision %d of the project %s: %s", now.Revision, project, now.Error)
+	case keyDrains, keyMoving:
+		var now drainRecord
+		if event.Deleted || json.Unmarshal(event.Value, &now) != nil {
+			return nil
+		}
+		place, server, _ := strings.Cut(name, "/")
+		if message.Forwarder = place; kind+"/" == keyMoving {
+			message.Forwarder = ""
+		}
+		message.What, message.Detail = now.order().String(), server
 	case keyOwners:
 		var now owner
 		if message.What = "owner-gone"; !event.Deleted {

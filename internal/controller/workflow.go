@@ -237,7 +237,7 @@ func (l *leader) step(ctx context.Context, id string) (bool, error) {
 func (l *leader) save(ctx context.Context, known *request, next *nfv.Record) error {
 	txn := new(cluster.Txn).At(keyLeader, l.fence).Unchanged(known.entry).Put(known.entry.Key, encode(next), 0)
 	if next.Ended() && !known.Ended() {
-		txn.Delete(keyVIPs + known.wanted.GetVirtual().GetVip())
+		release(txn, known.wanted)
 	}
 	if next.State != known.State || next.Forwarder != known.Forwarder {
 		detail := known.id + ": " + nfv.StateText(next.State)

@@ -165,6 +165,12 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 	return w.quota(ctx, txn, wanted.GetProject(), servers, p)
 }
 
+// release adds to a transaction what a request gives back when it ends. Orders to drain its servers end with it.
+func release(txn *cluster.Txn, wanted *pb.Balancing) {
+	vip := wanted.GetVirtual().GetVip()
+	txn.Delete(keyVIPs + vip).DeleteAll(keyMoving + vip + "/")
+}
+
 // quota refuses one more request of a project that has too many, or too many servers. It counts requests, not what is in files: one that
 // moves is in two.
 func (w workflowService) quota(ctx context.Context, txn *cluster.Txn, name string, servers uint32, p project) error {
@@ -227,7 +233,7 @@ func (w workflowService) change(ctx context.Context, id, what string, change fun
 		}
 		txn := new(cluster.Txn).Unchanged(entry).Put(entry.Key, encode(record), 0)
 		if record.Ended() && !ended {
-			txn.Delete(keyVIPs + wanted.GetVirtual().GetVip())
+			release(txn, wanted)
 		}
 		return s.record(txn, who.String(), what, record.Forwarder, wanted.GetProject(), id), nil
 	})

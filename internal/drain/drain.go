@@ -14,6 +14,7 @@ import (
 
 	"steelyard/internal/config"
 	agentpb "steelyard/internal/gen/agentpb"
+	pb "steelyard/internal/gen/controllerpb"
 	"steelyard/internal/model"
 )
 
@@ -46,6 +47,12 @@ func Read(request *agentpb.SetDrainRequest) (Order, error) {
 		return Order{}, errors.New("a kill has no deadline: use a drain with a deadline")
 	}
 	return Order{request.GetDrain(), request.GetKill(), time.Duration(deadline) * time.Millisecond}, nil
+}
+
+// FromWire returns what an order between controllers and agents says.
+func FromWire(order *pb.DrainOrder) Order {
+	longest := uint64(config.LongestDeadline.Milliseconds())
+	return Order{order.GetDrain(), order.GetDrain() && order.GetKill(), time.Duration(min(order.GetDeadlineMs(), longest)) * time.Millisecond}
 }
 
 // Find returns the servers of a configuration that "address" or "address:port" means, in all services or in one, with their names for

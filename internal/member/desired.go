@@ -20,6 +20,7 @@ import (
 	agentpb "steelyard/internal/gen/agentpb"
 	pb "steelyard/internal/gen/controllerpb"
 	"steelyard/internal/gen/controllerpb/controllerpbconnect"
+	"steelyard/internal/store"
 
 	"connectrpc.com/connect"
 )
@@ -27,12 +28,14 @@ import (
 // revisionLine begins the file of a configuration from a controller, so that the two are replaced in one step.
 const revisionLine = "# From a controller; changes here are lost. Revision: "
 
-// Desired takes configurations from controllers, newer ones only.
+// Desired takes configurations and orders to drain from controllers, newer ones only.
 type Desired struct {
 	controllerpbconnect.UnimplementedMemberServiceHandler
 	Path    string // of the agent's file
 	Install func(context.Context, *agentpb.ApplyConfigRequest) (*agentpb.ApplyConfigResponse, error)
 	Know    func(controllers []string)
+	Store   *store.Store
+	Settle  func(context.Context) (warning string) // waits until the forwarder has what the store has
 
 	mu sync.Mutex
 }
