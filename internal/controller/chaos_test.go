@@ -19,7 +19,9 @@ import (
 	"steelyard/internal/agent"
 	"steelyard/internal/cluster"
 	"steelyard/internal/dpclient/dptest"
+	agentpb "steelyard/internal/gen/agentpb"
 	pb "steelyard/internal/gen/controllerpb"
+	forwarderpb "steelyard/internal/gen/forwarderpb"
 
 	"connectrpc.com/connect"
 )
@@ -273,6 +275,45 @@ func (c *chaos) write(ctx context.Context, w *writer, random *rand.Rand, f *dpte
 	}
 }
 
+// drain gives a random order for the server of the forwarder's own service, by a random controller. Nobody knows what becomes of it.
+func (c *chaos) drain(ctx context.Context, forwarder string, random *rand.Rand) {
+	if u := c.anyone(random); u != nil {
+		asking, cancel := context.WithTimeout(ctx, 4*time.Second)
+		defer cancel()
+		_, _ = order(asking, *u, forwarder, server+"@web", random.IntN(2) == 0)
+	}
+}
+
+// settleDrains has the last order be one that is in force, and looks whether it stays.
+func (c *chaos) settleDrains(forwarders map[string]*dptest.Forwarder) {
+	c.Helper()
+	wanted := map[string]bool{"f1": true, "f2": false}
+	states := map[bool]forwarderpb.ServerState{true: stateDrain, false: stateUp}
+	for name, drains := range wanted {
+		c.order("an order to drain after the faults", func(ctx context.Context, u user) error {
+			response, err := order(ctx, u, name, server+"@web", drains)
+			if err == nil && len(response.GetWarnings()) > 0 {
+				err = fmt.Errorf("not in force: %v", response.GetWarnings())
+			}
+			return err
+		})
+	}
+	for name, f := range forwarders {
+		if got := f.Server(vip, server).GetState(); got != states[wanted[name]] {
+			c.Errorf("%s: %s, and it was ordered last that it is drained: %v", name, got, wanted[name])
+		}
+		c.agents[name].stop()
+		c.enlist(name, f) // another host has the same
+		c.until("the new host of "+name+" is in line", func() bool {
+			list, err := c.own(c.agents[name]).ListServices(c.Context(), connect.NewRequest(&agentpb.ListServicesRequest{Name: "web"}))
+			return err == nil && len(list.Msg.GetServices()) == 1 && list.Msg.GetServices()[0].GetServers()[0].GetDrainedByCommand() == wanted[name]
+		})
+		if got := f.Server(vip, server).GetState(); got != states[wanted[name]] {
+			c.Errorf("%s on another host: %s", name, got)
+		}
+	}
+}
+
 // Controllers with their etcds are killed and cut off, clocks change, agents start again, hosts are replaced, while changes go on. No confirmed
 // change is lost or goes back, no service ever leaves a forwarder, and in the end all is as it was ordered last.
 func TestChaos(t *testing.T) {
@@ -311,6 +352,15 @@ func TestChaos(t *testing.T) {
 			}
 		})
 	}
+	for i, name := range []string{"f1", "f2"} {
+		random := rand.New(rand.NewPCG(*chaosSeed, uint64(100+i)))
+		writing.Go(func() {
+			for ctx.Err() == nil {
+				c.drain(ctx, name, random)
+				pause(ctx, *chaosLength/500)
+			}
+		})
+	}
 	for begun := time.Now(); time.Since(begun) < *chaosLength; pause(t.Context(), time.Duration(c.random.IntN(500))*time.Millisecond) {
 		c.fault()
 	}
@@ -323,6 +373,7 @@ func TestChaos(t *testing.T) {
 	}
 	t.Logf("seed %d: %s", *chaosSeed, strings.Join(c.log, "; "))
 	c.settle(writers, forwarders)
+	c.settleDrains(forwarders)
 	for name, f := range forwarders {
 		neverBack(t, name, f)
 	}
