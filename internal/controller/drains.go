@@ -5,6 +5,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,14 +15,18 @@ import (
 	"steelyard/internal/drain"
 	pb "steelyard/internal/gen/controllerpb"
 	"steelyard/internal/model"
+	"steelyard/internal/nfv"
 
 	"connectrpc.com/connect"
 )
 
 // Orders to drain, between the store and an agent: docs/design/0042-controller.md.
 
-// maxDrains bounds the servers of one transaction: each has up to three of its 128 operations.
-const maxDrains = 40
+const (
+	maxDrains = 40 // servers of one transaction: each has up to three of its 128 operations
+	// Orders for one forwarder that its agent may add to: there are as many as servers in its file, unless it is not itself.
+	maxDrainsOfAgent = 1 << 16
+)
 
 // drainRecord is what was ordered last for a server of a service.
 type drainRecord struct {
@@ -203,10 +208,19 @@ func (s *Server) listenForDrains(ctx context.Context, one *session, last uint64)
 
 // judge writes the agent's own orders to the store, but those for which the store has a newer one than the agent had heard of.
 func (s *Server) judge(ctx context.Context, one *session, agent string, own []*pb.DrainOrder) error {
+	s.mu.Lock()
+	has := len(s.mirror.List(keyDrains + one.forwarder + "/"))
+	s.mu.Unlock()
+	if has+len(own) > maxDrainsOfAgent {
+		return fmt.Errorf("the agent tells %d orders to drain beside %d: that cannot be", len(own), has)
+	}
 	for some := range slices.Chunk(own, maxDrains) {
 		_, err := s.retry(ctx, func() (*cluster.Txn, error) {
 			judgedKey := keyJudged + one.forwarder
 			places, now, err := s.placesOf(ctx, one.forwarder, refsOf(some), judgedKey)
+			if err == nil {
+				err = s.findForeign(ctx, one.forwarder, places)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -246,6 +260,10 @@ func (s *Server) judgeOne(txn *cluster.Txn, one *session, places map[string]plac
 		s.record(txn, who, what, one.forwarder, "", order.GetServer()+", at its own socket: not understood")
 		return
 	}
+	if at.foreign {
+		s.record(txn, who, what, one.forwarder, "", order.GetServer()+", at its own socket: void, as it does not have this service any more")
+		return
+	}
 	var has drainRecord
 	if at.entry.Revision != 0 && decodeRecord(at.entry, &has) != nil {
 		has = drainRecord{} // nobody can use it
@@ -275,6 +293,28 @@ func refsOf(orders []*pb.DrainOrder) []model.ServerRef {
 type place struct {
 	entry cluster.Entry
 	vip   cluster.Entry // the request that has the VIP; revision 0: none
+	// For own orders: the request is not at the agent's forwarder, which has no say in it.
+	foreign bool
+}
+
+// findForeign marks places of requests that a forwarder does not have.
+func (s *Server) findForeign(ctx context.Context, forwarder string, places map[string]place) error {
+	for text, at := range places {
+		if at.vip.Revision == 0 {
+			continue
+		}
+		var has holder
+		if err := decodeRecord(at.vip, &has); err != nil {
+			return err
+		}
+		record, entry, err := read[nfv.Record](ctx, s.store, keyRequests+has.Request)
+		if err != nil {
+			return err
+		}
+		at.foreign = entry.Revision == 0 || !record.On(forwarder)
+		places[text] = at
+	}
+	return nil
 }
 
 // placesOf reads what was ordered for up to maxDrains servers of a forwarder, by their texts, and other keys, at one revision.
@@ -295,7 +335,7 @@ func (s *Server) placesOf(ctx context.Context, forwarder string, refs []model.Se
 	places := map[string]place{}
 	for _, ref := range refs {
 		own, moving, vip := keys(ref)
-		at := place{now.Get(own), now.Get(vip)}
+		at := place{entry: now.Get(own), vip: now.Get(vip)}
 		if at.vip.Revision != 0 {
 			at.entry = now.Get(moving)
 		}

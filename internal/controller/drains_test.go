@@ -415,24 +415,32 @@ func (o *olderAgent) SetDrain(_ context.Context, request *connect.Request[agentp
 	return connect.NewResponse(&agentpb.SetDrainResponse{Servers: []string{"10.1.0.21:8080@web"}}), nil
 }
 
+// enlist has something else than an agent join as a forwarder.
+func (l *lab) enlist(name string, agent agentpbconnect.AgentServiceHandler, member controllerpbconnect.MemberServiceHandler) {
+	l.Helper()
+	c := l.controllers[0]
+	identity, _, err := joining.Join(l.Context(), "", []string{c.url}, l.token(c, &pb.CreateTokenRequest{Name: name, Role: pb.Role_ROLE_FORWARDER}), pki.Forwarder)
+	if err != nil {
+		l.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(agentpbconnect.NewAgentServiceHandler(agent))
+	mux.Handle(controllerpbconnect.NewMemberServiceHandler(member))
+	one := &joining.Member{Identity: identity, Handler: mux, Log: l.log(name), Controllers: []string{c.url}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { one.Run(ctx) })
+	l.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	l.awaitOwner(name)
+}
+
 func TestAnOlderAgentIsToldAsBefore(t *testing.T) {
 	l := newLab(t, 2)
-	c := l.controllers[0]
-	identity, _, err := joining.Join(t.Context(), "", []string{c.url}, l.token(c, &pb.CreateTokenRequest{Name: "f1", Role: pb.Role_ROLE_FORWARDER}), pki.Forwarder)
-	if err != nil {
-		t.Fatal(err)
-	}
 	o := &olderAgent{}
-	mux := http.NewServeMux()
-	mux.Handle(agentpbconnect.NewAgentServiceHandler(o))
-	mux.Handle(controllerpbconnect.NewMemberServiceHandler(o))
-	member := &joining.Member{Identity: identity, Handler: mux, Log: l.log("f1"), Controllers: []string{c.url}}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { member.Run(ctx) })
-	defer running.Wait()
-	defer cancel()
-	l.awaitOwner("f1")
+	l.enlist("f1", o, o)
 	for _, c := range l.controllers { // each has seen then that the agent is older
 		if _, err := apply(t.Context(), c.admin, "f1", "", file(10)); err != nil {
 			t.Fatal(err)
@@ -445,5 +453,43 @@ func TestAnOlderAgentIsToldAsBefore(t *testing.T) {
 	defer o.mu.Unlock()
 	if len(o.orders) != 2 || len(l.stored(keyDrains)) != 0 || !l.audited("drain", server) {
 		t.Errorf("%v, %v", o.orders, l.stored(keyDrains))
+	}
+}
+
+// rogueAgent tells orders for whatever it likes.
+type rogueAgent struct {
+	olderAgent
+	own []*pb.DrainOrder
+}
+
+func (r *rogueAgent) SetDrains(_ context.Context, request *connect.Request[pb.SetDrainsRequest]) (*connect.Response[pb.SetDrainsResponse], error) {
+	return connect.NewResponse(&pb.SetDrainsResponse{Agent: "rogue", Last: uint64(len(r.own)), Own: r.own[min(int(request.Msg.GetJudged()), len(r.own)):]}), nil
+}
+
+func (r *rogueAgent) AwaitDrains(ctx context.Context, _ *connect.Request[pb.AwaitDrainsRequest]) (*connect.Response[pb.AwaitDrainsResponse], error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// An agent has no say in services of requests that are elsewhere, and what nobody understands harms nobody.
+func TestOrdersForOthersAreVoid(t *testing.T) {
+	l := workflowLab(t, 1, "f1")
+	l.request(balancing("web", 80))
+	l.awaitState("web", nfvpb.State_STATE_ROUTING, nil)
+	r := &rogueAgent{own: []*pb.DrainOrder{
+		{Server: "tcp/10.9.0.80:80/10.1.0.21:8080", Drain: true, Revision: 1 << 60, Number: 1},
+		{Server: "sctp/10.9.0.80:80/../../ca", Drain: true, Revision: 1 << 60, Number: 2},
+		{Server: "tcp/10.0.0.80:80/10.1.0.21:8080", Drain: true, Number: 3},
+	}}
+	l.enlist("f2", r, r)
+	l.until("all are judged", func() bool {
+		until, _, err := read[judgement](t.Context(), l.store, keyJudged+"f2")
+		return err == nil && until == judgement{"rogue", 3}
+	})
+	if len(l.stored(keyMoving)) != 0 || !l.audited("drain", "does not have this service") || !l.audited("drain", "not understood") {
+		t.Errorf("%v", l.stored(keyMoving))
+	}
+	if own := l.stored(keyDrains); !slices.Equal(own, []string{keyDrains + "f2/tcp/10.0.0.80:80/10.1.0.21:8080"}) {
+		t.Errorf("%v", own)
 	}
 }

@@ -59,6 +59,15 @@ func (s *Store) expectDrained(t *testing.T, when string, servers ...string) {
 	}
 }
 
+// stopDeadline ends an agent: it wakes no more.
+func (s *Store) stopDeadline() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deadline != nil {
+		s.deadline.Stop()
+	}
+}
+
 func drained(server string, revision int64) GivenDrain {
 	return GivenDrain{Ref: ref(server), Revision: revision}
 }
@@ -142,7 +151,7 @@ func TestDeadlinesOfControllers(t *testing.T) {
 		s.give(t, 10, 0, one)
 		time.Sleep(9 * time.Minute)
 		s.give(t, 11, 0, one) // it has not begun again
-		s.deadline.Stop()
+		s.stopDeadline()
 		s = sharing(t, directory)
 		s.give(t, 12, 0, one)
 		s.expectState(t, first, model.Drain)
@@ -158,7 +167,7 @@ func TestDeadlinesOfControllers(t *testing.T) {
 		s.give(t, 20, last, one, GivenDrain{Ref: ref(second), Deadline: 45 * time.Second, Revision: 19, Agent: agent, Number: last})
 		time.Sleep(30 * time.Second)
 		s.expectState(t, second, model.Kill)
-		s.deadline.Stop()
+		s.stopDeadline()
 	})
 }
 
