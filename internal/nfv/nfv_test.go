@@ -206,6 +206,10 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	w.company = false
+	if changed, err := r.Step(w); err != nil || changed || r.Revision != 0 { // the file that was refused has not been written anew
+		t.Errorf("%+v, %v", r, err)
+	}
+	w.file++
 	step(t, r, w)
 	expect(t, r, pb.State_STATE_NEEDS_FORWARDER)
 	r, w = begin()

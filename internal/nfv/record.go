@@ -53,6 +53,7 @@ type Record struct {
 	Error     string             `json:"error,omitempty"`
 	Revision  int64              `json:"revision,omitempty"` // of the forwarder's file that has it; 0: none yet
 	Alone     bool               `json:"alone,omitempty"`    // it was in a file that was refused, with others
+	Beyond    int64              `json:"beyond,omitempty"`   // that file's revision: only a later one tells whether it is refused alone
 	Route     *Route             `json:"route,omitempty"`
 	Refused   map[string]Refusal `json:"refused,omitempty"` // by forwarder
 	History   []Event            `json:"history,omitempty"`

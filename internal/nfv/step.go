@@ -106,18 +106,19 @@ func (r *Record) configure(w World, wanted *pb.Balancing) bool {
 		if err != nil {
 			return r.refuse(w, err.Error())
 		}
-		if r.Revision = revision; revision == 0 {
-			if w.Waited() > limit(wanted.GetConfiguringLimitS(), ConfiguringLimit) {
-				return r.refuse(w, "its file could not be written in time")
-			}
-			return false
+		if revision > r.Beyond {
+			r.Revision = revision
+			return true
 		}
-		return true
+		if w.Waited() > limit(wanted.GetConfiguringLimitS(), ConfiguringLimit) {
+			return r.refuse(w, "its file could not be written in time")
+		}
+		return false
 	}
 	done, err := w.Confirmed(r.Forwarder, r.Revision)
 	switch {
 	case err != nil && !r.Alone && w.Company(r.Forwarder):
-		r.Alone, r.Revision = true, 0 // it may have been another one's fault
+		r.Alone, r.Beyond, r.Revision = true, r.Revision, 0 // it may have been another one's fault
 		r.say(w.Now(), "refused together with others, tried alone")
 	case err != nil:
 		return r.refuse(w, err.Error())
@@ -133,7 +134,7 @@ func (r *Record) configure(w World, wanted *pb.Balancing) bool {
 
 // hand is steps ④ and ⑤: confirmed by the forwarder, so the route is handed out.
 func (r *Record) hand(w World, wanted *pb.Balancing) {
-	r.Alone, r.Refused, r.Lacking = false, nil, 0
+	r.Alone, r.Beyond, r.Refused, r.Lacking = false, 0, nil, 0
 	vip, _ := netip.ParseAddr(wanted.GetVirtual().GetVip()) // a normal request's
 	next := Route{Generation: 1, Destination: netip.PrefixFrom(vip, vip.BitLen()).String(), NextHop: w.NextHop(r.Forwarder, vip), Forwarder: r.Forwarder}
 	if r.Route != nil {
@@ -171,7 +172,7 @@ func (r *Record) refuse(w World, why string) bool {
 	}
 	r.Refused[r.Forwarder] = Refusal{why, w.Now().UnixMilli()}
 	detail := r.Forwarder + ": " + why
-	r.Forwarder, r.Revision, r.Alone = "", 0, false
+	r.Forwarder, r.Revision, r.Alone, r.Beyond = "", 0, false, 0
 	r.enter(pb.State_STATE_ACKNOWLEDGED, w.Now(), detail)
 	return true
 }
