@@ -228,6 +228,7 @@ def gone(pid):
     return not Path(f"/proc/{pid}").exists()
 
 
+@sanitized
 @pytest.mark.parametrize("daemon", (False, True), ids=("foreground", "daemon"))
 def test_nginx_reloads(stack, daemon):
     """A new worker has the stack when the old one has ended. No client is refused in between: SYNs
@@ -318,6 +319,7 @@ def test_errors_find_the_worker_that_they_are_about(stack, family):
     assert sent and max(sent.values()) <= 2, sent.most_common(5)
 
 
+@sanitized
 @pytest.mark.parametrize("threads", (1, 2))
 def test_haproxy_opens_connections_too(stack, threads):
     """Its threads share one stack."""

@@ -427,6 +427,7 @@ while True:
 """
 
 
+@sanitized
 @pytest.mark.parametrize("way", WAITS)
 def test_a_worker_without_its_keeper_goes_on_and_sleeps(stack, way):
     """However it waits: the keeper's end of a socket has been closed."""
