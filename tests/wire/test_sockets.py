@@ -15,6 +15,7 @@ import threading
 import pytest
 
 from tests.lab import Lab
+from tests.lab.hooks import stack_view
 from tests.lab.servers import EchoServer
 from tests.lab.steelyard import BUILD, SANITIZED, memory_options
 from tests.lab.topology import FRONT, v4, v6
@@ -173,6 +174,25 @@ def test_refused(echo, server, family):
         one.settimeout(DEADLINE_S)
         with pytest.raises(ConnectionRefusedError):
             one.connect((ADDRESS[family], PORT + 100))
+
+
+@families
+def test_what_has_no_way_is_counted(echo, server, family):
+    """The answer leaves when there is a way again."""
+    host, client = echo.lab["forwarder"].ns, echo.lab["client"]
+    name = f"steelyard-echo-{server.pid}"
+    blackhole = f"blackhole {client.address(family)}/{32 if family == 4 else 128}"
+    with connect(echo.lab, family) as one:
+        one.sendall(b"before")
+        assert one.recv(6) == b"before"
+        assert stack_view(name)["unreachable"] == 0
+        host.ip(f"-{family} route add {blackhole}")
+        try:
+            one.sendall(b"after")
+            wait_until(lambda: stack_view(name)["unreachable"] > 0, "the answer has no way")
+        finally:
+            host.ip(f"-{family} route del {blackhole}")
+        assert one.recv(5) == b"after"
 
 
 @families
