@@ -57,14 +57,7 @@ func TestNobodyJoinsByAClockThatIsBehind(t *testing.T) {
 	right := l.at(0)
 	behind := l.at(-40 * day)
 	token := l.token(right, &controllerpb.CreateTokenRequest{Name: "f1", Role: controllerpb.Role_ROLE_FORWARDER})
-	key, err := pki.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := pki.Request(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, request := keyWithRequest(t)
 	join := func(c *runningController) error { // whose certificate a joiner with a right clock would refuse at once, had it not been issued before
 		_, err := c.admin.Join(t.Context(), connect.NewRequest(&controllerpb.JoinRequest{Token: token, Request: request, ClockUnixS: uint64(time.Now().Unix())}))
 		return err

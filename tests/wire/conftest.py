@@ -9,6 +9,7 @@ import pytest
 from tests.lab.flood import provide_internet
 from tests.lab.lab import catch_signals
 from tests.wire.interop import interop, interop_stage  # noqa: F401
+from tests.wire.joined import joined  # noqa: F401
 from tests.wire.running import run_lab, stack  # noqa: F401
 from tests.wire.stage import Accounting, Stage
 

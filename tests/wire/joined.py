@@ -3,6 +3,8 @@
 
 import json
 
+import pytest
+
 from tests.lab.controllers import Controllers
 from tests.lab.process import run
 from tests.lab.steelyard import STEELYARD
@@ -92,3 +94,13 @@ class Joined:
         self.controllers.close()
         self.steelyard.start_agent()
         self.steelyard.wait_in_sync()
+
+
+@pytest.fixture
+def joined(stage):
+    one = Joined(stage)
+    try:
+        one.start()
+        yield one
+    finally:
+        one.close()

@@ -15,16 +15,6 @@ from tests.wire.joined import Joined
 pytestmark = pytest.mark.workers(1)  # nothing of it is a worker's
 
 
-@pytest.fixture
-def joined(stage):
-    one = Joined(stage)
-    try:
-        one.start()
-        yield one
-    finally:
-        one.close()
-
-
 def test_traffic_outlives_the_controller(stage, joined):
     #   client ── forwarder ── s1, s2, …
     #                 │

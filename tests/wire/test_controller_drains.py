@@ -12,19 +12,8 @@ from tests.lab.controllers import Controllers, Member
 from tests.lab.process import run
 from tests.lab.servers import start_nginx
 from tests.lab.steelyard import SERVER_WEB, STEELYARD, VIP, WEB
-from tests.wire.joined import Joined
 
 MOVING = "10.66.0.80"
-
-
-@pytest.fixture
-def joined(stage):
-    one = Joined(stage)
-    try:
-        one.start()
-        yield one
-    finally:
-        one.close()
 
 
 def own(steelyard, *words):
