@@ -199,7 +199,7 @@ void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_por
 		out->rx_bytes += SY_READ(c->rx_bytes);
 		out->tx_packets += SY_READ(c->tx_packets);
 		out->tx_bytes += SY_READ(c->tx_bytes);
-		out->tx_failed += SY_READ(c->tx_failed);
+		out->tx_failed += SY_READ(c->tx_failed) + SY_READ(c->unfit);
 	}
 	if (p->bound)
 		p->ops->stats(p, out);

@@ -62,6 +62,7 @@ extern const struct port_ops port_xsk_ops, port_ethdev_ops;
 /* Written by the worker of the queue, read by the control thread, relaxed. */
 struct port_queue_counters {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes, tx_failed;
+	uint64_t unfit; /* packets that a device took, and could not send */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct port {

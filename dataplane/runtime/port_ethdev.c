@@ -22,7 +22,6 @@ struct ethdev_port {
 	bool prepares;     /* packets that it sends may need rte_eth_tx_prepare() */
 	bool chains;       /* packets may come in several buffers */
 	uint64_t too_long; /* frames longer than one buffer. Writers: workers; approximate */
-	uint64_t unfit;    /* packets that the driver cannot send. Likewise */
 };
 
 /* With a 16-bit period, so both directions of a connection hash alike. This only spreads packets
@@ -74,7 +73,7 @@ static unsigned ethdev_tx(struct port *p, unsigned queue, struct rte_mbuf **m, u
 		done += sent;
 		if (sent < fit || done == n)
 			return done;
-		SY_COUNT(e->unfit, 1);
+		SY_COUNT(p->counters[queue].unfit, 1);
 		rte_pktmbuf_free(m[done++]);
 		if (done == n)
 			return done;
@@ -105,7 +104,6 @@ static void ethdev_stats(struct port *p, struct sy_port_stats *out)
 	if (!rte_eth_stats_get(e->dev, &s))
 		out->rx_missed += s.imissed + s.rx_nombuf + s.ierrors;
 	out->rx_missed += SY_READ(e->too_long);
-	out->tx_failed += SY_READ(e->unfit);
 }
 
 static void ethdev_refresh(struct port *p)

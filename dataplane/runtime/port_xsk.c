@@ -189,11 +189,15 @@ static unsigned frames_send(struct xsk_port *x, struct xsk_queue *q, struct rte_
 }
 
 /* Frames and large segments take different ways, in their order. */
-static unsigned mixed_send(struct xsk_port *x, struct xsk_queue *q, struct rte_mbuf **m, unsigned n)
+static unsigned mixed_send(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
+	struct xsk_port *x = p->impl;
+	struct xsk_queue *q = &x->queue[queue];
+
 	for (unsigned done = 0, end, sent; done < n;) {
 		if (sy_is_large(m[done])) {
-			xsk_large_send(x, q, m[done]); /* without room it alone is lost */
+			if (!xsk_large_send(q, m[done])) /* it alone is lost */
+				SY_COUNT(p->counters[queue].unfit, 1);
 			rte_pktmbuf_free(m[done++]);
 			continue;
 		}
@@ -213,7 +217,7 @@ static unsigned xsk_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 	struct xsk_queue *q = &x->queue[queue];
 	if (SY_UNLIKELY(!q->socket)) /* the interface is gone */
 		return 0;
-	return SY_UNLIKELY(q->cuts) ? mixed_send(x, q, m, n) : frames_send(x, q, m, n);
+	return SY_UNLIKELY(q->cuts) ? mixed_send(p, queue, m, n) : frames_send(x, q, m, n);
 }
 
 static unsigned xsk_sending(struct port *p, unsigned queue)
@@ -241,7 +245,6 @@ static void xsk_stats(struct port *p, struct sy_port_stats *out)
 		if (!getsockopt(x->queue[i].fd, SOL_XDP, XDP_STATISTICS, &s, &len))
 			out->rx_missed += s.rx_dropped + s.rx_ring_full;
 	}
-	out->tx_failed += SY_READ(x->unfit);
 	sy_director_read_stats(x->director, &out->director);
 }
 

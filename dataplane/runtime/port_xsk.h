@@ -30,11 +30,9 @@ struct xsk_port {
 	size_t len;
 	struct rte_mempool *pool;
 	struct sy_director *director;
-	unsigned ring;  /* packets that a receive queue holds */
-	uint16_t mark;  /* m->port of buffers that the kernel has to receive into */
-	bool vlans;     /* VLAN interfaces lie on this one */
-	uint64_t unfit; /* large segments that the kernel has not taken. Writers: workers;
-	                   approximate */
+	unsigned ring; /* packets that a receive queue holds */
+	uint16_t mark; /* m->port of buffers that the kernel has to receive into */
+	bool vlans;    /* VLAN interfaces lie on this one */
 	struct xsk_queue queue[SY_MAX_QUEUES];
 };
 
@@ -59,8 +57,8 @@ void xsk_large_begin(struct port *p);
 /* For those of the interface that was made again: connections rely on what was offered. */
 int xsk_large_again(struct port *p, unsigned queues, struct sy_error *err);
 void xsk_large_close(struct xsk_queue *q);
-/* What finds no room is lost, and counted. It may be freed. */
-void xsk_large_send(struct xsk_port *x, struct xsk_queue *q, const struct rte_mbuf *m);
+/* False: it found no room, and is lost. It may be freed. */
+bool xsk_large_send(struct xsk_queue *q, const struct rte_mbuf *m);
 
 /* ---- port_xsk_again.c ------------------------------------------------------------------------ */
 

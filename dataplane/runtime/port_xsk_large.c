@@ -60,13 +60,12 @@ int xsk_large_again(struct port *p, unsigned queues, struct sy_error *err)
 	return rc ? sy_fail(err, -rc, "a socket for large segments: %s", strerror(-rc)) : 0;
 }
 
-void xsk_large_send(struct xsk_port *x, struct xsk_queue *q, const struct rte_mbuf *m)
+bool xsk_large_send(struct xsk_queue *q, const struct rte_mbuf *m)
 {
 	struct iovec part[SY_LARGE_PARTS];
 	struct sy_large h;
 	unsigned parts = sy_large_parts(&h, m, part);
 
-	if (!parts || writev(q->large_fd, part, (int)parts) < 0)
-		SY_COUNT(x->unfit,
-		         1); /* a queue was full behind the socket: some pieces may have left */
+	/* Refused, as a queue was full behind the socket: some pieces may have left. */
+	return parts && writev(q->large_fd, part, (int)parts) >= 0;
 }

@@ -64,6 +64,15 @@ int sy_worker_descriptor(const struct sy_worker *w)
 	return w->private->epoll_fd;
 }
 
+uint64_t sy_worker_unfit(const struct sy_worker *w)
+{
+	uint64_t unfit = 0;
+
+	for (unsigned i = 0; i < w->rt->ports; i++)
+		unfit += w->rt->port[i]->counters[w->id].unfit;
+	return unfit;
+}
+
 void sy_worker_wake(struct sy_worker *w)
 {
 	worker_wake(w);

@@ -136,9 +136,10 @@ static void place_wake(void *d)
 
 static void place_lost(void *d, struct sy_hook_lost *out)
 {
-	const uint64_t *drop = ((struct place *)d)->worker->counters.drop;
+	const struct sy_worker *w = ((struct place *)d)->worker;
+	const uint64_t *drop = w->counters.drop;
 
-	out->unsent = drop[SY_DROP_TX_FULL] + drop[SY_DROP_PORT_DOWN];
+	out->unsent = drop[SY_DROP_TX_FULL] + drop[SY_DROP_PORT_DOWN] + sy_worker_unfit(w);
 	out->unreachable = drop[SY_DROP_NO_ROUTE] + drop[SY_DROP_BLACKHOLE] +
 	                   drop[SY_DROP_NOT_ON_LINK] + drop[SY_DROP_NO_NEIGHBOUR] +
 	                   drop[SY_DROP_NEIGHBOUR_QUEUE];

@@ -101,6 +101,29 @@ def test_large_transfer(echo, server, family):
     assert answer == [(sent.hexdigest(), sum(len(block) - n for n in range(blocks)))]
 
 
+def test_large_segments_that_the_kernel_refuses_are_counted(echo, server):
+    """A queue of Linux that is full takes none. What is lost leaves again."""
+    host, name = echo.lab["forwarder"].ns, f"steelyard-echo-{server.pid}"
+    queue = ["tc", "qdisc", "add", "dev", "front", "root"]
+    data = random.Random(5).randbytes(8 << 20)
+    with connect(echo.lab, 4) as one:
+        one.sendall(b"before")
+        assert one.recv(6, socket.MSG_WAITALL) == b"before"
+        before = stack_view(name)["unsent"]
+        host.run([*queue, *"tbf rate 1kbit burst 1600 limit 1600".split()])
+        try:
+            sender = threading.Thread(
+                target=lambda: (one.sendall(data), one.shutdown(socket.SHUT_WR))
+            )
+            sender.start()
+            wait_until(lambda: stack_view(name)["unsent"] > before, "the queue is full", DEADLINE_S)
+        finally:
+            host.run(["tc", "qdisc", "del", "dev", "front", "root"])
+        came, size = receive_all(one)
+        sender.join()
+    assert came == hashlib.sha256(data).hexdigest() and size == len(data)
+
+
 @families
 def test_many_connections(echo, server, family):
     """All open at once, each with bytes of its own, in an order of their own."""

@@ -283,6 +283,8 @@ bool sy_worker_turn(struct sy_worker *w);
 uint64_t sy_worker_sleep(struct sy_worker *w);
 void sy_worker_awake(struct sy_worker *w);
 int sy_worker_descriptor(const struct sy_worker *w);
+/* Packets that devices took from it, and could not send. */
+uint64_t sy_worker_unfit(const struct sy_worker *w);
 /* Any thread: ends its sleep. What it shall see was stored before; options.is_idle() looks at it.
  */
 void sy_worker_wake(struct sy_worker *w);
