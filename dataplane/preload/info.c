@@ -35,6 +35,8 @@ static int connection_ioctl(int fd, unsigned long request, void *arg)
 {
 	int value, rc;
 
+	if (!arg)
+		return -EFAULT;
 	if (!runner_lock())
 		return -EAGAIN;
 	runner_turn();
@@ -62,6 +64,8 @@ PRELOAD_EXPORT int ioctl(int fd, unsigned long request, ...)
 		return REAL(ioctl)(fd, request, arg);
 	if (request == FIONBIO) {
 		int on;
+		if (!arg)
+			return (int)result(-EFAULT);
 		memcpy(&on, arg, sizeof(on));
 		s->nonblock = on != 0;
 		return 0;

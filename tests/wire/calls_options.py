@@ -256,6 +256,8 @@ def marks():
     asked = fcntl.ioctl(one, SIOCGIFINDEX, struct.pack("16si12x", b"lo", 0))
     say("interface", struct.unpack("16xi12x", asked))
     attempt("unknown", fcntl.ioctl, one, 0x54FF, b"")
+    for request in (termios.FIONREAD, termios.TIOCOUTQ, SIOCATMARK, termios.FIONBIO):
+        say("no address", LIBC.ioctl(one.fileno(), request, None), ctypes.get_errno())
 
 
 def epolls():
