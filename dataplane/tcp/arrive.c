@@ -167,7 +167,7 @@ static void reset_arrive(struct sy_stack *s, struct connection *c, const struct 
 /* The peer's SYN again. True: the segment has a part that is new. */
 static bool syn_received_again(struct sy_stack *s, struct connection *c, struct segment *seg)
 {
-	if (seg->flags & SY_TCP_ACK) { /* both sides opened (RFC 9293 3.5, figure 8) */
+	if (seg->flags & SY_TCP_ACK) { /* both sides opened (RFC 9293 3.5, figure 7) */
 		seg->flags &= (uint8_t) ~(SY_TCP_SYN | TCP_ECE | TCP_CWR);
 		seg->seq++;
 		seg->unscaled = true;

@@ -171,7 +171,8 @@ int sy_stack_connect(struct sy_stack *s, const struct sy_stack_endpoint *local,
                      sy_stack_id *out);
 
 /* More follows at once: these bytes wait for it where they do not fill a segment, until the peer
- * acknowledges something, or 200 ms. What was sent before does not. */
+ * acknowledges something, or 200 ms; or a retransmission time-out, where that is longer. What was
+ * sent before does not. */
 #define SY_STACK_MORE 1
 #define SY_STACK_OOB  2 /* the last byte is urgent (RFC 6093: better not) */
 
