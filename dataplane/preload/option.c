@@ -349,6 +349,10 @@ PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
 
 	if (!s)
 		return REAL(getsockopt)(fd, level, name, value, len);
+	if (len && (int)*len < 0)
+		return (int)result(-EINVAL);
+	if (!len || (!value && *len))
+		return (int)result(-EFAULT);
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
 	s = table_connection(fd); /* another thread may have closed it */
@@ -367,6 +371,7 @@ PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
 		return level == IPPROTO_TCP ? (int)result(-ENOPROTOOPT)
 		                            : REAL(getsockopt)(fd, level, name, value, len);
 	*len = *len < size ? *len : size;
-	memcpy(value, out, *len);
+	if (*len)
+		memcpy(value, out, *len);
 	return 0;
 }

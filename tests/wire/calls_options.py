@@ -256,8 +256,18 @@ def marks():
     asked = fcntl.ioctl(one, SIOCGIFINDEX, struct.pack("16si12x", b"lo", 0))
     say("interface", struct.unpack("16xi12x", asked))
     attempt("unknown", fcntl.ioctl, one, 0x54FF, b"")
+    for size in (4, 0, -1):
+        for value in (None, ctypes.create_string_buffer(4)):
+            say("size", size, asked_for(one, value, ctypes.byref(ctypes.c_int(size))))
+    say("no size", asked_for(one, ctypes.create_string_buffer(4), None))
     for request in (termios.FIONREAD, termios.TIOCOUTQ, SIOCATMARK, termios.FIONBIO):
         say("no address", LIBC.ioctl(one.fileno(), request, None), ctypes.get_errno())
+
+
+def asked_for(one, value, size):
+    """What getsockopt() says to these addresses."""
+    done = LIBC.getsockopt(one.fileno(), socket.SOL_SOCKET, socket.SO_TYPE, value, size)
+    return done, done and ctypes.get_errno()
 
 
 def epolls():
