@@ -160,8 +160,12 @@ func (s *Server) pushDrains(ctx context.Context, one *session) error {
 	} else if !answer.GetOlder() { // whatever it orders from now on is newer than what it has heard of
 		err = s.forgetEnded(ctx, one, orders)
 	}
-	if err != nil || one.noted == nil { // the first status follows
+	if err != nil {
+		d.sent = nil // ask again: nothing else may change that would have this looked at
 		return err
+	}
+	if one.noted == nil { // the first status follows
+		return nil
 	}
 	return s.note(ctx, one, d.in(*one.noted))
 }
