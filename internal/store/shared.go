@@ -183,7 +183,7 @@ func (d *shared) taking(given GivenDrains, now time.Time) *shared {
 			case order.Agent == d.agent && order.Number == own.Number && own.Drain != nil:
 				one.Until = own.Drain.Until
 			default:
-				one.Until = now.Round(0).Add(order.Deadline)
+				one.Until = now.Add(order.Deadline)
 			}
 		}
 		next.given[order.Ref] = one

@@ -171,6 +171,15 @@ func TestDeadlinesOfControllers(t *testing.T) {
 	})
 }
 
+// As with those that are given here, the clock on the wall may be set before the deadline.
+func TestDeadlinesOfControllersGoByTheMonotonicClock(t *testing.T) {
+	s := sharing(t, t.TempDir())
+	s.give(t, 10, 0, GivenDrain{Ref: ref(first), Deadline: time.Hour, Revision: 5})
+	if at := s.Snapshot().KilledAt[ref(first)]; at.IsZero() || at == at.Round(0) { // which strips the monotonic reading
+		t.Errorf("%s is a time on the wall", at)
+	}
+}
+
 // Before controllers, all orders were this agent's. An older agent reads what a newer one has written as that again.
 func TestFilesOfOtherVersions(t *testing.T) {
 	directory := t.TempDir()
