@@ -20,6 +20,8 @@ import (
 type shared struct {
 	agent    string                         // at random, so that the own orders of a host that is replaced are another's
 	last     uint64                         // number of the last own order
+	former   uint64                         // of those before this start, as far as is known
+	heard    bool                           // no controller was told of orders after these until it is set
 	revision int64                          // of those that controllers have given
 	given    map[model.ServerRef]givenDrain // by controllers: also for servers that are not here, or not yet
 	own      map[model.ServerRef]OwnDrain
@@ -68,6 +70,7 @@ func (s *Store) Share() error {
 	if s.drains.former != nil {
 		s.drains.shared = s.drains.former
 		s.drains.shared.last += stride
+		s.drains.shared.former = s.drains.shared.last
 		s.drains.orders = s.drains.shared.inForce()
 		return nil
 	}
@@ -85,11 +88,15 @@ func (s *Store) Share() error {
 func (s *Store) TakeGiven(given GivenDrains) (taken, changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.drains.shared == nil || given.Revision < s.drains.shared.revision {
+	if s.drains.shared == nil {
 		return false, false, nil
 	}
+	next := s.drains.shared.hearing(given)
+	if given.Revision < next.revision {
+		return false, false, s.saved(s.drains.share(next, s.drains.began))
+	}
 	before := s.drains.orders
-	err = s.saved(s.drains.share(s.drains.shared.taking(given, time.Now()), s.drains.began))
+	err = s.saved(s.drains.share(next.taking(given, time.Now()), s.drains.began))
 	for ref := range s.drains.orders {
 		if was, known := before[ref]; !known || was != s.drains.orders[ref] {
 			changed = true
@@ -169,6 +176,26 @@ func (d *shared) keeping(keep func(model.ServerRef) bool) *shared {
 	return next
 }
 
+// hearing gives own orders of this start other numbers if controllers have judged orders with these: the file was an older one.
+func (d *shared) hearing(given GivenDrains) *shared {
+	if d.heard {
+		return d
+	}
+	next := d.clone()
+	next.heard = true
+	if given.Agent != d.agent || given.Judged <= d.former {
+		return next
+	}
+	next.last += given.Judged - d.former
+	for ref, own := range d.own {
+		if own.Number > d.former {
+			own.Number += given.Judged - d.former
+			next.own[ref] = own
+		}
+	}
+	return next
+}
+
 // taking replaces the orders of controllers. A deadline begins when the agent first hears of the order, or when it was given here.
 func (d *shared) taking(given GivenDrains, now time.Time) *shared {
 	next := d.clone()
@@ -239,7 +266,7 @@ func (d *shared) saved() *savedShared {
 }
 
 func (d *savedShared) read() *shared {
-	read := &shared{d.Agent, d.Last, d.Revision, map[model.ServerRef]givenDrain{}, map[model.ServerRef]OwnDrain{}}
+	read := &shared{agent: d.Agent, last: d.Last, revision: d.Revision, given: map[model.ServerRef]givenDrain{}, own: map[model.ServerRef]OwnDrain{}}
 	for _, one := range d.Given {
 		read.given[one.ref()] = givenDrain{one.order(), one.Revision}
 	}

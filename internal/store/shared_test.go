@@ -103,6 +103,44 @@ func TestOwnOrdersHoldUntilTheyAreJudged(t *testing.T) {
 	s.expectDrained(t, "both have ended")
 }
 
+// A state directory may be an older one: restored from a backup, or because the disk was full for some starts. What is ordered then has numbers of
+// orders that are judged already.
+func TestNumbersThatControllersKnowAlready(t *testing.T) {
+	for _, revision := range []int64{30, 5} { // the second one is older than what the agent has
+		directory := t.TempDir()
+		s := sharing(t, directory)
+		s.give(t, 10, 0)
+		path := filepath.Join(directory, StateFile)
+		backup, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = sharing(t, directory)
+		s.order(t, first, &Drain{})
+		s.order(t, first, nil)
+		_, judged, _ := s.OwnDrains()
+		s.give(t, 20, judged)
+		if err := os.WriteFile(path, backup, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s = sharing(t, directory)
+		s.order(t, first, &Drain{})
+		s.give(t, revision, judged)
+		s.expectDrained(t, "a new one", first)
+		_, last, own := s.OwnDrains()
+		if len(own) != 1 || own[0].Number <= judged || own[0].Number != last {
+			t.Errorf("up to %d are judged: %d, %+v", judged, last, own)
+		}
+		s.give(t, 31, last, drained(first, 31))
+		if _, _, own := s.OwnDrains(); len(own) != 0 {
+			t.Errorf("judged: %+v", own)
+		}
+		s.order(t, second, &Drain{})
+		s.give(t, 32, last, drained(first, 31))
+		s.expectDrained(t, "the next one", first, second)
+	}
+}
+
 func TestWhatIsOlderIsNotTaken(t *testing.T) {
 	directory := t.TempDir()
 	s := sharing(t, directory)
