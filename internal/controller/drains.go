@@ -36,6 +36,8 @@ type drainRecord struct {
 	// At which agent's socket it was given, and its number there; empty: at a controller.
 	Agent  string `json:"agent,omitempty"`
 	Number uint64 `json:"number,omitempty"`
+	// Of a request: its service's name. Files of other forwarders may have the same VIP.
+	Service string `json:"service,omitempty"`
 }
 
 func recordOf(order drain.Order) drainRecord {
@@ -184,7 +186,7 @@ func drainsRequest(revision int64, orders []cluster.Entry, judged cluster.Entry)
 		_, server, _ := strings.Cut(entry.Key, "/") // without the kind
 		_, server, _ = strings.Cut(server, "/")     // nor the forwarder or the VIP
 		request.Orders = append(request.Orders, &pb.DrainOrder{Server: server, Drain: true, Kill: order.Kill, DeadlineMs: order.DeadlineMs,
-			Revision: entry.Revision, Agent: order.Agent, Number: order.Number})
+			Revision: entry.Revision, Agent: order.Agent, Number: order.Number, Service: order.Service})
 	}
 	if judged.Revision != 0 {
 		var until judgement
@@ -221,7 +223,7 @@ func (s *Server) judge(ctx context.Context, one *session, agent string, own []*p
 	for some := range slices.Chunk(own, maxDrains) {
 		_, err := s.retry(ctx, func() (*cluster.Txn, error) {
 			judgedKey := keyJudged + one.forwarder
-			places, now, err := s.placesOf(ctx, one.forwarder, refsOf(some), judgedKey)
+			places, now, err := s.placesOf(ctx, one.forwarder, drainedBy(some), judgedKey)
 			if err == nil {
 				err = s.findForeign(ctx, one.forwarder, places)
 			}
@@ -278,25 +280,32 @@ func (s *Server) judgeOne(txn *cluster.Txn, one *session, places map[string]plac
 		return
 	}
 	record := recordOf(wanted)
-	record.Agent, record.Number = agent, order.GetNumber()
+	record.Agent, record.Number, record.Service = agent, order.GetNumber(), at.service
 	txn.Unchanged(at.vip).Unchanged(at.entry).Put(at.entry.Key, encode(record), 0)
 	s.record(txn, who, what, one.forwarder, "", order.GetServer()+", at its own socket")
 }
 
-func refsOf(orders []*pb.DrainOrder) []model.ServerRef {
-	var refs []model.ServerRef
+// drained is a server that an order is for, and its service's name; "": that is not known.
+type drained struct {
+	ref     model.ServerRef
+	service string
+}
+
+func drainedBy(orders []*pb.DrainOrder) []drained {
+	var servers []drained
 	for _, order := range orders {
 		if ref, err := drain.Parse(order.GetServer()); err == nil {
-			refs = append(refs, ref)
+			servers = append(servers, drained{ref, order.GetService()})
 		}
 	}
-	return refs
+	return servers
 }
 
 // place is where the order for a server is kept, as it was read.
 type place struct {
-	entry cluster.Entry
-	vip   cluster.Entry // the request that has the VIP; revision 0: none
+	entry   cluster.Entry
+	vip     cluster.Entry // the request that has the VIP; revision 0: none
+	service string        // name of its service, if the order is for that
 	// For own orders: the request is not at the agent's forwarder, which has no say in it.
 	foreign bool
 }
@@ -304,7 +313,7 @@ type place struct {
 // findForeign marks places of requests that a forwarder does not have.
 func (s *Server) findForeign(ctx context.Context, forwarder string, places map[string]place) error {
 	for text, at := range places {
-		if at.vip.Revision == 0 {
+		if at.service == "" {
 			continue
 		}
 		var has holder
@@ -322,14 +331,14 @@ func (s *Server) findForeign(ctx context.Context, forwarder string, places map[s
 }
 
 // placesOf reads what was ordered for up to maxDrains servers of a forwarder, by their texts, and other keys, at one revision.
-func (s *Server) placesOf(ctx context.Context, forwarder string, refs []model.ServerRef, more ...string) (map[string]place, cluster.Snapshot, error) {
+func (s *Server) placesOf(ctx context.Context, forwarder string, servers []drained, more ...string) (map[string]place, cluster.Snapshot, error) {
 	keys := func(ref model.ServerRef) (own, moving, vip string) {
 		address, text := ref.Service.VIP.String(), drain.Text(ref)
 		return keyDrains + forwarder + "/" + text, keyMoving + address + "/" + text, keyVIPs + address
 	}
 	reads := more
-	for _, ref := range refs {
-		own, moving, vip := keys(ref)
+	for _, one := range servers {
+		own, moving, vip := keys(one.ref)
 		reads = append(reads, own, moving, vip)
 	}
 	now, err := s.store.Snapshot(ctx, reads...)
@@ -337,13 +346,19 @@ func (s *Server) placesOf(ctx context.Context, forwarder string, refs []model.Se
 		return nil, now, unavailable(err)
 	}
 	places := map[string]place{}
-	for _, ref := range refs {
-		own, moving, vip := keys(ref)
+	for _, one := range servers {
+		own, moving, vip := keys(one.ref)
 		at := place{entry: now.Get(own), vip: now.Get(vip)}
 		if at.vip.Revision != 0 {
-			at.entry = now.Get(moving)
+			var has holder
+			if err := decodeRecord(at.vip, &has); err != nil {
+				return nil, now, err
+			}
+			if name := has.Project + "." + has.Request; one.service == "" || one.service == name { // else a file has the same VIP
+				at.entry, at.service = now.Get(moving), name
+			}
 		}
-		places[drain.Text(ref)] = at
+		places[drain.Text(one.ref)] = at
 	}
 	return places, now, nil
 }

@@ -20,9 +20,9 @@ const mayNotDrain = "%s may drain servers of services of its own projects only: 
 // drainPlan is an order to drain, computed from what is desired of a forwarder.
 type drainPlan struct {
 	desired cluster.Entry
-	refs    []model.ServerRef
-	names   []string        // of refs
-	done    int             // so many of refs are in the store
+	servers []drained
+	names   []string        // of servers
+	done    int             // so many of servers are in the store
 	same    map[string]bool // names of those for which the same was ordered before
 	keys    []string        // of the last transaction
 	found   int64           // its revision
@@ -43,13 +43,13 @@ func (a *agentService) SetDrain(ctx context.Context, request *connect.Request[ag
 		return nil, err
 	}
 	p := &drainPlan{}
-	for p.done == 0 || p.done < len(p.refs) {
+	for p.done == 0 || p.done < len(p.servers) {
 		n := 0
 		revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
 			if err := s.findDrained(ctx, forwarder, request.Msg, !wanted.Drain, p); err != nil {
 				return nil, err
 			}
-			n = min(maxDrains, len(p.refs)-p.done)
+			n = min(maxDrains, len(p.servers)-p.done)
 			return s.orderDrain(ctx, who, forwarder, wanted, request.Msg, p, n)
 		})
 		if err != nil {
@@ -97,21 +97,28 @@ func (s *Server) findDrained(ctx context.Context, forwarder string, request *age
 	if err != nil {
 		return invalid(err)
 	}
-	*p = drainPlan{desired: desired, refs: refs, names: names, same: map[string]bool{}}
+	services := make(map[model.ServiceKey]string, len(parsed.Services))
+	for i := range parsed.Services {
+		services[parsed.Services[i].Key] = parsed.Services[i].Name
+	}
+	*p = drainPlan{desired: desired, names: names, same: map[string]bool{}}
+	for _, ref := range refs {
+		p.servers = append(p.servers, drained{ref, services[ref.Service]})
+	}
 	return nil
 }
 
 // orderDrain makes the transaction for the next n servers of a plan. Whatever was ordered before, this is newer.
 func (s *Server) orderDrain(ctx context.Context, who caller, forwarder string, wanted drain.Order, request *agentpb.SetDrainRequest, p *drainPlan, n int) (*cluster.Txn, error) {
-	some := p.refs[p.done : p.done+n]
+	some := p.servers[p.done : p.done+n]
 	places, _, err := s.placesOf(ctx, forwarder, some)
 	if err != nil {
 		return nil, err
 	}
 	txn := new(cluster.Txn).Exists(keyMembers + forwarder).Unchanged(p.desired)
 	p.keys = nil
-	for i, ref := range some {
-		at := places[drain.Text(ref)]
+	for i, one := range some {
+		at := places[drain.Text(one.ref)]
 		var has drainRecord
 		if at.entry.Revision != 0 {
 			if err := decodeRecord(at.entry, &has); err != nil {
@@ -119,7 +126,9 @@ func (s *Server) orderDrain(ctx context.Context, who caller, forwarder string, w
 			}
 		}
 		p.same[p.names[p.done+i]] = has.order() == wanted && wanted.Deadline == 0 // which begins again
-		txn.Unchanged(at.vip).Put(at.entry.Key, encode(recordOf(wanted)), 0)
+		record := recordOf(wanted)
+		record.Service = at.service
+		txn.Unchanged(at.vip).Put(at.entry.Key, encode(record), 0)
 		p.keys = append(p.keys, at.entry.Key)
 	}
 	if p.done == 0 && !who.relayed {

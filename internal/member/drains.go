@@ -26,7 +26,7 @@ func (d *Desired) SetDrains(ctx context.Context, request *connect.Request[pb.Set
 			continue
 		}
 		given.Orders = append(given.Orders, store.GivenDrain{
-			Ref: ref, Kill: wanted.Kill, Deadline: wanted.Deadline, Revision: order.GetRevision(), Agent: order.GetAgent(), Number: order.GetNumber(),
+			Ref: ref, Service: order.GetService(), Kill: wanted.Kill, Deadline: wanted.Deadline, Revision: order.GetRevision(), Agent: order.GetAgent(), Number: order.GetNumber(),
 		})
 	}
 	taken, changed, err := d.Store.TakeGiven(given)
@@ -44,7 +44,7 @@ func (d *Desired) SetDrains(ctx context.Context, request *connect.Request[pb.Set
 	var own []store.OwnDrain
 	answer.Agent, answer.Last, own = d.Store.OwnDrains()
 	for _, one := range own {
-		order := &pb.DrainOrder{Server: drain.Text(one.Ref), Revision: one.Revision, Agent: answer.Agent, Number: one.Number}
+		order := &pb.DrainOrder{Server: drain.Text(one.Ref), Service: one.Service, Revision: one.Revision, Agent: answer.Agent, Number: one.Number}
 		if one.Drain != nil {
 			order.Drain, order.Kill = true, one.Drain.Kill
 			if !one.Drain.Until.IsZero() {

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type drainFile struct {
 	began  map[model.ServerRef]time.Time // by the file, with a deadline: start time
 	shared *shared                       // what orders is made of, if controllers give orders too; nil: they do not
 	former *shared                       // of an earlier agent, until it is known whether controllers do
+	name   func(model.ServiceKey) string // of a service; "": there is none
 	// Changes are not on disk: the file was not written yet, or writing failed.
 	unsaved bool
 }
@@ -57,6 +59,7 @@ type savedDrain struct {
 	Until    *time.Time     `json:"until,omitempty"`
 	Since    *time.Time     `json:"since,omitempty"`
 	// Of orders in savedShared.
+	Service  string `json:"service,omitempty"`
 	Revision int64  `json:"revision,omitempty"`
 	Number   uint64 `json:"number,omitempty"`
 	Ended    bool   `json:"ended,omitempty"`
@@ -126,7 +129,7 @@ func openDrains(directory string) (*drainFile, error) {
 // set stores a command, or removes it if drain is nil.
 func (d *drainFile) set(refs []model.ServerRef, drain *Drain) error {
 	if d.shared != nil {
-		return d.share(d.shared.with(refs, drain), d.began)
+		return d.share(d.shared.with(refs, drain, d.name), d.began)
 	}
 	next := maps.Clone(d.orders)
 	for _, ref := range refs {
@@ -163,12 +166,11 @@ func (d *drainFile) keep(keep, keepBegan func(model.ServerRef) bool) error {
 }
 
 func sorted[V any](refs map[model.ServerRef]V) []model.ServerRef {
-	return slices.SortedFunc(maps.Keys(refs), func(a, b model.ServerRef) int {
-		if order := a.Service.Compare(b.Service); order != 0 {
-			return order
-		}
-		return a.Address.Compare(b.Address)
-	})
+	return slices.SortedFunc(maps.Keys(refs), compare)
+}
+
+func compare(a, b model.ServerRef) int {
+	return cmp.Or(a.Service.Compare(b.Service), a.Address.Compare(b.Address))
 }
 
 func (d *drainFile) replace(orders map[model.ServerRef]Drain, began map[model.ServerRef]time.Time) error {
@@ -184,7 +186,17 @@ func (d *drainFile) replace(orders map[model.ServerRef]Drain, began map[model.Se
 func (d *drainFile) share(next *shared, began map[model.ServerRef]time.Time) error {
 	d.unsaved = d.unsaved || !next.equal(d.shared)
 	d.shared = next
-	return d.replace(next.inForce(), began)
+	return d.replace(next.inForce(d.name), began)
+}
+
+// rename finds what is in force where services may have other names. The next keep writes it to disk.
+func (d *drainFile) rename() {
+	if d.shared == nil {
+		return
+	}
+	if orders := d.shared.inForce(d.name); !maps.Equal(orders, d.orders) {
+		d.orders, d.unsaved = orders, true
+	}
 }
 
 func (d *drainFile) save() error {

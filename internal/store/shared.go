@@ -18,13 +18,19 @@ import (
 
 // shared is what an agent knows of both. It is replaced as a whole.
 type shared struct {
-	agent    string                         // at random, so that the own orders of a host that is replaced are another's
-	last     uint64                         // number of the last own order
-	former   uint64                         // of those before this start, as far as is known
-	heard    bool                           // no controller was told of orders after these until it is set
-	revision int64                          // of those that controllers have given
-	given    map[model.ServerRef]givenDrain // by controllers: also for servers that are not here, or not yet
+	agent    string                  // at random, so that the own orders of a host that is replaced are another's
+	last     uint64                  // number of the last own order
+	former   uint64                  // of those before this start, as far as is known
+	heard    bool                    // no controller was told of orders after these until it is set
+	revision int64                   // of those that controllers have given
+	given    map[givenKey]givenDrain // by controllers: also for servers that are not here, or not yet
 	own      map[model.ServerRef]OwnDrain
+}
+
+// givenKey is what an order of controllers is for: a server of the service that has a name, or of whatever service has the key.
+type givenKey struct {
+	ref     model.ServerRef
+	service string
 }
 
 type givenDrain struct {
@@ -35,6 +41,7 @@ type givenDrain struct {
 // OwnDrain is an order given at the agent's own socket.
 type OwnDrain struct {
 	Ref      model.ServerRef
+	Service  string // its name then; empty: that is not known
 	Drain    *Drain // nil: a drain ends
 	Number   uint64
 	Revision int64 // of the orders of controllers that the agent had when it was given
@@ -43,6 +50,7 @@ type OwnDrain struct {
 // GivenDrain is an order that a controller has given or judged.
 type GivenDrain struct {
 	Ref      model.ServerRef
+	Service  string // the order is for a service of that name only; empty: whatever its name
 	Kill     bool
 	Deadline time.Duration // since the order; 0: none
 	Revision int64
@@ -71,14 +79,14 @@ func (s *Store) Share() error {
 		s.drains.shared = s.drains.former
 		s.drains.shared.last += stride
 		s.drains.shared.former = s.drains.shared.last
-		s.drains.orders = s.drains.shared.inForce()
+		s.drains.orders = s.drains.shared.inForce(s.nameOf)
 		return nil
 	}
 	s.drains.shared = &shared{agent: rand.Text()}
 	next := s.drains.shared
 	for _, ref := range sorted(s.drains.orders) {
 		order := s.drains.orders[ref]
-		next = next.with([]model.ServerRef{ref}, &order)
+		next = next.with([]model.ServerRef{ref}, &order, s.nameOf)
 	}
 	return s.saved(s.drains.share(next, s.drains.began))
 }
@@ -156,11 +164,11 @@ func (d *shared) equal(other *shared) bool {
 }
 
 // with adds an own order for some servers.
-func (d *shared) with(refs []model.ServerRef, drain *Drain) *shared {
+func (d *shared) with(refs []model.ServerRef, drain *Drain, name func(model.ServiceKey) string) *shared {
 	next := d.clone()
 	for _, ref := range refs {
 		next.last++
-		next.own[ref] = OwnDrain{ref, drain, next.last, d.revision}
+		next.own[ref] = OwnDrain{ref, name(ref.Service), drain, next.last, d.revision}
 	}
 	return next
 }
@@ -168,11 +176,11 @@ func (d *shared) with(refs []model.ServerRef, drain *Drain) *shared {
 // keeping drops own orders for servers that have left, which are forgotten as in a file. Controllers do the same with theirs; until then, one that
 // ends a drain of theirs is needed.
 func (d *shared) keeping(keep func(model.ServerRef) bool) *shared {
-	next := d.clone()
-	maps.DeleteFunc(next.own, func(ref model.ServerRef, own OwnDrain) bool {
-		_, given := d.given[ref]
-		return !keep(ref) && (own.Drain != nil || !given)
-	})
+	next, given := d.clone(), make(map[model.ServerRef]bool, len(d.given))
+	for key := range d.given {
+		given[key.ref] = true
+	}
+	maps.DeleteFunc(next.own, func(ref model.ServerRef, own OwnDrain) bool { return !keep(ref) && (own.Drain != nil || !given[ref]) })
 	return next
 }
 
@@ -199,11 +207,11 @@ func (d *shared) hearing(given GivenDrains) *shared {
 // taking replaces the orders of controllers. A deadline begins when the agent first hears of the order, or when it was given here.
 func (d *shared) taking(given GivenDrains, now time.Time) *shared {
 	next := d.clone()
-	next.revision, next.given = given.Revision, make(map[model.ServerRef]givenDrain, len(given.Orders))
+	next.revision, next.given = given.Revision, make(map[givenKey]givenDrain, len(given.Orders))
 	for _, order := range given.Orders {
-		one := givenDrain{Drain{Kill: order.Kill}, order.Revision}
+		key, one := givenKey{order.Ref, order.Service}, givenDrain{Drain{Kill: order.Kill}, order.Revision}
 		if order.Deadline > 0 {
-			before, own := d.given[order.Ref], d.own[order.Ref]
+			before, own := d.given[key], d.own[order.Ref]
 			switch {
 			case before.revision == order.Revision:
 				one.Until = before.Until
@@ -213,7 +221,7 @@ func (d *shared) taking(given GivenDrains, now time.Time) *shared {
 				one.Until = now.Add(order.Deadline)
 			}
 		}
-		next.given[order.Ref] = one
+		next.given[key] = one
 	}
 	if given.Agent == d.agent {
 		maps.DeleteFunc(next.own, func(_ model.ServerRef, own OwnDrain) bool { return own.Number <= given.Judged })
@@ -221,11 +229,13 @@ func (d *shared) taking(given GivenDrains, now time.Time) *shared {
 	return next
 }
 
-// inForce returns what both come to.
-func (d *shared) inForce() map[model.ServerRef]Drain {
+// inForce returns what both come to, with the services' names as they are.
+func (d *shared) inForce(name func(model.ServiceKey) string) map[model.ServerRef]Drain {
 	orders := make(map[model.ServerRef]Drain, len(d.given)+len(d.own))
-	for ref, given := range d.given {
-		orders[ref] = given.Drain
+	for _, key := range d.sorted() { // so that of two orders, that for the service's name counts
+		if has := name(key.ref.Service); key.service == "" || has == "" || has == key.service {
+			orders[key.ref] = d.given[key].Drain
+		}
 	}
 	for ref, own := range d.own {
 		if own.Drain != nil {
@@ -235,6 +245,12 @@ func (d *shared) inForce() map[model.ServerRef]Drain {
 		}
 	}
 	return orders
+}
+
+func (d *shared) sorted() []givenKey {
+	return slices.SortedFunc(maps.Keys(d.given), func(a, b givenKey) int {
+		return cmp.Or(compare(a.ref, b.ref), cmp.Compare(a.service, b.service))
+	})
 }
 
 // savedShared is shared on disk.
@@ -248,9 +264,9 @@ type savedShared struct {
 
 func (d *shared) saved() *savedShared {
 	saved := &savedShared{Agent: d.agent, Last: d.last, Revision: d.revision}
-	for _, ref := range sorted(d.given) {
-		one := saveDrain(ref, d.given[ref].Drain)
-		one.Revision = d.given[ref].revision
+	for _, key := range d.sorted() {
+		one := saveDrain(key.ref, d.given[key].Drain)
+		one.Service, one.Revision = key.service, d.given[key].revision
 		saved.Given = append(saved.Given, one)
 	}
 	for _, ref := range sorted(d.own) {
@@ -259,19 +275,19 @@ func (d *shared) saved() *savedShared {
 			order = *own.Drain
 		}
 		one := saveDrain(ref, order)
-		one.Ended, one.Number, one.Revision = own.Drain == nil, own.Number, own.Revision
+		one.Service, one.Ended, one.Number, one.Revision = own.Service, own.Drain == nil, own.Number, own.Revision
 		saved.Own = append(saved.Own, one)
 	}
 	return saved
 }
 
 func (d *savedShared) read() *shared {
-	read := &shared{agent: d.Agent, last: d.Last, revision: d.Revision, given: map[model.ServerRef]givenDrain{}, own: map[model.ServerRef]OwnDrain{}}
+	read := &shared{agent: d.Agent, last: d.Last, revision: d.Revision, given: map[givenKey]givenDrain{}, own: map[model.ServerRef]OwnDrain{}}
 	for _, one := range d.Given {
-		read.given[one.ref()] = givenDrain{one.order(), one.Revision}
+		read.given[givenKey{one.ref(), one.Service}] = givenDrain{one.order(), one.Revision}
 	}
 	for _, one := range d.Own {
-		own := OwnDrain{one.ref(), nil, one.Number, one.Revision}
+		own := OwnDrain{one.ref(), one.Service, nil, one.Number, one.Revision}
 		if order := one.order(); !one.Ended {
 			own.Drain = &order
 		}

@@ -251,6 +251,31 @@ func TestFilesOfOtherVersions(t *testing.T) {
 	}
 }
 
+// Orders for a service of a request say nothing of another one that has its VIP by a file.
+func TestOrdersForAServiceOfAName(t *testing.T) {
+	directory := t.TempDir()
+	s := sharing(t, directory)
+	named := drained(first, 9)
+	named.Service = "nfv.web"
+	s.give(t, 10, 0, named, drained(second, 8))
+	s.expectDrained(t, "the file's service", second)
+	renamed := configOf(model.HealthNone, first, second)
+	renamed.Services[0].Name = named.Service
+	use(t, s, renamed)
+	s.expectState(t, first, model.Drain)
+	s.expectState(t, second, model.Drain) // a service that has another name keeps its drains
+	s.order(t, second, nil)
+	if _, _, own := s.OwnDrains(); len(own) != 1 || own[0].Service != named.Service {
+		t.Errorf("%+v", own)
+	}
+	s = sharing(t, directory) // with the file's service again
+	s.expectState(t, first, model.Up)
+	s.expectState(t, second, model.Up)
+	if _, _, own := s.OwnDrains(); len(own) != 1 || own[0].Service != named.Service {
+		t.Errorf("after a restart: %+v", own)
+	}
+}
+
 func TestAwaitOwn(t *testing.T) {
 	s := sharing(t, t.TempDir())
 	synctest.Test(t, func(t *testing.T) {

@@ -5,6 +5,7 @@
 package store
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -103,10 +104,12 @@ func Open(directory string, checks Checks) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{
+	s := &Store{
 		checks: checks, drains: drains, wake: make(chan struct{}, 1), ordered: make(chan struct{}),
 		marks: newMarks(), health: map[model.ServerRef]serverHealth{}, epochs: map[model.ServerRef]uint64{}, dirty: map[model.ServerRef]struct{}{},
-	}, nil
+	}
+	drains.name = s.nameOf
+	return s, nil
 }
 
 // Adopt takes over the forwarder's state when it was first read: servers that were down stay down until
@@ -250,6 +253,7 @@ func (s *Store) settle() {
 	health := make(map[model.ServerRef]serverHealth, len(s.running.servers))
 	epochs := make(map[model.ServerRef]uint64, len(s.epochs))
 	var targets []Target
+	s.drains.rename()
 	s.marks.keep(s.wantsMark)
 	for _, service := range s.running.config.Services {
 		isKeptUp := func(server model.Server) bool {
@@ -299,12 +303,12 @@ func (s *Store) settle() {
 func (s *Store) ServiceName(key model.ServiceKey) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, n := range []numbered{s.running, s.accepted} {
-		if name, ok := n.names[key]; ok {
-			return name
-		}
-	}
-	return key.String()
+	return cmp.Or(s.nameOf(key), key.String())
+}
+
+// nameOf returns a service's name, "" if no configuration here has it; with mu.
+func (s *Store) nameOf(key model.ServiceKey) string {
+	return cmp.Or(s.running.names[key], s.accepted.names[key])
 }
 
 // Config returns the running configuration, nil if there is none.
