@@ -58,7 +58,7 @@ func TestADeadlineEndsADrain(t *testing.T) {
 				}
 				// A new agent knows the start time.
 				config, _ := s.running.config, s.running.generation
-				s.deadline.Stop()
+				s.stopDeadline()
 				s = started(t, directory, config)
 				s.expectState(t, "10.1.0.1:80", model.Drain)
 				s.Desired()
@@ -101,7 +101,7 @@ func TestADrainByTheFileBeginsAgain(t *testing.T) {
 		s.expectState(t, "10.1.0.1:80", model.Kill)
 		use(t, s, drainedConfig(2*time.Hour))
 		s.expectState(t, "10.1.0.1:80", model.Drain)
-		s.deadline.Stop()
+		s.stopDeadline()
 	})
 }
 
