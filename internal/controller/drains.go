@@ -105,25 +105,31 @@ func (s *Server) isOlder(forwarder string) bool {
 }
 
 // drainsFor returns the orders that a session's agent is to have: those for its forwarder, and those for the services of all requests, which may come to it. They
-// are as the mirror has them at a revision; 0: it is older than the session.
-func (s *Server) drainsFor(one *session) (revision int64, orders []cluster.Entry, judged cluster.Entry) {
+// are as the mirror has them, unless it is older than the session. Their revision is that of their last change: etcd's own says nothing of their age when it was
+// restored from a backup.
+func (s *Server) drainsFor(one *session) (revision int64, orders []cluster.Entry, judged cluster.Entry, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mirror.Revision < one.fence {
-		return 0, nil, cluster.Entry{}
+		return 0, nil, cluster.Entry{}, false
 	}
 	orders = slices.Concat(s.mirror.List(keyDrains+one.forwarder+"/"), s.mirror.List(keyMoving))
-	return s.mirror.Revision, orders, s.mirror.Get(keyJudged + one.forwarder)
+	judged = s.mirror.Get(keyJudged + one.forwarder)
+	revision = max(one.joined, judged.Revision, s.mirror.Get(keyForgotten+one.forwarder).Revision, s.mirror.Get(keyForgotten+AllForwarders).Revision)
+	for _, order := range orders {
+		revision = max(revision, order.Revision)
+	}
+	return revision, orders, judged, true
 }
 
 // pushDrains sends orders that are new, and judges those that the agent was given itself. If the agent is not to be asked, it does nothing.
 func (s *Server) pushDrains(ctx context.Context, one *session) error {
 	d := &one.drains
 	told := d.told.Swap(false)
-	revision, orders, judged := s.drainsFor(one)
+	revision, orders, judged, known := s.drainsFor(one)
 	sent := append(orders, judged)
 	same := func(a, b cluster.Entry) bool { return a.Key == b.Key && a.Revision == b.Revision }
-	if revision == 0 || d.older || !told && d.sent != nil && slices.EqualFunc(sent, d.sent, same) {
+	if !known || d.older || !told && d.sent != nil && slices.EqualFunc(sent, d.sent, same) {
 		return nil
 	}
 	d.sent = nil
@@ -146,7 +152,7 @@ func (s *Server) pushDrains(ctx context.Context, one *session) error {
 	d.warning = strings.Join(answer.GetWarnings(), "; ")
 	if answer.GetOlder() {
 		d.warning = "the agent has newer orders to drain than the store, and keeps them: was etcd restored from a backup?"
-		time.AfterFunc(time.Second, d.poke) // or another controller was faster
+		time.AfterFunc(10*time.Second, d.poke) // so that its own orders are heard of
 	} else {
 		d.sent = sent
 		for _, order := range orders {
@@ -404,7 +410,7 @@ func (s *Server) forgetDrains(ctx context.Context, one *session, orders []cluste
 		}
 	}
 	for some := range slices.Chunk(gone, maxOperations) {
-		txn := new(cluster.Txn).At(keyOwners+one.forwarder, one.fence)
+		txn := new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Put(keyForgotten+one.forwarder, nil, 0)
 		for _, entry := range some {
 			txn.Unchanged(entry).Delete(entry.Key)
 		}

@@ -14,7 +14,7 @@ import (
 // A controller has a mirror of the small keys, which one watch keeps: so a change costs no reads, for however many forwarders and callers that
 // wait. The mirror is old by what the watch has not brought yet. Whoever uses it compares revisions in a transaction, or knows a revision
 // that the mirror must have seen: a session its fence, so that what it sends is no older than the agent's connection.
-var mirrored = []string{keyOwners, keyControllers, keyDesired, keyConfigs, keyPrevious, keyRefusals, keyStatus, keyTrust, keyDrains, keyMoving, keyJudged}
+var mirrored = []string{keyOwners, keyControllers, keyDesired, keyConfigs, keyPrevious, keyRefusals, keyStatus, keyTrust, keyDrains, keyMoving, keyJudged, keyForgotten}
 
 // follow wakes and ends sessions as the store changes.
 func (s *Server) follow(ctx context.Context) {

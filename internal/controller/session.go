@@ -25,6 +25,7 @@ import (
 type session struct {
 	forwarder string
 	since     time.Time // when it began, before the handshake
+	joined    int64     // revision of members/FORWARDER
 	fence     int64     // revision of owners/FORWARDER: what we write about it is compared with that
 	conn      *tunnelConn
 	transport *http.Transport
@@ -106,6 +107,7 @@ func (s *Server) accept(_ *http.Server, conn *tls.Conn, _ http.Handler) {
 		return
 	}
 	one := newSession(who.Name.Name, conn)
+	one.joined = who.revision
 	if stranger, ok := conn.NetConn().(*guest); ok {
 		stranger.admit()
 		one.since = stranger.at

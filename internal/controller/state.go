@@ -40,6 +40,7 @@ const (
 	keyDrains      = "drains/"             // FORWARDER/SERVER: what was ordered last for a server of a service
 	keyMoving      = "drains-of-requests/" // VIP/SERVER: likewise for services of requests, wherever they are
 	keyJudged      = "drains-judged/"      // FORWARDER: which of its own orders an agent has told
+	keyForgotten   = "drains-forgotten/"   // FORWARDER, AllForwarders: written whenever orders are removed
 	keyAudit       = "audit/"
 )
 

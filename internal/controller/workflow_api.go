@@ -168,7 +168,7 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 // release adds to a transaction what a request gives back when it ends. Orders to drain its servers end with it.
 func release(txn *cluster.Txn, wanted *pb.Balancing) {
 	vip := wanted.GetVirtual().GetVip()
-	txn.Delete(keyVIPs + vip).DeleteAll(keyMoving + vip + "/")
+	txn.Delete(keyVIPs+vip).DeleteAll(keyMoving+vip+"/").Put(keyForgotten+AllForwarders, nil, 0)
 }
 
 // quota refuses one more request of a project that has too many, or too many servers. It counts requests, not what is in files: one that

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"testing"
+
+	"steelyard/internal/cluster"
+	"steelyard/internal/gen/nfvpb"
+)
+
+// What an agent has is newer than a list from a backup of etcd, though etcd goes on with higher revisions then: a list is as old as the last change of it,
+// and each change makes it newer, also one that takes orders from it.
+func TestTheAgeOfAList(t *testing.T) {
+	l := newLab(t, 0)
+	s := &Server{store: l.store}
+	commit := func(txn *cluster.Txn) int64 {
+		t.Helper()
+		revision, err := l.store.Commit(t.Context(), txn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return revision
+	}
+	one := &session{forwarder: "f1", joined: commit(new(cluster.Txn).Put(keyMembers+"f1", []byte("{}"), 0))}
+	one.fence = commit(new(cluster.Txn).Put(keyOwners+"f1", []byte("{}"), 0))
+	age := func() int64 {
+		t.Helper()
+		commit(new(cluster.Txn).Put("other", nil, 0)) // as much as there may be
+		var err error
+		if s.mirror, err = l.store.Snapshot(t.Context(), mirrored...); err != nil {
+			t.Fatal(err)
+		}
+		revision, _, _, known := s.drainsFor(one)
+		if !known {
+			t.Fatal("the mirror is not older")
+		}
+		return revision
+	}
+	expect := func(when string, want int64) {
+		t.Helper()
+		if got := age(); got != want {
+			t.Errorf("%s: %d, want %d", when, got, want)
+		}
+	}
+	expect("without orders", one.joined)
+	order := encode(drainRecord{Drain: true})
+	expect("of its own", commit(new(cluster.Txn).Put(keyDrains+"f1/"+server, order, 0)))
+	expect("of a request", commit(new(cluster.Txn).Put(keyMoving+"10.0.0.80/"+server, order, 0)))
+	expect("judged", commit(new(cluster.Txn).Put(keyJudged+"f1", encode(judgement{"a", 1}), 0)))
+	before := age()
+	if err := s.forgetDrains(t.Context(), one, s.mirror.List(keyDrains+"f1/"), func(cluster.Entry) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if got := age(); got <= before || len(s.mirror.List(keyDrains)) != 0 {
+		t.Errorf("forgotten: %d, before %d", got, before)
+	}
+	ends := new(cluster.Txn)
+	release(ends, &nfvpb.Balancing{Virtual: &nfvpb.VirtualService{Vip: "10.0.0.80"}})
+	expect("the request has ended", commit(ends))
+}
