@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"steelyard/internal/cluster"
 	"steelyard/internal/gen/nfvpb"
 )
 
@@ -48,5 +49,19 @@ func TestAFileHasTheVIPOfARequest(t *testing.T) {
 	l.awaitServer(f2, web, server, stateUp)
 	if got := f2.Server(web, secondServer).GetState(); got != stateDrain {
 		t.Errorf("after the request, the file's server is %s", got)
+	}
+}
+
+// A controller of an older version ends a request and knows nothing of orders for its servers: the next request of that VIP does not inherit them.
+func TestARequestInheritsNoOrders(t *testing.T) {
+	l := workflowLab(t, 1, "f1")
+	left := new(cluster.Txn).Put(keyMoving+"10.9.0.80/tcp/10.9.0.80:80/"+server, encode(drainRecord{Drain: true, Service: "nfv.web"}), 0)
+	if _, err := l.store.Commit(t.Context(), left); err != nil {
+		t.Fatal(err)
+	}
+	l.request(balancing("web", 80))
+	l.awaitState("web", nfvpb.State_STATE_ROUTING, nil)
+	if got := l.agents["f1"].Server("10.9.0.80:80", server).GetState(); got != stateUp || len(l.stored(keyMoving)) != 0 {
+		t.Errorf("%s, %v", got, l.stored(keyMoving))
 	}
 }

@@ -147,6 +147,7 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 			"ask for another VIP, or end that request first (`steelyard nfv delete %s`)", has.Request, has.Project, vip, has.Request))
 	}
 	txn.Unchanged(held).Put(held.Key, encode(holder{wanted.GetProject(), wanted.GetId(), servers}), 0)
+	forgetMoving(txn, vip) // a controller of an older version leaves orders behind
 	p, entry, err := read[project](ctx, w.server.store, keyProjects+wanted.GetProject())
 	switch {
 	case err != nil:
@@ -168,7 +169,11 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 // release adds to a transaction what a request gives back when it ends. Orders to drain its servers end with it.
 func release(txn *cluster.Txn, wanted *pb.Balancing) {
 	vip := wanted.GetVirtual().GetVip()
-	txn.Delete(keyVIPs+vip).DeleteAll(keyMoving+vip+"/").Put(keyForgotten+AllForwarders, nil, 0)
+	forgetMoving(txn.Delete(keyVIPs+vip), vip)
+}
+
+func forgetMoving(txn *cluster.Txn, vip string) {
+	txn.DeleteAll(keyMoving+vip+"/").Put(keyForgotten+AllForwarders, nil, 0)
 }
 
 // quota refuses one more request of a project that has too many, or too many servers. It counts requests, not what is in files: one that
