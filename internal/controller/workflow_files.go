@@ -224,10 +224,11 @@ func (w *world) File(forwarder string) (int64, error) {
 		delete(w.bad, badKey{forwarder, w.of.id}) // it is in the record from now on
 		return 0, err
 	}
-	if f := w.files[fileKey{forwarder, w.of.wanted.GetProject()}]; f != nil && f.has[w.of.id] != 0 {
-		return f.revision, nil
+	f := w.files[fileKey{forwarder, w.of.wanted.GetProject()}]
+	if f == nil || f.has[w.of.id] == 0 || w.of.Alone && w.fresh[f.revision] > 1 { // that one has others that are new; the next one will not
+		return 0, nil
 	}
-	return 0, nil
+	return f.revision, nil
 }
 
 func (w *world) Confirmed(forwarder string, revision int64) (bool, error) {
