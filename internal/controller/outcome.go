@@ -96,14 +96,13 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 		if entry.Revision != 0 {
 			txn.Unchanged(entry).Put(entry.Key, encode(record.with(one.forwarder, used)), 0)
 		}
-		since := previous.Revision
-		if since > newest.Revision { // an earlier one was confirmed meanwhile: all after it are taken back
-			now, _, err := read[status](ctx, s.store, keyStatus+one.forwarder)
-			if err != nil {
-				return nil, err
-			}
-			since = min(now.Applied+1, newest.Revision)
+		now, _, err := read[status](ctx, s.store, keyStatus+one.forwarder)
+		if err != nil {
+			return nil, err
 		}
+		// All changes after the last confirmed one are taken back. Those since when something is kept to be put back may be fewer: it was written
+		// again if an earlier one was confirmed meanwhile.
+		since := min(previous.Revision, now.Applied+1, newest.Revision)
 		txn.Put(keyRefusals+one.forwarder+"/"+name, encode(refusal{since, newest.Revision, reason}), 0)
 		return s.record(txn, "controller/"+s.id, "take back", one.forwarder, name, "the forwarder refuses it: "+reason), nil
 	})

@@ -175,10 +175,25 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 		t.Errorf("%v, %s", err, now())
 	}
 	// The culprit is the change that the refused revision has, not one that came after it.
-	fourth := change(4)
-	change(5)
+	fourth, fifth := change(4), change(5)
 	if err := s.takeBack(t.Context(), one, fourth, "no"); err != nil || now() != file(5) {
 		t.Errorf("%v, %s", err, now())
+	}
+	// What was changed before an earlier change was confirmed is taken back with what was changed after that.
+	sixth := change(6)
+	if err := s.confirm(t.Context(), "f1", fifth); err != nil {
+		t.Fatal(err)
+	}
+	put(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: fifth, InForwarder: true}), 0))
+	seventh := change(7)
+	if err := s.takeBack(t.Context(), one, seventh, "no"); err != nil || now() != file(5) {
+		t.Errorf("%v, %s", err, now())
+	}
+	s.catchUp(l.snapshot())
+	for revision, want := range map[int64]bool{fifth: false, sixth: true, seventh: true} {
+		if got := s.outcomeOf("f1", defaultProject, revision); (got != nil && got.takenBack) != want {
+			t.Errorf("of revision %d (%d, %d, %d): %+v", revision, fifth, sixth, seventh, got)
+		}
 	}
 }
 
