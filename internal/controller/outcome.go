@@ -102,7 +102,7 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 		}
 		// All changes after the last confirmed one are taken back. Those since when something is kept to be put back may be fewer: it was written
 		// again if an earlier one was confirmed meanwhile.
-		since := min(previous.Revision, now.Applied+1, newest.Revision)
+		since := min(previous.Revision, now.Confirmed+1, newest.Revision)
 		txn.Put(keyRefusals+one.forwarder+"/"+name, encode(refusal{since, newest.Revision, reason}), 0)
 		return s.record(txn, "controller/"+s.id, "take back", one.forwarder, name, "the forwarder refuses it: "+reason), nil
 	})

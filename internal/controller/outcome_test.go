@@ -141,7 +141,7 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 	if err := s.confirm(t.Context(), "f1", first); err != nil {
 		t.Fatal(err)
 	}
-	put(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: first, InForwarder: true}), 0))
+	put(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: first, Confirmed: first, InForwarder: true}), 0))
 	if err := s.takeBack(t.Context(), &session{forwarder: "f1", fence: fence - 1}, second, "no"); connect.CodeOf(err) != connect.CodeAborted || now() != file(2) {
 		t.Errorf("a controller that has lost the forwarder: %v", err)
 	}
@@ -184,8 +184,9 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 	if err := s.confirm(t.Context(), "f1", fifth); err != nil {
 		t.Fatal(err)
 	}
-	put(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: fifth, InForwarder: true}), 0))
+	put(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: fifth, Confirmed: fifth, InForwarder: true}), 0))
 	seventh := change(7)
+	put(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: sixth, Confirmed: fifth}), 0)) // the agent has it, and its forwarder not
 	if err := s.takeBack(t.Context(), one, seventh, "no"); err != nil || now() != file(5) {
 		t.Errorf("%v, %s", err, now())
 	}

@@ -232,9 +232,10 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 	answer, wait := response.Msg, time.Hour
 	now := one.drains.in(status{Applied: answer.GetRevision(), Error: shortened(answer.GetError()), Changes: answer.GetChanges(),
 		Forwarder: answer.GetForwarderRevision(), At: s.now().Unix()})
+	now.Confirmed = s.confirmedOf(one)
 	switch answer.GetOutcome() {
 	case pb.SetDesiredResponse_OUTCOME_APPLIED:
-		now.InForwarder = true
+		now.InForwarder, now.Confirmed = true, now.Applied
 		if err := s.noteConfirmed(ctx, one, now); err != nil {
 			return soon, err
 		}
@@ -257,6 +258,20 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 		return soon, err
 	}
 	return wait, s.note(ctx, one, now)
+}
+
+// confirmedOf returns the last revision that was in a forwarder; 0: not known.
+func (s *Server) confirmedOf(one *session) int64 {
+	if one.noted != nil {
+		return one.noted.Confirmed
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var noted status
+	if entry := s.mirror.Get(keyStatus + one.forwarder); entry.Revision == 0 || decodeRecord(entry, &noted) != nil {
+		return 0
+	}
+	return noted.Confirmed
 }
 
 // note writes a forwarder's status, if it is still ours.

@@ -118,8 +118,9 @@ type owner struct {
 
 type status struct {
 	Applied     int64  `json:"applied"`
-	Refused     int64  `json:"refused,omitempty"` // a revision that the agent or the forwarder does not take
-	Older       bool   `json:"older,omitempty"`   // because the agent has a newer one than the store
+	Confirmed   int64  `json:"confirmed,omitempty"` // the last revision that was in the forwarder
+	Refused     int64  `json:"refused,omitempty"`   // a revision that the agent or the forwarder does not take
+	Older       bool   `json:"older,omitempty"`     // because the agent has a newer one than the store
 	InForwarder bool   `json:"in_forwarder"`
 	Error       string `json:"error,omitempty"`
 	Changes     uint32 `json:"changes,omitempty"`
