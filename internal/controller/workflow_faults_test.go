@@ -404,26 +404,3 @@ func TestMovesWithinAQuota(t *testing.T) {
 		t.Errorf("%v", s)
 	}
 }
-
-// A service that was refused in company waits for a file without others that are new: a refusal of this one would be taken for its own.
-func TestAloneInItsFile(t *testing.T) {
-	key := fileKey{"f1", "nfv"}
-	l := &leader{
-		files: map[fileKey]*partFile{key: {revision: 33, has: map[string]int64{"a": 33, "b": 33}}},
-		fresh: map[int64]int{33: 2, 35: 1}, bad: map[badKey]error{},
-	}
-	of := func(alone bool) int64 {
-		record := &request{id: "a", wanted: &pb.Balancing{Project: "nfv"}, Record: &nfv.Record{Alone: alone}}
-		revision, err := (&world{l, record}).File("f1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return revision
-	}
-	if together, alone := of(false), of(true); together != 33 || alone != 0 {
-		t.Errorf("%d, %d", together, alone)
-	}
-	if l.files[key].revision = 35; of(true) != 35 {
-		t.Error("never")
-	}
-}

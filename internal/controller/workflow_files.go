@@ -147,7 +147,8 @@ func (l *leader) writeFile(ctx context.Context, key fileKey, list []*request) (b
 	if err != nil {
 		return found, err
 	}
-	return true, l.commitFile(ctx, key, p, all, len(all)-len(settled))
+	written, err := l.commitFile(ctx, key, p, all, len(all)-len(settled))
+	return written || found, err
 }
 
 func messageOf(err error) string {
@@ -165,7 +166,8 @@ func (l *leader) prepareFile(ctx context.Context, key fileKey, text []byte) (*pl
 	return l.prepare(ctx, w, key.forwarder, key.project, workflowFile, text)
 }
 
-func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services []*request, fresh int) error {
+// commitFile writes a file, unless somebody else has changed it: what has happened is seen first then.
+func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services []*request, fresh int) (bool, error) {
 	f := &partFile{text: p.text, own: p.own.Revision, revision: p.desired.Revision, has: map[string]int64{}, hops: slices.Concat(p.parsed.NextHops, p.parsed.LocalAddresses)}
 	if !p.same() || p.own.Revision == 0 {
 		txn := p.txn().At(keyLeader, l.fence)
@@ -176,7 +178,7 @@ func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services 
 			if err = l.lost(ctx, err); err == nil {
 				l.poke()
 			}
-			return err
+			return false, err
 		}
 		f.own, f.revision = revision, revision
 	}
@@ -192,7 +194,7 @@ func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services 
 		delete(l.bad, badKey{key.forwarder, r.id})
 	}
 	l.files[key] = f
-	return nil
+	return true, nil
 }
 
 // world is what a request's step sees: nfv.World.
@@ -224,11 +226,10 @@ func (w *world) File(forwarder string) (int64, error) {
 		delete(w.bad, badKey{forwarder, w.of.id}) // it is in the record from now on
 		return 0, err
 	}
-	f := w.files[fileKey{forwarder, w.of.wanted.GetProject()}]
-	if f == nil || f.has[w.of.id] == 0 || w.of.Alone && w.fresh[f.revision] > 1 { // that one has others that are new; the next one will not
-		return 0, nil
+	if f := w.files[fileKey{forwarder, w.of.wanted.GetProject()}]; f != nil && f.has[w.of.id] != 0 {
+		return f.revision, nil
 	}
-	return f.revision, nil
+	return 0, nil
 }
 
 func (w *world) Confirmed(forwarder string, revision int64) (bool, error) {

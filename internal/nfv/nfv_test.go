@@ -209,7 +209,13 @@ func TestRefusals(t *testing.T) {
 	if changed, err := r.Step(w); err != nil || changed || r.Revision != 0 { // the file that was refused has not been written anew
 		t.Errorf("%+v, %v", r, err)
 	}
-	w.file++
+	w.file, w.company = w.file+1, true // which it was not in alone, either
+	for range 2 {
+		if changed, err := r.Step(w); err != nil || !changed || r.State != pb.State_STATE_CONFIGURING {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	w.file, w.company = w.file+1, false
 	step(t, r, w)
 	expect(t, r, pb.State_STATE_NEEDS_FORWARDER)
 	r, w = begin()

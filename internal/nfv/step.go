@@ -117,7 +117,7 @@ func (r *Record) configure(w World, wanted *pb.Balancing) bool {
 	}
 	done, err := w.Confirmed(r.Forwarder, r.Revision)
 	switch {
-	case err != nil && !r.Alone && w.Company(r.Forwarder):
+	case err != nil && w.Company(r.Forwarder):
 		r.Alone, r.Beyond, r.Revision = true, r.Revision, 0 // it may have been another one's fault
 		r.say(w.Now(), "refused together with others, tried alone")
 	case err != nil:
