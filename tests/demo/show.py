@@ -51,6 +51,13 @@ class Show:
             line = f"{first[0]:<{first[1]}}" + "".join(f"  {text:>{w}}" for text, w in others)
             say(f"     {paint(line, 'dim') if row is head else line}")
 
+    def verdict(self, head, rows, missed):
+        """A table and the goals that it misses. Returns the exit status."""
+        self.table(head, rows)
+        for text in missed:
+            say(f"   {paint('✗', 'red')} {text}")
+        return 1 if missed else 0
+
     def served(self, counts, unit="requests"):
         """Who answered how many."""
         total = sum(counts.values()) or 1

@@ -10,7 +10,7 @@ of them on their way, without losing one of itself.
 import json
 import sys
 
-from tests.demo.show import Show, paint, say
+from tests.demo.show import Show, say
 from tests.lab import Lab
 from tests.lab.lab import catch_signals
 from tests.lab.link import Link, balance
@@ -67,10 +67,7 @@ def main():
                 row, short = measure(lab, *case, realtime)
                 rows.append(row)
                 missed += short
-    Show().table(HEAD, rows)
-    for text in missed:
-        say(f"   {paint('✗', 'red')} {text}")
-    return 1 if missed else 0
+    return Show().verdict(HEAD, rows, missed)
 
 
 if __name__ == "__main__":

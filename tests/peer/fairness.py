@@ -15,7 +15,7 @@ import contextlib
 import sys
 import time
 
-from tests.demo.show import Show, paint, say
+from tests.demo.show import Show, say
 from tests.lab.lab import catch_signals
 from tests.lab.peer import KernelEnd
 from tests.lab.wait import wait_until
@@ -132,10 +132,7 @@ def main():
             row, short = measure(stage, CASES[number], options)
             rows.append(row)
             missed += short
-    Show().table(HEAD, rows)
-    for text in missed:
-        say(f"   {paint('✗', 'red')} {text}")
-    return 1 if missed else 0
+    return Show().verdict(HEAD, rows, missed)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.demo.show import Show, paint, say
+from tests.demo.show import Show, say
 from tests.lab.lab import catch_signals
 from tests.lab.peer import TCP_CONGESTION
 from tests.wire.interop import InteropStage, transfer
@@ -134,10 +134,7 @@ def main():
                 missed += short
                 if options.write and not short:
                     PAGE.write_text(replaced(PAGE.read_text(), cells, this_machine()))
-    Show().table(HEAD, done)
-    for text in missed:
-        say(f"   {paint('✗', 'red')} {text}")
-    return 1 if missed else 0
+    return Show().verdict(HEAD, done, missed)
 
 
 if __name__ == "__main__":
