@@ -311,7 +311,8 @@ func drainedBy(orders []*pb.DrainOrder) []drained {
 type place struct {
 	entry   cluster.Entry
 	vip     cluster.Entry // the request that has the VIP; revision 0: none
-	service string        // name of its service, if the order is for that
+	request string        // its id, and the name of its service, if the order is for that
+	service string
 	// For own orders: the request is not at the agent's forwarder, which has no say in it.
 	foreign bool
 }
@@ -319,14 +320,10 @@ type place struct {
 // findForeign marks places of requests that a forwarder does not have.
 func (s *Server) findForeign(ctx context.Context, forwarder string, places map[string]place) error {
 	for text, at := range places {
-		if at.service == "" {
+		if at.request == "" {
 			continue
 		}
-		var has holder
-		if err := decodeRecord(at.vip, &has); err != nil {
-			return err
-		}
-		record, entry, err := read[nfv.Record](ctx, s.store, keyRequests+has.Request)
+		record, entry, err := read[nfv.Record](ctx, s.store, keyRequests+at.request)
 		if err != nil {
 			return err
 		}
@@ -361,7 +358,7 @@ func (s *Server) placesOf(ctx context.Context, forwarder string, servers []drain
 				return nil, now, err
 			}
 			if name := has.Project + "." + has.Request; one.service == "" || one.service == name { // else a file has the same VIP
-				at.entry, at.service = now.Get(moving), name
+				at.entry, at.request, at.service = now.Get(moving), has.Request, name
 			}
 		}
 		places[drain.Text(one.ref)] = at
