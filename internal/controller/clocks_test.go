@@ -85,9 +85,7 @@ func TestAWrongClockDoesNotEndTheWait(t *testing.T) {
 	if err != nil || !slices.Equal(response.Msg.GetWaitingFor(), []string{"f1"}) {
 		t.Fatalf("it waits for %v, %v", response.Msg.GetWaitingFor(), err)
 	}
-	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Delete(keyWait)); err != nil { // as its lease does
-		t.Fatal(err)
-	}
+	l.commit(new(cluster.Txn).Delete(keyWait)) // as its lease does
 	// Now both its clock and the lease say so; the next step has a lease of its own.
 	l.awaitAuthorities([]controllerpb.Authority_State{signs, former}, "f1")
 }
@@ -123,9 +121,7 @@ func TestAgesOfLoadsNeedNoClock(t *testing.T) {
 	l := newLab(t, 0)
 	controllers := []*runningController{l.at(-40 * day), l.at(40 * day)}
 	txn := new(cluster.Txn).Put(keyMembers+"f1", encode(member{Role: controllerpb.Role_ROLE_FORWARDER}), 0).Put(keyLoads+"f1", encode(measured{Busy: 0.5}), 0)
-	if _, err := l.store.Commit(t.Context(), txn); err != nil {
-		t.Fatal(err)
-	}
+	l.commit(txn)
 	for _, c := range controllers {
 		got, err := c.admin.GetPlacement(t.Context(), connect.NewRequest(&nfvpb.GetPlacementRequest{}))
 		if err != nil || len(got.Msg.GetForwarders()) != 1 {

@@ -14,19 +14,11 @@ import (
 func TestTheAgeOfAList(t *testing.T) {
 	l := newLab(t, 0)
 	s := &Server{store: l.store}
-	commit := func(txn *cluster.Txn) int64 {
-		t.Helper()
-		revision, err := l.store.Commit(t.Context(), txn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return revision
-	}
-	one := &session{forwarder: "f1", joined: commit(new(cluster.Txn).Put(keyMembers+"f1", []byte("{}"), 0))}
-	one.fence = commit(new(cluster.Txn).Put(keyOwners+"f1", []byte("{}"), 0))
+	one := &session{forwarder: "f1", joined: l.commit(new(cluster.Txn).Put(keyMembers+"f1", []byte("{}"), 0))}
+	one.fence = l.commit(new(cluster.Txn).Put(keyOwners+"f1", []byte("{}"), 0))
 	age := func() int64 {
 		t.Helper()
-		commit(new(cluster.Txn).Put("other", nil, 0)) // as much as there may be
+		l.commit(new(cluster.Txn).Put("other", nil, 0)) // as much as there may be
 		var err error
 		if s.mirror, err = l.store.Snapshot(t.Context(), mirrored...); err != nil {
 			t.Fatal(err)
@@ -45,9 +37,9 @@ func TestTheAgeOfAList(t *testing.T) {
 	}
 	expect("without orders", one.joined)
 	order := encode(drainRecord{Drain: true})
-	expect("of its own", commit(new(cluster.Txn).Put(keyDrains+"f1/"+server, order, 0)))
-	expect("of a request", commit(new(cluster.Txn).Put(keyMoving+"10.0.0.80/"+server, order, 0)))
-	expect("judged", commit(new(cluster.Txn).Put(keyJudged+"f1", encode(judgement{"a", 1}), 0)))
+	expect("of its own", l.commit(new(cluster.Txn).Put(keyDrains+"f1/"+server, order, 0)))
+	expect("of a request", l.commit(new(cluster.Txn).Put(keyMoving+"10.0.0.80/"+server, order, 0)))
+	expect("judged", l.commit(new(cluster.Txn).Put(keyJudged+"f1", encode(judgement{"a", 1}), 0)))
 	before := age()
 	if err := s.forgetDrains(t.Context(), one, s.mirror.List(keyDrains+"f1/"), func(cluster.Entry) bool { return true }); err != nil {
 		t.Fatal(err)
@@ -57,5 +49,5 @@ func TestTheAgeOfAList(t *testing.T) {
 	}
 	ends := new(cluster.Txn)
 	release(ends, &nfvpb.Balancing{Virtual: &nfvpb.VirtualService{Vip: "10.0.0.80"}})
-	expect("the request has ended", commit(ends))
+	expect("the request has ended", l.commit(ends))
 }

@@ -72,6 +72,16 @@ func (q quiet) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
+// commit writes to the store, and returns at which revision.
+func (l *lab) commit(txn *cluster.Txn) int64 {
+	l.Helper()
+	revision, err := l.store.Commit(l.Context(), txn)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return revision
+}
+
 func (l *lab) log(who string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(quiet{l.T}, nil)).With("lab", who)
 }

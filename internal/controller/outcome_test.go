@@ -106,15 +106,7 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 	l := newLab(t, 0)
 	s := &Server{store: l.store, now: time.Now, id: "c"}
 	s.changed = sync.NewCond(&s.mu)
-	put := func(txn *cluster.Txn) int64 {
-		t.Helper()
-		revision, err := l.store.Commit(t.Context(), txn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return revision
-	}
-	fence := put(new(cluster.Txn).Put(keyMembers+"f1", encode(member{}), 0).Put(keyProjects+defaultProject, encode(project{}), 0).
+	fence := l.commit(new(cluster.Txn).Put(keyMembers+"f1", encode(member{}), 0).Put(keyProjects+defaultProject, encode(project{}), 0).
 		Put(keyOwners+"f1", encode(owner{}), 0))
 	change := func(weight int) int64 {
 		t.Helper()
@@ -122,7 +114,7 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return put(p.txn())
+		return l.commit(p.txn())
 	}
 	now := func() string {
 		t.Helper()
@@ -141,7 +133,7 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 	if err := s.confirm(t.Context(), "f1", first); err != nil {
 		t.Fatal(err)
 	}
-	put(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: first, Confirmed: first, InForwarder: true}), 0))
+	l.commit(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: first, Confirmed: first, InForwarder: true}), 0))
 	if err := s.takeBack(t.Context(), &session{forwarder: "f1", fence: fence - 1}, second, "no"); connect.CodeOf(err) != connect.CodeAborted || now() != file(2) {
 		t.Errorf("a controller that has lost the forwarder: %v", err)
 	}
@@ -184,9 +176,9 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 	if err := s.confirm(t.Context(), "f1", fifth); err != nil {
 		t.Fatal(err)
 	}
-	put(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: fifth, Confirmed: fifth, InForwarder: true}), 0))
+	l.commit(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: fifth, Confirmed: fifth, InForwarder: true}), 0))
 	seventh := change(7)
-	put(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: sixth, Confirmed: fifth}), 0)) // the agent has it, and its forwarder not
+	l.commit(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: sixth, Confirmed: fifth}), 0)) // the agent has it, and its forwarder not
 	if err := s.takeBack(t.Context(), one, seventh, "no"); err != nil || now() != file(5) {
 		t.Errorf("%v, %s", err, now())
 	}

@@ -72,9 +72,7 @@ func TestRemovalOfAForwarderWithManyProjects(t *testing.T) {
 			for _, begin := range []string{keyConfigs, keyPrevious, keyRefusals} {
 				txn.Put(fmt.Sprintf("%s%s/p%d", begin, name, i), packed("services: []\n"), 0)
 			}
-			if _, err := l.store.Commit(t.Context(), txn); err != nil {
-				t.Fatal(err)
-			}
+			l.commit(txn)
 		}
 	}
 	if _, err := c.admin.RemoveMember(t.Context(), connect.NewRequest(&pb.RemoveMemberRequest{Name: "f1"})); err != nil {
@@ -116,9 +114,7 @@ func TestSlowWatchEnds(t *testing.T) {
 	long := strings.Repeat("x", 60<<10)
 	for i := range 2 * watchBehind {
 		now := status{Applied: int64(i + 1), Error: long}
-		if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyStatus+"f1", encode(now), 0)); err != nil {
-			t.Fatal(err)
-		}
+		l.commit(new(cluster.Txn).Put(keyStatus+"f1", encode(now), 0))
 	}
 	events := 0
 	for stream.Receive() {
@@ -153,9 +149,7 @@ func TestWatchFromForgottenHistory(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	for range 8 {
-		if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put("x", nil, 0)); err != nil {
-			t.Fatal(err)
-		}
+		l.commit(new(cluster.Txn).Put("x", nil, 0))
 		if err := l.store.Tidy(t.Context()); err != nil {
 			t.Fatal(err)
 		}

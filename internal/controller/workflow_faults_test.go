@@ -91,9 +91,7 @@ func TestALeaderTakesOverItsOwnKey(t *testing.T) {
 		return err == nil && entry.Revision != 0
 	})
 	// The same owner, at a revision that its process does not know.
-	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Unchanged(entry).Put(keyLeader, encode(now), 0)); err != nil {
-		t.Fatal(err)
-	}
+	l.commit(new(cluster.Txn).Unchanged(entry).Put(keyLeader, encode(now), 0))
 	l.request(balancing("web", 80))
 	l.awaitState("web", pb.State_STATE_ROUTING, nil)
 }
@@ -285,9 +283,7 @@ func TestQuotasCountRequestsThatComeAtOnce(t *testing.T) {
 func TestRemovalTakesTheLoad(t *testing.T) {
 	l := newLab(t, 1)
 	txn := new(cluster.Txn).Put(keyMembers+"f1", encode(member{Role: controllerpb.Role_ROLE_FORWARDER}), 0).Put(keyLoads+"f1", encode(measured{Busy: 0.5}), 0)
-	if _, err := l.store.Commit(t.Context(), txn); err != nil {
-		t.Fatal(err)
-	}
+	l.commit(txn)
 	if _, err := l.controllers[0].admin.RemoveMember(t.Context(), connect.NewRequest(&controllerpb.RemoveMemberRequest{Name: "f1"})); err != nil {
 		t.Fatal(err)
 	}
