@@ -297,6 +297,7 @@ bool neigh_parse(const struct nlmsghdr *nlh, struct neigh_msg *out)
 	           attr_copy(&a, NDA_LLADDR, n->mac, sizeof(n->mac));
 	out->managed = attr_u32(&a, NDA_FLAGS_EXT, 0) & NTF_EXT_MANAGED;
 	out->fading = ndm->ndm_state & (NUD_STALE | NUD_FAILED);
+	out->permanent = ndm->ndm_state & NUD_PERMANENT;
 	return true;
 }
 

@@ -49,8 +49,9 @@ bool route_parse(const struct nlmsghdr *nlh, struct route_msg *out);
 /* A neighbour, with what the mirror needs beyond what it reports. */
 struct neigh_msg {
 	struct sy_neigh neigh;
-	bool managed; /* NTF_EXT_MANAGED took effect */
-	bool fading;  /* stale or failed: must be requested again if not managed */
+	bool managed;   /* NTF_EXT_MANAGED took effect */
+	bool fading;    /* stale or failed: must be requested again if not managed */
+	bool permanent; /* somebody has set it: nobody else changes it */
 };
 
 bool neigh_parse(const struct nlmsghdr *nlh, struct neigh_msg *out);

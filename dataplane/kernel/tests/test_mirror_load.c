@@ -154,6 +154,75 @@ static void test_neighbours_are_managed(void **state)
 	assert_int_equal(sy_mirror_neigh_release(topology->mirror, ifindex, &v4), 0);
 }
 
+static bool neigh_is_permanent(const char *text)
+{
+	return sh_ok("ip neigh show %s dev near0 | grep -q PERMANENT", text);
+}
+
+/* All that the mirror was told so far has been handled: the answer for this one comes last. */
+static void answers_await(int ifindex)
+{
+	struct sy_addr last = addr_of("192.0.2.3");
+
+	sh("ip neigh del 192.0.2.3 dev near0 2>/dev/null || true");
+	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &last), 0);
+	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.3", false, true}));
+	assert_int_equal(sy_mirror_neigh_release(topology->mirror, ifindex, &last), 0);
+}
+
+/* Nobody answers ARP for it: whoever has set it knows why. */
+static void test_permanent_neighbours_stay(void **state)
+{
+	int ifindex = (int)if_nametoindex("near0");
+	struct sy_addr fixed4 = addr_of("192.0.2.50"), fixed6 = addr_of("2001:db8::50");
+
+	sh("sysctl -qw net.ipv4.neigh.near0.mcast_solicit=1 net.ipv4.neigh.near0.retrans_time_ms="
+	   "20");
+	sh("ip neigh add 192.0.2.50 dev near0 lladdr 02:00:00:00:00:05 nud permanent; "
+	   "ip neigh add 2001:db8::50 dev near0 lladdr 02:00:00:00:00:05 nud permanent");
+	mirror_start();
+	for (unsigned i = 0; i < 3; i++) { /* also if it is asked again */
+		assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &fixed4), 0);
+		assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &fixed6), 0);
+		answers_await(ifindex);
+		assert_true(neigh_is_permanent("192.0.2.50"));
+		assert_true(neigh_is_permanent("2001:db8::50"));
+	}
+	/* An event of it, and a link without a carrier, change nothing either. */
+	sh("ip neigh replace 192.0.2.50 dev near0 lladdr 02:00:00:00:00:06 nud permanent");
+	netns_enter(far_ns);
+	sh("ip link set far0 down");
+	netns_enter(near_ns);
+	expect_link("near0", true, false);
+	netns_enter(far_ns);
+	sh("ip link set far0 up");
+	netns_enter(near_ns);
+	expect_link("near0", true, true);
+	answers_await(ifindex);
+	assert_true(neigh_is_permanent("192.0.2.50"));
+	assert_int_equal(sy_mirror_neigh_release(topology->mirror, ifindex, &fixed6), 0);
+	assert_true(neigh_is_permanent("2001:db8::50"));
+
+	/* Removed by hand, it is a neighbour like others. */
+	sh("ip neigh del 192.0.2.50 dev near0");
+	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.50", false, true}));
+	assert_true(neigh_is_managed("192.0.2.50"));
+}
+
+/* One that the host has by its own traffic is kept alive like those that are asked for. */
+static void test_known_neighbours_are_managed(void **state)
+{
+	int ifindex = (int)if_nametoindex("near0");
+	struct sy_addr v4 = addr_of("192.0.2.2");
+
+	sh("ip neigh replace 192.0.2.2 dev near0 lladdr 02:00:00:00:00:01 nud reachable");
+	mirror_start();
+	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.2", true, false}));
+	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &v4), 0);
+	answers_await(ifindex);
+	assert_true(neigh_is_managed("192.0.2.2"));
+}
+
 static void test_neighbour_changes_its_mac(void **state)
 {
 	struct sy_addr v4 = addr_of("192.0.2.2");
@@ -179,6 +248,8 @@ int main(void)
 	        TOPOLOGY_TEST(test_changes_during_dumps),
 	        TOPOLOGY_TEST(test_budget_is_kept),
 	        TOPOLOGY_TEST(test_neighbours_are_managed),
+	        TOPOLOGY_TEST(test_permanent_neighbours_stay),
+	        TOPOLOGY_TEST(test_known_neighbours_are_managed),
 	        TOPOLOGY_TEST(test_neighbour_changes_its_mac),
 	};
 
