@@ -6,8 +6,12 @@
 
 #include "client_state.h"
 
-#define PER_TURN   64                  /* packets come 64 in a turn: no more should go */
-#define SWEEP_NS   UINT64_C(100000000) /* in which all connections' time-outs are looked at */
+#define PER_TURN 64 /* packets come 64 in a turn: no more should go */
+#define ASKED    16 /* connections whose memory is asked for at a time */
+/* In which all connections' time-outs are looked at: in this part of one, and no faster than that.
+ */
+#define SWEEP_PART 20
+#define SWEEP_NS   UINT64_C(100000000)
 #define CLOSING_NS UINT64_C(3000000000)
 
 /* ---- a turn ---------------------------------------------------------------------------------- */
@@ -33,14 +37,24 @@ static void event_take(struct client *c, struct sy_stack *s, const struct sy_sta
 		talk_receive(c, s, i, now);
 }
 
+/* Asks for its memory: of a million connections, none is in a cache. */
+static void conn_ask(const struct client *c, uint32_t i)
+{
+	__builtin_prefetch(&c->conn[i], 1);
+	__builtin_prefetch(&c->request[(size_t)i * c->o.depth], 1);
+}
+
 static void events_take(struct client *c, struct sy_stack *s, uint64_t now)
 {
 	struct sy_stack_event e[64];
 	unsigned count;
 
-	while ((count = sy_stack_events(s, e, SY_ARRAY_LEN(e))) > 0)
+	while ((count = sy_stack_events(s, e, SY_ARRAY_LEN(e))) > 0) {
+		for (unsigned i = 0; i < count; i++)
+			conn_ask(c, (uint32_t)e[i].cookie);
 		for (unsigned i = 0; i < count; i++)
 			event_take(c, s, &e[i], now);
+	}
 }
 
 static void agenda_do(struct client *c, struct sy_stack *s, uint64_t now)
@@ -63,12 +77,35 @@ static void agenda_do(struct client *c, struct sy_stack *s, uint64_t now)
 	}
 }
 
+/* Asks for the memory of connections that are going to be drawn, and returns of how many. What is
+ * drawn may still change; then nothing is gained. */
+static unsigned draws_ask(const struct client *c, const struct sy_stack *s, unsigned most)
+{
+	struct chance pick = c->pick;
+	uint32_t drawn[ASKED];
+	unsigned count = most < ASKED ? most : ASKED;
+
+	if (count > c->backlog.count)
+		count = (unsigned)c->backlog.count;
+	if (count > c->pooled)
+		count = c->pooled;
+	for (unsigned n = 0; n < count; n++) {
+		drawn[n] = chance_below(&pick, c->pooled - n);
+		__builtin_prefetch(&c->pool[drawn[n]], 1);
+	}
+	for (unsigned n = 0; n < count; n++)
+		conn_ask(c, drawn[n] = c->pool[drawn[n]]);
+	for (unsigned n = 0; n < count; n++)
+		sy_stack_prefetch(s, c->conn[drawn[n]].id);
+	return count;
+}
+
 /* Requests of the open loop that are due until then: for any of the connections that have a place.
  * Those that found none before are first. Some in a turn: who sends all at once after having been
  * held up loses what comes meanwhile. */
 static void arrivals_do(struct client *c, struct sy_stack *s, uint64_t until, uint64_t now)
 {
-	unsigned most = c->o.turn ? c->o.turn : PER_TURN;
+	unsigned most = c->o.turn ? c->o.turn : PER_TURN, asked = 0;
 	uint64_t due;
 
 	while (client_may_issue(c) && arrivals_take(&c->arrivals, &c->schedule, until, &due)) {
@@ -76,15 +113,20 @@ static void arrivals_do(struct client *c, struct sy_stack *s, uint64_t until, ui
 		if (backlog_add(&c->backlog, due))
 			CLIENT_COUNT(c, unsent, 1);
 	}
-	while (c->pooled && most-- > 0 && backlog_take(&c->backlog, &due))
+	for (; c->pooled && most > 0; most--, asked--) {
+		if (asked == 0)
+			asked = draws_ask(c, s, most);
+		if (!backlog_take(&c->backlog, &due))
+			return;
 		conn_issue(c, s, c->pool[chance_below(&c->pick, c->pooled)], due, now);
+	}
 }
 
 static void timeouts_sweep(struct client *c, struct sy_stack *s, uint64_t now)
 {
-	uint64_t passed = now - c->swept_ns;
-	uint64_t count = passed >= SWEEP_NS ? c->o.connections
-	                                    : (uint64_t)c->o.connections * passed / SWEEP_NS;
+	uint64_t passed = now - c->swept_ns, part = c->o.timeout_ns / SWEEP_PART;
+	uint64_t period = part > SWEEP_NS ? part : SWEEP_NS;
+	uint64_t count = passed >= period ? c->o.connections : c->o.connections * passed / period;
 
 	if (!count || c->phase >= CLIENT_CLOSING)
 		return;

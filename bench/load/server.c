@@ -202,7 +202,10 @@ static void events_take(struct server *v, struct sy_stack *s, uint64_t now)
 	struct sy_stack_event e[64];
 	unsigned count;
 
-	while ((count = sy_stack_events(s, e, SY_ARRAY_LEN(e))) > 0)
+	while ((count = sy_stack_events(s, e, SY_ARRAY_LEN(e))) > 0) {
+		for (unsigned i = 0; i < count; i++)
+			if (!(e[i].cookie & LISTENER))
+				__builtin_prefetch(&v->peer[(uint32_t)e[i].cookie], 1);
 		for (unsigned i = 0; i < count; i++) {
 			struct peer *p = &v->peer[(uint32_t)e[i].cookie];
 			if (e[i].cookie & LISTENER)
@@ -210,6 +213,7 @@ static void events_take(struct server *v, struct sy_stack *s, uint64_t now)
 			else if (p->id == e[i].id)
 				peer_queue(v, p);
 		}
+	}
 }
 
 bool server_turn(struct server *v, struct sy_stack *s, uint64_t now)

@@ -74,20 +74,33 @@ struct connection *connection_of(struct sy_stack *s, sy_stack_id id)
 	return c->generation == id >> INDEX_BITS && c->flags & C_OWNED ? c : NULL;
 }
 
-static uint32_t *bucket_of(struct sy_stack *s, const struct sy_tuple *t)
+uint32_t *bucket_of(struct sy_stack *s, const struct sy_tuple *from_peer)
 {
-	return &s->bucket[sy_hash_tuple(&s->hash_key, t) & s->bucket_mask];
+	return &s->bucket[sy_hash_tuple(&s->hash_key, from_peer) & s->bucket_mask];
 }
 
-/* A bucket holds an index plus one; 0: it is empty. */
-struct connection *connection_find(struct sy_stack *s, const struct sy_tuple *from_peer)
+struct connection *bucket_find(struct sy_stack *s, const uint32_t *bucket,
+                               const struct sy_tuple *from_peer)
 {
-	for (uint32_t at = *bucket_of(s, from_peer); at; at = s->connection[at - 1].bucket_next) {
+	for (uint32_t at = *bucket; at; at = s->connection[at - 1].bucket_next) {
 		struct connection *c = &s->connection[at - 1];
 		if (SY_LIKELY(memcmp(&c->tuple, from_peer, sizeof(c->tuple)) == 0))
 			return c;
 	}
 	return NULL;
+}
+
+void connection_ask(const struct sy_stack *s, uint32_t index)
+{
+	const char *c = (const char *)&s->connection[index];
+
+	for (unsigned at = 0; at < sizeof(struct connection); at += SY_CACHE_LINE)
+		__builtin_prefetch(c + at, 1);
+}
+
+struct connection *connection_find(struct sy_stack *s, const struct sy_tuple *from_peer)
+{
+	return bucket_find(s, bucket_of(s, from_peer), from_peer);
 }
 
 static void table_add(struct sy_stack *s, struct connection *c)

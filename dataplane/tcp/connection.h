@@ -165,6 +165,13 @@ struct sy_stack;
 /* ---- table and ids --------------------------------------------------------------------------- */
 
 struct connection *connection_find(struct sy_stack *s, const struct sy_tuple *from_peer);
+/* The same in two steps. A bucket holds the index of its first connection plus one; 0: it is empty.
+ */
+uint32_t *bucket_of(struct sy_stack *s, const struct sy_tuple *from_peer);
+struct connection *bucket_find(struct sy_stack *s, const uint32_t *bucket,
+                               const struct sy_tuple *from_peer);
+/* Asks for its memory, and does not wait for it. */
+void connection_ask(const struct sy_stack *s, uint32_t index);
 /* The connection of an id that the application holds, or NULL. */
 struct connection *connection_of(struct sy_stack *s, sy_stack_id id);
 uint32_t connection_index(const struct sy_stack *s, const struct connection *c);

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One core's stack: its memory, packets in and out, time, events. */
-#include <arpa/inet.h>
+/* One core's stack: its memory, packets out, time. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include <rte_ether.h>
-
-#include "arrive.h"
-#include "chain.h"
-#include "client.h"
 #include "emit.h"
-#include "icmp_error.h"
 #include "priority.h"
 #include "timer.h"
 
-#define POOL_LOOK 512 /* packets between two looks at how many buffers are free */
+#define TIMERS_ASKED 16 /* of which the memory is asked for at a time */
 
 static const struct congestion_ops *congestion_find(const char *name)
 {
@@ -185,155 +178,6 @@ void sy_stack_destroy(struct sy_stack *s)
 	free(s);
 }
 
-/* ---- packets in ------------------------------------------------------------------------------ */
-
-/* The second of three steps on which priorities act: a segment arrives, and its connection is
- * known; or its listener's, or nobody's. */
-static void segment_arrive(struct sy_stack *s, struct segment *seg)
-{
-	const struct sy_tuple *t = &seg->view->tuple;
-	struct connection *c = connection_find(s, t);
-
-	if (!c) {
-		struct listener *l = listener_find(s, &t->dst, t->dport);
-		if (l) {
-			c = listener_arrive(s, l, seg);
-		} else {
-			stack_refuse(s, seg);
-			return;
-		}
-	}
-	if (!c)
-		return;
-	if (s->client)
-		client_arrive(s, c, seg);
-	arrive(s, c, seg);
-}
-
-bool sy_stack_knows(struct sy_stack *s, const struct sy_tuple *from_peer)
-{
-	return connection_find(s, from_peer) != NULL;
-}
-
-bool sy_stack_expects(struct sy_stack *s, const struct sy_tuple *from_peer, uint32_t ack)
-{
-	const struct connection *c = connection_find(s, from_peer);
-
-	return c && (c->state != SY_STACK_SYN_RECEIVED || ack == c->snd_nxt);
-}
-
-static inline bool packet_parse(struct rte_mbuf *m, struct sy_view *v)
-{
-	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
-
-	return SY_LIKELY(m->nb_segs == 1) ? sy_packet_parse(frame, m->data_len, v) == SY_DROP_NONE
-	                                  : chain_parse(m, v);
-}
-
-bool sy_stack_parse(struct rte_mbuf *m, struct sy_view *v)
-{
-	return packet_parse(m, v);
-}
-
-static bool checksum_is_right(const struct sy_stack *s, const struct rte_mbuf *m,
-                              const struct sy_view *v)
-{
-	uint64_t device = m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
-
-	/* NONE: the sum is not in the data, yet the device answers for the data. So virtual ones
-	 * say of what a neighbour on the same machine has sent. */
-	if (s->options.trust_checksum || device == RTE_MBUF_F_RX_L4_CKSUM_GOOD ||
-	    device == RTE_MBUF_F_RX_L4_CKSUM_NONE)
-		return true;
-	if (device == RTE_MBUF_F_RX_L4_CKSUM_BAD)
-		return false;
-	/* It joins what it has checked, and the sum of all is nowhere. */
-	if (m->ol_flags & RTE_MBUF_F_RX_LRO)
-		return true;
-	return SY_LIKELY(m->nb_segs == 1)
-	               ? sy_packet_check_l4(rte_pktmbuf_mtod(m, const uint8_t *), v) == SY_CSUM_OK
-	               : chain_check(m, v);
-}
-
-/* Counts a packet that cannot be parsed. A host gets ARP, and what is for a group of hosts, without
- * anybody's fault. */
-static void count_unparsed(struct sy_stack *s, const struct rte_mbuf *m)
-{
-	const struct rte_ether_hdr *eth = rte_pktmbuf_mtod(m, const struct rte_ether_hdr *);
-
-	if (m->data_len >= sizeof(*eth) && (rte_is_multicast_ether_addr(&eth->dst_addr) ||
-	                                    eth->ether_type == htons(RTE_ETHER_TYPE_ARP)))
-		s->counters.not_ours++;
-	else
-		s->counters.malformed++;
-}
-
-/* The first of three steps on which priorities act: the driver has received a packet, and nothing
- * has looked at it yet but a packet hook. */
-static void packet_receive(struct sy_stack *s, struct rte_mbuf *m)
-{
-	struct segment seg;
-	struct sy_view v;
-
-	s->counters.packets_in++;
-	s->counters.lro_packets += !!(m->ol_flags & RTE_MBUF_F_RX_LRO);
-	if (!packet_parse(m, &v) || v.fragment != SY_FRAGMENT_NONE) {
-		count_unparsed(s, m);
-		rte_pktmbuf_free(m);
-		return;
-	}
-	if (!checksum_is_right(s, m, &v)) {
-		s->counters.bad_checksums++;
-		rte_pktmbuf_free(m);
-		return;
-	}
-	if (v.proto != SY_PROTO_TCP) {
-		icmp_error_arrive(s, rte_pktmbuf_mtod(m, const uint8_t *), &v);
-		rte_pktmbuf_free(m);
-		return;
-	}
-	segment_read(&seg, m, &v);
-	segment_arrive(s, &seg);
-	rte_pktmbuf_free(seg.packet);
-}
-
-void packets_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
-{
-	for (unsigned i = 0; i < count; i++)
-		packet_receive(s, packet[i]);
-}
-
-/* Counting takes a look at the caches of all cores: once in a millisecond, or so many packets. */
-static void pool_look(struct sy_stack *s, unsigned count)
-{
-	const struct rte_mempool *pool = s->options.pool;
-	unsigned free;
-
-	s->unlooked += count;
-	if (!s->options.copies || (s->looked_ms == s->now_ms && s->unlooked < POOL_LOOK))
-		return;
-	s->unlooked = 0;
-	s->looked_ms = s->now_ms;
-	free = rte_mempool_avail_count(pool);
-	s->scarce = free < pool->size / 4;
-	s->very_scarce = free < pool->size / 8;
-}
-
-void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count, uint64_t now_ns)
-{
-	stack_time(s, now_ns);
-	pool_look(s, count);
-	if (SY_UNLIKELY(s->ranked != NULL)) {
-		if (packets_are_asked(s)) {
-			packets_wait(s, packet, count);
-			return;
-		}
-		for (unsigned i = 0; i < count; i++)
-			packet_set_level(packet[i], SY_USUAL);
-	}
-	packets_receive(s, packet, count);
-}
-
 /* ---- packets out ----------------------------------------------------------------------------- */
 
 void stack_send_loose(struct sy_stack *s, struct rte_mbuf *m)
@@ -435,6 +279,20 @@ unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigne
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
+/* Asks for what a timer looks at, of those that come next. Returns how many, and at least one. */
+static unsigned timers_ask(const struct sy_stack *s, uint64_t due_ms)
+{
+	uint32_t index[TIMERS_ASKED];
+	unsigned count = wheel_look(&s->wheel, due_ms, index, TIMERS_ASKED);
+
+	for (unsigned i = 0; i < count; i++) {
+		const struct connection *c = &s->connection[index[i]];
+		__builtin_prefetch(c, 1);
+		__builtin_prefetch(c->due_ms, 1);
+	}
+	return count ? count : 1;
+}
+
 void sy_stack_seen(struct sy_stack *s, uint64_t seen_ns)
 {
 	s->seen_ns = seen_ns;
@@ -443,12 +301,14 @@ void sy_stack_seen(struct sy_stack *s, uint64_t seen_ns)
 uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns)
 {
 	uint64_t due_ms, next;
+	unsigned asked = 0;
 	uint32_t index;
 
 	stack_time(s, now_ns);
 	due_ms = (s->seen_ns < s->now_ns ? s->seen_ns : s->now_ns) / MS_NS;
 	s->due_ms = (uint32_t)due_ms;
 	while ((index = wheel_take(&s->wheel, due_ms)) != WHEEL_NONE) {
+		asked = asked ? asked - 1 : timers_ask(s, due_ms);
 		struct connection *c = &s->connection[index];
 		c->in_wheel = false;
 		timer_run(s, c);

@@ -121,3 +121,15 @@ uint32_t wheel_take(struct wheel *w, uint64_t now_ms)
 	wheel_clear(w, index);
 	return index;
 }
+
+unsigned wheel_look(const struct wheel *w, uint64_t now_ms, uint32_t *index, unsigned most)
+{
+	uint32_t slot = 0, ref;
+	unsigned count = 0;
+
+	if (!w->count || slot_next(w, &slot) > now_ms)
+		return 0;
+	for (ref = w->slots[slot].next; !(ref & SLOT) && count < most; ref = w->links[ref - 1].next)
+		index[count++] = ref - 1;
+	return count;
+}

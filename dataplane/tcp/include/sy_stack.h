@@ -170,6 +170,10 @@ int sy_stack_connect(struct sy_stack *s, const struct sy_stack_endpoint *local,
                      const struct sy_stack_endpoint *peer, uint64_t cookie, uint64_t now_ns,
                      sy_stack_id *out);
 
+/* A connection is going to be used: asks for its memory and does not wait for it. For whoever has
+ * many connections, and knows several of the next ones. */
+void sy_stack_prefetch(const struct sy_stack *s, sy_stack_id id);
+
 /* More follows at once: these bytes wait for it where they do not fill a segment, until the peer
  * acknowledges something, or 200 ms; or a retransmission time-out, where that is longer. What was
  * sent before does not. */

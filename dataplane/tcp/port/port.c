@@ -14,6 +14,7 @@
 #define TURN_PIECES  (4 * SY_BURST) /* that a turn sends, before more is received */
 #define TURN_TAKES   8              /* packets of a turn, of those that wait in levels */
 #define DRAIN_BURSTS 32             /* received in a row to be sorted, before a turn */
+#define AHEAD        4              /* packets whose headers are asked for */
 
 /* Of one worker. */
 struct place {
@@ -137,6 +138,8 @@ static void stage_stack(struct sy_worker *w, struct sy_burst *b)
 	unsigned count = 0;
 
 	for (unsigned i = 0; i < b->count; i++) {
+		if (!alone && i + AHEAD < b->count)
+			__builtin_prefetch(sy_frame(b->mbuf[i + AHEAD]));
 		b->slot[i] = alone ? 0 : frame_slot(b->mbuf[i]);
 		if (!alone && sy_slot_worker(w->rt, b->slot[i]) != w->id) {
 			sy_burst_hand_over(w, b, i);

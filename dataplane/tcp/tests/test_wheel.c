@@ -52,11 +52,23 @@ static void owner_clear(struct owner *o, uint32_t index)
 	o->due[index] = 0;
 }
 
+/* Takes what a look before that has named. */
+static uint32_t looked_take(struct wheel *w, uint64_t now)
+{
+	uint32_t looked = WHEEL_NONE, index;
+	unsigned count = wheel_look(w, now, &looked, 1);
+
+	index = wheel_take(w, now);
+	assert_int_equal(count, index != WHEEL_NONE);
+	assert_int_equal(index, looked);
+	return index;
+}
+
 /* The next one that is due. */
 static uint32_t owner_take(struct owner *o, uint64_t now)
 {
 	uint32_t index;
-	while ((index = wheel_take(&o->wheel, now)) != WHEEL_NONE) {
+	while ((index = looked_take(&o->wheel, now)) != WHEEL_NONE) {
 		assert_true(index < o->count && o->due[index] != 0);
 		assert_false(wheel_is_set(&o->wheel, index));
 		if (o->due[index] <= now)
@@ -135,6 +147,29 @@ static void test_ends(void **state)
 	assert_int_equal(wheel_take(&w, START + 500000000), WHEEL_NONE);
 	wheel_set(&w, 1, START + 500000200);
 	assert_int_equal(wheel_next(&w), START + 500000200);
+}
+
+/* It names what comes, in its order and no more than there is, and changes nothing. */
+static void test_look(void **state)
+{
+	struct wheel_link links[5] = {{0}};
+	uint32_t looked[8];
+	struct wheel w;
+	(void)state;
+	wheel_init(&w, links, START);
+	assert_int_equal(wheel_look(&w, START + 9, looked, 8), 0);
+	for (uint32_t n = 0; n < 5; n++)
+		wheel_set(&w, 4 - n, START + 3 + n / 4);
+	assert_int_equal(wheel_look(&w, START + 2, looked, 8), 0);
+	assert_int_equal(wheel_look(&w, START + 3, looked, 2), 2);
+	assert_int_equal(wheel_look(&w, START + 4, looked, 8), 4); /* of one slot */
+	for (uint32_t n = 0; n < 4; n++) {
+		assert_int_equal(looked[n], 4 - n);
+		assert_int_equal(wheel_take(&w, START + 4), 4 - n);
+	}
+	assert_int_equal(wheel_look(&w, START + 4, looked, 8), 1);
+	assert_int_equal(wheel_take(&w, START + 4), looked[0]);
+	assert_int_equal(wheel_look(&w, START + 4, looked, 8), 0);
 }
 
 static uint64_t random_after(void)
@@ -216,9 +251,9 @@ static void test_millions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_exact),    cmocka_unit_test(test_beyond_the_last_slot),
-	        cmocka_unit_test(test_ends),     cmocka_unit_test(test_random),
-	        cmocka_unit_test(test_millions),
+	        cmocka_unit_test(test_exact),  cmocka_unit_test(test_beyond_the_last_slot),
+	        cmocka_unit_test(test_ends),   cmocka_unit_test(test_look),
+	        cmocka_unit_test(test_random), cmocka_unit_test(test_millions),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

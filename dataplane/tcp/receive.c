@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packets come in: parsed and checked in batches, then each to its connection. */
+#include <arpa/inet.h>
+
+#include <rte_ether.h>
+
+#include "arrive.h"
+#include "chain.h"
+#include "client.h"
+#include "icmp_error.h"
+#include "priority.h"
+
+#define POOL_LOOK     512 /* packets between two looks at how many buffers are free */
+#define RECEIVE_BATCH 16  /* packets whose connections are asked for at a time */
+#define AHEAD         4   /* packets whose bytes are asked for */
+#define BYTES_ASKED   192 /* of a packet */
+
+/* The second of three steps on which priorities act: a segment arrives, and its connection is
+ * known; or its listener's, or nobody's. */
+static void segment_arrive(struct sy_stack *s, struct segment *seg, const uint32_t *bucket)
+{
+	const struct sy_tuple *t = &seg->view->tuple;
+	struct connection *c = bucket_find(s, bucket, t);
+
+	if (!c) {
+		struct listener *l = listener_find(s, &t->dst, t->dport);
+		if (l) {
+			c = listener_arrive(s, l, seg);
+		} else {
+			stack_refuse(s, seg);
+			return;
+		}
+	}
+	if (!c)
+		return;
+	if (s->client)
+		client_arrive(s, c, seg);
+	arrive(s, c, seg);
+}
+
+void sy_stack_prefetch(const struct sy_stack *s, sy_stack_id id)
+{
+	if ((id & INDEX_MASK) < s->fresh)
+		connection_ask(s, id & INDEX_MASK);
+}
+
+bool sy_stack_knows(struct sy_stack *s, const struct sy_tuple *from_peer)
+{
+	return connection_find(s, from_peer) != NULL;
+}
+
+bool sy_stack_expects(struct sy_stack *s, const struct sy_tuple *from_peer, uint32_t ack)
+{
+	const struct connection *c = connection_find(s, from_peer);
+
+	return c && (c->state != SY_STACK_SYN_RECEIVED || ack == c->snd_nxt);
+}
+
+static inline bool packet_parse(struct rte_mbuf *m, struct sy_view *v)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+
+	return SY_LIKELY(m->nb_segs == 1) ? sy_packet_parse(frame, m->data_len, v) == SY_DROP_NONE
+	                                  : chain_parse(m, v);
+}
+
+bool sy_stack_parse(struct rte_mbuf *m, struct sy_view *v)
+{
+	return packet_parse(m, v);
+}
+
+static bool checksum_is_right(const struct sy_stack *s, const struct rte_mbuf *m,
+                              const struct sy_view *v)
+{
+	uint64_t device = m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
+
+	/* NONE: the sum is not in the data, yet the device answers for the data. So virtual ones
+	 * say of what a neighbour on the same machine has sent. */
+	if (s->options.trust_checksum || device == RTE_MBUF_F_RX_L4_CKSUM_GOOD ||
+	    device == RTE_MBUF_F_RX_L4_CKSUM_NONE)
+		return true;
+	if (device == RTE_MBUF_F_RX_L4_CKSUM_BAD)
+		return false;
+	/* It joins what it has checked, and the sum of all is nowhere. */
+	if (m->ol_flags & RTE_MBUF_F_RX_LRO)
+		return true;
+	return SY_LIKELY(m->nb_segs == 1)
+	               ? sy_packet_check_l4(rte_pktmbuf_mtod(m, const uint8_t *), v) == SY_CSUM_OK
+	               : chain_check(m, v);
+}
+
+/* Counts a packet that cannot be parsed. A host gets ARP, and what is for a group of hosts, without
+ * anybody's fault. */
+static void count_unparsed(struct sy_stack *s, const struct rte_mbuf *m)
+{
+	const struct rte_ether_hdr *eth = rte_pktmbuf_mtod(m, const struct rte_ether_hdr *);
+
+	if (m->data_len >= sizeof(*eth) && (rte_is_multicast_ether_addr(&eth->dst_addr) ||
+	                                    eth->ether_type == htons(RTE_ETHER_TYPE_ARP)))
+		s->counters.not_ours++;
+	else
+		s->counters.malformed++;
+}
+
+/* A packet waits for memory three times in a row: for its bytes, its bucket, its connection. A
+ * burst waits for those of all side by side: each pass asks for what the next one reads. */
+struct looked {
+	struct sy_view view;
+	struct rte_mbuf *packet;
+	const uint32_t *bucket;
+} __attribute__((aligned(SY_CACHE_LINE)));
+
+/* Headers and the first bytes behind them. */
+static inline void bytes_ask(const struct rte_mbuf *m)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+
+	for (unsigned at = 0; at < BYTES_ASKED; at += SY_CACHE_LINE)
+		__builtin_prefetch(frame + at);
+}
+
+/* The first of three steps on which priorities act: the driver has received a packet, and nothing
+ * has looked at it yet but a packet hook. Returns false if it is no packet for the stack. */
+static inline bool packet_receive(struct sy_stack *s, struct rte_mbuf *m, struct looked *l)
+{
+	s->counters.packets_in++;
+	s->counters.lro_packets += !!(m->ol_flags & RTE_MBUF_F_RX_LRO);
+	if (!packet_parse(m, &l->view) || l->view.fragment != SY_FRAGMENT_NONE) {
+		count_unparsed(s, m);
+	} else if (!checksum_is_right(s, m, &l->view)) {
+		s->counters.bad_checksums++;
+	} else {
+		l->packet = m;
+		return true;
+	}
+	rte_pktmbuf_free(m);
+	return false;
+}
+
+static inline void packet_arrive(struct sy_stack *s, const struct looked *l)
+{
+	struct segment seg;
+
+	if (l->view.proto != SY_PROTO_TCP) {
+		icmp_error_arrive(s, rte_pktmbuf_mtod(l->packet, const uint8_t *), &l->view);
+		rte_pktmbuf_free(l->packet);
+		return;
+	}
+	segment_read(&seg, l->packet, &l->view);
+	segment_arrive(s, &seg, l->bucket);
+	rte_pktmbuf_free(seg.packet);
+}
+
+static void batch_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
+{
+	struct looked looked[RECEIVE_BATCH];
+	unsigned good = 0;
+
+	for (unsigned i = 0; i < count && i < AHEAD; i++)
+		bytes_ask(packet[i]);
+	for (unsigned i = 0; i < count; i++) {
+		struct looked *l = &looked[good];
+		if (i + AHEAD < count)
+			bytes_ask(packet[i + AHEAD]);
+		if (!packet_receive(s, packet[i], l))
+			continue;
+		l->bucket = bucket_of(s, &l->view.tuple);
+		__builtin_prefetch(l->bucket);
+		good++;
+	}
+	for (unsigned i = 0; i < good; i++)
+		if (*looked[i].bucket)
+			connection_ask(s, *looked[i].bucket - 1);
+	for (unsigned i = 0; i < good; i++)
+		packet_arrive(s, &looked[i]);
+}
+
+void packets_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
+{
+	for (unsigned n; count > 0; packet += n, count -= n) {
+		n = count < RECEIVE_BATCH ? count : RECEIVE_BATCH;
+		batch_receive(s, packet, n);
+	}
+}
+
+/* Counting takes a look at the caches of all cores: once in a millisecond, or so many packets. */
+static void pool_look(struct sy_stack *s, unsigned count)
+{
+	const struct rte_mempool *pool = s->options.pool;
+	unsigned free;
+
+	s->unlooked += count;
+	if (!s->options.copies || (s->looked_ms == s->now_ms && s->unlooked < POOL_LOOK))
+		return;
+	s->unlooked = 0;
+	s->looked_ms = s->now_ms;
+	free = rte_mempool_avail_count(pool);
+	s->scarce = free < pool->size / 4;
+	s->very_scarce = free < pool->size / 8;
+}
+
+void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count, uint64_t now_ns)
+{
+	stack_time(s, now_ns);
+	pool_look(s, count);
+	if (SY_UNLIKELY(s->ranked != NULL)) {
+		if (packets_are_asked(s)) {
+			packets_wait(s, packet, count);
+			return;
+		}
+		for (unsigned i = 0; i < count; i++)
+			packet_set_level(packet[i], SY_USUAL);
+	}
+	packets_receive(s, packet, count);
+}
