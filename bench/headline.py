@@ -298,6 +298,11 @@ HEADLINES = [
     ),
     stack("the same, each at half of what it can itself", "p99", {"load": "half of its own"}),
     stack(
+        "taken from a program on the servers' core, in pauses of 10 µs and longer",
+        "taken by the machine",
+        {"core": "servers'"},
+    ),
+    stack(
         "one bulk flow from a server on the stack, over veth, one core",
         "throughput",
         {"flow": "download", "kernel": "one core"},

@@ -5,6 +5,8 @@
                  `both cores`: the kernel's half of receiving is on the generator's
     half load    an open loop at half of what the server did in the same round; latency counts from
                  when a request was due. `half of the kernel's`: both servers at that rate
+    machine      what it takes of each core from a program that only reads the clock, in the same
+                 round: who waits for an answer waits through that
     bulk         one connection, answers of 64 MB, or requests of 64 MB; `both cores` as for echo
     burst        requests of one time, as the receiver's end of the cable stamps them; the baseline
                  is as fast as the generator sends for long, with answers to be taken meanwhile
@@ -107,6 +109,9 @@ def echo(bed, seconds):
         theirs = bed.ask("kernel", "echo", rate=f"{rates[1]:.0f}", **times)
         seen = evidence(ours, theirs) | {"offered": rate, "reached": ours["rate"]}
         yield record({"load": load}, "p99", "µs", p99(ours), p99(theirs), seen)
+    for name, core in (("generator's", bed.near), ("servers'", bed.far)):
+        options = ("--core", name, "--ms", f"{seconds * 250:.0f}")
+        yield from machine.run_program("steelyard-gaps", *options, cpus=[core])
 
 
 def programs(bed, seconds):
