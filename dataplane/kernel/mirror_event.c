@@ -96,7 +96,8 @@ static void on_neigh(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumpe
 		return;
 	recent_check(m, dumped, &msg.neigh.addr, (uint32_t)msg.neigh.ifindex);
 	store_neigh(&m->store, &msg.neigh, gone);
-	managed_on_neigh(m, &msg, gone);
+	if (!dumped || !m->spoilt) /* else it comes again */
+		managed_on_neigh(m, &msg, gone);
 }
 
 static void on_rule(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)

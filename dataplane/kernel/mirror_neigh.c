@@ -18,7 +18,8 @@ struct managed {
 	struct table_node node;
 	int ifindex;
 	struct sy_addr addr;
-	bool reported;  /* the kernel has told of it */
+	bool reported;  /* the kernel has told of it since we asked */
+	bool released;  /* before it was: what is there decides how it ends */
 	bool permanent; /* the host's own entry: a request would make an ordinary one of it */
 };
 
@@ -99,20 +100,31 @@ int sy_mirror_neigh_manage(struct sy_mirror *m, int ifindex, const struct sy_add
 		n->addr = *addr;
 		table_insert(&m->managed, &n->node, store_hash(&m->store, addr, (uint32_t)ifindex));
 	}
+	n->released = false;
 	return neigh_make(m, ifindex, addr);
+}
+
+/* The management ends, if there is one. That must not create the neighbour again if it was removed.
+ */
+static int managed_end(struct sy_mirror *m, struct managed *n, bool is_managed)
+{
+	struct managed end = *n;
+
+	table_remove(&m->managed, &n->node);
+	free(n);
+	return is_managed ? neigh_request(m, end.ifindex, &end.addr, NLM_F_REPLACE, false) : 0;
 }
 
 int sy_mirror_neigh_release(struct sy_mirror *m, int ifindex, const struct sy_addr *addr)
 {
 	struct managed *n = managed_find(m, ifindex, addr);
-	bool permanent = n && n->permanent;
 
 	if (!n)
 		return 0;
-	table_remove(&m->managed, &n->node);
-	free(n);
-	/* Ending the management must not create the neighbour again if it was removed. */
-	return permanent ? 0 : neigh_request(m, ifindex, addr, NLM_F_REPLACE, false);
+	if (n->reported)
+		return managed_end(m, n, !n->permanent);
+	n->released = true;
+	return 0;
 }
 
 static bool link_is_up(const struct sy_mirror *m, int ifindex)
@@ -122,22 +134,27 @@ static bool link_is_up(const struct sy_mirror *m, int ifindex)
 	return link && link->up;
 }
 
+/* What an event tells may be over already: somebody may have set a permanent entry since. So it is
+ * only a reason to ask again, and the answer is the first report of what is there. */
 void managed_on_neigh(struct sy_mirror *m, const struct neigh_msg *msg, bool gone)
 {
 	struct managed *n = managed_find(m, msg->neigh.ifindex, &msg->neigh.addr);
-	bool first;
+	bool first, fades = msg->fading && !msg->managed;
 
 	if (!n)
 		return;
+	if (n->released) {
+		managed_end(m, n, !gone && msg->managed);
+		return;
+	}
 	first = !n->reported;
-	n->reported = !gone;
 	n->permanent = !gone && msg->permanent;
+	n->reported = !gone && (first || n->permanent || !fades);
 	if (n->permanent || !link_is_up(m, n->ifindex))
 		return;
-	/* The first report is of an entry that was there before, unless it says managed. */
-	if (gone)
+	if (!n->reported)
 		neigh_make(m, n->ifindex, &n->addr);
-	else if (!msg->managed && (msg->fading || first))
+	else if (first && (!msg->managed || msg->neigh.failed))
 		managed_renew(m, n);
 }
 
@@ -146,12 +163,10 @@ void managed_on_link_up(struct sy_mirror *m, int ifindex)
 	for (uint32_t i = 0; i < m->managed.buckets; i++)
 		for (struct table_node *at = m->managed.bucket[i]; at; at = at->next) {
 			struct managed *n = (struct managed *)at;
-			if (n->ifindex != ifindex || n->permanent)
+			if (n->ifindex != ifindex || n->released)
 				continue;
-			if (n->reported)
-				managed_renew(m, n);
-			else
-				neigh_make(m, ifindex, &n->addr);
+			n->reported = n->permanent = false;
+			neigh_make(m, ifindex, &n->addr);
 		}
 }
 

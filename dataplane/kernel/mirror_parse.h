@@ -51,7 +51,7 @@ struct neigh_msg {
 	struct sy_neigh neigh;
 	bool managed;   /* NTF_EXT_MANAGED took effect */
 	bool fading;    /* stale or failed: must be requested again if not managed */
-	bool permanent; /* somebody has set it: nobody else changes it */
+	bool permanent; /* NUD_PERMANENT: somebody has set it */
 };
 
 bool neigh_parse(const struct nlmsghdr *nlh, struct neigh_msg *out);

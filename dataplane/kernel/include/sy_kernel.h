@@ -88,9 +88,11 @@ int sy_mirror_fd(const struct sy_mirror *m);
  */
 int sy_mirror_process(struct sy_mirror *m, unsigned budget);
 /* Asks the kernel to resolve a neighbour and keep it alive (NTF_EXT_MANAGED; NTF_USE on kernels
- * before 5.16). Asynchronous: the result arrives as a neigh event. */
+ * before 5.16). A permanent entry is left as it is. Asynchronous: the result arrives as a neigh
+ * event. */
 int sy_mirror_neigh_manage(struct sy_mirror *m, int ifindex, const struct sy_addr *addr);
-/* Ends the management; the kernel ages the entry as usual from then on. */
+/* Ends the management, of what is not permanent; the kernel ages the entry as usual from then on.
+ */
 int sy_mirror_neigh_release(struct sy_mirror *m, int ifindex, const struct sy_addr *addr);
 /* The best route in the mirror; false: none. For the control thread and tests. */
 bool sy_mirror_lookup(const struct sy_mirror *m, const struct sy_addr *dst, struct sy_route *out);

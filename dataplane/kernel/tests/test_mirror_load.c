@@ -165,6 +165,7 @@ static void answers_await(int ifindex)
 	struct sy_addr last = addr_of("192.0.2.3");
 
 	sh("ip neigh del 192.0.2.3 dev near0 2>/dev/null || true");
+	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.3", false, false}));
 	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &last), 0);
 	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.3", false, true}));
 	assert_int_equal(sy_mirror_neigh_release(topology->mirror, ifindex, &last), 0);
@@ -203,10 +204,22 @@ static void test_permanent_neighbours_stay(void **state)
 	assert_int_equal(sy_mirror_neigh_release(topology->mirror, ifindex, &fixed6), 0);
 	assert_true(neigh_is_permanent("2001:db8::50"));
 
+	/* Released before anybody knows what it is. */
+	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &fixed6), 0);
+	assert_int_equal(sy_mirror_neigh_release(topology->mirror, ifindex, &fixed6), 0);
+	answers_await(ifindex);
+	assert_true(neigh_is_permanent("2001:db8::50"));
+
 	/* Removed by hand, it is a neighbour like others. */
 	sh("ip neigh del 192.0.2.50 dev near0");
 	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.50", false, true}));
 	assert_true(neigh_is_managed("192.0.2.50"));
+
+	/* Set in its place at once: the mirror hears of the end of the one before it, too late. */
+	sh("printf 'neigh del 192.0.2.50 dev near0\nneigh add 192.0.2.50 dev near0 lladdr "
+	   "02:00:00:00:00:05 nud permanent\n' | ip -batch -");
+	answers_await(ifindex);
+	assert_true(neigh_is_permanent("192.0.2.50"));
 }
 
 /* One that the host has by its own traffic is kept alive like those that are asked for. */
