@@ -95,9 +95,12 @@ def replaced(page, row, machine):
     before, rest = page.split(MARKS[0])
     _, after = rest.split(MARKS[1])
     rows = cells_of(page) | {(row[0], row[1]): row}
+    said = re.search(r"^On (.*); each row", page, re.M)
+    machines = said[1].split(" and ") if said else []
+    machines += [] if machine in machines else [machine]
     names = [one.name for one in ROWS]
     known = [(name, family) for name in names for family in ("4", "6") if (name, family) in rows]
-    lines = [f"On {machine}; each row is the last run of its link.", ""]
+    lines = [f"On {' and '.join(machines)}; each row is the last run of its link.", ""]
     lines += [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
     lines += [f"| {' | '.join(rows[key])} |" for key in known]
     return before + MARKS[0] + "\n".join(lines) + "\n" + MARKS[1] + after
