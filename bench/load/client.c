@@ -8,8 +8,7 @@
 
 #define PER_TURN 64 /* packets come 64 in a turn: no more should go */
 #define ASKED    16 /* connections whose memory is asked for at a time */
-/* In which all connections' time-outs are looked at: in this part of one, and no faster than that.
- */
+/* All connections' time-outs are looked at in a twentieth of one, but in 100 ms at least. */
 #define SWEEP_PART 20
 #define SWEEP_NS   UINT64_C(100000000)
 #define CLOSING_NS UINT64_C(3000000000)
@@ -78,7 +77,8 @@ static void agenda_do(struct client *c, struct sy_stack *s, uint64_t now)
 }
 
 /* Asks for the memory of connections that are going to be drawn, and returns of how many. What is
- * drawn may still change; then nothing is gained. */
+ * drawn may still change; then nothing is gained. With one request at a time each leaves the pool.
+ */
 static unsigned draws_ask(const struct client *c, const struct sy_stack *s, unsigned most)
 {
 	struct chance pick = c->pick;
@@ -90,7 +90,7 @@ static unsigned draws_ask(const struct client *c, const struct sy_stack *s, unsi
 	if (count > c->pooled)
 		count = c->pooled;
 	for (unsigned n = 0; n < count; n++) {
-		drawn[n] = chance_below(&pick, c->pooled - n);
+		drawn[n] = chance_below(&pick, c->pooled - (c->o.depth == 1 ? n : 0));
 		__builtin_prefetch(&c->pool[drawn[n]], 1);
 	}
 	for (unsigned n = 0; n < count; n++)

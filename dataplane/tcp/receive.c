@@ -103,7 +103,7 @@ static void count_unparsed(struct sy_stack *s, const struct rte_mbuf *m)
 }
 
 /* A packet waits for memory three times in a row: for its bytes, its bucket, its connection. A
- * burst waits for those of all side by side: each pass asks for what the next one reads. */
+ * burst waits for those of all side by side: each pass asks for what later ones read. */
 struct looked {
 	struct sy_view view;
 	struct rte_mbuf *packet;

@@ -308,7 +308,7 @@ uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns)
 	due_ms = (s->seen_ns < s->now_ns ? s->seen_ns : s->now_ns) / MS_NS;
 	s->due_ms = (uint32_t)due_ms;
 	while ((index = wheel_take(&s->wheel, due_ms)) != WHEEL_NONE) {
-		asked = asked ? asked - 1 : timers_ask(s, due_ms);
+		asked = asked > 1 ? asked - 1 : timers_ask(s, due_ms);
 		struct connection *c = &s->connection[index];
 		c->in_wheel = false;
 		timer_run(s, c);

@@ -60,8 +60,8 @@ static inline bool wheel_is_set(const struct wheel *w, uint32_t index)
  * It may be early, but is never late. Time does not go back. */
 uint32_t wheel_take(struct wheel *w, uint64_t now_ms);
 
-/* Which indices the next calls of wheel_take() will give, so that their memory can be asked for: as
- * many as `most`, or fewer. Returns how many. */
+/* Which indices the next calls of wheel_take() will give, so that their memory can be asked for: up
+ * to `most`, all of one slot. Returns how many. */
 unsigned wheel_look(const struct wheel *w, uint64_t now_ms, uint32_t *index, unsigned most);
 
 /* A time before which wheel_take() finds nothing; WHEEL_NEVER: no timer is set. */

@@ -152,6 +152,21 @@ static void test_resets(void **state)
 	lost_and_found(true);
 }
 
+/* However long it is, a time-out is found soon after its end: within a twentieth. */
+static void test_long_timeout(void **state)
+{
+	struct world w;
+
+	world_open(&w, PROTOCOL_RAW);
+	w.o.timeout_ns = 40 * SEC;
+	w.o.requests = 8;
+	world_run_impatient(&w, UINT64_MAX);
+	const struct client_counts *n = client_counts(w.client);
+	assert_int_equal(n->timeout, 8);
+	assert_in_range(w.now - START, 40 * SEC, 42 * SEC + 10 * MS);
+	world_close(&w);
+}
+
 static void test_timeout(void **state)
 {
 	struct world w;
@@ -207,6 +222,7 @@ int main(void)
 	        cmocka_unit_test(test_impatient_later),
 	        cmocka_unit_test(test_resets),
 	        cmocka_unit_test(test_timeout),
+	        cmocka_unit_test(test_long_timeout),
 	        cmocka_unit_test(test_wrong),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
