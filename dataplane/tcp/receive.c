@@ -119,6 +119,13 @@ static inline void bytes_ask(const struct rte_mbuf *m)
 		__builtin_prefetch(frame + at);
 }
 
+/* Is it of the connection that its bucket names? Of a flood, nothing is: eight lines of somebody
+ * else's connection would come for each packet. */
+static inline bool may_be_of(const struct sy_stack *s, const struct looked *l)
+{
+	return *l->bucket && s->connection[*l->bucket - 1].tuple.sport == l->view.tuple.sport;
+}
+
 /* The first of three steps on which priorities act: the driver has received a packet, and nothing
  * has looked at it yet but a packet hook. Returns false if it is no packet for the stack. */
 static inline bool packet_receive(struct sy_stack *s, struct rte_mbuf *m, struct looked *l)
@@ -170,6 +177,9 @@ static void batch_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned
 	}
 	for (unsigned i = 0; i < good; i++)
 		if (*looked[i].bucket)
+			__builtin_prefetch(&s->connection[*looked[i].bucket - 1], 1);
+	for (unsigned i = 0; i < good; i++)
+		if (may_be_of(s, &looked[i]))
 			connection_ask(s, *looked[i].bucket - 1);
 	for (unsigned i = 0; i < good; i++)
 		packet_arrive(s, &looked[i]);
