@@ -119,15 +119,20 @@ static bool neigh_is_managed(const char *text)
 	return sh_ok("ip -d neigh show %s dev near0 | grep -q managed", text);
 }
 
+/* The kernel gives up after one probe of 20 ms. */
+static void neighbours_fail_soon(void)
+{
+	sh("sysctl -qw net.ipv4.neigh.near0.mcast_solicit=1 net.ipv4.neigh.near0.retrans_time_ms="
+	   "20");
+}
+
 static void test_neighbours_are_managed(void **state)
 {
 	int ifindex = (int)if_nametoindex("near0");
 	struct sy_addr v4 = addr_of("192.0.2.2"), v6 = addr_of("2001:db8::2"),
 	               absent = addr_of("192.0.2.99");
 
-	/* The kernel gives up after one probe of 20 ms. */
-	sh("sysctl -qw net.ipv4.neigh.near0.mcast_solicit=1 net.ipv4.neigh.near0.retrans_time_ms="
-	   "20");
+	neighbours_fail_soon();
 	mirror_start();
 	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &v4), 0);
 	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &v6), 0);
@@ -177,8 +182,7 @@ static void test_permanent_neighbours_stay(void **state)
 	int ifindex = (int)if_nametoindex("near0");
 	struct sy_addr fixed4 = addr_of("192.0.2.50"), fixed6 = addr_of("2001:db8::50");
 
-	sh("sysctl -qw net.ipv4.neigh.near0.mcast_solicit=1 net.ipv4.neigh.near0.retrans_time_ms="
-	   "20");
+	neighbours_fail_soon();
 	sh("ip neigh add 192.0.2.50 dev near0 lladdr 02:00:00:00:00:05 nud permanent; "
 	   "ip neigh add 2001:db8::50 dev near0 lladdr 02:00:00:00:00:05 nud permanent");
 	mirror_start();
