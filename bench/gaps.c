@@ -14,10 +14,9 @@
 
 int main(int argc, char **argv)
 {
-	const char *bench = "stack", *core = "some";
+	const char *core = "some";
 	unsigned ms = 250, least_ns = 10000;
 	const struct option_entry entry[] = {
-	        {"bench", "NAME", OPTION_WORD, &bench, 0, 0, "whose row it is"},
 	        {"core", "NAME", OPTION_WORD, &core, 0, 0, "what the row calls the core"},
 	        {"ms", "N", OPTION_UNSIGNED, &ms, 1, 60000, "how long the clock is read"},
 	        {"least", "NS", OPTION_UNSIGNED, &least_ns, 1000, 1000000000,
@@ -41,7 +40,7 @@ int main(int argc, char **argv)
 	snprintf(params, sizeof(params), "\"core\": \"%s\"", core);
 	snprintf(evidence, sizeof(evidence), "\"pauses\": %llu, \"longest_us\": %.1f",
 	         (unsigned long long)count, (double)longest / 1e3);
-	measure_report(&(struct measure){.bench = bench,
+	measure_report(&(struct measure){.bench = "stack",
 	                                 .params = params,
 	                                 .metric = "taken by the machine",
 	                                 .unit = "%",
