@@ -111,7 +111,7 @@ static struct rte_mbuf *one_make(struct sy_stack *s, struct connection *c,
 	if (plan->len > 0)
 		send_buffer_read(&c->unsent, &s->chunks, plan->seq + !!(plan->flags & SY_TCP_SYN),
 		                 payload, plan->len);
-	segment_finish(m, s->options.offload_checksum);
+	segment_finish(m, plan, s->options.offload_checksum);
 	s->counters.offloaded += s->options.offload_checksum;
 	return m;
 }
@@ -131,7 +131,7 @@ static struct rte_mbuf *large_make(struct sy_stack *s, struct connection *c,
 		                 rte_pktmbuf_mtod_offset(b, uint8_t *, offset), len);
 		at += len;
 	}
-	segment_finish_large(m, plan->piece);
+	segment_finish_large(m, plan);
 	s->counters.tso_segments++;
 	s->counters.tso_pieces += segment_pieces(m);
 	return m;

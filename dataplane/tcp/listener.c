@@ -211,7 +211,7 @@ static void cookie_send(struct sy_stack *s, const struct segment *seg)
 	}
 	m = segment_make(s->options.pool, &plan, NULL);
 	if (m)
-		segment_finish(m, s->options.offload_checksum);
+		segment_finish(m, &plan, s->options.offload_checksum);
 	s->cookie_ns = s->now_ns;
 	s->counters.cookies_sent++;
 	stack_send_loose(s, m);

@@ -94,9 +94,20 @@ unsigned segment_options_len(const struct segment_plan *plan)
 	return len + (plan->blocks ? 4 + 8u * plan->blocks : 0);
 }
 
-static inline __attribute__((always_inline)) void options_put(uint8_t *at,
-                                                              const struct segment_plan *plan)
+/*
+ * Checksums of headers come from the values that they are made of. A load of bytes that several
+ * stores have just written waits until these have left the store buffer, and with them all stores
+ * before: those into packets that another core had.
+ */
+static uint64_t addresses_sum(const struct sy_tuple *t)
 {
+	return (uint64_t)sy_csum_addr(&t->src) + sy_csum_addr(&t->dst);
+}
+
+static uint64_t options_unusual_put(uint8_t *at, const struct segment_plan *plan)
+{
+	const uint8_t *begin = at;
+
 	at += sy_tcp_options_put(at, &plan->options, plan->flags & SY_TCP_SYN);
 	if (plan->blocks) {
 		const uint8_t head[4] = {KIND_NOP, KIND_NOP, KIND_SACK,
@@ -106,6 +117,22 @@ static inline __attribute__((always_inline)) void options_put(uint8_t *at,
 	}
 	for (unsigned i = 0; i < plan->blocks; i++)
 		at = number_put(number_put(at, plan->block[i].from), plan->block[i].to);
+	return sy_csum_sum(begin, (size_t)(at - begin));
+}
+
+/* Returns their sum. */
+static inline __attribute__((always_inline)) uint64_t options_put(uint8_t *at,
+                                                                  const struct segment_plan *plan)
+{
+	const struct sy_tcp_options *o = &plan->options;
+	const uint32_t head = KIND_NOP << 24 | KIND_NOP << 16 | KIND_TIMESTAMPS << 8 | 10;
+
+	if (plan->flags & SY_TCP_SYN || plan->blocks)
+		return options_unusual_put(at, plan);
+	if (!o->timestamps)
+		return 0;
+	number_put(number_put(number_put(at, head), o->time), o->echo);
+	return (uint64_t)htonl(head) + htonl(o->time) + htonl(o->echo);
 }
 
 static inline __attribute__((always_inline)) void
@@ -114,18 +141,22 @@ ip_put(uint8_t *l3, const struct segment_plan *plan, uint16_t l4_len)
 	const struct sy_tuple *t = plan->from_peer;
 
 	if (sy_addr_is_v4(&t->src)) {
-		struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
-		*ip = (struct sy_ipv4){
+		uint16_t len = htons((uint16_t)(sizeof(struct sy_ipv4) + l4_len));
+		uint16_t fragment = plan->fragile ? 0 : htons(IPV4_DF);
+		uint64_t sum = addresses_sum(t) + htons((uint16_t)(0x4500 | plan->tos)) + len +
+		               fragment + htons(TTL << 8 | SY_PROTO_TCP);
+
+		*(struct sy_ipv4 *)l3 = (struct sy_ipv4){
 		        .version_ihl = 0x45,
 		        .tos = plan->tos,
-		        .total_length = htons((uint16_t)(sizeof(*ip) + l4_len)),
-		        .fragment = plan->fragile ? 0 : htons(IPV4_DF),
+		        .total_length = len,
+		        .fragment = fragment,
 		        .ttl = TTL,
 		        .proto = SY_PROTO_TCP,
+		        .checksum = (uint16_t)~sy_csum_fold(sum),
 		        .src = t->dst.w[3],
 		        .dst = t->src.w[3],
 		};
-		ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, sizeof(*ip)));
 		return;
 	}
 	struct sy_ipv6 *ip = (struct sy_ipv6 *)l3;
@@ -165,7 +196,7 @@ headers_put(struct rte_mbuf *m, const struct segment_plan *plan, struct lengths 
 	*(struct sy_eth *)frame = (struct sy_eth){.type = htons(l.v4 ? SY_ETH_IPV4 : SY_ETH_IPV6)};
 	ip_put(frame + SY_ETH_LEN, plan, (uint16_t)(l.tcp + plan->len));
 	struct sy_tcp *tcp = (struct sy_tcp *)(frame + SY_ETH_LEN + l.l3);
-	*tcp = (struct sy_tcp){
+	const struct sy_tcp header = {
 	        .sport = t->dport,
 	        .dport = t->sport,
 	        .seq = htonl(plan->seq),
@@ -175,7 +206,13 @@ headers_put(struct rte_mbuf *m, const struct segment_plan *plan, struct lengths 
 	        .window = htons(plan->window),
 	        .urgent = htons(plan->urgent),
 	};
-	options_put((uint8_t *)(tcp + 1), plan);
+	uint64_t sum = addresses_sum(t) + htons(SY_PROTO_TCP) +
+	               htons((uint16_t)(l.tcp + plan->len)) + header.sport + header.dport +
+	               header.seq + header.ack +
+	               htons((uint16_t)(header.offset << 8 | header.flags)) + header.window +
+	               header.urgent + options_put((uint8_t *)(tcp + 1), plan);
+	*tcp = header;
+	tcp->checksum = sy_csum_fold(sum); /* segment_finish() adds the payload's */
 	m->hash.usr = t->sport | (uint32_t)t->dport << 16;
 	m->l2_len = SY_ETH_LEN;
 	m->l3_len = l.l3;
@@ -248,22 +285,15 @@ struct rte_mbuf *segment_make_large(struct rte_mempool *pool, const struct segme
 
 /* ---- finishing ------------------------------------------------------------------------------- */
 
-/* Both addresses lie next to each other. */
-static uint64_t addresses_sum(const uint8_t *l3, bool v4)
-{
-	return v4 ? sy_csum_sum(&((const struct sy_ipv4 *)l3)->src, 8)
-	          : sy_csum_sum(((const struct sy_ipv6 *)l3)->src, 32);
-}
-
-void segment_finish_large(struct rte_mbuf *m, uint16_t piece)
+void segment_finish_large(struct rte_mbuf *m, const struct segment_plan *plan)
 {
 	uint8_t *l3 = rte_pktmbuf_mtod_offset(m, uint8_t *, SY_ETH_LEN);
 	struct sy_tcp *tcp = (struct sy_tcp *)(l3 + m->l3_len);
 	bool v4 = m->l3_len == sizeof(struct sy_ipv4);
 
 	/* Of the pseudo-header without its length, which differs from piece to piece. */
-	tcp->checksum = sy_csum_fold(addresses_sum(l3, v4) + htons(SY_PROTO_TCP));
-	m->tso_segsz = piece;
+	tcp->checksum = sy_csum_fold(addresses_sum(plan->from_peer) + htons(SY_PROTO_TCP));
+	m->tso_segsz = plan->piece;
 	m->ol_flags |= RTE_MBUF_F_TX_TCP_SEG;
 	if (v4) {
 		((struct sy_ipv4 *)l3)->checksum = 0;
@@ -273,22 +303,21 @@ void segment_finish_large(struct rte_mbuf *m, uint16_t piece)
 	}
 }
 
-void segment_finish(struct rte_mbuf *m, bool offload)
+void segment_finish(struct rte_mbuf *m, const struct segment_plan *plan, bool offload)
 {
 	uint8_t *l3 = rte_pktmbuf_mtod_offset(m, uint8_t *, SY_ETH_LEN);
 	struct sy_tcp *tcp = (struct sy_tcp *)(l3 + m->l3_len);
-	uint16_t len = (uint16_t)(m->data_len - SY_ETH_LEN - m->l3_len);
 	bool v4 = m->l3_len == sizeof(struct sy_ipv4);
-	uint64_t pseudo = addresses_sum(l3, v4) + htons(SY_PROTO_TCP) + htons(len);
 
 	if (offload) {
-		tcp->checksum = sy_csum_fold(pseudo);
+		tcp->checksum = sy_csum_fold(addresses_sum(plan->from_peer) + htons(SY_PROTO_TCP) +
+		                             htons((uint16_t)(m->l4_len + plan->len)));
 		m->ol_flags |=
 		        RTE_MBUF_F_TX_TCP_CKSUM | (v4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6);
 		return;
 	}
-	tcp->checksum = 0;
-	tcp->checksum = (uint16_t)~sy_csum_fold(pseudo + sy_csum_sum(tcp, len));
+	const uint8_t *payload = (const uint8_t *)tcp + m->l4_len;
+	tcp->checksum = (uint16_t)~sy_csum_fold(tcp->checksum + sy_csum_sum(payload, plan->len));
 }
 
 struct rte_mbuf *segment_refuse(struct rte_mempool *pool, const struct segment *seg, bool offload)
@@ -308,6 +337,6 @@ struct rte_mbuf *segment_refuse(struct rte_mempool *pool, const struct segment *
 	}
 	m = segment_make(pool, &plan, NULL);
 	if (m)
-		segment_finish(m, offload);
+		segment_finish(m, &plan, offload);
 	return m;
 }

@@ -64,10 +64,10 @@ struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_pla
 /* The same of one that the port cuts: a chain of buffers, with room for plan->len bytes behind the
  * headers of the first. NULL: there are not enough buffers. */
 struct rte_mbuf *segment_make_large(struct rte_mempool *pool, const struct segment_plan *plan);
-/* Computes the checksum; or lets the port do it. */
-void segment_finish(struct rte_mbuf *m, bool offload);
+/* Adds the payload to the checksum; or lets the port compute it. The plan: as it was made. */
+void segment_finish(struct rte_mbuf *m, const struct segment_plan *plan, bool offload);
 /* All that a port which cuts it expects. */
-void segment_finish_large(struct rte_mbuf *m, uint16_t piece);
+void segment_finish_large(struct rte_mbuf *m, const struct segment_plan *plan);
 /* The payload of a large segment, at most, in so many buffers of the pool (0: any number). */
 uint32_t segment_large_most(struct rte_mempool *pool, unsigned buffers);
 /* The reset that answers a segment without a connection (RFC 9293 3.10.7.1). NULL: none is due. */

@@ -251,11 +251,18 @@ static inline void hostile_segment(struct hostile *h)
 	struct rte_mbuf *m = segment_make(h->pool, &plan, &payload);
 	CHECK(m);
 	memset(payload, (int)plan.seq, plan.len);
-	/* The options as bytes like. */
-	if (what % 64 == 63 && m->l4_len > sizeof(struct sy_tcp))
-		payload[-1 - hostile_byte(h) % (m->l4_len - (int)sizeof(struct sy_tcp))] ^=
-		        (uint8_t)plan.window;
-	segment_finish(m, false);
+	/* The options as bytes like; the sum so far is right for them. */
+	if (what % 64 == 63 && m->l4_len > sizeof(struct sy_tcp)) {
+		unsigned back = 1 + hostile_byte(h) % (m->l4_len - (unsigned)sizeof(struct sy_tcp));
+		struct sy_tcp *tcp = (struct sy_tcp *)(payload - m->l4_len);
+		const uint8_t *pair = payload - (back + 1) / 2 * 2;
+		uint16_t old, new;
+		memcpy(&old, pair, sizeof(old));
+		payload[-(int)back] ^= (uint8_t)plan.window;
+		memcpy(&new, pair, sizeof(new));
+		tcp->checksum = sy_csum_fold((uint64_t)tcp->checksum + (uint16_t)~old + new);
+	}
+	segment_finish(m, &plan, false);
 	hostile_give(h, m);
 }
 

@@ -183,7 +183,7 @@ void inject(struct play *p, char *words)
 	WANT(p, m != NULL);
 	for (uint32_t i = 0; i < in.len; i++)
 		payload[i] = script_byte(in.seq + i);
-	segment_finish(m, false);
+	segment_finish(m, &plan, false);
 	if (in.toa)
 		toa_put(p, m, in.toa);
 	sy_stack_receive(p->s, &m, 1, p->now);
