@@ -298,6 +298,18 @@ void device_close(void)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
+/* Buffers in the place of what was received, before a burst is sent. The pool gives first what it
+ * got last: so the buffers of the burst, which are in this core's cache, are left for new segments.
+ */
+static void fill_again(struct queue *q)
+{
+	if (!q->fill_missing)
+		return;
+	fill_more(q);
+	if (xsk_ring_prod__needs_wakeup(&q->fill))
+		REAL(recvfrom)(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+}
+
 static void completions_reap(struct queue *q)
 {
 	struct rte_mbuf *m[BURST];
@@ -348,6 +360,7 @@ static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned mos
 		if (has_unsent(q))
 			tx_kick(q);
 	}
+	fill_again(q);
 	rx_look(q);
 	unsigned n = xsk_ring_cons__peek(&q->rx, most, &at);
 	sy_seen_burst(&q->seen, n, q->rx.cached_prod - q->rx.cached_cons, now_ns);
@@ -361,11 +374,6 @@ static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned mos
 	if (n)
 		xsk_ring_cons__release(&q->rx, n);
 	q->fill_missing += n;
-	if (q->fill_missing) {
-		fill_more(q);
-		if (xsk_ring_prod__needs_wakeup(&q->fill))
-			REAL(recvfrom)(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
-	}
 	return n;
 }
 
@@ -395,6 +403,7 @@ static void frames_send(struct rte_mbuf **m, unsigned count)
 	uint32_t at;
 
 	completions_reap(q);
+	fill_again(q);
 	unsigned n = xsk_prod_nb_free(&q->tx, count), room = RING - q->tx_flying;
 	n = n < count ? n : count;
 	n = n < room ? n : room;

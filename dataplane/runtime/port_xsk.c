@@ -76,6 +76,15 @@ static void fill_kick(struct xsk_queue *q)
 		recvfrom(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
 }
 
+/* Buffers in the place of what was received, before a burst is sent. The pool gives first what it
+ * got last: so the buffers of the burst, which are in this core's cache, are left for who makes
+ * packets. */
+static void fill_before(struct xsk_port *x, struct xsk_queue *q)
+{
+	if (q->fill_missing && xsk_fill_more(x, q))
+		fill_kick(q);
+}
+
 void xsk_completions_reap(struct xsk_port *x, struct xsk_queue *q)
 {
 	struct rte_mbuf *m[SY_BURST];
@@ -126,6 +135,7 @@ static unsigned xsk_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 		if (tx_has_unsent(q))
 			tx_kick(x, q);
 	}
+	bool filled = q->fill_missing && xsk_fill_more(x, q);
 	rx_look(&q->rx, n);
 	n = xsk_ring_cons__peek(&q->rx, n, &at);
 	for (unsigned i = 0; i < n; i++) {
@@ -138,7 +148,6 @@ static unsigned xsk_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 	if (n)
 		xsk_ring_cons__release(&q->rx, n);
 	q->fill_missing += n;
-	bool filled = q->fill_missing && xsk_fill_more(x, q);
 	if (n || filled)
 		fill_kick(q);
 	return n;
@@ -164,6 +173,7 @@ static unsigned frames_send(struct xsk_port *x, struct xsk_queue *q, struct rte_
 {
 	uint32_t at;
 	xsk_completions_reap(x, q);
+	fill_before(x, q);
 	/* The completion ring must have space for all packets under way. */
 	unsigned completions = RING - q->tx_flying;
 	unsigned free = xsk_prod_nb_free(&q->tx, n);

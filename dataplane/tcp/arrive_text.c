@@ -78,7 +78,7 @@ text_append(struct sy_stack *s, struct connection *c, struct rte_mbuf *m, const 
 
 	c->rcv_nxt += m->data_len;
 	c->bytes_received += m->data_len;
-	receive_buffer_add(&c->received, m, &s->receive_held);
+	receive_buffer_add(&c->received, m, &s->receive_held, &s->spent);
 	if (ranked)
 		priority_added(s, c, last, level);
 }

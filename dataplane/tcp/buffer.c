@@ -194,7 +194,22 @@ void send_buffer_free(struct send_buffer *b, struct chunk_pool *p, uint32_t una)
 
 /* ---- what has arrived ------------------------------------------------------------------------ */
 
-void receive_buffer_add(struct receive_buffer *b, struct rte_mbuf *m, uint64_t *all)
+void spent_free(struct spent *p)
+{
+	rte_pktmbuf_free_bulk(p->packet, p->count);
+	p->count = 0;
+}
+
+/* A buffer of a chain. */
+static void spent_add_one(struct spent *p, struct rte_mbuf *m)
+{
+	m->next = NULL;
+	m->nb_segs = 1;
+	spent_add(p, m);
+}
+
+void receive_buffer_add(struct receive_buffer *b, struct rte_mbuf *m, uint64_t *all,
+                        struct spent *spent)
 {
 	b->bytes += m->data_len;
 	if (b->last && rte_pktmbuf_tailroom(b->last) >= m->data_len) {
@@ -202,7 +217,7 @@ void receive_buffer_add(struct receive_buffer *b, struct rte_mbuf *m, uint64_t *
 		memcpy(rte_pktmbuf_mtod_offset(last, uint8_t *, last->data_len),
 		       rte_pktmbuf_mtod(m, uint8_t *), m->data_len);
 		last->data_len = (uint16_t)(last->data_len + m->data_len);
-		rte_pktmbuf_free_seg(m);
+		spent_add_one(spent, m);
 		return;
 	}
 	m->next = NULL;
@@ -215,7 +230,8 @@ void receive_buffer_add(struct receive_buffer *b, struct rte_mbuf *m, uint64_t *
 	*all += packet_size(m);
 }
 
-size_t receive_buffer_read(struct receive_buffer *b, uint8_t *bytes, size_t len, uint64_t *all)
+size_t receive_buffer_read(struct receive_buffer *b, uint8_t *bytes, size_t len, uint64_t *all,
+                           struct spent *spent)
 {
 	size_t done = 0;
 
@@ -236,7 +252,7 @@ size_t receive_buffer_read(struct receive_buffer *b, uint8_t *bytes, size_t len,
 			b->last = NULL;
 		b->held -= packet_size(m);
 		*all -= packet_size(m);
-		rte_pktmbuf_free_seg(m);
+		spent_add_one(spent, m);
 	}
 	b->bytes -= (uint32_t)done;
 	return done;

@@ -76,9 +76,34 @@ static inline uint32_t packet_size(const struct rte_mbuf *m)
 	return m->buf_len + (uint32_t)sizeof(*m);
 }
 
+/*
+ * Packets that nobody needs any more. They go back to the pool once the segments of a turn are
+ * made. The pool gives first what it got last: so segments are made in buffers that have just been
+ * sent, whose bytes are still in this core's cache, and the port's ring gets those of packets that
+ * have arrived. While buffers are scarce, they go back at once.
+ */
+#define SPENT_MOST 256
+
+struct spent {
+	struct rte_mbuf *packet[SPENT_MOST];
+	unsigned count;
+};
+
+void spent_free(struct spent *p);
+
+/* A packet with all of its buffers. */
+static inline void spent_add(struct spent *p, struct rte_mbuf *m)
+{
+	if (SY_UNLIKELY(p->count == SPENT_MOST))
+		spent_free(p);
+	p->packet[p->count++] = m;
+}
+
 /* Takes a packet whose data is a payload. Adds to *all what it takes. */
-void receive_buffer_add(struct receive_buffer *b, struct rte_mbuf *m, uint64_t *all);
-/* Copies up to len bytes and frees their packets; bytes NULL: only frees. */
-size_t receive_buffer_read(struct receive_buffer *b, uint8_t *bytes, size_t len, uint64_t *all);
+void receive_buffer_add(struct receive_buffer *b, struct rte_mbuf *m, uint64_t *all,
+                        struct spent *spent);
+/* Copies up to len bytes, whose packets are spent then; bytes NULL: copies nothing. */
+size_t receive_buffer_read(struct receive_buffer *b, uint8_t *bytes, size_t len, uint64_t *all,
+                           struct spent *spent);
 
 #endif

@@ -226,8 +226,10 @@ static size_t until_mark(const struct connection *c, size_t len)
 
 static size_t bytes_read(struct sy_stack *s, struct connection *c, void *bytes, size_t len)
 {
-	size_t done = receive_buffer_read(&c->received, bytes, len, &s->receive_held);
+	size_t done = receive_buffer_read(&c->received, bytes, len, &s->receive_held, &s->spent);
 
+	if (SY_UNLIKELY(s->scarce))
+		spent_free(&s->spent);
 	if (SY_UNLIKELY(s->ranked != NULL))
 		priority_read(s, c);
 	if (c->flags & C_URGENT_IN && !sy_seq_before(read_seq(c), c->urgent_in))

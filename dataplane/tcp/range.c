@@ -150,7 +150,7 @@ void connection_drop_buffers(struct sy_stack *s, struct connection *c)
 	struct rte_mbuf *m;
 
 	connection_drop_sent(s, c);
-	receive_buffer_read(&c->received, NULL, c->received.bytes, &s->receive_held);
+	receive_buffer_read(&c->received, NULL, c->received.bytes, &s->receive_held, &s->spent);
 	if (s->ranked)
 		priority_read(s, c);
 	while ((m = arrived_drop(&c->arrived, &s->arrived)) != NULL) {

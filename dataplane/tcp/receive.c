@@ -110,13 +110,14 @@ struct looked {
 	const uint32_t *bucket;
 } __attribute__((aligned(SY_CACHE_LINE)));
 
-/* Headers and the first bytes behind them. */
+/* Headers and the first bytes behind them; and what the packet's own struct has of chains. */
 static inline void bytes_ask(const struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 
 	for (unsigned at = 0; at < BYTES_ASKED; at += SY_CACHE_LINE)
 		__builtin_prefetch(frame + at);
+	__builtin_prefetch(&m->next);
 }
 
 /* Is it of the connection that its bucket names? Of a flood, nothing is: eight lines of somebody
@@ -140,7 +141,7 @@ static inline bool packet_receive(struct sy_stack *s, struct rte_mbuf *m, struct
 		l->packet = m;
 		return true;
 	}
-	rte_pktmbuf_free(m);
+	spent_add(&s->spent, m);
 	return false;
 }
 
@@ -150,12 +151,13 @@ static inline void packet_arrive(struct sy_stack *s, const struct looked *l)
 
 	if (l->view.proto != SY_PROTO_TCP) {
 		icmp_error_arrive(s, rte_pktmbuf_mtod(l->packet, const uint8_t *), &l->view);
-		rte_pktmbuf_free(l->packet);
+		spent_add(&s->spent, l->packet);
 		return;
 	}
 	segment_read(&seg, l->packet, &l->view);
 	segment_arrive(s, &seg, l->bucket);
-	rte_pktmbuf_free(seg.packet);
+	if (seg.packet)
+		spent_add(&s->spent, seg.packet);
 }
 
 static void batch_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
@@ -191,6 +193,8 @@ void packets_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned coun
 		n = count < RECEIVE_BATCH ? count : RECEIVE_BATCH;
 		batch_receive(s, packet, n);
 	}
+	if (SY_UNLIKELY(s->scarce))
+		spent_free(&s->spent);
 }
 
 /* Counting takes a look at the caches of all cores: once in a millisecond, or so many packets. */

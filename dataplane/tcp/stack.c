@@ -164,6 +164,7 @@ void sy_stack_destroy(struct sy_stack *s)
 
 	for (uint32_t i = 0; s->connection && i < s->fresh; i++)
 		connection_drop_buffers(s, &s->connection[i]);
+	spent_free(&s->spent);
 	while (s->loose_count > 0)
 		rte_pktmbuf_free(stack_take_loose(s));
 	priority_close(s);
@@ -266,6 +267,7 @@ unsigned sy_stack_transmit_pieces(struct sy_stack *s, struct rte_mbuf **packet, 
 			connection_wants(s, c);
 	}
 	s->counters.packets_out += count;
+	spent_free(&s->spent);
 	return count;
 }
 

@@ -73,6 +73,7 @@ struct sy_stack {
 	uint32_t listener_count;
 	bool listener_news; /* one of them may have an event */
 
+	struct spent spent;
 	struct rte_mbuf *loose[LOOSE_MAX];
 	uint32_t loose_first, loose_count;
 
