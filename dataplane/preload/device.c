@@ -26,11 +26,12 @@
 #include "preload.h"
 #include "real.h"
 
-#define RING    MESSAGE_RING
-#define BURST   64
-#define KICKS   4
-#define BIND_NS UINT64_C(2000000000)
-#define EAL_MB  "32"
+#define RING      MESSAGE_RING
+#define BURST     64
+#define KICKS     4
+#define FILL_PART 8 /* a ring of which so great a part is missing is filled at once */
+#define BIND_NS   UINT64_C(2000000000)
+#define EAL_MB    "32"
 
 enum { MAPS = 4 }; /* rings of a socket */
 
@@ -298,8 +299,9 @@ void device_close(void)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-/* Buffers in the place of what was received, before a burst is sent. The pool gives first what it
- * got last: so the buffers of the burst, which are in this core's cache, are left for new segments.
+/* Gives the device buffers in the place of what was received. Before a burst is sent: the pool's
+ * cache gives first what it got last, and the buffers of the burst, which are in this core's cache,
+ * are left for new segments. Where nothing is sent, or much is missing, when packets are received.
  */
 static void fill_again(struct queue *q)
 {
@@ -360,7 +362,6 @@ static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned mos
 		if (has_unsent(q))
 			tx_kick(q);
 	}
-	fill_again(q);
 	rx_look(q);
 	unsigned n = xsk_ring_cons__peek(&q->rx, most, &at);
 	sy_seen_burst(&q->seen, n, q->rx.cached_prod - q->rx.cached_cons, now_ns);
@@ -374,6 +375,8 @@ static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned mos
 	if (n)
 		xsk_ring_cons__release(&q->rx, n);
 	q->fill_missing += n;
+	if (!n || q->fill_missing > RING / FILL_PART)
+		fill_again(q);
 	return n;
 }
 

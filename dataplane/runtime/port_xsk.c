@@ -23,9 +23,10 @@
 
 #include <sy_large.h>
 
-#define RING     PORT_XSK_RING
-#define FLUSH_NS UINT64_C(2000000) /* for unsent packets when the port is released */
-#define KICKS    4 /* at most, for one burst: in copy mode, one system call sends 32 frames */
+#define RING      PORT_XSK_RING
+#define FLUSH_NS  UINT64_C(2000000) /* for unsent packets when the port is released */
+#define FILL_PART 8 /* a ring of which so great a part is missing is filled at once */
+#define KICKS     4 /* at most, for one burst: in copy mode, one system call sends 32 frames */
 
 struct sy_director *port_xsk_director(const struct port *p)
 {
@@ -76,13 +77,22 @@ static void fill_kick(struct xsk_queue *q)
 		recvfrom(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
 }
 
-/* Buffers in the place of what was received, before a burst is sent. The pool gives first what it
- * got last: so the buffers of the burst, which are in this core's cache, are left for who makes
- * packets. */
+/*
+ * Before a burst is sent, the ring gets buffers in the place of what was received. The pool's cache
+ * gives first what it got last: so the buffers of the burst, which are in this core's cache, are
+ * left for whoever makes packets. Where nothing is sent, or much is missing, reception fills the
+ * ring.
+ */
 static void fill_before(struct xsk_port *x, struct xsk_queue *q)
 {
 	if (q->fill_missing && xsk_fill_more(x, q))
 		fill_kick(q);
+}
+
+static bool fill_after(struct xsk_port *x, struct xsk_queue *q, unsigned received)
+{
+	q->fill_missing += received;
+	return (!received || q->fill_missing > x->ring / FILL_PART) && xsk_fill_more(x, q);
 }
 
 void xsk_completions_reap(struct xsk_port *x, struct xsk_queue *q)
@@ -135,7 +145,6 @@ static unsigned xsk_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 		if (tx_has_unsent(q))
 			tx_kick(x, q);
 	}
-	bool filled = q->fill_missing && xsk_fill_more(x, q);
 	rx_look(&q->rx, n);
 	n = xsk_ring_cons__peek(&q->rx, n, &at);
 	for (unsigned i = 0; i < n; i++) {
@@ -147,8 +156,7 @@ static unsigned xsk_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 	}
 	if (n)
 		xsk_ring_cons__release(&q->rx, n);
-	q->fill_missing += n;
-	if (n || filled)
+	if (fill_after(x, q, n) || n)
 		fill_kick(q);
 	return n;
 }

@@ -19,7 +19,7 @@ struct xsk_queue {
 	int fd; /* of UMEM and socket */
 	bool closing;
 	pthread_t closer;
-	unsigned fill_missing; /* buffers due that the pool did not have */
+	unsigned fill_missing; /* buffers that the fill ring has room for */
 	unsigned tx_flying;    /* given to the kernel, not completed yet */
 	int large_fd;          /* cuts: takes segments that the kernel cuts */
 	bool cuts;
@@ -38,7 +38,7 @@ struct xsk_port {
 
 struct rte_mbuf *xsk_mbuf_of(const struct xsk_port *x, uint64_t address);
 void xsk_completions_reap(struct xsk_port *x, struct xsk_queue *q);
-/* Returns whether the kernel got any buffers. */
+/* Gives the kernel the missing buffers, as far as the pool has them. Returns whether it got any. */
 bool xsk_fill_more(struct xsk_port *x, struct xsk_queue *q);
 int xsk_interface_read(struct port *p, bool *up, struct sy_error *err);
 

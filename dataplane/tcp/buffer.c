@@ -200,7 +200,7 @@ void spent_free(struct spent *p)
 	p->count = 0;
 }
 
-/* A buffer of a chain. */
+/* One buffer, without those behind it. */
 static void spent_add_one(struct spent *p, struct rte_mbuf *m)
 {
 	m->next = NULL;

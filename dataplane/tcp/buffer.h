@@ -77,10 +77,10 @@ static inline uint32_t packet_size(const struct rte_mbuf *m)
 }
 
 /*
- * Packets that nobody needs any more. They go back to the pool once the segments of a turn are
- * made. The pool gives first what it got last: so segments are made in buffers that have just been
- * sent, whose bytes are still in this core's cache, and the port's ring gets those of packets that
- * have arrived. While buffers are scarce, they go back at once.
+ * Packets that nobody needs any more. They go back to the pool when a turn's segments have been
+ * made, or one of these finds no buffer. The pool's cache gives first what it got last: so segments
+ * are made in buffers that have just been sent, whose bytes are still in this core's cache, and the
+ * port's ring gets those of packets that have arrived.
  */
 #define SPENT_MOST 256
 
@@ -89,9 +89,10 @@ struct spent {
 	unsigned count;
 };
 
+/* All of them go back to their pools. */
 void spent_free(struct spent *p);
 
-/* A packet with all of its buffers. */
+/* Takes a packet with all of its buffers. */
 static inline void spent_add(struct spent *p, struct rte_mbuf *m)
 {
 	if (SY_UNLIKELY(p->count == SPENT_MOST))

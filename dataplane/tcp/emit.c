@@ -140,8 +140,11 @@ static struct rte_mbuf *large_make(struct sy_stack *s, struct connection *c,
 static struct rte_mbuf *plan_finish(struct sy_stack *s, struct connection *c,
                                     const struct segment_plan *plan)
 {
-	struct rte_mbuf *m = plan->piece ? large_make(s, c, plan) : one_make(s, c, plan);
+	struct rte_mbuf *m;
 
+	do {
+		m = plan->piece ? large_make(s, c, plan) : one_make(s, c, plan);
+	} while (SY_UNLIKELY(!m) && stack_spares(s));
 	if (!m)
 		return plan->piece ? NULL : no_buffer(s, c);
 	if (plan->flags & SY_TCP_ACK)

@@ -209,7 +209,9 @@ static void cookie_send(struct sy_stack *s, const struct segment *seg)
 		plan.options.time = sy_cookie_time(cookie_ts_hash(s, t), s->now_ns, &o);
 		plan.options.echo = o.time;
 	}
-	m = segment_make(s->options.pool, &plan, NULL);
+	do {
+		m = segment_make(s->options.pool, &plan, NULL);
+	} while (!m && stack_spares(s));
 	if (m)
 		segment_finish(m, &plan, s->options.offload_checksum);
 	s->cookie_ns = s->now_ns;

@@ -327,8 +327,6 @@ struct rte_mbuf *segment_refuse(struct rte_mempool *pool, const struct segment *
 	                            .options = {.scale = SY_TCP_NO_SCALE}};
 	struct rte_mbuf *m;
 
-	if (seg->flags & SY_TCP_RST)
-		return NULL;
 	if (seg->flags & SY_TCP_ACK) {
 		plan.seq = seg->ack;
 	} else {

@@ -70,7 +70,8 @@ void segment_finish(struct rte_mbuf *m, const struct segment_plan *plan, bool of
 void segment_finish_large(struct rte_mbuf *m, const struct segment_plan *plan);
 /* The payload of a large segment, at most, in so many buffers of the pool (0: any number). */
 uint32_t segment_large_most(struct rte_mempool *pool, unsigned buffers);
-/* The reset that answers a segment without a connection (RFC 9293 3.10.7.1). NULL: none is due. */
+/* The reset that answers a segment without a connection, which is none itself (RFC 9293 3.10.7.1).
+ * NULL: no buffer. */
 struct rte_mbuf *segment_refuse(struct rte_mempool *pool, const struct segment *seg, bool offload);
 
 /* Headers of a segment that was made, and how many packets become of it on the wire. */

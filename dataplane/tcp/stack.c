@@ -204,10 +204,14 @@ struct rte_mbuf *stack_take_loose(struct sy_stack *s)
 
 void stack_refuse(struct sy_stack *s, const struct segment *seg)
 {
-	struct rte_mbuf *m = segment_refuse(s->options.pool, seg, s->options.offload_checksum);
+	struct rte_mbuf *m;
 
-	if (m)
-		s->counters.resets_out++;
+	if (seg->flags & SY_TCP_RST)
+		return;
+	do {
+		m = segment_refuse(s->options.pool, seg, s->options.offload_checksum);
+	} while (!m && stack_spares(s));
+	s->counters.resets_out += m != NULL;
 	stack_send_loose(s, m);
 }
 
@@ -267,7 +271,8 @@ unsigned sy_stack_transmit_pieces(struct sy_stack *s, struct rte_mbuf **packet, 
 			connection_wants(s, c);
 	}
 	s->counters.packets_out += count;
-	spent_free(&s->spent);
+	if (count < most || *pieces == 0) /* the caller comes again for what is left */
+		spent_free(&s->spent);
 	return count;
 }
 

@@ -116,6 +116,15 @@ static inline struct connection *list_first(struct sy_stack *s, const struct lis
 	return l->first == INDEX_NONE ? NULL : &s->connection[l->first];
 }
 
+/* No buffer was to be had: do packets that were read give some? Then the caller tries again. */
+static inline bool stack_spares(struct sy_stack *s)
+{
+	bool some = s->spent.count > 0;
+
+	spent_free(&s->spent);
+	return some;
+}
+
 /* A segment to be sent, before those of connections; NULL: none. Frees it if too many wait. */
 void stack_send_loose(struct sy_stack *s, struct rte_mbuf *m);
 /* The first of them; there is one. */

@@ -20,9 +20,10 @@ ssize_t __wrap_recvfrom(int fd, void *to, size_t len, int how, struct sockaddr *
 static struct sy_runtime *rt;
 static struct xsk_port xsk = {.ring = PORT_XSK_RING};
 static struct port port = {.ops = &port_xsk_ops, .impl = &xsk, .queues = 1};
-static uint64_t fill_ring[RING];
-static struct xdp_desc rx_ring[RING];
+static uint64_t fill_ring[RING], completion_ring[RING];
+static struct xdp_desc rx_ring[RING], tx_ring[RING];
 static uint32_t fill_producer, fill_consumer, rx_producer, rx_consumer;
+static uint32_t tx_producer, tx_consumer, tx_flags, completion_producer, completion_consumer;
 
 static unsigned receive(void)
 {
@@ -112,6 +113,38 @@ static void test_a_short_burst_is_all(void **state)
 	kicks_take();
 }
 
+/* What was received is made up for by the burst that is sent next; or at once, if it is much. */
+static void test_sending_fills(void **state)
+{
+	struct xsk_queue *q = &xsk.queue[0];
+	struct rte_mbuf *m = rte_pktmbuf_alloc(rt->pool);
+	assert_non_null(m);
+	assert_int_equal(receive(), 0);
+	assert_false(port_xsk_ops.is_pending(&port, 0));
+	uint32_t before = fill_producer;
+	q->socket = (struct xsk_socket *)q; /* nothing looks into it */
+	packets_come(3);
+	assert_int_equal(receive(), 3);
+	assert_int_equal(fill_producer, before);
+	kicks_take();
+	assert_int_equal(port_xsk_ops.tx(&port, 0, &m, 1), 1);
+	assert_int_equal(fill_producer, before + 3);
+	assert_int_equal(kicks_take(), 1);
+	assert_int_equal(q->tx_flying, 1);
+	rte_pktmbuf_free(m); /* the kernel would give it back */
+	q->tx_flying = 0;
+	q->socket = NULL;
+
+	before = fill_producer;
+	for (unsigned i = 0; i <= RING / FILL_PART / SY_BURST; i++) {
+		assert_int_equal(fill_producer, before);
+		packets_come(SY_BURST);
+		assert_int_equal(receive(), SY_BURST);
+	}
+	assert_int_equal(fill_producer, before + RING / FILL_PART + SY_BURST);
+	kicks_take();
+}
+
 /* ---- an interface that is back --------------------------------------------------------------- */
 
 static unsigned queues_now, moves;
@@ -182,6 +215,19 @@ static int setup(void **state)
 	                               .consumer = &rx_consumer,
 	                               .ring = rx_ring,
 	                               .flags = &flags};
+	q->tx = (struct xsk_ring_prod){.cached_cons = RING,
+	                               .mask = RING - 1,
+	                               .size = RING,
+	                               .producer = &tx_producer,
+	                               .consumer = &tx_consumer,
+	                               .ring = tx_ring,
+	                               .flags = &tx_flags};
+	q->completion = (struct xsk_ring_cons){.mask = RING - 1,
+	                                       .size = RING,
+	                                       .producer = &completion_producer,
+	                                       .consumer = &completion_consumer,
+	                                       .ring = completion_ring,
+	                                       .flags = &tx_flags};
 	return 0;
 }
 
@@ -198,6 +244,7 @@ int main(void)
 	        cmocka_unit_test(test_late_flag_is_seen),
 	        cmocka_unit_test(test_packets_tell),
 	        cmocka_unit_test(test_a_short_burst_is_all),
+	        cmocka_unit_test(test_sending_fills),
 	        cmocka_unit_test(test_more_queues_than_buffers),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -90,8 +90,9 @@ int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, str
 /* Frees it with all packets that it holds. Peers are told nothing. */
 void sy_stack_destroy(struct sy_stack *s);
 
-/* Takes packets; they are the stack's from then on. With a packet hook they only wait, each in the
- * level that the hook says, until sy_stack_take(). */
+/* Takes packets; they are the stack's from then on. Those that nobody needs any more go back to
+ * their pools when sy_stack_transmit() has no more to give. With a packet hook packets only wait,
+ * each in the level that the hook says, until sy_stack_take(). */
 void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count,
                       uint64_t now_ns);
 /* Parses a packet of one or more buffers (LRO), as sy_packet_parse(); its headers then lie in the

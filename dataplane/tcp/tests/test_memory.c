@@ -406,6 +406,34 @@ static void test_no_packets(void **state)
 	pair_close(&p);
 }
 
+/* Nothing tells the stack that the pool is empty. What it has read itself suffices for an answer.
+ */
+static void test_read_packets_are_spare(void **state)
+{
+	static struct rte_mbuf *all[1 << 15];
+	struct rte_mbuf *m[2];
+	unsigned held = 0;
+	struct pair p;
+	char byte;
+
+	pair_open(&p, &(struct sy_stack_options){0}, &(struct sy_stack_options){0});
+	assert_int_equal(sy_stack_send(p.s[0], p.id[0], "x", 1, 0, p.now), 1);
+	assert_int_equal(sy_stack_transmit(p.s[0], m, 2, p.now), 1);
+	while ((all[held] = rte_pktmbuf_alloc(tests_pool())) != NULL)
+		held++;
+	sy_stack_receive(p.s[1], m, 1, p.now);
+	assert_int_equal(sy_stack_transmit(p.s[1], m, 2, p.now), 0);
+	assert_int_equal(sy_stack_receive_bytes(p.s[1], p.id[1], &byte, 1, p.now), 1);
+	assert_int_equal(rte_mempool_avail_count(tests_pool()), 0); /* it is kept for a while */
+	assert_int_equal(sy_stack_send(p.s[1], p.id[1], "y", 1, 0, p.now), 1);
+	assert_int_equal(sy_stack_transmit(p.s[1], m, 2, p.now), 1);
+	sy_stack_receive(p.s[0], m, 1, p.now);
+	assert_int_equal(sy_stack_receive_bytes(p.s[0], p.id[0], &byte, 1, p.now), 1);
+	assert_int_equal(byte, 'y');
+	rte_pktmbuf_free_bulk(all, held);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -421,6 +449,7 @@ int main(void)
 	        cmocka_unit_test(test_window_grows),
 	        cmocka_unit_test(test_window_grows_without_timestamps),
 	        cmocka_unit_test(test_no_packets),
+	        cmocka_unit_test(test_read_packets_are_spare),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
