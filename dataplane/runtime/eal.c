@@ -286,6 +286,7 @@ int eal_start(const struct sy_runtime_options *o, struct sy_error *err)
 	if (rc < 0)
 		return sy_fail(err, rte_errno, "EAL does not start: %s (%s)",
 		               rte_strerror(rte_errno), last_complaint);
+	rmdir(rte_eal_get_runtime_dir()); /* empty, as there are no files; EAL would leave it */
 	started = true;
 	return 0;
 }

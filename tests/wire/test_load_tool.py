@@ -401,6 +401,21 @@ def test_nothing_is_left(lab):
     assert kept(ns) == before
 
 
+def test_no_folder_is_left(lab):
+    """Without huge pages DPDK makes one."""
+    folders = Path("/run/dpdk")
+    before = set(folders.glob("load-*"))
+    server = Load(
+        lab,
+        "s1",
+        "steelyard-load-server",
+        memory=["--no-huge", "--memory", 384],
+        serve=endpoint(OWN[4], RAW),
+    ).wait_serving()
+    server.stop()
+    assert set(folders.glob("load-*")) <= before
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
