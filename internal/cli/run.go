@@ -51,6 +51,7 @@ func (a *app) runCommand() *cobra.Command {
 			"what it listens to on other addresses, stay with Linux, as do ARP, neighbour discovery and all other packets of the interface.\n\n" +
 			"The program may have several processes (nginx): --workers says how many of them have a stack. Each takes the receive queues whose number, " +
 			"modulo the number of workers, is its own. haproxy needs `nbthread 1`. docs/run.md lists what works differently from Linux.\n\n" +
+			"On a veth, Linux leaves checksums unfinished, and the stack drops such packets as wrong, without a word: say `ethtool -K PEER tx off` for its other end.\n\n" +
 			"The command ends with the last process of the program, with the exit code of its first one (128 and more: a signal). It passes " +
 			"SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGWINCH on. It needs root; the program's workers need not be root.",
 		Example: "  steelyard run --interface eth0 -- redis-server /etc/redis/redis.conf\n" +
