@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The transport checksum: verified before a packet creates a session, on a server's first answer,
  * and before the forwarder answers. */
-#include "pseudo.h"
+#include <sy_pseudo.h>
 
 static enum sy_csum_state sum_state(uint64_t sum)
 {
@@ -29,7 +29,7 @@ enum sy_csum_state sy_packet_check_l4(const uint8_t *frame, const struct sy_view
 	} else {
 		checksum = ((const struct sy_icmp *)l4)->checksum;
 	}
-	pseudo = pseudo_sum(&v->tuple.src, &v->tuple.dst, v->proto, len);
+	pseudo = sy_pseudo_sum(&v->tuple.src, &v->tuple.dst, v->proto, len);
 	if (SY_LIKELY(sum_state(sy_csum_sum(l4, len) + pseudo) == SY_CSUM_OK))
 		return SY_CSUM_OK;
 	return checksum == sy_csum_fold(pseudo) ? SY_CSUM_UNFINISHED : SY_CSUM_BAD;
@@ -41,8 +41,8 @@ bool sy_packet_is_unfinished(const uint8_t *frame, const struct sy_view *v)
 
 	/* One in 65536 finished checksums has the same value, hence the full check. */
 	if (v->proto == SY_PROTO_TCP && v->fragment == SY_FRAGMENT_NONE &&
-	    SY_LIKELY(tcp->checksum !=
-	              sy_csum_fold(pseudo_sum(&v->tuple.src, &v->tuple.dst, v->proto, v->l4_len))))
+	    SY_LIKELY(tcp->checksum != sy_csum_fold(sy_pseudo_sum(&v->tuple.src, &v->tuple.dst,
+	                                                          v->proto, v->l4_len))))
 		return false;
 	return sy_packet_check_l4(frame, v) == SY_CSUM_UNFINISHED;
 }

@@ -112,7 +112,7 @@ uint8_t *icmp_head_fill(uint8_t *frame, const struct sy_addr *src, const struct 
 void icmp_finish(struct sy_icmp *icmp, const struct sy_addr *src, const struct sy_addr *dst,
                  uint16_t len)
 {
-	uint64_t sum = sy_addr_is_v4(dst) ? 0 : pseudo_sum(src, dst, SY_PROTO_ICMPV6, len);
+	uint64_t sum = sy_addr_is_v4(dst) ? 0 : sy_pseudo_sum(src, dst, SY_PROTO_ICMPV6, len);
 
 	icmp->checksum = 0;
 	icmp->checksum = (uint16_t)~sy_csum_fold(sum + sy_csum_sum(icmp, len));

@@ -3,7 +3,7 @@
 #ifndef ICMP_H
 #define ICMP_H
 
-#include "pseudo.h"
+#include <sy_pseudo.h>
 
 #define ICMP_TTL       64 /* of packets that we make: RFC 1700's default */
 #define IPV4_DF        0x4000

@@ -143,7 +143,7 @@ uint32_t sy_tcp_segment_make(uint8_t *out, uint32_t cap, const struct sy_tuple *
 	        .flags = s->flags,
 	        .window = htons(s->window),
 	};
-	tcp->checksum = (uint16_t)~sy_csum_fold(pseudo_sum(&t->src, &t->dst, SY_PROTO_TCP, len) +
+	tcp->checksum = (uint16_t)~sy_csum_fold(sy_pseudo_sum(&t->src, &t->dst, SY_PROTO_TCP, len) +
 	                                        sy_csum_sum(tcp, len));
 	return l4 + len;
 }

@@ -28,7 +28,7 @@ static bool l4_translate(uint8_t *frame, const struct sy_view *v, const struct s
 		udp->dport = r->dport;
 		len = ntohs(udp->length);
 		udp->checksum = (uint16_t)~sy_csum_fold(
-		        pseudo_sum(&r->src, &r->dst, SY_PROTO_UDP, len) + sy_csum_sum(udp, len));
+		        sy_pseudo_sum(&r->src, &r->dst, SY_PROTO_UDP, len) + sy_csum_sum(udp, len));
 	} else {
 		return false;
 	}

@@ -78,9 +78,10 @@ static inline uint32_t packet_size(const struct rte_mbuf *m)
 
 /*
  * Packets that nobody needs any more. They go back to the pool when a turn's segments have been
- * made, or one of these finds no buffer. The pool's cache gives first what it got last: so segments
- * are made in buffers that have just been sent, whose bytes are still in this core's cache, and the
- * port's ring gets those of packets that have arrived.
+ * made, or one of these finds no buffer; while buffers are scarce (struct sy_stack), at once. The
+ * pool's cache gives first what it got last: so segments are made in buffers that have just been
+ * sent, whose bytes are still in this core's cache, and the port's ring gets those of packets that
+ * have arrived.
  */
 #define SPENT_MOST 256
 

@@ -3,6 +3,8 @@
 
 #include <arpa/inet.h>
 
+#include <sy_pseudo.h>
+
 #define IPV4_MOST 60 /* of a header */
 #define IPV6_LEN  40
 #define TCP_MOST  60
@@ -64,8 +66,7 @@ bool chain_parse(struct rte_mbuf *m, struct sy_view *v)
 bool chain_check(const struct rte_mbuf *m, const struct sy_view *v)
 {
 	uint32_t skip = v->l4, left = v->l4_len;
-	uint64_t sum = (uint64_t)sy_csum_addr(&v->tuple.src) + sy_csum_addr(&v->tuple.dst) +
-	               htons(SY_PROTO_TCP) + htons(v->l4_len);
+	uint64_t sum = sy_pseudo_sum(&v->tuple.src, &v->tuple.dst, SY_PROTO_TCP, v->l4_len);
 	bool odd = false;
 
 	for (; m && left > 0; m = m->next) {

@@ -2,6 +2,8 @@
 /* Reads segments and makes them: RFC 9293 3.1, options of RFC 7323 and RFC 2018. */
 #include <arpa/inet.h>
 
+#include <sy_pseudo.h>
+
 #include "segment.h"
 
 #define TTL           64
@@ -99,9 +101,9 @@ unsigned segment_options_len(const struct segment_plan *plan)
  * stores have just written waits until these have left the store buffer, and with them all stores
  * before: those into packets that another core had.
  */
-static uint64_t addresses_sum(const struct sy_tuple *t)
+static inline uint64_t pseudo_sum(const struct sy_tuple *t, unsigned len)
 {
-	return (uint64_t)sy_csum_addr(&t->src) + sy_csum_addr(&t->dst);
+	return sy_pseudo_sum(&t->src, &t->dst, SY_PROTO_TCP, (uint16_t)len);
 }
 
 static uint64_t options_unusual_put(uint8_t *at, const struct segment_plan *plan)
@@ -143,8 +145,9 @@ ip_put(uint8_t *l3, const struct segment_plan *plan, uint16_t l4_len)
 	if (sy_addr_is_v4(&t->src)) {
 		uint16_t len = htons((uint16_t)(sizeof(struct sy_ipv4) + l4_len));
 		uint16_t fragment = plan->fragile ? 0 : htons(IPV4_DF);
-		uint64_t sum = addresses_sum(t) + htons((uint16_t)(0x4500 | plan->tos)) + len +
-		               fragment + htons(TTL << 8 | SY_PROTO_TCP);
+		uint64_t sum = sy_pseudo_addr(&t->src) + sy_pseudo_addr(&t->dst) +
+		               htons((uint16_t)(0x4500 | plan->tos)) + len + fragment +
+		               htons(TTL << 8 | SY_PROTO_TCP);
 
 		*(struct sy_ipv4 *)l3 = (struct sy_ipv4){
 		        .version_ihl = 0x45,
@@ -206,11 +209,9 @@ headers_put(struct rte_mbuf *m, const struct segment_plan *plan, struct lengths 
 	        .window = htons(plan->window),
 	        .urgent = htons(plan->urgent),
 	};
-	uint64_t sum = addresses_sum(t) + htons(SY_PROTO_TCP) +
-	               htons((uint16_t)(l.tcp + plan->len)) + header.sport + header.dport +
-	               header.seq + header.ack +
-	               htons((uint16_t)(header.offset << 8 | header.flags)) + header.window +
-	               header.urgent + options_put((uint8_t *)(tcp + 1), plan);
+	uint64_t sum = pseudo_sum(t, l.tcp + plan->len) + header.sport + header.dport + header.seq +
+	               header.ack + htons((uint16_t)(header.offset << 8 | header.flags)) +
+	               header.window + header.urgent + options_put((uint8_t *)(tcp + 1), plan);
 	*tcp = header;
 	tcp->checksum = sy_csum_fold(sum); /* segment_finish() adds the payload's */
 	m->hash.usr = t->sport | (uint32_t)t->dport << 16;
@@ -292,7 +293,7 @@ void segment_finish_large(struct rte_mbuf *m, const struct segment_plan *plan)
 	bool v4 = m->l3_len == sizeof(struct sy_ipv4);
 
 	/* Of the pseudo-header without its length, which differs from piece to piece. */
-	tcp->checksum = sy_csum_fold(addresses_sum(plan->from_peer) + htons(SY_PROTO_TCP));
+	tcp->checksum = sy_csum_fold(pseudo_sum(plan->from_peer, 0));
 	m->tso_segsz = plan->piece;
 	m->ol_flags |= RTE_MBUF_F_TX_TCP_SEG;
 	if (v4) {
@@ -310,8 +311,7 @@ void segment_finish(struct rte_mbuf *m, const struct segment_plan *plan, bool of
 	bool v4 = m->l3_len == sizeof(struct sy_ipv4);
 
 	if (offload) {
-		tcp->checksum = sy_csum_fold(addresses_sum(plan->from_peer) + htons(SY_PROTO_TCP) +
-		                             htons((uint16_t)(m->l4_len + plan->len)));
+		tcp->checksum = sy_csum_fold(pseudo_sum(plan->from_peer, m->l4_len + plan->len));
 		m->ol_flags |=
 		        RTE_MBUF_F_TX_TCP_CKSUM | (v4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6);
 		return;
