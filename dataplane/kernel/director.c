@@ -4,14 +4,11 @@
 #include <assert.h>
 #include <bpf/bpf.h>
 #include <errno.h>
-#include <linux/ethtool.h>
 #include <linux/if_link.h>
-#include <linux/sockios.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
+#include <sy_link.h>
 #include <unistd.h>
 
 static_assert(sizeof(struct director_key) == sizeof(struct sy_source), "same bytes");
@@ -266,21 +263,9 @@ void sy_director_close(struct sy_director *d)
 
 int sy_director_queues(const struct sy_director *d)
 {
-	struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
-	struct ifreq ifr = {.ifr_data = (void *)&channels};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	uint32_t queues = 0;
+	unsigned queues = sy_link_queues(d->ifname);
 
-	if (fd < 0)
-		return 1;
-	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", d->ifname);
-	/* A driver reports each queue either as combined or as rx. */
-	if (ioctl(fd, SIOCETHTOOL, &ifr) == 0)
-		queues = channels.combined_count + channels.rx_count;
-	close(fd);
-	if (queues > DIRECTOR_QUEUES)
-		queues = DIRECTOR_QUEUES;
-	return queues ? (int)queues : 1;
+	return queues > DIRECTOR_QUEUES ? DIRECTOR_QUEUES : (int)queues;
 }
 
 int sy_director_set(struct sy_director *d, uint32_t frame_max, bool vlans)

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Facts of a kernel interface, in the caller's network namespace, as ethtool has them. */
+#ifndef SY_LINK_H
+#define SY_LINK_H
+
+#include <stdbool.h>
+
+/* Carries out a command of <linux/ethtool.h>, which it fills. Returns 0 or a negative errno. */
+int sy_link_ethtool(const char *ifname, void *command);
+/* How many receive queues there are; 1, if the driver does not tell. */
+unsigned sy_link_queues(const char *ifname);
+/* Who sends to it is on this machine: frames come with their checksums unfinished, and whatever is
+ * wrong with them did not happen on a wire. */
+bool sy_link_is_veth(const char *ifname);
+
+#endif
