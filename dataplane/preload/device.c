@@ -82,11 +82,21 @@ static void lcores_write(char *out, size_t cap)
 	snprintf(out + at, cap - at, ")");
 }
 
+/* What EAL says counts only if it does not start: it complains of a folder, for instance, that it
+ * cannot make beside another user's, and needs none. */
+static void eal_failed(const char *said, int code, struct sy_error *err)
+{
+	sy_fail(err, code, "EAL does not start: %s%s%s", rte_strerror(code),
+	        said && *said ? ": " : "", said ? said : "");
+}
+
 /* The folder that EAL makes has no file in it, and goes at once. Its parent is for all programs
  * with DPDK. Signals are the program's, and not for EAL's threads. */
 static int eal_start(struct sy_error *err)
 {
-	char lcores[600], prefix[32];
+	char lcores[600], prefix[32], *said = NULL;
+	size_t said_len;
+	FILE *words = open_memstream(&said, &said_len);
 	sigset_t all, before;
 	char *argv[] = {"steelyard",         "--no-shconf",    "--no-huge",      "-m",       EAL_MB,
 	                "--no-pci",          "--iova-mode=va", "--no-telemetry", "--lcores", lcores,
@@ -95,14 +105,20 @@ static int eal_start(struct sy_error *err)
 	lcores_write(lcores, sizeof(lcores));
 	snprintf(prefix, sizeof(prefix), "run-%d", getpid());
 	rte_log_set_global_level(RTE_LOG_ERR);
+	rte_openlog_stream(words);
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	int rc = rte_eal_init(sizeof(argv) / sizeof(*argv) - 1, argv);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	int code = rte_errno;
 	rmdir(rte_eal_get_runtime_dir());
+	rte_openlog_stream(NULL);
+	if (words)
+		fclose(words);
 	if (rc < 0)
-		return sy_fail(err, rte_errno, "EAL does not start: %s", rte_strerror(rte_errno));
-	return 0;
+		eal_failed(said, code, err);
+	free(said);
+	return rc < 0 ? -code : 0;
 }
 
 /* A child process gets none of it: the device writes here. */

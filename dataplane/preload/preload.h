@@ -101,6 +101,8 @@ struct runner {
 	struct sy_stack *stack; /* NULL: not started */
 	bool refused;           /* and never will be */
 	bool pending;           /* refused so far: other workers have all queues */
+	bool waited;            /* it has warned that this takes long */
+	uint64_t pending_ns;    /* since when */
 	bool wanted;            /* this process waits at a listener */
 	bool announced;         /* and the keeper knows of that, though it has no queue yet */
 	uint64_t now_ns, due_ns;

@@ -23,6 +23,7 @@
 #define DRAIN_NS      (1000 * MS)  /* at the end, since a peer has last taken something */
 #define DRAIN_MOST_NS (10000 * MS) /* in all: a successor waits for the queues */
 #define AGAIN_NS      (100 * MS)   /* asks for a queue again */
+#define LONG_NS       (10000 * MS) /* for which it has waited when it warns */
 
 struct runner runner = {.wake = -1, .due_ns = NEVER};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -272,6 +273,26 @@ bool runner_starts(void)
 	       (!runner.refused || (runner.pending && sy_clock_ns() - runner.now_ns >= AGAIN_NS));
 }
 
+/* A new worker that waits until an old one ends is usual when a program reloads. */
+static void waiting_tell(void)
+{
+	if (!runner.pending) {
+		runner.pending_ns = runner.now_ns;
+		sy_log(SY_LOG_INFO, "run",
+		       "pid %d waits for a queue: all workers have theirs, and it gets the first "
+		       "one that is free",
+		       getpid());
+	} else if (!runner.waited && runner.now_ns - runner.pending_ns >= LONG_NS) {
+		runner.waited = true;
+		sy_log(SY_LOG_WARN, "run",
+		       "pid %d has waited for a queue for %u s, and what it alone listens to is "
+		       "refused: as many processes as --workers says have queues; remedy: a higher "
+		       "--workers; after a reload, let old workers end (nginx: "
+		       "worker_shutdown_timeout)",
+		       getpid(), (unsigned)(LONG_NS / (1000 * MS)));
+	}
+}
+
 int runner_start(void)
 {
 	if (runner.stack)
@@ -280,15 +301,11 @@ int runner_start(void)
 		return -ENOTSUP;
 	runner.refused = true; /* whatever EAL calls comes here */
 	int code = errno, rc = had_stack || !keeper_config() ? -ENOTSUP : start();
-	const bool first = rc == -EBUSY && !runner.pending;
-	runner.pending = rc == -EBUSY;
 	runner.now_ns = sy_clock_ns();
+	if (rc == -EBUSY)
+		waiting_tell();
+	runner.pending = rc == -EBUSY;
 	listeners_announce();
-	if (first)
-		sy_log(SY_LOG_WARN, "run",
-		       "pid %d waits for a queue: all workers have theirs; until then what it "
-		       "alone listens to is refused; more workers need --workers",
-		       getpid());
 	if (rc && !runner.pending) /* Linux serves what this process listens to */
 		for (struct sock *s = all_socks; s; s = s->next)
 			if (s->o.kind == OBJECT_LISTENER)

@@ -372,6 +372,26 @@ def test_no_folder_of_eal_is_left(stack):
     assert not [one for one in ("/run", "/tmp") if Path(one, "dpdk", f"run-{pid}").exists()]
 
 
+def test_another_users_folder_of_eal_is_no_error(stack):
+    """The worker is not root, and cannot make its own in there."""
+    folder = site(stack, "nginx", NGINX)
+    hide = 'mkdir -p /tmp/dpdk && mount -t tmpfs -o mode=700 none /tmp/dpdk && exec "$@"'
+    nginx = ["nginx", "-c", folder / "conf"]
+    process = start(stack, "nginx", ["unshare", "-m", "sh", "-c", hide, "sh", *nginx], 8002)
+    http_get(stack["client"], V4, 8002, "/pid", timeout_s=60)
+    assert "EAL" not in process.output()
+
+
+def test_a_worker_without_a_queue_warns(stack):
+    """At a reload it waits for an old worker to end, which is no reason; one for ever is."""
+    folder = site(stack, "nginx", NGINX_TWO)
+    process = start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002)
+    process.wait_for("waits for a queue")
+    assert "warning" not in process.output()
+    told = process.wait_for("waited for a queue for 10 s.*")[0]
+    assert "--workers" in told and "worker_shutdown_timeout" in told
+
+
 # ---- clients -------------------------------------------------------------------------------------
 
 
