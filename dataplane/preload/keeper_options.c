@@ -2,13 +2,13 @@
 /* The keeper's command line, as `steelyard run` writes it, and facts of the interface. */
 #include <errno.h>
 #include <getopt.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <sy_link.h>
 
 #include "keeper.h"
 
@@ -53,21 +53,6 @@ static int port_parse(const char *text, struct message_answer *c)
 	return 0;
 }
 
-/* One AF_XDP socket can be bound to each. */
-static unsigned queues_count(const char *ifname)
-{
-	struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
-	struct ifreq r = {.ifr_data = (void *)&channels};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	unsigned n = 0;
-
-	snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", ifname);
-	if (fd >= 0 && ioctl(fd, SIOCETHTOOL, &r) == 0)
-		n = channels.combined_count + channels.rx_count;
-	close(fd);
-	return n ? n : 1;
-}
-
 static int interface_read(struct keeper_options *o, struct sy_error *err)
 {
 	struct message_answer *c = &o->config;
@@ -89,6 +74,7 @@ static int interface_read(struct keeper_options *o, struct sy_error *err)
 		return sy_fail(err, EMSGSIZE, "%s has an MTU of %d; AF_XDP takes 3498 at most",
 		               c->ifname, r.ifr_mtu);
 	c->mtu = (uint16_t)r.ifr_mtu;
+	c->unfinished = sy_link_is_veth(c->ifname);
 	return 0;
 }
 
@@ -96,15 +82,15 @@ static int queues_check(struct keeper_options *o, struct sy_error *err)
 {
 	struct message_answer *c = &o->config;
 
-	o->queues = queues_count(c->ifname);
+	o->queues = sy_link_queues(c->ifname); /* one AF_XDP socket can be bound to each */
 	if (o->queues > STEER_QUEUES)
 		return sy_fail(err, E2BIG, "%s has %u queues, at most %u are supported", c->ifname,
 		               o->queues, STEER_QUEUES);
 	if (c->workers > o->queues)
 		return sy_fail(err, EINVAL,
 		               "%u workers need as many receive queues, and %s has %u; remedy: "
-		               "ethtool -L, or fewer workers",
-		               c->workers, c->ifname, o->queues);
+		               "ethtool -L %s combined %u (a veth: rx %u), or fewer workers",
+		               c->workers, c->ifname, o->queues, c->ifname, c->workers, c->workers);
 	if ((o->queues + c->workers - 1) / c->workers > MESSAGE_QUEUES)
 		return sy_fail(err, E2BIG,
 		               "a worker takes at most %u queues: fewer with ethtool -L %s",

@@ -52,10 +52,11 @@ struct message_answer {
 	uint16_t port[MESSAGE_PORTS];
 	uint16_t port_first, port_last; /* of connections that are opened */
 	uint32_t memory_mb, connections;
-	uint32_t pacing; /* 1: all connections send evenly */
-	uint32_t log;    /* enum sy_log_level */
-	uint32_t large;  /* 1: the kernel cuts large segments */
-	uint32_t toa;    /* a balancer in front names the clients in a TCP option */
+	uint32_t pacing;     /* 1: all connections send evenly */
+	uint32_t log;        /* enum sy_log_level */
+	uint32_t large;      /* 1: the kernel cuts large segments */
+	uint32_t unfinished; /* 1: packets may come with an unfinished checksum */
+	uint32_t toa;        /* a balancer in front names the clients in a TCP option */
 	uint32_t worker, workers, queues;
 	uint32_t queue[MESSAGE_QUEUES];
 	uint32_t room;  /* bytes of a packet's buffer */

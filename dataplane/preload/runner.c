@@ -137,6 +137,7 @@ static int stack_make(const struct message_answer *c)
 	                             .mtu = c->mtu,
 	                             .toa = c->toa,
 	                             .pacing = c->pacing,
+	                             .unfinished = c->unfinished,
 	                             .port_first = c->port_first,
 	                             .port_last = c->port_last};
 	struct sy_error err = {0};

@@ -63,10 +63,12 @@ bool chain_parse(struct rte_mbuf *m, struct sy_view *v)
 	return sy_packet_parse(rte_pktmbuf_mtod(m, const uint8_t *), m->pkt_len, v) == SY_DROP_NONE;
 }
 
-bool chain_check(const struct rte_mbuf *m, const struct sy_view *v)
+enum sy_csum_state chain_check(const struct rte_mbuf *m, const struct sy_view *v)
 {
 	uint32_t skip = v->l4, left = v->l4_len;
-	uint64_t sum = sy_pseudo_sum(&v->tuple.src, &v->tuple.dst, SY_PROTO_TCP, v->l4_len);
+	uint64_t pseudo = sy_pseudo_sum(&v->tuple.src, &v->tuple.dst, SY_PROTO_TCP, v->l4_len);
+	uint64_t sum = pseudo;
+	uint16_t checksum = rte_pktmbuf_mtod_offset(m, const struct sy_tcp *, v->l4)->checksum;
 	bool odd = false;
 
 	for (; m && left > 0; m = m->next) {
@@ -78,7 +80,11 @@ bool chain_check(const struct rte_mbuf *m, const struct sy_view *v)
 		left -= len;
 		skip = 0;
 	}
-	return left == 0 && sy_csum_fold(sum) == 0xffff;
+	if (left > 0)
+		return SY_CSUM_BAD;
+	if (sy_csum_fold(sum) == 0xffff)
+		return SY_CSUM_OK;
+	return checksum == sy_csum_fold(pseudo) ? SY_CSUM_UNFINISHED : SY_CSUM_BAD;
 }
 
 struct rte_mbuf *chain_trim(struct rte_mbuf *m, uint32_t offset, uint32_t len)

@@ -15,7 +15,7 @@
  * no plain TCP segment all bytes do. False: it is malformed, or does not fit one buffer. */
 bool chain_parse(struct rte_mbuf *m, struct sy_view *v);
 /* Is TCP's checksum right? Sums all of it. */
-bool chain_check(const struct rte_mbuf *m, const struct sy_view *v);
+enum sy_csum_state chain_check(const struct rte_mbuf *m, const struct sy_view *v);
 /* Keeps these bytes; there are so many, and at least one. Returns the first buffer that has some:
  * the others are freed, and none is empty. */
 struct rte_mbuf *chain_trim(struct rte_mbuf *m, uint32_t offset, uint32_t len);

@@ -69,10 +69,20 @@ bool sy_stack_parse(struct rte_mbuf *m, struct sy_view *v)
 	return packet_parse(m, v);
 }
 
-static bool checksum_is_right(const struct sy_stack *s, const struct rte_mbuf *m,
-                              const struct sy_view *v)
+/* Is what is no right checksum the sum of the pseudo-header, and may it be? */
+static bool checksum_may_be_left(struct sy_stack *s, const struct sy_view *v,
+                                 enum sy_csum_state state)
+{
+	if (state != SY_CSUM_UNFINISHED || v->proto != SY_PROTO_TCP)
+		return false;
+	s->counters.unfinished++;
+	return s->options.unfinished;
+}
+
+static bool checksum_is_right(struct sy_stack *s, const struct rte_mbuf *m, const struct sy_view *v)
 {
 	uint64_t device = m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
+	enum sy_csum_state state;
 
 	/* NONE: the sum is not in the data, yet the device answers for the data. So virtual ones
 	 * say of what a neighbour on the same machine has sent. */
@@ -84,9 +94,10 @@ static bool checksum_is_right(const struct sy_stack *s, const struct rte_mbuf *m
 	/* It joins what it has checked, and the sum of all is nowhere. */
 	if (m->ol_flags & RTE_MBUF_F_RX_LRO)
 		return true;
-	return SY_LIKELY(m->nb_segs == 1)
-	               ? sy_packet_check_l4(rte_pktmbuf_mtod(m, const uint8_t *), v) == SY_CSUM_OK
-	               : chain_check(m, v);
+	state = SY_LIKELY(m->nb_segs == 1)
+	                ? sy_packet_check_l4(rte_pktmbuf_mtod(m, const uint8_t *), v)
+	                : chain_check(m, v);
+	return SY_LIKELY(state == SY_CSUM_OK) || checksum_may_be_left(s, v, state);
 }
 
 /* Counts a packet that cannot be parsed. A host gets ARP, and what is for a group of hosts, without
@@ -132,6 +143,7 @@ static inline bool may_be_of(const struct sy_stack *s, const struct looked *l)
 static inline bool packet_receive(struct sy_stack *s, struct rte_mbuf *m, struct looked *l)
 {
 	s->counters.packets_in++;
+	s->counters.bytes_in += m->pkt_len;
 	s->counters.lro_packets += !!(m->ol_flags & RTE_MBUF_F_RX_LRO);
 	if (!packet_parse(m, &l->view) || l->view.fragment != SY_FRAGMENT_NONE) {
 		count_unparsed(s, m);

@@ -238,13 +238,15 @@ static inline struct connection *send_next(struct sy_stack *s, unsigned *turn)
 	return c;
 }
 
-static void pieces_use(const struct sy_stack *s, uint32_t *left, struct rte_mbuf **packet,
-                       unsigned count)
+static void pieces_use(struct sy_stack *s, uint32_t *left, struct rte_mbuf **packet, unsigned count)
 {
 	uint32_t used = count;
 
-	for (unsigned i = 0; s->large_most > 0 && i < count; i++)
-		used += segment_pieces(packet[i]) - 1;
+	for (unsigned i = 0; i < count; i++) {
+		s->counters.bytes_out += packet[i]->pkt_len;
+		if (s->large_most > 0)
+			used += segment_pieces(packet[i]) - 1;
+	}
 	*left -= used < *left ? used : *left;
 }
 

@@ -68,6 +68,10 @@ struct sy_stack_options {
 	 * for sy_stack_client(). 20 bytes for each connection. */
 	bool toa;
 	bool trust_checksum; /* packets' transport checksums have been verified */
+	/* Takes packets of TCP whose checksum is that of the pseudo-header alone: their sender is
+	 * on this machine and has left the rest to a device, which is none (a veth). On a wire such
+	 * a packet is a wrong one. */
+	bool unfinished;
 	/* Closed connections whose peer has not taken all, at most; more are reset. 0: seven
 	 * eighths of `connections`. Each ends when the peer takes nothing for 100 s. */
 	uint32_t orphans;
@@ -361,9 +365,12 @@ void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
 #define SY_STACK_COUNTERS(X)                                                                       \
 	X(packets_in, "packets received")                                                          \
 	X(packets_out, "packets sent")                                                             \
+	X(bytes_in, "bytes of these, from the Ethernet header on")                                 \
+	X(bytes_out, "bytes of these")                                                             \
 	X(malformed, "packets that are malformed, or fragments")                                   \
 	X(not_ours, "other frames that any host gets: ARP, neighbour discovery, multicast")        \
 	X(bad_checksums, "packets with a wrong checksum of TCP or ICMP")                           \
+	X(unfinished, "packets whose checksum their sender has left unfinished")                   \
 	X(fast, "segments in order that took the short way")                                       \
 	X(opened, "connections begun by this side")                                                \
 	X(accepted, "connections begun by a peer")                                                 \

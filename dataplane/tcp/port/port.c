@@ -7,6 +7,8 @@
 
 #include <rte_mempool.h>
 
+#include <sy_link.h>
+
 #include "sy_stack_port.h"
 
 #define COPIES_BYTES (16u << 20)    /* of what waits, while the port's buffers are scarce */
@@ -270,10 +272,12 @@ static void offloads_of_all(const struct sy_runtime *rt, struct sy_stack_options
 	uint32_t all = sy_port_count(rt) ? UINT32_MAX : 0;
 	struct sy_port_info info;
 
+	o->unfinished = all;
 	o->tso = (struct sy_stack_tso){0};
 	for (unsigned i = 0; i < sy_port_count(rt); i++) {
 		sy_port_get_info(rt, i, &info);
 		all &= info.offloads;
+		o->unfinished &= info.ifindex && sy_link_is_veth(info.name);
 		o->tso.frame = smaller(o->tso.frame, info.tso.frame);
 		o->tso.buffers = smaller(o->tso.buffers, info.tso.buffers);
 	}

@@ -180,6 +180,31 @@ static void test_wrong_sum(void **state)
 	duo_end();
 }
 
+/* All that comes is unfinished, from the handshake on; then a byte of the sum is wrong. */
+static void test_unfinished(void **state)
+{
+	const struct sy_stack_options computes = {.offload_checksum = true},
+	                              bears = {.unfinished = true};
+	struct rte_mbuf *m;
+
+	for (unsigned v4 = 0; v4 < 2; v4++) {
+		duo_begin(computes, bears, v4);
+		sy_stack_set(duo.a, duo.from, SY_STACK_NO_DELAY, 1, duo.now);
+		for (unsigned wrong = 0; wrong < 2; wrong++) {
+			duo_write(500, 0);
+			assert_int_equal(duo_fetch(&m), 1);
+			rte_pktmbuf_mtod_offset(m, uint8_t *, m->l2_len + m->l3_len)[16] ^= wrong;
+			m->ol_flags = 0;
+			large_split(m, 333);
+			large_split(m, 101);
+			give(&m, 1);
+			assert_int_equal(duo_read(), wrong ? 0 : 500);
+			assert_int_equal(counters()->bad_checksums, wrong);
+		}
+		duo_end();
+	}
+}
+
 /* The device's word counts here, too. */
 static void test_devices_word(void **state)
 {
@@ -519,6 +544,7 @@ int main(void)
 	        cmocka_unit_test(test_edges),
 	        cmocka_unit_test(test_buffers),
 	        cmocka_unit_test(test_wrong_sum),
+	        cmocka_unit_test(test_unfinished),
 	        cmocka_unit_test(test_devices_word),
 	        cmocka_unit_test(test_no_tcp),
 	        cmocka_unit_test(test_not_ours),

@@ -119,12 +119,40 @@ static void test_received(void **state)
 	}
 }
 
+/* A sender on the same machine has left the sum to a device that is none. On a wire it is wrong. */
+static void test_unfinished(void **state)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		const bool may = i & 1, wrong = i & 2;
+		const struct sy_stack_options o = {
+		        .pool = tests_pool(), .connections = 4, .unfinished = may};
+		struct sy_stack *s = stack_open(true, false), *peer;
+		struct rte_mbuf *m;
+		sy_stack_id id;
+		assert_int_equal(sy_stack_create(&o, MS, &peer, NULL), 0);
+		assert_int_equal(sy_stack_listen(peer, &here, 4, 0, &id), 0);
+		assert_int_equal(sy_stack_connect(s, &there, &here, 0, MS, &id), 0);
+		m = packet_of(s);
+		rte_pktmbuf_mtod(m, uint8_t *)[m->l2_len + m->l3_len + 16] ^= wrong;
+		m->ol_flags = 0;
+		sy_stack_receive(peer, &m, 1, MS);
+		assert_int_equal(sy_stack_counters(peer)->unfinished, !wrong);
+		assert_int_equal(sy_stack_counters(peer)->bad_checksums, wrong || !may);
+		assert_int_equal(sy_stack_transmit(peer, &m, 1, MS), may && !wrong);
+		if (may && !wrong)
+			rte_pktmbuf_free(m);
+		sy_stack_destroy(s);
+		sy_stack_destroy(peer);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_sent),
 	        cmocka_unit_test(test_reset),
 	        cmocka_unit_test(test_received),
+	        cmocka_unit_test(test_unfinished),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
