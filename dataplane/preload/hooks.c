@@ -2,7 +2,7 @@
 /* Hooks that the keeper orders, as `steelyard hook` tells it (docs/design/0046-hook-control.md). */
 #include <errno.h>
 
-#include <sy_hook_seat.h>
+#include <sy_stack_numbers.h>
 
 #include "preload.h"
 #include "real.h"
@@ -55,19 +55,25 @@ static bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
 	return false;
 }
 
-static void lost(void *ctx, struct sy_hook_lost *out)
+static void tally(void *ctx, struct sy_hook_tally *out)
 {
 	struct sy_stack_levels levels;
 
+	sy_stack_numbers_read(runner.stack, out->count);
 	sy_stack_levels(runner.stack, &levels);
 	memcpy(out->dropped, levels.dropped, sizeof(levels.dropped));
 	out->unsent = device_unsent();
 	out->unreachable = outgoing_unreachable();
 }
 
+static unsigned connections(void *ctx, uint32_t *at, struct sy_hook_connection *out, unsigned most)
+{
+	return sy_stack_connections_read(runner.stack, at, out, most);
+}
+
 int hooks_open(int socket, int page)
 {
-	const struct sy_hook_seat_owner owner = {table, placed, NULL, listens, lost};
+	const struct sy_hook_seat_owner owner = {table, placed, NULL, listens, tally, connections};
 	const struct sy_hook_channel channel = {socket, page};
 	int rc = sy_hook_seat_open(&owner, &channel, &seat);
 

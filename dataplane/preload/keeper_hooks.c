@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <sy_stack_numbers.h>
+
 #include "keeper.h"
 
 static struct sy_hook_wish wish[SY_HOOKS]; /* of the command line */
@@ -110,11 +112,15 @@ int keeper_hooks_open(struct keeper *k, const char *command, struct sy_error *er
 	}
 	if (rc)
 		return rc;
+	const struct sy_hook_board_owner owner = {program,          k->options.config.ifname,
+	                                          sy_stack_numbers, SY_ARRAY_LEN(sy_stack_numbers),
+	                                          sy_stack_states,  SY_ARRAY_LEN(sy_stack_states)};
 	name_make(name, sizeof(name), program);
-	rc = sy_hook_board_serve(k->hooks, k->options.name ? k->options.name : name, program, err);
+	rc = sy_hook_board_serve(k->hooks, k->options.name ? k->options.name : name, &owner, err);
 	if (!rc || k->options.name)
 		return rc;
-	sy_log(SY_LOG_WARN, "run", "`steelyard hook` does not reach this program: %s", err->text);
+	sy_log(SY_LOG_WARN, "run",
+	       "`steelyard hook` and `steelyard stack` do not reach this program: %s", err->text);
 	return 0;
 }
 

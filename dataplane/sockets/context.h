@@ -36,7 +36,7 @@ struct context_driver {
 	/* Any thread: ends a sleep. */
 	void (*wake)(void *d);
 	/* Packets that it could not send. NULL: there are none. */
-	void (*lost)(void *d, struct sy_hook_lost *out);
+	void (*lost)(void *d, struct sy_hook_tally *out);
 };
 
 /* Options as the application has set them (SOL_SOCKET, IPPROTO_TCP, …). */

@@ -4,6 +4,8 @@
 #include <arpa/inet.h>
 #include <unistd.h>
 
+#include <sy_stack_numbers.h>
+
 #include "context.h"
 
 static struct sy_hooks *table(void *ctx)
@@ -49,20 +51,26 @@ static bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
 	return false;
 }
 
-static void lost(void *ctx, struct sy_hook_lost *out)
+static void tally(void *ctx, struct sy_hook_tally *out)
 {
 	const struct sy_tcp_context *c = ctx;
 	struct sy_stack_levels levels;
 
+	sy_stack_numbers_read(c->stack, out->count);
 	sy_stack_levels(c->stack, &levels);
 	memcpy(out->dropped, levels.dropped, sizeof(levels.dropped));
 	if (c->driver->lost)
 		c->driver->lost(c->ctx, out);
 }
 
+static unsigned connections(void *ctx, uint32_t *at, struct sy_hook_connection *out, unsigned most)
+{
+	return sy_stack_connections_read(((struct sy_tcp_context *)ctx)->stack, at, out, most);
+}
+
 int context_seat(struct sy_tcp_context *c, const struct sy_hook_channel *channel)
 {
-	const struct sy_hook_seat_owner owner = {table, placed, c, listens, lost};
+	const struct sy_hook_seat_owner owner = {table, placed, c, listens, tally, connections};
 	int rc = sy_hook_seat_open(&owner, channel, &c->seat);
 
 	close(channel->bell);

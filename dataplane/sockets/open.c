@@ -16,8 +16,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <sy_hook_board.h>
 #include <sy_port_option.h>
+#include <sy_stack_numbers.h>
 #include <sy_stack_port.h>
 
 #include "context.h"
@@ -46,6 +46,7 @@ struct sy_tcp_library {
 	struct sy_stack_endpoint address[SETUP_ADDRESSES];
 	unsigned addresses, taken; /* taken: from the kernel */
 	struct place place[SY_MAX_WORKERS];
+	char interfaces[512]; /* the ports' names, for reports */
 	pthread_t control;
 	sem_t opened;
 	int rc; /* of the control thread's opening */
@@ -134,7 +135,7 @@ static void place_wake(void *d)
 	sy_worker_wake(((struct place *)d)->worker);
 }
 
-static void place_lost(void *d, struct sy_hook_lost *out)
+static void place_lost(void *d, struct sy_hook_tally *out)
 {
 	const struct sy_worker *w = ((struct place *)d)->worker;
 	const uint64_t *drop = w->counters.drop;
@@ -250,9 +251,21 @@ static int seat_open(struct sy_tcp_library *t, struct place *p)
 	return rc;
 }
 
-/* `steelyard hook` finds the contexts by one name. */
+static void interfaces_name(struct sy_tcp_library *t)
+{
+	size_t len = 0;
+
+	for (unsigned i = 0; i < t->runtime.ports && len < sizeof(t->interfaces); i++)
+		len += (size_t)snprintf(t->interfaces + len, sizeof(t->interfaces) - len, "%s%s",
+		                        i ? "," : "", t->runtime.port[i].name);
+}
+
+/* `steelyard hook` and `steelyard stack` find the contexts by one name. */
 static int hooks_open(struct sy_tcp_library *t)
 {
+	const struct sy_hook_board_owner owner = {
+	        program_invocation_short_name,  t->interfaces,   sy_stack_numbers,
+	        SY_ARRAY_LEN(sy_stack_numbers), sy_stack_states, SY_ARRAY_LEN(sy_stack_states)};
 	const char *wanted = t->options.stack;
 	char name[SY_HOOK_BOARD_NAME];
 	int rc;
@@ -265,11 +278,12 @@ static int hooks_open(struct sy_tcp_library *t)
 	if (rc)
 		return t->err.text[0] ? rc : sy_fail(&t->err, -rc, "hooks: %s", strerror(-rc));
 	snprintf(name, sizeof(name), "%.40s-%d", program_invocation_short_name, (int)getpid());
-	rc = sy_hook_board_serve(t->hooks, wanted ? wanted : name, program_invocation_short_name,
-	                         &t->err);
+	interfaces_name(t);
+	rc = sy_hook_board_serve(t->hooks, wanted ? wanted : name, &owner, &t->err);
 	if (!rc || wanted)
 		return rc;
-	sy_log(SY_LOG_INFO, "tcp", "`steelyard hook` does not reach this program: %s", t->err.text);
+	sy_log(SY_LOG_INFO, "tcp",
+	       "`steelyard hook` and `steelyard stack` do not reach this program: %s", t->err.text);
 	t->err = (struct sy_error){0};
 	return 0;
 }

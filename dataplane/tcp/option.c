@@ -167,12 +167,9 @@ static uint32_t urgent_left(const struct connection *c)
 	return c->flags & C_URGENT_IN && seq_after(c->urgent_in, read) ? c->urgent_in - read : 0;
 }
 
-int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
+static void connection_info(const struct sy_stack *s, const struct connection *c,
+                            struct sy_stack_info *out)
 {
-	const struct connection *c = connection_of(s, id);
-
-	if (!c)
-		return -EBADF;
 	*out = (struct sy_stack_info){
 	        .state = (enum sy_stack_state)c->state,
 	        .local = {c->tuple.dst, c->tuple.dport},
@@ -202,5 +199,44 @@ int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 	        .ecn = c->flags & C_ECN,
 	        .retries = c->retries,
 	};
+}
+
+int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
+{
+	const struct connection *c = connection_of(s, id);
+
+	if (!c)
+		return -EBADF;
+	connection_info(s, c, out);
 	return 0;
+}
+
+/* False: there is nothing. */
+static bool place_info(const struct sy_stack *s, uint32_t at, struct sy_stack_info *out)
+{
+	if (at < s->options.listeners) {
+		const struct listener *l = &s->listener[at];
+		*out = (struct sy_stack_info){.state = SY_STACK_LISTEN,
+		                              .local = l->local,
+		                              .unread = l->ready.count,
+		                              .unsent = l->backlog};
+		return l->used;
+	}
+	const struct connection *c = &s->connection[at - s->options.listeners];
+	if (c->state == SY_STACK_CLOSED && !(c->flags & C_OWNED))
+		return false;
+	connection_info(s, c, out);
+	return true;
+}
+
+unsigned sy_stack_walk(struct sy_stack *s, uint32_t *at, struct sy_stack_info *out, unsigned most)
+{
+	uint32_t end = s->options.listeners + s->fresh, from = *at;
+	unsigned count = 0;
+
+	while (*at < end && *at - from < SY_STACK_WALK && count < most)
+		count += place_info(s, (*at)++, &out[count]);
+	if (*at >= end)
+		*at = 0;
+	return count;
 }

@@ -23,14 +23,13 @@ const hookParams = 8 // SY_HOOK_PARAMS
 
 // hookOptions are those of all `steelyard hook` commands.
 type hookOptions struct {
-	stack     string
-	directory string
-	listen    []string
-	params    []string
+	stackOptions
+	listen []string
+	params []string
 }
 
 func (a *app) hookCommand() *cobra.Command {
-	o := &hookOptions{directory: stacks.Directory}
+	o := &hookOptions{}
 	command := group("hook", "Load, list, swap and remove hooks of running programs")
 	command.Long = "Hooks say how urgent packets and segments are: docs/hooks.md tells how to write one. These commands speak to programs on the user-space " +
 		"TCP stack, which run by `steelyard run` or use libsteelyard-tcp, while their traffic flows. Of a `steelyard run`, all processes get the same " +
@@ -38,10 +37,7 @@ func (a *app) hookCommand() *cobra.Command {
 		"A hook is checked before it runs. One that may not end, takes too long or reads outside of what it is given is refused, with the reason, and " +
 		"nothing changes.\n\n" +
 		"A program answers root and its own user, on a socket in /run/steelyard/stack."
-	flags := command.PersistentFlags()
-	flags.StringVar(&o.stack, "stack", "", "`name` of the program's stack, or the path of its socket; may be left out if there is one only")
-	flags.StringVar(&o.directory, "stacks", stacks.Directory, "`directory` of the stacks' sockets")
-	_ = flags.MarkHidden("stacks")
+	o.addTo(command)
 	command.AddCommand(a.hookLoadCommand(o), a.hookSwapCommand(o), a.hookListCommand(o), a.hookSetCommand(o), a.hookRemoveCommand(o))
 	return command
 }
@@ -165,28 +161,6 @@ func (a *app) hookIdle(places []*pb.Place) {
 	for _, place := range places {
 		a.warn([]string{fmt.Sprintf("nobody listens at %s yet; a hook's place is the address that the program itself listens at", placeText(place))})
 	}
-}
-
-// one returns the stack that is meant.
-func (o *hookOptions) one() (stacks.Stack, error) {
-	if o.stack != "" {
-		return stacks.Named(o.directory, o.stack), nil
-	}
-	found, err := stacks.Find(o.directory)
-	if err != nil {
-		return stacks.Stack{}, err
-	}
-	switch len(found) {
-	case 0:
-		return stacks.Stack{}, errors.New("no program on the user-space stack runs here: start one by `steelyard run`")
-	case 1:
-		return found[0], nil
-	}
-	var names []string
-	for _, one := range found {
-		names = append(names, one.Name)
-	}
-	return stacks.Stack{}, fmt.Errorf("%d stacks run here: name one with --stack: %s", len(found), strings.Join(names, ", "))
 }
 
 // hookParameters reads I=VALUE.

@@ -3,31 +3,15 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	pb "steelyard/internal/gen/stackpb"
-	"steelyard/internal/stacks"
 
 	"github.com/spf13/cobra"
 )
-
-// stackView is a program with the stack as `-o json` prints it.
-type stackView struct {
-	Name    string     `json:"name"`
-	Program string     `json:"program"`
-	Pid     uint32     `json:"pid"`
-	Stacks  uint32     `json:"stacks"`
-	Silent  uint32     `json:"silent,omitempty"` // whose counts are missing
-	Dropped [8]uint64  `json:"dropped"`          // packets by level, as too many waited for the stack
-	Unsent  uint64     `json:"unsent"`           // packets: the transmit queue was full, or the link did not take them
-	NoWay   uint64     `json:"unreachable"`      // packets without a way, or to a neighbour that did not answer
-	Hooks   []hookView `json:"hooks"`
-}
 
 type hookView struct {
 	Name         string    `json:"name"`
@@ -54,56 +38,22 @@ func (a *app) hookListCommand(o *hookOptions) *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Short: "List hooks, and what they have answered", Args: args(0, 0),
 		Long: "Of all programs on this host, or of that of --stack. LEVELS says how often it gave each priority, 0 first, 7 last; the rest of the calls " +
 			"left it as it was. WRONG are answers that are none. CYCLES of the TSC are an average of each 64th call. LONGEST is its longest way, in instructions. " +
-			"Packets that a program had to drop, as too many waited for it, are a warning: LEVEL:PACKETS. So are packets that it could not send, because " +
-			"the transmit queue was full, the link had no carrier, or there was no way to their destination; TCP sends these again.",
+			"STACKS says how many of the program's stacks have it. What a program has lost are warnings: steelyard stack list.",
 	}
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
-		views, err := a.hookLists(c.Context(), o)
+		views, err := a.listStacks(c.Context(), &o.stackOptions)
 		if err != nil {
 			return err
 		}
-		return a.show(views, func() {
-			a.print(hookTable(views))
-			a.warn(lostTexts(views))
-		})
+		return a.showStacks(views, &o.stackOptions, hookTable)
 	}
 	return command
 }
 
-func (a *app) hookLists(ctx context.Context, o *hookOptions) ([]stackView, error) {
-	found := []stacks.Stack{stacks.Named(o.directory, o.stack)}
-	if o.stack == "" {
-		var err error
-		if found, err = stacks.Find(o.directory); err != nil {
-			return nil, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	views, failed := []stackView{}, []error{}
-	for _, one := range found {
-		response, err := one.Ask(ctx, &pb.Request{Body: &pb.Request_List{List: &pb.List{}}})
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		views = append(views, viewOfStack(one.Name, response.GetListing()))
-	}
-	if len(views) == 0 && len(failed) > 0 {
-		return nil, errors.Join(failed...)
-	}
-	for _, err := range failed { // the others are shown
-		a.warn([]string{err.Error()})
-	}
-	return views, nil
-}
-
-func viewOfStack(name string, from *pb.Listing) stackView {
-	view := stackView{Name: name, Program: from.GetProgram(), Pid: from.GetPid(), Stacks: from.GetStacks(), Silent: from.GetSilent(),
-		Unsent: from.GetUnsent(), NoWay: from.GetUnreachable(), Hooks: []hookView{}}
-	copy(view.Dropped[:], from.GetDropped())
-	for _, h := range from.GetHooks() {
+func viewsOfHooks(from []*pb.Hook) []hookView {
+	views := []hookView{}
+	for _, h := range from {
 		one := hookView{Name: h.GetName(), Number: h.GetNumber(), Kind: h.GetKind(), Where: []string{}, Native: h.GetNative(), Compiled: h.GetCompiled(),
 			Instructions: h.GetInstructions(), Longest: h.GetLongest(), Loads: h.GetLoads(), Params: h.GetParams(), Calls: h.GetCalls(),
 			Wrong: h.GetWrong(), Timed: h.GetTimed(), Stacks: h.GetStacks()}
@@ -117,9 +67,9 @@ func viewOfStack(name string, from *pb.Listing) stackView {
 				one.Idle = append(one.Idle, placeText(place))
 			}
 		}
-		view.Hooks = append(view.Hooks, one)
+		views = append(views, one)
 	}
-	return view
+	return views
 }
 
 func placeText(place *pb.Place) string {
@@ -142,27 +92,10 @@ func hookTable(views []stackView) *table {
 				longestText(h), codeText(h), fmt.Sprintf("%d/%d", h.Stacks, view.Stacks))
 		}
 		if len(view.Hooks) == 0 {
-			t.add(view.Name, "", "", "", "", "", "", "", "", "", fmt.Sprintf("0/%d", view.Stacks))
+			t.add(view.Name, "(none)", "", "", "", "", "", "", "", "", "")
 		}
 	}
 	return t
-}
-
-// lostTexts names stacks that have lost packets: those that came by level, as levelsText.
-func lostTexts(views []stackView) []string {
-	var texts []string
-	for _, view := range views {
-		if dropped := levelsText(view.Dropped); dropped != "" {
-			texts = append(texts, fmt.Sprintf("%s: it had to drop packets, as too many waited (level:packets): %s", view.Name, dropped))
-		}
-		if view.Unsent > 0 {
-			texts = append(texts, fmt.Sprintf("%s: it could not send %d packets: the transmit queue was full, or the link did not take them", view.Name, view.Unsent))
-		}
-		if view.NoWay > 0 {
-			texts = append(texts, fmt.Sprintf("%s: it had no way for %d packets, or the neighbour did not answer", view.Name, view.NoWay))
-		}
-	}
-	return texts
 }
 
 // whereText names a hook's places, with a remark at those where nobody listens.

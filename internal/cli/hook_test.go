@@ -41,13 +41,18 @@ func fakeStack(t *testing.T, directory, name string, answer func(*pb.Request) *p
 }
 
 func listing(*pb.Request) *pb.Response {
-	return &pb.Response{Body: &pb.Response_Listing{Listing: &pb.Listing{Program: "nginx", Pid: 4711, Stacks: 2, Dropped: []uint64{0, 0, 0, 0, 0, 0, 120, 3}, Unsent: 17, Unreachable: 5, Hooks: []*pb.Hook{
-		{Name: "api", Number: 32, Kind: "packet", Compiled: true, Instructions: 22, Longest: 18, Loads: 3, Params: []uint64{1, 0, 0, 0, 0, 0, 0, 7},
-			Calls: 1000, Levels: []uint64{600, 0, 0, 0, 390, 0, 0, 8}, Wrong: 2, Timed: 16, Cycles: 200, Places: []*pb.Place{{}}, Stacks: 2},
-		{Name: "sizes", Number: 31, Kind: "segment", Instructions: 40, Longest: 40, Loads: 1, Params: make([]uint64, 8), Levels: make([]uint64, 8),
-			Places: []*pb.Place{{Address: []byte{192, 0, 2, 10}, Port: 80}, {Port: 443, Idle: true}, {Address: append([]byte{0xfd}, make([]byte, 15)...), Port: 80}}, Stacks: 2},
-		{Name: "own", Number: 1, Kind: "segment", Native: true, Params: make([]uint64, 8), Levels: make([]uint64, 8), Stacks: 1},
-	}}}}
+	return &pb.Response{Body: &pb.Response_Listing{Listing: &pb.Listing{Program: "nginx", Pid: 4711, Interfaces: "eth0", Stacks: 2,
+		Numbers: []*pb.Number{{Name: "connections", Help: "connections, in all states", Now: true}, {Name: "accepted", Help: "connections begun by a peer"},
+			{Name: "bad_checksums", Help: "packets with a wrong checksum"}, {Name: "unfinished", Help: "packets whose checksum is unfinished"}, {Name: "paws", Help: "old segments"}},
+		Each: []*pb.Stack{{Pid: 4712, Counts: []uint64{10, 100, 3, 2, 0}, Dropped: []uint64{0, 0, 0, 0, 0, 0, 100, 3}, Unsent: 10, Unreachable: 5},
+			{Pid: 4713, Counts: []uint64{5, 50, 0, 0, 0}, Dropped: []uint64{0, 0, 0, 0, 0, 0, 20}, Unsent: 7}},
+		Hooks: []*pb.Hook{
+			{Name: "api", Number: 32, Kind: "packet", Compiled: true, Instructions: 22, Longest: 18, Loads: 3, Params: []uint64{1, 0, 0, 0, 0, 0, 0, 7},
+				Calls: 1000, Levels: []uint64{600, 0, 0, 0, 390, 0, 0, 8}, Wrong: 2, Timed: 16, Cycles: 200, Places: []*pb.Place{{}}, Stacks: 2},
+			{Name: "sizes", Number: 31, Kind: "segment", Instructions: 40, Longest: 40, Loads: 1, Params: make([]uint64, 8), Levels: make([]uint64, 8),
+				Places: []*pb.Place{{Address: []byte{192, 0, 2, 10}, Port: 80}, {Port: 443, Idle: true}, {Address: append([]byte{0xfd}, make([]byte, 15)...), Port: 80}}, Stacks: 2},
+			{Name: "own", Number: 1, Kind: "segment", Native: true, Params: make([]uint64, 8), Levels: make([]uint64, 8), Stacks: 1},
+		}}}}
 }
 
 func hookLine(t *testing.T, directory string, words ...string) (code int, out, errOut string) {
@@ -70,7 +75,7 @@ func TestHooksAreListed(t *testing.T) {
 		}
 		expectGolden(t, "hook-list."+format, out)
 		for _, told := range []string{"it had to drop packets, as too many waited (level:packets): 6:120 7:3", "it could not send 17 packets: the transmit queue was full",
-			"it had no way for 5 packets"} {
+			"it had no way for 5 packets", "it dropped 3 packets with a wrong checksum, some of which their sender had left unfinished: ethtool -K"} {
 			if strings.Contains(errOut, "nginx-4711: "+told) != (format == "table") {
 				t.Errorf("%s: %s is missing in %s", format, told, errOut)
 			}

@@ -51,7 +51,7 @@ func (a *app) runCommand() *cobra.Command {
 			"what it listens to on other addresses, stay with Linux, as do ARP, neighbour discovery and all other packets of the interface.\n\n" +
 			"The program may have several processes (nginx): --workers says how many of them have a stack. Each takes the receive queues whose number, " +
 			"modulo the number of workers, is its own. haproxy needs `nbthread 1`. docs/run.md lists what works differently from Linux.\n\n" +
-			"On a veth, Linux leaves checksums unfinished, and the stack drops such packets as wrong, without a word: say `ethtool -K PEER tx off` for its other end.\n\n" +
+			"steelyard stack shows its connections and counters, which ss and nstat do not see.\n\n" +
 			"The command ends with the last process of the program, with the exit code of its first one (128 and more: a signal). It passes " +
 			"SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGWINCH on. It needs root; the program's workers need not be root.",
 		Example: "  steelyard run --interface eth0 -- redis-server /etc/redis/redis.conf\n" +
@@ -82,7 +82,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.StringVar(&o.Log, "log", "warn", "what the stack says on standard error: `level` error, warn, info or debug")
 	flags.StringArrayVar(&o.Hooks, "hook", nil, "`FILE` of a hook, or the name of one that is ready for use, that says what is urgent; repeatable. Behind it, with commas: "+
 		"name=NAME, listen=ADDRESS:PORT, and parameters such as 0=512")
-	flags.StringVar(&o.Name, "name", "", "`name` by which steelyard hook --stack finds the program; default: PROGRAM-PID")
+	flags.StringVar(&o.Name, "name", "", "`name` by which steelyard stack and steelyard hook find the program (--stack); default: PROGRAM-PID")
 	command.RunE = func(_ *cobra.Command, program []string) error {
 		arguments, err := o.arguments()
 		if err != nil {

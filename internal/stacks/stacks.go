@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stacks talks to processes with the TCP stack, about their hooks: api/steelyard/stack/v1. Each
+// Package stacks talks to processes with the TCP stack, about what they have and about their hooks:
+// api/steelyard/stack/v1. Each
 // has a Unix socket, one for all processes of a `steelyard run`.
 package stacks
 
@@ -100,7 +101,7 @@ func (s Stack) Ask(ctx context.Context, request *pb.Request) (*pb.Response, erro
 func (s Stack) explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no stack %s: nothing answers on %s; `steelyard hook list` shows those that run", s.Name, s.Socket)
+		return fmt.Errorf("no stack %s: nothing answers on %s; `steelyard stack list` shows those that run", s.Name, s.Socket)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("permission denied for %s: run this as root, or as the user of the process", s.Socket)
 	}

@@ -17,6 +17,7 @@ import pytest
 from tests.lab import Lab
 from tests.lab.hooks import stack_view
 from tests.lab.servers import EchoServer
+from tests.lab.stacks import connections, listed, unfinished_checksums
 from tests.lab.steelyard import BUILD, SANITIZED, memory_options
 from tests.lab.topology import FRONT, v4, v6
 from tests.lab.wait import wait_until
@@ -137,6 +138,31 @@ def test_many_connections(echo, server, family):
         with ones[n]:
             digest, size = receive_all(ones[n])
         assert (digest, size) == (hashlib.sha256(texts[n]).hexdigest(), len(texts[n]))
+
+
+@families
+def test_what_it_has(echo, server, family):
+    """Its connections by context, and counters; on a veth, checksums may be unfinished."""
+    name = f"steelyard-echo-{server.pid}"
+    with contextlib.ExitStack() as opened, unfinished_checksums(echo.lab):
+        ones = [opened.enter_context(connect(echo.lab, family)) for _ in range(5)]
+        for one in ones:
+            one.sendall(b"hello")
+            assert one.recv(5, socket.MSG_WAITALL) == b"hello"
+        seen = connections(name, "established")
+        peers = sorted(one.getsockname()[:2] for one in ones)
+        assert sorted(endpoint_of(one["peer"]) for one in seen) == peers
+        assert {one["received"] for one in seen} == {5}
+        assert {endpoint_of(one["local"]) for one in seen} == {(ADDRESS[family], PORT)}
+        view = listed(name)
+    assert (view["stacks"], view["interfaces"]) == (echo.threads, "front")
+    assert view["counts"]["accepted"] == 5 and view["counts"]["unfinished"] >= 5 * 3
+    assert len(view["each"]) == echo.threads and view["counts"]["bad_checksums"] == 0
+
+
+def endpoint_of(text):
+    address, _, port = text.rpartition(":")
+    return address.strip("[]"), int(port)
 
 
 @families

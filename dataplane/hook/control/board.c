@@ -108,7 +108,8 @@ static int object_keep(const struct sy_hook_wish *w)
 struct gathering {
 	struct sy_hook_report *report;
 	unsigned count, most;
-	struct sy_hook_lost lost;
+	struct sy_hook_stack *stack; /* of each that has answered; NULL: nobody asks */
+	unsigned stacks;
 };
 
 static struct sy_hook_report *report_for(struct gathering *g, const struct sy_hook_info *info)
@@ -140,13 +141,11 @@ static void report_place(struct sy_hook_report *r, const struct sy_hook_place *p
 	}
 }
 
-static void report_take(void *ctx, const struct answer *a)
+static void report_take(void *ctx, int pid, const struct answer *a)
 {
 	struct gathering *g = ctx;
-	for (unsigned n = 0; n < SY_PRIORITIES; n++)
-		g->lost.dropped[n] += a->lost.dropped[n];
-	g->lost.unsent += a->lost.unsent;
-	g->lost.unreachable += a->lost.unreachable;
+	if (g->stack)
+		g->stack[g->stacks++] = (struct sy_hook_stack){pid, a->tally};
 	for (uint32_t i = 0; i < a->hooks; i++) {
 		const struct answer_hook *h = &a->hook[i];
 		struct sy_hook_report *r = report_for(g, &h->info);
@@ -383,16 +382,51 @@ static void report_ordered(struct gathering *g, const struct board_hook *h, unsi
 }
 
 unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *report, unsigned most,
+                              struct sy_hook_stack stack[SY_HOOK_BOARD_STACKS],
                               struct sy_hook_count *count)
 {
-	struct gathering g = {.report = report, .most = most};
+	struct gathering g = {.report = report, .most = most, .stack = stack};
 	struct order o = {.type = ORDER_REPORT};
 	pthread_mutex_lock(&d->change);
 	board_order(d, &o, -1, count, report_take, &g);
-	count->lost = g.lost;
 	for (unsigned i = 0; i < SY_HOOKS; i++)
 		if (d->hook[i].name[0])
 			report_ordered(&g, &d->hook[i], SY_HOOKS - i);
 	pthread_mutex_unlock(&d->change);
 	return g.count;
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+#define WALK_S 5 /* for all of them */
+
+struct walk {
+	sy_hook_connections_take *take;
+	void *ctx;
+	bool more, enough;
+};
+
+static void connections_take(void *ctx, int pid, const struct answer *a)
+{
+	struct walk *w = ctx;
+	w->more |= a->more;
+	if (a->connections && !w->enough)
+		w->enough = !w->take(w->ctx, pid, a->connection, a->connections);
+}
+
+bool sy_hook_board_connections(struct sy_hook_board *d, sy_hook_connections_take *take, void *ctx,
+                               struct sy_hook_count *count)
+{
+	struct walk w = {.take = take, .ctx = ctx};
+	struct order o = {.type = ORDER_CONNECTIONS};
+	/* A stack that says for ever that there are more does not hold up others. */
+	uint64_t until = sy_clock_ns() + WALK_S * UINT64_C(1000000000);
+	pthread_mutex_lock(&d->change);
+	do {
+		w.more = false;
+		board_order(d, &o, -1, count, connections_take, &w);
+		o.type = ORDER_CONNECTIONS_MORE;
+	} while (w.more && !w.enough && count->silent == 0 && sy_clock_ns() < until);
+	pthread_mutex_unlock(&d->change);
+	return !w.more && !w.enough;
 }

@@ -66,12 +66,12 @@ struct sy_hook_board {
 	int user;           /* who is being served; -1: nobody. Guarded by `lock`, as `ending` */
 	bool ending;        /* nobody is served from now on */
 	char path[108];
-	char program[64];
+	struct sy_hook_board_owner owner;
 };
 
 /* Orders all stacks, and waits. What is planned holds from then on: a stack that joins gets either
- * the order, or what it led to. take: called for each answer; may be NULL. */
-typedef void board_take(void *ctx, const struct answer *a);
+ * the order, or what it led to. take: called for each answer, of a process; may be NULL. */
+typedef void board_take(void *ctx, int pid, const struct answer *a);
 void board_order(struct sy_hook_board *d, struct order *o, int object, struct sy_hook_count *count,
                  board_take *take, void *ctx);
 /* Orders those that have not refused the last order of board_order(). */

@@ -149,7 +149,7 @@ static int stack_order(struct board_stack *s, const struct order *o, int object)
 	int rc = missed_send(s);
 	if (!rc)
 		rc = order_send(s, o, object);
-	if (rc && !is_gone(rc) && o->type != ORDER_REPORT && !(o->must & ORDER_ASK))
+	if (rc && !is_gone(rc) && o->type < ORDER_REPORT && !(o->must & ORDER_ASK))
 		missed_add(s, o, object);
 	return rc;
 }
@@ -250,7 +250,8 @@ static bool hook_is_sound(const struct sy_hook_info *h)
 static bool answer_is_sound(const struct answer *a, size_t len)
 {
 	if (len < ANSWER_HEAD || a->hooks > SY_HOOKS || a->places > SY_HOOK_PLACES ||
-	    len != ANSWER_HEAD + a->hooks * sizeof(*a->hook) || a->rc < -ERRNO_MAX)
+	    a->connections > SY_HOOK_CONNECTIONS || (a->hooks && a->connections) ||
+	    len != answer_bytes(a) || a->rc < -ERRNO_MAX)
 		return false;
 	for (uint32_t i = 0; i < a->hooks; i++)
 		if (!hook_is_sound(&a->hook[i].info))
@@ -329,7 +330,7 @@ static void order_run(struct sy_hook_board *d, struct order *o, int object, bool
 			answer_read(d, s);
 			count->stacks += s->rc >= 0;
 			if (take && s->rc >= 0)
-				take(ctx, &d->answer);
+				take(ctx, s->pid, &d->answer);
 		}
 	}
 	count->silent = left + late;

@@ -251,11 +251,11 @@ static int server_start(struct sy_hook_board *d)
 	return -code;
 }
 
-int sy_hook_board_serve(struct sy_hook_board *d, const char *name, const char *program,
-                        struct sy_error *err)
+int sy_hook_board_serve(struct sy_hook_board *d, const char *name,
+                        const struct sy_hook_board_owner *owner, struct sy_error *err)
 {
 	d->ending = false;
-	snprintf(d->program, sizeof(d->program), "%s", program);
+	d->owner = *owner;
 	int rc = path_make(d, name, err);
 	if (!rc)
 		rc = listener_open_alone(d, !strchr(name, '/'), err);

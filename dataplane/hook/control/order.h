@@ -14,6 +14,8 @@ enum order_type {
 	ORDER_LOAD = 1, /* new code, parameters and places: what of them is there */
 	ORDER_REMOVE,
 	ORDER_REPORT,
+	ORDER_CONNECTIONS,      /* the first ones */
+	ORDER_CONNECTIONS_MORE, /* those behind the last answer's */
 };
 
 enum {
@@ -48,10 +50,20 @@ struct answer {
 	char text[sizeof(((struct sy_error *)0)->text)];
 	uint32_t places, hooks;
 	uint32_t idle; /* a bit for each place where nobody listens */
-	struct sy_hook_lost lost;
+	struct sy_hook_tally tally;
 	struct sy_hook_place place[SY_HOOK_PLACES];
-	struct answer_hook hook[SY_HOOKS];
+	uint32_t connections; /* if there are any, there are no hooks */
+	uint32_t more;        /* 1: connections are left */
+	union {
+		struct answer_hook hook[SY_HOOKS];
+		struct sy_hook_connection connection[SY_HOOK_CONNECTIONS];
+	};
 };
 #define ANSWER_HEAD offsetof(struct answer, hook)
+
+static inline size_t answer_bytes(const struct answer *a)
+{
+	return ANSWER_HEAD + a->hooks * sizeof(*a->hook) + a->connections * sizeof(*a->connection);
+}
 
 #endif

@@ -16,6 +16,9 @@ typedef Steelyard__Stack__V1__Place pb_place;
 typedef Steelyard__Stack__V1__Param pb_param;
 typedef Steelyard__Stack__V1__Hook pb_hook;
 typedef Steelyard__Stack__V1__Listing pb_listing;
+typedef Steelyard__Stack__V1__Stack pb_stack;
+typedef Steelyard__Stack__V1__Number pb_number;
+typedef Steelyard__Stack__V1__Connection pb_connection;
 
 /* ---- what is asked --------------------------------------------------------------------------- */
 
@@ -102,15 +105,21 @@ static uint8_t *error_pack(const struct sy_error *err, size_t *len)
 	return response_pack(&r, len);
 }
 
-static void place_give(const struct sy_hook_place *from, pb_place *to, uint8_t address[16])
+/* All zero: no bytes. */
+static void address_give(const struct sy_addr *from, uint8_t bytes[16], ProtobufCBinaryData *to)
 {
 	static const struct sy_addr any;
+	if (sy_addr_equal(from, &any))
+		return;
+	to->data = bytes;
+	to->len = sy_addr_to_bytes(from, bytes);
+}
+
+static void place_give(const struct sy_hook_place *from, pb_place *to, uint8_t address[16])
+{
 	steelyard__stack__v1__place__init(to);
 	to->port = from->port;
-	if (sy_addr_equal(&from->addr, &any))
-		return;
-	to->address.data = address;
-	to->address.len = sy_addr_to_bytes(&from->addr, address);
+	address_give(&from->addr, address, &to->address);
 }
 
 static uint8_t *changed_pack(const struct sy_hook_count *count, size_t *len)
@@ -186,38 +195,154 @@ static unsigned stacks_count(struct sy_hook_board *d)
 	return count;
 }
 
+/* A listing's messages; they point into it. */
+struct listing_room {
+	struct sy_hook_report report[REPORTS];
+	struct hook_room hook[REPORTS];
+	pb_hook *hooks[REPORTS];
+	struct sy_hook_stack stack[SY_HOOK_BOARD_STACKS];
+	pb_stack each[SY_HOOK_BOARD_STACKS], *eachs[SY_HOOK_BOARD_STACKS];
+	pb_number number[SY_HOOK_COUNTS], *numbers[SY_HOOK_COUNTS];
+};
+
+static void numbers_give(struct listing_room *room, const struct sy_hook_board_owner *o,
+                         pb_listing *l)
+{
+	for (unsigned i = 0; i < o->numbers; i++) {
+		steelyard__stack__v1__number__init(&room->number[i]);
+		room->number[i].name = (char *)(uintptr_t)o->number[i].name;
+		room->number[i].help = (char *)(uintptr_t)o->number[i].help;
+		room->number[i].now = o->number[i].now;
+		room->numbers[i] = &room->number[i];
+	}
+	l->n_numbers = o->numbers;
+	l->numbers = room->numbers;
+}
+
+static void stacks_give(struct listing_room *room, unsigned stacks, unsigned numbers, pb_listing *l)
+{
+	for (unsigned i = 0; i < stacks; i++) {
+		struct sy_hook_tally *t = &room->stack[i].tally;
+		pb_stack *one = &room->each[i];
+		steelyard__stack__v1__stack__init(one);
+		one->pid = (uint32_t)room->stack[i].pid;
+		one->n_dropped = SY_PRIORITIES;
+		one->dropped = t->dropped;
+		one->unsent = t->unsent;
+		one->unreachable = t->unreachable;
+		one->n_counts = numbers;
+		one->counts = t->count;
+		room->eachs[i] = one;
+	}
+	l->n_each = stacks;
+	l->each = room->eachs;
+}
+
+static void hooks_give(struct listing_room *room, unsigned hooks, pb_listing *l)
+{
+	for (unsigned i = 0; i < hooks; i++) {
+		room->hook[i].report = room->report[i];
+		hook_give(&room->hook[i]);
+		room->hooks[i] = &room->hook[i].hook;
+	}
+	l->n_hooks = hooks;
+	l->hooks = room->hooks;
+}
+
 static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
 {
-	struct sy_hook_report *report = calloc(REPORTS, sizeof(*report));
-	struct hook_room *room = calloc(REPORTS, sizeof(*room));
-	pb_hook *hook[REPORTS];
+	struct listing_room *room = calloc(1, sizeof(*room));
 	pb_response r = STEELYARD__STACK__V1__RESPONSE__INIT;
 	pb_listing l = STEELYARD__STACK__V1__LISTING__INIT;
 	struct sy_hook_count count;
+	if (!room)
+		return NULL;
+	unsigned hooks = sy_hook_board_report(d, room->report, REPORTS, room->stack, &count);
+	hooks_give(room, hooks, &l);
+	numbers_give(room, &d->owner, &l);
+	stacks_give(room, count.stacks, d->owner.numbers, &l);
+	l.program = (char *)(uintptr_t)d->owner.program;
+	l.interfaces = (char *)(uintptr_t)d->owner.interfaces;
+	l.pid = (uint32_t)getpid();
+	l.stacks = stacks_count(d);
+	l.silent = count.silent;
+	r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_LISTING;
+	r.listing = &l;
+	uint8_t *out = response_pack(&r, len);
+	free(room);
+	return out;
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+#define CONNECTIONS_USUAL 1000
+#define CONNECTIONS_MOST  100000
+
+struct connection_room {
+	pb_connection message;
+	uint8_t local[16], peer[16];
+};
+
+struct connections_room {
+	const struct sy_hook_board *d;
+	struct connection_room *room;
+	pb_connection **each;
+	unsigned count, most;
+};
+
+static void connection_give(const struct sy_hook_board *d, int pid,
+                            const struct sy_hook_connection *c, struct connection_room *room)
+{
+	pb_connection *m = &room->message;
+	bool known = c->state < d->owner.states;
+	steelyard__stack__v1__connection__init(m);
+	m->pid = (uint32_t)pid;
+	m->state = (char *)(uintptr_t)(known ? d->owner.state[c->state] : "?");
+	address_give(&c->local, room->local, &m->local);
+	address_give(&c->peer, room->peer, &m->peer);
+	m->local_port = c->local_port;
+	m->peer_port = c->peer_port;
+	m->unread = c->unread;
+	m->unsent = c->unsent;
+	m->rtt_us = c->rtt_us;
+	m->window = c->window;
+	m->retransmitted = c->retransmitted;
+	m->sent = c->sent;
+	m->received = c->received;
+}
+
+static bool connections_give(void *ctx, int pid, const struct sy_hook_connection *c, unsigned count)
+{
+	struct connections_room *r = ctx;
+	unsigned taken = count < r->most - r->count ? count : r->most - r->count;
+	for (unsigned i = 0; i < taken; i++, r->count++) {
+		connection_give(r->d, pid, &c[i], &r->room[r->count]);
+		r->each[r->count] = &r->room[r->count].message;
+	}
+	return taken == count;
+}
+
+static uint8_t *connections_pack(struct sy_hook_board *d, uint32_t limit, size_t *len)
+{
+	pb_response r = STEELYARD__STACK__V1__RESPONSE__INIT;
+	Steelyard__Stack__V1__Connections m = STEELYARD__STACK__V1__CONNECTIONS__INIT;
+	struct connections_room room = {.d = d, .most = limit ? limit : CONNECTIONS_USUAL};
+	struct sy_hook_count count;
 	uint8_t *out = NULL;
-	if (report && room) {
-		unsigned hooks = sy_hook_board_report(d, report, REPORTS, &count);
-		for (unsigned i = 0; i < hooks; i++) {
-			room[i].report = report[i];
-			hook_give(&room[i]);
-			hook[i] = &room[i].hook;
-		}
-		l.program = d->program;
-		l.pid = (uint32_t)getpid();
-		l.stacks = stacks_count(d);
-		l.silent = count.silent;
-		l.n_dropped = SY_PRIORITIES;
-		l.dropped = count.lost.dropped;
-		l.unsent = count.lost.unsent;
-		l.unreachable = count.lost.unreachable;
-		l.n_hooks = hooks;
-		l.hooks = hook;
-		r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_LISTING;
-		r.listing = &l;
+	room.most = room.most < CONNECTIONS_MOST ? room.most : CONNECTIONS_MOST;
+	room.room = calloc(room.most, sizeof(*room.room));
+	room.each = calloc(room.most, sizeof(pb_connection *));
+	if (room.room && room.each) {
+		m.more = !sy_hook_board_connections(d, connections_give, &room, &count);
+		m.silent = count.silent;
+		m.n_connections = room.count;
+		m.connections = room.each;
+		r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_CONNECTIONS;
+		r.connections = &m;
 		out = response_pack(&r, len);
 	}
-	free(report);
-	free(room);
+	free(room.room);
+	free(room.each);
 	return out;
 }
 
@@ -235,6 +360,8 @@ static uint8_t *request_do(struct sy_hook_board *d, const pb_request *q, size_t 
 		             q->version);
 	else if (q->body_case == STEELYARD__STACK__V1__REQUEST__BODY_LIST)
 		return listing_pack(d, len);
+	else if (q->body_case == STEELYARD__STACK__V1__REQUEST__BODY_CONNECTIONS)
+		return connections_pack(d, q->connections->limit, len);
 	else if (q->body_case == STEELYARD__STACK__V1__REQUEST__BODY_LOAD)
 		rc = load_do(d, q->load, &count, &err);
 	else if (q->body_case == STEELYARD__STACK__V1__REQUEST__BODY_SET)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of `steelyard hook`: api/steelyard/stack/v1/stack.proto. */
+/* Requests of `steelyard hook` and `steelyard stack`: api/steelyard/stack/v1/stack.proto. */
 #ifndef HOOK_REQUEST_H
 #define HOOK_REQUEST_H
 

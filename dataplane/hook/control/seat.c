@@ -21,6 +21,7 @@ struct sy_hook_seat {
 	struct rule rule[SY_HOOK_PLACES];
 	unsigned rules;
 	bool ruled[SY_HOOK_KINDS][2]; /* the stack's own hook; listeners' */
+	uint32_t connections_at;      /* where the last answer's have ended */
 	struct answer answer;         /* too large for a program's stack */
 };
 
@@ -263,10 +264,24 @@ static int order_remove(struct sy_hook_seat *s, const struct order *o, struct sy
 static int order_report(struct sy_hook_seat *s)
 {
 	report_places(s);
-	if (s->owner.lost)
-		s->owner.lost(s->owner.ctx, &s->answer.lost);
+	if (s->owner.tally)
+		s->owner.tally(s->owner.ctx, &s->answer.tally);
 	for (unsigned number = 1; number <= SY_HOOKS; number++)
 		report_hook(s, number);
+	return 0;
+}
+
+static int order_connections(struct sy_hook_seat *s, const struct order *o)
+{
+	struct answer *a = &s->answer;
+	if (o->type == ORDER_CONNECTIONS)
+		s->connections_at = 0;
+	else if (!s->connections_at) /* all have been given */
+		return 0;
+	if (s->owner.connections)
+		a->connections = s->owner.connections(s->owner.ctx, &s->connections_at,
+		                                      a->connection, SY_HOOK_CONNECTIONS);
+	a->more = s->connections_at > 0;
 	return 0;
 }
 
@@ -283,11 +298,13 @@ static void order_do(struct sy_hook_seat *s, struct order *o, int object)
 		a->rc = order_load(s, o, object, &err);
 	else if (o->type == ORDER_REMOVE)
 		a->rc = order_remove(s, o, &err);
-	else
+	else if (o->type == ORDER_REPORT)
 		a->rc = order_report(s);
+	else
+		a->rc = order_connections(s, o);
 	snprintf(a->text, sizeof(a->text), "%s", err.text);
 	/* A board that does not read its answers goes without. */
-	send(s->socket, a, ANSWER_HEAD + a->hooks * sizeof(*a->hook), MSG_DONTWAIT | MSG_NOSIGNAL);
+	send(s->socket, a, answer_bytes(a), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /* false: there is none. object: -1: it has none. */

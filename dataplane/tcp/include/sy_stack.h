@@ -294,6 +294,12 @@ struct sy_stack_info {
 	bool receive_closed; /* the peer sees a receive window of 0 */
 };
 int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out);
+/* Listeners, then connections in all states, also those that nobody has accepted. Of a listener,
+ * `unread` counts connections that wait for accept, `unsent` is its backlog. *at begins at 0, and
+ * is 0 again when all have been seen; what comes and goes between two calls may be missing. Looks
+ * at SY_STACK_WALK places at most. Returns how many it has filled, `most` at most. */
+#define SY_STACK_WALK 1024
+unsigned sy_stack_walk(struct sy_stack *s, uint32_t *at, struct sy_stack_info *out, unsigned most);
 
 /* The client that a balancer has named. -ENOENT: none, or options.toa is off. */
 int sy_stack_client(struct sy_stack *s, sy_stack_id id, struct sy_stack_endpoint *out);

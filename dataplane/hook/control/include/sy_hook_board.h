@@ -33,7 +33,22 @@ struct sy_hook_count {
 	/* Of a hook that has been loaded or set: its places where nobody listens, in any stack. */
 	struct sy_hook_place idle[SY_HOOK_PLACES];
 	unsigned idles;
-	struct sy_hook_lost lost; /* of a report: what stacks have */
+};
+
+/* What a stack's count at this place is; `now`: it is no sum since the start. */
+struct sy_hook_number {
+	const char *name, *help;
+	bool now;
+};
+
+/* Who has the stacks, for reports. The texts stay the caller's, for as long as the board. */
+struct sy_hook_board_owner {
+	const char *program;
+	const char *interfaces; /* with commas */
+	const struct sy_hook_number *number;
+	unsigned numbers;         /* SY_HOOK_COUNTS at most */
+	const char *const *state; /* of connections */
+	unsigned states;
 };
 
 struct sy_hook_board;
@@ -61,16 +76,30 @@ struct sy_hook_report {
 	unsigned places;
 	uint32_t idle; /* a bit for each place where nobody listens, in any stack */
 };
-/* Fills up to `most`, of different names. Returns how many there are. */
+/* What one stack has counted. */
+struct sy_hook_stack {
+	int pid;
+	struct sy_hook_tally tally;
+};
+/* Fills up to `most`, of different names, and one of `stack` for each that answers: count->stacks.
+ * Returns how many hooks there are. */
 unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *report, unsigned most,
+                              struct sy_hook_stack stack[SY_HOOK_BOARD_STACKS],
                               struct sy_hook_count *count);
+
+/* Calls `take` for connections of all stacks, several times for one stack, until it returns false,
+ * or there are no more. Returns whether these were all. */
+typedef bool sy_hook_connections_take(void *ctx, int pid, const struct sy_hook_connection *c,
+                                      unsigned count);
+bool sy_hook_board_connections(struct sy_hook_board *d, sy_hook_connections_take *take, void *ctx,
+                               struct sy_hook_count *count);
 
 /*
  * Serves SY_HOOK_BOARD_DIR/name.sock, or `name` itself if it has a slash, for root and this
  * process's user, by a thread that takes no signals. Returns 0, -EADDRINUSE: another process serves
  * it, or what making it gives.
  */
-int sy_hook_board_serve(struct sy_hook_board *d, const char *name, const char *program,
-                        struct sy_error *err);
+int sy_hook_board_serve(struct sy_hook_board *d, const char *name,
+                        const struct sy_hook_board_owner *owner, struct sy_error *err);
 
 #endif

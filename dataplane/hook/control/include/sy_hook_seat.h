@@ -20,6 +20,18 @@ struct sy_hook_place {
 	uint16_t port;       /* host order; 0: the stack's own hook */
 };
 
+/* A connection, or a listener, of a stack. */
+#define SY_HOOK_CONNECTIONS 64 /* of one answer */
+struct sy_hook_connection {
+	struct sy_addr local, peer;     /* all zero: any */
+	uint16_t local_port, peer_port; /* host order; 0: any */
+	uint8_t state;                  /* sy_hook_board_owner.state has its name */
+	uint32_t unread;                /* bytes; of a listener: connections that wait for accept */
+	uint32_t unsent; /* bytes that are not acknowledged; of a listener: its backlog */
+	uint32_t rtt_us, window, retransmitted; /* window: of congestion, bytes */
+	uint64_t sent, received;                /* bytes of payload */
+};
+
 /* What comes from the board: the socket, and a page that tells when to read it. -1: nothing. */
 struct sy_hook_channel {
 	int socket, bell;
@@ -27,11 +39,14 @@ struct sy_hook_channel {
 
 struct sy_hook_seat;
 
-/* Packets that a stack has lost. */
-struct sy_hook_lost {
-	uint64_t dropped[SY_PRIORITIES]; /* that came, by level: too many waited */
-	uint64_t unsent;      /* the transmit queue was full, or the link took them not */
-	uint64_t unreachable; /* there was no way, or the neighbour did not answer in time */
+/* What a stack has counted. */
+#define SY_HOOK_COUNTS 96
+struct sy_hook_tally {
+	uint64_t dropped[SY_PRIORITIES]; /* packets that came, by level: too many waited */
+	uint64_t unsent;      /* packets: the transmit queue was full, or the link took them not */
+	uint64_t unreachable; /* packets: there was no way, or the neighbour did not answer in time
+	                       */
+	uint64_t count[SY_HOOK_COUNTS]; /* sy_hook_board_owner.number says what each is */
 };
 
 /* What the stack's owner does. */
@@ -45,8 +60,12 @@ struct sy_hook_seat_owner {
 	/* Does somebody listen there now? port: host order; addr all zero: at any address. NULL: it
 	 * is not known. */
 	bool (*listens)(void *ctx, const struct sy_addr *addr, uint16_t port);
-	/* What it has lost; what it does not know stays 0. NULL: nothing is known. */
-	void (*lost)(void *ctx, struct sy_hook_lost *out);
+	/* What it has counted; what it does not know stays 0. NULL: nothing is known. */
+	void (*tally)(void *ctx, struct sy_hook_tally *out);
+	/* Its connections, up to `most` of them; returns how many. *at begins at 0, and is 0 again
+	 * when all have been given. NULL: it has none to show. */
+	unsigned (*connections)(void *ctx, uint32_t *at, struct sy_hook_connection *out,
+	                        unsigned most);
 };
 
 /* The socket stays open as long as the seat; the bell may be closed. Both are the caller's. Returns

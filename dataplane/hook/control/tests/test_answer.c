@@ -27,8 +27,8 @@ struct liar {
 static bool answer_send(struct liar *l)
 {
 	const struct answer *a = &l->answer;
-	size_t hooks = a->hooks < SY_HOOKS ? a->hooks : SY_HOOKS;
-	return send(l->channel.socket, a, ANSWER_HEAD + hooks * sizeof(*a->hook), MSG_NOSIGNAL) > 0;
+	size_t len = answer_bytes(a);
+	return send(l->channel.socket, a, len < sizeof(*a) ? len : sizeof(*a), MSG_NOSIGNAL) > 0;
 }
 
 static void *lies(void *arg)
@@ -71,7 +71,7 @@ static unsigned believed(struct liar *l)
 	struct sy_hook_count count;
 	struct sy_hook_report report[4];
 	pthread_create(&l->thread, NULL, lies, l);
-	unsigned hooks = sy_hook_board_report(l->board, report, 4, &count);
+	unsigned hooks = sy_hook_board_report(l->board, report, 4, NULL, &count);
 	for (unsigned i = 0; i < hooks; i++)
 		assert_non_null(sy_hook_kind_name(report[i].info.kind));
 	liar_close(l);
@@ -130,6 +130,53 @@ static void test_counts(void **state)
 	assert_int_equal(believed(&l), 0);
 }
 
+static bool connection_count(void *ctx, int pid, const struct sy_hook_connection *c, unsigned count)
+{
+	*(unsigned *)ctx += count;
+	return true;
+}
+
+/* Returns whether the board believes to have all. */
+static bool connections_believed(struct liar *l, unsigned *connections)
+{
+	struct sy_hook_count count;
+	*connections = 0;
+	pthread_create(&l->thread, NULL, lies, l);
+	bool all = sy_hook_board_connections(l->board, connection_count, connections, &count);
+	liar_close(l);
+	return all;
+}
+
+static void test_connections(void **state)
+{
+	struct liar l;
+	unsigned connections;
+	liar_open(&l);
+	l.answer.hooks = 0;
+	l.answer.connections = SY_HOOK_CONNECTIONS;
+	assert_true(connections_believed(&l, &connections));
+	assert_int_equal(connections, SY_HOOK_CONNECTIONS);
+	liar_open(&l);
+	l.answer.hooks = 0;
+	l.answer.connections = SY_HOOK_CONNECTIONS + 1;
+	connections_believed(&l, &connections);
+	assert_int_equal(connections, 0);
+	liar_open(&l); /* both of a union */
+	l.answer.connections = 1;
+	connections_believed(&l, &connections);
+	assert_int_equal(connections, 0);
+}
+
+static void test_endless_connections(void **state)
+{
+	struct liar l;
+	unsigned connections;
+	liar_open(&l);
+	l.answer.hooks = 0;
+	l.answer.more = 1;
+	assert_false(connections_believed(&l, &connections));
+}
+
 static int remove_one(struct liar *l, struct sy_hook_count *count, struct sy_error *err)
 {
 	pthread_create(&l->thread, NULL, lies, l);
@@ -185,10 +232,16 @@ static void test_old(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_sound),  cmocka_unit_test(test_kind),
-	        cmocka_unit_test(test_flag),   cmocka_unit_test(test_name),
-	        cmocka_unit_test(test_counts), cmocka_unit_test(test_result),
-	        cmocka_unit_test(test_text),   cmocka_unit_test(test_old),
+	        cmocka_unit_test(test_sound),
+	        cmocka_unit_test(test_kind),
+	        cmocka_unit_test(test_flag),
+	        cmocka_unit_test(test_name),
+	        cmocka_unit_test(test_counts),
+	        cmocka_unit_test(test_connections),
+	        cmocka_unit_test(test_endless_connections),
+	        cmocka_unit_test(test_result),
+	        cmocka_unit_test(test_text),
+	        cmocka_unit_test(test_old),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

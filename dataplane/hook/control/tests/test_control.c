@@ -57,17 +57,28 @@ static bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
 	return port == 80 && sy_addr_equal(addr, &port_80.addr);
 }
 
-static void lost(void *ctx, struct sy_hook_lost *out)
+static void tally(void *ctx, struct sy_hook_tally *out)
 {
 	const struct stack *s = ctx;
 	out->dropped[6] = 10;
 	out->dropped[7] = out->unsent = (uint64_t)s->number;
 	out->unreachable = 100;
+	out->count[SY_HOOK_COUNTS - 1] = 7;
+}
+
+/* 150 of each stack, of ports from 1000 on. */
+static unsigned connections(void *ctx, uint32_t *at, struct sy_hook_connection *out, unsigned most)
+{
+	unsigned count = 0;
+	for (; count < most && *at < 150; (*at)++)
+		out[count++] = (struct sy_hook_connection){.local_port = (uint16_t)(1000 + *at)};
+	*at = *at < 150 ? *at : 0;
+	return count;
 }
 
 static void stack_join(struct world *w, struct stack *s)
 {
-	const struct sy_hook_seat_owner owner = {hooks_of, placed, s, listens, lost};
+	const struct sy_hook_seat_owner owner = {hooks_of, placed, s, listens, tally, connections};
 	struct sy_hook_channel channel;
 	s->hooks = sy_hooks_create();
 	s->number = sy_hook_board_join(w->board, getpid(), &channel);
@@ -208,7 +219,7 @@ static void test_places_of_nobody(void **state)
 	struct sy_hook_wish set = {.name = "bytes", .params = 1};
 	assert_int_equal(sy_hook_board_load(w.board, &set, &count, NULL), 0);
 	assert_int_equal(count.idles, 1);
-	assert_int_equal(sy_hook_board_report(w.board, report, 2, &count), 1);
+	assert_int_equal(sy_hook_board_report(w.board, report, 2, NULL, &count), 1);
 	assert_int_equal(report[0].places, 3);
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(report[0].idle >> i & 1, report[0].place[i].port == 81);
@@ -293,11 +304,40 @@ static void test_application(void **state)
 	world_close(&w);
 }
 
+struct seen {
+	unsigned port[150], count, most;
+};
+
+static bool connection_see(void *ctx, int pid, const struct sy_hook_connection *c, unsigned count)
+{
+	struct seen *seen = ctx;
+	assert_int_equal(pid, getpid());
+	for (unsigned i = 0; i < count; i++)
+		seen->port[c[i].local_port - 1000]++;
+	seen->count += count;
+	return seen->count < seen->most;
+}
+
+static void test_connections(void **state)
+{
+	struct world w;
+	struct sy_hook_count count;
+	struct seen all = {.most = UINT32_MAX}, some = {.most = 100};
+	world_open(&w);
+	assert_true(sy_hook_board_connections(w.board, connection_see, &all, &count));
+	for (unsigned i = 0; i < 150; i++)
+		assert_int_equal(all.port[i], 2); /* each stack's, once */
+	assert_false(sy_hook_board_connections(w.board, connection_see, &some, &count));
+	assert_in_range(some.count, 100, 150);
+	world_close(&w);
+}
+
 static void test_report(void **state)
 {
 	struct world w;
 	struct sy_hook_count count;
 	struct sy_hook_report report[4];
+	struct sy_hook_stack stack[SY_HOOK_BOARD_STACKS];
 	world_open(&w);
 	struct sy_hook_wish h = wish("short", READY "/length.bpf.o");
 	h.places = 1;
@@ -309,23 +349,29 @@ static void test_report(void **state)
 		assert_int_equal(sy_hook_ask_packet(hs, SY_HOOKS, &view, (const uint8_t *)"x"), 0);
 		pthread_mutex_unlock(&w.lock);
 	}
-	assert_int_equal(sy_hook_board_report(w.board, report, 4, &count), 1);
+	assert_int_equal(sy_hook_board_report(w.board, report, 4, stack, &count), 1);
 	assert_string_equal(report[0].info.name, "short");
 	assert_int_equal(report[0].stacks, 2);
 	assert_int_equal(report[0].info.calls, 2);
 	assert_int_equal(report[0].info.level[0], 2);
 	assert_int_equal(report[0].places, 1);
-	assert_int_equal(count.lost.dropped[6], 20);
-	assert_int_equal(count.lost.dropped[7], w.stack[0].number + w.stack[1].number);
-	assert_int_equal(count.lost.dropped[0], 0);
-	assert_int_equal(count.lost.unsent, w.stack[0].number + w.stack[1].number);
-	assert_int_equal(count.lost.unreachable, 200);
+	assert_int_equal(count.stacks, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		const struct sy_hook_tally *t = &stack[i].tally;
+		assert_int_equal(stack[i].pid, getpid());
+		assert_int_equal(t->dropped[6], 10);
+		assert_int_equal(t->dropped[7], w.stack[i].number);
+		assert_int_equal(t->dropped[0], 0);
+		assert_int_equal(t->unsent, w.stack[i].number);
+		assert_int_equal(t->unreachable, 100);
+		assert_int_equal(t->count[SY_HOOK_COUNTS - 1], 7);
+	}
 	for (unsigned i = 0; i < 2; i++) {
 		pthread_mutex_lock(&w.lock);
 		stack_leave(&w, &w.stack[i]);
 		pthread_mutex_unlock(&w.lock);
 	}
-	assert_int_equal(sy_hook_board_report(w.board, report, 4, &count), 1);
+	assert_int_equal(sy_hook_board_report(w.board, report, 4, stack, &count), 1);
 	assert_int_equal(report[0].stacks, 0);
 	assert_true(report[0].info.instructions > 0);
 	world_close(&w);
@@ -390,7 +436,7 @@ static void keeps(struct world *w, const char *name)
 	struct sy_hook_count count;
 	struct sy_hook_report report[4];
 	unsigned number = 0;
-	unsigned hooks = sy_hook_board_report(w->board, report, 4, &count);
+	unsigned hooks = sy_hook_board_report(w->board, report, 4, NULL, &count);
 	for (unsigned i = 0; i < hooks; i++)
 		if (!strcmp(report[i].info.name, name)) {
 			assert_int_equal(report[i].places, 1);
@@ -559,12 +605,19 @@ static void test_join(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_load),        cmocka_unit_test(test_change),
-	        cmocka_unit_test(test_refused),     cmocka_unit_test(test_application),
-	        cmocka_unit_test(test_report),      cmocka_unit_test(test_late),
-	        cmocka_unit_test(test_leave),       cmocka_unit_test(test_join),
-	        cmocka_unit_test(test_places_stay), cmocka_unit_test(test_too_many_places),
-	        cmocka_unit_test(test_undo),        cmocka_unit_test(test_places_of_nobody),
+	        cmocka_unit_test(test_load),
+	        cmocka_unit_test(test_change),
+	        cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_application),
+	        cmocka_unit_test(test_report),
+	        cmocka_unit_test(test_connections),
+	        cmocka_unit_test(test_late),
+	        cmocka_unit_test(test_leave),
+	        cmocka_unit_test(test_join),
+	        cmocka_unit_test(test_places_stay),
+	        cmocka_unit_test(test_too_many_places),
+	        cmocka_unit_test(test_undo),
+	        cmocka_unit_test(test_places_of_nobody),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

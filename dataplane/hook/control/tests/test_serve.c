@@ -21,12 +21,14 @@
 
 #define STARTS 8 /* at once */
 
+static const struct sy_hook_board_owner owner = {.program = "test", .interfaces = "eth0"};
+
 static struct sy_hook_board *board_serve(const char *name)
 {
 	struct sy_hook_board *d;
 	struct sy_error err = {0};
 	assert_int_equal(sy_hook_board_open(&d, &err), 0);
-	if (sy_hook_board_serve(d, name, "test", &err))
+	if (sy_hook_board_serve(d, name, &owner, &err))
 		fail_msg("%s: %s", name, err.text);
 	return d;
 }
@@ -76,7 +78,7 @@ static void test_stopped(void **state)
 	int user = user_open(at.sun_path);
 	assert_int_equal(sy_hook_board_open(&d, &err), 0);
 	alarm(20); /* instead of for ever */
-	assert_int_equal(sy_hook_board_serve(d, at.sun_path, "test", &err), -EADDRINUSE);
+	assert_int_equal(sy_hook_board_serve(d, at.sun_path, &owner, &err), -EADDRINUSE);
 	alarm(0);
 	sy_hook_board_close(d);
 	close(user);
@@ -100,7 +102,7 @@ static void test_at_once(void **state)
 			int rc = sy_hook_board_open(&d, NULL);
 			rc = rc ? rc : (int)read(go[0], &byte, 1);
 			for (unsigned n = 0; n < 50 && !rc; n++) {
-				rc = sy_hook_board_serve(d, name, "test", NULL);
+				rc = sy_hook_board_serve(d, name, &owner, NULL);
 				board_serve_end(d);
 			}
 			_exit(rc ? 1 : 0);
@@ -190,7 +192,7 @@ static void test_missed_orders(void **state)
 	assert_int_equal(sy_hook_board_load(f.board, &set, &count, &err), 0);
 	assert_int_equal(f.stack->misses, 3);
 	struct sy_hook_report report;
-	sy_hook_board_report(f.board, &report, 1, &count);
+	sy_hook_board_report(f.board, &report, 1, NULL, &count);
 	assert_int_equal(count.silent, 1);
 	close(user_open(f.path)); /* users' orders come from the thread that this wakes */
 	alarm(60);

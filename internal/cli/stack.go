@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	pb "steelyard/internal/gen/stackpb"
+	"steelyard/internal/stacks"
+
+	"github.com/spf13/cobra"
+)
+
+const noStack = "no program on the user-space stack runs here: start one by `steelyard run`"
+
+// stackOptions say which programs a command speaks to.
+type stackOptions struct {
+	stack     string
+	directory string
+}
+
+// stackView is a program with the stack as `-o json` prints it.
+type stackView struct {
+	Name       string            `json:"name"`
+	Program    string            `json:"program"`
+	Pid        uint32            `json:"pid"`
+	Interfaces string            `json:"interfaces"` // with commas
+	Stacks     uint32            `json:"stacks"`
+	Silent     uint32            `json:"silent,omitempty"` // whose counts are missing
+	Dropped    [8]uint64         `json:"dropped"`          // packets by level, as too many waited for the stack
+	Unsent     uint64            `json:"unsent"`           // packets: the transmit queue was full, or the link did not take them
+	NoWay      uint64            `json:"unreachable"`      // packets without a way, or to a neighbour that did not answer
+	Counts     map[string]uint64 `json:"counts"`           // of all its stacks
+	Each       []oneStackView    `json:"each"`
+	Hooks      []hookView        `json:"hooks"`
+
+	numbers []*pb.Number
+}
+
+// oneStackView is one stack of a program: a process of `steelyard run`, a context of the library.
+type oneStackView struct {
+	Pid    uint32            `json:"pid"`
+	Counts map[string]uint64 `json:"counts"`
+}
+
+func (o *stackOptions) addTo(command *cobra.Command) {
+	flags := command.PersistentFlags()
+	flags.StringVar(&o.stack, "stack", "", "`name` of the program's stack, or the path of its socket; may be left out if there is one only")
+	flags.StringVar(&o.directory, "stacks", stacks.Directory, "`directory` of the stacks' sockets")
+	_ = flags.MarkHidden("stacks")
+}
+
+func (a *app) stackCommand() *cobra.Command {
+	o := &stackOptions{}
+	command := group("stack", "Show programs on the user-space stack, their counters and connections")
+	command.Long = "These are programs that run by `steelyard run` or use libsteelyard-tcp. The kernel's tools (ss, nstat, nft) do not see their connections.\n\n" +
+		"A program answers root and its own user, on a socket in /run/steelyard/stack. Counts are those of processes that live."
+	o.addTo(command)
+	command.AddCommand(a.stackListCommand(o), a.stackCountersCommand(o), a.stackConnectionsCommand(o))
+	return command
+}
+
+func (a *app) stackListCommand(o *stackOptions) *cobra.Command {
+	command := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List programs: connections, traffic, and what was lost", Args: args(0, 0),
+		Long: "Of all programs on this host, or of that of --stack. STACKS are its processes with a stack, or contexts of the library. ACCEPTED and OPENED are " +
+			"connections since the start, begun by peers and by the program. BYTES are those of frames. DROPPED are packets that were not processed or not sent, " +
+			"for whatever reason; what is likely to matter of them is a warning. `steelyard stack counters` has all reasons.",
+	}
+	a.outputFlag(command)
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		views, err := a.listStacks(c.Context(), o)
+		if err != nil {
+			return err
+		}
+		return a.showStacks(views, o, stackTable)
+	}
+	return command
+}
+
+// showStacks prints programs, and warns of what they have lost.
+func (a *app) showStacks(views []stackView, o *stackOptions, tableOf func([]stackView) *table) error {
+	return a.show(views, func() {
+		if len(views) == 0 {
+			fmt.Fprintln(a.err, noStack)
+		} else {
+			a.print(tableOf(views))
+		}
+		a.warn(lostTexts(views))
+		if o.stack == "" {
+			a.warn(orphanTexts(stacks.Orphans("/proc")))
+		}
+	})
+}
+
+// listStacks asks all programs, or that of --stack.
+func (a *app) listStacks(ctx context.Context, o *stackOptions) ([]stackView, error) {
+	found := []stacks.Stack{stacks.Named(o.directory, o.stack)}
+	if o.stack == "" {
+		var err error
+		if found, err = stacks.Find(o.directory); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	views, failed := []stackView{}, []error{}
+	for _, one := range found {
+		response, err := one.Ask(ctx, &pb.Request{Body: &pb.Request_List{List: &pb.List{}}})
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		views = append(views, viewOfStack(one.Name, response.GetListing()))
+	}
+	if len(views) == 0 && len(failed) > 0 {
+		return nil, errors.Join(failed...)
+	}
+	for _, err := range failed { // the others are shown
+		a.warn([]string{err.Error()})
+	}
+	return views, nil
+}
+
+func viewOfStack(name string, from *pb.Listing) stackView {
+	view := stackView{Name: name, Program: from.GetProgram(), Pid: from.GetPid(), Interfaces: from.GetInterfaces(), Stacks: from.GetStacks(),
+		Silent: from.GetSilent(), Counts: map[string]uint64{}, Each: []oneStackView{}, Hooks: viewsOfHooks(from.GetHooks()), numbers: from.GetNumbers()}
+	for _, one := range from.GetEach() {
+		each := oneStackView{Pid: one.GetPid(), Counts: map[string]uint64{}}
+		for i, number := range one.GetCounts() {
+			if i < len(view.numbers) {
+				each.Counts[view.numbers[i].GetName()] = number
+				view.Counts[view.numbers[i].GetName()] += number
+			}
+		}
+		for level, packets := range one.GetDropped() {
+			if level < len(view.Dropped) {
+				view.Dropped[level] += packets
+			}
+		}
+		view.Unsent += one.GetUnsent()
+		view.NoWay += one.GetUnreachable()
+		view.Each = append(view.Each, each)
+	}
+	return view
+}
+
+func stackTable(views []stackView) *table {
+	t := &table{columns: []column{left("STACK"), right("PID"), left("INTERFACE"), right("STACKS"), right("LISTENERS"), right("CONNECTIONS"), right("ACCEPTED"),
+		right("OPENED"), right("PACKETS IN"), right("BYTES IN"), right("PACKETS OUT"), right("BYTES OUT"), right("RETRANSMITTED"), right("DROPPED")}}
+	for _, view := range views {
+		c := view.Counts
+		t.add(view.Name, view.Pid, view.Interfaces, view.Stacks, c["listeners"], c["connections"], c["accepted"], c["opened"], c["packets_in"],
+			c["bytes_in"], c["packets_out"], c["bytes_out"], c["retransmitted"], view.dropped())
+	}
+	return t
+}
+
+// dropped counts packets that were not processed, or not sent. What the program takes of unfinished checksums is no drop.
+func (view *stackView) dropped() uint64 {
+	sum := view.Unsent + view.NoWay
+	for _, packets := range view.Dropped {
+		sum += packets
+	}
+	for _, name := range []string{"malformed", "bad_checksums", "refused_backlog", "refused_memory", "cookies_wrong", "out_of_order_dropped"} {
+		sum += view.Counts[name]
+	}
+	return sum
+}
+
+// lostTexts names stacks that have lost packets: those that came by level, as levelsText.
+func lostTexts(views []stackView) []string {
+	var texts []string
+	for _, view := range views {
+		if dropped := levelsText(view.Dropped); dropped != "" {
+			texts = append(texts, fmt.Sprintf("%s: it had to drop packets, as too many waited (level:packets): %s", view.Name, dropped))
+		}
+		if view.Unsent > 0 {
+			texts = append(texts, fmt.Sprintf("%s: it could not send %d packets: the transmit queue was full, or the link did not take them", view.Name, view.Unsent))
+		}
+		if view.NoWay > 0 {
+			texts = append(texts, fmt.Sprintf("%s: it had no way for %d packets, or the neighbour did not answer", view.Name, view.NoWay))
+		}
+		if wrong, unfinished := view.Counts["bad_checksums"], view.Counts["unfinished"]; wrong > 0 && unfinished > 0 {
+			texts = append(texts, fmt.Sprintf("%s: it dropped %d packets with a wrong checksum, some of which their sender had left unfinished: "+
+				"ethtool -K DEV tx off, at the sender's interface", view.Name, wrong))
+		}
+		if left := view.Counts["refused_backlog"]; left > 0 {
+			texts = append(texts, fmt.Sprintf("%s: it left out %d SYNs and ACKs, as too many connections waited for accept: a larger backlog (listen()), "+
+				"or more workers", view.Name, left))
+		}
+		if view.Silent > 0 {
+			texts = append(texts, fmt.Sprintf("%s: %s did not answer in time, and is not counted", view.Name, plural(int(view.Silent), "stack")))
+		}
+	}
+	return texts
+}
+
+// orphanTexts names programs that have lost their `steelyard run`.
+func orphanTexts(pids []int) []string {
+	if len(pids) == 0 {
+		return nil
+	}
+	words := strings.Trim(fmt.Sprint(pids), "[]")
+	return []string{fmt.Sprintf("processes whose `steelyard run` was killed: they serve what they have until they end, and nothing reaches them here; remedy: kill %s, and start them again", words)}
+}
+
+func (a *app) stackCountersCommand(o *stackOptions) *cobra.Command {
+	all := false
+	command := &cobra.Command{
+		Use: "counters", Aliases: []string{"counter"}, Short: "Show all counters of a program, by stack", Args: args(0, 0),
+		Long: "One column for each stack, named by its process; they differ where workers get different shares of the connections. " +
+			"The first numbers are as they are now, the others are sums since the stack's start. Numbers that are 0 everywhere are left out.",
+	}
+	command.Flags().BoolVar(&all, "all", false, "also numbers that are 0")
+	a.outputFlag(command)
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		one, err := o.one()
+		if err != nil {
+			return err
+		}
+		views, err := a.listStacks(c.Context(), &stackOptions{stack: one.Socket, directory: o.directory})
+		if err != nil {
+			return err
+		}
+		return a.show(views[0], func() {
+			a.print(countersTable(views[0], all))
+			a.warn(lostTexts(views))
+		})
+	}
+	return command
+}
+
+func countersTable(view stackView, all bool) *table {
+	t := &table{columns: []column{left("COUNTER")}}
+	for _, one := range view.Each {
+		t.columns = append(t.columns, right(fmt.Sprint(one.Pid)))
+	}
+	t.columns = append(t.columns, left("MEANING"))
+	for _, number := range view.numbers {
+		if view.Counts[number.GetName()] == 0 && !all {
+			continue
+		}
+		row := []any{number.GetName()}
+		for _, one := range view.Each {
+			row = append(row, one.Counts[number.GetName()])
+		}
+		t.add(append(row, number.GetHelp())...)
+	}
+	return t
+}
+
+// one returns the stack that is meant.
+func (o *stackOptions) one() (stacks.Stack, error) {
+	if o.stack != "" {
+		return stacks.Named(o.directory, o.stack), nil
+	}
+	found, err := stacks.Find(o.directory)
+	if err != nil {
+		return stacks.Stack{}, err
+	}
+	switch len(found) {
+	case 0:
+		return stacks.Stack{}, errors.New(noStack)
+	case 1:
+		return found[0], nil
+	}
+	var names []string
+	for _, one := range found {
+		names = append(names, one.Name)
+	}
+	return stacks.Stack{}, fmt.Errorf("%d stacks run here: name one with --stack: %s", len(found), strings.Join(names, ", "))
+}

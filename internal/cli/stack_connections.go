@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	pb "steelyard/internal/gen/stackpb"
+
+	"github.com/spf13/cobra"
+)
+
+// connectionView is a connection of the stack, or a listener, as `-o json` prints it.
+type connectionView struct {
+	Pid           uint32 `json:"pid"`
+	State         string `json:"state"`
+	Local         string `json:"local"`
+	Peer          string `json:"peer"`
+	Unread        uint32 `json:"unread"` // bytes; of a listener: connections that wait for accept
+	Unsent        uint32 `json:"unsent"` // bytes that are not acknowledged; of a listener: its backlog
+	RTT           uint32 `json:"rtt_us"`
+	Window        uint32 `json:"window"` // of congestion, bytes
+	Retransmitted uint32 `json:"retransmitted"`
+	Sent          uint64 `json:"sent"`
+	Received      uint64 `json:"received"`
+}
+
+const connectionsMost = 100000 // of one answer
+
+func (a *app) stackConnectionsCommand(o *stackOptions) *cobra.Command {
+	limit := uint32(1000)
+	command := &cobra.Command{
+		Use: "connections", Aliases: []string{"connection", "ss"}, Short: "Show listeners and connections of a program, as ss does for Linux's", Args: args(0, 0),
+		Long: "UNREAD are bytes that the program has not read, UNSENT bytes that its peer has not acknowledged; of a listener these are connections that wait " +
+			"for accept(), and its backlog. RTT is smoothed, WINDOW that of congestion control in bytes. SENT and RECEIVED are bytes of payload.",
+	}
+	command.Flags().Uint32Var(&limit, "limit", limit, "maximum `number`, up to 100000")
+	a.outputFlag(command)
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		if limit < 1 || limit > connectionsMost {
+			return fmt.Errorf("--limit %d: it is between 1 and %d", limit, connectionsMost)
+		}
+		return a.stackConnections(c.Context(), o, limit)
+	}
+	return command
+}
+
+func (a *app) stackConnections(ctx context.Context, o *stackOptions, limit uint32) error {
+	one, err := o.one()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	response, err := one.Ask(ctx, &pb.Request{Body: &pb.Request_Connections{Connections: &pb.ListConnections{Limit: limit}}})
+	if err != nil {
+		return err
+	}
+	got := response.GetConnections()
+	views := viewsOfConnections(got.GetConnections())
+	return a.show(views, func() {
+		a.print(connectionsTable(views))
+		if got.GetMore() {
+			a.warn([]string{fmt.Sprintf("%s: there are more: --limit shows up to %d", one.Name, connectionsMost)})
+		}
+		if got.GetSilent() > 0 {
+			a.warn([]string{fmt.Sprintf("%s: %s did not answer in time: its connections are missing", one.Name, plural(int(got.GetSilent()), "stack"))})
+		}
+	})
+}
+
+// viewsOfConnections sorts listeners first, then connections by local address and peer.
+func viewsOfConnections(from []*pb.Connection) []connectionView {
+	slices.SortStableFunc(from, func(x, y *pb.Connection) int {
+		return cmp.Or(-compareBools(x.GetState() == "listen", y.GetState() == "listen"),
+			socketOf(x.GetLocal(), x.GetLocalPort()).Compare(socketOf(y.GetLocal(), y.GetLocalPort())),
+			socketOf(x.GetPeer(), x.GetPeerPort()).Compare(socketOf(y.GetPeer(), y.GetPeerPort())), cmp.Compare(x.GetPid(), y.GetPid()))
+	})
+	views := []connectionView{}
+	for _, c := range from {
+		views = append(views, connectionView{Pid: c.GetPid(), State: c.GetState(), Local: socketText(c.GetLocal(), c.GetLocalPort()),
+			Peer: socketText(c.GetPeer(), c.GetPeerPort()), Unread: c.GetUnread(), Unsent: c.GetUnsent(), RTT: c.GetRttUs(), Window: c.GetWindow(),
+			Retransmitted: c.GetRetransmitted(), Sent: c.GetSent(), Received: c.GetReceived()})
+	}
+	return views
+}
+
+func compareBools(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return 1
+	}
+	return -1
+}
+
+func socketOf(address []byte, port uint32) netip.AddrPort {
+	from, _ := netip.AddrFromSlice(address)
+	return netip.AddrPortFrom(from, uint16(port))
+}
+
+// endpointText writes *:PORT for any address, as ss does.
+func socketText(address []byte, port uint32) string {
+	where := socketOf(address, port)
+	name := "*"
+	switch {
+	case where.Addr().IsValid() && !where.Addr().IsUnspecified():
+		return where.String()
+	case where.Addr().Is4():
+		name = "0.0.0.0"
+	}
+	if port == 0 {
+		return name + ":*"
+	}
+	return fmt.Sprintf("%s:%d", name, port)
+}
+
+func connectionsTable(views []connectionView) *table {
+	t := &table{columns: []column{right("PID"), left("STATE"), right("UNREAD"), right("UNSENT"), left("LOCAL"), left("PEER"), right("RTT"), right("WINDOW"),
+		right("RETRANSMITTED"), right("SENT"), right("RECEIVED")}}
+	for _, c := range views {
+		if c.State == "listen" {
+			t.add(c.Pid, c.State, c.Unread, c.Unsent, c.Local, c.Peer, "", "", "", "", "")
+			continue
+		}
+		t.add(c.Pid, c.State, c.Unread, c.Unsent, c.Local, c.Peer, time.Duration(c.RTT)*time.Microsecond, c.Window, c.Retransmitted, c.Sent, c.Received)
+	}
+	return t
+}

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`steelyard stack`, and links whose checksums are unfinished."""
+
+import contextlib
+import json
+
+from tests.lab.process import run
+from tests.lab.steelyard import STEELYARD
+
+
+def _told(*words):
+    """What `steelyard stack` says, as JSON."""
+    return json.loads(run([STEELYARD, "stack", *words, "-o", "json"]))
+
+
+def listed(name):
+    (view,) = _told("list", "--stack", name)
+    return view
+
+
+def connections(name, state=None, *words):
+    views = _told("connections", "--stack", name, *words)
+    return [one for one in views if state in (None, one["state"])]
+
+
+@contextlib.contextmanager
+def unfinished_checksums(lab):
+    """Checksums between the client and the program are left to devices that do not compute them."""
+    ends = [(lab["client"].ns, "eth0"), (lab["switch"].ns, "client-eth0")]
+    ends += [(lab["switch"].ns, "forwarder-front")]
+    for ns, name in ends:
+        ns.run(["ethtool", "-K", name, "tx", "on"])
+    try:
+        yield
+    finally:
+        for ns, name in ends:
+            ns.run(["ethtool", "-K", name, "tx", "off"])
