@@ -276,6 +276,11 @@ HEADLINES = [
         lambda row: row["ratio"] >= 4,
     ),
     stack(
+        "the most that a stack on AF_XDP could do there: frames there and back, without TCP",
+        "echoes",
+        {"connections": "no TCP"},
+    ),
+    stack(
         "unmodified nginx by `steelyard run`, pages of 612 bytes over veth, one core",
         "requests",
         {"program": "nginx", "connections": "keep-alive"},

@@ -3,6 +3,8 @@
 
     echo         64 bytes there and back: on connections that stay, and on one for each request;
                  `both cores`: the kernel's half of receiving is on the generator's
+    frames       there and back by AF_XDP alone, without TCP: no stack on it can echo more often,
+                 for it sends as many
     half load    an open loop at half of what the server did in the same round; latency counts from
                  when a request was due. `half of the kernel's`: both servers at that rate
     machine      what it takes of each core from a program that only reads the clock, in the same
@@ -67,6 +69,7 @@ def rows(quick):
 
 def smoke():
     with StackBed() as bed:
+        yield frames(bed, 0.1)
         yield bulk(bed, "download", 1, 0.1)
         yield from burst(bed, 0.2)
         yield from idle(bed, 1000, 1000, 0.1)
@@ -103,6 +106,7 @@ def echo(bed, seconds):
             seen = evidence(ours, theirs)
             yield record(params, "echoes", "1/s", ours["rate"], theirs["rate"], seen)
         if kind == "keep-alive":
+            yield frames(bed, seconds, theirs["rate"])
             rates = ours["rate"] / 2, theirs["rate"] / 2
     for load, rate in (("half of its own", rates[0]), ("half of the kernel's", rates[1])):
         ours = bed.ask("stack", "echo", rate=f"{rate:.0f}", **times)
@@ -112,6 +116,11 @@ def echo(bed, seconds):
     for name, core in (("generator's", bed.near), ("servers'", bed.far)):
         options = ("--core", name, "--ms", f"{seconds * 250:.0f}")
         yield from machine.run_program("steelyard-gaps", *options, cpus=[core])
+
+
+def frames(bed, seconds, beside=None):
+    params = {"connections": "no TCP", "kernel": CORES[1]}
+    return record(params, "echoes", "1/s", bed.frames(seconds), beside)
 
 
 def programs(bed, seconds):

@@ -3,6 +3,7 @@
 
     generator g0 ══ s0 [stack: AF_XDP]        one pair of veth for each server, since an XDP program
               g1 ══ s1 [kernel: epoll]        on an interface slows down what else uses it
+              there ══ back                   for frames alone, without TCP; in the same namespace
 
 The generator has the first core, both servers the second; the one that is not asked sleeps. What
 the generator sends would be received by the kernel on the generator's core, so that the kernel's
@@ -18,6 +19,7 @@ from bench.bed import Bed, Pair, two_cores
 from tests.lab.process import Process
 
 LOAD = machine.PROGRAMS / "load/steelyard-load"
+REFLECT = machine.PROGRAMS / "steelyard-reflect"
 KERNEL = machine.PROGRAMS / "load/steelyard-kernel-server"
 MEMORY = 192  # MB of each program's packets
 RING = 8192  # packets that wait while a worker has no CPU
@@ -42,6 +44,7 @@ class StackBed(Bed):
         self.generator, self.server = self.namespaces("generator", "server")
         for number in range(len(self.arms)):
             self.plug(number)
+        Pair(self.generator, self.generator, ("there", "back"), "10.66.99")
         self.steer(True)
         self.start_all()
 
@@ -97,6 +100,12 @@ class StackBed(Bed):
             log = self.dir / f"stack-{protocol}.log"
             self.stacks[protocol] = self.serve(["--echo"] if protocol == "echo" else [], log)
 
+    def frames(self, seconds):
+        """How often frames go there and back a second, by AF_XDP and with nobody who reads them."""
+        argv = [REFLECT, "--near", "there", "--far", "back", "--ms", f"{seconds * 1000:.0f}"]
+        argv += ["--near-core", self.near, "--far-core", self.far]
+        return self.result("steelyard-reflect", argv)["value"]
+
     def resident(self):
         """Bytes of memory of the stack's server, with its huge pages."""
         (process,) = filter(None, self.stacks.values())
@@ -128,8 +137,12 @@ class StackBed(Bed):
         argv += ["--source", f"10.66.{number}.{FIRST}-10.66.{number}.{FIRST + sources - 1}"]
         for name, value in options.items():
             argv += ["--" + name.replace("_", "-")] + ([] if value is True else [value])
+        return self.result("steelyard-load", argv)
+
+    def result(self, name, argv):
+        """What a program on the generator's host prints."""
         argv = machine.ahead(self.generator.command(argv))
-        process = Process("steelyard-load", argv, self.dir / "load.log")
+        process = Process(name, argv, self.dir / f"{name}.log")
         machine.prefer(process.pid)
         if process.wait(deadline_s=300):
             raise machine.Failed(process.describe())
