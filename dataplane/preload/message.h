@@ -9,7 +9,7 @@
 #include <sy_base.h>
 
 #define MESSAGE_ENV       "STEELYARD_RUN" /* <keeper's abstract socket>:<secret, 32 hex digits> */
-#define MESSAGE_VERSION   4
+#define MESSAGE_VERSION   5
 #define MESSAGE_SECRET    16
 #define MESSAGE_ADDRESSES 16
 #define MESSAGE_QUEUES    16 /* of a worker */

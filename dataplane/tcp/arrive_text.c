@@ -151,11 +151,12 @@ static void text_join(struct sy_stack *s, struct connection *c, const struct seg
 /* A buffer with bytes from there on. */
 static void part_later(struct sy_stack *s, struct connection *c, struct rte_mbuf *m, uint32_t from)
 {
-	struct rte_mbuf *kept = range_may_hold(s, c, m) ? packet_keep(s, c, m) : NULL;
+	bool may = range_may_hold(s, c, m);
+	struct rte_mbuf *kept = may ? packet_keep(s, c, m) : NULL;
 	struct arrived_news news;
 
-	if (!kept) {
-		s->counters.out_of_order_dropped++;
+	if (!kept) { /* packet_keep() has counted its own refusal */
+		s->counters.out_of_order_dropped += !may;
 		rte_pktmbuf_free_seg(m);
 		return;
 	}

@@ -95,7 +95,7 @@ static void acknowledged(struct connection *c)
 /* There is no buffer: a timer tries again. */
 static struct rte_mbuf *no_buffer(struct sy_stack *s, struct connection *c)
 {
-	s->counters.refused_memory++;
+	s->counters.no_buffer++;
 	timer_set(s, c, TIMER_REORDER, RETRY_MS);
 	return NULL;
 }

@@ -75,7 +75,8 @@ static bool checksum_may_be_left(struct sy_stack *s, const struct sy_view *v,
 {
 	if (state != SY_CSUM_UNFINISHED || v->proto != SY_PROTO_TCP)
 		return false;
-	s->counters.unfinished++;
+	s->counters.unfinished += s->options.unfinished;
+	s->counters.unfinished_dropped += !s->options.unfinished;
 	return s->options.unfinished;
 }
 
@@ -148,7 +149,7 @@ static inline bool packet_receive(struct sy_stack *s, struct rte_mbuf *m, struct
 	if (!packet_parse(m, &l->view) || l->view.fragment != SY_FRAGMENT_NONE) {
 		count_unparsed(s, m);
 	} else if (!checksum_is_right(s, m, &l->view)) {
-		s->counters.bad_checksums++;
+		s->counters.bad_checksums++; /* unfinished ones, too */
 	} else {
 		l->packet = m;
 		return true;

@@ -72,7 +72,11 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	case errors.Is(err, errDifferent), errors.Is(err, errRefused):
 		return exitDifference
 	}
-	fmt.Fprintf(errOut, "steelyard: %s\n", a.explain(err))
+	var lines []string // an error may have several
+	for line := range strings.SplitSeq(a.explain(err), "\n") {
+		lines = append(lines, printable(line))
+	}
+	fmt.Fprintf(errOut, "steelyard: %s\n", strings.Join(lines, "\n"))
 	return exitFailure
 }
 

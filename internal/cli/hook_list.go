@@ -46,7 +46,7 @@ func (a *app) hookListCommand(o *hookOptions) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.showStacks(views, &o.stackOptions, hookTable)
+		return a.showStacks(views, hookTable, nil)
 	}
 	return command
 }

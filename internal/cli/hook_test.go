@@ -43,9 +43,9 @@ func fakeStack(t *testing.T, directory, name string, answer func(*pb.Request) *p
 func listing(*pb.Request) *pb.Response {
 	return &pb.Response{Body: &pb.Response_Listing{Listing: &pb.Listing{Program: "nginx", Pid: 4711, Interfaces: "eth0", Stacks: 2,
 		Numbers: []*pb.Number{{Name: "connections", Help: "connections, in all states", Now: true}, {Name: "accepted", Help: "connections begun by a peer"},
-			{Name: "bad_checksums", Help: "packets with a wrong checksum"}, {Name: "unfinished", Help: "packets whose checksum is unfinished"}, {Name: "paws", Help: "old segments"}},
-		Each: []*pb.Stack{{Pid: 4712, Counts: []uint64{10, 100, 3, 2, 0}, Dropped: []uint64{0, 0, 0, 0, 0, 0, 100, 3}, Unsent: 10, Unreachable: 5},
-			{Pid: 4713, Counts: []uint64{5, 50, 0, 0, 0}, Dropped: []uint64{0, 0, 0, 0, 0, 0, 20}, Unsent: 7}},
+			{Name: "bad_checksums", Help: "packets with a wrong checksum"}, {Name: "unfinished_dropped", Help: "packets whose checksum is unfinished"}, {Name: "paws", Help: "old segments"}},
+		Each: []*pb.Stack{{Number: 3, Pid: 4712, Counts: []uint64{10, 100, 3, 2, 0}, Dropped: []uint64{0, 0, 0, 0, 0, 0, 100, 3}, Unsent: 10, Unreachable: 5},
+			{Number: 5, Pid: 4713, Counts: []uint64{5, 50, 0, 0, 0}, Dropped: []uint64{0, 0, 0, 0, 0, 0, 20}, Unsent: 7}},
 		Hooks: []*pb.Hook{
 			{Name: "api", Number: 32, Kind: "packet", Compiled: true, Instructions: 22, Longest: 18, Loads: 3, Params: []uint64{1, 0, 0, 0, 0, 0, 0, 7},
 				Calls: 1000, Levels: []uint64{600, 0, 0, 0, 390, 0, 0, 8}, Wrong: 2, Timed: 16, Cycles: 200, Places: []*pb.Place{{}}, Stacks: 2},
@@ -75,7 +75,7 @@ func TestHooksAreListed(t *testing.T) {
 		}
 		expectGolden(t, "hook-list."+format, out)
 		for _, told := range []string{"it had to drop packets, as too many waited (level:packets): 6:120 7:3", "it could not send 17 packets: the transmit queue was full",
-			"it had no way for 5 packets", "it dropped 3 packets with a wrong checksum, some of which their sender had left unfinished: ethtool -K"} {
+			"it had no way for 5 packets", "it dropped 2 packets whose checksum their sender had left unfinished: ethtool -K", "it dropped 1 packets with a wrong checksum: something"} {
 			if strings.Contains(errOut, "nginx-4711: "+told) != (format == "table") {
 				t.Errorf("%s: %s is missing in %s", format, told, errOut)
 			}
@@ -121,7 +121,7 @@ func TestHooksAreChanged(t *testing.T) {
 	} {
 		silent = one.silent
 		code, out, errOut := hookLine(t, directory, one.words...)
-		one.want.Version = 1
+		one.want.Version = uint32(pb.Version_VERSION_CURRENT)
 		if code != exitOK || !strings.Contains(out, one.says) || !strings.Contains(errOut, "nobody listens at :443 yet") || !proto.Equal(asked, one.want) {
 			t.Errorf("%v: %d, %s%s: asked %v, want %v", one.words, code, out, errOut, asked, one.want)
 		}

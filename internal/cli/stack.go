@@ -42,8 +42,30 @@ type stackView struct {
 
 // oneStackView is one stack of a program: a process of `steelyard run`, a context of the library.
 type oneStackView struct {
+	Number uint32            `json:"number"` // no other one of the program has it now
 	Pid    uint32            `json:"pid"`
 	Counts map[string]uint64 `json:"counts"`
+}
+
+// stackName names one stack of a program by its process, and those of a process that has several by their numbers, too.
+func stackName(pid, number uint32, several bool) string {
+	if several {
+		return fmt.Sprintf("%d#%d", pid, number)
+	}
+	return fmt.Sprint(pid)
+}
+
+// severalStacks are the processes that have more than one.
+func severalStacks(each []oneStackView) map[uint32]bool {
+	numbers := map[uint32]uint32{}
+	several := map[uint32]bool{}
+	for _, one := range each {
+		if other, found := numbers[one.Pid]; found && other != one.Number {
+			several[one.Pid] = true
+		}
+		numbers[one.Pid] = one.Number
+	}
+	return several
 }
 
 func (o *stackOptions) addTo(command *cobra.Command) {
@@ -67,8 +89,9 @@ func (a *app) stackListCommand(o *stackOptions) *cobra.Command {
 	command := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List programs: connections, traffic, and what was lost", Args: args(0, 0),
 		Long: "Of all programs on this host, or of that of --stack. STACKS are its processes with a stack, or contexts of the library. ACCEPTED and OPENED are " +
-			"connections since the start, begun by peers and by the program. BYTES are those of frames. DROPPED are packets that were not processed or not sent, " +
-			"for whatever reason; what is likely to matter of them is a warning. `steelyard stack counters` has all reasons.",
+			"connections since the start, begun by peers and by the program. BYTES are those of frames; a large segment has its headers once. DROPPED are packets " +
+			"that were not processed or not sent: wrong ones, and those for which there was no room or no way. Warnings tell more of them, and " +
+			"`steelyard stack counters` has all.",
 	}
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
@@ -76,23 +99,24 @@ func (a *app) stackListCommand(o *stackOptions) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.showStacks(views, o, stackTable)
+		var orphans []string
+		if o.stack == "" && a.output == "table" {
+			orphans = orphanTexts(stacks.Orphans("/proc"))
+		}
+		return a.showStacks(views, stackTable, orphans)
 	}
 	return command
 }
 
-// showStacks prints programs, and warns of what they have lost.
-func (a *app) showStacks(views []stackView, o *stackOptions, tableOf func([]stackView) *table) error {
+// showStacks prints programs, and warns of what they have lost, and of more.
+func (a *app) showStacks(views []stackView, tableOf func([]stackView) *table, more []string) error {
 	return a.show(views, func() {
 		if len(views) == 0 {
 			fmt.Fprintln(a.err, noStack)
 		} else {
 			a.print(tableOf(views))
 		}
-		a.warn(lostTexts(views))
-		if o.stack == "" {
-			a.warn(orphanTexts(stacks.Orphans("/proc")))
-		}
+		a.warn(append(lostTexts(views), more...))
 	})
 }
 
@@ -129,7 +153,7 @@ func viewOfStack(name string, from *pb.Listing) stackView {
 	view := stackView{Name: name, Program: from.GetProgram(), Pid: from.GetPid(), Interfaces: from.GetInterfaces(), Stacks: from.GetStacks(),
 		Silent: from.GetSilent(), Counts: map[string]uint64{}, Each: []oneStackView{}, Hooks: viewsOfHooks(from.GetHooks()), numbers: from.GetNumbers()}
 	for _, one := range from.GetEach() {
-		each := oneStackView{Pid: one.GetPid(), Counts: map[string]uint64{}}
+		each := oneStackView{Number: one.GetNumber(), Pid: one.GetPid(), Counts: map[string]uint64{}}
 		for i, number := range one.GetCounts() {
 			if i < len(view.numbers) {
 				each.Counts[view.numbers[i].GetName()] = number
@@ -159,13 +183,17 @@ func stackTable(views []stackView) *table {
 	return t
 }
 
-// dropped counts packets that were not processed, or not sent. What the program takes of unfinished checksums is no drop.
+// droppedCounts are counters (sy_stack.h) of packets that were not processed, each packet once. What TCP refuses as old, or as outside of the
+// window, is not among them.
+var droppedCounts = []string{"malformed", "bad_checksums", "refused_backlog", "refused_memory", "out_of_order_dropped"}
+
+// dropped counts packets that were not processed, or not sent.
 func (view *stackView) dropped() uint64 {
 	sum := view.Unsent + view.NoWay
 	for _, packets := range view.Dropped {
 		sum += packets
 	}
-	for _, name := range []string{"malformed", "bad_checksums", "refused_backlog", "refused_memory", "cookies_wrong", "out_of_order_dropped"} {
+	for _, name := range droppedCounts {
 		sum += view.Counts[name]
 	}
 	return sum
@@ -184,9 +212,13 @@ func lostTexts(views []stackView) []string {
 		if view.NoWay > 0 {
 			texts = append(texts, fmt.Sprintf("%s: it had no way for %d packets, or the neighbour did not answer", view.Name, view.NoWay))
 		}
-		if wrong, unfinished := view.Counts["bad_checksums"], view.Counts["unfinished"]; wrong > 0 && unfinished > 0 {
-			texts = append(texts, fmt.Sprintf("%s: it dropped %d packets with a wrong checksum, some of which their sender had left unfinished: "+
-				"ethtool -K DEV tx off, at the sender's interface", view.Name, wrong))
+		unfinished := view.Counts["unfinished_dropped"]
+		if unfinished > 0 {
+			texts = append(texts, fmt.Sprintf("%s: it dropped %d packets whose checksum their sender had left unfinished: ethtool -K DEV tx off, "+
+				"at the sender's interface", view.Name, unfinished))
+		}
+		if wrong := view.Counts["bad_checksums"]; wrong > unfinished {
+			texts = append(texts, fmt.Sprintf("%s: it dropped %d packets with a wrong checksum: something on their way has damaged them", view.Name, wrong-unfinished))
 		}
 		if left := view.Counts["refused_backlog"]; left > 0 {
 			texts = append(texts, fmt.Sprintf("%s: it left out %d SYNs and ACKs, as too many connections waited for accept: a larger backlog (listen()), "+
@@ -212,7 +244,7 @@ func (a *app) stackCountersCommand(o *stackOptions) *cobra.Command {
 	all := false
 	command := &cobra.Command{
 		Use: "counters", Aliases: []string{"counter"}, Short: "Show all counters of a program, by stack", Args: args(0, 0),
-		Long: "One column for each stack, named by its process; they differ where workers get different shares of the connections. " +
+		Long: "One column for each stack, named by its process, and by a number where a process has several; they differ where workers get different shares of the connections. " +
 			"The first numbers are as they are now, the others are sums since the stack's start. Numbers that are 0 everywhere are left out.",
 	}
 	command.Flags().BoolVar(&all, "all", false, "also numbers that are 0")
@@ -236,8 +268,9 @@ func (a *app) stackCountersCommand(o *stackOptions) *cobra.Command {
 
 func countersTable(view stackView, all bool) *table {
 	t := &table{columns: []column{left("COUNTER")}}
+	several := severalStacks(view.Each)
 	for _, one := range view.Each {
-		t.columns = append(t.columns, right(fmt.Sprint(one.Pid)))
+		t.columns = append(t.columns, right(stackName(one.Pid, one.Number, several[one.Pid])))
 	}
 	t.columns = append(t.columns, left("MEANING"))
 	for _, number := range view.numbers {

@@ -15,8 +15,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// connectionView is a connection of the stack, or a listener, as `-o json` prints it.
+// connectionsView is what `-o json` prints.
+type connectionsView struct {
+	Connections []connectionView `json:"connections"`
+	More        bool             `json:"more"`             // there are others: the limit is reached
+	Late        bool             `json:"late,omitempty"`   // there are others: telling of them takes too long
+	Silent      uint32           `json:"silent,omitempty"` // stacks whose connections are missing
+}
+
+// connectionView is a connection of the stack, or a listener.
 type connectionView struct {
+	Stack         uint32 `json:"stack"` // oneStackView.Number
 	Pid           uint32 `json:"pid"`
 	State         string `json:"state"`
 	Local         string `json:"local"`
@@ -30,7 +39,7 @@ type connectionView struct {
 	Received      uint64 `json:"received"`
 }
 
-const connectionsMost = 100000 // of one answer
+const connectionsMost = 30000 // of one answer
 
 func (a *app) stackConnectionsCommand(o *stackOptions) *cobra.Command {
 	limit := uint32(1000)
@@ -39,7 +48,7 @@ func (a *app) stackConnectionsCommand(o *stackOptions) *cobra.Command {
 		Long: "UNREAD are bytes that the program has not read, UNSENT bytes that its peer has not acknowledged; of a listener these are connections that wait " +
 			"for accept(), and its backlog. RTT is smoothed, WINDOW that of congestion control in bytes. SENT and RECEIVED are bytes of payload.",
 	}
-	command.Flags().Uint32Var(&limit, "limit", limit, "maximum `number`, up to 100000")
+	command.Flags().Uint32Var(&limit, "limit", limit, fmt.Sprintf("maximum `number`, up to %d", connectionsMost))
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		if limit < 1 || limit > connectionsMost {
@@ -62,14 +71,17 @@ func (a *app) stackConnections(ctx context.Context, o *stackOptions, limit uint3
 		return err
 	}
 	got := response.GetConnections()
-	views := viewsOfConnections(got.GetConnections())
-	return a.show(views, func() {
-		a.print(connectionsTable(views))
-		if got.GetMore() {
+	view := connectionsView{viewsOfConnections(got.GetConnections()), got.GetMore(), got.GetLate(), got.GetSilent()}
+	return a.show(view, func() {
+		a.print(connectionsTable(view.Connections))
+		if view.More {
 			a.warn([]string{fmt.Sprintf("%s: there are more: --limit shows up to %d", one.Name, connectionsMost)})
 		}
-		if got.GetSilent() > 0 {
-			a.warn([]string{fmt.Sprintf("%s: %s did not answer in time: its connections are missing", one.Name, plural(int(got.GetSilent()), "stack"))})
+		if view.Late {
+			a.warn([]string{fmt.Sprintf("%s: there are more, and its stacks took too long to tell of them", one.Name)})
+		}
+		if view.Silent > 0 {
+			a.warn([]string{fmt.Sprintf("%s: connections are missing: %s did not answer in time", one.Name, plural(int(view.Silent), "stack"))})
 		}
 	})
 }
@@ -77,27 +89,25 @@ func (a *app) stackConnections(ctx context.Context, o *stackOptions, limit uint3
 // viewsOfConnections sorts listeners first, then connections by local address and peer.
 func viewsOfConnections(from []*pb.Connection) []connectionView {
 	slices.SortStableFunc(from, func(x, y *pb.Connection) int {
-		return cmp.Or(-compareBools(x.GetState() == "listen", y.GetState() == "listen"),
+		return cmp.Or(cmp.Compare(order(x), order(y)),
 			socketOf(x.GetLocal(), x.GetLocalPort()).Compare(socketOf(y.GetLocal(), y.GetLocalPort())),
-			socketOf(x.GetPeer(), x.GetPeerPort()).Compare(socketOf(y.GetPeer(), y.GetPeerPort())), cmp.Compare(x.GetPid(), y.GetPid()))
+			socketOf(x.GetPeer(), x.GetPeerPort()).Compare(socketOf(y.GetPeer(), y.GetPeerPort())), cmp.Compare(x.GetStack(), y.GetStack()))
 	})
 	views := []connectionView{}
 	for _, c := range from {
-		views = append(views, connectionView{Pid: c.GetPid(), State: c.GetState(), Local: socketText(c.GetLocal(), c.GetLocalPort()),
+		views = append(views, connectionView{Stack: c.GetStack(), Pid: c.GetPid(), State: c.GetState(), Local: socketText(c.GetLocal(), c.GetLocalPort()),
 			Peer: socketText(c.GetPeer(), c.GetPeerPort()), Unread: c.GetUnread(), Unsent: c.GetUnsent(), RTT: c.GetRttUs(), Window: c.GetWindow(),
 			Retransmitted: c.GetRetransmitted(), Sent: c.GetSent(), Received: c.GetReceived()})
 	}
 	return views
 }
 
-func compareBools(x, y bool) int {
-	switch {
-	case x == y:
+// order has listeners first.
+func order(c *pb.Connection) int {
+	if c.GetState() == "listen" {
 		return 0
-	case x:
-		return 1
 	}
-	return -1
+	return 1
 }
 
 func socketOf(address []byte, port uint32) netip.AddrPort {
@@ -105,7 +115,7 @@ func socketOf(address []byte, port uint32) netip.AddrPort {
 	return netip.AddrPortFrom(from, uint16(port))
 }
 
-// endpointText writes *:PORT for any address, as ss does.
+// socketText writes *:PORT for any address, as ss does.
 func socketText(address []byte, port uint32) string {
 	where := socketOf(address, port)
 	name := "*"
@@ -122,14 +132,19 @@ func socketText(address []byte, port uint32) string {
 }
 
 func connectionsTable(views []connectionView) *table {
+	each := make([]oneStackView, len(views))
+	for i, c := range views {
+		each[i] = oneStackView{Number: c.Stack, Pid: c.Pid}
+	}
+	several := severalStacks(each)
 	t := &table{columns: []column{right("PID"), left("STATE"), right("UNREAD"), right("UNSENT"), left("LOCAL"), left("PEER"), right("RTT"), right("WINDOW"),
 		right("RETRANSMITTED"), right("SENT"), right("RECEIVED")}}
 	for _, c := range views {
 		if c.State == "listen" {
-			t.add(c.Pid, c.State, c.Unread, c.Unsent, c.Local, c.Peer, "", "", "", "", "")
+			t.add(stackName(c.Pid, c.Stack, several[c.Pid]), c.State, c.Unread, c.Unsent, c.Local, c.Peer, "", "", "", "", "")
 			continue
 		}
-		t.add(c.Pid, c.State, c.Unread, c.Unsent, c.Local, c.Peer, time.Duration(c.RTT)*time.Microsecond, c.Window, c.Retransmitted, c.Sent, c.Received)
+		t.add(stackName(c.Pid, c.Stack, several[c.Pid]), c.State, c.Unread, c.Unsent, c.Local, c.Peer, time.Duration(c.RTT)*time.Microsecond, c.Window, c.Retransmitted, c.Sent, c.Received)
 	}
 	return t
 }

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 
@@ -59,7 +60,7 @@ func TestConnectionsAreListed(t *testing.T) {
 			t.Fatal(asked, errOut)
 		}
 		expectGolden(t, "stack-connections."+format, out)
-		if strings.Contains(errOut, "nginx-4711: there are more") != (format == "table") || strings.Contains(errOut, "1 stack did not answer in time") != (format == "table") {
+		if strings.Contains(errOut, "nginx-4711: there are more") != (format == "table") || strings.Contains(errOut, "connections are missing: 1 stack did not answer in time") != (format == "table") {
 			t.Error(errOut)
 		}
 	}
@@ -73,7 +74,60 @@ func TestNoStackIsSaid(t *testing.T) {
 			t.Errorf("%s: %d, %q, %s", command, code, out, errOut)
 		}
 	}
-	if code, _, errOut := stackLine(t, directory, "connections", "--limit", "0"); code == exitOK || !strings.Contains(errOut, "between 1 and 100000") {
+	if code, _, errOut := stackLine(t, directory, "connections", "--limit", "0"); code == exitOK || !strings.Contains(errOut, "between 1 and 30000") {
 		t.Error(errOut)
+	}
+}
+
+// Who answers may be a process that somebody has taken over.
+func TestNothingStrangeReachesTheTerminal(t *testing.T) {
+	directory := t.TempDir()
+	fakeStack(t, directory, "nginx-1", func(request *pb.Request) *pb.Response {
+		if request.GetConnections() != nil {
+			return &pb.Response{Body: &pb.Response_Connections{Connections: &pb.Connections{Connections: []*pb.Connection{{State: "\x1b]0;x\a"}}}}}
+		}
+		return &pb.Response{Body: &pb.Response_Listing{Listing: &pb.Listing{Interfaces: "\x1b[2J\u009b", Numbers: []*pb.Number{{Name: "\x1b[1m", Help: "\r\n"}},
+			Each: []*pb.Stack{{Counts: []uint64{1}}}, Hooks: []*pb.Hook{{Name: "\x1b[2J", Kind: "\b"}}}}}
+	})
+	for _, words := range [][]string{{"list"}, {"counters"}, {"connections"}} {
+		code, out, errOut := stackLine(t, directory, words...)
+		if code != exitOK || strings.ContainsAny(strings.ReplaceAll(out+errOut, "\n", ""), "\x1b\a\b\r\u009b") {
+			t.Errorf("%v: %d, %q, %q", words, code, out, errOut)
+		}
+	}
+	if _, out, _ := hookLine(t, directory, "list"); strings.ContainsAny(out, "\x1b\b") {
+		t.Errorf("%q", out)
+	}
+}
+
+// Two contexts of one process are told apart.
+func TestContextsHaveNumbers(t *testing.T) {
+	directory := t.TempDir()
+	fakeStack(t, directory, "echo-7", func(request *pb.Request) *pb.Response {
+		if request.GetConnections() != nil {
+			return &pb.Response{Body: &pb.Response_Connections{Connections: &pb.Connections{Connections: []*pb.Connection{
+				{Pid: 7, Stack: 0, State: "listen", LocalPort: 1}, {Pid: 7, Stack: 1, State: "listen", LocalPort: 1}}}}}
+		}
+		return &pb.Response{Body: &pb.Response_Listing{Listing: &pb.Listing{Stacks: 2, Numbers: []*pb.Number{{Name: "accepted"}},
+			Each: []*pb.Stack{{Number: 0, Pid: 7, Counts: []uint64{1}}, {Number: 1, Pid: 7, Counts: []uint64{2}}}}}}
+	})
+	for _, command := range []string{"counters", "connections"} {
+		if _, out, _ := stackLine(t, directory, command); !strings.Contains(out, "7#0") || !strings.Contains(out, "7#1") {
+			t.Error(out)
+		}
+	}
+}
+
+// The names are those of the stack's counters.
+func TestDroppedCountsAreThere(t *testing.T) {
+	header, err := os.ReadFile("../../dataplane/tcp/include/sy_stack.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append([]string{"unfinished_dropped", "connections", "listeners", "retransmitted", "accepted", "opened"}, droppedCounts...) {
+		numbers, err := os.ReadFile("../../dataplane/tcp/include/sy_stack_numbers.h")
+		if err != nil || !strings.Contains(string(header)+string(numbers), "X("+name+", ") {
+			t.Errorf("there is no counter %s", name)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -46,11 +47,22 @@ func (t *table) add(cells ...any) {
 		} else {
 			row[i] = cell{text: fmt.Sprint(c)}
 		}
+		row[i].text = printable(row[i].text)
 		if row[i].text == "" {
 			row[i].text = "-"
 		}
 	}
 	t.rows = append(t.rows, row)
+}
+
+// printable replaces control characters, which would be the terminal's: not all who answer are trusted, and interfaces may have any name.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 // print writes the table with two spaces between columns and no trailing spaces.
@@ -148,7 +160,7 @@ func plain(n *yaml.Node) {
 
 func (a *app) warn(warnings []string) {
 	for _, warning := range warnings {
-		fmt.Fprintf(a.err, "steelyard: warning: %s\n", warning)
+		fmt.Fprintf(a.err, "steelyard: warning: %s\n", printable(warning))
 	}
 }
 

@@ -16,8 +16,8 @@ const (
 	keeper  = "steelyard-keepe" // as the kernel cuts it
 )
 
-// Orphans lists processes with the preloaded library that no keeper is an ancestor of: their `steelyard run` was
-// killed. proc: where a proc filesystem is.
+// Orphans lists processes that run the preloaded library and have no keeper among their ancestors: their `steelyard run`
+// was killed. Where a keeper may be out of sight, in a PID namespace above, nothing is said. proc: where a proc filesystem is.
 func Orphans(proc string) []int {
 	entries, err := filepath.Glob(filepath.Join(proc, "[0-9]*"))
 	if err != nil {
@@ -26,11 +26,7 @@ func Orphans(proc string) []int {
 	var found []int
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(filepath.Base(entry))
-		if err != nil {
-			continue
-		}
-		maps, err := os.ReadFile(filepath.Join(entry, "maps"))
-		if err == nil && bytes.Contains(maps, []byte(library)) && !kept(proc, pid) {
+		if err == nil && runs(proc, pid) && lost(proc, pid) {
 			found = append(found, pid)
 		}
 	}
@@ -38,16 +34,32 @@ func Orphans(proc string) []int {
 	return found
 }
 
-// kept tells whether a keeper is the process, or one of its ancestors.
-func kept(proc string, pid int) bool {
-	for pid > 0 {
-		name, parent, ok := status(proc, pid)
-		if !ok || name == keeper { // it has ended meanwhile: nothing is to be said of it
+// runs tells whether code of the library is in a process.
+func runs(proc string, pid int) bool {
+	maps, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "maps"))
+	if err != nil || !bytes.Contains(maps, []byte(library)) {
+		return false
+	}
+	for line := range bytes.Lines(maps) {
+		if bytes.Contains(line, []byte(library)) && bytes.Contains(line, []byte(" r-xp ")) {
 			return true
+		}
+	}
+	return false
+}
+
+// lost tells whether all ancestors are there, up to a first process that is not the program's, and none is a keeper.
+func lost(proc string, pid int) bool {
+	for {
+		name, parent, ok := status(proc, pid)
+		switch {
+		case !ok || name == keeper: // it has ended meanwhile: nothing is to be said of it
+			return false
+		case parent == 0:
+			return pid == 1 && !runs(proc, pid)
 		}
 		pid = parent
 	}
-	return false
 }
 
 // status reads PID (NAME) STATE PARENT from stat; a name may have spaces and parentheses.

@@ -23,7 +23,9 @@ func TestOrphans(t *testing.T) {
 		{20, 1, "odd) (name", "7f00-7f01 r-xp 0 00:00 1 /usr/libexec/steelyard/libsteelyard-preload.so\n"},
 		{21, 20, "nginx", "7f00-7f01 r-xp 0 00:00 1 /usr/libexec/steelyard/libsteelyard-preload.so (deleted)\n"},
 		{30, 1, "redis", "7f00-7f01 r-xp 0 00:00 1 /usr/lib/libc.so\n"},
-		{40, 41, "nginx", "/libsteelyard-preload.so"}, // its parent is gone right now
+		{40, 41, "nginx", "7f00-7f01 r-xp 0 00:00 1 /libsteelyard-preload.so\n"}, // its parent is gone right now
+		{50, 1, "gdb", "7f00-7f01 r--p 0 00:00 1 /usr/libexec/steelyard/libsteelyard-preload.so\n"},
+		{60, 0, "nsenter", "7f00-7f01 r-xp 0 00:00 1 /usr/libexec/steelyard/libsteelyard-preload.so\n"}, // its parent is in a namespace above
 	} {
 		folder := filepath.Join(proc, fmt.Sprint(one.pid))
 		if err := os.Mkdir(folder, 0o755); err != nil {
@@ -36,6 +38,13 @@ func TestOrphans(t *testing.T) {
 		}
 	}
 	if found := Orphans(proc); !slices.Equal(found, []int{20, 21}) {
+		t.Error(found)
+	}
+	// The first process of a PID namespace is the program itself.
+	if err := os.WriteFile(filepath.Join(proc, "1", "maps"), []byte("7f00-7f01 r-xp 0 00:00 1 /libsteelyard-preload.so\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if found := Orphans(proc); len(found) != 0 {
 		t.Error(found)
 	}
 }

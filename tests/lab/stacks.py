@@ -19,8 +19,8 @@ def listed(name):
 
 
 def connections(name, state=None, *words):
-    views = _told("connections", "--stack", name, *words)
-    return [one for one in views if state in (None, one["state"])]
+    told = _told("connections", "--stack", name, *words)
+    return [one for one in told["connections"] if state in (None, one["state"])]
 
 
 @contextlib.contextmanager

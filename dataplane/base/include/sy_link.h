@@ -9,8 +9,8 @@
 int sy_link_ethtool(const char *ifname, void *command);
 /* How many receive queues there are; 1, if the driver does not tell. */
 unsigned sy_link_queues(const char *ifname);
-/* Who sends to it is on this machine: frames come with their checksums unfinished, and whatever is
- * wrong with them did not happen on a wire. */
+/* Its other end is on this machine, where senders leave checksums unfinished. Frames may still come
+ * from a wire, by a bridge or a route behind it. */
 bool sy_link_is_veth(const char *ifname);
 
 #endif

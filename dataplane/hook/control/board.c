@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -110,6 +111,7 @@ struct gathering {
 	unsigned count, most;
 	struct sy_hook_stack *stack; /* of each that has answered; NULL: nobody asks */
 	unsigned stacks;
+	const struct sy_hook_board *d;
 };
 
 static struct sy_hook_report *report_for(struct gathering *g, const struct sy_hook_info *info)
@@ -141,11 +143,12 @@ static void report_place(struct sy_hook_report *r, const struct sy_hook_place *p
 	}
 }
 
-static void report_take(void *ctx, int pid, const struct answer *a)
+static void report_take(void *ctx, unsigned number, const struct answer *a)
 {
 	struct gathering *g = ctx;
 	if (g->stack)
-		g->stack[g->stacks++] = (struct sy_hook_stack){pid, a->tally};
+		g->stack[g->stacks++] =
+		        (struct sy_hook_stack){number, g->d->stack[number].pid, a->tally};
 	for (uint32_t i = 0; i < a->hooks; i++) {
 		const struct answer_hook *h = &a->hook[i];
 		struct sy_hook_report *r = report_for(g, &h->info);
@@ -381,14 +384,22 @@ static void report_ordered(struct gathering *g, const struct board_hook *h, unsi
 		report_place(r, &h->place[i], false); /* nobody knows yet */
 }
 
+static int stack_compare(const void *a, const void *b)
+{
+	const struct sy_hook_stack *x = a, *y = b;
+	return x->number < y->number ? -1 : x->number > y->number;
+}
+
 unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *report, unsigned most,
                               struct sy_hook_stack stack[SY_HOOK_BOARD_STACKS],
                               struct sy_hook_count *count)
 {
-	struct gathering g = {.report = report, .most = most, .stack = stack};
+	struct gathering g = {.report = report, .most = most, .stack = stack, .d = d};
 	struct order o = {.type = ORDER_REPORT};
 	pthread_mutex_lock(&d->change);
 	board_order(d, &o, -1, count, report_take, &g);
+	if (stack)
+		qsort(stack, g.stacks, sizeof(*stack), stack_compare);
 	for (unsigned i = 0; i < SY_HOOKS; i++)
 		if (d->hook[i].name[0])
 			report_ordered(&g, &d->hook[i], SY_HOOKS - i);
@@ -398,35 +409,38 @@ unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *re
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-#define WALK_S 5 /* for all of them */
-
 struct walk {
+	struct sy_hook_board *d;
 	sy_hook_connections_take *take;
 	void *ctx;
 	bool more, enough;
 };
 
-static void connections_take(void *ctx, int pid, const struct answer *a)
+static void connections_take(void *ctx, unsigned number, const struct answer *a)
 {
 	struct walk *w = ctx;
+	const struct sy_hook_stack stack = {.number = number, .pid = w->d->stack[number].pid};
+	w->d->stack[number].walked = !a->more;
 	w->more |= a->more;
 	if (a->connections && !w->enough)
-		w->enough = !w->take(w->ctx, pid, a->connection, a->connections);
+		w->enough = !w->take(w->ctx, &stack, a->connection, a->connections);
 }
 
-bool sy_hook_board_connections(struct sy_hook_board *d, sy_hook_connections_take *take, void *ctx,
-                               struct sy_hook_count *count)
+enum sy_hook_walk sy_hook_board_connections(struct sy_hook_board *d, sy_hook_connections_take *take,
+                                            void *ctx, struct sy_hook_count *count)
 {
-	struct walk w = {.take = take, .ctx = ctx};
+	struct walk w = {.d = d, .take = take, .ctx = ctx};
 	struct order o = {.type = ORDER_CONNECTIONS};
-	/* A stack that says for ever that there are more does not hold up others. */
-	uint64_t until = sy_clock_ns() + WALK_S * UINT64_C(1000000000);
+	uint64_t until = sy_clock_ns() + d->walk_ms * UINT64_C(1000000);
+	unsigned silent = 0;
 	pthread_mutex_lock(&d->change);
 	do {
 		w.more = false;
 		board_order(d, &o, -1, count, connections_take, &w);
+		silent += count->silent; /* it is not asked again */
 		o.type = ORDER_CONNECTIONS_MORE;
-	} while (w.more && !w.enough && count->silent == 0 && sy_clock_ns() < until);
+	} while (w.more && !w.enough && sy_clock_ns() < until);
+	count->silent = silent;
 	pthread_mutex_unlock(&d->change);
-	return !w.more && !w.enough;
+	return w.enough ? SY_HOOK_WALK_ENOUGH : w.more ? SY_HOOK_WALK_LATE : SY_HOOK_WALK_ALL;
 }

@@ -10,7 +10,11 @@
 #include "order.h"
 
 #define BOARD_WAIT_MS 2000 /* for answers: a stack takes its turn long before that */
-#define BOARD_MISSED  64   /* orders that a stack may have missed, before a change is refused */
+#define BOARD_WALK_MS 5000 /* for the connections of all stacks */
+#define BOARD_WALK_WAIT_MS                                                                         \
+	200             /* for more of them: a slow stack may not take the time of others          \
+	                 */
+#define BOARD_MISSED 64 /* orders that a stack may have missed, before a change is refused */
 
 /* What was ordered: a stack that comes later gets it. */
 struct board_hook {
@@ -35,8 +39,9 @@ struct board_stack {
 	int pid;
 	bool gone; /* its process has left while somebody waits for its answer */
 	bool awaited;
-	bool late;                                 /* it has not answered the last order */
-	int32_t rc;                                /* of its last answer */
+	bool late;   /* it has not answered the last order */
+	bool walked; /* guarded by `change`: it has no more connections to tell of */
+	int32_t rc;  /* of its last answer */
 	struct board_missed *missed, *missed_last; /* the first one, and the last one */
 	unsigned misses;                           /* how many they are */
 };
@@ -51,6 +56,7 @@ struct sy_hook_board {
 	struct board_hook before[SY_HOOKS]; /* guarded by `change`, to undo it */
 	struct board_stack stack[SY_HOOK_BOARD_STACKS];
 	bool waiting;
+	unsigned walk_ms;
 	bool follows; /* guarded by `change`: the order is one of a change that has begun; who was
 	               * late is not waited for again */
 	uint32_t sequence;
@@ -66,12 +72,17 @@ struct sy_hook_board {
 	int user;           /* who is being served; -1: nobody. Guarded by `lock`, as `ending` */
 	bool ending;        /* nobody is served from now on */
 	char path[108];
-	struct sy_hook_board_owner owner;
+	struct sy_hook_board_owner owner; /* its program and interfaces are these: */
+	char program[64], interfaces[512];
 };
 
+/* Text that goes to users' terminals: all but printable ASCII becomes '?'. */
+void board_text_take(char *to, const char *from, size_t room);
+
 /* Orders all stacks, and waits. What is planned holds from then on: a stack that joins gets either
- * the order, or what it led to. take: called for each answer, of a process; may be NULL. */
-typedef void board_take(void *ctx, int pid, const struct answer *a);
+ * the order, or what it led to. take: called for each answer, of the stack of this number, in the
+ * order in which they come; may be NULL. */
+typedef void board_take(void *ctx, unsigned number, const struct answer *a);
 void board_order(struct sy_hook_board *d, struct order *o, int object, struct sy_hook_count *count,
                  board_take *take, void *ctx);
 /* Orders those that have not refused the last order of board_order(). */

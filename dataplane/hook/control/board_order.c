@@ -218,7 +218,8 @@ static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int obj
 	o->sequence = ++d->sequence;
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
 		struct board_stack *s = &d->stack[i];
-		bool asked = s->socket >= 0 && !s->gone && !(undo && s->rc < 0);
+		bool asked = s->socket >= 0 && !s->gone && !(undo && s->rc < 0) &&
+		             !(o->type == ORDER_CONNECTIONS_MORE && s->walked);
 		int rc = asked ? stack_order(s, o, object) : 0;
 		bool sent = asked && rc == 0;
 		s->late = sent && s->late && d->follows;
@@ -226,6 +227,7 @@ static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int obj
 		s->rc = sent && !undo ? 0 : s->rc;
 		awaited += s->awaited;
 		*late += s->late || (rc && !is_gone(rc)); /* no room: it has not read many others */
+		s->walked = true; /* unless it says that it has more connections */
 	}
 	d->waiting = true;
 	bell_ring(d);
@@ -259,26 +261,25 @@ static bool answer_is_sound(const struct answer *a, size_t len)
 	return true;
 }
 
-/* 1: it is the answer; 0: not yet; -1: none will come. */
+/* 1: it is the answer; 0: not yet; negative: none will come. -EBADMSG: it makes no sense. */
 static int answer_take(struct sy_hook_board *d, struct board_stack *s, uint32_t sequence)
 {
 	struct answer *a = &d->answer;
 	for (unsigned i = 0; i < ANSWERS_AT_ONCE; i++) {
 		ssize_t n = recv(s->socket, a, sizeof(*a), MSG_DONTWAIT);
 		if (n < 0)
-			return errno == EAGAIN || errno == EINTR ? 0 : -1;
+			return errno == EAGAIN || errno == EINTR ? 0 : -ECONNRESET;
 		if (n == 0)
-			return -1;
+			return -ECONNRESET;
 		if (!answer_is_sound(a, (size_t)n))
-			return -1;
+			return -EBADMSG;
 		if (a->sequence == sequence)
 			return 1;
 	}
 	return 0;
 }
 
-/* It goes to users' terminals. */
-static void text_take(char *to, const char *from, size_t room)
+void board_text_take(char *to, const char *from, size_t room)
 {
 	size_t i = 0;
 	for (; i < room - 1 && from[i]; i++)
@@ -293,7 +294,7 @@ static void answer_read(struct sy_hook_board *d, struct board_stack *s)
 	if (a->rc >= 0 || d->refused)
 		return;
 	d->refused = a->rc;
-	text_take(d->text, a->text, sizeof(d->text));
+	board_text_take(d->text, a->text, sizeof(d->text));
 }
 
 static int time_left(uint64_t until)
@@ -302,12 +303,19 @@ static int time_left(uint64_t until)
 	return now >= until ? 0 : (int)((until - now) / 1000000 + 1);
 }
 
+/* Of a report and the like: there is no answer that counts. */
+static bool is_unusable(const struct order *o, const struct board_stack *s, int rc)
+{
+	return o->type >= ORDER_REPORT && (rc == -EBADMSG || (rc > 0 && s->rc < 0));
+}
+
 static void order_run(struct sy_hook_board *d, struct order *o, int object, bool undo,
                       struct sy_hook_count *count, board_take *take, void *ctx)
 {
-	uint64_t until = sy_clock_ns() + BOARD_WAIT_MS * UINT64_C(1000000);
+	unsigned ms = o->type == ORDER_CONNECTIONS_MORE ? BOARD_WALK_WAIT_MS : BOARD_WAIT_MS;
+	uint64_t until = sy_clock_ns() + ms * UINT64_C(1000000);
 	struct pollfd p[SY_HOOK_BOARD_STACKS];
-	unsigned late, left = order_send_all(d, o, object, undo, &late);
+	unsigned late, left = order_send_all(d, o, object, undo, &late), unusable = 0;
 	int wait; /* looked at by itself: poll() does not, while a stack sends without an end */
 	d->refused = 0;
 	*count = (struct sy_hook_count){0};
@@ -325,15 +333,17 @@ static void order_run(struct sy_hook_board *d, struct order *o, int object, bool
 			p[i].revents = 0;
 			left--;
 			s->awaited = false;
-			if (rc < 0 || undo)
+			if (rc > 0 && !undo)
+				answer_read(d, s);
+			unusable += is_unusable(o, s, rc);
+			if (rc < 0 || undo || s->rc < 0)
 				continue;
-			answer_read(d, s);
-			count->stacks += s->rc >= 0;
-			if (take && s->rc >= 0)
-				take(ctx, s->pid, &d->answer);
+			count->stacks++;
+			if (take)
+				take(ctx, i, &d->answer);
 		}
 	}
-	count->silent = left + late;
+	count->silent = left + late + unusable;
 	pthread_mutex_lock(&d->lock);
 	d->waiting = false;
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
@@ -453,6 +463,7 @@ int sy_hook_board_open(struct sy_hook_board **out, struct sy_error *err)
 	pthread_mutex_init(&d->change, NULL);
 	pthread_mutex_init(&d->lock, NULL);
 	d->bell = d->listener = d->stop = d->user = -1;
+	d->walk_ms = BOARD_WALK_MS;
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
 		d->stack[i].socket = -1;
 	int rc = bell_make(d);

@@ -225,6 +225,7 @@ static void stacks_give(struct listing_room *room, unsigned stacks, unsigned num
 		struct sy_hook_tally *t = &room->stack[i].tally;
 		pb_stack *one = &room->each[i];
 		steelyard__stack__v1__stack__init(one);
+		one->number = room->stack[i].number;
 		one->pid = (uint32_t)room->stack[i].pid;
 		one->n_dropped = SY_PRIORITIES;
 		one->dropped = t->dropped;
@@ -261,8 +262,8 @@ static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
 	hooks_give(room, hooks, &l);
 	numbers_give(room, &d->owner, &l);
 	stacks_give(room, count.stacks, d->owner.numbers, &l);
-	l.program = (char *)(uintptr_t)d->owner.program;
-	l.interfaces = (char *)(uintptr_t)d->owner.interfaces;
+	l.program = d->program;
+	l.interfaces = d->interfaces;
 	l.pid = (uint32_t)getpid();
 	l.stacks = stacks_count(d);
 	l.silent = count.silent;
@@ -276,7 +277,7 @@ static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
 /* ---- connections ----------------------------------------------------------------------------- */
 
 #define CONNECTIONS_USUAL 1000
-#define CONNECTIONS_MOST  100000
+#define CONNECTIONS_MOST  30000 /* of 130 bytes at most, in a frame of 4 MiB */
 
 struct connection_room {
 	pb_connection message;
@@ -290,13 +291,14 @@ struct connections_room {
 	unsigned count, most;
 };
 
-static void connection_give(const struct sy_hook_board *d, int pid,
+static void connection_give(const struct sy_hook_board *d, const struct sy_hook_stack *stack,
                             const struct sy_hook_connection *c, struct connection_room *room)
 {
 	pb_connection *m = &room->message;
 	bool known = c->state < d->owner.states;
 	steelyard__stack__v1__connection__init(m);
-	m->pid = (uint32_t)pid;
+	m->pid = (uint32_t)stack->pid;
+	m->stack = stack->number;
 	m->state = (char *)(uintptr_t)(known ? d->owner.state[c->state] : "?");
 	address_give(&c->local, room->local, &m->local);
 	address_give(&c->peer, room->peer, &m->peer);
@@ -311,12 +313,13 @@ static void connection_give(const struct sy_hook_board *d, int pid,
 	m->received = c->received;
 }
 
-static bool connections_give(void *ctx, int pid, const struct sy_hook_connection *c, unsigned count)
+static bool connections_give(void *ctx, const struct sy_hook_stack *stack,
+                             const struct sy_hook_connection *c, unsigned count)
 {
 	struct connections_room *r = ctx;
 	unsigned taken = count < r->most - r->count ? count : r->most - r->count;
 	for (unsigned i = 0; i < taken; i++, r->count++) {
-		connection_give(r->d, pid, &c[i], &r->room[r->count]);
+		connection_give(r->d, stack, &c[i], &r->room[r->count]);
 		r->each[r->count] = &r->room[r->count].message;
 	}
 	return taken == count;
@@ -333,7 +336,10 @@ static uint8_t *connections_pack(struct sy_hook_board *d, uint32_t limit, size_t
 	room.room = calloc(room.most, sizeof(*room.room));
 	room.each = calloc(room.most, sizeof(pb_connection *));
 	if (room.room && room.each) {
-		m.more = !sy_hook_board_connections(d, connections_give, &room, &count);
+		enum sy_hook_walk end =
+		        sy_hook_board_connections(d, connections_give, &room, &count);
+		m.more = end == SY_HOOK_WALK_ENOUGH;
+		m.late = end == SY_HOOK_WALK_LATE;
 		m.silent = count.silent;
 		m.n_connections = room.count;
 		m.connections = room.each;

@@ -266,7 +266,7 @@ static int order_report(struct sy_hook_seat *s)
 	report_places(s);
 	if (s->owner.tally)
 		s->owner.tally(s->owner.ctx, &s->answer.tally);
-	for (unsigned number = 1; number <= SY_HOOKS; number++)
+	for (unsigned number = 1; number <= SY_HOOKS && s->hooks; number++)
 		report_hook(s, number);
 	return 0;
 }
@@ -292,16 +292,16 @@ static void order_do(struct sy_hook_seat *s, struct order *o, int object)
 	*a = (struct answer){.sequence = o->sequence};
 	o->name[SY_HOOK_NAME - 1] = '\0';
 	s->hooks = s->hooks ? s->hooks : s->owner.hooks(s->owner.ctx);
-	if (!s->hooks)
+	if (o->type == ORDER_REPORT)
+		a->rc = order_report(s);
+	else if (o->type == ORDER_CONNECTIONS || o->type == ORDER_CONNECTIONS_MORE)
+		a->rc = order_connections(s, o);
+	else if (!s->hooks)
 		a->rc = sy_fail(&err, ENOMEM, "no memory for hooks");
 	else if (o->type == ORDER_LOAD)
 		a->rc = order_load(s, o, object, &err);
-	else if (o->type == ORDER_REMOVE)
-		a->rc = order_remove(s, o, &err);
-	else if (o->type == ORDER_REPORT)
-		a->rc = order_report(s);
 	else
-		a->rc = order_connections(s, o);
+		a->rc = order_remove(s, o, &err);
 	snprintf(a->text, sizeof(a->text), "%s", err.text);
 	/* A board that does not read its answers goes without. */
 	send(s->socket, a, answer_bytes(a), MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -69,7 +69,7 @@ struct sy_tcp_setup {
 	uint16_t port_first, port_last; /* ephemeral ports; 0: 49152 to 65535 */
 	bool verbose;                   /* tells more on standard error than warnings */
 	bool pacing; /* all connections send evenly over a round trip, not in bursts */
-	/* By which `steelyard hook --stack` finds this program, to load and swap hooks in all its
+	/* By which `steelyard stack` and `steelyard hook` find this program (--stack), in all its
 	 * contexts (docs/hooks.md): root and the program's user may. A name, or a path. NULL: the
 	 * program's name and process id; "": not at all. */
 	const char *stack;

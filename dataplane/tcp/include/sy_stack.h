@@ -371,17 +371,19 @@ void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
 #define SY_STACK_COUNTERS(X)                                                                       \
 	X(packets_in, "packets received")                                                          \
 	X(packets_out, "packets sent")                                                             \
-	X(bytes_in, "bytes of these, from the Ethernet header on")                                 \
-	X(bytes_out, "bytes of these")                                                             \
+	X(bytes_in, "bytes of packets received, from the Ethernet header on")                      \
+	X(bytes_out, "bytes of packets sent; a large segment has its headers once")                \
 	X(malformed, "packets that are malformed, or fragments")                                   \
 	X(not_ours, "other frames that any host gets: ARP, neighbour discovery, multicast")        \
 	X(bad_checksums, "packets with a wrong checksum of TCP or ICMP")                           \
-	X(unfinished, "packets whose checksum their sender has left unfinished")                   \
+	X(unfinished, "packets taken though their sender has left the checksum unfinished")        \
+	X(unfinished_dropped, "packets dropped for such a checksum")                               \
 	X(fast, "segments in order that took the short way")                                       \
 	X(opened, "connections begun by this side")                                                \
 	X(accepted, "connections begun by a peer")                                                 \
 	X(refused_backlog, "SYNs and ACKs left out: too many connections wait for accept")         \
 	X(refused_memory, "connections or packets left out: no memory")                            \
+	X(no_buffer, "times that nothing could be sent for want of a buffer, and was later")       \
 	X(cookies_sent, "SYNs answered by a cookie")                                               \
 	X(cookies_right, "connections made from a cookie")                                         \
 	X(cookies_wrong, "ACKs without a connection and without a right cookie")                   \

@@ -13,10 +13,10 @@
 /* Fields of sy_stack_usage. */
 #define SY_STACK_NOW(X)                                                                            \
 	X(connections, "connections, in all states")                                               \
-	X(half_open, "of these: begun by a peer, not established yet")                             \
-	X(time_wait, "of these: in TIME-WAIT")                                                     \
+	X(half_open, "connections begun by a peer, not established yet")                           \
+	X(time_wait, "connections in TIME-WAIT")                                                   \
 	X(listeners, "listening sockets")                                                          \
-	X(orphans, "of these: closed, and the peer has not taken all")                             \
+	X(orphans, "connections that are closed, and whose peer has not taken all")                \
 	X(send_bytes, "bytes of send buffers")                                                     \
 	X(receive_bytes, "bytes of buffers with data that is not read")
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packets between the runtime and the stacks. */
 #include <errno.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -271,13 +272,15 @@ static void offloads_of_all(const struct sy_runtime *rt, struct sy_stack_options
 {
 	uint32_t all = sy_port_count(rt) ? UINT32_MAX : 0;
 	struct sy_port_info info;
+	char ifname[IF_NAMESIZE];
 
 	o->unfinished = all;
 	o->tso = (struct sy_stack_tso){0};
 	for (unsigned i = 0; i < sy_port_count(rt); i++) {
 		sy_port_get_info(rt, i, &info);
 		all &= info.offloads;
-		o->unfinished &= info.ifindex && sy_link_is_veth(info.name);
+		o->unfinished &=
+		        if_indextoname((unsigned)info.ifindex, ifname) && sy_link_is_veth(ifname);
 		o->tso.frame = smaller(o->tso.frame, info.tso.frame);
 		o->tso.buffers = smaller(o->tso.buffers, info.tso.buffers);
 	}

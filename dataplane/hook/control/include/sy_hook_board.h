@@ -41,9 +41,9 @@ struct sy_hook_number {
 	bool now;
 };
 
-/* Who has the stacks, for reports. The texts stay the caller's, for as long as the board. */
+/* Who has the stacks, for reports. The tables stay the caller's, for as long as the board. */
 struct sy_hook_board_owner {
-	const char *program;
+	const char *program;    /* copied, as is: */
 	const char *interfaces; /* with commas */
 	const struct sy_hook_number *number;
 	unsigned numbers;         /* SY_HOOK_COUNTS at most */
@@ -78,21 +78,28 @@ struct sy_hook_report {
 };
 /* What one stack has counted. */
 struct sy_hook_stack {
+	unsigned number; /* at the board, as sy_hook_board_join() gives it */
 	int pid;
 	struct sy_hook_tally tally;
 };
-/* Fills up to `most`, of different names, and one of `stack` for each that answers: count->stacks.
- * Returns how many hooks there are. */
+/* Fills up to `most`, of different names, and one of `stack` for each that answers, by number:
+ * count->stacks. Stacks without an answer that counts are count->silent. Returns how many hooks
+ * there are. */
 unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *report, unsigned most,
                               struct sy_hook_stack stack[SY_HOOK_BOARD_STACKS],
                               struct sy_hook_count *count);
 
-/* Calls `take` for connections of all stacks, several times for one stack, until it returns false,
- * or there are no more. Returns whether these were all. */
-typedef bool sy_hook_connections_take(void *ctx, int pid, const struct sy_hook_connection *c,
-                                      unsigned count);
-bool sy_hook_board_connections(struct sy_hook_board *d, sy_hook_connections_take *take, void *ctx,
-                               struct sy_hook_count *count);
+enum sy_hook_walk {
+	SY_HOOK_WALK_ALL,
+	SY_HOOK_WALK_ENOUGH, /* `take` wanted no more */
+	SY_HOOK_WALK_LATE,   /* it took longer than 5 s */
+};
+/* Calls `take` for connections of all stacks, several times for one stack. count->silent: stacks
+ * whose connections are missing, all or some, as they did not answer in time. */
+typedef bool sy_hook_connections_take(void *ctx, const struct sy_hook_stack *stack,
+                                      const struct sy_hook_connection *c, unsigned count);
+enum sy_hook_walk sy_hook_board_connections(struct sy_hook_board *d, sy_hook_connections_take *take,
+                                            void *ctx, struct sy_hook_count *count);
 
 /*
  * Serves SY_HOOK_BOARD_DIR/name.sock, or `name` itself if it has a slash, for root and this

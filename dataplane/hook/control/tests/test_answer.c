@@ -72,6 +72,7 @@ static unsigned believed(struct liar *l)
 	struct sy_hook_report report[4];
 	pthread_create(&l->thread, NULL, lies, l);
 	unsigned hooks = sy_hook_board_report(l->board, report, 4, NULL, &count);
+	assert_int_equal(count.silent, hooks == 0); /* what makes no sense is missing */
 	for (unsigned i = 0; i < hooks; i++)
 		assert_non_null(sy_hook_kind_name(report[i].info.kind));
 	liar_close(l);
@@ -130,51 +131,57 @@ static void test_counts(void **state)
 	assert_int_equal(believed(&l), 0);
 }
 
-static bool connection_count(void *ctx, int pid, const struct sy_hook_connection *c, unsigned count)
+static bool connection_count(void *ctx, const struct sy_hook_stack *stack,
+                             const struct sy_hook_connection *c, unsigned count)
 {
 	*(unsigned *)ctx += count;
 	return true;
 }
 
-/* Returns whether the board believes to have all. */
-static bool connections_believed(struct liar *l, unsigned *connections)
+static enum sy_hook_walk walk(struct liar *l, unsigned *connections, unsigned *silent)
 {
 	struct sy_hook_count count;
 	*connections = 0;
 	pthread_create(&l->thread, NULL, lies, l);
-	bool all = sy_hook_board_connections(l->board, connection_count, connections, &count);
+	enum sy_hook_walk end =
+	        sy_hook_board_connections(l->board, connection_count, connections, &count);
 	liar_close(l);
-	return all;
+	*silent = count.silent;
+	return end;
 }
 
 static void test_connections(void **state)
 {
 	struct liar l;
-	unsigned connections;
+	unsigned connections, silent;
 	liar_open(&l);
 	l.answer.hooks = 0;
 	l.answer.connections = SY_HOOK_CONNECTIONS;
-	assert_true(connections_believed(&l, &connections));
+	assert_int_equal(walk(&l, &connections, &silent), SY_HOOK_WALK_ALL);
 	assert_int_equal(connections, SY_HOOK_CONNECTIONS);
+	assert_int_equal(silent, 0);
 	liar_open(&l);
 	l.answer.hooks = 0;
 	l.answer.connections = SY_HOOK_CONNECTIONS + 1;
-	connections_believed(&l, &connections);
+	walk(&l, &connections, &silent);
 	assert_int_equal(connections, 0);
+	assert_int_equal(silent, 1);
 	liar_open(&l); /* both of a union */
 	l.answer.connections = 1;
-	connections_believed(&l, &connections);
+	walk(&l, &connections, &silent);
 	assert_int_equal(connections, 0);
+	assert_int_equal(silent, 1);
 }
 
 static void test_endless_connections(void **state)
 {
 	struct liar l;
-	unsigned connections;
+	unsigned connections, silent;
 	liar_open(&l);
+	l.board->walk_ms = 100;
 	l.answer.hooks = 0;
 	l.answer.more = 1;
-	assert_false(connections_believed(&l, &connections));
+	assert_int_equal(walk(&l, &connections, &silent), SY_HOOK_WALK_LATE);
 }
 
 static int remove_one(struct liar *l, struct sy_hook_count *count, struct sy_error *err)

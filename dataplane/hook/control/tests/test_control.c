@@ -308,10 +308,11 @@ struct seen {
 	unsigned port[150], count, most;
 };
 
-static bool connection_see(void *ctx, int pid, const struct sy_hook_connection *c, unsigned count)
+static bool connection_see(void *ctx, const struct sy_hook_stack *stack,
+                           const struct sy_hook_connection *c, unsigned count)
 {
 	struct seen *seen = ctx;
-	assert_int_equal(pid, getpid());
+	assert_int_equal(stack->pid, getpid());
 	for (unsigned i = 0; i < count; i++)
 		seen->port[c[i].local_port - 1000]++;
 	seen->count += count;
@@ -324,11 +325,23 @@ static void test_connections(void **state)
 	struct sy_hook_count count;
 	struct seen all = {.most = UINT32_MAX}, some = {.most = 100};
 	world_open(&w);
-	assert_true(sy_hook_board_connections(w.board, connection_see, &all, &count));
+	assert_int_equal(sy_hook_board_connections(w.board, connection_see, &all, &count),
+	                 SY_HOOK_WALK_ALL);
 	for (unsigned i = 0; i < 150; i++)
 		assert_int_equal(all.port[i], 2); /* each stack's, once */
-	assert_false(sy_hook_board_connections(w.board, connection_see, &some, &count));
+	assert_int_equal(sy_hook_board_connections(w.board, connection_see, &some, &count),
+	                 SY_HOOK_WALK_ENOUGH);
 	assert_in_range(some.count, 100, 150);
+	assert_int_equal(count.silent, 0);
+	/* One stack is deaf: the other's are all there. */
+	pthread_mutex_lock(&w.lock);
+	w.deaf = true;
+	pthread_mutex_unlock(&w.lock);
+	all = (struct seen){.most = UINT32_MAX};
+	assert_int_equal(sy_hook_board_connections(w.board, connection_see, &all, &count),
+	                 SY_HOOK_WALK_ALL);
+	assert_int_equal(all.count, 150);
+	assert_int_equal(count.silent, 1);
 	world_close(&w);
 }
 
