@@ -26,7 +26,7 @@
 #include "preload.h"
 #include "real.h"
 
-#define RING      MESSAGE_RING
+#define TX_RING   2048 /* and its completions */
 #define BURST     64
 #define KICKS     4
 #define FILL_PART 8 /* a ring of which so great a part is missing is filled at once */
@@ -53,6 +53,7 @@ static struct {
 	struct rte_mempool *pool;
 	struct queue queue[MESSAGE_QUEUES];
 	unsigned queues, next;
+	unsigned ring; /* packets that a receive queue holds */
 	int large;
 	uint64_t unsent;
 } device;
@@ -171,28 +172,35 @@ static struct rte_mbuf *mbuf_of(uint64_t address)
 	return (struct rte_mbuf *)(room - sizeof(struct rte_mbuf));
 }
 
-static void *ring_map(struct queue *q, unsigned ring, const struct xdp_ring_offset *o, uint64_t at,
-                      size_t entry)
+/* A ring of a socket: its size, and where the kernel has it. */
+struct ring_place {
+	const struct xdp_ring_offset *at;
+	uint64_t page;
+	uint32_t size;
+	size_t entry; /* bytes */
+};
+
+static char *ring_map(struct queue *q, unsigned ring, const struct ring_place *p)
 {
-	size_t len = o->desc + RING * entry;
-	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, q->fd,
-	               (off_t)at);
-	if (p == MAP_FAILED)
+	size_t len = p->at->desc + p->size * p->entry;
+	void *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, q->fd,
+	                (off_t)p->page);
+	if (at == MAP_FAILED)
 		return NULL;
-	madvise(p, len, MADV_DONTFORK);
-	q->map[ring].at = p;
+	madvise(at, len, MADV_DONTFORK);
+	q->map[ring].at = at;
 	q->map[ring].len = len;
-	return p;
+	return at;
 }
 
-#define RING_INIT(r, map, o)                                                                       \
+#define RING_INIT(r, map, p)                                                                       \
 	do {                                                                                       \
-		(r)->mask = RING - 1;                                                              \
-		(r)->size = RING;                                                                  \
-		(r)->producer = (void *)((map) + (o)->producer);                                   \
-		(r)->consumer = (void *)((map) + (o)->consumer);                                   \
-		(r)->flags = (void *)((map) + (o)->flags);                                         \
-		(r)->ring = (map) + (o)->desc;                                                     \
+		(r)->mask = (p)->size - 1;                                                         \
+		(r)->size = (p)->size;                                                             \
+		(r)->producer = (void *)((map) + (p)->at->producer);                               \
+		(r)->consumer = (void *)((map) + (p)->at->consumer);                               \
+		(r)->flags = (void *)((map) + (p)->at->flags);                                     \
+		(r)->ring = (map) + (p)->at->desc;                                                 \
 		(r)->cached_prod = *(r)->producer;                                                 \
 		(r)->cached_cons = *(r)->consumer;                                                 \
 	} while (0)
@@ -201,24 +209,31 @@ static int rings_map(struct queue *q)
 {
 	struct xdp_mmap_offsets off;
 	socklen_t len = sizeof(off);
-	char *fill, *completion, *rx, *tx;
+	const struct ring_place fill = {&off.fr, XDP_UMEM_PGOFF_FILL_RING, device.ring,
+	                                sizeof(uint64_t)},
+	                        completion = {&off.cr, XDP_UMEM_PGOFF_COMPLETION_RING, TX_RING,
+	                                      sizeof(uint64_t)},
+	                        rx = {&off.rx, XDP_PGOFF_RX_RING, device.ring,
+	                              sizeof(struct xdp_desc)},
+	                        tx = {&off.tx, XDP_PGOFF_TX_RING, TX_RING, sizeof(struct xdp_desc)};
+	char *at[MAPS];
 
 	if (REAL(getsockopt)(q->fd, SOL_XDP, XDP_MMAP_OFFSETS, &off, &len))
 		return -errno;
-	fill = ring_map(q, 0, &off.fr, XDP_UMEM_PGOFF_FILL_RING, sizeof(uint64_t));
-	completion = ring_map(q, 1, &off.cr, XDP_UMEM_PGOFF_COMPLETION_RING, sizeof(uint64_t));
-	rx = ring_map(q, 2, &off.rx, XDP_PGOFF_RX_RING, sizeof(struct xdp_desc));
-	tx = ring_map(q, 3, &off.tx, XDP_PGOFF_TX_RING, sizeof(struct xdp_desc));
-	if (!fill || !completion || !rx || !tx)
+	at[0] = ring_map(q, 0, &fill);
+	at[1] = ring_map(q, 1, &completion);
+	at[2] = ring_map(q, 2, &rx);
+	at[3] = ring_map(q, 3, &tx);
+	if (!at[0] || !at[1] || !at[2] || !at[3])
 		return -ENOMEM;
-	RING_INIT(&q->fill, fill, &off.fr);
-	RING_INIT(&q->completion, completion, &off.cr);
-	RING_INIT(&q->rx, rx, &off.rx);
-	RING_INIT(&q->tx, tx, &off.tx);
+	RING_INIT(&q->fill, at[0], &fill);
+	RING_INIT(&q->completion, at[1], &completion);
+	RING_INIT(&q->rx, at[2], &rx);
+	RING_INIT(&q->tx, at[3], &tx);
 	/* A producer's copy of the consumer is ahead by the size: what is free is the difference.
 	 */
-	q->fill.cached_cons = *q->fill.consumer + RING;
-	q->tx.cached_cons = *q->tx.consumer + RING;
+	q->fill.cached_cons = *q->fill.consumer + device.ring;
+	q->tx.cached_cons = *q->tx.consumer + TX_RING;
 	return 0;
 }
 
@@ -264,18 +279,24 @@ static int queue_bind(struct queue *q, int ifindex, unsigned number)
 
 static int queue_open(struct queue *q, int ifindex, unsigned number)
 {
-	static const int rings[] = {XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING,
-	                            XDP_TX_RING};
-	int size = RING, rc = 0;
+	const struct {
+		int ring;
+		uint32_t size;
+	} rings[] = {{XDP_UMEM_FILL_RING, device.ring},
+	             {XDP_RX_RING, device.ring},
+	             {XDP_UMEM_COMPLETION_RING, TX_RING},
+	             {XDP_TX_RING, TX_RING}};
+	int rc = 0;
 
 	for (unsigned i = 0; i < sizeof(rings) / sizeof(*rings) && !rc; i++)
-		if (REAL(setsockopt)(q->fd, SOL_XDP, rings[i], &size, sizeof(size)))
+		if (REAL(setsockopt)(q->fd, SOL_XDP, rings[i].ring, &rings[i].size,
+		                     sizeof(rings[i].size)))
 			rc = -errno;
 	if (!rc)
 		rc = rings_map(q);
 	if (rc)
 		return rc;
-	q->fill_missing = RING;
+	q->fill_missing = device.ring;
 	fill_more(q);
 	return queue_bind(q, ifindex, number);
 }
@@ -286,6 +307,7 @@ int device_open(const struct message_answer *c, int memory, const int *fd, int l
 	int rc = eal_start(err);
 
 	device.large = large;
+	device.ring = c->ring;
 	if (!rc)
 		rc = memory_map(c, memory, err);
 	if (!rc)
@@ -391,7 +413,7 @@ static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned mos
 	if (n)
 		xsk_ring_cons__release(&q->rx, n);
 	q->fill_missing += n;
-	if (!n || q->fill_missing > RING / FILL_PART)
+	if (!n || q->fill_missing > device.ring / FILL_PART)
 		fill_again(q);
 	return n;
 }
@@ -423,7 +445,7 @@ static void frames_send(struct rte_mbuf **m, unsigned count)
 
 	completions_reap(q);
 	fill_again(q);
-	unsigned n = xsk_prod_nb_free(&q->tx, count), room = RING - q->tx_flying;
+	unsigned n = xsk_prod_nb_free(&q->tx, count), room = TX_RING - q->tx_flying;
 	n = n < count ? n : count;
 	n = n < room ? n : room;
 	if (n && xsk_ring_prod__reserve(&q->tx, n, &at) == n) {
@@ -460,6 +482,19 @@ static void large_send(struct rte_mbuf *m)
 uint64_t device_unsent(void)
 {
 	return device.unsent;
+}
+
+uint64_t device_missed(void)
+{
+	uint64_t missed = 0;
+
+	for (unsigned i = 0; i < device.queues; i++) {
+		struct xdp_statistics told = {0};
+		socklen_t len = sizeof(told);
+		if (!REAL(getsockopt)(device.queue[i].fd, SOL_XDP, XDP_STATISTICS, &told, &len))
+			missed += told.rx_dropped + told.rx_ring_full;
+	}
+	return missed;
 }
 
 /* Frames and large segments take different ways, in their order. */

@@ -63,6 +63,7 @@ static void tally(void *ctx, struct sy_hook_tally *out)
 	sy_stack_levels(runner.stack, &levels);
 	memcpy(out->dropped, levels.dropped, sizeof(levels.dropped));
 	out->unsent = device_unsent();
+	out->missed = device_missed();
 	out->unreachable = outgoing_unreachable();
 }
 

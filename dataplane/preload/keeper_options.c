@@ -107,6 +107,7 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 	                                     {"local-ports", 1, NULL, 'p'},
 	                                     {"memory", 1, NULL, 'm'},
 	                                     {"connections", 1, NULL, 'c'},
+	                                     {"ring", 1, NULL, 'r'},
 	                                     {"library", 1, NULL, 'l'},
 	                                     {"log", 1, NULL, 'v'},
 	                                     {"port", 1, NULL, 's'},
@@ -125,6 +126,7 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 	*c = (struct message_answer){.workers = 1,
 	                             .memory_mb = 64,
 	                             .connections = 65536,
+	                             .ring = 4096,
 	                             .port_first = 61000,
 	                             .port_last = 65535,
 	                             .log = SY_LOG_WARN};
@@ -150,6 +152,10 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 			break;
 		case 'c':
 			rc = number_parse(optarg, 16, 4000000, &c->connections);
+			break;
+		case 'r':
+			rc = number_parse(optarg, MESSAGE_RING_LEAST, MESSAGE_RING_MOST, &c->ring);
+			rc = rc ? rc : c->ring & (c->ring - 1) ? -EINVAL : 0;
 			break;
 		case 't':
 			c->toa = 1;

@@ -55,7 +55,7 @@ int packets_open(struct packets *p, struct message_answer *a)
 	uint64_t least;
 
 	a->room = a->mtu + LINK_ROOM + HEADROOM <= SMALL_ROOM ? SMALL_ROOM : LARGE_ROOM;
-	least = (a->queues * (MESSAGE_RING + MESSAGE_RING / 2) + 1024ul) * (a->room + BUFFER_MORE);
+	least = (a->queues * (a->ring + a->ring / 2) + 1024ul) * (a->room + BUFFER_MORE);
 	a->bytes = (uint64_t)a->memory_mb << 20;
 	a->bytes = ((a->bytes > least ? a->bytes : least) + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
 	void *memory = memory_make(p, a->bytes);

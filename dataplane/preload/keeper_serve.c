@@ -27,6 +27,7 @@ struct peer {
 	int fd; /* 0: free */
 	pid_t pid;
 	bool known;                     /* it has told the secret */
+	bool waits;                     /* for a queue */
 	int worker;                     /* -1: none */
 	struct packets packets;         /* until they are bound */
 	int board;                      /* its number at the hooks' board; -1: none */
@@ -247,6 +248,32 @@ static int worker_start(struct keeper *k, struct peer *p, struct message_answer 
 	return 0;
 }
 
+/* What `steelyard stack list` warns of. */
+static void workers_note(struct keeper *k)
+{
+	unsigned workers = k->options.config.workers, started = 0, waiting = 0;
+	char text[SY_HOOK_NOTE_TEXT] = "";
+
+	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+		started += peer[i].fd && peer[i].worker >= 0;
+		waiting += peer[i].fd && peer[i].waits;
+	}
+	if (started > 0 && started < workers)
+		snprintf(text, sizeof(text),
+		         "%u of %u workers (--workers) have a stack: what comes by the receive "
+		         "queues "
+		         "of the others is dropped",
+		         started, workers);
+	sy_hook_board_note(k->hooks, 0, text);
+	text[0] = '\0';
+	if (waiting > 0)
+		snprintf(text, sizeof(text),
+		         "beside its workers (--workers), %u more of its processes wait for a "
+		         "queue, and take no connections until a worker ends",
+		         waiting);
+	sy_hook_board_note(k->hooks, 1, text);
+}
+
 /* The program's sockets are bound: from here on packets reach them. */
 static int worker_bound(struct keeper *k, struct peer *p)
 {
@@ -267,6 +294,7 @@ static int request_do(struct keeper *k, struct peer *p, const struct message_req
                       struct message_answer *a)
 {
 	const struct port port = {.addr = q->addr, .port = q->port, .v6_only = q->v6_only};
+	int rc;
 
 	if (q->version != MESSAGE_VERSION)
 		return -EPROTO;
@@ -274,7 +302,10 @@ static int request_do(struct keeper *k, struct peer *p, const struct message_req
 	case MESSAGE_CONFIG:
 		return 0;
 	case MESSAGE_START:
-		return worker_start(k, p, a);
+		rc = worker_start(k, p, a);
+		p->waits = rc == -EBUSY;
+		workers_note(k);
+		return rc;
 	case MESSAGE_BOUND:
 		return worker_bound(k, p);
 	case MESSAGE_LISTEN:
@@ -336,6 +367,7 @@ static void peer_end(struct keeper *k, struct peer *p)
 	sy_hook_board_leave(k->hooks, p->board);
 	p->fd = 0;
 	p->worker = -1;
+	workers_note(k);
 	for (unsigned i = 0; i < p->ports; i++)
 		port_steer(k, &p->port[i]);
 	p->ports = 0;
@@ -424,7 +456,7 @@ static void peer_accept(struct keeper *k)
 		return;
 	}
 	p->fd = fd;
-	p->known = false;
+	p->known = p->waits = false;
 	p->worker = p->board = -1;
 	p->pid = pid_of(fd);
 }

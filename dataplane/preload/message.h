@@ -8,14 +8,15 @@
 
 #include <sy_base.h>
 
-#define MESSAGE_ENV       "STEELYARD_RUN" /* <keeper's abstract socket>:<secret, 32 hex digits> */
-#define MESSAGE_VERSION   5
-#define MESSAGE_SECRET    16
-#define MESSAGE_ADDRESSES 16
-#define MESSAGE_QUEUES    16 /* of a worker */
-#define MESSAGE_PORTS     32
-#define MESSAGE_RING      2048
-#define MESSAGE_WORKERS   32
+#define MESSAGE_ENV        "STEELYARD_RUN" /* <keeper's abstract socket>:<secret, 32 hex digits> */
+#define MESSAGE_VERSION    5
+#define MESSAGE_SECRET     16
+#define MESSAGE_ADDRESSES  16
+#define MESSAGE_QUEUES     16 /* of a worker */
+#define MESSAGE_PORTS      32
+#define MESSAGE_RING_LEAST 256
+#define MESSAGE_RING_MOST  32768
+#define MESSAGE_WORKERS    32
 /* START: the link, the packets' memory, the queues' sockets; with several workers also the own end
  * for packets that others hand over, and each worker's other end; at the end what orders hooks, a
  * socket and a page (sy_hook_seat.h), and if it was asked for, the socket for large segments. */
@@ -52,6 +53,7 @@ struct message_answer {
 	uint16_t port[MESSAGE_PORTS];
 	uint16_t port_first, port_last; /* of connections that are opened */
 	uint32_t memory_mb, connections;
+	uint32_t ring;       /* packets that a receive queue holds, a power of 2 */
 	uint32_t pacing;     /* 1: all connections send evenly */
 	uint32_t log;        /* enum sy_log_level */
 	uint32_t large;      /* 1: the kernel cuts large segments */

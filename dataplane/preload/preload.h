@@ -193,6 +193,8 @@ uint64_t device_seen_ns(void);
 /* Takes them all; what finds no place is lost, as on a wire, and counted. */
 void device_send(struct rte_mbuf **m, unsigned count);
 uint64_t device_unsent(void);
+/* Packets that came while a receive ring was full, or had no buffer. */
+uint64_t device_missed(void);
 
 /* Segments of other workers' connections (handover.c). */
 void handover_open(const struct message_answer *config, int inbox, const int *outbox);

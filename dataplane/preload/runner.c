@@ -116,6 +116,8 @@ int runner_listen(struct sock *s)
 	if (!runner.stack || s->id != SY_STACK_NONE)
 		return 0;
 	rc = sy_stack_listen(runner.stack, &s->local, s->backlog, (uintptr_t)s, &s->id);
+	if (!rc && any6) /* IPv4's, if it has them, are another listener's */
+		sy_stack_listener_set(runner.stack, s->id, s->backlog, true);
 	if (!rc && any6 && !s->v6_only)
 		rc = sy_stack_listen(runner.stack, &any4, s->backlog, (uintptr_t)s, &s->id_v4);
 	if (rc) {

@@ -8,6 +8,7 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <sy_link.h>
 
 #include "steer.skel.h"
 
@@ -27,6 +28,24 @@ static int attach(struct steer *s, int ifindex, uint32_t flags)
 	s->link = fd;
 	s->native = flags == XDP_FLAGS_DRV_MODE;
 	return 0;
+}
+
+static int attach_refused(const char *ifname, int rc, struct sy_error *err)
+{
+	if (rc == -EBUSY || rc == -EEXIST)
+		return sy_fail(err, -rc,
+		               "%s has an XDP program already, of a forwarder or of another "
+		               "`steelyard run`: `bpftool net` shows it",
+		               ifname);
+	/* Linux says so only to whoever reads its extended answers. */
+	if (rc == -ENOSPC && sy_link_is_veth(ifname))
+		return sy_fail(err, -rc,
+		               "%s: the XDP program cannot be attached: the other end of this veth "
+		               "sends by more queues than there are here to receive (%u); remedy, "
+		               "there: ethtool -L PEER tx %u",
+		               ifname, sy_link_queues(ifname), sy_link_queues(ifname));
+	return sy_fail(err, -rc, "%s: the XDP program cannot be attached: %s", ifname,
+	               strerror(-rc));
 }
 
 int steer_open(int ifindex, const char *ifname, const uint8_t mac[6], struct steer **out,
@@ -53,12 +72,7 @@ int steer_open(int ifindex, const char *ifname, const uint8_t mac[6], struct ste
 		rc = attach(s, ifindex, XDP_FLAGS_SKB_MODE);
 	if (rc) {
 		steer_close(s);
-		return sy_fail(err, -rc,
-		               rc == -EBUSY || rc == -EEXIST
-		                       ? "%s has an XDP program already, of a forwarder or of "
-		                         "another `steelyard run`: `bpftool net` shows it"
-		                       : "%s: the XDP program cannot be attached",
-		               ifname);
+		return attach_refused(ifname, rc, err);
 	}
 	*out = s;
 	return 0;

@@ -35,7 +35,7 @@ struct context_driver {
 	int (*fd)(void *d);
 	/* Any thread: ends a sleep. */
 	void (*wake)(void *d);
-	/* Packets that it could not send. NULL: there are none. */
+	/* Packets that it missed, or could not send. NULL: there are none. */
 	void (*lost)(void *d, struct sy_hook_tally *out);
 };
 

@@ -135,11 +135,26 @@ static void place_wake(void *d)
 	sy_worker_wake(((struct place *)d)->worker);
 }
 
+/* What ports have missed is told by the first context, for all. */
+static uint64_t missed(const struct sy_runtime *rt)
+{
+	struct sy_port_stats stats;
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < sy_port_count(rt); i++) {
+		sy_port_get_stats(rt, i, &stats);
+		sum += stats.rx_missed;
+	}
+	return sum;
+}
+
 static void place_lost(void *d, struct sy_hook_tally *out)
 {
-	const struct sy_worker *w = ((struct place *)d)->worker;
+	const struct place *p = d;
+	const struct sy_worker *w = p->worker;
 	const uint64_t *drop = w->counters.drop;
 
+	out->missed = w->id == 0 ? missed(p->t->rt) : 0;
 	out->unsent = drop[SY_DROP_TX_FULL] + drop[SY_DROP_PORT_DOWN] + sy_worker_unfit(w);
 	out->unreachable = drop[SY_DROP_NO_ROUTE] + drop[SY_DROP_BLACKHOLE] +
 	                   drop[SY_DROP_NOT_ON_LINK] + drop[SY_DROP_NO_NEIGHBOUR] +

@@ -350,7 +350,11 @@ void listener_close(struct sy_stack *s, struct listener *l)
 {
 	struct connection *c;
 
-	while ((c = list_first(s, &l->half)) != NULL || (c = list_first(s, &l->ready)) != NULL) {
+	/* As if its SYN had never come, as on Linux: it comes again, and finds whoever listens
+	 * then, another worker after a reload. */
+	while ((c = list_first(s, &l->half)) != NULL)
+		connection_end(s, c, 0);
+	while ((c = list_first(s, &l->ready)) != NULL) {
 		emit_reset(s, c);
 		connection_end(s, c, 0);
 	}

@@ -219,7 +219,8 @@ static bool place_info(const struct sy_stack *s, uint32_t at, struct sy_stack_in
 		*out = (struct sy_stack_info){.state = SY_STACK_LISTEN,
 		                              .local = l->local,
 		                              .unread = l->ready.count,
-		                              .unsent = l->backlog};
+		                              .unsent = l->backlog,
+		                              .only_v6 = l->only_v6};
 		return l->used;
 	}
 	const struct connection *c = &s->connection[at - s->options.listeners];

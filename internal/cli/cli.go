@@ -77,8 +77,20 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 		lines = append(lines, printable(line))
 	}
 	fmt.Fprintf(errOut, "steelyard: %s\n", strings.Join(lines, "\n"))
+	var exit *exitError
+	if errors.As(err, &exit) {
+		return exit.code
+	}
 	return exitFailure
 }
+
+// exitError is a failure with an exit code of its own.
+type exitError struct {
+	code int
+	error
+}
+
+func (e *exitError) Unwrap() error { return e.error }
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{

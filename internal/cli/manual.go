@@ -137,7 +137,7 @@ func runManual() string {
 	b.WriteString(".SH EXAMPLES\n.nf\n" + config.Roff(run.Example) + `
 .fi
 .SH EXIT STATUS
-That of the program; 128 and the signal's number, if a signal ended it; 127, if it is not found; 2, if it is not started.
+That of the program; 128 and the signal's number, if a signal ended it; 127, if it is not found; 126, if it may not be executed; 2, if it is not started for another reason.
 .SH ENVIRONMENT
 .TP
 .B LD_PRELOAD
@@ -156,8 +156,8 @@ The stack.
 .TP
 .I /run/steelyard/stack/PROGRAM\-PID.sock
 Where
-.B steelyard hook
-finds the program; PROGRAM\-PID is what \-\-name says. For root only.
+.BR "steelyard stack" " and " "steelyard hook"
+find the program; PROGRAM\-PID is what \-\-name says. For root only.
 .SH SEE ALSO
 .BR steelyard (1),
 .BR ld.so (8)

@@ -5,6 +5,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -27,6 +28,7 @@ type runOptions struct {
 	LocalPorts  string
 	MemoryMB    uint
 	Connections uint
+	Ring        uint
 	Pacing      bool
 	Large       bool
 	Log         string
@@ -74,6 +76,8 @@ func (a *app) runCommand() *cobra.Command {
 	flags.StringVar(&o.LocalPorts, "local-ports", "61000-65535", "`range` for connections that the program opens; none of Linux's own (net.ipv4.ip_local_port_range)")
 	flags.UintVar(&o.MemoryMB, "memory", 64, "memory of each worker for packets, in `MB`")
 	flags.UintVar(&o.Connections, "connections", 65536, "`number` of connections of each worker, at most")
+	flags.UintVar(&o.Ring, "ring", 4096, "`number` of packets that a receive queue holds, a power of 2 from 256 to 32768: a larger one bridges longer moments "+
+		"in which the program is busy, and takes some 2 KB of memory a packet and queue")
 	flags.BoolVar(&o.TOA, "toa", false, "servers see the client that a balancer in front names in a TCP option (client_address: toa), not the balancer; "+
 		"only where nobody else reaches the ports: whoever does can name any client")
 	flags.BoolVar(&o.Pacing, "pacing", false, "send segments evenly over a round trip, not in bursts; a program sets SO_MAX_PACING_RATE for one connection")
@@ -92,7 +96,7 @@ func (a *app) runCommand() *cobra.Command {
 			return err
 		}
 		if _, err := exec.LookPath(program[0]); err != nil {
-			return fmt.Errorf("%s: %w", program[0], errors.Unwrap(err))
+			return notStarted(program[0], errors.Unwrap(err))
 		}
 		self, err := os.Executable()
 		if err != nil {
@@ -109,6 +113,15 @@ func (a *app) runCommand() *cobra.Command {
 		return fmt.Errorf("%s: %w", keeper, syscall.Exec(keeper, arguments, os.Environ()))
 	}
 	return command
+}
+
+// notStarted has the exit codes of shells.
+func notStarted(program string, err error) error {
+	code := 126
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		code = 127
+	}
+	return &exitError{code, fmt.Errorf("%s: %w", program, err)}
 }
 
 // arguments checks the options and returns the keeper's.
@@ -129,7 +142,7 @@ func (o *runOptions) arguments() ([]string, error) {
 	}
 	arguments := []string{"--interface", o.Interface, "--workers", strconv.FormatUint(uint64(o.Workers), 10), "--local-ports", o.LocalPorts,
 		"--memory", strconv.FormatUint(uint64(o.MemoryMB), 10), "--connections", strconv.FormatUint(uint64(o.Connections), 10),
-		"--log", strconv.Itoa(level)}
+		"--ring", strconv.FormatUint(uint64(o.Ring), 10), "--log", strconv.Itoa(level)}
 	for _, address := range addresses {
 		arguments = append(arguments, "--address", address.String())
 	}
@@ -166,6 +179,9 @@ func (o *runOptions) check() error {
 		if number.value < number.least || number.value > number.most {
 			return fmt.Errorf("--%s %d: it is between %d and %d", number.option, number.value, number.least, number.most)
 		}
+	}
+	if o.Ring < 256 || o.Ring > 32768 || o.Ring&(o.Ring-1) != 0 {
+		return fmt.Errorf("--ring %d: it is a power of 2 between 256 and 32768", o.Ring)
 	}
 	for _, port := range o.Ports {
 		if port < 1 || port > 65535 {

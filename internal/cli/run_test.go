@@ -19,6 +19,7 @@ func TestRunRefusesWhatItCannotDo(t *testing.T) {
 		{"run --interface lo --address 192.0.2.1 -- ls", "neither lo has it, nor, as a VIP, another interface: ip address add 192.0.2.1 dev lo"},
 		{"run --interface lo --address here -- ls", "this is no IP address"},
 		{"run --interface lo --workers 0 -- ls", "--workers 0: it is between 1 and 32"},
+		{"run --interface lo --ring 1000 -- ls", "--ring 1000: it is a power of 2 between 256 and 32768"},
 		{"run --interface lo --memory 1 -- ls", "--memory 1: it is between 16 and 65536"},
 		{"run --interface lo --port 70000 -- ls", "--port 70000: it is between 1 and 65535"},
 		{"run --interface lo --local-ports 80 -- ls", "write a range such as 61000-65535"},
@@ -29,9 +30,16 @@ func TestRunRefusesWhatItCannotDo(t *testing.T) {
 		{"run --interface lo --hook /dev/null,listen=here -- ls", "write ADDRESS:PORT"},
 		{"run --interface lo --hook /dev/null,9=1 -- ls", "with I from 0 to 7"},
 		{"run --interface lo -- nosuchprogram", "nosuchprogram: executable file not found"},
+		{"run --interface lo -- /etc/passwd", "/etc/passwd: permission denied"},
 	} {
+		want := exitFailure
+		for name, code := range map[string]int{"nosuchprogram": 127, "/etc/passwd": 126} { // as shells have it
+			if strings.HasSuffix(one.line, " "+name) {
+				want = code
+			}
+		}
 		var out, errOut bytes.Buffer
-		if code := Run(strings.Fields(one.line), nil, &out, &errOut); code != exitFailure || !strings.Contains(errOut.String(), one.want) {
+		if code := Run(strings.Fields(one.line), nil, &out, &errOut); code != want || !strings.Contains(errOut.String(), one.want) {
 			t.Errorf("%s: %d: %s", one.line, code, errOut.String())
 		}
 	}
@@ -39,9 +47,9 @@ func TestRunRefusesWhatItCannotDo(t *testing.T) {
 
 func TestRunTellsTheKeeper(t *testing.T) {
 	o := runOptions{Interface: "lo", Addresses: []string{"127.0.0.1"}, Ports: []uint{80, 443}, Workers: 2, LocalPorts: "2000-2999",
-		MemoryMB: 32, Connections: 100, Log: "info", TOA: true, Name: "web", Hooks: []string{"/dev/null", "/dev/null,name=api,listen=192.0.2.1:80,listen=:443,0=0x10"}}
+		MemoryMB: 32, Connections: 100, Ring: 512, Log: "info", TOA: true, Name: "web", Hooks: []string{"/dev/null", "/dev/null,name=api,listen=192.0.2.1:80,listen=:443,0=0x10"}}
 	got, err := o.arguments()
-	want := "--interface lo --workers 2 --local-ports 2000-2999 --memory 32 --connections 100 --log 2 --address 127.0.0.1 --toa --port 80 --port 443 " +
+	want := "--interface lo --workers 2 --local-ports 2000-2999 --memory 32 --connections 100 --ring 512 --log 2 --address 127.0.0.1 --toa --port 80 --port 443 " +
 		"--name web --hook null --hook-file /dev/null --hook-place #0 " +
 		"--hook api --hook-file /dev/null --hook-place 192.0.2.1#80 --hook-place #443 --hook-param 0=16"
 	if err != nil || strings.Join(got, " ") != want {

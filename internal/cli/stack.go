@@ -7,12 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	pb "steelyard/internal/gen/stackpb"
 	"steelyard/internal/stacks"
 
 	"github.com/spf13/cobra"
 )
+
+// stackPatience is how long a program may take for its list: its stacks answer it within two seconds, and other users come first.
+const stackPatience = 10 * time.Second
 
 const noStack = "no program on the user-space stack runs here: start one by `steelyard run`"
 
@@ -30,7 +35,9 @@ type stackView struct {
 	Interfaces string            `json:"interfaces"` // with commas
 	Stacks     uint32            `json:"stacks"`
 	Silent     uint32            `json:"silent,omitempty"` // whose counts are missing
+	Notes      []string          `json:"notes,omitempty"`  // what it says of itself
 	Dropped    [8]uint64         `json:"dropped"`          // packets by level, as too many waited for the stack
+	Missed     uint64            `json:"missed"`           // packets that came while the receive ring was full
 	Unsent     uint64            `json:"unsent"`           // packets: the transmit queue was full, or the link did not take them
 	NoWay      uint64            `json:"unreachable"`      // packets without a way, or to a neighbour that did not answer
 	Counts     map[string]uint64 `json:"counts"`           // of all its stacks
@@ -79,7 +86,7 @@ func (a *app) stackCommand() *cobra.Command {
 	o := &stackOptions{}
 	command := group("stack", "Show programs on the user-space stack, their counters and connections")
 	command.Long = "These are programs that run by `steelyard run` or use libsteelyard-tcp. The kernel's tools (ss, nstat, nft) do not see their connections.\n\n" +
-		"A program answers root and its own user, on a socket in /run/steelyard/stack. Counts are those of processes that live."
+		"A program answers root, and if it is linked with the library its own user as well, on a socket in /run/steelyard/stack. Counts are those of processes that live."
 	o.addTo(command)
 	command.AddCommand(a.stackListCommand(o), a.stackCountersCommand(o), a.stackConnectionsCommand(o))
 	return command
@@ -129,16 +136,22 @@ func (a *app) listStacks(ctx context.Context, o *stackOptions) ([]stackView, err
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	// One that hangs does not hold up the others.
+	ctx, cancel := context.WithTimeout(ctx, min(a.timeout, stackPatience))
 	defer cancel()
+	answers, errs := make([]*pb.Response, len(found)), make([]error, len(found))
+	var asked sync.WaitGroup
+	for i, one := range found {
+		asked.Go(func() { answers[i], errs[i] = one.Ask(ctx, &pb.Request{Body: &pb.Request_List{List: &pb.List{}}}) })
+	}
+	asked.Wait()
 	views, failed := []stackView{}, []error{}
-	for _, one := range found {
-		response, err := one.Ask(ctx, &pb.Request{Body: &pb.Request_List{List: &pb.List{}}})
-		if err != nil {
-			failed = append(failed, err)
+	for i, one := range found {
+		if errs[i] != nil {
+			failed = append(failed, errs[i])
 			continue
 		}
-		views = append(views, viewOfStack(one.Name, response.GetListing()))
+		views = append(views, viewOfStack(one.Name, answers[i].GetListing()))
 	}
 	if len(views) == 0 && len(failed) > 0 {
 		return nil, errors.Join(failed...)
@@ -151,7 +164,10 @@ func (a *app) listStacks(ctx context.Context, o *stackOptions) ([]stackView, err
 
 func viewOfStack(name string, from *pb.Listing) stackView {
 	view := stackView{Name: name, Program: from.GetProgram(), Pid: from.GetPid(), Interfaces: from.GetInterfaces(), Stacks: from.GetStacks(),
-		Silent: from.GetSilent(), Counts: map[string]uint64{}, Each: []oneStackView{}, Hooks: viewsOfHooks(from.GetHooks()), numbers: from.GetNumbers()}
+		Silent: from.GetSilent(), Notes: from.GetNotes(), Counts: map[string]uint64{}, Each: []oneStackView{}, Hooks: viewsOfHooks(from.GetHooks()), numbers: from.GetNumbers()}
+	for _, number := range view.numbers {
+		view.Counts[number.GetName()] = 0
+	}
 	for _, one := range from.GetEach() {
 		each := oneStackView{Number: one.GetNumber(), Pid: one.GetPid(), Counts: map[string]uint64{}}
 		for i, number := range one.GetCounts() {
@@ -165,6 +181,7 @@ func viewOfStack(name string, from *pb.Listing) stackView {
 				view.Dropped[level] += packets
 			}
 		}
+		view.Missed += one.GetMissed()
 		view.Unsent += one.GetUnsent()
 		view.NoWay += one.GetUnreachable()
 		view.Each = append(view.Each, each)
@@ -189,7 +206,7 @@ var droppedCounts = []string{"malformed", "bad_checksums", "refused_backlog", "r
 
 // dropped counts packets that were not processed, or not sent.
 func (view *stackView) dropped() uint64 {
-	sum := view.Unsent + view.NoWay
+	sum := view.Missed + view.Unsent + view.NoWay
 	for _, packets := range view.Dropped {
 		sum += packets
 	}
@@ -205,6 +222,10 @@ func lostTexts(views []stackView) []string {
 	for _, view := range views {
 		if dropped := levelsText(view.Dropped); dropped != "" {
 			texts = append(texts, fmt.Sprintf("%s: it had to drop packets, as too many waited (level:packets): %s", view.Name, dropped))
+		}
+		if view.Missed > 0 {
+			texts = append(texts, fmt.Sprintf("%s: it missed %d packets, which came while a receive ring was full: a larger ring bridges longer moments in which "+
+				"it is busy (steelyard run --ring)", view.Name, view.Missed))
 		}
 		if view.Unsent > 0 {
 			texts = append(texts, fmt.Sprintf("%s: it could not send %d packets: the transmit queue was full, or the link did not take them", view.Name, view.Unsent))
@@ -224,6 +245,12 @@ func lostTexts(views []stackView) []string {
 			texts = append(texts, fmt.Sprintf("%s: it left out %d SYNs and ACKs, as too many connections waited for accept: a larger backlog (listen()), "+
 				"or more workers", view.Name, left))
 		}
+		if view.Stacks == 0 {
+			texts = append(texts, fmt.Sprintf("%s: no process of it has a stack: it does not listen or connect yet, or its library was not loaded", view.Name))
+		}
+		for _, note := range view.Notes {
+			texts = append(texts, view.Name+": "+note)
+		}
 		if view.Silent > 0 {
 			texts = append(texts, fmt.Sprintf("%s: %s did not answer in time, and is not counted", view.Name, plural(int(view.Silent), "stack")))
 		}
@@ -237,7 +264,7 @@ func orphanTexts(pids []int) []string {
 		return nil
 	}
 	words := strings.Trim(fmt.Sprint(pids), "[]")
-	return []string{fmt.Sprintf("processes whose `steelyard run` was killed: they serve what they have until they end, and nothing reaches them here; remedy: kill %s, and start them again", words)}
+	return []string{fmt.Sprintf("the `steelyard run` of these processes was killed: they go on serving, and no command reaches them; remedy: kill %s, and start them again", words)}
 }
 
 func (a *app) stackCountersCommand(o *stackOptions) *cobra.Command {
@@ -297,7 +324,7 @@ func (o *stackOptions) one() (stacks.Stack, error) {
 	}
 	switch len(found) {
 	case 0:
-		return stacks.Stack{}, errors.New(noStack)
+		return stacks.Stack{}, errors.New(strings.Join(append([]string{noStack}, orphanTexts(stacks.Orphans("/proc"))...), "; "))
 	case 1:
 		return found[0], nil
 	}

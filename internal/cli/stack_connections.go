@@ -95,7 +95,7 @@ func viewsOfConnections(from []*pb.Connection) []connectionView {
 	})
 	views := []connectionView{}
 	for _, c := range from {
-		views = append(views, connectionView{Stack: c.GetStack(), Pid: c.GetPid(), State: c.GetState(), Local: socketText(c.GetLocal(), c.GetLocalPort()),
+		views = append(views, connectionView{Stack: c.GetStack(), Pid: c.GetPid(), State: c.GetState(), Local: localText(c),
 			Peer: socketText(c.GetPeer(), c.GetPeerPort()), Unread: c.GetUnread(), Unsent: c.GetUnsent(), RTT: c.GetRttUs(), Window: c.GetWindow(),
 			Retransmitted: c.GetRetransmitted(), Sent: c.GetSent(), Received: c.GetReceived()})
 	}
@@ -113,6 +113,14 @@ func order(c *pb.Connection) int {
 func socketOf(address []byte, port uint32) netip.AddrPort {
 	from, _ := netip.AddrFromSlice(address)
 	return netip.AddrPortFrom(from, uint16(port))
+}
+
+// localText tells listeners at all addresses of IPv6 from those at all of both.
+func localText(c *pb.Connection) string {
+	if c.GetOnlyV6() && len(c.GetLocal()) == 0 {
+		return fmt.Sprintf("[::]:%d", c.GetLocalPort())
+	}
+	return socketText(c.GetLocal(), c.GetLocalPort())
 }
 
 // socketText writes *:PORT for any address, as ss does.

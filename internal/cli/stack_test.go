@@ -52,6 +52,7 @@ func TestConnectionsAreListed(t *testing.T) {
 			{Pid: 2, State: "listen", Local: make([]byte, 4), LocalPort: 80, Unread: 4, Unsent: 511},
 			{Pid: 1, State: "time-wait", Local: v6, LocalPort: 80, Peer: v6, PeerPort: 40001},
 			{Pid: 1, State: "listen", LocalPort: 80, Unsent: 511},
+			{Pid: 1, State: "listen", LocalPort: 81, OnlyV6: true},
 		}}}}
 	})
 	for _, format := range []string{"table", "json"} {

@@ -3,15 +3,18 @@
 checksums are unfinished."""
 
 import contextlib
+import errno
 import os
 import re
 import signal
 
+import pytest
+
 from tests.lab import wait_until
 from tests.lab.clients import connect, http_get
-from tests.lab.hooks import stack_name
+from tests.lab.hooks import held, stack_name
 from tests.lab.process import run
-from tests.lab.run import nginx_text
+from tests.lab.run import nginx_text, run_command
 from tests.lab.stacks import connections, listed, unfinished_checksums
 from tests.lab.steelyard import STEELYARD
 from tests.wire.running import (
@@ -73,8 +76,37 @@ def test_what_a_program_has(stack):
     for one in seen:
         assert one["local"] == f"{V4}:8002" and one["received"] == len(PAGE) and one["sent"] > 100
         assert one["pid"] in workers and one["unread"] == one["unsent"] == 0
-    assert {one["local"] for one in listeners} == {"0.0.0.0:8002", "*:8002"}
+    assert {one["local"] for one in listeners} == {"0.0.0.0:8002", "[::]:8002"}
     wait_until(lambda: not connections(name, "established"), "all have closed")
+
+
+def test_what_a_full_ring_missed(stack):
+    """A program that is held reads nothing; its two rings have room for 256 each."""
+    folder, name = site(stack, "missed", LIGHTTPD), stack_name("missed")
+    argv = ["lighttpd", "-D", "-f", folder / "conf"]
+    process = start(stack, name, argv, 8001, "--name", name, "--ring", "256")
+    pid = int(re.search(r"pid (\d+) is worker", process.output())[1])
+    assert listed(name)["missed"] == 0
+    with contextlib.ExitStack() as opened, held(pid, stack["forwarder"]):
+        for _ in range(600):
+            one = opened.enter_context(stack["client"].ns.socket())
+            one.setblocking(False)
+            assert one.connect_ex((V4, 8001)) == errno.EINPROGRESS
+    wait_until(lambda: listed(name)["missed"] >= 600 - 2 * 256, "what was missed is counted")
+    told = run([STEELYARD, "stack", "list", "--stack", name], check=False)
+    assert "a larger ring" in told.stderr and http_get(stack["client"], V4, 8001, "/index.html")
+
+
+@pytest.mark.parametrize("processes", (1, 2))
+def test_workers_and_queues_that_do_not_fit(stack, processes):
+    """Fewer processes than --workers, and more."""
+    folder, name = site(stack, "fit", nginx_text(INSIDE, workers=processes)), stack_name("fit")
+    options = ("--name", name)
+    argv = run_command(["nginx", "-c", folder / "conf"], *options, workers=3 - processes)
+    stack.start("forwarder", name, argv)
+    said = {1: "1 of 2 workers", 2: "1 more of its processes wait for a queue"}[processes]
+    told = ["stack", "list", "--stack", name]
+    wait_until(lambda: said in run([STEELYARD, *told], check=False).stderr, "the list warns")
 
 
 def killed():

@@ -407,6 +407,13 @@ unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *re
 	return g.count;
 }
 
+void sy_hook_board_note(struct sy_hook_board *d, unsigned place, const char *text)
+{
+	pthread_mutex_lock(&d->lock);
+	board_text_take(d->note[place], text, sizeof(d->note[place]));
+	pthread_mutex_unlock(&d->lock);
+}
+
 /* ---- connections ----------------------------------------------------------------------------- */
 
 struct walk {

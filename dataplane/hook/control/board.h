@@ -74,6 +74,7 @@ struct sy_hook_board {
 	char path[108];
 	struct sy_hook_board_owner owner; /* its program and interfaces are these: */
 	char program[64], interfaces[512];
+	char note[SY_HOOK_NOTES][SY_HOOK_NOTE_TEXT]; /* guarded by `lock` */
 };
 
 /* Text that goes to users' terminals: all but printable ASCII becomes '?'. */

@@ -203,7 +203,19 @@ struct listing_room {
 	struct sy_hook_stack stack[SY_HOOK_BOARD_STACKS];
 	pb_stack each[SY_HOOK_BOARD_STACKS], *eachs[SY_HOOK_BOARD_STACKS];
 	pb_number number[SY_HOOK_COUNTS], *numbers[SY_HOOK_COUNTS];
+	char note[SY_HOOK_NOTES][SY_HOOK_NOTE_TEXT], *notes[SY_HOOK_NOTES];
 };
+
+static void notes_give(struct listing_room *room, struct sy_hook_board *d, pb_listing *l)
+{
+	pthread_mutex_lock(&d->lock);
+	memcpy(room->note, d->note, sizeof(room->note));
+	pthread_mutex_unlock(&d->lock);
+	for (unsigned i = 0; i < SY_HOOK_NOTES; i++)
+		if (room->note[i][0])
+			room->notes[l->n_notes++] = room->note[i];
+	l->notes = room->notes;
+}
 
 static void numbers_give(struct listing_room *room, const struct sy_hook_board_owner *o,
                          pb_listing *l)
@@ -230,6 +242,7 @@ static void stacks_give(struct listing_room *room, unsigned stacks, unsigned num
 		one->n_dropped = SY_PRIORITIES;
 		one->dropped = t->dropped;
 		one->unsent = t->unsent;
+		one->missed = t->missed;
 		one->unreachable = t->unreachable;
 		one->n_counts = numbers;
 		one->counts = t->count;
@@ -261,6 +274,7 @@ static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
 	unsigned hooks = sy_hook_board_report(d, room->report, REPORTS, room->stack, &count);
 	hooks_give(room, hooks, &l);
 	numbers_give(room, &d->owner, &l);
+	notes_give(room, d, &l);
 	stacks_give(room, count.stacks, d->owner.numbers, &l);
 	l.program = d->program;
 	l.interfaces = d->interfaces;
@@ -304,6 +318,7 @@ static void connection_give(const struct sy_hook_board *d, const struct sy_hook_
 	address_give(&c->peer, room->peer, &m->peer);
 	m->local_port = c->local_port;
 	m->peer_port = c->peer_port;
+	m->only_v6 = *(const uint8_t *)&c->only_v6 == 1; /* a worker may say anything */
 	m->unread = c->unread;
 	m->unsent = c->unsent;
 	m->rtt_us = c->rtt_us;

@@ -292,6 +292,7 @@ struct sy_stack_info {
 	uint8_t retries;         /* time-outs in a row */
 	bool sack, timestamps, scale, ecn;
 	bool receive_closed; /* the peer sees a receive window of 0 */
+	bool only_v6;        /* of a listener at all addresses: not of IPv4 */
 };
 int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out);
 /* Listeners, then connections in all states, also those that nobody has accepted. Of a listener,

@@ -66,6 +66,7 @@ static inline unsigned sy_stack_connections_read(struct sy_stack *s, uint32_t *a
 		        .local_port = ntohs(info[i].local.port),
 		        .peer_port = ntohs(info[i].peer.port),
 		        .state = (uint8_t)info[i].state,
+		        .only_v6 = info[i].only_v6,
 		        .unread = info[i].unread,
 		        .unsent = info[i].unsent,
 		        .rtt_us = info[i].rtt_us,

@@ -399,7 +399,7 @@ static void test_no_packets(void **state)
 		count++;
 	assert_int_equal(sy_stack_send(p.s[0], p.id[0], "x", 1, 0, p.now), 1);
 	pair_run(&p, 5);
-	assert_true(sy_stack_counters(p.s[0])->refused_memory > 0);
+	assert_true(sy_stack_counters(p.s[0])->no_buffer > 0);
 	rte_pktmbuf_free_bulk(taken, count);
 	pair_run(&p, 50);
 	assert_int_equal(sy_stack_receive_bytes(p.s[1], p.id[1], &byte, 1, p.now), 1);

@@ -132,7 +132,8 @@ static const struct script passive[] = {
          "< R 1\n"
          "refused\n"
          "gone\n"},
-        {"a listener that closes resets what nobody has accepted", "",
+        {"a listener that closes resets what nobody has accepted, and forgets what is half open",
+         "",
          "listen\n"
          "< S 0\n"
          "> SA 0\n"
@@ -140,9 +141,10 @@ static const struct script passive[] = {
          "> SA 0 port 4001\n"
          "< A 1 ack 1\n"
          "unlisten\n"
-         "> RA 1 port 4001\n"
          "> RA 1 port 4000\n"
-         "gone\n"},
+         "gone\n"
+         "< A 1 ack 1 port 4001\n"
+         "> R 1 port 4001\n"},
 };
 
 static const struct script active[] = {

@@ -76,6 +76,12 @@ struct sy_hook_report {
 	unsigned places;
 	uint32_t idle; /* a bit for each place where nobody listens, in any stack */
 };
+/* What an operator should know of the stacks, and only their owner knows: shown until another text
+ * for this place comes, or an empty one. */
+#define SY_HOOK_NOTES     4
+#define SY_HOOK_NOTE_TEXT 256
+void sy_hook_board_note(struct sy_hook_board *d, unsigned place, const char *text);
+
 /* What one stack has counted. */
 struct sy_hook_stack {
 	unsigned number; /* at the board, as sy_hook_board_join() gives it */

@@ -26,6 +26,7 @@ struct sy_hook_connection {
 	struct sy_addr local, peer;     /* all zero: any */
 	uint16_t local_port, peer_port; /* host order; 0: any */
 	uint8_t state;                  /* sy_hook_board_owner.state has its name */
+	bool only_v6;                   /* of a listener at all addresses: not of IPv4 */
 	uint32_t unread;                /* bytes; of a listener: connections that wait for accept */
 	uint32_t unsent; /* bytes that are not acknowledged; of a listener: its backlog */
 	uint32_t rtt_us, window, retransmitted; /* window: of congestion, bytes */
@@ -43,6 +44,7 @@ struct sy_hook_seat;
 #define SY_HOOK_COUNTS 96
 struct sy_hook_tally {
 	uint64_t dropped[SY_PRIORITIES]; /* packets that came, by level: too many waited */
+	uint64_t missed;                 /* packets that came while the receive ring was full */
 	uint64_t unsent;      /* packets: the transmit queue was full, or the link took them not */
 	uint64_t unreachable; /* packets: there was no way, or the neighbour did not answer in time
 	                       */
