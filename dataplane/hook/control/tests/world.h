@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A board, and stacks whose turns a thread takes. */
+#ifndef HOOK_TESTS_WORLD_H
+#define HOOK_TESTS_WORLD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sy_hook_board.h>
+
+#include "order.h"
+
+#define STACKS 3
+
+struct stack {
+	struct sy_hooks *hooks;
+	struct sy_hook_seat *seat;
+	int socket;
+	int number;
+	unsigned usual[SY_HOOK_KINDS], listener; /* what is asked, as placed() found it */
+};
+
+struct world {
+	struct sy_hook_board *board;
+	struct stack stack[STACKS];
+	pthread_mutex_t lock;
+	pthread_t thread;
+	bool stop, enough, deaf;
+};
+
+static const struct sy_hook_place port_80 = {.port = 80};
+
+static inline struct sy_hooks *hooks_of(void *ctx)
+{
+	return ((struct stack *)ctx)->hooks;
+}
+
+static inline void placed(void *ctx)
+{
+	struct stack *s = ctx;
+	struct sy_addr addr = sy_addr_v4(0x0100000a);
+	for (enum sy_hook_kind kind = 0; kind < SY_HOOK_KINDS; kind++)
+		s->usual[kind] = sy_hook_seat_of(s->seat, kind, NULL, 0);
+	s->listener = sy_hook_seat_of(s->seat, SY_HOOK_SEGMENT, &addr, 80);
+}
+
+/* Somebody does at port 80. */
+static inline bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
+{
+	return port == 80 && sy_addr_equal(addr, &port_80.addr);
+}
+
+static inline void tally(void *ctx, struct sy_hook_tally *out)
+{
+	const struct stack *s = ctx;
+	out->dropped[6] = 10;
+	out->dropped[7] = out->unsent = (uint64_t)s->number;
+	out->unreachable = 100;
+	out->count[SY_HOOK_COUNTS - 1] = 7;
+}
+
+/* 150 of each stack, of ports from 1000 on. */
+static inline unsigned connections(void *ctx, uint32_t *at, struct sy_hook_connection *out,
+                                   unsigned most)
+{
+	unsigned count = 0;
+	for (; count < most && *at < 150; (*at)++)
+		out[count++] = (struct sy_hook_connection){.local_port = (uint16_t)(1000 + *at)};
+	*at = *at < 150 ? *at : 0;
+	return count;
+}
+
+static inline void stack_join(struct world *w, struct stack *s)
+{
+	const struct sy_hook_seat_owner owner = {hooks_of, placed, s, listens, tally, connections};
+	struct sy_hook_channel channel;
+	s->hooks = sy_hooks_create();
+	s->number = sy_hook_board_join(w->board, getpid(), &channel);
+	assert_true(s->number >= 0);
+	assert_int_equal(sy_hook_seat_open(&owner, &channel, &s->seat), 0);
+	s->socket = channel.socket;
+	close(channel.bell);
+}
+
+static inline void stack_leave(struct world *w, struct stack *s)
+{
+	sy_hook_board_leave(w->board, s->number);
+	sy_hook_seat_close(s->seat);
+	close(s->socket);
+	sy_hooks_destroy(s->hooks);
+	*s = (struct stack){0};
+}
+
+static inline void *turns(void *arg)
+{
+	struct world *w = arg;
+	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
+		pthread_mutex_lock(&w->lock);
+		for (unsigned i = 0; i < STACKS; i++)
+			if (w->stack[i].seat && !(w->deaf && i == 0))
+				sy_hook_seat_turn(w->stack[i].seat);
+		pthread_mutex_unlock(&w->lock);
+		usleep(100);
+	}
+	return NULL;
+}
+
+static inline void world_open(struct world *w)
+{
+	*w = (struct world){.lock = PTHREAD_MUTEX_INITIALIZER};
+	assert_int_equal(sy_hook_board_open(&w->board, NULL), 0);
+	for (unsigned i = 0; i < STACKS - 1; i++) /* the last one comes later */
+		stack_join(w, &w->stack[i]);
+	pthread_create(&w->thread, NULL, turns, w);
+}
+
+static inline void world_close(struct world *w)
+{
+	__atomic_store_n(&w->stop, true, __ATOMIC_RELEASE);
+	pthread_join(w->thread, NULL);
+	for (unsigned i = 0; i < STACKS; i++)
+		if (w->stack[i].seat)
+			stack_leave(w, &w->stack[i]);
+	sy_hook_board_close(w->board);
+}
+
+static inline struct sy_hook_wish wish(const char *name, const char *file)
+{
+	static uint8_t bytes[65536];
+	struct sy_hook_wish w = {.object = bytes};
+	FILE *f = fopen(file, "r");
+	assert_non_null(f);
+	w.object_len = fread(bytes, 1, sizeof(bytes), f);
+	fclose(f);
+	snprintf(w.name, sizeof(w.name), "%s", name);
+	return w;
+}
+
+static inline void load(struct world *w, const struct sy_hook_wish *wanted, unsigned stacks)
+{
+	struct sy_hook_count count;
+	struct sy_error err = {0};
+	if (sy_hook_board_load(w->board, wanted, &count, &err))
+		fail_msg("%s: %s", wanted->name, err.text);
+	assert_int_equal(count.stacks, stacks);
+	assert_int_equal(count.silent, 0);
+}
+
+static inline void refused(struct world *w, const struct sy_hook_wish *wanted, int rc,
+                           const char *why)
+{
+	struct sy_hook_count count;
+	struct sy_error err = {0};
+	assert_int_equal(sy_hook_board_load(w->board, wanted, &count, &err), rc);
+	if (!strstr(err.text, why))
+		fail_msg("\"%s\" does not say \"%s\"", err.text, why);
+}
+
+static inline struct sy_hook_info info_of(struct world *w, unsigned stack, const char *name)
+{
+	struct sy_hook_info info = {0};
+	pthread_mutex_lock(&w->lock);
+	struct sy_hooks *hs = w->stack[stack].hooks;
+	sy_hooks_info(hs, sy_hooks_find(hs, name), &info);
+	pthread_mutex_unlock(&w->lock);
+	return info;
+}
+
+#endif
