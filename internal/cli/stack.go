@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	pb "steelyard/internal/gen/stackpb"
@@ -88,7 +87,7 @@ func (a *app) stackCommand() *cobra.Command {
 	command.Long = "These are programs that run by `steelyard run` or use libsteelyard-tcp. The kernel's tools (ss, nstat, nft) do not see their connections.\n\n" +
 		"A program answers root, and if it is linked with the library its own user as well, on a socket in /run/steelyard/stack. Counts are those of processes that live."
 	o.addTo(command)
-	command.AddCommand(a.stackListCommand(o), a.stackCountersCommand(o), a.stackConnectionsCommand(o))
+	command.AddCommand(a.stackListCommand(o), a.stackCountersCommand(o), a.stackConnectionsCommand(o), a.stackMetricsCommand(o))
 	return command
 }
 
@@ -136,22 +135,15 @@ func (a *app) listStacks(ctx context.Context, o *stackOptions) ([]stackView, err
 			return nil, err
 		}
 	}
-	// One that hangs does not hold up the others.
 	ctx, cancel := context.WithTimeout(ctx, min(a.timeout, stackPatience))
 	defer cancel()
-	answers, errs := make([]*pb.Response, len(found)), make([]error, len(found))
-	var asked sync.WaitGroup
-	for i, one := range found {
-		asked.Go(func() { answers[i], errs[i] = one.Ask(ctx, &pb.Request{Body: &pb.Request_List{List: &pb.List{}}}) })
-	}
-	asked.Wait()
 	views, failed := []stackView{}, []error{}
-	for i, one := range found {
-		if errs[i] != nil {
-			failed = append(failed, errs[i])
+	for i, answer := range stacks.AskAll(ctx, found, &pb.Request{Body: &pb.Request_List{List: &pb.List{}}}) {
+		if answer.Err != nil {
+			failed = append(failed, answer.Err)
 			continue
 		}
-		views = append(views, viewOfStack(one.Name, answers[i].GetListing()))
+		views = append(views, viewOfStack(found[i].Name, answer.Response.GetListing()))
 	}
 	if len(views) == 0 && len(failed) > 0 {
 		return nil, errors.Join(failed...)

@@ -4,9 +4,14 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	pb "steelyard/internal/gen/stackpb"
 )
@@ -130,5 +135,52 @@ func TestDroppedCountsAreThere(t *testing.T) {
 		if err != nil || !strings.Contains(string(header)+string(numbers), "X("+name+", ") {
 			t.Errorf("there is no counter %s", name)
 		}
+	}
+}
+
+func TestStacksAreMetrics(t *testing.T) {
+	directory := t.TempDir()
+	fakeStack(t, directory, "nginx-4711", listing)
+	fakeStack(t, directory, "odd-1", func(*pb.Request) *pb.Response {
+		return &pb.Response{Body: &pb.Response_Listing{Listing: &pb.Listing{Program: "odd", Numbers: []*pb.Number{{Name: "a{b", Help: "\n"}, {Name: ""}},
+			Each: []*pb.Stack{{Counts: []uint64{1, 2, 3}}}}}}
+	})
+	fakeStack(t, directory, "deaf-1", func(*pb.Request) *pb.Response { return &pb.Response{} })
+	code, out, errOut := stackLine(t, directory, "metrics")
+	if code != exitOK {
+		t.Fatal(errOut)
+	}
+	expectGolden(t, "stack-metrics", out)
+}
+
+func TestStacksAreServed(t *testing.T) {
+	directory := t.TempDir()
+	fakeStack(t, directory, "nginx-4711", listing)
+	out, in := io.Pipe()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		a := &app{out: in, err: io.Discard, output: "table", timeout: 30 * time.Second}
+		command := a.stackMetricsCommand(&stackOptions{directory: directory})
+		command.SetArgs([]string{"--listen", "127.0.0.1:0"})
+		ended <- command.ExecuteContext(ctx)
+		in.Close()
+	}()
+	var url string
+	if _, err := fmt.Fscanf(out, "serving %s\n", &url); err != nil {
+		t.Fatal(err, <-ended)
+	}
+	answer, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(answer.Body)
+	answer.Body.Close()
+	if err != nil || !strings.Contains(string(text), `steelyard_stack_accepted_total{number="5",stack="nginx-4711"} 50`) {
+		t.Error(err, string(text))
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -15,10 +15,13 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"sync"
 	"syscall"
 
 	"steelyard/internal/dpclient"
 	pb "steelyard/internal/gen/stackpb"
+
+	"google.golang.org/protobuf/proto"
 )
 
 // Directory is where the sockets are.
@@ -96,6 +99,24 @@ func (s Stack) Ask(ctx context.Context, request *pb.Request) (*pb.Response, erro
 		return nil, &Error{refused.GetText()}
 	}
 	return response, nil
+}
+
+// An Answer of one of several stacks.
+type Answer struct {
+	Response *pb.Response
+	Err      error
+}
+
+// AskAll asks all at once: one that hangs does not hold up the others. The answers are in the order of the stacks.
+func AskAll(ctx context.Context, all []Stack, request *pb.Request) []Answer {
+	request.Version = uint32(pb.Version_VERSION_CURRENT)
+	answers := make([]Answer, len(all))
+	var asked sync.WaitGroup
+	for i, one := range all {
+		asked.Go(func() { answers[i].Response, answers[i].Err = one.Ask(ctx, proto.CloneOf(request)) })
+	}
+	asked.Wait()
+	return answers
 }
 
 func (s Stack) explain(err error) error {

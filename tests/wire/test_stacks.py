@@ -78,6 +78,9 @@ def test_what_a_program_has(stack):
         assert one["pid"] in workers and one["unread"] == one["unsent"] == 0
     assert {one["local"] for one in listeners} == {"0.0.0.0:8002", "[::]:8002"}
     wait_until(lambda: not connections(name, "established"), "all have closed")
+    series = rf'steelyard_stack_accepted_total{{number="\d+",stack="{name}"}} (\d+)'
+    accepted = re.findall(series, run([STEELYARD, "stack", "metrics"]))
+    assert len(accepted) == 2 and sum(map(int, accepted)) == 8
 
 
 def test_what_a_full_ring_missed(stack):
