@@ -33,7 +33,7 @@ type stackView struct {
 	Pid        uint32            `json:"pid"`
 	Interfaces string            `json:"interfaces"` // with commas
 	Stacks     uint32            `json:"stacks"`
-	Silent     uint32            `json:"silent,omitempty"` // whose counts are missing
+	Silent     []uint32          `json:"silent,omitempty"` // processes of stacks whose counts are missing
 	Notes      []string          `json:"notes,omitempty"`  // what it says of itself
 	Dropped    [8]uint64         `json:"dropped"`          // packets by level, as too many waited for the stack
 	Missed     uint64            `json:"missed"`           // packets that came while the receive ring was full
@@ -243,11 +243,16 @@ func lostTexts(views []stackView) []string {
 		for _, note := range view.Notes {
 			texts = append(texts, view.Name+": "+note)
 		}
-		if view.Silent > 0 {
-			texts = append(texts, fmt.Sprintf("%s: %s did not answer in time, and is not counted", view.Name, plural(int(view.Silent), "stack")))
+		if len(view.Silent) > 0 {
+			texts = append(texts, fmt.Sprintf("%s: %s, and is not counted", view.Name, silentText(view.Silent)))
 		}
 	}
 	return texts
+}
+
+// silentText names processes that are stopped, or compute for long.
+func silentText(pids []uint32) string {
+	return fmt.Sprintf("%s did not answer in time (process %s)", plural(len(pids), "stack"), strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ", "))
 }
 
 // orphanTexts names programs that have lost their `steelyard run`.

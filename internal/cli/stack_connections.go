@@ -20,7 +20,7 @@ type connectionsView struct {
 	Connections []connectionView `json:"connections"`
 	More        bool             `json:"more"`             // there are others: the limit is reached
 	Late        bool             `json:"late,omitempty"`   // there are others: telling of them takes too long
-	Silent      uint32           `json:"silent,omitempty"` // stacks whose connections are missing
+	Silent      []uint32         `json:"silent,omitempty"` // processes of stacks whose connections are missing
 }
 
 // connectionView is a connection of the stack, or a listener.
@@ -80,8 +80,8 @@ func (a *app) stackConnections(ctx context.Context, o *stackOptions, limit uint3
 		if view.Late {
 			a.warn([]string{fmt.Sprintf("%s: there are more, and its stacks took too long to tell of them", one.Name)})
 		}
-		if view.Silent > 0 {
-			a.warn([]string{fmt.Sprintf("%s: connections are missing: %s did not answer in time", one.Name, plural(int(view.Silent), "stack"))})
+		if len(view.Silent) > 0 {
+			a.warn([]string{fmt.Sprintf("%s: connections are missing: %s", one.Name, silentText(view.Silent))})
 		}
 	})
 }

@@ -51,7 +51,7 @@ func TestConnectionsAreListed(t *testing.T) {
 	var asked uint32
 	fakeStack(t, directory, "nginx-4711", func(request *pb.Request) *pb.Response {
 		asked = request.GetConnections().GetLimit()
-		return &pb.Response{Body: &pb.Response_Connections{Connections: &pb.Connections{More: true, Silent: 1, Connections: []*pb.Connection{
+		return &pb.Response{Body: &pb.Response_Connections{Connections: &pb.Connections{More: true, Silent: []uint32{3}, Connections: []*pb.Connection{
 			{Pid: 2, State: "established", Local: []byte{10, 0, 0, 1}, LocalPort: 80, Peer: []byte{10, 0, 0, 2}, PeerPort: 40000, Unread: 1, Unsent: 2,
 				RttUs: 1500, Window: 14480, Retransmitted: 3, Sent: 1 << 40, Received: 5},
 			{Pid: 2, State: "listen", Local: make([]byte, 4), LocalPort: 80, Unread: 4, Unsent: 511},
@@ -66,7 +66,7 @@ func TestConnectionsAreListed(t *testing.T) {
 			t.Fatal(asked, errOut)
 		}
 		expectGolden(t, "stack-connections."+format, out)
-		if strings.Contains(errOut, "nginx-4711: there are more") != (format == "table") || strings.Contains(errOut, "connections are missing: 1 stack did not answer in time") != (format == "table") {
+		if strings.Contains(errOut, "nginx-4711: there are more") != (format == "table") || strings.Contains(errOut, "connections are missing: 1 stack did not answer in time (process 3)") != (format == "table") {
 			t.Error(errOut)
 		}
 	}

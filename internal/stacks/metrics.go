@@ -65,7 +65,7 @@ func number(d *prometheus.Desc, kind prometheus.ValueType, value uint64, labels 
 func collect(out chan<- prometheus.Metric, name string, from *pb.Listing) {
 	out <- number(descUp, prometheus.GaugeValue, 1, name, from.GetProgram(), from.GetInterfaces())
 	out <- number(descStacks, prometheus.GaugeValue, uint64(from.GetStacks()), name)
-	out <- number(descSilent, prometheus.GaugeValue, uint64(from.GetSilent()), name)
+	out <- number(descSilent, prometheus.GaugeValue, uint64(len(from.GetSilent())), name)
 	out <- number(descNotes, prometheus.GaugeValue, uint64(len(from.GetNotes())), name)
 	for _, one := range from.GetEach() {
 		which := strconv.FormatUint(uint64(one.GetNumber()), 10)

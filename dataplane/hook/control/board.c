@@ -439,15 +439,16 @@ enum sy_hook_walk sy_hook_board_connections(struct sy_hook_board *d, sy_hook_con
 	struct walk w = {.d = d, .take = take, .ctx = ctx};
 	struct order o = {.type = ORDER_CONNECTIONS};
 	uint64_t until = sy_clock_ns() + d->walk_ms * UINT64_C(1000000);
-	unsigned silent = 0;
+	struct sy_hook_count all = {0};
 	pthread_mutex_lock(&d->change);
 	do {
 		w.more = false;
 		board_order(d, &o, -1, count, connections_take, &w);
-		silent += count->silent; /* it is not asked again */
+		for (unsigned i = 0; i < count->silent && all.silent < SY_HOOK_BOARD_STACKS; i++)
+			all.silent_pid[all.silent++] = count->silent_pid[i]; /* not asked again */
 		o.type = ORDER_CONNECTIONS_MORE;
 	} while (w.more && !w.enough && sy_clock_ns() < until);
-	count->silent = silent;
+	*count = all;
 	pthread_mutex_unlock(&d->change);
 	return w.enough ? SY_HOOK_WALK_ENOUGH : w.more ? SY_HOOK_WALK_LATE : SY_HOOK_WALK_ALL;
 }

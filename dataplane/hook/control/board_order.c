@@ -207,12 +207,16 @@ static void stack_free(struct board_stack *s)
 
 /* ---- one order to all ------------------------------------------------------------------------ */
 
-/* Returns how many answers are awaited; *late: those that are not. */
+static void silent_add(struct sy_hook_count *count, const struct board_stack *s)
+{
+	count->silent_pid[count->silent++] = s->pid;
+}
+
+/* Returns how many answers are awaited; those that are not count as silent. */
 static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int object, bool undo,
-                               unsigned *late)
+                               struct sy_hook_count *count)
 {
 	unsigned awaited = 0;
-	*late = 0;
 	pthread_mutex_lock(&d->lock);
 	memcpy(d->hook, d->plan, sizeof(d->hook));
 	o->sequence = ++d->sequence;
@@ -226,7 +230,8 @@ static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int obj
 		s->awaited = sent && !s->late;
 		s->rc = sent && !undo ? 0 : s->rc;
 		awaited += s->awaited;
-		*late += s->late || (rc && !is_gone(rc)); /* no room: it has not read many others */
+		if (s->late || (rc && !is_gone(rc))) /* no room: it has not read many others */
+			silent_add(count, s);
 		s->walked = true; /* unless it says that it has more connections */
 	}
 	d->waiting = true;
@@ -315,10 +320,11 @@ static void order_run(struct sy_hook_board *d, struct order *o, int object, bool
 	unsigned ms = o->type == ORDER_CONNECTIONS_MORE ? BOARD_WALK_WAIT_MS : BOARD_WAIT_MS;
 	uint64_t until = sy_clock_ns() + ms * UINT64_C(1000000);
 	struct pollfd p[SY_HOOK_BOARD_STACKS];
-	unsigned late, left = order_send_all(d, o, object, undo, &late), unusable = 0;
+	unsigned left;
 	int wait; /* looked at by itself: poll() does not, while a stack sends without an end */
-	d->refused = 0;
 	*count = (struct sy_hook_count){0};
+	left = order_send_all(d, o, object, undo, count);
+	d->refused = 0;
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
 		p[i] = (struct pollfd){.fd = d->stack[i].awaited ? d->stack[i].socket : -1,
 		                       .events = POLLIN};
@@ -335,7 +341,8 @@ static void order_run(struct sy_hook_board *d, struct order *o, int object, bool
 			s->awaited = false;
 			if (rc > 0 && !undo)
 				answer_read(d, s);
-			unusable += is_unusable(o, s, rc);
+			if (is_unusable(o, s, rc))
+				silent_add(count, s);
 			if (rc < 0 || undo || s->rc < 0)
 				continue;
 			count->stacks++;
@@ -343,10 +350,11 @@ static void order_run(struct sy_hook_board *d, struct order *o, int object, bool
 				take(ctx, i, &d->answer);
 		}
 	}
-	count->silent = left + late + unusable;
 	pthread_mutex_lock(&d->lock);
 	d->waiting = false;
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
+		if (d->stack[i].awaited)
+			silent_add(count, &d->stack[i]);
 		d->stack[i].late |= d->stack[i].awaited;
 		if (d->stack[i].gone)
 			stack_free(&d->stack[i]);

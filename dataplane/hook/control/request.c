@@ -263,8 +263,16 @@ static void hooks_give(struct listing_room *room, unsigned hooks, pb_listing *l)
 	l->hooks = room->hooks;
 }
 
+static size_t pids_give(const struct sy_hook_count *count, uint32_t silent[SY_HOOK_BOARD_STACKS])
+{
+	for (unsigned i = 0; i < count->silent; i++)
+		silent[i] = (uint32_t)count->silent_pid[i];
+	return count->silent;
+}
+
 static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
 {
+	uint32_t silent[SY_HOOK_BOARD_STACKS];
 	struct listing_room *room = calloc(1, sizeof(*room));
 	pb_response r = STEELYARD__STACK__V1__RESPONSE__INIT;
 	pb_listing l = STEELYARD__STACK__V1__LISTING__INIT;
@@ -280,7 +288,8 @@ static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
 	l.interfaces = d->interfaces;
 	l.pid = (uint32_t)getpid();
 	l.stacks = stacks_count(d);
-	l.silent = count.silent;
+	l.n_silent = pids_give(&count, silent);
+	l.silent = silent;
 	r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_LISTING;
 	r.listing = &l;
 	uint8_t *out = response_pack(&r, len);
@@ -346,6 +355,7 @@ static uint8_t *connections_pack(struct sy_hook_board *d, uint32_t limit, size_t
 	Steelyard__Stack__V1__Connections m = STEELYARD__STACK__V1__CONNECTIONS__INIT;
 	struct connections_room room = {.d = d, .most = limit ? limit : CONNECTIONS_USUAL};
 	struct sy_hook_count count;
+	uint32_t silent[SY_HOOK_BOARD_STACKS];
 	uint8_t *out = NULL;
 	room.most = room.most < CONNECTIONS_MOST ? room.most : CONNECTIONS_MOST;
 	room.room = calloc(room.most, sizeof(*room.room));
@@ -355,7 +365,8 @@ static uint8_t *connections_pack(struct sy_hook_board *d, uint32_t limit, size_t
 		        sy_hook_board_connections(d, connections_give, &room, &count);
 		m.more = end == SY_HOOK_WALK_ENOUGH;
 		m.late = end == SY_HOOK_WALK_LATE;
-		m.silent = count.silent;
+		m.n_silent = pids_give(&count, silent);
+		m.silent = silent;
 		m.n_connections = room.count;
 		m.connections = room.each;
 		r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_CONNECTIONS;

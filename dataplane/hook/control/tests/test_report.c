@@ -40,6 +40,7 @@ static void test_connections(void **state)
 	                 SY_HOOK_WALK_ALL);
 	assert_int_equal(all.count, 150);
 	assert_int_equal(count.silent, 1);
+	assert_int_equal(count.silent_pid[0], getpid());
 	world_close(&w);
 }
 
