@@ -238,7 +238,7 @@ func lostTexts(views []stackView) []string {
 				"or more workers", view.Name, left))
 		}
 		if view.Stacks == 0 {
-			texts = append(texts, fmt.Sprintf("%s: no process of it has a stack: it does not listen or connect yet, or its library was not loaded", view.Name))
+			texts = append(texts, fmt.Sprintf("%s: no process of it has a stack: it does not listen or connect yet, or its stack did not start: what the program printed says why", view.Name))
 		}
 		for _, note := range view.Notes {
 			texts = append(texts, view.Name+": "+note)
