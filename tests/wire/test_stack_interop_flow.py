@@ -12,6 +12,7 @@ from scapy.layers.inet import IP, TCP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
+from tests.lab.clients import receive_exactly
 from tests.lab.peer import KernelEnd, inet
 from tests.lab.wait import wait_until
 from tests.wire.interop import (
@@ -428,7 +429,7 @@ def test_large_answer(interop):
         interop.know_neighbours()
         interop.link.set("ab", delay_s=900)
         peer.resume(job)
-        assert len(one.recv(4000, socket.MSG_WAITALL)) == 4000
+        assert receive_exactly(one, 4000) == b"x" * 4000
         interop.link.set("ab", defaults="")
         interop.link.hurry()
         one.shutdown(socket.SHUT_WR)
