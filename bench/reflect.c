@@ -34,7 +34,6 @@
 struct end {
 	const char *interface;
 	unsigned core;
-	bool asks;
 	uint8_t *memory;
 	struct xsk_umem *umem;
 	struct xsk_socket *socket;
