@@ -22,15 +22,9 @@ def hook(stack, *words, check=True):
     return done if isinstance(done, str) else done.stdout + done.stderr
 
 
-def stack_view(stack):
-    """What `steelyard hook list` knows of a stack."""
-    (view,) = json.loads(hook(stack, "list", "-o", "json"))
-    return view
-
-
 def hook_list(stack):
     """The hooks of a stack by name, and how many stacks it has."""
-    view = stack_view(stack)
+    (view,) = json.loads(hook(stack, "list", "-o", "json"))
     return {one["name"]: one for one in view["hooks"]}, view["stacks"]
 
 

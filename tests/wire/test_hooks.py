@@ -16,11 +16,12 @@ from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
 from tests.lab.clients import connect
-from tests.lab.hooks import held, hook, hook_list, packets_received, stack_name, stack_view
+from tests.lab.hooks import held, hook, hook_list, packets_received, stack_name
 from tests.lab.lab import ROOT, Lab
 from tests.lab.process import run
 from tests.lab.run import nginx_text, start_run
 from tests.lab.servers import wait_listening
+from tests.lab.stacks import listed
 from tests.lab.steelyard import STEELYARD
 
 V4 = "10.0.0.1"
@@ -173,7 +174,7 @@ def test_an_overload_drops_what_is_least_urgent(stack):
         one.place()
         one.close()
     stack.close_captures()
-    dropped = stack_view(name)["dropped"]
+    dropped = listed(name)["dropped"]
     assert 0 < dropped[6] < FLOOD
     assert sum(dropped) == dropped[6]
     assert f"too many waited (level:packets): 6:{dropped[6]}" in hook(name, "list", check=False)

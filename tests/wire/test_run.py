@@ -18,9 +18,10 @@ from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, http_get, receive_exactly
-from tests.lab.hooks import hook, stack_name, stack_view
+from tests.lab.hooks import hook, stack_name
 from tests.lab.run import kernel_connections, nginx_text, start_run
 from tests.lab.servers import start_nginx, wait_listening
+from tests.lab.stacks import listed
 from tests.wire.running import (
     LARGE,
     LIGHTTPD,
@@ -158,9 +159,9 @@ def test_what_the_link_does_not_take_is_counted(stack):
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
             slow.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             data = receive_exactly(slow, 1000)
-            assert stack_view(name)["unsent"] == 0
+            assert listed(name)["unsent"] == 0
             switch.ip("link set forwarder-front down")
-            wait_until(lambda: stack_view(name)["unsent"] > 0, "packets are not sent")
+            wait_until(lambda: listed(name)["unsent"] > 0, "packets are not sent")
             switch.ip("link set forwarder-front up")
             while part := slow.recv(65536):
                 data += part
@@ -178,14 +179,14 @@ def test_large_segments_that_the_kernel_refuses_are_counted(stack):
     command = ["lighttpd", "-D", "-f", folder / "conf"]
     start(stack, "lighttpd", command, 8001, "--large-segments", "--name", name)
     assert http_get(client, V4, 8001, "/index.html") == b"hello"
-    assert stack_view(name)["unsent"] == 0
+    assert listed(name)["unsent"] == 0
     queue = "dev front root tbf".split()
     narrow = "rate 1kbit burst 1600 limit 1600".split()
     host.ns.run(["tc", "qdisc", "add", *queue, *narrow])
     try:
         with ThreadPoolExecutor(1) as pool:
             body = pool.submit(http_get, client, V4, 8001, "/large", timeout_s=60)
-            wait_until(lambda: stack_view(name)["unsent"] > 0, "the queue is full")
+            wait_until(lambda: listed(name)["unsent"] > 0, "the queue is full")
             host.ns.run(["tc", "qdisc", "del", *queue[:3]])
             assert digest(body.result()) == digest((folder / "large").read_bytes())
     finally:

@@ -13,7 +13,8 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
-from tests.lab.hooks import hook, stack_name, stack_view
+from tests.lab.hooks import hook, stack_name
+from tests.lab.stacks import listed
 from tests.wire.running import LIGHTTPD, V4, V6, families, site, start
 
 PORT = 8001
@@ -87,14 +88,14 @@ def change(host, text, family):
 def test_a_longer_prefix_says_no(stack, asker, family, kind):
     """What is not answered is counted, and listed."""
     name = stack_name("routes")
-    before = stack_view(name)["unreachable"]
+    before = listed(name)["unreachable"]
     host, far = stack["forwarder"].ns, stack["far"].address(family)
     length = {4: 32, 6: 128}[family]
     change(host, f"route add {kind} {far}/{length}", family)
     try:
         asker.wait("far", family, False, "far is not reached")
         asker.out.wait_for(asker.ask("client", family), "the client's answer")
-        count = stack_view(name)["unreachable"]
+        count = listed(name)["unreachable"]
         assert count > before and f"no way for {count} packets" in hook(name, "list", check=False)
     finally:
         change(host, f"route del {kind} {far}/{length}", family)

@@ -15,7 +15,6 @@ import threading
 import pytest
 
 from tests.lab import Lab
-from tests.lab.hooks import stack_view
 from tests.lab.servers import EchoServer
 from tests.lab.stacks import connections, listed, unfinished_checksums
 from tests.lab.steelyard import BUILD, SANITIZED, memory_options
@@ -110,14 +109,14 @@ def test_large_segments_that_the_kernel_refuses_are_counted(echo, server):
     with connect(echo.lab, 4) as one:
         one.sendall(b"before")
         assert one.recv(6, socket.MSG_WAITALL) == b"before"
-        before = stack_view(name)["unsent"]
+        before = listed(name)["unsent"]
         host.run([*queue, *"tbf rate 1kbit burst 1600 limit 1600".split()])
         try:
             sender = threading.Thread(
                 target=lambda: (one.sendall(data), one.shutdown(socket.SHUT_WR))
             )
             sender.start()
-            wait_until(lambda: stack_view(name)["unsent"] > before, "the queue is full", DEADLINE_S)
+            wait_until(lambda: listed(name)["unsent"] > before, "the queue is full", DEADLINE_S)
         finally:
             host.run(["tc", "qdisc", "del", "dev", "front", "root"])
         came, size = receive_all(one)
@@ -237,12 +236,12 @@ def test_what_has_no_way_is_counted(echo, server, family):
         """Until the stack hears of the route, it answers."""
         nonlocal sent
         sent += one.send(b"after")
-        return stack_view(name)["unreachable"] > 0
+        return listed(name)["unreachable"] > 0
 
     with connect(echo.lab, family) as one:
         one.sendall(b"before")
         assert one.recv(6) == b"before"
-        assert stack_view(name)["unreachable"] == 0
+        assert listed(name)["unreachable"] == 0
         host.ip(f"-{family} route add {blackhole}")
         try:
             wait_until(is_counted, "the answer has no way")
