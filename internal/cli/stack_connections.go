@@ -118,25 +118,14 @@ func socketOf(address []byte, port uint32) netip.AddrPort {
 // localText tells listeners at all addresses of IPv6 from those at all of both.
 func localText(c *pb.Connection) string {
 	if c.GetOnlyV6() && len(c.GetLocal()) == 0 {
-		return fmt.Sprintf("[::]:%d", c.GetLocalPort())
+		return endpoint("::", c.GetLocalPort())
 	}
 	return socketText(c.GetLocal(), c.GetLocalPort())
 }
 
 // socketText writes *:PORT for any address, as ss does.
 func socketText(address []byte, port uint32) string {
-	where := socketOf(address, port)
-	name := "*"
-	switch {
-	case where.Addr().IsValid() && !where.Addr().IsUnspecified():
-		return where.String()
-	case where.Addr().Is4():
-		name = "0.0.0.0"
-	}
-	if port == 0 {
-		return name + ":*"
-	}
-	return fmt.Sprintf("%s:%d", name, port)
+	return endpoint(cmp.Or(addressText(address), "*"), port)
 }
 
 func connectionsTable(views []connectionView) *table {
