@@ -261,8 +261,7 @@ static void workers_note(struct keeper *k)
 	if (started > 0 && started < workers)
 		snprintf(text, sizeof(text),
 		         "%u of %u workers (--workers) have a stack: what comes by the receive "
-		         "queues "
-		         "of the others is dropped",
+		         "queues of the others is dropped",
 		         started, workers);
 	sy_hook_board_note(k->hooks, 0, text);
 	text[0] = '\0';

@@ -37,13 +37,14 @@ static int attach_refused(const char *ifname, int rc, struct sy_error *err)
 		               "%s has an XDP program already, of a forwarder or of another "
 		               "`steelyard run`: `bpftool net` shows it",
 		               ifname);
+	unsigned queues = sy_link_queues(ifname);
 	/* Linux says so only to whoever reads its extended answers. */
 	if (rc == -ENOSPC && sy_link_is_veth(ifname))
 		return sy_fail(err, -rc,
 		               "%s: the XDP program cannot be attached: the other end of this veth "
 		               "sends by more queues than there are here to receive (%u); remedy, "
 		               "there: ethtool -L PEER tx %u",
-		               ifname, sy_link_queues(ifname), sy_link_queues(ifname));
+		               ifname, queues, queues);
 	return sy_fail(err, -rc, "%s: the XDP program cannot be attached: %s", ifname,
 	               strerror(-rc));
 }

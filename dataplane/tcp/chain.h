@@ -14,7 +14,7 @@
 /* Parses a packet of several buffers. Afterwards all headers lie in the first one, and of what is
  * no plain TCP segment all bytes do. False: it is malformed, or does not fit one buffer. */
 bool chain_parse(struct rte_mbuf *m, struct sy_view *v);
-/* Is TCP's checksum right? Sums all of it. */
+/* What TCP's checksum is, as sy_packet_check_l4() says. Sums all of it. */
 enum sy_csum_state chain_check(const struct rte_mbuf *m, const struct sy_view *v);
 /* Keeps these bytes; there are so many, and at least one. Returns the first buffer that has some:
  * the others are freed, and none is empty. */

@@ -11,10 +11,9 @@
 
 #define BOARD_WAIT_MS 2000 /* for answers: a stack takes its turn long before that */
 #define BOARD_WALK_MS 5000 /* for the connections of all stacks */
-#define BOARD_WALK_WAIT_MS                                                                         \
-	200             /* for more of them: a slow stack may not take the time of others          \
-	                 */
-#define BOARD_MISSED 64 /* orders that a stack may have missed, before a change is refused */
+/* For more of them: a slow stack may not take the time of others. */
+#define BOARD_WALK_WAIT_MS 200
+#define BOARD_MISSED       64 /* orders that a stack may have missed, before a change is refused */
 
 /* What was ordered: a stack that comes later gets it. */
 struct board_hook {
@@ -72,7 +71,7 @@ struct sy_hook_board {
 	int user;           /* who is being served; -1: nobody. Guarded by `lock`, as `ending` */
 	bool ending;        /* nobody is served from now on */
 	char path[108];
-	struct sy_hook_board_owner owner; /* its program and interfaces are these: */
+	struct sy_hook_board_owner owner; /* its program and interfaces are copies, here: */
 	char program[64], interfaces[512];
 	char note[SY_HOOK_NOTES][SY_HOOK_NOTE_TEXT]; /* guarded by `lock` */
 };

@@ -209,7 +209,7 @@ static void stack_free(struct board_stack *s)
 
 static void silent_add(struct sy_hook_count *count, const struct board_stack *s)
 {
-	count->silent_pid[count->silent++] = s->pid;
+	count->silent_pid[count->silent++] = (uint32_t)s->pid;
 }
 
 /* Returns how many answers are awaited; those that are not count as silent. */

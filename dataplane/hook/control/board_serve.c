@@ -259,6 +259,8 @@ int sy_hook_board_serve(struct sy_hook_board *d, const char *name,
 	/* A program may write over what its name points to. */
 	board_text_take(d->program, owner->program, sizeof(d->program));
 	board_text_take(d->interfaces, owner->interfaces, sizeof(d->interfaces));
+	d->owner.program = d->program;
+	d->owner.interfaces = d->interfaces;
 	int rc = path_make(d, name, err);
 	if (!rc)
 		rc = listener_open_alone(d, !strchr(name, '/'), err);

@@ -263,16 +263,8 @@ static void hooks_give(struct listing_room *room, unsigned hooks, pb_listing *l)
 	l->hooks = room->hooks;
 }
 
-static size_t pids_give(const struct sy_hook_count *count, uint32_t silent[SY_HOOK_BOARD_STACKS])
-{
-	for (unsigned i = 0; i < count->silent; i++)
-		silent[i] = (uint32_t)count->silent_pid[i];
-	return count->silent;
-}
-
 static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
 {
-	uint32_t silent[SY_HOOK_BOARD_STACKS];
 	struct listing_room *room = calloc(1, sizeof(*room));
 	pb_response r = STEELYARD__STACK__V1__RESPONSE__INIT;
 	pb_listing l = STEELYARD__STACK__V1__LISTING__INIT;
@@ -284,12 +276,12 @@ static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
 	numbers_give(room, &d->owner, &l);
 	notes_give(room, d, &l);
 	stacks_give(room, count.stacks, d->owner.numbers, &l);
-	l.program = d->program;
-	l.interfaces = d->interfaces;
+	l.program = (char *)(uintptr_t)d->owner.program;
+	l.interfaces = (char *)(uintptr_t)d->owner.interfaces;
 	l.pid = (uint32_t)getpid();
 	l.stacks = stacks_count(d);
-	l.n_silent = pids_give(&count, silent);
-	l.silent = silent;
+	l.n_silent = count.silent;
+	l.silent = count.silent_pid;
 	r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_LISTING;
 	r.listing = &l;
 	uint8_t *out = response_pack(&r, len);
@@ -355,7 +347,6 @@ static uint8_t *connections_pack(struct sy_hook_board *d, uint32_t limit, size_t
 	Steelyard__Stack__V1__Connections m = STEELYARD__STACK__V1__CONNECTIONS__INIT;
 	struct connections_room room = {.d = d, .most = limit ? limit : CONNECTIONS_USUAL};
 	struct sy_hook_count count;
-	uint32_t silent[SY_HOOK_BOARD_STACKS];
 	uint8_t *out = NULL;
 	room.most = room.most < CONNECTIONS_MOST ? room.most : CONNECTIONS_MOST;
 	room.room = calloc(room.most, sizeof(*room.room));
@@ -365,8 +356,8 @@ static uint8_t *connections_pack(struct sy_hook_board *d, uint32_t limit, size_t
 		        sy_hook_board_connections(d, connections_give, &room, &count);
 		m.more = end == SY_HOOK_WALK_ENOUGH;
 		m.late = end == SY_HOOK_WALK_LATE;
-		m.n_silent = pids_give(&count, silent);
-		m.silent = silent;
+		m.n_silent = count.silent;
+		m.silent = count.silent_pid;
 		m.n_connections = room.count;
 		m.connections = room.each;
 		r.body_case = STEELYARD__STACK__V1__RESPONSE__BODY_CONNECTIONS;

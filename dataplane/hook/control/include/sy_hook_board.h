@@ -30,7 +30,7 @@ struct sy_hook_wish {
 struct sy_hook_count {
 	unsigned stacks; /* that have done it */
 	unsigned silent; /* that have not answered in time; they do it at their next turn */
-	int silent_pid[SY_HOOK_BOARD_STACKS]; /* whose these are */
+	uint32_t silent_pid[SY_HOOK_BOARD_STACKS]; /* whose these are */
 	/* Of a hook that has been loaded or set: its places where nobody listens, in any stack. */
 	struct sy_hook_place idle[SY_HOOK_PLACES];
 	unsigned idles;
