@@ -296,7 +296,7 @@ func (a *app) watchCommand() *cobra.Command {
 
 type forwarderView struct {
 	Name        string   `json:"name"`
-	State       string   `json:"state"` // in-force, loaded, behind, alone, empty
+	State       string   `json:"state"` // in-force, loaded, behind, alone, lost, empty
 	Controller  string   `json:"controller"`
 	Desired     int64    `json:"desired_revision"`
 	Applied     int64    `json:"applied_revision"`
@@ -304,11 +304,15 @@ type forwarderView struct {
 	Error       string   `json:"error"`
 	ChangedUnix uint64   `json:"changed_unix_s"`
 	TakenBack   []string `json:"taken_back"`
+	Lost        string   `json:"lost"` // why its agent does not reach it; empty: the agent does
 }
 
 // problem says what is wrong, or was with the last changes.
 func (v forwarderView) problem() string {
 	text := v.Error
+	if v.Lost != "" && v.State == "lost" {
+		text = "its agent does not reach the forwarder: " + v.Lost
+	}
 	for _, change := range v.TakenBack {
 		text = strings.TrimPrefix(text+"; taken back from "+change, "; ")
 	}
@@ -320,6 +324,8 @@ func stateOf(f *pb.Forwarder) string {
 	switch {
 	case f.GetController() == "":
 		return "alone"
+	case f.GetLost() != "":
+		return "lost"
 	case f.GetDesiredRevision() == 0:
 		return "empty"
 	case f.GetAppliedRevision() != f.GetDesiredRevision():
@@ -338,11 +344,11 @@ func (a *app) getForwarders(ctx context.Context) error {
 	views := []forwarderView{}
 	for _, f := range response.GetForwarders() {
 		views = append(views, forwarderView{f.GetName(), stateOf(f), f.GetController(), f.GetDesiredRevision(), f.GetAppliedRevision(),
-			append([]string{}, f.GetProjects()...), f.GetError(), f.GetChangedUnixS(), append([]string{}, f.GetTakenBack()...)})
+			append([]string{}, f.GetProjects()...), f.GetError(), f.GetChangedUnixS(), append([]string{}, f.GetTakenBack()...), f.GetLost()})
 	}
 	return a.show(views, func() {
 		t := &table{columns: []column{left("NAME"), left("STATE"), right("DESIRED"), right("APPLIED"), left("CONTROLLER"), left("PROJECTS"), left("ERROR")}}
-		colors := map[string]string{"in-force": green, "alone": red, "behind": yellow, "loaded": yellow}
+		colors := map[string]string{"in-force": green, "alone": red, "lost": red, "behind": yellow, "loaded": yellow}
 		for _, v := range views {
 			t.add(v.Name, cell{v.State, colors[v.State]}, v.Desired, v.Applied, v.Controller, strings.Join(v.Projects, " "), v.problem())
 		}

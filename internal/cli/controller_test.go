@@ -20,6 +20,7 @@ import (
 	"steelyard/internal/cluster"
 	"steelyard/internal/controller"
 	"steelyard/internal/dpclient/dptest"
+	pb "steelyard/internal/gen/controllerpb"
 )
 
 // site is a controller, and what an administrator has at hand: commands.
@@ -252,4 +253,20 @@ func TestAuthorityByCommands(t *testing.T) {
 	}
 	s.must("authority replace --distrust")
 	s.until(func() bool { code, _, _ := s.run("get", "forwarders"); return code != 0 })
+}
+
+// A forwarder that its agent does not reach is lost, whatever it confirmed before.
+func TestStateOfAForwarder(t *testing.T) {
+	for want, f := range map[string]*pb.Forwarder{
+		"in-force": {Controller: "c", DesiredRevision: 2, AppliedRevision: 2, InForwarder: true},
+		"loaded":   {Controller: "c", DesiredRevision: 2, AppliedRevision: 2},
+		"behind":   {Controller: "c", DesiredRevision: 2, AppliedRevision: 1, InForwarder: true},
+		"empty":    {Controller: "c"},
+		"lost":     {Controller: "c", DesiredRevision: 2, AppliedRevision: 2, InForwarder: true, Lost: "refused"},
+		"alone":    {DesiredRevision: 2, AppliedRevision: 2, Lost: "refused"},
+	} {
+		if got := stateOf(f); got != want {
+			t.Errorf("%s, want %s: %v", got, want, f)
+		}
+	}
 }

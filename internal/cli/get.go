@@ -70,7 +70,8 @@ func (a *app) getCommand() *cobra.Command {
 	add(&cobra.Command{Use: "slots", Aliases: []string{"slot"}, Short: "Show slots: owner and sessions"}, a.getSlots)
 	add(&cobra.Command{Use: "forwarders", Short: "Show the forwarders of a controller, and how far each is",
 		Long: "STATE: in-force (the forwarder has confirmed what is desired), loaded (its agent uses it, the forwarder has not confirmed it), behind (the agent " +
-			"does not use it: see ERROR), alone (no controller has a connection to the agent: the forwarder keeps what it has), empty (nothing was applied)."}, a.getForwarders)
+			"does not use it: see ERROR), lost (the agent does not reach the forwarder, which is dead or does not answer), alone (no controller has a connection to the " +
+			"agent: its host is dead or cut off, or the agent is stopped), empty (nothing was applied)."}, a.getForwarders)
 	add(&cobra.Command{Use: "placement", Short: "Show the forwarders of a controller as they are ranked for new services",
 		Long: "LOAD is the highest of three: WORKERS (busy time of the busiest one), TABLE (fill of the session table), LINK (use of the busiest port whose speed is known). " +
 			"N+1: whether the loss of any one forwarder could be made up by the others."}, a.getPlacement)

@@ -165,7 +165,7 @@ func (s *Server) ListForwarders(ctx context.Context, _ *connect.Request[pb.ListF
 	if who := from(ctx); !who.mayRead() {
 		return nil, denied("%s may not read", who)
 	}
-	now, err := s.store.Snapshot(ctx, keyMembers, keyOwners, keyStatus, keyDesired, keyConfigs, keyRefusals)
+	now, err := s.store.Snapshot(ctx, keyMembers, keyOwners, keyStatus, keyDesired, keyConfigs, keyRefusals, keyLoads)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -209,7 +209,8 @@ func (s *Server) ListForwarders(ctx context.Context, _ *connect.Request[pb.ListF
 func forwarderIn(snapshot cluster.Snapshot, name string) (*pb.Forwarder, error) {
 	var has owner
 	var now status
-	for key, into := range map[string]any{keyOwners: &has, keyStatus: &now} {
+	var load measured
+	for key, into := range map[string]any{keyOwners: &has, keyStatus: &now, keyLoads: &load} {
 		if entry := snapshot.Get(key + name); entry.Revision != 0 {
 			if err := decodeRecord(entry, into); err != nil {
 				return nil, err
@@ -219,7 +220,7 @@ func forwarderIn(snapshot cluster.Snapshot, name string) (*pb.Forwarder, error) 
 	desired := snapshot.Get(keyDesired + name).Revision
 	return &pb.Forwarder{
 		Name: name, Controller: has.URL, DesiredRevision: desired, AppliedRevision: now.Applied,
-		InForwarder: now.InForwarder && now.Applied == desired, Error: now.Error, ChangedUnixS: uint64(now.At),
+		InForwarder: now.InForwarder && now.Applied == desired && load.Down == "", Lost: load.Down, Error: now.Error, ChangedUnixS: uint64(now.At),
 	}, nil
 }
 

@@ -66,7 +66,8 @@ func newSession(forwarder string, conn net.Conn) *session {
 	once <- s.conn
 	s.transport = &http.Transport{
 		Protocols: protocols, MaxConnsPerHost: 1, DisableCompression: true,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: 3 * time.Second},
+		// A dead host is noticed within the life of a lease.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 2 * time.Second, PingTimeout: 3 * time.Second},
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			select {
 			case conn := <-once:
