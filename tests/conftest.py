@@ -7,9 +7,14 @@ optimisation may change: @pytest.mark.both_builds.
 
 import contextlib
 import itertools
+import time
 from pathlib import Path
 
 import pytest
+from checks.machine import LEAST_SHARE, Interval, core_share
+
+INTERVAL = pytest.StashKey()  # of a test, since its start
+LOOK_S = 2  # between two looks at how busy the machine is
 
 
 def pytest_addoption(parser):
@@ -18,6 +23,12 @@ def pytest_addoption(parser):
         type=Path,
         metavar="DIR",
         help="run only what no other process with this DIR has taken: whole files, one at a time",
+    )
+    parser.addoption(
+        "--lane",
+        type=int,
+        default=0,
+        help="the process's number with --share; all but 0 pause between files on a busy machine",
     )
 
 
@@ -30,13 +41,22 @@ def pytest_configure(config):
 class Share:
     """The files that this process has taken; DIR has an empty file for each one that is taken."""
 
-    def __init__(self, folder):
-        self.folder, self.mine = folder, set()
+    def __init__(self, folder, lane):
+        self.folder, self.lane, self.mine = folder, lane, set()
+
+    def is_taken(self, file):
+        return (self.folder / "-".join(file.parts[-2:])).exists()
+
+    def pause(self, file):
+        """Waits while the machine is too busy for this lane, unless another one takes the file."""
+        while self.lane and not self.is_taken(file) and core_share() < LEAST_SHARE:
+            time.sleep(LOOK_S)
 
     def take(self, file):
         """Whether the tests of a file are ours to run."""
         if file in self.mine:
             return True
+        self.pause(file)
         with contextlib.suppress(FileExistsError):
             (self.folder / "-".join(file.parts[-2:])).touch(exist_ok=False)
             self.mine.add(file)
@@ -50,7 +70,7 @@ def pytest_runtestloop(session):
     folder = session.config.option.share
     if folder is None or session.testsfailed or session.config.option.collectonly:
         return None
-    share = Share(folder)
+    share = Share(folder, session.config.option.lane)
     ours = filter(lambda item: share.take(item.path), session.items)
     for item, following in itertools.pairwise(itertools.chain(ours, [None])):
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -59,3 +79,21 @@ def pytest_runtestloop(session):
         if session.shouldstop:
             raise session.Interrupted(session.shouldstop)
     return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    item.stash[INTERVAL] = Interval()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Notes in the JUnit report how busy the machine was while a test failed."""
+    report = yield
+    if report.failed:
+        note = ("machine", item.stash[INTERVAL].describe())
+        item.user_properties.append(note)
+        if report.when == "teardown":  # later than its copy of the item's
+            report.user_properties.append(note)
+    return report

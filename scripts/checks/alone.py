@@ -36,9 +36,14 @@ def broken_tests(report):
     """The tests that a JUnit report calls failed or broken, and what it says of each."""
     found = {}
     for case in ET.parse(report).getroot().iter("testcase"):
+        machine = [
+            one.get("value") for one in case.iter("property") if one.get("name") == "machine"
+        ]
         for problem in [*case.iter("failure"), *case.iter("error")]:
             where = f"{case.get('classname')}::{case.get('name')}"
-            note = f"{where} ({problem.tag})\n{problem.get('message')}"
+            note = "\n".join(
+                [f"{where} ({problem.tag})", str(problem.get("message")), *machine[:1]]
+            )
             found.setdefault(node_id(case), []).append(note)
     return found
 

@@ -3,12 +3,14 @@
 
 import functools
 import json
+import os
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from checks.alone import broken_tests
 from checks.base import RESULTS, ROOT, VENV, Count, Failure, beside, check_of, complaints, run
+from checks.machine import MAX_LANES
 
 # C programs that need the kernel, and so may run again alone: alone.py. The others do the same each
 # time, or draw what they do by chance: there a failure that does not come again still counts.
@@ -47,12 +49,11 @@ def ran(again, name):
     return count if count.passed or count.failed else Count(failed=1)
 
 
-def meson_suite(build, *options, env=None):
+def meson_suite(build, *options, env=None, yielding=False):
     log = ROOT / build / "meson-logs/testlog.json"
     log.unlink(missing_ok=True)
-    process = run(
-        "meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs", *options, env=env
-    )
+    command = ["meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs", *options]
+    process = run(*command, env=env, yielding=yielding)
     if not log.exists():
         return check_of(process, "meson test") if process.returncode else Count()
     count = meson_count(build, functools.partial(meson_suite, build, *options, env=env))
@@ -67,14 +68,23 @@ SANITIZER = {
 }
 
 
+def meson_suites(build, *options, env=None):
+    """Tests that compute yield to tests of traffic. Tests of the kernel do not: they have time-outs of
+    the kernel's. A long limit: no test may end for want of a core."""
+    options = (*options, "--timeout-multiplier", "20")
+    count = meson_suite(build, "--suite", "root", *options, env=env)
+    options = ("--num-processes", os.cpu_count(), "--no-suite", "root", *options)
+    count += meson_suite(build, *options, env=env, yielding=True)
+    return count
+
+
 def test_c():
     # Its soak is the suite of its own.
-    return meson_suite("build/dev", "--num-processes", "2", "--no-suite", "soak")
+    return meson_suites("build/dev", "--no-suite", "soak")
 
 
 def test_asan():
-    options = ("--num-processes", "2", "--timeout-multiplier", "5")
-    return meson_suite("build/asan", *options, env=SANITIZER)
+    return meson_suites("build/asan", env=SANITIZER)
 
 
 FUZZ_S = 6  # per target; longer runs are for `build/fuzz/…` by hand
@@ -89,12 +99,12 @@ def fuzz_one(build, target):
     found.mkdir(parents=True, exist_ok=True)
     folders = [found] + ([seeds] if seeds.is_dir() else [])
     limits = [f"-max_total_time={FUZZ_S}", "-max_len=2000", f"-artifact_prefix={found}/"]
-    return check_of(run(build / target, *limits, *folders), target)
+    return check_of(run(build / target, *limits, *folders, yielding=True), target)
 
 
 def go_fuzz(name, package):
     command = ["go", "test", "-run", "^$", "-fuzz", f"^{name}$", "-fuzztime", f"{FUZZ_S}s"]
-    process = run(*command, "-parallel", "1", package)
+    process = run(*command, "-parallel", "1", package, yielding=True)
     count = check_of(process, f"{package} {name}")
     if "no fuzz tests to fuzz" in process.stdout:
         count += Count(failed=1)
@@ -103,7 +113,7 @@ def go_fuzz(name, package):
 
 def build_fuzz(build, targets):
     """Returns the targets that could be built, and a count of the others."""
-    run("ninja", "-C", build, "-k", "0", *targets)
+    run("ninja", "-C", build, "-k", "0", *targets, yielding=True)
     built, count = [], Count()
     for target in targets:
         # It is there already, or this says why not: one that does not compile hides no other.
@@ -139,7 +149,7 @@ def test_fuzz():
 
 def test_soak():
     """Ten million frames of all kinds against a model of what must come of each."""
-    process = run("build/dev/tests/soak/steelyard-soak")
+    process = run("build/dev/tests/soak/steelyard-soak", yielding=True)
     count = check_of(process, "steelyard-soak")
     if not count.failed:
         count.notes.append(process.stdout.rstrip())
@@ -230,8 +240,8 @@ def pytest_suite(name, *arguments, env=None):
 
 def shared_suite(name, part, *arguments, env=None):
     """One of several processes that share the files of a suite; see tests/conftest.py."""
-    share = f"--share={RESULTS / name}.share"
-    return pytest_suite(f"{name}-{part}", share, *arguments, env=env)
+    share = [f"--share={RESULTS / name}.share", f"--lane={part}"]
+    return pytest_suite(f"{name}-{part}", *share, *arguments, env=env)
 
 
 def test_bench():
@@ -251,8 +261,8 @@ def test_wire_asan(part):
     return shared_suite("wire-asan", part, *WIRE, env=env)
 
 
-# Parts of one suite may run at the same time.
-PARTS = 4
+# Suites of which as many parts run at a time as there are lanes.
+TRAFFIC = ("wire-asan", "wire")
 TESTS = {
     "c": ("C unit and kernel tests", [test_c]),
     "asan": ("the same under AddressSanitizer and UBSan", [test_asan]),
@@ -262,28 +272,26 @@ TESTS = {
     "soak": ("ten million frames through the pipeline", [test_soak]),
     "wire": (
         "real traffic in network namespaces: what optimisation and timing may change",
-        [functools.partial(test_wire, part) for part in range(PARTS)],
+        [functools.partial(test_wire, part) for part in range(MAX_LANES)],
     ),
     "wire-asan": (
         "all real traffic, with the forwarder under AddressSanitizer and UBSan",
-        [functools.partial(test_wire_asan, part) for part in range(PARTS)],
+        [functools.partial(test_wire_asan, part) for part in range(MAX_LANES)],
     ),
 }
 
-# Which part begins next when a lane is free. The longest suite begins at once, in three lanes, as
-# it waits more than half of its time; suites that compute go beside it in the fourth, and then all
-# lanes share what is left.
-SCHEDULE = (
-    *(("wire-asan", part) for part in range(PARTS - 1)),
-    ("asan", 0),
-    ("fuzz", 0),
-    ("c", 0),
-    ("soak", 0),
-    ("go", 0),
-    ("bench", 0),
-    ("wire-asan", PARTS - 1),
-    *(("wire", part) for part in range(PARTS)),
-)
-LANES = 4
+
+def schedule_of(lanes):
+    """Returns which part begins next when a lane is free. The longest suite begins at once, in all
+    lanes but one, as it waits more than half of its time. The suites that compute go one by one in
+    the last lane, on the cores that are left over; then all lanes share what remains."""
+    return (
+        *(("wire-asan", part) for part in range(lanes - 1)),
+        *((name, 0) for name in ("asan", "fuzz", "c", "soak", "go", "bench")),
+        ("wire-asan", lanes - 1),
+        *(("wire", part) for part in range(lanes)),
+    )
+
+
 # Suites that must not run beside each other: their tests of the kernel pin the same objects.
 APART = ({"c", "asan"},)

@@ -2,14 +2,20 @@
 """Every part of every suite runs once, and suites that must be apart are."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-from checks import schedule
+import pytest
+from checks import alone, disturb, schedule
 from checks.base import Count, beside, run, used
-from checks.suites import LANES, PARTS, SCHEDULE, TESTS
+from checks.machine import MAX_LANES, lanes
+from checks.suites import TESTS, TRAFFIC, schedule_of
+
+from tests import conftest
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST = """
@@ -51,10 +57,77 @@ def test_a_part_that_breaks_is_a_failure(tmp_path, monkeypatch, capsys):
     assert "0 passed, 1 failed" in capsys.readouterr().out
 
 
-def test_every_part_of_every_suite_is_scheduled():
-    parts = [(name, n) for name, (_, calls) in TESTS.items() for n in range(len(calls))]
-    assert sorted(SCHEDULE) == sorted(parts)
-    assert PARTS == LANES  # otherwise a lane could stay without work
+@pytest.mark.parametrize("count", range(2, MAX_LANES + 1))
+def test_every_lane_has_its_part_of_every_suite(count):
+    parts = [(name, n) for name in TESTS for n in range(count if name in TRAFFIC else 1)]
+    assert sorted(schedule_of(count)) == sorted(parts)
+    assert all(len(TESTS[name][1]) >= count for name in TRAFFIC)
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory_gb", "count"), ((1, 16, 2), (2, 16, 4), (2, 5, 2), (16, 64, 8), (2, 0, 2))
+)
+def test_lanes_follow_cores_and_memory(cores, memory_gb, count):
+    assert lanes(cores, memory_gb) == count
+
+
+def test_a_further_lane_pauses_on_a_busy_machine(tmp_path, monkeypatch):
+    shares, slept = [0.1, 0.1, 0.9], []
+    monkeypatch.setattr(conftest, "core_share", lambda: shares.pop(0))
+    monkeypatch.setattr(conftest.time, "sleep", slept.append)
+    assert conftest.Share(tmp_path, 1).take(Path("tests/wire/test_a.py"))
+    assert len(slept) == 2
+    assert conftest.Share(tmp_path, 0).take(Path("tests/wire/test_b.py"))  # looks at nothing
+
+
+def test_yielding_commands_have_the_lowest_priority():
+    command = ("sh", "-c", "nice; cat /proc/self/autogroup 2>/dev/null || echo nice 19")
+    nice, group = run(*command, yielding=True).stdout.split("\n")[:2]
+    assert nice == "19"
+    assert group.endswith("nice 19")
+
+
+def test_a_failed_test_says_how_busy_the_machine_was(tmp_path):
+    (tmp_path / "test_it.py").write_text("def test_it(): assert not 'true'\n")
+    report = tmp_path / "report.xml"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.conftest",
+        f"--rootdir={tmp_path}",
+    ]
+    command += ["-o", "pythonpath=", f"--junitxml={report}", tmp_path]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/scripts"}
+    subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, check=False)
+    ((note,),) = alone.broken_tests(report).values()
+    assert "assert not 'true'" in note
+    assert re.search(r"in its \d+ s: .*steal \d+ %", note)
+
+
+def test_stalls_reach_processes_in_sessions_of_their_own():
+    child = subprocess.Popen(["setsid", "sleep", "1000"])
+    try:
+        found = disturb.descendants(os.getpid())
+        assert found[0] == os.getpid()
+        assert child.pid in found
+        assert child.pid not in disturb.descendants(os.getpid(), (child.pid,))
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_load_computes_until_the_end_of_the_run():
+    with disturb.disturbed(["load"]):
+        name = "stress-ng"
+        assert any(
+            Path(f"/proc/{one}/comm").read_text().startswith(name)
+            for one in disturb.descendants(os.getpid())
+        )
+    running = disturb.descendants(os.getpid())
+    assert not any(Path(f"/proc/{one}/comm").read_text().startswith(name) for one in running)
 
 
 def test_calls_beside_each_other():
@@ -76,7 +149,8 @@ def test_processes_share_the_files(tmp_path):
     command += ["--rootdir", tests, "-o", "pythonpath=", tests]
 
     def start():
-        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/scripts"}
+        return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
 
     said = [one.communicate()[0] for one in [start(), start()]] + [start().communicate()[0]]
     passed = [

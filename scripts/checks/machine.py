@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine can run at present: lanes of tests, and how much of a core a program gets."""
+
+import os
+import time
+from pathlib import Path
+
+LANE_GB = 2  # of memory: two labs with sanitized forwarders, their servers and clients
+MAX_LANES = 8
+LEAST_SHARE = 0.2  # of a core: below it a further lane only makes tests wait longer
+PROBE_S = 0.02
+
+
+def lanes(cores=None, memory_gb=None):
+    """Returns how many lanes of tests to run at once. Tests of traffic wait for most of their time,
+    so there are two lanes a core, and never fewer than two."""
+    cores = cores or len(os.sched_getaffinity(0))
+    memory_gb = memory_available_gb() if memory_gb is None else memory_gb
+    return max(2, min(2 * cores, int(memory_gb / LANE_GB), MAX_LANES))
+
+
+def memory_available_gb():
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) / (1 << 20)
+    return 0
+
+
+def core_share(compute_s=PROBE_S):
+    """Returns the share of a core that a computing program gets now, up to 1. Other programs, the
+    host's steal, quotas and stops all lower it; programs with a low priority do not."""
+    begun, used = time.monotonic(), time.thread_time()
+    while time.thread_time() - used < compute_s:
+        pass
+    return min(1, compute_s / (time.monotonic() - begun))
+
+
+class Interval:
+    """What the machine did between two points in time: pressure and steal."""
+
+    def __init__(self):
+        self.begin = self.totals()
+
+    @staticmethod
+    def totals():
+        """Returns seconds by name, all of them since the machine's start."""
+        found = {"time": time.monotonic()}
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+        found["steal"] = int(fields[8]) / os.sysconf("SC_CLK_TCK") / os.cpu_count()
+        for kind in ("cpu", "memory", "io"):
+            file = Path("/proc/pressure") / kind
+            if file.exists():
+                found[kind] = int(file.read_text().split("\n")[0].rpartition("=")[2]) / 1e6
+        return found
+
+    def describe(self):
+        """Returns one line: how long it was, and for which share of it tasks waited for what."""
+        end = self.totals()
+        wall = max(end["time"] - self.begin["time"], 1e-3)
+        shares = [
+            f"{name} {100 * (end[key] - self.begin[key]) / wall:.0f} %"
+            for key, name in (
+                ("cpu", "tasks waited for a core"),
+                ("memory", "for memory"),
+                ("io", "for a disk"),
+                ("steal", "steal"),
+            )
+            if key in end and key in self.begin
+        ]
+        return f"in its {wall:.0f} s: " + ", ".join(shares)
