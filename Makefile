@@ -40,6 +40,7 @@ help: ## list these commands
 	@echo "  make demo DEMO=shaping  a narrow port shared by tenants, services and classes: a table"
 	@echo "  make demo DEMO=stack    unmodified servers on the user-space TCP stack beside Linux's: a table"
 	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go bench soak wire wire-asan"
+	@echo "  make test DISTURB=\"load stalls\"  the same on a busy machine that also stops now and then"
 
 setup: ## install what building and testing need (Debian 12, as root)
 	@scripts/setup
@@ -67,7 +68,7 @@ asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into
 	@ninja -C build/asan -j $(JOBS) --quiet
 
 test: setup build asan ## set up, build and run every test
-	@scripts/check test $(ONLY)
+	@DISTURB="$(DISTURB)" scripts/check test $(ONLY)
 
 bench: setup build ## measure: all, or BENCH="density …"; QUICK=1: headline cells only
 	@.venv/bin/python -m bench $(BENCH) $(if $(QUICK),--quick) $(if $(RESUME),--resume)

@@ -52,8 +52,15 @@ def passes_alone(failure):
     return all(not failure.again().failed for _ in range(TIMES))
 
 
+def machine_of(notes):
+    """Returns what failures say of the machine (machine.Interval), in brackets."""
+    found = re.search(r"^in its \d+ s: .*$", "\n".join(notes), re.M)
+    return f" ({found[0]})" if found else ""
+
+
 def settle(suites):
-    """Takes back the failures that do not happen alone; returns the names of their tests."""
+    """Takes back the failures that do not happen alone; returns a line for each: the test, and how
+    busy the machine was."""
     failures = [
         (suite, failure)
         for suite in suites
@@ -68,5 +75,6 @@ def settle(suites):
         if passes_alone(failure):
             suite.count.take_back(failure)
             suite.report()
-            disturbed.append(f"{suite.name}: {failure.test}")
+            machine = machine_of(failure.notes)
+            disturbed.append(f"{suite.name}: {failure.test} passes only alone{machine}")
     return disturbed

@@ -69,8 +69,8 @@ SANITIZER = {
 
 
 def meson_suites(build, *options, env=None):
-    """Tests that compute yield to tests of traffic. Tests of the kernel do not: they have time-outs of
-    the kernel's. A long limit: no test may end for want of a core."""
+    """Tests that compute yield to tests of traffic. Tests of the kernel, which has time-outs, do
+    not. The limit is long: no test may end for want of a core."""
     options = (*options, "--timeout-multiplier", "20")
     count = meson_suite(build, "--suite", "root", *options, env=env)
     options = ("--num-processes", os.cpu_count(), "--no-suite", "root", *options)

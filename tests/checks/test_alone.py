@@ -17,6 +17,8 @@ REPORT = """<testsuites><testsuite tests="3" failures="1" errors="1" skipped="0"
 <testcase classname="tests.wire.test_attack" name="test_other" time="1"/>
 </testsuite></testsuites>"""
 
+BUSY = "in its 9 s: tasks waited for a core 98 %, steal 4 %"
+
 
 def suite_of(tmp_path, monkeypatch, ends, said="lost"):
     """A suite with one failed test, whose next runs end as `ends` says: True if passed."""
@@ -29,8 +31,8 @@ def suite_of(tmp_path, monkeypatch, ends, said="lost"):
 
 
 def test_one_that_passes_alone_is_named(tmp_path, monkeypatch):
-    suite = suite_of(tmp_path, monkeypatch, [True] * alone.TIMES)
-    assert alone.settle([suite]) == ["wire: t"]
+    suite = suite_of(tmp_path, monkeypatch, [True] * alone.TIMES, f"lost\n{BUSY}")
+    assert alone.settle([suite]) == [f"wire: t passes only alone ({BUSY})"]
     assert (suite.count.passed, suite.count.failed, suite.count.notes) == (5, 0, [])
 
 
