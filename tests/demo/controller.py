@@ -36,7 +36,6 @@ SLOW, BUSY = "s1", "s2"
 DELAY_MS = 60
 EVEN = 1 / 6
 SMALL = 0.4 * EVEN  # a share that has followed
-PATIENCE_S = 240
 ENOUGH = 150  # requests of each measurement
 SETTINGS = f"""\
 scheduler: share
@@ -89,7 +88,7 @@ class ControllerDemo:
         return self.controllers.request(NAMES[vip])["state"]
 
     def await_state(self, vip, *states):
-        self.controllers.await_request(NAMES[vip], *states, deadline_s=PATIENCE_S)
+        self.controllers.await_request(NAMES[vip], *states)
 
     def forwarder_of(self, vip):
         return self.controllers.request(NAMES[vip])["forwarder"]
@@ -114,7 +113,6 @@ class ControllerDemo:
         wait_until(
             lambda: self.clients.count() >= ENOUGH and len(self.clients.served()) >= by,
             "clients are served",
-            PATIENCE_S,
         )
         return self.clients.mean_ms(), self.clients.served(), dict(self.clients.failed)
 
@@ -158,7 +156,7 @@ class ControllerDemo:
     def first_request(self):
         self.show.step("The management system asks for a service; a forwarder is needed first")
         self.ask(WEB)
-        wait_until(self.created.exists, "the management system was told", PATIENCE_S)
+        wait_until(self.created.exists, "the management system was told")
         self.command("get", "requests")
         self.show.claim(self.state(WEB) == "needs-forwarder", "①–③ recorded; none fits, it is told")
         self.join(1)
@@ -183,7 +181,7 @@ class ControllerDemo:
             places = self.controllers.get("get", "placement")["forwarders"]
             return all(place["workers"] >= 0 for place in places)
 
-        wait_until(measured, "the load of all forwarders is measured", PATIENCE_S)
+        wait_until(measured, "the load of all forwarders is measured")
         for vip in (SHOP, MAIL):
             self.ask(vip, "--group", "pair")
             self.await_state(vip, "routed", "serving")
@@ -194,7 +192,7 @@ class ControllerDemo:
         self.clients.start()
         for vip in VIPS:
             self.await_state(vip, "serving")
-        wait_until(lambda: self.share(WEB, SLOW), "shares are known", PATIENCE_S)
+        wait_until(lambda: self.share(WEB, SLOW), "shares are known")
         self.show.claim(True, "all of them serve")
 
     def shares(self):
@@ -209,7 +207,7 @@ class ControllerDemo:
         then, _, failed = self.measure(by=len(self.machines))
         self.show.claim(not failed, f"then {then:.1f} ms, none fails")
         for host in (SLOW, BUSY):
-            wait_until(lambda h=host: self.share(WEB, h) < SMALL, f"{host} gets less", PATIENCE_S)
+            wait_until(lambda h=host: self.share(WEB, h) < SMALL, f"{host} gets less")
         self.command("describe", "request", "web")
         after, served, failed = self.measure(by=len(self.machines))
         even = self.clients.even_ms()
@@ -228,7 +226,7 @@ class ControllerDemo:
         self.link.set(defaults="")
         self.machines[BUSY].rest()
         # Behind an emulator that has to wait for a core, the link stays the slowest one.
-        wait_until(lambda: self.share(WEB, BUSY) > SMALL, f"{BUSY} is back", PATIENCE_S)
+        wait_until(lambda: self.share(WEB, BUSY) > SMALL, f"{BUSY} is back")
         self.show.claim(True, f"{BUSY} has nothing else to do, and its share comes back")
 
     def forwarder_dies(self):
@@ -244,7 +242,7 @@ class ControllerDemo:
             return request["forwarder"] != victim and request["state"] in ("routed", "serving")
 
         for vip in hit:
-            wait_until(lambda v=vip: moved(v), f"{NAMES[vip]} has moved", PATIENCE_S)
+            wait_until(lambda v=vip: moved(v), f"{NAMES[vip]} has moved")
         self.command("get", "requests")
         lost = sum(self.clients.failed.values())
         _, _, failed = self.measure()
@@ -271,7 +269,7 @@ class ControllerDemo:
             states = {f["name"]: f["state"] for f in self.controllers.get("get", "forwarders")}
             return all(states[m.name] == "in-force" for m in alive)
 
-        wait_until(in_force, "agents have come back", PATIENCE_S)
+        wait_until(in_force, "agents have come back")
         _, _, failed = self.measure()
         self.show.claim(not failed, "it starts again, and knows all")
         self.rows.append(["controller killed", "", "none fails", "none fails"])

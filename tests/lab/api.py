@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.lab.process import CommandFailed
+from tests.lab.wait import DEADLINE_S
 
 GENERATED = Path(__file__).resolve().parents[2] / "build/python"
 if not GENERATED.is_dir():
@@ -18,7 +19,6 @@ from steelyard.agent.v1 import agent_pb2 as agent  # noqa: E402
 from steelyard.forwarder.v1 import forwarder_pb2 as forwarder  # noqa: E402, F401
 
 SERVICE = "/steelyard.agent.v1.AgentService/"
-DEADLINE_S = 60
 
 
 class CallFailed(CommandFailed):

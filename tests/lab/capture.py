@@ -10,7 +10,7 @@ import threading
 import scapy.layers.inet6  # noqa: F401
 from scapy.layers.l2 import Ether
 
-from tests.lab.wait import wait_until
+from tests.lab.wait import DEADLINE_S, wait_until
 
 ETH_P_ALL = 3
 PACKET_OUTGOING = 4
@@ -50,7 +50,7 @@ class Capture:
                     found.append(packet)
         return found
 
-    def wait_for(self, match, what, outgoing=None, deadline_s=30):
+    def wait_for(self, match, what, outgoing=None, deadline_s=DEADLINE_S):
         """Waits for the first frame that matches."""
         return wait_until(lambda: self.packets(match, outgoing), what, deadline_s)[0]
 

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tests.lab.process import CommandFailed
+from tests.lab.wait import DEADLINE_S
 
 # wrk ends when its time is up or on SIGINT; this script sends it SIGINT after a number of answers,
 # and prints the results as one line of JSON.
@@ -61,7 +62,7 @@ class Load:
 
 
 def start_wrk(
-    lab, url, requests, connections=16, keep_alive=True, host="client", seconds=300, timeout_s=20
+    lab, url, requests, connections=16, keep_alive=True, host="client", seconds=300, timeout_s=60
 ):
     """Starts wrk with one thread, for so many requests (0: any number) or seconds. An answer that
     takes longer than the timeout is an error. finish_wrk() waits for its result."""
@@ -73,7 +74,7 @@ def start_wrk(
     return lab.start(host, script.stem, argv)
 
 
-def finish_wrk(process, deadline_s=300):
+def finish_wrk(process, deadline_s=DEADLINE_S):
     if process.wait(deadline_s):
         raise CommandFailed(process.describe())
     lines = [line for line in process.output().splitlines() if line.startswith("JSON ")]
@@ -88,7 +89,7 @@ def wrk(lab, url, requests, **options):
     return finish_wrk(start_wrk(lab, url, requests, **options))
 
 
-def connect(host, address, port, timeout_s=10, source_port=0):
+def connect(host, address, port, timeout_s=60, source_port=0):
     """A TCP connection of a host."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     one = host.ns.socket(family)
@@ -171,7 +172,7 @@ class HttpConnection:
         self.close()
 
 
-def dns_txt(host, address, port, name="who.lab", timeout_s=10, one=None):
+def dns_txt(host, address, port, name="who.lab", timeout_s=60, one=None):
     """The first string of a TXT record, requested over UDP, on socket `one` if given."""
     query_id = random.getrandbits(16)
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))

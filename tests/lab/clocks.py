@@ -12,7 +12,6 @@ import fcntl
 import functools
 import json
 import mmap
-from pathlib import Path
 
 from tests.lab.lab import ROOT
 from tests.lab.process import run

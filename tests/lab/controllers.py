@@ -11,7 +11,7 @@ from tests.lab.lab import ROOT
 from tests.lab.process import run
 from tests.lab.steelyard import STEELYARD, Steelyard
 from tests.lab.topology import BACK, FRONT, v4
-from tests.lab.wait import wait_until
+from tests.lab.wait import DEADLINE_S, wait_until
 
 MANAGER = ROOT / "build/bin/nfv-manager"
 PORT, MEMBERS_PORT = 7443, 7444
@@ -125,7 +125,7 @@ class Controllers:
     def request(self, name):
         return self.get("describe", "request", name)
 
-    def await_request(self, name, *states, deadline_s=120):
+    def await_request(self, name, *states, deadline_s=DEADLINE_S):
         """Waits until a request is in one of the states, and returns it."""
         last = []
 
@@ -142,7 +142,7 @@ class Controllers:
             done = self.cli("token", "create", "--new-forwarder", forwarder, check=False)
             return not done.returncode and path.write_text(done.stdout)
 
-        wait_until(made, "a controller makes a token", 60)
+        wait_until(made, "a controller makes a token")
 
     def leader(self):
         """The one that works on requests; None: none does."""

@@ -5,6 +5,7 @@ import json
 import re
 
 from tests.lab.steelyard import BUILD, SANITIZED, memory_options
+from tests.lab.wait import DEADLINE_S
 
 LOAD = BUILD / "bench/load/steelyard-load"
 
@@ -35,7 +36,7 @@ class Load:
         self.process.wait_for("^serving with")
         return self
 
-    def finish(self, deadline_s=120):
+    def finish(self, deadline_s=DEADLINE_S):
         """Its results, once it has ended by itself."""
         status = self.process.wait(deadline_s)
         assert status == 0, self.process.describe()

@@ -20,7 +20,7 @@ import threading
 
 from tests.lab.process import CommandFailed
 from tests.lab.steelyard import BUILD, SANITIZED
-from tests.lab.wait import wait_until
+from tests.lab.wait import DEADLINE_S, wait_until
 
 PEER = BUILD / "tests/peer/steelyard-peer"
 TCP_CONGESTION, TCP_INFO = 13, 11
@@ -181,7 +181,7 @@ class Peer:
         """Connections of the job that are open."""
         return [one for one in self.stats()["talks"] if one["job"] == job]
 
-    def ended(self, job, count=1, deadline_s=120):
+    def ended(self, job, count=1, deadline_s=DEADLINE_S):
         """Waits until so many of its connections have ended, and returns the last of them."""
 
         def those():
@@ -190,7 +190,7 @@ class Peer:
 
         return self._until(those, f"{count} connections of job {job} end", deadline_s)[count - 1]
 
-    def done(self, job, count=1, deadline_s=120):
+    def done(self, job, count=1, deadline_s=DEADLINE_S):
         """The same for connections that shall end well."""
         one = self.ended(job, count, deadline_s)
         assert one["error"] == "" and one["wrong_at"] == -1, one
@@ -262,7 +262,7 @@ class KernelEnd:
         if local:
             self.one.bind(("", local))
         # The last ACK of the connection before from this port may still be on its way.
-        wait_until(lambda: self._connects(address, port), "the local port is free", 60)
+        wait_until(lambda: self._connects(address, port), "the local port is free")
 
     def _connects(self, address, port):
         try:
@@ -338,7 +338,7 @@ class KernelEnd:
     def resume(self):
         self.going.set()
 
-    def wait(self, deadline_s=120):
+    def wait(self, deadline_s=DEADLINE_S):
         """Waits for its end; fails unless all arrived."""
         self.join(deadline_s)
         if self.error:
@@ -347,7 +347,7 @@ class KernelEnd:
         assert self.expect in (None, self.received), (self.expect, self.received)
         return self
 
-    def join(self, deadline_s=120):
+    def join(self, deadline_s=DEADLINE_S):
         """Waits for its end, whichever."""
         self.thread.join(deadline_s)
         assert not self.thread.is_alive(), f"it hangs: {self.sent} sent, {self.received} received"

@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.lab.wait import Expired, wait_until
+from tests.lab.wait import DEADLINE_S, Expired, wait_until
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -19,7 +19,7 @@ class CommandFailed(AssertionError):
     """A program did not end as expected; the text contains its output."""
 
 
-def run(argv, check=True, deadline_s=120, stdin=None, env=None):
+def run(argv, check=True, deadline_s=DEADLINE_S, stdin=None, env=None):
     """Runs argv until it ends. Returns standard output, or with check=False the
     CompletedProcess."""
     argv = [str(word) for word in argv]
@@ -80,7 +80,7 @@ class Process:
             text.seek(self.mark)
             return text.read()
 
-    def wait_for(self, pattern, deadline_s=60):
+    def wait_for(self, pattern, deadline_s=DEADLINE_S):
         """Waits for a line that matches; fails at once if the program ends first."""
 
         def seen():
@@ -92,7 +92,7 @@ class Process:
 
         return wait_until(seen, f"{self.name} says /{pattern}/ ({self.log})", deadline_s)
 
-    def wait(self, deadline_s=60):
+    def wait(self, deadline_s=DEADLINE_S):
         """Waits until it ends and returns the exit status, negative for a signal."""
         try:
             return self.child.wait(deadline_s)
@@ -107,7 +107,7 @@ class Process:
         if self.alive():
             self.child.send_signal(number)
 
-    def stop(self, number=signal.SIGTERM, deadline_s=60):
+    def stop(self, number=signal.SIGTERM, deadline_s=DEADLINE_S):
         """Asks the program to end and returns its exit status."""
         self.send(number)
         return self.wait(deadline_s)

@@ -7,6 +7,7 @@ import shutil
 from tests.lab.lab import ROOT
 from tests.lab.process import run
 from tests.lab.steelyard import DNS, VIP, WEB
+from tests.lab.wait import DEADLINE_S
 
 TRAFFIC = ROOT / "build/bin/traffic"
 
@@ -59,7 +60,7 @@ class Traffic:
         assert self.process.wait() == bool(report["failures"])
         return report
 
-    def _next(self, event, deadline_s=120):
+    def _next(self, event, deadline_s=DEADLINE_S):
         self.reports += 1
         pattern = rf'^{{"event":"{event}","number":{self.reports},.*}}$'
         return json.loads(self.process.wait_for(pattern, deadline_s)[0])
@@ -72,7 +73,7 @@ def start_paced(lab, rate, seconds, targets=(), host="client", patience="3s"):
     return lab.start(host, f"paced-{len(lab.processes)}", argv)
 
 
-def finish_paced(process, deadline_s=120):
+def finish_paced(process, deadline_s=DEADLINE_S):
     """{"planned": …, "answered": …, "failures": {nature: …}, "p99_ms": …}"""
     process.wait(deadline_s)
     return json.loads(process.output().splitlines()[-1])
@@ -103,7 +104,7 @@ class SlowClients:
         if self.lines:
             self.process.tell("held")
         self.lines += 1
-        self.process.wait_for(rf"(?s)\A(?:[^\n]*\n){{{self.lines}}}", 300)
+        self.process.wait_for(rf"(?s)\A(?:[^\n]*\n){{{self.lines}}}")
         return json.loads(self.process.output().splitlines()[self.lines - 1])["held"]
 
     def __exit__(self, *_):

@@ -4,6 +4,8 @@
 import time
 
 POLL_S = 0.02
+# Longer than any machine stands still: a limit ends a test that hangs, and judges no speed.
+DEADLINE_S = 300
 
 
 class Expired(AssertionError):
@@ -19,7 +21,7 @@ def within_tries(tries, attempt, what):
     raise AssertionError(f"not in {tries} tries: {what}")
 
 
-def wait_until(condition, what, deadline_s=60.0):
+def wait_until(condition, what, deadline_s=DEADLINE_S):
     """Returns condition()'s first true value; raises Expired, naming `what`, after deadline_s.
 
     `what` may be a function that returns the name at the deadline.

@@ -89,7 +89,7 @@ def measure(stage, case, options):
     stage.link.set("ba", **link, delay_ms=options.delay / 2)
     stage.link.set("ab", delay_ms=options.delay / 2)
     flows = Bottleneck(stage, peer, stack, kernel, of_kernel)
-    wait_until(lambda: all(one > 100_000 for one in flows.received()), "every flow runs", 120)
+    wait_until(lambda: all(one > 100_000 for one in flows.received()), "every flow runs")
     wait(options.seconds / 4)
     counters, drops = peer.counters(), stage.link.stats("ba")
     before = flows.received()

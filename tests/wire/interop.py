@@ -15,7 +15,7 @@ import pytest
 from tests.lab import Lab
 from tests.lab.link import Link, balance
 from tests.lab.peer import KernelEnd, Peer
-from tests.lab.wait import wait_until
+from tests.lab.wait import DEADLINE_S, wait_until
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 ROLES = ("server", "client")  # the stack's
@@ -139,7 +139,7 @@ def flow_begin(stage, peer, family, role, way, size, seed, words=None, **end):
     return Flow(role, way, job, one)
 
 
-def flow_finish(peer, flow, size, deadline_s=120):
+def flow_finish(peer, flow, size, deadline_s=DEADLINE_S):
     """Waits until both ends have all and are closed."""
     flow.talk = peer.done(flow.job, deadline_s=deadline_s)
     flow.end.wait(deadline_s)
@@ -176,7 +176,7 @@ def all_carry(peer, flows, least=20_000):
     )
 
 
-def transfer(stage, peer, family, size, words=None, between=None, deadline_s=120, **end):
+def transfer(stage, peer, family, size, words=None, between=None, deadline_s=DEADLINE_S, **end):
     """Both ways, with the stack as client and as server, all at once. between(): what happens when
     all have carried some, and nobody has read."""
     stack, kernel = peer.counters(), stage.kernel.counters()
@@ -186,7 +186,7 @@ def transfer(stage, peer, family, size, words=None, between=None, deadline_s=120
         for seed, (role, way) in enumerate(itertools.product(ROLES, WAYS), 1)
     ]
     if between:
-        wait_until(lambda: all_carry(peer, flows), "every connection runs", 60)
+        wait_until(lambda: all_carry(peer, flows), "every connection runs")
         between()
         for flow in flows:
             peer.resume(flow.job)

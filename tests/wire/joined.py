@@ -8,7 +8,7 @@ import pytest
 from tests.lab.controllers import Controllers
 from tests.lab.process import run
 from tests.lab.steelyard import STEELYARD
-from tests.lab.wait import wait_until
+from tests.lab.wait import DEADLINE_S, wait_until
 
 
 class Joined:
@@ -61,7 +61,7 @@ class Joined:
             done = self.apply(weight, at=order[-1], check=False)
             return done.returncode == 0 and self.weights() == {weight}
 
-        wait_until(confirmed, f"weight {weight} is confirmed", 120)
+        wait_until(confirmed, f"weight {weight} is confirmed")
 
     def weights(self):
         """Of web4's servers, as the agent has them; none while it has no configuration yet."""
@@ -84,7 +84,7 @@ class Joined:
             (name for name in self.controllers.names if self.controllers.url(name) == url), None
         )
 
-    def await_in_force(self, what, deadline_s=60):
+    def await_in_force(self, what, deadline_s=DEADLINE_S):
         wait_until(lambda: self.state() == "in-force", what, deadline_s)
 
     def close(self):

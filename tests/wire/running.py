@@ -107,5 +107,5 @@ def workers_seen(lab, wanted):
         pids.add(int(http_get(lab["client"], V4, 8002, "/pid", timeout_s=60)))
         return len(pids) >= wanted
 
-    wait_until(enough, f"{wanted} workers answer", 60)
+    wait_until(enough, f"{wanted} workers answer")
     return pids

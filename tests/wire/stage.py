@@ -125,7 +125,7 @@ class Stage:
             return states <= {"time-wait", "reset"}
 
         if service.protocol == "tcp":  # sessions of UDP have no end to wait for
-            wait_until(over, "earlier tests' connections are over", 60)
+            wait_until(over, "earlier tests' connections are over")
         self.config.services.remove(service)
         self.apply()
         self.config.services.append(service)

@@ -38,7 +38,7 @@ def begin_flood(stage, kind, attack, parts=1, rate=RATE):
 
     wait_for_usual(stage.steelyard)
     process = start_flood(stage.lab, kind, VIP[4], WEB, rate)
-    wait_until(reported, "the flood is listed", 60)
+    wait_until(reported, "the flood is listed")
     return process, reported()[0]
 
 
@@ -108,10 +108,10 @@ def test_sources_are_named_or_called_spoofed(stage):
     wait_for_usual(stage.steelyard)
     one = start_flood(stage.lab, "udp", VIP[4], DNS, RATE, prefix=NETWORK)
     many = start_flood(stage.lab, "udp", VIP[6], DNS, RATE)
-    attack = wait_until(lambda: listed(stage, "dns4", lambda a: a["from"]), "its network", 60)
+    attack = wait_until(lambda: listed(stage, "dns4", lambda a: a["from"]), "its network")
     assert attack["from"][0]["network"] == NETWORK
     assert attack["from"][0]["percent"] > 90
-    attack = wait_until(lambda: listed(stage, "dns6", lambda a: a.get("spread")), "its kind", 60)
+    attack = wait_until(lambda: listed(stage, "dns6", lambda a: a.get("spread")), "its kind")
     assert attack["spread"] == "spoofed or very many"
     assert attack["from"] == []
     table = stage.steelyard.cli("get", "attacks")

@@ -16,7 +16,6 @@ RATE = 800
 SESSIONS = 16384
 TOO_MANY = SESSIONS // 16  # that are half open
 REQUESTS = 40
-PATIENCE_S = 90  # for a switch
 METRICS = "127.0.0.1:9273"
 
 
@@ -70,7 +69,7 @@ class Flooded:
     def switches_on(self):
         stage, before = self.stage, self.before
         flood = start_flood(stage.lab, "syn", VIP[self.family], WEB, RATE)
-        wait_until(lambda: is_on(stage, self.web), "the flood switches it on", PATIENCE_S)
+        wait_until(lambda: is_on(stage, self.web), "the flood switches it on")
         assert not is_on(stage, f"echo{self.family}")
         self.ask()
         assert flood.alive()
@@ -102,7 +101,7 @@ class Flooded:
 
     def switches_off(self):
         stage = self.stage
-        wait_until(lambda: not is_on(stage, self.web), "its end switches it off", PATIENCE_S)
+        wait_until(lambda: not is_on(stage, self.web), "its end switches it off")
         now = defence(stage, self.web)
         assert now["switched_on"] == self.before["switched_on"] + 1
         assert len(self.log()) == self.logged + 2

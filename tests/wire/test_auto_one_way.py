@@ -17,7 +17,6 @@ from tests.wire.modes import ModeStage
 RATE = 800
 SESSIONS = 16384  # a sixteenth of them may be half open
 SEEN = 15  # connections of a client that was served before the flood, without a proof
-PATIENCE_S = 90  # for a switch
 # The defence does not ask for the tunnel's family.
 FLOODED = [row for row in ROWS if row.mode in OWN_VIP and (row.client, row.server) != (4, 6)]
 
@@ -58,7 +57,7 @@ def row_is_flooded(stage, row, others, lasting):
     assert not before["on"]
     server = lasting.get()
     flood = start_flood(stage.lab, "syn", row.vip, str(row.ports[0]), RATE)
-    wait_until(lambda: stage.is_on(row), "the flood switches it on", PATIENCE_S)
+    wait_until(lambda: stage.is_on(row), "the flood switches it on")
     assert not any(map(stage.is_on, others))
     assert {stage.get(row) for _ in range(SEEN + 30)} <= stage.hosts.names()
     assert lasting.get() == server
@@ -86,7 +85,7 @@ def test_floods_switch_it_on_for_their_services_alone(stage):
             lasting[row] = stack.enter_context(one)
             servers[row] = row_is_flooded(stage, row, FLOODED[number + 1 :], one)
         for row in FLOODED:
-            wait_until(lambda row=row: not stage.is_on(row), "its end switches it off", PATIENCE_S)
+            wait_until(lambda row=row: not stage.is_on(row), "its end switches it off")
             asked = stage.counts(row)["answered"]
             assert {stage.get(row) for _ in range(SEEN + 30)} == stage.hosts.names()
             assert stage.counts(row)["answered"] == asked  # nobody is asked any more

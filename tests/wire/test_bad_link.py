@@ -170,7 +170,7 @@ def test_datagrams(bad, row):
             asked, answered = (tell(stats, before, way) for way in ("ab", "ba"))
             return answered if answered["arrived"] == asked["delivered"] else None
 
-        answers = wait_until(carried, "every question has an answer", 30)
+        answers = wait_until(carried, "every question has an answer")
         for _ in range(answers["delivered"]):
             data = one.recv(1000)
             assert data[4:] == b"." * 496

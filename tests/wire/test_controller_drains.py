@@ -40,7 +40,7 @@ def test_a_replaced_host_keeps_drains(stage, joined):
     load = start_wrk(stage.lab, url, 0, connections=4, keep_alive=False)
     steelyard.agent.kill()
     joined.enlist()
-    wait_until(joined.weights, "the new host has its configuration", 60)
+    wait_until(joined.weights, "the new host has its configuration")
     steelyard.wait_server("web4", stage.lab[first].v4, "drain")
     steelyard.wait_server("web4", stage.lab[second].v4, "drain")
     joined.apply(weight=7)
@@ -86,7 +86,7 @@ class Moving:
             now = self.controllers.await_request("web", "routing")
             return now["forwarder"] == forwarder and now["route"]
 
-        hop = wait_until(there, f"the service is at {forwarder}", 120)["next_hop"]
+        hop = wait_until(there, f"the service is at {forwarder}")["next_hop"]
         self.client.ns.ip(f"route replace {MOVING}/32 via {hop}")
         self.controllers.cli("nfv", "route-set", "web")
 

@@ -118,7 +118,6 @@ class Clients:
             lambda: self.failures()
             or all(one.answers > n for one, n in zip(self.talkers, before, strict=True)),
             "every client is answered",
-            60,
         )
         assert not self.failures()
 

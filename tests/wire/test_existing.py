@@ -50,7 +50,7 @@ class Download:
 
     def goes_on(self):
         before = self.size()
-        wait_until(lambda: self.size() > before or not self.curl.alive(), "more has come", 60)
+        wait_until(lambda: self.size() > before or not self.curl.alive(), "more has come")
         assert self.curl.alive(), self.curl.describe()
         return True
 

@@ -78,7 +78,7 @@ def test_collector(stage, collector):
         ends = {"src4_addr": stage.client.v4, "dst4_addr": VIP[4], "dst_port": WEB, "proto": 6}
         return [flow for flow in collector.flows() if ends.items() <= flow.items()]
 
-    flow = wait_until(flows_to_the_vip, "the collector has a packet of the client", 60)[0]
+    flow = wait_until(flows_to_the_vip, "the collector has a packet of the client")[0]
     assert flow["in_packets"] % 2 == 0  # each stands for two
     assert sampled("packet") > 0
     assert sampled("counters") > 0

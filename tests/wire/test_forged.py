@@ -147,7 +147,7 @@ def forge(stage, talks, source, to, port, packets, *how):
     assert finish_flood(flood, wait=True)["sent"] == packets
     for talk in talks:
         talk.exchange()
-        wait_until(talk.is_same, f"the session of {talk.row} is alive", 60)
+        wait_until(talk.is_same, f"the session of {talk.row} is alive")
 
 
 def steps(packets):

@@ -280,7 +280,7 @@ def test_hooks_change_under_traffic(stack):
             assert not any(talk.failed for talk in talks), [talk.failed for talk in talks]
             return all(talk.answered > was + 2 for talk, was in zip(talks, before, strict=True))
 
-        wait_until(more, "all clients have answers", 60)
+        wait_until(more, "all clients have answers")
 
     for _ in range(2):
         for order in (

@@ -101,7 +101,7 @@ class Flow:
         self.begin += count
 
     def wait(self, count):
-        wait_until(lambda: self.came() >= self.begin + count, "the link has read it", 60)
+        wait_until(lambda: self.came() >= self.begin + count, "the link has read it")
 
     def received(self):
         """The numbers of all datagrams that have arrived, in their order."""

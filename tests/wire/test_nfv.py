@@ -95,9 +95,9 @@ class Nfv:
     def kill_leader(self):
         """Another controller works on requests then; the dead one comes back."""
         controllers = self.controllers
-        name = wait_until(controllers.leader, "a controller works on requests", 60)
+        name = wait_until(controllers.leader, "a controller works on requests")
         controllers.kill(name)
-        wait_until(lambda: controllers.leader() not in (None, name), f"another than {name}", 60)
+        wait_until(lambda: controllers.leader() not in (None, name), f"another than {name}")
         controllers.revive()
 
     # ---- what there is ---------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_workflow_from_request_to_shares(nfv):
 
     assert nfv.reach("web", "needs-forwarder")["why"] == "there is no forwarder", "③"
     nfv.kill_leader()
-    wait_until(nfv.created.exists, "the management system creates a forwarder", 60)
+    wait_until(nfv.created.exists, "the management system creates a forwarder")
     assert nfv.reach("web", "needs-forwarder")
     nfv.forwarder.join()
     nfv.made.touch()
@@ -192,14 +192,14 @@ def die_while_configuring(nfv):
 
 def follow_load(nfv):
     """⑧ What a busy server gets falls, and so does what it serves."""
-    wait_until(lambda: nfv.share("web", "s1"), "shares are known", 60)
+    wait_until(lambda: nfv.share("web", "s1"), "shares are known")
     nfv.loads["s1"] = 0.9
 
     def little():
         nfv.load(WEB, 20)
         return nfv.share("web", "s1") < 0.6 * EVEN
 
-    wait_until(little, "little for s1", 120)
+    wait_until(little, "little for s1")
     served = nfv.load(WEB, 300)
     assert served["s1"] < min(served["s2"], served["s3"])
     nfv.loads["s1"] = 0.1
@@ -208,7 +208,7 @@ def follow_load(nfv):
         nfv.load(WEB, 20)
         return nfv.share("web", "s1") > 0.8 * EVEN
 
-    wait_until(much, "s1 gets as much as the others again", 120)
+    wait_until(much, "s1 gets as much as the others again")
 
 
 def end(nfv):

@@ -51,7 +51,7 @@ def ask_beside(stage, kind, family, port):
     """Requests succeed during a flood, and at once after it; open connections live."""
     lasting = [HttpConnection(stage.client, VIP[family], WEB) for _ in range(10)]
     flood = start_flood(stage.lab, kind, VIP[family], str(port), RATE, 120)
-    wait_until(lambda: evicted(stage) > 0, "the flood has its share", 60)
+    wait_until(lambda: evicted(stage) > 0, "the flood has its share")
     target = f"[{VIP[family]}]:{WEB}" if family == 6 else f"{VIP[family]}:{WEB}"
     during = paced(stage.lab, REQUESTS // 4, 4, targets=(target,), patience=PATIENCE)
     assert flood.alive()

@@ -149,7 +149,7 @@ def answers_are_lost(link, clients):
         times = Counter(packet[TCP].dport for packet in answers)
         return all(times[port] >= 3 for port in ports)
 
-    wait_until(sent_again, "the server has sent each answer three times", 60)
+    wait_until(sent_again, "the server has sent each answer three times")
     link.lab.close_captures()
     link.set("ba", loss=0)
     for client in clients:

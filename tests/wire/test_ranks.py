@@ -15,7 +15,7 @@ from tests.lab import Lab
 from tests.lab.steelyard import BUILD, SANITIZED, memory_options
 from tests.lab.topology import FRONT, v4, v6
 
-PORT, DEADLINE_S = 7010, 120
+PORT, DEADLINE_S = 7010, 300
 ADDRESS = {4: v4(FRONT, 110), 6: v6(FRONT, 110)}
 USUAL, URGENT, LOW, LATER = 4, 0, 5, 7
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))

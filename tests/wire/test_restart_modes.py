@@ -218,7 +218,6 @@ class Connections:
             lambda: self.failures()
             or all(one.count > n for one, n in zip(self.new, before, strict=True)),
             "each cell begins a connection",
-            60,
         )
         assert not self.failures()
 
@@ -309,7 +308,7 @@ def test_killed_before_and_behind_the_header(stage):
         assert all_are("syn-received")
         servers_hear_nothing.enter_context(losing(stage.lab, SERVERS, 1000))
         client_hears_nothing.close()
-        wait_until(lambda: all_are("established"), "each client has sent its first data", 60)
+        wait_until(lambda: all_are("established"), "each client has sent its first data")
         die_and_begin(1)
         assert all_are("established")
         servers_hear_nothing.close()

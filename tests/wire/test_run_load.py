@@ -74,8 +74,8 @@ def nginx(stack):
 def test_ten_thousand_connections(stack, nginx):
     """All are open at a time, and each is answered; none fails."""
     load = start_wrk(stack, url(V4, PLAIN, ""), 0, connections=MANY, seconds=600, timeout_s=120)
-    wait_until(lambda: opened(stack) == MANY, "all are open", 300)
-    wait_until(lambda: len({line[0] for line in served(nginx)}) == MANY, "all are answered", 300)
+    wait_until(lambda: opened(stack) == MANY, "all are open")
+    wait_until(lambda: len({line[0] for line in served(nginx)}) == MANY, "all are answered")
     load.child.send_signal(signal.SIGINT)
     report = finish_wrk(load)
     assert not report.failed, report
@@ -92,7 +92,7 @@ H2LOAD = re.compile(
 def h2load(lab, where, requests, clients, *options):
     """Its requests must all succeed."""
     argv = ["h2load", "-n", requests, "-c", clients, "-m", STREAMS, *options, where]
-    out = lab["client"].ns.run(argv, deadline_s=300)
+    out = lab["client"].ns.run(argv)
     counts = [int(word) for word in H2LOAD.search(out).groups()]
     assert counts == [requests] * 4 + [0] * 3, out
     return out
@@ -147,7 +147,7 @@ def test_redis_benchmark(stack, clients, pipeline, requests):
     )
     words = ["redis-benchmark", "-h", V4, "-p", 8000, "-c", clients, "-P", pipeline]
     words += ["-n", requests, "-r", 1_000_000, "-t", "set,get,lpush,lrange_100", "--csv"]
-    report = stack["client"].ns.run(words, deadline_s=300)
+    report = stack["client"].ns.run(words)
     assert report.count('"SET"') == report.count('"GET"') == report.count('"LPUSH"') == 1
     for command in ("set", "get", "lpush", "lrange"):
         assert calls(stack, command) >= requests

@@ -95,7 +95,7 @@ def reaches(read, rate, share=0.02):
         sent, least, most = first.since()
         return sent >= (1 - share) * rate * least and sent <= (1 + share) * rate * most
 
-    wait_until(good, f"{rate} bit/s leave", deadline_s=120)
+    wait_until(good, f"{rate} bit/s leave")
 
 
 @pytest.mark.drops("shaping-full")
@@ -120,7 +120,7 @@ def test_a_port_keeps_its_rate_and_the_high_class_goes_first(shaping, family):
         wait_until(lambda: stage.accounting.dropped().get("shaping-full"), "the queue is full")
         high = {"tag": VOICE, "rate": 100, "size": 200, "kind": EF}
         with Sender(stage.client, VIP[family], SINK, **high):
-            wait_until(lambda: sink.packets[VOICE] >= 300, "the high class comes", 60)
+            wait_until(lambda: sink.packets[VOICE] >= 300, "the high class comes")
         reaches(lambda: sink.bytes[BULK] * 1014 // 1000, rate)
     sent, _, most = first.since()
     assert sent <= 1.01 * rate * most + 8 * 200_000

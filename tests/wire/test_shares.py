@@ -66,7 +66,7 @@ def test_delays_are_seen_in_passing(stage):
             assert delay["s3"]["smoothed_ns"] > 40_000_000 * 0.99
             return mean["s3"] > max(mean["s1"], mean["s2"])
 
-        wait_until(is_seen, "s3 is later than the others", 60)
+        wait_until(is_seen, "s3 is later than the others")
     text = stage.steelyard.cli("describe", "server", stage.lab["s3"].address(4))
     assert "answers to SYNs: " in text and " handshakes" in text
 
@@ -130,7 +130,7 @@ def test_lost_segments_are_counted(stage, way):
             others = max(parts["s1"], parts["s2"])
             return lost >= 3 and watched(stage, "s1")[0] > 0 and parts["s3"] > 3 * others
 
-        wait_until(is_seen, "lost segments of s3", 120)
+        wait_until(is_seen, "lost segments of s3")
     text = stage.steelyard.cli("describe", "server", stage.lab["s3"].address(4))
     assert "watched segments lost" in text or "watched segment lost" in text
 
@@ -145,14 +145,14 @@ def test_shares_follow_delays(stage, scheduler):
             ask(stage, 10)
             return 0 < share_of(stage, "s3") < 0.19
 
-        wait_until(little, "little for s3", 60)
+        wait_until(little, "little for s3")
 
         def is_followed():
             served = ask(stage, 150)
             return 1.5 * served["s3"] < min(served["s1"], served["s2"])  # not by chance alone
 
-        wait_until(is_followed, "sessions follow shares", 60)
-        wait_until(little, "still little for s3", 60)
+        wait_until(is_followed, "sessions follow shares")
+        wait_until(little, "still little for s3")
         after = servers(stage)
         assert all(s["weight"] == 10 for s in after.values())
         assert after["s3"]["share"]["state"] == "partly"
@@ -187,7 +187,7 @@ def test_p2c_avoids_the_late_one(stage):
             served = ask(stage, 100)
             return 3 * served["s3"] < min(served["s1"], served["s2"])
 
-        wait_until(is_avoided, "s3 is avoided", 60)
+        wait_until(is_avoided, "s3 is avoided")
 
 
 def test_feedback_ends_with_the_configuration(stage):

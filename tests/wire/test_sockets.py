@@ -25,7 +25,7 @@ families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 ECHO = BUILD / "examples/steelyard-echo"
 PORT, KERNEL_PORT = 7007, 7008
 ADDRESS = {4: v4(FRONT, 100), 6: v6(FRONT, 100)}
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 
 class Echo:
@@ -116,7 +116,7 @@ def test_large_segments_that_the_kernel_refuses_are_counted(echo, server):
                 target=lambda: (one.sendall(data), one.shutdown(socket.SHUT_WR))
             )
             sender.start()
-            wait_until(lambda: listed(name)["unsent"] > before, "the queue is full", DEADLINE_S)
+            wait_until(lambda: listed(name)["unsent"] > before, "the queue is full")
         finally:
             host.run(["tc", "qdisc", "del", "dev", "front", "root"])
         came, size = receive_all(one)
@@ -197,7 +197,7 @@ def test_slow_reader(echo, server, family):
                     at = (at + size) % len(block)
             return probes() > before + 1
 
-        wait_until(waits, "the server reads no more", DEADLINE_S)
+        wait_until(waits, "the server reads no more")
         one.settimeout(DEADLINE_S)
         one.shutdown(socket.SHUT_WR)
         assert receive_all(one)[0] == sent.hexdigest()
@@ -210,7 +210,7 @@ def test_client(echo, family):
     with EchoServer(client, KERNEL_PORT, family):
         size = 5_000_000
         process = echo.run("-p", KERNEL_PORT, "-c", client.address(family), "-n", size)
-        assert process.wait(DEADLINE_S) == 0, process.describe()
+        assert process.wait() == 0, process.describe()
         assert process.output().count(f"{size} bytes came back") == echo.threads
 
 

@@ -20,7 +20,7 @@ MAC = "02:00:00:00:00:0"
 OWN = {4: "10.8.1.2", 6: "fd08::2"}
 PEER = {4: "10.8.1.1", 6: "fd08::1"}
 LENGTH = {4: 24, 6: 64}
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 
 @pytest.fixture

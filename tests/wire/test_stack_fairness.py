@@ -24,11 +24,11 @@ def shares(stage, stack, kernel):
     stage.link.set("ab", delay_ms=RTT_MS / 2)
     flows = Bottleneck(stage, peer, stack, kernel, "cubic")
     try:
-        wait_until(lambda: min(flows.received()) > FIRST, "every flow runs", 300)
+        wait_until(lambda: min(flows.received()) > FIRST, "every flow runs")
         for volume in (VOLUME / 5, VOLUME):  # the first part does not count
             before = flows.received()
             end = sum(before) + volume
-            wait_until(lambda end=end: sum(flows.received()) > end, "they go on", 600)
+            wait_until(lambda end=end: sum(flows.received()) > end, "they go on")
         after = flows.received()
     finally:
         flows.close()

@@ -380,9 +380,9 @@ def kept_acknowledgements(interop, peer, **words):
     job = peer.connect(
         interop.stack_address[4], address, number, asks=1, parts="100,50", part_ms=1, **words
     )
-    wait_until(lambda: interop.link.stats("ab")["on_the_way"], "the SYN is answered", 60)
+    wait_until(lambda: interop.link.stats("ab")["on_the_way"], "the SYN is answered")
     interop.link.hurry()
-    wait_until(lambda: one.received >= 100, "the first part arrives", 60)
+    wait_until(lambda: one.received >= 100, "the first part arrives")
     wait_until(lambda: peer.talking(job)[0]["written"] == 150, "all is written")
     yield one, job
     interop.link.set("ab", defaults="")
@@ -467,7 +467,7 @@ def test_kernel_waits_for_stack(interop):
         """Not while the machine stands still."""
         return delayed(kernel_asks(interop, 15, quick_ack=True), "kernel") < 5
 
-    wait_until(is_quick, "the stack acknowledges at once", 60)
+    wait_until(is_quick, "the stack acknowledges at once")
 
 
 @families

@@ -176,7 +176,7 @@ def test_reload_under_load_loses_no_request(stage):
     process = start_wrk(stage.lab, URL, 0, keep_alive=False)  # until it is stopped
     server = stage.config["web4"].server(stage.lab["s1"].v4)
     for reloads in range(20):
-        wait_until(lambda n=reloads: packets() > before + 1000 * n, "traffic flows", 60)
+        wait_until(lambda n=reloads: packets() > before + 1000 * n, "traffic flows")
         server.weight = 1 + reloads % 5
         stage.apply()
     process.send(signal.SIGINT)
