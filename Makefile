@@ -27,7 +27,7 @@ DOCUMENTS := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md deploy/packa
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local
 
-.PHONY: help setup build asan test bench bench-docs adopt schedulers lint format demo demo-clean install uninstall clean
+.PHONY: help setup build asan test soak bench bench-docs adopt schedulers lint format demo demo-clean install uninstall clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into
 
 test: setup build asan ## set up, build and run every test
 	@DISTURB="$(DISTURB)" scripts/check test $(ONLY)
+
+soak: setup build asan ## the long forms of tests that draw by chance: hours; ONLY="soak-traffic …": some
+	@scripts/check soak $(ONLY)
 
 bench: setup build ## measure: all, or BENCH="density …"; QUICK=1: headline cells only
 	@.venv/bin/python -m bench $(BENCH) $(if $(QUICK),--quick) $(if $(RESUME),--resume)

@@ -36,6 +36,7 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "both_builds: what timing or optimisation may change: run it with both builds"
     )
+    config.addinivalue_line("markers", "soak: it has a long form, for `make soak` (lab/soak.py)")
 
 
 class Share:

@@ -91,19 +91,19 @@ FUZZ_S = 6  # per target; longer runs are for `build/fuzz/…` by hand
 GO_FUZZ = {"FuzzParse": "./internal/config", "FuzzReadFrame": "./internal/dpclient"}
 
 
-def fuzz_one(build, target):
+def fuzz_one(build, target, seconds):
     """Runs one target for a while."""
     name = Path(target).name
     # libFuzzer writes what it finds into the first folder, and only reads the others.
     found, seeds = build / "found" / name, ROOT / "tests/fuzz/corpus" / name.removeprefix("fuzz_")
     found.mkdir(parents=True, exist_ok=True)
     folders = [found] + ([seeds] if seeds.is_dir() else [])
-    limits = [f"-max_total_time={FUZZ_S}", "-max_len=2000", f"-artifact_prefix={found}/"]
+    limits = [f"-max_total_time={seconds}", "-max_len=2000", f"-artifact_prefix={found}/"]
     return check_of(run(build / target, *limits, *folders, yielding=True), target)
 
 
-def go_fuzz(name, package):
-    command = ["go", "test", "-run", "^$", "-fuzz", f"^{name}$", "-fuzztime", f"{FUZZ_S}s"]
+def go_fuzz(name, package, seconds):
+    command = ["go", "test", "-run", "^$", "-fuzz", f"^{name}$", "-fuzztime", f"{seconds}s"]
     process = run(*command, "-parallel", "1", package, yielding=True)
     count = check_of(process, f"{package} {name}")
     if "no fuzz tests to fuzz" in process.stdout:
@@ -125,8 +125,8 @@ def build_fuzz(build, targets):
     return built, count
 
 
-def test_fuzz():
-    """Each fuzz target for a short while, as many at a time as there are cores."""
+def test_fuzz(seconds=FUZZ_S):
+    """Each fuzz target for some seconds, as many at a time as there are cores."""
     build = ROOT / "build/fuzz"
     if not (build / "build.ninja").exists():
         process = run("meson", "setup", build, "-Dfuzz=true", env={"CC": "clang"})
@@ -140,8 +140,8 @@ def test_fuzz():
     if not targets:
         return complaints([listed[-2000:]], "no fuzz targets in build/fuzz")
     built, count = build_fuzz(build, targets)
-    calls = [functools.partial(fuzz_one, build, target) for target in built]
-    calls += [functools.partial(go_fuzz, *target) for target in GO_FUZZ.items()]
+    calls = [functools.partial(fuzz_one, build, target, seconds) for target in built]
+    calls += [functools.partial(go_fuzz, *target, seconds) for target in GO_FUZZ.items()]
     for result in beside(calls):
         count += result
     return count

@@ -4,10 +4,11 @@
 A test that causes drops names them: @pytest.mark.drops("nat-stray"). Any other reason fails it.
 """
 
+import signal
+
 import pytest
 
 from tests.lab.flood import provide_internet
-from tests.lab.lab import catch_signals
 from tests.wire.interop import interop, interop_stage  # noqa: F401
 from tests.wire.joined import joined  # noqa: F401
 from tests.wire.running import run_lab, stack  # noqa: F401
@@ -24,7 +25,13 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "sanitized: programs get the preloaded library of SY_BUILD (running.py)"
     )
-    catch_signals()
+    # pytest takes SystemExit for a failure of one test, and goes on with the next one.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end_run)
+
+
+def end_run(number, _frame):
+    pytest.exit(f"signal {number}", 128 + number)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -17,6 +17,7 @@ import pytest
 from tests.lab import wait_until
 from tests.lab.clients import finish_wrk, start_wrk
 from tests.lab.clocks import DAY, HOUR, MINUTE
+from tests.lab.soak import by_form, has_long_form
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.joined import Joined
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.workers(1)  # nothing of it is a worker's
 KINDS = ("kill", "freeze", "cut", "agent", "host", "clock")
 CLOCKS = (MINUTE, HOUR, DAY, 8 * DAY)  # how far a clock is set that others still trust
 LOST = 40 * DAY  # longer than a certificate lasts
-FAULTS = int(os.environ.get("STEELYARD_CHAOS", len(KINDS)))
+FAULTS = int(os.environ.get("STEELYARD_CHAOS", by_form(len(KINDS), 200)))
 SEED = int(os.environ.get("STEELYARD_CHAOS_SEED", "16"))
 
 
@@ -101,6 +102,7 @@ def trio(stage):
         one.close()
 
 
+@has_long_form
 def test_no_fault_costs_a_request_or_a_change(stage, trio):
     #   wrk ── forwarder ── s1, s2, …
     #              │                      ┌ c1 ┐

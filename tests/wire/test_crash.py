@@ -12,12 +12,13 @@ import pytest
 
 from tests.lab import wait_until
 from tests.lab.clients import HttpConnection, dns_txt, finish_wrk, http_get, start_wrk
+from tests.lab.soak import by_form, has_long_form
 from tests.lab.steelyard import DNS, VIP, WEB
 from tests.wire.conftest import check_accounting
 from tests.wire.stage import Stage
 
 pytestmark = pytest.mark.both_builds
-KILLS = 20
+KILLS = by_form(6, 200)
 FLOWS = 6  # of each kind and family
 ENDLESS = 10**9  # requests: until stopped
 
@@ -147,9 +148,10 @@ def adoption_is_right(steelyard):
     return found["results"]["kept"]
 
 
+@has_long_form
 @pytest.mark.drops("no-session")
 def test_killed_at_any_moment(stage):
-    """Twenty times; no connection fails, and every flow stays with its server."""
+    """Several times; no connection fails, and every flow stays with its server."""
     steelyard = stage.steelyard
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
