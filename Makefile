@@ -26,6 +26,9 @@ DOCUMENTS := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md deploy/packa
 # The toolchain that setup fetched, where the machine's own is too old.
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local
+# Clones in other folders share what ccache keeps.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
 
 .PHONY: help setup build asan test soak bench bench-docs adopt schedulers lint format demo demo-clean install uninstall clean
 
