@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this machine can run at present: lanes of tests, and how much of a core a program gets."""
 
+import functools
 import os
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ LEAST_SHARE = 0.2  # of a core: below it a further lane only makes tests wait lo
 PROBE_S = 0.02
 
 
+@functools.cache
 def lanes(cores=None, memory_gb=None):
     """Returns how many lanes of tests to run at once. Tests of traffic wait for most of their time,
     so there are two lanes a core, and never fewer than two."""
@@ -24,6 +26,14 @@ def memory_available_gb():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) / (1 << 20)
     return 0
+
+
+@functools.cache
+def lane_pages():
+    """Returns how many huge pages of 2 MB a lane may use: its share of those that are free when the
+    first lane begins."""
+    file = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+    return int(file.read_text()) // lanes() if file.exists() else 0
 
 
 def core_share(compute_s=PROBE_S):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from checks.alone import broken_tests
 from checks.base import RESULTS, ROOT, VENV, Count, Failure, beside, check_of, complaints, run
-from checks.machine import MAX_LANES
+from checks.machine import MAX_LANES, lane_pages
 
 # C programs that need the kernel, and so may run again alone: alone.py. The others do the same each
 # time, or draw what they do by chance: there a failure that does not come again still counts.
@@ -241,6 +241,7 @@ def pytest_suite(name, *arguments, env=None):
 def shared_suite(name, part, *arguments, env=None):
     """One of several processes that share the files of a suite; see tests/conftest.py."""
     share = [f"--share={RESULTS / name}.share", f"--lane={part}"]
+    env = {**(env or {}), "SY_LANE_PAGES": str(lane_pages())}
     return pytest_suite(f"{name}-{part}", *share, *arguments, env=env)
 
 

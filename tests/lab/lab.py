@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.lab import reap
+from tests.lab import pages, reap
 from tests.lab.capture import Capture
 from tests.lab.process import CommandFailed, Process, adopt_orphans
 from tests.lab.topology import Network
@@ -109,6 +109,7 @@ class Lab:
         reap.clean_hosts(self.id)
         self.network.destroy()
         reap.remove_shared_files(self.id)
+        pages.release(self.id)
         reap.drop(self.dir)
 
     def start(self, host, name, argv, env=None, commanded=False):

@@ -25,7 +25,7 @@ class Load:
     def __init__(self, lab, host, name="steelyard-load", port="eth0", memory=(), **options):
         self.file = lab.dir / f"{name}.json"
         argv = [LOAD, "--port", port, "--json", self.file, "--log", "info"]
-        argv += memory or memory_options()
+        argv += memory or memory_options(lab)
         for option, value in options.items():
             for one in value if isinstance(value, list) else [value]:
                 argv.append("--" + option.strip("_").replace("_", "-"))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds huge pages to the kernel's pool for some time; a note records them and outlives the
-process."""
+process. Also: which labs of a process may use those that are there."""
 
 import json
+import os
 from pathlib import Path
 
 POOLS = Path("/sys/kernel/mm/hugepages")
@@ -76,3 +77,22 @@ def mounts():
             if name == "pagesize":
                 found.append((Path(where), int(value[:-1]) << units[value[-1]]))
     return found
+
+
+# Pages of 2 MB that this process may use, if several share the machine (scripts/check).
+BUDGET = "SY_LANE_PAGES"
+_granted = {}
+
+
+def grant(owner, count):
+    """Returns whether `owner` may use so many pages of 2 MB until release(); the same answer each
+    time. Two processes that look at the free ones at the same time would both take the last."""
+    if owner not in _granted:
+        free = Pool(2 << 20).free()
+        budget = int(os.environ.get(BUDGET, free)) - sum(_granted.values())
+        _granted[owner] = count if count <= min(free, budget) else 0
+    return _granted[owner] > 0
+
+
+def release(owner):
+    _granted.pop(owner, None)

@@ -5,12 +5,11 @@ import copy
 import ipaddress
 import json
 import os
-import re
 import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.lab import api, reap
+from tests.lab import api, pages, reap
 from tests.lab.config import Config, Server, Service
 from tests.lab.lab import ROOT
 from tests.lab.process import CommandFailed, run
@@ -67,10 +66,10 @@ def web_and_dns(network, checked=True, scheduler="wrr"):
     return config
 
 
-def memory_options(huge=True):
-    """Huge pages if enough are free for two forwarders: an upgrade runs both."""
-    free = re.search(r"HugePages_Free: *(\d+)", Path("/proc/meminfo").read_text())
-    if huge and free and int(free[1]) * 2 >= 2 * MEMORY_MB + 64:
+def memory_options(lab, huge=True):
+    """Huge pages if the lab may use enough for two forwarders with sessions: an upgrade runs
+    both."""
+    if huge and pages.grant(lab.id, MEMORY_MB + 32):
         return ["--memory", MEMORY_MB]
     return ["--no-huge", "--memory", SMALL_PAGES_MB]
 
@@ -139,7 +138,7 @@ class Steelyard:
         argv += ["--socket-group", self.options.group] if self.options.group else []
         argv += ["--slot-key", self.options.slot_key] if self.options.slot_key else []
         # The choice stays: a later start finds the sessions only in the same memory.
-        self.memory = self.memory or memory_options(self.options.huge)
+        self.memory = self.memory or memory_options(self.lab, self.options.huge)
         # A system call that the filters should allow ends the process, and so the test.
         return [*argv, "--seccomp", "trap", "--log", "info", *self.memory]
 

@@ -157,7 +157,7 @@ def test_kernel_does_not_use_a_vip_itself(host):
 
 def test_second_forwarder_is_refused(host):
     ns = host.lab["forwarder"].ns
-    argv = [FORWARDER, "--instance", f"{host.lab.id}b", *memory_options(huge=False)]
+    argv = [FORWARDER, "--instance", f"{host.lab.id}b", *memory_options(host.lab, huge=False)]
     argv += ["--state", host.lab.dir / "second", "--socket", host.lab.dir / "second.sock"]
     done = ns.run([*argv, "--port", "front"], check=False)
     assert done.returncode > 0

@@ -40,7 +40,7 @@ def start(lab):
     def begin(name, how, *params):
         argv = [BUILD / f"examples/steelyard-priority-{name}", "-i", "front", "-a", ADDRESS]
         argv += ["-p", PORT, "-s", stack_name(f"{name}-{how}")]
-        argv += ["-H"] if "--no-huge" in memory_options() else []
+        argv += ["-H"] if "--no-huge" in memory_options(lab) else []
         if how == "eBPF":
             argv += ["-e", READY / f"{name}.bpf.o"]
             argv += [word for param in params for word in ("-P", param)]

@@ -31,7 +31,7 @@ def lab():
 def server(lab):
     argv = [BUILD / "examples/steelyard-ranks", "-i", "front", "-p", PORT]
     argv += [word for address in ADDRESS.values() for word in ("-a", address)]
-    argv += ["-H"] if "--no-huge" in memory_options() else []
+    argv += ["-H"] if "--no-huge" in memory_options(lab) else []
     process = lab.start("forwarder", "steelyard-ranks", argv, SANITIZED)
     try:
         process.wait_for("^ready$")

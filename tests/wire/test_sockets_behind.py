@@ -30,7 +30,7 @@ def lab():
             )
         argv = [BUILD / "examples/steelyard-echo", "-i", "eth0", "-T", "-v", "-p", PORT]
         argv += [word for one in address.values() for word in ("-a", one)]
-        argv += ["-H"] if "--no-huge" in memory_options() else []
+        argv += ["-H"] if "--no-huge" in memory_options(lab) else []
         lab.echo = lab.start("s1", "steelyard-echo", argv, SANITIZED)
         lab.echo.wait_for("^ready$")
         Steelyard(lab, config).start()

@@ -109,7 +109,7 @@ def test_a_private_mount_namespace_is_reported(tmp_path):
         place = ["--state", tmp_path, "--socket", tmp_path / "forwarder.sock"]
         ports = [word for port in lab.network.ports for word in ("--port", port)]
         start = [FORWARDER, "--instance", lab.id, *place, *ports, "--log", "info"]
-        start += ["--sessions", "1024", *memory_options()]
+        start += ["--sessions", "1024", *memory_options(lab)]
         first = [*"unshare --pid --fork --mount-proc --kill-child sh -c".split(), '"$@"; true']
         mount = 'mount -t bpf bpf /sys/fs/bpf && exec "$@"'
         argv = [*first, "sh", "unshare", "--mount", "sh", "-c", mount, "sh", *start]
