@@ -26,6 +26,10 @@ DOCUMENTS := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md deploy/packa
 # The toolchain that setup fetched, where the machine's own is too old.
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local
+# Compilers write large files; /tmp may be small.
+export GOTMPDIR := $(CURDIR)/build/tmp
+SCRATCH := TMPDIR=$(GOTMPDIR)
+$(shell mkdir -p "$(GOTMPDIR)")
 # Clones in other folders share what ccache keeps.
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
@@ -57,7 +61,7 @@ build/asan/build.ninja:
 		|| { tail -n 20 build/asan/meson-logs/meson-log.txt; exit 1; }
 
 build: build/dev/build.ninja ## build the programs into build/bin
-	@ninja -C build/dev -j $(JOBS) --quiet
+	@$(SCRATCH) ninja -C build/dev -j $(JOBS) --quiet
 	@mkdir -p $(BIN)
 	@ln -sf ../dev/dataplane/forwarder/steelyard-forwarder ../dev/bench/load/steelyard-load \
 		../dev/dataplane/preload/steelyard-keeper ../dev/dataplane/preload/libsteelyard-preload.so $(BIN)/
@@ -68,7 +72,7 @@ build: build/dev/build.ninja ## build the programs into build/bin
 	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/steelyard ./tests/traffic ./bench/fleet ./examples/nfv-manager
 
 asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into build/asan
-	@ninja -C build/asan -j $(JOBS) --quiet
+	@$(SCRATCH) ninja -C build/asan -j $(JOBS) --quiet
 
 test: setup build asan ## set up, build and run every test
 	@DISTURB="$(DISTURB)" scripts/check test $(ONLY)
@@ -190,4 +194,4 @@ uninstall: ## remove what install put there; the configuration stays
 	done
 
 clean: ## remove everything that was built, but the toolchain
-	rm -rf build/dev build/asan build/fuzz build/bin build/results build/bench
+	rm -rf build/dev build/asan build/fuzz build/bin build/results build/bench build/tmp build/clock

@@ -9,9 +9,17 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define FOLDER_NAME 64
+#define FOLDER_NAME 256
 
-/* Makes WHERE/steelyard-test-PID-…; where: /tmp or /dev/shm. */
+/* Returns where large files belong: TMPDIR, as /tmp may be small. */
+static inline const char *folder_large(void)
+{
+	const char *where = getenv("TMPDIR");
+
+	return where && *where ? where : "/tmp";
+}
+
+/* Makes WHERE/steelyard-test-PID-…; where: folder_large(), /tmp or /dev/shm. */
 static inline bool folder_make(char out[static FOLDER_NAME], const char *where)
 {
 	snprintf(out, FOLDER_NAME, "%s/steelyard-test-%d-XXXXXX", where, (int)getpid());

@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build/results"
 VENV = ROOT / ".venv/bin"
+SCRATCH = ROOT / "build/tmp"  # for large files: /tmp may be small
 
 
 @dataclasses.dataclass

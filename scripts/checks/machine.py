@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+LEAST_GB = 1  # of memory, without which nothing begins
 LANE_GB = 2  # of memory: two labs with sanitized forwarders, their servers and clients
 MAX_LANES = 8
 LEAST_SHARE = 0.2  # of a core: below it a further lane only makes tests wait longer

@@ -9,7 +9,18 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from checks.alone import broken_tests
-from checks.base import RESULTS, ROOT, VENV, Count, Failure, beside, check_of, complaints, run
+from checks.base import (
+    RESULTS,
+    ROOT,
+    SCRATCH,
+    VENV,
+    Count,
+    Failure,
+    beside,
+    check_of,
+    complaints,
+    run,
+)
 from checks.machine import MAX_LANES, lane_pages
 
 # C programs that need the kernel, and so may run again alone: alone.py. The others do the same each
@@ -52,6 +63,8 @@ def ran(again, name):
 def meson_suite(build, *options, env=None, yielding=False):
     log = ROOT / build / "meson-logs/testlog.json"
     log.unlink(missing_ok=True)
+    SCRATCH.mkdir(exist_ok=True)
+    env = {**(env or {}), "TMPDIR": str(SCRATCH)}
     command = ["meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs", *options]
     process = run(*command, env=env, yielding=yielding)
     if not log.exists():
@@ -157,7 +170,9 @@ def test_soak():
 
 
 def test_go():
-    return go_suite("./...")
+    # Fetches what tests alone import: they run without a network.
+    fetched = run("go", "list", "-test", "-deps", "./...")
+    return check_of(fetched, "go list") if fetched.returncode else go_suite("./...")
 
 
 def go_again(package, test):
@@ -166,10 +181,16 @@ def go_again(package, test):
     return count if count.passed or count.failed else Count(failed=1)
 
 
+# Tests of Go have a loopback interface of their own: the host's may lack IPv6, and its ports are in
+# use by others.
+LOOPBACK = 'ip link set lo up && sysctl -qw net.ipv6.conf.lo.disable_ipv6=0 && exec "$@"'
+
+
 def go_suite(*arguments):
     """A failed test of it may run again alone: alone.py."""
     # The slow ones of a package wait for most of their time.
-    process = run("go", "test", "-json", "-count=1", "-parallel", "4", *arguments)
+    command = ("go", "test", "-json", "-count=1", "-parallel", "4", *arguments)
+    process = run("unshare", "--net", "sh", "-c", LOOPBACK, "sh", *command)
     count, output, begun = Count(), {}, set()
     for line in process.stdout.splitlines():
         try:

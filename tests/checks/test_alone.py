@@ -110,12 +110,12 @@ def test_tests_in_go_run_again(monkeypatch):
     asked, answers = [], iter([(1, GO), (0, GO_AGAIN), (0, GO_AGAIN), (0, GO_AGAIN), (0, "")])
 
     def run(*command):
-        asked.append(command[6:])
+        asked.append(command[command.index("-parallel") + 2 :])
         returncode, stdout = next(answers)
         return subprocess.CompletedProcess(command, returncode, stdout)
 
     monkeypatch.setattr(suites, "run", run)
-    count = suites.test_go()
+    count = suites.go_suite("./...")
     assert (count.passed, count.failed) == (1, 2)
     part, whole = count.failures
     assert (part.test, whole.test) == ("p TestIt/one", "p TestIt")
@@ -136,7 +136,7 @@ def test_a_package_that_dies_is_no_disturbance(monkeypatch):
     """Nobody knows what its other tests would have said."""
     died = subprocess.CompletedProcess([], 2, GO_DIES)
     monkeypatch.setattr(suites, "run", lambda *_: died)
-    count = suites.test_go()
+    count = suites.go_suite("./...")
     assert count.failed == 2
     assert [failure.test for failure in count.failures] == ["p TestIt"]
     assert any("p ended in the middle of TestNext" in note for note in count.notes)

@@ -116,6 +116,7 @@ class Namespace:
         self.remove_files()
         # Makes addresses usable at once, and suppresses unsolicited packets.
         for scope in ("all", "default"):
+            self.sysctl(f"ipv6.conf.{scope}.disable_ipv6", 0)  # also where the host has none
             self.sysctl(f"ipv6.conf.{scope}.accept_dad", 0)
             self.sysctl(f"ipv6.conf.{scope}.router_solicitations", 0)
             self.sysctl(f"ipv6.conf.{scope}.accept_ra", 0)

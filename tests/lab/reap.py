@@ -18,6 +18,7 @@ from tests.lab.netns import Namespace, delete_all
 
 LABS = Path("/run/steelyard-lab")
 NETNS = Path("/run/netns")
+SCRATCH = Path(__file__).resolve().parents[2] / "build/tmp"
 
 
 def _started(pid):
@@ -100,7 +101,7 @@ def remove(lab_id):
 
 def reap_tests():
     """Removes the folders of C tests that have ended (tests/folder.h)."""
-    for where in ("/tmp", "/dev/shm"):
+    for where in ("/tmp", "/dev/shm", SCRATCH):
         for folder in Path(where).glob("steelyard-test-*-*"):
             if not Path("/proc", folder.name.split("-")[2]).exists():
                 shutil.rmtree(folder, ignore_errors=True)

@@ -39,7 +39,7 @@ static inline int place_make(void **state)
 {
 	sy_slot_init();
 	sy_log_set_level(SY_LOG_ERROR); /* the tests provoke refusals */
-	return !folder_make(place, "/tmp");
+	return !folder_make(place, folder_large());
 }
 
 static inline int place_clear(void **state)

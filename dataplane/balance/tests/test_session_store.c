@@ -18,7 +18,7 @@ static char directory[FOLDER_NAME];
 
 static int directory_make(void **state)
 {
-	return !folder_make(directory, "/tmp");
+	return !folder_make(directory, folder_large());
 }
 
 static int directory_remove(void **state)
