@@ -85,6 +85,8 @@ type Agent struct {
 	durations  *prometheus.HistogramVec
 	behind     prometheus.Histogram
 	late       prometheus.Counter
+	undecided  *prometheus.CounterVec
+	troubles   hostTroubles
 	sampler    *sampling.Sampler
 	sets       *setfile.Files
 	loads      *loads
@@ -109,6 +111,14 @@ func Run(ctx context.Context, options Options) error {
 		Name: "steelyard_health_checks_late_total",
 		Help: "Health checks that began late by more than a tenth of their interval and by more than 100 ms.",
 	})
+	a.undecided = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "steelyard_health_checks_undecided_total",
+		Help: "Health checks that said nothing about their server, by reason: host, an error of this host; stall, this host did not run meanwhile.",
+	}, []string{"reason"})
+	for _, reason := range []health.Undecided{health.OfHost, health.OfStall} {
+		a.undecided.WithLabelValues(reason.String())
+	}
+	a.troubles.log = options.Log
 	a.checker = health.New(health.Options{
 		Probe: a.probe(health.NewProbe(options.Probe, a.answered)), Report: a.reportHealth, Limit: maxChecks, Observe: a.observeCheck,
 	})
@@ -146,7 +156,7 @@ func Run(ctx context.Context, options Options) error {
 	a.sampler = sampling.New(sampling.Options{
 		Dial: func(ctx context.Context) (sampling.Forwarder, error) { return a.dial(ctx) }, Log: options.Log,
 	})
-	registry.MustRegister(a.durations, a.behind, a.late, a.sampler, a.sets, a.loads, shareMetrics{a})
+	registry.MustRegister(a.durations, a.behind, a.late, a.undecided, a.sampler, a.sets, a.loads, shareMetrics{a})
 	a.metrics = newMetricsServer(metrics.NewHandler(metrics.Sources{
 		Dial: a.dial, Store: a.store, File: a.file.Status,
 		Forwarder: func() reconcile.Status { status, _ := a.reconciler.Status(); return status },
@@ -341,6 +351,10 @@ func (a *Agent) reportHealth(ref model.ServerRef, epoch uint64, state health.Sta
 }
 
 func (a *Agent) observeCheck(check health.Observation) {
+	if check.Undecided != health.Decided {
+		a.undecided.WithLabelValues(check.Undecided.String()).Inc()
+	}
+	a.troubles.note(check, time.Now())
 	result := "failed"
 	if check.Passed {
 		result = "passed"

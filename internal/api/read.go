@@ -138,6 +138,7 @@ func (s *Server) describe(service model.Service, snapshot store.Snapshot) *pb.Se
 				Up: state.Up, Streak: uint32(state.Streak), LastPassed: state.LastPassed,
 				LastError: state.LastError, LastCheckUnixMs: unixMillis(state.LastCheck),
 				LastDurationUs: uint64(state.LastDuration.Microseconds()), ChangedUnixMs: unixMillis(state.Changed),
+				Undecided: uint32(state.Undecided), UndecidedError: state.UndecidedError,
 			}
 			one.Health.Target, one.Health.Fallback = checkTarget(service, server, marks.Refused)
 		}

@@ -105,7 +105,9 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 	if err := s.Store.Unsaved(); err != nil {
 		status.Warnings = append(status.Warnings, notSaved(err))
 	}
-	status.Warnings = append(status.Warnings, lateChecks(s.Checker.Lateness())...)
+	lateness := s.Checker.Lateness()
+	status.Warnings = append(status.Warnings, lateChecks(lateness)...)
+	status.Warnings = append(status.Warnings, undecidedChecks(lateness)...)
 	if snapshot.Config != nil {
 		status.Services = uint32(len(snapshot.Config.Services))
 	}
@@ -137,26 +139,6 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 		}
 	}
 	return connect.NewResponse(status), nil
-}
-
-// lateChecks warns if this host cannot keep up with its health checks.
-func lateChecks(l health.Lateness) []string {
-	if l.Late*100 <= l.Checks { // up to 1 % late checks is normal for a busy machine
-		return nil
-	}
-	return []string{fmt.Sprintf("%d of the last %d health checks began late, by up to %s, which delays the detection of failed servers: "+
-		"set a longer `interval` for the checks, or give this host more processors", l.Late, l.Checks, l.Worst.Round(10*time.Millisecond))}
-}
-
-// checkedServices returns the services whose servers have health checks.
-func checkedServices(running *model.Config) map[model.ServiceKey]bool {
-	checked := map[model.ServiceKey]bool{}
-	if running != nil {
-		for _, service := range running.Services {
-			checked[service.Key] = service.Health.Type != model.HealthNone
-		}
-	}
-	return checked
 }
 
 // DiffConfig implements the service.

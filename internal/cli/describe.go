@@ -291,6 +291,9 @@ func (a *app) printServer(s serverView) {
 			a.pair("", a.paint(cell{"not on the VIP: " + h.Fallback, yellow}))
 		}
 	}
+	if h := s.Health; h != nil && h.Undecided > 0 {
+		a.pair("", a.paint(cell{fmt.Sprintf("%s in a row decided nothing: %s", plural(int(h.Undecided), "check"), h.UndecidedError), yellow}))
+	}
 	if h := s.Health; h != nil && h.Checked {
 		a.pair("", fmt.Sprintf("last check %s, took %s", since(h.LastCheckMs/1000),
 			time.Duration(h.LastDurationUs)*time.Microsecond))

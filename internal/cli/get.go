@@ -225,6 +225,8 @@ func healthSummary(s serverView) cell {
 	switch h := s.Health; {
 	case h == nil:
 		return cell{"not checked", dim}
+	case h.Undecided > 0: // the state stays
+		return cell{"undecided (this host)", yellow}
 	case !h.Checked:
 		return cell{"not checked yet", dim}
 	case h.LastPassed && h.Up:

@@ -139,7 +139,9 @@ type healthStateView struct {
 	LastDurationUs uint64 `json:"last_duration_us"`
 	ChangedMs      uint64 `json:"changed_unix_ms"`
 	Target         string `json:"target"`
-	Fallback       string `json:"fallback"` // not empty: why the target is not the VIP
+	Fallback       string `json:"fallback"`        // not empty: why the target is not the VIP
+	Undecided      uint32 `json:"undecided"`       // checks in a row, up to now, that said nothing about the server
+	UndecidedError string `json:"undecided_error"` // why
 }
 
 type sessionsView struct {
@@ -393,7 +395,7 @@ func viewServer(service string, info *pb.ServerInfo) serverView {
 	if h := info.GetHealth(); h != nil {
 		view.Health = &healthStateView{h.GetUp(), h.GetLastCheckUnixMs() != 0, h.GetStreak(), h.GetLastPassed(),
 			h.GetLastError(), h.GetLastCheckUnixMs(), h.GetLastDurationUs(), h.GetChangedUnixMs(),
-			h.GetTarget(), h.GetFallback()}
+			h.GetTarget(), h.GetFallback(), h.GetUndecided(), h.GetUndecidedError()}
 	}
 	return view
 }

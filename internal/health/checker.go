@@ -47,6 +47,9 @@ type Observation struct {
 	Passed   bool
 	Behind   time.Duration // how much later than due it began
 	Late     bool          // by more than the tolerance
+
+	Undecided Undecided // why it says nothing about the server
+	Err       error     // of a check that failed
 }
 
 // startSpread is the average delay between the first checks of new servers: 20 000 of them start over two
@@ -61,6 +64,7 @@ type Checker struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	late    lateness
+	stalls  stalls
 
 	mu      sync.Mutex
 	targets map[model.ServerRef]*target
@@ -76,6 +80,9 @@ type target struct {
 	timer   *time.Timer
 	due     time.Time // when the next check should begin
 	gone    bool
+
+	stalled int           // successive checks that a stall made undecided
+	ran     time.Duration // in which this host ran during these
 }
 
 // wait starts the target's next check after a delay.
@@ -87,10 +94,12 @@ func (t *target) wait(delay time.Duration) {
 // New returns a checker that has no targets yet; Close ends it.
 func New(options Options) *Checker {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Checker{
+	c := &Checker{
 		options: options, slots: make(chan struct{}, options.Limit), ctx: ctx, cancel: cancel,
-		targets: map[model.ServerRef]*target{},
+		targets: map[model.ServerRef]*target{}, stalls: stalls{read: readSteal},
 	}
+	c.running.Go(func() { c.stalls.run(ctx) })
+	return c
 }
 
 // Watch replaces the servers to be checked. Those that remain keep their state and schedule.
@@ -188,8 +197,13 @@ func (c *Checker) check(t *target) {
 		return
 	}
 	behind := max(0, start.Sub(due))
-	late := c.late.note(start, behind, tolerance(policy))
-	c.options.Observe(Observation{Duration: duration, Passed: err == nil, Behind: behind, Late: late})
+	why := c.judge(t, policy, err, start, duration)
+	late := c.late.note(start, behind, tolerance(policy), why, err)
+	c.options.Observe(Observation{Duration: duration, Passed: err == nil, Behind: behind, Late: late, Undecided: why, Err: err})
+	if why != Decided {
+		c.repeat(t, why, err, duration)
+		return
+	}
 	c.finish(t, err, start, duration, connect.took())
 }
 
@@ -199,6 +213,7 @@ func (c *Checker) finish(t *target, err error, start time.Time, duration, connec
 		c.mu.Unlock()
 		return
 	}
+	t.stalled, t.ran = 0, 0
 	flipped := t.machine.note(err, start, duration)
 	t.machine.LastConnect = connect
 	state := t.machine.State

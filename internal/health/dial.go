@@ -67,7 +67,7 @@ func setMark(conn syscall.RawConn, mark uint32) error {
 		failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_MARK, int(mark))
 	})
 	if err == nil && failed != nil {
-		err = fmt.Errorf("the check cannot be marked (SO_MARK): %w: the agent needs CAP_NET_RAW, before Linux 5.17 CAP_NET_ADMIN", failed)
+		err = &HostError{fmt.Errorf("the check cannot be marked (SO_MARK): %w: the agent needs CAP_NET_RAW, before Linux 5.17 CAP_NET_ADMIN", failed)}
 	}
 	return err
 }
@@ -108,7 +108,7 @@ func sourceTo(server netip.Addr, want4 bool) (netip.Addr, error) {
 func neighbourOf(own netip.Addr, want4 bool) (netip.Addr, error) {
 	addresses, err := hostAddresses()
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("the addresses of this host: %w", err)
+		return netip.Addr{}, &HostError{fmt.Errorf("the addresses of this host: %w", err)}
 	}
 	var interfaceIndex uint32
 	for _, a := range addresses {
@@ -129,7 +129,7 @@ func neighbourOf(own netip.Addr, want4 bool) (netip.Addr, error) {
 		}
 	}
 	if !other.IsValid() {
-		return other, fmt.Errorf("this host has no IPv%d address for checks: add one", map[bool]int{true: 4, false: 6}[want4])
+		return other, &HostError{fmt.Errorf("this host has no IPv%d address for checks: add one", map[bool]int{true: 4, false: 6}[want4])}
 	}
 	return other, nil
 }

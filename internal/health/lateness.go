@@ -14,6 +14,10 @@ type Lateness struct {
 	Checks uint64 // checks that began
 	Late   uint64 // of those, checks that began later than the tolerance allows
 	Worst  time.Duration
+
+	OfHost    uint64 // checks that an error of this host made undecided
+	OfStall   uint64 // likewise, a stall of this host
+	HostError error  // the last one
 }
 
 // latenessWindow is one window of Lateness, which covers one to two of them.
@@ -42,11 +46,18 @@ func (l *lateness) turn(at time.Time) {
 	}
 }
 
-func (l *lateness) note(at time.Time, by time.Duration, tolerated time.Duration) (late bool) {
+func (l *lateness) note(at time.Time, by time.Duration, tolerated time.Duration, why Undecided, err error) (late bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.turn(at)
 	l.now.Checks++
+	switch why {
+	case OfHost:
+		l.now.OfHost++
+		l.now.HostError = err
+	case OfStall:
+		l.now.OfStall++
+	}
 	l.now.Worst = max(l.now.Worst, by)
 	if late = by > tolerated; late {
 		l.now.Late++
@@ -58,5 +69,12 @@ func (l *lateness) read(at time.Time) Lateness {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.turn(at)
-	return Lateness{l.before.Checks + l.now.Checks, l.before.Late + l.now.Late, max(l.before.Worst, l.now.Worst)}
+	sum := Lateness{
+		Checks: l.before.Checks + l.now.Checks, Late: l.before.Late + l.now.Late, Worst: max(l.before.Worst, l.now.Worst),
+		OfHost: l.before.OfHost + l.now.OfHost, OfStall: l.before.OfStall + l.now.OfStall, HostError: l.now.HostError,
+	}
+	if sum.HostError == nil {
+		sum.HostError = l.before.HostError
+	}
+	return sum
 }

@@ -41,14 +41,14 @@ func TestMoreChecksThanCanBeMadeAreLate(t *testing.T) {
 func TestLatenessIsForgotten(t *testing.T) {
 	start := time.Now()
 	var l lateness
-	l.note(start, 3*time.Second, time.Second)
-	l.note(start, time.Millisecond, time.Second)
+	l.note(start, 3*time.Second, time.Second, Decided, nil)
+	l.note(start, time.Millisecond, time.Second, Decided, nil)
 	for _, c := range []struct {
 		after time.Duration
 		want  Lateness
 	}{
-		{0, Lateness{2, 1, 3 * time.Second}},
-		{latenessWindow, Lateness{2, 1, 3 * time.Second}},
+		{0, Lateness{Checks: 2, Late: 1, Worst: 3 * time.Second}},
+		{latenessWindow, Lateness{Checks: 2, Late: 1, Worst: 3 * time.Second}},
 		{2 * latenessWindow, Lateness{}},
 	} {
 		if got := l.read(start.Add(c.after)); got != c.want {

@@ -14,6 +14,9 @@ type State struct {
 	LastDuration time.Duration
 	LastConnect  time.Duration // of that: until the connection was there; 0: it was not
 	Changed      time.Time     // when it last went up or down
+
+	Undecided      int    // successive checks since the last one that said something about the server
+	UndecidedError string // why the last of them did not; empty: there is none
 }
 
 // machine decides from check results whether a server is up.
@@ -26,6 +29,7 @@ type machine struct {
 // note takes the result of a check, nil if it passed, and reports whether the server went up or down.
 func (m *machine) note(err error, at time.Time, duration time.Duration) (flipped bool) {
 	passed := err == nil
+	m.Undecided, m.UndecidedError = 0, ""
 	if passed != m.LastPassed || m.LastCheck.IsZero() {
 		m.Streak = 0
 	}
@@ -47,4 +51,10 @@ func (m *machine) note(err error, at time.Time, duration time.Duration) (flipped
 	}
 	m.Up, m.Changed = passed, at
 	return true
+}
+
+// undecided notes a check that says nothing about the server.
+func (m *machine) undecided(why string) {
+	m.Undecided++
+	m.UndecidedError = why
 }

@@ -57,9 +57,13 @@ func NewProbe(dial Dial, answered Answered) Probe {
 			err = probeTCP(ctx, dial, to)
 		}
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("no answer from %s within %s", name, policy.Timeout)
+			err = fmt.Errorf("no answer from %s within %s", name, policy.Timeout)
+			if trackingIsFull() {
+				err = &HostError{fmt.Errorf("%w; %w", err, errTracking)}
+			}
+			return err
 		}
-		return withoutQuery(err, policy.Path)
+		return ofHost(withoutQuery(err, policy.Path), to.Address.Addr())
 	}
 }
 
@@ -71,10 +75,19 @@ func withoutQuery(err error, path string) error {
 		return nil
 	}
 	if text := model.HideQueryIn(err.Error(), path); text != err.Error() {
-		return errors.New(text)
+		return &hiddenQuery{text, err}
 	}
 	return err
 }
+
+// hiddenQuery is an error in other words.
+type hiddenQuery struct {
+	text string
+	err  error
+}
+
+func (e *hiddenQuery) Error() string { return e.text }
+func (e *hiddenQuery) Unwrap() error { return e.err }
 
 func probeTCP(ctx context.Context, dial Dial, to Endpoint) error {
 	conn, err := dial(ctx, to)

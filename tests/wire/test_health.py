@@ -196,6 +196,36 @@ def filters(health, interface, direction):
     return shown.count("direct-action")
 
 
+def test_a_shortage_of_local_ports_takes_no_server_down(health):
+    """Not a port is left to this host for checks: servers keep their states, and it is reported."""
+    forwarder, steelyard = health.lab["forwarder"].ns, health.steelyard
+    ports = forwarder.run(["sysctl", "-n", "net.ipv4.ip_local_port_range"]).strip()
+    forwarder.sysctl("ipv4.ip_local_port_range", "61000 61000")
+    forwarder.sysctl("ipv4.ip_local_reserved_ports", "61000")
+    try:
+        wait_until(
+            lambda: min(undecided(health)) > 2 * FAST_CHECKS["fall"],
+            "more checks than take a server down have failed",
+        )
+        assert {server["state"] for server in steelyard.get("servers")} == {"up"}
+        assert "widen net.ipv4.ip_local_port_range" in steelyard.cli("get", "status")
+        address = health.address("dr-v4")
+        assert "decided nothing" in steelyard.cli("describe", "server", f"{address}@dr-v4")
+        assert "undecided (this host)" in steelyard.cli("get", "servers")
+    finally:
+        forwarder.sysctl("ipv4.ip_local_port_range", ports)
+        forwarder.sysctl("ipv4.ip_local_reserved_ports", "")
+    wait_until(lambda: not any(undecided(health)), "checks decide again")
+
+
+def undecided(health):
+    return [
+        server["health"]["undecided"]
+        for server in health.steelyard.get("servers")
+        if server["health"]
+    ]
+
+
 def test_two_arms():
     """Servers behind the second interface are reached there; the forwarder leaves no trace."""
     with HealthStage(arms=2) as stage:

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"errors"
+	"time"
+
+	"steelyard/internal/model"
+)
+
+// Undecided says why a check says nothing about its server.
+type Undecided uint8
+
+// The reasons.
+const (
+	Decided Undecided = iota
+	OfHost            // an error of this host: HostError
+	OfStall           // this host did not run meanwhile
+)
+
+func (u Undecided) String() string {
+	return [...]string{"decided", "host", "stall"}[u]
+}
+
+// Bounds of the checks in a row that stalls make undecided: a host that always stalls must find dead servers too.
+const (
+	maxStalledTimeouts = 2 // time-outs in which this host did run, over all of these checks
+	maxStalled         = 10
+)
+
+// judge says whether a check decides about its server.
+func (c *Checker) judge(t *target, policy model.Health, err error, start time.Time, duration time.Duration) Undecided {
+	if err == nil {
+		return Decided
+	}
+	if host := (*HostError)(nil); errors.As(err, &host) {
+		return OfHost
+	}
+	// The check's own timer may be the first to run after a stall.
+	stalled := max(c.stalls.within(start, start.Add(duration)), duration-policy.Timeout)
+	if stalled <= toleratedStall(policy) {
+		return Decided
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.stalled++
+	t.ran += duration - stalled
+	if t.ran >= maxStalledTimeouts*policy.Timeout || t.stalled > maxStalled {
+		return Decided
+	}
+	return OfStall
+}
+
+// repeat plans the next check of a server about which this one says nothing: at once after a stall, and in the usual rhythm while
+// this host lacks something.
+func (c *Checker) repeat(t *target, why Undecided, err error, duration time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.gone {
+		return
+	}
+	if why == OfStall {
+		t.machine.undecided("this host did not run during the check: " + err.Error())
+		t.wait(0)
+		return
+	}
+	t.machine.undecided(err.Error())
+	t.wait(max(0, jitter(t.policy)-duration))
+}
