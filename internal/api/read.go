@@ -168,6 +168,7 @@ func describePolicy(h model.Health) *pb.HealthPolicy {
 		Type: string(h.Type), Port: uint32(h.Port), Path: model.HideQuery(h.Path), Host: h.Host,
 		IntervalMs: uint64(h.Interval.Milliseconds()), TimeoutMs: uint64(h.Timeout.Milliseconds()),
 		Rise: uint32(h.Rise), Fall: uint32(h.Fall), JitterPercent: uint32(h.Jitter),
+		LingerMs: uint64(h.Linger.Milliseconds()),
 	}
 	if h.Type == model.HealthHTTP {
 		policy.Expect = h.Expect.String()

@@ -224,8 +224,12 @@ func (h healthPolicyView) text() string {
 		text += ", host " + h.Host
 	}
 	milliseconds := func(ms uint64) time.Duration { return time.Duration(ms) * time.Millisecond }
-	return fmt.Sprintf("%s; every %s (jitter %d%%), timeout %s, rise %d, fall %d", text, milliseconds(h.IntervalMs),
+	text = fmt.Sprintf("%s; every %s (jitter %d%%), timeout %s, rise %d, fall %d", text, milliseconds(h.IntervalMs),
 		h.JitterPercent, milliseconds(h.TimeoutMs), h.Rise, h.Fall)
+	if h.LingerMs == 0 {
+		text += ", ends by a reset"
+	}
+	return text
 }
 
 func (t *trafficView) text() string {

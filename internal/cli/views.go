@@ -108,6 +108,7 @@ type healthPolicyView struct {
 	Rise          uint32 `json:"rise,omitempty"`
 	Fall          uint32 `json:"fall,omitempty"`
 	JitterPercent uint32 `json:"jitter_percent,omitempty"`
+	LingerMs      uint64 `json:"linger_ms,omitempty"` // absent: checks end by a reset
 }
 
 type serverView struct {
@@ -356,7 +357,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),
 			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS(), t.GetEchoS()},
 		Health: healthPolicyView{h.GetType(), h.GetPort(), h.GetPath(), h.GetHost(), h.GetExpect(),
-			h.GetIntervalMs(), h.GetTimeoutMs(), h.GetRise(), h.GetFall(), h.GetJitterPercent()},
+			h.GetIntervalMs(), h.GetTimeoutMs(), h.GetRise(), h.GetFall(), h.GetJitterPercent(), h.GetLingerMs()},
 		Traffic: viewTraffic(info.GetTraffic()),
 		Servers: []serverView{},
 	}

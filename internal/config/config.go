@@ -258,6 +258,7 @@ func (b *builder) health(raw *rawService, protocol model.Protocol) model.Health 
 		Rise:     own.rise.over(def.rise).or(defaultHealth.Rise),
 		Fall:     own.fall.over(def.fall).or(defaultHealth.Fall),
 		Jitter:   own.jitter.over(def.jitter).or(defaultHealth.Jitter),
+		Linger:   own.linger.over(def.linger).or(defaultHealth.Linger),
 	}
 	if given := own.timeout.over(def.timeout); !given.set {
 		health.Timeout = min(health.Timeout, health.Interval)

@@ -250,7 +250,7 @@ func TestExample(t *testing.T) {
 	}
 	timeouts := model.DefaultTimeouts
 	timeouts[model.Established] = 15 * 60
-	health := model.Health{Type: model.HealthTCP, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, Jitter: 10}
+	health := model.Health{Type: model.HealthTCP, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, Jitter: 10, Linger: time.Second}
 	httpHealth, dnsHealth := health, health
 	httpHealth.Type, httpHealth.Path, httpHealth.Expect = model.HealthHTTP, "/healthz", model.StatusRange{First: 200, Last: 399}
 	dnsHealth.Port = 53

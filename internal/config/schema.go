@@ -88,6 +88,7 @@ type rawHealth struct {
 	rise     value[int]
 	fall     value[int]
 	jitter   value[int]
+	linger   value[time.Duration]
 }
 
 type rawServer struct {
@@ -113,7 +114,7 @@ const (
 
 var defaultHealth = model.Health{
 	Type: model.HealthTCP, Path: "/", Expect: model.StatusRange{First: 200, Last: 399},
-	Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, Jitter: 10,
+	Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, Jitter: 10, Linger: time.Second,
 }
 
 var timeoutDocs = [len(model.Timeouts{})]string{
@@ -173,6 +174,10 @@ var healthFields = []field[rawHealth]{
 	scalar(fieldDoc{name: "jitter", kind: "percentage, 0% to 50%", def: fmt.Sprintf("%d%%", defaultHealth.Jitter),
 		doc: "Each interval is longer or shorter by a random share of up to this much, so that checks do not all start at the same time."},
 		func(h *rawHealth) *value[int] { return &h.jitter }, parsePercent(50)),
+	scalar(fieldDoc{name: "linger", kind: "duration, 0s to 10s", def: defaultHealth.Linger.String(),
+		doc: "A check ends its connection by a FIN, and discards what the server sends until the server has closed too, for at most this long. " +
+			"`0s`: it ends by a reset, which servers may log as an error. See docs/modes.md for what each costs."},
+		func(h *rawHealth) *value[time.Duration] { return &h.linger }, parseDuration(0, 10*time.Second)),
 }
 
 var serverFields = []field[rawServer]{

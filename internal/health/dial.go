@@ -3,16 +3,20 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"steelyard/internal/model"
+
+	"golang.org/x/sys/unix"
 )
 
 // Endpoint is the destination of a check.
@@ -56,9 +60,24 @@ func Connect(ctx context.Context, to Endpoint) (net.Conn, error) {
 			return nil, err
 		}
 		dialer.LocalAddr = &net.TCPAddr{IP: source.AsSlice()}
-		dialer.Control = func(_, _ string, conn syscall.RawConn) error { return setMark(conn, to.Mark) }
+		dialer.Control = func(_, _ string, conn syscall.RawConn) error {
+			if err := bindWithoutPort(conn); err != nil {
+				return err
+			}
+			return setMark(conn, to.Mark)
+		}
 	}
 	return dialer.DialContext(ctx, "tcp", to.Address.String())
+}
+
+// bindWithoutPort makes bind() leave the port to connect(), which needs only one that is free for this destination. Else each port
+// would serve one check, of all servers, until it leaves TIME-WAIT.
+func bindWithoutPort(conn syscall.RawConn) error {
+	var failed error
+	err := conn.Control(func(fd uintptr) {
+		failed = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+	})
+	return cmp.Or(err, os.NewSyscallError("setsockopt", failed))
 }
 
 func setMark(conn syscall.RawConn, mark uint32) error {

@@ -19,9 +19,9 @@ import (
 // Answered takes the answer to an HTTP check that passed, before its body is closed.
 type Answered func(server Server, response *http.Response)
 
-// NewProbe returns the probe for TCP and HTTP checks; answered may be nil.
+// NewProbe returns the probe for TCP and HTTP checks; answered may be nil. Errors of this host are a HostError.
 func NewProbe(dial Dial, answered Answered) Probe {
-	dial = timed(dial)
+	dial = newCloser().dial(timed(dial))
 	transport := &http.Transport{
 		// An address does not identify the server when several servers share it.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -45,6 +45,7 @@ func NewProbe(dial Dial, answered Answered) Probe {
 			to = Endpoint{netip.AddrPortFrom(server.Ref.Service.VIP, own.Port()), server.Mark, own.Addr()}
 			name = fmt.Sprintf("%s at %s", to.Address, own.Addr())
 		}
+		ctx = withLinger(ctx, lingering{policy.Linger, policy.Type == model.HealthHTTP})
 		var err error
 		if policy.Type == model.HealthHTTP {
 			ctx := context.WithValue(withHeader(ctx, policy, server.Ref), endpointKey{}, to)
@@ -93,9 +94,6 @@ func probeTCP(ctx context.Context, dial Dial, to Endpoint) error {
 	conn, err := dial(ctx, to)
 	if err != nil {
 		return err
-	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		tcp.SetLinger(0) // a reset leaves no TIME_WAIT on either side
 	}
 	return conn.Close()
 }

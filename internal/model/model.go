@@ -186,6 +186,8 @@ type Health struct {
 	Rise     int
 	Fall     int
 	Jitter   int // percent of the interval, longer or shorter
+	// Linger is how long a connection waits for the server's FIN after a check; 0: it ends by a reset.
+	Linger time.Duration
 	// The header with which a check of the server's own port begins, like clients' connections.
 	Proxy ClientAddress
 }

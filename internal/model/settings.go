@@ -127,6 +127,7 @@ func describeHealth(old, now Health) string {
 		{"rise", fmt.Sprint(old.Rise), fmt.Sprint(now.Rise), ""},
 		{"fall", fmt.Sprint(old.Fall), fmt.Sprint(now.Fall), ""},
 		{"jitter", fmt.Sprintf("%d%%", old.Jitter), fmt.Sprintf("%d%%", now.Jitter), ""},
+		{"linger", old.Linger.String(), now.Linger.String(), ""},
 		{"PROXY header", old.Proxy.String(), now.Proxy.String(), ""},
 	} {
 		if one.from == one.to {

@@ -196,6 +196,24 @@ def filters(health, interface, direction):
     return shown.count("direct-action")
 
 
+def test_checks_end_without_a_reset(health):
+    """Servers see the FIN of a check; a reset would count as one of an established connection."""
+    before = {host.name: resets(host) for host in health.lab.servers()}
+    for _ in range(3):
+        seen = checks(health)
+        wait_until(lambda seen=seen: newer(health, seen), "all servers have been checked since")
+    assert {host.name: resets(host) for host in health.lab.servers()} == before
+
+
+def resets(host):
+    names, values = (
+        line.split()
+        for line in host.ns.run(["cat", "/proc/net/snmp"]).splitlines()
+        if line.startswith("Tcp:")
+    )
+    return values[names.index("EstabResets")]
+
+
 def test_a_shortage_of_local_ports_takes_no_server_down(health):
     """Not a port is left to this host for checks: servers keep their states, and it is reported."""
     forwarder, steelyard = health.lab["forwarder"].ns, health.steelyard
