@@ -234,9 +234,13 @@ func (a *app) projectCommand() *cobra.Command {
 	project := &pb.Project{}
 	set := &cobra.Command{
 		Use: "set NAME", Short: "Make a project, or change its quotas", Args: args(1, 1),
-		Long: "Quotas count over all forwarders. A quota that is lower than what a project has removes nothing, but allows nothing more.",
+		Long: "Quotas count over all forwarders. A quota that is lower than what a project has removes nothing, but allows nothing more. --vips and --servers say which " +
+			"addresses the project may use; without the option they stay as they are, and \"\" removes them. Without prefixes only an admin adds VIPs or servers. What the project has already stays.",
 		RunE: func(c *cobra.Command, names []string) error {
 			project.Name = names[0]
+			if err := a.keepPrefixes(c, project); err != nil {
+				return err
+			}
 			_, err := ask(c.Context(), a, a.controllers().SetProject, &pb.SetProjectRequest{Project: project})
 			return err
 		},
@@ -244,6 +248,8 @@ func (a *app) projectCommand() *cobra.Command {
 	set.Flags().Uint32Var(&project.MaxServices, "max-services", 0, "most services; 0: no limit")
 	set.Flags().Uint32Var(&project.MaxServers, "max-servers", 0, "most servers, of all services together; 0: no limit")
 	set.Flags().StringSliceVar(&project.Forwarders, "forwarders", nil, "`names` of the forwarders that it may use, separated by commas; none: all")
+	set.Flags().StringSliceVar(&project.VipPrefixes, "vips", nil, "`prefixes` in which its VIPs must be, separated by commas")
+	set.Flags().StringSliceVar(&project.ServerPrefixes, "servers", nil, "`prefixes` in which its servers must be, separated by commas")
 	remove := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a project that has no services", Args: args(1, 1),
 		RunE: func(c *cobra.Command, names []string) error {
@@ -253,6 +259,30 @@ func (a *app) projectCommand() *cobra.Command {
 	}
 	command.AddCommand(set, remove)
 	return command
+}
+
+// keepPrefixes takes prefixes for which no option is given from what the project has.
+func (a *app) keepPrefixes(c *cobra.Command, project *pb.Project) error {
+	vips, servers := c.Flags().Changed("vips"), c.Flags().Changed("servers")
+	if vips && servers {
+		return nil
+	}
+	response, err := ask(c.Context(), a, a.controllers().ListProjects, &pb.ListProjectsRequest{})
+	if err != nil {
+		return err
+	}
+	for _, known := range response.GetProjects() {
+		if known.GetName() != project.GetName() {
+			continue
+		}
+		if !vips {
+			project.VipPrefixes = known.GetVipPrefixes()
+		}
+		if !servers {
+			project.ServerPrefixes = known.GetServerPrefixes()
+		}
+	}
+	return nil
 }
 
 type eventView struct {
@@ -363,6 +393,8 @@ type projectView struct {
 	Servers     uint32   `json:"servers"`
 	MaxServers  uint32   `json:"max_servers"`
 	Forwarders  []string `json:"forwarders"`
+	VIPs        []string `json:"vip_prefixes"`
+	ServersIn   []string `json:"server_prefixes"`
 }
 
 func (a *app) getProjects(ctx context.Context) error {
@@ -372,7 +404,8 @@ func (a *app) getProjects(ctx context.Context) error {
 	}
 	views := []projectView{}
 	for _, p := range response.GetProjects() {
-		views = append(views, projectView{p.GetName(), p.GetServices(), p.GetMaxServices(), p.GetServers(), p.GetMaxServers(), append([]string{}, p.GetForwarders()...)})
+		views = append(views, projectView{p.GetName(), p.GetServices(), p.GetMaxServices(), p.GetServers(), p.GetMaxServers(), append([]string{}, p.GetForwarders()...),
+			append([]string{}, p.GetVipPrefixes()...), append([]string{}, p.GetServerPrefixes()...)})
 	}
 	quota := func(has, most uint32) string {
 		if most == 0 {
@@ -381,13 +414,13 @@ func (a *app) getProjects(ctx context.Context) error {
 		return fmt.Sprintf("%d of %d", has, most)
 	}
 	return a.show(views, func() {
-		t := &table{columns: []column{left("NAME"), right("SERVICES"), right("SERVERS"), left("FORWARDERS")}}
+		t := &table{columns: []column{left("NAME"), right("SERVICES"), right("SERVERS"), left("FORWARDERS"), left("VIPS IN"), left("SERVERS IN")}}
 		for _, v := range views {
 			forwarders := "all"
 			if len(v.Forwarders) > 0 {
 				forwarders = strings.Join(v.Forwarders, " ")
 			}
-			t.add(v.Name, quota(v.Services, v.MaxServices), quota(v.Servers, v.MaxServers), forwarders)
+			t.add(v.Name, quota(v.Services, v.MaxServices), quota(v.Servers, v.MaxServers), forwarders, strings.Join(v.VIPs, " "), strings.Join(v.ServersIn, " "))
 		}
 		a.print(t)
 	})

@@ -150,6 +150,15 @@ func TestControllerByCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(s.must("get projects -o json")), &projects); err != nil || len(projects) != 2 || projects[1].MaxServices != 3 || projects[0].Services != 4 {
 		t.Errorf("%+v, %v", projects, err)
 	}
+	s.must("project set shop --vips 10.9.0.0/24,fd00:9::/64 --servers 10.1.0.0/16")
+	s.must("project set shop --max-services 4 --servers=")
+	if err := json.Unmarshal([]byte(s.must("get projects -o json")), &projects); err != nil || projects[1].MaxServices != 4 ||
+		strings.Join(projects[1].VIPs, " ") != "10.9.0.0/24 fd00:9::/64" || len(projects[1].ServersIn) != 0 {
+		t.Errorf("%+v, %v", projects, err)
+	}
+	if code, _, errOut := s.run("project", "set", "shop", "--vips", "10.9.0.1/24"); code != exitFailure || !strings.Contains(errOut, "write 10.9.0.0/24") {
+		t.Errorf("[%d] %s", code, errOut)
+	}
 	s.must("project remove shop")
 
 	// The agent's own socket answers, but takes no other configuration.

@@ -62,6 +62,7 @@ type builder struct {
 	services  []model.Service           // all of them, once they are built
 	byName    map[string]*model.Service // of services; made when it is needed
 	partial   bool                      // tenants and limits may name further services
+	unchecked bool                      // contradictions are not reported
 	unnamed   bool                      // a service's name is missing: others may mean it
 	suggested int                       // errors about unknown names
 
@@ -79,7 +80,7 @@ func (b *builder) unique(names map[string]position, what string, name value[stri
 
 // fail reports a contradiction, unless it may follow from a misspelt key, which is reported.
 func (b *builder) fail(at position, path, format string, args ...any) {
-	if !b.follows(path) {
+	if !b.unchecked && !b.follows(path) {
 		b.decoder.fail(at, path, format, args...)
 	}
 }

@@ -31,6 +31,7 @@ type plan struct {
 	kept, whole        []byte  // values for the two
 	parsed             *model.Config
 	old                bool // the agent has a newer one than the store
+	claims             *claims
 }
 
 // same reports that the plan changes nothing.
@@ -63,9 +64,12 @@ type work struct {
 	merged     map[string][]byte        // by what they are made of, with the one text of the order
 	saved      []*cluster.Large
 	counts     map[*model.Config]usage
+	uses       map[*model.Config]*uses
 	usage      map[string]usage // what the project has after other forwarders' part of the order, while the whole is checked; nil: what the store says
 	named      bool             // the names in the project's file are good
 	workflow   bool             // the workflow orders it: nobody else's order does for the services of requests
+	operator   bool             // the caller is no admin: it claims addresses within the project's prefixes only
+	claimed    *claimed         // of other projects, while the order is computed; nil: not read yet
 }
 
 // maxParsers bounds the files that are remembered, so that the next one decodes only what has changed.
@@ -84,6 +88,13 @@ func (s *Server) newWork(project string) *work {
 		s.parsers[project], s.parsers[project+"/whole"] = own, whole
 	}
 	return &work{own: own, whole: whole}
+}
+
+// newWorkOf returns the work of a caller's order for a project.
+func (s *Server) newWorkOf(who caller, project string) *work {
+	w := s.newWork(project)
+	w.operator = !who.admin()
+	return w
 }
 
 // parse reads a file, each text once.
@@ -126,6 +137,7 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 		record.Usage = w.usage
 	}
 	var plans []*plan
+	w.claimed = nil
 	for _, forwarder := range forwarders {
 		p := &plan{
 			forwarder: forwarder, project: name, text: text, projectEntry: entry, record: record, member: now.Get(keyMembers + forwarder),
@@ -150,6 +162,9 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 			return nil, err
 		}
 		record = p.record
+		if p.claims, err = s.claim(ctx, w, p); err != nil {
+			return nil, err
+		}
 		if !may {
 			less, err := s.onlyLess(ctx, w, p)
 			if err != nil {
@@ -361,6 +376,7 @@ func together(plans []*plan) *cluster.Txn {
 	if record := encode(last.record); last.projectEntry.Revision == 0 || !bytes.Equal(record, last.projectEntry.Value) { // else orders for other forwarders do not meet
 		txn.Put(keyProjects+last.project, record, 0)
 	}
+	claimsOf(plans).guard(txn)
 	for _, p := range plans {
 		txn.Unchanged(p.member).Unchanged(p.own).Unchanged(p.desired).Unchanged(p.previous).
 			PutLarge(p.own.Key, p.kept).PutLarge(keyDesired+p.forwarder, p.whole).
@@ -383,7 +399,7 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	}
 	var last *plan
 	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
-		p, err := s.prepare(ctx, s.newWork(project), forwarder, project, request.GetFile(), request.GetYaml())
+		p, err := s.prepare(ctx, s.newWorkOf(who, project), forwarder, project, request.GetFile(), request.GetYaml())
 		last = p
 		if err != nil || p.same() {
 			return nil, err

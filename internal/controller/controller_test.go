@@ -131,7 +131,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 	c := l.controllers[0]
 	l.addForwarder("f1")
 	for _, name := range []string{"shop", "blog"} {
-		request := &pb.SetProjectRequest{Project: &pb.Project{Name: name, MaxServices: 3, MaxServers: 5}}
+		request := &pb.SetProjectRequest{Project: &pb.Project{Name: name, MaxServices: 3, MaxServers: 5,
+			VipPrefixes: []string{"10.0.0.0/8"}, ServerPrefixes: []string{"10.1.0.0/16"}}}
 		if _, err := c.admin.SetProject(t.Context(), connect.NewRequest(request)); err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"steelyard/internal/gen/nfvpb"
 )
 
-// A file may have the VIP of another project's request, at another forwarder. Orders for the servers of one of them say nothing of the other's, though
+// A controller of an older version took a file with the VIP of another project's request, at another forwarder. Orders for the servers of one of them say nothing of the other's, though
 // both have the same servers.
 func TestAFileHasTheVIPOfARequest(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
@@ -21,9 +21,12 @@ func TestAFileHasTheVIPOfARequest(t *testing.T) {
 	l.awaitState("web", nfvpb.State_STATE_ROUTED, nil)
 	f1, f2 := l.agents["f1"], l.addForwarder("f2")
 	const web = "10.9.0.80:80"
-	if _, err := apply(t.Context(), admin, "f2", "", strings.ReplaceAll(twoServers, "10.0.0.80", "10.9.0.80")); err != nil {
+	text, err := l.store.Save(t.Context(), []byte(strings.ReplaceAll(twoServers, "10.0.0.80", "10.9.0.80")))
+	if err != nil {
 		t.Fatal(err)
 	}
+	l.commit(new(cluster.Txn).PutLarge(keyConfigs+"f2/default", text.Value).PutLarge(keyDesired+"f2", text.Value))
+	l.awaitServer(f2, web, server, stateUp)
 	l.mustOrder(admin, "f1", "10.1.0.21@nfv.web", true)
 	l.mustOrder(admin, "f2", "10.1.0.22@web", true)
 	l.awaitServer(f1, web, server, stateDrain)

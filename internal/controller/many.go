@@ -79,7 +79,7 @@ func (s *Server) applyAll(ctx context.Context, who caller, forwarders []string, 
 	if len(request.GetYaml()) == 0 {
 		return nil, invalid(errors.New("a controller has no file to read again: name one"))
 	}
-	w := s.newWork(project)
+	w := s.newWorkOf(who, project)
 	for some := range slices.Chunk(forwarders, maxTogether) {
 		plans, err := s.compute(ctx, w, some, project, request.GetFile(), request.GetYaml())
 		if err != nil {

@@ -175,7 +175,7 @@ func (s *Server) diffBody(r *http.Request, who caller, body []byte, forwarder, p
 	if !who.mayApply(project) {
 		return nil, denied("%s may not apply in the project %s", who, project)
 	}
-	plans, err := s.compute(r.Context(), s.newWork(project), []string{forwarder}, project, m.GetFile(), m.GetYaml())
+	plans, err := s.compute(r.Context(), s.newWorkOf(who, project), []string{forwarder}, project, m.GetFile(), m.GetYaml())
 	if err != nil {
 		return nil, err
 	}

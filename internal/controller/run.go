@@ -91,6 +91,10 @@ type Server struct {
 
 	alone chan struct{} // full while one has it: a request of the workflow that others have interfered with
 
+	usesMu sync.Mutex
+	uses   map[string]*uses         // by a file's value in the store
+	beside map[string]*usesOfOthers // by project
+
 	auditMu sync.Mutex
 	audited int64
 }

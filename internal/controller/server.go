@@ -235,15 +235,25 @@ func (s *Server) SetProject(ctx context.Context, request *connect.Request[pb.Set
 	if err := pki.CheckName("project", wanted.GetName()); err != nil {
 		return nil, invalid(err)
 	}
-	_, err := s.retry(ctx, func() (*cluster.Txn, error) {
+	vips, err := prefixesOf("VIP", wanted.GetVipPrefixes())
+	if err != nil {
+		return nil, invalid(err)
+	}
+	servers, err := prefixesOf("server", wanted.GetServerPrefixes())
+	if err != nil {
+		return nil, invalid(err)
+	}
+	_, err = s.retry(ctx, func() (*cluster.Txn, error) {
 		record, entry, err := read[project](ctx, s.store, keyProjects+wanted.GetName())
 		if err != nil {
 			return nil, err
 		}
+		record.VIPs, record.Servers = vips, servers
 		record.MaxServices, record.MaxServers, record.Forwarders = wanted.GetMaxServices(), wanted.GetMaxServers(), wanted.GetForwarders()
 		slices.Sort(record.Forwarders)
 		txn := new(cluster.Txn).Unchanged(entry).Put(entry.Key, encode(record), 0)
-		detail := fmt.Sprintf("services %d, servers %d, forwarders %s", record.MaxServices, record.MaxServers, strings.Join(record.Forwarders, ","))
+		detail := fmt.Sprintf("services %d, servers %d, forwarders %s, VIPs in %s, servers in %s", record.MaxServices, record.MaxServers,
+			strings.Join(record.Forwarders, ","), prefixText(record.VIPs), prefixText(record.Servers))
 		return s.record(txn, who.String(), "set project", "", wanted.GetName(), detail), nil
 	})
 	return connect.NewResponse(&pb.SetProjectResponse{}), err
@@ -302,7 +312,7 @@ func (s *Server) ListProjects(ctx context.Context, _ *connect.Request[pb.ListPro
 		total := p.total()
 		response.Projects = append(response.Projects, &pb.Project{
 			Name: nameOf(entry.Key, keyProjects), MaxServices: p.MaxServices, MaxServers: p.MaxServers, Forwarders: p.Forwarders,
-			Services: total.Services, Servers: total.Servers,
+			Services: total.Services, Servers: total.Servers, VipPrefixes: prefixTexts(p.VIPs), ServerPrefixes: prefixTexts(p.Servers),
 		})
 	}
 	return connect.NewResponse(response), nil

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -42,6 +43,7 @@ const (
 	keyJudged      = "drains-judged/"      // FORWARDER: which of its own orders an agent has told
 	keyForgotten   = "drains-forgotten/"   // FORWARDER, AllForwarders: written whenever orders are removed
 	keyAudit       = "audit/"
+	keyClaims      = "claims" // written by each change that claims addresses
 )
 
 // LargeKeys are the beginnings of the keys whose values are configurations.
@@ -80,6 +82,8 @@ type project struct {
 	Forwarders  []string         `json:"forwarders,omitempty"`
 	Usage       map[string]usage `json:"usage,omitempty"`    // by forwarder
 	Workflow    bool             `json:"workflow,omitempty"` // its files are the workflow's: nobody applies any
+	VIPs        []netip.Prefix   `json:"vips,omitempty"`     // in which its VIPs must be
+	Servers     []netip.Prefix   `json:"servers,omitempty"`  // likewise its servers
 }
 
 type usage struct {

@@ -149,6 +149,9 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 	txn.Unchanged(held).Put(held.Key, encode(holder{wanted.GetProject(), wanted.GetId(), servers}), 0)
 	forgetMoving(txn, vip) // a controller of an older version leaves orders behind
 	p, entry, err := read[project](ctx, w.server.store, keyProjects+wanted.GetProject())
+	if err == nil && (entry.Revision != 0 || wanted.GetProject() == nfv.DefaultProject) {
+		err = w.claimAddresses(ctx, txn, wanted, p)
+	}
 	switch {
 	case err != nil:
 		return err

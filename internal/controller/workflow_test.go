@@ -358,19 +358,19 @@ func TestRefusedServicesGoElsewhere(t *testing.T) {
 	}
 }
 
-// A VIP that a file has cannot be given twice, and does not hold up others.
+// A VIP that a file has is not a request's, and others are.
 func TestTakenVIP(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	taken := strings.Replace(base, "services: []", "services:\n  - { name: own, vip: 10.9.0.80, port: 80, health: { type: none }, servers: [{ address: 10.1.0.30 }] }", 1)
 	if _, err := apply(t.Context(), l.controllers[0].admin, "f1", "", taken); err != nil {
 		t.Fatal(err)
 	}
-	l.request(balancing("a", 80))
+	_, err := l.controllers[0].admin.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: balancing("a", 80)}))
+	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "10.9.0.80 belongs to the project default") {
+		t.Error(err)
+	}
 	l.request(balancing("b", 81))
 	l.awaitState("b", pb.State_STATE_ROUTING, nil)
-	if s := l.awaitState("a", pb.State_STATE_NEEDS_FORWARDER, nil); !strings.Contains(s.GetWhy(), "10.9.0.80") {
-		t.Error(s.GetWhy())
-	}
 }
 
 func TestServicesLeaveADeadForwarder(t *testing.T) {
@@ -417,6 +417,7 @@ func TestServicesLeaveADeadForwarder(t *testing.T) {
 func TestWhoMayRequest(t *testing.T) {
 	l := workflowLab(t, 1)
 	c := l.controllers[0]
+	setProject(l, &controllerpb.Project{Name: "nfv", VipPrefixes: []string{"10.0.0.0/8"}, ServerPrefixes: []string{"10.1.0.0/16"}})
 	operator := l.join(c, &controllerpb.CreateTokenRequest{Name: "ops", Role: controllerpb.Role_ROLE_OPERATOR, Projects: []string{"nfv"}}, nil)
 	viewer := l.join(c, &controllerpb.CreateTokenRequest{Name: "view", Role: controllerpb.Role_ROLE_VIEWER}, nil)
 	ask := func(u user, b *pb.Balancing) connect.Code {

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"steelyard/internal/cluster"
+	"steelyard/internal/config"
+	pb "steelyard/internal/gen/nfvpb"
+	"steelyard/internal/model"
+	"steelyard/internal/nfv"
+)
+
+// Ownership of addresses: docs/design/0054-ownership-and-egress.md. A project claims a VIP or a server when its file at a forwarder has it and did
+// not have it before. Claims are checked against the files of all projects at all forwarders.
+
+// uses is what one file uses of addresses.
+type uses struct {
+	keys    map[model.ServiceKey]bool
+	servers map[netip.Addr]bool // true: under NAT
+	own     map[netip.Addr]bool // of forwarders themselves: local addresses, next hops and SNAT pools
+	inside  map[netip.Prefix]bool
+}
+
+func usesOf(config *model.Config, has func(*model.Service) bool) *uses {
+	u := &uses{keys: map[model.ServiceKey]bool{}, servers: map[netip.Addr]bool{}, own: map[netip.Addr]bool{}, inside: map[netip.Prefix]bool{}}
+	for i := range config.Services {
+		service := &config.Services[i]
+		if !has(service) {
+			continue
+		}
+		u.keys[service.Key] = true
+		for _, server := range service.Servers {
+			address := server.Address.Addr()
+			u.servers[address] = u.servers[address] || service.Mode == model.NAT
+		}
+	}
+	for _, list := range [][]netip.Addr{config.LocalAddresses, config.NextHops} {
+		for _, address := range list {
+			u.own[address] = true
+		}
+	}
+	for _, rule := range config.SNAT {
+		for _, address := range rule.Pool {
+			u.own[address] = true
+		}
+		for _, prefix := range rule.Inside {
+			u.inside[prefix] = true
+		}
+	}
+	return u
+}
+
+// without returns what u has and another one lacks.
+func (u *uses) without(other *uses) *uses {
+	fresh := &uses{keys: maps.Clone(u.keys), servers: maps.Clone(u.servers), own: maps.Clone(u.own), inside: maps.Clone(u.inside)}
+	maps.DeleteFunc(fresh.keys, func(key model.ServiceKey, _ bool) bool { return other.keys[key] })
+	maps.DeleteFunc(fresh.servers, func(address netip.Addr, nat bool) bool {
+		before, had := other.servers[address]
+		return had && (before || !nat)
+	})
+	maps.DeleteFunc(fresh.own, func(address netip.Addr, _ bool) bool { return other.own[address] })
+	maps.DeleteFunc(fresh.inside, func(prefix netip.Prefix, _ bool) bool { return other.inside[prefix] })
+	return fresh
+}
+
+func (u *uses) empty() bool {
+	return len(u.keys) == 0 && len(u.servers) == 0 && len(u.own) == 0 && len(u.inside) == 0
+}
+
+// holding is a project's use of an address.
+type holding struct {
+	project, at string // at: which file, for messages
+	nat         bool
+}
+
+// usesOfOthers is what the files of other projects use.
+type usesOfOthers struct {
+	files   int
+	newest  int64 // revision
+	vips    map[netip.Addr]holding
+	servers map[netip.Addr][]holding
+	own     map[netip.Addr]holding // of forwarders
+}
+
+// claimed is what a project's claims are checked against.
+type claimed struct {
+	*usesOfOthers
+	entry    cluster.Entry // of keyClaims
+	revision int64
+	requests map[netip.Addr]holder // of all projects
+	control  map[netip.Addr]string
+}
+
+// claims are the conditions under which a change may claim its addresses.
+type claims struct {
+	of         *claimed
+	write, nat bool
+}
+
+// claimsOf joins the conditions of plans of one computation.
+func claimsOf(plans []*plan) *claims {
+	var all *claims
+	for _, p := range plans {
+		switch {
+		case p.claims == nil:
+		case all == nil:
+			all = &claims{p.claims.of, p.claims.write, p.claims.nat}
+		default:
+			all.write, all.nat = all.write || p.claims.write, all.nat || p.claims.nat
+		}
+	}
+	return all
+}
+
+// guard makes a transaction fail if another project has claimed addresses since the check.
+func (c *claims) guard(txn *cluster.Txn) {
+	if c == nil {
+		return
+	}
+	txn.Unchanged(c.of.entry)
+	if c.write {
+		txn.Put(c.of.entry.Key, nil, 0).NoneSince(keyVIPs, c.of.revision)
+	}
+	if c.nat { // servers of requests are claimed without a write
+		txn.NoneSince(keyConfigs, c.of.revision)
+	}
+}
+
+// claim checks the addresses that a plan claims; nil: none.
+func (s *Server) claim(ctx context.Context, w *work, p *plan) (*claims, error) {
+	now := usesIn(w, p)
+	before, err := s.usesAt(ctx, p.own)
+	if err != nil {
+		return nil, err
+	}
+	fresh := now.without(before)
+	if fresh.empty() {
+		return nil, nil
+	}
+	if w.claimed == nil {
+		if w.claimed, err = s.claimedBeside(ctx, p.project); err != nil {
+			return nil, err
+		}
+	}
+	check := claimCheck{claimed: w.claimed, project: p.project, record: p.record, operator: w.operator}
+	if err := check.all(fresh); err != nil {
+		return nil, err
+	}
+	c := &claims{of: w.claimed, write: !w.workflow || len(fresh.own) > 0}
+	for _, nat := range fresh.servers {
+		c.nat = c.nat || nat
+	}
+	for key := range fresh.keys { // those of a request have been claimed by it
+		c.write = c.write || w.claimed.requests[key.VIP].Project != p.project
+	}
+	c.write = c.write || c.nat
+	return c, nil
+}
+
+// usesIn returns what the project uses after a plan.
+func usesIn(w *work, p *plan) *uses {
+	if known := w.uses[p.parsed]; known != nil {
+		return known
+	}
+	mine := *p.parsed
+	if p.project != defaultProject {
+		mine.LocalAddresses, mine.NextHops, mine.SNAT = nil, nil, nil
+	}
+	known := usesOf(&mine, p.has)
+	if w.uses == nil {
+		w.uses = map[*model.Config]*uses{}
+	}
+	w.uses[p.parsed] = known
+	return known
+}
+
+// maxUses bounds the files whose addresses are remembered.
+const maxUses = 4096
+
+// usesAt returns what a file in the store uses. It is remembered by the file's hash.
+func (s *Server) usesAt(ctx context.Context, entry cluster.Entry) (*uses, error) {
+	if len(entry.Value) == 0 {
+		return usesOf(&model.Config{}, nil), nil
+	}
+	key := string(entry.Value)
+	s.usesMu.Lock()
+	known := s.uses[key]
+	s.usesMu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	text, err := s.store.Load(ctx, entry.Value)
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("%s: %w", entry.Key, err))
+	}
+	known = usesOf(config.Addresses(text.Text), func(*model.Service) bool { return true })
+	s.usesMu.Lock()
+	defer s.usesMu.Unlock()
+	if s.uses == nil || len(s.uses) >= maxUses {
+		s.uses = map[string]*uses{}
+	}
+	s.uses[key] = known
+	return known, nil
+}
+
+// claimedBeside reads what projects beside one have, in the files of all forwarders and in requests.
+func (s *Server) claimedBeside(ctx context.Context, project string) (*claimed, error) {
+	now, err := s.store.Snapshot(ctx, keyClaims, keyConfigs, keyPrevious, keyVIPs, keyControllers)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	files, err := s.filesBeside(ctx, project, now)
+	if err != nil {
+		return nil, err
+	}
+	c := &claimed{entry: now.Get(keyClaims), revision: now.Revision, usesOfOthers: files, requests: map[netip.Addr]holder{},
+		control: s.controlAddresses(now.List(keyControllers))}
+	for _, entry := range now.List(keyVIPs) {
+		var has holder
+		if err := decodeRecord(entry, &has); err != nil {
+			return nil, err
+		}
+		if vip, err := netip.ParseAddr(nameOf(entry.Key, keyVIPs)); err == nil {
+			c.requests[vip] = has
+		}
+	}
+	return c, nil
+}
+
+// filesBeside joins the files of other projects. The result is remembered until one of these changes.
+func (s *Server) filesBeside(ctx context.Context, project string, now cluster.Snapshot) (*usesOfOthers, error) {
+	all := &usesOfOthers{vips: map[netip.Addr]holding{}, servers: map[netip.Addr][]holding{}, own: map[netip.Addr]holding{}}
+	var files []cluster.Entry
+	for _, root := range []string{keyConfigs, keyPrevious} { // what is wanted, and what a refusal brings back
+		for _, entry := range now.List(root) {
+			if _, other, _ := strings.Cut(nameOf(entry.Key, root), "/"); other != project {
+				files = append(files, entry)
+				all.newest = max(all.newest, entry.Revision)
+			}
+		}
+	}
+	all.files = len(files)
+	s.usesMu.Lock()
+	known := s.beside[project]
+	s.usesMu.Unlock()
+	if known != nil && known.files == all.files && known.newest == all.newest {
+		return known, nil
+	}
+	seen := map[string]bool{} // a hundred forwarders may have the same file
+	for _, entry := range files {
+		_, place, _ := strings.Cut(entry.Key, "/")
+		forwarder, other, _ := strings.Cut(place, "/")
+		if key := other + "\x00" + string(entry.Value); !seen[key] {
+			seen[key] = true
+			u, err := s.usesAt(ctx, entry)
+			if err != nil {
+				return nil, err
+			}
+			all.add(u, other, "at "+forwarder)
+		}
+	}
+	s.usesMu.Lock()
+	defer s.usesMu.Unlock()
+	if s.beside == nil || len(s.beside) >= maxParsers {
+		s.beside = map[string]*usesOfOthers{}
+	}
+	s.beside[project] = all
+	return all, nil
+}
+
+func (o *usesOfOthers) add(u *uses, other, at string) {
+	for key := range u.keys {
+		o.vips[key.VIP] = holding{project: other, at: at}
+	}
+	for address, nat := range u.servers {
+		o.servers[address] = append(o.servers[address], holding{other, at, nat})
+	}
+	for address := range u.own {
+		o.own[address] = holding{project: other, at: at}
+	}
+}
+
+// controlAddresses returns addresses of controllers, and of agents that are connected here.
+func (s *Server) controlAddresses(controllers []cluster.Entry) map[netip.Addr]string {
+	found := map[netip.Addr]string{}
+	for _, entry := range controllers {
+		var one owner
+		if decodeRecord(entry, &one) != nil {
+			continue
+		}
+		if to, err := url.Parse(one.URL); err == nil {
+			if address, err := netip.ParseAddr(to.Hostname()); err == nil {
+				found[address.Unmap()] = "a controller"
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, one := range s.sessions {
+		if address := sourceOf(one.conn.RemoteAddr()).Addr(); address.IsValid() && address.Is4() {
+			found[address] = "the agent of " + name
+		}
+	}
+	return found
+}
+
+// claimCheck is a check of one project's claims.
+type claimCheck struct {
+	*claimed
+	project  string
+	record   project
+	operator bool
+}
+
+// all returns the first error, in the order of addresses.
+func (c claimCheck) all(fresh *uses) error {
+	for _, key := range slices.SortedFunc(maps.Keys(fresh.keys), model.ServiceKey.Compare) {
+		if err := c.vip(key.VIP); err != nil {
+			return err
+		}
+	}
+	for _, address := range slices.SortedFunc(maps.Keys(fresh.servers), netip.Addr.Compare) {
+		if err := c.server(address, fresh.servers[address]); err != nil {
+			return err
+		}
+	}
+	for _, address := range slices.SortedFunc(maps.Keys(fresh.own), netip.Addr.Compare) {
+		if err := c.forwarders(address); err != nil {
+			return err
+		}
+	}
+	for _, prefix := range slices.SortedFunc(maps.Keys(fresh.inside), comparePrefixes) {
+		if err := c.insides(prefix); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// within refuses an address outside the project's prefixes. Without prefixes, only an admin claims addresses.
+func (c claimCheck) within(what, option string, address netip.Addr, prefixes []netip.Prefix) error {
+	const remedy = "an admin changes that: `steelyard project set %s %s PREFIX,…`"
+	switch {
+	case slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(address) }):
+		return nil
+	case len(prefixes) > 0:
+		return denied("%s %s is in no prefix of the project %s (%s): "+remedy, what, address, c.project, prefixText(prefixes), c.project, option)
+	case c.operator:
+		return denied("%s %s: the project %s has no prefixes, so that only an admin adds addresses: "+remedy, what, address, c.project, c.project, option)
+	}
+	return nil
+}
+
+func (c claimCheck) vip(vip netip.Addr) error {
+	if err := c.within("the VIP", "--vips", vip, c.record.VIPs); err != nil {
+		return err
+	}
+	const rule = "one project has a VIP, with all its ports, and no host has it besides: use another address"
+	if other, found := c.vips[vip]; found {
+		return invalid(fmt.Errorf("the VIP %s belongs to the project %s, %s: %s", vip, other.project, other.at, rule))
+	}
+	if has, found := c.requests[vip]; found && has.Project != c.project {
+		return invalid(fmt.Errorf("the VIP %s belongs to the request %s of the project %s: %s", vip, has.Request, has.Project, rule))
+	}
+	if users := c.servers[vip]; len(users) > 0 {
+		return invalid(fmt.Errorf("the VIP %s is a server of the project %s, %s: %s", vip, users[0].project, users[0].at, rule))
+	}
+	if other, found := c.own[vip]; found {
+		return invalid(fmt.Errorf("the VIP %s is an address of the forwarder itself, %s: %s", vip, other.at, rule))
+	}
+	if what, found := c.control[vip]; found {
+		return invalid(fmt.Errorf("the VIP %s is the address of %s: %s", vip, what, rule))
+	}
+	return nil
+}
+
+func (c claimCheck) server(address netip.Addr, nat bool) error {
+	if err := c.within("the server", "--servers", address, c.record.Servers); err != nil {
+		return err
+	}
+	if other, found := c.own[address]; found {
+		return invalid(fmt.Errorf("the server %s is an address of the forwarder itself, %s: use a host's", address, other.at))
+	}
+	if what, found := c.control[address]; found && (nat || c.operator) {
+		return denied("the server %s is the address of %s: only an admin balances to it, and not by mode nat", address, what)
+	}
+	const rule = "under nat a forwarder translates all that the server sends from its ports, so that a server of two projects is not possible: use fnat"
+	if other, found := c.vips[address]; found && nat {
+		return invalid(fmt.Errorf("the server %s is a VIP of the project %s, %s: %s", address, other.project, other.at, rule))
+	}
+	if has, found := c.requests[address]; found && nat && has.Project != c.project {
+		return invalid(fmt.Errorf("the server %s is the VIP of the request %s of the project %s: %s", address, has.Request, has.Project, rule))
+	}
+	for _, other := range c.servers[address] {
+		if nat || other.nat {
+			return invalid(fmt.Errorf("the server %s is one of the project %s too, %s, and one of them has mode nat: %s", address, other.project, other.at, rule))
+		}
+	}
+	return nil
+}
+
+// forwarders refuses a local address, a next hop or a pool address that another project has.
+func (c claimCheck) forwarders(address netip.Addr) error {
+	if other, found := c.vips[address]; found {
+		return invalid(fmt.Errorf("%s is a VIP of the project %s, %s: a forwarder needs an address of its own", address, other.project, other.at))
+	}
+	if users := c.servers[address]; len(users) > 0 {
+		return invalid(fmt.Errorf("%s is a server of the project %s, %s: a forwarder needs an address of its own", address, users[0].project, users[0].at))
+	}
+	if has, found := c.requests[address]; found && has.Project != c.project {
+		return invalid(fmt.Errorf("%s is the VIP of the request %s of the project %s: a forwarder needs an address of its own", address, has.Request, has.Project))
+	}
+	return nil
+}
+
+// insides refuses to an operator that hosts of other projects are translated.
+func (c claimCheck) insides(prefix netip.Prefix) error {
+	if !c.operator {
+		return nil
+	}
+	for _, address := range slices.SortedFunc(maps.Keys(c.servers), netip.Addr.Compare) {
+		if prefix.Contains(address) {
+			return denied("the SNAT prefix %s has the server %s of the project %s: only an admin translates servers of other projects",
+				prefix, address, c.servers[address][0].project)
+		}
+	}
+	return nil
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// prefixesOf parses the prefixes of a project.
+func prefixesOf(what string, texts []string) ([]netip.Prefix, error) {
+	var prefixes []netip.Prefix
+	for _, text := range texts {
+		prefix, err := config.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s prefixes: %w", what, err)
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	slices.SortFunc(prefixes, comparePrefixes)
+	return slices.Compact(prefixes), nil
+}
+
+func prefixTexts(prefixes []netip.Prefix) []string {
+	var texts []string
+	for _, prefix := range prefixes {
+		texts = append(texts, prefix.String())
+	}
+	return texts
+}
+
+func prefixText(prefixes []netip.Prefix) string {
+	if len(prefixes) == 0 {
+		return "none"
+	}
+	return strings.Join(prefixTexts(prefixes), ", ")
+}
+
+// claimAddresses checks the addresses that a request claims, and makes its transaction fail if a file claims others meanwhile. Requests for different VIPs do
+// not meet.
+func (w workflowService) claimAddresses(ctx context.Context, txn *cluster.Txn, wanted *pb.Balancing, record project) error {
+	text, err := nfv.Text([]*pb.Balancing{wanted})
+	if err != nil {
+		return invalid(err)
+	}
+	beside, err := w.server.claimedBeside(ctx, wanted.GetProject())
+	if err != nil {
+		return err
+	}
+	fresh := usesOf(config.Addresses(text), func(*model.Service) bool { return true })
+	check := claimCheck{claimed: beside, project: wanted.GetProject(), record: record, operator: !from(ctx).admin()}
+	txn.Unchanged(beside.entry)
+	return check.all(fresh)
+}
