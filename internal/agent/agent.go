@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"steelyard/internal/api"
 	"steelyard/internal/config"
 	"steelyard/internal/dpclient"
+	"steelyard/internal/egress"
 	"steelyard/internal/feedback"
 	"steelyard/internal/health"
 	"steelyard/internal/member"
@@ -73,6 +75,8 @@ type Options struct {
 	// URLs of controllers, which replace Config by a file in State; none: this agent has its own file.
 	Controllers []string
 	Token       string // to join them, the first time
+	// Addresses that root allows beside those that the egress policy does.
+	AllowEgress []netip.Prefix
 }
 
 // Agent is a running agent.
@@ -93,11 +97,14 @@ type Agent struct {
 	shares     *feedback.Loop
 	metrics    *metricsServer
 	member     *member.Member // nil: no controllers
+	egress     *egress.Policy
 }
 
 // Run works until ctx ends; an error means that it could not start. The forwarder keeps its configuration.
 func Run(ctx context.Context, options Options) error {
-	a := &Agent{options: options, loads: newLoads()}
+	a := &Agent{options: options}
+	a.egress = &egress.Policy{Allow: options.AllowEgress, Control: a.controllers}
+	a.loads = newLoads(a.egress, a.author)
 	defer a.loads.Close()
 	a.durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "steelyard_health_check_duration_seconds", Help: "Duration of health checks, by result.",
@@ -145,7 +152,7 @@ func Run(ctx context.Context, options Options) error {
 		a.member.Remember(filepath.Join(options.State, ControllersFile))
 	}
 	a.sets = setfile.New(a.store.SetFiles, options.Log)
-	a.file = &config.File{Path: options.Config, Use: a.use, Check: a.sets.Check, Log: options.Log}
+	a.file = &config.File{Path: options.Config, Use: a.use, Check: a.check, Log: options.Log}
 	a.reconciler = reconcile.New(a.store, reconcile.Options{
 		Dial: a.dialMarking,
 		Log:  options.Log, First: 50 * time.Millisecond, Longest: 500 * time.Millisecond, Poll: 2 * time.Second,
@@ -154,7 +161,7 @@ func Run(ctx context.Context, options Options) error {
 	a.shares = a.newShares()
 	registry := prometheus.NewRegistry()
 	a.sampler = sampling.New(sampling.Options{
-		Dial: func(ctx context.Context) (sampling.Forwarder, error) { return a.dial(ctx) }, Log: options.Log,
+		Dial: func(ctx context.Context) (sampling.Forwarder, error) { return a.dial(ctx) }, Log: options.Log, Egress: a.egress,
 	})
 	registry.MustRegister(a.durations, a.behind, a.late, a.undecided, a.sampler, a.sets, a.loads, shareMetrics{a})
 	a.metrics = newMetricsServer(metrics.NewHandler(metrics.Sources{
@@ -196,6 +203,7 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	service := &api.Server{
 		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
 		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Load: a.loads.Reading, Shares: a.shares.State, Warnings: a.warnings, Log: a.options.Log,
+		CheckFile: a.checkByUser,
 	}
 	if a.member != nil {
 		service.Managed = "a controller"
@@ -217,6 +225,7 @@ func (a *Agent) answer(ctx context.Context, listener net.Listener, handler http.
 		MaxHeaderBytes: 64 << 10,
 		// Calls that wait end when the agent does.
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: unixsock.WithPeer,
 	}
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() {
@@ -324,6 +333,7 @@ func (a *Agent) warnings() []string {
 // address if it cannot.
 func (a *Agent) probe(probe health.Probe) health.Probe {
 	return func(ctx context.Context, policy model.Health, server health.Server) error {
+		ctx = egress.By(ctx, a.egress, a.author(a.store.ServiceName(server.Ref.Service)))
 		if server.Mark != 0 {
 			status, _ := a.reconciler.Status()
 			switch {

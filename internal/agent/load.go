@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"steelyard/internal/egress"
 	"steelyard/internal/health"
 	"steelyard/internal/load"
 	"steelyard/internal/model"
@@ -21,11 +22,12 @@ import (
 type loads struct {
 	*load.Sources
 	store   *store.Store
+	author  func(service string) egress.Author
 	changed chan struct{} // the servers may be others
 }
 
-func newLoads() *loads {
-	return &loads{Sources: load.New(load.Options{}), changed: make(chan struct{}, 1)}
+func newLoads(policy *egress.Policy, author func(string) egress.Author) *loads {
+	return &loads{Sources: load.New(load.Options{Egress: policy}), author: author, changed: make(chan struct{}, 1)}
 }
 
 // beside returns checks that also tell when the running configuration changes: it goes back when the forwarder refuses one.
@@ -50,7 +52,7 @@ func (l *loads) follow(ctx context.Context) {
 		select {
 		case <-l.changed:
 			if config := l.store.Config(); config != nil {
-				l.Watch(load.Targets(config))
+				l.Watch(load.Targets(config, l.author))
 			}
 		case <-ctx.Done():
 			return

@@ -50,6 +50,8 @@ type Server struct {
 	SetFiles func() []setfile.Status
 	// Managed says who configures this agent instead of its users; empty: they do.
 	Managed string
+	// CheckFile says what of a file the user of a request may not apply; nil: nothing.
+	CheckFile func(context.Context, *model.Config) error
 	// Warnings returns texts about other faults.
 	Warnings func() []string
 	Log      *slog.Logger
@@ -195,6 +197,13 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 	*connect.Response[pb.ApplyConfigResponse], error) {
 	if s.Managed != "" && len(request.Msg.GetYaml()) > 0 {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New(s.Managed+" configures this agent: use `steelyard apply --context NAME`"))
+	}
+	if s.CheckFile != nil && len(request.Msg.GetYaml()) > 0 {
+		if wanted, err := s.File.Parse(request.Msg.GetFile(), request.Msg.GetYaml()); err == nil { // errors are reported below
+			if err := s.CheckFile(ctx, wanted); err != nil {
+				return nil, connect.NewError(connect.CodePermissionDenied, err)
+			}
+		}
 	}
 	response, err := s.Apply(ctx, request.Msg)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"steelyard/internal/config"
 	"steelyard/internal/confine"
 	"steelyard/internal/dpclient"
+	"steelyard/internal/egress"
 	pb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/health"
 	"steelyard/internal/model"
@@ -33,6 +34,7 @@ import (
 func (a *app) agentCommand() *cobra.Command {
 	options := agent.Options{}
 	var token, tokenFile string
+	var allowed []string
 	command := &cobra.Command{
 		Use: "agent", Short: "Configure a forwarder as a file says, and keep it so", Args: args(0, 0),
 		Long: "The agent reads the configuration file, checks the health of servers, and keeps the forwarder's configuration equal to both, " +
@@ -49,6 +51,7 @@ func (a *app) agentCommand() *cobra.Command {
 	flags.StringVar(&options.State, "state", agent.DefaultState, "`directory` for state that survives a restart of the agent")
 	flags.StringSliceVar(&options.Controllers, "controller", nil, "`URL` of a controller, as https://HOST:7443, instead of a file; several, separated by commas")
 	tokenFlags(command, &token, &tokenFile)
+	flags.StringSliceVar(&allowed, "allow-egress", nil, "`addresses` or prefixes, separated by commas, to which health checks and sources of load may connect although the policy refuses them: docs/security.md")
 	filter := confine.On
 	flags.Var(&filter, "seccomp", "on, trap or off: a system call that the agent does not need fails, ends it, or is allowed")
 	command.RunE = func(c *cobra.Command, _ []string) error {
@@ -68,6 +71,9 @@ func (a *app) agentCommand() *cobra.Command {
 		}
 		options.Probe, options.MayMark = health.Connect, health.MayMark
 		var err error
+		if options.AllowEgress, err = egress.ParseAllow(allowed); err != nil {
+			return err
+		}
 		if options.Token, err = readToken(token, tokenFile); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"steelyard/internal/egress"
 	"steelyard/internal/model"
 
 	"golang.org/x/sys/unix"
@@ -52,8 +53,17 @@ func timed(dial Dial) Dial {
 
 // Connect is the Dial of the agent.
 func Connect(ctx context.Context, to Endpoint) (net.Conn, error) {
-	var dialer net.Dialer
+	dialer := net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
+		server, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		return egress.Of(ctx, server.Addr())
+	}}
 	if to.Mark != 0 {
+		if err := egress.Of(ctx, to.Server); err != nil { // the address is the VIP
+			return nil, err
+		}
 		// The kernel would choose the VIP as source, as the VIP seems to be its own.
 		source, err := sourceTo(to.Server, to.Address.Addr().Is4())
 		if err != nil {

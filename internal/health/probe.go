@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 
+	"steelyard/internal/egress"
 	"steelyard/internal/model"
 )
 
@@ -26,10 +27,13 @@ func NewProbe(dial Dial, answered Answered) Probe {
 		// An address does not identify the server when several servers share it.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := dial(ctx, ctx.Value(endpointKey{}).(Endpoint))
-			if err != nil {
-				return nil, err
+			if err == nil {
+				conn, err = introduce(ctx, conn)
 			}
-			return introduce(ctx, conn)
+			if err != nil {
+				return nil, egress.Own{Err: err}
+			}
+			return conn, nil
 		},
 		DisableKeepAlives:      true, // each check proves that the server accepts
 		DisableCompression:     true,
@@ -112,12 +116,12 @@ func probeHTTP(ctx context.Context, transport http.RoundTripper, policy model.He
 	// The transport follows no redirect: a redirect is for clients.
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return err
+		return egress.Explain(err)
 	}
 	defer response.Body.Close()
 	status := response.StatusCode
 	if status < int(policy.Expect.First) || status > int(policy.Expect.Last) {
-		return fmt.Errorf("%s answered %s, expected %s", name, response.Status, policy.Expect)
+		return fmt.Errorf("%s answered %d %s, expected %s", name, status, http.StatusText(status), policy.Expect)
 	}
 	passed(response)
 	return nil

@@ -105,7 +105,7 @@ func TestErrorsHaveNoQuery(t *testing.T) {
 	}()
 	policy := model.Health{Type: model.HealthHTTP, Path: "/healthz?token=s3cr3t-s3cr3t", Timeout: time.Minute}
 	err := NewProbe(Connect, nil)(t.Context(), policy, Server{Ref: model.ServerRef{Address: address}})
-	if err == nil || strings.Contains(err.Error(), "s3cr3t") || !strings.Contains(err.Error(), "/healthz?…") {
+	if err == nil || strings.Contains(err.Error(), "s3cr3t") || strings.Contains(err.Error(), "/healthz") {
 		t.Errorf("%v", err)
 	}
 }

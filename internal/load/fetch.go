@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"steelyard/internal/egress"
 	"steelyard/internal/model"
 )
 
@@ -58,7 +59,7 @@ func (s *Sources) fetch(ctx context.Context, t *target) (value, rps float64, err
 		return 0, 0, errors.New("the address of the source is not valid")
 	}
 	request.Header.Set("User-Agent", "steelyard")
-	response, err := s.options.Client.Do(request)
+	response, err := s.clients[t.By].Do(request)
 	if err != nil {
 		var wrapped *url.Error
 		if errors.As(err, &wrapped) {
@@ -67,7 +68,7 @@ func (s *Sources) fetch(ctx context.Context, t *target) (value, rps float64, err
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("no answer within %s", t.Policy.Timeout)
 		}
-		return 0, 0, err
+		return 0, 0, egress.Explain(err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK && t.Policy.Type != model.LoadPrometheus {
@@ -145,7 +146,7 @@ func parseNode(body io.Reader) (cpuTimes, error) {
 		seconds, err := strconv.ParseFloat(number, 64)
 		mode := label(labels, "mode")
 		if !ok || err != nil || !(seconds >= 0) || mode == "" {
-			return times, fmt.Errorf("%q is no sample", line)
+			return times, errors.New("a line of node_cpu_seconds_total is no sample")
 		}
 		found = true
 		times.all += seconds
@@ -184,34 +185,38 @@ func parseQuery(data []byte) (float64, error) {
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(data, &answer); err != nil {
-		return 0, fmt.Errorf("the answer is no Prometheus': %w", err)
+		return 0, errors.New("the answer is no Prometheus'")
 	}
 	if answer.Status != "success" {
-		return 0, fmt.Errorf("the Prometheus says %q: %s", answer.Status, answer.Error)
+		return 0, errors.New("the Prometheus refuses the query: try it there")
 	}
 	var sample []json.RawMessage
 	switch answer.Data.Type {
 	case "scalar":
 		if err := json.Unmarshal(answer.Data.Result, &sample); err != nil {
-			return 0, fmt.Errorf("the answer is no Prometheus': %w", err)
+			return 0, errors.New("the answer is no Prometheus'")
 		}
 	case "vector":
 		var series []struct {
 			Value []json.RawMessage `json:"value"`
 		}
 		if err := json.Unmarshal(answer.Data.Result, &series); err != nil {
-			return 0, fmt.Errorf("the answer is no Prometheus': %w", err)
+			return 0, errors.New("the answer is no Prometheus'")
 		}
 		if len(series) != 1 {
 			return 0, fmt.Errorf("the query gives %d series, not one: use $address or $instance in it", len(series))
 		}
 		sample = series[0].Value
 	default:
-		return 0, fmt.Errorf("the query gives a %.20q, not a vector or a scalar", answer.Data.Type)
+		return 0, errors.New("the query gives neither a vector nor a scalar")
 	}
 	var number string
 	if len(sample) != 2 || json.Unmarshal(sample[1], &number) != nil {
 		return 0, errors.New("the answer has no value")
 	}
-	return strconv.ParseFloat(number, 64)
+	value, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return 0, errors.New("the value of the answer is no number")
+	}
+	return value, nil
 }

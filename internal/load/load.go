@@ -10,10 +10,12 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"sync"
 	"time"
 
+	"steelyard/internal/egress"
 	"steelyard/internal/model"
 )
 
@@ -32,11 +34,12 @@ type Target struct {
 	Ref    model.ServerRef
 	Policy model.Load
 	Own    model.ServerLoad
+	By     egress.Author
 }
 
 // Options of Sources. Zero values take the defaults.
 type Options struct {
-	Client *http.Client     // how sources are reached
+	Egress *egress.Policy   // where sources may be; nil: anywhere but where no server is
 	Now    func() time.Time // the clock
 	Limit  int              // simultaneous requests; default 256
 	// Done is called after each attempt, without a lock.
@@ -47,6 +50,7 @@ type Options struct {
 type Sources struct {
 	options Options
 	slots   chan struct{}
+	clients map[egress.Author]*http.Client // connections are kept, and one that an administrator's line opened is not for a tenant's
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -66,8 +70,8 @@ type target struct {
 
 // New returns sources without any server; Close ends them.
 func New(options Options) *Sources {
-	if options.Client == nil {
-		options.Client = newClient()
+	if options.Egress == nil {
+		options.Egress = &egress.Policy{}
 	}
 	if options.Now == nil {
 		options.Now = time.Now
@@ -76,19 +80,23 @@ func New(options Options) *Sources {
 		options.Limit = 256
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Sources{options: options, slots: make(chan struct{}, options.Limit), ctx: ctx, cancel: cancel, targets: map[model.ServerRef]*target{}}
+	clients := map[egress.Author]*http.Client{}
+	for _, by := range []egress.Author{egress.Administrator, egress.Tenant} {
+		clients[by] = newClient(options.Egress.Dialer(by))
+	}
+	return &Sources{options: options, slots: make(chan struct{}, options.Limit), clients: clients, ctx: ctx, cancel: cancel, targets: map[model.ServerRef]*target{}}
 }
 
 // newClient returns a client that follows no redirect: what another host says is not this server's load.
-func newClient() *http.Client {
+func newClient(dialer *net.Dialer) *http.Client {
 	return &http.Client{
-		Transport:     &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: maxHeader, DisableCompression: true},
+		Transport:     &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: maxHeader, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
 // Targets returns the servers of a configuration whose load is read.
-func Targets(config *model.Config) []Target {
+func Targets(config *model.Config, by func(service string) egress.Author) []Target {
 	var targets []Target
 	for i := range config.Services {
 		service := &config.Services[i]
@@ -97,7 +105,7 @@ func Targets(config *model.Config) []Target {
 		}
 		for _, server := range service.Servers {
 			if !server.Load.Off {
-				targets = append(targets, Target{model.ServerRef{Service: service.Key, Address: server.Address}, service.Load, server.Load})
+				targets = append(targets, Target{model.ServerRef{Service: service.Key, Address: server.Address}, service.Load, server.Load, by(service.Name)})
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func TestReports(t *testing.T) {
 		"binary":       {header: http.Header{reportHeaderBinary: {binary()}}, metric: "named_metrics.queue", want: 0.25},
 		"application":  {body: `{"cpu_utilization":0.9,"application_utilization":0.5,"rps_fractional":120}`, metric: "application_utilization", want: 0.5},
 		"no report":    {body: "ok", fails: "neither a header"},
-		"unknown form": {header: http.Header{reportHeader: {"XML <a/>"}}, fails: "begins with"},
+		"unknown form": {header: http.Header{reportHeader: {"XML <a/>"}}, fails: "begin with"},
 		"no cpu":       {body: `{"rps_fractional":120}`, fails: "no cpu_utilization"},
 		"null":         {body: `{"cpu_utilization":null}`, fails: "no cpu_utilization"},
 		"no metric":    {body: `{"cpu_utilization":0.5}`, metric: "named_metrics.queue", fails: "no named_metrics.queue"},
@@ -125,8 +125,8 @@ func TestQueryAnswers(t *testing.T) {
 		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1700000000.1,"0.5"]}]}}`: "",
 		`{"status":"success","data":{"resultType":"scalar","result":[1700000000,"0.5"]}}`:                           "",
 		`{"status":"success","data":{"resultType":"vector","result":[]}}`:                                           "0 series",
-		`{"status":"success","data":{"resultType":"matrix","result":[]}}`:                                           "not a vector",
-		`{"status":"error","error":"parse error"}`:                                                                  "parse error",
+		`{"status":"success","data":{"resultType":"matrix","result":[]}}`:                                           "neither a vector",
+		`{"status":"error","error":"parse error"}`:                                                                  "refuses the query",
 		`{"status":"success","data":{"resultType":"scalar","result":[1]}}`:                                          "no value",
 		`<html>`: "no Prometheus",
 	} {
@@ -209,7 +209,7 @@ func TestFailuresKeepTheValue(t *testing.T) {
 	}
 }
 
-// An answer may quote the path that was asked for, and paths have tokens.
+// An answer may have anything, such as the path that was asked for with its token, or what a tenant may not read.
 func TestErrorsHideTheQuery(t *testing.T) {
 	const token = "secret-0123456789abcdef0123456789abcdef0123456789abcdef"
 	for kind, answer := range map[model.LoadType]string{model.LoadNode: `node_cpu_seconds_total{x} of "%s"`, model.LoadORCA: "TEXT asked for %s"} {
@@ -219,7 +219,7 @@ func TestErrorsHideTheQuery(t *testing.T) {
 			w.Header().Set(reportHeader, text)
 			fmt.Fprintln(w, text)
 		})
-		if r := l.until(func(r Reading) bool { return r.Err != "" }); strings.Contains(r.Err, token[:10]) || !strings.Contains(r.Err, "/load?…") {
+		if r := l.until(func(r Reading) bool { return r.Err != "" }); strings.Contains(r.Err, token[:10]) || strings.Contains(r.Err, "asked for") || strings.Contains(r.Err, "/load") {
 			t.Errorf("%v: %q", kind, r.Err)
 		}
 	}

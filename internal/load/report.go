@@ -94,7 +94,7 @@ func readReport(header http.Header, body io.Reader) (report, error) {
 		case "BIN":
 			return parseBinary(rest)
 		}
-		return report{}, fmt.Errorf("the header %s begins with %q, not with JSON, TEXT or BIN", reportHeader, kind)
+		return report{}, fmt.Errorf("the header %s does not begin with JSON, TEXT or BIN", reportHeader)
 	}
 	if body == nil {
 		return report{}, fmt.Errorf("the answer has no header %s", reportHeader)
@@ -112,7 +112,7 @@ func readReport(header http.Header, body io.Reader) (report, error) {
 func parseJSON(data []byte) (report, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {
-		return report{}, fmt.Errorf("the report is no JSON: %w", err)
+		return report{}, errors.New("the report is no JSON")
 	}
 	r := report{}
 	for name, raw := range fields {
@@ -161,7 +161,7 @@ func parseText(text string) (report, error) {
 		}
 		value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 		if !ok || err != nil {
-			return report{}, fmt.Errorf("%q in the report is not NAME=NUMBER", pair)
+			return report{}, errors.New("a pair of the report is not NAME=NUMBER")
 		}
 		r.set(strings.TrimSpace(name), value)
 	}
@@ -182,7 +182,7 @@ const (
 func parseBinary(text string) (report, error) {
 	data, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(text), "="))
 	if err != nil {
-		return report{}, fmt.Errorf("the report is no base64: %w", err)
+		return report{}, errors.New("the report is no base64")
 	}
 	r := report{}
 	numbers := map[protowire.Number]string{fieldCPU: "cpu_utilization", fieldMem: "mem_utilization", fieldRPS: "rps_fractional",
@@ -250,7 +250,7 @@ func readAll(body io.Reader, limit int64) ([]byte, error) {
 func normal(value, full float64) (float64, error) {
 	value /= full
 	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
-		return 0, fmt.Errorf("the value %g is no load", value)
+		return 0, errors.New("the value is no load: it is negative, or no number")
 	}
 	return min(value, 1), nil
 }

@@ -13,9 +13,11 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -135,10 +137,11 @@ type Member struct {
 	LookEvery time.Duration
 
 	mu        sync.Mutex
-	path      string   // of the file with what was learned; "": none
-	learned   []string // URLs
-	connected string   // URL; "": to none
-	err       error    // why
+	path      string              // of the file with what was learned; "": none
+	learned   []string            // URLs
+	connected string              // URL; "": to none
+	reached   map[netip.Addr]bool // addresses to which controllers' names have led
+	err       error               // why
 }
 
 // Remember reads the URLs that were learned before, and keeps those that are learned from now on, in a file.
@@ -184,6 +187,35 @@ func (m *Member) learn(controllers []string) bool {
 	m.learned = now
 	sorted := func(urls []string) []string { return slices.Sorted(slices.Values(urls)) }
 	return !slices.Equal(sorted(before), sorted(now))
+}
+
+// reach notes the address of a controller.
+func (m *Member) reach(address net.Addr) {
+	tcp, ok := address.(*net.TCPAddr)
+	if !ok {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.reached == nil || len(m.reached) > maxLearned {
+		m.reached = map[netip.Addr]bool{}
+	}
+	m.reached[tcp.AddrPort().Addr().Unmap().WithZone("")] = true
+}
+
+// Addresses returns the addresses of controllers, as far as they are known: from URLs, and from connections.
+func (m *Member) Addresses() []netip.Addr {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	addresses := slices.Collect(maps.Keys(m.reached))
+	for _, one := range slices.Concat(m.Controllers, m.learned) {
+		if to, err := url.Parse(one); err == nil {
+			if address, err := netip.ParseAddr(to.Hostname()); err == nil {
+				addresses = append(addresses, address.Unmap())
+			}
+		}
+	}
+	return addresses
 }
 
 // Bounds of what is learned.
@@ -277,6 +309,7 @@ func (m *Member) visit(ctx context.Context, controller string) error {
 	if err != nil {
 		return err
 	}
+	m.reach(conn.RemoteAddr())
 	if m.Identity.Due() { // the controllers replace their authority; the next connection shows them what this one has now
 		err := Renew(dialing, m.Identity, controller)
 		if err == nil {

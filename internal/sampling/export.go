@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"steelyard/internal/dpclient"
+	"steelyard/internal/egress"
 	"steelyard/internal/model"
 	"steelyard/internal/sflow"
 
@@ -43,6 +44,7 @@ func (m *exportMetrics) collect(ch chan<- prometheus.Metric) {
 
 // export sends samples to one collector. A nil export sends none.
 type export struct {
+	egress  *egress.Policy
 	config  model.SFlow
 	started time.Time
 	metrics *exportMetrics
@@ -59,11 +61,11 @@ type export struct {
 // A problem is over when nothing has failed for so long.
 const problemLasts = 30 * time.Second
 
-func newExport(config model.SFlow, started time.Time, metrics *exportMetrics) *export {
+func newExport(config model.SFlow, policy *egress.Policy, started time.Time, metrics *exportMetrics) *export {
 	if !config.Collector.IsValid() {
 		return nil
 	}
-	return &export{config: config, started: started, metrics: metrics}
+	return &export{config: config, egress: policy, started: started, metrics: metrics}
 }
 
 func (e *export) close() {
@@ -90,12 +92,13 @@ func (e *export) open() {
 	if e == nil || e.conn != nil || time.Now().Before(e.retry) {
 		return
 	}
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(e.config.Collector))
+	dialed, err := e.egress.Dialer(egress.Administrator).Dial("udp", e.config.Collector.String()) // the project default alone has one
 	if err != nil {
 		e.fail(err)
 		e.retry = time.Now().Add(retryPeriod)
 		return
 	}
+	conn := dialed.(*net.UDPConn)
 	e.conn = conn
 	agent := e.config.AgentAddress
 	if !agent.IsValid() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"steelyard/internal/dpclient"
+	"steelyard/internal/egress"
 	"steelyard/internal/model"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +38,8 @@ type Forwarder interface {
 type Options struct {
 	Dial func(ctx context.Context) (Forwarder, error)
 	Log  *slog.Logger
+	// Where a collector may be; nil: anywhere but where no host is.
+	Egress *egress.Policy
 }
 
 // Sampler fetches samples, exports them, and counts where attacks come from.
@@ -75,6 +78,9 @@ func (s *Sampler) Sources(attack *dpclient.Attack) Sources {
 
 // New returns a Sampler, which does nothing until Run.
 func New(options Options) *Sampler {
+	if options.Egress == nil {
+		options.Egress = &egress.Policy{}
+	}
 	s := &Sampler{options: options, started: time.Now()}
 	s.missed = prometheus.NewCounter(prometheus.CounterOpts{Name: "steelyard_samples_missed_total",
 		Help: "Samples that the agent fetched too late."})
@@ -150,7 +156,7 @@ func (s *Sampler) turn(ctx context.Context) {
 	s.mu.Unlock()
 	if s.export == nil || s.export.config != wanted {
 		s.export.close()
-		s.export = newExport(wanted, s.started, &s.metrics)
+		s.export = newExport(wanted, s.options.Egress, s.started, &s.metrics)
 	}
 	defer func() { s.note(s.export.problem()) }()
 	s.export.open()

@@ -3,6 +3,7 @@
 package unixsock
 
 import (
+	"context"
 	"net"
 	"os"
 	"sync"
@@ -72,6 +73,29 @@ type counted struct {
 func (c *counted) Close() error {
 	defer c.done()
 	return c.Conn.Close()
+}
+
+type peerKey struct{}
+
+// WithPeer adds the user of a connection to the context of its requests.
+func WithPeer(ctx context.Context, conn net.Conn) context.Context {
+	if one, ok := conn.(*counted); ok {
+		conn = one.Conn
+	}
+	if _, ok := conn.(syscall.Conn); !ok {
+		return ctx
+	}
+	user, err := peer(conn)
+	if err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, user)
+}
+
+// Peer returns the user whose request has a context; false: it did not come by a Unix socket.
+func Peer(ctx context.Context) (uint32, bool) {
+	user, known := ctx.Value(peerKey{}).(uint32)
+	return user, known
 }
 
 // peer returns the user who connected.

@@ -102,6 +102,23 @@ def test_readers_may_not_change(stage, words):
     assert stage.steelyard.states() == before
 
 
+def test_only_root_reads_load_on_this_host(stage):
+    """An operator's file does not have the agent read from the host itself; root's may."""
+    text = stage.steelyard.file.read_text()
+    assert "load:" not in text
+    load = '    load: { type: prometheus, url: "http://127.0.0.1:9/", query: x }\n'
+    head, rest = text.split("    servers:\n", 1)
+    changed = stage.steelyard.dir / "changed.yaml"
+    changed.write_text(f"{head}{load}    servers:\n{rest}")
+    done = cli(stage, OPERATOR, [CHANGE], "apply", changed)
+    assert done.returncode == 2
+    assert "root allows it by `steelyard agent --allow-egress 127.0.0.1`" in done.stderr
+    assert cli(stage, 0, [], "apply", changed).returncode == 0
+    assert cli(stage, OPERATOR, [CHANGE], "apply", changed).returncode == 0  # it is there already
+    changed.write_text(text)
+    assert cli(stage, OPERATOR, [CHANGE], "apply", changed).returncode == 0
+
+
 def test_operators_may_change(stage):
     address = "10.1.0.11"
     assert cli(stage, OPERATOR, [CHANGE], "drain", address).returncode == 0
