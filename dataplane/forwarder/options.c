@@ -62,6 +62,9 @@ void options_help(void)
 	       "  --instance NAME            name of this forwarder on this machine (main)\n"
 	       "  --seccomp on|trap|off      system call filters; trap ends the process by a call\n"
 	       "                             that is not allowed: for tests (on)\n"
+	       "  --sweep SECONDS            how often all kernel state that the forwarder relies "
+	       "on\n"
+	       "                             is verified, besides at each event (30)\n"
 	       "  --log error|warn|info|debug   log level (info)\n"
 	       "\n"
 	       "  --release                  remove the addresses and XDP programs of a stopped\n"
@@ -130,6 +133,7 @@ enum option_id {
 	OPT_INSTANCE,
 	OPT_LOG,
 	OPT_SECCOMP,
+	OPT_SWEEP,
 	OPT_RELEASE,
 	OPT_CLEANUP,
 	OPT_INHERIT,
@@ -159,6 +163,7 @@ static const struct option long_options[] = {
         {"instance", required_argument, NULL, OPT_INSTANCE},
         {"log", required_argument, NULL, OPT_LOG},
         {"seccomp", required_argument, NULL, OPT_SECCOMP},
+        {"sweep", required_argument, NULL, OPT_SWEEP},
         {"release", no_argument, NULL, OPT_RELEASE},
         {"cleanup", no_argument, NULL, OPT_CLEANUP},
         {"inherit", required_argument, NULL, OPT_INHERIT},
@@ -226,6 +231,8 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 		return read_log(o, text, err);
 	case OPT_SECCOMP:
 		return options_read_confine(text, &o->confine, err);
+	case OPT_SWEEP:
+		return sy_u32_option("--sweep", text, 1, 86400, &o->runtime.sweep_s, err);
 	case OPT_RELEASE:
 		o->action = ACTION_RELEASE;
 		return 0;

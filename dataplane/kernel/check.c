@@ -83,6 +83,18 @@ static bool program_is_own(uint32_t id, const char *name)
 	return own;
 }
 
+/* True if the interface has this program. */
+static bool filter_is_there(int ifindex, int prog)
+{
+	struct bpf_tc_hook hook = hook_at(ifindex);
+	struct bpf_tc_opts found = filter_named();
+	struct bpf_prog_info info = {0};
+	uint32_t len = sizeof(info);
+
+	return bpf_obj_get_info_by_fd(prog, &info, &len) == 0 &&
+	       filter_call(bpf_tc_query, &hook, &found) == 0 && found.prog_id == info.id;
+}
+
 static bool filter_is_own(int ifindex)
 {
 	struct bpf_tc_hook hook = hook_at(ifindex);
@@ -174,6 +186,17 @@ static bool accept_local_write(char value)
 	return done;
 }
 
+static bool accept_local_is_set(void)
+{
+	int fd = open(ACCEPT_LOCAL, O_RDONLY | O_CLOEXEC);
+	char now = 0;
+	bool set = fd >= 0 && read(fd, &now, 1) == 1 && now == '1';
+
+	if (fd >= 0)
+		close(fd);
+	return set;
+}
+
 static int accept_local_begin(struct sy_error *err)
 {
 	char note[HOST_PATH], now = 0;
@@ -234,6 +257,37 @@ int sy_checks_attach(struct sy_checks *c, const int *ifindex, unsigned count, st
 	for (unsigned i = 0; !rc && i < count; i++)
 		rc = filter_attach(ifindex[i], bpf_program__fd(c->bpf->progs.check_in), err);
 	return rc ? rc : filter_attach(CHECK_LO, bpf_program__fd(c->bpf->progs.check_out), err);
+}
+
+static void filter_verify(int ifindex, int prog, const struct sy_verify *v)
+{
+	char name[IF_NAMESIZE] = "", text[64];
+	struct sy_error err = {0};
+
+	if (filter_is_there(ifindex, prog) || !if_indextoname((unsigned)ifindex, name))
+		return;
+	if (filter_attach(ifindex, prog, &err)) {
+		v->problem(v->ctx, err.text);
+		return;
+	}
+	snprintf(text, sizeof(text), "health checks' tc program on %s", name);
+	v->restored(v->ctx, text);
+}
+
+void sy_checks_verify(struct sy_checks *c, const int *ifindex, unsigned count,
+                      const struct sy_verify *v)
+{
+	struct sy_error err = {0};
+
+	for (unsigned i = 0; i < count; i++)
+		filter_verify(ifindex[i], bpf_program__fd(c->bpf->progs.check_in), v);
+	filter_verify(CHECK_LO, bpf_program__fd(c->bpf->progs.check_out), v);
+	if (accept_local_is_set())
+		return;
+	if (accept_local_begin(&err))
+		v->problem(v->ctx, err.text);
+	else
+		v->restored(v->ctx, "net.ipv4.conf.lo.accept_local=1");
 }
 
 int sy_checks_set(struct sy_checks *c, uint32_t mark, const struct sy_check *check)

@@ -5,10 +5,8 @@
  * one "+address" or "-address" per line. The journal is rewritten when claims are settled.
  */
 #include "claim.h"
-#include "guard.h"
 #include "owner.h"
 #include "request.h"
-#include "table.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,28 +18,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct claim {
-	struct table_node node;
-	struct sy_addr addr;
-	int ifindex; /* IPv6: interface that has the address */
-	bool found;  /* left by an earlier process, not added again */
-};
-
-struct sy_claims {
-	int lock;
-	struct mnl_socket *nl;
-	struct nft_ctx *nft;
-	struct table claims;
-	char state[HOST_PATH];
-};
-
 static uint32_t claim_hash(const struct sy_addr *addr)
 {
 	/* Addresses come from our own configuration, so the key need not be secret. */
 	return (uint32_t)sy_hash_mix(addr->d[0] ^ 0x9e3779b97f4a7c15, addr->d[1] ^ ~0ull << 7);
 }
 
-static struct claim *claim_find(const struct sy_claims *c, const struct sy_addr *addr)
+struct claim *claim_find(const struct sy_claims *c, const struct sy_addr *addr)
 {
 	struct table_node *node = table_chain(&c->claims, claim_hash(addr));
 
@@ -228,23 +211,35 @@ fail:
 	return rc;
 }
 
+int claims_guard_rebuild(struct sy_claims *c, struct sy_error *err)
+{
+	struct sy_addr *addrs = calloc(c->claims.count + 1, sizeof(*addrs));
+	size_t count = 0;
+	int rc;
+
+	if (!addrs)
+		return sy_fail(err, ENOMEM, "no memory for claims");
+	for (uint32_t i = 0; i < c->claims.buckets; i++)
+		for (struct table_node *n = c->claims.bucket[i]; n; n = n->next)
+			addrs[count++] = ((struct claim *)n)->addr;
+	rc = guard_reset(c->nft, addrs, count, err);
+	free(addrs);
+	if (rc == 0)
+		guard_watch_note(&c->watch);
+	return rc;
+}
+
 int sy_claims_open(struct sy_claims **out, unsigned wait_ms, struct sy_error *err)
 {
-	struct sy_addr *addrs;
-	size_t count = 0;
 	int rc = claims_load(out, wait_ms, err);
 
 	if (rc)
 		return rc;
-	addrs = calloc((*out)->claims.count + 1, sizeof(*addrs));
-	if (!addrs)
-		rc = sy_fail(err, ENOMEM, "no memory for claims");
-	for (uint32_t i = 0; addrs && i < (*out)->claims.buckets; i++)
-		for (struct table_node *n = (*out)->claims.bucket[i]; n; n = n->next)
-			addrs[count++] = ((struct claim *)n)->addr;
-	if (rc == 0)
-		rc = guard_reset((*out)->nft, addrs, count, err);
-	free(addrs);
+	rc = guard_watch_open(&(*out)->watch);
+	if (rc)
+		sy_fail(err, -rc, "cannot watch nftables: %s", strerror(-rc));
+	else
+		rc = claims_guard_rebuild(*out, err);
 	if (rc) {
 		sy_claims_close(*out);
 		*out = NULL;
@@ -260,6 +255,7 @@ void sy_claims_close(struct sy_claims *c)
 		while (c->claims.bucket[i])
 			claim_forget(c, (struct claim *)c->claims.bucket[i]);
 	table_fini(&c->claims);
+	guard_watch_close(&c->watch);
 	if (c->nl)
 		mnl_socket_close(c->nl);
 	if (c->nft)
@@ -271,9 +267,7 @@ void sy_claims_close(struct sy_claims *c)
 
 /* ---- adding and removing --------------------------------------------------------------------- */
 
-/* Adds the address to the host; the guard already has it. */
-static int claim_put(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
-                     struct sy_error *err)
+int claim_put(struct sy_claims *c, const struct sy_addr *addr, int ifindex, struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];
 	int rc;
@@ -332,6 +326,11 @@ int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
 			               text, strerror(-rc));
 	}
 	rc = guard_add(c->nft, addr, err);
+	if (rc) { /* another program may have removed the table */
+		rc = claims_guard_rebuild(c, err);
+		if (rc == 0)
+			rc = guard_add(c->nft, addr, err);
+	}
 	if (rc == 0)
 		rc = claim_put(c, addr, ifindex, err);
 	if (rc == 0 && !claim_note(c, addr, ifindex, false))

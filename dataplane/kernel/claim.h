@@ -1,15 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Functions of the claims that cleanup uses. */
+/* Claims, for claim.c, claim_verify.c and cleanup. */
 #ifndef KERNEL_CLAIM_H
 #define KERNEL_CLAIM_H
 
+#include "guard.h"
 #include "host.h"
+#include "table.h"
+
+struct claim {
+	struct table_node node;
+	struct sy_addr addr;
+	int ifindex;  /* IPv6: interface that has the address */
+	bool found;   /* left by an earlier process, not added again */
+	bool guarded; /* the guard has it, as of the last look */
+};
+
+struct sy_claims {
+	int lock;
+	struct mnl_socket *nl;
+	struct nft_ctx *nft;
+	struct guard_watch watch;
+	struct table claims;
+	uint32_t verify_bucket; /* sy_claims_verify_step() continues here */
+	unsigned restored;      /* by the present verification */
+	char state[HOST_PATH];
+};
 
 /* Takes the lock and finds the claims on this host. Does not change the guard. */
 int claims_load(struct sy_claims **out, unsigned wait_ms, struct sy_error *err);
 /* Removes claims of an earlier process that this one has not added again; report may be NULL. */
 int claims_remove_found(struct sy_claims *c, void (*report)(void *ctx, const char *text),
                         void *ctx);
+struct claim *claim_find(const struct sy_claims *c, const struct sy_addr *addr);
+/* Adds the address to the host; the guard already has it. */
+int claim_put(struct sy_claims *c, const struct sy_addr *addr, int ifindex, struct sy_error *err);
+/* Makes the guard's table anew, with all claims. */
+int claims_guard_rebuild(struct sy_claims *c, struct sy_error *err);
 struct nft_ctx *claims_guard(struct sy_claims *c);
 const char *claims_state_path(const struct sy_claims *c);
 

@@ -42,10 +42,22 @@ static int link_create(struct sy_director *d, uint32_t mode)
 	return d->link < 0 ? errno : 0;
 }
 
-static int link_attach(struct sy_director *d, struct sy_error *err)
+int director_link_pin(const struct sy_director *d, struct sy_error *err)
+{
+	char pin[HOST_PATH];
+
+	director_pin_path(d, pin);
+	/* Another namespace's cleanup may have removed the empty folder meanwhile. */
+	if (bpf_obj_pin(d->link, pin) < 0 &&
+	    (errno != ENOENT || host_bpffs(err) < 0 || bpf_obj_pin(d->link, pin) < 0))
+		return sy_fail(err, errno, "%s: cannot pin the flow director at %s: %s", d->ifname,
+		               pin, strerror(errno));
+	return 0;
+}
+
+int director_link_attach(struct sy_director *d, struct sy_error *err)
 {
 	int code = EOPNOTSUPP, rc;
-	char pin[HOST_PATH];
 
 	if (d->mode != SY_DIRECTOR_GENERIC)
 		code = link_create(d, XDP_FLAGS_DRV_MODE);
@@ -60,13 +72,7 @@ static int link_attach(struct sy_director *d, struct sy_error *err)
 		code = link_create(d, XDP_FLAGS_SKB_MODE);
 	if (code)
 		return attach_refused(d, code, err);
-	director_pin_path(d, pin);
-	/* Another namespace's cleanup may have removed the empty folder meanwhile. */
-	if (bpf_obj_pin(d->link, pin) < 0 &&
-	    (errno != ENOENT || host_bpffs(err) < 0 || bpf_obj_pin(d->link, pin) < 0))
-		return sy_fail(err, errno, "%s: cannot pin the flow director at %s: %s", d->ifname,
-		               pin, strerror(errno));
-	return 0;
+	return director_link_pin(d, err);
 }
 
 /* ---- opening: prepare, then take ------------------------------------------------------------- */
@@ -130,7 +136,7 @@ static int director_attach(struct sy_director *d, struct sy_error *err)
 	}
 	sockets_forget(d);
 	if (d->link < 0)
-		return link_attach(d, err);
+		return director_link_attach(d, err);
 	d->outdated = true;
 	return d->same_maps ? 0 : sy_director_update(d, err);
 }
@@ -238,7 +244,7 @@ int sy_director_move(struct sy_director *d, struct sy_error *err)
 		d->outdated = true;
 		rc = sy_director_update(d, err);
 	} else {
-		rc = link_attach(d, err);
+		rc = director_link_attach(d, err);
 	}
 	if (rc == 0)
 		director_tags_keep(d);

@@ -37,6 +37,13 @@ struct sy_director {
 	size_t found_count;
 };
 
+/* ---- director.c -------------------------------------------------------------------------------
+ */
+
+/* Attaches the program by a new link and pins it. */
+int director_link_attach(struct sy_director *d, struct sy_error *err);
+int director_link_pin(const struct sy_director *d, struct sy_error *err);
+
 /* ---- director_load.c ------------------------------------------------------------------------- */
 
 /* Loads the program of the highest level that the kernel accepts. predecessor: id of a program

@@ -48,6 +48,26 @@ static void element_write(FILE *out, const char *verb, const struct sy_addr *add
 	        sy_addr_is_v4(addr) ? '4' : '6', sy_addr_format(addr, text));
 }
 
+/* One command for all addresses of a family: libnftables then handles thousands of them at once. */
+static void elements_write(FILE *out, const struct sy_addr *addrs, size_t count, bool v4)
+{
+	char text[SY_ADDR_TEXT];
+	bool any = false;
+
+	for (size_t i = 0; i < count; i++) {
+		if (sy_addr_is_v4(&addrs[i]) != v4)
+			continue;
+		if (any)
+			fputs(", ", out);
+		else
+			fprintf(out, "add element inet steelyard claimed%c { ", v4 ? '4' : '6');
+		fputs(sy_addr_format(&addrs[i], text), out);
+		any = true;
+	}
+	if (any)
+		fputs(" }\n", out);
+}
+
 int guard_reset(struct nft_ctx *nft, const struct sy_addr *addrs, size_t count,
                 struct sy_error *err)
 {
@@ -60,8 +80,8 @@ int guard_reset(struct nft_ctx *nft, const struct sy_addr *addrs, size_t count,
 		return sy_fail(err, ENOMEM, "no memory for nftables commands");
 	/* "delete" fails without a table, hence the "add" before it. */
 	fprintf(out, "add table inet steelyard\ndelete table inet steelyard\n%s", guard_rules);
-	for (size_t i = 0; i < count; i++)
-		element_write(out, "add", &addrs[i]);
+	elements_write(out, addrs, count, true);
+	elements_write(out, addrs, count, false);
 	if (fclose(out) == 0)
 		rc = guard_run(nft, commands, err);
 	else

@@ -31,9 +31,9 @@
 static int socket_open(struct sy_mirror *m, struct sy_error *err)
 {
 	static const int groups[] = {
-	        RTNLGRP_LINK,        RTNLGRP_NEIGH,      RTNLGRP_IPV4_IFADDR,
-	        RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE,
-	        RTNLGRP_IPV4_RULE,   RTNLGRP_IPV6_RULE,  RTNLGRP_NEXTHOP,
+	        RTNLGRP_LINK,       RTNLGRP_NEIGH,      RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR,
+	        RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV4_RULE,   RTNLGRP_IPV6_RULE,
+	        RTNLGRP_NEXTHOP,    RTNLGRP_TC,
 	};
 	struct sockaddr_nl self = {.nl_family = AF_NETLINK};
 	socklen_t len = sizeof(self);
@@ -78,6 +78,7 @@ static void mirror_overrun(struct sy_mirror *m)
 	m->wanted = MIRROR_EVERYTHING;
 	m->spoilt = true;
 	m->announce = true;
+	mirror_disturbed(m, SY_DISTURBED_CLAIMS | SY_DISTURBED_CHECKS);
 }
 
 /* Opens a new socket and dumps everything again. */

@@ -52,6 +52,8 @@ void managed_on_link_up(struct sy_mirror *m, int ifindex);
 void managed_free(struct sy_mirror *m);
 
 /* mirror_event.c */
+/* Reports that claims or health checks' programs may have changed. */
+void mirror_disturbed(const struct sy_mirror *m, unsigned what);
 void mirror_on_message(struct sy_mirror *m, const struct nlmsghdr *nlh);
 
 /* mirror.c */

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Handles messages of dumps and events, and infers changes that the kernel does not report. */
+#include "host.h"
 #include "mirror.h"
 
 #include <libmnl/libmnl.h>
+#include <linux/if_addr.h>
 #include <linux/rtnetlink.h>
+#include <net/if.h>
 
 #define ROUTES (MIRROR_BIT(KIND_LINK) | MIRROR_BIT(KIND_ROUTE4) | MIRROR_BIT(KIND_ROUTE6))
 #define RULES  (MIRROR_BIT(KIND_RULE4) | MIRROR_BIT(KIND_RULE6))
@@ -150,12 +153,68 @@ static void on_done(struct sy_mirror *m, const struct nlmsghdr *nlh)
 		mirror_dump_done(m);
 }
 
+/* ---- claims and health checks ---------------------------------------------------------------- */
+
+void mirror_disturbed(const struct sy_mirror *m, unsigned what)
+{
+	if (m->store.handler.disturbed)
+		m->store.handler.disturbed(m->store.handler.ctx, what);
+}
+
+/* Kernels before 5.18 do not store who added an address: then own changes are verified. */
+static bool addr_is_claim(const struct nlmsghdr *nlh)
+{
+	const struct nlattr *attr;
+
+	mnl_attr_for_each(
+	        attr, nlh,
+	        sizeof(struct ifaddrmsg)) if (mnl_attr_get_type(attr) ==
+	                                      IFA_PROTO) return mnl_attr_get_payload_len(attr) >=
+	                1 &&
+	        mnl_attr_get_u8(attr) == HOST_PROTOCOL;
+	return false;
+}
+
+/* With the last IPv4 address of lo the kernel removes all routes on it, without an event for each.
+ */
+static bool claims_are_disturbed(const struct nlmsghdr *nlh)
+{
+	const struct rtmsg *rtm = mnl_nlmsg_get_payload(nlh);
+	const struct ifinfomsg *ifi = mnl_nlmsg_get_payload(nlh);
+
+	switch (nlh->nlmsg_type) {
+	case RTM_DELROUTE:
+		return mnl_nlmsg_get_payload_len(nlh) >= sizeof(*rtm) &&
+		       rtm->rtm_protocol == HOST_PROTOCOL;
+	case RTM_NEWLINK:
+		return mnl_nlmsg_get_payload_len(nlh) >= sizeof(*ifi) &&
+		       (ifi->ifi_flags & IFF_LOOPBACK);
+	case RTM_DELADDR:
+		return true;
+	case RTM_NEWADDR:
+		return !addr_is_claim(nlh);
+	default:
+		return false;
+	}
+}
+
+static void event_check(const struct sy_mirror *m, const struct nlmsghdr *nlh)
+{
+	if (claims_are_disturbed(nlh))
+		mirror_disturbed(m, SY_DISTURBED_CLAIMS);
+	else if (nlh->nlmsg_type == RTM_DELQDISC || nlh->nlmsg_type == RTM_NEWTFILTER ||
+	         nlh->nlmsg_type == RTM_DELTFILTER)
+		mirror_disturbed(m, SY_DISTURBED_CHECKS);
+}
+
 void mirror_on_message(struct sy_mirror *m, const struct nlmsghdr *nlh)
 {
 	bool dumped = m->dumping && nlh->nlmsg_seq == m->dump_seq && nlh->nlmsg_pid == m->id &&
 	              (nlh->nlmsg_flags & NLM_F_MULTI);
 
 	m->have_dump |= dumped;
+	if (!dumped)
+		event_check(m, nlh);
 	if (dumped && (nlh->nlmsg_flags & NLM_F_DUMP_INTR))
 		m->spoilt = true;
 	switch (nlh->nlmsg_type) {

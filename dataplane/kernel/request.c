@@ -2,6 +2,7 @@
 #include "request.h"
 
 #include <errno.h>
+#include <linux/netfilter/nfnetlink.h>
 #include <sys/socket.h>
 
 #define ANSWER_BYTES 32768
@@ -17,6 +18,26 @@ struct mnl_socket *request_open(void)
 	if (mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) < 0 ||
 	    setsockopt(mnl_socket_get_fd(nl), SOL_NETLINK, NETLINK_GET_STRICT_CHK, &one,
 	               sizeof(one)) < 0) {
+		int code = errno;
+
+		mnl_socket_close(nl);
+		errno = code;
+		return NULL;
+	}
+	return nl;
+}
+
+struct mnl_socket *request_open_nft(bool events)
+{
+	struct mnl_socket *nl =
+	        mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC | (events ? SOCK_NONBLOCK : 0));
+	int group = NFNLGRP_NFTABLES;
+
+	if (!nl)
+		return NULL;
+	if (mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) < 0 ||
+	    (events && setsockopt(mnl_socket_get_fd(nl), SOL_NETLINK, NETLINK_ADD_MEMBERSHIP,
+	                          &group, sizeof(group)) < 0)) {
 		int code = errno;
 
 		mnl_socket_close(nl);

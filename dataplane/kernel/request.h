@@ -13,6 +13,9 @@ struct request {
 
 /* Opens a socket in the calling thread's namespace; NULL with errno set on failure. */
 struct mnl_socket *request_open(void);
+/* The same for nftables (NETLINK_NETFILTER). events: it only receives the events of all changes,
+ * and never blocks. */
+struct mnl_socket *request_open_nft(bool events);
 /* Begins a message. Returns its zeroed header of `size` bytes, which follows the netlink header. */
 void *request_begin(struct request *r, uint16_t type, uint16_t flags, size_t size);
 void request_put_addr(struct request *r, uint16_t attr, const struct sy_addr *addr);

@@ -86,6 +86,14 @@ void marks_attach_again(struct sy_runtime *rt)
 	marks_attach(rt);
 }
 
+void marks_verify(struct sy_runtime *rt, const struct sy_verify *v)
+{
+	const struct marks *m = rt->marks;
+	int ifindex[SY_MAX_PORTS];
+	if (m && m->checks && m->attached)
+		sy_checks_verify(m->checks, ifindex, interfaces_list(rt, ifindex), v);
+}
+
 /* NULL: out of memory. */
 static struct marks *marks_get(struct sy_runtime *rt)
 {

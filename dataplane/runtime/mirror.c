@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Applies the kernel mirror's reports to ports, routes and neighbours. The static configuration
  * supplies the same for ports unknown to the kernel. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "reconcile.h"
 #include "route.h"
 
 #define BUDGET 256 /* messages a turn, to leave time for the control socket */
@@ -99,7 +101,9 @@ static void address_restore(struct sy_runtime *rt, const struct port *p, const s
 {
 	char text[SY_ADDR_TEXT];
 	int rc = p->up && rt->claims ? sy_claims_restore(rt->claims, addr, p->ifindex) : 0;
-	if (rc && rc != -ENODEV) /* the interface is gone, its addresses went first */
+	/* The interface is gone, and its addresses went first; or IPv6 was disabled on it, which
+	 * reconcile.c reports. */
+	if (rc && rc != -ENODEV && rc != -EACCES)
 		sy_log(SY_LOG_ERROR, "runtime", "port %s: the kernel does not answer for %s: %s",
 		       p->name, sy_addr_format(addr, text), strerror(-rc));
 }
@@ -177,6 +181,12 @@ static void on_refused(void *ctx, const char *text)
 		routes_refuse(rt, now);
 }
 
+static void on_disturbed(void *ctx, unsigned what)
+{
+	reconcile_disturb(ctx, (what & SY_DISTURBED_CLAIMS ? RECONCILE_CLAIMS : 0) |
+	                               (what & SY_DISTURBED_CHECKS ? RECONCILE_CHECKS : 0));
+}
+
 static void mirror_readable(void *ctx)
 {
 	struct sy_runtime *rt = ctx;
@@ -235,6 +245,7 @@ int mirror_start(struct sy_runtime *rt, struct sy_error *err)
 	        .neigh = on_neigh,
 	        .synced = on_synced,
 	        .refused = on_refused,
+	        .disturbed = on_disturbed,
 	};
 	int rc = static_apply(rt, err);
 	if (rc)

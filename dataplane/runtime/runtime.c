@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "reconcile.h"
 #include "route.h"
 
 #define BIND_WAIT_NS UINT64_C(2000000000) /* in total, for queues that a killed process holds */
@@ -73,8 +74,12 @@ static int ports_open(struct sy_runtime *rt, struct sy_error *err)
 int claims_open(struct sy_runtime *rt, unsigned wait_ms, struct sy_error *err)
 {
 	for (unsigned i = 0; i < rt->ports; i++)
-		if (rt->options.kernel && rt->port[i]->ifindex)
-			return sy_claims_open(&rt->claims, wait_ms, err);
+		if (rt->options.kernel && rt->port[i]->ifindex) {
+			int rc = sy_claims_open(&rt->claims, wait_ms, err);
+			if (!rc && (rc = reconcile_watch(rt)))
+				sy_fail(err, -rc, "watching nftables: %s", strerror(-rc));
+			return rc;
+		}
 	return 0;
 }
 
@@ -90,6 +95,7 @@ static void tick(void *ctx)
 	marks_follow(rt);
 	announcements_tick(rt);
 	block_tick(rt);
+	reconcile_tick(rt);
 }
 
 static void slow_tick(void *ctx)
@@ -97,6 +103,7 @@ static void slow_tick(void *ctx)
 	struct sy_runtime *rt = ctx;
 	if (!rt->quiesced) /* else the successor maintains the neighbours */
 		adjacencies_tick(rt);
+	reconcile_second(rt);
 }
 
 static int base_open(struct sy_runtime *rt, struct sy_error *err)
@@ -187,6 +194,7 @@ void sy_runtime_quiesce(struct sy_runtime *rt)
 	workers_drain(rt);
 	for (unsigned i = 0; i < rt->ports; i++)
 		port_release(rt->port[i]);
+	reconcile_unwatch(rt);
 	sy_claims_close(rt->claims);
 	rt->claims = NULL;
 }
@@ -229,7 +237,9 @@ void sy_runtime_close(struct sy_runtime *rt)
 	mirror_stop(rt);
 	marks_close(rt);
 	announcements_close(rt);
+	reconcile_unwatch(rt);
 	sy_claims_close(rt->claims);
+	reconcile_close(rt);
 	addresses_forget(rt);
 	block_forget(rt);
 	rcu_close(rt->rcu);

@@ -17,6 +17,7 @@
 #include "worker.h"
 
 struct announcements;
+struct reconcile;
 struct vlan_link;
 struct marks;
 struct routes;
@@ -41,6 +42,7 @@ struct sy_runtime {
 	struct sy_claims *claims;
 	struct marks *marks;                 /* check.c's; NULL: no mark was set yet */
 	struct announcements *announcements; /* announce.c's; NULL: none yet */
+	struct reconcile *reconcile;         /* reconcile.c's; NULL: nothing to verify yet */
 	bool remembering;                    /* inherit: sy_runtime_claim() takes the addresses */
 	bool settling;                       /* and sy_address_settle() was called */
 	struct sy_source *taken;             /* remembered; protocol and bits 0: a plain address */
@@ -163,6 +165,8 @@ void ports_tick(struct sy_runtime *rt);
 void marks_attach_again(struct sy_runtime *rt);
 /* check.c: attaches the programs if any mark was set. */
 void marks_attach(struct sy_runtime *rt);
+/* Restores the programs and accept_local, if they were attached. */
+void marks_verify(struct sy_runtime *rt, const struct sy_verify *v);
 /* Finds the interfaces to servers again if routes have changed. */
 void marks_follow(struct sy_runtime *rt);
 void marks_close(struct sy_runtime *rt);

@@ -52,6 +52,8 @@ var (
 	forwarderMapped   = desc("forwarder_session_memory_bytes", "Memory mapped for session tables.")
 
 	forwarderWarnings = desc("forwarder_warnings", "Number of warnings; `steelyard get status` shows them with their remedies.")
+	kernelRestored    = desc("kernel_restored_total", "Kernel objects of the forwarder that another program had removed and that the forwarder has restored.")
+	kernelProblems    = desc("kernel_problems", "Settings of this host that keep the forwarder from working; `steelyard get status` shows them with their remedies.")
 
 	adopted      = desc("adopted_sessions", "Sessions of an earlier forwarder found at the start, by the result of their adoption.", "result")
 	adoptionTime = desc("adoption_seconds", "Duration of the adoption.")
@@ -176,6 +178,8 @@ func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) error
 	s.gauge(forwarderCapacity, float64(status.GetSessionCapacity()))
 	s.gauge(forwarderUnproven, float64(status.GetSessionsUnproven()))
 	s.gauge(forwarderWarnings, float64(len(status.GetWarnings())))
+	s.counter(kernelRestored, status.GetKernelRestored())
+	s.gauge(kernelProblems, float64(status.GetKernelProblems()))
 	s.gauge(forwarderMapped, float64(status.GetSessionBytesMapped()))
 	if device := status.GetEventDevice(); device != nil {
 		s.counter(eventPackets, device.GetPackets(), device.GetName(), device.GetModel(), "taken")

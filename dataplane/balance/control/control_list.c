@@ -154,6 +154,9 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	if (reply_event_device(b, a, &s->event_device, err) < 0 ||
 	    reply_adoption(b, a, &s->adoption, err) < 0 || reply_phases(a, s, err) < 0)
 		return -ENOMEM;
+	s->kernel_restored = sy_runtime_restored(b->rt);
+	while (sy_runtime_problem(b->rt, s->kernel_problems))
+		s->kernel_problems++;
 	s->services = b->ctl->model->services;
 	s->servers = b->ctl->model->servers;
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_STATUS;

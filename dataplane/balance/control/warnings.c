@@ -104,12 +104,18 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 	char text[SY_ADDR_TEXT];
 	const struct neighbour_found *found = &b->ctl->neighbour_found;
 	unsigned ports = sy_port_count(b->rt);
+	unsigned problems = 0;
 	bool kernel_ports = false;
 	struct warnings to = {.arena = a};
-	to.text = arena_take(a, (2 * ports + ADDRESS_SETS + SHAPED_PORTS + WARNINGS_FIXED) *
-	                                sizeof(*to.text));
+	while (sy_runtime_problem(b->rt, problems))
+		problems++;
+	to.text = arena_take(a,
+	                     (2 * ports + ADDRESS_SETS + SHAPED_PORTS + WARNINGS_FIXED + problems) *
+	                             sizeof(*to.text));
 	if (!to.text)
 		return -ENOMEM;
+	for (unsigned i = 0; i < problems; i++)
+		warn(&to, "%s", sy_runtime_problem(b->rt, i));
 	for (unsigned i = 0; i < ports; i++) {
 		struct sy_port_info info;
 		sy_port_get_info(b->rt, i, &info);

@@ -71,7 +71,11 @@ struct sy_mirror_handler {
 	/* The reason to refuse routing changed: text names the policy routing that is not
 	 * supported; NULL: there is none any more. */
 	void (*refused)(void *ctx, const char *text);
+	/* Claims or the programs of health checks may have changed: SY_DISTURBED_… */
+	void (*disturbed)(void *ctx, unsigned what);
 };
+#define SY_DISTURBED_CLAIMS 1u
+#define SY_DISTURBED_CHECKS 2u
 
 struct sy_mirror;
 
@@ -153,6 +157,10 @@ int sy_director_move(struct sy_director *d, struct sy_error *err);
  * vlans: this interface has VLAN interfaces (802.1Q), and tagged frames pass to the kernel;
  * otherwise tagged frames for steered addresses are dropped. Returns 0 or a negative errno. */
 int sy_director_set(struct sy_director *d, uint32_t frame_max, bool vlans);
+struct sy_verify;
+/* Attaches the program again if another program has detached or replaced it, and pins its link
+ * again if the pin is gone. */
+void sy_director_verify(struct sy_director *d, const struct sy_verify *v);
 /* Releases the lock and closes. The program stays attached: steered packets are dropped, and the
  * kernel does not answer them. */
 void sy_director_close(struct sy_director *d);
@@ -261,9 +269,44 @@ void sy_claims_move(struct sy_claims *c, int from, int to);
 /* Calls fn for each claimed address; fn must not change the set. */
 void sy_claims_each(const struct sy_claims *c, void (*fn)(void *ctx, const struct sy_addr *addr),
                     void *ctx);
+/* Whether this process has the claim, or an earlier one has left it on this host. */
+bool sy_claims_has(const struct sy_claims *c, const struct sy_addr *addr);
 int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr);
 /* Removes claims of an earlier process that this one has not added again. */
 int sy_claims_settle(struct sy_claims *c);
+
+/* ---- verification (claim_verify.c, guard_watch.c, setting.c) --------------------------------- */
+
+/* Where a verification reports: what it has restored, and what it cannot restore, with the remedy.
+ * It calls problem() again at each verification while the problem lasts. */
+struct sy_verify {
+	void *ctx;
+	void (*restored)(void *ctx, const char *text);
+	void (*problem)(void *ctx, const char *text);
+	/* The interface is up, so an IPv6 claim belongs on it. */
+	bool (*is_up)(void *ctx, int ifindex);
+};
+
+/* Readable when a program changed nftables. */
+int sy_claims_fd(const struct sy_claims *c);
+/* Reads these events. Returns true if another process may have changed the guard. */
+bool sy_claims_read(struct sy_claims *c);
+/* Makes the guard's table anew if it is not as this process has made it. Some milliseconds for
+ * thousands of claims. */
+void sy_claims_verify_guard(struct sy_claims *c, const struct sy_verify *v);
+/* Verifies some claims, adds those that the host or the guard lacks. Returns true if more are left:
+ * call it again. */
+bool sy_claims_verify_step(struct sy_claims *c, const struct sy_verify *v);
+
+/* An interface for sy_settings_verify(). */
+struct sy_verify_port {
+	const char *name;
+	bool v4, v6; /* it answers for claims of this family */
+};
+/* Reads the sysctls that keep the kernel from answering for claims on these interfaces, and reports
+ * each as a problem. */
+void sy_settings_verify(const struct sy_verify_port *port, unsigned ports, bool checks,
+                        const struct sy_verify *v);
 
 /* ---- health checks on the VIP (check.c, check.bpf.c) ----------------------------------------- */
 
@@ -292,6 +335,9 @@ int sy_checks_open(struct sy_checks **out, struct sy_error *err);
 /* Attaches the programs to lo and these interfaces and replaces those of an earlier process. They
  * outlive this process, as the flow director does, until sy_kernel_cleanup(). */
 int sy_checks_attach(struct sy_checks *c, const int *ifindex, unsigned count, struct sy_error *err);
+/* Attaches programs that other programs have removed or replaced, and sets accept_local again. */
+void sy_checks_verify(struct sy_checks *c, const int *ifindex, unsigned count,
+                      const struct sy_verify *v);
 /* Sets the target of a mark; NULL removes it. May be called before sy_checks_attach(). Returns 0 or
  * a negative errno; -E2BIG: too many. */
 int sy_checks_set(struct sy_checks *c, uint32_t mark, const struct sy_check *check);

@@ -143,6 +143,7 @@ struct sy_runtime_options {
 	/* A running forwarder still has the interfaces. Until sy_runtime_bind(), this process
 	 * neither locks nor changes the interfaces, the flow director or the claims. */
 	bool inherit;
+	unsigned sweep_s;   /* seconds between verifications of all kernel state; 0: 30 */
 	unsigned path_half; /* 0 or 1: path ids come from this half of their space */
 	bool offloads; /* ports do what they can of sy_port_info.offloads; else nothing. Then the
 	                  pipeline takes packets in several buffers, also such that a port has
@@ -210,6 +211,11 @@ int sy_runtime_every(struct sy_runtime *rt, unsigned period_ms, void (*fn)(void 
 
 /* The first full mirror dump has been applied, or there is no kernel to mirror. */
 bool sy_runtime_is_synced(const struct sy_runtime *rt);
+/* The i-th problem of the kernel's state that another program has caused, with its remedy; NULL:
+ * there are fewer. */
+const char *sy_runtime_problem(const struct sy_runtime *rt, unsigned i);
+/* Kernel objects that this process has restored after another program removed them. */
+uint64_t sy_runtime_restored(const struct sy_runtime *rt);
 /* NULL, or why routing is refused (policy routing, VRF). */
 const char *sy_runtime_refusal(const struct sy_runtime *rt);
 

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Detects that another program has changed the guard, for example by `nft flush ruleset`.
+ * libnftables would read the whole ruleset of the host to list one chain, so this reads the table
+ * by netlink. The kernel reports every transaction: the messages of its changes, then the id of the
+ * process.
+ */
+#include "guard.h"
+#include "request.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <unistd.h>
+
+#define GUARD_TABLE   "steelyard"
+#define GUARD_CHAIN   "output"
+#define EVENT_BYTES   65536
+#define EVENT_BATCHES 64 /* read in one call, at most */
+
+int guard_watch_open(struct guard_watch *w)
+{
+	w->requests = request_open_nft(false);
+	w->events = w->requests ? request_open_nft(true) : NULL;
+	return w->events ? 0 : -errno;
+}
+
+void guard_watch_close(struct guard_watch *w)
+{
+	if (w->requests)
+		mnl_socket_close(w->requests);
+	if (w->events)
+		mnl_socket_close(w->events);
+	*w = (struct guard_watch){0};
+}
+
+/* ---- reading the table ----------------------------------------------------------------------- */
+
+static void nft_begin(struct request *r, uint8_t type, uint16_t flags)
+{
+	struct nfgenmsg *nfg =
+	        request_begin(r, (uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | type), flags, sizeof(*nfg));
+
+	nfg->nfgen_family = NFPROTO_INET;
+	nfg->version = NFNETLINK_V0;
+}
+
+struct print {
+	uint64_t sum;
+	unsigned objects;
+};
+
+static void print_add(struct print *p, const struct nlattr *attr)
+{
+	const uint8_t *at = mnl_attr_get_payload(attr);
+
+	p->sum = sy_hash_mix(p->sum ^ mnl_attr_get_type(attr), mnl_attr_get_payload_len(attr) + 1u);
+	for (uint16_t i = 0; i < mnl_attr_get_payload_len(attr); i++)
+		p->sum = sy_hash_mix(p->sum ^ at[i], 0x9e3779b97f4a7c15);
+}
+
+/* Attributes that describe what the table does; handles and use counts are left out. */
+static int print_read(const struct nlmsghdr *nlh, void *data)
+{
+	struct print *p = data;
+	const struct nlattr *attr;
+	uint16_t type = nlh->nlmsg_type & 0xff;
+
+	p->objects++;
+	mnl_attr_for_each(attr, nlh, sizeof(struct nfgenmsg))
+	{
+		uint16_t kind = mnl_attr_get_type(attr);
+
+		if ((type == NFT_MSG_NEWTABLE && kind == NFTA_TABLE_FLAGS) ||
+		    (type == NFT_MSG_NEWCHAIN &&
+		     (kind == NFTA_CHAIN_HOOK || kind == NFTA_CHAIN_POLICY)) ||
+		    (type == NFT_MSG_NEWRULE && kind == NFTA_RULE_EXPRESSIONS))
+			print_add(p, attr);
+	}
+	return MNL_CB_OK;
+}
+
+/* Returns 0 if the table, its chain or its rules are missing. */
+static uint64_t guard_print(struct guard_watch *w)
+{
+	struct print p = {.sum = 1};
+	struct request r;
+
+	nft_begin(&r, NFT_MSG_GETTABLE, 0);
+	mnl_attr_put_strz(r.nlh, NFTA_TABLE_NAME, GUARD_TABLE);
+	if (request_send(w->requests, &r, print_read, &p) < 0)
+		return 0;
+	nft_begin(&r, NFT_MSG_GETCHAIN, 0);
+	mnl_attr_put_strz(r.nlh, NFTA_CHAIN_TABLE, GUARD_TABLE);
+	mnl_attr_put_strz(r.nlh, NFTA_CHAIN_NAME, GUARD_CHAIN);
+	if (request_send(w->requests, &r, print_read, &p) < 0)
+		return 0;
+	p.objects = 0;
+	nft_begin(&r, NFT_MSG_GETRULE, NLM_F_DUMP);
+	mnl_attr_put_strz(r.nlh, NFTA_RULE_TABLE, GUARD_TABLE);
+	mnl_attr_put_strz(r.nlh, NFTA_RULE_CHAIN, GUARD_CHAIN);
+	if (request_send(w->requests, &r, print_read, &p) < 0 || !p.objects)
+		return 0;
+	return p.sum ? p.sum : 1;
+}
+
+void guard_watch_note(struct guard_watch *w)
+{
+	w->intact = guard_print(w);
+}
+
+bool guard_is_intact(struct guard_watch *w)
+{
+	uint64_t now = guard_print(w);
+
+	return now && now == w->intact;
+}
+
+struct elements {
+	void (*fn)(void *ctx, const struct sy_addr *addr);
+	void *ctx;
+};
+
+static void element_read(const struct elements *e, const struct nlattr *element)
+{
+	const struct nlattr *attr, *value;
+	struct sy_addr addr;
+
+	mnl_attr_for_each_nested(attr, element)
+	{
+		if (mnl_attr_get_type(attr) != NFTA_SET_ELEM_KEY)
+			continue;
+		mnl_attr_for_each_nested(value, attr)
+		{
+			if (mnl_attr_get_type(value) == NFTA_DATA_VALUE &&
+			    sy_addr_from_bytes(mnl_attr_get_payload(value),
+			                       mnl_attr_get_payload_len(value), &addr) == 0)
+				e->fn(e->ctx, &addr);
+		}
+	}
+}
+
+static int elements_read(const struct nlmsghdr *nlh, void *data)
+{
+	const struct nlattr *attr, *element;
+
+	mnl_attr_for_each(attr, nlh, sizeof(struct nfgenmsg))
+	{
+		if (mnl_attr_get_type(attr) != NFTA_SET_ELEM_LIST_ELEMENTS)
+			continue;
+		mnl_attr_for_each_nested(element, attr) element_read(data, element);
+	}
+	return MNL_CB_OK;
+}
+
+int guard_each(struct guard_watch *w, void (*fn)(void *ctx, const struct sy_addr *addr), void *ctx)
+{
+	static const char *const set[] = {"claimed4", "claimed6"};
+	struct elements e = {fn, ctx};
+	int rc = 0;
+
+	for (unsigned i = 0; i < SY_ARRAY_LEN(set) && !rc; i++) {
+		struct request r;
+
+		nft_begin(&r, NFT_MSG_GETSETELEM, NLM_F_DUMP);
+		mnl_attr_put_strz(r.nlh, NFTA_SET_ELEM_LIST_TABLE, GUARD_TABLE);
+		mnl_attr_put_strz(r.nlh, NFTA_SET_ELEM_LIST_SET, set[i]);
+		rc = request_send(w->requests, &r, elements_read, &e);
+	}
+	return rc;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+/* In messages about tables and all that is in them, the table's name is attribute 1. */
+static bool message_is_of_table(const struct nlmsghdr *nlh)
+{
+	const struct nlattr *attr;
+
+	mnl_attr_for_each(attr, nlh, sizeof(struct nfgenmsg)) if (
+	        mnl_attr_get_type(attr) ==
+	        NFTA_TABLE_NAME) return mnl_attr_validate(attr, MNL_TYPE_NUL_STRING) >= 0 &&
+	        !strcmp(mnl_attr_get_str(attr), GUARD_TABLE);
+	return false;
+}
+
+static bool generation_is_own(const struct nlmsghdr *nlh)
+{
+	const struct nlattr *attr;
+
+	mnl_attr_for_each(
+	        attr, nlh,
+	        sizeof(struct nfgenmsg)) if (mnl_attr_get_type(attr) == NFTA_GEN_PROC_PID &&
+	                                     mnl_attr_get_payload_len(attr) ==
+	                                             4) return ntohl(mnl_attr_get_u32(attr)) ==
+	        (uint32_t)getpid();
+	return false;
+}
+
+static bool message_read(struct guard_watch *w, const struct nlmsghdr *nlh)
+{
+	bool changed;
+
+	if (nlh->nlmsg_type >> 8 != NFNL_SUBSYS_NFTABLES ||
+	    mnl_nlmsg_get_payload_len(nlh) < sizeof(struct nfgenmsg))
+		return false;
+	if ((nlh->nlmsg_type & 0xff) != NFT_MSG_NEWGEN) {
+		w->touched |= message_is_of_table(nlh);
+		return false;
+	}
+	/* In a container the kernel reports the id outside of it: then own changes are verified. */
+	changed = w->touched && !generation_is_own(nlh);
+	w->touched = false;
+	return changed;
+}
+
+bool guard_watch_read(struct guard_watch *w)
+{
+	static _Alignas(8) char buf[EVENT_BYTES];
+	bool changed = false;
+
+	for (unsigned i = 0; i < EVENT_BATCHES; i++) {
+		ssize_t n = mnl_socket_recvfrom(w->events, buf, sizeof(buf));
+		const struct nlmsghdr *nlh = (const void *)buf;
+		int left = (int)n;
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) /* an overrun hides changes */
+			return changed || errno == ENOBUFS;
+		for (; mnl_nlmsg_ok(nlh, left); nlh = mnl_nlmsg_next(nlh, &left))
+			changed |= message_read(w, nlh);
+	}
+	return changed;
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Verification of the kernel's state that the forwarder relies on, for the control thread. */
+#ifndef RECONCILE_H
+#define RECONCILE_H
+
+#include "sy_runtime.h"
+
+/* Parts, in the order in which they are verified. */
+enum {
+	RECONCILE_GUARD = 1,     /* the nftables table */
+	RECONCILE_CLAIMS = 2,    /* local routes and IPv6 addresses */
+	RECONCILE_CHECKS = 4,    /* tc programs and accept_local */
+	RECONCILE_DIRECTORS = 8, /* XDP links and their pins */
+	RECONCILE_SETTINGS = 16, /* sysctls of the host */
+	RECONCILE_PARTS = 5,
+	RECONCILE_ALL = 31,
+	/* The kernel does not report their changes. */
+	RECONCILE_SILENT = RECONCILE_CHECKS | RECONCILE_DIRECTORS | RECONCILE_SETTINGS,
+};
+
+/* Verifies these parts at the next tick. */
+void reconcile_disturb(struct sy_runtime *rt, unsigned parts);
+/* Every 100 ms, and every second. */
+void reconcile_tick(struct sy_runtime *rt);
+void reconcile_second(struct sy_runtime *rt);
+/* After the claims were opened, and before they are closed. Returns 0 or a negative errno. */
+int reconcile_watch(struct sy_runtime *rt);
+void reconcile_unwatch(struct sy_runtime *rt);
+void reconcile_close(struct sy_runtime *rt);
+
+#endif
