@@ -65,15 +65,19 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	err := root.ExecuteContext(ctx)
+	command, err := root.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errDifferent), errors.Is(err, errRefused):
 		return exitDifference
 	}
+	text := a.explain(err)
+	if ctx.Err() != nil && isInterruption(err) {
+		text = afterInterruption(command.CommandPath(), err)
+	}
 	var lines []string // an error may have several
-	for line := range strings.SplitSeq(a.explain(err), "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		lines = append(lines, printable(line))
 	}
 	fmt.Fprintf(errOut, "steelyard: %s\n", strings.Join(lines, "\n"))
@@ -98,6 +102,8 @@ func (a *app) root() *cobra.Command {
 		Short: "Control and watch a Steelyard layer-4 load balancer",
 		Long: "`steelyard agent` runs the agent, which configures a forwarder as a file says. The other commands control and show both. " +
 			"`steelyard controller` configures many forwarders through their agents; a context (`steelyard context add`) makes the same commands speak to it.\n\n" +
+			"With -o json, a list is an array, [] if it is empty, and one thing is an object; `get status` and `get placement` are one thing. What is to say about a whole " +
+			"list, such as that it is cut off, is a warning on standard error. Fields are only ever added.\n\n" +
 			"Exit codes: 0 success; 1 `diff` found differences, or `get status` a configuration file that is refused; 2 failure.",
 		SilenceErrors: true, SilenceUsage: true,
 	}
@@ -154,7 +160,10 @@ func call[Q, R any](ctx context.Context, a *app, f func(context.Context, *connec
 // explain turns an error into a text that says what to do.
 func (a *app) explain(err error) string {
 	var away *unreachable
+	var own *farewell
 	switch {
+	case errors.As(err, &own):
+		return own.text
 	case errors.As(err, &away):
 		return away.Error()
 	case errors.Is(err, syscall.ENOENT) && isDial(err), errors.Is(err, syscall.ECONNREFUSED):
@@ -167,12 +176,22 @@ func (a *app) explain(err error) string {
 	}
 	var answer *connect.Error
 	if errors.As(err, &answer) {
-		if answer.Code() == connect.CodeDeadlineExceeded {
-			return fmt.Sprintf("no answer within %s: see `steelyard get status`, or give a longer --timeout", a.timeout)
+		switch answer.Code() {
+		case connect.CodeDeadlineExceeded:
+			return a.noAnswer()
+		case connect.CodeCanceled:
+			return "the call was ended at the other end before its answer: the agent or the controller stops; try again"
 		}
 		return answer.Message()
 	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return a.noAnswer()
+	}
 	return err.Error()
+}
+
+func (a *app) noAnswer() string {
+	return fmt.Sprintf("no answer within %s: see `steelyard get status`, or give a longer --timeout", a.timeout)
 }
 
 func isDial(err error) bool {

@@ -87,7 +87,12 @@ func (a *app) setDrain(ctx context.Context, argument string, request *pb.SetDrai
 		fmt.Fprintf(a.out, "%s: %s\n", name, text)
 	}
 	if wait {
-		return a.awaitDrained(ctx, request.GetService(), response.GetServers())
+		err = a.awaitDrained(ctx, request.GetService(), response.GetServers())
+		if ctx.Err() != nil && err != nil {
+			return &farewell{fmt.Sprintf("interrupted; the drain goes on without this command: `steelyard get servers` shows the sessions that are left, "+
+				"`steelyard drain %s --undo` ends the drain", argument)}
+		}
+		return err
 	}
 	return nil
 }

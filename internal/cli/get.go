@@ -245,23 +245,22 @@ func (a *app) getSessions(ctx context.Context, filter *pb.ListSessionsRequest) e
 	if err != nil {
 		return err
 	}
-	view := sessionsView{Sessions: []sessionView{}, More: response.GetMore()}
+	views := []sessionView{}
 	for _, session := range response.GetSessions() {
-		view.Sessions = append(view.Sessions, viewSession(session))
+		views = append(views, viewSession(session))
 	}
-	return a.show(view, func() {
+	if response.GetMore() {
+		a.warn([]string{fmt.Sprintf("there are more than %s: use --client or --service, or raise --limit", plural(len(views), "session"))})
+	}
+	return a.show(views, func() {
 		t := &table{columns: []column{left("PROTOCOL"), left("CLIENT"), left("VIP"), left("LOCAL"), left("SERVER"),
 			left("STATE"), right("IDLE"), right("AGE"), right("EXPIRES"), right("SLOT")}}
-		for _, s := range view.Sessions {
+		for _, s := range views {
 			t.add(s.Protocol, endpoint(s.Client, s.ClientPort), endpoint(s.VIP, s.VIPPort), localEndpoint(s),
 				endpoint(s.Server, s.ServerPort), s.State, fmt.Sprintf("%ds", s.IdleS), fmt.Sprintf("%ds", s.AgeS),
 				fmt.Sprintf("%ds", s.ExpiresS), s.Slot)
 		}
 		a.print(t)
-		if view.More {
-			fmt.Fprintf(a.err, "steelyard: there are more than %s: use --client or --service, or raise --limit\n",
-				plural(len(view.Sessions), "session"))
-		}
 	})
 }
 

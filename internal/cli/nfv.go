@@ -119,6 +119,7 @@ func (a *app) awaitRequest(ctx context.Context, id, wanted string) (*pb.Status, 
 	if !ok {
 		return nil, fmt.Errorf("%q is no state: there are acknowledged, needs-forwarder, configuring, routing, routed, serving, withdrawing, removed and failed", wanted)
 	}
+	user := ctx
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	stream, err := a.nfv().WatchBalancings(ctx, connect.NewRequest(&pb.WatchBalancingsRequest{Id: id}))
@@ -136,6 +137,9 @@ func (a *app) awaitRequest(ctx context.Context, id, wanted string) (*pb.Status, 
 		case s.GetState() == pb.State_STATE_FAILED, s.GetState() == pb.State_STATE_REMOVED:
 			return nil, fmt.Errorf("%s is %s: %s", id, last, s.GetError())
 		}
+	}
+	if user.Err() != nil {
+		return nil, &farewell{fmt.Sprintf("interrupted; the request goes on without this command: `steelyard describe request %s` shows it, `steelyard nfv delete %s` ends it", id, id)}
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s is not %s within %s, but %s: see `steelyard describe request %s`", id, wanted, a.timeout, last, id)

@@ -15,14 +15,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// connectionsView is what `-o json` prints.
-type connectionsView struct {
-	Connections []connectionView `json:"connections"`
-	More        bool             `json:"more"`             // there are others: the limit is reached
-	Late        bool             `json:"late,omitempty"`   // there are others: telling of them takes too long
-	Silent      []uint32         `json:"silent,omitempty"` // processes of stacks whose connections are missing
-}
-
 // connectionView is a connection of the stack, or a listener.
 type connectionView struct {
 	Stack         uint32 `json:"stack"` // oneStackView.Number
@@ -71,19 +63,17 @@ func (a *app) stackConnections(ctx context.Context, o *stackOptions, limit uint3
 		return err
 	}
 	got := response.GetConnections()
-	view := connectionsView{viewsOfConnections(got.GetConnections()), got.GetMore(), got.GetLate(), got.GetSilent()}
-	return a.show(view, func() {
-		a.print(connectionsTable(view.Connections))
-		if view.More {
-			a.warn([]string{fmt.Sprintf("%s: there are more: --limit shows up to %d", one.Name, connectionsMost)})
-		}
-		if view.Late {
-			a.warn([]string{fmt.Sprintf("%s: there are more, and its stacks took too long to tell of them", one.Name)})
-		}
-		if len(view.Silent) > 0 {
-			a.warn([]string{fmt.Sprintf("%s: connections are missing: %s", one.Name, silentText(view.Silent))})
-		}
-	})
+	views := viewsOfConnections(got.GetConnections())
+	if got.GetMore() {
+		a.warn([]string{fmt.Sprintf("%s: there are more: --limit shows up to %d", one.Name, connectionsMost)})
+	}
+	if got.GetLate() {
+		a.warn([]string{fmt.Sprintf("%s: there are more, and its stacks took too long to report them", one.Name)})
+	}
+	if silent := got.GetSilent(); len(silent) > 0 {
+		a.warn([]string{fmt.Sprintf("%s: connections are missing: %s", one.Name, silentText(silent))})
+	}
+	return a.show(views, func() { a.print(connectionsTable(views)) })
 }
 
 // viewsOfConnections sorts listeners first, then connections by local address and peer.

@@ -93,7 +93,7 @@ func (a *app) upgrade(ctx context.Context, socket string, wanted dpclient.Upgrad
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("no answer within %s: see `steelyard get status` and `journalctl -u steelyard-forwarder`", timeout)
 	case errors.Is(err, context.Canceled):
-		return errors.New("interrupted; the forwarder continues the upgrade: see `steelyard get status`")
+		return err
 	case err != nil:
 		return fmt.Errorf("it is unknown whether the upgrade succeeded: %w: see `steelyard get status`", err)
 	}

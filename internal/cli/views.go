@@ -14,7 +14,8 @@ import (
 	"steelyard/internal/model"
 )
 
-// Views are what `-o json` prints. Their fields are stable: fields are only ever added.
+// Views are what `-o json` prints. Their fields are stable: fields are only ever added. A list is an array of views; what is to say
+// about the whole list is a warning.
 
 type trafficView struct {
 	PacketsIn       uint64 `json:"packets_in"`
@@ -143,11 +144,6 @@ type healthStateView struct {
 	Fallback       string `json:"fallback"`        // not empty: why the target is not the VIP
 	Undecided      uint32 `json:"undecided"`       // checks in a row, up to now, that said nothing about the server
 	UndecidedError string `json:"undecided_error"` // why
-}
-
-type sessionsView struct {
-	Sessions []sessionView `json:"sessions"`
-	More     bool          `json:"more"`
 }
 
 type sessionView struct {

@@ -239,8 +239,18 @@ func unstored(err error) error {
 	return unavailable(err)
 }
 
-func unavailable(err error) error { return connect.NewError(connect.CodeUnavailable, err) }
-func invalid(err error) error     { return connect.NewError(connect.CodeInvalidArgument, err) }
+// unavailable is the error of a read from the store, or of a call that cannot be answered now.
+func unavailable(err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), context.DeadlineExceeded.Error()):
+		err = errors.New("etcd did not answer in time: look whether its members run, by `journalctl -u steelyard-controller` on their hosts")
+	case errors.Is(err, context.Canceled), strings.Contains(err.Error(), context.Canceled.Error()):
+		err = errors.New("this controller stops, or the call was ended: try again")
+	}
+	return connect.NewError(connect.CodeUnavailable, err)
+}
+
+func invalid(err error) error { return connect.NewError(connect.CodeInvalidArgument, err) }
 func missing(format string, args ...any) error {
 	return connect.NewError(connect.CodeNotFound, fmt.Errorf(format, args...))
 }

@@ -157,9 +157,20 @@ func (c *Client) checked(request *pb.Request, response *pb.Response) (*pb.Respon
 	return response, nil
 }
 
+// silence is a deadline that has passed.
+type silence struct{}
+
+func (silence) Error() string {
+	return "the forwarder does not answer in time: it hangs, is stopped (SIGSTOP), or lacks processor time"
+}
+
+func (silence) Unwrap() error { return context.DeadlineExceeded }
+
 func (c *Client) ended(ctx context.Context) error {
 	<-c.done
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
+		return silence{}
+	} else if err != nil {
 		return err
 	}
 	return c.err

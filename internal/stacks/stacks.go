@@ -88,6 +88,8 @@ func (s Stack) Ask(ctx context.Context, request *pb.Request) (*pb.Response, erro
 		err = dpclient.ReadFrame(conn, response)
 	}
 	switch {
+	case errors.Is(ctx.Err(), context.Canceled): // the user's end of it
+		return nil, ctx.Err()
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("stack %s does not answer: another user may be served, or it hangs", s.Name)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
@@ -121,6 +123,8 @@ func AskAll(ctx context.Context, all []Stack, request *pb.Request) []Answer {
 
 func (s Stack) explain(err error) error {
 	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("stack %s does not answer: another user may be served, or it hangs", s.Name)
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no stack %s: nothing answers on %s; `steelyard stack list` shows those that run", s.Name, s.Socket)
 	case errors.Is(err, syscall.EACCES):

@@ -21,7 +21,7 @@ def listed(name):
 
 def connections(name, state=None, *words):
     told = _told("connections", "--stack", name, *words)
-    return [one for one in told["connections"] if state in (None, one["state"])]
+    return [one for one in told if state in (None, one["state"])]
 
 
 @contextlib.contextmanager

@@ -315,7 +315,7 @@ class Steelyard:
         }
 
     def sessions(self, *words):
-        return self.get("sessions", *words)["sessions"]
+        return self.get("sessions", *words)
 
     def session_file(self):
         """The file that holds the session tables: with huge pages, or without."""
