@@ -7,11 +7,12 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include <sy_lock.h>
 
 #define NOTES     "/run/steelyard"
 #define FILES_MAX 16 /* in one note */
@@ -36,7 +37,7 @@ static int note_open(const char *path, struct sy_error *err)
 		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 		if (fd < 0)
 			return sy_fail(err, errno, "%s: %s", path, strerror(errno));
-		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (!sy_lock(fd, 0)) {
 			close(fd);
 			return sy_fail(err, EBUSY,
 			               "a forwarder with this --instance runs already in this "
@@ -196,7 +197,7 @@ void stale_state_cleanup(void (*report)(void *ctx, const char *text), void *ctx)
 			continue;
 		snprintf(path, sizeof(path), NOTES "/%s", e->d_name);
 		int fd = open(path, O_RDWR | O_CLOEXEC);
-		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+		if (fd >= 0 && sy_lock(fd, 0))
 			note_remove(fd, path, report, ctx);
 		else if (fd >= 0)
 			close(fd);

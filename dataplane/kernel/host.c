@@ -7,15 +7,15 @@
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#define BPFFS        "/sys/fs/bpf"
-#define LOCK_STEP_US 1000
+#include <sy_lock.h>
+
+#define BPFFS "/sys/fs/bpf"
 
 uint64_t host_netns(void)
 {
@@ -93,21 +93,9 @@ static int lock_refuse(int fd, const char *held, const char *also, struct sy_err
 	               pid[0] ? pid : "unknown", also);
 }
 
-/* flock() has no timeout, hence the loop. */
-static bool lock_wait(int fd, uint64_t deadline)
-{
-	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		if (sy_clock_ns() >= deadline)
-			return false;
-		usleep(LOCK_STEP_US);
-	}
-	return true;
-}
-
 int host_lock(const char *what, const char *held, const char *also, unsigned wait_ms,
               struct sy_error *err)
 {
-	uint64_t deadline = sy_clock_ns() + wait_ms * UINT64_C(1000000);
 	char path[HOST_PATH];
 	int fd;
 
@@ -123,7 +111,7 @@ int host_lock(const char *what, const char *held, const char *also, unsigned wai
 			return sy_fail(err, errno, "cannot open %s: %s", path, strerror(errno));
 		/* An earlier build made it readable: then anyone could hold the lock. */
 		(void)fchmod(fd, 0600);
-		if (!lock_wait(fd, deadline))
+		if (!sy_lock(fd, wait_ms * UINT64_C(1000000)))
 			return lock_refuse(fd, held, also, err);
 		if (lock_is_current(fd, path))
 			break;

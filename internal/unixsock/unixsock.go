@@ -55,8 +55,7 @@ func Listen(socket, group, what string, log *slog.Logger) (net.Listener, error) 
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	if conn, err := net.Dial("unix", socket); err == nil {
-		conn.Close()
+	if taken, err := awaitFree(socket); taken {
 		return nil, fmt.Errorf("an agent is running already, on %s: stop it, or use another --socket", socket)
 	} else if errors.Is(err, syscall.ECONNREFUSED) {
 		if err := os.Remove(socket); err != nil {

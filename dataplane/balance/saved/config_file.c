@@ -12,11 +12,11 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <rte_hash_crc.h>
+#include <sy_lock.h>
 
 #include "access_model.h"
 #include "model_message.h"
@@ -51,7 +51,7 @@ int saved_lock(struct sy_balance *b, struct sy_error *err)
 	/* Whoever can read the directory could hold its lock. Its users need not list it. */
 	if (fstat(b->ctl->state_lock, &st) == 0 && st.st_mode & 0066)
 		(void)fchmod(b->ctl->state_lock, st.st_mode & 07711);
-	if (flock(b->ctl->state_lock, LOCK_EX | LOCK_NB) == 0)
+	if (sy_lock(b->ctl->state_lock, 0))
 		return 0;
 	saved_unlock(b);
 	return sy_fail(err, EBUSY,

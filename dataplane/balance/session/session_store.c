@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <sy_lock.h>
+
 #define REFUSED_SUFFIX ".refused"
 #define TAKE_TRIES     1000 /* of 1 ms each: for the lock of a process that is stopping */
 
@@ -45,7 +47,7 @@ static int file_check_and_lock(int fd, const char *path, struct sy_error *err)
 	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
 		return sy_fail(err, EINVAL,
 		               "session table: %.200s is not a regular file: remove it", path);
-	if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !file_has_path(fd, path))
+	if (!sy_lock(fd, 0) || !file_has_path(fd, path))
 		return sy_fail(err, EBUSY,
 		               "session table: %.150s belongs to another running forwarder: stop "
 		               "it or give this one another name",
