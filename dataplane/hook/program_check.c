@@ -101,6 +101,25 @@ static void way_join(struct way *way, const struct ebpf_insn *at, uint32_t i)
 		way[i].all = SY_HOOK_WAYS + 1;
 }
 
+/* Refuses a program with too many ways. The last instruction from which there are too many is where
+ * the branches that multiply them begin. */
+static int ways_refuse(const struct ebpf_insn *at, uint32_t count, const struct way *way,
+                       struct sy_error *err)
+{
+	uint32_t from = 0, branches = 0;
+	for (uint32_t i = 0; i < count; i++)
+		if (!way[i].half && way[i].all > SY_HOOK_WAYS)
+			from = i;
+	for (uint32_t i = from; i < count; i++)
+		branches += !way[i].half && program_next(at, i).count == 2;
+	return sy_fail(
+	        err, EINVAL,
+	        "from instruction %u on, its %u branches make too many ways to check each of "
+	        "them; join conditions (compare words instead of bytes, count without "
+	        "branches), or end early: docs/hooks.md, \"Too many ways\"",
+	        from, branches);
+}
+
 static int ways_check(const struct ebpf_insn *at, uint32_t count, struct way *way,
                       struct program_shape *shape, struct sy_error *err)
 {
@@ -119,9 +138,7 @@ static int ways_check(const struct ebpf_insn *at, uint32_t count, struct way *wa
 			way_join(way, at, i);
 	shape->longest = way[0].longest;
 	if (way[0].all > SY_HOOK_WAYS)
-		return sy_fail(err, EINVAL,
-		               "its branches make too many ways to check each of them; join "
-		               "conditions (compare words instead of bytes), or end early");
+		return ways_refuse(at, count, way, err);
 	return 0;
 }
 
