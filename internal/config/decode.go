@@ -251,10 +251,14 @@ func readObject[T any](d *decoder, n *yaml.Node, path string, fields []field[T],
 		return
 	}
 	seen := map[string]position{}
-	for i := 0; i+1 < len(n.Content) && !d.full(); i += 2 {
-		key, content := n.Content[i], n.Content[i+1]
+	entries := d.entries(n, path)
+	for i := 0; i+1 < len(entries) && !d.full(); i += 2 {
+		key, content := entries[i], entries[i+1]
 		if key.Kind != yaml.ScalarNode {
 			d.fail(positionOf(key), path, "a key must be a plain word, not %s", describeNode(key))
+			continue
+		}
+		if isNote(path, key.Value) {
 			continue
 		}
 		below := join(path, model.HideQuery(key.Value))

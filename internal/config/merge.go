@@ -15,7 +15,7 @@ type Part struct {
 }
 
 // Merge returns a file with the services of all parts behind those of the base. A part has `version` and `services` alone, and
-// no anchors, which would hold in all parts after it. The result is not checked further.
+// keys for its anchors (`x-…`), which are written out: they would hold in all parts after it. The result is not checked further.
 func Merge(base []byte, parts []Part) ([]byte, error) {
 	if len(parts) == 0 {
 		return base, nil
@@ -31,7 +31,15 @@ func Merge(base []byte, parts []Part) ([]byte, error) {
 		root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "services"}, services)
 	}
 	if services.Kind == yaml.AliasNode { // it would be written as the alias alone
-		d.fail(positionOf(services), "services", "write the list out, as projects add theirs to it")
+		list := d.writtenOut(services)
+		for i := 1; i < len(root.Content); i += 2 {
+			if root.Content[i] == services {
+				root.Content[i] = list
+			}
+		}
+		services = list
+	}
+	if len(d.errs) > 0 {
 		return nil, d.result()
 	}
 	for _, part := range parts {
@@ -68,16 +76,21 @@ func (p Part) services() ([]*yaml.Node, error) {
 			}
 			list = root.Content[i+1]
 		default:
+			if isNote("", key.Value) {
+				continue
+			}
 			d.fail(positionOf(key), key.Value, "only the project default may have this: a project has `version` and `services`")
 		}
 	}
-	d.refuseAnchors(root)
+	if list != nil {
+		list = d.writtenOut(list)
+	}
 	if list == nil || list.Kind != yaml.SequenceNode {
 		d.fail(positionOf(root), "services", "`services` is missing, or no list")
 		return nil, d.result()
 	}
 	for _, service := range list.Content {
-		if name := entryOf(service, "name"); name != nil && name.Kind == yaml.ScalarNode {
+		if name := nameOf(service); name != nil && name.Kind == yaml.ScalarNode {
 			name.Value = p.Name + "." + name.Value
 			name.Tag, name.Style = "!!str", 0
 		}
@@ -85,21 +98,27 @@ func (p Part) services() ([]*yaml.Node, error) {
 	return list.Content, d.result()
 }
 
-func (d *decoder) refuseAnchors(n *yaml.Node) {
-	if n.Anchor != "" || n.Kind == yaml.AliasNode {
-		d.fail(positionOf(n), "", "a project's file has no anchors and aliases: write the value out")
-		return
-	}
-	for _, child := range n.Content {
-		d.refuseAnchors(child)
-	}
-}
-
 // entryOf returns a mapping's value; nil: there is none.
 func entryOf(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
 			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// nameOf returns the name of a service; nil: it has none. A name that the service merges becomes its own: each service of a part is renamed.
+func nameOf(service *yaml.Node) *yaml.Node {
+	if own := entryOf(service, "name"); own != nil || service.Kind != yaml.MappingNode {
+		return own
+	}
+	entries := new(decoder).entries(service, "")
+	for i := 0; i+1 < len(entries); i += 2 {
+		if entries[i].Value == "name" {
+			own := *entries[i+1]
+			service.Content = append(service.Content, entries[i], &own)
+			return &own
 		}
 	}
 	return nil

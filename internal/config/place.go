@@ -45,9 +45,13 @@ func below(n *yaml.Node, path string) (at *yaml.Node, rest string) {
 	}
 	end := strings.IndexAny(path+".", ".[")
 	key, rest := path[:end], strings.TrimPrefix(path[end:], ".")
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1], rest
+	if n.Kind != yaml.MappingNode {
+		return nil, ""
+	}
+	entries := new(decoder).entries(n, path) // a file that was read: it is within bounds
+	for i := 0; i+1 < len(entries); i += 2 {
+		if entries[i].Value == key {
+			return entries[i+1], rest
 		}
 	}
 	return nil, ""

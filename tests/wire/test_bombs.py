@@ -52,7 +52,16 @@ def servers_by_alias():
     return text + "".join(more)
 
 
+def merge_bomb():
+    """Mappings that each merge eight of the one before."""
+    lines = ["version: 1", "x-a: &a { name: a, port: 1 }"]
+    for name, before in zip("bcdefghijk", "abcdefghij", strict=True):
+        lines.append(f"x-{name}: &{name} {{ <<: [{','.join([f'*{before}'] * 8)}] }}")
+    return "\n".join([*lines, "services:", "  - { <<: *k }", ""])
+
+
 FILES = {
+    "merges": (merge_bomb, "do not multiply them by aliases"),
     "aliases": (alias_bomb, "unknown key|do not multiply"),
     "servers by aliases": (servers_by_alias, "do not multiply them by aliases"),
     "a list that contains itself": (

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// mergeKey is YAML's key for the entries of other mappings: `<<: *defaults`, or a list of these. What the mapping has itself wins, then
+// the first one of the list.
+const mergeKey = "<<"
+
+// isNote reports whether a key of the file itself is for anchors alone: `x-defaults: &defaults { … }`. What is below it is read where an alias
+// names it.
+func isNote(path, key string) bool { return path == "" && strings.HasPrefix(key, "x-") }
+
+func isMergeKey(key *yaml.Node) bool {
+	return key.Kind == yaml.ScalarNode && key.Value == mergeKey && key.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0
+}
+
+// entries returns the keys and values of a mapping, with those that it merges behind its own. It counts what it looks at, so that merges do not
+// multiply without limit.
+func (d *decoder) entries(n *yaml.Node, path string) []*yaml.Node {
+	if !slices.ContainsFunc(n.Content, isMergeKey) { // nearly all: a value is no plain "<<"
+		return n.Content
+	}
+	var own, merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if isMergeKey(n.Content[i]) {
+			merged = d.merge(merged, n.Content[i+1], path, maxDepth)
+		} else {
+			own = append(own, n.Content[i], n.Content[i+1])
+		}
+	}
+	has := map[string]bool{}
+	for i := 0; i < len(own); i += 2 {
+		has[own[i].Value] = true
+	}
+	for i := 0; i < len(merged); i += 2 {
+		if name := merged[i].Value; !has[name] {
+			has[name] = true
+			own = append(own, merged[i], merged[i+1])
+		}
+	}
+	return own
+}
+
+// merge appends the entries of what a merge key has: a mapping, or a list of mappings, which may merge others.
+func (d *decoder) merge(into []*yaml.Node, value *yaml.Node, path string, depth int) []*yaml.Node {
+	from := d.enter(value)
+	switch {
+	case d.full():
+	case depth == 0:
+		d.fail(positionOf(value), path, "`<<` merges more than %d deep, or a mapping with itself: write the keys out", maxDepth)
+	case from.Kind == yaml.SequenceNode:
+		for _, item := range from.Content {
+			into = d.merge(into, item, path, depth-1)
+		}
+	case from.Kind != yaml.MappingNode:
+		d.fail(positionOf(value), path, "%s found behind `<<`: name a mapping, as `<<: *defaults` for `x-defaults: &defaults { … }`", describeNode(from))
+	default:
+		var deeper []*yaml.Node
+		for i := 0; i+1 < len(from.Content) && !d.full(); i += 2 {
+			if isMergeKey(from.Content[i]) {
+				deeper = d.merge(deeper, from.Content[i+1], path, depth-1)
+				continue
+			}
+			d.values++
+			into = append(into, from.Content[i], from.Content[i+1])
+		}
+		into = append(into, deeper...)
+	}
+	return into
+}
+
+// maxExpanded bounds what expand writes out, in nodes.
+const maxExpanded = maxValues / 4
+
+// expand returns a copy of a node in which each alias is written out: in a text of several files, an anchor would hold in all behind it.
+func (d *decoder) expand(n *yaml.Node, budget *int, depth int) *yaml.Node {
+	if *budget--; *budget < 0 || depth == 0 {
+		if *budget == -1 || depth == 0 {
+			d.fail(positionOf(n), "", "aliases write out more than %d values, or a value in itself: write fewer", maxExpanded)
+		}
+		*budget = min(*budget, -1)
+		return &yaml.Node{Kind: yaml.ScalarNode}
+	}
+	written := *target(n)
+	written.Anchor, written.Alias = "", nil
+	written.Content = make([]*yaml.Node, 0, len(written.Content))
+	for _, child := range target(n).Content {
+		written.Content = append(written.Content, d.expand(child, budget, depth-1))
+	}
+	return &written
+}
+
+// hasAlias reports whether a node has anchors or aliases.
+func hasAlias(n *yaml.Node) bool {
+	return n.Anchor != "" || n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAlias)
+}
+
+// writtenOut returns a node without anchors and aliases.
+func (d *decoder) writtenOut(n *yaml.Node) *yaml.Node {
+	if !hasAlias(n) {
+		return n
+	}
+	budget := maxExpanded
+	return d.expand(n, &budget, 2*maxDepth)
+}
