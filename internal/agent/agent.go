@@ -72,6 +72,7 @@ type Options struct {
 	Probe     health.Dial     // how health checks connect
 	MayMark   func() error    // why they cannot be marked; nil: they can
 	Reload    <-chan struct{} // a value requests a reload of the file
+	Watch     bool            // load the file whenever it is saved
 	// URLs of controllers, which replace Config by a file in State; none: this agent has its own file.
 	Controllers []string
 	Token       string // to join them, the first time
@@ -190,8 +191,10 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	if a.member == nil || exists(a.options.Config) { // else a controller has sent none yet
 		_, _ = a.file.Load() // a bad file is logged; a corrected one is loaded later
 	}
-	if err := a.file.Watch(ctx); err != nil {
-		a.options.Log.Warn("the configuration file is not watched: run `steelyard apply` after changing it", "error", err)
+	if a.options.Watch && a.member == nil {
+		if err := a.file.Watch(ctx); err != nil {
+			a.options.Log.Warn("the configuration file is not watched: run `steelyard apply` after changing it", "error", err)
+		}
 	}
 	running.Go(func() { a.reconciler.Run(ctx) })
 	running.Go(func() { a.followReloads(ctx) })
@@ -325,6 +328,8 @@ func (a *Agent) warnings() []string {
 	warnings := slices.Concat(a.metrics.warnings(), a.sampler.Warnings(), a.sets.Warnings(), a.loads.warnings(), a.shares.Warnings())
 	if a.member != nil {
 		warnings = append(warnings, a.member.Warnings()...)
+	} else if !a.options.Watch && a.file.Changed() {
+		warnings = append(warnings, a.options.Config+" has changed since it was loaded: `steelyard diff` shows how, `steelyard apply` loads it")
 	}
 	return warnings
 }

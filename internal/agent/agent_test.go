@@ -77,7 +77,7 @@ func newLab(t *testing.T, config string) *lab {
 	l.options = Options{
 		Config: filepath.Join(t.TempDir(), "steelyard.yaml"), Forwarder: f.Socket,
 		Socket: filepath.Join(filepath.Dir(f.Socket), "agent.sock"), State: t.TempDir(),
-		Log: slog.New(slog.NewTextHandler(l.log, nil)), Probe: l.dial, Reload: l.reload,
+		Log: slog.New(slog.NewTextHandler(l.log, nil)), Probe: l.dial, Reload: l.reload, Watch: true,
 	}
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", l.options.Socket)
@@ -285,6 +285,39 @@ func TestReloads(t *testing.T) {
 	applied, err := l.apply("")
 	if err != nil || applied.GetChanges() != 0 || applied.GetRevision() != revision {
 		t.Errorf("the same again: %v, %v; revision was %d", applied, err, revision)
+	}
+}
+
+// A file that is saved changes nothing until it is applied, unless the agent watches it; the status says so.
+func TestASavedFileWaitsForApply(t *testing.T) {
+	quiet, watching := newLab(t, unchecked), newLab(t, unchecked)
+	quiet.options.Watch = false
+	for _, l := range []*lab{quiet, watching} {
+		l.start()
+		l.forwarder.AwaitCommits(1)
+	}
+	changed := func() bool { return strings.Contains(strings.Join(quiet.status().GetWarnings(), " "), "has changed since it was loaded") }
+	if changed() {
+		t.Error("a file that was loaded has changed")
+	}
+	next := strings.Replace(unchecked, "weight: 10", "weight: 7", 1)
+	quiet.write(next)
+	watching.write(next)
+	watching.forwarder.AwaitCommits(2) // saved after the other one, so that would be loaded, too
+	if weight := quiet.forwarder.Server(vip, one).GetWeight(); weight != 10 || !changed() {
+		t.Errorf("weight %d, changed: %t", weight, changed())
+	}
+	quiet.reload <- struct{}{} // SIGHUP
+	quiet.forwarder.AwaitCommits(2)
+	if weight := quiet.forwarder.Server(vip, one).GetWeight(); weight != 7 || changed() {
+		t.Errorf("weight %d, changed: %t", weight, changed())
+	}
+	quiet.write(unchecked)
+	if _, err := quiet.apply(""); err != nil || changed() {
+		t.Errorf("%v, changed: %t", err, changed())
+	}
+	if err := os.Remove(quiet.options.Config); err != nil || !changed() {
+		t.Errorf("%v, changed: %t", err, changed())
 	}
 }
 

@@ -38,13 +38,15 @@ func (a *app) agentCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "agent", Short: "Configure a forwarder as a file says, and keep it so", Args: args(0, 0),
 		Long: "The agent reads the configuration file, checks the health of servers, and keeps the forwarder's configuration equal to both, " +
-			"also after a restart of either. It reads the file again when it changes, on SIGHUP and on `steelyard apply`. If the file has an " +
+			"also after a restart of either. It reads the file again on `steelyard apply` and on SIGHUP (`systemctl reload steelyard-agent`), as HAProxy and keepalived " +
+			"do; with --watch also whenever the file is saved. Until then `steelyard get status` says that the file has changed. If the file has an " +
 			"error, or the forwarder refuses it, none of it is used and the running configuration stays. When the agent ends, the forwarder " +
 			"continues with its configuration.\n\nWith --controller, a controller's configuration takes the place of the file. The agent keeps it in its state directory, and works " +
 			"from there when no controller can be reached. It joins once, by a token.",
 	}
 	flags := command.Flags()
 	flags.StringVar(&options.Config, "config", agent.DefaultConfig, "configuration `file`")
+	flags.BoolVar(&options.Watch, "watch", false, "load the configuration file whenever it is saved, without `steelyard apply`")
 	flags.StringVar(&options.Forwarder, "forwarder", dpclient.DefaultSocket, "the forwarder's `socket`")
 	flags.StringVar(&options.Group, "group", agent.DefaultGroup, "`group` whose members may change what the agent does")
 	flags.StringVar(&options.ReadGroup, "read-group", agent.DefaultReadGroup, "`group` whose members may read")
@@ -57,6 +59,9 @@ func (a *app) agentCommand() *cobra.Command {
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		if len(options.Controllers) > 0 && c.Flags().Changed("config") {
 			return errors.New("--config and --controller: an agent has its configuration from one of them")
+		}
+		if len(options.Controllers) > 0 && options.Watch {
+			return errors.New("--watch and --controller: a controller's configuration is loaded when it arrives, and no file is watched")
 		}
 		if len(options.Controllers) == 0 && (token != "" || tokenFile != "") {
 			return errors.New("a token is for a controller: name it by --controller")

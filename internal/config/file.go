@@ -42,7 +42,8 @@ type File struct {
 
 	mu     sync.Mutex
 	status Status
-	seen   []byte // content of the last attempt
+	seen   []byte      // content of the last attempt
+	info   fs.FileInfo // of the file at the last attempt; nil: there was none
 	undo   undo
 }
 
@@ -58,6 +59,17 @@ func (f *File) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.status
+}
+
+// Changed reports whether the file is another one than at the last attempt: it was saved since, or removed.
+func (f *File) Changed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now, err := os.Stat(f.Path)
+	if err != nil || f.info == nil {
+		return (err == nil) != (f.info != nil)
+	}
+	return !os.SameFile(now, f.info) || now.Size() != f.info.Size() || !now.ModTime().Equal(f.info.ModTime())
 }
 
 // Text returns the file's content and changes nothing.
@@ -143,7 +155,7 @@ func (f *File) write(data []byte) error {
 func (f *File) read() ([]byte, error) {
 	data, err := readFile(f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s does not exist: write it (see steelyard.yaml(5)), or `steelyard apply FILE`", f.Path)
+		return nil, fmt.Errorf("%s does not exist: write it (see steelyard.yaml(5)) and run `steelyard apply`, or `steelyard apply FILE`", f.Path)
 	}
 	return data, err
 }
@@ -174,6 +186,7 @@ func readFile(path string) ([]byte, error) {
 
 // load is Load under the lock; onlyNew: skip content that was already tried.
 func (f *File) load(onlyNew bool) (uint64, error) {
+	f.info, _ = os.Stat(f.Path) // before it is read: what is saved meanwhile counts as a change
 	data, err := f.read()
 	if onlyNew && bytes.Equal(data, f.seen) {
 		return f.status.Generation, nil

@@ -16,7 +16,10 @@ func exampleBody() string {
 
 const introduction = "The agent reads one YAML file, by default /etc/steelyard/steelyard.yaml. If the file has an error, the agent " +
 	"refuses all of it and keeps the running configuration. `steelyard check FILE` and `steelyard get status` show every error with its " +
-	"line and column. Unknown and repeated keys are errors. Durations have units: `500ms`, `2s`, `15m`."
+	"line and column. Unknown and repeated keys are errors. Durations have units: `500ms`, `2s`, `15m`. " +
+	"A file that is saved changes nothing until `steelyard apply` or `systemctl reload steelyard-agent`; an agent with `--watch` loads it at once. " +
+	"Anchors, aliases and merge keys (`<<: *defaults`) are as in YAML: own keys win, then the first mapping of a list. A key of the file itself that begins with " +
+	"`x-` is for anchors alone, such as `x-pool: &pool [ … ]`."
 
 // Reference returns the configuration's reference in Markdown.
 func Reference() string {

@@ -200,6 +200,7 @@ class Steelyard:
             *self.agent_user,
             STEELYARD,
             "agent",
+            "--watch",
             "--config",
             self.file,
             "--forwarder",
