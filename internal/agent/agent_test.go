@@ -296,7 +296,9 @@ func TestASavedFileWaitsForApply(t *testing.T) {
 		l.start()
 		l.forwarder.AwaitCommits(1)
 	}
-	changed := func() bool { return strings.Contains(strings.Join(quiet.status().GetWarnings(), " "), "has changed since it was loaded") }
+	changed := func() bool {
+		return strings.Contains(strings.Join(quiet.status().GetWarnings(), " "), "has changed since it was loaded")
+	}
 	if changed() {
 		t.Error("a file that was loaded has changed")
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The remedy of docs/hooks.md: 32 comparisons without a branch, which refused/ways.bpf.c makes with one each. */
+/* The remedy of docs/hooks.md: 32 comparisons without a branch, which refused/ways.bpf.c makes with
+ * one each. */
 #include <sy_hook_program.h>
 
 /* 1 if both are equal, else 0, for numbers of at most 32 bits. */
