@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which ends hear that a session is over: after a user's command, a server's failure, a
-timeout, or lost sessions."""
+timeout, or lost sessions. And a client that lost its connection and comes back from its port."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ from tests.lab import Server, wait_until
 from tests.lab.clients import HttpConnection, abort, connect, receive_exactly
 from tests.lab.modes import ROWS
 from tests.lab.servers import EchoServer
-from tests.lab.steelyard import SERVER_WEB, VIP, WEB
+from tests.lab.steelyard import FAST_CHECKS, SERVER_WEB, VIP, WEB
 from tests.wire.conftest import check_accounting
 from tests.wire.modes import ModeStage
 from tests.wire.stage import ECHO
@@ -22,6 +22,17 @@ from tests.wire.stage import ECHO
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 # Packets that still arrive on a session that ends, and after it.
 ended = pytest.mark.drops("session-killed", "server-removed", "no-session")
+
+# A host that has hung: it answers neither clients nor health checks.
+HUNG = f"""\
+table inet hung {{
+    chain in {{
+        type filter hook input priority 0
+        tcp dport {SERVER_WEB} drop
+    }}
+}}
+"""
+TCP_REPAIR = 19
 
 WITNESS = 9307  # port of servers that record how their connections ended
 
@@ -279,3 +290,59 @@ def connections(host):
     """Connections of its web server."""
     argv = ["ss", "-Htan", "state", "established", f"sport = :{SERVER_WEB}"]
     return host.ns.run(argv).splitlines()
+
+
+def vanish(stage, server):
+    """A connection of every mode to this server, whose client loses it as by a power cut: for each
+    row its port."""
+    far, ports = stage.lab["far"], {}
+    with contextlib.ExitStack() as stack:
+        for row in ROWS:
+            tries = (HttpConnection(far, row.vip, row.ports[0]) for _ in range(20))
+            one = next(one for one in map(stack.enter_context, tries) if one.get() == server)
+            ports[row] = one.socket.getsockname()[1]
+            one.socket.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)  # its end sends nothing
+            one.close()
+    return ports
+
+
+def check_return(stage, ports, server):
+    """Clients that connect again from the same port are served by another server."""
+    far = stage.lab["far"]
+    for row, port in ports.items():
+        with HttpConnection(far, row.vip, row.ports[0], timeout_s=60, source_port=port) as one:
+            assert one.get() != server, f"{row}: the server that is out of service was used"
+
+
+def prepare(stage, defence):
+    for service in stage.config.services:
+        if service.name.startswith("web-"):
+            service.health = {"type": "tcp"} | FAST_CHECKS
+        if service.name.startswith(("web-fnat", "web-nat")):
+            service.spread["syn_defence"] = defence
+    stage.apply()
+    stage.steelyard.wait_in_sync()
+    stage.steelyard.wait_all_up()
+
+
+@pytest.mark.drops("no-session", "nat-stray", "opening", "bad-tcp-state", "icmp-unhandled")
+@pytest.mark.parametrize("defence", ("off", "always"), ids=("plain", "spliced"))
+def test_same_port_after_its_server_has_hung_or_drains(modes, defence):
+    s1, s2, steelyard = modes.lab["s1"], modes.lab["s2"], modes.steelyard
+    prepare(modes, defence)
+    hung, drained = vanish(modes, "s1"), vanish(modes, "s2")
+    s1.ns.run(["nft", "-f", "-"], stdin=HUNG)
+    try:
+        for row in ROWS:
+            steelyard.wait_server(f"web-{row}", s1.address(row.server), "down")
+        check_return(modes, hung, "s1")
+        for family in (4, 6):
+            steelyard.cli("drain", s2.address(family))
+        for row in ROWS:
+            steelyard.wait_server(f"web-{row}", s2.address(row.server), "drain")
+        check_return(modes, drained, "s2")
+    finally:
+        s1.ns.run(["nft", "delete", "table", "inet", "hung"])
+        for family in (4, 6):
+            steelyard.cli("drain", s2.address(family), "--undo")
+    steelyard.wait_all_up()

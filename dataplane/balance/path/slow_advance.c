@@ -3,6 +3,7 @@
  * For slow.c: a packet advances the state of its session.
  *
  *   its server or its path is gone            reset_both_packet()
+ *   a SYN, its server takes no new sessions   reopen_syn()
  *   its server's connection is being opened   join_packet()
  *   UDP, echo                                 both ways are seen
  *   TCP                                       slow_syn(), then slow_advance_tcp()
@@ -23,6 +24,7 @@
 #include "loss.h"
 #include "police.h"
 #include "pressure.h"
+#include "reopen.h"
 #include "reset.h"
 #include "reset_both.h"
 #include "segment.h"
@@ -168,6 +170,11 @@ static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsi
 
 	if (s->state == SESSION_DYING || session_is_dead(b, s) || session_is_lost(b, s, from))
 		return reset_both_packet(w, burst, i);
+	if (SY_UNLIKELY(reopen_concerns(&b->endpoint[s->server], v, from))) {
+		bool goes_on = reopen_syn(w, burst, i);
+		if (!goes_on || burst->session[i] == SESSION_NONE)
+			return goes_on;
+	}
 	if (s->state == SESSION_OPENING)
 		return join_packet(w, burst, i);
 	if (!sy_view_has_l4(v)) /* the first fragment has advanced the state */

@@ -113,7 +113,7 @@ static void put(struct flows *f, const struct flow *flow, int state)
 }
 
 /* A SYN with the tuple of a session that was reset: the server knows whether the connection is
- * over, unless the server itself is gone. */
+ * over, unless the server itself is gone, or accepts no new sessions. */
 static void test_syn_while_challenged(void **state)
 {
 	struct flows *f = *state;
@@ -123,7 +123,8 @@ static void test_syn_while_challenged(void **state)
 	assert_true(send_segment(f, &flow, SESSION_CLIENT, SY_TCP_SYN, 9));
 	check_state(f, &flow, SESSION_RESET_BY_CLIENT);
 	put(f, &flow, STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN);
-	assert_true(send_segment(f, &flow, SESSION_CLIENT, SY_TCP_SYN, 9));
+	assert_false(send_segment(f, &flow, SESSION_CLIENT, SY_TCP_SYN, 9));
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_BAD_TCP_STATE), 1);
 	assert_int_equal(flow_session(f, &flow)->server, flow.server_id);
 	check_state(f, &flow, SESSION_RESET_BY_CLIENT);
 	put(f, &flow, DOWN);

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A client connects again from a port whose session has a server that accepts no new sessions.
+ *
+ *   the server is down           the SYN begins a session on another server
+ *   it drains, or has weight 0   an open connection goes on, and a blind attacker may have forged
+ *                                the SYN: a probe makes the client prove that the connection is
+ * over
+ *
+ * A server that was removed, killed or is reset when it fails has dead sessions: reset_both.c.
+ */
+#include "reopen.h"
+
+#include <arpa/inet.h>
+
+#include "create.h"
+#include "end.h"
+#include "own_packet.h"
+#include "reset.h"
+
+/* A connection that may be open: only its client can tell. */
+static bool state_may_be_open(uint8_t state)
+{
+	const uint32_t open = 1u << SESSION_ESTABLISHED | 1u << SESSION_FIN_WAIT |
+	                      1u << SESSION_CLOSING | 1u << SESSION_RESET_BY_CLIENT |
+	                      1u << SESSION_RESET_BY_SERVER;
+	return open >> state & 1;
+}
+
+enum reopen reopen_decide(const struct session *s, const struct session_cold *cold,
+                          const struct endpoint *e, uint32_t seq, bool others)
+{
+	const bool one_way = endpoint_is_one_way(e);
+	if (SY_READ(e->down))
+		return others ? REOPEN_MOVE : REOPEN_WAIT;
+	switch (s->state) {
+	case SESSION_SYN_SENT:
+		/* A repeated SYN whose answer we cannot see goes where the first one went. */
+		if (!others || (one_way && seq == cold->client_first))
+			return REOPEN_STATE;
+		return REOPEN_MOVE;
+	case SESSION_FIN_WAIT:
+		if (one_way && s->flags & SESSION_CLIENT_FIN_ACKED) /* the FIN was genuine */
+			return REOPEN_STATE;
+		return REOPEN_PROBE;
+	default:
+		return state_may_be_open(s->state) ? REOPEN_PROBE : REOPEN_STATE;
+	}
+}
+
+static bool service_has_server(const struct service *service)
+{
+	return service && (service->pool->eligible > 0 ||
+	                   (service->backups && service->backups->eligible > 0));
+}
+
+/* Probes the client, as after a reset in its name: an open connection acknowledges, and its session
+ * goes on; a client in SYN-SENT answers by a reset that proves the session over. */
+static void reopen_probe(struct sy_worker *w, struct session *s)
+{
+	const uint8_t before = s->state;
+	if (!session_is_challenged(s))
+		challenge_send(w, s, SESSION_CLIENT);
+	else if (segment_is_allowed(w, OWN_CHALLENGE, NULL))
+		probe_send(w, s, SESSION_CLIENT);
+	/* The client has the timeout of `reset` to answer. Further SYNs do not extend it. */
+	if (s->state != before)
+		s->seen = (uint16_t)balance_seconds(w);
+}
+
+bool reopen_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	struct session *s = session_at(t, burst->session[i]);
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct service *service = endpoint_service(b, e);
+	const struct sy_view *v = &burst->view[i];
+	enum sy_drop reason = create_check(burst, i);
+
+	if (own_packet_is_marked(b, burst->mbuf[i])) /* of a session that is being opened */
+		return true;
+	if (reason != SY_DROP_NONE) {
+		sy_burst_drop(w, burst, i, reason);
+		return false;
+	}
+	const uint32_t seq = ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq);
+	switch (reopen_decide(s, session_cold_at(t, burst->session[i]), e, seq,
+	                      service_has_server(service))) {
+	case REOPEN_STATE:
+		return true;
+	case REOPEN_MOVE:
+		session_end(w, t, burst->session[i]);
+		burst->session[i] = SESSION_NONE;
+		return true;
+	case REOPEN_PROBE:
+		reopen_probe(w, s);
+		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+		return false;
+	case REOPEN_WAIT:
+		break;
+	}
+	if (service)
+		SY_COUNT(balance_worker_of(w)->counts[service->id].refused[REFUSED_SERVER], 1);
+	sy_burst_drop(w, burst, i, SY_DROP_NO_SERVER);
+	return false;
+}
