@@ -140,8 +140,8 @@ type Timeouts [timeouts]uint32
 
 // DefaultTimeouts are the forwarder's defaults.
 var DefaultTimeouts = Timeouts{
-	SynSent: 10, SynReceived: 10, Established: 900, FinWait: 60, Closing: 30, TimeWait: 15, Reset: 5,
-	UDPOneWay: 30, UDPTwoWay: 300, Echo: 30,
+	SynSent: 10, SynReceived: 10, Established: 900, FinWait: 240, Closing: 240, TimeWait: 15, Reset: 5,
+	UDPOneWay: 30, UDPTwoWay: 300, Echo: 60,
 }
 
 // Or returns t with every zero replaced by def's value.

@@ -40,7 +40,7 @@ func TestSNATChanges(t *testing.T) {
 		{"add", tableOf(), tableOf(one), []string{"add snat one: 10.1.0.0/24 from 10.0.0.1 10.0.0.2"}},
 		{"remove", tableOf(one), tableOf(), []string{"remove snat one: its sessions end"}},
 		{"change", tableOf(one), tableOf(more),
-			[]string{"change snat one: pool -10.0.0.2, pool +10.0.0.3, timeout echo 30 -> 5"}},
+			[]string{"change snat one: pool -10.0.0.2, pool +10.0.0.3, timeout echo 60 -> 5"}},
 		// an address that changes its role first leaves the old one, in both directions
 		{"pool to local", tableOf(one), local, []string{"remove snat one: its sessions end",
 			"add local address 10.0.0.1: ", "add snat one: 10.1.0.0/24 from 10.0.0.2"}},

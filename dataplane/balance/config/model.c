@@ -25,17 +25,19 @@ _Static_assert((int)MODE_FNAT == STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
                        (int)MODE_SNAT == STEELYARD__FORWARDER__V1__MODE__MODE_SNAT,
                "the API's numbers");
 
+/* A half of a connection that is closed may wait for four minutes (RFC 5382 REQ-5), an echo for one
+ * (RFC 5508 REQ-2). docs/moving.md compares them with LVS's. */
 const uint16_t session_timeout_default[SESSION_STATES] = {
         [SESSION_SYN_SENT] = 10,
         [SESSION_SYN_RECEIVED] = 10,
         [SESSION_ESTABLISHED] = 900,
-        [SESSION_FIN_WAIT] = 60,
-        [SESSION_CLOSING] = 30,
+        [SESSION_FIN_WAIT] = 240,
+        [SESSION_CLOSING] = 240,
         [SESSION_TIME_WAIT] = 15,
         [SESSION_RESET] = 5,
         [SESSION_UDP_ONE_WAY] = 30,
         [SESSION_UDP_BOTH_WAYS] = 300,
-        [SESSION_ECHO] = 30,
+        [SESSION_ECHO] = 60,
         [SESSION_DYING] = RESET_BOTH_SECONDS,
 };
 

@@ -13,6 +13,9 @@
 #define EVICT_RECORDS 64 /* records per search: 32 consecutive cache lines */
 /* Idle seconds after which a session that has had answers may be evicted. */
 #define EVICT_SILENT 2
+/* The same for a one-way session whose client has closed by a credible FIN: its server may still
+ * send, which only the client's ACKs show. */
+#define EVICT_ONE_WAY_SILENT 60
 /* A service has few unproven sessions if another has this many times as many. */
 #define EVICT_FEW 8
 /* As in sweep.c: an idle time above this means that the clock is late. */
@@ -49,9 +52,17 @@ static bool closing_is_certain(const struct endpoint *e, const struct session *s
 	       s->flags & (SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED);
 }
 
-static enum evict_rank rank_of(const struct endpoint *e, const struct session *s,
-                               const struct session_cold *cold, bool silent)
+static bool half_may_end(const struct endpoint *e, const struct session *s, uint16_t idle)
 {
+	if (endpoint_is_one_way(e)) /* the flag says that the FIN is credible */
+		return s->flags & SESSION_CLIENT_FIN_ACKED && idle >= EVICT_ONE_WAY_SILENT;
+	return closing_is_certain(e, s) && idle >= EVICT_SILENT;
+}
+
+static enum evict_rank rank_of(const struct endpoint *e, const struct session *s,
+                               const struct session_cold *cold, uint16_t idle)
+{
+	const bool silent = idle >= EVICT_SILENT;
 	switch (s->state) {
 	case SESSION_RESET:
 		return EVICT_OVER;
@@ -72,7 +83,7 @@ static enum evict_rank rank_of(const struct endpoint *e, const struct session *s
 	case SESSION_CLOSING:
 		return silent && closing_is_certain(e, s) ? EVICT_CLOSING : EVICT_NEVER;
 	case SESSION_FIN_WAIT:
-		return silent && closing_is_certain(e, s) ? EVICT_HALF : EVICT_NEVER;
+		return half_may_end(e, s, idle) ? EVICT_HALF : EVICT_NEVER;
 	default: /* established, challenged, or being reset */
 		return EVICT_NEVER;
 	}
@@ -108,7 +119,7 @@ static uint32_t cost_of(const struct eviction *v, uint32_t record)
 		return reset_both_is_due(e, s) ? COST_NEVER : (uint32_t)EVICT_OVER << 16;
 	if (idle > IDLE_MAX)
 		idle = 0;
-	enum evict_rank rank = rank_of(e, s, session_cold_at(v->t, record), idle >= EVICT_SILENT);
+	enum evict_rank rank = rank_of(e, s, session_cold_at(v->t, record), idle);
 	if (rank == EVICT_UNPROVEN && is_of_few(v, e->service, idle))
 		rank = EVICT_FEWEST;
 	if (rank < EVICT_CLOSING && idle > session_timeout(service, s))

@@ -124,6 +124,35 @@ static void the_least_valuable_goes_first(void **state)
 	flows_check_active(f, RECORDS);
 }
 
+/* A one-way session whose client has closed keeps its record for a minute, as its server may still
+ * send. Then it ends for a new session. */
+static void closed_one_way_sessions_give_way(void **state)
+{
+	static const char *const server[] = {"10.3.0.1"};
+	struct flows *f = *state;
+	struct service_key key = harness_key("192.0.2.20", 80, SY_PROTO_TCP);
+	const struct sy_addr client = harness_addr("198.18.0.1"), other = stranger(1);
+	const struct sy_tuple late = tuple_to(f, TCP, &other, port_of(&other, 1));
+	struct changes c = {0};
+	flows_put(&c, &key, "direct", MODE_DR, server, 1, 80);
+	flows_commit(f, &c);
+	for (unsigned n = 0; n < RECORDS; n++) {
+		const struct sy_tuple t = {client, key.vip, htons(port_of(&client, n)), key.vport,
+		                           key.proto};
+		struct frame in, out;
+		flows_frame(f, &in, &t, SY_TCP_SYN, 1, 0);
+		assert_true(flows_through(f, HARNESS_WAN, &in, &out));
+		flows_frame(f, &in, &t, SY_TCP_ACK | SY_TCP_FIN, 2, 10);
+		assert_true(flows_through(f, HARNESS_WAN, &in, &out));
+		assert_int_equal(flows_find(f, &t)->state, SESSION_FIN_WAIT);
+	}
+	flows_advance(f, 58);
+	assert_false(stranger_asks(f, TCP, &late));
+	flows_advance(f, 3);
+	assert_true(stranger_asks(f, TCP, &late));
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_SESSION_EVICTED), 1);
+}
+
 /* Addresses and ports that count up together, as from scanners and load generators, use all slots:
  * a quarter of the table fits without any drop. */
 static void counted_up_clients_fill_evenly(void **state)
@@ -151,6 +180,8 @@ int main(void)
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(established_ones_stay, setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(the_least_valuable_goes_first, setup,
+	                                        flows_teardown),
+	        cmocka_unit_test_setup_teardown(closed_one_way_sessions_give_way, setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(counted_up_clients_fill_evenly, setup,
 	                                        flows_teardown),

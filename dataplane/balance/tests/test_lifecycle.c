@@ -223,6 +223,34 @@ static void test_expiry_sends_resets(void **state)
 	check_state(f, &whole, SESSION_FREE);
 }
 
+/* A server that answers minutes after its client has closed still reaches it (RFC 5382 REQ-5), and so
+ * does its last segment after both have closed. */
+static void test_half_closed(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned service = 0; service < FLOW_SERVICES; service += 2) {
+		struct flow half, both;
+		flow_open(f, &half, service, 1000);
+		flow_open(f, &both, service, 1001);
+		/* The number that the server acknowledges is always 1. */
+		assert_true(send_segment(f, &half, SESSION_CLIENT, SY_TCP_FIN | SY_TCP_ACK, 0));
+		assert_true(send_segment(f, &both, SESSION_CLIENT, SY_TCP_FIN | SY_TCP_ACK, 0));
+		assert_true(send_segment(f, &half, SESSION_SERVER, SY_TCP_ACK, 1));
+		assert_true(send_segment(f, &both, SESSION_SERVER, SY_TCP_FIN | SY_TCP_ACK, 1));
+		for (unsigned n = 0; n < 2; n++) {
+			flows_advance(f, 237);
+			check_state(f, &half, SESSION_FIN_WAIT);
+			check_state(f, &both, SESSION_CLOSING);
+			assert_true(send_segment(f, &half, SESSION_SERVER, SY_TCP_ACK, 1));
+			assert_true(send_segment(f, &both, SESSION_SERVER,
+			                         SY_TCP_FIN | SY_TCP_ACK, 1));
+		}
+		flows_advance(f, 243);
+		check_state(f, &half, SESSION_FREE);
+		check_state(f, &both, SESSION_FREE);
+	}
+}
+
 /* An id is not reused while the ends of its sessions are being reset. */
 static void test_id_outlives_sessions(void **state)
 {
@@ -245,6 +273,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(silent_client), TEST(syn_while_challenged), TEST(dying),
 	        TEST(dying_rate),    TEST(id_outlives_sessions), TEST(expiry_sends_resets),
+	        TEST(half_closed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
