@@ -105,7 +105,7 @@ int flows_setup(void **state)
 
 static void remove_in(const char *directory, const char *name)
 {
-	char path[128];
+	char path[FOLDER_NAME + 32];
 	snprintf(path, sizeof(path), "%s/%s", directory, name);
 	unlink(path);
 }

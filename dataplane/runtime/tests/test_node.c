@@ -17,7 +17,7 @@ static void test_nodes(void **state)
 {
 	static const char *const folders[] = {"cpu0",       "cpu0/node0", "cpu1", "cpu1/cache",
 	                                      "cpu1/node0", "cpu2",       "cpu3", "cpu3/node1"};
-	char root[FOLDER_NAME], path[128];
+	char root[FOLDER_NAME], path[FOLDER_NAME + 32];
 	assert_true(folder_make(root, "/tmp"));
 	for (unsigned i = 0; i < SY_ARRAY_LEN(folders); i++) {
 		snprintf(path, sizeof(path), "%s/%s", root, folders[i]);
