@@ -223,8 +223,8 @@ static void test_expiry_sends_resets(void **state)
 	check_state(f, &whole, SESSION_FREE);
 }
 
-/* A server that answers minutes after its client has closed still reaches it (RFC 5382 REQ-5), and so
- * does its last segment after both have closed. */
+/* A server that answers minutes after its client has closed still reaches it (RFC 5382 REQ-5), and
+ * so does its last segment after both have closed. */
 static void test_half_closed(void **state)
 {
 	struct flows *f = *state;
@@ -242,8 +242,8 @@ static void test_half_closed(void **state)
 			check_state(f, &half, SESSION_FIN_WAIT);
 			check_state(f, &both, SESSION_CLOSING);
 			assert_true(send_segment(f, &half, SESSION_SERVER, SY_TCP_ACK, 1));
-			assert_true(send_segment(f, &both, SESSION_SERVER,
-			                         SY_TCP_FIN | SY_TCP_ACK, 1));
+			assert_true(
+			        send_segment(f, &both, SESSION_SERVER, SY_TCP_FIN | SY_TCP_ACK, 1));
 		}
 		flows_advance(f, 243);
 		check_state(f, &half, SESSION_FREE);
