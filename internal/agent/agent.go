@@ -5,6 +5,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,7 @@ type Options struct {
 	Token       string // to join them, the first time
 	// Addresses that root allows beside those that the egress policy does.
 	AllowEgress []netip.Prefix
+	Sets        string // directory of the files of access sets; "": that of Config
 }
 
 // Agent is a running agent.
@@ -103,6 +105,7 @@ type Agent struct {
 
 // Run works until ctx ends; an error means that it could not start. The forwarder keeps its configuration.
 func Run(ctx context.Context, options Options) error {
+	sets := cmp.Or(options.Sets, filepath.Dir(cmp.Or(options.Config, DefaultConfig)))
 	a := &Agent{options: options}
 	a.egress = &egress.Policy{Allow: options.AllowEgress, Control: a.controllers}
 	a.loads = newLoads(a.egress, a.author)
@@ -153,6 +156,7 @@ func Run(ctx context.Context, options Options) error {
 		a.member.Remember(filepath.Join(options.State, ControllersFile))
 	}
 	a.sets = setfile.New(a.store.SetFiles, options.Log)
+	a.sets.Directory = setfile.Directory(sets)
 	a.file = &config.File{Path: options.Config, Use: a.use, Check: a.check, Log: options.Log}
 	a.reconciler = reconcile.New(a.store, reconcile.Options{
 		Dial: a.dialMarking,

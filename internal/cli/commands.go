@@ -53,6 +53,7 @@ func (a *app) agentCommand() *cobra.Command {
 	flags.StringVar(&options.State, "state", agent.DefaultState, "`directory` for state that survives a restart of the agent")
 	flags.StringSliceVar(&options.Controllers, "controller", nil, "`URL` of a controller, as https://HOST:7443, instead of a file; several, separated by commas")
 	tokenFlags(command, &token, &tokenFile)
+	flags.StringVar(&options.Sets, "sets", "", "`directory` in which files of access sets must be (default that of --config)")
 	flags.StringSliceVar(&allowed, "allow-egress", nil, "`addresses` or prefixes, separated by commas, to which health checks and sources of load may connect although the policy refuses them: docs/security.md")
 	filter := confine.On
 	flags.Var(&filter, "seccomp", "on, trap or off: a system call that the agent does not need fails, ends it, or is allowed")
@@ -68,6 +69,9 @@ func (a *app) agentCommand() *cobra.Command {
 		}
 		options.Socket = a.socket
 		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
+		if os.Geteuid() == 0 {
+			options.Log.Warn("this agent runs as root, and needs no right of root's: run it as the user steelyard, as its unit does")
+		}
 		if err := confine.NoDumps(); err != nil {
 			options.Log.Warn("a core dump of this agent would have the tokens of its configuration", "error", err)
 		}

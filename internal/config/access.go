@@ -121,7 +121,7 @@ var accessSetFields = []field[rawAccessSet]{
 			})
 		}},
 	scalar(fieldDoc{name: "file", kind: "absolute path", def: "",
-		doc: "A file that has the prefixes, one in a line, `#` begins a comment; of all sets together at most 4194304. The agent must be able to read it. " +
+		doc: "A file that has the prefixes, one in a line, `#` begins a comment; of all sets together at most 4194304. The file must be in the directory of the agent's `--sets` (default: that of its own file), and the agent able to read it. " +
 			"It reads the file again whenever it changes; if the file then has an error, the set keeps what it had."},
 		func(s *rawAccessSet) *value[string] { return &s.file }, parseSetFile),
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"sync"
@@ -31,11 +30,12 @@ const (
 // Files are the files that the access sets of the configuration name. A file that changes is read again; while
 // it is wrong, its sets keep what they had.
 type Files struct {
-	use     func(map[string]*model.SetData)
-	log     *slog.Logger
-	watcher *fsnotify.Watcher // nil: there is none, files are looked at from time to time
-	now     func() time.Time
-	limit   int // prefixes of all sets that have a file
+	Directory Directory // set before use
+	use       func(map[string]*model.SetData)
+	log       *slog.Logger
+	watcher   *fsnotify.Watcher // nil: there is none, files are looked at from time to time
+	now       func() time.Time
+	limit     int // prefixes of all sets that have a file
 
 	work sync.Mutex // one reads files at a time
 
@@ -109,7 +109,9 @@ func (f *Files) watch(files map[string]*file) {
 	}
 	folders := map[string]bool{}
 	for path := range files {
-		folders[filepath.Dir(path)] = true
+		if _, err := f.Directory.inside(path); f.Directory == "" || err == nil {
+			folders[filepath.Dir(path)] = true
+		}
 	}
 	for _, folder := range f.watcher.WatchList() {
 		if !folders[folder] {
@@ -184,7 +186,7 @@ func (f *Files) isYoung(info fs.FileInfo) bool {
 func (f *Files) load(path string, before *file, room int) (now *file, young bool) {
 	if before == nil {
 		before = &file{}
-	} else if info, err := os.Stat(path); err == nil {
+	} else if info, err := f.Directory.stat(path); err == nil {
 		if stampOf(info) == before.tried && (before.excess == 0 || before.excess > room) {
 			return before, false
 		}
@@ -193,8 +195,8 @@ func (f *Files) load(path string, before *file, room int) (now *file, young bool
 		}
 	}
 	began := time.Now()
-	data, tried, err := read(path)
-	if info, failed := os.Stat(path); before.data != nil && failed == nil && stampOf(info) != tried {
+	data, tried, err := f.Directory.read(path)
+	if info, failed := f.Directory.stat(path); before.data != nil && failed == nil && stampOf(info) != tried {
 		return before, true // it was changed meanwhile
 	}
 	excess := 0
@@ -250,10 +252,10 @@ func (f *Files) count(path string) (int, error) {
 	f.mu.Lock()
 	known := f.files[path]
 	f.mu.Unlock()
-	if info, err := os.Stat(path); err == nil && known != nil && known.data != nil && stampOf(info) == known.tried {
+	if info, err := f.Directory.stat(path); err == nil && known != nil && known.data != nil && stampOf(info) == known.tried {
 		return known.prefixes(), nil
 	}
-	data, err := Read(path)
+	data, _, err := f.Directory.read(path)
 	if err != nil {
 		return 0, err
 	}

@@ -84,7 +84,7 @@ func TestABrokenFileChangesNothing(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	status := b.Status()
-	if len(status) != 2 || status[0].Set != "bad" || status[0].Loaded.IsZero() || !strings.HasSuffix(status[0].Err.Error(), `bad.txt:2: "x" is not a prefix: write one like 10.1.0.0/24 or fd00:1::/64`) {
+	if len(status) != 2 || status[0].Set != "bad" || status[0].Loaded.IsZero() || !strings.HasSuffix(status[0].Err.Error(), `bad.txt:2: this line is not a prefix: write one like 10.1.0.0/24 or fd00:1::/64`) {
 		t.Errorf("status: %+v", status)
 	}
 	if w := b.Warnings(); len(w) != 2 || !strings.Contains(w[1], "access set worse has its file as it was at ") {

@@ -9,9 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
-	"strings"
+	"path/filepath"
 	"syscall"
 
 	"steelyard/internal/config"
@@ -25,18 +26,64 @@ const (
 	maxLine     = 4096
 )
 
-// Read reads a file: a prefix or an address a line; # begins a comment. A file without a byte is an error. Errors name the file and the line.
+// Read reads a file: a prefix or an address a line; # begins a comment. A file without a byte is an error. Errors name the file and the line, and have
+// nothing of its contents: the caller of an agent may not be allowed to read it.
 func Read(path string) (*model.SetData, error) {
-	data, _, err := read(path)
+	data, _, err := Directory("").read(path)
 	return data, err
 }
 
-// read also returns the stamp of what was read.
-func read(path string) (*model.SetData, stamp, error) {
-	// A FIFO would wait for its writer.
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// Directory is the one in which files of sets must be; "": they may be anywhere.
+type Directory string
+
+// inside returns the name of a file in the directory.
+func (d Directory) inside(path string) (string, error) {
+	name, err := filepath.Rel(string(d), path)
+	if err != nil || !filepath.IsLocal(name) {
+		return "", fmt.Errorf("%s is not in %s, where the agent reads files of access sets: move it there, or choose another directory by `steelyard agent --sets`", path, d)
+	}
+	return name, nil
+}
+
+// open opens a file, and follows no symbolic link out of the directory.
+func (d Directory) open(path string) (*os.File, error) {
+	const flags = os.O_RDONLY | syscall.O_NONBLOCK // a FIFO would wait for its writer
+	if d == "" {
+		return os.OpenFile(path, flags, 0)
+	}
+	name, err := d.inside(path)
 	if err != nil {
-		return nil, stamp{}, explain(err)
+		return nil, err
+	}
+	root, err := os.OpenRoot(string(d))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.OpenFile(name, flags, 0)
+}
+
+func (d Directory) stat(path string) (fs.FileInfo, error) {
+	if d == "" {
+		return os.Stat(path)
+	}
+	name, err := d.inside(path)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(string(d))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.Stat(name)
+}
+
+// read also returns the stamp of what was read.
+func (d Directory) read(path string) (*model.SetData, stamp, error) {
+	file, err := d.open(path)
+	if err != nil {
+		return nil, stamp{}, d.explain(path, err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
@@ -57,13 +104,16 @@ func read(path string) (*model.SetData, stamp, error) {
 	return model.NewSetData(model.MergePrefixes(prefixes)), at, nil
 }
 
-func explain(err error) error {
+func (d Directory) explain(path string, err error) error {
+	var number syscall.Errno
 	var failed *os.PathError
 	switch {
-	case errors.Is(err, os.ErrNotExist) && errors.As(err, &failed):
-		return fmt.Errorf("%s does not exist", failed.Path)
-	case errors.Is(err, os.ErrPermission) && errors.As(err, &failed):
-		return fmt.Errorf("%s cannot be read: permission denied", failed.Path)
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("%s does not exist", path)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s cannot be read: permission denied", path)
+	case d != "" && errors.As(err, &failed) && !errors.As(err, &number):
+		return fmt.Errorf("%s leads out of %s by a symbolic link: put the file itself there", path, d)
 	}
 	return err
 }
@@ -83,7 +133,7 @@ func parse(name string, r io.Reader) ([]netip.Prefix, error) {
 		}
 		prefix, err := config.ParsePrefix(string(text))
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %s", name, line, clean(err.Error()))
+			return nil, fmt.Errorf("%s:%d: %s", name, line, wrong(string(text)))
 		}
 		if len(prefixes) == maxPrefixes {
 			return nil, fmt.Errorf("%s:%d: more than %d prefixes", name, line, maxPrefixes)
@@ -101,11 +151,20 @@ func parse(name string, r io.Reader) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-// clean shortens an error that quotes a line.
-func clean(text string) string {
-	const most = 200
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
+// wrong says what is wrong with a line, without the line.
+func wrong(text string) string {
+	prefix, err := netip.ParsePrefix(text)
+	address, failed := netip.ParseAddr(text)
+	if failed == nil {
+		prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
 	}
-	return text
+	switch {
+	case address.Zone() != "":
+		return "this address has a zone: write it without"
+	case err != nil:
+		return "this line is not a prefix: write one like 10.1.0.0/24 or fd00:1::/64"
+	case prefix.Addr().Is4In6():
+		return "this is an IPv4-mapped IPv6 prefix: write it as IPv4"
+	}
+	return "this prefix has bits behind its length: set them to 0"
 }

@@ -3,6 +3,8 @@
 package setfile
 
 import (
+	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -61,13 +63,13 @@ func TestReadErrors(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "bad.txt")
 	for _, test := range []struct{ text, want string }{
-		{"10.0.0.1\n\n10.0.0.0/33\n", "bad.txt:3: \"10.0.0.0/33\" is not a prefix"},
-		{"10.0.0.1/24", "bad.txt:1: 10.0.0.1/24 has bits behind its length: write 10.0.0.0/24"},
-		{"::ffff:10.0.0.1", "bad.txt:1: ::ffff:10.0.0.1 is an IPv4-mapped"},
-		{"fe80::1%eth0", "bad.txt:1: \"fe80::1%eth0\" is not a prefix"},
+		{"10.0.0.1\n\n10.0.0.0/33\n", "bad.txt:3: this line is not a prefix"},
+		{"10.0.0.1/24", "bad.txt:1: this prefix has bits behind its length"},
+		{"::ffff:10.0.0.1", "bad.txt:1: this is an IPv4-mapped"},
+		{"fe80::1%eth0", "bad.txt:1: this address has a zone"},
 		{"10.0.0.1 10.0.0.2", "is not a prefix"},
 		{"10.0.0.1\n" + strings.Repeat("x", 5000), "bad.txt:2: the line is longer than 4096 bytes"},
-		{strings.Repeat("é", 1000), "…"},
+		{strings.Repeat("é", 1000), "is not a prefix"},
 		{"", "bad.txt is empty: if the set is to have no prefixes, write a comment into it"},
 	} {
 		write(t, path, test.text)
@@ -80,6 +82,42 @@ func TestReadErrors(t *testing.T) {
 	}
 	if _, err := Read(folder); err == nil || !strings.HasSuffix(err.Error(), " is not a file") {
 		t.Errorf("a folder: %v", err)
+	}
+}
+
+// A file that the agent may read and its caller may not: no name leads to it, and nothing of it is in an error.
+func TestDirectory(t *testing.T) {
+	outside, inside := t.TempDir(), t.TempDir()
+	secret := filepath.Join(outside, "shadow")
+	write(t, secret, "root:secret:1::\n")
+	write(t, filepath.Join(inside, "good.txt"), "10.0.0.1\n")
+	write(t, filepath.Join(inside, "bad.txt"), "root:secret:1::\n")
+	for link, to := range map[string]string{
+		"file.txt": secret, "folder": outside, "relative.txt": "../" + filepath.Base(outside) + "/shadow", "own.txt": "good.txt", "environment": "/proc/self/environ",
+	} {
+		if err := os.Symlink(to, filepath.Join(inside, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := New(func(map[string]*model.SetData) {}, slog.New(slog.DiscardHandler))
+	f.Directory = Directory(inside)
+	for path, want := range map[string]string{
+		"good.txt": "", "own.txt": "", "bad.txt": "bad.txt:1: this line is not a prefix", "none.txt": "none.txt does not exist",
+		"file.txt": "by a symbolic link", "folder/shadow": "by a symbolic link", "relative.txt": "by a symbolic link", "environment": "by a symbolic link",
+		"../" + filepath.Base(outside) + "/shadow": "--sets", secret: "--sets", "/etc/shadow": "--sets", "/proc/self/environ": "--sets", "/nowhere": "--sets",
+	} {
+		if !filepath.IsAbs(path) {
+			path = inside + "/" + path // as a caller writes it
+		}
+		config := &model.Config{AccessSets: []model.AccessSet{{Name: "bad", File: path}}}
+		err := f.Check(config)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+		f.Configure(config.AccessSets) // as if the file was in force before
+		if status := f.Status(); len(status) != 1 || (status[0].Err == nil) != (want == "") || strings.Contains(fmt.Sprint(status[0].Err), "secret") {
+			t.Errorf("%s: %+v", path, status)
+		}
 	}
 }
 

@@ -18,6 +18,12 @@ RESET = 56  # curl's exit status: failure in receiving network data
 METRICS = "127.0.0.1:9275"
 
 
+@pytest.fixture
+def folder(stage):
+    """Where the agent reads files of sets: beside its own file."""
+    return stage.steelyard.file.parent
+
+
 def write_set(path, *addresses):
     part = path.with_suffix(".new")
     part.write_text("\n".join(["# blocked", *addresses]) + "\n")
@@ -88,8 +94,8 @@ def downloads(stage):
 # tx-full: the downloads are as fast as the machine allows.
 @pytest.mark.drops("acl-drop", "session-killed", "no-session", "tx-full")
 @families
-def test_a_blocked_clients_download_ends(stage, downloads, tmp_path, family):
-    path, client = tmp_path / "bad.txt", stage.client.address(family)
+def test_a_blocked_clients_download_ends(stage, downloads, folder, family):
+    path, client = folder / "bad.txt", stage.client.address(family)
     write_set(path)
     block(stage, path, "end")
     blocked, other = downloads("client", family), downloads("far", family)
@@ -117,8 +123,8 @@ def test_a_blocked_clients_download_ends(stage, downloads, tmp_path, family):
 
 
 @families
-def test_a_list_that_keeps_ends_nothing(stage, downloads, tmp_path, family):
-    path = tmp_path / "bad.txt"
+def test_a_list_that_keeps_ends_nothing(stage, downloads, folder, family):
+    path = folder / "bad.txt"
     write_set(path)
     block(stage, path, "keep")
     one = downloads("client", family)

@@ -20,6 +20,12 @@ FIRST4 = int(ipaddress.IPv4Address("100.64.0.0"))
 FIRST6 = int(ipaddress.IPv6Address("2001:db8:9::"))
 
 
+@pytest.fixture
+def folder(stage):
+    """Where the agent reads files of sets: beside its own file."""
+    return stage.steelyard.file.parent
+
+
 def write_set(path, *more):
     """MANY addresses, a tenth of them IPv6, and more; the file is replaced as a whole."""
     lines = ["# nobody's addresses", *more]
@@ -61,8 +67,8 @@ def echoes(one):
 
 @pytest.mark.drops("acl-drop")
 @families
-def test_a_file_is_refreshed(stage, tmp_path, family):
-    path, client = tmp_path / "bad.txt", stage.client.address(family)
+def test_a_file_is_refreshed(stage, folder, family):
+    path, client = folder / "bad.txt", stage.client.address(family)
     write_set(path)
     block(stage, path)
     with connect(stage.client, VIP[family], ECHO) as before:
@@ -85,9 +91,9 @@ def test_a_file_is_refreshed(stage, tmp_path, family):
 
 @pytest.mark.drops("acl-drop")
 @families
-def test_a_set_outlives_the_processes(stage, tmp_path, family):
+def test_a_set_outlives_the_processes(stage, folder, family):
     """A forwarder without its agent has the set; an agent without the file leaves it as it is."""
-    path, client = tmp_path / "bad.txt", stage.client.address(family)
+    path, client = folder / "bad.txt", stage.client.address(family)
     write_set(path, client)
     block(stage, path)
     assert is_silent(stage, family)
@@ -109,8 +115,8 @@ def test_a_set_outlives_the_processes(stage, tmp_path, family):
 
 
 @pytest.mark.drops("acl-drop")
-def test_lost_data_is_sent_again(stage, tmp_path):
-    path, client = tmp_path / "bad.txt", stage.client.address(4)
+def test_lost_data_is_sent_again(stage, folder):
+    path, client = folder / "bad.txt", stage.client.address(4)
     write_set(path, client)
     block(stage, path)
     stage.steelyard.forwarder.stop(signal.SIGTERM)
@@ -122,12 +128,30 @@ def test_lost_data_is_sent_again(stage, tmp_path):
     assert is_silent(stage, 4)
 
 
-def test_a_file_must_be_readable(stage, tmp_path):
+def test_a_file_must_be_readable(stage, folder):
     """An apply that names a file with mistakes changes nothing."""
-    path = tmp_path / "bad.txt"
+    path = folder / "unread.txt"
     for text, why in ((None, "does not exist"), ("10.0.0.1/33\n", f"{path}:1: ")):
         if text:
             path.write_text(text)
         with pytest.raises(CommandFailed, match=why):
             block(stage, path)
         assert stage.steelyard.get("sets") == []
+
+
+def test_a_set_reveals_no_file(stage, folder):
+    """Of files elsewhere, nothing is read; of those that are read, nothing is shown."""
+    link = folder / "link.txt"
+    link.symlink_to("/etc/shadow")
+    bad = folder / "secret.txt"
+    bad.write_text("root:secret:1::\n")
+    for path, why in (
+        ("/etc/shadow", "is not in"),
+        ("/proc/self/environ", "is not in"),
+        (f"{folder}/../../../etc/shadow", "is not in"),
+        (link, "leads out of"),
+        (bad, "this line is not a prefix"),
+    ):
+        with pytest.raises(CommandFailed, match=why) as refused:
+            block(stage, path)
+        assert "root:" not in str(refused.value)
