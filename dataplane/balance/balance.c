@@ -203,6 +203,7 @@ void balance_tick(void *balance)
 	if (b->ctl->control) {
 		config_file_flush(b, false);
 		late_save_tick(b->ctl->control);
+		listings_tick(b->ctl->control);
 	}
 	if (now - b->ctl->alive_ns >= ALIVE_PERIOD_NS) {
 		b->ctl->alive_ns = now;

@@ -32,6 +32,7 @@ struct sy_runtime {
 	unsigned workers;
 	uint8_t slot_worker[SY_SLOTS]; /* writer: control thread; readers: workers, relaxed */
 	struct loop *loop;
+	struct sy_worker_post *awaited; /* that the control thread waits for */
 	struct rcu *rcu;
 	struct routes *routes;
 	struct adjacencies *adjacencies;

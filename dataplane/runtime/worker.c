@@ -214,15 +214,6 @@ static void again_run(struct sy_worker *w)
 	}
 }
 
-static void call_answer(struct sy_worker *w)
-{
-	struct worker_call *call = __atomic_exchange_n(&w->private->call, NULL, __ATOMIC_ACQ_REL);
-	if (!call) /* the caller withdrew it */
-		return;
-	call->fn(w, call->ctx);
-	__atomic_store_n(&call->done, true, __ATOMIC_RELEASE);
-}
-
 static void round_run(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
@@ -259,7 +250,11 @@ bool worker_turn(struct sy_worker *w)
 	handover_notify(w);
 	handover_flush(w);
 	if (SY_READ(p->call)) {
-		call_answer(w);
+		call_run(w);
+		work = true;
+	}
+	if (SY_READ(p->posts)) {
+		posts_run(w);
 		work = true;
 	}
 	uint32_t changed = SY_RCU_READ(p->neighbours_changed);

@@ -143,10 +143,11 @@ struct sy_worker_private {
 	/* Written by other threads. */
 	uint32_t asleep __attribute__((aligned(SY_CACHE_LINE))); /* see worker_sleep() */
 	struct worker_call *call;
-	uint32_t neighbours_changed; /* writer: control thread */
-	struct ring **flow_in;       /* [workers], by sender; NULL for itself */
-	struct ring **transmit_in;   /* likewise */
-	struct rte_ring *asks;       /* to the control thread */
+	struct sy_worker_post *posts; /* the latest first */
+	uint32_t neighbours_changed;  /* writer: control thread */
+	struct ring **flow_in;        /* [workers], by sender; NULL for itself */
+	struct ring **transmit_in;    /* likewise */
+	struct rte_ring *asks;        /* to the control thread */
 };
 
 /* ---- workers.c: all workers ------------------------------------------------------------------ */
@@ -168,7 +169,7 @@ void workers_drain(struct sy_runtime *rt);
 void workers_close(struct sy_runtime *rt);
 /* Control thread: a neighbour that packets may wait for has changed. */
 void workers_neighbour_changed(struct sy_runtime *rt);
-/* Control thread: answers the workers' requests. */
+/* Control thread: answers the workers' requests, and continues after posts that are done. */
 void workers_answer(struct sy_runtime *rt);
 
 /* ---- worker.c: one worker -------------------------------------------------------------------- */
@@ -201,6 +202,14 @@ void worker_clock_read(struct sy_worker *w);
 void worker_wake(struct sy_worker *w);
 /* The same for several, a bit each. */
 void workers_wake(struct sy_runtime *rt, uint64_t workers);
+
+/* ---- worker_call.c --------------------------------------------------------------------------- */
+
+/* Worker: runs what the control thread waits for, and what it has posted. */
+void call_run(struct sy_worker *w);
+void posts_run(struct sy_worker *w);
+/* Control thread: calls done() of all posts that have run. */
+void posts_finish(struct sy_runtime *rt);
 
 /* ---- handover.c ------------------------------------------------------------------------------ */
 

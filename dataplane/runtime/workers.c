@@ -152,6 +152,7 @@ void workers_stop(struct sy_runtime *rt)
 			continue;
 		pthread_join(p->thread, NULL);
 		p->running = false;
+		posts_run(&rt->worker[i]); /* those that it has left */
 	}
 }
 
@@ -230,34 +231,6 @@ unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot)
 	return SY_READ(rt->slot_worker[slot]);
 }
 
-int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx), void *ctx)
-{
-	struct sy_worker_private *p = w->private;
-	if (!SY_READ(p->running)) {
-		fn(w, ctx);
-		return 0;
-	}
-	struct worker_call call = {.fn = fn, .ctx = ctx}, *expected = &call;
-	__atomic_store_n(&p->call, &call, __ATOMIC_RELEASE);
-	worker_wake(w);
-	uint64_t deadline = sy_clock_ns() + UINT64_C(1000000000);
-	for (unsigned turn = 0; !__atomic_load_n(&call.done, __ATOMIC_ACQUIRE); turn++) {
-		if (turn < 1000) {
-			rte_pause();
-			continue;
-		}
-		sched_yield();
-		/* A withdrawn call can no longer run. Any other is running now. */
-		if (expected && sy_clock_ns() > deadline) {
-			if (__atomic_compare_exchange_n(&p->call, &expected, NULL, false,
-			                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-				return -ETIMEDOUT;
-			expected = NULL;
-		}
-	}
-	return 0;
-}
-
 void workers_neighbour_changed(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->workers; i++) {
@@ -273,4 +246,5 @@ void workers_answer(struct sy_runtime *rt)
 	for (unsigned i = 0; i < rt->workers; i++)
 		while (!rte_ring_sc_dequeue_elem(rt->worker[i].private->asks, &ask, sizeof(ask)))
 			adjacency_ask(rt, ask.port, &ask.addr);
+	posts_finish(rt);
 }

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control socket: no client can harm the forwarder or its traffic."""
 
+import concurrent.futures
 import contextlib
 import random
 import socket
 import struct
+import time
 
 import pytest
 
 from tests.lab.api import forwarder as pb
 from tests.lab.clients import HttpConnection
 from tests.lab.steelyard import VIP, WEB
+from tests.lab.thread import stopped, threads_of
 from tests.wire.control import Control, frame, request
 
 LIMIT = 4 << 20  # bytes that a frame may have
@@ -39,6 +42,32 @@ def test_status_is_answered_with_its_id(control):
         answer = one.receive()
         assert answer.id == 4711
         assert answer.WhichOneof("body") == "status"
+
+
+STALL_S = 2  # for which a worker gets no CPU
+
+
+def test_listings_wait_for_workers_that_do_not_run(stage, control):
+    """Meanwhile other clients are served, and one may leave that waits for a listing."""
+    listing = frame(request(list_sessions=pb.ListSessionsRequest()))
+    workers = threads_of(stage.steelyard.forwarder.pid, "sy-worker-")
+    assert len(workers) == stage.workers
+    with control() as one, control() as other, concurrent.futures.ThreadPoolExecutor() as pool:
+        with stopped(workers):
+            resume = time.monotonic() + STALL_S
+            one.send(listing)
+            with control() as leaving:
+                leaving.send(listing)
+            by_command = pool.submit(stage.steelyard.sessions)
+            while time.monotonic() < resume:
+                assert other.ask().WhichOneof("body") == "status"
+            one.socket.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                one.socket.recv(1)
+            assert not by_command.done()
+        one.socket.setblocking(True)
+        assert one.receive().list_sessions.sessions
+        assert by_command.result()
 
 
 def test_several_requests_in_one_write(control):

@@ -14,7 +14,6 @@ static const list_function list_of[] = {
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS] = list_status,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_GET_CONFIG] = list_config,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SERVICES] = list_services,
-        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SESSIONS] = list_sessions,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_DROPS] = list_drops,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_PORTS] = list_ports,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_WORKERS] = list_workers,
@@ -191,9 +190,8 @@ static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
 		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_MALFORMED, 0,
 		                    "the request's version is missing");
 	} else if (!c->control->balance->ctl->store) {
-		control_reply_error(
-		        c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
-		        "this forwarder has handed its sessions over: ask its successor");
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
+		                    CONTROL_SEALED);
 	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_UPGRADE) {
 		control_upgrade(c, q);
 	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_APPLY) {
@@ -201,6 +199,8 @@ static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
 		return;
 	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_PUT_SET_DATA) {
 		upload_take(c, q);
+	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SESSIONS) {
+		control_list_sessions(c, q);
 	} else {
 		control_list(c, q);
 	}
@@ -324,6 +324,7 @@ static void on_gone(void *ctx, struct sy_control_peer *peer)
 		k->upgrade.client = NULL;
 	waiting_remove(&k->waiting, c);
 	waiting_remove(&k->upload.waiting, c);
+	listings_forget(k, c);
 	commit_unstage(c);
 	upload_forget(c);
 	free(c);
@@ -368,6 +369,7 @@ void control_destroy(struct sy_balance *b)
 		return;
 	if (k->socket)
 		sy_control_close(k->socket);
+	listings_finish(k, NULL);
 	control_finish_commit(k);
 	upload_finish(k);
 	late_save_finish(k);
@@ -388,6 +390,7 @@ void sy_balance_request(struct sy_balance *b, const uint8_t *bytes, size_t len,
 	k->local.reply_ctx = ctx;
 	control_finish_commit(k);
 	control_dispatch(&k->local, bytes, len);
+	listings_finish(k, &k->local);
 	control_finish_commit(k);
 	upload_finish(k);
 	k->local.reply = NULL;

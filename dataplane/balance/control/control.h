@@ -88,7 +88,8 @@ struct control {
 	struct upload upload;
 	struct late_save late_save;
 	struct waiting_request *waiting;
-	struct budget budget; /* of unpacked requests */
+	struct listing *listings; /* of sessions, under way */
+	struct budget budget;     /* of unpacked requests */
 };
 
 int control_create(struct sy_balance *b, struct sy_error *err);
@@ -131,7 +132,19 @@ void control_accept(struct client *c, const uint8_t *bytes, size_t len);
 /* Appends a request to a list; replies if there is no memory. */
 void waiting_add(struct waiting_request **list, struct client *c, const uint8_t *bytes, size_t len);
 
-/* Fill in a response from a request (control_list.c, control_sessions.c). Return 0, or a negative
+/* The reply to every request after an upgrade. */
+#define CONTROL_SEALED "this forwarder has handed its sessions over: ask its successor"
+
+/* Replies with a list of sessions, possibly later (control_sessions.c). */
+void control_list_sessions(struct client *c, const pb_request *q);
+/* The client is gone. */
+void listings_forget(struct control *k, const struct client *c);
+/* Every 100 ms: ends listings whose worker has not run for too long. */
+void listings_tick(struct control *k);
+/* Waits for the listings of a client; NULL: of all, and without a reply. */
+void listings_finish(struct control *k, const struct client *c);
+
+/* Fill in a response from a request (control_list.c). Return 0, or a negative
  * errno with err. All memory comes from the arena. */
 int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err);
@@ -143,8 +156,6 @@ void warnings_log(struct sy_balance *b);
 int list_config(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err);
 int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-                  struct sy_error *err);
-int list_sessions(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                   struct sy_error *err);
 int list_drops(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                struct sy_error *err);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Lists sessions. The tables belong to the workers, so each worker visits some records between two
- * bursts and copies those that match; the control thread does the rest. It pauses between calls,
- * because packets wait while a worker does this.
+ * bursts and copies those that match; the control thread does the rest. It pauses between posts,
+ * because packets wait while a worker does this. While a worker does not run, the listing is
+ * pending and the control thread serves other clients (docs/design/0056-stalls.md).
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "control.h"
@@ -17,6 +20,8 @@
 #define PAUSE_NS      200000
 #define SCAN_RECORDS  32768u /* sessions visited per request; its cursor continues from there */
 #define AHEAD         8      /* records ahead to prefetch */
+/* A worker that does not run for so long is not merely late. */
+#define PATIENCE_NS (60 * UINT64_C(1000000000))
 
 /* The cursor of the API: slot in the upper half, record in the lower. */
 #define CURSOR(slot, record)  ((uint64_t)(slot) << 32 | (record))
@@ -32,7 +37,7 @@ struct filter {
 struct copy {
 	const struct sy_balance *b;
 	struct filter filter;
-	struct session_table *table;
+	unsigned slot;
 	uint32_t cursor;
 	unsigned looked, count;
 	bool end;                            /* of the table */
@@ -40,6 +45,23 @@ struct copy {
 	struct session hot[COPY_RECORDS][2]; /* and the next record, which may be its pair record */
 	struct session_cold cold[COPY_RECORDS];
 	uint32_t after[COPY_RECORDS]; /* the cursor after each */
+};
+
+/* A request under way. Its post refers to it, so it outlives its client. */
+struct listing {
+	struct listing *next;
+	struct control *control;
+	struct client *client; /* NULL: it is gone, or has its reply */
+	uint64_t request_id, began_ns;
+	struct arena arena;
+	Steelyard__Forwarder__V1__SessionList list;
+	uint32_t limit;
+	uint64_t cursor; /* as in the API */
+	unsigned left;   /* records to visit for this request */
+	unsigned looked; /* visited since the last pause */
+	struct sy_worker_post post;
+	unsigned worker; /* that has the post, until it has run */
+	struct copy copy;
 };
 
 static bool filter_admits(const struct filter *f, const struct session *s, const struct endpoint *e)
@@ -53,47 +75,39 @@ static bool filter_admits(const struct filter *f, const struct session *s, const
 
 /* Prefetches what the next copies need: the records, and the copy buffer, whose lines the control
  * thread's core read last. */
-static SY_PREFETCH_INLINE void copy_prefetch(const struct copy *c, uint32_t record)
+static SY_PREFETCH_INLINE void copy_prefetch(const struct copy *c, const struct session_table *t,
+                                             uint32_t record)
 {
-	__builtin_prefetch(session_at(c->table, record + AHEAD));
-	__builtin_prefetch(session_cold_at(c->table, record + AHEAD));
+	__builtin_prefetch(session_at(t, record + AHEAD));
+	__builtin_prefetch(session_cold_at(t, record + AHEAD));
 	if (c->count + AHEAD / 2 < COPY_RECORDS)
 		__builtin_prefetch(c->hot[c->count + AHEAD / 2], 1);
 }
 
-static void copy_records(struct sy_worker *w, void *ctx)
+/* On the worker, from the cursor on, at most to the end of the slot's table. */
+static void copy_records(struct sy_worker *w, void *listing)
 {
-	struct copy *c = ctx;
+	struct copy *c = &((struct listing *)listing)->copy;
+	struct session_table *t = c->b->table[c->slot];
+	(void)w;
 	c->now = (uint32_t)(sy_clock_ns() / 1000000000u);
 	c->count = 0;
+	c->end = false;
 	for (c->looked = 0; c->looked < LOOK_RECORDS && c->count < COPY_RECORDS; c->looked++) {
-		uint32_t record = session_next(c->table, &c->cursor);
+		uint32_t record = session_next(t, &c->cursor);
 		if (record == SESSION_NONE) {
 			c->end = true;
 			return;
 		}
-		copy_prefetch(c, record);
-		const struct session *s = session_at(c->table, record);
+		copy_prefetch(c, t, record);
+		const struct session *s = session_at(t, record);
 		if (!filter_admits(&c->filter, s, &c->b->endpoint[s->server]))
 			continue;
 		memcpy(c->hot[c->count], s,
-		       (1 + session_is_pair(c->table, record)) * sizeof(struct session));
-		c->cold[c->count] = *session_cold_at(c->table, record);
+		       (1 + session_is_pair(t, record)) * sizeof(struct session));
+		c->cold[c->count] = *session_cold_at(t, record);
 		c->after[c->count++] = c->cursor;
 	}
-}
-
-/* Lets the slot's worker continue from the cursor, at most to the end of the slot's table. */
-static int copy_call(struct sy_balance *b, struct copy *c, uint64_t cursor, struct sy_error *err)
-{
-	unsigned slot = CURSOR_SLOT(cursor);
-	struct sy_worker *w = sy_worker_at(b->rt, sy_slot_worker(b->rt, (uint8_t)slot));
-	c->table = b->table[slot];
-	c->cursor = CURSOR_RECORD(cursor);
-	c->end = false;
-	if (sy_worker_call(w, copy_records, c) < 0)
-		return sy_fail(err, EIO, "worker %u does not answer", w->id);
-	return 0;
 }
 
 /* After LOOK_RECORDS visited sessions, gives workers time for packets. */
@@ -158,50 +172,179 @@ static int filter_read(const Steelyard__Forwarder__V1__ListSessionsRequest *ask,
 	return ask->service ? read_key(ask->service, &f->service, err) : 0;
 }
 
-int list_sessions(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-                  struct sy_error *err)
+/* Adds what the worker has copied to the list, and moves the cursor. */
+static int listing_add(struct listing *l)
 {
-	const Steelyard__Forwarder__V1__ListSessionsRequest *ask = q->list_sessions;
-	uint32_t limit = ask->limit > 0 && ask->limit < LIST_SESSIONS ? ask->limit : LIST_SESSIONS;
-	Steelyard__Forwarder__V1__SessionList *l = arena_take(a, sizeof(*l));
-	struct copy *copy = arena_take(a, sizeof(*copy));
+	struct sy_balance *b = l->control->balance;
+	struct copy *c = &l->copy;
+	unsigned taken = 0;
+	for (; taken < c->count && l->list.n_sessions < l->limit; taken++) {
+		l->cursor = CURSOR(c->slot, c->after[taken]);
+		if (reply_session(b, c, taken, c->slot, &l->arena,
+		                  &l->list.sessions[l->list.n_sessions]) < 0)
+			return -ENOMEM;
+		l->list.n_sessions++;
+	}
+	if (taken == c->count)
+		l->cursor = c->end ? CURSOR(c->slot + 1, 0) : CURSOR(c->slot, c->cursor);
+	/* A copy costs as much as several visits. */
+	l->looked += c->looked + c->count * (LOOK_RECORDS / COPY_RECORDS - 1);
+	l->left -= c->looked < l->left ? c->looked : l->left;
+	return 0;
+}
 
-	if (!l || !copy)
-		return sy_fail(err, ENOMEM, "no memory for the answer");
-	steelyard__forwarder__v1__session_list__init(l);
-	copy->b = b;
-	if (filter_read(ask, &copy->filter, err) < 0)
-		return -EINVAL;
-	l->sessions = arena_take(a, limit * sizeof(*l->sessions));
-	if (!l->sessions)
-		return sy_fail(err, ENOMEM, "no memory for the answer");
+static bool listing_is_complete(const struct listing *l)
+{
+	return l->left == 0 || CURSOR_SLOT(l->cursor) >= SY_SLOTS || l->list.n_sessions == l->limit;
+}
 
-	uint64_t cursor = ask->cursor;
-	unsigned left = SCAN_RECORDS, looked = 0;
-	while (left > 0 && CURSOR_SLOT(cursor) < SY_SLOTS && l->n_sessions < limit) {
-		unsigned slot = CURSOR_SLOT(cursor), taken = 0;
+static void listing_reply(struct listing *l)
+{
+	pb_response out = STEELYARD__FORWARDER__V1__RESPONSE__INIT;
+	l->list.next_cursor = CURSOR_SLOT(l->cursor) < SY_SLOTS ? l->cursor : 0;
+	out.body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_SESSIONS;
+	out.list_sessions = &l->list;
+	control_reply(l->client, l->request_id, &out);
+}
+
+static void listing_refuse(struct listing *l, const char *text)
+{
+	control_reply_error(l->client, l->request_id, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL,
+	                    0, text);
+	l->client = NULL;
+}
+
+static void listing_free(struct listing *l)
+{
+	struct listing **at = &l->control->listings;
+	while (*at != l)
+		at = &(*at)->next;
+	*at = l->next;
+	arena_free(&l->arena);
+	free(l);
+}
+
+/* Posts the next copy. Returns false if the worker has not run it yet: listing_done() follows. */
+static bool listing_post(struct listing *l)
+{
+	struct sy_balance *b = l->control->balance;
+	unsigned slot = CURSOR_SLOT(l->cursor);
+	l->copy.slot = slot;
+	l->copy.cursor = CURSOR_RECORD(l->cursor);
+	l->worker = sy_slot_worker(b->rt, (uint8_t)slot);
+	return sy_worker_post(sy_worker_at(b->rt, l->worker), &l->post);
+}
+
+/* Continues until a worker is late, or the reply is sent. */
+static void listing_continue(struct listing *l)
+{
+	struct sy_balance *b = l->control->balance;
+	while (!listing_is_complete(l)) {
+		unsigned slot = CURSOR_SLOT(l->cursor);
 		if (session_count(b->table[slot]) == 0) {
-			cursor = CURSOR(slot + 1, 0);
+			l->cursor = CURSOR(slot + 1, 0);
 			continue;
 		}
-		copy_pause(&looked);
-		if (copy_call(b, copy, cursor, err) < 0)
-			return -EIO;
-		for (; taken < copy->count && l->n_sessions < limit; taken++) {
-			cursor = CURSOR(slot, copy->after[taken]);
-			if (reply_session(b, copy, taken, slot, a, &l->sessions[l->n_sessions]) < 0)
-				return sy_fail(err, ENOMEM, "no memory for the answer");
-			l->n_sessions++;
+		copy_pause(&l->looked);
+		if (!listing_post(l))
+			return;
+		if (listing_add(l) < 0) {
+			listing_refuse(l, "no memory for the answer");
+			listing_free(l);
+			return;
 		}
-		if (taken == copy->count)
-			cursor = copy->end ? CURSOR(slot + 1, 0) : CURSOR(slot, copy->cursor);
-		/* A copy costs as much as several visits. */
-		unsigned work = copy->looked + copy->count * (LOOK_RECORDS / COPY_RECORDS - 1);
-		looked += work;
-		left -= copy->looked < left ? copy->looked : left;
 	}
-	l->next_cursor = CURSOR_SLOT(cursor) < SY_SLOTS ? cursor : 0;
-	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_SESSIONS;
-	out->list_sessions = l;
-	return 0;
+	listing_reply(l);
+	listing_free(l);
+}
+
+static void listing_done(void *listing)
+{
+	struct listing *l = listing;
+	if (!l->client) {
+		listing_free(l);
+	} else if (!l->control->balance->ctl->store) {
+		listing_refuse(l, CONTROL_SEALED);
+		listing_free(l);
+	} else if (listing_add(l) < 0) {
+		listing_refuse(l, "no memory for the answer");
+		listing_free(l);
+	} else {
+		listing_continue(l);
+	}
+}
+
+static struct listing *listing_create(struct client *c, const pb_request *q)
+{
+	const Steelyard__Forwarder__V1__ListSessionsRequest *ask = q->list_sessions;
+	struct listing *l = calloc(1, sizeof(*l));
+	if (!l)
+		return NULL;
+	steelyard__forwarder__v1__session_list__init(&l->list);
+	l->control = c->control;
+	l->client = c;
+	l->request_id = q->id;
+	l->began_ns = sy_clock_ns();
+	l->limit = ask->limit > 0 && ask->limit < LIST_SESSIONS ? ask->limit : LIST_SESSIONS;
+	l->cursor = ask->cursor;
+	l->left = SCAN_RECORDS;
+	l->copy.b = c->control->balance;
+	l->post = (struct sy_worker_post){.fn = copy_records, .done = listing_done, .ctx = l};
+	l->list.sessions = arena_take(&l->arena, l->limit * sizeof(*l->list.sessions));
+	l->next = c->control->listings;
+	c->control->listings = l;
+	return l;
+}
+
+void control_list_sessions(struct client *c, const pb_request *q)
+{
+	struct listing *l = listing_create(c, q);
+	struct sy_error err = {0};
+	if (!l || !l->list.sessions) {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
+		                    "no memory for the answer");
+	} else if (filter_read(q->list_sessions, &l->copy.filter, &err) < 0) {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INVALID, 0,
+		                    err.text);
+	} else {
+		listing_continue(l);
+		return;
+	}
+	if (l)
+		listing_free(l);
+}
+
+void listings_forget(struct control *k, const struct client *c)
+{
+	for (struct listing *l = k->listings; l; l = l->next)
+		if (l->client == c)
+			l->client = NULL;
+}
+
+void listings_tick(struct control *k)
+{
+	char text[160];
+	for (struct listing *l = k->listings; l; l = l->next) {
+		if (!l->client || sy_clock_ns() - l->began_ns < PATIENCE_NS)
+			continue;
+		snprintf(text, sizeof(text),
+		         "worker %u has not run for a minute: other programs use its CPU; "
+		         "`--cores` or `CPUAffinity=` reserves CPUs for the workers",
+		         l->worker);
+		listing_refuse(l, text);
+	}
+}
+
+void listings_finish(struct control *k, const struct client *c)
+{
+	for (struct listing *l = k->listings, *next; l; l = next) {
+		next = l->next;
+		if (c && l->client != c)
+			continue;
+		if (!c)
+			l->client = NULL;
+		sy_worker_post_wait(k->balance->rt, &l->post);
+		listing_done(l);
+		next = k->listings; /* it may have posted again */
+	}
 }

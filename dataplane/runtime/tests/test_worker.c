@@ -270,6 +270,65 @@ static void test_rcu(void **state)
 		runtime_turn(rt, deadline);
 }
 
+/* What a worker runs for the control thread, and when the latter has heard of it. */
+struct posted {
+	struct sy_worker_post post;
+	unsigned ran, done;
+};
+
+static void posted_run(struct sy_worker *w, void *ctx)
+{
+	struct posted *p = ctx;
+	(void)w;
+	__atomic_fetch_add(&p->ran, 1, __ATOMIC_RELAXED);
+}
+
+static void posted_done(void *ctx)
+{
+	struct posted *p = ctx;
+	p->done++;
+}
+
+static void posted_hold(struct sy_worker *w, void *ctx)
+{
+	call_hold(w, NULL);
+	posted_run(w, ctx);
+}
+
+#define POSTS 3
+
+/* The control thread continues while a worker does not run what it has posted. */
+static void test_posts(void **state)
+{
+	struct sy_runtime *rt = *state;
+	struct sy_worker *w = sy_worker_at(rt, 0);
+	struct posted first = {.post = {.fn = posted_hold, .done = posted_done, .ctx = &first}};
+	struct posted more[POSTS];
+	const unsigned turns = 20;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	held = 0;
+	assert_false(sy_worker_post(w, &first.post));
+	while (__atomic_load_n(&held, __ATOMIC_ACQUIRE) != 1) /* the worker is in it */
+		runtime_turn(rt, deadline);
+	for (unsigned i = 0; i < POSTS; i++) {
+		more[i] = (struct posted){
+		        .post = {.fn = posted_run, .done = posted_done, .ctx = &more[i]}};
+		assert_false(sy_worker_post(w, &more[i].post));
+	}
+	for (unsigned i = 0; i < turns; i++)
+		runtime_turn(rt, deadline);
+	assert_int_equal(first.done + more[0].done + more[1].done + more[2].done, 0);
+	__atomic_store_n(&held, 2, __ATOMIC_RELEASE);
+	sy_worker_post_wait(rt, &more[1].post); /* the others are done in the loop */
+	while (first.done + more[0].done + more[2].done < POSTS)
+		runtime_turn(rt, deadline);
+	assert_int_equal(first.ran, 1);
+	for (unsigned i = 0; i < POSTS; i++)
+		assert_int_equal(more[i].ran, 1);
+	assert_int_equal(more[1].done, 0);
+	assert_null(rt->awaited);
+}
+
 /* Rounds also run on a sleeping worker. */
 static void test_rounds(void **state)
 {
@@ -502,10 +561,10 @@ static int teardown(void **state)
 #define TESTS                                                                                      \
 	cmocka_unit_test(test_hand_over), cmocka_unit_test(test_drops),                            \
 	        cmocka_unit_test(test_waiting), cmocka_unit_test(test_call),                       \
-	        cmocka_unit_test(test_rcu), cmocka_unit_test(test_rounds),                         \
-	        cmocka_unit_test(test_huge_pages), cmocka_unit_test(test_refusals),                \
-	        cmocka_unit_test(test_clock_steps), cmocka_unit_test(test_stopped),                \
-	        cmocka_unit_test(test_room_for_the_host)
+	        cmocka_unit_test(test_posts), cmocka_unit_test(test_rcu),                          \
+	        cmocka_unit_test(test_rounds), cmocka_unit_test(test_huge_pages),                  \
+	        cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock_steps),               \
+	        cmocka_unit_test(test_stopped), cmocka_unit_test(test_room_for_the_host)
 
 int main(void)
 {
@@ -516,6 +575,7 @@ int main(void)
 	                                cmocka_unit_test(test_drops),
 	                                cmocka_unit_test(test_waiting),
 	                                cmocka_unit_test(test_call),
+	                                cmocka_unit_test(test_posts),
 	                                cmocka_unit_test(test_rcu),
 	                                cmocka_unit_test(test_rounds),
 	                                cmocka_unit_test(test_spin),
