@@ -25,6 +25,7 @@ import (
 	"steelyard/internal/health"
 	"steelyard/internal/model"
 	"steelyard/internal/setfile"
+	"steelyard/internal/stall"
 	"steelyard/internal/version"
 
 	"connectrpc.com/connect"
@@ -90,6 +91,7 @@ func (a *app) agentCommand() *cobra.Command {
 		options.Reload = reload
 		defer forwardHangups(c.Context(), reload)()
 		limitMemory()
+		stall.Start()
 		return agent.Run(c.Context(), options)
 	}
 	return command

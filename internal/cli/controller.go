@@ -22,6 +22,7 @@ import (
 	"steelyard/internal/confine"
 	"steelyard/internal/controller"
 	pb "steelyard/internal/gen/controllerpb"
+	"steelyard/internal/stall"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -98,6 +99,7 @@ func (a *app) controllerCommand() *cobra.Command {
 		if options.Listen, err = net.Listen("tcp", listen); err != nil {
 			return err
 		}
+		stall.Start()
 		return controller.Run(c.Context(), options)
 	}
 	return command

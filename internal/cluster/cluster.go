@@ -18,6 +18,8 @@ import (
 	"sync"
 	"time"
 
+	"steelyard/internal/stall"
+
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -94,7 +96,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 func (o Options) client(endpoints []string) clientv3.Config {
 	c := clientv3.Config{Endpoints: endpoints, TLS: o.TLS, DialTimeout: 5 * time.Second, Logger: zap.NewNop(), MaxCallSendMsgSize: maxRequestBytes + 1<<20}
 	if len(o.Endpoints) > 0 {
-		c.DialKeepAliveTime, c.DialKeepAliveTimeout = 5*time.Second, 5*time.Second
+		c.DialKeepAliveTime, c.DialKeepAliveTimeout = 5*time.Second, 10*time.Second // longer than a stall of this host
 	}
 	return c
 }
@@ -365,16 +367,16 @@ func (s *Store) Keep(ctx context.Context, lease Lease, life time.Duration) (<-ch
 	lost := make(chan struct{})
 	go func() {
 		defer close(lost)
-		timer := time.NewTimer(life)
-		defer timer.Stop()
 		for {
+			silent := make(chan struct{}) // no answer for as long as it lives
+			stop := stall.After(life, func() { close(silent) })
 			select {
 			case _, alive := <-answers:
+				stop()
 				if !alive {
 					return
 				}
-				timer.Reset(life)
-			case <-timer.C: // no answer for as long as it lives
+			case <-silent:
 				return
 			}
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"steelyard/internal/stall"
+
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -36,7 +38,7 @@ type Size struct {
 func (s *Store) Size(ctx context.Context) (Size, error) {
 	var failures error
 	for _, endpoint := range s.client.Endpoints() {
-		asking, cancel := context.WithTimeout(ctx, 3*time.Second)
+		asking, cancel := stall.WithTimeout(ctx, 3*time.Second)
 		status, err := s.client.Status(asking, endpoint)
 		cancel()
 		if err == nil {
@@ -221,7 +223,7 @@ func (s *Store) compact(ctx context.Context, revision int64) error {
 // defragment rewrites the members' files, one after another: each answers nobody meanwhile.
 func (s *Store) defragment(ctx context.Context) error {
 	for _, endpoint := range s.client.Endpoints() {
-		rewriting, cancel := context.WithTimeout(ctx, time.Minute)
+		rewriting, cancel := stall.WithTimeout(ctx, time.Minute)
 		_, err := s.client.Defragment(rewriting, endpoint)
 		cancel()
 		if err != nil {

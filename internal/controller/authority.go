@@ -15,6 +15,7 @@ import (
 	"steelyard/internal/cluster"
 	pb "steelyard/internal/gen/controllerpb"
 	"steelyard/internal/pki"
+	"steelyard/internal/stall"
 
 	"connectrpc.com/connect"
 )
@@ -229,7 +230,7 @@ func (s *Server) keepAuthority(ctx context.Context) {
 }
 
 func (s *Server) followAuthority(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, leaseLife)
+	ctx, cancel := stall.WithTimeout(ctx, leaseLife)
 	defer cancel()
 	now, err := s.store.Snapshot(ctx, authorityKeys...)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	pb "steelyard/internal/gen/controllerpb"
 	"steelyard/internal/model"
 	"steelyard/internal/nfv"
+	"steelyard/internal/stall"
 
 	"connectrpc.com/connect"
 )
@@ -137,7 +138,7 @@ func (s *Server) pushDrains(ctx context.Context, one *session) error {
 	if err != nil {
 		return err
 	}
-	sending, cancel := context.WithTimeout(ctx, pushTimeout)
+	sending, cancel := stall.WithDeadline(ctx, pushTimeout)
 	defer cancel()
 	response, err := one.member.SetDrains(sending, connect.NewRequest(request))
 	if connect.CodeOf(err) == connect.CodeUnimplemented {

@@ -12,6 +12,7 @@ import (
 
 	"steelyard/internal/cluster"
 	agentpb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/stall"
 
 	"connectrpc.com/connect"
 )
@@ -76,7 +77,7 @@ func (s *Server) measure(ctx context.Context) {
 			places <- struct{}{}
 			reading.Go(func() {
 				defer func() { <-places }()
-				asking, cancel := context.WithTimeout(ctx, measureTimeout)
+				asking, cancel := stall.WithTimeout(ctx, measureTimeout)
 				defer cancel()
 				if m.read(asking, of) {
 					s.writeLoad(asking, m)

@@ -16,6 +16,7 @@ import (
 	nfvpb "steelyard/internal/gen/nfvpb"
 	"steelyard/internal/nfv"
 	"steelyard/internal/placement"
+	"steelyard/internal/stall"
 )
 
 // picture is a copy of what the workflow and placement need of the store. Times in it are this process's.
@@ -186,7 +187,7 @@ func (p *picture) since(f *placement.Forwarder, now time.Time) {
 	if p.away[f.Name].IsZero() {
 		p.away[f.Name] = now
 	}
-	f.Away = p.away[f.Name]
+	f.Away = p.away[f.Name].Add(stall.Late(p.away[f.Name])) // its agent may be back, and this controller has not read it yet
 }
 
 // services returns all requests that have a place. wall is the clock of records, but another controller may have written them by its own.

@@ -27,6 +27,7 @@ import (
 	"steelyard/internal/gen/nfvpb/nfvpbconnect"
 	"steelyard/internal/pki"
 	"steelyard/internal/placement"
+	"steelyard/internal/stall"
 	"steelyard/internal/unixsock"
 
 	"connectrpc.com/connect"
@@ -205,7 +206,7 @@ func (s *Server) keepLease(ctx context.Context) {
 }
 
 func (s *Server) holdLease(ctx context.Context) error {
-	granting, cancel := context.WithTimeout(ctx, leaseLife)
+	granting, cancel := stall.WithTimeout(ctx, leaseLife)
 	defer cancel()
 	lease, err := s.store.Grant(granting, leaseLife)
 	if err != nil {

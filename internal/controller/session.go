@@ -17,6 +17,7 @@ import (
 	pb "steelyard/internal/gen/controllerpb"
 	"steelyard/internal/gen/controllerpb/controllerpbconnect"
 	"steelyard/internal/pki"
+	"steelyard/internal/stall"
 
 	"connectrpc.com/connect"
 )
@@ -58,7 +59,7 @@ func (c *tunnelConn) Close() error {
 
 // newSession makes the client's side of a connection.
 func newSession(forwarder string, conn net.Conn) *session {
-	s := &session{forwarder: forwarder, conn: &tunnelConn{Conn: conn, done: make(chan struct{})}, wake: make(chan struct{}, 1),
+	s := &session{forwarder: forwarder, conn: &tunnelConn{Conn: stall.NewConn(conn, silence), done: make(chan struct{})}, wake: make(chan struct{}, 1),
 		drains: drainSession{wake: make(chan struct{}, 1)}}
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // TLS is below
@@ -66,8 +67,7 @@ func newSession(forwarder string, conn net.Conn) *session {
 	once <- s.conn
 	s.transport = &http.Transport{
 		Protocols: protocols, MaxConnsPerHost: 1, DisableCompression: true,
-		// A dead host is noticed within the life of a lease.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 2 * time.Second, PingTimeout: 3 * time.Second},
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: time.Minute}, // conn ends it sooner
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			select {
 			case conn := <-once:
@@ -100,7 +100,7 @@ func (s *Server) accept(_ *http.Server, conn *tls.Conn, _ http.Handler) {
 		s.log.Warn("an agent is sent away: this controller does not reach etcd", "from", conn.RemoteAddr())
 		return
 	}
-	asking, done := context.WithTimeout(ctx, leaseLife)
+	asking, done := stall.WithTimeout(ctx, leaseLife)
 	defer done()
 	who, err := s.identify(asking, conn.ConnectionState())
 	if err != nil || who.Kind != pki.Forwarder {
@@ -155,7 +155,7 @@ func (s *Server) leave(one *session) {
 		delete(s.sessions, one.forwarder)
 	}
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), 2*time.Second)
+	ctx, cancel := stall.WithTimeout(context.WithoutCancel(s.ctx), 2*time.Second)
 	defer cancel()
 	// Another controller may have it already; else the lease removes it.
 	_, _ = s.store.Commit(ctx, new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Delete(keyOwners+one.forwarder))
@@ -213,7 +213,7 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 		return soon, err
 	}
 	if entry.Revision == 0 { // a first request all the same: without one, nobody reads the connection and its end is not seen
-		asking, cancel := context.WithTimeout(ctx, leaseLife)
+		asking, cancel := stall.WithTimeout(ctx, leaseLife)
 		defer cancel()
 		_, err := one.agent.GetStatus(asking, connect.NewRequest(&agentpb.GetStatusRequest{}))
 		return time.Hour, err
@@ -222,7 +222,7 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 	if err != nil {
 		return soon, err
 	}
-	sending, cancel := context.WithTimeout(ctx, pushTimeout)
+	sending, cancel := stall.WithDeadline(ctx, pushTimeout)
 	defer cancel()
 	response, err := one.member.SetDesired(sending, connect.NewRequest(&pb.SetDesiredRequest{
 		Revision: entry.Revision, YamlGzip: text.Gzip, Controllers: controllers,

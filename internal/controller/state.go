@@ -280,8 +280,10 @@ const (
 	maxAudit      = 10000
 	maxOperations = 100 // of a transaction: etcd takes 128
 	housekeeping  = time.Minute
-	leaseLife     = 5 * time.Second
+	leaseLife     = 10 * time.Second // a stall of half of it does not end a lease: it is renewed three times in its life
 	pushTimeout   = 20 * time.Second
+	pingEvery     = 2 * time.Second // while an agent sends nothing; agents rely on it too
+	silence       = 5 * time.Second // then an agent's host is dead
 	defaultTokens = time.Hour
 	maxJoin       = 16 << 10 // bytes of a request
 	maxText       = 2 << 10  // bytes of an error or of a record's detail in the store

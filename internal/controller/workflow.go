@@ -14,6 +14,7 @@ import (
 	"steelyard/internal/cluster"
 	"steelyard/internal/nfv"
 	"steelyard/internal/placement"
+	"steelyard/internal/stall"
 
 	"connectrpc.com/connect"
 )
@@ -91,7 +92,7 @@ func (s *Server) lead(ctx context.Context) (int64, error) {
 	if lease == 0 {
 		return 0, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaseLife)
+	ctx, cancel := stall.WithTimeout(ctx, leaseLife)
 	defer cancel()
 	entry, err := s.store.Get(ctx, keyLeader)
 	if err != nil {
@@ -160,7 +161,7 @@ func (s *Server) workAs(ctx context.Context, fence int64) error {
 
 // abdicate lets another controller lead.
 func (s *Server) abdicate(fence int64) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), 2*time.Second)
+	ctx, cancel := stall.WithTimeout(context.WithoutCancel(s.ctx), 2*time.Second)
 	defer cancel()
 	_, _ = s.store.Commit(ctx, new(cluster.Txn).At(keyLeader, fence).Delete(keyLeader)) // the lease removes it otherwise
 }

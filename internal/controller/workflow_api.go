@@ -20,6 +20,7 @@ import (
 	"steelyard/internal/nfv"
 	"steelyard/internal/pki"
 	"steelyard/internal/placement"
+	"steelyard/internal/stall"
 
 	"connectrpc.com/connect"
 )
@@ -323,7 +324,7 @@ func (s *Server) agentOf(ctx context.Context, forwarder string) (agentpbconnect.
 
 // fill adds what the forwarder says of a service: the health of its real services, and their ranges.
 func (s *Server) fill(ctx context.Context, b *pb.Balancing, forwarder, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
+	ctx, cancel := stall.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	agent, mark, err := s.agentOf(ctx, forwarder)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"steelyard/internal/load"
 	"steelyard/internal/model"
 	"steelyard/internal/share"
+	"steelyard/internal/stall"
 )
 
 // Forwarder is what the loop asks of one; *dpclient.Client is it.
@@ -71,7 +72,7 @@ func (l *Loop) Run(ctx context.Context) {
 	for {
 		select {
 		case now := <-ticker.C:
-			turn, cancel := context.WithTimeout(ctx, 10*interval)
+			turn, cancel := stall.WithTimeout(ctx, 10*interval)
 			forwarder = l.turn(turn, forwarder, now)
 			cancel()
 		case <-ctx.Done():

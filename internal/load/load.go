@@ -17,6 +17,7 @@ import (
 
 	"steelyard/internal/egress"
 	"steelyard/internal/model"
+	"steelyard/internal/stall"
 )
 
 // Reading is what is known of one server's load.
@@ -217,7 +218,7 @@ func (s *Sources) attempt(t *target) {
 	case <-s.ctx.Done():
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, t.Policy.Timeout)
+	ctx, cancel := stall.WithTimeout(s.ctx, t.Policy.Timeout)
 	value, rps, err := s.fetch(ctx, t)
 	cancel()
 	<-s.slots

@@ -8,6 +8,7 @@ import (
 
 	"steelyard/internal/drain"
 	pb "steelyard/internal/gen/controllerpb"
+	"steelyard/internal/stall"
 	"steelyard/internal/store"
 
 	"connectrpc.com/connect"
@@ -35,7 +36,7 @@ func (d *Desired) SetDrains(ctx context.Context, request *connect.Request[pb.Set
 		answer.Warnings = append(answer.Warnings, "drains are in effect but not saved: "+err.Error())
 	}
 	if changed {
-		ctx, cancel := context.WithTimeout(ctx, settleTime)
+		ctx, cancel := stall.WithTimeout(ctx, settleTime)
 		defer cancel()
 		if warning := d.Settle(ctx); warning != "" {
 			answer.Warnings = append(answer.Warnings, warning)

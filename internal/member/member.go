@@ -30,6 +30,7 @@ import (
 	pb "steelyard/internal/gen/controllerpb"
 	"steelyard/internal/gen/controllerpb/controllerpbconnect"
 	"steelyard/internal/pki"
+	"steelyard/internal/stall"
 	"steelyard/internal/store"
 
 	"connectrpc.com/connect"
@@ -298,7 +299,7 @@ func (m *Member) visit(ctx context.Context, controller string) error {
 	if err != nil || to.Host == "" {
 		return fmt.Errorf("%q is not the URL of a controller: write https://HOST:7443", controller)
 	}
-	dialing, cancel := context.WithTimeout(ctx, 5*time.Second)
+	dialing, cancel := stall.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := Renew(dialing, m.Identity, controller); err != nil {
 		m.Log.Warn("the certificate is not renewed", "expires", m.Identity.Expires(), "error", err)
@@ -349,19 +350,22 @@ func (m *Member) keepGood(ctx context.Context, controller string, conn net.Conn)
 	}
 }
 
+// silence is how long a controller may send nothing. It pings every two seconds, so this is longer than a stall of its host.
+const silence = 10 * time.Second
+
 // serve answers the controller, which is the client of this connection.
 func (m *Member) serve(ctx context.Context, conn net.Conn) error {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // TLS is below
 	server := &http.Server{
 		Handler: m.Handler, Protocols: protocols, MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
-		HTTP2:    &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: 3 * time.Second},
+		HTTP2:    &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: time.Minute}, // conn ends it sooner
 		ErrorLog: slog.NewLogLogger(m.Log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	defer conn.Close()
-	listener := &single{conn: &watched{Conn: conn, done: make(chan struct{})}, address: conn.LocalAddr()}
+	listener := &single{conn: &watched{Conn: stall.NewConn(conn, silence), done: make(chan struct{})}, address: conn.LocalAddr()}
 	if err := server.Serve(listener); !errors.Is(err, errEnded) {
 		return err
 	}

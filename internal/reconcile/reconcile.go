@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"steelyard/internal/model"
+	"steelyard/internal/stall"
 	"steelyard/internal/store"
 )
 
@@ -189,7 +190,7 @@ func (r *Reconciler) session(ctx context.Context) (synced bool, err error) {
 }
 
 func (r *Reconciler) dial(ctx context.Context) (Forwarder, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.options.AnswerTimeout)
+	ctx, cancel := stall.WithTimeout(ctx, r.options.AnswerTimeout)
 	defer cancel()
 	return r.options.Dial(ctx)
 }
@@ -217,7 +218,7 @@ func (l *link) begin(ctx context.Context) error {
 }
 
 func (l *link) read(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.options.AnswerTimeout)
+	ctx, cancel := stall.WithTimeout(ctx, l.options.AnswerTimeout)
 	defer cancel()
 	table, revision, err := l.conn.ReadTable(ctx)
 	if err != nil {
@@ -246,7 +247,7 @@ func (l *link) noteMarks(ctx context.Context) error {
 
 // check reads the forwarder again if another client has changed it.
 func (l *link) check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.options.AnswerTimeout)
+	ctx, cancel := stall.WithTimeout(ctx, l.options.AnswerTimeout)
 	defer cancel()
 	revision, err := l.conn.Revision(ctx)
 	if err != nil {
@@ -420,7 +421,7 @@ func (l *link) send(ctx context.Context, changes []model.Change) error {
 	}
 	// A large transaction has many messages, and a large set's table takes time to build.
 	limit := l.options.AnswerTimeout * time.Duration(1+len(changes)/1000+prefixes/prefixesPerTimeout)
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := stall.WithTimeout(ctx, limit)
 	defer cancel()
 	revision, err := l.conn.Apply(ctx, changes)
 	if err != nil {
@@ -450,7 +451,7 @@ func (l *link) sendSets(ctx context.Context, changes []model.Change) (int, error
 			continue
 		}
 		prefixes += data.Prefixes
-		limited, cancel := context.WithTimeout(ctx, l.options.AnswerTimeout*time.Duration(1+data.Prefixes/prefixesPerTimeout))
+		limited, cancel := stall.WithTimeout(ctx, l.options.AnswerTimeout*time.Duration(1+data.Prefixes/prefixesPerTimeout))
 		err := l.conn.PutSet(limited, data)
 		cancel()
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"steelyard/internal/dpclient"
 	"steelyard/internal/egress"
 	"steelyard/internal/model"
+	"steelyard/internal/stall"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -160,7 +161,7 @@ func (s *Sampler) turn(ctx context.Context) {
 	}
 	defer func() { s.note(s.export.problem()) }()
 	s.export.open()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := stall.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.ask(ctx, wanted); err != nil {
 		s.disconnect() // the agent's status tells why

@@ -8,16 +8,27 @@ import (
 	"time"
 )
 
-// patient is a context whose end moves with the stalls. It has no deadline but that of its parent: a dialer
-// would take one as fixed.
+// patient is a context whose end moves with the stalls.
 type patient struct {
-	context.Context // the parent
+	context.Context                  // the parent
+	deadline        func() time.Time // nil: only the parent's
 	done            chan struct{}
 	mu              sync.Mutex
 	err             error
 }
 
 func (p *patient) Done() <-chan struct{} { return p.done }
+
+func (p *patient) Deadline() (time.Time, bool) {
+	at, has := p.Context.Deadline()
+	if p.deadline == nil {
+		return at, has
+	}
+	if own := p.deadline(); !has || own.Before(at) {
+		return own, true
+	}
+	return at, true
+}
 
 func (p *patient) Err() error {
 	p.mu.Lock()
@@ -34,9 +45,21 @@ func (p *patient) end(err error) {
 	}
 }
 
-// WithTimeout is context.WithTimeout, but time in which this process was stalled does not count.
+// WithTimeout is context.WithTimeout, but time in which this process was stalled does not count. The context
+// reports no deadline, which a dialer would take as fixed.
 func (w *Watch) WithTimeout(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	p := &patient{Context: parent, done: make(chan struct{})}
+	return w.begin(&patient{Context: parent, done: make(chan struct{})}, limit)
+}
+
+// WithDeadline is WithTimeout, and reports a deadline: a request carries it to its server.
+func (w *Watch) WithDeadline(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	begun := time.Now()
+	deadline := func() time.Time { return begun.Add(limit + w.Late(begun)) }
+	return w.begin(&patient{Context: parent, deadline: deadline, done: make(chan struct{})}, limit)
+}
+
+func (w *Watch) begin(p *patient, limit time.Duration) (context.Context, context.CancelFunc) {
+	parent := p.Context
 	stopParent := context.AfterFunc(parent, func() { p.end(parent.Err()) })
 	if parent.Err() != nil {
 		p.end(parent.Err())

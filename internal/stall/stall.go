@@ -177,3 +177,8 @@ func After(limit time.Duration, f func()) (stop func() bool) { return process.Af
 func WithTimeout(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	return process.WithTimeout(parent, limit)
 }
+
+// WithDeadline is WithTimeout, and reports a deadline: a request carries it to its server.
+func WithDeadline(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return process.WithDeadline(parent, limit)
+}

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"syscall"
@@ -97,6 +99,56 @@ func TestATimeoutEndsWithItsParent(t *testing.T) {
 			t.Error(mine.Err())
 		}
 	})
+}
+
+func TestADeadlineIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, begun := new(Watch), time.Now()
+		ctx, cancel := w.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if at, has := ctx.Deadline(); has {
+			t.Error(at)
+		}
+		ctx, cancel = w.WithDeadline(t.Context(), time.Second)
+		defer cancel()
+		w.Note(begun, begun.Add(3*time.Second))
+		if at, has := ctx.Deadline(); !has || !at.Equal(begun.Add(4*time.Second)) {
+			t.Error(at, has)
+		}
+	})
+}
+
+// A silent peer, and one that sends just before the limit, with and without a stall of this host.
+func TestASilentConnectionCloses(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		sends, stall time.Duration
+		sent         int
+		want         time.Duration
+	}{
+		{"silent", 0, 0, 0, 10 * time.Second},
+		{"silent and stalled", 0, 5 * time.Second, 0, 15 * time.Second},
+		{"ends", 9 * time.Second, 0, 3, 37 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, begun := new(Watch), time.Now()
+				w.Note(begun.Add(8*time.Second), begun.Add(8*time.Second+c.stall))
+				near, far := net.Pipe()
+				defer far.Close()
+				go func() {
+					for range c.sent {
+						time.Sleep(c.sends)
+						_, _ = far.Write([]byte{1})
+					}
+				}()
+				_, err := io.Copy(io.Discard, w.NewConn(near, 10*time.Second))
+				if took := time.Since(begun); err == nil || took < c.want || took > c.want+time.Second {
+					t.Errorf("closed after %v, not %v: %v", took, c.want, err)
+				}
+			})
+		})
+	}
 }
 
 func TestAStoppedTimerDoesNotExpire(t *testing.T) {

@@ -2,6 +2,8 @@
 """A controller configures a real forwarder through its agent, and dies: traffic goes on."""
 
 import json
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -47,6 +49,32 @@ def test_traffic_outlives_the_controller(stage, joined):
     assert joined.weights() == before
     joined.apply(weight=7)
     assert joined.weights() == {7}
+
+
+STOP_S = 5  # as a host stalls that gets no CPU
+ENDS = ("disconnected", "no connection", "lost", "sent away", "not in sync", "is down")
+
+
+def test_a_stall_of_the_host_ends_nothing(stage, joined):
+    """Controller, agent and forwarder stop and continue together: no lease expires, no connection
+    ends, no server fails."""
+    joined.apply(weight=4)
+    joined.await_in_force("the forwarder has what is desired")
+    stage.steelyard.wait_all_up()
+    steelyard = stage.steelyard
+    programs = (joined.controllers.processes["c1"], steelyard.agent, steelyard.forwarder)
+    said = [len(one.output()) for one in programs]
+    for one in programs:
+        one.send(signal.SIGSTOP)
+    time.sleep(STOP_S)
+    for one in programs:
+        one.send(signal.SIGCONT)
+    joined.apply(weight=5)
+    joined.await_in_force("the change has come through")
+    assert joined.weights() == {5}
+    for one, before in zip(programs, said, strict=True):
+        lines = one.output()[before:].splitlines()
+        assert not [line for line in lines if any(word in line for word in ENDS)]
 
 
 @pytest.fixture
