@@ -10,6 +10,7 @@
 
 #include "sy_base.h"
 #include "sy_lock.h"
+#include "sy_patience.h"
 
 #define STEP_NS      UINT64_C(5000000)
 #define GRACE_NS     UINT64_C(50000000)    /* between the delivery of SIGKILL and PF_EXITING */
@@ -78,12 +79,13 @@ static int lock_holder(int fd)
 
 bool sy_lock(int fd, uint64_t wait_ns)
 {
-	const uint64_t began = sy_clock_ns();
 	const uint64_t live_ns = wait_ns > GRACE_NS ? wait_ns : GRACE_NS;
+	struct sy_patience live = sy_patience_begin(live_ns, 4 * STEP_NS);
+	struct sy_patience all = sy_patience_begin(live_ns + DYING_MAX_NS, 4 * STEP_NS);
 	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		uint64_t waited = sy_clock_ns() - began;
-		if (waited >= live_ns + DYING_MAX_NS ||
-		    (waited >= live_ns && !sy_process_is_dying(lock_holder(fd))))
+		bool is_late = sy_patience_left(&live) == 0;
+		if (sy_patience_left(&all) == 0 ||
+		    (is_late && !sy_process_is_dying(lock_holder(fd))))
 			return false;
 		nanosleep(&(struct timespec){.tv_nsec = (long)STEP_NS}, NULL);
 	}

@@ -20,16 +20,18 @@
 
 #include "upgrade_message.h"
 
-#define CHILD_FD     3
-#define PREPARE_S    60 /* for EAL, memory, mirror, configuration */
-#define TAKE_OVER_S  15
-#define SETTLE_S     30      /* for sweeps: after it, each session is checked during the gap */
-#define SETTLE_MS    10      /* between checks of that */
-#define ENDING_MS    1000    /* for a process to free its memory */
-#define BARRIER_US   1000000 /* for the supervisor to learn of its new main process */
-#define SOCKET_GROUP "--socket-group"
-#define SELF         "/proc/self/exe"
-#define SELF_DELETED " (deleted)"
+#define CHILD_FD       3
+#define PREPARE_S      60 /* for EAL, memory, mirror, configuration */
+#define TAKE_OVER_S    15
+#define STEP_MS        100 /* between looks at how long it has taken */
+#define SETTLE_S       30  /* for sweeps: after it, each session is checked during the gap */
+#define SETTLE_MS      10  /* between checks of that */
+#define ENDING_STEP_MS 20
+#define ENDING_MS      1000    /* for a process to free its memory */
+#define BARRIER_US     1000000 /* for the supervisor to learn of its new main process */
+#define SOCKET_GROUP   "--socket-group"
+#define SELF           "/proc/self/exe"
+#define SELF_DELETED   " (deleted)"
 
 static bool is_inherit(const char *word)
 {
@@ -148,10 +150,18 @@ static int child_spawn(struct upgrade *u, const char *path, char **argv, int end
 static void on_message(void *ctx);
 static void on_timer(void *ctx);
 
-static int patience_begin(struct upgrade *u, unsigned ms)
+static int timer_set(struct upgrade *u, unsigned ms)
 {
-	struct itimerspec in = {.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}};
+	struct itimerspec in = {.it_value = {.tv_nsec = ms * 1000000l}};
 	return timerfd_settime(u->timer, 0, &in, NULL) < 0 ? -errno : 0;
+}
+
+/* How long this process waits for the child. A stall of both does not count. */
+static int patience_begin(struct upgrade *u, unsigned seconds)
+{
+	u->patience =
+	        sy_patience_begin(seconds * UINT64_C(1000000000), 2 * STEP_MS * UINT64_C(1000000));
+	return timer_set(u, STEP_MS);
 }
 
 /* Socket and timer of one attempt. */
@@ -184,7 +194,7 @@ static int attempt_open(struct upgrade *u, int *end)
 	if (rc == 0)
 		rc = sy_runtime_watch(u->rt, u->timer, on_timer, u);
 	if (rc == 0)
-		rc = patience_begin(u, PREPARE_S * 1000);
+		rc = patience_begin(u, PREPARE_S);
 	return rc;
 }
 
@@ -226,7 +236,10 @@ static void child_await(const struct upgrade *u)
 	struct pollfd end = {.fd = pidfd_open(u->child, 0), .events = POLLIN};
 	if (end.fd < 0)
 		return;
-	poll(&end, 1, ENDING_MS);
+	struct sy_patience patience = sy_patience_begin(ENDING_MS * UINT64_C(1000000),
+	                                                2 * ENDING_STEP_MS * UINT64_C(1000000));
+	while (poll(&end, 1, ENDING_STEP_MS) == 0 && sy_patience_left(&patience) > 0)
+		;
 	close(end.fd);
 }
 
@@ -293,6 +306,8 @@ static void on_timer(void *ctx)
 		hand_over_once_settled(u);
 		return;
 	}
+	if (sy_patience_left(&u->patience) > 0 && timer_set(u, STEP_MS) == 0)
+		return;
 	sy_fail(&err, ETIMEDOUT, "%s within %d s; see its log and this one's",
 	        u->phase == UPGRADE_SEALED ? "it did not take over" : "it was not prepared",
 	        u->phase == UPGRADE_SEALED ? TAKE_OVER_S : PREPARE_S);
@@ -310,7 +325,7 @@ static void hand_over(struct upgrade *u)
 			b.ticket = sy_clock_ns();
 	sy_balance_save(u->balance); /* ends a transaction, whose table may take long to build */
 	u->phase = UPGRADE_SEALED;
-	patience_begin(u, TAKE_OVER_S * 1000);
+	patience_begin(u, TAKE_OVER_S);
 	sy_balance_leave_socket(u->balance);
 	b.last_ns = sy_clock_ns();
 	sy_runtime_quiesce(u->rt);
@@ -332,7 +347,7 @@ static void hand_over_once_settled(struct upgrade *u)
 {
 	uint64_t waited_ns = sy_clock_ns() - u->prepared_ns;
 	if (sy_balance_is_settled(u->balance) || waited_ns > SETTLE_S * UINT64_C(1000000000) ||
-	    patience_begin(u, SETTLE_MS) < 0)
+	    timer_set(u, SETTLE_MS) < 0)
 		hand_over(u);
 }
 

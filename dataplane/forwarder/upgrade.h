@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include <sy_balance.h>
+#include <sy_patience.h>
 
 #include "options.h"
 
@@ -35,7 +36,8 @@ struct upgrade {
 
 	enum upgrade_phase phase;
 	pid_t child;
-	int fd, timer;        /* to the child; for the present time limit */
+	int fd, timer; /* to the child; for the present time limit */
+	struct sy_patience patience;
 	uint64_t prepared_ns; /* when the child was prepared; 0: not yet */
 };
 

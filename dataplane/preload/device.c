@@ -21,17 +21,19 @@
 #include <rte_mbuf.h>
 
 #include <sy_large.h>
+#include <sy_patience.h>
 #include <sy_seen.h>
 
 #include "preload.h"
 #include "real.h"
 
-#define TX_RING   2048 /* and its completions */
-#define BURST     64
-#define KICKS     4
-#define FILL_PART 8 /* a ring of which so great a part is missing is filled at once */
-#define BIND_NS   UINT64_C(2000000000)
-#define EAL_MB    "32"
+#define TX_RING      2048 /* and its completions */
+#define BURST        64
+#define KICKS        4
+#define FILL_PART    8 /* a ring of which so great a part is missing is filled at once */
+#define BIND_NS      UINT64_C(2000000000)
+#define BIND_STEP_NS UINT64_C(10000000) /* an attempt and the pause after it */
+#define EAL_MB       "32"
 
 enum { MAPS = 4 }; /* rings of a socket */
 
@@ -264,12 +266,12 @@ static int queue_bind(struct queue *q, int ifindex, unsigned number)
 	                          .sxdp_flags = XDP_USE_NEED_WAKEUP,
 	                          .sxdp_ifindex = (uint32_t)ifindex,
 	                          .sxdp_queue_id = number};
-	uint64_t end = sy_clock_ns() + BIND_NS;
+	struct sy_patience patience = sy_patience_begin(BIND_NS, BIND_STEP_NS);
 
 	while (REAL(bind)(q->fd, (void *)&to, sizeof(to))) {
 		if (errno == EOPNOTSUPP && !(to.sxdp_flags & XDP_COPY))
 			to.sxdp_flags |= XDP_COPY; /* small pages are no memory for zero copy */
-		else if (errno != EBUSY || sy_clock_ns() > end)
+		else if (errno != EBUSY || sy_patience_left(&patience) == 0)
 			return -errno;
 		else
 			usleep(1000);

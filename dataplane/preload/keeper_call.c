@@ -55,10 +55,13 @@ static int keeper_connect(void)
 	int fd = REAL(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	int code = REAL(connect)(fd, (void *)&to,
-	                         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len))
-	                   ? errno
-	                   : 0;
+	int code;
+	do /* a signal of the program may end it while the keeper accepts no connection */
+		code = REAL(connect)(fd, (void *)&to,
+		                     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len))
+		               ? errno
+		               : 0;
+	while (code == EINTR);
 	if (!code && !is_root(fd))
 		code = EPERM;
 	if (code) {

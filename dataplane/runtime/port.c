@@ -91,10 +91,11 @@ static const char *offloads_text(const struct port *p, char out[static 64])
 	return out;
 }
 
-int port_bind(struct sy_runtime *rt, unsigned id, uint64_t deadline, struct sy_error *err)
+int port_bind(struct sy_runtime *rt, unsigned id, struct sy_patience *patience,
+              struct sy_error *err)
 {
 	struct port *p = rt->port[id];
-	if (p->ops->bind(rt, p, &rt->options.port[id], deadline, err))
+	if (p->ops->bind(rt, p, &rt->options.port[id], patience, err))
 		return sy_fail_in(err, "port %s", p->name);
 	p->bound = true;
 	if (port_xsk_director(p))

@@ -8,6 +8,8 @@
 
 #include "sy_runtime.h"
 
+#include <sy_patience.h>
+
 #include "shaping.h"
 
 struct port;
@@ -17,10 +19,9 @@ struct port_ops {
 	 * (options.inherit). Fills the port's impl, mac, mtu, and whatever else is known then. */
 	int (*open)(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
 	            struct sy_error *err);
-	/* Takes the device and fills the rest. Waits for a busy device until `deadline`
-	 * (sy_clock_ns()). */
+	/* Takes the device and fills the rest. Waits for a busy device while `patience` lasts. */
 	int (*bind)(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
-	            uint64_t deadline, struct sy_error *err);
+	            struct sy_patience *patience, struct sy_error *err);
 	unsigned (*rx)(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n);
 	/* How many packets wait in a queue after rx(), of `*room` at most. Both are 0 if the device
 	 * cannot tell. */
@@ -102,7 +103,8 @@ struct port {
 int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buffers,
                unsigned *data_room, struct sy_error *err);
 int port_open(struct sy_runtime *rt, const struct sy_port_options *o, struct sy_error *err);
-int port_bind(struct sy_runtime *rt, unsigned id, uint64_t deadline, struct sy_error *err);
+int port_bind(struct sy_runtime *rt, unsigned id, struct sy_patience *patience,
+              struct sy_error *err);
 /* Counters and everything else can still be read. */
 void port_release(struct port *p);
 void port_close(struct sy_runtime *rt, unsigned id);

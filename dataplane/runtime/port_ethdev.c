@@ -354,7 +354,7 @@ static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_po
 }
 
 static int ethdev_bind(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
-                       uint64_t deadline, struct sy_error *err)
+                       struct sy_patience *patience, struct sy_error *err)
 {
 	int guessed = p->ifindex;
 	int rc = rt->options.inherit ? device_open(rt, p, o, err) : 0;

@@ -323,18 +323,17 @@ static int xsk_open(struct sy_runtime *rt, struct port *p, const struct sy_port_
 }
 
 static int xsk_bind(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
-                    uint64_t deadline, struct sy_error *err)
+                    struct sy_patience *patience, struct sy_error *err)
 {
 	struct xsk_port *x = p->impl;
-	uint64_t now = sy_clock_ns();
-	unsigned wait_ms = now < deadline ? (unsigned)((deadline - now) / 1000000) : 0;
+	unsigned wait_ms = (unsigned)(sy_patience_left(patience) / 1000000);
 	int rc = rt->options.inherit ? sy_director_take(x->director, wait_ms, err) : 0;
 	if (!rc)
 		rc = xsk_director_set(p, err);
 	if (rc)
 		return rc;
 	for (unsigned i = 0; i < p->queues; i++) {
-		rc = xsk_queue_bind(x, o->name, i, !rt->options.huge, deadline, err);
+		rc = xsk_queue_bind(x, o->name, i, !rt->options.huge, patience, err);
 		if (rc)
 			return rc;
 		rc = sy_director_set_socket(x->director, i, x->queue[i].fd);

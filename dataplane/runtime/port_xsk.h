@@ -47,7 +47,7 @@ int xsk_interface_read(struct port *p, bool *up, struct sy_error *err);
 /* Opens a UMEM with its fill ring full. Its descriptor becomes the socket's. */
 int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err);
 int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
-                   uint64_t deadline, struct sy_error *err);
+                   struct sy_patience *patience, struct sy_error *err);
 void xsk_queue_close_begin(struct xsk_queue *q);
 
 /* ---- port_xsk_large.c ------------------------------------------------------------------------ */

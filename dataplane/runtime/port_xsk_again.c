@@ -7,8 +7,9 @@
 
 #include "port_xsk.h"
 
-#define REAP_NS UINT64_C(20000000) /* for packets under way in the kernel */
-#define BIND_NS UINT64_C(100000000)
+#define REAP_NS      UINT64_C(20000000) /* for packets under way in the kernel */
+#define BIND_NS      UINT64_C(100000000)
+#define BIND_STEP_NS UINT64_C(10000000) /* an attempt and the pause after it */
 
 int xsk_director_set(struct port *p, struct sy_error *err)
 {
@@ -89,10 +90,10 @@ void xsk_lose(struct port *p)
 static int queue_again(struct sy_runtime *rt, struct xsk_port *x, const char *name, unsigned queue,
                        struct sy_error *err)
 {
+	struct sy_patience patience = sy_patience_begin(BIND_NS, BIND_STEP_NS);
 	int rc = xsk_queue_open(x, queue, err);
 	if (!rc)
-		rc = xsk_queue_bind(x, name, queue, !rt->options.huge, sy_clock_ns() + BIND_NS,
-		                    err);
+		rc = xsk_queue_bind(x, name, queue, !rt->options.huge, &patience, err);
 	if (rc)
 		return rc;
 	rc = sy_director_set_socket(x->director, queue, x->queue[queue].fd);

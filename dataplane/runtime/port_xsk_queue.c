@@ -90,7 +90,7 @@ static uint64_t thread_ns(void)
 }
 
 int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
-                   uint64_t deadline, struct sy_error *err)
+                   struct sy_patience *patience, struct sy_error *err)
 {
 	struct xsk_queue *q = &x->queue[queue];
 	struct xsk_socket_config config = {
@@ -104,7 +104,7 @@ int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool 
 		uint64_t begun = thread_ns();
 		rc = xsk_socket__create(&q->socket, ifname, queue, q->umem, &q->rx, &q->tx,
 		                        &config);
-		if (rc != -EBUSY || sy_clock_ns() >= deadline)
+		if (rc != -EBUSY || sy_patience_left(patience) == 0)
 			break;
 		/* The socket of a predecessor, or of a killed process, keeps the queue for a
 		 * moment. An attempt makes the kernel allocate a table over all packet buffers,

@@ -6,6 +6,7 @@
 #include "route.h"
 
 #define BIND_WAIT_NS UINT64_C(2000000000) /* in total, for queues that a killed process holds */
+#define BIND_STEP_NS UINT64_C(10000000)   /* an attempt and the pause after it */
 #define TICK_MS      100
 #define WAITING_MAX  16384 /* buffers set aside for the rings between workers */
 #define RCU_WAIT_MS  2     /* between checks of retired objects */
@@ -162,9 +163,9 @@ int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime 
 
 int sy_runtime_bind(struct sy_runtime *rt, struct sy_error *err)
 {
-	uint64_t deadline = sy_clock_ns() + BIND_WAIT_NS;
+	struct sy_patience patience = sy_patience_begin(BIND_WAIT_NS, BIND_STEP_NS);
 	for (unsigned i = 0; i < rt->ports; i++) {
-		int rc = port_bind(rt, i, deadline, err);
+		int rc = port_bind(rt, i, &patience, err);
 		if (rc)
 			return rc;
 	}

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sy_base.h>
+#include <sy_patience.h>
 #include <sy_seen.h>
 #include <unistd.h>
 /* cmocka needs the above */
@@ -252,20 +253,30 @@ static void test_seen_never_empty(void **state)
 	}
 }
 
+/* A stall costs one step, however long it is. */
+static void test_patience(void **state)
+{
+	const uint64_t step = 1000000, whole = 3 * step;
+	struct sy_patience p = sy_patience_begin(whole, step);
+
+	for (unsigned stalls = 1; stalls <= 3; stalls++) {
+		usleep(5 * 1000); /* all of it, and more */
+		assert_int_equal(sy_patience_left(&p), whole - stalls * step);
+	}
+	assert_int_equal(sy_patience_left(&p), 0);
+	p = sy_patience_begin(0, step);
+	assert_int_equal(sy_patience_left(&p), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_fail),
-	        cmocka_unit_test(test_fail_long),
-	        cmocka_unit_test(test_log),
-	        cmocka_unit_test(test_addr_text),
-	        cmocka_unit_test(test_addr_bytes),
-	        cmocka_unit_test(test_addr_bogus),
-	        cmocka_unit_test(test_drops),
-	        cmocka_unit_test(test_seq),
-	        cmocka_unit_test(test_clock),
-	        cmocka_unit_test(test_seen),
-	        cmocka_unit_test(test_seen_never_empty),
+	        cmocka_unit_test(test_fail),       cmocka_unit_test(test_fail_long),
+	        cmocka_unit_test(test_log),        cmocka_unit_test(test_addr_text),
+	        cmocka_unit_test(test_addr_bytes), cmocka_unit_test(test_addr_bogus),
+	        cmocka_unit_test(test_drops),      cmocka_unit_test(test_seq),
+	        cmocka_unit_test(test_clock),      cmocka_unit_test(test_patience),
+	        cmocka_unit_test(test_seen),       cmocka_unit_test(test_seen_never_empty),
 	};
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -10,11 +10,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <sy_patience.h>
+
 #include "board.h"
 
 #define ANSWERS_AT_ONCE (2 * SY_HOOKS) /* late ones of a stack, before others have their turn */
 #define ERRNO_MAX       4095
 #define AGAIN_MS        10
+#define WAIT_STEP_MS    20
 
 static int order_send(const struct board_stack *s, const struct order *o, int object)
 {
@@ -302,10 +305,12 @@ static void answer_read(struct sy_hook_board *d, struct board_stack *s)
 	board_text_take(d->text, a->text, sizeof(d->text));
 }
 
-static int time_left(uint64_t until)
+/* Until the next look at the answers, in ms; 0: patience is over. Short, for what is said of a
+ * stall in sy_patience.h. */
+static int wait_next(struct sy_patience *patience)
 {
-	uint64_t now = sy_clock_ns();
-	return now >= until ? 0 : (int)((until - now) / 1000000 + 1);
+	uint64_t left_ms = (sy_patience_left(patience) + 999999) / 1000000;
+	return left_ms < WAIT_STEP_MS ? (int)left_ms : WAIT_STEP_MS;
 }
 
 /* Of a report and the like: there is no answer that counts. */
@@ -318,18 +323,20 @@ static void order_run(struct sy_hook_board *d, struct order *o, int object, bool
                       struct sy_hook_count *count, board_take *take, void *ctx)
 {
 	unsigned ms = o->type == ORDER_CONNECTIONS_MORE ? BOARD_WALK_WAIT_MS : BOARD_WAIT_MS;
-	uint64_t until = sy_clock_ns() + ms * UINT64_C(1000000);
+	struct sy_patience patience =
+	        sy_patience_begin(ms * UINT64_C(1000000), 2 * WAIT_STEP_MS * UINT64_C(1000000));
 	struct pollfd p[SY_HOOK_BOARD_STACKS];
 	unsigned left;
-	int wait; /* looked at by itself: poll() does not, while a stack sends without an end */
+	int wait; /* looked at by itself: a stack may send without an end */
 	*count = (struct sy_hook_count){0};
 	left = order_send_all(d, o, object, undo, count);
 	d->refused = 0;
 	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
 		p[i] = (struct pollfd){.fd = d->stack[i].awaited ? d->stack[i].socket : -1,
 		                       .events = POLLIN};
-	while (left > 0 && (wait = time_left(until)) > 0 &&
-	       poll(p, SY_HOOK_BOARD_STACKS, wait) != 0) {
+	while (left > 0 && (wait = wait_next(&patience)) > 0) {
+		if (poll(p, SY_HOOK_BOARD_STACKS, wait) <= 0)
+			continue;
 		for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
 			struct board_stack *s = &d->stack[i];
 			int rc = p[i].revents ? answer_take(d, s, o->sequence) : 0;
