@@ -150,7 +150,9 @@ static void next_find(struct sy_worker *w)
 			next->bursts = 0;
 		}
 	}
-	next->behind = n == SY_BURST && ring_is_half_full(p->flow_in[from]);
+	next->behind = n == SY_BURST && ring_is_half_full(p->flow_in[from]) &&
+	               !worker_is_excused(&next->excused, p->stalled && next->from == 0, n,
+	                                  WORKER_FLOW_RING);
 	next->count = n;
 	next->prefetched = 0;
 }

@@ -8,6 +8,7 @@
  */
 #include <rte_byteorder.h>
 
+#include <sy_post.h>
 #include <sy_tx_cache.h>
 
 #include "runtime.h"
@@ -150,6 +151,7 @@ static void packet_wait(struct sy_worker *w, struct rte_mbuf *m, const struct sy
 void transmit_waiting(struct sy_worker *w, bool all)
 {
 	const struct adjacencies *a = w->rt->adjacencies;
+	const uint64_t lag_ns = sy_worker_lag_ns(w); /* the neighbour may have answered */
 	for (unsigned i = 0; i < WORKER_WAITING && w->private->waiting_count; i++) {
 		struct waiting *e = &w->private->waiting[i];
 		if (!e->count)
@@ -157,7 +159,7 @@ void transmit_waiting(struct sy_worker *w, bool all)
 		uint32_t index = adjacency_find(a, e->port, &e->addr);
 		uint64_t link = index ? SY_RCU_READ(a->record[index].link) : 0;
 		enum adjacency_state state = adjacency_link_state(link);
-		if (all || w->now_ns > e->deadline_ns)
+		if (all || w->now_ns > e->deadline_ns + lag_ns)
 			state = ADJACENCY_FAILED;
 		if (state == ADJACENCY_PENDING) {
 			if (!e->asked)

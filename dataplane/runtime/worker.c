@@ -21,6 +21,7 @@
 #include <rte_lcore.h>
 
 #include <sy_confine.h>
+#include <sy_post.h>
 #include <sy_shaping.h>
 
 #include "route.h"
@@ -116,18 +117,60 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 	SY_COUNT(w->counters.bursts, 1);
 }
 
+/* A worker's turns are never so far apart, unless its thread does not run: it sleeps for less. */
+#define STALL_NS UINT64_C(20000000)
+/* A stall excuses a full queue so seldom: a worker that stalls all the time cannot keep up. */
+#define EXCUSE_NS UINT64_C(1000000000)
+/* A worker takes a receive queue of packets sooner. */
+#define CATCH_UP_NS UINT64_C(100000000)
+
+static void turn_note(struct sy_worker *w)
+{
+	struct sy_worker_private *p = w->private;
+	uint64_t gap = p->turn_ns ? w->now_ns - p->turn_ns : 0;
+	p->turn_ns = w->now_ns;
+	p->stalled = false;
+	if (SY_LIKELY(gap <= STALL_NS))
+		return;
+	p->lag_ns = gap;
+	p->lag_until_ns = w->now_ns + CATCH_UP_NS;
+	p->stalled = w->now_ns >= p->excuse_ns;
+	if (p->stalled)
+		p->excuse_ns = w->now_ns + EXCUSE_NS;
+}
+
+bool worker_is_excused(unsigned *excused, bool stalled, unsigned n, unsigned waiting)
+{
+	if (stalled)
+		*excused = n + waiting;
+	if (*excused == 0)
+		return false;
+	*excused -= n < *excused ? n : *excused;
+	return true;
+}
+
+uint64_t sy_worker_lag_ns(const struct sy_worker *w)
+{
+	const struct sy_worker_private *p = w->private;
+	return w->now_ns < p->lag_until_ns ? p->lag_ns : 0;
+}
+
 /* After a burst of n packets: it is behind from where its queue is half full until a quarter is
- * left. */
-static bool source_is_behind(struct worker_source *s, unsigned n, uint64_t now_ns)
+ * left. What came while the worker did not run is no sign of that. */
+static bool source_is_behind(struct worker_source *s, unsigned n, uint64_t now_ns, bool stalled)
 {
 	unsigned room;
 	if (n < SY_BURST) {
+		s->excused = 0;
 		sy_seen_burst(&s->seen, n, 0, now_ns);
 		return false;
 	}
 	unsigned waiting = s->port->ops->waiting(s->port, s->queue, &room);
 	unsigned most = room / 2 < BEHIND_FROM ? room / 2 : BEHIND_FROM;
 	sy_seen_burst(&s->seen, n, room ? waiting : UNCOUNTED, now_ns);
+	if (SY_UNLIKELY(stalled || s->excused) &&
+	    worker_is_excused(&s->excused, stalled, n, waiting))
+		return false;
 	return waiting > (s->behind ? most / 2 : most);
 }
 
@@ -147,7 +190,8 @@ static bool source_poll(struct sy_worker *w, struct worker_source *s)
 {
 	struct rte_mbuf **m = w->private->burst.mbuf;
 	unsigned n = s->port->ops->rx(s->port, s->queue, m, SY_BURST), bytes = 0;
-	w->private->burst.behind = s->behind = source_is_behind(s, n, w->now_ns);
+	w->private->burst.behind = s->behind =
+	        source_is_behind(s, n, w->now_ns, w->private->stalled);
 	if (!n)
 		return false;
 	w->private->burst.mac = SY_READ(s->port->mac);
@@ -233,6 +277,7 @@ bool worker_turn(struct sy_worker *w)
 	struct sy_worker_private *p = w->private;
 	bool work = false;
 	worker_clock_read(w);
+	turn_note(w);
 	w->link_epoch = (uint64_t)SY_RCU_READ(w->rt->links_changed) << 40 | p->now_s;
 	handover_begin(w);
 	for (unsigned i = 0; i < p->sources; i++)

@@ -35,6 +35,7 @@ struct next_burst {
 	unsigned from;       /* the worker to take from next; the number of workers: none */
 	unsigned bursts;     /* taken from that worker in this turn */
 	bool cut;            /* a ring may have had more than a turn takes */
+	unsigned excused;    /* packets that came during a stall, and are not taken yet */
 	size_t frame;        /* offset from buffer to frame in the latest burst; differs by kind of
 	                        port */
 };
@@ -76,6 +77,8 @@ struct worker_source {
 	struct port *port;
 	unsigned queue;
 	bool behind; /* as of its last burst */
+	unsigned
+	        excused; /* packets that came during a stall of the worker, and are not taken yet */
 	struct sy_seen seen;
 };
 
@@ -104,6 +107,11 @@ struct sy_worker_private {
 	bool running;          /* the thread exists; used by the control thread */
 	bool lent;             /* to a thread of the application: worker_lend.c */
 	bool rests;            /* as of its last turn */
+	uint64_t turn_ns;      /* now_ns of the last turn */
+	uint64_t lag_ns;       /* the last stall, until the next field's time */
+	uint64_t lag_until_ns; /* by then, what came during the stall is taken */
+	uint64_t excuse_ns;    /* a stall from then on excuses a full queue */
+	bool stalled;          /* the worker did not run before this turn, and is excused */
 	uint64_t last_work;    /* TSC after the last turn that found some */
 	uint32_t backoff_us;   /* the next back-off */
 	int core;              /* −1: not pinned */
@@ -196,6 +204,9 @@ void worker_clock_start(struct sy_worker_private *p);
 /* One look at everything the worker polls; true if there was work. Called by the worker's own
  * thread or, in a test, by the thread that drives a worker that was not started. */
 bool worker_turn(struct sy_worker *w);
+/* Whether a burst of n packets came while the worker did not run, and `waiting` others may have.
+ * `excused` counts those that are left. */
+bool worker_is_excused(unsigned *excused, bool stalled, unsigned n, unsigned waiting);
 /* Reads the TSC into tsc and the time into now_ns. */
 void worker_clock_read(struct sy_worker *w);
 /* Any thread, after it put work where the worker will look. */

@@ -7,6 +7,8 @@
 #include <sched.h>
 #include <time.h>
 
+#include "sy_post.h"
+
 #include "runtime.h"
 
 /* How often the control thread pauses, and then yields its CPU, before it sleeps. */

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include <sy_post.h>
+
 #include "control.h"
 #include "model_message.h"
 

@@ -62,6 +62,7 @@ static void clock_set(struct harness *r)
 	for (unsigned i = 0; i < r->rt->workers; i++) {
 		struct sy_worker *w = &r->rt->worker[i];
 		w->private->clock = (struct worker_clock){.ns = r->now_ns};
+		w->private->turn_ns = r->now_ns;       /* no stall */
 		w->private->round_cycles = UINT64_MAX; /* harness_advance() starts the rounds */
 		w->private->now_s = (uint32_t)(r->now_ns / SECOND_NS);
 		w->now_ns = r->now_ns;

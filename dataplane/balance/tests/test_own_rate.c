@@ -12,6 +12,7 @@
 
 #include "../../../tests/soak/frame.h"
 #include "routed.h"
+#include "stalled.h"
 
 #define MS_NS UINT64_C(1000000)
 
@@ -179,6 +180,18 @@ static void test_echo_is_limited(void **state)
 	assert_int_equal(echoes(f, "198.18.1.1", 1), 1);
 }
 
+/* Requests that came while a worker did not run are answered as if it had. */
+static void test_echo_after_a_stall(void **state)
+{
+	struct fixture *f = *state;
+	const unsigned burst = own_rate(OWN_ECHO) / 40, per_second = own_rate(OWN_ECHO) / 10;
+	assert_int_equal(echoes(f, "198.18.1.1", 1000), burst);
+	harness_stall(&f->harness, 1000 * MS_NS);
+	assert_int_equal(echoes(f, "198.18.1.1", 2000), per_second);
+	harness_advance(&f->harness, 1000 * MS_NS);
+	assert_int_equal(echoes(f, "198.18.1.1", 1000), burst);
+}
+
 /* Each class of error takes from its own budget: packets whose TTL ends, and such as are too big.
  */
 static void test_errors_and_too_big(void **state)
@@ -214,6 +227,7 @@ int main(void)
 	                                        routed_teardown),
 	        TEST(full_buckets_differ),
 	        TEST(echo_is_limited),
+	        TEST(echo_after_a_stall),
 	        TEST(errors_and_too_big),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

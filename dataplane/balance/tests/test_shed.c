@@ -2,8 +2,10 @@
 /* Which new sessions begin while the worker is behind. */
 #include "defence_fixture.h"
 #include "repeat.h"
+#include "stalled.h"
 
-#define ROOM HARNESS_CROWD
+#define ROOM   HARNESS_CROWD
+#define SECOND UINT64_C(1000000000)
 
 static int shed_setup(void **state)
 {
@@ -225,11 +227,38 @@ static void test_datagrams(void **state)
 	}
 }
 
+/* What came while a worker did not run begins: it says nothing of how much the worker can do. It is
+ * no excuse for what comes after it, or if it happens again at once. */
+static void test_stall(void **state)
+{
+	struct flows *f = *state;
+	struct talk k = {.f = f};
+	const uint64_t before = shed(f);
+	harness_stall(&f->harness, SECOND);
+	for (unsigned burst = 0; burst <= ROOM / SY_BURST; burst++) {
+		put_flood(f, &kinds[0], SY_BURST);
+		harness_turn_worker(&f->harness, 0); /* once: the queue is said to have more */
+		ignore_sent(&k);
+		assert_int_equal(shed(f), before);
+	}
+	for (unsigned times = 1; times <= 2; times++) {
+		put_flood(f, &kinds[0], SY_BURST);
+		harness_turn_worker(&f->harness, 0);
+		assert_int_equal(shed(f), before + times * SY_BURST);
+		harness_stall(&f->harness, SECOND / 4);
+	}
+	harness_stall(&f->harness, SECOND);
+	put_flood(f, &kinds[0], SY_BURST);
+	harness_turn_worker(&f->harness, 0);
+	assert_int_equal(shed(f), before + 2 * SY_BURST);
+	ignore_sent(&k);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, shed_setup, flows_teardown)
-	const struct CMUnitTest tests[] = {TEST(clients),  TEST(sessions), TEST(few_new_ones),
-	                                   TEST(loop),     TEST(share),    TEST(when),
-	                                   TEST(datagrams)};
+	const struct CMUnitTest tests[] = {TEST(clients),   TEST(sessions), TEST(few_new_ones),
+	                                   TEST(loop),      TEST(share),    TEST(when),
+	                                   TEST(datagrams), TEST(stall)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rates of the packets that the forwarder originates: see own_rate.h. */
+#include <sy_post.h>
+
 #include "balance.h"
 
 #define SECOND_NS UINT64_C(1000000000)
+/* Longer stalls do not matter: by then a receive queue has lost packets. */
+#define LAG_MAX_NS (10 * SECOND_NS)
 /* A class saves up tokens for this part of a second, a network a quarter of a class's tokens, but
  * each at least BURST_MIN, which is more than the tokens that are randomly missing. */
 #define BURST_PART    10
@@ -45,16 +49,25 @@ static struct own_bucket *bucket_of(struct sy_worker *w, enum own_class class,
 	                ->own.network[class][sy_hash_tuple(&b->key, &network) % OWN_NETWORKS];
 }
 
-/* Takes one token that costs cost_us of a bucket that holds `burst` of them. */
-static bool bucket_take(struct own_bucket *k, uint32_t now_us, uint32_t cost_us, uint32_t burst)
+/* Takes one token that costs cost_us of a bucket that holds `burst` of them, and those of the lag:
+ * packets that waited for a worker are charged as if it had taken them when they came. What is
+ * saved during a lag is spent_us below zero. */
+static bool bucket_take(struct own_bucket *k, uint32_t now_us, uint32_t cost_us, uint32_t burst,
+                        uint32_t lag_us)
 {
-	uint32_t passed = now_us - k->last_us;
+	int64_t spent = (int64_t)(int32_t)k->spent_us - (uint32_t)(now_us - k->last_us);
+	int64_t least = -(int64_t)lag_us;
+	spent = spent > least ? spent : least;
+	bool allowed = spent + cost_us <= (int64_t)burst * cost_us;
 	k->last_us = now_us;
-	k->spent_us = k->spent_us > passed ? k->spent_us - passed : 0;
-	if (k->spent_us + cost_us > burst * cost_us)
-		return false;
-	k->spent_us += cost_us;
-	return true;
+	k->spent_us = (uint32_t)(int32_t)(allowed ? spent + cost_us : spent);
+	return allowed;
+}
+
+static uint64_t lag_of(const struct sy_worker *w)
+{
+	uint64_t lag_ns = sy_worker_lag_ns(w);
+	return lag_ns < LAG_MAX_NS ? lag_ns : LAG_MAX_NS;
 }
 
 bool own_take(struct sy_worker *w, enum own_class class, const struct sy_addr *to)
@@ -62,12 +75,14 @@ bool own_take(struct sy_worker *w, enum own_class class, const struct sy_addr *t
 	struct sy_balance *b = w->app;
 	const uint64_t rate = class_rate[class], cost_ns = SECOND_NS * b->workers / rate;
 	const uint64_t burst = burst_of(rate / b->workers / BURST_PART);
+	const uint64_t lag_ns = lag_of(w);
 	if (class < OWN_BY_NETWORK &&
 	    !bucket_take(bucket_of(w, class, to), (uint32_t)(w->now_ns / 1000),
 	                 (uint32_t)(SECOND_NS / 1000 * NETWORK_RATE / rate),
-	                 (uint32_t)burst_of(burst / NETWORK_SHARE)))
+	                 (uint32_t)burst_of(burst / NETWORK_SHARE), (uint32_t)(lag_ns / 1000)))
 		return false;
 	struct rate_limit *k = &balance_worker_of(w)->own.all[class];
 	bool full = k->saved_ns + (w->now_ns - k->last_ns) >= burst * cost_ns;
-	return rate_take(k, w->now_ns, cost_ns, full ? burst - tokens_missing(b, w) : burst);
+	return rate_take(k, w->now_ns, cost_ns,
+	                 (full ? burst - tokens_missing(b, w) : burst) + lag_ns / cost_ns);
 }
