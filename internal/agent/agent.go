@@ -192,6 +192,12 @@ func Run(ctx context.Context, options Options) error {
 func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	var running sync.WaitGroup
 	defer running.Wait()
+	service := &api.Server{
+		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
+		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Load: a.loads.Reading, Shares: a.shares.State, Warnings: a.warnings, Log: a.options.Log,
+		CheckFile: a.checkByUser,
+	}
+	a.metrics.handleHealth(service)                  // before the file says where
 	if a.member == nil || exists(a.options.Config) { // else a controller has sent none yet
 		_, _ = a.file.Load() // a bad file is logged; a corrected one is loaded later
 	}
@@ -207,11 +213,6 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	running.Go(func() { a.loads.follow(ctx) })
 	running.Go(func() { a.shares.Run(ctx) })
 
-	service := &api.Server{
-		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
-		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Load: a.loads.Reading, Shares: a.shares.State, Warnings: a.warnings, Log: a.options.Log,
-		CheckFile: a.checkByUser,
-	}
 	if a.member != nil {
 		service.Managed = "a controller"
 		a.member.Handler = a.memberHandler(service)

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// metricsServer serves /metrics at the configured address.
+// metricsServer serves /metrics, /healthz and /readyz at the configured address.
 type metricsServer struct {
-	handler http.Handler
-	log     *slog.Logger
+	mux *http.ServeMux
+	log *slog.Logger
 
 	mu      sync.Mutex
 	address string
@@ -25,7 +25,7 @@ type metricsServer struct {
 func newMetricsServer(handler http.Handler, log *slog.Logger) *metricsServer {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", handler)
-	return &metricsServer{handler: mux, log: log}
+	return &metricsServer{mux: mux, log: log}
 }
 
 // listen serves at address from now on; "" stops serving.
@@ -50,7 +50,7 @@ func (m *metricsServer) listen(address string) {
 		return
 	}
 	m.log.Info("metrics are served", "address", listener.Addr())
-	server := &http.Server{Handler: m.handler, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: m.mux, ReadHeaderTimeout: 10 * time.Second}
 	m.server = server
 	go func() { _ = server.Serve(listener) }() // Close ends it
 }

@@ -56,6 +56,7 @@ type Server struct {
 	Warnings func() []string
 	Log      *slog.Logger
 
+	beats    beats
 	applying sync.Mutex // one ApplyConfig at a time, to restore the right file
 }
 
@@ -107,6 +108,7 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 	if err := s.Store.Unsaved(); err != nil {
 		status.Warnings = append(status.Warnings, notSaved(err))
 	}
+	status.Health = s.Health(ctx, &pb.GetHealthRequest{})
 	lateness := s.Checker.Lateness()
 	status.Warnings = append(status.Warnings, lateChecks(lateness)...)
 	status.Warnings = append(status.Warnings, undecidedChecks(lateness)...)

@@ -72,6 +72,10 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	case errors.Is(err, errDifferent), errors.Is(err, errRefused):
 		return exitDifference
 	}
+	var exit *exitError
+	if errors.Is(err, errUnhealthy) && errors.As(err, &exit) {
+		return exit.code
+	}
 	text := a.explain(err)
 	if ctx.Err() != nil && isInterruption(err) {
 		text = afterInterruption(command.CommandPath(), err)
@@ -81,7 +85,6 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 		lines = append(lines, printable(line))
 	}
 	fmt.Fprintf(errOut, "steelyard: %s\n", strings.Join(lines, "\n"))
-	var exit *exitError
 	if errors.As(err, &exit) {
 		return exit.code
 	}
@@ -104,7 +107,7 @@ func (a *app) root() *cobra.Command {
 			"`steelyard controller` configures many forwarders through their agents; a context (`steelyard context add`) makes the same commands speak to it.\n\n" +
 			"With -o json, a list is an array, [] if it is empty, and one thing is an object; `get status` and `get placement` are one thing. What is to say about a whole " +
 			"list, such as that it is cut off, is a warning on standard error. Fields are only ever added.\n\n" +
-			"Exit codes: 0 success; 1 `diff` found differences, or `get status` a configuration file that is refused; 2 failure.",
+			"Exit codes: 0 success; 1 `diff` found differences, or `get status` a configuration file that is refused; 2 failure. `health` and `run` have their own.",
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	flags := root.PersistentFlags()
@@ -115,7 +118,7 @@ func (a *app) root() *cobra.Command {
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "maximum time to wait for an answer")
 	root.PersistentPreRun = func(c *cobra.Command, _ []string) { a.socketGiven = root.PersistentFlags().Changed("socket") }
 	root.AddCommand(a.controllerCommand(), a.contextCommand(), a.tokenCommand(), a.memberCommand(), a.authorityCommand(), a.projectCommand(), a.nfvCommand(), a.watchCommand(),
-		a.agentCommand(), a.checkCommand(), a.diffCommand(), a.applyCommand(), a.getCommand(),
+		a.agentCommand(), a.checkCommand(), a.diffCommand(), a.applyCommand(), a.getCommand(), a.healthCommand(),
 		a.describeCommand(), a.drainCommand(), a.killCommand(), a.statsCommand(), a.upgradeCommand(), a.releaseCommand(), a.cleanupCommand(), a.runCommand(), a.stackCommand(), a.hookCommand(), a.versionCommand(),
 		a.docsCommand())
 	return root

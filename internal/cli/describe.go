@@ -35,6 +35,9 @@ func (a *app) getStatus(ctx context.Context) error {
 			counts += " (of the refused file)"
 		}
 		a.pair("Services", fmt.Sprintf("%d, with %s: %s", view.Services, plural(int(view.Servers), "server"), counts))
+		if view.Health != nil {
+			a.pair("Health", view.Health.text(a))
+		}
 		a.printForwarderStatus(view.Forwarder)
 		for _, warning := range view.Warnings {
 			a.pair("Warning", a.paint(cell{warning, yellow}))

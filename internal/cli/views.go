@@ -223,6 +223,7 @@ type statusView struct {
 	ServersKilled    uint32              `json:"servers_killed"`
 	ServersUnchecked uint32              `json:"servers_unchecked"`
 	Warnings         []string            `json:"warnings"`
+	Health           *healthView         `json:"health,omitempty"` // absent: an older agent
 }
 
 type configStatusView struct {
@@ -444,6 +445,7 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 			Phases: viewPhases(status.GetPhases()),
 		},
 		Services: s.GetServices(), Servers: s.GetServers(), ServersUp: s.GetServersUp(),
+		Health:         viewHealth(s.GetHealth()),
 		ServersDrained: s.GetServersDrained(), ServersKilled: s.GetServersKilled(), ServersUnchecked: s.GetServersUnchecked(), Warnings: s.GetWarnings(),
 	}
 	if view.Warnings == nil {

@@ -38,6 +38,8 @@ type Forwarder struct {
 	Samples      []*pb.Sample // numbered from 2; each client gets each of the kinds that it asks for
 	Ports        []*pb.Port
 	Workers      []*pb.Worker
+	Stuck        bool // workers do not run
+	beat         uint64
 	Slots        []*pb.Slot
 	// Answers an upgrade by a result or a refusal; if by neither, the connection ends. nil: refuses all.
 	Upgrade func(*pb.UpgradeRequest) (*pb.UpgradeResult, *pb.Error)
@@ -148,6 +150,13 @@ func (f *Forwarder) keep(conn net.Conn) bool {
 	f.conns[conn] = struct{}{}
 	f.dials++
 	return true
+}
+
+// Change changes what the forwarder answers while it runs.
+func (s *Forwarder) Change(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
 }
 
 // Stop ends all connections, as when a forwarder dies.
@@ -351,7 +360,14 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 	case *pb.Request_ListPorts:
 		return &pb.Response{Body: &pb.Response_ListPorts{ListPorts: &pb.PortList{Ports: s.Ports}}}
 	case *pb.Request_ListWorkers:
-		return &pb.Response{Body: &pb.Response_ListWorkers{ListWorkers: &pb.WorkerList{Workers: s.Workers}}}
+		list := proto.CloneOf(&pb.WorkerList{Workers: s.Workers})
+		if !s.Stuck {
+			s.beat++
+		}
+		for _, worker := range list.Workers {
+			worker.IdleCycles += s.beat
+		}
+		return &pb.Response{Body: &pb.Response_ListWorkers{ListWorkers: list}}
 	case *pb.Request_Upgrade:
 		if s.Upgrade == nil {
 			return refuse(pb.Code_CODE_UNSUPPORTED, "this forwarder cannot be upgraded")
