@@ -3,13 +3,17 @@
 package agent
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"os"
+	"slices"
 
 	"steelyard/internal/api"
 	"steelyard/internal/config"
 	"steelyard/internal/gen/controllerpb/controllerpbconnect"
 	"steelyard/internal/member"
+	"steelyard/internal/model"
 
 	"connectrpc.com/connect"
 )
@@ -18,11 +22,48 @@ import (
 func (a *Agent) memberHandler(service *api.Server) http.Handler {
 	mux := http.NewServeMux()
 	path, desired := controllerpbconnect.NewMemberServiceHandler(&member.Desired{
-		Path: a.options.Config, Install: service.Apply, Know: a.member.Know, Store: a.store, Settle: service.Settle,
+		Path: a.options.Config, Install: service.Apply, Know: a.member.Know, Store: a.store, Settle: service.Settle, Ends: a.ends,
 	}, connect.WithReadMaxBytes(config.MaxFileBytes+1<<20))
 	mux.Handle(path, desired)
 	mux.Handle("/", api.NewHandler(service))
 	return mux
+}
+
+// ends returns what the forwarder serves and a configuration does not have: services and SNAT rules.
+func (a *Agent) ends(ctx context.Context, yaml []byte) ([]string, error) {
+	wanted, err := a.file.Parse("the controller's file", yaml)
+	if err != nil {
+		return nil, nil // it is refused for that
+	}
+	client, err := a.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	actual, _, err := client.ReadTable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	services, rules := map[model.ServiceKey]bool{}, map[string]bool{}
+	for i := range wanted.Services {
+		services[wanted.Services[i].Key] = true
+	}
+	for _, rule := range wanted.SNAT {
+		rules[rule.Name] = true
+	}
+	var ends []string
+	for key, service := range actual.Services {
+		if !services[key] {
+			ends = append(ends, fmt.Sprintf("service %s (%s)", service.Spec.Name, key))
+		}
+	}
+	for name := range actual.SNAT {
+		if !rules[name] {
+			ends = append(ends, "SNAT rule "+name)
+		}
+	}
+	slices.Sort(ends)
+	return ends, nil
 }
 
 func exists(path string) bool {

@@ -31,12 +31,13 @@ type plan struct {
 	kept, whole        []byte  // values for the two
 	parsed             *model.Config
 	old                bool // the agent has a newer one than the store
+	prune              bool // it may end what the forwarder served before it joined
 	claims             *claims
 }
 
 // same reports that the plan changes nothing.
 func (p *plan) same() bool {
-	return p.desired.Revision != 0 && bytes.Equal(p.desired.Value, p.whole) && !p.old
+	return p.desired.Revision != 0 && bytes.Equal(p.desired.Value, p.whole) && !p.old && !p.prune
 }
 
 // isOld reports whether the agent keeps what is newer than a revision, as etcd was restored from a backup. The same is written anew then.
@@ -70,6 +71,7 @@ type work struct {
 	workflow   bool             // the workflow orders it: nobody else's order does for the services of requests
 	operator   bool             // the caller is no admin: it claims addresses within the project's prefixes only
 	claimed    *claimed         // of other projects, while the order is computed; nil: not read yet
+	prune      bool // the order confirms that it may end what the forwarders served before they joined
 }
 
 // maxParsers bounds the files that are remembered, so that the next one decodes only what has changed.
@@ -143,6 +145,7 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 			forwarder: forwarder, project: name, text: text, projectEntry: entry, record: record, member: now.Get(keyMembers + forwarder),
 			desired: now.Get(keyDesired + forwarder), previous: now.Get(keyPrevious + forwarder + "/" + name),
 		}
+		p.prune = w.prune
 		p.old = s.isOld(forwarder, p.desired.Revision)
 		if p.member.Revision == 0 {
 			return nil, missing("there is no forwarder %q: `steelyard get forwarders` lists them", forwarder)
@@ -381,6 +384,9 @@ func together(plans []*plan) *cluster.Txn {
 		txn.Unchanged(p.member).Unchanged(p.own).Unchanged(p.desired).Unchanged(p.previous).
 			PutLarge(p.own.Key, p.kept).PutLarge(keyDesired+p.forwarder, p.whole).
 			Delete(keyRefusals + p.forwarder + "/" + p.project)
+		if p.prune {
+			txn.Put(keyPrune+p.forwarder, []byte("1"), 0)
+		}
 		if p.previous.Revision == 0 {
 			txn.PutLarge(p.previous.Key, p.own.Value) // nothing, if there was none
 		}
@@ -399,7 +405,9 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	}
 	var last *plan
 	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
-		p, err := s.prepare(ctx, s.newWorkOf(who, project), forwarder, project, request.GetFile(), request.GetYaml())
+		w := s.newWorkOf(who, project)
+		w.prune = request.GetPrune()
+		p, err := s.prepare(ctx, w, forwarder, project, request.GetFile(), request.GetYaml())
 		last = p
 		if err != nil || p.same() {
 			return nil, err

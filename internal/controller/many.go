@@ -19,7 +19,7 @@ import (
 	"connectrpc.com/connect"
 )
 
-// maxTogether bounds the forwarders of one transaction: each has up to eight of its 128 operations.
+// maxTogether bounds the forwarders of one transaction: each has up to nine of its 128 operations.
 const maxTogether = 12
 
 // applyToMany makes one file what a project wants of several forwarders. It is computed and checked for all of them before anything is written.
@@ -80,6 +80,7 @@ func (s *Server) applyAll(ctx context.Context, who caller, forwarders []string, 
 		return nil, invalid(errors.New("a controller has no file to read again: name one"))
 	}
 	w := s.newWorkOf(who, project)
+	w.prune = request.GetPrune()
 	for some := range slices.Chunk(forwarders, maxTogether) {
 		plans, err := s.compute(ctx, w, some, project, request.GetFile(), request.GetYaml())
 		if err != nil {

@@ -92,7 +92,7 @@ func (s *Server) forget(ctx context.Context, name string, revision int64) error 
 		}
 		rest = append(rest, keys...)
 	}
-	rest = append(rest, keyDesired+name, keyStatus+name, keyLoads+name, keyJudged+name, keyForgotten+name, keyTrust+memberTrust+name)
+	rest = append(rest, keyDesired+name, keyStatus+name, keyPrune+name, keyLoads+name, keyJudged+name, keyForgotten+name, keyTrust+memberTrust+name)
 	for keys := range slices.Chunk(rest, maxOperations) {
 		txn := void()
 		for _, key := range keys {

@@ -224,9 +224,18 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 	}
 	sending, cancel := stall.WithDeadline(ctx, pushTimeout)
 	defer cancel()
-	response, err := one.member.SetDesired(sending, connect.NewRequest(&pb.SetDesiredRequest{
-		Revision: entry.Revision, YamlGzip: text.Gzip, Controllers: controllers,
-	}))
+	request := &pb.SetDesiredRequest{Revision: entry.Revision, YamlGzip: text.Gzip, Controllers: controllers}
+	response, err := one.member.SetDesired(sending, connect.NewRequest(request))
+	if err == nil && response.Msg.GetNeedsPrune() {
+		// The confirmation is for the order that it came with, which wrote both keys in one step.
+		prune, failed := s.store.Get(ctx, keyPrune+one.forwarder)
+		if failed != nil {
+			return soon, failed
+		}
+		if request.Prune = prune.Revision == entry.Revision; request.Prune {
+			response, err = one.member.SetDesired(sending, connect.NewRequest(request))
+		}
+	}
 	if err != nil {
 		return soon, err
 	}

@@ -35,6 +35,7 @@ const (
 	keyDesired     = "desired/"
 	keyPrevious    = "previous/"
 	keyRefusals    = "refusals/"
+	keyPrune       = "prune/" // FORWARDER: written with the desired configuration that may end what the forwarder served before it joined
 	keyOwners      = "owners/"
 	keyControllers = "controllers/"
 	keyStatus      = "status/"

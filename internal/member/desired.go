@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -36,6 +37,8 @@ type Desired struct {
 	Know    func(controllers []string)
 	Store   *store.Store
 	Settle  func(context.Context) (warning string) // waits until the forwarder has what the store has
+	// Ends returns what the forwarder serves and a configuration does not have; nil: nothing is checked.
+	Ends func(ctx context.Context, yaml []byte) ([]string, error)
 
 	mu sync.Mutex
 }
@@ -77,6 +80,11 @@ func (d *Desired) SetDesired(ctx context.Context, request *connect.Request[pb.Se
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
+	if has == 0 && !request.Msg.GetPrune() && d.Ends != nil {
+		if refusal := d.checkFirst(ctx, yaml); refusal != nil {
+			return connect.NewResponse(refusal), nil
+		}
+	}
 	apply := &agentpb.ApplyConfigRequest{File: fmt.Sprintf("revision %d", wanted)}
 	if wanted > has || !bytes.Equal(text, yaml) { // or somebody has edited the file
 		apply.Yaml = append([]byte(fmt.Sprintf("%s%d\n", revisionLine, wanted)), yaml...)
@@ -93,6 +101,29 @@ func (d *Desired) SetDesired(ctx context.Context, request *connect.Request[pb.Se
 	}
 	answer.ForwarderRevision, answer.Changes = applied.GetRevision(), applied.GetChanges()
 	return connect.NewResponse(answer), nil
+}
+
+// maxNamed bounds the services that a refusal names.
+const maxNamed = 5
+
+// checkFirst refuses a controller's first configuration if it would end services that no controller has configured: those of the
+// agent's own file, from before it joined.
+func (d *Desired) checkFirst(ctx context.Context, yaml []byte) *pb.SetDesiredResponse {
+	ends, err := d.Ends(ctx, yaml)
+	switch {
+	case err != nil:
+		return &pb.SetDesiredResponse{Outcome: pb.SetDesiredResponse_OUTCOME_FAILED,
+			Error: "what the forwarder serves is not known, so its services are not replaced yet: " + err.Error()}
+	case len(ends) == 0:
+		return nil
+	}
+	named := strings.Join(ends[:min(len(ends), maxNamed)], ", ")
+	if more := len(ends) - maxNamed; more > 0 {
+		named += fmt.Sprintf(" and %d more", more)
+	}
+	return &pb.SetDesiredResponse{Outcome: pb.SetDesiredResponse_OUTCOME_REFUSED, NeedsPrune: true,
+		Error: fmt.Sprintf("it serves what no controller has configured, and this would end it: %s; add it to the file (before it joined, the agent's own file had it), "+
+			"or confirm by `apply --prune`", named)}
 }
 
 // unpack reads a file as a controller sends it.
