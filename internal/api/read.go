@@ -314,6 +314,8 @@ func attackInfo(attack *dpclient.Attack, sources sampling.Sources) *pb.Attack {
 		info.Spread = pb.Attack_SPREAD_SPOOFED
 	case sources.Many:
 		info.Spread = pb.Attack_SPREAD_MANY
+	case sources.Clients && len(info.From) == 0:
+		info.Spread = pb.Attack_SPREAD_CLIENTS
 	}
 	return info
 }

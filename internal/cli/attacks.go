@@ -28,7 +28,7 @@ type attackView struct {
 	Peak    uint64   `json:"peak"`
 	Usual   uint64   `json:"usual"`
 	Done    []string `json:"done"`
-	// Networks with 1 % or more of the sampled packets; many of none are "spoofed or very many", or "many".
+	// Networks with 1 % or more of the packets, none of them with a validated session; else spread says what is known.
 	From    []sourceView `json:"from"`
 	Spread  string       `json:"spread,omitempty"`
 	Samples uint64       `json:"samples"`
@@ -59,6 +59,8 @@ func spreadText(spread pb.Attack_Spread) string {
 		return "spoofed or very many"
 	case pb.Attack_SPREAD_MANY:
 		return "many networks"
+	case pb.Attack_SPREAD_CLIENTS:
+		return "clients with sessions"
 	}
 	return ""
 }

@@ -305,7 +305,7 @@ func (c *Client) EachService(ctx context.Context, only *model.ServiceKey, f func
 
 // Sessions returns at most limit sessions, and whether there are more of them.
 func (c *Client) Sessions(ctx context.Context, filter SessionFilter, limit int) ([]*pb.Session, bool, error) {
-	request := &pb.ListSessionsRequest{}
+	request := &pb.ListSessionsRequest{Validated: filter.Validated, ClientBits: uint32(filter.Bits)}
 	if filter.Client.IsValid() {
 		request.Client = filter.Client.AsSlice()
 	}

@@ -13,7 +13,10 @@ import (
 // SessionFilter selects sessions; fields that are not set match all.
 type SessionFilter struct {
 	Client  netip.Addr
+	Bits    int // of the network that Client is in; 0: the address itself
 	Service *model.ServiceKey
+	// Only sessions whose client is known to receive what is sent to it: not half open, not unreplied.
+	Validated bool
 }
 
 func timeoutsToWire(t model.Timeouts) *pb.Timeouts {

@@ -4,9 +4,16 @@ package dpclient
 
 import (
 	"context"
+	"net/netip"
 
 	pb "steelyard/internal/gen/forwarderpb"
 )
+
+// HasValidated reports whether a client of a network has a session that is neither half open nor unreplied.
+func (c *Client) HasValidated(ctx context.Context, network netip.Prefix) (bool, error) {
+	sessions, _, err := c.Sessions(ctx, SessionFilter{Client: network.Addr(), Bits: network.Bits(), Validated: true}, 1)
+	return len(sessions) > 0, err
+}
 
 // SampleRates say which packets workers sample: one of so many of each kind; 0: none.
 type SampleRates struct {

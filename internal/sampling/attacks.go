@@ -3,6 +3,7 @@
 package sampling
 
 import (
+	"net/netip"
 	"strings"
 
 	"steelyard/internal/dpclient"
@@ -37,6 +38,7 @@ type attacks struct {
 	of       map[attackID]*networks // listed
 	underWay map[attackID]*networks
 	rate     uint64 // packets/s of those under way
+	looked   map[netip.Prefix]looked
 }
 
 // follow keeps what belongs to the attacks in the list, newest first, and begins with new ones.
@@ -49,10 +51,11 @@ func (a *attacks) follow(list []*dpclient.Attack) {
 			continue
 		}
 		counts := a.of[id]
-		if attack.GetEndedUnixMs() == 0 && len(a.underWay) < mostAttacks {
-			if counts == nil {
-				counts = newNetworks()
-			}
+		goesOn := attack.GetEndedUnixMs() == 0
+		if counts == nil && goesOn {
+			counts = newNetworks()
+		}
+		if goesOn && !attack.GetSubsided() && len(a.underWay) < mostAttacks { // of what comes after the flood, nothing is counted
 			a.underWay[id] = counts
 			a.rate += attack.GetRate()
 		}
@@ -82,7 +85,7 @@ func (a *attacks) add(sample *dpclient.Sample) {
 	}
 	for id, counts := range a.underWay {
 		if id.has(p, sample.GetDrop()) {
-			counts.add(p.source)
+			counts.add(p.source, uint64(max(sample.GetOneIn(), 1)))
 		}
 	}
 }

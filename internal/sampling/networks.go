@@ -25,22 +25,25 @@ type Source struct {
 // Sources say where an attack comes from.
 type Sources struct {
 	Networks []Source // the most frequent ones, each with 1 % or more
+	Clients  bool     // others that have are clients with validated sessions, which are not named
 	Spoofed  bool     // none has, and most samples are of networks not seen before: forged addresses, or very many
 	Many     bool     // none has, although networks come again
 	Samples  uint64
 }
 
-// counter is how often a network was seen: at most count, and at least count - excess times.
+// counter is how many packets of a network were seen, by samples: at most count, and at least count - excess.
 type counter struct {
 	network       netip.Prefix
 	count, excess uint64
-	at            int // in the heap
+	samples       uint64 // since the network has the counter
+	at            int    // in the heap
 }
 
-// networks counts how often networks are seen, in bounded memory, by the space-saving algorithm (Metwally,
+// networks counts the packets of networks, for which samples stand, in bounded memory, by the space-saving algorithm (Metwally,
 // Agrawal, El Abbadi 2005): one that has no counter takes over the smallest, whose count becomes its error.
 type networks struct {
-	total, fresh uint64 // samples; those whose network had no counter
+	samples      uint64
+	total, fresh uint64 // packets for which they stand; those whose network had no counter
 	of           map[netip.Prefix]*counter
 	least        []*counter // a heap, the smallest first
 }
@@ -77,45 +80,67 @@ func networkOf(address netip.Addr) netip.Prefix {
 	return network
 }
 
-func (n *networks) add(address netip.Addr) {
+// add counts a sample that stands for so many packets: the rate of samples follows that of the attack, so they differ.
+func (n *networks) add(address netip.Addr, packets uint64) {
 	network := networkOf(address)
-	n.total++
+	n.samples++
+	n.total += packets
 	if c := n.of[network]; c != nil {
-		c.count++
+		c.count += packets
+		c.samples++
 		heap.Fix(n, c.at)
 		return
 	}
-	n.fresh++
+	n.fresh += packets
 	if len(n.least) < mostNetworks {
-		c := &counter{network: network, count: 1}
+		c := &counter{network: network, count: packets, samples: 1}
 		n.of[network] = c
 		heap.Push(n, c)
 		return
 	}
 	c := n.least[0]
 	delete(n.of, c.network)
-	c.network, c.excess = network, c.count
-	c.count++
+	c.network, c.excess, c.samples = network, c.count, 1
+	c.count += packets
 	n.of[network] = c
 	heap.Fix(n, 0)
 }
 
-// sources tells what the samples say.
-func (n *networks) sources() Sources {
-	s := Sources{Samples: n.total}
-	if n.total < leastSamples {
-		return s
+// frequent returns the networks that have 1 % or more of the packets, the most frequent first.
+func (n *networks) frequent() []Source {
+	var list []Source
+	if n.samples < leastSamples {
+		return nil
 	}
 	for _, c := range n.least {
-		if seen := c.count - c.excess; seen >= leastSeen && 100*seen >= n.total {
-			s.Networks = append(s.Networks, Source{c.network, 100 * float64(seen) / float64(n.total)})
+		if seen := c.count - c.excess; c.samples >= leastSeen && 100*seen >= n.total {
+			list = append(list, Source{c.network, 100 * float64(seen) / float64(n.total)})
 		}
 	}
-	slices.SortFunc(s.Networks, func(a, b Source) int {
+	slices.SortFunc(list, func(a, b Source) int {
 		return cmp.Or(cmp.Compare(b.Percent, a.Percent), a.Network.Addr().Compare(b.Network.Addr()))
 	})
-	s.Networks = s.Networks[:min(len(s.Networks), shownSources)]
-	if len(s.Networks) == 0 {
+	return list
+}
+
+// sources returns what the samples say. has reports what is known of a network's validated sessions.
+func (n *networks) sources(has func(netip.Prefix) validity) Sources {
+	s := Sources{Samples: n.samples}
+	if n.samples < leastSamples {
+		return s
+	}
+	frequent := n.frequent()
+	for _, source := range frequent {
+		switch has(source.Network) {
+		case validated:
+			s.Clients = true
+		case unvalidated:
+			if len(s.Networks) < shownSources {
+				s.Networks = append(s.Networks, source)
+			}
+		}
+	}
+	if len(frequent) == 0 {
 		s.Spoofed = 2*n.fresh > n.total
 		s.Many = !s.Spoofed
 	}

@@ -21,6 +21,8 @@ func randomAddress(r *rand.Rand) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(64 + r.IntN(32)), byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())})
 }
 
+func noSession(netip.Prefix) validity { return unvalidated }
+
 func TestSources(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for name, test := range map[string]struct {
@@ -56,9 +58,9 @@ func TestSources(t *testing.T) {
 	} {
 		n := newNetworks()
 		for i := range test.samples {
-			n.add(test.next(i))
+			n.add(test.next(i), 1)
 		}
-		if s := n.sources(); !test.check(s) || len(n.of) > mostNetworks {
+		if s := n.sources(noSession); !test.check(s) || len(n.of) > mostNetworks {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
@@ -133,7 +135,7 @@ func TestAttackSources(t *testing.T) {
 			&pb.Sample{Header: frame(t, syn), Length: 60, OneIn: 200, Drop: "table-full"},
 			&pb.Sample{Header: frame(t, udp6), Length: 60, OneIn: 200})
 	}
-	waitFor(t, "samples of the attack", func() bool { return s.Sources(attack).Samples >= leastSamples })
+	waitFor(t, "samples of the attack", func() bool { return s.Sources(attack).Samples >= leastSamples && len(s.Sources(attack).Networks) > 0 })
 	got := s.Sources(attack)
 	if len(got.Networks) != 1 || got.Networks[0].Network.String() != "198.51.100.0/24" || got.Samples != leastSamples {
 		t.Errorf("%+v", got)

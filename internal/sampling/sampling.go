@@ -7,6 +7,7 @@ package sampling
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ type Forwarder interface {
 	Samples(ctx context.Context, after uint64, rates dpclient.SampleRates) (*dpclient.Samples, error)
 	Attacks(ctx context.Context) ([]*dpclient.Attack, uint64, error)
 	Ports(ctx context.Context) ([]*dpclient.Port, error)
+	HasValidated(ctx context.Context, network netip.Prefix) (bool, error)
 	Close() error
 }
 
@@ -71,7 +73,7 @@ func (s *Sampler) Sources(attack *dpclient.Attack) Sources {
 	defer s.mu.Unlock()
 	if id, ok := idOf(attack); ok {
 		if counts := s.attacks.of[id]; counts != nil {
-			return counts.sources()
+			return counts.sources(s.attacks.has)
 		}
 	}
 	return Sources{}
@@ -82,7 +84,7 @@ func New(options Options) *Sampler {
 	if options.Egress == nil {
 		options.Egress = &egress.Policy{}
 	}
-	s := &Sampler{options: options, started: time.Now()}
+	s := &Sampler{options: options, started: time.Now(), attacks: attacks{looked: map[netip.Prefix]looked{}}}
 	s.missed = prometheus.NewCounter(prometheus.CounterOpts{Name: "steelyard_samples_missed_total",
 		Help: "Samples that the agent fetched too late."})
 	s.metrics = newExportMetrics()
@@ -132,6 +134,9 @@ func (s *Sampler) Run(ctx context.Context) {
 	ticker := time.NewTicker(fetchPeriod)
 	defer ticker.Stop()
 	defer s.disconnect()
+	var looking sync.WaitGroup
+	looking.Go(func() { s.lookUp(ctx) })
+	defer looking.Wait()
 	defer func() { s.export.close() }()
 	for {
 		select {

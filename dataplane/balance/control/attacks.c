@@ -227,6 +227,7 @@ static void rate_look(struct sy_balance *b, struct attack_rate *r, enum attack_k
 			struct attack *a = &all->attack[r->attack - 1];
 			a->packets += count >= before ? count - before : 0;
 			a->rate = rate;
+			a->subsided = r->seconds > 0;
 			a->peak = rate > a->peak ? rate : a->peak;
 		}
 		return;

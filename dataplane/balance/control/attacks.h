@@ -63,6 +63,7 @@ struct attack {
 	char name[64];
 	uint64_t began_ms, ended_ms; /* Unix time; 0: none, goes on */
 	uint64_t packets, rate, peak, usual;
+	bool subsided; /* goes on, but its last rate was one that ends it if it stays so */
 	struct service_counts before, after; /* of the service, at its beginning and end */
 };
 

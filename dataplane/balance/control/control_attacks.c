@@ -75,6 +75,7 @@ static int reply_attack(const struct sy_balance *b, const struct attack *at, str
 	pb->rate = at->rate;
 	pb->peak = at->peak;
 	pb->usual = at->usual;
+	pb->subsided = !at->ended_ms && at->subsided;
 	if (at->service != SERVICE_NONE) {
 		pb->service_name = (char *)(uintptr_t)at->name;
 		if (reply_key(a, &at->key, &pb->service, NULL) < 0)

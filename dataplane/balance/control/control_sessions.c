@@ -31,8 +31,8 @@
 #define CURSOR_RECORD(cursor) ((uint32_t)(cursor))
 
 struct filter {
-	bool by_client, by_service;
-	struct sy_addr client;
+	bool by_client, by_service, validated;
+	struct sy_addr client, mask; /* of the client's network */
 	struct service_key service;
 };
 
@@ -68,7 +68,10 @@ struct listing {
 
 static bool filter_admits(const struct filter *f, const struct session *s, const struct endpoint *e)
 {
-	if (f->by_client && !sy_addr_equal(&f->client, &s->client))
+	if (f->by_client && ((s->client.d[0] ^ f->client.d[0]) & f->mask.d[0] ||
+	                     (s->client.d[1] ^ f->client.d[1]) & f->mask.d[1]))
+		return false;
+	if (f->validated && session_state_is_unproven(s->state))
 		return false;
 	return !f->by_service ||
 	       (f->service.vport == e->first_port && f->service.last_port == e->last_port &&
@@ -167,10 +170,19 @@ static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i,
 static int filter_read(const Steelyard__Forwarder__V1__ListSessionsRequest *ask, struct filter *f,
                        struct sy_error *err)
 {
-	*f = (struct filter){.by_client = ask->client.len > 0, .by_service = ask->service};
+	unsigned family_bits = (unsigned)(8 * ask->client.len);
+	*f = (struct filter){.by_client = ask->client.len > 0,
+	                     .by_service = ask->service,
+	                     .validated = ask->validated};
 	if (f->by_client && sy_addr_from_bytes(ask->client.data, ask->client.len, &f->client) < 0)
 		return sy_fail(err, EINVAL, "client: an address has 4 or 16 bytes, not %zu",
 		               ask->client.len);
+	if (ask->client_bits > family_bits)
+		return sy_fail(err, EINVAL, "client_bits: %u, of an address of %u bits",
+		               ask->client_bits, family_bits);
+	unsigned bits = ask->client_bits ? ask->client_bits + 128 - family_bits : 128;
+	for (unsigned i = 0; i < bits; i++)
+		f->mask.b[i / 8] |= (uint8_t)(0x80 >> i % 8);
 	return ask->service ? read_key(ask->service, &f->service, err) : 0;
 }
 

@@ -14,6 +14,7 @@
 #define MANY 40000
 #define FEW  300 /* of another family */
 #define UDP4 1   /* services of flows.h */
+#define TCP6 2
 #define UDP6 3
 
 typedef Steelyard__Forwarder__V1__ListSessionsRequest pb_list;
@@ -99,10 +100,50 @@ static void test_pages(void **state)
 	assert_int_equal(found->pages, 2);
 }
 
+/* Sends one request; returns the number of its sessions, or the error's code. */
+static size_t ask_count(struct flows *f, pb_list *ask)
+{
+	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SESSIONS;
+	q.list_sessions = ask;
+	pb_response *response = harness_request(&f->harness, &q);
+	size_t count = response->error ? 1000 + response->error->code
+	                               : response->list_sessions->n_sessions;
+	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
+	return count;
+}
+
+/* Sessions of a client's network, and those whose client has completed a handshake. */
+static void test_network_and_validated(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	pb_list ask = STEELYARD__FORWARDER__V1__LIST_SESSIONS_REQUEST__INIT;
+	uint8_t bytes[16];
+	flow_begin(f, &flow, TCP6, 1); /* half open */
+	client_set(&ask, bytes, "2001:db8:c:ffff::");
+	assert_int_equal(ask_count(f, &ask), 0);
+	ask.client_bits = 48;
+	assert_int_equal(ask_count(f, &ask), 1);
+	ask.client_bits = 64;
+	assert_int_equal(ask_count(f, &ask), 0);
+	ask.client_bits = 48;
+	ask.validated = true;
+	assert_int_equal(ask_count(f, &ask), 0);
+	flow_open(f, &flow, TCP6, 2);
+	assert_int_equal(ask_count(f, &ask), 1);
+	ask.validated = false;
+	assert_int_equal(ask_count(f, &ask), 2);
+	ask.client_bits = 129;
+	assert_int_equal(ask_count(f, &ask), 1000 + STEELYARD__FORWARDER__V1__CODE__CODE_INVALID);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(test_pages, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_network_and_validated, flows_setup,
+	                                        flows_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

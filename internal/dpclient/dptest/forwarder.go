@@ -560,10 +560,21 @@ func (s *session) listServices(request *pb.ListServicesRequest) *pb.Response {
 	return &pb.Response{Body: &pb.Response_ListServices{ListServices: list}}
 }
 
+// within reports whether a client is in the network of a request.
+func within(request *pb.ListSessionsRequest, client []byte) bool {
+	if request.ClientBits == 0 {
+		return bytes.Equal(request.Client, client)
+	}
+	network, _ := netip.AddrFromSlice(request.Client)
+	address, _ := netip.AddrFromSlice(client)
+	return netip.PrefixFrom(network, int(request.ClientBits)).Contains(address)
+}
+
 func (s *session) listSessions(request *pb.ListSessionsRequest) *pb.Response {
 	matching := slices.DeleteFunc(slices.Clone(s.Sessions), func(session *pb.Session) bool {
 		key := &pb.ServiceKey{Protocol: session.Protocol, Vip: session.Vip, Port: session.Vport}
-		return request.Client != nil && !bytes.Equal(request.Client, session.Client) ||
+		return request.Client != nil && !within(request, session.Client) ||
+			request.Validated && (session.State == "syn-sent" || session.State == "syn-received") ||
 			request.Service != nil && !proto.Equal(key, request.Service)
 	})
 	sessions, next := page(s.Forwarder, matching, int(request.GetCursor()), int(request.GetLimit()))
