@@ -130,6 +130,7 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		s->cursor = table_map(b->options.max_services, sizeof(*s->cursor));
 		s->random = sy_hash_mix(sy_clock_ns(), 0xd6e8feb86659fd93 ^ w);
 		bw->counts = table_map(b->options.max_services, sizeof(*bw->counts));
+		bw->drops = table_map(b->options.max_services, sizeof(*bw->drops));
 		bw->load = table_map(b->options.max_services, sizeof(*bw->load));
 		bw->access = table_map(1, sizeof(*bw->access));
 		bw->limited = table_map(LIMITS, sizeof(*bw->limited));
@@ -140,9 +141,9 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->losses = losses_create();
 		bw->shed.share[SHED_UNKNOWN] = bw->shed.share[SHED_REPEATED] = SHED_NONE;
 		rc = remote_create(&bw->remote, b->workers);
-		if (!bw->share || !bw->counts || !s->current || !s->turn || !s->cursor ||
-		    !bw->load || !bw->access || !bw->limited || !bw->fragments || !bw->held ||
-		    !bw->repeats || !bw->delays || !bw->losses || rc)
+		if (!bw->share || !bw->counts || !bw->drops || !s->current || !s->turn ||
+		    !s->cursor || !bw->load || !bw->access || !bw->limited || !bw->fragments ||
+		    !bw->held || !bw->repeats || !bw->delays || !bw->losses || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -251,6 +252,7 @@ void sy_balance_destroy(struct sy_balance *b)
 		table_unmap(s->turn, b->options.max_servers, sizeof(*s->turn));
 		table_unmap(s->cursor, b->options.max_services, sizeof(*s->cursor));
 		table_unmap(bw->counts, b->options.max_services, sizeof(*bw->counts));
+		table_unmap(bw->drops, b->options.max_services, sizeof(*bw->drops));
 		table_unmap(bw->load, b->options.max_services, sizeof(*bw->load));
 		table_unmap(bw->access, 1, sizeof(*bw->access));
 		table_unmap(bw->limited, LIMITS, sizeof(*bw->limited));

@@ -54,6 +54,7 @@ func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.L
 		info := s.describe(service, snapshot)
 		info.Traffic, info.SynDefence = totals[service.Key].GetTraffic(), totals[service.Key].GetSynDefence()
 		info.RefusedByClientLimits = totals[service.Key].GetRefusedByClientLimits()
+		info.Drops = totals[service.Key].GetDrops()
 		if name != "" {
 			s.concern(info, service.Key, snapshot.Config)
 		}

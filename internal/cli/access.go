@@ -34,6 +34,7 @@ type accessRuleView struct {
 	Ports    []string `json:"ports,omitempty"`
 	Log      uint32   `json:"log,omitempty"`
 	Matches  uint64   `json:"matches"`
+	Early    bool     `json:"dropped_early,omitempty"` // the XDP programs may drop its packets: these are in dropped_early of the list
 }
 
 func texts[T fmt.Stringer](list []T) []string {
@@ -62,7 +63,20 @@ func viewAccess(stats *dpclient.AccessStats) (accessView, error) {
 		}
 		view.Rules = append(view.Rules, one)
 	}
+	if view.Global {
+		markEarly(view.Rules)
+	}
 	return view, nil
+}
+
+// markEarly marks the rules that XDP programs apply: the leading ones of the list for all services that drop by source alone.
+func markEarly(rules []accessRuleView) {
+	for i, rule := range rules {
+		if rule.Action != "drop" || rule.Protocol != "" || len(rule.Ports) > 0 || rule.Log > 0 || len(rule.From) == 0 {
+			return
+		}
+		rules[i].Early = true
+	}
 }
 
 // shortList writes the first few items of a list.
@@ -111,8 +125,11 @@ func (a *app) getAccess(ctx context.Context, name string) error {
 				if rule.Name != "" {
 					position += " " + rule.Name
 				}
-				t.add(view.Name, shortList(uses), position, rule.Action, shortList(rule.From), rule.Protocol,
-					shortList(rule.Ports), strconv.FormatUint(rule.Matches, 10))
+				matches := strconv.FormatUint(rule.Matches, 10)
+				if rule.Early && view.Early > 0 {
+					matches += " + early"
+				}
+				t.add(view.Name, shortList(uses), position, rule.Action, shortList(rule.From), rule.Protocol, shortList(rule.Ports), matches)
 			}
 			if view.Ended > 0 {
 				t.add(view.Name, shortList(uses), "(sessions ended)", "end", "", "", "", strconv.FormatUint(view.Ended, 10))

@@ -3,8 +3,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -168,6 +170,9 @@ func (a *app) describeService(ctx context.Context, name string) error {
 			a.pair("Resets", s.policy.Resets.String())
 		}
 		a.pair("Traffic", s.Traffic.text())
+		if len(s.Drops) > 0 {
+			a.pair("Dropped", s.dropsText())
+		}
 		if s.policy.Clients != (model.ClientLimits{}) || s.ClientOver > 0 {
 			a.pair("Clients", fmt.Sprintf("sessions of each: %s; %d refused", s.policy.Clients, s.ClientOver))
 		}
@@ -178,6 +183,17 @@ func (a *app) describeService(ctx context.Context, name string) error {
 		fmt.Fprintln(a.out)
 		a.print(serverTable(s.Servers))
 	})
+}
+
+// dropsText lists what was dropped, the most frequent reason first.
+func (s serviceView) dropsText() string {
+	drops := slices.Clone(s.Drops)
+	slices.SortStableFunc(drops, func(x, y serviceDrop) int { return cmp.Compare(y.Packets, x.Packets) })
+	lines := make([]string, 0, len(drops)+1)
+	for _, drop := range drops {
+		lines = append(lines, fmt.Sprintf("%s %s", plural(int(drop.Packets), "packet"), drop.Name))
+	}
+	return strings.Join(lines, "\n") + "\n`steelyard get drops` says what each means"
 }
 
 // defenceText tells the state of the SYN defence, since when and why, and what it did.

@@ -52,6 +52,7 @@ type serviceView struct {
 	Health      healthPolicyView `json:"health"`
 	Traffic     *trafficView     `json:"traffic"` // null: not known to the forwarder
 	Defence     *defenceView     `json:"syn_defence_counts,omitempty"`
+	Drops       []serviceDrop    `json:"drops,omitempty"` // by reason, those with any
 	Servers     []serverView     `json:"servers"`
 	Feedback    *feedbackView    `json:"feedback,omitempty"` // absent: weights alone
 	// Of `describe` only.
@@ -59,6 +60,12 @@ type serviceView struct {
 	Shaping []serviceShapingView `json:"shaping,omitempty"`
 
 	policy model.Policy
+}
+
+// serviceDrop counts packets of a service that were dropped for a reason, since the forwarder's start.
+type serviceDrop struct {
+	Name    string `json:"name"` // as in `get drops`
+	Packets uint64 `json:"packets"`
 }
 
 // defenceView says whether the SYN defence is on, and what it did since the forwarder's start.
@@ -357,6 +364,9 @@ func viewService(info *pb.ServiceInfo) serviceView {
 			h.GetIntervalMs(), h.GetTimeoutMs(), h.GetRise(), h.GetFall(), h.GetJitterPercent(), h.GetLingerMs()},
 		Traffic: viewTraffic(info.GetTraffic()),
 		Servers: []serverView{},
+	}
+	for _, drop := range info.GetDrops() {
+		view.Drops = append(view.Drops, serviceDrop{drop.GetName(), drop.GetPackets()})
 	}
 	if policy.HashOn != 0 {
 		view.HashOn = policy.HashOn.String()

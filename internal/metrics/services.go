@@ -84,6 +84,7 @@ type series[V any] struct {
 type serviceSeries struct {
 	services, servers []series[[len(trafficMetrics)]uint64]
 	refused, clients  []series[uint64]
+	drops             []series[uint64] // by reason, those with any
 	defence           []series[[len(defenceMetrics)]uint64]
 	states            []series[[len(stateMetrics)]uint64]
 	limits            []series[limitValues]
@@ -144,6 +145,9 @@ func (a *serviceSeries) add(stats *dpclient.ServiceStats, q query) error {
 		`",vip="` + key.VIP.String() + `"`
 	a.services = append(a.services, series[[len(trafficMetrics)]uint64]{labels, trafficValues(stats.GetTraffic())})
 	a.refused = append(a.refused, series[uint64]{labels, stats.GetRefusedPackets()})
+	for _, drop := range stats.GetDrops() {
+		a.drops = append(a.drops, series[uint64]{labels + `,reason="` + escape(drop.GetName()) + `"`, drop.GetPackets()})
+	}
 	if refused := stats.GetRefusedByClientLimits(); refused > 0 || stats.GetService().GetClientLimits() != nil {
 		a.clients = append(a.clients, series[uint64]{labels, refused})
 	}
@@ -197,6 +201,8 @@ func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
 	return complete && a.writeDelays(ctx, w, a.named) && a.writeLimits(ctx, w) && a.writeShaping(ctx, w) && writeMetric(ctx, w, "service_refused_packets_total", "counter",
 		"Packets to the service that could not create a session and were dropped; also counted in steelyard_drops_packets_total.",
 		a.refused, 0, oneValue) &&
+		writeMetric(ctx, w, "service_drops_packets_total", "counter",
+			"Dropped packets of the service, by reason, those that had any; also counted in steelyard_drops_packets_total.", a.drops, 0, oneValue) &&
 		writeMetric(ctx, w, "service_client_limits_refused_total", "counter",
 			"Sessions that client_limits of the service have refused.", a.clients, 0, oneValue)
 }

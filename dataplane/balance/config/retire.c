@@ -157,6 +157,14 @@ static void free_server(struct sy_balance *b, struct retired_entry *entry)
 	server_id_free(b, id);
 }
 
+/* Writes only where something was counted: the other pages stay without memory. */
+static void service_drops_clear(struct service_drops *d)
+{
+	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
+		if (d->packets[reason])
+			d->packets[reason] = 0;
+}
+
 static void free_entry(struct sy_balance *b, struct retired_entry *e)
 {
 	switch (e->kind) {
@@ -167,6 +175,7 @@ static void free_entry(struct sy_balance *b, struct retired_entry *e)
 		for (unsigned w = 0; w < b->workers; w++) {
 			b->worker[w].counts[e->id] = (struct service_counts){0};
 			b->worker[w].load[e->id].client_refused = 0;
+			service_drops_clear(&b->worker[w].drops[e->id]);
 		}
 		early_remove(b, e->id);
 		id_give(&b->ctl->model->service_ids, e->id);

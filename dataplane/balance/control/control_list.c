@@ -239,6 +239,32 @@ static int reply_delay(const struct sy_balance *b, uint32_t server, struct arena
 	return 0;
 }
 
+/* What was dropped of a service, by reason, without those of which nothing was. */
+static int reply_drops(const struct sy_balance *b, uint32_t service, struct arena *a,
+                       Steelyard__Forwarder__V1__ServiceStats *st, struct sy_error *err)
+{
+	uint64_t sum[SY_DROP_COUNT] = {0};
+	unsigned reasons = 0;
+	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++) {
+		for (unsigned w = 0; w < b->workers; w++)
+			sum[reason] += SY_READ(b->worker[w].drops[service].packets[reason]);
+		reasons += sum[reason] > 0;
+	}
+	if (reasons == 0)
+		return 0;
+	TAKE_LIST(a, st->drops, reasons);
+	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++) {
+		Steelyard__Forwarder__V1__ServiceDrop *one;
+		if (sum[reason] == 0)
+			continue;
+		TAKE(a, one, steelyard__forwarder__v1__service_drop__init);
+		one->name = (char *)(uintptr_t)sy_drop_name(reason);
+		one->packets = sum[reason];
+		st->drops[st->n_drops++] = one;
+	}
+	return 0;
+}
+
 static int reply_service_stats(struct sy_balance *b, const struct model_service *s, struct arena *a,
                                Steelyard__Forwarder__V1__ServiceStats **out, struct sy_error *err)
 {
@@ -266,6 +292,8 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 	struct service_counts counts = attacks_counts(b, s->id);
 	for (unsigned why = 0; why < REFUSALS; why++)
 		st->refused_packets += counts.refused[why];
+	if (reply_drops(b, s->id, a, st, err) < 0)
+		return -ENOMEM;
 	for (unsigned w = 0; w < b->workers; w++)
 		st->refused_by_client_limits += SY_READ(b->worker[w].load[s->id].client_refused);
 	if (s->policy.syn_defence != DEFENCE_OFF || counts.answered > 0) {

@@ -10,6 +10,7 @@
 #include "address_ranges.h"
 #include "icmp.h"
 #include "reset.h"
+#include "service_drop.h"
 
 /* Reports of matches: 100 per second and worker. */
 #define LOG_COST_NS 10000000u
@@ -218,7 +219,7 @@ static __attribute__((noinline)) void batch_refuse(struct sy_worker *w, struct s
 		enum sy_drop reason =
 		        admit_refuse(w, burst, i, access_list_action(l, answer->rule[k]));
 		SY_COUNT(bw->counts[bw->service[i]->id].refused[refusal_of(reason)], 1);
-		sy_burst_drop(w, burst, i, reason);
+		service_packet_drop(w, burst, i, bw->service[i], reason);
 	}
 }
 

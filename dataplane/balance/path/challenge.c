@@ -14,6 +14,7 @@
 #include <arpa/inet.h>
 
 #include "proven.h"
+#include "service_drop.h"
 
 #define EPOCH_SHIFT 31
 #define CHECK_MASK  ((UINT32_C(1) << EPOCH_SHIFT) - 1)
@@ -103,7 +104,7 @@ enum defence_result challenge_reset(struct sy_worker *w, struct sy_burst *burst,
 		return DEFENCE_PASSES;
 	} /* else the client has proven itself meanwhile, by this reset or another one */
 	SY_COUNT(counts->right, 1);
-	sy_burst_drop(w, burst, i, SY_DROP_SYN_PROOF);
+	service_packet_drop(w, burst, i, service, SY_DROP_SYN_PROOF);
 	return DEFENCE_GONE;
 }
 
@@ -122,7 +123,7 @@ bool challenge_is_late_proof(struct sy_worker *w, struct sy_burst *burst, unsign
 	if (!number_is_cookie(w, t, number, proofs) && !number_is_cookie(w, t, number, proofs - 1))
 		return false;
 	SY_COUNT(balance_worker_of(w)->counts[service->id].right, 1);
-	sy_burst_drop(w, burst, i, SY_DROP_SYN_PROOF);
+	service_packet_drop(w, burst, i, service, SY_DROP_SYN_PROOF);
 	return true;
 }
 

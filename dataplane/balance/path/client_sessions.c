@@ -8,6 +8,7 @@
 #include "join.h"
 #include "reset.h"
 #include "reset_both.h"
+#include "service_drop.h"
 
 uint64_t client_sessions_key(const struct sy_balance *b, uint32_t service,
                              const struct sy_addr *client)
@@ -150,8 +151,11 @@ void client_sessions_refuse(struct sy_worker *w, struct sy_burst *burst, unsigne
 		reset_both_begin(w, s, SESSION_NEITHER);
 		return;
 	}
+	const uint32_t service = e->service;
 	session_end(w, t, record);
 	burst->session[i] = SESSION_NONE;
-	if (!gone)
-		sy_burst_drop(w, burst, i, SY_DROP_CLIENT_SESSIONS);
+	if (gone)
+		return;
+	service_count_drop(w, service, SY_DROP_CLIENT_SESSIONS);
+	sy_burst_drop(w, burst, i, SY_DROP_CLIENT_SESSIONS);
 }

@@ -18,6 +18,7 @@
 #include "own_packet.h"
 #include "proven.h"
 #include "reset.h"
+#include "service_drop.h"
 
 #define EPOCH_NS UINT64_C(64000000000)
 /* Seconds after the last answer in which cookies are recognised. */
@@ -266,7 +267,7 @@ static bool defence_admits(struct sy_worker *w, struct sy_burst *burst, unsigned
 		return true;
 	}
 	SY_COUNT(bw->counts[service->id].refused[refusal_of(reason)], 1);
-	sy_burst_drop(w, burst, i, reason);
+	service_packet_drop(w, burst, i, service, reason);
 	return false;
 }
 
@@ -295,7 +296,7 @@ static enum defence_result defence_meet_fragment(struct sy_worker *w, struct sy_
 	if (!sy_view_has_l4(v) || !packet_may_create(v))
 		return DEFENCE_PASSES;
 	SY_COUNT(balance_worker_of(w)->counts[service->id].refused[REFUSED_NO_SESSION], 1);
-	sy_burst_drop(w, burst, i, SY_DROP_NO_SESSION);
+	service_packet_drop(w, burst, i, service, SY_DROP_NO_SESSION);
 	return DEFENCE_GONE;
 }
 

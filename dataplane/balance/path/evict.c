@@ -9,6 +9,7 @@
 #include "end.h"
 #include "pressure.h"
 #include "reset_both.h"
+#include "service_drop.h"
 
 #define EVICT_RECORDS 64 /* records per search: 32 consecutive cache lines */
 /* Idle seconds after which a session that has had answers may be evicted. */
@@ -168,10 +169,12 @@ static void record_evict(struct sy_worker *w, struct session_table *t, uint32_t 
 	uint8_t state = session_at(t, record)->state;
 	if (state == SESSION_FREE)
 		return;
+	const struct sy_balance *b = w->app;
+	const enum sy_drop reason = session_state_is_unproven(state) ? SY_DROP_UNPROVEN_EVICTED
+	                                                             : SY_DROP_SESSION_EVICTED;
+	service_count_drop(w, b->endpoint[session_at(t, record)->server].service, reason);
 	session_end(w, t, record);
-	SY_COUNT(w->counters.drop[session_state_is_unproven(state) ? SY_DROP_UNPROVEN_EVICTED
-	                                                           : SY_DROP_SESSION_EVICTED],
-	         1);
+	SY_COUNT(w->counters.drop[reason], 1);
 }
 
 /* Nothing of `count` records from this one on can end. */

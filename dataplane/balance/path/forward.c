@@ -5,6 +5,7 @@
 #include "client_mtu.h"
 #include "join_path.h"
 #include "police.h"
+#include "service_drop.h"
 #include "snat.h"
 
 /* The path to a server if its endpoint's path is unknown or stale, or under SNAT, where no server
@@ -175,7 +176,7 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 		reason = forward_not_in_place(w, burst, i, s, e);
 	if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
 		police_undo(w, i);
-		sy_burst_drop(w, burst, i, reason);
+		session_packet_drop(w, burst, i, s, reason);
 		return;
 	}
 	traffic_count(traffic, burst->direction[i], len);

@@ -17,6 +17,7 @@
 #include "held.h"
 #include "own_packet.h"
 #include "reset.h"
+#include "service_drop.h"
 #include "tcp_state.h"
 
 void join_open(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint32_t record,
@@ -68,7 +69,9 @@ void join_convert(struct sy_burst *burst, unsigned i, const struct session *s,
 
 static bool drop(struct sy_worker *w, struct sy_burst *burst, unsigned i, enum sy_drop reason)
 {
-	sy_burst_drop(w, burst, i, reason);
+	const struct sy_balance *b = w->app;
+	session_packet_drop(w, burst, i, session_at(b->table[burst->slot[i]], burst->session[i]),
+	                    reason);
 	return false;
 }
 

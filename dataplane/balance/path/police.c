@@ -5,6 +5,7 @@
 
 #include "event_stage.h"
 #include "own_packet.h"
+#include "service_drop.h"
 
 /* What a packet took from a limit by clients. */
 struct taken {
@@ -337,7 +338,7 @@ bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	enum sy_drop reason = police_ask(w, burst, i, &p);
 	if (SY_LIKELY(reason == SY_DROP_NONE))
 		return true;
-	sy_burst_drop(w, burst, i, reason);
+	session_packet_drop(w, burst, i, s, reason);
 	return false;
 }
 

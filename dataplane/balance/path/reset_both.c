@@ -7,6 +7,7 @@
 #include "end.h"
 #include "held.h"
 #include "reset.h"
+#include "service_drop.h"
 
 static bool reset_both_is_allowed(struct sy_worker *w)
 {
@@ -87,8 +88,8 @@ void reset_both_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i, 
 	const struct sy_view *v = &burst->view[i];
 	enum sy_csum_state csum = sy_packet_check_l4(sy_frame(burst->mbuf[i]), v);
 	if (csum != SY_CSUM_OK) { /* of a fragment it is unknown: never answered */
-		sy_burst_drop(w, burst, i,
-		              csum == SY_CSUM_UNKNOWN ? reason : SY_DROP_BAD_L4_CHECKSUM);
+		session_packet_drop(w, burst, i, s,
+		                    csum == SY_CSUM_UNKNOWN ? reason : SY_DROP_BAD_L4_CHECKSUM);
 		return;
 	}
 	reset_answer(w, burst, i);
@@ -99,5 +100,5 @@ void reset_both_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i, 
 	 * of its answer to a probe. */
 	if (endpoint_is_one_way(e))
 		reset_server(w, s, ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq));
-	sy_burst_drop(w, burst, i, reason);
+	session_packet_drop(w, burst, i, s, reason);
 }

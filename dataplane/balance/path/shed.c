@@ -7,6 +7,7 @@
 #include "defence.h"
 #include "proven.h"
 #include "repeat.h"
+#include "service_drop.h"
 
 /* Being behind cuts a share by a CUT-th, once in CUT_NS at most: that of repetitions once that of
  * unknown ones is LEAST. Both grow by one of SHED_NONE in RECOVERY_NS. Repetitions have a share
@@ -127,7 +128,7 @@ unsigned shed_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, un
 			continue;
 		}
 		SY_COUNT(bw->counts[bw->service[at[k]]->id].refused[REFUSED_FULL], 1);
-		sy_burst_drop(w, burst, at[k], SY_DROP_OVERLOAD);
+		service_packet_drop(w, burst, at[k], bw->service[at[k]], SY_DROP_OVERLOAD);
 	}
 	return left;
 }

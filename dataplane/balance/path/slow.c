@@ -23,6 +23,7 @@
 #include "police.h"
 #include "reset.h"
 #include "segment.h"
+#include "service_drop.h"
 #include "shed.h"
 #include "slow_advance.h"
 #include "sweep.h"
@@ -64,11 +65,13 @@ static uint16_t slow_mtu_to_report(const struct sy_view *v, int mtu)
 }
 
 /* False: the TTL has expired. The packet was dropped and its sender was notified. */
-static bool slow_ttl_suffices(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+static bool slow_ttl_suffices(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                              uint32_t service)
 {
 	if (sy_packet_ttl(sy_frame(burst->mbuf[i]), &burst->view[i]) > 1)
 		return true;
 	icmp_send_error(w, burst, i, SY_ICMP_TTL_EXPIRED, 0);
+	service_count_drop(w, service, SY_DROP_TTL_EXPIRED);
 	sy_burst_drop(w, burst, i, SY_DROP_TTL_EXPIRED);
 	return false;
 }
@@ -84,10 +87,10 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 
 	if (path == SY_PATH_NONE) {
 		police_undo(w, i);
-		sy_burst_drop(w, burst, i, SY_DROP_NO_ROUTE);
+		session_packet_drop(w, burst, i, s, SY_DROP_NO_ROUTE);
 		return;
 	}
-	if (!slow_ttl_suffices(w, burst, i)) {
+	if (!slow_ttl_suffices(w, burst, i, b->endpoint[s->server].service)) {
 		police_undo(w, i);
 		return;
 	}
@@ -105,7 +108,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 			loss_forget(w, burst->slot[i], burst->session[i], s);
 		icmp_send_error(w, burst, i, SY_ICMP_TOO_BIG,
 		                slow_mtu_to_report(v, mtu - overhead));
-		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
+		session_packet_drop(w, burst, i, s, SY_DROP_TOO_BIG);
 		return;
 	}
 	/* If the server's answers bypass us, we need not limit their size. */
@@ -215,8 +218,9 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 			                          : slow_refuse_server(w, burst, i));
 			return;
 		}
-		if (!slow_ttl_suffices(w, burst, i)) /* a traceroute gets no session */
-			return;
+		const struct service *service = locate_packet(w, burst, i);
+		if (!slow_ttl_suffices(w, burst, i, service ? service->id : SERVICE_NONE))
+			return; /* a traceroute gets no session */
 		how = defence_meet(w, burst, i, &opening);
 		if (how == DEFENCE_GONE)
 			return;
@@ -230,7 +234,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 			else if (had_session &&
 			         (reason == SY_DROP_NO_SESSION || reason == SY_DROP_NO_SERVICE))
 				reason = SY_DROP_SERVER_REMOVED;
-			sy_burst_drop(w, burst, i, reason);
+			service_packet_drop(w, burst, i, service, reason);
 			return;
 		}
 	}
@@ -259,7 +263,7 @@ static void slow_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	uint32_t record = session_create(w, burst, i, NULL, &reason);
 
 	if (record == SESSION_NONE) {
-		sy_burst_drop(w, burst, i, reason);
+		service_packet_drop(w, burst, i, service, reason);
 		return;
 	}
 	burst->session[i] = record;

@@ -28,6 +28,7 @@
 #include "reset.h"
 #include "reset_both.h"
 #include "segment.h"
+#include "service_drop.h"
 #include "tcp_state.h"
 
 /* A SYN or SYN-ACK of a session that waited for its server's answer. Clients repeat a lost SYN
@@ -114,7 +115,7 @@ static bool slow_keep(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	struct session *s = session_at(t, record);
 	const enum sy_drop reason = create_ask_again(w, burst, i, s->server);
 	if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
-		sy_burst_drop(w, burst, i, reason);
+		session_packet_drop(w, burst, i, s, reason);
 		return false;
 	}
 	if (result == TCP_ASK) /* its repetition is asked about again */
@@ -183,7 +184,7 @@ static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsi
 	if (from == SESSION_SERVER &&
 	    (s->state == SESSION_SYN_SENT || s->state == SESSION_UDP_ONE_WAY) &&
 	    sy_packet_is_unfinished(sy_frame(burst->mbuf[i]), v)) {
-		sy_burst_drop(w, burst, i, SY_DROP_UNFINISHED_CHECKSUM);
+		session_packet_drop(w, burst, i, s, SY_DROP_UNFINISHED_CHECKSUM);
 		return false;
 	}
 	if (v->proto == SY_PROTO_UDP &&
@@ -201,7 +202,7 @@ static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsi
 	enum tcp_result result = slow_advance_tcp(w, burst, i);
 	switch (result) {
 	case TCP_DROP:
-		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+		session_packet_drop(w, burst, i, s, SY_DROP_BAD_TCP_STATE);
 		return false;
 	case TCP_ASK:
 	case TCP_AGAIN:

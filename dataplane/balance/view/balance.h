@@ -117,6 +117,7 @@ struct balance_worker {
 	struct server_share *share; /* by server id */
 	struct scheduler_state scheduler;
 	struct service_counts *counts; /* by service id */
+	struct service_drops *drops;   /* likewise: path/service_drop.h */
 	uint64_t slot_packets[SY_SLOTS];
 	uint64_t swept_ns;                  /* when the last sweep slice ended */
 	uint64_t passes;                    /* whole sweeps over all slots. readers: acquire */

@@ -24,6 +24,12 @@ struct service_counts {
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(sizeof(struct service_counts) == SY_CACHE_LINE, "one line a service and worker");
 
+/* Dropped packets of a service, by reason: 20 000 services take 13 MB of a worker's address space,
+ * and memory only where something was dropped. */
+struct service_drops {
+	uint64_t packets[SY_DROP_COUNT];
+};
+
 static inline enum refusal refusal_of(enum sy_drop reason)
 {
 	switch (reason) {
