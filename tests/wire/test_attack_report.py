@@ -3,7 +3,9 @@
 of other tests would have become what is usual. Each test has kinds and services of its own, so what
 is usual is waited for once."""
 
+import json
 import os
+import re
 
 import pytest
 
@@ -62,6 +64,13 @@ def test_a_flood_is_reported(stage):
     wait_until(
         lambda: stage.accounting.dropped().get("no-session", 0) >= sent, "all of them were dropped"
     )
+    view = json.loads(stage.steelyard.cli("describe", "service", "web4", "-o", "json"))
+    (drop,) = [one for one in view["drops"] if one["name"] == "no-session"]
+    assert drop["packets"] >= sent
+    assert not stage.steelyard.service("dns6").get("drops")
+    text = stage.lab["forwarder"].ns.run(scrape)
+    metric = r'steelyard_service_drops_packets_total\{.*service="web4".*reason="no-session"\} (\d+)'
+    assert int(re.search(metric, text)[1]) >= sent
 
 
 def test_a_flood_that_the_syn_defence_answers_is_reported(stage):

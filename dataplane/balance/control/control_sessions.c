@@ -66,12 +66,20 @@ struct listing {
 	struct copy copy;
 };
 
+/* Returns whether the client has shown that it receives what is sent to it. A session that was
+ * reset or killed may have been half open before. */
+static bool state_is_validated(uint8_t state)
+{
+	return !session_state_is_unproven(state) && state != SESSION_RESET &&
+	       state != SESSION_DYING;
+}
+
 static bool filter_admits(const struct filter *f, const struct session *s, const struct endpoint *e)
 {
 	if (f->by_client && ((s->client.d[0] ^ f->client.d[0]) & f->mask.d[0] ||
 	                     (s->client.d[1] ^ f->client.d[1]) & f->mask.d[1]))
 		return false;
-	if (f->validated && session_state_is_unproven(s->state))
+	if (f->validated && !state_is_validated(s->state))
 		return false;
 	return !f->by_service ||
 	       (f->service.vport == e->first_port && f->service.last_port == e->last_port &&

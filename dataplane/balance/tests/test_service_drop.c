@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Drops count under their service, by reason, and with it they go. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "flows.h"
+
+#define TCP4 0 /* services of flows.h */
+#define UDP4 1
+
+/* Returns what ListServices has of a service and a reason. */
+static uint64_t dropped(struct flows *f, unsigned service, enum sy_drop reason)
+{
+	Steelyard__Forwarder__V1__ListServicesRequest list =
+	        STEELYARD__FORWARDER__V1__LIST_SERVICES_REQUEST__INIT;
+	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	uint64_t packets = 0;
+	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SERVICES;
+	q.list_services = &list;
+	pb_response *response = harness_request(&f->harness, &q);
+	assert_null(response->error);
+	for (size_t i = 0; i < response->list_services->n_services; i++) {
+		const Steelyard__Forwarder__V1__ServiceStats *s =
+		        response->list_services->services[i];
+		struct sy_addr vip;
+		sy_addr_from_bytes(s->service->key->vip.data, s->service->key->vip.len, &vip);
+		if (!sy_addr_equal(&vip, &f->service[service].vip) ||
+		    s->service->key->port != ntohs(f->service[service].vport))
+			continue;
+		for (size_t n = 0; n < s->n_drops; n++) {
+			assert_true(s->drops[n]->packets > 0);
+			if (!strcmp(s->drops[n]->name, sy_drop_name(reason)))
+				packets = s->drops[n]->packets;
+		}
+	}
+	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
+	return packets;
+}
+
+/* An ACK of no connection. */
+static void stray_send(struct flows *f, uint16_t port)
+{
+	const struct service_key *key = &f->service[TCP4];
+	const struct sy_tuple t = {harness_addr("198.18.0.9"), key->vip, htons(port), key->vport,
+	                           key->proto};
+	struct frame in, out;
+	flows_frame(f, &in, &t, SY_TCP_ACK, 1, 20);
+	assert_false(flows_through(f, HARNESS_WAN, &in, &out));
+}
+
+/* Leaves a frame of IPv4 a TTL of 1. */
+static void ttl_end(struct frame *frame)
+{
+	struct sy_view v;
+	assert_int_equal(sy_packet_parse(frame->bytes, frame->len, &v), SY_DROP_NONE);
+	struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame->bytes + v.l3);
+	ip->checksum = sy_csum_apply(ip->checksum,
+	                             sy_csum_delta(htons((uint16_t)(ip->ttl << 8)), htons(1 << 8)));
+	ip->ttl = 1;
+}
+
+static void test_counts(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	assert_int_equal(dropped(f, TCP4, SY_DROP_NO_SESSION), 0);
+	for (uint16_t n = 0; n < 3; n++)
+		stray_send(f, (uint16_t)(1000 + n));
+	assert_int_equal(dropped(f, TCP4, SY_DROP_NO_SESSION), 3);
+	assert_int_equal(dropped(f, TCP4, SY_DROP_NO_SERVER), 0);
+	assert_int_equal(dropped(f, UDP4, SY_DROP_NO_SESSION), 0);
+
+	/* Of a session, and of a packet that begins none: its TTL ends here. */
+	flow_open(f, &flow, TCP4, 2000);
+	ttl_end(&flow.in[SESSION_CLIENT]);
+	flow_check_dropped(f, &flow, SY_DROP_TTL_EXPIRED);
+	assert_int_equal(dropped(f, TCP4, SY_DROP_TTL_EXPIRED), 1);
+	ttl_end(&flow.in[SESSION_SERVER]);
+	struct frame out;
+	assert_false(flows_through(f, HARNESS_LAN, &flow.in[SESSION_SERVER], &out));
+	assert_int_equal(dropped(f, TCP4, SY_DROP_TTL_EXPIRED), 2);
+	assert_int_equal(dropped(f, UDP4, SY_DROP_TTL_EXPIRED), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(test_counts, flows_setup, flows_teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
