@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -37,28 +38,20 @@ func (a *app) nfvCommand() *cobra.Command {
 }
 
 func (a *app) nfvRequestCommand() *cobra.Command {
-	b := &pb.Balancing{Virtual: &pb.VirtualService{}}
-	var vip, settings, wait string
-	var reals []string
+	b := &pb.Balancing{}
+	var protocol, settings, wait string
+	var services []serviceFlag // in their order on the command line
 	command := &cobra.Command{
 		Use: "request ID", Short: "Ask for a service to be balanced", Args: args(1, 1),
 		Long: "The controller records the request, picks a forwarder, configures it, and hands out a route, which you set and confirm (`steelyard nfv route-set`). If no " +
 			"forwarder fits, the request is `needs-forwarder` until one comes. Asking again with the same ID and contents has no effect. " +
 			"`steelyard describe request` shows how far it is, and why the service is where it is.",
-		Example: "steelyard nfv request web --vip 10.9.0.80:80 --real 10.1.0.21:8080 --real 10.1.0.22:8080,weight=3 --settings web.yaml --wait routing",
+		Example: "  steelyard nfv request web --vip 10.9.0.80:80 --real 10.1.0.21:8080 --real 10.1.0.22:8080,weight=3 --settings web.yaml --wait routing\n" +
+			"  steelyard nfv request shop --vip 10.9.0.81:80 --real 10.1.0.21:8080 --vip 10.9.0.81:443 --real 10.1.0.21:8443",
 		RunE: func(c *cobra.Command, ids []string) error {
 			b.Id, b.Project = ids[0], a.project
-			address, err := netip.ParseAddrPort(vip)
-			if err != nil {
-				return fmt.Errorf("--vip: %q is not an address with a port: write one like 10.9.0.80:80 or [fd00::80]:80", vip)
-			}
-			b.Virtual.Vip, b.Virtual.Vport = address.Addr().String(), uint32(address.Port())
-			for _, text := range reals {
-				r, err := parseReal(text)
-				if err != nil {
-					return err
-				}
-				b.Virtual.RealServices = append(b.Virtual.RealServices, r)
+			if err := parseServices(b, protocol, services); err != nil {
+				return err
 			}
 			if settings != "" {
 				data, err := os.ReadFile(settings)
@@ -81,9 +74,9 @@ func (a *app) nfvRequestCommand() *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&vip, "vip", "", "`address:port` to which clients connect")
-	flags.StringVar(&b.Virtual.Protocol, "protocol", "tcp", "tcp or `udp`")
-	flags.StringArrayVar(&reals, "real", nil, "`address:port` of a real service, and ,weight=N; may be repeated")
+	flags.Var(&flagOrder{&services, true}, "vip", "`address:port` to which clients connect; may be repeated for more ports of the same address, each followed by its --real, and have udp/ or tcp/ in front")
+	flags.StringVar(&protocol, "protocol", "tcp", "tcp or `udp`, of each --vip that does not say so itself")
+	flags.Var(&flagOrder{&services, false}, "real", "`address:port` of a real service of the last --vip before it, and ,weight=N; may be repeated")
 	flags.StringVar(&settings, "settings", "", "`file` with more keys of the service, such as mode, scheduler, health, load: see steelyard.yaml(5)")
 	flags.StringVar(&b.Group, "group", "", "`name` of a group whose services are on different forwarders")
 	flags.BoolVar(&b.Spare, "spare", false, "only where the loss of any one forwarder could be made up by the others (N+1)")
@@ -92,6 +85,61 @@ func (a *app) nfvRequestCommand() *cobra.Command {
 	_ = command.MarkFlagRequired("vip")
 	a.outputFlag(command)
 	return command
+}
+
+// serviceFlag is a --vip or a --real.
+type serviceFlag struct {
+	vip  bool
+	text string
+}
+
+// flagOrder is the value of both flags, which keeps their order.
+type flagOrder struct {
+	to  *[]serviceFlag
+	vip bool
+}
+
+func (f *flagOrder) String() string { return "" }
+func (f *flagOrder) Type() string   { return "stringArray" }
+func (f *flagOrder) Set(text string) error {
+	*f.to = append(*f.to, serviceFlag{f.vip, text})
+	return nil
+}
+
+// parseServices reads all --vip and --real into a request. With one --vip, their order is free.
+func parseServices(b *pb.Balancing, protocol string, flags []serviceFlag) error {
+	var all []*pb.VirtualService
+	var early []*pb.RealService // before the first --vip
+	for _, flag := range flags {
+		if !flag.vip {
+			r, err := parseReal(flag.text)
+			if err != nil {
+				return err
+			}
+			if len(all) == 0 {
+				early = append(early, r)
+			} else {
+				last := all[len(all)-1]
+				last.RealServices = append(last.RealServices, r)
+			}
+			continue
+		}
+		of, rest, found := strings.Cut(flag.text, "/")
+		if !found {
+			of, rest = protocol, flag.text
+		}
+		address, err := netip.ParseAddrPort(rest)
+		if err != nil {
+			return fmt.Errorf("--vip: %q is not an address with a port: write one like 10.9.0.80:80, [fd00::80]:80 or udp/10.9.0.80:53", flag.text)
+		}
+		all = append(all, &pb.VirtualService{Protocol: of, Vip: address.Addr().String(), Vport: uint32(address.Port())})
+	}
+	if len(all) > 1 && len(early) > 0 {
+		return errors.New("--real before the first of several --vip: write each --vip, and behind it its --real")
+	}
+	all[0].RealServices = append(early, all[0].RealServices...)
+	b.Virtual, b.More = all[0], all[1:]
+	return nil
 }
 
 // parseReal reads "10.1.0.22:8080,weight=3".
@@ -233,12 +281,20 @@ type requestView struct {
 	Error        string             `json:"error"`
 	Route        *routeView         `json:"route"` // null: none yet
 	Reals        []realView         `json:"real_services"`
+	More         []virtualView      `json:"more"` // further services of the VIP
 	History      []requestEventView `json:"history"`
 	Revision     int64              `json:"revision"`
 	AskedMs      uint64             `json:"asked_unix_ms"`
 	ChangedMs    uint64             `json:"changed_unix_ms"`
 	Warnings     []string           `json:"warnings,omitempty"`
 	Predecessors []string           `json:"predecessors"`
+}
+
+type virtualView struct {
+	Key      string     `json:"key"`
+	Protocol string     `json:"protocol"`
+	VPort    uint32     `json:"vport"`
+	Reals    []realView `json:"real_services"`
 }
 
 type routeView struct {
@@ -286,17 +342,35 @@ func viewRequest(s *pb.Status) requestView {
 	if r := s.GetRoute(); r != nil {
 		v.Route = &routeView{r.GetGeneration(), r.GetDestination(), r.GetNextHop(), r.GetForwarder(), r.GetWithdraw(), r.GetConfirmed()}
 	}
-	for _, r := range virtual.GetRealServices() {
-		real := realView{Key: r.GetKey(), Protocol: r.GetProtocol(), DIP: r.GetDip(), DPort: r.GetDport(), Weight: r.GetWeight(), Health: r.GetHealth()}
-		if r.GetReserved() != nil {
-			real.Reserved = &rangeView{r.GetReserved().GetFrom(), r.GetReserved().GetTo()}
-		}
-		v.Reals = append(v.Reals, real)
+	v.Reals, v.More = viewReals(virtual), []virtualView{}
+	for _, more := range w.GetMore() {
+		v.More = append(v.More, virtualView{more.GetKey(), more.GetProtocol(), more.GetVport(), viewReals(more)})
 	}
 	for _, e := range s.GetHistory() {
 		v.History = append(v.History, requestEventView{e.GetAtUnixMs(), stateName(e.GetState()), e.GetDetail()})
 	}
 	return v
+}
+
+func viewReals(of *pb.VirtualService) []realView {
+	views := []realView{}
+	for _, r := range of.GetRealServices() {
+		real := realView{Key: r.GetKey(), Protocol: r.GetProtocol(), DIP: r.GetDip(), DPort: r.GetDport(), Weight: r.GetWeight(), Health: r.GetHealth()}
+		if r.GetReserved() != nil {
+			real.Reserved = &rangeView{r.GetReserved().GetFrom(), r.GetReserved().GetTo()}
+		}
+		views = append(views, real)
+	}
+	return views
+}
+
+// vipText has the VIP with all its ports.
+func (v requestView) vipText() string {
+	text := v.Protocol + " " + net.JoinHostPort(v.VIP, strconv.Itoa(int(v.VPort)))
+	for _, more := range v.More {
+		text += fmt.Sprintf(", %s %d", more.Protocol, more.VPort)
+	}
+	return text
 }
 
 // news is what was said last about a request.
@@ -353,7 +427,7 @@ func (a *app) getRequests(ctx context.Context, removed bool) error {
 			if v.Error != "" {
 				why = v.Error
 			}
-			t.add(v.ID, v.Project, v.paint(), v.Protocol+" "+net.JoinHostPort(v.VIP, strconv.Itoa(int(v.VPort))), forwarder, v.Route.text(), why)
+			t.add(v.ID, v.Project, v.paint(), v.vipText(), forwarder, v.Route.text(), why)
 		}
 		a.print(t)
 	})
@@ -383,7 +457,14 @@ func (a *app) showRequest(s *pb.Status) error {
 		if v.Error != "" {
 			a.pair("Error", a.paint(cell{v.Error, red}))
 		}
-		a.pair("Virtual", fmt.Sprintf("%s %s, key %s", v.Protocol, net.JoinHostPort(v.VIP, strconv.Itoa(int(v.VPort))), v.Key))
+		all := append([]virtualView{{v.Key, v.Protocol, v.VPort, v.Reals}}, v.More...)
+		for i, one := range all {
+			name := ""
+			if i == 0 {
+				name = "Virtual"
+			}
+			a.pair(name, fmt.Sprintf("%s %s, key %s", one.Protocol, net.JoinHostPort(v.VIP, strconv.Itoa(int(one.VPort))), one.Key))
+		}
 		a.pair("Forwarder", orDash(v.Forwarder))
 		if v.Leaving != "" {
 			a.pair("", v.Leaving+" has it too, until the new route is set")
@@ -404,16 +485,18 @@ func (a *app) showRequest(s *pb.Status) error {
 			a.pair("For", strings.Join(v.Predecessors, ", "))
 		}
 		fmt.Fprintln(a.out)
-		reals := &table{columns: []column{left("REAL SERVICE"), right("WEIGHT"), left("HEALTH"), left("RESERVED"), left("KEY")}}
-		for _, r := range v.Reals {
-			health, reserved := cell{"-", dim}, "-"
-			if r.Reserved != nil {
-				reserved = fmt.Sprintf("[%.3f, %.3f)", r.Reserved.From, r.Reserved.To)
-				if health = (cell{"1", green}); r.Health == 0 {
-					health = cell{"0", red}
+		reals := &table{columns: []column{right("PORT"), left("REAL SERVICE"), right("WEIGHT"), left("HEALTH"), left("RESERVED"), left("KEY")}}
+		for _, one := range all {
+			for _, r := range one.Reals {
+				health, reserved := cell{"-", dim}, "-"
+				if r.Reserved != nil {
+					reserved = fmt.Sprintf("[%.3f, %.3f)", r.Reserved.From, r.Reserved.To)
+					if health = (cell{"1", green}); r.Health == 0 {
+						health = cell{"0", red}
+					}
 				}
+				reals.add(one.VPort, net.JoinHostPort(r.DIP, strconv.Itoa(int(r.DPort))), r.Weight, health, reserved, r.Key)
 			}
-			reals.add(net.JoinHostPort(r.DIP, strconv.Itoa(int(r.DPort))), r.Weight, health, reserved, r.Key)
 		}
 		a.print(reals)
 		fmt.Fprintln(a.out)

@@ -71,6 +71,14 @@ func TestNFVByCommands(t *testing.T) {
 	if out := s.must("get placement -o yaml"); !strings.Contains(out, "\nforwarders:\n  - name: f1\n    serves: true\n") {
 		t.Error(out)
 	}
+	s.must("nfv request shop --vip 10.9.0.81:80 --real 10.1.0.21:8080 --vip 10.9.0.81:443 --real 10.1.0.21:8443 --vip udp/10.9.0.81:443 --settings " + settings)
+	if out := s.must("get requests"); !strings.Contains(out, "tcp 10.9.0.81:80, tcp 443, udp 443") {
+		t.Error(out)
+	}
+	if out := s.must("describe request shop"); !strings.Contains(out, "udp 10.9.0.81:443, key") || !strings.Contains(out, "443  10.1.0.21:8443") {
+		t.Error(out)
+	}
+	s.must("nfv delete shop")
 	s.must("nfv delete web")
 	s.until(func() bool { return strings.Contains(s.must("get requests"), "withdrawing") })
 	s.must("nfv route-set web")
@@ -79,13 +87,14 @@ func TestNFVByCommands(t *testing.T) {
 		t.Error(out)
 	}
 	for line, want := range map[string]string{
-		"nfv request web --vip 10.9.0.80:80 --real 10.1.0.21:8080": "asks for something else",
-		"nfv request b --vip 10.9.0.80":                            "is not an address with a port",
-		"nfv request b --vip 10.9.0.80:80 --real 10.1.0.21":        "is not an address with a port",
-		"nfv request b --vip 10.9.0.80:80 --real 10.1.0.21:1,w=1":  "is not weight=N",
-		"nfv request b --vip 10.9.0.80:80 --wait done":             "is no state",
-		"describe request none":                                    `there is no request "none"`,
-		"nfv route-set none":                                       `there is no request "none"`,
+		"nfv request web --vip 10.9.0.80:80 --real 10.1.0.21:8080":             "asks for something else",
+		"nfv request b --real 10.1.0.21:1 --vip 10.9.0.82:1 --vip 10.9.0.82:2": "write each --vip, and behind it its --real",
+		"nfv request b --vip 10.9.0.80":                                        "is not an address with a port",
+		"nfv request b --vip 10.9.0.80:80 --real 10.1.0.21":                    "is not an address with a port",
+		"nfv request b --vip 10.9.0.80:80 --real 10.1.0.21:1,w=1":              "is not weight=N",
+		"nfv request b --vip 10.9.0.80:80 --wait done":                         "is no state",
+		"describe request none":                                                `there is no request "none"`,
+		"nfv route-set none":                                                   `there is no request "none"`,
 	} {
 		if code, _, errOut := s.run(strings.Fields(line)...); code == 0 || !strings.Contains(errOut, want) {
 			t.Errorf("%s: [%d] %s", line, code, errOut)

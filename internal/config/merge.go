@@ -25,6 +25,10 @@ func Merge(base []byte, parts []Part) ([]byte, error) {
 	if root == nil {
 		return nil, d.result()
 	}
+	if merged := entryOf(root, mergeKey); merged != nil { // its services would give way to those that are added
+		d.fail(positionOf(merged), mergeKey, "the file itself merges nothing where projects add services: write its keys out")
+		return nil, d.result()
+	}
 	services := entryOf(root, "services")
 	if services == nil {
 		services = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}

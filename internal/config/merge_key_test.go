@@ -128,6 +128,9 @@ func TestMergeOfPartsWithAnchors(t *testing.T) {
 			t.Errorf("services %s", got)
 		}
 	}
+	if _, err := Merge([]byte("version: 1\nx-b: &b { services: [] }\n<<: *b\n"), []Part{part("shop", "10.0.0.81")}); err == nil || !strings.Contains(err.Error(), "write its keys out") {
+		t.Errorf("the base's merged services are lost: %v", err)
+	}
 	var text strings.Builder
 	text.WriteString("version: 1\nx-a: &a [x,x,x,x,x,x,x,x]\n")
 	for name := 'b'; name <= 'j'; name++ {

@@ -43,7 +43,14 @@ type request struct {
 	broken error     // it cannot be decoded
 }
 
-func (r *request) name() string { return r.wanted.GetProject() + "." + r.id }
+// names are those of the request's services at forwarders.
+func (r *request) names() []string {
+	names := nfv.ServiceNames(r.wanted)
+	for i, name := range names {
+		names[i] = r.wanted.GetProject() + "." + name
+	}
+	return names
+}
 
 // copy returns a record that can be changed without changing this one.
 func (r *request) copy() *nfv.Record {
@@ -207,8 +214,10 @@ func (p *picture) service(r *request, wall, now time.Time) placement.Service {
 	if s.Group != "" {
 		s.Group = r.wanted.GetProject() + "." + s.Group
 	}
-	if traffic, ok := p.loads[s.At].Services[r.name()]; ok {
-		s.Part = traffic.Part
+	for _, name := range r.names() {
+		if traffic, ok := p.loads[s.At].Services[name]; ok && traffic.Part >= 0 {
+			s.Part = max(s.Part, 0) + traffic.Part
+		}
 	}
 	return s
 }

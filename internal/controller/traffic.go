@@ -14,6 +14,7 @@ import (
 	"steelyard/internal/cluster"
 	agentpb "steelyard/internal/gen/agentpb"
 	pb "steelyard/internal/gen/nfvpb"
+	"steelyard/internal/nfv"
 
 	"connectrpc.com/connect"
 )
@@ -27,8 +28,9 @@ const (
 
 // asked is where the service of a request is.
 type asked struct {
-	forwarder, service string
-	waits              bool // for its first session
+	forwarder string
+	services  []string
+	waits     bool // for its first session
 }
 
 // requested are the services of requests at a forwarder, in order.
@@ -48,16 +50,19 @@ func (s *Server) seeRequest(event cluster.Event) {
 	id := nameOf(event.Key, keyRequests)
 	delete(s.asked, id)
 	var r struct {
-		State     pb.State `json:"state"`
-		Forwarder string   `json:"forwarder"`
-		Wanted    struct {
-			Project string `json:"project"`
-		} `json:"wanted"`
+		State     pb.State        `json:"state"`
+		Forwarder string          `json:"forwarder"`
+		Wanted    json.RawMessage `json:"wanted"`
 	}
 	if event.Deleted || json.Unmarshal(event.Value, &r) != nil || r.Forwarder == "" || r.State == pb.State_STATE_FAILED {
 		return
 	}
-	s.asked[id] = asked{r.Forwarder, r.Wanted.Project + "." + id, r.State == pb.State_STATE_ROUTED}
+	record := request{Record: &nfv.Record{Wanted: r.Wanted}, id: id}
+	var err error
+	if record.wanted, err = record.Balancing(); err != nil {
+		return // the leader logs it
+	}
+	s.asked[id] = asked{r.Forwarder, record.names(), r.State == pb.State_STATE_ROUTED}
 }
 
 func (s *Server) requestedOf(forwarder string) requested {
@@ -67,9 +72,9 @@ func (s *Server) requestedOf(forwarder string) requested {
 		switch {
 		case one.forwarder != forwarder:
 		case one.waits:
-			of.waiting = append(of.waiting, one.service)
+			of.waiting = append(of.waiting, one.services...)
 		default:
-			of.others = append(of.others, one.service)
+			of.others = append(of.others, one.services...)
 		}
 	}
 	s.mu.Unlock()

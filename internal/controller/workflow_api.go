@@ -129,25 +129,26 @@ func (w workflowService) RequestBalancing(ctx context.Context, request *connect.
 	return connect.NewResponse(response), nil
 }
 
-// holder is the request that has a VIP. A route leads to a VIP as a whole, so that two requests cannot share one.
+// holder is the request that has a VIP. A route leads to a VIP as a whole, so that two requests cannot share one: one request has all ports.
 type holder struct {
-	Project string `json:"project"`
-	Request string `json:"request"`
-	Servers uint32 `json:"servers,omitempty"`
+	Project  string `json:"project"`
+	Request  string `json:"request"`
+	Servers  uint32 `json:"servers,omitempty"`
+	Services uint32 `json:"services,omitempty"` // 0: one
 }
 
 // claim adds to a transaction what a new request takes: its VIP, and its project.
 func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb.Balancing) error {
-	vip, servers := wanted.GetVirtual().GetVip(), uint32(len(wanted.GetVirtual().GetRealServices()))
+	vip, own := wanted.GetVirtual().GetVip(), usage{Services: uint32(len(nfv.Services(wanted))), Servers: uint32(nfv.Reals(wanted))}
 	has, held, err := read[holder](ctx, w.server.store, keyVIPs+vip)
 	if err != nil {
 		return err
 	}
 	if held.Revision != 0 {
 		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("the request %s of the project %s has %s already: a VIP has one route, and so one request; "+
-			"ask for another VIP, or end that request first (`steelyard nfv delete %s`)", has.Request, has.Project, vip, has.Request))
+			"ask for several ports in one request (--vip several times), for another VIP, or end that request first (`steelyard nfv delete %s`)", has.Request, has.Project, vip, has.Request))
 	}
-	txn.Unchanged(held).Put(held.Key, encode(holder{wanted.GetProject(), wanted.GetId(), servers}), 0)
+	txn.Unchanged(held).Put(held.Key, encode(holder{wanted.GetProject(), wanted.GetId(), own.Servers, own.Services}), 0)
 	forgetMoving(txn, vip) // a controller of an older version leaves orders behind
 	p, entry, err := read[project](ctx, w.server.store, keyProjects+wanted.GetProject())
 	if err == nil && (entry.Revision != 0 || wanted.GetProject() == nfv.DefaultProject) {
@@ -160,14 +161,14 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 		return missing("there is no project %q: `steelyard get projects` lists them", wanted.GetProject())
 	case p.Workflow:
 		txn.Exists(entry.Key) // a file of the workflow may change it meanwhile, but nobody remove it
-		return w.quota(ctx, txn, wanted.GetProject(), servers, p)
+		return w.quota(ctx, txn, wanted.GetProject(), own, p)
 	case wanted.GetProject() == defaultProject || p.total().Services > 0:
 		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the project %s has services by files: requests need a project of their own, such as %s",
 			wanted.GetProject(), nfv.DefaultProject))
 	}
 	p.Workflow = true // for good, as long as the project is there
 	txn.Unchanged(entry).Put(entry.Key, encode(p), 0)
-	return w.quota(ctx, txn, wanted.GetProject(), servers, p)
+	return w.quota(ctx, txn, wanted.GetProject(), own, p)
 }
 
 // release adds to a transaction what a request gives back when it ends. Orders to drain its servers end with it.
@@ -180,9 +181,9 @@ func forgetMoving(txn *cluster.Txn, vip string) {
 	txn.DeleteAll(keyMoving+vip+"/").Put(keyForgotten+AllForwarders, nil, 0)
 }
 
-// quota refuses one more request of a project that has too many, or too many servers. It counts requests, not what is in files: one that
+// quota refuses one more request of a project that has too many services, or too many servers. It counts those of requests, not what is in files: one that
 // moves is in two.
-func (w workflowService) quota(ctx context.Context, txn *cluster.Txn, name string, servers uint32, p project) error {
+func (w workflowService) quota(ctx context.Context, txn *cluster.Txn, name string, own usage, p project) error {
 	held, revision, err := w.server.store.List(ctx, keyVIPs)
 	if err != nil {
 		return unavailable(err)
@@ -191,12 +192,13 @@ func (w workflowService) quota(ctx context.Context, txn *cluster.Txn, name strin
 	if err != nil {
 		return err
 	}
-	if may := cmp.Or(p.MaxServices, maxOpenRequests); open.Services >= may {
-		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the project %s has %d requests, its quota is %d services: end some, or have it raised", name, open.Services, may))
+	if may := cmp.Or(p.MaxServices, maxOpenRequests); open.Services+own.Services > may {
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the requests of the project %s have %d services, with this one %d, its quota is %d: end some, or have it raised",
+			name, open.Services, open.Services+own.Services, may))
 	}
-	if p.MaxServers > 0 && open.Servers+servers > p.MaxServers {
+	if p.MaxServers > 0 && open.Servers+own.Servers > p.MaxServers {
 		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the requests of the project %s have %d servers, with this one %d, its quota is %d: end some, or have it raised",
-			name, open.Servers, open.Servers+servers, p.MaxServers))
+			name, open.Servers, open.Servers+own.Servers, p.MaxServers))
 	}
 	if p.MaxServices > 0 || p.MaxServers > 0 { // of several that come at once, each is counted
 		txn.NoneSince(keyVIPs, revision)
@@ -204,7 +206,7 @@ func (w workflowService) quota(ctx context.Context, txn *cluster.Txn, name strin
 	return nil
 }
 
-// requestsOf counts the requests of a project that have not ended, by the VIPs that are held, and their servers.
+// requestsOf counts the services of a project's requests that have not ended, by the VIPs that are held, and their servers.
 func requestsOf(project string, held []cluster.Entry) (usage, error) {
 	var open usage
 	for _, entry := range held {
@@ -213,7 +215,7 @@ func requestsOf(project string, held []cluster.Entry) (usage, error) {
 			return usage{}, err
 		}
 		if has.Project == project {
-			open.Services++
+			open.Services += max(has.Services, 1)
 			open.Servers += has.Servers
 		}
 	}
@@ -293,8 +295,11 @@ func (w workflowService) GetBalancing(ctx context.Context, request *connect.Requ
 		return nil, err
 	}
 	if forwarder := record.Forwarder; forwarder != "" && record.State != pb.State_STATE_CONFIGURING {
-		if err := w.server.fill(ctx, status.Wanted, forwarder, wanted.GetProject()+"."+wanted.GetId()); err != nil {
-			status.Warnings = append(status.Warnings, "health and ranges are not known: "+messageOf(err))
+		for n, name := range nfv.ServiceNames(wanted) {
+			if err := w.server.fill(ctx, nfv.Services(status.Wanted)[n], forwarder, wanted.GetProject()+"."+name); err != nil {
+				status.Warnings = append(status.Warnings, "health and ranges are not known: "+messageOf(err))
+				break
+			}
 		}
 	}
 	return connect.NewResponse(&pb.GetBalancingResponse{Status: status}), nil
@@ -323,7 +328,7 @@ func (s *Server) agentOf(ctx context.Context, forwarder string) (agentpbconnect.
 }
 
 // fill adds what the forwarder says of a service: the health of its real services, and their ranges.
-func (s *Server) fill(ctx context.Context, b *pb.Balancing, forwarder, name string) error {
+func (s *Server) fill(ctx context.Context, v *pb.VirtualService, forwarder, name string) error {
 	ctx, cancel := stall.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	agent, mark, err := s.agentOf(ctx, forwarder)
@@ -339,7 +344,7 @@ func (s *Server) fill(ctx context.Context, b *pb.Balancing, forwarder, name stri
 	if len(response.Msg.GetServices()) != 1 {
 		return errors.New("the forwarder does not have it")
 	}
-	fillRanges(b.GetVirtual(), response.Msg.GetServices()[0].GetServers())
+	fillRanges(v, response.Msg.GetServices()[0].GetServers())
 	return nil
 }
 

@@ -252,7 +252,8 @@ func (w *world) Confirmed(forwarder string, revision int64) (bool, error) {
 }
 
 func (w *world) Sessions(forwarder string) bool {
-	return w.picture.loads[forwarder].Services[w.of.name()].Created > 0
+	services := w.picture.loads[forwarder].Services
+	return slices.ContainsFunc(w.of.names(), func(name string) bool { return services[name].Created > 0 })
 }
 
 func (w *world) NextHop(forwarder string, family netip.Addr) string {

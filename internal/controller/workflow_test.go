@@ -287,7 +287,7 @@ func drive(l *lab, led *leader, id string, steps int) bool {
 			l.confirm(id, known.Route.Generation)
 			continue
 		case known.State == pb.State_STATE_ROUTED:
-			led.picture.loads["f1"] = measured{Services: map[string]traffic{known.name(): {Created: 1}}}
+			led.picture.loads["f1"] = measured{Services: map[string]traffic{known.names()[0]: {Created: 1}}}
 		case known.State == pb.State_STATE_SERVING && !known.Deleted:
 			l.remove(id)
 			continue
@@ -447,4 +447,84 @@ func TestWhoMayRequest(t *testing.T) {
 	if list, err := viewer.ListBalancings(t.Context(), connect.NewRequest(&pb.ListBalancingsRequest{})); err != nil || len(list.Msg.GetBalancings()) != 1 {
 		t.Errorf("%v, %v", list, err)
 	}
+}
+
+// One request has several ports of a VIP, and both protocols: one route, one forwarder, one end. A second request for the VIP is refused, and the
+// refusal says so.
+func TestSeveralPortsOfAVIP(t *testing.T) {
+	l := newLab(t, 0)
+	l.tune = quick
+	l.addController()
+	admin := l.controllers[0].admin
+	var created atomic.Uint64
+	l.before = func(f *dptest.Forwarder) {
+		f.Traffic = func(key *forwarderpb.ServiceKey, _ *forwarderpb.Server) *forwarderpb.Traffic {
+			if key.GetPort() != 443 {
+				return &forwarderpb.Traffic{}
+			}
+			return &forwarderpb.Traffic{SessionsCreated: created.Load()}
+		}
+	}
+	f1 := l.addReady("f1")
+	shop := balancing("shop", 80)
+	shop.More = []*pb.VirtualService{
+		{Vport: 443, Settings: "scheduler: rr", RealServices: []*pb.RealService{{Dip: "10.1.0.21", Dport: 8443}}},
+		{Vip: "10.9.0.80", Vport: 443, Protocol: "udp", RealServices: []*pb.RealService{{Dip: "10.1.0.21", Dport: 8443}}},
+	}
+	l.request(shop)
+	if got := l.request(shop); !got.GetExisted() {
+		t.Error("the same request is another one")
+	}
+	s := l.awaitState("shop", pb.State_STATE_ROUTING, nil)
+	if r := s.GetRoute(); r.GetDestination() != "10.9.0.80/32" || r.GetGeneration() != 1 {
+		t.Errorf("%v", r)
+	}
+	if !serves(f1, 80) || f1.Server("10.9.0.80:443", "10.1.0.21:8443") == nil {
+		t.Error("the forwarder does not have both")
+	}
+	l.confirm("shop", 1)
+	l.awaitState("shop", pb.State_STATE_ROUTED, nil)
+	created.Store(1) // of a further port alone
+	l.awaitState("shop", pb.State_STATE_SERVING, nil)
+	got, err := admin.GetBalancing(t.Context(), connect.NewRequest(&pb.GetBalancingRequest{Id: "shop"}))
+	if err != nil || len(got.Msg.GetStatus().GetWarnings()) > 0 {
+		t.Fatal(err, got.Msg.GetStatus().GetWarnings())
+	}
+	for _, v := range got.Msg.GetStatus().GetWanted().GetMore() {
+		if v.GetKey() == "" || v.GetRealServices()[0].GetHealth() != 1 || v.GetRealServices()[0].GetReserved().GetTo() != 1 {
+			t.Errorf("%v", v)
+		}
+	}
+	other := balancing("other", 80)
+	other.Virtual.Vport = 8080
+	if _, err := admin.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: other})); connect.CodeOf(err) != connect.CodeAlreadyExists ||
+		!strings.Contains(err.Error(), "several ports in one request") {
+		t.Errorf("%v", err)
+	}
+	l.remove("shop")
+	l.confirm("shop", l.awaitState("shop", pb.State_STATE_WITHDRAWING, nil).GetRoute().GetGeneration())
+	l.awaitState("shop", pb.State_STATE_REMOVED, nil)
+	l.until("the forwarder drops both", func() bool { return !serves(f1, 80) && f1.Server("10.9.0.80:443", "10.1.0.21:8443") == nil })
+	l.request(other) // the VIP is free
+}
+
+// Each port counts against the quota of services, and all servers against that of servers.
+func TestPortsCountAgainstTheQuota(t *testing.T) {
+	l := newLab(t, 1)
+	admin := l.controllers[0].admin
+	set := func(services, servers uint32) {
+		if _, err := admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: &controllerpb.Project{Name: "nfv", MaxServices: services, MaxServers: servers}})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shop := balancing("shop", 80)
+	shop.More = []*pb.VirtualService{{Vport: 443, RealServices: []*pb.RealService{{Dip: "10.1.0.21", Dport: 8443}}}}
+	for want, quota := range map[string][2]uint32{"its quota is 1: ": {1, 0}, "its quota is 2: ": {2, 2}} {
+		set(quota[0], quota[1])
+		if _, err := admin.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: shop})); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	set(2, 3)
+	l.request(shop)
 }

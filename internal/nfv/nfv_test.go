@@ -325,7 +325,7 @@ func TestNormal(t *testing.T) {
 		"settings of 10.1.0.21":      func(b *pb.Balancing) { b.Virtual.RealServices[0].Settings = "weight: 7" },
 		"unknown key":                func(b *pb.Balancing) { b.Settings = "colour: red" },
 		"loopback":                   func(b *pb.Balancing) { b.Virtual.RealServices[0].Dip = "127.0.0.1" },
-		"anchors":                    func(b *pb.Balancing) { b.Settings = "health: &a { type: none }" },
+		"unknown anchor":             func(b *pb.Balancing) { b.Settings = "health: *a" },
 	} {
 		bad := wanted()
 		spoil(bad)
@@ -363,4 +363,33 @@ func FuzzSettings(f *testing.F) {
 			t.Errorf("%s, %v", text, err)
 		}
 	})
+}
+
+func TestServicesOfARequest(t *testing.T) {
+	of := func(more ...*pb.VirtualService) *pb.Balancing {
+		return &pb.Balancing{Id: "shop", Virtual: &pb.VirtualService{Vip: "10.9.0.80", Vport: 80}, More: more}
+	}
+	b, err := Normal(of(&pb.VirtualService{Vport: 443, Settings: "scheduler: rr"}, &pb.VirtualService{Vport: 80, Protocol: "udp"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names := strings.Join(ServiceNames(b), " "); names != "shop shop.tcp-443 shop.udp-80" || b.More[0].Vip != "10.9.0.80" || b.More[1].Key == b.Virtual.Key {
+		t.Errorf("%s: %v", names, b)
+	}
+	text, err := Text([]*pb.Balancing{b})
+	if err != nil || strings.Count(string(text), "scheduler: rr") != 1 || !strings.Contains(string(text), "name: shop.udp-80") {
+		t.Errorf("%v:\n%s", err, text)
+	}
+	for want, bad := range map[string]*pb.Balancing{
+		"one VIP":              of(&pb.VirtualService{Vip: "10.9.0.81", Vport: 443}),
+		"given twice":          of(&pb.VirtualService{Vport: 80}),
+		"0 is not a port":      of(&pb.VirtualService{}),
+		"no protocol":          of(&pb.VirtualService{Vport: 1, Protocol: "sctp"}),
+		"at most 64":           of(make([]*pb.VirtualService, 64)...),
+		"settings of shop.tcp": of(&pb.VirtualService{Vport: 1, Settings: "port: 3"}),
+	} {
+		if _, err := Normal(bad); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -101,37 +100,11 @@ func Key(protocol string, address netip.Addr, port uint16) string {
 // Normal checks a request, and returns it with what it leaves to others filled in.
 func Normal(wanted *pb.Balancing) (*pb.Balancing, error) {
 	b := proto.CloneOf(wanted)
-	v := b.GetVirtual()
-	if v == nil {
-		return nil, errors.New("the virtual service is missing")
-	}
 	if b.Project == "" {
 		b.Project = DefaultProject
 	}
-	if v.Protocol == "" {
-		v.Protocol = "tcp"
-	}
-	if v.Protocol != "tcp" && v.Protocol != "udp" {
-		return nil, fmt.Errorf("%q is no protocol: use tcp or udp", v.Protocol)
-	}
-	vip, err := address(v.Vip, v.Vport)
-	if err != nil {
-		return nil, fmt.Errorf("the virtual service: %w", err)
-	}
-	v.Vip, v.Key = vip.Addr().String(), Key(v.Protocol, vip.Addr(), vip.Port())
-	if len(v.RealServices) > maxReals {
-		return nil, fmt.Errorf("%d real services, at most %d are possible", len(v.RealServices), maxReals)
-	}
-	for i, r := range v.RealServices {
-		dip, err := address(r.GetDip(), r.GetDport())
-		if err != nil {
-			return nil, fmt.Errorf("real service %d: %w", i+1, err)
-		}
-		if r.Weight == 0 {
-			r.Weight = 1
-		}
-		r.Dip, r.Protocol, r.Key = dip.Addr().String(), v.Protocol, Key(v.Protocol, dip.Addr(), dip.Port())
-		r.Health, r.Reserved = 0, nil
+	if err := normalServices(b); err != nil {
+		return nil, err
 	}
 	if _, err := Text([]*pb.Balancing{b}); err != nil {
 		return nil, err

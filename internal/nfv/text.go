@@ -22,11 +22,13 @@ const maxSettings = 16 << 10
 func Text(services []*pb.Balancing) ([]byte, error) {
 	list := &yaml.Node{Kind: yaml.SequenceNode}
 	for _, b := range services {
-		node, err := serviceNode(b)
-		if err != nil {
-			return nil, err
+		for n, v := range Services(b) {
+			node, err := serviceNode(b, v, ServiceName(b, n))
+			if err != nil {
+				return nil, err
+			}
+			list.Content = append(list.Content, node)
 		}
-		list.Content = append(list.Content, node)
 	}
 	if len(services) == 0 {
 		list.Style = yaml.FlowStyle
@@ -44,15 +46,17 @@ func Text(services []*pb.Balancing) ([]byte, error) {
 	return out.Bytes(), encoder.Close()
 }
 
-func serviceNode(b *pb.Balancing) (*yaml.Node, error) {
-	v := b.GetVirtual()
+func serviceNode(b *pb.Balancing, v *pb.VirtualService, name string) (*yaml.Node, error) {
 	service := mapping()
-	put(service, "name", text(b.GetId()))
+	put(service, "name", text(name))
 	put(service, "vip", text(v.GetVip()))
 	put(service, "port", scalar(strconv.Itoa(int(v.GetVport()))))
 	put(service, "protocol", text(v.GetProtocol()))
 	if err := add(service, b.GetSettings(), "servers"); err != nil {
 		return nil, fmt.Errorf("settings of %s: %w", b.GetId(), err)
+	}
+	if err := add(service, v.GetSettings(), "servers"); err != nil {
+		return nil, fmt.Errorf("settings of %s: %w", name, err)
 	}
 	servers := &yaml.Node{Kind: yaml.SequenceNode}
 	for _, r := range v.GetRealServices() {
