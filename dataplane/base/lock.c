@@ -15,7 +15,7 @@
 #define STEP_NS      UINT64_C(5000000)
 #define GRACE_NS     UINT64_C(50000000)    /* between the delivery of SIGKILL and PF_EXITING */
 #define DYING_MAX_NS UINT64_C(30000000000) /* to unmap tables of many GB on a busy host */
-#define PF_EXITING   0x4                   /* linux/sched.h; in field 9 of /proc/PID/stat */
+#define PF_EXITING   0x4                   /* the kernel's; in field 9 of /proc/PID/stat */
 
 /* Returns whether a thread group exits: proc(5), the state and the flags behind the name. */
 static bool stat_is_exiting(int pid)

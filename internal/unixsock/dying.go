@@ -18,7 +18,7 @@ const (
 	dyingStep  = 10 * time.Millisecond
 	dyingGrace = 100 * time.Millisecond // between the delivery of SIGKILL and the flag
 	dyingMax   = 30 * time.Second       // to unmap the memory of a large process on a busy host
-	pfExiting  = 0x4                    // linux/sched.h
+	pfExiting  = 0x4                    // the kernel's; in field 9 of /proc/PID/stat
 	sigkillBit = 1 << (syscall.SIGKILL - 1)
 )
 
