@@ -62,6 +62,9 @@ void options_help(void)
 	       "  --instance NAME            name of this forwarder on this machine (main)\n"
 	       "  --seccomp on|trap|off      system call filters; trap ends the process by a call\n"
 	       "                             that is not allowed: for tests (on)\n"
+	       "  --probe on|off             ask the network whether another host has a new VIP "
+	       "or\n"
+	       "                             local address, before it is claimed (on)\n"
 	       "  --sweep SECONDS            how often all kernel state that the forwarder relies "
 	       "on\n"
 	       "                             is verified, besides at each event (30)\n"
@@ -134,6 +137,7 @@ enum option_id {
 	OPT_LOG,
 	OPT_SECCOMP,
 	OPT_SWEEP,
+	OPT_PROBE,
 	OPT_RELEASE,
 	OPT_CLEANUP,
 	OPT_INHERIT,
@@ -163,6 +167,7 @@ static const struct option long_options[] = {
         {"instance", required_argument, NULL, OPT_INSTANCE},
         {"log", required_argument, NULL, OPT_LOG},
         {"seccomp", required_argument, NULL, OPT_SECCOMP},
+        {"probe", required_argument, NULL, OPT_PROBE},
         {"sweep", required_argument, NULL, OPT_SWEEP},
         {"release", no_argument, NULL, OPT_RELEASE},
         {"cleanup", no_argument, NULL, OPT_CLEANUP},
@@ -231,6 +236,11 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 		return read_log(o, text, err);
 	case OPT_SECCOMP:
 		return options_read_confine(text, &o->confine, err);
+	case OPT_PROBE:
+		o->runtime.probe = !strcmp(text, "on");
+		if (!o->runtime.probe && strcmp(text, "off") != 0)
+			return sy_fail(err, EINVAL, "--probe %s: must be on or off", text);
+		return 0;
 	case OPT_SWEEP:
 		return sy_u32_option("--sweep", text, 1, 86400, &o->runtime.sweep_s, err);
 	case OPT_RELEASE:
@@ -253,7 +263,7 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 static void options_default(struct options *o)
 {
 	*o = (struct options){
-	        .runtime = {.workers = 1, .huge = true, .memory_mb = 256},
+	        .runtime = {.workers = 1, .huge = true, .memory_mb = 256, .probe = true},
 	        .balance = {.max_services = 1u << 15,
 	                    .max_servers = 1u << 16,
 	                    .access = {SY_NOBODY, SY_NOBODY}},

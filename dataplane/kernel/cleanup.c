@@ -152,7 +152,9 @@ int sy_kernel_cleanup(void (*report)(void *ctx, const char *text), void *ctx, st
 	c->report = report;
 	c->ctx = ctx;
 	c->netns = host_netns();
-	rc = claims_load(&claims, 0, err);
+	rc = host_bpffs_check(err); /* else the pins are not visible */
+	if (rc == 0)
+		rc = claims_load(&claims, 0, err);
 	if (rc == 0)
 		rc = locks_take(c, err);
 	if (rc == 0) {

@@ -80,9 +80,13 @@ int director_link_attach(struct sy_director *d, struct sy_error *err)
 static int director_new(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
                         struct sy_error *err)
 {
-	struct sy_director *d = calloc(1, sizeof(*d));
+	struct sy_director *d;
+	int rc = host_bpffs_check(err);
 
 	*out = NULL;
+	if (rc)
+		return rc;
+	d = calloc(1, sizeof(*d));
 	if (!d)
 		return sy_fail(err, ENOMEM, "%s: no memory for the flow director", ifname);
 	d->lock = d->link = d->prog = -1;

@@ -10,6 +10,7 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -38,19 +39,81 @@ uint64_t sy_netns_cookie(void)
 	return cookie;
 }
 
+/* The host's first process has a mount of this file system, which therefore outlives this process.
+ */
+static bool host_has_mount(dev_t dev)
+{
+	unsigned major_no, minor_no;
+	char line[512];
+	FILE *in = fopen("/proc/1/mountinfo", "re");
+	bool found = !in; /* unknown */
+
+	while (in && !found && fgets(line, sizeof(line), in))
+		found = sscanf(line, "%*u %*u %u:%u", &major_no, &minor_no) == 2 &&
+		        makedev(major_no, minor_no) == dev;
+	if (in)
+		fclose(in);
+	return found;
+}
+
 /* Each mount of a bpffs has its own device number, unless it is a copy of another mount. */
 bool sy_pins_are_private(void)
 {
-	struct stat own, init;
+	struct stat own;
 
-	return stat(BPFFS, &own) == 0 && stat("/proc/1/root" BPFFS, &init) == 0 &&
-	       own.st_dev != init.st_dev;
+	return stat(BPFFS, &own) == 0 && !host_has_mount(own.st_dev);
+}
+
+/* The first line of a table of mounts that begins with this mount's id; id 0: any. Returns its id,
+ * or 0 if there is none; −1: the table cannot be read. */
+static long mount_find(const char *table, long id)
+{
+	char line[512];
+	long found = 0;
+	FILE *in = fopen(table, "re");
+
+	if (!in)
+		return -1;
+	while (!found && fgets(line, sizeof(line), in))
+		if (!id || strtol(line, NULL, 10) == id)
+			found = strtol(line, NULL, 10);
+	fclose(in);
+	return found;
+}
+
+/* The mount namespace is not that of the host's first process. Mounts have ids of their own in each
+ * namespace; links in /proc/1/ns would need CAP_SYS_PTRACE. False if that cannot be determined. */
+static bool mounts_are_private(void)
+{
+	long own = mount_find("/proc/thread-self/mountinfo", 0);
+
+	return own > 0 && mount_find("/proc/1/mountinfo", own) == 0;
+}
+
+int host_bpffs_check(struct sy_error *err)
+{
+	struct statfs fs;
+
+	if (statfs(BPFFS, &fs) < 0)
+		return sy_fail(err, errno, BPFFS ": %s; mount sysfs at /sys", strerror(errno));
+	if (fs.f_type != BPF_FS_MAGIC && mounts_are_private())
+		return sy_fail(err, EPERM,
+		               BPFFS
+		               " has no bpffs in this mount namespace, which ends with this "
+		               "process (as under ip netns exec): the pinned XDP programs would "
+		               "end with it, and the kernel would answer for VIPs; enter the "
+		               "network namespace alone: nsenter --net=/run/netns/NAME "
+		               "steelyard-forwarder; or mount the host's bpffs there first");
+	return 0;
 }
 
 int host_bpffs(struct sy_error *err)
 {
 	struct statfs fs;
+	int rc = host_bpffs_check(err);
 
+	if (rc)
+		return rc;
 	if (statfs(BPFFS, &fs) < 0)
 		return sy_fail(err, errno, BPFFS ": %s; mount sysfs at /sys", strerror(errno));
 	if (fs.f_type != BPF_FS_MAGIC &&

@@ -15,6 +15,8 @@
 
 /* Inode of the calling thread's network namespace; 0 if it cannot be read. */
 uint64_t host_netns(void);
+/* Refuses to pin where the pin could not outlive this process. */
+int host_bpffs_check(struct sy_error *err);
 /* Mounts bpffs if it is missing and creates our folder in it. */
 int host_bpffs(struct sy_error *err);
 void host_pin_path(char out[static HOST_PATH], uint64_t netns, int ifindex);

@@ -180,34 +180,73 @@ bool sy_mirror_find_neigh(const struct sy_mirror *m, int ifindex, const struct s
 
 static void refusal_describe(const struct sy_mirror *m, char *text, size_t len)
 {
-	static const char *const unsupported[ROUTE_UNSUPPORTED_COUNT] = {
-	        [ROUTE_BY_TOS] = "a route by type of service (tos); remove it",
-	        [ROUTE_BY_SOURCE] = "a route by source address (from); remove it",
-	        [ROUTE_ENCAP] = "a route with encapsulation (encap); remove it",
-	        [ROUTE_BARE_NEXTHOP] = "a route by nexthop object without its hops; set "
-	                               "sysctl net.ipv4.nexthop_compat_mode=1",
-	};
-	const struct sy_link *member = store_find_vrf_member(&m->store);
+	const struct sy_mirror_handler *h = &m->store.handler;
+	const struct sy_link *member = store_find_vrf_member(&m->store, h->uses, h->ctx);
 
 	text[0] = 0;
-	if (m->rule_text[0][0] || m->rule_text[1][0]) {
-		snprintf(text, len, "%s", m->rule_text[m->rule_text[0][0] ? 0 : 1]);
-		return;
-	}
-	if (member) {
+	if (member)
 		snprintf(text, len, "%s belongs to a VRF; release it: ip link set %s nomaster",
 		         member->name, member->name);
-		return;
+}
+
+/* Routes whose packets only the kernel can send; packets to them find no hop. */
+static unsigned policies_of_routes(const struct sy_mirror *m, struct sy_policy *list)
+{
+	static const char *const unsupported[ROUTE_UNSUPPORTED_COUNT] = {
+	        [ROUTE_ENCAP] = "routes with encapsulation (encap): packets to them are dropped "
+	                        "(no-route); remove them",
+	        [ROUTE_BARE_NEXTHOP] = "routes by nexthop object without their hops: packets to "
+	                               "them are dropped (no-route); set sysctl "
+	                               "net.ipv4.nexthop_compat_mode=1",
+	};
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < m->store.policies; i++)
+		list[count++] = m->store.policy[i].policy;
+	for (unsigned i = 0; i < ROUTE_UNSUPPORTED_COUNT; i++) {
+		if (!m->store.unsupported_routes[i] || !unsupported[i])
+			continue;
+		/* Concerns no packet itself: its routes have no hops. */
+		list[count] =
+		        (struct sy_policy){.sport = {1, 1}, .dport = {1, 1}, .proto = UINT8_MAX};
+		snprintf(list[count].text, sizeof(list->text), "%u %s",
+		         m->store.unsupported_routes[i], unsupported[i]);
+		count++;
 	}
-	for (unsigned i = ROUTE_PLAIN + 1; i < ROUTE_UNSUPPORTED_COUNT; i++)
-		if (m->store.unsupported_routes[i])
-			snprintf(text, len, "policy routing: %s", unsupported[i]);
+	if (m->store.policies_lost) {
+		for (unsigned v6 = 0; v6 < 2; v6++) {
+			list[count] = (struct sy_policy){.v6 = v6};
+			snprintf(list[count++].text, sizeof(list->text),
+			         "policy routing: more than %u routes by source address or type of "
+			         "service: no new IPv%c session begins; remove some",
+			         STORE_POLICIES, v6 ? '6' : '4');
+		}
+	}
+	return count;
+}
+
+static void policies_update(struct sy_mirror *m)
+{
+	static struct sy_policy
+	        list[2 * MIRROR_RULES + STORE_POLICIES + ROUTE_UNSUPPORTED_COUNT + 2];
+	unsigned count = 0;
+
+	if (!m->policies_changed && !m->store.policies_changed)
+		return;
+	m->policies_changed = m->store.policies_changed = false;
+	for (unsigned v6 = 0; v6 < 2; v6++)
+		for (unsigned i = 0; i < m->rules[v6]; i++)
+			list[count++] = m->rule[v6][i];
+	count += policies_of_routes(m, list + count);
+	if (m->store.handler.policies)
+		m->store.handler.policies(m->store.handler.ctx, list, count);
 }
 
 static void refusal_update(struct sy_mirror *m)
 {
 	char text[sizeof(m->refused)];
 
+	policies_update(m);
 	refusal_describe(m, text, sizeof(text));
 	if (strcmp(text, m->refused) == 0)
 		return;
@@ -260,7 +299,7 @@ static int dump_start(struct sy_mirror *m)
 	m->dumping = true;
 	m->spoilt = false;
 	m->recent_count = 0;
-	m->rule_found[0] = 0;
+	m->rules_found = 0;
 	m->store.gen[m->kind]++;
 	return 0;
 }
@@ -286,8 +325,11 @@ void mirror_dump_done(struct sy_mirror *m)
 		m->wanted |= MIRROR_BIT(m->kind);
 		return;
 	}
-	if (m->kind == KIND_RULE4 || m->kind == KIND_RULE6)
-		memcpy(m->rule_text[m->kind == KIND_RULE6], m->rule_found, sizeof(m->rule_found));
+	if (m->kind == KIND_RULE4 || m->kind == KIND_RULE6) {
+		m->rules[m->kind == KIND_RULE6] = m->rules_found;
+		memcpy(m->rule[m->kind == KIND_RULE6], m->rule_found, sizeof(m->rule_found));
+		m->policies_changed = true;
+	}
 	m->sweep_bucket = 0;
 	m->sweeping = true;
 }

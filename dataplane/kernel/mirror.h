@@ -6,6 +6,8 @@
 
 /* Larger than any kernel message (32 KiB for dumps). */
 #define MIRROR_BUFFER 65536
+/* Rules that concern packets; if there are more, all packets are concerned. */
+#define MIRROR_RULES 32
 /* Changes remembered between two parts of a dump; more spoil the dump. */
 #define MIRROR_RECENT 64
 
@@ -34,9 +36,12 @@ struct sy_mirror {
 	unsigned recent_count;
 
 	/* refusals */
-	char rule_text[2][200]; /* [v6]: empty if only the default rules are there */
-	char rule_found[200];   /* by the running dump of rules */
-	char refused[200];      /* the last text passed to the handler */
+	struct sy_policy rule[2][MIRROR_RULES]; /* [v6] */
+	unsigned rules[2];
+	struct sy_policy rule_found[MIRROR_RULES]; /* by the running dump of rules */
+	unsigned rules_found;
+	bool policies_changed;
+	char refused[200]; /* the last text passed to the handler */
 
 	struct table managed; /* neighbours that the kernel is asked to keep alive */
 

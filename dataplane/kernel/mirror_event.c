@@ -105,10 +105,18 @@ static void on_neigh(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumpe
 
 static void on_rule(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
 {
+	const struct sy_mirror_handler *h = &m->store.handler;
+	struct sy_policy rule;
+
 	if (!dumped)
 		m->wanted |= RULES; /* rules are few and rarely change: dump them again */
-	else if (!m->rule_found[0])
-		rule_parse(nlh, m->rule_found, sizeof(m->rule_found));
+	else if (!rule_parse(nlh, h->uses, h->ctx, &rule))
+		return;
+	else if (m->rules_found < MIRROR_RULES)
+		m->rule_found[m->rules_found++] = rule;
+	else /* the last one stands for all others */
+		m->rule_found[MIRROR_RULES - 1].from_bits =
+		        m->rule_found[MIRROR_RULES - 1].to_bits = 0;
 }
 
 static void on_nexthop(struct sy_mirror *m, const struct nlmsghdr *nlh)

@@ -2,7 +2,6 @@
 #include "mirror_parse.h"
 
 #include <libmnl/libmnl.h>
-#include <linux/fib_rules.h>
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
@@ -215,20 +214,20 @@ static void route_read_multipath(struct route_msg *r, const struct nlattr *attr)
 static void route_find_unsupported(struct route_msg *r, const struct rtmsg *rtm,
                                    const struct attrs *a)
 {
-	struct sy_addr src = {0};
-
 	if (rtm->rtm_src_len) {
-		attr_addr(a, RTA_SRC, r->v6, &src);
+		attr_addr(a, RTA_SRC, r->v6, &r->from);
+		r->from_len = rtm->rtm_src_len > 128 ? 128 : rtm->rtm_src_len;
 		r->unsupported = ROUTE_BY_SOURCE;
 	} else if (rtm->rtm_tos) {
+		r->tos = rtm->rtm_tos;
 		r->unsupported = ROUTE_BY_TOS;
 	} else if (a->at[RTA_NH_ID] && !r->hop_count && !r->blackhole) {
 		r->unsupported = ROUTE_BARE_NEXTHOP;
 	}
 	if (r->unsupported != ROUTE_PLAIN)
-		r->unsupported_id =
-		        (uint32_t)sy_hash_mix(src.d[0] ^ rtm->rtm_src_len, src.d[1] ^ ~0ull) ^
-		        (uint32_t)rtm->rtm_tos << 8 ^ r->unsupported;
+		r->unsupported_id = (uint32_t)sy_hash_mix(r->from.d[0] ^ rtm->rtm_src_len,
+		                                          r->from.d[1] ^ ~0ull) ^
+		                    (uint32_t)rtm->rtm_tos << 8 ^ r->unsupported;
 }
 
 bool route_parse(const struct nlmsghdr *nlh, struct route_msg *out)
@@ -298,43 +297,5 @@ bool neigh_parse(const struct nlmsghdr *nlh, struct neigh_msg *out)
 	out->managed = attr_u32(&a, NDA_FLAGS_EXT, 0) & NTF_EXT_MANAGED;
 	out->fading = ndm->ndm_state & (NUD_STALE | NUD_FAILED);
 	out->permanent = ndm->ndm_state & NUD_PERMANENT;
-	return true;
-}
-
-/* ---- rules ----------------------------------------------------------------------------------- */
-
-bool rule_parse(const struct nlmsghdr *nlh, char *text, size_t len)
-{
-	static const struct {
-		uint32_t priority, table;
-	} builtin[] = {{0, RT_TABLE_LOCAL}, {32766, RT_TABLE_MAIN}, {32767, RT_TABLE_DEFAULT}};
-	const struct fib_rule_hdr *frh = mnl_nlmsg_get_payload(nlh);
-	const struct nlattr *attr;
-	uint32_t priority, table;
-	bool plain;
-	struct attrs a;
-
-	if (!attrs_collect(&a, nlh, sizeof(*frh)) || !family_is_ip(frh->family))
-		return false;
-	priority = attr_u32(&a, FRA_PRIORITY, 0);
-	table = attr_u32(&a, FRA_TABLE, frh->table);
-	plain = frh->action == FR_ACT_TO_TBL && !frh->src_len && !frh->dst_len && !frh->tos &&
-	        !(frh->flags & FIB_RULE_INVERT);
-	mnl_attr_for_each(attr, nlh, sizeof(*frh))
-	{
-		uint16_t type = mnl_attr_get_type(attr);
-
-		/* Any other attribute selects or changes something. */
-		plain &= type == FRA_TABLE || type == FRA_PRIORITY || type == FRA_PROTOCOL ||
-		         (type == FRA_SUPPRESS_PREFIXLEN &&
-		          attr_u32(&a, FRA_SUPPRESS_PREFIXLEN, 0) == UINT32_MAX);
-	}
-	for (size_t i = 0; i < SY_ARRAY_LEN(builtin); i++)
-		if (plain && priority == builtin[i].priority && table == builtin[i].table)
-			return false;
-	snprintf(text, len,
-	         "policy routing: IPv%c rule with priority %u; remove it: ip %srule del pref %u",
-	         frh->family == AF_INET6 ? '6' : '4', priority,
-	         frh->family == AF_INET6 ? "-6 " : "", priority);
 	return true;
 }

@@ -38,6 +38,8 @@ struct route_msg {
 	uint32_t unsupported_id; /* 0: supported; else distinguishes unsupported routes of one
 	                            prefix */
 	enum route_unsupported unsupported;
+	struct sy_addr from; /* ROUTE_BY_SOURCE */
+	uint8_t from_len, tos;
 	uint8_t hop_count;
 	struct route_hop hop[SY_ROUTE_HOPS]; /* sorted, for comparing sets */
 };
@@ -55,8 +57,5 @@ struct neigh_msg {
 };
 
 bool neigh_parse(const struct nlmsghdr *nlh, struct neigh_msg *out);
-
-/* True if the rule is not one of the kernel's default rules; text then names it and the remedy. */
-bool rule_parse(const struct nlmsghdr *nlh, char *text, size_t len);
 
 #endif

@@ -84,6 +84,34 @@ static bool alt_is(const struct route_alt *alt, const struct route_msg *msg)
 	return false;
 }
 
+static void alt_policy_add(struct store *s, const struct route_alt *alt,
+                           const struct route_msg *msg)
+{
+	s->policies_changed |= alt->unsupported != ROUTE_PLAIN;
+	if (alt->unsupported != ROUTE_BY_TOS && alt->unsupported != ROUTE_BY_SOURCE)
+		return;
+	if (s->policies == STORE_POLICIES) {
+		s->policies_lost++;
+		return;
+	}
+	s->policy[s->policies].route = alt;
+	route_policy(msg, &s->policy[s->policies++].policy);
+}
+
+static void alt_policy_remove(struct store *s, const struct route_alt *alt)
+{
+	s->policies_changed |= alt->unsupported != ROUTE_PLAIN;
+	if (alt->unsupported != ROUTE_BY_TOS && alt->unsupported != ROUTE_BY_SOURCE)
+		return;
+	for (unsigned i = 0; i < s->policies; i++) {
+		if (s->policy[i].route == alt) {
+			s->policy[i] = s->policy[--s->policies];
+			return;
+		}
+	}
+	s->policies_lost--;
+}
+
 static struct route_alt *alt_new(struct store *s, const struct route_msg *msg)
 {
 	size_t hops = msg->hop_count * sizeof(msg->hop[0]);
@@ -106,6 +134,7 @@ static struct route_alt *alt_new(struct store *s, const struct route_msg *msg)
 	memcpy(alt->hop, msg->hop, hops);
 	s->unsupported_routes[alt->unsupported]++;
 	s->object_routes += alt->by_object;
+	alt_policy_add(s, alt, msg);
 	return alt;
 }
 
@@ -116,6 +145,7 @@ static void alt_unlink(struct store *s, struct route_alt **link)
 	*link = alt->next;
 	s->unsupported_routes[alt->unsupported]--;
 	s->object_routes -= alt->by_object;
+	alt_policy_remove(s, alt);
 	free(alt);
 }
 
@@ -130,16 +160,20 @@ static unsigned alt_live_hops(const struct route_alt *alt)
 	return live;
 }
 
-/* The first alternate with a live hop or a blackhole; if there is none, the first, without hops. */
+/* The first alternate with a live hop or a blackhole; if there is none, the first, without hops. So
+ * is one whose packets only the kernel can send. Other packets than those of a policy follow the
+ * plain alternates. */
 static bool node_best(const struct route_node *node, struct sy_route *out)
 {
 	const struct route_alt *best = NULL;
 
 	for (const struct route_alt *alt = node->first; alt; alt = alt->next) {
-		if (alt->unsupported != ROUTE_PLAIN)
+		if (alt->unsupported == ROUTE_BY_TOS || alt->unsupported == ROUTE_BY_SOURCE)
 			continue;
 		if (!best)
 			best = alt;
+		if (alt->unsupported != ROUTE_PLAIN)
+			break;
 		if (alt->blackhole || alt_live_hops(alt)) {
 			best = alt;
 			break;
@@ -152,7 +186,7 @@ static bool node_best(const struct route_node *node, struct sy_route *out)
 	out->blackhole = best->blackhole;
 	out->metric = best->metric;
 	out->hop_count = 0;
-	for (unsigned i = 0; i < best->hop_count; i++)
+	for (unsigned i = 0; best->unsupported == ROUTE_PLAIN && i < best->hop_count; i++)
 		if (!best->hop[i].dead)
 			out->hop[out->hop_count++] =
 			        (struct sy_route_hop){.ifindex = best->hop[i].ifindex,

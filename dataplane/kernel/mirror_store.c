@@ -136,11 +136,13 @@ const struct sy_link *store_find_link(const struct store *s, int ifindex)
 	return e ? &e->link : NULL;
 }
 
-const struct sy_link *store_find_vrf_member(const struct store *s)
+const struct sy_link *store_find_vrf_member(const struct store *s,
+                                            bool (*uses)(void *ctx, const char *name), void *ctx)
 {
 	for (uint32_t i = 0; s->vrf_members && i < s->links.buckets; i++)
 		for (struct table_node *node = s->links.bucket[i]; node; node = node->next)
-			if (((struct link_entry *)node)->link.vrf_member)
+			if (((struct link_entry *)node)->link.vrf_member &&
+			    (!uses || uses(ctx, ((struct link_entry *)node)->link.name)))
 				return &((struct link_entry *)node)->link;
 	return NULL;
 }

@@ -7,8 +7,11 @@
 #ifndef KERNEL_MIRROR_STORE_H
 #define KERNEL_MIRROR_STORE_H
 
-#include "mirror_parse.h"
+#include "mirror_rule.h"
 #include "table.h"
+
+/* Of routes by source address or type of service. */
+#define STORE_POLICIES 32
 
 /* In the order of the dumps: see mirror.c. */
 enum store_kind {
@@ -32,7 +35,13 @@ struct store {
 	                                                         used */
 	unsigned object_routes;                               /* routes that use nexthop objects */
 	uint32_t prefixes[2][129]; /* number of prefixes by family (v6) and length */
-	bool out_of_memory;        /* an object could not be stored */
+	struct store_policy {
+		const void *route;
+		struct sy_policy policy;
+	} policy[STORE_POLICIES];
+	unsigned policies, policies_lost; /* lost: there was no slot for them */
+	bool policies_changed;            /* or unsupported_routes */
+	bool out_of_memory;               /* an object could not be stored */
 };
 
 enum route_change { ROUTE_DUMPED, ROUTE_PREPENDED, ROUTE_APPENDED, ROUTE_REPLACED, ROUTE_DELETED };
@@ -54,8 +63,10 @@ void store_neigh(struct store *s, const struct sy_neigh *neigh, bool gone);
 bool store_route(struct store *s, const struct route_msg *msg, enum route_change how);
 
 const struct sy_link *store_find_link(const struct store *s, int ifindex);
-/* Any member of a VRF; NULL if there is none. */
-const struct sy_link *store_find_vrf_member(const struct store *s);
+/* Any member of a VRF among the interfaces that are in use (uses NULL: all); NULL: there is none.
+ */
+const struct sy_link *store_find_vrf_member(const struct store *s,
+                                            bool (*uses)(void *ctx, const char *name), void *ctx);
 /* Returns NULL if the neighbour is unknown. */
 const struct sy_neigh *store_find_neigh(const struct store *s, int ifindex,
                                         const struct sy_addr *addr);

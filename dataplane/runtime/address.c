@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "probe.h"
 #include "runtime.h"
 
 #define CLAIM_WAIT_MS 2000 /* for a predecessor to release its claims */
@@ -158,11 +159,26 @@ int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
 
 /* ---- taking and releasing -------------------------------------------------------------------- */
 
+bool address_is_connected(const struct sy_runtime *rt, const struct sy_addr *addr, int ifindex)
+{
+	unsigned whole = sy_addr_is_v4(addr) ? 32 : 128;
+	for (unsigned i = 0; i < rt->connected_count; i++)
+		if (rt->connected[i].ifindex == ifindex && rt->connected[i].prefix_len < whole &&
+		    prefix_holds(&rt->connected[i], addr))
+			return true;
+	return false;
+}
+
 int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
 {
-	char text[SY_ADDR_TEXT];
 	if (rt->remembering)
 		return source_remember(rt, &(struct sy_source){.addr = *addr}, err);
+	return probe_begin(rt, addr) ? 0 : address_claim(rt, addr, err);
+}
+
+int address_claim(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
+{
+	char text[SY_ADDR_TEXT];
 	if (rt->claims) {
 		int rc = sy_claims_add(rt->claims, addr, answering_ifindex(rt, addr), err);
 		if (rc)
@@ -186,6 +202,7 @@ void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr)
 		return;
 	}
 	announce_forget(rt, addr);
+	probe_forget(rt, addr);
 	/* Remove the claim first: while the address is still steered, the kernel sees no packet. */
 	int rc = rt->claims ? sy_claims_remove(rt->claims, addr) : 0;
 	if (rc)
@@ -205,6 +222,8 @@ int sy_address_serve(struct sy_runtime *rt, const struct sy_addr *addr,
 	int first = 0;
 	if (rt->remembering)
 		return -EBUSY;
+	if (probe_has(rt, addr)) /* another host has it; later all its packets come */
+		return 0;
 	for (unsigned i = 0; i < rt->ports; i++) {
 		struct sy_director *d = port_xsk_director(rt->port[i]);
 		int rc = d ? sy_director_serve(d, addr, range, count) : 0;

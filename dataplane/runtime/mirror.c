@@ -181,6 +181,17 @@ static void on_refused(void *ctx, const char *text)
 		routes_refuse(rt, now);
 }
 
+static void on_policies(void *ctx, const struct sy_policy *list, unsigned count)
+{
+	policies_set(ctx, list, count);
+	reconcile_disturb(ctx, RECONCILE_ROUTING);
+}
+
+static bool is_used(void *ctx, const char *name)
+{
+	return port_by_name(ctx, name) != SY_PORT_NONE;
+}
+
 static void on_disturbed(void *ctx, unsigned what)
 {
 	reconcile_disturb(ctx, (what & SY_DISTURBED_CLAIMS ? RECONCILE_CLAIMS : 0) |
@@ -245,6 +256,8 @@ int mirror_start(struct sy_runtime *rt, struct sy_error *err)
 	        .neigh = on_neigh,
 	        .synced = on_synced,
 	        .refused = on_refused,
+	        .policies = on_policies,
+	        .uses = is_used,
 	        .disturbed = on_disturbed,
 	};
 	int rc = static_apply(rt, err);

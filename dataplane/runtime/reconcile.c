@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "probe.h"
 #include "reconcile.h"
 #include "runtime.h"
 
@@ -196,6 +197,13 @@ static void part_verify(struct reconcile *r, unsigned part)
 	case RECONCILE_DIRECTORS:
 		directors_verify(rt, &v);
 		break;
+	case RECONCILE_ROUTING:
+		for (unsigned i = 0; policy_text(rt, i); i++)
+			on_problem(r, policy_text(rt, i));
+		break;
+	case RECONCILE_OTHERS:
+		probes_verify(rt, &v);
+		break;
 	default:
 		settings_verify(rt, &v);
 	}
@@ -221,6 +229,15 @@ void reconcile_tick(struct sy_runtime *rt)
 		else
 			part_verify(r, part);
 	}
+}
+
+void reconcile_others(struct sy_runtime *rt)
+{
+	struct reconcile *r = reconcile_get(rt);
+	if (r && r->stepping) /* its verification goes on */
+		r->disturbed |= RECONCILE_OTHERS;
+	else if (r)
+		part_verify(r, RECONCILE_OTHERS);
 }
 
 void reconcile_second(struct sy_runtime *rt)
@@ -263,4 +280,9 @@ const char *sy_runtime_problem(const struct sy_runtime *rt, unsigned i)
 uint64_t sy_runtime_restored(const struct sy_runtime *rt)
 {
 	return rt->reconcile ? rt->reconcile->restored : 0;
+}
+
+bool sy_runtime_problem_is_contested(const struct sy_runtime *rt, unsigned i)
+{
+	return sy_runtime_problem(rt, i) && rt->reconcile->problem[i].part == RECONCILE_OTHERS;
 }

@@ -12,10 +12,13 @@ enum {
 	RECONCILE_CHECKS = 4,    /* tc programs and accept_local */
 	RECONCILE_DIRECTORS = 8, /* XDP links and their pins */
 	RECONCILE_SETTINGS = 16, /* sysctls of the host */
-	RECONCILE_PARTS = 5,
-	RECONCILE_ALL = 31,
+	RECONCILE_OTHERS = 32,   /* hosts that have a claimed address, too */
+	RECONCILE_ROUTING = 64,  /* policy routing */
+	RECONCILE_PARTS = 7,
+	RECONCILE_ALL = 127,
 	/* The kernel does not report their changes. */
-	RECONCILE_SILENT = RECONCILE_CHECKS | RECONCILE_DIRECTORS | RECONCILE_SETTINGS,
+	RECONCILE_SILENT =
+	        RECONCILE_CHECKS | RECONCILE_DIRECTORS | RECONCILE_SETTINGS | RECONCILE_OTHERS,
 };
 
 /* Verifies these parts at the next tick. */
@@ -23,6 +26,8 @@ void reconcile_disturb(struct sy_runtime *rt, unsigned parts);
 /* Every 100 ms, and every second. */
 void reconcile_tick(struct sy_runtime *rt);
 void reconcile_second(struct sy_runtime *rt);
+/* Verifies RECONCILE_OTHERS at once. */
+void reconcile_others(struct sy_runtime *rt);
 /* After the claims were opened, and before they are closed. Returns 0 or a negative errno. */
 int reconcile_watch(struct sy_runtime *rt);
 void reconcile_unwatch(struct sy_runtime *rt);

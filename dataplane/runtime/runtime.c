@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "probe.h"
 #include "reconcile.h"
 #include "route.h"
 
@@ -94,6 +95,7 @@ static void tick(void *ctx)
 	shaping_tick(rt);
 	routes_flush(rt);
 	marks_follow(rt);
+	probes_tick(rt);
 	announcements_tick(rt);
 	block_tick(rt);
 	reconcile_tick(rt);
@@ -241,6 +243,7 @@ void sy_runtime_close(struct sy_runtime *rt)
 	reconcile_unwatch(rt);
 	sy_claims_close(rt->claims);
 	reconcile_close(rt);
+	probes_close(rt);
 	addresses_forget(rt);
 	block_forget(rt);
 	rcu_close(rt->rcu);

@@ -18,6 +18,8 @@
 
 struct announcements;
 struct reconcile;
+struct probes;
+struct policies;
 struct vlan_link;
 struct marks;
 struct routes;
@@ -44,9 +46,12 @@ struct sy_runtime {
 	struct marks *marks;                 /* check.c's; NULL: no mark was set yet */
 	struct announcements *announcements; /* announce.c's; NULL: none yet */
 	struct reconcile *reconcile;         /* reconcile.c's; NULL: nothing to verify yet */
-	bool remembering;                    /* inherit: sy_runtime_claim() takes the addresses */
-	bool settling;                       /* and sy_address_settle() was called */
-	struct sy_source *taken;             /* remembered; protocol and bits 0: a plain address */
+	struct probes *probes;               /* probe.c's; NULL: none was needed yet */
+	/* policy.c's; NULL: none. Writer: control thread; readers: workers, under RCU. */
+	struct policies *policies;
+	bool remembering;        /* inherit: sy_runtime_claim() takes the addresses */
+	bool settling;           /* and sy_address_settle() was called */
+	struct sy_source *taken; /* remembered; protocol and bits 0: a plain address */
 	unsigned taken_count, taken_capacity;
 	struct sy_blocked_list *blocked; /* remembered: of sy_sources_block(); NULL: not called */
 	bool blocked_all;
@@ -171,6 +176,11 @@ void marks_verify(struct sy_runtime *rt, const struct sy_verify *v);
 /* Finds the interfaces to servers again if routes have changed. */
 void marks_follow(struct sy_runtime *rt);
 void marks_close(struct sy_runtime *rt);
+
+/* policy.c: the packets that are not routed by their destination alone. */
+void policies_set(struct sy_runtime *rt, const struct sy_policy *list, unsigned count);
+/* The i-th one's text; NULL: there are fewer. */
+const char *policy_text(const struct sy_runtime *rt, unsigned i);
 
 /* mirror.c: the kernel's events, or the static configuration instead. */
 int mirror_start(struct sy_runtime *rt, struct sy_error *err);

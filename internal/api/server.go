@@ -240,11 +240,20 @@ func (s *Server) Apply(ctx context.Context, request *pb.ApplyConfigRequest) (*pb
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("the configuration is loaded, but not in the forwarder yet: %w", err))
 	}
+	if request.GetForce() {
+		err := s.withForwarder(ctx, func(c *dpclient.Client) error {
+			_, err := c.Claim(ctx)
+			return err
+		})
+		if err != nil {
+			return nil, unavailable(fmt.Errorf("the configuration is in the forwarder, but addresses that other hosts have are not claimed: %w", err))
+		}
+	}
 	running := s.Store.Config()
 	name, text, _ := s.textOf(request.GetFile(), request.GetYaml()) // without it, warnings have no line
 	return &pb.ApplyConfigResponse{
 		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes),
-		Warnings: append(config.Warnings(name, text, running), s.absentPorts(ctx, name, text, running)...),
+		Warnings: slices.Concat(config.Warnings(name, text, running), s.absentPorts(ctx, name, text, running), s.contested(ctx)),
 		Settings: settingsToWire(before, running),
 	}, nil
 }

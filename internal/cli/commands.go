@@ -365,17 +365,18 @@ func (a *app) reportApplied(response *pb.ApplyConfigResponse) {
 }
 
 func (a *app) applyCommand() *cobra.Command {
-	var prune bool
+	var prune, force bool
 	command := &cobra.Command{
 		Use: "apply [FILE]", Short: "Install FILE as the agent's, or reload it, and wait for the forwarder",
 		Args: args(0, 1),
 		Long: "With FILE (- is the standard input): checks it, replaces the agent's configuration file with it in one " +
 			"step, and waits until the forwarder has accepted it. Without FILE: the agent reads its file again. If the file has an error, or " +
-			"the forwarder refuses it, nothing changes.\n\n" +
+			"the forwarder refuses it, nothing changes. A VIP or local address that another host has is claimed only when that host " +
+			"no longer answers for it, or with --force.\n\n" +
 			"At a controller, the first file of a forwarder that joined with services of its own is refused if it would end one of them: " +
 			"add them to FILE, or confirm with --prune.",
 		RunE: func(c *cobra.Command, args []string) error {
-			request := &pb.ApplyConfigRequest{Prune: prune}
+			request := &pb.ApplyConfigRequest{Prune: prune, Force: force}
 			var err error
 			if len(args) > 0 {
 				if request.Yaml, err = a.readFile(args[0]); err != nil {
@@ -403,6 +404,7 @@ func (a *app) applyCommand() *cobra.Command {
 		},
 	}
 	command.Flags().BoolVar(&prune, "prune", false, "at a controller: also end what a forwarder served before it joined, and FILE does not have")
+	command.Flags().BoolVar(&force, "force", false, "claim addresses at once that other hosts have")
 	return command
 }
 

@@ -188,6 +188,12 @@ func (c *Client) Status(ctx context.Context) (*pb.Status, error) {
 	return response.GetStatus(), err
 }
 
+// Claim has the forwarder claim the addresses that other hosts have. It returns how many.
+func (c *Client) Claim(ctx context.Context) (uint32, error) {
+	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_Claim{Claim: &pb.ClaimRequest{}}})
+	return response.GetClaim().GetClaimed(), err
+}
+
 // Upgrade describes what replaces the running forwarder.
 type Upgrade struct {
 	Binary  string   // empty: the path that the forwarder was started from

@@ -94,6 +94,7 @@ class Options:
     sessions: int = 65536  # 0: the forwarder's own choice
     huge: bool = True
     group: str = ""  # of its socket; "": the default
+    probe: bool = False  # new addresses are probed first, which takes 0.3 s
     slot_key: str = ""  # a file; "": the key that it finds, or a new one
 
 
@@ -136,6 +137,7 @@ class Steelyard:
         argv += ["--workers", self.options.workers]
         argv += ["--sessions", self.options.sessions] if self.options.sessions else []
         argv += ["--socket-group", self.options.group] if self.options.group else []
+        argv += [] if self.options.probe else ["--probe", "off"]
         argv += ["--slot-key", self.options.slot_key] if self.options.slot_key else []
         # The choice stays: a later start finds the sessions only in the same memory.
         self.memory = self.memory or memory_options(self.lab, self.options.huge)

@@ -257,6 +257,88 @@ def test_pin_removed(host, pin):
     wait_restored(host, f"ls {pin}", pin)
 
 
+# ---- policy routing ------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def ip_added(ns, flags, what):
+    ns.ip(f"{flags} {what.replace(' ', ' add ', 1)}".strip())
+    try:
+        yield
+    finally:
+        ns.ip(f"{flags} {what.replace(' ', ' del ', 1)}".strip())
+
+
+def try_get(host, source, family, **options):
+    with contextlib.suppress(OSError):
+        return http_get(host.lab[source], VIP[family], WEB, timeout_s=1, **options)
+
+
+def is_refused(host, source, family):
+    """New sessions of this client are dropped, and the drop is counted."""
+    before = host.steelyard.drops().get("no-route", 0)
+    return not try_get(host, source, family) and host.steelyard.drops()["no-route"] > before
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ("fwmark 1", "iif lo", "iif eth9", "oif front", "uidrange 5-9", "to 10.0.0.10 table main"),
+)
+def test_rules_that_concern_no_packet(host, rule):
+    """No warning, and all clients are served."""
+    table = "" if "table" in rule else " table 100"
+    with (
+        ip_added(host.ns, "", f"rule {rule}{table} pref 50"),
+        ip_added(host.ns, "", "rule to 10.99.0.0/16 table 100 pref 51"),
+    ):
+        wait_until(lambda: host.warns("priority 51"), "the rules are read")
+        assert not host.warns("priority 50")
+        assert serves(host, 4) and serves(host, 6)
+    wait_until(lambda: not host.warns("policy routing"), "it is over")
+
+
+@families
+@pytest.mark.parametrize("word", ("to", "from"))
+def test_a_rule_concerns_some_packets(host, family, word):
+    """The client is refused, or the VIP; others are served, and so is the other family."""
+    flag, client = {4: "", 6: "-6"}[family], host.client.name
+    address = host.lab["client"].address(family) if word == "to" else VIP[family]
+    with ip_added(host.ns, flag, f"rule {word} {address} table 100 pref 60"):
+        said = wait_until(lambda: host.warns(rf"{word} {address}/"), "it is reported")
+        assert "rule del pref 60" in said
+        wait_until(lambda: is_refused(host, client, family), "its packets are dropped")
+        assert serves(host, 10 - family)
+        if word == "to":
+            assert try_get(host, "far", family)
+    wait_until(lambda: not host.warns("policy routing"), "it is over")
+    assert wait_until(lambda: serves(host, family), "the client is served")
+
+
+def test_a_rule_for_all_packets_concerns_one_family(host):
+    with ip_added(host.ns, "-6", "rule not fwmark 1 table 100 pref 60"):
+        wait_until(lambda: host.warns("IPv6 rule.*all packets"), "it is reported")
+        wait_until(lambda: is_refused(host, "client", 6), "its packets are dropped")
+        assert serves(host, 4)
+    wait_until(lambda: not host.warns("policy routing"), "it is over")
+    assert wait_until(lambda: serves(host, 6), "the client is served")
+
+
+def test_a_route_by_tos(host):
+    """Packets without it follow the plain routes."""
+    with ip_added(host.ns, "", "route 10.9.0.0/24 tos 0x10 via 10.0.0.2"):
+        wait_until(lambda: host.warns("type of service"), "it is reported")
+        assert try_get(host, "client", 4)
+        assert wait_until(lambda: try_get(host, "far", 4), "plain packets to it are forwarded")
+    wait_until(lambda: not host.warns("policy routing"), "it is over")
+
+
+def test_a_route_by_source(host):
+    with ip_added(host.ns, "-6", "route fd00:9::/64 from fd00:77::/64 via fd00::2"):
+        wait_until(lambda: host.warns("source address"), "it is reported")
+        assert wait_until(lambda: try_get(host, "far", 6), "packets of others are forwarded")
+    wait_until(lambda: not host.warns("policy routing"), "it is over")
+
+
 def test_logged(host):
     """What was restored, and each problem once."""
     log = host.steelyard.forwarder.output()

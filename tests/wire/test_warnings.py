@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings that cannot work are refused with a reason; suboptimal ones show in the status."""
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
 
 from tests.lab import Lab, Server, Service, wait_until
 from tests.lab.config import Config
+from tests.lab.netns import is_over
 from tests.lab.process import run
 from tests.lab.steelyard import FORWARDER, WEB, Steelyard, local_addresses, memory_options
 from tests.lab.topology import v4, v6
@@ -100,6 +105,49 @@ def test_what_is_not_saved_is_reported(small):
     wait_until(lambda: not is_unsaved(), "it is saved")
     small.config.services = before
     small.apply()
+
+
+def test_ip_netns_exec_is_refused(small, tmp_path):
+    """It makes a mount namespace whose bpffs, and so the pinned XDP link, ends with the process."""
+    ns = small.lab["s3"].ns  # without a forwarder
+    place = ["--state", tmp_path, "--socket", tmp_path / "forwarder.sock"]
+    start = [FORWARDER, "--instance", f"{small.lab.id}b", *place, "--no-huge"]
+    ns.ip("link add one type veth peer name two")
+    for words in (["--port", "one"], ["--cleanup"]):
+        argv = ["ip", "netns", "exec", ns.name, *start, *words]
+        done = run(argv, check=False)
+        assert done.returncode, done.stdout
+        assert "nsenter --net=/run/netns/NAME" in done.stderr
+    assert not ns.run(["nft", "list", "ruleset"])
+    ns.ip("link del one")
+
+
+def test_a_bpffs_that_outlives_ip_netns_exec(tmp_path):
+    """One that the host's first process has mounted; a private one here, because containers do not
+    show theirs. The XDP link is still attached after `kill -9`."""
+    with Lab() as lab:
+        pins = tmp_path / "pins"
+        pins.mkdir()
+        place = ["--state", tmp_path, "--socket", tmp_path / "forwarder.sock"]
+        ports = [word for port in lab.network.ports for word in ("--port", port)]
+        start = [FORWARDER, "--instance", lab.id, *place, *ports, "--log", "info"]
+        start += ["--sessions", "1024", *memory_options(lab)]
+        first = [*"unshare --pid --fork --mount-proc --kill-child sh -c".split()]
+        first += [f'mount -t bpf bpf {pins} && "$@"; sleep infinity', "sh"]
+        inside = f'mount --bind {pins} /sys/fs/bpf && exec "$@"'
+        argv = [*first, *"unshare --mount sh -c".split(), inside, "sh", *start]
+        forwarder = lab.start("forwarder", "steelyard-private", argv)
+        forwarder.wait_for(r"\bready\b")
+        assert "private mount namespace" not in forwarder.output()
+        ns = lab["forwarder"].ns
+        names = {pid: Path(f"/proc/{pid}/comm").read_text() for pid in ns.pids()}
+        (pid,) = (pid for pid, name in names.items() if name.startswith("steelyard-forw"))
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: is_over(pid), "it has ended")
+        assert "xdp" in ns.ip("-d link show front")
+        forwarder.kill()
+        cleanup = ns.command([*start[:3], *place, "--cleanup"])
+        run(cleanup)
 
 
 def test_a_private_mount_namespace_is_reported(tmp_path):

@@ -165,6 +165,10 @@ static void commit_check(struct control *k)
 {
 	struct commit *job = &k->commit;
 	struct sy_error err = {0};
+	if (sy_addresses_wait(k->balance->rt, commit_step_deferred, k)) {
+		job->phase = COMMIT_PROBE;
+		return;
+	}
 	int rc = access_build_begin(k->balance, commit_step_deferred, k, &err);
 	if (rc > 0) {
 		job->phase = COMMIT_BUILD;
@@ -211,6 +215,9 @@ bool commit_step(struct control *k)
 	case COMMIT_APPLY:
 		commit_apply_piece(k);
 		break;
+	case COMMIT_PROBE:
+		job->phase = COMMIT_APPLY;
+		break;
 	case COMMIT_BUILD:
 		access_build_wait(k->balance);
 		job->phase = COMMIT_APPLY;
@@ -228,6 +235,7 @@ void commit_step_deferred(void *control)
 	struct control *k = control;
 	if (!commit_step(k))
 		control_resume(k);
-	else if (k->commit.phase != COMMIT_BUILD) /* its thread's end calls this again */
+	/* The end of the thread, or of the probes, calls this again. */
+	else if (k->commit.phase != COMMIT_BUILD && k->commit.phase != COMMIT_PROBE)
 		sy_runtime_defer(k->balance->rt, commit_step_deferred, k);
 }

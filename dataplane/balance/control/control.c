@@ -25,6 +25,7 @@ static const list_function list_of[] = {
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SHAPING] = list_shaping,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_FETCH_SAMPLES] = list_samples,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_SET_SHARES] = control_set_shares,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_CLAIM] = control_claim,
 };
 
 /* ---- replies --------------------------------------------------------------------------------- */

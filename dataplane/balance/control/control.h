@@ -38,7 +38,7 @@ struct commit {
 	unsigned requests;
 	unsigned request_at, change_at; /* position of the next change to apply */
 	uint32_t change_index;
-	enum { COMMIT_IDLE, COMMIT_APPLY, COMMIT_BUILD, COMMIT_PUBLISH } phase;
+	enum { COMMIT_IDLE, COMMIT_APPLY, COMMIT_PROBE, COMMIT_BUILD, COMMIT_PUBLISH } phase;
 };
 
 /* The upgrade under way; one at a time. */
@@ -146,6 +146,8 @@ void listings_finish(struct control *k, const struct client *c);
 
 /* Fill in a response from a request (control_list.c). Return 0, or a negative
  * errno with err. All memory comes from the arena. */
+int control_claim(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                  struct sy_error *err);
 int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err);
 /* Lists everything that does not work as it should, each with its remedy (warnings.c). 0 or

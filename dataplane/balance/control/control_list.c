@@ -147,6 +147,14 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 		s->marks_refused = (char *)(uintptr_t)marks;
 	if (reply_port_problems(b, a, s, err) < 0)
 		return -ENOMEM;
+	for (unsigned n = 0; sy_runtime_problem(b->rt, n); n++)
+		s->n_contested += sy_runtime_problem_is_contested(b->rt, n);
+	s->contested = arena_take(a, (s->n_contested + 1) * sizeof(*s->contested));
+	if (!s->contested)
+		return sy_fail(err, ENOMEM, "no memory for the answer");
+	for (unsigned n = 0, at = 0; sy_runtime_problem(b->rt, n); n++)
+		if (sy_runtime_problem_is_contested(b->rt, n))
+			s->contested[at++] = (char *)(uintptr_t)sy_runtime_problem(b->rt, n);
 	if (list_warnings(b, a, &s->warnings, &s->n_warnings) < 0)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	s->pid = (uint32_t)getpid();
@@ -161,6 +169,17 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	s->servers = b->ctl->model->servers;
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_STATUS;
 	out->status = s;
+	return 0;
+}
+
+int control_claim(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                  struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__ClaimResult *result;
+	TAKE(a, result, steelyard__forwarder__v1__claim_result__init);
+	result->claimed = sy_addresses_force(b->rt);
+	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_CLAIM;
+	out->claim = result;
 	return 0;
 }
 

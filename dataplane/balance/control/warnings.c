@@ -137,8 +137,9 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 		     b->options.state_directory);
 	if (kernel_ports && sy_pins_are_private())
 		warn(&to, "bpffs is mounted in a private mount namespace: the flow director "
-		          "ends with it; start the forwarder in the host's (nsenter --net instead "
-		          "of ip netns exec, no PrivateMounts)");
+		          "ends with it, and the kernel then answers for VIPs; start the "
+		          "forwarder in the host's (nsenter --net instead of ip netns exec, no "
+		          "PrivateMounts)");
 	if (b->ctl->access->block_failed)
 		warn(&to,
 		     "the flow director drops none of the access list's sources: %s; the workers "

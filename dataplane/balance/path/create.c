@@ -126,6 +126,24 @@ static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t
 	return SY_DROP_NONE;
 }
 
+/* Does policy routing concern packets of the session, to its server or to the client? */
+static bool create_is_refused(const struct sy_balance *b, const struct sy_burst *burst, unsigned i,
+                              const struct session *s, const struct session_cold *cold)
+{
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct sy_view *v = &burst->view[i];
+	const uint8_t *ip = sy_frame(burst->mbuf[i]) + v->l3;
+	uint8_t tos = v->v4 ? ip[1] : (uint8_t)(ip[0] << 4 | ip[1] >> 4);
+	const struct sy_tuple back = {v->tuple.dst, v->tuple.src, v->tuple.dport, v->tuple.sport,
+	                              v->tuple.proto};
+	const struct sy_tuple to = {
+	        s->local == LOCAL_NONE ? s->client : *session_local(b, s, e), e->addr,
+	        s->local == LOCAL_NONE ? s->client_port : s->local_port,
+	        endpoint_is_one_way(e) ? v->tuple.dport : session_port(e, cold), v->tuple.proto};
+	return sy_policy_refuses(b->rt, &to, tos) ||
+	       (!endpoint_is_one_way(e) && sy_policy_refuses(b->rt, &back, tos));
+}
+
 /* Inserts a session that will be joined, with its pair record. */
 static uint32_t insert_joined(struct session_table *t, const struct session *s,
                               const struct session_cold *cold, const struct join_opening *opening,
@@ -183,6 +201,9 @@ static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, 
 	else if (*reason == SY_DROP_NONE && !endpoint_is_one_way(e))
 		*reason =
 		        create_way_back(w, t, &v->tuple, &s, &cold, &creation->port, &server_hash);
+	if (*reason == SY_DROP_NONE && SY_UNLIKELY(sy_policies_exist(b->rt)) &&
+	    create_is_refused(b, burst, i, &s, &cold))
+		*reason = SY_DROP_NO_ROUTE;
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
 	uint64_t hash = session_client_hash(&s, burst->hash[i], server_hash);

@@ -167,6 +167,12 @@ static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigne
 		return SESSION_NONE;
 	const struct sy_tuple to = {b->local[s[0].local], from->dst, s[0].local_port, from->dport,
 	                            from->proto};
+	const struct sy_tuple back = {from->dst, from->src, from->dport, from->sport, from->proto};
+	if (SY_UNLIKELY(sy_policies_exist(b->rt)) &&
+	    (sy_policy_refuses(b->rt, &to, 0) || sy_policy_refuses(b->rt, &back, 0))) {
+		*reason = SY_DROP_NO_ROUTE;
+		return SESSION_NONE;
+	}
 	sy_rewrite_prepare(from, &to, &r);
 	s[0].delta = r.l4_delta;
 	uint32_t service = b->endpoint[server].service;

@@ -55,6 +55,17 @@ struct sy_neigh {
 	bool failed; /* the kernel gave up (NUD_FAILED) */
 };
 
+/* Packets that the kernel routes by more than their destination: by an ip rule, or a route by
+ * source address or type of service. Addresses that do not differ from all zero have 0 bits. */
+struct sy_policy {
+	struct sy_addr from, to;
+	uint8_t from_bits, to_bits; /* of 128, 96 more for IPv4; 0: any */
+	bool v6;
+	uint8_t tos, proto;          /* 0: any */
+	uint16_t sport[2], dport[2]; /* first and last, host order; last 0: any */
+	char text[360];              /* what it is and the remedy */
+};
+
 /*
  * Called for every change; `gone`: the object was removed. For a prefix that has several routes the
  * handler gets only the best one (lowest metric, main table before default), and a new call when
@@ -68,9 +79,14 @@ struct sy_mirror_handler {
 	void (*neigh)(void *ctx, const struct sy_neigh *neigh, bool gone);
 	/* The first complete dump, or a resynchronisation after an overrun, has been delivered. */
 	void (*synced)(void *ctx);
-	/* The reason to refuse routing changed: text names the policy routing that is not
-	 * supported; NULL: there is none any more. */
+	/* The reason to refuse all routing changed: text names the VRF; NULL: there is none any
+	 * more. */
 	void (*refused)(void *ctx, const char *text);
+	/* The policy routing changed: it concerns these packets; the mirror's routes hold for all
+	 * others. */
+	void (*policies)(void *ctx, const struct sy_policy *list, unsigned count);
+	/* Is this the name of an interface from which packets are routed? NULL: all are. */
+	bool (*uses)(void *ctx, const char *name);
 	/* Claims or the programs of health checks may have changed: SY_DISTURBED_… */
 	void (*disturbed)(void *ctx, unsigned what);
 };
@@ -229,7 +245,7 @@ struct sy_director_stats {
 };
 int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats *out);
 
-/* Does this process have another bpffs than the host's first process? Then pins disappear with this
+/* Is the host's bpffs none that the host's first process has mounted? Then pins disappear with this
  * mount namespace. False if that cannot be determined. */
 bool sy_pins_are_private(void);
 

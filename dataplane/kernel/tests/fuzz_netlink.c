@@ -34,7 +34,7 @@ static void message_apply(struct store *s, const struct nlmsghdr *nlh, uint8_t c
 	struct neigh_msg neigh;
 	struct route_msg route;
 	struct sy_link link;
-	char text[200];
+	struct sy_policy policy;
 
 	switch (nlh->nlmsg_type) {
 	case RTM_NEWLINK:
@@ -54,8 +54,8 @@ static void message_apply(struct store *s, const struct nlmsghdr *nlh, uint8_t c
 			store_route(s, &route, (enum route_change)(change % (ROUTE_DELETED + 1)));
 		break;
 	case RTM_NEWRULE:
-		if (rule_parse(nlh, text, sizeof(text)))
-			require(strlen(text) < sizeof(text));
+		if (rule_parse(nlh, NULL, NULL, &policy))
+			require(strlen(policy.text) < sizeof(policy.text));
 		break;
 	}
 }
@@ -70,7 +70,7 @@ static void store_drain(struct store *s)
 			;
 	}
 	require(!s->links.count && !s->addrs.count && !s->neighs.count && !s->routes.count);
-	require(!s->vrf_members && !s->object_routes);
+	require(!s->vrf_members && !s->object_routes && !s->policies && !s->policies_lost);
 	for (unsigned i = 0; i < ROUTE_UNSUPPORTED_COUNT; i++)
 		require(!s->unsupported_routes[i]);
 	for (unsigned len = 0; len <= 128; len++)

@@ -216,13 +216,21 @@ static void test_policy_routing_is_refused(void **state)
 	pump_until(refusal_has, "IPv4 rule with priority 100");
 	sh("ip rule del pref 100");
 	pump_until(refusal_has, NULL);
-	sh("ip -6 rule add fwmark 1 table 254 pref 32766");
-	pump_until(refusal_has, "IPv6 rule with priority 32766");
-	sh("ip -6 rule del fwmark 1 pref 32766");
+	sh("ip -6 rule add not fwmark 1 table 77 pref 300");
+	pump_until(refusal_has, "IPv6 rule with priority 300");
+	assert_true(refusal_has("with all packets"));
+	sh("ip -6 rule del pref 300");
 	pump_until(refusal_has, NULL);
-	sh("ip rule add iif lo table main pref 32766");
-	pump_until(refusal_has, "IPv4 rule");
-	sh("ip rule del iif lo pref 32766");
+	/* They match no packet that a port has received, or lead where all do. */
+	sh("ip rule add fwmark 1 table 77; ip rule add oif near0 table 77; "
+	   "ip rule add iif lo table 77; ip rule add uidrange 5-9 table 77; "
+	   "ip rule add from 192.0.2.9 table main; ip rule add ipproto icmp table 77");
+	sh("ip rule add to 192.0.2.99 table 77 pref 301");
+	pump_until(refusal_has, "priority 301");
+	assert_true(refusal_has("packets to 192.0.2.99/32 "));
+	assert_non_null(strstr(topology->policies, "policy routing"));
+	assert_null(strstr(strstr(topology->policies, "policy routing") + 1, "policy routing"));
+	sh("ip rule del pref 301");
 	pump_until(refusal_has, NULL);
 	sh("ip route add 203.0.113.0/24 tos 0x10 via 192.0.2.2");
 	pump_until(refusal_has, "tos");
@@ -239,7 +247,7 @@ static void test_policy_routing_from_before(void **state)
 {
 	sh("ip rule add to 192.0.2.9 table 77 pref 100");
 	mirror_start();
-	assert_non_null(strstr(topology->refused, "ip rule del pref 100"));
+	assert_non_null(strstr(topology->policies, "ip rule del pref 100"));
 }
 
 static void test_vrf_is_refused(void **state)

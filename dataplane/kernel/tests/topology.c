@@ -93,6 +93,15 @@ static void on_refused(void *ctx, const char *text)
 	         text ? text : "");
 }
 
+static void on_policies(void *ctx, const struct sy_policy *list, unsigned count)
+{
+	char *text = ((struct topology *)ctx)->policies;
+
+	text[0] = 0;
+	for (unsigned i = 0; i < count; i++)
+		strncat(text, list[i].text, sizeof(topology->policies) - strlen(text) - 1);
+}
+
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 void pump_until_at(condition holds, const void *arg, int line)
@@ -153,7 +162,8 @@ bool refusal_has(const void *arg)
 {
 	const char *word = arg;
 
-	return word ? strstr(topology->refused, word) != NULL : !topology->refused[0];
+	return word ? strstr(topology->refused, word) || strstr(topology->policies, word)
+	            : !topology->refused[0] && !topology->policies[0];
 }
 
 const struct sy_link *link_named(const char *name)
@@ -193,7 +203,8 @@ void mirror_start(void)
 	                                    .route = on_route,
 	                                    .neigh = on_neigh,
 	                                    .synced = on_synced,
-	                                    .refused = on_refused};
+	                                    .refused = on_refused,
+	                                    .policies = on_policies};
 	struct sy_error err;
 
 	assert_int_equal(sy_mirror_open(&handler, &topology->mirror, &err), 0);

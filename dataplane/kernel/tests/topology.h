@@ -18,7 +18,7 @@ struct topology {
 	struct sy_neigh neigh[TOPOLOGY_ITEMS];
 	unsigned links, addrs, routes, neighs;
 	unsigned synced;
-	char refused[256];
+	char refused[256], policies[2048];
 	bool bulk[TOPOLOGY_BULK];
 	unsigned bulk_count, bulk_reported;
 };

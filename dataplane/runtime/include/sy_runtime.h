@@ -143,6 +143,7 @@ struct sy_runtime_options {
 	/* A running forwarder still has the interfaces. Until sy_runtime_bind(), this process
 	 * neither locks nor changes the interfaces, the flow director or the claims. */
 	bool inherit;
+	bool probe;         /* probes new addresses before it claims them (probe.c) */
 	unsigned sweep_s;   /* seconds between verifications of all kernel state; 0: 30 */
 	unsigned path_half; /* 0 or 1: path ids come from this half of their space */
 	bool offloads; /* ports do what they can of sy_port_info.offloads; else nothing. Then the
@@ -214,8 +215,15 @@ bool sy_runtime_is_synced(const struct sy_runtime *rt);
 /* The i-th problem of the kernel's state that another program has caused, with its remedy; NULL:
  * there are fewer. */
 const char *sy_runtime_problem(const struct sy_runtime *rt, unsigned i);
+/* It concerns an address that another host has. */
+bool sy_runtime_problem_is_contested(const struct sy_runtime *rt, unsigned i);
 /* Kernel objects that this process has restored after another program removed them. */
 uint64_t sy_runtime_restored(const struct sy_runtime *rt);
+/* Policy routing of this host concerns some packets. Any thread, under RCU. */
+bool sy_policies_exist(const struct sy_runtime *rt);
+/* It concerns packets of this tuple; tos: their type of service or traffic class. The path to their
+ * destination may then be another one than sy_path_lookup()'s. Any thread, under RCU. */
+bool sy_policy_refuses(const struct sy_runtime *rt, const struct sy_tuple *t, uint8_t tos);
 /* NULL, or why routing is refused (policy routing, VRF). */
 const char *sy_runtime_refusal(const struct sy_runtime *rt);
 
@@ -472,6 +480,12 @@ uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
  * sy_runtime_claim(). sy_address_release() undoes it.
  */
 int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
+/* New addresses of sy_address_take() are being probed, and not claimed yet: returns true, and calls
+ * fn(ctx) once when that is over, some 0.3 s later. An address that another host has stays
+ * unclaimed, and is a sy_runtime_problem(). */
+bool sy_addresses_wait(struct sy_runtime *rt, void (*fn)(void *ctx), void *ctx);
+/* Claims all addresses that other hosts have. Returns how many. */
+unsigned sy_addresses_force(struct sy_runtime *rt);
 void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr);
 /* False: with `inherit`, before sy_runtime_claim(). */
 bool sy_runtime_is_claimed(const struct sy_runtime *rt);

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Addresses that another host may have (design record 0052). A new VIP or local address on a port's
+ * network is probed before it is claimed: ARP probes (RFC 5227 2.1.1), or neighbour solicitations
+ * as of duplicate address detection (RFC 4862 5.4). If a host answers, the address stays unclaimed,
+ * and is probed again each second until no host answers, or sy_addresses_force() claims it. ARP and
+ * neighbour advertisements of others for claimed addresses are reported.
+ *
+ * RFC 5227 waits for up to 7 s, as a host may sleep. A balancer's neighbours are awake: three
+ * probes within 200 ms, and 100 ms for the last answer.
+ */
+#include "probe.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <net/if_arp.h>
+#include <netinet/icmp6.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "reconcile.h"
+#include "runtime.h"
+
+#define TIMES       3
+#define RATE        640 /* probes in a tick of 100 ms */
+#define AGAIN_NS    UINT64_C(1000000000)
+#define FRAMES      512 /* received in a tick, at most: a flood of ARP hides some conflicts */
+#define CONFLICTS   16  /* the last addresses that another host uses, too */
+#define CONFLICT_NS (600 * UINT64_C(1000000000))
+#define FRAME_V4    (SY_ETH_LEN + 28)
+#define FRAME_V6    (SY_ETH_LEN + 40 + 24)
+
+struct probe {
+	struct sy_addr addr;
+	uint64_t due_ns; /* of the next round, if another host has it */
+	uint8_t sent;    /* in this round */
+	bool contested;  /* another host has it, as of the last round */
+	bool answered;   /* in this round */
+	uint8_t mac[6];  /* of that host */
+};
+
+struct conflict {
+	struct sy_addr addr;
+	uint64_t seen_ns; /* 0: unused */
+	uint8_t mac[6];
+	bool probed; /* the other host probed the address, and does not announce it */
+};
+
+struct probes {
+	int fd[2]; /* ARP and ICMPv6; −1: none */
+	bool failed;
+	unsigned count, capacity;
+	struct probe *list;
+	struct conflict conflict[CONFLICTS];
+	void (*waiting)(void *ctx); /* called when no address is in its first round any more */
+	void *waiting_ctx;
+};
+
+/* ---- sockets --------------------------------------------------------------------------------- */
+
+/* Neighbour solicitations and advertisements. */
+static int filter_attach(int fd)
+{
+	struct sock_filter code[] = {
+	        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 6),
+	        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_ICMPV6, 0, 4),
+	        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 40),
+	        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ND_NEIGHBOR_ADVERT, 1, 0),
+	        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ND_NEIGHBOR_SOLICIT, 0, 1),
+	        BPF_STMT(BPF_RET | BPF_K, 128),
+	        BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	struct sock_fprog program = {SY_ARRAY_LEN(code), code};
+	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+}
+
+static int socket_open(unsigned protocol)
+{
+	struct sockaddr_ll any = {.sll_family = AF_PACKET, .sll_protocol = htons(protocol)};
+	int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -1;
+	if ((protocol == ETH_P_IPV6 && filter_attach(fd) < 0) ||
+	    bind(fd, (void *)&any, sizeof(any)) < 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static struct probes *probes_get(struct sy_runtime *rt)
+{
+	struct probes *p = rt->probes;
+	if (p || !(p = calloc(1, sizeof(*p))))
+		return p;
+	rt->probes = p;
+	p->fd[0] = socket_open(ETH_P_ARP);
+	p->fd[1] = socket_open(ETH_P_IPV6);
+	p->failed = p->fd[0] < 0 || p->fd[1] < 0;
+	if (p->failed)
+		sy_log(SY_LOG_WARN, "runtime",
+		       "addresses cannot be probed before they are claimed: %s; CAP_NET_RAW is "
+		       "needed",
+		       strerror(errno));
+	return p;
+}
+
+void probes_close(struct sy_runtime *rt)
+{
+	struct probes *p = rt->probes;
+	if (!p)
+		return;
+	for (unsigned i = 0; i < 2; i++)
+		if (p->fd[i] >= 0)
+			close(p->fd[i]);
+	free(p->list);
+	free(p);
+	rt->probes = NULL;
+}
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+static struct probe *probe_find(const struct probes *p, const struct sy_addr *addr)
+{
+	for (unsigned i = 0; p && i < p->count; i++)
+		if (sy_addr_equal(&p->list[i].addr, addr))
+			return &p->list[i];
+	return NULL;
+}
+
+/* Neighbours on this port's network resolve the address, so two hosts cannot have it. VIPs that are
+ * on no network are routed to the hosts that have them, and several may. */
+static bool is_shared_on(const struct sy_runtime *rt, const struct sy_addr *addr, unsigned port)
+{
+	return rt->port[port]->ifindex && rt->port[port]->up && !rt->port[port]->gone &&
+	       address_is_connected(rt, addr, rt->port[port]->ifindex);
+}
+
+static bool is_shared(const struct sy_runtime *rt, const struct sy_addr *addr)
+{
+	for (unsigned i = 0; i < rt->ports; i++)
+		if (is_shared_on(rt, addr, i))
+			return true;
+	return false;
+}
+
+bool probe_begin(struct sy_runtime *rt, const struct sy_addr *addr)
+{
+	struct probes *p;
+	uint8_t mac[6];
+	if (!rt->options.probe || !rt->claims || sy_claims_has(rt->claims, addr) ||
+	    !is_shared(rt, addr) || sy_address_use(rt, addr, mac) == SY_ADDRESS_HOST)
+		return false;
+	p = probes_get(rt);
+	if (!p || p->failed)
+		return false;
+	if (probe_find(p, addr))
+		return true;
+	if (p->count == p->capacity) {
+		unsigned capacity = p->capacity ? 2 * p->capacity : 64;
+		struct probe *more = realloc(p->list, capacity * sizeof(*more));
+		if (!more)
+			return false;
+		p->list = more;
+		p->capacity = capacity;
+	}
+	p->list[p->count++] = (struct probe){.addr = *addr};
+	return true;
+}
+
+void probe_forget(struct sy_runtime *rt, const struct sy_addr *addr)
+{
+	struct probe *one = probe_find(rt->probes, addr);
+	if (one)
+		*one = rt->probes->list[--rt->probes->count];
+	for (unsigned i = 0; rt->probes && i < CONFLICTS; i++)
+		if (sy_addr_equal(&rt->probes->conflict[i].addr, addr))
+			rt->probes->conflict[i].seen_ns = 0;
+}
+
+bool probe_has(const struct sy_runtime *rt, const struct sy_addr *addr)
+{
+	return probe_find(rt->probes, addr);
+}
+
+static bool any_is_new(const struct probes *p)
+{
+	for (unsigned i = 0; p && i < p->count; i++)
+		if (!p->list[i].contested)
+			return true;
+	return false;
+}
+
+bool sy_addresses_wait(struct sy_runtime *rt, void (*fn)(void *ctx), void *ctx)
+{
+	if (!any_is_new(rt->probes))
+		return false;
+	rt->probes->waiting = fn;
+	rt->probes->waiting_ctx = ctx;
+	return true;
+}
+
+/* The entry of the address, or else the oldest one. */
+static struct conflict *conflict_slot(struct probes *p, const struct sy_addr *addr)
+{
+	struct conflict *oldest = &p->conflict[0];
+	for (unsigned i = 0; i < CONFLICTS; i++) {
+		if (sy_addr_equal(&p->conflict[i].addr, addr))
+			return &p->conflict[i];
+		if (p->conflict[i].seen_ns < oldest->seen_ns)
+			oldest = &p->conflict[i];
+	}
+	return oldest;
+}
+
+static void conflict_note(struct probes *p, const struct sy_addr *addr, const uint8_t mac[6],
+                          bool probed)
+{
+	struct conflict *c = conflict_slot(p, addr);
+	if (c->seen_ns && sy_addr_equal(&c->addr, addr) && !c->probed && probed)
+		return; /* what is known is worse */
+	*c = (struct conflict){.addr = *addr, .seen_ns = sy_clock_ns(), .probed = probed};
+	memcpy(c->mac, mac, sizeof(c->mac));
+}
+
+static void address_now_claimed(struct sy_runtime *rt, const struct sy_addr *addr)
+{
+	struct sy_error err = {0};
+	if (address_claim(rt, addr, &err))
+		sy_log(SY_LOG_ERROR, "runtime", "%s", err.text);
+}
+
+unsigned sy_addresses_force(struct sy_runtime *rt)
+{
+	struct probes *p = rt->probes;
+	unsigned n = 0;
+	for (unsigned i = 0; p && i < p->count;) {
+		struct sy_addr addr = p->list[i].addr;
+		if (!p->list[i].contested) {
+			i++;
+			continue;
+		}
+		conflict_note(p, &addr, p->list[i].mac, false);
+		p->list[i] = p->list[--p->count];
+		address_now_claimed(rt, &addr);
+		n++;
+	}
+	return n;
+}
+
+/* ---- frames ---------------------------------------------------------------------------------- */
+
+static void put_u16(uint8_t *at, uint16_t value)
+{
+	value = htons(value);
+	memcpy(at, &value, sizeof(value));
+}
+
+/* An ARP probe: a request whose sender's address is zero, so neighbours' entries stay. */
+static void probe_write4(uint8_t frame[FRAME_V4], const struct sy_addr *addr, const uint8_t mac[6])
+{
+	uint8_t *arp = frame + SY_ETH_LEN;
+	memset(frame, 0, FRAME_V4);
+	memset(frame, 0xff, 6);
+	memcpy(frame + 6, mac, 6);
+	put_u16(frame + 12, ETH_P_ARP);
+	put_u16(arp, ARPHRD_ETHER);
+	put_u16(arp + 2, ETH_P_IP);
+	arp[4] = 6;
+	arp[5] = 4;
+	put_u16(arp + 6, ARPOP_REQUEST);
+	memcpy(arp + 8, mac, 6);
+	memcpy(arp + 24, addr->b + 12, 4);
+}
+
+/* A neighbour solicitation from the unspecified address to the solicited-node group. */
+static void probe_write6(uint8_t frame[FRAME_V6], const struct sy_addr *addr, const uint8_t mac[6])
+{
+	static const uint8_t solicited[13] = {0xff, 2, [11] = 1, [12] = 0xff};
+	uint8_t *ip = frame + SY_ETH_LEN, *icmp = ip + 40;
+	uint64_t sum;
+	memset(frame, 0, FRAME_V6);
+	frame[0] = frame[1] = 0x33;
+	frame[2] = 0xff;
+	memcpy(frame + 3, addr->b + 13, 3);
+	memcpy(frame + 6, mac, 6);
+	put_u16(frame + 12, ETH_P_IPV6);
+	ip[0] = 0x60;
+	put_u16(ip + 4, 24);
+	ip[6] = IPPROTO_ICMPV6;
+	ip[7] = 255;
+	memcpy(ip + 24, solicited, sizeof(solicited));
+	memcpy(ip + 37, addr->b + 13, 3);
+	icmp[0] = ND_NEIGHBOR_SOLICIT;
+	memcpy(icmp + 8, addr->b, 16);
+	sum = sy_csum_sum(ip + 8, 32) + htons(24) + htons(IPPROTO_ICMPV6) + sy_csum_sum(icmp, 24);
+	uint16_t csum = (uint16_t)~sy_csum_fold(sum);
+	memcpy(icmp + 2, &csum, sizeof(csum));
+}
+
+/* Returns whether a port could send it. */
+static bool probe_send(const struct sy_runtime *rt, const struct sy_addr *addr)
+{
+	const struct probes *p = rt->probes;
+	bool v4 = sy_addr_is_v4(addr), sent = false;
+	uint8_t frame[FRAME_V6], mac[8];
+	for (unsigned i = 0; i < rt->ports; i++) {
+		struct sockaddr_ll to = {.sll_family = AF_PACKET,
+		                         .sll_ifindex = rt->port[i]->ifindex,
+		                         .sll_halen = 6,
+		                         .sll_protocol = htons(v4 ? ETH_P_ARP : ETH_P_IPV6)};
+		if (!is_shared_on(rt, addr, i))
+			continue;
+		memcpy(mac, &rt->port[i]->mac, sizeof(mac));
+		(v4 ? probe_write4 : probe_write6)(frame, addr, mac);
+		memcpy(to.sll_addr, frame, 6);
+		sent |= sendto(p->fd[!v4], frame + SY_ETH_LEN,
+		               (v4 ? FRAME_V4 : FRAME_V6) - SY_ETH_LEN, 0, (void *)&to,
+		               sizeof(to)) >= 0;
+	}
+	return sent;
+}
+
+/* ---- what other hosts send ------------------------------------------------------------------- */
+
+static bool mac_is_own(const struct sy_runtime *rt, const uint8_t mac[6])
+{
+	for (unsigned i = 0; i < rt->ports; i++)
+		if (!memcmp(&rt->port[i]->mac, mac, 6))
+			return true;
+	return false;
+}
+
+/* Another host on this port has the address, or (probed) checks whether any host has it. */
+static void other_seen(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr,
+                       const uint8_t mac[6], bool probed)
+{
+	struct probe *one = probe_find(rt->probes, addr);
+	uint8_t own[8];
+	if (!is_shared_on(rt, addr, port))
+		return;
+	memcpy(own, &rt->port[port]->mac, sizeof(own));
+	if (!one && rt->claims && sy_claims_has(rt->claims, addr))
+		conflict_note(rt->probes, addr, mac, probed);
+	/* Of two that probe at once, the lower MAC address wins (RFC 5227 lets both lose). */
+	else if (one && !(probed && memcmp(mac, own, 6) > 0)) {
+		one->answered = true;
+		memcpy(one->mac, mac, sizeof(one->mac));
+	}
+}
+
+static void arp_seen(struct sy_runtime *rt, unsigned port, const uint8_t *arp, size_t len)
+{
+	static const uint8_t none[4];
+	struct sy_addr addr;
+	bool probe;
+	if (len < 28 || arp[2] != ETH_P_IP >> 8 || arp[3] != 0 || arp[4] != 6 || arp[5] != 4 ||
+	    mac_is_own(rt, arp + 8))
+		return;
+	probe = !memcmp(arp + 14, none, sizeof(none));
+	sy_addr_from_bytes(arp + (probe ? 24 : 14), 4, &addr);
+	other_seen(rt, port, &addr, arp + 8, probe);
+}
+
+static void icmp6_seen(struct sy_runtime *rt, unsigned port, const uint8_t *ip, size_t len,
+                       const uint8_t mac[6])
+{
+	static const uint8_t none[16];
+	struct sy_addr addr;
+	if (len < 64 || ip[7] != 255 || mac_is_own(rt, mac))
+		return;
+	sy_addr_from_bytes(ip + 48, 16, &addr);
+	if (ip[40] == ND_NEIGHBOR_ADVERT)
+		other_seen(rt, port, &addr, mac, false);
+	else if (!memcmp(ip + 8, none, sizeof(none)))
+		other_seen(rt, port, &addr, mac, true);
+}
+
+static void frames_read(struct sy_runtime *rt, int fd, bool v4)
+{
+	uint8_t packet[128];
+	for (unsigned i = 0; i < FRAMES; i++) {
+		struct sockaddr_ll from = {0};
+		socklen_t size = sizeof(from);
+		ssize_t n = recvfrom(fd, packet, sizeof(packet), 0, (void *)&from, &size);
+		if (n < 0)
+			return;
+		unsigned port = port_by_ifindex(rt, from.sll_ifindex);
+		if (from.sll_pkttype == PACKET_OUTGOING || port == SY_PORT_NONE)
+			continue;
+		if (v4)
+			arp_seen(rt, port, packet, (size_t)n);
+		else
+			icmp6_seen(rt, port, packet, (size_t)n, from.sll_addr);
+	}
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+/* Ends a round. Returns true if the address leaves the list. */
+static bool round_end(struct probe *one, uint64_t now)
+{
+	char text[SY_ADDR_TEXT];
+	if (one->answered) {
+		one->contested = true;
+		one->answered = false;
+		one->sent = 0;
+		one->due_ns = now + AGAIN_NS;
+		return false;
+	}
+	if (one->contested)
+		sy_log(SY_LOG_WARN, "runtime",
+		       "%s: no host answers for it any more, it is claimed now",
+		       sy_addr_format(&one->addr, text));
+	return true;
+}
+
+/* Returns true if the address is to be claimed. */
+static bool probe_step(struct sy_runtime *rt, struct probe *one, uint64_t now, unsigned *budget)
+{
+	if (now < one->due_ns)
+		return false;
+	if (one->answered || one->sent == TIMES)
+		return round_end(one, now);
+	if (!*budget)
+		return false;
+	--*budget;
+	/* A contested address on a port that is down stays so; a new one needs no answer then. */
+	if (probe_send(rt, &one->addr))
+		one->sent++;
+	else
+		return !one->contested;
+	return false;
+}
+
+void probes_tick(struct sy_runtime *rt)
+{
+	struct probes *p = rt->options.probe && rt->claims && !rt->quiesced ? probes_get(rt) : NULL;
+	uint64_t now = sy_clock_ns();
+	unsigned budget = RATE;
+	if (!p || p->failed)
+		return;
+	frames_read(rt, p->fd[0], true);
+	frames_read(rt, p->fd[1], false);
+	for (unsigned i = 0; i < p->count;) {
+		struct sy_addr addr = p->list[i].addr;
+		if (!probe_step(rt, &p->list[i], now, &budget)) {
+			i++;
+			continue;
+		}
+		p->list[i] = p->list[--p->count];
+		address_now_claimed(rt, &addr);
+	}
+	if (p->waiting && !any_is_new(p)) {
+		void (*fn)(void *ctx) = p->waiting;
+		reconcile_others(rt); /* the request's answer has the result */
+		p->waiting = NULL;
+		sy_runtime_defer(rt, fn, p->waiting_ctx);
+	}
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+void probes_verify(struct sy_runtime *rt, const struct sy_verify *v)
+{
+	const struct probes *p = rt->probes;
+	uint64_t now = sy_clock_ns();
+	char text[400], addr[SY_ADDR_TEXT];
+	unsigned shown = 0;
+	for (unsigned i = 0; p && i < p->count && shown < CONFLICTS; i++) {
+		if (!p->list[i].contested)
+			continue;
+		const uint8_t *mac = p->list[i].mac;
+		snprintf(text, sizeof(text),
+		         "%s is in use by another host (%02x:%02x:%02x:%02x:%02x:%02x), so it is "
+		         "not claimed here until that host no longer answers for it; remove it "
+		         "there, or claim it now: steelyard apply --force",
+		         sy_addr_format(&p->list[i].addr, addr), mac[0], mac[1], mac[2], mac[3],
+		         mac[4], mac[5]);
+		v->problem(v->ctx, text);
+		shown++;
+	}
+	for (unsigned i = 0; p && i < CONFLICTS; i++) {
+		const struct conflict *c = &p->conflict[i];
+		if (!c->seen_ns || now - c->seen_ns > CONFLICT_NS)
+			continue;
+		snprintf(text, sizeof(text),
+		         c->probed ? "%s: another host (%02x:%02x:%02x:%02x:%02x:%02x) checked "
+		                     "whether it is in use, and may take it; it stays claimed here"
+		                   : "%s: another host (%02x:%02x:%02x:%02x:%02x:%02x) announces "
+		                     "it, too: clients reach one or the other; remove it there, or "
+		                     "from the services here",
+		         sy_addr_format(&c->addr, addr), c->mac[0], c->mac[1], c->mac[2], c->mac[3],
+		         c->mac[4], c->mac[5]);
+		v->problem(v->ctx, text);
+	}
+}
