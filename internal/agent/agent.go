@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"steelyard/internal/answers"
 	"steelyard/internal/api"
 	"steelyard/internal/config"
 	"steelyard/internal/dpclient"
@@ -98,6 +99,7 @@ type Agent struct {
 	sets       *setfile.Files
 	loads      *loads
 	shares     *feedback.Loop
+	answers    *answers.Watch
 	metrics    *metricsServer
 	member     *member.Member // nil: no controllers
 	egress     *egress.Policy
@@ -164,11 +166,12 @@ func Run(ctx context.Context, options Options) error {
 		Retry: 30 * time.Second, AnswerTimeout: 10 * time.Second,
 	})
 	a.shares = a.newShares()
+	a.answers = answers.New(answers.Options{Name: a.store.ServiceName, Log: options.Log, Dial: a.dialAnswers})
 	registry := prometheus.NewRegistry()
 	a.sampler = sampling.New(sampling.Options{
 		Dial: func(ctx context.Context) (sampling.Forwarder, error) { return a.dial(ctx) }, Log: options.Log, Egress: a.egress,
 	})
-	registry.MustRegister(a.durations, a.behind, a.late, a.undecided, a.sampler, a.sets, a.loads, shareMetrics{a})
+	registry.MustRegister(a.durations, a.behind, a.late, a.undecided, a.sampler, a.sets, a.loads, shareMetrics{a}, answerMetrics{a})
 	a.metrics = newMetricsServer(metrics.NewHandler(metrics.Sources{
 		Dial: a.dial, Store: a.store, File: a.file.Status,
 		Forwarder: func() reconcile.Status { status, _ := a.reconciler.Status(); return status },
@@ -194,7 +197,7 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	defer running.Wait()
 	service := &api.Server{
 		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
-		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Load: a.loads.Reading, Shares: a.shares.State, Warnings: a.warnings, Log: a.options.Log,
+		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Load: a.loads.Reading, Shares: a.shares.State, Silent: a.answers.Silent, Warnings: a.warnings, Log: a.options.Log,
 		CheckFile: a.checkByUser,
 	}
 	a.metrics.handleHealth(service)                  // before the file says where
@@ -212,6 +215,7 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	running.Go(func() { a.sets.Run(ctx) })
 	running.Go(func() { a.loads.follow(ctx) })
 	running.Go(func() { a.shares.Run(ctx) })
+	running.Go(func() { a.answers.Run(ctx) })
 
 	if a.member != nil {
 		service.Managed = "a controller"

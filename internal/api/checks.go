@@ -4,6 +4,7 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"steelyard/internal/health"
@@ -35,6 +36,49 @@ func undecidedChecks(l health.Lateness) []string {
 			"give it more processors, or reserve them", l.OfStall, l.Checks, pressure))
 	}
 	return warnings
+}
+
+// maxSilent bounds the servers that warnings name.
+const maxSilent = 10
+
+// silent returns the servers that answered no SYN lately.
+func (s *Server) silent() map[model.ServerRef]uint64 {
+	if s.Silent == nil {
+		return nil
+	}
+	return s.Silent()
+}
+
+// silentServers warns of servers that pass their checks and answer no SYN.
+func (s *Server) silentServers() []string {
+	var warnings []string
+	silent := s.silent()
+	for ref, syns := range silent {
+		warnings = append(warnings, fmt.Sprintf("server %s of %s: %d SYNs unanswered in 10 s, 0 answered, although its checks may pass: %s", model.ServerText(ref.Address), s.Store.ServiceName(ref.Service), syns, s.wayBack(ref.Service)))
+	}
+	slices.Sort(warnings)
+	if len(warnings) > maxSilent {
+		warnings = append(warnings[:maxSilent], fmt.Sprintf("%d more servers answer no SYN: see `steelyard get servers`", len(silent)-maxSilent))
+	}
+	return warnings
+}
+
+// wayBack says how answers of a service's servers must go, which checks do not verify.
+func (s *Server) wayBack(key model.ServiceKey) string {
+	const byHost = "its answers to %s must return by this host: see its routes and filters"
+	running := s.Store.Config()
+	for i := range running.Services {
+		if running.Services[i].Key != key {
+			continue
+		}
+		switch running.Services[i].Mode {
+		case model.NAT:
+			return fmt.Sprintf(byHost, "clients") + "; its gateway must be this host"
+		case model.DR, model.IPIP:
+			return "no client has acknowledged an answer: its answers must reach clients with the VIP as their source"
+		}
+	}
+	return fmt.Sprintf(byHost, "local addresses")
 }
 
 // checkedServices returns the services whose servers have health checks.

@@ -62,6 +62,9 @@ func (s *Server) Health(ctx context.Context, thresholds *pb.GetHealthRequest) *p
 	if l := s.Checker.Lateness(); l.OfHost > 0 {
 		r.note(degraded, "health checks decide nothing: %s: %s", l.HostError, health.Remedy(l.HostError))
 	}
+	if silent := s.silent(); len(silent) > 0 {
+		r.note(degraded, "servers that answer no SYN: %d; `steelyard get servers` shows them", len(silent))
+	}
 	slices.SortStableFunc(r.answer.Reasons, func(a, b *pb.HealthReason) int { return cmp.Compare(b.Level, a.Level) })
 	r.answer.Level = pb.HealthLevel_HEALTH_LEVEL_OK
 	if len(r.answer.Reasons) > 0 {

@@ -123,7 +123,7 @@ func (s *Server) describe(service model.Service, snapshot store.Snapshot) *pb.Se
 		Health: describePolicy(service.Health),
 	}
 	forwarder, _ := s.Reconciler.Status()
-	marks := forwarder.Marks
+	marks, silent := forwarder.Marks, s.silent()
 	for _, server := range service.Servers {
 		ref := model.ServerRef{Service: service.Key, Address: server.Address}
 		one := &pb.ServerInfo{
@@ -143,7 +143,7 @@ func (s *Server) describe(service model.Service, snapshot store.Snapshot) *pb.Se
 			}
 			one.Health.Target, one.Health.Fallback = checkTarget(service, server, marks.Refused)
 		}
-		one.Load = s.load(ref)
+		one.Load, one.UnansweredSyns = s.load(ref), silent[ref]
 		info.Servers = append(info.Servers, one)
 	}
 	return info

@@ -35,11 +35,13 @@ import (
 
 // Server implements the agent's service on top of the agent's parts.
 type Server struct {
-	Store      *store.Store
-	File       *config.File
-	Checker    *health.Checker
-	Load       func(model.ServerRef) (load.Reading, bool)    // nil: no load is read
-	Shares     func(model.ServiceKey) (feedback.State, bool) // nil: no shares are computed
+	Store   *store.Store
+	File    *config.File
+	Checker *health.Checker
+	Load    func(model.ServerRef) (load.Reading, bool)    // nil: no load is read
+	Shares  func(model.ServiceKey) (feedback.State, bool) // nil: no shares are computed
+	// Silent returns the servers that answered no SYN lately, with the number of SYNs; nil: not known.
+	Silent     func() map[model.ServerRef]uint64
 	Reconciler *reconcile.Reconciler
 	Dial       func(ctx context.Context) (*dpclient.Client, error)
 	Socket     string // of the forwarder
@@ -112,6 +114,7 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 	lateness := s.Checker.Lateness()
 	status.Warnings = append(status.Warnings, lateChecks(lateness)...)
 	status.Warnings = append(status.Warnings, undecidedChecks(lateness)...)
+	status.Warnings = append(status.Warnings, s.silentServers()...)
 	if snapshot.Config != nil {
 		status.Services = uint32(len(snapshot.Config.Services))
 	}

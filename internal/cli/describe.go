@@ -314,6 +314,9 @@ func (a *app) printServer(s serverView) {
 			a.pair("", a.paint(cell{"not on the VIP: " + h.Fallback, yellow}))
 		}
 	}
+	if s.UnansweredSYNs > 0 {
+		a.pair("Answers", a.paint(cell{unanswered(s.UnansweredSYNs) + ": do they return by this host?", yellow}))
+	}
 	if h := s.Health; h != nil && h.Undecided > 0 {
 		a.pair("", a.paint(cell{fmt.Sprintf("%s in a row decided nothing: %s", plural(int(h.Undecided), "check"), h.UndecidedError), yellow}))
 	}

@@ -221,14 +221,22 @@ func serverTable(servers []serverView) *table {
 	return t
 }
 
+func unanswered(syns uint64) string {
+	return fmt.Sprintf("%d SYNs unanswered in 10 s, 0 answered", syns)
+}
+
 func healthSummary(s serverView) cell {
 	switch h := s.Health; {
+	case h == nil && s.UnansweredSYNs > 0:
+		return cell{"not checked, " + unanswered(s.UnansweredSYNs), yellow}
 	case h == nil:
 		return cell{"not checked", dim}
 	case h.Undecided > 0: // the state stays
 		return cell{"undecided (this host)", yellow}
 	case !h.Checked:
 		return cell{"not checked yet", dim}
+	case h.LastPassed && h.Up && s.UnansweredSYNs > 0:
+		return cell{"passing, " + unanswered(s.UnansweredSYNs), yellow}
 	case h.LastPassed && h.Up:
 		return cell{"passing", green}
 	case h.LastPassed:

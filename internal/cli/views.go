@@ -136,6 +136,7 @@ type serverView struct {
 	Share            *shareView       `json:"share,omitempty"` // absent: no feedback
 	Delay            *delayView       `json:"delay,omitempty"` // absent: no handshake was seen
 	Traffic          *trafficView     `json:"traffic"`         // null: not known to the forwarder
+	UnansweredSYNs   uint64           `json:"unanswered_syns"` // in the last 10 s, if none was answered
 }
 
 type healthStateView struct {
@@ -398,7 +399,7 @@ func viewServer(service string, info *pb.ServerInfo) serverView {
 		DrainedByFile: info.GetDrainedByFile(), DrainedByCommand: info.GetDrainedByCommand(),
 		KilledByCommand: info.GetKilledByCommand(), KilledMs: info.GetKilledUnixMs(),
 		Traffic: viewTraffic(info.GetTraffic()), Load: viewLoad(info.GetLoad()),
-		Share: viewShare(info.GetShare()), Delay: viewDelay(info.GetDelay()),
+		Share: viewShare(info.GetShare()), Delay: viewDelay(info.GetDelay()), UnansweredSYNs: info.GetUnansweredSyns(),
 	}
 	if h := info.GetHealth(); h != nil {
 		view.Health = &healthStateView{h.GetUp(), h.GetLastCheckUnixMs() != 0, h.GetStreak(), h.GetLastPassed(),

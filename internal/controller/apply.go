@@ -71,7 +71,7 @@ type work struct {
 	workflow   bool             // the workflow orders it: nobody else's order does for the services of requests
 	operator   bool             // the caller is no admin: it claims addresses within the project's prefixes only
 	claimed    *claimed         // of other projects, while the order is computed; nil: not read yet
-	prune      bool // the order confirms that it may end what the forwarders served before they joined
+	prune      bool             // the order confirms that it may end what the forwarders served before they joined
 }
 
 // maxParsers bounds the files that are remembered, so that the next one decodes only what has changed.

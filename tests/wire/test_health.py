@@ -5,12 +5,13 @@ A server that has lost the VIP, or the end of its tunnel, is down although its o
 """
 
 import signal
+import socket
 
 import pytest
 
 from tests.lab import Server, Service, wait_until
 from tests.lab.clients import http_get
-from tests.lab.steelyard import FAST_CHECKS, SERVER_WEB
+from tests.lab.steelyard import FAST_CHECKS, SERVER_WEB, VIP, WEB
 from tests.lab.topology import FRONT, v4, v6
 from tests.lab.tunnel import TunnelEnd
 from tests.wire.conftest import check_accounting
@@ -242,6 +243,47 @@ def undecided(health):
         for server in health.steelyard.get("servers")
         if server["health"]
     ]
+
+
+@pytest.mark.parametrize("service", ["web4", "dr-v4"])
+def test_a_wrong_way_back_is_seen(health, service):
+    """A server passes its checks, and its answers to sessions get lost: it is reported."""
+    s1, steelyard, client = health.lab["s1"], health.steelyard, health.client
+    lost = [client.address(4)] if service == "dr-v4" else health.config.local_addresses
+    lost = [address for address in lost if ":" not in address]
+    vip, port = (VIPS[service], SERVER_WEB) if service == "dr-v4" else (VIP[4], WEB)
+    for address in lost:
+        s1.ns.ip(f"route add blackhole {address}")
+    clients = []
+    try:
+        server = s1.address(4)
+
+        def begin_and_look():
+            clients.extend(begin(client, vip, port, 3 * len(health.lab.servers())))
+            return steelyard.server(service, server)["unanswered_syns"] > 0
+
+        wait_until(begin_and_look, "the server without answers is found")
+        shown = steelyard.cli("get", "servers", "--service", service).splitlines()
+        marked = [line for line in shown if "SYNs unanswered in 10 s, 0 answered" in line]
+        assert len(marked) == 1 and server in marked[0] and "passing" in marked[0]
+        assert f"server {server}:{SERVER_WEB} of {service}" in steelyard.cli("get", "status")
+    finally:
+        for address in lost:
+            s1.ns.ip(f"route del blackhole {address}")
+        for one in clients:
+            one.close()
+
+
+def begin(host, address, port, count):
+    """Connections that are begun, and not waited for."""
+    begun = []
+    with host.ns.entered():
+        for _ in range(count):
+            one = socket.socket()
+            one.setblocking(False)
+            one.connect_ex((address, port))
+            begun.append(one)
+    return begun
 
 
 def test_two_arms():
