@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,9 +21,11 @@ const (
 )
 
 // guests is a listener that bounds what strangers hold: each connection is a guest until its caller is known to be a member. One that stays
-// too long is closed, whatever it does; and if there are too many, the oldest one is.
+// too long is closed, whatever it does; and if there are too many, of one address or of all, the oldest one is: first one that has sent nothing.
 type guests struct {
 	net.Listener
+
+	budgets buckets
 
 	mu   sync.Mutex
 	all  list.List // of *guest, the oldest first
@@ -37,6 +40,12 @@ type guest struct {
 	late *time.Timer
 
 	place *list.Element // with host.mu; nil: a guest no more
+
+	heard  atomic.Bool // it has sent anything
+	closed context.Context
+	close  context.CancelFunc
+	readMu sync.Mutex
+	resume time.Time // nothing is read before; zero: at once
 }
 
 func newGuests(listener net.Listener) *guests {
@@ -49,30 +58,50 @@ func (g *guests) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if one := g.enter(conn); one != nil {
-			return one, nil
-		}
-		conn.Close()
+		return g.enter(conn), nil
 	}
 }
 
-// enter returns nil if there are too many of the same address.
 func (g *guests) enter(conn net.Conn) *guest {
 	one := &guest{Conn: conn, host: g, from: sourceOf(conn.RemoteAddr()), at: time.Now()}
+	one.closed, one.close = context.WithCancel(context.Background())
+	if wait := g.budgets.charge("connections of "+one.from.String(), connections); wait > 0 {
+		one.pause(wait)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.from[one.from] >= maxGuestsFrom {
-		return nil
+		g.evict(func(other *guest) bool { return other.from == one.from })
 	}
 	if g.all.Len() >= maxGuests {
-		oldest := g.all.Front().Value.(*guest)
-		oldest.leave()
-		oldest.Conn.Close()
+		g.evict(func(*guest) bool { return true })
 	}
 	g.from[one.from]++
 	one.place = g.all.PushBack(one)
 	one.late = time.AfterFunc(guestLife, func() { one.Close() })
 	return one
+}
+
+// evict closes the oldest guest of some that has sent nothing, or else the oldest one. With g.mu.
+func (g *guests) evict(of func(*guest) bool) {
+	var oldest *guest
+	for at := g.all.Front(); at != nil; at = at.Next() {
+		one := at.Value.(*guest)
+		if !of(one) {
+			continue
+		}
+		if silent := !one.heard.Load(); oldest == nil || silent {
+			oldest = one
+			if silent {
+				break
+			}
+		}
+	}
+	if oldest != nil {
+		oldest.leave()
+		oldest.close()
+		oldest.Conn.Close()
+	}
 }
 
 // sourceOf returns what counts as one place.
@@ -112,6 +141,7 @@ func (g *guest) admit() {
 
 func (g *guest) Close() error {
 	g.admit()
+	g.close()
 	return g.Conn.Close()
 }
 

@@ -3,14 +3,18 @@
 package controller
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"testing"
 	"time"
 
 	pb "steelyard/internal/gen/controllerpb"
+	joining "steelyard/internal/member"
+	"steelyard/internal/pki"
 
 	"connectrpc.com/connect"
 )
@@ -50,8 +54,10 @@ func TestGuestsAreBounded(t *testing.T) {
 		}
 	}
 	neighbour, _ := pipe(t, "2001:db8::ffff", 1)
-	if g.enter(neighbour) != nil {
-		t.Error("the same /64 has more than its share")
+	second := g.all.Front().Next().Value.(*guest)
+	first.(*guest).heard.Store(true)
+	if g.enter(neighbour) == nil || g.from[second.from] != maxGuestsFrom || second.closed.Err() == nil || closed(firstThere) {
+		t.Error("the oldest silent guest of the same /64 does not give way")
 	}
 	stranger, _ := pipe(t, "2001:db8:0:1::1", 1)
 	if g.enter(stranger) == nil {
@@ -67,8 +73,7 @@ func TestGuestsAreBounded(t *testing.T) {
 		here, _ := pipe(t, net.IPv4(10, 0, byte(i/maxGuestsFrom), 1).String(), i)
 		g.enter(here)
 	}
-	second := g.all.Front().Value.(*guest)
-	oldest = second.Conn
+	oldest = g.all.Front().Value.(*guest).Conn
 	late, _ := pipe(t, "192.0.2.1", 1)
 	if g.enter(late) == nil || g.all.Len() != maxGuests {
 		t.Errorf("a newcomer among %d", g.all.Len())
@@ -117,5 +122,88 @@ func TestMembersComeThroughStrangers(t *testing.T) {
 	}
 	if err := list(); err != nil {
 		t.Errorf("a member: %v", err)
+	}
+}
+
+// Silent connections of an address keep no caller behind it away.
+func TestSilentConnectionsGiveWay(t *testing.T) {
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	for range maxGuestsFrom {
+		conn, err := net.Dial("tcp", c.url[len("https://"):])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	viewer := l.join(c, &pb.CreateTokenRequest{Name: "vic", Role: pb.Role_ROLE_VIEWER}, nil)
+	if _, err := viewer.ListForwarders(t.Context(), connect.NewRequest(&pb.ListForwardersRequest{})); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBudgets(t *testing.T) {
+	now := time.Unix(1000, 0)
+	b := &buckets{now: func() time.Time { return now }}
+	of := budget{10, 20}
+	for i := range 20 {
+		if wait := b.charge("a", of); wait != 0 {
+			t.Fatalf("request %d waits %s", i, wait)
+		}
+	}
+	if wait := b.charge("a", of); wait != 100*time.Millisecond {
+		t.Errorf("one more waits %s", wait)
+	}
+	if wait := b.charge("b", of); wait != 0 {
+		t.Errorf("another client waits %s", wait)
+	}
+	now = now.Add(time.Second)
+	if wait := b.charge("a", of); wait != 0 {
+		t.Errorf("a second later it waits %s", wait)
+	}
+	for range 100000 {
+		b.charge("a", of)
+	}
+	if wait := b.charge("a", of); wait != maxPause {
+		t.Errorf("after a flood it waits %s", wait)
+	}
+	for i := range 2 * maxBuckets {
+		b.charge(string(rune(i)), of)
+	}
+	if len(b.of) > maxBuckets {
+		t.Errorf("%d buckets", len(b.of))
+	}
+}
+
+// One client's flood of requests that it resets is not served, and others are.
+func TestRapidReset(t *testing.T) {
+	before := memberRequests
+	memberRequests = budget{5, 50}
+	t.Cleanup(func() { memberRequests = before })
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	join := func(name string) user {
+		token := l.token(c, &pb.CreateTokenRequest{Name: name, Role: pb.Role_ROLE_VIEWER})
+		identity, _, err := joining.Join(t.Context(), "", []string{c.url}, token, pki.User)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return userOn(t, c.url, &http.Transport{TLSClientConfig: identity.Client(), ForceAttemptHTTP2: true}, nil)
+	}
+	viewer, other := join("vic"), join("ada")
+	list := func(ctx context.Context, u user) error {
+		_, err := u.ListForwarders(ctx, connect.NewRequest(&pb.ListForwardersRequest{}))
+		return err
+	}
+	l.until("the flood is refused", func() bool {
+		for range 60 {
+			ctx, reset := context.WithCancel(t.Context())
+			go reset()
+			_ = list(ctx, viewer)
+		}
+		return connect.CodeOf(list(t.Context(), viewer)) == connect.CodeResourceExhausted
+	})
+	if err := list(t.Context(), other); err != nil {
+		t.Errorf("another client: %v", err)
 	}
 }

@@ -176,6 +176,8 @@ func (s *Server) localServer() *http.Server {
 func (s *Server) remoteServer() *http.Server {
 	server := s.newServer()
 	server.ConnContext = withGuest
+	server.Handler = s.limited(server.Handler)
+	server.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams}
 	server.TLSConfig = s.identity.Server()
 	server.TLSConfig.NextProtos = []string{"h2", "http/1.1", pki.ALPN}
 	server.Protocols = new(http.Protocols)

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"errors"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"steelyard/internal/pki"
+
+	"connectrpc.com/connect"
+)
+
+// budget is how many requests or connections one client may begin: a token bucket.
+type budget struct{ rate, burst float64 }
+
+// The budgets. A client that begins a request and resets it at once (HTTP/2 rapid reset, CVE-2023-44487) costs as much as one that waits for answers.
+var (
+	memberRequests   = budget{500, 2000} // of a certificate
+	strangerRequests = budget{20, 200}   // of an address without one, or a /64 of IPv6
+	connections      = budget{50, 500}   // likewise, with and without certificates
+)
+
+const (
+	maxBuckets = 8192
+	maxPause   = 10 * time.Second
+	maxStreams = 100 // of a connection, at a time
+)
+
+// buckets are those of all clients.
+type buckets struct {
+	mu  sync.Mutex
+	of  map[string]*bucket
+	now func() time.Time // nil: the clock
+}
+
+// bucket is what a client has used and not regained.
+type bucket struct {
+	budget
+	used float64
+	at   time.Time
+}
+
+func (b *bucket) refill(now time.Time) {
+	b.used = max(0, b.used-b.rate*now.Sub(b.at).Seconds())
+	b.at = now
+}
+
+// charge takes one from a client's budget. Returns how long the client must pause, as it has used more than there was; 0: it has not.
+func (b *buckets) charge(client string, of budget) time.Duration {
+	now := time.Now()
+	if b.now != nil {
+		now = b.now()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	one := b.of[client]
+	if one == nil {
+		b.expire(now)
+		one = &bucket{budget: of, at: now}
+		b.of[client] = one
+	}
+	one.refill(now)
+	one.used++
+	over := time.Duration((one.used - one.burst) / one.rate * float64(time.Second))
+	return min(max(0, over), maxPause)
+}
+
+// expire removes full buckets, and all if that is not enough. With b.mu.
+func (b *buckets) expire(now time.Time) {
+	if b.of == nil {
+		b.of = map[string]*bucket{}
+	}
+	if len(b.of) < maxBuckets {
+		return
+	}
+	for client, one := range b.of {
+		if one.refill(now); one.used == 0 {
+			delete(b.of, client)
+		}
+	}
+	if len(b.of) >= maxBuckets {
+		clear(b.of)
+	}
+}
+
+// clientOf returns the client of a request and its budget; "": it has none, as a controller.
+func clientOf(r *http.Request, source netip.Prefix) (string, budget) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return "requests of " + source.String(), strangerRequests
+	}
+	certificate := r.TLS.PeerCertificates[0]
+	if name, err := pki.HolderOf(certificate); err == nil && name.Kind == pki.Controller {
+		return "", budget{}
+	}
+	return "certificate " + pki.KeyHash(certificate), memberRequests
+}
+
+// limited charges each request to its client before anything else is done for it. One over the budget is refused, and nothing more is read from its
+// connection for a while, so that what follows waits at the client.
+func (s *Server) limited(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		one, remote := r.Context().Value(guestKey{}).(*guest)
+		if !remote {
+			next.ServeHTTP(w, r)
+			return
+		}
+		client, of := clientOf(r, one.from)
+		if client == "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if wait := one.host.budgets.charge(client, of); wait > 0 {
+			one.pause(wait)
+			_ = connect.NewErrorWriter().Write(w, r, connect.NewError(connect.CodeResourceExhausted,
+				errors.New("too many requests of this client: wait, and send fewer in a second")))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// pause keeps a connection from being read for a while.
+func (g *guest) pause(length time.Duration) {
+	until := time.Now().Add(length)
+	g.readMu.Lock()
+	defer g.readMu.Unlock()
+	if until.After(g.resume) {
+		g.resume = until
+	}
+}
+
+func (g *guest) Read(data []byte) (int, error) {
+	for {
+		g.readMu.Lock()
+		wait := time.Until(g.resume)
+		g.readMu.Unlock()
+		if wait <= 0 {
+			break
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-g.closed.Done():
+			timer.Stop()
+		}
+		if g.closed.Err() != nil {
+			break
+		}
+	}
+	n, err := g.Conn.Read(data)
+	if n > 0 {
+		g.heard.Store(true)
+	}
+	return n, err
+}
