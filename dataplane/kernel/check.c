@@ -15,6 +15,7 @@
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* They identify the filters of an earlier process, which are replaced in one step. */
@@ -205,7 +206,9 @@ static int accept_local_begin(struct sy_error *err)
 	if (fd >= 0 && read(fd, &now, 1) == 1 && now == '0') {
 		close(fd);
 		accept_local_note(note);
-		fd = open(note, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+		fd = open(note, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+		if (fd >= 0)
+			(void)fchmod(fd, 0600); /* an earlier build made it readable */
 	}
 	if (fd >= 0)
 		close(fd);

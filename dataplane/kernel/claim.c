@@ -9,6 +9,7 @@
 #include "request.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/if_addr.h>
 #include <linux/rtnetlink.h>
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static uint32_t claim_hash(const struct sy_addr *addr)
@@ -140,6 +142,19 @@ static int journal_read(struct sy_claims *c)
 	return rc;
 }
 
+/* Addresses of the host are for root alone. An earlier build made the file readable. */
+static FILE *journal_open(const char *path, int flags, const char *mode)
+{
+	int fd = open(path, flags | O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	FILE *out = fd >= 0 ? fdopen(fd, mode) : NULL;
+
+	if (out)
+		(void)fchmod(fd, 0600);
+	else if (fd >= 0)
+		close(fd);
+	return out;
+}
+
 static int journal_add(const struct sy_claims *c, char sign, const struct sy_addr *addr)
 {
 	char text[SY_ADDR_TEXT];
@@ -147,7 +162,7 @@ static int journal_add(const struct sy_claims *c, char sign, const struct sy_add
 
 	if (sy_addr_is_v4(addr))
 		return 0;
-	out = fopen(c->state, "ae");
+	out = journal_open(c->state, O_APPEND, "a");
 	if (!out)
 		return -errno;
 	fprintf(out, "%c%s\n", sign, sy_addr_format(addr, text));
@@ -160,7 +175,7 @@ static int journal_rewrite(const struct sy_claims *c)
 	FILE *out;
 
 	snprintf(fresh, sizeof(fresh), "%s.new", c->state);
-	out = fopen(fresh, "we");
+	out = journal_open(fresh, O_TRUNC, "w");
 	if (!out)
 		return -errno;
 	for (uint32_t i = 0; i < c->claims.buckets; i++)

@@ -390,9 +390,11 @@ func (a *app) applyCommand() *cobra.Command {
 			}
 			response, err := call(c.Context(), a, a.client().ApplyConfig, request)
 			if connect.CodeOf(err) == connect.CodeInvalidArgument && len(args) > 0 {
-				// The agent checks the file, so it is parsed here only after a refusal, to print the errors.
-				if _, mistakes := a.parse(args[0], request.Yaml); mistakes != nil {
-					return mistakes
+				// The other side checks the file, so it is parsed here only after a refusal, to count the errors if these are the reason. A project's
+				// file has other errors by itself than as a part of the whole.
+				if _, mistakes := config.Parse(request.File, request.Yaml); mistakes != nil && mistakes.Error() == a.explain(err) {
+					_, err = a.parse(args[0], request.Yaml)
+					return err
 				}
 			}
 			if err != nil {

@@ -159,6 +159,18 @@ func TestControllerByCommands(t *testing.T) {
 	if code, _, errOut := s.run("project", "set", "shop", "--vips", "10.9.0.1/24"); code != exitFailure || !strings.Contains(errOut, "write 10.9.0.0/24") {
 		t.Errorf("[%d] %s", code, errOut)
 	}
+	// The controller's reason is shown, and not what a project's file lacks when it is read by itself.
+	part := filepath.Join(s.directory, "part.yaml")
+	if err := os.WriteFile(part, []byte("version: 1\nservices:\n  - { name: s, vip: 10.0.0.80, port: 8443, health: { type: none }, servers: [ { address: 10.1.0.99 } ] }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errOut := s.run("apply", part, "--project", "shop"); code != exitFailure || !strings.Contains(errOut, "10.0.0.80 is in no prefix of the project shop") || strings.Contains(errOut, "local address") {
+		t.Errorf("[%d] %s", code, errOut)
+	}
+	s.must("project set shop --vips=")
+	if code, _, errOut := s.run("apply", part, "--project", "shop"); code != exitFailure || !strings.Contains(errOut, "10.0.0.80 belongs to the project default") || strings.Contains(errOut, "local address") {
+		t.Errorf("[%d] %s", code, errOut)
+	}
 	s.must("project remove shop")
 
 	// The agent's own socket answers, but takes no other configuration.

@@ -219,7 +219,7 @@ func (d *drainFile) save() error {
 	if err := os.MkdirAll(filepath.Dir(d.path), 0o755); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	if err := WriteFile(d.path, append(data, '\n'), 0o644); err != nil {
+	if err := WriteFile(d.path, append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	d.unsaved = false

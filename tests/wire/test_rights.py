@@ -84,6 +84,15 @@ def test_modes_show_the_rights(stage):
         assert (status.st_uid, status.st_gid) == (0, gid(group))
 
 
+def test_notes_are_roots(stage):
+    netns = os.stat(f"/proc/{stage.steelyard.forwarder.pid}/ns/net").st_ino
+    notes = [path for path in Path("/run/steelyard").iterdir() if str(netns) in path.name]
+    assert any(path.name.startswith("claims-") for path in notes)
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in notes} == {
+        path.name: "0o600" for path in notes
+    }
+
+
 @pytest.mark.parametrize(
     "words", (["status"], ["services"], ["sessions"], ["drops"], ["attacks"], ["ports"])
 )
