@@ -19,7 +19,8 @@
 
 static bool state_fits(uint8_t state, uint8_t proto)
 {
-	bool udp = state == SESSION_UDP_ONE_WAY || state == SESSION_UDP_BOTH_WAYS;
+	bool udp = state == SESSION_UDP_ONE_WAY || state == SESSION_UDP_ANSWERED ||
+	           state == SESSION_UDP_BOTH_WAYS;
 	return udp == (proto == SY_PROTO_UDP) &&
 	       (state == SESSION_ECHO) == (proto != SY_PROTO_UDP && proto != SY_PROTO_TCP);
 }
@@ -79,6 +80,10 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(vip) || !state_fits(s->state, e->proto) ||
 	    !vport_fits(cold, e))
 		return SESSION_TORN;
+	if (s->state == SESSION_UDP_BOTH_WAYS && s->flags & SESSION_UNSHOWN) {
+		s->state = SESSION_UDP_ANSWERED;
+		s->flags &= (uint8_t)~SESSION_UNSHOWN;
+	}
 	const struct service *service = endpoint_service(b, e);
 	if (e->removed || !service)
 		return SESSION_SERVER_GONE;

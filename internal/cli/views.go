@@ -255,7 +255,7 @@ type forwarderStatusView struct {
 	Workers           uint32   `json:"workers"`
 	Sessions          uint64   `json:"sessions"`
 	SessionCapacity   uint64   `json:"session_capacity"`
-	SessionsUnproven  uint64   `json:"sessions_unproven"` // half open, or without an answer yet
+	SessionsUnproven  uint64   `json:"sessions_unproven"` // half open, or UDP whose client has sent nothing after an answer
 	SessionBytes      uint64   `json:"session_bytes_mapped"`
 	HugePages         bool     `json:"huge_pages"`
 	RoutingRefused    string   `json:"routing_refused"`

@@ -125,8 +125,8 @@ var timeoutDocs = [len(model.Timeouts{})]string{
 	model.Closing:     "TCP: both sides have sent a FIN; not both are acknowledged.",
 	model.TimeWait:    "TCP: both FINs are acknowledged.",
 	model.Reset:       "TCP: one side has sent a reset.",
-	model.UDPOneWay:   "UDP: only the client has sent.",
-	model.UDPTwoWay:   "UDP: both sides have sent.",
+	model.UDPOneWay:   "UDP: the client has sent nothing after an answer of the server.",
+	model.UDPTwoWay:   "UDP: the client has sent after an answer.",
 	model.Echo:        "ICMP and ICMPv6 echo, with `snat` only.",
 }
 

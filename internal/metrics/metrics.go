@@ -48,7 +48,7 @@ var (
 	forwarderRevision = desc("forwarder_config_revision", "Transactions that the forwarder has accepted.")
 	forwarderSessions = desc("forwarder_sessions", "Number of sessions.")
 	forwarderCapacity = desc("forwarder_session_capacity", "Capacity of the session tables.")
-	forwarderUnproven = desc("forwarder_unproven_sessions", "Sessions that are half open, or without an answer yet.")
+	forwarderUnproven = desc("forwarder_unproven_sessions", "Sessions that are half open, or of UDP and their client has sent nothing after an answer.")
 	forwarderMapped   = desc("forwarder_session_memory_bytes", "Memory mapped for session tables.")
 
 	forwarderWarnings = desc("forwarder_warnings", "Number of warnings; `steelyard get status` shows them with their remedies.")

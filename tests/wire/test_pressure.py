@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Floods that fill tables and local ports: other clients begin their sessions meanwhile."""
 
+import contextlib
 import os
+import socket
 
 import pytest
 
-from tests.lab import wait_until
+from tests.lab import Server, Service, wait_until
 from tests.lab.clients import HttpConnection, http_get
-from tests.lab.flood import finish_flood, provide_internet, start_flood
+from tests.lab.flood import answers_to_forged, finish_flood, provide_internet, start_flood
+from tests.lab.servers import DatagramEcho
 from tests.lab.steelyard import DNS, VIP, WEB
 from tests.lab.traffic import paced
 from tests.wire.conftest import check_accounting
 from tests.wire.stage import Stage
 
 REQUESTS = 40
+ANSWERING, ATTACKED, OTHER = 9500, 9501, 9502  # a server's port, and those of two services
 RATE = 8000  # fills the share in four seconds, and leaves a busy machine time
 PATIENCE = "20s"  # a full receive queue may lose a client's SYN twice
 pytestmark = pytest.mark.skipif(
@@ -82,3 +86,53 @@ def test_syns_at_the_same_service(stage, family):
     """Without SYN cookies: a client that has the flood's port from before needs a second SYN."""
     report = ask_beside(stage, "syn", family, WEB)
     assert report["answered"] == report["planned"], report
+
+
+def exchange(one, peer, times):
+    """Each datagram is echoed; a busy machine may lose some."""
+    one.settimeout(1)
+    for _ in range(times):
+        for _ in range(20):
+            one.sendto(b"question", peer)
+            with contextlib.suppress(TimeoutError):
+                one.recv(100)
+                break
+        else:
+            raise TimeoutError(f"{peer} does not answer")
+
+
+@families
+@DROPS
+def test_answered_datagrams_at_another_service(stage, family):
+    """Two services share a server, which answers the forged datagrams to one of them: sessions of
+    the other one live, and new ones begin."""
+    kind, peer = (socket.AF_INET, socket.AF_INET6)[family == 6], (VIP[family], OTHER)
+    server = Server(stage.lab["s1"].address(family), ANSWERING)
+    for name, port in (("attacked", ATTACKED), ("other", OTHER)):
+        health = {"type": "none"}
+        one = Service(name, VIP[family], port, "udp", servers=[server], health=health)
+        stage.config.services.append(one)
+    stage.apply()
+    stage.steelyard.wait_in_sync()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(DatagramEcho(stage.lab["s1"], ANSWERING, family)))
+        clients = [
+            stack.enter_context(stage.client.ns.socket(kind, socket.SOCK_DGRAM)) for _ in range(40)
+        ]
+        for one in clients[:20]:
+            exchange(one, peer, 2)
+        before = answers_to_forged(stage.lab)
+        flood = start_flood(stage.lab, "udp", VIP[family], str(ATTACKED), RATE, 120)
+        wait_until(
+            lambda: answers_to_forged(stage.lab) > before + 5000, "forged datagrams are answered"
+        )
+        for one in clients[20:]:
+            exchange(one, peer, 2)
+        assert flood.alive()
+        finish_flood(flood)
+        states = {
+            name: [one["state"] for one in stage.steelyard.sessions("--service", name)]
+            for name in ("attacked", "other")
+        }
+        assert states["other"] == ["udp"] * 40
+        assert "udp-answered" in states["attacked"] and "udp" not in states["attacked"]

@@ -81,6 +81,7 @@ struct service *service_create(struct sy_balance *b, const struct model_service 
 	for (unsigned state = 0; state < SESSION_STATES; state++)
 		out->timeout[state] =
 		        s->timeout[state] ? s->timeout[state] : session_timeout_default[state];
+	out->timeout[SESSION_UDP_ANSWERED] = out->timeout[SESSION_UDP_ONE_WAY];
 	out->timeout[SESSION_OPENING] = out->timeout[SESSION_SYN_SENT];
 	out->timeout[SESSION_RESET_BY_CLIENT] = out->timeout[SESSION_RESET];
 	out->timeout[SESSION_RESET_BY_SERVER] = out->timeout[SESSION_RESET];

@@ -69,21 +69,6 @@ bool client_sessions_shows_nothing(struct sy_worker *w, const struct sy_burst *b
 	return !shown;
 }
 
-void client_sessions_udp(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
-{
-	const struct sy_balance *b = w->app;
-	struct session *s = session_at(b->table[burst->slot[i]], burst->session[i]);
-	if (burst->direction[i] == SESSION_SERVER) {
-		if (s->state == SESSION_UDP_ONE_WAY && is_asked_for(b, s))
-			s->flags |= SESSION_UNSHOWN;
-		return;
-	}
-	const enum sy_csum_state csum =
-	        sy_packet_check_l4(sy_frame(burst->mbuf[i]), &burst->view[i]);
-	if (csum == SY_CSUM_OK || csum == SY_CSUM_UNKNOWN)
-		s->flags &= (uint8_t)~SESSION_UNSHOWN;
-}
-
 /* The byte with the session's bit; *mask: which one it is. */
 static uint8_t *bit_of(const struct sy_balance *b, const struct session_table *t, uint32_t record,
                        uint8_t *mask)

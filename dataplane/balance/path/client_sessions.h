@@ -15,8 +15,7 @@ static inline bool session_is_shown(const struct session *s)
 	const uint32_t shown = 1u << SESSION_ESTABLISHED | 1u << SESSION_FIN_WAIT |
 	                       1u << SESSION_CLOSING | 1u << SESSION_UDP_BOTH_WAYS |
 	                       1u << SESSION_RESET_BY_CLIENT | 1u << SESSION_RESET_BY_SERVER;
-	return shown >> s->state & 1 &&
-	       (s->state != SESSION_UDP_BOTH_WAYS || !(s->flags & SESSION_UNSHOWN));
+	return shown >> s->state & 1;
 }
 
 /* Does it count? A one-way session's end is not seen: its client's FIN takes its place. */
@@ -40,8 +39,6 @@ uint64_t client_sessions_key(const struct sy_balance *b, uint32_t service,
 /* Has the client fewer sessions than the service allows? Takes no place. */
 bool client_sessions_has_place(const struct sy_balance *b, const struct service *service,
                                const struct sy_addr *client);
-/* A datagram, packet i, advances the state. */
-void client_sessions_udp(struct sy_worker *w, const struct sy_burst *burst, unsigned i);
 /* After a change of the session's state; began: its client had not shown its address before. False:
  * the client has as many sessions as it may, and this one is not counted: client_sessions_refuse().
  */

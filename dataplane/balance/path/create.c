@@ -41,7 +41,7 @@ static void search_begin(struct sy_worker *w, struct session_table *t, const str
 	search->reply.proto = e->proto;
 	search->cursor = NULL;
 	search->cost = evict_port_cost;
-	p->service = e->service;
+	p->server = (uint32_t)(e - b->endpoint);
 	p->load = balance_worker_of(w)->load;
 }
 
@@ -208,9 +208,9 @@ static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, 
 		return SESSION_NONE;
 	uint64_t hash = session_client_hash(&s, burst->hash[i], server_hash);
 	if (SY_UNLIKELY(pressure_is_full(t)) && !opening)
-		evict_unproven(w, t, e->service);
+		evict_unproven(w, t, server);
 	uint32_t record = create_insert(t, &s, &cold, opening, hash, server_hash);
-	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, e->service, opening != NULL))
+	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, server, opening != NULL))
 		record = create_insert(t, &s, &cold, opening, hash, server_hash);
 	if (record == SESSION_NONE)
 		*reason = SY_DROP_TABLE_FULL;

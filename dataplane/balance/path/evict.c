@@ -17,32 +17,35 @@
 /* The same for a one-way session whose client has closed by a credible FIN: its server may still
  * send, which only the client's ACKs show. */
 #define EVICT_ONE_WAY_SILENT 60
-/* A service has few unproven sessions if another has this many times as many. */
-#define EVICT_FEW 8
+/* A service has few sessions if another one has more than this many times as many. */
+#define EVICT_FEW 2
 /* As in sweep.c: an idle time above this means that the clock is late. */
 #define IDLE_MAX (UINT16_MAX - 60)
 
 /* In the order of eviction, first to last. */
 enum evict_rank {
 	EVICT_OVER,     /* timed out, reset, or its server is gone */
-	EVICT_UNPROVEN, /* half open; UDP and echo without answers */
+	EVICT_UNPROVEN, /* half open; UDP whose client has not sent after an answer; echo */
 	EVICT_TIME_WAIT,
 	EVICT_CLOSING, /* both FINs were seen, and one is acknowledged */
-	EVICT_UDP,     /* with answers, or with answers that we cannot see */
-	EVICT_HALF,    /* closed by one side: the other may still send data */
-	EVICT_FEWEST,  /* unproven, of a service that has few of them */
+	EVICT_UDP,  /* its client has sent after an answer, or in a one-way mode goes on sending */
+	EVICT_HALF, /* closed by one side: the other may still send data */
+	EVICT_BUSY, /* as EVICT_UDP, but not silent, of another service that has more */
+	EVICT_FEWEST,  /* unproven, of a service that has few */
+	EVICT_OWN_FEW, /* as EVICT_UDP, of the new session's service, which has few */
 	EVICT_NEVER,
 };
 
-/* One search: for a session of which service, and how many sessions the largest of the other
- * services has among those that the search looks at. */
+/* One search: for a session of which server, and how many sessions the largest service has among
+ * those that the search visits. */
 struct eviction {
 	const struct sy_balance *b;
 	const struct service_load *load; /* the worker's */
 	const struct session_table *t;
-	uint32_t service;
+	uint32_t server;
+	uint32_t weight; /* of the new session's service: weight_of() */
 	uint32_t largest;
-	enum evict_rank last; /* the last rank that may end */
+	bool unproven; /* only unproven sessions may end, and count */
 	uint16_t now;
 };
 
@@ -69,6 +72,7 @@ static enum evict_rank rank_of(const struct endpoint *e, const struct session *s
 		return EVICT_OVER;
 	case SESSION_SYN_SENT:
 	case SESSION_SYN_RECEIVED:
+	case SESSION_UDP_ANSWERED:
 	case SESSION_ECHO:
 		return EVICT_UNPROVEN;
 	case SESSION_OPENING: /* its client is real */
@@ -78,7 +82,7 @@ static enum evict_rank rank_of(const struct endpoint *e, const struct session *s
 			return EVICT_UNPROVEN;
 		/* fall through */
 	case SESSION_UDP_BOTH_WAYS:
-		return silent ? EVICT_UDP : EVICT_NEVER;
+		return silent ? EVICT_UDP : EVICT_BUSY;
 	case SESSION_TIME_WAIT:
 		return EVICT_TIME_WAIT;
 	case SESSION_CLOSING:
@@ -90,18 +94,89 @@ static enum evict_rank rank_of(const struct endpoint *e, const struct session *s
 	}
 }
 
-/* A service's unproven sessions, of this worker; of one that is gone: none. */
-static uint32_t unproven_of(const struct service_load *load, uint32_t service)
+/* A service's unproven sessions, of this worker. A service that is gone has none. */
+static uint32_t pressure_of(const struct sy_balance *b, const struct service_load *load,
+                            uint32_t server)
 {
-	return service == SERVICE_NONE ? 0 : load[service].unproven;
+	const uint32_t service = b->endpoint[server].service;
+	return service == SERVICE_NONE ? 0 : pressure_unproven(load, service);
 }
 
-/* Do a service's unproven sessions end only when nothing else may? Those of the service that asks
- * do not, once they are a second old. */
-static bool is_of_few(const struct eviction *v, uint32_t service, uint16_t idle)
+/* What a service has of this worker that a flood can fill: unproven sessions, all sessions of UDP.
+ * All services of SNAT share rules, so there a server stands for the protocol. A service that is
+ * gone has nothing. */
+static uint32_t weight_of(const struct sy_balance *b, const struct service_load *load,
+                          uint32_t server)
 {
-	uint64_t count = unproven_of(v->load, service);
-	return (service != v->service || idle == 0) && count * EVICT_FEW < v->largest;
+	const struct endpoint *e = &b->endpoint[server];
+	if (e->service == SERVICE_NONE)
+		return 0;
+	const uint32_t weight = pressure_unproven(load, e->service);
+	if (e->proto != SY_PROTO_UDP)
+		return weight;
+	const uint32_t *active =
+	        e->mode == MODE_SNAT ? &b->server_active[server] : &b->service_active[e->service];
+	const uint32_t sessions = SY_READ(*active) / b->workers;
+	return sessions > weight ? sessions : weight;
+}
+
+/* All sessions of a server's service. */
+static uint32_t active_of(const struct sy_balance *b, uint32_t server)
+{
+	const uint32_t service = b->endpoint[server].service;
+	return service == SERVICE_NONE ? 0 : SY_READ(b->service_active[service]);
+}
+
+static inline bool is_same_service(const struct sy_balance *b, uint32_t one, uint32_t other)
+{
+	return b->endpoint[one].service == b->endpoint[other].service;
+}
+
+/* May a new session end an unproven one of another service? That one must have more of them, and
+ * not far fewer than the new session's service has sessions in all. A flood that proves its
+ * sessions so does not end the unproven ones of others. */
+static bool may_end_unproven(const struct sy_balance *b, const struct service_load *load,
+                             uint32_t server, uint32_t other)
+{
+	const uint64_t theirs = pressure_of(b, load, other);
+	return theirs > pressure_of(b, load, server) &&
+	       theirs * PRESSURE_FEW > weight_of(b, load, server);
+}
+
+/* The rank of a session that is not over, among services: a new session ends one of another
+ * service only if that one has more than its own. A flood so ends sessions of its own service. */
+static enum evict_rank rank_among(const struct eviction *v, uint32_t server, enum evict_rank rank,
+                                  uint16_t idle)
+{
+	const bool same = is_same_service(v->b, server, v->server);
+	const uint64_t weight = weight_of(v->b, v->load, server);
+	bool may = same;
+	switch (rank) {
+	case EVICT_UNPROVEN:
+		may |= may_end_unproven(v->b, v->load, v->server, server);
+		break;
+	case EVICT_CLOSING:
+	case EVICT_HALF:
+		may |= active_of(v->b, server) > active_of(v->b, v->server);
+		break;
+	case EVICT_UDP:
+		may |= weight > v->weight;
+		break;
+	case EVICT_BUSY:
+		may = !same && weight > v->weight;
+		break;
+	default:
+		may = true;
+	}
+	if (!may)
+		return EVICT_NEVER;
+	/* Of its own service a session that has just begun outlives silent ones. */
+	const uint64_t count = v->unproven || (same && rank == EVICT_UNPROVEN && idle == 0)
+	                               ? pressure_of(v->b, v->load, server)
+	                               : weight;
+	if (count * EVICT_FEW >= v->largest)
+		return rank;
+	return rank == EVICT_UNPROVEN ? EVICT_FEWEST : rank == EVICT_UDP ? EVICT_OWN_FEW : rank;
 }
 
 #define COST_NEVER ((uint32_t)EVICT_NEVER << 16)
@@ -121,11 +196,13 @@ static uint32_t cost_of(const struct eviction *v, uint32_t record)
 	if (idle > IDLE_MAX)
 		idle = 0;
 	enum evict_rank rank = rank_of(e, s, session_cold_at(v->t, record), idle);
-	if (rank == EVICT_UNPROVEN && is_of_few(v, e->service, idle))
-		rank = EVICT_FEWEST;
 	if (rank < EVICT_CLOSING && idle > session_timeout(service, s))
 		rank = EVICT_OVER;
-	return rank > v->last ? COST_NEVER : (uint32_t)rank << 16 | (uint16_t)~idle;
+	if (rank != EVICT_OVER)
+		rank = rank_among(v, s->server, rank, idle);
+	if (v->unproven && !session_state_is_unproven(s->state))
+		return COST_NEVER;
+	return rank == EVICT_NEVER ? COST_NEVER : (uint32_t)rank << 16 | (uint16_t)~idle;
 }
 
 /* The cost of ending the session in a record. A pair ends by its first record. */
@@ -147,21 +224,19 @@ static uint32_t pair_cost(const struct eviction *v, uint32_t record)
 	return one > other ? one : other;
 }
 
-/* Notes how many sessions the service of this one has that may end: of unproven ones this worker's,
- * of answered UDP all. */
+/* Notes how many sessions the service of this one has, if the search may end such a session. */
 static void eviction_note(struct eviction *v, uint32_t record)
 {
 	const struct session *s = session_at(v->t, record);
 	if (s->state == SESSION_FREE || s->state == SESSION_PAIR_RECORD)
 		return;
-	uint32_t service = v->b->endpoint[s->server].service, count = 0;
-	if (session_state_is_unproven(s->state))
-		count = unproven_of(v->load, service);
-	else if (s->state == SESSION_UDP_BOTH_WAYS && v->last > EVICT_UNPROVEN &&
-	         service != SERVICE_NONE)
-		count = SY_READ(v->b->service_active[service]) / v->b->workers;
-	if (count > v->largest)
-		v->largest = count;
+	if (!session_state_is_unproven(s->state) &&
+	    (s->state != SESSION_UDP_BOTH_WAYS || v->unproven))
+		return;
+	const uint32_t weight = v->unproven ? pressure_of(v->b, v->load, s->server)
+	                                    : weight_of(v->b, v->load, s->server);
+	if (weight > v->largest)
+		v->largest = weight;
 }
 
 static void record_evict(struct sy_worker *w, struct session_table *t, uint32_t record)
@@ -216,21 +291,23 @@ static uint32_t search(struct eviction *v, struct session_table *t, uint32_t ste
 	return best;
 }
 
-static struct eviction eviction_begin(struct sy_worker *w, struct session_table *t,
-                                      uint32_t service, enum evict_rank last)
+static struct eviction eviction_begin(struct sy_worker *w, struct session_table *t, uint32_t server,
+                                      bool unproven)
 {
+	const struct service_load *load = balance_worker_of(w)->load;
 	__atomic_store_n(&t->refused, t->refused + 1, __ATOMIC_RELAXED);
 	return (struct eviction){.b = w->app,
-	                         .load = balance_worker_of(w)->load,
+	                         .load = load,
 	                         .t = t,
-	                         .service = service,
-	                         .last = last,
+	                         .server = server,
+	                         .weight = weight_of(w->app, load, server),
+	                         .unproven = unproven,
 	                         .now = (uint16_t)balance_seconds(w)};
 }
 
-bool evict_session(struct sy_worker *w, struct session_table *t, uint32_t service, bool pair)
+bool evict_session(struct sy_worker *w, struct session_table *t, uint32_t server, bool pair)
 {
-	struct eviction v = eviction_begin(w, t, service, EVICT_FEWEST);
+	struct eviction v = eviction_begin(w, t, server, false);
 	uint32_t best = search(&v, t, 1 + pair);
 	if (best == SESSION_NONE)
 		return false;
@@ -241,9 +318,9 @@ bool evict_session(struct sy_worker *w, struct session_table *t, uint32_t servic
 	return true;
 }
 
-void evict_unproven(struct sy_worker *w, struct session_table *t, uint32_t service)
+void evict_unproven(struct sy_worker *w, struct session_table *t, uint32_t server)
 {
-	struct eviction v = eviction_begin(w, t, service, EVICT_UNPROVEN);
+	struct eviction v = eviction_begin(w, t, server, true);
 	uint32_t best = search(&v, t, 1);
 	if (best != SESSION_NONE)
 		record_evict(w, t, best);
@@ -251,25 +328,39 @@ void evict_unproven(struct sy_worker *w, struct session_table *t, uint32_t servi
 
 /* ---- local ports ----------------------------------------------------------------------------- */
 
+/* Among sessions of one kind the one that is silent for longest. The kinds, after TIME_WAIT: of
+ * other services those that have more; at last silent ones of the new session's own service. */
+enum { PORT_UNPROVEN = 1 << 16, PORT_SILENT = 2 << 16, PORT_BUSY = 3 << 16, PORT_OWN = 4 << 16 };
+
 uint32_t evict_port_cost(const struct session_port_search *search, const struct session *s)
 {
 	const struct port_search *p = SY_CONTAINER_OF(search, struct port_search, search);
-	uint32_t service = p->balance->endpoint[s->server].service;
+	const struct sy_balance *b = p->balance;
+	const bool unproven = session_state_is_unproven(s->state) && s->state != SESSION_OPENING;
 	uint16_t idle = session_idle(s, search->now);
-	if (!session_state_is_unproven(s->state) || s->state == SESSION_OPENING)
+	/* Inside hosts of SNAT keep the mappings that have proved to be of use (RFC 4787). */
+	if (!unproven &&
+	    (s->state != SESSION_UDP_BOTH_WAYS || b->endpoint[s->server].mode == MODE_SNAT))
 		return session_port_cost(search, s);
-	if (service != p->service &&
-	    unproven_of(p->load, service) <= unproven_of(p->load, p->service))
-		return SESSION_NONE;
+	const bool same = is_same_service(b, s->server, p->server);
 	if (idle > IDLE_MAX)
 		idle = 0;
-	return 1u << 16 | (uint16_t)~idle; /* after those in TIME_WAIT */
+	if (unproven)
+		return same || may_end_unproven(b, p->load, p->server, s->server)
+		               ? PORT_UNPROVEN | (uint16_t)~idle
+		               : SESSION_NONE;
+	const bool silent = idle >= EVICT_SILENT;
+	if (same)
+		return silent ? PORT_OWN | (uint16_t)~idle : SESSION_NONE;
+	if (weight_of(b, p->load, s->server) <= weight_of(b, p->load, p->server))
+		return SESSION_NONE;
+	return (silent ? PORT_SILENT : PORT_BUSY) | (uint16_t)~idle;
 }
 
 void evict_for_port(struct sy_worker *w, struct session_table *t, uint32_t record)
 {
-	if (session_state_is_unproven(session_at(t, record)->state))
-		record_evict(w, t, record);
-	else
+	if (session_at(t, record)->state == SESSION_TIME_WAIT)
 		session_end(w, t, record);
+	else
+		record_evict(w, t, record);
 }

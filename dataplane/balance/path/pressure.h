@@ -19,8 +19,10 @@ static inline void pressure_add(struct sy_worker *w, struct session_table *t, ui
 		return;
 	__atomic_store_n(&t->unproven, t->unproven + (uint32_t)more, __ATOMIC_RELAXED);
 	if (SY_LIKELY(service != SERVICE_NONE)) {
-		uint32_t *count = &balance_worker_of(w)->load[service].unproven;
+		struct balance_worker *bw = balance_worker_of(w);
+		uint32_t *count = &bw->load[service].unproven;
 		__atomic_store_n(count, *count + (uint32_t)more, __ATOMIC_RELAXED);
+		bw->unproven += (uint32_t)more;
 	}
 }
 
@@ -83,6 +85,23 @@ static inline uint32_t pressure_timeout_left(const struct session_table *t)
 	return t->unproven >= most
 	               ? 0
 	               : (uint32_t)((uint64_t)(most - t->unproven) * 256 / (most - half));
+}
+
+/* A service has few sessions if another one, or all together, have this many times as many. */
+#define PRESSURE_FEW 8
+
+/* A worker's unproven sessions of a service. A session that began at the slot's former worker and
+ * ends here is subtracted here only: never less than none. */
+static inline uint32_t pressure_unproven(const struct service_load *load, uint32_t service)
+{
+	const uint32_t count = load[service].unproven;
+	return (int32_t)count > 0 ? count : 0;
+}
+
+/* Does a service have too few unproven sessions of this worker to be the cause of pressure? */
+static inline bool pressure_is_by_others(const struct balance_worker *bw, uint32_t service)
+{
+	return (int64_t)pressure_unproven(bw->load, service) * PRESSURE_FEW < (int32_t)bw->unproven;
 }
 
 /* Does the client of a one-way session go on talking? Its server's answers cannot be seen. The

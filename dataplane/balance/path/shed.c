@@ -19,6 +19,11 @@
 #define LEAST         (SHED_NONE / 16)
 #define REPEATED_PART 4
 
+/* Counts of packets halve after each window of time, some 67 ms. */
+#define WINDOW_BITS 26
+/* A service has few if another one has this many times as many. */
+#define FEW_PART 8
+
 /* A packet that would begin a session of a service. */
 struct asked {
 	uint64_t client; /* hash of address and service */
@@ -47,11 +52,59 @@ static struct asked asked_of(struct sy_worker *w, const struct sy_burst *burst, 
 	return asked;
 }
 
+/* ---- services: one that has few loses none to the flood of another ----------------------------
+ */
+
+/* A count after so many windows without a packet. */
+static uint32_t count_aged(uint32_t count, uint32_t windows)
+{
+	return windows < 32 ? count >> windows : 0;
+}
+
+static void shed_age(struct shed *shed, uint32_t window)
+{
+	const uint32_t windows = window - shed->window;
+	shed->all = count_aged(shed->all, windows);
+	shed->largest = count_aged(shed->largest, windows);
+	shed->few = count_aged(shed->few, windows);
+	shed->window = window;
+}
+
+/* Counts the packets that would begin sessions, by service. */
+static void shed_count(struct balance_worker *bw, const uint8_t *at, unsigned count,
+                       uint32_t window)
+{
+	shed_age(&bw->shed, window);
+	bw->shed.all += count;
+	for (unsigned k = 0; k < count; k++) {
+		struct service_load *load = &bw->load[bw->service[at[k]]->id];
+		load->shed_begin = 1 + count_aged(load->shed_begin, window - load->shed_window);
+		load->shed_window = window;
+		if (load->shed_begin > bw->shed.largest)
+			bw->shed.largest = load->shed_begin;
+	}
+}
+
+/* Does the service of packet i have few of the packets that would begin sessions? Many such
+ * services together may be the load: they have half of all at most. */
+static bool is_of_few(struct balance_worker *bw, unsigned i)
+{
+	struct shed *shed = &bw->shed;
+	if ((uint64_t)bw->load[bw->service[i]->id].shed_begin * FEW_PART >= shed->largest ||
+	    shed->few >= shed->all / 2)
+		return false;
+	shed->few++;
+	return true;
+}
+
+/* ---- shares ---------------------------------------------------------------------------------- */
+
 /* The shares now; being behind cuts one for later. */
 static struct shed shed_now(struct shed *shed, bool behind, uint64_t now_ns)
 {
 	const uint64_t since = now_ns - shed->at_ns, grown = since / RECOVERY_NS;
-	struct shed now = {.at_ns = now_ns};
+	struct shed now = *shed;
+	now.at_ns = now_ns;
 	for (unsigned kind = 0; kind < SHED_KINDS; kind++) {
 		uint64_t share = shed->share[kind] + grown;
 		now.share[kind] = share < SHED_NONE ? (uint32_t)share : SHED_NONE;
@@ -110,10 +163,12 @@ unsigned shed_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, un
 	struct shed now = shed_now(&bw->shed, burst->behind, w->now_ns);
 	if (now.share[SHED_UNKNOWN] == SHED_NONE)
 		return count;
+	shed_count(bw, at, count, (uint32_t)(w->now_ns >> WINDOW_BITS));
 	for (unsigned k = 0; k < count; k++)
 		asked[k] = asked_of(w, burst, at[k]);
 	for (unsigned k = 0; k < count; k++) {
-		spoken[k] = is_of_share(burst->hash[at[k]], now.share[SHED_UNKNOWN])
+		spoken[k] = is_of_few(bw, at[k]) ||
+		                            is_of_share(burst->hash[at[k]], now.share[SHED_UNKNOWN])
 		                    ? KNOWN
 		                    : asked_spoken(w, at[k], &asked[k]);
 		repeated += spoken[k] == REPEATED;

@@ -160,6 +160,26 @@ static bool slow_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	return !join || !join->joined || join_syn_seen(w, burst, i, join);
 }
 
+/* A datagram of a session. An answer alone proves nothing, since the question's source may be
+ * forged. A client that sends after an answer has received it, as in Linux's conntrack (ASSURED).
+ */
+static void slow_advance_udp(const struct sy_burst *burst, unsigned i, struct session *s)
+{
+	if (burst->direction[i] == SESSION_SERVER) {
+		if (s->state == SESSION_UDP_ONE_WAY && !session_is_one_packet(s))
+			s->state = SESSION_UDP_ANSWERED;
+		return;
+	}
+	if (s->state != SESSION_UDP_ANSWERED && !(s->flags & SESSION_UNSHOWN))
+		return;
+	const enum sy_csum_state csum =
+	        sy_packet_check_l4(sy_frame(burst->mbuf[i]), &burst->view[i]);
+	if (csum != SY_CSUM_OK && csum != SY_CSUM_UNKNOWN)
+		return;
+	s->state = SESSION_UDP_BOTH_WAYS;
+	s->flags &= (uint8_t)~SESSION_UNSHOWN;
+}
+
 static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	struct sy_balance *b = w->app;
@@ -187,11 +207,8 @@ static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsi
 		session_packet_drop(w, burst, i, s, SY_DROP_UNFINISHED_CHECKSUM);
 		return false;
 	}
-	if (v->proto == SY_PROTO_UDP &&
-	    SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL || s->flags & SESSION_UNSHOWN))
-		client_sessions_udp(w, burst, i);
-	if (v->proto == SY_PROTO_UDP && from == SESSION_SERVER && !session_is_one_packet(s))
-		s->state = SESSION_UDP_BOTH_WAYS;
+	if (v->proto == SY_PROTO_UDP)
+		slow_advance_udp(burst, i, s);
 	if (v->proto != SY_PROTO_TCP)
 		return true;
 	if (v->tcp_flags & SY_TCP_SYN && !slow_syn(w, burst, i, t, s))

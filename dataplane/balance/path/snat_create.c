@@ -91,17 +91,20 @@ static enum sy_drop choose_port(struct sy_worker *w, struct session_table *t,
 		                   .local_ids = &pool->id[i],
 		                   .local_count = 1,
 		                   .now = (uint16_t)balance_seconds(w),
+		                   .cost = evict_port_cost,
 		                   .reply = {.src = s[1].client,
 		                             .sport = s[1].client_port,
 		                             .proto = e->proto}},
 		        .balance = b,
 		        .table = t,
+		        .load = balance_worker_of(w)->load,
+		        .server = s->server,
 		};
 		if ((e->proto == SY_PROTO_TCP || !own_port(b, t, &p, s)) &&
 		    !session_find_port(t, &b->key, &p.search, port_is_taken))
 			continue;
 		if (p.search.held != SESSION_NONE)
-			session_end(w, t, p.search.held);
+			evict_for_port(w, t, p.search.held);
 		s->local = p.search.local;
 		s->local_port = p.search.reply.dport;
 		*server_hash = p.search.server_hash;
@@ -175,11 +178,10 @@ static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigne
 	}
 	sy_rewrite_prepare(from, &to, &r);
 	s[0].delta = r.l4_delta;
-	uint32_t service = b->endpoint[server].service;
 	if (SY_UNLIKELY(pressure_is_full(t)))
-		evict_unproven(w, t, service);
+		evict_unproven(w, t, server);
 	uint32_t record = session_insert_pair(t, s, cold, burst->hash[i], server_hash);
-	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, service, true))
+	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, server, true))
 		record = session_insert_pair(t, s, cold, burst->hash[i], server_hash);
 	if (record == SESSION_NONE)
 		*reason = SY_DROP_TABLE_FULL;

@@ -86,14 +86,15 @@ static void slice_add(struct slice *slice, struct session_table *t, uint32_t rec
 		slice_flush(slice, t);
 }
 
-/* Seconds that the session may be idle; unproven ones less under pressure. */
+/* Seconds that the session may be idle; unproven ones less under pressure of their service. */
 static inline uint16_t slice_timeout(const struct slice *slice, const struct service *service,
                                      const struct endpoint *e, const struct session *s,
                                      const struct session_cold *cold)
 {
 	uint16_t whole = session_timeout(service, s);
 	if (SY_LIKELY(slice->unproven_left == 256) || !session_state_is_unproven(s->state) ||
-	    whole <= PRESSURE_SECONDS || (endpoint_is_one_way(e) && pressure_talks(s, cold)))
+	    whole <= PRESSURE_SECONDS || (endpoint_is_one_way(e) && pressure_talks(s, cold)) ||
+	    pressure_is_by_others(balance_worker_of(slice->w), e->service))
 		return whole;
 	uint16_t left = (uint16_t)(whole * slice->unproven_left / 256);
 	return left > PRESSURE_SECONDS ? left : PRESSURE_SECONDS;

@@ -32,15 +32,17 @@ enum session_state {
 	SESSION_DYING,           /* every packet of either end is answered by a reset */
 	SESSION_PAIR_RECORD,     /* not a session: the second record of a pair */
 	SESSION_OPENING,         /* the client returned a cookie; the server has not answered */
+	SESSION_UDP_ANSWERED,    /* the server has answered; the client has not sent since */
 	SESSION_STATES
 };
 
-/* Nobody has shown yet that a session in this state is real: half open, or without an answer. */
+/* Is a session in this state unproven: half open, or UDP whose client has sent nothing after an
+ * answer? A packet with a forged source can begin such a session. */
 static inline bool session_state_is_unproven(uint8_t state)
 {
 	const uint32_t unproven = 1u << SESSION_SYN_SENT | 1u << SESSION_SYN_RECEIVED |
-	                          1u << SESSION_UDP_ONE_WAY | 1u << SESSION_ECHO |
-	                          1u << SESSION_OPENING;
+	                          1u << SESSION_UDP_ONE_WAY | 1u << SESSION_UDP_ANSWERED |
+	                          1u << SESSION_ECHO | 1u << SESSION_OPENING;
 	return unproven >> state & 1;
 }
 
@@ -58,7 +60,7 @@ enum session_flags {
 	SESSION_WATCHED = SESSION_ONE_PACKET, /* TCP: a worker counts its lost segments */
 	SESSION_SERVER_FIRST = 32,    /* the server sent the first FIN: it keeps TIME_WAIT */
 	SESSION_ADDRESS_PENDING = 64, /* the server may not know the client's address yet */
-	/* UDP, where clients' sessions are counted: the client has not sent since the answer */
+	/* SESSION_UDP_BOTH_WAYS of an older build: what SESSION_UDP_ANSWERED is now */
 	SESSION_UNSHOWN = SESSION_ADDRESS_PENDING,
 	SESSION_SHIFTED = 128, /* its two ends count differently: forward_shift() converts */
 };

@@ -20,6 +20,7 @@ const char *session_state_name(enum session_state state)
 	        [SESSION_RESET_BY_SERVER] = "reset-by-server",
 	        [SESSION_DYING] = "dying",
 	        [SESSION_OPENING] = "opening",
+	        [SESSION_UDP_ANSWERED] = "udp-answered",
 	};
 	return state < SESSION_STATES ? names[state] : "?";
 }

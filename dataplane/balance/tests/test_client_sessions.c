@@ -306,7 +306,7 @@ static void a_datagram_after_the_answer_decides(void **state)
 		assert_true(sends(f, &flow[n], SESSION_CLIENT, 0, 0, 0));
 		for (unsigned answers = 0; answers < 3; answers++)
 			assert_true(sends(f, &flow[n], SESSION_SERVER, 0, 0, 0));
-		assert_int_equal(state_of(f, &flow[n]), SESSION_UDP_BOTH_WAYS);
+		assert_int_equal(state_of(f, &flow[n]), SESSION_UDP_ANSWERED);
 		flows_frame(f, &in, &flow[n].client, 0, 0, 20);
 		in.bytes[in.len - 1] ^= 1;
 		flows_through(f, HARNESS_WAN, &in, &out);

@@ -216,7 +216,8 @@ static void check_mode(struct flows *f, enum mode mode, unsigned v6, uint16_t po
 		struct sy_view back = pass(f, HARNESS_LAN, &answer, id, 23 - order, together, mode);
 		const struct sy_tuple want = turned(&client);
 		assert_memory_equal(&back.tuple, &want, sizeof(want));
-		assert_int_equal(s->state, SESSION_UDP_BOTH_WAYS);
+		if (order > 0)
+			assert_int_equal(s->state, SESSION_UDP_BOTH_WAYS);
 	}
 	const struct traffic t = traffic_sum(f->harness.b, find(f, &client)->server);
 	assert_true(t.packets_in >= 24 * PIECES);

@@ -178,13 +178,17 @@ static void test_other_states(void **state)
 	static const uint32_t fast[2] = {
 	        [SESSION_CLIENT] = 1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS |
 	                           1u << SESSION_UDP_ONE_WAY,
-	        [SESSION_SERVER] = 1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS};
+	        [SESSION_SERVER] = 1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS |
+	                           1u << SESSION_UDP_ANSWERED};
 	struct flows *f = *state;
 	uint16_t port = 1000;
-	for (unsigned n = 0; n < 2 * SESSION_PAIR_RECORD; n++) {
+	for (unsigned n = 0; n < 2 * SESSION_STATES; n++) {
 		enum session_direction from = (enum session_direction)(n % 2);
 		struct flow flow;
-		open_remote(f, &flow, n / 2 == SESSION_UDP_ONE_WAY, &port);
+		if (n / 2 == SESSION_PAIR_RECORD || n / 2 == SESSION_OPENING)
+			continue;
+		open_remote(f, &flow, n / 2 == SESSION_UDP_ONE_WAY || n / 2 == SESSION_UDP_ANSWERED,
+		            &port);
 		flow_session(f, &flow)->state = (uint8_t)(n / 2);
 		if (!(fast[from] >> n / 2 & 1))
 			check_over(f, &flow.in[from], from);

@@ -207,6 +207,20 @@ static void test_when(void **state)
 	ignore_sent(&k);
 }
 
+/* A burst's worth of datagrams to the UDP service, less one, of as many clients. */
+static void put_datagrams(struct flows *f)
+{
+	static uint32_t clients = 0;
+	struct frame in;
+	for (unsigned n = 0; n < SY_BURST - 1; n++, clients++) {
+		const struct sy_tuple t = {sy_addr_v4(htonl(0xc6130000 + clients)),
+		                           f->service[1].vip, htons(4000), f->service[1].vport,
+		                           SY_PROTO_UDP};
+		flows_frame(f, &in, &t, 0, 0, 20);
+		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
+	}
+}
+
 /* A datagram that comes again begins a session, also from another port. */
 static void test_datagrams(void **state)
 {
@@ -218,7 +232,7 @@ static void test_datagrams(void **state)
 		assert_int_equal(f->service[1].proto, SY_PROTO_UDP);
 		for (unsigned again = 0; again < 3; again++) {
 			t.sport = htons((uint16_t)(5000 + 10 * n + again));
-			put_flood(f, &kinds[0], SY_BURST - 1);
+			put_datagrams(f);
 			flows_frame(f, &in, &t, 0, 0, 20);
 			assert_int_equal(flows_through(f, HARNESS_WAN, &in, &out), again > 0);
 			flows_advance(f, REPEAT_SECONDS);
@@ -254,11 +268,41 @@ static void test_stall(void **state)
 	ignore_sent(&k);
 }
 
+/* A flood at one service, of TCP or UDP, takes nothing of another one's share: all its clients are
+ * served at once, while the flood gets nothing. */
+static void test_services(void **state)
+{
+	struct flows *f = *state;
+	struct frame in, out;
+	struct talk k = {.f = f};
+	for (unsigned n = 0; n < 200; n++) {
+		const bool tcp = n >= 100; /* the flood */
+		struct sy_tuple t = {harness_addr("198.18.0.9"), f->service[1].vip,
+		                     htons((uint16_t)(6000 + n)), f->service[1].vport,
+		                     SY_PROTO_UDP};
+		if (n == 100)
+			flows_advance(f, 5); /* the first flood is over */
+		const uint64_t before = shed(f);
+		if (tcp) {
+			put_flood(f, &kinds[0], SY_BURST - 1);
+			flows_frame(f, &in, &t, 0, 0, 20);
+			assert_int_equal(flows_through(f, HARNESS_WAN, &in, &out), true);
+		} else {
+			put_datagrams(f);
+			put_flood(f, &kinds[0], 1);
+			harness_turn(&f->harness);
+			ignore_sent(&k);
+		}
+		assert_in_range(shed(f) - before, SY_BURST - 1, SY_BURST - 1);
+		harness_advance(&f->harness, 100000);
+	}
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, shed_setup, flows_teardown)
 	const struct CMUnitTest tests[] = {TEST(clients),   TEST(sessions), TEST(few_new_ones),
 	                                   TEST(loop),      TEST(share),    TEST(when),
-	                                   TEST(datagrams), TEST(stall)};
+	                                   TEST(datagrams), TEST(stall),    TEST(services)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ struct port_search {
 	const struct sy_balance *balance;
 	const struct session_table *table;
 	const struct service_load *load; /* the worker's, by service id */
-	uint32_t service;                /* of the new session */
+	uint32_t server;                 /* of the new session */
 };
 
 /* A session that a packet will create, as prepared by create_prepare(). */
@@ -43,6 +43,10 @@ enum shed_kind { SHED_UNKNOWN, SHED_REPEATED, SHED_KINDS };
 struct shed {
 	uint32_t share[SHED_KINDS]; /* of SHED_NONE, which is all, at at_ns */
 	uint64_t at_ns;             /* when one was cut last */
+	/* Packets of late that would begin sessions: all, of the service that has most, and of the
+	 * services that have few. */
+	uint32_t window; /* of time, of the counts */
+	uint32_t all, largest, few;
 };
 
 /* A worker's keys for cookies, by the lowest bit of their epoch. */
@@ -58,13 +62,15 @@ enum { REFUSED_SACK = 1, REFUSED_TIMESTAMPS = 2 };
 /* What one worker has seen of a service's handshakes. Writer: that worker; readers: relaxed. */
 struct service_load {
 	uint64_t proven;   /* TCP handshakes that were completed */
-	uint32_t unproven; /* live sessions that are half open, or without answer */
+	uint32_t unproven; /* live sessions that are: session_state_is_unproven() */
 	/* Options that its servers have refused, and that are not offered. A connection to which
 	 * they are offered again may have to be reset, so REFUSED_SECONDS later one SYN a second
 	 * is; after REFUSED_TRIALS such connections without a refusal all are. */
 	uint32_t trial_at; /* the second from which a SYN may be the next one */
 	uint8_t refused;   /* REFUSED_* */
 	uint8_t trials;    /* since the last refusal */
+	/* Packets of late that would begin sessions, while the worker was behind: path/shed.c. */
+	uint32_t shed_window, shed_begin;
 	/* Packets and sessions that client_limits have refused. */
 	uint64_t client_refused;
 } __attribute__((aligned(SY_CACHE_LINE)));
@@ -125,6 +131,7 @@ struct balance_worker {
 	unsigned sweep_slot;                /* the sweep's current slot */
 	uint32_t swept_created;             /* `created` when the sweep last ran for creations */
 	uint32_t created, ended;            /* sessions so far, modulo 2^32 */
+	uint32_t unproven;                  /* the sum of load[].unproven */
 	uint64_t creations_pending;         /* one bit per packet of the current burst */
 	uint64_t admitted;                  /* likewise: access lists have admitted them */
 	uint64_t policed;                   /* likewise: limits were asked about them */

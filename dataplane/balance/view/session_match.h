@@ -83,7 +83,8 @@ static inline bool session_is_challenged(const struct session *s)
 static inline bool session_is_steady(const struct session *s, enum session_direction from)
 {
 	const uint32_t both = 1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS;
-	const uint32_t states = from == SESSION_CLIENT ? both | 1u << SESSION_UDP_ONE_WAY : both;
+	const uint32_t states = both | (from == SESSION_CLIENT ? 1u << SESSION_UDP_ONE_WAY
+	                                                       : 1u << SESSION_UDP_ANSWERED);
 	return states >> s->state & 1;
 }
 
@@ -102,8 +103,8 @@ static inline bool session_is_lost(const struct sy_balance *b, const struct sess
                                    enum session_direction from)
 {
 	return from == SESSION_CLIENT && SY_READ(b->endpoint[s->server].down) &&
-	       (s->state == SESSION_UDP_ONE_WAY || s->state == SESSION_UDP_BOTH_WAYS ||
-	        s->state == SESSION_SYN_SENT);
+	       (s->state == SESSION_UDP_ONE_WAY || s->state == SESSION_UDP_ANSWERED ||
+	        s->state == SESSION_UDP_BOTH_WAYS || s->state == SESSION_SYN_SENT);
 }
 
 /* A packet's new addresses and ports under FNAT and NAT; l3_delta is not filled in. */
