@@ -159,9 +159,7 @@ bool probe_begin(struct sy_runtime *rt, const struct sy_addr *addr)
 	p = probes_get(rt);
 	if (!p || p->failed)
 		return false;
-	if (probe_find(p, addr))
-		return true;
-	if (p->count == p->capacity) {
+	if (p->count == p->capacity) { /* an address is taken once, so it is not there yet */
 		unsigned capacity = p->capacity ? 2 * p->capacity : 64;
 		struct probe *more = realloc(p->list, capacity * sizeof(*more));
 		if (!more)
@@ -342,10 +340,10 @@ static void other_seen(struct sy_runtime *rt, unsigned port, const struct sy_add
 {
 	struct probe *one = probe_find(rt->probes, addr);
 	uint8_t own[8];
-	if (!is_shared_on(rt, addr, port))
+	if ((!one && !sy_claims_has(rt->claims, addr)) || !is_shared_on(rt, addr, port))
 		return;
 	memcpy(own, &rt->port[port]->mac, sizeof(own));
-	if (!one && rt->claims && sy_claims_has(rt->claims, addr))
+	if (!one)
 		conflict_note(rt->probes, addr, mac, probed);
 	/* Of two that probe at once, the lower MAC address wins (RFC 5227 lets both lose). */
 	else if (one && !(probed && memcmp(mac, own, 6) > 0)) {

@@ -403,6 +403,9 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	if len(request.GetYaml()) == 0 {
 		return nil, invalid(fmt.Errorf("a controller has no file to read again: name one"))
 	}
+	if request.GetForce() {
+		return nil, invalid(fmt.Errorf("a controller cannot claim addresses that other hosts have: run `steelyard apply --force` on the forwarder's host"))
+	}
 	var last *plan
 	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
 		w := s.newWorkOf(who, project)

@@ -317,6 +317,89 @@ static void test_unmarked_addresses_are_known_from_the_journal(void **state)
 	assert_true(addr6_there("2001:db8::77", "near0")); /* not ours */
 }
 
+/* ---- changes by other programs --------------------------------------------------------------- */
+
+static char verified[2048];
+
+static void note(const char *kind, const char *text)
+{
+	size_t at = strlen(verified);
+
+	snprintf(verified + at, sizeof(verified) - at, "%s: %s\n", kind, text);
+}
+
+static void note_restored(void *ctx, const char *text)
+{
+	note("restored", text);
+}
+
+static void note_problem(void *ctx, const char *text)
+{
+	note("problem", text);
+}
+
+static bool any_is_up(void *ctx, int ifindex)
+{
+	return true;
+}
+
+/* A sweep: everything is verified, whether or not there was an event. Returns what it reports. */
+static const char *verify(void)
+{
+	const struct sy_verify v = {
+	        .restored = note_restored, .problem = note_problem, .is_up = any_is_up};
+
+	verified[0] = 0;
+	sy_claims_verify_guard(claims, &v);
+	while (sy_claims_verify_step(claims, &v))
+		;
+	return verified;
+}
+
+static void test_changes_by_others_are_undone(void **state)
+{
+	claims_start();
+	claim(VIP4);
+	claim(VIP6);
+	sy_claims_read(claims);
+	assert_string_equal(verify(), "");
+	assert_false(sy_claims_read(claims)); /* own changes, or none */
+	sh("nft add table inet other; nft add chain inet other x; nft delete table inet other");
+	assert_false(sy_claims_read(claims));
+
+	sh("nft flush ruleset");
+	assert_true(sy_claims_read(claims));
+	assert_string_equal(verify(), "restored: nftables table inet steelyard\n");
+	assert_true(guarded(VIP4) && guarded(VIP6));
+	sh("nft delete element inet steelyard claimed6 '{ " VIP6 " }'");
+	assert_true(sy_claims_read(claims));
+	assert_string_equal(verify(), "restored: nftables table inet steelyard\n");
+	assert_true(guarded(VIP6));
+
+	sh("ip route flush table local proto 201; ip -6 addr del " VIP6 "/128 dev near0");
+	assert_non_null(strstr(verify(), "restored: local route to " VIP4 " on lo\n"));
+	assert_non_null(strstr(verified, "restored: address " VIP6 "/128 on near0\n"));
+	assert_true(route4_there(VIP4) && addr6_there(VIP6, "near0"));
+	assert_string_equal(verify(), "");
+}
+
+/* More claims than a step verifies. */
+static void test_many_claims_are_restored_in_steps(void **state)
+{
+	char text[32];
+
+	claims_start();
+	for (unsigned i = 0; i < 200; i++) {
+		snprintf(text, sizeof(text), "192.0.2.%u", 20 + i);
+		claim(text);
+	}
+	sh("ip route flush table local proto 201; nft flush ruleset");
+	verify();
+	assert_non_null(strstr(verified, "restored: 192 further addresses\n"));
+	assert_true(sh_ok("test $(ip route show table local proto 201 | wc -l) = 200"));
+	assert_true(guarded("192.0.2.20") && guarded("192.0.2.219"));
+}
+
 static void holder_body(void *arg)
 {
 	int ready = *(int *)arg;
@@ -419,6 +502,8 @@ int main(void)
 	        TEST(test_claims_are_restored),
 	        TEST(test_claims_survive_until_settled),
 	        TEST(test_unmarked_addresses_are_known_from_the_journal),
+	        TEST(test_changes_by_others_are_undone),
+	        TEST(test_many_claims_are_restored_in_steps),
 	        TEST(test_one_holder_at_a_time),
 	        TEST(test_cleanup_removes_everything),
 	};
