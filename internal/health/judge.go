@@ -38,7 +38,7 @@ func (c *Checker) judge(t *target, policy model.Health, err error, start time.Ti
 		return OfHost
 	}
 	// The check's own timer may be the first to run after a stall.
-	stalled := max(c.stalls.within(start, start.Add(duration)), duration-policy.Timeout)
+	stalled := max(c.stalls.since(start), duration-policy.Timeout)
 	if stalled <= toleratedStall(policy) {
 		return Decided
 	}

@@ -12,31 +12,27 @@ import (
 	"time"
 
 	"steelyard/internal/model"
+	"steelyard/internal/stall"
 )
 
 // A stall is a time in which this host, or this process, did not run: other programs or the hypervisor had the processors, or
 // the process was stopped. Answers of servers wait then, and time-outs pass.
 
 const (
-	// stallTick is the period of the clock that notices stalls of this process.
-	stallTick = 50 * time.Millisecond
 	// stealEvery is the period of readings of stolen time.
 	stealEvery = time.Second
-	// keptStalls and keptSteals bound what is remembered: more than the longest time-out needs.
-	keptStalls = 256
+	// keptSteals bounds what is remembered: more than the longest time-out needs.
 	keptSteals = 64
 )
 
-// stalls knows when this host did not run in the last minute.
+// stalls measures for how long this host did not run.
 type stalls struct {
-	mu     sync.Mutex
-	last   time.Time // the clock's last tick; zero: it does not run
-	late   []span    // ticks that came late
-	steals []steal
-	read   func() []time.Duration // stolen time of each processor since the boot; tests replace it
-}
+	process stall.Watch
+	read    func() []time.Duration // stolen time of each processor since the boot; tests replace it
 
-type span struct{ from, to time.Time }
+	mu     sync.Mutex
+	steals []steal
+}
 
 // steal is a reading of the time that the hypervisor did not run each processor.
 type steal struct {
@@ -44,68 +40,41 @@ type steal struct {
 	cpu []time.Duration
 }
 
-// run ticks until ctx ends.
+// run measures until ctx ends.
 func (s *stalls) run(ctx context.Context) {
-	ticker := time.NewTimer(stallTick)
+	var process sync.WaitGroup
+	defer process.Wait()
+	process.Go(func() { s.process.Run(ctx) })
+	ticker := time.NewTicker(stealEvery)
 	defer ticker.Stop()
-	s.tick(time.Now())
 	for {
+		s.noteSteal(time.Now())
 		select {
 		case <-ticker.C:
-			s.tick(time.Now())
-			ticker.Reset(stallTick)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// tick notes that the process runs. A tick that is late by more than a period is a stall.
-func (s *stalls) tick(now time.Time) {
+func (s *stalls) noteSteal(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.last.IsZero() && now.Sub(s.last) > 2*stallTick {
-		s.late = keep(s.late, span{s.last.Add(stallTick), now}, keptStalls)
+	if len(s.steals) == keptSteals {
+		s.steals = slices.Delete(s.steals, 0, 1)
 	}
-	s.last = now
-	if n := len(s.steals); n == 0 || now.Sub(s.steals[n-1].at) >= stealEvery {
-		s.steals = keep(s.steals, steal{now, s.read()}, keptSteals)
-	}
+	s.steals = append(s.steals, steal{now, s.read()})
 }
 
-// keep appends to a list and drops its first elements if there are too many.
-func keep[T any](list []T, one T, most int) []T {
-	if len(list) >= most {
-		list = slices.Delete(list, 0, len(list)-most+1)
-	}
-	return append(list, one)
-}
-
-// within returns for how long this host did not run between two times. Its clock may itself wait for a processor now.
-func (s *stalls) within(from, to time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var sum time.Duration
-	overlap := func(one span) {
-		if one.from.Before(from) {
-			one.from = from
-		}
-		if one.to.After(to) {
-			one.to = to
-		}
-		sum += max(0, one.to.Sub(one.from))
-	}
-	for _, one := range s.late {
-		overlap(one)
-	}
-	if !s.last.IsZero() && to.Sub(s.last) > 2*stallTick {
-		overlap(span{s.last.Add(stallTick), to})
-	}
-	return min(max(sum, s.stolen(from)), max(0, to.Sub(from)))
+// since returns for how long this host did not run since a time, at most all of it.
+func (s *stalls) since(from time.Time) time.Duration {
+	return min(max(s.process.Late(from), s.stolen(from)), time.Since(from))
 }
 
 // stolen returns the most time that one processor has lost to the hypervisor since the last reading before a time.
 func (s *stalls) stolen(from time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	at := -1
 	for i := range s.steals {
 		if s.steals[i].at.Before(from) {

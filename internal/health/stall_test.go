@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -22,39 +23,35 @@ import (
 )
 
 func TestStallsAreMeasured(t *testing.T) {
-	start := time.Now()
-	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	stolen := []time.Duration{0, 0}
-	s := stalls{read: func() []time.Duration { return append([]time.Duration(nil), stolen...) }}
-	for _, ms := range []int{0, 50, 100, 190, 240, 1240, 1290} { // 90 ms are a busy machine
-		s.tick(at(ms))
-	}
-	for _, test := range []struct {
-		from, to int
-		want     int
-	}{
-		{0, 240, 0}, {0, 1290, 950}, {300, 1000, 700}, {300, 320, 20}, {1240, 1300, 0},
-		{1290, 1380, 0}, // the clock is not late yet
-		{1290, 2290, 950},
-	} {
-		if got := s.within(at(test.from), at(test.to)); got != time.Duration(test.want)*time.Millisecond {
-			t.Errorf("%d to %d: %s, not %d ms", test.from, test.to, got, test.want)
+	synctest.Test(t, func(t *testing.T) {
+		stolen := []time.Duration{0, 0}
+		s := stalls{read: func() []time.Duration { return append([]time.Duration(nil), stolen...) }}
+		expect := func(when string, since time.Time, want time.Duration) {
+			t.Helper()
+			if got := s.since(since); got != want {
+				t.Errorf("%s: %s, not %s", when, got, want)
+			}
 		}
-	}
-	stolen[1] = 300 * time.Millisecond
-	if got := s.within(at(1250), at(1350)); got != 100*time.Millisecond { // not more than there was
-		t.Errorf("stolen in 100 ms: %s", got)
-	}
-	s.tick(at(2250)) // a reading with the stolen time; the stall itself is over
-	if got := s.within(at(2260), at(3000)); got != 700*time.Millisecond {
-		t.Errorf("afterwards: %s", got) // the clock's own lateness alone
-	}
-	for i := range 1000 {
-		s.tick(at(3000 + i*1000))
-	}
-	if len(s.late) > keptStalls || len(s.steals) > keptSteals {
-		t.Errorf("%d and %d are kept", len(s.late), len(s.steals))
-	}
+		start := time.Now()
+		s.noteSteal(start)
+		time.Sleep(time.Second)
+		expect("at first", start.Add(time.Millisecond), 0)
+		stolen[1] = 300 * time.Millisecond
+		expect("a processor was stolen", start.Add(time.Millisecond), 300*time.Millisecond)
+		expect("of so short a time", time.Now().Add(-100*time.Millisecond), 100*time.Millisecond)
+		expect("before the first reading", start, 0)
+		s.process.Note(start, start.Add(700*time.Millisecond))
+		expect("this process was stopped longer", start.Add(time.Millisecond), 699*time.Millisecond)
+		s.noteSteal(time.Now())
+		time.Sleep(time.Second)
+		expect("afterwards", time.Now().Add(-900*time.Millisecond), 0)
+		for range 1000 {
+			s.noteSteal(time.Now())
+		}
+		if len(s.steals) != keptSteals {
+			t.Errorf("%d are kept", len(s.steals))
+		}
+	})
 	if all := readSteal(); len(all) == 0 {
 		t.Error("this host has no processors")
 	}
@@ -65,39 +62,33 @@ func TestStallsDecideNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hasty := policy
 		hasty.Fall = 1
-		var stalled bool
-		checks, downs := 0, 0
+		var checks, downs atomic.Int32
 		var c *Checker
 		c = New(Options{Limit: 1,
 			Probe: func(ctx context.Context, _ model.Health, _ Server) error {
-				checks++
+				checks.Add(1)
 				from := time.Now()
 				<-ctx.Done()
-				if stalled {
-					c.stalls.mu.Lock()
-					c.stalls.late = append(c.stalls.late, span{from, from.Add(hasty.Timeout / 2)})
-					c.stalls.mu.Unlock()
-				}
+				c.stalls.process.Note(from, from.Add(hasty.Timeout/2))
 				return errors.New("no answer")
 			},
-			Report:  func(_ model.ServerRef, _ uint64, state State) { downs++ },
+			Report:  func(_ model.ServerRef, _ uint64, state State) { downs.Add(1) },
 			Observe: func(Observation) {},
 		})
 		defer c.Close()
 		list := targets(1, hasty, true, true)
-		stalled = true
 		c.Watch(list)
 		time.Sleep(hasty.Interval + hasty.Timeout)
 		synctest.Wait()
 		state, _ := c.State(list[0].Ref)
-		if !state.Up || state.Undecided == 0 || downs != 0 {
-			t.Errorf("after %d checks: %+v", checks, state)
+		if !state.Up || state.Undecided == 0 || downs.Load() != 0 {
+			t.Errorf("after %d checks: %+v", checks.Load(), state)
 		}
 		// A host that stalls all the time finds a dead server too.
 		time.Sleep(maxStalledTimeouts * 4 * hasty.Timeout)
 		synctest.Wait()
-		if state, _ = c.State(list[0].Ref); state.Up || downs != 1 {
-			t.Errorf("after %d checks: %+v", checks, state)
+		if state, _ = c.State(list[0].Ref); state.Up || downs.Load() != 1 {
+			t.Errorf("after %d checks: %+v", checks.Load(), state)
 		}
 	})
 }
