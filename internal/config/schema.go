@@ -319,7 +319,7 @@ var defaultsFields = []field[rawDefaults]{
 
 var metricsFields = []field[rawMetrics]{
 	scalar(fieldDoc{name: "listen", kind: "address with port", required: true,
-		doc: "The address on which the agent serves `/metrics` to Prometheus, by plain HTTP."},
+		doc: "The address on which the agent serves `/metrics` to Prometheus, and `/healthz` and `/readyz` to probes (docs/health.md), by plain HTTP."},
 		func(m *rawMetrics) *value[string] { return &m.listen }, parseListen),
 	scalar(fieldDoc{name: "detail", kind: "servers, services or none", def: model.DetailServers.String(),
 		doc: "What has series: services and servers, with ten series for each server; services only; or neither, and no limits. " +
