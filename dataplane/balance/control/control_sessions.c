@@ -67,11 +67,12 @@ struct listing {
 };
 
 /* Returns whether the client has shown that it receives what is sent to it. A session that was
- * reset or killed may have been half open before. */
+ * reset or killed may have been half open before. Of UDP, a flood from one network hits ports that
+ * were answered by chance. */
 static bool state_is_validated(uint8_t state)
 {
 	return !session_state_is_unproven(state) && state != SESSION_RESET &&
-	       state != SESSION_DYING;
+	       state != SESSION_DYING && state != SESSION_UDP_BOTH_WAYS;
 }
 
 static bool filter_admits(const struct filter *f, const struct session *s, const struct endpoint *e)
