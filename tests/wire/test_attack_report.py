@@ -111,7 +111,7 @@ def listed(stage, service, told):
     return None
 
 
-@pytest.mark.drops("no-local-port", "table-full", "session-evicted")
+@pytest.mark.drops("no-local-port", "table-full", "session-evicted", "unproven-evicted", "overload")
 def test_sources_are_named_or_called_spoofed(stage):
     """A flood of one network is named by it; one of random addresses is called spoofed."""
     wait_for_usual(stage.steelyard)
