@@ -7,16 +7,18 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#define FOLDER_NAME 256
+#define FOLDER_NAME   64
+#define FOLDER_SUFFIX 40 /* the longest name behind WHERE */
 
-/* Returns where large files belong: TMPDIR, as /tmp may be small. */
+/* Returns where large files belong: TMPDIR, as /tmp may be small; /tmp if its name is too long. */
 static inline const char *folder_large(void)
 {
 	const char *where = getenv("TMPDIR");
 
-	return where && *where ? where : "/tmp";
+	return where && *where && strlen(where) < FOLDER_NAME - FOLDER_SUFFIX ? where : "/tmp";
 }
 
 /* Makes WHERE/steelyard-test-PID-…; where: folder_large(), /tmp or /dev/shm. */
