@@ -52,7 +52,7 @@ static struct asked asked_of(struct sy_worker *w, const struct sy_burst *burst, 
 	return asked;
 }
 
-/* ---- services: one that has few loses none to the flood of another ----------------------------
+/* ---- services: one that has few loses none to the flood of another ------------------------------
  */
 
 /* A count after so many windows without a packet. */

@@ -245,7 +245,7 @@ static void timeouts_are_a_services_own(void **state)
 	assert_non_null(flows_find(f, &waiting));
 }
 
-/* ---- SNAT: two rules share a pool address -----------------------------------------------------
+/* ---- SNAT: two rules share a pool address -------------------------------------------------------
  */
 
 static const char *const pool[] = {"192.0.2.90"};
