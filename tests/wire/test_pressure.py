@@ -102,7 +102,7 @@ def exchange(one, peer, times):
 
 
 @families
-@DROPS
+@pytest.mark.drops("unproven-evicted", "session-evicted", "no-local-port", "overload")
 def test_answered_datagrams_at_another_service(stage, family):
     """Two services share a server, which answers the forged datagrams to one of them: sessions of
     the other one live, and new ones begin."""
@@ -122,17 +122,16 @@ def test_answered_datagrams_at_another_service(stage, family):
         for one in clients[:20]:
             exchange(one, peer, 2)
         before = answers_to_forged(stage.lab)
-        flood = start_flood(stage.lab, "udp", VIP[family], str(ATTACKED), RATE, 120)
+        flood = start_flood(stage.lab, "udp", VIP[family], str(ATTACKED), RATE // 4, 300)
         wait_until(
-            lambda: answers_to_forged(stage.lab) > before + 5000, "forged datagrams are answered"
+            lambda: answers_to_forged(stage.lab) > before + 2000, "forged datagrams are answered"
         )
         for one in clients[20:]:
             exchange(one, peer, 2)
-        assert flood.alive()
-        finish_flood(flood)
         states = {
             name: [one["state"] for one in stage.steelyard.sessions("--service", name)]
             for name in ("attacked", "other")
         }
+        finish_flood(flood)
         assert states["other"] == ["udp"] * 40
         assert "udp-answered" in states["attacked"] and "udp" not in states["attacked"]
