@@ -53,13 +53,11 @@ func newGuests(listener net.Listener) *guests {
 }
 
 func (g *guests) Accept() (net.Conn, error) {
-	for {
-		conn, err := g.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		return g.enter(conn), nil
+	conn, err := g.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	return g.enter(conn), nil
 }
 
 func (g *guests) enter(conn net.Conn) *guest {
