@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inserts and removes the client's address as a TCP option. */
+/* Inserts the client's address as a TCP option, and blanks options of clients that pretend to be
+ * such. */
 #include "option.h"
 #include "move.h"
 
@@ -43,23 +44,49 @@ uint8_t *sy_tcp_insert_toa(uint8_t *frame, struct sy_view *v, uint8_t kind,
 	return frame;
 }
 
-void sy_tcp_blank_option(uint8_t *frame, const struct sy_view *v, uint8_t kind)
+static bool option_is_toa(uint8_t kind)
+{
+	return kind == SY_TOA || kind == SY_TOA_IPV6 || kind == SY_TOA_OLD;
+}
+
+/* Overwrites the option of len bytes at `at` of a header with NOPs, which have the same kind in
+ * TCP and IPv4, and returns the checksum that the header has then. */
+static uint16_t option_blank(uint8_t *header, unsigned at, unsigned len, uint16_t checksum)
+{
+	uint8_t before[HEADER_MAX + 2] = {0}, after[HEADER_MAX + 2] = {0};
+	/* An odd offset swaps the bytes of each word (RFC 1071 2B). */
+	memcpy(before + at % 2, header + at, len);
+	memset(header + at, OPTION_NOP, len);
+	memcpy(after + at % 2, header + at, len);
+	unsigned sum_len = (at % 2 + len + 1) & ~1u;
+	return sy_csum_apply(checksum, sy_csum_delta(sy_csum_fold(sy_csum_sum(before, sum_len)),
+	                                             sy_csum_fold(sy_csum_sum(after, sum_len))));
+}
+
+void sy_tcp_blank_toa(uint8_t *frame, const struct sy_view *v)
 {
 	struct sy_tcp *tcp = (struct sy_tcp *)(frame + v->l4);
-	unsigned header, found = 0;
-	uint16_t old;
 
 	if (v->proto != SY_PROTO_TCP || !sy_view_has_l4(v))
 		return;
-	header = tcp->offset / 16 * 4u;
-	old = sy_csum_fold(sy_csum_sum(tcp, header));
-	for (unsigned at = sizeof(*tcp), len = 0; option_next(tcp, &at, &len);) {
-		if (((uint8_t *)tcp)[at] != kind)
-			continue;
-		memset((uint8_t *)tcp + at, OPTION_NOP, len);
-		found++;
+	for (unsigned at = sizeof(*tcp), len = 0; option_next(tcp, &at, &len);)
+		if (SY_UNLIKELY(option_is_toa(((uint8_t *)tcp)[at])))
+			tcp->checksum = option_blank((uint8_t *)tcp, at, len, tcp->checksum);
+}
+
+void sy_ipv4_blank_uoa(uint8_t *frame, const struct sy_view *v)
+{
+	struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + v->l3);
+	uint8_t *header = (uint8_t *)ip;
+	unsigned end = v->l4 - v->l3, at = sizeof(*ip);
+
+	if (!v->v4)
+		return;
+	/* sy_packet_parse() has checked the lengths. */
+	while (at < end && header[at] != OPTION_END) {
+		unsigned len = header[at] == OPTION_NOP ? 1 : header[at + 1];
+		if (header[at] == SY_UOA)
+			ip->checksum = option_blank(header, at, len, ip->checksum);
+		at += len;
 	}
-	if (found)
-		tcp->checksum = sy_csum_apply(
-		        tcp->checksum, sy_csum_delta(old, sy_csum_fold(sy_csum_sum(tcp, header))));
 }

@@ -125,6 +125,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		MaxSessions: raw.maxSessions.v,
 
 		ClientAddress: raw.client.v,
+		ClientOptions: raw.options.v,
 		Resets:        b.resets(raw, protocol),
 		SynDefence:    b.synDefence(raw, protocol),
 		Clients:       b.clientLimits(raw, protocol),
@@ -146,6 +147,9 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 	}
 	if policy.ClientAddress != 0 && (protocol != model.TCP || raw.mode.or(model.FNAT) != model.FNAT) {
 		b.fail(raw.client.at, raw.client.path, "only TCP services under fnat can pass on the client's address: use `protocol: tcp` and `mode: fnat`, or remove this line")
+	}
+	if policy.ClientOptions == model.KeepOptions && policy.ClientAddress == model.TOA {
+		b.fail(raw.options.at, raw.options.path, "a client's own TOA option would contradict the forwarder's, which `client_address: toa` inserts: remove one of the two lines")
 	}
 	if p := &raw.persistence; p.at != (position{}) {
 		policy.Persistence = model.Persistence{

@@ -65,6 +65,7 @@ type rawService struct {
 
 	clientLimits rawClientLimits
 	client       value[model.ClientAddress]
+	options      value[model.ClientOptions]
 	dscp         value[model.DSCP]
 	synDefence   value[model.SynDefence]
 	access       value[string]
@@ -266,6 +267,11 @@ var serviceFields = []field[rawService]{
 			"`proxy_v1`, `proxy_v2`: in a header of the PROXY protocol, which the server must be configured to expect. A change applies to " +
 			"new sessions only. See docs/modes.md."},
 		func(s *rawService) *value[model.ClientAddress] { return &s.client }, parseWord(model.ClientAddresses...)),
+	scalar(fieldDoc{name: "client_options", kind: "remove or keep", def: model.RemoveOptions.String(),
+		doc: "`remove`: options of clients' packets in which servers look for their client's address are overwritten with padding in every mode, so that no client " +
+			"can pretend to have another address: TCP options 200, 253 and 254 (TOA) and IPv4 option 31 (UOA). `keep`: servers get them, which is " +
+			"for clients that are balancers themselves; not with `client_address: toa`. See docs/modes.md."},
+		func(s *rawService) *value[model.ClientOptions] { return &s.options }, parseWord(model.RemoveOptions, model.KeepOptions)),
 	scalar(fieldDoc{name: "syn_defence", kind: defenceKind, def: "auto with fnat and nat, off with dr and ipip",
 		doc: "TCP: keeps SYNs of forged sources from taking sessions and ports. Under `fnat` and `nat` the forwarder answers each SYN " +
 			"itself, by a cookie, and opens the server's connection once the client has returned it. Such a session takes two records, and " +

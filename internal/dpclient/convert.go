@@ -95,7 +95,8 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 		HashOn: pb.HashOn(spec.Policy.HashOn), Persistence: persistenceToWire(spec.Policy.Persistence),
 		SlowStartS: spec.Policy.SlowStart, OnePacket: spec.Policy.OnePacket, MaxSessions: spec.Policy.MaxSessions,
 		ClientAddress: pb.ClientAddress(spec.Policy.ClientAddress), SloppyTcp: spec.Policy.SloppyTCP,
-		Resets: resetsToWire(spec.Policy.Resets), SynDefence: defenceToWire(spec.Policy.SynDefence),
+		KeepClientOptions: spec.Policy.ClientOptions == model.KeepOptions,
+		Resets:            resetsToWire(spec.Policy.Resets), SynDefence: defenceToWire(spec.Policy.SynDefence),
 		AccessList: spec.Policy.Access, ClientLimits: clientLimitsToWire(spec.Policy.Clients),
 		Timeouts: timeoutsToWire(spec.Timeouts),
 	}
@@ -150,11 +151,15 @@ func resetsToWire(r model.Resets) *pb.Resets {
 // PolicyFromWire reads a service's policy for sessions and resets.
 func PolicyFromWire(s *pb.Service) model.Policy {
 	p, r := s.GetPersistence(), s.GetResets()
+	options := model.RemoveOptions
+	if s.GetKeepClientOptions() {
+		options = model.KeepOptions
+	}
 	return model.Policy{
 		Scheduler: model.Scheduler(s.GetScheduler()), HashOn: model.HashOn(s.GetHashOn()),
 		Persistence: model.Persistence{Timeout: p.GetTimeoutS(), Prefix4: uint8(p.GetPrefix4()), Prefix6: uint8(p.GetPrefix6())},
 		SlowStart:   s.GetSlowStartS(), OnePacket: s.GetOnePacket(), MaxSessions: s.GetMaxSessions(),
-		ClientAddress: model.ClientAddress(s.GetClientAddress()), SloppyTCP: s.GetSloppyTcp(),
+		ClientAddress: model.ClientAddress(s.GetClientAddress()), SloppyTCP: s.GetSloppyTcp(), ClientOptions: options,
 		Resets:     model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
 		SynDefence: defenceFromWire(s.GetSynDefence()),
 		Access:     s.GetAccessList(),

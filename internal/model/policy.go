@@ -83,6 +83,23 @@ func (c ClientAddress) String() string {
 	return words[c]
 }
 
+// ClientOptions says what becomes of clients' options that servers would take for the forwarder's
+// report of the client's address.
+type ClientOptions uint8
+
+// What becomes of them.
+const (
+	RemoveOptions ClientOptions = 0
+	KeepOptions   ClientOptions = 1
+)
+
+func (c ClientOptions) String() string {
+	if c == KeepOptions {
+		return "keep"
+	}
+	return "remove"
+}
+
 // SynDefence says when the forwarder answers SYNs itself, by cookies or challenges.
 type SynDefence uint8
 
@@ -161,6 +178,7 @@ type Policy struct {
 	Clients     ClientLimits
 
 	ClientAddress ClientAddress
+	ClientOptions ClientOptions
 	Resets        Resets
 	SynDefence    SynDefence
 	Access        string // name of its access list; empty: none
@@ -207,6 +225,9 @@ func (p Policy) String() string {
 	if p.ClientAddress != 0 {
 		parts = append(parts, "client address by "+p.ClientAddress.String())
 	}
+	if p.ClientOptions != RemoveOptions {
+		parts = append(parts, "client options kept")
+	}
 	if p.Mark.Set {
 		parts = append(parts, "DSCP "+p.Mark.String())
 	}
@@ -238,6 +259,7 @@ func describePolicy(note func(what string, from, to any), old, policy Policy) {
 	note("max_sessions", orNone(numberText(old.MaxSessions)), orNone(numberText(policy.MaxSessions)))
 	note("client_limits", orNone(old.Clients.String()), orNone(policy.Clients.String()))
 	note("client_address", old.ClientAddress, policy.ClientAddress)
+	note("client_options", old.ClientOptions, policy.ClientOptions)
 	note("dscp", orNone(old.Mark.String()), orNone(policy.Mark.String()))
 	note("access", orNone(old.Access), orNone(policy.Access))
 	note("resets", old.Resets, policy.Resets)

@@ -75,6 +75,7 @@ int reply_service(const struct sy_balance *b, struct arena *a, const struct mode
 	if (s->policy.access)
 		pb->access_list = b->ctl->access->now.list[s->policy.access - 1]->name;
 	pb->client_address = (Steelyard__Forwarder__V1__ClientAddress)s->policy.client_address;
+	pb->keep_client_options = s->policy.keep_client_options;
 	pb->syn_defence = defences[s->policy.syn_defence];
 	if (s->policy.mark) {
 		TAKE(a, pb->mark, steelyard__forwarder__v1__mark__init);

@@ -166,6 +166,12 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 		        "service %s: client_address is for TCP and fnat, whose servers do not see "
 		        "the client's address",
 		        pb->name);
+	if (pb->keep_client_options &&
+	    pb->client_address == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA)
+		return sy_fail(err, EINVAL,
+		               "service %s: client_options: with client_address: toa a client's "
+		               "own option would contradict the forwarder's",
+		               pb->name);
 	if (pb->mark && pb->mark->dscp > 63)
 		return sy_fail(err, EINVAL, "service %s: DSCP %u is above 63", pb->name,
 		               pb->mark->dscp);
@@ -191,6 +197,7 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	        .client_burst = limits->burst,
 	        .client_sessions = limits->sessions,
 	        .client_address = (uint8_t)pb->client_address,
+	        .keep_client_options = pb->keep_client_options,
 	        .resets = read_resets(pb->resets),
 	        .syn_defence = defence,
 	        .mark = (uint8_t)(pb->mark ? pb->mark->dscp + 1 : 0),

@@ -48,12 +48,6 @@ static void syn_strip(struct sy_burst *burst, unsigned i)
 	rte_pktmbuf_trim(m, m->data_len - v->frame_len);
 }
 
-static void options_blank(uint8_t *frame, const struct sy_view *v)
-{
-	sy_tcp_blank_option(frame, v, SY_TOA);
-	sy_tcp_blank_option(frame, v, SY_TOA_IPV6);
-}
-
 void client_address_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                           struct session *s)
 {
@@ -68,7 +62,7 @@ void client_address_begin(struct sy_worker *w, struct sy_burst *burst, unsigned 
 		if (session_is_by_proxy(t.cold))
 			syn_strip(burst, i);
 		else if (session_is_by_toa(t.cold) && !(s->flags & SESSION_ADDRESS_PENDING))
-			options_blank(frame, v);
+			sy_tcp_blank_toa(frame, v);
 		return;
 	}
 	s->flags &= (uint8_t) ~(SESSION_ADDRESS_PENDING | SESSION_SHIFTED);
@@ -169,7 +163,7 @@ bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned
 	 * keep-alive (RFC 9293 3.8.4). */
 	uint32_t at = ntohl(sy_packet_tcp(frame, v)->seq) - t.cold->client_first;
 	if (!session_is_by_proxy(t.cold)) {
-		options_blank(frame, v);
+		sy_tcp_blank_toa(frame, v);
 	} else if (is_inside_header(v, sy_packet_tcp(frame, v), at)) {
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		return false;

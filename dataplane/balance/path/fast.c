@@ -7,6 +7,7 @@
  *   the common way    fast_candidate() → fast_packet() → forward_emit(): sent
  *   the general way   fast_general() → forward_packet(): to transmit, or to the slow path
  */
+#include "client_options.h"
 #include "delay.h"
 #include "loss.h"
 #include "police.h"
@@ -160,6 +161,9 @@ fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fas
 		return SY_NEXT_GONE;
 	if (SY_UNLIKELY(s->flags & SESSION_WATCHED))
 		fast_watched(w, burst, i, s);
+	if (from == SESSION_CLIENT)
+		client_options_blank_plain(w, burst, i, sy_frame(burst->mbuf[i]), e,
+		                           burst->view[i].v4);
 	burst->path[i] = path;
 	forward_packet(w, burst, i, s);
 	return (enum sy_next)burst->next[i];
@@ -255,6 +259,8 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 		return SY_NEXT_GONE;
 	if (advances && !fast_advance(w, burst, pass, at, frame, from, v4))
 		return fast_general(w, burst, i, pass);
+	if (inwards)
+		client_options_blank_plain(w, burst, i, frame, e, v4);
 	if (!fast_shape(w, burst, i, frame, s, e, from, form)) {
 		police_undo(w, i);
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "client_options.h"
 #include "forward.h"
 #include "police.h"
 #include "session_hot.h"
@@ -116,6 +117,8 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 		police_undo(w, at->i);
 		return false;
 	}
+	if (from == SESSION_CLIENT)
+		client_options_blank_plain(w, burst, at->i, frame, e, v4);
 	if (SY_UNLIKELY(direct))
 		sy_plain_hop(frame, v4);
 	else

@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 
+#include "client_options.h"
 #include "forward.h"
 #include "tcp_step.h"
 
@@ -100,6 +101,7 @@ segment_forward_first(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 	} else if (!forward_find(w, tx, m, s, e, from, share, false, &neighbour)) {
 		return false;
 	}
+	client_options_blank_plain(w, burst, i, sy_frame(m), e, v->v4);
 	forward_plain(c->b, sy_frame(m), burst->plain[i], burst->slot[i], s, e, from);
 	/* true: never sent here, but READY for transmit, behind what has not left. */
 	burst->next[i] = (uint8_t)forward_emit(tx, neighbour, m, sy_frame(m), s, s->seen, c->now,

@@ -13,6 +13,7 @@
 #include "admit.h"
 #include "client_address.h"
 #include "client_mtu.h"
+#include "client_options.h"
 #include "create.h"
 #include "end.h"
 #include "icmp.h"
@@ -115,6 +116,8 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN) && !endpoint_is_one_way(e))
 		sy_packet_clamp_mss(frame, v, slow_mss(w, s, burst->direction[i], path_mtu));
 	burst->path[i] = path;
+	if (burst->direction[i] == SESSION_CLIENT)
+		client_options_blank(w, burst, i, e);
 	if (burst->direction[i] == SESSION_CLIENT && v->proto == SY_PROTO_TCP) {
 		if (v->tcp_flags & SY_TCP_SYN)
 			client_address_begin(w, burst, i, s);

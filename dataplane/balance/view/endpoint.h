@@ -125,6 +125,7 @@ struct policy {
 	uint32_t client_per_second, client_burst;
 	uint32_t client_sessions; /* of a client, at once; 0: no limit */
 	uint8_t client_address;   /* Steelyard__Forwarder__V1__ClientAddress */
+	bool keep_client_options; /* clients' TOA options reach the servers */
 	uint8_t resets;           /* enum policy_resets */
 	uint8_t syn_defence;      /* enum policy_defence */
 	uint16_t access;          /* id of its access list + 1; 0: none */

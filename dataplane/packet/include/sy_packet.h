@@ -368,6 +368,8 @@ static inline uint16_t sy_tcp_mss(bool v4, uint16_t mtu, uint16_t overhead)
 enum {
 	SY_TOA = 254,      /* LVS and DPVS; IPv6 addresses: DPVS only */
 	SY_TOA_IPV6 = 253, /* IPv6 addresses: LVS */
+	SY_TOA_OLD = 200,  /* the first TOA modules, and cloud providers' */
+	SY_UOA = 31,       /* an IPv4 option of UDP datagrams: DPVS */
 };
 
 /*
@@ -380,9 +382,11 @@ enum {
  */
 uint8_t *sy_tcp_insert_toa(uint8_t *frame, struct sy_view *v, uint8_t kind,
                            const struct sy_addr *addr, uint16_t port);
-/* Overwrites a segment's options of this kind with padding: the sender made them, and the receiver
- * would trust them. */
-void sy_tcp_blank_option(uint8_t *frame, const struct sy_view *v, uint8_t kind);
+/* Overwrite with NOPs the options of a client's packet that a server would take for its balancer's
+ * report of the client's address: SY_TOA, SY_TOA_IPV6 and SY_TOA_OLD of a segment that has its TCP
+ * header, SY_UOA of an IPv4 header. The checksums change incrementally (RFC 1624). */
+void sy_tcp_blank_toa(uint8_t *frame, const struct sy_view *v);
+void sy_ipv4_blank_uoa(uint8_t *frame, const struct sy_view *v);
 
 /* Length of the option for this address, in bytes. */
 static inline uint16_t sy_toa_len(const struct sy_addr *addr)

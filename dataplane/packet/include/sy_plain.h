@@ -219,6 +219,22 @@ static inline __attribute__((always_inline)) unsigned sy_plain_parse(const uint8
 	return sy_plain_is_v6(frame) ? sy_plain_parse_ipv6(frame, len) : 0;
 }
 
+/* Has a plain segment options other than padded timestamps (RFC 7323 appendix A), the ones of
+ * nearly all segments after a SYN? */
+static inline bool sy_plain_has_rare_options(const uint8_t *frame, unsigned plain, bool v4)
+{
+	const struct sy_tcp *tcp = (const struct sy_tcp *)(frame + sy_plain_l4(v4));
+	const uint8_t padded[4] = {1, 1, 8, 10}; /* NOP, NOP, timestamps of 10 bytes: to the end */
+	const unsigned none = sizeof(*tcp) / 4, timestamps = none + 3;
+	uint32_t first, wanted;
+
+	if (sy_plain_proto(plain) != SY_PROTO_TCP || SY_LIKELY(tcp->offset >> 4 == none))
+		return false;
+	memcpy(&first, tcp + 1, sizeof(first));
+	memcpy(&wanted, padded, sizeof(wanted));
+	return tcp->offset >> 4 != timestamps || first != wanted;
+}
+
 /* Fills the view after its tuple, a 64-bit word at a time. */
 static inline void sy_plain_fill(struct sy_view *v, uint64_t l4, uint64_t l4_len, uint64_t proto,
                                  uint64_t tcp_flags, uint64_t v4)
