@@ -89,13 +89,14 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->proven = proven_create();
 	b->client_rates = client_rates_create();
 	b->address_set = address_set_build(NULL, 0);
+	b->own_sources = address_set_build(NULL, 0);
 	b->locals[0] = calloc(1, sizeof(struct local_set));
 	b->locals[1] = calloc(1, sizeof(struct local_set));
 	if (!b->endpoint || !b->service || !b->server_active || !b->service_active ||
 	    !b->server_delay || !b->cookies_at || !b->defends || !b->ctl->table_cache ||
 	    !b->persist || !b->proven || !b->limits.limit || !b->limits.bucket ||
 	    !b->limits.chain || !b->ctl->dictionary.server_found || !b->client_rates ||
-	    !b->address_set || !b->locals[0] || !b->locals[1]) {
+	    !b->address_set || !b->own_sources || !b->locals[0] || !b->locals[1]) {
 		sy_balance_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for %u services and %u servers",
 		               options->max_services, options->max_servers);
@@ -275,6 +276,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	client_counts_destroy(b->client_counts);
 	table_cache_destroy(b->ctl->table_cache);
 	free((void *)(uintptr_t)b->address_set);
+	free((void *)(uintptr_t)b->own_sources);
 	snat_free((void *)(uintptr_t)b->snat);
 	free((void *)(uintptr_t)b->locals[0]);
 	free((void *)(uintptr_t)b->locals[1]);

@@ -282,6 +282,14 @@ void sy_claims_close(struct sy_claims *c)
 
 /* ---- adding and removing --------------------------------------------------------------------- */
 
+static int claim_refuse_own(const char *text, struct sy_error *err)
+{
+	return sy_fail(err, EADDRINUSE,
+	               "%s is the host's own address; choose another, or move this "
+	               "address off the host",
+	               text);
+}
+
 int claim_put(struct sy_claims *c, const struct sy_addr *addr, int ifindex, struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];
@@ -302,10 +310,7 @@ int claim_put(struct sy_claims *c, const struct sy_addr *addr, int ifindex, stru
 			                   ifindex);
 	}
 	if (rc == -EEXIST)
-		return sy_fail(err, EADDRINUSE,
-		               "%s is the host's own address; choose another, or move this "
-		               "address off the host",
-		               text);
+		return claim_refuse_own(text, err);
 	return rc ? sy_fail(err, -rc, "%s: cannot claim it: %s", text, strerror(-rc)) : 0;
 }
 
@@ -325,11 +330,14 @@ int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
 	if (v4)
 		ifindex = 0; /* the host answers for a route on lo on all interfaces */
 	owner = owner_find(c->nl, addr);
-	if (owner.there && !owner.own && !(claim && owner.may_be_own))
-		return sy_fail(err, EADDRINUSE,
-		               "%s is the host's own address; choose another, or move this "
-		               "address off the host",
+	if (owner.broadcast)
+		return sy_fail(err, EADDRNOTAVAIL,
+		               "%s is a broadcast address of a network of this host, which no "
+		               "host answers for; choose another, or give that network a "
+		               "shorter prefix",
 		               text);
+	if (owner.there && !owner.own && !(claim && owner.may_be_own))
+		return claim_refuse_own(text, err);
 	if (claim && owner.there && claim->ifindex == ifindex) {
 		claim->found = false;
 		return 0;

@@ -54,6 +54,7 @@ int route4_read(const struct nlmsghdr *nlh, void *data)
 	                                               mnl_attr_get_payload_len(attr) == 4)
 	        sy_addr_from_bytes(mnl_attr_get_payload(attr), 4, &owner->addr);
 	owner->there = rtm->rtm_type == RTN_LOCAL && rtm->rtm_dst_len == 32;
+	owner->broadcast = rtm->rtm_type == RTN_BROADCAST;
 	/* Does not check the table: for a single address the kernel reports a route of table local
 	 * as one of table main. */
 	owner->own = owner->there && rtm->rtm_protocol == HOST_PROTOCOL;

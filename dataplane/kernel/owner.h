@@ -9,7 +9,8 @@
 /* What the host has for an address. */
 struct owner {
 	bool there;
-	bool own; /* has our protocol number */
+	bool own;       /* has our protocol number */
+	bool broadcast; /* IPv4: of a network that an interface is on */
 	int ifindex;
 	bool may_be_own; /* IPv6: /128 with preferred lifetime 0 and no protocol number */
 	struct sy_addr addr;

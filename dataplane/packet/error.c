@@ -29,7 +29,7 @@ static struct message message_tunnel(const struct sy_quote *q, bool v4)
 {
 	switch (q->kind) {
 	case SY_QUOTE_TOO_BIG:
-		return too_big(v4, v4 || q->mtu > IPV6_MTU_MIN ? q->mtu : IPV6_MTU_MIN);
+		return too_big(v4, q->mtu); /* at least what the family's links have */
 	case SY_QUOTE_UNREACHABLE:
 	case SY_QUOTE_TIME_EXCEEDED:
 		return (struct message){.type = v4 ? ICMP_UNREACHABLE : ICMPV6_UNREACHABLE,
@@ -133,7 +133,8 @@ static struct message message_6to4(const struct sy_icmp *icmp, const struct sy_q
 
 	switch (q->kind) {
 	case SY_QUOTE_TOO_BIG:
-		return too_big(true, q->mtu > longer ? q->mtu - longer : 0);
+		/* sy_packet_parse_quote() refuses less than IPv6's least MTU. */
+		return too_big(true, q->mtu - longer);
 	case SY_QUOTE_UNREACHABLE:
 		if (icmp->code >= sizeof(unreachable))
 			return silence;

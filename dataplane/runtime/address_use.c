@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* How this host or network already uses an address that the balancer is to take. */
+#include <arpa/inet.h>
+#include <errno.h>
 #include <stdlib.h>
 
 #include "route.h"
@@ -74,4 +76,36 @@ enum sy_address_use sy_address_use(struct sy_runtime *rt, const struct sy_addr *
 	if (is_gateway(rt, addr))
 		return SY_ADDRESS_GATEWAY;
 	return is_neighbour(rt, addr, mac) ? SY_ADDRESS_NEIGHBOUR : SY_ADDRESS_FREE;
+}
+
+/* ---- sources that no packet of another host has ---------------------------------------------- */
+
+/* Appends the broadcast addresses of an interface's IPv4 network. Networks of one or two addresses
+ * have none (RFC 3021). */
+static unsigned broadcasts_add(const struct sy_link_addr *at, struct sy_addr *out)
+{
+	if (!sy_addr_is_v4(&at->addr) || at->prefix_len == 0 || at->prefix_len > 30)
+		return 0;
+	uint32_t hosts = htonl(UINT32_MAX >> at->prefix_len);
+	out[0] = sy_addr_v4(at->addr.w[3] & ~hosts);
+	out[1] = sy_addr_v4(at->addr.w[3] | hosts);
+	return 2;
+}
+
+int sy_own_sources(const struct sy_runtime *rt, struct sy_addr **out)
+{
+	unsigned n = 0;
+	*out = malloc((3 * (size_t)rt->connected_count + 1) * sizeof(**out));
+	if (!*out)
+		return -ENOMEM;
+	for (unsigned i = 0; i < rt->connected_count; i++) {
+		(*out)[n++] = rt->connected[i].addr;
+		n += broadcasts_add(&rt->connected[i], *out + n);
+	}
+	return (int)n;
+}
+
+uint32_t sy_own_sources_version(const struct sy_runtime *rt)
+{
+	return rt->connected_version;
 }

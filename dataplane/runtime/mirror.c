@@ -121,6 +121,7 @@ static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
 	struct sy_runtime *rt = ctx;
 	unsigned i = 0, port = port_by_ifindex(rt, addr->ifindex);
 	rt->own_stale = true;
+	rt->connected_version++;
 	if (gone && port != SY_PORT_NONE)
 		address_restore(rt, rt->port[port], &addr->addr);
 	while (i < rt->connected_count && (rt->connected[i].ifindex != addr->ifindex ||

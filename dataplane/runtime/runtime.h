@@ -59,7 +59,8 @@ struct sy_runtime {
 	bool blocking_later;            /* a director had no memory: the next tick continues */
 	struct sy_link_addr *connected; /* addresses of all interfaces, as mirrored */
 	unsigned connected_count;
-	struct vlan_link *vlan; /* VLAN interfaces on other interfaces, as mirrored */
+	uint32_t connected_version; /* changes with `connected` */
+	struct vlan_link *vlan;     /* VLAN interfaces on other interfaces, as mirrored */
 	unsigned vlans;
 	/* The addresses of `connected` that are the host's own, for address_use.c; cached. */
 	struct sy_addr *own;

@@ -4,7 +4,6 @@ package config
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"steelyard/internal/model"
@@ -44,11 +43,11 @@ func parseLinkCapacity(text string) (linkCapacity, error) {
 var defaultFeedback = model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Least: 5, Settle: 30 * time.Second}
 
 func parseGamma(text string) (float64, error) {
-	gamma, err := strconv.ParseFloat(text, 64)
+	gamma, err := parseFloat(text)
 	if err != nil || !(gamma >= 0 && gamma <= 1) {
 		return 0, fmt.Errorf("%q is no number from 0 to 1: 0.5 weighs network and servers alike", text)
 	}
-	return gamma, nil
+	return gamma, checkDecimal(text)
 }
 
 func parseLeast(text string) (int, error) {

@@ -249,5 +249,8 @@ func parseDSCP(text string) (model.DSCP, error) {
 	if err != nil || n < 0 || n > 63 {
 		return 0, fmt.Errorf("%q is not a DSCP: write a name such as af13, cs1 or ef, or a number from 0 to 63", text)
 	}
+	if err := checkDecimal(text); err != nil {
+		return 0, err
+	}
 	return model.DSCP(n), nil
 }

@@ -4,10 +4,8 @@ package config
 
 import (
 	"fmt"
-	"math"
 	"net/url"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -135,11 +133,11 @@ func parseMetric(text string) (string, error) {
 }
 
 func parseFull(text string) (float64, error) {
-	full, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(full > 0 && full <= maxFull) || math.IsNaN(full) {
+	full, err := parseFloat(text)
+	if err != nil || !(full > 0 && full <= maxFull) {
 		return 0, fmt.Errorf("%q is not a number above 0: write one like 1 or 100", text)
 	}
-	return full, nil
+	return full, checkDecimal(text)
 }
 
 var instancePattern = regexp.MustCompile(`^[A-Za-z0-9._:@/\[\]-]{1,128}$`)

@@ -57,6 +57,27 @@ func isReserved(address netip.Addr) bool {
 	return first == 0 || first >= 240
 }
 
+// checkDecimal refuses numbers that other readers of YAML take for different ones: 0120 is 120 in
+// YAML 1.2 and 80, an octal number, in YAML 1.1. text may go on with a unit or a fraction.
+func checkDecimal(text string) error {
+	digits := strings.TrimLeft(text, "+-")
+	if strings.HasPrefix(text, "+") && digits != "" && digits[0] >= '0' && digits[0] <= '9' {
+		return fmt.Errorf("%s has a sign: write %s", text, digits)
+	}
+	if len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9' {
+		return fmt.Errorf("%s begins with 0, and some readers of YAML take it for an octal number: write %s", text, strings.TrimLeft(digits[:len(digits)-1], "0")+digits[len(digits)-1:])
+	}
+	return nil
+}
+
+// parseFloat reads a decimal fraction: no hexadecimal number, infinity or NaN.
+func parseFloat(text string) (float64, error) {
+	if strings.ContainsFunc(text, func(r rune) bool { return !strings.ContainsRune("0123456789.eE+-", r) }) {
+		return 0, errNoNumber
+	}
+	return strconv.ParseFloat(text, 64)
+}
+
 func parseNumber(low, high int) func(string) (int, error) {
 	remedy := fmt.Sprintf("use %d to %d", low, high)
 	if low == high {
@@ -66,6 +87,9 @@ func parseNumber(low, high int) func(string) (int, error) {
 		n, err := strconv.Atoi(text)
 		if err != nil {
 			return 0, fmt.Errorf("%q is not a whole number: %s", text, remedy)
+		}
+		if err := checkDecimal(text); err != nil {
+			return 0, err
 		}
 		if n < low || n > high {
 			return 0, fmt.Errorf("%d is out of range: %s", n, remedy)
@@ -125,6 +149,9 @@ func parseDuration(low, high time.Duration) func(string) (time.Duration, error) 
 		if err != nil {
 			return 0, fmt.Errorf("%q is not a duration: write a number with its unit, like 500ms, 2s, 15m or 24h", text)
 		}
+		if err := checkDecimal(text); err != nil {
+			return 0, err
+		}
 		if d < low || d > high {
 			return 0, fmt.Errorf("%s is out of range: use %s to %s", text, shortDuration(low), shortDuration(high))
 		}
@@ -161,6 +188,9 @@ func parsePercent(high int) func(string) (int, error) {
 		n, err := strconv.Atoi(digits)
 		if !ok || err != nil {
 			return 0, fmt.Errorf("%q is not a percentage: write one like 10%%", text)
+		}
+		if err := checkDecimal(text); err != nil {
+			return 0, err
 		}
 		if n < 0 || n > high {
 			return 0, fmt.Errorf("%s is out of range: use 0%% to %d%%", text, high)
@@ -244,6 +274,11 @@ func parseExpect(text string) (model.StatusRange, error) {
 	high, err2 := strconv.Atoi(last)
 	if err != nil || err2 != nil || low < 100 || high > 599 || low > high {
 		return model.StatusRange{}, fmt.Errorf("%q is not a range of HTTP status codes: write 200 or 200-399", text)
+	}
+	for _, part := range []string{first, last} {
+		if err := checkDecimal(part); err != nil {
+			return model.StatusRange{}, err
+		}
 	}
 	return model.StatusRange{First: uint16(low), Last: uint16(high)}, nil
 }

@@ -26,6 +26,9 @@ var (
 	errTooLarge = errors.New("too large")
 )
 
+// zeroError is that of a number which begins with 0.
+type zeroError struct{ error }
+
 // decimalDigits are the digits that a prefix stands for.
 var decimalDigits = map[string]int{"": 0, "k": 3, "M": 6, "G": 9}
 
@@ -37,6 +40,9 @@ func parseDecimal(text string) (n uint64, prefix string, err error) {
 	whole, part, point := strings.Cut(number, ".")
 	if !known || whole == "" || point && part == "" || strings.ContainsFunc(whole+part, func(r rune) bool { return r < '0' || r > '9' }) {
 		return 0, prefix, errNoNumber
+	}
+	if err := checkDecimal(number); err != nil {
+		return 0, prefix, zeroError{err}
 	}
 	part = strings.TrimRight(part, "0")
 	if len(part) > digits {
@@ -66,6 +72,8 @@ func parseRate(unit model.LimitUnit) func(string) (uint64, error) {
 	return func(text string) (uint64, error) {
 		n, _, err := parseDecimal(text)
 		switch {
+		case errors.As(err, new(zeroError)):
+			return 0, err
 		case errors.Is(err, errFraction):
 			return 0, fmt.Errorf("%s is not a whole number in a second: write fewer decimals", text)
 		case errors.Is(err, errNoNumber):
@@ -82,6 +90,8 @@ func parseQuantity(text string) (quantity, error) {
 	number, bytes := strings.CutSuffix(text, "B")
 	n, prefix, err := parseDecimal(number)
 	switch {
+	case errors.As(err, new(zeroError)):
+		return quantity{}, err
 	case errors.Is(err, errFraction):
 		return quantity{}, fmt.Errorf("%s is not a whole number: write fewer decimals", text)
 	case errors.Is(err, errTooLarge):

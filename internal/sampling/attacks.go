@@ -114,6 +114,6 @@ func (id attackID) has(p packet, drop string) bool {
 	return false // a kind of a newer forwarder
 }
 
-var malformed = map[string]bool{"truncated": true, "bad-ip-header": true, "bad-ip-checksum": true, "bad-source": true, "land": true,
+var malformed = map[string]bool{"truncated": true, "bad-ip-header": true, "bad-ip-checksum": true, "bad-source": true, "own-source": true, "land": true,
 	"ip-options": true, "source-route": true, "routing-header": true, "bad-l4-header": true, "bad-tcp-flags": true,
 	"bad-l4-checksum": true}

@@ -120,6 +120,45 @@ static int publish_locals(struct sy_balance *b, bool v4)
 	return 0;
 }
 
+/* Publishes the sources from which no session may begin: the configured addresses, and the host's
+ * own. An address of both is in the set twice. */
+static int publish_own_sources(struct sy_balance *b)
+{
+	const uint32_t version = sy_own_sources_version(b->rt);
+	struct sy_addr *own;
+	int count = sy_own_sources(b->rt, &own);
+	if (count < 0)
+		return count;
+	struct address_set_entry *all = calloc(
+	        (size_t)rte_hash_count(b->ctl->model->address) + (size_t)count + 1, sizeof(*all));
+	const void *key;
+	void *data;
+	uint32_t next = 0;
+	unsigned n = 0;
+	while (all && rte_hash_iterate(b->ctl->model->address, &key, &data, &next) >= 0)
+		if (ADDRESS_REFS(data) > 0)
+			all[n++] = (struct address_set_entry){*(const struct sy_addr *)key,
+			                                      ADDRESS_KIND(data)};
+	for (int i = 0; all && i < count; i++)
+		all[n++] = (struct address_set_entry){own[i], ADDRESS_SET_LOCAL};
+	struct address_set *set = all ? address_set_build(all, n) : NULL;
+	free(own);
+	free(all);
+	if (!set)
+		return -ENOMEM;
+	const struct address_set *old = b->own_sources;
+	SY_RCU_PUBLISH(b->own_sources, set);
+	sy_rcu_retire(b->rt, (void *)(uintptr_t)old, free);
+	b->ctl->own_version = version;
+	return 0;
+}
+
+void address_follow_host(struct sy_balance *b)
+{
+	if (b->ctl->own_version != sy_own_sources_version(b->rt))
+		publish_own_sources(b); /* without memory the next tick tries again */
+}
+
 int publish_addresses(struct sy_balance *b, bool leaving)
 {
 	size_t count = (size_t)rte_hash_count(b->ctl->model->address) +
@@ -138,7 +177,8 @@ int publish_addresses(struct sy_balance *b, bool leaving)
 	n += source_list(b, leaving, entries + n);
 	struct address_set *address_set = address_set_build(entries, n);
 	free(entries);
-	if (!address_set || publish_locals(b, false) < 0 || publish_locals(b, true) < 0) {
+	if (!address_set || publish_own_sources(b) < 0 || publish_locals(b, false) < 0 ||
+	    publish_locals(b, true) < 0) {
 		free(address_set);
 		return -ENOMEM;
 	}

@@ -90,6 +90,7 @@ struct control_plane {
 	uint64_t alive_ns;             /* when session_store_alive() was last called */
 	uint64_t sealed_live;          /* number of sessions when the store was sealed */
 	struct sy_balance_totals gone; /* totals of servers whose ids are free again */
+	uint32_t own_version;          /* sy_own_sources_version() of what is published */
 	uint32_t path_generation;      /* route generation that the endpoints' paths are from */
 	struct {
 		uint8_t at;             /* the slot to look at next */

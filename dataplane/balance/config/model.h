@@ -169,6 +169,8 @@ void model_settle(struct sy_balance *b);
 /* Publishes the address set and the local addresses to the workers. `leaving`: including those
  * without references. */
 int publish_addresses(struct sy_balance *b, bool leaving);
+/* The same for the host's own addresses, if they have changed. For the control thread's tick. */
+void address_follow_host(struct sy_balance *b);
 /* Publishes a service as it is in the model, built as `now`, or removes it. */
 void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before,
                      struct service *now);

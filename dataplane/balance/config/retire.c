@@ -250,6 +250,7 @@ void endpoint_renew_path(struct sy_balance *b, struct endpoint *e)
 /* After a change of routes: renews servers' paths at once; the sweeps renew sessions' paths. */
 static void renew_paths(struct sy_balance *b)
 {
+	address_follow_host(b);
 	uint32_t generation = sy_path_generation(b->rt);
 	if (generation != b->ctl->path_generation) {
 		b->ctl->path_generation = generation;

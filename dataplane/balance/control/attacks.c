@@ -113,10 +113,10 @@ static uint64_t count_total(const struct sy_balance *b, enum attack_kind kind)
 		                   SY_DROP_ICMP_RATE, SY_DROP_ECHO_RATE, SY_DROP_ICMP_FRAGMENT);
 	case ATTACK_MALFORMED:
 		return COUNT_DROPS(b, SY_DROP_TRUNCATED, SY_DROP_BAD_IP_HEADER,
-		                   SY_DROP_BAD_IP_CHECKSUM, SY_DROP_BAD_SOURCE, SY_DROP_LAND,
-		                   SY_DROP_IP_OPTIONS, SY_DROP_SOURCE_ROUTE, SY_DROP_ROUTING_HEADER,
-		                   SY_DROP_BAD_L4_HEADER, SY_DROP_BAD_TCP_FLAGS,
-		                   SY_DROP_BAD_L4_CHECKSUM);
+		                   SY_DROP_BAD_IP_CHECKSUM, SY_DROP_BAD_SOURCE, SY_DROP_OWN_SOURCE,
+		                   SY_DROP_LAND, SY_DROP_IP_OPTIONS, SY_DROP_SOURCE_ROUTE,
+		                   SY_DROP_ROUTING_HEADER, SY_DROP_BAD_L4_HEADER,
+		                   SY_DROP_BAD_TCP_FLAGS, SY_DROP_BAD_L4_CHECKSUM);
 	case ATTACK_OVERRUN:
 		return count_missed(b);
 	default:

@@ -68,6 +68,16 @@ static void classify_by_view(const struct sy_balance *b, struct sy_burst *burst,
 	burst->hash[i] = sy_hash_tuple(&b->key, t);
 }
 
+/* Removes the bytes behind the IP packet: senders pad Ethernet frames to 60 bytes (IEEE 802.3
+ * 4A.3), and other bytes there are no part of the packet. frame_len: of the frame without them. */
+static inline void classify_trim(struct rte_mbuf *m, uint32_t frame_len)
+{
+	if (SY_UNLIKELY(rte_pktmbuf_data_len(m) > frame_len)) {
+		m->data_len = (uint16_t)frame_len;
+		m->pkt_len = frame_len;
+	}
+}
+
 /* A packet that classify_plain() did not take. Returns why it is dropped, or NONE: it is for look
  * up, for the slow path (ICMP), or gone (a fragment). */
 static __attribute__((noinline)) enum sy_drop
@@ -88,6 +98,7 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		 * leave its network. */
 		if (v->vlans && !classify_untag(m, v))
 			return SY_DROP_VLAN;
+		classify_trim(m, v->frame_len);
 	}
 
 	enum address_set_kind to = address_set_find(address_set, &v->tuple.dst), kind = to;
@@ -171,8 +182,12 @@ classify_plain(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
 	uint32_t len = rte_pktmbuf_data_len(m);
 	unsigned plain = sy_plain_parse(frame, len);
 	burst->plain[i] = (uint8_t)plain;
-	if (SY_LIKELY(plain & SY_PLAIN_V4))
+	if (SY_LIKELY(plain & SY_PLAIN_V4)) {
+		classify_trim(m, SY_ETH_LEN + sy_plain_len(frame, true));
 		return classify_family(b, burst, i, frame, address_set, plain, true);
+	}
+	if (plain)
+		classify_trim(m, SY_ETH_LEN + sy_plain_len(frame, false));
 	return plain && classify_family(b, burst, i, frame, address_set, plain, false);
 }
 

@@ -318,7 +318,7 @@ static inline void create_prepare_one(struct sy_worker *w, struct sy_burst *burs
 	struct balance_worker *bw = balance_worker_of(w);
 	struct creation *creation = &bw->creation[i];
 	if (creation_is_duplicate(burst, i, bw->creations_pending, &p->hashes) ||
-	    create_check(burst, i) != SY_DROP_NONE)
+	    create_check(w->app, burst, i) != SY_DROP_NONE)
 		return;
 	creation->reason = schedule(w, service, &burst->view[i].tuple, &creation->server);
 	bw->creations_pending |= UINT64_C(1) << i;
@@ -339,7 +339,7 @@ static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *
 	const struct sy_balance *b = w->app;
 	const struct sy_view *v = &burst->view[i];
 	if (v->proto != SY_PROTO_TCP || v->fragment != SY_FRAGMENT_NONE ||
-	    create_check(burst, i) != SY_DROP_NONE)
+	    create_check(b, burst, i) != SY_DROP_NONE)
 		return;
 	if (!service->one_way) {
 		defence_answer(w, burst, i, service);
@@ -393,10 +393,10 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 static enum sy_drop creation_find_server(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                          const struct service *service, uint32_t *server)
 {
-	enum sy_drop reason = create_check(burst, i);
+	enum sy_drop reason = create_check(w->app, burst, i);
 	if (reason == SY_DROP_NO_SESSION && service->policy.sloppy_tcp &&
 	    is_midstream(&burst->view[i]))
-		reason = create_check_origin(burst, i);
+		reason = create_check_origin(w->app, burst, i);
 	if (reason == SY_DROP_NO_SESSION && service->policy.resets & RESETS_UNKNOWN)
 		reset_unknown(w, burst, i);
 	if (reason == SY_DROP_NONE)

@@ -23,9 +23,12 @@ static inline bool packet_may_create(const struct sy_view *v)
 }
 
 /* May packet i, which has no session, create one? NONE, or why not. */
-enum sy_drop create_check(struct sy_burst *burst, unsigned i);
-/* NONE if its source may be routed, and its checksum is right or unknown. */
-enum sy_drop create_check_origin(struct sy_burst *burst, unsigned i);
+enum sy_drop create_check(const struct sy_balance *b, struct sy_burst *burst, unsigned i);
+/* Is the source one of b->own_sources? Then the packet is forged, and an answer would reach all
+ * hosts of a network, or this one. */
+bool source_is_own(const struct sy_balance *b, const struct sy_view *v);
+/* NONE if its source is another host's and may be routed, and its checksum is right or unknown. */
+enum sy_drop create_check_origin(const struct sy_balance *b, struct sy_burst *burst, unsigned i);
 
 /* For session_find_port(): does this session have the tuple that the search in a struct port_search
  * proposes? Compares tuples, as two server ids may name one endpoint. */

@@ -314,7 +314,7 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	if (SY_UNLIKELY(v->fragment != SY_FRAGMENT_NONE))
 		return on ? defence_meet_fragment(w, burst, i, service) : DEFENCE_PASSES;
 	if (!service || !(on || defence_is_awaited(w, service)) ||
-	    create_check_origin(burst, i) != SY_DROP_NONE)
+	    create_check_origin(b, burst, i) != SY_DROP_NONE)
 		return DEFENCE_PASSES;
 	if (service->one_way)
 		return defence_meet_one_way(w, burst, i, service, on);

@@ -2,6 +2,7 @@
 /* ICMP: errors that we send, and packets to our addresses. */
 #include "icmp.h"
 
+#include "create.h"
 #include "own_packet.h"
 #include "snat.h"
 
@@ -56,6 +57,10 @@ void icmp_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	}
 	if (sy_packet_check_l4(sy_frame(m), v) != SY_CSUM_OK) {
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_L4_CHECKSUM);
+		return;
+	}
+	if (source_is_own(w->app, v)) {
+		sy_burst_drop(w, burst, i, SY_DROP_OWN_SOURCE);
 		return;
 	}
 	if (!own_take(w, OWN_ECHO, &v->tuple.src)) {

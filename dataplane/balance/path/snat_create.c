@@ -206,7 +206,7 @@ uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, en
 	struct endpoint *e = &b->endpoint[server];
 	if (SY_READ(e->removed) || !endpoint_service(b, e))
 		return SESSION_NONE;
-	*reason = create_check(burst, i);
+	*reason = create_check(b, burst, i);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
 	uint32_t record = create_pair(w, burst, i, rule, server, reason);

@@ -204,6 +204,7 @@ struct sy_balance {
 	const struct service **service;        /* [max_services], RCU; NULL: none */
 	struct rte_hash *directory;            /* see directory.c; lock-free, RCU */
 	const struct address_set *address_set; /* RCU */
+	const struct address_set *own_sources; /* RCU: from which no session may begin */
 	const struct snat *snat;               /* RCU; NULL: there are no rules */
 	const struct access *access;           /* RCU; NULL: there are no access lists */
 	struct limits limits;

@@ -330,6 +330,9 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(LINK_LOCAL, "link-local",                                                                \
 	  "a link-local source must not leave its link (RFC 4291 2.5.6, RFC 3927 2.6.2): "         \
 	  "give that host an address of wider scope")                                              \
+	X(OWN_SOURCE, "own-source",                                                                \
+	  "the source is an address of this host, a VIP, a local or pool address, or a "           \
+	  "network's broadcast address: forged, or another host has an address of this one")       \
 	X(LAND, "land", "source and destination are the same (land attack)")                       \
 	X(FRAGMENT_TIMEOUT, "fragment-timeout",                                                    \
 	  "the datagram's first fragment did not arrive within 2 s, or was dropped: look for "     \
@@ -467,6 +470,9 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(PATH_MTU_KEPT, "path-mtu-kept",                                                          \
 	  "an error about one client's path MTU below 1280 bytes, not passed to an FNAT server, "  \
 	  "which would apply it to all clients; packets to that client are fragmented here")       \
+	X(BAD_PATH_MTU, "bad-path-mtu",                                                            \
+	  "an ICMP error reports a path MTU below the least of its protocol, 68 bytes of IPv4 or " \
+	  "1280 of IPv6 (RFC 791, RFC 8201 4): forged, or from a router with an error")            \
 	X(ECHO_RATE, "echo-rate",                                                                  \
 	  "an echo request above the rate that is answered, in all or from one network: let "      \
 	  "monitoring ping less often, or look for a flood")                                       \

@@ -275,7 +275,8 @@ struct sy_quote {
 /*
  * Reads the packet that an ICMP or ICMPv6 error quotes. Accepts unreachable, too big, time exceeded
  * and parameter problem with any code; other types are ICMP_UNHANDLED. Otherwise returns NONE,
- * TRUNCATED (less than the quoted header and 8 bytes), BAD_IP_HEADER or UNKNOWN_PROTOCOL. Does not
+ * TRUNCATED (less than the quoted header and 8 bytes), BAD_IP_HEADER, UNKNOWN_PROTOCOL, or
+ * BAD_PATH_MTU (too big, with less than the error's family allows: 68 or 1280 bytes). Does not
  * check the quoted header's checksum. If a router reports no MTU (RFC 1191 3), the next smaller one
  * of RFC 1191's table is taken. RFC 4884 extensions are not part of the quote.
  */
@@ -283,7 +284,8 @@ enum sy_drop sy_packet_parse_quote(const uint8_t *frame, const struct sy_view *v
                                    struct sy_quote *q);
 
 /* Reads the packet inside a quoted tunnel packet into *inner; its MTU is smaller by the tunnel's
- * header. TRUNCATED if the router quoted too little, for example only 8 bytes. */
+ * header, but no less than the inner family allows. TRUNCATED if the router quoted too little, for
+ * example only 8 bytes. */
 enum sy_drop sy_packet_parse_tunnelled(const uint8_t *frame, const struct sy_quote *q,
                                        struct sy_quote *inner);
 

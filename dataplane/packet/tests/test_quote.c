@@ -60,7 +60,7 @@ static void test_types(void **state)
 
 	for (unsigned type = 0; type < 256; type++) {
 		struct frame four = error_make(true, (uint8_t)type, 0, 0, &about4, 40);
-		struct frame six = error_make(false, (uint8_t)type, 0, 0, &about6, 60);
+		struct frame six = error_make(false, (uint8_t)type, 0, 1280, &about6, 60);
 		struct sy_quote q;
 		bool error4 = type == 3 || type == 11 || type == 12;
 		bool error6 = type >= 1 && type <= 4;
@@ -87,6 +87,16 @@ static void test_mtu(void **state)
 		assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
 		assert_int_equal(q.kind, SY_QUOTE_TOO_BIG);
 		assert_int_equal(q.mtu, cases[i].want);
+	}
+	/* Less than what each link has: RFC 791, RFC 8201 4. */
+	struct frame about4 = frame_make(true, 6, 900);
+	for (unsigned mtu = 0; mtu <= 1300; mtu++) {
+		f = error_make(true, 3, 4, mtu, &about4, 28);
+		assert_int_equal(quote_parse(&f, &q),
+		                 mtu && mtu < 68 ? SY_DROP_BAD_PATH_MTU : SY_DROP_NONE);
+		f = error_make(false, 2, 0, mtu, &about, 60);
+		assert_int_equal(quote_parse(&f, &q),
+		                 mtu < 1280 ? SY_DROP_BAD_PATH_MTU : SY_DROP_NONE);
 	}
 	f = error_make(false, 2, 0, 0x10000, &about, 60);
 	assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);

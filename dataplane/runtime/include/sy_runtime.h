@@ -519,6 +519,15 @@ enum sy_address_use {
 enum sy_address_use sy_address_use(struct sy_runtime *rt, const struct sy_addr *addr,
                                    uint8_t mac[static 6]);
 
+/*
+ * Lists the addresses that no packet from a port can have as its source: those of all interfaces of
+ * this host, and the first and last address of their IPv4 networks (broadcast, RFC 1122 3.2.1.3).
+ * *out is freed with free(). Returns their number, or -ENOMEM. Control thread.
+ */
+int sy_own_sources(const struct sy_runtime *rt, struct sy_addr **out);
+/* Changes whenever that list may have changed. Control thread. */
+uint32_t sy_own_sources_version(const struct sy_runtime *rt);
+
 /* All addresses and sources have been taken: removes what an earlier process left. */
 void sy_address_settle(struct sy_runtime *rt);
 
