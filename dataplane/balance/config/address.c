@@ -102,6 +102,26 @@ void address_collect(struct sy_balance *b)
 	}
 }
 
+/* Gives each bucket of clients the local address with the highest hash of both (rendezvous
+ * hashing), so that few clients change theirs when an address is added or removed. */
+static void locals_distribute(struct local_set *set)
+{
+	for (unsigned n = 0; n < LOCAL_BUCKETS && set->count > 1; n++) {
+		uint64_t best = 0;
+		for (unsigned i = 0; i < set->count; i++) {
+			const struct sy_addr *a = &set->addr[i];
+			uint64_t own = sy_hash_mix(a->d[0] ^ 0x9e3779b97f4a7c15,
+			                           a->d[1] ^ 0xbf58476d1ce4e5b9);
+			uint64_t weight = sy_hash_mix(own ^ 0x94d049bb133111eb,
+			                              n + UINT64_C(0xd6e8feb86659fd93));
+			if (weight < best)
+				continue;
+			best = weight;
+			set->home[n] = (uint8_t)i;
+		}
+	}
+}
+
 static int publish_locals(struct sy_balance *b, bool v4)
 {
 	struct local_set *set = calloc(1, sizeof(*set));
@@ -114,6 +134,7 @@ static int publish_locals(struct sy_balance *b, bool v4)
 		set->addr[set->count] = l->addr;
 		set->id[set->count++] = (uint8_t)id;
 	}
+	locals_distribute(set);
 	const struct local_set *old = b->locals[v4];
 	SY_RCU_PUBLISH(b->locals[v4], set);
 	sy_rcu_retire(b->rt, (void *)(uintptr_t)old, free);

@@ -22,9 +22,10 @@
 #include "reset.h"
 #include "snat.h"
 
-/* Begins the search for a local port towards this server and its port. */
+/* Begins the search for a client's local port towards this server and its port. Protocols of
+ * several connections, such as FTP's, need them all to come from one address (RFC 4787 REQ-2). */
 static void search_begin(struct sy_worker *w, struct session_table *t, const struct endpoint *e,
-                         uint16_t port, struct port_search *p)
+                         uint16_t port, const struct sy_addr *client, struct port_search *p)
 {
 	const struct sy_balance *b = w->app;
 	const struct local_set *set = SY_RCU_READ(b->locals[sy_addr_is_v4(&e->addr)]);
@@ -35,6 +36,7 @@ static void search_begin(struct sy_worker *w, struct session_table *t, const str
 	search->locals = set->addr;
 	search->local_ids = set->id;
 	search->local_count = set->count;
+	search->home = set->home[local_bucket(client)];
 	search->now = (uint16_t)balance_seconds(w);
 	search->reply.src = e->addr;
 	search->reply.sport = port;
@@ -261,7 +263,8 @@ static inline void creation_search_port(struct sy_worker *w, const struct sy_bur
 	const struct endpoint *e = &b->endpoint[creation->server];
 	if (creation_needs_port(e))
 		search_begin(w, b->table[burst->slot[i]], e,
-		             e->port ? e->port : burst->view[i].tuple.dport, &creation->port);
+		             e->port ? e->port : burst->view[i].tuple.dport,
+		             &burst->view[i].tuple.src, &creation->port);
 }
 
 /* Prefetches the table's free records and its next port towards the server. */

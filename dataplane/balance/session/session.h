@@ -435,12 +435,14 @@ bool session_sweep(struct session_table *t, uint32_t records,
 uint32_t session_next(const struct session_table *t, uint32_t *cursor);
 
 /*
- * Rotating cursors over (local address, port of the slot): a server sees a port again as late as
- * possible (TIME_WAIT). A server's address and port choose its cursor, so the memory of earlier
- * ports outlives the server's ids and is common to all services that have the server.
+ * Rotating cursors over the ports of the slot: a server sees a port of a local address again as
+ * late as possible (TIME_WAIT). A server's address and port and the index of the local address
+ * choose a cursor, so the memory of earlier ports outlives the server's ids and is common to all
+ * services that have the server.
  */
 #define SESSION_PORT_CURSORS 64
-/* Cursor n modulo their number: the candidate to try next. */
+/* Cursor n modulo their number: the port to try next at the home address, and in its upper byte
+ * how many of the other addresses to pass over first. */
 uint16_t *session_port_cursor(struct session_table *t, uint32_t n);
 uint32_t session_port_cursor_of(const struct sy_addr *server, uint16_t port);
 
@@ -451,6 +453,7 @@ struct session_port_search {
 	const struct sy_addr *locals; /* of the server's family */
 	const uint8_t *local_ids;     /* parallel to locals, as in struct session */
 	unsigned local_count;         /* at most 256 */
+	unsigned home;                /* index of the address whose ports are tried first */
 	uint16_t now;                 /* the current tick */
 	/* What it costs to end a session for its port; the least is chosen. SESSION_NONE: it may
 	 * not end. NULL: session_port_cost(). */
@@ -482,7 +485,8 @@ struct session_port_search {
 
 /*
  * Finds a local address and port (SESSION_PORT_FIRST or above) in the table's slot that no session
- * of the same server endpoint and protocol holds. Starts after the one found last. taken() returns
+ * of the same server endpoint and protocol holds: at the home address while it has one, then at
+ * others. Starts after the port found last. taken() returns
  * whether a candidate of direction SESSION_SERVER holds search->reply; it compares endpoints, as
  * two ids may name one. Tries at most SESSION_PORT_PROBES tuples, or SESSION_PORT_SHORT: with more
  * than four local addresses, or in the second in which none was free, a search may fail although a

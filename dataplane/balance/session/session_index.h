@@ -64,6 +64,7 @@ struct session_table {
 	bool counted;       /* a pass of the sweep has counted all sessions */
 	uint16_t none_tick; /* when port_none was begun */
 	uint64_t port_none; /* by port cursor: in that second a whole search found no port */
+	uint64_t home_none; /* likewise, at the home address */
 };
 _Static_assert(sizeof(struct session_table) == 2 * SY_CACHE_LINE, "tables share no line");
 

@@ -22,14 +22,63 @@ uint32_t session_port_cursor_of(const struct sy_addr *server, uint16_t port)
 	                             server->d[1] ^ port ^ 0xbf58476d1ce4e5b9);
 }
 
-/* Candidate n. The addresses take turns, which spreads one server's sessions over them. */
-static void search_set(struct session_port_search *search, uint8_t slot, unsigned n)
-{
-	unsigned i = n % search->local_count;
+/* ---- candidates, in the order in which a search tries them -------------------------------------
+ *
+ *     home address: its ports from the cursor's on │ the next address: likewise │ …
+ */
 
+struct candidates {
+	unsigned first; /* port of the slot, 0 to SY_SLOT_PORTS − 1, at which each address begins */
+	unsigned skip; /* other addresses that are passed over after the home address */
+	unsigned home; /* how many candidates are the home address's: fewer if it had none lately */
+};
+
+static struct candidates candidates_from(uint16_t cursor)
+{
+	return (struct candidates){cursor % SY_SLOT_PORTS, cursor / SY_SLOT_PORTS, SY_SLOT_PORTS};
+}
+
+/* Candidate n's distance from the home address; its port of the slot. */
+static inline unsigned candidate_address(const struct candidates *c, unsigned n)
+{
+	return n < c->home ? 0 : (n - c->home) / SY_SLOT_PORTS + 1;
+}
+
+static inline unsigned candidate_port(const struct candidates *c, unsigned n)
+{
+	return (c->first + (n < c->home ? n : n - c->home)) % SY_SLOT_PORTS;
+}
+
+static void search_set(struct session_port_search *search, uint8_t slot, const struct candidates *c,
+                       unsigned n)
+{
+	unsigned i = search->home, beyond = candidate_address(c, n);
+
+	if (SY_UNLIKELY(beyond)) /* one of the others, of which there are local_count − 1 */
+		i += 1 + (c->skip + beyond - 1) % (search->local_count - 1);
+	if (i >= search->local_count)
+		i -= search->local_count;
 	search->local = search->local_ids[i];
 	search->reply.dst = search->locals[i];
-	search->reply.dport = sy_slot_port(slot, &search->locals[i], n / search->local_count);
+	search->reply.dport = sy_slot_port(slot, &search->locals[i], candidate_port(c, n));
+}
+
+/* The cursor for a search that continues at this port, with the other addresses from candidate n's
+ * on. */
+static uint16_t cursor_at(const struct candidates *c, const struct session_port_search *search,
+                          unsigned n, unsigned port)
+{
+	unsigned beyond = candidate_address(c, n), others = search->local_count - 1;
+	unsigned skip = beyond > 1 && others ? (c->skip + beyond - 1) % others : c->skip;
+
+	return (uint16_t)(skip * SY_SLOT_PORTS + port % SY_SLOT_PORTS);
+}
+
+/* The cursor after candidate n was found. */
+static uint16_t cursor_after(const struct candidates *c, const struct session_port_search *search,
+                             unsigned n)
+{
+	return cursor_at(c, search, n, candidate_port(c, n) + 1);
 }
 
 uint32_t session_port_cost(const struct session_port_search *search, const struct session *s)
@@ -63,15 +112,15 @@ static void cheapest_note(const struct session_table *t, const struct session_po
 /* Tries `count` candidates from `first` on; their cache misses overlap. Returns how many were held
  * before the first free one, which *search then holds; `count` if none is free. */
 static unsigned search_batch(struct session_table *t, const struct sy_hash_key *key,
-                             struct session_port_search *search, unsigned first, unsigned count,
-                             session_match taken, struct cheapest *o)
+                             struct session_port_search *search, const struct candidates *c,
+                             unsigned first, unsigned count, session_match taken,
+                             struct cheapest *o)
 {
-	unsigned candidates = search->local_count * SY_SLOT_PORTS;
 	uint64_t hash[BATCH];
 	enum session_direction direction;
 
 	for (unsigned i = 0; i < count; i++) {
-		search_set(search, t->slot, (first + i) % candidates);
+		search_set(search, t->slot, c, first + i);
 		hash[i] = sy_hash_tuple(key, &search->reply);
 		session_prefetch_bucket(t->index, hash[i]);
 	}
@@ -79,22 +128,22 @@ static unsigned search_batch(struct session_table *t, const struct sy_hash_key *
 		session_prefetch_record(t->index, hash[i]);
 	for (unsigned i = 0; i < count; i++) {
 		if (count > 1)
-			search_set(search, t->slot, (first + i) % candidates);
+			search_set(search, t->slot, c, first + i);
 		search->server_hash = hash[i];
 		if (ntohs(search->reply.dport) < SESSION_PORT_FIRST)
 			continue;
 		uint32_t record = session_find(t->index, hash[i], taken, search, &direction);
 		if (record == SESSION_NONE)
 			return i;
-		cheapest_note(t, search, o, record, (first + i) % candidates);
+		cheapest_note(t, search, o, record, first + i);
 	}
 	return count;
 }
 
 static uint16_t *search_cursor(struct session_table *t, const struct session_port_search *search)
 {
-	return session_port_cursor(t,
-	                           session_port_cursor_of(&search->reply.src, search->reply.sport));
+	return session_port_cursor(
+	        t, session_port_cursor_of(&search->reply.src, search->reply.sport) + search->home);
 }
 
 void session_port_prefetch_cursor(struct session_table *t, struct session_port_search *search)
@@ -103,25 +152,21 @@ void session_port_prefetch_cursor(struct session_table *t, struct session_port_s
 	__builtin_prefetch(search->cursor, 1);
 }
 
-/* The first candidate of the next search. */
-static unsigned search_start(const uint16_t *cursor, unsigned candidates)
-{
-	return *cursor < candidates ? *cursor : 0;
-}
-
+/* The first candidate: *cursor's port of the home address. */
 static void search_look_ahead(struct session_table *t, const struct sy_hash_key *key,
-                              struct session_port_search *search, unsigned at)
+                              struct session_port_search *search, uint16_t cursor)
 {
-	search->ahead = at;
-	search_set(search, t->slot, at);
+	const struct candidates c = candidates_from(cursor);
+
+	search->ahead = cursor;
+	search_set(search, t->slot, &c, 0);
 	search->server_hash = sy_hash_tuple(key, &search->reply);
 }
 
 void session_port_look_ahead(struct session_table *t, const struct sy_hash_key *key,
                              struct session_port_search *search)
 {
-	search_look_ahead(t, key, search,
-	                  search_start(search->cursor, search->local_count * SY_SLOT_PORTS));
+	search_look_ahead(t, key, search, *search->cursor);
 }
 
 /* Whether the first candidate, set by search_look_ahead(), is free. */
@@ -135,58 +180,65 @@ static bool search_first(struct session_table *t, struct session_port_search *se
 	               SESSION_NONE;
 }
 
-/* How many of the candidates a search tries. bit: the cursor's. */
+/* How many candidates a search tries, and how many of them at the home address. Where a search has
+ * failed in this second, the next ones try a few. bit: the cursor's. */
 static unsigned search_most(struct session_table *t, const struct session_port_search *search,
-                            uint64_t bit, unsigned candidates)
+                            uint64_t bit, struct candidates *c)
 {
-	unsigned most = candidates < SESSION_PORT_PROBES ? candidates : SESSION_PORT_PROBES;
+	unsigned most;
+
 	if (t->none_tick != search->now) {
 		t->none_tick = search->now;
-		t->port_none = 0;
+		t->port_none = t->home_none = 0;
 	}
+	if (t->home_none & bit && search->local_count > 1)
+		c->home = SESSION_PORT_SHORT / 2;
+	most = c->home + (search->local_count - 1) * SY_SLOT_PORTS;
+	if (most > SESSION_PORT_PROBES)
+		most = SESSION_PORT_PROBES;
 	return t->port_none & bit && most > SESSION_PORT_SHORT ? SESSION_PORT_SHORT : most;
 }
 
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
                        struct session_port_search *search, session_match taken)
 {
-	uint16_t *cursor = search->cursor ? search->cursor : search_cursor(t, search);
-	unsigned candidates = search->local_count * SY_SLOT_PORTS;
-	unsigned at = search_start(cursor, candidates), tried = 0;
-	struct cheapest o = {.record = SESSION_NONE, .cost = SESSION_NONE};
-
-	if (candidates == 0)
+	if (search->local_count == 0)
 		return false;
+	uint16_t *cursor = search->cursor ? search->cursor : search_cursor(t, search);
+	struct candidates c = candidates_from(*cursor);
+	struct cheapest o = {.record = SESSION_NONE, .cost = SESSION_NONE};
+	unsigned at = 0;
+
 	/* another session may have taken its candidate since */
-	if (!search->cursor || search->ahead != at)
-		search_look_ahead(t, key, search, at);
+	if (!search->cursor || search->ahead != *cursor)
+		search_look_ahead(t, key, search, *cursor);
 	search->held = SESSION_NONE;
 	/* the first candidate is nearly always free; if it is not, many will not be */
 	if (SY_LIKELY(search_first(t, search, taken))) {
-		*cursor = (uint16_t)(at + 1); /* the next search wraps after the last */
+		*cursor = cursor_after(&c, search, 0);
 		return true;
 	}
 	uint64_t bit = UINT64_C(1) << ((unsigned)(cursor - t->cursors) % SESSION_PORT_CURSORS);
-	unsigned left = search_most(t, search, bit, candidates);
-	for (unsigned count = 1; left > 0; count = left < BATCH ? left : BATCH) {
-		unsigned passed = search_batch(t, key, search, at, count, taken, &o);
-		at = (at + passed) % candidates;
-		left -= passed;
-		tried += passed;
+	unsigned most = search_most(t, search, bit, &c);
+	for (unsigned count = 1; at < most; count = most - at < BATCH ? most - at : BATCH) {
+		unsigned passed = search_batch(t, key, search, &c, at, count, taken, &o);
+		at += passed;
 		search->held = SESSION_NONE;
+		if (at >= c.home)
+			t->home_none |= bit;
 		if (passed < count) {
-			*cursor = (uint16_t)(at + 1); /* the next search wraps after the last */
+			*cursor = cursor_after(&c, search, at);
 			return true;
 		}
-		if (o.record != SESSION_NONE && (tried >= SESSION_PORT_PATIENCE || left == 0)) {
-			search_set(search, t->slot, o.n);
+		if (o.record != SESSION_NONE && (at >= SESSION_PORT_PATIENCE || at == most)) {
+			search_set(search, t->slot, &c, o.n);
 			search->server_hash = o.hash;
 			search->held = o.record;
-			*cursor = (uint16_t)(o.n + 1);
+			*cursor = cursor_after(&c, search, o.n);
 			return true;
 		}
 	}
-	*cursor = (uint16_t)at;
+	*cursor = cursor_at(&c, search, at, candidate_port(&c, at));
 	t->port_none |= bit;
 	return false;
 }

@@ -175,6 +175,7 @@ enum network_outcome network_create(struct network *n, struct session_table **ta
 	struct port_search port = {.search = {.locals = n->locals,
 	                                      .local_ids = n->local_ids,
 	                                      .local_count = n->local_count,
+	                                      .home = sy_slot_hash(&tuple.src) % n->local_count,
 	                                      .reply = {.src = n->servers[server],
 	                                                .sport = SERVER_PORT,
 	                                                .proto = PROTO_TCP}},

@@ -80,14 +80,15 @@ static uint64_t client_hash(uint64_t name)
 	return sy_hash_mix(name ^ 0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9);
 }
 
-/* Finds a port and takes it; returns the record, or SESSION_NONE if no port is free. */
-static uint32_t port_take(struct session_table *t, uint32_t server, unsigned local_count,
-                          struct session_port_search *found)
+/* Finds a port by this search and takes it; returns the record, or SESSION_NONE if no port is
+ * free. */
+static uint32_t port_put(struct session_table *t, uint32_t server,
+                         struct session_port_search *found)
 {
-	*found = search_for(server, local_count);
 	if (!session_find_port(t, &key, found, taken))
 		return SESSION_NONE;
-	assert_true(found->local >= local_ids[0] && found->local < local_ids[0] + local_count);
+	assert_true(found->local >= local_ids[0] &&
+	            found->local < local_ids[0] + found->local_count);
 	assert_true(sy_addr_equal(&found->reply.dst, &locals[found->local - local_ids[0]]));
 	assert_int_equal(sy_slot_of(&found->reply.dst, found->reply.dport), SLOT);
 	assert_true(ntohs(found->reply.dport) >= 1024);
@@ -101,6 +102,14 @@ static uint32_t port_take(struct session_table *t, uint32_t server, unsigned loc
 	                                 client_hash(names++), found->server_hash);
 	assert_int_not_equal(record, SESSION_NONE);
 	return record;
+}
+
+/* The same, by a search whose home is the first address. */
+static uint32_t port_take(struct session_table *t, uint32_t server, unsigned local_count,
+                          struct session_port_search *found)
+{
+	*found = search_for(server, local_count);
+	return port_put(t, server, found);
 }
 
 static void port_give_back(struct session_table *t, uint32_t record,
@@ -198,7 +207,8 @@ static void search_is_bounded_and_goes_on(void **state)
 		port_give_back(&f.table, record[one], &old);
 		for (now++; (record[one] = port_take(&f.table, 1, 8, &found[one])) == SESSION_NONE;
 		     now++)
-			assert_true(++searches <= 8 * SY_SLOT_PORTS / SESSION_PORT_PROBES);
+			/* Each covers the home address and three of the seven others. */
+			assert_true(++searches <= 3);
 		assert_int_equal(found[one].reply.dport, old.reply.dport);
 		assert_int_equal(found[one].local, old.local);
 	}
@@ -251,11 +261,51 @@ static void searches_are_short_when_none_is_free(void **state)
 	fixture_close(&f);
 }
 
+/* A client's address is the home address while it has a port, then any other; again the home
+ * address in the second after a port of it became free. */
+static void home_address_comes_first(void **state)
+{
+	for (unsigned home = 0; home < 4; home++) {
+		struct fixture f;
+		struct session_port_search found[4 * SY_SLOT_PORTS];
+		uint32_t record[4 * SY_SLOT_PORTS];
+		unsigned of_home = 0, others[8] = {0}, n = 0;
+
+		fixture_open(&f, 2048, 500);
+		now = 700;
+		for (; n < 4 * SY_SLOT_PORTS; n++) {
+			found[n] = search_for(1, 4);
+			found[n].home = home;
+			record[n] = port_put(&f.table, 1, &found[n]);
+			if (record[n] == SESSION_NONE)
+				break;
+			if (found[n].local == local_ids[home]) {
+				assert_int_equal(of_home, n); /* none of another one before */
+				of_home++;
+			}
+			others[found[n].local - local_ids[0]]++;
+		}
+		assert_int_equal(n, ports_usable(4));
+		assert_true(of_home >= SY_SLOT_PORTS * 9 / 10);
+		for (unsigned i = 0; i < 4; i++)
+			assert_true(others[i] >= SY_SLOT_PORTS * 9 / 10);
+		now++;
+		port_give_back(&f.table, record[of_home / 2], &found[of_home / 2]);
+		port_give_back(&f.table, record[n - 1], &found[n - 1]);
+		struct session_port_search again = search_for(1, 4);
+		again.home = home;
+		assert_true(session_find_port(&f.table, &key, &again, taken));
+		assert_int_equal(again.local, local_ids[home]);
+		fixture_close(&f);
+	}
+	now = 0;
+}
+
 static void freed_port_comes_back_last(void **state)
 {
 	struct fixture f;
 	struct session_port_search first, found;
-	unsigned usable = ports_usable(2);
+	unsigned usable = ports_usable(1); /* of the home address */
 
 	fixture_open(&f, 1024, 250);
 	uint32_t record = port_take(&f.table, 1, 2, &first);
@@ -377,10 +427,16 @@ static void cursor_spans_all_addresses(void **state)
 	s.local_ids = ids;
 	uint16_t *cursor = session_port_cursor(
 	        &f.table, session_port_cursor_of(&endpoints[1].addr, endpoints[1].port));
-	*cursor = UINT16_MAX;
-	assert_true(session_find_port(&f.table, &key, &s, taken));
-	assert_int_equal(s.local, 255);
-	assert_int_equal(*cursor, 0);
+	for (unsigned home = 0; home < 256; home += 51) {
+		s.home = home;
+		cursor = session_port_cursor(
+		        &f.table,
+		        session_port_cursor_of(&endpoints[1].addr, endpoints[1].port) + home);
+		*cursor = UINT16_MAX;
+		assert_true(session_find_port(&f.table, &key, &s, taken));
+		assert_int_equal(s.local, home);
+		assert_int_equal(*cursor % SY_SLOT_PORTS, 0);
+	}
 	fixture_close(&f);
 }
 
@@ -391,6 +447,7 @@ int main(void)
 	        cmocka_unit_test(finds_the_last_free_port),
 	        cmocka_unit_test(search_is_bounded_and_goes_on),
 	        cmocka_unit_test(searches_are_short_when_none_is_free),
+	        cmocka_unit_test(home_address_comes_first),
 	        cmocka_unit_test(freed_port_comes_back_last),
 	        cmocka_unit_test(one_endpoint_in_two_services_is_one),
 	        cmocka_unit_test(one_endpoint_has_one_cursor),

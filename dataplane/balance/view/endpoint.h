@@ -150,12 +150,22 @@ struct service {
 	bool one_way; /* its servers answer past the forwarder */
 };
 
+/* Clients are distributed over the local addresses by this many buckets. */
+#define LOCAL_BUCKETS 2048
+
 /* Local addresses of one family, for choosing a port: immutable, swapped under RCU. */
 struct local_set {
 	unsigned count;
+	uint8_t home[LOCAL_BUCKETS]; /* by local_bucket(): the index of a client's address */
 	struct sy_addr addr[MAX_LOCALS];
 	uint8_t id[MAX_LOCALS];
 };
+
+/* The client's bucket, by a keyed hash: clients cannot choose to share one. */
+static inline unsigned local_bucket(const struct sy_addr *client)
+{
+	return sy_slot_hash(client) % LOCAL_BUCKETS;
+}
 
 /* Packets, bytes and sessions of one server, counted by one worker. bytes: of IP packets as they
  * came. */

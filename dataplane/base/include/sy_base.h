@@ -276,11 +276,22 @@ static inline uint8_t sy_slot_of_port(uint16_t port)
 	return sy_slot_map.first[port & 0xff] ^ sy_slot_map.second[port >> 8];
 }
 
-static inline uint8_t sy_slot_of_addr(const struct sy_addr *a)
+static inline uint64_t sy_slot_product(const struct sy_addr *a)
 {
 	__uint128_t p = (__uint128_t)(a->d[0] ^ sy_slot_map.address[0]) *
 	                (a->d[1] ^ sy_slot_map.address[1]);
-	return (uint8_t)(p >> 64);
+	return (uint64_t)(p >> 64);
+}
+
+static inline uint8_t sy_slot_of_addr(const struct sy_addr *a)
+{
+	return (uint8_t)sy_slot_product(a);
+}
+
+/* A hash of the address by the same key, without the bits that give the slot. */
+static inline uint32_t sy_slot_hash(const struct sy_addr *a)
+{
+	return (uint32_t)(sy_slot_product(a) >> 8);
 }
 
 /* Slot of a client-side address and port (network order). */
