@@ -43,18 +43,28 @@ void worker_clock_start(struct sy_worker_private *p)
 	c->rate = (UINT64_C(1000000000) << 32) / rte_get_tsc_hz();
 }
 
+/* The time at `tsc`. The TSC may step if the machine was migrated or the worker moved to another
+ * socket. A step back counts as no time, a step forward as CLOCK_STEP_NS; the next round corrects
+ * it. */
+static uint64_t clock_ns_at(const struct worker_clock *c, uint64_t tsc)
+{
+	int64_t cycles = (int64_t)(tsc - c->tsc);
+	__uint128_t passed = cycles > 0 ? (__uint128_t)cycles * c->rate >> 32 : 0;
+	return c->ns + (passed < CLOCK_STEP_NS ? (uint64_t)passed : CLOCK_STEP_NS);
+}
+
 void worker_clock_read(struct sy_worker *w)
 {
-	const struct worker_clock *c = &w->private->clock;
 	w->tsc = rte_rdtsc();
-	/* The TSC may step if the machine was migrated or the worker moved to another socket. A
-	 * step back counts as no time, a step forward as CLOCK_STEP_NS; the next round corrects it.
-	 */
-	int64_t cycles = (int64_t)(w->tsc - c->tsc);
-	__uint128_t passed = cycles > 0 ? (__uint128_t)cycles * c->rate >> 32 : 0;
-	uint64_t ns = c->ns + (passed < CLOCK_STEP_NS ? (uint64_t)passed : CLOCK_STEP_NS);
+	uint64_t ns = clock_ns_at(&w->private->clock, w->tsc);
 	if (ns > w->now_ns) /* never set it back */
 		w->now_ns = ns;
+}
+
+uint64_t sy_worker_clock_ns(const struct sy_worker *w)
+{
+	uint64_t ns = clock_ns_at(&w->private->clock, rte_rdtsc());
+	return ns > w->now_ns ? ns : w->now_ns;
 }
 
 static void clock_discipline(struct sy_worker *w)

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "../../forwarder/pipeline.h"
 #include "delay.h"
 #include "flows.h"
 
@@ -183,6 +184,49 @@ static void test_begins_again(void **state)
 	assert_int_equal(s.sum_ns, 3 * MS);
 }
 
+/* Each burst takes this long before the next one is received. */
+static uint64_t burst_ns;
+
+static void late_stage(struct sy_worker *w, struct sy_burst *burst)
+{
+	w->private->clock.ns += burst_ns;
+}
+
+/* The answer arrives in the poll iteration in which the SYN left, as it does from a server on a
+ * veth, or in a later one: the time between them counts, whenever the worker read its clock last.
+ */
+static void test_answer_in_the_same_iteration(void **state)
+{
+	struct flows *f = *state;
+	struct sy_stage late[16] = {{"late", late_stage}};
+	struct flow flow;
+	struct frame syn;
+	for (unsigned i = 0; pipeline[i].name; i++)
+		late[i + 1] = pipeline[i];
+	f->options.pipeline = late;
+	burst_ns = 0;
+	flows_reopen(f, 1, 0, true);
+	flow_begin(f, &flow, 0, 2000);
+	answer(f, &flow, MS);
+	send_reset(f, &flow); /* the next SYN has the tuple of this connection, so its server's */
+	const struct delay_share before = seen(f);
+	harness_advance(&f->harness, 500 * MS);
+	burst_ns = 7 * MS;
+	flows_frame(f, &syn, &flow.client, SY_TCP_SYN, 1, 0);
+	flows_frame(f, &flow.in[SESSION_SERVER], &flow.server, SY_TCP_SYN | SY_TCP_ACK, 0, 0);
+	assert_true(harness_inject(&f->harness, HARNESS_WAN, syn.bytes, syn.len));
+	assert_true(harness_inject(&f->harness, HARNESS_LAN, flow.in[SESSION_SERVER].bytes,
+	                           flow.in[SESSION_SERVER].len));
+	assert_true(harness_turn_worker(&f->harness, 0));
+	const struct delay_share s = seen(f);
+	assert_int_equal(count(&s), count(&before) + 1);
+	assert_int_equal(s.sum_ns - before.sum_ns, 7 * MS);
+	assert_int_equal(s.bucket[13], before.bucket[13] + 1); /* 4 to 8 ms */
+	for (unsigned port = 0; port < HARNESS_PORTS; port++)
+		for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port)) != NULL;)
+			rte_pktmbuf_free(m);
+}
+
 static void test_no_more_than_the_gap_allows(void **state)
 {
 	struct flows *f = *state;
@@ -231,10 +275,15 @@ static void test_forgotten_with_the_server(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_answers_are_timed), TEST(test_smoothed),
-	        TEST(test_repeated_syn),      TEST(test_copies),
-	        TEST(test_begins_again),      TEST(test_no_more_than_the_gap_allows),
-	        TEST(test_not_timed),         TEST(test_forgotten_with_the_server),
+	        TEST(test_answers_are_timed),
+	        TEST(test_smoothed),
+	        TEST(test_repeated_syn),
+	        TEST(test_copies),
+	        TEST(test_begins_again),
+	        TEST(test_no_more_than_the_gap_allows),
+	        TEST(test_not_timed),
+	        TEST(test_forgotten_with_the_server),
+	        TEST(test_answer_in_the_same_iteration),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,8 @@ void delay_begin(struct sy_worker *w, uint8_t slot, uint32_t record)
 	struct delays *d = balance_worker_of(w)->delays;
 	uint64_t session = session_name(slot, record);
 	unsigned at = place_of(session);
-	bool taken = d->pending[at].session && w->now_ns - d->pending[at].sent_ns < DELAY_OLD_NS;
+	/* sent_ns may be later than now_ns, if it was noted in this poll iteration. */
+	bool taken = d->pending[at].session && w->now_ns < d->pending[at].sent_ns + DELAY_OLD_NS;
 	/* Whoever waits there keeps the place: else long delays would be found less often. */
 	if (w->now_ns - d->began_ns < DELAY_GAP_NS || taken) {
 		if (d->pending[at].session == session) /* of an earlier session */
@@ -51,7 +52,7 @@ void delay_begin(struct sy_worker *w, uint8_t slot, uint32_t record)
 	}
 	d->began_ns = w->now_ns;
 	d->pending[at].session = session;
-	d->pending[at].sent_ns = w->now_ns;
+	d->pending[at].sent_ns = sy_worker_clock_ns(w);
 }
 
 static unsigned bucket_of(uint64_t ns)
@@ -79,7 +80,8 @@ void delay_answer(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t s
 	unsigned at = place_of(session);
 	if (d->pending[at].session != session)
 		return;
-	uint64_t ns = w->now_ns - d->pending[at].sent_ns;
+	uint64_t now_ns = sy_worker_clock_ns(w), sent_ns = d->pending[at].sent_ns;
+	uint64_t ns = now_ns > sent_ns ? now_ns - sent_ns : 0;
 	d->pending[at].session = 0;
 	SY_COUNT(d->share[server].sum_ns, ns);
 	SY_COUNT(d->share[server].bucket[bucket_of(ns)], 1);

@@ -4,8 +4,10 @@
  * passes (docs/design/0043-shares.md). Established sessions' packets cost nothing.
  *
  * A worker notes when it forwarded a SYN, in a small table, and takes the time when the answer
- * passes. A SYN that is repeated after a second or more is counted. The session's time is not taken
- * after any copy: nobody knows which of the two was answered (RFC 6298 section 3).
+ * passes. Both times are read from the clock: the answer may pass in the poll iteration in which
+ * the SYN left, as a server on a veth answers within the system call that sends. A SYN that is
+ * repeated after a second or more is counted. The session's time is not taken after any copy:
+ * nobody knows which of the two was answered (RFC 6298 section 3).
  */
 #ifndef DELAY_H
 #define DELAY_H

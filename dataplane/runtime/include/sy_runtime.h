@@ -393,6 +393,9 @@ void sy_transmit_before(struct sy_worker *w, struct sy_burst *b, unsigned end);
 void sy_transmit_prepare(struct sy_worker *w, struct sy_burst *b, unsigned i);
 /* Sends a READY frame, which may come from another worker. */
 void sy_transmit_ready(struct sy_worker *w, struct rte_mbuf *m);
+/* The time now. w->now_ns is that of the poll iteration's begin, which may be several bursts and
+ * system calls ago. Costs a read of the TSC. */
+uint64_t sy_worker_clock_ns(const struct sy_worker *w);
 /* Gives ports now what this worker has sent, and not when its burst ends. */
 void sy_transmit_now(struct sy_worker *w);
 /* Wakes all other workers that sleep, after this one put something where they look. */
