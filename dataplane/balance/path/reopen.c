@@ -76,7 +76,7 @@ bool reopen_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct service *service = endpoint_service(b, e);
 	const struct sy_view *v = &burst->view[i];
-	enum sy_drop reason = create_check(burst, i);
+	enum sy_drop reason = create_check(b, burst, i);
 
 	if (own_packet_is_marked(b, burst->mbuf[i])) /* of a session that is being opened */
 		return true;
