@@ -211,8 +211,8 @@ static bool complaint_keep(struct sy_worker *w, const struct complaint *c, struc
 	if (q->kind != SY_QUOTE_TOO_BIG || c->from != SESSION_CLIENT || e->mode != MODE_FNAT ||
 	    q->mtu >= CLIENT_MTU_FLOOR)
 		return false;
-	/* IPv6 has no such paths (RFC 8201 4). */
-	if (q->v4 && q->ip_len > q->mtu) {
+	/* It is IPv4: sy_packet_parse_quote() refuses such MTUs of IPv6. */
+	if (q->ip_len > q->mtu) {
 		client_mtu_note(w, &s->client, q->mtu);
 		s->path = SY_PATH_NONE;
 	}
