@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <forwarder.pb-c.h>
 
+#define UP   STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DOWN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
 
 /* Seconds by which two idle times may differ, and by which a sweep may be late. */
@@ -84,16 +85,16 @@ uint32_t plain_inserted(unsigned service)
 const char *plain_state_name(unsigned state)
 {
 	static const char *const name[PLAIN_STATES] = {
-	        "none",        "syn-sent", "syn-received",    "established",
-	        "fin-wait",    "closing",  "time-wait",       "reset",
-	        "udp-one-way", "udp",      "reset-by-client", "reset-by-server",
+	        "none",    "syn-sent",        "syn-received",    "established", "fin-wait",
+	        "closing", "time-wait",       "reset",           "udp-one-way", "udp-answered",
+	        "udp",     "reset-by-client", "reset-by-server",
 	};
 	return name[state];
 }
 
 uint32_t plain_timeout(unsigned service, unsigned state)
 {
-	static const uint8_t seconds[PLAIN_STATES] = {0, 8, 9, 40, 14, 11, 10, 7, 9, 30, 7, 7};
+	static const uint8_t seconds[PLAIN_STATES] = {0, 8, 9, 40, 14, 11, 10, 7, 9, 9, 30, 7, 7};
 	return seconds[state] + service % 3;
 }
 
@@ -122,7 +123,9 @@ void flow_after(const struct flow *f, uint8_t *state, uint8_t *fins)
 		*state = flow_is_udp(f) ? PLAIN_UDP_ONE_WAY : PLAIN_SYN_SENT;
 		*fins = 0;
 	} else if (flow_is_udp(f)) {
-		if (side == PLAIN_SERVER)
+		if (side == PLAIN_SERVER && f->state == PLAIN_UDP_ONE_WAY)
+			*state = PLAIN_UDP_ANSWERED;
+		else if (side == PLAIN_CLIENT && f->state == PLAIN_UDP_ANSWERED)
 			*state = PLAIN_UDP_BOTH_WAYS;
 	} else if (f->flags & SY_TCP_SYN) {
 		if (side == PLAIN_SERVER && f->state == PLAIN_SYN_SENT)
@@ -180,15 +183,36 @@ static bool plan_tcp(struct flow *f, struct rng *d)
 	}
 }
 
+/* Does it get new sessions? */
+static bool server_accepts(const struct plain_part *server)
+{
+	return server->state == UP && server->weight > 0;
+}
+
+static bool flow_was_reset(const struct flow *f)
+{
+	return f->state == PLAIN_RESET_BY_CLIENT || f->state == PLAIN_RESET_BY_SERVER;
+}
+
 /* Without an answer from its server a client moves to another server, also after a reset. So does
- * every UDP client. */
+ * every UDP client. A server that drains has no SYN answered either. */
 static bool flow_leaves(const struct flow *f, const struct plain_config *c)
 {
-	bool begins = f->flags & SY_TCP_SYN &&
-	              (f->state == PLAIN_SYN_SENT || f->state == PLAIN_RESET_BY_CLIENT ||
-	               f->state == PLAIN_RESET_BY_SERVER);
-	return f->side == PLAIN_CLIENT && (flow_is_udp(f) || begins) &&
-	       c->server[f->service][f->server].state == DOWN;
+	const struct plain_part *server = &c->server[f->service][f->server];
+	if (f->side != PLAIN_CLIENT)
+		return false;
+	if (flow_is_udp(f))
+		return server->state == DOWN;
+	return f->flags & SY_TCP_SYN && ((f->state == PLAIN_SYN_SENT && !server_accepts(server)) ||
+	                                 (flow_was_reset(f) && server->state == DOWN));
+}
+
+/* A SYN to a server that drains is held until a probe has proven the connection over. */
+static bool flow_is_probed(const struct flow *f, const struct plain_config *c)
+{
+	const struct plain_part *server = &c->server[f->service][f->server];
+	return f->side == PLAIN_CLIENT && f->flags & SY_TCP_SYN && flow_was_reset(f) &&
+	       !server_accepts(server) && server->state != DOWN;
 }
 
 bool flow_ask(struct flow *f, const struct plain_config *c, enum plain_side side)
@@ -210,7 +234,7 @@ bool flow_plan(struct flow *f, const struct plain_config *c, struct rng *d)
 	bool talks = flow_is_udp(f) ? plan(f, rng_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER, 0)
 	                            : plan_tcp(f, d);
 	f->reopens |= flow_leaves(f, c);
-	return talks;
+	return talks && !(!flow_is_udp(f) && flow_is_probed(f, c));
 }
 
 /* A FIN without an acknowledgement shortens no timeout. */
@@ -231,7 +255,7 @@ static uint32_t state_least(const struct flow *f, uint8_t state, uint8_t fins)
 {
 	uint32_t whole = state_timeout(f, state, fins);
 	bool unproven = state == PLAIN_SYN_SENT || state == PLAIN_SYN_RECEIVED ||
-	                state == PLAIN_UDP_ONE_WAY;
+	                state == PLAIN_UDP_ONE_WAY || state == PLAIN_UDP_ANSWERED;
 	return f->pressed && unproven && whole > PRESSED ? PRESSED : whole;
 }
 

@@ -118,7 +118,7 @@ class Bench:
             options += ["--route", f"{prefix},port={PORTS[name][0]}{hop}"]
         for name, address, mac in NEIGHBOURS:
             options += ["--neighbour", f"{address},port={PORTS[name][0]},mac={mac}"]
-        options += memory_options()
+        options += memory_options(lab)
         # Frames of the kernel's own would disturb.
         ns.sysctl("ipv6.conf.default.disable_ipv6", 1)
         argv = [FORWARDER, "--instance", lab.id, "--socket", socket, "--state", lab.dir / "state"]

@@ -128,6 +128,25 @@ static void scenario_snat(struct fuzz_traffic *w)
 	harness_commit(&w->topology.harness, &c);
 }
 
+/* New sessions in the name of a VIP. */
+static void scenario_own_source(struct fuzz_traffic *w)
+{
+	for (unsigned n = 0; n < TOPOLOGY_SERVICES; n++) { /* some of them are there */
+		struct frame f;
+		struct service_key key = topology_service(n);
+		struct sy_tuple t = fuzz_traffic_client(w, &key);
+		for (unsigned other = 0; other < TOPOLOGY_SERVICES; other++) {
+			t.src = topology_service(other).vip;
+			if (sy_addr_is_v4(&t.src) != sy_addr_is_v4(&t.dst) ||
+			    sy_addr_equal(&t.src, &t.dst))
+				continue;
+			fuzz_traffic_greet(w, &f, &t);
+			fuzz_traffic_send(w, &f);
+		}
+		fuzz_traffic_turn(w);
+	}
+}
+
 /* More packets of no session than may be answered at once. */
 static void scenario_unknown(struct fuzz_traffic *w)
 {
@@ -334,6 +353,7 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_fragments(w);
 	scenario_untranslatable(w);
 	scenario_snat(w);
+	scenario_own_source(w);
 	scenario_unknown(w);
 	scenario_access(w);
 	scenario_sets(w);

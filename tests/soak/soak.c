@@ -80,7 +80,8 @@ int main(int argc, char **argv)
 	fuzz_traffic_print(&sum);
 	ok = check(2 * sum.reached >= sum.in, "half of the frames reach session code") && ok;
 	for (unsigned reason = SY_DROP_NONE + 1; reason < SY_DROP_COUNT; reason++)
-		if (sum.drop[reason] == 0)
+		/* Only a pool full of proven sessions has no port: balance/tests/test_snat.c. */
+		if (sum.drop[reason] == 0 && reason != SY_DROP_NO_POOL_PORT)
 			ok = check(false, sy_drop_name(reason));
 	return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }

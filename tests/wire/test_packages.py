@@ -65,7 +65,7 @@ def test_nothing_else_is_needed(tmp_path):
         place = ["--state", tmp_path / "state", "--socket", tmp_path / "forwarder.sock"]
         ports = [word for port in lab.network.ports for word in ("--port", port)]
         argv = [FORWARDER, "--instance", lab.id, *place, *ports, "--log", "info"]
-        argv += ["--sessions", "1024", *memory_options()]
+        argv += ["--sessions", "1024", *memory_options(lab)]
         forwarder = lab.start("forwarder", "steelyard-bare", argv)
         forwarder.wait_for(r"\bready\b")
         maps = Path(f"/proc/{forwarder.pid}/maps").read_text()

@@ -37,7 +37,7 @@ class Echo:
     def run(self, *words):
         argv = [ECHO, "-i", "front", "-t", self.threads]
         argv += [word for address in ADDRESS.values() for word in ("-a", address)]
-        argv += ["-H"] if "--no-huge" in memory_options() else []
+        argv += ["-H"] if "--no-huge" in memory_options(self.lab) else []
         name = "steelyard-echo"
         self.process = self.lab.start("forwarder", name, [*argv, *words], SANITIZED)
         self.process.wait_for("^ready$")

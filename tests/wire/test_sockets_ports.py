@@ -33,7 +33,7 @@ def serve(lab, host, threads, port, route, neighbour, addresses):
     argv = [ECHO, "-i", port, "-p", PORT, "-t", threads]
     for letter, words in (("-r", route), ("-N", neighbour), ("-a", addresses)):
         argv += [word for one in words for word in (letter, one)]
-    argv += ["-H"] if "--no-huge" in memory_options() else []
+    argv += ["-H"] if "--no-huge" in memory_options(lab) else []
     return lab.start(host, "steelyard-echo", argv, SANITIZED)
 
 
