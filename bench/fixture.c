@@ -338,7 +338,8 @@ static bool sessions_begin(struct fixture *s, struct injector_stream few[2], uin
 	if (two_way && !round_pass(s, &few[SESSION_SERVER], server, n, SESSION_SERVER,
 	                           SY_TCP_SYN | SY_TCP_ACK, &out))
 		return false;
-	if (s->options.tcp &&
+	/* A datagram after an answer proves a session of UDP, as an ACK does for TCP. */
+	if ((s->options.tcp || two_way) &&
 	    !round_pass(s, &few[SESSION_CLIENT], client, n, SESSION_CLIENT, SY_TCP_ACK, &out))
 		return false;
 	for (unsigned i = 0; i < n; i++)

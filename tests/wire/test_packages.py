@@ -13,9 +13,12 @@ from tests.lab.steelyard import FORWARDER, STEELYARD, memory_options
 
 DRIVERS = Path("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0")
 
-pytestmark = pytest.mark.skipif(
-    "asan" in str(FORWARDER) or not DRIVERS.exists(), reason="a plain build on Debian 12, amd64"
-)
+pytestmark = [
+    pytest.mark.both_builds,  # or it would never run: the sanitized build is linked otherwise
+    pytest.mark.skipif(
+        "asan" in str(FORWARDER) or not DRIVERS.exists(), reason="a plain build on Debian 12, amd64"
+    ),
+]
 
 
 def listed():
