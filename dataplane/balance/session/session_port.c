@@ -22,7 +22,7 @@ uint32_t session_port_cursor_of(const struct sy_addr *server, uint16_t port)
 	                             server->d[1] ^ port ^ 0xbf58476d1ce4e5b9);
 }
 
-/* ---- candidates, in the order in which a search tries them -------------------------------------
+/* ---- candidates, in the order in which a search tries them --------------------------------------
  *
  *     home address: its ports from the cursor's on │ the next address: likewise │ …
  */
