@@ -14,13 +14,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "neighbour_frame.h"
 #include "runtime.h"
 
 #define TIMES    4  /* sent after 0, 1, 3 and 7 s: a neighbour may ignore an early one */
 #define RATE     64 /* addresses a tick: 640 a second */
 #define TICK_NS  UINT64_C(100000000)
-#define FRAME_V4 (SY_ETH_LEN + 28)
-#define FRAME_V6 (SY_ETH_LEN + 40 + 32)
+#define ND_LEN   32 /* an advertisement with its option */
+#define FRAME_V6 ND_FRAME_LEN(ND_LEN)
 
 struct announcement {
 	struct sy_addr addr;
@@ -103,58 +104,18 @@ void announce_forget(struct sy_runtime *rt, const struct sy_addr *addr)
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
-static void put_u16(uint8_t *at, uint16_t value)
-{
-	value = htons(value);
-	memcpy(at, &value, sizeof(value));
-}
-
-static void arp_write(uint8_t frame[FRAME_V4], const struct sy_addr *addr, const uint8_t mac[6],
-                      uint16_t operation)
-{
-	uint8_t *arp = frame + SY_ETH_LEN;
-	memset(frame, 0, FRAME_V4);
-	memset(frame, 0xff, 6);
-	memcpy(frame + 6, mac, 6);
-	put_u16(frame + 12, ETH_P_ARP);
-	put_u16(arp, ARPHRD_ETHER);
-	put_u16(arp + 2, ETH_P_IP);
-	arp[4] = 6;
-	arp[5] = 4;
-	put_u16(arp + 6, operation);
-	memcpy(arp + 8, mac, 6);
-	memcpy(arp + 14, addr->b + 12, 4);
-	if (operation == ARPOP_REPLY)
-		memcpy(arp + 18, mac, 6);
-	memcpy(arp + 24, addr->b + 12, 4);
-}
-
 static void advertisement_write(uint8_t frame[FRAME_V6], const struct sy_addr *addr,
                                 const uint8_t mac[6])
 {
 	static const uint8_t all_nodes[16] = {0xff, 2, [15] = 1};
-	uint8_t *ip = frame + SY_ETH_LEN, *icmp = ip + 40;
-	uint64_t sum;
-	memset(frame, 0, FRAME_V6);
-	frame[0] = frame[1] = 0x33;
-	frame[5] = 1;
-	memcpy(frame + 6, mac, 6);
-	put_u16(frame + 12, ETH_P_IPV6);
-	ip[0] = 0x60;
-	put_u16(ip + 4, 32);
-	ip[6] = IPPROTO_ICMPV6;
-	ip[7] = 255;
-	memcpy(ip + 8, addr->b, 16);
-	memcpy(ip + 24, all_nodes, 16);
+	uint8_t *icmp = nd_frame_begin(frame, ND_LEN, mac, addr, all_nodes);
 	icmp[0] = ND_NEIGHBOR_ADVERT;
 	icmp[4] = 0x20; /* override: replace the cached MAC */
 	memcpy(icmp + 8, addr->b, 16);
 	icmp[24] = ND_OPT_TARGET_LINKADDR;
 	icmp[25] = 1; /* length: 8 bytes */
 	memcpy(icmp + 26, mac, 6);
-	sum = sy_csum_sum(ip + 8, 32) + htons(32) + htons(IPPROTO_ICMPV6) + sy_csum_sum(icmp, 32);
-	uint16_t csum = (uint16_t)~sy_csum_fold(sum);
-	memcpy(icmp + 2, &csum, sizeof(csum));
+	nd_frame_end(frame, ND_LEN);
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -187,10 +148,10 @@ static void announcement_send(struct sy_runtime *rt, const struct announcement *
 			continue;
 		memcpy(mac, &p->mac, sizeof(mac));
 		if (sy_addr_is_v4(&one->addr)) {
-			arp_write(frame, &one->addr, mac, ARPOP_REQUEST);
-			frame_send(rt->announcements, p, frame, FRAME_V4);
-			arp_write(frame, &one->addr, mac, ARPOP_REPLY);
-			frame_send(rt->announcements, p, frame, FRAME_V4);
+			arp_frame_write(frame, &one->addr, &one->addr, mac, ARPOP_REQUEST);
+			frame_send(rt->announcements, p, frame, ARP_FRAME_LEN);
+			arp_frame_write(frame, &one->addr, &one->addr, mac, ARPOP_REPLY);
+			frame_send(rt->announcements, p, frame, ARP_FRAME_LEN);
 		} else {
 			advertisement_write(frame, &one->addr, mac);
 			frame_send(rt->announcements, p, frame, FRAME_V6);

@@ -23,6 +23,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "neighbour_frame.h"
 #include "reconcile.h"
 #include "runtime.h"
 
@@ -32,8 +33,8 @@
 #define FRAMES      512 /* received in a tick, at most: a flood of ARP hides some conflicts */
 #define CONFLICTS   16  /* the last addresses that another host uses, too */
 #define CONFLICT_NS (600 * UINT64_C(1000000000))
-#define FRAME_V4    (SY_ETH_LEN + 28)
-#define FRAME_V6    (SY_ETH_LEN + 40 + 24)
+#define ND_LEN      24 /* a solicitation without options */
+#define FRAME_V6    ND_FRAME_LEN(ND_LEN)
 
 struct probe {
 	struct sy_addr addr;
@@ -253,52 +254,16 @@ unsigned sy_addresses_force(struct sy_runtime *rt)
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
-static void put_u16(uint8_t *at, uint16_t value)
-{
-	value = htons(value);
-	memcpy(at, &value, sizeof(value));
-}
-
-/* An ARP probe: a request whose sender's address is zero, so neighbours' entries stay. */
-static void probe_write4(uint8_t frame[FRAME_V4], const struct sy_addr *addr, const uint8_t mac[6])
-{
-	uint8_t *arp = frame + SY_ETH_LEN;
-	memset(frame, 0, FRAME_V4);
-	memset(frame, 0xff, 6);
-	memcpy(frame + 6, mac, 6);
-	put_u16(frame + 12, ETH_P_ARP);
-	put_u16(arp, ARPHRD_ETHER);
-	put_u16(arp + 2, ETH_P_IP);
-	arp[4] = 6;
-	arp[5] = 4;
-	put_u16(arp + 6, ARPOP_REQUEST);
-	memcpy(arp + 8, mac, 6);
-	memcpy(arp + 24, addr->b + 12, 4);
-}
-
 /* A neighbour solicitation from the unspecified address to the solicited-node group. */
-static void probe_write6(uint8_t frame[FRAME_V6], const struct sy_addr *addr, const uint8_t mac[6])
+static void solicitation_write(uint8_t frame[FRAME_V6], const struct sy_addr *addr,
+                               const uint8_t mac[6])
 {
-	static const uint8_t solicited[13] = {0xff, 2, [11] = 1, [12] = 0xff};
-	uint8_t *ip = frame + SY_ETH_LEN, *icmp = ip + 40;
-	uint64_t sum;
-	memset(frame, 0, FRAME_V6);
-	frame[0] = frame[1] = 0x33;
-	frame[2] = 0xff;
-	memcpy(frame + 3, addr->b + 13, 3);
-	memcpy(frame + 6, mac, 6);
-	put_u16(frame + 12, ETH_P_IPV6);
-	ip[0] = 0x60;
-	put_u16(ip + 4, 24);
-	ip[6] = IPPROTO_ICMPV6;
-	ip[7] = 255;
-	memcpy(ip + 24, solicited, sizeof(solicited));
-	memcpy(ip + 37, addr->b + 13, 3);
+	uint8_t group[16] = {0xff, 2, [11] = 1, [12] = 0xff};
+	memcpy(group + 13, addr->b + 13, 3);
+	uint8_t *icmp = nd_frame_begin(frame, ND_LEN, mac, NULL, group);
 	icmp[0] = ND_NEIGHBOR_SOLICIT;
 	memcpy(icmp + 8, addr->b, 16);
-	sum = sy_csum_sum(ip + 8, 32) + htons(24) + htons(IPPROTO_ICMPV6) + sy_csum_sum(icmp, 24);
-	uint16_t csum = (uint16_t)~sy_csum_fold(sum);
-	memcpy(icmp + 2, &csum, sizeof(csum));
+	nd_frame_end(frame, ND_LEN);
 }
 
 /* Returns whether a port could send it. */
@@ -315,10 +280,13 @@ static bool probe_send(const struct sy_runtime *rt, const struct sy_addr *addr)
 		if (!is_shared_on(rt, addr, i))
 			continue;
 		memcpy(mac, &rt->port[i]->mac, sizeof(mac));
-		(v4 ? probe_write4 : probe_write6)(frame, addr, mac);
+		if (v4)
+			arp_frame_write(frame, NULL, addr, mac, ARPOP_REQUEST);
+		else
+			solicitation_write(frame, addr, mac);
 		memcpy(to.sll_addr, frame, 6);
 		sent |= sendto(p->fd[!v4], frame + SY_ETH_LEN,
-		               (v4 ? FRAME_V4 : FRAME_V6) - SY_ETH_LEN, 0, (void *)&to,
+		               (v4 ? ARP_FRAME_LEN : FRAME_V6) - SY_ETH_LEN, 0, (void *)&to,
 		               sizeof(to)) >= 0;
 	}
 	return sent;
