@@ -45,17 +45,22 @@ func (d Directory) inside(path string) (string, error) {
 	return name, nil
 }
 
-// open opens a file, and follows no symbolic link out of the directory.
+// enter opens the directory and returns it with the name that a file has in it. No symbolic link leads out of it.
+func (d Directory) enter(path string) (*os.Root, string, error) {
+	name, err := d.inside(path)
+	if err != nil {
+		return nil, "", err
+	}
+	root, err := os.OpenRoot(string(d))
+	return root, name, err
+}
+
 func (d Directory) open(path string) (*os.File, error) {
 	const flags = os.O_RDONLY | syscall.O_NONBLOCK // a FIFO would wait for its writer
 	if d == "" {
 		return os.OpenFile(path, flags, 0)
 	}
-	name, err := d.inside(path)
-	if err != nil {
-		return nil, err
-	}
-	root, err := os.OpenRoot(string(d))
+	root, name, err := d.enter(path)
 	if err != nil {
 		return nil, err
 	}
@@ -67,11 +72,7 @@ func (d Directory) stat(path string) (fs.FileInfo, error) {
 	if d == "" {
 		return os.Stat(path)
 	}
-	name, err := d.inside(path)
-	if err != nil {
-		return nil, err
-	}
-	root, err := os.OpenRoot(string(d))
+	root, name, err := d.enter(path)
 	if err != nil {
 		return nil, err
 	}
