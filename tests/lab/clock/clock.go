@@ -57,7 +57,9 @@ func init() {
 	}
 	_ = file.Close()
 	offset = (*int64)(unsafe.Pointer(&data[0]))
-	if before := time.Now(); time.Duration(readNow().Sub(before)) > time.Minute {
+	before, now, shift := time.Now(), readNow(), time.Duration(atomic.LoadInt64(offset))
+	wall := now.Round(0).Sub(before.Round(0)) - shift // Round drops the monotonic reading
+	if now.Sub(before).Abs() > time.Minute || wall.Abs() > time.Minute {
 		panic("STEELYARD_CLOCK: time.Time has another layout than this file expects")
 	}
 	replace(reflect.ValueOf(time.Now).Pointer(), reflect.ValueOf(shiftedNow).Pointer())
