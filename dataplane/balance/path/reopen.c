@@ -4,8 +4,7 @@
  *
  *   the server is down           the SYN begins a session on another server
  *   it drains, or has weight 0   an open connection goes on, and a blind attacker may have forged
- *                                the SYN: a probe makes the client prove that the connection is
- * over
+ *                                the SYN: a probe makes the client deny the old connection
  *
  * A server that was removed, killed or is reset when it fails has dead sessions: reset_both.c.
  */

@@ -6,8 +6,8 @@
  * A worker notes when it forwarded a SYN, in a small table, and takes the time when the answer
  * passes. Both times are read from the clock: the answer may pass in the poll iteration in which
  * the SYN left, as a server on a veth answers within the system call that sends. A SYN that is
- * repeated after a second or more is counted. The session's time is not taken after any copy:
- * nobody knows which of the two was answered (RFC 6298 section 3).
+ * repeated after a second or more is counted. Karn's algorithm (RFC 6298 3): a session with a
+ * repeated SYN is not timed, as the answer may belong to either copy.
  */
 #ifndef DELAY_H
 #define DELAY_H
