@@ -95,6 +95,8 @@ def connect(host, address, port, timeout_s=60, source_port=0):
     one = host.ns.socket(family)
     one.settimeout(timeout_s)
     if source_port:
+        # The port may also be that of a closed connection to another address, in TIME_WAIT.
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("", source_port))
     try:
         one.connect((address, port))

@@ -108,6 +108,7 @@ def test_forged_fins_shorten_nothing(stage, family):
         echo(one)
 
 
+@pytest.mark.drops("no-session")
 @families
 def test_true_resets_end_a_session(stage, family):
     stage.config[f"echo{family}"].timeouts = {"reset": "1s"}

@@ -5,6 +5,7 @@ connections, h2load, redis-benchmark with hundreds of clients and with pipelines
 Each answer is counted at both ends. How fast they are is no matter here (docs/benchmarks.md).
 """
 
+import collections
 import re
 import signal
 
@@ -50,6 +51,12 @@ def served(folder):
     return [line.split() for line in (folder / "log").read_text().splitlines()]
 
 
+def answered_twice(folder):
+    """How many connections had two answers."""
+    answers = collections.Counter(line[0] for line in served(folder))
+    return sum(count > 1 for count in answers.values())
+
+
 def opened(lab):
     """How many connections both workers have at this moment, without that of the question."""
     text = http_get(lab["client"], V4, PLAIN, "/status", timeout_s=120).decode()
@@ -72,14 +79,14 @@ def nginx(stack):
 
 
 def test_ten_thousand_connections(stack, nginx):
-    """All are open at a time, and each is answered; none fails."""
+    """All are open at a time, and each is answered; none fails. A client that sends its second
+    request has read the answer to its first one."""
     load = start_wrk(stack, url(V4, PLAIN, ""), 0, connections=MANY, seconds=600, timeout_s=120)
     wait_until(lambda: opened(stack) == MANY, "all are open")
-    wait_until(lambda: len({line[0] for line in served(nginx)}) == MANY, "all are answered")
+    wait_until(lambda: answered_twice(nginx) == MANY, "each was answered twice")
     load.child.send_signal(signal.SIGINT)
     report = finish_wrk(load)
     assert not report.failed, report
-    assert report.requests >= MANY
     assert {line[2] for line in served(nginx)} == {"200"}
 
 

@@ -74,6 +74,8 @@ def test_udp_session_expires(stage, family):
     assert dns_txt(stage.client, VIP[family], DNS)
 
 
+# An end that did not run for a second repeats its last segment too late.
+@pytest.mark.drops("no-session")
 @families
 def test_tcp_session_ends_after_both_sides_closed(stage, family):
     service = stage.config[f"web{family}"]
@@ -83,6 +85,7 @@ def test_tcp_session_ends_after_both_sides_closed(stage, family):
     wait_until(lambda: not states(stage, service.name), "the closed session is gone")
 
 
+@pytest.mark.drops("no-session")
 @families
 def test_reset_ends_a_session_soon(stage, family):
     service = stage.config[f"echo{family}"]
