@@ -44,7 +44,7 @@ func (a *app) nfvRequestCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "request ID", Short: "Ask for a service to be balanced", Args: args(1, 1),
 		Long: "The controller records the request, picks a forwarder, configures it, and hands out a route, which you set and confirm (`steelyard nfv route-set`). If no " +
-			"forwarder fits, the request is `needs-forwarder` until one comes. Asking again with the same ID and contents has no effect. " +
+			"forwarder fits, the request is `needs-forwarder` until one comes. Requests of one project may share a VIP, on different ports: they have one forwarder and one route. Asking again with the same ID and contents has no effect. " +
 			"`steelyard describe request` shows how far it is, and why the service is where it is.",
 		Example: "  steelyard nfv request web --vip 10.9.0.80:80 --real 10.1.0.21:8080 --real 10.1.0.22:8080,weight=3 --settings web.yaml --wait routing\n" +
 			"  steelyard nfv request shop --vip 10.9.0.81:80 --real 10.1.0.21:8080 --vip 10.9.0.81:443 --real 10.1.0.21:8443",
@@ -161,6 +161,11 @@ func parseReal(text string) (*pb.RealService, error) {
 	return r, nil
 }
 
+// reached reports whether a request is in a state, or has passed it on its way to serving: a route that another request has set is skipped within a moment.
+func reached(now, wanted pb.State) bool {
+	return now == wanted || pb.State_STATE_ROUTING <= wanted && wanted <= now && now <= pb.State_STATE_SERVING
+}
+
 // awaitRequest waits until a request is in a state, or cannot come into it any more.
 func (a *app) awaitRequest(ctx context.Context, id, wanted string) (*pb.Status, error) {
 	state, ok := pb.State_value["STATE_"+strings.ToUpper(strings.ReplaceAll(wanted, "-", "_"))]
@@ -180,7 +185,7 @@ func (a *app) awaitRequest(ctx context.Context, id, wanted string) (*pb.Status, 
 		s := stream.Msg().GetStatus()
 		last = stateWordOf(s)
 		switch {
-		case s.GetState() == pb.State(state), s.GetState() == pb.State_STATE_SERVING && pb.State(state) == pb.State_STATE_ROUTED:
+		case reached(s.GetState(), pb.State(state)):
 			return s, nil
 		case s.GetState() == pb.State_STATE_FAILED, s.GetState() == pb.State_STATE_REMOVED:
 			return nil, fmt.Errorf("%s is %s: %s", id, last, s.GetError())
@@ -220,7 +225,8 @@ func (a *app) nfvRouteSetCommand() *cobra.Command {
 func (a *app) nfvDeleteCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete ID", Short: "End a request, in whatever state it is", Args: args(1, 1),
-		Long: "If it has a route, that is to be removed first, which you confirm by `steelyard nfv route-set`; then its forwarder drops the service.",
+		Long: "If it has a route, that is to be removed first, which you confirm by `steelyard nfv route-set`; then its forwarder drops the service. While another request " +
+			"has the same VIP, the route stays, and the request is removed at once.",
 		RunE: func(c *cobra.Command, ids []string) error {
 			_, err := ask(c.Context(), a, a.nfv().DeleteBalancing, &pb.DeleteBalancingRequest{Id: ids[0]})
 			return err

@@ -55,6 +55,9 @@ func TestNFVByCommands(t *testing.T) {
 	}
 	s.must("nfv route-set web")
 	s.until(func() bool { return strings.Contains(s.must("get requests"), "routed") })
+	if out := s.must(request + settings + " --wait routing"); !strings.Contains(out, "State:      routed") { // as a request whose route another one has set
+		t.Error(out)
+	}
 	var view requestView
 	if err := json.Unmarshal([]byte(s.must("describe request web -o json")), &view); err != nil {
 		t.Fatal(err)

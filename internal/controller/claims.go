@@ -14,9 +14,7 @@ import (
 
 	"steelyard/internal/cluster"
 	"steelyard/internal/config"
-	pb "steelyard/internal/gen/nfvpb"
 	"steelyard/internal/model"
-	"steelyard/internal/nfv"
 )
 
 // Ownership of addresses: docs/design/0054-ownership-and-egress.md. A project claims a VIP or a server when its file at a forwarder has it and did
@@ -360,19 +358,35 @@ func (c claimCheck) within(what, option string, address netip.Addr, prefixes []n
 	return nil
 }
 
+// user names another project that has an address, to admins alone.
+func (c claimCheck) user(h holding) string {
+	if c.operator {
+		return "another project"
+	}
+	return "the project " + h.project + ", " + h.at
+}
+
+// requester names another project's request that has a VIP, to admins alone.
+func (c claimCheck) requester(h holder) string {
+	if c.operator {
+		return "another project"
+	}
+	return "the request " + h.Request + " of the project " + h.Project
+}
+
 func (c claimCheck) vip(vip netip.Addr) error {
 	if err := c.within("the VIP", "--vips", vip, c.record.VIPs); err != nil {
 		return err
 	}
 	const rule = "one project has a VIP, with all its ports, and no host has it besides: use another address"
 	if other, found := c.vips[vip]; found {
-		return invalid(fmt.Errorf("the VIP %s belongs to the project %s, %s: %s", vip, other.project, other.at, rule))
+		return invalid(fmt.Errorf("the VIP %s belongs to %s: %s", vip, c.user(other), rule))
 	}
 	if has, found := c.requests[vip]; found && has.Project != c.project {
-		return invalid(fmt.Errorf("the VIP %s belongs to the request %s of the project %s: %s", vip, has.Request, has.Project, rule))
+		return invalid(fmt.Errorf("the VIP %s belongs to %s: %s", vip, c.requester(has), rule))
 	}
 	if users := c.servers[vip]; len(users) > 0 {
-		return invalid(fmt.Errorf("the VIP %s is a server of the project %s, %s: %s", vip, users[0].project, users[0].at, rule))
+		return invalid(fmt.Errorf("the VIP %s is a server of %s: %s", vip, c.user(users[0]), rule))
 	}
 	if other, found := c.own[vip]; found {
 		return invalid(fmt.Errorf("the VIP %s is an address of the forwarder itself, %s: %s", vip, other.at, rule))
@@ -395,14 +409,14 @@ func (c claimCheck) server(address netip.Addr, nat bool) error {
 	}
 	const rule = "under nat a forwarder translates all that the server sends from its ports, so that a server of two projects is not possible: use fnat"
 	if other, found := c.vips[address]; found && nat {
-		return invalid(fmt.Errorf("the server %s is a VIP of the project %s, %s: %s", address, other.project, other.at, rule))
+		return invalid(fmt.Errorf("the server %s is a VIP of %s: %s", address, c.user(other), rule))
 	}
 	if has, found := c.requests[address]; found && nat && has.Project != c.project {
-		return invalid(fmt.Errorf("the server %s is the VIP of the request %s of the project %s: %s", address, has.Request, has.Project, rule))
+		return invalid(fmt.Errorf("the server %s is the VIP of %s: %s", address, c.requester(has), rule))
 	}
 	for _, other := range c.servers[address] {
 		if nat || other.nat {
-			return invalid(fmt.Errorf("the server %s is one of the project %s too, %s, and one of them has mode nat: %s", address, other.project, other.at, rule))
+			return invalid(fmt.Errorf("the server %s is one of %s too, and one of them has mode nat: %s", address, c.user(other), rule))
 		}
 	}
 	return nil
@@ -411,13 +425,13 @@ func (c claimCheck) server(address netip.Addr, nat bool) error {
 // forwarders refuses a local address, a next hop or a pool address that another project has.
 func (c claimCheck) forwarders(address netip.Addr) error {
 	if other, found := c.vips[address]; found {
-		return invalid(fmt.Errorf("%s is a VIP of the project %s, %s: a forwarder needs an address of its own", address, other.project, other.at))
+		return invalid(fmt.Errorf("%s is a VIP of %s: a forwarder needs an address of its own", address, c.user(other)))
 	}
 	if users := c.servers[address]; len(users) > 0 {
-		return invalid(fmt.Errorf("%s is a server of the project %s, %s: a forwarder needs an address of its own", address, users[0].project, users[0].at))
+		return invalid(fmt.Errorf("%s is a server of %s: a forwarder needs an address of its own", address, c.user(users[0])))
 	}
 	if has, found := c.requests[address]; found && has.Project != c.project {
-		return invalid(fmt.Errorf("%s is the VIP of the request %s of the project %s: a forwarder needs an address of its own", address, has.Request, has.Project))
+		return invalid(fmt.Errorf("%s is the VIP of %s: a forwarder needs an address of its own", address, c.requester(has)))
 	}
 	return nil
 }
@@ -429,8 +443,7 @@ func (c claimCheck) insides(prefix netip.Prefix) error {
 	}
 	for _, address := range slices.SortedFunc(maps.Keys(c.servers), netip.Addr.Compare) {
 		if prefix.Contains(address) {
-			return denied("the SNAT prefix %s has the server %s of the project %s: only an admin translates servers of other projects",
-				prefix, address, c.servers[address][0].project)
+			return denied("the SNAT prefix %s has the server %s of another project: only an admin translates servers of other projects", prefix, address)
 		}
 	}
 	return nil
@@ -467,21 +480,4 @@ func prefixText(prefixes []netip.Prefix) string {
 		return "none"
 	}
 	return strings.Join(prefixTexts(prefixes), ", ")
-}
-
-// claimAddresses checks the addresses that a request claims, and makes its transaction fail if a file claims others meanwhile. Requests for different VIPs do
-// not meet.
-func (w workflowService) claimAddresses(ctx context.Context, txn *cluster.Txn, wanted *pb.Balancing, record project) error {
-	text, err := nfv.Text([]*pb.Balancing{wanted})
-	if err != nil {
-		return invalid(err)
-	}
-	beside, err := w.server.claimedBeside(ctx, wanted.GetProject())
-	if err != nil {
-		return err
-	}
-	fresh := usesOf(config.Addresses(text), func(*model.Service) bool { return true })
-	check := claimCheck{claimed: beside, project: wanted.GetProject(), record: record, operator: !from(ctx).admin()}
-	txn.Unchanged(beside.entry)
-	return check.all(fresh)
 }

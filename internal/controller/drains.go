@@ -311,7 +311,7 @@ func drainedBy(orders []*pb.DrainOrder) []drained {
 // place is where the order for a server is kept, as it was read.
 type place struct {
 	entry   cluster.Entry
-	vip     cluster.Entry // the request that has the VIP; revision 0: none
+	vip     cluster.Entry // the requests that have the VIP; revision 0: none
 	request string        // its id, and the name of its service, if the order is for that
 	service string
 	// For own orders: the request is not at the agent's forwarder, which has no say in it.
@@ -358,8 +358,8 @@ func (s *Server) placesOf(ctx context.Context, forwarder string, servers []drain
 			if err := decodeRecord(at.vip, &has); err != nil {
 				return nil, now, err
 			}
-			if name := has.Project + "." + has.Request; one.service == "" || one.service == name { // else a file has the same VIP
-				at.entry, at.request, at.service = now.Get(moving), has.Request, name
+			if request, name := has.serviceOf(one.ref.Service); request != "" && (one.service == "" || one.service == name) { // else a file has the same VIP
+				at.entry, at.request, at.service = now.Get(moving), request, name
 			}
 		}
 		places[drain.Text(one.ref)] = at

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"steelyard/internal/cluster"
-	"steelyard/internal/gen/nfvpb"
 )
 
 // What an agent has is newer than a list from a backup of etcd, though etcd goes on with higher revisions then: a list is as old as the last change of it,
@@ -48,6 +47,6 @@ func TestTheAgeOfAList(t *testing.T) {
 		t.Errorf("forgotten: %d, before %d", got, before)
 	}
 	ends := new(cluster.Txn)
-	release(ends, &nfvpb.Balancing{Virtual: &nfvpb.VirtualService{Vip: "10.0.0.80"}})
+	forgetMoving(ends, "10.0.0.80", nil)
 	expect("the request has ended", l.commit(ends))
 }

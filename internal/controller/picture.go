@@ -22,7 +22,8 @@ import (
 // picture is a copy of what the workflow and placement need of the store. Times in it are this process's.
 type picture struct {
 	requests map[string]*request
-	sorted   []string // IDs; nil: to be made
+	sorted   []string              // IDs; nil: to be made
+	byVIP    map[string][]*request // that have not ended, in the order of IDs; nil: to be made
 	members  map[string]member
 	owners   map[string]string // URLs, by forwarder
 	status   map[string]status
@@ -137,7 +138,7 @@ func (p *picture) noteRequest(id string, event cluster.Event, now time.Time) {
 	if before != nil && event.Revision < before.entry.Revision || before != nil && !event.Deleted && event.Revision == before.entry.Revision {
 		return // an echo of what was noted when it was written
 	}
-	if p.sorted = nil; event.Deleted {
+	if p.sorted, p.byVIP = nil, nil; event.Deleted {
 		delete(p.requests, id)
 		return
 	}
@@ -197,15 +198,59 @@ func (p *picture) since(f *placement.Forwarder, now time.Time) {
 	f.Away = p.away[f.Name].Add(stall.Late(p.away[f.Name])) // its agent may be back, and this controller has not read it yet
 }
 
-// services returns all requests that have a place. wall is the clock of records, but another controller may have written them by its own.
-func (p *picture) services(wall, now time.Time) []placement.Service {
-	var list []placement.Service
-	for _, id := range p.ids() {
-		if r := p.requests[id]; r.broken == nil && !r.Ended() && (r.Forwarder != "" || r.Leaving != "") {
-			list = append(list, p.service(r, wall, now))
+// sharing returns the requests of a request's VIP that have not ended, itself included. They have one place.
+func (p *picture) sharing(of *request) []*request {
+	if p.byVIP == nil {
+		p.byVIP = map[string][]*request{}
+		for _, id := range p.ids() {
+			if r := p.requests[id]; r.broken == nil && !r.Ended() {
+				vip := r.wanted.GetVirtual().GetVip()
+				p.byVIP[vip] = append(p.byVIP[vip], r)
+			}
 		}
 	}
+	return p.byVIP[of.wanted.GetVirtual().GetVip()]
+}
+
+// besides returns the other requests of a request's VIP that have not ended.
+func (p *picture) besides(of *request) []*request {
+	return slices.DeleteFunc(slices.Clone(p.sharing(of)), func(r *request) bool { return r.id == of.id })
+}
+
+// services returns all requests that have a place; those of one VIP at one place are one service, under the first one's ID. wall is the clock of records, but another
+// controller may have written them by its own.
+func (p *picture) services(wall, now time.Time) []placement.Service {
+	type place struct{ vip, at string }
+	var list []placement.Service
+	known := map[place]int{}
+	for _, id := range p.ids() {
+		r := p.requests[id]
+		if r.broken != nil || r.Ended() || r.Forwarder == "" && r.Leaving == "" {
+			continue
+		}
+		s := p.service(r, wall, now)
+		at := place{r.wanted.GetVirtual().GetVip(), s.At}
+		if i, ok := known[at]; ok {
+			list[i] = joined(list[i], s)
+			continue
+		}
+		known[at] = len(list)
+		list = append(list, s)
+	}
 	return list
+}
+
+// joined is two services that have one place and move together.
+func joined(a, b placement.Service) placement.Service {
+	a.Count = max(1, a.Count) + 1
+	a.Spare, a.Fixed = a.Spare || b.Spare, a.Fixed && b.Fixed
+	if b.Since.After(a.Since) {
+		a.Since = b.Since
+	}
+	if b.Part >= 0 {
+		a.Part = max(a.Part, 0) + b.Part
+	}
+	return a
 }
 
 func (p *picture) service(r *request, wall, now time.Time) placement.Service {

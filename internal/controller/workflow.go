@@ -22,7 +22,7 @@ import (
 // Keys of the workflow of NFV: docs/design/0048-nfv-workflow.md.
 const (
 	keyRequests = "requests/"
-	keyVIPs     = "vips/" // by address: the request that has it
+	keyVIPs     = "vips/" // by address: the requests that have it
 	keyLoads    = "loads/"
 	keyLeader   = "leader"
 	keySpare    = "spare" // why the loss of one forwarder could not be made up
@@ -238,7 +238,9 @@ func (l *leader) step(ctx context.Context, id string) (bool, error) {
 func (l *leader) save(ctx context.Context, known *request, next *nfv.Record) error {
 	txn := new(cluster.Txn).At(keyLeader, l.fence).Unchanged(known.entry).Put(known.entry.Key, encode(next), 0)
 	if next.Ended() && !known.Ended() {
-		release(txn, known.wanted)
+		if err := l.release(ctx, txn, known.wanted); err != nil {
+			return err
+		}
 	}
 	if next.State != known.State || next.Forwarder != known.Forwarder {
 		detail := known.id + ": " + nfv.StateText(next.State)
@@ -275,15 +277,20 @@ func (l *leader) move(ctx context.Context) (bool, error) {
 	moved := false
 	for _, m := range moves {
 		known := l.picture.requests[m.Key]
-		if known == nil || !known.Movable() || known.Forwarder != m.From {
+		if known == nil || known.Forwarder != m.From {
 			continue
 		}
-		next := known.copy()
-		next.Move(m.To, m.Why, l.now())
-		if err := l.save(ctx, known, next); err != nil {
-			return moved, err
+		for _, r := range l.picture.sharing(known) {
+			if !r.Follows(m.From) {
+				continue
+			}
+			next := r.copy()
+			next.Move(m.To, m.Why, l.now())
+			if err := l.save(ctx, r, next); err != nil {
+				return moved, err
+			}
+			moved = true
 		}
-		moved = true
 	}
 	return moved, nil
 }

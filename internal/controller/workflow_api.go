@@ -129,27 +129,12 @@ func (w workflowService) RequestBalancing(ctx context.Context, request *connect.
 	return connect.NewResponse(response), nil
 }
 
-// holder is the request that has a VIP. A route leads to a VIP as a whole, so that two requests cannot share one: one request has all ports.
-type holder struct {
-	Project  string `json:"project"`
-	Request  string `json:"request"`
-	Servers  uint32 `json:"servers,omitempty"`
-	Services uint32 `json:"services,omitempty"` // 0: one
-}
-
 // claim adds to a transaction what a new request takes: its VIP, and its project.
 func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb.Balancing) error {
-	vip, own := wanted.GetVirtual().GetVip(), usage{Services: uint32(len(nfv.Services(wanted))), Servers: uint32(nfv.Reals(wanted))}
-	has, held, err := read[holder](ctx, w.server.store, keyVIPs+vip)
-	if err != nil {
+	own := usageOf(wanted)
+	if err := w.claimVIP(ctx, txn, wanted); err != nil {
 		return err
 	}
-	if held.Revision != 0 {
-		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("the request %s of the project %s has %s already: a VIP has one route, and so one request; "+
-			"ask for several ports in one request (--vip several times), for another VIP, or end that request first (`steelyard nfv delete %s`)", has.Request, has.Project, vip, has.Request))
-	}
-	txn.Unchanged(held).Put(held.Key, encode(holder{wanted.GetProject(), wanted.GetId(), own.Servers, own.Services}), 0)
-	forgetMoving(txn, vip) // a controller of an older version leaves orders behind
 	p, entry, err := read[project](ctx, w.server.store, keyProjects+wanted.GetProject())
 	if err == nil && (entry.Revision != 0 || wanted.GetProject() == nfv.DefaultProject) {
 		err = w.claimAddresses(ctx, txn, wanted, p)
@@ -169,16 +154,6 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 	p.Workflow = true // for good, as long as the project is there
 	txn.Unchanged(entry).Put(entry.Key, encode(p), 0)
 	return w.quota(ctx, txn, wanted.GetProject(), own, p)
-}
-
-// release adds to a transaction what a request gives back when it ends. Orders to drain its servers end with it.
-func release(txn *cluster.Txn, wanted *pb.Balancing) {
-	vip := wanted.GetVirtual().GetVip()
-	forgetMoving(txn.Delete(keyVIPs+vip), vip)
-}
-
-func forgetMoving(txn *cluster.Txn, vip string) {
-	txn.DeleteAll(keyMoving+vip+"/").Put(keyForgotten+AllForwarders, nil, 0)
 }
 
 // quota refuses one more request of a project that has too many services, or too many servers. It counts those of requests, not what is in files: one that
@@ -206,22 +181,6 @@ func (w workflowService) quota(ctx context.Context, txn *cluster.Txn, name strin
 	return nil
 }
 
-// requestsOf counts the services of a project's requests that have not ended, by the VIPs that are held, and their servers.
-func requestsOf(project string, held []cluster.Entry) (usage, error) {
-	var open usage
-	for _, entry := range held {
-		var has holder
-		if err := decodeRecord(entry, &has); err != nil {
-			return usage{}, err
-		}
-		if has.Project == project {
-			open.Services += max(has.Services, 1)
-			open.Servers += has.Servers
-		}
-	}
-	return open, nil
-}
-
 // change changes a record on a caller's behalf.
 func (w workflowService) change(ctx context.Context, id, what string, change func(*nfv.Record) (bool, error)) (*pb.Status, error) {
 	s, who := w.server, from(ctx)
@@ -244,7 +203,9 @@ func (w workflowService) change(ctx context.Context, id, what string, change fun
 		}
 		txn := new(cluster.Txn).Unchanged(entry).Put(entry.Key, encode(record), 0)
 		if record.Ended() && !ended {
-			release(txn, wanted)
+			if err := s.release(ctx, txn, wanted); err != nil {
+				return nil, err
+			}
 		}
 		return s.record(txn, who.String(), what, record.Forwarder, wanted.GetProject(), id), nil
 	})

@@ -96,35 +96,6 @@ func TestALeaderTakesOverItsOwnKey(t *testing.T) {
 	l.awaitState("web", pb.State_STATE_ROUTING, nil)
 }
 
-// A VIP has one route: two requests for it would send its packets to and fro.
-func TestAVIPHasOneRequest(t *testing.T) {
-	l := workflowLab(t, 1)
-	admin := l.controllers[0].admin
-	if _, err := admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: &controllerpb.Project{Name: "other"}})); err != nil {
-		t.Fatal(err)
-	}
-	ask := func(id, project string, port uint32) error {
-		b := balancing(id, 80)
-		b.Project, b.Virtual.Vport = project, port
-		_, err := admin.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: b}))
-		return err
-	}
-	if err := ask("http", "nfv", 80); err != nil {
-		t.Fatal(err)
-	}
-	for id, project := range map[string]string{"https": "nfv", "mine": "other"} {
-		if err := ask(id, project, 443); connect.CodeOf(err) != connect.CodeAlreadyExists || !strings.Contains(err.Error(), "request http of the project nfv") ||
-			!strings.Contains(err.Error(), "steelyard nfv delete http") {
-			t.Errorf("%s: %v", id, err)
-		}
-	}
-	l.remove("http")
-	l.awaitState("http", pb.State_STATE_REMOVED, nil)
-	if err := ask("mine", "other", 443); err != nil {
-		t.Error(err)
-	}
-}
-
 // What a forwarder refuses though it was settled is not written again and again.
 func TestARefusedFileIsNotWrittenAtOnce(t *testing.T) {
 	l := workflowLab(t, 1, "f1")

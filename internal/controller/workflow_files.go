@@ -4,6 +4,7 @@ package controller
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -212,13 +213,54 @@ func (w *world) Place() placement.Choice {
 	s := w.picture.service(w.of, w.now(), now)
 	s.At, s.Refused = "", w.of.Refusals(w.now())
 	w.picture.refusals(w.of.wanted.GetProject(), s.Refused)
-	var others []placement.Service
-	for _, other := range w.picture.services(w.now(), now) {
-		if other.Key != s.Key {
-			others = append(others, other)
+	w.joinSharers(s.Refused)
+	shares := map[string]bool{}
+	for _, r := range w.picture.sharing(w.of) {
+		shares[r.id] = true
+	}
+	others := slices.DeleteFunc(w.picture.services(w.now(), now), func(other placement.Service) bool { return shares[other.Key] })
+	return w.planner.Options().Place(now, s, w.picture.forwarders(now), others)
+}
+
+// joinSharers adds why forwarders cannot have a request whose VIP has other ones: these are elsewhere, or are refused there.
+func (w *world) joinSharers(to map[string]string) {
+	others := w.picture.besides(w.of)
+	for _, other := range others {
+		if other.Forwarder == "" {
+			continue
+		}
+		for name := range w.picture.members {
+			if name != other.Forwarder {
+				to[name] = "the request " + other.id + " has the VIP, at " + other.Forwarder
+			}
+		}
+		return
+	}
+	for _, other := range others {
+		for name, why := range other.Refusals(w.now()) {
+			to[name] = cmp.Or(to[name], "refuses the request "+other.id+" of the VIP: "+why)
 		}
 	}
-	return w.planner.Options().Place(now, s, w.picture.forwarders(now), others)
+}
+
+func (w *world) Sharers() []nfv.Sharer {
+	var list []nfv.Sharer
+	for _, other := range w.picture.besides(w.of) {
+		list = append(list, nfv.Sharer{Record: other.Record, ID: other.id, Behind: w.isBehind(other)})
+	}
+	return list
+}
+
+// isBehind reports whether a request is served where its route leads, and not yet where the VIP's next route would.
+func (w *world) isBehind(other *request) bool {
+	if other.Leaving == "" || other.Leaving == w.of.Forwarder || w.picture.owners[other.Leaving] == "" || w.picture.loads[other.Leaving].Down != "" {
+		return false // no packets get there
+	}
+	if other.State != pb.State_STATE_CONFIGURING || other.Forwarder != w.of.Forwarder || other.Revision == 0 {
+		return other.Forwarder != w.of.Forwarder || other.State == pb.State_STATE_CONFIGURING
+	}
+	done, err := (&world{w.leader, other}).Confirmed(other.Forwarder, other.Revision)
+	return !done || err != nil
 }
 
 func (w *world) File(forwarder string) (int64, error) {

@@ -25,6 +25,7 @@ type world struct {
 	refusal   error
 	sessions  bool
 	company   bool
+	sharers   []Sharer
 }
 
 func (w *world) Now() time.Time                        { return w.now }
@@ -35,6 +36,7 @@ func (w *world) Confirmed(string, int64) (bool, error) { return w.confirmed, w.r
 func (w *world) Sessions(string) bool                  { return w.sessions }
 func (w *world) NextHop(_ string, _ netip.Addr) string { return "10.1.0.200" }
 func (w *world) Company(string) bool                   { return w.company }
+func (w *world) Sharers() []Sharer                     { return w.sharers }
 
 func wanted() *pb.Balancing {
 	return &pb.Balancing{Id: "web", Virtual: &pb.VirtualService{Vip: "10.9.0.80", Vport: 80, RealServices: []*pb.RealService{{Dip: "10.1.0.21", Dport: 8080}}},

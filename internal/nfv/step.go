@@ -30,6 +30,8 @@ type World interface {
 	NextHop(forwarder string, family netip.Addr) string
 	// Company reports whether what the forwarder refuses had other new services beside this one.
 	Company(forwarder string) bool
+	// Sharers returns the other requests of the record's VIP that have not ended.
+	Sharers() []Sharer
 }
 
 func limit(own uint64, otherwise time.Duration) time.Duration {
@@ -122,7 +124,9 @@ func (r *Record) configure(w World, wanted *pb.Balancing) bool {
 		r.say(w.Now(), "refused together with others, tried alone")
 	case err != nil:
 		return r.refuse(w, err.Error())
-	case done:
+	case done && isWithdrawing(w.Sharers()):
+		return false // its route would be removed with the other one's
+	case done && !isBehind(w.Sharers()):
 		r.hand(w, wanted)
 	case w.Waited() > limit(wanted.GetConfiguringLimitS(), ConfiguringLimit):
 		return r.refuse(w, "it did not confirm in time")
@@ -136,10 +140,14 @@ func (r *Record) configure(w World, wanted *pb.Balancing) bool {
 func (r *Record) hand(w World, wanted *pb.Balancing) {
 	r.Alone, r.Beyond, r.Refused, r.Lacking = false, 0, nil, 0
 	vip, _ := netip.ParseAddr(wanted.GetVirtual().GetVip()) // a normal request's
-	next := Route{Generation: 1, Destination: netip.PrefixFrom(vip, vip.BitLen()).String(), NextHop: w.NextHop(r.Forwarder, vip), Forwarder: r.Forwarder}
-	if r.Route != nil {
-		next.Generation = r.Route.Generation + 1
+	next := Route{Destination: netip.PrefixFrom(vip, vip.BitLen()).String(), NextHop: w.NextHop(r.Forwarder, vip), Forwarder: r.Forwarder}
+	shared, of, last := r.sharedRoute(w.Sharers(), next)
+	if shared != nil {
+		r.Route = shared
+		r.enter(pb.State_STATE_ROUTING, w.Now(), fmt.Sprintf("%s has confirmed; route %d is that of the request %s", r.Forwarder, shared.Generation, of))
+		return
 	}
+	next.Generation = last + 1
 	r.Route = &next
 	r.enter(pb.State_STATE_ROUTING, w.Now(), fmt.Sprintf("%s has confirmed; route %d: %s via %s", r.Forwarder, next.Generation, next.Destination,
 		cmp.Or(next.NextHop, "the VIP itself")))
@@ -148,7 +156,8 @@ func (r *Record) hand(w World, wanted *pb.Balancing) {
 // route is between ⑤ and ⑥: the caller confirms the route.
 func (r *Record) route(w World, wanted *pb.Balancing) bool {
 	switch {
-	case r.Route.Confirmed:
+	case r.Route.Confirmed || r.isConfirmedFor(w.Sharers()):
+		r.Route.Confirmed = true
 		detail := "the route is set"
 		if r.Leaving != "" {
 			detail += "; the service leaves " + r.Leaving
@@ -198,15 +207,20 @@ func (r *Record) Movable() bool {
 	return false
 }
 
+// Follows reports whether the service leaves a forwarder when another request of its VIP does.
+func (r *Record) Follows(forwarder string) bool {
+	return r.Forwarder == forwarder && !r.Deleted && (r.Movable() || r.State == pb.State_STATE_CONFIGURING)
+}
+
 // Move sends the service to another forwarder; empty: to whichever comes. The one that it leaves keeps it until the new route is set.
 func (r *Record) Move(to, why string, now time.Time) {
-	if r.Leaving == "" {
+	if r.Leaving == "" && r.State != pb.State_STATE_CONFIGURING { // else the forwarder never had it
 		r.Leaving = r.Forwarder
 	}
 	if r.Leaving == to { // back to where its route still leads
 		r.Leaving = ""
 	}
-	r.Forwarder, r.Revision, r.Why = to, 0, why
+	r.Forwarder, r.Revision, r.Why, r.Alone, r.Beyond = to, 0, why, false, 0
 	if to == "" {
 		r.enter(pb.State_STATE_NEEDS_FORWARDER, now, why)
 		return
@@ -220,6 +234,11 @@ func (r *Record) withdraw(w World) {
 	if r.Route == nil || r.Route.Withdraw {
 		r.Forwarder, r.Leaving = "", ""
 		r.enter(pb.State_STATE_REMOVED, w.Now(), "deleted before it had a route")
+		return
+	}
+	if heir := heirOf(w.Sharers()); heir != "" {
+		r.Forwarder, r.Leaving, r.Route = "", "", nil
+		r.enter(pb.State_STATE_REMOVED, w.Now(), "deleted; the route stays: the request "+heir+" has the VIP")
 		return
 	}
 	if r.State == pb.State_STATE_CONFIGURING && r.Leaving != "" { // it was on its way to one that has not confirmed it
@@ -238,7 +257,11 @@ func (r *Record) unroute() {
 
 func (r *Record) fail(w World, why string) {
 	r.Error, r.Forwarder, r.Leaving = why, "", ""
-	if r.Route != nil {
+	switch {
+	case r.Route == nil:
+	case heirOf(w.Sharers()) != "":
+		r.Route = nil // the other request's
+	default:
 		r.unroute()
 	}
 	r.enter(pb.State_STATE_FAILED, w.Now(), why)

@@ -31,6 +31,7 @@ type Forwarder struct {
 // Service is what has a place, or wants one.
 type Service struct {
 	Key   string
+	Count int       // of requests that have one place and move together; 0: one
 	At    string    // its forwarder; empty: none yet
 	Since time.Time // when it came there
 	Part  float64   // of its forwarder's load, 0 to 1; negative: not known, an equal part is assumed
@@ -99,7 +100,7 @@ func (o Options) Rank(now time.Time, forwarders []Forwarder, services []Service)
 			if s.At != f.Name {
 				continue
 			}
-			r.Services++
+			r.Services += max(1, s.Count)
 			if now.Sub(s.Since) < o.Settle {
 				r.Number += o.New
 			}
