@@ -15,10 +15,12 @@ from tests.lab.clients import http_get, wrk
 from tests.lab.controllers import MANAGER, Controllers, Member
 from tests.lab.reporter import PORT, Reporter
 from tests.lab.servers import start_nginx
+from tests.lab.stall import stall
 from tests.lab.steelyard import SERVER_WEB
 
 WEB, SHOP = "10.66.0.80", "10.66.0.81"
 EVEN = 1 / 3
+STALL_S = 5  # a lease lasts ten
 # Shares by the servers' own load alone: links of this lab are as fast as cores are free.
 SETTINGS = f"""\
 scheduler: share
@@ -161,6 +163,7 @@ def test_workflow_from_request_to_shares(nfv):
     assert set(nfv.load(WEB, 300)) == set(nfv.loads)
 
     ask_again(nfv)
+    outlive_a_stall(nfv)
     die_while_configuring(nfv)
     follow_load(nfv)
     end(nfv)
@@ -175,6 +178,14 @@ def ask_again(nfv):
     refused = nfv.controllers.cli(*nfv.words("web", SHOP), check=False)
     assert refused.returncode and "asks for something else" in refused.stderr
     assert len(nfv.controllers.get("get", "requests")) == 1
+
+
+def outlive_a_stall(nfv):
+    """Controllers, agent, forwarder and servers get no CPU for STALL_S: nothing moves."""
+    stall(STALL_S)
+    assert nfv.load(WEB, 20)
+    nfv.controllers.cli("get", "forwarders")
+    assert nfv.reach("web", "serving")["route"]["generation"] == 1
 
 
 def die_while_configuring(nfv):

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stops all programs of a lab together, as a host stalls that gets no CPU."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+
+from checks.disturb import descendants, signal_all
+
+
+def stall(seconds):
+    """Stops what this process has started, and all its descendants."""
+    stopped = descendants(os.getpid())[1:]
+    try:
+        signal_all(stopped, signal.SIGSTOP)
+        time.sleep(seconds)
+    finally:
+        signal_all(stopped, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def stalling(stop_s=2.2, run_s=0.2):
+    """Stalls again and again inside the block: longer than limits of 2 s, and in each phase of
+    what happens there."""
+    ended = threading.Event()
+
+    def work():
+        while not ended.wait(run_s):
+            stall(stop_s)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

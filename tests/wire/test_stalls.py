@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host stalls again and again while something goes on that has time-outs: nothing ends."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lab import Lab
+from tests.lab.hooks import hook, hook_list, stack_name
+from tests.lab.run import start_run
+from tests.lab.servers import wait_listening
+from tests.lab.stall import stalling
+from tests.wire.conftest import check_accounting
+from tests.wire.conversations import Conversations
+from tests.wire.stage import Stage
+from tests.wire.test_restart import SOURCES, WAYS, adoption, replace_forwarder
+
+ORDER = Path(__file__).with_name("order.py")
+
+
+@pytest.fixture(scope="module")
+def stalled_stage():
+    with Stage(checked=False) as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(stalled_stage, request):
+    yield from check_accounting(stalled_stage, request)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sessions_go_on(stage, way):
+    """Through a kill, a stop and an upgrade. Each phase of them has its time-out."""
+    with Conversations(stage) as talk:
+        with stalling():
+            replace_forwarder(stage.steelyard, way)
+            stage.steelyard.wait_in_sync()
+        talk.go_on()
+        found = adoption(stage)
+        assert (found["source"], found["refused"]) == (SOURCES[way], "")
+        assert found["results"].pop("kept") >= len(talk)
+        assert not any(found["results"].values()), found
+
+
+def test_hooks_reach_their_stacks():
+    with Lab(arms=1, servers=0) as lab:
+        name = stack_name("stall")
+        start_run(lab, "stall", [sys.executable, ORDER, 8005, "epoll"], "--name", name)
+        wait_listening(lab["forwarder"].ns, 8005)
+        pattern = ("pattern", "--param", '1="urgent\\n"', "--param", f"2={1 << 63}")
+        with stalling():
+            for n in range(2):
+                assert "loaded in 1 stack" in hook(name, "load", f"hook-{n}", *pattern)
+                hook(name, "set", f"hook-{n}", "3=6")
+                assert len(hook_list(name)[0]) == 1
+                hook(name, "rm", f"hook-{n}")
+        assert hook_list(name) == ({}, 1)
