@@ -142,7 +142,7 @@ def test_fuzz(seconds=FUZZ_S):
     """Each fuzz target for some seconds, as many at a time as there are cores."""
     build = ROOT / "build/fuzz"
     if not (build / "build.ninja").exists():
-        process = run("meson", "setup", build, "-Dfuzz=true", env={"CC": "clang"})
+        process = run("meson", "setup", build, "-Dfuzz=true", env={"CC": "ccache clang"})
         if process.returncode:
             return check_of(process, "meson setup build/fuzz")
     process = run("ninja", "-C", build, "build.ninja")
