@@ -87,8 +87,14 @@ func (p *Policy) own(address netip.Addr) (string, error) {
 }
 
 // metadata are the services of clouds that give credentials to whoever connects from the host. Link-local ones are refused anyway.
-var metadata = []netip.Addr{
-	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("192.0.0.192"),
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("fd00:ec2::/32"),      // Amazon: metadata, credentials of containers (::23), and others
+	netip.MustParsePrefix("fd20:ce::254/128"),   // Google
+	netip.MustParsePrefix("fd00:c1::/32"),       // Oracle
+	netip.MustParsePrefix("fd00:42::42/128"),    // Scaleway
+	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba
+	netip.MustParsePrefix("168.63.129.16/32"),   // Azure
+	netip.MustParsePrefix("192.0.0.192/32"),     // Oracle
 }
 
 // special returns what an address is that no server has; "": it may be a server's.
@@ -98,7 +104,7 @@ func special(address netip.Addr) string {
 		return "the unspecified address"
 	case address.IsLinkLocalUnicast():
 		return "a link-local address, such as that of a cloud's metadata"
-	case slices.Contains(metadata, address):
+	case slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(address) }):
 		return "the address of a cloud's metadata"
 	case address.IsMulticast(), address.Is4() && address.As4()[0] >= 240:
 		return "a multicast, broadcast or reserved address"
@@ -117,7 +123,9 @@ func embedded(address netip.Addr) []netip.Addr {
 	case address.IsUnspecified(), address.IsLoopback():
 	case netip.MustParsePrefix("::/96").Contains(address), // IPv4-compatible
 		netip.MustParsePrefix("64:ff9b::/96").Contains(address),    // NAT64, RFC 6052
-		netip.MustParsePrefix("::ffff:0:0:0/96").Contains(address): // SIIT, RFC 2765
+		netip.MustParsePrefix("64:ff9b:1::/48").Contains(address),  // NAT64 of the own network, RFC 8215, with the usual 96 bits
+		netip.MustParsePrefix("::ffff:0:0:0/96").Contains(address), // SIIT, RFC 2765
+		isISATAP(raw): // RFC 5214
 		at = 12
 	case netip.MustParsePrefix("2002::/16").Contains(address): // 6to4, RFC 3056
 		at = 2
@@ -126,6 +134,11 @@ func embedded(address netip.Addr) []netip.Addr {
 		return nil
 	}
 	return []netip.Addr{netip.AddrFrom4([4]byte(raw[at : at+4]))}
+}
+
+// isISATAP reports whether the interface identifier of an address has an IPv4 address: RFC 5214, 6.1.
+func isISATAP(raw [16]byte) bool {
+	return raw[8]&^2 == 0 && raw[9] == 0 && raw[10] == 0x5e && raw[11] == 0xfe
 }
 
 // Dialer returns a dialer that checks each address at the moment of connecting, so that no name and no redirect leads past the policy.

@@ -27,6 +27,8 @@ func TestWhatIsRefused(t *testing.T) {
 		"169.254.169.254": {}, "::ffff:169.254.169.254": {}, "64:ff9b::a9fe:a9fe": {}, "2002:a9fe:a9fe::1": {}, "::ffff:0:169.254.169.254": {},
 		"fe80::1": {}, "fd00:ec2::254": {}, "100.100.100.200": {}, "0.0.0.0": {}, "0.1.2.3": {}, "::": {}, "224.0.0.1": {}, "ff02::1": {},
 		"255.255.255.255": {}, "240.0.0.1": {}, "fe80::1%1": {},
+		"fd00:ec2::23": {}, "fd00:c1::a9fe:a9fe": {}, "fd20:ce::254": {}, "fd20:ce::253": {true, true}, "fd00:42::42": {},
+		"64:ff9b:1::a9fe:a9fe": {}, "64:ff9b:1::7f00:1": {true, false}, "2001:db8::5efe:169.254.169.254": {}, "2001:db8::200:5efe:127.0.0.1": {true, false},
 	} {
 		address := netip.MustParseAddr(text)
 		if got := p.Check(address, Administrator) == nil; got != want.admin {
