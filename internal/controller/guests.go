@@ -21,21 +21,24 @@ const (
 )
 
 // guests is a listener that bounds what strangers hold: each connection is a guest until its caller is known to be a member. One that stays
-// too long is closed, whatever it does; and if there are too many, of one address or of all, the oldest one is: first one that has sent nothing.
+// too long is closed, whatever it does. If there are too many of one address, the oldest of them is; if there are too many of all, the oldest of the
+// network and the address that have most, so that a few addresses cannot crowd out the others. Those that have sent nothing go first.
 type guests struct {
 	net.Listener
 
 	budgets buckets
 
 	mu   sync.Mutex
-	all  list.List // of *guest, the oldest first
-	from map[netip.Prefix]int
+	all  list.List            // of *guest, the oldest first
+	from map[netip.Prefix]int // guests of an address
+	near map[netip.Prefix]int // guests of a network
 }
 
 type guest struct {
 	net.Conn
 	host *guests
 	from netip.Prefix
+	near netip.Prefix
 	at   time.Time // since when it is connected
 	late *time.Timer
 
@@ -49,7 +52,7 @@ type guest struct {
 }
 
 func newGuests(listener net.Listener) *guests {
-	return &guests{Listener: listener, from: map[netip.Prefix]int{}}
+	return &guests{Listener: listener, from: map[netip.Prefix]int{}, near: map[netip.Prefix]int{}}
 }
 
 func (g *guests) Accept() (net.Conn, error) {
@@ -62,6 +65,7 @@ func (g *guests) Accept() (net.Conn, error) {
 
 func (g *guests) enter(conn net.Conn) *guest {
 	one := &guest{Conn: conn, host: g, from: sourceOf(conn.RemoteAddr()), at: time.Now()}
+	one.near = networkOf(one.from)
 	one.closed, one.close = context.WithCancel(context.Background())
 	if wait := g.budgets.charge("connections of "+one.from.String(), connections); wait > 0 {
 		one.pause(wait)
@@ -72,9 +76,16 @@ func (g *guests) enter(conn net.Conn) *guest {
 		g.evict(func(other *guest) bool { return other.from == one.from })
 	}
 	if g.all.Len() >= maxGuests {
-		g.evict(func(*guest) bool { return true })
+		network := most(g.near, func(netip.Prefix) bool { return true })
+		address := most(g.from, func(p netip.Prefix) bool { return networkOf(p) == network })
+		if g.from[address] > 1 {
+			g.evict(func(other *guest) bool { return other.from == address })
+		} else {
+			g.evict(func(other *guest) bool { return other.near == network })
+		}
 	}
 	g.from[one.from]++
+	g.near[one.near]++
 	one.place = g.all.PushBack(one)
 	one.late = time.AfterFunc(guestLife, func() { one.Close() })
 	return one
@@ -117,6 +128,27 @@ func sourceOf(address net.Addr) netip.Prefix {
 	return prefix
 }
 
+// networkOf returns the network of an address: 24 bits, 48 of IPv6.
+func networkOf(from netip.Prefix) netip.Prefix {
+	bits := 24
+	if from.Addr().Is6() {
+		bits = 48
+	}
+	network, _ := from.Addr().Prefix(bits) // the zero value has none
+	return network
+}
+
+// most returns the prefix with the highest count, of those that are of concern.
+func most(counts map[netip.Prefix]int, concerns func(netip.Prefix) bool) (found netip.Prefix) {
+	highest := 0
+	for prefix, count := range counts {
+		if count > highest && concerns(prefix) {
+			found, highest = prefix, count
+		}
+	}
+	return found
+}
+
 // leave with host.mu.
 func (g *guest) leave() {
 	if g.place == nil {
@@ -127,6 +159,9 @@ func (g *guest) leave() {
 	g.place = nil
 	if g.host.from[g.from]--; g.host.from[g.from] == 0 {
 		delete(g.host.from, g.from)
+	}
+	if g.host.near[g.near]--; g.host.near[g.near] == 0 {
+		delete(g.host.near, g.near)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -89,6 +90,36 @@ func TestGuestsAreBounded(t *testing.T) {
 	}
 	if len(g.from) != 0 {
 		t.Errorf("%v", g.from)
+	}
+}
+
+// A few addresses that fill all places, and send something, do not crowd out a newcomer from elsewhere: neither eight addresses nor all of a /48.
+func TestGuestsShareFairly(t *testing.T) {
+	for what, address := range map[string]func(i int) string{
+		"eight addresses": func(i int) string { return net.IPv4(10, 0, byte(i%8), 1).String() },
+		"a network":       func(i int) string { return fmt.Sprintf("2001:db8:7:%x::1", i) },
+	} {
+		g := newGuests(nil)
+		enter := func(ip string, port int) *guest {
+			here, _ := pipe(t, ip, port)
+			return g.enter(here)
+		}
+		for i := range maxGuests {
+			enter(address(i), i).heard.Store(true)
+		}
+		newcomer := enter("192.0.2.1", 1)
+		for i := range maxGuests {
+			enter(address(i), maxGuests+i).heard.Store(true)
+		}
+		if newcomer.closed.Err() != nil || g.all.Len() != maxGuests {
+			t.Errorf("%s: the newcomer gives way to those who have many", what)
+		}
+		for g.all.Len() > 0 {
+			g.all.Front().Value.(*guest).Close()
+		}
+		if len(g.from) != 0 || len(g.near) != 0 {
+			t.Errorf("%v, %v", g.from, g.near)
+		}
 	}
 }
 
