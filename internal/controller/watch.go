@@ -17,8 +17,9 @@ import (
 
 // Bounds of watches.
 const (
-	maxWatches  = 256  // of this controller
-	watchBehind = 1024 // events that a caller may be behind
+	maxWatches   = 256  // of this controller
+	maxWatchesOf = 32   // of them, of one member
+	watchBehind  = 1024 // events that a caller may be behind
 )
 
 // Why a watch ends.
@@ -115,6 +116,17 @@ func (s *Server) enterWatch(one *watcher) (leave func(), err error) {
 	defer s.mu.Unlock()
 	if len(s.watchers) >= maxWatches {
 		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("this controller serves %d watches already: use another one", maxWatches))
+	}
+	if one.revision != 0 { // a member: not the socket, nor another controller
+		own := 0
+		for other := range s.watchers {
+			if other.revision != 0 && other.Name == one.Name {
+				own++
+			}
+		}
+		if own >= maxWatchesOf {
+			return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s has %d watches here already: end some", one.caller, maxWatchesOf))
+		}
 	}
 	s.watchers[one] = true
 	return func() {

@@ -56,6 +56,27 @@ func TestRemovalEndsEverything(t *testing.T) {
 	}
 }
 
+// A member's watches leave others' possible.
+func TestWatchesOfAMemberAreBounded(t *testing.T) {
+	l := newLab(t, 1)
+	c := l.controllers[0]
+	greedy := l.join(c, &pb.CreateTokenRequest{Name: "greedy", Role: pb.Role_ROLE_VIEWER}, nil)
+	for i := range maxWatchesOf {
+		if stream := watchAs(t, greedy, 0); !stream.Receive() {
+			t.Fatalf("watch %d: %v", i, stream.Err())
+		}
+	}
+	if stream := watchAs(t, greedy, 0); stream.Receive() || connect.CodeOf(stream.Err()) != connect.CodeResourceExhausted {
+		t.Errorf("one more: %v", stream.Err())
+	}
+	other := l.join(c, &pb.CreateTokenRequest{Name: "vic", Role: pb.Role_ROLE_VIEWER}, nil)
+	for _, u := range []user{other, c.admin} {
+		if stream := watchAs(t, u, 0); !stream.Receive() {
+			t.Errorf("another caller: %v", stream.Err())
+		}
+	}
+}
+
 // A forwarder with more projects than one transaction of etcd takes can be removed, also if that was begun before.
 func TestRemovalOfAForwarderWithManyProjects(t *testing.T) {
 	l := newLab(t, 1)
