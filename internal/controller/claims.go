@@ -212,7 +212,7 @@ func (s *Server) usesAt(ctx context.Context, entry cluster.Entry) (*uses, error)
 
 // claimedBeside reads what projects beside one have, in the files of all forwarders and in requests.
 func (s *Server) claimedBeside(ctx context.Context, project string) (*claimed, error) {
-	now, err := s.store.Snapshot(ctx, keyClaims, keyConfigs, keyPrevious, keyVIPs, keyControllers)
+	now, err := s.store.Snapshot(ctx, keyClaims, keyConfigs, keyPrevious, keyVIPs, keyControllers, keyOwners)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -221,7 +221,7 @@ func (s *Server) claimedBeside(ctx context.Context, project string) (*claimed, e
 		return nil, err
 	}
 	c := &claimed{entry: now.Get(keyClaims), revision: now.Revision, usesOfOthers: files, requests: map[netip.Addr]holder{},
-		control: s.controlAddresses(now.List(keyControllers))}
+		control: controlAddresses(now)}
 	for _, entry := range now.List(keyVIPs) {
 		var has holder
 		if err := decodeRecord(entry, &has); err != nil {
@@ -287,10 +287,18 @@ func (o *usesOfOthers) add(u *uses, other, at string) {
 	}
 }
 
-// controlAddresses returns addresses of controllers, and of agents that are connected here.
-func (s *Server) controlAddresses(controllers []cluster.Entry) map[netip.Addr]string {
+// controlAddresses returns the addresses of controllers, and of agents that are connected to any of them. A controller's URL may have a name: then its
+// address is the one by which agents reach it.
+func controlAddresses(now cluster.Snapshot) map[netip.Addr]string {
 	found := map[netip.Addr]string{}
-	for _, entry := range controllers {
+	for _, entry := range now.List(keyOwners) {
+		var one owner
+		if decodeRecord(entry, &one) == nil {
+			found[one.Agent] = "the agent of " + nameOf(entry.Key, keyOwners)
+			found[one.At] = "a controller"
+		}
+	}
+	for _, entry := range now.List(keyControllers) {
 		var one owner
 		if decodeRecord(entry, &one) != nil {
 			continue
@@ -301,13 +309,7 @@ func (s *Server) controlAddresses(controllers []cluster.Entry) map[netip.Addr]st
 			}
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, one := range s.sessions {
-		if address := sourceOf(one.conn.RemoteAddr()).Addr(); address.IsValid() && address.Is4() {
-			found[address] = "the agent of " + name
-		}
-	}
+	delete(found, netip.Addr{}) // of owners that older versions have written
 	return found
 }
 

@@ -4,10 +4,12 @@ package controller
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 
+	"steelyard/internal/cluster"
 	controllerpb "steelyard/internal/gen/controllerpb"
 	pb "steelyard/internal/gen/nfvpb"
 
@@ -135,6 +137,30 @@ func TestPrefixesAreForNewAddresses(t *testing.T) {
 	bad := &controllerpb.Project{Name: "b", VipPrefixes: []string{"10.0.0.1/8"}}
 	if _, err := l.controllers[0].admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: bad})); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("%v", err)
+	}
+}
+
+// The control plane's addresses are no VIPs, whichever controller its agents are connected to, also if a controller's URL has a name.
+func TestAddressesOfTheControlPlane(t *testing.T) {
+	l, a, _ := tenants(t)
+	record, _, err := read[owner](t.Context(), l.store, keyOwners+"f1")
+	if at := netip.MustParseAddr("127.0.0.1"); err != nil || record.Agent != at || record.At != at {
+		t.Errorf("the agent's connection: %+v, %v", record, err)
+	}
+	l.commit(new(cluster.Txn).Put(keyControllers+"c9", encode(owner{ID: "c9", URL: "https://c9.example:7443"}), 0).
+		Put(keyOwners+"f8", encode(owner{ID: "c9", Agent: netip.MustParseAddr("10.8.0.8"), At: netip.MustParseAddr("fd00:8::9")}), 0).
+		Put(keyOwners+"f9", encode(owner{ID: "c9", Agent: netip.MustParseAddr("fd00:8::8"), At: netip.MustParseAddr("10.8.0.9")}), 0))
+	for vip, what := range map[string]string{"10.8.0.8": "the agent of f8", "fd00:8::8": "the agent of f9", "10.8.0.9": "a controller", "fd00:8::9": "a controller"} {
+		server := "10.1.0.21"
+		if strings.Contains(vip, ":") {
+			server = "fd00:1::21"
+		}
+		if _, err := apply(t.Context(), a, "f1", "a", service(vip, "80", "dr", server)); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(fmt.Sprint(err), what) {
+			t.Errorf("the VIP %s: %v", vip, err)
+		}
+	}
+	if _, err := apply(t.Context(), a, "f1", "a", service("10.8.0.1", "80", "dr", "10.8.0.9")); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("balancing to a controller: %v", err)
 	}
 }
 

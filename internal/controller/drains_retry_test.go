@@ -37,7 +37,7 @@ func (o *orderedMember) AwaitDrains(ctx context.Context, _ *connect.Request[pb.A
 // etcd may be away just when an agent tells its own orders: they are asked for again, though nothing else has changed.
 func TestOwnOrdersAreJudgedAfterAFailure(t *testing.T) {
 	l := newLab(t, 0)
-	fence, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyOwners+"f1", encode(owner{"c", "url"}), 0))
+	fence, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyOwners+"f1", encode(owner{ID: "c", URL: "url"}), 0))
 	if err != nil {
 		t.Fatal(err)
 	}

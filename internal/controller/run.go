@@ -220,7 +220,7 @@ func (s *Server) holdLease(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.store.Commit(granting, new(cluster.Txn).Put(keyControllers+s.id, encode(owner{s.id, s.url}), lease)); err != nil {
+	if _, err := s.store.Commit(granting, new(cluster.Txn).Put(keyControllers+s.id, encode(owner{ID: s.id, URL: s.url}), lease)); err != nil {
 		return err
 	}
 	s.setLease(lease)

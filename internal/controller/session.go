@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -115,7 +116,7 @@ func (s *Server) accept(_ *http.Server, conn *tls.Conn, _ http.Handler) {
 	}
 	// Whoever had the forwarder before loses it now: the agent has chosen.
 	one.fence, err = s.store.Commit(asking, new(cluster.Txn).At(keyMembers+one.forwarder, who.revision).
-		Put(keyOwners+one.forwarder, encode(owner{s.id, s.url}), lease))
+		Put(keyOwners+one.forwarder, encode(owner{s.id, s.url, addressOf(conn.RemoteAddr()), addressOf(conn.LocalAddr())}), lease))
 	if err != nil {
 		s.log.Warn("an agent is sent away", "forwarder", one.forwarder, "error", err)
 		return
@@ -129,6 +130,15 @@ func (s *Server) accept(_ *http.Server, conn *tls.Conn, _ http.Handler) {
 	<-one.conn.done
 	cancel()
 	s.log.Info("forwarder is disconnected", "forwarder", one.forwarder)
+}
+
+// addressOf returns the address of one end of a connection; the zero value: it has none.
+func addressOf(end net.Addr) netip.Addr {
+	tcp, ok := end.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 
 func (s *Server) enter(one *session) {

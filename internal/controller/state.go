@@ -116,9 +116,13 @@ func (p project) with(forwarder string, used usage) project {
 	return p
 }
 
+// owner is the controller that has something.
 type owner struct {
 	ID  string `json:"id"`
 	URL string `json:"url"`
+	// Of a forwarder: the addresses of its agent's connection, whose URL may have a name.
+	Agent netip.Addr `json:"agent,omitzero"`
+	At    netip.Addr `json:"at,omitzero"` // of the controller
 }
 
 type status struct {

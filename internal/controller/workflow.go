@@ -104,7 +104,7 @@ func (s *Server) lead(ctx context.Context) (int64, error) {
 			return 0, nil
 		}
 	}
-	fence, err := s.store.Commit(ctx, new(cluster.Txn).Unchanged(entry).Put(keyLeader, encode(owner{s.id, s.url}), lease))
+	fence, err := s.store.Commit(ctx, new(cluster.Txn).Unchanged(entry).Put(keyLeader, encode(owner{ID: s.id, URL: s.url}), lease))
 	if errors.Is(err, cluster.ErrConflict) {
 		return 0, nil
 	}

@@ -204,7 +204,7 @@ func (l *lab) crew() *leader {
 	if err != nil {
 		l.Fatal(err)
 	}
-	fence, err := l.store.Commit(l.Context(), new(cluster.Txn).Unchanged(entry).Put(keyLeader, encode(owner{"hand", ""}), 0))
+	fence, err := l.store.Commit(l.Context(), new(cluster.Txn).Unchanged(entry).Put(keyLeader, encode(owner{ID: "hand"}), 0))
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func leaderless(t *testing.T) *lab {
 	t.Helper()
 	l := newLab(t, 0)
 	l.tune = func(o *Options) { quick(o); o.WorkflowTick = time.Hour }
-	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyLeader, encode(owner{"nobody", ""}), 0)); err != nil {
+	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyLeader, encode(owner{ID: "nobody"}), 0)); err != nil {
 		t.Fatal(err)
 	}
 	l.addController()
