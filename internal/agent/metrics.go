@@ -9,6 +9,14 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"steelyard/internal/connlimit"
+)
+
+// Bounds of what strangers hold: an agent needs its descriptors for health checks.
+const (
+	maxMetricsConns     = 128
+	maxMetricsConnsFrom = 32 // one address
 )
 
 // metricsServer serves /metrics, /healthz and /readyz at the configured address.
@@ -50,9 +58,11 @@ func (m *metricsServer) listen(address string) {
 		return
 	}
 	m.log.Info("metrics are served", "address", listener.Addr())
-	server := &http.Server{Handler: m.mux, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{
+		Handler: m.mux, ReadTimeout: 10 * time.Second, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	}
 	m.server = server
-	go func() { _ = server.Serve(listener) }() // Close ends it
+	go func() { _ = server.Serve(connlimit.Listen(listener, maxMetricsConns, maxMetricsConnsFrom)) }() // Close ends it
 }
 
 func (m *metricsServer) warnings() []string {

@@ -3,11 +3,15 @@
 package agent
 
 import (
+	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	forwarderpb "steelyard/internal/gen/forwarderpb"
 	"steelyard/internal/version"
@@ -47,6 +51,35 @@ func metricsLab(t *testing.T, detail string) (*lab, string) {
 		t.Fatal(err)
 	}
 	return l, address
+}
+
+// Callers who keep their connections open do not use up the agent's descriptors, and are not in the way of others.
+func TestIdleConnectionsAreBounded(t *testing.T) {
+	_, address := metricsLab(t, "none")
+	var first net.Conn
+	for i := range maxMetricsConnsFrom + 1 {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if i > 0 {
+			continue
+		}
+		first = conn
+		_, _ = io.WriteString(first, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+		response, err := http.ReadResponse(bufio.NewReader(first), nil)
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatal(response, err)
+		}
+	}
+	_ = first.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := first.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest of many connections stays open: %v", err)
+	}
+	if text := scrapeWith(t, address, "", nil); !strings.Contains(text, "steelyard_forwarder_up") {
+		t.Errorf("a scrape: %s", text)
+	}
 }
 
 func TestAScrapeHasWhatIsAskedFor(t *testing.T) {

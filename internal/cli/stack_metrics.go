@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"steelyard/internal/connlimit"
 	"steelyard/internal/stacks"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,10 +55,12 @@ func (a *app) serveStacks(ctx context.Context, listen string, registry *promethe
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{
+		Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	fmt.Fprintf(a.out, "serving http://%s/metrics\n", listener.Addr())
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(connlimit.Listen(listener, 128, 32)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
