@@ -17,6 +17,9 @@ const (
 	maxDepth = 16 // a good file has 6
 )
 
+// Weight returns which part of the largest file's memory it takes to parse a text: at most 1.
+func Weight(text []byte) float64 { return min(1, float64(countNodes(text))/maxNodes) }
+
 // countNodes returns an upper estimate of the nodes that a text makes, without parsing it. It counts
 // whatever begins a node: ends of lines, `[`, `{`, `,`, and the indicators `- `, `? ` and `: `. In braces a
 // comma counts twice, as `{a, b}` has a value for each key. It does not know quotes and comments, so a

@@ -130,7 +130,12 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 			_ = connect.NewErrorWriter().Write(w, r, err)
 			return
 		}
-		admitted(r.Context())
+		if !admitted(r.Context(), who) {
+			w.Header().Set("Connection", "close")
+			_ = connect.NewErrorWriter().Write(w, r, connect.NewError(connect.CodeResourceExhausted,
+				fmt.Errorf("%s has %d connections here already: close some", who, maxConnectionsOf)))
+			return
+		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
 	})
 }

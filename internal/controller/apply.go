@@ -117,6 +117,11 @@ func (w *work) parse(parser *config.Parser, file string, text []byte) (*model.Co
 
 // compute makes plans for some forwarders, which are for one transaction in this order.
 func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name, file string, text []byte) ([]*plan, error) {
+	done, err := s.inFlight.startComputing(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	reads := []string{keyProjects + name}
 	for _, forwarder := range forwarders {
 		reads = append(reads, keyMembers+forwarder, keyDesired+forwarder, keyConfigs+forwarder+"/", keyPrevious+forwarder+"/"+name)

@@ -11,13 +11,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"steelyard/internal/pki"
 )
 
 // Bounds of connections whose callers are not known yet. Joining, or showing a certificate, takes less than a second.
 const (
-	maxGuests     = 512
-	maxGuestsFrom = 64 // one address, or one /64 of IPv6
-	guestLife     = 30 * time.Second
+	maxGuests        = 512
+	maxGuestsFrom    = 64  // one address, or one /64 of IPv6
+	maxConnectionsOf = 256 // of one certificate; agents, which have one each, and controllers are not counted
+	guestLife        = 30 * time.Second
 )
 
 // guests is a listener that bounds what strangers hold: each connection is a guest until its caller is known to be a member. One that stays
@@ -28,10 +31,11 @@ type guests struct {
 
 	budgets buckets
 
-	mu   sync.Mutex
-	all  list.List            // of *guest, the oldest first
-	from map[netip.Prefix]int // guests of an address
-	near map[netip.Prefix]int // guests of a network
+	mu      sync.Mutex
+	all     list.List            // of *guest, the oldest first
+	from    map[netip.Prefix]int // guests of an address
+	near    map[netip.Prefix]int // guests of a network
+	members map[string]int       // connections of a certificate
 }
 
 type guest struct {
@@ -42,7 +46,8 @@ type guest struct {
 	at   time.Time // since when it is connected
 	late *time.Timer
 
-	place *list.Element // with host.mu; nil: a guest no more
+	place  *list.Element // with host.mu; nil: a guest no more
+	member string        // with host.mu: the hash of its certificate; "": it is not counted
 
 	heard  atomic.Bool // it has sent anything
 	closed context.Context
@@ -52,7 +57,7 @@ type guest struct {
 }
 
 func newGuests(listener net.Listener) *guests {
-	return &guests{Listener: listener, from: map[netip.Prefix]int{}, near: map[netip.Prefix]int{}}
+	return &guests{Listener: listener, from: map[netip.Prefix]int{}, near: map[netip.Prefix]int{}, members: map[string]int{}}
 }
 
 func (g *guests) Accept() (net.Conn, error) {
@@ -172,9 +177,33 @@ func (g *guest) admit() {
 	g.leave()
 }
 
+// join says that the caller is the member with a certificate. Returns false if that has too many connections.
+func (g *guest) join(certificate string) bool {
+	g.host.mu.Lock()
+	defer g.host.mu.Unlock()
+	if g.member == certificate || g.closed.Err() != nil {
+		return true
+	}
+	if g.host.members[certificate] >= maxConnectionsOf {
+		return false
+	}
+	g.leave()
+	g.host.members[certificate]++
+	g.member = certificate
+	return true
+}
+
 func (g *guest) Close() error {
-	g.admit()
+	g.host.mu.Lock()
+	g.leave()
+	if g.member != "" {
+		if g.host.members[g.member]--; g.host.members[g.member] == 0 {
+			delete(g.host.members, g.member)
+		}
+		g.member = ""
+	}
 	g.close()
+	g.host.mu.Unlock()
 	return g.Conn.Close()
 }
 
@@ -188,9 +217,15 @@ func withGuest(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// admitted notes that the caller of a request is a member.
-func admitted(ctx context.Context) {
-	if one, ok := ctx.Value(guestKey{}).(*guest); ok {
-		one.admit()
+// admitted notes that the caller of a request is a member. Returns false if that has too many connections.
+func admitted(ctx context.Context, who caller) bool {
+	one, ok := ctx.Value(guestKey{}).(*guest)
+	if !ok {
+		return true
 	}
+	if who.relayed || who.certificate == nil {
+		one.admit()
+		return true
+	}
+	return one.join(pki.KeyHash(who.certificate))
 }

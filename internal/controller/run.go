@@ -90,6 +90,8 @@ type Server struct {
 	spareSettle  time.Duration
 	houseEvery   time.Duration
 
+	inFlight *inFlight
+
 	alone chan struct{} // full while one has it: a request of the workflow that others have interfered with
 
 	usesMu sync.Mutex
@@ -103,7 +105,7 @@ type Server struct {
 // Run works until ctx ends; an error means that it could not start.
 func Run(ctx context.Context, o Options) error {
 	s := &Server{store: o.Store, log: o.Log, now: o.Now, ctx: ctx, url: o.URL, sessions: map[string]*session{}, watchers: map[*watcher]bool{},
-		authorityWake: make(chan struct{}, 1), alone: make(chan struct{}, 1)}
+		authorityWake: make(chan struct{}, 1), alone: make(chan struct{}, 1), inFlight: newInFlight()}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -146,17 +148,18 @@ func Run(ctx context.Context, o Options) error {
 
 // handler answers both services to callers that are known.
 func (s *Server) handler() http.Handler {
-	options := []connect.HandlerOption{connect.WithReadMaxBytes(config.MaxFileBytes + 1<<20)}
+	options := []connect.HandlerOption{messageLimits()}
+	members := func(h http.Handler) http.Handler { return s.authenticated(s.bounded(h)) }
 	mux := http.NewServeMux()
 	path, own := controllerpbconnect.NewControllerServiceHandler(s, options...)
-	mux.Handle(path, s.authenticated(own))
+	mux.Handle(path, members(own))
 	// Strangers reach this one alone: the token says who it is.
 	_, joining := controllerpbconnect.NewControllerServiceHandler(s, connect.WithReadMaxBytes(maxJoin)) // also when decompressed
 	mux.Handle(controllerpbconnect.ControllerServiceJoinProcedure, http.MaxBytesHandler(joining, maxJoin))
 	path, workflow := nfvpbconnect.NewNfvServiceHandler(workflowService{s}, connect.WithReadMaxBytes(maxBalancing))
-	mux.Handle(path, s.authenticated(workflow))
+	mux.Handle(path, members(workflow))
 	path, apply := agentpbconnect.NewAgentServiceHandler(&agentService{server: s}, options...)
-	mux.Handle(path, s.authenticated(s.forward(apply)))
+	mux.Handle(path, members(s.forward(apply)))
 	return mux
 }
 

@@ -51,6 +51,30 @@ func (w workflowService) find(ctx context.Context, id string) (*nfv.Record, *pb.
 	return &record, wanted, entry, err
 }
 
+// normalRequest checks a request and the caller's right to it, and returns it with what it leaves to others filled in.
+func (s *Server) normalRequest(ctx context.Context, asked *pb.Balancing) (*pb.Balancing, error) {
+	project, who := cmp.Or(asked.GetProject(), nfv.DefaultProject), from(ctx)
+	if err := pki.CheckName("project", project); err != nil {
+		return nil, invalid(err)
+	}
+	if !who.mayApply(project) { // its settings are not parsed
+		return nil, denied("%s may not request in the project %s", who, project)
+	}
+	done, err := s.inFlight.startComputing(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	wanted, err := nfv.Normal(asked)
+	if err == nil {
+		err = nfv.Check(wanted)
+	}
+	if err != nil {
+		return nil, invalid(err)
+	}
+	return wanted, nil
+}
+
 // RequestBalancing implements the service: steps 1 and 2.
 func (w workflowService) RequestBalancing(ctx context.Context, request *connect.Request[pb.RequestBalancingRequest]) (
 	*connect.Response[pb.RequestBalancingResponse], error) {
@@ -58,18 +82,9 @@ func (w workflowService) RequestBalancing(ctx context.Context, request *connect.
 	if err := pki.CheckName("request", request.Msg.GetBalancing().GetId()); err != nil {
 		return nil, invalid(err)
 	}
-	wanted, err := nfv.Normal(request.Msg.GetBalancing())
+	wanted, err := s.normalRequest(ctx, request.Msg.GetBalancing())
 	if err != nil {
-		return nil, invalid(err)
-	}
-	if err := pki.CheckName("project", wanted.GetProject()); err != nil {
-		return nil, invalid(err)
-	}
-	if !who.mayApply(wanted.GetProject()) {
-		return nil, denied("%s may not request in the project %s", who, wanted.GetProject())
-	}
-	if err := nfv.Check(wanted); err != nil {
-		return nil, invalid(err)
+		return nil, err
 	}
 	response := &pb.RequestBalancingResponse{}
 	tries, alone := 0, false
