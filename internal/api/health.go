@@ -15,14 +15,15 @@ import (
 	pb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/health"
 	"steelyard/internal/model"
+	"steelyard/internal/stall"
 
 	"connectrpc.com/connect"
 )
 
 const (
-	// healthPatience is how long a forwarder may take to answer: below the interval of track scripts and probes.
+	// healthPatience is how long a forwarder may take to answer while this process runs: below the interval of track scripts and probes.
 	healthPatience = 800 * time.Millisecond
-	// workerPatience is how long workers may take to go on. They begin a poll iteration every 10 ms.
+	// workerPatience is how long workers may take to go on, likewise. They begin a poll iteration every 10 ms.
 	workerPatience = time.Second
 	// defaultPercent is the least share of healthy servers of a service, and of such services.
 	defaultPercent = 50
@@ -91,7 +92,7 @@ func (r *report) note(level pb.HealthLevel, format string, arguments ...any) {
 
 // judgeForwarder reads what the forwarder says of itself, by one connection.
 func (s *Server) judgeForwarder(ctx context.Context, r *report) {
-	reading, cancel := context.WithTimeout(ctx, healthPatience)
+	reading, cancel := stall.WithTimeout(ctx, healthPatience)
 	defer cancel()
 	var status *dpclient.Status
 	var ports []*dpclient.Port
@@ -155,7 +156,7 @@ func (s *Server) silentWorkers(ctx context.Context, client *dpclient.Client, pid
 		before = cyclesOf(workers)
 	}
 	s.beats.pid, s.beats.cycles = pid, cyclesOf(workers)
-	waiting, cancel := context.WithTimeout(ctx, workerPatience)
+	waiting, cancel := stall.WithTimeout(ctx, workerPatience)
 	defer cancel()
 	for {
 		var silent []uint32

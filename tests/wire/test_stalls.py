@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host stalls again and again while something goes on that has time-outs: nothing ends."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -57,3 +58,11 @@ def test_hooks_reach_their_stacks():
                 assert len(hook_list(name)[0]) == 1
                 hook(name, "rm", f"hook-{n}")
         assert hook_list(name) == ({}, 1)
+
+
+def test_health_is_judged_by_what_ran(stage):
+    """The forwarder has 0.8 s to answer, and a worker a second to run: of the agent's own time."""
+    with stalling(stop_s=1.2, run_s=0.03):
+        for _ in range(10):
+            answer = stage.steelyard.cli("health", "--timeout", "60s", "-o", "json", check=False)
+            assert (answer.returncode, json.loads(answer.stdout)["level"]) == (0, "ok"), answer
