@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include <sy_large.h>
+#include <sy_patience.h>
 
 #include "preload.h"
 #include "real.h"
@@ -22,6 +23,7 @@
 #define SHARED_NS     (10 * MS)    /* another thread may take what this one waits for */
 #define DRAIN_NS      (1000 * MS)  /* at the end, since a peer has last taken something */
 #define DRAIN_MOST_NS (10000 * MS) /* in all: a successor waits for the queues */
+#define DRAIN_STEP_NS (100 * MS)   /* between looks */
 #define AGAIN_NS      (100 * MS)   /* asks for a queue again */
 #define LONG_NS       (10000 * MS) /* for which it has waited when it warns */
 
@@ -396,7 +398,9 @@ static void drain(void)
 {
 	struct sy_stack_usage use;
 	struct signals signals = {0};
-	uint64_t now = sy_clock_ns(), end = now + DRAIN_NS, most = now + DRAIN_MOST_NS, taken;
+	struct sy_patience idle = sy_patience_begin(DRAIN_NS, DRAIN_STEP_NS);
+	struct sy_patience all = sy_patience_begin(DRAIN_MOST_NS, DRAIN_STEP_NS);
+	uint64_t taken;
 
 	if (!runner.stack || !runner_lock())
 		return;
@@ -414,12 +418,12 @@ static void drain(void)
 		taken = use.orphans_taken;
 		runner_turn();
 		sy_stack_usage(runner.stack, &use);
-		now = sy_clock_ns();
 		if (use.orphans_taken != taken)
-			end = now + DRAIN_NS < most ? now + DRAIN_NS : most;
-		if (use.connections <= use.time_wait || now >= end)
+			idle = sy_patience_begin(DRAIN_NS, DRAIN_STEP_NS);
+		if (use.connections <= use.time_wait || !sy_patience_left(&idle) ||
+		    !sy_patience_left(&all))
 			break;
-		runner_sleep(-1, 0, end, &signals);
+		runner_sleep(-1, 0, sy_clock_ns() + DRAIN_STEP_NS, &signals);
 	} while (true);
 	signals_release(&signals);
 	runner.stack = NULL;

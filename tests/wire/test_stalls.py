@@ -12,6 +12,7 @@ from tests.lab.hooks import hook, hook_list, stack_name
 from tests.lab.run import start_run
 from tests.lab.servers import wait_listening
 from tests.lab.stall import stalling
+from tests.lab.wait import DEADLINE_S
 from tests.wire.conftest import check_accounting
 from tests.wire.conversations import Conversations
 from tests.wire.stage import Stage
@@ -66,3 +67,34 @@ def test_health_is_judged_by_what_ran(stage):
         for _ in range(10):
             answer = stage.steelyard.cli("health", "--timeout", "60s", "-o", "json", check=False)
             assert (answer.returncode, json.loads(answer.stdout)["level"]) == (0, "ok"), answer
+
+
+LARGE = 16 << 20
+SENDS_AND_ENDS = f"""\
+import socket
+listener = socket.create_server(("0.0.0.0", 8006))
+print("listens", flush=True)
+one, _ = listener.accept()
+one.sendall(bytes({LARGE}))
+"""
+READS_SLOWLY = """\
+import socket, sys, time
+one = socket.create_connection((sys.argv[1], 8006))
+size = 0
+while data := one.recv(1 << 16):
+    size += len(data)
+    time.sleep(0.005)
+print("read", size, flush=True)
+"""
+
+
+def test_what_a_program_sent_before_its_end_arrives():
+    """The stack waits a second for a peer that reads nothing: of the program's own time."""
+    with Lab(arms=1, servers=0) as lab:
+        server = start_run(lab, "sender", [sys.executable, "-c", SENDS_AND_ENDS])
+        server.wait_for("listens")
+        argv = [sys.executable, "-c", READS_SLOWLY, lab["forwarder"].v4]
+        reader = lab.start("client", "reader", argv)
+        with stalling(run_s=0.3):
+            assert reader.wait(DEADLINE_S) == 0, reader.output()
+        assert f"read {LARGE}" in reader.output()
