@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"steelyard/internal/model"
+	"steelyard/internal/stall"
 	"steelyard/internal/store"
 )
 
@@ -39,6 +40,8 @@ type Options struct {
 	Limit  int // simultaneous checks
 	// Observe is called for every finished check.
 	Observe func(Observation)
+	// Stalls reports when this process did not run; nil: stall.Process().
+	Stalls *stall.Watch
 }
 
 // Observation describes one check.
@@ -94,9 +97,12 @@ func (t *target) wait(delay time.Duration) {
 // New returns a checker that has no targets yet; Close ends it.
 func New(options Options) *Checker {
 	ctx, cancel := context.WithCancel(context.Background())
+	if options.Stalls == nil {
+		options.Stalls = stall.Process()
+	}
 	c := &Checker{
 		options: options, slots: make(chan struct{}, options.Limit), ctx: ctx, cancel: cancel,
-		targets: map[model.ServerRef]*target{}, stalls: stalls{read: readSteal},
+		targets: map[model.ServerRef]*target{}, stalls: stalls{process: options.Stalls, read: readSteal},
 	}
 	c.running.Go(func() { c.stalls.run(ctx) })
 	return c

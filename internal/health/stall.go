@@ -27,7 +27,7 @@ const (
 
 // stalls measures for how long this host did not run.
 type stalls struct {
-	process stall.Watch
+	process *stall.Watch
 	read    func() []time.Duration // stolen time of each processor since the boot; tests replace it
 
 	mu     sync.Mutex
@@ -40,11 +40,8 @@ type steal struct {
 	cpu []time.Duration
 }
 
-// run measures until ctx ends.
+// run reads stolen time until ctx ends.
 func (s *stalls) run(ctx context.Context) {
-	var process sync.WaitGroup
-	defer process.Wait()
-	process.Go(func() { s.process.Run(ctx) })
 	ticker := time.NewTicker(stealEvery)
 	defer ticker.Stop()
 	for {

@@ -19,13 +19,14 @@ import (
 	"time"
 
 	"steelyard/internal/model"
+	"steelyard/internal/stall"
 	"steelyard/internal/store"
 )
 
 func TestStallsAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stolen := []time.Duration{0, 0}
-		s := stalls{read: func() []time.Duration { return append([]time.Duration(nil), stolen...) }}
+		s := stalls{process: new(stall.Watch), read: func() []time.Duration { return append([]time.Duration(nil), stolen...) }}
 		expect := func(when string, since time.Time, want time.Duration) {
 			t.Helper()
 			if got := s.since(since); got != want {
@@ -63,13 +64,13 @@ func TestStallsDecideNothing(t *testing.T) {
 		hasty := policy
 		hasty.Fall = 1
 		var checks, downs atomic.Int32
-		var c *Checker
-		c = New(Options{Limit: 1,
+		process := new(stall.Watch)
+		c := New(Options{Limit: 1, Stalls: process,
 			Probe: func(ctx context.Context, _ model.Health, _ Server) error {
 				checks.Add(1)
 				from := time.Now()
 				<-ctx.Done()
-				c.stalls.process.Note(from, from.Add(hasty.Timeout/2))
+				process.Note(from, from.Add(hasty.Timeout/2))
 				return errors.New("no answer")
 			},
 			Report:  func(_ model.ServerRef, _ uint64, state State) { downs.Add(1) },
@@ -93,6 +94,20 @@ func TestStallsDecideNothing(t *testing.T) {
 	})
 }
 
+// One watch measures for the whole process: a stall that it has found counts for checks.
+func TestTheWatchOfTheProcess(t *testing.T) {
+	c := New(Options{})
+	defer c.Close()
+	if c.stalls.process != stall.Process() {
+		t.Error("the checker has a watch of its own")
+	}
+	from := time.Unix(0, 0) // before the time of any other test, and of synctest
+	stall.Process().Note(from, from.Add(time.Hour))
+	if got := c.stalls.since(from); got != time.Hour {
+		t.Errorf("%s", got)
+	}
+}
+
 // TestMain runs the process that TestAStoppedAgent stops.
 func TestMain(m *testing.M) {
 	if server := os.Getenv("STEELYARD_TEST_CHECK"); server != "" {
@@ -106,6 +121,7 @@ const stoppedTimeout = 500 * time.Millisecond
 
 // checkOnce reports the first result of the checks of a server.
 func checkOnce(server netip.AddrPort) {
+	stall.Start()
 	results := make(chan Observation, 99)
 	c := New(Options{Limit: 1, Probe: NewProbe(Connect, nil), Report: func(_ model.ServerRef, _ uint64, state State) { fmt.Println("up:", state.Up) },
 		Observe: func(o Observation) { results <- o }})

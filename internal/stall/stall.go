@@ -164,6 +164,9 @@ func Start() {
 	})
 }
 
+// Process returns the watch of this process.
+func Process() *Watch { return &process }
+
 // Late returns for how long this process has been stalled since then.
 func Late(since time.Time) time.Duration { return process.Late(since) }
 
