@@ -234,13 +234,21 @@ static void address_now_claimed(struct sy_runtime *rt, const struct sy_addr *add
 		sy_log(SY_LOG_ERROR, "runtime", "%s", err.text);
 }
 
-unsigned sy_addresses_force(struct sy_runtime *rt)
+static bool is_among(const struct sy_addr *addr, const struct sy_addr *list, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (sy_addr_equal(addr, &list[i]))
+			return true;
+	return false;
+}
+
+unsigned sy_addresses_force(struct sy_runtime *rt, const struct sy_addr *some, unsigned count)
 {
 	struct probes *p = rt->probes;
 	unsigned n = 0;
 	for (unsigned i = 0; p && i < p->count;) {
 		struct sy_addr addr = p->list[i].addr;
-		if (!p->list[i].contested) {
+		if (!p->list[i].contested || (count > 0 && !is_among(&addr, some, count))) {
 			i++;
 			continue;
 		}

@@ -372,7 +372,7 @@ func (a *app) applyCommand() *cobra.Command {
 		Long: "With FILE (- is the standard input): checks it, replaces the agent's configuration file with it in one " +
 			"step, and waits until the forwarder has accepted it. Without FILE: the agent reads its file again. If the file has an error, or " +
 			"the forwarder refuses it, nothing changes. A VIP or local address that another host has is claimed only when that host " +
-			"no longer answers for it, or with --force.\n\n" +
+			"no longer answers for it, or with --force: through a controller those of FILE, for admins, and for operators those within their project's prefixes.\n\n" +
 			"At a controller, the first file of a forwarder that joined with services of its own is refused if it would end one of them: " +
 			"add them to FILE, or confirm with --prune.",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -406,7 +406,7 @@ func (a *app) applyCommand() *cobra.Command {
 		},
 	}
 	command.Flags().BoolVar(&prune, "prune", false, "at a controller: also end what a forwarder served before it joined, and FILE does not have")
-	command.Flags().BoolVar(&force, "force", false, "claim addresses at once that other hosts have")
+	command.Flags().BoolVar(&force, "force", false, "claim addresses at once that other hosts have (through a controller: those of FILE, at one forwarder)")
 	return command
 }
 

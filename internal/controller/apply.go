@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -408,15 +409,16 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	if len(request.GetYaml()) == 0 {
 		return nil, invalid(fmt.Errorf("a controller has no file to read again: name one"))
 	}
-	if request.GetForce() {
-		return nil, invalid(fmt.Errorf("a controller cannot claim addresses that other hosts have: run `steelyard apply --force` on the forwarder's host"))
-	}
 	var last *plan
+	var forced []netip.Addr
 	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
 		w := s.newWorkOf(who, project)
 		w.prune = request.GetPrune()
 		p, err := s.prepare(ctx, w, forwarder, project, request.GetFile(), request.GetYaml())
 		last = p
+		if err == nil && request.GetForce() {
+			forced, err = p.forcible(who)
+		}
 		if err != nil || p.same() {
 			return nil, err
 		}
@@ -430,7 +432,14 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	if revision == 0 {
 		revision = last.desired.Revision
 	}
-	return s.fate(ctx, last, revision, warnings)
+	response, err := s.fate(ctx, last, revision, warnings)
+	if err == nil && request.GetForce() {
+		err = s.force(ctx, who, last, forced, response)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return response, nil
 }
 
 // fate waits until it is known what became of a change.

@@ -79,6 +79,9 @@ func (s *Server) applyAll(ctx context.Context, who caller, forwarders []string, 
 	if len(request.GetYaml()) == 0 {
 		return nil, invalid(errors.New("a controller has no file to read again: name one"))
 	}
+	if request.GetForce() { // they would claim one address against each other
+		return nil, invalid(errors.New("--force claims addresses at one forwarder: name that alone by --forwarder"))
+	}
 	w := s.newWorkOf(who, project)
 	w.prune = request.GetPrune()
 	for some := range slices.Chunk(forwarders, maxTogether) {

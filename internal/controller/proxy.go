@@ -95,6 +95,9 @@ func (s *Server) forward(own http.Handler) http.Handler {
 			if !who.admin() && !onlyReads(method) && method != "DiffConfig" && method != "SetDrain" {
 				return denied("%s may not call %s", who, method)
 			}
+			if method == "ClaimAddresses" && !who.relayed { // which no record would say
+				return denied("at a controller, addresses are claimed from other hosts by ApplyConfig with force")
+			}
 			forwarder, project, err := s.target(r.Context(), r.Header)
 			if err != nil {
 				return err

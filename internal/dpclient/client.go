@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 
@@ -188,9 +189,13 @@ func (c *Client) Status(ctx context.Context) (*pb.Status, error) {
 	return response.GetStatus(), err
 }
 
-// Claim has the forwarder claim the addresses that other hosts have. It returns how many.
-func (c *Client) Claim(ctx context.Context) (uint32, error) {
-	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_Claim{Claim: &pb.ClaimRequest{}}})
+// Claim has the forwarder claim the addresses that other hosts have: of some, or, with none given, of all. It returns how many.
+func (c *Client) Claim(ctx context.Context, some ...netip.Addr) (uint32, error) {
+	request := &pb.ClaimRequest{}
+	for _, address := range some {
+		request.Addresses = append(request.Addresses, address.AsSlice())
+	}
+	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_Claim{Claim: request}})
 	return response.GetClaim().GetClaimed(), err
 }
 

@@ -175,9 +175,17 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 int control_claim(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                   struct sy_error *err)
 {
+	const Steelyard__Forwarder__V1__ClaimRequest *ask = q->claim;
 	Steelyard__Forwarder__V1__ClaimResult *result;
+	struct sy_addr *some;
+	TAKE_LIST(a, some, ask->n_addresses);
+	for (size_t i = 0; i < ask->n_addresses; i++) {
+		int rc = read_addr(&ask->addresses[i], "address", &some[i], err);
+		if (rc < 0)
+			return rc;
+	}
 	TAKE(a, result, steelyard__forwarder__v1__claim_result__init);
-	result->claimed = sy_addresses_force(b->rt);
+	result->claimed = sy_addresses_force(b->rt, some, (unsigned)ask->n_addresses);
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_CLAIM;
 	out->claim = result;
 	return 0;

@@ -487,8 +487,8 @@ int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy
  * fn(ctx) once when that is over, some 0.3 s later. An address that another host has stays
  * unclaimed, and is a sy_runtime_problem(). */
 bool sy_addresses_wait(struct sy_runtime *rt, void (*fn)(void *ctx), void *ctx);
-/* Claims all addresses that other hosts have. Returns how many. */
-unsigned sy_addresses_force(struct sy_runtime *rt);
+/* Claims the addresses that other hosts have, of some or (count 0) of all. Returns how many. */
+unsigned sy_addresses_force(struct sy_runtime *rt, const struct sy_addr *some, unsigned count);
 void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr);
 /* False: with `inherit`, before sy_runtime_claim(). */
 bool sy_runtime_is_claimed(const struct sy_runtime *rt);

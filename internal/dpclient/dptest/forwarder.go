@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -333,6 +334,35 @@ func refuse(code pb.Code, format string, args ...any) *pb.Response {
 	return &pb.Response{Error: &pb.Error{Code: code, Text: fmt.Sprintf(format, args...)}}
 }
 
+// claim ends warnings of Status.Contested, which begin with the address.
+func (s *session) claim(request *pb.ClaimRequest) *pb.Response {
+	before := len(s.Status.Contested)
+	s.Status.Contested = slices.DeleteFunc(s.Status.Contested, func(text string) bool {
+		return len(request.GetAddresses()) == 0 || slices.ContainsFunc(request.GetAddresses(), func(bytes []byte) bool {
+			address, _ := netip.AddrFromSlice(bytes)
+			return strings.HasPrefix(text, address.String()+" ")
+		})
+	})
+	return &pb.Response{Body: &pb.Response_Claim{Claim: &pb.ClaimResult{Claimed: uint32(before - len(s.Status.Contested))}}}
+}
+
+// Contest has another host have addresses.
+func (f *Forwarder) Contest(addresses ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Status.Contested = nil
+	for _, address := range addresses {
+		f.Status.Contested = append(f.Status.Contested, address+" is in use by another host")
+	}
+}
+
+// Contested returns the warnings of addresses that other hosts have.
+func (f *Forwarder) Contested() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.Status.Contested)
+}
+
 func (s *session) answer(request *pb.Request) *pb.Response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -346,6 +376,8 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 		return &pb.Response{Body: &pb.Response_Status{Status: status}}
 	case *pb.Request_Apply:
 		return s.apply(body.Apply)
+	case *pb.Request_Claim:
+		return s.claim(body.Claim)
 	case *pb.Request_GetConfig:
 		return s.getConfig(body.GetConfig)
 	case *pb.Request_ListServices:
