@@ -226,6 +226,7 @@ static int open_and_run(struct process *l)
 	o->runtime.round = sy_balance_round;
 	o->runtime.poll = sy_balance_poll;
 	o->runtime.is_idle = sy_balance_is_idle;
+	o->runtime.refused = sy_balance_refused;
 	o->runtime.app = l->balance;
 	o->runtime.path_half = sy_balance_path_half(l->balance);
 	l->upgrade.balance = l->balance;

@@ -59,8 +59,11 @@ static void packet_enter(struct sy_worker *w, const struct shaping *s, struct rt
 	const uint32_t service = sy_packet_service(m);
 	const unsigned branch = service < s->branches ? SY_READ(s->branch[service]) : 0;
 	enum sy_drop reason = sy_shape_put(s->tree, m, branch, w->now_ns);
-	if (SY_UNLIKELY(reason != SY_DROP_NONE))
-		sy_packet_drop(w, m, reason);
+	if (SY_LIKELY(reason == SY_DROP_NONE))
+		return;
+	if (service != 0 && w->rt->options.refused)
+		w->rt->options.refused(w, service, reason);
+	sy_packet_drop(w, m, reason);
 }
 
 void shaping_enter(struct sy_worker *w, struct port *port, unsigned owner, struct sy_gather *g)

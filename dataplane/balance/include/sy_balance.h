@@ -108,6 +108,8 @@ void sy_balance_round(struct sy_worker *w);
 /* For sy_runtime_options.poll and is_idle: packets that limits have given to the event device. */
 bool sy_balance_poll(struct sy_worker *w);
 bool sy_balance_is_idle(const struct sy_worker *w);
+/* For sy_runtime_options.refused: counts the packet under its service. */
+void sy_balance_refused(struct sy_worker *w, uint32_t service, enum sy_drop reason);
 
 /*
  * Handles one control request (a serialized steelyard.forwarder.v1.Request) as the socket would.

@@ -15,6 +15,7 @@
 
 #include "client_address.h"
 #include "forward.h"
+#include "service_drop.h"
 
 /* The packet that carries the client's address: packet i of a burst, and its session. */
 struct address_packet {
@@ -116,7 +117,7 @@ static bool client_address_send_ahead(struct sy_worker *w, const struct address_
 
 	if (!copy) {
 		rte_pktmbuf_free(own);
-		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
+		session_packet_drop(w, burst, i, t->s, SY_DROP_NO_BUFFER);
 		return false;
 	}
 	memcpy(copy, sy_frame(m), v.frame_len);
@@ -129,6 +130,7 @@ static bool client_address_send_ahead(struct sy_worker *w, const struct address_
 			sy_transmit_path(w, burst->mbuf[i], burst->path[i], NULL, burst->flow[i]);
 	} else {
 		SY_COUNT(w->counters.drop[SY_DROP_NO_CLIENT_ADDRESS], 1);
+		server_count_drop(w, t->s->server, SY_DROP_NO_CLIENT_ADDRESS);
 		rte_pktmbuf_free(own);
 	}
 	burst->mbuf[i] = m;
@@ -165,7 +167,7 @@ bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned
 	if (!session_is_by_proxy(t.cold)) {
 		sy_tcp_blank_toa(frame, v);
 	} else if (is_inside_header(v, sy_packet_tcp(frame, v), at)) {
-		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+		session_packet_drop(w, burst, i, s, SY_DROP_BAD_TCP_STATE);
 		return false;
 	}
 	/* Option and header need a segment that is not a fragment. */

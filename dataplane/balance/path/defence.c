@@ -300,6 +300,16 @@ static enum defence_result defence_meet_fragment(struct sy_worker *w, struct sy_
 	return DEFENCE_GONE;
 }
 
+/* Drops the data that came with a cookie. */
+static void opening_drop(struct sy_worker *w, const struct service *service,
+                         struct join_opening *opening)
+{
+	if (!opening->data)
+		return;
+	service_count_drop(w, service ? service->id : SERVICE_NONE, SY_DROP_OPENING);
+	sy_packet_drop(w, opening->data, SY_DROP_OPENING);
+}
+
 enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                  struct join_opening *opening)
 {
@@ -348,18 +358,16 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	opening_fill(opening, v, tcp, &o);
 	if (opening_turn(w, burst, i, opening))
 		return DEFENCE_OPENS;
-	sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
-	if (opening->data)
-		sy_packet_drop(w, opening->data, SY_DROP_OPENING);
+	service_packet_drop(w, burst, i, service, SY_DROP_NO_BUFFER);
+	opening_drop(w, service, opening);
 	return DEFENCE_GONE;
 }
 
 void defence_refuse(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                    struct join_opening *opening)
+                    const struct service *service, struct join_opening *opening)
 {
 	const struct sy_tuple *t = &burst->view[i].tuple;
 	const struct sy_tuple back = {t->dst, t->src, t->dport, t->sport, t->proto};
 	reset_refused(w, burst->mbuf[i], &back, opening->begin.cookie + 1);
-	if (opening->data)
-		sy_packet_drop(w, opening->data, SY_DROP_OPENING);
+	opening_drop(w, service, opening);
 }

@@ -57,6 +57,6 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 /* No session could be created for a client that has returned a cookie: resets it, within the limit
  * of resets, and frees its data. */
 void defence_refuse(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                    struct join_opening *opening);
+                    const struct service *service, struct join_opening *opening);
 
 #endif

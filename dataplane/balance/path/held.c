@@ -11,6 +11,8 @@
 
 #include <stdlib.h>
 
+#include "service_drop.h"
+
 #define HELD_MAX     512
 #define HELD_SESSION 4
 #define HELD_BUCKETS 512
@@ -19,6 +21,7 @@
 struct entry {
 	struct rte_mbuf *m;
 	uint32_t record;
+	uint32_t service; /* id, or SERVICE_NONE */
 	uint8_t slot;
 	uint16_t next;         /* of its bucket, of what is due, or of the free entries */
 	uint16_t older, newer; /* of all that wait */
@@ -88,10 +91,16 @@ static uint16_t entry_take(struct held *h, uint16_t *from)
 	return n;
 }
 
+static void held_packet_drop(struct sy_worker *w, struct rte_mbuf *m, uint32_t service)
+{
+	service_count_drop(w, service, SY_DROP_OPENING);
+	sy_packet_drop(w, m, SY_DROP_OPENING);
+}
+
 static void entry_drop(struct sy_worker *w, struct held *h, uint16_t *from)
 {
 	uint16_t n = entry_take(h, from);
-	sy_packet_drop(w, h->at[n].m, SY_DROP_OPENING);
+	held_packet_drop(w, h->at[n].m, h->at[n].service);
 	entry_free(h, n);
 }
 
@@ -124,7 +133,8 @@ static void due_add(struct held *h, uint16_t n)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-void held_keep(struct sy_worker *w, uint8_t slot, uint32_t record, struct rte_mbuf *m)
+void held_keep(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t service,
+               struct rte_mbuf *m)
 {
 	struct held *h = held_of(w);
 	unsigned count = 0;
@@ -137,13 +147,13 @@ void held_keep(struct sy_worker *w, uint8_t slot, uint32_t record, struct rte_mb
 		entry_drop(w, h, first);
 	uint16_t n = entry_new(w, h);
 	if (n == NONE) {
-		sy_packet_drop(w, m, SY_DROP_OPENING);
+		held_packet_drop(w, m, service);
 		return;
 	}
 	uint16_t *last = bucket_of(h, slot, record);
 	while (*last != NONE)
 		last = &h->at[*last].next;
-	h->at[n] = (struct entry){m, record, slot, NONE, h->newest, NONE};
+	h->at[n] = (struct entry){m, record, service, slot, NONE, h->newest, NONE};
 	*(h->newest == NONE ? &h->oldest : &h->at[h->newest].newer) = n;
 	h->newest = *last = n;
 }
@@ -161,7 +171,7 @@ void held_round(struct sy_worker *w)
 	}
 }
 
-void held_again(struct sy_worker *w, struct rte_mbuf *m)
+void held_again(struct sy_worker *w, uint32_t service, struct rte_mbuf *m)
 {
 	struct held *h = held_of(w);
 
@@ -169,7 +179,7 @@ void held_again(struct sy_worker *w, struct rte_mbuf *m)
 		return;
 	uint16_t n = entry_new(w, h);
 	if (n == NONE) {
-		sy_packet_drop(w, m, SY_DROP_OPENING);
+		held_packet_drop(w, m, service);
 		return;
 	}
 	h->at[n].m = m;

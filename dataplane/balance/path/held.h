@@ -11,10 +11,11 @@
 struct held *held_create(void);
 /* Frees the packets too. */
 void held_destroy(struct held *h);
-/* Keeps a packet of this session. */
-void held_keep(struct sy_worker *w, uint8_t slot, uint32_t record, struct rte_mbuf *m);
+/* Keeps a packet of this session. service: under which it counts if it is dropped. */
+void held_keep(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t service,
+               struct rte_mbuf *m);
 /* Gives a packet to the pipeline, after those that were released. */
-void held_again(struct sy_worker *w, struct rte_mbuf *m);
+void held_again(struct sy_worker *w, uint32_t service, struct rte_mbuf *m);
 /* The session is open: its packets go to the pipeline, in their order. */
 void held_release(struct sy_worker *w, uint8_t slot, uint32_t record);
 /* The session will not open: drops its packets. */

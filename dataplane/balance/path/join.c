@@ -28,7 +28,7 @@ void join_open(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint32_t
 	s->state = SESSION_OPENING;
 	s->flags |= SESSION_SHIFTED;
 	if (opening->data)
-		held_keep(w, burst->slot[i], record, opening->data);
+		held_keep(w, burst->slot[i], record, b->endpoint[s->server].service, opening->data);
 }
 
 void join_end(struct session_table *t, uint32_t record, const struct endpoint *e)
@@ -93,6 +93,7 @@ static bool is_sound(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                           struct session *s)
 {
+	const struct sy_balance *b = w->app;
 	const struct join_begin *begin = join_begin_of(s);
 	const struct sy_view *v = &burst->view[i];
 	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
@@ -120,7 +121,8 @@ static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	if (!is_sound(w, burst, i))
 		return false;
 	burst->next[i] = SY_NEXT_GONE;
-	held_keep(w, burst->slot[i], burst->session[i], burst->mbuf[i]);
+	held_keep(w, burst->slot[i], burst->session[i], b->endpoint[s->server].service,
+	          burst->mbuf[i]);
 	return false;
 }
 
@@ -151,12 +153,12 @@ static void ack_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	};
 	struct rte_mbuf *m = burst->mbuf[i];
 	if (!join_write(m, &t, &ack)) {
-		sy_burst_drop(w, burst, i, SY_DROP_OPENING);
+		session_packet_drop(w, burst, i, s, SY_DROP_OPENING);
 		return;
 	}
 	burst->next[i] = SY_NEXT_GONE;
 	own_packet_mark(b, m);
-	held_again(w, m);
+	held_again(w, b->endpoint[s->server].service, m);
 }
 
 /* The server has refused timestamps, which the client was promised: its packets would confuse the

@@ -15,6 +15,7 @@
 #include "fragment.h"
 #include "police.h"
 #include "queued.h"
+#include "service_drop.h"
 
 #define PIECES 64 /* the most fragments of one packet */
 
@@ -118,7 +119,7 @@ void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 	enum sy_drop reason = police_now(w, burst, i); /* pieces do not go through the device */
 	if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
 		police_undo(w, i);
-		sy_burst_drop(w, burst, i, reason);
+		session_packet_drop(w, burst, i, s, reason);
 		return;
 	}
 	if (first) {

@@ -381,3 +381,8 @@ void police_begun(struct sy_worker *w, unsigned i)
 		p->took &= ~(uint32_t)(sessions << p->chain->drops);
 	}
 }
+
+void sy_balance_refused(struct sy_worker *w, uint32_t service, enum sy_drop reason)
+{
+	service_count_drop(w, service - 1, reason); /* as police_mark() has written it */
+}

@@ -10,8 +10,17 @@
 
 #include "event_stage.h"
 #include "police.h"
+#include "service_drop.h"
 
 #define POLL_BURSTS 8 /* that a turn takes from the device at most */
+
+/* Drops a packet that was for the device. */
+static void queued_drop(struct sy_worker *w, const struct event_stage *s, struct rte_mbuf *m,
+                        enum sy_drop reason)
+{
+	server_count_drop(w, queued_of(s, m)->server, reason);
+	sy_packet_drop(w, m, reason);
+}
 
 /* ---- into the device ------------------------------------------------------------------------- */
 
@@ -24,8 +33,10 @@ static bool packet_offer(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		sy_transmit_prepare(w, burst, i);
 	if (burst->next[i] == SY_NEXT_TRANSMIT) { /* it waits for its neighbour */
 		enum sy_drop reason = police_now(w, burst, i);
-		if (reason != SY_DROP_NONE)
+		if (reason != SY_DROP_NONE) {
+			server_count_drop(w, queued_of(s, burst->mbuf[i])->server, reason);
 			sy_burst_drop(w, burst, i, reason);
+		}
 		return false;
 	}
 	if (burst->next[i] != SY_NEXT_READY)
@@ -55,7 +66,7 @@ void queued_send(struct sy_worker *w, struct sy_burst *burst, unsigned end)
 		return;
 	unsigned sent = sy_event_send(sy_event_port(s->event, w->id), e, count);
 	for (unsigned i = sent; i < count; i++)
-		sy_packet_drop(w, (struct rte_mbuf *)(uintptr_t)e[i].u64, SY_DROP_EVENT_FULL);
+		queued_drop(w, s, (struct rte_mbuf *)(uintptr_t)e[i].u64, SY_DROP_EVENT_FULL);
 	sy_workers_wake(w);
 }
 
@@ -74,7 +85,7 @@ static bool packet_meet(struct sy_worker *w, const struct event_stage *s, const 
 	        w, m, queued_of(s, m), s->model == SY_EVENT_ATOMIC ? e->flow_id : POLICE_NO_FLOW);
 	if (SY_LIKELY(reason == SY_DROP_NONE))
 		return true;
-	sy_packet_drop(w, m, reason);
+	queued_drop(w, s, m, reason);
 	return false;
 }
 
@@ -89,13 +100,13 @@ static SY_PREFETCH_INLINE void packets_prefetch(const struct event_stage *s,
 }
 
 /* The events of an ordered queue: those that pass leave by its exit. */
-static void ordered_finish(struct sy_worker *w, struct sy_event_port *p, const struct rte_event *e,
-                           unsigned n)
+static void ordered_finish(struct sy_worker *w, const struct event_stage *s,
+                           struct sy_event_port *p, const struct rte_event *e, unsigned n)
 {
 	for (unsigned i = sy_event_finish(p, e, n); i < n; i++)
 		if (e[i].op == RTE_EVENT_OP_FORWARD)
-			sy_packet_drop(w, (struct rte_mbuf *)(uintptr_t)e[i].u64,
-			               SY_DROP_EVENT_FULL);
+			queued_drop(w, s, (struct rte_mbuf *)(uintptr_t)e[i].u64,
+			            SY_DROP_EVENT_FULL);
 }
 
 /* A burst of events. The flows that it came from stay with this worker until the next one, so its
@@ -118,7 +129,7 @@ static unsigned events_take(struct sy_worker *w, const struct event_stage *s,
 			sy_transmit_ready(w, (struct rte_mbuf *)(uintptr_t)e[i].u64);
 	}
 	if (ordered && n > 0)
-		ordered_finish(w, p, e, n);
+		ordered_finish(w, s, p, e, n);
 	else if (n > 0)
 		sy_transmit_now(w);
 	return n;

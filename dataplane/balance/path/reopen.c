@@ -16,6 +16,7 @@
 #include "end.h"
 #include "own_packet.h"
 #include "reset.h"
+#include "service_drop.h"
 
 /* A connection that may be open: only its client can tell. */
 static bool state_may_be_open(uint8_t state)
@@ -80,7 +81,7 @@ bool reopen_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	if (own_packet_is_marked(b, burst->mbuf[i])) /* of a session that is being opened */
 		return true;
 	if (reason != SY_DROP_NONE) {
-		sy_burst_drop(w, burst, i, reason);
+		session_packet_drop(w, burst, i, s, reason);
 		return false;
 	}
 	const uint32_t seq = ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq);
@@ -94,13 +95,13 @@ bool reopen_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 		return true;
 	case REOPEN_PROBE:
 		reopen_probe(w, s);
-		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+		session_packet_drop(w, burst, i, s, SY_DROP_BAD_TCP_STATE);
 		return false;
 	case REOPEN_WAIT:
 		break;
 	}
 	if (service)
 		SY_COUNT(balance_worker_of(w)->counts[service->id].refused[REFUSED_SERVER], 1);
-	sy_burst_drop(w, burst, i, SY_DROP_NO_SERVER);
+	session_packet_drop(w, burst, i, s, SY_DROP_NO_SERVER);
 	return false;
 }

@@ -14,6 +14,13 @@ static inline void service_count_drop(struct sy_worker *w, uint32_t service, enu
 		SY_COUNT(balance_worker_of(w)->drops[service].packets[reason], 1);
 }
 
+/* Counts a packet to or from a server that is dropped elsewhere. */
+static inline void server_count_drop(struct sy_worker *w, uint32_t server, enum sy_drop reason)
+{
+	const struct sy_balance *b = w->app;
+	service_count_drop(w, SY_READ(b->endpoint[server].service), reason);
+}
+
 /* Drops a client's packet to a service. */
 static inline void service_packet_drop(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                        const struct service *service, enum sy_drop reason)
@@ -26,8 +33,7 @@ static inline void service_packet_drop(struct sy_worker *w, struct sy_burst *bur
 static inline void session_packet_drop(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                        const struct session *s, enum sy_drop reason)
 {
-	const struct sy_balance *b = w->app;
-	service_count_drop(w, b->endpoint[s->server].service, reason);
+	server_count_drop(w, s->server, reason);
 	sy_burst_drop(w, burst, i, reason);
 }
 

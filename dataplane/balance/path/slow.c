@@ -231,7 +231,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		                                   how == DEFENCE_OPENS ? &opening : NULL, &reason);
 		if (burst->session[i] == SESSION_NONE) {
 			if (how == DEFENCE_OPENS)
-				defence_refuse(w, burst, i, &opening);
+				defence_refuse(w, burst, i, service, &opening);
 			if (how == DEFENCE_WRONG && reason == SY_DROP_NO_SESSION)
 				reason = SY_DROP_BAD_COOKIE;
 			else if (had_session &&

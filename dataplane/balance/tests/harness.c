@@ -97,6 +97,7 @@ int harness_open(struct harness *r, const struct harness_options *given, struct 
 	        .round = sy_balance_round,
 	        .poll = sy_balance_poll,
 	        .is_idle = sy_balance_is_idle,
+	        .refused = sy_balance_refused,
 	        .neigh = given->neigh,
 	        .neighs = given->neighs,
 	        .route = given->route,

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "service_dropped.h"
 #include "talk.h"
 
 /* Sends a hand-made client segment: its payload and its options (a multiple of 4). */
@@ -362,6 +363,7 @@ static void test_full_headers(void **state)
 	assert_int_equal(k.count, 1);
 	check_left(&k, 0, FIRST, SERVER + 1, 0);
 	assert_int_equal(harness_drops(&k.f->harness, SY_DROP_NO_CLIENT_ADDRESS), 1);
+	assert_int_equal(services_dropped(k.f, SY_DROP_NO_CLIENT_ADDRESS), 1);
 	check_state(&k, SESSION_ESTABLISHED, SESSION_ADDRESS_PENDING);
 	talk_end(&k);
 }
@@ -380,6 +382,8 @@ static void test_forged_headers(void **state)
 			send_made(&k, ACK, FIRST - back, forged, shift < 40 ? shift : 40, "", 0);
 			assert_int_equal(k.count, 0);
 			assert_int_equal(harness_drops(&k.f->harness, SY_DROP_BAD_TCP_STATE),
+			                 before + back);
+			assert_int_equal(services_dropped(k.f, SY_DROP_BAD_TCP_STATE),
 			                 before + back);
 		}
 		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);

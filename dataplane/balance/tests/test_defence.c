@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The SYN defence: a client and a server on both sides of the balancer, segment by segment. */
 #include "defence_fixture.h"
+#include "service_dropped.h"
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
@@ -68,6 +69,7 @@ static void test_held_has_a_limit(void **state)
 	for (unsigned n = 1; n < 5; n++)
 		check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 1 + 10 * n, S_NUMBER + 1, 10);
 	check_silent(&k);
+	assert_int_equal(services_dropped(f, SY_DROP_OPENING), 1);
 }
 
 static void test_wrong_cookies(void **state)

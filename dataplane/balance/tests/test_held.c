@@ -11,7 +11,8 @@
 
 #include "flows.h"
 
-#define SLOT 3
+#define SLOT  3
+#define OWNER 2 /* the service of all sessions */
 
 static struct sy_worker *worker_of(struct flows *f)
 {
@@ -101,7 +102,7 @@ static void test_against_a_list(void **state)
 		unsigned count;
 		if (how > 1) {
 			struct rte_mbuf *m = packet(f);
-			held_keep(w, SLOT, record, m);
+			held_keep(w, SLOT, record, OWNER, m);
 			count = queue_keep(&queue, record, m);
 		} else {
 			count = queue_take(&queue, record, expect);
@@ -116,6 +117,8 @@ static void test_against_a_list(void **state)
 			}
 		}
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_OPENING), dropped + count);
+		assert_int_equal(balance_worker_of(w)->drops[OWNER].packets[SY_DROP_OPENING],
+		                 dropped + count);
 	}
 }
 
@@ -132,13 +135,14 @@ static void test_no_room(void **state)
 	for (unsigned n = 0; n < HELD_MAX; n += 2) {
 		m[n] = packet(f);
 		m[n + 1] = packet(f);
-		held_keep(w, SLOT, n, m[n + 1]);
-		held_again(w, m[n]);
+		held_keep(w, SLOT, n, OWNER, m[n + 1]);
+		held_again(w, OWNER, m[n]);
 		held_release(w, SLOT, n);
 	}
-	held_keep(w, SLOT, 1, packet(f));
-	held_again(w, packet(f));
+	held_keep(w, SLOT, 1, OWNER, packet(f));
+	held_again(w, OWNER, packet(f));
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_OPENING), dropped + 2);
+	assert_int_equal(balance_worker_of(w)->drops[OWNER].packets[SY_DROP_OPENING], dropped + 2);
 	rte_pktmbuf_free_bulk(got, taken(f, got));
 	held_round(w);
 	assert_int_equal(taken(f, got), HELD_MAX);
@@ -152,7 +156,7 @@ static void test_cost(void **state)
 	struct flows *f = *state;
 	const struct held *h = held_of(worker_of(f));
 	for (unsigned n = 0; n < HELD_MAX; n++)
-		held_keep(worker_of(f), SLOT, n, packet(f));
+		held_keep(worker_of(f), SLOT, n, SERVICE_NONE, packet(f));
 	for (unsigned n = 0; n < HELD_BUCKETS; n++) {
 		unsigned length = 0;
 		for (uint16_t at = h->bucket[n]; at != NONE; at = h->at[at].next)

@@ -2,6 +2,7 @@
 /* Limits whose packets go through an event device, by the forwarder's pipeline: what each model of
  * its queue promises, and exact limits. */
 #include "queued_fixture.h"
+#include "service_dropped.h"
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
@@ -112,6 +113,7 @@ static void test_exact(void **state)
 		assert_int_equal(shown.passed, BURST_ALL);
 		assert_int_equal(shown.above, FLOWS * EACH - BURST_ALL);
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_LIMIT_EXCEEDED), shown.above);
+		assert_int_equal(service_dropped(f, 1, SY_DROP_LIMIT_EXCEEDED), shown.above);
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_EVENT_FULL), 0);
 		/* Another rate keeps what is left; the next second brings 40. */
 		limit_put_engine(f, 1, "a", BURST_ALL, ATOMIC);
@@ -149,6 +151,7 @@ static void test_refused_behind(void **state)
 	assert_int_equal(out.last[0], 29);
 	assert_int_equal(limit_show(f, "a").above, 30);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_LIMIT_EXCEEDED), 30);
+	assert_int_equal(service_dropped(f, 0, SY_DROP_LIMIT_EXCEEDED), 30);
 	assert_int_equal(buffers_free(f), before);
 }
 

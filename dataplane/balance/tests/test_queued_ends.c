@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include "queued_fixture.h"
+#include "service_dropped.h"
 
 /* ---- the device's ends ----------------------------------------------------------------------- */
 
@@ -101,6 +102,9 @@ static void test_full(void **state)
 		assert_true(device_fill(f, flow, MANY, &out) > 0);
 		const uint64_t lost = harness_drops(&f->harness, SY_DROP_EVENT_FULL);
 		assert_true(lost > 0);
+		assert_int_equal(service_dropped(f, 0, SY_DROP_EVENT_FULL) +
+		                         service_dropped(f, 2, SY_DROP_EVENT_FULL),
+		                 lost);
 		check_status(f, devices[d].device, lost, true);
 		harness_turn(&f->harness);
 		check_status(f, devices[d].device, lost, false);

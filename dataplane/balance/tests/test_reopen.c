@@ -13,6 +13,7 @@
 
 #include "flows.h"
 #include "reset.h"
+#include "service_dropped.h"
 
 #define UP    STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DOWN  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
@@ -203,6 +204,7 @@ static void begin(struct check *k)
 static void check_moves(struct check *k)
 {
 	const uint64_t refused = harness_drops(&k->f->harness, SY_DROP_NO_SERVER);
+	const uint64_t of_service = services_dropped(k->f, SY_DROP_NO_SERVER);
 	const struct session *s = session_of(k);
 	const uint16_t before = s ? s->seen : 0;
 	struct seen seen = send_segment(k, SY_TCP_SYN, NEW_ISN);
@@ -212,6 +214,8 @@ static void check_moves(struct check *k)
 		check_that(k, !s || s->seen == before, "the SYN renewed the session");
 		check_that(k, harness_drops(&k->f->harness, SY_DROP_NO_SERVER) == refused + 1,
 		           "not dropped as no-server");
+		check_that(k, services_dropped(k->f, SY_DROP_NO_SERVER) == of_service + 1,
+		           "not counted under its service");
 		return;
 	}
 	check_that(k, seen.forwarded == 1, "the SYN was not forwarded");
@@ -231,12 +235,15 @@ static void check_stays(struct check *k)
 static void check_probes(struct check *k)
 {
 	const uint64_t dropped = harness_drops(&k->f->harness, SY_DROP_BAD_TCP_STATE);
+	const uint64_t of_service = services_dropped(k->f, SY_DROP_BAD_TCP_STATE);
 	const uint8_t before = k->start->state;
 	struct seen seen = send_segment(k, SY_TCP_SYN, NEW_ISN);
 	check_that(k, seen.forwarded == 0, "the SYN was forwarded");
 	check_that(k, seen.probes == 1, "the client was not probed");
 	check_that(k, harness_drops(&k->f->harness, SY_DROP_BAD_TCP_STATE) == dropped + 1,
 	           "not dropped as bad-tcp-state");
+	check_that(k, services_dropped(k->f, SY_DROP_BAD_TCP_STATE) == of_service + 1,
+	           "not counted under its service");
 	check_that(k, session_is_on(k, k->old), "the session is gone");
 	if (before != SESSION_RESET_BY_SERVER) { /* of which only the server's answer is proof */
 		/* A blind attacker sent the SYN: the client's connection goes on. */

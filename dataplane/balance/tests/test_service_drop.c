@@ -1,46 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Drops count under their service, by reason, and with it they go. */
-#include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#include "flows.h"
+#include "service_dropped.h"
 
 #define TCP4 0 /* services of flows.h */
 #define UDP4 1
-
-/* Returns what ListServices has of a service and a reason. */
-static uint64_t dropped(struct flows *f, unsigned service, enum sy_drop reason)
-{
-	Steelyard__Forwarder__V1__ListServicesRequest list =
-	        STEELYARD__FORWARDER__V1__LIST_SERVICES_REQUEST__INIT;
-	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
-	uint64_t packets = 0;
-	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SERVICES;
-	q.list_services = &list;
-	pb_response *response = harness_request(&f->harness, &q);
-	assert_null(response->error);
-	for (size_t i = 0; i < response->list_services->n_services; i++) {
-		const Steelyard__Forwarder__V1__ServiceStats *s =
-		        response->list_services->services[i];
-		struct sy_addr vip;
-		sy_addr_from_bytes(s->service->key->vip.data, s->service->key->vip.len, &vip);
-		if (!sy_addr_equal(&vip, &f->service[service].vip) ||
-		    s->service->key->port != ntohs(f->service[service].vport))
-			continue;
-		for (size_t n = 0; n < s->n_drops; n++) {
-			assert_true(s->drops[n]->packets > 0);
-			if (!strcmp(s->drops[n]->name, sy_drop_name(reason)))
-				packets = s->drops[n]->packets;
-		}
-	}
-	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
-	return packets;
-}
 
 /* An ACK of no connection. */
 static void stray_send(struct flows *f, uint16_t port)
@@ -74,20 +37,20 @@ static void test_counts(void **state)
 {
 	struct flows *f = *state;
 	struct flow flow;
-	assert_int_equal(dropped(f, TCP4, SY_DROP_NO_SESSION), 0);
+	assert_int_equal(service_dropped(f, TCP4, SY_DROP_NO_SESSION), 0);
 	for (uint16_t n = 0; n < 3; n++)
 		stray_send(f, (uint16_t)(1000 + n));
-	assert_int_equal(dropped(f, TCP4, SY_DROP_NO_SESSION), 3);
-	assert_int_equal(dropped(f, TCP4, SY_DROP_NO_SERVER), 0);
-	assert_int_equal(dropped(f, UDP4, SY_DROP_NO_SESSION), 0);
+	assert_int_equal(service_dropped(f, TCP4, SY_DROP_NO_SESSION), 3);
+	assert_int_equal(service_dropped(f, TCP4, SY_DROP_NO_SERVER), 0);
+	assert_int_equal(service_dropped(f, UDP4, SY_DROP_NO_SESSION), 0);
 
 	/* Of a session, in both directions: the TTL ends here. */
 	flow_open(f, &flow, TCP4, 2000);
 	ttl_send(f, HARNESS_WAN, &flow.in[SESSION_CLIENT]);
-	assert_int_equal(dropped(f, TCP4, SY_DROP_TTL_EXPIRED), 1);
+	assert_int_equal(service_dropped(f, TCP4, SY_DROP_TTL_EXPIRED), 1);
 	ttl_send(f, HARNESS_LAN, &flow.in[SESSION_SERVER]);
-	assert_int_equal(dropped(f, TCP4, SY_DROP_TTL_EXPIRED), 2);
-	assert_int_equal(dropped(f, UDP4, SY_DROP_TTL_EXPIRED), 0);
+	assert_int_equal(service_dropped(f, TCP4, SY_DROP_TTL_EXPIRED), 2);
+	assert_int_equal(service_dropped(f, UDP4, SY_DROP_TTL_EXPIRED), 0);
 }
 
 int main(void)

@@ -12,6 +12,7 @@
 
 #include "flows.h"
 #include "limit.h"
+#include "service_dropped.h"
 #include "shaping_model.h"
 
 #define LAN   harness_port_name[HARNESS_LAN]
@@ -168,6 +169,7 @@ static void test_wait(void **state)
 		through += flows_through(f, HARNESS_WAN, &flow.in[SESSION_CLIENT], &out);
 	assert_int_equal(queue_of(f, 1, 1, 1).waiting, 5);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_SHAPING_FULL), 1);
+	assert_int_equal(service_dropped(f, 0, SY_DROP_SHAPING_FULL), 1);
 	assert_int_equal(queue_of(f, 1, 1, 1).sent, through);
 	/* A transaction that is refused changes nothing. */
 	shape(f, &c, FAST, LARGE);

@@ -139,6 +139,9 @@ struct sy_runtime_options {
 	/* When poll() has something to do at the latest, by CLOCK_MONOTONIC: a worker sleeps no
 	 * longer. NULL: not before a round. */
 	uint64_t (*wake_ns)(const struct sy_worker *w);
+	/* A shaped port's queue has refused a packet of a service (sy_packet_set_service), which
+	 * is dropped. NULL: nothing counts these. */
+	void (*refused)(struct sy_worker *w, uint32_t service, enum sy_drop reason);
 	void *app; /* → sy_worker.app of every worker */
 	/* A running forwarder still has the interfaces. Until sy_runtime_bind(), this process
 	 * neither locks nor changes the interfaces, the flow director or the claims. */

@@ -22,7 +22,7 @@ struct frame {
 #define QUEUES 3
 
 static struct ring_port port, wide[QUEUES];
-static uint32_t next_in[FLOWS], next_out[FLOWS], sent, received;
+static uint32_t next_in[FLOWS], next_out[FLOWS], sent, received, refused[SERVICES];
 
 /* The slot's owner sends; flows belong to services. */
 static void stage_route(struct sy_worker *w, struct sy_burst *b)
@@ -40,6 +40,13 @@ static void stage_route(struct sy_worker *w, struct sy_burst *b)
 		b->flow[i] = f->flow;
 		b->next[i] = SY_NEXT_TRANSMIT;
 	}
+}
+
+static void note_refused(struct sy_worker *w, uint32_t service, enum sy_drop reason)
+{
+	(void)w;
+	assert_int_equal(reason, SY_DROP_SHAPING_FULL);
+	__atomic_fetch_add(&refused[service], 1, __ATOMIC_RELAXED);
 }
 
 static const struct sy_stage pipeline[] = {
@@ -187,6 +194,14 @@ static void test_full(void **state)
 	assert_true(drops(rt, SY_DROP_SHAPING_FULL) > 300);
 	assert_int_equal(sy_shape_read(sy_port_shape_get(rt, 0), 1, 0).full,
 	                 drops(rt, SY_DROP_SHAPING_FULL));
+	assert_int_equal(refused[1], drops(rt, SY_DROP_SHAPING_FULL));
+	for (unsigned i = 0; i < 100; i++) /* of no service: they count for none */
+		inject(rt, 12);
+	while (received + rte_ring_count(port.tx) + waiting(rt) + drops(rt, SY_DROP_SHAPING_FULL) <
+	       sent)
+		runtime_turn(rt, deadline);
+	assert_true(refused[1] < drops(rt, SY_DROP_SHAPING_FULL));
+	assert_int_equal(refused[0] + refused[2] + refused[3], 0);
 	/* Packets were lost: from here on, another flow. */
 }
 
@@ -455,6 +470,7 @@ static int setup(void **state, const char *name, unsigned workers, unsigned queu
 	struct sy_error err;
 	memset(next_in, 0, sizeof(next_in));
 	memset(next_out, 0, sizeof(next_out));
+	memset(refused, 0, sizeof(refused));
 	sent = received = 0;
 	options_init(&o, workers);
 	if (queues == QUEUES && strcmp(name, "narrow") == 0)
@@ -466,6 +482,7 @@ static int setup(void **state, const char *name, unsigned workers, unsigned queu
 	options_reach(&o);
 	o.pipeline = pipeline;
 	o.poll = interrupt;
+	o.refused = note_refused;
 	struct sy_runtime *rt = runtime_open(&o);
 	*state = rt;
 	return strcmp(name, "narrow") == 0 ? 0 : sy_runtime_start(rt, &err);
