@@ -138,10 +138,14 @@ static bool create_is_refused(const struct sy_balance *b, const struct sy_burst 
 	uint8_t tos = v->v4 ? ip[1] : (uint8_t)(ip[0] << 4 | ip[1] >> 4);
 	const struct sy_tuple back = {v->tuple.dst, v->tuple.src, v->tuple.dport, v->tuple.sport,
 	                              v->tuple.proto};
-	const struct sy_tuple to = {
-	        s->local == LOCAL_NONE ? s->client : *session_local(b, s, e), e->addr,
-	        s->local == LOCAL_NONE ? s->client_port : s->local_port,
-	        endpoint_is_one_way(e) ? v->tuple.dport : session_port(e, cold), v->tuple.proto};
+	struct sy_tuple to = {s->local == LOCAL_NONE ? s->client : *session_local(b, s, e), e->addr,
+	                      s->local == LOCAL_NONE ? s->client_port : s->local_port,
+	                      endpoint_is_one_way(e) ? v->tuple.dport : session_port(e, cold),
+	                      v->tuple.proto};
+	if (e->mode == MODE_IPIP) { /* the kernel would route the tunnel's packet */
+		to.proto = v->v4 ? SY_PROTO_IPV4 : SY_PROTO_IPV6;
+		to.sport = to.dport = 0;
+	}
 	return sy_policy_refuses(b->rt, &to, tos) ||
 	       (!endpoint_is_one_way(e) && sy_policy_refuses(b->rt, &back, tos));
 }
