@@ -131,8 +131,14 @@ func TestPrefixesAreForNewAddresses(t *testing.T) {
 		t.Errorf("the same at another forwarder: %v", err)
 	}
 	setProject(l, &controllerpb.Project{Name: "b"})
-	if _, err := apply(t.Context(), b, "f2", "b", service("10.8.0.80", "81", "fnat", "10.1.0.31")); connect.CodeOf(err) != connect.CodePermissionDenied {
-		t.Errorf("an operator without prefixes: %v", err)
+	for option, text := range map[string]string{
+		"--vips":    service("10.8.0.80", "81", "fnat", "10.1.0.31"),
+		"--servers": strings.Replace(service("10.8.0.80", "80", "fnat", "10.1.0.31"), "servers: [", "servers: [ { address: 10.1.0.32 },", 1),
+	} {
+		_, err := apply(t.Context(), b, "f2", "b", text)
+		if connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(fmt.Sprint(err), "an admin changes that: `steelyard project set b "+option+" PREFIX") {
+			t.Errorf("an operator without prefixes, %s: %v", option, err)
+		}
 	}
 	bad := &controllerpb.Project{Name: "b", VipPrefixes: []string{"10.0.0.1/8"}}
 	if _, err := l.controllers[0].admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: bad})); connect.CodeOf(err) != connect.CodeInvalidArgument {
