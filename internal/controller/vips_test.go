@@ -4,6 +4,7 @@ package controller
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,6 @@ import (
 
 	"steelyard/internal/cluster"
 	controllerpb "steelyard/internal/gen/controllerpb"
-	forwarderpb "steelyard/internal/gen/forwarderpb"
 	pb "steelyard/internal/gen/nfvpb"
 	"steelyard/internal/nfv"
 	"steelyard/internal/placement"
@@ -168,12 +168,22 @@ func TestAVIPOfAnOlderVersion(t *testing.T) {
 
 // Orders to drain follow the request that has the port, and end with it alone.
 func TestDrainsOfRequestsThatShareAVIP(t *testing.T) {
+	for _, vip := range []string{"10.9.0.80", "fd00:9::80"} {
+		t.Run(vip, func(t *testing.T) { drainsOfSharers(t, vip) })
+	}
+}
+
+func drainsOfSharers(t *testing.T, vip string) {
 	l := workflowLab(t, 1, "f1", "f2")
 	admin := l.controllers[0].admin
-	l.request(portOf("http", 80))
+	ask := func(b *pb.Balancing) {
+		b.Virtual.Vip = vip
+		l.request(b)
+	}
+	ask(portOf("http", 80))
 	https := portOf("https", 443)
 	https.More = []*pb.VirtualService{{Vport: 8443, RealServices: []*pb.RealService{{Dip: "10.1.0.21", Dport: 8080}}}}
-	l.request(https)
+	ask(https)
 	at := l.awaitState("http", pb.State_STATE_ROUTING, nil).GetForwarder()
 	l.awaitState("https", pb.State_STATE_ROUTING, nil)
 	l.confirm("http", 1)
@@ -185,31 +195,41 @@ func TestDrainsOfRequestsThatShareAVIP(t *testing.T) {
 		t.Errorf("%d orders go with their requests", got)
 	}
 	l.agents[at].stop()
-	to := map[string]string{"f1": "f2", "f2": "f1"}[at]
+	to := l.agents[map[string]string{"f1": "f2", "f2": "f1"}[at]]
 	l.awaitState("https", pb.State_STATE_ROUTING, nil)
 	for _, port := range []string{"80", "443", "8443"} {
-		l.awaitServer(l.agents[to], "10.9.0.80:"+port, server, stateDrain)
+		l.awaitServer(to, net.JoinHostPort(vip, port), server, stateDrain)
 	}
 	l.remove("http")
 	l.awaitState("http", pb.State_STATE_REMOVED, nil)
 	l.until("its order ends with it", func() bool { return len(l.stored(keyMoving)) == 2 })
-	l.awaitServer(l.agents[to], "10.9.0.80:443", server, stateDrain)
+	l.awaitServer(to, net.JoinHostPort(vip, "443"), server, stateDrain)
 }
 
-// A forwarder refuses one of two requests: the one that it has goes on alone, and the VIP does not leave for the other one.
+// A forwarder cannot have one of two requests: the other one stays there and serves, and the VIP does not go elsewhere for it.
 func TestARefusedRequestLeavesTheOther(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
-	l.agents["f1"].Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "not here"}, "10.9.0.81")
 	l.request(portOf("web", 80))
 	l.awaitState("web", pb.State_STATE_ROUTING, nil)
+	l.confirm("web", 1)
+	l.awaitState("web", pb.State_STATE_ROUTED, nil)
 	l.addReady("f2")
 	bad := portOf("bad", 443)
-	bad.Settings = "health: { type: none }\nmode: dr" // the VIP's other service is FNAT, with other ports of servers
-	bad.Virtual.RealServices[0].Dport, bad.Virtual.RealServices[1].Dport = 443, 443
+	bad.Settings = "health: { type: none }\naccess: nowhere" // a list that no forwarder has
 	l.request(bad)
-	l.awaitState("bad", pb.State_STATE_ROUTING, nil)
-	if !servesPort(l.agents["f1"], 80) || servesPort(l.agents["f2"], 443) {
-		t.Error("the VIP is at two forwarders")
+	s := l.awaitState("bad", pb.State_STATE_NEEDS_FORWARDER, nil)
+	for _, want := range []string{"f1: ", "nowhere", "f2: the request web has the VIP, at f1"} {
+		if !strings.Contains(s.GetWhy(), want) {
+			t.Errorf("no %q in %s", want, s.GetWhy())
+		}
+	}
+	if web := l.awaitState("web", pb.State_STATE_ROUTED, nil); web.GetForwarder() != "f1" || !servesPort(l.agents["f1"], 80) || servesPort(l.agents["f2"], 80) {
+		t.Errorf("%v", web)
+	}
+	l.remove("bad")
+	l.awaitState("bad", pb.State_STATE_REMOVED, nil)
+	if web := l.awaitState("web", pb.State_STATE_ROUTED, nil); web.GetRoute().GetWithdraw() {
+		t.Errorf("%v", web)
 	}
 }
 
