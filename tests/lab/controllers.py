@@ -10,7 +10,7 @@ from tests.lab import clocks, reap
 from tests.lab.lab import ROOT
 from tests.lab.process import run
 from tests.lab.steelyard import STEELYARD, Steelyard
-from tests.lab.topology import BACK, FRONT, v4
+from tests.lab.topology import BACK, FRONT, v4, v6
 from tests.lab.wait import DEADLINE_S, wait_until
 
 MANAGER = ROOT / "build/bin/nfv-manager"
@@ -173,7 +173,7 @@ class Member(Steelyard):
         for interface, net in (("front", FRONT), ("back", BACK)):
             lab.network.plug(host, interface, interface, net, 30 + number)
         self.locals = [v4(BACK, 200 + 10 * number + i) for i in range(2)]
-        self.next_hop = v4(FRONT, 30 + number)
+        self.next_hop, self.next_hop6 = v4(FRONT, 30 + number), v6(FRONT, 30 + number)
         # Its configuration comes from the controllers.
         desired = SimpleNamespace(text=self.text)
         super().__init__(lab, desired, host=self.name, sessions=16384, **options)
@@ -182,7 +182,7 @@ class Member(Steelyard):
         return (
             "version: 1\n"
             f"local_addresses: [{', '.join(self.locals)}]\n"
-            f"next_hops: [{self.next_hop}]\n"
+            f"next_hops: [{self.next_hop}, '{self.next_hop6}']\n"
             "services: []\n"
         )
 

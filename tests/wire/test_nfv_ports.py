@@ -9,15 +9,17 @@ from tests.lab.controllers import Controllers, Member
 from tests.lab.servers import start_nginx
 from tests.lab.steelyard import SERVER_WEB
 
-VIP = "10.66.0.80"
+VIPS = {4: "10.66.0.80", 6: "fd66::80"}
 PORTS = {"http": 80, "https": 443}
 
 
 class Shared:
     """A controller, two forwarders, and a client whose route to the VIP the test sets."""
 
-    def __init__(self, lab):
+    def __init__(self, lab, family):
         self.lab, self.client = lab, lab["client"]
+        self.family, self.vip = family, VIPS[family]
+        self.host = f"[{self.vip}]" if family == 6 else self.vip
         self.controllers = Controllers(lab)
         self.members = {f"f{n}": Member(lab, self.controllers, n) for n in (1, 2)}
         self.settings = lab.dir / "settings.yaml"
@@ -29,7 +31,15 @@ class Shared:
             member.join()
 
     def words(self, name, port):
-        words = ["nfv", "request", name, "--vip", f"{VIP}:{port}", "--settings", self.settings]
+        words = [
+            "nfv",
+            "request",
+            name,
+            "--vip",
+            f"{self.host}:{port}",
+            "--settings",
+            self.settings,
+        ]
         for host in self.lab.servers():
             words += ["--real", f"{host.v4}:{SERVER_WEB}"]
         return words
@@ -40,13 +50,14 @@ class Shared:
     def follow(self, name):
         """Sets the route that a request shows, and says so."""
         route = self.reach(name, "routing")["route"]
-        self.client.ns.ip(f"route replace {route['destination']} via {route['next_hop']}")
+        way = f"{route['destination']} via {route['next_hop']}"
+        self.client.ns.ip(f"-{self.family} route replace {way}")
         self.controllers.cli("nfv", "route-set", name)
         return route
 
     def serves(self, name):
         """New connections to a request's port; none may fail."""
-        url = f"http://{VIP}:{PORTS[name]}/"
+        url = f"http://{self.host}:{PORTS[name]}/"
         done = wrk(self.lab, url, 30, connections=3, keep_alive=False)
         assert not done.failed, (name, done)
         assert set(done.served) == {host.name for host in self.lab.servers()}, name
@@ -59,10 +70,11 @@ class Shared:
         return [service["name"] for service in self.members[member].get("services")]
 
 
-@pytest.fixture
-def shared():
+@pytest.fixture(params=(4, 6), ids=("v4", "v6"))
+def shared(request):
+    """Servers have IPv4 alone: sessions by IPv6 are translated."""
     with Lab() as lab:
-        yield Shared(lab)
+        yield Shared(lab, request.param)
 
 
 def test_two_requests_share_a_vip(shared):
@@ -79,7 +91,9 @@ def test_two_requests_share_a_vip(shared):
     shared.serve()
 
     refused = cli(*shared.words("more", 443), check=False)
-    assert refused.returncode and "the request https has 10.66.0.80 port tcp/443" in refused.stderr
+    assert (
+        refused.returncode and f"the request https has {shared.vip} port tcp/443" in refused.stderr
+    )
 
     restart(shared)
     move(shared, here, there)
@@ -115,7 +129,7 @@ def end(shared, there):
     shared.serves("https")
     shared.controllers.cli("nfv", "delete", "https")
     assert shared.reach("https", "withdrawing")["route"]["withdraw"]
-    shared.client.ns.ip(f"route del {VIP}")
+    shared.client.ns.ip(f"-{shared.family} route del {shared.vip}")
     shared.controllers.cli("nfv", "route-set", "https")
     shared.reach("https", "removed")
     wait_until(lambda: not shared.services(there), "the VIP is closed")
