@@ -58,11 +58,16 @@ func newLarge(text []byte) *Large {
 	_ = w.Close()
 	l := &Large{Value: out.Bytes(), Text: text, Gzip: out.Bytes()}
 	if len(l.Value) > maxInline {
-		sum := sha256.Sum256(text)
-		l.hash = hex.EncodeToString(sum[:])
-		l.Value = []byte(refMark + l.hash)
+		l.Value = []byte(NameOf(text))
+		l.hash, _ = hashOf(l.Value)
 	}
 	return l
+}
+
+// NameOf returns the value by which a key names a text that is kept by itself.
+func NameOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return refMark + hex.EncodeToString(sum[:])
 }
 
 // hashOf returns the hash that a value names.

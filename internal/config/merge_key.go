@@ -91,7 +91,10 @@ func (d *decoder) expand(n *yaml.Node, budget *int, depth int) *yaml.Node {
 	written := *target(n)
 	written.Anchor, written.Alias = "", nil
 	written.Content = make([]*yaml.Node, 0, len(written.Content))
-	for _, child := range target(n).Content {
+	for i, child := range target(n).Content {
+		if child.Kind == yaml.AliasNode && written.Kind == yaml.MappingNode && i%2 == 0 { // which no reader of the file itself takes for a key
+			d.fail(positionOf(child), "", "a key must be a plain word, not an alias")
+		}
 		written.Content = append(written.Content, d.expand(child, budget, depth-1))
 	}
 	return &written

@@ -70,6 +70,11 @@ func (u *uses) without(other *uses) *uses {
 	return fresh
 }
 
+// same reports whether two files use the same services and servers.
+func (u *uses) same(other *uses) bool {
+	return maps.Equal(u.keys, other.keys) && maps.Equal(u.servers, other.servers)
+}
+
 func (u *uses) empty() bool {
 	return len(u.keys) == 0 && len(u.servers) == 0 && len(u.own) == 0 && len(u.inside) == 0
 }
@@ -136,6 +141,9 @@ func (c *claims) guard(txn *cluster.Txn) {
 // claim checks the addresses that a plan claims; nil: none.
 func (s *Server) claim(ctx context.Context, w *work, p *plan) (*claims, error) {
 	now := usesIn(w, p)
+	if p.project != defaultProject && p.text != nil && !s.usesOfText(p.text).same(now) {
+		return nil, invalid(fmt.Errorf("the services of the project %s are other ones in its file alone than beside those of others: write it without tags, aliases and `<<`", p.project))
+	}
 	before, err := s.usesAt(ctx, p.own)
 	if err != nil {
 		return nil, err
@@ -184,6 +192,28 @@ func usesIn(w *work, p *plan) *uses {
 // maxUses bounds the files whose addresses are remembered.
 const maxUses = 4096
 
+// usesOfText returns what a project's file uses, as others will read it in the store. It is remembered, as the next change is compared with it.
+func (s *Server) usesOfText(text []byte) *uses {
+	key := cluster.NameOf(text)
+	s.usesMu.Lock()
+	known := s.uses[key]
+	s.usesMu.Unlock()
+	if known == nil {
+		known = usesOf(config.Addresses(text), func(*model.Service) bool { return true })
+		s.rememberUses(key, known)
+	}
+	return known
+}
+
+func (s *Server) rememberUses(key string, known *uses) {
+	s.usesMu.Lock()
+	defer s.usesMu.Unlock()
+	if s.uses == nil || len(s.uses) >= maxUses {
+		s.uses = map[string]*uses{}
+	}
+	s.uses[key] = known
+}
+
 // usesAt returns what a file in the store uses. It is remembered by the file's hash.
 func (s *Server) usesAt(ctx context.Context, entry cluster.Entry) (*uses, error) {
 	if len(entry.Value) == 0 {
@@ -201,12 +231,7 @@ func (s *Server) usesAt(ctx context.Context, entry cluster.Entry) (*uses, error)
 		return nil, unavailable(fmt.Errorf("%s: %w", entry.Key, err))
 	}
 	known = usesOf(config.Addresses(text.Text), func(*model.Service) bool { return true })
-	s.usesMu.Lock()
-	defer s.usesMu.Unlock()
-	if s.uses == nil || len(s.uses) >= maxUses {
-		s.uses = map[string]*uses{}
-	}
-	s.uses[key] = known
+	s.rememberUses(key, known)
 	return known, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"steelyard/internal/cluster"
+	"steelyard/internal/config"
 	controllerpb "steelyard/internal/gen/controllerpb"
 	pb "steelyard/internal/gen/nfvpb"
 
@@ -167,6 +168,27 @@ func TestAddressesOfTheControlPlane(t *testing.T) {
 	}
 	if _, err := apply(t.Context(), a, "f1", "a", service("10.8.0.1", "80", "dr", "10.8.0.9")); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("balancing to a controller: %v", err)
+	}
+}
+
+// A project cannot hide addresses from the others: neither by YAML that a file alone reads otherwise, nor by any other way that this may be so.
+func TestNoHiddenAddresses(t *testing.T) {
+	_, a, b := tenants(t)
+	hidden := "version: 1\nservices:\n  - { ? &k vip : 10.8.0.70, name: s, port: 80, health: { type: none }, servers: [ { address: 10.1.0.31 } ] }\n" +
+		"  - { ? *k : 10.8.0.71, name: t, port: 80, health: { type: none }, servers: [ { address: 10.1.0.31 } ] }\n"
+	if _, err := apply(t.Context(), b, "f1", "b", hidden); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(fmt.Sprint(err), "alias") {
+		t.Errorf("an alias as a key: %v", err)
+	}
+	if _, err := apply(t.Context(), a, "f2", "a", service("10.8.0.71", "80", "fnat", "10.1.0.21")); err != nil {
+		t.Error(err)
+	}
+	parsed, err := config.Parse("merged", []byte(strings.Replace(service("10.8.0.72", "80", "dr", "10.1.0.21"), "name: s", "name: a.s", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plan{project: "a", text: []byte(service("10.8.0.73", "80", "dr", "10.1.0.21")), parsed: parsed}
+	if _, err := new(Server).claim(t.Context(), &work{}, p); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a file that reads otherwise: %v", err)
 	}
 }
 
