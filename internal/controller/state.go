@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -263,26 +262,7 @@ func denied(format string, args ...any) error {
 	return connect.NewError(connect.CodePermissionDenied, fmt.Errorf(format, args...))
 }
 
-// trimAudit removes all but the newest audit records.
-func (s *Server) trimAudit(ctx context.Context) error {
-	entries, err := s.store.Last(ctx, keyAudit, maxAudit+5000)
-	if err != nil {
-		return err
-	}
-	for old := range slices.Chunk(entries[min(maxAudit, len(entries)):], maxOperations) {
-		txn := new(cluster.Txn)
-		for _, one := range old {
-			txn.Delete(one.Key)
-		}
-		if _, err := s.store.Commit(ctx, txn); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 const (
-	maxAudit      = 10000
 	maxOperations = 100 // of a transaction: etcd takes 128
 	housekeeping  = time.Minute
 	leaseLife     = 10 * time.Second // a stall of half of it does not end a lease: it is renewed three times in its life
