@@ -346,6 +346,22 @@ func (s *Server) onlyLess(ctx context.Context, w *work, p *plan) (bool, error) {
 	return true, nil
 }
 
+// Bytes that the file of a project other than `default` may have, so that the quotas bound what it takes in the store, too.
+const (
+	fileBytes    = 1 << 20
+	serviceBytes = 16 << 10
+	serverBytes  = 4 << 10
+)
+
+// checkSize refuses a file that has far more than its services need: comments and notes.
+func (p *plan) checkSize(used usage) error {
+	if most := fileBytes + uint64(used.Services)*serviceBytes + uint64(used.Servers)*serverBytes; p.project != defaultProject && !p.record.Workflow && uint64(len(p.text)) > most {
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the file of the project %s has %d kB, for its %d services and %d servers at most %d kB are kept: shorten comments and notes",
+			p.project, len(p.text)>>10, used.Services, used.Servers, most>>10))
+	}
+	return nil
+}
+
 // count notes what the project uses, and compares it with its quotas.
 func (p *plan) count(w *work) error {
 	before := p.record.total()
@@ -356,6 +372,9 @@ func (p *plan) count(w *work) error {
 			w.counts = map[*model.Config]usage{}
 		}
 		w.counts[p.parsed] = used
+	}
+	if err := p.checkSize(used); err != nil {
+		return err
 	}
 	p.record = p.record.with(p.forwarder, used)
 	if p.record.Workflow { // a request was counted when it was taken: while it moves, two forwarders have it

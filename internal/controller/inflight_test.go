@@ -125,6 +125,20 @@ func TestRequestsThatDoNotEnd(t *testing.T) {
 	}
 }
 
+// A project's file takes no more in the store than its services explain.
+func TestFilesOfProjectsAreBounded(t *testing.T) {
+	l, a, _ := tenants(t)
+	text := service("10.8.0.1", "80", "fnat", "10.1.0.21")
+	if _, err := apply(t.Context(), a, "f1", "a", text+"# "+strings.Repeat("x", fileBytes/2)+"\n"); err != nil {
+		t.Error(err)
+	}
+	for _, by := range []user{a, l.controllers[0].admin} {
+		if _, err := apply(t.Context(), by, "f1", "a", text+"# "+strings.Repeat("x", 2*fileBytes)+"\n"); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "comments") {
+			t.Errorf("a file of comments: %v", err)
+		}
+	}
+}
+
 // The slots of a member, and of all files.
 func TestSharesOfMembers(t *testing.T) {
 	f := newInFlight()
