@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -197,6 +198,44 @@ func TestSharesOfMembers(t *testing.T) {
 		t.Errorf("%d members, %d files are left", len(f.of), len(f.files))
 	}
 }
+
+// taken is an agent that answers with more than a controller has memory for.
+type taken struct {
+	controllerpbconnect.UnimplementedMemberServiceHandler
+}
+
+func (taken) SetDrains(context.Context, *connect.Request[pb.SetDrainsRequest]) (*connect.Response[pb.SetDrainsResponse], error) {
+	return connect.NewResponse(&pb.SetDrainsResponse{Warnings: []string{strings.Repeat("x", maxAnswer)}}), nil // compressed to 16 kB
+}
+
+func TestAnswersOfAgentsAreBounded(t *testing.T) {
+	here, there := net.Pipe()
+	_, handler := controllerpbconnect.NewMemberServiceHandler(taken{})
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	served := make(chan net.Conn, 1)
+	served <- there
+	server := &http.Server{Handler: handler, Protocols: protocols}
+	defer server.Close()
+	go func() { _ = server.Serve(pipes{served}) }()
+	one := newSession("f1", here)
+	defer one.conn.Close()
+	if _, err := one.member.SetDrains(t.Context(), connect.NewRequest(&pb.SetDrainsRequest{})); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("an answer that becomes large: %v", err)
+	}
+}
+
+// pipes is a listener with given connections.
+type pipes struct{ next chan net.Conn }
+
+func (p pipes) Accept() (net.Conn, error) {
+	if conn, ok := <-p.next; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error   { close(p.next); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // A certificate has so many connections; others are not concerned.
 func TestConnectionsOfAMember(t *testing.T) {

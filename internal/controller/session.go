@@ -58,6 +58,12 @@ func (c *tunnelConn) Close() error {
 	return c.Conn.Close()
 }
 
+// Bytes of an agent's answers, also when they are decompressed: whoever has taken over a forwarder's host does not take the controller's memory.
+const (
+	maxListing = 64 << 20 // 20 000 services with their servers
+	maxAnswer  = 16 << 20 // orders to drain
+)
+
 // newSession makes the client's side of a connection.
 func newSession(forwarder string, conn net.Conn) *session {
 	s := &session{forwarder: forwarder, conn: &tunnelConn{Conn: stall.NewConn(conn, silence), done: make(chan struct{})}, wake: make(chan struct{}, 1),
@@ -79,8 +85,8 @@ func newSession(forwarder string, conn net.Conn) *session {
 		},
 	}
 	client := &http.Client{Transport: s.transport}
-	s.agent = agentpbconnect.NewAgentServiceClient(client, "http://agent")
-	s.member = controllerpbconnect.NewMemberServiceClient(client, "http://agent")
+	s.agent = agentpbconnect.NewAgentServiceClient(client, "http://agent", connect.WithReadMaxBytes(maxListing))
+	s.member = controllerpbconnect.NewMemberServiceClient(client, "http://agent", connect.WithReadMaxBytes(maxAnswer))
 	return s
 }
 
