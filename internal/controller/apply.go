@@ -474,6 +474,7 @@ func (s *Server) fate(ctx context.Context, p *plan, revision int64, warnings []s
 	case outcome.Older:
 		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s: %s", forwarder, outcome.Error))
 	case outcome.takenBack:
+		delayMember(ctx)
 		return nil, invalid(fmt.Errorf("%s refuses this: %s; nothing was changed", forwarder, outcome.Error))
 	case outcome.Refused == revision:
 		return nil, invalid(fmt.Errorf("%s refuses this: %s; it has confirmed it before, so it stays the desired configuration", forwarder, outcome.Error))

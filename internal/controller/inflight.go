@@ -52,7 +52,9 @@ type inFlight struct {
 
 // share is what a member's requests hold.
 type share struct {
-	holders                    int // with inFlight.mu: requests, also those that wait
+	in                         *inFlight
+	member                     string
+	holders                    int // with in.mu: requests, also those that wait
 	requests, files, computing chan struct{}
 }
 
@@ -64,25 +66,33 @@ func newInFlight() *inFlight {
 func (f *inFlight) enter(ctx context.Context, member string) (one *share, leave func()) {
 	f.mu.Lock()
 	if one = f.of[member]; one == nil {
-		one = &share{requests: make(chan struct{}, maxInFlight), files: make(chan struct{}, maxFilesOf), computing: make(chan struct{}, 1)}
+		one = &share{in: f, member: member, requests: make(chan struct{}, maxInFlight), files: make(chan struct{}, maxFilesOf), computing: make(chan struct{}, 1)}
 		f.of[member] = one
 	}
 	one.holders++
 	f.mu.Unlock()
-	release := func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if one.holders--; one.holders == 0 {
-			delete(f.of, member)
-		}
-	}
 	if !acquire(ctx, one.requests) {
-		release()
+		one.release()
 		return nil, nil
 	}
 	return one, func() {
 		<-one.requests
-		release()
+		one.release()
+	}
+}
+
+// hold keeps a share although its requests end.
+func (s *share) hold() {
+	s.in.mu.Lock()
+	defer s.in.mu.Unlock()
+	s.holders++
+}
+
+func (s *share) release() {
+	s.in.mu.Lock()
+	defer s.in.mu.Unlock()
+	if s.holders--; s.holders == 0 {
+		delete(s.in.of, s.member)
 	}
 }
 
@@ -209,4 +219,19 @@ func (f *inFlight) startComputing(ctx context.Context, text []byte) (done func()
 			<-own.computing
 		}
 	}, nil
+}
+
+// refusedPause is how long a member waits after a change that a forwarder refused: meanwhile the changes of others reach it.
+const refusedPause = time.Second
+
+// delayMember keeps the member of a request from computing another change for a while.
+func delayMember(ctx context.Context) {
+	own, isMember := ctx.Value(shareKey{}).(*share)
+	if isMember && acquire(ctx, own.computing) {
+		own.hold()
+		time.AfterFunc(refusedPause, func() {
+			<-own.computing
+			own.release()
+		})
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	agentpb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/gen/agentpb/agentpbconnect"
@@ -191,11 +192,25 @@ func TestSharesOfMembers(t *testing.T) {
 		more()
 	}
 	done()
+	delayMember(ctx)
 	for _, one := range append(leaves, leave) {
 		one()
 	}
-	if len(f.of) != 0 || len(f.files) != 0 || !f.computing.TryAcquire(maxComputing) {
-		t.Errorf("%d members, %d files are left", len(f.of), len(f.files))
+	if own, leave = f.enter(t.Context(), "user/other"); len(own.computing) != 1 {
+		t.Error("a member does not wait after a refusal, as its request has ended")
+	}
+	own.computing <- struct{}{} // when the pause is over
+	<-own.computing
+	leave()
+	members := func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.of)
+	}
+	for begun := time.Now(); members() != 0 && time.Since(begun) < time.Minute; time.Sleep(time.Millisecond) {
+	}
+	if members() != 0 || len(f.files) != 0 || !f.computing.TryAcquire(maxComputing) {
+		t.Errorf("%d members, %d files are left", members(), len(f.files))
 	}
 }
 

@@ -5,7 +5,9 @@ package controller
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"steelyard/internal/cluster"
@@ -48,14 +50,15 @@ func (s *Server) confirm(ctx context.Context, forwarder string, revision int64) 
 	return nil
 }
 
-// takeBack undoes the newest change that a refused revision has. If the rest is refused too, the next one follows.
+// takeBack undoes a change that a refused revision has: that of the project which the reason names, else the newest. If the rest is refused too, the next
+// one follows.
 func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reason string) error {
 	_, err := s.retry(ctx, func() (*cluster.Txn, error) {
 		desired, err := s.store.Get(ctx, keyDesired+one.forwarder)
 		if err != nil {
 			return nil, err
 		}
-		newest, others, err := s.newestUnconfirmed(ctx, one.forwarder, refused)
+		newest, others, err := s.unconfirmed(ctx, one.forwarder, refused, reason)
 		if err != nil || newest.Revision == 0 {
 			return nil, err // without any, it was in force before: what has changed is the forwarder or its host
 		}
@@ -109,9 +112,9 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 	return err
 }
 
-// newestUnconfirmed returns the last changed file of those that a revision has and the forwarder has not confirmed (revision 0: there is
-// none), and all files.
-func (s *Server) newestUnconfirmed(ctx context.Context, forwarder string, until int64) (cluster.Entry, []cluster.Entry, error) {
+// unconfirmed returns a changed file of those that a revision has and the forwarder has not confirmed (revision 0: there is none), and all files. Of several
+// it is the one that the reason of the refusal names, else the last one.
+func (s *Server) unconfirmed(ctx context.Context, forwarder string, until int64, reason string) (cluster.Entry, []cluster.Entry, error) {
 	kept, err := s.store.Names(ctx, keyPrevious+forwarder+"/")
 	if err != nil {
 		return cluster.Entry{}, nil, err
@@ -120,13 +123,49 @@ func (s *Server) newestUnconfirmed(ctx context.Context, forwarder string, until 
 	if err != nil {
 		return cluster.Entry{}, nil, err
 	}
+	var changed []cluster.Entry
 	var newest cluster.Entry
 	for _, config := range configs {
-		if config.Revision > newest.Revision && config.Revision <= until && slices.Contains(kept, keyPrevious+nameOf(config.Key, keyConfigs)) {
-			newest = config
+		if config.Revision <= until && slices.Contains(kept, keyPrevious+nameOf(config.Key, keyConfigs)) {
+			changed = append(changed, config)
+			if config.Revision > newest.Revision {
+				newest = config
+			}
+		}
+	}
+	if len(changed) > 1 {
+		for _, config := range changed {
+			if named, err := s.isNamed(ctx, config, nameOf(config.Key, keyConfigs+forwarder+"/"), reason); named || err != nil {
+				return config, configs, err
+			}
 		}
 	}
 	return newest, configs, nil
+}
+
+// isNamed reports whether a refusal begins with a service of a project, or with an address that its file has.
+func (s *Server) isNamed(ctx context.Context, config cluster.Entry, project, reason string) (bool, error) {
+	word, rest, _ := strings.Cut(reason, " ")
+	if word == "service" {
+		service, _, _ := strings.Cut(rest, ":")
+		owner, _, long := strings.Cut(service, ".")
+		return long && owner == project || !long && project == defaultProject, nil
+	}
+	address, err := netip.ParseAddr(strings.TrimRight(word, ":,"))
+	if err != nil {
+		return false, nil
+	}
+	has, err := s.usesAt(ctx, config)
+	if err != nil {
+		return false, err
+	}
+	_, isServer := has.servers[address]
+	for key := range has.keys {
+		if key.VIP == address {
+			return true, nil
+		}
+	}
+	return isServer || has.own[address], nil
 }
 
 // outcome is a forwarder's status, seen from one change.
