@@ -340,3 +340,43 @@ func driveToRouted(l *lab, led *leader, ids []string, steps int) {
 		time.Sleep(2 * time.Millisecond) // the agent's turn, which the store tells at the next look
 	}
 }
+
+// A leader that dies has moved one of two requests that share a VIP: the next one moves the other, to the same forwarder, and no route leads away from it before.
+func TestDeathOfTheControllerInAMove(t *testing.T) {
+	l := leaderless(t)
+	for _, name := range []string{"f1", "f2", "f3"} {
+		l.addReady(name)
+	}
+	ids := []string{"a", "b"}
+	for i, id := range ids {
+		l.request(portOf(id, uint32(80+i)))
+	}
+	first := l.crew()
+	driveToRouted(l, first, ids, 1000)
+	l.show(first)
+	known := first.picture.requests["b"]
+	to := map[string]string{"f1": "f2", "f2": "f3", "f3": "f1"}[known.Forwarder]
+	next := known.copy()
+	next.Move(to, "a test", time.Now())
+	if err := first.save(t.Context(), known, next); err != nil {
+		t.Fatal(err)
+	}
+	second := l.crew()
+	l.until("both are routed at the other forwarder", func() bool {
+		l.show(second)
+		a, b := second.picture.requests["a"], second.picture.requests["b"]
+		if b.Route.Forwarder == to && a.Forwarder != to {
+			t.Fatalf("b's route leads to %s, and a is at %s", to, a.Forwarder)
+		}
+		for _, r := range []*request{a, b} {
+			if r.State == pb.State_STATE_ROUTING && !r.Route.Confirmed {
+				l.confirm(r.id, r.Route.Generation)
+				return false
+			}
+		}
+		if err := second.pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return a.State == pb.State_STATE_ROUTED && b.State == pb.State_STATE_ROUTED && a.Forwarder == to && *a.Route == *b.Route && a.Leaving == ""
+	})
+}

@@ -270,8 +270,35 @@ func (l *leader) lost(ctx context.Context, err error) error {
 	return err
 }
 
+// follow sends requests after another one of their VIP: a leader that died may have moved some of them only.
+func (l *leader) follow(ctx context.Context) (bool, error) {
+	moved := false
+	for _, id := range l.picture.ids() {
+		r := l.picture.requests[id]
+		if r.broken != nil || r.Ended() || !r.Follows(r.Forwarder) {
+			continue
+		}
+		for _, other := range l.picture.besides(r) {
+			if other.Forwarder == "" || other.Forwarder == r.Forwarder || other.Leaving != r.Forwarder || r.Leaving == other.Forwarder {
+				continue
+			}
+			next := r.copy()
+			next.Move(other.Forwarder, "the request "+other.id+" of the VIP goes there", l.now())
+			if err := l.save(ctx, r, next); err != nil {
+				return moved, err
+			}
+			moved = true
+			break
+		}
+	}
+	return moved, nil
+}
+
 // move sends services away from forwarders that are dead or too busy.
 func (l *leader) move(ctx context.Context) (bool, error) {
+	if moved, err := l.follow(ctx); moved || err != nil {
+		return moved, err
+	}
 	now := time.Now()
 	moves := l.planner.Moves(now, l.picture.forwarders(now), l.picture.services(l.now(), now))
 	moved := false

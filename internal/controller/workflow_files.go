@@ -253,11 +253,19 @@ func (w *world) Sharers() []nfv.Sharer {
 
 // isBehind reports whether a request is served where its route leads, and not yet where the VIP's next route would.
 func (w *world) isBehind(other *request) bool {
-	if other.Leaving == "" || other.Leaving == w.of.Forwarder || w.picture.owners[other.Leaving] == "" || w.picture.loads[other.Leaving].Down != "" {
-		return false // no packets get there
+	at := other.Leaving
+	if at == "" && other.Movable() {
+		at = other.Forwarder
 	}
-	if other.State != pb.State_STATE_CONFIGURING || other.Forwarder != w.of.Forwarder || other.Revision == 0 {
-		return other.Forwarder != w.of.Forwarder || other.State == pb.State_STATE_CONFIGURING
+	switch {
+	case at == "", at == w.of.Forwarder, w.picture.owners[at] == "", w.picture.loads[at].Down != "":
+		return false // no packets get there, or they may
+	case other.Forwarder != w.of.Forwarder:
+		return true
+	case other.State != pb.State_STATE_CONFIGURING:
+		return false
+	case other.Revision == 0:
+		return true
 	}
 	done, err := (&world{w.leader, other}).Confirmed(other.Forwarder, other.Revision)
 	return !done || err != nil
