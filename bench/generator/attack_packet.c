@@ -131,6 +131,7 @@ bool attack_template_make(struct attack_template *t, const char *name, bool ipv6
 	t->protocol = k->more                               ? 0
 	              : k->protocol == IPPROTO_ICMP && ipv6 ? IPPROTO_ICMPV6
 	                                                    : k->protocol;
+	t->first = k->more && !k->later;
 	t->ip_sum = ipv6 ? 0 : words_sum(ip, ip_size);
 	t->sum = words_sum(ip + ip_size, length - ip_size);
 	if (t->protocol != IPPROTO_ICMP)
