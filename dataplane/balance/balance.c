@@ -116,6 +116,14 @@ static int own_mark_register(struct sy_balance *b, struct sy_error *err)
 	return 0;
 }
 
+/* How many fragments may wait at a worker: with few packet buffers (--mbufs), a quarter of its part
+ * of them. */
+static unsigned fragments_limit(const struct sy_balance *b)
+{
+	const unsigned part = sy_packet_buffers(b->rt) / (4 * b->workers);
+	return part < FRAGMENT_HELD ? part : FRAGMENT_HELD;
+}
+
 static int workers_attach(struct sy_balance *b, struct sy_error *err)
 {
 	int rc = own_mark_register(b, err);
@@ -135,7 +143,7 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->load = table_map(b->options.max_services, sizeof(*bw->load));
 		bw->access = table_map(1, sizeof(*bw->access));
 		bw->limited = table_map(LIMITS, sizeof(*bw->limited));
-		bw->fragments = fragments_create();
+		bw->fragments = fragments_create(fragments_limit(b));
 		bw->held = held_create();
 		bw->repeats = repeats_create();
 		bw->delays = delays_create(b->options.max_servers);

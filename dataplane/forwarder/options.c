@@ -301,8 +301,9 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 		o->runtime.kernel |= o->runtime.port[i].backend == SY_PORT_XSK;
 	if (o->balance.sessions_limit && o->balance.sessions_limit < o->balance.sessions)
 		return sy_fail(err, EINVAL, "--max-sessions: less than --sessions");
+	o->runtime.spare = SY_BALANCE_FRAGMENTS(o->runtime.workers);
 	if (o->balance.event_at_start)
-		o->runtime.spare = SY_BALANCE_EVENTS(o->runtime.workers);
+		o->runtime.spare += SY_BALANCE_EVENTS(o->runtime.workers);
 	o->balance.state_directory = o->state;
 	/* DPDK's memory, and a successor's during an upgrade. */
 	o->balance.memory_reserved = UINT64_C(2) * o->runtime.memory_mb << 20;

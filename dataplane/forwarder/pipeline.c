@@ -18,7 +18,7 @@ const struct sy_stage pipeline[] = {
         /* runtime/worker.c, worker_turn(): receives a burst from a queue or another worker. */
 
         /* balance/path/classify.c: parses each packet, checks its destination, finds its slot.
-         * Drops packets for other hosts and keeps fragments that wait for their first one. Packets
+         * Drops packets for other hosts and keeps fragments of incomplete datagrams. Packets
          * of another worker's slot are forwarded by that worker's session record or handed over
          * (balance/path/remote.c). */
         {"classify", sy_classify_stage},

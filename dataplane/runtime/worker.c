@@ -241,13 +241,25 @@ static bool transmit_ring_poll(struct sy_worker *w, unsigned from)
 	return true;
 }
 
-bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)
+bool sy_packets_again(struct sy_worker *w, struct rte_mbuf *const *m, unsigned count)
 {
 	struct again *a = &w->private->again;
-	if (a->count == WORKER_AGAIN)
+	if (count > WORKER_AGAIN - a->count)
 		return false;
-	a->mbuf[(a->first + a->count++) % WORKER_AGAIN] = m;
+	for (unsigned i = 0; i < count; i++)
+		a->mbuf[(a->first + a->count++) % WORKER_AGAIN] = m[i];
+	a->behind |= w->private->burst.behind;
 	return true;
+}
+
+bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)
+{
+	return sy_packets_again(w, &m, 1);
+}
+
+unsigned sy_packet_buffers(const struct sy_runtime *rt)
+{
+	return rt->pool->size;
 }
 
 /* Runs the packets of sy_packet_again(), after the bursts that held them back. What it hands over
@@ -256,6 +268,8 @@ bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)
 static void again_run(struct sy_worker *w)
 {
 	struct again *a = &w->private->again;
+	const bool behind = a->behind;
+	a->behind = false;
 	for (unsigned left = a->count; left > 0;) {
 		unsigned n = left < SY_BURST ? left : SY_BURST;
 		for (unsigned i = 0; i < n; i++)
@@ -263,7 +277,7 @@ static void again_run(struct sy_worker *w)
 		a->first = (a->first + n) % WORKER_AGAIN;
 		a->count -= n;
 		left -= n;
-		w->private->burst.behind = false;
+		w->private->burst.behind = behind;
 		burst_run(w, n, true);
 	}
 }

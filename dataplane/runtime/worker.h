@@ -94,11 +94,12 @@ struct worker_clock {
  * long. */
 #define WORKER_BACKOFF_US 50
 
-#define WORKER_AGAIN (8 * SY_BURST)
+#define WORKER_AGAIN (16 * SY_BURST)
 
 /* The packets of sy_packet_again(), in their order. */
 struct again {
 	unsigned first, count;
+	bool behind; /* a burst that held back some was */
 	struct rte_mbuf *mbuf[WORKER_AGAIN];
 };
 

@@ -47,26 +47,28 @@ static void scenario_nat(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 }
 
-/* More fragments than may wait for their first one; then more datagrams than the table holds. */
+/* More fragments than may wait, of datagrams that are never complete; then one datagram of too
+ * many.
+ */
 static void scenario_fragments(struct fuzz_traffic *w)
 {
 	struct service_key key = topology_service(1);
 	struct sy_tuple t = fuzz_traffic_client(w, &key);
+	static struct frame many[FRAGMENT_PIECES + 1];
 	struct frame f, piece[4];
 	unsigned workers = w->topology.harness.rt->workers;
-	frame_udp(&f, &w->rng, &t, 500);
+	frame_udp(&f, &w->rng, &t, 8 * FRAGMENT_PIECES);
 	f.port = HARNESS_WAN;
-	for (uint32_t id = 0; id < 4 * FRAGMENT_WAITING * workers; id++) {
-		frame_cut(&f, id, 200, piece, 4);
-		fuzz_traffic_send(w, &piece[1]);
-	}
-	fuzz_traffic_turn(w);
-	for (uint32_t id = 10000; id < 10000 + 4 * FRAGMENT_DATAGRAMS * workers; id++) {
-		frame_cut(&f, id, 200, piece, 4);
-		fuzz_traffic_send(w, &piece[0]);
+	for (uint32_t id = 0; id < 2 * FRAGMENT_HELD * workers; id++) {
+		frame_cut(&f, id, 512, piece, 4);
+		fuzz_traffic_send(w, &piece[id % 2]);
 		if (id % SY_BURST == 0)
 			fuzz_traffic_turn(w);
 	}
+	fuzz_traffic_turn(w);
+	unsigned count = frame_cut(&f, 20000, 8, many, FRAGMENT_PIECES + 1);
+	for (unsigned n = 1; n <= count; n++)
+		fuzz_traffic_send(w, &many[n % count]);
 	fuzz_traffic_turn(w);
 	t.proto = SY_PROTO_ICMP;
 	frame_icmp(&f, &w->rng, &t, 8, 0, 500);

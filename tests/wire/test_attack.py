@@ -54,7 +54,7 @@ def test_segments_of_no_connection(stage, family):
 
 
 @families
-@pytest.mark.drops("fragment-wait-full", "fragment-timeout", "fragment-table-full", "no-service")
+@pytest.mark.drops("fragment-wait-full", "fragment-timeout")
 def test_fragments_without_the_rest(stage, family):
     sent = flood(stage, "fragment,first-fragment", family, DNS)
     wait_until(lambda: sum(stage.accounting.dropped().values()) >= sent, "all of them were dropped")

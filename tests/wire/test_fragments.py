@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Datagrams and segments in fragments, cut by kernels or by hand, through every mode and back."""
 
+import contextlib
 import copy
 import itertools
 import os
 import random
 import socket
+from functools import partial
+from itertools import pairwise
 
 import pytest
 from scapy.layers.inet import IP, UDP, fragment
@@ -15,6 +18,7 @@ from scapy.packet import Raw
 
 from tests.lab import Server, Service, wait_until
 from tests.lab.clients import connect, receive_exactly
+from tests.lab.flood import finish_flood, provide_internet, received, start_flood
 from tests.lab.servers import DatagramEcho
 from tests.lab.steelyard import VIP
 from tests.lab.topology import FRONT, v4, v6
@@ -28,6 +32,7 @@ families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 TUNNEL = {4: v4(FRONT, 86), 6: v6(FRONT, 86)}
 PORT = {"fnat": 9401, "nat": 9402, "dr": 9403, "ipip": 9404}  # the service's and the server's
 VIPS = {"fnat": VIP, "nat": NAT, "dr": DIRECT, "ipip": TUNNEL}
+REASSEMBLY = {4: "ipv4.ipfrag", 6: "ipv6.ip6frag"}
 
 
 class FragmentStage:
@@ -85,6 +90,7 @@ class PastStage(FragmentStage, DirectStage):
 def cut_stage(request):
     stage, arms, workers = request.param
     with stage(arms=arms, workers=workers) as ready:
+        provide_internet(ready.lab)
         yield ready
 
 
@@ -169,9 +175,10 @@ def test_any_order(cut, family):
                     assert (answer, server[:2]) == (data, peer), mode
 
 
+@pytest.mark.drops("fragment-timeout")
 def test_one_id_of_many_clients(cut):
     """Under FNAT they share the local address: the server's kernel must not mix their datagrams."""
-    wire = cut.lab.capture("client")
+    wire, waiting = cut.lab.capture("client"), 0
     for mode, family in itertools.product(cut.modes, (4, 6)):
         with client_socket(cut.client, family) as one:
             one.settimeout(10)
@@ -182,9 +189,11 @@ def test_one_id_of_many_clients(cut):
                 source = v4(FRONT, n) if family == 4 else v6(FRONT, n)
                 for frame in by_hand(cut, mode, family, 5001, b"n" * 4000, 77, source)[:-1]:
                     wire.send(frame)
+                    waiting += 1
             for frame in by_hand(cut, mode, family, port, b"o" * 4000, 77):
                 wire.send(frame)
             assert one.recv(65535) == b"o" * 4000
+    wait_dropped(cut, "fragment-timeout", waiting)
 
 
 @pytest.mark.drops("fragment-timeout")
@@ -202,6 +211,72 @@ def test_a_lost_first_fragment(cut):
             assert ask(one, (VIPS[mode][family], PORT[mode]), b"x" * 4000) == b"x" * 4000
 
 
+@contextlib.contextmanager
+def little_reassembly(ns, family):
+    """The kernel has 256 KB for incomplete datagrams, some hundred."""
+    ends = [f"{REASSEMBLY[family]}_{end}_thresh" for end in ("low", "high")]
+    for end in ends:
+        ns.sysctl(end, 256 << 10)
+    try:
+        yield
+    finally:
+        for end in reversed(ends):
+            ns.sysctl(end, 4 << 20)
+
+
+def reassembled(ns, family):
+    """The kernel's counters of fragments, and of datagrams that it made of them or gave up."""
+    group, counters = "Ip" if family == 4 else "Ip6", ns.counters()
+    return {name: counters[f"{group}Reasm{name}"] for name in ("Reqds", "OKs", "Fails")}
+
+
+def incomplete_gone(cut, lost):
+    """Packets that were dropped as fragments, or lost before."""
+    dropped = cut.accounting.dropped()
+    full, late = (dropped.get(f"fragment-{name}", 0) for name in ("wait-full", "timeout"))
+    return full + late + received(cut.lab)[1] - lost
+
+
+@pytest.mark.drops("fragment-wait-full", "fragment-timeout", "too-big")
+@pytest.mark.parametrize("kind", ("first-fragment", "fragment"))
+@families
+def test_floods_of_incomplete_datagrams(cut, family, kind):
+    """No fragment of the flood reaches a server, whose kernel would soon have no memory for others:
+    every complete datagram is answered."""
+    server, turns = cut.lab["s1"].ns, 20
+    held = 2048 * cut.steelyard.options.workers
+    for mode in cut.modes:
+        target = (VIPS[mode][family], PORT[mode])
+        gone = partial(incomplete_gone, cut, received(cut.lab)[1])
+        with client_socket(cut.client, family) as one, little_reassembly(server, family):
+            one.settimeout(10)
+            ask(one, target, b"x" * 3000)  # kernels learn the path's MTU
+            seen = [reassembled(server, family)]
+            for turn in range(turns + 1):
+                if turn == 1:
+                    seen.append(reassembled(server, family))
+                    came, past = received(cut.lab)[0], gone()
+                    flood = start_flood(cut.lab, kind, target[0], str(PORT[mode]), rate=5000)
+                    wait_until(
+                        lambda came=came: received(cut.lab)[0] > came + 2 * held,
+                        "there are more fragments than a server or the forwarder holds",
+                    )
+                data = os.urandom(3000 + turn)
+                one.sendto(data, target)
+                assert one.recv(65535) == data, f"{mode}, datagram {turn}"
+            sent = finish_flood(flood)["sent"]
+            seen.append(reassembled(server, family))
+        alone, beside = (
+            {name: after[name] - before[name] for name in after} for before, after in pairwise(seen)
+        )
+        assert beside == {name: turns * count for name, count in alone.items()}, mode
+        wait_until(
+            lambda gone=gone, past=past, sent=sent: gone() - past >= sent,
+            "the rest of the flood is gone",
+        )
+    assert cut.accounting.dropped()["fragment-wait-full"] > 0
+
+
 @pytest.mark.drops("fragment-overlap", "fragment-duplicate")
 @families
 def test_overlaps_and_duplicates(cut, family):
@@ -214,12 +289,12 @@ def test_overlaps_and_duplicates(cut, family):
         one.settimeout(10)
         assert one.recv(65535) == b"a" * 4000
         assert cut.accounting.dropped() == {"fragment-duplicate": 1}
-        # A shorter datagram's last fragment comes in between: no later fragment passes.
+        # A shorter datagram's last fragment comes in between: none passes, of five.
         frames = by_hand(cut, mode, family, port, b"b" * 4000, 9)
         shorter = by_hand(cut, mode, family, port, b"c" * 2000, 9)
         for frame in (frames[0], frames[2], shorter[-1], frames[1], frames[3]):
             wire.send(frame)
-        wait_dropped(cut, "fragment-overlap", 3)
+        wait_dropped(cut, "fragment-overlap", 5)
         assert ask(one, (VIPS[mode][family], PORT[mode]), b"next") == b"next"
 
 

@@ -106,7 +106,7 @@ static uint64_t count_total(const struct sy_balance *b, enum attack_kind kind)
 	case ATTACK_FRAGMENTS:
 		return COUNT_DROPS(b, SY_DROP_FRAGMENT_TIMEOUT, SY_DROP_FRAGMENT_DUPLICATE,
 		                   SY_DROP_FRAGMENT_OVERLAP, SY_DROP_FRAGMENT_WAIT_FULL,
-		                   SY_DROP_FRAGMENT_TABLE_FULL, SY_DROP_TINY_FRAGMENT,
+		                   SY_DROP_FRAGMENT_TOO_MANY, SY_DROP_TINY_FRAGMENT,
 		                   SY_DROP_BAD_FRAGMENT);
 	case ATTACK_ICMP:
 		return COUNT_DROPS(b, SY_DROP_ICMP_UNHANDLED, SY_DROP_ICMP_NO_SESSION,

@@ -19,6 +19,9 @@ struct sy_balance;
  * 256 for itself. */
 #define SY_BALANCE_EVENTS(workers) (2048u + 512u * (workers))
 
+/* Packet buffers that fragments of incomplete datagrams take at most. */
+#define SY_BALANCE_FRAGMENTS(workers) (2048u * (workers))
+
 /* An upgrade request of a client; valid during the call. */
 struct sy_balance_upgrade {
 	const char *binary;      /* NULL: the running one, or its replacement at that path */

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The fragment table. classify asks it for the ports of each fragment; it keeps later fragments
- * until the first one has come. */
+/*
+ * Virtual reassembly: all fragments of a datagram wait until it is complete; then they continue as
+ * packets of its session, in order, the first fragment first.
+ *
+ *     fragment_classify() ──▶ datagram_take() ── incomplete ──▶ waits ──▶ dropped, by name
+ *             ▲                     └─ complete ─▶ datagram_release() ─┐
+ *             └────────── note in the packet buffer ◀──────────────────┘
+ */
 #include "fragment.h"
 
 #include <stdlib.h>
@@ -8,8 +14,8 @@
 #include <rte_mbuf_dyn.h>
 
 #define PLACE_NONE UINT16_MAX
-#define WAYS       8 /* places that one datagram may take */
-#define SETS       (FRAGMENT_DATAGRAMS / WAYS)
+#define BUCKETS    FRAGMENT_HELD
+#define SOURCES    1024           /* counters of sources, by hash */
 #define UNIT       8              /* bytes per unit of a fragment's offset (RFC 791 3.1) */
 #define UNITS      (65536 / UNIT) /* of the longest datagram */
 
@@ -20,10 +26,10 @@
 struct note {
 	uint32_t id;
 	uint16_t sport, dport;
+	uint16_t offset; /* in bytes, while it waits */
 	uint8_t proto;
-	uint8_t completes; /* as in struct sy_view */
-	uint8_t known;     /* the above are valid; else it goes to its datagram's worker */
-	uint8_t reserved;
+	uint8_t completes : 1; /* as in struct sy_view */
+	uint8_t known : 1;     /* its datagram is complete; else it goes to its datagram's worker */
 };
 static int note_offset;
 
@@ -32,34 +38,54 @@ static struct note *note_of(struct rte_mbuf *m)
 	return RTE_MBUF_DYNFIELD(m, note_offset, struct note *);
 }
 
+/* Datagrams in order of age; PLACE_NONE: none. */
+struct ends {
+	uint16_t oldest, newest;
+};
+struct link {
+	uint16_t older, newer;
+};
+enum list { OF_ALL, OF_SOURCE, LISTS };
+
+/* A datagram counts as many as its waiting fragments, and as one without any: it is spoilt. */
 struct datagram {
 	struct sy_tuple key; /* see key_of() */
+	uint32_t hash;
+	uint16_t next; /* place: of its bucket, or of the free ones */
+	uint16_t source;
+	struct link in[LISTS];
 	uint64_t begun_ns;
-	uint64_t followed_tsc; /* sy_worker.tsc when waiting fragments followed the first */
-	uint16_t older, newer; /* places in order of age; PLACE_NONE: none */
-	/* The same list of the datagrams that have waiting fragments. */
-	uint16_t waits_older, waits_newer;
 	uint16_t seen, end; /* units that arrived; the end of the last of them */
 	uint16_t total;     /* units in all, 0: unknown */
-	uint8_t first;      /* has arrived: the note is valid */
-	uint8_t spoilt;     /* its fragments overlap */
-	uint8_t waiting;
-	struct note note;
-	struct rte_mbuf *wait[FRAGMENT_WAITING_MAX];
-	uint64_t unit[UNITS / 64]; /* one bit per unit that arrived */
+	uint16_t count;
+	uint16_t spoilt;       /* enum sy_drop: why no fragment of it passes; NONE: they may */
+	uint16_t sport, dport; /* of the first fragment, when it has arrived; likewise: */
+	uint8_t proto;
+	struct rte_mbuf *waiting, *last; /* linked by mbuf.next */
+	uint64_t unit[UNITS / 64];       /* one bit per unit that arrived */
+};
+
+/* All sources of one hash. */
+struct source {
+	struct ends datagrams;
+	uint16_t count;
 };
 
 struct fragments {
-	uint64_t hash[SETS][WAYS]; /* by place; 0: free */
-	uint32_t ids;              /* incremented for each new id */
-	uint16_t oldest, newest;
-	uint16_t waits_oldest, waits_newest;
-	uint16_t waiting;
-	struct datagram datagram[FRAGMENT_DATAGRAMS];
+	uint32_t ids;   /* incremented for each new id */
+	uint16_t count; /* of all datagrams */
+	uint16_t limit, share;
+	uint16_t free, used; /* places that were used and are free; that were ever used */
+	uint16_t bucket[BUCKETS];
+	struct ends all;
+	uint16_t over[FRAGMENT_SHARES]; /* sources that have more than their share */
+	uint16_t overs;
+	struct source source[SOURCES];
+	/* One more than may wait: a datagram is added before another one is evicted. */
+	struct datagram datagram[FRAGMENT_HELD + 1];
 };
-_Static_assert(FRAGMENT_WAITING <= SY_BURST, "all of them may come again at once");
 
-struct fragments *fragments_create(void)
+struct fragments *fragments_create(unsigned limit)
 {
 	static const struct rte_mbuf_dynfield field = {
 	        .name = "steelyard_fragment",
@@ -73,7 +99,13 @@ struct fragments *fragments_create(void)
 	struct fragments *f = calloc(1, sizeof(*f));
 	if (!f)
 		return NULL;
-	f->oldest = f->newest = f->waits_oldest = f->waits_newest = PLACE_NONE;
+	f->limit = (uint16_t)(limit < FRAGMENT_HELD ? limit : FRAGMENT_HELD);
+	f->share = f->limit / FRAGMENT_SHARES;
+	f->free = PLACE_NONE;
+	memset(f->bucket, 0xff, sizeof(f->bucket)); /* PLACE_NONE */
+	memset(&f->all, 0xff, sizeof(f->all));
+	for (unsigned n = 0; n < SOURCES; n++)
+		f->source[n].datagrams = f->all;
 	/* Does not repeat the ids of the previous process, whose key we have inherited. */
 	f->ids = (uint32_t)(sy_clock_ns() / 1000);
 	return f;
@@ -81,8 +113,9 @@ struct fragments *fragments_create(void)
 
 void fragments_destroy(struct fragments *f)
 {
-	for (uint16_t at = f ? f->oldest : PLACE_NONE; at != PLACE_NONE; at = f->datagram[at].newer)
-		rte_pktmbuf_free_bulk(f->datagram[at].wait, f->datagram[at].waiting);
+	for (uint16_t at = f ? f->all.oldest : PLACE_NONE; at != PLACE_NONE;
+	     at = f->datagram[at].in[OF_ALL].newer)
+		rte_pktmbuf_free(f->datagram[at].waiting); /* and those linked to it */
 	free(f);
 }
 
@@ -138,8 +171,9 @@ static unsigned units_seen(const struct datagram *d, unsigned from, unsigned to)
 static enum sy_drop units_check(const struct datagram *d, unsigned from, unsigned to, bool last)
 {
 	unsigned seen = units_seen(d, from, to);
-	if (d->spoilt || (d->total && (to > d->total || (last && to != d->total))) ||
-	    (last && to < d->end))
+	if (d->spoilt != SY_DROP_NONE)
+		return (enum sy_drop)d->spoilt;
+	if ((d->total && (to > d->total || (last && to != d->total))) || (last && to < d->end))
 		return SY_DROP_FRAGMENT_OVERLAP;
 	if (seen == to - from)
 		return SY_DROP_FRAGMENT_DUPLICATE;
@@ -159,6 +193,63 @@ static bool units_add(struct datagram *d, unsigned from, unsigned to, bool last)
 	return d->total && d->seen == d->total;
 }
 
+/* ---- lists and counts ------------------------------------------------------------------------ */
+
+static struct ends *ends_of(struct fragments *f, const struct datagram *d, enum list which)
+{
+	return which == OF_ALL ? &f->all : &f->source[d->source].datagrams;
+}
+
+static void list_add(struct fragments *f, uint16_t place, enum list which)
+{
+	struct datagram *d = &f->datagram[place];
+	struct ends *ends = ends_of(f, d, which);
+	d->in[which] = (struct link){.older = ends->newest, .newer = PLACE_NONE};
+	*(ends->newest == PLACE_NONE ? &ends->oldest : &f->datagram[ends->newest].in[which].newer) =
+	        place;
+	ends->newest = place;
+}
+
+static void list_remove(struct fragments *f, uint16_t place, enum list which)
+{
+	const struct datagram *d = &f->datagram[place];
+	struct ends *ends = ends_of(f, d, which);
+	const struct link *l = &d->in[which];
+	*(l->older == PLACE_NONE ? &ends->oldest : &f->datagram[l->older].in[which].newer) =
+	        l->newer;
+	*(l->newer == PLACE_NONE ? &ends->newest : &f->datagram[l->newer].in[which].older) =
+	        l->older;
+}
+
+static void count_set(struct fragments *f, struct datagram *d, unsigned count)
+{
+	struct source *s = &f->source[d->source];
+	bool was_over = s->count > f->share;
+	f->count = (uint16_t)(f->count - d->count + count);
+	s->count = (uint16_t)(s->count - d->count + count);
+	d->count = (uint16_t)count;
+	if (was_over == (s->count > f->share))
+		return;
+	if (!was_over) {
+		f->over[f->overs++] = d->source;
+		return;
+	}
+	unsigned at = 0;
+	while (f->over[at] != d->source)
+		at++;
+	f->over[at] = f->over[--f->overs];
+}
+
+/* The oldest datagram: of the source that has most, if any has more than its share, else of all. */
+static uint16_t victim_find(const struct fragments *f)
+{
+	const struct source *most = NULL;
+	for (unsigned n = 0; n < f->overs; n++)
+		if (!most || f->source[f->over[n]].count > most->count)
+			most = &f->source[f->over[n]];
+	return most ? most->datagrams.oldest : f->all.oldest;
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 /* Source, destination and id; for IPv4 also the protocol. In IPv6 the first fragment may name
@@ -172,163 +263,162 @@ static struct sy_tuple key_of(const struct sy_view *v)
 	                         .proto = v->v4 ? v->proto : 0};
 }
 
-static uint64_t *hash_at(struct fragments *f, uint16_t place)
+/* An address of IPv4, a /64 of IPv6: one host has as many addresses of it as it likes. */
+static uint16_t source_of(const struct sy_hash_key *key, const struct sy_addr *src)
 {
-	return &f->hash[place / WAYS][place % WAYS];
+	uint64_t hash = sy_hash_mix(src->d[sy_addr_is_v4(src) ? 1 : 0] ^ key->k[2], key->k[3]);
+	return (uint16_t)(hash % SOURCES);
 }
 
-static uint16_t set_of(uint64_t hash)
+static uint16_t *bucket_of(struct fragments *f, uint32_t hash)
 {
-	return (uint16_t)((hash >> 32) % SETS * WAYS);
+	return &f->bucket[hash % BUCKETS];
 }
 
-static uint16_t datagram_find(struct fragments *f, uint64_t hash, const struct sy_tuple *key)
+static uint16_t datagram_find(struct fragments *f, uint32_t hash, const struct sy_tuple *key)
 {
-	uint16_t set = set_of(hash);
-	for (uint16_t at = set; at < set + WAYS; at++)
-		if (*hash_at(f, at) == hash && !memcmp(&f->datagram[at].key, key, sizeof(*key)))
-			return at;
-	return PLACE_NONE;
+	uint16_t at = *bucket_of(f, hash);
+	while (at != PLACE_NONE && (f->datagram[at].hash != hash ||
+	                            memcmp(&f->datagram[at].key, key, sizeof(*key)) != 0))
+		at = f->datagram[at].next;
+	return at;
 }
 
-static void waiting_add(struct fragments *f, struct datagram *d, struct rte_mbuf *m)
+static void waiting_add(struct datagram *d, struct rte_mbuf *m, uint16_t offset)
 {
-	if (d->waiting == 0) {
-		uint16_t place = (uint16_t)(d - f->datagram);
-		d->waits_older = f->waits_newest;
-		d->waits_newer = PLACE_NONE;
-		*(f->waits_newest == PLACE_NONE ? &f->waits_oldest
-		                                : &f->datagram[f->waits_newest].waits_newer) =
-		        place;
-		f->waits_newest = place;
+	note_of(m)->offset = offset;
+	m->next = NULL;
+	*(d->waiting ? &d->last->next : &d->waiting) = m;
+	d->last = m;
+}
+
+static struct rte_mbuf *waiting_next(struct datagram *d)
+{
+	struct rte_mbuf *m = d->waiting;
+	if (m) {
+		d->waiting = m->next;
+		m->next = NULL;
 	}
-	d->wait[d->waiting++] = m;
-	f->waiting++;
+	return m;
 }
 
-/* Empties the waiting list of a datagram that has one. */
-static void waiting_end(struct fragments *f, struct datagram *d)
+static void waiting_drop(struct sy_worker *w, struct datagram *d, enum sy_drop reason)
 {
-	*(d->waits_older == PLACE_NONE ? &f->waits_oldest
-	                               : &f->datagram[d->waits_older].waits_newer) = d->waits_newer;
-	*(d->waits_newer == PLACE_NONE ? &f->waits_newest
-	                               : &f->datagram[d->waits_newer].waits_older) = d->waits_older;
-	f->waiting = (uint16_t)(f->waiting - d->waiting);
-	d->waiting = 0;
+	for (struct rte_mbuf *m; (m = waiting_next(d));)
+		sy_packet_drop(w, m, reason);
 }
 
-static void waiting_drop(struct sy_worker *w, struct fragments *f, struct datagram *d,
-                         enum sy_drop reason)
-{
-	unsigned count = d->waiting;
-	if (count == 0)
-		return;
-	waiting_end(f, d);
-	for (unsigned n = 0; n < count; n++)
-		sy_packet_drop(w, d->wait[n], reason);
-}
-
-/* `reason`: for the fragments that still wait. */
-static void datagram_end(struct sy_worker *w, struct fragments *f, uint16_t place,
-                         enum sy_drop reason)
+static void datagram_end(struct fragments *f, uint16_t place)
 {
 	struct datagram *d = &f->datagram[place];
-	waiting_drop(w, f, d, reason);
-	*(d->older == PLACE_NONE ? &f->oldest : &f->datagram[d->older].newer) = d->newer;
-	*(d->newer == PLACE_NONE ? &f->newest : &f->datagram[d->newer].older) = d->older;
-	*hash_at(f, place) = 0;
+	uint16_t *at = bucket_of(f, d->hash);
+	while (*at != place)
+		at = &f->datagram[*at].next;
+	*at = d->next;
+	count_set(f, d, 0);
+	list_remove(f, place, OF_ALL);
+	list_remove(f, place, OF_SOURCE);
+	d->next = f->free;
+	f->free = place;
 }
 
-/* If a set is full, its oldest datagram is dropped: a legitimate datagram completes quickly. */
-static uint16_t datagram_begin(struct sy_worker *w, struct fragments *f, uint64_t hash,
+static void datagram_drop(struct sy_worker *w, struct fragments *f, uint16_t place,
+                          enum sy_drop reason)
+{
+	waiting_drop(w, &f->datagram[place], reason);
+	datagram_end(f, place);
+}
+
+/* There is a free place, as each datagram counts as one at least. */
+static uint16_t datagram_begin(struct sy_worker *w, struct fragments *f, uint32_t hash,
                                const struct sy_tuple *key)
 {
-	uint16_t set = set_of(hash), place = set;
-	for (uint16_t at = set; at < set + WAYS && *hash_at(f, place); at++)
-		if (!*hash_at(f, at) || f->datagram[at].begun_ns < f->datagram[place].begun_ns)
-			place = at;
-	if (*hash_at(f, place))
-		datagram_end(w, f, place, SY_DROP_FRAGMENT_TABLE_FULL);
+	const struct sy_balance *b = w->app;
+	uint16_t place = f->free;
+	if (place == PLACE_NONE)
+		place = f->used++;
+	else
+		f->free = f->datagram[place].next;
 	struct datagram *d = &f->datagram[place];
 	memset(d, 0, sizeof(*d));
 	d->key = *key;
+	d->hash = hash;
+	d->source = source_of(&b->key, &key->src);
 	d->begun_ns = w->now_ns;
-	d->older = f->newest;
-	d->newer = PLACE_NONE;
-	*(f->newest == PLACE_NONE ? &f->oldest : &f->datagram[f->newest].newer) = place;
-	f->newest = place;
-	*hash_at(f, place) = hash;
+	d->next = *bucket_of(f, hash);
+	*bucket_of(f, hash) = place;
+	list_add(f, place, OF_ALL);
+	list_add(f, place, OF_SOURCE);
 	return place;
+}
+
+/* No fragment of the datagram passes from now on. */
+static void datagram_spoil(struct sy_worker *w, struct fragments *f, struct datagram *d,
+                           enum sy_drop reason)
+{
+	if (d->spoilt != SY_DROP_NONE)
+		return;
+	d->spoilt = (uint16_t)reason;
+	waiting_drop(w, d, reason);
+	count_set(f, d, 1);
 }
 
 void fragments_expire(struct sy_worker *w)
 {
 	struct fragments *f = balance_worker_of(w)->fragments;
-	while (f->oldest != PLACE_NONE &&
-	       w->now_ns - f->datagram[f->oldest].begun_ns >= FRAGMENT_TIMEOUT_NS)
-		datagram_end(w, f, f->oldest, SY_DROP_FRAGMENT_TIMEOUT);
+	while (f->all.oldest != PLACE_NONE &&
+	       w->now_ns - f->datagram[f->all.oldest].begun_ns >= FRAGMENT_TIMEOUT_NS)
+		datagram_drop(w, f, f->all.oldest, SY_DROP_FRAGMENT_TIMEOUT);
 }
 
 /* ---- fragments ------------------------------------------------------------------------------- */
 
-/* Puts a fragment back into the input, after the burst of its first fragment. */
-static void fragment_again(struct sy_worker *w, struct rte_mbuf *m, const struct note *note)
+/* Fills `piece` with the waiting fragments in order; returns their number. They mostly arrived in
+ * order. */
+static unsigned waiting_sort(struct datagram *d, struct rte_mbuf *piece[static FRAGMENT_PIECES])
 {
-	*note_of(m) = *note;
-	if (!sy_packet_again(w, m))
-		sy_packet_drop(w, m, SY_DROP_FRAGMENT_WAIT_FULL);
-}
-
-/* The first fragment has arrived: the waiting ones follow it. */
-static void waiting_follow(struct sy_worker *w, struct fragments *f, struct datagram *d, bool whole)
-{
-	struct note note = d->note;
-	unsigned count = d->waiting;
-	waiting_end(f, d);
-	for (unsigned n = 0; n < count; n++) {
-		note.completes = whole && n + 1 == count;
-		fragment_again(w, d->wait[n], &note);
+	uint16_t offset[FRAGMENT_PIECES];
+	unsigned count = 0;
+	for (struct rte_mbuf *m; (m = waiting_next(d)); count++) {
+		uint16_t own = note_of(m)->offset;
+		unsigned low = count > 0 && offset[count - 1] > own ? 0 : count;
+		for (unsigned high = count; low < high;) {
+			unsigned middle = (low + high) / 2;
+			*(offset[middle] < own ? &low : &high) =
+			        offset[middle] < own ? middle + 1 : middle;
+		}
+		memmove(piece + low + 1, piece + low, (count - low) * sizeof(piece[0]));
+		memmove(offset + low + 1, offset + low, (count - low) * sizeof(offset[0]));
+		piece[low] = m;
+		offset[low] = own;
 	}
-	d->followed_tsc = w->tsc;
+	return count;
 }
 
-/* Adds fragment i to datagram `place`, which has its units already. *note: what the fragment lacks,
- * if it continues at once. */
-static void datagram_add(struct sy_worker *w, struct fragments *f, uint16_t place,
-                         struct sy_burst *burst, unsigned i, bool whole, struct note *note)
+/* Ends a complete datagram: its fragments run through the pipeline again, after this burst. */
+static void datagram_release(struct sy_worker *w, struct fragments *f, uint16_t place)
 {
 	struct datagram *d = &f->datagram[place];
-	const struct sy_view *v = &burst->view[i];
-	bool followed = d->waiting > 0;
-	if (v->fragment == SY_FRAGMENT_FIRST) {
-		d->first = 1;
-		d->note = (struct note){.id = fragment_id_new(w),
-		                        .sport = v->tuple.sport,
-		                        .dport = v->tuple.dport,
-		                        .proto = v->proto,
-		                        .known = 1};
-		if (followed)
-			waiting_follow(w, f, d, whole);
-	} else if (!d->first) {
-		waiting_add(f, d, burst->mbuf[i]);
-		burst->next[i] = SY_NEXT_GONE;
-		return;
+	struct rte_mbuf *piece[FRAGMENT_PIECES];
+	unsigned count = waiting_sort(d, piece);
+	struct note note = {.id = fragment_id_new(w),
+	                    .sport = d->sport,
+	                    .dport = d->dport,
+	                    .proto = d->proto,
+	                    .known = 1};
+	datagram_end(f, place);
+	for (unsigned n = 0; n < count; n++) {
+		note.completes = n + 1 == count;
+		*note_of(piece[n]) = note;
 	}
-	*note = d->note;
-	note->completes = whole && !followed;
-	/* Must not overtake those that waited: the fragment that completes the datagram comes
-	 * last. */
-	if (v->fragment != SY_FRAGMENT_FIRST && d->followed_tsc == w->tsc) {
-		fragment_again(w, burst->mbuf[i], note);
-		burst->next[i] = SY_NEXT_GONE;
-	}
-	if (whole)
-		datagram_end(w, f, place, SY_DROP_NONE);
+	if (!sy_packets_again(w, piece, count))
+		for (unsigned n = 0; n < count; n++)
+			sy_packet_drop(w, piece[n], SY_DROP_FRAGMENT_WAIT_FULL);
 }
 
-/* Handles fragment i of a datagram that this worker owns. */
-static enum sy_drop datagram_take(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                  uint64_t hash, const struct sy_tuple *key, struct note *note)
+/* Handles fragment i of a datagram that this worker owns. NONE: it waits, or has continued. */
+static enum sy_drop datagram_take(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                                  uint32_t hash, const struct sy_tuple *key)
 {
 	struct fragments *f = balance_worker_of(w)->fragments;
 	const struct sy_view *v = &burst->view[i];
@@ -339,29 +429,31 @@ static enum sy_drop datagram_take(struct sy_worker *w, struct sy_burst *burst, u
 
 	uint16_t place = datagram_find(f, hash, key);
 	struct datagram *d = place == PLACE_NONE ? NULL : &f->datagram[place];
-	enum sy_drop reason = d ? units_check(d, from, to, last) : SY_DROP_NONE;
-	if (reason == SY_DROP_FRAGMENT_OVERLAP) {
-		d->spoilt = 1;
-		waiting_drop(w, f, d, reason);
-	}
-	if (reason != SY_DROP_NONE)
-		return reason;
-	if (v->fragment != SY_FRAGMENT_FIRST && !(d && d->first)) {
-		if (d && d->waiting == FRAGMENT_WAITING_MAX)
-			return SY_DROP_FRAGMENT_WAIT_FULL;
-		/* The oldest datagram is dropped: a legitimate datagram's first fragment is not
-		 * late. */
-		if (f->waiting == FRAGMENT_WAITING) {
-			if (place == f->waits_oldest)
-				d = NULL;
-			datagram_end(w, f, f->waits_oldest, SY_DROP_FRAGMENT_WAIT_FULL);
-		}
-	}
-	if (!d) {
+	if (d) {
+		enum sy_drop reason = units_check(d, from, to, last);
+		if (reason == SY_DROP_NONE && d->count == FRAGMENT_PIECES)
+			reason = SY_DROP_FRAGMENT_TOO_MANY;
+		if (reason != SY_DROP_NONE && reason != SY_DROP_FRAGMENT_DUPLICATE)
+			datagram_spoil(w, f, d, reason);
+		if (reason != SY_DROP_NONE)
+			return reason;
+	} else {
 		place = datagram_begin(w, f, hash, key);
 		d = &f->datagram[place];
 	}
-	datagram_add(w, f, place, burst, i, units_add(d, from, to, last), note);
+	if (v->fragment == SY_FRAGMENT_FIRST) {
+		d->sport = v->tuple.sport;
+		d->dport = v->tuple.dport;
+		d->proto = v->proto;
+	}
+	waiting_add(d, burst->mbuf[i], v->fragment_offset);
+	if (units_add(d, from, to, last)) {
+		datagram_release(w, f, place);
+		return SY_DROP_NONE;
+	}
+	count_set(f, d, d->count + 1u);
+	if (f->count > f->limit) /* maybe this datagram itself */
+		datagram_drop(w, f, victim_find(f), SY_DROP_FRAGMENT_WAIT_FULL);
 	return SY_DROP_NONE;
 }
 
@@ -369,30 +461,28 @@ enum sy_drop fragment_classify(struct sy_worker *w, struct sy_burst *burst, unsi
 {
 	struct sy_balance *b = w->app;
 	struct sy_view *v = &burst->view[i];
-	struct note *on_it = note_of(burst->mbuf[i]), note = {0};
+	struct note *on_it = note_of(burst->mbuf[i]);
 	if (v->proto == SY_PROTO_ICMP || v->proto == SY_PROTO_ICMPV6)
 		return SY_DROP_ICMP_FRAGMENT;
-	if (burst->handed_over)
-		note = *on_it;
-	if (!note.known) {
+	if (!burst->handed_over || !on_it->known) {
 		const struct sy_tuple key = key_of(v);
-		uint64_t hash = sy_hash_tuple(&b->key, &key) | 1; /* 0 is a free place */
+		uint64_t hash = sy_hash_tuple(&b->key, &key);
 		burst->slot[i] = (uint8_t)(hash >> 8);
 		if (sy_slot_worker(b->rt, burst->slot[i]) != w->id) {
-			*on_it = note;
+			*on_it = (struct note){0};
 			sy_burst_hand_over(w, burst, i);
 			return SY_DROP_NONE;
 		}
-		enum sy_drop reason = datagram_take(w, burst, i, hash, &key, &note);
-		if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
-			return reason;
-		*on_it = note; /* another worker may own its session */
+		enum sy_drop reason = datagram_take(w, burst, i, (uint32_t)(hash >> 32), &key);
+		if (reason == SY_DROP_NONE)
+			burst->next[i] = SY_NEXT_GONE;
+		return reason;
 	}
-	v->tuple.sport = note.sport;
-	v->tuple.dport = note.dport;
-	v->proto = note.proto;
-	v->tuple.proto = note.proto;
-	v->fragment_id = note.id;
-	v->completes = note.completes;
+	v->tuple.sport = on_it->sport;
+	v->tuple.dport = on_it->dport;
+	v->proto = on_it->proto;
+	v->tuple.proto = on_it->proto;
+	v->fragment_id = on_it->id;
+	v->completes = on_it->completes;
 	return SY_DROP_NONE;
 }

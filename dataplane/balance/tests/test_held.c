@@ -128,7 +128,7 @@ static void test_no_room(void **state)
 {
 	struct flows *f = *state;
 	struct sy_worker *w = worker_of(f);
-	struct rte_mbuf *m[WORKER_AGAIN], *got[WORKER_AGAIN];
+	struct rte_mbuf *m[HELD_MAX], *got[WORKER_AGAIN];
 	uint64_t dropped = harness_drops(&f->harness, SY_DROP_OPENING);
 	for (unsigned n = 0; n < WORKER_AGAIN; n++)
 		assert_true(sy_packet_again(w, packet(f)));
@@ -146,7 +146,7 @@ static void test_no_room(void **state)
 	rte_pktmbuf_free_bulk(got, taken(f, got));
 	held_round(w);
 	assert_int_equal(taken(f, got), HELD_MAX);
-	assert_memory_equal(got, m, sizeof(got));
+	assert_memory_equal(got, m, sizeof(m));
 	rte_pktmbuf_free_bulk(got, HELD_MAX);
 }
 

@@ -346,17 +346,15 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "network's broadcast address: forged, or another host has an address of this one")       \
 	X(LAND, "land", "source and destination are the same (land attack)")                       \
 	X(FRAGMENT_TIMEOUT, "fragment-timeout",                                                    \
-	  "the datagram's first fragment did not arrive within 2 s, or was dropped: look for "     \
-	  "loss, or for the "                                                                      \
-	  "reason that the first one was dropped for")                                             \
+	  "a fragment waited 2 s for the rest of its datagram: look for loss, or for the "         \
+	  "reason that another fragment was dropped for")                                          \
 	X(FRAGMENT_DUPLICATE, "fragment-duplicate", "the fragment has already arrived")            \
 	X(FRAGMENT_OVERLAP, "fragment-overlap",                                                    \
 	  "the datagram's fragments overlap or disagree on its length (RFC 5722)")                 \
 	X(FRAGMENT_WAIT_FULL, "fragment-wait-full",                                                \
-	  "too many fragments waited for their datagram's first one; the oldest was dropped")      \
-	X(FRAGMENT_TABLE_FULL, "fragment-table-full",                                              \
-	  "the fragment waited for its datagram's first one until newer datagrams needed its "     \
-	  "place")                                                                                 \
+	  "too many fragments waited for the rest of their datagrams: the oldest datagram was "    \
+	  "dropped, first of a source with more than its share")                                   \
+	X(FRAGMENT_TOO_MANY, "fragment-too-many", "the datagram has more than 128 fragments")      \
 	X(ICMP_FRAGMENT, "icmp-fragment", "a fragment of an ICMP message: ping with less data")    \
 	X(TINY_FRAGMENT, "tiny-fragment",                                                          \
 	  "a fragment too short for the headers that filters read (RFC 1858, RFC 7112)")           \

@@ -374,8 +374,12 @@ uint32_t sy_handover_position(const struct sy_worker *w, unsigned owner);
 uint32_t sy_handover_left(const struct sy_worker *w, unsigned owner);
 
 /* Gives a held-back packet to the pipeline again after this burst, in a burst that is marked as
- * handed over. False: eight bursts of packets are already held back. */
+ * handed over. False: sixteen bursts of packets are already held back. */
 bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m);
+/* The same for all of them, in this order, or for none. */
+bool sy_packets_again(struct sy_worker *w, struct rte_mbuf *const *m, unsigned count);
+/* How many buffers the packet pool has. */
+unsigned sy_packet_buffers(const struct sy_runtime *rt);
 
 /* A buffer for a packet that this host makes. NULL: the pool is empty. */
 struct rte_mbuf *sy_packet_alloc(struct sy_worker *w);
