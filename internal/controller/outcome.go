@@ -113,7 +113,8 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 }
 
 // unconfirmed returns a changed file of those that a revision has and the forwarder has not confirmed (revision 0: there is none), and all files. Of several
-// it is the one that the reason of the refusal names, else the last one.
+// it is the one that the reason of the refusal names, else the last one. The named one may have changed again since: otherwise its project could apply so
+// fast that the changes of others were undone instead.
 func (s *Server) unconfirmed(ctx context.Context, forwarder string, until int64, reason string) (cluster.Entry, []cluster.Entry, error) {
 	kept, err := s.store.Names(ctx, keyPrevious+forwarder+"/")
 	if err != nil {
@@ -126,9 +127,9 @@ func (s *Server) unconfirmed(ctx context.Context, forwarder string, until int64,
 	var changed []cluster.Entry
 	var newest cluster.Entry
 	for _, config := range configs {
-		if config.Revision <= until && slices.Contains(kept, keyPrevious+nameOf(config.Key, keyConfigs)) {
+		if slices.Contains(kept, keyPrevious+nameOf(config.Key, keyConfigs)) {
 			changed = append(changed, config)
-			if config.Revision > newest.Revision {
+			if config.Revision > newest.Revision && config.Revision <= until {
 				newest = config
 			}
 		}
