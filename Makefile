@@ -56,8 +56,8 @@ build/dev/build.ninja:
 	@meson setup build/dev >/dev/null || { tail -n 20 build/dev/meson-logs/meson-log.txt; exit 1; }
 
 build/asan/build.ninja:
-	@meson setup build/asan -Db_sanitize=address,undefined -Db_lundef=false \
-		-Dc_args=-fno-sanitize-recover=all >/dev/null \
+	@meson setup build/asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=false \
+		"-Dc_args=-g1 -fno-sanitize-recover=all" >/dev/null \
 		|| { tail -n 20 build/asan/meson-logs/meson-log.txt; exit 1; }
 
 build: build/dev/build.ninja ## build the programs into build/bin
