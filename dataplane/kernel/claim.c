@@ -314,6 +314,28 @@ int claim_put(struct sy_claims *c, const struct sy_addr *addr, int ifindex, stru
 	return rc ? sy_fail(err, -rc, "%s: cannot claim it: %s", text, strerror(-rc)) : 0;
 }
 
+static int claim_check(const struct owner *owner, const struct claim *claim, const char *text,
+                       struct sy_error *err)
+{
+	if (owner->broadcast)
+		return sy_fail(err, EADDRNOTAVAIL,
+		               "%s is a broadcast address of a network of this host, which no "
+		               "host answers for; choose another, or give that network a "
+		               "shorter prefix",
+		               text);
+	if (owner->there && !owner->own && !(claim && owner->may_be_own))
+		return claim_refuse_own(text, err);
+	return 0;
+}
+
+int sy_claims_check(const struct sy_claims *c, const struct sy_addr *addr, struct sy_error *err)
+{
+	const struct owner owner = owner_find(c->nl, addr);
+	char text[SY_ADDR_TEXT];
+
+	return claim_check(&owner, claim_find(c, addr), sy_addr_format(addr, text), err);
+}
+
 int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
                   struct sy_error *err)
 {
@@ -330,14 +352,9 @@ int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
 	if (v4)
 		ifindex = 0; /* the host answers for a route on lo on all interfaces */
 	owner = owner_find(c->nl, addr);
-	if (owner.broadcast)
-		return sy_fail(err, EADDRNOTAVAIL,
-		               "%s is a broadcast address of a network of this host, which no "
-		               "host answers for; choose another, or give that network a "
-		               "shorter prefix",
-		               text);
-	if (owner.there && !owner.own && !(claim && owner.may_be_own))
-		return claim_refuse_own(text, err);
+	rc = claim_check(&owner, claim, text, err);
+	if (rc)
+		return rc;
 	if (claim && owner.there && claim->ifindex == ifindex) {
 		claim->found = false;
 		return 0;

@@ -41,6 +41,7 @@ struct probe {
 	uint64_t due_ns; /* of the next round, if another host has it */
 	uint8_t sent;    /* in this round */
 	bool contested;  /* another host has it, as of the last round */
+	bool refused;    /* no host has it, but this host cannot claim it */
 	bool answered;   /* in this round */
 	uint8_t mac[6];  /* of that host */
 };
@@ -153,9 +154,8 @@ static bool is_shared(const struct sy_runtime *rt, const struct sy_addr *addr)
 bool probe_begin(struct sy_runtime *rt, const struct sy_addr *addr)
 {
 	struct probes *p;
-	uint8_t mac[6];
 	if (!rt->options.probe || !rt->claims || sy_claims_has(rt->claims, addr) ||
-	    !is_shared(rt, addr) || sy_address_use(rt, addr, mac) == SY_ADDRESS_HOST)
+	    !is_shared(rt, addr) || sy_claims_check(rt->claims, addr, NULL))
 		return false;
 	p = probes_get(rt);
 	if (!p || p->failed)
@@ -190,7 +190,7 @@ bool probe_has(const struct sy_runtime *rt, const struct sy_addr *addr)
 static bool any_is_new(const struct probes *p)
 {
 	for (unsigned i = 0; p && i < p->count; i++)
-		if (!p->list[i].contested)
+		if (!p->list[i].contested && !p->list[i].refused)
 			return true;
 	return false;
 }
@@ -227,11 +227,24 @@ static void conflict_note(struct probes *p, const struct sy_addr *addr, const ui
 	memcpy(c->mac, mac, sizeof(c->mac));
 }
 
-static void address_now_claimed(struct sy_runtime *rt, const struct sy_addr *addr)
+/* Claims an address that was probed, and removes it from the list. If it cannot be claimed, it
+ * stays in the list, and the next round tries again. Returns whether it is claimed. */
+static bool probed_claim(struct sy_runtime *rt, struct probe *one)
 {
+	struct probes *p = rt->probes;
+	struct probe back = *one;
 	struct sy_error err = {0};
-	if (address_claim(rt, addr, &err))
-		sy_log(SY_LOG_ERROR, "runtime", "%s", err.text);
+	*one = p->list[--p->count]; /* first: the claim's failure releases the address */
+	if (!address_claim(rt, &back.addr, &err))
+		return true;
+	if (!back.refused)
+		sy_log(SY_LOG_ERROR, "runtime", "%s; it is tried again each second", err.text);
+	back.refused = true;
+	back.contested = back.answered = false;
+	back.sent = 0;
+	back.due_ns = sy_clock_ns() + AGAIN_NS;
+	p->list[p->count++] = back;
+	return false;
 }
 
 static bool is_among(const struct sy_addr *addr, const struct sy_addr *list, unsigned count)
@@ -247,15 +260,13 @@ unsigned sy_addresses_force(struct sy_runtime *rt, const struct sy_addr *some, u
 	struct probes *p = rt->probes;
 	unsigned n = 0;
 	for (unsigned i = 0; p && i < p->count;) {
-		struct sy_addr addr = p->list[i].addr;
-		if (!p->list[i].contested || (count > 0 && !is_among(&addr, some, count))) {
+		if (!p->list[i].contested ||
+		    (count > 0 && !is_among(&p->list[i].addr, some, count))) {
 			i++;
 			continue;
 		}
-		conflict_note(p, &addr, p->list[i].mac, false);
-		p->list[i] = p->list[--p->count];
-		address_now_claimed(rt, &addr);
-		n++;
+		conflict_note(p, &p->list[i].addr, p->list[i].mac, false);
+		n += probed_claim(rt, &p->list[i]);
 	}
 	return n;
 }
@@ -365,7 +376,9 @@ static void frames_read(struct sy_runtime *rt, int fd, bool v4)
 		if (n < 0)
 			return;
 		unsigned port = port_by_ifindex(rt, from.sll_ifindex);
-		if (from.sll_pkttype == PACKET_OUTGOING || port == SY_PORT_NONE)
+		/* The kernel marks frames of a VLAN without an interface as another host's. */
+		if (from.sll_pkttype == PACKET_OUTGOING || from.sll_pkttype == PACKET_OTHERHOST ||
+		    port == SY_PORT_NONE)
 			continue;
 		if (v4)
 			arp_seen(rt, port, packet, (size_t)n);
@@ -382,7 +395,7 @@ static bool round_end(struct probe *one, uint64_t now)
 	char text[SY_ADDR_TEXT];
 	if (one->answered) {
 		one->contested = true;
-		one->answered = false;
+		one->answered = one->refused = false;
 		one->sent = 0;
 		one->due_ns = now + AGAIN_NS;
 		return false;
@@ -421,15 +434,11 @@ void probes_tick(struct sy_runtime *rt)
 		return;
 	frames_read(rt, p->fd[0], true);
 	frames_read(rt, p->fd[1], false);
-	for (unsigned i = 0; i < p->count;) {
-		struct sy_addr addr = p->list[i].addr;
-		if (!probe_step(rt, &p->list[i], now, &budget)) {
+	for (unsigned i = 0; i < p->count;)
+		if (probe_step(rt, &p->list[i], now, &budget))
+			probed_claim(rt, &p->list[i]);
+		else
 			i++;
-			continue;
-		}
-		p->list[i] = p->list[--p->count];
-		address_now_claimed(rt, &addr);
-	}
 	if (p->waiting && !any_is_new(p)) {
 		void (*fn)(void *ctx) = p->waiting;
 		reconcile_others(rt); /* the request's answer has the result */
@@ -447,15 +456,23 @@ void probes_verify(struct sy_runtime *rt, const struct sy_verify *v)
 	char text[400], addr[SY_ADDR_TEXT];
 	unsigned shown = 0;
 	for (unsigned i = 0; p && i < p->count && shown < CONFLICTS; i++) {
-		if (!p->list[i].contested)
+		const struct probe *one = &p->list[i];
+		if (!one->contested && !one->refused)
 			continue;
-		const uint8_t *mac = p->list[i].mac;
-		snprintf(text, sizeof(text),
-		         "%s is in use by another host (%02x:%02x:%02x:%02x:%02x:%02x), so it is "
-		         "not claimed here until that host no longer answers for it; remove it "
-		         "there, or claim it now: steelyard apply --force",
-		         sy_addr_format(&p->list[i].addr, addr), mac[0], mac[1], mac[2], mac[3],
-		         mac[4], mac[5]);
+		sy_addr_format(&one->addr, addr);
+		if (one->refused)
+			snprintf(
+			        text, sizeof(text),
+			        "%s is not claimed: this host has it, or the kernel refuses it, as "
+			        "the log says; the forwarder tries again each second",
+			        addr);
+		else
+			snprintf(text, sizeof(text),
+			         "%s is in use by another host (%02x:%02x:%02x:%02x:%02x:%02x), so "
+			         "it is not claimed here until that host no longer answers for it; "
+			         "remove it there, or claim it now: steelyard apply --force",
+			         addr, one->mac[0], one->mac[1], one->mac[2], one->mac[3],
+			         one->mac[4], one->mac[5]);
 		v->problem(v->ctx, text);
 		shown++;
 	}

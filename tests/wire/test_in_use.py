@@ -111,6 +111,31 @@ def test_force(steelyard, other, family):
     wait_until(lambda: any("announces it, too" in w for w in warnings(steelyard)), "a warning")
 
 
+def test_an_address_that_no_host_can_have_is_refused(steelyard, other):
+    """A probe would find no host that has it."""
+    use(steelyard, v4(FRONT, 255), 4)
+    done = steelyard.cli("apply", "-", stdin=steelyard.config.text(), check=False)
+    assert done.returncode and "is a broadcast address" in done.stderr
+
+
+@families
+def test_the_host_has_it_once_the_other_host_has_not(steelyard, other, family):
+    """The claim fails after the answer to the request: it is reported, and tried again."""
+    ns, vip = steelyard.lab["forwarder"].ns, f"{VIP[family]}/{LENGTH[family]}"
+    give(other, family)
+    use(steelyard, VIP[family], family)
+    steelyard.apply()
+    assert not is_claimed(steelyard, VIP[family])
+    ns.ip(f"address add {vip} dev front nodad")
+    try:
+        take_away(other, family)
+        wait_until(lambda: any("this host has it" in w for w in warnings(steelyard)), "a warning")
+    finally:
+        ns.ip(f"address del {vip} dev front")
+    wait_until(lambda: is_claimed(steelyard, VIP[family]), "it is claimed")
+    wait_until(lambda: not warnings(steelyard), "there is no warning left")
+
+
 def frame(family, mac, probe):
     """An announcement of the VIP by a host with this MAC address, or its probe before."""
     if family == 4:
@@ -142,6 +167,25 @@ def test_another_host_begins_to_use_it(steelyard, other, family, probe):
 
         wait_until(warned, "the holder is warned")
     assert is_claimed(steelyard, VIP[family])
+
+
+@families
+def test_a_host_of_a_vlan_is_none_of_this_network(steelyard, other, family):
+    """The frames arrive by the same port, with a tag."""
+    use(steelyard, VIP[family], family)
+    steelyard.apply()
+    mac, tagged = other.mac(port_of(other)), "02:00:00:00:77:01"
+    with other.socket(socket.AF_PACKET, socket.SOCK_RAW) as one:
+        one.bind((port_of(other), 0))
+
+        def warned():
+            one.send(frame(family, mac, False))
+            untagged = frame(family, tagged, False)
+            one.send(untagged[:12] + bytes.fromhex("8100004d") + untagged[12:])
+            return warnings(steelyard)
+
+        (said,) = wait_until(warned, "the holder is warned of the host of this network")
+    assert mac in said and tagged not in said
 
 
 @families

@@ -285,6 +285,9 @@ void sy_claims_move(struct sy_claims *c, int from, int to);
 /* Calls fn for each claimed address; fn must not change the set. */
 void sy_claims_each(const struct sy_claims *c, void (*fn)(void *ctx, const struct sy_addr *addr),
                     void *ctx);
+/* Fails as sy_claims_add() would for an address that the host has, or that no host can have.
+ * Changes nothing. */
+int sy_claims_check(const struct sy_claims *c, const struct sy_addr *addr, struct sy_error *err);
 /* Whether this process has the claim, or an earlier one has left it on this host. */
 bool sy_claims_has(const struct sy_claims *c, const struct sy_addr *addr);
 int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr);
