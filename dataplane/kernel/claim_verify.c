@@ -38,15 +38,18 @@ static void guard_mark(void *ctx, const struct sy_addr *addr)
 		claim->guarded = true;
 }
 
+/* True also if the sets cannot be read. */
 static bool guard_is_complete(struct sy_claims *c)
 {
 	bool complete = true;
+	int rc;
 
 	for (uint32_t i = 0; i < c->claims.buckets; i++)
 		for (struct table_node *n = c->claims.bucket[i]; n; n = n->next)
 			((struct claim *)n)->guarded = false;
-	if (guard_each(&c->watch, guard_mark, c) < 0)
-		return false;
+	rc = guard_each(&c->watch, guard_mark, c);
+	if (rc < 0)
+		return rc != -ENOENT;
 	for (uint32_t i = 0; i < c->claims.buckets; i++)
 		for (struct table_node *n = c->claims.bucket[i]; n; n = n->next)
 			complete &= ((struct claim *)n)->guarded;

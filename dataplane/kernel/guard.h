@@ -31,10 +31,11 @@ void guard_watch_close(struct guard_watch *w);
 void guard_watch_note(struct guard_watch *w);
 /* Reads pending events. Returns true if another process may have changed the table. */
 bool guard_watch_read(struct guard_watch *w);
-/* Compares flags, chain and rules of the table with the fingerprint. */
+/* Compares flags, chain and rules of the table with the fingerprint. True also if they cannot be
+ * read. */
 bool guard_is_intact(struct guard_watch *w);
-/* Calls fn for each address in the table's sets. Returns 0 or a negative errno: -ENOENT: a set is
- * missing. */
+/* Calls fn for each address in the table's sets, for some more than once. Returns 0 or a negative
+ * errno: -ENOENT: a set is missing. */
 int guard_each(struct guard_watch *w, void (*fn)(void *ctx, const struct sy_addr *addr), void *ctx);
 
 #endif

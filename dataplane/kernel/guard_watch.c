@@ -19,6 +19,7 @@
 #define GUARD_CHAIN   "output"
 #define EVENT_BYTES   65536
 #define EVENT_BATCHES 64 /* read in one call, at most */
+#define DUMP_ATTEMPTS 16 /* while other programs change nftables all the time */
 
 int guard_watch_open(struct guard_watch *w)
 {
@@ -82,40 +83,60 @@ static int print_read(const struct nlmsghdr *nlh, void *data)
 	return MNL_CB_OK;
 }
 
-/* Returns 0 if the table, its chain or its rules are missing. */
-static uint64_t guard_print(struct guard_watch *w)
+/* Returns -ENOENT if the table, its chain or its rules are missing. */
+static int guard_print_once(struct guard_watch *w, uint64_t *out)
 {
 	struct print p = {.sum = 1};
 	struct request r;
+	int rc;
 
 	nft_begin(&r, NFT_MSG_GETTABLE, 0);
 	mnl_attr_put_strz(r.nlh, NFTA_TABLE_NAME, GUARD_TABLE);
-	if (request_send(w->requests, &r, print_read, &p) < 0)
-		return 0;
+	rc = request_send(w->requests, &r, print_read, &p);
+	if (rc < 0)
+		return rc;
 	nft_begin(&r, NFT_MSG_GETCHAIN, 0);
 	mnl_attr_put_strz(r.nlh, NFTA_CHAIN_TABLE, GUARD_TABLE);
 	mnl_attr_put_strz(r.nlh, NFTA_CHAIN_NAME, GUARD_CHAIN);
-	if (request_send(w->requests, &r, print_read, &p) < 0)
-		return 0;
+	rc = request_send(w->requests, &r, print_read, &p);
+	if (rc < 0)
+		return rc;
 	p.objects = 0;
 	nft_begin(&r, NFT_MSG_GETRULE, NLM_F_DUMP);
 	mnl_attr_put_strz(r.nlh, NFTA_RULE_TABLE, GUARD_TABLE);
 	mnl_attr_put_strz(r.nlh, NFTA_RULE_CHAIN, GUARD_CHAIN);
-	if (request_send(w->requests, &r, print_read, &p) < 0 || !p.objects)
-		return 0;
-	return p.sum ? p.sum : 1;
+	rc = request_send(w->requests, &r, print_read, &p);
+	*out = p.sum ? p.sum : 1;
+	return rc == 0 && !p.objects ? -ENOENT : rc;
+}
+
+/* A change of any table of the host interrupts a dump (NLM_F_DUMP_INTR). */
+static int guard_print(struct guard_watch *w, uint64_t *out)
+{
+	int rc = -EINTR;
+
+	for (unsigned i = 0; i < DUMP_ATTEMPTS && rc == -EINTR; i++)
+		rc = guard_print_once(w, out);
+	return rc;
 }
 
 void guard_watch_note(struct guard_watch *w)
 {
-	w->intact = guard_print(w);
+	uint64_t now;
+
+	w->intact = guard_print(w, &now) ? 0 : now;
 }
 
 bool guard_is_intact(struct guard_watch *w)
 {
-	uint64_t now = guard_print(w);
+	uint64_t now;
+	int rc = guard_print(w, &now);
 
-	return now && now == w->intact;
+	if (rc)
+		return rc != -ENOENT;
+	if (!w->intact) /* the reset's own look at it failed */
+		w->intact = now;
+	return now == w->intact;
 }
 
 struct elements {
@@ -161,13 +182,17 @@ int guard_each(struct guard_watch *w, void (*fn)(void *ctx, const struct sy_addr
 	struct elements e = {fn, ctx};
 	int rc = 0;
 
-	for (unsigned i = 0; i < SY_ARRAY_LEN(set) && !rc; i++) {
+	for (unsigned i = 0, attempts = 0; i < SY_ARRAY_LEN(set) && !rc; i++) {
 		struct request r;
 
 		nft_begin(&r, NFT_MSG_GETSETELEM, NLM_F_DUMP);
 		mnl_attr_put_strz(r.nlh, NFTA_SET_ELEM_LIST_TABLE, GUARD_TABLE);
 		mnl_attr_put_strz(r.nlh, NFTA_SET_ELEM_LIST_SET, set[i]);
 		rc = request_send(w->requests, &r, elements_read, &e);
+		if (rc == -EINTR && ++attempts < DUMP_ATTEMPTS) {
+			rc = 0;
+			i--; /* fn gets some addresses twice */
+		}
 	}
 	return rc;
 }

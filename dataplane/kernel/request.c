@@ -65,6 +65,23 @@ void request_put_addr(struct request *r, uint16_t attr, const struct sy_addr *ad
 	mnl_attr_put(r->nlh, attr, len, raw);
 }
 
+/* Receives what is left of a dump whose last messages are the `len` bytes of answer. */
+static void dump_discard(struct mnl_socket *nl, uint32_t seq, char *answer, ssize_t len)
+{
+	for (;;) {
+		const struct nlmsghdr *nlh = (const void *)answer;
+		int left = (int)len;
+
+		for (; mnl_nlmsg_ok(nlh, left); nlh = mnl_nlmsg_next(nlh, &left))
+			if (nlh->nlmsg_seq == seq &&
+			    (nlh->nlmsg_type == NLMSG_DONE || nlh->nlmsg_type == NLMSG_ERROR))
+				return;
+		while ((len = mnl_socket_recvfrom(nl, answer, ANSWER_BYTES)) < 0)
+			if (errno != EINTR)
+				return;
+	}
+}
+
 int request_send(struct mnl_socket *nl, struct request *r, mnl_cb_t cb, void *data)
 {
 	static uint32_t seq;
@@ -82,6 +99,10 @@ int request_send(struct mnl_socket *nl, struct request *r, mnl_cb_t cb, void *da
 		if (n < 0)
 			return -errno;
 		rc = mnl_cb_run(answer, (size_t)n, seq, mnl_socket_get_portid(nl), cb, data);
+		if (rc < 0 && errno == EINTR) {
+			dump_discard(nl, seq, answer, n);
+			return -EINTR;
+		}
 	}
 	return rc < 0 ? -errno : 0;
 }

@@ -383,6 +383,32 @@ static void test_changes_by_others_are_undone(void **state)
 	assert_string_equal(verify(), "");
 }
 
+static void change_other_tables(void *arg)
+{
+	for (;;)
+		sh("nft add table inet other; nft delete table inet other");
+}
+
+/* Other programs' changes interrupt the dumps of a verification: that is no difference. */
+static void test_changes_of_other_tables_are_no_difference(void **state)
+{
+	struct pollfd events;
+	int pid;
+
+	claims_start();
+	claim(VIP4);
+	claim(VIP6);
+	sy_claims_read(claims);
+	events = (struct pollfd){.fd = sy_claims_fd(claims), .events = POLLIN};
+	pid = child_start(change_other_tables, NULL);
+	for (unsigned changes = 0; changes < 100;) {
+		assert_string_equal(verify(), "");
+		changes += poll(&events, 1, 0) == 1;
+		assert_false(sy_claims_read(claims));
+	}
+	child_kill(pid);
+}
+
 /* More claims than a step verifies. */
 static void test_many_claims_are_restored_in_steps(void **state)
 {
@@ -503,6 +529,7 @@ int main(void)
 	        TEST(test_claims_survive_until_settled),
 	        TEST(test_unmarked_addresses_are_known_from_the_journal),
 	        TEST(test_changes_by_others_are_undone),
+	        TEST(test_changes_of_other_tables_are_no_difference),
 	        TEST(test_many_claims_are_restored_in_steps),
 	        TEST(test_one_holder_at_a_time),
 	        TEST(test_cleanup_removes_everything),
