@@ -114,9 +114,8 @@ static void on_rule(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped
 		return;
 	else if (m->rules_found < MIRROR_RULES)
 		m->rule_found[m->rules_found++] = rule;
-	else /* the last one stands for all others */
-		m->rule_found[MIRROR_RULES - 1].from_bits =
-		        m->rule_found[MIRROR_RULES - 1].to_bits = 0;
+	else
+		rule_widen(&m->rule_found[MIRROR_RULES - 1]);
 }
 
 static void on_nexthop(struct sy_mirror *m, const struct nlmsghdr *nlh)

@@ -135,6 +135,12 @@ bool rule_parse(const struct nlmsghdr *nlh, bool (*uses)(void *ctx, const char *
 	return true;
 }
 
+void rule_widen(struct sy_policy *last)
+{
+	*last = (struct sy_policy){.v6 = last->v6};
+	policy_describe(last, "more rules than the forwarder reads; remove some");
+}
+
 void route_policy(const struct route_msg *msg, struct sy_policy *out)
 {
 	unsigned more = msg->v6 ? 0 : 96;

@@ -243,6 +243,24 @@ static void test_policy_routing_is_refused(void **state)
 	pump_until(refusal_has, NULL);
 }
 
+static bool all_packets_are_refused(const void *unused)
+{
+	return topology->all_refused;
+}
+
+/* More rules than are kept: those without a slot concern packets that the last kept one does not.
+ */
+static void test_many_rules_concern_all_packets(void **state)
+{
+	mirror_start();
+	for (unsigned i = 0; i < 40; i++)
+		sh("ip rule add to 192.0.2.%u tos 0x10 ipproto tcp dport 80 table 77", i + 1);
+	pump_until(all_packets_are_refused, NULL);
+	sh("ip rule flush; ip rule add table main pref 32766; ip rule add table default pref "
+	   "32767");
+	pump_until(refusal_has, NULL);
+}
+
 static void test_policy_routing_from_before(void **state)
 {
 	sh("ip rule add to 192.0.2.9 table 77 pref 100");
@@ -272,6 +290,7 @@ int main(void)
 	        TOPOLOGY_TEST(test_link_down_takes_routes),
 	        TOPOLOGY_TEST(test_source_address_takes_routes),
 	        TOPOLOGY_TEST(test_policy_routing_is_refused),
+	        TOPOLOGY_TEST(test_many_rules_concern_all_packets),
 	        TOPOLOGY_TEST(test_policy_routing_from_before),
 	        TOPOLOGY_TEST(test_vrf_is_refused),
 	};

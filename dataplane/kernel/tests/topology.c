@@ -95,11 +95,15 @@ static void on_refused(void *ctx, const char *text)
 
 static void on_policies(void *ctx, const struct sy_policy *list, unsigned count)
 {
-	char *text = ((struct topology *)ctx)->policies;
+	struct topology *t = ctx;
 
-	text[0] = 0;
-	for (unsigned i = 0; i < count; i++)
-		strncat(text, list[i].text, sizeof(topology->policies) - strlen(text) - 1);
+	t->policies[0] = 0;
+	t->all_refused = false;
+	for (unsigned i = 0; i < count; i++) {
+		strncat(t->policies, list[i].text, sizeof(t->policies) - strlen(t->policies) - 1);
+		t->all_refused |= !list[i].from_bits && !list[i].to_bits && !list[i].tos &&
+		                  !list[i].proto && !list[i].sport[1] && !list[i].dport[1];
+	}
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */

@@ -19,6 +19,7 @@ struct topology {
 	unsigned links, addrs, routes, neighs;
 	unsigned synced;
 	char refused[256], policies[2048];
+	bool all_refused; /* a policy concerns all packets of a family */
 	bool bulk[TOPOLOGY_BULK];
 	unsigned bulk_count, bulk_reported;
 };
