@@ -38,9 +38,16 @@ static bool port_is_in(const uint16_t range[2], uint16_t port)
 	return !range[1] || (port >= range[0] && port <= range[1]);
 }
 
+/* Compares as the kernel does: without the bits of ECN (RFC 3168), and of IPv4 without the
+ * precedence (RFC 1349). */
+static bool tos_matches(const struct sy_policy *p, uint8_t tos)
+{
+	return !p->tos || ((p->tos ^ tos) & (p->v6 ? 0xfc : 0x1c)) == 0;
+}
+
 static bool policy_matches(const struct sy_policy *p, const struct sy_tuple *t, uint8_t tos)
 {
-	return p->v6 != sy_addr_is_v4(&t->dst) && (!p->tos || p->tos == tos) &&
+	return p->v6 != sy_addr_is_v4(&t->dst) && tos_matches(p, tos) &&
 	       (!p->proto || p->proto == t->proto) && port_is_in(p->sport, t->sport) &&
 	       port_is_in(p->dport, t->dport) && prefix_holds(&p->from, p->from_bits, &t->src) &&
 	       prefix_holds(&p->to, p->to_bits, &t->dst);

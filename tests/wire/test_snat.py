@@ -152,6 +152,38 @@ def test_ping(snat, family):
 
 
 @pytest.mark.drops("snat-stray")
+@pytest.mark.drops("no-route")
+@families
+def test_policy_routing_by_type_of_service(snat, family):
+    """The kernel compares it without the bits of ECN, of IPv4 also without the precedence."""
+    ns, flag = snat.lab["forwarder"].ns, {4: "", 6: "-6"}[family]
+    tos = {4: 0xB2, 6: 0x12}[family]
+    options = {4: (socket.IPPROTO_IP, socket.IP_TOS), 6: (socket.IPPROTO_IPV6, 67)}[family]
+    rule = f"tos 0x10 to {snat.outside.address(family)} table 100 pref 60"
+
+    def send():
+        with udp(snat.lab["s1"], family) as one:
+            one.setsockopt(*options, tos)
+            one.sendto(b"x", (snat.outside.address(family), OUT_ECHO))
+
+    ns.ip(f"{flag} rule add {rule}".strip())
+    try:
+        before = snat.steelyard.drops().get("no-route", 0)
+        status = snat.steelyard.api.call
+        wait_until(
+            lambda: "pref 60" in str(status("GetStatus").forwarder.status.warnings),
+            "the rule is read",
+        )
+
+        def refused():
+            send()
+            return snat.steelyard.drops().get("no-route", 0) > before
+
+        wait_until(refused, "new sessions of this type of service are dropped")
+    finally:
+        ns.ip(f"{flag} rule del {rule}".strip())
+
+
 @families
 def test_strangers_are_dropped_by_name(snat, family):
     with udp(snat.outside, family) as one:

@@ -134,8 +134,7 @@ static bool create_is_refused(const struct sy_balance *b, const struct sy_burst 
 {
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct sy_view *v = &burst->view[i];
-	const uint8_t *ip = sy_frame(burst->mbuf[i]) + v->l3;
-	uint8_t tos = v->v4 ? ip[1] : (uint8_t)(ip[0] << 4 | ip[1] >> 4);
+	const uint8_t tos = packet_tos(burst, i);
 	const struct sy_tuple back = {v->tuple.dst, v->tuple.src, v->tuple.dport, v->tuple.sport,
 	                              v->tuple.proto};
 	struct sy_tuple to = {s->local == LOCAL_NONE ? s->client : *session_local(b, s, e), e->addr,

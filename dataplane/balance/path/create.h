@@ -27,6 +27,14 @@ enum sy_drop create_check(const struct sy_balance *b, struct sy_burst *burst, un
 /* Is the source one of b->own_sources? Then the packet is forged, and an answer would reach all
  * hosts of a network, or this one. */
 bool source_is_own(const struct sy_balance *b, const struct sy_view *v);
+/* Type of service or traffic class of packet i, with the bits of ECN. */
+static inline uint8_t packet_tos(const struct sy_burst *burst, unsigned i)
+{
+	const struct sy_view *v = &burst->view[i];
+	const uint8_t *ip = sy_frame(burst->mbuf[i]) + v->l3;
+	return v->v4 ? ip[1] : (uint8_t)(ip[0] << 4 | ip[1] >> 4);
+}
+
 /* NONE if its source is another host's and may be routed, and its checksum is right or unknown. */
 enum sy_drop create_check_origin(const struct sy_balance *b, struct sy_burst *burst, unsigned i);
 

@@ -171,8 +171,9 @@ static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigne
 	const struct sy_tuple to = {b->local[s[0].local], from->dst, s[0].local_port, from->dport,
 	                            from->proto};
 	const struct sy_tuple back = {from->dst, from->src, from->dport, from->sport, from->proto};
+	const uint8_t tos = packet_tos(burst, i);
 	if (SY_UNLIKELY(sy_policies_exist(b->rt)) &&
-	    (sy_policy_refuses(b->rt, &to, 0) || sy_policy_refuses(b->rt, &back, 0))) {
+	    (sy_policy_refuses(b->rt, &to, tos) || sy_policy_refuses(b->rt, &back, tos))) {
 		*reason = SY_DROP_NO_ROUTE;
 		return SESSION_NONE;
 	}

@@ -224,8 +224,9 @@ bool sy_runtime_problem_is_contested(const struct sy_runtime *rt, unsigned i);
 uint64_t sy_runtime_restored(const struct sy_runtime *rt);
 /* Policy routing of this host concerns some packets. Any thread, under RCU. */
 bool sy_policies_exist(const struct sy_runtime *rt);
-/* It concerns packets of this tuple; tos: their type of service or traffic class. The path to their
- * destination may then be another one than sy_path_lookup()'s. Any thread, under RCU. */
+/* It concerns packets of this tuple; tos: their type of service or traffic class, with the bits of
+ * ECN. The path to their destination may then be another one than sy_path_lookup()'s. Any thread,
+ * under RCU. */
 bool sy_policy_refuses(const struct sy_runtime *rt, const struct sy_tuple *t, uint8_t tos);
 /* NULL, or why routing is refused (policy routing, VRF). */
 const char *sy_runtime_refusal(const struct sy_runtime *rt);
