@@ -124,6 +124,26 @@ static void the_least_valuable_goes_first(void **state)
 	flows_check_active(f, RECORDS);
 }
 
+/* UDP sessions that their clients have proven fill the slot. A new one of their service ends
+ * neither those, which are not silent, nor the few unproven ones of another service. */
+static void proven_ones_end_no_unproven_ones_of_others(void **state)
+{
+	struct flows *f = *state;
+	static struct flow flow[RECORDS], handshake[3];
+	const struct sy_addr client = harness_addr("198.18.0.1"), other = stranger(1);
+	const struct sy_tuple late = tuple_to(f, UDP, &other, port_of(&other, 1));
+	for (unsigned n = 0; n < RECORDS - 3; n++)
+		flow_open(f, &flow[n], UDP, port_of(&client, n));
+	for (unsigned n = 0; n < 3; n++)
+		flow_begin(f, &handshake[n], TCP, port_of(&client, n));
+	assert_false(stranger_asks(f, UDP, &late));
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_TABLE_FULL), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_UNPROVEN_EVICTED), 0);
+	for (unsigned n = 0; n < 3; n++)
+		assert_non_null(flow_session(f, &handshake[n]));
+	flows_check_active(f, RECORDS);
+}
+
 /* A one-way session whose client has closed keeps its record for a minute, as its server may still
  * send. Then it ends for a new session. */
 static void closed_one_way_sessions_give_way(void **state)
@@ -180,6 +200,8 @@ int main(void)
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(established_ones_stay, setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(the_least_valuable_goes_first, setup,
+	                                        flows_teardown),
+	        cmocka_unit_test_setup_teardown(proven_ones_end_no_unproven_ones_of_others, setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(closed_one_way_sessions_give_way, setup,
 	                                        flows_teardown),
