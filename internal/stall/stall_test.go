@@ -129,6 +129,7 @@ func TestASilentConnectionCloses(t *testing.T) {
 		{"silent", 0, 0, 0, 10 * time.Second},
 		{"silent and stalled", 0, 5 * time.Second, 0, 15 * time.Second},
 		{"ends", 9 * time.Second, 0, 3, 37 * time.Second},
+		{"ends and stalled", 9 * time.Second, 5 * time.Second, 1, 23 * time.Second}, // 4 s of the stall are after the byte
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
