@@ -53,6 +53,10 @@ void options_help(void)
 	       "  --event-model MODEL        its queue: atomic (default), ordered, unordered, "
 	       "direct\n"
 	       "\n"
+	       "Packets to VIPs\n"
+	       "  --unknown-ports drop|reset|icmp   to ports without a service: no answer (drop),\n"
+	       "                             a reset (UDP: as icmp), or ICMP port unreachable\n"
+	       "\n"
 	       "Control\n"
 	       "  --socket PATH              control socket (/run/steelyard/forwarder.sock)\n"
 	       "  --socket-group NAME        besides root, its members may connect to the socket\n"
@@ -130,6 +134,7 @@ enum option_id {
 	OPT_NO_HUGE,
 	OPT_EVENT_DEVICE,
 	OPT_EVENT_MODEL,
+	OPT_UNKNOWN_PORTS,
 	OPT_SOCKET,
 	OPT_SOCKET_GROUP,
 	OPT_STATE,
@@ -161,6 +166,7 @@ static const struct option long_options[] = {
         {"no-huge", no_argument, NULL, OPT_NO_HUGE},
         {"event-device", required_argument, NULL, OPT_EVENT_DEVICE},
         {"event-model", required_argument, NULL, OPT_EVENT_MODEL},
+        {"unknown-ports", required_argument, NULL, OPT_UNKNOWN_PORTS},
         {"socket", required_argument, NULL, OPT_SOCKET},
         {"socket-group", required_argument, NULL, OPT_SOCKET_GROUP},
         {"state", required_argument, NULL, OPT_STATE},
@@ -221,6 +227,8 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 		return 0;
 	case OPT_EVENT_MODEL:
 		return options_read_event_model(text, &o->balance.event_model, err);
+	case OPT_UNKNOWN_PORTS:
+		return options_read_unavailable(text, &o->balance.unknown_ports, err);
 	case OPT_SOCKET:
 		return sy_text_option("--socket", text, o->socket, sizeof(o->socket), err);
 	case OPT_SOCKET_GROUP:

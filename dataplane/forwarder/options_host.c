@@ -84,6 +84,19 @@ int options_read_event_model(const char *text, const char **out, struct sy_error
 	               "--event-model %s: must be atomic, ordered, unordered or direct", text);
 }
 
+int options_read_unavailable(const char *text, enum sy_unavailable *out, struct sy_error *err)
+{
+	static const char *const names[] = {[SY_UNAVAILABLE_DROP] = "drop",
+	                                    [SY_UNAVAILABLE_RESET] = "reset",
+	                                    [SY_UNAVAILABLE_ICMP] = "icmp"};
+	for (unsigned i = 0; i < SY_ARRAY_LEN(names); i++)
+		if (!strcmp(text, names[i])) {
+			*out = (enum sy_unavailable)i;
+			return 0;
+		}
+	return sy_fail(err, EINVAL, "--unknown-ports %s: must be drop, reset or icmp", text);
+}
+
 int options_read_confine(const char *text, enum sy_confine *out, struct sy_error *err)
 {
 	static const char *const names[] = {

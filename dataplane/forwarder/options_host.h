@@ -14,6 +14,8 @@ void options_default_group(struct sy_control_access *out);
 int options_read_group(const char *text, struct sy_control_access *out, struct sy_error *err);
 /* on, trap or off. Returns 0, or -EINVAL with err. */
 int options_read_confine(const char *text, enum sy_confine *out, struct sy_error *err);
+/* drop, reset or icmp. Returns 0, or -EINVAL with err. */
+int options_read_unavailable(const char *text, enum sy_unavailable *out, struct sy_error *err);
 /* A model of an event device's queue. Returns 0, or -EINVAL with err. */
 int options_read_event_model(const char *text, const char **out, struct sy_error *err);
 

@@ -165,6 +165,50 @@ static void scenario_unknown(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 }
 
+/* A service without servers, and a port without a service, with each setting: more packets than
+ * may be answered, some of them in fragments. */
+static void scenario_unavailable(struct fuzz_traffic *w)
+{
+	const struct segment late = {SY_TCP_ACK, 1, 1, 0}, reset = {SY_TCP_RST, 1, 0, 0};
+	struct harness *r = &w->topology.harness;
+	struct service_key key = topology_special_service(SPECIAL_EMPTY);
+	for (unsigned setting = SY_UNAVAILABLE_DROP; setting <= SY_UNAVAILABLE_ICMP; setting++) {
+		struct changes c = {0};
+		put_service(&c, &key, "empty", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR,
+		            NULL)
+		        ->when_unavailable = 1 + (int)setting; /* as on the wire */
+		harness_commit(r, &c);
+		r->b->options.unknown_ports = setting;
+		for (unsigned n = 0; n < 2000; n++) {
+			struct sy_tuple t = fuzz_traffic_client(w, &key);
+			struct frame f, piece[2];
+			if (n % 4 == 0)
+				t.dport = htons(4444);
+			if (n % 8 == 0)
+				t.proto = SY_PROTO_UDP;
+			fuzz_traffic_greet(w, &f, &t);
+			if (n % 16 == 8)
+				frame_udp(&f, &w->rng, &t, 300);
+			else if (n % 16 == 3)
+				frame_tcp(&f, &w->rng, &t, &late, 300);
+			else if (n % 16 == 5)
+				frame_tcp(&f, &w->rng, &t, &reset, 0);
+			f.port = HARNESS_WAN;
+			if (n % 32 != 8 || frame_cut(&f, n, 200, piece, 2) != 2) {
+				fuzz_traffic_send(w, &f);
+			} else {
+				fuzz_traffic_send(w, &piece[1]);
+				fuzz_traffic_send(w, &piece[0]);
+			}
+			if (n % (8 * SY_BURST) == 0)
+				fuzz_traffic_turn(w);
+		}
+		fuzz_traffic_turn(w);
+	}
+	r->b->options.unknown_ports = SY_UNAVAILABLE_DROP;
+	topology_restore(&w->topology);
+}
+
 /* Limits of new sessions, and of packets, refuse some of these clients for a while. */
 static void scenario_limits(struct fuzz_traffic *w)
 {
@@ -357,6 +401,7 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_snat(w);
 	scenario_own_source(w);
 	scenario_unknown(w);
+	scenario_unavailable(w);
 	scenario_access(w);
 	scenario_sets(w);
 	scenario_limits(w);

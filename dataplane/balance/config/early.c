@@ -4,6 +4,7 @@
  * until its id is free: until then the ends of its sessions are answered. What
  * the flow directors do not know yet is left to the workers, except a new
  * service of a VIP whose ports they know: early_flush() adds it at once.
+ * With unknown_ports other than drop, workers answer, and nothing is dropped early.
  */
 #include "early.h"
 
@@ -123,7 +124,9 @@ static void vip_due(struct early *e, struct early_vip *v)
 /* Nothing to this VIP is dropped early. */
 static void vip_open(struct sy_balance *b, struct early_vip *v)
 {
-	if (v->told && address_is_known(b, &v->addr))
+	/* Workers answer; the process before this one may have dropped. */
+	const bool answers = b->options.unknown_ports != SY_UNAVAILABLE_DROP;
+	if ((v->told || answers) && address_is_known(b, &v->addr))
 		sy_address_serve(b->rt, &v->addr, NULL, 0);
 	v->told = false;
 }
@@ -190,7 +193,8 @@ static void vip_tell(struct sy_balance *b, struct early_vip *v)
 {
 	struct early *e = b->ctl->early;
 	char text[SY_ADDR_TEXT];
-	if (address_kind(b, &v->addr) != ADDRESS_SET_VIP || is_local_too(b->ctl->model, &v->addr)) {
+	if (address_kind(b, &v->addr) != ADDRESS_SET_VIP || is_local_too(b->ctl->model, &v->addr) ||
+	    b->options.unknown_ports != SY_UNAVAILABLE_DROP) {
 		vip_open(b, v);
 		return;
 	}

@@ -59,6 +59,15 @@ static const Steelyard__Forwarder__V1__SynDefence defences[] = {
         [DEFENCE_AUTO] = STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_AUTO,
 };
 
+/* By enum sy_unavailable. A service with the default is as before the field existed, so that an
+ * earlier forwarder can load the configuration. */
+static const Steelyard__Forwarder__V1__WhenUnavailable answers[] = {
+        [SY_UNAVAILABLE_DROP] = STEELYARD__FORWARDER__V1__WHEN_UNAVAILABLE__WHEN_UNAVAILABLE_DROP,
+        [SY_UNAVAILABLE_RESET] =
+                STEELYARD__FORWARDER__V1__WHEN_UNAVAILABLE__WHEN_UNAVAILABLE_UNSPECIFIED,
+        [SY_UNAVAILABLE_ICMP] = STEELYARD__FORWARDER__V1__WHEN_UNAVAILABLE__WHEN_UNAVAILABLE_ICMP,
+};
+
 int reply_service(const struct sy_balance *b, struct arena *a, const struct model_service *s,
                   Steelyard__Forwarder__V1__Service **out, struct sy_error *err)
 {
@@ -77,6 +86,7 @@ int reply_service(const struct sy_balance *b, struct arena *a, const struct mode
 	pb->client_address = (Steelyard__Forwarder__V1__ClientAddress)s->policy.client_address;
 	pb->keep_client_options = s->policy.keep_client_options;
 	pb->syn_defence = defences[s->policy.syn_defence];
+	pb->when_unavailable = answers[s->policy.when_unavailable];
 	if (s->policy.mark) {
 		TAKE(a, pb->mark, steelyard__forwarder__v1__mark__init);
 		pb->mark->dscp = s->policy.mark - 1u;

@@ -94,6 +94,27 @@ static int read_defence(const Steelyard__Forwarder__V1__Service *pb, uint8_t *ou
 	return 0;
 }
 
+static int read_unavailable(const Steelyard__Forwarder__V1__Service *pb, uint8_t *out,
+                            struct sy_error *err)
+{
+	switch (pb->when_unavailable) {
+	case STEELYARD__FORWARDER__V1__WHEN_UNAVAILABLE__WHEN_UNAVAILABLE_UNSPECIFIED:
+	case STEELYARD__FORWARDER__V1__WHEN_UNAVAILABLE__WHEN_UNAVAILABLE_RESET:
+		*out = SY_UNAVAILABLE_RESET;
+		return 0;
+	case STEELYARD__FORWARDER__V1__WHEN_UNAVAILABLE__WHEN_UNAVAILABLE_DROP:
+		*out = SY_UNAVAILABLE_DROP;
+		return 0;
+	case STEELYARD__FORWARDER__V1__WHEN_UNAVAILABLE__WHEN_UNAVAILABLE_ICMP:
+		*out = SY_UNAVAILABLE_ICMP;
+		return 0;
+	default:
+		return sy_fail(err, EINVAL,
+		               "service %s: unknown when_unavailable %d; known: drop, reset, icmp",
+		               pb->name, (int)pb->when_unavailable);
+	}
+}
+
 static int check_client_limits(const Steelyard__Forwarder__V1__Service *pb, struct sy_error *err)
 {
 	const Steelyard__Forwarder__V1__ClientLimits *l = pb->client_limits;
@@ -182,9 +203,9 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	static const Steelyard__Forwarder__V1__ClientLimits none =
 	        STEELYARD__FORWARDER__V1__CLIENT_LIMITS__INIT;
 	limits = limits ? limits : &none;
-	uint8_t defence;
+	uint8_t defence, unavailable = SY_UNAVAILABLE_RESET;
 	if (check_client_limits(pb, err) < 0 || check_sloppy(pb, err) < 0 ||
-	    read_defence(pb, &defence, err) < 0)
+	    read_defence(pb, &defence, err) < 0 || read_unavailable(pb, &unavailable, err) < 0)
 		return -EINVAL;
 	*out = (struct policy){
 	        .scheduler = (uint8_t)pb->scheduler,
@@ -200,6 +221,7 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	        .keep_client_options = pb->keep_client_options,
 	        .resets = read_resets(pb->resets),
 	        .syn_defence = defence,
+	        .when_unavailable = unavailable,
 	        .mark = (uint8_t)(pb->mark ? pb->mark->dscp + 1 : 0),
 	};
 	return read_persistence(pb, out, err);

@@ -175,6 +175,8 @@ static void free_entry(struct sy_balance *b, struct retired_entry *e)
 		for (unsigned w = 0; w < b->workers; w++) {
 			b->worker[w].counts[e->id] = (struct service_counts){0};
 			b->worker[w].load[e->id].client_refused = 0;
+			memset(b->worker[w].load[e->id].unavailable, 0,
+			       sizeof(b->worker[w].load[e->id].unavailable));
 			service_drops_clear(&b->worker[w].drops[e->id]);
 		}
 		early_remove(b, e->id);

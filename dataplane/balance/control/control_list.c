@@ -123,6 +123,27 @@ static int reply_event_device(const struct sy_balance *b, struct arena *a,
 	return 0;
 }
 
+/* Sums what workers have sent for an unavailable service, or for ports without one (SERVICE_NONE).
+ */
+static int reply_unavailable(const struct sy_balance *b, uint32_t service, struct arena *a,
+                             Steelyard__Forwarder__V1__UnavailableStats **out, struct sy_error *err)
+{
+	uint64_t sent[UNAVAILABLE_KINDS] = {0};
+	for (unsigned w = 0; w < b->workers; w++) {
+		const struct balance_worker *bw = &b->worker[w];
+		const uint64_t *counts =
+		        service == SERVICE_NONE ? bw->unknown_ports : bw->load[service].unavailable;
+		for (unsigned kind = 0; kind < UNAVAILABLE_KINDS; kind++)
+			sent[kind] += SY_READ(counts[kind]);
+	}
+	if (sent[UNAVAILABLE_BY_RESET] + sent[UNAVAILABLE_BY_ICMP] == 0)
+		return 0;
+	TAKE(a, *out, steelyard__forwarder__v1__unavailable_stats__init);
+	(*out)->resets = sent[UNAVAILABLE_BY_RESET];
+	(*out)->icmp = sent[UNAVAILABLE_BY_ICMP];
+	return 0;
+}
+
 int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err)
 {
@@ -160,7 +181,8 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	s->pid = (uint32_t)getpid();
 	s->upgrading = b->ctl->control->upgrade.running;
 	if (reply_event_device(b, a, &s->event_device, err) < 0 ||
-	    reply_adoption(b, a, &s->adoption, err) < 0 || reply_phases(a, s, err) < 0)
+	    reply_adoption(b, a, &s->adoption, err) < 0 || reply_phases(a, s, err) < 0 ||
+	    reply_unavailable(b, SERVICE_NONE, a, &s->unknown_ports, err) < 0)
 		return -ENOMEM;
 	s->kernel_restored = sy_runtime_restored(b->rt);
 	while (sy_runtime_problem(b->rt, s->kernel_problems))
@@ -323,6 +345,8 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 		return -ENOMEM;
 	for (unsigned w = 0; w < b->workers; w++)
 		st->refused_by_client_limits += SY_READ(b->worker[w].load[s->id].client_refused);
+	if (reply_unavailable(b, s->id, a, &st->unavailable, err) < 0)
+		return -ENOMEM;
 	if (s->policy.syn_defence != DEFENCE_OFF || counts.answered > 0) {
 		TAKE(a, st->syn_defence, steelyard__forwarder__v1__defence_stats__init);
 		fill_defence(b, s, &counts, st->syn_defence);

@@ -29,6 +29,13 @@ struct sy_balance_upgrade {
 	unsigned argc;
 };
 
+/* What becomes of a packet to a service that is unavailable, or to a port without a service. */
+enum sy_unavailable {
+	SY_UNAVAILABLE_DROP,
+	SY_UNAVAILABLE_RESET, /* TCP: a reset; UDP: as ICMP */
+	SY_UNAVAILABLE_ICMP,  /* ICMP port unreachable */
+};
+
 struct sy_balance_options {
 	uint64_t sessions; /* initial capacity of all session tables together; 0: the capacity found
 	                      in the store, or chosen by the available memory */
@@ -41,15 +48,16 @@ struct sy_balance_options {
 	bool inherit;                /* a running forwarder still has the file */
 	const struct sy_slot_key *slot_key; /* the key to use; NULL: the key in the tables, or a
 	                                       random one for new tables */
-	const char *state_directory;     /* for the accepted configuration; NULL: it is not saved */
-	const char *build;               /* version shown by status */
-	const char *event_device;        /* NULL: event_dsw */
-	const char *event_model;         /* as in sy_event_model_name[]; NULL: atomic */
-	unsigned event_room;             /* packets in it, at most; 0: SY_BALANCE_EVENTS */
-	bool event_at_start;             /* open it at once, not when a limit asks for it */
-	uint32_t max_services;           /* ≤ 2^24 */
-	uint32_t max_servers;            /* ≤ 2^24 */
-	struct sy_control_access access; /* who may connect to the control socket */
+	const char *state_directory; /* for the accepted configuration; NULL: it is not saved */
+	const char *build;           /* version shown by status */
+	const char *event_device;    /* NULL: event_dsw */
+	const char *event_model;     /* as in sy_event_model_name[]; NULL: atomic */
+	unsigned event_room;         /* packets in it, at most; 0: SY_BALANCE_EVENTS */
+	bool event_at_start;         /* open it at once, not when a limit asks for it */
+	uint32_t max_services;       /* ≤ 2^24 */
+	uint32_t max_servers;        /* ≤ 2^24 */
+	enum sy_unavailable unknown_ports; /* for ports of a VIP that have no service */
+	struct sy_control_access access;   /* who may connect to the control socket */
 	/* Begins an upgrade, which sy_balance_upgrade_answer() answers later, or returns a negative
 	 * errno with err. NULL: upgrades are refused. */
 	int (*upgrade)(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_error *err);

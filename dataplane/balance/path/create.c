@@ -21,6 +21,7 @@
 #include "proven.h"
 #include "reset.h"
 #include "snat.h"
+#include "unavailable.h"
 
 /* Begins the search for a client's local port towards this server and its port. Protocols of
  * several connections, such as FTP's, need them all to come from one address (RFC 4787 REQ-2). */
@@ -347,6 +348,11 @@ static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *
 	if (v->proto != SY_PROTO_TCP || v->fragment != SY_FRAGMENT_NONE ||
 	    create_check(b, burst, i) != SY_DROP_NONE)
 		return;
+	const enum sy_drop reason = unavailable_reason(b, service);
+	if (reason != SY_DROP_NONE) { /* a cookie would let the client connect to nothing */
+		unavailable_refuse(w, burst, i, service, reason);
+		return;
+	}
 	if (!service->one_way) {
 		defence_answer(w, burst, i, service);
 		return;

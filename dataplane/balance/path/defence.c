@@ -19,6 +19,7 @@
 #include "proven.h"
 #include "reset.h"
 #include "service_drop.h"
+#include "unavailable.h"
 
 #define EPOCH_NS UINT64_C(64000000000)
 /* Seconds after the last answer in which cookies are recognised. */
@@ -271,6 +272,17 @@ static bool defence_admits(struct sy_worker *w, struct sy_burst *burst, unsigned
 	return false;
 }
 
+/* Refuses packet i, a SYN to a service that is unavailable. False: it is available. */
+static bool defence_refuses(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                            const struct service *service)
+{
+	const enum sy_drop reason = unavailable_reason(w->app, service);
+	if (SY_LIKELY(reason == SY_DROP_NONE))
+		return false;
+	unavailable_refuse(w, burst, i, service, reason);
+	return true;
+}
+
 /* A client's packet of DR or IPIP. */
 static enum defence_result defence_meet_one_way(struct sy_worker *w, struct sy_burst *burst,
                                                 unsigned i, const struct service *service, bool on)
@@ -281,6 +293,7 @@ static enum defence_result defence_meet_one_way(struct sy_worker *w, struct sy_b
 	if (!on || (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN)
 		return DEFENCE_PASSES;
 	return defence_admits(w, burst, i, service, false) &&
+	                       !defence_refuses(w, burst, i, service) &&
 	                       challenge_passes(w, burst, i, service,
 	                                        challenge_client(w->app, service, &v->tuple.src))
 	               ? DEFENCE_PASSES
@@ -293,7 +306,8 @@ static enum defence_result defence_meet_fragment(struct sy_worker *w, struct sy_
                                                  unsigned i, const struct service *service)
 {
 	const struct sy_view *v = &burst->view[i];
-	if (!sy_view_has_l4(v) || !packet_may_create(v))
+	/* Without a server, session_create() refuses it. */
+	if (!sy_view_has_l4(v) || !packet_may_create(v) || !service_has_server(service))
 		return DEFENCE_PASSES;
 	SY_COUNT(balance_worker_of(w)->counts[service->id].refused[REFUSED_NO_SESSION], 1);
 	service_packet_drop(w, burst, i, service, SY_DROP_NO_SESSION);
@@ -331,7 +345,8 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	if (v->tcp_flags & SY_TCP_RST)
 		return DEFENCE_PASSES;
 	if (on && (v->tcp_flags & kinds) == SY_TCP_SYN) {
-		if (defence_admits(w, burst, i, service, false))
+		if (defence_admits(w, burst, i, service, false) &&
+		    !defence_refuses(w, burst, i, service))
 			defence_answer(w, burst, i, service);
 		return DEFENCE_GONE;
 	}

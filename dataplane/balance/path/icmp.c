@@ -18,22 +18,22 @@ static const struct sy_addr *icmp_source(const struct sy_balance *b, const struc
 	return &snat_find(snat, &v->tuple.src)->pool[v->v4].addr[0];
 }
 
-void icmp_send_error(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+bool icmp_send_error(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                      enum sy_icmp_error kind, uint16_t mtu)
 {
 	const enum own_class class = kind == SY_ICMP_TOO_BIG ? OWN_TOO_BIG : OWN_ERROR;
 	if (!own_take(w, class, &burst->view[i].tuple.src)) {
 		SY_COUNT(w->counters.drop[SY_DROP_ICMP_RATE], 1);
-		return;
+		return false;
 	}
 	struct rte_mbuf *in = burst->mbuf[i];
 	struct rte_mbuf *out = own_packet(w);
-	if (out)
-		own_packet_answer(w, out,
-		                  sy_packet_icmp_error(sy_frame(out), rte_pktmbuf_tailroom(out),
-		                                       sy_frame(in), &burst->view[i], kind,
-		                                       icmp_source(w->app, &burst->view[i]), mtu),
-		                  in->port);
+	return out &&
+	       own_packet_answer(w, out,
+	                         sy_packet_icmp_error(sy_frame(out), rte_pktmbuf_tailroom(out),
+	                                              sy_frame(in), &burst->view[i], kind,
+	                                              icmp_source(w->app, &burst->view[i]), mtu),
+	                         in->port);
 }
 
 static bool icmp_is_echo(const struct sy_view *v)

@@ -5,8 +5,9 @@
 
 #include "balance.h"
 
-/* Sends an ICMP error to the sender of packet i, from the address it was sent to. */
-void icmp_send_error(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+/* Sends an ICMP error to the sender of packet i, from the address it was sent to. Returns whether
+ * it was sent. */
+bool icmp_send_error(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                      enum sy_icmp_error kind, uint16_t mtu);
 /* Hands ICMP packet i over if another worker owns its slot. Drops an error that quotes none of our
  * packets. */

@@ -10,12 +10,13 @@ struct rte_mbuf *own_packet(struct sy_worker *w)
 	return m;
 }
 
-void own_packet_answer(struct sy_worker *w, struct rte_mbuf *m, uint32_t len, uint16_t port)
+bool own_packet_answer(struct sy_worker *w, struct rte_mbuf *m, uint32_t len, uint16_t port)
 {
 	if (len == 0) {
 		rte_pktmbuf_free(m);
-		return;
+		return false;
 	}
 	rte_pktmbuf_append(m, (uint16_t)len);
 	sy_transmit_back(w, m, port);
+	return true;
 }

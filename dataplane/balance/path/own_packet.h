@@ -8,8 +8,8 @@
 /* A buffer for a packet that we generate; NULL: there is none, and that was counted. */
 struct rte_mbuf *own_packet(struct sy_worker *w);
 /* Sends the buffer's `len` bytes out of a port, to the MAC address in them; len 0: there is nothing
- * to send, and the buffer is freed. */
-void own_packet_answer(struct sy_worker *w, struct rte_mbuf *m, uint32_t len, uint16_t port);
+ * to send, the buffer is freed, and false is returned. */
+bool own_packet_answer(struct sy_worker *w, struct rte_mbuf *m, uint32_t len, uint16_t port);
 
 /* Marks a packet in a client's name that goes into our own pipeline: it must not begin a session,
  * nor be answered, if its own has ended meanwhile. */

@@ -17,6 +17,7 @@
 #include "own_packet.h"
 #include "reset.h"
 #include "service_drop.h"
+#include "unavailable.h"
 
 /* A connection that may be open: only its client can tell. */
 static bool state_may_be_open(uint8_t state)
@@ -46,12 +47,6 @@ enum reopen reopen_decide(const struct session *s, const struct session_cold *co
 	default:
 		return state_may_be_open(s->state) ? REOPEN_PROBE : REOPEN_STATE;
 	}
-}
-
-static bool service_has_server(const struct service *service)
-{
-	return service && (service->pool->eligible > 0 ||
-	                   (service->backups && service->backups->eligible > 0));
 }
 
 /* Probes the client, as after a reset in its name: an open connection acknowledges, and its session
@@ -101,7 +96,8 @@ bool reopen_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 		break;
 	}
 	if (service)
-		SY_COUNT(balance_worker_of(w)->counts[service->id].refused[REFUSED_SERVER], 1);
-	session_packet_drop(w, burst, i, s, SY_DROP_NO_SERVER);
+		unavailable_refuse(w, burst, i, service, SY_DROP_NO_SERVER);
+	else
+		session_packet_drop(w, burst, i, s, SY_DROP_NO_SERVER);
 	return false;
 }

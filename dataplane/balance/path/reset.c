@@ -140,14 +140,14 @@ void challenge_repeat(struct sy_worker *w, struct session *s)
 		probe_send(w, s, session_challenged_side(s));
 }
 
-void reset_answer(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
+bool reset_answer(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
 {
 	struct rte_mbuf *in = burst->mbuf[i], *out = own_packet(w);
-	if (out)
-		own_packet_answer(w, out,
-		                  sy_tcp_reset_answer(sy_frame(out), rte_pktmbuf_tailroom(out),
-		                                      sy_frame(in), &burst->view[i]),
-		                  in->port);
+	return out &&
+	       own_packet_answer(w, out,
+	                         sy_tcp_reset_answer(sy_frame(out), rte_pktmbuf_tailroom(out),
+	                                             sy_frame(in), &burst->view[i]),
+	                         in->port);
 }
 
 void reset_unknown(struct sy_worker *w, struct sy_burst *burst, unsigned i)

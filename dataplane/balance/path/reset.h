@@ -34,7 +34,7 @@ void reset_client(struct sy_worker *w, struct session *s, uint32_t seq);
 /* Sends a reset of this tuple back to the sender of a packet, within the limit of resets. */
 void reset_refused(struct sy_worker *w, const struct rte_mbuf *in, const struct sy_tuple *t,
                    uint32_t seq);
-/* Answers packet i with a reset. */
-void reset_answer(struct sy_worker *w, const struct sy_burst *burst, unsigned i);
+/* Answers packet i with a reset. Returns whether it was sent. */
+bool reset_answer(struct sy_worker *w, const struct sy_burst *burst, unsigned i);
 
 #endif

@@ -28,6 +28,7 @@
 #include "shed.h"
 #include "slow_advance.h"
 #include "sweep.h"
+#include "unavailable.h"
 
 /* For packets from the server: the path MTU that routers reported for the client, bytes; 0: none.
  * Only sessions without a path can have one: see forward_path(), which comes first. */
@@ -232,6 +233,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		if (burst->session[i] == SESSION_NONE) {
 			if (how == DEFENCE_OPENS)
 				defence_refuse(w, burst, i, service, &opening);
+			else
+				unavailable_answer(w, burst, i, service, reason);
 			if (how == DEFENCE_WRONG && reason == SY_DROP_NO_SESSION)
 				reason = SY_DROP_BAD_COOKIE;
 			else if (had_session &&
@@ -266,6 +269,7 @@ static void slow_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	uint32_t record = session_create(w, burst, i, NULL, &reason);
 
 	if (record == SESSION_NONE) {
+		unavailable_answer(w, burst, i, service, reason);
 		service_packet_drop(w, burst, i, service, reason);
 		return;
 	}

@@ -84,13 +84,14 @@ static inline void put_state(struct fixture *f, unsigned i, uint32_t weight, int
 	put_server(&f->c, &f->key, &f->server[i], 8080, weight, state);
 }
 
+/* Returns how many packets went to servers; those to clients are the forwarder's own. */
 static inline unsigned collect(struct fixture *f)
 {
-	unsigned n = 0;
+	unsigned n[HARNESS_PORTS] = {0};
 	for (unsigned port = 0; port < HARNESS_PORTS; port++)
-		for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port)); n++)
+		for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port)); n[port]++)
 			rte_pktmbuf_free(m);
-	return n;
+	return n[HARNESS_LAN];
 }
 
 /* Client 198.18.a.b sends a packet from a port; true: it was forwarded. */

@@ -117,6 +117,20 @@ static void test_told_by_and_by(void **state)
 	assert_string_equal(told, "6:80-80 17:53-53 ");
 }
 
+/* Workers answer: what an earlier process was dropping comes to them. */
+static void test_with_unknown_ports_nothing_is_dropped(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	f->harness.b->options.unknown_ports = SY_UNAVAILABLE_RESET;
+	harness_attend(&f->harness);
+	assert_string_equal(told, "all");
+	service_add(&c, 443, SY_PROTO_TCP);
+	flows_commit(f, &c);
+	harness_attend(&f->harness);
+	assert_string_equal(told, "all");
+}
+
 static void test_a_new_service_is_told_at_once(void **state)
 {
 	struct flows *f = *state;
@@ -379,6 +393,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
 	const struct CMUnitTest tests[] = {
 	        TEST(told_by_and_by),
+	        TEST(with_unknown_ports_nothing_is_dropped),
 	        TEST(a_new_service_is_told_at_once),
 	        TEST(a_removed_service_stays_until_its_id_is_free),
 	        TEST(ranges),

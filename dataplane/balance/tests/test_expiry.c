@@ -164,13 +164,14 @@ static void test_server_removed(void **state)
 	delete_server(&c, &f->tcp, &f->server[0], 8080);
 	routed_commit(&f->harness, &c);
 	check_live(f, 10);
-	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0);
+	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 1); /* reset: there is no server */
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_SERVER_REMOVED), 1);
 	check_live(f, 9);
-	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0); /* now treated like any unknown packet */
+	client_sends(f, &f->tcp, 1000, SY_TCP_ACK,
+	             1); /* now treated like any unknown packet: reset, as there is no server */
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SESSION), 1);
 	client_sends(f, &f->tcp, 1001, SY_TCP_SYN,
-	             0); /* a new connection, but there is no server */
+	             1); /* a new connection, but there is no server: reset */
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SERVER), 1);
 	put_server(&c, &f->tcp, &f->server[1], 8080, 1, UP);
 	routed_commit(&f->harness, &c);
@@ -210,7 +211,7 @@ static void test_drain(void **state)
 	put_server(&c, &f->tcp, &f->server[0], 8080, 1, DRAIN);
 	routed_commit(&f->harness, &c);
 	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 1); /* continues */
-	client_sends(f, &f->tcp, 1001, SY_TCP_SYN, 0);
+	client_sends(f, &f->tcp, 1001, SY_TCP_SYN, 1); /* reset */
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SERVER), 1);
 	check_live(f, 1);
 }

@@ -59,6 +59,9 @@ enum { REFUSED_SACK = 1, REFUSED_TIMESTAMPS = 2 };
 #define REFUSED_SECONDS 600
 #define REFUSED_TRIALS  64
 
+/* By what an unavailable service, or a port without one, answers. */
+enum unavailable_kind { UNAVAILABLE_BY_RESET, UNAVAILABLE_BY_ICMP, UNAVAILABLE_KINDS };
+
 /* What one worker has seen of a service's handshakes. Writer: that worker; readers: relaxed. */
 struct service_load {
 	uint64_t proven;   /* TCP handshakes that were completed */
@@ -73,6 +76,8 @@ struct service_load {
 	uint32_t shed_window, shed_begin;
 	/* Packets and sessions that client_limits have refused. */
 	uint64_t client_refused;
+	/* Packets answered because the service was unavailable: path/unavailable.c. */
+	uint64_t unavailable[UNAVAILABLE_KINDS];
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 /* Which of the options that a SYN has are withheld from it; now: seconds. */
@@ -125,13 +130,15 @@ struct balance_worker {
 	struct service_counts *counts; /* by service id */
 	struct service_drops *drops;   /* likewise: path/service_drop.h */
 	uint64_t slot_packets[SY_SLOTS];
-	uint64_t swept_ns;                  /* when the last sweep slice ended */
-	uint64_t passes;                    /* whole sweeps over all slots. readers: acquire */
-	uint64_t pass_ns;                   /* when the current pass began */
-	unsigned sweep_slot;                /* the sweep's current slot */
-	uint32_t swept_created;             /* `created` when the sweep last ran for creations */
-	uint32_t created, ended;            /* sessions so far, modulo 2^32 */
-	uint32_t unproven;                  /* the sum of load[].unproven */
+	uint64_t swept_ns;       /* when the last sweep slice ended */
+	uint64_t passes;         /* whole sweeps over all slots. readers: acquire */
+	uint64_t pass_ns;        /* when the current pass began */
+	unsigned sweep_slot;     /* the sweep's current slot */
+	uint32_t swept_created;  /* `created` when the sweep last ran for creations */
+	uint32_t created, ended; /* sessions so far, modulo 2^32 */
+	uint32_t unproven;       /* the sum of load[].unproven */
+	/* Packets answered because a VIP has no service on their port. Readers: relaxed. */
+	uint64_t unknown_ports[UNAVAILABLE_KINDS];
 	uint64_t creations_pending;         /* one bit per packet of the current burst */
 	uint64_t admitted;                  /* likewise: access lists have admitted them */
 	uint64_t policed;                   /* likewise: limits were asked about them */

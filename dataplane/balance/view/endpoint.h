@@ -130,6 +130,7 @@ struct policy {
 	uint8_t syn_defence;      /* enum policy_defence */
 	uint16_t access;          /* id of its access list + 1; 0: none */
 	uint8_t mark;             /* DSCP of packets to its servers + 1; 0: they keep theirs */
+	uint8_t when_unavailable; /* enum sy_unavailable */
 };
 
 /* When SYNs are answered by cookies (docs/design/0025-syn-defence.md). */

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Answers to clients whose service, or whose port, is unavailable
+ * (docs/design/0049-unavailable.md). */
+#ifndef UNAVAILABLE_H
+#define UNAVAILABLE_H
+
+#include "balance.h"
+
+static inline bool service_has_server(const struct service *service)
+{
+	return service && (service->pool->eligible > 0 ||
+	                   (service->backups && service->backups->eligible > 0));
+}
+
+/* Returns NO_SERVER or CONNECTION_LIMIT if no new session of the service can begin, which is known
+ * without a choice of server; else NONE. */
+static inline enum sy_drop unavailable_reason(const struct sy_balance *b,
+                                              const struct service *service)
+{
+	if (SY_UNLIKELY(!service_has_server(service)))
+		return SY_DROP_NO_SERVER;
+	return SY_UNLIKELY(service->policy.max_sessions) &&
+	                       SY_READ(b->service_active[service->id]) >=
+	                               service->policy.max_sessions
+	               ? SY_DROP_CONNECTION_LIMIT
+	               : SY_DROP_NONE;
+}
+
+/* Answers packet i, a client's, which is dropped for this reason: if it is one of those that mean
+ * that the service is unavailable, as when_unavailable of the service says; if the VIP has no
+ * service for it (service NULL, NO_SERVICE), as sy_balance_options.unknown_ports says. Within the
+ * limits of resets and ICMP errors. The caller drops the packet. */
+void unavailable_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                        const struct service *service, enum sy_drop reason);
+/* For packets that do not get as far as session_create(): counts a refusal, answers and drops. */
+void unavailable_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                        const struct service *service, enum sy_drop reason);
+
+#endif
