@@ -54,7 +54,7 @@ func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.L
 		info := s.describe(service, snapshot)
 		info.Traffic, info.SynDefence = totals[service.Key].GetTraffic(), totals[service.Key].GetSynDefence()
 		info.RefusedByClientLimits = totals[service.Key].GetRefusedByClientLimits()
-		info.Drops = totals[service.Key].GetDrops()
+		info.Drops, info.Unavailable = totals[service.Key].GetDrops(), totals[service.Key].GetUnavailable()
 		if name != "" {
 			s.concern(info, service.Key, snapshot.Config)
 		}

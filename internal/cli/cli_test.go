@@ -179,6 +179,7 @@ func fill(f *dptest.Forwarder) {
 			Rate: 512_345, Peak: 600_000, Usual: 20, Done: []string{"100 got a session, 7 found no place"}},
 		{Kind: "no-service", BeganUnixMs: began, EndedUnixMs: began + 600_000, Packets: 14_000, Rate: 3, Peak: 1_100_000, Done: []string{"dropped"}},
 	}
+	f.Unavailable = &fpb.UnavailableStats{Resets: 3, Icmp: 1}
 	f.ServiceDrops = []*fpb.ServiceDrop{{Name: "no-session", Packets: 3}, {Name: "table-full", Packets: 12}, {Name: "ttl-expired", Packets: 1}}
 	f.Ports = []*fpb.Port{{Name: "eth0", Backend: "xsk", Mac: []byte{2, 0, 0, 0, 0, 1}, Mtu: 1500, Up: true, Queues: 2,
 		RxPackets: 1, RxBytes: 2, TxPackets: 3, TxBytes: 4, RxMissed: 5, TxFailed: 6, DirectorSteered: 7,

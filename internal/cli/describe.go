@@ -169,6 +169,7 @@ func (a *app) describeService(ctx context.Context, name string) error {
 		if s.Resets != nil {
 			a.pair("Resets", s.policy.Resets.String())
 		}
+		a.pair("No server", s.unavailableText())
 		a.pair("Traffic", s.Traffic.text())
 		if len(s.Drops) > 0 {
 			a.pair("Dropped", s.dropsText())
@@ -183,6 +184,14 @@ func (a *app) describeService(ctx context.Context, name string) error {
 		fmt.Fprintln(a.out)
 		a.print(serverTable(s.Servers))
 	})
+}
+
+// unavailableText says what clients get while no server takes their sessions, and how many got it.
+func (s serviceView) unavailableText() string {
+	if s.Answered == nil {
+		return s.Unavailable
+	}
+	return fmt.Sprintf("%s; sent %s and %s", s.Unavailable, plural(int(s.Answered.Resets), "reset"), plural(int(s.Answered.ICMP), "ICMP error"))
 }
 
 // dropsText lists what was dropped, the most frequent reason first.

@@ -48,10 +48,12 @@ type serviceView struct {
 	DSCP        string           `json:"dscp,omitempty"` // of packets to its servers
 	Resets      *resetsView      `json:"resets"`         // null: not TCP
 	SynDefence  string           `json:"syn_defence"`
+	Unavailable string           `json:"when_unavailable"`
 	Timeouts    timeoutsView     `json:"timeouts_s"`
 	Health      healthPolicyView `json:"health"`
 	Traffic     *trafficView     `json:"traffic"` // null: not known to the forwarder
 	Defence     *defenceView     `json:"syn_defence_counts,omitempty"`
+	Answered    *answeredView    `json:"unavailable_answers,omitempty"`
 	Drops       []serviceDrop    `json:"drops,omitempty"` // by reason, those with any
 	Servers     []serverView     `json:"servers"`
 	Feedback    *feedbackView    `json:"feedback,omitempty"` // absent: weights alone
@@ -66,6 +68,12 @@ type serviceView struct {
 type serviceDrop struct {
 	Name    string `json:"name"` // as in `get drops`
 	Packets uint64 `json:"packets"`
+}
+
+// answeredView counts what clients got while no server took their sessions, since the forwarder's start.
+type answeredView struct {
+	Resets uint64 `json:"resets"`
+	ICMP   uint64 `json:"icmp"`
 }
 
 // defenceView says whether the SYN defence is on, and what it did since the forwarder's start.
@@ -358,7 +366,8 @@ func viewService(info *pb.ServiceInfo) serviceView {
 		Mode:      word(service.GetMode(), map[int32]string{1: "fnat", 2: "dr", 3: "nat", 4: "ipip"}, int32(service.GetMode())),
 		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket, SloppyTCP: policy.SloppyTCP,
 		MaxSessions: policy.MaxSessions, ClientRate: policy.Clients.NewPerSecond, ClientBurst: policy.Clients.Burst,
-		ClientMost: policy.Clients.Sessions, ClientOver: info.GetRefusedByClientLimits(), Client: policy.ClientAddress.String(), DSCP: policy.Mark.String(), SynDefence: policy.SynDefence.String(), policy: policy,
+		ClientMost: policy.Clients.Sessions, ClientOver: info.GetRefusedByClientLimits(), Client: policy.ClientAddress.String(), DSCP: policy.Mark.String(), SynDefence: policy.SynDefence.String(),
+		Unavailable: policy.Unavailable.String(), policy: policy,
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),
 			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS(), t.GetEchoS()},
 		Health: healthPolicyView{h.GetType(), h.GetPort(), h.GetPath(), h.GetHost(), h.GetExpect(),
@@ -382,6 +391,9 @@ func viewService(info *pb.ServiceInfo) serviceView {
 	if d := info.GetSynDefence(); d != nil {
 		view.Defence = &defenceView{d.GetAnswered(), d.GetReturned(), d.GetWrong(), d.GetOn(), d.GetSinceUnixMs(), d.GetWhy(),
 			d.GetSwitchedOn(), d.GetHalfOpen()}
+	}
+	if u := info.GetUnavailable(); u != nil {
+		view.Answered = &answeredView{u.GetResets(), u.GetIcmp()}
 	}
 	view.Feedback = viewFeedback(info.GetFeedback())
 	for _, server := range info.GetServers() {

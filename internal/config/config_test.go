@@ -110,6 +110,8 @@ func TestBadValues(t *testing.T) {
 			`services[0].client_address: "proxy" is unknown: use none, toa, proxy_v1 or proxy_v2`},
 		{"protocol: udp\n    syn_defence: always", "port: 1", "8:18",
 			"services[0].syn_defence: only TCP connections begin with a SYN: use `protocol: tcp`, or remove this line"},
+		{"when_unavailable: icmpv6", "port: 1", "7:23",
+			`services[0].when_unavailable: "icmpv6" is unknown: use drop, reset or icmp`},
 		{"syn_defence: on", "port: 1", "7:18",
 			`services[0].syn_defence: "on" is unknown: use auto, always or off`},
 		{"protocol: udp\n    client_address: toa", "port: 1", "8:21",
@@ -150,6 +152,34 @@ func TestBadValues(t *testing.T) {
 		want := "f:" + test.line + ": " + test.want
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
+// The file's default is for services of both protocols that name none.
+func TestWhenUnavailable(t *testing.T) {
+	const services = "services:\n" +
+		"  - { name: a, vip: 10.0.0.80, port: 80, servers: [] }\n" +
+		"  - { name: b, vip: 10.0.0.80, port: 81, protocol: udp, servers: [] }\n" +
+		"  - { name: c, vip: 10.0.0.80, port: 82, mode: dr, when_unavailable: drop, servers: [] }\n" +
+		"  - { name: d, vip: 10.0.0.80, port: 83, when_unavailable: reset, servers: [] }\n" +
+		"  - { name: e, vip: 10.0.0.80, port: 84, protocol: udp, when_unavailable: icmp, servers: [] }\n"
+	for defaults, want := range map[string]string{
+		"":                                       "reset reset drop reset icmp",
+		"defaults: { when_unavailable: drop }\n": "drop drop drop reset icmp",
+		"defaults: { when_unavailable: reset }\n": "reset reset drop reset icmp",
+		"defaults: { when_unavailable: icmp }\n":  "icmp icmp drop reset icmp",
+	} {
+		config, err := Parse("f", []byte("version: 1\nlocal_addresses: [10.1.0.10]\n"+defaults+services))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, service := range config.Services {
+			got = append(got, service.Policy.Unavailable.String())
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("%q: got %s, want %s", defaults, text, want)
 		}
 	}
 }

@@ -128,6 +128,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		ClientOptions: raw.options.v,
 		Resets:        b.resets(raw, protocol),
 		SynDefence:    b.synDefence(raw, protocol),
+		Unavailable:   raw.when.over(b.raw.defaults.when).v,
 		Clients:       b.clientLimits(raw, protocol),
 		Access:        raw.access.v,
 		Mark:          model.Mark{Set: raw.dscp.set, DSCP: raw.dscp.v},

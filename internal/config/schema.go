@@ -35,6 +35,7 @@ type rawFile struct {
 type rawDefaults struct {
 	scheduler  value[model.Scheduler]
 	synDefence value[model.SynDefence]
+	when       value[model.WhenUnavailable]
 	resets     rawResets
 	timeouts   rawTimeouts
 	health     rawHealth
@@ -68,6 +69,7 @@ type rawService struct {
 	options      value[model.ClientOptions]
 	dscp         value[model.DSCP]
 	synDefence   value[model.SynDefence]
+	when         value[model.WhenUnavailable]
 	access       value[string]
 	resets       rawResets
 	timeouts     rawTimeouts
@@ -217,7 +219,10 @@ var (
 		serverFields)
 )
 
-const defenceKind = "auto, always or off"
+const (
+	defenceKind     = "auto, always or off"
+	unavailableKind = "drop, reset or icmp"
+)
 
 var serviceFields = []field[rawService]{
 	scalar(fieldDoc{name: "name", kind: "name", required: true,
@@ -279,6 +284,13 @@ var serviceFields = []field[rawService]{
 			"more SYN; then it is known for 10 minutes since its last connection. `always`: each SYN; `auto`: while most handshakes of " +
 			"the service are not completed; `off`: none. A change concerns new sessions only. See docs/attack.md and docs/modes.md."},
 		func(s *rawService) *value[model.SynDefence] { return &s.synDefence }, parseWord(model.SynDefences...)),
+	scalar(fieldDoc{name: "when_unavailable", kind: unavailableKind, def: model.UnavailableReset.String(),
+		doc: "What a client gets while no server takes its session, because all are down, drained, of weight 0 or full (`max_sessions`), or because no local port is left. " +
+			"`reset`: a reset over TCP and ICMP port unreachable over UDP, so that clients fail at once with \"connection refused\"; `icmp`: ICMP port unreachable, " +
+			"as IPVS sends it; `drop`: nothing, and clients wait for their time-out. While no server is up, TCP segments without a session are answered too. " +
+			"Answers are limited: 10000 resets and 1000 ICMP errors a second, a tenth of them towards one network (/24, /48). " +
+			"For ports of a VIP without a service, see `--unknown-ports` of steelyard-forwarder(8)."},
+		func(s *rawService) *value[model.WhenUnavailable] { return &s.when }, parseWord(model.WhenUnavailables...)),
 	scalar(fieldDoc{name: "dscp", kind: "DSCP: its name, such as ef or cs5, or a number, 0 to 63", def: "",
 		doc: "The class of the service, which packets get on their way to servers, in every mode: routers on the way may know it, and hooks of programs " +
 			"on the user-space stack (docs/hooks.md). Limits with `mark` may give them another one. Without it packets keep theirs."},
@@ -314,6 +326,9 @@ var defaultsFields = []field[rawDefaults]{
 	scalar(fieldDoc{name: "syn_defence", kind: defenceKind, def: "auto with fnat and nat, off with dr and ipip",
 		doc: "The SYN defence of TCP services that name none."},
 		func(s *rawDefaults) *value[model.SynDefence] { return &s.synDefence }, parseWord(model.SynDefences...)),
+	scalar(fieldDoc{name: "when_unavailable", kind: unavailableKind, def: model.UnavailableReset.String(),
+		doc: "What clients of services that name none get while no server takes their sessions."},
+		func(s *rawDefaults) *value[model.WhenUnavailable] { return &s.when }, parseWord(model.WhenUnavailables...)),
 	nested(fieldDoc{name: "resets", kind: "mapping", object: resetsObject, doc: "The resets of all TCP services."},
 		func(s *rawDefaults) *rawResets { return &s.resets }, resetsFields),
 	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject, doc: "The timeouts of all services and SNAT rules."},

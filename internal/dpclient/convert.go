@@ -98,8 +98,26 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 		KeepClientOptions: spec.Policy.ClientOptions == model.KeepOptions,
 		Resets:            resetsToWire(spec.Policy.Resets), SynDefence: defenceToWire(spec.Policy.SynDefence),
 		AccessList: spec.Policy.Access, ClientLimits: clientLimitsToWire(spec.Policy.Clients),
-		Timeouts: timeoutsToWire(spec.Timeouts),
+		WhenUnavailable: unavailableOnWire[spec.Policy.Unavailable],
+		Timeouts:        timeoutsToWire(spec.Timeouts),
 	}
+}
+
+// unavailableOnWire leaves the default out, so that a forwarder of an earlier version accepts it.
+var unavailableOnWire = map[model.WhenUnavailable]pb.WhenUnavailable{
+	model.UnavailableReset: pb.WhenUnavailable_WHEN_UNAVAILABLE_UNSPECIFIED,
+	model.UnavailableDrop:  pb.WhenUnavailable_WHEN_UNAVAILABLE_DROP,
+	model.UnavailableICMP:  pb.WhenUnavailable_WHEN_UNAVAILABLE_ICMP,
+}
+
+func unavailableFromWire(w pb.WhenUnavailable) model.WhenUnavailable {
+	switch w {
+	case pb.WhenUnavailable_WHEN_UNAVAILABLE_DROP:
+		return model.UnavailableDrop
+	case pb.WhenUnavailable_WHEN_UNAVAILABLE_ICMP:
+		return model.UnavailableICMP
+	}
+	return model.UnavailableReset
 }
 
 func markToWire(m model.Mark) *pb.Mark {
@@ -161,9 +179,9 @@ func PolicyFromWire(s *pb.Service) model.Policy {
 		SlowStart:   s.GetSlowStartS(), OnePacket: s.GetOnePacket(), MaxSessions: s.GetMaxSessions(),
 		ClientAddress: model.ClientAddress(s.GetClientAddress()), SloppyTCP: s.GetSloppyTcp(), ClientOptions: options,
 		Resets:     model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
-		SynDefence: defenceFromWire(s.GetSynDefence()),
-		Access:     s.GetAccessList(),
-		Mark:       model.Mark{Set: s.GetMark() != nil, DSCP: model.DSCP(s.GetMark().GetDscp())},
+		SynDefence: defenceFromWire(s.GetSynDefence()), Unavailable: unavailableFromWire(s.GetWhenUnavailable()),
+		Access: s.GetAccessList(),
+		Mark:   model.Mark{Set: s.GetMark() != nil, DSCP: model.DSCP(s.GetMark().GetDscp())},
 		Clients: model.ClientLimits{NewPerSecond: s.GetClientLimits().GetNewPerSecond(), Burst: s.GetClientLimits().GetBurst(),
 			Sessions: s.GetClientLimits().GetSessions()},
 	}

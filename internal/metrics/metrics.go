@@ -54,6 +54,7 @@ var (
 	forwarderWarnings = desc("forwarder_warnings", "Number of warnings; `steelyard get status` shows them with their remedies.")
 	kernelRestored    = desc("kernel_restored_total", "Kernel objects of the forwarder that another program had removed and that the forwarder has restored.")
 	kernelProblems    = desc("kernel_problems", "Settings of this host that keep the forwarder from working; `steelyard get status` shows them with their remedies.")
+	unknownPorts      = desc("unknown_port_answers_total", "Resets and ICMP errors for packets to ports of VIPs without a service.", "answer")
 
 	adopted      = desc("adopted_sessions", "Sessions of an earlier forwarder found at the start, by the result of their adoption.", "result")
 	adoptionTime = desc("adoption_seconds", "Duration of the adoption.")
@@ -179,6 +180,10 @@ func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) error
 	s.gauge(forwarderUnproven, float64(status.GetSessionsUnproven()))
 	s.gauge(forwarderWarnings, float64(len(status.GetWarnings())))
 	s.counter(kernelRestored, status.GetKernelRestored())
+	if sent := status.GetUnknownPorts(); sent != nil {
+		s.counter(unknownPorts, sent.GetResets(), "reset")
+		s.counter(unknownPorts, sent.GetIcmp(), "icmp")
+	}
 	s.gauge(kernelProblems, float64(status.GetKernelProblems()))
 	s.gauge(forwarderMapped, float64(status.GetSessionBytesMapped()))
 	if device := status.GetEventDevice(); device != nil {

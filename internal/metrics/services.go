@@ -85,6 +85,7 @@ type serviceSeries struct {
 	services, servers []series[[len(trafficMetrics)]uint64]
 	refused, clients  []series[uint64]
 	drops             []series[uint64] // by reason, those with any
+	unavailable       []series[uint64] // by answer, of services with any
 	defence           []series[[len(defenceMetrics)]uint64]
 	states            []series[[len(stateMetrics)]uint64]
 	limits            []series[limitValues]
@@ -148,6 +149,10 @@ func (a *serviceSeries) add(stats *dpclient.ServiceStats, q query) error {
 	for _, drop := range stats.GetDrops() {
 		a.drops = append(a.drops, series[uint64]{labels + `,reason="` + escape(drop.GetName()) + `"`, drop.GetPackets()})
 	}
+	if sent := stats.GetUnavailable(); sent != nil {
+		a.unavailable = append(a.unavailable, series[uint64]{labels + `,answer="reset"`, sent.GetResets()},
+			series[uint64]{labels + `,answer="icmp"`, sent.GetIcmp()})
+	}
 	if refused := stats.GetRefusedByClientLimits(); refused > 0 || stats.GetService().GetClientLimits() != nil {
 		a.clients = append(a.clients, series[uint64]{labels, refused})
 	}
@@ -203,6 +208,8 @@ func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
 		a.refused, 0, oneValue) &&
 		writeMetric(ctx, w, "service_drops_packets_total", "counter",
 			"Dropped packets of the service, by reason, those that had any; also counted in steelyard_drops_packets_total.", a.drops, 0, oneValue) &&
+		writeMetric(ctx, w, "service_unavailable_answers_total", "counter",
+			"Resets and ICMP errors to clients while no server took their sessions; their packets are also counted as dropped.", a.unavailable, 0, oneValue) &&
 		writeMetric(ctx, w, "service_client_limits_refused_total", "counter",
 			"Sessions that client_limits of the service have refused.", a.clients, 0, oneValue)
 }

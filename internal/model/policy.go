@@ -130,6 +130,27 @@ func (d SynDefence) String() string {
 	return words[d]
 }
 
+// WhenUnavailable says what clients get while no server takes their sessions.
+type WhenUnavailable uint8
+
+// The answers. 0 is the default.
+const (
+	UnavailableReset WhenUnavailable = 0 // TCP: a reset; UDP: ICMP port unreachable
+	UnavailableDrop  WhenUnavailable = 1 // none
+	UnavailableICMP  WhenUnavailable = 2 // ICMP port unreachable
+)
+
+// WhenUnavailables lists all answers.
+var WhenUnavailables = []WhenUnavailable{UnavailableDrop, UnavailableReset, UnavailableICMP}
+
+func (w WhenUnavailable) String() string {
+	words := [...]string{"reset", "drop", "icmp"}
+	if int(w) >= len(words) {
+		return fmt.Sprintf("when-unavailable-%d", uint8(w))
+	}
+	return words[w]
+}
+
 // Persistence sends the sessions of one client prefix to one server.
 type Persistence struct {
 	Timeout uint32 // seconds after the last session creation; 0: no persistence
@@ -181,6 +202,7 @@ type Policy struct {
 	ClientOptions ClientOptions
 	Resets        Resets
 	SynDefence    SynDefence
+	Unavailable   WhenUnavailable
 	Access        string // name of its access list; empty: none
 	Mark          Mark
 }
@@ -264,4 +286,5 @@ func describePolicy(note func(what string, from, to any), old, policy Policy) {
 	note("access", orNone(old.Access), orNone(policy.Access))
 	note("resets", old.Resets, policy.Resets)
 	note("syn_defence", old.SynDefence, policy.SynDefence)
+	note("when_unavailable", old.Unavailable, policy.Unavailable)
 }

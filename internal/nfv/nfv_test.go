@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"steelyard/internal/config"
 	pb "steelyard/internal/gen/nfvpb"
+	"steelyard/internal/model"
 	"steelyard/internal/placement"
 )
 
@@ -343,6 +345,24 @@ func TestNormal(t *testing.T) {
 	listed.Settings = "access: staff" // a list that the forwarder's own file has
 	if b, err = Normal(listed); err != nil || Check(b) != nil {
 		t.Error(err, Check(b))
+	}
+}
+
+// A request's settings are those of its service at the forwarder.
+func TestSettingsReachTheService(t *testing.T) {
+	asked := wanted()
+	asked.Settings, asked.Virtual.RealServices[0].Dport = "mode: dr\nwhen_unavailable: icmp", 80
+	b, err := Normal(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := Text([]*pb.Balancing{b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := config.Parse("web", text)
+	if err != nil || parsed.Services[0].Policy.Unavailable != model.UnavailableICMP {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

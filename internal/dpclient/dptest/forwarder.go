@@ -34,8 +34,9 @@ type Forwarder struct {
 	Status       *pb.Status
 	Sessions     []*pb.Session
 	Drops        []*pb.Drop
-	ServiceDrops []*pb.ServiceDrop // of each service
-	DroppedEarly uint64            // by XDP programs, for the global access list
+	ServiceDrops []*pb.ServiceDrop    // of each service
+	Unavailable  *pb.UnavailableStats // of each service
+	DroppedEarly uint64               // by XDP programs, for the global access list
 	Attacks      []*pb.Attack
 	Samples      []*pb.Sample // numbered from 2; each client gets each of the kinds that it asks for
 	Ports        []*pb.Port
@@ -580,7 +581,7 @@ func (s *session) listServices(request *pb.ListServicesRequest) *pb.Response {
 		for _, server := range entry.Servers {
 			stats.Servers = append(stats.Servers, &pb.ServerStats{Server: server, Traffic: traffic(entry.Service.Key, server)})
 		}
-		stats.Drops = s.ServiceDrops
+		stats.Drops, stats.Unavailable = s.ServiceDrops, s.Unavailable
 		s.addShares(stats)
 		switch entry.Service.SynDefence {
 		case pb.SynDefence_SYN_DEFENCE_ALWAYS:
