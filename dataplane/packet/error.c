@@ -16,8 +16,18 @@ struct message {
 
 static const struct message silence = {.silent = true};
 
-static struct message too_big(bool v4, uint32_t mtu)
+/* The MTU for packets of the receiver's family (RFC 7915 4.2, 5.2). IPv6 senders get at least 1280:
+ * they discard less (RFC 8201 4). An IPv6 quote has at least that: sy_packet_parse_quote(). */
+static struct message too_big(const struct sy_quote *q, bool v4)
 {
+	/* An IPv6 fragment has an additional header of 8 bytes. */
+	uint32_t longer = HEADERS_DIFFER + (q->fragment != SY_FRAGMENT_NONE ? 8 : 0);
+	uint32_t mtu = q->mtu;
+
+	if (v4 && !q->v4)
+		mtu -= longer;
+	else if (!v4 && q->v4)
+		mtu = mtu + HEADERS_DIFFER > IPV6_MTU_MIN ? mtu + HEADERS_DIFFER : IPV6_MTU_MIN;
 	return (struct message){.type = v4 ? ICMP_UNREACHABLE : ICMPV6_TOO_BIG,
 	                        .code = v4 ? ICMP_CODE_FRAGMENTATION_NEEDED : 0,
 	                        .rest = mtu};
@@ -29,7 +39,7 @@ static struct message message_tunnel(const struct sy_quote *q, bool v4)
 {
 	switch (q->kind) {
 	case SY_QUOTE_TOO_BIG:
-		return too_big(v4, q->mtu); /* at least what the family's links have */
+		return too_big(q, v4);
 	case SY_QUOTE_UNREACHABLE:
 	case SY_QUOTE_TIME_EXCEEDED:
 		return (struct message){.type = v4 ? ICMP_UNREACHABLE : ICMPV6_UNREACHABLE,
@@ -105,11 +115,9 @@ static struct message unreachable_4to6(uint8_t code)
 
 static struct message message_4to6(const struct sy_icmp *icmp, const struct sy_quote *q)
 {
-	uint32_t mtu = q->mtu + HEADERS_DIFFER;
-
 	switch (q->kind) {
 	case SY_QUOTE_TOO_BIG:
-		return too_big(false, mtu > IPV6_MTU_MIN ? mtu : IPV6_MTU_MIN);
+		return too_big(q, false);
 	case SY_QUOTE_UNREACHABLE:
 		return unreachable_4to6(icmp->code);
 	case SY_QUOTE_TIME_EXCEEDED:
@@ -125,16 +133,13 @@ static struct message message_4to6(const struct sy_icmp *icmp, const struct sy_q
 
 static struct message message_6to4(const struct sy_icmp *icmp, const struct sy_quote *q)
 {
-	/* An IPv6 fragment has an additional header of 8 bytes. */
-	uint16_t longer = HEADERS_DIFFER + (q->fragment != SY_FRAGMENT_NONE ? 8 : 0);
 	static const uint8_t unreachable[] = {ICMP_CODE_HOST, 10, ICMP_CODE_HOST, ICMP_CODE_HOST,
 	                                      ICMP_CODE_PORT};
 	uint8_t pointer;
 
 	switch (q->kind) {
 	case SY_QUOTE_TOO_BIG:
-		/* sy_packet_parse_quote() refuses less than IPv6's least MTU. */
-		return too_big(true, q->mtu - longer);
+		return too_big(q, true);
 	case SY_QUOTE_UNREACHABLE:
 		if (icmp->code >= sizeof(unreachable))
 			return silence;
@@ -161,7 +166,7 @@ static struct message message_find(const uint8_t *frame, const struct sy_view *v
 	if (v4 != (q->v4 != 0))
 		return v4 ? message_6to4(icmp, q) : message_4to6(icmp, q);
 	if (q->kind == SY_QUOTE_TOO_BIG)
-		return too_big(v4, q->mtu);
+		return too_big(q, v4);
 	struct message same = {.type = icmp->type, .code = icmp->code};
 	/* For other kinds `rest` is unused, or is RFC 4884's length of data that is left out. */
 	if (q->kind == SY_QUOTE_PARAMETER_PROBLEM)

@@ -210,6 +210,42 @@ static void test_tunnel_kinds(void **state)
 	}
 }
 
+/* The MTU in a tunnel, for a client of either family: RFC 7915 4.2, 5.2. */
+static void test_tunnel_mtu_in_either_family(void **state)
+{
+	static const struct {
+		bool inside_v4, client_v4;
+		uint16_t mtu, want;
+	} cases[] = {
+	        {true, true, 1400, 1380},  {true, true, 120, 100},     {true, false, 1400, 1400},
+	        {true, false, 120, 1280},  {false, false, 1400, 1380}, {false, false, 1280, 1280},
+	        {false, true, 1400, 1360}, {false, true, 120, 1260},
+	};
+
+	for (size_t i = 0; i < SY_ARRAY_LEN(cases); i++) {
+		bool in4 = cases[i].inside_v4, v4 = cases[i].client_v4;
+		struct frame inside = frame_make(in4, 6, 40);
+		struct frame about = frame_make(true, in4 ? 4 : 41, inside.len - 14);
+		struct sy_addr src =
+		        v4 ? sy_addr_v4(htonl(0x0a000001)) : (struct sy_addr){.b = {0xfd}};
+		struct sy_tuple to = {.src = src, .dst = src, .sport = 1, .dport = 2, .proto = 6};
+		struct sy_quote q, inner;
+		struct frame f;
+		struct sy_view v;
+		uint8_t out[600];
+
+		memcpy(frame_l4(&about, true), inside.bytes + 14, inside.len - 14);
+		f = error_make(true, 3, 4, cases[i].mtu, &about, 100);
+		v = frame_view(&f);
+		assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
+		assert_int_equal(sy_packet_parse_tunnelled(f.bytes, &q, &inner), SY_DROP_NONE);
+		assert_true(sy_packet_rebuild_error(out, sizeof(out), f.bytes, &v, &inner, &to,
+		                                    &src) > 0);
+		assert_int_equal(get16(out + (v4 ? 40 : 60)), cases[i].want);
+		assert_true(frame_l4_ok(out, v4));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -220,6 +256,7 @@ int main(void)
 	        cmocka_unit_test(test_extensions_are_no_quote),
 	        cmocka_unit_test(test_tunnel_of_eight_bytes),
 	        cmocka_unit_test(test_tunnel_kinds),
+	        cmocka_unit_test(test_tunnel_mtu_in_either_family),
 	};
 	return cmocka_run_group_tests_name("quote", tests, NULL, NULL);
 }
