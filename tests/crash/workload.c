@@ -115,13 +115,17 @@ static const char *sight_read(const struct rte_mbuf *m, struct sight *s)
 	return mac_is_right(frame, s->port, &s->tuple.dst) ? NULL : "goes to the wrong neighbour";
 }
 
-/* The balancer's own segments, probes and resets, have no data and no mark. */
-static bool is_own_segment(const struct rte_mbuf *m)
+/* The balancer's own packets have no mark: probes and resets without data, and ICMP errors. */
+static bool is_own_packet(const struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
-	unsigned header = frame[12] == 0x08 ? 20 : 40;
-	return m->data_len == 14 + header + 20 &&
-	       frame[14 + (header == 20 ? 9 : 6)] == SY_PROTO_TCP;
+	bool v4 = frame[12] == 0x08;
+	unsigned header = v4 ? 20 : 40;
+	uint8_t proto = frame[14 + (v4 ? 9 : 6)];
+
+	if (proto == SY_PROTO_TCP)
+		return m->data_len == 14 + header + 20;
+	return proto == (v4 ? SY_PROTO_ICMP : SY_PROTO_ICMPV6);
 }
 
 /* ---- results of a packet --------------------------------------------------------------------- */
@@ -313,7 +317,7 @@ static void burst_collect(struct run *l, const struct burst *b, unsigned port)
 	struct rte_mbuf *m;
 	while ((m = harness_collect(&l->harness, port))) {
 		struct sight s = {.port = port};
-		if (is_own_segment(m)) {
+		if (is_own_packet(m)) {
 			rte_pktmbuf_free(m);
 			continue;
 		}
