@@ -94,9 +94,9 @@ def connect(host, address, port, timeout_s=60, source_port=0):
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     one = host.ns.socket(family)
     one.settimeout(timeout_s)
+    # Connections to different addresses share ports: a later one may bind the port of another.
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if source_port:
-        # The port may also be that of a closed connection to another address, in TIME_WAIT.
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("", source_port))
     try:
         one.connect((address, port))

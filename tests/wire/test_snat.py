@@ -151,8 +151,7 @@ def test_ping(snat, family):
     assert [session["state"] for session in sessions] == ["echo"]
 
 
-@pytest.mark.drops("snat-stray")
-@pytest.mark.drops("no-route")
+@pytest.mark.drops("snat-stray", "no-route")
 @families
 def test_policy_routing_by_type_of_service(snat, family):
     """The kernel compares it without the bits of ECN, of IPv4 also without the precedence."""
@@ -184,6 +183,7 @@ def test_policy_routing_by_type_of_service(snat, family):
         ns.ip(f"{flag} rule del {rule}".strip())
 
 
+@pytest.mark.drops("snat-stray")
 @families
 def test_strangers_are_dropped_by_name(snat, family):
     with udp(snat.outside, family) as one:
