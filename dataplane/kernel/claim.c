@@ -398,15 +398,6 @@ int sy_claims_renew(struct sy_claims *c, int ifindex)
 	return first;
 }
 
-int sy_claims_restore(struct sy_claims *c, const struct sy_addr *addr, int ifindex)
-{
-	const struct claim *claim = sy_addr_is_v4(addr) ? NULL : claim_find(c, addr);
-
-	if (!claim || claim->ifindex != ifindex || owner_find(c->nl, addr).there)
-		return 0;
-	return claim_put(c, addr, ifindex, NULL);
-}
-
 void sy_claims_move(struct sy_claims *c, int from, int to)
 {
 	for (uint32_t i = 0; i < c->claims.buckets; i++)

@@ -95,19 +95,6 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 		announce_port(rt, id);
 }
 
-/* Another program removed an interface's address: a claimed address is added again. If the port is
- * down, its addresses return when it comes up. */
-static void address_restore(struct sy_runtime *rt, const struct port *p, const struct sy_addr *addr)
-{
-	char text[SY_ADDR_TEXT];
-	int rc = p->up && rt->claims ? sy_claims_restore(rt->claims, addr, p->ifindex) : 0;
-	/* The interface is gone, and its addresses went first; or IPv6 was disabled on it, which
-	 * reconcile.c reports. */
-	if (rc && rc != -ENODEV && rc != -EACCES)
-		sy_log(SY_LOG_ERROR, "runtime", "port %s: the kernel does not answer for %s: %s",
-		       p->name, sy_addr_format(addr, text), strerror(-rc));
-}
-
 static bool host_has(const struct sy_runtime *rt, const struct sy_addr *addr)
 {
 	for (unsigned i = 0; i < rt->connected_count; i++)
@@ -122,8 +109,6 @@ static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
 	unsigned i = 0, port = port_by_ifindex(rt, addr->ifindex);
 	rt->own_stale = true;
 	rt->connected_version++;
-	if (gone && port != SY_PORT_NONE)
-		address_restore(rt, rt->port[port], &addr->addr);
 	while (i < rt->connected_count && (rt->connected[i].ifindex != addr->ifindex ||
 	                                   rt->connected[i].prefix_len != addr->prefix_len ||
 	                                   !sy_addr_equal(&rt->connected[i].addr, &addr->addr)))

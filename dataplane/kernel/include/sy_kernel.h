@@ -276,9 +276,6 @@ int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
 /* After an interface came up: restores the IPv6 claims that the kernel removed when it went down.
  * Returns 0 or the first failure as a negative errno. */
 int sy_claims_renew(struct sy_claims *c, int ifindex);
-/* After an IPv6 address was removed from an interface: restores it if it is claimed there. Cheap
- * for other addresses. Returns as sy_claims_renew(). */
-int sy_claims_restore(struct sy_claims *c, const struct sy_addr *addr, int ifindex);
 /* The interface `from` was created again as `to`: assigns its IPv6 claims to `to`.
  * sy_claims_renew() then adds them there. */
 void sy_claims_move(struct sy_claims *c, int from, int to);

@@ -259,28 +259,6 @@ static void test_claims_are_renewed(void **state)
 	assert_int_equal(sy_claims_renew(claims, near0), 0); /* nothing is missing */
 }
 
-static void test_claims_are_restored(void **state)
-{
-	struct sy_addr vip = addr_of(VIP6), other = addr_of("2001:db8::60"), v4 = addr_of(VIP4);
-	int near0 = (int)if_nametoindex("near0"), near1 = (int)if_nametoindex("near1");
-
-	claims_start();
-	claim(VIP6);
-	claim(VIP4);
-	sh("ip -6 addr del " VIP6 "/128 dev near0");
-	assert_int_equal(sy_claims_restore(claims, &other, near0), 0);
-	assert_int_equal(sy_claims_restore(claims, &vip, near1),
-	                 0); /* it is on another interface */
-	assert_false(addr6_there(VIP6, "near0") || addr6_there(VIP6, "near1"));
-	assert_int_equal(sy_claims_restore(claims, &vip, near0), 0);
-	assert_true(addr6_there(VIP6, "near0"));
-	assert_int_equal(sy_claims_restore(claims, &vip, near0), 0); /* nothing is missing */
-	assert_int_equal(sy_claims_restore(claims, &v4, near0), 0);
-	assert_int_equal(sy_claims_remove(claims, &vip), 0);
-	assert_int_equal(sy_claims_restore(claims, &vip, near0), 0);
-	assert_false(addr6_there(VIP6, "near0"));
-}
-
 static void test_claims_survive_until_settled(void **state)
 {
 	claims_start();
@@ -525,7 +503,6 @@ int main(void)
 	        TEST(test_a_claim_moves_with_its_port),
 	        TEST(test_a_claim_returns_with_its_device),
 	        TEST(test_claims_are_renewed),
-	        TEST(test_claims_are_restored),
 	        TEST(test_claims_survive_until_settled),
 	        TEST(test_unmarked_addresses_are_known_from_the_journal),
 	        TEST(test_changes_by_others_are_undone),
