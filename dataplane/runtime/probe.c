@@ -268,6 +268,8 @@ unsigned sy_addresses_force(struct sy_runtime *rt, const struct sy_addr *some, u
 		conflict_note(p, &p->list[i].addr, p->list[i].mac, false);
 		n += probed_claim(rt, &p->list[i]);
 	}
+	if (p)
+		reconcile_others(rt); /* the warnings of the caller's answer */
 	return n;
 }
 

@@ -106,8 +106,9 @@ def test_force(steelyard, other, family):
     use(steelyard, VIP[family], family)
     steelyard.apply()
     assert not is_claimed(steelyard, VIP[family])
-    steelyard.cli("apply", "--force", "-", stdin=steelyard.config.text())
-    assert is_claimed(steelyard, VIP[family])
+    done = steelyard.cli("apply", "--force", "-", stdin=steelyard.config.text(), check=False)
+    assert done.returncode == 0 and is_claimed(steelyard, VIP[family])
+    assert IN_USE not in done.stderr and "announces it, too" in done.stderr
     wait_until(lambda: any("announces it, too" in w for w in warnings(steelyard)), "a warning")
 
 
