@@ -21,6 +21,9 @@ import (
 	fpb "steelyard/internal/gen/forwarderpb"
 	"steelyard/internal/health"
 	"steelyard/internal/model"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 var update = flag.Bool("update", false, "write the golden files again")
@@ -402,7 +405,7 @@ func TestWithoutAgentOrForwarder(t *testing.T) {
 		}
 	}
 	for command, want := range map[string]string{
-		"get ports":                    "steelyard: no forwarder listens on FORWARDER: start it with `systemctl start steelyard-forwarder`, or name its socket with --forwarder\n",
+		"get ports":                    "steelyard: no forwarder listens on FORWARDER: start it with `systemctl start steelyard-forwarder`, or name its socket by --forwarder of `steelyard agent` or `upgrade`\n",
 		"apply --timeout 1s":           "steelyard: the configuration is loaded, but not in the forwarder yet: ",
 		"get slots --socket /nowhere/": "steelyard: no agent listens on /nowhere/: start it with `systemctl start steelyard-agent` (or `steelyard agent`), or name its socket with --socket\n",
 	} {
@@ -506,6 +509,29 @@ func TestTheForwarderIsFoundBesideTheCommand(t *testing.T) {
 		if path, err := findForwarderBeside(self); err != nil || path != want {
 			t.Errorf("got %s, %v; want %s", path, err, want)
 		}
+	}
+}
+
+// An option without a value shows none: pflag reads words in backquotes as the name of a value.
+func TestHelpShowsNoValueOfASwitch(t *testing.T) {
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if name, _ := pflag.UnquoteUsage(f); f.Value.Type() == "bool" && name != "" {
+				t.Errorf("%s: --%s %s", c.CommandPath(), f.Name, name)
+			}
+		})
+		for _, child := range c.Commands() {
+			visit(child)
+		}
+	}
+	visit((&app{}).root())
+}
+
+func TestAMisspelledCommand(t *testing.T) {
+	code, _, errOut := newLab(t).runBare([]string{"aply"})
+	if code != 2 || !strings.Contains(errOut, "\n apply\n") {
+		t.Errorf("exit code %d: %s", code, errOut)
 	}
 }
 

@@ -47,7 +47,7 @@ func (a *app) agentCommand() *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&options.Config, "config", agent.DefaultConfig, "configuration `file`")
-	flags.BoolVar(&options.Watch, "watch", false, "load the configuration file whenever it is saved, without `steelyard apply`")
+	flags.BoolVar(&options.Watch, "watch", false, "load the configuration file whenever it is saved, without an order to apply it")
 	flags.StringVar(&options.Forwarder, "forwarder", dpclient.DefaultSocket, "the forwarder's `socket`")
 	flags.StringVar(&options.Group, "group", agent.DefaultGroup, "`group` whose members may change what the agent does")
 	flags.StringVar(&options.ReadGroup, "read-group", agent.DefaultReadGroup, "`group` whose members may read")

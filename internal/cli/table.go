@@ -58,6 +58,9 @@ func (t *table) add(cells ...any) {
 // printable replaces control characters, which would be the terminal's: not all who answer are trusted, and interfaces may have any name.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
+		if r == '\t' { // cobra's suggestions
+			return ' '
+		}
 		if unicode.IsControl(r) {
 			return '?'
 		}

@@ -47,7 +47,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	if err != nil {
 		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
 			return nil, fmt.Errorf("no forwarder listens on %s: start it with `systemctl start "+
-				"steelyard-forwarder`, or name its socket with --forwarder", socket)
+				"steelyard-forwarder`, or name its socket by --forwarder of `steelyard agent` or `upgrade`", socket)
 		}
 		if errors.Is(err, syscall.EACCES) {
 			return nil, fmt.Errorf("permission denied for %s: only root%s may connect to the forwarder",

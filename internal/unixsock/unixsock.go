@@ -70,7 +70,7 @@ func Listen(socket, group, what string, log *slog.Logger) (net.Listener, error) 
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := share(socket, group); err != nil {
-		log.Warn(what+": only this agent's user and root may connect", "socket", socket, "group", group, "error", err)
+		log.Warn(what+": only its own user and root may connect", "socket", socket, "group", group, "error", err)
 	}
 	return listener, nil
 }
