@@ -40,6 +40,14 @@ func (l *lab) serveOwn(f *dptest.Forwarder) {
 	}
 }
 
+// Before a forwarder has joined, a command says how one does.
+func TestWithoutAForwarder(t *testing.T) {
+	c := newLab(t, 1).controllers[0]
+	if _, err := apply(t.Context(), c.admin, "", "", file(20)); err == nil || !strings.Contains(err.Error(), "no forwarder has joined") {
+		t.Errorf("%v", err)
+	}
+}
+
 // A forwarder that joins with services of its own keeps them until its first file has them, or --prune ends them.
 func TestTheFirstApplyEndsNoServicesUnasked(t *testing.T) {
 	l := newLab(t, 1)

@@ -56,6 +56,8 @@ func (s *Server) target(ctx context.Context, header http.Header) (forwarder, pro
 		}
 		if all := list.Msg.GetForwarders(); len(all) == 1 {
 			return all[0].GetName(), project, nil
+		} else if len(all) == 0 {
+			return "", "", invalid(errors.New("no forwarder has joined: make a token for one, `steelyard token create --new-forwarder NAME`, with which its agent joins"))
 		}
 		return "", "", invalid(fmt.Errorf("which of %d forwarders? Name it by --forwarder: `steelyard get forwarders` lists them", len(list.Msg.GetForwarders())))
 	}
