@@ -528,6 +528,16 @@ func TestHelpShowsNoValueOfASwitch(t *testing.T) {
 	visit((&app{}).root())
 }
 
+// What checks found stays together, whatever else is wrong with a server.
+func TestChecksAndUnansweredSYNs(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{out: &out}
+	a.printServer(serverView{Address: "10.1.0.21", Health: &healthStateView{Target: "10.1.0.21:80", Checked: true, ChangedMs: 1}, UnansweredSYNs: 3})
+	if !regexp.MustCompile(`(?m)^ +last change .*\nAnswers: `).MatchString(out.String()) {
+		t.Error(out.String())
+	}
+}
+
 func TestAMisspelledCommand(t *testing.T) {
 	code, _, errOut := newLab(t).runBare([]string{"aply"})
 	if code != 2 || !strings.Contains(errOut, "\n apply\n") {

@@ -323,9 +323,6 @@ func (a *app) printServer(s serverView) {
 			a.pair("", a.paint(cell{"not on the VIP: " + h.Fallback, yellow}))
 		}
 	}
-	if s.UnansweredSYNs > 0 {
-		a.pair("Answers", a.paint(cell{unanswered(s.UnansweredSYNs) + ": do they return by this host?", yellow}))
-	}
 	if h := s.Health; h != nil && h.Undecided > 0 {
 		a.pair("", a.paint(cell{fmt.Sprintf("%s in a row decided nothing: %s", plural(int(h.Undecided), "check"), h.UndecidedError), yellow}))
 	}
@@ -338,6 +335,9 @@ func (a *app) printServer(s serverView) {
 		if h.ChangedMs != 0 {
 			a.pair("", fmt.Sprintf("last change %s", since(h.ChangedMs/1000)))
 		}
+	}
+	if s.UnansweredSYNs > 0 {
+		a.pair("Answers", a.paint(cell{unanswered(s.UnansweredSYNs) + ": do they return by this host?", yellow}))
 	}
 	a.printLoad(s.Load)
 	a.printShare(s)
