@@ -113,7 +113,7 @@ static bool adopt_same(void *ctx, const struct session *one, const struct sessio
 	return session_has_tuple(b, two, two_cold, &t, side);
 }
 
-/* ---- counters: adopted sessions count as created, since their ends will be counted ----------- */
+/* ---- counters -------------------------------------------------------------------------------- */
 
 static uint64_t tables_live(const struct sy_balance *b)
 {
@@ -123,10 +123,13 @@ static uint64_t tables_live(const struct sy_balance *b)
 	return live;
 }
 
+/* Active sessions are those created minus those ended, and the ends of adopted sessions are counted
+ * later: they are subtracted here. If `created` grew instead, Prometheus's rate() would show all
+ * adopted sessions as new. */
 static void count_add(struct sy_balance *b, uint32_t server, uint32_t sessions)
 {
 	uint32_t service = b->endpoint[server].service;
-	b->worker[0].share[server].traffic.created += sessions;
+	b->worker[0].share[server].traffic.ended -= sessions;
 	b->server_active[server] += sessions;
 	if (service != SERVICE_NONE)
 		b->service_active[service] += sessions;

@@ -64,6 +64,7 @@ static void test_goes_on(void **state)
 		restart(f, end, 1 + cycle / 3 % 2);
 		assert_int_equal(inspect_found(f->harness.b)->source, source[end]);
 		assert_int_equal(flows_result(f, SESSION_KEPT), FLOWS);
+		assert_int_equal(harness_totals(&f->harness).created, 0);
 		check_all(f, flow);
 		flow_open(f, &more, cycle % FLOW_SERVICES, (uint16_t)(2000 + cycle));
 		flow_check(f, &more);
