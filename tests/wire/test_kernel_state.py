@@ -155,9 +155,11 @@ def test_a_deleted_claim(host, family):
     assert wait_until(lambda: serves(host, family), "the VIP is served")
 
 
-def test_a_vip_that_the_host_gets_too(host):
+@pytest.mark.parametrize("beside", (True, False), ids=("beside", "instead"))
+def test_a_vip_that_the_host_gets_too(host, beside):
     """Reported while it lasts: the kernel would answer packets that are not for it."""
-    host.ns.ip(f"route del local {VIP[4]} table local")
+    if not beside:  # keepalived adds it beside the forwarder's own route
+        host.ns.ip(f"route del local {VIP[4]} table local")
     host.ns.ip(f"address add {VIP[4]}/32 dev back", check=False)
     said = wait_until(lambda: host.warns("was configured on this host, too"), "it is reported")
     assert VIP[4] in said
