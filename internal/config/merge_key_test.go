@@ -112,21 +112,7 @@ func TestMergeOfPartsWithAnchors(t *testing.T) {
 	}
 	base := strings.Replace(mergeBase, "services:", "x-own: &own\n", 1) + "services: *own\n"
 	for _, text := range []string{mergeBase, base} {
-		merged, err := Merge([]byte(text), []Part{part("shop", "10.0.0.81"), part("blog", "10.0.0.82")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		parsed, err := Parse("merged", merged)
-		if err != nil {
-			t.Fatalf("%v\n%s", err, merged)
-		}
-		var names []string
-		for _, service := range parsed.Services {
-			names = append(names, service.Name)
-		}
-		if got := strings.Join(names, " "); got != "web shop.web shop.two blog.web blog.two" {
-			t.Errorf("services %s", got)
-		}
+		checkMerge(t, "web shop.web shop.two blog.web blog.two", text, part("shop", "10.0.0.81"), part("blog", "10.0.0.82"))
 	}
 	if _, err := Merge([]byte("version: 1\nx-b: &b { services: [] }\n<<: *b\n"), []Part{part("shop", "10.0.0.81")}); err == nil || !strings.Contains(err.Error(), "write its keys out") {
 		t.Errorf("the base's merged services are lost: %v", err)

@@ -17,8 +17,10 @@ func partOf(name, vip string) Part {
 	return Part{name, []byte("version: 1\nservices:\n  - name: web\n    vip: " + vip + "\n    port: 80\n    servers: [{ address: 10.1.0.22, port: 8080 }]\n")}
 }
 
-func TestMerge(t *testing.T) {
-	merged, err := Merge([]byte(mergeBase), []Part{partOf("shop", "10.0.0.81"), partOf("blog", "10.0.0.82")})
+// checkMerge merges files, and compares the names of their services.
+func checkMerge(t *testing.T, want, base string, parts ...Part) {
+	t.Helper()
+	merged, err := Merge([]byte(base), parts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,9 +32,13 @@ func TestMerge(t *testing.T) {
 	for _, service := range parsed.Services {
 		names = append(names, service.Name)
 	}
-	if got := strings.Join(names, " "); got != "web shop.web blog.web" {
+	if got := strings.Join(names, " "); got != want {
 		t.Errorf("services %s", got)
 	}
+}
+
+func TestMerge(t *testing.T) {
+	checkMerge(t, "web shop.web blog.web", mergeBase, partOf("shop", "10.0.0.81"), partOf("blog", "10.0.0.82"))
 	if same, err := Merge([]byte(mergeBase), nil); err != nil || string(same) != mergeBase {
 		t.Errorf("without parts the text changed: %s, %v", same, err)
 	}
