@@ -39,7 +39,10 @@ class Receiver:
             ready, _, _ = select.select([self.socket, self._stopped], [], [])
             if self._stopped in ready:
                 return
-            data, ancillary, _, _ = self.socket.recvmsg(65535, 64)
+            try:
+                data, ancillary, _, _ = self.socket.recvmsg(65535, 64, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                continue  # one with a wrong checksum wakes select(), and is discarded: select(2)
             self.note(data, ancillary)
 
     def close(self):
