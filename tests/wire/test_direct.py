@@ -6,6 +6,7 @@ beside, on the same servers.
 """
 
 import contextlib
+import copy
 import hashlib
 import os
 
@@ -73,7 +74,7 @@ class DirectStage(Stage):
         self.config.services.extend(direct_services(network))
         self.apply()
         self.steelyard.wait_all_up()
-        self.default.services = list(self.config.services)
+        self.default = copy.deepcopy(self.config)
 
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
@@ -234,7 +235,7 @@ def test_what_cannot_be_is_refused(direct, family):
     service.servers[0] = Server(far, ECHO)
     with pytest.raises(CommandFailed, match="no network that this host is connected to"):
         direct.apply()
-    assert direct.steelyard.in_sync()
+    direct.steelyard.wait_in_sync()
 
 
 # Clients of the deleted service answer probes of their connections.

@@ -4,6 +4,7 @@
 A server that has lost the VIP, or the end of its tunnel, is down although its own address answers.
 """
 
+import copy
 import signal
 import socket
 
@@ -66,7 +67,7 @@ class HealthStage(Stage):
             )
         self.apply()
         self.steelyard.wait_all_up()
-        self.default.services = list(self.config.services)
+        self.default = copy.deepcopy(self.config)
 
     def __exit__(self, *error):
         for end in self.ends.values():

@@ -7,6 +7,7 @@ The sweep is off, so each case is found by its event or by the look at what has 
 """
 
 import contextlib
+import copy
 import re
 
 import pytest
@@ -47,7 +48,7 @@ class KernelStage(Stage):
                     servers=servers,
                 )
             )
-        self.default.services = list(self.config.services)
+        self.default = copy.deepcopy(self.config)
         super().begin()
         wait_until(lambda: self.status().marks_active, "checks go to the VIP")
 
