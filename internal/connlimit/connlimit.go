@@ -37,7 +37,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	one := &conn{Conn: accepted, in: l, host: hostOf(accepted.RemoteAddr())}
+	one := &conn{Conn: accepted, in: l, host: HostOf(accepted.RemoteAddr())}
 	if old := l.enter(one); old != nil {
 		old.Close()
 	}
@@ -94,8 +94,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// hostOf returns what counts as one host.
-func hostOf(address net.Addr) netip.Prefix {
+// HostOf returns what counts as one host: an IPv4 address, or a /64 of IPv6. The zero value if the address is not of TCP.
+func HostOf(address net.Addr) netip.Prefix {
 	tcp, ok := address.(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"steelyard/internal/connlimit"
 	"steelyard/internal/pki"
 )
 
@@ -69,7 +70,7 @@ func (g *guests) Accept() (net.Conn, error) {
 }
 
 func (g *guests) enter(conn net.Conn) *guest {
-	one := &guest{Conn: conn, host: g, from: sourceOf(conn.RemoteAddr()), at: time.Now()}
+	one := &guest{Conn: conn, host: g, from: connlimit.HostOf(conn.RemoteAddr()), at: time.Now()}
 	one.near = networkOf(one.from)
 	one.closed, one.close = context.WithCancel(context.Background())
 	if wait := g.budgets.charge("connections of "+one.from.String(), connections); wait > 0 {
@@ -116,21 +117,6 @@ func (g *guests) evict(of func(*guest) bool) {
 		oldest.close()
 		oldest.Conn.Close()
 	}
-}
-
-// sourceOf returns what counts as one place.
-func sourceOf(address net.Addr) netip.Prefix {
-	tcp, ok := address.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap()
-	bits := ip.BitLen()
-	if ip.Is6() {
-		bits = 64
-	}
-	prefix, _ := ip.WithZone("").Prefix(bits) // the length fits
-	return prefix
 }
 
 // networkOf returns the network of an address: 24 bits, 48 of IPv6.
