@@ -58,11 +58,11 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 		if err != nil {
 			return nil, err
 		}
-		newest, others, err := s.unconfirmed(ctx, one.forwarder, refused, reason)
-		if err != nil || newest.Revision == 0 {
+		undone, others, err := s.unconfirmed(ctx, one.forwarder, refused, reason)
+		if err != nil || undone.Revision == 0 {
 			return nil, err // without any, it was in force before: what has changed is the forwarder or its host
 		}
-		name := nameOf(newest.Key, keyConfigs+one.forwarder+"/")
+		name := nameOf(undone.Key, keyConfigs+one.forwarder+"/")
 		previous, err := s.store.Get(ctx, keyPrevious+one.forwarder+"/"+name)
 		if err != nil {
 			return nil, err
@@ -77,11 +77,11 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 			return nil, err
 		}
 		q.text = before.Text
-		txn := new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Unchanged(desired).Unchanged(newest).Unchanged(previous).Delete(previous.Key)
+		txn := new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Unchanged(desired).Unchanged(undone).Unchanged(previous).Delete(previous.Key)
 		if q.text == nil {
-			txn.Delete(newest.Key)
+			txn.Delete(undone.Key)
 		} else {
-			txn.PutLarge(newest.Key, previous.Value)
+			txn.PutLarge(undone.Key, previous.Value)
 		}
 		var used usage
 		if q.text == nil && len(others) == 1 {
@@ -105,8 +105,8 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 		}
 		// All changes after the last confirmed one are taken back. Those since when something is kept to be put back may be fewer: it was written
 		// again if an earlier one was confirmed meanwhile.
-		since := min(previous.Revision, now.Confirmed+1, newest.Revision)
-		txn.Put(keyRefusals+one.forwarder+"/"+name, encode(refusal{since, newest.Revision, reason}), 0)
+		since := min(previous.Revision, now.Confirmed+1, undone.Revision)
+		txn.Put(keyRefusals+one.forwarder+"/"+name, encode(refusal{since, undone.Revision, reason}), 0)
 		return s.record(txn, "controller/"+s.id, "take back", one.forwarder, name, "the forwarder refuses it: "+reason), nil
 	})
 	return err
