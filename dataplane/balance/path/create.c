@@ -348,11 +348,8 @@ static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *
 	if (v->proto != SY_PROTO_TCP || v->fragment != SY_FRAGMENT_NONE ||
 	    create_check(b, burst, i) != SY_DROP_NONE)
 		return;
-	const enum sy_drop reason = unavailable_reason(b, service);
-	if (reason != SY_DROP_NONE) { /* a cookie would let the client connect to nothing */
-		unavailable_refuse(w, burst, i, service, reason);
+	if (unavailable_refuses(w, burst, i, service)) /* a cookie would connect to nothing */
 		return;
-	}
 	if (!service->one_way) {
 		defence_answer(w, burst, i, service);
 		return;

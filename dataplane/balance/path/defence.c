@@ -272,17 +272,6 @@ static bool defence_admits(struct sy_worker *w, struct sy_burst *burst, unsigned
 	return false;
 }
 
-/* Refuses packet i, a SYN to a service that is unavailable. False: it is available. */
-static bool defence_refuses(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                            const struct service *service)
-{
-	const enum sy_drop reason = unavailable_reason(w->app, service);
-	if (SY_LIKELY(reason == SY_DROP_NONE))
-		return false;
-	unavailable_refuse(w, burst, i, service, reason);
-	return true;
-}
-
 /* A client's packet of DR or IPIP. */
 static enum defence_result defence_meet_one_way(struct sy_worker *w, struct sy_burst *burst,
                                                 unsigned i, const struct service *service, bool on)
@@ -293,7 +282,7 @@ static enum defence_result defence_meet_one_way(struct sy_worker *w, struct sy_b
 	if (!on || (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN)
 		return DEFENCE_PASSES;
 	return defence_admits(w, burst, i, service, false) &&
-	                       !defence_refuses(w, burst, i, service) &&
+	                       !unavailable_refuses(w, burst, i, service) &&
 	                       challenge_passes(w, burst, i, service,
 	                                        challenge_client(w->app, service, &v->tuple.src))
 	               ? DEFENCE_PASSES
@@ -346,7 +335,7 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 		return DEFENCE_PASSES;
 	if (on && (v->tcp_flags & kinds) == SY_TCP_SYN) {
 		if (defence_admits(w, burst, i, service, false) &&
-		    !defence_refuses(w, burst, i, service))
+		    !unavailable_refuses(w, burst, i, service))
 			defence_answer(w, burst, i, service);
 		return DEFENCE_GONE;
 	}

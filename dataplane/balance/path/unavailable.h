@@ -36,4 +36,15 @@ void unavailable_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 void unavailable_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct service *service, enum sy_drop reason);
 
+/* Refuses packet i, a SYN, if no new session of its service can begin. Returns whether it did. */
+static inline bool unavailable_refuses(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                       const struct service *service)
+{
+	const enum sy_drop reason = unavailable_reason(w->app, service);
+	if (SY_LIKELY(reason == SY_DROP_NONE))
+		return false;
+	unavailable_refuse(w, burst, i, service, reason);
+	return true;
+}
+
 #endif
