@@ -176,24 +176,27 @@ static int elements_read(const struct nlmsghdr *nlh, void *data)
 	return MNL_CB_OK;
 }
 
+static int set_read(struct guard_watch *w, const char *set, struct elements *e)
+{
+	struct request r;
+
+	nft_begin(&r, NFT_MSG_GETSETELEM, NLM_F_DUMP);
+	mnl_attr_put_strz(r.nlh, NFTA_SET_ELEM_LIST_TABLE, GUARD_TABLE);
+	mnl_attr_put_strz(r.nlh, NFTA_SET_ELEM_LIST_SET, set);
+	return request_send(w->requests, &r, elements_read, e);
+}
+
 int guard_each(struct guard_watch *w, void (*fn)(void *ctx, const struct sy_addr *addr), void *ctx)
 {
 	static const char *const set[] = {"claimed4", "claimed6"};
 	struct elements e = {fn, ctx};
+	unsigned interrupted = 0;
 	int rc = 0;
 
-	for (unsigned i = 0, attempts = 0; i < SY_ARRAY_LEN(set) && !rc; i++) {
-		struct request r;
-
-		nft_begin(&r, NFT_MSG_GETSETELEM, NLM_F_DUMP);
-		mnl_attr_put_strz(r.nlh, NFTA_SET_ELEM_LIST_TABLE, GUARD_TABLE);
-		mnl_attr_put_strz(r.nlh, NFTA_SET_ELEM_LIST_SET, set[i]);
-		rc = request_send(w->requests, &r, elements_read, &e);
-		if (rc == -EINTR && ++attempts < DUMP_ATTEMPTS) {
-			rc = 0;
-			i--; /* fn gets some addresses twice */
-		}
-	}
+	for (unsigned i = 0; i < SY_ARRAY_LEN(set) && !rc; i++)
+		do
+			rc = set_read(w, set[i], &e);
+		while (rc == -EINTR && ++interrupted < DUMP_ATTEMPTS);
 	return rc;
 }
 
