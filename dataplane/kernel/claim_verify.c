@@ -87,10 +87,21 @@ static void claim_restored(struct sy_claims *c, const struct claim *claim,
 	v->restored(v->ctx, text);
 }
 
+void sy_claim_describe_double(const struct sy_addr *addr, char *text, size_t size)
+{
+	char name[SY_ADDR_TEXT];
+
+	sy_addr_format(addr, name);
+	snprintf(text, size,
+	         "%s was configured on this host, too: packets that this host sends from it are "
+	         "dropped; remove it: ip address del %s dev INTERFACE",
+	         name, name);
+}
+
 static void claim_verify(struct sy_claims *c, const struct claim *claim, const struct sy_verify *v)
 {
 	bool v4 = sy_addr_is_v4(&claim->addr);
-	char addr[SY_ADDR_TEXT], text[2 * SY_ADDR_TEXT + 160];
+	char text[2 * SY_ADDR_TEXT + 160];
 	struct sy_error err = {0};
 	struct owner owner;
 	int rc;
@@ -101,12 +112,7 @@ static void claim_verify(struct sy_claims *c, const struct claim *claim, const s
 	if (owner.there && (owner.own || owner.may_be_own))
 		return;
 	if (owner.there) {
-		sy_addr_format(&claim->addr, addr);
-		snprintf(
-		        text, sizeof(text),
-		        "%s was configured on this host, too: packets that this host sends from it "
-		        "are dropped; remove it: ip address del %s dev INTERFACE",
-		        addr, addr);
+		sy_claim_describe_double(&claim->addr, text, sizeof(text));
 		v->problem(v->ctx, text);
 		return;
 	}

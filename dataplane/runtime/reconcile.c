@@ -125,22 +125,18 @@ static bool part_end(struct reconcile *r)
 /* ---- parts ----------------------------------------------------------------------------------- */
 
 /* The host's addresses that are claimed, too: beside an own route, the kernel shows only that to
- * claim_verify(). Its problem has the same text, and on_problem() reports it once. */
+ * claim_verify(). on_problem() reports equal texts once. */
 static void addresses_verify(struct reconcile *r)
 {
 	const struct sy_runtime *rt = r->rt;
-	char addr[SY_ADDR_TEXT], text[2 * SY_ADDR_TEXT + 160];
+	char text[2 * SY_ADDR_TEXT + 160];
 	for (unsigned i = 0; i < rt->connected_count; i++) {
 		const struct sy_link_addr *c = &rt->connected[i];
 		/* Own claims of IPv6 are addresses of this length. */
 		if ((!sy_addr_is_v4(&c->addr) && c->prefix_len == 128) ||
 		    !sy_claims_has(rt->claims, &c->addr))
 			continue;
-		sy_addr_format(&c->addr, addr);
-		snprintf(text, sizeof(text),
-		         "%s was configured on this host, too: packets that this host sends from "
-		         "it are dropped; remove it: ip address del %s dev INTERFACE",
-		         addr, addr);
+		sy_claim_describe_double(&c->addr, text, sizeof(text));
 		on_problem(r, text);
 	}
 }

@@ -285,6 +285,8 @@ void sy_claims_each(const struct sy_claims *c, void (*fn)(void *ctx, const struc
 /* Fails as sy_claims_add() would for an address that the host has, or that no host can have.
  * Changes nothing. */
 int sy_claims_check(const struct sy_claims *c, const struct sy_addr *addr, struct sy_error *err);
+/* Writes the problem of a claimed address that the host has, too, with the remedy. */
+void sy_claim_describe_double(const struct sy_addr *addr, char *text, size_t size);
 /* Whether this process has the claim, or an earlier one has left it on this host. */
 bool sy_claims_has(const struct sy_claims *c, const struct sy_addr *addr);
 int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr);
