@@ -366,24 +366,34 @@ static uint64_t service_active(const Steelyard__Forwarder__V1__ServiceStats *s,
 	return sum;
 }
 
-uint64_t flows_active(struct flows *f, unsigned service, const struct sy_addr *server)
+const Steelyard__Forwarder__V1__ServiceStats *
+flows_stats(struct flows *f, const struct service_key *key, pb_response **response)
 {
 	Steelyard__Forwarder__V1__ListServicesRequest list =
 	        STEELYARD__FORWARDER__V1__LIST_SERVICES_REQUEST__INIT;
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
-	uint64_t active = 0;
 	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SERVICES;
 	q.list_services = &list;
-	pb_response *response = harness_request(&f->harness, &q);
-	assert_null(response->error);
-	const struct service_key *key = &f->service[service];
-	for (size_t i = 0; i < response->list_services->n_services; i++) {
-		Steelyard__Forwarder__V1__ServiceStats *s = response->list_services->services[i];
+	*response = harness_request(&f->harness, &q);
+	assert_null((*response)->error);
+	for (size_t i = 0; i < (*response)->list_services->n_services; i++) {
+		const Steelyard__Forwarder__V1__ServiceStats *s =
+		        (*response)->list_services->services[i];
 		struct sy_addr vip;
 		sy_addr_from_bytes(s->service->key->vip.data, s->service->key->vip.len, &vip);
-		if (sy_addr_equal(&vip, &key->vip) && s->service->key->port == ntohs(key->vport))
-			active = service_active(s, server);
+		if (sy_addr_equal(&vip, &key->vip) && s->service->key->port == ntohs(key->vport) &&
+		    s->service->key->protocol == key->proto)
+			return s;
 	}
+	return NULL;
+}
+
+uint64_t flows_active(struct flows *f, unsigned service, const struct sy_addr *server)
+{
+	pb_response *response;
+	const Steelyard__Forwarder__V1__ServiceStats *s =
+	        flows_stats(f, &f->service[service], &response);
+	uint64_t active = s ? service_active(s, server) : 0;
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
 	return active;
 }

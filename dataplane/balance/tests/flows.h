@@ -84,6 +84,10 @@ struct session *flow_session(struct flows *f, const struct flow *flow);
 
 /* Number of sessions that the last start gave this result. */
 uint64_t flows_result(const struct flows *f, enum session_result v);
+/* Returns what ListServices has of a service, or NULL. The caller frees *response, which has it. */
+const Steelyard__Forwarder__V1__ServiceStats *
+flows_stats(struct flows *f, const struct service_key *key, pb_response **response);
+
 /* Live sessions of a server, from the ListServices response; all: of all servers, also in the
  * totals. */
 uint64_t flows_active(struct flows *f, unsigned service, const struct sy_addr *server);

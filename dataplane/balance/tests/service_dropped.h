@@ -16,27 +16,14 @@
 /* Returns what ListServices has of a service and a reason. */
 static inline uint64_t service_dropped(struct flows *f, unsigned service, enum sy_drop reason)
 {
-	Steelyard__Forwarder__V1__ListServicesRequest list =
-	        STEELYARD__FORWARDER__V1__LIST_SERVICES_REQUEST__INIT;
-	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	pb_response *response;
+	const Steelyard__Forwarder__V1__ServiceStats *s =
+	        flows_stats(f, &f->service[service], &response);
 	uint64_t packets = 0;
-	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SERVICES;
-	q.list_services = &list;
-	pb_response *response = harness_request(&f->harness, &q);
-	assert_null(response->error);
-	for (size_t i = 0; i < response->list_services->n_services; i++) {
-		const Steelyard__Forwarder__V1__ServiceStats *s =
-		        response->list_services->services[i];
-		struct sy_addr vip;
-		sy_addr_from_bytes(s->service->key->vip.data, s->service->key->vip.len, &vip);
-		if (!sy_addr_equal(&vip, &f->service[service].vip) ||
-		    s->service->key->port != ntohs(f->service[service].vport))
-			continue;
-		for (size_t n = 0; n < s->n_drops; n++) {
-			assert_true(s->drops[n]->packets > 0);
-			if (!strcmp(s->drops[n]->name, sy_drop_name(reason)))
-				packets = s->drops[n]->packets;
-		}
+	for (size_t n = 0; s && n < s->n_drops; n++) {
+		assert_true(s->drops[n]->packets > 0);
+		if (!strcmp(s->drops[n]->name, sy_drop_name(reason)))
+			packets = s->drops[n]->packets;
 	}
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
 	return packets;

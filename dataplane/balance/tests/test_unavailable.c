@@ -36,25 +36,11 @@ struct counted {
 
 static struct counted counted(struct flows *f, const struct service_key *key)
 {
-	Steelyard__Forwarder__V1__ListServicesRequest list =
-	        STEELYARD__FORWARDER__V1__LIST_SERVICES_REQUEST__INIT;
-	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	pb_response *response;
+	const Steelyard__Forwarder__V1__ServiceStats *s = flows_stats(f, key, &response);
 	struct counted c = {0, 0};
-	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SERVICES;
-	q.list_services = &list;
-	pb_response *response = harness_request(&f->harness, &q);
-	assert_null(response->error);
-	for (size_t i = 0; i < response->list_services->n_services; i++) {
-		const Steelyard__Forwarder__V1__ServiceStats *s =
-		        response->list_services->services[i];
-		struct sy_addr vip;
-		sy_addr_from_bytes(s->service->key->vip.data, s->service->key->vip.len, &vip);
-		if (!sy_addr_equal(&vip, &key->vip) || s->service->key->port != ntohs(key->vport) ||
-		    s->service->key->protocol != key->proto)
-			continue;
-		if (s->unavailable)
-			c = (struct counted){s->unavailable->resets, s->unavailable->icmp};
-	}
+	if (s && s->unavailable)
+		c = (struct counted){s->unavailable->resets, s->unavailable->icmp};
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
 	return c;
 }
