@@ -49,18 +49,22 @@ def signal_all(processes, number):
             os.kill(one, number)
 
 
+def stop_for(processes, seconds):
+    """Stops processes, and continues them."""
+    try:
+        signal_all(processes, signal.SIGSTOP)
+        time.sleep(seconds)
+    finally:
+        signal_all(processes, signal.SIGCONT)
+
+
 def stop_at_random(root):
     """Stops and continues root and all below it, until root ends. Runs in a process of its own,
     which it leaves out. What a lab has started in a session of its own is stopped as well."""
     me = os.getpid()
     while Path(f"/proc/{root}").exists() and os.getppid() != 1:
         time.sleep(random.uniform(*PAUSE_S))
-        stopped = descendants(root, (me,))
-        try:
-            signal_all(stopped, signal.SIGSTOP)
-            time.sleep(STALL_S)
-        finally:
-            signal_all(stopped, signal.SIGCONT)
+        stop_for(descendants(root, (me,)), STALL_S)
 
 
 @contextlib.contextmanager

@@ -3,21 +3,14 @@
 
 import contextlib
 import os
-import signal
 import threading
-import time
 
-from checks.disturb import descendants, signal_all
+from checks.disturb import descendants, stop_for
 
 
 def stall(seconds):
     """Stops what this process has started, and all its descendants."""
-    stopped = descendants(os.getpid())[1:]
-    try:
-        signal_all(stopped, signal.SIGSTOP)
-        time.sleep(seconds)
-    finally:
-        signal_all(stopped, signal.SIGCONT)
+    stop_for(descendants(os.getpid())[1:], seconds)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import pytest
 from tests.lab.flood import provide_internet
 from tests.wire.interop import interop, interop_stage  # noqa: F401
 from tests.wire.joined import joined  # noqa: F401
+from tests.wire.modes import ModeStage
 from tests.wire.running import run_lab, stack  # noqa: F401
 from tests.wire.stage import Accounting, Stage
 
@@ -55,6 +56,18 @@ def shared_stage(request):
 @pytest.fixture
 def stage(shared_stage, request):
     yield from check_accounting(shared_stage, request)
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
+def mode_stage(request):
+    """Has a service of every mode, family and protocol. Each file has its own."""
+    with ModeStage(arms=1, workers=request.param) as stage:
+        yield stage
+
+
+@pytest.fixture
+def modes(mode_stage, request):
+    yield from check_accounting(mode_stage, request)
 
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))

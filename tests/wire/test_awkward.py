@@ -20,8 +20,6 @@ from scapy.packet import Raw
 
 from tests.lab import wait_until
 from tests.lab.modes import ROWS
-from tests.wire.conftest import check_accounting
-from tests.wire.modes import ModeStage
 
 rows = pytest.mark.parametrize("row", ROWS, ids=str)
 
@@ -38,17 +36,6 @@ EXTENSIONS = {
     "atomic-fragment": IPv6ExtHdrFragment(id=7),
     "routing-used-up": IPv6ExtHdrRouting(type=2, segleft=0, addresses=["fd00::99"]),
 }
-
-
-@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
-def mode_stage(request):
-    with ModeStage(arms=1, workers=request.param) as stage:
-        yield stage
-
-
-@pytest.fixture
-def modes(mode_stage, request):
-    yield from check_accounting(mode_stage, request)
 
 
 class Sender:

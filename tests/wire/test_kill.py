@@ -15,8 +15,6 @@ from tests.lab.clients import HttpConnection, abort, connect, receive_exactly
 from tests.lab.modes import ROWS
 from tests.lab.servers import EchoServer
 from tests.lab.steelyard import FAST_CHECKS, SERVER_WEB, VIP, WEB
-from tests.wire.conftest import check_accounting
-from tests.wire.modes import ModeStage
 from tests.wire.stage import ECHO
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
@@ -239,17 +237,6 @@ def test_packet_of_no_session_is_answered(stage, family):
 
 
 # ---- every mode ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
-def mode_stage(request):
-    with ModeStage(arms=1, workers=request.param) as stage:
-        yield stage
-
-
-@pytest.fixture
-def modes(mode_stage, request):
-    yield from check_accounting(mode_stage, request)
 
 
 @ended

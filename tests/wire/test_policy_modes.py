@@ -15,23 +15,10 @@ from tests.lab import wait_until
 from tests.lab.modes import OUTWARD, OWN_VIP, ROWS
 from tests.lab.steelyard import SERVER_WEB, local_addresses
 from tests.lab.topology import FRONT, v4
-from tests.wire.conftest import check_accounting
-from tests.wire.modes import ModeStage
 
 pytestmark = pytest.mark.drops("no-route", "no-session", "no-neighbour", "neighbour-queue")
 TOS = 0x10
 LENGTH = {4: 32, 6: 128}
-
-
-@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
-def mode_stage(request):
-    with ModeStage(arms=1, workers=request.param) as stage:
-        yield stage
-
-
-@pytest.fixture
-def modes(mode_stage, request):
-    yield from check_accounting(mode_stage, request)
 
 
 def warnings(stage):
