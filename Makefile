@@ -55,7 +55,7 @@ setup: ## install what building and testing need (Debian 12, as root)
 build/dev/build.ninja:
 	@meson setup build/dev >/dev/null || { tail -n 20 build/dev/meson-logs/meson-log.txt; exit 1; }
 
-# With sanitizers and less optimisation GCC warns of what cannot be; build/dev has these warnings.
+# GCC's two warnings have false positives with -O1 and sanitizers; build/dev keeps them.
 build/asan/build.ninja:
 	@meson setup build/asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=false \
 		"-Dc_args=-g1 -fno-sanitize-recover=all -Wno-maybe-uninitialized -Wno-format-truncation" >/dev/null \
