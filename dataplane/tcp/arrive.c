@@ -6,7 +6,7 @@
  *     second    RST                                     (RFC 5961 3)
  *     third     security: there is none
  *     fourth    SYN                                     (RFC 5961 4)
- *     fifth     ACK                                     arrive_ack.c
+ *     fifth     ACK                                     arrive_ack.c; then segment_accept()
  *     sixth     URG ┐
  *     seventh   text├                                   arrive_text.c
  *     eighth    FIN ┘
@@ -14,6 +14,7 @@
 #include <errno.h>
 
 #include "arrive.h"
+#include "client.h"
 #include "emit.h"
 #include "stack.h"
 #include "timer.h"
@@ -112,28 +113,49 @@ static bool acks_beside_probe(const struct connection *c, const struct segment *
 	       seq_after(seg->ack, c->snd_una);
 }
 
+static bool ack_is_acceptable(const struct connection *c, const struct segment *seg)
+{
+	return seg->flags & SY_TCP_ACK &&
+	       sy_tcp_check_ack(seg->ack, c->snd_una, c->snd_nxt, c->snd_wnd_max);
+}
+
+/* The two segments in front of the window that a live peer sends, with an ACK that it can know: a
+ * keepalive probe (RFC 9293 3.8.4), and in TIME-WAIT its FIN again (3.10.7.4, eighth). */
+static void before_window(struct sy_stack *s, struct connection *c, const struct segment *seg)
+{
+	uint32_t end = seg->seq + segment_span(seg);
+
+	if (seg->flags & SY_TCP_SYN || !ack_is_acceptable(c, seg))
+		return;
+	if (c->state == SY_STACK_TIME_WAIT && seg->flags & SY_TCP_FIN && end == c->rcv_nxt)
+		connection_time_wait(s, c); /* the time starts anew */
+	if (seg->seq + 1 == c->rcv_nxt && seg->len <= 1 && !(seg->flags & SY_TCP_FIN))
+		connection_heard(s, c);
+}
+
 /* Old data, or a segment outside of the window: the peer learns where we are. */
 static void window_miss(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	uint32_t end = seg->seq + segment_span(seg);
+	bool carries = segment_span(seg) > 0 && !(seg->flags & SY_TCP_SYN);
 
 	s->counters.out_of_window++;
 	if (seg->flags & SY_TCP_RST)
 		return;
 	if (seg->len > 0 && !seq_after(end, c->rcv_nxt)) {
 		s->counters.duplicates++;
-		arrived_duplicate(&c->arrived, seg->seq, seg->seq + seg->len);
+		if (carries && c->flags & C_SACK) /* the acknowledgement below reports it */
+			arrived_duplicate(&c->arrived, seg->seq, seg->seq + seg->len);
 	}
-	if (c->state == SY_STACK_TIME_WAIT && seg->flags & SY_TCP_FIN)
-		connection_time_wait(s, c); /* the peer's FIN again: the time starts anew */
-	if (segment_span(seg) > 0 && !(seg->flags & SY_TCP_SYN))
+	before_window(s, c, seg);
+	if (carries)
 		emit_ack_loose(s, c);
 	else
 		arrive_challenge(s, c);
 }
 
 /* RFC 7323 4.3 (2), (3). */
-static void ts_keep(struct sy_stack *s, struct connection *c, const struct segment *seg)
+static inline void ts_keep(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	if (!(c->flags & C_TIMESTAMPS) || !seg->options.timestamps ||
 	    seq_after(seg->seq, c->rcv_acked))
@@ -142,6 +164,14 @@ static void ts_keep(struct sy_stack *s, struct connection *c, const struct segme
 		return;
 	c->ts_recent = seg->options.time;
 	c->ts_recent_ms = s->now_ms;
+}
+
+void segment_accept(struct sy_stack *s, struct connection *c, const struct segment *seg)
+{
+	connection_heard(s, c);
+	ts_keep(s, c, seg);
+	if (SY_UNLIKELY(s->client != NULL))
+		client_arrive(s, c, seg);
 }
 
 /* ---- second and fourth: RST and SYN ---------------------------------------------------------- */
@@ -242,7 +272,6 @@ static void arrive_open(struct sy_stack *s, struct connection *c, struct segment
 	/* Fifth: ACK. */
 	if (!(seg->flags & SY_TCP_ACK))
 		return;
-	ts_keep(s, c, seg);
 	if (!arrive_ack(s, c, seg))
 		return;
 	/* Sixth to eighth: URG, text, FIN. */
@@ -264,10 +293,10 @@ static bool arrive_fast(struct sy_stack *s, struct connection *c, struct segment
 	    (!seg->options.timestamps || sy_seq_before(seg->options.time, c->ts_recent)))
 		return false;
 	s->counters.fast++;
-	ts_keep(s, c, seg);
-	if ((seg->ack != c->snd_una || c->snd_nxt != c->snd_una ||
-	     (uint32_t)seg->window << c->snd_scale != c->snd_wnd) &&
-	    !arrive_ack(s, c, seg))
+	if (seg->ack == c->snd_una && c->snd_nxt == c->snd_una &&
+	    (uint32_t)seg->window << c->snd_scale == c->snd_wnd)
+		segment_accept(s, c, seg);
+	else if (!arrive_ack(s, c, seg))
 		return true;
 	if (seg->len > 0)
 		arrive_text(s, c, seg);
@@ -276,8 +305,6 @@ static bool arrive_fast(struct sy_stack *s, struct connection *c, struct segment
 
 void arrive(struct sy_stack *s, struct connection *c, struct segment *seg)
 {
-	c->heard_ms = s->now_ms;
-	c->probes = 0;
 	if (c->state == SY_STACK_SYN_SENT)
 		arrive_syn_sent(s, c, seg);
 	else if (!arrive_fast(s, c, seg))

@@ -8,17 +8,22 @@
 struct sy_stack;
 struct connection;
 
-/* A segment for a connection. Afterwards the connection may be gone. */
+/* A segment for a connection. Afterwards the connection may be gone. A segment that is dropped as
+ * unacceptable, or answered with a challenge ACK, changes nothing in it. */
 void arrive(struct sy_stack *s, struct connection *c, struct segment *seg);
 
 /* The third step of three of an opening side (3.10.7.3). */
 void arrive_syn_sent(struct sy_stack *s, struct connection *c, struct segment *seg);
 
-/* Step 5, ACK, of a connection that is open. False: the segment goes no further; the connection may
- * be gone. */
+/* Step 5, ACK, of a connection that is open: the last check, and the first step that changes the
+ * connection. False: the segment goes no further; the connection may be gone. */
 bool arrive_ack(struct sy_stack *s, struct connection *c, const struct segment *seg);
 /* The peer's window (RFC 9293 3.10.7.4). */
 void arrive_window(struct sy_stack *s, struct connection *c, const struct segment *seg);
+
+/* The segment has passed all checks of steps 1 to 5: it is the peer's. Before them an off-path
+ * attacker could set TS.Recent (RFC 7323 5.3), stop keepalive or name the client. */
+void segment_accept(struct sy_stack *s, struct connection *c, const struct segment *seg);
 
 /* Steps 6 to 8: URG, the payload, FIN. False: the connection is gone. */
 bool arrive_text(struct sy_stack *s, struct connection *c, struct segment *seg);

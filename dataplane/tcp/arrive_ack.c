@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The fifth step: ACK. */
 #include "arrive.h"
+#include "client.h"
 #include "emit.h"
 #include "path_probe.h"
 #include "recovery.h"
@@ -15,6 +16,8 @@ static bool syn_acked(struct sy_stack *s, struct connection *c, const struct seg
 		stack_refuse(s, seg);
 		return false;
 	}
+	if (s->client) /* the balancer may name it in this segment alone */
+		client_arrive(s, c, seg);
 	if (c->listener != LISTENER_NONE && !listener_complete(s, c))
 		return false; /* the SYN-ACK is sent again later */
 	connection_established(s, c);
@@ -29,9 +32,13 @@ static bool syn_acked(struct sy_stack *s, struct connection *c, const struct seg
 /* The byte that probed a closed window was taken. */
 static void probe_acked(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
-	if (!(c->flags & C_PROBED) || seg->ack != c->snd_nxt + 1 ||
-	    !sent_add(&flight_begin(s, c)->sent, &s->sent, 1, s->now_ns))
+	if (!(c->flags & C_PROBED) || seg->ack != c->snd_nxt + 1)
 		return;
+	if (!sent_add(&flight_begin(s, c)->sent, &s->sent, 1, s->now_ns)) {
+		if (c->snd_una == c->snd_nxt)
+			flight_end(s, c);
+		return;
+	}
 	sent_blur(&flight_of(s, c)->sent, &s->sent); /* when it was sent is not known */
 	c->snd_nxt++;
 	c->flags &= ~(uint32_t)C_PROBED;
@@ -217,6 +224,7 @@ bool arrive_ack(struct sy_stack *s, struct connection *c, const struct segment *
 	}
 	if (syn && !syn_acked(s, c, seg))
 		return false;
+	segment_accept(s, c, seg);
 	/* What waits is looked at anew, and not for more that was said to follow: as on Linux. */
 	if (seg->ack != c->snd_una || seg->len == 0)
 		c->flags &= ~(uint32_t)C_MORE;

@@ -32,10 +32,6 @@ void client_arrive(struct sy_stack *s, struct connection *c, const struct segmen
 	if (client->port || !(c->flags & C_PASSIVE) || c->bytes_received > 0 ||
 	    seg->flags & SY_TCP_SYN)
 		return;
-	/* Nothing is checked yet. Who has not had the SYN-ACK has not come by the balancer. */
-	if (c->state == SY_STACK_SYN_RECEIVED &&
-	    (!(seg->flags & SY_TCP_ACK) || seg->ack != c->snd_nxt))
-		return;
 	for (; at < end && *at != 0; at += *at == 1 ? 1 : at[1]) { /* 0: the end; 1: padding */
 		if (*at == 1)
 			continue;

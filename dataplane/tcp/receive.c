@@ -6,7 +6,6 @@
 
 #include "arrive.h"
 #include "chain.h"
-#include "client.h"
 #include "icmp_error.h"
 #include "priority.h"
 
@@ -31,11 +30,8 @@ static void segment_arrive(struct sy_stack *s, struct segment *seg, const uint32
 			return;
 		}
 	}
-	if (!c)
-		return;
-	if (s->client)
-		client_arrive(s, c, seg);
-	arrive(s, c, seg);
+	if (c)
+		arrive(s, c, seg);
 }
 
 void sy_stack_prefetch(const struct sy_stack *s, sy_stack_id id)

@@ -100,6 +100,13 @@ static inline void stack_time(struct sy_stack *s, uint64_t now_ns)
 	s->now_ms = (uint32_t)(s->now_ns / MS_NS);
 }
 
+/* The peer is alive. */
+static inline void connection_heard(const struct sy_stack *s, struct connection *c)
+{
+	c->heard_ms = s->now_ms;
+	c->probes = 0;
+}
+
 /* ---- lists ----------------------------------------------------------------------------------- */
 
 static inline bool list_has(const struct sy_stack *s, enum list_kind kind,

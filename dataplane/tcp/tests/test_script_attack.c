@@ -40,6 +40,34 @@ static const struct script blind[] = {
               "read 10\n"
               "+41\n"
               "> A 101 ack 11\n"},
+        {"RFC 7323 5.3, RFC 5961 5.2: TS.Recent is not taken before the ACK is checked", "ts",
+         OPEN_TS "< PA 1:11 ack 5000 ts 900000 1\n"
+                 "> A 1 ack 1 ts 0 1000\n"
+                 "empty\n"
+                 "< PA 1:11 ack 1 ts 1001 1\n"
+                 "read 10\n"
+                 "count paws 0\n"},
+        {"RFC 7323 5.3: nor in SYN-RECEIVED", "ts",
+         "listen\n"
+         "< S 0 win 60000 mss 1012 ts 1000 0\n"
+         "> SA 0 ack 1 ts 0 1000\n"
+         "< A 1 ack 5000 win 60000 ts 900000 1\n"
+         "> A 1 ack 1 ts 0 1000\n"
+         "< A 1 ack 1 win 60000 ts 1001 1\n"
+         "accept\n"},
+        {"RFC 9293 3.10.7.4, eighth: in TIME-WAIT only the peer's own FIN restarts the time",
+         "tw 60000",
+         OPEN "close\n"
+              "> FA 1 ack 1\n"
+              "< FA 1 ack 2\n"
+              "> A 2 ack 2\n"
+              "+30000\n"
+              "< FA 70000 ack 2\n"
+              "> A 2 ack 2\n"
+              "< FA 1 ack 70000\n"
+              "> A 2 ack 2\n"
+              "+30010\n"
+              "gone\n"},
         {"RFC 5961 7: ten challenges in a second", "",
          OPEN "< S 100\n> A 1\n< S 100\n> A 1\n< S 100\n> A 1\n< S 100\n> A 1\n< S 100\n> A 1\n"
               "< S 100\n> A 1\n< S 100\n> A 1\n< S 100\n> A 1\n< S 100\n> A 1\n< S 100\n> A 1\n"
@@ -92,6 +120,35 @@ static const struct script silence[] = {
               "> RA 1 ack 1\n"
               "failed 110\n"
               "count keepalives 4\n"},
+        {"RFC 9293 3.8.4: only the peer's segments stop it", "",
+         OPEN "set keepalive 10\n"
+              "set interval 2\n"
+              "set probes 1\n"
+              "+9999\n"
+              "~5\n"
+              "> A 0 ack 1\n"
+              "+1000\n"
+              "< A 1 ack 5000\n"
+              "> A 1 ack 1\n"
+              "< A 70000 ack 1\n"
+              "> A 1 ack 1\n"
+              "< R 100\n"
+              "> A 1 ack 1\n"
+              "+999\n"
+              "~5\n"
+              "> RA 1 ack 1\n"
+              "failed 110\n"},
+        {"RFC 9293 3.8.4: the peer's probe shows that it is alive", "",
+         OPEN "set keepalive 10\n"
+              "+9000\n"
+              "< A 0 ack 1\n"
+              "> A 1 ack 1\n"
+              "+9000\n"
+              "< A 0:1 ack 1\n"
+              "> A 1 ack 1\n"
+              "+9999\n"
+              "~5\n"
+              "> A 0 ack 1\n"},
         {"RFC 9293 3.8.4: no keepalive without being asked", "",
          OPEN "+86400000\n"
               "state established\n"},
@@ -221,6 +278,14 @@ static const struct script names[] = {
          "< A 1 ack 1 toa 1234\n"
          "accept\n"
          "client 1234\n"},
+        {"TOA: a segment that is not acceptable names no client", "toa",
+         OPEN "< A 1 ack 5000 toa 6666\n"
+              "> A 1 ack 1\n"
+              "< A 70000 ack 1 toa 6666\n"
+              "> A 1 ack 1\n"
+              "client 0\n"
+              "< A 1 ack 1 toa 1234\n"
+              "client 1234\n"},
         {"TOA: with a cookie", "toa",
          "listen backlog 1\n"
          "< S 0 port 4001\n"
