@@ -45,6 +45,41 @@ struct keeper {
 	char name[64]; /* of its abstract socket, and the secret: MESSAGE_ENV */
 };
 
+struct port {
+	struct sy_addr addr;
+	uint16_t port;
+	uint16_t v6_only;
+	bool closed; /* a worker takes no more connections there, and goes on with those it has */
+};
+
+struct peer {
+	int fd; /* 0: free */
+	pid_t pid;
+	bool known;                     /* it has told the secret */
+	bool waits;                     /* for a queue */
+	int worker;                     /* -1: none */
+	struct packets packets;         /* until they are bound */
+	int board;                      /* its number at the hooks' board; -1: none */
+	struct sy_hook_channel channel; /* until it is its own */
+	struct port port[KEEPER_PORTS];
+	unsigned ports;
+};
+extern struct peer peer[KEEPER_PEERS];
+
+/* Ports (keeper_ports.c). */
+uint64_t queues_of(const struct keeper *k, const struct peer *p);
+/* Brings the XDP program's map in line for one listener. */
+int port_steer(struct keeper *k, const struct port *p);
+/* fd: the socket that listens, or -1. */
+int port_listen(struct keeper *k, struct peer *p, const struct port *port, bool on, int fd);
+
+/* Workers (keeper_workers.c). */
+int worker_start(struct keeper *k, struct peer *p, struct message_answer *a);
+/* The program's sockets are bound: from here on packets reach them. */
+int worker_bound(struct keeper *k, struct peer *p);
+/* What `steelyard stack list` warns of. */
+void workers_note(struct keeper *k);
+
 /* Opens the socket that the program's processes connect to. */
 int keeper_listen_open(struct keeper *k, struct sy_error *err);
 /* Answers those who are readable in this set of poll(); the first is the listener. */
