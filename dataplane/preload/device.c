@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * AF_XDP sockets and memory that the keeper has made: this process makes the rings and binds, which
- * takes no privilege. EAL is there for the packet pool alone: no devices, no files, no telemetry.
+ * AF_XDP sockets and memory that the keeper has made: this process maps them and fills the rings,
+ * which takes no privilege. EAL is there for the packet pool alone: no devices, no files, no
+ * telemetry.
  *
  * As in the runtime's ports, each socket's UMEM is the whole pool, and a chunk begins at a buffer's
  * room: no packet is copied between them.
@@ -27,7 +28,7 @@
 #include "preload.h"
 #include "real.h"
 
-#define TX_RING      2048 /* and its completions */
+#define TX_RING      MESSAGE_TX_RING
 #define BURST        64
 #define KICKS        4
 #define FILL_PART    8 /* a ring of which so great a part is missing is filled at once */
@@ -259,7 +260,8 @@ static void fill_more(struct queue *q)
 	}
 }
 
-/* The socket of a process that was killed keeps the queue for some milliseconds. */
+/* Linux before 6.4. The socket of a process that was killed keeps the queue for some milliseconds.
+ */
 static int queue_bind(struct queue *q, int ifindex, unsigned number)
 {
 	struct sockaddr_xdp to = {.sxdp_family = AF_XDP,
@@ -279,28 +281,19 @@ static int queue_bind(struct queue *q, int ifindex, unsigned number)
 	return 0;
 }
 
-static int queue_open(struct queue *q, int ifindex, unsigned number)
+static int queue_open(struct queue *q, const struct message_answer *c, unsigned number)
 {
-	const struct {
-		int ring;
-		uint32_t size;
-	} rings[] = {{XDP_UMEM_FILL_RING, device.ring},
-	             {XDP_RX_RING, device.ring},
-	             {XDP_UMEM_COMPLETION_RING, TX_RING},
-	             {XDP_TX_RING, TX_RING}};
-	int rc = 0;
+	int rc = rings_map(q);
 
-	for (unsigned i = 0; i < sizeof(rings) / sizeof(*rings) && !rc; i++)
-		if (REAL(setsockopt)(q->fd, SOL_XDP, rings[i].ring, &rings[i].size,
-		                     sizeof(rings[i].size)))
-			rc = -errno;
-	if (!rc)
-		rc = rings_map(q);
 	if (rc)
 		return rc;
 	q->fill_missing = device.ring;
 	fill_more(q);
-	return queue_bind(q, ifindex, number);
+	if (!c->bound)
+		return queue_bind(q, c->ifindex, number);
+	if (xsk_ring_prod__needs_wakeup(&q->fill)) /* the driver found an empty ring at bind() */
+		REAL(recvfrom)(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+	return 0;
 }
 
 int device_open(const struct message_answer *c, int memory, const int *fd, int large,
@@ -316,7 +309,7 @@ int device_open(const struct message_answer *c, int memory, const int *fd, int l
 		rc = pool_make(c, err);
 	for (uint32_t i = 0; !rc && i < c->queues; i++) {
 		device.queue[i].fd = fd[i];
-		rc = queue_open(&device.queue[i], c->ifindex, c->queue[i]);
+		rc = queue_open(&device.queue[i], c, c->queue[i]);
 		if (rc)
 			return sy_fail(err, -rc, "queue %u of %s: %s", c->queue[i], c->ifname,
 			               strerror(-rc));

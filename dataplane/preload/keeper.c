@@ -101,7 +101,7 @@ static int run(struct keeper *k, pid_t program, int signals)
 	for (;;) {
 		unsigned n = keeper_peers(k, p);
 		p[n] = (struct pollfd){.fd = signals, .events = POLLIN};
-		if (poll(p, n + 1, -1) < 0 && errno != EINTR)
+		if (poll(p, n + 1, keeper_wait_ms()) < 0 && errno != EINTR)
 			return 1;
 		keeper_serve(k, p, n);
 		if (!p[n].revents || read(signals, &s, sizeof(s)) != sizeof(s))

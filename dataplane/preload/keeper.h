@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include <sy_hook_board.h>
+#include <sy_patience.h>
 
 #include "message.h"
 #include "steer.h"
@@ -23,17 +24,22 @@ struct keeper_options {
 	const char *name; /* of the board's socket; NULL: the program's and a number */
 };
 
-/* A worker's sockets and memory, until they are its own (keeper_packets.c). */
+/* A worker's memory, and its sockets until they are its own (keeper_packets.c). */
 struct packets {
-	int memory;
-	unsigned sockets; /* 0: nothing here */
+	int memory; /* -1: none */
+	unsigned sockets, bound;
 	int xsk[MESSAGE_QUEUES];
 	int large; /* the packet socket for large segments; -1: none */
 };
 
-/* Makes them for the queues that the answer names. */
+/* Allocates them for the queues that the answer names. */
 int packets_open(struct packets *p, struct message_answer *a);
-void packets_drop(struct packets *p);
+/* Fails with -EBUSY if a queue still belongs to an earlier socket; repeat it then. */
+int packets_bind(struct packets *p, struct message_answer *a);
+/* Closes the sockets here. The worker's copies stay open. */
+void packets_close(struct packets *p);
+/* Also frees the memory, whichever process maps it. */
+void packets_release(struct packets *p);
 
 struct keeper {
 	struct keeper_options options;
@@ -55,10 +61,13 @@ struct port {
 struct peer {
 	int fd; /* 0: free */
 	pid_t pid;
-	bool known;                     /* it has told the secret */
-	bool waits;                     /* for a queue */
-	int worker;                     /* -1: none */
-	struct packets packets;         /* until they are bound */
+	bool known; /* it has told the secret */
+	bool waits; /* for a queue */
+	int worker; /* -1: none */
+	struct packets packets;
+	bool binds;                     /* START has no answer yet: a queue is not free */
+	struct sy_patience patience;    /* for that */
+	struct message_answer answer;   /* to START */
 	int board;                      /* its number at the hooks' board; -1: none */
 	struct sy_hook_channel channel; /* until it is its own */
 	struct port port[KEEPER_PORTS];
@@ -74,9 +83,12 @@ int port_steer(struct keeper *k, const struct port *p);
 int port_listen(struct keeper *k, struct peer *p, const struct port *port, bool on, int fd);
 
 /* Workers (keeper_workers.c). */
-int worker_start(struct keeper *k, struct peer *p, struct message_answer *a);
-/* The program's sockets are bound: from here on packets reach them. */
+/* Both fail with -EINPROGRESS if a queue is not free yet: call worker_bind() later. */
+int worker_start(struct keeper *k, struct peer *p);
+int worker_bind(struct keeper *k, struct peer *p);
+/* The worker has filled its rings: from here on packets reach them. */
 int worker_bound(struct keeper *k, struct peer *p);
+void worker_end(struct keeper *k, struct peer *p);
 /* What `steelyard stack list` warns of. */
 void workers_note(struct keeper *k);
 
@@ -85,6 +97,8 @@ int keeper_listen_open(struct keeper *k, struct sy_error *err);
 /* Answers those who are readable in this set of poll(); the first is the listener. */
 struct pollfd;
 unsigned keeper_peers(struct keeper *k, struct pollfd *p);
+/* The timeout of that poll(). */
+int keeper_wait_ms(void);
 void keeper_serve(struct keeper *k, const struct pollfd *p, unsigned count);
 /* What the program begins with, and what is ordered later (keeper_hooks.c). */
 enum { KEEPER_HOOK = 256, KEEPER_HOOK_FILE, KEEPER_HOOK_PARAM, KEEPER_HOOK_PLACE, KEEPER_NAME };

@@ -36,8 +36,7 @@ int keeper_listen_open(struct keeper *k, struct sy_error *err)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static int request_do(struct keeper *k, struct peer *p, const struct message_request *q, int fd,
-                      struct message_answer *a)
+static int request_do(struct keeper *k, struct peer *p, const struct message_request *q, int fd)
 {
 	const struct port port = {.addr = q->addr, .port = q->port, .v6_only = q->v6_only};
 	int rc;
@@ -48,7 +47,7 @@ static int request_do(struct keeper *k, struct peer *p, const struct message_req
 	case MESSAGE_CONFIG:
 		return 0;
 	case MESSAGE_START:
-		rc = worker_start(k, p, a);
+		rc = worker_start(k, p);
 		p->waits = rc == -EBUSY;
 		workers_note(k);
 		return rc;
@@ -109,10 +108,8 @@ static int answer_send(struct keeper *k, struct peer *p, const struct message_an
 static void peer_end(struct keeper *k, struct peer *p)
 {
 	close(p->fd);
-	packets_drop(&p->packets);
-	sy_hook_board_leave(k->hooks, p->board);
+	worker_end(k, p);
 	p->fd = 0;
-	p->worker = -1;
 	workers_note(k);
 	for (unsigned i = 0; i < p->ports; i++)
 		port_steer(k, &p->port[i]);
@@ -138,29 +135,55 @@ static ssize_t request_receive(const struct peer *p, struct message_request *q, 
 	return n;
 }
 
+/* rc: of the request. START has an answer of its own. */
+static void peer_answer(struct keeper *k, struct peer *p, int rc, bool start)
+{
+	struct message_answer a = start && !rc ? p->answer : k->options.config;
+
+	a.rc = rc;
+	if (answer_send(k, p, &a))
+		peer_end(k, p);
+}
+
 static void peer_serve(struct keeper *k, struct peer *p)
 {
-	struct message_answer a = k->options.config;
 	struct message_request q;
 	int fd;
 	ssize_t n = request_receive(p, &q, &fd);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n != sizeof(q) || memcmp(q.secret, k->secret, sizeof(q.secret))) {
+	if (n != sizeof(q) || p->binds || memcmp(q.secret, k->secret, sizeof(q.secret))) {
 		if (fd >= 0)
 			close(fd);
 		peer_end(k, p);
 		return;
 	}
 	p->known = true;
-	a.rc = request_do(k, p, &q, fd, &a);
+	int rc = request_do(k, p, &q, fd);
 	if (fd >= 0)
 		close(fd);
-	if (a.rc)
-		a.queues = 0;
-	if (answer_send(k, p, &a))
-		peer_end(k, p);
+	if (rc != -EINPROGRESS)
+		peer_answer(k, p, rc, q.type == MESSAGE_START);
+}
+
+static void binds_continue(struct keeper *k)
+{
+	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+		int rc = peer[i].fd && peer[i].binds ? worker_bind(k, &peer[i]) : -EINPROGRESS;
+		if (rc == -EINPROGRESS)
+			continue;
+		workers_note(k);
+		peer_answer(k, &peer[i], rc, true);
+	}
+}
+
+int keeper_wait_ms(void)
+{
+	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+		if (peer[i].fd && peer[i].binds)
+			return 1;
+	return -1;
 }
 
 /* Strangers who say nothing do not keep the program's processes out: they go first, in turn. */
@@ -203,7 +226,7 @@ static void peer_accept(struct keeper *k)
 	}
 	p->fd = fd;
 	p->known = p->waits = false;
-	p->worker = p->board = -1;
+	p->worker = p->board = p->packets.memory = p->packets.large = -1;
 	p->pid = pid_of(fd);
 }
 
@@ -220,6 +243,7 @@ unsigned keeper_peers(struct keeper *k, struct pollfd *p)
 
 void keeper_serve(struct keeper *k, const struct pollfd *p, unsigned count)
 {
+	binds_continue(k);
 	for (unsigned n = 1; n < count; n++) {
 		for (unsigned i = 0; p[n].revents && i < KEEPER_PEERS; i++) {
 			if (peer[i].fd == p[n].fd) {

@@ -5,6 +5,9 @@
 
 #include "keeper.h"
 
+#define BIND_NS      UINT64_C(2000000000) /* Linux frees a queue after its socket is closed */
+#define BIND_STEP_NS UINT64_C(10000000)   /* an attempt and the pause after it */
+
 static bool worker_is_free(unsigned worker)
 {
 	for (unsigned i = 0; i < KEEPER_PEERS; i++)
@@ -13,8 +16,27 @@ static bool worker_is_free(unsigned worker)
 	return true;
 }
 
-int worker_start(struct keeper *k, struct peer *p, struct message_answer *a)
+int worker_bind(struct keeper *k, struct peer *p)
 {
+	int rc = packets_bind(&p->packets, &p->answer);
+
+	p->binds = rc == -EBUSY && sy_patience_left(&p->patience) > 0;
+	if (p->binds)
+		return -EINPROGRESS;
+	if (!rc) {
+		p->board = sy_hook_board_join(k->hooks, p->pid, &p->channel);
+		rc = p->board < 0 ? p->board : 0;
+	}
+	if (!rc)
+		return 0;
+	packets_release(&p->packets);
+	p->worker = -1;
+	return rc == -EBUSY ? -EADDRINUSE : rc; /* EBUSY: all workers have their queues */
+}
+
+int worker_start(struct keeper *k, struct peer *p)
+{
+	struct message_answer *a = &p->answer;
 	unsigned workers = k->options.config.workers, worker = 0;
 
 	if (p->worker >= 0)
@@ -23,19 +45,16 @@ int worker_start(struct keeper *k, struct peer *p, struct message_answer *a)
 		worker++;
 	if (worker == workers)
 		return -EBUSY;
+	*a = k->options.config;
 	a->worker = worker;
 	for (unsigned q = worker; q < k->options.queues; q += workers)
 		a->queue[a->queues++] = q;
 	int rc = packets_open(&p->packets, a);
 	if (rc)
 		return rc;
-	p->board = sy_hook_board_join(k->hooks, p->pid, &p->channel);
-	if (p->board < 0) {
-		packets_drop(&p->packets);
-		return p->board;
-	}
 	p->worker = (int)worker;
-	return 0;
+	p->patience = sy_patience_begin(BIND_NS, BIND_STEP_NS);
+	return worker_bind(k, p);
 }
 
 void workers_note(struct keeper *k)
@@ -71,6 +90,17 @@ int worker_bound(struct keeper *k, struct peer *p)
 		rc = steer_socket(k->steer, queue, p->packets.xsk[i]);
 		queue += k->options.config.workers;
 	}
-	packets_drop(&p->packets);
+	packets_close(&p->packets);
 	return rc;
+}
+
+void worker_end(struct keeper *k, struct peer *p)
+{
+	for (unsigned q = (unsigned)p->worker; p->worker >= 0 && q < k->options.queues;
+	     q += k->options.config.workers)
+		steer_socket_end(k->steer, q);
+	packets_release(&p->packets);
+	sy_hook_board_leave(k->hooks, p->board);
+	p->worker = p->board = -1;
+	p->binds = false;
 }

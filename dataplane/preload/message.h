@@ -9,13 +9,14 @@
 #include <sy_base.h>
 
 #define MESSAGE_ENV        "STEELYARD_RUN" /* <keeper's abstract socket>:<secret, 32 hex digits> */
-#define MESSAGE_VERSION    5
+#define MESSAGE_VERSION    6
 #define MESSAGE_SECRET     16
 #define MESSAGE_ADDRESSES  16
 #define MESSAGE_QUEUES     16 /* of a worker */
 #define MESSAGE_PORTS      32
 #define MESSAGE_RING_LEAST 256
 #define MESSAGE_RING_MOST  32768
+#define MESSAGE_TX_RING    2048 /* and its completions */
 #define MESSAGE_WORKERS    32
 /* START: the link, the packets' memory, the queues' sockets; with several workers also the own end
  * for packets that others hand over, and each worker's other end; at the end what orders hooks, a
@@ -25,7 +26,7 @@
 enum message_type {
 	MESSAGE_CONFIG = 1, /* what is served */
 	MESSAGE_START,      /* queues for a worker: their descriptors come with the answer */
-	MESSAGE_BOUND,      /* these are bound: steer to them */
+	MESSAGE_BOUND,      /* their rings are filled: steer to them */
 	MESSAGE_LISTEN,     /* steer this port, as long as this connection lasts. The socket that
 	                       listens comes along: who has none has no right to the port */
 	MESSAGE_UNLISTEN,
@@ -60,6 +61,7 @@ struct message_answer {
 	uint32_t unfinished; /* 1: packets may come with an unfinished checksum */
 	uint32_t toa;        /* a balancer in front names the clients in a TCP option */
 	uint32_t worker, workers, queues;
+	uint32_t bound; /* 1: the sockets are bound to their queues */
 	uint32_t queue[MESSAGE_QUEUES];
 	uint32_t room;  /* bytes of a packet's buffer */
 	uint64_t bytes; /* of memory for packets, of which every socket knows */

@@ -124,3 +124,10 @@ int steer_socket(struct steer *s, unsigned queue, int fd)
 
 	return update(bpf_map__fd(s->bpf->maps.sockets), &key, &value);
 }
+
+void steer_socket_end(struct steer *s, unsigned queue)
+{
+	uint32_t key = queue;
+
+	bpf_map_delete_elem(bpf_map__fd(s->bpf->maps.sockets), &key);
+}

@@ -20,5 +20,7 @@ int steer_address(struct steer *s, const struct sy_addr *addr, uint16_t first, u
 int steer_port(struct steer *s, const struct sy_addr *addr, uint16_t port, bool on,
                uint64_t closed);
 int steer_socket(struct steer *s, unsigned queue, int fd);
+/* Its packets are dropped from here on, whichever process still has its socket. */
+void steer_socket_end(struct steer *s, unsigned queue);
 
 #endif

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An unprivileged program on the user-space stack attacks its privileged parent: it keeps what it
+has received, and sends requests that no library would send (docs/design/0060)."""
+
+import sys
+
+from tests.lab.process import run
+from tests.lab.run import run_command
+
+UNPRIVILEGED = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
+
+# What attackers share: requests to the parent, and what comes with its answers.
+REQUESTS = """
+import array, ctypes, errno, fcntl, mmap, os, socket, struct, sys
+name, _, secret = os.environ["STEELYARD_RUN"].partition(":")
+CONFIG, START, BOUND, LISTEN = 1, 2, 3, 4
+libc = ctypes.CDLL(None, use_errno=True)
+def connect():
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    one.connect(chr(0) + name)
+    return one
+def request(one, kind, address=bytes(16), port=0, fds=()):
+    text = struct.pack("=II16sHH4x", 6, kind, address, socket.htons(port), 0)
+    socket.send_fds(one, [bytes.fromhex(secret) + text], fds)
+    answer, control, *_ = one.recvmsg(4096, 4096)
+    given = array.array("i", control[0][2] if control else b"")
+    return struct.unpack_from("=i", answer)[0], given
+def sockets(given):
+    return [fd for fd in given if domain(fd) == 44]  # AF_XDP
+def domain(fd):
+    value = ctypes.c_int()
+    libc.getsockopt(fd, socket.SOL_SOCKET, 39, ctypes.byref(value), ctypes.byref(ctypes.c_int(4)))
+    return value.value
+def target(fd):
+    return os.readlink(f"/proc/self/fd/{fd}")
+def memory(given):
+    return next(fd for fd in given if "steelyard-packets" in target(fd))
+def code():
+    return errno.errorcode[ctypes.get_errno()]
+"""
+
+
+def attack(stack, script, *options):
+    """Returns the words that the script prints."""
+    argv = [*UNPRIVILEGED, sys.executable, "-c", REQUESTS + script]
+    return run(stack["forwarder"].ns.command(run_command(argv, *options))).split()
+
+
+KEEP_MEMORY = """
+kept, mapped = [], []
+for turn in range(6):
+    with connect() as one:
+        rc, given = request(one, START)
+        assert rc == 0, (turn, rc)
+        kept.append(memory(given))
+        mapped.append(mmap.mmap(kept[-1], 2 << 20))
+        for fd in given:
+            if fd != kept[-1]:
+                os.close(fd)
+with connect() as one:
+    request(one, CONFIG)  # the last region is released
+    print(*(os.fstat(fd).st_blocks for fd in kept))
+    for change in (
+        lambda fd: os.ftruncate(fd, 2 << 20),
+        lambda fd: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK),
+    ):
+        try:
+            change(kept[0])
+            print("done")
+        except OSError as error:
+            print(errno.errorcode[error.errno])
+"""
+
+
+def test_memory_that_a_process_keeps_is_freed(stack):
+    """It reconnects and keeps the descriptors and mappings of all earlier regions."""
+    assert attack(stack, KEEP_MEMORY) == ["0"] * 6 + ["EPERM", "EPERM"]
+
+
+KEEP_SOCKETS = """
+one = connect()
+rc, kept = request(one, START)
+print(rc)
+one.close()
+with connect() as one:
+    rc, given = request(one, START)
+    print(errno.errorcode[-rc], len(given))
+for fd in kept:
+    os.close(fd)
+with connect() as one:
+    print(request(one, START)[0])
+"""
+
+
+def test_sockets_that_a_process_keeps_cost_one_region(stack):
+    """Their pages stay locked. While the queue has such a socket it gets no other."""
+    assert attack(stack, KEEP_SOCKETS) == ["0", "EADDRINUSE", "0", "0"]
+
+
+BIND = """
+one = connect()
+rc, given = request(one, START)
+for fd in sockets(given):
+    for interface in ("lo", "front"):
+        to = struct.pack("=HHIII", 44, 0, socket.if_nametoindex(interface), 0, 0)
+        print("done" if libc.bind(fd, to, len(to)) == 0 else code())
+    umem = struct.pack("=QQIIII", 0, 0, 2048, 0, 0, 0)
+    print("done" if libc.setsockopt(fd, 283, 4, umem, len(umem)) == 0 else code())
+"""
+
+
+def test_sockets_are_bound_already(stack):
+    """They cannot be bound to another interface, or get other memory."""
+    assert attack(stack, BIND) == ["EBUSY"] * 6  # of two queues
