@@ -61,9 +61,11 @@ struct port {
 struct peer {
 	int fd; /* 0: free */
 	pid_t pid;
-	bool known; /* it has told the secret */
-	bool waits; /* for a queue */
-	int worker; /* -1: none */
+	uid_t uid;   /* when it connected */
+	bool warned; /* of a port that it may not have */
+	bool known;  /* it has told the secret */
+	bool waits;  /* for a queue */
+	int worker;  /* -1: none */
 	struct packets packets;
 	bool binds;                     /* START has no answer yet: a queue is not free */
 	struct sy_patience patience;    /* for that */

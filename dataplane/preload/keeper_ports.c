@@ -2,7 +2,10 @@
 /* Ports that are steered to the program's workers, as its processes ask for them. */
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "keeper.h"
 
@@ -103,25 +106,54 @@ static bool option_is(int fd, int level, int name, int wanted)
 	return getsockopt(fd, level, name, &value, &len) == 0 && value == wanted;
 }
 
-/* 0: the kernel does not say. A user may have a namespace of his own, where all ports are his. */
-static uint64_t namespace_of(int fd)
+/* Linux lets another program's socket listen at the same address and port in another network
+ * namespace or on another device: a user may have a namespace of his own, where all ports are his.
+ */
+static bool is_in_namespace(const struct keeper *k, int fd)
 {
-	uint64_t cookie = 0;
-	socklen_t len = sizeof(cookie);
+	uint64_t ours = 0, cookie = 0;
+	socklen_t len = sizeof(ours), cookie_len = sizeof(cookie);
 
-	return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) ? 0 : cookie;
+	return getsockopt(k->listener, SOL_SOCKET, SO_NETNS_COOKIE, &ours, &len) == 0 &&
+	       getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &cookie_len) == 0 &&
+	       ours == cookie;
 }
 
-/* A worker may have port 22 steered only if Linux lets it listen there. */
-static bool port_is_its_own(const struct keeper *k, const struct port *port, int fd)
+static bool is_on_interface(const struct keeper *k, int fd)
+{
+	return option_is(fd, SOL_SOCKET, SO_BINDTOIFINDEX, 0) ||
+	       option_is(fd, SOL_SOCKET, SO_BINDTOIFINDEX, k->options.config.ifindex);
+}
+
+/* The parent's user, who started the program, or one of the process that sends the request. */
+static bool is_of_program(const struct peer *p, int fd)
+{
+	char path[64], line[256];
+	unsigned uid[4] = {p->uid, p->uid, p->uid, p->uid};
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/status", p->pid);
+	FILE *f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "Uid: %u %u %u %u", &uid[0], &uid[1], &uid[2], &uid[3]) == 4)
+			break;
+	if (f)
+		fclose(f);
+	for (unsigned i = 0; i < SY_ARRAY_LEN(uid); i++)
+		if (st.st_uid == uid[i])
+			return true;
+	return st.st_uid == geteuid() || st.st_uid == p->uid;
+}
+
+static bool is_bound_to(const struct port *port, int fd)
 {
 	struct sockaddr_storage at;
 	socklen_t len = sizeof(at);
 	struct port bound = {0};
 
-	if (fd < 0 || namespace_of(fd) != namespace_of(k->listener) ||
-	    !option_is(fd, SOL_SOCKET, SO_PROTOCOL, IPPROTO_TCP) ||
-	    !option_is(fd, SOL_SOCKET, SO_ACCEPTCONN, 1) || getsockname(fd, (void *)&at, &len))
+	if (getsockname(fd, (void *)&at, &len))
 		return false;
 	if (at.ss_family == AF_INET) {
 		const struct sockaddr_in *v4 = (void *)&at;
@@ -138,9 +170,42 @@ static bool port_is_its_own(const struct keeper *k, const struct port *port, int
 	return bound.port == port->port && sy_addr_equal(&bound.addr, &port->addr);
 }
 
+/* A worker may have port 22 steered only if Linux lets it listen there. Returns why it may not, or
+ * NULL. */
+static const char *port_refusal(const struct keeper *k, const struct peer *p,
+                                const struct port *port, int fd)
+{
+	if (!port_is_configured(k, port->port))
+		return "it is none of --port";
+	if (fd < 0 || !option_is(fd, SOL_SOCKET, SO_PROTOCOL, IPPROTO_TCP) ||
+	    !option_is(fd, SOL_SOCKET, SO_ACCEPTCONN, 1) || !is_bound_to(port, fd))
+		return "the process has no socket that listens there";
+	if (!is_in_namespace(k, fd))
+		return "its socket is of another network namespace";
+	if (!is_on_interface(k, fd))
+		return "its socket is bound to another device";
+	if (!is_of_program(p, fd))
+		return "its socket is of another user";
+	return NULL;
+}
+
+static bool port_is_refused(const struct keeper *k, struct peer *p, const struct port *port, int fd)
+{
+	const char *why = port_refusal(k, p, port, fd);
+
+	if (!why)
+		return false;
+	if (!p->warned)
+		sy_log(SY_LOG_WARN, "run",
+		       "pid %d: port %u is not steered to the stack: %s; Linux serves it", p->pid,
+		       ntohs(port->port), why);
+	p->warned = true;
+	return true;
+}
+
 int port_listen(struct keeper *k, struct peer *p, const struct port *port, bool on, int fd)
 {
-	if (on && (!port_is_configured(k, port->port) || !port_is_its_own(k, port, fd)))
+	if (on && port_is_refused(k, p, port, fd))
 		return -EACCES;
 	for (unsigned i = 0; i < p->ports; i++) {
 		if (!port_equal(&p->port[i], port))

@@ -204,30 +204,24 @@ static struct peer *peer_place(struct keeper *k)
 	return NULL;
 }
 
-static pid_t pid_of(int fd)
-{
-	struct ucred who = {0};
-	socklen_t len = sizeof(who);
-
-	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len);
-	return who.pid;
-}
-
 static void peer_accept(struct keeper *k)
 {
+	struct ucred who;
+	socklen_t len = sizeof(who);
 	int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC);
 
 	if (fd < 0)
 		return;
-	struct peer *p = peer_place(k);
+	struct peer *p = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) ? NULL : peer_place(k);
 	if (!p) {
 		close(fd);
 		return;
 	}
 	p->fd = fd;
-	p->known = p->waits = false;
+	p->known = p->waits = p->warned = false;
 	p->worker = p->board = p->packets.memory = p->packets.large = -1;
-	p->pid = pid_of(fd);
+	p->pid = who.pid;
+	p->uid = who.uid;
 }
 
 unsigned keeper_peers(struct keeper *k, struct pollfd *p)

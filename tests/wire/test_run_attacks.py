@@ -2,6 +2,7 @@
 """An unprivileged program on the user-space stack attacks its privileged parent: it keeps what it
 has received, and sends requests that no library would send (docs/design/0060)."""
 
+import errno
 import sys
 
 from tests.lab.process import run
@@ -112,3 +113,43 @@ for fd in sockets(given):
 def test_sockets_are_bound_already(stack):
     """They cannot be bound to another interface, or get other memory."""
     assert attack(stack, BIND) == ["EBUSY"] * 6  # of two queues
+
+
+PORTS = """
+address = socket.inet_pton(socket.AF_INET6, "::ffff:10.0.0.1")
+def listen(port, device=None, user=0):
+    os.seteuid(user)
+    it = socket.socket()
+    os.seteuid(0)
+    it.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if device:
+        it.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device)
+    it.bind(("10.0.0.1", port))
+    it.listen()
+    return it
+mine = listen(8020)
+others = listen(8021, user=1234)
+on_device = listen(8022, device=b"lo")
+on_interface = listen(8023, device=b"front")
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+one = connect()
+for port, it in ((8020, mine), (8021, others), (8022, on_device), (8023, on_interface)):
+    print(request(one, LISTEN, address, port, [it.fileno()])[0])
+# Linux lets two sockets listen at one port of two devices.
+again = socket.socket()
+again.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+again.bind(("10.0.0.1", 8023))
+again.listen()
+print(request(one, LISTEN, address, 8023, [again.fileno()])[0])
+"""
+
+
+def test_sockets_of_other_devices_and_users_steer_no_port(stack):
+    argv = run_command([sys.executable, "-c", REQUESTS + PORTS])
+    done = run(stack["forwarder"].ns.command(argv), check=False)
+    refused = str(-errno.EACCES)
+    assert done.stdout.split() == ["0", refused, refused, "0", refused], done.stderr
+    warnings = done.stderr.count("Linux serves it")
+    assert warnings == 2, "one for each connection: the library's and the script's"
+    assert "port 8021 is not steered to the stack: its socket is of another user" in done.stderr
