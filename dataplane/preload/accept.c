@@ -11,6 +11,19 @@
 
 /* ---- listen ---------------------------------------------------------------------------------- */
 
+/* Until the program waits there, a process without a stack leaves new connections to Linux. */
+static void listener_open(struct sock *s)
+{
+	int rc;
+
+	if (s->watches)
+		runner_listen(s);
+	rc = runner.stack ? serve_open(s) : keeper_listen(s, true, false);
+	if (rc)
+		sy_log(SY_LOG_ERROR, "run", "port %u is not steered to the stack",
+		       ntohs(s->local.port));
+}
+
 /* The kernel's socket listens as well: for all addresses that the stack does not have, and for
  * clients on this host. */
 static void listener_make(int fd, int backlog)
@@ -33,29 +46,23 @@ static void listener_make(int fd, int backlog)
 	REAL(getsockopt)(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, &len);
 	s->v6_only = v6_only != 0;
 	s->local = local;
-	s->backlog = backlog > 0 ? (unsigned)backlog : 1;
+	s->backlog = (unsigned)backlog + 1;
 	flags = REAL(fcntl)(fd, F_GETFL);
 	s->nonblock = flags & O_NONBLOCK;
 	REAL(fcntl)(fd, F_SETFL, flags | O_NONBLOCK);
 	options_read(s, fd);
 	if (!table_get(fd))
 		table_put(fd, &s->o);
-	if (s->watches)
-		runner_listen(s);
-	/* From now on a SYN finds the stack, or nobody until it runs, and comes again. */
-	if (keeper_listen(s, true))
-		sy_log(SY_LOG_ERROR, "run", "port %u is not steered to the stack",
-		       ntohs(local.port));
+	serve_add(s);
+	listener_open(s);
 }
 
 /* After shutdown(). */
 static void listener_again(struct sock *s, int backlog)
 {
 	s->ended = false;
-	s->backlog = backlog > 0 ? (unsigned)backlog : 1;
-	if (s->watches)
-		runner_listen(s);
-	keeper_listen(s, true);
+	s->backlog = (unsigned)backlog + 1;
+	listener_open(s);
 }
 
 /* How many connections a listening socket of the kernel lets wait; -1: it does not listen. */
@@ -107,10 +114,14 @@ PRELOAD_EXPORT int listen(int fd, int backlog)
 
 	if (rc == 0 && runner_lock()) {
 		struct sock *s = table_sock(fd);
+		int effective = backlog_of(fd); /* net.core.somaxconn is a bound */
+		effective = effective < 0 ? backlog : effective;
 		if (!s)
-			listener_make(fd, backlog);
+			listener_make(fd, effective);
 		else if (s->ended)
-			listener_again(s, backlog);
+			listener_again(s, effective);
+		else
+			serve_backlog(s, (unsigned)effective + 1);
 		runner_unlock();
 	}
 	errno = code;
@@ -167,6 +178,7 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 		return rc;
 	}
 	client_find(l, id, &peer);
+	serve_accepted(l);
 	struct sock *s = sock_new(OBJECT_CONNECTION, l->family);
 	if (!s) {
 		sy_stack_abort(runner.stack, id, runner.now_ns);
@@ -261,11 +273,12 @@ PRELOAD_EXPORT int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *len, int flag
 		runner_unlock();
 		return (int)result(-EBADF);
 	}
-	runner.wanted = true;
+	l->used = runner.wanted = true; /* the stack listens there as it starts */
 	if (runner_starts() && !l->nonblock)
 		signals_hold(&signals);
-	if (runner_start() == 0)
-		runner_listen(l);
+	runner_start();
+	serve_accepted(l);
+	runner_listen(l);
 	rc = accept_wait(l, fd, addr.__sockaddr__, len, flags, &signals);
 	runner_unlock();
 	signals_release(&signals);

@@ -445,11 +445,26 @@ static int kernel_wait(int epfd, struct epoll_event *e, int most, uint64_t timeo
 	                                         : (int)ms);
 }
 
+/* Not locked. A process without a stack waits with a set, which may be its parent's: for new
+ * connections? */
+static bool set_listens(int epfd)
+{
+	if (!runner_lock())
+		return false;
+	const struct set *set = table_set(epfd);
+	for (struct sock *s = set ? all_socks : NULL; s; s = s->next)
+		for (struct watch *w = s->watches; w; w = w->next)
+			if (w->set == set && s->o.kind == OBJECT_LISTENER)
+				runner_listen(s);
+	runner_unlock();
+	return runner.wanted;
+}
+
 static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
                     const sigset_t *mask)
 {
 	struct set *set = table_set(epfd);
-	bool ours = set && most > 0 && (runner.stack || runner.wanted);
+	bool ours = set && most > 0 && (runner.stack || runner.wanted || set_listens(epfd));
 	struct signals signals = {.asked = mask};
 	uint64_t deadline = ours && timeout_ns != NEVER ? sy_clock_ns() + timeout_ns : NEVER;
 	int n;

@@ -104,6 +104,7 @@ static int run(struct keeper *k, pid_t program, int signals)
 		if (poll(p, n + 1, keeper_wait_ms()) < 0 && errno != EINTR)
 			return 1;
 		keeper_serve(k, p, n);
+		keeper_watch(k);
 		if (!p[n].revents || read(signals, &s, sizeof(s)) != sizeof(s))
 			continue;
 		if (s.ssi_signo != SIGCHLD) {

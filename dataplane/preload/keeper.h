@@ -55,17 +55,24 @@ struct port {
 	struct sy_addr addr;
 	uint16_t port;
 	uint16_t v6_only;
-	bool closed; /* a worker takes no more connections there, and goes on with those it has */
+	bool serves;       /* the process waits there for connections */
+	bool closed;       /* a worker takes no more connections, and goes on with those it has */
+	bool yielded;      /* it does not accept what waits */
+	bool warned;       /* that Linux serves the port */
+	uint64_t since_ns; /* the process listens there */
 };
 
 struct peer {
 	int fd; /* 0: free */
 	pid_t pid;
-	uid_t uid;   /* when it connected */
-	bool warned; /* of a port that it may not have */
-	bool known;  /* it has told the secret */
-	bool waits;  /* for a queue */
-	int worker;  /* -1: none */
+	uid_t uid;        /* when it connected */
+	bool warned;      /* of a port that it may not have */
+	bool known;       /* it has told the secret */
+	bool waits;       /* for a queue */
+	bool bound;       /* its stack gets packets */
+	bool stalled;     /* and does not run */
+	uint64_t beat_ns; /* when it last did */
+	int worker;       /* -1: none */
 	struct packets packets;
 	bool binds;                     /* START has no answer yet: a queue is not free */
 	struct sy_patience patience;    /* for that */
@@ -78,11 +85,15 @@ struct peer {
 extern struct peer peer[KEEPER_PEERS];
 
 /* Ports (keeper_ports.c). */
-uint64_t queues_of(const struct keeper *k, const struct peer *p);
-/* Brings the XDP program's map in line for one listener. */
-int port_steer(struct keeper *k, const struct port *p);
-/* fd: the socket that listens, or -1. */
+/* fd: the socket that listens, or -1. Returns -EACCES if the process has no right to the port. */
 int port_listen(struct keeper *k, struct peer *p, const struct port *port, bool on, int fd);
+int port_yield(struct keeper *k, struct peer *p, const struct port *port);
+/* Brings the XDP program in line for all ports of a process. */
+void ports_steer(struct keeper *k, const struct peer *p);
+/* Does a process wait there for connections? */
+bool port_is_served(const struct port *port);
+/* Looks for ports at which Linux has no connection any more. Each MESSAGE_BEAT_MS. */
+void ports_look(struct keeper *k, uint64_t now_ns);
 
 /* Workers (keeper_workers.c). */
 /* Both fail with -EINPROGRESS if a queue is not free yet: call worker_bind() later. */
@@ -102,6 +113,10 @@ unsigned keeper_peers(struct keeper *k, struct pollfd *p);
 /* The timeout of that poll(). */
 int keeper_wait_ms(void);
 void keeper_serve(struct keeper *k, const struct pollfd *p, unsigned count);
+/* Which ports do the program's processes serve? Linux takes the others' new connections
+ * (keeper_watch.c). After keeper_serve(), and at the latest so many ms later; -1: at any time. */
+void keeper_watch(struct keeper *k);
+int keeper_watch_ms(void);
 /* What the program begins with, and what is ordered later (keeper_hooks.c). */
 enum { KEEPER_HOOK = 256, KEEPER_HOOK_FILE, KEEPER_HOOK_PARAM, KEEPER_HOOK_PLACE, KEEPER_NAME };
 int keeper_hook_option(int option, const char *text, struct sy_error *err);

@@ -103,7 +103,7 @@ static void fds_take(struct msghdr *m, int *fd)
 		memcpy(fd, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
 }
 
-static int request_send(struct message_request *q, int give)
+static int request_send(struct message_request *q, int give, int flags)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
 	struct iovec iov = {q, sizeof(*q)};
@@ -119,7 +119,7 @@ static int request_send(struct message_request *q, int give)
 		                                      .cmsg_type = SCM_RIGHTS};
 		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &give, sizeof(give));
 	}
-	return REAL(sendmsg)(connection, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
+	return REAL(sendmsg)(connection, &m, MSG_NOSIGNAL | flags) < 0 ? -errno : 0;
 }
 
 /* give: a descriptor to send, or -1. fd: room for MESSAGE_FDS; NULL: none come. */
@@ -133,7 +133,7 @@ static int call(struct message_request *q, struct message_answer *a, int give, i
 
 	if (rc)
 		return rc;
-	rc = request_send(q, give);
+	rc = request_send(q, give, 0);
 	if (rc)
 		return rc;
 	if (fd) {
@@ -215,14 +215,35 @@ static int descriptor_of(const struct sock *s)
 	return -1;
 }
 
-int keeper_listen(const struct sock *s, bool on)
+static struct message_request request_of(enum message_type type, const struct sock *s)
 {
-	struct message_request q = {.type = on ? MESSAGE_LISTEN : MESSAGE_UNLISTEN,
-	                            .addr = s->local.addr,
-	                            .port = s->local.port,
-	                            .v6_only = s->v6_only};
+	return (struct message_request){
+	        .type = type, .addr = s->local.addr, .port = s->local.port, .v6_only = s->v6_only};
+}
+
+int keeper_yield(const struct sock *s)
+{
+	struct message_request q = request_of(MESSAGE_YIELD, s);
 	struct message_answer a;
 
+	return call(&q, &a, -1, NULL);
+}
+
+/* There is no answer. A keeper that is busy is sent the next one. */
+void keeper_beat(void)
+{
+	struct message_request q = {.type = MESSAGE_BEAT};
+
+	if (connection >= 0)
+		request_send(&q, -1, MSG_DONTWAIT);
+}
+
+int keeper_listen(const struct sock *s, bool on, bool serves)
+{
+	struct message_request q = request_of(on ? MESSAGE_LISTEN : MESSAGE_UNLISTEN, s);
+	struct message_answer a;
+
+	q.serves = serves;
 	return call(&q, &a, on ? descriptor_of(s) : -1, NULL);
 }
 

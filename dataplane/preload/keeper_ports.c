@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ports that are steered to the program's workers, as its processes ask for them. */
+/*
+ * The ports where the program's processes listen, and who takes their new connections
+ * (docs/design/0058-serving.md): in the queues of a worker whose stack listens there, that stack;
+ * elsewhere Linux's listening socket.
+ */
 #include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,6 +20,20 @@
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
 #endif
+
+#define SECOND    UINT64_C(1000000000)
+#define PAUSE_MAX (64 * SECOND) /* between looks for connections of Linux */
+
+/* A port in the XDP program's map. */
+struct steered {
+	struct sy_addr addr;
+	uint16_t port;
+	struct steer_port to;
+	uint64_t look_ns, pause_ns; /* when to look whether Linux still has connections there */
+};
+
+static struct steered steered[STEER_SERVED];
+static unsigned steered_count;
 
 /* A listener's address stands for these served ones. */
 static bool port_covers(const struct port *p, const struct sy_addr *addr)
@@ -25,16 +47,9 @@ static bool port_covers(const struct port *p, const struct sy_addr *addr)
 	return sy_addr_equal(&p->addr, addr);
 }
 
-static bool port_is_wanted(const struct sy_addr *addr, uint16_t port)
-{
-	for (unsigned i = 0; i < KEEPER_PEERS; i++)
-		for (unsigned n = 0; peer[i].fd && n < peer[i].ports; n++)
-			if (peer[i].port[n].port == port && port_covers(&peer[i].port[n], addr))
-				return true;
-	return false;
-}
+/* ---- who serves it --------------------------------------------------------------------------- */
 
-uint64_t queues_of(const struct keeper *k, const struct peer *p)
+static uint64_t queues_of(const struct keeper *k, const struct peer *p)
 {
 	uint64_t mask = 0;
 
@@ -44,44 +59,178 @@ uint64_t queues_of(const struct keeper *k, const struct peer *p)
 	return mask;
 }
 
-/* The queues of workers that take no more connections there, if somebody else does. */
-static uint64_t port_closed(const struct keeper *k, const struct sy_addr *addr, uint16_t port)
+static uint64_t queues_all(const struct keeper *k)
 {
-	uint64_t closed = 0;
-	bool open = false;
-
-	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
-		bool opened = false, ended = false;
-		for (unsigned n = 0; peer[i].fd && n < peer[i].ports; n++) {
-			const struct port *p = &peer[i].port[n];
-			if (p->port != port || !port_covers(p, addr))
-				continue;
-			opened |= !p->closed;
-			ended |= p->closed;
-		}
-		open |= opened;
-		if (ended && !opened)
-			closed |= queues_of(k, &peer[i]);
-	}
-	return open ? closed : 0;
+	return k->options.queues < 64 ? (UINT64_C(1) << k->options.queues) - 1 : UINT64_MAX;
 }
 
-int port_steer(struct keeper *k, const struct port *p)
+/* What the program's processes do at an address and port. */
+struct use {
+	bool listens; /* one listens, or has connections there */
+	bool waits;   /* one waits there that has no queue */
+	uint64_t stack;
+};
+
+static struct use use_of(const struct keeper *k, const struct sy_addr *addr, uint16_t port)
+{
+	struct use use = {0};
+
+	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+		const struct peer *p = &peer[i];
+		for (unsigned n = 0; p->fd && n < p->ports; n++) {
+			const struct port *at = &p->port[n];
+			if (at->port != port || !port_covers(at, addr))
+				continue;
+			use.listens = true;
+			if (!at->serves || at->closed)
+				continue;
+			use.waits |= p->waits;
+			if (p->bound && !p->stalled)
+				use.stack |= queues_of(k, p);
+		}
+	}
+	return use;
+}
+
+bool port_is_served(const struct port *port)
+{
+	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+		for (unsigned n = 0; peer[i].fd && n < peer[i].ports; n++) {
+			const struct port *at = &peer[i].port[n];
+			if (at->port == port->port && at->serves && !at->closed)
+				return true;
+		}
+	return false;
+}
+
+static struct steered *steered_find(const struct sy_addr *addr, uint16_t port)
+{
+	for (unsigned i = 0; i < steered_count; i++)
+		if (steered[i].port == port && sy_addr_equal(&steered[i].addr, addr))
+			return &steered[i];
+	return NULL;
+}
+
+static int steered_end(struct keeper *k, struct steered *at)
+{
+	int rc = steer_port(k->steer, &at->addr, at->port, NULL);
+
+	*at = steered[--steered_count];
+	return rc;
+}
+
+/* More processes wait there than there are workers: a blocking server's connections would wait in
+ * one process while its others sleep. Linux has one queue for all of them. */
+static int addr_steer(struct keeper *k, const struct sy_addr *addr, uint16_t port)
+{
+	struct use use = use_of(k, addr, port);
+	struct steered *at = steered_find(addr, port);
+	struct steer_port to = {.stack = use.waits ? 0 : use.stack, .shared = 1};
+
+	if (!use.listens)
+		return at ? steered_end(k, at) : 0;
+	if (at && at->to.stack == to.stack)
+		return 0;
+	if (!at) {
+		if (steered_count == STEER_SERVED)
+			return -ENOSPC;
+		at = &steered[steered_count++];
+		*at = (struct steered){.addr = *addr, .port = port};
+	}
+	at->to = to;
+	at->pause_ns = SECOND;
+	at->look_ns = sy_clock_ns() + at->pause_ns;
+	return steer_port(k->steer, addr, port, &at->to);
+}
+
+static int port_steer(struct keeper *k, const struct port *p)
 {
 	const struct message_answer *c = &k->options.config;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < c->addresses && !rc; i++) {
-		if (!port_covers(p, &c->addr[i]))
-			continue;
-		bool on = port_is_wanted(&c->addr[i], p->port);
-		rc = steer_port(k->steer, &c->addr[i], p->port, on,
-		                port_closed(k, &c->addr[i], p->port));
-		if (!on && rc == -ENOENT)
-			rc = 0;
-	}
+	for (uint32_t i = 0; i < c->addresses && !rc; i++)
+		if (port_covers(p, &c->addr[i]))
+			rc = addr_steer(k, &c->addr[i], p->port);
 	return rc;
 }
+
+void ports_steer(struct keeper *k, const struct peer *p)
+{
+	for (unsigned i = 0; i < p->ports; i++)
+		port_steer(k, &p->port[i]);
+}
+
+/* ---- connections of Linux -------------------------------------------------------------------- */
+
+struct question {
+	struct nlmsghdr header;
+	struct inet_diag_req_v2 what;
+};
+
+/* Returns 1 if this part of an answer has one at the address, 0 if there is none, 2 at the end. */
+static int answer_read(const char *bytes, ssize_t len, const struct steered *at)
+{
+	for (const struct nlmsghdr *h = (const void *)bytes; NLMSG_OK(h, (unsigned)len);
+	     h = NLMSG_NEXT(h, len)) {
+		const struct inet_diag_msg *m = NLMSG_DATA(h);
+		struct sy_addr addr = {0};
+		if (h->nlmsg_type == NLMSG_DONE)
+			return 2;
+		if (h->nlmsg_type != SOCK_DIAG_BY_FAMILY)
+			return 1;
+		if (m->idiag_family == AF_INET)
+			addr = sy_addr_v4(m->id.idiag_src[0]);
+		else
+			memcpy(&addr, m->id.idiag_src, sizeof(addr));
+		if (m->id.idiag_sport == at->port && sy_addr_equal(&addr, &at->addr))
+			return 1;
+	}
+	return 0;
+}
+
+/* Those that listen do not count. Returns true if the kernel does not say. */
+static bool linux_has(const struct steered *at, uint8_t family)
+{
+	struct question q = {.header = {.nlmsg_len = sizeof(q),
+	                                .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+	                                .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+	                     .what = {.sdiag_family = family,
+	                              .sdiag_protocol = IPPROTO_TCP,
+	                              .idiag_states = ~(1u << TCP_LISTEN),
+	                              .id.idiag_sport = at->port}};
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG), found = 0;
+	char bytes[16384];
+
+	if (fd < 0 || send(fd, &q, sizeof(q), 0) != sizeof(q))
+		found = 1;
+	while (!found) {
+		ssize_t len = recv(fd, bytes, sizeof(bytes), 0);
+		found = len < 0 ? 1 : answer_read(bytes, len, at);
+	}
+	if (fd >= 0)
+		close(fd);
+	return found == 1;
+}
+
+/* Once all queues' workers listen, Linux gets no more connections: when it has none, its table need
+ * not be looked up for each segment. */
+void ports_look(struct keeper *k, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < steered_count; i++) {
+		struct steered *at = &steered[i];
+		if (!at->to.shared || at->to.stack != queues_all(k) || now_ns < at->look_ns)
+			continue;
+		if (!linux_has(at, sy_addr_is_v4(&at->addr) ? AF_INET : AF_INET6) &&
+		    !(sy_addr_is_v4(&at->addr) && linux_has(at, AF_INET6))) {
+			at->to.shared = 0;
+			steer_port(k->steer, &at->addr, at->port, &at->to);
+		}
+		at->pause_ns = at->pause_ns < PAUSE_MAX ? at->pause_ns * 2 : PAUSE_MAX;
+		at->look_ns = now_ns + at->pause_ns;
+	}
+}
+
+/* ---- requests of a process ------------------------------------------------------------------- */
 
 static bool port_equal(const struct port *a, const struct port *b)
 {
@@ -203,24 +352,45 @@ static bool port_is_refused(const struct keeper *k, struct peer *p, const struct
 	return true;
 }
 
+static struct port *port_find(struct peer *p, const struct port *port)
+{
+	for (unsigned i = 0; i < p->ports; i++)
+		if (port_equal(&p->port[i], port))
+			return &p->port[i];
+	return NULL;
+}
+
 int port_listen(struct keeper *k, struct peer *p, const struct port *port, bool on, int fd)
 {
+	struct port *at = port_find(p, port);
+
 	if (on && port_is_refused(k, p, port, fd))
 		return -EACCES;
-	for (unsigned i = 0; i < p->ports; i++) {
-		if (!port_equal(&p->port[i], port))
-			continue;
-		if (p->port[i].closed == !on)
-			return 0;
-		p->port[i].closed = !on;
-		if (!on && p->worker < 0) /* a worker's connections still need their segments */
-			p->port[i] = p->port[--p->ports];
+	if (!at && !on)
+		return 0;
+	if (!at && p->ports == KEEPER_PORTS)
+		return -ENOSPC;
+	if (!at) {
+		at = &p->port[p->ports++];
+		*at = *port;
+		at->since_ns = sy_clock_ns();
 		return port_steer(k, port);
 	}
-	if (!on)
-		return 0;
-	if (p->ports == KEEPER_PORTS)
-		return -ENOSPC;
-	p->port[p->ports++] = *port;
+	at->closed = !on;
+	at->serves = on && port->serves;
+	at->yielded = false;
+	if (!on && p->worker < 0) /* a worker's connections still need their segments */
+		*at = p->port[--p->ports];
+	return port_steer(k, port);
+}
+
+int port_yield(struct keeper *k, struct peer *p, const struct port *port)
+{
+	struct port *at = port_find(p, port);
+
+	if (!at)
+		return -ENOENT;
+	at->serves = false;
+	at->yielded = true;
 	return port_steer(k, port);
 }

@@ -38,7 +38,8 @@ int keeper_listen_open(struct keeper *k, struct sy_error *err)
 
 static int request_do(struct keeper *k, struct peer *p, const struct message_request *q, int fd)
 {
-	const struct port port = {.addr = q->addr, .port = q->port, .v6_only = q->v6_only};
+	const struct port port = {
+	        .addr = q->addr, .port = q->port, .v6_only = q->v6_only, .serves = q->serves != 0};
 	int rc;
 
 	if (q->version != MESSAGE_VERSION)
@@ -48,7 +49,10 @@ static int request_do(struct keeper *k, struct peer *p, const struct message_req
 		return 0;
 	case MESSAGE_START:
 		rc = worker_start(k, p);
-		p->waits = rc == -EBUSY;
+		if (p->waits != (rc == -EBUSY)) {
+			p->waits = rc == -EBUSY;
+			ports_steer(k, p);
+		}
 		workers_note(k);
 		return rc;
 	case MESSAGE_BOUND:
@@ -56,6 +60,11 @@ static int request_do(struct keeper *k, struct peer *p, const struct message_req
 	case MESSAGE_LISTEN:
 	case MESSAGE_UNLISTEN:
 		return port_listen(k, p, &port, q->type == MESSAGE_LISTEN, fd);
+	case MESSAGE_YIELD:
+		return port_yield(k, p, &port);
+	case MESSAGE_BEAT:
+		p->beat_ns = sy_clock_ns();
+		return 0;
 	}
 	return -EPROTO;
 }
@@ -111,8 +120,7 @@ static void peer_end(struct keeper *k, struct peer *p)
 	worker_end(k, p);
 	p->fd = 0;
 	workers_note(k);
-	for (unsigned i = 0; i < p->ports; i++)
-		port_steer(k, &p->port[i]);
+	ports_steer(k, p);
 	p->ports = 0;
 }
 
@@ -163,7 +171,7 @@ static void peer_serve(struct keeper *k, struct peer *p)
 	int rc = request_do(k, p, &q, fd);
 	if (fd >= 0)
 		close(fd);
-	if (rc != -EINPROGRESS)
+	if (rc != -EINPROGRESS && q.type != MESSAGE_BEAT)
 		peer_answer(k, p, rc, q.type == MESSAGE_START);
 }
 
@@ -183,7 +191,7 @@ int keeper_wait_ms(void)
 	for (unsigned i = 0; i < KEEPER_PEERS; i++)
 		if (peer[i].fd && peer[i].binds)
 			return 1;
-	return -1;
+	return keeper_watch_ms();
 }
 
 /* Strangers who say nothing do not keep the program's processes out: they go first, in turn. */

@@ -68,15 +68,17 @@ void workers_note(struct keeper *k)
 	}
 	if (started > 0 && started < workers)
 		snprintf(text, sizeof(text),
-		         "%u of %u workers (--workers) have a stack: what comes by the receive "
-		         "queues of the others is dropped",
+		         "%u of %u workers (--workers) have a stack: Linux takes the new "
+		         "connections "
+		         "that come by the receive queues of the others",
 		         started, workers);
 	sy_hook_board_note(k->hooks, 0, text);
 	text[0] = '\0';
 	if (waiting > 0)
 		snprintf(text, sizeof(text),
 		         "beside its workers (--workers), %u more of its processes wait for a "
-		         "queue, and take no connections until a worker ends",
+		         "queue: until a worker ends, Linux takes the new connections to the ports "
+		         "where they wait",
 		         waiting);
 	sy_hook_board_note(k->hooks, 1, text);
 }
@@ -91,6 +93,9 @@ int worker_bound(struct keeper *k, struct peer *p)
 		queue += k->options.config.workers;
 	}
 	packets_close(&p->packets);
+	p->bound = !rc;
+	p->beat_ns = sy_clock_ns();
+	ports_steer(k, p);
 	return rc;
 }
 
@@ -102,5 +107,5 @@ void worker_end(struct keeper *k, struct peer *p)
 	packets_release(&p->packets);
 	sy_hook_board_leave(k->hooks, p->board);
 	p->worker = p->board = -1;
-	p->binds = false;
+	p->binds = p->bound = p->stalled = false;
 }

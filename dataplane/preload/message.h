@@ -9,7 +9,7 @@
 #include <sy_base.h>
 
 #define MESSAGE_ENV        "STEELYARD_RUN" /* <keeper's abstract socket>:<secret, 32 hex digits> */
-#define MESSAGE_VERSION    6
+#define MESSAGE_VERSION    7
 #define MESSAGE_SECRET     16
 #define MESSAGE_ADDRESSES  16
 #define MESSAGE_QUEUES     16 /* of a worker */
@@ -18,6 +18,7 @@
 #define MESSAGE_RING_MOST  32768
 #define MESSAGE_TX_RING    2048 /* and its completions */
 #define MESSAGE_WORKERS    32
+#define MESSAGE_BEAT_MS    250
 /* START: the link, the packets' memory, the queues' sockets; with several workers also the own end
  * for packets that others hand over, and each worker's other end; at the end what orders hooks, a
  * socket and a page (sy_hook_seat.h), and if it was asked for, the socket for large segments. */
@@ -27,9 +28,11 @@ enum message_type {
 	MESSAGE_CONFIG = 1, /* what is served */
 	MESSAGE_START,      /* queues for a worker: their descriptors come with the answer */
 	MESSAGE_BOUND,      /* their rings are filled: steer to them */
-	MESSAGE_LISTEN,     /* steer this port, as long as this connection lasts. The socket that
-	                       listens comes along: who has none has no right to the port */
+	MESSAGE_LISTEN, /* this process listens at this port. The socket that listens comes along:
+	                   without one there is no right to the port */
 	MESSAGE_UNLISTEN,
+	MESSAGE_YIELD, /* connections wait too long for the program to accept them */
+	MESSAGE_BEAT,  /* the stack runs, each MESSAGE_BEAT_MS. No answer */
 };
 
 struct message_request {
@@ -40,6 +43,7 @@ struct message_request {
 	                        those of IPv4 */
 	uint16_t port;       /* network order */
 	uint16_t v6_only;
+	uint32_t serves; /* LISTEN: 1: it also waits there for connections */
 };
 
 struct message_answer {

@@ -143,7 +143,7 @@ static bool poll_start(const struct pollfd *p, nfds_t count, struct signals *sig
 	for (nfds_t i = 0; i < count && !runner.stack; i++) {
 		struct sock *s = table_sock(p[i].fd);
 		if (s && s->o.kind == OBJECT_LISTENER)
-			runner.wanted = true;
+			s->used = runner.wanted = true;
 	}
 	if (runner_starts())
 		signals_hold(signals);

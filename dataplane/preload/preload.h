@@ -69,6 +69,11 @@ struct sock {
 	unsigned backlog;
 	uint16_t v6_only;
 	struct sy_stack_endpoint local, peer;
+	/* Listener, serve.c: */
+	bool serves;       /* SYNs come to the stack */
+	bool yielded;      /* not until the program accepts */
+	uint64_t ready_ns; /* since when is a connection there to accept? 0: none */
+	struct sock *next_listener;
 	struct sock *next, *previous; /* of all */
 };
 
@@ -129,7 +134,6 @@ uint64_t runner_patience_ns(void);
 void runner_turn(void);
 /* After a call that may have something to send: at once, if nobody else will. */
 void runner_flush(void);
-int runner_listen(struct sock *s);
 /* Waits in the kernel until something may have changed, at most until then. -EINTR: a signal. */
 int runner_sleep(int extra_fd, short events, uint64_t deadline_ns, struct signals *signals);
 /* A thread that sleeps is to look again. */
@@ -143,6 +147,28 @@ int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadlin
                  struct signals *signals);
 /* All handlers of this process restart system calls (SA_RESTART). */
 bool signals_restart(void);
+
+/* ---- who takes new connections (serve.c) ----------------------------------------------------- */
+
+/* A listener; locked, as all of these. */
+void serve_add(struct sock *s);
+void serve_forget(const struct sock *s);
+/* This process waits there for connections: they come to its stack, once it has one. */
+int runner_listen(struct sock *s);
+/* The stack, if there is one, listens there: the backlog is open. */
+int serve_open(struct sock *s);
+void serve_backlog(struct sock *s, unsigned backlog);
+/* The stack does not listen there any more. */
+void serve_end(struct sock *s);
+/* The program has accepted from it, or tries to. */
+void serve_accepted(struct sock *s);
+/* The process ends. */
+void serve_exit(void);
+/* By the helper thread: tells the keeper that the stack runs, and what the program leaves. */
+void serve_check(void);
+/* In the parent; in the child. */
+void serve_forked(void);
+void serve_forget_all(void);
 
 /* ---- signals (signals.c) --------------------------------------------------------------------- */
 
@@ -172,7 +198,11 @@ const struct message_answer *keeper_config(void);
 /* fd: the link, the packets' memory, and a socket for each queue. */
 int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS]);
 int keeper_bound(void);
-int keeper_listen(const struct sock *s, bool on);
+/* serves: it also waits there for connections. */
+int keeper_listen(const struct sock *s, bool on, bool serves);
+/* The program does not accept what waits there. */
+int keeper_yield(const struct sock *s);
+void keeper_beat(void);
 void keeper_forget(void); /* after fork() */
 bool keeper_serves(const struct sy_addr *addr);
 bool keeper_serves_port(uint16_t port); /* network order */

@@ -79,6 +79,7 @@ static bool helper_turn(bool again)
 		if (!again) {
 			route_check();
 			hooks_check();
+			serve_check();
 		}
 		again = again || sy_clock_ns() - runner.now_ns > HELPER_MS * MS;
 		if (again && !runner.sleepers) {
@@ -104,35 +105,6 @@ static void *helper(void *arg)
 }
 
 /* ---- start ----------------------------------------------------------------------------------- */
-
-int runner_listen(struct sock *s)
-{
-	struct sy_stack_endpoint any4 = {.addr = sy_addr_v4(0), .port = s->local.port};
-	bool any6 = s->local.addr.d[0] == 0 && s->local.addr.d[1] == 0;
-	int rc;
-
-	if (s->ended)
-		return 0;
-	s->used = true;
-	runner.wanted = true;
-	if (!runner.stack || s->id != SY_STACK_NONE)
-		return 0;
-	rc = sy_stack_listen(runner.stack, &s->local, s->backlog, (uintptr_t)s, &s->id);
-	if (!rc && any6) /* IPv4's, if it has them, are another listener's */
-		sy_stack_listener_set(runner.stack, s->id, s->backlog, true);
-	if (!rc && any6 && !s->v6_only)
-		rc = sy_stack_listen(runner.stack, &any4, s->backlog, (uintptr_t)s, &s->id_v4);
-	if (rc) {
-		sy_log(SY_LOG_ERROR, "run", "port %u: the stack does not listen: %s",
-		       ntohs(s->local.port), strerror(-rc));
-		return rc;
-	}
-	options_apply(s, s->id);
-	if (s->id_v4)
-		options_apply(s, s->id_v4);
-	hooks_listen(s);
-	return keeper_listen(s, true);
-}
 
 static int stack_make(const struct message_answer *c)
 {
@@ -198,7 +170,7 @@ static void start_undo(int memory)
 	keeper_forget();
 }
 
-static int start(void)
+static int start(struct message_answer *out)
 {
 	struct message_answer c;
 	struct sy_error err = {0};
@@ -248,8 +220,7 @@ static int start(void)
 		start_undo(-1);
 		return rc;
 	}
-	sy_log(SY_LOG_INFO, "run", "pid %d is worker %u of %u: %u queues of %s from %u", getpid(),
-	       c.worker, c.workers, c.queues, c.ifname, c.queue[0]);
+	*out = c;
 	return 0;
 }
 
@@ -259,17 +230,16 @@ uint64_t runner_patience_ns(void)
 	return runner.pending && runner.wanted ? AGAIN_NS : NEVER;
 }
 
-/* While no worker has the queue, or one that ends takes no more connections, SYNs for these
- * listeners wait for this process: else the kernel would accept them, or the old worker refuse
- * them. A daemon's first process, which has told of them, is gone. */
+/* This process serves them by Linux's sockets, as long as it has no queue: so do its siblings, then
+ * (keeper_ports.c). */
 static void listeners_announce(void)
 {
 	if (runner.announced || !runner.pending || !runner.wanted)
 		return;
 	runner.announced = true;
 	for (struct sock *s = all_socks; s; s = s->next)
-		if (s->o.kind == OBJECT_LISTENER)
-			keeper_listen(s, true);
+		if (s->o.kind == OBJECT_LISTENER && s->used)
+			keeper_listen(s, true, true);
 }
 
 bool runner_starts(void)
@@ -290,10 +260,11 @@ static void waiting_tell(void)
 	} else if (!runner.waited && runner.now_ns - runner.pending_ns >= LONG_NS) {
 		runner.waited = true;
 		sy_log(SY_LOG_WARN, "run",
-		       "pid %d has waited for a queue for %u s, and what it alone listens to is "
-		       "refused: as many processes as --workers says have queues; remedy: a higher "
-		       "--workers; after a reload, let old workers end (nginx: "
-		       "worker_shutdown_timeout)",
+		       "pid %d has waited for a queue for %u s: as many processes as --workers "
+		       "says "
+		       "have queues, and Linux takes the new connections to the ports where more "
+		       "of them wait; remedy: a higher --workers, or fewer processes; after a "
+		       "reload, let old workers end (nginx: worker_shutdown_timeout)",
 		       getpid(), (unsigned)(LONG_NS / (1000 * MS)));
 	}
 }
@@ -305,7 +276,8 @@ int runner_start(void)
 	if (!runner_starts())
 		return -ENOTSUP;
 	runner.refused = true; /* whatever EAL calls comes here */
-	int code = errno, rc = had_stack || !keeper_config() ? -ENOTSUP : start();
+	struct message_answer c;
+	int code = errno, rc = had_stack || !keeper_config() ? -ENOTSUP : start(&c);
 	runner.now_ns = sy_clock_ns();
 	if (rc == -EBUSY)
 		waiting_tell();
@@ -314,7 +286,7 @@ int runner_start(void)
 	if (rc && !runner.pending) /* Linux serves what this process listens to */
 		for (struct sock *s = all_socks; s; s = s->next)
 			if (s->o.kind == OBJECT_LISTENER)
-				keeper_listen(s, false);
+				keeper_listen(s, false, false);
 	errno = code;
 	if (rc)
 		return rc;
@@ -323,6 +295,9 @@ int runner_start(void)
 		if (s->o.kind == OBJECT_LISTENER && s->used)
 			runner_listen(s);
 	sets_started();
+	sy_log(SY_LOG_INFO, "run", "pid %d is worker %u of %u: %u queues of %s from %u", getpid(),
+	       c.worker, c.workers, c.queues, c.ifname, c.queue[0]);
+	errno = code;
 	return 0;
 }
 
@@ -404,6 +379,7 @@ static void drain(void)
 
 	if (!runner.stack || !runner_lock())
 		return;
+	serve_exit();
 	for (struct sock *s = all_socks; s; s = s->next) {
 		if (s->id == SY_STACK_NONE)
 			continue;
@@ -456,6 +432,7 @@ static void fork_prepare(void)
 
 static void fork_parent(void)
 {
+	serve_forked();
 	if (fork_locked)
 		runner_unlock();
 }
@@ -480,6 +457,7 @@ static void fork_child(void)
 		s->id = s->id_v4 = SY_STACK_NONE;
 		s->o.waits = 0; /* the threads that wait are the parent's */
 	}
+	serve_forget_all();
 	sets_forked();
 	pthread_mutex_init(&lock, NULL);
 	inside = !fork_locked;

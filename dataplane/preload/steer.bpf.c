@@ -3,8 +3,9 @@
  * `steelyard run`: segments of TCP to a served address and port go to the AF_XDP socket of their
  * queue, and so do ICMP errors about them. All else is Linux's. docs/design/0040-preload.md.
  *
- * A queue without a socket drops: the kernel would answer with a reset. So do SYNs for a worker
- * that takes no more of them, while its successor waits for the queue.
+ * A SYN goes to Linux's listening socket where the queue's worker does not listen, and Linux keeps
+ * the segments of the connections that it has (docs/design/0058-serving.md). A queue without a
+ * socket drops all other segments: the kernel would answer them with a reset.
  */
 #include "steer_map.h"
 
@@ -21,7 +22,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, STEER_SERVED);
 	__type(key, struct steer_key);
-	__type(value, __u64);
+	__type(value, struct steer_port);
 } served SEC(".maps");
 
 struct {
@@ -42,22 +43,52 @@ const volatile __u8 mac[6]; /* of the interface: other frames are not this host'
 
 #define FRAGMENT 0x3fff /* offset and "more" */
 
-static __always_inline int verdict(const struct steer_key *key, int opens, __u32 queue)
+/* What a frame is about. */
+struct subject {
+	struct steer_key key;        /* this host's end of the connection */
+	struct bpf_sock_tuple tuple; /* the connection, as its segments come in */
+	int v6;
+	int opens; /* a SYN that begins a connection */
+};
+
+/* Does a connection of Linux have it? */
+static __always_inline int is_linuxs(struct xdp_md *ctx, struct subject *s)
 {
-	const struct steer_ports *ports = bpf_map_lookup_elem(&local, key->addr);
-	__u16 port = bpf_ntohs(key->port);
-	const __u64 *closed;
+	struct bpf_sock *found;
+	int is;
+
+	if (s->v6)
+		found = bpf_skc_lookup_tcp(ctx, &s->tuple, sizeof(s->tuple.ipv6),
+		                           BPF_F_CURRENT_NETNS, 0);
+	else
+		found = bpf_skc_lookup_tcp(ctx, &s->tuple, sizeof(s->tuple.ipv4),
+		                           BPF_F_CURRENT_NETNS, 0);
+	if (!found)
+		return 0;
+	is = found->state != BPF_TCP_LISTEN;
+	bpf_sk_release(found);
+	return is;
+}
+
+static __always_inline int verdict(struct xdp_md *ctx, struct subject *s)
+{
+	const struct steer_ports *ports = bpf_map_lookup_elem(&local, s->key.addr);
+	__u16 port = bpf_ntohs(s->key.port);
+	__u32 queue = ctx->rx_queue_index;
+	const struct steer_port *steered;
 
 	if (!ports)
 		return XDP_PASS;
-	if (port < ports->first || port > ports->last) {
-		closed = bpf_map_lookup_elem(&served, key);
-		if (!closed)
-			return XDP_PASS;
-		if (opens && queue < STEER_QUEUES && *closed & (__u64)1 << queue)
-			return XDP_DROP;
-	}
-	return (int)bpf_redirect_map(&sockets, queue, XDP_DROP);
+	if (port >= ports->first && port <= ports->last)
+		return (int)bpf_redirect_map(&sockets, queue, XDP_DROP);
+	steered = bpf_map_lookup_elem(&served, &s->key);
+	if (!steered || (steered->shared && is_linuxs(ctx, s)))
+		return XDP_PASS;
+	if (!s->opens)
+		return (int)bpf_redirect_map(&sockets, queue, XDP_DROP);
+	if (queue >= STEER_QUEUES || !(steered->stack & (__u64)1 << queue))
+		return XDP_PASS;
+	return (int)bpf_redirect_map(&sockets, queue, XDP_PASS);
 }
 
 /* A SYN that begins a connection. */
@@ -66,15 +97,31 @@ static __always_inline int tcp_opens(const __u8 *tcp, const void *end)
 	return (const void *)(tcp + 14) <= end && (tcp[13] & 0x12) == 0x02;
 }
 
-static __always_inline void key_v4(struct steer_key *key, __be32 addr)
+/* The address and port of this host, then the peer's. */
+static __always_inline void subject_v4(struct subject *s, __be32 addr, __u16 port, __be32 peer,
+                                       __u16 peer_port)
 {
-	key->addr[0] = key->addr[1] = 0;
-	key->addr[2] = bpf_htonl(0xffff);
-	key->addr[3] = addr;
+	s->key.addr[0] = s->key.addr[1] = 0;
+	s->key.addr[2] = bpf_htonl(0xffff);
+	s->key.addr[3] = s->tuple.ipv4.daddr = addr;
+	s->key.port = s->tuple.ipv4.dport = port;
+	s->tuple.ipv4.saddr = peer;
+	s->tuple.ipv4.sport = peer_port;
+}
+
+static __always_inline void subject_v6(struct subject *s, const struct in6_addr *addr, __u16 port,
+                                       const struct in6_addr *peer, __u16 peer_port)
+{
+	__builtin_memcpy(s->key.addr, addr, sizeof(s->key.addr));
+	__builtin_memcpy(s->tuple.ipv6.daddr, addr, sizeof(s->tuple.ipv6.daddr));
+	__builtin_memcpy(s->tuple.ipv6.saddr, peer, sizeof(s->tuple.ipv6.saddr));
+	s->key.port = s->tuple.ipv6.dport = port;
+	s->tuple.ipv6.sport = peer_port;
+	s->v6 = 1;
 }
 
 /* An ICMP error quotes what this host has sent: the source is ours. */
-static __always_inline int quote_v4(const struct iphdr *ip, const void *end, struct steer_key *key)
+static __always_inline int quote_v4(const struct iphdr *ip, const void *end, struct subject *s)
 {
 	const __u16 *ports;
 
@@ -83,13 +130,11 @@ static __always_inline int quote_v4(const struct iphdr *ip, const void *end, str
 	ports = (const void *)(ip + 1);
 	if ((const void *)(ports + 2) > end)
 		return 0;
-	key_v4(key, ip->saddr);
-	key->port = ports[0];
+	subject_v4(s, ip->saddr, ports[0], ip->daddr, ports[1]);
 	return 1;
 }
 
-static __always_inline int quote_v6(const struct ipv6hdr *ip, const void *end,
-                                    struct steer_key *key)
+static __always_inline int quote_v6(const struct ipv6hdr *ip, const void *end, struct subject *s)
 {
 	const __u16 *ports;
 
@@ -98,13 +143,11 @@ static __always_inline int quote_v6(const struct ipv6hdr *ip, const void *end,
 	ports = (const void *)(ip + 1);
 	if ((const void *)(ports + 2) > end)
 		return 0;
-	__builtin_memcpy(key->addr, &ip->saddr, sizeof(key->addr));
-	key->port = ports[0];
+	subject_v6(s, &ip->saddr, ports[0], &ip->daddr, ports[1]);
 	return 1;
 }
 
-static __always_inline int read_v4(const struct iphdr *ip, const void *end, struct steer_key *key,
-                                   int *opens)
+static __always_inline int read_v4(const struct iphdr *ip, const void *end, struct subject *s)
 {
 	const void *l4 = ip + 1;
 	const __u16 *ports;
@@ -117,19 +160,17 @@ static __always_inline int read_v4(const struct iphdr *ip, const void *end, stru
 		return 0;
 	if (ip->protocol == IPPROTO_TCP) {
 		ports = l4;
-		key_v4(key, ip->daddr);
-		key->port = ports[1];
-		*opens = tcp_opens(l4, end);
+		subject_v4(s, ip->daddr, ports[1], ip->saddr, ports[0]);
+		s->opens = tcp_opens(l4, end);
 		return 1;
 	}
 	type = l4;
 	if (ip->protocol != IPPROTO_ICMP || (*type != 3 && *type != 11 && *type != 12))
 		return 0;
-	return quote_v4(l4 + 8, end, key);
+	return quote_v4(l4 + 8, end, s);
 }
 
-static __always_inline int read_v6(const struct ipv6hdr *ip, const void *end, struct steer_key *key,
-                                   int *opens)
+static __always_inline int read_v6(const struct ipv6hdr *ip, const void *end, struct subject *s)
 {
 	const void *l4 = ip + 1;
 	const __u16 *ports;
@@ -139,15 +180,14 @@ static __always_inline int read_v6(const struct ipv6hdr *ip, const void *end, st
 		return 0;
 	if (ip->nexthdr == IPPROTO_TCP) {
 		ports = l4;
-		__builtin_memcpy(key->addr, &ip->daddr, sizeof(key->addr));
-		key->port = ports[1];
-		*opens = tcp_opens(l4, end);
+		subject_v6(s, &ip->daddr, ports[1], &ip->saddr, ports[0]);
+		s->opens = tcp_opens(l4, end);
 		return 1;
 	}
 	type = l4;
 	if (ip->nexthdr != IPPROTO_ICMPV6 || *type < 1 || *type > 4)
 		return 0;
-	return quote_v6(l4 + 8, end, key);
+	return quote_v6(l4 + 8, end, s);
 }
 
 static __always_inline int is_to(const struct ethhdr *eth)
@@ -163,16 +203,16 @@ int steer(struct xdp_md *ctx)
 {
 	const void *end = (const void *)(long)ctx->data_end;
 	const struct ethhdr *eth = (const void *)(long)ctx->data;
-	struct steer_key key = {0};
-	int found = 0, opens = 0;
+	struct subject s = {0};
+	int found = 0;
 
 	if ((const void *)(eth + 1) > end || !is_to(eth))
 		return XDP_PASS;
 	if (eth->h_proto == bpf_htons(ETH_P_IP))
-		found = read_v4((const void *)(eth + 1), end, &key, &opens);
+		found = read_v4((const void *)(eth + 1), end, &s);
 	else if (eth->h_proto == bpf_htons(ETH_P_IPV6))
-		found = read_v6((const void *)(eth + 1), end, &key, &opens);
-	return found ? verdict(&key, opens, ctx->rx_queue_index) : XDP_PASS;
+		found = read_v6((const void *)(eth + 1), end, &s);
+	return found ? verdict(ctx, &s) : XDP_PASS;
 }
 
 char program_license[] SEC("license") = "Apache-2.0";

@@ -109,13 +109,14 @@ int steer_address(struct steer *s, const struct sy_addr *addr, uint16_t first, u
 	return update(bpf_map__fd(s->bpf->maps.local), addr, &ports);
 }
 
-int steer_port(struct steer *s, const struct sy_addr *addr, uint16_t port, bool on, uint64_t closed)
+int steer_port(struct steer *s, const struct sy_addr *addr, uint16_t port,
+               const struct steer_port *to)
 {
 	int map = bpf_map__fd(s->bpf->maps.served);
 	struct steer_key key = {.port = port};
 
 	memcpy(key.addr, addr, sizeof(key.addr));
-	return on ? update(map, &key, &closed) : bpf_map_delete_elem(map, &key);
+	return to ? update(map, &key, to) : bpf_map_delete_elem(map, &key);
 }
 
 int steer_socket(struct steer *s, unsigned queue, int fd)

@@ -16,9 +16,9 @@ int steer_link(const struct steer *s);
 bool steer_is_native(const struct steer *s);
 /* An address of the stack, with the ports of connections that it opens. */
 int steer_address(struct steer *s, const struct sy_addr *addr, uint16_t first, uint16_t last);
-/* port: network order. */
-int steer_port(struct steer *s, const struct sy_addr *addr, uint16_t port, bool on,
-               uint64_t closed);
+/* port: network order. to: where its segments go; NULL: all to Linux. */
+int steer_port(struct steer *s, const struct sy_addr *addr, uint16_t port,
+               const struct steer_port *to);
 int steer_socket(struct steer *s, unsigned queue, int fd);
 /* Its packets are dropped from here on, whichever process still has its socket. */
 void steer_socket_end(struct steer *s, unsigned queue);

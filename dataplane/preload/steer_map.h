@@ -9,14 +9,19 @@
 #define STEER_SERVED 4096
 #define STEER_LOCAL  64
 
-/* The value is a mask of queues whose worker has closed its listener, while another process waits
- * for the queue (a reload): SYNs are dropped there and come again, rather than being refused. */
-
 /* An address and port where a server listens. IPv4 as ::ffff:a.b.c.d. */
 struct steer_key {
 	__u32 addr[4];
 	__u16 port; /* network order */
 	__u16 zero;
+};
+
+/* SYNs go to the stack in the queues whose worker listens there, elsewhere to Linux' own listening
+ * socket. All other segments are the stack's, but those of connections that Linux has. */
+struct steer_port {
+	__u64 stack;  /* mask of queues */
+	__u32 shared; /* Linux may have connections at this port: look each segment up */
+	__u32 zero;
 };
 
 /* Ports for connections that are opened here, host order. */

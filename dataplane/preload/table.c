@@ -78,7 +78,8 @@ static void sock_end(struct sock *s)
 	sy_stack_id id[2] = {s->id, s->id_v4};
 
 	if (s->o.kind == OBJECT_LISTENER && !s->ended && !has_twin(s))
-		keeper_listen(s, false);
+		keeper_listen(s, false, false);
+	serve_end(s);
 	for (unsigned i = 0; i < 2 && runner.stack; i++) {
 		if (id[i] == SY_STACK_NONE)
 			continue;
@@ -218,6 +219,8 @@ struct sock *sock_new(enum object_kind kind, int family)
 
 void sock_free(struct sock *s)
 {
+	if (s->o.kind == OBJECT_LISTENER)
+		serve_forget(s);
 	if (s->previous)
 		s->previous->next = s->next;
 	else

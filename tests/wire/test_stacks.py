@@ -3,12 +3,13 @@
 checksums are unfinished."""
 
 import contextlib
-import errno
 import os
 import re
 import signal
 
 import pytest
+from scapy.layers.inet import IP, TCP
+from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, http_get
@@ -84,17 +85,22 @@ def test_what_a_program_has(stack):
 
 
 def test_what_a_full_ring_missed(stack):
-    """A program that is held reads nothing; its two rings have room for 256 each."""
+    """A program that is held reads nothing; its two rings have room for 256 each. New connections
+    would go to Linux after a second: these segments are nobody's."""
     folder, name = site(stack, "missed", LIGHTTPD), stack_name("missed")
     argv = ["lighttpd", "-D", "-f", folder / "conf"]
     process = start(stack, name, argv, 8001, "--name", name, "--ring", "256")
     pid = int(re.search(r"pid (\d+) is worker", process.output())[1])
     assert listed(name)["missed"] == 0
-    with contextlib.ExitStack() as opened, held(pid, stack["forwarder"]):
-        for _ in range(600):
-            one = opened.enter_context(stack["client"].ns.socket())
-            one.setblocking(False)
-            assert one.connect_ex((V4, 8001)) == errno.EINPROGRESS
+    capture, mine, theirs = (
+        stack.capture("client"),
+        stack["client"].ns.mac("eth0"),
+        stack["forwarder"].ns.mac("front"),
+    )
+    ether, ip = Ether(src=mine, dst=theirs), IP(src=stack["client"].v4, dst=V4)
+    with held(pid, stack["forwarder"]):
+        for sport in range(6000, 6600):
+            capture.send(ether / ip / TCP(sport=sport, dport=8001, flags="A", seq=1, ack=1))
     wait_until(lambda: listed(name)["missed"] >= 600 - 2 * 256, "what was missed is counted")
     told = run([STEELYARD, "stack", "list", "--stack", name], check=False)
     assert "a larger ring" in told.stderr and http_get(stack["client"], V4, 8001, "/index.html")

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Ports that no process of the program serves: who they are left to, and what the user is told. */
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "keeper.h"
+
+#define MS         UINT64_C(1000000)
+#define PATIENCE   (1000 * MS) /* as long as a port may be without a process that serves it */
+#define NOTE_STILL 2           /* of the board; the first two are keeper_serve.c's */
+#define NOTE_PORTS 3
+
+/* A list in a note: what does not fit is left out. */
+struct list {
+	char text[160];
+	unsigned count;
+};
+
+__attribute__((format(printf, 2, 3))) static void list_add(struct list *l, const char *format, ...)
+{
+	size_t at = strlen(l->text);
+	va_list args;
+
+	if (at + 16 > sizeof(l->text))
+		return;
+	if (l->count++)
+		at += (size_t)snprintf(l->text + at, sizeof(l->text) - at, ", ");
+	va_start(args, format);
+	vsnprintf(l->text + at, sizeof(l->text) - at, format, args);
+	va_end(args);
+}
+
+/* ---- processes that stand still -------------------------------------------------------------- */
+
+/* Stopped by a signal or a debugger, or frozen: the stack's helper thread runs otherwise. */
+static void stalls_find(struct keeper *k, uint64_t now_ns)
+{
+	char text[SY_HOOK_NOTE_TEXT] = "";
+	struct list pids = {0};
+
+	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+		struct peer *p = &peer[i];
+		if (!p->fd || !p->bound)
+			continue;
+		bool stalled = now_ns - p->beat_ns >= PATIENCE;
+		if (stalled && !p->stalled)
+			sy_log(SY_LOG_WARN, "run",
+			       "pid %d has stood still for a second: Linux takes the new "
+			       "connections to its ports until it goes on",
+			       p->pid);
+		if (stalled != p->stalled) {
+			p->stalled = stalled;
+			ports_steer(k, p);
+		}
+		if (stalled)
+			list_add(&pids, "%d", p->pid);
+	}
+	if (pids.count)
+		snprintf(text, sizeof(text),
+		         "stopped, and served by nobody but Linux until they go on: pid %s",
+		         pids.text);
+	sy_hook_board_note(k->hooks, NOTE_STILL, text);
+}
+
+/* ---- ports without a process that waits there ------------------------------------------------ */
+
+static void port_warn(const struct port *at, pid_t pid)
+{
+	if (at->yielded)
+		sy_log(SY_LOG_WARN, "run",
+		       "port %u: pid %d has not accepted what waits for a second: Linux takes the "
+		       "new connections until it does",
+		       ntohs(at->port), pid);
+	else
+		sy_log(SY_LOG_WARN, "run",
+		       "port %u: pid %d listens there, and for a second no process has waited "
+		       "there for connections by the C library: Linux takes them until one does",
+		       ntohs(at->port), pid);
+}
+
+/* Several processes may have the same listener. */
+static bool port_was_warned(uint16_t port)
+{
+	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+		for (unsigned n = 0; peer[i].fd && n < peer[i].ports; n++)
+			if (peer[i].port[n].port == port && peer[i].port[n].warned)
+				return true;
+	return false;
+}
+
+static bool port_is_unserved(const struct port *at, uint64_t now_ns)
+{
+	return !at->closed && !at->serves && now_ns - at->since_ns >= PATIENCE &&
+	       !port_is_served(at);
+}
+
+static void unserved_find(struct keeper *k, uint64_t now_ns)
+{
+	char text[SY_HOOK_NOTE_TEXT] = "";
+	struct list ports = {0};
+	uint16_t last = 0;
+
+	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+		for (unsigned n = 0; peer[i].fd && n < peer[i].ports; n++) {
+			struct port *at = &peer[i].port[n];
+			if (!port_is_unserved(at, now_ns))
+				continue;
+			if (!port_was_warned(at->port))
+				port_warn(at, peer[i].pid);
+			at->warned = true;
+			if (at->port != last) /* both families' */
+				list_add(&ports, "%u", ntohs(at->port));
+			last = at->port;
+		}
+	}
+	if (ports.count)
+		snprintf(text, sizeof(text),
+		         "no process waits by the C library for connections to port %s: Linux "
+		         "takes them",
+		         ports.text);
+	sy_hook_board_note(k->hooks, NOTE_PORTS, text);
+}
+
+/* ---- the keeper's loop ----------------------------------------------------------------------- */
+
+int keeper_watch_ms(void)
+{
+	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+		if (peer[i].fd && (peer[i].bound || peer[i].ports))
+			return MESSAGE_BEAT_MS;
+	return -1;
+}
+
+void keeper_watch(struct keeper *k)
+{
+	static uint64_t next_ns;
+	uint64_t now_ns = sy_clock_ns();
+
+	if (now_ns < next_ns)
+		return;
+	next_ns = now_ns + MESSAGE_BEAT_MS * MS;
+	stalls_find(k, now_ns);
+	unserved_find(k, now_ns);
+	ports_look(k, now_ns);
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Who takes the new connections of a listener (docs/design/0058-serving.md):
+ *
+ *     listen() ─▶ Linux ── the program waits there ─▶ the stack ── not accepted for a second ─┐
+ *                   ▲                                   ▲                                     │
+ *                   │                                   └───────── accept() ──────────────────┤
+ *                   └─────────────────────────────────────────────────────────────────────────┘
+ *
+ * A process that has a stack opens the backlog there at listen(). accept() takes from both sides.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+
+#include "preload.h"
+#include "real.h"
+
+#define UNACCEPTED_NS (1000 * MS)
+
+static struct sock *listeners; /* by next_listener */
+
+void serve_add(struct sock *s)
+{
+	s->next_listener = listeners;
+	listeners = s;
+}
+
+void serve_forget(const struct sock *s)
+{
+	struct sock **at = &listeners;
+
+	while (*at && *at != s)
+		at = &(*at)->next_listener;
+	if (*at)
+		*at = s->next_listener;
+}
+
+/* ---- the stack's side ------------------------------------------------------------------------ */
+
+static bool is_any6(const struct sock *s)
+{
+	return s->local.addr.d[0] == 0 && s->local.addr.d[1] == 0;
+}
+
+static int stack_listen(struct sock *s)
+{
+	struct sy_stack_endpoint any4 = {.addr = sy_addr_v4(0), .port = s->local.port};
+	bool any6 = is_any6(s);
+	int rc = sy_stack_listen(runner.stack, &s->local, s->backlog, (uintptr_t)s, &s->id);
+
+	if (!rc && any6) /* IPv4's, if it has them, are another listener's */
+		sy_stack_listener_set(runner.stack, s->id, s->backlog, true);
+	if (!rc && any6 && !s->v6_only)
+		rc = sy_stack_listen(runner.stack, &any4, s->backlog, (uintptr_t)s, &s->id_v4);
+	if (rc) {
+		sy_log(SY_LOG_ERROR, "run", "port %u: the stack does not listen: %s",
+		       ntohs(s->local.port), strerror(-rc));
+		return rc;
+	}
+	options_apply(s, s->id);
+	if (s->id_v4)
+		options_apply(s, s->id_v4);
+	hooks_listen(s);
+	return 0;
+}
+
+int serve_open(struct sock *s)
+{
+	int rc = 0;
+
+	if (!runner.stack || s->ended || s->serves || s->yielded)
+		return 0;
+	if (s->id == SY_STACK_NONE)
+		rc = stack_listen(s);
+	if (!rc)
+		rc = keeper_listen(s, true, true);
+	s->serves = !rc;
+	return rc;
+}
+
+void serve_backlog(struct sock *s, unsigned backlog)
+{
+	s->backlog = backlog;
+	if (runner.stack && s->id != SY_STACK_NONE)
+		sy_stack_listener_set(runner.stack, s->id, backlog, is_any6(s));
+	if (runner.stack && s->id_v4 != SY_STACK_NONE)
+		sy_stack_listener_set(runner.stack, s->id_v4, backlog, false);
+}
+
+/* The process ends: while its peers take their last bytes, it takes no new ones. Without its
+ * descriptors Linux refuses them, unless another process listens there. */
+void serve_exit(void)
+{
+	for (struct sock *s = listeners; s; s = s->next_listener)
+		if (s->o.refs > 0 && !s->ended)
+			keeper_listen(s, false, false);
+	for (int fd = 0; listeners && fd < getdtablesize(); fd++) {
+		const struct sock *s = table_sock(fd);
+		if (s && s->o.kind == OBJECT_LISTENER)
+			REAL(close)(fd);
+	}
+}
+
+void serve_end(struct sock *s)
+{
+	s->serves = s->yielded = false;
+	s->ready_ns = 0;
+}
+
+int runner_listen(struct sock *s)
+{
+	if (s->ended)
+		return 0;
+	s->used = true;
+	runner.wanted = true;
+	return serve_open(s);
+}
+
+/* ---- what the helper thread looks for -------------------------------------------------------- */
+
+static void unaccepted_find(struct sock *s)
+{
+	if (!s->serves || !(sock_ready(s) & EPOLLIN)) {
+		s->ready_ns = 0;
+		return;
+	}
+	if (!s->ready_ns) {
+		s->ready_ns = runner.now_ns;
+		return;
+	}
+	if (sy_clock_ns() - s->ready_ns < UNACCEPTED_NS || keeper_yield(s))
+		return;
+	s->serves = false;
+	s->yielded = true;
+}
+
+void serve_accepted(struct sock *s)
+{
+	s->ready_ns = 0;
+	if (!s->yielded)
+		return;
+	s->yielded = false;
+	serve_open(s);
+}
+
+void serve_check(void)
+{
+	static uint64_t next_ns;
+	uint64_t now_ns = sy_clock_ns();
+
+	if (now_ns < next_ns)
+		return;
+	next_ns = now_ns + MESSAGE_BEAT_MS * MS;
+	keeper_beat();
+	for (struct sock *s = listeners; s; s = s->next_listener)
+		unaccepted_find(s);
+}
+
+/* ---- fork() ---------------------------------------------------------------------------------- */
+
+/* This process has only opened the backlog. Its children are to accept, it seems: they have
+ * stacks of their own, and else Linux's socket. */
+void serve_forked(void)
+{
+	for (struct sock *s = listeners; s; s = s->next_listener) {
+		if (!s->serves || s->used)
+			continue;
+		keeper_listen(s, true, false);
+		s->serves = false;
+	}
+}
+
+void serve_forget_all(void)
+{
+	for (struct sock *s = listeners; s; s = s->next_listener) {
+		serve_end(s);
+		s->used = false;
+	}
+}

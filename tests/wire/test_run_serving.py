@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who serves a port of a program on the stack (docs/design/0058-serving.md): where no stack does,
+Linux's socket does, with a warning, and connections of both kinds live side by side."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import sys
+
+from tests.lab import wait_until
+from tests.lab.clients import connect, receive_exactly
+from tests.lab.hooks import stack_name, state_of
+from tests.lab.process import run
+from tests.lab.run import PORT, Puppet, kernel_connections, run_command, start_run
+from tests.lab.stacks import connections
+from tests.lab.steelyard import STEELYARD
+from tests.wire.running import V4, V6, families, sanitized, start
+
+SAY = """
+import os, select, signal, socket, subprocess, sys, time
+def listener(port, backlog=64):
+    one = socket.socket(socket.AF_INET6)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    one.bind(("::", port))
+    one.listen(backlog)
+    return one
+def say(text):
+    os.write(1, f"{text}\\n".encode())
+def echo(one):
+    while part := one.recv(4096):
+        one.sendall(part)
+"""
+
+
+def script(lab, name, text):
+    path = lab.dir / f"{name}.py"
+    path.write_text(SAY + text)
+    return [sys.executable, path]
+
+
+def warnings(name):
+    return run([STEELYARD, "stack", "list", "--stack", name], check=False).stderr
+
+
+def echoed(one, text):
+    one.sendall(text)
+    return receive_exactly(one, len(text)) == text
+
+
+# Its child has no library, and accepts as it likes. It closes with its standard input.
+BARE = """
+one = listener(8030)
+one.set_inheritable(True)
+accept = (
+    "import os, socket, sys\\n"
+    "one = socket.socket(fileno=int(sys.argv[1]))\\n"
+    "one.setblocking(True)\\n"
+    "while True:\\n"
+    "    two = one.accept()[0]\\n"
+    "    two.sendall(b'linux')\\n"
+    "    two.close()\\n"
+)
+clean = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
+argv = [sys.executable, "-c", accept, str(one.fileno())]
+subprocess.run(argv, env=clean, close_fds=False)
+"""
+
+
+@families
+def test_a_listener_where_nobody_waits_is_linuxs(stack, family):
+    """As one of a program that waits by raw system calls. It is answered from listen() on."""
+    name = stack_name(f"bare-{family}")
+    process = start_run(stack, name, script(stack, "bare", BARE), "--name", name)
+    address = (V4, V6)[family == 6]
+    process.wait_for("port 8030: pid .* no process has waited")
+    for _ in range(4):  # both queues
+        with connect(stack["client"], address, 8030) as one:
+            assert receive_exactly(one, 5) == b"linux"
+    wait_until(lambda: "for connections to port 8030: Linux" in warnings(name), "the list warns")
+    assert process.output().count("port 8030:") == 1
+
+
+SERVE = """
+one = listener(8031)
+selector = select.epoll()
+selector.register(one)
+open_ones = {}
+while True:
+    for number, event in selector.poll():
+        if number == one.fileno():
+            two = one.accept()[0]
+            open_ones[two.fileno()] = two
+            selector.register(two, select.EPOLLIN)
+        elif part := open_ones[number].recv(4096):
+            open_ones[number].sendall(part)
+        else:
+            open_ones.pop(number).close()
+"""
+
+
+@sanitized
+@families
+def test_a_stopped_program_leaves_new_connections_to_linux(stack, family):
+    """Their handshake is answered; when it goes on, it serves them beside those that it had, and
+    later ones come to the stack again."""
+    name, address = stack_name(f"still-{family}"), (V4, V6)[family == 6]
+    process = start(stack, name, script(stack, "still", SERVE), 8031, "--name", name)
+    pid = int(re.search(r"pid (\d+) is worker", process.output())[1])
+    client, host = stack["client"], stack["forwarder"]
+    before = kernel_connections(host)
+    with connect(client, address, 8031, timeout_s=60) as old:
+        assert echoed(old, b"before")
+        assert kernel_connections(host) == before
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: state_of(pid) == "T", "it stands still")
+            process.wait_for(f"pid {pid} has stood still")
+            assert "stopped, and served by nobody but Linux" in warnings(name)
+            news = [connect(client, address, 8031, timeout_s=60) for _ in range(4)]
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert kernel_connections(host) == before + 4
+        wait_until(lambda: "stopped" not in warnings(name), "it goes on")
+        with connect(client, address, 8031, timeout_s=60) as later:
+            for one in (old, *news, later):
+                assert echoed(one, b"after")
+    assert kernel_connections(host) == before + 4
+    for one in news:
+        one.close()
+
+
+# It accepts what comes by the library first, and then leaves it.
+LEAVES = """
+one = listener(8032)
+two = one.accept()[0]
+two.sendall(b"hello")
+while two.recv(4096) != b"again":
+    pass
+one.setblocking(False)
+seen = 0
+while True:
+    try:
+        three = one.accept()[0]
+    except BlockingIOError:
+        select.select([one], [], [])
+        continue
+    three.sendall(b"hello")
+"""
+
+
+def test_what_is_not_accepted_goes_to_linux(stack):
+    """The stack's backlog stands for a second; when the program accepts, all are served, and later
+    ones come to the stack."""
+    name = stack_name("leaves")
+    process = start(stack, name, script(stack, "leaves", LEAVES), 8032, "--name", name)
+    client, host = stack["client"], stack["forwarder"]
+    before = kernel_connections(host)
+    with contextlib.ExitStack() as opened:
+
+        def dial():
+            return opened.enter_context(connect(client, V4, 8032, timeout_s=60))
+
+        first = dial()
+        assert receive_exactly(first, 5) == b"hello"
+        waits = [dial()]
+        process.wait_for("port 8032: pid .* has not accepted")
+        assert kernel_connections(host) == before
+        waits += [dial() for _ in range(3)]
+        assert kernel_connections(host) == before + 3
+        assert "for connections to port 8032: Linux" in warnings(name)
+        first.sendall(b"again")
+        for one in waits:
+            assert receive_exactly(one, 5) == b"hello"
+        wait_until(lambda: "8032" not in warnings(name), "the stack serves again")
+        assert receive_exactly(dial(), 5) == b"hello"
+        assert kernel_connections(host) == before + 3
+
+
+# As an FTP client does in active mode: it listens, and reads from its control connection.
+ACTIVE = """
+control = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+one = listener(8033, 1)
+control.sendall(b"echo\\n")
+say("listens")
+def next_order():
+    order = sys.stdin.readline()
+    return order
+next_order()
+one.listen(20)
+say("listens again")
+next_order()
+one.listen(3)
+say("listens once more")
+next_order()
+two = one.accept()[0]
+say(two.recv(5).decode())
+"""
+
+
+@families
+def test_listen_opens_the_backlog(stack, family):
+    """Of a process that has a stack, and waits elsewhere. A second listen() changes the backlog."""
+    name, client = stack_name(f"active-{family}"), stack["client"]
+    puppet = Puppet(client, client.v4)
+    before = kernel_connections(stack["forwarder"])
+    argv = [*script(stack, "active", ACTIVE), client.v4, PORT]
+    command = run_command(argv, "--name", name)
+    process = stack.start("forwarder", name, command, commanded=True)
+
+    def backlogs():
+        return {one["unsent"] for one in connections(name, "listen")}
+
+    try:
+        process.wait_for("listens")
+        with connect(client, (V4, V6)[family == 6], 8033) as one:
+            one.sendall(b"hello")
+            assert backlogs() == {2}
+            process.tell("")
+            process.wait_for("listens again")
+            assert backlogs() == {21}
+            process.tell("")
+            process.wait_for("listens once more")
+            assert backlogs() == {4}
+            process.tell("")
+            process.wait_for("hello")
+        assert process.wait() == 0
+    finally:
+        puppet.close()
+    assert kernel_connections(stack["forwarder"]) == before
+
+
+PREFORK = """
+one = listener(8034)
+for _ in range(3):
+    if os.fork() == 0:
+        while True:
+            two = one.accept()[0]
+            two.sendall(b"%d\\n" % os.getpid())
+            echo(two)
+signal.pause()
+"""
+
+
+def test_more_processes_than_workers_share_linuxs_queue(stack):
+    """Each serves one client at a time: none waits for a sibling that is busy."""
+    name = stack_name("prefork")
+    process = start_run(stack, name, script(stack, "prefork", PREFORK), "--name", name)
+    process.wait_for("is worker 0 of 1")
+    said = "2 more of its processes wait for a queue"
+    wait_until(lambda: said in warnings(name), "the list warns")
+    with contextlib.ExitStack() as opened:
+        pids = set()
+        for _ in range(3):
+            one = opened.enter_context(connect(stack["client"], V4, 8034, timeout_s=60))
+            with one.makefile("rb") as lines:
+                pids.add(int(lines.readline()))
+    assert len(pids) == 3
