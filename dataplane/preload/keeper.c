@@ -47,6 +47,9 @@ static pid_t program_start(const struct keeper *k, char **command, const sigset_
 	if (pid)
 		return pid;
 	sigprocmask(SIG_SETMASK, mask, NULL);
+	int rc = keeper_filter();
+	if (rc) /* the preloaded library refuses it to callers of syscall() */
+		sy_log(SY_LOG_INFO, "run", "no filter for io_uring: %s", strerror(-rc));
 	setenv(MESSAGE_ENV, k->name, 1);
 	preload_set(k->options.library);
 	execvp(command[0], command);

@@ -124,6 +124,9 @@ int keeper_hook_option(int option, const char *text, struct sy_error *err);
 int keeper_hooks_open(struct keeper *k, const char *command, struct sy_error *err);
 void keeper_hooks_close(struct keeper *k);
 
+/* io_uring_setup() fails in this process and its children (keeper_filter.c). */
+int keeper_filter(void);
+
 int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char ***command,
                          struct sy_error *err);
 

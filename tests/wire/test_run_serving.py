@@ -3,11 +3,14 @@
 Linux's socket does, with a warning, and connections of both kinds live side by side."""
 
 import contextlib
+import errno
 import os
 import re
 import signal
 import socket
 import sys
+
+import pytest
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, receive_exactly
@@ -16,7 +19,7 @@ from tests.lab.process import run
 from tests.lab.run import PORT, Puppet, kernel_connections, run_command, start_run
 from tests.lab.stacks import connections
 from tests.lab.steelyard import STEELYARD
-from tests.wire.running import V4, V6, families, sanitized, start
+from tests.wire.running import V4, V6, families, on_stack, sanitized, start
 
 SAY = """
 import os, select, signal, socket, subprocess, sys, time
@@ -258,3 +261,54 @@ def test_more_processes_than_workers_share_linuxs_queue(stack):
             with one.makefile("rb") as lines:
                 pids.add(int(lines.readline()))
     assert len(pids) == 3
+
+
+URING = """
+import ctypes, errno, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+for number in (425, 426, 427):  # io_uring_setup, io_uring_enter, io_uring_register
+    print(libc.syscall(number, 1, 0), ctypes.get_errno())
+"""
+
+
+@pytest.mark.parametrize("library", (True, False), ids=("library", "bare"))
+def test_io_uring_is_not_there(stack, library):
+    """Neither by the C library, nor to a program that the library is not in."""
+    bare = [] if library else ["env", "-u", "LD_PRELOAD"]
+    said = on_stack(stack, *bare, sys.executable, "-c", URING)
+    assert said.splitlines() == [f"-1 {errno.ENOSYS}"] * 3
+
+
+BY_NUMBER = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+one = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+one.sendall(b"echo\\n")
+number = one.detach()
+bytes = ctypes.create_string_buffer(5)
+assert libc.syscall(1, number, b"hello", 5) == 5  # write
+assert libc.syscall(0, number, bytes, 5) == 5  # read
+say(bytes.raw)
+assert libc.syscall(3, number) == 0  # close
+sys.stdin.readline()
+"""
+
+
+@sanitized
+def test_calls_by_number_are_followed(stack):
+    """libuv closes its sockets so: the peer learns it at once."""
+    client, name = stack["client"], "number"
+    with client.ns.socket(socket.AF_INET) as listener:
+        listener.bind((client.v4, 9001))
+        listener.listen()
+        argv = [*script(stack, name, BY_NUMBER), client.v4, 9001]
+        process = stack.start("forwarder", name, run_command(argv), commanded=True)
+        peer = listener.accept()[0]
+    peer.settimeout(60)
+    with peer:
+        assert receive_exactly(peer, 10) == b"echo\nhello"
+        peer.sendall(b"hello")
+        assert peer.recv(1) == b""
+    process.wait_for("hello")
+    process.tell("")
+    assert process.wait() == 0
