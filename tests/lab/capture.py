@@ -2,7 +2,6 @@
 """Captures an interface's frames in both directions, and sends frames on it."""
 
 import contextlib
-import select
 import socket
 import threading
 
@@ -10,6 +9,7 @@ import threading
 import scapy.layers.inet6  # noqa: F401
 from scapy.layers.l2 import Ether
 
+from tests.lab.readiness import ready_until
 from tests.lab.wait import DEADLINE_S, wait_until
 
 ETH_P_ALL = 3
@@ -26,17 +26,14 @@ class Capture:
         self.socket.bind((interface, ETH_P_ALL))
         self.interface = interface
         self.frames = []
-        self._stop, self._stopped = socket.socketpair()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._collect, daemon=True)
         self._thread.start()
 
     def _collect(self):
-        while True:
-            ready, _, _ = select.select([self.socket, self._stopped], [], [])
-            if self._stopped in ready:
-                return
+        for _ in ready_until(self._stopped, [self.socket]):
             with contextlib.suppress(OSError):
-                data, address = self.socket.recvfrom(65535)
+                data, address = self.socket.recvfrom(65535, socket.MSG_DONTWAIT)
                 self.frames.append((address[2] == PACKET_OUTGOING, data))
 
     def packets(self, match=lambda packet: True, outgoing=None):
@@ -59,8 +56,6 @@ class Capture:
         self.socket.send(bytes(packet))
 
     def close(self):
-        if self._thread.is_alive():
-            self._stop.send(b"x")
-            self._thread.join()
-        for one in (self.socket, self._stop, self._stopped):
-            one.close()
+        self._stopped.set()
+        self._thread.join()
+        self.socket.close()

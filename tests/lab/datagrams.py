@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Datagrams at a pace, and who counts them where they arrive."""
 
-import select
 import socket
 import struct
 import threading
 import time
 from collections import Counter
 
+from tests.lab.readiness import ready_until
 from tests.lab.servers import wait_listening
 
 SO_RCVBUFFORCE = 33  # socket(7)
@@ -26,7 +26,7 @@ class Receiver:
             self.socket.setsockopt(*option)
         self.socket.bind((host.address(family), port))
         wait_listening(host.ns, port, "udp")
-        self._stop, self._stopped = socket.socketpair()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._receive, daemon=True)
         self._thread.start()
 
@@ -35,21 +35,17 @@ class Receiver:
         raise NotImplementedError
 
     def _receive(self):
-        while True:
-            ready, _, _ = select.select([self.socket, self._stopped], [], [])
-            if self._stopped in ready:
-                return
+        for _ in ready_until(self._stopped, [self.socket]):
             try:
                 data, ancillary, _, _ = self.socket.recvmsg(65535, 64, socket.MSG_DONTWAIT)
             except BlockingIOError:
-                continue  # one with a wrong checksum wakes select(), and is discarded: select(2)
+                continue  # its checksum was wrong
             self.note(data, ancillary)
 
     def close(self):
-        self._stop.send(b"x")
+        self._stopped.set()
         self._thread.join()
-        for one in (self.socket, self._stop, self._stopped):
-            one.close()
+        self.socket.close()
 
     def __enter__(self):
         return self

@@ -2,12 +2,12 @@
 """Real servers for the hosts of a lab. Each answers with its host's name."""
 
 import contextlib
-import select
 import socket
 import struct
 import threading
 from pathlib import Path
 
+from tests.lab.readiness import ready_until
 from tests.lab.wait import wait_until
 
 TCP_LISTEN = "0A"
@@ -154,9 +154,6 @@ class EchoServer:
         self.close()
 
 
-LOOK_S = 0.1  # between two looks whether a server is to end
-
-
 class DatagramEcho:
     """A UDP server in this process: sends each datagram back, or the result of answer()."""
 
@@ -170,11 +167,8 @@ class DatagramEcho:
         self._thread.start()
 
     def _echo(self):
-        while not self._stop.is_set():
-            if not select.select([self.socket], [], [], LOOK_S)[0]:
-                continue
+        for _ in ready_until(self._stop, [self.socket]):
             with contextlib.suppress(OSError):  # the client is gone, or the path's MTU is smaller
-                # A datagram with a wrong checksum wakes select(), and is discarded here: select(2).
                 data, peer = self.socket.recvfrom(65535, socket.MSG_DONTWAIT)
                 self.socket.sendto(self.answer(data), peer)
 

@@ -7,10 +7,11 @@ Raw sockets receive tunnel packets, a TUN interface gives their contents to the 
 import contextlib
 import fcntl
 import os
-import select
 import socket
 import struct
 import threading
+
+from tests.lab.readiness import ready_until
 
 IPV4, IPV6 = 4, 41  # the inner protocol number
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
@@ -32,27 +33,22 @@ class TunnelEnd:
                 end = host.ns.socket(family, socket.SOCK_RAW, protocol)
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
                 self.ends[end] = outer, inner
-        self.wake, self.closing = os.pipe()
+        self.stopped = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def _run(self):
-        while True:
-            ready, _, _ = select.select([self.wake, *self.ends], [], [])
-            if self.wake in ready:
-                return
-            for end in ready:
-                packet = end.recv(65536)
-                # An IPv4 raw socket also receives the header.
-                start = (packet[0] & 15) * 4 if self.ends[end][0] == 4 else 0
-                with contextlib.suppress(OSError):  # no IP packet: damaged on the way
-                    os.write(self.tun, packet[start:])
-                self.carried[self.ends[end]] += 1
+        for end in ready_until(self.stopped, list(self.ends)):
+            packet = end.recv(65536)
+            # An IPv4 raw socket also receives the header.
+            start = (packet[0] & 15) * 4 if self.ends[end][0] == 4 else 0
+            with contextlib.suppress(OSError):  # no IP packet: damaged on the way
+                os.write(self.tun, packet[start:])
+            self.carried[self.ends[end]] += 1
 
     def close(self):
-        os.close(self.closing)
+        self.stopped.set()
         self.thread.join()
         for end in self.ends:
             end.close()
-        os.close(self.wake)
         os.close(self.tun)
