@@ -16,6 +16,7 @@
 #include <libmnl/libmnl.h>
 #include <linux/fib_rules.h>
 #include <linux/rtnetlink.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -174,6 +175,14 @@ bool sy_mirror_find_neigh(const struct sy_mirror *m, int ifindex, const struct s
 	if (neigh)
 		*out = *neigh;
 	return neigh;
+}
+
+bool sy_mirror_is_current(const struct sy_mirror *m)
+{
+	struct pollfd readable = {.fd = m->nl, .events = POLLIN};
+	bool dumps = (m->wanted & MIRROR_BIT(KIND_NEIGH)) || (m->dumping && m->kind == KIND_NEIGH);
+
+	return !dumps && m->at >= m->have && poll(&readable, 1, 0) == 0;
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */

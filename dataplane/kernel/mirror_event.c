@@ -11,24 +11,30 @@
 #define ROUTES (MIRROR_BIT(KIND_LINK) | MIRROR_BIT(KIND_ROUTE4) | MIRROR_BIT(KIND_ROUTE6))
 #define RULES  (MIRROR_BIT(KIND_RULE4) | MIRROR_BIT(KIND_RULE6))
 
-/* Records events until the next part of a dump, and looks them up while that part is read. */
-static void recent_check(struct sy_mirror *m, bool dumped, const struct sy_addr *addr,
+/* Records events until the next part of a dump, and looks them up while that part is read. Returns
+ * whether this dumped object may be older than an event about it: then it must not be stored, and
+ * the dump is repeated. */
+static bool recent_check(struct sy_mirror *m, bool dumped, const struct sy_addr *addr,
                          uint32_t extra)
 {
+	bool found = false;
+
 	uint32_t hash = store_hash(&m->store, addr, extra);
 
 	if (!m->dumping)
-		return;
+		return false;
 	if (!dumped) {
 		if (m->recent_count < MIRROR_RECENT)
 			m->recent[m->recent_count] = hash;
 		m->recent_count++;
-		return;
+		return false;
 	}
 	if (m->recent_count > MIRROR_RECENT)
 		m->spoilt = true;
-	for (unsigned i = 0; i < m->recent_count && !m->spoilt; i++)
-		m->spoilt = m->recent[i] == hash;
+	for (unsigned i = 0; i < m->recent_count && i < MIRROR_RECENT && !found; i++)
+		found = m->recent[i] == hash;
+	m->spoilt |= found;
+	return found;
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -40,8 +46,8 @@ static void on_link(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped
 
 	if (!link_parse(nlh, &link))
 		return;
-	recent_check(m, dumped, &(struct sy_addr){0}, (uint32_t)link.ifindex);
-	if (!store_link(&m->store, &link, gone))
+	if (recent_check(m, dumped, &(struct sy_addr){0}, (uint32_t)link.ifindex) ||
+	    !store_link(&m->store, &link, gone))
 		return;
 	/* When a link goes down or up, the kernel drops IPv4 routes and marks hops silently. */
 	if (!dumped)
@@ -57,7 +63,8 @@ static void on_addr(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped
 
 	if (!addr_parse(nlh, &addr))
 		return;
-	recent_check(m, dumped, &addr.addr, (uint32_t)addr.ifindex);
+	if (recent_check(m, dumped, &addr.addr, (uint32_t)addr.ifindex))
+		return;
 	store_addr(&m->store, &addr, gone);
 	/* The kernel silently removes routes that prefer this source. */
 	if (gone)
@@ -82,7 +89,8 @@ static void on_route(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumpe
 
 	if (!route_parse(nlh, &msg))
 		return;
-	recent_check(m, dumped, &msg.prefix, msg.prefix_len);
+	if (recent_check(m, dumped, &msg.prefix, msg.prefix_len))
+		return;
 	if (msg.hops_lost)
 		sy_log(SY_LOG_WARN, "kernel", "route %s/%u: only the first %d next hops are used",
 		       sy_addr_format(&msg.prefix, text), msg.prefix_len, SY_ROUTE_HOPS);
@@ -97,7 +105,8 @@ static void on_neigh(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumpe
 
 	if (!neigh_parse(nlh, &msg))
 		return;
-	recent_check(m, dumped, &msg.neigh.addr, (uint32_t)msg.neigh.ifindex);
+	if (recent_check(m, dumped, &msg.neigh.addr, (uint32_t)msg.neigh.ifindex))
+		return;
 	store_neigh(&m->store, &msg.neigh, gone);
 	if (!dumped || !m->spoilt) /* else it comes again */
 		managed_on_neigh(m, &msg, gone);

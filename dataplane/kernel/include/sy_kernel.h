@@ -119,6 +119,9 @@ bool sy_mirror_lookup(const struct sy_mirror *m, const struct sy_addr *dst, stru
 /* The neighbour in the mirror; false: none. For the control thread and tests. */
 bool sy_mirror_find_neigh(const struct sy_mirror *m, int ifindex, const struct sy_addr *addr,
                           struct sy_neigh *out);
+/* Returns whether all that the kernel has reported about neighbours is applied: the socket is empty
+ * and no report was lost. */
+bool sy_mirror_is_current(const struct sy_mirror *m);
 /* Shrinks the receive buffer, for the overrun test. */
 int sy_mirror_set_buffer(struct sy_mirror *m, int bytes);
 

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The mirror with a live kernel: it must report the changes that iproute2 makes. */
+#include <libmnl/libmnl.h>
+#include <linux/neighbour.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+
+#include "../mirror.h"
 #include "topology.h"
 
 static void test_links_and_addresses(void **state)
@@ -279,6 +285,52 @@ static void test_vrf_is_refused(void **state)
 	pump_until(refusal_has, NULL);
 }
 
+#define STALE_SEQ 4711
+
+/* A message about 192.0.2.77: an event, or a part of the dump STALE_SEQ. */
+static void neigh_report(struct sy_mirror *m, uint16_t state, bool dumped)
+{
+	_Alignas(8) char buf[128];
+	struct nlmsghdr *nlh = mnl_nlmsg_put_header(buf);
+	struct ndmsg *ndm = mnl_nlmsg_put_extra_header(nlh, sizeof(*ndm));
+	static const uint8_t dst[4] = {192, 0, 2, 77}, mac[6] = {2, 0, 0, 0, 0, 77};
+
+	nlh->nlmsg_type = RTM_NEWNEIGH;
+	nlh->nlmsg_flags = dumped ? NLM_F_MULTI : 0;
+	nlh->nlmsg_seq = dumped ? STALE_SEQ : 0;
+	nlh->nlmsg_pid = dumped ? m->id : 0;
+	ndm->ndm_family = AF_INET;
+	ndm->ndm_ifindex = (int)if_nametoindex("near0");
+	ndm->ndm_state = state;
+	mnl_attr_put(nlh, NDA_DST, sizeof(dst), dst);
+	if (state == NUD_REACHABLE)
+		mnl_attr_put(nlh, NDA_LLADDR, sizeof(mac), mac);
+	mirror_on_message(m, nlh);
+}
+
+/* The kernel wrote the part before the event, but the event comes first in the socket. */
+static void test_older_part_of_a_dump_changes_nothing(void **state)
+{
+	struct sy_addr addr = addr_of("192.0.2.77");
+	struct sy_neigh neigh;
+	struct sy_mirror *m;
+
+	mirror_start();
+	m = topology->mirror;
+	m->dumping = true;
+	m->kind = KIND_NEIGH;
+	m->dump_seq = STALE_SEQ;
+	m->spoilt = false;
+	neigh_report(m, NUD_FAILED, true); /* no event contradicts it */
+	assert_true(sy_mirror_find_neigh(m, (int)if_nametoindex("near0"), &addr, &neigh));
+	assert_true(neigh.failed && !m->spoilt);
+	neigh_report(m, NUD_REACHABLE, false);
+	neigh_report(m, NUD_FAILED, true);
+	assert_true(sy_mirror_find_neigh(m, (int)if_nametoindex("near0"), &addr, &neigh));
+	assert_true(neigh.valid && m->spoilt);
+	m->dumping = false;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -293,6 +345,7 @@ int main(void)
 	        TOPOLOGY_TEST(test_many_rules_concern_all_packets),
 	        TOPOLOGY_TEST(test_policy_routing_from_before),
 	        TOPOLOGY_TEST(test_vrf_is_refused),
+	        TOPOLOGY_TEST(test_older_part_of_a_dump_changes_nothing),
 	};
 
 	return cmocka_run_group_tests_name("mirror", tests, NULL, NULL);
