@@ -85,9 +85,18 @@ int claims_open(struct sy_runtime *rt, unsigned wait_ms, struct sy_error *err)
 	return 0;
 }
 
+/* All that the kernel reported before this time has been applied. */
+static void kernel_read_note(struct sy_runtime *rt)
+{
+	uint64_t now_ns = sy_clock_ns();
+	if (!rt->mirror || sy_mirror_is_current(rt->mirror))
+		__atomic_store_n(&rt->kernel_read_ns, now_ns, __ATOMIC_RELEASE);
+}
+
 static void tick(void *ctx)
 {
 	struct sy_runtime *rt = ctx;
+	kernel_read_note(rt);
 	for (unsigned i = 0; i < rt->ports; i++)
 		if (rt->port[i]->bound && rt->port[i]->ops->refresh)
 			rt->port[i]->ops->refresh(rt->port[i]);

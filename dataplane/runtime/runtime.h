@@ -38,8 +38,10 @@ struct sy_runtime {
 	struct rcu *rcu;
 	struct routes *routes;
 	struct adjacencies *adjacencies;
-	uint32_t links_changed; /* writer: control thread, after each change; readers: workers,
-	                           acquire */
+	uint32_t links_changed;  /* writer: control thread, after each change; readers: workers,
+	                            acquire */
+	uint64_t kernel_read_ns; /* all reports of the kernel before this time are applied. Writer:
+	                            control thread, ten times a second; readers: workers, acquire */
 	struct sampling sampling;
 	struct sy_mirror *mirror;
 	struct sy_claims *claims;

@@ -4,7 +4,7 @@
  * gathered for each port; transmit_flush() gives them to it when the worker's burst ends.
  *
  *   ready ──────────────► gathered for the port, or for the worker that owns its queue
- *   neighbour unknown ──► waits here, the control thread is asked ──► ready, or no-neighbour
+ *   neighbour unknown ──► queued (unresolved.c) ──► ready, or no-neighbour
  */
 #include <rte_byteorder.h>
 
@@ -12,8 +12,6 @@
 #include <sy_tx_cache.h>
 
 #include "runtime.h"
-
-#define WAIT_NS UINT64_C(1000000000)
 
 unsigned transmit_now(struct sy_worker *w, struct port *port, struct rte_mbuf **m, unsigned n)
 {
@@ -100,7 +98,7 @@ static void macs_write(uint8_t *frame, uint64_t link, uint64_t mac)
 	memcpy(frame + 6, &mac, 6);
 }
 
-static void packet_send_to(struct sy_worker *w, struct rte_mbuf *m, uint64_t link)
+void transmit_to(struct sy_worker *w, struct rte_mbuf *m, uint64_t link)
 {
 	if (!SY_READ(w->rt->port[m->port]->up)) {
 		sy_packet_drop(w, m, SY_DROP_PORT_DOWN);
@@ -108,73 +106,6 @@ static void packet_send_to(struct sy_worker *w, struct rte_mbuf *m, uint64_t lin
 	}
 	macs_write(sy_frame(m), link, SY_READ(w->rt->port[m->port]->mac));
 	transmit_gather(w, m);
-}
-
-static void waiting_ask(struct sy_worker *w, struct waiting *e)
-{
-	struct ask ask = {.addr = e->addr, .port = e->port};
-	e->asked = !rte_ring_sp_enqueue_elem(w->private->asks, &ask, sizeof(ask));
-	if (e->asked)
-		loop_wake(w->rt->loop);
-}
-
-static struct waiting *waiting_find(struct sy_worker *w, unsigned port, const struct sy_addr *addr)
-{
-	struct waiting *free_entry = NULL;
-	for (unsigned i = 0; i < WORKER_WAITING; i++) {
-		struct waiting *e = &w->private->waiting[i];
-		if (!e->count)
-			free_entry = e;
-		else if (e->port == port && sy_addr_equal(&e->addr, addr))
-			return e;
-	}
-	if (!free_entry)
-		return NULL;
-	*free_entry = (struct waiting){
-	        .addr = *addr, .port = (uint8_t)port, .deadline_ns = w->now_ns + WAIT_NS};
-	waiting_ask(w, free_entry);
-	return free_entry;
-}
-
-static void packet_wait(struct sy_worker *w, struct rte_mbuf *m, const struct sy_addr *addr)
-{
-	struct waiting *e = waiting_find(w, m->port, addr);
-	if (!e || e->count == WORKER_WAITING_MAX) {
-		sy_packet_drop(w, m, SY_DROP_NEIGHBOUR_QUEUE);
-		return;
-	}
-	if (!e->count)
-		w->private->waiting_count++;
-	e->mbuf[e->count++] = m;
-}
-
-void transmit_waiting(struct sy_worker *w, bool all)
-{
-	const struct adjacencies *a = w->rt->adjacencies;
-	const uint64_t lag_ns = sy_worker_lag_ns(w); /* the neighbour may have answered */
-	for (unsigned i = 0; i < WORKER_WAITING && w->private->waiting_count; i++) {
-		struct waiting *e = &w->private->waiting[i];
-		if (!e->count)
-			continue;
-		uint32_t index = adjacency_find(a, e->port, &e->addr);
-		uint64_t link = index ? SY_RCU_READ(a->record[index].link) : 0;
-		enum adjacency_state state = adjacency_link_state(link);
-		if (all || w->now_ns > e->deadline_ns + lag_ns)
-			state = ADJACENCY_FAILED;
-		if (state == ADJACENCY_PENDING) {
-			if (!e->asked)
-				waiting_ask(w, e);
-			continue;
-		}
-		for (unsigned k = 0; k < e->count; k++) {
-			if (state == ADJACENCY_VALID)
-				packet_send_to(w, e->mbuf[k], link);
-			else
-				sy_packet_drop(w, e->mbuf[k], SY_DROP_NO_NEIGHBOUR);
-		}
-		e->count = 0;
-		w->private->waiting_count--;
-	}
 }
 
 static bool frame_destination(const struct rte_mbuf *m, struct sy_addr *out)
@@ -267,9 +198,9 @@ static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id
 	struct resolved to;
 	packet_resolve(w, m, id, via, flow, &to);
 	if (SY_LIKELY(to.state == ADJACENCY_VALID))
-		packet_send_to(w, m, to.link);
+		transmit_to(w, m, to.link);
 	else if (to.state == ADJACENCY_PENDING)
-		packet_wait(w, m, to.addr);
+		unresolved_add(w, m, to.addr);
 }
 
 void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,

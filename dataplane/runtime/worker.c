@@ -290,8 +290,8 @@ static void round_run(struct sy_worker *w)
 	cpu_wait_note(&p->cpu_wait, cpu_wait_ns(p->cpu_wait.fd), w->now_ns);
 	worker_sources_wake(w);
 	sample_round(w);
-	if (p->waiting_count)
-		transmit_waiting(w, false);
+	if (p->unresolved.count)
+		unresolved_update(w);
 	if (w->rt->options.round)
 		w->rt->options.round(w);
 }
@@ -327,8 +327,8 @@ bool worker_turn(struct sy_worker *w)
 		work = true;
 	}
 	uint32_t changed = SY_RCU_READ(p->neighbours_changed);
-	if (p->waiting_count && changed != p->neighbours_seen)
-		transmit_waiting(w, false);
+	if (p->unresolved.count && changed != p->neighbours_seen)
+		unresolved_update(w);
 	p->neighbours_seen = changed;
 	if (w->tsc - p->round_tsc >= p->round_cycles)
 		round_run(w);
@@ -390,7 +390,7 @@ void worker_begin(struct sy_worker *w)
 void worker_end(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
-	transmit_waiting(w, true);
+	unresolved_drop_all(w);
 	if (p->cpu_wait.fd >= 0)
 		close(p->cpu_wait.fd);
 	p->cpu_wait.fd = -1;

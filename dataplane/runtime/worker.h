@@ -9,6 +9,7 @@
 
 #include <sy_seen.h>
 
+#include "adjacency.h"
 #include "cpu_wait.h"
 #include "port.h"
 #include "ring.h"
@@ -20,10 +21,13 @@
 /* The number of bursts that a turn takes from one worker's ring at most. Packets there have already
  * cost work. If they arrive faster than they leave, it is better to lose packets that still wait in
  * the device. */
-#define RING_BURSTS        8
-#define WORKER_WAITING     64  /* next hops a worker keeps packets for */
-#define WORKER_WAITING_MAX 16  /* packets for each */
-#define WORKER_ASKS        256 /* pending requests to the control thread */
+#define RING_BURSTS 8
+/* Packets to next hops that are being resolved. Linux queues about as many for each neighbour
+ * (sysctl net.ipv4.neigh.default.unres_qlen_bytes). */
+#define UNRESOLVED_HOPS    64
+#define UNRESOLVED_HOP_MAX 256
+#define UNRESOLVED_MAX     1024 /* of a worker */
+#define WORKER_ASKS        256  /* pending requests to the control thread */
 
 /* The next burst of packets that other workers handed over. It is known before its turn, so its
  * packets are prefetched while the worker works on others. Between turns it is empty. */
@@ -50,14 +54,28 @@ struct outbound {
 	struct rte_mbuf *mbuf[HANDOVER_LEAST + SY_BURST];
 };
 
-/* Packets that wait for a neighbour. */
-struct waiting {
+struct unresolved_hop {
 	struct sy_addr addr;
 	uint64_t deadline_ns;
+	uint64_t link; /* as adjacency's, valid during unresolved_update() like state */
+	enum adjacency_state state;
+	uint32_t request; /* its number; see asks_handled */
+	uint16_t count;   /* packets; 0: the entry is free */
 	uint8_t port;
-	uint8_t count; /* 0: the entry is free */
-	bool asked;    /* the control thread was asked */
-	struct rte_mbuf *mbuf[WORKER_WAITING_MAX];
+	bool requested;
+};
+
+struct unresolved_packet {
+	struct rte_mbuf *mbuf;
+	uint8_t hop; /* index */
+};
+
+/* unresolved.c */
+struct unresolved {
+	unsigned count;    /* packets */
+	uint32_t requests; /* sent to the control thread */
+	struct unresolved_hop hop[UNRESOLVED_HOPS];
+	struct unresolved_packet packet[UNRESOLVED_MAX];
 };
 
 /* A worker's request to the control thread: to resolve a neighbour. */
@@ -145,8 +163,7 @@ struct sy_worker_private {
 	struct sy_burst burst;
 
 	struct sampler sampler;
-	struct waiting waiting[WORKER_WAITING];
-	unsigned waiting_count;
+	struct unresolved unresolved;
 	uint32_t neighbours_seen; /* neighbours_changed when last looked */
 
 	/* Written by other threads. */
@@ -157,6 +174,7 @@ struct sy_worker_private {
 	struct ring **flow_in;        /* [workers], by sender; NULL for itself */
 	struct ring **transmit_in;    /* likewise */
 	struct rte_ring *asks;        /* to the control thread */
+	uint32_t asks_handled;        /* how many of them. Writer: control thread */
 };
 
 /* ---- workers.c: all workers ------------------------------------------------------------------ */
@@ -256,7 +274,17 @@ unsigned transmit_now(struct sy_worker *w, struct port *port, struct rte_mbuf **
 void transmit_flush(struct sy_worker *w);
 /* Gathers a packet for port m->port; MACs are in place. */
 void transmit_gather(struct sy_worker *w, struct rte_mbuf *m);
-/* Handles packets that wait for a neighbour. all: drop them, as the worker ends. */
-void transmit_waiting(struct sy_worker *w, bool all);
+/* Sends a packet by port m->port to the neighbour of this link (adjacency.h). */
+void transmit_to(struct sy_worker *w, struct rte_mbuf *m, uint64_t link);
+
+/* ---- unresolved.c ---------------------------------------------------------------------------- */
+
+/* Queues a packet until the MAC address of this next hop on port m->port is known. Drops it as
+ * neighbour-queue if too many wait, and later as no-neighbour if the hop does not answer. */
+void unresolved_add(struct sy_worker *w, struct rte_mbuf *m, const struct sy_addr *addr);
+/* Sends the packets of hops that are resolved by now, and drops those of failed ones. */
+void unresolved_update(struct sy_worker *w);
+/* Drops all queued packets: the worker ends. */
+void unresolved_drop_all(struct sy_worker *w);
 
 #endif

@@ -186,7 +186,7 @@ void workers_drain(struct sy_runtime *rt)
 	}
 	shaping_drop_all(rt);
 	for (unsigned i = 0; i < rt->workers; i++)
-		transmit_waiting(&rt->worker[i], true);
+		unresolved_drop_all(&rt->worker[i]);
 }
 
 void workers_close(struct sy_runtime *rt)
@@ -243,8 +243,12 @@ void workers_neighbour_changed(struct sy_runtime *rt)
 void workers_answer(struct sy_runtime *rt)
 {
 	struct ask ask;
-	for (unsigned i = 0; i < rt->workers; i++)
-		while (!rte_ring_sc_dequeue_elem(rt->worker[i].private->asks, &ask, sizeof(ask)))
+	for (unsigned i = 0; i < rt->workers; i++) {
+		struct sy_worker_private *p = rt->worker[i].private;
+		while (!rte_ring_sc_dequeue_elem(p->asks, &ask, sizeof(ask))) {
 			adjacency_ask(rt, ask.port, &ask.addr);
+			__atomic_fetch_add(&p->asks_handled, 1, __ATOMIC_RELEASE);
+		}
+	}
 	posts_finish(rt);
 }

@@ -13,7 +13,7 @@
 static void scenario_special(struct fuzz_traffic *w, enum topology_special special)
 {
 	struct service_key key = topology_special_service(special);
-	for (unsigned n = 0; n < 2 * WORKER_WAITING_MAX; n++) {
+	for (unsigned n = 0; n < 2 * UNRESOLVED_HOP_MAX; n++) {
 		struct frame f;
 		struct sy_tuple t = fuzz_traffic_client(w, &key);
 		fuzz_traffic_greet(w, &f, &t);

@@ -256,7 +256,7 @@ void harness_advance(struct harness *r, uint64_t ns)
 		r->now_ns += step;
 		clock_set(r);
 		for (unsigned i = 0; i < r->rt->workers; i++) {
-			transmit_waiting(&r->rt->worker[i], false);
+			unresolved_update(&r->rt->worker[i]);
 			/* the rounds that one sweep takes: there are a hundred per second */
 			uint64_t passes = inspect_worker(r->b, i)->passes;
 			while (inspect_worker(r->b, i)->passes == passes)

@@ -88,6 +88,16 @@ void runtime_turn(struct sy_runtime *rt, uint64_t deadline)
 	assert_true(sy_clock_ns() < deadline);
 }
 
+void worker_run(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx), void *ctx)
+{
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	int rc;
+	do
+		rc = sy_worker_call(w, fn, ctx);
+	while (rc == -ETIMEDOUT && sy_clock_ns() < deadline);
+	assert_int_equal(rc, 0);
+}
+
 struct sy_addr addr(const char *text)
 {
 	struct sy_addr a;

@@ -34,6 +34,9 @@ void options_reach(struct sy_runtime_options *o);
 struct sy_runtime *runtime_open(const struct sy_runtime_options *o);
 /* Runs the control thread's loop for a moment; fails the test after the deadline. */
 void runtime_turn(struct sy_runtime *rt, uint64_t deadline);
+/* Has a worker run fn, and waits for it on a host that withholds the CPU for longer than
+ * sy_worker_call() does. */
+void worker_run(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx), void *ctx);
 struct sy_addr addr(const char *text);
 uint64_t drops(const struct sy_runtime *rt, enum sy_drop reason);
 

@@ -117,7 +117,7 @@ static void test_crowded_ring(void **state)
 	struct rte_mbuf *m;
 	behind = 0;
 	rt->worker[1].private->excuse_ns = UINT64_MAX; /* a stall of the machine is no excuse */
-	assert_int_equal(sy_worker_call(&rt->worker[1], ring_crowd, NULL), 0);
+	worker_run(&rt->worker[1], ring_crowd, NULL);
 	while (SY_READ(*in) - before < WORKER_FLOW_RING / 2 + 2 * SY_BURST)
 		runtime_turn(rt, deadline);
 	assert_int_equal(SY_READ(behind), 2);
@@ -195,11 +195,11 @@ static void test_waiting(void **state)
 	        &rt->adjacencies->record[adjacency_find(rt->adjacencies, 0, &unsure.addr)];
 	r->asked = (uint32_t)(sy_clock_ns() / 1000000000u) + 3600; /* as if the kernel were asked */
 	r->managed = true;
-	for (unsigned i = 0; i < WORKER_WAITING_MAX + 4; i++)
+	for (unsigned i = 0; i < UNRESOLVED_HOP_MAX + 4; i++)
 		inject(rt, "10.0.0.50", 64);
 	await_drop(rt, SY_DROP_NEIGHBOUR_QUEUE, 4);
 	adjacency_publish(rt, 0, &sure, false);
-	for (unsigned i = 0; i < WORKER_WAITING_MAX; i++) {
+	for (unsigned i = 0; i < UNRESOLVED_HOP_MAX; i++) {
 		struct rte_mbuf *m = await_frame(rt);
 		assert_memory_equal(((struct frame *)sy_frame(m))->eth.dst, sure.mac, 6);
 		rte_pktmbuf_free(m);
@@ -209,6 +209,60 @@ static void test_waiting(void **state)
 	uint64_t before = drops(rt, SY_DROP_NO_NEIGHBOUR);
 	inject(rt, "10.0.0.50", 64);
 	await_drop(rt, SY_DROP_NO_NEIGHBOUR, before + 1);
+}
+
+#define LATER_NS UINT64_C(10000000000)
+
+/* The control thread has not run since the packet came. */
+static void unresolved_unrequested(struct sy_worker *w, void *ctx)
+{
+	struct sy_addr hop = addr("10.0.0.51");
+	struct rte_mbuf *m = frame_make(w->rt, "10.0.0.51", 1, 0, 64);
+	uint64_t now_ns = w->now_ns;
+	m->port = 0;
+	unresolved_add(w, m, &hop);
+	w->now_ns += LATER_NS;
+	unresolved_update(w);
+	*(unsigned *)ctx = w->private->unresolved.count;
+	w->now_ns = now_ns;
+}
+
+/* The control thread has handled the request, and then last read the socket before the deadline,
+ * and after it. */
+static void unresolved_overdue(struct sy_worker *w, void *ctx)
+{
+	struct unresolved *u = &w->private->unresolved;
+	unsigned *queued = ctx;
+	uint64_t now_ns = w->now_ns, deadline_ns = 0;
+	for (unsigned i = 0; i < UNRESOLVED_HOPS; i++)
+		if (u->hop[i].count)
+			deadline_ns = u->hop[i].deadline_ns;
+	w->now_ns = deadline_ns + LATER_NS;
+	w->rt->kernel_read_ns = deadline_ns;
+	unresolved_update(w);
+	queued[0] = u->count;
+	w->rt->kernel_read_ns = deadline_ns + 1;
+	unresolved_update(w);
+	queued[1] = u->count;
+	w->now_ns = now_ns;
+}
+
+/* The kernel may have resolved the hop long ago: only the control thread's reading shows it. */
+static void test_busy_control_thread_drops_nothing(void **state)
+{
+	struct sy_runtime *rt = *state;
+	struct sy_neigh unsure = {.addr = addr("10.0.0.51")};
+	uint64_t before = drops(rt, SY_DROP_NO_NEIGHBOUR);
+	unsigned queued[2];
+	adjacency_publish(rt, 0, &unsure, false);
+	rt->adjacencies->record[adjacency_find(rt->adjacencies, 0, &unsure.addr)].managed = true;
+	worker_run(sy_worker_at(rt, 0), unresolved_unrequested, queued);
+	assert_int_equal(queued[0], 1);
+	workers_answer(rt);
+	worker_run(sy_worker_at(rt, 0), unresolved_overdue, queued);
+	assert_int_equal(queued[0], 1);
+	assert_int_equal(queued[1], 0);
+	assert_int_equal(drops(rt, SY_DROP_NO_NEIGHBOUR), before + 1);
 }
 
 static void call_note(struct sy_worker *w, void *ctx)
@@ -222,7 +276,7 @@ static void test_call(void **state)
 	for (unsigned i = 0; i < 200; i++) {
 		pthread_t who = pthread_self();
 		struct sy_worker *w = sy_worker_at(rt, i % rt->workers);
-		assert_int_equal(sy_worker_call(w, call_note, &who), 0);
+		worker_run(w, call_note, &who);
 		assert_true(pthread_equal(who, w->private->thread));
 	}
 }
@@ -266,7 +320,7 @@ static void test_rcu(void **state)
 	freed = false;
 	held = 0;
 	assert_int_equal(pthread_create(&other, NULL, retire_late, rt), 0);
-	assert_int_equal(sy_worker_call(sy_worker_at(rt, 0), call_hold, NULL), 0);
+	worker_run(sy_worker_at(rt, 0), call_hold, NULL);
 	pthread_join(other, NULL);
 	assert_false(freed_early);
 	while (!freed)
@@ -445,7 +499,7 @@ static void test_room_for_the_host(void **state)
 	unsigned cpu = CPU_SETSIZE;
 	for (unsigned i = workers; i-- > 0;) {
 		struct seat s;
-		assert_int_equal(sy_worker_call(sy_worker_at(rt, i), seat_look, &s), 0);
+		worker_run(sy_worker_at(rt, i), seat_look, &s);
 		if (ahead)
 			assert_int_equal(s.nice, workers < (unsigned)CPU_COUNT(&all) ? AHEAD : 0);
 		if (workers > (unsigned)CPU_COUNT(&all))
@@ -563,11 +617,13 @@ static int teardown(void **state)
 
 #define TESTS                                                                                      \
 	cmocka_unit_test(test_hand_over), cmocka_unit_test(test_drops),                            \
-	        cmocka_unit_test(test_waiting), cmocka_unit_test(test_call),                       \
-	        cmocka_unit_test(test_posts), cmocka_unit_test(test_rcu),                          \
-	        cmocka_unit_test(test_rounds), cmocka_unit_test(test_huge_pages),                  \
-	        cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock_steps),               \
-	        cmocka_unit_test(test_stopped), cmocka_unit_test(test_room_for_the_host)
+	        cmocka_unit_test(test_waiting),                                                    \
+	        cmocka_unit_test(test_busy_control_thread_drops_nothing),                          \
+	        cmocka_unit_test(test_call), cmocka_unit_test(test_posts),                         \
+	        cmocka_unit_test(test_rcu), cmocka_unit_test(test_rounds),                         \
+	        cmocka_unit_test(test_huge_pages), cmocka_unit_test(test_refusals),                \
+	        cmocka_unit_test(test_clock_steps), cmocka_unit_test(test_stopped),                \
+	        cmocka_unit_test(test_room_for_the_host)
 
 int main(void)
 {
@@ -577,6 +633,7 @@ int main(void)
 	                                cmocka_unit_test(test_hand_over),
 	                                cmocka_unit_test(test_drops),
 	                                cmocka_unit_test(test_waiting),
+	                                cmocka_unit_test(test_busy_control_thread_drops_nothing),
 	                                cmocka_unit_test(test_call),
 	                                cmocka_unit_test(test_posts),
 	                                cmocka_unit_test(test_rcu),
