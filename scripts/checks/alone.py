@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs tests again that failed beside other suites, alone, when nothing else runs.
+"""Diagnoses tests that failed beside other suites: runs each TIMES times alone.
 
-A test of real traffic, or of real time, that fails because the machine was busy says nothing about
-the change, but a race in the forwarder may look the same. So such a test must pass TIMES times
-alone, and is named in the summary as disturbed: a defect of the test, to be mended, that refuses no
-change. A program that crashed, or that a sanitizer has stopped, is at fault whatever the next runs
-do.
+A test that passes alone was disturbed: the product, the test or the schedule relies on a machine
+that is not busy. A test that fails alone as well shows what the change has broken. Both failures
+count. What crashed, or what a sanitizer has stopped, needs no diagnosis.
 """
 
 import re
@@ -58,8 +56,8 @@ def machine_of(notes):
     return f" ({found[0]})" if found else ""
 
 
-def settle(suites):
-    """Takes back the failures that do not happen alone; returns a line for each: the test, and how
+def diagnose(suites):
+    """Runs failed tests again; returns a line for each: the test, whether it fails alone, and how
     busy the machine was."""
     failures = [
         (suite, failure)
@@ -69,12 +67,10 @@ def settle(suites):
     ]
     if len(failures) > MOST:
         return []
-    disturbed = []
+    found = []
     for suite, failure in failures:
         print(f"…  {suite.name}: {failure.test} failed; it runs {TIMES} times alone", flush=True)
-        if passes_alone(failure):
-            suite.count.take_back(failure)
-            suite.report()
-            machine = machine_of(failure.notes)
-            disturbed.append(f"{suite.name}: {failure.test} passes only alone{machine}")
-    return disturbed
+        alone = "disturbed, passes alone" if passes_alone(failure) else "fails alone, too"
+        machine = machine_of(failure.notes)
+        found.append(f"{suite.name}: {failure.test}: {alone}{machine}")
+    return found

@@ -18,13 +18,11 @@ SCRATCH = ROOT / "build/tmp"  # for large files: /tmp may be small
 
 @dataclasses.dataclass
 class Failure:
-    """A failed test that can run again: its name, what was said of it, how, and how many failures
-    of the suite it is (0: one for each note)."""
+    """A failed test that can run again: its name, what was said of it, and how it runs."""
 
     test: str
     notes: list
     again: Callable
-    failed: int = 0
 
 
 class Count:
@@ -43,15 +41,6 @@ class Count:
         self.cases += other.cases
         self.failures += other.failures
         return self
-
-    def take_back(self, failure):
-        """Counts a failed test as passed."""
-        self.failures.remove(failure)
-        for note in failure.notes:
-            self.notes.remove(note)
-        failed = failure.failed or len(failure.notes)
-        self.failed -= failed
-        self.passed += failed
 
 
 used = threading.local()  # .processor_s: what commands of this thread took of the processors
