@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * AF_XDP sockets and memory that the keeper has made: this process maps them and fills the rings,
- * which takes no privilege. EAL is there for the packet pool alone: no devices, no files, no
- * telemetry.
+ * which takes no privilege. EAL is there for the packet pool alone (eal.c).
  *
  * As in the runtime's ports, each socket's UMEM is the whole pool, and a chunk begins at a buffer's
  * room: no packet is copied between them.
@@ -11,14 +10,11 @@
 #include <linux/if_xdp.h>
 #include <net/if.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <xdp/xsk.h>
 
-#include <rte_eal.h>
 #include <rte_errno.h>
-#include <rte_log.h>
 #include <rte_mbuf.h>
 
 #include <sy_large.h>
@@ -34,7 +30,6 @@
 #define FILL_PART    8 /* a ring of which so great a part is missing is filled at once */
 #define BIND_NS      UINT64_C(2000000000)
 #define BIND_STEP_NS UINT64_C(10000000) /* an attempt and the pause after it */
-#define EAL_MB       "32"
 
 enum { MAPS = 4 }; /* rings of a socket */
 
@@ -68,63 +63,6 @@ struct rte_mempool *device_pool(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Keeps the affinity of the program's thread; EAL would pin it to one CPU. */
-static void lcores_write(char *out, size_t cap)
-{
-	cpu_set_t set;
-	size_t at = (size_t)snprintf(out, cap, "0@(");
-	const char *comma = "";
-
-	CPU_ZERO(&set);
-	sched_getaffinity(0, sizeof(set), &set);
-	for (int i = 0; i < CPU_SETSIZE && at + 8 < cap; i++) {
-		if (!CPU_ISSET(i, &set))
-			continue;
-		at += (size_t)snprintf(out + at, cap - at, "%s%d", comma, i);
-		comma = ",";
-	}
-	snprintf(out + at, cap - at, ")");
-}
-
-/* What EAL says counts only if it does not start: it complains of a folder, for instance, that it
- * cannot make beside another user's, and needs none. */
-static void eal_failed(const char *said, int code, struct sy_error *err)
-{
-	sy_fail(err, code, "EAL does not start: %s%s%s", rte_strerror(code),
-	        said && *said ? ": " : "", said ? said : "");
-}
-
-/* The folder that EAL makes has no file in it, and goes at once. Its parent is for all programs
- * with DPDK. Signals are the program's, and not for EAL's threads. */
-static int eal_start(struct sy_error *err)
-{
-	char lcores[600], prefix[32], *said = NULL;
-	size_t said_len;
-	FILE *words = open_memstream(&said, &said_len);
-	sigset_t all, before;
-	char *argv[] = {"steelyard",         "--no-shconf",    "--no-huge",      "-m",       EAL_MB,
-	                "--no-pci",          "--iova-mode=va", "--no-telemetry", "--lcores", lcores,
-	                "--log-level=error", "--file-prefix",  prefix,           NULL};
-
-	lcores_write(lcores, sizeof(lcores));
-	snprintf(prefix, sizeof(prefix), "run-%d", getpid());
-	rte_log_set_global_level(RTE_LOG_ERR);
-	rte_openlog_stream(words);
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
-	int rc = rte_eal_init(sizeof(argv) / sizeof(*argv) - 1, argv);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	int code = rte_errno;
-	rmdir(rte_eal_get_runtime_dir());
-	rte_openlog_stream(NULL);
-	if (words)
-		fclose(words);
-	if (rc < 0)
-		eal_failed(said, code, err);
-	free(said);
-	return rc < 0 ? -code : 0;
-}
-
 /* A child process gets none of it: the device writes here. */
 static int memory_map(const struct message_answer *c, int fd, struct sy_error *err)
 {
@@ -143,11 +81,13 @@ static int memory_map(const struct message_answer *c, int fd, struct sy_error *e
 static int pool_make(const struct message_answer *c, struct sy_error *err)
 {
 	struct rte_pktmbuf_pool_private private = {.mbuf_data_room_size = (uint16_t)c->room};
+	char name[RTE_MEMPOOL_NAMESIZE];
 	unsigned size = (unsigned)sizeof(struct rte_mbuf) + c->room;
 	unsigned count = (unsigned)(c->bytes / rte_mempool_calc_obj_size(size, 0, NULL)) - 1;
 	int rc;
 
-	device.pool = rte_mempool_create_empty("sy_packets", count, size, 256, sizeof(private),
+	snprintf(name, sizeof(name), "sy_packets-%d", getpid()); /* beside that of its parent */
+	device.pool = rte_mempool_create_empty(name, count, size, 256, sizeof(private),
 	                                       SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
 	if (!device.pool)
 		return sy_fail(err, rte_errno, "%u packets: %s", count, rte_strerror(rte_errno));
@@ -299,7 +239,7 @@ static int queue_open(struct queue *q, const struct message_answer *c, unsigned 
 int device_open(const struct message_answer *c, int memory, const int *fd, int large,
                 struct sy_error *err)
 {
-	int rc = eal_start(err);
+	int rc = device_prepare(err);
 
 	device.large = large;
 	device.ring = c->ring;
@@ -327,6 +267,12 @@ void device_close(void)
 	rte_mempool_free(device.pool);
 	if (device.base)
 		munmap(device.base, device.bytes);
+	memset(&device, 0, sizeof(device));
+}
+
+/* The pool stays in the copy of EAL's memory: its packets are not there. */
+void device_forget(void)
+{
 	memset(&device, 0, sizeof(device));
 }
 

@@ -209,6 +209,8 @@ bool keeper_serves_port(uint16_t port); /* network order */
 
 /* ---- packets (device.c, route.c) ------------------------------------------------------------- */
 
+/* Starts EAL, once, which takes files of the system. A child process has a copy of it. */
+int device_prepare(struct sy_error *err);
 /* memory: a descriptor, which is closed. fd: a socket for each queue. large: one for large
  * segments, if the answer says so; like those it stays the caller's. */
 int device_open(const struct message_answer *config, int memory, const int *fd, int large,
@@ -216,6 +218,8 @@ int device_open(const struct message_answer *config, int memory, const int *fd, 
 /* Gives back what device_open() has mapped, also after it has failed. The sockets stay the
  * caller's, and so does EAL, which starts once. */
 void device_close(void);
+/* A child process: nothing of it is mapped there. */
+void device_forget(void);
 struct rte_mempool *device_pool(void);
 unsigned device_receive(struct rte_mbuf **m, unsigned most, uint64_t now_ns);
 /* All that had come by then was received. */

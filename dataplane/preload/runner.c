@@ -30,7 +30,6 @@
 struct runner runner = {.wake = -1, .due_ns = NEVER};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread bool inside;
-static bool had_stack; /* a child process has a copy of EAL that it cannot use */
 static int link_fd = -1, large_fd = -1;
 
 bool runner_lock(void)
@@ -184,7 +183,6 @@ static int start(struct message_answer *out)
 		       strerror(-rc));
 		return rc;
 	}
-	had_stack = true;
 	link_fd = fd[0];
 	runner.rx = c.queues;
 	memcpy(runner.fd, fd + 2, c.queues * sizeof(*fd));
@@ -277,7 +275,7 @@ int runner_start(void)
 		return -ENOTSUP;
 	runner.refused = true; /* whatever EAL calls comes here */
 	struct message_answer c;
-	int code = errno, rc = had_stack || !keeper_config() ? -ENOTSUP : start(&c);
+	int code = errno, rc = keeper_config() ? start(&c) : -ENOTSUP;
 	runner.now_ns = sy_clock_ns();
 	if (rc == -EBUSY)
 		waiting_tell();
@@ -451,7 +449,9 @@ static void fork_child(void)
 	keeper_forget();
 	if (runner.stack)
 		route_forget();
-	runner = (struct runner){.wake = -1, .due_ns = NEVER, .refused = had_stack};
+	device_forget();
+	/* A signal handler that interrupts EAL leaves its locks as they are. */
+	runner = (struct runner){.wake = -1, .due_ns = NEVER, .refused = !fork_locked};
 	link_fd = large_fd = -1;
 	for (struct sock *s = all_socks; s; s = s->next) {
 		s->id = s->id_v4 = SY_STACK_NONE;
@@ -463,6 +463,24 @@ static void fork_child(void)
 	inside = !fork_locked;
 	if (inside)
 		pthread_mutex_lock(&lock);
+}
+
+/* Then there may be no files of the system: EAL starts before it, in a process that has sockets. */
+PRELOAD_EXPORT int chroot(const char *path)
+{
+	int (*real)(const char *) = (int (*)(const char *))dlsym(RTLD_NEXT, "chroot");
+	struct sy_error err = {0};
+
+	if (all_socks && keeper_config() && runner_lock()) {
+		bool refused = runner.refused;
+		runner.refused = true; /* whatever EAL calls comes here */
+		if (!refused && device_prepare(&err))
+			sy_log(SY_LOG_WARN, "run", "pid %d: %s: Linux serves it", getpid(),
+			       err.text);
+		runner.refused = refused;
+		runner_unlock();
+	}
+	return real(path);
 }
 
 __attribute__((constructor)) static void at_start(void)
