@@ -11,6 +11,16 @@
 
 /* ---- listen ---------------------------------------------------------------------------------- */
 
+/* The kernel's listening socket never blocks, for this library. Another program that has it later,
+ * executed or by a Unix socket, is to find what this one wants: a signal's number that nothing is
+ * sent with lies beside the flag. */
+#define BLOCKS 64
+
+void listener_blocks(const struct sock *s, int fd)
+{
+	REAL(fcntl)(fd, F_SETSIG, s->nonblock ? 0 : BLOCKS);
+}
+
 /* Until the program waits there, a process without a stack leaves new connections to Linux. */
 static void listener_open(struct sock *s)
 {
@@ -48,8 +58,9 @@ static void listener_make(int fd, int backlog)
 	s->local = local;
 	s->backlog = (unsigned)backlog + 1;
 	flags = REAL(fcntl)(fd, F_GETFL);
-	s->nonblock = flags & O_NONBLOCK;
+	s->nonblock = flags & O_NONBLOCK && REAL(fcntl)(fd, F_GETSIG) != BLOCKS;
 	REAL(fcntl)(fd, F_SETFL, flags | O_NONBLOCK);
+	listener_blocks(s, fd);
 	options_read(s, fd);
 	if (!table_get(fd))
 		table_put(fd, &s->o);
@@ -81,6 +92,16 @@ static int backlog_of(int fd)
 	                                                                : (int)info.tcpi_sacked;
 }
 
+void listener_adopt(int fd)
+{
+	int backlog = backlog_of(fd);
+
+	if (backlog < 0 || table_get(fd) || !runner_lock())
+		return;
+	listener_make(fd, backlog);
+	runner_unlock();
+}
+
 /* Listening sockets that the program has from whoever executed it, such as itself (nginx' SIGUSR2)
  * or systemd. */
 __attribute__((constructor)) static void listeners_adopt(void)
@@ -91,11 +112,8 @@ __attribute__((constructor)) static void listeners_adopt(void)
 	while (list && (entry = readdir(list))) {
 		if (entry->d_name[0] == '.')
 			continue;
-		int fd = atoi(entry->d_name), backlog = fd == dirfd(list) ? -1 : backlog_of(fd);
-		if (backlog < 0 || table_get(fd) || !runner_lock())
-			continue;
-		listener_make(fd, backlog);
-		runner_unlock();
+		if (atoi(entry->d_name) != dirfd(list))
+			listener_adopt(atoi(entry->d_name));
 	}
 	if (list)
 		closedir(list);

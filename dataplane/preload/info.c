@@ -68,6 +68,8 @@ PRELOAD_EXPORT int ioctl(int fd, unsigned long request, ...)
 			return (int)result(-EFAULT);
 		memcpy(&on, arg, sizeof(on));
 		s->nonblock = on != 0;
+		if (s->o.kind == OBJECT_LISTENER)
+			listener_blocks(s, fd);
 		return 0;
 	}
 	/* What is no fact of a connection (interfaces, close-on-exec), any socket answers. */

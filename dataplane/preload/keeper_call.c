@@ -221,11 +221,12 @@ static struct message_request request_of(enum message_type type, const struct so
 	        .type = type, .addr = s->local.addr, .port = s->local.port, .v6_only = s->v6_only};
 }
 
-int keeper_yield(const struct sock *s)
+int keeper_yield(const struct sock *s, bool passes)
 {
 	struct message_request q = request_of(MESSAGE_YIELD, s);
 	struct message_answer a;
 
+	q.serves = passes;
 	return call(&q, &a, -1, NULL);
 }
 

@@ -392,5 +392,6 @@ int port_yield(struct keeper *k, struct peer *p, const struct port *port)
 		return -ENOENT;
 	at->serves = false;
 	at->yielded = true;
+	at->warned |= port->serves; /* the process has done so: it passes its connections on */
 	return port_steer(k, port);
 }

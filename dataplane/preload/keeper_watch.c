@@ -13,7 +13,7 @@
 
 /* A list in a note: what does not fit is left out. */
 struct list {
-	char text[160];
+	char text[120];
 	unsigned count;
 };
 
@@ -116,8 +116,8 @@ static void unserved_find(struct keeper *k, uint64_t now_ns)
 	}
 	if (ports.count)
 		snprintf(text, sizeof(text),
-		         "no process waits by the C library for connections to port %s: Linux "
-		         "takes them",
+		         "Linux takes the new connections to port %s: no process accepts them by "
+		         "the C library, or it passes them on to others",
 		         ports.text);
 	sy_hook_board_note(k->hooks, NOTE_PORTS, text);
 }

@@ -43,7 +43,8 @@ struct message_request {
 	                        those of IPv4 */
 	uint16_t port;       /* network order */
 	uint16_t v6_only;
-	uint32_t serves; /* LISTEN: 1: it also waits there for connections */
+	uint32_t serves; /* LISTEN: 1: it also waits there for connections. YIELD: 1: it accepts
+	                    them for other processes, and has warned of that */
 };
 
 struct message_answer {

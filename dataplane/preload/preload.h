@@ -72,6 +72,7 @@ struct sock {
 	/* Listener, serve.c: */
 	bool serves;       /* SYNs come to the stack */
 	bool yielded;      /* not until the program accepts */
+	bool passes;       /* never: its connections are for other processes */
 	uint64_t ready_ns; /* since when is a connection there to accept? 0: none */
 	struct sock *next_listener;
 	struct sock *next, *previous; /* of all */
@@ -99,6 +100,11 @@ void sock_free(struct sock *s);
 void object_wait(struct object *o);
 bool object_waited(struct object *o);
 extern struct sock *all_socks;
+
+/* It is to block, or no longer. */
+void listener_blocks(const struct sock *s, int fd);
+/* A listening socket that another process has made (accept.c). Not locked. */
+void listener_adopt(int fd);
 
 /* ---- the stack of this process (runner.c; its turns: turn.c) --------------------------------- */
 
@@ -160,6 +166,8 @@ int serve_open(struct sock *s);
 void serve_backlog(struct sock *s, unsigned backlog);
 /* The stack does not listen there any more. */
 void serve_end(struct sock *s);
+/* The program passes one of its connections on to another process. Not locked. */
+void serve_passed(int fd);
 /* The program has accepted from it, or tries to. */
 void serve_accepted(struct sock *s);
 /* The process ends. */
@@ -200,8 +208,8 @@ int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS]);
 int keeper_bound(void);
 /* serves: it also waits there for connections. */
 int keeper_listen(const struct sock *s, bool on, bool serves);
-/* The program does not accept what waits there. */
-int keeper_yield(const struct sock *s);
+/* The program does not accept what waits there, or passes it on to other processes. */
+int keeper_yield(const struct sock *s, bool passes);
 void keeper_beat(void);
 void keeper_forget(void); /* after fork() */
 bool keeper_serves(const struct sy_addr *addr);

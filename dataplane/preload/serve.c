@@ -68,7 +68,7 @@ int serve_open(struct sock *s)
 {
 	int rc = 0;
 
-	if (!runner.stack || s->ended || s->serves || s->yielded)
+	if (!runner.stack || s->ended || s->serves || s->yielded || s->passes)
 		return 0;
 	if (s->id == SY_STACK_NONE)
 		rc = stack_listen(s);
@@ -128,7 +128,7 @@ static void unaccepted_find(struct sock *s)
 		s->ready_ns = runner.now_ns;
 		return;
 	}
-	if (sy_clock_ns() - s->ready_ns < UNACCEPTED_NS || keeper_yield(s))
+	if (sy_clock_ns() - s->ready_ns < UNACCEPTED_NS || keeper_yield(s, false))
 		return;
 	s->serves = false;
 	s->yielded = true;
@@ -141,6 +141,32 @@ void serve_accepted(struct sock *s)
 		return;
 	s->yielded = false;
 	serve_open(s);
+}
+
+/* A child of node's cluster, for instance, is to get it. This one is lost, and its client learns so
+ * by a reset; those that come later are Linux's, which can be passed on. */
+void serve_passed(int fd)
+{
+	if (!runner_lock())
+		return;
+	struct sock *s = table_connection(fd);
+	for (struct sock *l = s ? listeners : NULL; l; l = l->next_listener) {
+		if (l->local.port != s->local.port || l->passes)
+			continue;
+		l->passes = true;
+		keeper_yield(l, true);
+		l->serves = false;
+		sy_log(SY_LOG_WARN, "run",
+		       "port %u: pid %d passes connections on to other processes, and those of the "
+		       "stack cannot be: this one is reset, and Linux takes the later ones",
+		       ntohs(l->local.port), getpid());
+	}
+	if (s && runner.stack && s->id != SY_STACK_NONE) {
+		sy_stack_abort(runner.stack, s->id, sy_clock_ns());
+		s->id = SY_STACK_NONE;
+	}
+	runner_flush();
+	runner_unlock();
 }
 
 void serve_check(void)

@@ -357,6 +357,8 @@ static int fcntl_any(int fd, int command, void *arg)
 	if (s && command == F_SETFL) {
 		s->nonblock = ((long)arg & O_NONBLOCK) != 0;
 		REAL(fcntl)(fd, F_SETFL, (long)arg | O_NONBLOCK);
+		if (s->o.kind == OBJECT_LISTENER)
+			listener_blocks(s, fd);
 	}
 	return rc;
 }

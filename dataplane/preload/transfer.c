@@ -171,6 +171,7 @@ static void rights_take(struct msghdr *m)
 			int fd;
 			memcpy(&fd, (char *)c + at, sizeof(fd));
 			table_forget(fd);
+			listener_adopt(fd);
 		}
 	}
 }
@@ -299,12 +300,30 @@ PRELOAD_EXPORT ssize_t sendto(int fd, const void *bytes, size_t len, int flags,
 	return s ? deliver(fd, &iov, 1, flags) : REAL(sendto)(fd, bytes, len, flags, to, to_len);
 }
 
+/* Connections of the stack are this process's. */
+static void rights_give(const struct msghdr *m)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR((struct msghdr *)m, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int)) {
+			int fd;
+			memcpy(&fd, (char *)c + at, sizeof(fd));
+			if (table_connection(fd))
+				serve_passed(fd);
+		}
+	}
+}
+
 PRELOAD_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
 	struct sock *s = table_connection(fd);
 
-	if (!s)
+	if (!s) {
+		if (m && m->msg_controllen)
+			rights_give(m);
 		return REAL(sendmsg)(fd, m, flags);
+	}
 	if (m->msg_iovlen > PARTS)
 		return result(-EMSGSIZE);
 	if (m->msg_controllen)

@@ -17,7 +17,7 @@ from tests.lab.clients import connect, receive_exactly
 from tests.lab.hooks import stack_name, state_of
 from tests.lab.process import run
 from tests.lab.run import PORT, Puppet, kernel_connections, run_command, start_run
-from tests.lab.stacks import connections
+from tests.lab.stacks import connections, listed
 from tests.lab.steelyard import STEELYARD
 from tests.wire.running import V4, V6, families, on_stack, sanitized, start
 
@@ -82,7 +82,9 @@ def test_a_listener_where_nobody_waits_is_linuxs(stack, family):
     for _ in range(4):  # both queues
         with connect(stack["client"], address, 8030) as one:
             assert receive_exactly(one, 5) == b"linux"
-    wait_until(lambda: "for connections to port 8030: Linux" in warnings(name), "the list warns")
+    wait_until(
+        lambda: "Linux takes the new connections to port 8030" in warnings(name), "the list warns"
+    )
     assert process.output().count("port 8030:") == 1
 
 
@@ -173,7 +175,7 @@ def test_what_is_not_accepted_goes_to_linux(stack):
         assert kernel_connections(host) == before
         waits += [dial() for _ in range(3)]
         assert kernel_connections(host) == before + 3
-        assert "for connections to port 8032: Linux" in warnings(name)
+        assert "Linux takes the new connections to port 8032" in warnings(name)
         first.sendall(b"again")
         for one in waits:
             assert receive_exactly(one, 5) == b"hello"
@@ -261,6 +263,131 @@ def test_more_processes_than_workers_share_linuxs_queue(stack):
             with one.makefile("rb") as lines:
                 pids.add(int(lines.readline()))
     assert len(pids) == 3
+
+
+# As gunicorn --preload: the parent has a connection, and so a stack, before it forks.
+PRELOAD = """
+control = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+one = listener(8035)
+if os.fork() == 0:
+    while True:
+        two = one.accept()[0]
+        two.sendall(b"%d\\n" % os.getpid())
+        two.close()
+one.close()
+signal.pause()
+"""
+
+
+@sanitized
+def test_a_child_of_a_process_with_a_stack_has_its_own(stack):
+    """The parent has a worker's queue, and what comes by that is Linux's."""
+    name, client = stack_name("preload"), stack["client"]
+    puppet = Puppet(client, client.v4)
+    argv = [*script(stack, "preload", PRELOAD), client.v4, PORT]
+    process = start_run(stack, name, argv, "--name", name, workers=2)
+    try:
+        child = int(process.wait_for(r"pid (\d+) is worker 1 of 2")[1])
+
+        def accepted():
+            with connect(client, V4, 8035, timeout_s=60) as one, one.makefile("rb") as lines:
+                assert int(lines.readline()) == child
+            return [one for one in listed(name)["each"] if one["counts"]["accepted"] > 1]
+
+        ways = wait_until(accepted, "the child's stack has accepted two")
+        assert [one["pid"] for one in ways] == [child]
+        before = kernel_connections(stack["forwarder"])
+
+        def linux():
+            accepted()
+            return kernel_connections(stack["forwarder"]) > before
+
+        wait_until(linux, "one has come by the parent's queue")
+    finally:
+        puppet.close()
+
+
+CHROOT = """
+one = listener(8036)
+os.chroot(sys.argv[1])
+os.setgid(65534)
+os.setuid(65534)
+two = one.accept()[0]
+echo(two)
+"""
+
+
+@sanitized
+def test_a_program_changes_its_root_before_it_waits(stack):
+    """As haproxy's `chroot`."""
+    root = stack.dir / "nothing"
+    root.mkdir(exist_ok=True)
+    before = kernel_connections(stack["forwarder"])
+    start(stack, "chroot", [*script(stack, "chroot", CHROOT), root], 8036)
+    with connect(stack["client"], V4, 8036, timeout_s=60) as one:
+        assert echoed(one, b"hello")
+    assert kernel_connections(stack["forwarder"]) == before
+
+
+# Passes its listener to another program, or its connections.
+PASS = """
+ours, theirs = socket.socketpair()
+theirs.set_inheritable(True)
+other = (
+    "import os, socket\\n"
+    "way = socket.socket(fileno=%d)\\n"
+    "while True:\\n"
+    "    number = socket.recv_fds(way, 1, 1)[1][0]\\n"
+    "    one = socket.socket(fileno=number)\\n"
+    "    try:\\n"
+    "        one = one.accept()[0]\\n"
+    "    except OSError:\\n"
+    "        pass\\n"
+    "    try:\\n"
+    "        while part := one.recv(4096):\\n"
+    "            one.sendall(part)\\n"
+    "    except OSError as error:\\n"
+    "        os.write(1, b'lost %%d\\\\n' %% error.errno)\\n"
+    "    one.close()\\n"
+) % theirs.fileno()
+subprocess.Popen([sys.executable, "-c", other], close_fds=False)
+one = listener(8037)
+if sys.argv[1] == "listener":
+    socket.send_fds(ours, [b"x"], [one.fileno()])
+    one.close()
+    signal.pause()
+while True:
+    two = one.accept()[0]
+    socket.send_fds(ours, [b"x"], [two.fileno()])
+    two.close()
+"""
+
+
+@sanitized
+def test_a_listener_that_is_passed_on_is_served(stack):
+    """As at a reload of haproxy -W."""
+    before = kernel_connections(stack["forwarder"])
+    start(stack, "pass", [*script(stack, "pass", PASS), "listener"], 8037)
+    with connect(stack["client"], V4, 8037, timeout_s=60) as one:
+        assert echoed(one, b"hello")
+    assert kernel_connections(stack["forwarder"]) == before
+
+
+@sanitized
+def test_connections_that_are_passed_on_are_linuxs(stack):
+    """As those of node's cluster. The first one is reset, with a warning."""
+    before = kernel_connections(stack["forwarder"])
+    process = start(stack, "pass", [*script(stack, "pass", PASS), "connections"], 8037)
+    with pytest.raises(OSError) as lost, connect(stack["client"], V4, 8037, timeout_s=60) as one:
+        one.sendall(b"hello")
+        one.recv(1)
+    assert lost.value.errno in (errno.ECONNRESET, errno.EPIPE)
+    process.wait_for("port 8037: pid .* passes connections on")
+    for _ in range(2):
+        with connect(stack["client"], V4, 8037, timeout_s=60) as one:
+            assert echoed(one, b"hello")
+    assert kernel_connections(stack["forwarder"]) == before + 2
+    assert process.output().count("port 8037") == 1
 
 
 URING = """
