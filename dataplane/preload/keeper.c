@@ -97,7 +97,7 @@ static bool has_got(pid_t to, const struct signalfd_siginfo *s)
 
 static int run(struct keeper *k, pid_t program, int signals)
 {
-	struct pollfd p[KEEPER_PEERS + 2];
+	struct pollfd p[KEEPER_POLLS + 1];
 	struct signalfd_siginfo s;
 	int status = 0;
 

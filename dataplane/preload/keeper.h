@@ -14,7 +14,8 @@
 #include "message.h"
 #include "steer.h"
 
-#define KEEPER_PEERS 128
+#define KEEPER_PEERS 128 /* processes */
+#define KEEPER_POLLS (2 * KEEPER_PEERS + 1)
 #define KEEPER_PORTS 256 /* of one process */
 
 struct keeper_options {
@@ -63,7 +64,8 @@ struct port {
 };
 
 struct peer {
-	int fd; /* 0: free */
+	int fd;      /* 0: free */
+	int process; /* a pidfd */
 	pid_t pid;
 	uid_t uid;        /* when it connected */
 	bool warned;      /* of a port that it may not have */
@@ -72,6 +74,7 @@ struct peer {
 	bool bound;       /* its stack gets packets */
 	bool stalled;     /* and does not run */
 	uint64_t beat_ns; /* when it last did */
+	uint64_t request; /* the number of its last one; at first its connection's */
 	int worker;       /* -1: none */
 	struct packets packets;
 	bool binds;                     /* START has no answer yet: a queue is not free */
@@ -107,7 +110,8 @@ void workers_note(struct keeper *k);
 
 /* Opens the socket that the program's processes connect to. */
 int keeper_listen_open(struct keeper *k, struct sy_error *err);
-/* Answers those who are readable in this set of poll(); the first is the listener. */
+/* Answers those who are readable in this set of poll(), of KEEPER_POLLS; the first is the listener.
+ */
 struct pollfd;
 unsigned keeper_peers(struct keeper *k, struct pollfd *p);
 /* The timeout of that poll(). */

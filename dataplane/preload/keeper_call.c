@@ -9,6 +9,8 @@
 #include "preload.h"
 #include "real.h"
 
+#define AGAIN_NS (1000 * MS) /* a process without a slot connects again */
+
 static int connection = -1;
 static bool unreachable;
 static struct message_answer config;
@@ -122,8 +124,7 @@ static int request_send(struct message_request *q, int give, int flags)
 	return REAL(sendmsg)(connection, &m, MSG_NOSIGNAL | flags) < 0 ? -errno : 0;
 }
 
-/* give: a descriptor to send, or -1. fd: room for MESSAGE_FDS; NULL: none come. */
-static int call(struct message_request *q, struct message_answer *a, int give, int *fd)
+static int call_once(struct message_request *q, struct message_answer *a, int give, int *fd)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
 	struct iovec iov = {a, sizeof(*a)};
@@ -154,14 +155,47 @@ static int call(struct message_request *q, struct message_answer *a, int give, i
 	return rc;
 }
 
+static bool is_closed(int rc)
+{
+	return rc == -EPIPE || rc == -ECONNRESET;
+}
+
+/* give: a descriptor to send, or -1. fd: space for MESSAGE_FDS; NULL: none come. Fails with -EUSERS
+ * if the parent has no slot for this process. It may have closed an idle connection. */
+static int call(struct message_request *q, struct message_answer *a, int give, int *fd)
+{
+	static bool warned;
+	bool kept = connection >= 0;
+	int rc = call_once(q, a, give, fd);
+
+	if (is_closed(rc)) {
+		keeper_forget();
+		rc = kept ? call_once(q, a, give, fd) : rc;
+	}
+	if (!is_closed(rc))
+		return rc;
+	keeper_forget();
+	if (!warned)
+		sy_log(SY_LOG_WARN, "run",
+		       "pid %d: too many processes have ports: Linux serves this one until others "
+		       "end",
+		       getpid());
+	warned = true;
+	return -EUSERS;
+}
+
 const struct message_answer *keeper_config(void)
 {
 	struct message_request q = {.type = MESSAGE_CONFIG};
 	static bool asked;
+	static uint64_t again_ns;
 
-	if (!asked) {
-		asked = true;
-		if (call(&q, &config, -1, NULL))
+	if (!asked && (again_ns == 0 || sy_clock_ns() >= again_ns)) {
+		asked = true; /* what it calls may come here */
+		int rc = call(&q, &config, -1, NULL);
+		asked = rc != -EUSERS;
+		again_ns = sy_clock_ns() + AGAIN_NS;
+		if (rc)
 			config.addresses = 0;
 		else
 			sy_log_set_level((enum sy_log_level)config.log);
@@ -196,7 +230,7 @@ int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS])
 
 	for (uint32_t i = 0; !rc && i < fds_due(out); i++)
 		fd[i] = table_own(fd[i]);
-	return rc;
+	return rc == -EUSERS ? -EBUSY : rc;
 }
 
 int keeper_bound(void)

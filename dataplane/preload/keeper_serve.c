@@ -6,12 +6,18 @@
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "keeper.h"
 
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
 struct peer peer[KEEPER_PEERS];
+static uint64_t requests; /* and connections */
 
 int keeper_listen_open(struct keeper *k, struct sy_error *err)
 {
@@ -117,6 +123,7 @@ static int answer_send(struct keeper *k, struct peer *p, const struct message_an
 static void peer_end(struct keeper *k, struct peer *p)
 {
 	close(p->fd);
+	close(p->process);
 	worker_end(k, p);
 	p->fd = 0;
 	workers_note(k);
@@ -168,6 +175,7 @@ static void peer_serve(struct keeper *k, struct peer *p)
 		return;
 	}
 	p->known = true;
+	p->request = ++requests;
 	int rc = request_do(k, p, &q, fd);
 	if (fd >= 0)
 		close(fd);
@@ -194,22 +202,72 @@ int keeper_wait_ms(void)
 	return keeper_watch_ms();
 }
 
-/* Strangers who say nothing do not keep the program's processes out: they go first, in turn. */
-static struct peer *peer_place(struct keeper *k)
-{
-	static unsigned turn;
+/* ---- processes ------------------------------------------------------------------------------- */
 
+/* Becomes readable when the process ends that has connected, whichever process has its descriptor.
+ */
+static int process_open(int fd, pid_t pid)
+{
+	int process;
+	socklen_t len = sizeof(process);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &process, &len) == 0)
+		return process;
+	return (int)syscall(SYS_pidfd_open, pid, 0); /* before Linux 6.5 */
+}
+
+/* Between two requests such a process needs no slot: the library connects again. Nor does a
+ * connection without the secret. */
+static bool peer_is_dispensable(const struct peer *p)
+{
+	return !p->known || (p->worker < 0 && p->ports == 0);
+}
+
+static struct peer *peer_of(pid_t pid)
+{
+	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+		if (peer[i].fd && peer[i].pid == pid)
+			return &peer[i];
+	return NULL;
+}
+
+static struct peer *peer_free(void)
+{
 	for (unsigned i = 0; i < KEEPER_PEERS; i++)
 		if (!peer[i].fd)
 			return &peer[i];
-	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
-		struct peer *p = &peer[turn++ % KEEPER_PEERS];
-		if (p->known)
-			continue;
-		peer_end(k, p);
-		return p;
-	}
 	return NULL;
+}
+
+static struct peer *peer_longest_silent(void)
+{
+	struct peer *found = NULL;
+
+	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+		if (peer_is_dispensable(&peer[i]) && (!found || peer[i].request < found->request))
+			found = &peer[i];
+	return found;
+}
+
+/* A slot for a process: a second connection takes that of the first. */
+static struct peer *peer_slot(struct keeper *k, pid_t pid)
+{
+	static bool warned;
+	struct peer *p = peer_of(pid);
+
+	if (!p)
+		p = peer_free();
+	if (!p)
+		p = peer_longest_silent();
+	if (!p && !warned)
+		sy_log(SY_LOG_WARN, "run",
+		       "%u processes of the program are workers or have ports, as many as are "
+		       "supported: Linux serves further ones, pid %d for instance",
+		       KEEPER_PEERS, pid);
+	warned = !p;
+	if (p && p->fd)
+		peer_end(k, p);
+	return p;
 }
 
 static void peer_accept(struct keeper *k)
@@ -220,15 +278,22 @@ static void peer_accept(struct keeper *k)
 
 	if (fd < 0)
 		return;
-	struct peer *p = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) ? NULL : peer_place(k);
+	int process = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len)
+	                      ? -1
+	                      : process_open(fd, who.pid);
+	struct peer *p = process < 0 ? NULL : peer_slot(k, who.pid);
 	if (!p) {
 		close(fd);
+		if (process >= 0)
+			close(process);
 		return;
 	}
 	p->fd = fd;
+	p->process = process;
 	p->known = p->waits = p->warned = false;
 	p->worker = p->board = p->packets.memory = p->packets.large = -1;
 	p->pid = who.pid;
+	p->request = ++requests;
 	p->uid = who.uid;
 }
 
@@ -237,23 +302,35 @@ unsigned keeper_peers(struct keeper *k, struct pollfd *p)
 	unsigned n = 0;
 
 	p[n++] = (struct pollfd){.fd = k->listener, .events = POLLIN};
-	for (unsigned i = 0; i < KEEPER_PEERS; i++)
-		if (peer[i].fd)
-			p[n++] = (struct pollfd){.fd = peer[i].fd, .events = POLLIN};
+	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+		if (!peer[i].fd)
+			continue;
+		p[n++] = (struct pollfd){.fd = peer[i].fd, .events = POLLIN};
+		p[n++] = (struct pollfd){.fd = peer[i].process, .events = POLLIN};
+	}
 	return n;
+}
+
+static void readable_serve(struct keeper *k, int fd)
+{
+	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+		struct peer *p = &peer[i];
+		if (p->fd == fd)
+			peer_serve(k, p);
+		else if (p->fd && p->process == fd)
+			peer_end(k, p);
+		else
+			continue;
+		return;
+	}
 }
 
 void keeper_serve(struct keeper *k, const struct pollfd *p, unsigned count)
 {
 	binds_continue(k);
-	for (unsigned n = 1; n < count; n++) {
-		for (unsigned i = 0; p[n].revents && i < KEEPER_PEERS; i++) {
-			if (peer[i].fd == p[n].fd) {
-				peer_serve(k, &peer[i]);
-				break;
-			}
-		}
-	}
+	for (unsigned n = 1; n < count; n++)
+		if (p[n].revents)
+			readable_serve(k, p[n].fd);
 	if (p[0].revents)
 		peer_accept(k);
 }

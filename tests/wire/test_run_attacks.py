@@ -5,8 +5,10 @@ has received, and sends requests that no library would send (docs/design/0060)."
 import errno
 import sys
 
+import pytest
+
 from tests.lab.process import run
-from tests.lab.run import run_command
+from tests.lab.run import PORT, Puppet, kernel_connections, run_command
 
 UNPRIVILEGED = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
 
@@ -153,3 +155,107 @@ def test_sockets_of_other_devices_and_users_steer_no_port(stack):
     warnings = done.stderr.count("Linux serves it")
     assert warnings == 2, "one for each connection: the library's and the script's"
     assert "port 8021 is not steered to the stack: its socket is of another user" in done.stderr
+
+
+# Of the program that is attacked: a process that opens a connection, as any does that is started
+# later. The attackers live until it has ended.
+VICTIM = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as one:
+    one.sendall(b"echo\\nhello")
+    print(one.recv(5, socket.MSG_WAITALL), flush=True)
+"""
+SLOTS = """
+import signal, subprocess
+COUNT = 140
+victim, *where = sys.argv[1:]
+def dial():
+    subprocess.run([sys.executable, victim, *where], check=True)
+def crowd(each):
+    # Children, each of which has called `each` and lives.
+    pids = []
+    ready, said = os.pipe()
+    for number in range(COUNT):
+        pid = os.fork()
+        if not pid:
+            held = each(number)
+            os.write(said, b".")
+            signal.pause()
+        pids.append(pid)
+    while number >= 0:
+        number -= len(os.read(ready, 4096))
+    return pids
+def end(pids):
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+def ask():
+    one = connect()
+    return one, request(one, CONFIG)
+"""
+CROWDS = {
+    "connections of one process": "kept = [ask() for _ in range(COUNT)]\ndial()\n",
+    "children": "pids = crowd(lambda _: ask())\ndial()\nend(pids)\n",
+    "connections of children that have ended": """
+left, right = socket.socketpair()
+kept = []
+for _ in range(COUNT):
+    pid = os.fork()
+    if not pid:
+        one, _ = ask()
+        socket.send_fds(left, [b"."], [one.fileno()])
+        os._exit(0)
+    kept += socket.recv_fds(right, 1, 1)[1]
+    os.waitpid(pid, 0)
+dial()
+""",
+}
+
+
+def dialled(stack, script):
+    """Runs it with a peer to which victims connect. Returns what it and they have printed, and how
+    many of their connections Linux has had."""
+    puppet = Puppet(stack["client"], stack["client"].v4)
+    before = kernel_connections(stack["forwarder"])
+    victim = stack.dir / "victim.py"
+    victim.write_text(VICTIM)
+    argv = [*UNPRIVILEGED, sys.executable, "-c", REQUESTS + SLOTS + script]
+    command = run_command([*argv, victim, stack["client"].v4, PORT])
+    try:
+        done = run(stack["forwarder"].ns.command(command), check=False)
+    finally:
+        puppet.close()
+    assert done.returncode == 0, done.stderr
+    return done, kernel_connections(stack["forwarder"]) - before
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_processes_and_connections_take_no_slots_of_others(stack, crowd):
+    done, of_linux = dialled(stack, CROWDS[crowd])
+    assert done.stdout.split() == [f"{b'hello'}"]
+    assert of_linux == 0, done.stderr
+
+
+PORTS_OF_CROWD = """
+def listen(number):
+    it = socket.create_server(("10.0.0.1", 10000 + number))
+    address = socket.inet_pton(socket.AF_INET6, "::ffff:10.0.0.1")
+    one = connect()
+    try:
+        return it, one, request(one, LISTEN, address, 10000 + number, [it.fileno()])
+    except OSError:  # there is no slot
+        return it
+pids = crowd(listen)
+dial()
+end(pids)
+dial()
+"""
+
+
+def test_a_process_without_a_slot_is_reported(stack):
+    """All slots are of processes with ports. When these end, the slots are free again."""
+    done, of_linux = dialled(stack, PORTS_OF_CROWD)
+    assert done.stdout.split() == [f"{b'hello'}"] * 2
+    assert of_linux == 1, done.stderr
+    assert "128 processes of the program are workers or have ports" in done.stderr
+    assert "Linux serves this one until others end" in done.stderr
