@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "preload.h"
@@ -246,8 +247,12 @@ static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t 
 
 	for (;;) {
 		rc = stack_accept(l, addr, len, flags);
-		if (rc != -EAGAIN)
+		if (rc != -EAGAIN) {
+			/* Connections that came with this one are another thread's. */
+			if (l->o.links && sock_ready(l) & EPOLLIN)
+				object_notify(&l->o);
 			return rc;
+		}
 		rc = REAL(accept4)(fd, addr, len, flags);
 		if (rc < 0 && errno != EAGAIN)
 			return -errno;
@@ -284,6 +289,7 @@ PRELOAD_EXPORT int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *len, int flag
 	}
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return (int)result(-EINVAL);
+	pthread_testcancel();
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
 	l = table_sock(fd); /* another thread may have closed it */

@@ -5,7 +5,9 @@
  * beside it keeps what the stack's sockets tell.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <time.h>
 
 #include "preload.h"
@@ -39,6 +41,7 @@ struct set {
 	int fd;
 	struct queue queue[SY_PRIORITIES];
 	uint64_t kernel_ns; /* when the kernel was asked */
+	int bell;           /* nested: readable while a watch may be ready; -1: not nested */
 	struct set *next;
 };
 
@@ -124,42 +127,50 @@ static void watch_queue(struct watch *w)
 	q->last = w;
 }
 
+/* Wakes a thread that waits for the set, or for one in which it is. */
+static void set_notify(struct set *set)
+{
+	uint64_t one = 1;
+
+	object_notify(&set->o);
+	if (set->bell >= 0)
+		REAL(write)(set->bell, &one, sizeof(one));
+}
+
 void sock_event(struct sock *s)
 {
-	for (struct watch *w = s->watches; w; w = w->next)
+	for (struct watch *w = s->watches; w; w = w->next) {
 		watch_queue(w);
+		set_notify(w->set);
+	}
+	object_notify(&s->o);
 }
 
 /* ---- sets and watches ------------------------------------------------------------------------ */
 
-static void set_watch_own(struct set *set)
+static void set_add_own(const struct set *set, int fd)
 {
 	struct epoll_event e = {.events = EPOLLIN, .data.ptr = &mark};
 
-	for (unsigned i = 0; i < runner.rx; i++)
-		REAL(epoll_ctl)(set->fd, EPOLL_CTL_ADD, runner.fd[i], &e);
-	REAL(epoll_ctl)(set->fd, EPOLL_CTL_ADD, runner.wake, &e);
+	if (fd >= 0)
+		REAL(epoll_ctl)(set->fd, EPOLL_CTL_ADD, fd, &e);
 }
 
 void sets_started(void)
 {
 	for (struct set *set = all_sets; set; set = set->next)
-		if (set->o.refs)
-			set_watch_own(set);
-}
-
-void sets_unwatch(int fd)
-{
-	for (struct set *set = all_sets; set; set = set->next)
-		if (set->o.refs)
-			REAL(epoll_ctl)(set->fd, EPOLL_CTL_DEL, fd, NULL);
+		if (set->bell >= 0)
+			set_add_own(set, gate_fd());
 }
 
 /* The threads that wait are the parent's. */
 void sets_forked(void)
 {
-	for (struct set *set = all_sets; set; set = set->next)
-		set->o.waits = 0;
+	for (struct set *set = all_sets; set; set = set->next) {
+		set->o.links = NULL;
+		table_disown(set->bell);
+		set->bell = -1;
+	}
 }
 
 static struct set *set_make(int fd)
@@ -170,12 +181,42 @@ static struct set *set_make(int fd)
 		return NULL;
 	set->o.kind = OBJECT_EPOLL;
 	set->fd = fd;
+	set->bell = -1;
 	set->next = all_sets;
 	all_sets = set;
 	table_put(fd, &set->o);
-	if (runner.stack)
-		set_watch_own(set);
 	return set;
+}
+
+/* Not locked. Is it an epoll instance of the program's, of which nothing is known yet? */
+static bool is_instance(int fd, int other)
+{
+	struct epoll_event none = {0};
+	int code = errno;
+	bool is = keeper_config() && !table_get(fd) &&
+	          REAL(epoll_ctl)(fd, EPOLL_CTL_DEL, other, &none) && errno == ENOENT;
+
+	errno = code;
+	return is;
+}
+
+/* Another epoll instance, or poll(), waits for this one's descriptor: the kernel wakes it for each
+ * packet, and then it looks. */
+void set_nest(int fd, int outer)
+{
+	bool fresh = outer >= 0 && is_instance(fd, outer);
+
+	if ((!fresh && !table_set(fd)) || !runner_lock())
+		return;
+	struct set *set = table_set(fd);
+	if (!set && fresh)
+		set = set_make(fd);
+	if (set && set->bell < 0) {
+		set->bell = table_own(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
+		set_add_own(set, set->bell);
+		set_add_own(set, gate_fd());
+	}
+	runner_unlock();
 }
 
 static void watch_end(struct watch *w)
@@ -202,6 +243,7 @@ void watches_take(struct sock *s)
 	for (struct watch *w = s->watches; w; w = w->next) {
 		REAL(epoll_ctl)(w->set->fd, EPOLL_CTL_DEL, w->fd, &none);
 		watch_queue(w);
+		set_notify(w->set);
 	}
 }
 
@@ -220,6 +262,7 @@ void set_end(struct set *set)
 	while (*at != set)
 		at = &(*at)->next;
 	*at = set->next;
+	table_disown(set->bell);
 	free(set);
 }
 
@@ -242,6 +285,7 @@ static int watch_add(struct sock *s, struct set *set, int fd, const struct epoll
 	w->next = s->watches;
 	s->watches = w;
 	watch_queue(w); /* the next wait looks whether it is ready */
+	set_notify(set);
 	return 0;
 }
 
@@ -263,6 +307,7 @@ static int watch_change(struct sock *s, struct set *set, int command, int fd,
 	w->events = e->events;
 	w->data = e->data;
 	watch_queue(w);
+	set_notify(set);
 	return 0;
 }
 
@@ -272,6 +317,8 @@ PRELOAD_EXPORT int epoll_ctl(int epfd, int command, int fd, struct epoll_event *
 	struct set *set;
 	int rc;
 
+	if (!s && !plain && command == EPOLL_CTL_ADD)
+		set_nest(fd, epfd);
 	if (!s && !plain)
 		return REAL(epoll_ctl)(epfd, command, fd, e);
 	s = s ? s : plain;
@@ -374,64 +421,92 @@ static bool is_done(uint64_t deadline)
 	return deadline != NEVER && sy_clock_ns() >= deadline;
 }
 
-/* Locked. Sleeps in the kernel until there is something, there or here. EBADF: the set is closed,
- * and not to be touched. */
-static int set_sleep(struct set *set, struct epoll_event *e, int most, uint64_t deadline,
-                     struct signals *signals)
+/* What the kernel has now. */
+static int kernel_look(struct set *set, struct epoll_event *e, int most)
 {
-	uint64_t now = sy_clock_ns(), until = deadline < runner.due_ns ? deadline : runner.due_ns;
-	int wait = -1, n = -1;
+	int n = most > 0 ? REAL(epoll_pwait)(set->fd, e, most, 0, NULL) : 0;
 
-	if (runner.sleepers && (until == NEVER || until > now + 10 * MS))
-		until = now + 10 * MS;
-	if (until != NEVER) {
-		uint64_t ms = until > now ? (until - now + MS - 1) / MS : 0;
-		wait = ms > 3600000 ? 3600000 : (int)ms;
-	}
-	object_wait(&set->o);
-	runner.sleepers++;
-	runner_unlock();
-	if (!signals_come(signals, wait != 0))
-		n = signals_epoll(signals, set->fd, e, most, wait);
-	int code = errno;
-	runner_lock();
-	runner_woken();
-	if (!object_waited(&set->o))
-		return (int)result(-EBADF);
-	errno = code;
 	set->kernel_ns = sy_clock_ns();
-	return n < 0 ? n : events_filter(e, n);
+	return n < 0 ? 0 : events_filter(e, n);
+}
+
+/* Locked. Sleeps until there may be something. Returns how many events the kernel has, or -EINTR,
+ * or -EBADF: the set is closed, and not to be touched. */
+static int set_sleep(struct set *set, struct wait *wait, struct epoll_event *e, int most,
+                     uint64_t deadline, struct signals *signals)
+{
+	struct pollfd p[2] = {{.fd = -1}, {.fd = set->fd, .events = POLLIN}};
+	int epfd = set->fd, rc;
+
+	if (!wait->waiter) {
+		rc = wait_enter(wait, 1);
+		if (rc)
+			return rc;
+		wait_link(wait, &set->o, true);
+	}
+	rc = wait_sleep(wait, p, 2, deadline, signals);
+	if (wait_is_over(wait)) {
+		*wait = (struct wait){0};
+		return table_set(epfd) == set ? -EINTR : -EBADF;
+	}
+	if (wait_gone(wait, 0))
+		return -EBADF;
+	return rc < 0 ? rc : p[1].revents ? kernel_look(set, e, most) : 0;
+}
+
+/* What is ready in the stack, and of the kernel's now and then. */
+static int set_look(struct set *set, struct epoll_event *e, int most)
+{
+	int n = set_collect(set, e, most);
+
+	if (n > 0 && n < most && sy_clock_ns() - set->kernel_ns > KERNEL_NS)
+		n += kernel_look(set, e + n, most - n);
+	return n;
+}
+
+static int set_turn(struct set *set, struct epoll_event *e, int most)
+{
+	runner_turn();
+	return set_look(set, e, most);
+}
+
+/* Of what this thread leaves, others are notified. */
+static void set_leave(struct set *set, struct wait *wait)
+{
+	bool left = false;
+	uint64_t count;
+
+	wait_leave(wait);
+	for (unsigned i = 0; i < SY_PRIORITIES; i++)
+		left |= set->queue[i].first != NULL;
+	if (set->bell >= 0 && !left)
+		REAL(read)(set->bell, &count, sizeof(count));
+	if (left && set->o.links)
+		object_notify(&set->o);
 }
 
 static int set_wait(struct set *set, struct epoll_event *e, int most, uint64_t deadline,
                     struct signals *signals)
 {
-	for (;;) {
-		int n, k = 0;
+	struct wait wait = {0};
+	int n = set_turn(set, e, most);
+	bool last = n == 0 && !signals->asked && is_done(deadline);
 
-		runner_turn();
-		n = set_collect(set, e, most);
-		if (n > 0) {
-			if (n < most && runner.now_ns - set->kernel_ns > KERNEL_NS) {
-				k = REAL(epoll_pwait)(set->fd, e + n, most - n, 0,
-				                      signals_admitted(signals));
-				k = k < 0 ? 0 : events_filter(e + n, k);
-				set->kernel_ns = runner.now_ns;
-			}
-			return n + k;
-		}
-		k = set_sleep(set, e, most, deadline, signals);
-		if (k < 0)
-			return k;
-		if (k > 0) {
-			runner_turn();
-			return k + (k < most ? set_collect(set, e + k, most - k) : 0);
-		}
-		if (is_done(deadline)) {
-			runner_turn();
-			return set_collect(set, e, most);
-		}
+	if (last)
+		n = kernel_look(set, e, most);
+	while (n == 0 && !last) {
+		last = is_done(deadline);
+		n = set_sleep(set, &wait, e, most, deadline, signals);
+		if (n == 0 && wait_posted(&wait))
+			n = set_look(set, e, most);
+		if (n == 0)
+			n = set_turn(set, e, most);
+		else if (n > 0 && n < most)
+			n += set_collect(set, e + n, most - n);
 	}
+	if (n != -EBADF)
+		set_leave(set, &wait);
+	return (int)result(n);
 }
 
 static int kernel_wait(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
@@ -469,6 +544,8 @@ static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_
 	uint64_t deadline = ours && timeout_ns != NEVER ? sy_clock_ns() + timeout_ns : NEVER;
 	int n;
 
+	if (ours)
+		pthread_testcancel();
 	for (;;) {
 		uint64_t patience = NEVER;
 		if (ours && runner_lock()) {

@@ -99,7 +99,7 @@ void hooks_check(void)
 		return;
 	orphaned = true; /* the seat stays: later listeners get their hook as before */
 	runner.rx--;
-	sets_unwatch(p.fd);
+	gate_remove(p.fd);
 	table_disown(p.fd);
 }
 

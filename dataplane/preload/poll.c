@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* poll and select over both kinds. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -62,21 +63,16 @@ static int stack_look(struct pollfd *p, nfds_t count)
 	return ready > 1 && runner.sorted ? levels_sort(p, count) : ready;
 }
 
-/* What the kernel sees: its own descriptors, listeners, and at the end the stack's queues. */
-static nfds_t kernel_fill(struct pollfd *to, const struct pollfd *p, nfds_t count)
+/* What the kernel sees: its own descriptors, and listeners. The first is the waiter's. */
+static void kernel_fill(struct pollfd *to, const struct pollfd *p, nfds_t count)
 {
-	nfds_t n = count;
-
+	to[0] = (struct pollfd){.fd = -1};
 	for (nfds_t i = 0; i < count; i++) {
-		to[i] = p[i];
-		to[i].revents = 0;
+		to[1 + i] = p[i];
+		to[1 + i].revents = 0;
 		if (table_connection(p[i].fd))
-			to[i].fd = -1;
+			to[1 + i].fd = -1;
 	}
-	for (unsigned i = 0; i < runner.rx; i++)
-		to[n++] = (struct pollfd){.fd = runner.fd[i], .events = POLLIN};
-	to[n++] = (struct pollfd){.fd = runner.wake, .events = POLLIN};
-	return n;
 }
 
 static int merge(struct pollfd *p, const struct pollfd *kernel, nfds_t count)
@@ -93,40 +89,87 @@ static int merge(struct pollfd *p, const struct pollfd *kernel, nfds_t count)
 	return ready;
 }
 
+static struct sock *sock_of(int fd)
+{
+	struct sock *s = table_sock(fd);
+	return s ? s : table_plain(fd); /* which another thread may connect */
+}
+
+static int poll_enter(struct wait *wait, const struct pollfd *p, nfds_t count)
+{
+	unsigned socks = 0;
+
+	for (nfds_t i = 0; i < count; i++)
+		socks += sock_of(p[i].fd) != NULL;
+	int rc = wait_enter(wait, socks);
+	for (nfds_t i = 0; i < count && !rc; i++) {
+		struct sock *s = sock_of(p[i].fd);
+		if (s)
+			wait_link(wait, &s->o, false);
+	}
+	return rc;
+}
+
+static bool is_done(uint64_t deadline)
+{
+	return deadline != NEVER && sy_clock_ns() >= deadline;
+}
+
+/* What the kernel has now; without the lock, as handlers may run. */
+static int kernel_look(struct pollfd *kernel, nfds_t count, const struct signals *signals)
+{
+	const struct timespec none = {0};
+
+	runner_unlock();
+	int rc = REAL(ppoll)(kernel + 1, count, &none, signals_admitted(signals)), code = errno;
+	runner_lock();
+	return rc < 0 ? -code : rc;
+}
+
+static int poll_sleep(struct wait *wait, const struct pollfd *p, struct pollfd *kernel,
+                      nfds_t count, uint64_t deadline, struct signals *signals)
+{
+	int rc = wait->waiter ? 0 : poll_enter(wait, p, count);
+
+	return rc ? rc : wait_sleep(wait, kernel, count + 1, deadline, signals);
+}
+
 /* Locked. */
 static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint64_t deadline,
                      struct signals *signals)
 {
-	for (;;) {
-		nfds_t n = kernel_fill(kernel, p, count);
-		uint64_t now, until;
+	struct wait wait = {0};
+	int ready, rc;
 
-		runner_turn();
-		int ready = stack_look(p, count);
-		now = sy_clock_ns();
-		until = ready ? 0 : deadline < runner.due_ns ? deadline : runner.due_ns;
-		if (runner.sleepers && (until == NEVER || until > now + 10 * MS))
-			until = now + 10 * MS;
-		uint64_t left = until > now ? until - now : 0;
-		struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
-		runner.sleepers++;
-		runner_unlock();
-		int rc = -1;
-		if (ready || !signals_come(signals, left > 0))
-			rc = REAL(ppoll)(kernel, n, until == NEVER ? NULL : &t,
-			                 signals_admitted(signals));
-		int code = errno;
-		runner_lock();
-		runner_woken();
+	do {
+		ready = wait_posted(&wait) ? stack_look(p, count) : 0;
+		if (!ready) {
+			runner_turn();
+			ready = stack_look(p, count);
+		}
+		kernel_fill(kernel, p, count);
+		if (ready || is_done(deadline))
+			rc = kernel_look(kernel, count, signals);
+		else
+			rc = poll_sleep(&wait, p, kernel, count, deadline, signals);
 		if (rc < 0 && !ready)
-			return -code;
-		if (!ready)
+			break;
+		rc = 0;
+		if (!ready && !wait_posted(&wait))
 			runner_turn();
 		stack_look(p, count);
-		ready = merge(p, kernel, count);
-		if (ready || (deadline != NEVER && sy_clock_ns() >= deadline))
-			return ready;
-	}
+		ready = merge(p, kernel + 1, count);
+	} while (!ready && !is_done(deadline));
+	wait_leave(&wait);
+	return rc < 0 ? rc : ready;
+}
+
+/* An epoll instance of the stack's sockets, for which a program waits by its descriptor. */
+static void sets_nest(const struct pollfd *p, nfds_t count)
+{
+	for (nfds_t i = 0; i < count; i++)
+		if (table_set(p[i].fd))
+			set_nest(p[i].fd, -1);
 }
 
 static bool has_stack(const struct pollfd *p, nfds_t count)
@@ -161,12 +204,16 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
                     const sigset_t *mask)
 {
 	struct pollfd few[64], *kernel = few;
-	nfds_t need = count + MESSAGE_QUEUES + 3;
+	nfds_t need = count + 1;
 	struct signals signals = {.asked = mask};
 	uint64_t deadline = NEVER;
 	int rc;
 
-	if (!has_stack(p, count) || !runner_lock())
+	sets_nest(p, count);
+	if (!has_stack(p, count))
+		return REAL(ppoll)(p, count, timeout, mask);
+	pthread_testcancel();
+	if (!runner_lock())
 		return REAL(ppoll)(p, count, timeout, mask);
 	if (timeout)
 		deadline = sy_clock_ns() + (uint64_t)timeout->tv_sec * 1000000000 +
@@ -185,12 +232,10 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
 		}
 	}
 	if (need > sizeof(few) / sizeof(*few))
-		kernel = malloc(need * sizeof(*kernel));
+		kernel = wait_polled(need);
 	rc = kernel ? poll_wait(p, count, kernel, deadline, &signals) : -ENOMEM;
 	runner_unlock();
 	signals_release(&signals);
-	if (kernel != few)
-		free(kernel);
 	return (int)result(rc);
 }
 
@@ -289,7 +334,8 @@ static int select_any(int count, fd_set *in, fd_set *out, fd_set *urgent,
 static bool select_has_stack(int count, const fd_set *in, const fd_set *out, const fd_set *urgent)
 {
 	for (int fd = 0; fd < count && fd < FD_SETSIZE; fd++)
-		if (table_sock(fd) && (set_has(in, fd) || set_has(out, fd) || set_has(urgent, fd)))
+		if ((table_sock(fd) || table_set(fd)) &&
+		    (set_has(in, fd) || set_has(out, fd) || set_has(urgent, fd)))
 			return true;
 	return false;
 }

@@ -6,7 +6,7 @@
  *   program ─▶ socket.c, accept.c, … ─▶ table.c: is the descriptor the stack's? ─no─▶ libc
  *           └▶ epoll.c, poll.c          │ yes
  *                                       ▼
- *                     runner.c ─▶ turn.c ─▶ sy_stack ─▶ device.c, route.c
+ *        waiter.c ─▶ runner.c ─▶ turn.c ─▶ sy_stack ─▶ device.c, route.c
  *
  * One lock per process guards all of it. Descriptors that are not the stack's never meet it.
  */
@@ -14,6 +14,7 @@
 #define PRELOAD_H
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/epoll.h>
@@ -40,8 +41,8 @@ enum object_kind {
 
 struct object {
 	enum object_kind kind;
-	unsigned refs;  /* descriptors: dup() */
-	unsigned waits; /* calls that sleep without the lock: the memory stays for them */
+	unsigned refs;      /* descriptors: dup() */
+	struct link *links; /* threads that wait for it (waiter.c) */
 };
 
 struct watch;
@@ -96,9 +97,6 @@ struct sock *sock_new(enum object_kind kind, int family);
 void listener_end(struct sock *s);
 /* One that no descriptor has. */
 void sock_free(struct sock *s);
-/* Locked, around a sleep without the lock. false: closed meanwhile, and no longer to be touched. */
-void object_wait(struct object *o);
-bool object_waited(struct object *o);
 extern struct sock *all_socks;
 
 /* It is to block, or no longer. */
@@ -117,18 +115,16 @@ struct runner {
 	bool wanted;            /* this process waits at a listener */
 	bool announced;         /* and the keeper knows of that, though it has no queue yet */
 	uint64_t now_ns, due_ns;
-	unsigned sleepers; /* threads that wait in the kernel */
-	unsigned closing;  /* objects without a descriptor, for which a thread still waits */
-	unsigned rx;       /* descriptors to wait for, besides wake */
+	unsigned sleepers;  /* threads whose calls wait */
+	unsigned waking;    /* of these, threads that are woken and do not have the lock yet */
+	bool unsent;        /* packets wait for them: they leave in one burst */
+	uint64_t unsent_ns; /* since when */
+	unsigned rx;        /* descriptors of the stack, in the gate */
 	int fd[MESSAGE_QUEUES + 2];
 	bool sorted; /* hooks say what is urgent */
-	int wake;    /* an eventfd: another thread has something for those who sleep */
 };
 extern struct runner runner;
 
-/* false: a signal handler has interrupted this thread inside. Nothing is locked. */
-bool runner_lock(void);
-void runner_unlock(void);
 /* Starts the stack, if it is not, and listens where this process waits. */
 int runner_start(void);
 /* Would that ask for a queue now? It takes its time. */
@@ -138,22 +134,15 @@ bool runner_starts(void);
 uint64_t runner_patience_ns(void);
 /* Packets in, timers, packets out, events to watches. */
 void runner_turn(void);
+/* Events to watches and waiters: of what calls have done since the last turn, too. */
+void runner_events(void);
 /* After a call that may have something to send: at once, if nobody else will. */
 void runner_flush(void);
-/* Waits in the kernel until something may have changed, at most until then. -EINTR: a signal. */
-int runner_sleep(int extra_fd, short events, uint64_t deadline_ns, struct signals *signals);
-/* A thread that sleeps is to look again. */
-void runner_wake(void);
-/* It has; the others are left to look as long as something is being closed. */
-void runner_woken(void);
 /* Until one of these EPOLL* holds. -EAGAIN: the deadline; -EINTR; -EBADF: another thread has closed
  * the socket, which is not to be touched then. A call that waits several times has one `signals`.
  */
 int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
                  struct signals *signals);
-/* All handlers of this process restart system calls (SA_RESTART). */
-bool signals_restart(void);
-
 /* ---- who takes new connections (serve.c) ----------------------------------------------------- */
 
 /* A listener; locked, as all of these. */
@@ -178,6 +167,58 @@ void serve_check(void);
 void serve_forked(void);
 void serve_forget_all(void);
 
+/* ---- the lock, and threads that sleep (waiter.c) --------------------------------------------- */
+
+/* false: a signal handler has interrupted this thread inside. Nothing is locked. While a thread
+ * has the lock, it is not cancelled. */
+bool runner_lock(void);
+bool runner_trylock(void); /* or another thread has it */
+void runner_unlock(void);
+/* This thread has the lock, or is about to. */
+bool runner_is_inside(void);
+
+struct waiter;
+
+/* All below is locked. A call that waits: zeros before wait_enter(). */
+struct wait {
+	struct waiter *waiter; /* NULL: it does not wait */
+	unsigned call;
+};
+
+/* This thread waits, for as many objects at most. Fails with -ENOMEM. */
+int wait_enter(struct wait *wait, unsigned count);
+/* exclusive: an event wakes one of those; it has to call object_notify() if it leaves something. */
+void wait_link(const struct wait *wait, struct object *o, bool exclusive);
+/* Sleeps without the lock until something may have changed, at most until then. p: descriptors to
+ * wait for as well, from the second on; the first is the waiter's. Returns as ppoll(), or -EINTR.
+ */
+int wait_sleep(struct wait *wait, struct pollfd *p, nfds_t count, uint64_t deadline_ns,
+               struct signals *signals);
+/* An event has come since its last sleep began. */
+bool wait_posted(const struct wait *wait);
+/* What the n-th link named is closed, and is not to be touched. */
+bool wait_gone(const struct wait *wait, unsigned link);
+/* A call in a signal handler has ended it; so nothing is known of what it was linked to. */
+bool wait_is_over(const struct wait *wait);
+void wait_leave(struct wait *wait);
+/* Not locked, in a handler: the sleep that it has interrupted, if there is one, is over. */
+void wait_abandon(void);
+/* Memory of this thread's, until its next such call. NULL: none. */
+struct pollfd *wait_polled(nfds_t count);
+
+/* Wakes those who wait for it; or for its end. */
+void object_notify(struct object *o);
+void object_closed(struct object *o);
+
+/* The stack's descriptors, in one instance. */
+int gate_open(const int *fd, unsigned count);
+int gate_fd(void);
+void gate_remove(int fd);
+void gate_close(void);
+/* The timer that wakes a leader, if it has expired. */
+void timer_seen(uint64_t now_ns);
+void waiters_forked(bool locked);
+
 /* ---- signals (signals.c) --------------------------------------------------------------------- */
 
 /* Of one call that waits. */
@@ -187,17 +228,28 @@ struct signals {
 	sigset_t program; /* held: what the program blocks */
 };
 
+/* All but those of faults. */
+void signals_all(sigset_t *out);
 void signals_hold(struct signals *s);
 /* What a sleep blocks. */
 const sigset_t *signals_admitted(const struct signals *s);
-/* Not locked, before each sleep. true: a handler has run since the last one, errno is EINTR. Holds
- * them, if the call sleeps now; false: it only looks. */
-bool signals_come(struct signals *s, bool sleeps);
+/* Not locked, held, before each sleep but the first. true: a handler has run now; errno is EINTR.
+ */
+bool signals_come(const struct signals *s);
 /* A sleep in epoll_pwait(2); -1 ms: for any time. Held, it may give nothing before its time:
  * another thread was faster. */
 int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int most, int ms);
 /* Not locked: handlers run. Keeps errno. */
 void signals_release(struct signals *s);
+
+/* Has a signal come inside the stack (handlers.c)? Then all are blocked; what the program blocks.
+ */
+bool signals_deferred(sigset_t *program);
+/* Not locked: now it comes. */
+void signals_admit(void);
+/* A sleep begins; then: do all handlers that have run since restart system calls (SA_RESTART)? */
+void signals_sleep(void);
+bool signals_restart(void);
 
 /* ---- the keeper (keeper_call.c) -------------------------------------------------------------- */
 
@@ -274,13 +326,13 @@ void sock_event(struct sock *s);
 /* Of what is unread; SY_USUAL without hooks. */
 unsigned sock_level(const struct sock *s);
 void sets_started(void);
-/* One that is no longer of runner.fd. */
-void sets_unwatch(int fd);
 void sets_forked(void);
 /* It was the kernel's socket when the program put it into epoll instances. */
 void watches_take(struct sock *s);
 void watches_end(struct sock *s);
 void set_end(struct set *set);
+/* Not locked. Another epoll instance waits for this one; -1: poll() does. */
+void set_nest(int fd, int outer);
 
 /* ---- hooks (hooks.c) ------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -50,6 +51,7 @@
 	X(setsockopt)                                                                              \
 	X(socket)                                                                                  \
 	X(shutdown)                                                                                \
+	X(sigaction)                                                                               \
 	X(splice)                                                                                  \
 	X(write)                                                                                   \
 	X(writev)

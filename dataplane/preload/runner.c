@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -20,60 +19,24 @@
 #define HELPER_MS     10
 #define HELPER_TURNS  32           /* at most, one after the other */
 #define HELPER_GAP_NS 20000        /* between them, for the program's calls */
-#define SHARED_NS     (10 * MS)    /* another thread may take what this one waits for */
 #define DRAIN_NS      (1000 * MS)  /* at the end, since a peer has last taken something */
 #define DRAIN_MOST_NS (10000 * MS) /* in all: a successor waits for the queues */
 #define DRAIN_STEP_NS (100 * MS)   /* between looks */
 #define AGAIN_NS      (100 * MS)   /* asks for a queue again */
 #define LONG_NS       (10000 * MS) /* for which it has waited when it warns */
 
-struct runner runner = {.wake = -1, .due_ns = NEVER};
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static __thread bool inside;
+struct runner runner = {.due_ns = NEVER};
 static int link_fd = -1, large_fd = -1;
 
-bool runner_lock(void)
-{
-	if (inside)
-		return false;
-	pthread_mutex_lock(&lock);
-	inside = true;
-	return true;
-}
-
-void runner_unlock(void)
-{
-	inside = false;
-	pthread_mutex_unlock(&lock);
-}
-
-/* ---- threads that sleep, and the one that looks after them ----------------------------------- */
-
-void runner_wake(void)
-{
-	uint64_t one = 1;
-
-	if (runner.sleepers)
-		REAL(write)(runner.wake, &one, sizeof(one));
-}
-
-void runner_woken(void)
-{
-	uint64_t one;
-
-	runner.sleepers--;
-	if (!runner.closing)
-		REAL(read)(runner.wake, &one, sizeof(one));
-}
+/* ---- the thread that takes turns while the program computes ---------------------------------- */
 
 /* Returns whether the stack has more to send. */
 static bool helper_turn(bool again)
 {
 	bool more = false;
 
-	if (pthread_mutex_trylock(&lock))
+	if (!runner_trylock())
 		return false;
-	inside = true;
 	if (runner.stack) {
 		if (!again) {
 			route_check();
@@ -81,7 +44,7 @@ static bool helper_turn(bool again)
 			serve_check();
 		}
 		again = again || sy_clock_ns() - runner.now_ns > HELPER_MS * MS;
-		if (again && !runner.sleepers) {
+		if (again && (!runner.sleepers || runner.unsent)) {
 			runner_turn();
 			more = runner.due_ns == 0;
 		}
@@ -154,7 +117,7 @@ static void start_undo(int memory)
 		table_disown(memory);
 	for (unsigned i = 0; i < runner.rx; i++)
 		table_disown(runner.fd[i]);
-	table_disown(runner.wake);
+	gate_close();
 	table_disown(link_fd);
 	table_disown(large_fd);
 	handover_forget();
@@ -165,7 +128,7 @@ static void start_undo(int memory)
 	device_close();
 	runner.stack = NULL;
 	runner.rx = 0;
-	runner.wake = link_fd = large_fd = -1;
+	link_fd = large_fd = -1;
 	keeper_forget();
 }
 
@@ -200,8 +163,9 @@ static int start(struct message_answer *out)
 		start_undo(fd[1]);
 		return rc;
 	}
-	runner.wake = table_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	rc = runner.wake < 0 ? -errno : route_open(c.ifindex);
+	rc = gate_open(runner.fd, runner.rx);
+	if (!rc)
+		rc = route_open(c.ifindex);
 	if (!rc)
 		rc = stack_make(&c);
 	if (!rc)
@@ -301,67 +265,64 @@ int runner_start(void)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-bool signals_restart(void)
+/* After a call in a handler has ended a wait. */
+static bool sock_exists(const struct sock *s, sy_stack_id id)
 {
-	struct sigaction a;
-
-	for (int i = 1; i < NSIG; i++)
-		if (!sigaction(i, NULL, &a) && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN &&
-		    !(a.sa_flags & SA_RESTART))
-			return false;
-	return true;
+	for (const struct sock *o = all_socks; o; o = o->next)
+		if (o == s)
+			return o->id == id;
+	return false;
 }
 
-int runner_sleep(int extra_fd, short events, uint64_t deadline_ns, struct signals *signals)
+/* One sleep. -EBADF: another thread has closed the socket. */
+static int await_once(struct sock *s, struct wait *wait, struct pollfd p[2], uint64_t deadline_ns,
+                      struct signals *signals)
 {
-	struct pollfd p[MESSAGE_QUEUES + 4];
-	uint64_t now = sy_clock_ns(), until = deadline_ns;
-	unsigned n = 0;
+	sy_stack_id id = s->id;
 	int rc = 0;
 
-	for (; n < runner.rx; n++)
-		p[n] = (struct pollfd){.fd = runner.fd[n], .events = POLLIN};
-	p[n++] = (struct pollfd){.fd = runner.wake, .events = POLLIN};
-	if (extra_fd >= 0)
-		p[n++] = (struct pollfd){.fd = extra_fd, .events = events};
-	until = runner.due_ns < until ? runner.due_ns : until;
-	if (runner.sleepers && (until == NEVER || until > now + SHARED_NS))
-		until = now + SHARED_NS;
-	uint64_t left = until > now ? until - now : 0;
-	struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
-	runner.sleepers++;
-	runner_unlock();
-	if (signals_come(signals, left > 0) ||
-	    REAL(ppoll)(p, n, until == NEVER ? NULL : &t, signals_admitted(signals)) < 0)
-		rc = -errno;
-	runner_lock();
-	runner_woken();
-	return rc;
+	if (!wait->waiter) {
+		rc = wait_enter(wait, 1);
+		if (rc)
+			return rc;
+		wait_link(wait, &s->o, s->o.kind == OBJECT_LISTENER);
+	}
+	rc = wait_sleep(wait, p, 2, deadline_ns, signals);
+	if (wait_is_over(wait)) {
+		*wait = (struct wait){0};
+		return sock_exists(s, id) ? -EINTR : -EBADF;
+	}
+	if (wait_gone(wait, 0) ||
+	    (s->o.kind == OBJECT_CONNECTION && (!runner.stack || s->id == SY_STACK_NONE)))
+		return -EBADF;
+	return rc < 0 ? rc : 0;
 }
 
 int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
                  struct signals *signals)
 {
+	struct wait wait = {0};
+	struct pollfd p[2] = {{.fd = -1}, {.fd = extra_fd, .events = POLLIN}};
+	int rc = 0;
+
 	for (;;) {
-		runner_turn();
-		if (sock_ready(s) & events)
-			return 0;
-		if (extra_fd >= 0) {
-			struct pollfd p = {.fd = extra_fd, .events = POLLIN};
-			struct timespec none = {0};
-			if (REAL(ppoll)(&p, 1, &none, NULL) > 0)
-				return 0;
+		if (!wait_posted(&wait) || !(sock_ready(s) & events))
+			runner_turn();
+		if (sock_ready(s) & events || p[1].revents)
+			break;
+		if (deadline_ns != NEVER && sy_clock_ns() >= deadline_ns) {
+			rc = -EAGAIN;
+			break;
 		}
-		if (deadline_ns != NEVER && sy_clock_ns() >= deadline_ns)
-			return -EAGAIN;
-		object_wait(&s->o);
-		int rc = runner_sleep(extra_fd, POLLIN, deadline_ns, signals);
-		if (!object_waited(&s->o) ||
-		    (s->o.kind == OBJECT_CONNECTION && (!runner.stack || s->id == SY_STACK_NONE)))
-			return -EBADF;
-		if (rc == -EINTR && !(deadline_ns == NEVER && signals_restart()))
-			return rc;
+		rc = await_once(s, &wait, p, deadline_ns, signals);
+		if (rc && (rc != -EINTR || deadline_ns != NEVER || !signals_restart()))
+			break;
+		rc = 0;
 	}
+	wait_leave(&wait);
+	if (rc && rc != -EBADF && sock_ready(s) & events) /* another thread gets what has come */
+		object_notify(&s->o);
+	return rc;
 }
 
 /* ---- the end; a child ------------------------------------------------------------------------ */
@@ -371,6 +332,8 @@ static void drain(void)
 {
 	struct sy_stack_usage use;
 	struct signals signals = {0};
+	struct wait wait = {0};
+	struct pollfd p;
 	struct sy_patience idle = sy_patience_begin(DRAIN_NS, DRAIN_STEP_NS);
 	struct sy_patience all = sy_patience_begin(DRAIN_MOST_NS, DRAIN_STEP_NS);
 	uint64_t taken;
@@ -397,12 +360,15 @@ static void drain(void)
 		if (use.connections <= use.time_wait || !sy_patience_left(&idle) ||
 		    !sy_patience_left(&all))
 			break;
-		runner_sleep(-1, 0, sy_clock_ns() + DRAIN_STEP_NS, &signals);
+		if (!wait.waiter && wait_enter(&wait, 0))
+			break;
+		wait_sleep(&wait, &p, 1, sy_clock_ns() + DRAIN_STEP_NS, &signals);
 	} while (true);
-	signals_release(&signals);
+	wait_leave(&wait);
 	runner.stack = NULL;
 	runner.refused = true;
 	runner_unlock();
+	signals_release(&signals);
 }
 
 __attribute__((destructor)) static void at_exit(void)
@@ -440,7 +406,6 @@ static void fork_child(void)
 {
 	for (unsigned i = 0; i < runner.rx; i++)
 		table_disown(runner.fd[i]);
-	table_disown(runner.wake);
 	table_disown(link_fd);
 	table_disown(large_fd);
 	handover_forget();
@@ -451,18 +416,15 @@ static void fork_child(void)
 		route_forget();
 	device_forget();
 	/* A signal handler that interrupts EAL leaves its locks as they are. */
-	runner = (struct runner){.wake = -1, .due_ns = NEVER, .refused = !fork_locked};
+	runner = (struct runner){.due_ns = NEVER, .refused = !fork_locked};
 	link_fd = large_fd = -1;
 	for (struct sock *s = all_socks; s; s = s->next) {
 		s->id = s->id_v4 = SY_STACK_NONE;
-		s->o.waits = 0; /* the threads that wait are the parent's */
+		s->o.links = NULL; /* the threads that wait are the parent's */
 	}
 	serve_forget_all();
 	sets_forked();
-	pthread_mutex_init(&lock, NULL);
-	inside = !fork_locked;
-	if (inside)
-		pthread_mutex_lock(&lock);
+	waiters_forked(!fork_locked);
 }
 
 /* Then there may be no files of the system: EAL starts before it, in a process that has sockets. */

@@ -17,18 +17,25 @@
 #include "preload.h"
 #include "real.h"
 
-void signals_hold(struct signals *s)
+void signals_all(sigset_t *out)
 {
 	/* The program's handlers tell of what this library does wrong, too. */
 	static const int faults[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+
+	sigfillset(out);
+	for (unsigned i = 0; i < sizeof(faults) / sizeof(*faults); i++)
+		sigdelset(out, faults[i]);
+}
+
+void signals_hold(struct signals *s)
+{
 	sigset_t held;
 
 	if (s->held)
 		return;
-	sigfillset(&held);
-	for (unsigned i = 0; i < sizeof(faults) / sizeof(*faults); i++)
-		sigdelset(&held, faults[i]);
+	signals_all(&held);
 	pthread_sigmask(SIG_BLOCK, &held, &s->program);
+	signals_deferred(&s->program); /* if one has come inside, all are blocked already */
 	s->held = true;
 }
 
@@ -37,15 +44,11 @@ const sigset_t *signals_admitted(const struct signals *s)
 	return s->asked || !s->held ? s->asked : &s->program;
 }
 
-bool signals_come(struct signals *s, bool sleeps)
+bool signals_come(const struct signals *s)
 {
 	const struct timespec none = {0};
 
-	if (s->held) /* the sleep would tell of packets first, which may come without end */
-		return REAL(ppoll)(NULL, 0, &none, signals_admitted(s)) < 0 && errno == EINTR;
-	if (sleeps)
-		signals_hold(s);
-	return false;
+	return REAL(ppoll)(NULL, 0, &none, signals_admitted(s)) < 0 && errno == EINTR;
 }
 
 int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int most, int ms)

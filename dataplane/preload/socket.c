@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <pthread.h>
 
 #include "preload.h"
 #include "real.h"
@@ -217,6 +218,7 @@ PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 	if (!s && (!addr.__sockaddr__ || endpoint_from(addr.__sockaddr__, len, &peer) ||
 	           !(family = socket_family(fd))))
 		return REAL(connect)(fd, addr, len);
+	pthread_testcancel();
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
 	s = table_sock(fd);

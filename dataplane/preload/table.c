@@ -114,37 +114,15 @@ static void object_free(struct object *o)
 		sock_free((struct sock *)o);
 }
 
-/* One descriptor less. After the last one only those who wait have the memory. */
+/* One descriptor less. Threads that still wait for it are woken. */
 static void object_end(struct object *o)
 {
 	if (--o->refs > 0 || o->kind == OBJECT_OWN)
 		return;
+	object_closed(o);
 	if (o->kind != OBJECT_EPOLL)
 		sock_close((struct sock *)o);
-	if (o->waits == 0) {
-		object_free(o);
-		return;
-	}
-	runner.closing++;
-	runner_wake();
-}
-
-void object_wait(struct object *o)
-{
-	o->waits++;
-}
-
-bool object_waited(struct object *o)
-{
-	if (o->waits > 0) /* none: in a child of a signal handler, fork_child() */
-		o->waits--;
-	if (o->refs > 0)
-		return true;
-	if (o->waits == 0) {
-		runner.closing--;
-		object_free(o);
-	}
-	return false;
+	object_free(o);
 }
 
 void table_put(int fd, struct object *o)
@@ -235,17 +213,24 @@ void sock_free(struct sock *s)
 PRELOAD_EXPORT int close(int fd)
 {
 	struct object *o = table_get(fd);
+	int cancel, rc;
 
 	if (!o)
 		return REAL(close)(fd);
 	if (o->kind == OBJECT_OWN)
 		return (int)result(-EBADF);
-	if (!runner_lock())
-		return (int)result(-EAGAIN);
-	table_put(fd, NULL);
-	runner_flush();
-	runner_unlock();
-	return REAL(close)(fd);
+	pthread_testcancel();
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* or it is closed by halves */
+	if (runner_lock()) {
+		table_put(fd, NULL);
+		runner_flush();
+		runner_unlock();
+		rc = REAL(close)(fd);
+	} else {
+		rc = (int)result(-EAGAIN);
+	}
+	pthread_setcancelstate(cancel, NULL);
+	return rc;
 }
 
 PRELOAD_EXPORT int close_range(unsigned first, unsigned last, int flags)

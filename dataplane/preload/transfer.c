@@ -130,6 +130,7 @@ static ssize_t receive(int fd, const struct iovec *iov, size_t count, int flags)
 	struct signals signals = {0};
 	int64_t n;
 
+	pthread_testcancel();
 	if (!runner_lock())
 		return result(-EAGAIN);
 	struct sock *s = table_connection(fd); /* another thread may have closed it */
@@ -271,6 +272,7 @@ static ssize_t deliver(int fd, const struct iovec *iov, size_t count, int flags)
 	struct signals signals = {0};
 	int64_t n;
 
+	pthread_testcancel();
 	if (!runner_lock())
 		return result(-EAGAIN);
 	struct sock *s = table_connection(fd);
@@ -397,6 +399,7 @@ PRELOAD_EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 	struct signals signals = {0};
 	off_t at;
 	int64_t n;
+	int cancel;
 
 	if (!s)
 		return table_connection(in) ? result(-EINVAL)
@@ -404,12 +407,16 @@ PRELOAD_EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 	at = offset ? *offset : lseek(in, 0, SEEK_CUR);
 	if (at < 0)
 		return offset ? result(-EINVAL) : -1;
-	if (!runner_lock())
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* no cancellation point */
+	if (!runner_lock()) {
+		pthread_setcancelstate(cancel, NULL);
 		return result(-EAGAIN);
+	}
 	s = table_connection(out);
 	n = s ? file_send(s, in, at, count, &signals) : -EBADF;
 	runner_flush();
 	runner_unlock();
+	pthread_setcancelstate(cancel, NULL);
 	if (n > 0 && offset)
 		*offset += n;
 	else if (n > 0)

@@ -9,7 +9,8 @@
 #define BURST      64
 #define TURN_MAX   4  /* bursts */
 #define SORT_MAX   32 /* likewise, to be sorted: what is most urgent may come last */
-#define TURN_TAKES 8  /* packets of those that are sorted */
+#define UNSENT_NS  (200 * (uint64_t)1000) /* and no longer, if one of them runs late */
+#define TURN_TAKES 8                      /* packets of those that are sorted */
 
 /* Until when has all that came been given to the stack? */
 static uint64_t seen_ns(void)
@@ -19,22 +20,28 @@ static uint64_t seen_ns(void)
 	return queues < inbox ? queues : inbox;
 }
 
-static void events_take(void)
+void runner_events(void)
 {
 	struct sy_stack_event e[BURST];
 	unsigned count;
-	bool some = false;
 
-	while ((count = sy_stack_events(runner.stack, e, BURST)) > 0) {
-		for (unsigned i = 0; i < count; i++) {
-			if (!e[i].cookie)
-				continue;
-			sock_event((struct sock *)(uintptr_t)e[i].cookie);
-			some = true;
-		}
-	}
-	if (some)
-		runner_wake();
+	while (runner.stack && (count = sy_stack_events(runner.stack, e, BURST)) > 0)
+		for (unsigned i = 0; i < count; i++)
+			if (e[i].cookie)
+				sock_event((struct sock *)(uintptr_t)e[i].cookie);
+}
+
+/* A packet that leaves costs a system call. So threads that are woken together send together: the
+ * last of them that gets the lock sends for all. None of them waits for what another computes. */
+static void send_burst(void)
+{
+	if (!runner.unsent)
+		runner.unsent_ns = runner.now_ns;
+	runner.unsent = runner.waking && runner.now_ns - runner.unsent_ns < UNSENT_NS;
+	if (runner.unsent)
+		return;
+	outgoing_send(runner.now_ns);
+	runner.due_ns = outgoing_due(sy_stack_advance(runner.stack, runner.now_ns));
 }
 
 void runner_turn(void)
@@ -47,6 +54,7 @@ void runner_turn(void)
 	hooks_turn();
 	most = sy_stack_levels_used(runner.stack) ? SORT_MAX : TURN_MAX;
 	runner.now_ns = sy_clock_ns();
+	timer_seen(runner.now_ns);
 	for (unsigned i = 0; i < most && count == BURST; i++) {
 		count = device_receive(m, BURST, runner.now_ns);
 		unsigned mine = handover_give(m, count);
@@ -59,9 +67,8 @@ void runner_turn(void)
 	sy_stack_seen(runner.stack, seen_ns());
 	sy_stack_take(runner.stack, TURN_TAKES, runner.now_ns);
 	sy_stack_advance(runner.stack, runner.now_ns);
-	outgoing_send(runner.now_ns);
-	runner.due_ns = outgoing_due(sy_stack_advance(runner.stack, runner.now_ns));
-	events_take();
+	send_burst();
+	runner_events();
 }
 
 void runner_flush(void)
@@ -69,8 +76,5 @@ void runner_flush(void)
 	if (!runner.stack || !runner.sleepers)
 		return;
 	runner.now_ns = sy_clock_ns();
-	outgoing_send(runner.now_ns);
-	runner.due_ns = outgoing_due(sy_stack_advance(runner.stack, runner.now_ns));
-	if (runner.due_ns == 0) /* a part was sent */
-		runner_wake();
+	send_burst();
 }

@@ -52,7 +52,7 @@ func (a *app) runCommand() *cobra.Command {
 		Long: "PROGRAM's TCP connections from and to the served addresses go over a stack in its own process, by AF_XDP. All its other sockets, and " +
 			"what it listens to on other addresses, stay with Linux, as do ARP, neighbour discovery and all other packets of the interface.\n\n" +
 			"The program may have several processes (nginx): --workers says how many of them have a stack. Each takes the receive queues whose number, " +
-			"modulo the number of workers, is its own. haproxy needs `nbthread 1`. docs/run.md lists what works differently from Linux.\n\n" +
+			"modulo the number of workers, is its own. docs/run.md lists what works differently from Linux.\n\n" +
 			"steelyard stack shows its connections and counters, which ss and nstat do not see.\n\n" +
 			"The command ends with the last process of the program, with the exit code of its first one (128 and more: a signal). It passes " +
 			"SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGWINCH on. It needs root; the program's workers need not be root.",

@@ -31,7 +31,6 @@ static struct {
 	int fd, epoll;
 	bool busy;
 	unsigned turns, starts, masks, waits;
-	bool locked;
 	void (*second)(void); /* happens in the second turn */
 	void (*start)(void);  /* and when the stack is to start */
 	void (*hold)(void);   /* and just when signals are held */
@@ -84,24 +83,46 @@ void table_put(int fd, struct object *o)
 	o->refs++;
 }
 
-void object_wait(struct object *o)
+int table_own(int fd)
+{
+	return fd;
+}
+
+void table_disown(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+const struct message_answer *keeper_config(void)
+{
+	return NULL;
+}
+
+void runner_events(void)
 {
 }
 
-bool object_waited(struct object *o)
+void listener_adopt(int fd)
 {
-	return true;
 }
 
-bool runner_lock(void)
+void serve_passed(int fd)
 {
-	world.locked = true;
-	return true;
 }
 
-void runner_unlock(void)
+/* Handlers run as ever. */
+bool signals_deferred(sigset_t *program)
 {
-	world.locked = false;
+	return false;
+}
+
+void signals_admit(void)
+{
+}
+
+void signals_sleep(void)
+{
 }
 
 void runner_flush(void)
@@ -112,16 +133,14 @@ void runner_flush(void)
 int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
                  struct signals *signals)
 {
+	bool again = signals->held;
+
 	world.waits++;
+	signals_hold(signals);
 	runner_unlock();
-	int rc = signals_come(signals, true) ? -errno : 0;
+	int rc = again && signals_come(signals) ? -errno : 0;
 	runner_lock();
 	return rc;
-}
-
-void runner_woken(void)
-{
-	runner.sleepers--;
 }
 
 int runner_listen(struct sock *s)
@@ -250,7 +269,7 @@ static int (*const calls[])(int ms, const sigset_t *mask) = {by_epoll, by_poll, 
 static void handler(int number)
 {
 	handled++;
-	handled_inside += world.locked;
+	handled_inside += runner_is_inside();
 }
 
 static void raise_usr1(void)
@@ -289,10 +308,10 @@ static void begin(bool busy)
 	world.busy = busy;
 	runner = (struct runner){.stack = (struct sy_stack *)&world,
 	                         .due_ns = NEVER,
-	                         .wake = -1,
 	                         .wanted = true,
 	                         .rx = 1,
 	                         .fd = {eventfd(0, EFD_NONBLOCK)}};
+	assert_int_equal(gate_open(runner.fd, runner.rx), 0);
 	world.epoll = epoll_create1(0);
 	assert_int_equal(epoll_ctl(world.epoll, EPOLL_CTL_ADD, world.fd, &e), 0);
 	handled = handled_inside = 0;
@@ -307,6 +326,7 @@ static void end(void)
 	assert_int_equal(sigismember(&now, SIGTERM), 0);
 	watches_end(&world.connection);
 	set_end((struct set *)world.object[world.epoll]);
+	gate_close();
 	close(runner.fd[0]);
 	close(world.epoll);
 	close(world.fd);

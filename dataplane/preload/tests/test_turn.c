@@ -77,7 +77,7 @@ void sock_event(struct sock *s)
 {
 }
 
-void runner_wake(void)
+void timer_seen(uint64_t now_ns)
 {
 }
 

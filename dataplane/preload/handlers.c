@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Handlers of the program, which may use sockets and may leave by longjmp(): so none runs while its
+ * thread has the lock (docs/design/0057-waking-threads.md). To block signals in each call would
+ * cost two system calls. Instead the kernel calls enter(). Inside the stack, that sends the signal
+ * to its thread again and blocks all signals; runner_unlock() admits them.
+ *
+ * Handlers that are set by other ways than these functions are called as ever: what they call
+ * inside the stack fails with EAGAIN.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+
+#include "preload.h"
+#include "real.h"
+
+#define SAME_FLAGS (SA_SIGINFO | SA_RESETHAND) /* that the kernel gets otherwise */
+
+typedef void (*handler)(int, siginfo_t *, void *);
+typedef void (*any)(void);
+
+/* As the program has set them. Read and written by any thread, and in handlers. */
+static struct {
+	handler call;
+	int flags;
+} kept[NSIG];
+
+static __thread struct {
+	volatile bool entered;   /* in enter() */
+	volatile bool deferred;  /* signals are blocked until the lock is released */
+	volatile uint64_t mask;  /* and then this is to be blocked */
+	volatile bool ran, ends; /* handlers since the last sleep began; one without SA_RESTART */
+} self;
+
+/* The C library's sigset_t is larger than the kernel's, which is all that a frame has. */
+static void mask_to_set(uint64_t mask, sigset_t *set)
+{
+	sigemptyset(set);
+	memcpy(set, &mask, sizeof(mask));
+}
+
+static bool is_function(const struct sigaction *a)
+{
+	return a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN && a->sa_handler != SIG_ERR;
+}
+
+static uint64_t mask_held(void)
+{
+	sigset_t set;
+	uint64_t mask;
+
+	signals_all(&set);
+	memcpy(&mask, &set, sizeof(mask));
+	return mask & ~(UINT64_C(3) << 31); /* the C library's own: SIGCANCEL, SIGSETXID */
+}
+
+static void defer(int number, siginfo_t *info, ucontext_t *u)
+{
+	uint64_t held = mask_held();
+	bool outermost = !self.entered;
+
+	self.entered = true;
+	if (outermost)
+		memcpy((void *)&self.mask, &u->uc_sigmask, sizeof(self.mask));
+	memcpy(&u->uc_sigmask, &held, sizeof(held));
+	self.deferred = true;
+	syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), number, info);
+	if (outermost)
+		self.entered = false;
+}
+
+static void enter(int number, siginfo_t *info, void *context)
+{
+	int code = errno;
+
+	if (runner_is_inside()) {
+		defer(number, info, context);
+		errno = code;
+		return;
+	}
+	wait_abandon(); /* a sleep that it has interrupted ends anyway, and this may take long */
+	errno = code;
+	self.ran = true;
+	self.ends |= !(kept[number].flags & SA_RESTART);
+	handler call = __atomic_load_n(&kept[number].call, __ATOMIC_ACQUIRE);
+	if (kept[number].flags & SA_RESETHAND)
+		REAL(sigaction)(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+	call(number, info, context);
+}
+
+void signals_sleep(void)
+{
+	self.ran = self.ends = false;
+}
+
+/* Of handlers that the library does not see, it knows only what all of them are. */
+bool signals_restart(void)
+{
+	struct sigaction a;
+
+	for (int i = 1; i < NSIG && !self.ran; i++)
+		if (!sigaction(i, NULL, &a) && is_function(&a) && !(a.sa_flags & SA_RESTART))
+			return false;
+	return !self.ends;
+}
+
+bool signals_deferred(sigset_t *program)
+{
+	if (!self.deferred)
+		return false;
+	self.deferred = false;
+	mask_to_set(self.mask, program);
+	return true;
+}
+
+void signals_admit(void)
+{
+	sigset_t program;
+	int code = errno;
+
+	if (!signals_deferred(&program))
+		return;
+	pthread_sigmask(SIG_SETMASK, &program, NULL);
+	errno = code;
+}
+
+/* ---- how a program sets them ----------------------------------------------------------------- */
+
+/* A fault is of what the thread does: it cannot wait. */
+static bool is_deferrable(int number)
+{
+	return number > 0 && number < NSIG && mask_held() & UINT64_C(1) << (number - 1);
+}
+
+PRELOAD_EXPORT int sigaction(int number, const struct sigaction *new, struct sigaction *old)
+{
+	struct sigaction a, before;
+
+	if (!is_deferrable(number))
+		return REAL(sigaction)(number, new, old);
+	handler call = kept[number].call;
+	int flags = kept[number].flags;
+	if (new) {
+		a = *new;
+		if (is_function(new)) {
+			kept[number].flags = new->sa_flags;
+			__atomic_store_n(&kept[number].call, (handler) new->sa_sigaction,
+			                 __ATOMIC_RELEASE);
+			a.sa_sigaction = enter;
+			a.sa_flags = (new->sa_flags & ~SA_RESETHAND) | SA_SIGINFO;
+		}
+	}
+	if (REAL(sigaction)(number, new ? &a : NULL, &before))
+		return -1;
+	if (!old)
+		return 0;
+	*old = before;
+	if (before.sa_sigaction == enter) {
+		old->sa_sigaction = call;
+		old->sa_flags = (before.sa_flags & ~SAME_FLAGS) | (flags & SAME_FLAGS);
+	}
+	return 0;
+}
+
+/* The C library sets it as this function does, and does not come here. */
+static sighandler_t set_by(sighandler_t (*real)(int, sighandler_t), int number, sighandler_t new)
+{
+	handler call = is_deferrable(number) ? kept[number].call : NULL;
+	sighandler_t before = real(number, new);
+	struct sigaction a;
+
+	if (before == SIG_ERR)
+		return before;
+	if (!REAL(sigaction)(number, NULL, &a) && is_function(&a) && a.sa_handler == new)
+		sigaction(number, &a, NULL);
+	return (any)before == (any)enter ? (sighandler_t)(any)call : before;
+}
+
+#define SETTERS(X) X(signal) X(ssignal) X(bsd_signal) X(sysv_signal) X(__sysv_signal) X(sigset)
+#define X(name)                                                                                    \
+	PRELOAD_EXPORT sighandler_t name(int number, sighandler_t new);                            \
+	sighandler_t name(int number, sighandler_t new)                                            \
+	{                                                                                          \
+		static sighandler_t (*real)(int, sighandler_t);                                    \
+		if (!real)                                                                         \
+			real = (sighandler_t(*)(int, sighandler_t))dlsym(RTLD_NEXT, #name);        \
+		return set_by(real, number, new);                                                  \
+	}
+SETTERS(X)
+#undef X
+
+/* ---- how one leaves -------------------------------------------------------------------------- */
+
+#define LEAVERS(X) X(longjmp) X(_longjmp) X(siglongjmp) X(__longjmp_chk)
+#define X(name)                                                                                    \
+	PRELOAD_EXPORT _Noreturn void name(struct __jmp_buf_tag to[1], int value);                 \
+	_Noreturn void name(struct __jmp_buf_tag to[1], int value)                                 \
+	{                                                                                          \
+		static void (*real)(struct __jmp_buf_tag *, int);                                  \
+		if (!real)                                                                         \
+			real = (void (*)(struct __jmp_buf_tag *, int))dlsym(RTLD_NEXT, #name);     \
+		wait_abandon();                                                                    \
+		real(to, value);                                                                   \
+		__builtin_unreachable();                                                           \
+	}
+LEAVERS(X)
+#undef X
+
+/* dlsym() is not for handlers: both are looked up now. */
+__attribute__((constructor)) static void real_find(void)
+{
+	(void)REAL(sigaction);
+	syscall(SYS_gettid);
+}
