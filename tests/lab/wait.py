@@ -3,7 +3,9 @@
 
 import time
 
-POLL_S = 0.02
+# Between two looks: a tenth of the time waited so far, within these limits. Some looks start a
+# program, which takes CPU time.
+POLL_S, MAX_POLL_S = 0.02, 0.25
 # Longer than any machine stands still: a limit ends a test that hangs, and judges no speed.
 DEADLINE_S = 300
 
@@ -26,11 +28,12 @@ def wait_until(condition, what, deadline_s=DEADLINE_S):
 
     `what` may be a function that returns the name at the deadline.
     """
-    end = time.monotonic() + deadline_s
+    begun = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() >= end:
+        waited = time.monotonic() - begun
+        if waited >= deadline_s:
             raise Expired(f"waited {deadline_s:g} s in vain: {what() if callable(what) else what}")
-        time.sleep(POLL_S)
+        time.sleep(min(max(POLL_S, waited / 10), MAX_POLL_S))
