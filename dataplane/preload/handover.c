@@ -58,37 +58,78 @@ static bool quote_read(const uint8_t *frame, const struct sy_view *v, struct sy_
 	return true;
 }
 
+enum whose { OURS, STRAY, PART };
+
 /* Whatever begins a connection is taken where it comes. */
-static bool is_stray(struct rte_mbuf *m)
+static enum whose whose_is(struct rte_mbuf *m, struct sy_view *v)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 	struct sy_tuple tuple;
-	struct sy_view v;
 
-	if (sy_packet_parse(frame, m->data_len, &v) != SY_DROP_NONE ||
-	    v.fragment != SY_FRAGMENT_NONE)
-		return false;
-	if (v.proto != SY_PROTO_TCP)
-		return quote_read(frame, &v, &tuple) && !sy_stack_knows(runner.stack, &tuple);
-	const struct sy_tcp *tcp = sy_packet_tcp(frame, &v);
+	if (sy_packet_parse(frame, m->data_len, v) != SY_DROP_NONE)
+		return OURS;
+	if (v->fragment != SY_FRAGMENT_NONE)
+		return PART;
+	if (v->proto != SY_PROTO_TCP)
+		return quote_read(frame, v, &tuple) && !sy_stack_knows(runner.stack, &tuple) ? STRAY
+		                                                                             : OURS;
+	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
 	if ((tcp->flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN)
-		return false;
-	if (!(tcp->flags & SY_TCP_ACK))
-		return !sy_stack_knows(runner.stack, &v.tuple);
-	return !sy_stack_expects(runner.stack, &v.tuple, ntohl(tcp->ack));
+		return OURS;
+	bool known = tcp->flags & SY_TCP_ACK
+	                     ? sy_stack_expects(runner.stack, &v->tuple, ntohl(tcp->ack))
+	                     : sy_stack_knows(runner.stack, &v->tuple);
+	return known ? OURS : STRAY;
 }
 
 /* What finds no place is lost, and comes again. */
-static void pass_on(struct rte_mbuf *m, uint32_t first)
+static void pass_to(struct rte_mbuf *m, uint32_t first, uint32_t worker)
 {
 	struct header h = {first};
 	struct iovec iov[] = {{&h, sizeof(h)}, {rte_pktmbuf_mtod(m, void *), m->data_len}};
 	struct msghdr message = {.msg_iov = iov, .msg_iovlen = 2};
 
-	REAL(sendmsg)
-	(handover.outbox[(handover.worker + 1) % handover.workers], &message,
-	 MSG_DONTWAIT | MSG_NOSIGNAL);
+	REAL(sendmsg)(handover.outbox[worker], &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	rte_pktmbuf_free(m);
+}
+
+static void pass_on(struct rte_mbuf *m, uint32_t first)
+{
+	pass_to(m, first, (handover.worker + 1) % handover.workers);
+}
+
+/* All fragments of a datagram come together at one worker, whichever queues they come by. */
+static uint32_t part_worker(const struct sy_view *v)
+{
+	uint32_t h = v->fragment_id ^ v->tuple.src.w[3] ^ v->tuple.dst.w[3];
+
+	return (h * 2654435761u >> 16) % handover.workers;
+}
+
+/* Consumes the packet unless it is this worker's. first: the worker that got it from its queue.
+ * Returns NULL, or what the stack receives. */
+static struct rte_mbuf *sort(struct rte_mbuf *m, uint32_t first, bool from_queue, uint64_t now_ns)
+{
+	struct sy_view v;
+	enum whose whose = whose_is(m, &v);
+
+	if (SY_UNLIKELY(whose == PART)) {
+		uint32_t worker = part_worker(&v);
+		if (worker != handover.worker) {
+			pass_to(m, handover.worker, worker);
+			return NULL;
+		}
+		m = sy_stack_reassemble(runner.stack, m, now_ns);
+		if (!m)
+			return NULL;
+		whose = whose_is(m, &v);
+		first = handover.worker;
+		from_queue = true;
+	}
+	if (whose != STRAY || (!from_queue && first == handover.worker))
+		return m;
+	pass_on(m, first);
+	return NULL;
 }
 
 unsigned handover_give(struct rte_mbuf **m, unsigned count)
@@ -98,10 +139,9 @@ unsigned handover_give(struct rte_mbuf **m, unsigned count)
 	if (handover.workers == 1)
 		return count;
 	for (unsigned i = 0; i < count; i++) {
-		if (is_stray(m[i]))
-			pass_on(m[i], handover.worker);
-		else
-			m[kept++] = m[i];
+		struct rte_mbuf *one = sort(m[i], handover.worker, true, runner.now_ns);
+		if (one)
+			m[kept++] = one;
 	}
 	return kept;
 }
@@ -127,9 +167,8 @@ unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
 		}
 		read++;
 		rte_pktmbuf_append(one, (uint16_t)((size_t)n - sizeof(h)));
-		if (h.first != handover.worker && is_stray(one))
-			pass_on(one, h.first);
-		else
+		one = sort(one, h.first, false, now_ns);
+		if (one)
 			m[count++] = one;
 	}
 	sy_seen_burst(&handover.seen, read, count == most ? INBOX_MOST : 0, now_ns);

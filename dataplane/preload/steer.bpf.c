@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /*
  * `steelyard run`: segments of TCP to a served address and port go to the AF_XDP socket of their
- * queue, and so do ICMP errors about them. All else is Linux's. docs/design/0040-preload.md.
+ * queue, and so do ICMP errors about them, and fragments of segments
+ * (docs/design/0061-fragments-at-the-stack.md). All else is Linux's. docs/design/0040-preload.md.
  *
  * A SYN goes to Linux's listening socket where the queue's worker does not listen, and Linux keeps
  * the segments of the connections that it has (docs/design/0058-serving.md). A queue without a
@@ -39,9 +40,21 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
+/* Later fragments have no ports: they go where the first one of their datagram went. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, STEER_FRAGMENTS);
+	__type(key, struct steer_fragment);
+	__type(value, __u8);
+} fragments SEC(".maps");
+
 const volatile __u8 mac[6]; /* of the interface: other frames are not this host's */
 
-#define FRAGMENT 0x3fff /* offset and "more" */
+#define FRAGMENT   0x3fff /* offset and "more" */
+#define OFFSET     0x1fff
+#define MORE_V6    0xfff9 /* likewise, of IPv6 */
+#define OFFSET_V6  0xfff8
+#define EXTENSIONS 4 /* headers before TCP */
 
 /* What a frame is about. */
 struct subject {
@@ -198,6 +211,100 @@ static __always_inline int is_to(const struct ethhdr *eth)
 	return 1;
 }
 
+/* ---- fragments, and segments behind extension headers ---------------------------------------- */
+
+/* A segment of TCP, or a part of one. */
+struct part {
+	struct steer_fragment key;
+	const void *tcp;
+	int is_fragment, is_later;
+};
+
+static __always_inline int part_v4(const struct iphdr *ip, const void *end, struct part *p)
+{
+	if ((const void *)(ip + 1) > end || ip->protocol != IPPROTO_TCP || ip->ihl < 5 ||
+	    !(ip->frag_off & bpf_htons(FRAGMENT)))
+		return 0;
+	p->key.src[2] = p->key.dst[2] = bpf_htonl(0xffff);
+	p->key.src[3] = ip->saddr;
+	p->key.dst[3] = ip->daddr;
+	p->key.id = ip->id;
+	p->is_fragment = 1;
+	p->is_later = (ip->frag_off & bpf_htons(OFFSET)) != 0;
+	p->tcp = (const void *)ip + ip->ihl * 4;
+	return 1;
+}
+
+static __always_inline int part_v6(const struct ipv6hdr *ip, const void *end, struct part *p)
+{
+	const __u8 *at = (const void *)(ip + 1);
+	__u8 next;
+
+	if ((const void *)at > end)
+		return 0;
+	__builtin_memcpy(p->key.src, &ip->saddr, sizeof(p->key.src));
+	__builtin_memcpy(p->key.dst, &ip->daddr, sizeof(p->key.dst));
+	next = ip->nexthdr;
+	for (int i = 0; i < EXTENSIONS && next != IPPROTO_TCP; i++) {
+		if ((const void *)(at + 8) > end)
+			return 0;
+		if (next == IPPROTO_FRAGMENT) {
+			__u16 place = *(const __u16 *)(at + 2);
+			p->key.id = *(const __u32 *)(at + 4);
+			p->is_fragment = (place & bpf_htons(MORE_V6)) != 0;
+			p->is_later = (place & bpf_htons(OFFSET_V6)) != 0;
+			if (p->is_later)
+				return 1;
+			next = at[0];
+			at += 8;
+		} else if (next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING ||
+		           next == IPPROTO_DSTOPTS) {
+			next = at[0];
+			at += (at[1] + 1) * 8;
+		} else {
+			return 0;
+		}
+	}
+	p->tcp = at;
+	return next == IPPROTO_TCP;
+}
+
+/* Apart, so that plain segments pay nothing for it. */
+static __noinline int steer_part(struct xdp_md *ctx)
+{
+	const void *end = (const void *)(long)ctx->data_end;
+	const struct ethhdr *eth = (const void *)(long)ctx->data;
+	const void *ip = eth + 1;
+	struct subject s = {0};
+	struct part p = {0};
+	const __u16 *ports;
+	const __u8 one = 1;
+	int v6, rc;
+
+	if (ip > end)
+		return XDP_PASS;
+	v6 = eth->h_proto == bpf_htons(ETH_P_IPV6);
+	if (v6 ? !part_v6(ip, end, &p) : !part_v4(ip, end, &p))
+		return XDP_PASS;
+	if (p.is_later)
+		return bpf_map_lookup_elem(&fragments, &p.key)
+		               ? (int)bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP)
+		               : XDP_PASS;
+	ports = p.tcp;
+	if ((const void *)(ports + 2) > end)
+		return XDP_PASS;
+	if (v6)
+		subject_v6(&s, (const void *)p.key.dst, ports[1], (const void *)p.key.src,
+		           ports[0]);
+	else
+		subject_v4(&s, p.key.dst[3], ports[1], p.key.src[3], ports[0]);
+	s.opens = tcp_opens(p.tcp, end);
+	rc = verdict(ctx, &s);
+	if (p.is_fragment && rc == XDP_REDIRECT)
+		bpf_map_update_elem(&fragments, &p.key, &one, BPF_ANY);
+	return rc;
+}
+
 SEC("xdp")
 int steer(struct xdp_md *ctx)
 {
@@ -212,7 +319,9 @@ int steer(struct xdp_md *ctx)
 		found = read_v4((const void *)(eth + 1), end, &s);
 	else if (eth->h_proto == bpf_htons(ETH_P_IPV6))
 		found = read_v6((const void *)(eth + 1), end, &s);
-	return found ? verdict(ctx, &s) : XDP_PASS;
+	else
+		return XDP_PASS;
+	return found ? verdict(ctx, &s) : steer_part(ctx);
 }
 
 char program_license[] SEC("license") = "Apache-2.0";

@@ -9,6 +9,8 @@
 #define STEER_SERVED 4096
 #define STEER_LOCAL  64
 
+#define STEER_FRAGMENTS 4096
+
 /* An address and port where a server listens. IPv4 as ::ffff:a.b.c.d. */
 struct steer_key {
 	__u32 addr[4];
@@ -22,6 +24,12 @@ struct steer_port {
 	__u64 stack;  /* mask of queues */
 	__u32 shared; /* Linux may have connections at this port: look each segment up */
 	__u32 zero;
+};
+
+/* A datagram in fragments whose first one went to the stack. IPv4 as ::ffff:a.b.c.d. */
+struct steer_fragment {
+	__u32 src[4], dst[4];
+	__u32 id; /* as on the wire */
 };
 
 /* Ports for connections that are opened here, host order. */

@@ -8,6 +8,7 @@
 #include "chain.h"
 #include "icmp_error.h"
 #include "priority.h"
+#include "reassembly.h"
 
 #define POOL_LOOK     512 /* packets between two looks at how many buffers are free */
 #define RECEIVE_BATCH 16  /* packets whose connections are asked for at a time */
@@ -135,6 +136,18 @@ static inline bool may_be_of(const struct sy_stack *s, const struct looked *l)
 	return *l->bucket && s->connection[*l->bucket - 1].tuple.sport == l->view.tuple.sport;
 }
 
+/* Returns the whole packet, if this fragment completes one for the stack, or NULL. */
+static __attribute__((cold, noinline)) struct rte_mbuf *
+fragment_receive(struct sy_stack *s, struct rte_mbuf *m, struct looked *l)
+{
+	m = reassembly_add(s, m, &l->view);
+	if (!m || (packet_parse(m, &l->view) && l->view.fragment == SY_FRAGMENT_NONE))
+		return m;
+	count_unparsed(s, m);
+	spent_add(&s->spent, m);
+	return NULL;
+}
+
 /* The first of three steps on which priorities act: the driver has received a packet, and nothing
  * has looked at it yet but a packet hook. Returns false if it is no packet for the stack. */
 static inline bool packet_receive(struct sy_stack *s, struct rte_mbuf *m, struct looked *l)
@@ -142,7 +155,13 @@ static inline bool packet_receive(struct sy_stack *s, struct rte_mbuf *m, struct
 	s->counters.packets_in++;
 	s->counters.bytes_in += m->pkt_len;
 	s->counters.lro_packets += !!(m->ol_flags & RTE_MBUF_F_RX_LRO);
-	if (!packet_parse(m, &l->view) || l->view.fragment != SY_FRAGMENT_NONE) {
+	bool parsed = packet_parse(m, &l->view);
+	if (SY_UNLIKELY(parsed && l->view.fragment != SY_FRAGMENT_NONE)) {
+		m = fragment_receive(s, m, l);
+		if (!m)
+			return false;
+	}
+	if (!parsed) {
 		count_unparsed(s, m);
 	} else if (!checksum_is_right(s, m, &l->view)) {
 		s->counters.bad_checksums++; /* unfinished ones, too */

@@ -175,6 +175,7 @@ void sy_stack_destroy(struct sy_stack *s)
 	table_free(s->bucket, (s->bucket_mask + 1ul) * sizeof(*s->bucket));
 	table_free(s->wheel_links, o->connections * sizeof(*s->wheel_links));
 	free(s->listener);
+	free(s->reassembly);
 	sy_secret_wipe(s, sizeof(*s));
 	free(s);
 }

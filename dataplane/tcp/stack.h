@@ -30,6 +30,7 @@ struct late {
 
 struct sy_stack {
 	struct sy_stack_options options; /* with all defaults in place */
+	struct reassembly *reassembly;   /* NULL: no fragment has come yet */
 	const struct congestion_ops *congestion;
 	uint64_t now_ns;
 	uint32_t now_ms;                      /* modulo 2^32 */

@@ -367,6 +367,10 @@ struct sy_stack_levels {
 };
 void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
 
+/* Takes a fragment before sy_stack_receive() does, for a caller that looks for the connection's
+ * owner. Returns the whole packet if this was the last one missing, else NULL. */
+struct rte_mbuf *sy_stack_reassemble(struct sy_stack *s, struct rte_mbuf *m, uint64_t now_ns);
+
 /* ---- counters of a stack --------------------------------------------------------------------- */
 
 #define SY_STACK_COUNTERS(X)                                                                       \
@@ -374,7 +378,14 @@ void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
 	X(packets_out, "packets sent")                                                             \
 	X(bytes_in, "bytes of packets received, from the Ethernet header on")                      \
 	X(bytes_out, "bytes of packets sent; a large segment has its headers once")                \
-	X(malformed, "packets that are malformed, or fragments")                                   \
+	X(malformed, "packets that are malformed, or fragments of other protocols")                \
+	X(fragments, "IP fragments received")                                                      \
+	X(reassembled, "segments put together from fragments")                                     \
+	X(fragments_overlap, "fragments that overlap others, and later ones (RFC 5722)")           \
+	X(fragments_duplicate, "fragments that have come before")                                  \
+	X(fragments_timeout, "datagrams given up after 2 s: fragments are missing")                \
+	X(fragments_evicted, "datagrams given up for newer ones: too many wait")                   \
+	X(fragments_too_long, "fragments of datagrams that are longer than the MTU")               \
 	X(not_ours, "other frames that any host gets: ARP, neighbour discovery, multicast")        \
 	X(bad_checksums, "packets with a wrong checksum of TCP or ICMP")                           \
 	X(unfinished, "packets taken though their sender has left the checksum unfinished")        \

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Segments that arrive in IP fragments, in virtual time. */
+#include <arpa/inet.h>
+
+#include <sy_packet.h>
+
+#include "duo.h"
+#include "random.h"
+
+#define PIECE_MTU 576
+#define PARTS     8
+#define SIZE      1400 /* of a segment */
+
+static const struct sy_stack_options none;
+
+static const struct sy_stack_counters *counters(void)
+{
+	return sy_stack_counters(duo.b);
+}
+
+static struct rte_mbuf *packet_of(const uint8_t *frame, uint32_t len)
+{
+	struct rte_mbuf *m = rte_pktmbuf_alloc(tests_pool());
+
+	assert_non_null(m);
+	memcpy(rte_pktmbuf_append(m, (uint16_t)len), frame, len);
+	return m;
+}
+
+/* The fragments of what `a` sends now: one segment. */
+static unsigned parts_fetch(struct rte_mbuf **part, uint32_t id)
+{
+	uint8_t out[2048];
+	struct rte_mbuf *m[DUO_MOST];
+	uint16_t at = 0;
+	unsigned count = 0;
+	uint32_t len;
+
+	duo_write(SIZE, 0);
+	assert_int_equal(duo_fetch(m), 1);
+	const uint8_t *frame = rte_pktmbuf_mtod(m[0], const uint8_t *);
+	while ((len = sy_packet_fragment(out, sizeof(out), frame, PIECE_MTU, id, &at)) > 0)
+		part[count++] = packet_of(out, len);
+	rte_pktmbuf_free(m[0]);
+	assert_true(count >= 3);
+	return count;
+}
+
+static void give(struct rte_mbuf *m)
+{
+	sy_stack_receive(duo.b, &m, 1, duo.now);
+}
+
+/* It arrives whole when it is sent again. */
+static void recover(void)
+{
+	struct rte_mbuf *m[DUO_MOST];
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < 100 && !count; i++) {
+		duo_pass(100);
+		count = duo_fetch(m);
+	}
+	assert_true(count > 0);
+	sy_stack_receive(duo.b, m, count, duo.now);
+	duo_back();
+	duo_read();
+}
+
+/* In any order, some of them twice. */
+static void test_orders(void **state)
+{
+	for (unsigned turn = 0; turn < 400; turn++) {
+		struct rte_mbuf *part[PARTS];
+		duo_begin(none, none, turn % 2);
+		unsigned count = parts_fetch(part, turn), twice = turn / 2 % 2;
+		for (unsigned left = count; left > 0; left--) {
+			unsigned i = random_below(left);
+			if (twice && left > 1)
+				give(rte_pktmbuf_copy(part[i], tests_pool(), 0, UINT32_MAX));
+			give(part[i]);
+			part[i] = part[left - 1];
+		}
+		assert_int_equal(counters()->reassembled, 1);
+		assert_int_equal(counters()->fragments, count + twice * (count - 1));
+		assert_int_equal(counters()->fragments_duplicate, twice * (count - 1));
+		duo_read();
+		assert_int_equal(duo.read, SIZE);
+		duo_end();
+	}
+}
+
+/* RFC 5722: of such a datagram nothing is used, also later. */
+static void test_overlap(void **state)
+{
+	for (unsigned v4 = 0; v4 < 2; v4++) {
+		struct rte_mbuf *part[PARTS];
+		duo_begin(none, none, v4);
+		unsigned count = parts_fetch(part, 7);
+		struct rte_mbuf *bad = rte_pktmbuf_copy(part[1], tests_pool(), 0, UINT32_MAX);
+		uint8_t *place = rte_pktmbuf_mtod_offset(bad, uint8_t *, v4 ? 14 + 6 : 14 + 40 + 2);
+		uint16_t units = v4 ? 1 : 8, field;
+		memcpy(&field, place, sizeof(field));
+		field = htons(ntohs(field) - units);
+		memcpy(place, &field, sizeof(field));
+		if (v4) {
+			struct sy_ipv4 *ip = rte_pktmbuf_mtod_offset(bad, struct sy_ipv4 *, 14);
+			ip->checksum = 0;
+			ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, sizeof(*ip)));
+		}
+		give(part[0]);
+		give(bad);
+		for (unsigned i = 1; i < count; i++)
+			give(part[i]);
+		assert_int_equal(counters()->fragments_overlap, count);
+		assert_int_equal(counters()->reassembled, 0);
+		recover();
+		assert_int_equal(duo.read, SIZE);
+		duo_end();
+	}
+}
+
+/* Two seconds after its first fragment a datagram is given up. */
+static void test_timeout(void **state)
+{
+	for (unsigned v4 = 0; v4 < 2; v4++) {
+		struct rte_mbuf *part[PARTS];
+		duo_begin(none, none, v4);
+		unsigned count = parts_fetch(part, 7);
+		for (unsigned i = 1; i < count; i++)
+			give(part[i]);
+		duo.now += 1999 * DUO_MS;
+		give(rte_pktmbuf_copy(part[0], tests_pool(), 0, UINT32_MAX));
+		assert_int_equal(counters()->reassembled, 1);
+		duo_read();
+		rte_pktmbuf_free(part[0]);
+		duo_end();
+		duo_begin(none, none, v4);
+		count = parts_fetch(part, 8);
+		give(part[0]);
+		duo.now += 2000 * DUO_MS;
+		for (unsigned i = 1; i < count; i++)
+			give(part[i]);
+		assert_int_equal(counters()->fragments_timeout, 1);
+		assert_int_equal(counters()->reassembled, 0);
+		duo_end();
+	}
+}
+
+/* A source has eight datagrams at most, all have 64; the oldest gives way. */
+static void test_shares(void **state)
+{
+	struct rte_mbuf *part[PARTS];
+
+	duo_begin(none, none, true);
+	unsigned count = parts_fetch(part, 7);
+	give(part[0]);
+	for (unsigned source = 0; source < 80; source++) {
+		for (unsigned id = 0; id < 10 && source < 7; id++) {
+			struct rte_mbuf *m = rte_pktmbuf_copy(part[1], tests_pool(), 0, UINT32_MAX);
+			struct sy_ipv4 *ip = rte_pktmbuf_mtod_offset(m, struct sy_ipv4 *, 14);
+			ip->src = htonl(0x0b000001 + source);
+			ip->id = htons((uint16_t)id);
+			ip->checksum = 0;
+			ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, sizeof(*ip)));
+			duo.now += DUO_MS;
+			give(m);
+		}
+	}
+	assert_int_equal(counters()->fragments_evicted, 7 * 2);
+	for (unsigned i = 1; i < count; i++)
+		give(part[i]);
+	assert_int_equal(counters()->reassembled, 1);
+	duo_read();
+	assert_int_equal(duo.read, SIZE);
+	duo_end();
+}
+
+/* A segment cannot be longer than what an interface has sent. */
+static void test_length(void **state)
+{
+	struct rte_mbuf *part[PARTS];
+
+	duo_begin(none, none, true);
+	unsigned count = parts_fetch(part, 7);
+	struct sy_ipv4 *ip = rte_pktmbuf_mtod_offset(part[count - 1], struct sy_ipv4 *, 14);
+	ip->fragment = htons(ntohs(ip->fragment) + 64);
+	ip->checksum = 0;
+	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, sizeof(*ip)));
+	for (unsigned i = 0; i < count; i++)
+		give(part[i]);
+	assert_int_equal(counters()->fragments_too_long, 1);
+	assert_int_equal(counters()->reassembled, 0);
+	recover();
+	duo_end();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_orders),  cmocka_unit_test(test_overlap),
+	        cmocka_unit_test(test_timeout), cmocka_unit_test(test_shares),
+	        cmocka_unit_test(test_length),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
