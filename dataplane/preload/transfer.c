@@ -71,6 +71,8 @@ static int64_t take(struct sock *s, const struct iovec *iov, size_t count, size_
 			skip -= iov[i].iov_len;
 			continue;
 		}
+		if (total && !sy_stack_unread(runner.stack, s->id))
+			break;
 		char *at = (char *)iov[i].iov_base + skip;
 		size_t len = iov[i].iov_len - skip;
 		int64_t n;
@@ -86,6 +88,17 @@ static int64_t take(struct sock *s, const struct iovec *iov, size_t count, size_
 			break;
 	}
 	return total;
+}
+
+/* The same, after `got` bytes. The connection's error and its end belong to the next call: 0. */
+static int64_t take_more(struct sock *s, const struct iovec *iov, size_t count, size_t got,
+                         int flags)
+{
+	const uint32_t over = SY_STACK_ERROR | SY_STACK_HANG_UP | SY_STACK_PEER_DONE;
+
+	if (got && !sy_stack_unread(runner.stack, s->id))
+		return sy_stack_ready(runner.stack, s->id) & over ? 0 : -EAGAIN;
+	return take(s, iov, count, got, flags);
 }
 
 static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t count, int flags,
@@ -105,10 +118,10 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 	if (want == 0)
 		return 0;
 	for (;;) {
-		int64_t n = take(s, iov, count, got, flags);
+		int64_t n = take_more(s, iov, count, got, flags);
 		if (n == -EAGAIN && sy_clock_ns() - runner.now_ns > POLL_NS) {
 			runner_turn();
-			n = take(s, iov, count, got, flags);
+			n = take_more(s, iov, count, got, flags);
 		}
 		if (n > 0)
 			got += (size_t)n;
@@ -251,7 +264,8 @@ static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count
 		return -EPIPE;
 	for (size_t i = 0; i < count; i++)
 		want += iov[i].iov_len;
-	while (done < want) {
+	/* After some bytes the connection's error belongs to the next call. */
+	while (done < want && !(done && sy_stack_ready(runner.stack, s->id) & SY_STACK_ERROR)) {
 		int64_t n = give(s, iov, count, done, flags);
 		if (n == -ENOTCONN)
 			n = s->connecting ? -EAGAIN : -EPIPE;

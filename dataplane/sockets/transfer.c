@@ -178,7 +178,7 @@ static ssize_t receive_vector(struct sy_tcp_context *c, int fd, const struct iov
 		return peek(c, d, v, count);
 	if (flags & MSG_TRUNC)
 		return discard(c, d, len);
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count && (done == 0 || sy_stack_unread(c->stack, d->id)); i++) {
 		int64_t got = v[i].iov_len ? sy_stack_receive_bytes(c->stack, d->id, v[i].iov_base,
 		                                                    v[i].iov_len, context_now(c))
 		                           : 0;

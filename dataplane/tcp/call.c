@@ -260,6 +260,13 @@ int64_t sy_stack_receive_bytes(struct sy_stack *s, sy_stack_id id, void *bytes, 
 	return (int64_t)bytes_read(s, c, bytes, until_mark(c, len));
 }
 
+uint32_t sy_stack_unread(struct sy_stack *s, sy_stack_id id)
+{
+	const struct connection *c = connection_of(s, id);
+
+	return c ? c->received.bytes : 0;
+}
+
 int64_t sy_stack_peek(struct sy_stack *s, sy_stack_id id, const void **bytes)
 {
 	struct connection *c = connection_of(s, id);

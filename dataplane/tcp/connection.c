@@ -332,8 +332,11 @@ void connection_time_wait(struct sy_stack *s, struct connection *c)
 
 void connection_end(struct sy_stack *s, struct connection *c, int error)
 {
+	bool kept = c->flags & C_OWNED || connection_is_ready(c);
+
 	connection_orphan_over(s, c);
-	role_leave(s, c);
+	if (!connection_is_ready(c))
+		role_leave(s, c);
 	table_remove(s, c);
 	connection_wants_not(s, c);
 	if (c->in_wheel)
@@ -344,12 +347,11 @@ void connection_end(struct sy_stack *s, struct connection *c, int error)
 	connection_drop_sent(s, c);
 	if (c->flags & C_SOFT_ERROR) /* a hint, which came true or did not */
 		c->error = 0;
-	if (error || !(c->flags & C_OWNED)) {
-		connection_drop_buffers(s, c);
+	connection_drop_later(s, c);
+	if (error)
 		c->error = (uint16_t)error;
-	}
 	c->flags &= ~(uint32_t)(C_SOFT_ERROR | C_ACK_NOW | C_ACK_LATER);
-	if (!(c->flags & C_OWNED)) {
+	if (!kept) {
 		connection_free(s, c);
 		return;
 	}

@@ -182,8 +182,9 @@ sy_stack_id connection_id(const struct sy_stack *s, const struct connection *c);
 /* A connection with this tuple in the table; the longest in TIME-WAIT gives way if there is no
  * other place. NULL: all are in use. */
 struct connection *connection_make(struct sy_stack *s, const struct sy_tuple *from_peer);
-/* The protocol is done with it: it leaves the table, its buffers are freed, error (0: none) is kept
- * for the application. Without an application it is gone. */
+/* The protocol is done with it: it leaves the table, what was to be sent is freed. What has arrived
+ * in order stays for the application, then error (0: none), as on Linux; also where the connection
+ * waits for accept(). Without an application it is gone. */
 void connection_end(struct sy_stack *s, struct connection *c, int error);
 /* The application is done with it as well. */
 void connection_free(struct sy_stack *s, struct connection *c);
@@ -202,8 +203,9 @@ void connection_begin(struct sy_stack *s, struct connection *c, uint32_t iss);
 void connection_agree(struct sy_stack *s, struct connection *c, const struct sy_tcp_options *o);
 /* The handshake is done. */
 void connection_established(struct sy_stack *s, struct connection *c);
-/* What it holds: sent data; and received data as well (range.c). */
+/* What it holds: sent data; data out of order; all, with received data (range.c). */
 void connection_drop_sent(struct sy_stack *s, struct connection *c);
+void connection_drop_later(struct sy_stack *s, struct connection *c);
 void connection_drop_buffers(struct sy_stack *s, struct connection *c);
 /* The largest segment for the path, the peer and the options. */
 void connection_resize(struct connection *c);
@@ -237,6 +239,12 @@ static inline uint32_t connection_headers(const struct connection *c)
 	                  (connection_v4(c) ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6)) +
 	                  sizeof(struct sy_tcp) +
 	                  (c->flags & C_TIMESTAMPS ? TCP_TIMESTAMPS_LEN : 0));
+}
+
+/* Does it wait for accept()? */
+static inline bool connection_is_ready(const struct connection *c)
+{
+	return c->listener != LISTENER_NONE && c->flags & C_TALKED;
 }
 
 static inline bool connection_fin_sent(const struct connection *c)

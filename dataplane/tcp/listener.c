@@ -355,8 +355,14 @@ void listener_close(struct sy_stack *s, struct listener *l)
 	while ((c = list_first(s, &l->half)) != NULL)
 		connection_end(s, c, 0);
 	while ((c = list_first(s, &l->ready)) != NULL) {
-		emit_reset(s, c);
-		connection_end(s, c, 0);
+		bool over = c->state == SY_STACK_CLOSED;
+		if (!over)
+			emit_reset(s, c);
+		listener_forget(s, c);
+		if (over)
+			connection_free(s, c);
+		else
+			connection_end(s, c, 0);
 	}
 	l->used = false;
 	s->listener_count--;

@@ -145,17 +145,22 @@ void connection_drop_sent(struct sy_stack *s, struct connection *c)
 	space_tell(s);
 }
 
-void connection_drop_buffers(struct sy_stack *s, struct connection *c)
+void connection_drop_later(struct sy_stack *s, struct connection *c)
 {
 	struct rte_mbuf *m;
 
-	connection_drop_sent(s, c);
-	receive_buffer_read(&c->received, NULL, c->received.bytes, &s->receive_held, &s->spent);
-	if (s->ranked)
-		priority_read(s, c);
 	while ((m = arrived_drop(&c->arrived, &s->arrived)) != NULL) {
 		if (rte_mbuf_refcnt_read(m) == 1)
 			range_unhold(s, c, m);
 		rte_pktmbuf_free_seg(m);
 	}
+}
+
+void connection_drop_buffers(struct sy_stack *s, struct connection *c)
+{
+	connection_drop_sent(s, c);
+	receive_buffer_read(&c->received, NULL, c->received.bytes, &s->receive_held, &s->spent);
+	if (s->ranked)
+		priority_read(s, c);
+	connection_drop_later(s, c);
 }

@@ -141,6 +141,11 @@ class Puppet:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         one.close()
 
+    def refuse(self, one):
+        """An answer, and a reset behind it."""
+        one.sendall(b"413 too large")
+        self.reset(one)
+
     def call(self, one, address, port):
         with self.host.ns.socket(one.family) as other:
             other.connect((address, int(port)))

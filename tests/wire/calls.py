@@ -326,6 +326,43 @@ def ends():
     say("error", errno.errorcode[error], two.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
 
+def ends_after_bytes():
+    """What came before a reset is read first; then one call gets the error."""
+
+    def refused():
+        one = dial("refuse")
+        poll = select.poll()
+        poll.register(one, 0)
+        say("over", [event for _, event in poll.poll(PATIENCE_MS)])
+        poll.modify(one, select.POLLIN | select.POLLOUT | select.POLLRDHUP)
+        say("ready", [event for _, event in poll.poll(PATIENCE_MS)])
+        return one
+
+    one = refused()
+    say("first", one.recv(3, socket.MSG_PEEK), one.recv(3))
+    say("all there is", one.recv(99, socket.MSG_WAITALL))
+    attempt("reset", one.recv, 9)
+    attempt("then", one.recv, 9)
+    attempt("send", one.send, b"x")
+    one = refused()
+    into = [bytearray(5), bytearray(8), bytearray(9)]
+    say("recvmsg", one.recvmsg_into(into)[0], into)
+    attempt("reset", one.recv, 9)
+    attempt("then", one.recv, 9)
+    one = refused()
+    say("error", one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+    with select.epoll() as epoll:
+        epoll.register(one, select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP)
+        say("epoll", [event for _, event in epoll.poll(PATIENCE_MS / 1000)])
+    say("bytes", one.recv(99))
+    attempt("then", one.recv, 9)
+    one = refused()
+    attempt("send", one.send, b"x")
+    attempt("send", one.send, b"x")
+    say("bytes", one.recv(99))
+    attempt("then", one.recv, 9)
+
+
 def listening():
     one = socket.socket(socket.AF_INET6 if ":" in PEER[0] else socket.AF_INET)
     own = dial("hold").getsockname()[0]
@@ -387,6 +424,7 @@ if __name__ == "__main__":
         waiting,
         interrupted,
         ends,
+        ends_after_bytes,
         listening,
     ):
         say("#", part.__name__)

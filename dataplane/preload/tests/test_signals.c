@@ -213,6 +213,11 @@ int64_t sy_stack_receive_bytes(struct sy_stack *s, sy_stack_id id, void *bytes, 
 	return one_byte();
 }
 
+uint32_t sy_stack_unread(struct sy_stack *s, sy_stack_id id)
+{
+	return 0;
+}
+
 int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count)
 {
 	return -EAGAIN;

@@ -170,7 +170,7 @@ ssize_t sy_tcp_recvmsg(struct sy_tcp_context *c, int fd, struct msghdr *m, int f
  * Without a copy. Received bytes stay in their packets: sy_tcp_receive_look() points up to `count`
  * vectors to the first ones and returns how many bytes these are (0: the peer has finished), or as
  * sy_tcp_recv(). They are valid until sy_tcp_receive_done() takes the first `len` away, or any
- * other call reads from the descriptor, closes it or lets the context run: a reset frees them.
+ * other call reads from the descriptor or closes it.
  */
 ssize_t sy_tcp_receive_look(struct sy_tcp_context *c, int fd, struct iovec *v, int count);
 int sy_tcp_receive_done(struct sy_tcp_context *c, int fd, size_t len);

@@ -50,6 +50,7 @@ struct play {
 };
 extern const struct play plays[]; /* ends with a NULL name */
 extern const struct play plays_epoll[];
+extern const struct play plays_reset[];
 
 /* Adds a line to what the running play has noted. */
 void note(const char *format, ...) __attribute__((format(printf, 1, 2)));

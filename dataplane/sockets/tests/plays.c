@@ -98,7 +98,7 @@ static void note_both(const struct both *b, const struct pair *p)
 	note_ready(b, SERVER, "server", p->server);
 }
 
-static void note_recv(const struct both *b, int side, int fd, int flags)
+void note_recv(const struct both *b, int side, int fd, int flags)
 {
 	char bytes[64] = "";
 	ssize_t rc = b->recv(side, fd, bytes, sizeof(bytes) - 1, flags);
@@ -108,8 +108,7 @@ static void note_recv(const struct both *b, int side, int fd, int flags)
 		note("  \"%s\"\n", bytes);
 }
 
-static void note_number(const struct both *b, int side, int fd, const char *name, int level,
-                        int option)
+void note_number(const struct both *b, int side, int fd, const char *name, int level, int option)
 {
 	int value = -1;
 	socklen_t len = sizeof(value);
@@ -347,36 +346,6 @@ static void refused(const struct both *b, bool v6)
 	b->close(CLIENT, fd);
 }
 
-static void reset(const struct both *b, bool v6)
-{
-	struct pair p = pair_make(b, v6);
-	const struct linger now = {1, 0};
-
-	note_result("linger",
-	            b->setsockopt(CLIENT, p.client, SOL_SOCKET, SO_LINGER, &now, sizeof(now)));
-	b->close(CLIENT, p.client);
-	await(b, SERVER, p.server, POLLHUP);
-	note_ready(b, SERVER, "server", p.server);
-	note_recv(b, SERVER, p.server, 0);
-	note_recv(b, SERVER, p.server, 0);
-	note_result("send", b->send(SERVER, p.server, "x", 1, 0));
-	note_ready(b, SERVER, "server", p.server);
-	b->close(SERVER, p.server);
-	b->close(SERVER, p.listener);
-	/* Unread bytes: the peer learns of it by a reset. */
-	p = pair_make(b, v6);
-	b->send(CLIENT, p.client, "unread", 6, 0);
-	await(b, SERVER, p.server, POLLIN);
-	b->close(SERVER, p.server);
-	await(b, CLIENT, p.client, POLLHUP);
-	note_ready(b, CLIENT, "client", p.client);
-	note_result("send", b->send(CLIENT, p.client, "x", 1, 0));
-	note_result("send", b->send(CLIENT, p.client, "x", 1, 0));
-	note_recv(b, CLIENT, p.client, 0);
-	b->close(CLIENT, p.client);
-	b->close(SERVER, p.listener);
-}
-
 static void half_closed(const struct both *b, bool v6)
 {
 	struct pair p = pair_make(b, v6);
@@ -563,7 +532,6 @@ const struct play plays[] = {
         {"life", life},
         {"vectors", vectors},
         {"refused", refused},
-        {"reset", reset},
         {"half closed", half_closed},
         {"options", options},
         {"facts", facts},

@@ -270,6 +270,11 @@ static void test_sockets(void **state)
 	plays_run(plays);
 }
 
+static void test_reset(void **state)
+{
+	plays_run(plays_reset);
+}
+
 static void test_epoll(void **state)
 {
 	plays_run(plays_epoll);
@@ -285,6 +290,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_sockets),
+	        cmocka_unit_test(test_reset),
 	        cmocka_unit_test(test_epoll),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);

@@ -189,7 +189,8 @@ void sy_stack_prefetch(const struct sy_stack *s, sy_stack_id id);
  * -ENOTCONN, or the connection's error. */
 int64_t sy_stack_send(struct sy_stack *s, sy_stack_id id, const void *bytes, size_t len, int flags,
                       uint64_t now_ns);
-/* Copies bytes that have arrived. Returns how many, 0 at their end, or as above. */
+/* Copies bytes that have arrived. Returns how many, 0 at their end, or as above. A reset or
+ * time-out discards none of them: its error comes behind them, once; then the end. */
 int64_t sy_stack_receive_bytes(struct sy_stack *s, sy_stack_id id, void *bytes, size_t len,
                                uint64_t now_ns);
 /* The same without copying: points to the first bytes that have arrived, which stay valid until
@@ -200,8 +201,10 @@ void sy_stack_consume(struct sy_stack *s, sy_stack_id id, size_t len, uint64_t n
  * others, as with SO_OOBINLINE; what is read in one call ends before it. 1, 0 or -EBADF. */
 int sy_stack_at_mark(struct sy_stack *s, sy_stack_id id);
 
-/* Points up to `count` vectors to the first bytes that have arrived; else as sy_stack_peek(). The
- * next packet that the stack gets may free them: a reset does. */
+/* How many bytes have arrived and are not read. A caller that has received some, and finds no more,
+ * returns these: another call could take the connection's error, which belongs to the next one. */
+uint32_t sy_stack_unread(struct sy_stack *s, sy_stack_id id);
+/* Points up to `count` vectors to the first bytes that have arrived; else as sy_stack_peek(). */
 int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count);
 /* The same, and refers to each packet: what was pointed to stays as it is until the caller frees
  * held[i] by rte_pktmbuf_free_seg(), on the stack's thread, whatever becomes of the connection. */

@@ -3,6 +3,53 @@
  */
 #include "script.h"
 
+/* As on Linux: tcp_reset() leaves the receive queue alone. */
+static const struct script bytes_first[] = {
+        {"RFC 9293 3.10.7.4, second: bytes that came before a reset are read before its error", "",
+         OPEN "< PA 1:11 ack 1\n"
+              "< PA 21:31 ack 1\n"
+              "> A 1 ack 11\n"
+              "held 2\n"
+              "< R 11\n"
+              "state closed\n"
+              "event readable writable hangup error\n"
+              "# what is behind a gap will never be read\n"
+              "held 1\n"
+              "read 10\n"
+              "failed 104\n"
+              "eof\n"
+              "broken 32\n"
+              "close\n"
+              "gone\n"},
+        {"RFC 9293 3.10.7.4, second: the call that gets the error discards no bytes", "",
+         OPEN "< PA 1:11 ack 1\n"
+              "< R 11\n"
+              "broken 104\n"
+              "broken 32\n"
+              "read 10\n"
+              "eof\n"},
+        {"RFC 9293 3.10.7.4, second: close() discards them", "",
+         OPEN "< PA 1:11 ack 1\n"
+              "< R 11\n"
+              "close\n"
+              "gone\n"
+              "held 0\n"},
+        {"RFC 9293 3.8.3: nor does a time-out discard them", "",
+         OPEN "< PA 1:11 ack 1\n"
+              "+41\n"
+              "> A 1 ack 11\n"
+              "set timeout 500\n"
+              "write 100\n"
+              "> PA 1:101\n"
+              "~250\n"
+              "> PA 1:101\n"
+              "+1000\n"
+              "state closed\n"
+              "read 10\n"
+              "failed 110\n"
+              "eof\n"},
+};
+
 static const struct script closing[] = {
         {"RFC 9293 3.6, figure 12: this side closes first", "",
          OPEN "info unsent 0\n"
@@ -463,6 +510,7 @@ static const struct script orphans[] = {
               "> A 1002 ack 2\n"},
 };
 
+TEST(bytes_first)
 TEST(closing)
 TEST(orphans)
 TEST(abortion)
@@ -471,9 +519,8 @@ TEST(time_wait)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_closing),
-	        cmocka_unit_test(test_orphans),
-	        cmocka_unit_test(test_abortion),
+	        cmocka_unit_test(test_bytes_first), cmocka_unit_test(test_closing),
+	        cmocka_unit_test(test_orphans),     cmocka_unit_test(test_abortion),
 	        cmocka_unit_test(test_time_wait),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

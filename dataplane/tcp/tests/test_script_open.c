@@ -124,14 +124,33 @@ static const struct script passive[] = {
          "read 5\n"
          "eof\n"
          "state close-wait\n"},
-        {"a reset ends a connection that waits for being accepted", "",
+        {"a connection that is reset before accept() is accepted, as on Linux", "",
+         "listen backlog 1\n"
+         "< S 0\n"
+         "> SA 0\n"
+         "< A 1 ack 1\n"
+         "< PA 1:11 ack 1\n"
+         "< R 11\n"
+         "# it takes a place of the backlog\n"
+         "< S 0 port 4001\n"
+         "count refused_backlog 1\n"
+         "accept\n"
+         "event readable writable hangup error\n"
+         "read 10\n"
+         "failed 104\n"
+         "eof\n"
+         "close\n"
+         "gone\n"},
+        {"a listener that closes forgets one that was reset", "",
          "listen\n"
          "< S 0\n"
          "> SA 0\n"
          "< A 1 ack 1\n"
-         "< R 1\n"
-         "refused\n"
-         "gone\n"},
+         "< PA 1:11 ack 1\n"
+         "< R 11\n"
+         "unlisten\n"
+         "gone\n"
+         "held 0\n"},
         {"a listener that closes resets what nobody has accepted, and forgets what is half open",
          "",
          "listen\n"
