@@ -8,6 +8,8 @@
 #include "timer.h"
 #include "window.h"
 
+#define TIME_WAIT_LEAST_MS 1000
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static bool endpoint_equal(const struct sy_stack_endpoint *a, const struct sy_stack_endpoint *b)
@@ -71,21 +73,49 @@ int sy_stack_accept(struct sy_stack *s, sy_stack_id listener, uint64_t cookie,
 	return 0;
 }
 
-/* A free port for this peer, beginning at a random place that moves (RFC 6056 3.3.1); 0: none. */
-static uint16_t port_find(struct sy_stack *s, struct sy_tuple *t)
+/* May a new connection to the same peer take the place of this one in TIME-WAIT, as with Linux'
+ * tcp_tw_reuse? Its timestamps are later than all of the old one (RFC 6191 2, seen from the other
+ * end), so PAWS drops what is left of that. The second is Linux': a peer whose FIN we acknowledged,
+ * and which has not heard it, has sent it again by then. */
+static bool time_wait_yields(const struct sy_stack *s, const struct connection *c)
+{
+	return c->state == SY_STACK_TIME_WAIT && !(c->flags & C_OWNED) && c->flags & C_TIMESTAMPS &&
+	       s->now_ms - c->ts_recent_ms > TIME_WAIT_LEAST_MS;
+}
+
+/* Is the four-tuple free? *old: a connection in TIME-WAIT that yields, or NULL. */
+static bool tuple_is_free(struct sy_stack *s, const struct sy_tuple *t, struct connection **old)
+{
+	*old = connection_find(s, t);
+	return !*old || time_wait_yields(s, *old);
+}
+
+/* A port with which the four-tuple is free, beginning at a random place that moves (RFC 6056
+ * 3.3.1); 0: none. */
+static uint16_t port_find(struct sy_stack *s, struct sy_tuple *t, struct connection **old)
 {
 	uint32_t first = s->options.port_first, count = s->options.port_last - first + 1u;
 	uint32_t at = (uint32_t)sy_hash_tuple(&s->hash_key, t) + s->port_cursor;
 
 	for (uint32_t i = 0; i < count; i++, at++) {
 		t->dport = rte_cpu_to_be_16((uint16_t)(first + at % count));
-		if (!connection_find(s, t) &&
+		if (tuple_is_free(s, t, old) &&
 		    (!s->options.owns || s->options.owns(s->options.owner, t))) {
 			s->port_cursor += i + 1;
 			return t->dport;
 		}
 	}
 	return 0;
+}
+
+/* The first sequence number; beyond those of a connection whose place it takes (RFC 9293 3.4.2). */
+static uint32_t iss_beyond(const struct sy_stack *s, const struct sy_tuple *t,
+                           const struct connection *old)
+{
+	uint32_t iss = connection_iss(s, t);
+
+	return old && !seq_after(iss, old->snd_nxt + UINT16_MAX) ? old->snd_nxt + UINT16_MAX + 2
+	                                                         : iss;
 }
 
 int sy_stack_connect(struct sy_stack *s, const struct sy_stack_endpoint *local,
@@ -97,25 +127,30 @@ int sy_stack_connect(struct sy_stack *s, const struct sy_stack_endpoint *local,
 	                     .sport = peer->port,
 	                     .dport = local->port,
 	                     .proto = SY_PROTO_TCP};
-	struct connection *c;
+	struct connection *c, *old = NULL;
+	uint32_t iss;
 
 	stack_time(s, now_ns);
 	if (peer->port == 0 || sy_addr_is_v4(&t.src) != sy_addr_is_v4(&t.dst))
 		return -EINVAL;
-	if (t.dport == 0 && port_find(s, &t) == 0)
+	if (t.dport == 0 && port_find(s, &t, &old) == 0)
 		return -EADDRNOTAVAIL;
 	if (s->options.owns && !s->options.owns(s->options.owner, &t))
 		return -EADDRNOTAVAIL;
-	c = connection_find(s, &t);
-	if (c)
+	if (local->port && !tuple_is_free(s, &t, &old))
 		return -EADDRINUSE;
+	iss = iss_beyond(s, &t, old);
+	if (old) {
+		s->counters.time_wait_reused++;
+		connection_end(s, old, 0);
+	}
 	c = connection_make(s, &t);
 	if (!c)
 		return -ENOBUFS;
 	c->flags |= C_OWNED;
 	c->cookie = cookie;
 	c->state = SY_STACK_SYN_SENT;
-	connection_begin(s, c, connection_iss(s, &c->tuple));
+	connection_begin(s, c, iss);
 	s->counters.opened++;
 	connection_wants(s, c);
 	*out = connection_id(s, c);
