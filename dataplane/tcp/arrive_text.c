@@ -214,6 +214,7 @@ static void text_owe(struct sy_stack *s, struct connection *c, const struct segm
 		uint16_t most = connection_offer(s, c); /* no packet has more */
 		c->rcv_mss = size < most ? (uint16_t)size : most;
 	}
+	delay_arrived(&c->delay, size < c->rcv_mss || seg->flags & SY_TCP_PSH);
 	bool held = hold_may(s, c, len); /* all are counted */
 	arrive_owe(s, c, c->rcv_nxt - c->rcv_acked > c->rcv_mss && !held);
 }

@@ -174,6 +174,7 @@ struct connection *connection_make(struct sy_stack *s, const struct sy_tuple *fr
 	        .flags = s->options.pacing ? C_PACED : 0,
 	        .keepalive_interval_s = 75,
 	        .keepalive_probes = 9,
+	        .delay.patience = DELAY_FIRST,
 	        .ts_offset = connection_ts_offset(s, from_peer),
 	};
 	for (unsigned i = 0; i < LIST_KINDS; i++)

@@ -3,6 +3,7 @@
 #ifndef CONNECTION_H
 #define CONNECTION_H
 
+#include "ack_delay.h"
 #include "arrived.h"
 #include "buffer.h"
 #include "congestion.h"
@@ -153,7 +154,8 @@ struct connection {
 	/* A probe of the path's MTU is under way (path_probe.c); 0: none is. */
 	uint32_t probe_from;
 	uint16_t probe_len;
-	uint16_t streak;  /* full segments in order in a row (hold.h) */
+	uint8_t streak; /* full segments in order in a row (hold.h) */
+	struct delay delay;
 	uint32_t pace_us; /* pace.h */
 } __attribute__((aligned(SY_CACHE_LINE)));
 

@@ -85,8 +85,9 @@ static struct segment_plan plan_make(struct sy_stack *s, struct connection *c, u
 	return plan;
 }
 
-static void acknowledged(struct connection *c)
+static void acknowledged(struct connection *c, bool has_data)
 {
+	delay_acknowledged(&c->delay, has_data, c->flags & (C_ACK_NOW | C_ACK_LATER));
 	c->flags &= ~(uint32_t)(C_ACK_NOW | C_ACK_LATER);
 	timer_clear(c, TIMER_ACK);
 	c->rcv_acked = c->rcv_nxt;
@@ -148,7 +149,7 @@ static struct rte_mbuf *plan_finish(struct sy_stack *s, struct connection *c,
 	if (!m)
 		return plan->piece ? NULL : no_buffer(s, c);
 	if (plan->flags & SY_TCP_ACK)
-		acknowledged(c);
+		acknowledged(c, plan->len > 0);
 	return m;
 }
 

@@ -58,7 +58,7 @@ void hold_end(struct sy_stack *s)
 		uint32_t bytes = c->rcv_nxt - c->rcv_acked;
 		if (!(c->streak & HOLD_PAID) && bytes < (uint32_t)HOLD_FEW * c->rcv_mss)
 			c->streak = 0;
-		c->streak &= (uint16_t)~HOLD_PAID;
+		c->streak &= (uint8_t)~HOLD_PAID;
 		if (c->flags & C_ACK_LATER && bytes > c->rcv_mss)
 			arrive_owe(s, c, true);
 	}

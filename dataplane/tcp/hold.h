@@ -23,7 +23,7 @@
 #define HOLD_SEGMENTS 8
 #define HOLD_FEW      4
 #define HOLD_NS       30000
-#define HOLD_PAID     0x8000 /* in `streak`: eight came in time */
+#define HOLD_PAID     0x80 /* in `streak`: eight came in time */
 
 struct sy_stack;
 struct connection;

@@ -331,8 +331,10 @@ static void timer_due(struct sy_stack *s, struct connection *c, enum timer timer
 		connection_wants(s, c);
 		break;
 	case TIMER_ACK:
-		if (c->flags & C_ACK_LATER)
+		if (c->flags & C_ACK_LATER) {
+			delay_expired(&c->delay);
 			arrive_owe(s, c, true);
+		}
 		break;
 	case TIMER_KEEPALIVE:
 		keepalive_due(s, c);

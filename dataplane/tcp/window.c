@@ -130,6 +130,9 @@ void window_read(struct sy_stack *s, struct connection *c)
 	/* An update of its own, once the window has at least doubled. */
 	if (edge != c->rcv_edge && open <= c->receive_limit / 2 && edge - c->rcv_nxt >= 2 * open)
 		arrive_owe(s, c, true);
+	else if (c->flags & C_ACK_LATER && c->received.bytes == 0 &&
+	         delay_read(&c->delay, c->bytes_received, c->rcv_mss))
+		arrive_owe(s, c, true);
 }
 
 uint32_t window_send_limit(const struct sy_stack *s, struct connection *c)

@@ -38,7 +38,6 @@ static const struct script blind[] = {
               "empty\n"
               "< PA 1:11 ack 51\n"
               "read 10\n"
-              "+41\n"
               "> A 101 ack 11\n"},
         {"RFC 7323 5.3, RFC 5961 5.2: TS.Recent is not taken before the ACK is checked", "ts",
          OPEN_TS "< PA 1:11 ack 5000 ts 900000 1\n"
@@ -46,6 +45,7 @@ static const struct script blind[] = {
                  "empty\n"
                  "< PA 1:11 ack 1 ts 1001 1\n"
                  "read 10\n"
+                 "> A 1 ack 11\n"
                  "count paws 0\n"},
         {"RFC 7323 5.3: nor in SYN-RECEIVED", "ts",
          "listen\n"
@@ -196,7 +196,6 @@ static const struct script cookies[] = {
          "< PA 1:11 ack 1 port 4002\n"
          "accept\n"
          "read 10\n"
-         "+41\n"
          "> A 1 ack 11 port 4002\n"},
         {"RFC 4987 3.6: options survive in timestamps", "ts ws sack",
          "listen backlog 1\n"
@@ -247,7 +246,8 @@ static const struct script names[] = {
          OPEN "client 0\n"
               "< A 1:11 ack 1 toa 1234\n"
               "client 1234\n"
-              "read 10\n"},
+              "read 10\n"
+              "> A 1 ack 11\n"},
         {"TOA: not behind the first data", "toa",
          OPEN "< A 1:11 ack 1\n"
               "< A 11:21 ack 1 toa 1234\n"

@@ -274,6 +274,7 @@ static const struct script time_wait[] = {
         {"RFC 1337 2: old bytes in TIME-WAIT are only acknowledged", "",
          OPEN "< A 1:101 ack 1\n"
               "read 100\n"
+              "> A 1 ack 101\n"
               "close\n"
               "> FA 1 ack 101\n"
               "< FA 101 ack 2\n"

@@ -21,10 +21,44 @@ static const struct script acknowledging[] = {
               "read 3000\n"},
         {"RFC 9293 3.8.6.3: the answer carries the acknowledgement", "",
          OPEN "< PA 1:101 ack 1\n"
-              "read 100\n"
               "write 50\n"
               "> PA 1:51 ack 101\n"
+              "read 100\n"
               "+100\n"},
+        {"RFC 9293 3.8.6.3: the peer's second short segment need not wait for the delay", "",
+         OPEN "< PA 1:11 ack 1\n"
+              "read 10\n"
+              "> A 1 ack 11\n"
+              "< PA 11:21 ack 1\n"
+              "write 50\n"
+              "> PA 1:51 ack 21\n"
+              "read 10\n"
+              "< PA 21:31 ack 51\n"
+              "+10\n"
+              "read 10\n"
+              "> A 51 ack 31\n"
+              "< PA 31:41 ack 51\n"
+              "+39\n~3\n"
+              "> A 51 ack 41\n"
+              "read 10\n"},
+        {"RFC 9293 3.8.6.3: acknowledgements wait for answers where these come in time", "",
+         OPEN "< PA 1:11 ack 1\n"
+              "write 50\n"
+              "> PA 1:51 ack 11\n"
+              "read 10\n"
+              "< PA 11:21 ack 51\n"
+              "read 10\n"
+              "+20\n"
+              "write 50\n"
+              "> PA 51:101 ack 21\n"
+              "< PA 21:31 ack 101\n"
+              "read 10\n"
+              "+39\n~3\n"
+              "> A 101 ack 31\n"
+              "# in vain: the next ones do not wait\n"
+              "< PA 31:41 ack 101\n"
+              "read 10\n"
+              "> A 101 ack 41\n"},
         {"an application may want each segment acknowledged", "",
          OPEN "set quickack 1\n"
               "< PA 1:101 ack 1\n"
@@ -417,7 +451,6 @@ static const struct script urgent[] = {
               "event readable urgent\n"
               "read 9\n"
               "read 1\n"
-              "+41\n"
               "> A 1 ack 11\n"},
         {"RFC 6093 3.2, 4: what is read ends before the urgent byte, which is one of the others",
          "",
@@ -427,10 +460,9 @@ static const struct script urgent[] = {
               "part 9\n"
               "mark 1\n"
               "part 11\n"
+              "> A 1 ack 21\n"
               "mark 0\n"
               "empty\n"
-              "+41\n"
-              "> A 1 ack 21\n"
               "# a later pointer replaces one that is not read yet\n"
               "< UPA 21:26 ack 1 urg 5\n"
               "event readable urgent\n"

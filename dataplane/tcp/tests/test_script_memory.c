@@ -36,7 +36,8 @@ static const struct script memory[] = {
               "+1\n"
               "< A 6001:7001 ack 1\n"
               "held 1\n"
-              "read 1000\n"},
+              "read 1000\n"
+              "> A 1 ack 7001\n"},
         {"RFC 9293 3.8.6: the last ones are not for who already has some", "copies",
          OPEN "scarce 8000\n"
               "+1\n"

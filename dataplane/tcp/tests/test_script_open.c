@@ -21,7 +21,6 @@ static const struct script passive[] = {
          "< PA 1:11 ack 1\n"
          "accept\n"
          "read 10\n"
-         "+41\n"
          "> A 1 ack 11\n"},
         {"RFC 9293 3.10.7.2, first: a reset for a listener is ignored", "",
          "listen\n"

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+/* When acknowledgements are delayed (RFC 9293 3.8.6.3): requests and answers between two stacks. No
+ * time passes but where a test says so: what waits for a timer does not come. */
+#include "duo.h"
+
+#define REQUESTS 100
+#define SHORT    10
+
+static const struct sy_stack_options none;
+
+static unsigned sent; /* packets of b */
+
+/* Brings what both have to send, until nothing moves. */
+static void settle(void)
+{
+	struct rte_mbuf *m[DUO_MOST];
+	unsigned count;
+
+	do {
+		duo_fetch_all();
+		count = sy_stack_transmit(duo.b, m, DUO_MOST, duo.now);
+		sy_stack_receive(duo.a, m, count, duo.now);
+		sent += count;
+	} while (count > 0);
+}
+
+/* The client writes two short parts; Nagle keeps the second one back. */
+static void request_in_parts(void)
+{
+	duo_write(SHORT, 0);
+	settle();
+	duo_write(SHORT, 0);
+	settle();
+}
+
+static void answer(void)
+{
+	uint8_t byte;
+
+	assert_int_equal(sy_stack_send(duo.b, duo.to, "x", 1, 0, duo.now), 1);
+	settle();
+	assert_int_equal(sy_stack_receive_bytes(duo.a, duo.from, &byte, 1, duo.now), 1);
+}
+
+static void exchange_in_parts(void)
+{
+	request_in_parts();
+	assert_int_equal(duo_read(), SHORT);
+	settle(); /* it was read: the acknowledgement leaves, and the second part comes */
+	assert_int_equal(duo_read(), SHORT);
+	answer();
+}
+
+/* Linux takes 40 ms for all but the first. */
+static void test_two_short_parts(void **state)
+{
+	duo_begin(none, none, true);
+	for (unsigned i = 0; i < REQUESTS; i++)
+		exchange_in_parts();
+	duo_end();
+}
+
+/* Requests in one segment, whose answers are ready some milliseconds later: after the first, an
+ * answer carries the acknowledgement. */
+static void exchange(void)
+{
+	duo_write(SHORT, 0);
+	settle();
+	assert_int_equal(duo_read(), SHORT);
+	settle();
+	duo_pass(5);
+	settle();
+	answer();
+}
+
+static void test_answers_carry_acknowledgements(void **state)
+{
+	duo_begin(none, none, true);
+	exchange();
+	sent = 0;
+	for (unsigned i = 0; i < REQUESTS; i++)
+		exchange();
+	assert_int_equal(sent, REQUESTS);
+	duo_end();
+}
+
+/* An answer of the same poll iteration carries it from the first request on. */
+static void test_ready_answers(void **state)
+{
+	duo_begin(none, none, true);
+	sent = 0;
+	for (unsigned i = 0; i < REQUESTS; i++) {
+		duo_write(SHORT, 0);
+		settle();
+		assert_int_equal(duo_read(), SHORT);
+		answer();
+	}
+	assert_int_equal(sent, REQUESTS);
+	duo_end();
+}
+
+/* A client that begins to write in parts waits once. */
+static void test_parts_after_wholes(void **state)
+{
+	duo_begin(none, none, true);
+	for (unsigned i = 0; i < 10; i++)
+		exchange();
+	request_in_parts();
+	assert_int_equal(duo_read(), SHORT);
+	settle();
+	assert_int_equal(duo_read(), 0);
+	duo_pass(41);
+	settle();
+	assert_int_equal(duo_read(), SHORT);
+	answer();
+	for (unsigned i = 0; i < REQUESTS; i++)
+		exchange_in_parts();
+	duo_end();
+}
+
+/* And one that writes wholes again costs no more than eight acknowledgements. */
+static void test_wholes_after_parts(void **state)
+{
+	duo_begin(none, none, true);
+	for (unsigned i = 0; i < 10; i++)
+		exchange_in_parts();
+	sent = 0;
+	for (unsigned i = 0; i < REQUESTS; i++)
+		exchange();
+	assert_in_range(sent, REQUESTS, REQUESTS + DELAY_PATIENCE);
+	duo_end();
+}
+
+/* A stream's full segments are acknowledged by twos, whatever the application reads; but for the
+ * first ones, by which the sender's window opens. */
+static void test_streams(void **state)
+{
+	struct rte_mbuf *m[DUO_MOST];
+	unsigned count;
+
+	duo_begin(none, none, true);
+	duo_write(300 * 1448, 0);
+	sent = 0;
+	while ((count = duo_fetch(m)) > 0) {
+		for (unsigned i = 0; i < count; i++) {
+			struct rte_mbuf *ack[DUO_MOST];
+			duo_deliver(m[i], 0);
+			duo_read();
+			unsigned acks = sy_stack_transmit(duo.b, ack, DUO_MOST, duo.now);
+			sy_stack_receive(duo.a, ack, acks, duo.now);
+			sent += acks;
+		}
+	}
+	assert_in_range(sent, 150, 150 + DELAY_QUICK);
+	duo_end();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_two_short_parts),
+	        cmocka_unit_test(test_answers_carry_acknowledgements),
+	        cmocka_unit_test(test_ready_answers),
+	        cmocka_unit_test(test_parts_after_wholes),
+	        cmocka_unit_test(test_wholes_after_parts),
+	        cmocka_unit_test(test_streams),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
