@@ -294,10 +294,12 @@ static bool arrive_fast(struct sy_stack *s, struct connection *c, struct segment
 		return false;
 	s->counters.fast++;
 	if (seg->ack == c->snd_una && c->snd_nxt == c->snd_una &&
-	    (uint32_t)seg->window << c->snd_scale == c->snd_wnd)
+	    (uint32_t)seg->window << c->snd_scale == c->snd_wnd) {
 		segment_accept(s, c, seg);
-	else if (!arrive_ack(s, c, seg))
+		c->snd_wl1 = seg->seq; /* the window is the same, and no older than this */
+	} else if (!arrive_ack(s, c, seg)) {
 		return true;
+	}
 	if (seg->len > 0)
 		arrive_text(s, c, seg);
 	return true;

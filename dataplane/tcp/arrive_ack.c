@@ -187,6 +187,17 @@ static void sent_ack_fill(const struct sy_stack *s, const struct connection *c,
 		in->blocks[in->count++] = (struct sack_block){seg->block[i].from, seg->block[i].to};
 }
 
+/* Marks that nothing has moved for 2^31 bytes would lie ahead again, by the sequence numbers: they
+ * keep up with SND.UNA. */
+static void una_move(struct connection *c, uint32_t una)
+{
+	c->snd_una = una;
+	if (sy_seq_before(c->small_end, una))
+		c->small_end = una;
+	if (sy_seq_before(c->recover, una))
+		c->recover = una;
+}
+
 /* syn: it acknowledges ours. */
 static void ack_take(struct sy_stack *s, struct connection *c, const struct segment *seg, bool syn)
 {
@@ -197,7 +208,7 @@ static void ack_take(struct sy_stack *s, struct connection *c, const struct segm
 	sent_ack_fill(s, c, seg, &in);
 	sent_acked(&flight_of(s, c)->sent, &s->sent, &c->rtt, &in, &news);
 	if (news.acked > 0) {
-		c->snd_una = in.ack;
+		una_move(c, in.ack);
 		rtt_take(s, c, &news, &in, flight, syn);
 		bytes_acked(s, c, before + syn);
 		path_probe_acked(s, c, news.acked);
