@@ -369,9 +369,6 @@ static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint
 
 	if (!m)
 		return NULL;
-	if (!c->flight && c->state >= SY_STACK_ESTABLISHED)
-		congestion_idle(&c->congestion, s->now_ms - c->congestion.seen_ms,
-		                rtt_timeout_ms(&c->rtt));
 	if (!sent_add(&flight_begin(s, c)->sent, &s->sent, end - from,
 	              s->now_ns)) { /* too many ranges */
 		rte_pktmbuf_free(m);
@@ -387,12 +384,22 @@ static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint
 	return m;
 }
 
+/* Something goes after an idle time: the window is restarted before it says how much, as a large
+ * segment may be all of it (RFC 5681 4.1). */
+static void window_restart(const struct sy_stack *s, struct connection *c)
+{
+	if (!c->flight)
+		congestion_idle(&c->congestion, s->now_ms - c->congestion.seen_ms,
+		                rtt_timeout_ms(&c->rtt));
+}
+
 static struct rte_mbuf *new_next(struct sy_stack *s, struct connection *c, uint32_t pieces)
 {
 	uint32_t to = new_end(c), room, large;
 
 	if (to == c->snd_nxt)
 		return NULL;
+	window_restart(s, c);
 	room = recovery_room(s, c);
 	/* Whole segments; but if nothing is under way, something always goes. */
 	if (room < to - c->snd_nxt && room < c->mss && flight_bytes(s, c) > 0)
@@ -410,6 +417,7 @@ static struct rte_mbuf *probe_next(struct sy_stack *s, struct connection *c)
 
 	if (payload == 0)
 		return NULL;
+	window_restart(s, c);
 	m = range_new(s, c, from + payload, payload, KIND_NEW);
 	if (m) {
 		s->counters.path_probes++;

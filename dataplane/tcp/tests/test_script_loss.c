@@ -157,6 +157,14 @@ static const struct script idle[] = {
               "info cwnd 10000\n"},
 };
 
+static const struct script windows[] = {
+        {"RFC 5681 3.1: FIN waits for the congestion window as bytes do", "",
+         OPEN TEN "shutdown\n"
+                  "+1\n"
+                  "< A 1 ack 1001\n"
+                  "> FA 10001\n"},
+};
+
 static const struct script duplicates[] = {
         {"RFC 5681 3.2: the third duplicate sends again, and halves", "",
          OPEN TEN "< A 1 ack 1\n"
@@ -448,6 +456,7 @@ TEST(paces)
 TEST(timeouts)
 TEST(restarts)
 TEST(idle)
+TEST(windows)
 TEST(duplicates)
 TEST(selective)
 TEST(marks)
@@ -455,10 +464,10 @@ TEST(marks)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_paces),     cmocka_unit_test(test_idle),
-	        cmocka_unit_test(test_timeouts),  cmocka_unit_test(test_duplicates),
-	        cmocka_unit_test(test_selective), cmocka_unit_test(test_marks),
-	        cmocka_unit_test(test_restarts),
+	        cmocka_unit_test(test_paces),      cmocka_unit_test(test_idle),
+	        cmocka_unit_test(test_timeouts),   cmocka_unit_test(test_windows),
+	        cmocka_unit_test(test_duplicates), cmocka_unit_test(test_selective),
+	        cmocka_unit_test(test_marks),      cmocka_unit_test(test_restarts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

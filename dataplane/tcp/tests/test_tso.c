@@ -51,6 +51,29 @@ static void test_window(void **state)
 	}
 }
 
+/* RFC 5681 4.1: after an idle time the restart window goes, also where one segment could be more.
+ */
+static void test_idle(void **state)
+{
+	struct rte_mbuf *m[DUO_MOST];
+
+	begin();
+	for (unsigned i = 0; i < 6; i++) {
+		duo_write(100000, 0);
+		for (; duo.read < duo.written; duo_pass(1)) {
+			duo_settle();
+			duo_read();
+		}
+	}
+	assert_true(duo_sender()->congestion.window > 60000);
+	duo_pass(60000);
+	duo_write(100000, 0);
+	assert_int_equal(duo_fetch(m), 1);
+	assert_int_equal(duo_payload_of(m[0]), 10 * MSS);
+	duo_deliver(m[0], 0);
+	duo_end();
+}
+
 /* The other family's segments are single ones. */
 static void test_family(void **state)
 {
@@ -432,14 +455,15 @@ static void test_lost_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_window),     cmocka_unit_test(test_family),
-	        cmocka_unit_test(test_end),        cmocka_unit_test(test_nagle),
-	        cmocka_unit_test(test_cork),       cmocka_unit_test(test_peer_window),
-	        cmocka_unit_test(test_limits),     cmocka_unit_test(test_paced),
-	        cmocka_unit_test(test_no_buffers), cmocka_unit_test(test_turns),
-	        cmocka_unit_test(test_small),      cmocka_unit_test(test_reduced),
-	        cmocka_unit_test(test_urgent),     cmocka_unit_test(test_lost),
-	        cmocka_unit_test(test_lost_end),   cmocka_unit_test(test_passed),
+	        cmocka_unit_test(test_window),      cmocka_unit_test(test_idle),
+	        cmocka_unit_test(test_family),      cmocka_unit_test(test_end),
+	        cmocka_unit_test(test_nagle),       cmocka_unit_test(test_cork),
+	        cmocka_unit_test(test_peer_window), cmocka_unit_test(test_limits),
+	        cmocka_unit_test(test_paced),       cmocka_unit_test(test_no_buffers),
+	        cmocka_unit_test(test_turns),       cmocka_unit_test(test_small),
+	        cmocka_unit_test(test_reduced),     cmocka_unit_test(test_urgent),
+	        cmocka_unit_test(test_lost),        cmocka_unit_test(test_lost_end),
+	        cmocka_unit_test(test_passed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
