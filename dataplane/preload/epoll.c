@@ -236,6 +236,14 @@ void watches_end(struct sock *s)
 		watch_end(s->watches);
 }
 
+bool watches_sleep(const struct sock *s)
+{
+	for (const struct watch *w = s->watches; w; w = w->next)
+		if (w->set->o.links)
+			return true;
+	return false;
+}
+
 void watches_take(struct sock *s)
 {
 	struct epoll_event none = {0};

@@ -393,5 +393,6 @@ int port_yield(struct keeper *k, struct peer *p, const struct port *port)
 	at->serves = false;
 	at->yielded = true;
 	at->warned |= port->serves; /* the process has done so: it passes its connections on */
-	return port_steer(k, port);
+	int rc = port_steer(k, port);
+	return rc ? rc : port_is_served(port);
 }

@@ -75,6 +75,7 @@ struct sock {
 	bool yielded;      /* not until the program accepts */
 	bool passes;       /* never: its connections are for other processes */
 	uint64_t ready_ns; /* since when is a connection there to accept? 0: none */
+	uint64_t ready_calls;
 	struct sock *next_listener;
 	struct sock *next, *previous; /* of all */
 };
@@ -119,6 +120,7 @@ struct runner {
 	unsigned waking;    /* of these, threads that are woken and do not have the lock yet */
 	bool unsent;        /* packets wait for them: they leave in one burst */
 	uint64_t unsent_ns; /* since when */
+	uint64_t calls;     /* of the program's threads that have had the lock */
 	unsigned rx;        /* descriptors of the stack, in the gate */
 	int fd[MESSAGE_QUEUES + 2];
 	bool sorted; /* hooks say what is urgent */
@@ -127,6 +129,8 @@ extern struct runner runner;
 
 /* Starts the stack, if it is not, and listens where this process waits. */
 int runner_start(void);
+/* What a stack needs of the system, before the program gives up its rights to it. Not locked. */
+void runner_prepare(void);
 /* Would that ask for a queue now? It takes its time. */
 bool runner_starts(void);
 /* For how long this process may wait in the kernel before it asks for a queue again; NEVER: for any
@@ -260,7 +264,8 @@ int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS]);
 int keeper_bound(void);
 /* serves: it also waits there for connections. */
 int keeper_listen(const struct sock *s, bool on, bool serves);
-/* The program does not accept what waits there, or passes it on to other processes. */
+/* The program does not accept what waits there, or passes it on to other processes. Returns 1 if
+ * other processes wait there. */
 int keeper_yield(const struct sock *s, bool passes);
 void keeper_beat(void);
 void keeper_forget(void); /* after fork() */
@@ -330,6 +335,8 @@ void sets_forked(void);
 /* It was the kernel's socket when the program put it into epoll instances. */
 void watches_take(struct sock *s);
 void watches_end(struct sock *s);
+/* Does a thread sleep at an epoll instance that it is in? */
+bool watches_sleep(const struct sock *s);
 void set_end(struct set *set);
 /* Not locked. Another epoll instance waits for this one; -1: poll() does. */
 void set_nest(int fd, int outer);

@@ -26,6 +26,7 @@
 #define LONG_NS       (10000 * MS) /* for which it has waited when it warns */
 
 struct runner runner = {.due_ns = NEVER};
+static bool helper_runs;
 static int link_fd = -1, large_fd = -1;
 
 /* ---- the thread that takes turns while the program computes ---------------------------------- */
@@ -101,13 +102,35 @@ static int helper_start(void)
 	pthread_t thread;
 	int rc;
 
+	if (helper_runs)
+		return 0;
 	sigfillset(&all); /* signals are the program's */
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	rc = -pthread_create(&thread, NULL, helper, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!rc)
 		pthread_detach(thread);
+	helper_runs = !rc;
 	return rc;
+}
+
+void runner_prepare(void)
+{
+	struct sy_error err = {0};
+
+	if (!all_socks || !keeper_config() || !runner_lock())
+		return;
+	bool refused = runner.refused;
+	runner.refused = true; /* whatever EAL calls comes here */
+	int code = errno, rc = refused ? 0 : device_prepare(&err);
+	if (!refused && !rc)
+		rc = helper_start();
+	if (rc)
+		sy_log(SY_LOG_WARN, "run", "pid %d: %s: Linux serves it", getpid(),
+		       err.text[0] ? err.text : strerror(-rc));
+	runner.refused = refused;
+	errno = code;
+	runner_unlock();
 }
 
 /* The stack did not start: the keeper has the place for another process. */
@@ -415,6 +438,7 @@ static void fork_child(void)
 	if (runner.stack)
 		route_forget();
 	device_forget();
+	helper_runs = false;
 	/* A signal handler that interrupts EAL leaves its locks as they are. */
 	runner = (struct runner){.due_ns = NEVER, .refused = !fork_locked};
 	link_fd = large_fd = -1;
@@ -425,24 +449,6 @@ static void fork_child(void)
 	serve_forget_all();
 	sets_forked();
 	waiters_forked(!fork_locked);
-}
-
-/* Then there may be no files of the system: EAL starts before it, in a process that has sockets. */
-PRELOAD_EXPORT int chroot(const char *path)
-{
-	int (*real)(const char *) = (int (*)(const char *))dlsym(RTLD_NEXT, "chroot");
-	struct sy_error err = {0};
-
-	if (all_socks && keeper_config() && runner_lock()) {
-		bool refused = runner.refused;
-		runner.refused = true; /* whatever EAL calls comes here */
-		if (!refused && device_prepare(&err))
-			sy_log(SY_LOG_WARN, "run", "pid %d: %s: Linux serves it", getpid(),
-			       err.text);
-		runner.refused = refused;
-		runner_unlock();
-	}
-	return real(path);
 }
 
 __attribute__((constructor)) static void at_start(void)

@@ -118,20 +118,51 @@ int runner_listen(struct sock *s)
 
 /* ---- what the helper thread looks for -------------------------------------------------------- */
 
+/* Does this process sleep, but not at this listener? In a call of this library, or in others, such
+ * as that of a lock: then it calls nothing here. */
+static bool sleeps_elsewhere(const struct sock *s)
+{
+	return !s->o.links && !watches_sleep(s) &&
+	       (runner.sleepers > 0 || runner.calls == s->ready_calls);
+}
+
+/* A process that serves one client at a time, beside others that wait for the next one, perhaps
+ * behind a lock: they do not get what waits here, and it would wait for ever. */
+static void unaccepted_leave(struct sock *s)
+{
+	s->passes = true;
+	sy_log(SY_LOG_WARN, "run",
+	       "port %u: pid %d serves one client at a time, and other processes wait for the next "
+	       "ones: what waits here is reset, and Linux takes the later ones",
+	       ntohs(s->local.port), getpid());
+	for (unsigned i = 0; i < 2; i++) {
+		sy_stack_id *id = i == 0 ? &s->id : &s->id_v4;
+		if (*id != SY_STACK_NONE)
+			sy_stack_close(runner.stack, *id, sy_clock_ns());
+		*id = SY_STACK_NONE;
+	}
+}
+
 static void unaccepted_find(struct sock *s)
 {
+	int others;
+
 	if (!s->serves || !(sock_ready(s) & EPOLLIN)) {
 		s->ready_ns = 0;
 		return;
 	}
 	if (!s->ready_ns) {
 		s->ready_ns = runner.now_ns;
+		s->ready_calls = runner.calls;
 		return;
 	}
-	if (sy_clock_ns() - s->ready_ns < UNACCEPTED_NS || keeper_yield(s, false))
+	if (sy_clock_ns() - s->ready_ns < UNACCEPTED_NS)
 		return;
+	others = keeper_yield(s, false);
 	s->serves = false;
 	s->yielded = true;
+	if (others > 0 && sleeps_elsewhere(s))
+		unaccepted_leave(s);
 }
 
 void serve_accepted(struct sock *s)

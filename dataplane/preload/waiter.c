@@ -151,6 +151,7 @@ bool runner_lock(void)
 	pthread_mutex_lock(&lock);
 	self.cancel = cancel;
 	sleep_end();
+	runner.calls++;
 	return true;
 }
 
