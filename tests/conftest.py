@@ -36,7 +36,18 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "both_builds: what timing or optimisation may change: run it with both builds"
     )
+    config.addinivalue_line(
+        "markers",
+        "programs: it needs large programs: only with `-m programs` (the suite of that name)",
+    )
     config.addinivalue_line("markers", "soak: it has a long form, for `make soak` (lab/soak.py)")
+
+
+def pytest_collection_modifyitems(config, items):
+    if "programs" not in config.option.markexpr:
+        kept = [item for item in items if not item.get_closest_marker("programs")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
 
 
 class Share:

@@ -283,6 +283,11 @@ def test_wire_asan(part):
     return shared_suite("wire-asan", part, *WIRE, env=env)
 
 
+def test_programs():
+    """Servers that are large, or not Debian's."""
+    return pytest_suite("programs", "-m", "programs", "tests/wire/test_run_programs.py")
+
+
 # Suites of which as many parts run at a time as there are lanes.
 TRAFFIC = ("wire-asan", "wire")
 TESTS = {
@@ -300,7 +305,10 @@ TESTS = {
         "all real traffic, with the forwarder under AddressSanitizer and UBSan",
         [functools.partial(test_wire_asan, part) for part in range(MAX_LANES)],
     ),
+    "programs": ("Apache, gunicorn, node and others on the user-space stack", [test_programs]),
 }
+
+OPTIONAL = ("programs",)  # only if they are named
 
 
 def schedule_of(lanes):
@@ -312,6 +320,7 @@ def schedule_of(lanes):
         *((name, 0) for name in ("asan", "fuzz", "c", "soak", "go", "bench")),
         ("wire-asan", lanes - 1),
         *(("wire", part) for part in range(lanes)),
+        ("programs", 0),
     )
 
 
