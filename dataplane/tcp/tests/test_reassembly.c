@@ -195,12 +195,112 @@ static void test_length(void **state)
 	duo_end();
 }
 
+/* ---- nonsense -------------------------------------------------------------------------------- */
+
+/* Mostly a third of a datagram, so that some become whole. */
+static void part_draw(unsigned *units, unsigned *more, unsigned *len)
+{
+	*units = random_below(3) * 20;
+	*more = *units < 40;
+	*len = 160;
+	if (random_below(8))
+		return;
+	*units = random_below(400);
+	*more = random_below(2);
+	*len = random_below(160) * 8 + random_below(8);
+}
+
+/* Behind the headers: no first fragment without a header of TCP passes the parser. */
+static struct rte_mbuf *nonsense_of(uint8_t *frame, unsigned at, unsigned len)
+{
+	frame[0] = 2;
+	frame[at + 12] = 0x50;
+	frame[at + 13] = SY_TCP_ACK;
+	return packet_of(frame, at + len);
+}
+
+static struct rte_mbuf *nonsense_v4(uint8_t *frame)
+{
+	struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + 14);
+	unsigned words = 5 + random_below(3) * 5, units, more, len;
+
+	part_draw(&units, &more, &len);
+	frame[12] = 0x08;
+	frame[13] = 0x00;
+	*ip = (struct sy_ipv4){.version_ihl = (uint8_t)(0x40 | words),
+	                       .tos = (uint8_t)random_below(4),
+	                       .total_length = htons((uint16_t)(words * 4 + len)),
+	                       .id = htons((uint16_t)random_below(4)),
+	                       .fragment = htons((uint16_t)(more << 13 | units)),
+	                       .ttl = 64,
+	                       .proto = SY_PROTO_TCP,
+	                       .src = htonl(0x0a000001 + random_below(3)),
+	                       .dst = htonl(0x0a000002)};
+	memset(frame + 34, 1, (words - 5) * 4); /* no operation */
+	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, words * 4));
+	return nonsense_of(frame, 14 + words * 4, len);
+}
+
+static struct rte_mbuf *nonsense_v6(uint8_t *frame)
+{
+	struct sy_ipv6 *ip = (struct sy_ipv6 *)(frame + 14);
+	unsigned at = 54, units, more, len;
+	uint8_t *next = &ip->next_header;
+
+	part_draw(&units, &more, &len);
+	frame[12] = 0x86;
+	frame[13] = 0xdd;
+	memset(ip, 0, sizeof(*ip));
+	ip->version_class_flow = htonl(6u << 28 | random_below(4) << 20);
+	ip->hop_limit = 64;
+	ip->src[0] = ip->dst[0] = 0xfd;
+	ip->src[15] = (uint8_t)(1 + random_below(3));
+	ip->dst[15] = 9;
+	for (unsigned n = random_below(3); n > 0; n--) {
+		unsigned size = (random_below(20) + 1) * 8;
+		*next = 60;
+		next = frame + at;
+		memset(frame + at, 0, size);
+		frame[at + 1] = (uint8_t)(size / 8 - 1);
+		at += size;
+	}
+	*next = 44;
+	uint16_t place = htons((uint16_t)(units * 8 | more));
+	memset(frame + at, 0, 8);
+	frame[at] = random_below(4) ? SY_PROTO_TCP : 60;
+	memcpy(frame + at + 2, &place, sizeof(place));
+	frame[at + 7] = (uint8_t)random_below(4);
+	at += 8;
+	ip->payload_length = htons((uint16_t)(at - 54 + len));
+	return nonsense_of(frame, at, len);
+}
+
+/* Whatever arrives, the table keeps to its bounds, and all buffers come back (duo_end()). */
+static void test_nonsense(void **state)
+{
+	static uint8_t frame[4096];
+
+	for (unsigned v4 = 0; v4 < 2; v4++) {
+		duo_begin(none, none, v4);
+		for (unsigned i = 0; i < sizeof(frame); i++)
+			frame[i] = (uint8_t)random_below(256);
+		for (unsigned i = 0; i < 60000; i++) {
+			duo.now += random_below(40) * DUO_MS / 10;
+			give(v4 ? nonsense_v4(frame) : nonsense_v6(frame));
+		}
+		assert_true(counters()->fragments > 10000 && counters()->reassembled > 0);
+		assert_true(counters()->fragments_overlap > 0 &&
+		            counters()->fragments_too_long > 0);
+		duo_end();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_orders),  cmocka_unit_test(test_overlap),
 	        cmocka_unit_test(test_timeout), cmocka_unit_test(test_shares),
-	        cmocka_unit_test(test_length),
+	        cmocka_unit_test(test_length),  cmocka_unit_test(test_nonsense),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
