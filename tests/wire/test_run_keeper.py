@@ -87,8 +87,6 @@ def test_the_socket_for_large_segments_receives_nothing(stack):
 STEER = """
 import os, socket, struct
 name, _, secret = os.environ["STEELYARD_RUN"].partition(":")
-one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-one.connect(chr(0) + name)
 def listen(port):
     it = socket.socket()
     it.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -97,6 +95,9 @@ def listen(port):
     return it
 address = socket.inet_pton(socket.AF_INET6, "::ffff:10.0.0.1")
 def ask(port, *fds):
+    # Of a process the last connection counts; the library has one as well.
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    one.connect(chr(0) + name)
     request = struct.pack("=II16sHH4x", 7, 4, address, socket.htons(port), 0)
     socket.send_fds(one, [bytes.fromhex(secret) + request], [it.fileno() for it in fds])
     print(struct.unpack_from("=i", one.recv(4096))[0])
@@ -122,21 +123,22 @@ def test_a_worker_steers_only_where_it_listens(stack):
 ELSEWHERE = """
 import ctypes, os, socket, struct
 name, _, secret = os.environ["STEELYARD_RUN"].partition(":")
-one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-one.connect(chr(0) + name)
+first = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+second = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 address = socket.inet_pton(socket.AF_INET6, "::ffff:0.0.0.0")
 libc = ctypes.CDLL(None, use_errno=True)
-def ask(port):
+def ask(one, port):
     it = socket.socket()
     it.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     it.bind(("0.0.0.0", port))
     it.listen()
+    one.connect(chr(0) + name)  # after the library: of a process the last one counts
     request = struct.pack("=II16sHH4x", 7, 4, address, socket.htons(port), 0)
     socket.send_fds(one, [bytes.fromhex(secret) + request], [it.fileno()])
     print(struct.unpack_from("=i", one.recv(4096))[0])
-ask(8020)
+ask(first, 8020)
 assert libc.unshare(0x40000000) == 0, ctypes.get_errno()  # CLONE_NEWNET
-ask(8021)
+ask(second, 8021)
 """
 
 
