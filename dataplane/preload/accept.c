@@ -103,8 +103,8 @@ void listener_adopt(int fd)
 	runner_unlock();
 }
 
-/* Listening sockets that the program has from whoever executed it, such as itself (nginx' SIGUSR2)
- * or systemd. */
+/* Listening sockets that the program has from the program that executed it, such as itself (nginx'
+ * SIGUSR2) or systemd; and connections that a relay serves. */
 __attribute__((constructor)) static void listeners_adopt(void)
 {
 	DIR *list = getenv(MESSAGE_ENV) ? opendir("/proc/self/fd") : NULL;
@@ -113,8 +113,11 @@ __attribute__((constructor)) static void listeners_adopt(void)
 	while (list && (entry = readdir(list))) {
 		if (entry->d_name[0] == '.')
 			continue;
-		if (atoi(entry->d_name) != dirfd(list))
-			listener_adopt(atoi(entry->d_name));
+		int fd = atoi(entry->d_name);
+		if (fd == dirfd(list))
+			continue;
+		listener_adopt(fd);
+		relay_mark(fd);
 	}
 	if (list)
 		closedir(list);
@@ -210,6 +213,7 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 	                   .family = l->family,
 	                   .nonblock = flags & SOCK_NONBLOCK,
 	                   .told = true,
+	                   .user = pthread_self(),
 	                   .nodelay = l->nodelay,
 	                   .keepalive = l->keepalive,
 	                   .keepidle = l->keepidle,

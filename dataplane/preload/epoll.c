@@ -139,6 +139,8 @@ static void set_notify(struct set *set)
 
 void sock_event(struct sock *s)
 {
+	if (s->relay)
+		relay_queue(s->relay);
 	for (struct watch *w = s->watches; w; w = w->next) {
 		watch_queue(w);
 		set_notify(w->set);
@@ -253,6 +255,15 @@ void watches_take(struct sock *s)
 		watch_queue(w);
 		set_notify(w->set);
 	}
+}
+
+void watches_relay(struct sock *s)
+{
+	for (struct watch *w = s->watches; w; w = w->next) {
+		struct epoll_event e = {.events = w->events, .data = w->data};
+		REAL(epoll_ctl)(w->set->fd, EPOLL_CTL_ADD, w->fd, &e);
+	}
+	watches_end(s);
 }
 
 void set_end(struct set *set)

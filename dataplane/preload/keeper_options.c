@@ -53,6 +53,21 @@ static int port_parse(const char *text, struct message_answer *c)
 	return 0;
 }
 
+static int fork_parse(const char *text, struct message_answer *c)
+{
+	static const char *const name[] = {[MESSAGE_FORK_AUTO] = "auto",
+	                                   [MESSAGE_FORK_RELAY] = "relay",
+	                                   [MESSAGE_FORK_KEEP] = "keep"};
+
+	for (uint32_t i = 0; i < sizeof(name) / sizeof(*name); i++) {
+		if (strcmp(text, name[i]) == 0) {
+			c->fork = i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
 static int interface_read(struct keeper_options *o, struct sy_error *err)
 {
 	struct message_answer *c = &o->config;
@@ -114,6 +129,7 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 	                                     {"toa", 0, NULL, 't'},
 	                                     {"pacing", 0, NULL, 'e'},
 	                                     {"large-segments", 0, NULL, 'g'},
+	                                     {"fork", 1, NULL, 'f'},
 	                                     {"hook", 1, NULL, KEEPER_HOOK},
 	                                     {"hook-file", 1, NULL, KEEPER_HOOK_FILE},
 	                                     {"hook-param", 1, NULL, KEEPER_HOOK_PARAM},
@@ -165,6 +181,9 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 			break;
 		case 'g':
 			c->large = 1;
+			break;
+		case 'f':
+			rc = fork_parse(optarg, c);
 			break;
 		case 'l':
 			out->library = optarg;

@@ -9,7 +9,7 @@
 #include <sy_base.h>
 
 #define MESSAGE_ENV        "STEELYARD_RUN" /* <keeper's abstract socket>:<secret, 32 hex digits> */
-#define MESSAGE_VERSION    7
+#define MESSAGE_VERSION    8
 #define MESSAGE_SECRET     16
 #define MESSAGE_ADDRESSES  16
 #define MESSAGE_QUEUES     16 /* of a worker */
@@ -33,6 +33,13 @@ enum message_type {
 	MESSAGE_UNLISTEN,
 	MESSAGE_YIELD, /* connections wait too long for the program to accept them */
 	MESSAGE_BEAT,  /* the stack runs, each MESSAGE_BEAT_MS. No answer */
+};
+
+/* Which connections children of fork() get (docs/design/0062-relays.md). */
+enum message_fork {
+	MESSAGE_FORK_AUTO,  /* those that the parent does not serve in an event loop */
+	MESSAGE_FORK_RELAY, /* all */
+	MESSAGE_FORK_KEEP,  /* none */
 };
 
 struct message_request {
@@ -65,6 +72,7 @@ struct message_answer {
 	uint32_t large;      /* 1: the kernel cuts large segments */
 	uint32_t unfinished; /* 1: packets may come with an unfinished checksum */
 	uint32_t toa;        /* a balancer in front names the clients in a TCP option */
+	uint32_t fork;       /* enum message_fork */
 	uint32_t worker, workers, queues;
 	uint32_t bound; /* 1: the sockets are bound to their queues */
 	uint32_t queue[MESSAGE_QUEUES];

@@ -112,6 +112,8 @@ static int tcp_set(struct sock *s, int name, uint32_t v)
 /* Linux has bounds for sizes, and its own socket tells what it makes of one. */
 static int buffer_set(struct sock *s, int fd, int name, uint32_t v)
 {
+	if (fd < 0) /* a relay's: the program's end has buffers of its own */
+		return 0;
 	if (s->o.kind == OBJECT_CONNECTION && REAL(setsockopt)(fd, SOL_SOCKET, name, &v, sizeof(v)))
 		return -errno;
 	option_keep(s, fd, SOL_SOCKET, name, (int)v);
@@ -189,13 +191,24 @@ static int ip_set(struct sock *s, int level, int name, int v)
 	return 0;
 }
 
+int option_set(struct sock *s, int fd, int level, int name, const void *value, socklen_t len)
+{
+	uint32_t v;
+
+	memcpy(&v, value, sizeof(v));
+	return level == IPPROTO_TCP  ? tcp_set(s, name, v)
+	       : level == SOL_SOCKET ? socket_set(s, fd, name, value, len)
+	                             : ip_set(s, level, name, (int)v);
+}
+
 PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
 	struct sock *s = table_sock(fd);
 	bool listens = s && s->o.kind == OBJECT_LISTENER;
-	uint32_t v = 0;
 	int rc;
 
+	if (!s && relay_has(fd))
+		return (int)result(relay_option_set(fd, level, name, value, len));
 	if (!s)
 		return option_plain_set(fd, level, name, value, len);
 	if (!value)
@@ -204,9 +217,8 @@ PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, so
 		return (int)result(-ENOPROTOOPT);
 	if (listens && REAL(setsockopt)(fd, level, name, value, len))
 		return -1;
-	if (len < sizeof(v))
+	if (len < sizeof(int))
 		return listens ? 0 : (int)result(-EINVAL);
-	memcpy(&v, value, sizeof(v));
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
 	s = table_sock(fd); /* another thread may have closed it */
@@ -214,9 +226,7 @@ PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, so
 		runner_unlock();
 		return (int)result(-EBADF);
 	}
-	rc = level == IPPROTO_TCP  ? tcp_set(s, name, v)
-	     : level == SOL_SOCKET ? socket_set(s, fd, name, value, len)
-	                           : ip_set(s, level, name, (int)v);
+	rc = option_set(s, fd, level, name, value, len);
 	if (rc == -ENOPROTOOPT && s->o.kind == OBJECT_LISTENER)
 		rc = 0; /* the kernel has taken it */
 	runner_flush();
@@ -340,6 +350,15 @@ static socklen_t socket_get(struct sock *s, int name, void *out, socklen_t len)
 	return sizeof(int);
 }
 
+socklen_t option_get(struct sock *s, int level, int name, void *out, socklen_t len)
+{
+	if (level == IPPROTO_TCP)
+		return tcp_get(s, name, out);
+	if (level == SOL_SOCKET)
+		return socket_get(s, name, out, len);
+	return is_tos(level, name) ? int_get((int)s->tos, out) : 0;
+}
+
 PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
                               socklen_t *restrict len)
 {
@@ -347,6 +366,8 @@ PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
 	_Alignas(8) char out[INFO_BYTES];
 	socklen_t size = 0;
 
+	if (!s && relay_has(fd) && len && value)
+		return (int)result(relay_option_get(fd, level, name, value, len));
 	if (!s)
 		return REAL(getsockopt)(fd, level, name, value, len);
 	if (len && (int)*len < 0)
@@ -360,12 +381,7 @@ PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
 		runner_unlock();
 		return (int)result(-EBADF);
 	}
-	if (level == IPPROTO_TCP)
-		size = tcp_get(s, name, out);
-	else if (level == SOL_SOCKET)
-		size = socket_get(s, name, out, *len);
-	else if (is_tos(level, name))
-		size = int_get((int)s->tos, out);
+	size = option_get(s, level, name, out, *len);
 	runner_unlock();
 	if (!size) /* a fact of the family, or nothing that the stack has */
 		return level == IPPROTO_TCP ? (int)result(-ENOPROTOOPT)

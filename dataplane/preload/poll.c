@@ -51,12 +51,16 @@ static int levels_sort(struct pollfd *p, nfds_t count)
 /* Locked. Notes which of the stack's are ready; starts it where a listener is among them. */
 static int stack_look(struct pollfd *p, nfds_t count)
 {
+	struct sock *other = NULL;
 	int ready = 0;
 
 	for (nfds_t i = 0; i < count; i++) {
 		struct sock *s = table_sock(p[i].fd);
 		if (!s)
 			continue;
+		if (other && other != s)
+			s->looped = other->looped = true;
+		other = s;
 		p[i].revents = poll_bits(sock_ready(s)) & (p[i].events | POLLERR | POLLHUP);
 		ready += p[i].revents != 0;
 	}

@@ -15,6 +15,7 @@
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/epoll.h>
@@ -31,12 +32,16 @@
 
 /* ---- descriptors (table.c) ------------------------------------------------------------------- */
 
+#define TABLE_SIZE (1 << 20) /* the kernel's own limit, as it comes (fs.nr_open) */
+
 enum object_kind {
 	OBJECT_LISTENER,   /* a listening socket of the kernel and of the stack */
 	OBJECT_CONNECTION, /* of the stack; the kernel's descriptor holds its number */
 	OBJECT_EPOLL,      /* an epoll instance that looks at one of these */
 	OBJECT_OWN,        /* this library's: not the program's to close */
-	OBJECT_PLAIN, /* a TCP socket that may become one of the first two; the kernel's so far */
+	OBJECT_PLAIN,   /* a TCP socket that may become one of the first two; the kernel's so far */
+	OBJECT_RELAY,   /* a connection of the stack without a descriptor: relay.c serves it */
+	OBJECT_RELAYED, /* a descriptor of the kernel whose other end is a relay */
 };
 
 struct object {
@@ -45,6 +50,7 @@ struct object {
 	struct link *links; /* threads that wait for it (waiter.c) */
 };
 
+struct relay;
 struct watch;
 struct set;
 struct signals;
@@ -77,6 +83,9 @@ struct sock {
 	uint64_t ready_ns; /* since when is a connection there to accept? 0: none */
 	uint64_t ready_calls;
 	struct sock *next_listener;
+	struct relay *relay;
+	pthread_t user; /* the thread that has used it last */
+	bool looped;    /* a call has waited for it and for another of the stack's sockets */
 	struct sock *next, *previous; /* of all */
 };
 
@@ -93,6 +102,10 @@ void table_forget(int fd);
 /* A descriptor of this library's, moved out of the program's way. Closes `fd`. */
 int table_own(int fd);
 void table_disown(int fd);
+/* The same as table_own(), under the number that it has. */
+int table_own_as(int fd);
+/* One descriptor less. */
+void object_end(struct object *o);
 struct sock *sock_new(enum object_kind kind, int family);
 /* A listener that stays, and listens no longer. */
 void listener_end(struct sock *s);
@@ -142,6 +155,13 @@ void runner_turn(void);
 void runner_events(void);
 /* After a call that may have something to send: at once, if nobody else will. */
 void runner_flush(void);
+/* Sends what is to be sent now. */
+void runner_send(void);
+/* Around a system call that makes a process; it has returned `pid`. */
+void runner_fork(void);
+void runner_forked(long pid);
+/* Starts a thread that gets no signals. */
+int runner_thread(void *(*run)(void *));
 /* Until one of these EPOLL* holds. -EAGAIN: the deadline; -EINTR; -EBADF: another thread has closed
  * the socket, which is not to be touched then. A call that waits several times has one `signals`.
  */
@@ -255,6 +275,33 @@ void signals_admit(void);
 void signals_sleep(void);
 bool signals_restart(void);
 
+/* ---- relays (relay.c, relay_name.c, relay_serve.c) ------------------------------------------- */
+
+/* Locked, before fork(): the child gets the connections that the process leaves to children. */
+void relays_fork(void);
+void relays_forget(void); /* after it, in the child */
+/* Not locked. Another process gets this descriptor. */
+void relay_pass(int fd);
+/* Locked, at the end of the process: until all relays have ended. */
+void relays_linger(void);
+
+/* Is the descriptor's other end a relay, of this process or another one? */
+bool relay_has(int fd);
+/* Makes a note of it, if it is; the second: locked, and it is. */
+void relay_mark(int fd);
+void relay_mark_locked(int fd);
+/* The addresses of its connection. Returns the family of its socket; 0: it is no relay's. */
+int relay_names(int fd, struct sy_stack_endpoint *local, struct sy_stack_endpoint *peer);
+/* Options of the connection, as setsockopt() and getsockopt(). Negative errno. */
+int relay_option_set(int fd, int level, int name, const void *value, socklen_t len);
+int relay_option_get(int fd, int level, int name, void *value, socklen_t *len);
+/* The error, a positive errno, by which it has ended; 0: in order. */
+int relay_error(int fd);
+/* A filter of system calls comes: it may end the process for those that the program does not make.
+ */
+void relay_confine(void);
+void relay_queue(struct relay *r); /* its connection has an event */
+
 /* ---- the keeper (keeper_call.c) -------------------------------------------------------------- */
 
 /* What is served; NULL: nothing, this program was not started by `steelyard run`. */
@@ -337,6 +384,8 @@ void watches_take(struct sock *s);
 void watches_end(struct sock *s);
 /* Does a thread sleep at an epoll instance that it is in? */
 bool watches_sleep(const struct sock *s);
+/* It is the kernel's from now on: epoll instances watch its descriptors there. */
+void watches_relay(struct sock *s);
 void set_end(struct set *set);
 /* Not locked. Another epoll instance waits for this one; -1: poll() does. */
 void set_nest(int fd, int outer);

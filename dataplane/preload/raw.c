@@ -8,6 +8,7 @@
  * (keeper_filter.c).
  */
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
 
@@ -169,6 +170,22 @@ static bool wait_call(long number, const long *a, long *rc)
 	return false;
 }
 
+/* Makes a process, and no thread? */
+static bool forks(long number, const long *a)
+{
+	switch (number) {
+#ifdef SYS_fork
+	case SYS_fork:
+		return true;
+#endif
+	case SYS_clone:
+		return !(a[0] & CLONE_VM);
+	case SYS_clone3:
+		return a[0] && !(*(const uint64_t *)PTR(0) & CLONE_VM);
+	}
+	return false;
+}
+
 PRELOAD_EXPORT long syscall(long number, ...)
 {
 	static long (*real)(long, ...);
@@ -187,6 +204,14 @@ PRELOAD_EXPORT long syscall(long number, ...)
 	case SYS_io_uring_register:
 		if (keeper_config())
 			return uring_refuse();
+	}
+	if (number == SYS_seccomp)
+		relay_confine();
+	if (forks(number, a)) { /* vsftpd, for namespaces */
+		runner_fork();
+		rc = real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+		runner_forked(rc);
+		return rc;
 	}
 	if (descriptor_call(number, a, &rc) || socket_call(number, a, &rc) ||
 	    transfer_call(number, a, &rc) || wait_call(number, a, &rc))

@@ -77,6 +77,7 @@ static int stack_make(const struct message_answer *c)
 	                             .toa = c->toa,
 	                             .pacing = c->pacing,
 	                             .unfinished = c->unfinished,
+	                             .unforked = true,
 	                             .port_first = c->port_first,
 	                             .port_last = c->port_last};
 	struct sy_error err = {0};
@@ -96,20 +97,25 @@ static int stack_make(const struct message_answer *c)
 	return rc;
 }
 
-static int helper_start(void)
+int runner_thread(void *(*run)(void *))
 {
 	sigset_t all, before;
 	pthread_t thread;
 	int rc;
 
-	if (helper_runs)
-		return 0;
 	sigfillset(&all); /* signals are the program's */
 	pthread_sigmask(SIG_BLOCK, &all, &before);
-	rc = -pthread_create(&thread, NULL, helper, NULL);
+	rc = -pthread_create(&thread, NULL, run, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!rc)
 		pthread_detach(thread);
+	return rc;
+}
+
+static int helper_start(void)
+{
+	int rc = helper_runs ? 0 : runner_thread(helper);
+
 	helper_runs = !rc;
 	return rc;
 }
@@ -357,15 +363,14 @@ static void drain(void)
 	struct signals signals = {0};
 	struct wait wait = {0};
 	struct pollfd p;
-	struct sy_patience idle = sy_patience_begin(DRAIN_NS, DRAIN_STEP_NS);
-	struct sy_patience all = sy_patience_begin(DRAIN_MOST_NS, DRAIN_STEP_NS);
+	struct sy_patience idle, all;
 	uint64_t taken;
 
 	if (!runner.stack || !runner_lock())
 		return;
 	serve_exit();
 	for (struct sock *s = all_socks; s; s = s->next) {
-		if (s->id == SY_STACK_NONE)
+		if (s->id == SY_STACK_NONE || s->relay)
 			continue;
 		sy_stack_set_cookie(runner.stack, s->id, 0);
 		sy_stack_close(runner.stack, s->id, sy_clock_ns());
@@ -373,6 +378,9 @@ static void drain(void)
 		if (s->id_v4)
 			sy_stack_close(runner.stack, s->id_v4, sy_clock_ns());
 	}
+	relays_linger();
+	idle = sy_patience_begin(DRAIN_NS, DRAIN_STEP_NS);
+	all = sy_patience_begin(DRAIN_MOST_NS, DRAIN_STEP_NS);
 	sy_stack_usage(runner.stack, &use);
 	do {
 		taken = use.orphans_taken;
@@ -412,9 +420,11 @@ PRELOAD_EXPORT void _exit(int status)
  */
 static __thread bool fork_locked;
 
-static void fork_prepare(void)
+void runner_fork(void)
 {
 	fork_locked = runner_lock();
+	if (fork_locked)
+		relays_fork();
 }
 
 static void fork_parent(void)
@@ -442,6 +452,7 @@ static void fork_child(void)
 	/* A signal handler that interrupts EAL leaves its locks as they are. */
 	runner = (struct runner){.due_ns = NEVER, .refused = !fork_locked};
 	link_fd = large_fd = -1;
+	relays_forget();
 	for (struct sock *s = all_socks; s; s = s->next) {
 		s->id = s->id_v4 = SY_STACK_NONE;
 		s->o.links = NULL; /* the threads that wait are the parent's */
@@ -451,7 +462,15 @@ static void fork_child(void)
 	waiters_forked(!fork_locked);
 }
 
+void runner_forked(long pid)
+{
+	if (pid)
+		fork_parent();
+	else
+		fork_child();
+}
+
 __attribute__((constructor)) static void at_start(void)
 {
-	pthread_atfork(fork_prepare, fork_parent, fork_child);
+	pthread_atfork(runner_fork, fork_parent, fork_child);
 }

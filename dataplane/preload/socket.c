@@ -170,6 +170,7 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 		return -ENOMEM;
 	s->nonblock = REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK;
 	s->connecting = true;
+	s->user = pthread_self();
 	s->peer = *peer;
 	options_read(s, fd);
 	rc = sy_stack_connect(runner.stack, &local, peer, (uintptr_t)s, sy_clock_ns(), &s->id);
@@ -244,7 +245,13 @@ PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 PRELOAD_EXPORT int getpeername(int fd, __SOCKADDR_ARG addr, socklen_t *len)
 {
 	struct sock *s = table_connection(fd);
+	struct sy_stack_endpoint local, peer;
+	int family;
 
+	if (!s && relay_has(fd) && (family = relay_names(fd, &local, &peer))) {
+		endpoint_to(&peer, family, addr.__sockaddr__, len);
+		return 0;
+	}
 	if (!s)
 		return REAL(getpeername)(fd, addr, len);
 	if (s->connecting || s->id == SY_STACK_NONE)
@@ -256,7 +263,13 @@ PRELOAD_EXPORT int getpeername(int fd, __SOCKADDR_ARG addr, socklen_t *len)
 PRELOAD_EXPORT int getsockname(int fd, __SOCKADDR_ARG addr, socklen_t *len)
 {
 	struct sock *s = table_connection(fd);
+	struct sy_stack_endpoint local, peer;
+	int family;
 
+	if (!s && relay_has(fd) && (family = relay_names(fd, &local, &peer))) {
+		endpoint_to(&local, family, addr.__sockaddr__, len);
+		return 0;
+	}
 	if (!s)
 		return REAL(getsockname)(fd, addr, len);
 	endpoint_to(&s->local, s->family, addr.__sockaddr__, len);

@@ -2,6 +2,7 @@
 /* Which descriptors are the stack's; close, dup and fork. */
 #include <errno.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -13,8 +14,6 @@
 #define X(name) __typeof__(&name) real_##name;
 REALS(X)
 #undef X
-
-#define TABLE_SIZE (1u << 20) /* the kernel's own limit, as it comes (fs.nr_open) */
 
 static struct object **table;
 struct sock *all_socks;
@@ -32,7 +31,7 @@ static struct object **table_make(void)
 
 struct object *table_get(int fd)
 {
-	if (!table || fd < 0 || (unsigned)fd >= TABLE_SIZE)
+	if (!table || fd < 0 || fd >= TABLE_SIZE)
 		return NULL;
 	return __atomic_load_n(&table[fd], __ATOMIC_ACQUIRE);
 }
@@ -114,10 +113,10 @@ static void object_free(struct object *o)
 		sock_free((struct sock *)o);
 }
 
-/* One descriptor less. Threads that still wait for it are woken. */
-static void object_end(struct object *o)
+/* Threads that still wait for it are woken. */
+void object_end(struct object *o)
 {
-	if (--o->refs > 0 || o->kind == OBJECT_OWN)
+	if (--o->refs > 0 || o->kind == OBJECT_OWN || o->kind == OBJECT_RELAYED)
 		return;
 	object_closed(o);
 	if (o->kind != OBJECT_EPOLL)
@@ -129,7 +128,7 @@ void table_put(int fd, struct object *o)
 {
 	struct object *old = table_get(fd);
 
-	if ((unsigned)fd >= TABLE_SIZE || (!table && !table_make()))
+	if (fd < 0 || fd >= TABLE_SIZE || (!table && !table_make()))
 		return;
 	if (o)
 		o->refs++;
@@ -149,9 +148,16 @@ void table_forget(int fd)
 	runner_unlock();
 }
 
-int table_own(int fd)
+int table_own_as(int fd)
 {
 	static struct object own = {.kind = OBJECT_OWN, .refs = 1};
+
+	table_put(fd, &own);
+	return fd;
+}
+
+int table_own(int fd)
+{
 	struct rlimit limit;
 	int high;
 
@@ -159,8 +165,7 @@ int table_own(int fd)
 		return fd;
 	if (own_base < 0) {
 		getrlimit(RLIMIT_NOFILE, &limit);
-		own_base = limit.rlim_cur > TABLE_SIZE ? (int)TABLE_SIZE - 64
-		                                       : (int)limit.rlim_cur - 64;
+		own_base = limit.rlim_cur > TABLE_SIZE ? TABLE_SIZE - 64 : (int)limit.rlim_cur - 64;
 		own_base = own_base < 0 ? 0 : own_base;
 	}
 	high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, own_base);
@@ -168,8 +173,7 @@ int table_own(int fd)
 		REAL(close)(fd);
 		fd = high;
 	}
-	table_put(fd, &own);
-	return fd;
+	return table_own_as(fd);
 }
 
 void table_disown(int fd)
@@ -368,6 +372,19 @@ PRELOAD_EXPORT int fcntl64(int fd, int command, ...)
 	arg = va_arg(list, void *);
 	va_end(list);
 	return fcntl_any(fd, command, arg);
+}
+
+/* The C library makes that child without handlers of fork(). */
+PRELOAD_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd,
+                                                    int to)
+{
+	static int (*real)(posix_spawn_file_actions_t *, int, int);
+
+	if (!real)
+		real = (int (*)(posix_spawn_file_actions_t *, int, int))dlsym(
+		        RTLD_NEXT, "posix_spawn_file_actions_adddup2");
+	relay_pass(fd);
+	return real(actions, fd, to);
 }
 
 /* The child would share the memory until it executes; its close() would then end the parent's. */

@@ -2,7 +2,9 @@
 /* Bytes: read and write, recv and send, with vectors, messages and files. */
 #include <errno.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include "preload.h"
@@ -21,6 +23,23 @@ static uint64_t deadline_of(uint64_t wait_ns)
 static bool blocks(const struct sock *s, int flags)
 {
 	return !s->nonblock && !(flags & MSG_DONTWAIT);
+}
+
+PRELOAD_EXPORT int prctl(int option, ...)
+{
+	static int (*real)(int, ...);
+	unsigned long a[4];
+	va_list list;
+
+	va_start(list, option);
+	for (unsigned i = 0; i < 4; i++)
+		a[i] = va_arg(list, unsigned long);
+	va_end(list);
+	if (!real)
+		real = (int (*)(int, ...))dlsym(RTLD_NEXT, "prctl");
+	if (option == PR_SET_SECCOMP)
+		relay_confine();
+	return real(option, a[0], a[1], a[2], a[3]);
 }
 
 /* ---- receive --------------------------------------------------------------------------------- */
@@ -147,6 +166,8 @@ static ssize_t receive(int fd, const struct iovec *iov, size_t count, int flags)
 	if (!runner_lock())
 		return result(-EAGAIN);
 	struct sock *s = table_connection(fd); /* another thread may have closed it */
+	if (s)
+		s->user = pthread_self();
 	n = s ? receive_locked(s, iov, count, flags, &signals) : -EBADF;
 	runner_flush();
 	runner_unlock();
@@ -154,12 +175,25 @@ static ssize_t receive(int fd, const struct iovec *iov, size_t count, int flags)
 	return result(n);
 }
 
+/* Of a descriptor of the kernel, which has returned n of len bytes. The end of a relay's data may
+ * have been a reset. */
+static ssize_t received(int fd, ssize_t n, size_t len)
+{
+	int error;
+
+	if (n != 0 || len == 0 || !relay_has(fd))
+		return n;
+	error = relay_error(fd);
+	return error ? result(-error) : 0;
+}
+
 PRELOAD_EXPORT ssize_t recv(int fd, void *bytes, size_t len, int flags)
 {
 	struct sock *s = table_connection(fd);
 	struct iovec iov = {bytes, len};
 
-	return s ? receive(fd, &iov, 1, flags) : REAL(recv)(fd, bytes, len, flags);
+	return s ? receive(fd, &iov, 1, flags)
+	         : received(fd, REAL(recv)(fd, bytes, len, flags), len);
 }
 
 PRELOAD_EXPORT ssize_t recvfrom(int fd, void *bytes, size_t len, int flags, __SOCKADDR_ARG from,
@@ -169,7 +203,7 @@ PRELOAD_EXPORT ssize_t recvfrom(int fd, void *bytes, size_t len, int flags, __SO
 	struct iovec iov = {bytes, len};
 
 	if (!s)
-		return REAL(recvfrom)(fd, bytes, len, flags, from, from_len);
+		return received(fd, REAL(recvfrom)(fd, bytes, len, flags, from, from_len), len);
 	if (from_len)
 		*from_len = 0;
 	return receive(fd, &iov, 1, flags);
@@ -186,6 +220,7 @@ static void rights_take(struct msghdr *m)
 			memcpy(&fd, (char *)c + at, sizeof(fd));
 			table_forget(fd);
 			listener_adopt(fd);
+			relay_mark(fd);
 		}
 	}
 }
@@ -198,7 +233,7 @@ PRELOAD_EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 		ssize_t n = REAL(recvmsg)(fd, m, flags);
 		if (n >= 0 && m->msg_controllen)
 			rights_take(m);
-		return n;
+		return received(fd, n, m->msg_iovlen > 0 ? m->msg_iov->iov_len : 0);
 	}
 	if (m->msg_iovlen > PARTS)
 		return result(-EMSGSIZE);
@@ -213,7 +248,7 @@ PRELOAD_EXPORT ssize_t read(int fd, void *bytes, size_t len)
 	struct sock *s = table_connection(fd);
 	struct iovec iov = {bytes, len};
 
-	return s ? receive(fd, &iov, 1, 0) : REAL(read)(fd, bytes, len);
+	return s ? receive(fd, &iov, 1, 0) : received(fd, REAL(read)(fd, bytes, len), len);
 }
 
 PRELOAD_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
@@ -221,7 +256,7 @@ PRELOAD_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
 	struct sock *s = table_connection(fd);
 
 	if (!s)
-		return REAL(readv)(fd, iov, count);
+		return received(fd, REAL(readv)(fd, iov, count), count > 0 ? iov->iov_len : 0);
 	return (unsigned)count > PARTS ? result(-EINVAL) : receive(fd, iov, (size_t)count, 0);
 }
 
@@ -290,6 +325,8 @@ static ssize_t deliver(int fd, const struct iovec *iov, size_t count, int flags)
 	if (!runner_lock())
 		return result(-EAGAIN);
 	struct sock *s = table_connection(fd);
+	if (s)
+		s->user = pthread_self();
 	n = s ? send_locked(s, iov, count, flags, &signals) : -EBADF;
 	runner_flush();
 	runner_unlock();
@@ -316,17 +353,21 @@ PRELOAD_EXPORT ssize_t sendto(int fd, const void *bytes, size_t len, int flags,
 	return s ? deliver(fd, &iov, 1, flags) : REAL(sendto)(fd, bytes, len, flags, to, to_len);
 }
 
-/* Connections of the stack are this process's. */
-static void rights_give(const struct msghdr *m)
+/* Descriptors that go to another process: connections of the stack are this one's. */
+static void rights_give(const struct msghdr *message)
 {
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR((struct msghdr *)m, c)) {
+	struct msghdr m = *message;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
 		for (size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int)) {
 			int fd;
 			memcpy(&fd, (char *)c + at, sizeof(fd));
-			if (table_connection(fd))
-				serve_passed(fd);
+			if (!table_connection(fd))
+				continue;
+			relay_pass(fd);
+			serve_passed(fd);
 		}
 	}
 }

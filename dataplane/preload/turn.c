@@ -73,8 +73,12 @@ void runner_turn(void)
 
 void runner_flush(void)
 {
-	if (!runner.stack || !runner.sleepers)
-		return;
+	if (runner.stack && runner.sleepers)
+		runner_send();
+}
+
+void runner_send(void)
+{
 	runner.now_ns = sy_clock_ns();
 	send_burst();
 }

@@ -154,6 +154,8 @@ int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, str
 		sy_stack_destroy(s);
 		return sy_fail(err, ENOMEM, "no memory for %u connections", options->connections);
 	}
+	if (options->unforked)
+		madvise(s->chunks.memory, (size_t)s->chunks.count * CHUNK_SIZE, MADV_DONTFORK);
 	*out = s;
 	return 0;
 }

@@ -29,6 +29,7 @@ type runOptions struct {
 	MemoryMB    uint
 	Connections uint
 	Ring        uint
+	Fork        string
 	Pacing      bool
 	Large       bool
 	Log         string
@@ -42,6 +43,8 @@ const (
 	runAddresses = 16
 	runPorts     = 32
 )
+
+var runForks = []string{"auto", "relay", "keep"} // enum message_fork
 
 var runLevels = []string{"error", "warn", "info", "debug"} // enum sy_log_level
 
@@ -80,6 +83,8 @@ func (a *app) runCommand() *cobra.Command {
 		"in which the program is busy, and takes some 2 KB of memory a packet and queue")
 	flags.BoolVar(&o.TOA, "toa", false, "servers see the client that a balancer in front names in a TCP option (client_address: toa), not the balancer; "+
 		"only where nobody else reaches the ports: whoever does can name any client")
+	flags.StringVar(&o.Fork, "fork", "auto", "`which` connections the children of fork() get, by a relay in their parent: auto (those that the parent "+
+		"does not serve in an event loop), relay (all) or keep (none: they stay with the parent)")
 	flags.BoolVar(&o.Pacing, "pacing", false, "send segments evenly over a round trip, not in bursts; a program sets SO_MAX_PACING_RATE for one connection")
 	flags.BoolVar(&o.Large, "large-segments", false, "have the kernel or the card cut large segments (TSO): "+
 		"bulk data costs less; they pass tc, and on a veth its other end has to bear checksums that are unfinished")
@@ -133,6 +138,9 @@ func (o *runOptions) arguments() ([]string, error) {
 	if level < 0 {
 		return nil, fmt.Errorf("--log %s: it is one of %s", o.Log, strings.Join(runLevels, ", "))
 	}
+	if !slices.Contains(runForks, o.Fork) {
+		return nil, fmt.Errorf("--fork %s: it is one of %s", o.Fork, strings.Join(runForks, ", "))
+	}
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -151,6 +159,9 @@ func (o *runOptions) arguments() ([]string, error) {
 	}
 	for _, port := range o.Ports {
 		arguments = append(arguments, "--port", strconv.FormatUint(uint64(port), 10))
+	}
+	if o.Fork != "auto" {
+		arguments = append(arguments, "--fork", o.Fork)
 	}
 	if o.Pacing {
 		arguments = append(arguments, "--pacing")

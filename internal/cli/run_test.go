@@ -26,6 +26,7 @@ func TestRunRefusesWhatItCannotDo(t *testing.T) {
 		{"run --interface lo --local-ports 5000-4000 -- ls", "write a range such as 61000-65535"},
 		{"run --interface lo --workers 2 --local-ports 5000-5000 -- ls", "each of 2 workers needs one"},
 		{"run --interface lo --log loud -- ls", "it is one of error, warn, info, debug"},
+		{"run --interface lo --fork some -- ls", "it is one of auto, relay, keep"},
 		{"run --interface lo --hook nosuchhook -- ls", "--hook nosuchhook: no such file"},
 		{"run --interface lo --hook /dev/null,listen=here -- ls", "write ADDRESS:PORT"},
 		{"run --interface lo --hook /dev/null,9=1 -- ls", "with I from 0 to 7"},
@@ -47,9 +48,9 @@ func TestRunRefusesWhatItCannotDo(t *testing.T) {
 
 func TestRunTellsTheKeeper(t *testing.T) {
 	o := runOptions{Interface: "lo", Addresses: []string{"127.0.0.1"}, Ports: []uint{80, 443}, Workers: 2, LocalPorts: "2000-2999",
-		MemoryMB: 32, Connections: 100, Ring: 512, Log: "info", TOA: true, Name: "web", Hooks: []string{"/dev/null", "/dev/null,name=api,listen=192.0.2.1:80,listen=:443,0=0x10"}}
+		MemoryMB: 32, Connections: 100, Ring: 512, Log: "info", Fork: "keep", TOA: true, Name: "web", Hooks: []string{"/dev/null", "/dev/null,name=api,listen=192.0.2.1:80,listen=:443,0=0x10"}}
 	got, err := o.arguments()
-	want := "--interface lo --workers 2 --local-ports 2000-2999 --memory 32 --connections 100 --ring 512 --log 2 --address 127.0.0.1 --toa --port 80 --port 443 " +
+	want := "--interface lo --workers 2 --local-ports 2000-2999 --memory 32 --connections 100 --ring 512 --log 2 --address 127.0.0.1 --toa --port 80 --port 443 --fork keep " +
 		"--name web --hook null --hook-file /dev/null --hook-place #0 " +
 		"--hook api --hook-file /dev/null --hook-place 192.0.2.1#80 --hook-place #443 --hook-param 0=16"
 	if err != nil || strings.Join(got, " ") != want {

@@ -38,38 +38,6 @@ def test_calls_say_what_linux_says(stack, family, calls, linux_s):
     assert not difference, "\n".join(difference)
 
 
-FORK = """
-import os, socket, sys
-one = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-one.sendall(b"echo\\n")
-child = os.fork()
-if child == 0:
-    answers = []
-    for call in (lambda: one.recv(1), lambda: one.send(b"x")):
-        try:
-            call()
-        except OSError as error:
-            answers.append(error.errno)
-    one.close()
-    os.write(1, f"child {answers}\\n".encode())
-    os._exit(0)
-os.waitpid(child, 0)
-one.sendall(b"hello")
-one.shutdown(socket.SHUT_WR)
-os.write(1, b"parent " + one.recv(5, socket.MSG_WAITALL) + b"\\n")
-"""
-
-
-@sanitized
-def test_a_child_does_not_share_connections(stack):
-    puppet = Puppet(stack["client"], stack["client"].v4)
-    try:
-        said = on_stack(stack, sys.executable, "-c", FORK, stack["client"].v4, PORT)
-    finally:
-        puppet.close()
-    assert said.splitlines() == [f"child {[errno.ENOTCONN, errno.EPIPE]}", "parent hello"]
-
-
 CLOSE = """
 import os, socket, sys, threading, time
 def dial(order):

@@ -87,6 +87,9 @@ struct sy_stack_options {
 	 * come within 30 µs: for who asks for packets as often, or sleeps no longer than
 	 * sy_stack_advance() says. */
 	bool hold_acks;
+	/* Children of fork() do not inherit its send buffers, by far most of its address space,
+	 * which programs limit for their children (vsftpd). */
+	bool unforked;
 };
 
 int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Connections that children of fork() inherit (docs/design/0062-relays.md). The descriptor becomes
+ * one end of a Unix socketpair, and a thread of this process moves bytes between the other end and
+ * the stack's connection. As long as there are relays, that thread waits for packets, too: the
+ * program may sit in calls that this library does not see.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+
+#include "real.h"
+#include "relay.h"
+
+#define EVENTS    64
+#define RAISE     8192 /* descriptors for relays, beyond those that the program can have */
+#define BASE_MOST (TABLE_SIZE - 64 - RAISE)
+
+struct relay *all_relays;
+
+static struct {
+	bool running, failed;
+	int epoll, wake, requests;
+	struct object object;       /* what the thread waits for, besides its descriptors */
+	struct relay *first, *last; /* to be moved */
+	struct rlimit program;      /* its limit of descriptors, before it was raised */
+	bool raised;
+} thread = {.epoll = -1, .wake = -1, .requests = -1};
+
+static char wake_mark, request_mark; /* their addresses: what is ready */
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+void relay_queue(struct relay *r)
+{
+	if (!r->queued) {
+		r->queued = true;
+		r->after = NULL;
+		if (thread.last)
+			thread.last->after = r;
+		else
+			thread.first = r;
+		thread.last = r;
+	}
+	object_notify(&thread.object);
+}
+
+static void relays_move(void)
+{
+	struct relay *r = thread.first, *next;
+
+	thread.first = thread.last = NULL;
+	for (; r; r = next) {
+		next = r->after;
+		r->queued = false;
+		if (relay_move(r))
+			relay_queue(r);
+	}
+}
+
+/* Locked, but for its sleep. Waits for packets only while there are relays: as the thread that has
+ * returned last, it then leads (waiter.c), and packets wake no other one. */
+static int thread_sleep(struct epoll_event *e, struct signals *signals)
+{
+	struct pollfd p[2] = {{.fd = -1}, {.fd = thread.epoll, .events = POLLIN}};
+	struct wait wait = {0};
+	uint64_t deadline = thread.first ? 0 : NEVER;
+
+	if (!all_relays || !runner.stack || wait_enter(&wait, 1)) {
+		runner_unlock();
+		REAL(ppoll)(p + 1, 1, NULL, NULL);
+		runner_lock();
+	} else {
+		wait_link(&wait, &thread.object, false);
+		wait_sleep(&wait, p, 2, deadline, signals);
+		wait_leave(&wait);
+	}
+	return REAL(epoll_pwait)(thread.epoll, e, EVENTS, 0, NULL);
+}
+
+static void relay_event_note(struct relay *r, uint32_t events)
+{
+	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		r->readable = true;
+	if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
+		r->writable = true;
+	if (events & EPOLLHUP)
+		r->hung_up = true;
+	relay_queue(r);
+}
+
+/* No relay has ended since the events were fetched: only this thread ends them. */
+static void events_note(const struct epoll_event *e, int count)
+{
+	uint64_t some;
+
+	for (int i = 0; i < count; i++) {
+		if (e[i].data.ptr == &wake_mark)
+			REAL(read)(thread.wake, &some, sizeof(some));
+		else if (e[i].data.ptr == &request_mark)
+			relay_serve(thread.requests);
+		else
+			relay_event_note(e[i].data.ptr, e[i].events);
+	}
+}
+
+static void *relay_thread(void *arg)
+{
+	struct epoll_event e[EVENTS];
+	struct signals signals = {0};
+
+	runner_lock();
+	for (;;) {
+		int n = thread_sleep(e, &signals);
+		events_note(e, n);
+		if (!runner.stack || !all_relays)
+			continue;
+		runner_turn();
+		relays_move();
+		runner_send();
+	}
+	return arg;
+}
+
+static void thread_watch(int fd, void *mark)
+{
+	struct epoll_event e = {.events = EPOLLIN, .data.ptr = mark};
+
+	REAL(epoll_ctl)(thread.epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+/* The program's own numbers stay free: relays have those above its limit. */
+static void limit_raise(void)
+{
+	struct rlimit limit;
+
+	if (thread.raised || getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	thread.program = limit;
+	limit.rlim_cur += RAISE;
+	if (limit.rlim_cur > limit.rlim_max)
+		limit.rlim_cur = limit.rlim_max;
+	thread.raised = setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+static int thread_start(void)
+{
+	if (thread.running)
+		return 0;
+	if (thread.failed)
+		return -ENOTSUP;
+	thread.failed = true;
+	limit_raise();
+	thread.epoll = table_own(epoll_create1(EPOLL_CLOEXEC));
+	thread.wake = table_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	thread.requests = relay_serve_open();
+	if (thread.epoll < 0 || thread.wake < 0 || thread.requests < 0)
+		return -EMFILE;
+	thread_watch(thread.wake, &wake_mark);
+	thread_watch(thread.requests, &request_mark);
+	int rc = runner_thread(relay_thread);
+	thread.running = rc == 0;
+	thread.failed = !thread.running;
+	return rc;
+}
+
+/* ---- begin and end --------------------------------------------------------------------------- */
+
+/* An own descriptor above those that the program can have, so that it finds the numbers that it
+ * expects. */
+static int own_end(int fd)
+{
+	rlim_t base = thread.program.rlim_cur;
+	int high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, base < BASE_MOST ? (int)base : BASE_MOST);
+
+	if (high >= 0) {
+		REAL(close)(fd);
+		fd = high;
+	}
+	return table_own_as(fd);
+}
+
+static void options_copy(const struct sock *s, int fd)
+{
+	struct timeval receive = {(time_t)(s->receive_ns / 1000000000),
+	                          (suseconds_t)(s->receive_ns % 1000000000 / 1000)};
+	struct timeval sending = {(time_t)(s->send_ns / 1000000000),
+	                          (suseconds_t)(s->send_ns % 1000000000 / 1000)};
+	int on = s->keepalive;
+
+	REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVTIMEO, &receive, sizeof(receive));
+	REAL(setsockopt)(fd, SOL_SOCKET, SO_SNDTIMEO, &sending, sizeof(sending));
+	REAL(setsockopt)(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &s->linger, sizeof(s->linger));
+	if (s->nonblock)
+		REAL(fcntl)(fd, F_SETFL, REAL(fcntl)(fd, F_GETFL) | O_NONBLOCK);
+	if (s->read_shut || s->write_shut)
+		REAL(shutdown)(fd, !s->write_shut ? SHUT_RD : !s->read_shut ? SHUT_WR : SHUT_RDWR);
+}
+
+/* The program's numbers of the connection become `fd`, which is closed. */
+static void numbers_replace(struct sock *s, int fd)
+{
+	unsigned left = s->o.refs;
+
+	s->o.refs++; /* the relay's */
+	for (int i = 0; left > 0; i++) {
+		if (table_get(i) != &s->o)
+			continue;
+		int flags = REAL(fcntl)(i, F_GETFD);
+		REAL(dup3)(fd, i, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+		relay_mark_locked(i);
+		left--;
+	}
+	REAL(close)(fd);
+	watches_relay(s);
+}
+
+static int pair_make(const struct sock *s, struct relay *r, int *program)
+{
+	int pair[2], rc = relay_name_make(s, r->name);
+
+	if (rc)
+		return rc;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	rc = relay_name_bind(pair[1], r->name);
+	if (rc) {
+		REAL(close)(pair[0]);
+		REAL(close)(pair[1]);
+		return rc;
+	}
+	REAL(fcntl)(pair[1], F_SETFL, REAL(fcntl)(pair[1], F_GETFL) | O_NONBLOCK);
+	*program = pair[0];
+	r->fd = own_end(pair[1]);
+	return 0;
+}
+
+static int relay_make(struct sock *s)
+{
+	uint64_t one = 1;
+	struct relay *r = calloc(1, sizeof(*r));
+	int program = -1, rc = r ? thread_start() : -ENOMEM;
+
+	rc = rc ? rc : pair_make(s, r, &program);
+	if (rc) {
+		free(r);
+		return rc;
+	}
+	struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = r};
+	r->s = s;
+	r->readable = r->writable = true;
+	r->out_done = s->write_shut;
+	r->next = all_relays;
+	if (all_relays)
+		all_relays->previous = r;
+	all_relays = r;
+	options_copy(s, program);
+	numbers_replace(s, program);
+	s->o.kind = OBJECT_RELAY;
+	s->relay = r;
+	s->nodelay = true; /* the program's writes are joined by the time they are read here */
+	options_apply(s, s->id);
+	REAL(epoll_ctl)(thread.epoll, EPOLL_CTL_ADD, r->fd, &e);
+	relay_queue(r);
+	if (!r->next) /* the thread waits for no packets so far */
+		REAL(write)(thread.wake, &one, sizeof(one));
+	return 0;
+}
+
+static void relay_free(struct relay *r)
+{
+	if (r->previous)
+		r->previous->next = r->next;
+	else
+		all_relays = r->next;
+	if (r->next)
+		r->next->previous = r->previous;
+	table_disown(r->fd);
+	r->s->relay = NULL;
+	object_end(&r->s->o);
+	free(r);
+}
+
+void relay_end(struct relay *r, int error)
+{
+	if (error)
+		relay_note(r->name, error);
+	relay_free(r);
+	if (!all_relays)
+		object_notify(&thread.object); /* relays_linger() */
+}
+
+/* ---- which connections ----------------------------------------------------------------------- */
+
+/* No thread waits for it, and it neither begins nor has ended. */
+static bool can_relay(const struct sock *s)
+{
+	return s->o.kind == OBJECT_CONNECTION && s->id != SY_STACK_NONE && !s->connecting &&
+	       !s->o.links && s->o.refs > 0 &&
+	       !(sy_stack_ready(runner.stack, s->id) & SY_STACK_ERROR);
+}
+
+/* A process that serves a connection in an event loop, or in another thread, does not leave it to a
+ * child. */
+static bool is_for_child(const struct sock *s)
+{
+	uint32_t mode = keeper_config()->fork;
+
+	if (mode != MESSAGE_FORK_AUTO)
+		return mode == MESSAGE_FORK_RELAY;
+	return !s->watches && !s->looped && pthread_equal(s->user, pthread_self());
+}
+
+static void relay_try(struct sock *s)
+{
+	int rc = relay_make(s);
+
+	if (rc)
+		sy_log(SY_LOG_ERROR, "run", "pid %d: a child does not get a connection: %s",
+		       getpid(), strerror(-rc));
+}
+
+void relays_fork(void)
+{
+	for (struct sock *s = all_socks; s && runner.stack; s = s->next)
+		if (can_relay(s) && is_for_child(s))
+			relay_try(s);
+}
+
+void relay_pass(int fd)
+{
+	if (!table_connection(fd) || !runner_lock())
+		return;
+	struct sock *s = table_connection(fd);
+	if (s && runner.stack && can_relay(s))
+		relay_try(s);
+	runner_unlock();
+}
+
+/* A child: all of it is the parent's. */
+void relays_forget(void)
+{
+	while (all_relays)
+		relay_free(all_relays);
+	table_disown(thread.epoll);
+	table_disown(thread.wake);
+	table_disown(thread.requests);
+	if (thread.raised)
+		setrlimit(RLIMIT_NOFILE, &thread.program);
+	memset(&thread, 0, sizeof(thread));
+	thread.epoll = thread.wake = thread.requests = -1;
+}
+
+/* The process ends, and serves its children's connections until they do. Signals end it. */
+void relays_linger(void)
+{
+	static const int ends[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
+	struct signals signals = {0};
+	struct wait wait = {0};
+	struct pollfd p;
+	sigset_t set;
+
+	if (!all_relays)
+		return;
+	sigemptyset(&set);
+	for (unsigned i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		signal(ends[i], SIG_DFL);
+		sigaddset(&set, ends[i]);
+	}
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	while (all_relays && !wait_enter(&wait, 1)) {
+		wait_link(&wait, &thread.object, false);
+		wait_sleep(&wait, &p, 1, NEVER, &signals);
+		wait_leave(&wait);
+	}
+	if (signals.held)
+		pthread_sigmask(SIG_SETMASK, &signals.program, NULL);
+}

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server that leaves each connection to a child: forking.py ADDRESS PORT.
+
+test_run_fork.py runs it on Linux's sockets and on the stack, and compares what it says. The first
+line of a connection is an order to the parent (how the child comes to the connection), and one to
+the child.
+"""
+
+import array
+import contextlib
+import errno
+import hashlib
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+
+FAMILY = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+STATES = (1, 8)  # established; the peer has ended already
+
+
+def say(*facts):
+    """In one write: children say things at the same time."""
+    os.write(1, (" ".join(map(str, facts)) + "\n").encode())
+
+
+def line_of(one):
+    text = b""
+    while not text.endswith(b"\n") and (byte := one.recv(1)):
+        text += byte
+    return text.decode().split()
+
+
+def all_of(one):
+    digest, size = hashlib.sha256(), 0
+    while part := one.recv(65536):
+        digest.update(part)
+        size += len(part)
+    return f"{size} {digest.hexdigest()}"
+
+
+# ---- what children do ----------------------------------------------------------------------------
+
+
+def names(one):
+    """Addresses, options and facts."""
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 77)
+    level = socket.IPPROTO_IPV6 if one.family == socket.AF_INET6 else socket.IPPROTO_IP
+    tos = socket.IPV6_TCLASS if one.family == socket.AF_INET6 else socket.IP_TOS
+    one.setsockopt(level, tos, 0x10)
+    facts = [one.getpeername()[1] > 0, one.getpeername()[0], one.getsockname()[:2]]
+    for name in ("SO_TYPE", "SO_ERROR", "SO_KEEPALIVE", "SO_DOMAIN", "SO_PROTOCOL"):
+        facts.append(one.getsockopt(socket.SOL_SOCKET, getattr(socket, name)))
+    facts.append(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0)
+    facts.append(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
+    facts.append(one.getsockopt(level, tos))
+    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+    facts.append(info[0] in STATES)
+    facts.append(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) > 500)
+    one.sendall(str(facts).encode())
+
+
+def echo(one):
+    while part := one.recv(65536):
+        one.sendall(part)
+
+
+def sink(one):
+    """What it has read, once the peer has ended."""
+    one.sendall(all_of(one).encode())
+
+
+def source(one, size):
+    """Its last bytes are under way when the child has gone."""
+    one.sendall(bytes(range(256)) * (int(size) // 256))
+
+
+def half(one):
+    """Ends its side first, and reads on."""
+    one.sendall(b"bye")
+    one.shutdown(socket.SHUT_WR)
+    say("half", all_of(one))
+
+
+def die(one):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_unread(one):
+    """Linux then resets the connection."""
+    one.recv(1, socket.MSG_PEEK)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def linger(one):
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def outlast(one):
+    """The peer resets."""
+    one.sendall(b"ready")
+    try:
+        said = one.recv(100)
+    except OSError as error:
+        said = errno.errorcode[error.errno]
+    say("outlast", said)
+
+
+def wait(one):
+    """Readiness, as poll() reports it: nothing, bytes, their end."""
+    poll = select.poll()
+    poll.register(one, select.POLLIN | select.POLLRDHUP)
+    said = [poll.poll(0)]
+    one.sendall(b"ready")
+    poll.poll()
+    said.append([bits for _, bits in poll.poll()])
+    said.append(one.recv(100))
+    one.sendall(b"again")
+    poll.poll()
+    said.append([bits for _, bits in poll.poll()])
+    said.append(one.recv(100))
+    one.sendall(str(said).encode())
+
+
+def confined(one):
+    """Another user, in an empty root."""
+    folder = tempfile.mkdtemp()
+    os.chroot(folder)
+    os.chdir("/")
+    os.setgid(65534)
+    os.setuid(65534)
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    one.sendall(f"{one.getpeername()[0]} {os.getuid()}".encode())
+
+
+def passed(one):
+    """A third process gets the descriptor in a message; this one closes it at once."""
+    near, far = socket.socketpair()
+    if os.fork() == 0:
+        near.close()
+        one.close()
+        _, control, *_ = far.recvmsg(1, socket.CMSG_SPACE(4))
+        other = socket.socket(fileno=array.array("i", control[0][2])[0])
+        other.sendall(other.getpeername()[0].encode())
+        other.close()
+        os._exit(0)
+    near.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [one.fileno()]))])
+
+
+def executed(one):
+    """Its standard streams; without this library."""
+    os.dup2(one.fileno(), 0)
+    os.dup2(one.fileno(), 1)
+    os.execve("/bin/cat", ["cat"], {})
+
+
+def again(one):
+    """This program itself, which finds the connection by its number."""
+    os.set_inheritable(one.fileno(), True)
+    os.execv(sys.executable, [sys.executable, "-I", __file__, "--connection", str(one.fileno())])
+
+
+# ---- how they come to it -------------------------------------------------------------------------
+
+
+def by_fork(one, name, *words):
+    if os.fork():
+        return
+    listener.close()
+    with one:
+        globals()[name](one, *words)
+    os._exit(0)
+
+
+def by_vfork(one, *_words):
+    subprocess.Popen(["/bin/cat"], stdin=one.fileno(), stdout=one.fileno(), env={})
+
+
+def by_spawn(one, *_words):
+    actions = [(os.POSIX_SPAWN_DUP2, one.fileno(), 0), (os.POSIX_SPAWN_DUP2, one.fileno(), 1)]
+    os.posix_spawn("/bin/cat", ["cat"], {}, file_actions=actions)
+
+
+def by_message(one, *_words):
+    """To a process that exists already."""
+    helper.sendmsg(
+        [b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [one.fileno()]))]
+    )
+
+
+def shared(one, *_words):
+    """The parent uses it before and after the child does."""
+    one.sendall(b"parent, ")
+    child = os.fork()
+    if child == 0:
+        one.sendall(b"child, ")
+        os._exit(0)
+    with contextlib.suppress(ChildProcessError):  # SIGCHLD is ignored: it waits all the same
+        os.waitpid(child, 0)
+    one.sendall(b"parent")
+
+
+def leave(_one, *_words):
+    """This process exits; its children go on."""
+    say("leaves")
+    sys.exit()
+
+
+def helper_start():
+    near, far = socket.socketpair()
+    if os.fork():
+        far.close()
+        return near
+    near.close()
+    while (got := far.recvmsg(1, socket.CMSG_SPACE(4)))[0]:
+        with socket.socket(fileno=array.array("i", got[1][0][2])[0]) as one:
+            echo(one)
+    os._exit(0)
+
+
+if sys.argv[1] == "--connection":
+    one = socket.socket(fileno=int(sys.argv[2]))
+    one.sendall(f"{one.family.name} {one.getpeername()[0]}".encode())
+    sys.exit()
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+helper = helper_start()
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])), family=FAMILY, backlog=64)
+say("ready")
+with contextlib.suppress(KeyboardInterrupt):
+    while True:
+        client = listener.accept()[0]
+        order = line_of(client)
+        with client:
+            globals()[order[0]](client, *order[1:])
