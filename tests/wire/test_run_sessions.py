@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of Debian that leave each connection to a child, on the user-space stack: sshd,
+socat (docs/design/0062-relays.md)."""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.lab import wait_until
+from tests.lab.clients import connect, receive_exactly
+from tests.lab.hooks import stack_name
+from tests.lab.process import run
+from tests.lab.run import kernel_connections, start_run
+from tests.lab.stacks import connections
+from tests.wire.running import families
+
+BULK = random.Random(2).randbytes(2_000_000)
+
+
+def serve(lab, program, argv, *options):
+    """Starts a program; its listener is the stack's."""
+    name = stack_name(program)
+    process = start_run(lab, program, argv, "--name", name, *options)
+    process.wait_for("is worker 0")
+    wait_until(lambda: connections(name, "listen"), "the stack listens")
+    return process
+
+
+# ---- sshd ----------------------------------------------------------------------------------------
+
+SSHD = """\
+Port 2222
+HostKey {dir}/host
+AuthorizedKeysFile {dir}/key.pub
+PidFile {dir}/pid
+StrictModes no
+UsePAM no
+PermitRootLogin yes
+MaxStartups 100
+Subsystem sftp internal-sftp
+"""
+
+
+class Sshd:
+    def __init__(self, lab):
+        self.client = lab["client"]
+        self.dir = lab.dir / "sshd"
+        shutil.rmtree(self.dir, ignore_errors=True)
+        self.dir.mkdir()
+        for name in ("host", "key"):
+            run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.dir / name])
+        (self.dir / "conf").write_text(SSHD.format(dir=self.dir))
+        Path("/run/sshd").mkdir(exist_ok=True)  # its children's root
+        self.process = serve(lab, "sshd", ["/usr/sbin/sshd", "-D", "-e", "-f", self.dir / "conf"])
+
+    def command(self, address, *words, tool="ssh", port="-p"):
+        options = ["-F", "none", "-i", self.dir / "key", port, 2222]
+        for option in (
+            "StrictHostKeyChecking=no",
+            "UserKnownHostsFile=/dev/null",
+            "LogLevel=ERROR",
+        ):
+            options += ["-o", option]
+        argv = [tool, *options, *([f"root@{address}"] if tool == "ssh" else []), *words]
+        return self.client.ns.command([*map(str, argv)])
+
+    def ask(self, address, *words, send=b"", **options):
+        command = self.command(address, *words, **options)
+        done = subprocess.run(command, input=send, capture_output=True, timeout=120, check=False)
+        assert done.returncode == 0, (done.stderr, self.process.output())
+        return done.stdout
+
+
+@pytest.fixture
+def sshd(stack):
+    return Sshd(stack)
+
+
+@families
+def test_sshd(stack, sshd, family):
+    """It executes itself for each connection, separates its privileges, and logs the client."""
+    host, client = stack["forwarder"], stack["client"]
+    before = kernel_connections(host)
+    address = host.address(family)
+    said = sshd.ask(address, "echo $SSH_CONNECTION").decode().split()
+    assert (said[0], said[2], said[3]) == (client.address(family), address, "2222")
+    log = rf"Accepted publickey for root from {client.address(family)} port {said[1]} "
+    sshd.process.wait_for(log)
+    assert sshd.ask(address, "cat", send=BULK) == BULK
+    assert b"is a tty" in sshd.ask(address, "-tt", "test -t 0 && echo is a tty; exit 0")
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda i: sshd.ask(address, "echo hello"), range(8))) == {b"hello\n"}
+    (sshd.dir / "data").write_bytes(BULK)
+    bracket = f"[{address}]" if family == 6 else address
+    words = [sshd.dir / "data", f"root@{bracket}:{sshd.dir}/copy"]
+    sshd.ask(address, *words, tool="scp", port="-P")
+    assert (sshd.dir / "copy").read_bytes() == BULK
+    assert kernel_connections(host) == before
+
+
+def test_sshd_sessions_outlive_it(stack, sshd):
+    """A killed session ends its client. Others go on when sshd exits."""
+    host = stack["forwarder"]
+    shell = "echo $PPID; cat"
+    clients = [
+        subprocess.Popen(
+            sshd.command(host.v4, shell), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    killed, other = clients
+    os.kill(int(killed.stdout.readline()), signal.SIGKILL)
+    assert killed.wait(60) == 255
+    other.stdout.readline()
+    os.kill(int((sshd.dir / "pid").read_text()), signal.SIGTERM)
+    sshd.process.wait_for("Received signal 15")
+    for text in (b"one\n", b"two\n"):
+        other.stdin.write(text)
+        other.stdin.flush()
+        assert other.stdout.readline() == text
+    other.stdin.close()
+    assert other.wait(60) == 0
+    sshd.process.wait()
+
+
+# ---- socat ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ("EXEC:cat", "EXEC:cat,nofork", "SYSTEM:cat"))
+def test_socat(stack, how):
+    """A child for each connection, which executes another program: by a pipe, or with the
+    connection itself."""
+    host = stack["forwarder"]
+    before = kernel_connections(host)
+    serve(stack, "socat", ["socat", "TCP-LISTEN:8020,fork,reuseaddr", how])
+    for _ in range(3):
+        with connect(stack["client"], host.v4, 8020, timeout_s=60) as one:
+            one.sendall(b"hello")
+            assert receive_exactly(one, 5) == b"hello"
+            one.shutdown(socket.SHUT_WR)
+            assert one.recv(1) == b""
+    assert kernel_connections(host) == before
