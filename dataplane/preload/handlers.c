@@ -83,12 +83,13 @@ static void enter(int number, siginfo_t *info, void *context)
 	}
 	wait_abandon(); /* a sleep that it has interrupted ends anyway, and this may take long */
 	errno = code;
-	self.ran = true;
-	self.ends |= !(kept[number].flags & SA_RESTART);
+	bool ends = self.ends | !(kept[number].flags & SA_RESTART);
 	handler call = __atomic_load_n(&kept[number].call, __ATOMIC_ACQUIRE);
 	if (kept[number].flags & SA_RESETHAND)
 		REAL(sigaction)(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
 	call(number, info, context);
+	self.ran = true; /* after its own calls, which may sleep */
+	self.ends = ends;
 }
 
 void signals_sleep(void)

@@ -2,7 +2,7 @@
 /*
  * The lock, and threads that sleep without it (docs/design/0057-waking-threads.md).
  *
- *     packets, timer ─▶ gate ─┐ armed for the leader alone
+ *     packets, timer ─▶ gate ─┐ in the leader's alone
  *                             ├─▶ waiter.fd ─▶ ppoll() of one thread
  *     another thread ─▶ lit ──┘ armed to wake this one
  *
@@ -29,9 +29,8 @@ struct link {
 };
 
 struct waiter {
-	int fd;        /* an epoll instance with `gate` and `lit`; -1: the process has no more */
-	bool gated;    /* `gate` is in it */
-	bool armed;    /* and wakes the thread */
+	int fd;        /* an epoll instance with `lit`; -1: the process has no more */
+	bool armed;    /* `gate` is in it, too: packets wake the thread */
 	bool lit;      /* `lit` is armed */
 	bool asleep;   /* its thread has released the lock to sleep */
 	bool posted;   /* an event since it last looked */
@@ -66,11 +65,12 @@ static __thread struct {
 
 /* ---- the lock -------------------------------------------------------------------------------- */
 
-static void arm(struct waiter *w, int fd, bool on)
+static void light(struct waiter *w, bool on)
 {
 	struct epoll_event e = {.events = on ? EPOLLIN : 0};
 
-	REAL(epoll_ctl)(w->fd, EPOLL_CTL_MOD, fd, &e);
+	REAL(epoll_ctl)(w->fd, EPOLL_CTL_MOD, lit, &e);
+	w->lit = on;
 }
 
 static void posts_send(void)
@@ -81,8 +81,7 @@ static void posts_send(void)
 		w->queued = false;
 		if (!w->posted || !w->asleep || w->lit || w->fd < 0)
 			continue;
-		arm(w, lit, true);
-		w->lit = true;
+		light(w, true);
 	}
 }
 
@@ -213,12 +212,10 @@ static void waiter_open(struct waiter *w)
 		lit = table_own(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (w->fd < 0 && lit >= 0) {
 		w->fd = table_own(epoll_create1(EPOLL_CLOEXEC));
-		w->gated = w->armed = w->lit = false;
+		w->armed = w->lit = false;
 		if (w->fd >= 0)
 			REAL(epoll_ctl)(w->fd, EPOLL_CTL_ADD, lit, &none);
 	}
-	if (w->fd >= 0 && gate >= 0 && !w->gated)
-		w->gated = !REAL(epoll_ctl)(w->fd, EPOLL_CTL_ADD, gate, &none);
 }
 
 /* This thread's. NULL: no memory. */
@@ -244,12 +241,20 @@ static struct waiter *waiter_own(void)
 	return w;
 }
 
+static bool can_lead(const struct waiter *w)
+{
+	return w->fd >= 0 && gate >= 0;
+}
+
+/* Not EPOLL_CTL_MOD: a packet would still look at each instance that has the gate. */
 static void gate_arm(struct waiter *w, bool on)
 {
-	if (w->armed == on || !w->gated)
+	struct epoll_event e = {.events = EPOLLIN};
+
+	if (w->armed == on || !can_lead(w))
 		return;
-	arm(w, gate, on);
-	w->armed = on;
+	if (!REAL(epoll_ctl)(w->fd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, gate, &e))
+		w->armed = on;
 }
 
 static void lead(struct waiter *w)
@@ -267,7 +272,7 @@ static struct waiter *leader_next(void)
 {
 	struct waiter *w = sleepers;
 
-	while (w && !w->gated)
+	while (w && !can_lead(w))
 		w = w->next;
 	return w;
 }
@@ -466,7 +471,7 @@ static int sleep_in_kernel(struct pollfd *p, nfds_t count, const struct timespec
  * this thread, and another leader would only wake it. */
 static void leader_choose(struct waiter *w)
 {
-	if (w->gated && leader != w && (!leader || w->returned == returned))
+	if (can_lead(w) && leader != w && (!leader || w->returned == returned))
 		lead(w);
 	gate_arm(w, leader == w);
 }
@@ -480,7 +485,7 @@ int wait_sleep(struct wait *wait, struct pollfd *p, nfds_t count, uint64_t deadl
 	leader_choose(w);
 	if (runner.due_ns < until && (leader == w || !leader))
 		until = runner.due_ns;
-	if (!w->gated && runner.stack && until > now + MS)
+	if (!can_lead(w) && runner.stack && until > now + MS)
 		until = now + MS;
 	if (leader == w)
 		leader_until_ns = until;
@@ -504,10 +509,8 @@ int wait_sleep(struct wait *wait, struct pollfd *p, nfds_t count, uint64_t deadl
 	if (wait_is_over(wait))
 		return -EINTR;
 	woken(w);
-	if (w->lit) {
-		arm(w, lit, false);
-		w->lit = false;
-	}
+	if (w->lit)
+		light(w, false);
 	return rc;
 }
 
@@ -541,7 +544,7 @@ void gate_remove(int fd)
 void gate_close(void)
 {
 	for (struct waiter *w = all_waiters; w; w = w->all)
-		w->gated = w->armed = false;
+		w->armed = false;
 	leader = NULL;
 	table_disown(gate);
 	table_disown(timer);
