@@ -15,6 +15,7 @@
     idle         a million connections, any of which is asked, 100 000 times a second in all: each
                  run with servers of its own, whose memory has not been touched yet
     programs     unmodified nginx and redis by `steelyard run` and as they are: bench/program_bed.py
+    threads      servers with several threads, likewise: bench/thread_bed.py
 
 Rounds: the stack's server and then the kernel's. The evidence has requests without an answer.
 """
@@ -22,11 +23,12 @@ Rounds: the stack's server and then the kernel's. The evidence has requests with
 from bench import machine, picture, report, stamps
 from bench.program_bed import PAGE, ProgramBed
 from bench.stack_bed import PORT, SOURCES, StackBed, lost
+from bench.thread_bed import SERVERS, SIDES, ThreadBed, missing
 
 TITLE = (
     "servers on the TCP stack beside the kernel's, over veth: echo, latency, bulk, idle, programs"
 )
-MINUTES = 7
+MINUTES = 11
 KERNEL = "kernel"
 CORES = {1: "one core", 2: "both cores"}
 CONNECTIONS = 256
@@ -40,6 +42,7 @@ ROUNDS = 6  # the fewest that an interval takes
 IDLE_ROUNDS, IDLE_SECONDS = 3, 4
 IDLE_RATE = 100_000
 IDLE_BYTES = 2200  # of both ends, for a connection
+THREADS = ((1, 0), (1, 32), (4, 0), (16, 0), (64, 0))  # connections that ask, and idle ones
 
 
 def rows(quick):
@@ -55,6 +58,9 @@ def rows(quick):
         with ProgramBed() as bed:
             for _ in range(3 if quick else ROUNDS):
                 yield from programs(bed, SECONDS)
+        with ThreadBed() as bed:
+            for _ in range(3 if quick else ROUNDS):
+                yield from threads(bed, THREADS, SECONDS / 2)
     else:
         print(f"   echoes, bulk and programs: left out, {machine.lacking(MEMORY)}")
     many = 100_000 if quick else 1_000_000
@@ -75,6 +81,8 @@ def smoke():
         yield from idle(bed, 1000, 1000, 0.1)
     with ProgramBed() as bed:
         yield from programs(bed, 0.1)
+    with ThreadBed() as bed:
+        yield from threads(bed, THREADS[:2], 0.1, list(SERVERS)[:1])
 
 
 def record(params, metric, unit, value, beside=None, evidence=None):
@@ -135,6 +143,24 @@ def programs(bed, seconds):
         params = {"program": program, "asks": asks, "connections": kind}
         rates = ours["rate"], theirs["rate"]
         yield record(params, "requests", "1/s", *rates, evidence(ours, theirs))
+
+
+def threads(bed, loads, seconds, servers=tuple(SERVERS)):
+    for name in servers:
+        if package := missing(name):
+            print(f"   {name}: left out, it is not installed: apt-get install {package}")
+            continue
+        asked = [(*load, seconds) for load in loads]
+        ours, theirs = (bed.ask(name, side, asked) for side in SIDES)
+        for (connections, idle), one, other in zip(loads, ours, theirs, strict=True):
+            params = {"server": name, "connections": connections, "idle": idle}
+            seen = {
+                f"{side}{part}_us": results[part]
+                for side, results in (("", one), ("kernel_", other))
+                for part in ("p50", "p90", "longest")
+            }
+            yield record(params, "answers of threads", "1/s", one["rate"], other["rate"])
+            yield record(params, "p99 of threads", "µs", one["p99"], other["p99"], seen)
 
 
 def bulk(bed, direction, cores, seconds):
