@@ -285,7 +285,8 @@ def test_wire_asan(part):
 
 def test_programs():
     """Servers that are large, or not Debian's."""
-    return pytest_suite("programs", "-m", "programs", "tests/wire/test_run_programs.py")
+    files = ("tests/wire/test_run_programs.py", "tests/wire/test_run_sessions.py")
+    return pytest_suite("programs", "-m", "programs", *files)
 
 
 # Suites of which as many parts run at a time as there are lanes.
@@ -305,7 +306,10 @@ TESTS = {
         "all real traffic, with the forwarder under AddressSanitizer and UBSan",
         [functools.partial(test_wire_asan, part) for part in range(MAX_LANES)],
     ),
-    "programs": ("Apache, gunicorn, node and others on the user-space stack", [test_programs]),
+    "programs": (
+        "Apache, gunicorn, node, PostgreSQL and others on the user-space stack",
+        [test_programs],
+    ),
 }
 
 OPTIONAL = ("programs",)  # only if they are named

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of Debian that leave each connection to a child, on the user-space stack: sshd,
-socat (docs/design/0062-relays.md)."""
+socat, PostgreSQL (docs/design/0062-relays.md)."""
 
 import os
 import random
@@ -146,4 +146,52 @@ def test_socat(stack, how):
             assert receive_exactly(one, 5) == b"hello"
             one.shutdown(socket.SHUT_WR)
             assert one.recv(1) == b""
+    assert kernel_connections(host) == before
+
+
+# ---- PostgreSQL ----------------------------------------------------------------------------------
+
+
+def postgres(lab):
+    """A cluster of its own, with a server on the stack. Returns its process."""
+    (binary,) = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1:]
+    folder = lab.dir / "postgres"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    lab.dir.chmod(0o755)
+    shutil.chown(folder, "postgres", "postgres")
+    user = ["runuser", "-u", "postgres", "--"]
+    run([*user, binary / "initdb", "-D", folder, "-A", "trust", "-N"])
+    (folder / "pg_hba.conf").write_text("host all all all trust\n")
+    options = [f"listen_addresses={lab['forwarder'].v4}", f"unix_socket_directories={folder}"]
+    options += ["log_connections=on", "fsync=off"]
+    argv = [*user, binary / "postgres", "-D", folder]
+    return serve(lab, "postgres", argv + [word for one in options for word in ("-c", one)])
+
+
+@pytest.mark.programs
+def test_postgresql(stack):
+    """A child for each connection: many at a time, one for each transaction, large answers, one
+    that is terminated, and one whose statement takes too long."""
+    host, client = stack["forwarder"], stack["client"]
+    before = kernel_connections(host)
+    process = postgres(stack)
+    at = ["-h", host.v4, "-U", "postgres"]
+
+    def ask(statement):
+        return client.ns.run(["psql", *at, "-Atc", statement]).strip()
+
+    assert ask("select inet_client_addr(), inet_server_port()") == f"{client.v4}|5432"
+    process.wait_for(rf"connection received: host={client.v4} port=\d+")
+    client.ns.run(["pgbench", *at, "-i", "-q", "postgres"])
+    for options in (["-c", 20, "-t", 50], ["-c", 4, "-t", 5, "-C"]):
+        words = [str(word) for word in options]
+        assert "failed transactions: 0" in client.ns.run(["pgbench", *at, "-S", *words, "postgres"])
+    assert len(ask("select repeat('x', 20000000)")) == 20_000_000
+    end = "select pg_terminate_backend(pg_backend_pid())"
+    done = run(client.ns.command(["psql", *at, "-Atc", end]), check=False)
+    assert "terminating connection" in done.stderr
+    limited = "set statement_timeout = 1; select pg_sleep(100)"
+    done = run(client.ns.command(["psql", *at, "-Atc", limited]), check=False)
+    assert "statement timeout" in done.stderr
     assert kernel_connections(host) == before
