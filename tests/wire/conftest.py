@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from tests.lab.flood import provide_internet
+from tests.wire.drop_log import DropLog
 from tests.wire.interop import interop, interop_stage  # noqa: F401
 from tests.wire.joined import joined  # noqa: F401
 from tests.wire.modes import ModeStage
@@ -84,6 +85,7 @@ def flood_stage(request):
 def check_accounting(stage, request):
     """Yields the stage with `accounting` started; checks it afterwards and restores the stage."""
     stage.accounting = Accounting(stage)
+    log = DropLog(stage.steelyard.forwarder_socket)
     first = len(stage.lab.processes)
     try:
         yield stage
@@ -95,11 +97,12 @@ def check_accounting(stage, request):
         stage.lab.check_programs()
         stage.revive()
         marker = request.node.get_closest_marker("drops")
-        stage.accounting.close(marker.args if marker else ())
+        stage.accounting.close(marker.args if marker else (), log)
     except BaseException:
         for process in (stage.steelyard.forwarder, stage.steelyard.agent):
             print(process.describe())
         raise
     finally:
+        log.close()
         stage.lab.close_captures()
         stage.restore()

@@ -148,8 +148,10 @@ class Accounting:
         changes = {name: count - self.before.get(name, 0) for name, count in now.items()}
         return {name: count for name, count in changes.items() if count}
 
-    def close(self, allowed):
+    def close(self, allowed, log):
+        """log: the DropLog that names the packets."""
         unexplained = {name: n for name, n in self.dropped().items() if name not in allowed}
-        assert not unexplained, f"unexplained drops: {unexplained}"
+        packets = "\n".join(log.describe(unexplained)) if unexplained else ""
+        assert not unexplained, f"unexplained drops: {unexplained}\n{packets}"
         errors = self.stage.checksum_errors()
         assert not errors, f"kernels saw wrong checksums: {errors}"
