@@ -239,6 +239,13 @@ static int pair_make(const struct sock *s, struct relay *r, int *program)
 	return 0;
 }
 
+/* The program's writes are joined by the time they are read here: what it sets itself is only kept.
+ */
+void relay_no_delay(const struct relay *r)
+{
+	sy_stack_set(runner.stack, r->s->id, SY_STACK_NO_DELAY, 1, sy_clock_ns());
+}
+
 static int relay_make(struct sock *s)
 {
 	uint64_t one = 1;
@@ -262,8 +269,7 @@ static int relay_make(struct sock *s)
 	numbers_replace(s, program);
 	s->o.kind = OBJECT_RELAY;
 	s->relay = r;
-	s->nodelay = true; /* the program's writes are joined by the time they are read here */
-	options_apply(s, s->id);
+	relay_no_delay(r);
 	REAL(epoll_ctl)(thread.epoll, EPOLL_CTL_ADD, r->fd, &e);
 	relay_queue(r);
 	if (!r->next) /* the thread waits for no packets so far */

@@ -53,6 +53,8 @@ struct relay_answer {
 /* ---- relay.c --------------------------------------------------------------------------------- */
 
 extern struct relay *all_relays;
+/* Sends at once what the program has written. */
+void relay_no_delay(const struct relay *r);
 /* Ends it, and the connection. error: why, for the program; 0: it ended in order. */
 void relay_end(struct relay *r, int error);
 

@@ -53,9 +53,10 @@ void relay_answer(const char *name, const struct relay_request *q, struct relay_
 		a->rc = r ? 0 : ended_error(name);
 	else if (!r)
 		a->rc = -ENOTCONN;
-	else if (q->type == RELAY_SET)
+	else if (q->type == RELAY_SET) {
 		a->rc = option_set(r->s, -1, q->level, q->name, q->value, q->len);
-	else if (q->type == RELAY_GET) {
+		relay_no_delay(r);
+	} else if (q->type == RELAY_GET) {
 		a->len = option_get(r->s, q->level, q->name, a->value, q->len);
 		a->rc = a->len ? 0 : -ENOPROTOOPT;
 	} else {

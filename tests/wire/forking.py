@@ -48,13 +48,14 @@ def all_of(one):
 
 def names(one):
     """Addresses, options and facts."""
+    before = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 77)
     level = socket.IPPROTO_IPV6 if one.family == socket.AF_INET6 else socket.IPPROTO_IP
     tos = socket.IPV6_TCLASS if one.family == socket.AF_INET6 else socket.IP_TOS
     one.setsockopt(level, tos, 0x10)
-    facts = [one.getpeername()[1] > 0, one.getpeername()[0], one.getsockname()[:2]]
+    facts = [before, one.getpeername()[1] > 0, one.getpeername()[0], one.getsockname()[:2]]
     for name in ("SO_TYPE", "SO_ERROR", "SO_KEEPALIVE", "SO_DOMAIN", "SO_PROTOCOL"):
         facts.append(one.getsockopt(socket.SOL_SOCKET, getattr(socket, name)))
     facts.append(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0)
