@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Routes and the lifecycle of paths, compared with a plain list of routes. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "../route.h"
 #include "support.h"
@@ -34,9 +35,10 @@ static uint32_t draw(uint32_t below)
 
 static void addr_mask(struct sy_addr *a, unsigned bits)
 {
-	for (unsigned i = 0; i < 128; i++)
-		if (i >= bits)
-			a->b[i / 8] &= (uint8_t) ~(0x80 >> i % 8);
+	const unsigned whole = (bits + 7) / 8;
+	if (bits % 8)
+		a->b[bits / 8] &= (uint8_t)(0xff00 >> bits % 8);
+	memset(&a->b[whole], 0, sizeof(a->b) - whole);
 }
 
 /* Only a few bits vary, so prefixes nest and addresses match them. */
@@ -79,11 +81,11 @@ static const struct sy_route *model_lookup(const struct model *m, const struct s
 		const struct sy_route *r = &m->route[i].route;
 		bool v4 = sy_addr_is_v4(dst);
 		struct sy_addr masked = *dst;
-		if (!m->route[i].used || sy_addr_is_v4(&r->prefix) != v4)
+		if (!m->route[i].used || sy_addr_is_v4(&r->prefix) != v4 ||
+		    (best && r->prefix_len <= best->prefix_len))
 			continue;
 		addr_mask(&masked, r->prefix_len + (v4 ? 96u : 0u));
-		if (sy_addr_equal(&masked, &r->prefix) &&
-		    (!best || r->prefix_len > best->prefix_len))
+		if (sy_addr_equal(&masked, &r->prefix))
 			best = r;
 	}
 	return best;
