@@ -100,7 +100,7 @@ def test_asan():
     return meson_suites("build/asan", env=SANITIZER)
 
 
-FUZZ_S = 6  # per target; longer runs are for `build/fuzz/…` by hand
+FUZZ_S = 3  # per target; `make soak` runs each for ten minutes
 GO_FUZZ = {"FuzzParse": "./internal/config", "FuzzReadFrame": "./internal/dpclient"}
 
 
