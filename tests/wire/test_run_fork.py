@@ -195,9 +195,10 @@ EVENTS = """
 import os, select, socket, sys
 listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
 one = listener.accept()[0]
-epoll = select.epoll()
-epoll.register(one, select.EPOLLIN)
-epoll.poll()
+loop = getattr(select, sys.argv[3])()
+loop.register(listener, select.POLLIN)
+loop.register(one, select.POLLIN)
+loop.poll()
 if os.fork() == 0:
     try:
         one.send(b"x")
@@ -210,12 +211,15 @@ one.recv(1)
 """
 
 
-@pytest.mark.parametrize(("fork", "count"), ((None, 0), ("relay", 1), ("keep", 0)))
-def test_which_connections_children_get(stack, fork, count):
+@pytest.mark.parametrize(
+    ("loop", "fork", "count"),
+    (("epoll", None, 0), ("poll", None, 0), ("epoll", "relay", 1), ("poll", "keep", 0)),
+)
+def test_which_connections_children_get(stack, loop, fork, count):
     """A process that serves it in an event loop keeps it; options say otherwise."""
     host = stack["forwarder"]
     options = ["--fork", fork] if fork else []
-    server = serve(stack, [sys.executable, "-c", EVENTS, host.v4, PORT], *options)
+    server = serve(stack, [sys.executable, "-c", EVENTS, host.v4, PORT, loop], *options)
     with stack["client"].ns.socket() as one:
         one.settimeout(60)
         one.connect((host.v4, PORT))
