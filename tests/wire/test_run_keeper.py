@@ -30,7 +30,7 @@ def connect(name):
     one.settimeout(20)
     return one
 def ask(one, secret, kind):
-    one.send(secret + struct.pack("=II16sHH4x", 7, kind, bytes(16), 0, 0))
+    one.send(secret + struct.pack("=II16sHH4x", 8, kind, bytes(16), 0, 0))
     answer = one.recv(4096)
     return struct.unpack_from("=i", answer)[0] if answer else "nothing"
 told = os.environ.get("STEELYARD_RUN")
@@ -56,7 +56,7 @@ import array, os, socket, struct
 name, _, secret = os.environ["STEELYARD_RUN"].partition(":")
 one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 one.connect(chr(0) + name)
-one.send(bytes.fromhex(secret) + struct.pack("=II16sHH4x", 7, 2, bytes(16), 0, 0))
+one.send(bytes.fromhex(secret) + struct.pack("=II16sHH4x", 8, 2, bytes(16), 0, 0))
 _, control, *_ = one.recvmsg(4096, 4096)
 given = array.array("i", control[0][2])
 large = socket.socket(fileno=given[-1])
@@ -98,7 +98,7 @@ def ask(port, *fds):
     # Of a process the last connection counts; the library has one as well.
     one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     one.connect(chr(0) + name)
-    request = struct.pack("=II16sHH4x", 7, 4, address, socket.htons(port), 0)
+    request = struct.pack("=II16sHH4x", 8, 4, address, socket.htons(port), 0)
     socket.send_fds(one, [bytes.fromhex(secret) + request], [it.fileno() for it in fds])
     print(struct.unpack_from("=i", one.recv(4096))[0])
 bound = socket.socket()
@@ -133,7 +133,7 @@ def ask(one, port):
     it.bind(("0.0.0.0", port))
     it.listen()
     one.connect(chr(0) + name)  # after the library: of a process the last one counts
-    request = struct.pack("=II16sHH4x", 7, 4, address, socket.htons(port), 0)
+    request = struct.pack("=II16sHH4x", 8, 4, address, socket.htons(port), 0)
     socket.send_fds(one, [bytes.fromhex(secret) + request], [it.fileno()])
     print(struct.unpack_from("=i", one.recv(4096))[0])
 ask(first, 8020)
