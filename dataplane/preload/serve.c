@@ -141,6 +141,7 @@ static void unaccepted_leave(struct sock *s)
 			sy_stack_close(runner.stack, *id, sy_clock_ns());
 		*id = SY_STACK_NONE;
 	}
+	runner_turn(); /* the program's threads sleep: the resets leave now */
 }
 
 static void unaccepted_find(struct sock *s)

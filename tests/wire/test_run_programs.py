@@ -55,8 +55,8 @@ def asked(one):
 
 @pytest.mark.parametrize(
     ("second", "workers"),
-    (("", 1), ("", 2), ("Listen 8041", 1)),
-    ids=("one-1", "one-2", "two-1"),
+    (("", 1), ("", 2), ("Listen 8041", 1), ("Listen 8041", 2)),
+    ids=("one-1", "one-2", "two-1", "two-2"),
 )
 def test_apache_prefork(stack, second, workers):
     """A process serves one client at a time: with one Listen, and with two, where its processes
