@@ -111,6 +111,33 @@ void serve_passed(int fd)
 {
 }
 
+/* No relays: all of these are for programs that fork. */
+bool relay_has(int fd)
+{
+	return false;
+}
+
+int relay_error(int fd)
+{
+	return 0;
+}
+
+void relay_mark(int fd)
+{
+}
+
+void relay_pass(int fd)
+{
+}
+
+void relay_confine(void)
+{
+}
+
+void relay_queue(struct relay *r)
+{
+}
+
 /* Handlers run as ever. */
 bool signals_deferred(sigset_t *program)
 {
