@@ -12,7 +12,7 @@
  * A read and the answer in the same poll iteration are one segment in any case: the read only marks
  * the acknowledgement as due.
  *
- * Linux does the same on reading (tcp_cleanup_rbuf()), but one answer within 40 ms makes it delay
+ * Linux does the same on reading (tcp_cleanup_rbuf), but one answer within 40 ms makes it delay
  * again (tcp_pingpong_thresh), so each request of two short segments takes 40 ms. Here a useless
  * delay is remembered. Linux' quick acknowledgements of a connection's first segments are here
  * those of the first reads: they take no segment where the answer is ready.

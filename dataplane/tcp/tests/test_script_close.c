@@ -3,7 +3,7 @@
  */
 #include "script.h"
 
-/* As on Linux: tcp_reset() leaves the receive queue alone. */
+/* As on Linux, a reset leaves the receive queue alone. */
 static const struct script bytes_first[] = {
         {"RFC 9293 3.10.7.4, second: bytes that came before a reset are read before its error", "",
          OPEN "< PA 1:11 ack 1\n"
