@@ -125,9 +125,9 @@ def test_all_benchmarks_are_whole():
         assert module.TITLE and callable(module.rows) and callable(module.smoke)
 
 
-def test_all_of_it_ends_within_two_hours_and_a_quarter():
+def test_all_of_it_ends_within_two_hours_and_a_half():
     minutes = [__import__(f"bench.run_{n}", fromlist=["MINUTES"]).MINUTES for n in bench.names()]
-    assert min(minutes) > 0 and sum(minutes) <= 135
+    assert min(minutes) > 0 and sum(minutes) <= 150
 
 
 def test_full_runs_are_resumed_at_the_same_commit(call, monkeypatch, capsys):
