@@ -12,7 +12,6 @@ from tests.lab.hooks import hook, hook_list, stack_name
 from tests.lab.modes import ROWS, ModeHosts
 from tests.lab.modes import config as modes_config
 from tests.lab.run import start_run
-from tests.lab.servers import wait_listening
 from tests.lab.steelyard import VIP, Steelyard, local_addresses
 from tests.lab.topology import BACK, FRONT
 
@@ -84,11 +83,11 @@ def test_a_hook_reads_it():
         name = stack_name("class")
         argv = ["redis-server", "--port", 8000, "--bind", server.v4, "--protected-mode", "no"]
         options = ["--name", name, "--hook", "dscp"]
-        start_run(
+        process = start_run(
             lab, "redis", [*argv, "--save", "", "--dir", lab.dir], *options,
             host="s1", interface="eth0",
         )  # fmt: skip
-        wait_listening(server.ns, 8000)
+        process.wait_for("is worker 0 of 1")
         config = Config(local_addresses(BACK))
         for port, spread in ((6379, {"dscp": "ef"}), (6380, {})):
             servers = [Server(server.v4, 8000)]

@@ -20,7 +20,6 @@ from tests.lab.hooks import held, hook, hook_list, packets_received, stack_name
 from tests.lab.lab import ROOT, Lab
 from tests.lab.process import run
 from tests.lab.run import nginx_text, start_run
-from tests.lab.servers import wait_listening
 from tests.lab.stacks import listed
 from tests.lab.steelyard import STEELYARD
 
@@ -54,7 +53,7 @@ def start_server(stack, kind, *options):
     name = stack_name(kind)
     process = start_run(stack, kind, [sys.executable, ORDER, 8005, kind], "--name", name, *options)
     pid = process.wait_for(r"pid (\d+)")[1]
-    wait_listening(stack["forwarder"].ns, 8005)
+    process.wait_for("is worker 0 of 1")  # before, Linux takes the connections
     return name, int(pid)
 
 
@@ -359,8 +358,8 @@ def redis_order(stack, pid):
 def test_gets_of_redis_do_not_wait_for_scans_of_others(stack):
     name = stack_name("redis")
     argv = ["redis-server", "--port", 8000, "--bind", V4, "--protected-mode", "no", "--save", ""]
-    start_run(stack, "redis", [*argv, "--dir", stack.dir], "--name", name)
-    wait_listening(stack["forwarder"].ns, 8000)
+    process = start_run(stack, "redis", [*argv, "--dir", stack.dir], "--name", name)
+    process.wait_for("is worker 0 of 1")
     cli = ["redis-cli", "-h", V4, "-p", 8000]
     info = stack["client"].ns.run([*cli, "info", "server"])
     pid = int(re.search(r"process_id:(\d+)", info)[1])
@@ -435,8 +434,8 @@ def test_an_api_of_nginx_does_not_wait_for_pages(stack):
     folder.mkdir()
     (folder / "conf").write_text(NGINX.format(dir=folder))
     name = stack_name("nginx")
-    start_run(stack, "nginx", ["nginx", "-c", folder / "conf"], "--name", name)
-    wait_listening(stack["forwarder"].ns, 8000)
+    process = start_run(stack, "nginx", ["nginx", "-c", folder / "conf"], "--name", name)
+    process.wait_for("is worker 0 of 1")
     came = ["/page"] * OTHERS + ["/api/price"] * URGENT
     assert nginx_order(stack, folder / "asked") == came
     api = ("--param", '0="/api/"', "--param", "1=5")

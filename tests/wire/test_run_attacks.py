@@ -23,7 +23,7 @@ def connect():
     one.connect(chr(0) + name)
     return one
 def request(one, kind, address=bytes(16), port=0, fds=()):
-    text = struct.pack("=II16sHH4x", 7, kind, address, socket.htons(port), 0)
+    text = struct.pack("=II16sHH4x", 8, kind, address, socket.htons(port), 0)
     socket.send_fds(one, [bytes.fromhex(secret) + text], fds)
     answer, control, *_ = one.recvmsg(4096, 4096)
     given = array.array("i", control[0][2] if control else b"")

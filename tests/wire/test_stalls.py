@@ -10,7 +10,6 @@ import pytest
 from tests.lab import Lab
 from tests.lab.hooks import hook, hook_list, stack_name
 from tests.lab.run import start_run
-from tests.lab.servers import wait_listening
 from tests.lab.stall import stalling
 from tests.lab.wait import DEADLINE_S
 from tests.wire.conftest import check_accounting
@@ -49,8 +48,8 @@ def test_sessions_go_on(stage, way):
 def test_hooks_reach_their_stacks():
     with Lab(arms=1, servers=0) as lab:
         name = stack_name("stall")
-        start_run(lab, "stall", [sys.executable, ORDER, 8005, "epoll"], "--name", name)
-        wait_listening(lab["forwarder"].ns, 8005)
+        program = start_run(lab, "stall", [sys.executable, ORDER, 8005, "epoll"], "--name", name)
+        program.wait_for("is worker 0 of 1")
         pattern = ("pattern", "--param", '1="urgent\\n"', "--param", f"2={1 << 63}")
         with stalling():
             for n in range(2):
