@@ -295,6 +295,9 @@ void relay_end(struct relay *r, int error)
 {
 	if (error)
 		relay_note(r->name, error);
+	/* A child has a copy until it has forgotten its parent's relays: close() alone would leave
+	 * the freed relay in the instance. */
+	REAL(epoll_ctl)(thread.epoll, EPOLL_CTL_DEL, r->fd, NULL);
 	relay_free(r);
 	if (!all_relays)
 		object_notify(&thread.object); /* relays_linger() */
