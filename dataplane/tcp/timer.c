@@ -299,12 +299,15 @@ static void keepalive_due(struct sy_stack *s, struct connection *c)
 		timer_set(s, c, TIMER_KEEPALIVE, silent < idle ? idle - silent : idle);
 		return;
 	}
-	if (c->probes >= c->keepalive_probes) {
+	/* TCP_USER_TIMEOUT replaces the number of probes, as on Linux (tcp(7)). */
+	bool over = c->user_timeout_ms ? c->probes > 0 && silent >= c->user_timeout_ms
+	                               : c->probes >= c->keepalive_probes;
+	if (over) {
 		emit_reset(s, c);
 		give_up(s, c);
 		return;
 	}
-	c->probes++;
+	c->probes += c->probes < UINT8_MAX;
 	s->counters.keepalives++;
 	emit_keepalive(s, c);
 	timer_set(s, c, TIMER_KEEPALIVE, c->keepalive_interval_s * 1000u);

@@ -120,6 +120,34 @@ static const struct script silence[] = {
               "> RA 1 ack 1\n"
               "failed 110\n"
               "count keepalives 4\n"},
+        {"RFC 9293 3.8.4: TCP_USER_TIMEOUT replaces the number of probes, as on Linux", "",
+         OPEN "set keepalive 10\n"
+              "set interval 2\n"
+              "set probes 9\n"
+              "set timeout 13000\n"
+              "+9999\n"
+              "~5\n"
+              "> A 0 ack 1\n"
+              "+1999\n"
+              "~5\n"
+              "> A 0 ack 1\n"
+              "+1999\n"
+              "~5\n"
+              "> RA 1 ack 1\n"
+              "failed 110\n"
+              "count keepalives 2\n"},
+        {"RFC 9293 3.8.4: no earlier than one probe", "",
+         OPEN "set keepalive 10\n"
+              "set interval 2\n"
+              "set probes 1\n"
+              "set timeout 1000\n"
+              "+9999\n"
+              "~5\n"
+              "> A 0 ack 1\n"
+              "+1999\n"
+              "~5\n"
+              "> RA 1 ack 1\n"
+              "failed 110\n"},
         {"RFC 9293 3.8.4: only the peer's segments stop it", "",
          OPEN "set keepalive 10\n"
               "set interval 2\n"
