@@ -30,6 +30,13 @@ static void drop(struct rte_mbuf *m)
 	rte_pktmbuf_free(m);
 }
 
+/* Its connection has no way to the peer: connect() fails with EHOSTUNREACH, as on Linux. */
+static void drop_reported(struct rte_mbuf *m, uint64_t now_ns)
+{
+	sy_stack_unreachable(runner.stack, m, now_ns);
+	drop(m);
+}
+
 /* true: it is addressed. Otherwise `waits` says whether it may be later. */
 static bool frame_address(struct rte_mbuf *m, bool *waits)
 {
@@ -76,7 +83,7 @@ static bool wait_end(unsigned i, bool looked, uint64_t now_ns, struct rte_mbuf *
 	}
 	if (waits && now_ns - waiting.since_ns[i] < LIFE_NS)
 		return false;
-	drop(waiting.m[i]);
+	drop_reported(waiting.m[i], now_ns);
 	return true;
 }
 
@@ -110,6 +117,7 @@ void outgoing_send(uint64_t now_ns)
 {
 	struct rte_mbuf *m[BURST];
 	uint32_t pieces = TURN_PIECES;
+	uint64_t before = unreachable;
 	unsigned count = BURST;
 
 	wait_look(now_ns);
@@ -123,12 +131,14 @@ void outgoing_send(uint64_t now_ns)
 			else if (waits)
 				wait_begin(m[i], now_ns);
 			else
-				drop(m[i]);
+				drop_reported(m[i], now_ns);
 		}
 		if (good)
 			device_send(m, good);
 	}
 	more = pieces == 0;
+	if (unreachable != before)
+		runner_events();
 }
 
 uint64_t outgoing_due(uint64_t otherwise_ns)

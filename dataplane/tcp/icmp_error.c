@@ -2,8 +2,8 @@
 /*
  * ICMP errors. Only what quotes a sequence number under way is believed (RFC 5927 4.1). A path MTU
  * is learned at once; all else is a soft error, which tells why once a connection is given up
- * (RFC 1122 4.2.3.9). While a connection is opened, it ends by a hard one (RFC 5461 4.1 says how
- * others do so).
+ * (RFC 1122 4.2.3.9). While a connection is opened, it ends by any of them, as on Linux
+ * (RFC 5461 4.1): the program may have another address to try.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -27,12 +27,6 @@ static int error_of(const struct sy_view *v)
 	return v->icmp_code < 8 ? of6[v->icmp_code] : EHOSTUNREACH;
 }
 
-/* Protocol and port unreachable (RFC 1122 4.2.3.9). */
-static bool is_hard(const struct sy_view *v)
-{
-	return v->v4 ? v->icmp_code == 2 || v->icmp_code == 3 : v->icmp_code == 4;
-}
-
 static void too_big(struct sy_stack *s, struct connection *c, const struct sy_quote *q)
 {
 	if (q->ip_len > path_mtu_largest(&c->path_mtu)) { /* no packet of ours: RFC 5927 7.2 */
@@ -50,6 +44,22 @@ static void too_big(struct sy_stack *s, struct connection *c, const struct sy_qu
 	connection_wants(s, c);
 }
 
+/* RFC 5927 4.1. */
+static bool is_under_way(const struct connection *c, uint32_t seq)
+{
+	return seq - c->snd_una < c->snd_nxt - c->snd_una;
+}
+
+static void error_report(struct sy_stack *s, struct connection *c, int error)
+{
+	if (c->state == SY_STACK_SYN_SENT) {
+		connection_end(s, c, error);
+		return;
+	}
+	c->error = (uint16_t)error;
+	c->flags |= C_SOFT_ERROR;
+}
+
 void icmp_error_arrive(struct sy_stack *s, const uint8_t *frame, const struct sy_view *v)
 {
 	struct sy_quote q;
@@ -63,7 +73,7 @@ void icmp_error_arrive(struct sy_stack *s, const uint8_t *frame, const struct sy
 		memcpy(&seq, frame + q.l4 + offsetof(struct sy_tcp, seq), sizeof(seq));
 		seq = ntohl(seq);
 	}
-	if (!c || seq - c->snd_una >= c->snd_nxt - c->snd_una) {
+	if (!c || !is_under_way(c, seq)) {
 		s->counters.icmp_ignored++;
 		return;
 	}
@@ -72,12 +82,26 @@ void icmp_error_arrive(struct sy_stack *s, const uint8_t *frame, const struct sy
 		return;
 	}
 	s->counters.icmp_accepted++;
-	if (q.kind == SY_QUOTE_UNREACHABLE && is_hard(v) && c->state == SY_STACK_SYN_SENT) {
-		connection_end(s, c, error_of(v));
-	} else {
-		c->error = (uint16_t)(q.kind == SY_QUOTE_UNREACHABLE         ? error_of(v)
-		                      : q.kind == SY_QUOTE_PARAMETER_PROBLEM ? EPROTO
-		                                                             : EHOSTUNREACH);
-		c->flags |= C_SOFT_ERROR;
-	}
+	error_report(s, c,
+	             q.kind == SY_QUOTE_UNREACHABLE         ? error_of(v)
+	             : q.kind == SY_QUOTE_PARAMETER_PROBLEM ? EPROTO
+	                                                    : EHOSTUNREACH);
+}
+
+void sy_stack_unreachable(struct sy_stack *s, const struct rte_mbuf *packet, uint64_t now_ns)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(packet, const uint8_t *);
+	struct sy_view v;
+	struct connection *c;
+	uint32_t seq;
+
+	stack_time(s, now_ns);
+	if (sy_packet_parse(frame, packet->data_len, &v) != SY_DROP_NONE)
+		return;
+	memcpy(&seq, frame + v.l4 + offsetof(struct sy_tcp, seq), sizeof(seq));
+	const struct sy_tuple from_peer = {v.tuple.dst, v.tuple.src, v.tuple.dport, v.tuple.sport,
+	                                   SY_PROTO_TCP};
+	c = connection_find(s, &from_peer);
+	if (c && is_under_way(c, ntohl(seq)))
+		error_report(s, c, EHOSTUNREACH);
 }

@@ -32,6 +32,7 @@ static struct {
 	struct rte_mbuf *out[64];
 	unsigned sending, sent;
 	unsigned pieces, fetches; /* what each fetch uses up */
+	unsigned unreachable, events;
 } world;
 
 struct runner runner;
@@ -159,6 +160,16 @@ unsigned sy_stack_transmit_pieces(struct sy_stack *s, struct rte_mbuf **m, unsig
 	memcpy(m, world.out, count * sizeof(*m));
 	world.sending = 0;
 	return count;
+}
+
+void sy_stack_unreachable(struct sy_stack *s, const struct rte_mbuf *packet, uint64_t now_ns)
+{
+	world.unreachable++;
+}
+
+void runner_events(void)
+{
+	world.events++;
 }
 
 void device_send(struct rte_mbuf **m, unsigned count)
@@ -290,6 +301,9 @@ static void test_packets_that_wait(void **state)
 	assert_int_equal(rte_mempool_in_use_count(pool), 0);
 	assert_int_equal(world.sent, 1);
 	assert_int_equal(outgoing_unreachable(), 200);
+	/* Their connections end, and so do the calls that wait for them. */
+	assert_int_equal(world.unreachable, 200);
+	assert_int_equal(world.events, 1);
 	assert_int_equal(outgoing_due(NEVER), NEVER);
 }
 
@@ -318,6 +332,7 @@ static void test_packets_without_a_way(void **state)
 	assert_int_equal(rte_mempool_in_use_count(pool), 0);
 	assert_int_equal(world.sent, 0);
 	assert_int_equal(outgoing_unreachable(), 2);
+	assert_int_equal(world.unreachable, 2);
 }
 
 /* What is received has its turn between large segments: the rest of them is due at once. */

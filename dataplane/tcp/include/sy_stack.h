@@ -115,6 +115,9 @@ bool sy_stack_expects(struct sy_stack *s, const struct sy_tuple *from_peer, uint
  * waited until then. Later ones may still lie in a ring, and a worker that was held up must not
  * take them for lost. Without this call: until the time of each call. */
 void sy_stack_seen(struct sy_stack *s, uint64_t seen_ns);
+/* No neighbour was found for this packet, which the stack has made; it stays the caller's. Counts
+ * as an ICMP error: a connection that is being opened ends with EHOSTUNREACH. */
+void sy_stack_unreachable(struct sy_stack *s, const struct rte_mbuf *packet, uint64_t now_ns);
 /* Does what is due. Returns a time before which nothing else will be. */
 uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns);
 /* Gives up to `most` packets that are to be sent now. Their MAC addresses are zero; hash.usr is a

@@ -323,10 +323,16 @@ static const struct script path[] = {
          "icmp port 3 0\n"
          "state closed\n"
          "failed 111\n"},
-        {"RFC 1122 4.2.3.9: host unreachable does not", "",
+        {"RFC 5461 4.1: host unreachable ends it as well, as on Linux", "",
          "connect\n"
          "> S 0\n"
          "icmp host 1 0\n"
+         "state closed\n"
+         "failed 113\n"},
+        {"RFC 5927 4.1: an error that does not quote the SYN's number does not", "",
+         "connect\n"
+         "> S 0\n"
+         "icmp host 1 1\n"
          "state syn-sent\n"
          "< SA 0 ack 1\n"
          "> A 1\n"
