@@ -125,7 +125,9 @@ __attribute__((constructor)) static void listeners_adopt(void)
 
 PRELOAD_EXPORT int bind(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 {
-	return table_connection(fd) ? (int)result(-EINVAL) : REAL(bind)(fd, addr, len);
+	if (!table_connection(fd))
+		return REAL(bind)(fd, addr, len);
+	return (int)result(is_user_memory(addr.__sockaddr__) ? -EINVAL : -EFAULT);
 }
 
 PRELOAD_EXPORT int listen(int fd, int backlog)
@@ -213,6 +215,7 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 	                   .family = l->family,
 	                   .nonblock = flags & SOCK_NONBLOCK,
 	                   .told = true,
+	                   .accepted = true,
 	                   .user = pthread_self(),
 	                   .nodelay = l->nodelay,
 	                   .keepalive = l->keepalive,
@@ -238,9 +241,13 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 		s->local = info.local;
 	sy_stack_set_cookie(runner.stack, id, (uintptr_t)s);
 	table_put(fd, &s->o);
-	if (addr && len)
-		endpoint_to(&peer, s->family, addr, len);
-	return fd;
+	if (addr)
+		rc = name_return(&peer, s->family, addr, len);
+	if (rc) { /* as on Linux, the connection is lost */
+		table_put(fd, NULL);
+		REAL(close)(fd);
+	}
+	return rc ? rc : fd;
 }
 
 static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t *len, int flags,

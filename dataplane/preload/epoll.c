@@ -81,6 +81,8 @@ uint32_t sock_ready(struct sock *s)
 		out |= READ_SIDE | EPOLLRDHUP;
 	if (s->write_shut)
 		out |= WRITE_SIDE;
+	if (s->write_shut && out & EPOLLRDHUP) /* both sides have ended */
+		out |= EPOLLHUP;
 	return out;
 }
 
@@ -257,12 +259,17 @@ void watches_take(struct sock *s)
 	}
 }
 
-void watches_relay(struct sock *s)
+void watches_return(struct sock *s)
 {
 	for (struct watch *w = s->watches; w; w = w->next) {
 		struct epoll_event e = {.events = w->events, .data = w->data};
 		REAL(epoll_ctl)(w->set->fd, EPOLL_CTL_ADD, w->fd, &e);
 	}
+}
+
+void watches_relay(struct sock *s)
+{
+	watches_return(s);
 	watches_end(s);
 }
 
@@ -338,9 +345,12 @@ PRELOAD_EXPORT int epoll_ctl(int epfd, int command, int fd, struct epoll_event *
 
 	if (!s && !plain && command == EPOLL_CTL_ADD)
 		set_nest(fd, epfd);
-	if (!s && !plain)
+	if ((!s && !plain) ||
+	    (command != EPOLL_CTL_ADD && command != EPOLL_CTL_MOD && command != EPOLL_CTL_DEL))
 		return REAL(epoll_ctl)(epfd, command, fd, e);
 	s = s ? s : plain;
+	if (command != EPOLL_CTL_DEL && !is_user_memory(e))
+		return (int)result(-EFAULT);
 	if (s->o.kind != OBJECT_CONNECTION) {
 		rc = REAL(epoll_ctl)(epfd, command, fd, e);
 	} else { /* the kernel says whether epfd is one: its number there is never in a set */
@@ -554,8 +564,8 @@ static bool set_listens(int epfd)
 	return runner.wanted;
 }
 
-static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
-                    const sigset_t *mask)
+static int wait_user(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
+                     const sigset_t *mask)
 {
 	struct set *set = table_set(epfd);
 	bool ours = set && most > 0 && (runner.stack || runner.wanted || set_listens(epfd));
@@ -593,6 +603,18 @@ static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_
 	}
 	signals_release(&signals);
 	return n;
+}
+
+/* Linux looks at the memory once it has an event to write. */
+static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
+                    const sigset_t *mask)
+{
+	struct epoll_event one;
+
+	if (is_user_memory(e) || most <= 0)
+		return wait_user(epfd, e, most, timeout_ns, mask);
+	int n = wait_user(epfd, &one, 1, timeout_ns, mask);
+	return n > 0 ? (int)result(-EFAULT) : n;
 }
 
 PRELOAD_EXPORT int epoll_wait(int epfd, struct epoll_event *e, int most, int timeout)

@@ -23,6 +23,8 @@ socklen_t info_get(const struct sock *s, void *out)
 	struct tcp_info info;
 
 	_Static_assert(sizeof(info) <= INFO_BYTES, "TCP_INFO has grown");
+	if (i.state == SY_STACK_TIME_WAIT) /* Linux's socket is closed by then */
+		i.state = SY_STACK_CLOSED;
 	sy_stack_linux_info(&i, &info);
 	memcpy(out, &info, sizeof(info));
 	return sizeof(info);

@@ -64,6 +64,14 @@ static void each(struct sock *s, enum sy_stack_option option, uint32_t value)
 	set(s->id_v4, option, value);
 }
 
+/* Has no effect; the kernel's socket has its value. */
+static bool is_kept(int name)
+{
+	/* TCP_DEFER_ACCEPT: the program waits for the first bytes itself. */
+	return name == TCP_DEFER_ACCEPT || name == TCP_NOTSENT_LOWAT || name == TCP_LINGER2 ||
+	       name == TCP_SYNCNT;
+}
+
 static int tcp_set(struct sock *s, int name, uint32_t v)
 {
 	switch (name) {
@@ -91,6 +99,8 @@ static int tcp_set(struct sock *s, int name, uint32_t v)
 		keepalive_apply(s, s->id_v4);
 		return 0;
 	case TCP_USER_TIMEOUT:
+		if ((int)v < 0)
+			return -EINVAL;
 		s->user_timeout = v;
 		each(s, SY_STACK_USER_TIMEOUT_MS, v);
 		return 0;
@@ -100,13 +110,8 @@ static int tcp_set(struct sock *s, int name, uint32_t v)
 		s->mss = v;
 		each(s, SY_STACK_MSS, v);
 		return 0;
-	case TCP_DEFER_ACCEPT: /* the program waits for the first bytes itself */
-	case TCP_NOTSENT_LOWAT:
-	case TCP_LINGER2:
-	case TCP_SYNCNT:
-		return 0;
 	}
-	return -ENOPROTOOPT;
+	return is_kept(name) ? 0 : -ENOPROTOOPT;
 }
 
 /* Linux has bounds for sizes, and its own socket tells what it makes of one. */
@@ -215,7 +220,9 @@ PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, so
 		return (int)result(-EFAULT);
 	if (listens && option_binds(level, name, value, len))
 		return (int)result(-ENOPROTOOPT);
-	if (listens && REAL(setsockopt)(fd, level, name, value, len))
+	/* Accepted connections share one socket of the kernel. */
+	bool kept = !s->accepted && level == IPPROTO_TCP && is_kept(name);
+	if ((listens || kept) && REAL(setsockopt)(fd, level, name, value, len))
 		return -1;
 	if (len < sizeof(int))
 		return listens ? 0 : (int)result(-EINVAL);
@@ -307,8 +314,6 @@ static socklen_t socket_get(struct sock *s, int name, void *out, socklen_t len)
 		return pacing_get(s, out, len);
 	case SO_ERROR:
 		*v = runner.stack ? sy_stack_error(runner.stack, s->id) : 0;
-		if (s->connecting && sock_ready(s) & EPOLLOUT)
-			s->connecting = false;
 		break;
 	case SO_TYPE:
 		*v = SOCK_STREAM;
@@ -384,8 +389,9 @@ PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
 	size = option_get(s, level, name, out, *len);
 	runner_unlock();
 	if (!size) /* a fact of the family, or nothing that the stack has */
-		return level == IPPROTO_TCP ? (int)result(-ENOPROTOOPT)
-		                            : REAL(getsockopt)(fd, level, name, value, len);
+		return level == IPPROTO_TCP && !is_kept(name)
+		               ? (int)result(-ENOPROTOOPT)
+		               : REAL(getsockopt)(fd, level, name, value, len);
 	*len = *len < size ? *len : size;
 	if (*len)
 		memcpy(value, out, *len);

@@ -213,6 +213,8 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
 	uint64_t deadline = NEVER;
 	int rc;
 
+	if (count > 0 && !is_user_memory(p))
+		return REAL(ppoll)(p, count, timeout, mask);
 	sets_nest(p, count);
 	if (!has_stack(p, count))
 		return REAL(ppoll)(p, count, timeout, mask);

@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -61,9 +62,9 @@ struct sock {
 	sy_stack_id id, id_v4; /* id_v4: a listener of both families' */
 	int family;
 	bool nonblock;
-	bool used;       /* listener: this process waits at it */
-	bool connecting; /* it is not known yet how connect() ends */
-	bool told;       /* a call of connect() has told it */
+	bool used;     /* listener: this process waits at it */
+	bool told;     /* a call of connect() has told it */
+	bool accepted; /* its descriptors in the kernel are copies of others' */
 	bool read_shut, write_shut;
 	bool ended;   /* listener: by shutdown() */
 	bool kernels; /* options_bind() */
@@ -384,6 +385,8 @@ void watches_take(struct sock *s);
 void watches_end(struct sock *s);
 /* Does a thread sleep at an epoll instance that it is in? */
 bool watches_sleep(const struct sock *s);
+/* It is the kernel's again, and stays a socket that may be connected. */
+void watches_return(struct sock *s);
 /* It is the kernel's from now on: epoll instances watch its descriptors there. */
 void watches_relay(struct sock *s);
 void set_end(struct set *set);
@@ -411,6 +414,9 @@ int endpoint_from(const struct sockaddr *from, socklen_t len, struct sy_stack_en
 void endpoint_to(const struct sy_stack_endpoint *e, int family, struct sockaddr *to,
                  socklen_t *len);
 
+/* To the program, as getsockname(): 0, or a negative errno. */
+int name_return(const struct sy_stack_endpoint *e, int family, struct sockaddr *to, socklen_t *len);
+
 /* ---- options (option.c, option_kernel.c) ----------------------------------------------------- */
 
 /* Takes over what was set on the kernel's socket. */
@@ -426,6 +432,14 @@ struct sy_stack_info info_of(const struct sock *s);
 #define INFO_BYTES 512
 /* TCP_INFO, as the kernel has it. Returns its size. */
 socklen_t info_get(const struct sock *s, void *out);
+
+/* Linux returns EFAULT for other addresses, and so do calls here: at the lowest page no program has
+ * memory, and above half of all is the kernel's. An address between these that is not mapped is not
+ * found: that would cost a system call for each send() and recv(). */
+static inline bool is_user_memory(const void *at)
+{
+	return (intptr_t)at >= 4096;
+}
 
 /* errno = -rc and -1, or rc. */
 static inline long result(long rc)

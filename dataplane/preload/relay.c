@@ -308,8 +308,8 @@ void relay_end(struct relay *r, int error)
 /* No thread waits for it, and it neither begins nor has ended. */
 static bool can_relay(const struct sock *s)
 {
-	return s->o.kind == OBJECT_CONNECTION && s->id != SY_STACK_NONE && !s->connecting &&
-	       !s->o.links && s->o.refs > 0 &&
+	return s->o.kind == OBJECT_CONNECTION && s->id != SY_STACK_NONE &&
+	       info_of(s).state != SY_STACK_SYN_SENT && !s->o.links && s->o.refs > 0 &&
 	       !(sy_stack_ready(runner.stack, s->id) & SY_STACK_ERROR);
 }
 

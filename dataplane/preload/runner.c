@@ -337,7 +337,7 @@ int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadlin
 	for (;;) {
 		if (!wait_posted(&wait) || !(sock_ready(s) & events))
 			runner_turn();
-		if (sock_ready(s) & events || p[1].revents)
+		if (sock_ready(s) & events || p[1].revents || s->o.kind == OBJECT_PLAIN)
 			break;
 		if (deadline_ns != NEVER && sy_clock_ns() >= deadline_ns) {
 			rc = -EAGAIN;

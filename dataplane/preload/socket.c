@@ -40,6 +40,18 @@ void endpoint_to(const struct sy_stack_endpoint *e, int family, struct sockaddr 
 	*len = size;
 }
 
+int name_return(const struct sy_stack_endpoint *e, int family, struct sockaddr *to, socklen_t *len)
+{
+	if (!is_user_memory(len))
+		return -EFAULT;
+	if ((int)*len < 0)
+		return -EINVAL;
+	if (*len > 0 && !is_user_memory(to))
+		return -EFAULT;
+	endpoint_to(e, family, to, len);
+	return 0;
+}
+
 bool addr_is_any(const struct sy_addr *a)
 {
 	return a->d[0] == 0 && (a->d[1] == 0 || (sy_addr_is_v4(a) && a->w[3] == 0));
@@ -128,32 +140,95 @@ static void neighbour_find(const struct sy_addr *dst)
 	}
 }
 
-static int connect_await(struct sock *s, struct signals *signals)
+/* Locked. The connection ends, and its descriptors are an unconnected socket's. Those of an
+ * accepted connection share one socket of the kernel (accept.c), which cannot become theirs. */
+static int connection_dissolve(struct sock *s, int fd)
+{
+	uint64_t now_ns = sy_clock_ns();
+
+	if (s->accepted)
+		return -EOPNOTSUPP;
+	if (runner.stack && s->id != SY_STACK_NONE) {
+		sy_stack_set_cookie(runner.stack, s->id, 0);
+		sy_stack_abort(runner.stack, s->id, now_ns);
+	}
+	s->id = SY_STACK_NONE;
+	s->o.kind = OBJECT_PLAIN;
+	s->told = s->read_shut = s->write_shut = false;
+	int flags = REAL(fcntl)(fd, F_GETFL) & ~O_NONBLOCK;
+	REAL(fcntl)(fd, F_SETFL, flags | (s->nonblock ? O_NONBLOCK : 0));
+	watches_return(s);
+	object_notify(&s->o);
+	return 0;
+}
+
+/* How the first connect() has ended. A socket that has failed may be connected anew. */
+static int connect_result(struct sock *s, int fd)
+{
+	int rc;
+
+	s->told = true;
+	if (info_of(s).state != SY_STACK_CLOSED)
+		return 0;
+	/* getsockopt(SO_ERROR) may have reported it. */
+	rc = -sy_stack_error(runner.stack, s->id);
+	connection_dissolve(s, fd);
+	return rc ? rc : -ECONNABORTED;
+}
+
+static int connect_await(struct sock *s, int fd, struct signals *signals)
 {
 	uint64_t deadline = s->send_ns ? sy_clock_ns() + s->send_ns : NEVER;
+	sy_stack_id id = s->id;
 	int rc = runner_await(s, EPOLLOUT | EPOLLERR | EPOLLHUP, -1, deadline, signals);
 
 	if (rc)
 		return rc == -EAGAIN ? -EINPROGRESS : rc;
-	s->connecting = false;
-	s->told = true;
-	return -sy_stack_error(runner.stack, s->id);
+	/* Another thread has called shutdown() or connect(). */
+	return s->id == id ? connect_result(s, fd) : -ECONNABORTED;
 }
 
 /* A second connect() tells how the first one stands. */
-static int connect_again(struct sock *s, struct signals *signals)
+static int connect_again(struct sock *s, int fd, struct signals *signals)
 {
-	int rc = 0;
-
 	runner_turn();
-	if (s->connecting && !(sock_ready(s) & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
-		return s->nonblock ? -EALREADY : connect_await(s, signals);
 	if (s->told)
 		return -EISCONN;
-	if (s->connecting)
-		rc = -sy_stack_error(runner.stack, s->id);
-	s->connecting = false;
-	s->told = true;
+	if (sock_ready(s) & (EPOLLOUT | EPOLLERR | EPOLLHUP))
+		return connect_result(s, fd);
+	int rc = s->nonblock ? -EALREADY : connect_await(s, fd, signals);
+	return rc == -EINPROGRESS ? -EALREADY : rc;
+}
+
+/* The kernel's socket says that it is in use, or listens no longer (AF_UNSPEC). */
+static int listener_connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	int listens = 1, rc = REAL(connect)(fd, addr, len), code = errno;
+	socklen_t size = sizeof(listens);
+
+	REAL(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
+	if (!listens && runner_lock()) {
+		struct sock *s = table_sock(fd);
+		if (s && s->o.kind == OBJECT_LISTENER && !s->ended)
+			listener_end(s);
+		runner_flush();
+		runner_unlock();
+	}
+	errno = code;
+	return rc;
+}
+
+/* connect() to no address (AF_UNSPEC). */
+static int connect_undo(int fd)
+{
+	struct sock *s;
+
+	if (!runner_lock())
+		return -EAGAIN;
+	s = table_connection(fd);
+	int rc = s ? connection_dissolve(s, fd) : -EBADF;
+	runner_flush();
+	runner_unlock();
 	return rc;
 }
 
@@ -169,14 +244,12 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 	if (!s)
 		return -ENOMEM;
 	s->nonblock = REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK;
-	s->connecting = true;
 	s->user = pthread_self();
 	s->peer = *peer;
 	options_read(s, fd);
 	rc = sy_stack_connect(runner.stack, &local, peer, (uintptr_t)s, sy_clock_ns(), &s->id);
 	if (rc) {
 		s->id = SY_STACK_NONE;
-		s->connecting = false;
 		if (!table_get(fd))
 			sock_free(s);
 		return rc;
@@ -190,7 +263,7 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 	if (!table_get(fd))
 		table_put(fd, &s->o);
 	runner_turn(); /* the SYN leaves */
-	return s->nonblock ? -EINPROGRESS : connect_await(s, signals);
+	return s->nonblock ? -EINPROGRESS : connect_await(s, fd, signals);
 }
 
 /* Locked. false: another thread has closed or connected the socket meanwhile. */
@@ -215,16 +288,20 @@ PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 	int family = 0, rc;
 
 	if (s && s->o.kind == OBJECT_LISTENER)
-		return (int)result(-EISCONN);
-	if (!s && (!addr.__sockaddr__ || endpoint_from(addr.__sockaddr__, len, &peer) ||
-	           !(family = socket_family(fd))))
+		return listener_connect(fd, addr.__sockaddr__, len);
+	if (!s && (!is_user_memory(addr.__sockaddr__) || len < sizeof(sa_family_t) ||
+	           endpoint_from(addr.__sockaddr__, len, &peer) || !(family = socket_family(fd))))
 		return REAL(connect)(fd, addr, len);
+	if (!is_user_memory(addr.__sockaddr__) || len < sizeof(sa_family_t))
+		return (int)result(len < sizeof(sa_family_t) ? -EINVAL : -EFAULT);
+	if (addr.__sockaddr__->sa_family == AF_UNSPEC)
+		return (int)result(connect_undo(fd));
 	pthread_testcancel();
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
 	s = table_sock(fd);
 	if (s) {
-		rc = s->id == SY_STACK_NONE ? -ENOTCONN : connect_again(s, &signals);
+		rc = s->id == SY_STACK_NONE ? -ENOTCONN : connect_again(s, fd, &signals);
 	} else if (known) { /* another thread has closed it */
 		rc = -EBADF;
 	} else if (connect_is_ours(fd, &peer, &local)) {
@@ -242,22 +319,35 @@ PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 
 /* ---- names, shutdown ------------------------------------------------------------------------- */
 
+/* Linux has a peer until its socket is closed, which is when TIME-WAIT begins. */
+static bool connection_has_peer(int fd)
+{
+	enum sy_stack_state state = SY_STACK_CLOSED;
+
+	if (!runner_lock())
+		return false;
+	const struct sock *s = table_connection(fd); /* another thread may have closed it */
+	if (s)
+		state = info_of(s).state;
+	runner_unlock();
+	return state != SY_STACK_CLOSED && state != SY_STACK_SYN_SENT &&
+	       state != SY_STACK_TIME_WAIT;
+}
+
 PRELOAD_EXPORT int getpeername(int fd, __SOCKADDR_ARG addr, socklen_t *len)
 {
 	struct sock *s = table_connection(fd);
 	struct sy_stack_endpoint local, peer;
 	int family;
 
-	if (!s && relay_has(fd) && (family = relay_names(fd, &local, &peer))) {
-		endpoint_to(&peer, family, addr.__sockaddr__, len);
-		return 0;
-	}
+	if (!s && relay_has(fd) && (family = relay_names(fd, &local, &peer)))
+		return (int)result(name_return(&peer, family, addr.__sockaddr__, len));
+
 	if (!s)
 		return REAL(getpeername)(fd, addr, len);
-	if (s->connecting || s->id == SY_STACK_NONE)
+	if (!connection_has_peer(fd))
 		return (int)result(-ENOTCONN);
-	endpoint_to(&s->peer, s->family, addr.__sockaddr__, len);
-	return 0;
+	return (int)result(name_return(&s->peer, s->family, addr.__sockaddr__, len));
 }
 
 PRELOAD_EXPORT int getsockname(int fd, __SOCKADDR_ARG addr, socklen_t *len)
@@ -266,14 +356,12 @@ PRELOAD_EXPORT int getsockname(int fd, __SOCKADDR_ARG addr, socklen_t *len)
 	struct sy_stack_endpoint local, peer;
 	int family;
 
-	if (!s && relay_has(fd) && (family = relay_names(fd, &local, &peer))) {
-		endpoint_to(&local, family, addr.__sockaddr__, len);
-		return 0;
-	}
+	if (!s && relay_has(fd) && (family = relay_names(fd, &local, &peer)))
+		return (int)result(name_return(&local, family, addr.__sockaddr__, len));
+
 	if (!s)
 		return REAL(getsockname)(fd, addr, len);
-	endpoint_to(&s->local, s->family, addr.__sockaddr__, len);
-	return 0;
+	return (int)result(name_return(&s->local, s->family, addr.__sockaddr__, len));
 }
 
 /* A listening socket ends to listen, and stays. What else the kernel has, is its own. */
@@ -291,6 +379,27 @@ static int listener_shutdown(int fd, int how)
 	return 0;
 }
 
+/* Locked. While a connection opens it ends by this, whichever side is named. */
+static int connection_shutdown(struct sock *s, int fd, int how)
+{
+	enum sy_stack_state state = s->id == SY_STACK_NONE ? SY_STACK_CLOSED : info_of(s).state;
+
+	if (state == SY_STACK_CLOSED || state == SY_STACK_TIME_WAIT)
+		return -ENOTCONN;
+	if (state == SY_STACK_SYN_SENT)
+		return connection_dissolve(s, fd);
+	if (how != SHUT_RD) {
+		int rc = sy_stack_shutdown(runner.stack, s->id, sy_clock_ns());
+		if (rc)
+			return rc;
+		s->write_shut = true;
+	}
+	if (how != SHUT_WR)
+		s->read_shut = true;
+	sock_event(s);
+	return 0;
+}
+
 PRELOAD_EXPORT int shutdown(int fd, int how)
 {
 	struct sock *s = table_sock(fd);
@@ -303,16 +412,7 @@ PRELOAD_EXPORT int shutdown(int fd, int how)
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
 	s = table_connection(fd);
-	if (!s || s->id == SY_STACK_NONE || s->connecting)
-		rc = -ENOTCONN;
-	if (!rc && how != SHUT_RD) {
-		rc = sy_stack_shutdown(runner.stack, s->id, sy_clock_ns());
-		s->write_shut = !rc;
-	}
-	if (!rc && how != SHUT_WR)
-		s->read_shut = true;
-	if (!rc)
-		sock_event(s);
+	rc = s ? connection_shutdown(s, fd, how) : -EBADF;
 	runner_flush();
 	runner_unlock();
 	return (int)result(rc);

@@ -42,6 +42,31 @@ PRELOAD_EXPORT int prctl(int option, ...)
 	return real(option, a[0], a[1], a[2], a[3]);
 }
 
+/* As Linux checks the parts of a call before it looks at the socket: 0 or a negative errno. */
+static int parts_check(const struct iovec *iov, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (!is_user_memory(iov))
+			return -EFAULT;
+		if ((ssize_t)iov[i].iov_len < 0)
+			return -EINVAL;
+		if ((intptr_t)iov[i].iov_base < 0)
+			return -EFAULT;
+	}
+	return 0;
+}
+
+/* Has the program memory for so many bytes? A part without bytes may be anywhere. */
+static bool parts_exist(const struct iovec *iov, size_t count, size_t bytes)
+{
+	for (size_t i = 0; i < count && bytes > 0; i++) {
+		if (iov[i].iov_len > 0 && !is_user_memory(iov[i].iov_base))
+			return false;
+		bytes -= bytes < iov[i].iov_len ? bytes : iov[i].iov_len;
+	}
+	return true;
+}
+
 /* ---- receive --------------------------------------------------------------------------------- */
 
 /* What is there now, and stays: up to that many pieces. MSG_TRUNC: how much it is. */
@@ -83,6 +108,9 @@ static int64_t take(struct sock *s, const struct iovec *iov, size_t count, size_
 {
 	int64_t total = 0;
 
+	if (!(flags & MSG_TRUNC) &&
+	    !parts_exist(iov, count, skip + sy_stack_unread(runner.stack, s->id)))
+		return -EFAULT;
 	if (flags & MSG_PEEK)
 		return look(s, iov, count, flags);
 	for (size_t i = 0; i < count; i++) {
@@ -120,6 +148,17 @@ static int64_t take_more(struct sock *s, const struct iovec *iov, size_t count, 
 	return take(s, iov, count, got, flags);
 }
 
+/* recv() of no bytes returns what stands in the way of some. */
+static int64_t receive_nothing(const struct sock *s, int flags)
+{
+	struct iovec from;
+	int64_t n = sy_stack_look(runner.stack, s->id, &from, 1);
+
+	return n > 0 || ((n == -EAGAIN || n == -ENOTCONN) && (blocks(s, flags) || s->read_shut)) ? 0
+	       : n == -ENOTCONN ? -EAGAIN
+	                        : n;
+}
+
 static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t count, int flags,
                               struct signals *signals)
 {
@@ -135,7 +174,7 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 	for (size_t i = 0; i < count; i++)
 		want += iov[i].iov_len;
 	if (want == 0)
-		return 0;
+		return receive_nothing(s, flags);
 	for (;;) {
 		int64_t n = take_more(s, iov, count, got, flags);
 		if (n == -EAGAIN && sy_clock_ns() - runner.now_ns > POLL_NS) {
@@ -144,7 +183,7 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 		}
 		if (n > 0)
 			got += (size_t)n;
-		if (n == -ENOTCONN && s->connecting)
+		if (n == -ENOTCONN) /* it is being opened */
 			n = -EAGAIN;
 		if (n == -EAGAIN && s->read_shut)
 			n = 0;
@@ -152,6 +191,8 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 		if (n == 0 || (n > 0 && enough) || (n < 0 && n != -EAGAIN) || !blocks(s, flags))
 			return got ? (int64_t)got : n;
 		int rc = runner_await(s, EPOLLIN | EPOLLERR | EPOLLHUP, -1, deadline, signals);
+		if (!rc && s->id == SY_STACK_NONE) /* another thread has dissolved it */
+			rc = -ENOTCONN;
 		if (rc)
 			return got ? (int64_t)got : rc;
 	}
@@ -160,8 +201,10 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 static ssize_t receive(int fd, const struct iovec *iov, size_t count, int flags)
 {
 	struct signals signals = {0};
-	int64_t n;
+	int64_t n = parts_check(iov, count);
 
+	if (n)
+		return result(n);
 	pthread_testcancel();
 	if (!runner_lock())
 		return result(-EAGAIN);
@@ -233,8 +276,10 @@ PRELOAD_EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 		ssize_t n = REAL(recvmsg)(fd, m, flags);
 		if (n >= 0 && m->msg_controllen)
 			rights_take(m);
-		return received(fd, n, m->msg_iovlen > 0 ? m->msg_iov->iov_len : 0);
+		return n ? n : received(fd, n, m->msg_iovlen > 0 ? m->msg_iov->iov_len : 0);
 	}
+	if (!is_user_memory(m))
+		return result(-EFAULT);
 	if (m->msg_iovlen > PARTS)
 		return result(-EMSGSIZE);
 	m->msg_namelen = 0;
@@ -248,16 +293,22 @@ PRELOAD_EXPORT ssize_t read(int fd, void *bytes, size_t len)
 	struct sock *s = table_connection(fd);
 	struct iovec iov = {bytes, len};
 
-	return s ? receive(fd, &iov, 1, 0) : received(fd, REAL(read)(fd, bytes, len), len);
+	if (!s)
+		return received(fd, REAL(read)(fd, bytes, len), len);
+	return len ? receive(fd, &iov, 1, 0) : 0;
 }
 
 PRELOAD_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
 {
 	struct sock *s = table_connection(fd);
 
-	if (!s)
-		return received(fd, REAL(readv)(fd, iov, count), count > 0 ? iov->iov_len : 0);
-	return (unsigned)count > PARTS ? result(-EINVAL) : receive(fd, iov, (size_t)count, 0);
+	if (!s) {
+		ssize_t n = REAL(readv)(fd, iov, count);
+		return n ? n : received(fd, n, count > 0 ? iov->iov_len : 0);
+	}
+	if ((unsigned)count > PARTS)
+		return result(-EINVAL);
+	return count ? receive(fd, iov, (size_t)count, 0) : 0;
 }
 
 /* ---- send ------------------------------------------------------------------------------------ */
@@ -270,6 +321,8 @@ static int64_t give(struct sock *s, const struct iovec *iov, size_t count, size_
 
 	while (count && iov[count - 1].iov_len == 0)
 		count--; /* nothing follows the last bytes */
+	if (count == 0)  /* send() of no bytes returns what stands in the way of some */
+		return sy_stack_send(runner.stack, s->id, NULL, 0, how, sy_clock_ns());
 	for (size_t i = 0; i < count; i++) {
 		if (skip >= iov[i].iov_len) {
 			skip -= iov[i].iov_len;
@@ -299,28 +352,34 @@ static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count
 		return -EPIPE;
 	for (size_t i = 0; i < count; i++)
 		want += iov[i].iov_len;
+	if (!parts_exist(iov, count, want)) {
+		int64_t n = give(s, NULL, 0, 0, flags);
+		return n < 0 ? n : -EFAULT;
+	}
 	/* After some bytes the connection's error belongs to the next call. */
-	while (done < want && !(done && sy_stack_ready(runner.stack, s->id) & SY_STACK_ERROR)) {
+	do {
 		int64_t n = give(s, iov, count, done, flags);
-		if (n == -ENOTCONN)
-			n = s->connecting ? -EAGAIN : -EPIPE;
 		if (n < 0 && n != -EAGAIN)
 			return done ? (int64_t)done : n;
 		done += n > 0 ? (size_t)n : 0;
-		if (done == want || !blocks(s, flags))
+		if ((done == want && n >= 0) || !blocks(s, flags))
 			return done ? (int64_t)done : n;
 		int rc = runner_await(s, EPOLLOUT | EPOLLERR | EPOLLHUP, -1, deadline, signals);
+		if (!rc && s->id == SY_STACK_NONE)
+			rc = -EPIPE;
 		if (rc)
 			return done ? (int64_t)done : rc;
-	}
+	} while (!(done && sy_stack_ready(runner.stack, s->id) & SY_STACK_ERROR));
 	return (int64_t)done;
 }
 
 static ssize_t deliver(int fd, const struct iovec *iov, size_t count, int flags)
 {
 	struct signals signals = {0};
-	int64_t n;
+	int64_t n = parts_check(iov, count);
 
+	if (n)
+		return result(n);
 	pthread_testcancel();
 	if (!runner_lock())
 		return result(-EAGAIN);
@@ -381,6 +440,8 @@ PRELOAD_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 			rights_give(m);
 		return REAL(sendmsg)(fd, m, flags);
 	}
+	if (!is_user_memory(m))
+		return result(-EFAULT);
 	if (m->msg_iovlen > PARTS)
 		return result(-EMSGSIZE);
 	if (m->msg_controllen)
@@ -402,7 +463,9 @@ PRELOAD_EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
 
 	if (!s)
 		return REAL(writev)(fd, iov, count);
-	return (unsigned)count > PARTS ? result(-EINVAL) : deliver(fd, iov, (size_t)count, 0);
+	if ((unsigned)count > PARTS)
+		return result(-EINVAL);
+	return count ? deliver(fd, iov, (size_t)count, 0) : 0;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
