@@ -105,6 +105,15 @@ class Puppet:
         one.sendall(b"hello")
         self.held.append(one)
 
+    def finish(self, one):
+        """It closes its side, and reads no further."""
+        one.shutdown(socket.SHUT_WR)
+        self.held.append(one)
+
+    def farewell(self, one):
+        one.sendall(b"hello")
+        self.finish(one)
+
     def two_parts(self, one):
         """The second part follows the peer's acknowledgement of the first."""
         one.sendall(b"first")
@@ -152,6 +161,27 @@ class Puppet:
             other.sendall(b"a call")
             other.sendall(other.recv(6, socket.MSG_WAITALL)[::-1])
         self.held.append(one)
+
+    def _twice(self, one):
+        """Says that something is done, and after an answer once more."""
+        one.sendall(b"1")
+        one.recv(1)
+        one.sendall(b"2")
+        self.held.append(one)
+
+    def visit(self, one, address, port):
+        """Connects, and holds the connection."""
+        other = self.host.ns.socket(one.family)
+        self.held.append(other)
+        other.connect((address, int(port)))
+        self._twice(one)
+
+    def strike(self, one, address, port):
+        """Connects, and resets the connection."""
+        other = self.host.ns.socket(one.family)
+        other.connect((address, int(port)))
+        self.reset(other)
+        self._twice(one)
 
     def knock(self, one, address, port):
         """Says whether somebody listens there."""

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Socket calls in each state of a TCP socket, one line a case: "state mode call: result".
+ *
+ *   conformance.c: states × modes × calls
+ *       ├▶ call_states.c: brings a socket into a state, with the peer's help
+ *       ├▶ call_queries.c: calls that leave the socket as it is; they share one
+ *       └▶ call_actions.c, call_bytes.c, call_several.c: calls that change it; each has its own
+ *
+ * The peer is tests/lab/run.py's Puppet: the first line of a connection says what it does.
+ */
+#ifndef CONFORMANCE_H
+#define CONFORMANCE_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+#define SHORT_MS   10    /* a blocking call that nothing ends */
+#define PATIENCE   60000 /* ms, for what must come, on a busy machine */
+#define MORE_BYTES 256
+
+/* Arguments that the compiler would warn of. */
+extern void *volatile const null, *volatile const bad, *volatile const kernel;
+extern volatile const int minus_one;
+
+struct peer {
+	const char *address, *own, *unreachable, *nobody;
+	int port, silent, refused, listen;
+	int family;
+};
+extern struct peer peer;
+
+/* Calls append what they return besides their result. */
+void more(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* An address without its port, by the name of its host. */
+const char *address_name(const struct sockaddr_storage *a, socklen_t len);
+const char *error_name(int error);
+/* "POLLIN|POLLHUP" */
+const char *events_name(unsigned events);
+
+/* Ends the program: the lab is at fault. */
+void require(bool holds, const char *what);
+
+struct call {
+	const char *name;
+	long (*run)(int fd); /* the result; negative: errno */
+	bool blocks;         /* run in both modes */
+	bool few;            /* run in some states only */
+};
+
+/* clang-format off */
+#define ONCE(name)  {#name, name, false, false}
+#define MODES(name) {#name, name, true, false}
+#define FEW(name)   {#name, name, false, true}
+/* clang-format on */
+
+struct state {
+	const char *name;
+	int (*open)(void);
+	bool all; /* run also calls that mostly do not depend on the state */
+	/* Of the calls that change it only these; NULL: all. Its sockets are brought there
+	 * together, as it takes seconds, or a router sends few errors in a second. */
+	const char *only[4];
+};
+
+extern const struct state states[];
+extern const size_t state_count;
+extern const struct call queries[], actions[], transfers[], several[];
+extern const size_t query_count, action_count, transfer_count, several_count;
+
+socklen_t address_of(const char *host, int port, struct sockaddr_storage *out);
+int connect_to(int fd, const char *host, int port);
+int stream_socket(int flags);
+/* A connection to the peer that has this order. */
+int dial(const char *order);
+/* Until poll() reports one of these events, or an error or a hang-up. */
+void await(int fd, short events);
+/* What the states of a pool begin with, before any case runs. */
+void pools_open(void);
+int state_open(const struct state *s);
+void state_close(int fd);
+
+#endif
