@@ -65,6 +65,8 @@ void flows_configure(struct flows *f, const unsigned order[FLOW_SERVICES])
 	flows_commit(f, &c);
 }
 
+unsigned flows_memory_mb;
+
 int flows_setup(void **state)
 {
 	static struct sy_static_route route[6];
@@ -94,6 +96,7 @@ int flows_setup(void **state)
 	                                      .routes = 6,
 	                                      .neigh = neigh,
 	                                      .neighs = 8,
+	                                      .memory_mb = flows_memory_mb,
 	                                      .state_directory = f->state,
 	                                      .store_directory = f->store};
 	addresses_make(f);

@@ -40,6 +40,9 @@ struct flow {
 
 /* cmocka's setup and teardown: directories, addresses, and a harness with all services. */
 int flows_setup(void **state);
+/* EAL's memory, as in struct harness_options. A program that needs more sets it before its tests:
+ * EAL starts once. */
+extern unsigned flows_memory_mb;
 int flows_teardown(void **state);
 void flows_open(struct flows *f);
 /* Ends this forwarder by a crash, or sealed with this ticket, and starts the next one. */

@@ -90,7 +90,7 @@ int harness_open(struct harness *r, const struct harness_options *given, struct 
 	};
 	struct sy_runtime_options o = {
 	        .workers = given->workers ? given->workers : 1,
-	        .memory_mb = given->memory_mb ? given->memory_mb : 512,
+	        .memory_mb = given->memory_mb ? given->memory_mb : 128,
 	        .mbufs = given->mbufs ? given->mbufs : HARNESS_MBUFS,
 	        .huge = given->huge,
 	        .pipeline = given->pipeline ? given->pipeline : pipeline,

@@ -41,7 +41,7 @@ struct harness_options {
 	uint64_t sessions; /* 0: 64 per slot */
 	uint64_t sessions_limit;            /* 0: the tables do not grow */
 	unsigned mbufs;                     /* 0: HARNESS_MBUFS */
-	unsigned memory_mb;                 /* also sizes the route tables; 0: 512 */
+	unsigned memory_mb;                 /* also sizes the route tables; 0: 128 */
 	bool huge;                          /* all memory on huge pages */
 	uint32_t max_services, max_servers; /* 0: 1024, 4096 */
 	const char *state_directory;

@@ -33,10 +33,8 @@ struct fixture {
 static void harness_start(struct fixture *f)
 {
 	struct sy_error err;
-	const struct harness_options o = {.state_directory = f->directory,
-	                                  .max_servers = f->max_servers,
-	                                  .max_services = 64,
-	                                  .memory_mb = 128};
+	const struct harness_options o = {
+	        .state_directory = f->directory, .max_servers = f->max_servers, .max_services = 64};
 	if (harness_open(&f->harness, &o, &err) < 0)
 		fail_msg("%s", err.text);
 }

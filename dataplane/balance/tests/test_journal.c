@@ -36,7 +36,7 @@ struct fixture {
 static void harness_start(struct fixture *f)
 {
 	struct sy_error err;
-	const struct harness_options o = {.state_directory = f->directory, .memory_mb = 128};
+	const struct harness_options o = {.state_directory = f->directory};
 	if (harness_open(&f->harness, &o, &err) < 0)
 		fail_msg("%s", err.text);
 }
@@ -335,7 +335,7 @@ static void test_long(void **state)
 static void test_shared(void **state)
 {
 	struct fixture *f = *state;
-	const struct harness_options o = {.state_directory = f->directory, .memory_mb = 128};
+	const struct harness_options o = {.state_directory = f->directory};
 	struct sy_error err;
 	struct stat before, after;
 	put_servers(f, 1, 2);

@@ -403,5 +403,6 @@ int main(void)
 	        TEST(test_shaped),    TEST(test_turns),      TEST(test_shared_cpu),
 	        TEST(test_no_device),
 	};
+	flows_memory_mb = 512; /* many packet buffers */
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

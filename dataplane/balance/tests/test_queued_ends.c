@@ -257,5 +257,6 @@ int main(void)
 	        TEST(test_full), TEST(test_deleted), TEST(test_stopped),
 	        TEST(test_wake), TEST(test_threads),
 	};
+	flows_memory_mb = 512; /* many packet buffers */
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ struct fixture {
 static void harness_start(struct fixture *f)
 {
 	struct sy_error err;
-	const struct harness_options o = {.state_directory = f->directory, .memory_mb = 128};
+	const struct harness_options o = {.state_directory = f->directory};
 	if (harness_open(&f->harness, &o, &err) < 0)
 		fail_msg("%s", err.text);
 }
@@ -482,7 +482,7 @@ static void without_directory(struct fixture *f)
 {
 	struct sy_error err;
 	harness_close(&f->harness);
-	const struct harness_options o = {.memory_mb = 128};
+	const struct harness_options o = {0};
 	if (harness_open(&f->harness, &o, &err) < 0)
 		fail_msg("%s", err.text);
 }
