@@ -129,6 +129,12 @@ static bool transfer_call(long number, const long *a, long *rc)
 	case SYS_sendmsg:
 		*rc = sendmsg(INT(0), PTR(1), INT(2));
 		return true;
+	case SYS_recvmmsg:
+		*rc = recvmmsg(INT(0), PTR(1), (unsigned)a[2], INT(3), PTR(4));
+		return true;
+	case SYS_sendmmsg:
+		*rc = sendmmsg(INT(0), PTR(1), (unsigned)a[2], INT(3));
+		return true;
 	case SYS_sendfile:
 		*rc = sendfile(INT(0), INT(1), PTR(2), SIZE(3));
 		return true;

@@ -145,13 +145,32 @@ ACTION(recvmsg_null)
 	return RESULT(recvmsg(fd, &m, 0));
 }
 
+static long receive_two(int fd, int flags)
+{
+	char bytes[10] = {0};
+	struct iovec part[2] = {{bytes, 2}, {bytes + 2, 7}};
+	struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = part, .msg_iovlen = 1}},
+	                       {.msg_hdr = {.msg_iov = part + 1, .msg_iovlen = 1}}};
+	long rc = RESULT(recvmmsg(fd, m, 2, flags, NULL));
+
+	if (rc > 0)
+		more("%u %u %s", m[0].msg_len, m[1].msg_len, bytes);
+	return rc;
+}
+
+ACTION(recvmmsg_two)
+{
+	return receive_two(fd, MSG_DONTWAIT);
+}
+
 ACTION(recvmmsg_one)
 {
-	char bytes[9];
-	struct iovec part = {bytes, sizeof(bytes)};
-	struct mmsghdr m = {.msg_hdr = {.msg_iov = &part, .msg_iovlen = 1}};
+	return receive_two(fd, MSG_WAITFORONE);
+}
 
-	return RESULT(recvmmsg(fd, &m, 1, MSG_DONTWAIT, NULL));
+ACTION(recvmmsg_null)
+{
+	return RESULT(recvmmsg(fd, null, 1, MSG_DONTWAIT, NULL));
 }
 
 /* ---- send ------------------------------------------------------------------------------------ */
@@ -248,25 +267,38 @@ ACTION(sendmsg_null)
 	return RESULT(sendmsg(fd, &m, 0));
 }
 
-ACTION(sendmmsg_one)
+ACTION(sendmmsg_two)
 {
 	struct iovec part = {"abc", 3};
-	struct mmsghdr m = {.msg_hdr = {.msg_iov = &part, .msg_iovlen = 1}};
+	struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = &part, .msg_iovlen = 1}},
+	                       {.msg_hdr = {.msg_iov = &part, .msg_iovlen = 1}}};
+	long rc = RESULT(sendmmsg(fd, m, 2, MSG_DONTWAIT));
 
-	return RESULT(sendmmsg(fd, &m, 1, MSG_DONTWAIT));
+	if (rc > 0)
+		more("%u %u", m[0].msg_len, m[1].msg_len);
+	return rc;
+}
+
+ACTION(sendmmsg_null)
+{
+	return RESULT(sendmmsg(fd, null, 1, MSG_DONTWAIT));
 }
 
 const struct call transfers[] = {
-        MODES(recv_plain),      ONCE(recv_dontwait),   MODES(recv_peek),    MODES(recv_waitall),
-        ONCE(recv_oob),         FEW(recv_errqueue),    MODES(recv_nothing), FEW(recv_peek_nothing),
-        FEW(recv_unknown_flag), ONCE(recv_trunc),      ONCE(recv_null),     FEW(recv_kernel),
-        ONCE(recvfrom_address), MODES(read_plain),     ONCE(read_nothing),  FEW(read_bad),
-        ONCE(readv_parts),      FEW(readv_second_bad), FEW(readv_counts),   FEW(readv_too_long),
-        ONCE(recvmsg_parts),    FEW(recvmsg_null),     ONCE(recvmmsg_one),  MODES(send_plain),
-        ONCE(send_dontwait),    ONCE(send_nosignal),   ONCE(send_more),     ONCE(send_oob),
-        FEW(send_confirm),      MODES(send_nothing),   ONCE(send_null),     FEW(send_kernel),
-        ONCE(sendto_address),   ONCE(write_nothing),   FEW(write_bad),      ONCE(writev_parts),
-        FEW(writev_second_bad), FEW(writev_counts),    FEW(sendmsg_name),   FEW(sendmsg_null),
-        ONCE(sendmmsg_one),
+        MODES(recv_plain),      ONCE(recv_dontwait),    MODES(recv_peek),
+        MODES(recv_waitall),    ONCE(recv_oob),         FEW(recv_errqueue),
+        MODES(recv_nothing),    FEW(recv_peek_nothing), FEW(recv_unknown_flag),
+        ONCE(recv_trunc),       ONCE(recv_null),        FEW(recv_kernel),
+        ONCE(recvfrom_address), MODES(read_plain),      ONCE(read_nothing),
+        FEW(read_bad),          ONCE(readv_parts),      FEW(readv_second_bad),
+        FEW(readv_counts),      FEW(readv_too_long),    ONCE(recvmsg_parts),
+        FEW(recvmsg_null),      ONCE(recvmmsg_two),     ONCE(recvmmsg_one),
+        FEW(recvmmsg_null),     MODES(send_plain),      ONCE(send_dontwait),
+        ONCE(send_nosignal),    ONCE(send_more),        ONCE(send_oob),
+        FEW(send_confirm),      MODES(send_nothing),    ONCE(send_null),
+        FEW(send_kernel),       ONCE(sendto_address),   ONCE(write_nothing),
+        FEW(write_bad),         ONCE(writev_parts),     FEW(writev_second_bad),
+        FEW(writev_counts),     FEW(sendmsg_name),      FEW(sendmsg_null),
+        ONCE(sendmmsg_two),     FEW(sendmmsg_null),
 };
 const size_t transfer_count = sizeof(transfers) / sizeof(*transfers);

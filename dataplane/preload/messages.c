@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Several messages in one call: sendmmsg() and recvmmsg(). A connection has one message after the
+ * other. */
+#include <errno.h>
+#include <time.h>
+
+#include "preload.h"
+#include "real.h"
+
+/* An error after the first message belongs to the next call. */
+static int messages_done(unsigned done, ssize_t n)
+{
+	return done > 0 ? (int)done : (int)n;
+}
+
+PRELOAD_EXPORT int sendmmsg(int fd, struct mmsghdr *m, unsigned count, int flags)
+{
+	static int (*real)(int, struct mmsghdr *, unsigned, int);
+
+	if (!real)
+		real = (__typeof__(real))dlsym(RTLD_NEXT, "sendmmsg");
+	if (!table_connection(fd))
+		return real(fd, m, count, flags);
+	if (count > 0 && !is_user_memory(m))
+		return (int)result(-EFAULT);
+	for (unsigned i = 0; i < count; i++) {
+		ssize_t n = sendmsg(fd, &m[i].msg_hdr, flags);
+		if (n < 0)
+			return messages_done(i, n);
+		m[i].msg_len = (unsigned)n;
+	}
+	return (int)count;
+}
+
+/* Linux reports an error here before bytes that came first. */
+static int error_take(int fd)
+{
+	int error = 0;
+
+	if (!runner_lock())
+		return 0;
+	struct sock *s = table_connection(fd);
+	if (s && sock_ready(s) & EPOLLERR)
+		error = sy_stack_error(runner.stack, s->id);
+	runner_unlock();
+	return error;
+}
+
+/* As on Linux, the time is looked at after each message, and ends no wait. */
+PRELOAD_EXPORT int recvmmsg(int fd, struct mmsghdr *m, unsigned count, int flags,
+                            struct timespec *timeout)
+{
+	static int (*real)(int, struct mmsghdr *, unsigned, int, struct timespec *);
+	uint64_t deadline = NEVER;
+
+	if (!real)
+		real = (__typeof__(real))dlsym(RTLD_NEXT, "recvmmsg");
+	if (!table_connection(fd))
+		return real(fd, m, count, flags, timeout);
+	if (count > 0 && !is_user_memory(m))
+		return (int)result(-EFAULT);
+	int error = error_take(fd);
+	if (error)
+		return (int)result(-error);
+	if (timeout)
+		deadline = sy_clock_ns() + (uint64_t)timeout->tv_sec * 1000000000 +
+		           (uint64_t)timeout->tv_nsec;
+	for (unsigned i = 0; i < count; i++) {
+		ssize_t n = recvmsg(fd, &m[i].msg_hdr, flags & ~MSG_WAITFORONE);
+		if (n < 0)
+			return messages_done(i, n);
+		m[i].msg_len = (unsigned)n;
+		if (flags & MSG_WAITFORONE)
+			flags |= MSG_DONTWAIT;
+		if (deadline != NEVER && sy_clock_ns() >= deadline)
+			return (int)i + 1;
+	}
+	return (int)count;
+}
