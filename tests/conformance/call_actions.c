@@ -223,7 +223,10 @@ ACTION(shutdown_bad)
 /* A socket that was shut before it was connected connects as ever. */
 ACTION(shutdown_connect)
 {
+	struct timeval forever = {0};
+
 	shutdown(fd, SHUT_RDWR);
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &forever, sizeof(forever));
 	return connect_and(fd, peer.address, peer.port);
 }
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -97,6 +98,16 @@ static void count_pipe(int number)
 	pipes++;
 }
 
+static bool is_opening(int fd)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof(info);
+
+	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+	       info.tcpi_state == TCP_SYN_SENT;
+}
+
+/* connect() of a busy machine may take its time. */
 static void mode_set(int fd, bool nonblocking)
 {
 	struct timeval soon = {.tv_usec = SHORT_MS * 1000};
@@ -106,7 +117,8 @@ static void mode_set(int fd, bool nonblocking)
 		return;
 	}
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof(soon));
+	if (is_opening(fd))
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof(soon));
 }
 
 static bool is_run(const struct state *s, unsigned mode, const struct call *c)
