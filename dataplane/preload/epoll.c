@@ -445,11 +445,6 @@ static int events_filter(struct epoll_event *e, int count)
 	return kept;
 }
 
-static bool is_done(uint64_t deadline)
-{
-	return deadline != NEVER && sy_clock_ns() >= deadline;
-}
-
 /* What the kernel has now. */
 static int kernel_look(struct set *set, struct epoll_event *e, int most)
 {
@@ -519,12 +514,12 @@ static int set_wait(struct set *set, struct epoll_event *e, int most, uint64_t d
 {
 	struct wait wait = {0};
 	int n = set_turn(set, e, most);
-	bool last = n == 0 && !signals->asked && is_done(deadline);
+	bool last = n == 0 && !signals->asked && is_past(deadline);
 
 	if (last)
 		n = kernel_look(set, e, most);
 	while (n == 0 && !last) {
-		last = is_done(deadline);
+		last = is_past(deadline);
 		n = set_sleep(set, &wait, e, most, deadline, signals);
 		if (n == 0 && wait_posted(&wait))
 			n = set_look(set, e, most);
@@ -598,7 +593,7 @@ static int wait_user(int epfd, struct epoll_event *e, int most, uint64_t timeout
 		}
 		bool again = patience < left;
 		n = kernel_wait(epfd, e, most, again ? patience : left, &signals);
-		if (n || !ours || is_done(deadline))
+		if (n || !ours || is_past(deadline))
 			break;
 	}
 	signals_release(&signals);

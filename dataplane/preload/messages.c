@@ -72,7 +72,7 @@ PRELOAD_EXPORT int recvmmsg(int fd, struct mmsghdr *m, unsigned count, int flags
 		m[i].msg_len = (unsigned)n;
 		if (flags & MSG_WAITFORONE)
 			flags |= MSG_DONTWAIT;
-		if (deadline != NEVER && sy_clock_ns() >= deadline)
+		if (is_past(deadline))
 			return (int)i + 1;
 	}
 	return (int)count;

@@ -114,11 +114,6 @@ static int poll_enter(struct wait *wait, const struct pollfd *p, nfds_t count)
 	return rc;
 }
 
-static bool is_done(uint64_t deadline)
-{
-	return deadline != NEVER && sy_clock_ns() >= deadline;
-}
-
 /* What the kernel has now; without the lock, as handlers may run. */
 static int kernel_look(struct pollfd *kernel, nfds_t count, const struct signals *signals)
 {
@@ -152,7 +147,7 @@ static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint
 			ready = stack_look(p, count);
 		}
 		kernel_fill(kernel, p, count);
-		if (ready || is_done(deadline))
+		if (ready || is_past(deadline))
 			rc = kernel_look(kernel, count, signals);
 		else
 			rc = poll_sleep(&wait, p, kernel, count, deadline, signals);
@@ -163,7 +158,7 @@ static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint
 			runner_turn();
 		stack_look(p, count);
 		ready = merge(p, kernel + 1, count);
-	} while (!ready && !is_done(deadline));
+	} while (!ready && !is_past(deadline));
 	wait_leave(&wait);
 	return rc < 0 ? rc : ready;
 }

@@ -441,6 +441,11 @@ static inline bool is_user_memory(const void *at)
 	return (intptr_t)at >= 4096;
 }
 
+static inline bool is_past(uint64_t deadline_ns)
+{
+	return deadline_ns != NEVER && sy_clock_ns() >= deadline_ns;
+}
+
 /* errno = -rc and -1, or rc. */
 static inline long result(long rc)
 {

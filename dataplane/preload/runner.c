@@ -339,7 +339,7 @@ int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadlin
 			runner_turn();
 		if (sock_ready(s) & events || p[1].revents || s->o.kind == OBJECT_PLAIN)
 			break;
-		if (deadline_ns != NEVER && sy_clock_ns() >= deadline_ns) {
+		if (is_past(deadline_ns)) {
 			rc = -EAGAIN;
 			break;
 		}
