@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include "preload.h"
@@ -223,4 +224,22 @@ PRELOAD_EXPORT long syscall(long number, ...)
 	    transfer_call(number, a, &rc) || wait_call(number, a, &rc))
 		return rc;
 	return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+/* The other way to set a filter of system calls. */
+PRELOAD_EXPORT int prctl(int option, ...)
+{
+	static int (*real)(int, ...);
+	unsigned long a[4];
+	va_list list;
+
+	va_start(list, option);
+	for (unsigned i = 0; i < 4; i++)
+		a[i] = va_arg(list, unsigned long);
+	va_end(list);
+	if (!real)
+		real = (int (*)(int, ...))dlsym(RTLD_NEXT, "prctl");
+	if (option == PR_SET_SECCOMP)
+		relay_confine();
+	return real(option, a[0], a[1], a[2], a[3]);
 }

@@ -2,9 +2,7 @@
 /* Bytes: read and write, recv and send, with vectors, messages and files. */
 #include <errno.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include "preload.h"
@@ -23,23 +21,6 @@ static uint64_t deadline_of(uint64_t wait_ns)
 static bool blocks(const struct sock *s, int flags)
 {
 	return !s->nonblock && !(flags & MSG_DONTWAIT);
-}
-
-PRELOAD_EXPORT int prctl(int option, ...)
-{
-	static int (*real)(int, ...);
-	unsigned long a[4];
-	va_list list;
-
-	va_start(list, option);
-	for (unsigned i = 0; i < 4; i++)
-		a[i] = va_arg(list, unsigned long);
-	va_end(list);
-	if (!real)
-		real = (int (*)(int, ...))dlsym(RTLD_NEXT, "prctl");
-	if (option == PR_SET_SECCOMP)
-		relay_confine();
-	return real(option, a[0], a[1], a[2], a[3]);
 }
 
 /* As Linux checks the parts of a call before it looks at the socket: 0 or a negative errno. */

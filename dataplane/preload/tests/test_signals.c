@@ -130,10 +130,6 @@ void relay_pass(int fd)
 {
 }
 
-void relay_confine(void)
-{
-}
-
 void relay_queue(struct relay *r)
 {
 }
