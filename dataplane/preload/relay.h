@@ -66,6 +66,8 @@ bool relay_move(struct relay *r);
 /* ---- relay_name.c ---------------------------------------------------------------------------- */
 
 int relay_name_make(const struct sock *s, char out[RELAY_NAME]);
+/* The abstract address of this name; returns its length. */
+socklen_t relay_address(struct sockaddr_un *a, const char *name);
 int relay_bind(int fd, const char *name);
 /* The same; adds a number to a name that is in use. */
 int relay_name_bind(int fd, char name[RELAY_NAME]);

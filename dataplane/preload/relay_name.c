@@ -43,7 +43,7 @@ int relay_name_make(const struct sock *s, char out[RELAY_NAME])
 	return len < (int)RELAY_NAME ? 0 : -ENAMETOOLONG;
 }
 
-static socklen_t address_make(struct sockaddr_un *a, const char *name)
+socklen_t relay_address(struct sockaddr_un *a, const char *name)
 {
 	size_t len = strlen(name);
 
@@ -55,7 +55,7 @@ static socklen_t address_make(struct sockaddr_un *a, const char *name)
 int relay_bind(int fd, const char *name)
 {
 	struct sockaddr_un a;
-	socklen_t len = address_make(&a, name);
+	socklen_t len = relay_address(&a, name);
 
 	return REAL(bind)(fd, (void *)&a, len) ? -errno : 0;
 }

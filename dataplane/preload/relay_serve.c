@@ -64,6 +64,12 @@ void relay_answer(const char *name, const struct relay_request *q, struct relay_
 	}
 }
 
+/* Of the socket for requests. */
+static void service_name(int pid, char out[RELAY_NAME])
+{
+	snprintf(out, RELAY_NAME, "sy/%d", pid);
+}
+
 int relay_serve_open(void)
 {
 	char name[RELAY_NAME];
@@ -71,7 +77,7 @@ int relay_serve_open(void)
 
 	if (fd < 0)
 		return -errno;
-	snprintf(name, sizeof(name), "sy/%d", getpid());
+	service_name(getpid(), name);
 	int rc = relay_bind(fd, name);
 	if (!rc)
 		return fd;
@@ -130,12 +136,12 @@ void relay_serve(int socket)
 static int request_send(int pid, int fd, int answer, struct relay_request *q)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
-	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	struct sockaddr_un to;
 	struct iovec iov = {q, sizeof(*q)};
-	int len = snprintf(to.sun_path + 1, sizeof(to.sun_path) - 1, "sy/%d", pid);
+	char name[RELAY_NAME];
+	service_name(pid, name);
 	struct msghdr m = {.msg_name = &to,
-	                   .msg_namelen = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-	                                              (size_t)len),
+	                   .msg_namelen = relay_address(&to, name),
 	                   .msg_iov = &iov,
 	                   .msg_iovlen = 1,
 	                   .msg_control = control,
