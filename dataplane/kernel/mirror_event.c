@@ -17,9 +17,8 @@
 static bool recent_check(struct sy_mirror *m, bool dumped, const struct sy_addr *addr,
                          uint32_t extra)
 {
-	bool found = false;
-
 	uint32_t hash = store_hash(&m->store, addr, extra);
+	bool found = false;
 
 	if (!m->dumping)
 		return false;

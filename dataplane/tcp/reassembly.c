@@ -12,16 +12,13 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#define DATAGRAMS   64 /* that wait */
-#define SHARE       8  /* of one source: an address of IPv4, a /64 of IPv6 */
-#define TIMEOUT_MS  2000
-#define UNIT        8    /* of offsets, in bytes (RFC 791 3.1, RFC 8200 4.5) */
-#define DATA_MAX    3584 /* bytes: more than any interface's MTU that AF_XDP supports */
-#define HEAD_MAX    256
-#define ETHER_LEN   14
-#define FRAGMENT_V6 44 /* the fragment header */
-#define OPTIONS_V6  60 /* destination options */
-#define CE          3  /* ECN: congestion experienced (RFC 3168) */
+#define DATAGRAMS  64 /* that wait */
+#define SHARE      8  /* of one source: an address of IPv4, a /64 of IPv6 */
+#define TIMEOUT_MS 2000
+#define UNIT       8    /* of offsets, in bytes (RFC 791 3.1, RFC 8200 4.5) */
+#define DATA_MAX   3584 /* bytes: more than any interface's MTU that AF_XDP supports */
+#define HEAD_MAX   256
+#define CE         3 /* ECN: congestion experienced (RFC 3168) */
 
 struct key {
 	struct sy_addr src, dst;
@@ -168,7 +165,8 @@ static void head_copy(struct datagram *d, const uint8_t *frame, const struct sy_
 	if (v->v4)
 		return;
 	for (next = v->l3 + offsetof(struct sy_ipv6, next_header);
-	     frame[next] != FRAGMENT_V6 && at + UNIT < p->head; at += (frame[at + 1] + 1u) * UNIT)
+	     frame[next] != IPPROTO_FRAGMENT && at + UNIT < p->head;
+	     at += (frame[at + 1] + 1u) * UNIT)
 		next = at;
 	d->frame[next] = frame[at];
 	d->head = (uint16_t)(p->head - UNIT);
@@ -235,7 +233,7 @@ static uint8_t ecn_of(const uint8_t *frame, const struct sy_view *v)
 /* Other protocols are not the stack's. An IPv6 datagram may begin with destination options. */
 static bool may_be_tcp(const struct sy_view *v)
 {
-	return v->proto == SY_PROTO_TCP || (!v->v4 && v->proto == OPTIONS_V6);
+	return v->proto == SY_PROTO_TCP || (!v->v4 && v->proto == IPPROTO_DSTOPTS);
 }
 
 static bool part_add(struct sy_stack *s, struct rte_mbuf *m, const struct sy_view *v)
@@ -244,7 +242,7 @@ static bool part_add(struct sy_stack *s, struct rte_mbuf *m, const struct sy_vie
 	struct part p = part_of(frame, v);
 
 	if (p.offset + p.len > DATA_MAX || p.head > HEAD_MAX ||
-	    p.head + p.offset + p.len > ETHER_LEN + s->options.mtu + UNIT) {
+	    p.head + p.offset + p.len > SY_ETH_LEN + s->options.mtu + UNIT) {
 		s->counters.fragments_too_long++;
 		return false;
 	}
