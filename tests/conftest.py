@@ -45,9 +45,11 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     if "programs" not in config.option.markexpr:
-        kept = [item for item in items if not item.get_closest_marker("programs")]
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = kept
+        chosen = {True: [], False: []}
+        for item in items:
+            chosen[item.get_closest_marker("programs") is None].append(item)
+        config.hook.pytest_deselected(items=chosen[False])
+        items[:] = chosen[True]
 
 
 class Share:
