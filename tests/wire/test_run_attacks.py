@@ -8,12 +8,14 @@ import sys
 import pytest
 
 from tests.lab.process import run
-from tests.lab.run import PORT, Puppet, kernel_connections, run_command
+from tests.lab.run import MESSAGE_VERSION, PORT, Puppet, kernel_connections, run_command
 
 UNPRIVILEGED = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
 
 # What attackers share: requests to the parent, and what comes with its answers.
-REQUESTS = """
+REQUESTS = (
+    f"VERSION = {MESSAGE_VERSION}"
+    + """
 import array, ctypes, errno, fcntl, mmap, os, socket, struct, sys
 name, _, secret = os.environ["STEELYARD_RUN"].partition(":")
 CONFIG, START, BOUND, LISTEN = 1, 2, 3, 4
@@ -23,7 +25,7 @@ def connect():
     one.connect(chr(0) + name)
     return one
 def request(one, kind, address=bytes(16), port=0, fds=()):
-    text = struct.pack("=II16sHH4x", 8, kind, address, socket.htons(port), 0)
+    text = struct.pack("=II16sHH4x", VERSION, kind, address, socket.htons(port), 0)
     socket.send_fds(one, [bytes.fromhex(secret) + text], fds)
     answer, control, *_ = one.recvmsg(4096, 4096)
     given = array.array("i", control[0][2] if control else b"")
@@ -41,6 +43,7 @@ def memory(given):
 def code():
     return errno.errorcode[ctypes.get_errno()]
 """
+)
 
 
 def attack(stack, script, *options):

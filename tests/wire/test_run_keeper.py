@@ -19,10 +19,14 @@ import pytest
 from tests.lab import wait_until
 from tests.lab.clients import connect, http_get
 from tests.lab.process import run
-from tests.lab.run import PORT, Puppet, kernel_connections, run_command, start_run
+from tests.lab.run import MESSAGE_VERSION, PORT, Puppet, kernel_connections, run_command, start_run
 from tests.wire.running import LIGHTTPD, V4, has_program, on_stack, sanitized, site, start
 
-ASK = """
+# The first line of scripts that send requests to the parent.
+VERSION = f"VERSION = {MESSAGE_VERSION}"
+ASK = (
+    VERSION
+    + """
 import errno, os, socket, struct, sys
 def connect(name):
     one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -30,7 +34,7 @@ def connect(name):
     one.settimeout(20)
     return one
 def ask(one, secret, kind):
-    one.send(secret + struct.pack("=II16sHH4x", 8, kind, bytes(16), 0, 0))
+    one.send(secret + struct.pack("=II16sHH4x", VERSION, kind, bytes(16), 0, 0))
     answer = one.recv(4096)
     return struct.unpack_from("=i", answer)[0] if answer else "nothing"
 told = os.environ.get("STEELYARD_RUN")
@@ -43,6 +47,7 @@ if not told:
     print("held", flush=True)
     sys.stdin.read()
 """
+)
 
 
 def test_a_worker_gets_its_queues_once(stack):
@@ -51,12 +56,14 @@ def test_a_worker_gets_its_queues_once(stack):
 
 
 # Who has taken a worker over has its packet socket.
-LARGE = """
+LARGE = (
+    VERSION
+    + """
 import array, os, socket, struct
 name, _, secret = os.environ["STEELYARD_RUN"].partition(":")
 one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 one.connect(chr(0) + name)
-one.send(bytes.fromhex(secret) + struct.pack("=II16sHH4x", 8, 2, bytes(16), 0, 0))
+one.send(bytes.fromhex(secret) + struct.pack("=II16sHH4x", VERSION, 2, bytes(16), 0, 0))
 _, control, *_ = one.recvmsg(4096, 4096)
 given = array.array("i", control[0][2])
 large = socket.socket(fileno=given[-1])
@@ -75,6 +82,7 @@ try:
 except BlockingIOError:
     print("nothing")
 """
+)
 
 
 def test_the_socket_for_large_segments_receives_nothing(stack):
@@ -84,7 +92,9 @@ def test_the_socket_for_large_segments_receives_nothing(stack):
 
 
 # What the keeper answers who asks for a port with no socket, and with one that listens elsewhere.
-STEER = """
+STEER = (
+    VERSION
+    + """
 import os, socket, struct
 name, _, secret = os.environ["STEELYARD_RUN"].partition(":")
 def listen(port):
@@ -98,7 +108,7 @@ def ask(port, *fds):
     # Of a process the last connection counts; the library has one as well.
     one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     one.connect(chr(0) + name)
-    request = struct.pack("=II16sHH4x", 8, 4, address, socket.htons(port), 0)
+    request = struct.pack("=II16sHH4x", VERSION, 4, address, socket.htons(port), 0)
     socket.send_fds(one, [bytes.fromhex(secret) + request], [it.fileno() for it in fds])
     print(struct.unpack_from("=i", one.recv(4096))[0])
 bound = socket.socket()
@@ -109,6 +119,7 @@ for fds in ((), (own,), (bound,)):
 ask(8020, own)
 ask(8021, listen(8021))
 """
+)
 
 
 def test_a_worker_steers_only_where_it_listens(stack):
@@ -120,7 +131,9 @@ def test_a_worker_steers_only_where_it_listens(stack):
 
 # Asks for a port with a socket that listens there, of the keeper's network namespace and of one
 # that the process has made for itself.
-ELSEWHERE = """
+ELSEWHERE = (
+    VERSION
+    + """
 import ctypes, os, socket, struct
 name, _, secret = os.environ["STEELYARD_RUN"].partition(":")
 first = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -133,13 +146,14 @@ def ask(one, port):
     it.bind(("0.0.0.0", port))
     it.listen()
     one.connect(chr(0) + name)  # after the library: of a process the last one counts
-    request = struct.pack("=II16sHH4x", 8, 4, address, socket.htons(port), 0)
+    request = struct.pack("=II16sHH4x", VERSION, 4, address, socket.htons(port), 0)
     socket.send_fds(one, [bytes.fromhex(secret) + request], [it.fileno()])
     print(struct.unpack_from("=i", one.recv(4096))[0])
 ask(first, 8020)
 assert libc.unshare(0x40000000) == 0, ctypes.get_errno()  # CLONE_NEWNET
 ask(second, 8021)
 """
+)
 
 
 def test_a_namespace_of_its_own_gives_no_ports(stack):
