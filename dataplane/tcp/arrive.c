@@ -176,19 +176,19 @@ void segment_accept(struct sy_stack *s, struct connection *c, const struct segme
 
 /* ---- second and fourth: RST and SYN ---------------------------------------------------------- */
 
-/* RFC 5961 3.2: only the exact number resets. */
+/* RFC 5961 3.2: only the exact number resets. It ends TIME-WAIT too (RFC 9293 3.10.7.4), as on
+ * Linux unless tcp_rfc1337 is set: a balancer clears a tuple so, which its next client will use. */
 static void reset_arrive(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	if (seg->seq != c->rcv_nxt) {
 		arrive_challenge(s, c);
 		return;
 	}
-	if (c->state == SY_STACK_TIME_WAIT) /* RFC 1337 3: no assassination */
-		return;
 	s->counters.resets_in++;
 	if (c->state == SY_STACK_SYN_RECEIVED)
 		connection_end(s, c, ECONNREFUSED);
-	else if (c->state == SY_STACK_LAST_ACK || c->state == SY_STACK_CLOSING)
+	else if (c->state == SY_STACK_LAST_ACK || c->state == SY_STACK_CLOSING ||
+	         c->state == SY_STACK_TIME_WAIT)
 		connection_end(s, c, 0);
 	else
 		connection_end(s, c, c->state == SY_STACK_CLOSE_WAIT ? EPIPE : ECONNRESET);

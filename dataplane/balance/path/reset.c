@@ -118,9 +118,10 @@ uint32_t reset_secret(const struct sy_balance *b, const struct session *s)
 void reset_time_wait(struct sy_worker *w, struct session *s, const struct session_cold *cold)
 {
 	const struct sy_balance *b = w->app;
-	/* Under NAT the tuple is the client's own, and the client knows what it sends under it. */
+	const uint8_t mode = b->endpoint[s->server].mode;
+	/* In the other modes the tuple is the client's own, which no other client uses. */
 	if (s->state != SESSION_TIME_WAIT || !(s->flags & SESSION_SERVER_FIRST) ||
-	    b->endpoint[s->server].mode != MODE_FNAT)
+	    (mode != MODE_FNAT && mode != MODE_SNAT))
 		return;
 	/* Without a timestamp: RFC 7323 5.2 lets such a reset pass. */
 	reset_server(w, s, cold->fin_seq[SESSION_CLIENT] + session_shift(s, cold));

@@ -343,6 +343,54 @@ static void test_restart(void **state)
 	assert_int_equal(live(f), FLOW_SERVICES);
 }
 
+/* Closes a connection by FINs with these numbers, the remote's first or the inside host's. Returns
+ * the reset that the remote gets when the session ends; 0: it gets none. */
+static uint32_t reset_after(struct flows *f, struct talk *k, bool remote_first)
+{
+	const struct segment fins[2][3] = {{{SY_TCP_FIN | SY_TCP_ACK, 100, 200, 0},
+	                                    {SY_TCP_FIN | SY_TCP_ACK, 200, 101, 0},
+	                                    {SY_TCP_ACK, 101, 201, 0}},
+	                                   {{SY_TCP_FIN | SY_TCP_ACK, 200, 100, 0},
+	                                    {SY_TCP_FIN | SY_TCP_ACK, 100, 201, 0},
+	                                    {SY_TCP_ACK, 201, 101, 0}}};
+	uint32_t number = 0;
+	struct frame in, out;
+	struct sy_view v;
+	talk_open(f, k);
+	for (unsigned n = 0; n < 3; n++) {
+		bool from_remote = remote_first == !(n % 2);
+		frame_tcp(&in, &f->rng, from_remote ? &k->back : &k->out, &fins[remote_first][n],
+		          0);
+		assert_true(flows_through(f, from_remote ? HARNESS_WAN : HARNESS_LAN, &in, &out));
+	}
+	assert_int_equal(flows_find(f, &k->out)->state, SESSION_TIME_WAIT);
+	flows_advance(f, session_timeout_default[SESSION_TIME_WAIT] + 3);
+	assert_int_equal(live(f), 0);
+	for (struct rte_mbuf *m; (m = harness_collect(&f->harness, HARNESS_WAN));) {
+		const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+		assert_int_equal(sy_packet_parse(frame, rte_pktmbuf_data_len(m), &v), SY_DROP_NONE);
+		assert_int_equal(sy_packet_check_l4(frame, &v), SY_CSUM_OK);
+		assert_int_equal(v.tcp_flags, SY_TCP_RST);
+		assert_true(sy_addr_equal(&v.tuple.src, &k->back.dst));
+		assert_int_equal(v.tuple.sport, k->back.dport);
+		assert_int_equal(number, 0);
+		number = ntohl(sy_packet_tcp(frame, &v)->seq);
+		rte_pktmbuf_free(m);
+	}
+	return number;
+}
+
+/* A remote that closed first remembers the pool's port, which another inside host may get next. */
+static void test_time_wait_of_a_remote_ends(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned kind = 0; kind < KINDS; kind += KINDS / 2) {
+		struct talk k = talk_of(kind, 1000, 80);
+		assert_int_equal(reset_after(f, &k, true), 101);
+		assert_int_equal(reset_after(f, &k, false), 0);
+	}
+}
+
 /* Packets that SNAT does not translate: unsolicited ones to the pool, traffic between inside hosts,
  * to multicast groups. */
 static void test_strays(void **state)
@@ -551,17 +599,12 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
 	const struct CMUnitTest tests[] = {
-	        TEST(a_conversation),
-	        TEST(ports_are_reused),
-	        TEST(exhaustion),
-	        TEST(pairing),
-	        TEST(restart),
-	        TEST(strays),
-	        TEST(beside_nat),
-	        TEST(refusals),
-	        TEST(beside_nat_of_all_ports),
-	        TEST(errors),
-	        TEST(every_port_is_the_same_towards_all),
+	        TEST(a_conversation), TEST(ports_are_reused),
+	        TEST(exhaustion),     TEST(pairing),
+	        TEST(restart),        TEST(time_wait_of_a_remote_ends),
+	        TEST(strays),         TEST(beside_nat),
+	        TEST(refusals),       TEST(beside_nat_of_all_ports),
+	        TEST(errors),         TEST(every_port_is_the_same_towards_all),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -361,11 +361,8 @@ static enum answer model(const struct sent_segment *in)
 		return ACCEPTED;
 	if (!model_in_window(in->seq, span))
 		return in->flags & SY_TCP_RST ? NOTHING : ACKNOWLEDGED;
-	if (in->flags & SY_TCP_RST) {
-		if (in->seq != c->rcv_nxt)
-			return ACKNOWLEDGED;
-		return c->state == SY_STACK_TIME_WAIT ? NOTHING : ACCEPTED; /* RFC 1337 */
-	}
+	if (in->flags & SY_TCP_RST)
+		return in->seq == c->rcv_nxt ? ACCEPTED : ACKNOWLEDGED;
 	if (in->flags & SY_TCP_SYN)
 		return ACKNOWLEDGED;
 	if (!(in->flags & SY_TCP_ACK))

@@ -264,13 +264,23 @@ static const struct script time_wait[] = {
               "gone 1\n"
               "+2\n"
               "gone\n"},
-        {"RFC 1337 3: a reset does not end TIME-WAIT", "",
+        {"RFC 9293 3.10.7.4: a reset with the exact number ends TIME-WAIT (RFC 1337 2)", "",
          OPEN "close\n"
               "> FA 1 ack 1\n"
               "< FA 1 ack 2\n"
               "> A 2 ack 2\n"
+              "< R 3\n"
+              "> A 2 ack 2\n"
+              "gone 1\n"
               "< R 2\n"
-              "gone 1\n"},
+              "gone\n"},
+        {"RFC 7323 5.2: so does one without a timestamp, where the connection had them", "ts",
+         OPEN_TS "close\n"
+                 "> FA 1 ack 1\n"
+                 "< FA 1 ack 2 ts 1010 1\n"
+                 "> A 2 ack 2\n"
+                 "< R 2\n"
+                 "gone\n"},
         {"RFC 1337 2: old bytes in TIME-WAIT are only acknowledged", "",
          OPEN "< A 1:101 ack 1\n"
               "read 100\n"
