@@ -78,10 +78,11 @@ struct sock {
 	uint16_t v6_only;
 	struct sy_stack_endpoint local, peer;
 	/* Listener, serve.c: */
-	bool serves;       /* SYNs come to the stack */
-	bool yielded;      /* not until the program accepts */
-	bool passes;       /* never: its connections are for other processes */
-	uint64_t ready_ns; /* since when is a connection there to accept? 0: none */
+	bool serves;     /* SYNs come to the stack */
+	bool yielded;    /* not until the program accepts */
+	bool passes;     /* never: its connections are for other processes */
+	bool waited_for; /* a connection is there to accept; since then: */
+	uint64_t unaccepted_ns, unaccepted_idle_ns; /* as serve_check() has found it */
 	uint64_t ready_calls;
 	struct sock *next_listener;
 	struct relay *relay;

@@ -11,11 +11,18 @@
  */
 #include <errno.h>
 #include <netinet/in.h>
+#include <time.h>
 
 #include "preload.h"
 #include "real.h"
 
 #define UNACCEPTED_NS (1000 * MS)
+/* The same for a program that computes, or waits for a core. */
+#define UNACCEPTED_BUSY_NS (10000 * MS)
+/* A look that comes later than this was delayed by the host, and so was the program. */
+#define LOOK_MAX_NS (2 * MESSAGE_BEAT_MS * MS)
+/* The program computes if its threads get more than this part of a core. */
+#define COMPUTES 10
 
 static struct sock *listeners; /* by next_listener */
 
@@ -103,8 +110,7 @@ void serve_exit(void)
 
 void serve_end(struct sock *s)
 {
-	s->serves = s->yielded = false;
-	s->ready_ns = 0;
+	s->serves = s->yielded = s->waited_for = false;
 }
 
 int runner_listen(struct sock *s)
@@ -144,20 +150,24 @@ static void unaccepted_leave(struct sock *s)
 	runner_turn(); /* the program's threads sleep: the resets leave now */
 }
 
-static void unaccepted_find(struct sock *s)
+/* passed: since the last look; idle: for how much of it the program has not computed. */
+static void unaccepted_find(struct sock *s, uint64_t passed_ns, uint64_t idle_ns)
 {
 	int others;
 
 	if (!s->serves || !(sock_ready(s) & EPOLLIN)) {
-		s->ready_ns = 0;
+		s->waited_for = false;
 		return;
 	}
-	if (!s->ready_ns) {
-		s->ready_ns = runner.now_ns;
+	if (!s->waited_for) {
+		s->waited_for = true;
+		s->unaccepted_ns = s->unaccepted_idle_ns = 0;
 		s->ready_calls = runner.calls;
 		return;
 	}
-	if (sy_clock_ns() - s->ready_ns < UNACCEPTED_NS)
+	s->unaccepted_ns += passed_ns;
+	s->unaccepted_idle_ns += idle_ns;
+	if (s->unaccepted_idle_ns < UNACCEPTED_NS && s->unaccepted_ns < UNACCEPTED_BUSY_NS)
 		return;
 	others = keeper_yield(s, false);
 	s->serves = false;
@@ -168,7 +178,7 @@ static void unaccepted_find(struct sock *s)
 
 void serve_accepted(struct sock *s)
 {
-	s->ready_ns = 0;
+	s->waited_for = false;
 	if (!s->yielded)
 		return;
 	s->yielded = false;
@@ -201,17 +211,36 @@ void serve_passed(int fd)
 	runner_unlock();
 }
 
+/* The processor time of the program's threads, without this one. */
+static uint64_t program_cpu_ns(void)
+{
+	struct timespec all = {0}, own = {0};
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &all);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &own);
+	return (uint64_t)(all.tv_sec - own.tv_sec) * 1000 * MS + (uint64_t)all.tv_nsec -
+	       (uint64_t)own.tv_nsec;
+}
+
 void serve_check(void)
 {
-	static uint64_t next_ns;
-	uint64_t now_ns = sy_clock_ns();
+	static uint64_t last_ns, last_cpu_ns;
+	uint64_t now_ns = sy_clock_ns(), passed_ns = now_ns - last_ns, cpu_ns, idle_ns;
 
-	if (now_ns < next_ns)
+	if (passed_ns < MESSAGE_BEAT_MS * MS)
 		return;
-	next_ns = now_ns + MESSAGE_BEAT_MS * MS;
 	keeper_beat();
+	cpu_ns = program_cpu_ns();
+	if (passed_ns > LOOK_MAX_NS)
+		passed_ns = LOOK_MAX_NS;
+	/* A child of fork() begins at 0 again: then the difference is negative. */
+	idle_ns = (int64_t)(cpu_ns - last_cpu_ns) * COMPUTES > (int64_t)(now_ns - last_ns)
+	                  ? 0
+	                  : passed_ns;
+	last_ns = now_ns;
+	last_cpu_ns = cpu_ns;
 	for (struct sock *s = listeners; s; s = s->next_listener)
-		unaccepted_find(s);
+		unaccepted_find(s, passed_ns, idle_ns);
 }
 
 /* ---- fork() ---------------------------------------------------------------------------------- */

@@ -184,6 +184,44 @@ def test_what_is_not_accepted_goes_to_linux(stack):
         assert kernel_connections(host) == before + 3
 
 
+# It leaves connections unaccepted for three seconds in which it computes.
+COMPUTES = """
+import time
+one = listener(8034)
+one.accept()[0].sendall(b"hello")
+def compute(seconds):
+    begun = time.process_time()
+    while time.process_time() - begun < seconds:
+        pass
+select.select([one], [], [])
+compute(2)
+say("two seconds")
+compute(1)
+while True:
+    one.accept()[0].sendall(b"hello")
+"""
+
+
+def test_a_program_that_computes_keeps_its_port(stack):
+    """Such as redis with a long script, or any program on a host without a free core."""
+    process = start(stack, "computes", script(stack, "computes", COMPUTES), 8034)
+    client, host = stack["client"], stack["forwarder"]
+    before = kernel_connections(host)
+    with contextlib.ExitStack() as opened:
+
+        def dial():
+            return opened.enter_context(connect(client, V4, 8034, timeout_s=60))
+
+        assert receive_exactly(dial(), 5) == b"hello"
+        waits = [dial()]
+        process.wait_for("two seconds")
+        waits.append(dial())
+        for one in waits:
+            assert receive_exactly(one, 5) == b"hello"
+        assert kernel_connections(host) == before
+    assert "has not accepted" not in process.output()
+
+
 # As an FTP client does in active mode: it listens, and reads from its control connection.
 ACTIVE = """
 control = socket.create_connection((sys.argv[1], int(sys.argv[2])))
