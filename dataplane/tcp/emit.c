@@ -254,21 +254,6 @@ static struct rte_mbuf *range_again(struct sy_stack *s, struct connection *c, ui
 	return m;
 }
 
-static struct rte_mbuf *lost_again(struct sy_stack *s, struct connection *c)
-{
-	uint32_t from, to;
-
-	if (!c->flight || !sent_next_lost(&flight_of(s, c)->sent, &s->sent, &from, &to))
-		return NULL;
-	/* A segment is the least that is sent, whatever is left of the allowance. */
-	if (recovery_room(s, c) == 0)
-		return NULL;
-	/* What a window that has shrunk leaves out waits, but for the first (RFC 9293 3.8.6). */
-	if (from != c->snd_una && seq_after(from, c->snd_una + c->snd_wnd))
-		return NULL;
-	return range_again(s, c, from, to);
-}
-
 /* ---- new ------------------------------------------------------------------------------------- */
 
 uint32_t emit_waiting(const struct connection *c)
@@ -408,6 +393,21 @@ static struct rte_mbuf *new_next(struct sy_stack *s, struct connection *c, uint3
 	    (large = large_end(s, c, room, pieces)) != c->snd_nxt)
 		return range_new(s, c, large, c->mss, KIND_LARGE);
 	return range_new(s, c, to, c->mss, KIND_NEW);
+}
+
+static struct rte_mbuf *lost_again(struct sy_stack *s, struct connection *c)
+{
+	uint32_t from, to;
+
+	if (!c->flight || !sent_next_lost(&flight_of(s, c)->sent, &s->sent, &from, &to))
+		return NULL;
+	/* A segment is the least that is sent, whatever is left of the allowance. */
+	if (recovery_room(s, c) == 0 || recovery_holds(s, c, new_end(c) != c->snd_nxt))
+		return NULL;
+	/* What a window that has shrunk leaves out waits, but for the first (RFC 9293 3.8.6). */
+	if (from != c->snd_una && seq_after(from, c->snd_una + c->snd_wnd))
+		return NULL;
+	return range_again(s, c, from, to);
 }
 
 static struct rte_mbuf *probe_next(struct sy_stack *s, struct connection *c)

@@ -7,11 +7,13 @@
  * In `fast` and `ECN` proportional rate reduction lets bytes go, in the others the window does.
  */
 #include "recovery.h"
+#include "emit.h"
 #include "path_probe.h"
 #include "priority.h"
 #include "timer.h"
 
-#define DUPLICATES 3 /* RFC 5681 3.2 */
+#define DUPLICATES  3  /* RFC 5681 3.2 */
+#define FRTO_WINDOW 3u /* RFC 5682 2.1, step 3a */
 
 static bool is_rated(const struct connection *c)
 {
@@ -65,6 +67,66 @@ static void recovery_begin(struct sy_stack *s, struct connection *c, enum recove
 		priority_lost(s, c);
 	connection_wants(s, c);
 }
+
+/* ---- F-RTO --------------------------------------------------------------------------------------
+ */
+
+/* RFC 5682 2.1, step 1: not for what an earlier time-out has sent again already. */
+static bool frto_may(const struct connection *c, bool repeated)
+{
+	return !repeated && c->recovery != RECOVERY_TIMEOUT && c->state >= SY_STACK_ESTABLISHED &&
+	       c->snd_wnd > 0;
+}
+
+/* The first ACK after the time-out has acknowledged a part: without timestamps it may answer either
+ * transmission. Two new segments bring another one, as nothing else is sent again before: step 2b.
+ * Without new bytes, or a window for them, recovery is the usual one. */
+static void frto_probe(struct sy_stack *s, struct connection *c)
+{
+	union flight *f = flight_of(s, c);
+
+	f->sent.frto = f->sent.lost > 0 && emit_waiting(c) > 0 ? FRTO_SECOND : FRTO_NONE;
+	if (f->sent.frto == FRTO_SECOND)
+		c->allowance = 2 * c->mss;
+}
+
+/* It was none: what is lost is sent again, in slow start. A duplicate ACK answers one of the two
+ * new segments, which leave room for no other one: step 3a. */
+static void frto_end(struct sy_stack *s, struct connection *c, bool duplicate)
+{
+	struct sent *sent = &flight_of(s, c)->sent;
+
+	if (sent->frto == FRTO_SECOND && duplicate && c->congestion.window < FRTO_WINDOW * c->mss)
+		c->congestion.window = FRTO_WINDOW * c->mss;
+	sent->frto = FRTO_NONE;
+	c->allowance = 0;
+}
+
+/* After an ACK that has not shown the time-out to be spurious. */
+static void frto_acked(struct sy_stack *s, struct connection *c, const struct sent_news *news)
+{
+	const struct sent *sent = &flight_of(s, c)->sent;
+
+	if (c->recovery != RECOVERY_TIMEOUT || sent->frto == FRTO_NONE)
+		return;
+	if (sent->frto == FRTO_FIRST && news->acked > 0)
+		frto_probe(s, c);
+	else if (news->acked > 0 || news->sacked > 0 || news->dsack)
+		frto_end(s, c, news->acked == 0);
+}
+
+bool recovery_holds(struct sy_stack *s, struct connection *c, bool may_new)
+{
+	if (c->recovery != RECOVERY_TIMEOUT || flight_of(s, c)->sent.frto != FRTO_SECOND)
+		return false;
+	if (may_new || c->snd_nxt != c->recover)
+		return true;
+	frto_end(s, c, false);
+	return false;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------
+ */
 
 static void recovery_end(struct sy_stack *s, struct connection *c)
 {
@@ -124,6 +186,8 @@ uint32_t recovery_duplicate(struct sy_stack *s, struct connection *c)
 
 	if (c->duplicates < UINT8_MAX)
 		c->duplicates++;
+	if (c->recovery == RECOVERY_TIMEOUT && f->sent.frto != FRTO_NONE)
+		frto_end(s, c, true);
 	connection_wants(s, c); /* limited transmit (RFC 3042) */
 	/* RFC 6582 3.2, step 2: not again for what one recovery was about. */
 	if (c->duplicates != DUPLICATES || c->recovery != RECOVERY_NONE ||
@@ -169,6 +233,7 @@ void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_
 		recovery_end(s, c);
 	else if (progress)
 		partial(s, c);
+	frto_acked(s, c, news);
 	lost = f->sent.lost;
 	look(s, c, news->delivered);
 	if (c->recovery == RECOVERY_NONE && (ece || news->probe_lost) &&
@@ -190,6 +255,7 @@ void recovery_timed_out(struct sy_stack *s, struct connection *c)
 	bool repeated = c->retries > 1;
 
 	path_probe_forget(c);
+	f->sent.frto = frto_may(c, repeated) ? FRTO_FIRST : FRTO_NONE;
 	sent_timed_out(&f->sent, &s->sent, &c->rtt, c->mss, repeated, s->now_ns);
 	if (c->state < SY_STACK_ESTABLISHED) /* RFC 5681 3.1: no more than a smaller begin */
 		c->congestion.window = c->mss;

@@ -14,6 +14,9 @@ struct connection;
 
 /* Bytes that may be sent now. */
 uint32_t recovery_room(const struct sy_stack *s, const struct connection *c);
+/* Nothing is sent again until the next ACK, but new segments: F-RTO (RFC 5682 2.1). may_new: one
+ * may go now; without any, recovery is the usual one. */
+bool recovery_holds(struct sy_stack *s, struct connection *c, bool may_new);
 /* Bytes were sent, new or again. */
 void recovery_sent(struct sy_stack *s, struct connection *c, uint32_t bytes);
 

@@ -45,6 +45,13 @@ enum sent_mark {
 	SENT_BLURRED = 8, /* its time is not exact: no sample */
 };
 
+/* Was a time-out spurious? What the next ACK may say: RFC 5682, 2.1 and 3.1. */
+enum frto {
+	FRTO_NONE,   /* nothing: recovery is the usual one */
+	FRTO_FIRST,  /* the first one since: a part of what was under way may be acknowledged */
+	FRTO_SECOND, /* new segments were sent, and it answers them or the first transmissions */
+};
+
 /* A cell of the pool. */
 struct sent_range {
 	uint32_t next, prev;    /* in sequence order */
@@ -83,6 +90,7 @@ struct sent {
 	bool near_turn : 1;   /* which of near[] a search from an end replaces */
 	bool timed_out : 1;   /* and timed_out_to is not acknowledged */
 	bool blurs : 1;       /* the same, also after recovery has ended */
+	uint8_t frto;         /* enum frto */
 
 	/* Was it in vain? Since the recovery began: */
 	uint32_t again;        /* bytes sent again that no D-SACK told of */

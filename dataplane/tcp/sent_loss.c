@@ -125,6 +125,9 @@ void sent_found(struct sent *s, struct pool *p)
 		near = index;
 	}
 	s->lost_at = 0;
+	/* ACKs that seemed to answer retransmissions were for what was sent before: by their times
+	 * all of it would be lost again. */
+	s->rack_ns = 0;
 }
 
 /* ---- the end of recovery --------------------------------------------------------------------- */
@@ -134,6 +137,7 @@ void sent_recovered(struct sent *s)
 	s->again = 0;
 	s->again_ns = 0;
 	s->timed_out = false;
+	s->frto = FRTO_NONE;
 	if (s->persist > 0 && --s->persist == 0)
 		s->widened = 1;
 }

@@ -25,7 +25,7 @@ MECHANISMS = {
     "CUBIC": ["9438"],
     "NewReno": ["6582"],
     "slow start, congestion avoidance": ["5681", "9406"],
-    "losses that were none": ["4015", "3708"],
+    "losses that were none": ["4015", "3708", "5682"],
     "pacing": ["9002 7.7"],
     "retransmission time-out": ["6298"],
     "initial window of ten": ["6928"],
