@@ -12,7 +12,8 @@
 #define HYSTART_ROUNDS   5
 #define HYSTART_LIMIT    8 /* L, without pacing; 4.3 */
 
-#define LIMIT 2 /* RFC 3465, 2.3: L, segments that one ACK may add in slow start */
+#define LIMIT       2      /* RFC 3465, 2.3: L, segments that one ACK may add in slow start */
+#define UNUSED_MOST 0x1fff /* of congestion.unused_ms */
 
 void congestion_init(struct congestion *c, const struct congestion_ops *ops, uint16_t mss,
                      uint32_t nxt, uint64_t now_ms)
@@ -58,21 +59,51 @@ static bool in_use(const struct congestion *c)
 	return c->window < most + (uint64_t)c->mss;
 }
 
+/* What the path once could carry is where slow start ends: RFC 2861, 3. */
+static void ssthresh_keep(struct congestion *c)
+{
+	uint32_t kept = c->window - c->window / 4;
+	if (c->ssthresh != CONGESTION_NEVER && c->ssthresh < kept)
+		c->ssthresh = kept;
+}
+
 void congestion_idle(struct congestion *c, uint32_t idle_ms, uint32_t timeout_ms)
 {
 	uint32_t initial = congestion_initial(c->mss), window = c->window;
 	if (idle_ms <= timeout_ms || timeout_ms == 0)
 		return;
-	/* What the path once could carry is where slow start ends: RFC 2861, 3. */
-	uint32_t kept = c->window - c->window / 4;
-	if (c->ssthresh != CONGESTION_NEVER && c->ssthresh < kept)
-		c->ssthresh = kept;
+	ssthresh_keep(c);
 	for (; idle_ms > timeout_ms && c->window > initial; idle_ms -= timeout_ms)
 		c->window /= 2;
 	if (c->window < initial) /* and never larger than it was */
 		c->window = window < initial ? window : initial;
 	c->avoiding = false;
 	c->flight = c->flight_before = 0;
+	c->was_idle = true;
+	c->unused_ms = 0;
+}
+
+/* The window was not in use for another time. In each retransmission time-out it comes halfway down
+ * to what was used, or the initial one: RFC 2861, 3, as Linux has it. The RFC that replaces it
+ * keeps such a window for five minutes (RFC 7661, 4.3), though nothing says that the path still has
+ * it. */
+static void window_validate(struct congestion *c, uint32_t ms, uint32_t timeout_ms)
+{
+	uint32_t most = c->flight > c->flight_before ? c->flight : c->flight_before;
+	uint32_t initial = congestion_initial(c->mss), used = most > initial ? most : initial;
+	uint32_t unused = c->unused_ms + (ms < UNUSED_MOST ? ms : UNUSED_MOST);
+
+	timeout_ms = timeout_ms < UNUSED_MOST ? timeout_ms : UNUSED_MOST;
+	if (unused < timeout_ms) {
+		c->unused_ms = (uint16_t)unused;
+		return;
+	}
+	c->unused_ms = 0;
+	if (used >= c->window)
+		return;
+	ssthresh_keep(c);
+	c->window -= (c->window - used) / 2;
+	c->avoiding = false;
 }
 
 /* ---- slow start ------------------------------------------------------------------------------ */
@@ -159,8 +190,12 @@ void congestion_acked(struct congestion *c, const struct congestion_ack *in, con
 		hystart_round(c);
 	if (!used) {
 		c->ops->unused(c, since);
+		window_validate(c, c->was_idle ? 0 : since, rtt_timeout_ms(r));
+		c->was_idle = false;
 		return;
 	}
+	c->was_idle = false;
+	c->unused_ms = 0;
 	if (congestion_slow_start(c))
 		bytes = slow_start(c, bytes);
 	if (bytes > 0 && !congestion_slow_start(c)) {
@@ -193,6 +228,7 @@ void congestion_reduce(struct congestion *c, uint32_t flight, uint64_t now_ms)
 	c->window = c->ssthresh;
 	c->avoiding = false;
 	c->counted = 0;
+	c->unused_ms = 0;
 	c->seen_ms = (uint32_t)now_ms;
 }
 

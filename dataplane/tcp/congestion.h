@@ -5,7 +5,8 @@
  *
  * Common to all: the initial window (RFC 6928), slow start by acknowledged bytes (RFC 3465) with
  * HyStart++ where the algorithm wants it (RFC 9406), no growth of a window that is not used
- * (RFC 9438, 5.8; RFC 7661), its decay while the connection is idle (RFC 5681, 4.1), and undoing.
+ * (RFC 9438, 5.8; RFC 7661), its decay while the connection is idle (RFC 5681, 4.1) or uses a part
+ * of it (RFC 2861), and undoing.
  * An algorithm says how the window grows in congestion avoidance, and what is left of it after a
  * loss.
  *
@@ -70,8 +71,10 @@ struct congestion {
 	uint32_t seen_ms;      /* the last ACK */
 	uint32_t undo_window, undo_ssthresh; /* before the reduction; 0: nothing to undo */
 	uint16_t mss;
-	bool avoiding : 1;  /* in congestion avoidance, since a first ACK in it */
-	bool timed_out : 1; /* until congestion avoidance: RFC 3465, 2.3; RFC 9438, 4.8 */
+	uint16_t avoiding : 1;   /* in congestion avoidance, since a first ACK in it */
+	uint16_t timed_out : 1;  /* until congestion avoidance: RFC 3465, 2.3; RFC 9438, 4.8 */
+	uint16_t was_idle : 1;   /* congestion_idle() has judged the time until the next ACK */
+	uint16_t unused_ms : 13; /* for which the window has not been in use */
 	union {
 		struct congestion_hystart hystart;
 		struct congestion_cubic cubic;

@@ -24,7 +24,7 @@ MECHANISMS = {
     "PRR": ["6937"],
     "CUBIC": ["9438"],
     "NewReno": ["6582"],
-    "slow start, congestion avoidance": ["5681", "9406"],
+    "slow start, congestion avoidance": ["5681", "9406", "2861"],
     "losses that were none": ["4015", "3708", "5682"],
     "pacing": ["9002 7.7"],
     "retransmission time-out": ["6298"],

@@ -275,7 +275,7 @@ static void test_recovery_is_not_idle(void **state)
 	}
 }
 
-static void test_unused(void **state) /* RFC 9438, 5.8; RFC 7661, 1 */
+static void test_unused(void **state) /* RFC 9438, 5.8; RFC 2861, 3 */
 {
 	(void)state;
 	for (unsigned n = 0; n < ALL; n++) {
@@ -283,12 +283,22 @@ static void test_unused(void **state) /* RFC 9438, 5.8; RFC 7661, 1 */
 		sender_round(&o, MSS, 20 * MSS);
 		sender_round(&o, MSS, 20 * MSS);
 		uint32_t window = o.c.window;
+		sender_round(&o, MSS, 20 * MSS);
+		sender_round(&o, MSS, 20 * MSS);
+		assert_int_equal(o.c.window, window); /* not longer than the time-out */
+		/* CUBIC has not counted the time: it grows from where it was, not at once. */
+		struct sender other = o;
+		sender_round(&other, MSS, UINT32_MAX);
+		assert_in_range(other.c.window, window, window + 3 * MSS);
+		sender_round(&o, MSS, 20 * MSS);
+		sender_round(&o, MSS, 20 * MSS);
+		/* halfway, and then slow start to twice what is used */
+		assert_in_range(o.c.window, window - (window - 20 * MSS) / 2, 41 * MSS);
+		assert_in_range(o.c.ssthresh, 50 * MSS, 52 * MSS);
 		for (unsigned round = 0; round < 100; round++)
 			sender_round(&o, MSS, 20 * MSS);
-		assert_int_equal(o.c.window, window);
-		/* CUBIC has not counted the time: it grows from where it was, not at once. */
-		sender_round(&o, MSS, UINT32_MAX);
-		assert_in_range(o.c.window, window, window + 3 * MSS);
+		assert_in_range(o.c.window, 20 * MSS, 42 * MSS); /* slow start, as below */
+		assert_in_range(o.c.ssthresh, 50 * MSS, 52 * MSS);
 		/* slow start: twice what is used is the end */
 		o = sender_of(all[n]);
 		for (unsigned round = 0; round < 20; round++)

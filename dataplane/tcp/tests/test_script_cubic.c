@@ -143,11 +143,17 @@ static const struct script use[] = {
         {"RFC 9438 5.8: a window that the application does not fill stands still", "cubic sack",
          LOST_AT_160("100") "rounds 10 100\n"
                             "info cwnd 13250 13650\n"
-                            "rounds 60 100 1000\n"
+                            "rounds 2 100 1000\n"
                             "info cwnd 13250 13750\n"
-                            "# 60 round trips later the curve goes on where it was\n"
+                            "# the curve goes on where it was\n"
                             "rounds 9 100\n"
                             "info cwnd 14550 15150\n"},
+        {"RFC 2861 3: and after a time-out it comes halfway down to what is used", "cubic sack",
+         LOST_AT_160("100") "rounds 10 100\n"
+                            "info cwnd 13250 13650\n"
+                            "rounds 6 100 1000\n"
+                            "info cwnd 7500 7900\n"
+                            "info ssthresh 11200\n"},
         {"RFC 9438 5.8, RFC 5681 4.1: after a silence the initial window, and a new curve",
          "cubic sack",
          LOST_AT_160("100") "rounds 10 100\n"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Time-outs that were none, by F-RTO (RFC 5682). */
+/* Time-outs that were none, by F-RTO (RFC 5682); windows of which a part is used (RFC 2861). */
 #include "script.h"
 
 /* Fourteen segments of 1000 bytes, ten of which are under way when the time-out comes. */
@@ -79,12 +79,50 @@ static const struct script spurious[] = {
                              "count undone 1\n"},
 };
 
+/* A peer so many milliseconds away, and segments of 100 bytes, of which ten begin. */
+#define AWAY(ms)                                                                                   \
+	"listen\n< S 0 win 60000 mss 100 sackok\n> SA 0\n+" ms "\n< A 1 ack 1 win 60000\naccept\n" \
+	"info cwnd 1000\n"
+
+static const struct script unused[] = {
+        {"RFC 2861 3, RFC 7661 4.3: a window of which a part is used comes down to that", "",
+         AWAY("100") "rounds 4 100\n"
+                     "info cwnd 16000\n"
+                     "rounds 6 100 3000\n"
+                     "info cwnd 20450\n"
+                     "# in each time-out of 300 ms halfway to the 5900 that are under way\n"
+                     "rounds 3 100 3000\n"
+                     "info cwnd 13175\n"
+                     "# of which twice as much counts as used in slow start\n"
+                     "rounds 100 100 3000\n"
+                     "info cwnd 5900 11900\n"},
+        {"RFC 2861 3: and no further than to the initial one", "",
+         AWAY("100") "rounds 4 100\n"
+                     "info cwnd 16000\n"
+                     "rounds 100 100 100\n"
+                     "info cwnd 1000 2000\n"},
+        {"RFC 2861 3: slow start then ends where the window was in use", "cubic sack",
+         AWAY("100") "rounds 4 100\n"
+                     "lost 100\n"
+                     "info ssthresh 11200\n"
+                     "rounds 100 100 100\n"
+                     "info ssthresh 11200\n"
+                     "info cwnd 1000 2000\n"},
+        {"RFC 7661 4.2: a window that is in use stays", "cubic sack",
+         AWAY("100") "rounds 4 100\n"
+                     "lost 100\n"
+                     "rounds 20 100\n"
+                     "info cwnd 11200 60000\n"},
+};
+
 TEST(spurious)
+TEST(unused)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_spurious),
+	        cmocka_unit_test(test_unused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
