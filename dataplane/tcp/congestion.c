@@ -162,9 +162,11 @@ static bool hystart_on(const struct congestion *c)
 }
 
 /* Returns the bytes that are left for congestion avoidance. */
-static uint32_t slow_start(struct congestion *c, uint32_t bytes)
+static uint32_t slow_start(struct congestion *c, uint32_t bytes, bool paced)
 {
 	uint32_t most = (c->timed_out ? 1 : hystart_on(c) ? HYSTART_LIMIT : LIMIT) * c->mss;
+	if (paced && hystart_on(c)) /* RFC 9406, 4.3: pacing spreads what would be a burst */
+		most = UINT32_MAX;
 	uint32_t more = bytes < most ? bytes : most, room = c->ssthresh - c->window;
 	if (hystart_on(c) && c->hystart.baseline_us)
 		more /= HYSTART_GROWTH;
@@ -197,7 +199,7 @@ void congestion_acked(struct congestion *c, const struct congestion_ack *in, con
 	c->was_idle = false;
 	c->unused_ms = 0;
 	if (congestion_slow_start(c))
-		bytes = slow_start(c, bytes);
+		bytes = slow_start(c, bytes, in->paced);
 	if (bytes > 0 && !congestion_slow_start(c)) {
 		c->ops->acked(c, bytes, r, (uint32_t)in->now_ms);
 		c->timed_out = false;

@@ -88,6 +88,7 @@ struct congestion_ack {
 	uint32_t una, nxt; /* after it */
 	uint32_t rtt_us;   /* its sample; 0: none */
 	uint64_t now_ms;
+	bool paced; /* segments leave evenly */
 };
 
 /* mss: without options, as in all that follows. nxt: SND.NXT. */

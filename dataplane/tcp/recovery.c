@@ -212,7 +212,8 @@ static void window_grow(struct sy_stack *s, struct connection *c, const struct s
 	                                  .una = c->snd_una,
 	                                  .nxt = c->snd_nxt,
 	                                  .rtt_us = news->rtt_us,
-	                                  .now_ms = time_ms64(s)};
+	                                  .now_ms = time_ms64(s),
+	                                  .paced = c->flags & C_PACED};
 	congestion_acked(&c->congestion, &in, &c->rtt);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Time-outs that were none, by F-RTO (RFC 5682); windows of which a part is used (RFC 2861). */
+/* Time-outs that were none, by F-RTO (RFC 5682); windows that are not used, or in part (RFC 2861);
+ * slow start and pacing (RFC 9406). */
 #include "script.h"
 
 /* Fourteen segments of 1000 bytes, ten of which are under way when the time-out comes. */
@@ -115,14 +116,27 @@ static const struct script unused[] = {
                      "info cwnd 11200 60000\n"},
 };
 
+static const struct script starts[] = {
+        {"RFC 9406 4.3: an ACK adds eight segments at most in slow start", "cubic",
+         OPEN "write 10000\n>* A 1:10001 1000\n+5\n"
+              "< A 1 ack 10001\n"
+              "info cwnd 18000\n"},
+        {"RFC 9406 4.3: and all that it acknowledges, if segments are paced", "cubic",
+         OPEN "set pacing 1\nwrite 10000\n>* A 1:10001 1000\n+5\n"
+              "< A 1 ack 10001\n"
+              "info cwnd 20000\n"},
+};
+
 TEST(spurious)
 TEST(unused)
+TEST(starts)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_spurious),
 	        cmocka_unit_test(test_unused),
+	        cmocka_unit_test(test_starts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
