@@ -258,6 +258,16 @@ int device_open(const struct message_answer *c, int memory, const int *fd, int l
 	return rc;
 }
 
+void device_bequeath(bool on)
+{
+	int how = on ? MADV_DOFORK : MADV_DONTFORK;
+
+	madvise(device.base, device.bytes, how);
+	for (unsigned i = 0; i < device.queues; i++)
+		for (unsigned ring = 0; ring < MAPS; ring++)
+			madvise(device.queue[i].map[ring].at, device.queue[i].map[ring].len, how);
+}
+
 void device_close(void)
 {
 	for (unsigned i = 0; i < MESSAGE_QUEUES; i++)

@@ -282,6 +282,16 @@ int keeper_listen(const struct sock *s, bool on, bool serves)
 	return call(&q, &a, on ? descriptor_of(s) : -1, NULL);
 }
 
+/* Without a parent nothing depends on it. */
+void keeper_move(void)
+{
+	struct message_request q = {.type = MESSAGE_MOVE};
+	struct message_answer a;
+
+	if (connection >= 0)
+		call(&q, &a, -1, NULL);
+}
+
 void keeper_forget(void)
 {
 	table_disown(connection);

@@ -42,7 +42,33 @@ int keeper_listen_open(struct keeper *k, struct sy_error *err)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static int request_do(struct keeper *k, struct peer *p, const struct message_request *q, int fd)
+static struct peer *peer_of(pid_t pid)
+{
+	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+		if (peer[i].fd && peer[i].pid == pid)
+			return &peer[i];
+	return NULL;
+}
+
+/* Its stack is this process's from now on: the first one executes another program. */
+static int peer_move(struct peer *p, pid_t pid)
+{
+	const struct peer *other = peer_of(pid);
+
+	if (other)
+		return other == p ? 0 : -EEXIST;
+	int process = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (process < 0)
+		return -errno;
+	close(p->process);
+	p->process = process;
+	p->pid = pid;
+	return 0;
+}
+
+/* fd: what came along, or -1. pid: the process that has sent it. */
+static int request_do(struct keeper *k, struct peer *p, const struct message_request *q, int fd,
+                      pid_t pid)
 {
 	const struct port port = {
 	        .addr = q->addr, .port = q->port, .v6_only = q->v6_only, .serves = q->serves != 0};
@@ -71,6 +97,8 @@ static int request_do(struct keeper *k, struct peer *p, const struct message_req
 	case MESSAGE_BEAT:
 		p->beat_ns = sy_clock_ns();
 		return 0;
+	case MESSAGE_MOVE:
+		return peer_move(p, pid);
 	}
 	return -EPROTO;
 }
@@ -131,22 +159,31 @@ static void peer_end(struct keeper *k, struct peer *p)
 	p->ports = 0;
 }
 
-/* fd: what came along, or -1. */
-static ssize_t request_receive(const struct peer *p, struct message_request *q, int *fd)
+/* fd: what came along, or -1. pid: the process that has sent it, which the kernel names. */
+static ssize_t request_receive(const struct peer *p, struct message_request *q, int *fd, pid_t *pid)
 {
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	_Alignas(struct cmsghdr) char
+	        control[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
 	struct iovec iov = {q, sizeof(*q)};
 	struct msghdr m = {.msg_iov = &iov,
 	                   .msg_iovlen = 1,
-	                   .msg_control = control,
-	                   .msg_controllen = CMSG_LEN(sizeof(int))}; /* the kernel closes others */
+	                   .msg_control = control, /* the kernel closes further descriptors */
+	                   .msg_controllen =
+	                           CMSG_SPACE(sizeof(struct ucred)) + CMSG_LEN(sizeof(int))};
 	ssize_t n = recvmsg(p->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	const struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
+	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
+	struct ucred sender = {0};
 
 	*fd = -1;
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-	    c->cmsg_len == CMSG_LEN(sizeof(*fd)))
-		memcpy(fd, CMSG_DATA(c), sizeof(*fd));
+	for (; c; c = CMSG_NXTHDR(&m, c)) {
+		if (c->cmsg_level != SOL_SOCKET)
+			continue;
+		if (c->cmsg_type == SCM_CREDENTIALS)
+			memcpy(&sender, CMSG_DATA(c), sizeof(sender));
+		if (c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(*fd)))
+			memcpy(fd, CMSG_DATA(c), sizeof(*fd));
+	}
+	*pid = sender.pid;
 	return n;
 }
 
@@ -163,8 +200,9 @@ static void peer_answer(struct keeper *k, struct peer *p, int rc, bool start)
 static void peer_serve(struct keeper *k, struct peer *p)
 {
 	struct message_request q;
+	pid_t pid;
 	int fd;
-	ssize_t n = request_receive(p, &q, &fd);
+	ssize_t n = request_receive(p, &q, &fd, &pid);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
@@ -176,7 +214,7 @@ static void peer_serve(struct keeper *k, struct peer *p)
 	}
 	p->known = true;
 	p->request = ++requests;
-	int rc = request_do(k, p, &q, fd);
+	int rc = request_do(k, p, &q, fd, pid);
 	if (fd >= 0)
 		close(fd);
 	if (rc != -EINPROGRESS && q.type != MESSAGE_BEAT)
@@ -223,14 +261,6 @@ static bool peer_is_dispensable(const struct peer *p)
 	return !p->known || (p->worker < 0 && p->ports == 0);
 }
 
-static struct peer *peer_of(pid_t pid)
-{
-	for (unsigned i = 0; i < KEEPER_PEERS; i++)
-		if (peer[i].fd && peer[i].pid == pid)
-			return &peer[i];
-	return NULL;
-}
-
 static struct peer *peer_free(void)
 {
 	for (unsigned i = 0; i < KEEPER_PEERS; i++)
@@ -274,10 +304,11 @@ static void peer_accept(struct keeper *k)
 {
 	struct ucred who;
 	socklen_t len = sizeof(who);
-	int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC);
+	int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC), one = 1;
 
 	if (fd < 0)
 		return;
+	setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
 	int process = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len)
 	                      ? -1
 	                      : process_open(fd, who.pid);

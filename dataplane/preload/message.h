@@ -33,6 +33,7 @@ enum message_type {
 	MESSAGE_UNLISTEN,
 	MESSAGE_YIELD, /* connections wait too long for the program to accept them */
 	MESSAGE_BEAT,  /* the stack runs, each MESSAGE_BEAT_MS. No answer */
+	MESSAGE_MOVE,  /* the process that sends this has the stack of the one that has connected */
 };
 
 /* Which connections children of fork() get (docs/design/0062-relays.md). */

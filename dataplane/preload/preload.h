@@ -124,6 +124,7 @@ void listener_adopt(int fd);
 
 struct runner {
 	struct sy_stack *stack; /* NULL: not started */
+	pid_t pid;              /* the process that has it */
 	bool refused;           /* and never will be */
 	bool pending;           /* refused so far: other workers have all queues */
 	bool waited;            /* it has warned that this takes long */
@@ -162,6 +163,11 @@ void runner_send(void);
 /* Around a system call that makes a process; it has returned `pid`. */
 void runner_fork(void);
 void runner_forked(long pid);
+/* Locked. Children have the stack from here on, or no longer: of two processes one goes on with it.
+ */
+void runner_bequeath(bool on);
+/* Such a child: it does. Unlocks. */
+void runner_inherit(void);
 /* Starts a thread that gets no signals. */
 int runner_thread(void *(*run)(void *));
 /* Until one of these EPOLL* holds. -EAGAIN: the deadline; -EINTR; -EBADF: another thread has closed
@@ -187,6 +193,10 @@ void serve_passed(int fd);
 void serve_accepted(struct sock *s);
 /* The process ends. */
 void serve_exit(void);
+/* Linux takes new connections from here on, or no longer: the process is about to execute a
+ * program.
+ */
+void serve_pause(bool on);
 /* By the helper thread: tells the keeper that the stack runs, and what the program leaves. */
 void serve_check(void);
 /* In the parent; in the child. */
@@ -244,6 +254,8 @@ void gate_close(void);
 /* The timer that wakes a leader, if it has expired. */
 void timer_seen(uint64_t now_ns);
 void waiters_forked(bool locked);
+/* Locked. A child that has the stack. */
+void waiters_inherit(void);
 
 /* ---- signals (signals.c) --------------------------------------------------------------------- */
 
@@ -282,6 +294,15 @@ bool signals_restart(void);
 /* Locked, before fork(): the child gets the connections that the process leaves to children. */
 void relays_fork(void);
 void relays_forget(void); /* after it, in the child */
+/* Not locked, before a call that forks and executes without handlers: connections that its child
+ * inherits. */
+void relays_spawn(void);
+/* Locked, before execve(): connections that the next program inherits. */
+void relays_exec(void);
+/* Locked, in the heir: its thread serves them. */
+int relays_inherit(void);
+/* The limit of descriptors: with those for relays, or the program's own. */
+void relays_limit(bool raised);
 /* Not locked. Another process gets this descriptor. */
 void relay_pass(int fd);
 /* Locked, at the end of the process: until all relays have ended. */
@@ -318,6 +339,8 @@ int keeper_listen(const struct sock *s, bool on, bool serves);
 int keeper_yield(const struct sock *s, bool passes);
 void keeper_beat(void);
 void keeper_forget(void); /* after fork() */
+/* This process goes on for the one that has connected. */
+void keeper_move(void);
 bool keeper_serves(const struct sy_addr *addr);
 bool keeper_serves_port(uint16_t port); /* network order */
 
@@ -334,6 +357,8 @@ int device_open(const struct message_answer *config, int memory, const int *fd, 
 void device_close(void);
 /* A child process: nothing of it is mapped there. */
 void device_forget(void);
+/* Children have it from here on, or no longer. */
+void device_bequeath(bool on);
 struct rte_mempool *device_pool(void);
 unsigned device_receive(struct rte_mbuf **m, unsigned most, uint64_t now_ns);
 /* All that had come by then was received. */

@@ -177,6 +177,17 @@ static bool wait_call(long number, const long *a, long *rc)
 	return false;
 }
 
+static bool exec_call(long number, const long *a, long *rc)
+{
+	if (number == SYS_execve)
+		*rc = execve(PTR(0), PTR(1), PTR(2));
+	else if (number == SYS_execveat)
+		*rc = execveat(INT(0), PTR(1), PTR(2), PTR(3), INT(4));
+	else
+		return false;
+	return true;
+}
+
 /* Makes a process, and no thread? */
 static bool forks(long number, const long *a)
 {
@@ -221,7 +232,7 @@ PRELOAD_EXPORT long syscall(long number, ...)
 		return rc;
 	}
 	if (descriptor_call(number, a, &rc) || socket_call(number, a, &rc) ||
-	    transfer_call(number, a, &rc) || wait_call(number, a, &rc))
+	    transfer_call(number, a, &rc) || wait_call(number, a, &rc) || exec_call(number, a, &rc))
 		return rc;
 	return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }

@@ -132,18 +132,31 @@ static void thread_watch(int fd, void *mark)
 	REAL(epoll_ctl)(thread.epoll, EPOLL_CTL_ADD, fd, &e);
 }
 
-/* The program's own numbers stay free: relays have those above its limit. */
-static void limit_raise(void)
+static struct rlimit limit_raised(void)
 {
-	struct rlimit limit;
+	struct rlimit limit = thread.program;
 
-	if (thread.raised || getrlimit(RLIMIT_NOFILE, &limit))
-		return;
-	thread.program = limit;
 	limit.rlim_cur += RAISE;
 	if (limit.rlim_cur > limit.rlim_max)
 		limit.rlim_cur = limit.rlim_max;
+	return limit;
+}
+
+/* The program's own numbers stay free: relays have those above its limit. */
+static void limit_raise(void)
+{
+	if (thread.raised || getrlimit(RLIMIT_NOFILE, &thread.program))
+		return;
+	struct rlimit limit = limit_raised();
 	thread.raised = setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+void relays_limit(bool raised)
+{
+	struct rlimit limit = raised ? limit_raised() : thread.program;
+
+	if (thread.raised)
+		setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 static int thread_start(void)
@@ -221,7 +234,7 @@ static void numbers_replace(struct sock *s, int fd)
 
 static int pair_make(const struct sock *s, struct relay *r, int *program)
 {
-	int pair[2], rc = relay_name_make(s, r->name);
+	int pair[2], rc = relay_name_make(s, relay_service(), r->name);
 
 	if (rc)
 		return rc;
@@ -305,12 +318,12 @@ void relay_end(struct relay *r, int error)
 
 /* ---- which connections ----------------------------------------------------------------------- */
 
-/* No thread waits for it, and it neither begins nor has ended. */
+/* No thread waits for it, and it has been open. The child gets bytes that came before an error. */
 static bool can_relay(const struct sock *s)
 {
 	return s->o.kind == OBJECT_CONNECTION && s->id != SY_STACK_NONE &&
 	       info_of(s).state != SY_STACK_SYN_SENT && !s->o.links && s->o.refs > 0 &&
-	       !(sy_stack_ready(runner.stack, s->id) & SY_STACK_ERROR);
+	       (s->told || !(sy_stack_ready(runner.stack, s->id) & SY_STACK_ERROR));
 }
 
 /* A process that serves a connection in an event loop, or in another thread, does not leave it to a
@@ -350,6 +363,49 @@ void relay_pass(int fd)
 	runner_unlock();
 }
 
+/* Does one of its descriptors stay open in a program that is executed? */
+static bool passes_on(const struct sock *s)
+{
+	unsigned left = s->o.refs;
+
+	for (int fd = 0; left > 0 && fd < TABLE_SIZE; fd++) {
+		if (table_get(fd) != &s->o)
+			continue;
+		if (!(REAL(fcntl)(fd, F_GETFD) & FD_CLOEXEC))
+			return true;
+		left--;
+	}
+	return false;
+}
+
+void relays_spawn(void)
+{
+	if (!runner.stack || runner.pid != getpid() || !runner_lock())
+		return;
+	for (struct sock *s = all_socks; s; s = s->next)
+		if (can_relay(s) && is_for_child(s) && passes_on(s))
+			relay_try(s);
+	runner_unlock();
+}
+
+/* Other threads, which may wait for it, end with the program. */
+void relays_exec(void)
+{
+	for (struct sock *s = all_socks; s; s = s->next) {
+		if (s->o.kind != OBJECT_CONNECTION || !passes_on(s))
+			continue;
+		object_closed(&s->o);
+		if (can_relay(s))
+			relay_try(s);
+	}
+}
+
+int relays_inherit(void)
+{
+	thread.object.links = NULL;
+	return thread.running ? runner_thread(relay_thread) : 0;
+}
+
 /* A child: all of it is the parent's. */
 void relays_forget(void)
 {
@@ -358,6 +414,7 @@ void relays_forget(void)
 	table_disown(thread.epoll);
 	table_disown(thread.wake);
 	table_disown(thread.requests);
+	relay_serve_forget();
 	if (thread.raised)
 		setrlimit(RLIMIT_NOFILE, &thread.program);
 	memset(&thread, 0, sizeof(thread));

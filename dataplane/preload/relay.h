@@ -8,8 +8,10 @@
 #include "preload.h"
 
 /* The own end's abstract name: sy/PID/4/ADDRESS:PORT/ADDRESS:PORT, the local address first. PID is
- * the process that has the stack; 4 or 6 the family of the program's socket. */
-#define RELAY_NAME sizeof(((struct sockaddr_un *)0)->sun_path)
+ * the process that has, or had (exec.c), the stack, with a number behind it if its name was in use;
+ * 4 or 6 the family of the program's socket. */
+#define RELAY_NAME    sizeof(((struct sockaddr_un *)0)->sun_path)
+#define RELAY_SERVICE 24
 
 /* Locked. Of the process that has the stack. */
 struct relay {
@@ -29,13 +31,14 @@ struct relay {
 };
 
 struct relay_name {
-	int pid, family;
+	char service[RELAY_SERVICE]; /* the name of the socket for requests */
+	int family;
 	struct sy_stack_endpoint local, peer;
 };
 
 enum relay_request_type { RELAY_SET = 1, RELAY_GET, RELAY_ERROR };
 
-/* To the socket sy/PID, a datagram with two descriptors: the connection's, and a socket for the
+/* To the service's socket, a datagram with two descriptors: the connection's, and a socket for the
  * answer. */
 struct relay_request {
 	uint32_t type;
@@ -65,7 +68,8 @@ bool relay_move(struct relay *r);
 
 /* ---- relay_name.c ---------------------------------------------------------------------------- */
 
-int relay_name_make(const struct sock *s, char out[RELAY_NAME]);
+/* service: this process's. */
+int relay_name_make(const struct sock *s, const char *service, char out[RELAY_NAME]);
 /* The abstract address of this name; returns its length. */
 socklen_t relay_address(struct sockaddr_un *a, const char *name);
 int relay_bind(int fd, const char *name);
@@ -77,8 +81,12 @@ bool relay_name_of(int fd, char out[RELAY_NAME]);
 
 /* ---- relay_serve.c --------------------------------------------------------------------------- */
 
-/* The socket for requests. Returns it, or a negative errno. */
+/* The socket for requests, once for a process. Returns it, or a negative errno. */
 int relay_serve_open(void);
+/* Its name. */
+const char *relay_service(void);
+/* A child: it is the parent's. */
+void relay_serve_forget(void);
 void relay_serve(int socket);
 void relay_answer(const char *name, const struct relay_request *q, struct relay_answer *a);
 /* A program that reads the end of its data learns this error. */

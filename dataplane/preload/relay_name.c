@@ -32,13 +32,13 @@ static int endpoint_parse(char *text, struct sy_stack_endpoint *out)
 	return sy_addr_parse(text, &out->addr);
 }
 
-int relay_name_make(const struct sock *s, char out[RELAY_NAME])
+int relay_name_make(const struct sock *s, const char *service, char out[RELAY_NAME])
 {
 	char local[INET6_ADDRSTRLEN + 8], peer[INET6_ADDRSTRLEN + 8];
 
 	endpoint_print(&s->local, local, sizeof(local));
 	endpoint_print(&s->peer, peer, sizeof(peer));
-	int len = snprintf(out, RELAY_NAME, "sy/%d/%c/%s/%s", getpid(),
+	int len = snprintf(out, RELAY_NAME, "%s/%c/%s/%s", service,
 	                   s->family == AF_INET ? '4' : '6', local, peer);
 	return len < (int)RELAY_NAME ? 0 : -ENAMETOOLONG;
 }
@@ -76,12 +76,14 @@ int relay_name_bind(int fd, char name[RELAY_NAME])
 int relay_name_parse(const char *text, struct relay_name *out)
 {
 	char copy[RELAY_NAME + 1], *local, *peer, family;
-	int at = 0;
+	int at = 0, from = 0;
 
 	snprintf(copy, sizeof(copy), "%s", text);
-	if (sscanf(copy, "sy/%d/%c/%n", &out->pid, &family, &at) != 2 || !at)
+	if (sscanf(copy, "sy/%*[0-9.]%n/%c/%n", &at, &family, &from) != 1 || !from ||
+	    at >= RELAY_SERVICE)
 		return -EINVAL;
-	local = copy + at;
+	snprintf(out->service, sizeof(out->service), "%.*s", at, copy);
+	local = copy + from;
 	peer = strchr(local, '/');
 	if (!peer)
 		return -EINVAL;

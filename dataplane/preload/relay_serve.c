@@ -12,6 +12,7 @@
 #include "relay.h"
 
 #define ENDED     256 /* of which it is known how they ended */
+#define SERVICES  1000
 #define ANSWER_MS 2000
 
 /* ---- the process that has the stack ---------------------------------------------------------- */
@@ -64,23 +65,34 @@ void relay_answer(const char *name, const struct relay_request *q, struct relay_
 	}
 }
 
-/* Of the socket for requests. */
-static void service_name(int pid, char out[RELAY_NAME])
+static char service[RELAY_SERVICE]; /* empty: this process has none */
+
+const char *relay_service(void)
 {
-	snprintf(out, RELAY_NAME, "sy/%d", pid);
+	return service;
 }
 
+void relay_serve_forget(void)
+{
+	service[0] = 0;
+}
+
+/* The heir of an earlier program of this process may have the name. */
 int relay_serve_open(void)
 {
-	char name[RELAY_NAME];
 	int fd = table_own(REAL(socket)(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
 	if (fd < 0)
 		return -errno;
-	service_name(getpid(), name);
-	int rc = relay_bind(fd, name);
+	snprintf(service, sizeof(service), "sy/%d", getpid());
+	int rc = relay_bind(fd, service);
+	for (int i = 1; rc == -EADDRINUSE && i <= SERVICES; i++) {
+		snprintf(service, sizeof(service), "sy/%d.%d", getpid(), i);
+		rc = relay_bind(fd, service);
+	}
 	if (!rc)
 		return fd;
+	relay_serve_forget();
 	table_disown(fd);
 	return rc;
 }
@@ -133,13 +145,11 @@ void relay_serve(int socket)
 
 /* ---- a process that has the descriptor ------------------------------------------------------- */
 
-static int request_send(int pid, int fd, int answer, struct relay_request *q)
+static int request_send(const char *name, int fd, int answer, struct relay_request *q)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
 	struct sockaddr_un to;
 	struct iovec iov = {q, sizeof(*q)};
-	char name[RELAY_NAME];
-	service_name(pid, name);
 	struct msghdr m = {.msg_name = &to,
 	                   .msg_namelen = relay_address(&to, name),
 	                   .msg_iov = &iov,
@@ -170,7 +180,7 @@ static int request(int fd, struct relay_request *q, struct relay_answer *a)
 
 	if (!relay_name_of(fd, name) || relay_name_parse(name, &n))
 		return -ENOTCONN;
-	if (n.pid == getpid()) {
+	if (strcmp(n.service, service) == 0) {
 		if (!runner_lock())
 			return -EAGAIN;
 		relay_answer(name, q, a);
@@ -179,7 +189,7 @@ static int request(int fd, struct relay_request *q, struct relay_answer *a)
 	}
 	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair))
 		return -errno;
-	int rc = request_send(n.pid, fd, pair[1], q);
+	int rc = request_send(n.service, fd, pair[1], q);
 	struct pollfd p = {.fd = pair[0], .events = POLLIN};
 	struct timespec t = {ANSWER_MS / 1000, 0};
 	REAL(close)(pair[1]);
@@ -209,6 +219,20 @@ int relay_option_set(int fd, int level, int name, const void *value, socklen_t l
 	return rc == -ECONNREFUSED || (level == SOL_SOCKET && rc == -ENOPROTOOPT) ? 0 : rc;
 }
 
+/* What the connection is, also after its end. */
+static int kind_get(int fd, int option, void *value, socklen_t *len)
+{
+	struct relay_name n;
+	char name[RELAY_NAME];
+
+	if (!relay_name_of(fd, name) || relay_name_parse(name, &n))
+		return -ENOTCONN;
+	int kind = option == SO_DOMAIN ? n.family : IPPROTO_TCP;
+	*len = *len < sizeof(kind) ? *len : sizeof(kind);
+	memcpy(value, &kind, *len);
+	return 0;
+}
+
 int relay_option_get(int fd, int level, int name, void *value, socklen_t *len)
 {
 	struct relay_request q = {.type = RELAY_GET, .level = level, .name = name, .len = *len};
@@ -222,8 +246,9 @@ int relay_option_get(int fd, int level, int name, void *value, socklen_t *len)
 			return 0;
 		q.type = RELAY_ERROR;
 	}
-	if (level == SOL_SOCKET && name != SO_ERROR && name != SO_DOMAIN && name != SO_PROTOCOL &&
-	    name != SO_PRIORITY)
+	if (level == SOL_SOCKET && (name == SO_DOMAIN || name == SO_PROTOCOL))
+		return kind_get(fd, name, value, len);
+	if (level == SOL_SOCKET && name != SO_ERROR && name != SO_PRIORITY)
 		return REAL(getsockopt)(fd, level, name, value, len) ? -errno : 0;
 	if (level == IPPROTO_IP && name == IP_OPTIONS) {
 		*len = 0;

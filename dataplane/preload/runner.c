@@ -282,6 +282,7 @@ int runner_start(void)
 	if (rc)
 		return rc;
 	runner.refused = false;
+	runner.pid = getpid();
 	for (struct sock *s = all_socks; s; s = s->next)
 		if (s->o.kind == OBJECT_LISTENER && s->used)
 			runner_listen(s);
@@ -419,9 +420,12 @@ PRELOAD_EXPORT void _exit(int status)
 /* A signal handler may fork where it has interrupted the stack: the lock is the interrupted call's.
  */
 static __thread bool fork_locked;
+static bool bequeaths; /* the child is the heir (exec.c) */
 
 void runner_fork(void)
 {
+	if (bequeaths)
+		return;
 	fork_locked = runner_lock();
 	if (fork_locked)
 		relays_fork();
@@ -429,6 +433,8 @@ void runner_fork(void)
 
 static void fork_parent(void)
 {
+	if (bequeaths)
+		return;
 	serve_forked();
 	if (fork_locked)
 		runner_unlock();
@@ -437,6 +443,8 @@ static void fork_parent(void)
 /* The stack stays with the parent. Listeners are the child's as well; connections are not. */
 static void fork_child(void)
 {
+	if (bequeaths)
+		return;
 	for (unsigned i = 0; i < runner.rx; i++)
 		table_disown(runner.fd[i]);
 	table_disown(link_fd);
@@ -468,6 +476,27 @@ void runner_forked(long pid)
 		fork_parent();
 	else
 		fork_child();
+}
+
+void runner_bequeath(bool on)
+{
+	bequeaths = on;
+	device_bequeath(on);
+	sy_stack_bequeath(runner.stack, on);
+}
+
+void runner_inherit(void)
+{
+	runner.pid = getpid();
+	runner.sleepers = runner.waking = 0;
+	for (struct sock *s = all_socks; s; s = s->next)
+		s->o.links = NULL;
+	sets_forked();
+	waiters_inherit();
+	helper_runs = false;
+	if (helper_start() || relays_inherit())
+		sy_log(SY_LOG_ERROR, "run", "pid %d: no threads for connections", getpid());
+	runner_unlock();
 }
 
 __attribute__((constructor)) static void at_start(void)

@@ -108,6 +108,13 @@ void serve_exit(void)
 	}
 }
 
+void serve_pause(bool on)
+{
+	for (const struct sock *s = listeners; s; s = s->next_listener)
+		if (s->serves)
+			keeper_listen(s, !on, !on);
+}
+
 void serve_end(struct sock *s)
 {
 	s->serves = s->yielded = s->waited_for = false;

@@ -2,7 +2,6 @@
 /* Which descriptors are the stack's; close, dup and fork. */
 #include <errno.h>
 #include <pthread.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -372,23 +371,4 @@ PRELOAD_EXPORT int fcntl64(int fd, int command, ...)
 	arg = va_arg(list, void *);
 	va_end(list);
 	return fcntl_any(fd, command, arg);
-}
-
-/* The C library makes that child without handlers of fork(). */
-PRELOAD_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd,
-                                                    int to)
-{
-	static int (*real)(posix_spawn_file_actions_t *, int, int);
-
-	if (!real)
-		real = (int (*)(posix_spawn_file_actions_t *, int, int))dlsym(
-		        RTLD_NEXT, "posix_spawn_file_actions_adddup2");
-	relay_pass(fd);
-	return real(actions, fd, to);
-}
-
-/* The child would share the memory until it executes; its close() would then end the parent's. */
-PRELOAD_EXPORT pid_t vfork(void)
-{
-	return REAL(fork)();
 }

@@ -552,15 +552,14 @@ void gate_close(void)
 }
 
 /* The instances are the parent's as well, and those who sleep are the parent's alone. */
-void waiters_forked(bool locked)
+static void waiters_reset(void)
 {
-	gate_close();
-	table_disown(lit);
-	lit = -1;
+	leader = NULL;
 	sleepers = posts = free_waiters = NULL;
 	for (struct waiter *w = all_waiters; w; w = w->all) {
 		table_disown(w->fd);
 		w->fd = -1;
+		w->armed = false;
 		w->links = 0;
 		w->call++;
 		w->entered = w->asleep = w->posted = w->queued = w->waking = false;
@@ -571,6 +570,20 @@ void waiters_forked(bool locked)
 	}
 	self.sleeping = false;
 	pthread_mutex_init(&lock, NULL);
+}
+
+void waiters_inherit(void)
+{
+	waiters_reset();
+	pthread_mutex_lock(&lock);
+}
+
+void waiters_forked(bool locked)
+{
+	gate_close();
+	table_disown(lit);
+	lit = -1;
+	waiters_reset();
 	if (locked)
 		pthread_mutex_lock(&lock);
 	else

@@ -155,9 +155,15 @@ int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, str
 		return sy_fail(err, ENOMEM, "no memory for %u connections", options->connections);
 	}
 	if (options->unforked)
-		madvise(s->chunks.memory, (size_t)s->chunks.count * CHUNK_SIZE, MADV_DONTFORK);
+		sy_stack_bequeath(s, false);
 	*out = s;
 	return 0;
+}
+
+void sy_stack_bequeath(struct sy_stack *s, bool on)
+{
+	madvise(s->chunks.memory, (size_t)s->chunks.count * CHUNK_SIZE,
+	        on ? MADV_DOFORK : MADV_DONTFORK);
 }
 
 void sy_stack_destroy(struct sy_stack *s)

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "conformance.h"
@@ -108,7 +109,7 @@ static bool is_opening(int fd)
 }
 
 /* connect() of a busy machine may take its time. */
-static void mode_set(int fd, bool nonblocking)
+void mode_set(int fd, bool nonblocking)
 {
 	struct timeval soon = {.tv_usec = SHORT_MS * 1000};
 
@@ -169,6 +170,24 @@ static void actions_run(const struct state *s, const struct call *calls, size_t 
 		}
 }
 
+/* This process has no socket yet, so the stack is the children's. */
+static void replacements_run(void)
+{
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	for (size_t i = 0; i < state_count; i++)
+		for (size_t k = 0; k < replacement_count; k++) {
+			const struct replacement *r = &replacements[k];
+			const struct call c = {.name = r->name, .few = r->few};
+			if (!is_run(&states[i], 0, &c) || !is_wanted(&states[i], "alone", &c))
+				continue;
+			text[0] = '\0';
+			replacement_run(&states[i], r);
+			printf("%s alone %s: %s\n", states[i].name, r->name, text);
+			fflush(stdout);
+		}
+	prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
 static void queries_run(const struct state *s)
 {
 	int fd = -1;
@@ -186,6 +205,10 @@ static void queries_run(const struct state *s)
 
 int main(int count, char **arg)
 {
+	if (count > 1 && strcmp(arg[0], "--executed") == 0)
+		return executed(arg + 1);
+	if (count > 2 && strcmp(arg[1], "--executed") == 0)
+		return executed(arg + 2);
 	require(count == 8 || count == 9, "arguments");
 	peer.address = arg[1];
 	peer.own = arg[2];
@@ -199,12 +222,14 @@ int main(int count, char **arg)
 	pattern = count == 9 ? arg[8] : pattern;
 	struct sigaction pipe_action = {.sa_handler = count_pipe};
 	sigaction(SIGPIPE, &pipe_action, NULL);
+	replacements_run();
 	pools_open();
 	for (size_t i = 0; i < state_count; i++) {
 		queries_run(&states[i]);
 		actions_run(&states[i], actions, action_count);
 		actions_run(&states[i], transfers, transfer_count);
 		actions_run(&states[i], several, several_count);
+		actions_run(&states[i], executing, executing_count);
 	}
 	puts("done");
 	return 0;

@@ -5,7 +5,8 @@
  *   conformance.c: states × modes × calls
  *       ├▶ call_states.c: brings a socket into a state, with the peer's help
  *       ├▶ call_queries.c: calls that leave the socket as it is; they share one
- *       └▶ call_actions.c, call_bytes.c, call_several.c: calls that change it; each has its own
+ *       ├▶ call_actions.c, call_bytes.c, call_several.c: calls that change it; each has its own
+ *       └▶ call_exec.c: programs that are executed with it
  *
  * The peer is tests/lab/run.py's Puppet: the first line of a connection says what it does.
  */
@@ -67,8 +68,23 @@ struct state {
 
 extern const struct state states[];
 extern const size_t state_count;
-extern const struct call queries[], actions[], transfers[], several[];
-extern const size_t query_count, action_count, transfer_count, several_count;
+extern const struct call queries[], actions[], transfers[], several[], executing[];
+extern const size_t query_count, action_count, transfer_count, several_count, executing_count;
+
+/* A process brings a socket into a state, and then executes another program. */
+struct replacement {
+	const char *name;
+	void (*run)(int fd, int out, short before); /* before: what the socket is ready for */
+	bool few;
+};
+
+extern const struct replacement replacements[];
+extern const size_t replacement_count;
+
+/* In a process of its own: the stack is that process's. */
+void replacement_run(const struct state *s, const struct replacement *r);
+/* This program, executed by another case; its words. */
+int executed(char **arg);
 
 socklen_t address_of(const char *host, int port, struct sockaddr_storage *out);
 int connect_to(int fd, const char *host, int port);
@@ -81,5 +97,7 @@ void await(int fd, short events);
 void pools_open(void);
 int state_open(const struct state *s);
 void state_close(int fd);
+/* A blocking call on it ends soon. */
+void mode_set(int fd, bool nonblocking);
 
 #endif

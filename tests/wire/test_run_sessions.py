@@ -130,6 +130,24 @@ def test_sshd_sessions_outlive_it(stack, sshd):
     sshd.process.wait()
 
 
+def test_sshd_sessions_outlive_its_restart(stack, sshd):
+    """On SIGHUP it executes itself, in the same process."""
+    host = stack["forwarder"]
+    client = subprocess.Popen(
+        sshd.command(host.v4, "echo here; cat"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert client.stdout.readline() == b"here\n"
+    pid = (sshd.dir / "pid").read_text()
+    os.kill(int(pid), signal.SIGHUP)
+    sshd.process.wait_for(r"(?s)SIGHUP.*Server listening on 0\.0\.0\.0")
+    assert sshd.ask(host.v4, "echo hello") == b"hello\n"
+    client.stdin.write(BULK)
+    client.stdin.close()
+    assert client.stdout.read() == BULK
+    assert client.wait(60) == 0
+    assert (sshd.dir / "pid").read_text() == pid
+
+
 # ---- socat ---------------------------------------------------------------------------------------
 
 

@@ -94,6 +94,8 @@ struct sy_stack_options {
 
 int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,
                     struct sy_error *err);
+/* Children of fork() inherit its send buffers from here on, or no longer. */
+void sy_stack_bequeath(struct sy_stack *s, bool on);
 /* Frees it with all packets that it holds. Peers are told nothing. */
 void sy_stack_destroy(struct sy_stack *s);
 

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Programs that are executed. A descriptor of the kernel passes on to them, the stack does not: it
+ * is memory of this process (docs/design/0062-relays.md).
+ *
+ *     posix_spawn(), system(), popen()    connections that a child inherits become relays
+ *     execve()                            so do all that pass on, and an heir serves them:
+ *
+ *         relays ─▶ fork(), twice ─▶ execve() ─▶ the channel closes ─▶ the heir has the stack
+ *                                        └─ fails ─▶ a byte ─▶ the heir exits
+ *
+ * The heir has a copy of the stack, and this process has the lock: one of them goes on with it.
+ */
+#include <alloca.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "real.h"
+#include "relay.h"
+
+#define TRIES 100 /* a handler may have to run before the call, each time */
+
+/* A process on its way into another program. */
+struct leave {
+	int channel; /* to the heir; -1: there is none */
+	bool locked;
+	sigset_t program; /* what it blocks */
+};
+
+/* ---- the heir -------------------------------------------------------------------------------- */
+
+/* Descriptors of this library stay. */
+static void descriptors_close(void)
+{
+	int none;
+
+	close_range(0, UINT32_MAX, 0);
+	none = open("/dev/null", O_RDWR);
+	for (int fd = 0; fd < 3 && none >= 0; fd++)
+		if (fd != none)
+			REAL(dup2)(none, fd);
+}
+
+static _Noreturn void heir_run(int channel)
+{
+	char byte = 0;
+
+	prctl(PR_SET_NAME, "steelyard-heir");
+	table_own_as(channel);
+	keeper_move();
+	REAL(send)(channel, &byte, sizeof(byte), MSG_NOSIGNAL);
+	while (REAL(recv)(channel, &byte, sizeof(byte), 0) < 0 && errno == EINTR)
+		;
+	if (byte) /* it has not left */
+		syscall(SYS_exit_group, 0);
+	runner_inherit();
+	descriptors_close();
+	_exit(0); /* with the last connection */
+}
+
+static bool child_signals(void)
+{
+	sigset_t pending;
+
+	return !sigpending(&pending) && sigismember(&pending, SIGCHLD) == 1;
+}
+
+/* Signals are blocked. The program's handler is for its own children. */
+static void child_reap(pid_t child, bool signalled)
+{
+	const struct timespec none = {0};
+	siginfo_t other = {0};
+	sigset_t one;
+
+	while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+		;
+	if (signalled)
+		return;
+	sigemptyset(&one);
+	sigaddset(&one, SIGCHLD);
+	sigtimedwait(&one, NULL, &none);
+	if (!waitid(P_ALL, 0, &other, WEXITED | WNOHANG | WNOWAIT) && other.si_pid)
+		kill(getpid(), SIGCHLD);
+}
+
+/* The heir is no child of this process, whose next program knows nothing of it. */
+static bool heir_start(struct leave *l)
+{
+	bool signalled = child_signals();
+	int end[2];
+	char byte;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, end))
+		return false;
+	runner_bequeath(true);
+	pid_t child = REAL(fork)();
+	if (child == 0) {
+		REAL(close)(end[0]);
+		if (REAL(fork)() == 0)
+			heir_run(end[1]);
+		syscall(SYS_exit_group, 0);
+	}
+	runner_bequeath(false);
+	REAL(close)(end[1]);
+	if (child > 0)
+		child_reap(child, signalled);
+	l->channel = end[0];
+	if (child > 0 && REAL(recv)(end[0], &byte, sizeof(byte), 0) == sizeof(byte))
+		return true;
+	REAL(close)(end[0]);
+	l->channel = -1;
+	return false;
+}
+
+/* ---- execve() -------------------------------------------------------------------------------- */
+
+static bool has_connections(void)
+{
+	struct sy_stack_usage use;
+
+	sy_stack_usage(runner.stack, &use);
+	return all_relays || use.connections > use.time_wait;
+}
+
+static void leave_prepare(struct leave *l)
+{
+	sigset_t all;
+
+	*l = (struct leave){.channel = -1};
+	/* A child of vfork() has the memory of its parent. */
+	if (!runner.stack || runner.pid != getpid())
+		return;
+	signals_all(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &l->program);
+	l->locked = runner_lock();
+	if (l->locked) {
+		serve_pause(true);
+		runner_turn();
+		relays_exec();
+		if (has_connections() && !heir_start(l))
+			sy_log(SY_LOG_ERROR, "run",
+			       "pid %d executes another program: its connections end, as no other "
+			       "process can serve them",
+			       getpid());
+		relays_limit(false);
+	}
+	pthread_sigmask(SIG_SETMASK, &l->program, NULL);
+}
+
+/* The process stays as it is. */
+static void leave_undo(struct leave *l)
+{
+	char byte = 1;
+
+	if (!l->locked)
+		return;
+	if (l->channel >= 0) {
+		keeper_move(); /* before the heir exits: the parent frees what a worker had */
+		REAL(send)(l->channel, &byte, sizeof(byte), MSG_NOSIGNAL);
+		REAL(close)(l->channel);
+	}
+	relays_limit(true);
+	serve_pause(false);
+	runner_unlock();
+}
+
+/* Handlers of signals that come before the call run before it: then the lock is free. */
+static void leave(struct leave *l)
+{
+	sigset_t program;
+
+	for (int i = 0; i < TRIES; i++) {
+		leave_prepare(l);
+		if (!l->locked || !signals_deferred(&program))
+			return;
+		leave_undo(l);
+		pthread_sigmask(SIG_SETMASK, &program, NULL);
+	}
+	*l = (struct leave){.channel = -1};
+}
+
+static int left_not(struct leave *l)
+{
+	int code = errno;
+
+	leave_undo(l);
+	errno = code;
+	return -1;
+}
+
+/* An attempt that fails costs two processes. */
+static bool is_program(int folder, const char *path)
+{
+	struct stat is;
+	int code = errno;
+	bool found = fstatat(folder, path, &is, 0) == 0 && S_ISREG(is.st_mode) &&
+	             faccessat(folder, path, X_OK, AT_EACCESS) == 0;
+
+	errno = code;
+	return found;
+}
+
+/* As execvp() looks for it. */
+static bool is_in_path(const char *file)
+{
+	const char *at = getenv("PATH"), *end;
+	char path[4096];
+
+	if (strchr(file, '/'))
+		return is_program(AT_FDCWD, file);
+	for (at = at ? at : "/bin:/usr/bin"; at; at = end ? end + 1 : NULL) {
+		end = strchr(at, ':');
+		int len = end ? (int)(end - at) : (int)strlen(at);
+		if (snprintf(path, sizeof(path), "%.*s%s%s", len, at, len ? "/" : "", file) <
+		            (int)sizeof(path) &&
+		    is_program(AT_FDCWD, path))
+			return true;
+	}
+	return false;
+}
+
+#define REAL_OF(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+PRELOAD_EXPORT int execve(const char *path, char *const argv[], char *const envp[])
+{
+	__typeof__(&execve) real = REAL_OF(execve);
+	struct leave l;
+
+	if (!runner.stack || !is_user_memory(path) || !is_program(AT_FDCWD, path))
+		return real(path, argv, envp);
+	leave(&l);
+	real(path, argv, envp);
+	return left_not(&l);
+}
+
+PRELOAD_EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+	__typeof__(&execvpe) real = REAL_OF(execvpe);
+	struct leave l;
+
+	if (!runner.stack || !is_in_path(file))
+		return real(file, argv, envp);
+	leave(&l);
+	real(file, argv, envp);
+	return left_not(&l);
+}
+
+PRELOAD_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
+{
+	__typeof__(&fexecve) real = REAL_OF(fexecve);
+	struct leave l;
+
+	leave(&l);
+	real(fd, argv, envp);
+	return left_not(&l);
+}
+
+PRELOAD_EXPORT int execveat(int folder, const char *path, char *const argv[], char *const envp[],
+                            int flags)
+{
+	__typeof__(&execveat) real = REAL_OF(execveat);
+	struct leave l;
+
+	if (!runner.stack || !is_user_memory(path) ||
+	    !(flags & AT_EMPTY_PATH || is_program(folder, path)))
+		return real(folder, path, argv, envp, flags);
+	leave(&l);
+	real(folder, path, argv, envp, flags);
+	return left_not(&l);
+}
+
+PRELOAD_EXPORT int execv(const char *path, char *const argv[])
+{
+	return execve(path, argv, environ);
+}
+
+PRELOAD_EXPORT int execvp(const char *file, char *const argv[])
+{
+	return execvpe(file, argv, environ);
+}
+
+/* The arguments up to NULL, of which `first` is one, as an array of the calling function. */
+#define ARGUMENTS(argv, list, first)                                                               \
+	size_t count_ = 1;                                                                         \
+	va_start(list, first);                                                                     \
+	for (const char *a_ = first; a_; a_ = va_arg(list, const char *))                          \
+		count_++;                                                                          \
+	va_end(list);                                                                              \
+	char **argv = alloca(count_ * sizeof(*argv));                                              \
+	va_start(list, first);                                                                     \
+	argv[0] = (char *)first;                                                                   \
+	for (size_t i_ = 1; i_ < count_; i_++)                                                     \
+	argv[i_] = va_arg(list, char *)
+
+PRELOAD_EXPORT int execl(const char *path, const char *first, ...)
+{
+	va_list list;
+
+	ARGUMENTS(argv, list, first);
+	va_end(list);
+	return execve(path, argv, environ);
+}
+
+PRELOAD_EXPORT int execlp(const char *file, const char *first, ...)
+{
+	va_list list;
+
+	ARGUMENTS(argv, list, first);
+	va_end(list);
+	return execvpe(file, argv, environ);
+}
+
+PRELOAD_EXPORT int execle(const char *path, const char *first, ...)
+{
+	va_list list;
+
+	ARGUMENTS(argv, list, first);
+	char *const *envp = va_arg(list, char *const *);
+	va_end(list);
+	return execve(path, argv, envp);
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Calls that make processes, but fork(), which has handlers. */
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "preload.h"
+#include "real.h"
+
+#define REAL_OF(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+/* ---- the child executes a program ------------------------------------------------------------ */
+
+PRELOAD_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
+                               const posix_spawn_file_actions_t *restrict actions,
+                               const posix_spawnattr_t *restrict attributes,
+                               char *const argv[restrict], char *const envp[restrict])
+{
+	relays_spawn();
+	return REAL_OF(posix_spawn)(pid, path, actions, attributes, argv, envp);
+}
+
+PRELOAD_EXPORT int posix_spawnp(pid_t *restrict pid, const char *restrict file,
+                                const posix_spawn_file_actions_t *restrict actions,
+                                const posix_spawnattr_t *restrict attributes,
+                                char *const argv[restrict], char *const envp[restrict])
+{
+	relays_spawn();
+	return REAL_OF(posix_spawnp)(pid, file, actions, attributes, argv, envp);
+}
+
+PRELOAD_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd,
+                                                    int to)
+{
+	relay_pass(fd);
+	return REAL_OF(posix_spawn_file_actions_adddup2)(actions, fd, to);
+}
+
+PRELOAD_EXPORT int system(const char *command)
+{
+	if (command)
+		relays_spawn();
+	return REAL_OF(system)(command);
+}
+
+PRELOAD_EXPORT FILE *popen(const char *command, const char *mode)
+{
+	relays_spawn();
+	return REAL_OF(popen)(command, mode);
+}
+
+/* ---- the child goes on in this program ------------------------------------------------------- */
+
+/* The child would share the memory until it executes; its close() would then end the parent's. */
+PRELOAD_EXPORT pid_t vfork(void)
+{
+	return REAL(fork)();
+}
+
+PRELOAD_EXPORT pid_t __vfork(void);
+pid_t __vfork(void)
+{
+	return vfork();
+}
