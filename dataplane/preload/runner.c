@@ -408,14 +408,16 @@ __attribute__((destructor)) static void at_exit(void)
 	drain();
 }
 
-PRELOAD_EXPORT void _exit(int status)
-{
-	void (*real)(int) = (void (*)(int))dlsym(RTLD_NEXT, "_exit");
-
-	drain();
-	real(status);
-	__builtin_unreachable();
-}
+#define LEAVE(name)                                                                                \
+	PRELOAD_EXPORT void name(int status)                                                       \
+	{                                                                                          \
+		void (*real)(int) = (void (*)(int))dlsym(RTLD_NEXT, #name);                        \
+		drain();                                                                           \
+		real(status);                                                                      \
+		__builtin_unreachable();                                                           \
+	}
+LEAVE(_exit)
+LEAVE(_Exit)
 
 /* A signal handler may fork where it has interrupted the stack: the lock is the interrupted call's.
  */
@@ -502,4 +504,5 @@ void runner_inherit(void)
 __attribute__((constructor)) static void at_start(void)
 {
 	pthread_atfork(runner_fork, fork_parent, fork_child);
+	at_quick_exit(drain);
 }

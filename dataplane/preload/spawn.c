@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Calls that make processes, but fork(), which has handlers. */
+#include <sched.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -62,4 +63,47 @@ PRELOAD_EXPORT pid_t __vfork(void);
 pid_t __vfork(void)
 {
 	return vfork();
+}
+
+struct beginning {
+	int (*run)(void *);
+	void *arg;
+};
+
+static int child_begin(void *arg)
+{
+	const struct beginning b = *(struct beginning *)arg;
+
+	runner_forked(0);
+	return b.run(b.arg);
+}
+
+/* Sandboxes make their processes so, in new namespaces. */
+PRELOAD_EXPORT int clone(int (*run)(void *), void *stack, int flags, void *arg, ...)
+{
+	__typeof__(&clone) real = REAL_OF(clone);
+	struct beginning b = {run, arg};
+	void *more[3];
+	va_list list;
+
+	va_start(list, arg);
+	for (unsigned i = 0; i < 3; i++)
+		more[i] = va_arg(list, void *);
+	va_end(list);
+	if (flags & CLONE_VM || !run) /* a thread, or a child until it executes */
+		return real(run, stack, flags, arg, more[0], more[1], more[2]);
+	runner_fork();
+	int pid = real(child_begin, stack, flags, &b, more[0], more[1], more[2]);
+	runner_forked(pid);
+	return pid;
+}
+
+PRELOAD_EXPORT pid_t _Fork(void)
+{
+	__typeof__(&_Fork) real = REAL_OF(_Fork);
+
+	runner_fork();
+	pid_t pid = real();
+	runner_forked(pid);
+	return pid;
 }

@@ -70,8 +70,7 @@ int dial(const char *text)
 	int fd = stream_socket(0);
 
 	require(connect_to(fd, peer.address, peer.port) == 0, "connect");
-	/* Not by dprintf(): docs/run.md. */
-	require(write(fd, text, strlen(text)) > 0 && write(fd, "\n", 1) == 1, "order");
+	require(dprintf(fd, "%s\n", text) > 0, "order");
 	return fd;
 }
 

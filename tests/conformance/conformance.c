@@ -229,6 +229,7 @@ int main(int count, char **arg)
 		actions_run(&states[i], actions, action_count);
 		actions_run(&states[i], transfers, transfer_count);
 		actions_run(&states[i], several, several_count);
+		actions_run(&states[i], variants, variant_count);
 		actions_run(&states[i], executing, executing_count);
 	}
 	puts("done");

@@ -6,6 +6,7 @@
  *       ├▶ call_states.c: brings a socket into a state, with the peer's help
  *       ├▶ call_queries.c: calls that leave the socket as it is; they share one
  *       ├▶ call_actions.c, call_bytes.c, call_several.c: calls that change it; each has its own
+ *       ├▶ call_variants.c: other forms of calls
  *       └▶ call_exec.c: programs that are executed with it
  *
  * The peer is tests/lab/run.py's Puppet: the first line of a connection says what it does.
@@ -68,8 +69,9 @@ struct state {
 
 extern const struct state states[];
 extern const size_t state_count;
-extern const struct call queries[], actions[], transfers[], several[], executing[];
-extern const size_t query_count, action_count, transfer_count, several_count, executing_count;
+extern const struct call queries[], actions[], transfers[], several[], executing[], variants[];
+extern const size_t query_count, action_count, transfer_count, several_count, executing_count,
+        variant_count;
 
 /* A process brings a socket into a state, and then executes another program. */
 struct replacement {

@@ -44,6 +44,14 @@ one.setblocking(False)
 print("sent", one.send(bytes({len(BULK)})), flush=True)
 os.execv("/bin/sleep", ["sleep", "1000"])
 """
+ENDS = f"""
+import ctypes
+one = accept()
+one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, {2 * len(BULK)})
+one.setblocking(False)
+print("sent", one.send(bytes({len(BULK)})), flush=True)
+getattr(ctypes.CDLL(None), sys.argv[3])(0)
+"""
 AGAIN = """
 import select
 kept = [accept() for _ in range(3)]
@@ -64,10 +72,10 @@ os.execv(sys.executable, [sys.executable, "-c", text.replace("%d", "%d"), *numbe
 """
 
 
-def serve(lab, address, body):
+def serve(lab, address, body, *words):
     """Its listener is the stack's."""
     name = stack_name("exec")
-    command = [sys.executable, "-c", SERVER + body, address, PORT]
+    command = [sys.executable, "-c", SERVER + body, address, PORT, *words]
     process = start_run(lab, "exec", command, "--name", name)
     process.wait_for("is worker 0")
     wait_until(lambda: connections(name, "listen"), "the stack listens")
@@ -113,6 +121,19 @@ def test_a_connection_that_is_closed_delivers_what_was_sent(stack):
         assert len(text) == int(re.search(r"sent (\d+)", server.output())[1])
         assert len(text) > 100_000
     server.stop()
+
+
+@sanitized
+@pytest.mark.parametrize("call", ("_exit", "_Exit", "quick_exit"))
+def test_a_process_that_exits_delivers_what_was_sent(stack, call):
+    """Also by calls that run no handlers of exit()."""
+    address = stack["forwarder"].v4
+    server = serve(stack, address, ENDS, call)
+    with connect(stack["client"], address, PORT, timeout_s=60) as one:
+        text = all_of(one)
+    server.wait()
+    assert len(text) == int(re.search(r"sent (\d+)", server.output())[1])
+    assert len(text) > 100_000
 
 
 @sanitized
