@@ -20,9 +20,10 @@ FORWARDER := $(BUILT)/dataplane/forwarder/steelyard-forwarder
 # The library with its links: what programs are built with, and what they run with.
 TCP_LIBRARY := libsteelyard-tcp.so libsteelyard-tcp.so.0 libsteelyard-tcp.so.0.1.0
 UNITS := $(notdir $(wildcard deploy/*.service))
-# Guides, design records and what these show. Manual pages have their own place.
+# Guides, design records and what these show, READMEs of folders. Manual pages have their own place.
 DOCUMENTS := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md deploy/packages \
-	$(wildcard docs/*.md docs/design/*.md docs/benchmarks/*)
+	$(wildcard docs/*.md docs/design/*.md docs/benchmarks/*) \
+	$(shell find dataplane internal tests bench -name README.md)
 # The toolchain that setup fetched, where the machine's own is too old.
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local

@@ -8,6 +8,7 @@
     `make target`                a target of the Makefile
     [text](file#heading)         a file, from the document's folder, and a heading of it
 
+In the README of a folder, file names alone are of this folder, but `sy_*.h` and documents.
 In comments of C, names of files alone: of the same module, but public headers and documents.
 """
 
@@ -18,7 +19,8 @@ from pathlib import Path, PurePosixPath
 
 from checks.base import ROOT, complaints, tracked
 
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/*.md")
+DOCUMENTS = ("*README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/*.md")
+FOLDERS = ("dataplane/", "internal/", "tests/", "bench/")
 SOURCES = ("*.c", "*.h", "*.go", "*.py", "*.proto", "*.build", "*.service", "*.env", "*.yaml",
            "Makefile", "scripts/*", ".ci/*")  # fmt: skip
 KINDS = r"(?:c|h|go|py|proto|md|sh|build|golden|service|env|yaml|txt|svg|json)"
@@ -52,28 +54,38 @@ def files():
 
 
 @functools.cache
+def ends():
+    """Each tracked file's path, and all ends of it."""
+    parts = [file.split("/") for file in files()]
+    return {"/".join(one[at:]) for one in parts for at in range(len(one))}
+
+
+@functools.cache
 def words():
     """Every word of the sources."""
     text = "\n".join((ROOT / file).read_text(errors="replace") for file in tracked(*SOURCES))
     return set(re.findall(r"\w+", text)), set(OPTION.findall(text)), text
 
 
+@functools.cache
 def has_file(name, folder=""):
     """Whether a tracked file, or files of a pattern, have this path, or end in it; anywhere in a
     folder, if one is given."""
-    name = name.removeprefix("./")
+    if name.startswith("../"):
+        folder = ""
+    name = re.sub(r"^(\.{1,2}/)+", "", name)
+    if braces := re.fullmatch(r"(.*)\{(.*)\}(.*)", name):
+        return all(has_file(braces[1] + one + braces[3], folder) for one in braces[2].split(","))
     if folder and "/" not in name:
-        part = f"*{name}" if name.startswith("_") else name
-        ends = (f"{folder}/{part}", f"{folder}/*/{part}")
-        return any(fnmatch.fnmatch(f"/{file}", f"*/{end}") for file in files() for end in ends)
+        part = f"*{name}" if name.startswith("_") else f"*/{name}"
+        within = [f"/{file}" for file in files() if f"/{folder}/" in f"/{file}"]
+        return any(fnmatch.fnmatch(file, part) for file in within)
     if name.startswith("_"):
         return any(file.endswith(name) for file in files())
-    variants = [name]
-    if braces := re.fullmatch(r"(.*)\{(.*)\}(.*)", name):
-        variants = [braces[1] + middle + braces[3] for middle in braces[2].split(",")]
-    return all(
-        any(fnmatch.fnmatch(file, one) or fnmatch.fnmatch(file, f"*/{one}") for file in files())
-        for one in variants
+    if not re.search(r"[*?\[]", name):
+        return name in ends()
+    return any(
+        fnmatch.fnmatch(file, name) or fnmatch.fnmatch(file, f"*/{name}") for file in files()
     )
 
 
@@ -83,7 +95,7 @@ def is_elsewhere(name):
 
 def missing_in_code(code, folder):
     """What a piece of code in a document names, and what is not there. File names alone are of the
-    folder that was named before on the same line."""
+    folder that was named before on the same line, or whose README this is."""
     sources, options, text = words()
     if FILE.fullmatch(code) and not is_elsewhere(code) and not has_file(code, folder):
         yield f"no file {folder and folder + '/'}{code}"
@@ -140,12 +152,14 @@ def numbered(text, pattern):
 
 def stale_in(document):
     text = (ROOT / document).read_text()
-    at, folder = 0, ""
+    own = str(PurePosixPath(document).parent) if document.startswith(FOLDERS) else ""
+    at, folder = 0, own
     for line, code in numbered(text, CODE):
-        folder = folder if line == at else ""
+        folder = folder if line == at else own
+        within = "" if own and re.match(r"sy_\w+\.h$", code[1]) else folder
         if document not in TRANSLATIONS:
-            yield from (f"{document}:{line}: {what}" for what in missing_in_code(code[1], folder))
-        if FILE.fullmatch(code[1]) and "/" in code[1] and not is_elsewhere(code[1]):
+            yield from (f"{document}:{line}: {what}" for what in missing_in_code(code[1], within))
+        if not own and FILE.fullmatch(code[1]) and "/" in code[1] and not is_elsewhere(code[1]):
             folder = str(PurePosixPath(code[1]).parent)
         at = line
     for path in PATH.finditer(text):

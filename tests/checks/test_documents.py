@@ -44,6 +44,14 @@ def test_a_name_alone_is_of_the_folder_before_it():
     assert list(documents.missing_in_code("slot.c", "packet")) == ["no file packet/slot.c"]
 
 
+def test_names_in_the_readme_of_a_folder():
+    for name in ("slot.c", "{addr,slot}.c", "slot.[ch]", "sy_base.h", "../packet/parse.c"):
+        assert documents.has_file(name, "dataplane/base"), name
+    for name in ("parse.c", "{parse,slot}.c", "session*.c", "../packet/slot.c"):
+        assert not documents.has_file(name, "dataplane/base"), name
+    assert not list(documents.stale_in("dataplane/base/README.md"))
+
+
 def test_links():
     assert documents.missing_link("docs/testing.md", "../README.md") is None
     assert documents.missing_link("docs/testing.md", "testing.md#the-lab") is None
