@@ -26,7 +26,7 @@
 
 #define TX_RING      MESSAGE_TX_RING
 #define BURST        64
-#define KICKS        4
+#define KICKS        (TX_RING / 32)
 #define FILL_PART    8 /* a ring of which so great a part is missing is filled at once */
 #define BIND_NS      UINT64_C(2000000000)
 #define BIND_STEP_NS UINT64_C(10000000) /* an attempt and the pause after it */
@@ -53,7 +53,9 @@ static struct {
 	unsigned queues, next;
 	unsigned ring; /* packets that a receive queue holds */
 	int large;
-	uint64_t unsent;
+	uint64_t unsent; /* atomic: also counted without the lock */
+	unsigned kicks;  /* atomic: threads in device_kick() */
+	bool kick;       /* frames are in the transmit ring that the kernel was not notified of */
 } device;
 
 struct rte_mempool *device_pool(void)
@@ -268,6 +270,12 @@ void device_bequeath(bool on)
 			madvise(device.queue[i].map[ring].at, device.queue[i].map[ring].len, how);
 }
 
+void device_inherit(void)
+{
+	device.kicks = 0; /* the parent's threads */
+	device.kick = true;
+}
+
 void device_close(void)
 {
 	for (unsigned i = 0; i < MESSAGE_QUEUES; i++)
@@ -328,11 +336,36 @@ static void tx_kick(struct queue *q)
 {
 	for (unsigned i = 0; i < KICKS && xsk_ring_prod__needs_wakeup(&q->tx); i++) {
 		int rc = REAL(sendto)(q->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? errno : 0;
-		completions_reap(q);
-		device.unsent += rc == EBUSY; /* the link has no carrier: one frame is gone */
+		/* The link has no carrier: one frame is gone. */
+		__atomic_fetch_add(&device.unsent, rc == EBUSY, __ATOMIC_RELAXED);
 		if (rc != EAGAIN || !has_unsent(q))
 			return;
 	}
+}
+
+/* Kicks now: what follows needs free slots, or goes another way and must not overtake. */
+static void tx_flush(struct queue *q)
+{
+	if (!device.kick)
+		return;
+	device.kick = false;
+	tx_kick(q);
+	completions_reap(q);
+}
+
+bool device_kick_wanted(void)
+{
+	bool wanted = device.kick;
+
+	device.kick = false;
+	return wanted;
+}
+
+void device_kick(void)
+{
+	__atomic_fetch_add(&device.kicks, 1, __ATOMIC_RELAXED);
+	tx_kick(&device.queue[0]);
+	__atomic_fetch_sub(&device.kicks, 1, __ATOMIC_RELAXED);
 }
 
 /* The library looks for what has come only where it knows of nothing: it would take a part of it
@@ -348,8 +381,8 @@ static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned mos
 
 	if (q->tx_flying) {
 		completions_reap(q);
-		if (has_unsent(q))
-			tx_kick(q);
+		/* What the kernel has left; or else another thread is at it. */
+		device.kick |= has_unsent(q) && !__atomic_load_n(&device.kicks, __ATOMIC_RELAXED);
 	}
 	rx_look(q);
 	unsigned n = xsk_ring_cons__peek(&q->rx, most, &at);
@@ -395,6 +428,8 @@ static void frames_send(struct rte_mbuf **m, unsigned count)
 	uint32_t at;
 
 	completions_reap(q);
+	if (TX_RING - q->tx_flying < count)
+		tx_flush(q);
 	fill_again(q);
 	unsigned n = xsk_prod_nb_free(&q->tx, count), room = TX_RING - q->tx_flying;
 	n = n < count ? n : count;
@@ -412,10 +447,10 @@ static void frames_send(struct rte_mbuf **m, unsigned count)
 	} else {
 		n = 0;
 	}
-	tx_kick(q);
+	device.kick = true;
 	if (n < count)
 		rte_pktmbuf_free_bulk(m + n, count - n);
-	device.unsent += count - n;
+	__atomic_fetch_add(&device.unsent, count - n, __ATOMIC_RELAXED);
 }
 
 /* The kernel has copied it when the call returns. */
@@ -425,14 +460,15 @@ static void large_send(struct rte_mbuf *m)
 	struct sy_large h;
 	unsigned parts = sy_large_parts(&h, m, part);
 
+	tx_flush(&device.queue[0]);
 	if (!parts || REAL(writev)(device.large, part, (int)parts) < 0)
-		device.unsent++;
+		__atomic_fetch_add(&device.unsent, 1, __ATOMIC_RELAXED);
 	rte_pktmbuf_free(m);
 }
 
 uint64_t device_unsent(void)
 {
-	return device.unsent;
+	return __atomic_load_n(&device.unsent, __ATOMIC_RELAXED);
 }
 
 uint64_t device_missed(void)

@@ -459,7 +459,7 @@ static int kernel_look(struct set *set, struct epoll_event *e, int most)
 static int set_sleep(struct set *set, struct wait *wait, struct epoll_event *e, int most,
                      uint64_t deadline, struct signals *signals)
 {
-	struct pollfd p[2] = {{.fd = -1}, {.fd = set->fd, .events = POLLIN}};
+	struct pollfd p[WAIT_OWN + 1] = {[WAIT_OWN] = {.fd = set->fd, .events = POLLIN}};
 	int epfd = set->fd, rc;
 
 	if (!wait->waiter) {
@@ -468,14 +468,14 @@ static int set_sleep(struct set *set, struct wait *wait, struct epoll_event *e, 
 			return rc;
 		wait_link(wait, &set->o, true);
 	}
-	rc = wait_sleep(wait, p, 2, deadline, signals);
+	rc = wait_sleep(wait, p, WAIT_OWN + 1, deadline, signals);
 	if (wait_is_over(wait)) {
 		*wait = (struct wait){0};
 		return table_set(epfd) == set ? -EINTR : -EBADF;
 	}
 	if (wait_gone(wait, 0))
 		return -EBADF;
-	return rc < 0 ? rc : p[1].revents ? kernel_look(set, e, most) : 0;
+	return rc < 0 ? rc : p[WAIT_OWN].revents ? kernel_look(set, e, most) : 0;
 }
 
 /* What is ready in the stack, and of the kernel's now and then. */

@@ -67,16 +67,19 @@ static int stack_look(struct pollfd *p, nfds_t count)
 	return ready > 1 && runner.sorted ? levels_sort(p, count) : ready;
 }
 
-/* What the kernel sees: its own descriptors, and listeners. The first is the waiter's. */
-static void kernel_fill(struct pollfd *to, const struct pollfd *p, nfds_t count)
+/* What the kernel sees: its own descriptors, and listeners. Returns how many these are. */
+static nfds_t kernel_fill(struct pollfd *to, const struct pollfd *p, nfds_t count)
 {
-	to[0] = (struct pollfd){.fd = -1};
+	nfds_t kernels = 0;
+
 	for (nfds_t i = 0; i < count; i++) {
-		to[1 + i] = p[i];
-		to[1 + i].revents = 0;
+		to[i] = p[i];
+		to[i].revents = 0;
 		if (table_connection(p[i].fd))
-			to[1 + i].fd = -1;
+			to[i].fd = -1;
+		kernels += to[i].fd >= 0;
 	}
+	return kernels;
 }
 
 static int merge(struct pollfd *p, const struct pollfd *kernel, nfds_t count)
@@ -120,17 +123,19 @@ static int kernel_look(struct pollfd *kernel, nfds_t count, const struct signals
 	const struct timespec none = {0};
 
 	runner_unlock();
-	int rc = REAL(ppoll)(kernel + 1, count, &none, signals_admitted(signals)), code = errno;
+	int rc = REAL(ppoll)(kernel + WAIT_OWN, count, &none, signals_admitted(signals)),
+	    code = errno;
 	runner_lock();
 	return rc < 0 ? -code : rc;
 }
 
-static int poll_sleep(struct wait *wait, const struct pollfd *p, struct pollfd *kernel,
-                      nfds_t count, uint64_t deadline, struct signals *signals)
+static int poll_sleep(struct wait *wait, const struct pollfd *p, nfds_t count,
+                      struct pollfd *kernel, nfds_t kernels, uint64_t deadline,
+                      struct signals *signals)
 {
 	int rc = wait->waiter ? 0 : poll_enter(wait, p, count);
 
-	return rc ? rc : wait_sleep(wait, kernel, count + 1, deadline, signals);
+	return rc ? rc : wait_sleep(wait, kernel, WAIT_OWN + kernels, deadline, signals);
 }
 
 /* Locked. */
@@ -146,18 +151,19 @@ static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint
 			runner_turn();
 			ready = stack_look(p, count);
 		}
-		kernel_fill(kernel, p, count);
+		nfds_t kernels = kernel_fill(kernel + WAIT_OWN, p, count);
 		if (ready || is_past(deadline))
 			rc = kernel_look(kernel, count, signals);
 		else
-			rc = poll_sleep(&wait, p, kernel, count, deadline, signals);
+			rc = poll_sleep(&wait, p, count, kernel, kernels ? count : 0, deadline,
+			                signals);
 		if (rc < 0 && !ready)
 			break;
 		rc = 0;
 		if (!ready && !wait_posted(&wait))
 			runner_turn();
 		stack_look(p, count);
-		ready = merge(p, kernel + 1, count);
+		ready = merge(p, kernel + WAIT_OWN, count);
 	} while (!ready && !is_past(deadline));
 	wait_leave(&wait);
 	return rc < 0 ? rc : ready;
@@ -203,7 +209,7 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
                     const sigset_t *mask)
 {
 	struct pollfd few[64], *kernel = few;
-	nfds_t need = count + 1;
+	nfds_t need = count + WAIT_OWN;
 	struct signals signals = {.asked = mask};
 	uint64_t deadline = NEVER;
 	int rc;

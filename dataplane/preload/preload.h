@@ -51,6 +51,7 @@ struct object {
 	struct link *links; /* threads that wait for it (waiter.c) */
 };
 
+struct handoff;
 struct relay;
 struct watch;
 struct set;
@@ -175,6 +176,9 @@ int runner_thread(void *(*run)(void *));
  */
 int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
                  struct signals *signals);
+/* The same. Returns 1, without the lock, if another thread has completed the handoff. */
+int runner_await_handoff(struct sock *s, uint32_t events, struct handoff *handoff,
+                         uint64_t deadline_ns, struct signals *signals);
 /* ---- who takes new connections (serve.c) ----------------------------------------------------- */
 
 /* A listener; locked, as all of these. */
@@ -219,15 +223,24 @@ struct waiter;
 struct wait {
 	struct waiter *waiter; /* NULL: it does not wait */
 	unsigned call;
+	struct handoff *handoff; /* NULL: none */
+};
+
+/* What a sleeping thread waits for, for which another thread may do the work: then it needs the
+ * lock no more. */
+struct handoff {
+	bool (*complete)(struct handoff *h); /* locked; false: not yet */
+	bool done; /* atomic; the call that sleeps returns without the lock */
 };
 
 /* This thread waits, for as many objects at most. Fails with -ENOMEM. */
 int wait_enter(struct wait *wait, unsigned count);
 /* exclusive: an event wakes one of those; it has to call object_notify() if it leaves something. */
 void wait_link(const struct wait *wait, struct object *o, bool exclusive);
+#define WAIT_OWN 3
 /* Sleeps without the lock until something may have changed, at most until then. p: descriptors to
- * wait for as well, from the second on; the first is the waiter's. Returns as ppoll(), or -EINTR.
- */
+ * wait for as well, behind WAIT_OWN of the waiter's. Returns as ppoll(), or -EINTR. Returns without
+ * the lock if the handoff is done: the wait is over. */
 int wait_sleep(struct wait *wait, struct pollfd *p, nfds_t count, uint64_t deadline_ns,
                struct signals *signals);
 /* An event has come since its last sleep began. */
@@ -246,11 +259,18 @@ struct pollfd *wait_polled(nfds_t count);
 void object_notify(struct object *o);
 void object_closed(struct object *o);
 
-/* The stack's descriptors, in one instance. */
+/* The stack's descriptors, in one instance (gate.c). */
 int gate_open(const int *fd, unsigned count);
 int gate_fd(void);
 void gate_remove(int fd);
 void gate_close(void);
+/* The helper thread, without the lock: sleeps for so long, or until a leader has left. */
+void watch_sleep(uint64_t ns);
+/* The same: is there something for watch_look() to do? */
+bool watch_wants(uint64_t now_ns);
+/* Locked. Returns true if a leader has stayed away: another one leads from now on, and this thread
+ * is to receive what has come. */
+bool watch_look(void);
 /* The timer that wakes a leader, if it has expired. */
 void timer_seen(uint64_t now_ns);
 void waiters_forked(bool locked);
@@ -359,12 +379,18 @@ void device_close(void);
 void device_forget(void);
 /* Children have it from here on, or no longer. */
 void device_bequeath(bool on);
+/* In that child. */
+void device_inherit(void);
 struct rte_mempool *device_pool(void);
 unsigned device_receive(struct rte_mbuf **m, unsigned most, uint64_t now_ns);
 /* All that had come by then was received. */
 uint64_t device_seen_ns(void);
 /* Takes them all; what finds no place is lost, as on a wire, and counted. */
 void device_send(struct rte_mbuf **m, unsigned count);
+/* Has device_send() left frames in the ring, for which the kernel is to be notified? Locked; the
+ * caller then calls device_kick() without the lock: that call runs the peer's half of veth. */
+bool device_kick_wanted(void);
+void device_kick(void);
 uint64_t device_unsent(void);
 /* Packets that came while a receive ring was full, or had no buffer. */
 uint64_t device_missed(void);

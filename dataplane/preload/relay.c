@@ -65,17 +65,17 @@ static void relays_move(void)
  * returned last, it then leads (waiter.c), and packets wake no other one. */
 static int thread_sleep(struct epoll_event *e, struct signals *signals)
 {
-	struct pollfd p[2] = {{.fd = -1}, {.fd = thread.epoll, .events = POLLIN}};
+	struct pollfd p[WAIT_OWN + 1] = {[WAIT_OWN] = {.fd = thread.epoll, .events = POLLIN}};
 	struct wait wait = {0};
 	uint64_t deadline = thread.first ? 0 : NEVER;
 
 	if (!all_relays || !runner.stack || wait_enter(&wait, 1)) {
 		runner_unlock();
-		REAL(ppoll)(p + 1, 1, NULL, NULL);
+		REAL(ppoll)(p + WAIT_OWN, 1, NULL, NULL);
 		runner_lock();
 	} else {
 		wait_link(&wait, &thread.object, false);
-		wait_sleep(&wait, p, 2, deadline, signals);
+		wait_sleep(&wait, p, WAIT_OWN + 1, deadline, signals);
 		wait_leave(&wait);
 	}
 	return REAL(epoll_pwait)(thread.epoll, e, EVENTS, 0, NULL);
@@ -427,7 +427,7 @@ void relays_linger(void)
 	static const int ends[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 	struct signals signals = {0};
 	struct wait wait = {0};
-	struct pollfd p;
+	struct pollfd p[WAIT_OWN];
 	sigset_t set;
 
 	if (!all_relays)
@@ -440,7 +440,7 @@ void relays_linger(void)
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 	while (all_relays && !wait_enter(&wait, 1)) {
 		wait_link(&wait, &thread.object, false);
-		wait_sleep(&wait, &p, 1, NEVER, &signals);
+		wait_sleep(&wait, p, WAIT_OWN, NEVER, &signals);
 		wait_leave(&wait);
 	}
 	if (signals.held)

@@ -34,17 +34,22 @@ static int link_fd = -1, large_fd = -1;
 /* Returns whether the stack has more to send. */
 static bool helper_turn(bool again)
 {
-	bool more = false;
+	static uint64_t checked_ns;
+	uint64_t now = sy_clock_ns();
+	bool more = false, check = !again && now - checked_ns > HELPER_MS * MS;
 
-	if (!runner_trylock())
+	if ((!again && !check && !watch_wants(now)) || !runner_trylock())
 		return false;
 	if (runner.stack) {
-		if (!again) {
+		if (check) {
+			checked_ns = now;
 			route_check();
 			hooks_check();
 			serve_check();
 		}
-		again = again || sy_clock_ns() - runner.now_ns > HELPER_MS * MS;
+		if (watch_look())
+			runner_turn();
+		again = again || now - runner.now_ns > HELPER_MS * MS;
 		if (again && (!runner.sleepers || runner.unsent)) {
 			runner_turn();
 			more = runner.due_ns == 0;
@@ -56,11 +61,10 @@ static bool helper_turn(bool again)
 
 static void *helper(void *arg)
 {
-	const struct timespec pause = {.tv_nsec = HELPER_MS * 1000000};
 	const struct timespec gap = {.tv_nsec = HELPER_GAP_NS};
 
 	for (;;) {
-		nanosleep(&pause, NULL);
+		watch_sleep(HELPER_MS * MS);
 		for (unsigned i = 0; i < HELPER_TURNS && helper_turn(i > 0); i++)
 			nanosleep(&gap, NULL);
 	}
@@ -304,8 +308,9 @@ static bool sock_exists(const struct sock *s, sy_stack_id id)
 	return false;
 }
 
-/* One sleep. -EBADF: another thread has closed the socket. */
-static int await_once(struct sock *s, struct wait *wait, struct pollfd p[2], uint64_t deadline_ns,
+/* One sleep. -EBADF: another thread has closed the socket. 1: the handoff is done, and the lock is
+ * not held. */
+static int await_once(struct sock *s, struct wait *wait, struct pollfd *p, uint64_t deadline_ns,
                       struct signals *signals)
 {
 	sy_stack_id id = s->id;
@@ -317,9 +322,12 @@ static int await_once(struct sock *s, struct wait *wait, struct pollfd p[2], uin
 			return rc;
 		wait_link(wait, &s->o, s->o.kind == OBJECT_LISTENER);
 	}
-	rc = wait_sleep(wait, p, 2, deadline_ns, signals);
+	rc = wait_sleep(wait, p, p[WAIT_OWN].fd < 0 ? WAIT_OWN : WAIT_OWN + 1, deadline_ns,
+	                signals);
+	if (wait->handoff && wait->handoff->done)
+		return 1;
 	if (wait_is_over(wait)) {
-		*wait = (struct wait){0};
+		*wait = (struct wait){.handoff = wait->handoff};
 		return sock_exists(s, id) ? -EINTR : -EBADF;
 	}
 	if (wait_gone(wait, 0) ||
@@ -328,23 +336,25 @@ static int await_once(struct sock *s, struct wait *wait, struct pollfd p[2], uin
 	return rc < 0 ? rc : 0;
 }
 
-int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
-                 struct signals *signals)
+static int await(struct sock *s, uint32_t events, int extra_fd, struct handoff *handoff,
+                 uint64_t deadline_ns, struct signals *signals)
 {
-	struct wait wait = {0};
-	struct pollfd p[2] = {{.fd = -1}, {.fd = extra_fd, .events = POLLIN}};
+	struct wait wait = {.handoff = handoff};
+	struct pollfd p[WAIT_OWN + 1] = {[WAIT_OWN] = {.fd = extra_fd, .events = POLLIN}};
 	int rc = 0;
 
 	for (;;) {
 		if (!wait_posted(&wait) || !(sock_ready(s) & events))
 			runner_turn();
-		if (sock_ready(s) & events || p[1].revents || s->o.kind == OBJECT_PLAIN)
+		if (sock_ready(s) & events || p[WAIT_OWN].revents || s->o.kind == OBJECT_PLAIN)
 			break;
 		if (is_past(deadline_ns)) {
 			rc = -EAGAIN;
 			break;
 		}
 		rc = await_once(s, &wait, p, deadline_ns, signals);
+		if (rc > 0)
+			return rc;
 		if (rc && (rc != -EINTR || deadline_ns != NEVER || !signals_restart()))
 			break;
 		rc = 0;
@@ -355,6 +365,18 @@ int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadlin
 	return rc;
 }
 
+int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
+                 struct signals *signals)
+{
+	return await(s, events, extra_fd, NULL, deadline_ns, signals);
+}
+
+int runner_await_handoff(struct sock *s, uint32_t events, struct handoff *handoff,
+                         uint64_t deadline_ns, struct signals *signals)
+{
+	return await(s, events, -1, handoff, deadline_ns, signals);
+}
+
 /* ---- the end; a child ------------------------------------------------------------------------ */
 
 /* What was sent and is not acknowledged would be lost with the process. */
@@ -363,7 +385,7 @@ static void drain(void)
 	struct sy_stack_usage use;
 	struct signals signals = {0};
 	struct wait wait = {0};
-	struct pollfd p;
+	struct pollfd p[WAIT_OWN];
 	struct sy_patience idle, all;
 	uint64_t taken;
 
@@ -394,7 +416,7 @@ static void drain(void)
 			break;
 		if (!wait.waiter && wait_enter(&wait, 0))
 			break;
-		wait_sleep(&wait, &p, 1, sy_clock_ns() + DRAIN_STEP_NS, &signals);
+		wait_sleep(&wait, p, WAIT_OWN, sy_clock_ns() + DRAIN_STEP_NS, &signals);
 	} while (true);
 	wait_leave(&wait);
 	runner.stack = NULL;
@@ -495,6 +517,7 @@ void runner_inherit(void)
 		s->o.links = NULL;
 	sets_forked();
 	waiters_inherit();
+	device_inherit();
 	helper_runs = false;
 	if (helper_start() || relays_inherit())
 		sy_log(SY_LOG_ERROR, "run", "pid %d: no threads for connections", getpid());

@@ -140,9 +140,41 @@ static int64_t receive_nothing(const struct sock *s, int flags)
 	                        : n;
 }
 
-static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t count, int flags,
-                              struct signals *signals)
+/* A call that sleeps until bytes come. */
+struct receiver {
+	struct handoff handoff;
+	struct sock *sock;
+	const struct iovec *iov;
+	size_t count;
+	int64_t bytes;
+};
+
+/* The end of the connection, and its error, are left to the call itself. */
+static bool receiver_complete(struct handoff *h)
 {
+	struct receiver *r = (struct receiver *)h;
+
+	if (!sy_stack_unread(runner.stack, r->sock->id))
+		return false;
+	r->bytes = take(r->sock, r->iov, r->count, 0, 0);
+	return r->bytes > 0;
+}
+
+static int receive_await(struct sock *s, struct receiver *r, int flags, size_t got,
+                         uint64_t deadline, struct signals *signals)
+{
+	const uint32_t events = EPOLLIN | EPOLLERR | EPOLLHUP;
+
+	if (got || flags & ~MSG_NOSIGNAL || runner.sorted)
+		return runner_await(s, events, -1, deadline, signals);
+	return runner_await_handoff(s, events, &r->handoff, deadline, signals);
+}
+
+/* *locked: it returns with the lock. */
+static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t count, int flags,
+                              struct signals *signals, bool *locked)
+{
+	struct receiver r = {{receiver_complete, false}, s, iov, count, 0};
 	uint64_t deadline = deadline_of(s->receive_ns);
 	size_t want = 0, got = 0;
 
@@ -171,7 +203,10 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 		bool enough = got == want || (got && !(flags & MSG_WAITALL)) || flags & MSG_PEEK;
 		if (n == 0 || (n > 0 && enough) || (n < 0 && n != -EAGAIN) || !blocks(s, flags))
 			return got ? (int64_t)got : n;
-		int rc = runner_await(s, EPOLLIN | EPOLLERR | EPOLLHUP, -1, deadline, signals);
+		int rc = receive_await(s, &r, flags, got, deadline, signals);
+		*locked = rc <= 0;
+		if (rc > 0)
+			return r.bytes;
 		if (!rc && s->id == SY_STACK_NONE) /* another thread has dissolved it */
 			rc = -ENOTCONN;
 		if (rc)
@@ -192,9 +227,12 @@ static ssize_t receive(int fd, const struct iovec *iov, size_t count, int flags)
 	struct sock *s = table_connection(fd); /* another thread may have closed it */
 	if (s)
 		s->user = pthread_self();
-	n = s ? receive_locked(s, iov, count, flags, &signals) : -EBADF;
-	runner_flush();
-	runner_unlock();
+	bool locked = true;
+	n = s ? receive_locked(s, iov, count, flags, &signals, &locked) : -EBADF;
+	if (locked) {
+		runner_flush();
+		runner_unlock();
+	}
 	signals_release(&signals);
 	return result(n);
 }

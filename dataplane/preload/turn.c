@@ -73,7 +73,7 @@ void runner_turn(void)
 
 void runner_flush(void)
 {
-	if (runner.stack && runner.sleepers)
+	if (runner.stack && (runner.sleepers || runner.unsent))
 		runner_send();
 }
 

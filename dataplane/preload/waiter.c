@@ -2,24 +2,33 @@
 /*
  * The lock, and threads that sleep without it (docs/design/0057-waking-threads.md).
  *
- *     packets, timer ─▶ gate ─┐ in the leader's alone
- *                             ├─▶ waiter.fd ─▶ ppoll() of one thread
- *     another thread ─▶ lit ──┘ armed to wake this one
+ *     packets, timer ─▶ gate ───────┐ the leader's alone
+ *     another thread ─▶ waiter.fd ─▶├─▶ ppoll() of a thread that waits for descriptors, or leads
+ *                    └▶ waiter.sem ─▶ sem_wait() of one that waits for sockets of the stack alone
  *
  * A waiter belongs to one thread. It is registered with what the thread waits for before the lock
- * is released, so an event between that and ppoll() is not lost: the lock orders both. One waiter
- * leads: only its thread is woken by packets. Other threads wake a waiter, or make it the leader,
- * by epoll_ctl() on its instance, which works whether its thread sleeps already or not.
+ * is released, so an event between that and the sleep is not lost: the lock orders both. One waiter
+ * leads: only its thread is woken by packets.
+ *
+ * A leader that returns to the program for some microseconds, as it did before, leaves the gate
+ * alone: the next thread that sleeps leads. If none comes, the helper thread (runner.c) notices.
  */
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/timerfd.h>
+#include <time.h>
 
+#include "gate.h"
 #include "preload.h"
 #include "real.h"
 
+#define WAKES        64
+#define QUICK_NS     (100 * (uint64_t)1000) /* a thread that was away for less will be again */
+#define ALONE        4                      /* returns in a row: packets are for this thread */
+#define QUICK_MOST   16                     /* of its last returns or so */
+#define QUICK_ENOUGH 12
 /* A waiter and what its thread waits for. */
 struct link {
 	struct waiter *waiter;
@@ -29,31 +38,47 @@ struct link {
 };
 
 struct waiter {
-	int fd;        /* an epoll instance with `lit`; -1: the process has no more */
-	bool armed;    /* `gate` is in it, too: packets wake the thread */
-	bool lit;      /* `lit` is armed */
-	bool asleep;   /* its thread has released the lock to sleep */
-	bool posted;   /* an event since it last looked */
-	bool queued;   /* in `posts` */
-	bool waking;   /* posted in its sleep: counts in runner.waking */
-	bool entered;  /* a call waits */
-	unsigned call; /* its number */
+	int fd;           /* an eventfd; -1: the process has no more */
+	sem_t sem;        /* waiters are not freed: posted without the lock, as is `fd` */
+	bool lit;         /* `fd` is readable, or about to be */
+	bool asleep;      /* its thread has released the lock to sleep */
+	bool parked;      /* at `sem` */
+	bool interrupted; /* there, by a handler that has not returned; a longjmp() never does */
+	bool gated;       /* at the gate, too */
+	bool posted;      /* an event since it last looked */
+	bool queued;      /* in `posts` */
+	bool waking;      /* posted in its sleep: counts in runner.waking */
+	bool entered;     /* a call waits */
+	bool handed;      /* another thread has ended its wait: to be woken */
+	bool drained;     /* its thread has read `fd` without the lock */
+	unsigned call;    /* its number */
+	unsigned alone;   /* returns without another thread's */
+	unsigned quick;   /* how often it was away for less than QUICK_NS, up to QUICK_MOST */
 	unsigned links, capacity;
 	struct link *link;
 	struct pollfd *polled;
 	nfds_t polled_capacity;
 	uint64_t returned; /* `returned` when its last call ended */
+	uint64_t left_ns;  /* and when that was */
+	struct handoff *handoff;
 	struct waiter *next, *previous, *post, *all, *free;
+};
+
+/* Threads to wake once the lock is released. */
+struct wakes {
+	struct {
+		sem_t *sem; /* NULL: fd */
+		int fd;
+	} wake[WAKES];
+	unsigned count;
 };
 
 /* Held for microseconds: a thread that spins for so long needs no system call. */
 static pthread_mutex_t lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 static struct waiter *sleepers, *posts, *all_waiters, *free_waiters;
-static struct waiter *leader;
-static uint64_t leader_until_ns;  /* its own time-out */
-static uint64_t timer_ns = NEVER; /* when the timer in the gate expires */
-static uint64_t returned;         /* calls that have slept and ended */
-static int gate = -1, timer = -1, lit = -1;
+static struct waiter *leader;    /* NULL: also while no thread sleeps at the gate */
+static uint64_t leader_until_ns; /* its own time-out */
+static uint64_t returned;        /* calls that have slept and ended */
 static pthread_key_t key;
 
 static __thread struct {
@@ -65,49 +90,55 @@ static __thread struct {
 
 /* ---- the lock -------------------------------------------------------------------------------- */
 
-static void light(struct waiter *w, bool on)
+static void wake(sem_t *sem, int fd)
 {
-	struct epoll_event e = {.events = on ? EPOLLIN : 0};
+	static const uint64_t one = 1;
 
-	REAL(epoll_ctl)(w->fd, EPOLL_CTL_MOD, lit, &e);
-	w->lit = on;
+	if (sem)
+		sem_post(sem);
+	else
+		REAL(write)(fd, &one, sizeof(one));
 }
 
-static void posts_send(void)
+static void wakes_add(struct wakes *wakes, sem_t *sem, int fd)
+{
+	if (wakes->count == WAKES)
+		wake(sem, fd);
+	else
+		wakes->wake[wakes->count++] = (__typeof__(*wakes->wake)){sem, fd};
+}
+
+/* Threads with an event; the one that is to lead, and the one that led. */
+static void posts_send(struct wakes *wakes)
 {
 	while (posts) {
 		struct waiter *w = posts;
 		posts = w->post;
 		w->queued = false;
-		if (!w->posted || !w->asleep || w->lit || w->fd < 0)
+		if (!w->handed && (!w->asleep || (!w->posted && (leader == w) == w->gated)))
 			continue;
-		light(w, true);
+		w->handed = false;
+		if (w->parked) {
+			wakes_add(wakes, &w->sem, -1);
+		} else if (!w->lit && w->fd >= 0) {
+			w->lit = true;
+			wakes_add(wakes, NULL, w->fd);
+		}
 	}
+	if (watch_rings())
+		wakes_add(wakes, watch_bell(), -1);
 }
 
 /* The leader sleeps until a timer that was the first one; now there may be an earlier one. */
 static void timer_check(void)
 {
 	uint64_t due = runner.due_ns ? runner.due_ns : 1;
-	struct itimerspec t = {.it_value = {(time_t)(due / 1000000000), (long)(due % 1000000000)}};
 
-	if (!leader || due >= leader_until_ns || due >= timer_ns)
-		return;
-	timerfd_settime(timer, TFD_TIMER_ABSTIME, &t, NULL);
-	timer_ns = due;
+	if (leader && due < leader_until_ns)
+		gate_timer_set(due);
 }
 
-void timer_seen(uint64_t now_ns)
-{
-	uint64_t count;
-
-	if (timer_ns > now_ns)
-		return;
-	REAL(read)(timer, &count, sizeof(count));
-	timer_ns = NEVER;
-}
-
-static void waiter_end(struct waiter *w);
+static void waiter_end(struct waiter *w, bool returns);
 
 /* A handler has interrupted the sleep, or the thread has left it: by longjmp(), or because it is
  * cancelled. If the sleep is still there, it returns EINTR. */
@@ -116,7 +147,12 @@ static void sleep_end(void)
 	if (!self.sleeping)
 		return;
 	self.sleeping = false;
-	waiter_end(self.waiter);
+	waiter_end(self.waiter, false);
+	if (!self.waiter->parked)
+		return;
+	self.waiter->parked = false;
+	self.waiter->interrupted = true; /* what the handler waits for leaves `sem` alone */
+	sem_post(&self.waiter->sem);
 }
 
 /* A handler that runs from here on does not acquire the lock. */
@@ -168,18 +204,26 @@ bool runner_trylock(void)
 	return true;
 }
 
+/* The system calls come after the lock is released. */
 void runner_unlock(void)
 {
+	struct wakes wakes;
 	int cancel = self.cancel;
 
-	if (runner.sleepers) {
+	wakes.count = 0;
+	if (runner.sleepers || posts || runner.unsent) {
 		runner_events();
 		if (runner.unsent && !runner.waking)
 			runner_flush();
-		posts_send();
+		posts_send(&wakes);
 		timer_check();
 	}
+	bool kick = device_kick_wanted();
 	pthread_mutex_unlock(&lock);
+	for (unsigned i = 0; i < wakes.count; i++)
+		wake(wakes.wake[i].sem, wakes.wake[i].fd);
+	if (kick)
+		device_kick();
 	lock_end(cancel);
 }
 
@@ -191,7 +235,7 @@ static void thread_exits(void *arg)
 
 	if (!runner_lock())
 		return;
-	waiter_end(w);
+	waiter_end(w, false);
 	self.waiter = NULL;
 	w->free = free_waiters;
 	free_waiters = w;
@@ -203,21 +247,6 @@ __attribute__((constructor)) static void key_make(void)
 	pthread_key_create(&key, thread_exits);
 }
 
-/* What it lacks so far; without descriptors, sleeps are short. */
-static void waiter_open(struct waiter *w)
-{
-	struct epoll_event none = {0};
-
-	if (lit < 0)
-		lit = table_own(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
-	if (w->fd < 0 && lit >= 0) {
-		w->fd = table_own(epoll_create1(EPOLL_CLOEXEC));
-		w->armed = w->lit = false;
-		if (w->fd >= 0)
-			REAL(epoll_ctl)(w->fd, EPOLL_CTL_ADD, lit, &none);
-	}
-}
-
 /* This thread's. NULL: no memory. */
 static struct waiter *waiter_own(void)
 {
@@ -226,48 +255,52 @@ static struct waiter *waiter_own(void)
 	if (!w && free_waiters) {
 		w = free_waiters;
 		free_waiters = w->free;
+		w->interrupted = false;
 	} else if (!w) {
 		w = calloc(1, sizeof(*w));
 		if (!w)
 			return NULL;
 		w->fd = -1;
+		sem_init(&w->sem, 0, 0);
 		w->all = all_waiters;
 		all_waiters = w;
 	}
 	if (!self.waiter)
 		pthread_setspecific(key, w);
 	self.waiter = w;
-	waiter_open(w);
+	if (w->fd < 0) { /* without descriptors, sleeps are short */
+		w->fd = table_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+		w->lit = false;
+	}
 	return w;
 }
 
 static bool can_lead(const struct waiter *w)
 {
-	return w->fd >= 0 && gate >= 0;
+	return w->fd >= 0 && gate_fd() >= 0;
 }
 
-/* Not EPOLL_CTL_MOD: a packet would still look at each instance that has the gate. */
-static void gate_arm(struct waiter *w, bool on)
+static void post_queue(struct waiter *w)
 {
-	struct epoll_event e = {.events = EPOLLIN};
-
-	if (w->armed == on || !can_lead(w))
+	if (w->queued || w == self.waiter)
 		return;
-	if (!REAL(epoll_ctl)(w->fd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, gate, &e))
-		w->armed = on;
+	w->queued = true;
+	w->post = posts;
+	posts = w;
 }
 
+/* One that sleeps already is woken, to sleep at the gate. */
 static void lead(struct waiter *w)
 {
-	if (leader)
-		gate_arm(leader, false);
+	if (leader && leader->gated)
+		post_queue(leader); /* it leaves the gate */
 	leader = w;
 	leader_until_ns = NEVER;
-	if (w)
-		gate_arm(w, true);
+	if (w && w->asleep && !w->gated)
+		post_queue(w);
 }
 
-/* One that has a descriptor: the last that came. */
+/* The last that came. */
 static struct waiter *leader_next(void)
 {
 	struct waiter *w = sleepers;
@@ -277,20 +310,31 @@ static struct waiter *leader_next(void)
 	return w;
 }
 
+/* No thread leads, while some sleep. */
+static void gate_left(const struct waiter *w, bool returns)
+{
+	if (!returns || w->quick < QUICK_ENOUGH) {
+		lead(leader_next());
+		return;
+	}
+	watch_begin();
+}
+
 static void woken(struct waiter *w)
 {
 	runner.waking -= w->waking;
-	w->waking = w->asleep = false;
+	w->waking = w->asleep = w->gated = false;
 }
 
-/* Its call waits no longer. Its descriptor stays armed, if it led: it may lead again. */
-static void waiter_end(struct waiter *w)
+/* Its call waits no longer. returns: to the program, for as long as before. */
+static void waiter_end(struct waiter *w, bool returns)
 {
 	if (!w->entered)
 		return;
 	w->entered = false;
 	woken(w);
 	w->call++;
+	w->handoff = NULL;
 	for (unsigned i = 0; i < w->links; i++) {
 		struct link *l = &w->link[i];
 		if (!l->object)
@@ -311,11 +355,13 @@ static void waiter_end(struct waiter *w)
 	if (w->next)
 		w->next->previous = w->previous;
 	runner.sleepers--;
+	w->alone = w->returned == returned ? w->alone + 1 : 0;
 	w->returned = ++returned;
-	if (leader == w) {
+	w->left_ns = sy_clock_ns();
+	if (leader == w)
 		leader = NULL;
-		lead(leader_next());
-	}
+	if (!leader && runner.sleepers)
+		gate_left(w, returns);
 }
 
 int wait_enter(struct wait *wait, unsigned count)
@@ -324,7 +370,7 @@ int wait_enter(struct wait *wait, unsigned count)
 
 	if (!w)
 		return -ENOMEM;
-	waiter_end(w);
+	waiter_end(w, false);
 	if (count > w->capacity) {
 		struct link *more = realloc(w->link, count * sizeof(*more));
 		if (!more)
@@ -333,13 +379,22 @@ int wait_enter(struct wait *wait, unsigned count)
 		w->capacity = count;
 	}
 	w->entered = true;
+	w->handoff = wait->handoff;
+	w->parked = false; /* a call whose handoff is done leaves these */
+	w->lit &= !w->drained;
+	w->drained = false;
+	if (sy_clock_ns() - w->left_ns < QUICK_NS)
+		w->quick += w->quick < QUICK_MOST;
+	else
+		w->quick -= w->quick > 0;
 	w->next = sleepers;
 	w->previous = NULL;
 	if (sleepers)
 		sleepers->previous = w;
 	sleepers = w;
 	runner.sleepers++;
-	*wait = (struct wait){w, w->call};
+	wait->waiter = w;
+	wait->call = w->call;
 	return 0;
 }
 
@@ -377,7 +432,7 @@ void wait_leave(struct wait *wait)
 	if (!w || w->call != wait->call)
 		return;
 	w->posted = false; /* what it was woken for, it has seen; its caller wakes others */
-	waiter_end(w);
+	waiter_end(w, true);
 	wait->waiter = NULL;
 }
 
@@ -410,19 +465,33 @@ static void post(struct waiter *w)
 		w->waking = true;
 		runner.waking++;
 	}
-	if (w->queued || w == self.waiter)
-		return;
-	w->queued = true;
-	w->post = posts;
-	posts = w;
+	post_queue(w);
+}
+
+/* Does for a sleeping thread what its call waits for. */
+static bool hand_off(struct waiter *w)
+{
+	struct handoff *h = w->handoff;
+
+	if (!h || !w->asleep || !h->complete(h))
+		return false;
+	waiter_end(w, true);
+	w->handed = true;
+	post_queue(w);
+	runner.unsent = true; /* the peer's window may have grown */
+	__atomic_store_n(&h->done, true, __ATOMIC_RELEASE);
+	return true;
 }
 
 /* The thread itself before others, and the last that came before those. */
 void object_notify(struct object *o)
 {
-	struct link *one = NULL;
+	struct link *one = NULL, *next;
 
-	for (struct link *l = o->links; l; l = l->next) {
+	for (struct link *l = o->links; l; l = next) {
+		next = l->next;
+		if (hand_off(l->waiter))
+			continue;
 		if (!l->exclusive)
 			post(l->waiter);
 		else if (!l->waiter->posted && (!one || l->waiter == self.waiter))
@@ -467,13 +536,26 @@ static int sleep_in_kernel(struct pollfd *p, nfds_t count, const struct timespec
 	return rc < 0 ? -errno : rc;
 }
 
-/* Leads if it has to, or if no other call has returned since its own last one: then packets are for
- * this thread, and another leader would only wake it. */
+/* Without the lock, for a thread that waits for nothing of the kernel. */
+static int sleep_parked(struct waiter *w, uint64_t until_ns, struct signals *signals)
+{
+	struct timespec t = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
+	volatile int rc = -1;
+
+	signals_release(signals); /* handlers end a sleep at a semaphore (sleep_end()) */
+	pthread_cleanup_push(cancelled, signals);
+	rc = until_ns == NEVER ? sem_wait(&w->sem) : sem_clockwait(&w->sem, CLOCK_MONOTONIC, &t);
+	pthread_cleanup_pop(0);
+	return rc && errno == EINTR ? -EINTR : 0;
+}
+
+/* Leads if it has to, or if no other call has returned for some time: then packets are for this
+ * thread, and another leader would only wake it. */
 static void leader_choose(struct waiter *w)
 {
-	if (can_lead(w) && leader != w && (!leader || w->returned == returned))
+	if (can_lead(w) && leader != w &&
+	    (!leader || !leader->gated || (w->returned == returned && w->alone >= ALONE)))
 		lead(w);
-	gate_arm(w, leader == w);
 }
 
 int wait_sleep(struct wait *wait, struct pollfd *p, nfds_t count, uint64_t deadline_ns,
@@ -483,75 +565,83 @@ int wait_sleep(struct wait *wait, struct pollfd *p, nfds_t count, uint64_t deadl
 	uint64_t now = sy_clock_ns(), until = deadline_ns;
 
 	leader_choose(w);
-	if (runner.due_ns < until && (leader == w || !leader))
+	bool leads = leader == w;
+	bool parks = !leads && leader && count == WAIT_OWN && !signals->asked && !w->interrupted;
+	if (runner.due_ns < until && (leads || !leader))
 		until = runner.due_ns;
-	if (!can_lead(w) && runner.stack && until > now + MS)
+	if (!can_lead(w) && !parks && runner.stack && until > now + MS)
 		until = now + MS;
-	if (leader == w)
+	if (leads)
 		leader_until_ns = until;
 	uint64_t left = until > now ? until - now : 0;
 	struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
 	p[0] = (struct pollfd){.fd = w->fd, .events = POLLIN};
+	gate_fill(p + 1, leads);
 	w->posted = false;
 	w->asleep = true;
+	w->gated = leads;
+	w->parked = parks;
 	bool again = signals->held;
-	int cancel;
-	if (left > 0)
+	int cancel, rc;
+	if (left > 0 && !parks)
 		signals_hold(signals); /* before the lock is released: it may be left no more */
+	while (parks && !sem_trywait(&w->sem))
+		;
 	signals_sleep();
 	self.sleeping = true;
 	runner_unlock();
-	int rc = sleep_in_kernel(p, count, until == NEVER ? NULL : &t, again, signals);
+	if (parks)
+		rc = sleep_parked(w, until, signals);
+	else
+		rc = sleep_in_kernel(p, count, until == NEVER ? NULL : &t, again, signals);
+	bool lit = !parks && rc > 0 && p[0].revents;
+	if (lit)
+		REAL(read)(w->fd, &(uint64_t){0}, sizeof(uint64_t));
+	if (wait->handoff && __atomic_load_n(&wait->handoff->done, __ATOMIC_ACQUIRE)) {
+		self.sleeping = false;
+		w->interrupted &= !parks;
+		w->drained |= lit;
+		return 1;
+	}
 	lock_begin(&cancel);
 	pthread_mutex_lock(&lock);
 	self.cancel = cancel;
 	self.sleeping = false;
+	w->interrupted &= !parks;
+	if (wait->handoff && wait->handoff->done) {
+		w->drained |= lit;
+		runner_unlock();
+		return 1;
+	}
+	w->parked = false;
+	if (lit)
+		w->lit = false;
 	if (wait_is_over(wait))
 		return -EINTR;
 	woken(w);
-	if (w->lit)
-		light(w, false);
 	return rc;
 }
 
-/* ---- the stack's descriptors ----------------------------------------------------------------- */
+/* ---- a gate without a leader ----------------------------------------------------------------- */
 
-int gate_open(const int *fd, unsigned count)
+bool leader_is_away(void)
 {
-	struct epoll_event e = {.events = EPOLLIN};
+	const struct waiter *w = __atomic_load_n(&leader, __ATOMIC_RELAXED);
 
-	gate = table_own(epoll_create1(EPOLL_CLOEXEC));
-	timer = table_own(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-	if (gate < 0 || timer < 0 || REAL(epoll_ctl)(gate, EPOLL_CTL_ADD, timer, &e))
-		return -errno;
-	timer_ns = NEVER;
-	for (unsigned i = 0; i < count; i++)
-		if (REAL(epoll_ctl)(gate, EPOLL_CTL_ADD, fd[i], &e))
-			return -errno;
-	return 0;
+	return !(w && w->gated) && runner.sleepers;
 }
 
-int gate_fd(void)
+void leader_replace(void)
 {
-	return gate;
+	lead(leader_next());
 }
 
-void gate_remove(int fd)
+void leader_forget(void)
 {
-	REAL(epoll_ctl)(gate, EPOLL_CTL_DEL, fd, NULL);
-}
-
-void gate_close(void)
-{
-	for (struct waiter *w = all_waiters; w; w = w->all)
-		w->armed = false;
 	leader = NULL;
-	table_disown(gate);
-	table_disown(timer);
-	gate = timer = -1;
 }
 
-/* The instances are the parent's as well, and those who sleep are the parent's alone. */
+/* The descriptors are the parent's as well, and those who sleep are the parent's alone. */
 static void waiters_reset(void)
 {
 	leader = NULL;
@@ -559,10 +649,11 @@ static void waiters_reset(void)
 	for (struct waiter *w = all_waiters; w; w = w->all) {
 		table_disown(w->fd);
 		w->fd = -1;
-		w->armed = false;
 		w->links = 0;
 		w->call++;
 		w->entered = w->asleep = w->posted = w->queued = w->waking = false;
+		w->parked = w->gated = w->lit = w->interrupted = w->handed = w->drained = false;
+		sem_init(&w->sem, 0, 0);
 		if (w == self.waiter)
 			continue;
 		w->free = free_waiters;
@@ -574,6 +665,7 @@ static void waiters_reset(void)
 
 void waiters_inherit(void)
 {
+	watch_reset();
 	waiters_reset();
 	pthread_mutex_lock(&lock);
 }
@@ -581,8 +673,7 @@ void waiters_inherit(void)
 void waiters_forked(bool locked)
 {
 	gate_close();
-	table_disown(lit);
-	lit = -1;
+	watch_reset();
 	waiters_reset();
 	if (locked)
 		pthread_mutex_lock(&lock);

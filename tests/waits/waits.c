@@ -17,10 +17,12 @@
 
 #include "waits.h"
 
-#define ROUNDS  150 /* of each thread */
-#define CANCELS 20
-#define THREADS 64
-#define SHARERS 3 /* threads at one epoll instance, or one listener */
+#define ROUNDS   150 /* of each thread */
+#define CANCELS  20
+#define COMPUTES 20
+#define ANSWERS  3
+#define THREADS  64
+#define SHARERS  3 /* threads at one epoll instance, or one listener */
 
 static struct sockaddr_in peer;
 static pthread_t threads[THREADS];
@@ -218,6 +220,40 @@ static void ends(void)
 	}
 }
 
+static unsigned answered;
+static bool over;
+
+static void *asks_on(void *arg)
+{
+	int fd = dial("echo\n");
+
+	while (!__atomic_load_n(&over, __ATOMIC_ACQUIRE)) {
+		ask(fd, &kinds[0], 'a');
+		__atomic_add_fetch(&answered, 1, __ATOMIC_ACQ_REL);
+	}
+	close(fd);
+	return NULL;
+}
+
+/* A thread that has often called soon again now computes: another one gets its answers meanwhile.
+ */
+static void computes(void)
+{
+	int fd = dial("echo\n");
+
+	start(asks_on, NULL);
+	for (unsigned i = 0; i < COMPUTES; i++) {
+		for (unsigned k = 0; k < ROUNDS / 4; k++)
+			ask(fd, &kinds[0], 'c');
+		unsigned seen = __atomic_load_n(&answered, __ATOMIC_ACQUIRE);
+		while (__atomic_load_n(&answered, __ATOMIC_ACQUIRE) - seen < ANSWERS)
+			;
+	}
+	__atomic_store_n(&over, true, __ATOMIC_RELEASE);
+	join_all();
+	close(fd);
+}
+
 /* ---- cancelled ------------------------------------------------------------------------------- */
 
 static void *forever(void *arg)
@@ -268,6 +304,8 @@ int main(int argc, char **argv)
 	puts("accept");
 	ends();
 	puts("ends");
+	computes();
+	puts("computes");
 	if (cancelled) {
 		cancels();
 		puts("cancels");

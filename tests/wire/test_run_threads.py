@@ -10,7 +10,17 @@ from tests.lab.run import PORT, Puppet, run_command
 from tests.wire.running import V4, sanitized
 
 WAITS = ROOT / "build/dev/tests/waits/steelyard-waits"
-SAID = ["kinds", "beside idle ones", "pool", "accept", "ends", "cancels", "handlers", "jumps"]
+SAID = [
+    "kinds",
+    "beside idle ones",
+    "pool",
+    "accept",
+    "ends",
+    "computes",
+    "cancels",
+    "handlers",
+    "jumps",
+]
 
 
 CANCELLED = {"beside idle ones", "cancels"}

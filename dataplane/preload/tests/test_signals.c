@@ -41,6 +41,15 @@ static volatile sig_atomic_t handled, handled_inside;
 
 /* ---- the world ------------------------------------------------------------------------------- */
 
+bool device_kick_wanted(void)
+{
+	return false;
+}
+
+void device_kick(void)
+{
+}
+
 struct object *table_get(int fd)
 {
 	return fd >= 0 && fd < OBJECTS ? world.object[fd] : NULL;
@@ -164,6 +173,12 @@ int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadlin
 	int rc = again && signals_come(signals) ? -errno : 0;
 	runner_lock();
 	return rc;
+}
+
+int runner_await_handoff(struct sock *s, uint32_t events, struct handoff *handoff,
+                         uint64_t deadline_ns, struct signals *signals)
+{
+	return runner_await(s, events, -1, deadline_ns, signals);
 }
 
 int runner_listen(struct sock *s)
