@@ -4,7 +4,7 @@
     echo         64 bytes there and back: on connections that stay, and on one for each request;
                  `both cores`: the kernel's half of receiving is on the generator's
     frames       there and back by AF_XDP alone, without TCP: no stack on it can echo more often,
-                 for it sends as many
+                 for it sends as many. Echoes are compared with that, too: the ceiling
     half load    an open loop at half of what the server did in the same round; latency counts from
                  when a request was due. `half of the kernel's`: both servers at that rate
     machine      what it takes of each core from a program that only reads the clock, in the same
@@ -32,6 +32,7 @@ MINUTES = 11
 KERNEL = "kernel"
 CORES = {1: "one core", 2: "both cores"}
 CONNECTIONS = 256
+SENT = {"keep-alive": 1, "short": 4}  # frames that the generator sends for each echo
 SECONDS = 1
 MEMORY = 1 << 30  # of both servers and the generator
 BULK = 64_000_000
@@ -75,7 +76,7 @@ def rows(quick):
 
 def smoke():
     with StackBed() as bed:
-        yield frames(bed, 0.1)
+        yield frames(bed.frames(0.1))
         yield bulk(bed, "download", 1, 0.1)
         yield from burst(bed, 0.2)
         yield from idle(bed, 1000, 1000, 0.1)
@@ -106,15 +107,18 @@ def p99(results):
 
 def echo(bed, seconds):
     times = {"duration": f"{seconds}s", "warmup": f"{seconds / 4}s", "connections": CONNECTIONS}
+    alone = bed.frames(seconds)
     for kind, each in (("keep-alive", 0), ("short", 1)):
+        ceiling = alone / SENT[kind]
         for cores in (2, 1):
             bed.steer(cores == 1)
             ours, theirs = both(bed, "echo", each=each, **times)
             params = {"connections": kind, "kernel": CORES[cores]}
-            seen = evidence(ours, theirs)
+            seen = evidence(ours, theirs) | {"ceiling": ceiling / theirs["rate"]}
             yield record(params, "echoes", "1/s", ours["rate"], theirs["rate"], seen)
+        yield beside_ceiling(kind, ours["rate"], ceiling)
         if kind == "keep-alive":
-            yield frames(bed, seconds, theirs["rate"])
+            yield frames(alone, theirs["rate"])
             rates = ours["rate"] / 2, theirs["rate"] / 2
     for load, rate in (("half of its own", rates[0]), ("half of the kernel's", rates[1])):
         ours = bed.ask("stack", "echo", rate=f"{rate:.0f}", **times)
@@ -126,9 +130,14 @@ def echo(bed, seconds):
         yield from machine.run_program("steelyard-gaps", *options, cpus=[core])
 
 
-def frames(bed, seconds, beside=None):
+def frames(rate, beside=None):
     params = {"connections": "no TCP", "kernel": CORES[1]}
-    return record(params, "echoes", "1/s", bed.frames(seconds), beside)
+    return record(params, "echoes", "1/s", rate, beside)
+
+
+def beside_ceiling(kind, rate, ceiling):
+    run = record({"connections": kind}, "echoes beside the ceiling", "1/s", rate)
+    return run | {"baseline": {"name": "frames without TCP", "value": ceiling}}
 
 
 def programs(bed, seconds):

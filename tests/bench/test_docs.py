@@ -81,6 +81,16 @@ def test_a_ratio_just_short_of_its_goal_is_seen_to_be():
     )
 
 
+@pytest.mark.parametrize(
+    ("rate", "ceiling", "met"), ((420, 4.2, "yes"), (380, 4.2, "not shown"), (380, 5, "**no**"))
+)
+def test_no_more_is_asked_of_a_stack_than_frames_alone_reach(rate, ceiling, met):
+    params = {"connections": "keep-alive", "kernel": "one core"}
+    made = runs("stack", "echoes", "1/s", [rate], params, ("kernel", 100))
+    rows = report.rows(one | {"evidence": {"ceiling": ceiling}} for one in made)
+    assert headline.table(rows).splitlines()[2].endswith(f" | {met} |")
+
+
 def test_nothing_measured_is_no_table():
     assert headline.table([]) == ""
 
