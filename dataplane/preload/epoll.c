@@ -521,12 +521,12 @@ static int set_wait(struct set *set, struct epoll_event *e, int most, uint64_t d
 	while (n == 0 && !last) {
 		last = is_past(deadline);
 		n = set_sleep(set, &wait, e, most, deadline, signals);
+		if (n > 0 && n < most) /* so far those of the kernel alone */
+			n += set_collect(set, e + n, most - n);
 		if (n == 0 && wait_posted(&wait))
 			n = set_look(set, e, most);
 		if (n == 0)
 			n = set_turn(set, e, most);
-		else if (n > 0 && n < most)
-			n += set_collect(set, e + n, most - n);
 	}
 	if (n != -EBADF)
 		set_leave(set, &wait);

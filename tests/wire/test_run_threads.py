@@ -2,12 +2,15 @@
 """Threads of one process on the user-space stack: each is woken by its event, a cancelled one
 leaves nothing locked, and handlers use sockets wherever they interrupt."""
 
+import sys
+
 import pytest
 
+from tests.lab.clients import connect, receive_exactly
 from tests.lab.lab import ROOT
 from tests.lab.process import run
 from tests.lab.run import PORT, Puppet, run_command
-from tests.wire.running import V4, sanitized
+from tests.wire.running import V4, sanitized, start
 
 WAITS = ROOT / "build/dev/tests/waits/steelyard-waits"
 SAID = [
@@ -48,3 +51,36 @@ def test_waiting_threads_use_memory_well(stack):
     """AddressSanitizer takes the frames that a cancelled thread has left for live ones."""
     command = [WAITS, stack["client"].v4, PORT, V4, "uncancelled"]
     assert waits(stack, command, "stack") == [line for line in SAID if line not in CANCELLED]
+
+
+ONCE = """
+import select, socket, sys, threading
+listener = socket.create_server((sys.argv[1], 8030))
+one, other = (listener.accept()[0] for _ in range(2))
+def echo():
+    while part := other.recv(1):
+        other.send(part)
+threading.Thread(target=echo, daemon=True).start()
+loop = select.epoll()
+loop.register(one, select.EPOLLIN)
+while True:
+    events = loop.poll(-1, 8)
+    part = one.recv(1)
+    one.send(b"%d" % len(events) if part else b"")
+    if not part:
+        break
+"""
+
+
+@sanitized
+def test_an_event_is_reported_once(stack):
+    """While one thread waits at an epoll instance, another one, which has waited last, receives
+    packets for both."""
+    start(stack, "once", [sys.executable, "-c", ONCE, V4], 8030)
+    client = stack["client"]
+    with connect(client, V4, 8030) as one, connect(client, V4, 8030) as other:
+        for _ in range(50):
+            other.sendall(b"x")
+            assert receive_exactly(other, 1) == b"x"
+            one.sendall(b"x")
+            assert receive_exactly(one, 1) == b"1"
