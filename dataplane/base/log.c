@@ -3,9 +3,17 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sy_base.h>
+#include <sy_log_check.h>
 #include <unistd.h>
 
 static _Atomic int level_max = SY_LOG_INFO;
+
+static bool (*stderr_is_log)(void);
+
+void sy_log_set_check(bool (*is_log)(void))
+{
+	stderr_is_log = is_log;
+}
 
 void sy_log_set_level(enum sy_log_level max)
 {
@@ -29,7 +37,8 @@ void sy_log(enum sy_log_level level, const char *area, const char *fmt, ...)
 	size_t len;
 	int n;
 
-	if ((int)level > atomic_load_explicit(&level_max, memory_order_relaxed))
+	if ((int)level > atomic_load_explicit(&level_max, memory_order_relaxed) ||
+	    (stderr_is_log && !stderr_is_log()))
 		return;
 	/* The last byte is reserved for the newline; a longer text is cut. */
 	n = snprintf(line, sizeof(line) - 1, "%s %s: ", names[level], area);

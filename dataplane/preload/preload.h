@@ -161,7 +161,10 @@ void runner_events(void);
 void runner_flush(void);
 /* Sends what is to be sent now. */
 void runner_send(void);
-/* Around a system call that makes a process; it has returned `pid`. */
+/* clone.c: a system call by number that makes a process is fork(), where that can do what it does.
+ */
+bool clone_forks(long number, const long *a, long *rc);
+/* Around another system call that makes a process; it has returned `pid`. */
 void runner_fork(void);
 void runner_forked(long pid);
 /* Locked. Children have the stack from here on, or no longer: of two processes one goes on with it.

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls after which a process can neither read files of the system nor make threads, as haproxy
- * does before it waits: EAL and the helper thread start before them. */
+/*
+ * Calls after which a process can neither read files of the system nor make threads, as haproxy
+ * does before it waits: EAL and the helper thread start before them. And limits of memory: what
+ * this library has mapped is not the program's (vsftpd limits its children to 200 MB).
+ */
 #include <dlfcn.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -15,20 +19,75 @@ PRELOAD_EXPORT int chroot(const char *path)
 	return real(path);
 }
 
+/* Bytes that count for a limit now: those of the program, too, which the kernel does not tell
+ * apart. 0: the kernel does not report them (no /proc). */
+static rlim_t limit_used(int resource)
+{
+	unsigned long size = 0, data = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (f && fscanf(f, "%lu %*u %*u %*u %*u %lu", &size, &data) != 2)
+		size = data = 0;
+	if (f)
+		fclose(f);
+	return (resource == RLIMIT_AS ? size : data) * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+static rlim_t limit_add(rlim_t limit, rlim_t more)
+{
+	return limit == RLIM_INFINITY || limit > RLIM_INFINITY - 1 - more ? limit : limit + more;
+}
+
+/* The limit that is set in the place of the program's: beyond what is used now. The hard limit
+ * rises only where the program raises it. */
+static const struct rlimit *limit_widen(int resource, const struct rlimit *limit,
+                                        struct rlimit *wider)
+{
+	struct rlimit now;
+
+	if (resource == RLIMIT_NPROC)
+		runner_prepare();
+	if ((resource != RLIMIT_AS && resource != RLIMIT_DATA) || !is_user_memory(limit) ||
+	    !keeper_config() || getrlimit((__rlimit_resource_t)resource, &now))
+		return limit;
+	rlim_t used = limit_used(resource), most = limit->rlim_max;
+	wider->rlim_cur = limit_add(limit->rlim_cur, used);
+	wider->rlim_max = limit_add(most, used);
+	if (most <= now.rlim_max && wider->rlim_max > now.rlim_max)
+		wider->rlim_max = now.rlim_max;
+	if (wider->rlim_cur > wider->rlim_max && limit->rlim_cur <= most)
+		wider->rlim_cur = wider->rlim_max;
+	return wider;
+}
+
 PRELOAD_EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
 	__typeof__(&setrlimit) real = (__typeof__(&setrlimit))dlsym(RTLD_NEXT, "setrlimit");
+	struct rlimit wider;
 
-	if (resource == RLIMIT_NPROC)
-		runner_prepare();
-	return real(resource, limit);
+	return real(resource, limit_widen((int)resource, limit, &wider));
 }
+
+static_assert(sizeof(struct rlimit) == sizeof(struct rlimit64), "setrlimit64() is setrlimit()");
 
 PRELOAD_EXPORT int setrlimit64(__rlimit_resource_t resource, const struct rlimit64 *limit)
 {
-	__typeof__(&setrlimit64) real = (__typeof__(&setrlimit64))dlsym(RTLD_NEXT, "setrlimit64");
+	return setrlimit(resource, (const struct rlimit *)limit);
+}
 
-	if (resource == RLIMIT_NPROC)
-		runner_prepare();
-	return real(resource, limit);
+PRELOAD_EXPORT int prlimit(pid_t pid, __rlimit_resource_t resource, const struct rlimit *limit,
+                           struct rlimit *old)
+{
+	__typeof__(&prlimit) real = (__typeof__(&prlimit))dlsym(RTLD_NEXT, "prlimit");
+	struct rlimit wider;
+
+	if (limit && (pid == 0 || pid == getpid()))
+		limit = limit_widen((int)resource, limit, &wider);
+	return real(pid, resource, limit, old);
+}
+
+PRELOAD_EXPORT int prlimit64(pid_t pid, __rlimit_resource_t resource, const struct rlimit64 *limit,
+                             struct rlimit64 *old)
+{
+	return prlimit(pid, resource, (const struct rlimit *)limit, (struct rlimit *)old);
 }

@@ -225,7 +225,9 @@ PRELOAD_EXPORT long syscall(long number, ...)
 	}
 	if (number == SYS_seccomp)
 		relay_confine();
-	if (forks(number, a)) { /* vsftpd, for namespaces */
+	if (clone_forks(number, a, &rc))
+		return rc;
+	if (forks(number, a)) {
 		runner_fork();
 		rc = real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 		runner_forked(rc);

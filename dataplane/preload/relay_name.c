@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include <sy_log_check.h>
+
 #include "real.h"
 #include "relay.h"
 
@@ -105,6 +107,25 @@ bool relay_name_of(int fd, char out[RELAY_NAME])
 	memcpy(out, a.sun_path + 1, len - head);
 	out[len - head] = 0;
 	return true;
+}
+
+/* Servers make a connection a child's standard error (inetd, vsftpd): the client would read lines
+ * of this library. */
+static bool stderr_is_log(void)
+{
+	char name[RELAY_NAME];
+	int domain, code = errno;
+	socklen_t len = sizeof(domain);
+	bool is = REAL(getsockopt)(STDERR_FILENO, SOL_SOCKET, SO_DOMAIN, &domain, &len) ||
+	          (domain != AF_INET && domain != AF_INET6 && !relay_name_of(STDERR_FILENO, name));
+
+	errno = code;
+	return is;
+}
+
+__attribute__((constructor(101))) static void log_begin(void)
+{
+	sy_log_set_check(stderr_is_log);
 }
 
 /* ---- descriptors ----------------------------------------------------------------------------- */

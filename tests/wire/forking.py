@@ -8,9 +8,11 @@ the child.
 
 import array
 import contextlib
+import ctypes
 import errno
 import hashlib
 import os
+import resource
 import select
 import signal
 import socket
@@ -20,6 +22,8 @@ import sys
 import tempfile
 
 FAMILY = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+LIMIT = 300_000_000
+SYS_CLONE, CLONE_NEWIPC = 56, 0x08000000  # of x86-64
 STATES = (1, 8)  # established; the peer has ended already
 
 
@@ -140,6 +144,22 @@ def confined(one):
     one.sendall(f"{one.getpeername()[0]} {os.getuid()}".encode())
 
 
+def limited(one):
+    """What this library has mapped is no part of the child's memory."""
+    resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
+    one.sendall(str(len(bytes(LIMIT // 2))).encode())
+
+
+def noisy(one):
+    """The connection is its standard error, where this library has something to log."""
+    os.dup2(one.fileno(), 2)
+    other = socket.create_server((sys.argv[1], 0), family=FAMILY)
+    other.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        other.accept()
+    one.sendall(b"nothing else")
+
+
 def passed(one):
     """A third process gets the descriptor in a message; this one closes it at once."""
     near, far = socket.socketpair()
@@ -174,6 +194,19 @@ def by_fork(one, name, *words):
     if os.fork():
         return
     listener.close()
+    with one:
+        globals()[name](one, *words)
+    os._exit(0)
+
+
+def by_clone(one, name, *words):
+    """By the system call itself, with a namespace of its own."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    child = libc.syscall(SYS_CLONE, ctypes.c_long(CLONE_NEWIPC | signal.SIGCHLD), 0, 0, 0, 0)
+    if child < 0:
+        say("clone", errno.errorcode[ctypes.get_errno()])
+    if child:
+        return
     with one:
         globals()[name](one, *words)
     os._exit(0)

@@ -80,14 +80,17 @@ class Client:
 
 
 def orders(client, server):
-    """Everything that a child can do, and what both ends say of it."""
+    """Everything that a child can do, and what both ends say of it. The first one is made while a
+    thread of the library begins."""
+    yield "clone", client.said("by_clone confined")
     yield "names", client.said("by_fork names")
     for how in ("by_fork echo", "by_fork executed", "by_vfork", "by_spawn", "by_message"):
         yield how, hashlib.sha256(client.said(how, BULK)).hexdigest()
     yield "sink", client.said("by_fork sink", BULK)
     yield "source", hashlib.sha256(client.said("by_fork source 3000000")).hexdigest()
-    for order in ("confined", "passed", "again"):
+    for order in ("confined", "passed", "again", "limited", "noisy"):
         yield order, client.said(f"by_fork {order}")
+    yield "clone", hashlib.sha256(client.said("by_clone echo", BULK)).hexdigest()
     yield "shared", client.said("shared")
     with client.dial("by_fork half") as one:
         yield "half", all_of(one)
