@@ -464,6 +464,8 @@ void hooks_forget(void);
 bool addr_is_any(const struct sy_addr *a);
 /* Of the kernel's: a TCP socket of IPv4 or IPv6: its family. 0: something else. */
 int socket_family(int fd);
+/* Would connect() open this connection on the stack? Then sendto() with MSG_FASTOPEN does, too. */
+bool connect_is_due(int fd, const struct sockaddr *addr, socklen_t len);
 int socket_local(int fd, struct sy_stack_endpoint *out);
 int endpoint_from(const struct sockaddr *from, socklen_t len, struct sy_stack_endpoint *out);
 void endpoint_to(const struct sy_stack_endpoint *e, int family, struct sockaddr *to,

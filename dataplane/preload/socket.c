@@ -279,6 +279,18 @@ static bool connect_prepare(int fd, const struct sy_addr *dst)
 	return runner.stack && table_get(fd) == before && !table_sock(fd) && socket_family(fd);
 }
 
+bool connect_is_due(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	struct sy_stack_endpoint peer, local;
+
+	if (!is_user_memory(addr) || len < sizeof(sa_family_t) || table_sock(fd) ||
+	    endpoint_from(addr, len, &peer) || !socket_family(fd) || !runner_lock())
+		return false;
+	bool is = connect_is_ours(fd, &peer, &local);
+	runner_unlock();
+	return is;
+}
+
 PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 {
 	struct sock *s = table_sock(fd);

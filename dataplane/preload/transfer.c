@@ -428,7 +428,11 @@ PRELOAD_EXPORT ssize_t sendto(int fd, const void *bytes, size_t len, int flags,
 	struct sock *s = table_connection(fd);
 	struct iovec iov = {(void *)bytes, len};
 
-	return s ? deliver(fd, &iov, 1, flags) : REAL(sendto)(fd, bytes, len, flags, to, to_len);
+	if (s)
+		return deliver(fd, &iov, 1, flags);
+	if (flags & MSG_FASTOPEN && connect_is_due(fd, to.__sockaddr__, to_len))
+		return connect(fd, to, to_len) ? -1 : send(fd, bytes, len, flags & ~MSG_FASTOPEN);
+	return REAL(sendto)(fd, bytes, len, flags, to, to_len);
 }
 
 /* Descriptors that go to another process: connections of the stack are this one's. */
@@ -457,7 +461,12 @@ PRELOAD_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	if (!s) {
 		if (m && m->msg_controllen)
 			rights_give(m);
-		return REAL(sendmsg)(fd, m, flags);
+		if (!(flags & MSG_FASTOPEN) || !m ||
+		    !connect_is_due(fd, m->msg_name, m->msg_namelen))
+			return REAL(sendmsg)(fd, m, flags);
+		return connect(fd, m->msg_name, m->msg_namelen)
+		               ? -1
+		               : sendmsg(fd, m, flags & ~MSG_FASTOPEN);
 	}
 	if (!is_user_memory(m))
 		return result(-EFAULT);

@@ -73,3 +73,39 @@ def test_a_closed_socket_gives_a_reader_nothing_of_the_next(stack):
     finally:
         puppet.close()
     assert said.splitlines() == [f"{b'hello'}", f"{[errno.EBADF, errno.EBADF]}"] * 5
+
+
+FAST_OPEN = """
+import select, socket, sys
+peer = sys.argv[1], int(sys.argv[2])
+calls = (
+    lambda one: one.sendto(b"echo\\nhello", socket.MSG_FASTOPEN, peer),
+    lambda one: one.sendmsg([b"echo\\n", b"hello"], [], socket.MSG_FASTOPEN, peer),
+)
+for call in calls:
+    for blocks in (True, False):
+        with socket.socket(socket.AF_INET6 if ":" in peer[0] else socket.AF_INET) as one:
+            one.setblocking(blocks)
+            try:
+                call(one)
+            except BlockingIOError:
+                select.select([], [one], [])
+                one.sendall(b"echo\\nhello")
+            one.setblocking(True)
+            print(one.recv(5, socket.MSG_WAITALL).decode(), blocks)
+"""
+
+
+@families
+def test_send_opens_a_connection(stack, family):
+    """MSG_FASTOPEN (unbound): the connection is the stack's, without data in its SYN."""
+    host, client = stack["forwarder"], stack["client"]
+    puppet = Puppet(client, client.address(family))
+    before = kernel_connections(host)
+    try:
+        argv = [sys.executable, "-c", FAST_OPEN, client.address(family), PORT]
+        said = on_stack(stack, *argv)
+    finally:
+        puppet.close()
+    assert said.split() == ["hello", "True", "hello", "False"] * 2
+    assert kernel_connections(host) == before
