@@ -17,9 +17,19 @@ def stack_name(test):
 
 
 def hook(stack, *words, check=True):
-    """Runs `steelyard hook` for a stack of this name. Returns what it prints, also of errors."""
+    """Runs `steelyard hook` for a stack of this name. Returns what it prints, also of errors. On a
+    busy machine a stack may obey later than the command waits: then this waits for it."""
     done = run([STEELYARD, "hook", *words, "--stack", stack], check=check)
-    return done if isinstance(done, str) else done.stdout + done.stderr
+    text = done if isinstance(done, str) else done.stdout + done.stderr
+    if check and "when their threads wait next" in text:
+        wait_until(lambda: not is_silent(stack), f"the stacks of {stack} have obeyed")
+    return text
+
+
+def is_silent(stack):
+    """Whether a stack of this name has not done yet what it was ordered."""
+    (view,) = json.loads(run([STEELYARD, "hook", "list", "-o", "json", "--stack", stack]))
+    return bool(view.get("silent"))
 
 
 def hook_list(stack):

@@ -9,6 +9,7 @@ from tests.lab.servers import EchoServer, nginx_log, start_dns, start_nginx
 from tests.lab.steelyard import VIP, Steelyard, web_and_dns
 
 ECHO, SERVER_ECHO = 7, 9007
+SHORT = dict.fromkeys(("established", "fin_wait", "closing"), "1s")  # timeouts
 # Counters that the kernels must not increase: checksums that did not verify.
 CHECKSUM_ERROR = re.compile(r"Csum.*Err|.*CsumErrors$")
 
@@ -125,7 +126,11 @@ class Stage:
             return states <= {"time-wait", "reset"}
 
         if service.protocol == "tcp":  # sessions of UDP have no end to wait for
+            # Those end too whose ends were reset while no forwarder ran.
+            kept, service.timeouts = service.timeouts, SHORT
+            self.apply()
             wait_until(over, "earlier tests' connections are over")
+            service.timeouts = kept
         self.config.services.remove(service)
         self.apply()
         self.config.services.append(service)
