@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "preload.h"
@@ -157,7 +158,7 @@ static void unaccepted_leave(struct sock *s)
 	runner_turn(); /* the program's threads sleep: the resets leave now */
 }
 
-/* passed: since the last look; idle: for how much of it the program has not computed. */
+/* passed_ns: since the last look; idle_ns: for how much of it the program has not computed. */
 static void unaccepted_find(struct sock *s, uint64_t passed_ns, uint64_t idle_ns)
 {
 	int others;
@@ -218,36 +219,45 @@ void serve_passed(int fd)
 	runner_unlock();
 }
 
-/* The processor time of the program's threads, without this one. */
-static uint64_t program_cpu_ns(void)
+/* Have the program's threads, without this one, computed since the last call, in `passed_ns`? They
+ * had a part of a core, or one of them was preempted, and so waits for a core on a busy host. */
+static bool program_has_computed(uint64_t passed_ns)
 {
-	struct timespec all = {0}, own = {0};
+	static int64_t last_cpu_ns, last_preempted;
+	struct rusage all = {0}, own = {0};
+	struct timespec cpu = {0}, own_cpu = {0};
+	int64_t cpu_ns, preempted;
+	bool has;
 
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &all);
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &own);
-	return (uint64_t)(all.tv_sec - own.tv_sec) * 1000 * MS + (uint64_t)all.tv_nsec -
-	       (uint64_t)own.tv_nsec;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &own_cpu);
+	getrusage(RUSAGE_SELF, &all);
+	getrusage(RUSAGE_THREAD, &own);
+	cpu_ns = (int64_t)((cpu.tv_sec - own_cpu.tv_sec) * 1000 * MS) + cpu.tv_nsec -
+	         own_cpu.tv_nsec;
+	preempted = all.ru_nivcsw - own.ru_nivcsw;
+	/* A child of fork() begins at 0 again: then the differences are negative. */
+	has = (cpu_ns - last_cpu_ns) * COMPUTES > (int64_t)passed_ns || preempted > last_preempted;
+	last_cpu_ns = cpu_ns;
+	last_preempted = preempted;
+	return has;
 }
 
 void serve_check(void)
 {
-	static uint64_t last_ns, last_cpu_ns;
-	uint64_t now_ns = sy_clock_ns(), passed_ns = now_ns - last_ns, cpu_ns, idle_ns;
+	static uint64_t last_ns;
+	uint64_t now_ns = sy_clock_ns(), passed_ns = now_ns - last_ns;
+	bool computed;
 
 	if (passed_ns < MESSAGE_BEAT_MS * MS)
 		return;
 	keeper_beat();
-	cpu_ns = program_cpu_ns();
+	computed = program_has_computed(passed_ns);
+	last_ns = now_ns;
 	if (passed_ns > LOOK_MAX_NS)
 		passed_ns = LOOK_MAX_NS;
-	/* A child of fork() begins at 0 again: then the difference is negative. */
-	idle_ns = (int64_t)(cpu_ns - last_cpu_ns) * COMPUTES > (int64_t)(now_ns - last_ns)
-	                  ? 0
-	                  : passed_ns;
-	last_ns = now_ns;
-	last_cpu_ns = cpu_ns;
 	for (struct sock *s = listeners; s; s = s->next_listener)
-		unaccepted_find(s, passed_ns, idle_ns);
+		unaccepted_find(s, passed_ns, computed ? 0 : passed_ns);
 }
 
 /* ---- fork() ---------------------------------------------------------------------------------- */
