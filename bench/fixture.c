@@ -490,7 +490,7 @@ bool fixture_check(struct fixture *s, uint64_t n)
 	const struct sy_stage *as_ever = s->harness.rt->options.pipeline;
 	struct sy_stage checked[] = {{"classify", sy_classify_stage}, {"look up", sy_lookup_stage},
 	                             {"fast path", sy_fast_stage},    {"count", slow_count},
-	                             {"slow path", sy_slow_stage},    {"limit", sy_limit_stage},
+	                             {"slow path", sy_slow_stage},    {"event", sy_event_stage},
 	                             {"transmit", sy_transmit_stage}, {NULL, NULL}};
 	uint64_t sent = 0, due = 0, drops = fixture_drops(s);
 	slow_packets = 0;

@@ -12,7 +12,7 @@
  *   SLOW       slow path
  *   TRANSMIT   transmit: rewritten; has a path, needs a next hop
  *   READY      transmit: complete, its port known
- *   GONE       none: sent, dropped, handed over, or kept waiting
+ *   SENT, QUEUED, ANSWERED, HELD, STEERED, DROPPED   none: the packet has left the burst
  */
 const struct sy_stage pipeline[] = {
         /* runtime/worker.c, worker_turn(): receives a burst from a queue or another worker. */
@@ -25,16 +25,19 @@ const struct sy_stage pipeline[] = {
         /* balance/path/lookup.c: finds a candidate session for each packet. None leaves here. */
         {"look up", sy_lookup_stage},
         /* balance/path/fast.c: plain packets of existing sessions. Advances the session's state,
-         * rewrites, sends. A packet behind one that has not left becomes READY, to keep the order
-         * of its flow. If all packets have left, the next two stages find the burst empty. */
+         * checks limits, rewrites, sends. A packet behind one that has not left becomes READY, to
+         * keep the order of its flow. If all packets have left, the next two stages find the burst
+         * empty. */
         {"fast path", sy_fast_stage},
         /* balance/path/slow.c: all other packets. Asks access lists, creates sessions, changes
          * states, answers, refuses. Packets that it forwards become READY or TRANSMIT. Packets that
          * we generate (resets, probes, ICMP, fragments) leave at once. */
         {"slow path", sy_slow_stage},
         /* balance/path/queued.c: packets whose limits have `engine: atomic` go to the event device,
-         * and on by the worker to which it gives them. All others stay. */
-        {"limit", sy_limit_stage},
+         * and on by the worker to which it schedules them. All others stay. The other limits were
+         * checked where the session was known: in classify (balance/path/remote.c), fast and slow
+         * path. Here what they were charged for packets that were not forwarded is refunded. */
+        {"event", sy_event_stage},
         /* runtime/transmit.c: next hop, MAC addresses, port. Packets of an unknown neighbour wait.
          * The ports send when the burst ends. */
         {"transmit", sy_transmit_stage},

@@ -232,11 +232,11 @@ uint32_t sy_handover_left(const struct sy_worker *w, unsigned owner)
 void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i)
 {
 	unsigned owner = sy_slot_worker(w->rt, b->slot[i]);
-	b->next[i] = SY_NEXT_GONE;
 	if (owner == w->id) { /* this worker took over the slot after the caller looked */
-		sy_packet_drop(w, b->mbuf[i], SY_DROP_HANDOVER_FULL);
+		sy_burst_drop(w, b, i, SY_DROP_HANDOVER_FULL);
 		return;
 	}
+	b->next[i] = SY_NEXT_STEERED;
 	struct outbound *o = &w->private->hand_over[owner];
 	o->mbuf[o->count++] = b->mbuf[i];
 	w->private->hand_over_to |= UINT64_C(1) << owner;

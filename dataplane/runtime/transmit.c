@@ -279,7 +279,7 @@ void sy_transmit_prepare(struct sy_worker *w, struct sy_burst *b, unsigned i)
 	packet_resolve(w, m, b->path[i], b->via[i], b->flow[i], &to);
 	if (to.state == ADJACENCY_PENDING)
 		return;
-	b->next[i] = to.state == ADJACENCY_VALID ? SY_NEXT_READY : SY_NEXT_GONE;
+	b->next[i] = to.state == ADJACENCY_VALID ? SY_NEXT_READY : SY_NEXT_DROPPED;
 	if (to.state == ADJACENCY_VALID)
 		macs_write(sy_frame(m), to.link, SY_READ(w->rt->port[m->port]->mac));
 }
@@ -307,7 +307,7 @@ void sy_transmit_before(struct sy_worker *w, struct sy_burst *b, unsigned end)
 			packet_send(w, &tx, b, i);
 		else
 			continue;
-		b->next[i] = SY_NEXT_GONE;
+		b->next[i] = SY_NEXT_SENT;
 	}
 }
 

@@ -96,7 +96,7 @@ void sy_packet_drop(struct sy_worker *w, struct rte_mbuf *m, enum sy_drop reason
 
 void sy_burst_drop(struct sy_worker *w, struct sy_burst *b, unsigned i, enum sy_drop reason)
 {
-	b->next[i] = SY_NEXT_GONE;
+	b->next[i] = SY_NEXT_DROPPED;
 	sy_packet_drop(w, b->mbuf[i], reason);
 }
 
@@ -120,7 +120,7 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 	for (const struct sy_stage *s = w->rt->options.pipeline; s->name; s++)
 		s->run(w, b);
 	for (unsigned i = 0; i < b->count; i++)
-		if (b->next[i] != SY_NEXT_GONE) /* no stage wanted it */
+		if (!sy_next_has_left(b->next[i])) /* no stage wanted it */
 			sy_burst_drop(w, b, i, SY_DROP_UNKNOWN_DESTINATION);
 	transmit_flush(w);
 	handover_push(w);

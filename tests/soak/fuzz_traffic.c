@@ -25,7 +25,7 @@ static uint64_t reached, fast; /* of the current soak test; one thread runs all 
 static void probe_classified(struct sy_worker *w, struct sy_burst *b)
 {
 	for (unsigned i = 0; i < b->count; i++)
-		reached += b->next[i] != SY_NEXT_GONE;
+		reached += !sy_next_has_left(b->next[i]);
 }
 
 /* A packet to be looked up takes the fast path, unless look up sends it to the slow path. */

@@ -113,7 +113,7 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst);
 void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst);
 void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst);
 void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst);
-void sy_limit_stage(struct sy_worker *w, struct sy_burst *burst);
+void sy_event_stage(struct sy_worker *w, struct sy_burst *burst);
 /* Periodic work of each worker: expiry. */
 void sy_balance_round(struct sy_worker *w);
 /* For sy_runtime_options.poll and is_idle: packets that limits have given to the event device. */

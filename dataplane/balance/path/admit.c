@@ -41,7 +41,7 @@ void admit_look(struct sy_worker *w, const struct sy_burst *burst, const uint8_t
 	const struct sy_balance *b = w->app;
 	const struct access *a = SY_RCU_READ(b->access);
 	struct balance_worker *bw = balance_worker_of(w);
-	struct address_look *look = bw->look;
+	struct address_look *look = bw->burst.look;
 	uint64_t looked = 0;
 	if (!a || !a->ranges || !a->ranges->large)
 		return;
@@ -52,22 +52,23 @@ void admit_look(struct sy_worker *w, const struct sy_burst *burst, const uint8_t
 		*look++ = packet_look(a->ranges, burst, i);
 		looked |= UINT64_C(1) << i;
 	}
-	bw->looked_in = a->ranges;
-	bw->looked = looked;
-	for (const struct address_look *one = bw->look; one < look; one++)
+	bw->burst.looked_in = a->ranges;
+	bw->burst.looked = looked;
+	for (const struct address_look *one = bw->burst.look; one < look; one++)
 		address_look_prefetch(one);
 }
 
 void admit_look_on(struct sy_worker *w, const struct sy_burst *burst)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	const unsigned n = (unsigned)__builtin_popcountll(bw->looked);
-	uint64_t pass = address_looks_pass(bw->look, n);
-	for (uint64_t left = bw->looked; SY_UNLIKELY(pass); left &= left - 1, pass >>= 1) {
+	const unsigned n = (unsigned)__builtin_popcountll(bw->burst.looked);
+	uint64_t pass = address_looks_pass(bw->burst.look, n);
+	for (uint64_t left = bw->burst.looked; SY_UNLIKELY(pass); left &= left - 1, pass >>= 1) {
 		if (!(pass & 1))
 			continue;
-		address_look_go_on(bw->looked_in, &burst->view[__builtin_ctzll(left)].tuple.src);
-		bw->passed |= left & -left;
+		address_look_go_on(bw->burst.looked_in,
+		                   &burst->view[__builtin_ctzll(left)].tuple.src);
+		bw->burst.passed |= left & -left;
 	}
 }
 
@@ -218,8 +219,8 @@ static __attribute__((noinline)) void batch_refuse(struct sy_worker *w, struct s
 		}
 		enum sy_drop reason =
 		        admit_refuse(w, burst, i, access_list_action(l, answer->rule[k]));
-		SY_COUNT(bw->counts[bw->service[i]->id].refused[refusal_of(reason)], 1);
-		service_packet_drop(w, burst, i, bw->service[i], reason);
+		SY_COUNT(bw->counts[bw->burst.service[i]->id].refused[refusal_of(reason)], 1);
+		service_packet_drop(w, burst, i, bw->burst.service[i], reason);
 	}
 }
 
@@ -234,14 +235,14 @@ batch_ask_services(struct sy_worker *w, struct sy_burst *burst, const struct acc
 	bool any = false;
 	while (waiting) {
 		const unsigned first = (unsigned)__builtin_ctzll(waiting);
-		const uint16_t id = bw->service[batch->at[first]]->policy.access;
+		const uint16_t id = bw->burst.service[batch->at[first]]->policy.access;
 		const struct access_list *l = a->list[id - 1];
 		struct batch part;
 		part.asked.count = 0;
 		part.asked.members = 0;
 		for (uint64_t left = waiting; left; left &= left - 1) {
 			unsigned k = (unsigned)__builtin_ctzll(left);
-			if (bw->service[batch->at[k]]->policy.access != id)
+			if (bw->burst.service[batch->at[k]]->policy.access != id)
 				continue;
 			waiting &= ~(UINT64_C(1) << k);
 			batch_copy(&part, batch, k);
@@ -260,20 +261,22 @@ static inline uint64_t burst_look(struct sy_worker *w, const struct access *a,
                                   const struct sy_burst *burst, const uint8_t *at, unsigned count)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	if (SY_UNLIKELY(bw->looked_in != a->ranges)) { /* changed since look up */
-		bw->looked_in = a->ranges;
-		bw->looked = bw->passed = 0;
+	if (SY_UNLIKELY(bw->burst.looked_in != a->ranges)) { /* changed since look up */
+		bw->burst.looked_in = a->ranges;
+		bw->burst.looked = bw->burst.passed = 0;
 	}
-	if (!a->ranges || SY_LIKELY(!((bw->located & ~bw->looked) | bw->passed)))
+	if (!a->ranges || SY_LIKELY(!((bw->burst.located & ~bw->burst.looked) | bw->burst.passed)))
 		return 0;
-	if (bw->located & ~bw->looked) { /* a small table, or lists that have just changed */
+	if (bw->burst.located &
+	    ~bw->burst.looked) { /* a small table, or lists that have just changed */
 		for (unsigned k = 0; k < count; k++)
-			bw->look[k] = address_look_begin(a->ranges, &burst->view[at[k]].tuple.src);
-		return address_looks_pass(bw->look, count);
+			bw->burst.look[k] =
+			        address_look_begin(a->ranges, &burst->view[at[k]].tuple.src);
+		return address_looks_pass(bw->burst.look, count);
 	}
 	uint64_t may = 0;
 	for (unsigned k = 0; k < count; k++)
-		may |= (bw->passed >> at[k] & 1) << k;
+		may |= (bw->burst.passed >> at[k] & 1) << k;
 	return may;
 }
 
@@ -287,8 +290,8 @@ static inline uint64_t burst_single_out(struct sy_worker *w, const struct access
 	uint64_t singled = may;
 	if (a->global && a->global->outsiders == ACCESS_ASKED)
 		return UINT64_MAX >> (64 - count);
-	for (unsigned k = 0; SY_UNLIKELY(bw->listed) && k < count; k++)
-		singled |= (bw->listed >> at[k] & 1) << k;
+	for (unsigned k = 0; SY_UNLIKELY(bw->burst.listed) && k < count; k++)
+		singled |= (bw->burst.listed >> at[k] & 1) << k;
 	if (a->global)
 		SY_COUNT(bw->access->hits[a->global->outsiders],
 		         count - (unsigned)__builtin_popcountll(singled));
@@ -322,8 +325,8 @@ static __attribute__((noinline)) unsigned admit_singled(struct sy_worker *w, str
 		any = true;
 	}
 	/* GCC with sanitizers does not see that a batch is a burst at most. */
-	for (unsigned k = 0; bw->listed && k < batch.asked.count && k < SY_BURST; k++)
-		waiting |= (bw->listed >> batch.at[k] & 1) << k;
+	for (unsigned k = 0; bw->burst.listed && k < batch.asked.count && k < SY_BURST; k++)
+		waiting |= (bw->burst.listed >> batch.at[k] & 1) << k;
 	if (waiting)
 		any |= batch_ask_services(w, burst, a, &batch, waiting);
 	if (SY_LIKELY(!any))
@@ -341,7 +344,7 @@ unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, u
 	const struct access *a = SY_RCU_READ(b->access);
 	if (!a || count == 0)
 		return count;
-	bw->admitted = bw->located; /* those without a service are never asked about */
+	bw->burst.admitted = bw->burst.located; /* those without a service are never asked about */
 	const uint64_t may = burst_look(w, a, burst, at, count);
 	const uint64_t singled = burst_single_out(w, a, may, at, count);
 	return singled ? admit_singled(w, burst, a, at, count, singled, may) : count;
@@ -374,7 +377,7 @@ enum sy_drop admit_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 {
 	const struct sy_balance *b = w->app;
 	const struct access *a = SY_RCU_READ(b->access);
-	if (SY_LIKELY(!a) || balance_worker_of(w)->admitted >> i & 1)
+	if (SY_LIKELY(!a) || balance_worker_of(w)->burst.admitted >> i & 1)
 		return SY_DROP_NONE;
 	return admit_one(w, burst, i, a, service, false);
 }

@@ -117,7 +117,7 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 			/* Earlier packets go first: this one may be handed over at once. */
 			remote_take(w, burst, i);
 			enum sy_drop reason = fragment_classify(w, burst, i);
-			if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
+			if (reason != SY_DROP_NONE || sy_next_has_left(burst->next[i]))
 				return reason;
 			if (to != ADDRESS_SET_VIP &&
 			    to != ADDRESS_SET_LOCAL) /* its ports are known now */
@@ -158,9 +158,11 @@ classify_family(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
 
 	bool from_client = kind == ADDRESS_SET_VIP;
 	uint16_t port = (uint16_t)(sy_plain_ports(frame, v4) >> (from_client ? 0 : 16));
+	/* The slot is that of the client's address, or of the local address that a server answers.
+	 */
 	if (v4) {
-		uint32_t client = (uint32_t)(addrs >> (from_client ? 0 : 32));
-		burst->slot[i] = sy_slot_of_v4(client, port);
+		uint32_t outer = (uint32_t)(addrs >> (from_client ? 0 : 32));
+		burst->slot[i] = sy_slot_of_v4(outer, port);
 	} else {
 		if (from_client)
 			memcpy(&addr, ip6->src, sizeof(addr));
@@ -216,7 +218,7 @@ static void burst_compact(struct sy_burst *b)
 	unsigned count = 0;
 	for (unsigned i = 0; i < b->count; i++) {
 		stays[count] = (uint8_t)i;
-		count += b->next[i] != SY_NEXT_GONE;
+		count += !sy_next_has_left(b->next[i]);
 	}
 	for (unsigned to = 0; to < count; to++) {
 		unsigned i = stays[to];

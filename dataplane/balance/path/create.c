@@ -323,12 +323,12 @@ static inline void create_prepare_one(struct sy_worker *w, struct sy_burst *burs
                                       const struct service *service, struct preparation *p)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	struct creation *creation = &bw->creation[i];
-	if (creation_is_duplicate(burst, i, bw->creations_pending, &p->hashes) ||
+	struct creation *creation = &bw->burst.creation[i];
+	if (creation_is_duplicate(burst, i, bw->burst.prepared, &p->hashes) ||
 	    create_check(w->app, burst, i) != SY_DROP_NONE)
 		return;
 	creation->reason = schedule(w, service, &burst->view[i].tuple, &creation->server);
-	bw->creations_pending |= UINT64_C(1) << i;
+	bw->burst.prepared |= UINT64_C(1) << i;
 	if (creation->reason != SY_DROP_NONE)
 		return;
 	p->with_server |= UINT64_C(1) << i;
@@ -365,8 +365,8 @@ create_prepare_known(struct sy_worker *w, struct sy_burst *burst, struct prepara
 {
 	for (unsigned k = 0; k < p->asked && k < SY_BURST; k++) {
 		const unsigned i = p->at[k];
-		const struct service *service = balance_worker_of(w)->service[i];
-		if (!creation_is_duplicate(burst, i, balance_worker_of(w)->creations_pending,
+		const struct service *service = balance_worker_of(w)->burst.service[i];
+		if (!creation_is_duplicate(burst, i, balance_worker_of(w)->burst.prepared,
 		                           &p->hashes) &&
 		    challenge_passes(w, burst, i, service, p->client[k]))
 			create_prepare_one(w, burst, i, service, p);
@@ -386,7 +386,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		 * meanwhile. */
 		if (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
 			continue;
-		const struct service *service = bw->service[i];
+		const struct service *service = bw->burst.service[i];
 		if (SY_UNLIKELY(defence_is_on(b, service)))
 			create_prepare_defended(w, burst, i, service, &p);
 		else
@@ -395,7 +395,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 	if (SY_UNLIKELY(p.asked))
 		create_prepare_known(w, burst, &p);
 	if (p.with_server)
-		creations_prefetch(b, burst, bw->creation, p.with_server);
+		creations_prefetch(b, burst, bw->burst.creation, p.with_server);
 }
 
 /* Finds a server for packet i and takes a place on it. */
@@ -417,9 +417,9 @@ static enum sy_drop creation_find_server(struct sy_worker *w, struct sy_burst *b
 void create_cancel(struct sy_worker *w, unsigned i)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	bw->creations_pending &= ~(UINT64_C(1) << i);
-	if (bw->creation[i].reason == SY_DROP_NONE)
-		load_give(w->app, bw->creation[i].server);
+	bw->burst.prepared &= ~(UINT64_C(1) << i);
+	if (bw->burst.creation[i].reason == SY_DROP_NONE)
+		load_give(w->app, bw->burst.creation[i].server);
 }
 
 /* Asks the limits of the session's server. NONE, or why they refuse it. */
@@ -469,12 +469,12 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
-	struct creation *creation = &bw->creation[i];
+	struct creation *creation = &bw->burst.creation[i];
 	const struct service *service = locate_packet(w, burst, i);
 	uint64_t bit = UINT64_C(1) << i;
 
-	if (bw->creations_pending & bit) {
-		bw->creations_pending &= ~bit;
+	if (bw->burst.prepared & bit) {
+		bw->burst.prepared &= ~bit;
 	} else {
 		if (!service) {
 			uint32_t pair = snat_create(w, burst, i, reason);
@@ -496,7 +496,6 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (*reason == SY_DROP_NONE)
 		record = create_with_server(w, burst, i, creation, opening, reason);
 	if (record == SESSION_NONE) {
-		police_undo(w, i);
 		SY_COUNT(counts->refused[refusal_of(*reason)], 1);
 		load_give(b, creation->server);
 		return SESSION_NONE;

@@ -107,7 +107,7 @@ void defence_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	}
 	m->data_len = (uint16_t)len;
 	m->pkt_len = len;
-	burst->next[i] = SY_NEXT_GONE;
+	burst->next[i] = SY_NEXT_ANSWERED;
 	sy_transmit_back(w, m, m->port);
 }
 
@@ -264,7 +264,7 @@ static bool defence_admits(struct sy_worker *w, struct sy_burst *burst, unsigned
 	enum sy_drop reason =
 	        again ? admit_again(w, burst, i, service) : admit_packet(w, burst, i, service);
 	if (SY_LIKELY(reason == SY_DROP_NONE)) {
-		bw->admitted |= UINT64_C(1) << i;
+		bw->burst.admitted |= UINT64_C(1) << i;
 		return true;
 	}
 	SY_COUNT(bw->counts[service->id].refused[refusal_of(reason)], 1);

@@ -103,7 +103,8 @@ fast_advance(struct sy_worker *w, struct sy_burst *burst, const struct fast_pass
 	struct session *s = at->session;
 	uint32_t record = at->entry >> 1;
 
-	if (pass->waiting & fast_bit(record))
+	/* UDP changes its state once or twice in a session: the slow path does that. */
+	if (pass->waiting & fast_bit(record) || sy_plain_proto(burst->plain[at->i]) != SY_PROTO_TCP)
 		return false;
 	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL) && fast_counts(b, at->endpoint))
 		return false;
@@ -158,7 +159,7 @@ fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fas
 		return SY_NEXT_SLOW;
 	}
 	if (!police_passes(w, burst, i, s, e, from))
-		return SY_NEXT_GONE;
+		return SY_NEXT_DROPPED;
 	if (SY_UNLIKELY(s->flags & SESSION_WATCHED))
 		fast_watched(w, burst, i, s);
 	if (from == SESSION_CLIENT)
@@ -256,15 +257,14 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 		return fast_general(w, burst, i, pass);
 	if (SY_UNLIKELY(differs) && police_asks(e, from) &&
 	    !fast_limited(w, burst, pass, i, s, from))
-		return SY_NEXT_GONE;
+		return SY_NEXT_DROPPED;
 	if (advances && !fast_advance(w, burst, pass, at, frame, from, v4))
 		return fast_general(w, burst, i, pass);
 	if (inwards)
 		client_options_blank_plain(w, burst, i, frame, e, v4);
 	if (!fast_shape(w, burst, i, frame, s, e, from, form)) {
-		police_undo(w, i);
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
-		return SY_NEXT_GONE;
+		return SY_NEXT_DROPPED;
 	}
 	return forward_emit(&pass->tx, neighbour, m, form_is_tunnel(form) ? sy_frame(m) : frame, s,
 	                    s->seen, c.now, from, at->share, sy_plain_len(frame, v4), behind);
@@ -319,7 +319,7 @@ static inline unsigned fast_gather(struct sy_worker *w, const struct segment_com
 	unsigned n = 0;
 	for (unsigned i = first; i < end; i++) {
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP)) {
-			*behind |= burst->next[i] != SY_NEXT_GONE;
+			*behind |= !sy_next_has_left(burst->next[i]);
 			continue;
 		}
 		const struct session_index *x = &b->index[burst->slot[i]];
@@ -347,7 +347,6 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 	bool behind = false; /* a packet, maybe of the same flow, did not leave here */
 	const struct segment_common c = segment_common_of(w);
 
-	balance_worker_of(w)->policed = balance_worker_of(w)->queued = 0;
 	for (unsigned first = 0; first < burst->count; first += FAST_GROUP) {
 		unsigned end =
 		        first + FAST_GROUP < burst->count ? first + FAST_GROUP : burst->count;
@@ -356,7 +355,7 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 		for (unsigned k = 0; k < n; k++) {
 			enum sy_next next = fast_candidate(w, burst, &pass, c, &at[k], behind);
 			burst->next[at[k].i] = (uint8_t)next;
-			behind |= next != SY_NEXT_GONE;
+			behind |= !sy_next_has_left((uint8_t)next);
 		}
 	}
 	if (SY_LIKELY(!behind)) /* all have gone */

@@ -175,7 +175,6 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 	else
 		reason = forward_not_in_place(w, burst, i, s, e);
 	if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
-		police_undo(w, i);
 		session_packet_drop(w, burst, i, s, reason);
 		return;
 	}

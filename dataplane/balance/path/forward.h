@@ -123,7 +123,7 @@ forward_emit(const struct sy_tx_cache *tx, uint64_t neighbour, struct rte_mbuf *
 	traffic_count(&share->traffic, from, len);
 	session_seen(record, seen, now);
 	sy_tx_cache_write(tx, m, frame, neighbour);
-	return SY_LIKELY(!behind) && sy_tx_cache_send(tx, m) ? SY_NEXT_GONE : SY_NEXT_READY;
+	return SY_LIKELY(!behind) && sy_tx_cache_send(tx, m) ? SY_NEXT_SENT : SY_NEXT_READY;
 }
 
 /* ---- forward.c, translate.c ------------------------------------------------------------------ */

@@ -27,7 +27,7 @@ void fragments_destroy(struct fragments *f);
 
 /*
  * Packet i is a fragment for us. NONE: its view now has the datagram's ports, protocol and new id,
- * and it continues like any packet; or it is SY_NEXT_GONE: it waits, or was handed over to another
+ * and it continues like any packet; or it is SY_NEXT_HELD: it waits, or SY_NEXT_STEERED to another
  * worker. Otherwise: the reason to drop it.
  */
 enum sy_drop fragment_classify(struct sy_worker *w, struct sy_burst *burst, unsigned i);

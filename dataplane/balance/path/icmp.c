@@ -68,6 +68,6 @@ void icmp_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 		return;
 	}
 	sy_packet_echo_reply(sy_frame(m), v);
-	burst->next[i] = SY_NEXT_GONE;
+	burst->next[i] = SY_NEXT_ANSWERED;
 	sy_transmit_back(w, m, m->port);
 }

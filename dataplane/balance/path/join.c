@@ -120,7 +120,7 @@ static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 		return drop(w, burst, i, SY_DROP_OPENING);
 	if (!is_sound(w, burst, i))
 		return false;
-	burst->next[i] = SY_NEXT_GONE;
+	burst->next[i] = SY_NEXT_HELD;
 	held_keep(w, burst->slot[i], burst->session[i], b->endpoint[s->server].service,
 	          burst->mbuf[i]);
 	return false;
@@ -156,7 +156,7 @@ static void ack_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		session_packet_drop(w, burst, i, s, SY_DROP_OPENING);
 		return;
 	}
-	burst->next[i] = SY_NEXT_GONE;
+	burst->next[i] = SY_NEXT_HELD;
 	own_packet_mark(b, m);
 	held_again(w, b->endpoint[s->server].service, m);
 }

@@ -32,11 +32,11 @@ unsigned locate_burst(struct sy_worker *w, const struct sy_burst *burst, const u
 		previous = &v->tuple;
 		located |= UINT64_C(1) << i;
 		listed |= (uint64_t)own << i;
-		bw->service[i] = service;
+		bw->burst.service[i] = service;
 		begins[n] = (uint8_t)i;
 		n += service != NULL;
 	}
-	bw->located = located;
-	bw->listed = listed;
+	bw->burst.located = located;
+	bw->burst.listed = listed;
 	return n;
 }

@@ -17,11 +17,11 @@ static inline const struct service *locate_packet(struct sy_worker *w, const str
                                                   unsigned i)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	if (!(bw->located >> i & 1)) {
-		bw->service[i] = directory_find(w->app, &burst->view[i].tuple);
-		bw->located |= UINT64_C(1) << i;
+	if (!(bw->burst.located >> i & 1)) {
+		bw->burst.service[i] = directory_find(w->app, &burst->view[i].tuple);
+		bw->burst.located |= UINT64_C(1) << i;
 	}
-	return bw->service[i];
+	return bw->burst.service[i];
 }
 
 #endif

@@ -39,7 +39,7 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 		const struct session_index *x = &index[burst->slot[i]];
 		burst->session[i] = session_guess_other(x, burst->hash[i]);
 	}
-	bw->looked = bw->passed = 0;
+	burst_state_reset(&bw->burst);
 	if (misses && SY_UNLIKELY(SY_RCU_READ(((const struct sy_balance *)w->app)->access)))
 		admit_look(w, burst, missed, misses);
 }

@@ -118,7 +118,6 @@ void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 
 	enum sy_drop reason = police_now(w, burst, i); /* pieces do not go through the device */
 	if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
-		police_undo(w, i);
 		session_packet_drop(w, burst, i, s, reason);
 		return;
 	}
@@ -133,7 +132,6 @@ void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 	const uint8_t *frame = sy_frame(burst->mbuf[i]);
 	unsigned count = pieces_make(w, frame, pieces_id(w, frame, &src), mtu, piece);
 	if (count == 0) {
-		police_undo(w, i);
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return;
 	}
@@ -146,5 +144,5 @@ void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 			                 burst->flow[i]);
 	}
 	rte_pktmbuf_free(burst->mbuf[i]);
-	burst->next[i] = SY_NEXT_GONE;
+	burst->next[i] = SY_NEXT_SENT;
 }

@@ -109,8 +109,7 @@ static const struct limit *took_next(const struct sy_balance *b, const struct li
 	return NULL;
 }
 
-static void police_give_back(struct sy_worker *w, const struct policed *p,
-                             const struct taken *taken)
+static void police_give_back(struct sy_worker *w, const struct charge *p, const struct taken *taken)
 {
 	const struct limit *l;
 	uint32_t left = p->took;
@@ -119,7 +118,7 @@ static void police_give_back(struct sy_worker *w, const struct policed *p,
 		limit_give_back(w, l, limit_cost(l, p->len), &taken->place[at]);
 }
 
-static void police_count(struct sy_worker *w, const struct policed *p, const struct taken *taken)
+static void police_count(struct sy_worker *w, const struct charge *p, const struct taken *taken)
 {
 	const struct limit *l;
 	uint32_t left = p->took;
@@ -138,7 +137,7 @@ static inline bool police_concerns(const struct limit *l, const struct police_pa
 
 /* Asks one limit that drops packets and has one bucket. */
 static inline enum sy_drop police_ask_one(struct sy_worker *w, const struct limit *l,
-                                          const struct police_packet *packet, struct policed *p)
+                                          const struct police_packet *packet, struct charge *p)
 {
 	if (SY_UNLIKELY(!(l->sides >> packet->from & 1)))
 		return SY_DROP_NONE;
@@ -152,7 +151,7 @@ static inline enum sy_drop police_ask_one(struct sy_worker *w, const struct limi
 
 /* Asks the limits at the places `first` to `end` of the chain. */
 static enum sy_drop police_ask_some(struct sy_worker *w, struct rte_mbuf *m,
-                                    const struct police_packet *packet, struct policed *p,
+                                    const struct police_packet *packet, struct charge *p,
                                     unsigned first, unsigned end)
 {
 	const struct sy_balance *b = w->app;
@@ -193,7 +192,7 @@ static enum sy_drop police_ask_some(struct sy_worker *w, struct rte_mbuf *m,
 
 /* Asks those that drop packets, as most chains have one of them alone, with one bucket. */
 static inline enum sy_drop police_ask_drops(struct sy_worker *w, struct rte_mbuf *m,
-                                            const struct police_packet *packet, struct policed *p,
+                                            const struct police_packet *packet, struct charge *p,
                                             unsigned end)
 {
 	const struct sy_balance *b = w->app;
@@ -227,7 +226,7 @@ static bool limit_refuses(struct sy_worker *w, const struct limit *l,
 /* Leaves a packet to who receives it from the device, but what is decided now: whether its session
  * begins, and its DSCP. */
 static enum sy_drop police_queue(struct sy_worker *w, struct rte_mbuf *m, unsigned i,
-                                 const struct police_packet *packet, struct policed *p)
+                                 const struct police_packet *packet, struct charge *p)
 {
 	const struct sy_balance *b = w->app;
 	const struct limit_chain *chain = p->chain;
@@ -246,7 +245,7 @@ static enum sy_drop police_queue(struct sy_worker *w, struct rte_mbuf *m, unsign
 	q->len = packet->len;
 	q->from = (uint8_t)packet->from;
 	memcpy(q->client, packet->client->b, sizeof(q->client));
-	balance_worker_of(w)->queued |= UINT64_C(1) << i;
+	balance_worker_of(w)->burst.queued |= UINT64_C(1) << i;
 	return SY_DROP_NONE;
 }
 
@@ -256,7 +255,7 @@ enum sy_drop police_queued(struct sy_worker *w, struct rte_mbuf *m, const struct
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
 	struct sy_addr client;
-	struct policed p = {.chain = SY_RCU_READ(b->limits.chain[q->server]), .len = q->len};
+	struct charge p = {.chain = SY_RCU_READ(b->limits.chain[q->server]), .len = q->len};
 	const struct police_packet packet = {q->server, &client, (enum session_direction)q->from,
 	                                     q->len, false};
 	if (!p.chain) /* they were deleted meanwhile */
@@ -274,10 +273,10 @@ enum sy_drop police_now(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
 	const uint64_t bit = UINT64_C(1) << i;
-	if (SY_LIKELY(!(bw->queued & bit)))
+	if (SY_LIKELY(!(bw->burst.queued & bit)))
 		return SY_DROP_NONE;
-	bw->queued &= ~bit;
-	struct policed *p = &bw->police[i], drops = {p->chain, p->client, 0, p->len};
+	bw->burst.queued &= ~bit;
+	struct charge *p = &bw->burst.charge[i], drops = {p->chain, p->client, 0, p->len};
 	const struct queued *q = queued_of(b->stage, burst->mbuf[i]);
 	const struct police_packet packet = {q->server, &drops.client,
 	                                     (enum session_direction)q->from, q->len, false};
@@ -298,13 +297,13 @@ enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 {
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
-	struct policed *p = &bw->police[i];
+	struct charge *p = &bw->burst.charge[i];
 	const struct limit_chain *chain = SY_RCU_READ(b->limits.chain[packet->server]);
 
 	if (!chain || own_packet_is_marked(b, burst->mbuf[i]))
 		return SY_DROP_NONE;
-	*p = (struct policed){chain, *packet->client, 0, packet->len};
-	bw->policed |= UINT64_C(1) << i;
+	*p = (struct charge){chain, *packet->client, 0, packet->len};
+	bw->burst.charged |= UINT64_C(1) << i;
 	if (SY_UNLIKELY(chain->sides & LIMITED_QUEUED(packet->from)))
 		return police_queue(w, burst->mbuf[i], i, packet, p);
 	return police_ask_drops(w, burst->mbuf[i], packet, p, limit_chain_count(chain));
@@ -355,13 +354,13 @@ static struct sy_limit_place place_again(const struct limit *l, const struct sy_
 void police_undo(struct sy_worker *w, unsigned i)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	struct policed *p = &bw->police[i];
+	struct charge *p = &bw->burst.charge[i];
 	const struct limit *l;
 	unsigned at;
 	if (SY_LIKELY(!police_asked(bw, i)))
 		return;
-	bw->policed &= ~(UINT64_C(1) << i);
-	bw->queued &= ~(UINT64_C(1) << i);
+	bw->burst.charged &= ~(UINT64_C(1) << i);
+	bw->burst.queued &= ~(UINT64_C(1) << i);
 	while ((l = took_next(w->app, p->chain, &p->took, &at))) {
 		const struct sy_limit_place place = place_again(l, &p->client);
 		const uint64_t less = -counted_bytes(l, p->len);
@@ -372,10 +371,38 @@ void police_undo(struct sy_worker *w, unsigned i)
 	}
 }
 
+/* Was a packet not forwarded? Also true for one of an earlier burst that had more packets. */
+static inline bool some_may_be_due(const struct sy_burst *burst)
+{
+	uint8_t most = 0;
+	for (unsigned i = 0; i < SY_BURST; i++) /* without a branch: the compiler uses vectors */
+		most = burst->next[i] > most ? burst->next[i] : most;
+	return sy_next_is_not_forwarded(most);
+}
+
+static __attribute__((noinline)) void settle(struct sy_worker *w, const struct sy_burst *burst,
+                                             uint64_t left)
+{
+	for (; left; left &= left - 1) {
+		const unsigned i = (unsigned)__builtin_ctzll(left);
+		if (SY_UNLIKELY(sy_next_is_not_forwarded(burst->next[i])))
+			police_undo(w, i);
+	}
+}
+
+void police_settle(struct sy_worker *w, const struct sy_burst *burst, unsigned end)
+{
+	struct burst_state *s = &balance_worker_of(w)->burst;
+	const uint64_t before = end < SY_BURST ? (UINT64_C(1) << end) - 1 : UINT64_MAX;
+
+	if (SY_UNLIKELY(s->charged & before) && some_may_be_due(burst))
+		settle(w, burst, s->charged & before);
+}
+
 void police_begun(struct sy_worker *w, unsigned i)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	struct policed *p = &bw->police[i];
+	struct charge *p = &bw->burst.charge[i];
 	if (SY_UNLIKELY(police_asked(bw, i))) {
 		const uint64_t sessions = (UINT64_C(1) << p->chain->sessions) - 1;
 		p->took &= ~(uint32_t)(sessions << p->chain->drops);

@@ -37,21 +37,25 @@ enum sy_drop police_queued(struct sy_worker *w, struct rte_mbuf *m, const struct
                            uint32_t flow);
 /* Asks them now, if packet i is for the event device and cannot go there. */
 enum sy_drop police_now(struct sy_worker *w, struct sy_burst *burst, unsigned i);
-/* Packet i is not forwarded: gives back what it took. */
+/* Refunds what was charged for packet i, which is about to be charged for something else. */
 void police_undo(struct sy_worker *w, unsigned i);
+/* Refunds what was charged for those packets before packet `end` that were not forwarded. Called
+ * once at the end of a burst, or before packets leave it for the event device; a stage that drops,
+ * steers or holds a packet need not refund anything. */
+void police_settle(struct sy_worker *w, const struct sy_burst *burst, unsigned end);
 /* The session of packet i has begun: what it took for that stays taken. */
 void police_begun(struct sy_worker *w, unsigned i);
 
 /* Has packet i of this burst been asked about? */
 static inline bool police_asked(const struct balance_worker *bw, unsigned i)
 {
-	return bw->policed >> i & 1;
+	return bw->burst.charged >> i & 1;
 }
 
 /* Is packet i for the event device? */
 static inline bool police_queues(const struct balance_worker *bw, unsigned i)
 {
-	return bw->queued >> i & 1;
+	return bw->burst.queued >> i & 1;
 }
 
 /* Asks about packet i of a session, unless that was done; false: it was dropped. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The fifth stage, sy_limit_stage(), and what comes out of the device:
+ * The fifth stage, sy_event_stage(), and what comes out of the device:
  *
- *   owner     police_ask() marks the packet in bw->queued ─► rewrite ─► queued_send() ──┐
+ *   owner     police_ask() marks the packet in bw->burst.queued ─► rewrite ─► queued_send() ──┐
  *                                                                                 event device
  *   consumer  sy_balance_poll() ─► packet_meet(): takes from the buckets ─► its port ◄──┘
  */
@@ -41,9 +41,9 @@ static bool packet_offer(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	}
 	if (burst->next[i] != SY_NEXT_READY)
 		return false;
-	sy_event_make(sy_event_port(s->event, w->id), e, bw->police[i].chain->lead,
+	sy_event_make(sy_event_port(s->event, w->id), e, bw->burst.charge[i].chain->lead,
 	              (uintptr_t)burst->mbuf[i]);
-	burst->next[i] = SY_NEXT_GONE;
+	burst->next[i] = SY_NEXT_QUEUED;
 	return true;
 }
 
@@ -52,13 +52,14 @@ void queued_send(struct sy_worker *w, struct sy_burst *burst, unsigned end)
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
 	const uint64_t before = end < SY_BURST ? (UINT64_C(1) << end) - 1 : UINT64_MAX;
-	uint64_t left = bw->queued & before;
 	struct rte_event e[SY_BURST];
 	unsigned count = 0;
 
+	police_settle(w, burst, end);
+	uint64_t left = bw->burst.queued & before;
 	if (SY_LIKELY(!left))
 		return;
-	bw->queued &= ~before;
+	bw->burst.queued &= ~before;
 	const struct event_stage *s = SY_RCU_READ(b->stage);
 	for (; left; left &= left - 1)
 		count += packet_offer(w, burst, (unsigned)__builtin_ctzll(left), s, &e[count]);
@@ -70,9 +71,9 @@ void queued_send(struct sy_worker *w, struct sy_burst *burst, unsigned end)
 	sy_workers_wake(w);
 }
 
-void sy_limit_stage(struct sy_worker *w, struct sy_burst *burst)
+void sy_event_stage(struct sy_worker *w, struct sy_burst *burst)
 {
-	queued_send(w, burst, burst->count);
+	queued_send(w, burst, SY_BURST);
 }
 
 /* ---- out of it ------------------------------------------------------------------------------- */

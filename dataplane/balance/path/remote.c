@@ -113,10 +113,8 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 	if (!police_passes(w, burst, at->i, &s, e, from))
 		return true;
 	/* Its limits began to use the device after `limited` was read. */
-	if (SY_UNLIKELY(police_queues(balance_worker_of(w), at->i))) {
-		police_undo(w, at->i);
+	if (SY_UNLIKELY(police_queues(balance_worker_of(w), at->i)))
 		return false;
-	}
 	if (from == SESSION_CLIENT)
 		client_options_blank_plain(w, burst, at->i, frame, e, v4);
 	if (SY_UNLIKELY(direct))
@@ -214,7 +212,7 @@ static void remote_run(struct sy_worker *w, struct remote *r, struct sy_burst *b
 	struct remote_candidate group[GROUP];
 	unsigned forwarded = 0;
 
-	bw->policed = bw->queued = 0;
+	burst_state_reset(&bw->burst);
 	remote_look_up(b, burst, at, count);
 	for (unsigned first = 0; first < count; first += GROUP) {
 		unsigned n = count - first < GROUP ? count - first : GROUP;
@@ -229,6 +227,7 @@ static void remote_run(struct sy_worker *w, struct remote *r, struct sy_burst *b
 		}
 	}
 	SY_COUNT(w->counters.remote, forwarded);
+	police_settle(w, burst, SY_BURST);
 }
 
 void remote_take(struct sy_worker *w, struct sy_burst *burst, unsigned n)

@@ -18,7 +18,7 @@ int remote_create(struct remote **out, unsigned workers);
 void remote_destroy(struct remote *r);
 
 /* Takes those of a burst's first n packets that are for look up and belong to other workers' slots.
- * They become SY_NEXT_GONE or SY_NEXT_READY. */
+ * They become SY_NEXT_SENT, SY_NEXT_STEERED, SY_NEXT_DROPPED or SY_NEXT_READY. */
 void remote_take(struct sy_worker *w, struct sy_burst *burst, unsigned n);
 
 #endif

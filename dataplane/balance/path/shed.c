@@ -45,7 +45,7 @@ static struct asked asked_of(struct sy_worker *w, const struct sy_burst *burst, 
 {
 	const struct sy_balance *b = w->app;
 	const struct balance_worker *bw = balance_worker_of(w);
-	uint64_t client = challenge_client(b, bw->service[i], &burst->view[i].tuple.src);
+	uint64_t client = challenge_client(b, bw->burst.service[i], &burst->view[i].tuple.src);
 	const struct asked asked = {client, repeat_of(burst, i, client)};
 	proven_prefetch(b->proven, asked.client);
 	repeat_prefetch(bw->repeats, asked.repeat);
@@ -77,7 +77,7 @@ static void shed_count(struct balance_worker *bw, const uint8_t *at, unsigned co
 	shed_age(&bw->shed, window);
 	bw->shed.all += count;
 	for (unsigned k = 0; k < count; k++) {
-		struct service_load *load = &bw->load[bw->service[at[k]]->id];
+		struct service_load *load = &bw->load[bw->burst.service[at[k]]->id];
 		load->shed_begin = 1 + count_aged(load->shed_begin, window - load->shed_window);
 		load->shed_window = window;
 		if (load->shed_begin > bw->shed.largest)
@@ -90,7 +90,7 @@ static void shed_count(struct balance_worker *bw, const uint8_t *at, unsigned co
 static bool is_of_few(struct balance_worker *bw, unsigned i)
 {
 	struct shed *shed = &bw->shed;
-	if ((uint64_t)bw->load[bw->service[i]->id].shed_begin * FEW_PART >= shed->largest ||
+	if ((uint64_t)bw->load[bw->burst.service[i]->id].shed_begin * FEW_PART >= shed->largest ||
 	    shed->few >= shed->all / 2)
 		return false;
 	shed->few++;
@@ -130,7 +130,7 @@ static enum spoken asked_spoken(struct sy_worker *w, unsigned i, const struct as
 {
 	const struct sy_balance *b = w->app;
 	const struct balance_worker *bw = balance_worker_of(w);
-	const struct service *service = bw->service[i];
+	const struct service *service = bw->burst.service[i];
 	uint32_t seconds = balance_seconds(w);
 	bool pays_later = service->one_way && defence_is_on(b, service);
 	if (pays_later ? proven_has_credit(b->proven, asked->client, seconds)
@@ -182,8 +182,8 @@ unsigned shed_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, un
 			at[left++] = at[k];
 			continue;
 		}
-		SY_COUNT(bw->counts[bw->service[at[k]]->id].refused[REFUSED_FULL], 1);
-		service_packet_drop(w, burst, at[k], bw->service[at[k]], SY_DROP_OVERLOAD);
+		SY_COUNT(bw->counts[bw->burst.service[at[k]]->id].refused[REFUSED_FULL], 1);
+		service_packet_drop(w, burst, at[k], bw->burst.service[at[k]], SY_DROP_OVERLOAD);
 	}
 	return left;
 }

@@ -88,14 +88,11 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	uint16_t path = forward_path(w, s, burst->direction[i]);
 
 	if (path == SY_PATH_NONE) {
-		police_undo(w, i);
 		session_packet_drop(w, burst, i, s, SY_DROP_NO_ROUTE);
 		return;
 	}
-	if (!slow_ttl_suffices(w, burst, i, b->endpoint[s->server].service)) {
-		police_undo(w, i);
+	if (!slow_ttl_suffices(w, burst, i, b->endpoint[s->server].service))
 		return;
-	}
 	const struct endpoint *e = &b->endpoint[s->server];
 	uint16_t path_mtu = forward_path_mtu(w, path), mtu = forward_mtu(e, frame, v, path_mtu);
 	uint16_t narrow = slow_client_mtu(w, s, burst->direction[i]);
@@ -104,7 +101,6 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	int overhead = oversize_overhead(e, v, burst->direction[i]);
 	bool fits = v->frame_len - v->l3 + overhead <= mtu;
 	if (!fits && !narrow && !oversize_may_fragment(e, frame, v, burst->direction[i])) {
-		police_undo(w, i);
 		/* Its sender repeats it in parts, which is no loss. */
 		if (v->proto == SY_PROTO_TCP && s->flags & SESSION_WATCHED)
 			loss_forget(w, burst->slot[i], burst->session[i], s);
@@ -123,10 +119,8 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		if (v->tcp_flags & SY_TCP_SYN)
 			client_address_begin(w, burst, i, s);
 		if ((s->flags & SESSION_ADDRESS_PENDING) &&
-		    !client_address_insert(w, burst, i, s, mtu - overhead)) {
-			police_undo(w, i);
+		    !client_address_insert(w, burst, i, s, mtu - overhead))
 			return;
-		}
 	}
 	if (SY_LIKELY(fits))
 		forward_packet(w, burst, i, s);
@@ -189,7 +183,7 @@ static bool slow_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (!police_passes(w, burst, i, s, &b->endpoint[s->server], from))
 		return false;
 	bool goes_on = slow_advance(w, burst, i);
-	if (!goes_on || burst->session[i] == SESSION_NONE)
+	if (burst->session[i] == SESSION_NONE) /* its session has ended: it may begin another */
 		police_undo(w, i);
 	return goes_on;
 }
@@ -302,7 +296,7 @@ static inline void slow_gather(const struct sy_balance *b, const struct sy_burst
 	}
 }
 
-/* Does packet i, which is in creations_pending, still need a session? A packet before it that was
+/* Does packet i, whose creation is prepared, still need a session? A packet before it that was
  * not prepared may have created it: sloppy_tcp takes an ACK, and the SYN comes late. unprepared: a
  * bitmap of the upper six bits of such packets' hashes. */
 static inline bool slow_begins_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
@@ -329,8 +323,7 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	slow_gather(common.b, burst, &slow);
 	if (SY_LIKELY(slow.all == 0))
 		return;
-	bw->admitted = 0;
-	if (SY_UNLIKELY(bw->looked))
+	if (SY_UNLIKELY(bw->burst.looked))
 		admit_look_on(w, burst);
 	slow.begin = locate_burst(w, burst, slow.at_without, slow.without, slow.at_begin);
 	if (SY_UNLIKELY(shed_is_on(bw, burst)) && slow.begin * SHED_PART >= burst->count)
@@ -345,7 +338,7 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 		                SY_NEXT_SLOW)) /* refused, or answered by a cookie */
 			continue;
 		bool without = burst->session[i] == SESSION_NONE;
-		if (without && bw->creations_pending >> i & 1 &&
+		if (without && bw->burst.prepared >> i & 1 &&
 		    slow_begins_session(w, burst, i, unprepared, &counts)) {
 			slow_create(w, burst, i, &tx, &common);
 			continue;

@@ -274,7 +274,7 @@ static void test_begins_to_queue(void **state)
 	assert_int_equal(c->handed_out, over + 1);
 	assert_int_equal(limit_show(f, "a").passed, passed + 1);
 	for (unsigned w = 0; w < WORKERS; w++)
-		assert_int_equal(f->harness.b->worker[w].queued, 0);
+		assert_int_equal(f->harness.b->worker[w].burst.queued, 0);
 	e->limited = limited;
 }
 

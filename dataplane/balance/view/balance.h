@@ -10,7 +10,7 @@
 
 #include <sy_balance.h>
 
-#include "address_ranges.h"
+#include "burst_state.h"
 #include "endpoint.h"
 #include "own_rate.h"
 #include "scheduler.h"
@@ -18,23 +18,6 @@
 #include "session.h"
 
 struct rte_hash;
-
-/* The search for a new session's local port, with what it needs to check whether a port is
- * taken. */
-struct port_search {
-	struct session_port_search search;
-	const struct sy_balance *balance;
-	const struct session_table *table;
-	const struct service_load *load; /* the worker's, by service id */
-	uint32_t server;                 /* of the new session */
-};
-
-/* A session that a packet will create, as prepared by create_prepare(). */
-struct creation {
-	uint32_t server;         /* on which it has a place */
-	uint32_t reason;         /* enum sy_drop: NONE, or why there is no server */
-	struct port_search port; /* for FNAT: the search so far */
-};
 
 #define SHED_NONE 1024u
 
@@ -116,14 +99,6 @@ struct limits {
 	const struct limit_chain **chain; /* [max_servers]; RCU; NULL: none */
 };
 
-/* A packet of the burst that limits were asked about: police.h. */
-struct policed {
-	const struct limit_chain *chain;
-	struct sy_addr client;
-	uint32_t took; /* a bit by place in the chain */
-	uint16_t len;  /* bytes of IP packet, as it came */
-};
-
 struct balance_worker {
 	struct server_share *share; /* by server id */
 	struct scheduler_state scheduler;
@@ -139,33 +114,20 @@ struct balance_worker {
 	uint32_t unproven;       /* the sum of load[].unproven */
 	/* Packets answered because a VIP has no service on their port. Readers: relaxed. */
 	uint64_t unknown_ports[UNAVAILABLE_KINDS];
-	uint64_t creations_pending;         /* one bit per packet of the current burst */
-	uint64_t admitted;                  /* likewise: access lists have admitted them */
-	uint64_t policed;                   /* likewise: limits were asked about them */
-	uint64_t located;                   /* likewise: service[] is known, see locate.h */
-	uint64_t listed;                    /* of them: the service has an access list */
-	uint64_t looked;                    /* likewise: their look-ups have begun in looked_in */
-	uint64_t passed;                    /* of them: its filter lets them pass */
-	struct creation creation[SY_BURST]; /* of those pending */
-	const struct service *service[SY_BURST];
-	const struct address_ranges *looked_in;
-	struct address_look look[SY_BURST]; /* of those looked at, one after the other */
-	uint16_t ipv4_id;                   /* of the last IPv4 header that we made */
-	struct fragments *fragments;        /* fragment.h */
-	struct remote *remote;              /* remote.h; NULL: packets are handed over */
-	struct own_rates own;               /* of the packets that we originate */
-	struct held *held;                  /* held.h */
+	struct burst_state burst;
+	uint16_t ipv4_id;            /* of the last IPv4 header that we made */
+	struct fragments *fragments; /* fragment.h */
+	struct remote *remote;       /* remote.h; NULL: packets are handed over */
+	struct own_rates own;        /* of the packets that we originate */
+	struct held *held;           /* held.h */
 	struct shed shed;
 	struct repeats *repeats; /* repeat.h */
 	struct delays *delays;   /* delay.h */
 	struct losses *losses;   /* loss.h */
 	struct cookie_keys cookies;
-	struct service_load *load;       /* by service id */
-	struct access_worker *access;    /* access.h */
-	struct limit_share *limited;     /* by id of the limit: limit.h */
-	struct policed police[SY_BURST]; /* of the packets in `policed` */
-	/* One bit per packet of the current burst: it is for the event device. */
-	uint64_t queued;
+	struct service_load *load;    /* by service id */
+	struct access_worker *access; /* access.h */
+	struct limit_share *limited;  /* by id of the limit: limit.h */
 	/* No other worker asks the limits of the packet that this one has received from it. */
 	bool alone;
 	/* By slot: the value of access_asks in the sweep's current pass, and in its last one. */

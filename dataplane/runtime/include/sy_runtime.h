@@ -313,9 +313,32 @@ unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot);
 
 /* ---- bursts ---------------------------------------------------------------------------------- */
 
-/* A packet's next stage; each stage takes the packets marked for it. READY: send it to mbuf->port
- * unchanged. */
-enum sy_next { SY_NEXT_LOOKUP, SY_NEXT_SLOW, SY_NEXT_TRANSMIT, SY_NEXT_READY, SY_NEXT_GONE };
+/* A packet's next stage; each stage takes the packets marked for it. Or, from SENT on, how it has
+ * left the burst. */
+enum sy_next {
+	SY_NEXT_LOOKUP,
+	SY_NEXT_SLOW,
+	SY_NEXT_TRANSMIT,
+	SY_NEXT_READY, /* to be sent to mbuf->port unchanged */
+
+	SY_NEXT_SENT,   /* to a port, also in pieces */
+	SY_NEXT_QUEUED, /* in a queue that sends it: the event device */
+	SY_NEXT_ANSWERED,
+	SY_NEXT_HELD,    /* a stage keeps it, and may give it to the pipeline again */
+	SY_NEXT_STEERED, /* to the worker that owns its slot */
+	SY_NEXT_DROPPED,
+};
+
+static inline bool sy_next_has_left(uint8_t next)
+{
+	return next >= SY_NEXT_SENT;
+}
+
+/* It has left, and was not forwarded: not by this worker, not now. */
+static inline bool sy_next_is_not_forwarded(uint8_t next)
+{
+	return next >= SY_NEXT_ANSWERED;
+}
 
 struct sy_burst {
 	unsigned count;   /* a stage may remove packets that are gone */
