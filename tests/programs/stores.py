@@ -86,7 +86,7 @@ def postgres_binary():
     return binary
 
 
-def make_cluster(place, folder):
+def make_cluster(folder):
     folder.mkdir()
     shutil.chown(folder, "postgres", "postgres")
     run([*user("postgres"), postgres_binary() / "initdb", "-D", folder, "-A", "trust", "-N"])
@@ -102,7 +102,7 @@ def own_key(place, owner):
 
 
 def prepare_postgres(place):
-    make_cluster(place, place.dir / "data")
+    make_cluster(place.dir / "data")
     own_key(place, "postgres")
 
 
@@ -146,7 +146,7 @@ def postgres_session(place):
 
 def prepare_bouncer(place):
     """A PostgreSQL on Linux's TCP behind it."""
-    make_cluster(place, place.dir / "data")
+    make_cluster(place.dir / "data")
     binary = postgres_binary() / "postgres"
     options = [
         "-c",

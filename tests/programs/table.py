@@ -5,6 +5,7 @@ from tests.lab.lab import ROOT
 from tests.lab.process import run
 from tests.programs import gateways, languages, services, stores, web
 from tests.programs.checks import COLUMNS
+from tests.programs.clients import CLIENTS
 
 PROGRAMS = tuple(
     program for part in (web, gateways, stores, services, languages) for program in part.PROGRAMS
@@ -40,6 +41,10 @@ def table():
         cells = [cell(programs, column, notes) for column in COLUMNS]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines += ["", *(f"{number}. {why}." for number, why in enumerate(notes, 1))]
+    lines += ["", "| client | opens connections | TLS |", "|---|---|---|"]
+    for client in CLIENTS:
+        cells = ["✓" if column in client.cells else "–" for column in ("opens", "TLS")]
+        lines.append(f"| {client.name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -54,7 +59,7 @@ def make_certificate(folder):
     """A certificate for the host's addresses, which clients trust, and its key."""
     cert, key = folder / "cert.pem", folder / "key.pem"
     if not cert.exists():
-        names = "subjectAltName=IP:10.0.0.1,IP:fd00::1"
+        names = "subjectAltName=IP:10.0.0.1,IP:fd00::1,IP:10.0.0.10,IP:fd00::10"
         argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
         argv += ["-nodes", "-days", 2, "-subj", "/CN=test", "-addext", names]
         run([*argv, "-keyout", key, "-out", cert])

@@ -7,6 +7,7 @@ import pytest
 from tests.lab import wait_until
 from tests.lab.lab import Lab
 from tests.lab.servers import start_nginx
+from tests.programs.clients import CLIENTS, Servers
 from tests.programs.program import Running
 from tests.programs.table import PROGRAMS, make_certificate
 from tests.wire.running import has_program
@@ -50,3 +51,23 @@ def test_cell(running, column):
     except BaseException:
         print(running.process.describe())
         raise
+
+
+@pytest.fixture(scope="module")
+def servers(matrix_lab):
+    found = Servers(matrix_lab, make_certificate(matrix_lab.dir))
+    yield found
+    found.close()
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    ("client", "column"),
+    [
+        pytest.param(client, column, id=f"{client.name}-{column}".replace(" ", "-"))
+        for client in CLIENTS
+        for column in client.cells
+    ],
+)
+def test_client(servers, client, column):
+    servers.check(client, column)
