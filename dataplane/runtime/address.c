@@ -55,7 +55,7 @@ bool address_is_answered_on(const struct sy_runtime *rt, const struct sy_addr *a
 static int source_steer(struct sy_runtime *rt, const struct sy_source *source, bool on)
 {
 	for (unsigned i = 0; i < rt->ports; i++) {
-		struct sy_director *d = port_xsk_director(rt->port[i]);
+		struct sy_director *d = port_director(rt->port[i]);
 		int rc = d ? sy_director_steer_source(d, source, on) : 0;
 		if (rc && on)
 			return rc;
@@ -72,7 +72,7 @@ void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on)
 {
 	char text[SY_ADDR_TEXT];
 	for (unsigned i = 0; i < rt->ports && !rt->remembering; i++) {
-		struct sy_director *d = port_xsk_director(rt->port[i]);
+		struct sy_director *d = port_director(rt->port[i]);
 		int rc = d ? sy_director_host(d, addr, on) : 0;
 		if (rc)
 			sy_log(SY_LOG_ERROR, "runtime",
@@ -117,7 +117,7 @@ void addresses_forget(struct sy_runtime *rt)
 static int directors_update(struct sy_runtime *rt, struct sy_error *err)
 {
 	for (unsigned i = 0; i < rt->ports; i++) {
-		struct sy_director *d = port_xsk_director(rt->port[i]);
+		struct sy_director *d = port_director(rt->port[i]);
 		int rc = d ? sy_director_update(d, err) : 0;
 		if (rc)
 			return rc;
@@ -225,7 +225,7 @@ int sy_address_serve(struct sy_runtime *rt, const struct sy_addr *addr,
 	if (probe_has(rt, addr)) /* another host has it; later all its packets come */
 		return 0;
 	for (unsigned i = 0; i < rt->ports; i++) {
-		struct sy_director *d = port_xsk_director(rt->port[i]);
+		struct sy_director *d = port_director(rt->port[i]);
 		int rc = d ? sy_director_serve(d, addr, range, count) : 0;
 		first = first ? first : rc;
 	}
@@ -263,7 +263,7 @@ void sy_address_settle(struct sy_runtime *rt)
 		sy_log(SY_LOG_WARN, "runtime", "addresses of an earlier process stay claimed: %s",
 		       strerror(-rc));
 	for (unsigned i = 0; i < rt->ports; i++) {
-		struct sy_director *d = port_xsk_director(rt->port[i]);
+		struct sy_director *d = port_director(rt->port[i]);
 		rc = d ? sy_director_settle(d) : 0;
 		if (rc)
 			sy_log(SY_LOG_WARN, "runtime",

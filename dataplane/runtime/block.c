@@ -12,7 +12,7 @@ static void block_continue(void *ctx)
 	bool more = false;
 	rt->blocking = rt->blocking_later = false;
 	for (unsigned i = 0; i < rt->ports; i++) {
-		struct sy_director *d = port_xsk_director(rt->port[i]);
+		struct sy_director *d = port_director(rt->port[i]);
 		int rc = d ? sy_director_block_step(d) : 0;
 		more |= rc > 0;
 		rt->blocking_later |= rc == -EAGAIN;
@@ -43,7 +43,7 @@ static int block_all(struct sy_runtime *rt, struct sy_blocked_list *list, bool a
 {
 	int first = 0;
 	for (unsigned i = 0; i < rt->ports; i++) {
-		struct sy_director *d = port_xsk_director(rt->port[i]);
+		struct sy_director *d = port_director(rt->port[i]);
 		int rc = d ? sy_director_block(d, list, all) : 0;
 		first = first ? first : rc;
 	}

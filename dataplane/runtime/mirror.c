@@ -22,7 +22,8 @@ static void ports_note_vlans(struct sy_runtime *rt)
 		bool vlans = p->master;
 		for (unsigned k = 0; k < rt->vlans; k++)
 			vlans |= p->ifindex && rt->vlan[k].lower == p->ifindex;
-		port_set_vlans(p, vlans);
+		if (p->ops->set_vlans)
+			p->ops->set_vlans(p, vlans);
 	}
 }
 

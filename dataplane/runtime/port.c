@@ -4,59 +4,16 @@
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "runtime.h"
 
-/* The MTU of a kernel interface that can be a port, or a negative errno. */
-static int interface_mtu(const char *name, struct sy_error *err)
+const struct port_ops *port_ops_of(enum sy_port_backend backend)
 {
-	struct ifreq request = {0};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return sy_fail(err, errno, "port %s: opening a socket: %s", name, strerror(errno));
-	memcpy(request.ifr_name, name, strnlen(name, sizeof(request.ifr_name) - 1));
-	int code = ioctl(fd, SIOCGIFFLAGS, &request) ? errno : 0;
-	bool loopback = !code && request.ifr_flags & IFF_LOOPBACK;
-	if (!code && ioctl(fd, SIOCGIFMTU, &request))
-		code = errno;
-	close(fd);
-	if (code)
-		return sy_fail(err, code, "port %s: no such interface in this network namespace",
-		               name);
-	if (loopback)
-		return sy_fail(err, EINVAL,
-		               "%s is the loopback interface and cannot be a port; choose the "
-		               "interface that faces the network",
-		               name);
-	return request.ifr_mtu;
-}
-
-int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buffers,
-               unsigned *data_room, struct sy_error *err)
-{
-	if (o->backend == SY_PORT_ETHDEV) {
-		unsigned mtu = o->mtu ? o->mtu : 1500;
-		*buffers = ((o->ring ? o->ring : PORT_ETHDEV_RING) + PORT_ETHDEV_RING) *
-		           (o->queues ? o->queues : workers);
-		*data_room = RTE_PKTMBUF_HEADROOM + RTE_ALIGN_CEIL(mtu + 64, 64);
-		return 0;
-	}
-	int mtu = interface_mtu(o->name, err);
-	if (mtu < 0)
-		return mtu;
-	*data_room = port_xsk_frame_max((unsigned)mtu);
-	if (!*data_room) /* larger frames are dropped with a reason; port_set_mtu() reports it */
-		*data_room = port_xsk_frame_max(PORT_XSK_MTU_MAX);
-	char path[128];
-	unsigned queues = 0;
-	do /* the flow director is not open yet, so count in sysfs */
-		snprintf(path, sizeof(path), "/sys/class/net/%s/queues/rx-%u", o->name, queues);
-	while (!access(path, F_OK) && ++queues < SY_MAX_QUEUES);
-	*buffers = (port_xsk_ring(o) + PORT_XSK_RING) * (queues ? queues : workers);
-	return 0;
+	static const struct port_ops *const all[] = {
+	        [SY_PORT_XSK] = &port_xsk_ops,
+	        [SY_PORT_ETHDEV] = &port_ethdev_ops,
+	};
+	return all[backend];
 }
 
 int port_open(struct sy_runtime *rt, const struct sy_port_options *o, struct sy_error *err)
@@ -65,7 +22,7 @@ int port_open(struct sy_runtime *rt, const struct sy_port_options *o, struct sy_
 	if (!p)
 		return sy_fail(err, ENOMEM, "port %s: no memory", o->name);
 	memset(p, 0, sizeof(*p));
-	p->ops = o->backend == SY_PORT_XSK ? &port_xsk_ops : &port_ethdev_ops;
+	p->ops = port_ops_of(o->backend);
 	p->id = rt->ports;
 	memcpy(p->name, o->name, sizeof(p->name));
 	rt->port[rt->ports++] = p;
@@ -98,8 +55,8 @@ int port_bind(struct sy_runtime *rt, unsigned id, struct sy_patience *patience,
 	if (p->ops->bind(rt, p, &rt->options.port[id], patience, err))
 		return sy_fail_in(err, "port %s", p->name);
 	p->bound = true;
-	if (port_xsk_director(p))
-		sy_director_read_stats(port_xsk_director(p), &p->found);
+	if (port_director(p))
+		sy_director_read_stats(port_director(p), &p->found);
 	char offloads[64];
 	sy_log(SY_LOG_INFO, "runtime", "port %s: %s, %u queue%s, MTU %u%s", p->name, p->backend,
 	       p->queues, p->queues == 1 ? "" : "s", p->mtu, offloads_text(p, offloads));
@@ -132,7 +89,7 @@ static void mtu_problem(const struct port *p, char *out, size_t cap)
 	        "the interface's MTU is %u, but packet buffers hold %u: larger packets are dropped "
 	        "(too-big); remedy: %sip link set %s mtu %u",
 	        p->mtu_link, p->mtu_max,
-	        p->mtu_max < PORT_XSK_MTU_MAX ? "restart the forwarder, or " : "", p->name,
+	        p->mtu_max < p->ops->mtu_max ? "restart the forwarder, or " : "", p->name,
 	        p->mtu_max);
 }
 

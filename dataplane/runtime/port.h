@@ -14,7 +14,20 @@
 
 struct port;
 
+/* What a port needs of the packet pool. */
+struct port_needs {
+	unsigned buffers;   /* that its queues hold at most */
+	unsigned data_room; /* the least one of a buffer, bytes */
+};
+
+/* A backend. port.c has the table of them; all else calls ports by these. */
 struct port_ops {
+	unsigned ring;    /* descriptors of a transmit queue; of a receive queue too, unless
+	                     options.ring says otherwise */
+	unsigned mtu_max; /* 0: what the packet buffers hold */
+	/* Before EAL and open(). */
+	int (*needs)(const struct sy_port_options *o, unsigned workers, struct port_needs *out,
+	             struct sy_error *err);
 	/* Does everything that is possible while a predecessor still has the device
 	 * (options.inherit). Fills the port's impl, mac, mtu, and whatever else is known then. */
 	int (*open)(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
@@ -56,9 +69,21 @@ struct port_ops {
 	             bool *up, struct sy_error *err);
 	/* After open(), bind() or release(), whether they succeeded or not. */
 	void (*close)(struct port *p);
+	/* What steers the interface's frames to this port or to the kernel, NULL before open(). No
+	 * function: the port gets all frames. */
+	struct sy_director *(*director)(const struct port *p);
+	/* Other interfaces lie on this one, or no longer, and frames with VLAN tags are theirs. No
+	 * function: tagged frames are dropped. */
+	void (*set_vlans)(struct port *p, bool vlans);
 };
 
 extern const struct port_ops port_xsk_ops, port_ethdev_ops;
+const struct port_ops *port_ops_of(enum sy_port_backend backend);
+/* Packets that a receive queue holds. */
+static inline unsigned port_ring(const struct sy_port_options *o)
+{
+	return o->ring ? o->ring : port_ops_of(o->backend)->ring;
+}
 
 /* Written by the worker of the queue, read by the control thread, relaxed. */
 struct port_queue_counters {
@@ -98,10 +123,6 @@ struct port {
 	struct port_queue_counters counters[SY_MAX_QUEUES];
 };
 
-/* The number of buffers that the port's queues hold at most, and the smallest data room they need.
- * Before EAL. */
-int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buffers,
-               unsigned *data_room, struct sy_error *err);
 int port_open(struct sy_runtime *rt, const struct sy_port_options *o, struct sy_error *err);
 int port_bind(struct sy_runtime *rt, unsigned id, struct sy_patience *patience,
               struct sy_error *err);
@@ -119,22 +140,11 @@ unsigned port_by_name(const struct sy_runtime *rt, const char *name);
 
 /* The kernel reports that the interface was deleted. */
 void port_lose(struct sy_runtime *rt, struct port *p);
-/* vlans: other interfaces lie on this one, and frames with VLAN tags are theirs. */
-void port_set_vlans(struct port *p, bool vlans);
 
-/* For address.c: steers on an xsk port. */
-struct sy_director *port_xsk_director(const struct port *p);
-/* Data room of a socket's frames for this MTU; 0: the MTU is too large for AF_XDP. */
-unsigned port_xsk_frame_max(unsigned mtu);
-/* The largest MTU whose frames fit this data room. */
-unsigned port_xsk_mtu_max(unsigned data_room);
-#define PORT_XSK_RING    2048 /* descriptors in the rings of a queue; of reception: options.ring */
-#define PORT_XSK_MTU_MAX 3400
-#define PORT_ETHDEV_RING 1024 /* likewise */
-/* Packets that a receive queue of a socket holds. */
-static inline unsigned port_xsk_ring(const struct sy_port_options *o)
+/* NULL: the port has none. */
+static inline struct sy_director *port_director(const struct port *p)
 {
-	return o->ring ? o->ring : PORT_XSK_RING;
+	return p->ops->director ? p->ops->director(p) : NULL;
 }
 
 #endif

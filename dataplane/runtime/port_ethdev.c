@@ -10,7 +10,7 @@
 
 #include "runtime.h"
 
-#define RING     PORT_ETHDEV_RING
+#define RING     1024  /* descriptors in the rings of a queue */
 #define LRO_MOST 65535 /* bytes of a packet that a device joins */
 
 struct ethdev_port {
@@ -386,7 +386,19 @@ static void ethdev_close(struct port *p)
 	free(p->impl);
 }
 
+static int ethdev_needs(const struct sy_port_options *o, unsigned workers, struct port_needs *out,
+                        struct sy_error *err)
+{
+	const unsigned mtu = o->mtu ? o->mtu : 1500;
+	(void)err;
+	out->buffers = (port_ring(o) + RING) * (o->queues ? o->queues : workers);
+	out->data_room = RTE_PKTMBUF_HEADROOM + RTE_ALIGN_CEIL(mtu + 64, 64);
+	return 0;
+}
+
 const struct port_ops port_ethdev_ops = {
+        .ring = RING,
+        .needs = ethdev_needs,
         .open = ethdev_open,
         .bind = ethdev_bind,
         .rx = ethdev_rx,

@@ -28,9 +28,9 @@
 #define FILL_PART 8 /* a ring of which so great a part is missing is filled at once */
 #define KICKS     4 /* at most, for one burst: in copy mode, one system call sends 32 frames */
 
-struct sy_director *port_xsk_director(const struct port *p)
+static struct sy_director *xsk_director(const struct port *p)
 {
-	return p->ops == &port_xsk_ops && p->impl ? ((struct xsk_port *)p->impl)->director : NULL;
+	return p->impl ? ((struct xsk_port *)p->impl)->director : NULL;
 }
 
 static uint64_t chunk_of(const struct xsk_port *x, const struct rte_mbuf *m)
@@ -299,7 +299,7 @@ static int xsk_open(struct sy_runtime *rt, struct port *p, const struct sy_port_
 		return sy_fail(err, ENOMEM, "no memory");
 	p->impl = x;
 	x->pool = rt->pool;
-	x->ring = port_xsk_ring(o);
+	x->ring = port_ring(o);
 	x->mark = (uint16_t)(PORT_XSK_MARK | p->id);
 	pool_area(rt->pool, &base, &x->len);
 	x->base = base;
@@ -396,6 +396,9 @@ static void xsk_close(struct port *p)
 }
 
 const struct port_ops port_xsk_ops = {
+        .ring = PORT_XSK_RING,
+        .mtu_max = PORT_XSK_MTU_MAX,
+        .needs = xsk_needs,
         .open = xsk_open,
         .bind = xsk_bind,
         .rx = xsk_rx,
@@ -411,4 +414,6 @@ const struct port_ops port_xsk_ops = {
         .lose = xsk_lose,
         .again = xsk_again,
         .close = xsk_close,
+        .director = xsk_director,
+        .set_vlans = xsk_set_vlans,
 };

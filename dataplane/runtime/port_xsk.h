@@ -10,6 +10,8 @@
 
 #define PORT_XSK_LINK_ROOM 64     /* Ethernet header, two VLAN tags and their like */
 #define PORT_XSK_MARK      0xfe00 /* no port has such a number */
+#define PORT_XSK_RING      2048   /* descriptors in the rings of a queue */
+#define PORT_XSK_MTU_MAX   3400
 
 struct xsk_queue {
 	struct xsk_ring_prod fill, tx;
@@ -44,6 +46,13 @@ int xsk_interface_read(struct port *p, bool *up, struct sy_error *err);
 
 /* ---- port_xsk_queue.c ------------------------------------------------------------------------ */
 
+/* Data room of a socket's frames for this MTU; 0: the MTU is too large for AF_XDP. */
+unsigned port_xsk_frame_max(unsigned mtu);
+/* The largest MTU whose frames fit this data room. */
+unsigned port_xsk_mtu_max(unsigned data_room);
+int xsk_needs(const struct sy_port_options *o, unsigned workers, struct port_needs *out,
+              struct sy_error *err);
+
 /* Opens a UMEM with its fill ring full. Its descriptor becomes the socket's. */
 int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err);
 int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
@@ -62,6 +71,7 @@ bool xsk_large_send(struct xsk_queue *q, const struct rte_mbuf *m);
 
 /* ---- port_xsk_again.c ------------------------------------------------------------------------ */
 
+void xsk_set_vlans(struct port *p, bool vlans);
 /* Gives the flow director what it must know about the port. */
 int xsk_director_set(struct port *p, struct sy_error *err);
 void xsk_lose(struct port *p);

@@ -18,9 +18,9 @@ int xsk_director_set(struct port *p, struct sy_error *err)
 	return rc ? sy_fail(err, -rc, "the flow director's settings: %s", strerror(-rc)) : 0;
 }
 
-void port_set_vlans(struct port *p, bool vlans)
+void xsk_set_vlans(struct port *p, bool vlans)
 {
-	struct xsk_port *x = p->ops == &port_xsk_ops ? p->impl : NULL;
+	struct xsk_port *x = p->impl;
 	if (!x || !x->director || x->vlans == vlans)
 		return;
 	x->vlans = vlans;

@@ -3,9 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_xdp.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,6 +32,51 @@ unsigned port_xsk_mtu_max(unsigned data_room)
 {
 	return data_room < LARGE_CHUNK ? SMALL_CHUNK - PORT_XSK_LINK_ROOM - XDP_PACKET_HEADROOM
 	                               : PORT_XSK_MTU_MAX;
+}
+
+/* ---- before EAL ------------------------------------------------------------------------------ */
+
+/* The MTU of a kernel interface that can be a port, or a negative errno. */
+static int interface_mtu(const char *name, struct sy_error *err)
+{
+	struct ifreq request = {0};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return sy_fail(err, errno, "port %s: opening a socket: %s", name, strerror(errno));
+	memcpy(request.ifr_name, name, strnlen(name, sizeof(request.ifr_name) - 1));
+	int code = ioctl(fd, SIOCGIFFLAGS, &request) ? errno : 0;
+	bool loopback = !code && request.ifr_flags & IFF_LOOPBACK;
+	if (!code && ioctl(fd, SIOCGIFMTU, &request))
+		code = errno;
+	close(fd);
+	if (code)
+		return sy_fail(err, code, "port %s: no such interface in this network namespace",
+		               name);
+	if (loopback)
+		return sy_fail(err, EINVAL,
+		               "%s is the loopback interface and cannot be a port; choose the "
+		               "interface that faces the network",
+		               name);
+	return request.ifr_mtu;
+}
+
+int xsk_needs(const struct sy_port_options *o, unsigned workers, struct port_needs *out,
+              struct sy_error *err)
+{
+	int mtu = interface_mtu(o->name, err);
+	if (mtu < 0)
+		return mtu;
+	out->data_room = port_xsk_frame_max((unsigned)mtu);
+	if (!out->data_room) /* larger frames are dropped with a reason; port_set_mtu() reports it
+	                      */
+		out->data_room = port_xsk_frame_max(PORT_XSK_MTU_MAX);
+	char path[128];
+	unsigned queues = 0;
+	do /* the flow director is not open yet, so count in sysfs */
+		snprintf(path, sizeof(path), "/sys/class/net/%s/queues/rx-%u", o->name, queues);
+	while (!access(path, F_OK) && ++queues < SY_MAX_QUEUES);
+	out->buffers = (port_ring(o) + PORT_XSK_RING) * (queues ? queues : workers);
+	return 0;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

@@ -190,7 +190,7 @@ static void settings_verify(struct sy_runtime *rt, const struct sy_verify *v)
 static void directors_verify(struct sy_runtime *rt, const struct sy_verify *v)
 {
 	for (unsigned i = 0; i < rt->ports; i++) {
-		struct sy_director *d = port_xsk_director(rt->port[i]);
+		struct sy_director *d = port_director(rt->port[i]);
 		if (d && rt->port[i]->bound && !rt->port[i]->gone)
 			sy_director_verify(d, v);
 	}

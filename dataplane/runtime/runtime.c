@@ -35,8 +35,8 @@ static int options_check(const struct sy_runtime_options *o, struct sy_error *er
  * takes care that these and its tree do not hold more than there is (shaping.c). */
 static unsigned transmit_share(const struct sy_port_options *o, unsigned buffers)
 {
-	const unsigned usual = o->backend == SY_PORT_XSK ? PORT_XSK_RING : PORT_ETHDEV_RING;
-	return buffers / (usual + (o->ring ? o->ring : usual)) * usual;
+	const unsigned usual = port_ops_of(o->backend)->ring;
+	return buffers / (usual + port_ring(o)) * usual;
 }
 
 static int packets_open(struct sy_runtime *rt, struct sy_error *err)
@@ -45,13 +45,14 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 	/* Buffers under way in a worker and in its cache, besides those that ports hold. */
 	unsigned total = o->workers * 1536 + o->spare, data_room = 0, held = o->spare;
 	for (unsigned i = 0; i < o->ports; i++) {
-		unsigned buffers, needed;
-		int rc = port_needs(&o->port[i], o->workers, &buffers, &needed, err);
+		const struct sy_port_options *port = &o->port[i];
+		struct port_needs needs;
+		int rc = port_ops_of(port->backend)->needs(port, o->workers, &needs, err);
 		if (rc)
 			return rc;
-		total += buffers;
-		held += buffers - transmit_share(&o->port[i], buffers);
-		data_room = needed > data_room ? needed : data_room;
+		total += needs.buffers;
+		held += needs.buffers - transmit_share(port, needs.buffers);
+		data_room = needs.data_room > data_room ? needs.data_room : data_room;
 	}
 	/* Packets wait in the rings between workers, but hardly ever in all rings at once. */
 	unsigned waiting = o->workers * (o->workers - 1) * WORKER_FLOW_RING;

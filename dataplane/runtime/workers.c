@@ -160,9 +160,11 @@ void workers_stop(struct sy_runtime *rt)
  * that continues receiving is not read for longer. */
 static unsigned drain_turns(const struct sy_runtime *rt)
 {
-	unsigned ring = PORT_XSK_RING;
-	for (unsigned i = 0; i < rt->options.ports; i++)
-		ring = ring > rt->options.port[i].ring ? ring : rt->options.port[i].ring;
+	unsigned ring = 0;
+	for (unsigned i = 0; i < rt->options.ports; i++) {
+		unsigned of_port = port_ring(&rt->options.port[i]);
+		ring = of_port > ring ? of_port : ring;
+	}
 	return 4 * ring / SY_BURST;
 }
 
