@@ -125,9 +125,10 @@ void sent_found(struct sent *s, struct pool *p)
 		near = index;
 	}
 	s->lost_at = 0;
-	/* ACKs that seemed to answer retransmissions were for what was sent before: by their times
-	 * all of it would be lost again. */
-	s->rack_ns = 0;
+	/* ACKs that seemed to answer what was sent again after a time-out were for what was sent
+	 * before: by their times all of it would be lost again. */
+	if (s->timed_out)
+		s->rack_ns = 0;
 }
 
 /* ---- the end of recovery --------------------------------------------------------------------- */

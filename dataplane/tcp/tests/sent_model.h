@@ -374,7 +374,8 @@ static void model_found(struct model *m)
 	const struct sent_range *r;
 
 	sent_found(&m->sent, &m->pool);
-	m->rack_ns = 0;
+	if (m->timed_out)
+		m->rack_ns = 0;
 	for (uint32_t n = m->una, index = m->sent.first; index; index = r->next)
 		for (r = &m->cells[index]; n != r->to; n++) {
 			struct model_byte *b = model_at(m, n);

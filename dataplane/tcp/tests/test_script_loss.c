@@ -190,6 +190,19 @@ static const struct script duplicates[] = {
               "> A 10001:11001\n"
               "< A 1 ack 1\n"
               "> PA 11001:12001\n"},
+        {"RFC 3042 2: limited transmit within the peer's window", "",
+         OPEN "write 12000\n>* A 1:10001 1000\n"
+              "< A 1 ack 1 win 11000\n"
+              "< A 1 ack 1 win 11000\n"
+              "> A 10001:11001\n"
+              "< A 1 ack 1 win 11000\n"},
+        {"RFC 3042 2, RFC 6675 5: limited transmit with SACK, and the window stays", "sack",
+         OPEN_WITH("sackok") "write 12000\n>* A 1:10001 1000\n"
+                             "< A 1 ack 1 sack 1001-2001\n"
+                             "> A 10001:11001\n"
+                             "< A 1 ack 1 sack 1001-3001\n"
+                             "> PA 11001:12001\n"
+                             "info cwnd 10000\n"},
         {"RFC 6582 3.2, step 2: in recovery each duplicate stands for a segment that arrived", "",
          OPEN "write 20000\n"
               "> A 1:1001\n> A 1001:2001\n> A 2001:3001\n> A 3001:4001\n> A 4001:5001\n"
