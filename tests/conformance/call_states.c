@@ -12,7 +12,8 @@
 
 #include "conformance.h"
 
-#define POOL 5 /* four calls, and the queries */
+#define POOL  5 /* four calls, and the queries */
+#define BOUND 7200
 
 struct peer peer;
 
@@ -91,18 +92,21 @@ static void bind_own(int fd, int port)
 	require(bind(fd, (void *)&a, len) == 0, "bind");
 }
 
+/* Another port each time: the peer may not have closed a connection of the last one. */
 static int bound(void)
 {
+	static int port = BOUND;
 	int fd = stream_socket(0);
 
-	bind_own(fd, peer.listen);
+	bind_own(fd, port++);
 	return fd;
 }
 
 static int listening(void)
 {
-	int fd = bound();
+	int fd = stream_socket(0);
 
+	bind_own(fd, peer.listen);
 	require(listen(fd, 5) == 0, "listen");
 	return fd;
 }
@@ -257,11 +261,19 @@ static int peer_closed_data(void)
 	return fd;
 }
 
+/* By then the peer has acknowledged the end, which would be an event. */
 static int shut(const char *text, int how)
 {
+	struct tcp_info info;
 	int fd = dial(text);
 
 	require(shutdown(fd, how) == 0, "shutdown");
+	do {
+		socklen_t len = sizeof(info);
+		require(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0, "TCP_INFO");
+	} while (how != SHUT_RD &&
+	         (info.tcpi_state == TCP_ESTABLISHED || info.tcpi_state == TCP_FIN_WAIT1) &&
+	         poll(NULL, 0, 1) == 0);
 	return fd;
 }
 
