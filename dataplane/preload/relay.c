@@ -442,6 +442,7 @@ void relays_linger(void)
 		wait_link(&wait, &thread.object, false);
 		wait_sleep(&wait, p, WAIT_OWN, NEVER, &signals);
 		wait_leave(&wait);
+		runner_turn(); /* as the leader, it is the one that packets and timers wake */
 	}
 	if (signals.held)
 		pthread_sigmask(SIG_SETMASK, &signals.program, NULL);
