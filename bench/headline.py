@@ -332,6 +332,13 @@ HEADLINES = [
         lambda row: row["ratio"] <= 1,
     ),
     stack(
+        "requests from a client by a forwarder to a server, all on one host by memif",
+        "requests through a forwarder",
+        {"chain": "keep-alive"},
+        "≥ 4 × the kernel",
+        lambda row: row["ratio"] >= 4,
+    ),
+    stack(
         "taken from a program on the servers' core, in pauses of 10 µs and longer",
         "taken by the machine",
         {"core": "servers'"},

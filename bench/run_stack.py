@@ -16,11 +16,13 @@
                  run with servers of its own, whose memory has not been touched yet
     programs     unmodified nginx and redis by `steelyard run` and as they are: bench/program_bed.py
     threads      servers with several threads, likewise: bench/thread_bed.py
+    chain        client, forwarder and server on one host, by memif: bench/chain_bed.py
 
 Rounds: the stack's server and then the kernel's. The evidence has requests without an answer.
 """
 
 from bench import machine, picture, report, stamps
+from bench.chain_bed import ChainBed
 from bench.program_bed import PAGE, ProgramBed
 from bench.stack_bed import PORT, SOURCES, StackBed, lost
 from bench.thread_bed import SERVERS, SIDES, ThreadBed, missing
@@ -28,7 +30,7 @@ from bench.thread_bed import SERVERS, SIDES, ThreadBed, missing
 TITLE = (
     "servers on the TCP stack beside the kernel's, over veth: echo, latency, bulk, idle, programs"
 )
-MINUTES = 11
+MINUTES = 12
 KERNEL = "kernel"
 CORES = {1: "one core", 2: "both cores"}
 CONNECTIONS = 256
@@ -62,6 +64,9 @@ def rows(quick):
         with ThreadBed() as bed:
             for _ in range(3 if quick else ROUNDS):
                 yield from threads(bed, THREADS, SECONDS / 2)
+        with ChainBed() as bed:
+            for _ in range(3 if quick else ROUNDS):
+                yield from chain(bed, SECONDS / 2)
     else:
         print(f"   echoes, bulk and programs: left out, {machine.lacking(MEMORY)}")
     many = 100_000 if quick else 1_000_000
@@ -84,6 +89,8 @@ def smoke():
         yield from programs(bed, 0.1)
     with ThreadBed() as bed:
         yield from threads(bed, THREADS[:2], 0.1, list(SERVERS)[:1])
+    with ChainBed() as bed:
+        yield from chain(bed, 0.1)
 
 
 def record(params, metric, unit, value, beside=None, evidence=None):
@@ -170,6 +177,16 @@ def threads(bed, loads, seconds, servers=tuple(SERVERS)):
             }
             yield record(params, "answers of threads", "1/s", one["rate"], other["rate"])
             yield record(params, "p99 of threads", "µs", one["p99"], other["p99"], seen)
+
+
+def chain(bed, seconds):
+    """For each of the two cores that all three have on either side."""
+    times = {"duration": f"{seconds}s", "warmup": "0.3s", "connections": CONNECTIONS}
+    for kind, each in (("keep-alive", 0), ("short", 1)):
+        ours, theirs = (bed.ask(arm, each=each, **times) for arm in bed.arms)
+        rates = ours["rate"] / 2, theirs["rate"] / 2
+        seen = evidence(ours, theirs)
+        yield record({"chain": kind}, "requests through a forwarder", "1/s a core", *rates, seen)
 
 
 def bulk(bed, direction, cores, seconds):

@@ -65,8 +65,11 @@ class StackBed(Bed):
         receiving, the generator's too."""
         mask = 1 << self.far if steered else 0
         for number in range(len(self.arms)):
-            script = STEER.format(mask=mask, name=f"s{number}")
-            self.server.run(["unshare", "--mount", "sh", "-c", script])
+            self.steer_one(self.server, f"s{number}", mask)
+
+    @staticmethod
+    def steer_one(ns, name, mask):
+        ns.run(["unshare", "--mount", "sh", "-c", STEER.format(mask=mask, name=name)])
 
     def start(self, arm, protocol):
         """A server, on the second core."""
