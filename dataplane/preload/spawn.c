@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 
 #include "preload.h"
 #include "real.h"
@@ -83,6 +84,7 @@ PRELOAD_EXPORT int clone(int (*run)(void *), void *stack, int flags, void *arg, 
 {
 	__typeof__(&clone) real = REAL_OF(clone);
 	struct beginning b = {run, arg};
+	long number[6] = {flags}, rc;
 	void *more[3];
 	va_list list;
 
@@ -92,6 +94,11 @@ PRELOAD_EXPORT int clone(int (*run)(void *), void *stack, int flags, void *arg, 
 	va_end(list);
 	if (flags & CLONE_VM || !run) /* a thread, or a child until it executes */
 		return real(run, stack, flags, arg, more[0], more[1], more[2]);
+	if (clone_forks(SYS_clone, number, &rc)) {
+		if (rc == 0)
+			_exit(run(arg));
+		return (int)rc;
+	}
 	runner_fork();
 	int pid = real(child_begin, stack, flags, &b, more[0], more[1], more[2]);
 	runner_forked(pid);
