@@ -189,13 +189,22 @@ static bool server_accepts(const struct plain_part *server)
 	return server->state == UP && server->weight > 0;
 }
 
+bool plain_accepts(const struct plain_config *c, unsigned service)
+{
+	for (unsigned i = 0; i < PLAIN_SERVERS; i++)
+		if (server_accepts(&c->server[service][i]))
+			return true;
+	return false;
+}
+
 static bool flow_was_reset(const struct flow *f)
 {
 	return f->state == PLAIN_RESET_BY_CLIENT || f->state == PLAIN_RESET_BY_SERVER;
 }
 
 /* Without an answer from its server a client moves to another server, also after a reset. So does
- * every UDP client. A server that drains has no SYN answered either. */
+ * every UDP client. A server that drains has no SYN answered either, unless there is no other one.
+ */
 static bool flow_leaves(const struct flow *f, const struct plain_config *c)
 {
 	const struct plain_part *server = &c->server[f->service][f->server];
@@ -203,8 +212,11 @@ static bool flow_leaves(const struct flow *f, const struct plain_config *c)
 		return false;
 	if (flow_is_udp(f))
 		return server->state == DOWN;
-	return f->flags & SY_TCP_SYN && ((f->state == PLAIN_SYN_SENT && !server_accepts(server)) ||
-	                                 (flow_was_reset(f) && server->state == DOWN));
+	if (!(f->flags & SY_TCP_SYN))
+		return false;
+	if (f->state == PLAIN_SYN_SENT && !server_accepts(server))
+		return server->state == DOWN || plain_accepts(c, f->service);
+	return flow_was_reset(f) && server->state == DOWN;
 }
 
 /* A SYN to a server that drains is held until a probe has proven the connection over. */

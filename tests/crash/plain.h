@@ -136,6 +136,8 @@ bool flow_must_live(const struct flow *f, const struct plain_config *c, uint32_t
 bool flow_may_live(const struct flow *f, const struct plain_config *c, uint32_t now);
 /* Whether its session may be in the state of this name. */
 bool flow_may_be(const struct flow *f, const char *state_name);
+/* Does a server of the service get new sessions? */
+bool plain_accepts(const struct plain_config *c, unsigned service);
 /* Marks flows whose server or local address has changed. */
 void flows_doom(struct chronicle *h, const struct plain_config *c);
 /* An established TCP session is never evicted, nor one whose FINs are all unacknowledged. */

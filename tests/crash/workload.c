@@ -357,6 +357,7 @@ static uint64_t evictions(const struct harness *h)
 
 static void burst_run(struct run *l, struct burst *b)
 {
+	const struct plain_config *c = &l->h->config[l->h->accepted];
 	uint64_t refused = refusals(&l->harness), missing = 0;
 	l->h->serial++;
 	for (unsigned i = 0; i < b->count; i++)
@@ -384,7 +385,10 @@ static void burst_run(struct run *l, struct burst *b)
 		MUST(f->certainty == FLOW_UNCERTAIN || f->certainty == FLOW_LOOSE || f->reopens,
 		     "a packet was lost: %s; drops:%s", flow_text(f), drops_text(&l->harness));
 		missing++;
-		if (f->certainty != FLOW_LOOSE)
+		/* Without a server for the new session the old one may stay. */
+		if (f->reopens && !plain_accepts(c, f->service))
+			f->certainty = FLOW_LOOSE;
+		else if (f->certainty != FLOW_LOOSE)
 			f->certainty = FLOW_NONE;
 		f->pending = false;
 	}
