@@ -60,12 +60,23 @@ static const struct rlimit *limit_widen(int resource, const struct rlimit *limit
 	return wider;
 }
 
+static __attribute__((noinline)) int limit_set(__typeof__(&setrlimit) real, int resource,
+                                               const struct rlimit *limit)
+{
+	struct rlimit wider;
+
+	return real((__rlimit_resource_t)resource, limit_widen(resource, limit, &wider));
+}
+
+/* AddressSanitizer calls it before its shadow memory is there: nothing here may lie on the stack.
+ */
 PRELOAD_EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
 	__typeof__(&setrlimit) real = (__typeof__(&setrlimit))dlsym(RTLD_NEXT, "setrlimit");
-	struct rlimit wider;
 
-	return real(resource, limit_widen((int)resource, limit, &wider));
+	if (resource != RLIMIT_NPROC && resource != RLIMIT_AS && resource != RLIMIT_DATA)
+		return real(resource, limit);
+	return limit_set(real, (int)resource, limit);
 }
 
 static_assert(sizeof(struct rlimit) == sizeof(struct rlimit64), "setrlimit64() is setrlimit()");
