@@ -59,49 +59,65 @@ static void homes_enter(const int *home)
 			       getpid(), strerror(errno));
 }
 
-static bool is_plain(uint64_t flags, uint64_t signal, uint64_t stack)
-{
-	for (unsigned i = 0; i < KINDS; i++)
-		flags &= ~kinds[i].flag;
-	return flags == 0 && signal == SIGCHLD && !stack;
-}
+/* A call that makes a process or a thread, as clone3() has it. */
+struct clone_call {
+	uint64_t flags, signal, stack;
+};
 
-/* Which namespaces the child of such a call gets, if fork() can make it. */
-static bool clone_namespaces(long number, const long *a, uint64_t *flags)
+/* False: the call makes neither, or has no arguments. */
+static bool clone_read(long number, const long *a, struct clone_call *c)
 {
 	const struct clone_args *args;
 
 	switch (number) {
 #ifdef SYS_fork
 	case SYS_fork:
-		*flags = 0;
+		*c = (struct clone_call){.signal = SIGCHLD};
 		return true;
 #endif
 	case SYS_clone:
-		*flags = (uint64_t)a[0] & ~(uint64_t)CSIGNAL;
-		return is_plain(*flags, (uint64_t)a[0] & CSIGNAL, (uint64_t)a[1]);
+		*c = (struct clone_call){(uint64_t)a[0] & ~(uint64_t)CSIGNAL,
+		                         (uint64_t)a[0] & CSIGNAL, (uint64_t)a[1]};
+		return true;
 	case SYS_clone3:
 		args = (const struct clone_args *)a[0];
 		if (!args)
 			return false;
-		*flags = args->flags;
-		return is_plain(*flags, args->exit_signal, args->stack);
+		*c = (struct clone_call){args->flags, args->exit_signal, args->stack};
+		return true;
 	}
 	return false;
 }
 
+/* Can fork() make the child, in new namespaces at most? */
+static bool is_plain(const struct clone_call *c)
+{
+	uint64_t flags = c->flags;
+
+	for (unsigned i = 0; i < KINDS; i++)
+		flags &= ~kinds[i].flag;
+	return flags == 0 && c->signal == SIGCHLD && !c->stack;
+}
+
+bool clone_makes_process(long number, const long *a)
+{
+	struct clone_call c;
+
+	return clone_read(number, a, &c) && !(c.flags & CLONE_VM);
+}
+
 bool clone_forks(long number, const long *a, long *rc)
 {
-	uint64_t flags;
+	struct clone_call c;
 	int home[KINDS];
 
-	if (!clone_namespaces(number, a, &flags) || !homes_open(flags, home))
+	if (!clone_read(number, a, &c) || !is_plain(&c) || !homes_open(c.flags, home))
 		return false;
 	if (runner_lock()) { /* names of relays are of the parent's network namespace */
 		relays_fork();
 		runner_unlock();
 	}
-	*rc = unshare((int)flags) ? -1 : fork();
+	*rc = unshare((int)c.flags) ? -1 : fork();
 	int code = errno;
 	if (*rc)
 		homes_enter(home);

@@ -225,8 +225,6 @@ static bool is_in_path(const char *file)
 	return false;
 }
 
-#define REAL_OF(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
-
 PRELOAD_EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {
 	__typeof__(&execve) real = REAL_OF(execve);

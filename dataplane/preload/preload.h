@@ -164,6 +164,8 @@ void runner_send(void);
 /* clone.c: a system call by number that makes a process is fork(), where that can do what it does.
  */
 bool clone_forks(long number, const long *a, long *rc);
+/* Does a system call make a process, and no thread? */
+bool clone_makes_process(long number, const long *a);
 /* Around another system call that makes a process; it has returned `pid`. */
 void runner_fork(void);
 void runner_forked(long pid);

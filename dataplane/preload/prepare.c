@@ -4,16 +4,16 @@
  * does before it waits: EAL and the helper thread start before them. And limits of memory: what
  * this library has mapped is not the program's (vsftpd limits its children to 200 MB).
  */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "preload.h"
+#include "real.h"
 
 PRELOAD_EXPORT int chroot(const char *path)
 {
-	int (*real)(const char *) = (int (*)(const char *))dlsym(RTLD_NEXT, "chroot");
+	__typeof__(&chroot) real = REAL_OF(chroot);
 
 	runner_prepare();
 	return real(path);
@@ -72,7 +72,7 @@ static __attribute__((noinline)) int limit_set(__typeof__(&setrlimit) real, int 
  */
 PRELOAD_EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
-	__typeof__(&setrlimit) real = (__typeof__(&setrlimit))dlsym(RTLD_NEXT, "setrlimit");
+	__typeof__(&setrlimit) real = REAL_OF(setrlimit);
 
 	if (resource != RLIMIT_NPROC && resource != RLIMIT_AS && resource != RLIMIT_DATA)
 		return real(resource, limit);
@@ -89,7 +89,7 @@ PRELOAD_EXPORT int setrlimit64(__rlimit_resource_t resource, const struct rlimit
 PRELOAD_EXPORT int prlimit(pid_t pid, __rlimit_resource_t resource, const struct rlimit *limit,
                            struct rlimit *old)
 {
-	__typeof__(&prlimit) real = (__typeof__(&prlimit))dlsym(RTLD_NEXT, "prlimit");
+	__typeof__(&prlimit) real = REAL_OF(prlimit);
 	struct rlimit wider;
 
 	if (limit && (pid == 0 || pid == getpid()))

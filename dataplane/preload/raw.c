@@ -188,22 +188,6 @@ static bool exec_call(long number, const long *a, long *rc)
 	return true;
 }
 
-/* Makes a process, and no thread? */
-static bool forks(long number, const long *a)
-{
-	switch (number) {
-#ifdef SYS_fork
-	case SYS_fork:
-		return true;
-#endif
-	case SYS_clone:
-		return !(a[0] & CLONE_VM);
-	case SYS_clone3:
-		return a[0] && !(*(const uint64_t *)PTR(0) & CLONE_VM);
-	}
-	return false;
-}
-
 PRELOAD_EXPORT long syscall(long number, ...)
 {
 	static long (*real)(long, ...);
@@ -227,7 +211,7 @@ PRELOAD_EXPORT long syscall(long number, ...)
 		relay_confine();
 	if (clone_forks(number, a, &rc))
 		return rc;
-	if (forks(number, a)) {
+	if (clone_makes_process(number, a)) {
 		runner_fork();
 		rc = real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 		runner_forked(rc);

@@ -56,13 +56,15 @@
 	X(write)                                                                                   \
 	X(writev)
 
+#define REAL_OF(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
 /* Other libraries' constructors may call before this one's. */
 #define X(name)                                                                                    \
 	extern __typeof__(&name) real_##name;                                                      \
 	static inline __typeof__(&name) real_get_##name(void)                                      \
 	{                                                                                          \
 		if (!real_##name)                                                                  \
-			real_##name = (__typeof__(&name))dlsym(RTLD_NEXT, #name);                  \
+			real_##name = REAL_OF(name);                                               \
 		return real_##name;                                                                \
 	}
 REALS(X)

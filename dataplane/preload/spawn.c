@@ -10,8 +10,6 @@
 #include "preload.h"
 #include "real.h"
 
-#define REAL_OF(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
-
 /* ---- the child executes a program ------------------------------------------------------------ */
 
 PRELOAD_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,

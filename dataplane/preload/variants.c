@@ -9,7 +9,6 @@
 #include "preload.h"
 #include "real.h"
 
-#define REAL_OF(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 /* That Linux knows; but for RWF_NOWAIT they mean nothing for a socket. */
 #define RWF_KNOWN (RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND)
 
