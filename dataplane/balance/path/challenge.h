@@ -13,7 +13,8 @@ uint64_t challenge_client(const struct sy_balance *b, const struct service *serv
  * credits. False: it has none, and a challenge took the SYN's place. */
 bool challenge_passes(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                       const struct service *service, uint64_t client);
-/* Packet i, a reset without a session for this service. GONE: it was a proof, and was dropped. */
+/* Packet i, a reset without a session for this service. DROPPED: it was a proof, and was dropped.
+ */
 enum defence_result challenge_reset(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                     const struct service *service);
 /* Packet i, a client's reset for session s. True: it was a proof that came late, and was dropped.

@@ -210,7 +210,7 @@ static bool classify_unusual(struct sy_worker *w, struct sy_burst *burst, unsign
 	return false;
 }
 
-/* Removes the packets that are GONE from the burst. If half of a burst leaves at random, checking
+/* Removes the packets that have left from the burst. If half of a burst leaves at random, checking
  * each packet in every stage would mispredict half the time. */
 static void burst_compact(struct sy_burst *b)
 {

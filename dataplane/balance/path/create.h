@@ -7,9 +7,8 @@
 
 /* Prepares sessions for those of the packets at[0] to at[count − 1], found by locate_burst(), that
  * will create one: finds the servers and prefetches memory, for all together. It takes a place on
- * each server, so session_create() or create_cancel() must follow for each packet in
- * prepared.
- */
+ * each server, so session_create() or create_cancel() must follow for each packet whose
+ * creation it has prepared. */
 void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *at, unsigned count);
 /* Packet i, whose creation is prepared, creates no session. */
 void create_cancel(struct sy_worker *w, unsigned i);

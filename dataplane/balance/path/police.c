@@ -372,7 +372,7 @@ void police_undo(struct sy_worker *w, unsigned i)
 }
 
 /* Was a packet not forwarded? Also true for one of an earlier burst that had more packets. */
-static inline bool some_may_be_due(const struct sy_burst *burst)
+static inline bool any_not_forwarded(const struct sy_burst *burst)
 {
 	uint8_t most = 0;
 	for (unsigned i = 0; i < SY_BURST; i++) /* without a branch: the compiler uses vectors */
@@ -392,11 +392,11 @@ static __attribute__((noinline)) void settle(struct sy_worker *w, const struct s
 
 void police_settle(struct sy_worker *w, const struct sy_burst *burst, unsigned end)
 {
-	struct burst_state *s = &balance_worker_of(w)->burst;
-	const uint64_t before = end < SY_BURST ? (UINT64_C(1) << end) - 1 : UINT64_MAX;
+	const struct burst_state *s = &balance_worker_of(w)->burst;
+	const uint64_t charged = s->charged & burst_bits_before(end);
 
-	if (SY_UNLIKELY(s->charged & before) && some_may_be_due(burst))
-		settle(w, burst, s->charged & before);
+	if (SY_UNLIKELY(charged) && any_not_forwarded(burst))
+		settle(w, burst, charged);
 }
 
 void police_begun(struct sy_worker *w, unsigned i)

@@ -2,7 +2,7 @@
 /*
  * The fifth stage, sy_event_stage(), and what comes out of the device:
  *
- *   owner     police_ask() marks the packet in bw->burst.queued ─► rewrite ─► queued_send() ──┐
+ *   owner     police_ask() marks the packet in burst.queued ─► rewrite ─► queued_send() ──┐
  *                                                                                 event device
  *   consumer  sy_balance_poll() ─► packet_meet(): takes from the buckets ─► its port ◄──┘
  */
@@ -51,7 +51,7 @@ void queued_send(struct sy_worker *w, struct sy_burst *burst, unsigned end)
 {
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
-	const uint64_t before = end < SY_BURST ? (UINT64_C(1) << end) - 1 : UINT64_MAX;
+	const uint64_t before = burst_bits_before(end);
 	struct rte_event e[SY_BURST];
 	unsigned count = 0;
 

@@ -59,6 +59,12 @@ struct burst_state {
 	const struct address_ranges *looked_in;
 };
 
+/* The bits of the packets before packet `end`, SY_BURST at most. */
+static inline uint64_t burst_bits_before(unsigned end)
+{
+	return end < SY_BURST ? (UINT64_C(1) << end) - 1 : UINT64_MAX;
+}
+
 /* Packets have new numbers: a burst begins, or some were removed from it. */
 static inline void burst_state_reset(struct burst_state *s)
 {

@@ -411,15 +411,15 @@ struct rte_mbuf *sy_packet_alloc(struct sy_worker *w);
 /*
  * The last stage: resolves path and flow to a next hop, writes MACs, checks the MTU (an oversized
  * packet is dropped TOO_BIG) and sends. If another worker owns the port's transmit queue, the
- * packet goes to that worker. Packets for an unresolved neighbour wait: at most 16 per next hop and
- * worker, at most a second.
+ * packet goes to that worker. Packets for an unresolved neighbour wait: 256 per next hop and 1024
+ * per worker at most, for a second from when the kernel was asked for it.
  */
 void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b);
 /* The same for the packets before packet `end`, which all earlier stages have finished with.
  * Packets that a stage then sends by sy_transmit_path() stay after them. */
 void sy_transmit_before(struct sy_worker *w, struct sy_burst *b, unsigned end);
 /* For a stage that gives frames to other workers: finds next hop and port of packet i, whose mark
- * is TRANSMIT, and writes its MACs. It becomes READY, or GONE if it was dropped; it stays TRANSMIT
+ * is TRANSMIT, and writes its MACs. It becomes READY, or DROPPED; it stays TRANSMIT
  * if it has to wait for its neighbour. */
 void sy_transmit_prepare(struct sy_worker *w, struct sy_burst *b, unsigned i);
 /* Sends a READY frame, which may come from another worker. */
