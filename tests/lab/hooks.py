@@ -28,13 +28,18 @@ def hook(stack, *words, check=True):
 
 def is_silent(stack):
     """Whether a stack of this name has not done yet what it was ordered."""
-    (view,) = json.loads(run([STEELYARD, "hook", "list", "-o", "json", "--stack", stack]))
-    return bool(view.get("silent"))
+    return bool(stack_view(stack).get("silent"))
+
+
+def stack_view(stack):
+    """What `steelyard hook list` says of a stack, as JSON."""
+    (view,) = json.loads(hook(stack, "list", "-o", "json"))
+    return view
 
 
 def hook_list(stack):
     """The hooks of a stack by name, and how many stacks it has."""
-    (view,) = json.loads(hook(stack, "list", "-o", "json"))
+    view = stack_view(stack)
     return {one["name"]: one for one in view["hooks"]}, view["stacks"]
 
 
