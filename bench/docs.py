@@ -2,8 +2,9 @@
 """Writes the results of full runs into the documentation: `make bench-docs`. With QUICK=1, the
 results of the last quick runs.
 
-Each benchmark has a page of its own, docs/benchmarks/NAME.md, with its pictures beside it: one that
-has not been run keeps what it has shown. The goals of all pages are README.md's table.
+Each benchmark has a page, docs/benchmarks/NAME.md, with its pictures beside it: one that has not
+been run keeps what it has shown. docs/benchmarks/README.md has the goals of all pages, README.md
+the main ones.
 """
 
 import importlib
@@ -19,11 +20,20 @@ BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->\n"
 GOALS = "<!-- goals -->\n"  # before and behind a page's table of goals
 README = machine.ROOT / "README.md"
 FIGURES = machine.ROOT / "docs/benchmarks"
-SHOWN = "fastpath"  # its picture is in the README itself
+MAIN = (  # rows of README.md: how they begin
+    "a packet of an established FNAT session, IPv4, 1 M sessions",
+    "64-byte packets over memif, 1 k sessions",
+    "complete TCP connections, IPv4",
+    "memory of an IPv4 session",
+    "two workers, packets arriving at their owner",
+    "error of a sample of 2 s of the observed user, cas",
+    "unmodified nginx by `steelyard run`",
+    "urgent requests, 5 % of bursts, driver hook (figure 5)",
+)
 READING = """\
-Values
-are medians of runs, where nothing else is said. After each run its baseline ran: the ratio is the
-median of those pairs, not that of the columns. `not shown`: runs scatter too much to tell."""
+Values are medians of runs unless the row says otherwise. The baseline ran after each run: the ratio
+is the median of those pairs, not the ratio of the columns. `not shown`: runs scatter too much to
+decide."""
 
 
 def replace(text, inner):
@@ -73,28 +83,38 @@ def is_quick(text):
     return " QUICK=1` on " in text.partition(GOALS)[0]
 
 
+def quick_runs(texts):
+    """A sentence that names the pages of quick runs."""
+    names = ", ".join(name for name, text in texts.items() if is_quick(text))
+    return f" Quick runs: {names}." if names else ""
+
+
 def readme(texts):
     rows = [row for text in texts.values() for row in goals(text)]
-    names = ", ".join(name for name, text in texts.items() if is_quick(text))
-    quick = f"\nQuick runs: {names}." if names else ""
+    main = [row for start in MAIN for row in rows if row.startswith(f"| {start}")]
     parts = [
-        "Measured by `make bench`; [each page](docs/benchmarks/README.md) names its run and"
-        f" machine.{quick} {READING}\n",
-        "".join([headline.HEAD + "\n", *rows]) if rows else "",
+        "Measured by `make bench` on the machine that [each page](docs/benchmarks/README.md)"
+        f" names.{quick_runs(texts)}\n",
+        "".join([headline.HEAD + "\n", *main]) if main else "",
+        "All figures and their goals: [docs/benchmarks](docs/benchmarks/README.md). How they are"
+        " measured: [docs/benchmarks.md](docs/benchmarks.md).\n",
     ]
-    if (FIGURES / f"{SHOWN}.svg").exists():
-        parts.append(f"![{SHOWN}](docs/benchmarks/{SHOWN}.svg)\n")
-    parts.append(
-        "What each means, and every other figure: [docs/benchmarks.md](docs/benchmarks.md).\n"
-    )
     return "\n".join(part for part in parts if part)
 
 
 def index(texts):
     """docs/benchmarks/README.md."""
-    lines = ["# What the benchmarks measured", ""]
-    lines += [f"- [{name}]({name}.md): {title_of(text)}" for name, text in texts.items()]
-    return "\n".join(lines) + "\n"
+    rows = [row for text in texts.values() for row in goals(text)]
+    pictures = [name for name in texts if (FIGURES / f"{name}.svg").exists()]
+    parts = [
+        "# Results of the benchmarks\n",
+        "".join(f"- [{name}]({name}.md): {title_of(text)}\n" for name, text in texts.items()),
+        f"Written by `make bench-docs`. Each page names its run and machine.{quick_runs(texts)}\n"
+        f"[docs/benchmarks.md](../benchmarks.md) says what is measured, and how.\n\n{READING}\n",
+        "".join([headline.HEAD + "\n", *rows]) if rows else "",
+        f"![{pictures[0]}]({pictures[0]}.svg)\n" if pictures else "",
+    ]
+    return "\n".join(part for part in parts if part)
 
 
 def title_of(text):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most important figures and their goals, as shown in README."""
+"""The most important figures and their goals, as each benchmark's page shows them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -162,6 +162,20 @@ def test_readme_and_pages_are_written(places):
     assert docs.README.read_text() == readme
 
 
+def test_readme_has_the_main_figures_and_the_index_all(places):
+    measured(places / "full", "fastpath", fastpath(1000, 29, 33, 35) + fastpath(1_000_000, 9, 9, 9))
+    assert docs.main(quick=False) == 0
+    readme, index = docs.README.read_text(), (places / "figures/README.md").read_text()
+    assert "1 M sessions" in readme and "1 k sessions" not in readme
+    assert "1 M sessions" in index and "1 k sessions" in index
+
+
+def test_each_main_figure_is_one_row_of_a_page():
+    rows = [row for text in docs.pages().values() for row in docs.goals(text)]
+    for start in docs.MAIN:
+        assert sum(row.startswith(f"| {start}") for row in rows) == 1, start
+
+
 def test_what_was_not_measured_again_stays(places):
     full = places / "full"
     measured(full, "density", memory(20_000_000, 61.5))
@@ -169,7 +183,7 @@ def test_what_was_not_measured_again_stays(places):
     assert docs.main(quick=False) == 0
     page = (places / "figures/density.md").read_text()
     (full / "density.json").unlink()
-    measured(full, "fastpath", fastpath(1000, 29, 33, 35))
+    measured(full, "fastpath", fastpath(1_000_000, 29, 33, 35))
     assert docs.main(quick=False) == 0
     assert (places / "figures/density.md").read_text() == page
     assert (places / "figures/density.svg").exists()
@@ -183,6 +197,7 @@ def test_quick_runs_are_said_to_be_quick(places):
     page = (places / "figures/density.md").read_text()
     assert "`make bench BENCH=density QUICK=1`" in page
     assert "Quick runs: density." in docs.README.read_text()
+    assert "Quick runs: density." in (places / "figures/README.md").read_text()
 
 
 def test_readme_names_the_quick_runs_alone(places):
