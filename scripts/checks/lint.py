@@ -3,7 +3,7 @@
 
 import re
 
-from checks import documents, folders, mechanisms, rulers
+from checks import documents, folders, mechanisms, rulers, words
 from checks.base import ROOT, VENV, check_of, complaints, run, tracked
 
 # The compiler may remove calls of functions that only prefetch: sy_base.h.
@@ -110,6 +110,7 @@ LINT = {
     "lint-files": ("licences and tidiness of all files", lint_files),
     "lint-documents": ("what documents name is there", documents.check),
     "lint-folders": ("each folder's README names its sources and what they include", folders.check),
+    "lint-words": ("no retired words", words.check),
     "lint-scripts": ("each mechanism of TCP has scripts of segments", mechanisms.check),
     "lint-commits": ("commit messages", lint_commits),
 }

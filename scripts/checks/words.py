@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Words that the project no longer uses, because the field has another one.
+
+A word is rejected in names, messages and comments of C, Go and Python sources. It counts as a part
+of a name too: `unproven` is in sessions_unproven and SessionsUnproven. To retire a word, add it to
+RETIRED and each folder that still uses it to PENDING; remove the entry with the last use.
+"""
+
+import re
+
+from checks.base import ROOT, complaints, tracked
+
+SOURCES = ("*.c", "*.h", "*.go", "*.py", "meson.build")
+
+# word, with its inflections: what to write instead
+RETIRED = {
+    "admit admits admitted": "accept; check (an access list)",
+    "desk desks": "work queue",
+    "keeper keepers": "supervisor",
+    "mend mends": "fix",
+    "nobody somebody": "no thread, another process, …",
+    "proven unproven": "validated; embryonic (TCP), unreplied (UDP)",
+    "shed sheds": "drop new sessions; overload",
+}
+
+# Folder or file: retired words that it still uses.
+PENDING = {
+    "bench": "desk nobody somebody",
+    "dataplane/balance": "admit admits admitted keeper mend nobody proven shed somebody unproven",
+    "dataplane/base": "unproven",
+    "dataplane/event": "nobody",
+    "dataplane/forwarder": "nobody",
+    "dataplane/hook": "nobody somebody",
+    "dataplane/kernel": "nobody somebody",
+    "dataplane/limit": "nobody",
+    "dataplane/packet": "keeper",
+    "dataplane/preload": "admit admits admitted keeper nobody",
+    "dataplane/runtime": "nobody somebody",
+    "dataplane/shape": "admits nobody",
+    "dataplane/sockets": "desk desks nobody",
+    "dataplane/tcp": "admits admitted mends nobody somebody",
+    "examples": "desk nobody",
+    "internal": "admit admits admitted keeper nobody proven somebody unproven",
+    "scripts": "mend mends",
+    "tests": "admit admits admitted keeper mend mends nobody proven somebody unproven",
+}
+
+# These keep a word: names that others define, and compatibility with earlier versions.
+EXEMPT = {
+    "api": "wire format",
+}
+
+REPLACEMENT = {word: text for words, text in RETIRED.items() for word in words.split()}
+
+
+def pattern(words):
+    """Matches the words as names and as parts of snake_case and CamelCase names."""
+    lower, title = "|".join(sorted(words)), "|".join(w.title() for w in sorted(words))
+    upper = lower.upper()
+    return re.compile(
+        rf"(?<![A-Za-z])(?:{lower})(?![a-z])|(?:{title})(?![a-z])|(?<![A-Za-z])(?:{upper})(?![A-Za-z])"
+    )
+
+
+def is_below(file, folder):
+    return file == folder or file.startswith(folder + "/")
+
+
+def check():
+    anything = pattern(REPLACEMENT)
+    found = []
+    for file in tracked(*SOURCES):
+        if file == "scripts/checks/words.py" or any(is_below(file, e) for e in EXEMPT):
+            continue
+        pending = {w for f, words in PENDING.items() if is_below(file, f) for w in words.split()}
+        for number, line in enumerate((ROOT / file).read_text().split("\n"), 1):
+            for match in anything.finditer(line):
+                word = match.group().lower()
+                if word not in pending:
+                    found.append(f"{file}:{number}: {word}: write {REPLACEMENT[word]}")
+    return complaints(found, "retired words (scripts/checks/words.py)")
