@@ -179,7 +179,7 @@ var healthFields = []field[rawHealth]{
 		func(h *rawHealth) *value[int] { return &h.jitter }, parsePercent(50)),
 	scalar(fieldDoc{name: "linger", kind: "duration, 0s to 10s", def: defaultHealth.Linger.String(),
 		doc: "A check ends its connection by a FIN, and discards what the server sends until the server has closed too, for at most this long. " +
-			"`0s`: it ends by a reset, which servers may log as an error. See docs/modes.md for what each costs."},
+			"`0s`: it ends by a reset, which servers may log as an error. See docs/servers.md for what each costs."},
 		func(h *rawHealth) *value[time.Duration] { return &h.linger }, parseDuration(0, 10*time.Second)),
 }
 
