@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Socket calls, one after the other, and what each of them says: calls.py PEER PORT.
+"""Makes socket calls one after the other and prints each result: calls.py PEER PORT.
 
-test_run.py runs it on Linux's sockets and on the stack, and compares what it prints. The peer is
-test_run.py's Puppet: the first line of a connection says what it does.
-"""
+test_run_calls.py runs it on Linux's sockets and on the stack, and compares the output. The peer is
+the Puppet of tests/lab/run.py: the first line of a connection is its order."""
 
 import array
 import ctypes
@@ -22,7 +21,7 @@ import time
 PEER = (sys.argv[1], int(sys.argv[2]))
 STATE_ESTABLISHED = 1
 SO_MAX_PACING_RATE = 47
-PATIENCE_MS = 30_000  # for what must come, on a busy machine
+PATIENCE_MS = 30_000  # deadline of expected events, on a busy machine
 
 
 def say(what, *facts):
@@ -150,7 +149,7 @@ def descriptors():
 
 
 def last_parts():
-    """What has nothing in its last part, or ends before the count, is all there is to send."""
+    """An empty or incomplete last part does not keep the call from sending all bytes."""
     one = dial("echo")
     for _ in range(3):
         say("an empty part", one.sendmsg([b"part", b""]))
@@ -173,7 +172,7 @@ def last_parts():
 
 
 def nothing_asked():
-    """poll() clears what was left where the descriptor is negative."""
+    """poll() clears revents where the descriptor is negative."""
     one = dial("hold")
     libc = ctypes.CDLL(None)
     asked = ctypes.create_string_buffer(
@@ -231,7 +230,7 @@ def waiting():
     say("select: nothing", [len(part) for part in select.select([one], [], [], 0.02)])
 
     def fetch(epoll, timeout):
-        # A busy stack asks the kernel for its descriptors every millisecond: docs/run.md.
+        # A busy stack polls the kernel's descriptors only every millisecond: docs/run.md.
         time.sleep(0.002)
         return seen(epoll.poll(timeout))
 
@@ -283,7 +282,7 @@ def interrupted():
     ):
         waits = True
         try:
-            # Again and again: on a busy machine the first one may come before the call waits.
+            # Repeats the signal: on a busy machine the first one may arrive before the call waits.
             signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
             call()
             say(name, "returned")
@@ -327,7 +326,7 @@ def ends():
 
 
 def ends_after_bytes():
-    """What came before a reset is read first; then one call gets the error."""
+    """Bytes that arrived before the reset are read first; then one call returns the error."""
 
     def refused():
         one = dial("refuse")
@@ -393,7 +392,7 @@ def listening():
 
 
 def no_number_left(listener, own):
-    """A connection that gets no descriptor waits on."""
+    """A connection stays queued while accept() has no free descriptor number."""
     order = dial(f"call {own} 7007")
     poll = select.poll()
     poll.register(listener, select.POLLIN)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More calls than calls.py has: what is set, counted and looked at. calls_options.py PEER PORT."""
+"""Continues calls.py: options, counters and MSG_PEEK. calls_options.py PEER PORT."""
 
 import array
 import contextlib
@@ -18,7 +18,7 @@ from calls import PEER, all_of, attempt, dial, say
 SIOCOUTQNSD, SIOCATMARK, SIOCGIFINDEX = 0x894B, 0x8905, 0x8933
 SO_MARK, IP_MINTTL, MSG_MORE, MSG_NOSIGNAL = 36, 21, 0x8000, 0x4000
 SO_BINDTOIFINDEX, IP_TRANSPARENT = 62, 19
-SOON_S = 0.003  # a tail loss probe of Linux may leave after 4 ms
+SOON_S = 0.003  # Linux may send a tail loss probe after 4 ms
 LIBC = ctypes.CDLL(None, use_errno=True)
 V6 = ":" in PEER[0]
 FAMILY = socket.AF_INET6 if V6 else socket.AF_INET
@@ -46,13 +46,13 @@ def unacknowledged():
     say("deaf", one.recv(1))
     one.send(bytes(3000))
     say("sent", number(one, termios.TIOCOUTQ), number(one, SIOCOUTQNSD), facts(one)["unacked"])
-    # Also when the first one has been sent again, and counts as lost.
+    # Holds even after the first segment was retransmitted and counts as lost.
     while one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)[2] < 2:
         select.select([], [], [], 0.01)
     say("again", number(one, termios.TIOCOUTQ), number(one, SIOCOUTQNSD), facts(one)["unacked"])
     one = dial("deaf")
     one.recv(1)
-    before = facts(one)  # its window is one segment if a SYN was lost
+    before = facts(one)  # after a lost SYN, the window is one segment
     one.send(bytes(53000))
     sent = 53000 - number(one, SIOCOUTQNSD)
     say("sent in part", number(one, termios.TIOCOUTQ), sent == before["cwnd"] * before["mss"])
@@ -62,7 +62,7 @@ def counted():
     one = dial("echo")
     one.sendall(bytes(5000))
     one.recv(5000, socket.MSG_WAITALL)
-    # Linux counts its SYN.
+    # Linux counts its SYN as sent data.
     while not 5005 <= facts(one)["acked"] <= 5006:
         select.select([], [], [], 0.01)
     seen = facts(one)
@@ -71,7 +71,7 @@ def counted():
 
 
 def without_a_value():
-    """Linux takes no value for 0."""
+    """Linux treats 0 as "no value"."""
     one = socket.socket(FAMILY)
     for level, name in ((socket.IPPROTO_IPV6, socket.IPV6_V6ONLY), TOS):
         say(name, LIBC.setsockopt(one.fileno(), level, name, None, 4))
@@ -104,7 +104,7 @@ def set_before():
     attempt("too large", one.setsockopt, socket.IPPROTO_TCP, socket.TCP_MAXSEG, 40000)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3))
     say("linger", struct.unpack("ii", one.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)))
-    # A full buffer: nobody reads.
+    # Fills the buffer: the peer does not read.
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 50000))
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -113,8 +113,8 @@ def set_before():
 
 
 def followed_by_linux():
-    """What Linux alone can follow makes a socket Linux's (docs/run.md): the first two of these,
-    and the one that listens."""
+    """Options that only Linux supports turn a socket into Linux's (docs/run.md): the first two of
+    these, and the listening one."""
     front = socket.if_nametoindex("front")
     for level, name, *values in (
         (socket.SOL_SOCKET, SO_MARK, 1),
@@ -149,7 +149,7 @@ def followed_by_linux():
 
 
 def elsewhere(own):
-    """A socket that listens at another device does not hear the caller."""
+    """A socket bound to another device does not receive the connection."""
     one = socket.socket(FAMILY)
     one.setsockopt(socket.SOL_SOCKET, SO_BINDTOIFINDEX, socket.if_nametoindex("lo"))
     one.bind((own, 7010))
@@ -158,7 +158,7 @@ def elsewhere(own):
 
 
 def looking():
-    """MSG_PEEK tells of more than one segment; MSG_TRUNC takes away."""
+    """MSG_PEEK reads across segments; MSG_TRUNC discards."""
     one = dial("echo")
     one.sendall(bytes(range(250)) * 40)
     while number(one, termios.FIONREAD) < 10000:
@@ -173,7 +173,7 @@ def looking():
 
 
 def parts():
-    """No call takes more than 1024."""
+    """One call takes at most 1024 parts."""
     one = dial("echo")
     for count in (1024, 1025):
         attempt("writev", os.writev, one.fileno(), [b"x"] * count)
@@ -197,10 +197,10 @@ def sending():
 
 
 def waiting_behind():
-    """How many bytes wait for more: never those that were sent before it was said that more
-    follows."""
+    """Returns how many bytes the stack holds back for more: never bytes that were sent before
+    MSG_MORE."""
     nodelay, cork = ((socket.IPPROTO_TCP, name) for name in (socket.TCP_NODELAY, socket.TCP_CORK))
-    look = (None, 0)  # what the stack takes its turn for: until then one segment has all
+    look = (None, 0)  # until its first poll iteration, the stack keeps all bytes in one segment
     cases = {
         "more": [("more", MSG_MORE)],
         "more, behind what was sent": [("sent", 0), ("more", MSG_MORE), ("again", MSG_MORE)],
@@ -224,8 +224,8 @@ def waiting_behind():
 
 
 def promptly(steps):
-    """Bytes that wait after these steps, at a peer that acknowledges nothing. Time lets them go: if
-    it was too long, once more."""
+    """Returns how many bytes these steps leave unsent while the peer acknowledges nothing. A timer
+    sends them in the end: tries again if the steps took too long."""
     while True:
         one = dial("deaf")
         one.recv(1)
@@ -266,13 +266,13 @@ def marks():
 
 
 def asked_for(one, value, size):
-    """What getsockopt() says to these addresses."""
+    """Returns what getsockopt() stores into buffers of this value and size."""
     done = LIBC.getsockopt(one.fileno(), socket.SOL_SOCKET, socket.SO_TYPE, value, size)
     return done, done and ctypes.get_errno()
 
 
 def epolls():
-    """epoll_pwait2(), and flags of accept4()."""
+    """epoll_pwait2(), and the flags of accept4()."""
     own = dial("hold").getsockname()[0]
     one = socket.socket(FAMILY)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -304,7 +304,7 @@ def epolls():
 
 
 def ended(one, own):
-    """A listening socket is shut down, and listens again."""
+    """shutdown() of a listening socket, then listen() again."""
     attempt("write side", one.shutdown, socket.SHUT_WR)
     attempt("read side", one.shutdown, socket.SHUT_RD)
     attempt("again", one.shutdown, socket.SHUT_RD)
@@ -318,14 +318,14 @@ def ended(one, own):
     attempt("no mark", one.setsockopt, socket.SOL_SOCKET, SO_MARK, 0)
     order = dial(f"call {own} 7008")
     caller = one.accept()[0]
-    # On Linux it is shut for reading, as the listener was: what is not there yet is not waited for.
+    # Linux shut it for reading, like the listener: the read does not wait for later bytes.
     while number(caller, termios.FIONREAD) < 6:
         select.select([], [], [], 0.01)
     say("it says", caller.recv(6, socket.MSG_WAITALL))
 
 
 def both_kinds():
-    """A connection, a socket of UDP and one of Unix in one poll()."""
+    """One poll() of a connection, a UDP socket and a Unix socket."""
     one = dial("echo")
     udp, sender = (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM),

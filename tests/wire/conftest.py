@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages that tests share, and the accounting that is checked after each test.
+"""Stages that tests share, and the accounting after each test.
 
-A test that causes drops names them: @pytest.mark.drops("nat-stray"). Any other reason fails it.
-"""
+A test that causes drops names their reasons: @pytest.mark.drops("nat-stray"). Any other reason
+fails it."""
 
 import signal
 
@@ -27,7 +27,7 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "sanitized: programs get the preloaded library of SY_BUILD (running.py)"
     )
-    # pytest takes SystemExit for a failure of one test, and goes on with the next one.
+    # pytest would count SystemExit as one test's failure and continue with the next test.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end_run)
 
@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session", params=(1, 2), ids=("1-worker", "2-workers"))
 def shared_stage(request):
-    """Two-armed, on interfaces with one queue. Each test restores its changes."""
+    """Two-armed, one queue per interface. Each test restores its changes."""
     with Stage(workers=request.param) as stage:
         yield stage
 
@@ -61,7 +61,7 @@ def stage(shared_stage, request):
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
 def mode_stage(request):
-    """Has a service of every mode, family and protocol. Each file has its own."""
+    """A stage with a service of every mode, family and protocol, one per file."""
     with ModeStage(arms=1, workers=request.param) as stage:
         yield stage
 
@@ -73,8 +73,8 @@ def modes(mode_stage, request):
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
 def flood_stage(request):
-    """For floods that begin sessions: a queue a worker, and routes to the forged sources. Each file
-    has its own."""
+    """A stage for floods that create sessions: one queue per worker, and routes to the forged
+    sources. One per file."""
     with Stage(workers=request.param, queues=request.param) as stage:
         provide_internet(stage.lab)
         stage.default.without_defence()
@@ -83,13 +83,14 @@ def flood_stage(request):
 
 
 def check_accounting(stage, request):
-    """Yields the stage with `accounting` started; checks it afterwards and restores the stage."""
+    """Yields the stage with `accounting` started; checks the accounting afterwards and restores the
+    stage."""
     stage.accounting = Accounting(stage)
     log = DropLog(stage.steelyard.forwarder_socket)
     first = len(stage.lab.processes)
     try:
         yield stage
-        # What a test that failed has left would fail the next ones.
+        # What a failed test left behind must not fail the next ones.
         for process in stage.lab.processes[first:]:
             if process.name.startswith(LOADS):
                 process.kill()

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Talks to the forwarder's control socket without its agent: frames of a length and a message.
+"""Speaks the control protocol to the forwarder without its agent: length-prefixed messages.
 
-api/steelyard/forwarder/v1/forwarder.proto is the contract; tests.lab.api has its messages.
-"""
+api/steelyard/forwarder/v1/forwarder.proto is the contract; tests.lab.api has its messages."""
 
 import socket
 import struct
@@ -12,7 +11,8 @@ from tests.lab.clients import receive_exactly
 
 
 def request(request_id=7, version=pb.VERSION_CURRENT, **body):
-    """A Request's bytes; its body is one field, `status=pb.StatusRequest()` by default."""
+    """Returns the bytes of a Request whose only body field is `status=pb.StatusRequest()` by
+    default."""
     body = body or {"status": pb.StatusRequest()}
     return pb.Request(version=version, id=request_id, **body).SerializeToString()
 
@@ -22,11 +22,11 @@ def frame(message):
 
 
 class Control:
-    """One connection. A context manager."""
+    """One connection; a context manager."""
 
     def __init__(self, path, timeout_s=10):
         self.socket = socket.socket(socket.AF_UNIX)
-        # Blocking: waits if the backlog is full.
+        # Blocking: connect() waits while the backlog is full.
         self.socket.connect(str(path))
         self.socket.settimeout(timeout_s)
 
@@ -34,21 +34,21 @@ class Control:
         self.socket.sendall(data)
 
     def receive(self):
-        """The next Response."""
+        """Returns the next Response."""
         (size,) = struct.unpack("!I", receive_exactly(self.socket, 4))
         return pb.Response.FromString(receive_exactly(self.socket, size))
 
     def error_code(self):
-        """The error code of the next response, 0 if there is none."""
+        """Returns the error code of the next response, 0 if it has none."""
         return self.receive().error.code
 
     def ask(self, **body):
-        """The Response to one request."""
+        """Sends one request; returns its Response."""
         self.send(frame(request(**body)))
         return self.receive()
 
     def ended(self):
-        """Whether the forwarder closes the connection."""
+        """Returns whether the forwarder has closed the connection."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:

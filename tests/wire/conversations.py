@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client traffic while a forwarder is stopped and started."""
+"""Client connections that stay open while a forwarder is stopped and started."""
 
 import socket
 
@@ -28,7 +28,7 @@ class Conversations:
         return len(self.web) + len(self.dns)
 
     def ask(self):
-        """The server that answers each of them."""
+        """Sends a request on each; returns the answering servers."""
         servers = [one.get() for one in self.web]
         return servers + [dns_txt(None, vip, DNS, one=one) for vip, one in self.dns]
 
@@ -36,7 +36,7 @@ class Conversations:
         assert self.ask() == self.servers
 
     def abort(self):
-        """Resets the connections, so that no segment is retransmitted."""
+        """Resets the connections, so that no retransmission disturbs later tests."""
         for one in self.web:
             abort(one.socket)
 

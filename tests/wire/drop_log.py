@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records which packets a forwarder drops, to name them if a test does not expect them."""
+"""Records samples of dropped packets, so that a failed test can show the unexpected ones."""
 
 import contextlib
 import threading
@@ -11,7 +11,7 @@ from scapy.layers.l2 import Ether
 from tests.lab.api import forwarder as pb
 from tests.wire.control import Control
 
-FETCH_S = 1  # the forwarder samples for two seconds after each request
+FETCH_S = 1  # each request makes the forwarder sample for two seconds
 KEPT = 1000  # packets
 
 
@@ -32,7 +32,7 @@ class DropLog:
             self._fetch()
 
     def _fetch(self):
-        # The forwarder may be stopped, restarted or replaced at any time.
+        # The forwarder may stop, restart or be replaced at any time.
         with contextlib.suppress(OSError), Control(self.path) as control:
             wanted = pb.FetchSamplesRequest(after=self.after, dropped=1)
             samples = control.ask(fetch_samples=wanted).fetch_samples

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that leaves each connection to a child: forking.py ADDRESS PORT.
+"""A server that passes each connection to a child process: forking.py ADDRESS PORT.
 
-test_run_fork.py runs it on Linux's sockets and on the stack, and compares what it says. The first
-line of a connection is an order to the parent (how the child comes to the connection), and one to
-the child.
-"""
+test_run_fork.py runs it on Linux's sockets and on the stack, and compares the output. The first
+line of a connection orders the parent how to pass it on; the second line orders the child what to
+do."""
 
 import array
 import contextlib
@@ -24,11 +23,11 @@ import tempfile
 FAMILY = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
 LIMIT = 300_000_000
 SYS_CLONE, CLONE_NEWIPC = 56, 0x08000000  # of x86-64
-STATES = (1, 8)  # established; the peer has ended already
+STATES = (1, 8)  # established; the peer has already closed
 
 
 def say(*facts):
-    """In one write: children say things at the same time."""
+    """Writes the line at once, because children write at the same time."""
     os.write(1, (" ".join(map(str, facts)) + "\n").encode())
 
 
@@ -77,17 +76,17 @@ def echo(one):
 
 
 def sink(one):
-    """What it has read, once the peer has ended."""
+    """Reports the number of bytes it read until the peer closed."""
     one.sendall(all_of(one).encode())
 
 
 def source(one, size):
-    """Its last bytes are under way when the child has gone."""
+    """Its last bytes are still being sent when the child has exited."""
     one.sendall(bytes(range(256)) * (int(size) // 256))
 
 
 def half(one):
-    """Ends its side first, and reads on."""
+    """Closes its sending side first and keeps reading."""
     one.sendall(b"bye")
     one.shutdown(socket.SHUT_WR)
     say("half", all_of(one))
@@ -98,7 +97,7 @@ def die(one):
 
 
 def die_unread(one):
-    """Linux then resets the connection."""
+    """Exits with unread bytes: Linux then resets the connection."""
     one.recv(1, socket.MSG_PEEK)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -108,7 +107,7 @@ def linger(one):
 
 
 def outlast(one):
-    """The peer resets."""
+    """Waits until the peer resets the connection."""
     one.sendall(b"ready")
     try:
         said = one.recv(100)
@@ -118,7 +117,7 @@ def outlast(one):
 
 
 def wait(one):
-    """Readiness, as poll() reports it: nothing, bytes, their end."""
+    """Prints readiness as poll() reports it: none, bytes, end of stream."""
     poll = select.poll()
     poll.register(one, select.POLLIN | select.POLLRDHUP)
     said = [poll.poll(0)]
@@ -134,7 +133,7 @@ def wait(one):
 
 
 def confined(one):
-    """Another user, in an empty root."""
+    """Changes its user, and its root to an empty folder."""
     folder = tempfile.mkdtemp()
     os.chroot(folder)
     os.chdir("/")
@@ -145,13 +144,13 @@ def confined(one):
 
 
 def limited(one):
-    """What this library has mapped is no part of the child's memory."""
+    """Limits the address space: mappings of the preloaded library do not count against it."""
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
     one.sendall(str(len(bytes(LIMIT // 2))).encode())
 
 
 def noisy(one):
-    """The connection is its standard error, where this library has something to log."""
+    """Makes the connection its standard error, where the library would log."""
     os.dup2(one.fileno(), 2)
     other = socket.create_server((sys.argv[1], 0), family=FAMILY)
     other.setblocking(False)
@@ -161,7 +160,7 @@ def noisy(one):
 
 
 def passed(one):
-    """A third process gets the descriptor in a message; this one closes it at once."""
+    """Sends the descriptor to a third process and closes it at once."""
     near, far = socket.socketpair()
     if os.fork() == 0:
         near.close()
@@ -175,14 +174,14 @@ def passed(one):
 
 
 def executed(one):
-    """Its standard streams; without this library."""
+    """Executes a program with the connection as standard streams, without the library."""
     os.dup2(one.fileno(), 0)
     os.dup2(one.fileno(), 1)
     os.execve("/bin/cat", ["cat"], {})
 
 
 def again(one):
-    """This program itself, which finds the connection by its number."""
+    """Executes this program again, which finds the connection by its descriptor number."""
     os.set_inheritable(one.fileno(), True)
     os.execv(sys.executable, [sys.executable, "-I", __file__, "--connection", str(one.fileno())])
 
@@ -200,7 +199,7 @@ def by_fork(one, name, *words):
 
 
 def by_clone(one, name, *words):
-    """By the system call itself, with a namespace of its own."""
+    """By the system call itself, with its own namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     child = libc.syscall(SYS_CLONE, ctypes.c_long(CLONE_NEWIPC | signal.SIGCHLD), 0, 0, 0, 0)
     if child < 0:
@@ -236,26 +235,27 @@ def by_spawn(one, *_words):
 
 
 def by_message(one, *_words):
-    """To a process that exists already."""
+    """Sends the connection to a process that already exists."""
     helper.sendmsg(
         [b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [one.fileno()]))]
     )
 
 
 def shared(one, *_words):
-    """The parent uses it before and after the child does."""
+    """The parent uses the connection before and after the child."""
     one.sendall(b"parent, ")
     child = os.fork()
     if child == 0:
         one.sendall(b"child, ")
         os._exit(0)
-    with contextlib.suppress(ChildProcessError):  # SIGCHLD is ignored: it waits all the same
+    # waitpid() still waits, although SIGCHLD is ignored
+    with contextlib.suppress(ChildProcessError):
         os.waitpid(child, 0)
     one.sendall(b"parent")
 
 
 def leave(_one, *_words):
-    """This process exits; its children go on."""
+    """The parent exits while its children continue."""
     say("leaves")
     sys.exit()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of the stack against Linux's TCP share.
+"""Shared by the tests of the stack against Linux's TCP.
 
     client: the kernel 10.N.0.1 ── link ── far: the stack 10.N.0.100, the kernel 10.N.0.2
 
@@ -19,8 +19,8 @@ from tests.lab.wait import DEADLINE_S, wait_until
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 ROLES = ("server", "client")  # the stack's
-WAYS = ("upload", "download")  # the stack sends; it receives
-PORTS = itertools.count(9801)  # each connection's own
+WAYS = ("upload", "download")  # the stack sends, or receives
+PORTS = itertools.count(9801)  # each connection has its own
 PORT_LAST = 19800
 
 
@@ -31,7 +31,7 @@ def port():
 
 
 class InteropStage:
-    """A kernel and a stack, and a link between them. link_options: see Link."""
+    """A kernel, a stack, and a link between them. link_options: those of Link."""
 
     def __init__(self, link_options=()):
         self.link_options = link_options
@@ -54,12 +54,12 @@ class InteropStage:
         return self.undo.__exit__(*error)
 
     def new_peer(self, **options):
-        """A stack of its own; the shared one ends."""
+        """Ends the shared stack and starts another one."""
         self.release()
         return Peer(self.lab, "far", self.link.name, self.stack_address.values(), **options)
 
     def peer(self, **options):
-        """The shared stack, with these options; another one if it had others."""
+        """Returns the shared stack; starts a new one if these options differ from its own."""
         if self.kept and self.options == options and self.kept.process.alive():
             return self.kept
         one = self.new_peer(**options)
@@ -74,7 +74,8 @@ class InteropStage:
                 kept.stop()
 
     def know_neighbours(self):
-        """For good: what is on its way for minutes is not their question."""
+        """Installs permanent neighbour entries: packets that are delayed for minutes must not wait
+        for resolution."""
         for host, other, addresses in (
             ("client", "far", self.stack_address),
             ("far", "client", self.kernel_address),
@@ -85,7 +86,7 @@ class InteropStage:
                 self.lab[host].ns.ip(f"neigh replace {known}")
 
     def reset(self):
-        """As at the start, for the next test."""
+        """Restores the state of the start for the next test."""
         self.link.set(defaults="")
         self.link.hurry()
         stats = self.link.settle()
@@ -114,15 +115,16 @@ def interop(interop_stage):
 class Flow:
     """One connection between the stack and the kernel."""
 
-    role: str  # the stack's
+    role: str  # of the stack
     way: str  # of the stack's bytes
     job: int
     end: KernelEnd
-    talk: dict = None  # what the stack tells at its end
+    talk: dict = None  # the stack's final report
 
 
 def flow_begin(stage, peer, family, role, way, size, seed, words=None, **end):
-    """Carries so many bytes one way; words: of the stack's job, end: of the kernel's."""
+    """Transfers `size` bytes one way. words: options of the stack's job; end: of the kernel's
+    end."""
     number, words = port(), dict(words or {}, seed=seed)
     if way == "upload":
         words["send"], end["expect"] = size, size
@@ -140,7 +142,7 @@ def flow_begin(stage, peer, family, role, way, size, seed, words=None, **end):
 
 
 def flow_finish(peer, flow, size, deadline_s=DEADLINE_S):
-    """Waits until both ends have all and are closed."""
+    """Waits until both ends have received all bytes and closed."""
     flow.talk = peer.done(flow.job, deadline_s=deadline_s)
     flow.end.wait(deadline_s)
     key = "acknowledged" if flow.way == "upload" else "received"
@@ -150,11 +152,11 @@ def flow_finish(peer, flow, size, deadline_s=DEADLINE_S):
 
 @dataclass
 class Outcome:
-    """What a transfer of several connections has caused."""
+    """Counters of a transfer of several connections."""
 
     flows: list
-    stack: dict  # its counters
-    kernel: dict  # its counters
+    stack: dict  # of the stack
+    kernel: dict  # of the kernel
     link: dict  # link.stats()
 
     def uploads(self):
@@ -177,8 +179,8 @@ def all_carry(peer, flows, least=20_000):
 
 
 def transfer(stage, peer, family, size, words=None, between=None, deadline_s=DEADLINE_S, **end):
-    """Both ways, with the stack as client and as server, all at once. between(): what happens when
-    all have carried some, and nobody has read."""
+    """Transfers in both directions, with the stack as client and as server, all at once. between()
+    runs when each connection has transferred some bytes, before any application reads."""
     stack, kernel = peer.counters(), stage.kernel.counters()
     words, end = dict(words or {}, hold=bool(between)), dict(end, hold=bool(between))
     flows = [

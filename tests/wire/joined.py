@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stage whose forwarder has an agent that has joined controllers."""
+"""A stage whose forwarder's agent has joined controllers."""
 
 import json
 
@@ -12,8 +12,8 @@ from tests.lab.wait import DEADLINE_S, wait_until
 
 
 class Joined:
-    """Controllers, and the agent of the stage's forwarder `f1` in place of the stage's own. With
-    clocked, all of these have clocks that can be set, the agent's by its name, `f1`."""
+    """Controllers, and an agent of the stage's forwarder `f1` that replaces the stage's own.
+    clocked: controllers and agent have adjustable clocks; the agent's is named `f1`."""
 
     def __init__(self, stage, count=1, clocked=False):
         stage.steelyard.agent.stop()
@@ -26,13 +26,13 @@ class Joined:
         self.enlist()
 
     def enlist(self):
-        """An agent on a host that has nothing of an earlier one."""
+        """Starts an agent on a host without any earlier agent's files."""
         self.hosts += 1
         self.controllers.token(self.dir / f"token-{self.hosts}", "f1")
         self.start_agent()
 
     def start_agent(self):
-        """On the same sockets as the stage's own."""
+        """Listens on the same sockets as the stage's own agent."""
         one = self.steelyard
         argv = [self.controllers.binary, "agent", "--forwarder", one.forwarder_socket]
         argv += ["--socket", one.agent_socket, "--state", self.dir / f"agent-{self.hosts}"]
@@ -44,7 +44,7 @@ class Joined:
         one.applied = None
 
     def apply(self, weight=None, **options):
-        """Applies the stage's configuration, with another weight of web4's servers."""
+        """Applies the stage's configuration with another weight of web4's servers."""
         if weight is not None:
             for server in self.stage.config["web4"].servers:
                 server.weight = weight
@@ -53,7 +53,8 @@ class Joined:
         return self.controllers.cli("apply", file, **options)
 
     def change(self, weight, name):
-        """Orders it from one controller, and from others, until the forwarder has confirmed it."""
+        """Applies the weight at one controller, then at others, until the forwarder has confirmed
+        it."""
         order = [name, *(other for other in self.controllers.awake() if other != name)]
 
         def confirmed():
@@ -64,21 +65,21 @@ class Joined:
         wait_until(confirmed, f"weight {weight} is confirmed")
 
     def weights(self):
-        """Of web4's servers, as the agent has them; none while it has no configuration yet."""
+        """Returns web4's weights as the agent has them; empty while it has no configuration."""
         words = ["get", "servers", "--service", "web4", "-o", "json"]
         done = run([STEELYARD, "--socket", self.steelyard.agent_socket, *words], check=False)
         return {one["weight"] for one in json.loads(done.stdout)} if not done.returncode else set()
 
     def record(self):
-        """The forwarder, as a controller lists it; empty while none does."""
+        """Returns the forwarder's entry in a controller's list; empty while there is none."""
         return (self.controllers.try_get("get", "forwarders") or [{}])[0]
 
     def state(self):
-        """How far the forwarder is, as a controller says."""
+        """Returns the forwarder's state as a controller reports it."""
         return self.record().get("state", "unknown")
 
     def server(self):
-        """The controller that serves the agent; None: no other one knows of any."""
+        """Returns the controller that serves the agent, None if no other controller knows."""
         url = self.record().get("controller")
         return next(
             (name for name in self.controllers.names if self.controllers.url(name) == url), None
@@ -88,7 +89,7 @@ class Joined:
         wait_until(lambda: self.state() == "in-force", what, deadline_s)
 
     def close(self):
-        """Leaves the stage with an agent of its own again."""
+        """Restores an agent of the stage's own."""
         if self.steelyard.agent.alive():
             self.steelyard.agent.kill()
         self.controllers.close()

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that says in which order it is told of connections: order.py PORT epoll|poll|select.
+"""A server that reports in which order it sees events: order.py PORT epoll|poll|select.
 
-A line that has come is answered by `LINE NUMBER`: how many were served before it.
-"""
+It answers a line with `LINE NUMBER`, where NUMBER counts the lines answered before."""
 
 import os
 import select
@@ -11,7 +10,7 @@ import sys
 
 
 class Poll:
-    """poll() and epoll_wait(), which tell of all that is ready at once."""
+    """poll() and epoll_wait(), which return all ready descriptors at once."""
 
     def __init__(self, poll):
         self.poll = poll

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of `steelyard run` share: a lab, programs on the stack in it, and servers' sites.
+"""Shared by the tests of `steelyard run`: a lab, programs on the stack, web sites.
 
-The programs run on `forwarder`; `client` is on Linux's TCP.
-"""
+Programs run on host `forwarder`; `client` uses Linux's TCP."""
 
 import hashlib
 import os
@@ -31,14 +30,14 @@ mimetype.assign = ( "" => "text/plain" )
 
 
 def sanitized(test):
-    """With SY_BUILD=build/asan the library in the program is sanitized, too. So this test runs with
-    both builds; the others have the optimised library with either."""
+    """With SY_BUILD=build/asan, the preloaded library is sanitized, too, so this test runs with
+    both builds. All other tests use the optimised library with either build."""
     return pytest.mark.sanitized(pytest.mark.both_builds(test))
 
 
 @pytest.fixture(scope="module")
 def run_lab():
-    """The programs run on `forwarder`; two queues. `client` has a web server on Linux's TCP."""
+    """Programs run on `forwarder`, with two queues. `client` has a web server on Linux's TCP."""
     with Lab(arms=1, servers=0, queues=2) as lab:
         start_nginx(lab, "client")
         yield lab
@@ -46,7 +45,7 @@ def run_lab():
 
 @pytest.fixture
 def stack(run_lab, request):
-    """Ends what a test started; then nothing of it is left."""
+    """Stops what a test started, and checks that nothing remains."""
     lab = run_lab
     first = len(lab.processes)
     with sanitized_library(request.node.get_closest_marker("sanitized") is not None):
@@ -63,7 +62,7 @@ def has_program(lab):
 
 
 def site(lab, name, text):
-    """A folder that a worker without rights can read, with a configuration and a large file."""
+    """Makes a folder that unprivileged workers can read, with a configuration and a large file."""
     folder = lab.dir / name
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
@@ -100,7 +99,7 @@ def on_stack(lab, *argv, **options):
 
 
 def workers_seen(lab, wanted):
-    """Asks until so many workers have answered."""
+    """Sends requests until `wanted` workers have answered."""
     pids = set()
 
     def enough():

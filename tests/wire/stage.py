@@ -10,7 +10,7 @@ from tests.lab.steelyard import VIP, Steelyard, web_and_dns
 
 ECHO, SERVER_ECHO = 7, 9007
 SHORT = dict.fromkeys(("established", "fin_wait", "closing"), "1s")  # timeouts
-# Counters that the kernels must not increase: checksums that did not verify.
+# Kernel counters that must stay 0: checksums that failed verification.
 CHECKSUM_ERROR = re.compile(r"Csum.*Err|.*CsumErrors$")
 
 
@@ -37,8 +37,8 @@ class Stage:
         return self
 
     def watch_logs(self):
-        """Returns a function that returns what web servers have logged since now, as
-        nginx_log() does."""
+        """Returns a function that returns web servers' log entries since now, in nginx_log()'s
+        form."""
         before = {name: len(nginx_log(self.lab, name)) for name in self.nginx}
         return lambda: [
             line for name, count in before.items() for line in nginx_log(self.lab, name)[count:]
@@ -90,7 +90,7 @@ class Stage:
         return self.steelyard.apply()
 
     def revive(self):
-        """Restarts the programs that a test has stopped."""
+        """Restarts programs that a test stopped."""
         for name, process in self.nginx.items():
             if not process.alive():
                 self.nginx[name] = start_nginx(self.lab, name)
@@ -118,15 +118,15 @@ class Stage:
         }
 
     def begin_again(self, service):
-        """The service without sessions and counters: those of earlier tests would count. What is
-        left of their connections has come before: it would have no server."""
+        """Removes the service and adds it again, without its sessions and counters. Waits for the
+        last packets of its connections, which would be dropped without a server."""
 
         def over():
             states = {one["state"] for one in self.steelyard.sessions("--service", service.name)}
             return states <= {"time-wait", "reset"}
 
-        if service.protocol == "tcp":  # sessions of UDP have no end to wait for
-            # Those end too whose ends were reset while no forwarder ran.
+        if service.protocol == "tcp":  # UDP sessions have no end to wait for
+            # Includes connections whose ends were reset while no forwarder ran.
             kept, service.timeouts = service.timeouts, SHORT
             self.apply()
             wait_until(over, "earlier tests' connections are over")
@@ -138,7 +138,7 @@ class Stage:
 
 
 class Accounting:
-    """Records the drops during one test, and the errors that the kernels counted."""
+    """Records the drops of one test, and the errors that kernels counted."""
 
     def __init__(self, stage):
         self.stage = stage
@@ -146,7 +146,7 @@ class Accounting:
         self.forwarder = stage.steelyard.forwarder
 
     def dropped(self):
-        """Drops since the start of the test, by reason."""
+        """Returns drops since the test's start, by reason."""
         if self.stage.steelyard.forwarder is not self.forwarder:
             self.before, self.forwarder = {}, self.stage.steelyard.forwarder
         now = self.stage.steelyard.drops()
@@ -154,7 +154,7 @@ class Accounting:
         return {name: count for name, count in changes.items() if count}
 
     def close(self, allowed, log):
-        """log: the DropLog that names the packets."""
+        """log: the DropLog that shows the packets."""
         unexplained = {name: n for name, n in self.dropped().items() if name not in allowed}
         packets = "\n".join(log.describe(unexplained)) if unexplained else ""
         assert not unexplained, f"unexplained drops: {unexplained}\n{packets}"

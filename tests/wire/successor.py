@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Successors for upgrades that fail at a chosen stage.
 
-They are programs of a few lines that speak the hand-over of dataplane/forwarder/upgrade_message.h.
-"""
+They are short programs that speak the protocol of dataplane/forwarder/upgrade_message.h."""
 
 import stat
 import sys
@@ -45,6 +44,6 @@ def script(path, text):
 
 
 def successor(folder, stage):
-    """A program that fails as STAGES says."""
+    """Writes a program that fails as its entry in STAGES says."""
     text = PROGRAM.format(python=sys.executable, version=VERSION, stage=STAGES[stage])
     return script(folder / f"successor-{stage}", text)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access lists: who may begin a session, what the others are told, and that established sessions
-go on."""
+"""Access lists: which clients may create sessions, which answer denied clients get, and that
+established sessions continue."""
 
 import contextlib
 import re
@@ -33,7 +33,7 @@ def echoes(one):
 
 
 def is_silent(stage, family, port):
-    """No answer to a connection attempt within a second."""
+    """Returns whether a connection attempt gets no answer within a second."""
     with pytest.raises(TimeoutError):
         connect(stage.client, VIP[family], port, timeout_s=1)
     return True
@@ -41,7 +41,7 @@ def is_silent(stage, family, port):
 
 @pytest.mark.drops("acl-drop")
 @families
-def test_a_dropped_client_hears_nothing(stage, family):
+def test_drop_rule_sends_no_answer(stage, family):
     client = stage.client.address(family)
     with connect(stage.client, VIP[family], ECHO) as before:
         assert echoes(before)
@@ -59,7 +59,7 @@ def test_a_dropped_client_hears_nothing(stage, family):
 
 @pytest.mark.drops("acl-reset")
 @families
-def test_a_reset_client_is_told(stage, family):
+def test_reset_rule_answers_with_a_reset(stage, family):
     set_edge(stage, {"action": "reset", "from": ["0.0.0.0/0", "::/0"]})
     with pytest.raises(ConnectionRefusedError):
         connect(stage.client, VIP[family], WEB)
@@ -77,7 +77,7 @@ def test_a_reset_client_is_told(stage, family):
 
 @pytest.mark.drops("acl-drop")
 @families
-def test_protocols_ports_and_a_service_of_its_own(stage, family):
+def test_rules_match_protocol_port_and_service(stage, family):
     set_edge(stage, {"action": "drop", "protocol": "tcp", "ports": [f"{WEB}-{WEB + 9}"]})
     assert is_silent(stage, family, WEB)
     with connect(stage.client, VIP[family], ECHO) as one:
@@ -100,8 +100,8 @@ def test_protocols_ports_and_a_service_of_its_own(stage, family):
 
 @pytest.mark.drops("acl-drop")
 @families
-def test_sets_change_without_their_lists(stage, family):
-    """A set is refreshed while sessions go on, and outlives the process."""
+def test_set_changes_apply_without_replacing_the_list(stage, family):
+    """The refreshed set applies while sessions continue, and survives a restart."""
     client = stage.client.address(family)
     stage.config.access_sets = [{"name": "bad", "prefixes": ["203.0.113.0/24", "2001:db8:9::/48"]}]
     set_edge(stage, {"action": "drop", "from": ["bad"]})
@@ -119,8 +119,8 @@ def test_sets_change_without_their_lists(stage, family):
 
 
 @pytest.mark.drops("acl-drop")
-def test_a_named_rule_is_found_again(stage):
-    """Metrics know a rule by its name, wherever it stands; its count goes on."""
+def test_named_rule_keeps_its_counter_when_moved(stage):
+    """Metrics identify a rule by its name, wherever it stands in the list."""
     before, address = stage.config.metrics, f"{stage.lab['forwarder'].v4}:9109"
     refused = {"name": "no-web", "action": "drop", "protocol": "tcp", "ports": [WEB]}
     other = {"action": "drop", "from": ["203.0.113.0/24"]}
@@ -143,8 +143,7 @@ def test_a_named_rule_is_found_again(stage):
 
 
 @pytest.mark.drops("acl-drop")
-def test_lists_outlive_the_process(stage):
-    """A forwarder without its agent starts with the lists."""
+def test_lists_survive_a_restart_without_agent(stage):
     set_edge(stage, {"action": "drop", "protocol": "tcp", "ports": [WEB]})
     stage.steelyard.agent.kill()
     stage.steelyard.restart_forwarder(signal.SIGKILL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small floods beside open connections. `make demo DEMO=attack` has the large ones."""
+"""Small floods beside open connections; `make demo DEMO=attack` runs large ones."""
 
 import os
 
@@ -13,7 +13,7 @@ from tests.lab.traffic import SlowClients, paced
 from tests.wire.conftest import check_accounting
 
 RATE, SECONDS, CONNECTIONS = 4000, 1, 20
-# A flood must send in a second what is due in it: a sanitized forwarder leaves no time for that.
+# A flood has to send each second's packets within that second; a sanitized forwarder is too slow.
 pytestmark = [
     pytest.mark.both_builds,
     pytest.mark.skipif("SY_BUILD" in os.environ, reason="floods keep time in the plain build only"),
@@ -27,7 +27,7 @@ def stage(flood_stage, request):
 
 
 def flood(stage, kind, family, port, **options):
-    """Floods, and returns the packets sent; every open connection must answer meanwhile."""
+    """Sends a flood; returns the packets sent. Every open connection must answer meanwhile."""
     connections = [HttpConnection(stage.client, VIP[family], WEB) for _ in range(CONNECTIONS)]
     servers = [connection.get() for connection in connections]
     process = start_flood(stage.lab, kind, VIP[family], port, RATE, SECONDS, **options)
@@ -43,8 +43,9 @@ def flood(stage, kind, family, port, **options):
 
 @families
 @pytest.mark.drops("no-session")
-def test_segments_of_no_connection(stage, family):
-    """They are dropped by one name, whole: their checksums are right. Nobody notices."""
+def test_segments_without_a_session_are_dropped(stage, family):
+    """All count under one drop reason; their checksums are valid, so none is dropped as
+    malformed."""
     sent = flood(stage, "syn-ack,ack,rst,fin", family, WEB)
     wait_until(
         lambda: stage.accounting.dropped().get("no-session", 0) >= sent, "all of them were dropped"
@@ -55,17 +56,17 @@ def test_segments_of_no_connection(stage, family):
 
 @families
 @pytest.mark.drops("fragment-wait-full", "fragment-timeout")
-def test_fragments_without_the_rest(stage, family):
+def test_incomplete_fragments_are_dropped(stage, family):
     sent = flood(stage, "fragment,first-fragment", family, DNS)
     wait_until(lambda: sum(stage.accounting.dropped().values()) >= sent, "all of them were dropped")
     report = paced(stage.lab, 50, 1)
     assert report["answered"] == report["planned"], report
 
 
-# A flood that was held up catches up, and may then ask for more replies than their rate allows.
+# A delayed flood catches up, and may then exceed the rate limit of replies.
 @families
 @pytest.mark.drops("echo-rate")
-def test_echo_requests(stage, family):
+def test_echo_request_flood_leaves_open_connections_alone(stage, family):
     flood(stage, "icmp", family, 1)
     report = paced(stage.lab, 50, 1)
     assert report["answered"] == report["planned"], report
@@ -73,8 +74,8 @@ def test_echo_requests(stage, family):
 
 @families
 @pytest.mark.drops("no-service")
-def test_ports_without_a_service(stage, family):
-    """The whole flood is dropped, if only after it was received."""
+def test_datagrams_to_closed_ports_are_dropped(stage, family):
+    """All of them are dropped, but only after the worker received them."""
     sent = flood(stage, "udp", family, "1024-65535")
     wait_until(
         lambda: stage.accounting.dropped().get("no-service", 0) >= sent, "all of them were dropped"
@@ -93,13 +94,13 @@ def test_forged_syns_leave_open_connections_alone(stage, family):
 
 @families
 @pytest.mark.drops("no-local-port", "table-full", "session-evicted", "unproven-evicted")
-def test_datagrams_leave_open_connections_alone(stage, family):
+def test_datagram_flood_leaves_open_connections_alone(stage, family):
     flood(stage, "udp", family, DNS)
 
 
 @families
-def test_slow_clients(stage, family):
-    """Connections that do not finish their request take nothing from the others."""
+def test_slow_clients_leave_others_alone(stage, family):
+    """Connections with unfinished requests do not delay others."""
     targets = (f"{VIP[4]}:{WEB}",) if family == 4 else (f"[{VIP[6]}]:{WEB}",)
     with SlowClients(stage.lab, 500, targets=targets) as slow:
         report = paced(stage.lab, 50, 1)

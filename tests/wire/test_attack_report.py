@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `steelyard get attacks` says of a flood, and where it comes from. A file of its own: floods
-of other tests would have become what is usual. Each test has kinds and services of its own, so what
-is usual is waited for once."""
+"""What `steelyard get attacks` reports of a flood and its sources.
+
+In a file of its own, because floods of other tests would raise the baseline of usual traffic. Each
+test uses its own kinds and services, so it waits for the baseline once."""
 
 import json
 import os
@@ -15,10 +16,10 @@ from tests.lab.steelyard import DNS, VIP, WEB
 from tests.wire.conftest import check_accounting
 
 RATE = 4000
-ECHOES = 60_000  # several times what is answered
+ECHOES = 60_000  # a multiple of the answered rate
 METRICS = "127.0.0.1:9271"
 NETWORK = "64.1.2.0/24"
-# A flood must send in a second what is due in it: a sanitized forwarder leaves no time for that.
+# A flood has to send each second's packets within that second; a sanitized forwarder is too slow.
 pytestmark = [
     pytest.mark.both_builds,
     pytest.mark.skipif("SY_BUILD" in os.environ, reason="floods keep time in the plain build only"),
@@ -31,7 +32,7 @@ def stage(flood_stage, request):
 
 
 def begin_flood(stage, kind, attack, parts=1, rate=RATE):
-    """A flood at web4, and what is reported of it once that many things were done about it."""
+    """Floods web4; returns the report once it counts that many countermeasures."""
 
     def reported():
         attacks = [one.attack for one in stage.steelyard.api.call("ListAttacks").attacks]
@@ -45,8 +46,8 @@ def begin_flood(stage, kind, attack, parts=1, rate=RATE):
 
 
 @pytest.mark.drops("no-session")
-def test_a_flood_is_reported(stage):
-    """What, at whom, how much, since when, what is done; and in the metrics."""
+def test_flood_report_has_kind_target_rate_and_action(stage):
+    """Kind, target, rate, start and countermeasures; the same in the metrics."""
 
     stage.config.metrics = METRICS
     stage.apply()
@@ -73,8 +74,8 @@ def test_a_flood_is_reported(stage):
     assert int(re.search(metric, text)[1]) >= sent
 
 
-def test_a_flood_that_the_syn_defence_answers_is_reported(stage):
-    """Forged SYNs make no session under the defence; the report counts them all the same."""
+def test_flood_under_the_syn_defence_is_reported(stage):
+    """Forged SYNs create no session under the SYN defence, but the report counts them."""
     stage.config.metrics = METRICS
     for service in stage.config.services:
         if service.name == "web4":
@@ -96,7 +97,7 @@ def test_a_flood_that_the_syn_defence_answers_is_reported(stage):
 
 
 @pytest.mark.drops("echo-rate")
-def test_a_flood_of_echoes_is_reported(stage):
+def test_echo_flood_is_reported(stage):
     process, attack = begin_flood(stage, "icmp", "icmp-flood", rate=ECHOES)
     assert not attack.service_name
     assert "limited" in attack.done[0]
@@ -104,7 +105,7 @@ def test_a_flood_of_echoes_is_reported(stage):
 
 
 def listed(stage, service, told):
-    """The listed flood at a service, once its sources are known."""
+    """Returns the reported flood of a service, once its sources are known."""
     for attack in stage.steelyard.get("attacks"):
         if (attack["kind"], attack.get("service")) == ("udp-flood", service) and told(attack):
             return attack
@@ -112,8 +113,8 @@ def listed(stage, service, told):
 
 
 @pytest.mark.drops("no-local-port", "table-full", "session-evicted", "unproven-evicted", "overload")
-def test_sources_are_named_or_called_spoofed(stage):
-    """A flood of one network is named by it; one of random addresses is called spoofed."""
+def test_report_names_one_network_or_says_spoofed(stage):
+    """A flood from one network is reported with that network, random addresses as spoofed."""
     wait_for_usual(stage.steelyard)
     one = start_flood(stage.lab, "udp", VIP[4], DNS, RATE, prefix=NETWORK)
     many = start_flood(stage.lab, "udp", VIP[6], DNS, RATE)

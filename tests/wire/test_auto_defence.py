@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`syn_defence: auto`, as it is by default: a flood of forged SYNs switches it on for its service,
-its end switches it off. Nothing depends on how fast the machine is: the tables are small, so that
-few half-open sessions are too many, and the flood is slow. So one build is enough."""
+"""`syn_defence: auto`, the default: forged SYNs switch the defence on for their service; it
+switches off when they end.
+
+No result depends on the machine's speed: tables are small, so few half-open sessions exceed the
+threshold, and the flood is slow. Therefore one build suffices."""
 
 import pytest
 
@@ -14,7 +16,7 @@ from tests.wire.stage import Stage
 
 RATE = 800
 SESSIONS = 16384
-TOO_MANY = SESSIONS // 16  # that are half open
+TOO_MANY = SESSIONS // 16  # half-open sessions
 REQUESTS = 40
 METRICS = "127.0.0.1:9273"
 
@@ -46,7 +48,7 @@ def log_of(stage, words):
 
 
 class Flooded:
-    """The web service of a family, which a flood hits, and ten connections to it."""
+    """The flooded web service of one family, and ten connections to it."""
 
     def __init__(self, stage, family):
         self.stage, self.family, self.web = stage, family, f"web{family}"
@@ -61,7 +63,7 @@ class Flooded:
         return log_of(self.stage, f"SYN defence of service {self.web} ")
 
     def ask(self):
-        """Each request has an answer, and connections are where they were."""
+        """Every request is answered, and connections keep their servers."""
         for _ in range(REQUESTS):
             http_get(self.stage.client, VIP[self.family], WEB)
         assert [connection.get() for connection in self.lasting] == self.servers
@@ -112,8 +114,9 @@ class Flooded:
 
 
 @pytest.mark.drops("no-session", "unproven-evicted", "no-local-port", "opening")
-def test_floods_switch_it_on_for_their_services_alone(stage):
-    """Connections live on, requests succeed before, during and after; all of it is told."""
+def test_flood_switches_the_defence_on_for_its_service_alone(stage):
+    """Connections survive, requests succeed before, during and after; every transition is
+    reported."""
     stage.config.metrics = METRICS
     stage.apply()
     first, second = Flooded(stage, 4), Flooded(stage, 6)
@@ -125,11 +128,11 @@ def test_floods_switch_it_on_for_their_services_alone(stage):
     second.switches_off()
 
 
-# Servers still repeat the SYN-ACKs of a flood before.
+# Servers may still retransmit SYN-ACKs of an earlier flood.
 @pytest.mark.drops("no-session")
-def test_requests_alone_do_not_switch_it_on(stage):
-    """Four times as many connections as are too many if they are half open, as fast as they go,
-    each completed. Their sessions stay for a while."""
+def test_completed_connections_do_not_switch_the_defence_on(stage):
+    """Four times as many connections as the threshold of half-open ones, at full speed, each
+    completed. Their sessions remain for a while."""
     for family in (4, 6):
         before = defence(stage, f"web{family}")
         created = stage.steelyard.service(f"web{family}")["traffic"]["sessions_created"]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`syn_defence: auto` under DR and IPIP: a flood of forged SYNs switches it on for its service,
-clients then prove their address, and the end of the flood switches it off. As in
-test_auto_defence.py, nothing depends on how fast the machine is."""
+"""`syn_defence: auto` under DR and IPIP: forged SYNs switch the defence on for their service,
+clients then validate their address; it switches off when the flood ends.
+
+As in test_auto_defence.py, no result depends on the machine's speed."""
 
 import contextlib
 
@@ -16,8 +17,8 @@ from tests.wire.modes import ModeStage
 
 RATE = 800
 SESSIONS = 16384  # a sixteenth of them may be half open
-SEEN = 15  # connections of a client that was served before the flood, without a proof
-# The defence does not ask for the tunnel's family.
+SEEN = 15  # connections of a client that was served before the flood, without validation
+# The defence does not depend on the tunnel's family.
 FLOODED = [row for row in ROWS if row.mode in OWN_VIP and (row.client, row.server) != (4, 6)]
 
 
@@ -52,7 +53,7 @@ def stage(auto_stage, request):
 
 
 def row_is_flooded(stage, row, others, lasting):
-    """The flood switches it on for its service, and for none of the others, and ends."""
+    """The flood switches the defence on for its service alone, then ends."""
     before, sent_before = stage.counts(row), answers_to_forged(stage.lab)
     assert not before["on"]
     server = lasting.get()
@@ -64,7 +65,7 @@ def row_is_flooded(stage, row, others, lasting):
     assert flood.alive()
     now = stage.counts(row)
     assert now["on"] and now["switched_on"] == before["switched_on"] + 1
-    # The client proved its address; forged ones are asked in vain, at no server's cost.
+    # The client has validated its address; forged sources are challenged without reaching a server.
     assert now["returned"] > before["returned"]
     wait_until(lambda: answers_to_forged(stage.lab) > sent_before, "forged SYNs are answered")
     lines = stage.steelyard.cli("get", "services").splitlines()
@@ -74,10 +75,11 @@ def row_is_flooded(stage, row, others, lasting):
     return server
 
 
-# Servers answer forged SYNs until the defence is on, and the router says that nobody is there.
+# Servers answer forged SYNs until the defence is on; the router then reports the unreachable
+# sources.
 @pytest.mark.drops("syn-proof", "no-session", "icmp-unhandled", "unproven-evicted")
-def test_floods_switch_it_on_for_their_services_alone(stage):
-    """One service after the other; the ends of the floods are waited for together."""
+def test_flood_switches_the_defence_on_for_its_service_alone(stage):
+    """Floods one service after the other, and waits for the ends of all floods together."""
     with contextlib.ExitStack() as stack:
         lasting, servers = {}, {}
         for number, row in enumerate(FLOODED):
@@ -88,5 +90,5 @@ def test_floods_switch_it_on_for_their_services_alone(stage):
             wait_until(lambda row=row: not stage.is_on(row), "its end switches it off")
             asked = stage.counts(row)["answered"]
             assert {stage.get(row) for _ in range(SEEN + 30)} == stage.hosts.names()
-            assert stage.counts(row)["answered"] == asked  # nobody is asked any more
+            assert stage.counts(row)["answered"] == asked  # no client is challenged any more
             assert lasting[row].get() == servers[row]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Awkward packets in every mode: each reaches a server intact, or is dropped with its own
+"""Unusual packets in every mode: each reaches a server intact, or is dropped with its own
 reason."""
 
 import os
@@ -23,7 +23,7 @@ from tests.lab.modes import ROWS
 
 rows = pytest.mark.parametrize("row", ROWS, ids=str)
 
-# Bytes that a packet may have before its transport header.
+# Bytes that may precede the transport header.
 OPTIONS = {
     "record-route": b"\x07\x07\x04" + bytes(4) + b"\0",
     "timestamp": b"\x44\x0c\x05\x00" + bytes(8),
@@ -39,7 +39,7 @@ EXTENSIONS = {
 
 
 class Sender:
-    """Sends packets of `far` on the wire where its router would."""
+    """Sends packets as `far`, on the link where `far`'s router would."""
 
     def __init__(self, modes, row):
         self.lab, self.row = modes.lab, row
@@ -70,7 +70,7 @@ class Sender:
 
 
 def frame_with(captures, marker):
-    """The frame that carried the marker to a server."""
+    """Returns the frame that carried the marker to a server."""
 
     def arrived():
         return [
@@ -84,8 +84,8 @@ def frame_with(captures, marker):
 
 
 @rows
-def test_what_is_in_front_of_the_transport_arrives(modes, row):
-    """Options and extension headers too, except where the family changes."""
+def test_headers_before_the_transport_header_reach_the_server(modes, row):
+    """Including IP options and extension headers, except where the address family changes."""
     sender = Sender(modes, row)
     captures = [modes.lab.capture(host.name) for host in modes.lab.servers()]
     for name, extra in (OPTIONS if row.client == 4 else EXTENSIONS).items():
@@ -94,7 +94,7 @@ def test_what_is_in_front_of_the_transport_arrives(modes, row):
         if row.client == 4:
             packet, kept = sender.ip(options=extra) / syn, extra
         else:
-            # As scapy builds it, with the next-header numbers filled in.
+            # As scapy builds it, with next-header numbers filled in.
             packet = sender.ip() / extra / syn
             kept = bytes(packet)[40 : -len(bytes(syn))]
         sender.send(packet)
@@ -104,8 +104,8 @@ def test_what_is_in_front_of_the_transport_arrives(modes, row):
 
 
 @rows
-def test_tag_for_priority_alone_is_taken_off(modes, row):
-    """As switches send them: VID 0 is no VLAN."""
+def test_priority_tag_is_removed(modes, row):
+    """As switches send it: VID 0 means no VLAN."""
     sender, marker = Sender(modes, row), os.urandom(4)
     captures = [modes.lab.capture(host.name) for host in modes.lab.servers()]
     syn = sender.syn(seq=int.from_bytes(marker))
@@ -118,10 +118,10 @@ def question_without_checksum(sender, name):
     return sender.ip() / UDP(sport=5555, dport=sender.row.ports[1], chksum=0) / question
 
 
-@pytest.mark.drops("icmp-unhandled")  # the client's kernel sent no such request
+@pytest.mark.drops("icmp-unhandled")  # the client's kernel has not sent such a request
 @pytest.mark.parametrize("row", [row for row in ROWS if row.client == 4], ids=str)
-def test_udp_of_ipv4_needs_no_checksum(modes, row):
-    """The checksum stays absent, or is computed if the server uses IPv6."""
+def test_udp_over_ipv4_may_omit_its_checksum(modes, row):
+    """The checksum stays absent, or the forwarder computes it for IPv6 servers."""
     sender, name = Sender(modes, row), os.urandom(8).hex()
     captures = [modes.lab.capture(host.name) for host in modes.lab.servers()]
     sender.send(question_without_checksum(sender, name))
@@ -131,7 +131,7 @@ def test_udp_of_ipv4_needs_no_checksum(modes, row):
 
 @pytest.mark.drops("bad-l4-checksum")
 @pytest.mark.parametrize("row", [row for row in ROWS if row.client == 6], ids=str)
-def test_udp_of_ipv6_needs_one(modes, row):
+def test_udp_over_ipv6_without_checksum_is_dropped(modes, row):
     sender = Sender(modes, row)
     sender.send(question_without_checksum(sender, "none"))
     wait_until(lambda: modes.accounting.dropped().get("bad-l4-checksum") == 1, "it is dropped")

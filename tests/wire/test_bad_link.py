@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients behind a bad link: what TCP repairs reaches the other end whole, and of what the link
-carries the forwarder loses nothing.
+"""Clients behind a bad link: TCP delivers every byte, and the forwarder loses no packet that the
+link delivers.
 
 One-armed, every mode at once. The link is the cable of `far`, behind the router: ab leads to the
-forwarder, ba brings answers, also those that servers send past the forwarder.
-"""
+forwarder; ba carries answers, including those that bypass the forwarder."""
 
 import copy
 import hashlib
@@ -27,7 +26,7 @@ from tests.wire.modes import ModeStage
 from tests.wire.stage import Accounting
 
 rows = pytest.mark.parametrize("row", ROWS, ids=str)
-# What a client's service may do besides; where it is not possible, a row has the others.
+# Features of the client's service; where one is impossible, a row has the others.
 KINDS = {
     "plain": {},
     "defended": {"syn_defence": "always"},
@@ -35,7 +34,7 @@ KINDS = {
     "toa": {"client_address": "toa"},
 }
 PORT = {kind: 9701 + number for number, kind in enumerate(KINDS)}
-DATAGRAMS = 9751  # and up: one a row
+DATAGRAMS = 9751  # first port; one per row
 CELLS = [
     (row, kind)
     for row in ROWS
@@ -45,14 +44,14 @@ CELLS = [
 BAD = {"delay_us": 500, "jitter_us": 500, "loss": 0.01, "duplicate": 0.01}
 BAD |= {"reorder": 0.03, "reorder_distance": 3}
 SIZE, CONNECTIONS = 500_000, 4
-# A SYN, ACK or FIN that comes late or twice may be of no session, or of one that is closing.
+# A late or duplicate SYN, ACK or FIN may belong to no session or to a closing one.
 LATE = ("no-session", "opening", "bad-cookie", "nat-stray", "bad-tcp-state", "syn-proof")
-# What a client sends at its own MTU does not fit into a tunnel, until it knows.
+# Packets of the client's own MTU exceed the tunnel's until the client learns its MTU.
 TUNNEL = "too-big"
 
 
 class BadLinkStage(ModeStage):
-    """TCP and UDP echoes of each mode on s1, besides what ModeStage has."""
+    """ModeStage with TCP and UDP echoes of each mode on s1."""
 
     def start(self):
         super().start()
@@ -95,7 +94,7 @@ def bad(bad_stage, request):
 
 
 def header_length(one, row, kind):
-    """Bytes of PROXY protocol that the server reads first, and so echoes."""
+    """Returns how many bytes of PROXY protocol the server reads first, and so echoes."""
     if kind != "proxy":
         return 0
     name, port = one.getsockname()[:2]
@@ -104,7 +103,7 @@ def header_length(one, row, kind):
 
 
 def echoed(host, row, kind, content):
-    """Sends all of the content while it reads what comes back; returns that."""
+    """Sends all content while it receives the echo; returns the echo."""
     with connect(host, row.vip, PORT[kind], timeout_s=120) as one:
         skip, found = header_length(one, row, kind), b""
 
@@ -138,34 +137,35 @@ def check_echoes(stage, row, kind, size=SIZE):
 
 @pytest.mark.drops(*LATE, TUNNEL)
 @pytest.mark.parametrize("row,kind", CELLS, ids=lambda one: str(one))
-def test_transfers(bad, row, kind):
-    """Both ways at a time, over several connections."""
+def test_transfers_are_echoed_whole(bad, row, kind):
+    """Both directions at once, over several connections."""
     bad.link.set(**BAD)
     check_echoes(bad, row, kind)
 
 
 @pytest.mark.drops(*LATE)
 @rows
-def test_datagrams(bad, row):
-    """As many answers as the link lets through, copies included: exactly."""
+def test_datagrams_are_answered_as_often_as_delivered(bad, row):
+    """Exactly as many answers arrive as the link delivered requests, duplicates included."""
     count, far = 2000, bad.lab["far"]
     one = far.ns.socket(socket.AF_INET if row.client == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
     with one:
         one.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
         one.connect((row.vip, DATAGRAMS + ROWS.index(row)))
         one.settimeout(30)
-        one.send(b"first")  # neighbours are known now
+        one.send(b"first")  # neighbours are resolved now
         assert one.recv(100) == b"first"
         before = bad.link.settle()
         bad.link.set(**BAD)
         for number in range(count):
             one.send(struct.pack("!I", number).ljust(500, b"."))
             if number % 100 == 99:
-                bad.link.settle()  # as many as queues hold, also on a slow machine
+                bad.link.settle()  # limited by the queues, even on a slow machine
         numbers = []
 
         def carried():
-            """Answers that the link has delivered, when no more can come."""
+            """Returns the number of answers that the link has delivered, once no more are
+            pending."""
             stats = bad.link.settle()
             asked, answered = (tell(stats, before, way) for way in ("ab", "ba"))
             return answered if answered["arrived"] == asked["delivered"] else None
@@ -183,7 +183,7 @@ def test_datagrams(bad, row):
 
 
 def tell(stats, before, way):
-    """Packets that are no neighbour discovery."""
+    """Packets other than neighbour discovery."""
     counts = {}
     for name in ("arrived", "delivered"):
         counts[name] = stats[way][name] - before[way][name]
@@ -191,14 +191,14 @@ def tell(stats, before, way):
     return counts
 
 
-# Handshakes and ends, too, come twice and in the wrong order.
+# SYNs and FINs, too, arrive twice and out of order.
 CONFUSED = {"delay_us": 300, "duplicate": 0.4, "reorder": 0.3, "reorder_distance": 1}
 
 
 @pytest.mark.drops(*LATE)
 @pytest.mark.parametrize("row,kind", CELLS, ids=lambda one: str(one))
-def test_short_connections(bad, row, kind):
-    """Each is served, though no more than a handshake, some bytes and an end pass."""
+def test_short_connections_are_served(bad, row, kind):
+    """Each consists of a handshake, a few bytes and a close."""
     bad.link.set(**CONFUSED)
     far = bad.lab["far"]
     with ThreadPoolExecutor(20) as pool:
@@ -208,16 +208,16 @@ def test_short_connections(bad, row, kind):
 
 @pytest.mark.drops(*LATE, TUNNEL)
 @rows
-def test_narrow(bad, row):
-    """A router on the link's other end says that packets are too big for it."""
+def test_transfers_pass_a_narrow_router(bad, row):
+    """A router at the link's other end reports that packets are too big."""
     bad.link.set(delay_us=200)
     bad.link.set("ba", mtu=1300, router4="10.9.0.77", router6="fd00:9::77")
     check_echoes(bad, row, "plain")
 
 
 @pytest.mark.parametrize("row,kind", CELLS, ids=lambda one: str(one))
-def test_flipped_bits(bad_stage, row, kind):
-    """The forwarder mends no checksum: what is corrupted on the way is not delivered."""
+def test_corrupted_packets_are_not_delivered(bad_stage, row, kind):
+    """The forwarder keeps invalid checksums invalid."""
     stage = bad_stage
     stage.accounting = Accounting(stage)
     before = stage.link.stats()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames that no correct stack sends: each is dropped with its own reason and has no other
-effect."""
+"""Frames that no correct stack sends: each is dropped with its own reason, without other
+effects."""
 
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP, IPOption_LSRR, IPOption_SSRR
@@ -111,8 +111,8 @@ def test_bad_packets_are_dropped_by_name(stage, request, reason):
 
 @pytest.mark.drops("other-host")
 @pytest.mark.parametrize("mac", ("02:00:00:00:be:ef", "ff:ff:ff:ff:ff:ff"), ids=("other", "all"))
-def test_frames_for_others_are_dropped(stage, mac):
-    """A switch floods them here; only the address's owner, if any, answers."""
+def test_frames_for_other_macs_are_dropped(stage, mac):
+    """A switch floods them to this port; only the address's owner, if any, answers."""
     wire = stage.lab.capture("client")
     for packet in (v4() / syn(sport=4446), v6() / syn(sport=4446)):
         wire.send(Ether(src=stage.client.ns.mac("eth0"), dst=mac) / packet)

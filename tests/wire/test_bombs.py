@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small messages that ask for much are refused with a reason, and nobody else notices.
+"""Small messages that demand much memory or time are refused with a reason, without effect on
+others.
 
 Each is sent to running programs: files by the command and in place of the agent's own, requests to
-the agent's socket, frames to the forwarder's. None of them grows, and traffic goes on.
-"""
+the agent's socket, frames to the forwarder's. No process grows, and traffic continues."""
 
 import concurrent.futures
 import contextlib
@@ -22,18 +22,18 @@ from tests.lab.clients import HttpConnection
 from tests.lab.steelyard import FORWARDER, VIP, WEB
 from tests.wire.control import Control, frame, request
 
-pytestmark = pytest.mark.workers(1)  # nothing of it reaches a worker
+pytestmark = pytest.mark.workers(1)  # none of it reaches a worker
 MIB = 1 << 20
 FILE_MAX = 64 * MIB
 FRAME_MAX = 4 * MIB
-AGENT_MOST = 1280  # MiB; it aims at 1024, and its unit has MemoryMax=2G
-# MiB; with sanitizers each block takes more, and stays for a while after it was freed
+AGENT_MOST = 1280  # MiB; an attack aims at 1024, and the unit has MemoryMax=2G
+# MiB; sanitized blocks are larger, and are kept for a while after free()
 FORWARDER_MORE = 2048 if "asan" in str(FORWARDER) else 256
 VERSION_1 = b"\x08\x01"  # of a Request
 APPLY, STATUS = 11, 10  # bodies of a Request
 EMPTY_CHANGE = b"\x0a\x00"
 UNKNOWN = b"\xf8\x07\x00"  # field 127
-GROUP = b"\xa3\x38"  # begins a group, field 900: one level deeper
+GROUP = b"\xa3\x38"  # starts a group, field 900: one level deeper
 
 
 def alias_bomb():
@@ -44,7 +44,7 @@ def alias_bomb():
 
 
 def servers_by_alias():
-    """A good file, but for its many servers: each service has those of the first."""
+    """A valid file except for its number of servers: each service repeats those of the first."""
     servers = ", ".join(f"{{address: 10.1.{i // 250}.{i % 250 + 1}}}" for i in range(1500))
     text = "version: 1\nlocal_addresses: [10.1.0.200]\nservices:\n"
     text += f"  - {{name: a, vip: 10.0.0.80, port: 1, servers: &many [{servers}]}}\n"
@@ -53,7 +53,7 @@ def servers_by_alias():
 
 
 def merge_bomb():
-    """Mappings that each merge eight of the one before."""
+    """Mappings that each merge eight copies of the previous one."""
     lines = ["version: 1", "x-a: &a { name: a, port: 1 }"]
     for name, before in zip("bcdefghijk", "abcdefghij", strict=True):
         lines.append(f"x-{name}: &{name} {{ <<: [{','.join([f'*{before}'] * 8)}] }}")
@@ -77,14 +77,14 @@ FILES = {
 
 
 def grown(process):
-    """The most memory that a process has had, in MiB."""
+    """Returns a process's peak memory in MiB."""
     text = Path(f"/proc/{process.pid}/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) >> 10
 
 
 @pytest.fixture
 def unharmed(stage):
-    """Afterwards the same processes answer, and a connection goes on."""
+    """Afterwards the same processes answer, and an open connection continues."""
     programs = stage.steelyard.agent, stage.steelyard.forwarder
     with HttpConnection(stage.client, VIP[4], WEB) as web:
         server = web.get()
@@ -95,7 +95,7 @@ def unharmed(stage):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files(unharmed, name):
+def test_expanding_files_are_refused(unharmed, name):
     steelyard = unharmed.steelyard
     make, reason = FILES[name]
     text, good = make(), steelyard.file.read_text()
@@ -120,8 +120,8 @@ def test_files(unharmed, name):
     assert grown(steelyard.agent) < AGENT_MOST
 
 
-def test_a_file_that_is_none(unharmed):
-    """The agent does not wait for what a pipe may bring."""
+def test_pipe_as_file_is_refused(unharmed):
+    """The agent does not wait for a pipe's writer."""
     steelyard = unharmed.steelyard
     good = steelyard.file.read_text()
     before = len(steelyard.agent.output())
@@ -152,7 +152,7 @@ class AgentSocket(http.client.HTTPConnection):
 
 
 def ask_agent(path, method, body, kind="application/proto", **header):
-    """Status and body of the answer; the agent may answer before it has all of the request."""
+    """Returns status and body of the answer, which may arrive before the request is complete."""
     connection = AgentSocket(path)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.request("POST", SERVICE + method, body, {"Content-Type": kind} | header)
@@ -173,7 +173,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_requests(unharmed, name):
+def test_oversized_requests_are_refused(unharmed, name):
     method, body, header, status, text = REQUESTS[name]
     socket_path = unharmed.steelyard.agent_socket
     got = ask_agent(socket_path, method, body, **header)
@@ -182,8 +182,8 @@ def test_requests(unharmed, name):
     assert grown(unharmed.steelyard.agent) < AGENT_MOST
 
 
-def test_large_files_at_a_time(unharmed):
-    """They wait for each other: together they would be more than the agent may take."""
+def test_large_files_are_parsed_one_at_a_time(unharmed):
+    """Together they would exceed the agent's memory limit."""
     steelyard = unharmed.steelyard
     body = agent.ApplyConfigRequest(yaml=b"#" * FILE_MAX + b"\n[", file="-").SerializeToString()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -198,7 +198,7 @@ def test_large_files_at_a_time(unharmed):
 
 
 def body_of(number, content):
-    """A Request with one field, which is `content`."""
+    """Returns a Request whose one field is `content`."""
     size, length = len(content), b""
     while size > 127:
         length += bytes([size & 127 | 128])
@@ -221,8 +221,8 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_frames(unharmed, name):
-    """The connection that brought one goes on, too."""
+def test_expanding_frames_are_refused(unharmed, name):
+    """The connection that sent one survives, too."""
     message, code = FRAMES[name]
     assert len(message) <= FRAME_MAX
     steelyard = unharmed.steelyard
@@ -237,8 +237,7 @@ def test_frames(unharmed, name):
     assert grown(steelyard.forwarder) - before < FORWARDER_MORE
 
 
-def test_a_frame_of_announced_size(unharmed):
-    """Its length alone takes no memory."""
+def test_announced_frame_length_allocates_nothing(unharmed):
     steelyard = unharmed.steelyard
     before = grown(steelyard.forwarder)
     ones = [Control(steelyard.forwarder_socket) for _ in range(4)]

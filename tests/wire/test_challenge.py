@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SYN defence under DR and IPIP, always on: kernels' TCP, and forged SYNs beside it."""
+"""The SYN defence under DR and IPIP, always on: kernels' TCP beside forged SYNs."""
 
 import contextlib
 import socket
@@ -18,9 +18,9 @@ from tests.lab.wait import within_tries
 from tests.wire.conftest import check_accounting
 from tests.wire.modes import ModeStage
 
-# Proofs are dropped as they have done their work; no-session: see each test.
+# The resets that validate clients are dropped after use; no-session: see each test.
 DROPS = pytest.mark.drops("syn-proof")
-# The defence does not ask for the tunnel's family.
+# The defence does not depend on the tunnel's family.
 ASKED = [row for row in ROWS if row.mode in OWN_VIP and (row.client, row.server) != (4, 6)]
 rows = pytest.mark.parametrize("row", ASKED, ids=str)
 CREDITS = 255
@@ -43,7 +43,7 @@ class ChallengeStage(ModeStage):
         return self.lab["far"]
 
     def forget_clients(self):
-        """A process that ends knows its clients no longer."""
+        """Restarts the forwarder: a new process knows no client."""
         self.steelyard.kill_forwarder()
         self.steelyard.start_forwarder()
         self.steelyard.wait_reconnected()
@@ -68,7 +68,8 @@ def asked(challenge_stage, request):
 
 @contextlib.contextmanager
 def waiting(host, row):
-    """A connection that nobody answers: its second SYN shows when a second has passed."""
+    """Opens a connection without an answering server: its second SYN shows that a second has
+    passed."""
     family = socket.AF_INET6 if row.client == 6 else socket.AF_INET
     with host.ns.entered():
         one = socket.socket(family, socket.SOCK_STREAM)
@@ -85,11 +86,11 @@ def is_syn(packet, port):
 
 @pytest.mark.drops("syn-proof", "no-service")
 @rows
-def test_a_client_waits_for_one_exchange(asked, row):
-    """SYN, ACK, reset, the SYN again: before another connection's timer has run out once. Again if
-    this machine has stood still for as long as that."""
+def test_new_client_waits_for_one_exchange_only(asked, row):
+    """SYN, ACK, reset and repeated SYN happen within another connection's first retransmission
+    timeout. Tries again if the machine stood still for that long."""
     within_tries(3, lambda: is_one_exchange(asked, row), "four segments in time")
-    asked.get(row)  # known now: asked no more
+    asked.get(row)  # validated now: no further challenge
     assert asked.proofs() == 1
 
 
@@ -116,25 +117,26 @@ def is_one_exchange(asked, row):
 
 @DROPS
 @rows
-def test_every_server_answers(asked, row):
+def test_every_server_answers_validated_clients(asked, row):
     assert {asked.get(row) for _ in range(30)} == asked.hosts.names()
 
 
 @DROPS
 @rows
-def test_a_large_nat(asked, row):
-    """More connections of one address than a proof allows: asked again, and none fails."""
+def test_many_connections_of_one_address_succeed(asked, row):
+    """More connections of one address than one validation covers: it is challenged again, and none
+    fails."""
     asked.forget_clients()
     load = wrk(asked.lab, row.url + "/", 3 * CREDITS, keep_alive=False, host="far")
     assert not load.failed, load
-    # Connections that begin while nobody is known yet are each asked.
+    # Connections that start before the client is validated are challenged one by one.
     assert 3 <= asked.proofs() <= 4 * 16
 
 
 @DROPS
 @rows
-def test_forged_syns_take_no_session(asked, row):
-    """They are answered, nothing is kept for them, and clients are served meanwhile."""
+def test_forged_syns_create_no_session(asked, row):
+    """They are answered without state, and clients are served meanwhile."""
     asked.forget_clients()
     before = answers_to_forged(asked.lab)
     with flooding(asked.lab, "syn", row.vip, str(row.ports[0]), rate=2000) as flood:
@@ -143,26 +145,26 @@ def test_forged_syns_take_no_session(asked, row):
             for _ in range(20):
                 assert asked.get(row) in asked.hosts.names()
                 assert one.get() in asked.hosts.names()
-        # Those of the client alone, also of tests before.
+        # Counts the client's alone, including those of earlier tests.
         sessions = asked.steelyard.sessions("--service", f"web-{row}")
         assert {session["client"] for session in sessions} == {asked.far.address(row.client)}
         assert len(sessions) >= 21
     assert flood["sent"]
 
 
-# icmp-unhandled: the router tells servers, by their VIP, of the shorter way to its neighbour.
+# icmp-unhandled: the router redirects servers, by their VIP, to its neighbour.
 @pytest.mark.drops("syn-proof", "icmp-unhandled")
 @rows
-def test_connections_outlive_the_forwarder(asked, row):
-    """Killed and upgraded: connections go on, and new ones are asked again. Those are another
-    host's: an overloaded forwarder knows a client by its established connection."""
+def test_connections_survive_a_kill_and_an_upgrade(asked, row):
+    """Open connections continue, and new ones are challenged again. These come from another host,
+    because an overloaded forwarder trusts clients with an established connection."""
     with HttpConnection(asked.far, row.vip, row.ports[0]) as one:
         server = one.get()
         asked.forget_clients()
         assert one.get() == server
         assert asked.proofs() == 0
         assert asked.get(row, asked.client) in asked.hosts.names()
-        # More if the client repeats its SYN before the answer.
+        # More than one if the client retransmits its SYN before the answer.
         wait_until(lambda: asked.proofs() >= 1, "the client has shown its address")
         asked.steelyard.upgrade()
         assert one.get() == server
@@ -172,8 +174,7 @@ def test_connections_outlive_the_forwarder(asked, row):
 
 @DROPS
 @rows
-def test_switching_it_on(asked, row):
-    """Clients that connected before are not asked."""
+def test_clients_of_before_the_defence_are_not_challenged(asked, row):
     asked.forget_clients()
     service = asked.config[f"web-{row}"]
     service.spread["syn_defence"] = "off"
@@ -190,8 +191,8 @@ def test_switching_it_on(asked, row):
 
 @pytest.mark.drops("no-session")
 @rows
-def test_a_reset_that_is_no_proof(asked, row):
-    """It is dropped as any packet without a session, and makes nobody known."""
+def test_reset_with_wrong_number_validates_no_client(asked, row):
+    """It is dropped like any packet without a session."""
     wire = asked.lab.capture("client")
     mac, own = asked.lab["forwarder"].ns.mac("front"), asked.client.ns.mac("eth0")
     client = (v4 if row.client == 4 else v6)(FRONT, 99)

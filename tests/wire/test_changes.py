@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thousand random changes of the configuration, under load in every mode.
+"""A thousand random configuration changes under load in every mode.
 
-Services under load change in every way that by policy costs no request; beside them other services
-are added, deleted and changed in every possible way.
-"""
+Loaded services change in every way that must not fail a request; beside them, idle services are
+added, deleted and changed in every possible way."""
 
 import random
 import signal
@@ -20,7 +19,7 @@ from tests.wire.modes import ModeStage
 
 pytestmark = pytest.mark.both_builds
 CHANGES = 1000
-AT_ONCE = 12  # at most, in one transaction
+AT_ONCE = 12  # at most, per transaction
 ENDLESS = 10**9  # requests
 SCHEDULERS = ("rr", "wrr", "lc", "wlc", "sed", "sh", "maglev", "conhash", "share", "p2c")
 SPARE = 20000  # first of the ports without a listener
@@ -73,7 +72,7 @@ class Changes:
 
     @staticmethod
     def real(service):
-        """Its servers, except those on ports without a listener."""
+        """Returns its servers, except those on ports without a listener."""
         return [server for server in service.servers if server.port < SPARE]
 
     def weight(self):
@@ -162,14 +161,14 @@ class Changes:
             del service.servers[self.rng.randint(0, 3) :]
 
     def local_address(self):
-        """Adds one: the existing ones are used by sessions."""
+        """Adds one: sessions use the existing ones."""
         family, n = self.rng.choice((v4, v6)), self.rng.randint(210, 219)
         addresses = self.stage.config.local_addresses
         if family(FRONT, n) not in addresses:
             addresses.append(family(FRONT, n))
 
 
-def test_a_thousand_changes_fail_no_request(request):
+def test_thousand_changes_fail_no_request(request):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     with ModeStage(arms=1, workers=2) as stage:

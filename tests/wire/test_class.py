@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The class of a service (`dscp`): packets get it on their way to servers in every mode, and a hook
-of a program on the user-space stack reads it there."""
+"""The class of a service (`dscp`): packets to servers carry it in every mode, and a hook of a
+program on the user-space stack reads it."""
 
 import pytest
 from scapy.layers.inet import IP, TCP, UDP
@@ -34,7 +34,7 @@ def modes():
 
 
 def classes(packet):
-    """Of all IP headers: the outer one, and that of the packet in a tunnel."""
+    """Returns the classes of all IP headers: of the outer one, and of a tunnelled packet's."""
     found = []
     while packet:
         if isinstance(packet, IP):
@@ -47,8 +47,8 @@ def classes(packet):
 
 @pytest.mark.parametrize("protocol", ("tcp", "udp"))
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_every_mode(modes, row, protocol):
-    """Each packet of a connection, and each query, that a forwarder gives a server."""
+def test_packets_to_servers_carry_the_class(modes, row, protocol):
+    """Every packet of a connection, and every query."""
     lab = modes.lab
     captures = [lab.capture(host.name) for host in lab.servers()]
     forwarder = lab["forwarder"].ns.mac("front")
@@ -60,7 +60,7 @@ def test_every_mode(modes, row, protocol):
     layer = IP if row.server == 4 else IPv6
 
     def to_server(packet):
-        """Not a neighbour's question."""
+        """Returns false for neighbour solicitations."""
         return (
             packet.src == forwarder
             and layer in packet
@@ -76,8 +76,8 @@ def test_every_mode(modes, row, protocol):
     assert set(seen()) == {EF}
 
 
-def test_a_hook_reads_it():
-    """Of two services of one server, requests of the one with a class are urgent."""
+def test_hook_reads_the_class():
+    """One server has two services; requests of the one with a class are urgent."""
     with Lab(arms=2, servers=1) as lab:
         server = lab["s1"]
         name = stack_name("class")
@@ -97,7 +97,7 @@ def test_a_hook_reads_it():
         Steelyard(lab, config).start()
         before = hook_list(name)[0]["dscp"]["levels"]
         cli = ["redis-cli", "-h", VIP[4], "-p"]
-        # The plain one first: the last packets of a connection may come after its answer.
+        # The plain one first: a connection's last packets may arrive after its answer.
         assert lab["client"].ns.run([*cli, 6380, "set", "key", "value"]).strip() == "OK"
         plain = hook_list(name)[0]["dscp"]["levels"]
         assert plain[0] == before[0]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers behind FNAT get their client's address: PROXY protocol, read by nginx, and TCP option."""
+"""FNAT servers receive the client's address: by PROXY protocol, which nginx parses, or by TCP
+option."""
 
 import copy
 import hashlib
@@ -23,7 +24,7 @@ PROXIED, PORTS = 8090, {"proxy_v1": 8101, "proxy_v2": 8102}
 ACROSS = {"proxy_v1": 8105, "proxy_v2": 8106}  # IPv6 clients, an IPv4 server
 TOA, TOA_ECHO, TOA_KIND = 8103, 8104, 254
 HEADER_MAX = 107  # bytes of the PROXY protocol
-# Answers with the header's contents; stores uploads and returns them.
+# Returns the header's contents; stores uploads and returns them.
 LOCATIONS = """\
     server {{
         listen 0.0.0.0:{proxied} proxy_protocol backlog=8192;
@@ -41,7 +42,7 @@ LOCATIONS = """\
 
 versions = pytest.mark.parametrize("version", PORTS)
 families = pytest.mark.parametrize("family", (4, 6))
-# Where one of each is enough.
+# Where one of each suffices.
 pairs = pytest.mark.parametrize("version,family", (("proxy_v1", 4), ("proxy_v2", 6)))
 
 
@@ -61,7 +62,7 @@ class AddressStage(Stage):
         wait_listening(host.ns, PROXIED)
         for family in (4, 6):
             address = host.address(family)
-            # For busy cores under load. The test that waits for a server to be down has its own.
+            # For busy cores. The test that waits for a server to be down has its own.
             patient = {"interval": "5s", "timeout": "5s"}
             health = {"type": "http", "path": "/"} | FAST_CHECKS | patient
             for version, port in PORTS.items():
@@ -96,7 +97,7 @@ def checked_stage(address_stage, request):
 
 
 def ask_who(one, expected):
-    """What the server got about this connection, in its answer to a request on it."""
+    """Returns the server's view of this connection, from its answer to a request on it."""
     assert one.get("/who") == expected
 
 
@@ -106,7 +107,7 @@ def identity(one, family):
 
 
 def exchange(host, family, port, path, method="GET", body=b""):
-    """One request on a new connection; the answer's body."""
+    """Sends one request on a new connection; returns the answer's body."""
     name = f"[{VIP[family]}]" if family == 6 else VIP[family]
     with connect(host, VIP[family], port, timeout_s=60) as one:
         one.sendall(
@@ -125,7 +126,7 @@ def exchange(host, family, port, path, method="GET", body=b""):
 @pytest.mark.parametrize("client", ("client", "far"))
 @families
 @versions
-def test_nginx_gets_the_client(checked_stage, version, family, client):
+def test_nginx_receives_the_client_address(checked_stage, version, family, client):
     host = checked_stage.lab[client]
     with HttpConnection(host, VIP[family], PORTS[version]) as one:
         expected = identity(one, family)
@@ -138,7 +139,7 @@ def test_nginx_gets_the_client(checked_stage, version, family, client):
 
 
 @versions
-def test_the_header_crosses_families(checked_stage, version):
+def test_header_crosses_families(checked_stage, version):
     """The server's connection is IPv4; the header's client and VIP are IPv6."""
     port, content = ACROSS[version], os.urandom(300_000)
     for _ in range(2):
@@ -151,8 +152,8 @@ def test_the_header_crosses_families(checked_stage, version):
 
 @families
 @versions
-def test_numbers_are_right_during_a_connection(checked_stage, version, family):
-    """Large uploads and downloads, without loss and with it in both directions."""
+def test_sequence_numbers_stay_correct_under_loss(checked_stage, version, family):
+    """Large uploads and downloads, without loss and with loss in both directions."""
     before = checked_stage.lab.counters()
     content = os.urandom(2_000_000)
     for permille in (0, 20):
@@ -169,7 +170,7 @@ def test_numbers_are_right_during_a_connection(checked_stage, version, family):
                 there_and_back()
         else:
             there_and_back()
-    # Losses were repaired by selective acknowledgements.
+    # Selective acknowledgements repaired the losses.
     after = checked_stage.lab.counters()
     for host in ("client", "s1"):
         recovered = [counters[host].get("TcpExtTCPSackRecovery", 0) for counters in (before, after)]
@@ -181,8 +182,8 @@ def edges_of(packet):
 
 
 @pairs
-def test_selective_acknowledgements_name_what_was_sent(checked_stage, version, family):
-    """Each edge of each SACK block that the client receives is one of its own segments'."""
+def test_sack_blocks_are_edges_of_sent_segments(checked_stage, version, family):
+    """Each edge of each SACK block that the client receives is an edge of its own segments."""
     port, wire = PORTS[version], checked_stage.lab.capture("client")
     with losing(checked_stage.lab, ("client", "s1"), 20):
         exchange(checked_stage.client, family, port, "/put/edges", "PUT", os.urandom(1_000_000))
@@ -202,8 +203,8 @@ def test_selective_acknowledgements_name_what_was_sent(checked_stage, version, f
 
 
 @pairs
-def test_lost_handshakes(checked_stage, version, family):
-    """Whichever of a connection's first packets is lost, its first bytes are the header."""
+def test_header_comes_first_after_lost_handshakes(checked_stage, version, family):
+    """Whichever of the first packets is lost, the server reads the header first."""
 
     def one_client(_):
         with HttpConnection(checked_stage.client, VIP[family], PORTS[version], timeout_s=60) as one:
@@ -215,7 +216,7 @@ def test_lost_handshakes(checked_stage, version, family):
 
 @families
 @versions
-def test_load(checked_stage, version, family):
+def test_load_fails_no_request(checked_stage, version, family):
     name = f"[{VIP[family]}]" if family == 6 else VIP[family]
     for keep_alive in (False, True):
         url = f"http://{name}:{PORTS[version]}/"
@@ -235,11 +236,11 @@ def check_outlives_the_forwarder(stage, version, family):
 
 
 @pairs
-def test_a_connection_outlives_the_forwarder(checked_stage, version, family):
+def test_connection_survives_a_restart(checked_stage, version, family):
     check_outlives_the_forwarder(checked_stage, version, family)
 
 
-def test_a_change_concerns_new_connections(checked_stage):
+def test_changed_option_applies_to_new_connections(checked_stage):
     service = checked_stage.config["proxy_v1-4"]
     with HttpConnection(checked_stage.client, VIP[4], PORTS["proxy_v1"]) as one:
         expected = identity(one, 4)
@@ -254,8 +255,8 @@ def test_a_change_concerns_new_connections(checked_stage):
 
 
 @pytest.mark.drops("no-server")
-def test_checks_begin_with_the_header(checked_stage):
-    """nginx refuses them without it."""
+def test_health_checks_send_the_header(checked_stage):
+    """nginx refuses checks without it."""
     service = checked_stage.config["proxy_v1-4"]
     address = service.servers[0].address
     service.health = service.health | FAST_CHECKS
@@ -268,7 +269,7 @@ def test_checks_begin_with_the_header(checked_stage):
 
 
 def option_of(packet):
-    """(address, port) in a packet's option; None: no option."""
+    """Returns (address, port) of a packet's option; None without option."""
     for kind, value in packet[TCP].options:
         if kind == TOA_KIND:
             return str(ipaddress.ip_address(value[2:])), struct.unpack("!H", value[:2])[0]
@@ -276,8 +277,8 @@ def option_of(packet):
 
 
 @families
-def test_toa_reaches_the_server(checked_stage, family):
-    """From the handshake's third segment on, until the server has completed the handshake."""
+def test_toa_is_sent_until_the_handshake_completes(checked_stage, family):
+    """From the handshake's third segment until the server's acknowledgement."""
     wire = checked_stage.lab.capture("s1")
     with connect(checked_stage.client, VIP[family], TOA_ECHO) as one:
         expected = (checked_stage.client.address(family), one.getsockname()[1])
@@ -306,8 +307,8 @@ def test_toa_reaches_the_server(checked_stage, family):
 
 
 @families
-def test_toa_disturbs_no_server(checked_stage, family):
-    """A kernel that does not know the option; a first segment without space for it."""
+def test_toa_is_harmless_to_other_servers(checked_stage, family):
+    """A kernel that ignores the option; a first segment without space for it."""
     name = f"[{VIP[family]}]" if family == 6 else VIP[family]
     load = wrk(checked_stage.lab, f"http://{name}:{TOA}/", 1000, keep_alive=False)
     assert not load.failed, load
@@ -322,7 +323,7 @@ def test_toa_disturbs_no_server(checked_stage, family):
     def is_tagged(packet):
         return TCP in packet and packet[TCP].dport == SERVER_ECHO and option_of(packet)
 
-    wire.wait_for(is_tagged, "the first segment is captured")  # a thread reads the frames
+    wire.wait_for(is_tagged, "the first segment is captured")  # one thread reads the frames
     assert {option_of(packet) for packet in wire.packets(is_tagged)} == {expected}
 
 
@@ -335,7 +336,7 @@ def take_turns(again, ports):
 
 
 @versions
-def test_a_client_resets_and_comes_again(checked_stage, version):
+def test_client_reconnects_after_a_reset(checked_stage, version):
     """At once and from the same port, while the reset is still being validated."""
 
     def again(source_port):
@@ -346,11 +347,11 @@ def test_a_client_resets_and_comes_again(checked_stage, version):
                 ask_who(one, identity(one, 4))
                 abort(one.socket)
 
-    take_turns(again, (21001, 21002, 21003))  # none that the kernel gives to others
+    take_turns(again, (21001, 21002, 21003))  # none that the kernel assigns to others
 
 
-def test_a_client_resets_and_toa_comes_again(checked_stage):
-    """The segment that completes each handshake has the option."""
+def test_client_reconnects_after_a_reset_with_toa(checked_stage):
+    """The segment that completes each handshake carries the option."""
     ports, wire = (21004, 21005, 21006), checked_stage.lab.capture("s1")
 
     def again(source_port):
@@ -381,5 +382,5 @@ def test_a_client_resets_and_toa_comes_again(checked_stage):
 
 
 @families
-def test_far_clients_by_toa(checked_stage, family):
+def test_toa_has_the_address_of_routed_clients(checked_stage, family):
     assert http_get(checked_stage.lab["far"], VIP[family], TOA) == b"s1\n"

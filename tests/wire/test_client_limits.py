@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits for each client: who begins or has too many sessions waits, and nobody else."""
+"""Limits per client: a client with too many sessions, or too many new ones, waits; others do
+not."""
 
 import contextlib
 
@@ -17,7 +18,7 @@ METRICS = "127.0.0.1:9274"
 
 @pytest.mark.drops("client-rate")
 @families
-def test_a_client_that_begins_too_many(stage, family):
+def test_client_over_its_rate_is_refused(stage, family):
     echo = stage.config[f"echo{family}"]
     echo.spread = {"client_limits": {"new_per_second": 1, "burst": BURST}}
     stage.apply()
@@ -45,10 +46,10 @@ def test_a_client_that_begins_too_many(stage, family):
         connect(stage.client, VIP[family], ECHO).close()
 
 
-# session-killed: what a refused client has sent behind the packet that was refused.
+# session-killed: later packets of a refused client, behind the refused one.
 @pytest.mark.drops("client-sessions", "session-killed", "no-session")
 @families
-def test_a_client_that_has_too_many(stage, family):
+def test_client_over_its_session_limit_is_refused(stage, family):
     echo = stage.config[f"echo{family}"]
     echo.spread = {"client_limits": {"sessions": BURST}}
     stage.config.metrics = METRICS
@@ -59,10 +60,10 @@ def test_a_client_that_has_too_many(stage, family):
             connect(stage.client, VIP[family], ECHO, timeout_s=0.2).close()
         except TimeoutError:
             return stage.accounting.dropped().get("client-sessions", 0) > 0
-        return False  # it has been one too few, or an earlier one was still there
+        return False  # one was missing so far, or an earlier one was still open
 
     def opened():
-        """A connection that has had an answer; None: there is no place."""
+        """Returns a connection that was answered; None while the limit is reached."""
         try:
             one = connect(stage.client, VIP[family], ECHO, timeout_s=1)
             one.sendall(b"x")

@@ -47,22 +47,22 @@ def status_of(process):
     return fields_of(Path(f"/proc/{process.pid}/status"))
 
 
-def test_the_agent_has_nothing_of_root(confined):
+def test_agent_has_no_root_rights(confined):
     status = status_of(confined.steelyard.agent)
     assert status["Uid"].split() == [str(USER)] * 4
     assert status["NoNewPrivs"] == "1"
     assert {int(status[name], 16) for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
 
 
-def test_its_memory_is_its_own(confined):
-    """No core dump, and no tracing by its own user: the files of such a process are root's."""
+def test_agent_memory_is_unreadable_to_its_user(confined):
+    """No core dump, and no tracing by its own user: root owns such a process's files in /proc."""
     agent = confined.steelyard.agent
     assert status_of(agent)["Uid"].split()[0] == str(USER)
     assert Path(f"/proc/{agent.pid}/environ").stat().st_uid == 0
 
 
-def test_every_thread_is_filtered(confined):
-    """Also those that it starts for its work: checks, files, requests."""
+def test_every_thread_has_the_filter(confined):
+    """Including threads that it starts later, for checks, files and requests."""
     steelyard = confined.steelyard
     steelyard.agent.send(signal.SIGHUP)
     steelyard.apply()
@@ -78,7 +78,7 @@ def test_every_thread_is_filtered(confined):
     assert {one["Seccomp_filters"] for one in threads} == {"1"}
 
 
-def test_without_the_filter_it_runs_too(confined):
+def test_agent_runs_without_the_filter(confined):
     steelyard = confined.steelyard
     before = steelyard.agent_options
     steelyard.agent.stop()
@@ -100,7 +100,7 @@ def test_sockets_have_their_groups(confined):
         assert (info.st_mode & 0o777, info.st_uid, info.st_gid) == (0o660, USER, group)
 
 
-def test_it_applies_and_drains(confined):
+def test_agent_applies_and_drains(confined):
     steelyard = confined.steelyard
     steelyard.config.services[0].servers[0].weight = 7
     steelyard.apply()
@@ -115,8 +115,8 @@ def test_it_applies_and_drains(confined):
     steelyard.cli("drain", "--undo", address)
 
 
-def test_a_file_of_root_is_not_replaced(confined):
-    """The error says what to do, and nothing has changed."""
+def test_file_of_root_is_not_replaced(confined):
+    """The error names the remedy, and nothing has changed."""
     steelyard = confined.steelyard
     before = steelyard.file.read_text()
     steelyard.file.unlink()
@@ -131,8 +131,8 @@ def test_a_file_of_root_is_not_replaced(confined):
         run(["chown", f"{USER}:{GROUP}", steelyard.file])
 
 
-def test_without_the_right_to_mark_servers_are_not_down(confined):
-    """They are checked on their own addresses, and the status and each server say so."""
+def test_servers_stay_up_without_the_right_to_mark(confined):
+    """They are checked on their own addresses; the status and each server report it."""
     warnings = confined.steelyard.get("status")["warnings"]
     assert any("not on the VIP" in one and "CAP_NET_RAW" in one for one in warnings), warnings
     info = confined.steelyard.api.call("ListServices", name="direct-web4").services[0].servers[0]
@@ -142,7 +142,7 @@ def test_without_the_right_to_mark_servers_are_not_down(confined):
     confined.steelyard.agent.wait_for(r"not on the VIP.*CAP_NET_RAW")
 
 
-def test_with_the_right_to_mark_checks_use_the_vip(confined):
+def test_checks_use_the_vip_with_the_right_to_mark(confined):
     steelyard = confined.steelyard
     words = steelyard.agent_user
     steelyard.agent.stop()
@@ -162,13 +162,13 @@ def test_with_the_right_to_mark_checks_use_the_vip(confined):
         steelyard.start_agent()
 
 
-def test_it_reconnects_after_an_upgrade(confined):
+def test_agent_reconnects_after_an_upgrade(confined):
     confined.steelyard.upgrade()
     confined.steelyard.wait_reconnected()
 
 
-def test_state_of_an_agent_that_was_root_is_inherited(confined, tmp_path):
-    """agent.json lay one directory above."""
+def test_agent_inherits_state_from_an_agent_as_root(confined, tmp_path):
+    """An earlier agent.json is one directory above."""
     steelyard = confined.steelyard
     address = steelyard.config.services[0].servers[0].address
     steelyard.cli("drain", address)
@@ -196,7 +196,7 @@ def test_state_of_an_agent_that_was_root_is_inherited(confined, tmp_path):
 
 
 def prepared(root):
-    """A root directory as an earlier version left it."""
+    """Makes a root directory as an earlier version left it."""
     for directory in ("etc/steelyard", "etc/default", "var/lib/steelyard"):
         (root / directory).mkdir(parents=True)
     for name in ("passwd", "group", "shadow", "gshadow", "login.defs"):
@@ -209,13 +209,13 @@ def prepared(root):
 
 def test_setup_makes_users_and_moves_files(tmp_path):
     prepared(tmp_path)
-    for _ in range(2):  # again: nothing more
+    for _ in range(2):  # the second run changes nothing
         run([ROOT / "deploy/steelyard-setup"], env={"ROOT": str(tmp_path)})
     etc = tmp_path / "etc"
     user = re.search(r"^steelyard:[^:]*:(\d+):(\d+):", (etc / "passwd").read_text(), re.M)
     assert user
     assert re.search(r"^steelyard-read:[^:]*:\d+:steelyard$", (etc / "group").read_text(), re.M)
-    # What signs certificates is not the agent's.
+    # The agent's user does not own the signing key.
     controller = re.search(
         r"^steelyard-controller:[^:]*:(\d+):(\d+):", (etc / "passwd").read_text(), re.M
     )
@@ -240,7 +240,7 @@ def test_setup_makes_users_and_moves_files(tmp_path):
 
 
 def test_units_are_valid(tmp_path):
-    """With the programs and files where the units expect them."""
+    """With programs and files where the units expect them."""
     for program in ("agent", "controller", "forwarder"):
         name = f"steelyard-{program}.service"
         text = (ROOT / "deploy" / name).read_text()
@@ -251,8 +251,8 @@ def test_units_are_valid(tmp_path):
         assert not mine, done.stderr
 
 
-def test_check_needs_no_rights(tmp_path):
-    """A user without any group may check a file of its own."""
+def test_check_needs_no_group(tmp_path):
+    """A user without any group may check its own file."""
     file = tmp_path / "steelyard.yaml"
     file.write_text((ROOT / "deploy/steelyard.yaml").read_text())
     words = ["setpriv", "--reuid", "60003", "--regid", "60003", "--clear-groups", "--"]

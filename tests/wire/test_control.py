@@ -16,7 +16,7 @@ from tests.lab.steelyard import VIP, WEB
 from tests.lab.thread import stopped, threads_of
 from tests.wire.control import Control, frame, request
 
-LIMIT = 4 << 20  # bytes that a frame may have
+LIMIT = 4 << 20  # maximum bytes of a frame
 CLIENTS = 64
 WEB4 = pb.ServiceKey(protocol=pb.PROTOCOL_TCP, vip=bytes([10, 0, 0, 80]), port=WEB)
 VERSION_1 = b"\x08\x01"  # version field of a Request
@@ -44,11 +44,11 @@ def test_status_is_answered_with_its_id(control):
         assert answer.WhichOneof("body") == "status"
 
 
-STALL_S = 2  # for which a worker gets no CPU
+STALL_S = 2  # while a worker gets no CPU
 
 
-def test_listings_wait_for_workers_that_do_not_run(stage, control):
-    """Meanwhile other clients are served, and one may leave that waits for a listing."""
+def test_listing_waits_for_stopped_workers_alone(stage, control):
+    """Other clients are served meanwhile, and a waiting client may disconnect."""
     listing = frame(request(list_sessions=pb.ListSessionsRequest()))
     workers = threads_of(stage.steelyard.forwarder.pid, "sy-worker-")
     assert len(workers) == stage.workers
@@ -70,13 +70,13 @@ def test_listings_wait_for_workers_that_do_not_run(stage, control):
         assert by_command.result()
 
 
-def test_several_requests_in_one_write(control):
+def test_pipelined_requests_are_answered_in_order(control):
     with control() as one:
         one.send(b"".join(frame(request(request_id=n)) for n in range(1, 6)))
         assert [one.receive().id for _ in range(5)] == [1, 2, 3, 4, 5]
 
 
-def test_a_request_in_single_bytes(control):
+def test_request_in_single_bytes_is_answered(control):
     with control() as one:
         for byte in frame(request()):
             one.send(bytes([byte]))
@@ -115,7 +115,7 @@ def test_too_large_a_frame_is_refused(control, size):
         assert one.error_code() == pb.CODE_TOO_LARGE
 
 
-def test_half_a_frame_then_silence(control):
+def test_incomplete_frame_delays_no_other_client(control):
     with control() as one:
         one.send(frame(request())[:-1])
         with control() as other:
@@ -123,7 +123,7 @@ def test_half_a_frame_then_silence(control):
             assert other.error_code() == 0
 
 
-def test_half_a_frame_then_the_end(control):
+def test_incomplete_frame_at_end_of_stream_is_an_error(control):
     with control() as one:
         one.send(frame(request())[:3])
         one.socket.shutdown(socket.SHUT_WR)
@@ -131,8 +131,8 @@ def test_half_a_frame_then_the_end(control):
         assert one.ended()
 
 
-def test_a_client_that_never_reads(control):
-    """Answers queue up for a client that does not read them; other clients are still served."""
+def test_client_that_never_reads_delays_no_other(control):
+    """Answers queue up for that client; the forwarder still serves others."""
     with control() as one:
         one.socket.setblocking(False)
         try:
@@ -145,8 +145,8 @@ def test_a_client_that_never_reads(control):
             assert other.error_code() == 0
 
 
-def test_many_connections_at_once(control):
-    """Some are refused, the rest are served, and the agent stays connected."""
+def test_connection_limit_refuses_excess_clients(control):
+    """Admitted ones are served, and the agent stays connected."""
     clients, served = [], 0
     try:
         for _ in range(CLIENTS):
@@ -161,7 +161,7 @@ def test_many_connections_at_once(control):
     assert served > 1
 
 
-def test_random_bytes(control):
+def test_random_bytes_are_harmless(control):
     rng = random.Random(20)
     for _ in range(200):
         with control() as one:
@@ -169,7 +169,7 @@ def test_random_bytes(control):
             one.send(frame(data) if rng.random() < 0.7 else data)
 
 
-def test_mutated_requests(control):
+def test_mutated_requests_are_harmless(control):
     rng = random.Random(21)
     key = pb.ServiceKey(protocol=pb.PROTOCOL_TCP, vip=bytes([10, 0, 0, 80]))
     change = pb.Change(put_service=pb.Service(key=key))
@@ -183,8 +183,8 @@ def test_mutated_requests(control):
             one.receive()
 
 
-def test_staged_changes_end_with_their_connection(stage, control):
-    """A delete without a commit, then the connection closes: the service is still there."""
+def test_staged_changes_are_discarded_on_close(stage, control):
+    """A delete without a commit, then a close: the service still exists."""
     with control() as one:
         delete = pb.ApplyRequest(changes=[pb.Change(delete_service=WEB4)])
         assert not one.ask(apply=delete).HasField("error")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller configures a real forwarder through its agent, and dies: traffic goes on."""
+"""A controller configures a real forwarder through its agent; traffic continues when it dies."""
 
 import json
 import signal
@@ -14,10 +14,10 @@ from tests.lab.process import run
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.joined import Joined
 
-pytestmark = pytest.mark.workers(1)  # nothing of it is a worker's
+pytestmark = pytest.mark.workers(1)  # none of it is a worker's
 
 
-def test_traffic_outlives_the_controller(stage, joined):
+def test_traffic_survives_the_controller(stage, joined):
     #   client ── forwarder ── s1, s2, …
     #                 │
     #          agent ─┘◄── controller: killed, and started again
@@ -33,7 +33,7 @@ def test_traffic_outlives_the_controller(stage, joined):
             assert old.get() == served
             assert http_get(stage.client, VIP[4], WEB)
 
-        # The agent goes on: it finds a dead server, and starts again from what it has.
+        # The agent continues: it detects a dead server, and restarts from its saved state.
         name, web = next(iter(stage.nginx.items()))
         web.stop()
         stage.steelyard.wait_server("web4", stage.lab[name].address(4), "down")
@@ -43,7 +43,7 @@ def test_traffic_outlives_the_controller(stage, joined):
         before = joined.weights()
         assert http_get(stage.client, VIP[4], WEB)
 
-    # A controller that comes back finds its state and the agent, and changes go through again.
+    # A returning controller finds its state and the agent; changes are applied again.
     joined.controllers.start()
     joined.await_in_force("the agent has come back")
     assert joined.weights() == before
@@ -51,11 +51,11 @@ def test_traffic_outlives_the_controller(stage, joined):
     assert joined.weights() == {7}
 
 
-STOP_S = 5  # as a host stalls that gets no CPU
+STOP_S = 5  # as long as a host may get no CPU
 ENDS = ("disconnected", "no connection", "lost", "sent away", "not in sync", "is down")
 
 
-def test_a_stall_of_the_host_ends_nothing(stage, joined):
+def test_stall_of_the_host_expires_nothing(stage, joined):
     """Controller, agent and forwarder stop and continue together: no lease expires, no connection
     ends, no server fails."""
     joined.apply(weight=4)
@@ -79,7 +79,7 @@ def test_a_stall_of_the_host_ends_nothing(stage, joined):
 
 @pytest.fixture
 def small(stage):
-    """The agent's state is on a disk of its own, a small one."""
+    """Puts the agent's state on a small disk."""
     one = Joined(stage)
     disk = one.dir / "agent-1"
     disk.mkdir()
@@ -95,7 +95,7 @@ def small(stage):
 
 
 def fill(disk):
-    """Returns the file that takes all that was left."""
+    """Fills the disk; returns the file that occupies it."""
     path = disk / "filler"
     with pytest.raises(OSError, match="No space left"), open(path, "wb", buffering=0) as file:
         while file.write(bytes(4096)):
@@ -103,13 +103,14 @@ def fill(disk):
     return path
 
 
-def test_a_full_disk_keeps_what_is_in_force(stage, small):
+def test_full_disk_keeps_the_configuration_in_force(stage, small):
     small.apply(weight=3)
     small.await_in_force("the forwarder has what is desired")
     stage.steelyard.wait_all_up()
     filler = fill(small.dir / "agent-1")
     pool = ThreadPoolExecutor(1)
-    pool.submit(small.apply, weight=9, check=False)  # waits for the forwarder, and gives it up
+    # waits for the forwarder, then reports it unconfirmed
+    pool.submit(small.apply, weight=9, check=False)
 
     def behind():
         (one,) = json.loads(small.controllers.cli("get", "forwarders", "-o", "json"))

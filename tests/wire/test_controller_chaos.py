@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three controllers, whose own etcds form a cluster, are killed, frozen and cut off at random,
-agents are killed and hosts replaced, and each one's clock is set, by seconds or by months, while
-wrk loads the forwarder and changes go on: no request fails, and no change is lost or goes back.
+"""Random faults of three controllers whose own etcds form a cluster: no request fails, and no
+change is lost or undone.
 
-STEELYARD_CHAOS=200 injects so many faults instead of each kind once, STEELYARD_CHAOS_SEED chooses
-others.
-"""
+Controllers are killed, frozen and cut off, agents are killed, hosts replaced, and clocks set by
+seconds or months, while wrk loads the forwarder and changes continue. STEELYARD_CHAOS=200 injects
+that many faults instead of each kind once; STEELYARD_CHAOS_SEED chooses others."""
 
 import os
 import random
@@ -21,28 +20,29 @@ from tests.lab.soak import by_form, has_long_form
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.joined import Joined
 
-pytestmark = pytest.mark.workers(1)  # nothing of it is a worker's
+pytestmark = pytest.mark.workers(1)  # none of it is a worker's
 KINDS = ("kill", "freeze", "cut", "agent", "host", "clock")
-CLOCKS = (MINUTE, HOUR, DAY, 8 * DAY)  # how far a clock is set that others still trust
-LOST = 40 * DAY  # longer than a certificate lasts
+# seconds by which a clock may be off while others still trust it
+CLOCKS = (MINUTE, HOUR, DAY, 8 * DAY)
+LOST = 40 * DAY  # longer than a certificate's lifetime
 FAULTS = int(os.environ.get("STEELYARD_CHAOS", by_form(len(KINDS), 200)))
 SEED = int(os.environ.get("STEELYARD_CHAOS_SEED", "16"))
 
 
 class Trio(Joined):
-    """Three controllers, the agent that has joined them, and what has happened to them."""
+    """Three controllers, the agent that has joined them, and their faults so far."""
 
     def __init__(self, stage):
         super().__init__(stage, count=3, clocked=True)
         self.history = []
-        self.seen = [0]  # the weights that the forwarder had, without repetitions
+        self.seen = [0]  # weights that the forwarder had, without repetitions
         self.ending = threading.Event()
         self.watcher = threading.Thread(target=self.watch)
 
     def watch(self):
-        """Until the end: what the forwarder has, whoever asked for it."""
+        """Records, until closed, the weights that the forwarder has."""
         while not self.ending.wait(0.1):
-            for weight in self.weights():  # one, as all servers have the same
+            for weight in self.weights():  # all servers have the same one
                 if weight != self.seen[-1]:
                     self.seen.append(weight)
 
@@ -53,18 +53,19 @@ class Trio(Joined):
         super().close()
 
     def replace_host_while_cut_off(self, name):
-        """Whom the new agent asks first does not answer at all."""
+        """Replaces the host while the first controller that the new agent contacts does not
+        answer."""
         self.controllers.cut(name)
         self.steelyard.agent.kill()
         self.enlist()
         self.controllers.heal()
 
     def set_clock(self, chance):
-        """By chance one of these, which all go on with it, or a controller's, so far that it is as
-        good as cut off."""
+        """Sets one clock at random: by an amount that others tolerate, or a controller's by so much
+        that others reject it."""
         name = chance.choice([*self.controllers.names, "f1"])
         if name != "f1" and chance.random() < 0.4:
-            self.controllers.heal()  # two of three go on
+            self.controllers.heal()  # two of three remain
             self.controllers.revive()
             self.controllers.lose_clock(name, chance.choice((-LOST, LOST)))
         else:
@@ -86,7 +87,7 @@ class Trio(Joined):
                 self.start_agent()
             return
         self.history.append(f"{kind} {name}")
-        self.controllers.heal()  # two of three go on
+        self.controllers.heal()  # two of three remain
         self.controllers.revive()
         getattr(self.controllers, kind)(name)
 

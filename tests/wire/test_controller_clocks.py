@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clocks of three controllers and of an agent are set while they run: changes are delivered,
-controllers take over from one another, and clients notice nothing.
+"""Clocks of three controllers and an agent change while they run: changes arrive, leadership moves,
+and clients notice nothing.
 
-test_controller_chaos.py does so at random, among other faults.
-"""
+test_controller_chaos.py does this at random, among other faults."""
 
 import pytest
 
@@ -13,8 +12,8 @@ from tests.lab.clocks import DAY, HOUR
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.joined import Joined
 
-pytestmark = pytest.mark.workers(1)  # nothing of it is a worker's
-LOST = 40 * DAY  # longer than a certificate lasts
+pytestmark = pytest.mark.workers(1)  # none of it is a worker's
+LOST = 40 * DAY  # longer than a certificate's lifetime
 
 
 @pytest.fixture
@@ -30,8 +29,8 @@ def joined(stage):
         one.close()
 
 
-def test_programs_have_the_clocks_that_are_set(joined):
-    # Else the other tests would prove nothing.
+def test_programs_use_their_adjusted_clocks(joined):
+    # Otherwise the other tests prove nothing.
     def year():
         (newest, *_) = joined.controllers.get("get", "audit", at="c1")
         return int(newest["at"][:4])
@@ -43,7 +42,7 @@ def test_programs_have_the_clocks_that_are_set(joined):
     joined.controllers.clocks.set("c1", 0)
 
 
-def test_changes_and_takeovers_go_on(stage, joined):
+def test_changes_and_takeovers_work_with_wrong_clocks(stage, joined):
     #                        ┌ c1   8 days behind, then ahead
     #   agent ◄──────────────┼ c2   8 days ahead, then behind
     #   8 days ahead, …      └ c3   an hour ahead, then behind
@@ -70,7 +69,7 @@ def test_changes_and_takeovers_go_on(stage, joined):
             assert old.get() == served
             joined.controllers.revive()
 
-    # Nobody takes the difference of two clocks for an age or an order, or renews certificates.
+    # No program derives ages or order from two clocks, or renews certificates because of them.
     wait_until(lambda: joined.controllers.try_get("get", "placement"), "all answer")
     for name in joined.controllers.names:
         (place,) = joined.controllers.get("get", "placement", at=name)["forwarders"]
@@ -80,24 +79,24 @@ def test_changes_and_takeovers_go_on(stage, joined):
     assert "certificate" not in stage.steelyard.agent.output()
 
 
-def test_a_clock_that_is_lost_is_a_controller_that_is_lost(joined):
+def test_controller_with_a_wrong_clock_counts_as_lost(joined):
     clocks = joined.controllers.clocks
-    # Months behind, it would issue a certificate that has ended for all others: the new host joins
-    # by the next one, and both go on from there.
+    # Months behind, it would issue certificates that others consider expired: the new host joins by
+    # the next controller, and both use that one.
     clocks.set("c1", -LOST)
     joined.steelyard.agent.kill()
     joined.enlist()
     joined.change(3, "c2")
 
-    # Months ahead from its start on, it is a member of the others' etcd, and takes orders at its
-    # socket; agents are served by others.
+    # Months ahead at its start, it is a member of the others' etcd and accepts orders on its
+    # socket; other controllers serve the agents.
     joined.controllers.kill("c1")
     clocks.set("c1", LOST)
     joined.controllers.start("c1")
     joined.change(4, "c1")
     wait_until(lambda: joined.server() in ("c2", "c3"), "another one serves the agent")
 
-    # Right again, it needs nobody's help.
+    # Correct again, it needs no intervention.
     clocks.set("c1", 0)
     joined.change(5, "c1")
     joined.await_in_force("what is desired is in force")

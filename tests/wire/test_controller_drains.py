@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drains by command under a controller: a host that is replaced and a service that moves keep
-them, under traffic."""
+"""Drains by command under a controller survive the replacement of a host and the move of a service,
+under traffic."""
 
 import signal
 
@@ -17,12 +17,12 @@ MOVING = "10.66.0.80"
 
 
 def own(steelyard, *words):
-    """A command at the agent's own socket."""
+    """Runs a command at the agent's own socket."""
     return run([STEELYARD, "--socket", steelyard.agent_socket, *words])
 
 
-@pytest.mark.workers(1)  # nothing of it is a worker's
-def test_a_replaced_host_keeps_drains(stage, joined):
+@pytest.mark.workers(1)  # none of it is a worker's
+def test_replaced_host_keeps_drains(stage, joined):
     #   wrk ── forwarder ── s1: drained by a controller, s2: at the agent's socket, s3, …
     #              │
     #       agent ─┘ on a host with an empty disk ◄── c1
@@ -58,7 +58,7 @@ def test_a_replaced_host_keeps_drains(stage, joined):
 
 
 class Moving:
-    """Two forwarders of one controller, and a request that a test routes by hand."""
+    """Two forwarders of one controller, and a request whose route the test sets."""
 
     def __init__(self, lab):
         self.lab, self.client = lab, lab["client"]
@@ -80,7 +80,7 @@ class Moving:
         self.members["f2"].join()
 
     def route(self, forwarder):
-        """Sets the route that the request asks for once it is at a forwarder."""
+        """Sets the route that the request requires once it is at a forwarder."""
 
         def there():
             now = self.controllers.await_request("web", "routing")
@@ -102,7 +102,7 @@ class Moving:
         return http_get(self.client, MOVING, 80).decode().strip()
 
 
-def test_a_service_that_moves_keeps_drains():
+def test_moved_service_keeps_drains():
     #   client ──▶ [ f1 ] dies ──▶ s1, drained, s2, s3
     #         └──▶ [ f2 ] ────────▶
     with Lab() as lab:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forwarder is killed at random moments under load, also during its start."""
+"""The forwarder is killed at random moments under load, including its start."""
 
 import dataclasses
 import random
@@ -35,7 +35,7 @@ def stage(crash_stage, request):
 
 
 class Talker(threading.Thread):
-    """Sends requests until stopped; counts answers, and remembers the first failure."""
+    """Sends requests until stopped; counts answers and records the first failure."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -51,7 +51,7 @@ class Talker(threading.Thread):
 
 
 class KeepAlive(Talker):
-    """One HTTP connection, which must never fail or change its server."""
+    """One HTTP connection that must never fail or change its server."""
 
     def __init__(self, stage, family):
         super().__init__()
@@ -67,7 +67,7 @@ class KeepAlive(Talker):
 
 
 class Flow(Talker):
-    """UDP from one socket; a lost request is repeated, and always the same server answers."""
+    """One UDP socket: lost requests are repeated, and the same server always answers."""
 
     def __init__(self, stage, family):
         super().__init__()
@@ -90,7 +90,7 @@ class Flow(Talker):
 
 
 class NewConnections(Talker):
-    """A connection per request: some are just opening or closing at the kill."""
+    """One connection per request: some are opening or closing at the kill."""
 
     def __init__(self, stage, family):
         super().__init__()
@@ -104,7 +104,7 @@ class NewConnections(Talker):
 
 
 class Clients:
-    """All of them at once."""
+    """All kinds of clients at once."""
 
     def __init__(self, stage):
         kinds = (KeepAlive, Flow, NewConnections)
@@ -113,7 +113,7 @@ class Clients:
         ]
 
     def goes_on(self):
-        """Waits until each has had another answer."""
+        """Waits until each has received another answer."""
         before = [one.answers for one in self.talkers]
         wait_until(
             lambda: self.failures()
@@ -150,8 +150,8 @@ def adoption_is_right(steelyard):
 
 @has_long_form
 @pytest.mark.drops("no-session")
-def test_killed_at_any_moment(stage):
-    """Several times; no connection fails, and every flow stays with its server."""
+def test_kill_at_random_moments_loses_no_connection(stage):
+    """Several times; every flow stays with its server."""
     steelyard = stage.steelyard
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
@@ -164,7 +164,7 @@ def test_killed_at_any_moment(stage):
             time.sleep(rng.uniform(0, 0.2))
             steelyard.kill_forwarder()
             steelyard.options = dataclasses.replace(steelyard.options, workers=1 + n % 2)
-            if n % 3 == 2:  # again, before it is ready
+            if n % 3 == 2:  # a second kill, before it is ready
                 steelyard.start_forwarder(wait=False)
                 time.sleep(rng.uniform(0, starting_s))
                 steelyard.kill_forwarder()

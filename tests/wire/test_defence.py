@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SYN defence, always on: kernels' TCP at both ends of joined connections."""
+"""The SYN defence, always on: kernels' TCP at both ends of spliced sessions."""
 
 import contextlib
 import os
@@ -29,10 +29,10 @@ from tests.wire.test_client_address import (
     versions,
 )
 
-# no-session: a client resets the answer to a SYN that it has given up.
+# no-session: a client resets the answer to a SYN that it has abandoned.
 DROPS = pytest.mark.drops("opening", "bad-cookie", "no-session")
-# What a server counts if an ACK does not echo its own timestamp. (It also counts ACKs that answer a
-# repeated SYN-ACK and are late: their timestamps are those of the client's first ACK.)
+# Counter of ACKs that do not echo the server's own timestamp. (It also counts late ACKs of repeated
+# SYN-ACKs: their timestamps are those of the client's first ACK.)
 WRONG = "TcpExtTSEcrRejected"
 
 
@@ -54,7 +54,7 @@ def defence_stage(request):
 
 
 @pytest.fixture
-def told(defence_stage, request):
+def defended(defence_stage, request):
     before = defence_stage.lab.counters()
     for defended in check_accounting(defence_stage, request):
         yield defended
@@ -65,11 +65,11 @@ def told(defence_stage, request):
 @DROPS
 @families
 @versions
-def test_requests(told, version, family):
-    """The server learns who the client is, on connections with several requests."""
+def test_server_receives_the_client_address(defended, version, family):
+    """On connections with several requests."""
 
     def one_client(_):
-        with HttpConnection(told.client, VIP[family], PORTS[version]) as one:
+        with HttpConnection(defended.client, VIP[family], PORTS[version]) as one:
             for _ in range(3):
                 ask_who(one, identity(one, family))
 
@@ -79,42 +79,46 @@ def test_requests(told, version, family):
 
 @DROPS
 @versions
-def test_across_families(told, version):
+def test_clients_of_the_other_family_are_served(defended, version):
     for _ in range(2):
-        with HttpConnection(told.client, VIP[6], ACROSS[version]) as one:
+        with HttpConnection(defended.client, VIP[6], ACROSS[version]) as one:
             ask_who(one, identity(one, 6))
             ask_who(one, identity(one, 6))
 
 
 @DROPS
 @families
-def test_load(told, family):
+def test_load_fails_no_request(defended, family):
     name = f"[{VIP[family]}]" if family == 6 else VIP[family]
     for port in (TOA, PORTS["proxy_v2"]):
-        load = wrk(told.lab, f"http://{name}:{port}/", 500, keep_alive=False)
+        load = wrk(defended.lab, f"http://{name}:{port}/", 500, keep_alive=False)
         assert not load.failed, load
 
 
 @DROPS
 @pairs
-def test_large_transfers(told, version, family):
-    """Megabytes both ways, without loss and with it."""
+def test_large_transfers_arrive_whole(defended, version, family):
+    """Megabytes in both directions, without loss and with it."""
     content = os.urandom(2_000_000)
     for permille in (0, 20):
         path = f"/put/defence-{version}-{permille}"
-        with losing(told.lab, ("client", "s1"), permille) if permille else contextlib.nullcontext():
-            exchange(told.client, family, PORTS[version], path, "PUT", content)
-            assert exchange(told.client, family, PORTS[version], path) == content
+        with (
+            losing(defended.lab, ("client", "s1"), permille)
+            if permille
+            else contextlib.nullcontext()
+        ):
+            exchange(defended.client, family, PORTS[version], path, "PUT", content)
+            assert exchange(defended.client, family, PORTS[version], path) == content
 
 
 @DROPS
 @pairs
-def test_lost_handshakes(told, version, family):
+def test_lost_handshakes_are_repaired(defended, version, family):
     def one_client(_):
-        with HttpConnection(told.client, VIP[family], PORTS[version], timeout_s=60) as one:
+        with HttpConnection(defended.client, VIP[family], PORTS[version], timeout_s=60) as one:
             ask_who(one, identity(one, family))
 
-    with losing(told.lab, ("client", "s1"), 100), ThreadPoolExecutor(20) as pool:
+    with losing(defended.lab, ("client", "s1"), 100), ThreadPoolExecutor(20) as pool:
         list(pool.map(one_client, range(20)))
 
 
@@ -132,32 +136,32 @@ def setting(host, name, value):
 @DROPS
 @pytest.mark.parametrize("option", ("tcp_timestamps", "tcp_sack", "tcp_window_scaling"))
 @pytest.mark.parametrize("host", ("client", "s1"))
-def test_ends_without_an_option(told, host, option):
-    """Each worker's first connection may be reset, if its client was promised what the server
-    refuses."""
+def test_ends_without_an_option_connect(defended, host, option):
+    """The first connection of each worker may be reset, if the cookie promised the client an option
+    that the server refuses."""
     content = os.urandom(300_000)
     port = PORTS["proxy_v1"]
-    with setting(told.lab[host], option, 0):
+    with setting(defended.lab[host], option, 0):
         for _ in range(12):
             with contextlib.suppress(ConnectionResetError):
-                exchange(told.client, 4, port, "/who")
+                exchange(defended.client, 4, port, "/who")
         for _ in range(2):
-            exchange(told.client, 4, port, "/put/options", "PUT", content)
-            assert exchange(told.client, 4, port, "/put/options") == content
+            exchange(defended.client, 4, port, "/put/options", "PUT", content)
+            assert exchange(defended.client, 4, port, "/put/options") == content
 
 
 @DROPS
 @pairs
-def test_a_connection_outlives_the_forwarder(told, version, family):
-    check_outlives_the_forwarder(told, version, family)
+def test_connection_survives_a_restart(defended, version, family):
+    check_outlives_the_forwarder(defended, version, family)
 
 
 @DROPS
-def test_forged_syns_take_no_session(told):
-    """Each is answered, and none begins a session. The client's kernel resets the answers."""
-    client, port = told.client, PORTS["proxy_v1"]
-    mac, own = told.lab["forwarder"].ns.mac("front"), client.ns.mac("eth0")
-    wire = told.lab.capture("client")
+def test_forged_syns_create_no_session(defended):
+    """Each is answered. The client's kernel resets the answers."""
+    client, port = defended.client, PORTS["proxy_v1"]
+    mac, own = defended.lab["forwarder"].ns.mac("front"), client.ns.mac("eth0")
+    wire = defended.lab.capture("client")
     sources = {4: IP(src=client.address(4), dst=VIP[4]), 6: IPv6(src=client.address(6), dst=VIP[6])}
     ports = range(2000, 2100)
     for n in ports:
@@ -169,5 +173,5 @@ def test_forged_syns_take_no_session(told):
         return {(IP in p, p[TCP].dport) for p in found if p[TCP].flags == "SA"}
 
     wait_until(lambda: len(answers()) == 200, lambda: f"200 answers: {len(answers())}")
-    assert not [s for s in told.steelyard.sessions() if s["client_port"] in ports]
+    assert not [s for s in defended.steelyard.sessions() if s["client_port"] in ports]
     assert http_get(client, VIP[4], TOA)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Direct routing: servers have the VIP on lo, take its packets, and answer clients themselves.
+"""Direct routing: servers have the VIP on lo, accept its packets, and answer clients themselves.
 
 One-armed: clients, router and servers reach each other without the forwarder. FNAT services run
-beside, on the same servers.
-"""
+beside, on the same servers."""
 
 import contextlib
 import copy
@@ -30,7 +29,7 @@ ECHO = 9107
 
 
 def own_silently(host):
-    """A DR server's setup: it has the VIP and does not announce it on the network."""
+    """Configures the VIP on a DR server without announcing it."""
     host.ns.sysctl("ipv4.conf.all.arp_ignore", 1)
     host.ns.sysctl("ipv4.conf.all.arp_announce", 2)
     host.ns.ip(f"address add {DIRECT[4]}/32 dev lo")
@@ -55,8 +54,8 @@ def direct_services(network):
 
 
 def session_of(direct, service, one):
-    """The session of a connection; earlier ones stay for some time, as servers' FINs are not
-    seen."""
+    """Returns the session of a connection; earlier sessions remain for some time, because servers'
+    FINs bypass the forwarder."""
     sessions = direct.steelyard.sessions("--service", service)
     own = one.getsockname()[:2]
     return next(s for s in sessions if (s["client"], s["client_port"]) == own)
@@ -102,8 +101,8 @@ def test_every_server_answers_in_turn(direct, family, client):
 
 @pytest.mark.drops("no-session")
 @families
-def test_connections_go_on_without_their_sessions(direct, family):
-    """As when a router moves them to a forwarder that does not know them."""
+def test_connections_continue_without_their_sessions(direct, family):
+    """As when a router moves them to another forwarder."""
     service = direct.config[f"direct-web{family}"]
     service.scheduler = "maglev"
     service.spread = {"hash_on": "tuple", "sloppy_tcp": True}
@@ -130,7 +129,7 @@ def test_connections_go_on_without_their_sessions(direct, family):
 
 
 @families
-def test_the_server_sees_the_client(direct, family):
+def test_server_sees_the_client_address(direct, family):
     lines = direct.watch_logs()
     http_get(direct.client, DIRECT[family], SERVER_WEB, "/direct")
 
@@ -166,7 +165,7 @@ def test_only_macs_and_hop_limit_change(direct, family):
 
 
 @families
-def test_answers_go_past_the_forwarder(direct, family):
+def test_answers_bypass_the_forwarder(direct, family):
     for name in direct.nginx:
         (direct.lab.dir / f"nginx-{name}" / "files" / "large").write_bytes(os.urandom(500_000))
     before = direct.steelyard.service(f"direct-web{family}")["traffic"]
@@ -190,7 +189,7 @@ def test_uploads_arrive_whole(direct, family):
 
 
 @families
-def test_load(direct, family):
+def test_load_fails_no_request(direct, family):
     address = f"[{DIRECT[6]}]" if family == 6 else DIRECT[4]
     for keep_alive in (True, False):
         load = wrk(
@@ -200,7 +199,7 @@ def test_load(direct, family):
 
 
 @families
-def test_a_connection_outlives_the_forwarder(direct, family):
+def test_connection_survives_a_restart(direct, family):
     with connect(direct.client, DIRECT[family], ECHO) as one:
         one.sendall(b"before")
         assert receive_exactly(one, 6) == b"before"
@@ -217,7 +216,7 @@ def test_a_connection_outlives_the_forwarder(direct, family):
 
 
 @families
-def test_a_server_that_fails_its_check_gets_no_more(direct, family):
+def test_server_that_fails_its_check_gets_no_new_session(direct, family):
     name, address = f"direct-web{family}", direct.lab["s2"].address(family)
     direct.nginx["s2"].stop()
     direct.steelyard.wait_server(name, address, "down")
@@ -226,7 +225,7 @@ def test_a_server_that_fails_its_check_gets_no_more(direct, family):
 
 
 @families
-def test_what_cannot_be_is_refused(direct, family):
+def test_invalid_servers_are_refused(direct, family):
     service = direct.config[f"direct-echo{family}"]
     service.servers[0].port = ECHO + 1
     with pytest.raises(CommandFailed, match="dr changes no ports"):
@@ -241,7 +240,7 @@ def test_what_cannot_be_is_refused(direct, family):
 # Clients of the deleted service answer probes of their connections.
 @pytest.mark.drops("server-removed", "session-killed", "no-session")
 @families
-def test_mode_changes_begin_a_service_again(direct, family):
+def test_mode_change_restarts_the_service(direct, family):
     service = direct.config[f"direct-web{family}"]
     service.mode = "fnat"
     direct.apply()

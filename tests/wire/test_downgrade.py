@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An older forwarder follows a newer one: by an upgrade that turns out to be none, or by a restart.
+"""An older forwarder replaces a newer one, by an upgrade or by a restart.
 
-Newer files are made from this build's own: a later version of the session file, and settings in
-the saved configuration that this build does not know.
-"""
+Newer files are made from this build's own: a later version of the session file, and settings in the
+saved configuration that this build does not know."""
 
 import concurrent.futures
 import contextlib
@@ -24,7 +23,7 @@ from tests.wire.stage import Stage
 from tests.wire.successor import script
 from tests.wire.test_restart import JOURNAL_EMPTY, adoption, forwarders, is_stopped, refused
 
-VERSION_AT, VERSION = 8, 8  # of the session file: where its header says so, and which it is
+VERSION_AT, VERSION = 8, 8  # of the session file: offset of its version, and the version
 UNKNOWN = b"\xa0\x38\x01"  # field 900, the number 1
 CONFIG = struct.Struct("<8sIII")  # magic, version, checksum, length
 
@@ -41,14 +40,14 @@ def stage(downgrade_stage, request):
 
 
 def set_version(stage, version):
-    """In place: hugetlbfs has no write()."""
+    """Writes in place: hugetlbfs has no write()."""
     with open(stage.steelyard.session_file(), "r+b") as file, mmap.mmap(file.fileno(), 0) as bytes_:
         assert struct.unpack_from("=I", bytes_, VERSION_AT)[0] in (VERSION, VERSION + 1)
         struct.pack_into("=I", bytes_, VERSION_AT, version)
 
 
 def crc32c(data):
-    """As rte_hash_crc() with 0 to begin with."""
+    """Like rte_hash_crc() with initial value 0."""
     crc = 0
     for byte in data:
         crc ^= byte
@@ -69,8 +68,8 @@ def with_newer_setting(content):
     return CONFIG.pack(magic, version, crc32c(message), len(message)) + message
 
 
-def test_upgrade_to_a_build_with_an_older_session_file(stage):
-    """It is refused before it takes over, and nobody notices."""
+def test_upgrade_is_refused_if_the_session_file_is_newer(stage):
+    """It fails before the takeover, without effect on clients."""
     with Conversations(stage) as talk:
         set_version(stage, VERSION + 1)
         try:
@@ -82,8 +81,8 @@ def test_upgrade_to_a_build_with_an_older_session_file(stage):
 
 
 @pytest.mark.drops("no-session")
-def test_restart_with_a_build_with_an_older_session_file(stage):
-    """It says why it has no sessions, keeps the file, and serves new connections."""
+def test_restart_keeps_a_newer_session_file_unread(stage):
+    """It reports why it has no sessions, and serves new connections."""
     steelyard = stage.steelyard
     with Conversations(stage) as talk:
         steelyard.forwarder.stop()
@@ -94,15 +93,15 @@ def test_restart_with_a_build_with_an_older_session_file(stage):
         reason = adoption(stage)["refused"]
         assert f"version {VERSION + 1} of a newer forwarder" in reason
         assert adoption(stage)["source"] == "new"
-        # Its memory may have been needed for the new tables.
+        # The new tables may have needed its memory.
         assert ("kept as" in reason and kept.exists()) or "removed" in reason
         talk.abort()
     assert http_get(stage.client, VIP[4], WEB)
     kept.unlink(missing_ok=True)
 
 
-def test_upgrade_to_a_build_with_fewer_settings(stage):
-    """No setting is lost: the build that knows all of them goes on."""
+def test_upgrade_is_refused_if_settings_are_newer(stage):
+    """No setting is lost: the forwarder that knows all of them continues."""
     stage.steelyard.upgrade()  # saves
     file = saved_config(stage)
     with Conversations(stage) as talk:
@@ -118,8 +117,8 @@ def test_upgrade_to_a_build_with_fewer_settings(stage):
     stage.steelyard.upgrade()
 
 
-def test_restart_with_a_build_with_fewer_settings(stage):
-    """All sessions go on; what is not known has no effect, is named, and is kept."""
+def test_restart_keeps_newer_settings_without_effect(stage):
+    """All sessions continue; unknown settings have no effect, are reported, and are kept."""
     steelyard = stage.steelyard
     with Conversations(stage) as talk:
         steelyard.agent.stop()
@@ -142,7 +141,7 @@ def test_restart_with_a_build_with_fewer_settings(stage):
 
 @contextlib.contextmanager
 def port_of_another(stage):
-    """An interface that cannot be taken, which is noticed when it is: after the seal."""
+    """An interface that is busy, which shows only after the seal."""
     ns = stage.lab["forwarder"].ns
     pin = f"/sys/fs/bpf/{stage.lab.id}-other"
     ns.ip("link add extra type veth peer name extra-peer")
@@ -155,7 +154,7 @@ def port_of_another(stage):
         Path(pin).unlink(missing_ok=True)
 
 
-def test_a_start_that_fails_saves_nothing(stage):
+def test_failed_start_saves_nothing(stage):
     """A newer build that cannot start leaves the configuration as the older one wrote it."""
     steelyard = stage.steelyard
     old = steelyard.forwarder.pid
@@ -178,7 +177,7 @@ def test_a_start_that_fails_saves_nothing(stage):
         os.kill(young, signal.SIGCONT)
         done = asked.result()
         assert "another XDP program" in done.stderr
-        # The change is still in the journal for the old one, which starts again.
+        # The journal still has the change for the old build, which starts again.
         steelyard.forwarder.wait_for("journal: 1 transactions since the configuration was saved")
         steelyard.wait_ready()
         wait_until(lambda: forwarders(stage) == [old], "the successor has ended")

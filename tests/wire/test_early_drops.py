@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets that the flow director drops before a worker sees them, counted under the names of the
-workers' drops; in native and in generic mode."""
+"""The flow director drops packets before a worker receives them, counted under the workers' drop
+reasons; in native and in generic mode."""
 
 import contextlib
 import ipaddress
@@ -55,7 +55,8 @@ def send_datagrams(stage, family, port, count=MANY):
 
 
 def is_dropped_early(stage, family, reason="no-service", port=CLOSED):
-    """Sends datagrams; true if they were counted, and fewer came to workers than were sent."""
+    """Sends datagrams; returns whether they were counted and workers received fewer than were
+    sent."""
     before, reached = dropped(stage, reason), received(stage)
     send_datagrams(stage, family, port)
     wait_until(lambda: dropped(stage, reason) >= before + MANY, f"{MANY} more {reason}")
@@ -68,7 +69,7 @@ def wait_dropped_early(stage, family):
 
 @pytest.mark.drops("no-service")
 @families
-def test_ports_without_a_service(early, family):
+def test_datagrams_to_closed_ports_are_dropped_early(early, family):
     wait_dropped_early(early, family)
     with pytest.raises(TimeoutError):
         connect(early.client, VIP[family], CLOSED, timeout_s=0.5)
@@ -77,12 +78,12 @@ def test_ports_without_a_service(early, family):
 
 @pytest.mark.drops("no-service", "no-session", "no-server")
 @families
-def test_a_new_service_gets_its_packets_at_once(early, family):
+def test_new_service_receives_its_first_packet(early, family):
     server = early.config[f"echo{family}"].servers
     new = Service(f"new{family}", VIP[family], CLOSED, servers=server)
 
     def gets_its_first():
-        """Not its second one, after a second; once more if this machine has stood still."""
+        """Not its second SYN, after a second; tries again if the machine stood still."""
         wait_dropped_early(early, family)
         early.config.services.append(new)
         early.apply()
@@ -101,7 +102,7 @@ def test_a_new_service_gets_its_packets_at_once(early, family):
 
 @pytest.mark.drops("no-service", "no-session")
 @families
-def test_after_a_restart_and_an_upgrade(early, family):
+def test_early_drops_continue_after_a_restart_and_an_upgrade(early, family):
     wait_dropped_early(early, family)
     early.steelyard.restart_forwarder()
     early.steelyard.wait_reconnected()
@@ -119,7 +120,7 @@ def test_after_a_restart_and_an_upgrade(early, family):
 
 
 def send_syns(stage, family, count=MANY):
-    """One SYN of each of so many sockets: no answer is waited for."""
+    """Sends one SYN from each of so many sockets, without waiting for answers."""
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     with contextlib.ExitStack() as stack:
         for _ in range(count):
@@ -129,7 +130,7 @@ def send_syns(stage, family, count=MANY):
 
 
 def is_blocked_early(stage, family):
-    """Sends SYNs; true if all were dropped, and fewer came to workers than were sent."""
+    """Sends SYNs; returns whether all were dropped and workers received fewer than were sent."""
     before, reached = dropped(stage, "acl-drop"), received(stage)
     send_syns(stage, family)
     wait_until(lambda: dropped(stage, "acl-drop") >= before + MANY, f"{MANY} more acl-drop")
@@ -154,10 +155,10 @@ def set_edge(stage, *rules):
 
 @pytest.mark.drops("acl-drop", "no-service")
 @families
-def test_blocked_sources(early, family):
-    """SYNs of sources that the first rules drop do not reach workers; a session that exists goes
-    on, also over restarts; and who is unblocked connects."""
-    wait_dropped_early(early, family)  # the flow director knows the services
+def test_syns_of_blocked_sources_are_dropped_early(early, family):
+    """Workers do not receive SYNs of sources that the first rules drop. Existing sessions continue,
+    also across restarts, and unblocked clients connect."""
+    wait_dropped_early(early, family)  # the flow director has the services
     client = early.client.address(family)
     with connect(early.client, VIP[family], ECHO) as before:
         early.config.access_sets = [{"name": "bad", "prefixes": [client, "203.0.113.0/24"]}]
@@ -183,8 +184,8 @@ def test_blocked_sources(early, family):
 
 
 @pytest.mark.drops("acl-drop", "no-service")
-def test_rules_that_the_flow_director_cannot_decide(early):
-    """A rule of another kind may admit, count or log what a later one drops: workers decide."""
+def test_undecidable_rules_are_left_to_workers(early):
+    """A rule of another kind may accept, count or log packets that a later rule drops."""
     wait_dropped_early(early, 4)
     drop = {"action": "drop", "from": [early.client.address(4)]}
     for first in (
@@ -199,8 +200,8 @@ def test_rules_that_the_flow_director_cannot_decide(early):
 
 @pytest.mark.drops("ttl-expired")
 @families
-def test_traceroute_is_answered(early, family):
-    """A TTL of 1 to a port without a service: the forwarder answers, as any router does."""
+def test_traceroute_to_a_closed_port_is_answered(early, family):
+    """TTL 1 to a port without a service: the forwarder answers like any router."""
     level, option = (
         (socket.IPPROTO_IP, socket.IP_TTL)
         if family == 4

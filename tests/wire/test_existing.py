@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access lists with `existing: end`: downloads of clients that a blocklist now has end by a reset,
-and those of others go on."""
+"""Access lists with `existing: end`: downloads of newly blocked clients end by a reset; others
+continue."""
 
 import os
 
@@ -12,7 +12,8 @@ from tests.lab.wait import wait_until
 from tests.wire.stage import ECHO
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
-# Bytes per second: a client reads what has arrived before it sees the reset. Bytes: for minutes.
+# Bytes per second: a client reads received bytes before it sees the reset. Bytes: enough for
+# minutes.
 SLOW, SIZE = "300k", 100_000_000
 RESET = 56  # curl's exit status: failure in receiving network data
 METRICS = "127.0.0.1:9275"
@@ -20,7 +21,7 @@ METRICS = "127.0.0.1:9275"
 
 @pytest.fixture
 def folder(stage):
-    """Where the agent reads files of sets: beside its own file."""
+    """Returns the folder where the agent reads set files: beside its own file."""
     return stage.steelyard.file.parent
 
 
@@ -40,7 +41,7 @@ def block(stage, path, existing):
 
 
 class Download:
-    """A slow download by curl, which has begun."""
+    """A slow download by curl, in progress."""
 
     def __init__(self, stage, host, family):
         address = f"[{VIP[6]}]" if family == 6 else VIP[4]
@@ -91,10 +92,10 @@ def downloads(stage):
         one.close()
 
 
-# tx-full: the downloads are as fast as the machine allows.
+# tx-full: downloads run at the machine's full speed.
 @pytest.mark.drops("acl-drop", "session-killed", "no-session", "tx-full")
 @families
-def test_a_blocked_clients_download_ends(stage, downloads, folder, family):
+def test_blocked_clients_download_is_reset(stage, downloads, folder, family):
     path, client = folder / "bad.txt", stage.client.address(family)
     write_set(path)
     block(stage, path, "end")
@@ -123,7 +124,7 @@ def test_a_blocked_clients_download_ends(stage, downloads, folder, family):
 
 
 @families
-def test_a_list_that_keeps_ends_nothing(stage, downloads, folder, family):
+def test_list_with_existing_keep_resets_nothing(stage, downloads, folder, family):
     path = folder / "bad.txt"
     write_set(path)
     block(stage, path, "keep")

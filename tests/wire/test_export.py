@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples for an sFlow collector: sfcapd of nfdump reads what the agent sends."""
+"""sFlow samples: sfcapd of nfdump parses what the agent exports."""
 
 import json
 
@@ -24,13 +24,13 @@ class Collector:
         self.process = lab.start(host, "sfcapd", argv)
 
     def flows(self):
-        """What sfcapd has written so far."""
+        """Returns the flows that sfcapd has written so far."""
         files = sorted(self.folder.glob("nfcapd.2*"))
         return [flow for file in files for flow in self._read(file)]
 
     def _read(self, file):
         text = self.ns.run(["nfdump", "-q", "-r", file, "-o", "json"])
-        # A list, without its brackets in nfdump 1.7.1, or words if there is none.
+        # A list, without its brackets in nfdump 1.7.1; words instead if it is empty.
         begin, end = text.find("{"), text.rfind("}") + 1
         return json.loads(f"[{text[begin:end]}]") if end else []
 
@@ -49,7 +49,7 @@ def metrics(stage):
 
 
 def send_stray_ack(stage):
-    """A segment of no connection, which a worker drops."""
+    """A segment without a session, which a worker drops."""
     front = stage.lab.network.ports[0]
     macs = Ether(src=stage.client.ns.mac("eth0"), dst=stage.lab["forwarder"].ns.mac(front))
     segment = TCP(sport=4444, dport=WEB, flags="A", ack=1)
@@ -57,8 +57,8 @@ def send_stray_ack(stage):
 
 
 @pytest.mark.drops("no-session")
-def test_collector(stage, collector):
-    """A collector that is not ours gets packets as they came, and how many each stands for."""
+def test_collector_parses_samples_and_drops(stage, collector):
+    """An independent collector receives unchanged packets and their sampling rates."""
     stage.config.metrics = METRICS
     target = f"{collector.address}:{COLLECTOR_PORT}"
     stage.config.export = {"sflow": {"collector": target, "sampling": 2, "drops": 1}}
@@ -79,7 +79,7 @@ def test_collector(stage, collector):
         return [flow for flow in collector.flows() if ends.items() <= flow.items()]
 
     flow = wait_until(flows_to_the_vip, "the collector has a packet of the client")[0]
-    assert flow["in_packets"] % 2 == 0  # each stands for two
+    assert flow["in_packets"] % 2 == 0  # each sample stands for two packets
     assert sampled("packet") > 0
     assert sampled("counters") > 0
     assert metrics(stage)["steelyard_sflow_datagrams_total"] > 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FNAT between the families: IPv6 clients with IPv4 servers, the reverse, and both at once."""
+"""FNAT between address families: IPv6 clients with IPv4 servers, the reverse, and both at once."""
 
 import copy
 import hashlib
@@ -103,7 +103,7 @@ def test_listings_show_both_families(families, family):
 
 
 @clients
-def test_large_transfers_both_ways(families, family):
+def test_large_transfers_in_both_directions_arrive_whole(families, family):
     content = os.urandom(2_000_000)
     for name in families.nginx:
         (families.lab.dir / f"nginx-{name}" / "files" / "family").write_bytes(content)
@@ -116,7 +116,7 @@ def test_large_transfers_both_ways(families, family):
 
 
 @clients
-def test_load(families, family):
+def test_load_fails_no_request(families, family):
     vip = VIPS[family]
     url = f"http://[{vip}]/" if family == 6 else f"http://{vip}/"
     for keep_alive in (True, False):
@@ -125,7 +125,7 @@ def test_load(families, family):
 
 
 def ask_from(client, address, port):
-    """From a port of its own: a port that the kernel chooses may have a session already."""
+    """Sends from a port of its own: a port that the kernel chooses may have a session already."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with client.ns.socket(family, socket.SOCK_DGRAM) as own:
         own.bind(("", port))
@@ -142,7 +142,7 @@ def test_servers_of_both_families_take_turns(families, family):
 
 @pytest.mark.drops("too-big")
 @pytest.mark.parametrize("family,sender", ((4, "client"), (6, "server")), ids=("4to6", "6to4"))
-def test_too_large_a_datagram_is_reported_in_its_own_terms(families, family, sender):
+def test_oversized_datagram_is_reported_with_the_senders_mtu(families, family, sender):
     """The largest IPv4 datagram is 20 bytes too large for the IPv6 side."""
     server_family = 10 - family
     server, client = families.lab["s1"], families.client
@@ -170,8 +170,9 @@ def test_too_large_a_datagram_is_reported_in_its_own_terms(families, family, sen
 
 
 @clients
-def test_udp_without_a_checksum(families, family):
-    """IPv4 may omit it, IPv6 may not: the forwarder computes one, which the kernel verifies."""
+def test_udp_without_checksum_gets_one_for_ipv6(families, family):
+    """IPv4 may omit the checksum, IPv6 may not: the forwarder computes one, which the kernel
+    verifies."""
     server_family = 10 - family
     server, client = families.lab["s1"], families.client
     kind = {4: socket.AF_INET, 6: socket.AF_INET6}
@@ -194,7 +195,7 @@ def test_udp_without_a_checksum(families, family):
 
 
 @clients
-def test_connections_outlive_the_forwarder(families, family):
+def test_connections_survive_a_restart(families, family):
     with (
         connect(families.client, VIPS[family], ECHO) as one,
         HttpConnection(families.client, VIPS[family], WEB) as web,

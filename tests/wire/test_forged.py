@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forged segments against connections of kernels' TCP, in every mode: none ends, none is moved to
-another server, and no byte is lost or added. The attacker knows addresses and ports, but no
-sequence numbers: it draws them, or tries windows one after the other. balance-forged has millions
-of such packets, and small steps."""
+"""Forged segments against kernels' TCP connections in every mode: no connection ends or moves to
+another server, and no byte is lost or added.
+
+The attacker knows addresses and ports but no sequence numbers: it draws them at random or scans
+windows in order. balance-forged sends millions of such packets, with small steps."""
 
 import contextlib
 import copy
@@ -28,9 +29,7 @@ ALIVE = ("established", "fin-wait", "closing")
 PIECE = 20_000
 ports = itertools.count(20_000)
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
-# bad-tcp-state: SYN-ACKs of clients, SYNs of servers. no-session: what comes after the end.
-# too-big: before an end knows the MTU of a tunnel or of the other family. handover-full: two
-# workers share their cores with all else.
+# bad-tcp-state: SYN-ACKs of clients, SYNs of servers. no-session: packets after the end.
 DROPS = pytest.mark.drops(
     *("bad-tcp-state", "reset-rate", "syn-proof", "opening", "no-session", "too-big"),
     "handover-full",
@@ -38,7 +37,7 @@ DROPS = pytest.mark.drops(
 
 
 class ForgedStage(ModeStage):
-    """Each server and `far` echo; a service of every mode."""
+    """Each server and `far` echo; there is a service of every mode."""
 
     def start(self):
         super().start()
@@ -74,7 +73,7 @@ class Talk:
         kind = socket.AF_INET if row.client == 4 else socket.AF_INET6
         self.socket = host.ns.socket(kind)
         self.socket.settimeout(60)
-        # Connections to several VIPs from one port: one flood reaches them all.
+        # Connections to several VIPs from one port: one flood reaches all of them.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(("", port))
         self.socket.connect((self.vip, ECHO))
@@ -93,7 +92,7 @@ class Talk:
         return found[0]
 
     def exchange(self):
-        """A forged byte or a lost one would change what comes back."""
+        """Echoes bytes: a forged or lost byte would change the echo."""
         piece = os.urandom(PIECE)
         self.socket.sendall(piece)
         assert receive_exactly(self.socket, PIECE) == piece, f"{self.row}: other bytes came back"
@@ -105,7 +104,8 @@ class Talk:
         return now["state"] in ALIVE
 
     def behind(self):
-        """The server's end and the end that it sees; None where its packets take another way."""
+        """Returns the server's address and port, and those it sees; None where its packets bypass
+        the forwarder."""
         begun, mode = self.begun, self.row.mode
         if mode == "snat":
             return (self.vip, ECHO), (begun["local"], begun["local_port"])
@@ -138,7 +138,7 @@ def talking(stage, rows):
 
 
 def forge(stage, talks, source, to, port, packets, *how):
-    """Every connection carries data while segments come in the name of `source`, and after."""
+    """Sends segments with source `source` while every connection carries data, and afterwards."""
     options = ["--tuple", f"{source[0]},{source[1]}", "--packets", packets, *how]
     flood = start_flood(stage.lab, KINDS, to, str(port), rate=RATE, options=options)
     while flood.alive():
@@ -151,15 +151,15 @@ def forge(stage, talks, source, to, port, packets, *how):
 
 
 def steps(packets):
-    """One after the other, through all sequence numbers."""
+    """Scans all sequence numbers in order."""
     return "--scan", (1 << 32) // packets
 
 
 @DROPS
 @families
 @pytest.mark.parametrize("setting", ("off", "always"))
-def test_in_the_name_of_clients(forged, family, setting):
-    """Under SNAT the inside hosts are trusted: see the next test for their remotes."""
+def test_segments_forged_as_clients_change_nothing(forged, family, setting):
+    """SNAT trusts inside hosts: the next test covers their remotes."""
     forged.defend(setting)
     rows = [row for row in ROWS if row.client == family]
     with talking(forged, rows) as talks:
@@ -170,9 +170,9 @@ def test_in_the_name_of_clients(forged, family, setting):
 
 @DROPS
 @pytest.mark.parametrize("setting", ("off", "always"))
-def test_in_the_name_of_servers(forged, setting):
-    """One after the other, because each has an address and a port of its own. SNAT knows no
-    defence, so one setting is enough for it."""
+def test_segments_forged_as_servers_change_nothing(forged, setting):
+    """One server after the other, because each has its own address and port. SNAT has no SYN
+    defence, so one setting suffices for it."""
     forged.defend(setting)
     rows = [row for row in ROWS if row.mode in ("fnat", "nat")]
     rows += OUTWARD if setting == "off" else ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to a packet in the forwarder, by family, protocol and number of workers."""
+"""Forwarding by family, protocol and number of workers."""
 
 import hashlib
 import os
@@ -50,7 +50,7 @@ def test_udp_reaches_every_server_in_turn(stage, family):
 
 
 @families
-def test_a_client_behind_a_router(stage, family):
+def test_routed_client_is_served(stage, family):
     assert http_get(stage.lab["far"], VIP[family], WEB).decode().strip() in stage.nginx
     assert dns_txt(stage.lab["far"], VIP[family], DNS) in stage.dns
 
@@ -165,7 +165,7 @@ def test_port_without_service_is_dropped_by_name(stage, family):
     assert stage.accounting.dropped()["no-service"] >= 2
 
 
-# Sockets add these to every packet; numbers from linux/in.h and linux/in6.h.
+# Socket options that add these to every packet; numbers from linux/in.h and linux/in6.h.
 RECORD_ROUTE = (socket.IPPROTO_IP, 4, bytes([7, 7, 4, 0, 0, 0, 0, 0]))
 HOP_BY_HOP = (socket.IPPROTO_IPV6, 54, bytes([0, 0, 1, 4, 0, 0, 0, 0]))
 DESTINATION = (socket.IPPROTO_IPV6, 59, bytes([0, 0, 1, 4, 0, 0, 0, 0]))
@@ -176,8 +176,8 @@ DESTINATION = (socket.IPPROTO_IPV6, 59, bytes([0, 0, 1, 4, 0, 0, 0, 0]))
     ((4, RECORD_ROUTE), (6, HOP_BY_HOP), (6, DESTINATION)),
     ids=("record-route", "hop-by-hop", "destination"),
 )
-def test_tcp_with_options_of_ip(stage, family, option):
-    """The options stay in the packets, and the connection works."""
+def test_tcp_with_ip_options_connects(stage, family, option):
+    """The options stay in the packets."""
     capture = stage.lab.capture("s1")
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     data = os.urandom(20000)
@@ -192,7 +192,7 @@ def test_tcp_with_options_of_ip(stage, family, option):
 
 
 def test_workers_share_the_sessions(stage):
-    """Each of two workers owns half the slots, although all packets arrive at one queue."""
+    """Each of two workers owns half of the slots, although all packets arrive at one queue."""
     before = {worker["id"]: worker for worker in stage.steelyard.get("workers")}
     load = wrk(stage.lab, f"http://{VIP[4]}/", 300, keep_alive=False)
     assert not load.failed
@@ -218,6 +218,6 @@ def test_counters_agree_with_the_traffic(stage, family):
     assert during["packets_out"] - before["packets_out"] >= 2
     overhead = (20 if family == 4 else 40) + 20
     assert during["bytes_in"] - before["bytes_in"] >= 3 * overhead + 7
-    # The service also counts what servers did that other tests have removed since.
+    # The service also counts traffic of servers that other tests have removed since.
     server = stage.steelyard.server(name, address)["traffic"]
     assert server["sessions_created"] == server_before["sessions_created"] + 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datagrams and segments in fragments, cut by kernels or by hand, through every mode and back."""
+"""Fragmented datagrams and segments, by kernels and by hand, in every mode and back."""
 
 import contextlib
 import copy
@@ -30,13 +30,13 @@ from tests.wire.test_nat import NAT, NatStage
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 TUNNEL = {4: v4(FRONT, 86), 6: v6(FRONT, 86)}
-PORT = {"fnat": 9401, "nat": 9402, "dr": 9403, "ipip": 9404}  # the service's and the server's
+PORT = {"fnat": 9401, "nat": 9402, "dr": 9403, "ipip": 9404}  # of the service, and of the server
 VIPS = {"fnat": VIP, "nat": NAT, "dr": DIRECT, "ipip": TUNNEL}
 REASSEMBLY = {4: "ipv4.ipfrag", 6: "ipv6.ip6frag"}
 
 
 class FragmentStage:
-    """Adds a UDP echo of each of `modes` to the stage it is mixed into."""
+    """Adds a UDP echo of each of `modes` to the stage that it is mixed into."""
 
     modes = ()
 
@@ -106,8 +106,8 @@ def client_socket(host, family, port=0):
 
 
 def ask(one, peer, data, tries=10):
-    """The echo of a datagram. Repeats the request: kernels learn a path's MTU by losing the
-    first one."""
+    """Returns the echo of a datagram. Repeats the request, because kernels learn a path's MTU by
+    losing the first."""
     one.settimeout(1)
     for _ in range(tries):
         one.sendto(data, peer)
@@ -118,9 +118,10 @@ def ask(one, peer, data, tries=10):
     raise TimeoutError(f"{peer} does not echo {len(data)} bytes")
 
 
-@pytest.mark.drops("too-big")  # of the tunnel's first packet, which teaches the client its MTU
+# drop of the tunnel's first packet, which reports the MTU to the client
+@pytest.mark.drops("too-big")
 @families
-def test_large_datagrams_and_answers(cut, family):
+def test_large_datagrams_are_echoed(cut, family):
     for mode in cut.modes:
         host, peer = cut.client, (VIPS[mode][family], PORT[mode])
         with client_socket(host, family) as one:
@@ -141,7 +142,7 @@ def wait_dropped(cut, reason, count):
 
 
 def by_hand(cut, mode, family, port, data, number, source=None):
-    """The frames of one client datagram, small enough for a tunnel."""
+    """Returns the frames of one client datagram, small enough for a tunnel."""
     own, vip = source or cut.client.address(family), VIPS[mode][family]
     datagram = UDP(sport=port, dport=PORT[mode]) / Raw(data)
     if family == 4:
@@ -154,7 +155,7 @@ def by_hand(cut, mode, family, port, data, number, source=None):
 
 
 @families
-def test_any_order(cut, family):
+def test_fragments_in_any_order_are_reassembled(cut, family):
     """Two datagrams at a time, interleaved."""
     wire, rng = cut.lab.capture("client"), random.Random(1)
     for mode in cut.modes:
@@ -176,15 +177,15 @@ def test_any_order(cut, family):
 
 
 @pytest.mark.drops("fragment-timeout")
-def test_one_id_of_many_clients(cut):
-    """Under FNAT they share the local address: the server's kernel must not mix their datagrams."""
+def test_equal_ids_of_many_clients_do_not_mix(cut):
+    """FNAT clients share the local address: the server's kernel must not mix their datagrams."""
     wire, waiting = cut.lab.capture("client"), 0
     for mode, family in itertools.product(cut.modes, (4, 6)):
         with client_socket(cut.client, family) as one:
             one.settimeout(10)
             port = one.getsockname()[1]
-            # While this datagram is in flight, other clients' datagrams are incomplete. They
-            # outnumber the local addresses.
+            # Other clients' datagrams, more than there are local addresses, are incomplete while
+            # this one is in flight.
             for n in range(70, 78):
                 source = v4(FRONT, n) if family == 4 else v6(FRONT, n)
                 for frame in by_hand(cut, mode, family, 5001, b"n" * 4000, 77, source)[:-1]:
@@ -197,8 +198,8 @@ def test_one_id_of_many_clients(cut):
 
 
 @pytest.mark.drops("fragment-timeout")
-def test_a_lost_first_fragment(cut):
-    """Fragments waiting for it are dropped when their time is up, and the next datagram passes."""
+def test_fragments_without_the_first_are_dropped(cut):
+    """They wait until their timeout; the next datagram passes."""
     wire, waiting = cut.lab.capture("client"), 0
     for mode, family in itertools.product(cut.modes, (4, 6)):
         frames = by_hand(cut, mode, family, 5002, b"x" * 4000, 7)[1:]
@@ -213,7 +214,7 @@ def test_a_lost_first_fragment(cut):
 
 @contextlib.contextmanager
 def little_reassembly(ns, family):
-    """The kernel has 256 KB for incomplete datagrams, some hundred."""
+    """Limits the kernel's reassembly memory to 256 KB, some hundred datagrams."""
     ends = [f"{REASSEMBLY[family]}_{end}_thresh" for end in ("low", "high")]
     for end in ends:
         ns.sysctl(end, 256 << 10)
@@ -225,13 +226,13 @@ def little_reassembly(ns, family):
 
 
 def reassembled(ns, family):
-    """The kernel's counters of fragments, and of datagrams that it made of them or gave up."""
+    """Returns the kernel's counters of fragments, reassembled datagrams and failures."""
     group, counters = "Ip" if family == 4 else "Ip6", ns.counters()
     return {name: counters[f"{group}Reasm{name}"] for name in ("Reqds", "OKs", "Fails")}
 
 
 def incomplete_gone(cut, lost):
-    """Packets that were dropped as fragments, or lost before."""
+    """Waits until lost packets and dropped fragments account for all packets."""
     dropped = cut.accounting.dropped()
     full, late = (dropped.get(f"fragment-{name}", 0) for name in ("wait-full", "timeout"))
     return full + late + received(cut.lab)[1] - lost
@@ -240,9 +241,9 @@ def incomplete_gone(cut, lost):
 @pytest.mark.drops("fragment-wait-full", "fragment-timeout", "too-big")
 @pytest.mark.parametrize("kind", ("first-fragment", "fragment"))
 @families
-def test_floods_of_incomplete_datagrams(cut, family, kind):
-    """No fragment of the flood reaches a server, whose kernel would soon have no memory for others:
-    every complete datagram is answered."""
+def test_flood_of_incomplete_datagrams_reaches_no_server(cut, family, kind):
+    """Otherwise the server's kernel would soon lack reassembly memory. Every complete datagram is
+    answered."""
     server, turns = cut.lab["s1"].ns, 20
     held = 2048 * cut.steelyard.options.workers
     for mode in cut.modes:
@@ -279,7 +280,7 @@ def test_floods_of_incomplete_datagrams(cut, family, kind):
 
 @pytest.mark.drops("fragment-overlap", "fragment-duplicate")
 @families
-def test_overlaps_and_duplicates(cut, family):
+def test_overlapping_and_duplicate_fragments(cut, family):
     wire, mode = cut.lab.capture("client"), cut.modes[0]
     with client_socket(cut.client, family) as one:
         port = one.getsockname()[1]
@@ -289,7 +290,7 @@ def test_overlaps_and_duplicates(cut, family):
         one.settimeout(10)
         assert one.recv(65535) == b"a" * 4000
         assert cut.accounting.dropped() == {"fragment-duplicate": 1}
-        # A shorter datagram's last fragment comes in between: none passes, of five.
+        # A shorter datagram's last fragment is among the five: none of them passes.
         frames = by_hand(cut, mode, family, port, b"b" * 4000, 9)
         shorter = by_hand(cut, mode, family, port, b"c" * 2000, 9)
         for frame in (frames[0], frames[2], shorter[-1], frames[1], frames[3]):
@@ -299,8 +300,8 @@ def test_overlaps_and_duplicates(cut, family):
 
 
 @pytest.mark.drops("fragment-timeout", "fragment-overlap", "fragment-duplicate", "too-big")
-def test_tcp_through_a_narrow_way(cut):
-    """A router fragments the segments of a client that permits it (DF is off)."""
+def test_segments_fragmented_by_a_router_arrive(cut):
+    """The client permits fragmentation (DF is off)."""
     far, router = cut.lab["far"], cut.lab["router"]
     vips = (VIP[4], NAT[4]) if "nat" in cut.modes else (VIP[4],)
     far.ns.sysctl("ipv4.ip_no_pmtu_disc", 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datagrams in fragments through SNAT and between the families, cut by kernels or by hand."""
+"""Fragmented datagrams through SNAT and between the families, by kernels and by hand."""
 
 import copy
 import os
@@ -63,7 +63,8 @@ def cut(cut_stage, request):
 
 
 def frames_of(host, gateway, source, target, data, number, piece=1208):
-    """The frames of one datagram between (address, port) pairs, through a MAC address."""
+    """Returns the frames of one datagram between two (address, port) pairs, through a MAC
+    address."""
     (src, sport), (dst, dport) = source, target
     datagram = UDP(sport=sport, dport=dport) / Raw(data)
     if ":" in src:
@@ -76,7 +77,7 @@ def frames_of(host, gateway, source, target, data, number, piece=1208):
 
 
 def gateway_of(cut, host):
-    """The MAC address of a host's gateway."""
+    """Returns the MAC address of a host's gateway."""
     if host.name == "far":
         return cut.lab["router"].ns.mac("far0")
     ports = cut.lab.network.ports
@@ -84,7 +85,7 @@ def gateway_of(cut, host):
 
 
 def send_shuffled(cut, host, rng, datagrams):
-    """Sends their fragments in any order, interleaved."""
+    """Sends the datagrams' fragments shuffled and interleaved."""
     wire, frames = cut.lab.capture(host.name), []
     for number, (source, target, data) in enumerate(datagrams):
         frames += frames_of(host, gateway_of(cut, host), source, target, data, number)
@@ -94,7 +95,7 @@ def send_shuffled(cut, host, rng, datagrams):
 
 
 @families
-def test_large_datagrams_through_snat(cut, family):
+def test_large_datagrams_pass_snat(cut, family):
     """To a remote and back, fragmented by kernels."""
     before = cut.rule()["traffic"]
     with client_socket(cut.lab["s1"], family) as one:
@@ -108,8 +109,8 @@ def test_large_datagrams_through_snat(cut, family):
 
 
 @families
-def test_any_order_through_snat(cut, family):
-    """Requests and answers, with the same ids from two inside hosts."""
+def test_shuffled_fragments_pass_snat(cut, family):
+    """Requests and answers; two inside hosts use the same ids."""
     rng, outside = random.Random(1), cut.outside
     hosts = (cut.lab["s1"], cut.lab["s2"])
     own = [client_socket(host, family) for host in hosts]
@@ -133,9 +134,9 @@ def test_any_order_through_snat(cut, family):
                 assert one.recvfrom(65535)[0] == data
 
 
-@pytest.mark.drops("too-big")  # IPv4's fragments fill its MTU, and do not fit with IPv6 headers
+@pytest.mark.drops("too-big")  # IPv4 fragments fill the MTU, and exceed it with IPv6 headers
 @crossing
-def test_large_datagrams_between_the_families(cut, family):
+def test_large_datagrams_pass_between_the_families(cut, family):
     with client_socket(cut.client, family) as one:
         for size in SIZES:
             data = os.urandom(size)
@@ -147,7 +148,7 @@ def test_large_datagrams_between_the_families(cut, family):
 
 @pytest.mark.drops("too-big")  # as above
 @crossing
-def test_any_order_between_the_families(cut, family):
+def test_shuffled_fragments_pass_between_the_families(cut, family):
     """Two clients' datagrams at a time, with different ids."""
     rng, target = random.Random(2), (CROSSED[family], PORT)
     with client_socket(cut.client, family) as one, client_socket(cut.client, family) as two:
@@ -169,8 +170,9 @@ def test_any_order_between_the_families(cut, family):
 
 @pytest.mark.drops("fragment-timeout")
 @families
-def test_without_the_first_one_nothing_passes(cut, family):
-    """Later fragments of an inside host wait for it, and the kernel never routes them."""
+def test_fragments_without_the_first_are_dropped(cut, family):
+    """Later fragments of an inside host wait for the first one, and the kernel never routes
+    them."""
     source, target = (cut.lab["s1"].address(family), 5010), (cut.outside.address(family), REMOTE)
     heard, wire = cut.lab.capture(cut.outside.name), cut.lab.capture("s1")
     gateway = gateway_of(cut, cut.lab["s1"])

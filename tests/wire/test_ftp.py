@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FTP through services of all ports, with vsftpd's defaults: it refuses a data connection from
-another address than the control connection's, and a PORT command that names another one."""
+"""FTP through services of all ports, with vsftpd's defaults: it refuses data connections from
+another address than the control connection's, and PORT commands with another address."""
 
 import copy
 import ftplib
@@ -22,7 +22,7 @@ SIZE, TRANSFERS, LOGINS = 100_000, 6, 4
 PASSIVE = tuple(row for row in ROWS if row.mode in ("fnat", "nat", "dr", "ipip"))
 # The server's connection to the client passes SNAT.
 ACTIVE = tuple(row for row in ROWS if row.mode == "nat")
-# The server sees another address than the client's in the command.
+# The command contains another address than the server's view of the client.
 REFUSED = tuple(row for row in ROWS if row.mode == "fnat" and row.client == row.server)
 CONFIG = """\
 background=NO
@@ -46,7 +46,7 @@ def active_vip(row):
 
 
 class FtpStage(ModeStage):
-    """Each server has vsftpd; each mode a service of all ports. The client is `far`."""
+    """Each server has vsftpd; each mode has a service of all ports. The client is `far`."""
 
     def start(self):
         super().start()
@@ -60,7 +60,7 @@ class FtpStage(ModeStage):
             self.config.services.append(
                 Service(f"ftp-{row}", row.vip, "all", mode=row.mode, servers=servers, spread=spread)
             )
-        for row in ACTIVE:  # of a service of all ports the forwarder would take all packets
+        for row in ACTIVE:  # a service of all ports would capture all of the host's packets
             self.config.services.append(
                 Service(
                     f"active-{row}",
@@ -107,7 +107,7 @@ def fetch(one, name):
 
 
 def transfer(stage, vip, passive):
-    """Several logins, each with several data connections."""
+    """Logs in several times, each with several data connections."""
     with stage.lab["far"].ns.entered():
         for _ in range(LOGINS):
             with ftplib.FTP(timeout=60) as one:
@@ -119,16 +119,16 @@ def transfer(stage, vip, passive):
 
 
 @pytest.mark.parametrize("row", PASSIVE, ids=str)
-def test_passive(ftp, row):
+def test_passive_transfers_work(ftp, row):
     transfer(ftp, row.vip, True)
 
 
 @pytest.mark.parametrize("row", ACTIVE, ids=str)
-def test_active(ftp, row):
+def test_active_transfers_work(ftp, row):
     transfer(ftp, active_vip(row), False)
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=str)
-def test_active_is_refused_by_the_server(ftp, row):
+def test_active_transfers_are_refused_by_the_server(ftp, row):
     with pytest.raises(ftplib.error_perm, match="500"):
         transfer(ftp, row.vip, False)

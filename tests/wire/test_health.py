@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health checks follow the mode: DR and IPIP servers are checked on the VIP, as clients use them.
+"""Health checks by mode: DR and IPIP servers are checked on the VIP, as clients use them.
 
-A server that has lost the VIP, or the end of its tunnel, is down although its own address answers.
-"""
+A server without the VIP, or without its tunnel end, is down although its own address answers."""
 
 import copy
 import signal
@@ -45,10 +44,10 @@ class HealthStage(Stage):
             if self.lab.network.arms == 1:
                 self.lab.network.default_route(host.name, v4(FRONT, 2), v6(FRONT, 2))
             else:
-                # There are no clients here; checks come from the forwarder's address beside them.
+                # There are no clients here; checks use the forwarder's address beside them.
                 self.lab.network.default_route(host.name, v4(1, 1), v6(1, 1))
             self.ends[host.name] = TunnelEnd(host)
-        # As distributions set it: answers arrive where no packet for the VIP would be sent.
+        # As distributions set it: strict reverse-path filtering.
         self.lab["forwarder"].ns.sysctl("ipv4.conf.all.rp_filter", 1)
         super().start()
         for cell, (mode, _, family) in CELLS.items():
@@ -87,7 +86,7 @@ class HealthStage(Stage):
 
 @pytest.fixture(scope="module")
 def health_stage():
-    """Checks are the kernel's and the agent's matter: one number of workers is enough."""
+    """One number of workers suffices, because the kernel and the agent make the checks."""
     with HealthStage(arms=1, workers=2) as stage:
         yield stage
 
@@ -97,7 +96,7 @@ def health(health_stage, request):
     yield from check_accounting(health_stage, request)
 
 
-def test_a_server_without_the_vip_is_down(health):
+def test_server_without_the_vip_is_down(health):
     s1 = health.lab["s1"]
     for cell in CELLS:
         assert health.answering(cell) == {"s1", "s2", "s3"}
@@ -115,20 +114,21 @@ def test_a_server_without_the_vip_is_down(health):
         health.steelyard.wait_server(cell, health.address(cell), "up")
 
 
-@pytest.mark.drops("icmp-no-session", "icmp-unhandled")  # the server's kernel has no tunnel then
-def test_a_server_without_a_tunnel_is_down(health):
+# without it, the server's kernel has no tunnel
+@pytest.mark.drops("icmp-no-session", "icmp-unhandled")
+def test_server_without_a_tunnel_is_down(health):
     health.ends["s1"].close()
     for cell in TUNNELS:
         health.steelyard.wait_server(cell, health.address(cell), "down")
         assert health.answering(cell) == {"s2", "s3"}
-    for cell in set(CELLS) - set(TUNNELS):  # there it only needs the VIP
+    for cell in set(CELLS) - set(TUNNELS):  # there the server only needs the VIP
         assert health.steelyard.server(cell, health.address(cell))["state"] == "up"
     health.ends["s1"] = TunnelEnd(health.lab["s1"])
     for cell in TUNNELS:
         health.steelyard.wait_server(cell, health.address(cell), "up")
 
 
-def test_fnat_asks_the_server_itself(health):
+def test_fnat_checks_use_the_servers_address(health):
     for service, family in (("web4", 4), ("web6", 6)):
         for server in health.steelyard.get("servers", "--service", service):
             target = server["health"]["target"]
@@ -141,7 +141,7 @@ def family_host(server):
 
 @pytest.mark.drops("no-session")
 def test_restarts_change_no_state(health):
-    """Neither stopping the agent or the forwarder, nor an upgrade, changes a server's state."""
+    """Neither a restart of the agent or the forwarder nor an upgrade changes a server's state."""
     for cell in CELLS:
         if cell.startswith("dr"):
             health.own(health.lab["s1"], cell, "del")
@@ -198,8 +198,8 @@ def filters(health, interface, direction):
     return shown.count("direct-action")
 
 
-def test_checks_end_without_a_reset(health):
-    """Servers see the FIN of a check; a reset would count as one of an established connection."""
+def test_checks_close_without_a_reset(health):
+    """The server receives a FIN; it would count a reset as a reset established connection."""
     before = {host.name: resets(host) for host in health.lab.servers()}
     for _ in range(3):
         seen = checks(health)
@@ -216,8 +216,9 @@ def resets(host):
     return values[names.index("EstabResets")]
 
 
-def test_a_shortage_of_local_ports_takes_no_server_down(health):
-    """Not a port is left to this host for checks: servers keep their states, and it is reported."""
+def test_lack_of_local_ports_takes_no_server_down(health):
+    """The host has no port left for checks: servers keep their states, and the status reports
+    it."""
     forwarder, steelyard = health.lab["forwarder"].ns, health.steelyard
     ports = forwarder.run(["sysctl", "-n", "net.ipv4.ip_local_port_range"]).strip()
     forwarder.sysctl("ipv4.ip_local_port_range", "61000 61000")
@@ -247,8 +248,8 @@ def undecided(health):
 
 
 @pytest.mark.parametrize("service", ["web4", "dr-v4"])
-def test_a_wrong_way_back_is_seen(health, service):
-    """A server passes its checks, and its answers to sessions get lost: it is reported."""
+def test_lost_return_path_is_reported(health, service):
+    """A server passes its checks, but its answers to sessions are lost."""
     s1, steelyard, client = health.lab["s1"], health.steelyard, health.client
     lost = [client.address(4)] if service == "dr-v4" else health.config.local_addresses
     lost = [address for address in lost if ":" not in address]
@@ -276,7 +277,7 @@ def test_a_wrong_way_back_is_seen(health, service):
 
 
 def begin(host, address, port, count):
-    """Connections that are begun, and not waited for."""
+    """Starts connections without waiting for them."""
     begun = []
     with host.ns.entered():
         for _ in range(count):
@@ -287,8 +288,8 @@ def begin(host, address, port, count):
     return begun
 
 
-def test_two_arms():
-    """Servers behind the second interface are reached there; the forwarder leaves no trace."""
+def test_second_interface_reaches_its_servers():
+    """The checks use the second interface; the forwarder leaves no trace."""
     with HealthStage(arms=2) as stage:
         address = stage.address("dr-v4")
         for cell in CELLS:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`steelyard health` as VRRP's track scripts and BGP's checks run it, and /readyz as Kubernetes
-asks: exit codes and answers of docs/health.md in each state of a node."""
+"""`steelyard health` as VRRP track scripts and BGP checks run it, and /readyz as Kubernetes probes
+it: exit codes and answers of docs/health.md in each state of a node."""
 
 import json
 import signal
@@ -13,13 +13,13 @@ from tests.lab.steelyard import STEELYARD
 from tests.wire.stage import Stage
 
 OK, DEGRADED, FAILING, UNKNOWN = 0, 1, 2, 3
-EACH = ("--min-servers", "100")  # of the servers of a service
+EACH = ("--min-servers", "100")  # servers of one service
 ALL = (*EACH, "--min-services", "100")
-NO_ANSWER = 28  # curl's exit code for a time-out
+NO_ANSWER = 28  # curl's exit code for a timeout
 
 
 def level_of(text):
-    """Of JSON, before messages."""
+    """Returns the level in JSON, or in front of messages."""
     return json.JSONDecoder().raw_decode(text)[0]["level"]
 
 
@@ -30,13 +30,13 @@ class Node(Stage):
         super().begin()
 
     def health(self, *words):
-        """Exit code and output of the command, with its own time-out."""
+        """Returns exit code and output of the command, with its own timeout."""
         argv = [STEELYARD, "--socket", self.steelyard.agent_socket, "health", *words]
         done = run(argv, check=False)
         return done.returncode, done.stdout + done.stderr
 
     def judges(self, code, *words, says=""):
-        """Waits until the command ends with a code, and says something."""
+        """Waits until the command ends with a code and prints something."""
         last = []
 
         def so():
@@ -46,7 +46,7 @@ class Node(Stage):
         wait_until(so, lambda: f"health {words} ends with {code}, not {last}")
 
     def ready(self, query=""):
-        """The status of /readyz, as a probe sees it; None: no answer in time."""
+        """Returns the status of /readyz; None without an answer in time."""
         argv = ["curl", "-sS", "--max-time", 3, "-o", "/dev/null", "-w", "%{http_code}"]
         done = self.lab["forwarder"].ns.run(
             [*argv, f"http://{self.address}/readyz{query}"], check=False
@@ -68,14 +68,14 @@ def node(shared_node):
     shared_node.restore()
 
 
-def test_a_healthy_node(node):
+def test_healthy_node_is_ok(node):
     assert node.health() == (OK, "ok\n")
     code, text = node.health("-o", "json")
     assert code == OK and level_of(text) == "ok"
     assert node.ready("?min_servers=100&min_services=100&fail_at=degraded") == 200
 
 
-def test_some_servers_are_down(node):
+def test_lack_of_some_servers_is_degraded(node):
     """Two of six services lack one of three servers."""
     node.nginx["s1"].kill()
     short = "service web4: 2 of 3 servers healthy, below 100 %"
@@ -89,7 +89,7 @@ def test_some_servers_are_down(node):
     assert node.ready("?min_servers=100&min_services=100") == 503
 
 
-def test_a_port_is_down(node):
+def test_port_down_is_failing(node):
     switch = node.lab["switch"].ns
     switch.ip("link set forwarder-back down")
     try:
@@ -101,7 +101,7 @@ def test_a_port_is_down(node):
     assert node.ready() == 200
 
 
-def test_the_forwarder_hangs(node):
+def test_hanging_forwarder_is_failing(node):
     node.steelyard.forwarder.send(signal.SIGSTOP)
     try:
         node.judges(FAILING, says="the forwarder does not answer within 800ms")
@@ -112,7 +112,7 @@ def test_the_forwarder_hangs(node):
     node.judges(OK, says="ok")
 
 
-def test_the_forwarder_is_dead(node):
+def test_dead_forwarder_is_failing(node):
     node.steelyard.kill_forwarder()
     node.judges(FAILING, says="the forwarder is not connected")
     assert node.ready() == 503
@@ -121,8 +121,8 @@ def test_the_forwarder_is_dead(node):
     assert node.ready() == 200
 
 
-def test_the_agent_hangs(node):
-    """The command ends by its own time-out, which is below those of track scripts."""
+def test_hanging_agent_is_unknown_after_the_timeout(node):
+    """The command's own timeout is shorter than those of track scripts."""
     node.steelyard.agent.send(signal.SIGSTOP)
     try:
         code, text = node.health()
@@ -135,7 +135,7 @@ def test_the_agent_hangs(node):
     node.judges(OK, says="ok")
 
 
-def test_the_agent_is_dead(node):
+def test_dead_agent_is_unknown(node):
     node.steelyard.agent.kill()
     code, text = node.health()
     assert code == UNKNOWN and "steelyard agent" in text
@@ -145,6 +145,6 @@ def test_the_agent_is_dead(node):
 
 
 @pytest.mark.parametrize("words", (["--fail-at", "never"], ["--min-servers", "x"], ["--else"]))
-def test_wrong_options(node, words):
+def test_wrong_options_are_refused(node, words):
     code, text = node.health(*words)
     assert code == UNKNOWN and text

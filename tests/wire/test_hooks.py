@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks of unmodified programs (docs/hooks.md): loaded, listed, swapped and removed while they run;
-and what they change: the order in which requests are served, never the time."""
+"""Hooks of unmodified programs (docs/hooks.md): loaded, listed, replaced and removed while they
+run.
+
+Tests check the order in which requests are served, never the time."""
 
 import os
 import re
@@ -30,14 +32,14 @@ URGENT, OTHERS = 3, 5
 
 @pytest.fixture(scope="module")
 def lab():
-    """One queue: what arrives has an order."""
+    """One queue: arrivals have an order."""
     with Lab(arms=1, servers=0) as lab:
         yield lab
 
 
 @pytest.fixture
 def stack(lab):
-    """Ends what a test started; then nothing of it is left, no socket either."""
+    """Stops what a test started; then nothing remains, including sockets."""
     first = len(lab.processes)
     yield lab
     for process in lab.processes[first:]:
@@ -53,7 +55,7 @@ def start_server(stack, kind, *options):
     name = stack_name(kind)
     process = start_run(stack, kind, [sys.executable, ORDER, 8005, kind], "--name", name, *options)
     pid = process.wait_for(r"pid (\d+)")[1]
-    process.wait_for("is worker 0 of 1")  # before, Linux takes the connections
+    process.wait_for("is worker 0 of 1")  # until then, Linux accepts the connections
     return name, int(pid)
 
 
@@ -65,7 +67,7 @@ class Client:
         assert self.file.readline() == b"welcome\n"
 
     def place(self):
-        """How many were served before its line."""
+        """Returns how many lines were served before its line."""
         label, _, number = self.file.readline().rpartition(b" ")
         assert label == self.label
         return int(number)
@@ -76,8 +78,8 @@ class Client:
 
 
 def served_order(stack, pid, others=b"others", urgent=b"urgent"):
-    """Others send first, then urgent ones, while the server is held. The labels as they were
-    served."""
+    """Sends others' requests first, then urgent ones, while the server is stopped. Returns the
+    labels in the order served."""
     host = stack["client"]
     clients = [Client(host, others) for _ in range(OTHERS)]
     clients += [Client(host, urgent) for _ in range(URGENT)]
@@ -92,14 +94,14 @@ def served_order(stack, pid, others=b"others", urgent=b"urgent"):
 
 ARRIVED = [b"others"] * OTHERS + [b"urgent"] * URGENT
 SORTED = [b"urgent"] * URGENT + [b"others"] * OTHERS
-FLOOD = 2000  # packets: what a queue of 2048 has room for, and more than a quarter of 16 MB
+FLOOD = 2000  # packets: fills a queue of 2048, and more than a quarter of 16 MB
 PATTERN = ("--param", '1="urgent\\n"', "--param", f"2={0xFFFFFFFFFFFFFF00}", "--param", "4=6")
 
 
 @pytest.mark.parametrize("kind", ("epoll", "poll", "select"))
-def test_urgent_ones_are_told_first(stack, kind):
-    """Each wait of a program, unmodified. Without the hook, and with it removed, all is as it
-    came."""
+def test_urgent_connections_are_reported_first(stack, kind):
+    """By each wait call of an unmodified program. Without the hook, or after its removal, arrival
+    order holds."""
     name, pid = start_server(stack, kind)
     assert served_order(stack, pid) == ARRIVED
     assert "loaded in 1 stack" in hook(name, "load", "urgent", "pattern", *PATTERN)
@@ -109,7 +111,7 @@ def test_urgent_ones_are_told_first(stack, kind):
     assert hooks["urgent"]["levels"][0] >= URGENT
     assert hooks["urgent"]["levels"][6] >= OTHERS
     assert hooks["urgent"]["where"] == ["default"]
-    # The other way round: urgent is what others send.
+    # The reverse: others' requests are urgent.
     hook(name, "set", "urgent", "3=6", "4=1")
     assert served_order(stack, pid) == ARRIVED
     hook(name, "rm", "urgent")
@@ -117,8 +119,8 @@ def test_urgent_ones_are_told_first(stack, kind):
     assert served_order(stack, pid) == ARRIVED
 
 
-def test_a_hook_of_segments_at_a_listener(stack):
-    """Connections that it accepts from then on. Each has brought other bytes before."""
+def test_segment_hook_at_a_listener_covers_accepted_connections(stack):
+    """Connections accepted from then on, each with earlier bytes."""
     name, pid = start_server(stack, "epoll")
     old = Client(stack["client"], b"old")
     hook(name, "load", "few", "bytes", "--listen", ":8005", "--param", "0=1", "--param", "1=7")
@@ -135,8 +137,8 @@ def test_a_hook_of_segments_at_a_listener(stack):
     new.close()
 
 
-def test_http_requests_by_path_and_method(stack):
-    """An API comes before all else; then, of it, what only reads."""
+def test_http_requests_are_ordered_by_path_and_method(stack):
+    """An API precedes all other requests; within it, reads come first."""
     name, pid = start_server(stack, "epoll")
     reads, writes = b"GET /api/a HTTP/1.1", b"POST /api/a HTTP/1.1"
     page = b"GET /large HTTP/1.1"
@@ -148,9 +150,9 @@ def test_http_requests_by_path_and_method(stack):
         assert served_order(stack, pid, writes, urgent) == [urgent] * URGENT + [writes] * OTHERS
 
 
-def test_an_overload_drops_what_is_least_urgent(stack):
-    """More packets come than may wait, and only then urgent requests: these are served, and of the
-    others some are dropped, and counted."""
+def test_overload_drops_the_least_urgent(stack):
+    """More packets arrive than the queue holds, the urgent ones last: these are served, and some of
+    the others are dropped and counted."""
     name, pid = start_server(stack, "epoll", "--memory", 16)
     hook(name, "load", "urgent", "pattern", *PATTERN)
     client, server = stack["client"], stack["forwarder"]
@@ -180,7 +182,7 @@ def test_an_overload_drops_what_is_least_urgent(stack):
 
 
 def compiled(folder, source):
-    """A hook's object, as docs/hooks.md has it made."""
+    """Returns a hook's object, compiled as docs/hooks.md describes."""
     name = re.search(r"uint64_t (\w+)\(", source)[1]
     (folder / f"{name}.c").write_text(source)
     made = folder / f"{name}.o"
@@ -189,9 +191,7 @@ def compiled(folder, source):
     return name, made
 
 
-def test_hooks_of_the_guide(stack, tmp_path):
-    """What docs/hooks.md has a person write is admitted, and does what it says; what it has them
-    break is refused as it says."""
+def test_hooks_of_the_guide_are_accepted_or_refused_as_it_says(stack, tmp_path):
     text = (ROOT / "docs" / "hooks.md").read_text()
     sources = [one for one in re.findall(r"```c\n(.*?)```", text, re.S) if "_HOOK uint64_t" in one]
     assert len(sources) == 2
@@ -225,9 +225,9 @@ SY_SEGMENT_HOOK uint64_t first(struct sy_hook_segment *s)
 """
 
 
-def test_a_hook_that_names_its_successor(stack, tmp_path):
-    """It sees the first segment of each connection; another one, which is asked nowhere else, sees
-    the rest."""
+def test_hook_can_name_its_successor(stack, tmp_path):
+    """The first hook runs on the first segment of each connection; the other runs only on the
+    rest."""
     name, _ = start_server(stack, "epoll")
     hook(name, "load", "later", "bytes", "--listen", "none")
     number = hook_list(name)[0]["later"]["number"]
@@ -245,7 +245,7 @@ def test_a_hook_that_names_its_successor(stack, tmp_path):
 
 
 class Talk(threading.Thread):
-    """A client that asks again and again, until it is told to stop."""
+    """A client that sends requests until stopped."""
 
     def __init__(self, host, label):
         super().__init__(daemon=True)
@@ -258,21 +258,21 @@ class Talk(threading.Thread):
                 self.client.one.sendall(self.client.label + b"\n")
                 self.client.place()
                 self.answered += 1
-        except Exception as error:  # whatever it is, the test names it
+        except Exception as error:  # the test reports whatever error this is
             self.failed = error
         self.client.close()
 
 
 def test_hooks_change_under_traffic(stack):
-    """Loaded, swapped, set and removed while clients ask: each of them gets all its answers, and
-    each code is asked."""
+    """Loaded, replaced, configured and removed while clients send requests: each client receives
+    all answers, and each program runs."""
     name, _ = start_server(stack, "epoll")
     talks = [Talk(stack["client"], label) for label in (b"urgent", b"others") * 4]
     for talk in talks:
         talk.start()
 
     def all_are_answered():
-        """Some requests of each client, all of them since now."""
+        """Waits until each client has received several answers to requests sent from now on."""
         before = [talk.answered for talk in talks]
 
         def more():
@@ -305,7 +305,7 @@ def test_hooks_change_under_traffic(stack):
         assert talk.failed is None
 
 
-def test_hooks_from_the_start(stack):
+def test_hooks_from_the_start_are_loaded(stack):
     name, pid = start_server(
         stack, "epoll", "--hook", 'pattern,name=urgent,1="urgent\\n",2=18446744073709551360,4=6'
     )
@@ -314,7 +314,7 @@ def test_hooks_from_the_start(stack):
     assert hooks["urgent"]["params"][4] == 6
 
 
-def test_a_hook_that_is_refused_at_the_start(stack):
+def test_invalid_hook_at_the_start_is_refused(stack):
     refused = ROOT / "build" / "dev" / "dataplane" / "hook" / "tests" / "loop.bpf.o"
     command = [STEELYARD, "run", "--interface", "front", "--hook", refused, "--", "true"]
     with pytest.raises(AssertionError, match="loop"):
@@ -329,7 +329,8 @@ def redis(*words):
 
 
 def redis_order(stack, pid):
-    """In which order redis itself says that it has worked: first come, then urgent ones."""
+    """Returns the order in which redis reports it served commands: arrival order, then with urgent
+    ones first."""
     host = stack["client"]
     monitor = connect(host, V4, 8000)
     monitor.sendall(redis(b"MONITOR"))
@@ -355,7 +356,7 @@ def redis_order(stack, pid):
     return order
 
 
-def test_gets_of_redis_do_not_wait_for_scans_of_others(stack):
+def test_gets_of_redis_overtake_scans(stack):
     name = stack_name("redis")
     argv = ["redis-server", "--port", 8000, "--bind", V4, "--protected-mode", "no", "--save", ""]
     process = start_run(stack, "redis", [*argv, "--dir", stack.dir], "--name", name)
@@ -368,7 +369,7 @@ def test_gets_of_redis_do_not_wait_for_scans_of_others(stack):
     hook(name, "load", "commands", "redis_command")
     assert redis_order(stack, pid) == [b"GET"] * URGENT + [b"KEYS"] * OTHERS
     levels = hook_list(name)[0]["commands"]["levels"]
-    assert levels[6] >= OTHERS  # segments that were sent again count, too
+    assert levels[6] >= OTHERS  # retransmitted segments count, too
     assert levels[0] >= URGENT
     hook(name, "rm", "commands")
     assert redis_order(stack, pid) == came
@@ -389,7 +390,7 @@ NGINX = nginx_text(
 
 
 class Reader:
-    """A connection that stays."""
+    """A connection that stays open."""
 
     def __init__(self, host):
         self.one = connect(host, V4, 8000)
@@ -412,7 +413,7 @@ def get(path):
 
 
 def nginx_order(stack, log):
-    """In which order nginx itself says that it has worked: pages were asked for first."""
+    """Returns the order in which nginx logs requests: pages were requested first."""
     readers = [Reader(stack["client"]) for _ in range(OTHERS + URGENT)]
     before = len(log.read_text().split())
     for reader in readers:
@@ -424,12 +425,12 @@ def nginx_order(stack, log):
     for reader in readers:
         assert reader.answer() == b"here"
         reader.close()
-    # It logs what it has answered already.
+    # nginx logs after it has answered.
     wait_until(lambda: len(log.read_text().split()) >= before + len(readers), "all are logged")
     return log.read_text().split()[-len(readers) :]
 
 
-def test_an_api_of_nginx_does_not_wait_for_pages(stack):
+def test_nginx_api_requests_overtake_pages(stack):
     folder = stack.dir / "api"
     folder.mkdir()
     (folder / "conf").write_text(NGINX.format(dir=folder))
@@ -441,7 +442,7 @@ def test_an_api_of_nginx_does_not_wait_for_pages(stack):
     api = ("--param", '0="/api/"', "--param", "1=5")
     hook(name, "load", "api", "http_path", *api, "--param", "3=6")
     assert nginx_order(stack, folder / "asked") == ["/api/price"] * URGENT + ["/page"] * OTHERS
-    # The wrong way round: pages first.
+    # The reverse: pages first.
     hook(name, "set", "api", "2=6", "3=1")
     assert nginx_order(stack, folder / "asked") == came
     hook(name, "rm", "api")
@@ -451,7 +452,7 @@ def test_an_api_of_nginx_does_not_wait_for_pages(stack):
 # ---- rights --------------------------------------------------------------------------------------
 
 
-def test_the_socket_is_roots_and_goes_with_the_program(stack):
+def test_socket_belongs_to_root_and_ends_with_the_program(stack):
     name, pid = start_server(stack, "epoll")
     path = Path("/run/steelyard/stack") / f"{name}.sock"
     assert path.stat().st_mode & 0o777 == 0o600

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks of a program with several processes: all of its stacks have the same ones, at all times."""
+"""Hooks of a program with several processes: all of its stacks have the same hooks at all times."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ NGINX = nginx_text(
     workers=2,
 )
 
-# Programs that would hold a server up, or read what is not theirs, and what an operator is told.
+# Programs that would stop a server or read foreign memory, and the error that the operator gets.
 REFUSED = {
     "loop": "a hook must not loop",
     "longest": "at most 4096",
@@ -59,14 +59,15 @@ def test_all_workers_of_nginx_have_the_same_hooks(lab):
     assert hooks["api"]["levels"][0] >= 2
     assert hooks["api"]["timed"] > 0
     assert hooks["api"]["cycles_per_call"] > 0
-    # A worker that nginx starts now begins with it.
+    # A worker that nginx starts now has the hook.
     os.kill(min(first), signal.SIGKILL)
     wait_until(lambda: process.output().count("is worker") == 3, "a new worker has the queue")
     workers_seen(lab, 2)
     hooks, stacks = hook_list(name)
     assert (stacks, hooks["api"]["stacks"]) == (2, 2)
     assert hooks["api"]["params"][1] == 4
-    # New code for all of them; its counts go on. Not what is refused, nor of another kind.
+    # A replacement for all of them; its counters continue. Refused programs and programs of another
+    # kind change nothing.
     assert "swapped in 2 stacks" in hook(name, "swap", "api", "length")
     assert hook_list(name)[0]["api"]["loads"] == 2
     tests = ROOT / "build" / "dev" / "dataplane" / "hook" / "tests"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forwarder and its host's kernel: changes are followed live, and no trace is left."""
+"""The forwarder and its host's kernel: changes apply live, and no trace is left."""
 
 import re
 from pathlib import Path
@@ -41,7 +41,8 @@ def wait_works(stage, family, what):
 
 @pytest.mark.drops("no-route", "no-session")
 def test_vrf_is_refused(host):
-    """By an error message, not by packets that go astray; accepted once the cause is gone."""
+    """The error names the cause; nothing is misrouted, and the VRF is accepted once the cause is
+    gone."""
     ns = host.lab["forwarder"].ns
 
     def refusal():
@@ -65,7 +66,7 @@ def test_vrf_is_refused(host):
 @pytest.mark.drops("no-route", "no-neighbour", "neighbour-queue", "blackhole", "no-session")
 @families
 def test_route_changes_are_followed(host, family):
-    """The route to the far client: a blackhole, no route at all, and restored."""
+    """The route to the far client: blackhole, none at all, then restored."""
     ns, flag = host.lab["forwarder"].ns, IP[family]
     far = host.lab["far"].address(family)
     router = {4: "10.0.0.2", 6: "fd00::2"}[family]
@@ -123,23 +124,23 @@ def test_link_that_goes_and_comes_is_followed(host, family):
 
 
 @pytest.mark.drops("port-down", "no-route", "no-neighbour", "neighbour-queue", "no-session")
-def test_own_link_flap_is_survived(host):
-    """The host takes its own link down: the kernel deletes the link's IPv6 addresses and all
-    its routes."""
+def test_flap_of_its_own_link_loses_no_address(host):
+    """The host takes its own link down: the kernel deletes the link's IPv6 addresses and all its
+    routes."""
     ns = host.lab["forwarder"].ns
     ns.ip("link set front down")
     ns.ip("link set front up")
     ns.ip("address replace fd00::1/64 dev front nodad")
     ns.ip("route replace 10.9.0.0/24 via 10.0.0.2")
     ns.ip("route replace fd00:9::/64 via fd00::2")
-    # The client forgets its neighbours: the VIPs must be announced or answered for again.
+    # The client clears its neighbours, so the VIPs must be announced or resolved again.
     host.client.ns.ip("neigh flush all")
     for family in (4, 6):
         wait_works(host, family, f"IPv{family} works after the link came back")
         wait_until(lambda f=family: works(host, f, "far"), f"IPv{family} from behind the router")
 
 
-def test_kernel_does_not_use_a_vip_itself(host):
+def test_kernel_never_chooses_a_vip_as_source(host):
     """Neither VIPs nor local addresses become the source of the host's own packets."""
     ns = host.lab["forwarder"].ns
     for target in ("10.0.0.10", "fd00::10", "10.1.0.11", "fd00:1::11", "10.9.0.10", "fd00:9::10"):
@@ -159,7 +160,7 @@ def test_second_forwarder_is_refused(host):
 
 
 def test_second_forwarder_of_an_instance_is_refused(host):
-    """Whatever its ports: sessions and configuration belong to one forwarder."""
+    """Whatever its ports: one forwarder owns sessions and configuration."""
     argv = host.steelyard.forwarder_argv("--no-huge", "--port", "front")
     done = host.lab["forwarder"].ns.run(argv, check=False)
     assert done.returncode > 0
@@ -176,7 +177,7 @@ def test_impossible_rings_are_refused(host):
 
 
 def test_missing_huge_pages_are_reported(host):
-    """The error says what is missing and how to get it; the attempt leaves no trace."""
+    """The error names what is missing and the remedy; the attempt leaves no trace."""
     ns, name = host.lab["forwarder"].ns, f"{host.lab.id}b"
     argv = [FORWARDER, "--instance", name, "--port", "front", "--memory", 1000000]
     argv += ["--state", host.lab.dir / "second", "--socket", host.lab.dir / "second.sock"]
@@ -196,7 +197,7 @@ def test_cleanup_refuses_a_live_forwarder(host):
 
 # ---- no trace is left ----------------------------------------------------------------------------
 
-# Numbers that a kernel changes by itself do not count.
+# Counters that the kernel changes by itself are left out.
 VOLATILE = re.compile(r"expires \d+sec|valid_lft \d+sec|preferred_lft \d+sec|# handle \d+")
 
 
@@ -204,7 +205,7 @@ PLACES = [Path(p) for p in ("/run/dpdk", "/dev/hugepages", "/dev/shm", "/run/ste
 
 
 def host_state(lab):
-    """All host state that a forwarder might have changed, as text."""
+    """Returns all host state that a forwarder might have changed, as text."""
     ns = lab["forwarder"].ns
     state = {}
     for words in ("link", "address", "-4 route show table all", "-6 route show table all"):
@@ -225,7 +226,7 @@ def host_state(lab):
 
 @pytest.mark.parametrize("number", (15, 9), ids=("stopped", "killed"))
 def test_cleanup_leaves_nothing(number):
-    """The host before and after: a clean stop or a kill, then `steelyard cleanup`."""
+    """Compares the host before and after: a clean stop or a kill, then `steelyard cleanup`."""
     with Stage(checked=False, running=False) as stage:
         before = host_state(stage.lab)
         stage.start()
@@ -248,13 +249,13 @@ def test_cleanup_leaves_nothing(number):
 
 
 def files_of(inode, instance=""):
-    """Notes and locks of all forwarders of a namespace, or of one of them."""
+    """Returns notes and locks of all forwarders of a namespace, or of one."""
     return [str(path) for path in Path("/run/steelyard").glob(f"*-{inode}*{instance}")]
 
 
 @pytest.mark.parametrize("end", ("close", "reap"))
 def test_lab_leaves_no_files(end):
-    """When it ends, and when its process died and another one cleans up."""
+    """Both at its own end, and when another process cleans up after its death."""
     with Stage(checked=False) as stage:
         inode = stage.lab["forwarder"].ns.inode()
         assert files_of(inode)

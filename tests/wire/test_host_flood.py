@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floods on VIPs leave the forwarder's host what it lives by: its own connections, health checks
-and the control socket."""
+"""Floods on VIPs leave the host's own traffic alone: its connections, health checks and the control
+socket."""
 
 import contextlib
 
@@ -15,7 +15,7 @@ from tests.wire.stage import Stage
 
 HOST_ECHO = 2222  # stands for ssh
 KEYS, LOGINS = 200, 10
-RATE = 100_000  # packets/s: what the sender leaves of a core is enough for the others
+RATE = 100_000  # packets/s: leaves other programs enough of a core
 # A check may be late on a busy machine, but not by this much.
 PATIENT = {"interval": "2s", "timeout": "2s", "rise": 1, "fall": 3}
 FLOODS = (
@@ -29,7 +29,7 @@ FLOODS = (
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
 def flooded_stage(request):
-    """Two workers take all cores of a machine that has two."""
+    """Two workers use all cores of a machine with two."""
     with Stage(workers=request.param) as stage:
         provide_internet(stage.lab)
         for service in stage.config.services:
@@ -43,7 +43,7 @@ def flooded_stage(request):
 @pytest.mark.parametrize(
     "kind, port, family", FLOODS, ids=("syn", "udp", "closed-v4", "closed-v6", "icmp")
 )
-def test_host_is_served(flooded_stage, kind, port, family):
+def test_flooded_host_still_serves_its_own_connections(flooded_stage, kind, port, family):
     stage = flooded_stage
     address = stage.lab["forwarder"].address(family)
     server = EchoServer(stage.lab["forwarder"], HOST_ECHO, family)

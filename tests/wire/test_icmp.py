@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ICMP errors end to end: path-MTU discovery in both directions, refused ports, traceroute.
+"""ICMP errors end to end: path MTU discovery in both directions, refused ports, traceroute.
 
 Set up as for all modes (tests.lab.modes), with two narrow hops whose MTU no interface here has, so
 that no MSS is clamped to it: the router on its path to `far`, and s2 on its path to a second
@@ -99,7 +99,7 @@ def path_mtu(one):
 
 
 def expected_mtus(row):
-    """The MTUs that the client and the server learn, each with its own headers."""
+    """Returns the MTUs that client and server learn, each with its own headers."""
     header = {4: 20, 6: 40}
     if row.mode == "dr":
         return 1500, NARROW
@@ -112,7 +112,7 @@ def expected_mtus(row):
 @pytest.mark.drops("too-big")  # the tunnel's header; the client gets an error
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_large_transfers_find_the_path_mtu(icmp, row):
-    """Both directions: the client's packets are too big for s2, the server's for the router."""
+    """Both directions: the client's packets exceed s2's MTU, the server's the router's."""
     content = os.urandom(200_000)
     server = icmp.lab["s1"].ns
     server.ip("route flush cache")
@@ -125,7 +125,7 @@ def test_large_transfers_find_the_path_mtu(icmp, row):
         peer = icmp.echo["deep"].connections[-1]
         here, there = expected_mtus(row)
         assert path_mtu(one) == here
-        # its socket is IPv6 and may carry IPv4
+        # its IPv6 socket may carry IPv4
         with icmp.lab["s1"].ns.entered():
             source = peer.getsockname()[0].removeprefix("::ffff:")
             target = peer.getpeername()[0].removeprefix("::ffff:")
@@ -134,8 +134,7 @@ def test_large_transfers_find_the_path_mtu(icmp, row):
     assert hashlib.sha256(back).digest() == hashlib.sha256(content).digest()
 
 
-# IPv4's fragments of 1500 bytes, which are longer in IPv6; errors about later fragments, without
-# ports
+# IPv4 fragments of 1500 bytes grow in IPv6; errors about later fragments have no ports
 @pytest.mark.drops("too-big", "icmp-no-session")
 @pytest.mark.parametrize("row", translated, ids=str)
 def test_large_datagrams_find_the_path_mtu(icmp, row):
@@ -161,8 +160,8 @@ def test_a_refused_port_is_reported(icmp, row):
 
 
 @pytest.mark.parametrize("row", translated, ids=str)
-def test_the_path_ends_at_the_vip(icmp, row):
-    """A packet whose TTL runs out at s2, behind router and forwarder."""
+def test_traceroute_ends_at_the_vip(icmp, row):
+    """A packet's TTL expires at s2, behind router and forwarder."""
     heard = icmp.lab.capture("far")
     family = socket.AF_INET if row.client == 4 else socket.AF_INET6
     with icmp.lab["far"].ns.socket(family, socket.SOCK_DGRAM) as one:

@@ -30,8 +30,8 @@ families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 
 
 class OutwardStage(IcmpStage):
-    """Inside are the servers' service address, s1, and optionally s2: without it, the errors of
-    s2 come from a router of no rule."""
+    """Inside are s1, the servers' service address, and optionally s2: without s2, its errors come
+    from a router of no rule."""
 
     def __init__(self, routers_inside, **options):
         super().__init__(**options)
@@ -75,7 +75,7 @@ def set_hops(one, family, hops):
 
 
 def wait_expired(heard, family):
-    """The error that arrives, and the packet that it quotes."""
+    """Returns the received error and the packet that it quotes."""
 
     def is_error(packet):
         if family == 4:
@@ -90,7 +90,7 @@ def wait_expired(heard, family):
 
 @families
 def test_large_transfers_find_the_path_mtu(outward, family):
-    """Both directions: packets from s1 are too big for the router, packets to s1 for s2."""
+    """Both directions: packets from s1 exceed the router's MTU, packets to s1 that of s2."""
     content, far = os.urandom(200_000), outward.lab["far"]
     for host in (far, outward.lab["s1"]):
         host.ns.ip("route flush cache")
@@ -131,14 +131,14 @@ def test_a_refused_port_is_reported(outward, family):
 
 
 @pytest.mark.parametrize("row", translated, ids=str)
-def test_services_of_servers_inside(outward, row):
-    """A server's refusal reaches the service's client, as if the server were not inside."""
+def test_errors_of_inside_servers_reach_the_services_client(outward, row):
+    """A server's refusal arrives at the client as if the server were not inside."""
     check_refused(outward, row)
 
 
 @pytest.mark.drops("ttl-expired")
 @families
-def test_a_traceroute(outward, family):
+def test_traceroute_lists_pool_and_router(outward, family):
     """The forwarder answers from an address of the pool, the router from its own."""
     far = outward.lab["far"].address(family)
     for hops in (1, 2):
@@ -155,8 +155,8 @@ def test_a_traceroute(outward, family):
 
 
 @families
-def test_a_path_to_the_inside_ends_at_the_pool(outward, family):
-    """An answer whose TTL runs out at s2."""
+def test_traceroute_to_the_inside_ends_at_the_pool(outward, family):
+    """An answer's TTL expires at s2."""
     far, heard = outward.lab["far"], outward.lab.capture("far")
     with (
         far.ns.socket(
@@ -178,8 +178,8 @@ def test_a_path_to_the_inside_ends_at_the_pool(outward, family):
 
 
 @families
-def test_an_echo_gets_an_error(outward, family):
-    """A ping whose TTL runs out at the router: the error has the inside host's id again."""
+def test_echo_error_returns_with_the_inside_id(outward, family):
+    """A ping's TTL expires at the router."""
     far = outward.lab["far"].address(family)
     ping = ["ping", "-n", "-c1", "-W5", "-t2", far]
     output = outward.lab["s1"].ns.run(ping, check=False).stdout

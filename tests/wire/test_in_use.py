@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VIPs that another host has: they are not taken over silently, and both sides are warned."""
+"""VIPs that another host uses: the forwarder does not claim them silently, and warns of
+conflicts."""
 
 import socket
 
@@ -22,7 +23,7 @@ IN_USE = "is in use by another host"
 
 @pytest.fixture(scope="module")
 def steelyard():
-    """New addresses are probed. `router` is the other host."""
+    """New addresses are probed; `router` is the other host."""
     with Lab() as lab:
         start_nginx(lab, "s1")
         one = Steelyard(lab, Config(local_addresses(lab.network.back_net)), probe=True)
@@ -32,7 +33,8 @@ def steelyard():
 
 @pytest.fixture
 def other(steelyard):
-    """Another host on the VIPs' network. It has no VIP at the end, and there is no service."""
+    """Yields another host on the VIPs' network. At the end it has no VIP, and there is no
+    service."""
     host = steelyard.lab["router"].ns
     yield host
     for family in (4, 6):
@@ -43,7 +45,7 @@ def other(steelyard):
 
 
 def port_of(ns):
-    """Its interface on the front network."""
+    """Returns its interface on the front network."""
     lines = ns.ip("-o -4 address").splitlines()
     return next(line.split()[1] for line in lines if " 10.0.0." in line)
 
@@ -74,7 +76,7 @@ def use(steelyard, vip, family):
 
 
 @families
-def test_a_free_address_is_claimed_when_apply_returns(steelyard, other, family):
+def test_free_address_is_claimed_when_apply_returns(steelyard, other, family):
     use(steelyard, VIP[family], family)
     answer = steelyard.apply()
     assert not answer.warnings
@@ -83,7 +85,7 @@ def test_a_free_address_is_claimed_when_apply_returns(steelyard, other, family):
 
 
 @families
-def test_an_address_in_use_is_not_claimed_until_it_is_free(steelyard, other, family):
+def test_address_in_use_is_claimed_once_it_is_free(steelyard, other, family):
     give(other, family)
     use(steelyard, VIP[family], family)
     done = steelyard.cli("apply", "-", stdin=steelyard.config.text(), check=False)
@@ -101,7 +103,7 @@ def test_an_address_in_use_is_not_claimed_until_it_is_free(steelyard, other, fam
 
 
 @families
-def test_force(steelyard, other, family):
+def test_force_claims_an_address_in_use(steelyard, other, family):
     give(other, family)
     use(steelyard, VIP[family], family)
     steelyard.apply()
@@ -112,16 +114,16 @@ def test_force(steelyard, other, family):
     wait_until(lambda: any("announces it, too" in w for w in warnings(steelyard)), "a warning")
 
 
-def test_an_address_that_no_host_can_have_is_refused(steelyard, other):
-    """A probe would find no host that has it."""
+def test_invalid_address_is_refused(steelyard, other):
+    """Without this check, the probe would find no host that has it."""
     use(steelyard, v4(FRONT, 255), 4)
     done = steelyard.cli("apply", "-", stdin=steelyard.config.text(), check=False)
     assert done.returncode and "is a broadcast address" in done.stderr
 
 
 @families
-def test_the_host_has_it_once_the_other_host_has_not(steelyard, other, family):
-    """The claim fails after the answer to the request: it is reported, and tried again."""
+def test_failed_claim_is_reported_and_retried(steelyard, other, family):
+    """The host itself has the address, so the claim fails after the reply to the request."""
     ns, vip = steelyard.lab["forwarder"].ns, f"{VIP[family]}/{LENGTH[family]}"
     give(other, family)
     use(steelyard, VIP[family], family)
@@ -138,7 +140,7 @@ def test_the_host_has_it_once_the_other_host_has_not(steelyard, other, family):
 
 
 def frame(family, mac, probe):
-    """An announcement of the VIP by a host with this MAC address, or its probe before."""
+    """Returns another host's announcement of the VIP, or its probe before."""
     if family == 4:
         source = "0.0.0.0" if probe else VIP[4]
         arp = ARP(op=1, hwsrc=mac, psrc=source, hwdst="00:00:00:00:00:00", pdst=VIP[4])
@@ -154,8 +156,8 @@ def frame(family, mac, probe):
 
 @families
 @pytest.mark.parametrize("probe", (False, True), ids=("announced", "probed"))
-def test_another_host_begins_to_use_it(steelyard, other, family, probe):
-    """The holder is warned by another host's announcement, and by its probe."""
+def test_address_conflict_is_reported(steelyard, other, family, probe):
+    """The forwarder warns at another host's announcement, and at its probe."""
     use(steelyard, VIP[family], family)
     steelyard.apply()
     mac, said = other.mac(port_of(other)), "checked" if probe else "announces it, too"
@@ -171,7 +173,7 @@ def test_another_host_begins_to_use_it(steelyard, other, family, probe):
 
 
 @families
-def test_a_host_of_a_vlan_is_none_of_this_network(steelyard, other, family):
+def test_announcements_of_another_vlan_are_ignored(steelyard, other, family):
     """The frames arrive by the same port, with a tag."""
     use(steelyard, VIP[family], family)
     steelyard.apply()
@@ -190,8 +192,8 @@ def test_a_host_of_a_vlan_is_none_of_this_network(steelyard, other, family):
 
 
 @families
-def test_a_restart_probes_nothing(steelyard, other, family):
-    """An address that it had is claimed at once, also if another host has taken it meanwhile."""
+def test_restart_claims_without_probing(steelyard, other, family):
+    """It claims addresses that it had at once, even if another host has them meanwhile."""
     use(steelyard, VIP[family], family)
     steelyard.apply()
     steelyard.kill_forwarder()
@@ -206,8 +208,8 @@ def test_a_restart_probes_nothing(steelyard, other, family):
     assert not any(IN_USE in text for text in warnings(steelyard))
 
 
-def test_an_address_on_no_network_is_not_probed(steelyard, other):
-    """Routers send its packets to the hosts that have it, and several may."""
+def test_address_outside_of_all_networks_is_not_probed(steelyard, other):
+    """Routers send its packets to the hosts that have it, which may be several."""
     anycast = "10.77.0.1"
     other.ip(f"address add {anycast}/32 dev lo")
     try:
@@ -218,7 +220,7 @@ def test_an_address_on_no_network_is_not_probed(steelyard, other):
         other.ip(f"address del {anycast}/32 dev lo")
 
 
-def test_bad_option(steelyard):
+def test_unknown_probe_option_is_refused(steelyard):
     done = steelyard.lab["forwarder"].ns.run(
         steelyard.forwarder_argv("--port", "front", "--probe", "maybe"), check=False
     )

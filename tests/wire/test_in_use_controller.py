@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VIPs that another host has, claimed by `apply --force` through a controller: those of the file,
-and no other project's."""
+"""`apply --force` through a controller claims VIPs that another host uses: those of its file, not
+other projects'."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.wire.test_in_use import IN_USE, VIP, give
 
 
 class Rig:
-    """Each project has a VIP, of a family, that `router` has too."""
+    """Each project has a VIP, of one family, that `router` has too."""
 
     projects = {"shop": 4, "bank": 6}
 
@@ -55,7 +55,7 @@ def rig():
         yield Rig(lab)
 
 
-def test_force_through_a_controller(rig):
+def test_force_claims_the_files_addresses_alone(rig):
     for project in rig.projects:
         rig.controllers.cli("project", "set", project)
         done = rig.apply(project)

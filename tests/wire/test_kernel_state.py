@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other programs change kernel state that the forwarder relies on. What is Steelyard's comes back;
-what belongs to the host is reported, with the remedy, as long as it lasts. docs/troubleshooting.md
-lists all of it.
+"""Other programs change kernel state that the forwarder needs: it restores its own, and reports the
+host's with a remedy while the problem lasts.
 
-The sweep is off, so each case is found by its event or by the look at what has no events.
-"""
+docs/troubleshooting.md lists all cases. The sweep is off: each case is detected by its event, or by
+the check of state without events."""
 
 import contextlib
 import copy
@@ -75,14 +74,14 @@ def host(kernel_stage, request):
 
 
 def serves(host, family):
-    """A client that has forgotten its neighbours is served."""
+    """A client with an empty neighbour table is served."""
     host.client.ns.ip(f"neigh flush {VIP[family]}")
     with contextlib.suppress(OSError):
         return http_get(host.client, VIP[family], WEB, timeout_s=1)
 
 
 def shown(host, words, text=""):
-    """Whether a command succeeds and prints the text."""
+    """Returns whether a command succeeds and prints the text."""
     done = host.ns.run(words.split(), check=False)
     return done.returncode == 0 and text in done.stdout
 
@@ -95,8 +94,8 @@ LOCAL4 = "ip route show table local proto 201"
 GUARD = "nft list table inet steelyard"
 
 
-def test_nft_flush_ruleset(host):
-    """As Debian's nftables.conf begins. All of the guard is back, and new VIPs are accepted."""
+def test_flushed_nftables_ruleset_is_restored(host):
+    """As Debian's nftables.conf begins. The whole guard returns, and new VIPs are accepted."""
     intact = host.ns.run(GUARD.split())
     before = host.status().kernel_restored
     host.ns.run(["nft", "flush", "ruleset"])
@@ -111,8 +110,8 @@ def test_nft_flush_ruleset(host):
 
 
 @families
-def test_a_new_vip_after_nft_flush(host, family):
-    """At once, whether or not the event was seen."""
+def test_new_vip_after_a_flushed_ruleset_is_served(host, family):
+    """At once, whether or not the event was received."""
     vip = {4: v4(FRONT, 90), 6: v6(FRONT, 90)}[family]
     server = Server(host.lab["s1"].address(family), SERVER_WEB)
     host.ns.run(["nft", "flush", "ruleset"])
@@ -122,7 +121,7 @@ def test_a_new_vip_after_nft_flush(host, family):
     wait_until(lambda: shown(host, GUARD, vip), "the guard has it")
 
 
-def test_address_flush_of_lo(host):
+def test_flushed_addresses_of_lo_are_restored(host):
     """The kernel removes all IPv4 routes on lo, without an event for them."""
     host.ns.ip("address flush dev lo")
     try:
@@ -134,8 +133,8 @@ def test_address_flush_of_lo(host):
         host.ns.ip("address add ::1/128 dev lo", check=False)
 
 
-def test_lo_down_and_up(host):
-    """The kernel removes the routes on it, silently. It accepts them again while lo is down."""
+def test_routes_of_lo_are_restored_after_a_flap(host):
+    """The kernel removes them silently, and accepts them again while lo is down."""
     host.ns.ip("link set lo down")
     wait_restored(host, LOCAL4, f"{VIP[4]} ")
     host.ns.ip("link set lo up")
@@ -144,7 +143,7 @@ def test_lo_down_and_up(host):
 
 
 @families
-def test_a_deleted_claim(host, family):
+def test_deleted_claim_is_restored(host, family):
     before = host.status().kernel_restored
     if family == 4:
         host.ns.ip(f"route del local {VIP[4]} table local")
@@ -157,8 +156,8 @@ def test_a_deleted_claim(host, family):
 
 
 @pytest.mark.parametrize("beside", (True, False), ids=("beside", "instead"))
-def test_a_vip_that_the_host_gets_too(host, beside):
-    """Reported while it lasts: the kernel would answer packets that are not for it."""
+def test_vip_on_an_interface_is_reported(host, beside):
+    """The warning stays while the address does: the kernel would answer packets for the VIP."""
     if not beside:  # keepalived adds it beside the forwarder's own route
         host.ns.ip(f"route del local {VIP[4]} table local")
     host.ns.ip(f"address add {VIP[4]}/32 dev back", check=False)
@@ -170,8 +169,8 @@ def test_a_vip_that_the_host_gets_too(host, beside):
 
 
 @pytest.mark.parametrize("dev", ("lo", "back"))
-def test_clsact_deleted(host, dev):
-    """The tc programs of health checks go with it."""
+def test_deleted_clsact_is_restored(host, dev):
+    """It includes the tc programs of health checks."""
     before = host.status().kernel_restored
     host.ns.run(["tc", "qdisc", "del", "dev", dev, "clsact"])
     wait_until(lambda: host.status().kernel_restored > before, "the program is restored")
@@ -181,7 +180,7 @@ def test_clsact_deleted(host, dev):
     )
 
 
-def test_accept_local(host):
+def test_accept_local_is_restored(host):
     host.ns.sysctl("ipv4.conf.lo.accept_local", 0)
     wait_until(
         lambda: shown(host, "sysctl -n net.ipv4.conf.lo.accept_local", "1"), "it is set again"
@@ -190,7 +189,7 @@ def test_accept_local(host):
 
 
 @pytest.mark.parametrize(("scope", "value"), (("all", 1), ("all", 2), ("front", 8)))
-def test_arp_ignore(host, scope, value):
+def test_arp_ignore_is_reported(host, scope, value):
     host.ns.sysctl(f"ipv4.conf.{scope}.arp_ignore", value)
     said = wait_until(lambda: host.warns(rf"port front.*{scope}.arp_ignore is {value}"), "reported")
     assert f"sysctl -w net.ipv4.conf.{scope}.arp_ignore=0" in said
@@ -201,8 +200,8 @@ def test_arp_ignore(host, scope, value):
     assert wait_until(lambda: serves(host, 4), "the VIP is served")
 
 
-def test_disable_ipv6(host):
-    """The kernel removes all IPv6 addresses of the port. Those of Steelyard come back with IPv6."""
+def test_disabled_ipv6_of_a_port_is_restored(host):
+    """The kernel removes all IPv6 addresses of the port. Steelyard's return with IPv6."""
     host.ns.sysctl("ipv6.conf.front.disable_ipv6", 1)
     said = wait_until(lambda: host.warns("front.disable_ipv6 is 1"), "it is reported")
     assert "sysctl -w net.ipv6.conf.front.disable_ipv6=0" in said
@@ -215,7 +214,7 @@ def test_disable_ipv6(host):
     assert wait_until(lambda: serves(host, 6), "the VIP is served")
 
 
-def test_disable_ipv6_of_lo(host):
+def test_disabled_ipv6_of_lo_is_reported(host):
     host.ns.sysctl("ipv6.conf.lo.disable_ipv6", 1)
     wait_until(lambda: host.warns("lo.disable_ipv6 is 1"), "it is reported")
     host.ns.sysctl("ipv6.conf.lo.disable_ipv6", 0)
@@ -225,7 +224,7 @@ def test_disable_ipv6_of_lo(host):
 
 @pytest.mark.parametrize("value", (1, 2), ids=("strict", "loose"))
 def test_rp_filter_harms_nothing(host, value):
-    """Answers to health checks from VIPs come in by lo, where the claim is."""
+    """Answers to health checks from VIPs arrive by lo, where the claim is."""
     scopes = ("all", "lo", "front", "back")
     for scope in scopes:
         host.ns.sysctl(f"ipv4.conf.{scope}.rp_filter", value)
@@ -244,12 +243,12 @@ def test_rp_filter_harms_nothing(host, value):
 
 @pytest.fixture
 def pin(host):
-    """The pinned XDP link of front."""
+    """Returns the pinned XDP link of front."""
     line = next(line for line in host.ns.ip("-o link").splitlines() if " front@" in line)
     return f"/sys/fs/bpf/steelyard/{host.ns.inode()}-{line.partition(':')[0]}"
 
 
-def test_xdp_link_detached(host, pin):
+def test_detached_xdp_link_is_reattached(host, pin):
     before = host.status().kernel_restored
     host.ns.run(["bpftool", "link", "detach", "pinned", pin])
     wait_until(lambda: host.status().kernel_restored > before, "it is attached again")
@@ -257,7 +256,7 @@ def test_xdp_link_detached(host, pin):
         assert wait_until(lambda f=family: serves(host, f), "VIPs are served")
 
 
-def test_pin_removed(host, pin):
+def test_removed_pin_is_restored(host, pin):
     host.ns.run(["rm", pin])
     wait_restored(host, f"ls {pin}", pin)
 
@@ -280,7 +279,7 @@ def try_get(host, source, family, **options):
 
 
 def is_refused(host, source, family):
-    """New sessions of this client are dropped, and the drop is counted."""
+    """Returns whether the client's new sessions are dropped, and the drop is counted."""
     before = host.steelyard.drops().get("no-route", 0)
     return not try_get(host, source, family) and host.steelyard.drops()["no-route"] > before
 
@@ -289,7 +288,7 @@ def is_refused(host, source, family):
     "rule",
     ("fwmark 1", "iif lo", "iif eth9", "oif front", "uidrange 5-9", "to 10.0.0.10 table main"),
 )
-def test_rules_that_concern_no_packet(host, rule):
+def test_rules_for_no_packet_are_ignored(host, rule):
     """No warning, and all clients are served."""
     table = "" if "table" in rule else " table 100"
     with (
@@ -304,8 +303,8 @@ def test_rules_that_concern_no_packet(host, rule):
 
 @families
 @pytest.mark.parametrize("word", ("to", "from"))
-def test_a_rule_concerns_some_packets(host, family, word):
-    """The client is refused, or the VIP; others are served, and so is the other family."""
+def test_rule_refuses_only_its_packets(host, family, word):
+    """The client or the VIP is refused; others are served, and so is the other family."""
     flag, client = {4: "", 6: "-6"}[family], host.client.name
     address = host.lab["client"].address(family) if word == "to" else VIP[family]
     with ip_added(host.ns, flag, f"rule {word} {address} table 100 pref 60"):
@@ -319,7 +318,7 @@ def test_a_rule_concerns_some_packets(host, family, word):
     assert wait_until(lambda: serves(host, family), "the client is served")
 
 
-def test_a_rule_for_all_packets_concerns_one_family(host):
+def test_rule_for_all_packets_covers_one_family(host):
     with ip_added(host.ns, "-6", "rule not fwmark 1 table 100 pref 60"):
         wait_until(lambda: host.warns("IPv6 rule.*all packets"), "it is reported")
         wait_until(lambda: is_refused(host, "client", 6), "its packets are dropped")
@@ -328,8 +327,8 @@ def test_a_rule_for_all_packets_concerns_one_family(host):
     assert wait_until(lambda: serves(host, 6), "the client is served")
 
 
-def test_a_route_by_tos(host):
-    """Packets without it follow the plain routes."""
+def test_route_by_tos_is_reported_and_spares_plain_packets(host):
+    """Packets without it use the plain routes."""
     with ip_added(host.ns, "", "route 10.9.0.0/24 tos 0x10 via 10.0.0.2"):
         wait_until(lambda: host.warns("type of service"), "it is reported")
         assert try_get(host, "client", 4)
@@ -337,15 +336,14 @@ def test_a_route_by_tos(host):
     wait_until(lambda: not host.warns("policy routing"), "it is over")
 
 
-def test_a_route_by_source(host):
+def test_route_by_source_is_reported_and_spares_others(host):
     with ip_added(host.ns, "-6", "route fd00:9::/64 from fd00:77::/64 via fd00::2"):
         wait_until(lambda: host.warns("source address"), "it is reported")
         assert wait_until(lambda: try_get(host, "far", 6), "packets of others are forwarded")
     wait_until(lambda: not host.warns("policy routing"), "it is over")
 
 
-def test_logged(host):
-    """What was restored, and each problem once."""
+def test_repairs_and_problems_are_logged(host):
     log = host.steelyard.forwarder.output()
     assert "restored what another program had removed: nftables table inet steelyard" in log
     assert "no longer: " in log

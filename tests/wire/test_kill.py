@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ends hear that a session is over: after a user's command, a server's failure, a
-timeout, or lost sessions. And a client that lost its connection and comes back from its port."""
+"""Which ends are notified that a session has ended: by a command, a server's failure, a timeout, or
+lost sessions. And clients that reconnect from the port of a lost connection."""
 
 import contextlib
 import errno
@@ -18,10 +18,10 @@ from tests.lab.steelyard import FAST_CHECKS, SERVER_WEB, VIP, WEB
 from tests.wire.stage import ECHO
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
-# Packets that still arrive on a session that ends, and after it.
+# Packets that still arrive at a closing session, and after it.
 ended = pytest.mark.drops("session-killed", "server-removed", "no-session")
 
-# A host that has hung: it answers neither clients nor health checks.
+# A hung host: it answers neither clients nor health checks.
 HUNG = f"""\
 table inet hung {{
     chain in {{
@@ -36,7 +36,7 @@ WITNESS = 9307  # port of servers that record how their connections ended
 
 
 class Witness(EchoServer):
-    """Echoes, and records how each connection ended: {peer: errno, 0 if it was closed}."""
+    """Echoes, and records how each connection ended: {peer: errno, 0 if closed}."""
 
     def __init__(self, host, family):
         self.ends = {}
@@ -52,7 +52,7 @@ class Witness(EchoServer):
             self.ends[peer] = error.errno
 
     def close(self):
-        """By resets: no retransmission disturbs another test."""
+        """Resets its connections: no retransmission disturbs another test."""
         for connection in self.connections:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             with contextlib.suppress(OSError):
@@ -87,7 +87,7 @@ class EchoService:
         return self.stage.lab[server].address(self.family)
 
     def target(self, server):
-        """As commands name it."""
+        """Returns the server in the form of commands."""
         address = f"[{self.address(server)}]" if self.family == 6 else self.address(server)
         return f"{address}:{WITNESS}@{self.service.name}"
 
@@ -97,8 +97,8 @@ class EchoService:
         return next(session for session in found if session["client_port"] == port)
 
     def open(self):
-        """A connection that has echoed once: its socket, its server, its peer as the server
-        sees it."""
+        """Returns a connection that has echoed once: its socket, its server, and its peer as the
+        server sees it."""
         client = connect(self.stage.client, VIP[self.family], ECHO)
         self.clients.append(client)
         echo(client)
@@ -114,7 +114,7 @@ class EchoService:
         raise AssertionError(f"no session comes to {wanted}")
 
     def check_reset(self, client, server, peer):
-        """Both ends hear of it, although neither sends anything itself."""
+        """Both ends are reset, although neither sends anything."""
         with pytest.raises(ConnectionResetError):
             client.recv(1)
         ends = self.witnesses[server].ends
@@ -133,7 +133,7 @@ def echo(client):
 
 @ended
 @families
-def test_kill_tells_both_ends(stage, family):
+def test_kill_resets_both_ends(stage, family):
     with EchoService(stage, family) as echoes:
         doomed, peer = echoes.open_on("s1")
         other, _ = echoes.open_on("s2")
@@ -150,7 +150,7 @@ def test_kill_tells_both_ends(stage, family):
 
 @ended
 @families
-def test_deadline_of_a_drain_tells_both_ends(stage, family):
+def test_deadline_of_a_drain_resets_both_ends(stage, family):
     with EchoService(stage, family) as echoes:
         doomed, peer = echoes.open_on("s1")
         other, _ = echoes.open_on("s2")
@@ -163,8 +163,8 @@ def test_deadline_of_a_drain_tells_both_ends(stage, family):
 
 @ended
 @families
-def test_expiry_tells_both_ends(stage, family):
-    """The default setting."""
+def test_expiry_resets_both_ends(stage, family):
+    """By default."""
     with EchoService(stage, family, {"established": "1s"}) as echoes:
         client, server, peer = echoes.open()
         echoes.check_reset(client, server, peer)
@@ -174,7 +174,7 @@ def test_expiry_tells_both_ends(stage, family):
 @pytest.mark.parametrize(
     ("family", "drained"), ((4, False), (6, False), (4, True)), ids=("v4", "v6", "drained")
 )
-def test_failure_of_a_server_tells_its_clients(stage, family, drained):
+def test_failed_server_resets_its_clients(stage, family, drained):
     """A server that hangs, drained or not. One of its two services has resets for clients
     enabled."""
     web, quiet = stage.config[f"web{family}"], stage.config[f"echo{family}"]
@@ -205,7 +205,7 @@ def test_failure_of_a_server_tells_its_clients(stage, family, drained):
 
 
 def keep_alive(stage, family, server):
-    """A connection that this server has answered."""
+    """Returns a connection that this server has answered."""
     for _ in range(20):
         connection = HttpConnection(stage.client, VIP[family], WEB)
         if connection.get() == server:
@@ -216,8 +216,8 @@ def keep_alive(stage, family, server):
 
 @pytest.mark.drops("no-session")
 @families
-def test_packet_of_no_session_is_answered(stage, family):
-    """After the sessions were lost; a service without this setting stays silent."""
+def test_packet_without_a_session_is_reset(stage, family):
+    """After the sessions were lost; a service without this setting sends nothing."""
     steelyard = stage.steelyard
     with EchoService(stage, family, resets={"unknown": True}) as echoes:
         client, _, _ = echoes.open()
@@ -240,8 +240,7 @@ def test_packet_of_no_session_is_answered(stage, family):
 
 
 @ended
-def test_kill_in_every_mode(modes):
-    """The client is reset in all modes, and so is the server."""
+def test_kill_resets_both_ends_in_every_mode(modes):
     s1, far, steelyard = modes.lab["s1"], modes.lab["far"], modes.steelyard
     with contextlib.ExitStack() as stack:
         clients = {}
@@ -274,14 +273,14 @@ def is_reset(one):
 
 
 def connections(host):
-    """Connections of its web server."""
+    """Returns the connections of its web server."""
     argv = ["ss", "-Htan", "state", "established", f"sport = :{SERVER_WEB}"]
     return host.ns.run(argv).splitlines()
 
 
 def vanish(stage, server):
-    """A connection of every mode to this server, whose client loses it as by a power cut: for each
-    row its port."""
+    """Opens a connection of every mode to this server, which the client loses as in a power cut.
+    Returns each row's port."""
     far, ports = stage.lab["far"], {}
     with contextlib.ExitStack() as stack:
         for row in ROWS:
@@ -294,7 +293,7 @@ def vanish(stage, server):
 
 
 def check_return(stage, ports, server):
-    """Clients that connect again from the same port are served by another server."""
+    """Clients that reconnect from the same port are served by another server."""
     far = stage.lab["far"]
     for row, port in ports.items():
         with HttpConnection(far, row.vip, row.ports[0], timeout_s=60, source_port=port) as one:
@@ -314,7 +313,7 @@ def prepare(stage, defence):
 
 @pytest.mark.drops("no-session", "nat-stray", "opening", "bad-tcp-state", "icmp-unhandled")
 @pytest.mark.parametrize("defence", ("off", "always"), ids=("plain", "spliced"))
-def test_same_port_after_its_server_has_hung_or_drains(modes, defence):
+def test_client_reconnects_from_its_port_after_a_hang_or_drain(modes, defence):
     s1, s2, steelyard = modes.lab["s1"], modes.lab["s2"], modes.steelyard
     prepare(modes, defence)
     hung, drained = vanish(modes, "s1"), vanish(modes, "s2")

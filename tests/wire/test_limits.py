@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits with real traffic: what passes is what the rate and the burst bring, exactly.
+"""Limits with real traffic: exactly the rate plus the burst passes.
 
-Credit is never made or lost. While a sender keeps a bucket from being full, what passes between two
-times is what the rate brings, and what the bucket loses. That holds at every speed of the machine.
-"""
+Credit is conserved: while a sender keeps a bucket from filling up, the packets that pass between
+two times equal the credit added, and the bucket's decrease. This holds at every speed of the
+machine."""
 
 import contextlib
 import json
@@ -29,8 +29,8 @@ NOISY, POLITE = 1, 2
 
 
 class Limits:
-    """The stage's limits, and a UDP service of each family whose server only counts: sink4 and
-    sink6 on s1, quiet4 and quiet6 on s2."""
+    """The stage's limits, and UDP services whose server only counts: sink4 and sink6 on s1, quiet4
+    and quiet6 on s2."""
 
     def __init__(self, stage, stack):
         self.stage, self.sinks, self.quiet = stage, {}, {}
@@ -57,7 +57,7 @@ class Limits:
         return send(host or self.stage.client, VIP[family], port, count, **options)
 
     def settled(self, name, sent):
-        """The counters once they have all packets that were sent."""
+        """Returns the counters once they include all packets sent."""
 
         def complete():
             stats = self.read(name)
@@ -81,7 +81,7 @@ def packets(name, per_second, burst, **more):
 
 
 class Sample:
-    """Counters, and when they were read: not before, and not after."""
+    """Counters with the times before and after they were read."""
 
     SHARP_S = 0.01
 
@@ -96,7 +96,7 @@ class Sample:
 
 
 def check_rate(first, last, rate):
-    """Between two samples passed what the rate brought, and what the bucket has lost."""
+    """Between two samples, the passed amount equals the rate's credit and the bucket's decrease."""
     passed = last.stats.passed.bytes - first.stats.passed.bytes
     taken = first.stats.left - last.stats.left
     assert passed <= 1.001 * rate * (last.after - first.before) + taken
@@ -109,8 +109,8 @@ def check_rate(first, last, rate):
 @pytest.mark.drops("limit-exceeded")
 @by_device
 @families
-def test_a_sender_is_held_to_its_rate(limits, family, engine):
-    stage, sink, rate = limits.stage, limits.sinks[family], MEGABYTE  # bytes a second
+def test_sender_gets_exactly_its_rate(limits, family, engine):
+    stage, sink, rate = limits.stage, limits.sinks[family], MEGABYTE  # bytes per second
     limits.apply(
         bits(
             "held", "8M", MEGABYTE, service=f"sink{family}", direction="to-servers", engine=engine
@@ -137,7 +137,7 @@ def test_a_sender_is_held_to_its_rate(limits, family, engine):
 @pytest.mark.drops("limit-exceeded")
 @by_device
 @families
-def test_a_download_is_held_to_its_rate(limits, family, engine):
+def test_download_gets_exactly_its_rate(limits, family, engine):
     size, rate, burst = 3 * MEGABYTE, 2 * MEGABYTE, MEGABYTE // 4
     stage = limits.stage
     for host in stage.lab.servers():
@@ -155,7 +155,7 @@ def test_a_download_is_held_to_its_rate(limits, family, engine):
 
 @pytest.mark.drops("session-rate")
 @families
-def test_new_sessions(limits, family):
+def test_limit_of_new_sessions_refuses_the_excess(limits, family):
     stage = limits.stage
     limit = {"name": "begun", "service": f"echo{family}", "new_sessions_per_second": 1, "burst": 5}
     limits.apply(limit)
@@ -184,7 +184,7 @@ def test_new_sessions(limits, family):
 # ---- what counts ---------------------------------------------------------------------------------
 
 
-def test_directions(limits):
+def test_direction_selects_what_is_charged(limits):
     stage = limits.stage
     s3 = stage.lab["s3"]
     echo = Service("echo-udp", VIP[4], 7, "udp", servers=[Server(s3.address(4), SERVER_SINK)])
@@ -207,8 +207,8 @@ def test_directions(limits):
 
 @pytest.mark.drops("limit-exceeded")
 @families
-def test_all_limits_or_none(limits, family):
-    """Each target, and a packet that one limit refuses takes from no other."""
+def test_refused_packet_charges_no_other_limit(limits, family):
+    """For each target."""
     host = limits.stage.lab["s1"]
     server = {"service": f"sink{family}", "address": host.address(family), "port": SERVER_SINK}
     loose = {
@@ -245,8 +245,8 @@ def test_all_limits_or_none(limits, family):
 
 
 @families
-def test_marks(limits, family):
-    ect = 2  # ECN stays
+def test_exceeding_packets_are_marked(limits, family):
+    ect = 2  # ECN is unchanged
     sink = limits.sinks[family]
     mark = {"action": {"mark": "af13"}, "direction": "to-servers"}
     limits.apply(packets("marks", 1, 10, service=f"sink{family}", **mark))
@@ -263,7 +263,7 @@ def test_marks(limits, family):
 
 @pytest.mark.drops("limit-exceeded")
 @families
-def test_a_noisy_client_is_found(limits, family):
+def test_noisy_client_is_listed(limits, family):
     stage, sink = limits.stage, limits.sinks[family]
     each = {"service": f"sink{family}", "direction": "to-servers"}
     limits.apply(packets("each", 1, 20, clients={"most": 1000}, **each))
@@ -284,7 +284,7 @@ def test_a_noisy_client_is_found(limits, family):
 
 
 @pytest.mark.drops("limit-exceeded")
-def test_a_change_keeps_credit(limits):
+def test_change_of_rate_keeps_credit(limits):
     stage = limits.stage
     limits.apply(packets("live", 1, 100, service="sink4"))
     sent = limits.send(4, 60)
@@ -312,7 +312,7 @@ def test_a_change_keeps_credit(limits):
 
 @pytest.mark.drops("limit-exceeded")
 @pytest.mark.parametrize("engine", ("auto", "cas", "lock", "light-lock", "atomic"))
-def test_engines(limits, engine):
+def test_engines_pass_the_rate(limits, engine):
     stage = limits.stage
     limits.apply(packets("one", 1, 50, service="sink4", engine=engine))
     began = time.monotonic()
@@ -321,15 +321,15 @@ def test_engines(limits, engine):
     forced = {"auto": "cas"}.get(engine, engine)
     assert stats.engine == ("own" if stage.workers == 1 else forced)
     assert stats.why
-    # A flow belongs to one worker, so nothing waits in another one's batch.
+    # One worker owns the flow, so no packet waits in another worker's batch.
     assert 50 <= stats.passed.packets <= 51 + took
 
 
 @pytest.mark.drops("limit-exceeded")
 @pytest.mark.parametrize("model", ("atomic", "ordered", "unordered", "direct"))
-def test_event_models(limits, model):
-    """By another event device, with each model of its queue: limits are exact, TCP works, and an
-    upgrade loses nothing of what is in the device."""
+def test_event_models_pass_the_rate_across_an_upgrade(limits, model):
+    """With another event device and each queue model: limits are exact, TCP works, and an upgrade
+    loses no packet inside the device."""
     stage, body = limits.stage, bytes(MEGABYTE)
     for host in stage.lab.servers():
         (stage.lab.dir / f"nginx-{host}/files/limited").write_bytes(body)
@@ -360,7 +360,7 @@ def test_event_models(limits, model):
         stage.steelyard.wait_reconnected()
 
 
-def test_limits_survive_their_forwarder(limits):
+def test_limits_survive_a_restart(limits):
     stage = limits.stage
     kept = packets("kept", 5, 50, service="sink4", clients={"prefix4": 24})
     limits.apply(kept, bits("full", "8k", MEGABYTE, service="sink4"))

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The link emulator by itself, between two hosts: what it says it does is what their kernels see.
+"""The link emulator between two hosts: kernels observe what it reports.
 
-Nothing here asks for speed: what must stay on its way waits for link.hurry(), and senders wait for
-the link to have read what they sent.
-"""
+No test depends on speed: delayed packets wait for link.hurry(), and senders wait until the link has
+received their packets."""
 
 import contextlib
 import hashlib
@@ -32,7 +31,7 @@ from tests.lab.vlan import tagging
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 PORT = 9601
-AGES = {"delay_s": 900}  # what stays on its way until it is told to hurry
+AGES = {"delay_s": 900}  # stays in flight until hurry()
 IP_MTU_DISCOVER, IPV6_MTU_DISCOVER = 10, 23
 UDP_SEGMENT = 103
 ETH_P_ALL, SOL_PACKET, PACKET_AUXDATA = 3, 263, 8
@@ -79,7 +78,7 @@ class Flow:
         self.sink.bind((link.address("b", family), PORT))
         self.source = link.lab["client"].ns.socket(inet(family), socket.SOCK_DGRAM)
         self.source.connect((link.address("b", family), PORT))
-        # Neighbours are known for good: what is on its way for minutes is not their question.
+        # Permanent neighbour entries: packets delayed for minutes must not wait for resolution.
         for host, other, end in (("client", "far", "b"), ("far", "client", "a")):
             mac = link.lab[other].ns.mac(link.name)
             known = f"{link.address(end, family)} lladdr {mac} dev {link.name} nud permanent"
@@ -92,7 +91,7 @@ class Flow:
         return stats["arrived"] - stats["spared"]
 
     def send(self, count, size=100, window=4096):
-        """Numbered datagrams, no more of them unread by the link than its ring holds."""
+        """Sends numbered datagrams; the link never has more of them unread than its ring holds."""
         for number in range(count):
             self.source.send(struct.pack("!I", number).ljust(size, b"."))
             if (number + 1) % window == 0:
@@ -104,7 +103,7 @@ class Flow:
         wait_until(lambda: self.came() >= self.begin + count, "the link has read it")
 
     def received(self):
-        """The numbers of all datagrams that have arrived, in their order."""
+        """Returns the numbers of all received datagrams, in order."""
         self.link.settle()
         numbers = []
         with contextlib.suppress(BlockingIOError):
@@ -131,7 +130,7 @@ def received_frames(lab, link):
 
 
 def rtts(lab, address, count=5):
-    """Round-trip times in ms."""
+    """Returns round-trip times in ms."""
     text = lab["client"].ns.run(["ping", "-n", f"-c{count}", "-i0.02", "-W60", address])
     return [float(ms) for ms in re.findall(r"time=([\d.]+) ms", text)]
 
@@ -139,9 +138,9 @@ def rtts(lab, address, count=5):
 # ---- nothing is lost that need not be ------------------------------------------------------------
 
 
-def test_nothing_is_lost(lab, link):
-    """100 000 large packets on their way at a time, and 30 000 small ones behind them: every one
-    arrives. There is room for all of them, however slowly the first ones leave."""
+def test_delayed_packets_all_arrive(lab, link):
+    """100 000 large packets in flight, and 30 000 small ones behind them: all arrive, however
+    slowly the first ones leave, because the queue has capacity for all."""
     with Flow(link) as flow:
         before, frames = link.stats("ab"), received_frames(lab, link)
         link.set("ab", **AGES)
@@ -157,14 +156,13 @@ def test_nothing_is_lost(lab, link):
         assert received_frames(lab, link) - frames == stats["delivered"] - before["delivered"]
 
 
-def check_first(numbers, room):
-    """The first ones have arrived, as far as kernels' own packets have not taken their room."""
+def check_first_arrived(numbers, room):
+    """The first ones have arrived, except where kernels' own packets used their capacity."""
     assert numbers == list(range(len(numbers)))
     assert room - 10 < len(numbers) <= room
 
 
-def test_too_many_are_counted(lab):
-    """What there is no room for is lost by that name."""
+def test_packets_beyond_capacity_are_counted(lab):
     with Link(lab, "client", "far", options=["--packets", 100]) as link, Flow(link) as flow:
         link.set("ab", **AGES)
         flow.send(150)
@@ -173,11 +171,12 @@ def test_too_many_are_counted(lab):
         assert 50 <= stats["drops"]["no-memory"] <= stats["arrived"] - 100
         link.set("ab", delay_s=0)
         link.hurry()
-        check_first(flow.received(), 100)
+        check_first_arrived(flow.received(), 100)
 
 
-def test_no_time(lab):
-    """While it is not given the CPU, its ring fills up; what comes then is lost by that name."""
+def test_packets_beyond_the_ring_are_counted(lab):
+    """While the emulator gets no CPU, its ring fills up; later packets are lost under that
+    counter."""
     with Link(lab, "client", "far", options=["--ring", 64]) as link, Flow(link) as flow:
         link.process.send(signal.SIGSTOP)
         for number in range(200):
@@ -186,12 +185,12 @@ def test_no_time(lab):
         flow.wait(200)
         stats = link.stats("ab")
         assert 200 - 64 <= stats["drops"]["receive-ring"] <= stats["arrived"] - 64
-        check_first(flow.received(), 64)
+        check_first_arrived(flow.received(), 64)
         assert balance(link.stats("ab")) == 0
 
 
-def test_interface_down(link):
-    """What the kernel does not take is lost by that name, and the link waits for better times."""
+def test_packets_for_an_interface_that_is_down_are_counted(link):
+    """The link continues when the interface is up again."""
     with Flow(link) as flow:
         link.ns.ip("link set end-b down")
         flow.send(3)
@@ -207,8 +206,8 @@ def test_interface_down(link):
 
 
 @families
-def test_delay(lab, link, family):
-    """Never less than the delay, before a change and after it."""
+def test_no_packet_arrives_before_its_delay(lab, link, family):
+    """Neither before a change of the delay nor after it."""
     address = link.address("b", family)
     link.set("ab", delay_ms=30)
     link.set("ba", delay_ms=10)
@@ -217,9 +216,9 @@ def test_delay(lab, link, family):
     assert min(rtts(lab, address)) >= 15
 
 
-def test_rate(link):
-    """At each moment the transmitter has begun at most what the rate brings since the first packet,
-    and one frame more."""
+def test_rate_is_never_exceeded(link):
+    """At each moment, the transmitter has started at most what the rate allows since the first
+    packet, plus one frame."""
     rate, frame = 4_000_000, 8000
     with Flow(link) as flow:
         before = link.stats("ab")["transmitted_bytes"]
@@ -236,7 +235,7 @@ def test_rate(link):
         assert flow.received() == list(range(300))
 
 
-def test_queue(link):
+def test_queue_drops_packets_beyond_its_limit(link):
     """The transmitter has one packet, ten wait, and all others are lost."""
     with Flow(link) as flow:
         link.set("ab", rate_kbit=0.1, queue_packets=10)
@@ -249,8 +248,8 @@ def test_queue(link):
 
 
 @families
-def test_marks(link, family):
-    """Above the threshold packets that allow it are marked, and the others lost."""
+def test_ecn_packets_are_marked_above_the_threshold(link, family):
+    """Packets without ECN are lost there."""
     with Flow(link, family) as flow:
         level, option, receive = (
             (socket.IPPROTO_IP, socket.IP_TOS, socket.IP_RECVTOS)
@@ -285,8 +284,8 @@ CHANCES = {
 
 
 @pytest.mark.parametrize("kind", CHANCES)
-def test_chance_is_that_of_the_seed(link, kind):
-    """To the packet what was predicted for the seed, and so again; another seed differs."""
+def test_seed_determines_every_draw(link, kind):
+    """Each packet's fate matches the prediction for the seed, repeatedly; another seed differs."""
     count, seen = 20_000, []
     with Flow(link) as flow:
         link.set("ab", **CHANCES[kind])
@@ -294,7 +293,7 @@ def test_chance_is_that_of_the_seed(link, kind):
         for seed in (7, 7, 8):
             link.set_seed(seed)
             flow.send(count)
-            link.hurry()  # what waits for followers
+            link.hurry()  # waits for later packets
             after = link.settle()["ab"]
             seen.append(fates(after, before))
             before = after
@@ -310,8 +309,8 @@ def fates(stats, before=None):
     return found
 
 
-def test_shares_are_those_asked_for():
-    """Each within five standard deviations, for many seeds."""
+def test_probabilities_match_their_parameters():
+    """Each within five standard deviations, over many seeds."""
     count, share = 50_000, 0.01
     names = ("duplicated", "corrupted", "reordered")
     for seed in range(5):
@@ -325,9 +324,9 @@ def test_shares_are_those_asked_for():
                 assert abs(hits - tries * share) < 5 * math.sqrt(tries * share * (1 - share))
 
 
-def test_order_and_copies(link):
-    """The receiver sees each packet that is not lost, as many twice as are counted, and those
-    that were held behind three others."""
+def test_counters_match_the_received_order(link):
+    """The receiver gets each packet that is not lost, as many duplicates as are counted, and the
+    reordered ones behind three others."""
     count = 5000
     with Flow(link) as flow:
         link.set("ab", duplicate=0.02, reorder=0.02, reorder_distance=3, reorder_delay_s=100)
@@ -339,13 +338,13 @@ def test_order_and_copies(link):
     assert sum(copies.values()) - count == stats["duplicated"] > 0
     first = list(dict.fromkeys(got))
     late = [n for at, n in enumerate(first) if at and n < first[at - 1]]
-    # Two that follow each other may be held together, and have a copy that is not.
+    # Two adjacent packets may be held together, and have a copy that is not.
     assert stats["reordered"] * 0.7 < len(late) <= stats["reordered"]
 
 
 @families
-def test_flipped_bits(lab, link, family):
-    """Checksums find each of them, but where IPv6 has none: in its own header."""
+def test_checksums_detect_corruption(lab, link, family):
+    """Each corrupted packet is detected, except in IPv6's own header, which has no checksum."""
     with Flow(link, family) as flow:
         before = lab["far"].ns.counters()
         link.set("ab", corrupt=0.2)
@@ -372,8 +371,8 @@ def choose_discovery(one, family, value):
 
 
 @families
-def test_too_big(lab, link, family):
-    """The sender's kernel learns the MTU from a router's message, and then keeps to it."""
+def test_oversized_packets_report_the_mtu(lab, link, family):
+    """The sender's kernel learns the MTU from a router's message, and then respects it."""
     client, address = lab["client"], link.address("b", family)
     with Flow(link, family) as flow:
         link.set("ab", mtu=1300, router4="10.99.0.9", router6="fd00:99::9")
@@ -388,7 +387,7 @@ def test_too_big(lab, link, family):
             "the router's message",
             outgoing=False,
         )
-        flow.source.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # that of the first datagram
+        flow.source.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # of the first datagram
         with pytest.raises(OSError, match="too long"):
             flow.source.send(bytes(1400))
         flow.source.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -399,8 +398,8 @@ def test_too_big(lab, link, family):
 
 
 @families
-def test_black_hole(lab, link, family):
-    """Large packets are lost, and nobody says so."""
+def test_black_hole_drops_silently(lab, link, family):
+    """Large packets are lost without an ICMP error."""
     with Flow(link, family) as flow:
         link.set("ab", mtu=1300, too_big="silent")
         choose_discovery(flow.source, family, PMTUDISC_PROBE)
@@ -413,8 +412,8 @@ def test_black_hole(lab, link, family):
         assert path_mtu(lab["client"], link.address("b", family)) is None
 
 
-def test_fragments(lab, link):
-    """Without DF a packet passes in parts, which the receiver joins."""
+def test_oversized_packets_are_fragmented_without_df(lab, link):
+    """The receiver reassembles the fragments."""
     with Flow(link) as flow:
         before = lab["far"].ns.counters()
         link.set("ab", mtu=700)
@@ -437,8 +436,8 @@ def pour(one, content):
     one.shutdown(socket.SHUT_WR)
 
 
-def test_transfers(lab, link):
-    """50 MB each way at a time, over one connection of IPv4 and one of IPv6, on a bad link."""
+def test_tcp_transfers_arrive_whole(lab, link):
+    """50 MB in each direction at once over a bad link, one connection each of IPv4 and IPv6."""
     content = os.urandom(SIZE // 2)
     ends, sums = [], {}
     link.set(**BAD)
@@ -478,8 +477,8 @@ def test_transfers(lab, link):
 # ---- what it refuses, and how it ends ------------------------------------------------------------
 
 
-def test_offloads(lab, link):
-    """Frames that only a device could finish, and those that it would cut, are refused by name."""
+def test_offloaded_frames_are_refused(lab, link):
+    """Frames that need a device's checksum or segmentation, under their own counters."""
     client = lab["client"].ns
     with Flow(link) as flow:
         client.run(["ethtool", "-K", link.name, "tx", "on"])
@@ -494,8 +493,8 @@ def test_offloads(lab, link):
         client.run(["ethtool", "-K", link.name, *offload])
 
 
-def test_tags(lab, link):
-    """A VLAN tag that the sender left to offload is in the frame that arrives."""
+def test_vlan_tags_arrive(lab, link):
+    """A VLAN tag that the sender left to offload is in the arriving frame."""
     with lab["far"].ns.entered():
         wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     with wire:
@@ -512,15 +511,14 @@ def test_tags(lab, link):
         assert struct.unpack_from("IIIHHHH", ancillary[0][2])[-2:] == (5, 0x8100)
 
 
-def test_realtime(lab):
-    """It runs before other programs, if asked to."""
+def test_realtime_runs_before_other_programs(lab):
     with Link(lab, "client", "far", options=["--realtime"]) as link:
         assert os.sched_getscheduler(link.process.pid) == os.SCHED_FIFO
         assert rtts(lab, link.address("b"), 1)
 
 
-def test_refuses(link):
-    """A mistake changes nothing, and says what it is."""
+def test_invalid_commands_change_nothing(link):
+    """Each error message names the mistake."""
     before = link.stats("ab")["params"]
     for line, complaint in (
         ("set ab loss 2", "loss needs a share"),
@@ -533,8 +531,8 @@ def test_refuses(link):
     assert link.stats("ab")["params"] == before
 
 
-def test_cable_of_a_host(lab):
-    """A host's own cable is pulled out and put back, also when the program was killed."""
+def test_hosts_cable_is_restored(lab):
+    """A host's cable is replaced and restored, also after the program was killed."""
     router = "10.0.0.2"
     with Link(lab, "client", delay_ms=20) as link:
         assert min(rtts(lab, router, 3)) >= 40
@@ -550,7 +548,7 @@ def test_cable_of_a_host(lab):
 
 
 def check_cable(lab, link):
-    """It is where it was before the link, and nothing is left of that."""
+    """The cable is where it was before the link, and nothing else remains."""
     assert link.name not in lab.network.hosts
     assert not link.ns.path.exists()
     (cable,) = json.loads(lab["switch"].ns.run(["ip", "-j", "link", "show", "client-eth0"]))
@@ -559,7 +557,7 @@ def check_cable(lab, link):
 
 
 class NotMoved(Link):
-    """The host's cable stays where it is."""
+    """The host's cable stays in place."""
 
     def _splice(self):
         self.bridge = "br-front"
@@ -567,7 +565,7 @@ class NotMoved(Link):
 
 
 class NameTaken(Link):
-    """The new cable cannot be made once the host's is pulled out."""
+    """The new cable cannot be created after the host's was removed."""
 
     def _splice(self):
         self.ns.ip("link add end-b type bridge")
@@ -575,8 +573,8 @@ class NameTaken(Link):
 
 
 @pytest.mark.parametrize("kind", (NotMoved, NameTaken))
-def test_cable_is_put_back(lab, kind):
-    """If only a part of the beginning succeeds, its own error is told, and the part undone."""
+def test_failed_start_restores_the_cable(lab, kind):
+    """If the start fails halfway, the original error is reported, and the first half undone."""
     link = kind(lab, "client")
     with pytest.raises(CommandFailed, match="File exists"), link:
         pass
@@ -595,7 +593,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_owner_is_killed():
+def test_killed_owner_ends_the_program():
     """The program ends with its owner, and the next lab removes the rest."""
     child = subprocess.run(
         [sys.executable, "-c", ABANDONED], cwd=ROOT, capture_output=True, text=True, check=False
@@ -616,8 +614,8 @@ def running(pid):
         return False
 
 
-def test_by_hand():
-    """Its help names every parameter, and mistakes on the command line end it."""
+def test_command_line_errors_exit():
+    """The help names every parameter, and invalid arguments end the program."""
     told = subprocess.run([LINK, "--help"], capture_output=True, text=True, check=True).stdout
     names = predict(1)["ab"]["params"]
     assert all(re.search(rf"^  {name} ", told, re.M) for name in names)
@@ -627,8 +625,8 @@ def test_by_hand():
         assert "steelyard-link: " in done.stderr
 
 
-def test_standard_input(lab):
-    """Commands by standard input, a line each; its end ends the program."""
+def test_commands_by_standard_input(lab):
+    """One command per line; end of file ends the program."""
     with Link(lab, "client", "far") as link:
         link.process.stop()
         argv = link.ns.command([LINK, "--a", "end-a", "--b", "end-b", "--stdin"])

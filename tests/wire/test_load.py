@@ -12,8 +12,8 @@ from tests.lab.servers import start_nginx
 from tests.lab.steelyard import VIP
 
 pytestmark = pytest.mark.both_builds
-ENDLESS = 0  # requests: until wrk is stopped, however fast it is
-ROUNDS = 2 if "SY_BUILD" in os.environ else 3  # of changes; a sanitized forwarder takes long
+ENDLESS = 0  # requests: until wrk is stopped, at any speed
+ROUNDS = 2 if "SY_BUILD" in os.environ else 3  # of changes; a sanitized forwarder is slow
 CONNECTIONS = 16
 kinds = pytest.mark.parametrize("keep_alive", (True, False), ids=("keep-alive", "short"))
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
@@ -50,12 +50,12 @@ def test_no_request_fails_during_changes(stage, family, keep_alive):
 
 
 def packets(stage, service):
-    """Of its clients."""
+    """Returns the packets of its clients."""
     return stage.steelyard.service(service)["traffic"]["packets_in"]
 
 
 def restart_when_drained(stage, service, host, family):
-    """Stops and starts a server once it has no open connection."""
+    """Restarts a server once it has no open connection."""
     wait_until(
         lambda: not live_sessions(stage, service, host.address(family)),
         f"the sessions of {host} are over",
@@ -76,7 +76,7 @@ def live_sessions(stage, service, address):
 @pytest.mark.drops("no-session")
 @kinds
 def test_only_the_killed_servers_connections_fail(stage, keep_alive):
-    """nginx on s3 is killed under load: its open connections fail, those to other servers do
+    """nginx on s3 is killed under load: its open connections fail; those to other servers do
     not."""
     before = packets(stage, "web4")
     process = start_wrk(stage.lab, url(4), ENDLESS, CONNECTIONS, keep_alive)
@@ -86,7 +86,7 @@ def test_only_the_killed_servers_connections_fail(stage, keep_alive):
     stage.steelyard.wait_server("web4", stage.lab["s3"].v4, "down")
     process.send(signal.SIGINT)
     load = finish_wrk(process)
-    # Every failure is a connection that s3 had open, or one that its kernel refused.
+    # Every failure is a connection that was open at s3, or one that its kernel refused.
     possible = CONNECTIONS + refused(stage) - tries_before
     print(f"{load.requests} requests, {load.failed} failed of at most {possible}; {load.errors}")
     assert load.failed <= possible, load
@@ -99,5 +99,5 @@ def test_only_the_killed_servers_connections_fail(stage, keep_alive):
 
 
 def refused(stage):
-    """Resets sent by the kernel of s3."""
+    """Returns the resets that the kernel of s3 has sent."""
     return stage.lab["s3"].ns.counters()["TcpOutRsts"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""steelyard-load against the kernel's TCP, and against its own server: what it counts is what the
-other end has seen."""
+"""steelyard-load against the kernel's TCP, and against its own server: its counters match the other
+end's."""
 
 import contextlib
 import re
@@ -26,7 +26,7 @@ families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 
 @pytest.fixture(scope="module")
 def lab():
-    """One network: `client` and `s1`, a web server and an echo of the kernel."""
+    """One network: `client` and `s1`, a web server and a kernel echo."""
     with Lab(arms=1, servers=1) as made:
         start_nginx(made, "s1", WEB)
         echoes = [EchoServer(made["s1"], ECHO, family) for family in (4, 6)]
@@ -37,7 +37,7 @@ def lab():
 
 @pytest.fixture(autouse=True)
 def programs(lab):
-    """Ends what a test that failed has left: one program has an interface's addresses."""
+    """Stops what a failed test left running: one program has the interface's addresses."""
     first = len(lab.processes)
     yield
     for process in lab.processes[first:]:
@@ -55,13 +55,13 @@ def web(lab, family, **options):
     before = len(nginx_log(lab, "s1"))
     results = load(lab, family, to, protocol="http", **options).finish()
     answers = results["answered"] + results["errors"]["wrong"]
-    # nginx logs what it has answered already.
+    # nginx logs after it has answered.
     wait_until(lambda: len(nginx_log(lab, "s1")) >= before + answers, "all answers are logged")
     return results, nginx_log(lab, "s1")[before:]
 
 
-def test_begins_at_a_time(lab):
-    """Connections are open before, and the first answer is later than that."""
+def test_load_starts_at_its_time(lab):
+    """Connections are open before, and the first answer comes later."""
     begin = time.clock_gettime(time.CLOCK_MONOTONIC) + 3
     results, _ = web(lab, 4, connections=4, requests=8, at=f"{begin:.3f}s")
     assert results["answered"] == 8
@@ -69,8 +69,8 @@ def test_begins_at_a_time(lab):
 
 
 @families
-def test_keep_alive(lab, family):
-    """Every request is in the server's log, from each of the addresses."""
+def test_keep_alive_requests_are_all_logged(lab, family):
+    """The server's log has every request, from each of the addresses."""
     results, logged = web(lab, family, connections=4, requests=6000, depth=2)
     assert not errors(results)
     assert results["answered"] == results["sent"] == len(logged) == 6000
@@ -79,15 +79,15 @@ def test_keep_alive(lab, family):
 
 
 @families
-def test_short_connections(lab, family):
+def test_short_connections_are_all_logged(lab, family):
     results, logged = web(lab, family, connections=8, requests=2000, each=1)
     assert not errors(results)
     assert results["answered"] == results["connections"]["opened"] == len(logged) == 2000
 
 
-def test_server_closes(lab):
-    """A server that ends a connection after a hundred requests, as it announces: no request is
-    lost. (Pipelined ones are asked again: bench/load/tests/test_ends.c.)"""
+def test_announced_close_loses_no_request(lab):
+    """A server closes a connection after a hundred requests, as it announces. (Pipelined requests
+    are sent again: bench/load/tests/test_ends.c.)"""
     folder = lab.dir / "nginx-s1"
     text = (folder / "nginx.conf").read_text()
     text = re.sub(r"keepalive_requests \d+", "keepalive_requests 100", text)
@@ -106,13 +106,13 @@ def test_server_closes(lab):
 
     wait_until(lambda: logged() >= 2000, "all answers are logged")
     assert logged() == 2000
-    # Each may end with one that is closed at its very end.
+    # Each connection may end with a request that the server closes on
     assert 16 <= results["connections"]["reopened"] <= 20
     assert second.stop() == 0
 
 
-def test_classes_and_paths(lab):
-    """An open loop of two classes: shares, paths, a histogram each; 404 is a wrong answer."""
+def test_classes_have_their_shares_and_paths(lab):
+    """An open loop of two classes: shares, paths and one histogram each; 404 is a wrong answer."""
     (lab.dir / "nginx-s1/files/page").write_text("x" * 5000)
     classes = ["page,share=3,path=/files/page", "none,share=1,path=/files/nothing"]
     options = {"rate": 2000, "arrivals": "even", "duration": "1s", "warmup": "0", "class": classes}
@@ -122,7 +122,7 @@ def test_classes_and_paths(lab):
     paths = [path for *_, path in logged]
     assert page["answers"] == results["answered"] == paths.count("/files/page")
     assert results["errors"]["wrong"] == paths.count("/files/nothing")
-    # All that was due is asked, however late this machine is.
+    # Every due request is sent, however late the machine is.
     assert 1999 <= len(logged) <= 2001
     assert 1350 <= page["answers"] <= 1650
     assert results["bytes_in"] > 5000 * page["answers"] / 2
@@ -130,7 +130,7 @@ def test_classes_and_paths(lab):
 
 
 @families
-def test_kernels_echo(lab, family):
+def test_kernel_echo_is_validated(lab, family):
     options = {"class": "long,length=uniform:1:20k", "protocol": "echo", "connections": 10}
     to = endpoint(lab["s1"].address(family), ECHO)
     results = load(lab, family, to, depth=3, requests=2000, **options).finish()
@@ -140,9 +140,8 @@ def test_kernels_echo(lab, family):
 
 @families
 @pytest.mark.parametrize("workers", (1, 2))
-def test_kernel_cuts_segments(lab, family, workers):
-    """On a kernel interface the kernel cuts large segments. The other end gets all bytes, and no
-    frame that is larger than the MTU."""
+def test_kernel_segments_large_frames(lab, family, workers):
+    """The other end receives all bytes, and no frame above the MTU."""
     options = {"class": "all,length=uniform:1:100k", "protocol": "echo", "connections": 6}
     to = endpoint(lab["s1"].address(family), ECHO)
     capture = lab.capture("s1")
@@ -161,7 +160,7 @@ def test_kernel_cuts_segments(lab, family, workers):
 
 @contextlib.contextmanager
 def whole_segments(host):
-    """Its veth takes large segments uncut, as the other end on this machine does."""
+    """Its veth accepts large segments unsegmented, like the other end on this machine."""
     host.ns.run(["ethtool", "-K", "eth0", "tx", "on", "tso", "on", "gso", "on"])
     try:
         yield
@@ -171,7 +170,8 @@ def whole_segments(host):
 
 @families
 def test_large_segments_arrive_whole(lab, family):
-    """A peer behind a veth that cuts nothing takes them as they are: their headers are finished."""
+    """A peer behind a veth without segmentation receives them as they are, with complete
+    headers."""
     errors_of = {4: "IpInHdrErrors", 6: "Ip6InHdrErrors"}[family]
     options = {"class": "all,length=uniform:1:100k", "protocol": "echo", "connections": 6}
     to = endpoint(lab["s1"].address(family), ECHO)
@@ -190,8 +190,8 @@ def test_large_segments_arrive_whole(lab, family):
     assert stack["retransmitted"] < stack["tso_pieces"] / 50
 
 
-def test_kernel_cuts_segments_of_an_interface_made_again(lab):
-    """The interface is deleted and made again while large requests are under way."""
+def test_recreated_interface_still_segments(lab):
+    """The interface is deleted and created again while large requests are in flight."""
     client = lab["client"]
     options = {"class": "all,length=100k", "protocol": "echo", "connections": 2, "quiet": False}
     options |= {"rate": 20, "arrivals": "even", "duration": "6s", "warmup": "0"}
@@ -202,7 +202,7 @@ def test_kernel_cuts_segments_of_an_interface_made_again(lab):
     results = clients.finish()
     assert not errors(results)
     assert results["answered"] == results["sent"] == 120
-    # Large segments have arrived before and after: what is lost would go in single ones.
+    # Large segments arrived before and after; the lost ones would be retransmitted in small ones.
     stack = results["stack"]
     assert stack["tso_pieces"] > 90 * 100_000 / 1500
     assert stack["retransmitted"] < stack["tso_pieces"] / 4
@@ -210,8 +210,8 @@ def test_kernel_cuts_segments_of_an_interface_made_again(lab):
 
 @families
 @pytest.mark.parametrize("workers", (1, 2))
-def test_own_server(lab, family, workers):
-    """Raw: lengths, classes and service times, on both sides one worker or two."""
+def test_own_server_counts_the_same(lab, family, workers):
+    """Raw protocol: lengths, classes and service times; one worker or two on both sides."""
     to = endpoint(OWN[family], RAW)
     server = Load(lab, "s1", "steelyard-load-server", serve=to, workers=workers).wait_serving()
     classes = [
@@ -231,8 +231,8 @@ def test_own_server(lab, family, workers):
     assert sum(one["answers"] for one in results["classes"]) == 4000
 
 
-def test_kernels_client(lab):
-    """A plain socket asks the server in the documented form; what is no request ends it."""
+def test_server_answers_plain_sockets(lab):
+    """A plain socket uses the documented format; an invalid request closes it."""
     server = Load(lab, "s1", "steelyard-load-server", serve=endpoint(OWN[4], RAW)).wait_serving()
     with lab["client"].ns.socket() as plain:
         plain.settimeout(60)
@@ -251,8 +251,8 @@ def test_kernels_client(lab):
     assert (seen["requests"], seen["bad"]) == (1, 1)
 
 
-def test_many_connections(lab):
-    """A hundred thousand connections from 8 addresses, held by both sides, and some asked."""
+def test_hundred_thousand_connections_stay_open(lab):
+    """From 8 addresses, open on both sides; some of them send requests."""
     memory = {"memory": ["--no-huge", "--memory", "192"]}
     to = endpoint(OWN[4], RAW)
     server = Load(
@@ -266,13 +266,13 @@ def test_many_connections(lab):
     assert results["connections"]["held"] == results["connections"]["opened"] == 100_000
     assert seen["server"]["accepted"] == 100_000
     assert seen["server"]["requests"] == results["answered"] == 20_000
-    # For each that there is room for, and what does not depend on them.
+    # Memory for each connection, and the part that does not depend on their number.
     assert results["stack"]["bytes"] < 700 * 130_000 + (40 << 20)
 
 
-def test_memif(lab):
-    """Without an interface of the kernel; clients wait until there is a link. They are memif's
-    server, which must not lose its client under traffic."""
+def test_memif_without_a_kernel_interface(lab):
+    """Clients wait for the link. They are memif's server, which must not lose its client under
+    traffic."""
     macs = "02:00:00:00:00:01", "02:00:00:00:00:02"
     mine = memif(lab, "server", macs[1], "10.8.0.1", macs[0])
     options = {"source": "10.9.0.0/24", "to": "10.8.0.1:7000", "timeout": "60s", "quiet": True}
@@ -289,8 +289,8 @@ def test_memif(lab):
 
 
 def echo_over_tap(lab, family, tap, loss=0, **options):
-    """Echoes of the kernel at a TAP's other end, which loses so many of a thousand segments.
-    Returns results, and the lengths of the frames that came there."""
+    """Runs kernel echoes at a TAP's other end, which drops `loss` of a thousand segments. Returns
+    the results and the lengths of the received frames."""
     mac, prefix = "02:00:00:00:00:03", (24 if family == 4 else 64)
     own, peer = ("10.8.1.2", "10.8.1.1") if family == 4 else ("fd08::2", "fd08::1")
     port, client = "net_tap0", lab["client"]
@@ -314,9 +314,9 @@ def echo_over_tap(lab, family, tap, loss=0, **options):
         if loss:
             lose(lab, "client", loss, tap)
         client.ns.ip(f"link set {tap} address {mac[:-1]}4")
-        # The stack answers no question for a neighbour.
+        # The stack does not answer neighbour solicitations.
         client.ns.ip(f"neigh replace {own} lladdr {mac} dev {tap} nud permanent")
-        # DPDK has set it up: with the address, traffic begins.
+        # DPDK has set it up: traffic starts with the address.
         client.ns.ip(f"address add {peer}/{prefix} dev {tap}" + (" nodad" if family == 6 else ""))
         results = clients.finish()
     lengths = [len(data) for outgoing, data in capture.frames if not outgoing]
@@ -325,9 +325,9 @@ def echo_over_tap(lab, family, tap, loss=0, **options):
     return results, lengths
 
 
-def test_port_computes_checksums(lab):
-    """A TAP does so for what is sent, and says what it thinks of what has come; the kernel at its
-    other end takes no wrong one."""
+def test_tap_checksums_are_valid(lab):
+    """A TAP computes checksums for sent segments and reports those of received ones; the kernel at
+    its other end rejects no checksum."""
     results, _ = echo_over_tap(lab, 4, "sytap0", class_="all,length=1400", requests=1000)
     assert results["answered"] == 1000
     assert results["stack"]["offloaded"] > 1000
@@ -336,10 +336,9 @@ def test_port_computes_checksums(lab):
 
 @families
 @pytest.mark.parametrize("loss", (0, 10), ids=("sound", "losing"))
-def test_port_cuts_segments(lab, family, loss):
-    """DPDK's TAP cuts large segments of IPv4, in software; those of IPv6 the stack makes itself.
-    The kernel gets all bytes, and no frame that is larger than its MTU; also if pieces get
-    lost."""
+def test_tap_segments_large_frames(lab, family, loss):
+    """DPDK's TAP segments IPv4 in software; the stack segments IPv6 itself. The kernel receives all
+    bytes, and no frame above its MTU, also if segments are lost."""
     options = {"class_": "all,length=uniform:1:100k", "requests": 300, "depth": 3}
     results, lengths = echo_over_tap(lab, family, "sytap1", loss, **options)
     stack = results["stack"]
@@ -349,23 +348,23 @@ def test_port_cuts_segments(lab, family, loss):
     if family == 4:
         assert stack["tso_segments"] > 300
         assert stack["tso_pieces"] > 4 * stack["tso_segments"]
-        # Each packet of the stack is one frame, but for the large ones.
+        # Each packet of the stack is one frame, except large ones.
         sent = stack["packets_out"] - stack["tso_segments"] + stack["tso_pieces"]
-        assert len(lengths) <= sent + 100  # and what the kernel sends itself
+        assert len(lengths) <= sent + 100  # plus what the kernel sends itself
         assert results["bytes_out"] / stack["packets_out"] > 1500
     else:
         assert stack["tso_segments"] == stack["tso_pieces"] == 0
 
 
 @pytest.mark.parametrize("each", (0, 1), ids=("keep-alive", "short"))
-def test_nothing_listens(lab, each):
+def test_refused_connections_are_reported(lab, each):
     to = endpoint(lab["s1"].v4, 9)
     tool = load(lab, 4, to, name="refused", requests=1, each=each)
     assert tool.process.wait() == 1
     assert tool.said("no connection to the server could be opened: Connection refused")
 
 
-def test_a_second_one_is_refused(lab):
+def test_second_program_on_an_interface_is_refused(lab):
     """One program has an interface's addresses."""
     server = Load(lab, "s1", "steelyard-load-server", serve=endpoint(OWN[4], RAW)).wait_serving()
     second = Load(lab, "s1", "second-load", serve=endpoint(OWN[4], RAW + 1))
@@ -375,7 +374,7 @@ def test_a_second_one_is_refused(lab):
 
 
 def kept(ns):
-    """What the kernel has of an address that was taken: routes, filters, programs."""
+    """Returns kernel state of the program's address: routes, filters, programs."""
     return (
         ns.ip("route show table local proto static"),
         re.findall(r"table .*steelyard.*", ns.run(["nft", "list", "tables"])),
@@ -384,8 +383,8 @@ def kept(ns):
     )
 
 
-def test_nothing_is_left(lab):
-    """After its end nothing is; after kill -9, the next one takes over what is."""
+def test_end_leaves_no_kernel_state(lab):
+    """After kill -9, the next program takes over what is left."""
     ns, to = lab["s1"].ns, endpoint(OWN[4], RAW)
     before = kept(ns)
     server = Load(lab, "s1", "steelyard-load-server", serve=to).wait_serving()
@@ -401,8 +400,8 @@ def test_nothing_is_left(lab):
     assert kept(ns) == before
 
 
-def test_no_folder_is_left(lab):
-    """Without huge pages DPDK makes one. Other tests run the program at the same time."""
+def test_no_dpdk_folder_is_left(lab):
+    """Without huge pages DPDK creates one. Other tests run the program at the same time."""
     server = Load(
         lab,
         "s1",
@@ -441,7 +440,7 @@ def test_errors_name_the_option(options, complaint):
     assert done.stderr.startswith("steelyard-load: ")
 
 
-def test_help_and_version():
+def test_help_and_version_are_printed():
     text = run([LOAD, "--help"])
     assert "--connections" in text
     assert max(map(len, text.splitlines())) <= 90

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table: every mode, family and protocol, with one worker and with two, all side by side."""
+"""Every mode, family and protocol, with one worker and with two, all on one stage."""
 
 import pytest
 
@@ -10,5 +10,5 @@ pytestmark = pytest.mark.both_builds
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("row", TABLE, ids=str)
-def test_cell(modes, row, protocol):
+def test_cell_works(modes, row, protocol):
     modes.hosts.check(row, protocol)

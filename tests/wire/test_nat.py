@@ -2,8 +2,7 @@
 """NAT: servers see clients' own addresses, and answer through the forwarder, their gateway.
 
 The forwarder's kernel routes the servers' other packets. FNAT services run beside, on the same
-servers.
-"""
+servers."""
 
 import copy
 import hashlib
@@ -102,7 +101,7 @@ def test_every_server_answers_in_turn(nat, family):
 
 
 @families
-def test_the_server_sees_the_client(nat, family):
+def test_server_sees_the_client_address(nat, family):
     lines = nat.watch_logs()
     http_get(nat.outside, NAT[family], WEB, "/translated")
 
@@ -114,7 +113,7 @@ def test_the_server_sees_the_client(nat, family):
 
 
 @families
-def test_ports_and_hop_limits(nat, family):
+def test_ports_change_and_hop_limit_falls(nat, family):
     arrived = nat.lab.capture("s1")
 
     def is_syn(packet):
@@ -149,7 +148,7 @@ def test_large_transfers_arrive_whole(nat, family):
 
 
 @families
-def test_load(nat, family):
+def test_load_fails_no_request(nat, family):
     url = f"http://[{NAT[6]}]/" if family == 6 else f"http://{NAT[4]}/"
     for keep_alive in (True, False):
         load = wrk(nat.lab, url, 1500, keep_alive=keep_alive, host=nat.outside.name)
@@ -158,7 +157,7 @@ def test_load(nat, family):
 
 @pytest.mark.drops("nat-stray")
 @families
-def test_a_connection_outlives_the_forwarder(nat, family):
+def test_connection_survives_a_restart(nat, family):
     with connect(nat.outside, NAT[family], ECHO) as one:
         one.sendall(b"before")
         assert receive_exactly(one, 6) == b"before"
@@ -172,9 +171,9 @@ def test_a_connection_outlives_the_forwarder(nat, family):
     nat.steelyard.wait_reconnected()
 
 
-@pytest.mark.drops("nat-stray")  # the last packets of connections of the deleted service
+@pytest.mark.drops("nat-stray")  # last packets of the deleted service's connections
 @families
-def test_what_else_servers_send_is_the_kernels(nat, family):
+def test_other_packets_of_servers_are_routed_by_the_kernel(nat, family):
     """To the forwarder's host from the services' own ports, to other hosts from any other port."""
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     server, gateway = nat.lab["s1"], BACK if nat.lab.network.arms == 2 else FRONT
@@ -187,7 +186,7 @@ def test_what_else_servers_send_is_the_kernels(nat, family):
         one.connect((nat.outside.address(family), 9300))
         one.sendall(b"outbound")
         assert receive_exactly(one, 8) == b"outbound"
-    # a new address of the host takes effect at once
+    # a new address of the host applies at once
     new = v4(gateway, 99) if family == 4 else v6(gateway, 99)
     interface = "back" if nat.lab.network.arms == 2 else "front"
     length = "32" if family == 4 else "128 nodad"
@@ -205,7 +204,7 @@ def test_what_else_servers_send_is_the_kernels(nat, family):
 
 @pytest.mark.drops("nat-stray")
 @families
-def test_strays_are_dropped_by_name(nat, family):
+def test_packets_without_a_session_are_dropped_by_name(nat, family):
     """From a service's port to a host without a session: such packets are not translated."""
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     with nat.lab["s1"].ns.socket(kind, socket.SOCK_DGRAM) as one:
@@ -218,9 +217,9 @@ def test_strays_are_dropped_by_name(nat, family):
     nat.dns["s1"] = start_dns(nat.lab, "s1")
 
 
-@pytest.mark.drops("nat-stray")  # the last packets of connections of the deleted service
+@pytest.mark.drops("nat-stray")  # last packets of the deleted service's connections
 @families
-def test_without_the_service_its_port_is_free(nat, family):
+def test_deleted_service_frees_its_port(nat, family):
     name = f"nat-echo{family}"
     nat.config.services = [service for service in nat.config.services if service.name != name]
     nat.apply()

@@ -39,7 +39,7 @@ def other(network_stage, request):
 
 
 @families
-def test_traffic_on_other_networks(other, family):
+def test_traffic_is_served_on_every_network(other, family):
     served = {http_get(other.client, VIP[family], WEB).decode().strip() for _ in range(12)}
     assert served == {"s1", "s2", "s3"}
     assert {dns_txt(other.client, VIP[family], DNS) for _ in range(12)} == served
@@ -52,12 +52,12 @@ def test_traffic_on_other_networks(other, family):
     assert len(http_get(other.client, VIP[family], WEB, "/files/large")) == 500_000
 
 
-WATCHED = 256  # segments of a session in which its owner looks for losses
+WATCHED = 256  # segments of a session whose owner detects losses
 
 
 @families
-def test_workers_forward_each_others_sessions(other, family):
-    """If each worker has a queue at each port; otherwise the owner forwards."""
+def test_remote_sessions_are_forwarded(other, family):
+    """Directly if each worker has a queue at each port; otherwise by the owner."""
 
     def remote():
         return sum(worker["remote"] for worker in other.steelyard.get("workers"))
@@ -104,7 +104,7 @@ def test_mss_is_clamped_to_the_servers_mtu(small, family):
 
 @families
 def test_mss_of_a_server_with_a_larger_mtu_is_clamped(small, family):
-    """The client must not send more than the back port takes, whatever MSS the server offers."""
+    """The client must not send more than the back port's MTU, whatever MSS the server offers."""
     server = small.lab["s1"].ns
     server.ip("link set eth0 mtu 1500")
     try:
@@ -128,11 +128,11 @@ def is_too_big(packet):
 
 @pytest.mark.drops("too-big")
 @families
-def test_too_large_a_datagram_is_reported_to_its_sender(small, family):
-    """The sender learns the MTU, and its kernel accepts it."""
+def test_oversized_datagram_is_reported_to_its_sender(small, family):
+    """The sender's kernel accepts the error and learns the MTU."""
     capture = small.lab.capture("client")
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
-    # The socket stays open: a kernel accepts such an error only for a socket that exists.
+    # The socket stays open: a kernel accepts such an error only for an existing socket.
     with small.client.ns.socket(kind, socket.SOCK_DGRAM) as one:
         one.sendto(bytes(SMALL_MTU), (VIP[family], DNS))
         error = capture.wait_for(is_too_big, "the ICMP error", outgoing=False)
@@ -145,8 +145,8 @@ def test_too_large_a_datagram_is_reported_to_its_sender(small, family):
     assert small.accounting.dropped()["too-big"] >= 1
 
 
-def test_unfinished_checksums_are_recognised():
-    """A peer whose checksum offload stays on although no hardware completes the checksums."""
+def test_unfinished_checksums_are_forwarded():
+    """The peer's checksum offload stays on although no hardware completes the checksums."""
     with Stage(offload=("client",), checked=False) as stage:
         with pytest.raises(TimeoutError):
             connect(stage.client, VIP[4], WEB, timeout_s=0.5)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workflow of NFV, ① to ⑧: three controllers, a real forwarder, real traffic, and the reference
-client of examples/nfv-manager, which creates the forwarder and sets the routes. The controller that
-works on requests is killed in the middle of three of the steps.
+"""The NFV workflow, ① to ⑧: three controllers, a real forwarder, real traffic, and the reference
+manager of examples/nfv-manager.
 
-It waits for events; that a step is in its middle is sure, as the step waits for the test.
-"""
+The manager creates the forwarder and sets the routes. The controller that works on requests is
+killed in the middle of three of the steps: each such step waits for the test, so the kill hits its
+middle."""
 
 import signal
 
@@ -21,7 +21,7 @@ from tests.lab.steelyard import SERVER_WEB
 WEB, SHOP = "10.66.0.80", "10.66.0.81"
 EVEN = 1 / 3
 STALL_S = 5  # a lease lasts ten
-# Shares by the servers' own load alone: links of this lab are as fast as cores are free.
+# Shares follow the servers' own load alone: this lab's links are as fast as its free cores.
 SETTINGS = f"""\
 scheduler: share
 health: {{ type: tcp, interval: 500ms, timeout: 500ms }}
@@ -31,7 +31,7 @@ feedback: {{ settle: 2s, gamma: 0 }}
 
 
 class Nfv:
-    """Servers, controllers, and a management system whose programs do as the test lets them."""
+    """Servers, controllers, and a management system whose programs wait for the test."""
 
     def __init__(self, lab):
         self.lab, self.client = lab, lab["client"]
@@ -95,7 +95,7 @@ class Nfv:
         return self.controllers.await_request(name, *states)
 
     def kill_leader(self):
-        """Another controller works on requests then; the dead one comes back."""
+        """Kills the leader: another controller works on requests; the killed one returns."""
         controllers = self.controllers
         name = wait_until(controllers.leader, "a controller works on requests")
         controllers.kill(name)
@@ -108,13 +108,13 @@ class Nfv:
         return self.client.ns.ip(f"route show {vip}").strip()
 
     def share(self, name, host):
-        """A server's part of the new sessions of a service; None: not known."""
+        """Returns a server's share of a service's new sessions, None if unknown."""
         reals = self.controllers.request(name)["real_services"]
         (one,) = (r for r in reals if r["dip"] == self.lab[host].v4)
         return one["reserved"] and one["reserved"]["to"] - one["reserved"]["from"]
 
     def load(self, vip, requests):
-        """New connections; none may fail. Returns how many each server has served."""
+        """Opens new connections; none may fail. Returns how many each server has served."""
         done = wrk(self.lab, f"http://{vip}/", requests, connections=4, keep_alive=False)
         assert not done.failed, done
         return done.served
@@ -131,7 +131,7 @@ def nfv():
             one.close()
 
 
-def test_workflow_from_request_to_shares(nfv):
+def test_workflow_survives_three_killed_leaders(nfv):
     #   nfv-manager ── c1, c2, c3: who works on requests is killed three times
     #        │ sets routes    │
     #     client ─────────▶ [ f1 ] ──▶ s1, s2, s3
@@ -170,7 +170,7 @@ def test_workflow_from_request_to_shares(nfv):
 
 
 def ask_again(nfv):
-    """A caller that did not hear the answer asks again, whichever controller."""
+    """A caller that missed the reply repeats its request at any controller."""
     before = nfv.reach("web", "serving")
     for name in nfv.controllers.names:
         again = nfv.ask("web", WEB, at=name)
@@ -189,7 +189,7 @@ def outlive_a_stall(nfv):
 
 
 def die_while_configuring(nfv):
-    """The forwarder answers only after the leader that was configuring it is dead."""
+    """The forwarder replies only after the leader that configured it is dead."""
     nfv.forwarder.forwarder.send(signal.SIGSTOP)
     nfv.ask("shop", SHOP)
     nfv.reach("shop", "configuring")
@@ -202,7 +202,7 @@ def die_while_configuring(nfv):
 
 
 def follow_load(nfv):
-    """⑧ What a busy server gets falls, and so does what it serves."""
+    """⑧ The share of a busy server falls, and so do its requests."""
     wait_until(lambda: nfv.share("web", "s1"), "shares are known")
     nfv.loads["s1"] = 0.9
 

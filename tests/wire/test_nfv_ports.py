@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two requests of a project share a VIP, each with a port of its own, with real traffic to both."""
+"""Two requests of a project share a VIP, each with its own port, under real traffic."""
 
 import pytest
 
@@ -48,7 +48,7 @@ class Shared:
         return self.controllers.await_request(name, *states)
 
     def follow(self, name):
-        """Sets the route that a request shows, and says so."""
+        """Sets the route that a request requires, and confirms it."""
         route = self.reach(name, "routing")["route"]
         way = f"{route['destination']} via {route['next_hop']}"
         self.client.ns.ip(f"-{self.family} route replace {way}")
@@ -56,7 +56,7 @@ class Shared:
         return route
 
     def serves(self, name):
-        """New connections to a request's port; none may fail."""
+        """Opens new connections to a request's port; none may fail."""
         url = f"http://{self.host}:{PORTS[name]}/"
         done = wrk(self.lab, url, 30, connections=3, keep_alive=False)
         assert not done.failed, (name, done)
@@ -72,12 +72,12 @@ class Shared:
 
 @pytest.fixture(params=(4, 6), ids=("v4", "v6"))
 def shared(request):
-    """Servers have IPv4 alone: sessions by IPv6 are translated."""
+    """Servers have IPv4 alone: IPv6 sessions are translated."""
     with Lab() as lab:
         yield Shared(lab, request.param)
 
 
-def test_two_requests_share_a_vip(shared):
+def test_two_requests_share_a_vip_across_restart_and_move(shared):
     cli = shared.controllers.cli
     cli(*shared.words("http", 80))
     first = shared.follow("http")
@@ -101,7 +101,7 @@ def test_two_requests_share_a_vip(shared):
 
 
 def restart(shared):
-    """Without its controller, and with the one that comes back, both ports serve."""
+    """Both ports are served without the controller, and after its return."""
     shared.controllers.kill("c1")
     shared.serve()
     shared.controllers.revive()
@@ -111,7 +111,7 @@ def restart(shared):
 
 
 def move(shared, here, there):
-    """Both leave a dead forwarder; the route is set once."""
+    """Both requests leave a dead forwarder; the route is set once."""
     shared.members[here].die()
     route = shared.follow("https")
     assert (route["forwarder"], route["generation"]) == (there, 2)
@@ -122,7 +122,7 @@ def move(shared, here, there):
 
 
 def end(shared, there):
-    """One ends, and the other one keeps VIP and route until it ends too."""
+    """One request ends, and the other keeps VIP and route until it ends, too."""
     shared.controllers.cli("nfv", "delete", "http")
     assert shared.reach("http", "removed")["route"] is None
     wait_until(lambda: shared.services(there) == ["nfv.https"], "the port is closed")

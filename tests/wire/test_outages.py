@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Causes of past outages: neighbours without an announcement, an interface that was created
-again, a larger MTU, a stopped forwarder that still owned addresses."""
+"""Causes of past outages: neighbours without an announcement, a recreated interface, a larger MTU,
+a stopped forwarder that still owned addresses."""
 
 import os
 import signal
@@ -46,12 +46,12 @@ def echo(one, text):
 
 
 def remember(host, address, mac=STRANGER):
-    """Gives the host a neighbour entry, as if another balancer had the address."""
+    """Adds a neighbour entry, as if another balancer had the address."""
     host.ns.ip(f"neigh replace {address} lladdr {mac} dev eth0 nud reachable")
 
 
 def wait_learned(host, address, mac):
-    """Without sending a packet itself."""
+    """Waits without sending a packet."""
     wait_until(
         lambda: mac in host.ns.ip(f"neigh show {address} dev eth0"),
         f"{host} knows that {address} has moved",
@@ -98,7 +98,7 @@ def test_port_that_comes_up_announces_its_addresses(outage, family):
 
 @pytest.mark.drops("no-session", "no-neighbour", "neighbour-queue")
 @families
-def test_released_addresses_are_another_nodes(outage, family):
+def test_released_addresses_move_to_another_node(outage, family):
     """A stopped forwarder keeps its state; a released one keeps only its sessions."""
     ns = outage.lab["forwarder"].ns
     with connect(outage.client, VIP[family], ECHO, timeout_s=20) as one:
@@ -157,7 +157,7 @@ GONE = (
 
 @pytest.mark.drops(*GONE)
 @pytest.mark.parametrize("name", ("front", "back"))
-def test_interface_that_is_made_again_is_taken_again(outage, name):
+def test_recreated_interface_is_reattached(outage, name):
     """With the existing sessions."""
     kept = {f: connect(outage.client, VIP[f], ECHO, timeout_s=30) for f in (4, 6)}
     for times in range(3):
@@ -169,7 +169,7 @@ def test_interface_that_is_made_again_is_taken_again(outage, name):
         status = outage.steelyard.get("status")["forwarder"]
         assert any(name in text for text in status["port_problems"])
         assert name in outage.steelyard.cli("get", "status")
-        if times == 1:  # work comes up meanwhile
+        if times == 1:  # work continues meanwhile
             one = kept[4]
             one.sendall(b"lost")
         make_again(outage, name, 0 if name == "front" else 1)
@@ -210,8 +210,8 @@ def set_mtu(stage, mtu):
 
 
 @pytest.mark.drops("too-big", "no-session")
-def test_jumbo_frames_go_on_at_what_fits(outage):
-    """The MTU is raised under a running forwarder, and is there at the start of another."""
+def test_jumbo_frames_continue_at_the_supported_mtu(outage):
+    """The MTU is raised under a running forwarder, and is present at another one's start."""
     try:
         set_mtu(outage, 9000)
         for restarted in (False, True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datagrams that exceed their path's MTU, and whose senders let routers fragment them."""
+"""Datagrams that exceed their path's MTU, from senders that permit fragmentation."""
 
 import copy
 import os
@@ -15,7 +15,7 @@ from tests.wire.conftest import check_accounting
 from tests.wire.test_fragments import PORT, VIPS, PastStage, ThroughStage, client_socket
 
 NARROW = 1400
-# socket has names for none of these.
+# module socket has no names for these
 MTU_DISCOVER = {4: (socket.IPPROTO_IP, 10), 6: (socket.IPPROTO_IPV6, 23)}
 PMTUDISC_OMIT = 5  # DF is off, and ICMP errors are ignored (ip(7))
 CROSSED = {4: v4(FRONT, 88), 6: v6(FRONT, 88)}  # servers of the other family
@@ -28,7 +28,7 @@ def omit_discovery(one, family):
 
 
 class AnswerServer(DatagramEcho):
-    """A UDP server that answers with as many bytes as requested, as name servers do."""
+    """A UDP server that answers with as many bytes as requested, like name servers."""
 
     def __init__(self, host, port, family):
         super().__init__(host, port, family)
@@ -39,7 +39,7 @@ class AnswerServer(DatagramEcho):
 
 
 class OversizeStage(ThroughStage):
-    """The clients' network has a smaller MTU than the servers' network; answers of any size."""
+    """The clients' network has a smaller MTU than the servers' network; answers have any size."""
 
     def start(self):
         for host, interface in (("forwarder", "front"), ("client", "eth0")):
@@ -77,7 +77,7 @@ def oversize(oversize_stage, request):
 
 
 def check_answers(one, peer, sizes):
-    """Each answer comes at once: lost ones are not requested again."""
+    """Each answer arrives at once: lost ones are not requested again."""
     one.settimeout(10)
     for size in sizes:
         question = b"%d" % size
@@ -90,24 +90,23 @@ def check_answers(one, peer, sizes):
 SIZES = (1200, 1372, 1373, 1440, 1460, 1472, 1473, 2000, 4000, 20_000)
 
 
-def test_answers_over_a_narrower_network(oversize):
-    """IPv4: a router must not fragment an IPv6 answer."""
+def test_answers_are_fragmented_for_a_narrower_network(oversize):
+    """Only IPv4: a router must not fragment an IPv6 answer."""
     for mode in oversize.modes:
         with client_socket(oversize.client, 4) as one:
             check_answers(one, (VIPS[mode][4], ASKED), SIZES)
 
 
 @families
-def test_answers_of_the_other_family(oversize, family):
-    """IPv4 servers' answers to IPv6 clients; IPv6 servers' answers that they fragment
-    themselves."""
+def test_answers_are_fragmented_for_the_other_family(oversize, family):
+    """IPv4 servers' answers to IPv6 clients, and answers that IPv6 servers fragment themselves."""
     sizes = SIZES if family == 6 else (1000, 20_000)
     with client_socket(oversize.client, family) as one:
         check_answers(one, (CROSSED[family], ASKED), sizes)
 
 
-def test_segments_that_may_be_divided(oversize):
-    """A server without path-MTU discovery, and a client of the other family."""
+def test_segments_without_df_are_fragmented(oversize):
+    """A server without path MTU discovery, and a client of the other family."""
     server = oversize.lab["s1"].ns
     server.sysctl("ipv4.ip_no_pmtu_disc", 1)
     data = os.urandom(400_000)
@@ -151,10 +150,10 @@ def check_questions(stage, sizes):
                 assert one.recv(65535) == data, f"{size} bytes, {mode}"
 
 
-def test_questions_to_narrower_servers(upward):
+def test_requests_are_fragmented_for_narrower_servers(upward):
     check_questions(upward, SIZES)
 
 
-def test_questions_into_a_tunnel(past):
+def test_requests_are_fragmented_into_a_tunnel(past):
     """The tunnel header leaves less than the network's MTU."""
     check_questions(past, SIZES)

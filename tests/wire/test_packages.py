@@ -14,7 +14,8 @@ from tests.lab.steelyard import FORWARDER, STEELYARD, memory_options
 DRIVERS = Path("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0")
 
 pytestmark = [
-    pytest.mark.both_builds,  # or it would never run: the sanitized build is linked otherwise
+    # the sanitized build is linked otherwise, so the test would never run with it
+    pytest.mark.both_builds,
     pytest.mark.skipif(
         "asan" in str(FORWARDER) or not DRIVERS.exists(), reason="a plain build on Debian 12, amd64"
     ),
@@ -27,7 +28,7 @@ def listed():
 
 
 def owner(path):
-    """The package of a file, which may be registered by its name before the /usr merge."""
+    """Returns the package of a file, which may be registered by its name before the /usr merge."""
     real = str(Path(path).resolve())
     for name in (real, real.removeprefix("/usr")):
         done = run(["dpkg", "-S", name], check=False)
@@ -37,10 +38,10 @@ def owner(path):
 
 
 def needed(program):
-    """Packages of the libraries that the program itself names."""
+    """Returns the packages of the libraries that the program itself names."""
     names = re.findall(r"\(NEEDED\).*\[(.*)\]", run(["readelf", "-d", program]))
     if not names:
-        return set()  # ldd has nothing to say about it
+        return set()  # ldd reports nothing for it
     where = dict(re.findall(r"(\S+) => (/\S+)", run(["ldd", program])))
     return {owner(where[name]) for name in names if name in where}
 
@@ -56,14 +57,14 @@ def with_dependencies(packages):
     return every
 
 
-def test_what_the_programs_name_is_listed():
+def test_libraries_of_the_programs_are_listed():
     assert needed(FORWARDER) - {"libc6"} == listed()
     assert needed(STEELYARD) <= {"libc6"}
 
 
-def test_nothing_else_is_needed(tmp_path):
-    """A forwarder on the kernel's interfaces has loaded only listed packages and their
-    dependencies: none of the DPDK drivers on this machine."""
+def test_forwarder_loads_only_listed_packages(tmp_path):
+    """On the kernel's interfaces it loads only listed packages and their dependencies, none of this
+    machine's other DPDK drivers."""
     with Lab() as lab:
         place = ["--state", tmp_path / "state", "--socket", tmp_path / "forwarder.sock"]
         ports = [word for port in lab.network.ports for word in ("--port", port)]
@@ -80,7 +81,7 @@ def test_nothing_else_is_needed(tmp_path):
         run(lab["forwarder"].ns.command([FORWARDER, "--instance", lab.id, *place, "--cleanup"]))
 
 
-# Each example, and of the six scenarios one: they differ in one file.
+# Each example, and one of the six scenarios: they differ in one file.
 EXAMPLES = {
     "echo": ("echo.c",),
     "ranks": ("ranks.c",),
@@ -88,7 +89,7 @@ EXAMPLES = {
 }
 
 
-def test_applications_build_from_what_is_installed(tmp_path):
+def test_applications_build_from_the_installed_files(tmp_path):
     """By pkg-config, the header and the shared object, whose packages are listed as well."""
     run(["make", "-C", ROOT, "install", f"DESTDIR={tmp_path}"])
     usr = tmp_path / "usr/local"

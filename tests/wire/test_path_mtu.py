@@ -20,7 +20,7 @@ DATAGRAMS = 9441
 
 
 class NarrowStage(Stage):
-    """`far` is behind a router whose path to it has an MTU of 800 bytes; no other host is."""
+    """The router's path to `far` has an MTU of 800 bytes; no other host is behind it."""
 
     def start(self):
         far = self.lab["far"].address(4)
@@ -47,7 +47,7 @@ def narrow(narrow_stage, request):
 
 
 def check_server_knows_nothing(stage):
-    """The path MTUs to local addresses that the server's kernel has stored."""
+    """Checks the path MTUs to local addresses that the server's kernel has stored."""
     server = stage.lab["s1"].ns
     for local in local_addresses(stage.lab.network.back_net):
         if ":" not in local:
@@ -63,8 +63,8 @@ def transfer(host, size=200_000):
 
 
 @pytest.mark.drops("path-mtu-kept")
-def test_a_narrow_client_is_its_own_matter(narrow):
-    """A connection from before the path MTU was known, and one from after."""
+def test_narrow_path_shrinks_its_own_clients_segments_alone(narrow):
+    """On a connection opened before the path MTU was known, and on a later one."""
     transfer(narrow.lab["far"])
     assert narrow.accounting.dropped().get("path-mtu-kept", 0) > 0
     check_server_knows_nothing(narrow)
@@ -87,8 +87,8 @@ def test_a_narrow_client_is_its_own_matter(narrow):
 
 
 @pytest.mark.drops("path-mtu-kept")
-def test_datagrams_to_a_narrow_client(narrow):
-    """A lost one is requested again; from then on they arrive."""
+def test_datagrams_to_a_narrow_client_arrive_after_one_loss(narrow):
+    """The lost one is requested again; later ones arrive."""
     with client_socket(narrow.lab["far"], 4) as one:
         for size in (700, 1400, 1472):
             data = os.urandom(size)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy routing (`ip rule`, routes by type of service) in every mode and family: sessions with a
-packet that the kernel would route otherwise do not begin, and all others do.
+"""Policy routing (`ip rule`, routes by type of service) in every mode and family: only sessions
+with a packet that the kernel would route otherwise are refused.
 
-Which packets a mode sends says which rules concern it: docs/troubleshooting.md.
-"""
+The packets that a mode sends decide which rules apply to it: docs/troubleshooting.md."""
 
 import contextlib
 import errno
@@ -28,7 +27,7 @@ def warnings(stage):
 
 @contextlib.contextmanager
 def added(stage, *whats):
-    """Rules or routes of the forwarder's host, by family, while they are in force."""
+    """Adds rules or routes to the forwarder's host, by family, for the block."""
     ns = stage.lab["forwarder"].ns
     begun = []
     try:
@@ -44,7 +43,7 @@ def added(stage, *whats):
 
 
 def rules(*words):
-    """One for each word and address, with a priority of its own."""
+    """Returns one rule for each word and address, each with its own priority."""
     return [
         (family, f"rule {word} {address}/{LENGTH[family]} table 100 pref {60 + n}")
         for n, (family, word, address) in enumerate(words)
@@ -56,7 +55,7 @@ def no_route(stage):
 
 
 def is_refused(stage, row, tos=0, host="far", to=None):
-    """True: a SYN is dropped as no-route. False: the connection is there."""
+    """Returns true if a SYN is dropped as no-route, false if the connection opens."""
     address, port = to or (row.vip, row.ports[0])
     kind = socket.AF_INET if row.client == 4 else socket.AF_INET6
     before = no_route(stage)
@@ -78,7 +77,7 @@ def is_refused(stage, row, tos=0, host="far", to=None):
 
 
 def check(stage, concerns, tos=0):
-    """Which rows are refused."""
+    """Checks which rows are refused."""
     refused = {str(row) for row in ROWS if is_refused(stage, row, tos)}
     assert refused == {str(row) for row in ROWS if concerns(row)}
 
@@ -87,8 +86,7 @@ def served(stage):
     check(stage, lambda row: False)
 
 
-def test_rules_to_servers(modes):
-    """Every mode sends packets to them."""
+def test_rules_to_servers_refuse_every_mode(modes):
     hosts = modes.lab.servers()
     words = [(family, "to", h.address(family)) for h in hosts for family in (4, 6)]
     with added(modes, *rules(*words)):
@@ -97,15 +95,15 @@ def test_rules_to_servers(modes):
 
 
 @pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
-def test_rules_to_one_family_of_servers(modes, family):
-    """Packets to servers are the server's family, whatever the client's."""
+def test_rules_to_one_family_of_servers_refuse_that_family(modes, family):
+    """Packets to servers have the server's family, whatever the client's."""
     words = [(family, "to", h.address(family)) for h in modes.lab.servers()]
     with added(modes, *rules(*words)):
         check(modes, lambda row: row.server == family)
     served(modes)
 
 
-def test_rules_to_clients(modes):
+def test_rules_to_clients_spare_one_way_modes(modes):
     """One-way servers answer past the forwarder."""
     far = modes.lab["far"]
     with added(modes, *rules((4, "to", far.v4), (6, "to", far.v6))):
@@ -116,31 +114,31 @@ def test_rules_to_clients(modes):
     served(modes)
 
 
-def test_rules_from_clients(modes):
-    """Servers get the client's address under NAT and DR."""
+def test_rules_from_clients_refuse_nat_and_dr(modes):
+    """Servers receive the client's address under NAT and DR."""
     far = modes.lab["far"]
     with added(modes, *rules((4, "from", far.v4), (6, "from", far.v6))):
         check(modes, lambda row: row.mode in ("nat", "dr"))
     served(modes)
 
 
-def test_rules_from_vips(modes):
-    """Answers have it, where they come through the forwarder."""
+def test_rules_from_vips_spare_one_way_modes(modes):
+    """Answers carry it where they pass the forwarder."""
     words = [(row.client, "from", row.vip) for row in ROWS]
     with added(modes, *rules(*words)):
         check(modes, lambda row: row.mode not in OWN_VIP)
     served(modes)
 
 
-def test_rules_from_local_addresses(modes):
-    """They are the source of FNAT's packets, and of tunnels."""
+def test_rules_from_local_addresses_refuse_fnat_and_tunnels(modes):
+    """They are the source of FNAT's packets and of tunnels."""
     words = [(6 if ":" in a else 4, "from", a) for a in local_addresses(FRONT)]
     with added(modes, *rules(*words)):
         check(modes, lambda row: row.mode in ("fnat", "ipip"))
     served(modes)
 
 
-def test_rules_for_tcp(modes):
+def test_rules_for_tcp_spare_tunnels(modes):
     """A tunnel's packets are not TCP."""
     hosts = modes.lab.servers()
     words = [(family, "ipproto tcp to", h.address(family)) for h in hosts for family in (4, 6)]
@@ -149,8 +147,8 @@ def test_rules_for_tcp(modes):
     served(modes)
 
 
-def test_routes_by_type_of_service(modes):
-    """To servers by IPv4: sessions that begin with that type of service, and no others."""
+def test_routes_by_type_of_service_refuse_their_sessions(modes):
+    """To servers by IPv4: sessions that start with that type of service, and no others."""
     routes = [(4, f"route {h.v4}/32 tos {TOS:#x} via {v4(FRONT, 2)}") for h in modes.lab.servers()]
     with added(modes, *routes):
         served(modes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floods that fill tables and local ports: other clients begin their sessions meanwhile."""
+"""Floods that fill tables and local ports: other clients still create sessions."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from tests.wire.stage import Stage
 
 REQUESTS = 40
 ANSWERING, ATTACKED, OTHER = 9500, 9501, 9502  # a server's port, and those of two services
-RATE = 8000  # fills the share in four seconds, and leaves a busy machine time
+RATE = 8000  # fills its share in four seconds, and leaves a busy machine time
 PATIENCE = "20s"  # a full receive queue may lose a client's SYN twice
 pytestmark = pytest.mark.skipif(
     "SY_BUILD" in os.environ, reason="floods keep time in the plain build only"
@@ -52,7 +52,7 @@ def evicted(stage):
 
 
 def ask_beside(stage, kind, family, port):
-    """Requests succeed during a flood, and at once after it; open connections live."""
+    """Requests succeed during a flood and at once after it; open connections survive."""
     lasting = [HttpConnection(stage.client, VIP[family], WEB) for _ in range(10)]
     flood = start_flood(stage.lab, kind, VIP[family], str(port), RATE, 120)
     wait_until(lambda: evicted(stage) > 0, "the flood has its share")
@@ -71,8 +71,8 @@ def ask_beside(stage, kind, family, port):
 
 @families
 @DROPS
-def test_datagrams_at_another_service(stage, family):
-    """Their servers answer none of them."""
+def test_datagram_flood_leaves_another_service_alone(stage, family):
+    """Its servers answer none of them."""
     next(s for s in stage.config.services if s.name == f"dns{family}").servers[0].port = 9
     stage.apply()
     stage.steelyard.wait_in_sync()
@@ -82,8 +82,8 @@ def test_datagrams_at_another_service(stage, family):
 
 @families
 @DROPS
-def test_syns_at_the_same_service(stage, family):
-    """Without SYN cookies: a client that has the flood's port from before needs a second SYN."""
+def test_syn_flood_leaves_its_own_service_reachable(stage, family):
+    """Without SYN cookies: a client with a port that the flood used before needs a second SYN."""
     report = ask_beside(stage, "syn", family, WEB)
     assert report["answered"] == report["planned"], report
 
@@ -103,9 +103,9 @@ def exchange(one, peer, times):
 
 @families
 @pytest.mark.drops("unproven-evicted", "session-evicted", "no-local-port", "overload")
-def test_answered_datagrams_at_another_service(stage, family):
-    """Two services share a server, which answers the forged datagrams to one of them: sessions of
-    the other one live, and new ones begin."""
+def test_answered_datagram_flood_leaves_another_service_alone(stage, family):
+    """Two services share a server, which answers one service's forged datagrams: the other's
+    sessions survive, and new ones are created."""
     kind, peer = (socket.AF_INET, socket.AF_INET6)[family == 6], (VIP[family], OTHER)
     server = Server(stage.lab["s1"].address(family), ANSWERING)
     for name, port in (("attacked", ATTACKED), ("other", OTHER)):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The six scenarios of priorities that the application defines (examples/priority), each with its
-hook in C, with the ready one in eBPF, and with none: in which order requests are served that wait
-at the same time. Others always come first; urgent ones after them."""
+"""The six scenarios of application-defined priorities (examples/priority), each with its C hook,
+with the ready eBPF hook, and without: the order in which simultaneously waiting requests are
+served.
+
+Others' requests always arrive first, urgent ones after them."""
 
 import socket
 import struct
@@ -57,7 +59,7 @@ def start(lab):
 
 
 def request(label, size=1):
-    """Of so many bytes behind its length, with the label the first of them."""
+    """Returns a request of so many bytes after its length; the label is the first of them."""
     return struct.pack("!IB", size, label) + bytes(size - 1)
 
 
@@ -73,8 +75,8 @@ class Client:
         return number
 
     def ask(self, data):
-        """The answer is acknowledged at once: a server that is held would take what comes later
-        for a long way."""
+        """The client acknowledges the answer at once: a stopped server would otherwise measure a
+        long path."""
         self.one.sendall(data)
         number = self.number()
         self.one.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
@@ -82,8 +84,8 @@ class Client:
 
 
 def served(lab, process, clients, requests, settle=lambda: None):
-    """The kinds of clients, as their requests were served that had all come before the first.
-    settle waits until nothing is under way."""
+    """Returns the kinds of clients in the order served; all requests arrived before the first was
+    served. settle waits until nothing is in flight."""
     settle()
     with held(process.pid, lab["forwarder"]) as send:
         for kind in ("others", "urgent"):
@@ -103,7 +105,7 @@ def everybody(lab, **hosts):
 
 
 def check(order, how):
-    """Without a hook all are served, in the order in which epoll has noticed them."""
+    """Without a hook, requests are served in the order in which epoll reported them."""
     if how == "none":
         assert sorted(order) == sorted(SORTED)
     else:
@@ -111,21 +113,21 @@ def check(order, how):
 
 
 @hooks
-def test_1_length(lab, start, how):
+def test_1_short_requests_are_served_first(lab, start, how):
     process = start("length", how)
     requests = {"others": request(0, 1300), "urgent": request(0, 20)}
     check(served(lab, process, everybody(lab), requests), how)
 
 
 @hooks
-def test_2_label(lab, start, how):
+def test_2_labelled_requests_are_served_first(lab, start, how):
     process = start("label", how, "0=4")
     requests = {"others": request(6), "urgent": request(1)}
     check(served(lab, process, everybody(lab), requests), how)
 
 
 @hooks
-def test_3_link(lab, start, how):
+def test_3_clients_on_the_better_link_are_served_first(lab, start, how):
     process = start("link", how)
     with Link(lab, "far", delay_ms=200) as link:
         clients = everybody(lab, others="far")
@@ -136,8 +138,8 @@ def test_3_link(lab, start, how):
         check(served(lab, process, clients, requests, link.settle), how)
 
 
-def answers_are_lost(link, clients):
-    """Each gets an answer that the server has sent three times: so often that it is a bad link."""
+def make_link_lossy(link, clients):
+    """Each client gets an answer that the server has sent three times: enough for a bad link."""
     at_link = link.lab.capture(link.name, "end-b")
     ports = {client.one.getsockname()[1] for client in clients}
     link.set("ba", loss=1)
@@ -158,18 +160,18 @@ def answers_are_lost(link, clients):
 
 
 @hooks
-def test_3_losses(lab, start, how):
-    """Of links that are equally long. In eBPF, no RTT counts."""
+def test_3_clients_with_fewer_losses_are_served_first(lab, start, how):
+    """The links have the same delay. The eBPF hook uses no RTT."""
     process = start("link", how, f"0={1 << 31}")
     with Link(lab, "far") as link:
         clients = everybody(lab, others="far")
-        answers_are_lost(link, [client for client in clients if client.kind == "others"])
+        make_link_lossy(link, [client for client in clients if client.kind == "others"])
         requests = {"others": request(0), "urgent": request(0)}
         check(served(lab, process, clients, requests, link.settle), how)
 
 
 @hooks
-def test_4_bytes_so_far(lab, start, how):
+def test_4_connections_with_fewer_bytes_are_served_first(lab, start, how):
     process = start("bytes", how)
     clients = everybody(lab)
     for client in clients:
@@ -181,8 +183,8 @@ def test_4_bytes_so_far(lab, start, how):
 
 
 @hooks
-def test_5_requests_of_several_packets(lab, start, how):
-    """The label is in the first packet alone. The next request has another one."""
+def test_5_label_of_the_first_packet_covers_its_request(lab, start, how):
+    """The label is in the first packet alone; the next request has another one."""
     process = start("requests", how)
     clients = everybody(lab)
     for client in clients:
@@ -192,9 +194,9 @@ def test_5_requests_of_several_packets(lab, start, how):
 
 
 @hooks
-def test_5_requests_larger_than_the_receive_buffer(lab, start, how):
-    """They come in parts; whatever follows them on their connection does, too. Half a request that
-    ends leaves the others alone."""
+def test_5_requests_larger_than_the_buffer_keep_their_label(lab, start, how):
+    """They arrive in parts, as does what follows on their connection. A half request that ends
+    leaves others alone."""
     start("requests", how)
     first, second, third = (Client(lab, "others") for _ in range(3))
     for number, client in enumerate((first, second)):
@@ -210,8 +212,8 @@ def test_5_requests_larger_than_the_receive_buffer(lab, start, how):
 
 
 @hooks
-def test_6_service_time(lab, start, how):
-    """The server learns what type 1 takes."""
+def test_6_short_service_times_are_served_first(lab, start, how):
+    """The server measures the service time of type 1."""
     process = start("service_time", how, "0=4", "1=1000")
     teacher = Client(lab, "teacher")
     for label in (1, 2, 1, 2):
@@ -221,8 +223,8 @@ def test_6_service_time(lab, start, how):
     check(served(lab, process, everybody(lab), requests), how)
 
 
-def test_a_library_is_controlled_while_it_runs(lab, start):
-    """The application's hook is listed, swapped by another's code, and its parameters are set."""
+def test_library_hook_is_controlled_while_it_runs(lab, start):
+    """The application's hook is listed, replaced, and its parameters are set."""
     process = start("label", "C")
     name = stack_name("label-C")
     known, stacks = hook_list(name)
@@ -237,7 +239,7 @@ def test_a_library_is_controlled_while_it_runs(lab, start):
     assert known["label"]["levels"][1] >= URGENT
     places = ("--listen", f"{ADDRESS}:{PORT}", "--listen", f":{PORT}")
     told = hook(name, "load", "few", "bytes", *places, check=False)
-    assert f"nobody listens at {ADDRESS}:{PORT} yet" in told  # it does at all addresses
+    assert f"nobody listens at {ADDRESS}:{PORT} yet" in told  # it listens at all addresses
     assert f"nobody listens at :{PORT} yet" not in told
     client = Client(lab, "others")
     client.ask(request(0))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services with a range of ports, or all ports, with real listeners; the narrowest service has
-the port."""
+"""Services with a range of ports, or all ports, with real listeners; the narrowest service gets the
+port."""
 
 import copy
 import signal
@@ -28,7 +28,7 @@ MODES = {
 
 
 class RangeStage(Stage):
-    """s1 has all ports, s2 a range of them, s3 a narrower one within."""
+    """s1 has all ports, s2 a range of them, s3 a narrower range within."""
 
     def __init__(self, kind, **options):
         super().__init__(**options)
@@ -84,7 +84,7 @@ class RangeStage(Stage):
 
 
 class RangeServer(Server):
-    """The server gets the port that the client used."""
+    """The server receives the port that the client used."""
 
     def value(self):
         value = super().value()
@@ -110,7 +110,7 @@ def echo(one, text=b"who are you"):
 
 
 def server_of(stage, one, port, family):
-    """The server whose listener on this port has the newest connection."""
+    """Returns the server whose listener on this port has the newest connection."""
     own = one.getsockname()
     for name in ("s1", "s2", "s3"):
         for peer in stage.peers(name, port, family):
@@ -121,7 +121,7 @@ def server_of(stage, one, port, family):
 
 
 @families
-def test_the_narrowest_has_the_port(ranges, family):
+def test_narrowest_service_gets_the_port(ranges, family):
     for port, host in ((9300, "s2"), (9301, "s3"), (9310, "s2"), (9320, "s1")):
         with connect(ranges.client, ranges.vip(family), port) as one:
             echo(one)
@@ -130,7 +130,7 @@ def test_the_narrowest_has_the_port(ranges, family):
 
 @pytest.mark.parametrize("range_stage", ("fnat-1-worker", "nat-2-workers"), indirect=True)
 @families
-def test_a_range_to_one_port(ranges, family):
+def test_range_maps_to_one_port(ranges, family):
     for port in (9400, 9405, 9409):
         with connect(ranges.client, ranges.vip(family), port) as one:
             echo(one)
@@ -138,7 +138,7 @@ def test_a_range_to_one_port(ranges, family):
 
 
 @families
-def test_a_port_without_listener(ranges, family):
+def test_port_without_listener_is_refused(ranges, family):
     with pytest.raises(ConnectionRefusedError):
         connect(ranges.client, ranges.vip(family), 9311)
 

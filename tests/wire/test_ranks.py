@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Priorities in a program of its own (examples/ranks.c), the kernel's TCP at the other end.
+"""Priorities in examples/ranks.c, which links the library; the other end is the kernel's TCP.
 
 client ── bridge ── forwarder: steelyard-ranks on "front", with addresses that no interface has
 """
@@ -54,7 +54,7 @@ class Client:
         self.socket.shutdown(socket.SHUT_WR)
 
     def ended(self):
-        """By a reset, if the server had something unread."""
+        """The connection ends by a reset if the server had unread bytes."""
         try:
             return self.answer.read(1) == b""
         except ConnectionResetError:
@@ -64,7 +64,7 @@ class Client:
         self.socket.sendall(struct.pack("!BBH", level, takes_long, len(body)) + body)
 
     def answered(self):
-        """The level, the number of the answer among all, and the body."""
+        """Returns the level, the answer's number among all, and the body."""
         level, _, length, number = struct.unpack("!BBHI", self.answer.read(8))
         return level, number, self.answer.read(length)
 
@@ -88,7 +88,7 @@ def clients(lab):
 
 @families
 def test_urgent_requests_are_served_first(server, clients, family):
-    """What has come while the server was busy is sorted before it goes on."""
+    """Requests that arrived while the server was busy are sorted before it continues."""
     busy, urgent, *others = clients(family, 42)
     for client in (busy, urgent, *others):  # all are accepted
         client.ask(USUAL)
@@ -103,12 +103,12 @@ def test_urgent_requests_are_served_first(server, clients, family):
     number = urgent.answered()[1]
     later = sorted(client.answered()[1] for client in others)
     assert later[0] > first
-    assert number < later[len(later) // 2]  # alone, the link could hand it over late
+    assert number < later[len(later) // 2]  # otherwise the link could deliver it late
 
 
 @families
-def test_long_requests_have_a_core_of_their_own(server, clients, family):
-    """The thread that serves urgent ones goes on while the other one is busy."""
+def test_long_requests_run_on_their_own_thread(server, clients, family):
+    """The thread for urgent requests continues while the other one is busy."""
     long, urgent = clients(family, 2)
     long.ask(LATER, b"first", takes_long=True)
     long.ask(LATER, b"second")  # waits for the first: answers stay in order
@@ -122,9 +122,9 @@ def test_long_requests_have_a_core_of_their_own(server, clients, family):
 
 
 @families
-def test_every_byte_comes_in_its_order(server, clients, family):
-    """Requests of random levels and lengths, many on each connection: each is answered once, in the
-    order in which its connection asked, on whatever thread."""
+def test_answers_keep_each_connections_order(server, clients, family):
+    """Random levels and lengths, many requests per connection: each is answered once, in the order
+    of its connection, whichever thread serves it."""
     chance, asked = random.Random(family), {}
     several = clients(family, 24)
     for client in several:
@@ -148,9 +148,9 @@ LONGEST = 65535
 
 @families
 @pytest.mark.parametrize("level", (URGENT, LATER))
-def test_the_longest_requests(server, clients, family, level):
-    """As long as their header can say, on either thread; answers to a client that does not read
-    them wait, and stay in order. Then the end comes, in the middle of a request."""
+def test_longest_requests_keep_their_order(server, clients, family, level):
+    """As long as their header permits, on either thread; answers to a client that does not read
+    wait, in order. The connection then ends in the middle of a request."""
     chance = random.Random(level)
     (client,) = clients(family, 1)
     bodies = [chance.randbytes(size) for size in (LONGEST, LONGEST, 1, LONGEST)]
@@ -167,8 +167,8 @@ def test_the_longest_requests(server, clients, family, level):
     assert client.ended()
 
 
-def test_no_answer_after_a_reset(server, clients):
-    """A client that is gone while another thread has its request."""
+def test_reset_during_a_request_discards_its_answer(server, clients):
+    """The client resets while another thread works on its request."""
     long, other = clients(4, 2)
     long.ask(LATER, b"late", takes_long=True)
     server.wait_for("^long 7$")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resets: forged ones end no session, real ones do; ends of removed servers' sessions are reset."""
+"""Forged resets end no session, true ones do; sessions of removed servers are reset."""
 
 import pytest
 from scapy.layers.inet import IP, TCP
@@ -31,7 +31,7 @@ def echo(one):
 
 
 def forge(stage, host, port, source, target, flags, count=1):
-    """Sends TCP segments with numbers guessed by an attacker, from any address."""
+    """Sends TCP segments from any address, with numbers that an attacker guesses."""
     ns = stage.lab[host].ns
     layer = IPv6 if ":" in source[0] else IP
     wire = stage.lab.capture(host)
@@ -64,7 +64,7 @@ def check_session(stage, family, port):
 
 @families
 @pytest.mark.parametrize("count", (1, 30), ids=("one", "burst"))
-def test_forged_resets_end_nothing(stage, family, count):
+def test_forged_resets_end_no_session(stage, family, count):
     """Afterwards only the probed ends send, and the session has its old timeout."""
     stage.config[f"echo{family}"].timeouts = {"reset": "2s"}
     stage.apply()
@@ -79,7 +79,7 @@ def test_forged_resets_end_nothing(stage, family, count):
 
 
 @families
-def test_forged_syn_after_forged_reset_moves_nothing(stage, family):
+def test_forged_syn_after_forged_reset_moves_no_session(stage, family):
     one, port = open_echo(stage, family)
     with one:
         before = session_of(stage, family, port)
@@ -94,7 +94,7 @@ def test_forged_syn_after_forged_reset_moves_nothing(stage, family):
 
 
 @families
-def test_forged_fins_shorten_nothing(stage, family):
+def test_forged_fins_shorten_no_timeout(stage, family):
     one, port = open_echo(stage, family)
     with one:
         forge_client(stage, family, port, "FA", 2)
@@ -120,8 +120,8 @@ def test_true_resets_end_a_session(stage, family):
 
 @pytest.mark.drops("server-removed", "no-session")
 @families
-def test_client_of_a_removed_server_gets_a_reset_at_once(stage, family):
-    """The client waits for data and sends nothing itself: it is probed."""
+def test_client_of_a_removed_server_is_reset_at_once(stage, family):
+    """The client waits for data without sending: the forwarder probes it."""
     service = stage.config[f"echo{family}"]
     one, _ = open_echo(stage, family)
     with one:
@@ -133,7 +133,7 @@ def test_client_of_a_removed_server_gets_a_reset_at_once(stage, family):
 
 @pytest.mark.drops("server-removed", "no-session")
 @families
-def test_client_of_a_removed_service_gets_a_reset(stage, family):
+def test_client_of_a_removed_service_is_reset(stage, family):
     one, _ = open_echo(stage, family)
     with one:
         stage.config.services.remove(stage.config[f"echo{family}"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forwarder is killed, stopped, upgraded, and fails to be upgraded; its sessions continue."""
+"""The forwarder is killed, stopped, upgraded, and fails to upgrade; its sessions continue."""
 
 import os
 import signal
@@ -56,8 +56,8 @@ def replace_forwarder(steelyard, way, **changes):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_sessions_go_on(stage, way):
-    """Through a kill, a stop and an upgrade, twice each; the agent has nothing to correct."""
+def test_sessions_survive_every_replacement(stage, way):
+    """A kill, a stop and an upgrade, twice each; the agent has nothing to correct."""
     revision = stage.steelyard.get("status")["forwarder"]["revision"]
     with Conversations(stage) as talk:
         for _ in range(2):
@@ -78,7 +78,7 @@ def test_sessions_go_on(stage, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_another_number_of_workers(stage, way):
+def test_sessions_survive_another_number_of_workers(stage, way):
     """1 → 2 → 1 with the same sessions."""
     with Conversations(stage) as talk:
         for workers in (2, 1):
@@ -88,7 +88,7 @@ def test_another_number_of_workers(stage, way):
             assert len(stage.steelyard.get("workers")) == workers
 
 
-def test_one_way_after_the_other(stage):
+def test_sessions_survive_replacements_in_sequence(stage):
     with Conversations(stage) as talk:
         for way in ("upgraded", "killed", "upgraded", "stopped", "upgraded", "upgraded", "killed"):
             replace_forwarder(stage.steelyard, way)
@@ -96,8 +96,9 @@ def test_one_way_after_the_other(stage):
 
 
 def test_upgrade_after_an_upgrade_trusts_the_tables(stage):
-    """The next one waits, still forwarding, until no session refers to a next hop of an earlier
-    process. Otherwise its successor would validate each session while no packet is taken."""
+    """The second upgrade waits, still forwarding, until no session refers to next hops of an
+    earlier process. Otherwise its successor would validate each session while no worker receives
+    packets."""
     with Conversations(stage) as talk:
         for _ in range(3):
             stage.steelyard.upgrade()
@@ -127,8 +128,8 @@ def test_phases_of_a_start_are_reported(stage):
         assert "Start: " in steelyard.cli("get", "status")
 
 
-def test_more_room(stage):
-    """Another size of the session tables, and back."""
+def test_sessions_survive_larger_tables(stage):
+    """Another table size, and back."""
     with Conversations(stage) as talk:
         for way, sessions in (("stopped", 131072), ("upgraded", 65536)):
             replace_forwarder(stage.steelyard, way, sessions=sessions)
@@ -137,9 +138,8 @@ def test_more_room(stage):
             assert stage.steelyard.get("status")["forwarder"]["session_capacity"] == sessions
 
 
-def test_what_is_sent_meanwhile_arrives(stage):
-    """A request that no forwarder forwards is retransmitted by the client's kernel, and
-    answered."""
+def test_requests_during_a_restart_are_answered(stage):
+    """The client's kernel retransmits a request that no forwarder received."""
     with Conversations(stage) as talk:
         stage.steelyard.kill_forwarder()
         for one in talk.web:
@@ -154,7 +154,7 @@ def test_what_is_sent_meanwhile_arrives(stage):
 
 
 def test_configuration_is_complete_without_the_agent(stage):
-    """Changes accepted just before a kill are there: in the journal if not in a snapshot."""
+    """A change accepted just before a kill is in the journal if it is not in a snapshot."""
     server = stage.config["web4"].server(stage.lab["s1"].v4)
     with Conversations(stage) as talk:
         for weight in (5, 6, 7):
@@ -171,7 +171,7 @@ def test_configuration_is_complete_without_the_agent(stage):
         assert stage.steelyard.get("status")["forwarder"]["revision"] == revision
 
 
-def test_options_go_on_as_they_are(stage):
+def test_upgrade_keeps_the_options(stage):
     """Without new options, a successor gets those of the running forwarder, and so does the
     next."""
 
@@ -191,14 +191,14 @@ def test_options_go_on_as_they_are(stage):
     stage.steelyard.restart_forwarder(mode="auto")
 
 
-def test_changes_during_upgrades(stage):
-    """Changes accepted while a successor prepares are not lost: the agent need not repeat them."""
+def test_changes_during_upgrades_are_kept(stage):
+    """The agent need not repeat changes that were accepted while a successor prepared."""
     steelyard = stage.steelyard
     server = stage.config["web4"].server(stage.lab["s1"].v4)
     done = threading.Event()
 
     def changes():
-        """The number of the agent's changes, and of the forwarder's revisions."""
+        """Returns the numbers of the agent's changes and of the forwarder's revisions."""
         steelyard.wait_in_sync()
         revision = steelyard.get("status")["forwarder"]["revision"]
         return steelyard.agent.output().count('msg="forwarder changed"'), revision
@@ -221,14 +221,14 @@ def test_changes_during_upgrades(stage):
         changing.join()
     count_then, revision_then = changes()
     assert revision_then > revision
-    # The agent does not count a change whose answer was lost with the connection.
+    # The agent does not count a change whose reply was lost with the connection.
     assert count_then - count <= revision_then - revision
     assert steelyard.server("web4", stage.lab["s1"].v4)["weight"] == server.weight
 
 
 @pytest.mark.drops("no-session")
-def test_sessions_without_a_server_end(stage):
-    """With a specific reason, when the configuration is lost."""
+def test_sessions_without_a_server_are_removed(stage):
+    """Under a specific reason, when the configuration is lost."""
     steelyard = stage.steelyard
     with Conversations(stage) as talk:
         steelyard.agent.stop()
@@ -250,7 +250,7 @@ def test_sessions_without_a_server_end(stage):
 
 
 def forwarders(stage):
-    """Processes in the host's namespace that may be forwarders: all but the agent."""
+    """Returns processes in the host's namespace that may be forwarders: all except the agent."""
     pids = stage.lab["forwarder"].ns.pids()
     return [pid for pid in pids if pid != stage.steelyard.agent.pid]
 
@@ -276,7 +276,7 @@ def refused(stage, text, **upgrade):
         ("ready-too-early", "unexpected message"),
     ),
 )
-def test_failure_while_it_prepares_changes_nothing(stage, stage_of_failure, text):
+def test_failure_during_preparation_changes_nothing(stage, stage_of_failure, text):
     with Conversations(stage) as talk:
         refused(stage, text, binary=successor(stage.steelyard.dir, stage_of_failure))
         talk.go_on()
@@ -285,7 +285,7 @@ def test_failure_while_it_prepares_changes_nothing(stage, stage_of_failure, text
     stage.steelyard.upgrade()
 
 
-def test_bad_binary(stage):
+def test_broken_binary_is_refused(stage):
     folder = stage.steelyard.dir
     refused(stage, "No such file", binary=folder / "nowhere")
     refused(stage, "not an executable file", binary=folder)
@@ -309,7 +309,7 @@ def test_bad_binary(stage):
     ),
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )
-def test_options_that_do_not_fit(stage, options, text):
+def test_unsuitable_options_are_refused(stage, options, text):
     """The new forwarder refuses them with its own message."""
     if "--memory" in options and "--no-huge" in stage.steelyard.forwarder_options():
         pytest.skip("too few huge pages for this test")
@@ -318,8 +318,8 @@ def test_options_that_do_not_fit(stage, options, text):
         talk.go_on()
 
 
-def test_sessions_cannot_change_their_memory(stage):
-    """Not even if an earlier forwarder left a session file there."""
+def test_change_of_session_memory_is_refused(stage):
+    """Even if an earlier forwarder left a session file there."""
     if "--no-huge" in stage.steelyard.forwarder_options():
         pytest.skip("too few huge pages for this test")
     name = f"steelyard-{stage.lab.id}"
@@ -338,8 +338,8 @@ def test_sessions_cannot_change_their_memory(stage):
 
 
 @pytest.mark.parametrize(("kind", "text"), (("dies", "signal 9"), ("fails", "out of luck")))
-def test_failure_after_the_seal_begins_again(stage, kind, text):
-    """The old forwarder, in its own process, from its own binary."""
+def test_failure_after_the_seal_restarts_the_predecessor(stage, kind, text):
+    """The predecessor restarts in its own process, from its own binary."""
     with Conversations(stage) as talk:
         refused_sealed(stage, text, binary=successor(stage.steelyard.dir, f"{kind}-sealed"))
         talk.go_on()
@@ -364,8 +364,8 @@ def refused_sealed(stage, text, **upgrade):
     return done.stderr
 
 
-def test_port_that_cannot_be_bound(stage):
-    """Another XDP program is attached: found only after the seal, when the port is taken."""
+def test_busy_port_restarts_the_predecessor(stage):
+    """Another XDP program is attached, which shows only after the seal, when the port is opened."""
     ns = stage.lab["forwarder"].ns
     pin = f"/sys/fs/bpf/{stage.lab.id}-other"
     ns.ip("link add extra type veth peer name extra-peer")
@@ -380,8 +380,7 @@ def test_port_that_cannot_be_bound(stage):
         Path(pin).unlink(missing_ok=True)
 
 
-def test_stop_while_a_successor_prepares(stage):
-    """Both exit."""
+def test_stop_during_preparation_ends_both(stage):
     steelyard = stage.steelyard
     asked = threading.Thread(
         target=steelyard.try_upgrade, args=(successor(steelyard.dir, "hangs"),), daemon=True
@@ -407,8 +406,8 @@ def test_stop_while_a_successor_prepares(stage):
         talk.go_on()
 
 
-def test_death_while_a_successor_prepares(stage):
-    """The successor exits by itself, and leaves the state to the next start."""
+def test_death_during_preparation_ends_the_successor(stage):
+    """The state stays for the next start."""
     steelyard = stage.steelyard
     sleepy = script(steelyard.dir / "sleepy", f'#!/bin/sh\nkill -STOP $$\nexec {FORWARDER} "$@"\n')
     asked = threading.Thread(target=steelyard.try_upgrade, args=(sleepy,), daemon=True)
@@ -488,8 +487,8 @@ def test_supervisor_is_notified(restart_stage):
 
 
 @pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
-def test_kernel_is_silent_where_there_is_no_program(stage, family):
-    """A VIP is reached by an interface that is no port: the guard prevents the kernel's reset."""
+def test_kernel_sends_nothing_for_a_vip_without_a_program(stage, family):
+    """The VIP is reached by an interface that is no port: the guard blocks the kernel's reset."""
     ns, far = stage.lab["forwarder"].ns, stage.lab["far"]
     ns.ip(f"link add side type veth peer name side0 netns {far.ns.name}")
     try:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hundred and ten conversations, under load, through every kind of restart of a forwarder.
+"""A hundred and ten conversations under load through every kind of restart of a forwarder.
 
-The small version of `make demo DEMO=restart`.
-"""
+The small version of `make demo DEMO=restart`."""
 
 import signal
 
@@ -38,7 +37,7 @@ def test_resets_are_counted(lab, family):
         assert host.ns.resets() == counted
 
 
-def test_no_conversation_ends(lab):
+def test_conversations_survive_every_replacement(lab):
     steelyard = Steelyard(lab, web_and_dns(lab.network))
     for host in lab.servers():
         start_nginx(lab, host.name)

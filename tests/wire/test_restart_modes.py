@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restarts and upgrades with sessions of every mode, family and client-address option at once.
 
-One stage has all of them: each replacement of the forwarder tests every cell of the table.
-"""
+One stage has all of them: each replacement of the forwarder tests every combination."""
 
 import copy
 import shutil
@@ -23,9 +22,9 @@ from tests.lab.traffic import Traffic
 from tests.wire.conftest import check_accounting
 from tests.wire.modes import ModeStage
 
-# Client-address options, and the port of their services on each VIP of FNAT.
+# Client-address options, and the port of their services on each FNAT VIP.
 OPTIONS = {"toa": 8103, "proxy_v1": 8101, "proxy_v2": 8102}
-PROXIED = 8090  # where servers expect the PROXY protocol
+PROXIED = 8090  # where servers expect PROXY protocol
 REPORTED = [(row, option) for row in ROWS if row.mode == "fnat" for option in OPTIONS]
 SERVERS = ("s1", "s2")  # of those services
 LOCATIONS = """\
@@ -47,7 +46,7 @@ SOURCES = {"killed": "crashed", "stopped": "stopped", "upgraded": "handed-over"}
 
 
 class RestartStage(ModeStage):
-    """Every mode, and FNAT also with every option."""
+    """Every mode, and FNAT with every option."""
 
     def start(self):
         super().start()
@@ -103,7 +102,7 @@ class ReportedConnection:
         self.one = HttpConnection(stage.lab["far"], row.vip, OPTIONS[option], timeout_s=60)
 
     def check(self):
-        """Checks the address that the server got, if the server can return it."""
+        """Checks the address that the server received, if the server returns it."""
         if self.option == "toa":
             assert self.one.get() in SERVERS
             return
@@ -137,7 +136,7 @@ class NewConnections(threading.Thread):
 
 
 class Connections:
-    """Long-lived connections and flows of all cells, load on them, and new connections all the
+    """Long-lived connections and flows of all combinations under load, and new connections all the
     time."""
 
     def __init__(self, stage):
@@ -180,7 +179,7 @@ class Connections:
         return Traffic(self.stage.lab, 4, 2, 4, host="s3", web=web, dns=dns)
 
     def ask(self):
-        """The server that answers each; a lost datagram is sent again."""
+        """Returns each answering server; lost datagrams are sent again."""
         return [one.get() for one in self.web] + [self.ask_udp(*one) for one in self.dns]
 
     @staticmethod
@@ -193,7 +192,7 @@ class Connections:
         raise AssertionError(f"no answer at {address} port {port}")
 
     def provide(self):
-        """Gives the web servers, and `far` for outward downloads, the content."""
+        """Copies the content to the web servers, and to `far` for outward downloads."""
         self.traffic[0].provide()
         lab = self.stage.lab
         shutil.copy(lab.dir / "nginx-s1/files/content", lab.dir / "nginx-far/files/content")
@@ -206,7 +205,7 @@ class Connections:
             one.start()
 
     def go_on(self):
-        """All continue, each was answered, and each cell has opened a new connection since."""
+        """Each connection is answered, and each combination has opened a new connection since."""
         before = [one.count for one in self.new]
         for one in self.traffic:
             report = one.step()
@@ -246,9 +245,9 @@ class Connections:
             one.close()
 
 
-# The last segments of a closed connection find no session.
+# A closed connection's last segments find no session.
 @pytest.mark.drops("no-session")
-def test_every_mode_and_option_goes_on(stage):
+def test_every_mode_and_option_survives_restarts(stage):
     steelyard = stage.steelyard
     with Connections(stage) as connections:
         connections.start()
@@ -261,7 +260,7 @@ def test_every_mode_and_option_goes_on(stage):
             assert status["workers"] == workers
             assert found["source"] == SOURCES[way]
             assert found["refused"] == ""
-            # Of connections that were just opening or closing.
+            # Connections that were just opening or closing.
             ended = {name for name, n in found["results"].items() if n}
             assert ended <= {"kept", "torn", "expired"}, found
             assert found["results"]["kept"] >= len(connections.reported) + len(connections.servers)
@@ -269,7 +268,7 @@ def test_every_mode_and_option_goes_on(stage):
 
 
 def sessions_of(stage):
-    """States of the sessions of services with an option, by VIP, port and the client's port."""
+    """Returns the states of sessions of services with an option, by VIP, port and client port."""
     ports = set(OPTIONS.values())
     return {
         (one["vip"], one["vip_port"], one["client_port"]): one["state"]
@@ -278,9 +277,9 @@ def sessions_of(stage):
     }
 
 
-def test_killed_before_and_behind_the_header(stage):
-    """The forwarder is killed between a connection's SYN and the header or option, and again
-    before the header is acknowledged; the next one has another number of workers each time."""
+def test_kill_around_the_header_loses_no_connection(stage):
+    """The forwarder is killed between a connection's SYN and the header or option, and again before
+    the header is acknowledged; the next one has another number of workers each time."""
     steelyard, opened = stage.steelyard, {}
 
     def open_one(row, option):
@@ -297,7 +296,7 @@ def test_killed_before_and_behind_the_header(stage):
         steelyard.start_forwarder()
         steelyard.wait_in_sync()
 
-    earlier = sessions_of(stage)  # which are ending
+    earlier = sessions_of(stage)  # closing ones
     threads = [threading.Thread(target=open_one, args=cell, daemon=True) for cell in REPORTED]
     with ExitStack() as client_hears_nothing, ExitStack() as servers_hear_nothing:
         client_hears_nothing.enter_context(losing(stage.lab, ("far",), 1000))

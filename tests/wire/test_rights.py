@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what: users and groups at the sockets; what the forwarder may ask the kernel for."""
+"""Permissions: which users and groups may use the sockets, and what the forwarder may request from
+the kernel."""
 
 import contextlib
 import grp
@@ -20,8 +21,8 @@ from tests.wire.conftest import check_accounting
 from tests.wire.control import Control, frame, request
 from tests.wire.stage import Stage
 
-# Groups and users that every Debian has.
-FORWARD = "daemon"  # group of the forwarder's socket; the user of that name is the agent's
+# Groups and users of every Debian system.
+FORWARD = "daemon"  # group of the forwarder's socket; the user of that name runs the agent
 CHANGE, READ = "mail", "games"
 OPERATOR, READER, STRANGER = 60001, 60002, 60003
 SHARE, CONNECTIONS, RESERVED = 8, 32, 8
@@ -57,7 +58,7 @@ def cli(stage, user, groups, *words):
 
 @contextlib.contextmanager
 def becoming(user, group):
-    """This thread's new sockets belong to the user. Back as root afterwards."""
+    """Creates this thread's sockets as the user within the block; root again afterwards."""
     os.setegid(group)
     os.seteuid(user)
     try:
@@ -72,7 +73,7 @@ def connect_as(stage, user, group=None):
         return Control(stage.steelyard.forwarder_socket)
 
 
-def test_modes_show_the_rights(stage):
+def test_sockets_have_their_modes(stage):
     steelyard = stage.steelyard
     for path, group in (
         (steelyard.forwarder_socket, FORWARD),
@@ -84,7 +85,7 @@ def test_modes_show_the_rights(stage):
         assert (status.st_uid, status.st_gid) == (0, gid(group))
 
 
-def test_notes_are_roots(stage):
+def test_notes_belong_to_root(stage):
     netns = os.stat(f"/proc/{stage.steelyard.forwarder.pid}/ns/net").st_ino
     notes = [path for path in Path("/run/steelyard").iterdir() if str(netns) in path.name]
     assert any(path.name.startswith("claims-") for path in notes)
@@ -112,7 +113,7 @@ def test_readers_may_not_change(stage, words):
 
 
 def test_only_root_reads_load_on_this_host(stage):
-    """An operator's file does not have the agent read from the host itself; root's may."""
+    """The agent reads this host's load only for root's file, not for an operator's."""
     text = stage.steelyard.file.read_text()
     assert "load:" not in text
     load = '    load: { type: prometheus, url: "http://127.0.0.1:9/", query: x }\n'
@@ -136,14 +137,14 @@ def test_operators_may_change(stage):
     stage.steelyard.wait_server("web4", address, "up")
 
 
-def test_strangers_learn_which_group_is_missing(stage):
+def test_error_names_the_missing_group(stage):
     done = cli(stage, STRANGER, [], "get", "status")
     assert done.returncode == 2
     assert f"to read, as a member of the group {READ}" in done.stderr
     assert f"to change, of the group {CHANGE}" in done.stderr
 
 
-def test_strangers_reach_no_forwarder(stage):
+def test_other_users_reach_no_forwarder(stage):
     socket_path = stage.steelyard.forwarder_socket
     with pytest.raises(PermissionError):
         connect_as(stage, STRANGER, READ)
@@ -152,8 +153,8 @@ def test_strangers_reach_no_forwarder(stage):
     assert f"only root and members of the group {FORWARD} may connect" in done.stderr
 
 
-def test_upgrade_is_roots(stage):
-    """The agent's user, and members of the socket's group, may do everything but that."""
+def test_upgrade_needs_root(stage):
+    """The agent's user and members of the socket's group may do everything else."""
     pid = stage.steelyard.forwarder.pid
     for user in (OPERATOR, pwd.getpwnam(FORWARD).pw_uid):
         with connect_as(stage, user) as one:
@@ -164,8 +165,8 @@ def test_upgrade_is_roots(stage):
     assert stage.steelyard.forwarder.alive()
 
 
-def test_a_descriptor_does_not_carry_roots_right(stage):
-    """Who connected counts, not who holds the descriptor."""
+def test_passed_descriptor_keeps_its_owners_rights(stage):
+    """The rights are those of the process that connected."""
     with connect_as(stage, OPERATOR) as one:
         one.send(frame(request(upgrade=pb.UpgradeRequest(binary="/bin/true"))))
         assert one.error_code() == pb.CODE_DENIED
@@ -180,7 +181,7 @@ def is_served(one):
 
 
 def test_users_have_shares_of_connections(stage):
-    """One user has 8, all strangers together 24; root and the agent's user have the rest."""
+    """One user has 8, all other users together 24; root and the agent's user have the rest."""
     agent = pwd.getpwnam(FORWARD).pw_uid
     with contextlib.ExitStack() as ends:
 
@@ -195,8 +196,8 @@ def test_users_have_shares_of_connections(stage):
         assert stage.steelyard.in_sync()
 
 
-def test_a_silent_half_frame_is_closed(stage):
-    """Or half of its length. Their connections are free for others again."""
+def test_silent_incomplete_frame_is_closed(stage):
+    """Or half of its length. Its connection is available again."""
     with (
         connect_as(stage, OPERATOR) as half,
         connect_as(stage, OPERATOR) as less,
@@ -208,11 +209,11 @@ def test_a_silent_half_frame_is_closed(stage):
             one.socket.settimeout(60)
             assert one.error_code() in (pb.CODE_MALFORMED, pb.CODE_TOO_LARGE)
             assert one.ended()
-        assert is_served(idle)  # silent, but not in the middle of a frame
+        assert is_served(idle)  # silent, but not within a frame
 
 
-def test_an_upgrade_keeps_the_group(stage):
-    """Also if its options do not name the group."""
+def test_upgrade_keeps_the_group(stage):
+    """Even if its options do not name the group."""
     steelyard = stage.steelyard
     options = steelyard.options
     steelyard.upgrade(group="")
@@ -224,7 +225,7 @@ def test_an_upgrade_keeps_the_group(stage):
         assert is_served(one)
 
 
-def test_stalled_readers_do_not_shut_out_anyone(stage):
+def test_stalled_readers_block_no_other(stage):
     """Some readers send half a request; others are served at once."""
     path = str(stage.steelyard.dir / "agent-read.sock")
     stalled = []
@@ -260,8 +261,8 @@ for path in sys.argv[1:]:
 """
 
 
-def test_strangers_cannot_hold_the_forwarders_locks(stage):
-    """A lock on a file needs the right to open it; a held lock would prevent the next start."""
+def test_other_users_cannot_lock_the_forwarders_files(stage):
+    """Locking needs permission to open the file; a foreign lock would block the next start."""
     inode = stage.lab[stage.steelyard.host].ns.inode()
     locks = [str(path) for path in Path("/run/steelyard").glob(f"*-{inode}-*")]
     assert len(locks) > 3
@@ -279,7 +280,7 @@ def test_strangers_cannot_hold_the_forwarders_locks(stage):
 
 
 def thread_status(forwarder):
-    """{name: {field: value}} of each thread, from /proc; workers have distinct names."""
+    """Returns {name: {field: value}} of each thread, from /proc; workers have distinct names."""
     found = {}
     for task in Path(f"/proc/{forwarder.pid}/task").iterdir():
         lines = (task / "status").read_text().splitlines()
@@ -300,21 +301,20 @@ def check_confined(forwarder):
     assert {int(one[name], 16) for one in workers for name in names} == {0}
 
 
-def test_filters_and_capabilities(stage):
+def test_forwarder_has_its_filters_and_capabilities(stage):
     check_confined(stage.steelyard.forwarder)
 
 
 def test_upgrades_add_no_filters(stage):
-    """Whatever a process executes inherits its filters; they would add up, and be searched
-    one after the other."""
+    """Executed programs inherit filters: they would accumulate, and run one after the other."""
     for _ in range(3):
         stage.steelyard.upgrade()
         check_confined(stage.steelyard.forwarder)
     stage.steelyard.wait_reconnected()
 
 
-def test_an_upgrade_from_and_to_a_forwarder_without_filters(stage):
-    """As from an earlier version, and back to it."""
+def test_upgrade_from_and_to_a_forwarder_without_filters(stage):
+    """From an earlier version, and back."""
     steelyard = stage.steelyard
     steelyard.restart_forwarder()
     steelyard.upgrade(options=["--seccomp", "off"])

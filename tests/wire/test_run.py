@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified programs on the user-space stack (docs/run.md): servers and clients of Debian on one
-side, on Linux's own TCP the other side."""
+"""Unmodified Debian programs on the user-space stack (docs/run.md), servers and clients, against
+Linux's TCP."""
 
 import json
 import os
@@ -70,7 +70,7 @@ backend back
 
 
 @sanitized
-def test_redis(stack):
+def test_redis_serves_commands_and_saves(stack):
     client, host = stack["client"], stack["forwarder"]
     before = kernel_connections(host)
     start(
@@ -87,7 +87,7 @@ def test_redis(stack):
     client.ns.run(
         ["redis-benchmark", "-h", V4, "-p", 8000, "-t", "get", "-n", 20000, "-P", 16, "-q"]
     )
-    # A value of many segments, and a child process that writes the data while connections exist.
+    # A value of many segments, and a child process that saves the data while connections are open.
     client.ns.run(
         ["redis-benchmark", "-h", V4, "-p", 8000, "-t", "set", "-n", 50, "-d", 200000, "-q"]
     )
@@ -97,14 +97,14 @@ def test_redis(stack):
     )
     assert "rdb_last_bgsave_status:ok" in cli(client, "-h", V4, "-p", "8000", "info")
     assert kernel_connections(host) == before
-    # Both kinds in one epoll instance: a client on the host comes by Linux.
+    # One epoll instance serves both kinds: a client on the same host uses Linux's TCP.
     assert cli(host, "-h", "127.0.0.1", "-p", "8000", "get", "key") == "value"
     assert cli(host, "-h", V4, "-p", "8000", "get", "key") == "value"
     assert kernel_connections(host) == before + 4
 
 
 @families
-def test_lighttpd(stack, family):
+def test_lighttpd_serves_files(stack, family):
     folder = site(stack, "lighttpd", LIGHTTPD)
     before = kernel_connections(stack["forwarder"])
     start(stack, "lighttpd", ["lighttpd", "-D", "-f", folder / "conf"], 8001)
@@ -119,7 +119,7 @@ def test_lighttpd(stack, family):
 
 
 def frames(host):
-    """That have come to its interface."""
+    """Returns how many frames have arrived at its interface."""
     (told,) = json.loads(host.ns.run(["ip", "-s", "-j", "link", "show", "dev", "eth0"]))
     return told["stats64"]["rx"]["packets"]
 
@@ -127,8 +127,8 @@ def frames(host):
 @sanitized
 @pytest.mark.parametrize("sums", ("on", "off"))
 @families
-def test_large_segments(stack, family, sums):
-    """With checksums on a veth hands them on whole; without, Linux cuts them."""
+def test_large_segments_pass_veth_with_checksum_offload(stack, family, sums):
+    """With checksum offload, a veth passes them on whole; without it, Linux segments them."""
     folder = site(stack, "lighttpd", LIGHTTPD)
     host, client = stack["forwarder"], stack["client"]
     command = ["lighttpd", "-D", "-f", folder / "conf"]
@@ -145,13 +145,13 @@ def test_large_segments(stack, family, sums):
     assert came < singly * 0.75 if sums == "on" else came >= singly
 
 
-def test_what_the_link_does_not_take_is_counted(stack):
-    """It has lost its carrier. A download goes on when that is back."""
+def test_frames_lost_without_carrier_are_counted(stack):
+    """A download continues when the link has a carrier again."""
     folder = site(stack, "lighttpd", LIGHTTPD)
     host, client, switch = (stack[name].ns for name in ("forwarder", "client", "switch"))
     name = stack_name("unsent")
     start(stack, "lighttpd", ["lighttpd", "-D", "-f", folder / "conf"], 8001, "--name", name)
-    # Linux forgets its other neighbours with the carrier.
+    # Linux deletes its other neighbour entries when the carrier is lost.
     neighbour = f"{stack['client'].v4} dev front"
     host.ip(f"neigh replace {neighbour} lladdr {client.mac('eth0')} nud permanent")
     try:
@@ -172,8 +172,8 @@ def test_what_the_link_does_not_take_is_counted(stack):
     assert "it could not send" in hook(name, "list", check=False)
 
 
-def test_large_segments_that_the_kernel_refuses_are_counted(stack):
-    """A queue of Linux that is full takes none. What is lost leaves again in single segments."""
+def test_large_segments_refused_by_a_full_queue_are_counted(stack):
+    """Linux's queue is full. Lost data is retransmitted in single segments."""
     folder = site(stack, "lighttpd", LIGHTTPD)
     host, client, name = stack["forwarder"], stack["client"], stack_name("refused")
     command = ["lighttpd", "-D", "-f", folder / "conf"]
@@ -205,7 +205,7 @@ def test_nginx_with_two_workers(stack, family):
         body = http_get(stack["client"], address, 8002, "/large", timeout_s=60)
         assert digest(body) == digest((folder / "large").read_bytes())
     assert kernel_connections(stack["forwarder"]) == before
-    # A worker that is killed leaves its queue to its successor.
+    # The successor of a killed worker gets its queue.
     victim = min(first)
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: process.output().count("is worker") == 3, "a new worker has the queue")
@@ -214,8 +214,8 @@ def test_nginx_with_two_workers(stack, family):
 
 
 @sanitized
-def test_answers_find_the_worker_that_asked(stack):
-    """The connections that a worker opens have their answers spread over both queues."""
+def test_answers_reach_the_worker_that_connected(stack):
+    """Answers to a worker's own connections are spread over both queues."""
     folder = site(stack, "nginx", NGINX_TWO)
     before = kernel_connections(stack["forwarder"])
     start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002, workers=2)
@@ -231,9 +231,9 @@ def gone(pid):
 
 @sanitized
 @pytest.mark.parametrize("daemon", (False, True), ids=("foreground", "daemon"))
-def test_nginx_reloads(stack, daemon):
-    """A new worker has the stack when the old one has ended. No client is refused in between: the
-    new worker serves them by Linux's socket, and a download goes on."""
+def test_nginx_reload_refuses_no_client(stack, daemon):
+    """A new worker gets the stack when the old one has exited. In between it serves new clients by
+    Linux's socket, and a download continues."""
     folder = site(stack, "nginx", NGINX.replace("daemon off;", "") if daemon else NGINX)
     host = stack["forwarder"]
     before = kernel_connections(host)
@@ -266,9 +266,9 @@ def test_nginx_reloads(stack, daemon):
     assert kernel_connections(host) == before
 
 
-def test_nginx_is_upgraded(stack):
-    """The new program has the listening sockets from the old one. A client that comes when the old
-    worker has ended, and the new one has no queue yet, is connected by Linux."""
+def test_nginx_upgrade_refuses_no_client(stack):
+    """The new program inherits the listening sockets. Linux serves clients that connect after the
+    old worker's exit and before the new one has a queue."""
     text = NGINX.replace("daemon off;", "env LD_PRELOAD;\nenv STEELYARD_RUN;")
     folder = site(stack, "nginx", text)
     client, host = stack["client"], stack["forwarder"]
@@ -295,9 +295,9 @@ def test_nginx_is_upgraded(stack):
 
 
 @families
-def test_errors_find_the_worker_that_they_are_about(stack, family):
-    """A router's errors about a narrow path come by one queue, whoever has the connection. What is
-    too big is not sent again and again."""
+def test_icmp_errors_reach_the_worker_with_the_connection(stack, family):
+    """A router's errors about a narrow path all arrive by one queue. Oversized segments are not
+    sent repeatedly."""
     folder = site(stack, "nginx", NGINX_TWO)
     start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002, workers=2)
     router, address = stack["router"].ns, (V4, V6)[family == 6]
@@ -319,7 +319,7 @@ def test_errors_find_the_worker_that_they_are_about(stack, family):
 
 @sanitized
 @pytest.mark.parametrize("threads", (1, 2))
-def test_haproxy_opens_connections_too(stack, threads):
+def test_haproxy_serves_and_connects(stack, threads):
     """Its threads share one stack."""
     folder = site(stack, "haproxy", HAPROXY.replace("{threads}", str(threads)))
     before = kernel_connections(stack["forwarder"])
@@ -342,8 +342,8 @@ def test_other_ports_stay_with_linux(stack):
     assert "is worker" not in process.output()
 
 
-def test_frames_for_another_mac_are_not_answered(stack):
-    """As a switch floods them. Those for the right address, sent between them, are answered."""
+def test_frames_for_another_mac_get_no_answer(stack):
+    """A switch floods them. Frames for the right address, sent in between, are answered."""
     folder = site(stack, "lighttpd", LIGHTTPD)
     start(stack, "lighttpd", ["lighttpd", "-D", "-f", folder / "conf"], 8001)
     capture = stack.capture("client")
@@ -370,8 +370,8 @@ def test_no_folder_of_eal_is_left(stack):
     assert not [one for one in ("/run", "/tmp") if Path(one, "dpdk", f"run-{pid}").exists()]
 
 
-def test_another_users_folder_of_eal_is_no_error(stack):
-    """The worker is not root, and cannot make its own in there."""
+def test_dpdk_folder_of_another_user_is_no_error(stack):
+    """The worker is not root and cannot create its own folder there."""
     folder = site(stack, "nginx", NGINX)
     hide = 'mkdir -p /tmp/dpdk && mount -t tmpfs -o mode=700 none /tmp/dpdk && exec "$@"'
     nginx = ["nginx", "-c", folder / "conf"]
@@ -380,8 +380,8 @@ def test_another_users_folder_of_eal_is_no_error(stack):
     assert "EAL" not in process.output()
 
 
-def test_a_worker_without_a_queue_warns(stack):
-    """At a reload it waits for an old worker to end, which is no reason; one for ever is."""
+def test_worker_without_a_queue_warns(stack):
+    """A worker may wait for an old one to exit at a reload; a worker that waits for long warns."""
     folder = site(stack, "nginx", NGINX_TWO)
     process = start(stack, "nginx", ["nginx", "-c", folder / "conf"], 8002)
     process.wait_for("waits for a queue")
@@ -394,7 +394,7 @@ def test_a_worker_without_a_queue_warns(stack):
 
 
 @families
-def test_curl(stack, family):
+def test_curl_downloads_and_uploads(stack, family):
     peer = stack["client"]
     address = peer.address(family)
     large = stack.dir / "nginx-client" / "files" / "large"
@@ -411,7 +411,7 @@ def test_curl(stack, family):
 
 @sanitized
 @families
-def test_clients(stack, family):
+def test_clients_fetch_over_the_stack(stack, family):
     peer = stack["client"]
     address = peer.address(family)
     before = kernel_connections(stack["forwarder"])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An unprivileged program on the user-space stack attacks its privileged parent: it keeps what it
-has received, and sends requests that no library would send (docs/design/0060)."""
+"""An unprivileged program on the user-space stack attacks its privileged parent: it keeps resources
+that it received, and sends requests that no library would send (docs/design/0060)."""
 
 import errno
 import sys
@@ -12,7 +12,7 @@ from tests.lab.run import MESSAGE_VERSION, PORT, Puppet, kernel_connections, run
 
 UNPRIVILEGED = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
 
-# What attackers share: requests to the parent, and what comes with its answers.
+# Shared by the attackers: requests to the parent, and parsing of its answers.
 REQUESTS = (
     f"VERSION = {MESSAGE_VERSION}"
     + """
@@ -47,7 +47,7 @@ def code():
 
 
 def attack(stack, script, *options):
-    """Returns the words that the script prints."""
+    """Runs the script; returns the words that it prints."""
     argv = [*UNPRIVILEGED, sys.executable, "-c", REQUESTS + script]
     return run(stack["forwarder"].ns.command(run_command(argv, *options))).split()
 
@@ -78,8 +78,8 @@ with connect() as one:
 """
 
 
-def test_memory_that_a_process_keeps_is_freed(stack):
-    """It reconnects and keeps the descriptors and mappings of all earlier regions."""
+def test_regions_that_a_process_keeps_are_freed(stack):
+    """It reconnects, and keeps descriptors and mappings of all earlier regions."""
     assert attack(stack, KEEP_MEMORY) == ["0"] * 6 + ["EPERM", "EPERM"]
 
 
@@ -99,7 +99,7 @@ with connect() as one:
 
 
 def test_sockets_that_a_process_keeps_cost_one_region(stack):
-    """Their pages stay locked. While the queue has such a socket it gets no other."""
+    """Their pages stay locked. While the queue has such a socket, it gets no other region."""
     assert attack(stack, KEEP_SOCKETS) == ["0", "EADDRINUSE", "0", "0"]
 
 
@@ -115,8 +115,8 @@ for fd in sockets(given):
 """
 
 
-def test_sockets_are_bound_already(stack):
-    """They cannot be bound to another interface, or get other memory."""
+def test_sockets_cannot_be_bound_again(stack):
+    """Neither to another interface nor to other memory."""
     assert attack(stack, BIND) == ["EBUSY"] * 6  # of two queues
 
 
@@ -150,7 +150,7 @@ print(request(one, LISTEN, address, 8023, [again.fileno()])[0])
 """
 
 
-def test_sockets_of_other_devices_and_users_steer_no_port(stack):
+def test_foreign_sockets_steer_no_port(stack):
     argv = run_command([sys.executable, "-c", REQUESTS + PORTS])
     done = run(stack["forwarder"].ns.command(argv), check=False)
     refused = str(-errno.EACCES)
@@ -160,8 +160,8 @@ def test_sockets_of_other_devices_and_users_steer_no_port(stack):
     assert "port 8021 is not steered to the stack: its socket is of another user" in done.stderr
 
 
-# Of the program that is attacked: a process that opens a connection, as any does that is started
-# later. The attackers live until it has ended.
+# Part of the attacked program: a process that opens a connection, as any later process does. The
+# attackers live until it has ended.
 VICTIM = """
 import socket, sys
 with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as one:
@@ -216,8 +216,8 @@ dial()
 
 
 def dialled(stack, script):
-    """Runs it with a peer to which victims connect. Returns what it and they have printed, and how
-    many of their connections Linux has had."""
+    """Runs the script with a peer to which victims connect. Returns their output, and how many of
+    the connections Linux had."""
     puppet = Puppet(stack["client"], stack["client"].v4)
     before = kernel_connections(stack["forwarder"])
     victim = stack.dir / "victim.py"
@@ -233,7 +233,7 @@ def dialled(stack, script):
 
 
 @pytest.mark.parametrize("crowd", CROWDS)
-def test_processes_and_connections_take_no_slots_of_others(stack, crowd):
+def test_processes_and_connections_exhaust_no_foreign_slots(stack, crowd):
     done, of_linux = dialled(stack, CROWDS[crowd])
     assert done.stdout.split() == [f"{b'hello'}"]
     assert of_linux == 0, done.stderr
@@ -255,8 +255,8 @@ dial()
 """
 
 
-def test_a_process_without_a_slot_is_reported(stack):
-    """All slots are of processes with ports. When these end, the slots are free again."""
+def test_process_without_a_slot_is_reported(stack):
+    """Processes with ports use all slots. When they exit, the slots are free again."""
     done, of_linux = dialled(stack, PORTS_OF_CROWD)
     assert done.stdout.split() == [f"{b'hello'}"] * 2
     assert of_linux == 1, done.stderr

@@ -7,7 +7,7 @@
             └─ router ─ far: NAT's client
 
 One-armed, because a server of DR answers its clients itself. s1's gateway is the forwarder, as NAT
-wants it.
+requires.
 """
 
 import contextlib
@@ -82,7 +82,7 @@ def services(s1, s2):
 
 
 def own_silently(host):
-    """A DR server's setup: it has the VIP and does not announce it on the network."""
+    """Configures the VIP on a DR server without announcing it."""
     host.ns.sysctl("ipv4.conf.all.arp_ignore", 1)
     host.ns.sysctl("ipv4.conf.all.arp_announce", 2)
     host.ns.ip(f"address add {DIRECT[4]}/32 dev lo")
@@ -90,7 +90,7 @@ def own_silently(host):
 
 
 def folder(lab, name, text):
-    """A site that a worker without rights can read."""
+    """Makes a site that unprivileged workers can read."""
     made = lab.dir / name
     made.mkdir()
     made.chmod(0o755)
@@ -134,7 +134,7 @@ def all_on_the_stack(lab):
 
 
 def who(host, address, port):
-    """What the server says of the client, and what the client's own address and port are."""
+    """Returns the client's address and port as the server reports them, and the client's own."""
     with connect(host, address, port, timeout_s=60) as one:
         one.sendall(b"GET /who HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")
         answer = b""
@@ -153,7 +153,7 @@ def check_bodies(lab, host, address, port):
 
 
 @families
-def test_toa(lab, family):
+def test_toa_shows_the_client(lab, family):
     with all_on_the_stack(lab):
         for _ in range(5):
             said, own = who(lab["client"], VIP[family], FRONT_TOA)
@@ -162,8 +162,8 @@ def test_toa(lab, family):
 
 
 @families
-def test_toa_at_accept(lab, family):
-    """lighttpd takes the address from accept(). Its socket is one of IPv6 for both families."""
+def test_toa_shows_the_client_at_accept(lab, family):
+    """lighttpd uses the address that accept() returns. Its IPv6 socket serves both families."""
     with all_on_the_stack(lab):
         path = f"/{os.urandom(8).hex()}"
         connection = connect(lab["client"], VIP[family], FRONT_LIGHT, timeout_s=60)
@@ -175,15 +175,15 @@ def test_toa_at_accept(lab, family):
     wait_until(lambda: f"{client} {path}\n" in log.read_text(), f"lighttpd logs {client}")
 
 
-def test_toa_of_a_client_that_the_socket_cannot_name(lab):
-    """An IPv6 client at a socket of IPv4: the server sees the forwarder's local address."""
+def test_toa_of_another_family_shows_the_local_address(lab):
+    """An IPv6 client at an IPv4 socket: the server sees the forwarder's local address."""
     said, _ = who(lab["client"], VIP[6], FRONT_ACROSS)
     assert said.split()[0] in local_addresses(FRONT)
 
 
 @pytest.mark.parametrize("version", FRONT_PROXY)
 @families
-def test_proxy_protocol(lab, family, version):
+def test_proxy_protocol_shows_the_client(lab, family, version):
     with all_on_the_stack(lab):
         said, own = who(lab["client"], VIP[family], FRONT_PROXY[version])
         assert said == f"{own} {lab['s1'].address(family)}"
@@ -191,7 +191,7 @@ def test_proxy_protocol(lab, family, version):
 
 
 @families
-def test_nat(lab, family):
+def test_nat_shows_the_client(lab, family):
     with all_on_the_stack(lab):
         said, own = who(lab["far"], NAT[family], WEB)
         assert said == f"{own} {lab['s1'].address(family)}"
@@ -199,8 +199,8 @@ def test_nat(lab, family):
 
 
 @families
-def test_direct_routing(lab, family):
-    """Answers come from the VIP, which s1's interface does not have, and from s1 itself."""
+def test_direct_routing_answers_from_the_vip(lab, family):
+    """s1 answers itself, from the VIP, which its interface does not have."""
     with all_on_the_stack(lab):
         capture = lab.capture("client")
         said, own = who(lab["client"], DIRECT[family], WEB)

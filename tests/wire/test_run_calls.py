@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of a program on the user-space stack: what Linux says, the stack says; docs/run.md lists
-what differs."""
+"""Socket calls on the user-space stack return what Linux's return; docs/run.md lists the
+differences."""
 
 import difflib
 import errno
@@ -13,16 +13,16 @@ from tests.lab.process import run
 from tests.lab.run import PORT, Puppet, kernel_connections, run_command
 from tests.wire.running import families, on_stack, sanitized
 
-# A list of calls, and how many connections of it are Linux's: the port of `bound` is the kernel's
-# choice; `followed_by_linux` says it.
+# Lists of calls, and how many connections of each are Linux's: in `bound` the kernel chooses the
+# port; `followed_by_linux` explains its own.
 CALLS = (("calls.py", 1), ("calls_options.py", 3))
 
 
 @sanitized
 @families
 @pytest.mark.parametrize(("calls", "linux_s"), CALLS, ids=("calls", "options"))
-def test_calls_say_what_linux_says(stack, family, calls, linux_s):
-    """The same list of calls on Linux's sockets and on the stack's."""
+def test_calls_return_what_linux_returns(stack, family, calls, linux_s):
+    """Runs one list of calls on Linux's sockets and on the stack's."""
     address = stack["client"].address(family)
     command = [sys.executable, str(Path(__file__).with_name(calls)), address, str(PORT)]
     puppet = Puppet(stack["client"], address)
@@ -66,7 +66,7 @@ for _ in range(5):
 
 
 @sanitized
-def test_a_closed_socket_gives_a_reader_nothing_of_the_next(stack):
+def test_reader_of_a_closed_socket_gets_no_bytes_of_the_next(stack):
     puppet = Puppet(stack["client"], stack["client"].v4)
     try:
         said = on_stack(stack, sys.executable, "-c", CLOSE, stack["client"].v4, PORT)
@@ -98,7 +98,7 @@ for call in calls:
 
 @families
 def test_send_opens_a_connection(stack, family):
-    """MSG_FASTOPEN (unbound): the connection is the stack's, without data in its SYN."""
+    """MSG_FASTOPEN (unbound): the stack has the connection, without data in its SYN."""
     host, client = stack["forwarder"], stack["client"]
     puppet = Puppet(client, client.address(family))
     before = kernel_connections(host)

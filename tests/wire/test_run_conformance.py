@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Socket calls in all states of a connection: what Linux returns, the stack returns.
+"""Socket calls in all states of a connection: the stack returns what Linux returns.
 
 tests/conformance has the calls. Its file `differences` lists the cases that may differ, with a
-reason of docs/run.md for each.
-"""
+reason of docs/run.md for each."""
 
 import contextlib
 import ctypes
@@ -25,7 +24,7 @@ UNREACHABLE = {4: "10.99.0.9", 6: "fd99::9"}
 
 @contextlib.contextmanager
 def surroundings(lab, family):
-    """A peer, a port that drops SYNs, and an address for which a router has no way."""
+    """Starts a peer, a port that drops SYNs, and an address to which a router has no route."""
     client, host = lab["client"], lab["forwarder"]
     address, far = client.address(family), UNREACHABLE[family]
     puppet = Puppet(client, address)
@@ -58,7 +57,7 @@ def transcript(lab, command):
 
 
 def differences():
-    """Patterns of cases, and the reason of each."""
+    """Returns patterns of cases, and the reason of each."""
     rows = [line for line in DIFFERENCES.read_text().splitlines() if line and line[0] != "#"]
     return [tuple(part.strip() for part in row.split("|")) for row in rows]
 

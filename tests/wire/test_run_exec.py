@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of `steelyard run` that execute others without fork() (docs/design/0062-relays.md). The
-calls in all states: test_run_conformance.py."""
+"""Programs of `steelyard run` that execute others without fork() (docs/design/0062-relays.md).
+
+test_run_conformance.py has the calls in all states."""
 
 import hashlib
 import random
@@ -22,8 +23,8 @@ from tests.wire.running import families, has_program, sanitized
 PORT = 8030
 BULK = random.Random(3).randbytes(3_000_000)
 
-# Accepts `count` connections, says "ready" to the last one, and becomes another program: `how` is
-# its body.
+# Accepts `count` connections, writes "ready" to the last one, and executes another program: `how`
+# is its body.
 SERVER = """
 import os, socket, sys
 family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
@@ -73,7 +74,7 @@ os.execv(sys.executable, [sys.executable, "-c", text.replace("%d", "%d"), *numbe
 
 
 def serve(lab, address, body, *words):
-    """Its listener is the stack's."""
+    """Its listener belongs to the stack."""
     name = stack_name("exec")
     command = [sys.executable, "-c", SERVER + body, address, PORT, *words]
     process = start_run(lab, "exec", command, "--name", name)
@@ -96,7 +97,7 @@ def send(one, data):
 
 @sanitized
 @families
-def test_the_next_program_serves_the_connection(stack, family):
+def test_executed_program_serves_the_connection(stack, family):
     """Without the library, as its standard streams. The XDP program ends with the connection."""
     address = stack["forwarder"].address(family)
     before = kernel_connections(stack["forwarder"])
@@ -111,8 +112,8 @@ def test_the_next_program_serves_the_connection(stack, family):
 
 
 @sanitized
-def test_a_connection_that_is_closed_delivers_what_was_sent(stack):
-    """Its descriptor is closed by execve(), and the program goes on without it."""
+def test_close_on_exec_delivers_sent_bytes(stack):
+    """execve() closes the descriptor, and the program continues without it."""
     address = stack["forwarder"].v4
     server = serve(stack, address, CLOSED)
     with connect(stack["client"], address, PORT, timeout_s=60) as one:
@@ -125,8 +126,8 @@ def test_a_connection_that_is_closed_delivers_what_was_sent(stack):
 
 @sanitized
 @pytest.mark.parametrize("call", ("_exit", "_Exit", "quick_exit"))
-def test_a_process_that_exits_delivers_what_was_sent(stack, call):
-    """Also by calls that run no handlers of exit()."""
+def test_exit_delivers_sent_bytes(stack, call):
+    """Including calls that run no exit handlers."""
     address = stack["forwarder"].v4
     server = serve(stack, address, ENDS, call)
     with connect(stack["client"], address, PORT, timeout_s=60) as one:
@@ -137,7 +138,7 @@ def test_a_process_that_exits_delivers_what_was_sent(stack, call):
 
 
 @sanitized
-def test_connections_of_an_event_loop_pass_on(stack):
+def test_event_loops_connections_survive_exec(stack):
     address = stack["forwarder"].v4
     server = serve(stack, address, AGAIN)
     pid = re.search(r"pid (\d+) is worker 0", server.output())[1]
@@ -171,8 +172,8 @@ os.execv(sys.executable, [sys.executable, "-c", text, str(one.fileno()), str(lis
 
 
 @pytest.mark.both_builds
-def test_the_heir_has_the_queue_until_its_last_connection_ends(stack):
-    """Linux takes the next program's new connections until then."""
+def test_executed_program_keeps_the_queue_until_its_last_connection(stack):
+    """Until then, Linux accepts the next program's new connections."""
     host, client = stack["forwarder"], stack["client"]
     before = kernel_connections(host)
     server = serve(stack, host.v4, FRESH)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Children that inherit connections of `steelyard run` (docs/design/0062-relays.md):
-forking.py says the same on Linux's sockets and on the stack's."""
+"""Children that inherit connections of `steelyard run` (docs/design/0062-relays.md): forking.py
+prints the same on Linux's sockets and on the stack's."""
 
 import hashlib
 import os
@@ -36,7 +36,7 @@ def all_of(one):
 
 
 def ended(one):
-    """What a connection has, and how it ends."""
+    """Returns a connection's bytes and how it ends."""
     try:
         return all_of(one)
     except ConnectionResetError:
@@ -44,7 +44,7 @@ def ended(one):
 
 
 def serve(lab, argv, *options):
-    """Starts a program; its listener is the stack's."""
+    """Starts a program; its listener belongs to the stack."""
     name = stack_name("fork")
     process = start_run(lab, "forking", argv, "--name", name, *options)
     process.wait_for("is worker 0")
@@ -53,7 +53,7 @@ def serve(lab, argv, *options):
 
 
 class Client:
-    """Gives orders to forking.py."""
+    """Sends orders to forking.py."""
 
     def __init__(self, lab, address):
         self.host, self.address = lab["client"], address
@@ -80,7 +80,7 @@ class Client:
 
 
 def orders(client, server):
-    """Everything that a child can do, and what both ends say of it."""
+    """Runs every order for a child; returns what both ends report."""
     yield "names", client.said("by_fork names")
     for how in ("by_fork echo", "by_fork executed", "by_vfork", "by_spawn", "by_message"):
         yield how, hashlib.sha256(client.said(how, BULK)).hexdigest()
@@ -118,7 +118,7 @@ def orders(client, server):
 
 
 def unix_names(host):
-    """Relays of the host's programs."""
+    """Returns the names of relays of the host's programs."""
     with host.ns.entered():
         return re.findall(r"@(sy/\d+/\S+)", Path("/proc/thread-self/net/unix").read_text())
 
@@ -142,17 +142,17 @@ def test_children_serve_as_on_linux(stack, family):
 
 @sanitized
 @pytest.mark.parametrize("how", ("by_clone", "by_clone_function"))
-def test_a_child_by_clone_changes_its_user(stack, how):
-    """It is made while the library's thread for relays begins: the C library of the child would
-    wait for that in setuid()."""
+def test_child_by_clone_changes_its_user(stack, how):
+    """It is created while the library's relay thread starts: the child's C library would wait for
+    that thread in setuid()."""
     client = Client(stack, stack["forwarder"].v4)
     serve(stack, [sys.executable, SERVER, client.address, PORT])
     assert client.said(f"{how} confined") == f"{client.host.v4} 65534".encode()
 
 
 @sanitized
-def test_many_children_at_once(stack):
-    """Each has a connection of its own, and none is served by Linux."""
+def test_many_children_are_served_by_relays(stack):
+    """Each has its own connection, and Linux serves none."""
     host = stack["forwarder"]
     client = Client(stack, host.v4)
     before = kernel_connections(host)
@@ -173,8 +173,8 @@ def test_many_children_at_once(stack):
 
 
 @sanitized
-def test_the_parent_exits_and_its_children_go_on(stack):
-    """It listens no longer, and ends with the last of their connections."""
+def test_children_continue_after_their_parents_exit(stack):
+    """The parent stops listening, and exits with the last of their connections."""
     host = stack["forwarder"]
     client = Client(stack, host.v4)
     server = serve(stack, [sys.executable, SERVER, client.address, PORT])
@@ -191,7 +191,7 @@ def test_the_parent_exits_and_its_children_go_on(stack):
 
 
 @sanitized
-def test_a_killed_parent_ends_its_childrens_connections(stack):
+def test_killed_parent_ends_its_childrens_connections(stack):
     host = stack["forwarder"]
     client = Client(stack, host.v4)
     server = serve(stack, [sys.executable, SERVER, client.address, PORT])
@@ -226,8 +226,8 @@ one.recv(1)
     ("loop", "fork", "count"),
     (("epoll", None, 0), ("poll", None, 0), ("epoll", "relay", 1), ("poll", "keep", 0)),
 )
-def test_which_connections_children_get(stack, loop, fork, count):
-    """A process that serves it in an event loop keeps it; options say otherwise."""
+def test_options_choose_the_connections_of_children(stack, loop, fork, count):
+    """A process that serves connections in an event loop keeps them by default."""
     host = stack["forwarder"]
     options = ["--fork", fork] if fork else []
     server = serve(stack, [sys.executable, "-c", EVENTS, host.v4, PORT, loop], *options)

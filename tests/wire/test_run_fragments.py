@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IP fragments of segments to a program on the user-space stack, and all other fragments, which are
-Linux's (docs/design/0061)."""
+"""IP fragments of segments to a program on the user-space stack; all other fragments belong to
+Linux (docs/design/0061)."""
 
 import socket
 
@@ -30,13 +30,13 @@ SERVER = """\
         location / {{ return 200 "$http_x_end"; }}
     }}
 """
-# Hosts that no kernel of the lab answers for: what the server sends them is captured only.
+# Hosts that the lab's kernels do not have: the server's packets to them are only captured.
 GUEST = {4: "10.0.0.77", 6: "fd00::77"}
 SEQ = 1000
 
 
 class Guest:
-    """A peer of scapy's, with a connection to the server."""
+    """A scapy peer with a connection to the server."""
 
     def __init__(self, stack, capture, family, port, to=8002):
         self.capture, self.family, self.port, self.to = capture, family, port, to
@@ -65,13 +65,13 @@ class Guest:
             self.capture.send(packet)
 
     def request(self, size=1200):
-        """Its answer is what its last byte says."""
+        """Sends a request; its last byte determines the answer."""
         head = b"GET / HTTP/1.1\r\nHost: x\r\nX-Pad: "
         end = b"\r\nX-End: whole\r\n\r\n"
         return head + b"p" * (size - len(head) - len(end)) + end
 
     def parts(self, packet, size=400):
-        """Its fragments."""
+        """Returns the packet's fragments."""
         self.id += 1
         if self.family == 4:
             packet[IP].id = self.id
@@ -83,7 +83,7 @@ class Guest:
         return [Ether(bytes(ether / one)) for one in fragment6(whole, size + 100)]
 
     def ask_again(self):
-        """By one segment, for what came before it and was dropped."""
+        """Sends the data of a dropped datagram again, in one segment."""
         self.send(self.segment("PA", self.request()))
         self.answered()
 
@@ -96,7 +96,7 @@ class Guest:
 
 @pytest.fixture
 def guests(stack):
-    """Makes guests. The server has their link address."""
+    """Yields a function that makes guests. The server has neighbour entries for them."""
     host, mac = stack["forwarder"].ns, stack["client"].ns.mac("eth0")
     for address in GUEST.values():
         host.ip(f"neigh replace {address} dev front lladdr {mac} nud permanent")
@@ -115,9 +115,8 @@ def serve(stack, workers):
 
 @families
 @pytest.mark.parametrize("workers", (1, 2), ids=("one", "two"))
-def test_segments_in_fragments(stack, guests, family, workers):
-    """By whichever queues and workers they come. The first fragment comes first, the others in any
-    order."""
+def test_fragments_in_any_order_are_reassembled(stack, guests, family, workers):
+    """By any queues and workers. The first fragment arrives first, the others in any order."""
     count = serve(stack, workers)
     before = kernel_connections(stack["forwarder"])
     for turn in range(4 * workers):
@@ -131,8 +130,8 @@ def test_segments_in_fragments(stack, guests, family, workers):
 
 
 @families
-def test_overlapping_fragments_are_dropped(stack, guests, family):
-    """With their whole datagram (RFC 5722); a fragment that comes twice is not (RFC 8200 4.5)."""
+def test_overlapping_fragments_drop_their_datagram(stack, guests, family):
+    """The whole datagram is dropped (RFC 5722); a duplicate fragment is harmless (RFC 8200 4.5)."""
     count = serve(stack, 1)
     guest = guests(family, 7100)
     parts = guest.parts(guest.segment("PA", guest.request()))
@@ -154,8 +153,8 @@ def test_overlapping_fragments_are_dropped(stack, guests, family):
 
 
 @families
-def test_fragments_in_vain_give_way(stack, guests, family):
-    """Of a source that begins more datagrams than its share."""
+def test_incomplete_datagrams_are_evicted(stack, guests, family):
+    """Those of a source that has more incomplete datagrams than its share."""
     count = serve(stack, 1)
     guest = guests(family, 7200)
     for _ in range(20):
@@ -174,7 +173,7 @@ EXTENSIONS = {
 
 
 @pytest.mark.parametrize("before", EXTENSIONS)
-def test_segments_behind_extension_headers(stack, guests, before):
+def test_extension_headers_are_skipped(stack, guests, before):
     serve(stack, 1)
     guest = guests(6, 7300)
     guest.send(guest.segment("PA", guest.request(), EXTENSIONS[before]))
@@ -182,8 +181,8 @@ def test_segments_behind_extension_headers(stack, guests, before):
 
 
 @families
-def test_fragments_of_linux(stack, guests, family):
-    """Datagrams of UDP, and segments to a port that the program does not serve."""
+def test_fragments_for_linux_reach_linux(stack, guests, family):
+    """UDP datagrams, and segments to a port that the program does not serve."""
     count = serve(stack, 1)
     host, address = stack["forwarder"].ns, (V4, V6)[family == 6]
     kind = (socket.AF_INET, socket.AF_INET6)[family == 6]
@@ -204,7 +203,7 @@ def test_fragments_of_linux(stack, guests, family):
     assert count("fragments") == 0
 
 
-def test_a_router_that_divides_segments(stack):
+def test_segments_fragmented_by_a_router_arrive(stack):
     """A client that leaves DF off, behind a path of 800 bytes, sends a large request."""
     count = serve(stack, 1)
     router, far = stack["router"].ns, stack["far"]

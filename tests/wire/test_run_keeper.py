@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keeper, the parent of a program on the user-space stack: what it gives to whom, signals, and
-how it ends."""
+"""The supervisor, parent of a program on the user-space stack: which process gets which resources,
+signals, and how it ends."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ from tests.lab.process import run
 from tests.lab.run import MESSAGE_VERSION, PORT, Puppet, kernel_connections, run_command, start_run
 from tests.wire.running import LIGHTTPD, V4, has_program, on_stack, sanitized, site, start
 
-# The first line of scripts that send requests to the parent.
+# The first lines of scripts that send requests to the parent.
 VERSION = f"VERSION = {MESSAGE_VERSION}"
 ASK = (
     VERSION
@@ -50,12 +50,12 @@ if not told:
 )
 
 
-def test_a_worker_gets_its_queues_once(stack):
+def test_worker_gets_its_queues_once(stack):
     said = on_stack(stack, sys.executable, "-c", ASK)
     assert said.split() == ["0", "0", str(-errno.EALREADY)]
 
 
-# Who has taken a worker over has its packet socket.
+# A process that has taken over a worker has its packet socket.
 LARGE = (
     VERSION
     + """
@@ -85,13 +85,13 @@ except BlockingIOError:
 )
 
 
-def test_the_socket_for_large_segments_receives_nothing(stack):
+def test_socket_for_large_segments_receives_nothing(stack):
     command = run_command([sys.executable, "-c", LARGE], "--large-segments")
     said = run(stack["forwarder"].ns.command(command))
     assert said.split() == ["True", "locked", "b'x'", "nothing"]
 
 
-# What the keeper answers who asks for a port with no socket, and with one that listens elsewhere.
+# Requests a port with no socket, and with one that listens on another port; prints the answers.
 STEER = (
     VERSION
     + """
@@ -122,15 +122,15 @@ ask(8021, listen(8021))
 )
 
 
-def test_a_worker_steers_only_where_it_listens(stack):
+def test_worker_steers_only_ports_where_it_listens(stack):
     command = run_command([sys.executable, "-c", STEER], "--port", 8020, "--port", 22)
     said = run(stack["forwarder"].ns.command(command))
     refused = str(-errno.EACCES)
     assert said.split() == [refused, refused, refused, "0", refused]
 
 
-# Asks for a port with a socket that listens there, of the keeper's network namespace and of one
-# that the process has made for itself.
+# Requests a port with a listening socket, of the supervisor's network namespace and of one that the
+# process has created.
 ELSEWHERE = (
     VERSION
     + """
@@ -156,13 +156,14 @@ ask(second, 8021)
 )
 
 
-def test_a_namespace_of_its_own_gives_no_ports(stack):
-    """Where all ports are free, whoever made the namespace."""
+def test_foreign_network_namespace_gets_no_ports(stack):
+    """All ports are free there, whoever created the namespace."""
     said = on_stack(stack, sys.executable, "-c", ELSEWHERE)
     assert said.split() == ["0", str(-errno.EACCES)]
 
 
-# Ends the keeper. Then a user who is not root takes its name, and a process of the program asks.
+# Kills the supervisor. Then an unprivileged user takes its socket's name, and a process of the
+# program sends a request.
 FALSE_KEEPER = """
 import os, signal, socket, subprocess, sys
 if len(sys.argv) > 3:
@@ -195,8 +196,8 @@ print(false.stdout.readline().strip(), false.stdout.readline().strip(), flush=Tr
 """
 
 
-def test_a_false_keeper_is_not_believed(stack):
-    """It gets no secret, and the program is Linux's."""
+def test_false_supervisor_gets_no_secret(stack):
+    """The program stays with Linux."""
     puppet = Puppet(stack["client"], stack["client"].v4)
     before = kernel_connections(stack["forwarder"])
     script = stack.dir / "false_keeper.py"
@@ -212,7 +213,7 @@ def test_a_false_keeper_is_not_believed(stack):
     assert kernel_connections(stack["forwarder"]) == before + 1
 
 
-# A process that goes on as a daemon, after its parent has ended.
+# A process that becomes a daemon after its parent has exited.
 DAEMON = """
 import os, signal, sys
 if os.fork():
@@ -222,7 +223,7 @@ os.write(1, b"the daemon waits\\n")
 while True:
     signal.pause()
 """
-# In a namespace of processes: somebody else gets the number of the program's first process.
+# In a PID namespace: another program gets the id of the program's first process.
 REUSE = """
 "$@" &
 keeper=$!
@@ -238,8 +239,8 @@ kill $!
 """
 
 
-def test_a_number_that_is_somebody_elses_gets_no_signal(stack):
-    """The program's first process has ended, and its number is given out again."""
+def test_reused_process_id_gets_no_signal(stack):
+    """The program's first process has exited, and another process has its id."""
     log = stack.dir / "reuse.log"
     program = f"import os\nos.write(1, b'first is %d\\n' % os.getpid())\n{DAEMON}"
     command = run_command([sys.executable, "-c", program])
@@ -252,8 +253,8 @@ def test_a_number_that_is_somebody_elses_gets_no_signal(stack):
     assert "the daemon got it" in said and "the stranger lives" in said
 
 
-def test_strangers_get_nothing_from_the_keeper(stack):
-    """Another user knows the socket's name. Neither does it get queues, nor the program's place."""
+def test_other_users_get_nothing_from_the_supervisor(stack):
+    """Another user knows the socket's name, but gets neither queues nor the program's slot."""
     folder = site(stack, "lighttpd", LIGHTTPD)
     server = ["lighttpd", "-D", "-f", folder / "conf"]
     wait = 'while [ ! -e "$0" ]; do sleep 0.05; done; exec "$@"'
@@ -295,8 +296,8 @@ subprocess.run([sys.executable, *sys.argv, "again"], check=True)
 """
 
 
-def test_a_failed_start_leaves_its_place(stack):
-    """A process without memory for the stack stays with Linux; the next one gets the place."""
+def test_failed_start_frees_its_slot(stack):
+    """A process without memory for the stack stays with Linux; the next one gets the slot."""
     puppet = Puppet(stack["client"], stack["client"].v4)
     before = kernel_connections(stack["forwarder"])
     script = stack.dir / "no_memory.py"
@@ -323,8 +324,8 @@ with open("/proc/self/maps") as file:
 """
 
 
-def test_a_failed_start_keeps_no_memory(stack):
-    """Queues and packets are there already when there is no memory for four million connections."""
+def test_failed_start_frees_its_memory(stack):
+    """Queues and packets exist already when memory for four million connections is missing."""
     puppet = Puppet(stack["client"], stack["client"].v4)
     argv = [sys.executable, "-c", NO_STACK, stack["client"].v4, PORT]
     command = run_command(argv, "--connections", 4_000_000)
@@ -336,7 +337,7 @@ def test_a_failed_start_keeps_no_memory(stack):
     assert "the stack does not start" in done.stderr
 
 
-def test_local_ports_of_linux_are_refused(stack):
+def test_linuxs_local_ports_are_refused(stack):
     host = stack["forwarder"].ns
     host.sysctl("ipv4.ip_local_port_range", "32768 61500")
     try:
@@ -350,7 +351,7 @@ def test_local_ports_of_linux_are_refused(stack):
 
 
 @sanitized
-def test_kill_leaves_nothing(stack):
+def test_kill_leaves_no_kernel_state(stack):
     folder = site(stack, "lighttpd", LIGHTTPD)
     argv = ["lighttpd", "-D", "-f", folder / "conf"]
     for _ in range(3):
@@ -363,7 +364,7 @@ def test_kill_leaves_nothing(stack):
         wait_until(lambda: not has_program(stack), "the XDP program is gone")
 
 
-# Its last write leaves everything in the stack's send buffer.
+# Its last write leaves all bytes in the stack's send buffer.
 LAST_WRITE = """
 import os, socket
 one = socket.create_server(("0.0.0.0", 8001))
@@ -377,8 +378,8 @@ TIMES = 4096  # 1 MB
 
 
 @sanitized
-def test_a_program_that_exits_serves_slow_clients(stack):
-    """They take a bit every now and then, long after its last write."""
+def test_exited_program_serves_slow_clients(stack):
+    """They read a little now and then, long after its last write."""
     script = stack.dir / "last_write.py"
     script.write_text(LAST_WRITE.format(times=TIMES))
     process = start(stack, "last", [sys.executable, script], 8001)
@@ -391,26 +392,26 @@ def test_a_program_that_exits_serves_slow_clients(stack):
         process.wait_for("has written all")
         while part := slow.recv(64 << 10):
             data += part
-            time.sleep(0.15)  # too short: the client is not slow, and the test says less
+            time.sleep(0.15)  # too few: the client is not slow, and the test proves less
     assert data == bytes(range(256)) * TIMES
     assert process.wait() == 0
 
 
 def threads(pid):
-    """A process's main thread, and its others."""
+    """Returns a process's main thread, and its others."""
     numbers = sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
     numbers.remove(pid)
     return pid, numbers
 
 
 def ticks(pid):
-    """What the main thread has used of the processor."""
+    """Returns the main thread's processor time."""
     words = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(words[11]) + int(words[12])
 
 
 def wakes(pid):
-    """How often the library's helper, which sleeps 10 ms at a time, has slept."""
+    """Returns how often the library's helper thread, which sleeps 10 ms at a time, has slept."""
     return max(
         int(re.search(r"\nvoluntary_ctxt_switches:\s+(\d+)", status)[1])
         for thread in threads(pid)[1]
@@ -419,7 +420,7 @@ def wakes(pid):
 
 
 def sleeps(pid):
-    """Whether the main thread has done next to nothing while the helper slept 100 times."""
+    """Returns whether the main thread was nearly idle while the helper slept 100 times."""
     first, used = wakes(pid), ticks(pid)
     wait_until(lambda: wakes(pid) >= first + 100, "the helper goes on")
     return ticks(pid) - used <= 5
@@ -445,8 +446,8 @@ while True:
 
 @sanitized
 @pytest.mark.parametrize("way", WAITS)
-def test_a_worker_without_its_keeper_goes_on_and_sleeps(stack, way):
-    """However it waits: the keeper's end of a socket has been closed."""
+def test_worker_survives_its_supervisor_and_sleeps(stack, way):
+    """In each kind of wait: the supervisor's end of a socket was closed."""
     script = stack.dir / f"serve_{way}.py"
     script.write_text(SERVE.format(wait=WAITS[way]))
     process = start(stack, f"alone-{way}", [sys.executable, script], 8001)
@@ -460,7 +461,7 @@ def test_a_worker_without_its_keeper_goes_on_and_sleeps(stack, way):
     wait_until(lambda: sleeps(pid), "the worker sleeps again")
 
 
-def test_signals_and_status_pass_on(stack):
+def test_signals_and_exit_status_are_forwarded(stack):
     folder = site(stack, "lighttpd", LIGHTTPD)
     process = start(stack, "stopped", ["lighttpd", "-D", "-f", folder / "conf"], 8001)
     os.kill(process.pid, signal.SIGTERM)
@@ -491,8 +492,8 @@ def read_until(descriptor, wanted):
     return text
 
 
-def test_a_key_of_the_terminal_comes_once(stack):
-    """Ctrl-C signals the keeper and the program; the keeper does not pass it on."""
+def test_terminal_signal_arrives_once(stack):
+    """Ctrl-C signals the supervisor and the program; the supervisor does not forward it."""
     master, slave = pty.openpty()
     command = ["setsid", "--ctty", *run_command([sys.executable, "-c", COUNT])]
     terminal = {"stdin": slave, "stdout": slave, "stderr": slave}
@@ -502,7 +503,7 @@ def test_a_key_of_the_terminal_comes_once(stack):
             read_until(master, "ready")
             os.write(master, b"\x03")
             said = read_until(master, f"got {int(signal.SIGINT)}")
-            # The keeper passes signals on in the order of their numbers.
+            # The supervisor forwards signals in the order of their numbers.
             process.send_signal(signal.SIGUSR1)
             said += read_until(master, f"got {int(signal.SIGUSR1)}")
         finally:
@@ -511,7 +512,7 @@ def test_a_key_of_the_terminal_comes_once(stack):
     assert said.count(f"got {int(signal.SIGINT)}") == 1
 
 
-def test_a_second_run_is_refused(stack):
+def test_second_run_is_refused(stack):
     folder = site(stack, "lighttpd", LIGHTTPD)
     start(stack, "first", ["lighttpd", "-D", "-f", folder / "conf"], 8001)
     done = on_stack(stack, "true", check=False)

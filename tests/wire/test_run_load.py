@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nginx' and redis' own users load them with, on the user-space stack: wrk with ten thousand
+"""The usual load generators of nginx and redis on the user-space stack: wrk with ten thousand
 connections, h2load, redis-benchmark with hundreds of clients and with pipelines.
 
-Each answer is counted at both ends. How fast they are is no matter here (docs/benchmarks.md).
-"""
+Both ends count every answer. Speed does not matter here (docs/benchmarks.md)."""
 
 import collections
 import re
@@ -47,25 +46,25 @@ NGINX = nginx_text(
 
 
 def served(folder):
-    """What nginx has answered: lists of connection, protocol, status, bytes."""
+    """Returns what nginx has answered: lists of connection, protocol, status, bytes."""
     return [line.split() for line in (folder / "log").read_text().splitlines()]
 
 
 def answered_twice(folder):
-    """How many connections had two answers."""
+    """Returns how many connections had two answers."""
     answers = collections.Counter(line[0] for line in served(folder))
     return sum(count > 1 for count in answers.values())
 
 
 def opened(lab):
-    """How many connections both workers have at this moment, without that of the question."""
+    """Returns how many connections both workers have now, except that of the request itself."""
     text = http_get(lab["client"], V4, PLAIN, "/status", timeout_s=120).decode()
     return int(re.search(r"Active connections: (\d+)", text)[1]) - 1
 
 
 @pytest.fixture
 def nginx(stack):
-    """A folder with a small and a large page, served by two workers."""
+    """Makes a folder with a small and a large page, served by two workers."""
     folder = site(stack, "nginx", NGINX)
     stack["client"].ns.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
@@ -78,9 +77,9 @@ def nginx(stack):
     assert kernel_connections(stack["forwarder"]) == before
 
 
-def test_ten_thousand_connections(stack, nginx):
-    """All are open at a time, and each is answered; none fails. A client that sends its second
-    request has read the answer to its first one."""
+def test_ten_thousand_connections_are_all_answered(stack, nginx):
+    """All are open at once; none fails. A client that sends a second request has read the first
+    answer."""
     load = start_wrk(stack, url(V4, PLAIN, ""), 0, connections=MANY, seconds=600, timeout_s=120)
     wait_until(lambda: opened(stack) == MANY, "all are open")
     wait_until(lambda: answered_twice(nginx) == MANY, "each was answered twice")
@@ -97,7 +96,7 @@ H2LOAD = re.compile(
 
 
 def h2load(lab, where, requests, clients, *options):
-    """Its requests must all succeed."""
+    """All requests must succeed."""
     argv = ["h2load", "-n", requests, "-c", clients, "-m", STREAMS, *options, where]
     out = lab["client"].ns.run(argv)
     counts = [int(word) for word in H2LOAD.search(out).groups()]
@@ -107,8 +106,8 @@ def h2load(lab, where, requests, clients, *options):
 
 @families
 @pytest.mark.parametrize("secure", (False, True), ids=("cleartext", "tls"))
-def test_h2load(stack, nginx, family, secure):
-    """Streams of many requests on each connection, small answers and large ones."""
+def test_h2load_requests_all_succeed(stack, nginx, family, secure):
+    """Many streams per connection, small answers and large ones."""
     port = TLS if secure else H2C
     base = url((V4, V6)[family == 6], port, "").replace("http", "https" if secure else "http")
     out = h2load(stack, base + "/index.html", 4000, 100)
@@ -125,7 +124,7 @@ def test_h2load(stack, nginx, family, secure):
 
 
 def calls(lab, command):
-    """How often redis has served it."""
+    """Returns how often redis has served a command."""
     found = re.search(
         rf"cmdstat_{command}:calls=(\d+)",
         cli(lab["client"], "-h", V4, "-p", "8000", "info", "commandstats"),
@@ -141,9 +140,9 @@ def info(lab, field):
 @pytest.mark.parametrize(
     ("clients", "pipeline", "requests"), ((500, 1, 10_000), (500, 16, 64_000), (50, 64, 64_000))
 )
-def test_redis_benchmark(stack, clients, pipeline, requests):
-    """With -r, keys are random: a million of them. redis serves all that it is asked, and each is
-    answered, or redis-benchmark would not end."""
+def test_redis_benchmark_requests_are_all_served(stack, clients, pipeline, requests):
+    """With -r, keys are random: a million of them. redis counts every request, and redis-benchmark
+    ends only when each is answered."""
     before = kernel_connections(stack["forwarder"])
     start(
         stack,

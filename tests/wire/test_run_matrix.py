@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every cell of the table of programs in docs/run.md: some in each run of the tests, all of them by
-`make test ONLY=programs`."""
+"""Every cell of the table of programs in docs/run.md: some in each test run, all by `make test
+ONLY=programs`."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def matrix_lab():
 
 @pytest.fixture(scope="module")
 def running(matrix_lab, request):
-    """A program serves all of its cells."""
+    """A program that serves all of its cells."""
     place = Running(matrix_lab, request.param, make_certificate(matrix_lab.dir))
     try:
         place.start()
@@ -45,7 +45,7 @@ def running(matrix_lab, request):
 
 
 @pytest.mark.parametrize(("running", "column"), CELLS, indirect=["running"], scope="module")
-def test_cell(running, column):
+def test_cell_works(running, column):
     try:
         running.program.cells[column](running)
     except BaseException:
@@ -69,5 +69,5 @@ def servers(matrix_lab):
         for column in client.cells
     ],
 )
-def test_client(servers, client, column):
+def test_client_reaches_its_server(servers, client, column):
     servers.check(client, column)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that fork, change their root, pass sockets or use libuv, on the user-space stack: as
-Debian and their authors ship them. `make test ONLY=programs`."""
+"""Servers that fork, change their root, pass sockets or use libuv, on the user-space stack,
+unmodified.
+
+`make test ONLY=programs` runs them."""
 
 import contextlib
 import os
@@ -41,7 +43,7 @@ REQUEST = b"GET /index.html HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def asked(one):
-    """Whether one request of a connection, which stays, is answered."""
+    """Returns whether one request on an open connection is answered."""
     data = b""
     with contextlib.suppress(ConnectionError):
         one.sendall(REQUEST)
@@ -57,12 +59,12 @@ def asked(one):
     (("", 1), ("", 2), ("Listen 8041", 1), ("Listen 8041", 2)),
     ids=("one-1", "one-2", "two-1", "two-2"),
 )
-def test_apache_prefork(stack, second, workers):
-    """A process serves one client at a time: with one Listen, and with two, where its processes
-    wait behind a lock for accept(). More of them than --workers run on Linux's TCP; what had come
-    to the stack by then is reset, where it would wait for ever."""
+def test_apache_prefork_serves_every_client(stack, second, workers):
+    """A process serves one client at a time: with one Listen, and with two, where processes wait
+    for accept() behind a lock. Processes beyond --workers use Linux's TCP; connections that the
+    stack had accepted for them are reset, because they would wait forever."""
     folder = site(stack, "apache", APACHE.replace("{second}", second))
-    (folder / "pid").unlink(missing_ok=True)  # of one that was killed
+    (folder / "pid").unlink(missing_ok=True)  # from a killed one
     command = ["apache2", "-DFOREGROUND", "-f", folder / "conf"]
     process = start_run(stack, "apache", command, workers=workers)
     process.wait_for(f"is worker 0 of {workers}")
@@ -98,7 +100,7 @@ frontend front
 
 @families
 def test_haproxy_reloads_in_its_chroot(stack, family):
-    """-W: the new process has its listeners from the old one."""
+    """-W: the new process gets its listeners from the old one."""
     folder, address = site(stack, "haproxy", HAPROXY), (V4, V6)[family == 6]
     (folder / "root").mkdir(exist_ok=True)
     before = kernel_connections(stack["forwarder"])
@@ -128,8 +130,8 @@ def app(environ, start_response):
 
 
 @pytest.mark.parametrize("workers", (1, 2))
-def test_gunicorn_preload(stack, workers):
-    """Its parent opens a connection, and its children serve."""
+def test_gunicorn_preload_serves_by_children(stack, workers):
+    """Its parent opens a connection; its children serve."""
     folder, client = stack.dir / "gunicorn", stack["client"]
     folder.mkdir(exist_ok=True)
     (folder / "web.py").write_text(GUNICORN.format(peer=client.v4, port=PORT))
@@ -161,7 +163,7 @@ uvloop.run(main())
 """
 
 
-def test_uvloop(stack):
+def test_uvloop_serves_without_io_uring(stack):
     """libuv finds no io_uring, and closes by syscall()."""
     script = stack.dir / "uv_serve.py"
     script.write_text(UVLOOP)
@@ -182,7 +184,7 @@ if (process.argv[2] == "cluster" && cluster.isPrimary) {
 """
 
 
-def test_node(stack):
+def test_node_serves(stack):
     script = stack.dir / "node.js"
     script.write_text(NODE)
     before = kernel_connections(stack["forwarder"])
@@ -192,8 +194,8 @@ def test_node(stack):
     assert kernel_connections(stack["forwarder"]) == before
 
 
-def test_nodes_cluster(stack):
-    """Its first process accepts, and passes connections on, which it relays."""
+def test_node_cluster_serves_passed_connections(stack):
+    """Its first process accepts connections and passes them on; a relay serves them."""
     script = stack.dir / "node.js"
     script.write_text(NODE)
     before = kernel_connections(stack["forwarder"])

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program on the user-space stack sends its answers: by Linux's routes, rules and
-neighbours, as they are now.
+"""The stack routes its answers by Linux's current routes, rules and neighbours.
 
-A segment of no connection is answered by one reset, which never comes again.
-"""
+A segment without a connection is answered by one reset, which is never repeated."""
 
 import itertools
 
@@ -22,7 +20,7 @@ _ports = itertools.count(6000)
 
 
 class Asker:
-    """Sends segments of no connection, and sees which resets the stack sends."""
+    """Sends segments without a connection, and captures the stack's resets."""
 
     def __init__(self, lab):
         self.lab = lab
@@ -30,7 +28,7 @@ class Asker:
         self.senders = {name: lab.capture(name) for name in ("client", "far")}
 
     def ask(self, name, family):
-        """Returns what tells the reset."""
+        """Sends a segment; returns a function that identifies its reset."""
         host, port = self.lab[name], next(_ports)
         gateway = "router" if name == "far" else "forwarder"
         interface = {"far": "far0", "client": "front"}[name]
@@ -44,9 +42,10 @@ class Asker:
         )
 
     def is_answered(self, name, family):
-        """Whether there is an answer when one to a later segment of another host is there."""
+        """Returns whether an answer has arrived when the answer to a later segment of another host
+        has."""
         reset = self.ask(name, family)
-        # By another way, so that neither waits for the other's neighbour.
+        # By another path, so that neither waits for the other's neighbour.
         other = {"far": "client", "client": "far"}[name]
         self.out.wait_for(self.ask(other, family), "the other's answer")
         return bool(self.out.packets(reset))
@@ -60,7 +59,7 @@ def asker(stack):
     folder = site(stack, "lighttpd", LIGHTTPD)
     command = ["lighttpd", "-D", "-f", folder / "conf"]
     start(stack, "lighttpd", command, PORT, "--name", stack_name("routes"))
-    # Who comes through the router and the bridge is known there.
+    # Neighbour entries exist for clients through the router and through the bridge.
     for address in (V4, V6):
         stack["far"].ns.run(["ping", "-c1", "-W10", address])
     made = Asker(stack)
@@ -72,7 +71,7 @@ def asker(stack):
 
 
 @families
-def test_the_first_answer_waits_for_the_neighbour(stack, asker, family):
+def test_first_answer_waits_for_the_neighbour(stack, asker, family):
     host = stack["forwarder"].ns
     for _ in range(5):
         host.ip(f"-{family} neigh flush dev front")
@@ -85,8 +84,8 @@ def change(host, text, family):
 
 @families
 @pytest.mark.parametrize("kind", ("unreachable", "blackhole"))
-def test_a_longer_prefix_says_no(stack, asker, family, kind):
-    """What is not answered is counted, and listed."""
+def test_longer_prefix_overrides_an_allowing_route(stack, asker, family, kind):
+    """The dropped answer is counted and listed."""
     name = stack_name("routes")
     before = listed(name)["unreachable"]
     host, far = stack["forwarder"].ns, stack["far"].address(family)
@@ -103,7 +102,7 @@ def test_a_longer_prefix_says_no(stack, asker, family, kind):
 
 
 @families
-def test_a_better_metric_says_no(stack, asker, family):
+def test_lower_metric_overrides_an_allowing_route(stack, asker, family):
     host, prefix = stack["forwarder"].ns, {4: "10.9.0.0/24", 6: "fd00:9::/64"}[family]
     worse = {4: "10.0.0.2", 6: "fd00::2"}[family]
     change(host, f"route del {prefix}", family)
@@ -121,7 +120,7 @@ def test_a_better_metric_says_no(stack, asker, family):
 
 
 @families
-def test_a_rule_of_its_own(stack, asker, family):
+def test_rule_overrides_an_allowing_route(stack, asker, family):
     host, far = stack["forwarder"].ns, stack["far"].address(family)
     change(host, f"rule add to {far} unreachable", family)
     try:
@@ -133,7 +132,7 @@ def test_a_rule_of_its_own(stack, asker, family):
 
 
 @families
-def test_more_routes_than_are_copied(stack, asker, family):
+def test_routes_beyond_the_copy_limit_are_used(stack, asker, family):
     host, via = stack["forwarder"].ns, {4: "10.0.0.2", 6: "fd00::2"}[family]
     prefixes = [{4: f"10.77.{n}.0/24", 6: f"fd77:{n:x}::/64"}[family] for n in range(256)]
     batch = stack.dir / "routes"
@@ -142,5 +141,5 @@ def test_more_routes_than_are_copied(stack, asker, family):
         batch.write_text(lines)
         host.ip(f"-{family} -batch {batch}")
         for name in ("client", "far"):
-            # Not at once: a segment through the router may come behind the client's.
+            # Not at once: a segment through the router may arrive after the client's.
             asker.wait(name, family, True, f"{name} is answered")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who serves a port of a program on the stack (docs/design/0058-serving.md): where no stack does,
-Linux's socket does, with a warning, and connections of both kinds live side by side."""
+"""Which socket serves a port of a program on the stack (docs/design/0058-serving.md).
+
+Without a stack, Linux's socket does, with a warning; connections of both kinds coexist."""
 
 import contextlib
 import errno
@@ -53,7 +54,7 @@ def echoed(one, text):
     return receive_exactly(one, len(text)) == text
 
 
-# Its child has no library, and accepts as it likes. It closes with its standard input.
+# Its child has no library and accepts in any way. It closes with its standard input.
 BARE = """
 one = listener(8030)
 one.set_inheritable(True)
@@ -73,8 +74,8 @@ subprocess.run(argv, env=clean, close_fds=False)
 
 
 @families
-def test_a_listener_where_nobody_waits_is_linuxs(stack, family):
-    """As one of a program that waits by raw system calls. It is answered from listen() on."""
+def test_listener_without_a_waiting_process_is_linuxs(stack, family):
+    """A program that waits by raw system calls, for example. It is served from listen() on."""
     name = stack_name(f"bare-{family}")
     process = start_run(stack, name, script(stack, "bare", BARE), "--name", name)
     address = (V4, V6)[family == 6]
@@ -108,9 +109,9 @@ while True:
 
 @sanitized
 @families
-def test_a_stopped_program_leaves_new_connections_to_linux(stack, family):
-    """Their handshake is answered; when it goes on, it serves them beside those that it had, and
-    later ones come to the stack again."""
+def test_stopped_program_leaves_new_connections_to_linux(stack, family):
+    """Linux answers their handshakes. When the program continues, it serves them beside its earlier
+    ones, and later connections reach the stack again."""
     name, address = stack_name(f"still-{family}"), (V4, V6)[family == 6]
     process = start(stack, name, script(stack, "still", SERVE), 8031, "--name", name)
     pid = int(re.search(r"pid (\d+) is worker", process.output())[1])
@@ -137,7 +138,7 @@ def test_a_stopped_program_leaves_new_connections_to_linux(stack, family):
         one.close()
 
 
-# It accepts what comes by the library first, and then leaves it.
+# First accepts by the library, then stops using it.
 LEAVES = """
 one = listener(8032)
 two = one.accept()[0]
@@ -156,9 +157,9 @@ while True:
 """
 
 
-def test_what_is_not_accepted_goes_to_linux(stack):
-    """The stack's backlog stands for a second; when the program accepts, all are served, and later
-    ones come to the stack."""
+def test_connections_not_accepted_move_to_linux(stack):
+    """The stack's backlog waits for a second. When the program accepts, all are served, and later
+    connections reach the stack."""
     name = stack_name("leaves")
     process = start(stack, name, script(stack, "leaves", LEAVES), 8032, "--name", name)
     client, host = stack["client"], stack["forwarder"]
@@ -184,7 +185,7 @@ def test_what_is_not_accepted_goes_to_linux(stack):
         assert kernel_connections(host) == before + 3
 
 
-# It leaves connections unaccepted for three seconds in which it computes.
+# Leaves connections unaccepted for three seconds of computing.
 COMPUTES = """
 import time
 one = listener(8034)
@@ -202,8 +203,8 @@ while True:
 """
 
 
-def test_a_program_that_computes_keeps_its_port(stack):
-    """Such as redis with a long script, or any program on a host without a free core."""
+def test_computing_program_keeps_its_port(stack):
+    """redis with a long script, for example, or any program on a host without a free core."""
     process = start(stack, "computes", script(stack, "computes", COMPUTES), 8034)
     client, host = stack["client"], stack["forwarder"]
     before = kernel_connections(host)
@@ -222,7 +223,7 @@ def test_a_program_that_computes_keeps_its_port(stack):
     assert "has not accepted" not in process.output()
 
 
-# As an FTP client does in active mode: it listens, and reads from its control connection.
+# Like an FTP client in active mode: it listens, and reads from its control connection.
 ACTIVE = """
 control = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 one = listener(8033, 1)
@@ -244,8 +245,8 @@ say(two.recv(5).decode())
 
 
 @families
-def test_listen_opens_the_backlog(stack, family):
-    """Of a process that has a stack, and waits elsewhere. A second listen() changes the backlog."""
+def test_listen_resizes_the_backlog(stack, family):
+    """A process that has a stack waits elsewhere. A second listen() changes the backlog."""
     name, client = stack_name(f"active-{family}"), stack["client"]
     puppet = Puppet(client, client.v4)
     before = kernel_connections(stack["forwarder"])
@@ -287,8 +288,8 @@ signal.pause()
 """
 
 
-def test_more_processes_than_workers_share_linuxs_queue(stack):
-    """Each serves one client at a time: none waits for a sibling that is busy."""
+def test_processes_beyond_the_workers_share_linuxs_queue(stack):
+    """Each serves one client at a time: none waits for a busy sibling."""
     name = stack_name("prefork")
     process = start_run(stack, name, script(stack, "prefork", PREFORK), "--name", name)
     process.wait_for("is worker 0 of 1")
@@ -303,7 +304,7 @@ def test_more_processes_than_workers_share_linuxs_queue(stack):
     assert len(pids) == 3
 
 
-# As gunicorn --preload: the parent has a connection, and so a stack, before it forks.
+# Like gunicorn --preload: the parent has a connection, and so a stack, before it forks.
 PRELOAD = """
 control = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 one = listener(8035)
@@ -318,8 +319,8 @@ signal.pause()
 
 
 @sanitized
-def test_a_child_of_a_process_with_a_stack_has_its_own(stack):
-    """The parent has a worker's queue, and what comes by that is Linux's."""
+def test_child_of_a_process_with_a_stack_gets_its_own(stack):
+    """The parent has a worker's queue; connections that arrive by that queue belong to Linux."""
     name, client = stack_name("preload"), stack["client"]
     puppet = Puppet(client, client.v4)
     argv = [*script(stack, "preload", PRELOAD), client.v4, PORT]
@@ -356,8 +357,8 @@ echo(two)
 
 
 @sanitized
-def test_a_program_changes_its_root_before_it_waits(stack):
-    """As haproxy's `chroot`."""
+def test_chroot_before_the_first_wait_is_supported(stack):
+    """Like haproxy's `chroot`."""
     root = stack.dir / "nothing"
     root.mkdir(exist_ok=True)
     before = kernel_connections(stack["forwarder"])
@@ -367,7 +368,7 @@ def test_a_program_changes_its_root_before_it_waits(stack):
     assert kernel_connections(stack["forwarder"]) == before
 
 
-# Passes its listener to another program, or its connections.
+# Passes its listener, or its connections, to another program.
 PASS = """
 ours, theirs = socket.socketpair()
 theirs.set_inheritable(True)
@@ -402,7 +403,7 @@ while True:
 
 
 @sanitized
-def test_a_listener_that_is_passed_on_is_served(stack):
+def test_passed_listener_is_served(stack):
     """As at a reload of haproxy -W."""
     before = kernel_connections(stack["forwarder"])
     start(stack, "pass", [*script(stack, "pass", PASS), "listener"], 8037)
@@ -412,7 +413,7 @@ def test_a_listener_that_is_passed_on_is_served(stack):
 
 
 @sanitized
-def test_connections_that_are_passed_on_are_served(stack):
+def test_passed_connections_are_served(stack):
     """As those of node's cluster: by relays (docs/design/0062-relays.md)."""
     before = kernel_connections(stack["forwarder"])
     process = start(stack, "pass", [*script(stack, "pass", PASS), "connections"], 8037)
@@ -432,8 +433,8 @@ for number in (425, 426, 427):  # io_uring_setup, io_uring_enter, io_uring_regis
 
 
 @pytest.mark.parametrize("library", (True, False), ids=("library", "bare"))
-def test_io_uring_is_not_there(stack, library):
-    """Neither by the C library, nor to a program that the library is not in."""
+def test_io_uring_is_unavailable(stack, library):
+    """Both by the C library and for a program without the library."""
     bare = [] if library else ["env", "-u", "LD_PRELOAD"]
     said = on_stack(stack, *bare, sys.executable, "-c", URING)
     assert said.splitlines() == [f"-1 {errno.ENOSYS}"] * 3
@@ -455,8 +456,8 @@ sys.stdin.readline()
 
 
 @sanitized
-def test_calls_by_number_are_followed(stack):
-    """libuv closes its sockets so: the peer learns it at once."""
+def test_raw_close_closes_the_stacks_connection(stack):
+    """libuv closes its sockets by syscall(): the peer is notified at once."""
     client, name = stack["client"], "number"
     with client.ns.socket(socket.AF_INET) as listener:
         listener.bind((client.v4, 9001))

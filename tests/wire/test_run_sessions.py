@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of Debian that leave each connection to a child, on the user-space stack: sshd,
-socat, PostgreSQL (docs/design/0062-relays.md)."""
+"""Debian programs that pass each connection to a child, on the user-space stack: sshd, socat,
+PostgreSQL (docs/design/0062-relays.md)."""
 
 import os
 import random
@@ -25,7 +25,7 @@ BULK = random.Random(2).randbytes(2_000_000)
 
 
 def serve(lab, program, argv, *options):
-    """Starts a program; its listener is the stack's."""
+    """Starts a program; its listener belongs to the stack."""
     name = stack_name(program)
     process = start_run(lab, program, argv, "--name", name, *options)
     process.wait_for("is worker 0")
@@ -84,8 +84,8 @@ def sshd(stack):
 
 
 @families
-def test_sshd(stack, sshd, family):
-    """It executes itself for each connection, separates its privileges, and logs the client."""
+def test_sshd_runs_commands_and_logs_the_client(stack, sshd, family):
+    """It executes itself for each connection and separates its privileges."""
     host, client = stack["forwarder"], stack["client"]
     before = kernel_connections(host)
     address = host.address(family)
@@ -105,8 +105,8 @@ def test_sshd(stack, sshd, family):
     assert kernel_connections(host) == before
 
 
-def test_sshd_sessions_outlive_it(stack, sshd):
-    """A killed session ends its client. Others go on when sshd exits."""
+def test_sshd_sessions_survive_its_exit(stack, sshd):
+    """A killed session ends its client. Others continue when sshd exits."""
     host = stack["forwarder"]
     shell = "echo $PPID; cat"
     clients = [
@@ -130,7 +130,7 @@ def test_sshd_sessions_outlive_it(stack, sshd):
     sshd.process.wait()
 
 
-def test_sshd_sessions_outlive_its_restart(stack, sshd):
+def test_sshd_sessions_survive_its_restart(stack, sshd):
     """On SIGHUP it executes itself, in the same process."""
     host = stack["forwarder"]
     client = subprocess.Popen(
@@ -152,9 +152,8 @@ def test_sshd_sessions_outlive_its_restart(stack, sshd):
 
 
 @pytest.mark.parametrize("how", ("EXEC:cat", "EXEC:cat,nofork", "SYSTEM:cat"))
-def test_socat(stack, how):
-    """A child for each connection, which executes another program: by a pipe, or with the
-    connection itself."""
+def test_socat_serves_by_a_child(stack, how):
+    """Each child executes another program: by a pipe, or with the connection itself."""
     host = stack["forwarder"]
     before = kernel_connections(host)
     serve(stack, "socat", ["socat", "TCP-LISTEN:8020,fork,reuseaddr", how])
@@ -171,7 +170,7 @@ def test_socat(stack, how):
 
 
 def postgres(lab):
-    """A cluster of its own, with a server on the stack. Returns its process."""
+    """Starts a cluster of its own, with a server on the stack. Returns its process."""
     (binary,) = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1:]
     folder = lab.dir / "postgres"
     shutil.rmtree(folder, ignore_errors=True)
@@ -188,9 +187,9 @@ def postgres(lab):
 
 
 @pytest.mark.programs
-def test_postgresql(stack):
-    """A child for each connection: many at a time, one for each transaction, large answers, one
-    that is terminated, and one whose statement takes too long."""
+def test_postgresql_serves_by_children(stack):
+    """One child per connection: many at once, one per transaction, large answers, a terminated one,
+    and a statement timeout."""
     host, client = stack["forwarder"], stack["client"]
     before = kernel_connections(host)
     process = postgres(stack)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads of one process on the user-space stack: each is woken by its event, a cancelled one
-leaves nothing locked, and handlers use sockets wherever they interrupt."""
+"""Threads of one process on the user-space stack: each wakes on its event, cancellation leaves
+nothing locked, and signal handlers may use sockets at any point."""
 
 import sys
 
@@ -41,14 +41,14 @@ def waits(stack, command, on):
 
 @pytest.mark.parametrize("on", ("linux", "stack"))
 def test_no_thread_misses_its_event(stack, on):
-    """No call of the program has a time-out: a lost wake-up would end this test by its deadline.
-    The same on Linux's sockets says that the program asks for nothing else."""
+    """No call of the program has a timeout: a lost wake-up lets this test run into its deadline.
+    The run on Linux's sockets shows that the program itself is correct."""
     assert waits(stack, [WAITS, stack["client"].v4, PORT, V4], on) == SAID
 
 
 @sanitized
-def test_waiting_threads_use_memory_well(stack):
-    """AddressSanitizer takes the frames that a cancelled thread has left for live ones."""
+def test_cancelled_threads_cause_no_false_memory_error(stack):
+    """AddressSanitizer takes stack frames of a cancelled thread for live ones."""
     command = [WAITS, stack["client"].v4, PORT, V4, "uncancelled"]
     assert waits(stack, command, "stack") == [line for line in SAID if line not in CANCELLED]
 
@@ -73,9 +73,9 @@ while True:
 
 
 @sanitized
-def test_an_event_is_reported_once(stack):
-    """While one thread waits at an epoll instance, another one, which has waited last, receives
-    packets for both."""
+def test_event_is_reported_to_one_thread(stack):
+    """One thread waits at an epoll instance while another one, which waited last, receives packets
+    for both."""
     start(stack, "once", [sys.executable, "-c", ONCE, V4], 8030)
     client = stack["client"]
     with connect(client, V4, 8030) as one, connect(client, V4, 8030) as other:

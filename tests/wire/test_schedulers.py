@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which server gets a new session: schedulers, limits, persistence, backups, one-packet
+"""Selection of a server for a new session: schedulers, limits, persistence, backups, one-packet
 sessions."""
 
 import socket
@@ -20,7 +20,7 @@ def web(stage, family=4):
 
 
 def ask(stage, count, family=4, host="client"):
-    """The servers that answer this many connections."""
+    """Returns the servers that answer this many connections."""
     bodies = (http_get(stage.lab[host], VIP[family], WEB) for _ in range(count))
     return Counter(body.decode().strip() for body in bodies)
 
@@ -81,8 +81,8 @@ def test_changing_the_scheduler_under_load_fails_nothing(stage):
 
 
 def without_sessions(stage):
-    """The service without sessions. Those of earlier tests expire soon, maybe before a late last
-    segment."""
+    """Returns the service without sessions: those of earlier tests expire soon, perhaps before a
+    late last segment."""
     service = web(stage)
     service.timeouts = {"time_wait": "1s", "closing": "1s", "reset": "1s"}
     stage.apply()
@@ -107,7 +107,7 @@ def test_server_limit_is_exact(stage):
 
 
 @pytest.mark.drops("connection-limit", "no-session")
-def test_service_limit_lets_go_on_who_is_there(stage):
+def test_service_limit_spares_existing_sessions(stage):
     service = without_sessions(stage)
     open_ones = [HttpConnection(stage.client, VIP[4], WEB) for _ in range(5)]
     before = [one.get() for one in open_ones]
@@ -178,7 +178,7 @@ def test_one_packet_schedules_each_datagram(stage, family):
     assert stage.steelyard.service(f"dns{family}")["traffic"]["sessions_active"] == 0
 
 
-def test_a_returning_server_starts_slowly(stage):
+def test_returning_server_starts_slowly(stage):
     service = web(stage)
     service.spread = {"slow_start": "1h"}
     service.servers[0].drain = True

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is secret is where it must be, and nowhere else.
+"""Secrets stay where they belong.
 
-Secret are the query of a check's path, because people put tokens there, and the forwarder's keys:
-those of slots, of the session index, and of cookies.
-"""
+Secret are the query of a check's path, where people put tokens, and the forwarder's keys: of slots,
+of the session index, and of cookies."""
 
 import os
 import re
@@ -21,7 +20,7 @@ from tests.wire.conftest import check_accounting
 from tests.wire.stage import Stage
 
 TOKEN = "m4rk3r-" + secrets.token_hex(8)
-KEY = secrets.token_hex(16)  # of the slots, as its file has it
+KEY = secrets.token_hex(16)  # of the slots, as its file stores it
 METRICS = "127.0.0.1:9273"
 LISTINGS = (
     "services servers status drops ports sessions workers slots snat access sets attacks".split()
@@ -37,7 +36,7 @@ class SecretStage(Stage):
         self.config.metrics = METRICS
         check = {"type": "http"} | FAST_CHECKS
         self.config["web4"].health = check | {"path": f"/healthz?token={TOKEN}"}
-        # It sends back what it gets, which is no answer in HTTP.
+        # It echoes, which is no valid HTTP answer.
         self.config["echo4"].health = check | {"path": f"/echo?token={TOKEN}"}
         self.steelyard.start()
         self.steelyard.wait_server("web4", self.lab["s1"].address(4), "up")
@@ -63,7 +62,7 @@ def key_bytes():
 
 
 def outputs(stage):
-    """{what: text} of everything that commands, metrics and logs say."""
+    """Returns {what: text} of everything that commands, metrics and logs print."""
     steelyard = stage.steelyard
     address = stage.lab["s1"].address(4)
     commands = [["get", name] for name in LISTINGS]
@@ -85,7 +84,7 @@ def outputs(stage):
     return found
 
 
-def test_outputs_have_no_secret(stage):
+def test_outputs_contain_no_secret(stage):
     assert any(path == f"/healthz?token={TOKEN}" for *_, path in nginx_log(stage.lab, "s1"))
     http_get(stage.client, VIP[4], WEB)
     found = outputs(stage)
@@ -109,8 +108,9 @@ def test_outputs_have_no_secret(stage):
         f"interval: [/healthz?token={TOKEN}]",
     ),
 )
-def test_errors_have_no_secret(stage, wrong):
-    """Of the command, of the agent's answer and of its log, when the file itself is wrong."""
+def test_errors_contain_no_secret(stage, wrong):
+    """Errors of the command, of the agent's answer and in its log, when the file itself is
+    wrong."""
     steelyard = stage.steelyard
     good = steelyard.file.read_text()
     text = good.replace(f"path: /healthz?token={TOKEN}", wrong)
@@ -140,7 +140,7 @@ def files_below(folder):
     return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def test_files_have_no_secret(stage):
+def test_files_contain_no_secret(stage):
     steelyard = stage.steelyard
     may = {steelyard.file, steelyard.dir / "slot-key"}
     for path in files_below(steelyard.dir):
@@ -154,8 +154,8 @@ def test_files_have_no_secret(stage):
     assert (steelyard.dir / "state").stat().st_mode & 0o066 == 0
 
 
-def test_a_slot_key_that_everyone_can_read_is_reported(stage):
-    """The forwarder starts, and says what to do."""
+def test_world_readable_slot_key_is_reported(stage):
+    """The forwarder starts, and names the remedy."""
     file = stage.steelyard.dir / "slot-key"
     file.chmod(0o644)
     try:
@@ -170,7 +170,7 @@ def test_a_slot_key_that_everyone_can_read_is_reported(stage):
 
 
 def mappings(pid):
-    """(first address, end, what core dumps leave out) of readable memory."""
+    """Returns (first address, end, whether core dumps leave it out) of readable memory."""
     place = None
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         if head := re.match(r"([0-9a-f]+)-([0-9a-f]+) (r?)", line):
@@ -182,7 +182,7 @@ def mappings(pid):
 
 
 def contents(pid, left_out):
-    """The memory that core dumps have, or that they leave out."""
+    """Returns the memory that core dumps include, or that they leave out."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for begin, end, hidden in mappings(pid):
             if hidden != left_out:
@@ -200,8 +200,8 @@ INDEX_KEY, SLOT_KEY, COOKIES = slice(104, 168), slice(168, 184), slice(1024, 104
 
 @pytest.mark.both_builds
 @pytest.mark.skipif("asan" in os.environ.get("SY_BUILD", ""), reason="keeps freed memory")
-def test_core_dumps_have_no_key(stage):
-    """Nor has the process any after an upgrade, or after sessions were adopted."""
+def test_core_dumps_contain_no_key(stage):
+    """The process also has none after an upgrade, or after it adopted sessions."""
     steelyard = stage.steelyard
     http_get(stage.client, VIP[4], WEB)
     steelyard.upgrade()
@@ -215,7 +215,7 @@ def test_core_dumps_have_no_key(stage):
     assert keys["slots"] == key_bytes()
     pid = steelyard.forwarder.pid
     found = {name for part in contents(pid, True) for name, key in keys.items() if key in part}
-    assert found == set(keys)  # or this would find nothing anywhere
+    assert found == set(keys)  # otherwise the search finds nothing anywhere
     for part in contents(pid, False):
         for name, key in keys.items():
             assert key not in part, name

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions: how they end, and what happens to them when servers are added, removed or
-reweighted."""
+"""Sessions: how they end, and the effect of added, removed and reweighted servers."""
 
 import select
 import socket
@@ -74,7 +73,7 @@ def test_udp_session_expires(stage, family):
     assert dns_txt(stage.client, VIP[family], DNS)
 
 
-# An end that did not run for a second repeats its last segment too late.
+# An end that stalled for a second retransmits its last segment too late.
 @pytest.mark.drops("no-session")
 @families
 def test_tcp_session_ends_after_both_sides_closed(stage, family):
@@ -87,7 +86,7 @@ def test_tcp_session_ends_after_both_sides_closed(stage, family):
 
 @pytest.mark.drops("no-session")
 @families
-def test_reset_ends_a_session_soon(stage, family):
+def test_reset_ends_a_session_at_once(stage, family):
     service = stage.config[f"echo{family}"]
     service.timeouts = {"reset": "1s", "time_wait": "1s"}
     stage.apply()
@@ -98,7 +97,7 @@ def test_reset_ends_a_session_soon(stage, family):
 
 
 def open_on(stage, family, server):
-    """A keep-alive connection that a given server answers."""
+    """Returns a keep-alive connection that a given server answers."""
     for _ in range(20):
         connection = HttpConnection(stage.client, VIP[family], WEB, timeout_s=2)
         if connection.get() == server:
@@ -114,7 +113,7 @@ def test_removed_server_ends_its_sessions_alone(stage, family):
     with open_on(stage, family, "s1") as doomed, open_on(stage, family, "s2") as other:
         service.servers.remove(service.server(stage.lab["s1"].address(family)))
         stage.apply()
-        doomed.socket.settimeout(2)  # for an answer that must not come
+        doomed.socket.settimeout(2)  # for an answer that must not arrive
         with pytest.raises(OSError):
             doomed.get()
         abort(doomed.socket)
@@ -130,7 +129,7 @@ def test_removed_server_ends_its_sessions_alone(stage, family):
 
 
 @pytest.mark.drops("server-removed", "no-session", "no-service")
-def test_removed_service_ends_and_comes_back(stage):
+def test_removed_service_ends_and_can_return(stage):
     service = stage.config["echo4"]
     with connect(stage.client, VIP[4], ECHO, timeout_s=0.5) as one:
         one.sendall(b"x")
@@ -199,7 +198,7 @@ def test_service_without_servers_drops_by_name(stage, family):
 
 
 @families
-def test_same_server_in_two_services(stage, family):
+def test_server_in_two_services_serves_both(stage, family):
     service = stage.config[f"echo{family}"]
     service.servers = [Server(stage.lab["s3"].address(family), SERVER_WEB)]
     stage.apply()

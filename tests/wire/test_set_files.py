@@ -13,7 +13,7 @@ from tests.lab.steelyard import VIP, WEB
 from tests.lab.wait import wait_until
 from tests.wire.stage import ECHO
 
-pytestmark = pytest.mark.workers(2)  # each looks sources up by itself
+pytestmark = pytest.mark.workers(2)  # each process maps sources to prefixes itself
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 MANY = 100_000
 FIRST4 = int(ipaddress.IPv4Address("100.64.0.0"))
@@ -22,12 +22,13 @@ FIRST6 = int(ipaddress.IPv6Address("2001:db8:9::"))
 
 @pytest.fixture
 def folder(stage):
-    """Where the agent reads files of sets: beside its own file."""
+    """Returns the folder where the agent reads set files: beside its own file."""
     return stage.steelyard.file.parent
 
 
 def write_set(path, *more):
-    """MANY addresses, a tenth of them IPv6, and more; the file is replaced as a whole."""
+    """Writes MANY addresses, a tenth of them IPv6, and the given ones; replaces the file as a
+    whole."""
     lines = ["# nobody's addresses", *more]
     lines += [str(ipaddress.IPv4Address(FIRST4 + 2 * i)) for i in range(MANY - MANY // 10)]
     lines += [str(ipaddress.IPv6Address(FIRST6 + 2 * i)) for i in range(MANY // 10)]
@@ -67,7 +68,7 @@ def echoes(one):
 
 @pytest.mark.drops("acl-drop")
 @families
-def test_a_file_is_refreshed(stage, folder, family):
+def test_changed_file_refreshes_its_set(stage, folder, family):
     path, client = folder / "bad.txt", stage.client.address(family)
     write_set(path)
     block(stage, path)
@@ -91,8 +92,8 @@ def test_a_file_is_refreshed(stage, folder, family):
 
 @pytest.mark.drops("acl-drop")
 @families
-def test_a_set_outlives_the_processes(stage, folder, family):
-    """A forwarder without its agent has the set; an agent without the file leaves it as it is."""
+def test_set_survives_both_processes(stage, folder, family):
+    """A forwarder without its agent has the set; an agent without the file keeps it."""
     path, client = folder / "bad.txt", stage.client.address(family)
     write_set(path, client)
     block(stage, path)
@@ -115,7 +116,7 @@ def test_a_set_outlives_the_processes(stage, folder, family):
 
 
 @pytest.mark.drops("acl-drop")
-def test_lost_data_is_sent_again(stage, folder):
+def test_damaged_set_is_sent_again(stage, folder):
     path, client = folder / "bad.txt", stage.client.address(4)
     write_set(path, client)
     block(stage, path)
@@ -128,7 +129,7 @@ def test_lost_data_is_sent_again(stage, folder):
     assert is_silent(stage, 4)
 
 
-def test_a_file_must_be_readable(stage, folder):
+def test_unreadable_file_is_refused(stage, folder):
     """An apply that names a file with mistakes changes nothing."""
     path = folder / "unread.txt"
     for text, why in ((None, "does not exist"), ("10.0.0.1/33\n", f"{path}:1: ")):
@@ -139,8 +140,8 @@ def test_a_file_must_be_readable(stage, folder):
         assert stage.steelyard.get("sets") == []
 
 
-def test_a_set_reveals_no_file(stage, folder):
-    """Of files elsewhere, nothing is read; of those that are read, nothing is shown."""
+def test_files_outside_the_folder_are_not_read(stage, folder):
+    """Errors about files that are read show none of their content."""
     link = folder / "link.txt"
     link.symlink_to("/etc/shadow")
     bad = folder / "secret.txt"

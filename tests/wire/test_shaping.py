@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shaping with real traffic: packets wait for the port's rate, and the high class goes first.
 
-What leaves in any time is at most what the rate brings, and one burst. That holds at every speed of
-the machine. That it is not less is found in some interval in which senders and worker were not held
-up.
-"""
+In any interval, at most the rate's amount plus one burst leaves, at every speed of the machine. The
+minimum is checked in an interval in which neither senders nor workers were delayed."""
 
 import contextlib
 import time
@@ -44,13 +42,13 @@ class Shaping:
         return self.stage.apply()
 
     def read(self):
-        """The only port's counters, and those of each queue by (tenant, service, class)."""
+        """Returns the port's counters, and those of each queue by (tenant, service, class)."""
         (stats,) = self.stage.steelyard.api.call("ListShaping").ports
         queues = {}
         for n in stats.counts:
             tenant = stats.shaping.tenants[n.tenant]
             name = tenant.services[n.service].name
-            # "class" is a word of Python.
+            # "class" is a keyword of Python.
             number = getattr(n, "class")
             queues[tenant.name, name, stats.shaping.classes[number].name] = n
         return stats, queues
@@ -70,7 +68,7 @@ def port(name, rate, burst=20_000, **more):
 
 
 class Rate:
-    """Bits a second that some counters had between two looks, at most and at least."""
+    """Lower and upper bounds of some counters' rate in bit/s between two readings."""
 
     def __init__(self, read):
         self.read = read
@@ -87,7 +85,7 @@ class Rate:
 
 
 def reaches(read, rate, share=0.02):
-    """Waits for two seconds in which the rate was as it should be."""
+    """Waits for two seconds in which the rate was the expected one."""
 
     def good():
         first = Rate(read)
@@ -108,7 +106,7 @@ def test_a_port_keeps_its_rate_and_the_high_class_goes_first(shaping, family):
             rate,
             burst=200_000,
             classes=[
-                # Room for what a busy machine delays.
+                # Capacity for packets that a busy machine delays.
                 {"name": "voice", "dscp": ["ef"], "priority": 0, "queue": 1000},
                 {"name": "bulk", "queue": 300},
             ],
@@ -130,7 +128,7 @@ def test_a_port_keeps_its_rate_and_the_high_class_goes_first(shaping, family):
     assert queues["", "", "voice"].dropped_full == 0
     assert bulk.dropped_full == stage.accounting.dropped()["shaping-full"]
     sent = bulk.sent_packets
-    # The rate was that of what came; here a busy machine may have lost some on the way.
+    # The rate was that of the arrivals; a busy machine may have lost some of them on the way.
     wait_until(
         lambda: sink.packets[BULK] >= sent / 2,
         lambda: f"what was sent has come: {sink.packets[BULK]} of {sent}",
@@ -140,7 +138,7 @@ def test_a_port_keeps_its_rate_and_the_high_class_goes_first(shaping, family):
 
 @pytest.mark.drops("shaping-full")
 @families
-def test_tenants_and_services_have_their_rates(shaping, family):
+def test_tenants_and_services_get_their_rates(shaping, family):
     stage, gold, other = shaping.stage, f"gold{family}", f"other{family}"
     shaping.apply(
         port(
@@ -166,8 +164,8 @@ def test_tenants_and_services_have_their_rates(shaping, family):
 
 
 @families
-def test_changes_lose_nothing(shaping, family):
-    """Packets wait, and leave under the next rate; without shaping, at once."""
+def test_changes_lose_no_packet(shaping, family):
+    """Queued packets leave at the next rate; without shaping, at once."""
     stage, sink = shaping.stage, shaping.sinks["gold", family]
     sent = 0
     for rate in ("16k", "32k", "20M", "16k"):
@@ -183,7 +181,7 @@ def test_changes_lose_nothing(shaping, family):
 
 
 @families
-def test_a_download_through_a_shaped_port(shaping, family):
+def test_download_through_a_shaped_port_completes(shaping, family):
     """TCP in both directions, while rates change."""
     stage, size = shaping.stage, 3_000_000
     for host in stage.lab.servers():
@@ -196,13 +194,13 @@ def test_a_download_through_a_shaped_port(shaping, family):
     took = time.monotonic() - began
     assert took >= 8 * size / 20e6 - 0.1, "no faster than the rate"
     for rate in ("200M", "50M"):
-        # Another class, and room for what a sender has under way on a busy machine.
+        # Another class, and capacity for a sender's window on a busy machine.
         shaping.apply(port("front", rate, classes=[{"name": "rest", "queue": 1000}]))
         assert len(http_get(stage.client, VIP[family], WEB, "/files/shaped", timeout_s=60)) == size
 
 
-def test_upgrade_and_restart(shaping):
-    """What waits leaves before the successor begins, which shapes as its predecessor did."""
+def test_upgrade_and_restart_keep_shaping(shaping):
+    """Queued packets leave before the successor starts, which shapes like its predecessor."""
     stage, sink = shaping.stage, shaping.sinks["gold", 4]
     shaping.apply(port("back", "16k"))
     sent = send(stage.client, VIP[4], SINK, 30, tag=BULK, rate=500)
@@ -219,7 +217,7 @@ def test_upgrade_and_restart(shaping):
     wait_until(lambda: sink.packets[BULK] == sent, "all have come")
 
 
-def test_a_port_that_does_not_exist(shaping):
+def test_missing_port_is_reported(shaping):
     shaping.apply(port("nowhere", "1M"))
     stats, _ = shaping.read()
     assert not stats.active
@@ -235,7 +233,7 @@ def test_a_port_that_does_not_exist(shaping):
     assert not warned()
 
 
-def test_refused(shaping):
+def test_invalid_shaping_is_refused(shaping):
     with pytest.raises(CommandFailed, match='no tenant "acne": did you mean acme?'):
         shaping.apply(
             port("back", "1M", tenants=[{"tenant": "acne"}]),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of new sessions by what the forwarder measures in passing: s3 is behind a link that is
-late. Delays are compared with one another, never with a time."""
+"""Shares of new sessions follow what the forwarder measures passively: the link to s3 is late.
+
+Delays are compared with one another, never with a time."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from tests.lab.steelyard import VIP, WEB
 
 LATE = {"delay_ms": 20}  # each way
 FAST = {"settle": "2s"}
-# What is on its way while web() removes the service of the test before, and its sessions with it.
+# Packets in flight while web() removes the previous test's service and its sessions.
 pytestmark = pytest.mark.drops("server-removed", "no-session")
 
 
@@ -24,13 +25,13 @@ def ask(stage, count, host="client"):
 
 
 def servers(stage):
-    """By name: what `get servers -o json` says."""
+    """Returns what `get servers -o json` reports, by name."""
     names = {stage.lab[name].address(4): name for name in ("s1", "s2", "s3")}
     return {names[s["address"]]: s for s in stage.steelyard.service("web4")["servers"]}
 
 
 def share_of(stage, name):
-    """That the forwarder follows; 0: none yet."""
+    """Returns the share that the forwarder uses; 0: none yet."""
     return servers(stage)[name].get("share", {}).get("share", 0)
 
 
@@ -40,22 +41,22 @@ def web(stage, scheduler, **spread):
     service.spread = spread
     for server in service.servers:
         server.weight = 10
-    stage.begin_again(service)  # counters of earlier tests would be in the way
+    stage.begin_again(service)  # counters of earlier tests would interfere
     stage.steelyard.wait_in_sync()
 
 
-def test_delays_are_seen_in_passing(stage):
+def test_passive_delays_show_the_late_server(stage):
     web(stage, "wrr")
     asked = 0
     with Link(stage.lab, "s3", **LATE):
 
         def is_seen():
-            """Again after a stall of this machine, which makes the others late."""
+            """Tries again after a stall of the machine, which delays the others."""
             nonlocal asked
             ask(stage, 30)
             asked += 30
             delay = {name: s["delay"] for name, s in servers(stage).items()}
-            # No sample is taken of a SYN that was sent again.
+            # Karn's algorithm: a repeated SYN yields no sample.
             samples, again = (
                 sum(d[name] for d in delay.values()) for name in ("samples", "syn_repeated")
             )
@@ -64,8 +65,8 @@ def test_delays_are_seen_in_passing(stage):
             mean = {name: d["sum_ns"] / max(d["samples"], 1) for name, d in delay.items()}
             assert mean["s3"] > 40_000_000 * 0.99, "it is late by no less than that"
             assert delay["s3"]["smoothed_ns"] > 40_000_000 * 0.99
-            # Bucket i: below 2^i µs. No answer comes in less than one, and none over the link
-            # in less than 32 ms, whatever the machine does.
+            # Bucket i: below 2^i µs. Every answer takes at least one, and over the link at least 32
+            # ms, on any machine.
             assert not any(d["buckets"][0] for d in delay.values())
             assert not any(delay["s3"]["buckets"][:16])
             return mean["s3"] > max(mean["s1"], mean["s2"])
@@ -77,7 +78,7 @@ def test_delays_are_seen_in_passing(stage):
 
 def test_repeated_syns_are_counted(stage):
     web(stage, "wrr")
-    # As many as are for s3 also where each of two workers takes turns.
+    # Enough for s3 also if two workers alternate between servers.
     with Link(stage.lab, "s3", loss=1.0) as link, ThreadPoolExecutor() as pool:
         ways = [
             pool.submit(connect, stage.client, VIP[4], WEB) for _ in range(8)
@@ -87,7 +88,7 @@ def test_repeated_syns_are_counted(stage):
             all_of = servers(stage).items()
             return {name: s.get("delay", {}).get("syn_repeated", 0) for name, s in all_of}
 
-        # A busy machine's clients may repeat others' SYNs, too: once, not again and again.
+        # A busy machine's clients may repeat others' SYNs, too, but not all the time.
         wait_until(lambda: (n := repeated())["s3"] > n["s1"] + n["s2"], "the client's second SYN")
         link.set(loss=0)
         for one in ways:
@@ -95,20 +96,20 @@ def test_repeated_syns_are_counted(stage):
 
 
 def watched(stage, name):
-    """Segments, and how many of them were lost."""
+    """Returns the number of segments and of lost ones."""
     delay = servers(stage)[name].get("delay", {})
     return delay.get("segments", 0), delay.get("segments_lost", 0)
 
 
 @pytest.mark.parametrize("way", ("to the server", "from it"))
 def test_lost_segments_are_counted(stage, way):
-    """Of connections that are open before the link begins to lose, so that no SYN is lost."""
+    """On connections that are open before the link starts to lose, so that no SYN is lost."""
     web(stage, "wrr")
     direction = "ba" if way == "to the server" else "ab"
     request = b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 1000 + b"\r\n\r\n"
 
     def talk(one):
-        """Requests that do not wait for one another: most segments have others behind them."""
+        """Sends requests without waiting for answers: most segments have others behind them."""
         with one, one.makefile("rb") as answers:
             for _ in range(10):
                 one.sendall(request)
@@ -129,8 +130,8 @@ def test_lost_segments_are_counted(stage, way):
             for name in ("s1", "s2", "s3"):
                 segments, lost = watched(stage, name)
                 parts[name] = lost / max(1, segments)
-            # A worker watches one session of a client with a server at a time. A slow machine's
-            # clients may repeat what is not lost.
+            # A worker watches one session per client and server at a time. Clients on a slow
+            # machine may retransmit without loss.
             others = max(parts["s1"], parts["s2"])
             return lost >= 3 and watched(stage, "s1")[0] > 0 and parts["s3"] > 3 * others
 
@@ -182,12 +183,12 @@ def test_kept_sessions_stay_when_shares_move(stage):
                 one.close()
 
 
-def test_p2c_avoids_the_late_one(stage):
+def test_p2c_avoids_the_late_server(stage):
     web(stage, "p2c")
     with Link(stage.lab, "s3", **LATE):
 
         def is_avoided():
-            """Once it is known, and the machine has not held the others up."""
+            """Once the delay is known, and the machine has not delayed the others."""
             served = ask(stage, 100)
             return 3 * served["s3"] < min(served["s1"], served["s2"])
 

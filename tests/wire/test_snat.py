@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SNAT: the servers' own connections leave from a pool; remotes see only the pool.
+"""SNAT: servers' own connections leave from a pool, and remotes see only the pool.
 
-The forwarder is their gateway. NAT and FNAT services of the same servers run beside.
-"""
+The forwarder is the servers' gateway. NAT and FNAT services of the same servers run beside."""
 
 import contextlib
 import copy
@@ -25,7 +24,7 @@ OUT_ECHO, OUT_WEB = 9400, 9480
 
 
 class SnatStage(NatStage):
-    """The kernel routes no packet that SNAT translates: the source address would show it."""
+    """The kernel routes no packet that SNAT translates: the source address would reveal it."""
 
     def start(self):
         super().start()
@@ -96,7 +95,7 @@ def test_tcp_leaves_from_the_pool(snat, family):
 
 @families
 def test_one_pool_port_for_many_remotes(snat, family):
-    """One socket, many remotes: the same address and port of the pool towards all at once."""
+    """One socket to many remotes: the same pool address and port towards all at once."""
     outside = snat.outside.address(family)
     seen = set()
     with contextlib.ExitStack() as stack:
@@ -115,7 +114,7 @@ def test_one_pool_port_for_many_remotes(snat, family):
 
 
 @families
-def test_a_host_keeps_its_address(snat, family):
+def test_inside_host_keeps_its_pool_address(snat, family):
     outside = snat.outside.address(family)
     peers = []
     with udp(snat.outside, family, 20400) as remote:
@@ -131,7 +130,7 @@ def test_a_host_keeps_its_address(snat, family):
 
 
 @families
-def test_ping(snat, family):
+def test_ping_leaves_from_the_pool(snat, family):
     outside = snat.outside
     arrived = snat.lab.capture(outside.name)
     layer = "IP" if family == 4 else "IPv6"
@@ -154,7 +153,7 @@ def test_ping(snat, family):
 @pytest.mark.drops("snat-stray", "no-route")
 @families
 def test_policy_routing_by_type_of_service(snat, family):
-    """The kernel compares it without the bits of ECN, of IPv4 also without the precedence."""
+    """The kernel compares it without the ECN bits, in IPv4 also without the precedence."""
     ns, flag = snat.lab["forwarder"].ns, {4: "", 6: "-6"}[family]
     tos = {4: 0xB2, 6: 0x12}[family]
     options = {4: (socket.IPPROTO_IP, socket.IP_TOS), 6: (socket.IPPROTO_IPV6, 67)}[family]
@@ -185,7 +184,7 @@ def test_policy_routing_by_type_of_service(snat, family):
 
 @pytest.mark.drops("snat-stray")
 @families
-def test_strangers_are_dropped_by_name(snat, family):
+def test_packets_without_a_session_are_dropped_by_name(snat, family):
     with udp(snat.outside, family) as one:
         for address in POOL[family]:
             one.sendto(b"who is there?", (address, 5000))
@@ -197,7 +196,7 @@ def test_strangers_are_dropped_by_name(snat, family):
 
 @pytest.mark.drops("nat-stray", "snat-stray")
 @families
-def test_a_connection_outlives_the_forwarder(snat, family):
+def test_connection_survives_a_restart(snat, family):
     outside = snat.outside.address(family)
     with connect(snat.lab["s1"], outside, OUT_ECHO) as one, udp(snat.outside, family, 20500) as far:
         one.sendall(b"before")
@@ -220,7 +219,7 @@ def test_a_connection_outlives_the_forwarder(snat, family):
 
 
 @families
-def test_services_of_the_same_servers_go_on(snat, family):
+def test_services_of_the_same_servers_are_unaffected(snat, family):
     served = {http_get(snat.outside, VIP[family], WEB).decode().strip() for _ in range(6)}
     assert served == {"s1", "s2", "s3"}
     served = {http_get(snat.outside, NAT[family], WEB).decode().strip() for _ in range(6)}
@@ -234,7 +233,7 @@ def test_services_of_the_same_servers_go_on(snat, family):
 
 
 @families
-def test_the_host_and_its_servers_reach_each_other(snat, family):
+def test_host_and_inside_servers_reach_each_other(snat, family):
     forwarder, server = snat.lab["forwarder"], snat.lab["s1"]
     assert http_get(forwarder, server.address(family), SERVER_WEB).strip() == b"s1"
     output = server.ns.run(["ping", "-c1", "-W5", forwarder.address(family)])
@@ -251,7 +250,7 @@ def test_the_host_and_its_servers_reach_each_other(snat, family):
 
 @pytest.mark.drops("no-session", "snat-stray", "unknown-destination", "nat-stray", "server-removed")
 @families
-def test_a_rule_that_is_gone_ends_its_sessions(snat, family):
+def test_removed_rule_ends_its_sessions(snat, family):
     outside = snat.outside.address(family)
     with connect(snat.lab["s1"], outside, OUT_ECHO) as one:
         one.sendall(b"1")

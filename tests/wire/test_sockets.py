@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libsteelyard-tcp in a program of its own (examples/echo.c), the kernel's TCP at the other end.
+"""libsteelyard-tcp in examples/echo.c; the other end is the kernel's TCP.
 
 client ── bridge ── forwarder: steelyard-echo on "front", with addresses that no interface has
 """
@@ -56,7 +56,7 @@ def echo(request):
 
 @pytest.fixture(autouse=True)
 def programs(echo):
-    """Ends what a test that failed has left: one program has an interface's addresses."""
+    """Stops what a failed test left running: one program has the interface's addresses."""
     first = len(echo.lab.processes)
     yield
     for process in echo.lab.processes[first:]:
@@ -77,7 +77,7 @@ def connect(lab, family):
 
 
 def receive_all(one):
-    """The hash and the number of bytes until the peer's end."""
+    """Returns the hash and the number of bytes until the peer closes."""
     seen, size = hashlib.sha256(), 0
     while data := one.recv(1 << 16):
         seen.update(data)
@@ -86,8 +86,8 @@ def receive_all(one):
 
 
 @families
-def test_large_transfer(echo, server, family):
-    """Both ways at once, every byte checked."""
+def test_large_transfer_is_echoed_whole(echo, server, family):
+    """In both directions at once; every byte is compared."""
     block = random.Random(family).randbytes(1 << 20)
     sent, blocks, answer = hashlib.sha256(), 48, []
     with connect(echo.lab, family) as one:
@@ -101,8 +101,8 @@ def test_large_transfer(echo, server, family):
     assert answer == [(sent.hexdigest(), sum(len(block) - n for n in range(blocks)))]
 
 
-def test_large_segments_that_the_kernel_refuses_are_counted(echo, server):
-    """A queue of Linux that is full takes none. What is lost leaves again."""
+def test_large_segments_refused_by_a_full_queue_are_counted(echo, server):
+    """Linux's queue is full. Lost data is retransmitted."""
     host, name = echo.lab["forwarder"].ns, f"steelyard-echo-{server.pid}"
     queue = ["tc", "qdisc", "add", "dev", "front", "root"]
     data = random.Random(5).randbytes(8 << 20)
@@ -125,8 +125,8 @@ def test_large_segments_that_the_kernel_refuses_are_counted(echo, server):
 
 
 @families
-def test_many_connections(echo, server, family):
-    """All open at once, each with bytes of its own, in an order of their own."""
+def test_many_connections_keep_their_bytes_apart(echo, server, family):
+    """All open at once, each with its own bytes, in random order."""
     chance, count = random.Random(7 + family), 300
     ones = [connect(echo.lab, family) for _ in range(count)]
     texts = [chance.randbytes(chance.randrange(1, 20000)) for _ in ones]
@@ -140,8 +140,8 @@ def test_many_connections(echo, server, family):
 
 
 @families
-def test_what_it_has(echo, server, family):
-    """Its connections by context, and counters; on a veth, checksums may be unfinished."""
+def test_connections_are_listed_by_context(echo, server, family):
+    """With counters; on a veth, checksums may be unfinished."""
     name = f"steelyard-echo-{server.pid}"
     with contextlib.ExitStack() as opened, unfinished_checksums(echo.lab):
         ones = [opened.enter_context(connect(echo.lab, family)) for _ in range(5)]
@@ -165,7 +165,7 @@ def endpoint_of(text):
 
 
 @families
-def test_short_connections(echo, server, family):
+def test_short_connections_are_served(echo, server, family):
     for n in range(200):
         with connect(echo.lab, family) as one:
             one.sendall(b"%d" % n)
@@ -174,9 +174,9 @@ def test_short_connections(echo, server, family):
 
 
 @families
-def test_slow_reader(echo, server, family):
-    """The server waits for a client that does not read, and then goes on. It waits when it reads
-    no more itself: the kernel probes its closed window, whatever the buffers hold."""
+def test_slow_reader_stops_the_server(echo, server, family):
+    """The server waits for a client that does not read, then continues. A server that stops reading
+    closes its window: the kernel probes it, whatever the buffers hold."""
     block = random.Random(family).randbytes(1 << 20)
     sent, at = hashlib.sha256(), 0
 
@@ -204,7 +204,7 @@ def test_slow_reader(echo, server, family):
 
 
 @families
-def test_client(echo, family):
+def test_client_connects_to_the_kernel(echo, family):
     """The library opens the connection; the kernel's TCP echoes."""
     client = echo.lab["client"]
     with EchoServer(client, KERNEL_PORT, family):
@@ -215,8 +215,8 @@ def test_client(echo, family):
 
 
 @families
-def test_refused(echo, server, family):
-    """A port without a listener, by a reset, on an address of the stack."""
+def test_closed_port_resets(echo, server, family):
+    """On an address of the stack, without a listener."""
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     with echo.lab["client"].ns.socket(kind) as one:
         one.settimeout(DEADLINE_S)
@@ -225,15 +225,15 @@ def test_refused(echo, server, family):
 
 
 @families
-def test_what_has_no_way_is_counted(echo, server, family):
-    """The answer leaves when there is a way again."""
+def test_answers_without_a_route_are_counted(echo, server, family):
+    """The answer leaves when a route exists again."""
     host, client = echo.lab["forwarder"].ns, echo.lab["client"]
     name = f"steelyard-echo-{server.pid}"
     blackhole = f"blackhole {client.address(family)}/{32 if family == 4 else 128}"
     sent = 0
 
     def is_counted():
-        """Until the stack hears of the route, it answers."""
+        """Until the stack receives the route's removal, it answers."""
         nonlocal sent
         sent += one.send(b"after")
         return listed(name)["unreachable"] > 0
@@ -252,8 +252,8 @@ def test_what_has_no_way_is_counted(echo, server, family):
 
 
 @families
-def test_killed(echo, family):
-    """kill -9 with open connections: a restart serves at once, and old connections end."""
+def test_killed_server_restarts_at_once(echo, family):
+    """kill -9 with open connections: the next server serves at once, and old connections end."""
     for _ in range(3):
         echo.serve()
         old = connect(echo.lab, family)

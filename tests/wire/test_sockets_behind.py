@@ -38,7 +38,7 @@ def lab():
 
 
 @pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
-def test_client_is_told(lab, family):
+def test_server_sees_the_client_by_toa(lab, family):
     client = lab["client"]
     with client.ns.socket(socket.AF_INET if family == 4 else socket.AF_INET6) as one:
         one.settimeout(60)

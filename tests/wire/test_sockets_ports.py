@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libsteelyard-tcp on devices of DPDK instead of the kernel's interfaces (examples/echo.c): memif,
-which has no kernel at all, and a TAP with the kernel's TCP at its other end."""
+"""libsteelyard-tcp on DPDK devices instead of kernel interfaces (examples/echo.c): memif, without
+any kernel, and a TAP with the kernel's TCP at its other end."""
 
 import hashlib
 import random
@@ -38,7 +38,7 @@ def serve(lab, host, threads, port, route, neighbour, addresses):
 
 
 @pytest.mark.parametrize("threads", (1, 2))
-def test_memif(lab, threads):
+def test_memif_echoes_the_generator(lab, threads):
     """The generator is memif's server, which must not lose its client under traffic."""
     theirs = memif(lab, "server", MAC + "2", "10.8.0.1", MAC + "1")
     clients = Load(
@@ -66,8 +66,8 @@ def test_memif(lab, threads):
     assert results["answered"] == 3000
 
 
-def test_tap(lab):
-    """A megabyte through the kernel's TCP, and back, in both families."""
+def test_tap_echoes_the_kernel(lab):
+    """A megabyte through the kernel's TCP and back, in both families."""
     port, tap, client = "net_tap0", "sytap9", lab["client"]
     server = serve(
         lab,
@@ -81,7 +81,7 @@ def test_tap(lab):
     server.wait_for("^ready$")
     client.ns.ip(f"link set {tap} address {MAC}4")
     for family in (4, 6):
-        # The stack answers no question for a neighbour.
+        # The stack does not answer neighbour solicitations.
         client.ns.ip(f"neigh replace {OWN[family]} lladdr {MAC}3 dev {tap} nud permanent")
         nodad = " nodad" if family == 6 else ""
         client.ns.ip(f"address add {PEER[family]}/{LENGTH[family]} dev {tap}{nodad}")
@@ -90,7 +90,7 @@ def test_tap(lab):
 
 
 def echoed(host, family, length):
-    """Does as much come back as is sent, unchanged?"""
+    """Returns whether the bytes that were sent come back unchanged."""
     data = random.Random(length).randbytes(length)
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     with host.ns.socket(kind, socket.SOCK_STREAM) as one:

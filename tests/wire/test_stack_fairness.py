@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How flows of Steelyard's TCP stack share a bottleneck with each other, and with Linux's CUBIC.
-tests/peer/fairness.py prints the same in numbers, over a longer time.
+"""Flows of Steelyard's TCP stack share a bottleneck fairly with each other, and with Linux's CUBIC.
+tests/peer/fairness.py prints the figures over a longer time.
 
     client: the kernel receives ◀── link: 20 Mbit/s, 40 ms ◀── far: the stack and the kernel send
 """
@@ -11,14 +11,14 @@ from tests.lab.wait import wait_until
 from tests.peer.fairness import Bottleneck, jain
 
 RATE_MBIT, RTT_MS = 20, 40
-QUEUE = RATE_MBIT * 1000 * RTT_MS // 8 // 1514  # packets: a round trip's
-FIRST = 100_000  # bytes of each flow, after which slow start is over
-VOLUME = 30_000_000  # of all flows, by which shares are taken
+QUEUE = RATE_MBIT * 1000 * RTT_MS // 8 // 1514  # packets of one round trip
+FIRST = 100_000  # bytes of each flow until slow start is over
+VOLUME = 30_000_000  # bytes of all flows over which shares are computed
 
 
 def shares(stage, stack, kernel):
-    """The bytes that each flow brought while all of them brought so many: first those of the stack,
-    then those of the kernel. Not of a time: this machine may stand still."""
+    """Returns the bytes of each flow, of the stack first, while all flows together transferred a
+    given amount. Not over a given time, because the machine may stand still."""
     peer = stage.peer(congestion="cubic")
     stage.link.set("ba", rate_mbit=RATE_MBIT, queue_packets=QUEUE, delay_ms=RTT_MS / 2)
     stage.link.set("ab", delay_ms=RTT_MS / 2)
@@ -36,14 +36,14 @@ def shares(stage, stack, kernel):
 
 
 def test_ten_flows_share_alike(interop):
-    """Jain's index of ten flows of the stack is 0.95 at least."""
+    """Jain's index of ten flows of the stack is at least 0.95."""
     each = shares(interop, 10, 0)
     assert jain(each) >= 0.95, each
 
 
 @pytest.mark.parametrize("count", (5, 1), ids=("five", "one"))
-def test_neither_starves_the_other(interop, count):
-    """The stack's CUBIC beside the kernel's: each side has a third of a fair share at least."""
+def test_neither_stack_starves_the_other(interop, count):
+    """The stack's CUBIC beside the kernel's: each side gets at least a third of its fair share."""
     each = shares(interop, count, count)
     for side in (each[:count], each[count:]):
         assert sum(side) > sum(each) / 2 / 3, each

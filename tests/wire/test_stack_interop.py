@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steelyard's TCP stack and Linux's carry data to each other over a bad link.
+"""Steelyard's TCP stack and Linux's transfer data to each other over a bad link.
 
-Each row is a link, and what it must have caused: a row whose link did nothing has tested nothing.
+Each row is a link with the effects that must be observed; a row without effects tests nothing.
 Every byte is compared at both ends (tests/lab/peer.py).
 
-SY_INTEROP_MB=1000 carries 1 GB by each connection, four of them a test.
+SY_INTEROP_MB=1000 transfers 1 GB by each connection, four connections per test.
 """
 
 import os
@@ -22,7 +22,7 @@ HEADERS = {4: 20 + 20 + 12, 6: 40 + 20 + 12}  # with timestamps
 
 @dataclass
 class Row:
-    """A link, both ways alike; options of the stack; what must be seen."""
+    """A link, equal in both directions; options of the stack; effects that must be observed."""
 
     name: str
     link: dict
@@ -33,7 +33,7 @@ class Row:
     end: dict = field(default_factory=dict)  # of the kernel's
     megabytes: float = 1
     clean: bool = True  # no packet arrives with a wrong checksum
-    # Of the outcome: whether it says anything. A busy machine may prevent that.
+    # Whether an outcome is conclusive. A busy machine may prevent that.
     counts: object = lambda outcome: True
 
     def __str__(self):
@@ -44,7 +44,7 @@ DEFAULTS = {"tcp_ecn": 2, "tcp_sack": 1, "tcp_timestamps": 1, "tcp_window_scalin
 
 
 def retransmissions(o):
-    """Of both senders."""
+    """Returns those of both senders."""
     stack = sum(flow.talk["retransmitted"] for flow in o.uploads())
     kernel = sum(flow.end.info["total_retrans"] for flow in o.downloads())
     return stack, kernel
@@ -74,7 +74,7 @@ def reordered(o, family):
 
 def duplicated(o, family):
     assert o.stack["duplicates"] and all(o.link[way]["duplicated"] for way in ("ab", "ba"))
-    # The kernel has told the stack of copies, and the stack the kernel.
+    # The kernel reports duplicates to the stack (D-SACK), and the stack to the kernel.
     assert o.kernel["TcpExtTCPDSACKOldSent"] and o.kernel["TcpExtTCPDSACKRecv"]
 
 
@@ -91,7 +91,7 @@ def full(o, family):
 
 
 def all_have_ecn(o):
-    """A SYN that is sent again asks for none, on either side (RFC 3168 6.1.1.1)."""
+    """A retransmitted SYN requests no ECN, on either side (RFC 3168 6.1.1.1)."""
     return all(flow.talk["ecn"] for flow in o.flows)
 
 
@@ -143,7 +143,7 @@ def small_segments(o, family):
 
 def small_buffers(o, family):
     for flow in o.uploads():
-        # Not more under way than the buffer holds: a round trip takes 10 ms.
+        # The buffer limits the bytes in flight: a round trip takes 10 ms.
         assert flow.talk["window"] < 40_000
     for flow in o.downloads():
         assert flow.talk["receive_window"] <= 12_000
@@ -219,7 +219,7 @@ ROWS = [
         {"tcp_sack": 0, "tcp_timestamps": 0, "tcp_window_scaling": 0},
     ),
 ]
-# Stacks with other options are other processes: neighbours share theirs.
+# Stacks with other options are other processes: neighbour entries are shared.
 ROWS.sort(key=lambda row: str(sorted(row.options.items())))
 
 
@@ -233,8 +233,8 @@ def need_congestion(interop, name):
 
 @families
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_row(interop, row, family):
-    """The stack as client and as server, upload and download, at a time."""
+def test_transfers_over_a_bad_link_arrive_whole(interop, row, family):
+    """The stack as client and as server, upload and download, all at once."""
     need_congestion(interop, row.end.get("congestion", "cubic"))
     peer = interop.peer(**row.options)
     size = megabytes(row.megabytes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steelyard's TCP stack and Linux's: how connections begin and end, and begin again."""
+"""Steelyard's TCP stack and Linux's: connections open, close, and reopen."""
 
 import contextlib
 import itertools
@@ -34,9 +34,8 @@ CONFUSED = {"delay_us": 300, "duplicate": 0.4, "reorder": 0.3, "reorder_distance
 
 
 @families
-def test_simultaneous_open(interop, family):
-    """Both have sent their SYN before the other's arrives; then both send and receive (RFC 9293
-    3.5)."""
+def test_simultaneous_open_connects(interop, family):
+    """Both SYNs are sent before either arrives; then both sides transfer (RFC 9293 3.5)."""
     peer, here, there = interop.peer(), port(), port()
     stack, kernel = interop.stack_address[family], interop.kernel_address[family]
     interop.know_neighbours()
@@ -57,13 +56,13 @@ def test_simultaneous_open(interop, family):
     one.wait()
     assert talk["received"] == talk["acknowledged"] == 100_000
     after = difference(peer.counters(), before)
-    # Neither has refused the other, and there was one connection.
+    # Neither side refused the other, and there was one connection.
     assert after["opened"] == 1 and after["accepted"] == after["resets_out"] == 0
 
 
 @families
-def test_refused(interop, family):
-    """Nobody listens: each side says so to the other."""
+def test_closed_ports_refuse_connections(interop, family):
+    """Each side resets the other's SYN."""
     peer, number = interop.peer(), port()
     stack, kernel = interop.stack_address[family], interop.kernel_address[family]
     one = KernelEnd(interop.kernel, family).connect(stack, number)
@@ -73,8 +72,8 @@ def test_refused(interop, family):
 
 
 @families
-def test_short_connections(interop, family):
-    """Handshakes and ends come twice and in the wrong order; every connection carries its bytes."""
+def test_short_connections_survive_reordering(interop, family):
+    """Handshakes and closes arrive twice and out of order; every connection transfers its bytes."""
     peer, count = interop.peer(), 60
     interop.link.set(**CONFUSED)
     flows = [
@@ -92,8 +91,7 @@ def test_short_connections(interop, family):
 
 @families
 @roles
-def test_both_ways(interop, family, role):
-    """Both send at a time."""
+def test_both_ends_send_at_once(interop, family, role):
     peer = interop.peer()
     interop.link.set(delay_us=500, loss=0.01)
     flow = flow_begin(interop, peer, family, role, "upload", 500_000, 3, send=500_000)
@@ -105,8 +103,8 @@ def test_both_ways(interop, family, role):
 @families
 @roles
 @ways
-def test_half_closed(interop, family, role, way):
-    """The receiver ends its side first; the sender goes on, and ends later."""
+def test_half_closed_connection_still_transfers(interop, family, role, way):
+    """The receiver closes first; the sender continues, and closes later."""
     peer = interop.peer()
     interop.link.set(delay_us=500, loss=0.01)
     if way == "upload":
@@ -115,14 +113,14 @@ def test_half_closed(interop, family, role, way):
         words, end = {"end_first": True}, {"after_end": True}
     flow = flow_begin(interop, peer, family, role, way, 300_000, 4, words, **end)
     flow_finish(peer, flow, 300_000)
-    # Whoever ended first waits.
+    # The side that closed first is in TIME-WAIT.
     assert flow.talk["state"] == ("closed" if way == "upload" else "time-wait")
 
 
 @families
 @roles
-def test_stack_resets(interop, family, role):
-    """In the middle of a transfer: the kernel's connection ends with it."""
+def test_stack_reset_ends_the_kernels_connection(interop, family, role):
+    """In the middle of a transfer."""
     peer = interop.peer()
     before = peer.counters()
     words = {"reset_after": 200_000}
@@ -130,14 +128,14 @@ def test_stack_resets(interop, family, role):
     flow.end.join()
     assert isinstance(flow.end.error, ConnectionResetError), flow.end.error
     assert peer.ended(flow.job)["written"] >= 200_000
-    # What was on its way finds no connection, and is answered by another one.
+    # Segments in flight find no connection, and cause another reset.
     assert difference(peer.counters(), before)["resets_out"] >= 1
 
 
 @families
 @roles
-def test_kernel_resets(interop, family, role):
-    """In the middle of a transfer: the stack's connection ends with it."""
+def test_kernel_reset_ends_the_stacks_connection(interop, family, role):
+    """In the middle of a transfer."""
     peer = interop.peer()
     before = peer.counters()
     flow = flow_begin(interop, peer, family, role, "upload", 50_000_000, 6, reset_after=1_000_000)
@@ -152,9 +150,9 @@ AGAIN = 20
 
 @families
 @pytest.mark.parametrize("timestamps", (1, 0), ids=("timestamps", "no-timestamps"))
-def test_stack_waits(interop, family, timestamps):
-    """The stack has ended first, and is in TIME-WAIT; the kernel connects from the same port at
-    once (RFC 6191; RFC 9293 3.6.1)."""
+def test_stack_in_time_wait_accepts_the_same_port(interop, family, timestamps):
+    """The stack closed first and is in TIME-WAIT; the kernel reconnects from the same port at once
+    (RFC 6191; RFC 9293 3.6.1)."""
     peer, number, local = interop.peer(), port(), port()
     before = peer.counters()
     interop.kernel.sysctl("ipv4.tcp_timestamps", timestamps)
@@ -171,7 +169,7 @@ def test_stack_waits(interop, family, timestamps):
 
 @contextlib.contextmanager
 def serving(interop, family, number, answer=b""):
-    """A server of the kernel's that ends each connection first, after its answer."""
+    """A kernel server that answers, then closes each connection first."""
     listener = interop.kernel.socket(inet(family))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((interop.kernel_address[family], number))
@@ -195,8 +193,8 @@ def serving(interop, family, number, answer=b""):
 
 @families
 @pytest.mark.parametrize("timestamps", (1, 0), ids=("timestamps", "no-timestamps"))
-def test_kernel_waits(interop, family, timestamps):
-    """The kernel has ended first; the stack connects from the same port at once."""
+def test_kernel_in_time_wait_accepts_the_same_port(interop, family, timestamps):
+    """The kernel closed first; the stack reconnects from the same port at once."""
     peer, number, local = interop.peer(), port(), port()
     interop.kernel.sysctl("ipv4.tcp_timestamps", timestamps)
     stack, kernel = interop.stack_address[family], interop.kernel_address[family]
@@ -209,9 +207,9 @@ def test_kernel_waits(interop, family, timestamps):
 
 
 @families
-def test_killed_server(interop, family):
-    """kill -9 of the stack's process; the next one resets what it does not know, and serves a new
-    connection from the same port."""
+def test_killed_server_resets_old_connections(interop, family):
+    """kill -9 of the stack's process: the next process resets unknown connections, and serves a new
+    one from the same port."""
     number, local = port(), port()
     stack = interop.stack_address[family]
     with interop.new_peer() as peer:
@@ -236,10 +234,10 @@ def test_killed_server(interop, family):
 
 
 @families
-def test_killed_client(interop, family):
-    """kill -9 of the stack's process; the next one connects from the same port at once. The kernel
-    challenges its SYN, learns by a reset that the old connection is gone, and accepts the new one
-    (RFC 9293 3.5.1, RFC 5961 4)."""
+def test_killed_client_reconnects_from_its_port(interop, family):
+    """kill -9 of the stack's process: the next process connects from the same port at once. The
+    kernel challenges its SYN, receives a reset for the old connection, and accepts the new one (RFC
+    9293 3.5.1, RFC 5961 4)."""
     number, local = port(), port()
     stack, kernel = interop.stack_address[family], interop.kernel_address[family]
     listener = interop.kernel.socket(inet(family))
@@ -282,9 +280,9 @@ while data := one.recv(1 << 16):
 
 
 @families
-def test_killed_peer(interop, family):
-    """kill -9 of the kernel's process, which is receiving: the stack's connection ends, and the
-    next one comes from the same port at once."""
+def test_killed_kernel_client_reconnects_from_its_port(interop, family):
+    """kill -9 of the kernel's receiving process: the stack's connection ends, and the next one
+    comes from the same port at once."""
     peer, number, local = interop.peer(), port(), port()
     stack = interop.stack_address[family]
     job = peer.listen(stack, number, send=10_000_000_000, times=1)
@@ -303,9 +301,9 @@ def test_killed_peer(interop, family):
 # ---- nobody answers any more ---------------------------------------------------------------------
 
 
-def test_keepalive(interop):
-    """An idle connection is probed, and answered; when the kernel is not to be reached any more,
-    the connection ends (RFC 1122 4.2.3.6)."""
+def test_keepalive_detects_an_unreachable_peer(interop):
+    """An idle connection is probed and answered; when the kernel is unreachable, the connection
+    ends (RFC 1122 4.2.3.6)."""
     peer, number = interop.peer(), port()
     before = peer.counters()
     words = {"keepalive": 1, "keepalive_interval": 1, "keepalive_probes": 5}
@@ -319,8 +317,8 @@ def test_keepalive(interop):
         interop.link.set(loss=0)
 
 
-def test_user_timeout(interop):
-    """What is sent stays unacknowledged for longer than the application wants to wait."""
+def test_user_timeout_ends_unacknowledged_connections(interop):
+    """Data stays unacknowledged for longer than the application's limit."""
     peer = interop.peer()
     words, before = {"user_timeout": 10_000}, peer.counters()
     flow = flow_begin(interop, peer, 6, "server", "upload", 10_000_000_000, 1, words)
@@ -334,8 +332,8 @@ def test_user_timeout(interop):
     flow.end.join()
 
 
-def test_many_at_once(interop):
-    """Eighty connections over a link that does everything wrong."""
+def test_eighty_connections_transfer_over_a_bad_link(interop):
+    """The link delays, loses, reorders, duplicates and corrupts."""
     peer = interop.peer()
     interop.link.set(delay_ms=1, loss=0.01, duplicate=0.02, reorder=0.05, reorder_distance=5)
     flows = [

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steelyard's TCP stack and Linux's: windows, paths that change, urgent data, floods, and who waits
-for whose acknowledgement."""
+"""Steelyard's TCP stack and Linux's: windows, changing paths, urgent data, floods, Nagle and
+delayed acknowledgements."""
 
 import contextlib
 import socket
@@ -33,9 +33,8 @@ HEADERS = {4: 20 + 20 + 12, 6: 40 + 20 + 12}  # with timestamps
 
 
 @families
-def test_stack_closes_window(interop, family):
-    """The stack's application does not read. The kernel probes the closed window, and goes on when
-    it opens."""
+def test_kernel_probes_the_stacks_closed_window(interop, family):
+    """The stack's application does not read; the kernel continues when the window opens."""
     peer = interop.peer()
     before = interop.kernel.counters()
     words = {"hold": True, "receive_buffer": 20_000}
@@ -53,9 +52,8 @@ def test_stack_closes_window(interop, family):
 
 
 @families
-def test_kernel_closes_window(interop, family):
-    """The kernel's application does not read. The stack probes the closed window, and goes on when
-    it opens."""
+def test_stack_probes_the_kernels_closed_window(interop, family):
+    """The kernel's application does not read; the stack continues when the window opens."""
     peer = interop.peer()
     before = peer.counters()
     flow = flow_begin(
@@ -71,8 +69,8 @@ def test_kernel_closes_window(interop, family):
 
 
 @families
-def test_window_opens_in_silence(interop, family):
-    """The kernel's window opens, and each of its packets that say so is lost: a probe finds out."""
+def test_probe_detects_a_window_whose_updates_were_lost(interop, family):
+    """Each of the kernel's window updates is lost."""
     peer = interop.peer()
     before = peer.counters()
     flow = flow_begin(
@@ -91,8 +89,8 @@ def test_window_opens_in_silence(interop, family):
 
 @families
 @pytest.mark.parametrize("buffer", (2048, 6000), ids=("2k", "6k"))
-def test_small_buffers(interop, family, buffer):
-    """Both ways, with receive buffers of a segment or two at both ends."""
+def test_receive_buffers_of_few_segments_suffice(interop, family, buffer):
+    """In both directions, with buffers of a segment or two at both ends."""
     peer = interop.peer()
     interop.link.set(delay_us=200, loss=0.005)
     options = [(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)]
@@ -105,8 +103,9 @@ def test_small_buffers(interop, family, buffer):
 
 
 @families
-def test_slow_reader(interop, family):
-    """The stack's application takes little at a time: its window is never told in small pieces."""
+def test_slow_reader_advertises_no_silly_window(interop, family):
+    """The stack's application reads little at a time: the window is never advertised in small
+    pieces."""
     peer = interop.peer()
     words = {"read": 3000, "read_ms": 10, "receive_buffer": 30_000}
     before = peer.counters()
@@ -120,8 +119,8 @@ def test_slow_reader(interop, family):
 
 
 @families
-def test_path_narrows(interop, family):
-    """In the middle of the transfers a router says that packets are too big."""
+def test_transfers_follow_a_narrowing_path(interop, family):
+    """During the transfers, a router reports that packets are too big."""
     peer = interop.peer()
     interop.link.set(delay_ms=1)
     outcome = transfer(interop, peer, family, 500_000, between=lambda: interop.link.set(**NARROW))
@@ -134,12 +133,12 @@ def test_path_narrows(interop, family):
 
 
 @families
-def test_black_hole(interop, family):
-    """In the middle of the transfers the path becomes narrower, and no router says so (RFC 4821,
-    RFC 8899 4.3)."""
+def test_transfers_survive_a_black_hole(interop, family):
+    """During the transfers the path becomes narrower without an ICMP error (RFC 4821, RFC 8899
+    4.3)."""
     peer = interop.peer()
     interop.kernel.sysctl("ipv4.tcp_mtu_probing", 1)
-    interop.kernel.sysctl("ipv4.tcp_retries1", 1)  # it suspects a black hole after so many
+    interop.kernel.sysctl("ipv4.tcp_retries1", 1)  # retransmissions until it assumes a black hole
     interop.link.set(delay_ms=1)
     changes = {"mtu": 1300, "too_big": "silent"}
     try:
@@ -152,7 +151,7 @@ def test_black_hole(interop, family):
     assert all(outcome.link[way]["drops"]["mtu"] for way in ("ab", "ba"))
     assert outcome.stack["too_big"] == 0 and outcome.stack["timeouts"]
     for flow in outcome.uploads():
-        # Not smaller than the base sizes of RFC 8899 5.1.2 require.
+        # Not smaller than the base sizes of RFC 8899 5.1.2.
         assert {4: 1200, 6: 1280}[family] <= flow.talk["mss"] + HEADERS[family] <= 1300
 
 
@@ -160,8 +159,8 @@ def test_black_hole(interop, family):
 
 
 @families
-def test_kernel_is_urgent(interop, family):
-    """The stack tells of the kernel's urgent byte, which lies among the others (RFC 6093)."""
+def test_stack_reports_the_kernels_urgent_byte(interop, family):
+    """The byte stays inline, among the others (RFC 6093)."""
     peer, number = interop.peer(), port()
     job = peer.listen(interop.stack_address[family], number, times=1)
     with interop.kernel.socket(inet(family)) as one:
@@ -178,8 +177,7 @@ def test_kernel_is_urgent(interop, family):
 
 
 @families
-def test_stack_is_urgent(interop, family):
-    """The kernel finds the mark where the stack has set it."""
+def test_kernel_finds_the_stacks_urgent_mark(interop, family):
     peer, number = interop.peer(), port()
     job = peer.listen(interop.stack_address[family], number, send=10_000, urgent=7000, times=1)
     one = interop.kernel.socket(inet(family))
@@ -198,7 +196,7 @@ def test_stack_is_urgent(interop, family):
             received += len(data)
         one.shutdown(socket.SHUT_WR)
     assert received == 10_000
-    assert marks[0] == 6999  # in front of the last urgent byte
+    assert marks[0] == 6999  # before the last urgent byte
     peer.done(job)
 
 
@@ -213,8 +211,8 @@ def at_mark(one):
 
 
 class SynFlood:
-    """SYNs of somebody behind the client: ten thousand a second at most, so that a slow machine
-    has time for others."""
+    """SYNs with sources behind the client: at most ten thousand a second, so that a slow machine
+    can run other programs."""
 
     BURST = 50
 
@@ -240,7 +238,7 @@ class SynFlood:
 
     @staticmethod
     def from_port(frame, at, number):
-        """The frame with another source port, which was 0, and the checksum of that."""
+        """Returns the frame with another source port, which was 0, and its checksum."""
         (old,) = struct.unpack_from("!H", frame, at + 16)
         total = (old ^ 0xFFFF) + number
         new = bytearray(frame)
@@ -265,9 +263,9 @@ class SynFlood:
 
 
 @families
-def test_syn_flood(interop, family):
-    """While forged SYNs fill the backlog, clients connect by cookies, and are served; later ones
-    without."""
+def test_syn_flood_is_survived_by_cookies(interop, family):
+    """While forged SYNs fill the backlog, clients connect by cookies and are served; later clients
+    connect without cookies."""
     number = port()
     with interop.new_peer() as peer:
         address = interop.stack_address[family]
@@ -284,7 +282,7 @@ def test_syn_flood(interop, family):
             after = difference(peer.counters(), before)
             # A half-open connection may have ended just then.
             assert after["cookies_right"] > 20 and after["cookies_wrong"] == 0
-        assert peer.done(job, 30)["scale"]  # a cookie's timestamp carries it
+        assert peer.done(job, 30)["scale"]  # a cookie's timestamp contains it
         usage = peer.stats()["usage"]
         assert usage["half_open"] <= 256
     interop.lab.close_captures()
@@ -294,15 +292,15 @@ def test_syn_flood(interop, family):
 
 
 class Packets:
-    """TCP packets with bytes, or acknowledging some, as the client's interface sees them: (who,
-    bytes, kernel's time in ns). Those that bring nothing new are left out: where a machine has
-    stalled for long, a side sends again."""
+    """TCP packets with data or new acknowledgements, as captured at the client's interface:
+    (sender, bytes, kernel's time in ns). Others are left out: after a long stall of the machine, a
+    side retransmits."""
 
     SO_TIMESTAMPNS = 35
 
     def __init__(self, interop):
         self.capture = interop.lab.capture("client", interop.link.name)
-        self.capture.close()  # its thread drops the times
+        self.capture.close()  # its thread discards time stamps
         with interop.kernel.entered():
             self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
@@ -330,8 +328,8 @@ class Packets:
 
 
 def delayed(packets, sender):
-    """Times that the sender went on only when it got a bare acknowledgement that had come late,
-    30 ms or more after its bytes: the 40 ms stall."""
+    """Returns times at which the sender continued only after a bare acknowledgement 30 ms or more
+    after its bytes: the 40 ms stall."""
     stalls = 0
     for before, ack, after in zip(packets, packets[1:], packets[2:], strict=False):
         if before[0] == sender == after[0] and before[1] and after[1]:
@@ -340,7 +338,7 @@ def delayed(packets, sender):
 
 
 def ask(interop, peer, asks, parts, **words):
-    """Questions of the stack to an echo of the kernel's, which answers whole questions."""
+    """The stack sends requests to the kernel's echo, which answers whole requests."""
     number = port()
     packets = Packets(interop)
     whole = sum(map(int, parts.split(",")))
@@ -353,16 +351,16 @@ def ask(interop, peer, asks, parts, **words):
     return packets.read()
 
 
-def test_one_turn(interop):
-    """What the application writes in one turn leaves in one segment, with Nagle or without."""
+def test_one_poll_iteration_makes_one_segment(interop):
+    """With Nagle's algorithm or without."""
     packets = ask(interop, interop.peer(), 40, "100,50")
     assert [length for who, length, _ in packets if who == "stack" and length] == [150] * 40
     assert delayed(packets, "stack") == 0
 
 
-def test_nagle(interop):
-    """Two writes with a pause between, and a read: the second one waits for the kernel's delayed
-    acknowledgement, often."""
+def test_nagle_meets_the_delayed_acknowledgement(interop):
+    """Two writes with a pause between, and a read: the second write often waits for the kernel's
+    delayed acknowledgement."""
     packets = ask(interop, interop.peer(), 30, "100,50", part_ms=1)
     assert [length for who, length, _ in packets if who == "stack" and length] == [100, 50] * 30
     assert delayed(packets, "stack") > 0
@@ -370,8 +368,8 @@ def test_nagle(interop):
 
 @contextlib.contextmanager
 def kept_acknowledgements(interop, peer, **words):
-    """A question of 100 and 50 bytes, while everything that the kernel sends is kept back. Yields
-    the kernel's end, and the stack's job, which has written all."""
+    """A request of 100 and 50 bytes while the kernel's packets are held back. Yields the kernel's
+    end and the stack's job, which has written everything."""
     number = port()
     interop.know_neighbours()
     interop.link.set("ab", delay_s=900)
@@ -392,28 +390,26 @@ def kept_acknowledgements(interop, peer, **words):
     assert one.received == 150
 
 
-def test_nagle_waits(interop):
-    """The second part is not sent before the first one is acknowledged (RFC 896)."""
+def test_nagle_holds_back_the_second_part(interop):
+    """Until the first part is acknowledged (RFC 896)."""
     peer = interop.peer()
     with kept_acknowledgements(interop, peer) as (one, job):
         assert one.received == 100 and peer.talking(job)[0]["unsent"] == 150
 
 
-def test_no_delay(interop):
-    """It is, without Nagle."""
+def test_nodelay_sends_the_second_part_at_once(interop):
     with kept_acknowledgements(interop, interop.peer(), no_delay=True) as (one, _):
         wait_until(lambda: one.received == 150, "the second part arrives")
 
 
-def test_more(interop):
-    """The word that more follows holds a part back until it has."""
+def test_more_holds_back_a_part(interop):
+    """Until the application writes the rest."""
     packets = ask(interop, interop.peer(), 10, "100,50", part_ms=1, more=True, no_delay=True)
     assert [length for who, length, _ in packets if who == "stack" and length] == [150] * 10
 
 
-def test_large_answer(interop):
-    """What ends in a small segment is sent whole, although nothing is acknowledged: only small ones
-    wait for small ones (Minshall)."""
+def test_last_small_segment_is_sent_despite_nagle(interop):
+    """Minshall's variant: small segments wait only for unacknowledged small segments."""
     peer, number = interop.peer(), port()
     job = peer.listen(interop.stack_address[4], number, echo=True, hold=True, times=1)
     with interop.kernel.socket() as one:
@@ -438,7 +434,7 @@ def test_large_answer(interop):
 
 
 def kernel_asks(interop, asks, **words):
-    """Questions of the kernel in two writes; the stack answers whole ones."""
+    """The kernel writes its requests in two parts; the stack answers whole requests."""
     peer, number = interop.peer(), port()
     packets = Packets(interop)
     job = peer.listen(interop.stack_address[4], number, echo=True, answer=150, times=1, **words)
@@ -457,9 +453,8 @@ def kernel_asks(interop, asks, **words):
     return packets.read()
 
 
-def test_kernel_waits_for_stack(interop):
-    """The kernel's second part waits for the stack's delayed acknowledgement; or not, if the
-    application wants quick ones."""
+def test_kernel_waits_for_the_stacks_delayed_acknowledgement(interop):
+    """Unless the application requests quick acknowledgements."""
     packets = kernel_asks(interop, 15)
     assert delayed(packets, "kernel") > 10
 
@@ -471,13 +466,13 @@ def test_kernel_waits_for_stack(interop):
 
 
 @families
-def test_cork(interop, family):
-    """Corked: only full segments, until the end."""
+def test_cork_sends_full_segments_only(interop, family):
+    """Until the end of the stream."""
     peer = interop.peer()
     packets = Packets(interop)
     words = {"cork": True, "write": 700}
     flow = flow_begin(interop, peer, family, "server", "upload", 100_000, 5, words)
     flow_finish(peer, flow, 100_000)
     lengths = [length for who, length, _ in packets.read() if who == "stack" and length]
-    # The last ones leave with the FIN.
+    # The last bytes leave with the FIN.
     assert set(lengths) == {1500 - HEADERS[family]}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Linux's TCP may ask for and Steelyard's stack does not have: the connection goes on without
-it."""
+"""Linux's TCP requests options that Steelyard's stack lacks: the connection continues without
+them."""
 
 import contextlib
 import errno
@@ -18,7 +18,7 @@ MSG_FASTOPEN, IPPROTO_MPTCP = 0x20000000, 262
 
 @contextlib.contextmanager
 def sysctl(interop, name, value, usual):
-    """Skips the test where this kernel does not know the value."""
+    """Skips the test if this kernel lacks the setting."""
     try:
         interop.kernel.sysctl(name, value)
     except OSError as error:
@@ -33,9 +33,9 @@ def sysctl(interop, name, value, usual):
 
 @families
 @pytest.mark.parametrize("cookie", (True, False), ids=("cookie", "data"))
-def test_fast_open(interop, family, cookie):
-    """The kernel's SYN asks for a cookie of RFC 7413, or has data without one: the stack ignores
-    both, and gets the data afterwards."""
+def test_fast_open_request_is_ignored(interop, family, cookie):
+    """The kernel's SYN requests a cookie of RFC 7413, or carries data without one: the stack
+    ignores both, and receives the data afterwards."""
     peer, number = interop.peer(), port()
     job = peer.listen(interop.stack_address[family], number, times=1)
     before = interop.kernel.counters()
@@ -56,8 +56,8 @@ def test_fast_open(interop, family, cookie):
 
 
 @families
-def test_multipath(interop, family):
-    """The kernel asks for RFC 8684, and gets plain TCP."""
+def test_multipath_request_gets_plain_tcp(interop, family):
+    """The kernel requests Multipath TCP (RFC 8684)."""
     peer, number = interop.peer(), port()
     try:
         one = interop.kernel.socket(inet(family), protocol=IPPROTO_MPTCP)
@@ -75,8 +75,8 @@ def test_multipath(interop, family):
 
 
 @families
-def test_window_that_shrinks(interop, family):
-    """The kernel takes back window that it has offered (RFC 9293 3.8.6, "robust against"): its
+def test_shrinking_window_is_tolerated(interop, family):
+    """The kernel revokes window that it has advertised (RFC 9293 3.8.6, "robust against"): its
     tcp_shrink_window."""
     with sysctl(interop, "ipv4.tcp_shrink_window", 1, 0):
         options = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 8000)]
@@ -98,14 +98,14 @@ def test_window_that_shrinks(interop, family):
     ),
     ids=("nothing", "address", "interface", "loopback"),
 )
-def test_errors(interop, words, text):
+def test_invalid_options_are_refused(interop, words, text):
     argv = [BUILD / "tests/peer/steelyard-peer", *words]
     done = run(interop.lab["client"].ns.command(argv), check=False, env=SANITIZED)
     assert done.returncode == 1 and text in done.stderr, (done.returncode, done.stderr)
 
 
-def test_wrong_bytes(interop):
-    """Either end notices that the other has sent another stream."""
+def test_wrong_bytes_are_detected(interop):
+    """Either end detects that the other has sent another stream."""
     peer, address = interop.peer(), interop.stack_address[4]
     peer.listen(address, number := port(), send=100_000, seed=1)
     end = KernelEnd(interop.kernel, 4, seed=2).connect(address, number)
@@ -116,8 +116,8 @@ def test_wrong_bytes(interop):
     assert peer.ended(job)["wrong_at"] == 0
 
 
-def test_wrong_commands(interop):
-    """Each is refused, and the next one is served."""
+def test_invalid_commands_are_refused(interop):
+    """The next command is executed."""
     peer = interop.peer()
     address = interop.stack_address[4]
     for line in (

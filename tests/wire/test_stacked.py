@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports that are stacked on others, as a VLAN's interface is.
+"""Ports stacked on other interfaces, like a VLAN's.
 
-Not every kernel that runs the tests has VLANs. Macvlans take their place: for a forwarder they are
-the same, an interface without queues or XDP of its own, whose packets the kernel passes up from
-another.
-"""
+Not every kernel that runs the tests has VLANs. Macvlans replace them; for a forwarder they are
+equivalent: interfaces without queues or XDP of their own, which get their packets from another
+one."""
 
 import hashlib
 import os
@@ -38,7 +37,7 @@ def stacked(stacked_stage, request):
 
 
 @families
-def test_traffic(stacked, family):
+def test_stacked_port_serves_clients(stacked, family):
     served = {http_get(stacked.client, VIP[family], WEB).decode().strip() for _ in range(12)}
     assert served == {"s1", "s2", "s3"}
     assert {dns_txt(stacked.client, VIP[family], DNS) for _ in range(12)} == served
@@ -48,8 +47,8 @@ def test_traffic(stacked, family):
 
 
 @families
-def test_full_frames(stacked, family):
-    """A tag does not count in the MTU."""
+def test_full_frames_pass(stacked, family):
+    """A tag does not count towards the MTU."""
     content = os.urandom(500_000)
     with connect(stacked.client, VIP[family], ECHO) as one:
         for at in range(0, len(content), 20_000):
@@ -62,7 +61,7 @@ def test_full_frames(stacked, family):
 
 
 @families
-def test_connections_outlive_the_forwarder(stacked, family):
+def test_connections_survive_a_restart(stacked, family):
     with connect(stacked.client, VIP[family], ECHO) as one:
         for number in (signal.SIGKILL, signal.SIGTERM):
             one.sendall(b"before")

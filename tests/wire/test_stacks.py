@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`steelyard stack`: what programs on the stack have, and what they have lost; and a veth whose
-checksums are unfinished."""
+"""`steelyard stack`: connections, counters and losses of programs on the stack; and a veth with
+unfinished checksums."""
 
 import contextlib
 import os
@@ -35,8 +35,8 @@ PAGE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @sanitized
 @families
-def test_unfinished_checksums_on_a_veth(stack, family):
-    """Nobody has to know of them."""
+def test_unfinished_checksums_on_a_veth_are_accepted(stack, family):
+    """Without any configuration."""
     folder = site(stack, "unfinished", LIGHTTPD)
     name, address = stack_name(f"unfinished-{family}"), (V4, V6)[family == 6]
     start(stack, name, ["lighttpd", "-D", "-f", folder / "conf"], 8001, "--name", name)
@@ -49,7 +49,7 @@ def test_unfinished_checksums_on_a_veth(stack, family):
 
 
 @sanitized
-def test_what_a_program_has(stack):
+def test_list_shows_connections_and_counters(stack):
     """Two workers: connections, their bytes, and counters by worker."""
     folder = site(stack, "stacks", nginx_text(INSIDE, workers=2))
     name = stack_name("has")
@@ -84,9 +84,9 @@ def test_what_a_program_has(stack):
     assert len(accepted) == 2 and sum(map(int, accepted)) == 8
 
 
-def test_what_a_full_ring_missed(stack):
-    """A program that is held reads nothing; its two rings have room for 256 each. New connections
-    would go to Linux after a second: these segments are nobody's."""
+def test_full_ring_is_counted(stack):
+    """A stopped program reads nothing; its two rings hold 256 each. After a second, new connections
+    would go to Linux: these segments belong to none."""
     folder, name = site(stack, "missed", LIGHTTPD), stack_name("missed")
     argv = ["lighttpd", "-D", "-f", folder / "conf"]
     process = start(stack, name, argv, 8001, "--name", name, "--ring", "256")
@@ -107,7 +107,7 @@ def test_what_a_full_ring_missed(stack):
 
 
 @pytest.mark.parametrize("processes", (1, 2))
-def test_workers_and_queues_that_do_not_fit(stack, processes):
+def test_unequal_workers_and_processes_are_reported(stack, processes):
     """Fewer processes than --workers, and more."""
     folder, name = site(stack, "fit", nginx_text(INSIDE, workers=processes)), stack_name("fit")
     options = ("--name", name)
@@ -119,14 +119,14 @@ def test_workers_and_queues_that_do_not_fit(stack, processes):
 
 
 def killed():
-    """The processes that `steelyard stack list` says to have lost their `steelyard run`: of all
+    """Returns the processes that `steelyard stack list` reports as without `steelyard run`, of all
     tests."""
     warnings = run([STEELYARD, "stack", "list"], check=False).stderr
     return re.findall(r"\d+", "".join(re.findall("was killed.*remedy: kill ([0-9 ]*)", warnings)))
 
 
-def test_a_program_whose_keeper_was_killed(stack):
-    """It goes on, and `steelyard stack list` names it."""
+def test_program_with_a_killed_supervisor_is_reported(stack):
+    """It continues, and `steelyard stack list` names it."""
     folder = site(stack, "orphan", LIGHTTPD)
     process = start(stack, "orphan", ["lighttpd", "-D", "-f", folder / "conf"], 8001)
     pid = re.search(r"pid (\d+) is worker", process.output())[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host stalls again and again while something goes on that has time-outs: nothing ends."""
+"""The host stalls repeatedly during operations with timeouts: none fails."""
 
 import json
 import sys
@@ -32,8 +32,8 @@ def stage(stalled_stage, request):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_sessions_go_on(stage, way):
-    """Through a kill, a stop and an upgrade. Each phase of them has its time-out."""
+def test_sessions_survive_stalls_during_replacement(stage, way):
+    """A kill, a stop and an upgrade. Each of their phases has its timeout."""
     with Conversations(stage) as talk:
         with stalling():
             replace_forwarder(stage.steelyard, way)
@@ -45,7 +45,7 @@ def test_sessions_go_on(stage, way):
         assert not any(found["results"].values()), found
 
 
-def test_hooks_reach_their_stacks():
+def test_hooks_reach_their_stacks_despite_stalls():
     with Lab(arms=1, servers=0) as lab:
         name = stack_name("stall")
         program = start_run(lab, "stall", [sys.executable, ORDER, 8005, "epoll"], "--name", name)
@@ -60,8 +60,8 @@ def test_hooks_reach_their_stacks():
         assert hook_list(name) == ({}, 1)
 
 
-def test_health_is_judged_by_what_ran(stage):
-    """The forwarder has 0.8 s to answer, and a worker a second to run: of the agent's own time."""
+def test_health_excludes_stalled_time(stage):
+    """The forwarder has 0.8 s to answer, and a worker a second to run, of the agent's own time."""
     with stalling(stop_s=1.2, run_s=0.03):
         for _ in range(10):
             answer = stage.steelyard.cli("health", "--timeout", "60s", "-o", "json", check=False)
@@ -87,8 +87,8 @@ print("read", size, flush=True)
 """
 
 
-def test_what_a_program_sent_before_its_end_arrives():
-    """The stack waits a second for a peer that reads nothing: of the program's own time."""
+def test_bytes_of_an_exited_program_arrive_despite_stalls():
+    """The stack waits a second, of the program's own time, for a peer that reads nothing."""
     with Lab(arms=1, servers=0) as lab:
         server = start_run(lab, "sender", [sys.executable, "-c", SENDS_AND_ENDS])
         server.wait_for("listens")

@@ -25,7 +25,7 @@ URL = f"http://{VIP[4]}/"
 
 
 class Traffic:
-    """A thread that sends requests, each over a new connection, until stopped."""
+    """A thread that sends requests until stopped, each over a new connection."""
 
     def __init__(self, stage, family=4):
         self.stage, self.family = stage, family
@@ -55,7 +55,7 @@ class Traffic:
         self.thread.join()
 
 
-def test_agent_dies_and_returns_without_a_failure(stage):
+def test_agent_restart_fails_no_request(stage):
     steelyard = stage.steelyard
     revision = steelyard.get("status")["forwarder"]["revision"]
     with Traffic(stage) as traffic, HttpConnection(stage.client, VIP[4], WEB) as old:
@@ -69,7 +69,7 @@ def test_agent_dies_and_returns_without_a_failure(stage):
         traffic.more()
         assert old.get() == server
         assert not traffic.failures
-    # The new agent's health checks continue from the old one's states: there is nothing to change.
+    # The new agent's health checks continue from the old one's states: nothing changes.
     assert steelyard.get("status")["forwarder"]["revision"] == revision
 
 
@@ -88,7 +88,7 @@ def test_file_with_one_bad_service_is_refused_whole(stage):
     assert stage.steelyard.server("web4", stage.lab["s1"].v4)["weight"] == 1
 
 
-def test_edited_file_is_taken_up(stage):
+def test_edited_file_is_applied(stage):
     stage.config["web4"].server(stage.lab["s1"].v4).weight = 7
     stage.steelyard.write_config()
     wait_until(
@@ -127,7 +127,7 @@ def test_kernel_never_answers_for_a_vip(stage, number, family):
     """While no forwarder runs: no reset, no unreachable, but ARP and ND are answered."""
     stage.client.ns.run(["ip", "neighbour", "flush", "dev", "eth0"])
     stage.steelyard.forwarder.stop(number)
-    capture = stage.lab.capture("client")  # now that nothing of earlier tests comes any more
+    capture = stage.lab.capture("client")  # now that no packets of earlier tests arrive any more
     with pytest.raises(TimeoutError):
         connect(stage.client, VIP[family], WEB, timeout_s=1.5)
     with pytest.raises(TimeoutError):
@@ -140,12 +140,12 @@ def test_kernel_never_answers_for_a_vip(stage, number, family):
 
 @pytest.mark.drops("no-session")
 def test_kernel_never_resets_servers(stage):
-    """Nor does the kernel answer what servers still send to a local address."""
+    """The kernel also ignores what servers still send to a local address."""
     with connect(stage.client, VIP[4], ECHO, timeout_s=10) as one:
         one.sendall(b"x")
         receive_exactly(one, 1)
         stage.steelyard.forwarder.stop()
-        capture = stage.lab.capture("s1")  # now that nothing of earlier tests comes any more
+        capture = stage.lab.capture("s1")  # now that no packets of earlier tests arrive any more
         stage.echo[4].connections[-1].sendall(b"are you there?")
         wait_until(
             lambda: len(capture.packets(lambda p: b"are you" in bytes(p), outgoing=True)) > 1,
@@ -185,7 +185,7 @@ def test_reload_under_load_loses_no_request(stage):
     assert load.requests
 
 
-def test_idle_forwarder_rests(stage, record_property):
+def test_idle_workers_sleep(stage, record_property):
     """Prints the CPU use of an idle forwarder; asserts that its workers sleep, but no duration."""
     before = {w["id"]: w["sleeps"] for w in stage.steelyard.get("workers")}
     wait_until(

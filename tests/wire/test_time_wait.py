@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What servers remember of closed connections, and how that affects new ones."""
+"""TIME-WAIT of servers, and its effect on new connections."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ from tests.wire.stage import ECHO
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 CLOSER = 9011  # port of a server that closes first
-PORTS = 252  # of a slot and local address that the system does not use
+PORTS = 252  # slot and local address that the system does not use
 
 DEAF = """\
 table inet deaf {
@@ -30,7 +30,7 @@ table inet deaf {
 
 
 class ClosingServer:
-    """Accepts, sends one byte and closes: the server holds TIME_WAIT. A context manager."""
+    """Accepts, sends one byte and closes first: the server is in TIME-WAIT. A context manager."""
 
     def __init__(self, host, family):
         kind = socket.AF_INET if family == 4 else socket.AF_INET6
@@ -58,7 +58,7 @@ class ClosingServer:
 
 
 def visit(host, family, port):
-    """One connection from this port to a server that closes first."""
+    """Opens one connection from this port to a server that closes first."""
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     for _ in range(100_000):
         with host.ns.socket(kind) as one:
@@ -91,7 +91,7 @@ def slot_of(stage, service, host, family, port):
 
 
 def one_slot(stage, service, family):
-    """A port of each client, both in one slot: they share the local ports."""
+    """Returns a port of each client in one slot: they share the local ports."""
     hosts = {name: stage.lab[name] for name in ("client", "far")}
     visit(hosts["client"], family, 20000)
     slot = slot_of(stage, service, hosts["client"], family, 20000)
@@ -118,12 +118,12 @@ def closing_service(stage, family, host="s1"):
         yield service, server
 
 
-# A connection's last segment may come after its server was removed, or its session has ended.
+# A connection's last segment may arrive after its server was removed, or its session has ended.
 @families
 @pytest.mark.drops("server-removed", "no-session")
 def test_time_wait_of_a_server_costs_no_client_a_retransmission(stage, family):
-    """Two clients, whose timestamps are far apart, share 252 ports towards one server, which
-    closes first: each tuple is reused within a second, and every first SYN succeeds."""
+    """Two clients, whose timestamps differ widely, share 252 ports towards one server that closes
+    first: each tuple is reused within a second, and every first SYN succeeds."""
     with closing_service(stage, family) as (service, s1):
         service.timeouts = {"time_wait": "1s"}
         stage.apply()
@@ -135,7 +135,7 @@ def test_time_wait_of_a_server_costs_no_client_a_retransmission(stage, family):
             return [a[name] - b[name] for a, b in zip(after, before, strict=True)]
 
         def are_first():
-            """Not if this machine has stood still for a second meanwhile."""
+            """Not if the machine has stood still for a second meanwhile."""
             before = [host.ns.counters() for host in hosts]
             for _ in range(300):
                 for host, port in clients:
@@ -149,11 +149,11 @@ def test_time_wait_of_a_server_costs_no_client_a_retransmission(stage, family):
 
 
 @families
-# A last segment may come after its server was removed, or its session has ended.
+# A last segment may arrive after its server was removed, or its session has ended.
 @pytest.mark.drops("server-removed", "no-session")
-def test_what_meets_a_time_wait_succeeds_by_its_second_syn(stage, family):
-    """The server receives no reset and remembers every port: of two clients, the one with older
-    timestamps is refused once, and then succeeds from the same port."""
+def test_client_in_time_wait_succeeds_by_its_second_syn(stage, family):
+    """The server receives no reset and keeps TIME-WAIT for every port: of two clients, the one with
+    older timestamps is refused once, and then succeeds from the same port."""
     grown = Counter()
     for server, first in (("s1", 0), ("s2", 1)):
         with closing_service(stage, family, server) as (service, host):

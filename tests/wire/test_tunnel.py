@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPIP: servers take packets for the VIP out of tunnels, and answer clients themselves.
+"""IPIP: servers decapsulate packets for the VIP, and answer clients themselves.
 
-One-armed, as for direct routing; the tunnels of a VIP lead to servers of either family.
-"""
+One-armed, as for direct routing; the tunnels of a VIP lead to servers of either family."""
 
 import copy
 import hashlib
@@ -21,7 +20,7 @@ from tests.wire.conftest import check_accounting
 from tests.wire.stage import Stage
 from tests.wire.test_ranges import RangeServer
 
-# The client's family, that of the tunnel.
+# The client's family, and the tunnel's.
 pairs = pytest.mark.parametrize(
     "inner,outer", ((4, 4), (6, 6), (4, 6), (6, 4)), ids=("4in4", "6in6", "4in6", "6in4")
 )
@@ -101,8 +100,8 @@ def test_every_server_answers_in_turn(tunnel, inner, outer, client):
 
 @pytest.mark.drops("no-service")
 @pairs
-def test_a_range_of_ports(tunnel, inner, outer):
-    """Each port reaches the server unchanged; ports outside of the range belong to no service."""
+def test_range_of_ports_arrives_unchanged(tunnel, inner, outer):
+    """Ports outside of the range belong to no service."""
     for port in IN_RANGE:
         with connect(tunnel.client, VIPS[inner, outer], port) as one:
             one.sendall(b"which?")
@@ -113,7 +112,7 @@ def test_a_range_of_ports(tunnel, inner, outer):
 
 
 @pairs
-def test_the_server_sees_the_client(tunnel, inner, outer):
+def test_server_sees_the_client_address(tunnel, inner, outer):
     path, lines = f"/tunnelled-{inner}-{outer}", tunnel.watch_logs()
     http_get(tunnel.client, VIPS[inner, outer], SERVER_WEB, path)
 
@@ -126,9 +125,9 @@ def test_the_server_sees_the_client(tunnel, inner, outer):
 
 @pytest.mark.drops("too-big")
 @pairs
-def test_uploads_learn_the_tunnels_mtu(tunnel, inner, outer):
+def test_uploads_respect_the_tunnels_mtu(tunnel, inner, outer):
     """Full-sized segments do not fit: the client gets an error, and its kernel sends smaller
-    ones."""
+    segments."""
     content = os.urandom(200_000)
     with connect(tunnel.client, VIPS[inner, outer], ECHO) as one:
         back = b""
@@ -143,7 +142,7 @@ def test_uploads_learn_the_tunnels_mtu(tunnel, inner, outer):
 
 
 @pairs
-def test_load(tunnel, inner, outer):
+def test_load_fails_no_request(tunnel, inner, outer):
     vip = VIPS[inner, outer]
     url = f"http://[{vip}]:{SERVER_WEB}/" if inner == 6 else f"http://{vip}:{SERVER_WEB}/"
     load = wrk(tunnel.lab, url, 500, keep_alive=False)
@@ -151,7 +150,7 @@ def test_load(tunnel, inner, outer):
 
 
 @pairs
-def test_a_connection_outlives_the_forwarder(tunnel, inner, outer):
+def test_connection_survives_a_restart(tunnel, inner, outer):
     with connect(tunnel.client, VIPS[inner, outer], ECHO) as one:
         one.sendall(b"before")
         assert receive_exactly(one, 6) == b"before"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services without a server that takes sessions, and ports without a service: what kernels' clients
-notice, in every mode and family."""
+"""Services without an available server, and ports without a service: the errors that kernels'
+clients see, in every mode and family."""
 
 import socket
 
@@ -35,7 +35,7 @@ def modes(mode_stage, request):
 
 
 def quiesce(stage, *services, **spread):
-    """No server of the services takes new sessions."""
+    """No server of the services accepts new sessions."""
     for name in services:
         service = stage.config[name]
         service.spread |= spread
@@ -52,7 +52,7 @@ def datagram_socket(host, address, port):
 
 
 def check_refused(host, address, port, datagrams=None):
-    """A connection, and a datagram to a port of its own, fail at once and not by a time-out."""
+    """A connection, and a datagram from its own port, fail at once and not by a timeout."""
     with pytest.raises(ConnectionRefusedError):
         connect(host, address, port)
     with datagram_socket(host, address, datagrams or port) as one:
@@ -79,7 +79,7 @@ def curl(host, address, port):
 
 
 def answers(stage, name):
-    """What clients of a service were sent: resets and ICMP errors."""
+    """Returns resets and ICMP errors that a service's clients were sent."""
     sent = stage.steelyard.service(name).get("unavailable_answers", {})
     return sent.get("resets", 0), sent.get("icmp", 0)
 
@@ -87,7 +87,7 @@ def answers(stage, name):
 @pytest.mark.drops("no-server", "no-session")
 @rows
 @settings
-def test_clients_are_refused_at_once(modes, row, setting):
+def test_reset_refuses_clients_at_once(modes, row, setting):
     far, web, dns = modes.lab["far"], f"web-{row}", f"dns-{row}"
     quiesce(modes, web, dns, when_unavailable=setting, syn_defence="off")
     modes.config[dns].spread.pop("syn_defence")
@@ -106,7 +106,7 @@ def test_clients_are_refused_at_once(modes, row, setting):
 
 @pytest.mark.drops("no-server")
 @rows
-def test_drop_leaves_clients_waiting(modes, row):
+def test_drop_lets_clients_time_out(modes, row):
     names = f"web-{row}", f"dns-{row}"
     quiesce(modes, *names, when_unavailable="drop")
     before = [answers(modes, name) for name in names]
@@ -116,7 +116,7 @@ def test_drop_leaves_clients_waiting(modes, row):
 
 @pytest.mark.drops("no-server", "syn-proof", "no-session")
 @rows
-def test_the_syn_defence_accepts_nothing(modes, row):
+def test_syn_defence_accepts_no_connection(modes, row):
     web = f"web-{row}"
     quiesce(modes, web, syn_defence="always")
     before = answers(modes, web)
@@ -154,7 +154,7 @@ def test_describe_and_metrics_count_answers(stage, family):
 
 @pytest.mark.drops("connection-limit", "no-session")
 @families
-def test_a_full_service_refuses(stage, family):
+def test_full_service_refuses_clients(stage, family):
     stage.config[f"echo{family}"].spread |= {"max_sessions": 1}
     stage.apply()
     service = stage.config[f"echo{family}"]
@@ -165,9 +165,9 @@ def test_a_full_service_refuses(stage, family):
 
 @pytest.mark.drops("no-server", "icmp-rate", "overload")
 @families
-def test_answers_have_a_rate(stage, family):
-    """Each datagram is answered, or counts as suppressed; but for those that a worker leaves out
-    on a busy machine."""
+def test_answers_are_rate_limited(stage, family):
+    """Each datagram is answered or counts as suppressed, except those that an overloaded worker
+    drops."""
     name = f"dns{family}"
     quiesce(stage, name)
     before = answers(stage, name)[1]
@@ -207,9 +207,9 @@ def wait_refused(stage, family):
 
 @pytest.mark.drops("no-service", "no-session")
 @settings
-def test_ports_without_a_service(stage, setting):
-    """With `--unknown-ports`, across an upgrade; without it they are silent, and early drops are
-    back."""
+def test_unknown_ports_option_answers_clients(stage, setting):
+    """`--unknown-ports` also applies across an upgrade; without it the ports are silent, and early
+    drops are back."""
     check_silent(stage.client, VIP[4], CLOSED)
     try:
         stage.steelyard.upgrade(options=("--unknown-ports", setting))
@@ -224,6 +224,6 @@ def test_ports_without_a_service(stage, setting):
     check_silent(stage.client, VIP[6], CLOSED)
 
 
-def test_unknown_ports_names_its_values(stage):
+def test_unknown_ports_option_lists_its_values(stage):
     done = run([stage.steelyard.forwarder_argv()[0], "--unknown-ports", "no"], check=False)
     assert "--unknown-ports no: must be drop, reset or icmp" in done.stderr

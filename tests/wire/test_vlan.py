@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VLAN frames on a port without a VLAN, tagged in the frame or beside it; truncated frames."""
+"""VLAN frames on a port without a VLAN, tagged in the frame or by offload; truncated frames."""
 
 import pytest
 from scapy.layers.inet import IP, TCP
@@ -30,8 +30,8 @@ def wait_dropped(stage, reason, count):
 
 @pytest.mark.drops("vlan")
 @families
-def test_tags_in_the_frame(stage, family):
-    """Also tags after priority tags, which a kernel would skip."""
+def test_tagged_frames_are_dropped(stage, family):
+    """Including tags behind priority tags, which a kernel would skip."""
     wire = stage.lab.capture("client")
     mac = stage.lab["forwarder"].ns.mac("front")
     stacks = ([5], [0, 5], [5, 0], [0, 0], [5, 6], [0, 0, 0, 0, 0, 0])
@@ -46,8 +46,8 @@ def test_tags_in_the_frame(stage, family):
 
 @pytest.mark.drops("vlan")
 @families
-def test_tag_left_to_offload(stage, family):
-    """A veth's sender leaves it beside the frame, like hardware that removes it."""
+def test_offloaded_tag_is_dropped(stage, family):
+    """A veth's sender leaves it beside the frame, like hardware that strips tags."""
     with tagging(stage.lab, "client", 5):
         with pytest.raises(TimeoutError):
             connect(stage.client, VIP[family], WEB, timeout_s=0.5)
@@ -56,14 +56,14 @@ def test_tag_left_to_offload(stage, family):
 
 
 @families
-def test_priority_left_to_offload(stage, family):
+def test_offloaded_priority_tag_is_accepted(stage, family):
     """A priority tag is not a VLAN."""
     with tagging(stage.lab, "client", 0):
         assert http_get(stage.client, VIP[family], WEB)
 
 
 @pytest.mark.drops("truncated")
-def test_headers_cut_short(stage):
+def test_truncated_headers_are_dropped(stage):
     wire = stage.lab.capture("client")
     mac = stage.lab["forwarder"].ns.mac("front")
     for kind, family, size in ((0x0800, 4, 19), (0x86DD, 6, 39)):

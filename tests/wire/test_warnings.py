@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that cannot work are refused with a reason; suboptimal ones show in the status."""
+"""Settings that cannot work are refused with a reason; suboptimal ones appear in the status."""
 
 import os
 import signal
@@ -33,7 +33,8 @@ def service(steelyard, vip, server):
 
 
 def refused(steelyard, one):
-    """The message of `apply` for a configuration with this service, which must change nothing."""
+    """Returns the error of `apply` for a configuration with this service; it must change
+    nothing."""
     before = steelyard.config.services
     steelyard.config.services = [one]
     try:
@@ -50,22 +51,22 @@ def warnings(steelyard):
 
 
 @families
-def test_a_gateway_is_no_vip(small, family):
+def test_gateway_as_vip_is_refused(small, family):
     server = small.lab["s1"].address(family)
     said = refused(small, service(small, ROUTER[family], server))
     assert f"{ROUTER[family]} is a gateway" in said
 
 
 @families
-def test_this_host_is_no_server(small, family):
+def test_own_address_as_server_is_refused(small, family):
     host = {4: v4(1, 1), 6: v6(1, 1)}[family]
     vip = {4: "10.0.0.80", 6: "fd00::80"}[family]
     assert f"server {host} is an address of this host" in refused(small, service(small, vip, host))
 
 
 @families
-def test_a_neighbours_address_as_vip_is_reported(small, family):
-    """Another balancer may be about to release it, so it is accepted nevertheless."""
+def test_neighbours_address_as_vip_is_reported(small, family):
+    """Another balancer may be about to release it, so it is accepted."""
     client = small.lab["client"].address(family)
     ns = small.lab["forwarder"].ns
     ns.run(["ping", "-c1", client])
@@ -87,8 +88,8 @@ def test_workers_without_queues_are_reported(small):
     assert "has receive queues for 1 of 2 workers" in small.forwarder.output()
 
 
-def test_what_is_not_saved_is_reported(small):
-    """The state directory vanishes, as on a failing disk, and comes back."""
+def test_unsaved_state_is_reported(small):
+    """The state directory vanishes, as on a failing disk, and returns."""
     state = small.dir / "state"
     away = state.with_name("away")
 
@@ -122,8 +123,8 @@ def test_ip_netns_exec_is_refused(small, tmp_path):
     ns.ip("link del one")
 
 
-def test_a_bpffs_that_outlives_ip_netns_exec(tmp_path):
-    """One that the host's first process has mounted; a private one here, because containers do not
+def test_xdp_link_survives_in_the_hosts_bpffs(tmp_path):
+    """The host's first process has mounted a bpffs; here a private one, because containers do not
     show theirs. The XDP link is still attached after `kill -9`."""
     with Lab() as lab:
         pins = tmp_path / "pins"
@@ -150,7 +151,7 @@ def test_a_bpffs_that_outlives_ip_netns_exec(tmp_path):
         run(cleanup)
 
 
-def test_a_private_mount_namespace_is_reported(tmp_path):
+def test_private_mount_namespace_is_reported(tmp_path):
     """A bpffs ends with its mount namespace, and so does the flow director's pinned link. The
     host's first process is a private one here, because containers do not show theirs."""
     with Lab() as lab:
