@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several processes share the tests of one run: --share DIR.
 
-`make test` runs everything with the sanitized forwarder, and with the optimised one what timing and
-optimisation may change: @pytest.mark.both_builds.
-"""
+`make test` runs every test with the sanitized forwarder, and those that timing or optimisation may
+affect also with the optimised one: @pytest.mark.both_builds."""
 
 import contextlib
 import itertools
@@ -14,7 +13,7 @@ import pytest
 from checks.machine import LEAST_SHARE, Interval, core_share
 
 INTERVAL = pytest.StashKey()  # of a test, since its start
-LOOK_S = 2  # between two looks at how busy the machine is
+LOOK_S = 2  # between two measurements of the machine's load
 
 
 def pytest_addoption(parser):
@@ -53,7 +52,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 class Share:
-    """The files that this process has taken; DIR has an empty file for each one that is taken."""
+    """The files that this process has claimed; DIR has an empty file for each claimed one."""
 
     def __init__(self, folder, lane):
         self.folder, self.lane, self.mine = folder, lane, set()
@@ -62,12 +61,13 @@ class Share:
         return (self.folder / "-".join(file.parts[-2:])).exists()
 
     def pause(self, file):
-        """Waits while the machine is too busy for this lane, unless another one takes the file."""
+        """Waits while the machine is too busy for this lane, unless another lane claims the
+        file."""
         while self.lane and not self.is_taken(file) and core_share() < LEAST_SHARE:
             time.sleep(LOOK_S)
 
     def take(self, file):
-        """Whether the tests of a file are ours to run."""
+        """Returns whether this process runs the tests of a file."""
         if file in self.mine:
             return True
         self.pause(file)
@@ -80,7 +80,7 @@ class Share:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session):
-    """As pytest's own, but each file is taken when its turn comes."""
+    """Like pytest's own, but claims each file when its turn comes."""
     folder = session.config.option.share
     if folder is None or session.testsfailed or session.config.option.collectonly:
         return None
@@ -103,11 +103,11 @@ def pytest_runtest_protocol(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
-    """Notes in the JUnit report how busy the machine was while a test failed."""
+    """Records in the JUnit report how busy the machine was during a failed test."""
     report = yield
     if report.failed:
         note = ("machine", item.stash[INTERVAL].describe())
         item.user_properties.append(note)
-        if report.when == "teardown":  # later than its copy of the item's
+        if report.when == "teardown":  # runs after the report has copied the item's properties
             report.user_properties.append(note)
     return report

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Diagnoses tests that failed beside other suites: runs each TIMES times alone.
 
-A test that passes alone was disturbed: the product, the test or the schedule relies on a machine
-that is not busy. A test that fails alone as well shows what the change has broken. Both failures
-count. What crashed, or what a sanitizer has stopped, needs no diagnosis.
-"""
+A test that passes alone was disturbed: product, test or schedule depends on an idle machine. A test
+that also fails alone shows what the change has broken. Both failures count. Crashes and sanitizer
+reports need no diagnosis."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -12,9 +11,9 @@ import xml.etree.ElementTree as ET
 from checks.base import ROOT
 
 TIMES = 3
-MOST = 12  # more failures in a run have a cause that is no chance
-# What no busy machine does: reports of sanitizers, and ends by SIGILL, ABRT, BUS, FPE or SEGV (of
-# most of them cmocka tells as of an exception).
+MOST = 12  # more failures in a run have a common cause
+# What no busy machine causes: sanitizer reports, and ends by SIGILL, ABRT, BUS, FPE or SEGV (cmocka
+# reports most of these as exceptions).
 CRASH = re.compile(
     r"Sanitizer|runtime error: |Segmentation fault|Test failed with exception|"
     r"^panic: |^fatal error: |exit status -(?:4|6|7|8|11)\b",
@@ -23,7 +22,7 @@ CRASH = re.compile(
 
 
 def node_id(case):
-    """pytest's name of a test case in a JUnit report: FILE::CLASS::NAME."""
+    """Returns pytest's name of a test case in a JUnit report: FILE::CLASS::NAME."""
     parts, classes = case.get("classname").split("."), []
     while parts and not (ROOT / "/".join(parts)).with_suffix(".py").is_file():
         classes.insert(0, parts.pop())
@@ -31,7 +30,7 @@ def node_id(case):
 
 
 def broken_tests(report):
-    """The tests that a JUnit report calls failed or broken, and what it says of each."""
+    """Returns failed and broken tests of a JUnit report with their messages."""
     found = {}
     for case in ET.parse(report).getroot().iter("testcase"):
         machine = [
@@ -51,7 +50,7 @@ def passes_alone(failure):
 
 
 def machine_of(notes):
-    """Returns what failures say of the machine (machine.Interval), in brackets."""
+    """Returns what failures report of the machine (machine_load.Interval), in brackets."""
     found = re.search(r"^in its \d+ s: .*$", "\n".join(notes), re.M)
     return f" ({found[0]})" if found else ""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all checks stand on: running commands, and counting what passed."""
+"""Shared by all checks: running commands, counting results."""
 
 import dataclasses
 import os
@@ -18,7 +18,7 @@ SCRATCH = ROOT / "build/tmp"  # for large files: /tmp may be small
 
 @dataclasses.dataclass
 class Failure:
-    """A failed test that can run again: its name, what was said of it, and how it runs."""
+    """A failed test that can run again: its name, its messages, and a function that runs it."""
 
     test: str
     notes: list
@@ -26,8 +26,8 @@ class Failure:
 
 
 class Count:
-    """What a suite did; `notes` go below its headline, `cases` are (seconds, name) of tests,
-    `failures` what may run again (alone.py)."""
+    """Results of a suite. `notes` are printed below its headline, `cases` are (seconds, name) of
+    tests, `failures` may run again (alone.py)."""
 
     def __init__(self, passed=0, failed=0, skipped=0, notes=(), cases=(), failures=()):
         self.passed, self.failed, self.skipped = passed, failed, skipped
@@ -43,19 +43,19 @@ class Count:
         return self
 
 
-used = threading.local()  # .processor_s: what commands of this thread took of the processors
+used = threading.local()  # .processor_s: processor time of this thread's commands
 
 
-# A session of its own may be a scheduling group of its own (sched(7)), so the group's weight is
-# lowered as well. No signal of the terminal reaches it: it ends with the thread that runs it.
+# A session may be a scheduling group (sched(7)), so the group's weight is lowered as well. Terminal
+# signals do not reach it: it ends with the thread that started it.
 YIELDING = (
     'echo 19 2>/dev/null >/proc/self/autogroup; exec setpriv --pdeathsig KILL -- nice -n 19 "$@"'
 )
 
 
 def run(*command, env=None, yielding=False):
-    """Runs a command with some more environment; its output is returned, not shown. yielding: it
-    computes only on cores that would be idle."""
+    """Runs a command with additional environment variables; captures and returns its output.
+    yielding: it only uses otherwise idle cores."""
     if yielding:
         command = ("sh", "-c", YIELDING, "sh", *command)
     with tempfile.TemporaryFile() as output:
@@ -77,7 +77,7 @@ def run(*command, env=None, yielding=False):
 
 
 def beside(calls):
-    """Runs functions beside each other, one on each core; returns their results in order."""
+    """Runs functions in parallel, one per core; returns their results in order."""
 
     def one(call):
         used.processor_s = 0
@@ -90,7 +90,7 @@ def beside(calls):
 
 
 def tracked(*patterns):
-    """Files of the working tree that git tracks or would track."""
+    """Returns the files of the working tree that git tracks or would track."""
     out = run(
         "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns
     ).stdout
@@ -98,7 +98,7 @@ def tracked(*patterns):
 
 
 def check_of(process, what):
-    """One passed or failed check out of a command's exit status."""
+    """Returns one passed or failed check, from a command's exit status."""
     count = Count(passed=1) if process.returncode == 0 else Count(failed=1)
     if count.failed:
         count.notes.append(f"{what}:\n{process.stdout.rstrip()}")
@@ -106,7 +106,7 @@ def check_of(process, what):
 
 
 def complaints(found, what):
-    """One check that fails if it found anything to complain about."""
+    """Returns one check, which fails if anything was found."""
     if not found:
         return Count(passed=1)
     count = Count(failed=1)

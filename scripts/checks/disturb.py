@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disturbs a run of the tests on purpose: make test DISTURB="load stalls".
+"""Disturbs a test run on purpose: make test DISTURB="load stalls".
 
 load: two programs compute all the time beside the tests. stalls: every few seconds all processes of
-the run stop for 300 ms, as if the host of this machine ran something else.
-"""
+the run stop for 300 ms, as when the host of a virtual machine runs another one."""
 
 import contextlib
 import os
@@ -27,7 +26,7 @@ disturb.stop_at_random(int(sys.argv[2]))
 
 
 def descendants(root, but=()):
-    """Returns the processes below root, and root: parents first."""
+    """Returns root and the processes below it, parents first."""
     children = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -59,8 +58,8 @@ def stop_for(processes, seconds):
 
 
 def stop_at_random(root):
-    """Stops and continues root and all below it, until root ends. Runs in a process of its own,
-    which it leaves out. What a lab has started in a session of its own is stopped as well."""
+    """Stops and continues root and all its descendants until root exits. Runs in a process of its
+    own, which it leaves out. Includes what a lab started in sessions of its own."""
     me = os.getpid()
     while Path(f"/proc/{root}").exists() and os.getppid() != 1:
         time.sleep(random.uniform(*PAUSE_S))
@@ -69,7 +68,7 @@ def stop_at_random(root):
 
 @contextlib.contextmanager
 def disturbed(kinds):
-    """Disturbs this process and its children until the end of the block."""
+    """Disturbs this process and its children within the block."""
     unknown = set(kinds) - set(KINDS)
     if unknown:
         raise SystemExit(f"check: no disturbance {' '.join(unknown)}; there are {' '.join(KINDS)}")

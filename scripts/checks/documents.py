@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the documents name what is there? Code in backticks and links are held against the tree:
+"""Checks that code in backticks and links of documents exist in the tree:
 
     `path/file.c`, `file.c`      a tracked file whose path ends so; `_part.c`: whose name ends so
     `folder/`                    a folder
@@ -8,8 +8,8 @@
     `make target`                a target of the Makefile
     [text](file#heading)         a file, from the document's folder, and a heading of it
 
-In the README of a folder, file names alone are of this folder, but `sy_*.h` and documents.
-In comments of C, names of files alone: of the same module, but public headers and documents.
+In a folder's README, bare file names are in that folder, except `sy_*.h` and documents.
+In comments of C, only names of files: of the same module, or public headers and documents.
 """
 
 import fnmatch
@@ -24,7 +24,7 @@ FOLDERS = ("dataplane/", "internal/", "tests/", "bench/")
 SOURCES = ("*.c", "*.h", "*.go", "*.py", "*.proto", "*.build", "*.service", "*.env", "*.yaml",
            "Makefile", "scripts/*", ".ci/*")  # fmt: skip
 KINDS = r"(?:c|h|go|py|proto|md|sh|build|golden|service|env|yaml|txt|svg|json)"
-# What is another project's or the kernel's, and names that stand for many.
+# Names of other projects or the kernel, and placeholders.
 ELSEWHERE = {
     *("cmocka.h", "linux/if.h", "net/if.h", "bench/run_NAME.py"),
     *("bpf_link", "bpf_fib_lookup", "rte_fib", "tcp_validate_incoming"),
@@ -32,7 +32,7 @@ ELSEWHERE = {
     *("sorry_server", "fnat_in", "nat_out"),
     *("linux/bpf.h", "IP_PMTUDISC_OMIT", "rte_ip_frag", "XDP_USE_SG"),
 }
-# Written in the words of other balancers: in them only files and links are looked at.
+# Uses the words of other balancers: only files and links are checked.
 TRANSLATIONS = ("docs/moving.md",)
 
 FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
@@ -55,22 +55,22 @@ def files():
 
 @functools.cache
 def ends():
-    """Each tracked file's path, and all ends of it."""
+    """Returns each tracked file's path, and all suffixes of it."""
     parts = [file.split("/") for file in files()]
     return {"/".join(one[at:]) for one in parts for at in range(len(one))}
 
 
 @functools.cache
 def words():
-    """Every word of the sources."""
+    """Returns every word of the sources."""
     text = "\n".join((ROOT / file).read_text(errors="replace") for file in tracked(*SOURCES))
     return set(re.findall(r"\w+", text)), set(OPTION.findall(text)), text
 
 
 @functools.cache
 def has_file(name, folder=""):
-    """Whether a tracked file, or files of a pattern, have this path, or end in it; anywhere in a
-    folder, if one is given."""
+    """Returns whether a tracked file, or files of a pattern, have this path or end in it; anywhere
+    below a folder, if given."""
     if name.startswith("../"):
         folder = ""
     name = re.sub(r"^(\.{1,2}/)+", "", name)
@@ -94,8 +94,8 @@ def is_elsewhere(name):
 
 
 def missing_in_code(code, folder):
-    """What a piece of code in a document names, and what is not there. File names alone are of the
-    folder that was named before on the same line, or whose README this is."""
+    """Returns what a piece of code in a document names and the tree lacks. A bare file name belongs
+    to the folder named before it on the same line, or to the README's folder."""
     sources, options, text = words()
     if FILE.fullmatch(code) and not is_elsewhere(code) and not has_file(code, folder):
         yield f"no file {folder and folder + '/'}{code}"
@@ -122,7 +122,7 @@ def heading_id(line):
 
 
 def missing_link(document, link):
-    """Why a link leads nowhere, or None."""
+    """Returns why a link leads nowhere, or None."""
     if "://" in link or link.startswith("mailto:"):
         return None
     path, _, heading = link.partition("#")
@@ -144,7 +144,7 @@ def line_of(text, match):
 
 
 def numbered(text, pattern):
-    """(line number, match) of all that match, code blocks left out."""
+    """Yields (line number, match) of all matches outside code blocks."""
     plain = FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
     for match in pattern.finditer(plain):
         yield line_of(plain, match), match
@@ -172,7 +172,7 @@ def stale_in(document):
 
 @functools.cache
 def defined():
-    """Every word of C outside comments."""
+    """Returns every word of C outside comments."""
     texts = ((ROOT / file).read_text(errors="replace") for file in tracked("*.c", "*.h"))
     return set(re.findall(r"\w+", "\n".join(COMMENT.sub("", text) for text in texts)))
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each folder with sources has a README.md. It names every source file in backticks, and the
-folders that its sources may include or import:
+"""Checks that each folder with sources has a README.md. It names every source file in backticks,
+and the folders that its sources may include or import:
 
     `file.c`, `file.[ch]`, `file_{one,two}.c`    no `*`: a new file has to be named
     Includes: `base`, `packet`                   of dataplane/; `sy_base.h` is in `base`
@@ -25,11 +25,11 @@ LISTED = {
     "dataplane": re.compile(r"^Includes: (.*?)\.(?:\s|$)", re.M | re.S),
     "internal": re.compile(r"^Imports: (.*?)\.(?:\s|$)", re.M | re.S),
 }
-TESTS = re.compile(r"(^|/)(tests|dptest)(/|$)")  # they may see what they test
+TESTS = re.compile(r"(^|/)(tests|dptest)(/|$)")  # tests may include what they test
 
 
 def folder_of(file):
-    """The folder whose README names the file."""
+    """Returns the folder whose README names the file."""
     folder = PurePosixPath(file).parent
     return str(folder.parent if folder.name == "include" else folder)
 
@@ -39,7 +39,7 @@ def is_source(file):
 
 
 def names(text):
-    """The file names in a README's backticks, patterns expanded."""
+    """Returns the file names in a README's backticks, patterns expanded."""
     found = set()
     for code in CODE.findall(text):
         many = [code]
@@ -52,7 +52,7 @@ def names(text):
 
 
 def unnamed(files, text):
-    """Those of a folder's source files that its README does not name."""
+    """Returns those of a folder's source files that its README does not name."""
     named, all_names = names(text), {PurePosixPath(file).name for file in files}
     for file in files:
         name = PurePosixPath(file).name
@@ -63,7 +63,8 @@ def unnamed(files, text):
 
 
 def headers(files):
-    """(file, header) for each of these C files and each header of the tree that it includes."""
+    """Yields (file, header) for each of these C files and each header of the tree that it
+    includes."""
     by_name = defaultdict(list)
     for file in files:
         by_name[PurePosixPath(file).name].append(file)
@@ -88,7 +89,8 @@ def module_of(file):
 
 
 def included(files):
-    """Which of these folders the sources of each include: {folder: {folder: file and header}}."""
+    """Returns which of these folders the sources of each include: {folder: {folder: file and
+    header}}."""
     found = defaultdict(dict)
     for file, header in headers(files):
         if folder_of(header) != folder_of(file):
@@ -97,7 +99,7 @@ def included(files):
 
 
 def private(files):
-    """Which private headers of other modules the modules of dataplane/ include."""
+    """Returns which private headers of other modules the modules of dataplane/ include."""
     for file, header in headers(files):
         inside = file.startswith("dataplane/") and not TESTS.search(folder_of(file))
         if inside and module_of(header) != module_of(file) and "/include/" not in header:
@@ -105,7 +107,7 @@ def private(files):
 
 
 def imported(files):
-    """The same for packages of Go, their tests left out."""
+    """Returns the same for Go packages, without tests."""
     module = re.search(r"^module (\S+)", (ROOT / "go.mod").read_text(), re.M)[1]
     pattern = re.compile(rf'"{re.escape(module)}/(internal/[^"]+)"')
     found = defaultdict(dict)
@@ -118,7 +120,7 @@ def imported(files):
 
 
 def unlisted(folder, seen, text):
-    """What a folder's sources include or import, and its README does not list."""
+    """Returns what a folder's sources include or import, and its README does not list."""
     root = folder.split("/")[0]
     if root not in LISTED or TESTS.search(folder):
         return

@@ -11,7 +11,7 @@ LOST_PREFETCH = re.compile(r"^static (?!SY_PREFETCH_INLINE)[^;{(]*\bvoid \w*pref
 
 
 def lost_prefetches(text):
-    """The numbers of the lines that declare such a function as any other one."""
+    """Returns the numbers of lines that declare such a function without SY_PREFETCH_INLINE."""
     lines = enumerate(text.split("\n"), 1)
     return [number for number, line in lines if LOST_PREFETCH.match(line)]
 
@@ -55,7 +55,7 @@ def first_line(file):
         return text.readline().rstrip("\n")
 
 
-# Files that cannot carry a comment, or whose format is not ours.
+# Files that cannot have comments, or whose format is not ours.
 NO_SPDX = re.compile(
     r"(^|/)(LICENSE|go\.(mod|sum)|\.gitignore)$|\.(md|json|pcap|txt|hex|golden|bin|svg)$|/(corpus|testdata)/"
 )

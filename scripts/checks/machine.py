@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine can run at present: lanes of tests, and how much of a core a program gets."""
+"""Resources of this machine at present: lanes of tests, and the share of a core that a program
+gets."""
 
 import functools
 import os
 import time
 from pathlib import Path
 
-LEAST_GB = 1  # of memory, without which nothing begins
+LEAST_GB = 1  # of memory, the minimum for any test
 LANE_GB = 2  # of memory: two labs with sanitized forwarders, their servers and clients
 MAX_LANES = 8
-LEAST_SHARE = 0.2  # of a core: below it a further lane only makes tests wait longer
+LEAST_SHARE = 0.2  # of a core: with less, a further lane only delays tests
 PROBE_S = 0.02
 
 
 @functools.cache
 def lanes(cores=None, memory_gb=None):
-    """Returns how many lanes of tests to run at once. Tests of traffic wait for most of their time,
-    so there are two lanes a core, and never fewer than two."""
+    """Returns the number of parallel lanes: two per core, because tests of traffic mostly wait, and
+    at least two."""
     cores = cores or len(os.sched_getaffinity(0))
     memory_gb = memory_available_gb() if memory_gb is None else memory_gb
     return max(2, min(2 * cores, int(memory_gb / LANE_GB), MAX_LANES))
@@ -32,14 +33,14 @@ def memory_available_gb():
 @functools.cache
 def lane_pages():
     """Returns how many huge pages of 2 MB a lane may use: its share of those that are free when the
-    first lane begins."""
+    first lane starts."""
     file = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
     return int(file.read_text()) // lanes() if file.exists() else 0
 
 
 def core_share(compute_s=PROBE_S):
-    """Returns the share of a core that a computing program gets now, up to 1. Other programs, the
-    host's steal, quotas and stops all lower it; programs with a low priority do not."""
+    """Returns the share of a core that a computing program gets now, up to 1. Other programs, steal
+    time, quotas and stops lower it; low-priority programs do not."""
     begun, used = time.monotonic(), time.thread_time()
     while time.thread_time() - used < compute_s:
         pass
@@ -47,14 +48,14 @@ def core_share(compute_s=PROBE_S):
 
 
 class Interval:
-    """What the machine did between two points in time: pressure and steal."""
+    """Pressure and steal time between two points in time."""
 
     def __init__(self):
         self.begin = self.totals()
 
     @staticmethod
     def totals():
-        """Returns seconds by name, all of them since the machine's start."""
+        """Returns seconds by name since the machine's start."""
         found = {"time": time.monotonic()}
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
         found["steal"] = int(fields[8]) / os.sysconf("SC_CLK_TCK") / os.cpu_count()
@@ -65,7 +66,8 @@ class Interval:
         return found
 
     def describe(self):
-        """Returns one line: how long it was, and for which share of it tasks waited for what."""
+        """Returns one line: the duration, and the shares of it in which tasks waited for each
+        resource."""
         end = self.totals()
         wall = max(end["time"] - self.begin["time"], 1e-3)
         shares = [

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has each mechanism of the TCP stack scripts of segments that name its sections?
+"""Checks that each mechanism of the TCP stack has scripts of segments that name its sections.
 
-The scripts' names are read from dataplane/tcp/tests/test_script_*.c. docs/testing.md has a table of
-them, which `make format` writes and lint compares.
-"""
+Reads the scripts' names from dataplane/tcp/tests/test_script_*.c. docs/testing.md has a table of
+them, which `make format` writes and lint compares."""
 
 import re
 
@@ -14,7 +13,7 @@ PAGE = ROOT / "docs/testing.md"
 LEAST, ALL_LEAST = 2, 150
 MARKS = "<!-- scripts -->\n", "<!-- /scripts -->\n"
 
-# Which names speak of it: an RFC and a section, or a figure or a requirement of it.
+# Names that belong to a mechanism: an RFC and a section, or a figure or requirement of it.
 MECHANISMS = {
     "window scaling": ["7323 2"],
     "timestamps, PAWS": ["7323 3", "7323 4", "7323 5"],
@@ -56,12 +55,13 @@ ENTRY = re.compile(r'\{"((?:[^"\\]|\\.)*)",\s*"[^"]*",')
 
 
 def names(text):
-    """The names of the scripts in a file."""
+    """Returns the names of a file's scripts."""
     return ENTRY.findall(text)
 
 
 def sections(name):
-    """What a name speaks of before its colon: "9293 3.5, figure 7", "9293 3.10.7.4, SHLD-31"."""
+    """Returns the sections before a name's colon: "9293 3.5, figure 7", "9293 3.10.7.4,
+    SHLD-31"."""
     found = []
     for rfc, numbers in OF_RFC.findall(name.split(": ")[0]):
         parts, last = PART.findall(numbers), ""
@@ -77,13 +77,13 @@ def sections(name):
 
 
 def belongs(section, prefix):
-    """Whether a section is one of those: 7323 2.3 is of 7323 2, but 7323 22 is not."""
+    """Returns whether a section belongs to a prefix: 7323 2.3 to 7323 2, but 7323 22 does not."""
     return section == prefix or section.startswith((prefix + ".", prefix + " ", prefix + ","))
 
 
 def count():
-    """For each mechanism: the sections that its scripts name, and how many scripts there are; and
-    the number of all scripts, and of those that name an RFC."""
+    """Returns each mechanism's sections and number of scripts; the number of all scripts, and of
+    those that name an RFC."""
     every = [name for file in tracked(SCRIPTS) for name in names((ROOT / file).read_text())]
     named = [one for one in map(sections, every) if one]
     table = {}
@@ -102,7 +102,7 @@ def by_number(section):
 
 
 def shown(seen):
-    """RFC 2018 2, 3, 8; RFC 6675 5: without figures."""
+    """Returns sections as text without figures: RFC 2018 2, 3, 8; RFC 6675 5."""
     rfcs = {}
     for section in sorted({one.partition(",")[0] for one in seen}, key=by_number):
         rfc, _, part = section.partition(" ")

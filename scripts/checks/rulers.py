@@ -3,8 +3,8 @@
 
     # ---- values ----------------------------------------------------------------------------------
 
-All end in the same column, so that none looks broken after its title was changed. `make format`
-calls main(), which mends them.
+All end in the same column, also after a change of title. `make format` calls main(), which fixes
+them.
 """
 
 import re
@@ -14,12 +14,12 @@ from checks.base import ROOT, tracked
 COLUMN = 100
 LANGUAGES = ("*.c", "*.h", "*.go", "*.py", "*.proto", "meson.build", "*/meson.build")
 RULER = re.compile(r"^( *)(/\*|//|#) -{4,} (\S.*?)(?: -{4,})?( \*/)?$")
-# clang-format moves the end of a ruler that is too long to a line of its own.
+# clang-format moves the end of a long ruler to a line of its own.
 CUT = re.compile(r"^(/\* -{4,} .*[^-/])\n \* -{4,} \*/$", re.M)
 
 
-def mended(line):
-    """The line as it ought to be: a ruler that fills it, anything else unchanged."""
+def fixed(line):
+    """Returns the line with a ruler filled, any other line unchanged."""
     found = RULER.match(line)
     if not found:
         return line
@@ -28,15 +28,15 @@ def mended(line):
     return line + "-" * (COLUMN - len(line) - len(end)) + end
 
 
-def mended_text(text):
-    return "\n".join(map(mended, CUT.sub(r"\1 */", text).split("\n")))
+def fixed_text(text):
+    return "\n".join(map(fixed, CUT.sub(r"\1 */", text).split("\n")))
 
 
 def broken():
-    """Yields each file with rulers to mend, and its mended text."""
+    """Yields each file with broken rulers, and its fixed text."""
     for file in tracked(*LANGUAGES):
         text = (ROOT / file).read_text()
-        if (right := mended_text(text)) != text:
+        if (right := fixed_text(text)) != text:
             yield file, right
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs parts of suites in lanes beside each other, and prints how each suite ended."""
+"""Runs parts of suites in parallel lanes, and prints each suite's result."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from checks.base import RESULTS, Count, used
 
 @dataclasses.dataclass
 class Suite:
-    """A suite that was chosen, and how far it is."""
+    """A suite and its progress."""
 
     name: str
     title: str
@@ -40,7 +40,7 @@ class Suite:
 
 
 class Schedule:
-    """Lanes, threads that take the next part which may begin, until none is left."""
+    """Lanes: threads that run the next part which may start, until none is left."""
 
     def __init__(self, checks, queue, apart=()):
         names = dict.fromkeys(name for name, _ in queue)
@@ -56,7 +56,7 @@ class Schedule:
         return not any(name in pair and pair & set(self.running) - {name} for pair in self.apart)
 
     def next(self):
-        """The next part that may begin, once there is one; None if nothing is left."""
+        """Waits for the next part that may start, and returns it; None if nothing is left."""
         with self.changed:
             while self.queue:
                 for part in self.queue:
@@ -100,7 +100,7 @@ class Schedule:
             thread.join()
 
 
-SLOWEST = 15  # tests that are named at the end
+SLOWEST = 15  # number of tests named at the end
 
 
 def print_slowest(suites):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The long forms of tests that draw by chance: hours, for `make soak`."""
+"""The long forms of randomised tests: hours, for `make soak`."""
 
 from checks.base import Count, check_of, run
 from checks.suites import pytest_suite, test_fuzz

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test suites, and in which order their parts begin."""
+"""The test suites, and the order in which their parts start."""
 
 import functools
 import json
@@ -23,14 +23,14 @@ from checks.base import (
 )
 from checks.machine import MAX_LANES, lane_pages
 
-# C programs that need the kernel, and so may run again alone: alone.py. The others do the same each
-# time, or draw what they do by chance: there a failure that does not come again still counts.
+# C programs that need the kernel, and so may run again alone: alone.py. All others are
+# deterministic or randomised: a failure of theirs counts even if it does not recur.
 DISTURBED = re.compile(r"[:+]root[ +]")
 
 
 def meson_count(build, again=None):
-    """Counts cases where a program reports them (cmocka), programs otherwise. again: runs a
-    program by its name."""
+    """Counts cases where a program reports them (cmocka), programs otherwise. again: runs a program
+    by its name."""
     count = Count()
     for line in (ROOT / build / "meson-logs/testlog.json").read_text().splitlines():
         entry = json.loads(line)
@@ -55,7 +55,7 @@ def meson_count(build, again=None):
 
 
 def ran(again, name):
-    """A run that runs nothing has not passed."""
+    """Runs a test again; a run without any test counts as failed."""
     count = again(name)
     return count if count.passed or count.failed else Count(failed=1)
 
@@ -82,8 +82,8 @@ SANITIZER = {
 
 
 def meson_suites(build, *options, env=None):
-    """Tests that compute yield to tests of traffic. Tests of the kernel, which has time-outs, do
-    not. The limit is long: no test may end for want of a core."""
+    """Computing tests yield to tests of traffic. Tests of the kernel, which has timeouts, do not.
+    The limit is long: no test may fail for lack of a core."""
     options = (*options, "--timeout-multiplier", "20")
     count = meson_suite(build, "--suite", "root", *options, env=env)
     options = ("--num-processes", os.cpu_count(), "--no-suite", "root", *options)
@@ -92,7 +92,7 @@ def meson_suites(build, *options, env=None):
 
 
 def test_c():
-    # Its soak is the suite of its own.
+    # The soak test is a suite of its own.
     return meson_suites("build/dev", "--no-suite", "soak")
 
 
@@ -107,7 +107,7 @@ GO_FUZZ = {"FuzzParse": "./internal/config", "FuzzReadFrame": "./internal/dpclie
 def fuzz_one(build, target, seconds):
     """Runs one target for a while."""
     name = Path(target).name
-    # libFuzzer writes what it finds into the first folder, and only reads the others.
+    # libFuzzer writes findings into the first folder, and only reads the others.
     found, seeds = build / "found" / name, ROOT / "tests/fuzz/corpus" / name.removeprefix("fuzz_")
     found.mkdir(parents=True, exist_ok=True)
     folders = [found] + ([seeds] if seeds.is_dir() else [])
@@ -129,7 +129,7 @@ def build_fuzz(build, targets):
     run("ninja", "-C", build, "-k", "0", *targets, yielding=True)
     built, count = [], Count()
     for target in targets:
-        # It is there already, or this says why not: one that does not compile hides no other.
+        # Either it is built, or this prints the error: one broken target hides no other.
         process = run("ninja", "-C", build, target)
         if process.returncode:
             count += check_of(process, f"building {target}")
@@ -139,7 +139,7 @@ def build_fuzz(build, targets):
 
 
 def test_fuzz(seconds=FUZZ_S):
-    """Each fuzz target for some seconds, as many at a time as there are cores."""
+    """Runs each fuzz target for some seconds, as many in parallel as there are cores."""
     build = ROOT / "build/fuzz"
     if not (build / "build.ninja").exists():
         process = run("meson", "setup", build, "-Dfuzz=true", env={"CC": "ccache clang"})
@@ -161,7 +161,7 @@ def test_fuzz(seconds=FUZZ_S):
 
 
 def test_soak():
-    """Ten million frames of all kinds against a model of what must come of each."""
+    """Ten million frames of all kinds against a model of the expected results."""
     process = run("build/dev/tests/soak/steelyard-soak", yielding=True)
     count = check_of(process, "steelyard-soak")
     if not count.failed:
@@ -170,25 +170,25 @@ def test_soak():
 
 
 def test_go():
-    # Fetches what tests alone import: they run without a network.
+    # Fetches what only tests import: they run without a network.
     fetched = run("go", "list", "-test", "-deps", "./...")
     return check_of(fetched, "go list") if fetched.returncode else go_suite("./...")
 
 
 def go_again(package, test):
-    """One test of a package; subtests run with it."""
+    """Runs one test of a package with its subtests."""
     count = go_suite("-run", f"^{test}$", package)
     return count if count.passed or count.failed else Count(failed=1)
 
 
-# Tests of Go have a loopback interface of their own: the host's may lack IPv6, and its ports are in
-# use by others.
+# Go tests have a loopback interface of their own: the host's may lack IPv6, and its ports may be in
+# use.
 LOOPBACK = 'ip link set lo up && sysctl -qw net.ipv6.conf.lo.disable_ipv6=0 && exec "$@"'
 
 
 def go_suite(*arguments):
-    """A failed test of it may run again alone: alone.py."""
-    # The slow ones of a package wait for most of their time.
+    """Failed tests may run again alone: alone.py."""
+    # Slow tests of a package mostly wait.
     command = ("go", "test", "-json", "-count=1", "-parallel", "4", *arguments)
     process = run("unshare", "--net", "sh", "-c", LOOPBACK, "sh", *command)
     count, output, begun = Count(), {}, set()
@@ -212,7 +212,7 @@ def go_suite(*arguments):
                 if key[1]:
                     again = functools.partial(go_again, key[0], key[1].split("/")[0])
                     count.failures.append(Failure(" ".join(key), count.notes[-1:], again))
-            # What has not ended was ended with the program, and others did not begin.
+            # Unfinished tests ended with the program, and others did not start.
             for _, test in [] if key[1] else [one for one in begun if one[0] == key[0]]:
                 said = "".join(output[key] + output[key[0], test])[-6000:]
                 note = f"{key[0]} ended in the middle of {test}\n{said}"
@@ -242,7 +242,7 @@ def read_junit(report):
 
 
 def pytest_suite(name, *arguments, env=None):
-    """A failed test of it may run again alone: alone.py."""
+    """Failed tests may run again alone: alone.py."""
     report, log = RESULTS / f"{name}.xml", RESULTS / f"{name}.log"
     report.unlink(missing_ok=True)
     command = [VENV / "python", "-m", "pytest", f"--junitxml={report}", "-q", *arguments]
@@ -260,14 +260,14 @@ def pytest_suite(name, *arguments, env=None):
 
 
 def shared_suite(name, part, *arguments, env=None):
-    """One of several processes that share the files of a suite; see tests/conftest.py."""
+    """One of several processes that share a suite's files; see tests/conftest.py."""
     share = [f"--share={RESULTS / name}.share", f"--lane={part}"]
     env = {**(env or {}), "SY_LANE_PAGES": str(lane_pages())}
     return pytest_suite(f"{name}-{part}", *share, *arguments, env=env)
 
 
 def test_bench():
-    """Do the benchmarks still work? Their figures are not judged. And does scripts/check?"""
+    """Checks that the benchmarks still run, without judging figures, and tests scripts/check."""
     return pytest_suite("bench", "tests/bench", "tests/checks")
 
 
@@ -284,13 +284,13 @@ def test_wire_asan(part):
 
 
 def test_programs():
-    """Servers that are large, or not Debian's."""
+    """Servers that are large, or not in Debian."""
     names = ("programs", "sessions", "matrix")
     files = [f"tests/wire/test_run_{name}.py" for name in names]
     return pytest_suite("programs", "-m", "programs", *files)
 
 
-# Suites of which as many parts run at a time as there are lanes.
+# Suites that run as many parts in parallel as there are lanes.
 TRAFFIC = ("wire-asan", "wire")
 TESTS = {
     "c": ("C unit and kernel tests", [test_c]),
@@ -313,13 +313,13 @@ TESTS = {
     ),
 }
 
-OPTIONAL = ("programs",)  # only if they are named
+OPTIONAL = ("programs",)  # run only if named
 
 
 def schedule_of(lanes):
-    """Returns which part begins next when a lane is free. The longest suite begins at once, in all
-    lanes but one, as it waits more than half of its time. The suites that compute go one by one in
-    the last lane, on the cores that are left over; then all lanes share what remains."""
+    """Returns which part starts next when a lane is free. The longest suite starts at once in all
+    lanes except one, because it waits more than half of its time. The computing suites run one by
+    one in the last lane, on the remaining cores; then all lanes share the rest."""
     return (
         *(("wire-asan", part) for part in range(lanes - 1)),
         *((name, 0) for name in ("asan", "fuzz", "c", "soak", "go", "bench")),
@@ -329,5 +329,5 @@ def schedule_of(lanes):
     )
 
 
-# Suites that must not run beside each other: their tests of the kernel pin the same objects.
+# Suites that must not run in parallel: their tests of the kernel pin the same objects.
 APART = ({"c", "asan"},)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is beyond the baseline: a run if there is anything, else words."""
+"""The time beyond the baseline: a run if there is any, otherwise a message."""
 
 from bench import run_latency, run_wire
 
 PARAMS = {"family": "IPv4", "sessions": 1000}
 
 
-def test_what_is_beyond_macswap_is_a_run(capsys):
+def test_time_beyond_macswap_is_a_run(capsys):
     run = run_wire.record(PARAMS, "beyond macswap", "ns/packet", 8.5)
     assert list(run_wire.difference(run)) == [run]
     assert capsys.readouterr().out == ""
 
 
-def test_what_is_not_beyond_macswap_is_said_to_be_left_out(capsys):
+def test_no_time_beyond_macswap_prints_a_message(capsys):
     run = run_latency.record(PARAMS, "added p50", -0.25)
     assert list(run_wire.difference(run)) == []
     said = capsys.readouterr().out

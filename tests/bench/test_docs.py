@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From full runs to README: what is shown, what is left out, what is judged."""
+"""From full runs to README: which figures are shown, left out, and judged."""
 
 import json
 
@@ -28,7 +28,7 @@ def memory(sessions, value):
     return report.rows(runs("density", "memory", "bytes/session", [value], params, ("fields", 60)))
 
 
-def test_the_fastest_run_is_judged_where_it_counts():
+def test_fastest_run_is_judged_where_it_counts():
     table = headline.table(fastpath(1000, 29, 33, 35) + fastpath(1_000_000, 46, 47, 48))
     assert table.splitlines()[2:] == [
         "| a packet of an established FNAT session, IPv4, 1 k sessions, one core "
@@ -39,7 +39,7 @@ def test_the_fastest_run_is_judged_where_it_counts():
     ]
 
 
-def test_goals_are_judged_on_the_terminal_as_in_the_table():
+def test_terminal_judges_goals_like_the_table():
     made = fastpath(1000, 29, 33, 35) + fastpath(10_000_000, 46, 47, 48)
     assert headline.goals("fastpath", made) == [
         "   goal ≤ 30 ns: fastest run 29.0 ns, median 33.0: met — a packet of an established FNAT "
@@ -58,7 +58,7 @@ def test_goals_are_judged_on_the_terminal_as_in_the_table():
         ([104, 105, 104, 106, 104, 104], "1.04 × (1.04–1.06): NOT MET", "**no**"),
     ],
 )
-def test_what_an_interval_does_not_show_is_neither_met_nor_missed(costs, outcome, met):
+def test_goal_inside_the_interval_is_undecided(costs, outcome, met):
     params = {"with": "expiry", "rate": "9 sessions/s", "sessions": 1000}
     made = report.rows(runs("overhead", "cost", "ns/packet", costs, params, ("without", 100)))
     (line,) = headline.goals("overhead", made)
@@ -66,14 +66,14 @@ def test_what_an_interval_does_not_show_is_neither_met_nor_missed(costs, outcome
     assert headline.table(made).splitlines()[2].endswith(f" ≤ 1.03 × | {met} |")
 
 
-def test_the_largest_table_stands_for_density():
+def test_largest_table_stands_for_density():
     table = headline.table(memory(20_000_000, 61.5) + memory(200_000_000, 64.5) + memory(4, 99))
     (line,) = table.splitlines()[2:]
     assert line.startswith("| memory of an IPv4 session, 200 M sessions | 64.5 bytes/session |")
     assert line.endswith("| ≤ 64 bytes | **no** |")
 
 
-def test_a_ratio_just_short_of_its_goal_is_seen_to_be():
+def test_ratio_just_below_its_goal_is_shown_below():
     params = {"workers": 2, "arrival": "owner", "family": "4"}
     made = report.rows(runs("scale", "rate", "Mpps", [18.97], params, ("one worker", 10)))
     assert "| 10.0 Mpps: one worker | 1.897 × | ≥ 1.9 × one worker | **no** |" in headline.table(
@@ -84,14 +84,14 @@ def test_a_ratio_just_short_of_its_goal_is_seen_to_be():
 @pytest.mark.parametrize(
     ("rate", "ceiling", "met"), ((420, 4.2, "yes"), (380, 4.2, "not shown"), (380, 5, "**no**"))
 )
-def test_no_more_is_asked_of_a_stack_than_frames_alone_reach(rate, ceiling, met):
+def test_stack_goal_is_capped_by_frames_alone(rate, ceiling, met):
     params = {"connections": "keep-alive", "kernel": "one core"}
     made = runs("stack", "echoes", "1/s", [rate], params, ("kernel", 100))
     rows = report.rows(one | {"evidence": {"ceiling": ceiling}} for one in made)
     assert headline.table(rows).splitlines()[2].endswith(f" | {met} |")
 
 
-def test_nothing_measured_is_no_table():
+def test_no_results_make_no_table():
     assert headline.table([]) == ""
 
 
@@ -111,7 +111,7 @@ def test_each_headline_can_be_shown(wanted):
     assert headline.line(wanted, row).count("|") == 7
 
 
-def test_text_around_the_markers_stays():
+def test_text_around_the_markers_is_kept():
     text = f"above\n{docs.BEGIN}old\n{docs.END}below\n"
     assert docs.replace(text, "new\n") == f"above\n{docs.BEGIN}new\n{docs.END}below\n"
     with pytest.raises(SystemExit):
@@ -158,7 +158,7 @@ def test_readme_and_pages_are_written(places):
         *("README.md", "density.md", "density.svg", "density-look-up.svg"),
     }
 
-    assert docs.main(quick=False) == 0  # and once more, over its own
+    assert docs.main(quick=False) == 0  # a second time, over its own output
     assert docs.README.read_text() == readme
 
 
@@ -176,7 +176,7 @@ def test_each_main_figure_is_one_row_of_a_page():
         assert sum(row.startswith(f"| {start}") for row in rows) == 1, start
 
 
-def test_what_was_not_measured_again_stays(places):
+def test_unmeasured_pages_are_kept(places):
     full = places / "full"
     measured(full, "density", memory(20_000_000, 61.5))
     (full / "density.svg").write_text("<svg/>\n")
@@ -191,7 +191,7 @@ def test_what_was_not_measured_again_stays(places):
     assert readme.index("fastest run 29.0 ns") < readme.index("61.5 bytes/session")
 
 
-def test_quick_runs_are_said_to_be_quick(places):
+def test_quick_runs_are_labelled(places):
     measured(places, "density", memory(20_000_000, 61.5))
     assert docs.main(quick=True) == 0
     page = (places / "figures/density.md").read_text()
@@ -200,7 +200,7 @@ def test_quick_runs_are_said_to_be_quick(places):
     assert "Quick runs: density." in (places / "figures/README.md").read_text()
 
 
-def test_readme_names_the_quick_runs_alone(places):
+def test_readme_labels_only_quick_pages(places):
     measured(places, "density", memory(20_000_000, 61.5))
     assert docs.main(quick=True) == 0
     measured(places / "full", "fastpath", fastpath(1000, 29, 33, 35))
@@ -211,7 +211,7 @@ def test_readme_names_the_quick_runs_alone(places):
     assert "Quick runs" not in docs.README.read_text()
 
 
-def test_without_a_full_run_all_stays(places):
+def test_without_a_full_run_nothing_changes(places):
     before = docs.README.read_text()
     assert docs.main(quick=False) == 1
     assert docs.README.read_text() == before and not docs.FIGURES.exists()

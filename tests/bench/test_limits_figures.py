@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the experiments with limits in virtual time must find, whatever the machine."""
+"""Results of the virtual-time experiments with limits, on any machine."""
 
 import pytest
 
@@ -9,13 +9,13 @@ USERS = ("before", "beside", "away")
 
 
 def losses(engine, elephant):
-    """Of all users before the elephant, of those beside it, and away from it."""
+    """Losses of all users before the elephant, of its neighbours, and of others."""
     rows = list(run_limits.beside(engine, elephant))
     return {users: row["value"] for users in USERS for row in rows if users in row["metric"]}
 
 
 @pytest.mark.parametrize("elephant", run_limits.ELEPHANTS)
-def test_a_sudden_elephant_harms_its_neighbours_by_static_steering_only(elephant):
+def test_sudden_elephant_harms_neighbours_only_with_static_steering(elephant):
     static = losses("own", elephant)
     assert static["before"] == static["away"] == 0
     assert static["beside"] > 10
@@ -24,8 +24,8 @@ def test_a_sudden_elephant_harms_its_neighbours_by_static_steering_only(elephant
 
 
 def errors(engine, consumers):
-    """Of the observed user's samples, in percent; and of the takes that stopped in their midst,
-    how many found the bucket changed."""
+    """Errors of the observed user's samples in percent; and how many interrupted takes found the
+    bucket changed."""
     rows = list(run_limits.exactness(engine, consumers, 2))
     samples = [row["value"] for row in rows if row["metric"] == "error of a sample, observed user"]
     (stale,) = [row["value"] for row in rows if row["metric"].startswith("stale views")]
@@ -34,19 +34,19 @@ def errors(engine, consumers):
 
 
 @pytest.mark.parametrize("engine", ("cas", "lock"))
-def test_rates_are_exact_however_takes_are_interleaved(engine):
+def test_interleaved_takes_keep_exact_rates(engine):
     samples, stale = errors(engine, 16)
     assert max(samples) <= 1
     assert stale > 1
 
 
-def test_interleaved_takes_of_an_unprotected_bucket_are_not_exact():
+def test_interleaved_takes_without_protection_are_inexact():
     samples, stale = errors("own", 16)
     assert min(samples) > 5
     assert stale > 1
 
 
-def test_real_time_has_each_engine_with_one_and_two_consumers():
+def test_real_time_covers_each_engine_with_one_and_two_consumers():
     def consumers(engine):
         return {number for options, number, _ in run_limits.REAL_TIME if engine in options}
 

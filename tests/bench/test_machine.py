@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and huge pages: what was taken is given back, and what failed says why."""
+"""Programs and huge pages: pages are returned, failures are explained."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.lab import pages, reap
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """Makes a program of shell lines."""
+    """Makes a program from shell lines."""
     monkeypatch.setattr(machine, "PROGRAMS", tmp_path)
 
     def make(*lines):
@@ -24,23 +24,23 @@ def program(tmp_path, monkeypatch):
     return make
 
 
-def test_lines_come_as_objects(program):
+def test_lines_are_parsed_as_objects(program):
     name = program("echo '{\"value\": 1}'", 'echo "{\\"value\\": $1}"')
     assert list(machine.run_program(name, 2)) == [{"value": 1}, {"value": 2}]
 
 
-def test_a_failing_program_says_why(program):
+def test_failing_program_raises_its_error_text(program):
     name = program("echo '{}'", "echo no such thing >&2", "exit 3")
     with pytest.raises(machine.Failed, match=r"(?s)exit status 3\nno such thing"):
         list(machine.run_program(name))
 
 
-def test_what_is_no_json_fails(program):
+def test_invalid_json_fails(program):
     with pytest.raises(machine.Failed, match="not a line of JSON: 'hello"):
         list(machine.run_program(program("echo hello")))
 
 
-def test_a_program_ends_with_who_reads_it(program):
+def test_program_ends_with_its_reader(program):
     runs = machine.run_program(program('echo "{\\"pid\\": $$}"', "exec sleep 1000"))
     pid = next(runs)["pid"]
     runs.close()
@@ -48,7 +48,7 @@ def test_a_program_ends_with_who_reads_it(program):
         os.kill(pid, 0)
 
 
-def test_a_program_runs_where_it_should(program):
+def test_program_runs_on_the_given_cores(program):
     core = machine.cpus()[-1]
     name = program(
         'echo "{\\"cpu\\": \\"$(sed -n \'s/^Cpus_allowed_list:.//p\' /proc/self/status)\\"}"'
@@ -77,12 +77,12 @@ class FakePool:
 @pytest.fixture
 def pool(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "Pool", FakePool)
-    monkeypatch.setattr(reap, "LABS", tmp_path / "labs")  # what real ones have left stays real
+    monkeypatch.setattr(reap, "LABS", tmp_path / "labs")  # real folders are left alone
     monkeypatch.setattr(FakePool, "pages", 10)
     return FakePool
 
 
-def test_pages_are_raised_and_put_back(pool):
+def test_pages_are_added_and_returned(pool):
     with pytest.raises(KeyboardInterrupt), machine.huge_pages(20 << 20) as taken:
         assert taken.size == 2 << 20 and os.path.isdir(taken.directory)
         assert pool.pages == 16
@@ -91,7 +91,7 @@ def test_pages_are_raised_and_put_back(pool):
     assert pool.pages == 10 and not os.path.exists(taken.directory)
 
 
-def test_enough_pages_are_left_alone(pool):
+def test_enough_free_pages_change_nothing(pool):
     with machine.huge_pages(8 << 20) as taken:
         assert taken.size == 2 << 20
         assert pool.pages == 10
@@ -100,7 +100,7 @@ def test_enough_pages_are_left_alone(pool):
 @pytest.mark.skipif(
     not (pages.POOLS / "hugepages-1048576kB").exists(), reason="a machine without such pages"
 )
-def test_larger_pages_are_used_where_they_are(pool, monkeypatch):
+def test_larger_pages_are_preferred(pool, monkeypatch):
     monkeypatch.setattr(pool, "free", lambda self: 4)
     with machine.huge_pages(3 << 30) as taken:
         assert taken.size == 1 << 30
@@ -111,14 +111,14 @@ def test_larger_pages_are_used_where_they_are(pool, monkeypatch):
         assert taken.size == 2 << 20
 
 
-def test_too_few_pages_are_none(pool):
+def test_too_few_pages_yield_none(pool):
     with machine.huge_pages(400 << 20) as taken:
         assert taken == machine.Pages(0, None) and taken.options() == []
         assert pool.pages == 10, "what came is given back, as ordinary memory is taken"
     assert pool.pages == 10
 
 
-def test_pages_of_the_killed_are_put_back_once(pool, tmp_path):
+def test_pages_of_a_killed_process_are_returned_once(pool, tmp_path):
     assert pages.raise_by(tmp_path, 2 << 20, 5) == 5
     other = tmp_path / "other"
     other.mkdir()
@@ -130,7 +130,7 @@ def test_pages_of_the_killed_are_put_back_once(pool, tmp_path):
     assert pool.pages == 10
 
 
-def test_pages_of_one_killed_while_they_were_made_are_put_back(pool, tmp_path):
+def test_pages_of_a_process_killed_during_allocation_are_returned(pool, tmp_path):
     pages.note(tmp_path, size=2 << 20, count=50, before=10)
     pool.pages = 30
     pages.put_back(tmp_path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command: who runs, what is written, what a failure leaves."""
+"""The command: which benchmarks run, what is written, what failures leave."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ def breaks(quick):
 
 @pytest.fixture
 def call(tmp_path, monkeypatch):
-    """Calls the command with benchmarks of our own; its results lie in a folder of ours."""
+    """Calls the command with test benchmarks; its results are in a temporary folder."""
     monkeypatch.setattr(bench, "RESULTS", tmp_path)
     monkeypatch.setattr(bench, "FULL", tmp_path / "full")
     monkeypatch.setattr(bench.signal, "signal", lambda *_: None)
@@ -51,7 +51,7 @@ def call(tmp_path, monkeypatch):
     return call
 
 
-def test_a_full_run_is_kept_through_a_quick_one(call, tmp_path):
+def test_quick_run_keeps_the_last_full_run(call, tmp_path):
     assert call(alpha=good) == 0
     assert call("--quick", alpha=good) == 0
     medians = [
@@ -63,7 +63,7 @@ def test_a_full_run_is_kept_through_a_quick_one(call, tmp_path):
     assert json.loads((tmp_path / "full/machine.json").read_text())["cores"] >= 1
 
 
-def test_others_go_on_after_a_failure(call, tmp_path, capsys):
+def test_failure_does_not_stop_other_benchmarks(call, tmp_path, capsys):
     (tmp_path / "alpha.json").write_text("of an earlier run")
     assert call(alpha=breaks, beta=good) == 1
     assert not (tmp_path / "alpha.json").exists() and (tmp_path / "beta.json").exists()
@@ -72,18 +72,18 @@ def test_others_go_on_after_a_failure(call, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("runs", [[], [run(-1)], [{}]])
-def test_nothing_and_nonsense_are_failures(call, tmp_path, runs):
+def test_empty_and_invalid_results_are_failures(call, tmp_path, runs):
     assert call(alpha=lambda quick: (yield from runs)) == 1
     assert list(tmp_path.glob("alpha*")) == []
 
 
-def test_only_the_named_ones_run(call, tmp_path):
+def test_only_named_benchmarks_run(call, tmp_path):
     assert call("beta", alpha=breaks, beta=good) == 0
     with pytest.raises(SystemExit):
         call("gamma", alpha=good)
 
 
-def test_only_root_measures(call, monkeypatch, capsys):
+def test_benchmarks_need_root(call, monkeypatch, capsys):
     monkeypatch.setattr(bench.os, "geteuid", lambda: 1000)
     with pytest.raises(SystemExit):
         call(alpha=good)
@@ -91,7 +91,7 @@ def test_only_root_measures(call, monkeypatch, capsys):
     assert call("--smoke", alpha=good) == 0
 
 
-def test_an_end_that_is_asked_for_twice_interrupts_once(monkeypatch):
+def test_second_interrupt_does_not_interrupt_the_cleanup(monkeypatch):
     set_to = {}
     monkeypatch.setattr(bench.signal, "signal", set_to.__setitem__)
     with pytest.raises(KeyboardInterrupt):
@@ -100,12 +100,12 @@ def test_an_end_that_is_asked_for_twice_interrupts_once(monkeypatch):
     assert set(set_to.values()) == {bench.signal.SIG_IGN}
 
 
-def test_a_smoke_run_writes_nothing(call, tmp_path):
+def test_smoke_run_writes_nothing(call, tmp_path):
     assert call("--smoke", alpha=breaks) == 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interruption_ends_all_and_lets_benchmarks_clean_up(call, tmp_path):
+def test_interrupt_ends_the_run_after_cleanup(call, tmp_path):
     done = []
 
     def interrupted(quick):
@@ -119,13 +119,13 @@ def test_an_interruption_ends_all_and_lets_benchmarks_clean_up(call, tmp_path):
     assert done == ["cleaned up"] and list(tmp_path.glob("*")) == []
 
 
-def test_all_benchmarks_are_whole():
+def test_all_benchmarks_define_the_interface():
     for name in bench.names():
         module = __import__(f"bench.run_{name}", fromlist=["rows"])
         assert module.TITLE and callable(module.rows) and callable(module.smoke)
 
 
-def test_all_of_it_ends_within_two_hours_and_a_half():
+def test_full_run_takes_at_most_two_and_a_half_hours():
     minutes = [__import__(f"bench.run_{n}", fromlist=["MINUTES"]).MINUTES for n in bench.names()]
     assert min(minutes) > 0 and sum(minutes) <= 150
 

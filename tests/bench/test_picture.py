@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures: whole, the same each time, and with everything on them."""
+"""Pictures: complete, deterministic, with all labels."""
 
 import xml.etree.ElementTree as ET
 
@@ -38,7 +38,7 @@ DRAW = [
 
 
 @pytest.mark.parametrize(("draw", "x", "series", "goals"), DRAW)
-def test_everything_is_on_it(tmp_path, draw, x, series, goals):
+def test_picture_shows_all_labels(tmp_path, draw, x, series, goals):
     draw(tmp_path / "b.svg", "what a packet costs", rows(), x, series, ["family"], goals)
     said = words(tmp_path / "b.svg")
     assert {"what a packet costs", "cost, ns/packet", "two lines", "goal"} <= said
@@ -47,7 +47,7 @@ def test_everything_is_on_it(tmp_path, draw, x, series, goals):
 
 
 @pytest.mark.parametrize(("draw", "x", "series", "goals"), DRAW)
-def test_it_is_the_same_each_time(tmp_path, draw, x, series, goals):
+def test_picture_is_deterministic(tmp_path, draw, x, series, goals):
     for name in ("a.svg", "b.svg"):
         draw(tmp_path / name, "title", rows(), x, series, ["family"], goals)
     text = (tmp_path / "a.svg").read_text()
@@ -55,7 +55,7 @@ def test_it_is_the_same_each_time(tmp_path, draw, x, series, goals):
     assert all(line == line.rstrip() for line in text.splitlines()) and text.endswith("\n")
 
 
-def test_baselines_of_different_panels_differ():
+def test_panels_have_their_own_baselines():
     made = rows()
     for row in made:
         if row["params"]["family"] == "IPv6":
@@ -64,7 +64,7 @@ def test_baselines_of_different_panels_differ():
     assert set(dashes) == {"two lines", "another"} and dashes["two lines"] != dashes["another"]
 
 
-def test_an_axis_says_what_it_shows(tmp_path):
+def test_axis_has_parameter_and_unit(tmp_path):
     made = rows()
     for row in made:
         row["params"]["load"] = row["params"]["sessions"]
@@ -73,7 +73,7 @@ def test_an_axis_says_what_it_shows(tmp_path):
 
 
 @pytest.mark.parametrize("draw", [picture.lines, picture.bars])
-def test_a_baseline_need_not_be(tmp_path, draw):
+def test_baseline_is_optional(tmp_path, draw):
     draw(tmp_path / "b.svg", "title", rows(baseline=False), "sessions", ["mode", "family"])
     assert {"fnat IPv4", "nat IPv6"} <= words(tmp_path / "b.svg")
     assert "two lines" not in words(tmp_path / "b.svg")

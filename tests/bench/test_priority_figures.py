@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experiments with priorities: intervals, turns, what is simulated, and pictures."""
+"""The experiments with priorities: intervals, rounds, simulation, and pictures."""
 
 import pytest
 
@@ -7,9 +7,8 @@ from bench import headline, report
 from bench.priority import apps, figures, plots
 
 
-def test_interval_of_few_ratios():
-    """Student's, of the logarithms: of 0.5, 1, 2 the mean is 0, and its standard error is
-    ln 2 / sqrt 3."""
+def test_interval_of_few_ratios_is_students():
+    """Of the logarithms: those of 0.5, 1, 2 have mean 0 and standard error ln 2 / sqrt 3."""
     low, high = figures.interval([0.5, 1, 2])
     assert low == pytest.approx(2 ** (-4.303 / 3**0.5))
     assert high == pytest.approx(1 / low)
@@ -17,7 +16,7 @@ def test_interval_of_few_ratios():
     assert figures.interval([1, 0, 1]) is None
 
 
-def test_each_round_has_all_and_begins_with_another():
+def test_each_round_has_all_settings_in_another_order():
     asked = []
     found = figures.in_turn(
         {"a": 1, "b": 2, "c": 3}, 4, lambda name, variant: asked.append(name) or variant
@@ -33,8 +32,8 @@ def test_rows_have_the_interval_of_their_rounds():
     assert (row["evidence"]["low"], row["evidence"]["high"]) == figures.interval([0.5, 1, 2])
 
 
-def test_the_optimum_hardly_waits():
-    """Short requests that interrupt long ones wait for each other alone."""
+def test_optimal_schedule_hardly_waits():
+    """Short requests that preempt long ones only wait for each other."""
     cost = 2.0
     light = figures.optimum(2_000, cost, quiet_us=20, count=50_000)
     heavy = figures.optimum(50_000, cost, quiet_us=20, count=50_000)
@@ -42,7 +41,7 @@ def test_the_optimum_hardly_waits():
     assert light < heavy < 120
 
 
-def test_a_reserved_core_beats_two_that_are_shared():
+def test_reserved_core_beats_two_shared_cores():
     for ratio in (
         figures.apart(8_000, 4.0, 2, count=30_000),
         figures.apart(1_000, 4.0, 10, count=30_000),
@@ -52,15 +51,15 @@ def test_a_reserved_core_beats_two_that_are_shared():
         assert 0.2 < ratio["LNS"] <= 1.05
 
 
-def test_a_core_of_its_own_has_the_short_ones_of_all():
-    """Of two cores, one has twice the short requests that it had; of ten, hardly more."""
+def test_reserved_core_gets_all_short_requests():
+    """With two cores, it gets twice its former short requests; with ten, hardly more."""
     two = figures.apart(8_000, 4.0, 2, count=60_000)
     ten = figures.apart(8_000, 4.0, 10, count=60_000)
     assert ten["LNS"] == two["LNS"]
     assert ten["ours"] < two["ours"]
 
 
-def test_the_line_rate_follows_from_the_wait_of_the_last():
+def test_line_rate_follows_from_the_last_wait():
     seen = {
         "classes": [
             {"name": "other", "latency_us": {"p99": 15_000}, "since_sent_us": {"p99": 10_000}}
@@ -70,7 +69,7 @@ def test_the_line_rate_follows_from_the_wait_of_the_last():
 
 
 class BurstBed:
-    """Keeps what it is asked. A burst's last one waits for 2 ms."""
+    """Records its settings. The last request of a burst waits 2 ms."""
 
     def __init__(self):
         self.asked = []
@@ -91,7 +90,7 @@ class BurstBed:
         }
 
 
-def test_the_ideal_takes_its_turn_in_each_round():
+def test_ideal_runs_in_each_round():
     bed = BurstBed()
     made = report.rows(figures.in_bursts(bed, 4, 1))
     first, *rounds = bed.asked
@@ -108,7 +107,7 @@ def test_the_ideal_takes_its_turn_in_each_round():
 
 
 class QuickBed:
-    """Whatever it is asked, it answers at once, and all alike."""
+    """Answers every request at once, in the same way."""
 
     def ask(self, setting, **load):
         took = {"p99": 10, "p50": 5}
@@ -117,8 +116,8 @@ class QuickBed:
         return {"classes": classes, "rate": 1e5, "errors": {}}
 
 
-def test_figures_have_wrong_hooks_beside_them(monkeypatch):
-    """Swapped ones and equal ones: of figure 6 at the highest load."""
+def test_figures_include_wrong_hooks(monkeypatch):
+    """Inverted and equal hooks: figure 6 at the highest load."""
     monkeypatch.setattr(figures, "simulated", lambda *_: iter(()))
     monkeypatch.setattr(figures, "optimum", lambda *_: 1)
     wrong = {"swapped", "equal"}
@@ -150,7 +149,7 @@ def test_controls_are_judged(hooks, took, outcome):
 
 
 def answers(took_us):
-    """What both groups of clients have seen."""
+    """Results of both groups of clients."""
     one = {"classes": [{"latency_us": {"p99": took_us, "p50": took_us / 2}}], "errors": {"a": 1}}
     return {link: one for link in apps.LINKS}
 
@@ -184,7 +183,7 @@ def rows():
     return report.rows(runs)
 
 
-def test_pictures(tmp_path):
+def test_pictures_are_drawn(tmp_path):
     path = tmp_path / "priority.svg"
     plots.draw(rows(), path)
     for name in ("priority", "priority-long", "priority-blocked", "priority-waits"):

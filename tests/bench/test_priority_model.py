@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulator of the experiments with priorities, against what queueing theory says."""
+"""The simulator of the experiments with priorities agrees with queueing theory."""
 
 import itertools
 
@@ -17,7 +17,7 @@ def mean_wait(arrive, service, leave, chosen=None):
 
 
 def long_and_short(rng, count, share=0.5, short=1.0, long=3.0):
-    """Two classes, the short ones first; service times of both."""
+    """Two classes, short requests first; returns service times of both."""
     level = simulate.classes(rng, count, share)
     return level, np.where(level == 0, short, long)
 
@@ -35,7 +35,7 @@ def test_one_queue_follows_pollaczek_and_khinchine():
 
 
 def cobham(rate, loads, level):
-    """The mean wait of a class of M/G/1 with priorities that do not interrupt."""
+    """Returns the mean wait of a class in M/G/1 with non-preemptive priorities."""
     residual = rate * 5.0 / 2
     before, through = sum(loads[:level]), sum(loads[: level + 1])
     return residual / ((1 - before) * (1 - through))
@@ -53,7 +53,7 @@ def test_priorities_follow_cobham():
         assert wait == pytest.approx(cobham(rate, loads, number), rel=0.05)
 
 
-def test_preemption_hides_the_others_from_the_urgent():
+def test_preemption_isolates_urgent_requests():
     rng = np.random.default_rng(3)
     count = 50_000
     level, service = long_and_short(rng, count)
@@ -70,8 +70,8 @@ def test_preemption_hides_the_others_from_the_urgent():
     assert took == pytest.approx(expected, rel=0.05)
 
 
-def test_no_work_is_lost_or_made():
-    """In whatever order: the last leaves when all work is done."""
+def test_work_is_conserved():
+    """In any order, the last request leaves when all work is done."""
     rng = np.random.default_rng(4)
     level, service = long_and_short(rng, 2000)
     arrive = simulate.bursts(2000, 2000, 1)
@@ -81,7 +81,7 @@ def test_no_work_is_lost_or_made():
         assert not np.isnan(leave).any()
 
 
-def test_a_reserved_core_takes_no_long_request():
+def test_reserved_core_runs_no_long_request():
     arrive = np.array([0.0, 0.0, 1.0, 1.5, 2.0])
     service = np.array([100.0, 100.0, 1.0, 1.0, 1.0])
     level = np.array([1, 1, 0, 0, 0])
@@ -92,7 +92,7 @@ def test_a_reserved_core_takes_no_long_request():
     assert list(leave) == [100.0, 100.0, 101.0, 101.0, 102.0]
 
 
-def test_more_cores_that_share_a_queue_follow_erlang():
+def test_shared_queue_of_several_cores_follows_erlang():
     rng = np.random.default_rng(5)
     count, rate, servers = 100_000, 1.5, 2
     arrive = simulate.poisson(rng, rate, count)
@@ -100,12 +100,12 @@ def test_more_cores_that_share_a_queue_follow_erlang():
     level = np.zeros(count, int)
     leave = simulate.serve(arrive, service, level, cores=[{0}] * servers)
     load = rate / servers
-    waits = 2 * load**2 / (1 + load)  # Erlang C of two
+    waits = 2 * load**2 / (1 + load)  # Erlang C of two servers
     expected = waits / (servers - rate)
     assert mean_wait(arrive, service, leave) == pytest.approx(expected, rel=0.08)
 
 
-def test_the_same_seed_draws_the_same():
+def test_same_seed_draws_the_same():
     first, again, other = (
         simulate.poisson(np.random.default_rng(seed), 2, 10) for seed in (7, 7, 8)
     )
@@ -113,25 +113,24 @@ def test_the_same_seed_draws_the_same():
     assert (first != other).any()
 
 
-def test_bursts_come_together():
+def test_bursts_arrive_together():
     assert list(simulate.bursts(5, 2, 10)) == [0, 0, 10, 10, 20]
 
 
-def test_a_burst_on_a_stack_that_takes_half_of_the_service():
-    """The paper's figures 1 and 5 say the same: a third of the wait is before TCP, and a scheduler
-    behind TCP keeps it."""
+def test_scheduler_behind_tcp_keeps_the_wait_before_tcp():
+    """The paper's figures 1 and 5 agree: a third of the wait is before TCP."""
     p99 = {
         name: simulate.burst_waits(10_000, 0.05, 0.0, 1.0, 2.0, name)
         for name in ("none", "darc", "ours")
     }
     assert p99["darc"] / p99["none"] == pytest.approx(1 / 3 + 0.05 * 2 / 3, rel=0.02)
-    # All at one time: urgent ones wait for each other, and no scheduler gets below their share.
+    # All arrive at once: urgent requests wait for each other, and no scheduler avoids that.
     assert p99["ours"] / p99["none"] == pytest.approx(0.05, rel=0.02)
 
 
-def test_a_burst_that_takes_time_to_arrive():
-    """Then urgent ones need not wait for each other; and a stack that is as fast as the line hands
-    all to the scheduler behind it."""
+def test_scheduler_removes_the_wait_of_a_spread_burst():
+    """Urgent requests need not wait for each other; a stack as fast as the line passes all of them
+    to the scheduler behind it."""
     p99 = {
         name: simulate.burst_waits(10_000, 0.05, 0.0, 1.0, 2.0, name, gap=0.5)
         for name in ("none", "darc", "ours")
@@ -142,7 +141,7 @@ def test_a_burst_that_takes_time_to_arrive():
     assert fast == pytest.approx(0.3 + 2)
 
 
-def test_experience_is_what_the_paper_prints():
+def test_experience_matches_the_paper():
     for seconds, value in ((2.08, 0.96), (6.25, 0.38), (4.22, 0.56), (3.61, 0.60)):
         assert experience.of(seconds) == pytest.approx(value)
     assert experience.of(0) == 1

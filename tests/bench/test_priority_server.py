@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The synthetic server under each schedule: all is answered, and counted where it belongs."""
+"""The synthetic server under each schedule answers and counts every request."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def bed():
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("length", (64, 4096))
-def test_all_is_answered(bed, name, length):
+def test_every_request_is_answered_and_counted(bed, name, length):
     setting = SETTINGS[name]
     asked = {"connections": 8, "requests": REQUESTS, "timeout": "60s", "reset": True}
     seen = bed.ask(setting, **asked, **{"class": figures.classes(1, 1, 50, length)})
@@ -49,14 +49,13 @@ def test_all_is_answered(bed, name, length):
 
 
 @pytest.mark.parametrize("line", ("use schedule=other", "use rule=other", "use fetch=0", "what"))
-def test_what_is_no_order_is_refused(bed, line):
+def test_invalid_orders_are_refused(bed, line):
     with pytest.raises(machine.Failed, match="error"):
         bed.order(line)
 
 
-def test_requests_aside_have_a_thread_of_their_own(bed):
-    """A long request does not hold up what is urgent: it is still under way when those that came
-    later have their answers."""
+def test_long_requests_run_on_their_own_thread(bed):
+    """Later urgent requests have their answers while the long one still runs."""
     asked = {"connections": 8, "requests": 40, "timeout": "60s", "reset": True}
     classes = figures.classes(1, 300_000, 95)
     seen = bed.ask(figures.DRIVER | {"aside": 1}, **asked, **{"class": classes})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From runs to rows: what is computed, what is refused, what is shown."""
+"""From runs to rows: computation, validation, formatting."""
 
 import math
 
@@ -15,23 +15,23 @@ def run(value, baseline=None, stick="lines", **params):
     return made
 
 
-def test_a_row_has_the_median_and_the_extremes():
+def test_row_has_median_and_extremes():
     (row,) = report.rows([run(3), run(10), run(5), run(4)])
     assert (row["median"], row["min"], row["max"], row["runs"]) == (4.5, 3, 10, 4)
     assert row["baseline"] is None and row["ratio"] is None
 
 
-def test_the_ratio_is_that_of_pairs():
-    # The second pair was taken while the machine was twice as slow.
+def test_ratio_is_the_median_of_pairs():
+    # The second pair was measured while the machine was twice as slow.
     (row,) = report.rows([run(10, 5), run(24, 12), run(11, 5)])
     assert row["ratio"] == 2
     assert row["baseline"] == {"name": "lines", "median": 5}
 
 
-def test_cells_metrics_and_baselines_are_rows_of_their_own():
+def test_cells_metrics_and_baselines_make_their_own_rows():
     runs = [
         run(1, 1, sessions=1, mode="nat"),
-        run(2, 1, mode="nat", sessions=1),  # the order of parameters means nothing
+        run(2, 1, mode="nat", sessions=1),  # the order of parameters is irrelevant
         run(1, 1, stick="other", sessions=1, mode="nat"),
         run(1, sessions=1, mode="nat"),
         run(1, 1, sessions=2, mode="nat"),
@@ -41,7 +41,7 @@ def test_cells_metrics_and_baselines_are_rows_of_their_own():
 
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, None, "7", True])
-def test_what_is_no_measured_value_is_refused(value):
+def test_invalid_values_are_refused(value):
     with pytest.raises(report.Malformed):
         report.check(run(value, 1))
     with pytest.raises(report.Malformed):
@@ -51,7 +51,7 @@ def test_what_is_no_measured_value_is_refused(value):
             report.check(run(value))
 
 
-def test_what_is_not_compared_may_be_nothing():
+def test_uncompared_values_may_be_zero():
     (row,) = report.rows([run(0), run(0), run(0.5)])
     assert (row["median"], row["ratio"]) == (0, None)
     assert report.table([row]).splitlines()[1].split()[2] == "0"
@@ -67,19 +67,19 @@ def test_evidence_is_kept_as_medians():
 
 
 @pytest.mark.parametrize("field", ["bench", "params", "metric", "unit", "value"])
-def test_a_run_is_whole(field):
+def test_incomplete_run_is_refused(field):
     broken = run(1, 1)
     del broken[field]
     with pytest.raises(report.Malformed):
         report.rows([broken])
 
 
-def test_a_baseline_has_a_name():
+def test_baseline_without_name_is_refused():
     with pytest.raises(report.Malformed):
         report.check(run(1) | {"baseline": {"value": 1}})
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_written_rows_are_read_back(tmp_path):
     made = report.rows([run(1.5, 2, sessions=1000), run(2, sessions=5)])
     file = tmp_path / "build/b.json"
     report.write(file, made)
@@ -95,7 +95,7 @@ def test_rows_are_selected_by_metric_and_parameters():
     assert report.select(made, "rate") == []
 
 
-def test_numbers_as_people_read_them():
+def test_numbers_are_formatted_for_readers():
     values = (123456.7, 999.4, 42.123, 1.2345, 0.01234)
     assert [report.number(v) for v in values] == ["123,457", "999", "42.1", "1.23", "0.0123"]
     parameters = (1, 64, 1000, 1518, 1_500_000, 200_000_000, True, "nat", 0.5)
@@ -104,7 +104,7 @@ def test_numbers_as_people_read_them():
     ]
 
 
-def test_a_table_is_aligned_and_tells_what_is_shared_once():
+def test_table_is_aligned_and_factors_out_shared_parameters():
     made = report.rows([run(1234.5, 617.25, mode="nat", n=1), run(5, mode="nat", n=10_000_000)])
     assert report.table(made).splitlines() == [
         "mode nat",
@@ -114,10 +114,10 @@ def test_a_table_is_aligned_and_tells_what_is_shared_once():
     ]
 
 
-def test_a_ratio_has_an_interval_of_six_pairs_on():
+def test_ratio_has_an_interval_from_six_pairs_on():
     pairs = [run(value, 100) for value in (103, 101, 99, 102, 90, 104)]
     (row,) = report.rows(pairs)
-    # All six are on one side of the true median in 2 of 64 cases; at most one in 14.
+    # All six are on one side of the true median in 2 of 64 cases; at most one is in 14 of 64.
     assert (row["evidence"]["low"], row["evidence"]["high"]) == (0.9, 1.04)
     assert report.table([row]).splitlines()[1].endswith("  1.02  0.9–1.04")
     assert "evidence" not in report.rows(pairs[:5])[0]
@@ -125,16 +125,16 @@ def test_a_ratio_has_an_interval_of_six_pairs_on():
 
 
 @pytest.mark.parametrize(("count", "order"), [(6, 1), (8, 1), (9, 2), (20, 6), (100, 40)])
-def test_an_interval_is_of_order_statistics(count, order):
-    # Tables of the sign test have these.
+def test_interval_uses_order_statistics(count, order):
+    # As in tables of the sign test.
     values = list(range(1, count + 1))
     assert report.interval(values[::-1]) == (order, count + 1 - order)
 
 
-def test_an_interval_stands_beside_other_evidence():
+def test_interval_is_stored_beside_other_evidence():
     pairs = [run(1, 1) | {"evidence": {"busy": 0.5}}] * 6
     assert report.rows(pairs)[0]["evidence"] == {"busy": 0.5, "low": 1, "high": 1}
 
 
-def test_a_table_of_nothing_says_so():
+def test_empty_table_says_so():
     assert report.table([]) == "nothing was measured\n"

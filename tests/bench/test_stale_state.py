@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a benchmark leaves: nothing when it is interrupted, a word where memory is short."""
+"""An interrupted benchmark leaves nothing; one without memory prints why."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from tests.lab.wait import wait_until
 
 
 def processes_of(session):
-    """Of this session, or of one that a process of it began."""
+    """Returns the processes of this session, or of a session that one of them created."""
     found = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -37,7 +37,7 @@ def nothing_is_left(lab, processes):
         assert not list(place.glob(f"*{lab}*")), place
 
 
-def test_an_interrupted_one_leaves_nothing():
+def test_interrupted_benchmark_leaves_nothing():
     command = [sys.executable, "-m", "bench", "--smoke", "wire"]
     with subprocess.Popen(
         command,
@@ -53,7 +53,7 @@ def test_an_interrupted_one_leaves_nothing():
                 lambda: len(children := processes_of(run.pid)) >= 3 and children,
                 "generator and forwarder run",
             )
-            # As Ctrl-C does, and once more while it cleans up.
+            # Like Ctrl-C, and once more during the cleanup.
             os.killpg(run.pid, signal.SIGINT)
             os.killpg(run.pid, signal.SIGINT)
             said, _ = run.communicate(timeout=30)
@@ -64,9 +64,9 @@ def test_an_interrupted_one_leaves_nothing():
 
 
 @pytest.mark.parametrize("name", [n for n in bench.names() if n not in ("wire", "latency")])
-def test_cells_without_memory_are_named(name, monkeypatch, capsys):
+def test_skipped_cells_are_named(name, monkeypatch, capsys):
     monkeypatch.setattr(machine, "memory_suffices", lambda wanted: False)
-    monkeypatch.setattr(machine, "run_program", None)  # would fail
+    monkeypatch.setattr(machine, "run_program", None)  # running the cell would fail
     module = __import__(f"bench.run_{name}", fromlist=["rows"])
     assert list(module.rows(True)) == []
     said = capsys.readouterr().out.splitlines()
@@ -74,7 +74,7 @@ def test_cells_without_memory_are_named(name, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", ["wire", "latency"])
-def test_stands_without_memory_say_so(name, monkeypatch, capsys):
+def test_skipped_testbeds_are_named(name, monkeypatch, capsys):
     monkeypatch.setattr(machine, "memory_suffices", lambda wanted: False)
     module = __import__(f"bench.run_{name}", fromlist=["rows"])
     with pytest.raises(machine.Failed, match="too little memory"):
@@ -98,15 +98,15 @@ with machine.huge_pages(7 * (2 << 20)) as taken:
 
 @pytest.fixture
 def kernel(monkeypatch):
-    """The numbers of a kernel that others do not change meanwhile, and labs that no other test puts
-    back; near the root, as a socket's path is to be short."""
+    """Kernel settings that no other test changes meanwhile, and labs that no other test removes;
+    the path is short, because sockets need short paths."""
     with tempfile.TemporaryDirectory(prefix="sy-test-", dir="/run") as place:
         monkeypatch.setattr(pages, "POOLS", Path(place))
         monkeypatch.setattr(reap, "LABS", Path(place))
         yield Path(place)
 
 
-def test_what_a_killed_one_leaves_is_put_back_by_the_next(kernel):
+def test_next_benchmark_restores_what_a_killed_one_changed(kernel):
     folder = kernel / "hugepages-2048kB"
     folder.mkdir()
     for name, number in (("nr", 10), ("free", 4), ("resv", 0)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bursts are found in stamps of packets, and a real veth stamps them."""
+"""Bursts are found in time stamps of packets, and a real veth stamps them."""
 
 import socket
 import struct
@@ -16,7 +16,7 @@ def frame(port=7, data=64, options=12, protocol=6):
     return bytes(12) + b"\x08\x00" + ip + tcp
 
 
-def test_requests_are_segments_with_bytes():
+def test_segments_with_bytes_are_requests():
     assert stamps.is_request(frame(), 7)
     assert not stamps.is_request(frame(data=0), 7)  # an acknowledgement
     assert not stamps.is_request(frame(port=8), 7)
@@ -30,7 +30,7 @@ def test_stamp_is_the_kernels():
     assert stamps.stamp([other, (socket.SOL_SOCKET, stamps.SO_TIMESTAMPNS, data)]) == 3_000_000_005
 
 
-def test_bursts_are_whole():
+def test_incomplete_bursts_are_left_out():
     first = [50 * MS + 1000 * n for n in range(4)]
     second = [100 * MS + 2000 * n for n in range(3)]  # one is missing
     third = [150 * MS, 150 * MS + 1000, 150 * MS + 5000, 150 * MS + 6000]
@@ -41,6 +41,6 @@ def test_bursts_are_whole():
     assert stamps.bursts([], 4) == []
 
 
-def test_a_burst_that_was_interrupted_is_whole():
+def test_interrupted_burst_is_complete():
     late = [50 * MS, 51 * MS, 90 * MS, 91 * MS]
     assert stamps.bursts(late + [100 * MS] * 4, 4) == [late, [100 * MS] * 4]

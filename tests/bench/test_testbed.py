@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand of two processes: a generator that says nothing is waited for no longer than it may."""
+"""The testbed of two processes: a silent generator is given up after its deadline."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from bench import machine, testbed
 
 @pytest.fixture
 def generator(tmp_path, monkeypatch):
-    """Starts a generator of shell lines."""
+    """Starts a generator made of shell lines."""
     started = []
 
     def start(*lines):
@@ -25,7 +25,7 @@ def generator(tmp_path, monkeypatch):
         assert child.child.poll() is not None
 
 
-def test_it_answers_line_by_line(generator):
+def test_generator_answers_line_by_line(generator):
     child = generator(
         'read asked; echo "{\\"asked\\": \\"$asked\\"}"',
         "read asked; printf '{\"half\": '; sleep 0.1; echo '1}'",
@@ -37,13 +37,13 @@ def test_it_answers_line_by_line(generator):
         child.ask("up", link="x")
 
 
-def test_one_that_hangs_is_given_up(generator):
+def test_hanging_generator_times_out(generator):
     child = generator("read asked; printf half; read more")
     with pytest.raises(machine.Failed, match=r"(?s)'learn flows=5' within 0.2 s\ncore 0"):
         child.ask("learn", 0.2, flows=5)
 
 
-def test_one_that_ends_says_why(generator):
+def test_exited_generator_shows_its_error(generator):
     child = generator("read asked; echo no memory >&2")
     with pytest.raises(machine.Failed, match=r"(?s)ended over 'trial'\n.*no memory"):
         child.ask("trial")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A failed test runs again alone: the summary says whether it fails there, and it stays failed."""
+"""A failed test runs again alone: the summary reports the result there, and the failure still
+counts."""
 
 import json
 import subprocess
@@ -30,20 +31,20 @@ def suite_of(tmp_path, monkeypatch, ends, said="lost"):
     return Suite("wire", "wire", 1, count, begun=0)
 
 
-def test_one_that_passes_alone_is_named(tmp_path, monkeypatch):
+def test_test_that_passes_alone_is_reported(tmp_path, monkeypatch):
     suite = suite_of(tmp_path, monkeypatch, [True] * alone.TIMES, f"lost\n{BUSY}")
     assert alone.diagnose([suite]) == [f"wire: t: disturbed, passes alone ({BUSY})"]
     assert (suite.count.passed, suite.count.failed) == (4, 1)
 
 
 @pytest.mark.parametrize("failing", range(alone.TIMES))
-def test_one_that_fails_alone_is_named(tmp_path, monkeypatch, failing):
+def test_test_that_fails_alone_is_reported(tmp_path, monkeypatch, failing):
     suite = suite_of(tmp_path, monkeypatch, [n != failing for n in range(alone.TIMES)])
     assert alone.diagnose([suite]) == ["wire: t: fails alone, too"]
     assert (suite.count.passed, suite.count.failed) == (4, 1)
 
 
-def test_many_failures_are_no_chance(tmp_path, monkeypatch):
+def test_many_failures_are_not_repeated(tmp_path, monkeypatch):
     suites = [suite_of(tmp_path, monkeypatch, [True] * 9) for _ in range(alone.MOST + 1)]
     assert alone.diagnose(suites) == []
     assert all(suite.count.failed == 1 for suite in suites)
@@ -61,7 +62,7 @@ def test_many_failures_are_no_chance(tmp_path, monkeypatch):
         "=== RUN TestIt\npanic: index out of range",
     ),
 )
-def test_a_crash_is_no_disturbance(tmp_path, monkeypatch, said):
+def test_crash_is_not_repeated(tmp_path, monkeypatch, said):
     suite = suite_of(tmp_path, monkeypatch, [True] * alone.TIMES, said)
     assert alone.diagnose([suite]) == []
     assert (suite.count.passed, suite.count.failed) == (4, 1)
@@ -74,8 +75,8 @@ MESON = (
 )
 
 
-def test_programs_that_need_the_kernel_run_again(tmp_path, monkeypatch):
-    """With the same options, and by their name."""
+def test_kernel_programs_run_again(tmp_path, monkeypatch):
+    """With the same options, by their name."""
     log = tmp_path / "meson-logs/testlog.json"
     log.parent.mkdir()
     log.write_text(
@@ -102,8 +103,8 @@ GO = """
 GO_AGAIN = '{"Action":"pass","Package":"p","Test":"TestIt"}'
 
 
-def test_tests_in_go_run_again(monkeypatch):
-    """By the test that a failed one is a part of."""
+def test_go_tests_run_again(monkeypatch):
+    """The top-level test of a failed subtest runs."""
     asked, answers = [], iter([(1, GO), (0, GO_AGAIN), (0, GO_AGAIN), (0, GO_AGAIN), (0, "")])
 
     def run(*command):
@@ -129,8 +130,8 @@ GO_DIES = """
 """
 
 
-def test_a_package_that_dies_is_no_disturbance(monkeypatch):
-    """Nobody knows what its other tests would have said."""
+def test_crashed_package_is_not_repeated(monkeypatch):
+    """The results of its other tests are unknown."""
     died = subprocess.CompletedProcess([], 2, GO_DIES)
     monkeypatch.setattr(suites, "run", lambda *_: died)
     count = suites.go_suite("./...")

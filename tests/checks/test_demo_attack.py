@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo of attacks judges: each of the loads beside a flood, and open connections."""
+"""Verdicts of the attack demo: each load beside a flood, and open connections."""
 
 from collections import Counter
 
@@ -23,7 +23,7 @@ class Traffic:
 
 
 class Steelyard:
-    """Answers, or does not, by turns."""
+    """Alternates between answering and failing."""
 
     def __init__(self, *errors):
         self.errors = list(errors)
@@ -61,20 +61,20 @@ def load(failed):
         (served(control=(0.1, None)), "50.00 % of questions to the control socket succeed"),
     ),
 )
-def test_goals(demo, during, missed):
+def test_missed_goals_are_reported(demo, during, missed):
     demo.judge("SYN", served(), during, "500 k/s", "0.00 %")
     assert len(demo.missed) == (missed is not None)
     assert missed is None or missed in demo.missed[0]
     assert len(demo.rows[0]) == len(HEAD)
 
 
-def test_an_open_connection_lost(demo):
+def test_lost_open_connection_is_reported(demo):
     demo.traffic.failures = {"reset": 1}
     demo.judge("SYN", served(), served(), "500 k/s", "0.00 %")
     assert demo.missed == ["SYN: 1 open connections or flows lost"]
 
 
-def test_questions_to_the_control_socket(demo, monkeypatch):
+def test_slow_control_socket_is_reported(demo, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     demo.steelyard = Steelyard(None, CommandFailed("the agent is gone"))
     assert demo.ask() is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demos of rates and delays report: a goal that is missed is said, and fails the demo."""
+"""Verdicts of the demos of rates and delays: a missed goal is reported and fails the demo."""
 
 import threading
 
@@ -15,7 +15,7 @@ SOON, LATE = [0.2] * PROBES, [300.0] * 900
 
 
 class Steelyard:
-    """Stands for one that forwarded what a test says."""
+    """Stands for an installation that forwarded what a test says."""
 
     def __init__(self, *reasons):
         self.reasons = reasons
@@ -36,7 +36,7 @@ def demo():
 
 
 @pytest.mark.parametrize("error", (-4, -2.9, 0, 2.9, 4))
-def test_a_rate(demo, error):
+def test_rate_outside_its_tolerance_is_missed(demo, error):
     demo.judge("the port", "all", RATE * (1 + error / 100), RATE, GOAL, "its rate")
     assert len(demo.missed) == (abs(error) > GOAL)
     (row,) = demo.rows
@@ -45,7 +45,7 @@ def test_a_rate(demo, error):
 
 
 @pytest.mark.parametrize("error", (-4, -2.9, 0, 90))
-def test_a_guaranteed_rate(demo, error):
+def test_rate_below_its_guarantee_is_missed(demo, error):
     demo.judge_least("acme", "all", ACME * (1 + error / 100), ACME, GOAL)
     assert len(demo.missed) == (error < -GOAL)
 
@@ -62,13 +62,13 @@ def test_a_guaranteed_rate(demo, error):
         (SOON, [0.1] * 900, ["median of", "p99 of"]),
     ),
 )
-def test_delays(demo, high, low, missed):
+def test_delays_are_judged(demo, high, low, missed):
     demo.judge_delays(high, low)
     assert len(demo.missed) == len(missed)
     assert all(text in said for text, said in zip(missed, demo.missed, strict=True))
 
 
-def test_a_sender_that_was_held_up(demo):
+def test_measurement_with_a_delayed_sender_is_repeated(demo):
     class Sender:
         rate = 1000
 
@@ -85,7 +85,7 @@ def test_a_sender_that_was_held_up(demo):
     assert demo.offer(("gold", 1), ("bulk", 1)) == "15.000 Mbit/s"
 
 
-def test_the_slowest_half_second(demo, monkeypatch):
+def test_slowest_half_second_is_found(demo, monkeypatch):
     monkeypatch.setattr(rates, "SLICE_S", 0.001)
     seen, enough = [], threading.Event()
 
@@ -94,7 +94,7 @@ def test_the_slowest_half_second(demo, monkeypatch):
 
         @property
         def sent(self):
-            seen.append(len(seen) and seen[-1] + (len(seen) != 3))  # one slice has nothing
+            seen.append(len(seen) and seen[-1] + (len(seen) != 3))  # one interval has no packets
             if len(seen) > 5:
                 enough.set()
             return seen[-1]
@@ -106,13 +106,13 @@ def test_the_slowest_half_second(demo, monkeypatch):
     assert demo.held_up() == ["gold"]
 
 
-def test_shares():
+def test_shares_are_judged():
     assert share(range(1, 101), 0.5) == 51
     assert share(range(1, 101), 0.99) == 100
     assert share([7], 0.99) == 7
 
 
-def test_the_account(demo, capsys):
+def test_account_lists_unexpected_drops(demo, capsys):
     demo.judge("the port", "all", RATE, RATE, GOAL)
     demo.account()
     assert not demo.missed
@@ -123,7 +123,7 @@ def test_the_account(demo, capsys):
     assert demo.missed == ["all that was dropped found its queue full"]
 
 
-def test_nothing_arrived_has_a_row(demo):
+def test_service_without_arrivals_has_a_row(demo):
     assert demo.delay_cells([]) == ["0 of 1600", "-", "-"]
     assert demo.delay_cells(SOON) == ["1600 of 1600", "0.20 ms", "0.20 ms"]
     assert HIGH != LOW
@@ -143,7 +143,7 @@ class Lab:
 
 
 @pytest.mark.parametrize(("behave", "status"), (("well", 0), ("miss", 1), ("fail", 1)))
-def test_the_exit_status(monkeypatch, behave, status):
+def test_exit_status_is_the_verdict(monkeypatch, behave, status):
     class Demo:
         def __init__(self, _):
             self.missed, self.steelyard = [], None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of documents notices what is not there, and nothing else."""
+"""The check of documents reports missing names, and nothing else."""
 
 import pytest
 from checks import documents
@@ -17,7 +17,7 @@ FOUND = (
     "--workers",
     "make setup build",
 )
-NO = "no" + "whither"  # a word of no source, not even of this one
+NO = "no" + "whither"  # a word of no source, including this one
 MISSING = {
     f"base/{NO}.c": f"no file base/{NO}.c",
     f"tests/{NO}/": f"no folder tests/{NO}/",
@@ -30,21 +30,21 @@ MISSING = {
 
 
 @pytest.mark.parametrize("code", FOUND)
-def test_what_is_there(code):
+def test_existing_names_pass(code):
     assert not list(documents.missing_in_code(code, ""))
 
 
 @pytest.mark.parametrize("code", MISSING)
-def test_what_is_missing(code):
+def test_missing_names_are_reported(code):
     assert list(documents.missing_in_code(code, "")) == [MISSING[code]]
 
 
-def test_a_name_alone_is_of_the_folder_before_it():
+def test_bare_name_belongs_to_the_folder_before_it():
     assert not list(documents.missing_in_code("slot.c", "base"))
     assert list(documents.missing_in_code("slot.c", "packet")) == ["no file packet/slot.c"]
 
 
-def test_names_in_the_readme_of_a_folder():
+def test_bare_names_in_a_readme_belong_to_its_folder():
     for name in ("slot.c", "{addr,slot}.c", "slot.[ch]", "sy_base.h", "../packet/parse.c"):
         assert documents.has_file(name, "dataplane/base"), name
     for name in ("parse.c", "{parse,slot}.c", "session*.c", "../packet/slot.c"):
@@ -52,15 +52,15 @@ def test_names_in_the_readme_of_a_folder():
     assert not list(documents.stale_in("dataplane/base/README.md"))
 
 
-def test_links():
+def test_broken_links_are_reported():
     assert documents.missing_link("docs/testing.md", "../README.md") is None
     assert documents.missing_link("docs/testing.md", "testing.md#the-lab") is None
     assert documents.missing_link("docs/testing.md", "https://example.org/nowhere") is None
-    assert documents.missing_link("docs/testing.md", "README.md")
+    assert documents.missing_link("docs/testing.md", "missing.md")
     assert documents.missing_link("docs/testing.md", "#no-such-heading")
 
 
-def test_a_link_to_one_of_two_equal_headings(tmp_path):
+def test_repeated_heading_has_a_numbered_link(tmp_path):
     document = tmp_path / "one.md"
     document.write_text("# One\n## services\n## services\n```yaml\n# One\n```\n")
     assert documents.missing_link(document, "#one") is None

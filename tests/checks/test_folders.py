@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of folders notices what their READMEs lack, and nothing else."""
+"""The check of folders reports what their READMEs lack, and nothing else."""
 
 import pytest
 from checks import folders
@@ -15,7 +15,7 @@ DPDK. Not `four`.
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-    """A folder that takes the place of this one; its function writes files and checks them."""
+    """A temporary tree in place of this one; the returned function writes files and checks them."""
     monkeypatch.setattr(folders, "ROOT", tmp_path)
     (tmp_path / "go.mod").write_text("module x\n")
 
@@ -28,18 +28,18 @@ def tree(tmp_path, monkeypatch):
     return check
 
 
-def test_this_tree():
+def test_this_tree_passes():
     count = folders.check()
     assert not count.failed, count.notes
 
 
-def test_a_folder_without_a_readme(tree):
+def test_missing_readme_is_reported(tree):
     assert tree({"tests/one/a.py": ""}) == ["tests/one: no README.md"]
     assert tree({"tests/one/README.md": "`a.py`"}) == []
     assert tree({"docs/one/a.py": "", "internal/one/testdata/a.go": ""}) == [], "no such folders"
 
 
-def test_names_in_a_readme():
+def test_readme_names_are_expanded():
     have = ["a.c", "a.h", "b_c.c", "b_d.c", "include/sy_one.h"]
     assert not list(folders.unnamed([f"dataplane/one/{name}" for name in have], README))
     for lacks in ("b.c", "b_e.c", "b_c.h", "a.py"):
@@ -47,18 +47,18 @@ def test_names_in_a_readme():
     assert list(folders.unnamed(["tests/one/a.c"], "`*.c`, a.c")) == ["tests/one/a.c"]
 
 
-def test_tests_of_go_go_with_their_files():
+def test_go_test_files_belong_to_their_sources():
     assert not list(folders.unnamed(["internal/one/a.go", "internal/one/a_test.go"], "`a.go`"))
     alone = "internal/one/b_test.go"
     assert list(folders.unnamed(["internal/one/a.go", alone], "`a.go`")) == [alone]
 
 
-def test_a_header_is_of_the_folder_above():
+def test_include_folder_belongs_to_the_one_above():
     assert folders.folder_of("dataplane/one/include/sy_one.h") == "dataplane/one"
     assert folders.folder_of("dataplane/one/two/a.h") == "dataplane/one/two"
 
 
-def test_includes(tree):
+def test_unlisted_includes_are_reported(tree):
     files = {
         "dataplane/one/README.md": README + "`e.c`",
         "dataplane/one/e.c": '#include <sy_four.h>\n#include "a.h"\n#include "three/x.h"\n',
@@ -80,7 +80,7 @@ def test_includes(tree):
     assert tree(files) == ["dataplane/one/README.md: no line `Includes: …`"]
 
 
-def test_tests_include_what_they_test(tree):
+def test_tests_may_include_what_they_test(tree):
     files = {
         "dataplane/one/README.md": "`a.h`\n\nIncludes: none.\n",
         "dataplane/one/a.h": "",
@@ -90,7 +90,7 @@ def test_tests_include_what_they_test(tree):
     assert tree(files) == []
 
 
-def test_imports(tree):
+def test_unlisted_imports_are_reported(tree):
     files = {
         "internal/a/README.md": "`a.go`\n\nImports: `b`.\n",
         "internal/a/a.go": 'import (\n\t"x/internal/b"\n\t"x/internal/gen/p"\n)\n',

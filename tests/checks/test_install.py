@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make install` puts where: man pages and documents as Debian's users expect them."""
+"""`make install` places man pages and documents as Debian's users expect."""
 
 import re
 import subprocess
@@ -21,9 +21,9 @@ BUILT = (
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The files below /usr of a package."""
+    """Returns the files below /usr of a package."""
     root = tmp_path_factory.mktemp("package")
-    # What is not built is not what is tested here.
+    # Missing binaries do not matter here.
     stage = root / "built"
     for name in BUILT:
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
@@ -34,14 +34,14 @@ def installed(tmp_path_factory):
     return root / "to"
 
 
-def test_manual_pages(installed):
+def test_manual_pages_are_installed(installed):
     pages = {f"man{page.suffix[1:]}/{page.name}" for page in (ROOT / "docs/man").iterdir()}
     assert {"man1/steelyard.1", "man5/steelyard.yaml.5", "man8/steelyard-forwarder.8"} <= pages
     man = installed / "usr/share/man"
     assert {str(page.relative_to(man)) for page in man.glob("*/*")} == pages
 
 
-def test_documents_and_their_links(installed):
+def test_documents_are_installed_with_working_links(installed):
     docs = installed / "usr/share/doc/steelyard"
     for name in ("copyright", "CHANGELOG.md", "examples/steelyard.yaml", "docs/limits.md"):
         assert (docs / name).is_file(), name
@@ -57,21 +57,21 @@ def test_documents_and_their_links(installed):
     assert not dead
 
 
-def test_what_man_pages_name_is_installed(installed):
+def test_files_named_by_man_pages_are_installed(installed):
     text = "".join(page.read_text() for page in installed.glob("usr/share/man/*/*"))
     named = set(re.findall(r"\bdocs/[\w./-]+\.md", text.replace("\\-", "-")))
     assert named, "no guide is named"
     assert all((installed / "usr/share/doc/steelyard" / name).is_file() for name in named), named
 
 
-def test_programs(installed):
+def test_programs_are_installed(installed):
     for name in ("bin/steelyard", "bin/steelyard-load", "sbin/steelyard-forwarder"):
         assert (installed / "usr" / name).is_file(), name
     for name in ("lib/pkgconfig/steelyard-tcp.pc", *(f"lib/{name}" for name in LIBRARIES)):
         assert (installed / "usr" / name).is_file(), name
 
 
-def test_uninstall_removes_them(installed):
+def test_uninstall_removes_all_files(installed):
     command = ["make", "-C", ROOT, "uninstall", f"DESTDIR={installed}", "PREFIX=/usr"]
     subprocess.run(command, check=True, capture_output=True)
     left = [one.relative_to(installed) for one in installed.rglob("*") if not one.is_dir()]

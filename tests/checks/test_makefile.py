@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Makefile offers is there, and what is not there is refused with what is."""
+"""The Makefile's demos exist, and unknown ones are refused with a list."""
 
 import importlib
 import re
@@ -17,7 +17,7 @@ def demos():
     return re.search(r"^DEMOS *:= (.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
 
 
-def test_every_demo_is_there_and_in_the_help():
+def test_every_demo_exists_and_is_in_the_help():
     listed = make("help").stdout
     for name in demos():
         about = importlib.import_module(f"tests.demo.{name}").__doc__
@@ -27,8 +27,8 @@ def test_every_demo_is_there_and_in_the_help():
         assert make("-n", "demo", f"DEMO={name}").returncode == 0
 
 
-def test_another_demo_is_refused():
-    for name in ("limit", "show"):  # no module, and one that is no demo
+def test_unknown_demo_is_refused():
+    for name in ("limit", "show"):  # a missing module, and a module that is no demo
         done = make("-n", "demo", f"DEMO={name}")
         assert done.returncode
         assert f"there is no demo {name}: use DEMO={' or '.join(demos())}" in done.stderr

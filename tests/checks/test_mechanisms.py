@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of scripts of segments say what they follow."""
+"""Names of segment scripts say which sections they follow."""
 
 import pytest
 from checks import mechanisms
 from checks.mechanisms import belongs, names, sections, shown, written
 
 
-def test_names_of_a_file():
+def test_names_are_read_from_a_file():
     text = '{"RFC 1 2: a \\"b\\"", "",\n "listen"},\n{"plain",\n "sack",\n OPEN "x"},\n{"x", y}'
     assert names(text) == ['RFC 1 2: a \\"b\\"', "plain"]
 
@@ -24,11 +24,11 @@ def test_names_of_a_file():
         ("a forged cookie of 3 is reset", []),
     ],
 )
-def test_sections_of_a_name(name, found):
+def test_sections_are_read_from_a_name(name, found):
     assert sections(name) == found
 
 
-def test_a_section_has_those_below_it():
+def test_section_includes_its_subsections():
     assert all(belongs(one, "7323 2") for one in ("7323 2", "7323 2.3", "7323 2, figure 1"))
     assert not any(belongs(one, "7323 2") for one in ("7323 22", "7323 3", "732 2"))
 
@@ -38,12 +38,12 @@ def test_sections_are_shown_in_order():
     assert shown(seen) == "RFC 896; RFC 9293 3.5, 3.9, 3.10"
 
 
-def test_a_table_is_replaced():
+def test_table_is_replaced():
     first, last = mechanisms.MARKS
     page = f"a\n{first}old\n{last}b\n"
     assert written(page, "new\n") == f"a\n{first}new\n{last}b\n"
 
 
-def test_a_mechanism_without_scripts_is_told_of(monkeypatch):
+def test_mechanism_without_scripts_is_reported(monkeypatch):
     monkeypatch.setattr(mechanisms, "MECHANISMS", {"TCP": ["9293"], "flying": ["1925"]})
     assert list(mechanisms.too_few()) == ["flying: 0 scripts name its sections"]

@@ -12,17 +12,17 @@ def free(monkeypatch):
     monkeypatch.setattr(pages.Pool, "free", lambda _: 500)
 
 
-def test_labs_share_the_budget_of_their_process(free, monkeypatch):
+def test_labs_share_their_process_budget(free, monkeypatch):
     monkeypatch.setenv(pages.BUDGET, "200")
     assert pages.grant("first", 160)
     assert not pages.grant("second", 160)
     assert pages.grant("first", 160)
     pages.release("first")
-    assert not pages.grant("second", 160)  # its sessions are in small pages
+    assert not pages.grant("second", 160)  # its sessions use small pages
     assert pages.grant("third", 160)
 
 
-def test_without_a_budget_what_is_free_counts(free):
+def test_free_pages_count_without_a_budget(free):
     assert pages.grant("first", 160)
     assert pages.grant("second", 160)
     assert not pages.grant("third", 400)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that only prefetch are declared so that the compiler keeps their calls."""
+"""Functions that only prefetch must be declared so that the compiler keeps their calls."""
 
 import pytest
 from checks.lint import lost_prefetches
@@ -15,5 +15,5 @@ from checks.lint import lost_prefetches
         ("static unsigned prefetched(void)", False),
     ],
 )
-def test_calls_are_kept(line, lost):
+def test_lost_prefetches_are_found(line, lost):
     assert lost_prefetches(f"/* x */\n{line}\n") == ([2] if lost else [])

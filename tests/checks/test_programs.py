@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of programs in docs/run.md says what their tests verify."""
+"""The table of programs in docs/run.md matches what their tests verify."""
 
 from tests.programs.checks import COLUMNS
 from tests.programs.table import PAGE, PROGRAMS, replaced, rows
 
 
-def test_the_page_has_the_table():
+def test_page_has_the_current_table():
     """`python -m tests.programs.table` writes it."""
     text = PAGE.read_text()
     assert text == replaced(text)

@@ -2,7 +2,7 @@
 """Rulers of sections fill their lines."""
 
 import pytest
-from checks.rulers import COLUMN, mended_text
+from checks.rulers import COLUMN, fixed_text
 
 TITLE = "/* ---- what was found "
 
@@ -17,15 +17,15 @@ TITLE = "/* ---- what was found "
     ],
 )
 def test_ruler_fills_its_line(broken):
-    ruler = mended_text(broken)
+    ruler = fixed_text(broken)
     assert ruler == TITLE + "-" * (COLUMN - len(TITLE) - 3) + " */"
-    assert mended_text(ruler) == ruler
+    assert fixed_text(ruler) == ruler
 
 
-def test_indented_ruler_ends_where_others_do():
-    assert mended_text("    # ---- values ----") == "    # ---- values ".ljust(COLUMN, "-")
+def test_indented_ruler_ends_in_the_same_column():
+    assert fixed_text("    # ---- values ----") == "    # ---- values ".ljust(COLUMN, "-")
 
 
-def test_other_lines_stay():
+def test_other_lines_are_unchanged():
     text = "x = 1 # -- no ruler\n/* a comment --------- */\n# a list:\n# -- first\n"
-    assert mended_text(text) == text
+    assert fixed_text(text) == text

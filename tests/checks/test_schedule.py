@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every part of every suite runs once, and suites that must be apart are."""
+"""Every part of every suite runs once, and exclusive suites run apart."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def test_second(): pass
 """
 
 
-def test_parts_run_once_and_apart(tmp_path, monkeypatch, capsys):
+def test_parts_run_once_and_exclusive_ones_apart(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(schedule, "RESULTS", tmp_path)
     ran, running, together, lock = [], set(), set(), threading.Lock()
 
@@ -51,14 +51,14 @@ def test_parts_run_once_and_apart(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "wire.json").read_text())["passed"] == 2
 
 
-def test_a_part_that_breaks_is_a_failure(tmp_path, monkeypatch, capsys):
+def test_exception_in_a_part_is_a_failure(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(schedule, "RESULTS", tmp_path)
     schedule.Schedule({"c": ("c", [lambda: 1 / 0])}, [("c", 0)]).run(lanes=1)
     assert "0 passed, 1 failed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("count", range(2, MAX_LANES + 1))
-def test_every_lane_has_its_part_of_every_suite(count):
+def test_every_lane_has_a_part_of_every_suite(count):
     parts = [(name, n) for name in TESTS for n in range(count if name in TRAFFIC else 1)]
     assert sorted(schedule_of(count)) == sorted(parts)
     assert all(len(TESTS[name][1]) >= count for name in TRAFFIC)
@@ -71,13 +71,13 @@ def test_lanes_follow_cores_and_memory(cores, memory_gb, count):
     assert lanes(cores, memory_gb) == count
 
 
-def test_a_further_lane_pauses_on_a_busy_machine(tmp_path, monkeypatch):
+def test_further_lane_pauses_on_a_busy_machine(tmp_path, monkeypatch):
     shares, slept = [0.1, 0.1, 0.9], []
     monkeypatch.setattr(conftest, "core_share", lambda: shares.pop(0))
     monkeypatch.setattr(conftest.time, "sleep", slept.append)
     assert conftest.Share(tmp_path, 1).take(Path("tests/wire/test_a.py"))
     assert len(slept) == 2
-    assert conftest.Share(tmp_path, 0).take(Path("tests/wire/test_b.py"))  # looks at nothing
+    assert conftest.Share(tmp_path, 0).take(Path("tests/wire/test_b.py"))  # skips the measurement
 
 
 def test_yielding_commands_have_the_lowest_priority():
@@ -87,7 +87,7 @@ def test_yielding_commands_have_the_lowest_priority():
     assert group.endswith("nice 19")
 
 
-def test_a_failed_test_says_how_busy_the_machine_was(tmp_path):
+def test_failed_test_reports_how_busy_the_machine_was(tmp_path):
     (tmp_path / "test_it.py").write_text("def test_it(): assert not 'true'\n")
     report = tmp_path / "report.xml"
     command = [
@@ -107,7 +107,7 @@ def test_a_failed_test_says_how_busy_the_machine_was(tmp_path):
     assert re.search(r"in its \d+ s: .*steal \d+ %", note)
 
 
-def test_stalls_reach_processes_in_sessions_of_their_own():
+def test_stalls_reach_processes_in_their_own_sessions():
     child = subprocess.Popen(["setsid", "sleep", "1000"])
     try:
         found = disturb.descendants(os.getpid())
@@ -119,7 +119,7 @@ def test_stalls_reach_processes_in_sessions_of_their_own():
         child.wait()
 
 
-def test_load_computes_until_the_end_of_the_run():
+def test_load_computes_until_the_run_ends():
     with disturb.disturbed(["load"]):
         name = "stress-ng"
         assert any(
@@ -130,7 +130,7 @@ def test_load_computes_until_the_end_of_the_run():
     assert not any(Path(f"/proc/{one}/comm").read_text().startswith(name) for one in running)
 
 
-def test_calls_beside_each_other():
+def test_calls_run_in_parallel():
     used.processor_s = 0
     busy = "import time; e = time.process_time() + 0.05\nwhile time.process_time() < e: pass"
     calls = [lambda n=n: (run(sys.executable, "-c", busy), n)[1] for n in range(4)]
@@ -139,7 +139,7 @@ def test_calls_beside_each_other():
 
 
 def test_processes_share_the_files(tmp_path):
-    """Two that run beside each other and one that comes late: each test runs once."""
+    """Two processes run in parallel and a third starts late: each test runs once."""
     tests, share = tmp_path / "tests", tmp_path / "share"
     tests.mkdir()
     share.mkdir()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A signal that ends a run of traffic tests ends all of it, with the fixtures' clean-up."""
+"""A signal that ends a run of traffic tests ends all of its processes, after the fixtures'
+clean-up."""
 
 import signal
 import subprocess
@@ -27,7 +28,7 @@ def test_that_does_not_begin():
 
 
 @pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGHUP))
-def test_a_signal_ends_the_whole_run(tmp_path, number):
+def test_signal_ends_the_whole_run(tmp_path, number):
     (tmp_path / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.wire.conftest"]
     command += ["--rootdir", tmp_path, "-o", "pythonpath=", tmp_path]

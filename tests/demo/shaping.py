@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shaping on real interfaces: a port keeps its rate, tenants, services and classes get their parts
-of it, and the high class waits for nobody.
+of it, and the high class goes first.
 
 `make demo DEMO=shaping` runs it; with --keep everything stays up for a look around. It reports what
 it measures, and its exit status says whether every goal was met.

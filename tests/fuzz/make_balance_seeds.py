@@ -136,7 +136,7 @@ def encode(text, message="Request"):
     ).stdout
 
 
-# Small on the wire, large in memory: empty changes, and fields that nobody knows.
+# Small on the wire, large in memory: empty changes, and unknown fields.
 BOMBS = {"empty-changes": b"\x0a\x00", "unknown-fields": b"\xf8\x07\x00"}
 
 
@@ -213,7 +213,7 @@ def pipeline():
         "v6": (2, ((1, 3), (2, 0), (3, 0), (4, 0))),
     }.items():
         begin = client(service, SYN) + answer(SYN | ACK) + answer(ACK, PAYLOAD)
-        # after each error the next one quotes it
+        # after each error, the next one quotes it
         yield f"error-{family}", b"".join(begin + error(*kind) for kind in kinds)
         yield f"error-back-{family}", begin + answer(ACK, PAYLOAD) + error(*kinds[1])
         yield (

@@ -19,7 +19,7 @@ def checksum(data):
 
 
 def frame(v4, proto, l4, at):
-    """l4 with its checksum filled in at this offset, after IP and Ethernet headers."""
+    """Returns l4 with its checksum at this offset, behind Ethernet and IP headers."""
     addrs = b"".join(V4 if v4 else V6)
     pseudo = b"" if proto == 1 else addrs + struct.pack("!HH", proto, len(l4))
     l4 = l4[:at] + struct.pack("!H", checksum(pseudo + l4)) + l4[at + 2 :]
@@ -32,7 +32,7 @@ def frame(v4, proto, l4, at):
 
 
 def with_headers(plain, more, first=None):
-    """The frame with options, or extension headers, after its IP header."""
+    """Returns the frame with options, or extension headers, after its IP header."""
     if plain[12] == 0x08:
         ip = bytearray(plain[14:34] + more)
         ip[0] = 0x45 + len(more) // 4
@@ -91,8 +91,7 @@ def seeds():
         sack = bytes.fromhex("0101050a 00000005 00000009".replace(" ", ""))
         yield f"sack-{family}", frame(v4, 6, tcp(0x10, sack), 16)
         proto, name = (1, "v4") if v4 else (58, "v6")
-        # Errors about a whole segment, about the first bytes of a segment, and about a tunnel
-        # packet.
+        # Errors about a whole segment, a segment's first bytes, and a tunnel packet.
         unreachable = struct.pack("!BBHI", 3 if v4 else 1, 1, 0, 0)
         too_big = struct.pack("!BBHI", *((3, 4) if v4 else (2, 0)), 0, 1400)
         yield f"error-{name}", frame(v4, proto, unreachable + whole[14:], 2)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds dataplane/packet/tests/packets.golden: what each function makes of a frame, by scapy.
 
-Every line is an operation of test_golden.c, the frame that goes in and the one that must come out,
-in hexadecimal. `python -m tests.golden.make_packets` writes the file.
+Every line is an operation of test_golden.c, the input frame and the expected output frame, in
+hexadecimal. `python -m tests.golden.make_packets` writes the file.
 """
 
 from pathlib import Path
@@ -50,12 +50,12 @@ def server_tcp(**fields):
 
 
 def quoted(packet, size=None):
-    """As a router quotes it: with its own checksums, perhaps cut."""
+    """Returns the packet as a router quotes it: with its own checksums, perhaps truncated."""
     return Raw(bytes(packet)[:size])
 
 
 def from_vip(family, payload):
-    """An ICMP packet that the forwarder makes itself."""
+    """Returns an ICMP packet that the forwarder originates."""
     if family == 4:
         return ip(4, VIP, CLIENT, tos=0xC0) / payload
     return ip(6, VIP, CLIENT) / payload
@@ -70,7 +70,7 @@ def tunnels():
                 else {"nh": 4 if inner == 4 else 41}
             )
             if outer == 4:
-                # IPv6 of up to 1280 bytes must get through, IPv4 says itself what may be done.
+                # IPv6 packets of up to 1280 bytes must pass; IPv4's DF bit decides.
                 head = ip(
                     4, LOCAL, SERVER, tos=0xB9, id=7, flags="DF" if inner == 4 else 0, **proto
                 )
@@ -224,7 +224,7 @@ def too_big(family, mtu):
 
 def errors():
     for family in FAMILIES:
-        # The quotation is what left us, and what the client sent but for its hops.
+        # The quotation is the packet as sent, and as the client sent it except for its hop limit.
         for size in (None, 28 if family == 4 else 48):
             for transport in ("tcp", "udp"):
                 if transport == "tcp":

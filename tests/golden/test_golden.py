@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact frames in, exact frames out, through the real forwarder on two TAP ports of DPDK.
 
-The *.golden files hold conversations in hexadecimal: what enters a port, and what must then leave.
+The *.golden files have conversations in hexadecimal: frames that enter a port, and that must leave.
 The local port, and of SNAT's TCP the pool's, which the forwarder chooses, is written as 1234 there.
-The test learns the real one from the first frame that leaves; nothing but it and the checksum over
-it may differ. So it is with a tunnel packet's IPv4 id, written as 4242, and its IPv6 flow label,
-abcde; and with the id of an IPv4 packet that was an IPv6 one.
+The test reads the real one from the first frame that leaves; only it and its checksum may differ.
+The same applies to a tunnel packet's IPv4 id, written as 4242, its IPv6 flow label, abcde, and the
+id of an IPv4 packet that was an IPv6 one.
 Addresses and MACs are those of the constants below.
 """
 
@@ -24,10 +24,10 @@ from tests.wire.control import Control
 pytestmark = pytest.mark.both_builds
 GOLDEN = sorted(Path(__file__).parent.glob("*.golden"))
 WRITTEN_PORT, WRITTEN_ID, WRITTEN_LABEL = 0x1234, 0x4242, 0xABCDE
-EXACT = ("snat-udp", "snat-echo")  # the pool's port follows from the inside host's, and from this:
+EXACT = ("snat-udp", "snat-echo")  # the pool's port is derived from the inside host's and from this
 SLOT_KEY = "0123456789abcdef" * 2
-TUNNELS = (4, 41)  # what a tunnel packet carries, as a protocol number
-SERVER_PORTS = (8080, 5353, 443)  # 443: a remote's, of SNAT
+TUNNELS = (4, 41)  # the protocol number that a tunnel packet carries
+SERVER_PORTS = (8080, 5353, 443)  # 443: of a remote, for SNAT
 
 PORTS = {"front": ("net_tap0", "02:00:00:00:f0:01"), "back": ("net_tap1", "02:00:00:00:b0:01")}
 CLIENT_MAC, SERVER_MAC = "02:00:00:00:0c:01", "02:00:00:00:5e:01"
@@ -55,7 +55,7 @@ POOL = {4: bytes([10, 0, 0, 90]), 6: bytes.fromhex("fd00" + "00" * 13 + "90")}
 
 FNAT, DR, NAT, IPIP = pb.MODE_FNAT, pb.MODE_DR, pb.MODE_NAT, pb.MODE_IPIP
 SERVICES = (
-    # protocol, port, mode, server's port; is the server of the other family?
+    # protocol, port, mode, server's port; whether the server has the other family
     (6, 80, FNAT, 8080, False),
     (17, 53, FNAT, 5353, False),
     (6, 81, DR, 81, False),
@@ -72,7 +72,7 @@ SERVICES = (
 
 
 def configuration():
-    """One transaction: local addresses, services of one server each, and a rule of SNAT."""
+    """One transaction: local addresses, services of one server each, and an SNAT rule."""
     changes, rule = [], pb.Snat(name="golden")
     for family in (4, 6):
         changes.append(pb.Change(put_local_address=pb.LocalAddress(address=LOCAL[family])))
@@ -94,7 +94,7 @@ def configuration():
 
 
 def read_golden(path):
-    """[(direction, port, label, frame)]."""
+    """Returns [(direction, port, label, frame)]."""
     steps = []
     for line in path.read_text().splitlines():
         if line.startswith(("in ", "out ")):
@@ -106,7 +106,7 @@ def read_golden(path):
 
 
 class Bench:
-    """The forwarder between two TAP interfaces, and what passes on them."""
+    """The forwarder between two TAP interfaces, and the frames on them."""
 
     def __init__(self, lab, workers):
         ns = lab["forwarder"].ns
@@ -119,7 +119,7 @@ class Bench:
         for name, address, mac in NEIGHBOURS:
             options += ["--neighbour", f"{address},port={PORTS[name][0]},mac={mac}"]
         options += memory_options(lab)
-        # Frames of the kernel's own would disturb.
+        # The kernel's own frames would disturb.
         ns.sysctl("ipv6.conf.default.disable_ipv6", 1)
         argv = [FORWARDER, "--instance", lab.id, "--socket", socket, "--state", lab.dir / "state"]
         key = lab.dir / "slot-key"
@@ -137,7 +137,7 @@ class Bench:
         self.wire[port].send(data)
 
     def leave(self, port):
-        """The next frame that leaves a port."""
+        """Returns the next frame that leaves a port."""
 
         def received():
             frames = [data for sent, data in list(self.wire[port].frames) if not sent]
@@ -159,7 +159,7 @@ def transport(packet):
 
 
 def with_local_port(data, old, new):
-    """The frame with one port replaced by another on the server's side, checksums made again."""
+    """Returns the frame with the server side's port replaced and checksums recomputed."""
     packet = Ether(data)
     if not (TCP in packet or UDP in packet):
         return data
@@ -173,7 +173,7 @@ def with_local_port(data, old, new):
 
 
 def with_written_tunnel(data):
-    """A tunnel packet's frame with the id or flow label that golden files have."""
+    """Returns a tunnel packet's frame with the id or flow label of golden files."""
     packet = Ether(data)
     outer = packet.payload
     if isinstance(outer, IP) and outer.proto in TUNNELS:
@@ -185,7 +185,7 @@ def with_written_tunnel(data):
 
 
 def with_written_id(data):
-    """A frame that was of IPv6 with the id that golden files have."""
+    """Returns a frame translated from IPv6 with the id of golden files."""
     packet = Ether(data)
     packet[IP].id = WRITTEN_ID
     del packet[IP].chksum
@@ -193,7 +193,7 @@ def with_written_id(data):
 
 
 def assert_checksums(data):
-    """Every checksum of the frame is what scapy computes."""
+    """Every checksum of the frame equals scapy's."""
     packet = Ether(data)
     for layer in (IP, TCP, UDP, ICMP):
         if layer in packet and packet[layer].chksum:
@@ -205,7 +205,7 @@ def assert_checksums(data):
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_golden(bench, path):
+def test_frames_leave_as_written(bench, path):
     local_port, side = None, "front" if path.stem.startswith("snat-tcp") else "back"
     for direction, port, label, golden in read_golden(path):
         if direction == "in":
@@ -224,8 +224,8 @@ def test_golden(bench, path):
         assert data.hex() == golden.hex(), difference
 
 
-def test_golden_files_are_sound():
-    """The frames they hold have right checksums and the families they claim."""
+def test_golden_files_are_valid():
+    """Their frames have valid checksums and the families that they claim."""
     for path in GOLDEN:
         packets = [Ether(data) for _, _, _, data in read_golden(path)]
         for packet in packets:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames that the packet module's own test compares with are still what scapy builds."""
+"""packets.golden is up to date."""
 
 from tests.golden.make_packets import FILE, lines
 
 
-def test_packets_are_what_scapy_builds():
+def test_golden_frames_equal_scapys():
     assert FILE.read_text() == "".join(lines())

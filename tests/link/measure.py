@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the link emulator itself does to packets: rate, losses, and how late they leave.
+"""Measures the link emulator itself: rate, losses, and lateness of packets.
 
     .venv/bin/python -m tests.link.measure
 
-Its exit status says whether the link kept up with 1 Gbit/s of 1500-byte packets, and with 100 000
-of them on their way, without losing one of itself.
+Its exit status says whether the link sustained 1 Gbit/s of 1500-byte packets, and 100 000 of them
+in flight, without unintended losses.
 """
 
 import json
@@ -22,18 +22,18 @@ PICTURE = """
 IPERF, SECONDS = 5201, 4
 HEAD = ["case", "packets", "lost by the link", "most on the way", "late: p50", "p99", "CPU"]
 CASES = (
-    # Name, parameters, iperf3's options, packets that must have been on their way at a time.
+    # Name, parameters, iperf3's options, packets that must have been in flight at once.
     ("UDP, 1 Gbit/s, 1 ms", {"delay_ms": 1}, ["-u", "-b", "1G", "-l", 1472], 0),
     ("UDP, 1 Gbit/s, 1.4 s", {"delay_ms": 1400}, ["-u", "-b", "1G", "-l", 1472], 100_000),
     ("TCP, 1 Gbit/s, 1 ms", {"delay_ms": 1, "rate_gbit": 1, "overhead": 24}, [], 0),
     ("TCP, any rate, 1 ms", {"delay_ms": 1}, [], 0),
 )
-# What the emulator loses of itself; the rest is what it was asked to lose.
+# Losses by the emulator itself; the others were requested.
 OWN = ("no-memory", "receive-ring", "send", "oversize", "unfinished-sum")
 
 
 def measure(lab, name, parameters, options, wanted, realtime):
-    """A row of the table, and what was missed."""
+    """Returns a row of the table, and the missed goals."""
     room = ["--packets", 1 << 18]
     with Link(lab, "client", "far", options=[*room, *realtime], **parameters) as link:
         argv = ["iperf3", "-J", "-c", link.address("b"), "-p", IPERF, "-t", SECONDS, *options]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How connections of the stack share a bottleneck with each other, and with the kernel's.
+"""Measures how connections of the stack share a bottleneck with each other, and with the kernel's.
 
     .venv/bin/python -m tests.peer.fairness                      # 50 Mbit/s, 20 ms, 60 s a row
     .venv/bin/python -m tests.peer.fairness --seconds 20 --rate 20 --delay 40
@@ -27,7 +27,7 @@ PICTURE = """
 """
 HEAD = ["flows", "of the link", "stack", "kernel", "Jain", "of the stack", "sent again", "lost"]
 ENDLESS = 1 << 40
-# Name, flows of the stack, of the kernel, the stack's congestion control, the kernel's.
+# Name, flows of the stack and of the kernel, congestion control of the stack and of the kernel.
 CASES = (
     ("10 stack", 10, 0, "cubic", "cubic"),
     ("10 stack, NewReno", 10, 0, "newreno", "cubic"),
@@ -82,7 +82,7 @@ def wait(seconds):
 
 
 def measure(stage, case, options):
-    """A row of the table, and what was missed."""
+    """Returns a row of the table, and the missed goals."""
     name, stack, kernel, of_stack, of_kernel = case
     peer = stage.peer(congestion=of_stack)
     link = {"rate_mbit": options.rate, "queue_packets": options.queue}

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stack and Linux's TCP carry gigabytes to each other over each link of test_stack_interop.py.
+"""Transfers gigabytes between the stack and Linux's TCP over each link of test_stack_interop.py.
 
     .venv/bin/python -m tests.peer.gigabytes                 # 1 GB a connection, all links
     .venv/bin/python -m tests.peer.gigabytes --megabytes 100 --row loss --row copies --family 4
     .venv/bin/python -m tests.peer.gigabytes --write         # and its rows into docs/testing.md
 
 Four connections at a time, each way with the stack as client and as server; every byte is compared.
-A row is written as soon as it is done, in place of the one before. The exit status says whether all
-that the test asks for was seen.
+Each row replaces its predecessor as soon as it is done. The exit status says whether all effects
+that the test expects were observed.
 """
 
 import argparse
@@ -31,7 +31,7 @@ DEADLINE_S = 7200  # of a row
 
 
 def kernel_can(stage, row):
-    """Whether this kernel has the row's congestion control."""
+    """Returns whether this kernel has the row's congestion control."""
     with stage.kernel.socket() as one:
         try:
             name = row.end.get("congestion", "cubic").encode()
@@ -42,7 +42,7 @@ def kernel_can(stage, row):
 
 
 def carry(stage, row, family, size):
-    """A row of the table, and what was missed."""
+    """Returns a row of the table, and the missed effects."""
     peer = stage.peer(**row.options)
     for name, value in row.sysctl.items():
         stage.kernel.sysctl(f"ipv4.{name}", value)
@@ -83,7 +83,7 @@ def amount(size):
 
 
 def cells_of(page):
-    """The rows that a page has, by link and family."""
+    """Returns the rows of a page, by link and family."""
     inside = page.split(MARKS[0])[1].split(MARKS[1])[0]
     lines = re.findall(r"^\| (.*) \|$", inside, re.M)[1:]
     rows = [line.split(" | ") for line in lines]
@@ -91,7 +91,8 @@ def cells_of(page):
 
 
 def replaced(page, row, machine):
-    """The page with this row in place of the one of its link and family, in the test's order."""
+    """Returns the page with this row in place of the one of its link and family, in the test's
+    order."""
     before, rest = page.split(MARKS[0])
     _, after = rest.split(MARKS[1])
     rows = cells_of(page) | {(row[0], row[1]): row}

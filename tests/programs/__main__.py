@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cells of some programs by hand, on the stack or on Linux's TCP:
+"""Runs cells of some programs by hand, on the stack or on Linux's TCP:
 
 python -m tests.programs [--linux] PROGRAM,... [COLUMN ...]
 """
@@ -17,7 +17,7 @@ PATIENCE_S = 15
 
 
 def attempt(place, what, run):
-    """Whether it works; prints why not."""
+    """Returns whether it works; prints why not."""
     begun = time.monotonic()
     try:
         run()

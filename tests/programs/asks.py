@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of real clients: each compares what comes."""
+"""Requests of real clients; each compares the answer."""
 
 import contextlib
 import tempfile
@@ -37,7 +37,7 @@ def secure(path="/", body=BODY):
 
 
 def quick(path="/index.html", body=BODY):
-    """A request without a program: many in a second."""
+    """A request without starting a program: many per second."""
 
     def ask(place, address):
         got = http_get(place.client, address, place.program.port, path)
@@ -47,7 +47,7 @@ def quick(path="/index.html", body=BODY):
 
 
 def bulk(path="/large", scheme="http"):
-    """Megabytes, compared with the file that the server has."""
+    """Megabytes, compared with the server's file."""
 
     def ask(place, address):
         port = place.program.port if scheme == "http" else place.program.tls
@@ -67,7 +67,7 @@ def both(*asks):
 
 
 def talk(*lines, port=None):
-    """A conversation: what the server says first ("<text") and what the client sends (">text")."""
+    """A conversation: what the server sends first ("<text") and what the client sends (">text")."""
 
     def ask(place, address):
         with connect(place.client, address, port or place.program.port) as one:
@@ -86,7 +86,7 @@ def converse(place, one, lines):
 
 
 def held(*lines):
-    """A connection that stays, after a conversation."""
+    """A connection that stays open after a conversation."""
 
     @contextlib.contextmanager
     def hold(place):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of the table in docs/run.md: what a program does on the stack, verified by requests
-of real clients, whose connections the stack's counters show and Linux's do not.
+"""The columns of the table in docs/run.md: features of a program on the stack, verified by requests
+of real clients.
 
-A request is a function of a running program and an address, which fails unless the right bytes
-come. A check is a function of a running program.
-"""
+The stack's counters show their connections, Linux's do not. A request is a function of a running
+program and an address, which fails unless the right bytes arrive. A check is a function of a
+running program."""
 
 import os
 import threading
@@ -22,7 +22,7 @@ UNACCEPTED = (
 
 
 def serves(ask, families=None, linux=0):
-    """Over each family. `linux`: how many more connections a request has, of children."""
+    """Over each family. `linux`: further connections per request, by children."""
 
     def check(place):
         for address in map(place.host.address, families or place.program.families):
@@ -33,7 +33,7 @@ def serves(ask, families=None, linux=0):
 
 
 def proxies(ask, opened=1):
-    """What it fetches for its client comes over the stack, too."""
+    """Its upstream connections use the stack, too."""
 
     def check(place):
         for address in place.addresses:
@@ -54,7 +54,7 @@ def opens(ask):
 
 
 def at_once(place, ask, clients=8, requests=2):
-    """Several clients at the same time. Returns the exceptions of requests."""
+    """Sends requests of several clients at once. Returns the exceptions."""
 
     def client(number):
         for _ in range(requests):
@@ -70,7 +70,7 @@ def threads(ask, least, clients=8):
     def check(place):
         with place.over_stack(accepted=clients):
             at_once(place, ask, clients)
-        # Two are this library's own: the one that keeps time, and the relays'.
+        # The library has two threads: for time, and for relays.
         most = max(int(place.status(pid, "Threads")) for pid in place.pids())
         assert most >= least, most
 
@@ -78,7 +78,7 @@ def threads(ask, least, clients=8):
 
 
 def workers(ask, clients=8):
-    """Each process that serves is a child of another one of the program."""
+    """Each serving process is a child of another process of the program."""
 
     def check(place):
         with place.over_stack(accepted=clients):
@@ -90,7 +90,7 @@ def workers(ask, clients=8):
 
 
 def children(ask, hold, clients=8, linux=0):
-    """A child for each connection, which a relay serves: `hold` opens one, and is a context."""
+    """A child for each connection, which a relay serves: `hold` opens one, as a context manager."""
 
     def check(place):
         with place.over_stack(accepted=clients, linux=linux * clients):
@@ -103,14 +103,14 @@ def children(ask, hold, clients=8, linux=0):
 
 
 def stack_pids(place):
-    """The processes that have had a stack, by what the parent has logged, and still live."""
+    """Returns the living processes that have had a stack, from the parent's log."""
     lines = [line for line in place.process.output().splitlines() if " is worker " in line]
     pids = {int(line.split("pid ")[1].split()[0]) for line in lines}
     return pids & place.pids()
 
 
 class Requests:
-    """Clients that send one request after the other meanwhile."""
+    """Clients that send requests one after the other within the block."""
 
     def __init__(self, place, ask, clients=2):
         self.place, self.ask = place, ask
@@ -142,7 +142,7 @@ class Requests:
 
 
 def replaced(place):
-    """When it has reloaded: all processes that had a stack have ended."""
+    """Returns whether all processes that had a stack have exited after the reload."""
     before = stack_pids(place) if place.stack else set()
     return lambda: not before & place.pids()
 
@@ -153,15 +153,15 @@ def in_place(place):
 
 
 def reload(ask, number, done=in_place, loses=False):
-    """No request fails while it reloads on a signal, again and again, unless it `loses` some: the
-    table says why. Afterwards it is on the stack."""
+    """Requests succeed during repeated reloads by a signal, except if it `loses` some: the table
+    says why. Afterwards the program is on the stack."""
 
     def check(place):
         with Requests(place, ask) as requests:
             for _ in range(RELOADS):
                 requests.more()
                 over = done(place)
-                os.kill(place.process.pid, number)  # the parent passes it on
+                os.kill(place.process.pid, number)  # the parent forwards it
                 place.wait(over, "it has reloaded")
                 requests.more()
         assert loses or not requests.failures, (requests.count, requests.failures)
@@ -183,7 +183,7 @@ def left_to_linux(ask):
 
 
 def back_on_stack(place, ask):
-    """New processes have their queues a moment after their predecessors have ended."""
+    """New processes get their queues a moment after their predecessors have exited."""
 
     def is_back():
         try:

@@ -47,8 +47,8 @@ PermitRootLogin yes
 
 @dataclass(frozen=True)
 class Client:
-    """A row: command lines by column, and what each one prints. {peer} is the server's address,
-    and {at} the same as URLs have it."""
+    """A row: command lines by column, and their expected output. {peer} is the server's address,
+    {at} the same in URL form."""
 
     name: str
     cells: dict
@@ -130,7 +130,7 @@ CLIENTS = (
 
 
 class Servers:
-    """What the clients talk to."""
+    """The servers that clients connect to."""
 
     def __init__(self, lab, certificate):
         self.lab, (self.cert, self.key) = lab, certificate
@@ -176,7 +176,7 @@ class Servers:
         return template
 
     def check(self, client, column):
-        """Over each family: its answer is right, and no connection is Linux's."""
+        """Over each family: the answer is right, and no connection is Linux's."""
         host = self.lab["forwarder"]
         line, wanted = client.cells[column]
         for family in (4, 6):

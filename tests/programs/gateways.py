@@ -53,7 +53,7 @@ def pem(place):
 
 
 def through(scheme="http", proxy="http", port=None):
-    """A request that names the proxy."""
+    """A request through the proxy."""
 
     def ask(place, address):
         at = place.at(address, place.program.tls if proxy == "https" else None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One program on the stack: its description, and the running program that checks talk to."""
+"""One program on the stack: its description, and the running program that checks use."""
 
 import contextlib
 import json
@@ -22,9 +22,10 @@ BACKEND = 8080  # the web server of the client's host, on Linux's TCP; it answer
 
 @dataclass(frozen=True)
 class Program:
-    """A row of the table, or one more configuration of a row. `cells` has a check, a function of a
-    Running, for each column; a column that is left out does not apply. Templates may name {dir},
-    {v4}, {v6}, {peer}, {backend}, {port}, {tls}, {cert}, {key}."""
+    """A row of the table, or another configuration of a row.
+
+    `cells` has a check, a function of a Running, for each column; a missing column does not apply.
+    Templates may name {dir}, {v4}, {v6}, {peer}, {backend}, {port}, {tls}, {cert}, {key}."""
 
     name: str
     port: int
@@ -32,16 +33,16 @@ class Program:
     cells: dict
     notes: dict = field(
         default_factory=dict
-    )  # column: "what the cell says: why"; without check too
+    )  # column: "text of the cell: reason"; with or without a check
     row: str = ""  # of the table, if it is not the name
-    files: dict = field(default_factory=dict)  # templates by their names
+    files: dict = field(default_factory=dict)  # templates by name
     prepare: Callable | None = None  # of a Running, before it starts
     workers: int = 1
     starts: int | None = None  # how many of these start with it; None: all
     options: tuple = ()  # of `steelyard run`
     env: dict = field(default_factory=dict)
     families: tuple = (4, 6)
-    sample: bool = False  # it is part of every run of the tests, not of ONLY=programs alone
+    sample: bool = False  # part of every test run, not only of ONLY=programs
 
     @property
     def tls(self):
@@ -144,14 +145,15 @@ class Running:
     # ---- facts -----------------------------------------------------------------------------------
 
     def counters(self):
-        """The sums of all stacks of the program."""
+        """Returns the sums over all stacks of the program."""
         argv = [STEELYARD, "stack", "counters", "--stack", self.name, "-o", "json"]
         return Counter(json.loads(run(argv))["counts"])
 
     @contextlib.contextmanager
     def over_stack(self, accepted=1, opened=0, linux=0):
-        """The connections of the block are the stack's, and none but `linux` are Linux's: at least
-        so many are accepted. `opened` have been opened since the start: programs keep them."""
+        """Checks that the block's connections belong to the stack, and all but `linux` not to
+        Linux: the stack accepted at least so many. `opened` have been opened since the start,
+        because programs keep them."""
         if not self.stack:
             yield
             return
@@ -175,7 +177,7 @@ class Running:
         return "0"
 
     def relays(self):
-        """Connections of children, which the stack of the parent has."""
+        """Returns connections of children, which the parent's stack has."""
         with self.host.ns.entered():
             text = Path("/proc/thread-self/net/unix").read_text()
         return [line for line in text.splitlines() if "@sy/" in line and line.count("/") > 2]

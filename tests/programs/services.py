@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shells, files, mail, names and measurement: many leave each connection to a child."""
+"""Shells, files, mail, names and monitoring: many pass each connection to a child."""
 
 import contextlib
 import shutil

@@ -68,7 +68,7 @@ def replicates(place):
 
 
 def saves(place):
-    """BGSAVE forks while clients are served: the parent keeps them."""
+    """BGSAVE forks while clients are served; the parent keeps their connections."""
     with place.over_stack(), connect(place.client, place.host.v4, place.program.port) as one:
         one.sendall(b"*1\r\n$6\r\nBGSAVE\r\n")
         assert receive_exactly(one, 26) == b"+Background saving started"
@@ -246,7 +246,7 @@ restart_timeout 1
 
 
 def retained(*words, port="{port}"):
-    """A message that is kept, and fetched by another client."""
+    """A retained message, received by another client."""
     at = ["-h", "{address}", "-p", port, *words]
     put = command("mosquitto_pub", *at, "-t", "topic", "-r", "-q", "1", "-m", "hello")
     get = command("mosquitto_sub", *at, "-t", "topic", "-C", "1", "-W", "60", answer="hello")
@@ -260,7 +260,7 @@ def prepare_mosquitto(place):
 
 
 def bridged(place, address):
-    """What the other broker gets comes by the bridge."""
+    """Messages at the other broker have passed the bridge."""
     command(
         "mosquitto_pub",
         "-h",

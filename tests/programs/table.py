@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of docs/run.md, and all programs in it: `python -m tests.programs.table` writes it."""
+"""The table of docs/run.md and its programs; `python -m tests.programs.table` writes it."""
 
 from tests.lab.lab import ROOT
 from tests.lab.process import run
@@ -15,7 +15,7 @@ MARKS = "<!-- programs -->\n", "<!-- /programs -->\n"
 
 
 def rows():
-    """The programs of each row, by its name."""
+    """Returns the programs of each row, by its name."""
     found = {}
     for program in PROGRAMS:
         found.setdefault(program.row or program.name, []).append(program)
@@ -23,7 +23,7 @@ def rows():
 
 
 def cell(programs, column, notes):
-    """What the table says of a row's column. `notes` are numbered in the order of their use."""
+    """Returns the text of a row's column. `notes` are numbered in the order of their use."""
     program = next((one for one in programs if column in (*one.cells, *one.notes)), None)
     if not program:
         return "–"
@@ -49,14 +49,14 @@ def table():
 
 
 def replaced(text):
-    """The page with the table as it should be."""
+    """Returns the page with the current table."""
     head, _, rest = text.partition(MARKS[0])
     _, _, tail = rest.partition(MARKS[1])
     return head + MARKS[0] + table() + MARKS[1] + tail
 
 
 def make_certificate(folder):
-    """A certificate for the host's addresses, which clients trust, and its key."""
+    """Makes a certificate for the host's addresses, which clients trust, and its key."""
     cert, key = folder / "cert.pem", folder / "key.pem"
     if not cert.exists():
         names = "subjectAltName=IP:10.0.0.1,IP:fd00::1,IP:10.0.0.10,IP:fd00::10"
