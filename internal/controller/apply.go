@@ -19,29 +19,29 @@ import (
 	"connectrpc.com/connect"
 )
 
-// plan is a change of what a project wants of a forwarder, computed from entries of the store.
+// plan is a change of a project's configuration at one forwarder, computed from entries of the store.
 type plan struct {
 	forwarder, project string
-	own, desired       cluster.Entry // as read
-	previous           cluster.Entry // likewise: what own was when the forwarder last confirmed it, while it has not confirmed own
+	own, desired       cluster.Entry // as read from the store
+	previous           cluster.Entry // likewise: the version of own that the forwarder confirmed last, while own is unconfirmed
 	member             cluster.Entry
 	projectEntry       cluster.Entry
 	record             project // with the new usage
 	text               []byte  // the project's file; nil: none
-	merged             []byte  // the forwarder's, after the change
-	kept, whole        []byte  // values for the two
+	merged             []byte  // the forwarder's whole file after the change
+	kept, whole        []byte  // store values of text and merged
 	parsed             *model.Config
-	old                bool // the agent has a newer one than the store
-	prune              bool // it may end what the forwarder served before it joined
+	old                bool // the agent has a newer revision than the store
+	prune              bool // it may remove services that the forwarder had before it joined
 	claims             *claims
 }
 
-// same reports that the plan changes nothing.
+// same reports whether the plan changes nothing.
 func (p *plan) same() bool {
 	return p.desired.Revision != 0 && bytes.Equal(p.desired.Value, p.whole) && !p.old && !p.prune
 }
 
-// isOld reports whether the agent keeps what is newer than a revision, as etcd was restored from a backup. The same is written anew then.
+// isOld reports whether the agent has a newer revision than the store, because etcd was restored from a backup. An identical file is then written anew.
 func (s *Server) isOld(forwarder string, revision int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *Server) isOld(forwarder string, revision int64) bool {
 	return entry.Revision != 0 && decodeRecord(entry, &now) == nil && now.Older && now.Refused == revision
 }
 
-// prepare computes a plan, and refuses one that breaks a rule; its texts are in the store.
+// prepare computes a plan and stores its texts. Fails if the plan breaks a rule.
 func (s *Server) prepare(ctx context.Context, w *work, forwarder, name, file string, text []byte) (*plan, error) {
 	plans, err := s.compute(ctx, w, []string{forwarder}, name, file, text)
 	if err != nil {
@@ -59,26 +59,26 @@ func (s *Server) prepare(ctx context.Context, w *work, forwarder, name, file str
 	return plans[0], s.keep(ctx, w, plans[0])
 }
 
-// work has what plans of one order have in common.
+// work is shared by the plans of one order.
 type work struct {
 	own, whole *config.Parser           // of the project's file, and of forwarders'
 	parsed     map[string]*model.Config // by text
-	merged     map[string][]byte        // by what they are made of, with the one text of the order
+	merged     map[string][]byte        // by the parts that they are made of
 	saved      []*cluster.Large
 	counts     map[*model.Config]usage
 	uses       map[*model.Config]*uses
-	usage      map[string]usage // what the project has after other forwarders' part of the order, while the whole is checked; nil: what the store says
-	named      bool             // the names in the project's file are good
-	workflow   bool             // the workflow orders it: nobody else's order does for the services of requests
-	operator   bool             // the caller is no admin: it claims addresses within the project's prefixes only
-	claimed    *claimed         // of other projects, while the order is computed; nil: not read yet
-	prune      bool             // the order confirms that it may end what the forwarders served before they joined
+	usage      map[string]usage // the project's usage after the order's plans for earlier forwarders; nil: the store's
+	named      bool             // the names in the project's file are checked
+	workflow   bool             // the workflow sent the order; only it may change services of requests
+	operator   bool             // the caller is no admin, and may claim addresses within the project's prefixes only
+	claimed    *claimed         // addresses of other projects; nil: not read yet
+	prune      bool             // the order may remove services that forwarders had before they joined
 }
 
-// maxParsers bounds the files that are remembered, so that the next one decodes only what has changed.
+// maxParsers bounds the cached parsers. A cached parser decodes only what has changed since its last file.
 const maxParsers = 4
 
-// newWork returns the work of an order for a project.
+// newWork returns the shared state of an order for a project.
 func (s *Server) newWork(project string) *work {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,14 +93,14 @@ func (s *Server) newWork(project string) *work {
 	return &work{own: own, whole: whole}
 }
 
-// newWorkOf returns the work of a caller's order for a project.
-func (s *Server) newWorkOf(who caller, project string) *work {
+// newWorkOf returns the shared state of a caller's order for a project.
+func (s *Server) newWorkOf(caller principal, project string) *work {
 	w := s.newWork(project)
-	w.operator = !who.admin()
+	w.operator = !caller.admin()
 	return w
 }
 
-// parse reads a file, each text once.
+// parse parses a file, and caches the result by its text.
 func (w *work) parse(parser *config.Parser, file string, text []byte) (*model.Config, error) {
 	if known := w.parsed[string(text)]; known != nil {
 		return known, nil
@@ -116,7 +116,7 @@ func (w *work) parse(parser *config.Parser, file string, text []byte) (*model.Co
 	return parsed, nil
 }
 
-// compute makes plans for some forwarders, which are for one transaction in this order.
+// compute makes one plan per forwarder. All of them are for one transaction, in this order.
 func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name, file string, text []byte) ([]*plan, error) {
 	done, err := s.inFlight.startComputing(ctx, text)
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 				return nil, err
 			}
 			if !less {
-				return nil, denied("the project %s may not use the forwarder %s any more, only %s: of its services there, some can be removed, and nothing else",
+				return nil, denied("the project %s may not use the forwarder %s any more, only %s: its file there may only remove services",
 					name, forwarder, strings.Join(record.Forwarders, ", "))
 			}
 		}
@@ -189,7 +189,7 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 	return plans, nil
 }
 
-// merge computes the forwarder's file from those of all projects.
+// merge computes the forwarder's file from the files of all projects.
 func (s *Server) merge(ctx context.Context, w *work, p *plan, others []cluster.Entry, file string) error {
 	p.own = cluster.Entry{Key: keyConfigs + p.forwarder + "/" + p.project}
 	key := p.project
@@ -215,7 +215,7 @@ func (s *Server) merge(ctx context.Context, w *work, p *plan, others []cluster.E
 		w.merged[key] = known
 	}
 	p.merged = known
-	if len(others) > 1 || len(others) == 1 && p.own.Revision == 0 || p.project != defaultProject { // places in the result mean nothing to who wrote a part
+	if len(others) > 1 || len(others) == 1 && p.own.Revision == 0 || p.project != defaultProject { // positions in the merged file mean nothing to the author of a part
 		file = "forwarder " + p.forwarder + ", all projects"
 	}
 	var err error
@@ -223,7 +223,7 @@ func (s *Server) merge(ctx context.Context, w *work, p *plan, others []cluster.E
 	return err
 }
 
-// union puts the files of all projects together.
+// union merges the files of all projects.
 func (s *Server) union(ctx context.Context, p *plan, others []cluster.Entry) ([]byte, error) {
 	base := []byte("version: 1\nservices: []\n")
 	var parts []config.Part
@@ -255,7 +255,7 @@ func (s *Server) union(ctx context.Context, p *plan, others []cluster.Entry) ([]
 	return merged, nil
 }
 
-// keep stores a plan's texts, for its transaction.
+// keep stores a plan's texts before its transaction refers to them.
 func (s *Server) keep(ctx context.Context, w *work, p *plan) error {
 	for text, value := range map[*[]byte]*[]byte{&p.text: &p.kept, &p.merged: &p.whole} {
 		if *text == nil {
@@ -274,7 +274,7 @@ func (s *Server) keep(ctx context.Context, w *work, p *plan) error {
 	return nil
 }
 
-// ownNames refuses names of the default project that look like another one's: what is before a dot counts as a project.
+// ownNames rejects names of the default project that look like another project's: the part before a dot names a project.
 func (p *plan) ownNames(w *work, file string) error {
 	if p.project != defaultProject || p.text == nil || w.named {
 		return nil
@@ -285,20 +285,20 @@ func (p *plan) ownNames(w *work, file string) error {
 	}
 	for _, service := range parsed.Services {
 		if strings.Contains(service.Name, ".") {
-			return invalid(fmt.Errorf("%s: service %s: a name with a dot is for the services of other projects (PROJECT.SERVICE); take another one", file, service.Name))
+			return invalid(fmt.Errorf("%s: service %s: a name with a dot is for the services of other projects (PROJECT.SERVICE); use another name", file, service.Name))
 		}
 	}
 	w.named = true
 	return nil
 }
 
-// has reports whether a service of the forwarder's file is the project's.
+// has reports whether a service of the forwarder's file belongs to the plan's project.
 func (p *plan) has(service *model.Service) bool {
 	owner, _, long := strings.Cut(service.Name, ".")
 	return p.project == defaultProject && !long || long && owner == p.project
 }
 
-// used counts what the project has on the forwarder after the change.
+// used counts the project's services and servers on the forwarder after the change.
 func (p *plan) used() usage {
 	var used usage
 	for i := range p.parsed.Services {
@@ -310,16 +310,16 @@ func (p *plan) used() usage {
 	return used
 }
 
-// onlyLess reports whether a plan changes nothing of the project at the forwarder but removes services.
+// onlyLess reports whether a plan only removes services of the project at the forwarder.
 func (s *Server) onlyLess(ctx context.Context, w *work, p *plan) (bool, error) {
-	if p.used().Services == 0 && p.project != defaultProject { // whose file has more than services
+	if p.used().Services == 0 && p.project != defaultProject { // the default project's file has other sections too
 		return true, nil
 	}
 	own, err := s.store.Load(ctx, p.own.Value)
 	if err != nil {
 		return false, unavailable(err)
 	}
-	if bytes.Equal(own.Text, p.text) { // which a new leader of the workflow writes again
+	if bytes.Equal(own.Text, p.text) { // a new leader of the workflow writes the same file again
 		return true, nil
 	}
 	before, err := s.store.Load(ctx, p.desired.Value)
@@ -346,14 +346,14 @@ func (s *Server) onlyLess(ctx context.Context, w *work, p *plan) (bool, error) {
 	return true, nil
 }
 
-// Bytes that the file of a project other than `default` may have, so that the quotas bound what it takes in the store, too.
+// Maximum bytes of the file of a project other than `default`. They make the quotas bound the store's size, too.
 const (
 	fileBytes    = 1 << 20
 	serviceBytes = 16 << 10
 	serverBytes  = 4 << 10
 )
 
-// checkSize refuses a file that has far more than its services need: comments and notes.
+// checkSize rejects a file that is far larger than its services need, because of comments and notes.
 func (p *plan) checkSize(used usage) error {
 	if most := fileBytes + uint64(used.Services)*serviceBytes + uint64(used.Servers)*serverBytes; p.project != defaultProject && !p.record.Workflow && uint64(len(p.text)) > most {
 		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the file of the project %s has %d kB, for its %d services and %d servers at most %d kB are kept: shorten comments and notes",
@@ -362,7 +362,7 @@ func (p *plan) checkSize(used usage) error {
 	return nil
 }
 
-// count notes what the project uses, and compares it with its quotas.
+// count records the project's new usage, and checks it against the quotas.
 func (p *plan) count(w *work) error {
 	before := p.record.total()
 	used, known := w.counts[p.parsed]
@@ -377,7 +377,7 @@ func (p *plan) count(w *work) error {
 		return err
 	}
 	p.record = p.record.with(p.forwarder, used)
-	if p.record.Workflow { // a request was counted when it was taken: while it moves, two forwarders have it
+	if p.record.Workflow { // a request is counted when it is accepted; while it moves, two forwarders have it
 		return nil
 	}
 	total := p.record.total()
@@ -385,7 +385,7 @@ func (p *plan) count(w *work) error {
 		what            string
 		had, wants, may uint32
 	}{{"services", before.Services, total.Services, p.record.MaxServices}, {"servers", before.Servers, total.Servers, p.record.MaxServers}} {
-		// Who has too many already, because the quota was lowered, may still have fewer.
+		// A project above a lowered quota may still shrink.
 		if quota.may > 0 && quota.wants > quota.may && quota.wants > quota.had {
 			return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the project %s would have %d %s, its quota is %d",
 				p.project, quota.wants, quota.what, quota.may))
@@ -394,14 +394,14 @@ func (p *plan) count(w *work) error {
 	return nil
 }
 
-// txn writes a plan and its quota's new use in one transaction.
+// txn returns the transaction that writes a plan and the project's new usage.
 func (p *plan) txn() *cluster.Txn { return together([]*plan{p}) }
 
-// together writes plans of one computation. What a forwarder has confirmed is kept until it confirms this too.
+// together returns the transaction of several plans of one computation. It keeps the confirmed version of each file until the forwarder confirms the new one.
 func together(plans []*plan) *cluster.Txn {
 	last := plans[len(plans)-1]
 	txn := new(cluster.Txn).Unchanged(last.projectEntry)
-	if record := encode(last.record); last.projectEntry.Revision == 0 || !bytes.Equal(record, last.projectEntry.Value) { // else orders for other forwarders do not meet
+	if record := encode(last.record); last.projectEntry.Revision == 0 || !bytes.Equal(record, last.projectEntry.Value) { // an unchanged record is not written, so orders for other forwarders do not conflict
 		txn.Put(keyProjects+last.project, record, 0)
 	}
 	claimsOf(plans).guard(txn)
@@ -413,36 +413,36 @@ func together(plans []*plan) *cluster.Txn {
 			txn.Put(keyPrune+p.forwarder, []byte("1"), 0)
 		}
 		if p.previous.Revision == 0 {
-			txn.PutLarge(p.previous.Key, p.own.Value) // nothing, if there was none
+			txn.PutLarge(p.previous.Key, p.own.Value) // empty if there was none
 		}
 	}
 	return txn
 }
 
-// ApplyConfig makes a file what a project wants of a forwarder, and waits until the forwarder has confirmed it.
-func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project string, request *agentpb.ApplyConfigRequest) (
+// ApplyConfig makes a file the project's desired configuration of a forwarder, and waits until the forwarder has confirmed it.
+func (s *Server) ApplyConfig(ctx context.Context, caller principal, forwarder, project string, request *agentpb.ApplyConfigRequest) (
 	*agentpb.ApplyConfigResponse, error) {
-	if !who.mayApply(project) {
-		return nil, denied("%s may not apply in the project %s", who, project)
+	if !caller.mayApply(project) {
+		return nil, denied("%s may not apply in the project %s", caller, project)
 	}
 	if len(request.GetYaml()) == 0 {
-		return nil, invalid(fmt.Errorf("a controller has no file to read again: name one"))
+		return nil, invalid(fmt.Errorf("a controller has no file of its own to reload: name a file, `steelyard apply FILE`"))
 	}
 	var last *plan
 	var forced []netip.Addr
 	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
-		w := s.newWorkOf(who, project)
+		w := s.newWorkOf(caller, project)
 		w.prune = request.GetPrune()
 		p, err := s.prepare(ctx, w, forwarder, project, request.GetFile(), request.GetYaml())
 		last = p
 		if err == nil && request.GetForce() {
-			forced, err = p.forcible(who)
+			forced, err = p.forcible(caller)
 		}
 		if err != nil || p.same() {
 			return nil, err
 		}
 		detail := fmt.Sprintf("%s, %d services", request.GetFile(), len(p.parsed.Services))
-		return s.record(p.txn(), who.String(), "apply", forwarder, project, detail), nil
+		return s.record(p.txn(), caller.String(), "apply", forwarder, project, detail), nil
 	})
 	if err != nil {
 		return nil, err
@@ -453,7 +453,7 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	}
 	response, err := s.fate(ctx, last, revision, warnings)
 	if err == nil && request.GetForce() {
-		err = s.force(ctx, who, last, forced, response)
+		err = s.force(ctx, caller, last, forced, response)
 	}
 	if err != nil {
 		return nil, err
@@ -461,7 +461,7 @@ func (s *Server) ApplyConfig(ctx context.Context, who caller, forwarder, project
 	return response, nil
 }
 
-// fate waits until it is known what became of a change.
+// fate waits for the outcome of a change, and turns it into the response.
 func (s *Server) fate(ctx context.Context, p *plan, revision int64, warnings []string) (*agentpb.ApplyConfigResponse, error) {
 	forwarder := p.forwarder
 	outcome, err := s.await(ctx, forwarder, p.project, revision)
@@ -470,16 +470,16 @@ func (s *Server) fate(ctx context.Context, p *plan, revision int64, warnings []s
 		return nil, err
 	case outcome == nil:
 		return &agentpb.ApplyConfigResponse{Generation: uint64(revision), Warnings: append(warnings,
-			"saved; no agent of "+forwarder+" is connected: it gets this when it is. If it refuses it then, it is taken back, and `steelyard get forwarders` says why")}, nil
+			"saved; no agent of "+forwarder+" is connected: it receives this when it connects. If it refuses it then, the controller rolls the change back, and `steelyard get forwarders` shows the reason")}, nil
 	case outcome.Older:
 		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s: %s", forwarder, outcome.Error))
 	case outcome.takenBack:
 		delayMember(ctx)
 		return nil, invalid(fmt.Errorf("%s refuses this: %s; nothing was changed", forwarder, outcome.Error))
 	case outcome.Refused == revision:
-		return nil, invalid(fmt.Errorf("%s refuses this: %s; it has confirmed it before, so it stays the desired configuration", forwarder, outcome.Error))
+		return nil, invalid(fmt.Errorf("%s refuses this: %s; it has confirmed this before, so it stays the desired configuration", forwarder, outcome.Error))
 	case outcome.Applied > revision:
-		warnings = append(warnings, "somebody has applied a newer configuration meanwhile")
+		warnings = append(warnings, "another caller has applied a newer configuration meanwhile")
 	case !outcome.InForwarder:
 		warnings = append(warnings, "the agent has it, but its forwarder has not confirmed it yet: "+outcome.Error)
 	}

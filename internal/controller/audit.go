@@ -12,11 +12,11 @@ import (
 
 const (
 	maxAudit  = 10000
-	auditStep = 5000 // records that are looked at beyond these
+	auditStep = 5000 // further records that one pass reads
 )
 
-// trimAudit removes old audit records until maxAudit are left: the oldest of the callers who have most, so that none of them pushes out what others did.
-// However many have come since the last time, they do not fill the store.
+// trimAudit removes old audit records until maxAudit are left. It removes the oldest records of the callers with the most records, so that no caller
+// displaces the records of others. Its cost does not depend on how many records came since the last call.
 func (s *Server) trimAudit(ctx context.Context) error {
 	for {
 		entries, err := s.store.Last(ctx, keyAudit, maxAudit+auditStep)
@@ -35,21 +35,21 @@ func (s *Server) trimAudit(ctx context.Context) error {
 	}
 }
 
-// excessOf returns the records to remove so that so many are left. Entries are the newest first.
-func excessOf(entries []cluster.Entry, most int) (excess []cluster.Entry) {
-	who := make([]string, len(entries))
+// excessOf returns the records to remove so that at most `limit` are left. entries begin with the newest.
+func excessOf(entries []cluster.Entry, limit int) (excess []cluster.Entry) {
+	callers := make([]string, len(entries))
 	counts := map[string]int{}
 	for i, entry := range entries {
 		var one audit
-		_ = json.Unmarshal(entry.Value, &one) // those that nobody can read are one caller's
-		who[i] = one.Who
+		_ = json.Unmarshal(entry.Value, &one) // unreadable records count as those of one caller
+		callers[i] = one.Who
 		counts[one.Who]++
 	}
-	share := shareOf(counts, most)
+	share := shareOf(counts, limit)
 	kept := map[string]int{}
 	left := 0
 	for i, entry := range entries {
-		if kept[who[i]]++; kept[who[i]] > share || left == most {
+		if kept[callers[i]]++; kept[callers[i]] > share || left == limit {
 			excess = append(excess, entry)
 		} else {
 			left++
@@ -58,19 +58,19 @@ func excessOf(entries []cluster.Entry, most int) (excess []cluster.Entry) {
 	return excess
 }
 
-// shareOf returns how many each caller may have at most, so that together they have no more than a number: those that have fewer leave the rest to others.
-func shareOf(counts map[string]int, most int) int {
+// shareOf returns the maximum number of records per caller, so that all together have at limit `limit`. Callers with fewer records leave their share to others.
+func shareOf(counts map[string]int, limit int) int {
 	var sorted []int
 	for _, count := range counts {
 		sorted = append(sorted, count)
 	}
 	slices.Sort(sorted)
-	share := most
+	share := limit
 	for i, count := range sorted {
-		if share = most / (len(sorted) - i); count > share {
+		if share = limit / (len(sorted) - i); count > share {
 			break
 		}
-		most -= count
+		limit -= count
 	}
 	return max(share, 1)
 }

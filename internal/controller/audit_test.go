@@ -9,8 +9,8 @@ import (
 	"steelyard/internal/cluster"
 )
 
-// A caller with very many records does not push out those of others, and all that is too much is removed at once.
-func TestAuditIsSharedFairly(t *testing.T) {
+// A caller with very many records does not displace the records of others, and one pass removes the whole excess.
+func TestAuditTrimsTheLargestCallersFirst(t *testing.T) {
 	entry := func(n int, who string) cluster.Entry {
 		return cluster.Entry{Key: fmt.Sprintf("%s%020d-c", keyAudit, n), Value: encode(audit{Who: who, What: "apply"})}
 	}
@@ -32,7 +32,7 @@ func TestAuditIsSharedFairly(t *testing.T) {
 		t.Errorf("%d of %d are removed", len(removed), len(entries))
 	}
 	for n, want := range map[int]bool{200: false, 176: false, 175: true, 101: true, 100: false, 76: false, 75: true, 70: false, 61: false} {
-		if who := entry(n, ""); removed[who.Key] != want {
+		if caller := entry(n, ""); removed[caller.Key] != want {
 			t.Errorf("record %d is removed: %v", n, !want)
 		}
 	}

@@ -20,22 +20,22 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Keys of trust: docs/design/0042-controller.md.
+// Keys of authorities: docs/design/0042-controller.md.
 const (
 	memberTrust     = "member/"
 	controllerTrust = "controller/"
 )
 
-// authorities are those whose certificates hold.
+// authorities are the certificate authorities whose certificates are valid.
 type authorities struct {
 	signs *pki.Authority
-	next  *pki.Authority // signs when all know it; nil: none
-	since time.Time      // of a replacement's present step; zero: there is none
+	next  *pki.Authority // signs once all members and controllers trust it; nil: none
+	since time.Time      // when the replacement's current step began; zero: no replacement
 	in    cluster.Snapshot
 	pool  *x509.CertPool
 }
 
-// authorityKeys are all that is kept of authorities.
+// authorityKeys are the keys of all state about authorities.
 var authorityKeys = []string{keyAuthority, keyNext, keySince, keyWait}
 
 func decodeAuthorities(in cluster.Snapshot) (*authorities, error) {
@@ -59,7 +59,7 @@ func decodeAuthorities(in cluster.Snapshot) (*authorities, error) {
 		a.since = time.Unix(at, 0)
 	}
 	if a.signs == nil {
-		return nil, errors.New("etcd has no certificate authority any more: was it emptied?")
+		return nil, errors.New("etcd has no certificate authority any more: if it was emptied, restore it from a backup")
 	}
 	a.pool = x509.NewCertPool()
 	for _, one := range a.chain() {
@@ -68,7 +68,7 @@ func decodeAuthorities(in cluster.Snapshot) (*authorities, error) {
 	return a, nil
 }
 
-// present reads the authorities: this controller may not have heard of the last step yet.
+// present reads the authorities from etcd, because this controller's mirror may lag behind the last step.
 func (s *Server) present(ctx context.Context) (*authorities, error) {
 	now, err := s.store.Snapshot(ctx, authorityKeys...)
 	if err != nil {
@@ -77,13 +77,13 @@ func (s *Server) present(ctx context.Context) (*authorities, error) {
 	return decodeAuthorities(now)
 }
 
-// hold returns an error if a caller's certificate is of none of them, or has expired: its connection may be older than they are.
-func (a *authorities) hold(who caller, at time.Time) error {
-	if who.certificate == nil {
+// check fails if no authority signed the caller's certificate, or if it has expired. A connection may be older than the current authorities.
+func (a *authorities) check(caller principal, at time.Time) error {
+	if caller.certificate == nil {
 		return nil
 	}
-	if err := pki.Holds(who.certificate, a.pool, at); err != nil {
-		return connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("the certificate of %s is void: %w", who, err))
+	if err := pki.Holds(caller.certificate, a.pool, at); err != nil {
+		return connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("the certificate of %s is void: %w", caller, err))
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func newest(a *authorities) *pki.Authority {
 	return a.signs
 }
 
-// chain returns the certificates of all, first the one that signs.
+// chain returns the certificates of all authorities; the signing one is first.
 func (a *authorities) chain() []*x509.Certificate {
 	all := a.signs.Chain()
 	if a.next != nil {
@@ -104,18 +104,18 @@ func (a *authorities) chain() []*x509.Certificate {
 	return all
 }
 
-// same reports whether others are these.
+// same reports whether a and b are the same authorities.
 func (a *authorities) same(b *authorities) bool {
 	return slices.EqualFunc(a.chain(), b.chain(), (*x509.Certificate).Equal)
 }
 
-// trust is what a member or a controller was seen to have.
+// trust is what a member or a controller has shown of the authorities that it trusts.
 type trust struct {
 	Issuer      string   `json:"issuer"` // of its certificate
 	Authorities []string `json:"authorities"`
 }
 
-// trustIn reads it off the certificates that a peer has shown.
+// trustIn derives trust from the certificates that a peer has presented.
 func (a *authorities) trustIn(shown []*x509.Certificate) trust {
 	var t trust
 	for _, one := range a.chain() {
@@ -129,7 +129,7 @@ func (a *authorities) trustIn(shown []*x509.Certificate) trust {
 	return t
 }
 
-// suffices reports whether a replacement may go on, for all that the holder of this minds.
+// suffices reports whether a replacement may continue with regard to a holder of this trust.
 func (a *authorities) suffices(t trust) bool {
 	if a.next != nil {
 		return slices.Contains(t.Authorities, a.next.Hash())
@@ -140,8 +140,8 @@ func (a *authorities) suffices(t trust) bool {
 // replacing reports whether one authority is being replaced by another.
 func (a *authorities) replacing() bool { return a.next != nil || len(a.signs.Former) > 0 }
 
-// found reads the authority, or is the first controller and makes it; and gives this controller a certificate.
-func (s *Server) found(ctx context.Context) error {
+// bootstrap reads the authority, or creates it if this is the first controller. Then it issues this controller's certificate.
+func (s *Server) bootstrap(ctx context.Context) error {
 	s.identity = pki.NewIdentity("", s.now)
 	s.peers = peerTransport(s.identity.Client)
 	for {
@@ -169,7 +169,7 @@ func (s *Server) found(ctx context.Context) error {
 	}
 }
 
-// adopt takes the authorities of a snapshot, and a certificate of the one that signs; it reports whether they are others than before.
+// adopt installs the authorities of a snapshot, and a certificate of the signing one. Returns true if the authorities have changed.
 func (s *Server) adopt(now cluster.Snapshot) (bool, error) {
 	a, err := decodeAuthorities(now)
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *Server) adopt(now cluster.Snapshot) (bool, error) {
 	return true, s.certify()
 }
 
-// certify gives this controller a new certificate.
+// certify issues a new certificate for this controller.
 func (s *Server) certify() error {
 	key, err := pki.NewKey()
 	if err != nil {
@@ -198,20 +198,20 @@ func (s *Server) certify() error {
 		return err
 	}
 	err = s.identity.Replace(key, certificate.Raw, pki.Raw(a.chain()))
-	s.peers.CloseIdleConnections() // they have shown the one before
+	s.peers.CloseIdleConnections() // they were opened with the previous certificate
 	return err
 }
 
-// lookAtAuthority has keepAuthority look.
-func (s *Server) lookAtAuthority() {
+// wakeAuthority wakes runAuthority.
+func (s *Server) wakeAuthority() {
 	select {
 	case s.authorityWake <- struct{}{}:
 	default:
 	}
 }
 
-// keepAuthority follows the replacement of the authority, and takes its next steps.
-func (s *Server) keepAuthority(ctx context.Context) {
+// runAuthority follows the replacement of the authority, and starts its next steps.
+func (s *Server) runAuthority(ctx context.Context) {
 	ticker := time.NewTicker(housekeeping)
 	defer ticker.Stop()
 	for {
@@ -224,7 +224,7 @@ func (s *Server) keepAuthority(ctx context.Context) {
 		if err := s.followAuthority(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("the certificate authority", "error", err)
 			pause(ctx, time.Second)
-			s.lookAtAuthority()
+			s.wakeAuthority()
 		}
 	}
 }
@@ -245,11 +245,11 @@ func (s *Server) followAuthority(ctx context.Context) error {
 		s.log.Info("authorities of certificates have changed", "signs", a.signs.Hash(), "former", len(a.signs.Former), "next", a.next != nil)
 		s.mu.Lock()
 		s.authoritiesAt = time.Now()
-		for _, one := range s.sessions { // when it comes again, the agent sees what it does not have yet
+		for _, one := range s.sessions { // the agent reconnects, and then receives the new authorities
 			go one.conn.Close()
 		}
 		for one := range s.watchers {
-			if err := a.hold(one.caller, s.now()); err != nil {
+			if err := a.check(one.caller, s.now()); err != nil {
 				one.end(err)
 			}
 		}
@@ -273,33 +273,33 @@ func (s *Server) followAuthority(ctx context.Context) error {
 	return s.advance(ctx, a)
 }
 
-// noteTrust writes what somebody has, if that is new.
-func (s *Server) noteTrust(ctx context.Context, now cluster.Snapshot, who string, shown []*x509.Certificate, lease cluster.Lease, txn *cluster.Txn) error {
+// noteTrust writes the trust of a member or a controller, if it has changed.
+func (s *Server) noteTrust(ctx context.Context, now cluster.Snapshot, holder string, shown []*x509.Certificate, lease cluster.Lease, txn *cluster.Txn) error {
 	value := encode(s.authorities.Load().trustIn(shown))
-	if string(now.Get(keyTrust+who).Value) == string(value) {
+	if string(now.Get(keyTrust+holder).Value) == string(value) {
 		return nil
 	}
-	_, err := s.store.Commit(ctx, txn.Put(keyTrust+who, value, lease))
+	_, err := s.store.Commit(ctx, txn.Put(keyTrust+holder, value, lease))
 	return err
 }
 
-// seeTrust notes what a member has shown, while an authority is being replaced. Only what it shows counts: that a certificate was sent to it
-// does not mean that it has it.
-func (s *Server) seeTrust(ctx context.Context, who caller, shown []*x509.Certificate) {
+// recordTrust writes what a member has presented, while an authority is being replaced. Only presented certificates count: a sent certificate may not
+// have arrived.
+func (s *Server) recordTrust(ctx context.Context, caller principal, shown []*x509.Certificate) {
 	if !s.authorities.Load().replacing() {
 		return
 	}
-	key := memberTrust + who.Name.Name
+	key := memberTrust + caller.Name.Name
 	s.mu.Lock()
 	now := cluster.Snapshot{Entries: map[string]cluster.Entry{keyTrust + key: s.mirror.Get(keyTrust + key)}}
 	s.mu.Unlock()
-	if err := s.noteTrust(ctx, now, key, shown, 0, new(cluster.Txn).At(keyMembers+who.Name.Name, who.revision)); err != nil {
-		s.log.Warn("the authorities of a member are not noted", "member", who.Name.Name, "error", err)
+	if err := s.noteTrust(ctx, now, key, shown, 0, new(cluster.Txn).At(keyMembers+caller.Name.Name, caller.revision)); err != nil {
+		s.log.Warn("recording the authorities that a member trusts has failed", "member", caller.Name.Name, "error", err)
 	}
 }
 
-// waitingFor returns those without which the replacement cannot go on. Who was away until its certificate has expired has to join anew in any case;
-// that so much time has passed is not believed to this controller's clock alone.
+// waitingFor returns the members and controllers for which the replacement waits. It excludes those whose certificate has expired, as they must join
+// anew in any case. This controller's clock alone is not sufficient evidence of an expiry.
 func (a *authorities) waitingFor(now cluster.Snapshot, at time.Time) ([]string, error) {
 	expired := at.Sub(a.since) > pki.Lifetime && a.in.Get(keyWait).Revision == 0
 	var names []string
@@ -320,13 +320,13 @@ func (a *authorities) waitingFor(now cluster.Snapshot, at time.Time) ([]string, 
 	return names, nil
 }
 
-// beginStep notes that a step of a replacement begins.
+// beginStep adds the start of a replacement's step to a transaction.
 func (s *Server) beginStep(txn *cluster.Txn, lease cluster.Lease) {
 	now := []byte(strconv.FormatInt(s.now().Unix(), 10))
 	txn.Put(keySince, now, 0).Put(keyWait, now, lease)
 }
 
-// advance takes the next step: the next authority signs, or the former one ends.
+// advance starts the next step of a replacement: the next authority signs, or the former one ends.
 func (s *Server) advance(ctx context.Context, a *authorities) error {
 	txn := new(cluster.Txn)
 	for _, key := range authorityKeys {
@@ -351,16 +351,16 @@ func (s *Server) advance(ctx context.Context, a *authorities) error {
 	}
 	_, err = s.store.Commit(ctx, s.record(txn.Put(keyAuthority, data, 0), "controller/"+s.id, "authority", "", "", detail))
 	if errors.Is(err, cluster.ErrConflict) {
-		return nil // another controller was faster
+		return nil // another controller has started the step
 	}
 	return err
 }
 
 // ReplaceAuthority implements the service.
 func (s *Server) ReplaceAuthority(ctx context.Context, request *connect.Request[pb.ReplaceAuthorityRequest]) (*connect.Response[pb.ReplaceAuthorityResponse], error) {
-	who := from(ctx)
-	if !who.admin() {
-		return nil, denied("only an admin replaces the authority, and %s is none", who)
+	caller := from(ctx)
+	if !caller.admin() {
+		return nil, denied("only an admin replaces the authority, and %s is none", caller)
 	}
 	lease, err := s.store.Grant(ctx, pki.Lifetime)
 	if err != nil {
@@ -384,21 +384,21 @@ func (s *Server) ReplaceAuthority(ctx context.Context, request *connect.Request[
 			txn.Unchanged(a.in.Get(key))
 		}
 		if request.Msg.GetDistrust() {
-			return s.record(txn.Put(keyAuthority, data, 0).Delete(keyNext).Delete(keySince).Delete(keyWait), who.String(), "authority", "", "", "replaced at once: all certificates are void"), nil
+			return s.record(txn.Put(keyAuthority, data, 0).Delete(keyNext).Delete(keySince).Delete(keyWait), caller.String(), "authority", "", "", "replaced at once: all certificates are void"), nil
 		}
 		if a.replacing() {
 			return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("the authority is being replaced already: see `steelyard authority show`"))
 		}
 		s.beginStep(txn.Put(keyNext, data, 0), lease)
-		return s.record(txn, who.String(), "authority", "", "", "a new one is introduced"), nil
+		return s.record(txn, caller.String(), "authority", "", "", "a new one is introduced"), nil
 	})
 	return connect.NewResponse(&pb.ReplaceAuthorityResponse{}), err
 }
 
 // ListAuthorities implements the service.
 func (s *Server) ListAuthorities(ctx context.Context, _ *connect.Request[pb.ListAuthoritiesRequest]) (*connect.Response[pb.ListAuthoritiesResponse], error) {
-	if who := from(ctx); !who.mayRead() {
-		return nil, denied("%s may not read", who)
+	if caller := from(ctx); !caller.mayRead() {
+		return nil, denied("%s may not read", caller)
 	}
 	now, err := s.store.Snapshot(ctx, append(slices.Clone(authorityKeys), keyMembers, keyControllers, keyTrust)...)
 	if err != nil {

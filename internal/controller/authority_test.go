@@ -23,14 +23,14 @@ import (
 	"connectrpc.com/connect"
 )
 
-// visit is one request of a user, by a connection of its own.
+// visit sends one request of a user over a new connection.
 func (l *lab) visit(c *runningController, identity *pki.Identity) error {
 	u := userOn(l.T, c.url, &http.Transport{TLSClientConfig: identity.Client(), DisableKeepAlives: true}, nil)
 	_, err := u.ListForwarders(l.Context(), connect.NewRequest(&pb.ListForwardersRequest{}))
 	return err
 }
 
-// awaitAuthorities waits for the states of authorities, and for who is missing.
+// awaitAuthorities waits for the states of authorities, and for the members that are missing.
 func (l *lab) awaitAuthorities(states []pb.Authority_State, waiting ...string) *pb.ListAuthoritiesResponse {
 	l.Helper()
 	var now *pb.ListAuthoritiesResponse
@@ -63,9 +63,9 @@ const (
 	former = pb.Authority_STATE_FORMER
 )
 
-// Everybody learns of the new authority before it signs, and has a certificate of it before the former one ends. Agents do so by themselves, users
-// at their next commands; who is missing is named.
-func TestAuthorityIsReplaced(t *testing.T) {
+// All members trust the new authority before it signs, and have its certificates before the former one ends. Agents renew theirs automatically, users
+// with their next commands; members that are missing are named.
+func TestReplacedAuthorityKeepsMembersConnected(t *testing.T) {
 	l := newLab(t, 2)
 	f1, f2 := l.addForwarder("f1"), l.addForwarder("f2")
 	c := l.controllers[0]
@@ -139,7 +139,7 @@ func TestAuthorityIsReplaced(t *testing.T) {
 	neverBack(t, "f1", f1.Forwarder)
 }
 
-// keyWithRequest makes a key, and a request for a certificate of it.
+// keyWithRequest creates a key, and a certificate request for it.
 func keyWithRequest(t *testing.T) (*ecdsa.PrivateKey, []byte) {
 	t.Helper()
 	key, err := pki.NewKey()
@@ -153,14 +153,14 @@ func keyWithRequest(t *testing.T) (*ecdsa.PrivateKey, []byte) {
 	return key, request
 }
 
-// keep is a user whose connections stay open.
+// keep returns a user whose connections stay open.
 func (l *lab) keep(c *runningController, identity *pki.Identity, headers map[string]string) user {
 	return userOn(l.T, c.url, &http.Transport{TLSClientConfig: identity.Client(), ForceAttemptHTTP2: true}, headers)
 }
 
-// Whoever has a connection that is older than the end of the authority loses it: to ask, to watch and to get a certificate of the new one. So does a
-// thief who has signed a controller's certificate.
-func TestStolenAuthorityEndsOpenConnections(t *testing.T) {
+// A connection that is older than the end of the authority is closed: it can no longer call, watch, or obtain a certificate of the new authority. So
+// is the connection of a thief who has signed a controller's certificate.
+func TestDistrustedAuthorityClosesOpenConnections(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	identities := map[string]*pki.Identity{}
@@ -188,7 +188,7 @@ func TestStolenAuthorityEndsOpenConnections(t *testing.T) {
 	if err := identities["thief"].Replace(key, forged.Raw, pki.Raw(stolen.chain())); err != nil {
 		t.Fatal(err)
 	}
-	behalf := map[string]string{behalfHeader: socketKind + "/uid=0"} // which only a controller may say
+	behalf := map[string]string{behalfHeader: socketKind + "/uid=0"} // a header that only controllers may send
 	users := map[string]user{}
 	for name, identity := range identities {
 		users[name] = l.keep(c, identity, behalf)
@@ -210,7 +210,7 @@ func TestStolenAuthorityEndsOpenConnections(t *testing.T) {
 		}
 		watches = append(watches, stream)
 	}
-	own := watchAs(t, c.admin, 0) // of the socket, which needs no certificate
+	own := watchAs(t, c.admin, 0) // over the Unix socket, which needs no certificate
 	if !own.Receive() {
 		t.Fatal(own.Err())
 	}
@@ -219,7 +219,7 @@ func TestStolenAuthorityEndsOpenConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, stream := range watches {
-		for stream.Receive() { // what was sent before
+		for stream.Receive() { // events that were sent before
 		}
 		if connect.CodeOf(stream.Err()) != connect.CodeUnauthenticated {
 			t.Errorf("a watch ends by %v", stream.Err())
@@ -227,7 +227,7 @@ func TestStolenAuthorityEndsOpenConnections(t *testing.T) {
 	}
 	for _, name := range []string{"ada", "thief"} {
 		if err := list(name); connect.CodeOf(err) != connect.CodeUnauthenticated {
-			t.Errorf("%s, who is connected: %v", name, err)
+			t.Errorf("%s, on an open connection: %v", name, err)
 		}
 	}
 	if request, err = pki.Request(identities["rae"].Key()); err != nil {
@@ -250,7 +250,7 @@ func TestStolenAuthorityEndsOpenConnections(t *testing.T) {
 
 type joinMethod func(context.Context, *connect.Request[pb.JoinRequest]) (*connect.Response[pb.JoinResponse], error)
 
-// joinRaw joins as one who does not care which authority a token names, and returns the certificates of the answer.
+// joinRaw joins without checking the authority that a token names. Returns the certificates of the answer.
 func joinRaw(t *testing.T, join joinMethod, token string) ([]*x509.Certificate, error) {
 	t.Helper()
 	_, request := keyWithRequest(t)
@@ -269,7 +269,7 @@ func joinRaw(t *testing.T, join joinMethod, token string) ([]*x509.Certificate, 
 	return all, nil
 }
 
-// A token ends with the authority that signed when it was made, at each controller: also at one that has not heard of the replacement.
+// A token ends with the authority that signed when it was created, even at a controller that does not know of the replacement yet.
 func TestTokensEndWithTheirAuthority(t *testing.T) {
 	for _, distrust := range []bool{false, true} {
 		l := newLab(t, 1)
@@ -302,14 +302,14 @@ func TestTokensEndWithTheirAuthority(t *testing.T) {
 			}
 		}
 
-		// What it gives to those who are admitted is of the new one too, and nothing is given to who shows a certificate that is void.
+		// New certificates are of the new authority too, and a caller with a void certificate receives none.
 		_, csr := keyWithRequest(t)
 		void, err := before.signs.Sign(csr, pki.Name{Kind: pki.User, Name: "ada"}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		admin := caller{Name: pki.Name{Kind: socketKind, Name: "root"}, member: member{Role: pb.Role_ROLE_ADMIN, Key: pki.KeyHash(void)}}
-		as := func(who caller) context.Context { return context.WithValue(t.Context(), callerKey{}, who) }
+		admin := principal{Name: pki.Name{Kind: socketKind, Name: "root"}, member: member{Role: pb.Role_ROLE_ADMIN, Key: pki.KeyHash(void)}}
+		as := func(caller principal) context.Context { return context.WithValue(t.Context(), callerKey{}, caller) }
 		made, err := deaf.CreateToken(as(admin), connect.NewRequest(request))
 		if err != nil {
 			t.Fatal(err)
@@ -327,8 +327,8 @@ func TestTokensEndWithTheirAuthority(t *testing.T) {
 	}
 }
 
-// All certificates of a stolen authority are void at once, and forwarders keep what they have; who has a new token joins again.
-func TestStolenAuthorityEndsAtOnce(t *testing.T) {
+// All certificates of a stolen authority are void at once, and forwarders keep their configuration; a member with a new token joins again.
+func TestDistrustedAuthorityVoidsCertificatesAtOnce(t *testing.T) {
 	l := newLab(t, 2)
 	f1 := l.addForwarder("f1")
 	c := l.controllers[0]
@@ -345,7 +345,7 @@ func TestStolenAuthorityEndsAtOnce(t *testing.T) {
 	for _, one := range l.controllers {
 		l.until("her certificate is void", func() bool { return l.visit(one, ada) != nil })
 	}
-	l.until("the agent is sent away", func() bool { return l.owner("f1") == "" })
+	l.until("the agent is disconnected", func() bool { return l.owner("f1") == "" })
 	if f1.Server(vip, server).GetWeight() != 1 {
 		t.Error("the forwarder has lost what it had")
 	}
@@ -360,7 +360,7 @@ func TestStolenAuthorityEndsAtOnce(t *testing.T) {
 	})
 }
 
-// errorsOf passes on what a controller's log says of its authority.
+// errorsOf collects a controller's logged errors about its authority.
 type errorsOf struct {
 	slog.Handler
 	errors chan string
@@ -383,8 +383,8 @@ func (e errorsOf) Handle(ctx context.Context, record slog.Record) error {
 	return nil
 }
 
-// A controller whose etcd was emptied says so, and goes on with the authority that it knows.
-func TestEtcdWithoutAuthority(t *testing.T) {
+// A controller whose etcd was emptied logs it, and continues with its last authority.
+func TestControllerKeepsItsAuthorityIfEtcdLosesIt(t *testing.T) {
 	l := newLab(t, 0)
 	said := errorsOf{slog.DiscardHandler, make(chan string, 1)}
 	l.tune = func(o *Options) { o.Log = slog.New(said) }

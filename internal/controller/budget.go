@@ -14,30 +14,30 @@ import (
 	"connectrpc.com/connect"
 )
 
-// budget is how many requests or connections one client may begin: a token bucket.
+// budget limits the rate of requests or connections of one client: a token bucket.
 type budget struct{ rate, burst float64 }
 
-// The budgets. A client that begins a request and resets it at once (HTTP/2 rapid reset, CVE-2023-44487) costs as much as one that waits for answers.
+// The budgets. A client that resets each request at once (HTTP/2 rapid reset, CVE-2023-44487) is charged as much as one that waits for answers.
 var (
-	memberRequests   = budget{500, 2000} // of a certificate
-	strangerRequests = budget{20, 200}   // of an address without one, or a /64 of IPv6
-	connections      = budget{50, 500}   // likewise, with and without certificates
+	memberRequests    = budget{500, 2000} // per certificate
+	anonymousRequests = budget{20, 200}   // of an address without a certificate, or a /64 of IPv6
+	connections       = budget{50, 500}   // of an address or /64, with and without certificates
 )
 
 const (
 	maxBuckets = 8192
 	maxPause   = 10 * time.Second
-	maxStreams = 100 // of a connection, at a time
+	maxStreams = 100 // concurrent, of a connection
 )
 
-// buckets are those of all clients.
+// buckets are the token buckets of all clients.
 type buckets struct {
 	mu  sync.Mutex
 	of  map[string]*bucket
 	now func() time.Time // nil: the clock
 }
 
-// bucket is what a client has used and not regained.
+// bucket is the part of a client's budget that is used and not refilled yet.
 type bucket struct {
 	budget
 	used float64
@@ -49,7 +49,7 @@ func (b *bucket) refill(now time.Time) {
 	b.at = now
 }
 
-// charge takes one from a client's budget. Returns how long the client must pause, as it has used more than there was; 0: it has not.
+// charge consumes one token of a client's budget. Returns how long the client must pause if the bucket is empty, or 0.
 func (b *buckets) charge(client string, of budget) time.Duration {
 	now := time.Now()
 	if b.now != nil {
@@ -69,7 +69,7 @@ func (b *buckets) charge(client string, of budget) time.Duration {
 	return min(max(0, over), maxPause)
 }
 
-// expire removes full buckets, and all if that is not enough. With b.mu.
+// expire removes full buckets, and all buckets if that does not free enough. Requires b.mu.
 func (b *buckets) expire(now time.Time) {
 	if b.of == nil {
 		b.of = map[string]*bucket{}
@@ -87,10 +87,10 @@ func (b *buckets) expire(now time.Time) {
 	}
 }
 
-// clientOf returns the client of a request and its budget; "": it has none, as a controller.
+// clientOf returns the client of a request and its budget. Controllers have no budget: "".
 func clientOf(r *http.Request, source netip.Prefix) (string, budget) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return "requests of " + source.String(), strangerRequests
+		return "requests of " + source.String(), anonymousRequests
 	}
 	certificate := r.TLS.PeerCertificates[0]
 	if name, err := pki.HolderOf(certificate); err == nil && name.Kind == pki.Controller {
@@ -99,8 +99,8 @@ func clientOf(r *http.Request, source netip.Prefix) (string, budget) {
 	return "certificate " + pki.KeyHash(certificate), memberRequests
 }
 
-// limited charges each request to its client before anything else is done for it. One over the budget is refused, and nothing more is read from its
-// connection for a while, so that what follows waits at the client.
+// limited charges each request to its client before any other work. It refuses a request over the budget, and stops reading the connection for a
+// while, so that the client has to queue its further requests.
 func (s *Server) limited(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		one, remote := r.Context().Value(guestKey{}).(*guest)
@@ -116,14 +116,14 @@ func (s *Server) limited(next http.Handler) http.Handler {
 		if wait := one.host.budgets.charge(client, of); wait > 0 {
 			one.pause(wait)
 			_ = connect.NewErrorWriter().Write(w, r, connect.NewError(connect.CodeResourceExhausted,
-				errors.New("too many requests of this client: wait, and send fewer in a second")))
+				errors.New("too many requests of this client: wait, and send fewer per second")))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// pause keeps a connection from being read for a while.
+// pause stops reading a connection for a while.
 func (g *guest) pause(length time.Duration) {
 	until := time.Now().Add(length)
 	g.readMu.Lock()

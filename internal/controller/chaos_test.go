@@ -31,15 +31,15 @@ var (
 	chaosSeed   = flag.Uint64("chaos-seed", 16, "which faults")
 )
 
-// chaos is three controllers, whose own etcds form a cluster, and agents of fake forwarders. Its faults come at random, all from one seed.
+// chaos has three controllers, whose own etcds form a cluster, and agents of fake forwarders. All random faults come from one seed.
 type chaos struct {
 	*lab
-	random  *rand.Rand // of the one that injects faults
+	random  *rand.Rand // of the fault injector
 	members []*chaosMember
 	log     []string
 }
 
-// chaosMember is a controller with its etcd. The others reach that by a gate; agents come to the controller itself.
+// chaosMember is a controller with its etcd. The other etcds reach it through a gate; agents connect to the controller directly.
 type chaosMember struct {
 	options cluster.Options
 	peers   *gate
@@ -51,7 +51,7 @@ type chaosMember struct {
 	store   *cluster.Store
 }
 
-// writer changes one project of one forwarder, and knows what became of each change.
+// writer changes one project of one forwarder, and tracks the outcome of each change.
 type writer struct {
 	forwarder, project string
 	text               func(weight int) string
@@ -119,7 +119,7 @@ func (c *chaos) revive(m *chaosMember) {
 			Now: func() time.Time { return time.Now().Add(time.Duration(m.skew.Load())) }})
 	}()
 	one.stop = sync.OnceFunc(func() {
-		store.Close() // first: a process that is killed gives no lease back
+		store.Close() // first: a killed process does not revoke its lease
 		cancel()
 		<-done // an error, if it was killed while it started
 	})
@@ -148,7 +148,7 @@ func (m *chaosMember) kill() {
 	}
 }
 
-// anyone returns the user of a controller that is alive; nil: none is.
+// anyone returns the user of a live controller, or nil.
 func (c *chaos) anyone(random *rand.Rand) *user {
 	for _, i := range random.Perm(len(c.members)) {
 		if one := c.members[i].alive(); one != nil {
@@ -158,7 +158,7 @@ func (c *chaos) anyone(random *rand.Rand) *user {
 	return nil
 }
 
-// order asks controllers until one does it.
+// order calls controllers until one succeeds.
 func (c *chaos) order(what string, f func(ctx context.Context, u user) error) {
 	c.Helper()
 	random := rand.New(rand.NewPCG(1, 1))
@@ -196,7 +196,7 @@ func (c *chaos) enlist(name string, f *dptest.Forwarder) {
 	c.run(name, &runningAgent{Forwarder: f, options: options})
 }
 
-// run keeps an agent running, as systemd does: joining fails if nobody can take it now.
+// run keeps an agent running, as systemd does: joining fails while no controller accepts it.
 func (c *chaos) run(name string, a *runningAgent) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -213,7 +213,7 @@ func (c *chaos) run(name string, a *runningAgent) {
 	c.agents[name] = a
 }
 
-// fault injects one, or ends one.
+// fault starts or ends one fault.
 func (c *chaos) fault() {
 	m := c.members[c.random.IntN(len(c.members))]
 	names := []string{"f1", "f2"}
@@ -275,7 +275,7 @@ func (c *chaos) write(ctx context.Context, w *writer, random *rand.Rand, f *dpte
 	}
 }
 
-// drain gives a random order for the server of the forwarder's own service, by a random controller. Nobody knows what becomes of it.
+// drain sends a random order for the server of the forwarder's own service to a random controller. Its outcome is unknown.
 func (c *chaos) drain(ctx context.Context, forwarder string, random *rand.Rand) {
 	if u := c.anyone(random); u != nil {
 		asking, cancel := context.WithTimeout(ctx, 4*time.Second)
@@ -284,7 +284,7 @@ func (c *chaos) drain(ctx context.Context, forwarder string, random *rand.Rand) 
 	}
 }
 
-// settleDrains has the last order be one that is in force, and looks whether it stays.
+// settleDrains sends last orders, waits until they are in force, and checks that they stay.
 func (c *chaos) settleDrains(forwarders map[string]*dptest.Forwarder) {
 	c.Helper()
 	wanted := map[string]bool{"f1": true, "f2": false}
@@ -314,10 +314,10 @@ func (c *chaos) settleDrains(forwarders map[string]*dptest.Forwarder) {
 	}
 }
 
-// Controllers with their etcds are killed and cut off, clocks change, agents start again, hosts are replaced, while changes go on. No confirmed
-// change is lost or goes back, no service ever leaves a forwarder, and in the end all is as it was ordered last.
+// Controllers with their etcds are killed and cut off, clocks change, agents restart and hosts are replaced, while changes continue. No confirmed
+// change is lost or reverted, no service ever leaves a forwarder, and in the end the last orders are in force.
 func TestChaos(t *testing.T) {
-	t.Parallel() // faults take their time
+	t.Parallel() // faults need real time
 	c := newChaos(t)
 	forwarders := map[string]*dptest.Forwarder{}
 	c.order("a project", func(ctx context.Context, u user) error {
@@ -426,7 +426,7 @@ func (c *chaos) settle(writers []*writer, forwarders map[string]*dptest.Forwarde
 	}
 }
 
-// neverBack reads what a forwarder was told: weights only grow, and nothing is removed.
+// neverBack checks the changes that a forwarder received: weights only grow, and nothing is removed.
 func neverBack(t *testing.T, name string, f *dptest.Forwarder) {
 	t.Helper()
 	last := map[string]uint32{}

@@ -17,14 +17,14 @@ import (
 	"steelyard/internal/model"
 )
 
-// Ownership of addresses: docs/design/0054-ownership-and-egress.md. A project claims a VIP or a server when its file at a forwarder has it and did
-// not have it before. Claims are checked against the files of all projects at all forwarders.
+// Ownership of addresses: docs/design/0054-ownership-and-egress.md. A project claims a VIP or a server when a change adds it to one of the project's
+// files. Claims are checked against the files of all projects at all forwarders.
 
-// uses is what one file uses of addresses.
+// uses are the addresses that one file uses.
 type uses struct {
 	keys    map[model.ServiceKey]bool
-	servers map[netip.Addr]bool // true: under NAT
-	own     map[netip.Addr]bool // of forwarders themselves: local addresses, next hops and SNAT pools
+	servers map[netip.Addr]bool // true: of a service with mode nat
+	own     map[netip.Addr]bool // of the forwarder itself: local addresses, next hops and SNAT pools
 	inside  map[netip.Prefix]bool
 }
 
@@ -57,7 +57,7 @@ func usesOf(config *model.Config, has func(*model.Service) bool) *uses {
 	return u
 }
 
-// without returns what u has and another one lacks.
+// without returns the addresses of u that other lacks.
 func (u *uses) without(other *uses) *uses {
 	fresh := &uses{keys: maps.Clone(u.keys), servers: maps.Clone(u.servers), own: maps.Clone(u.own), inside: maps.Clone(u.inside)}
 	maps.DeleteFunc(fresh.keys, func(key model.ServiceKey, _ bool) bool { return other.keys[key] })
@@ -81,11 +81,11 @@ func (u *uses) empty() bool {
 
 // holding is a project's use of an address.
 type holding struct {
-	project, at string // at: which file, for messages
+	project, at string // at: the file, for messages
 	nat         bool
 }
 
-// usesOfOthers is what the files of other projects use.
+// usesOfOthers are the addresses in the files of other projects.
 type usesOfOthers struct {
 	files   int
 	newest  int64 // revision
@@ -94,7 +94,7 @@ type usesOfOthers struct {
 	own     map[netip.Addr]holding // of forwarders
 }
 
-// claimed is what a project's claims are checked against.
+// claimed are the addresses of other projects, against which a project's claims are checked.
 type claimed struct {
 	*usesOfOthers
 	entry    cluster.Entry // of keyClaims
@@ -103,13 +103,13 @@ type claimed struct {
 	control  map[netip.Addr]string
 }
 
-// claims are the conditions under which a change may claim its addresses.
+// claims are the preconditions under which a change may claim its addresses.
 type claims struct {
 	of         *claimed
 	write, nat bool
 }
 
-// claimsOf joins the conditions of plans of one computation.
+// claimsOf joins the preconditions of the plans of one computation.
 func claimsOf(plans []*plan) *claims {
 	var all *claims
 	for _, p := range plans {
@@ -133,16 +133,16 @@ func (c *claims) guard(txn *cluster.Txn) {
 	if c.write {
 		txn.Put(c.of.entry.Key, nil, 0).NoneSince(keyVIPs, c.of.revision)
 	}
-	if c.nat { // servers of requests are claimed without a write
+	if c.nat { // requests claim servers without writing this key
 		txn.NoneSince(keyConfigs, c.of.revision)
 	}
 }
 
-// claim checks the addresses that a plan claims; nil: none.
+// claim checks the addresses that a plan claims. Returns nil if it claims none.
 func (s *Server) claim(ctx context.Context, w *work, p *plan) (*claims, error) {
 	now := usesIn(w, p)
 	if p.project != defaultProject && p.text != nil && !s.usesOfText(p.text).same(now) {
-		return nil, invalid(fmt.Errorf("the services of the project %s are other ones in its file alone than beside those of others: write it without tags, aliases and `<<`", p.project))
+		return nil, invalid(fmt.Errorf("the file of the project %s means other services when it is merged with those of other projects: write it without tags, aliases and `<<`", p.project))
 	}
 	before, err := s.usesAt(ctx, p.own)
 	if err != nil {
@@ -165,14 +165,14 @@ func (s *Server) claim(ctx context.Context, w *work, p *plan) (*claims, error) {
 	for _, nat := range fresh.servers {
 		c.nat = c.nat || nat
 	}
-	for key := range fresh.keys { // those of a request have been claimed by it
+	for key := range fresh.keys { // the request has claimed them already
 		c.write = c.write || w.claimed.requests[key.VIP].Project != p.project
 	}
 	c.write = c.write || c.nat
 	return c, nil
 }
 
-// usesIn returns what the project uses after a plan.
+// usesIn returns the addresses that the project uses after a plan.
 func usesIn(w *work, p *plan) *uses {
 	if known := w.uses[p.parsed]; known != nil {
 		return known
@@ -189,10 +189,10 @@ func usesIn(w *work, p *plan) *uses {
 	return known
 }
 
-// maxUses bounds the files whose addresses are remembered.
+// maxUses bounds the files whose addresses are cached.
 const maxUses = 4096
 
-// usesOfText returns what a project's file uses, as others will read it in the store. It is remembered, as the next change is compared with it.
+// usesOfText returns the addresses of a project's file, as others will read it from the store. It caches them for the comparison with the next change.
 func (s *Server) usesOfText(text []byte) *uses {
 	key := cluster.NameOf(text)
 	s.usesMu.Lock()
@@ -214,7 +214,7 @@ func (s *Server) rememberUses(key string, known *uses) {
 	s.uses[key] = known
 }
 
-// usesAt returns what a file in the store uses. It is remembered by the file's hash.
+// usesAt returns the addresses of a file in the store. It caches them by the file's hash.
 func (s *Server) usesAt(ctx context.Context, entry cluster.Entry) (*uses, error) {
 	if len(entry.Value) == 0 {
 		return usesOf(&model.Config{}, nil), nil
@@ -235,7 +235,7 @@ func (s *Server) usesAt(ctx context.Context, entry cluster.Entry) (*uses, error)
 	return known, nil
 }
 
-// claimedBeside reads what projects beside one have, in the files of all forwarders and in requests.
+// claimedBeside reads the addresses of all other projects, from the files of all forwarders and from requests.
 func (s *Server) claimedBeside(ctx context.Context, project string) (*claimed, error) {
 	now, err := s.store.Snapshot(ctx, keyClaims, keyConfigs, keyPrevious, keyVIPs, keyControllers, keyOwners)
 	if err != nil {
@@ -259,11 +259,11 @@ func (s *Server) claimedBeside(ctx context.Context, project string) (*claimed, e
 	return c, nil
 }
 
-// filesBeside joins the files of other projects. The result is remembered until one of these changes.
+// filesBeside joins the addresses in the files of other projects. The result is cached until one of the files changes.
 func (s *Server) filesBeside(ctx context.Context, project string, now cluster.Snapshot) (*usesOfOthers, error) {
 	all := &usesOfOthers{vips: map[netip.Addr]holding{}, servers: map[netip.Addr][]holding{}, own: map[netip.Addr]holding{}}
 	var files []cluster.Entry
-	for _, root := range []string{keyConfigs, keyPrevious} { // what is wanted, and what a refusal brings back
+	for _, root := range []string{keyConfigs, keyPrevious} { // the desired files, and those that a rollback restores
 		for _, entry := range now.List(root) {
 			if _, other, _ := strings.Cut(nameOf(entry.Key, root), "/"); other != project {
 				files = append(files, entry)
@@ -312,8 +312,8 @@ func (o *usesOfOthers) add(u *uses, other, at string) {
 	}
 }
 
-// controlAddresses returns the addresses of controllers, and of agents that are connected to any of them. A controller's URL may have a name: then its
-// address is the one by which agents reach it.
+// controlAddresses returns the addresses of controllers, and of agents that are connected to any of them. If a controller's URL has a host name, its
+// address is the one that agents have connected to.
 func controlAddresses(now cluster.Snapshot) map[netip.Addr]string {
 	found := map[netip.Addr]string{}
 	for _, entry := range now.List(keyOwners) {
@@ -334,11 +334,11 @@ func controlAddresses(now cluster.Snapshot) map[netip.Addr]string {
 			}
 		}
 	}
-	delete(found, netip.Addr{}) // of owners that older versions have written
+	delete(found, netip.Addr{}) // owners written by older versions have no address
 	return found
 }
 
-// claimCheck is a check of one project's claims.
+// claimCheck checks one project's claims.
 type claimCheck struct {
 	*claimed
 	project  string
@@ -371,21 +371,21 @@ func (c claimCheck) all(fresh *uses) error {
 	return nil
 }
 
-// within refuses an address outside the project's prefixes. Without prefixes, only an admin claims addresses.
+// within rejects an address outside the project's prefixes. Without prefixes, only an admin may claim addresses.
 func (c claimCheck) within(what, option string, address netip.Addr, prefixes []netip.Prefix) error {
-	const remedy = "an admin changes that: `steelyard project set %s %s PREFIX,…`"
+	const remedy = "ask an admin for it: `steelyard project set %s %s PREFIX,…`"
 	switch {
 	case slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(address) }):
 		return nil
 	case len(prefixes) > 0:
 		return denied("%s %s is in no prefix of the project %s (%s): "+remedy, what, address, c.project, prefixText(prefixes), c.project, option)
 	case c.operator:
-		return denied("%s %s: the project %s has no prefixes, so that only an admin adds addresses: "+remedy, what, address, c.project, c.project, option)
+		return denied("%s %s: the project %s has no prefixes, so only an admin may add addresses: "+remedy, what, address, c.project, c.project, option)
 	}
 	return nil
 }
 
-// user names another project that has an address, to admins alone.
+// user names the project that uses an address; callers that are no admins learn only that it is another project.
 func (c claimCheck) user(h holding) string {
 	if c.operator {
 		return "another project"
@@ -393,7 +393,7 @@ func (c claimCheck) user(h holding) string {
 	return "the project " + h.project + ", " + h.at
 }
 
-// requester names another project's request that has a VIP, to admins alone.
+// requester names the request that has a VIP; callers that are no admins learn only that it is another project's.
 func (c claimCheck) requester(h holder) string {
 	if c.operator {
 		return "another project"
@@ -405,7 +405,7 @@ func (c claimCheck) vip(vip netip.Addr) error {
 	if err := c.within("the VIP", "--vips", vip, c.record.VIPs); err != nil {
 		return err
 	}
-	const rule = "one project has a VIP, with all its ports, and no host has it besides: use another address"
+	const rule = "a VIP belongs to one project, with all its ports, and to no host: use another address"
 	if other, found := c.vips[vip]; found {
 		return invalid(fmt.Errorf("the VIP %s belongs to %s: %s", vip, c.user(other), rule))
 	}
@@ -432,9 +432,9 @@ func (c claimCheck) server(address netip.Addr, nat bool) error {
 		return invalid(fmt.Errorf("the server %s is an address of the forwarder itself, %s: use a host's", address, other.at))
 	}
 	if what, found := c.control[address]; found && (nat || c.operator) {
-		return denied("the server %s is the address of %s: only an admin balances to it, and not by mode nat", address, what)
+		return denied("the server %s is the address of %s: only an admin may use it as a server, and not with mode nat", address, what)
 	}
-	const rule = "under nat a forwarder translates all that the server sends from its ports, so that a server of two projects is not possible: use fnat"
+	const rule = "with mode nat a forwarder translates all packets from the server's ports, so two projects cannot share it: use fnat"
 	if other, found := c.vips[address]; found && nat {
 		return invalid(fmt.Errorf("the server %s is a VIP of %s: %s", address, c.user(other), rule))
 	}
@@ -449,7 +449,7 @@ func (c claimCheck) server(address netip.Addr, nat bool) error {
 	return nil
 }
 
-// forwarders refuses a local address, a next hop or a pool address that another project has.
+// forwarders rejects a local address, a next hop or a pool address that another project uses.
 func (c claimCheck) forwarders(address netip.Addr) error {
 	if other, found := c.vips[address]; found {
 		return invalid(fmt.Errorf("%s is a VIP of %s: a forwarder needs an address of its own", address, c.user(other)))
@@ -463,14 +463,14 @@ func (c claimCheck) forwarders(address netip.Addr) error {
 	return nil
 }
 
-// insides refuses to an operator that hosts of other projects are translated.
+// insides rejects SNAT prefixes of an operator that contain servers of other projects.
 func (c claimCheck) insides(prefix netip.Prefix) error {
 	if !c.operator {
 		return nil
 	}
 	for _, address := range slices.SortedFunc(maps.Keys(c.servers), netip.Addr.Compare) {
 		if prefix.Contains(address) {
-			return denied("the SNAT prefix %s has the server %s of another project: only an admin translates servers of other projects", prefix, address)
+			return denied("the SNAT prefix %s has the server %s of another project: only an admin may translate servers of other projects", prefix, address)
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ func setProject(l *lab, project *controllerpb.Project) {
 	}
 }
 
-// tenants are a lab with two forwarders, an operator of each of the projects a and b, and services of b and of the project default.
+// tenants returns a lab with two forwarders, an operator of each of the projects a and b, and services of b and of the default project.
 func tenants(t *testing.T) (l *lab, a, b user) {
 	t.Helper()
 	l = workflowLab(t, 1, "f1", "f2")
@@ -87,7 +87,7 @@ func TestOneOwnerOfAnAddress(t *testing.T) {
 			}
 		}
 	}
-	// The same by a request.
+	// Requests are checked likewise.
 	for what, vip := range map[string]string{"another's VIP": "10.8.0.80", "another's server": "10.1.0.31", "a forwarder's own address": local} {
 		again := balancing("more", 8443)
 		again.Virtual.Vip = vip
@@ -100,7 +100,7 @@ func TestOneOwnerOfAnAddress(t *testing.T) {
 	if _, err := admin.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: again})); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("a request for NAT on another's server: %v", err)
 	}
-	// What is allowed: a server of two projects without NAT, one project at two forwarders, and a VIP that its owner has given up.
+	// Allowed: a server of two projects without NAT, one project at two forwarders, and a VIP that its former owner has released.
 	for _, test := range []struct {
 		what, forwarder, text string
 		by                    user
@@ -121,8 +121,8 @@ func TestOneOwnerOfAnAddress(t *testing.T) {
 	}
 }
 
-// What a project has stays when its prefixes are taken away, and can be changed otherwise.
-func TestPrefixesAreForNewAddresses(t *testing.T) {
+// A project keeps its addresses when its prefixes are removed, and may change their services.
+func TestPrefixesBoundNewAddressesOnly(t *testing.T) {
 	l, _, b := tenants(t)
 	setProject(l, &controllerpb.Project{Name: "b", VipPrefixes: []string{"10.7.0.0/16"}, ServerPrefixes: []string{"10.7.0.0/16"}})
 	if _, err := apply(t.Context(), b, "f2", "b", strings.Replace(service("10.8.0.80", "80", "fnat", "10.1.0.31"), "{ address", "{ weight: 7, address", 1)); err != nil {
@@ -137,7 +137,7 @@ func TestPrefixesAreForNewAddresses(t *testing.T) {
 		"--servers": strings.Replace(service("10.8.0.80", "80", "fnat", "10.1.0.31"), "servers: [", "servers: [ { address: 10.1.0.32 },", 1),
 	} {
 		_, err := apply(t.Context(), b, "f2", "b", text)
-		if connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(fmt.Sprint(err), "an admin changes that: `steelyard project set b "+option+" PREFIX") {
+		if connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(fmt.Sprint(err), "ask an admin for it: `steelyard project set b "+option+" PREFIX") {
 			t.Errorf("an operator without prefixes, %s: %v", option, err)
 		}
 	}
@@ -147,8 +147,8 @@ func TestPrefixesAreForNewAddresses(t *testing.T) {
 	}
 }
 
-// The control plane's addresses are no VIPs, whichever controller its agents are connected to, also if a controller's URL has a name.
-func TestAddressesOfTheControlPlane(t *testing.T) {
+// Addresses of the control plane are refused as VIPs, whichever controller its agents are connected to, even if a controller's URL has a host name.
+func TestAddressesOfTheControlPlaneAreRefused(t *testing.T) {
 	l, a, _ := tenants(t)
 	record, _, err := read[owner](t.Context(), l.store, keyOwners+"f1")
 	if at := netip.MustParseAddr("127.0.0.1"); err != nil || record.Agent != at || record.At != at {
@@ -171,8 +171,8 @@ func TestAddressesOfTheControlPlane(t *testing.T) {
 	}
 }
 
-// A project cannot hide addresses from the others: neither by YAML that a file alone reads otherwise, nor by any other way that this may be so.
-func TestNoHiddenAddresses(t *testing.T) {
+// A project cannot hide addresses from the check: neither by YAML whose meaning changes when files are merged, nor otherwise.
+func TestHiddenAddressesAreRefused(t *testing.T) {
 	_, a, b := tenants(t)
 	hidden := "version: 1\nservices:\n  - { ? &k vip : 10.8.0.70, name: s, port: 80, health: { type: none }, servers: [ { address: 10.1.0.31 } ] }\n" +
 		"  - { ? *k : 10.8.0.71, name: t, port: 80, health: { type: none }, servers: [ { address: 10.1.0.31 } ] }\n"
@@ -192,8 +192,8 @@ func TestNoHiddenAddresses(t *testing.T) {
 	}
 }
 
-// Of projects that claim one VIP at different forwarders at once, one gets it.
-func TestClaimsAtOnce(t *testing.T) {
+// If several projects claim one VIP at different forwarders concurrently, one succeeds.
+func TestOneOfConcurrentClaimsSucceeds(t *testing.T) {
 	l := workflowLab(t, 2, "f1", "f2")
 	admin := l.controllers[0].admin
 	for _, name := range []string{"p1", "p2"} {

@@ -24,14 +24,14 @@ import (
 
 const day = 24 * time.Hour
 
-// at adds a controller whose clock is wrong by so much.
+// at adds a controller whose clock is off by skew.
 func (l *lab) at(skew time.Duration) *runningController {
 	l.Helper()
 	return l.addControllerAt(l.store.Endpoints()[0], skew)
 }
 
-// A token holds for as long as its lease does: not shorter where a clock is ahead, nor where the one was late by which it was made.
-func TestTokensNeedNoClock(t *testing.T) {
+// A token is valid as long as its lease lasts: no shorter where a clock is ahead, nor if its creator's clock was behind.
+func TestTokenValidityIgnoresClocks(t *testing.T) {
 	l := newLab(t, 0)
 	late, right, ahead := l.at(-5*day), l.at(0), l.at(5*day)
 	for i, c := range []struct{ makes, takes *runningController }{{late, right}, {right, ahead}, {late, ahead}, {ahead, late}} {
@@ -51,8 +51,8 @@ func TestTokensNeedNoClock(t *testing.T) {
 	}
 }
 
-// A controller whose clock is months behind would issue a certificate that has ended for all others: the token is left for one of these.
-func TestNobodyJoinsByAClockThatIsBehind(t *testing.T) {
+// A controller whose clock is months behind would issue a certificate that has expired for all others. It refuses, and the token stays valid.
+func TestControllerWithAClockBehindRefusesToJoin(t *testing.T) {
 	l := newLab(t, 0)
 	right := l.at(0)
 	behind := l.at(-40 * day)
@@ -70,9 +70,9 @@ func TestNobodyJoinsByAClockThatIsBehind(t *testing.T) {
 	}
 }
 
-// A replacement of the authority waits for a member that is away until its certificate has expired, and a controller whose clock is months ahead
-// does not believe that it has.
-func TestAWrongClockDoesNotEndTheWait(t *testing.T) {
+// A replacement of the authority waits for an absent member until its certificate has expired; a controller whose clock is months ahead does not
+// count it as expired.
+func TestAuthorityReplacementIgnoresAClockAhead(t *testing.T) {
 	l := newLab(t, 1)
 	l.addForwarder("f1").stop()
 	ahead := l.at(100 * day)
@@ -90,7 +90,7 @@ func TestAWrongClockDoesNotEndTheWait(t *testing.T) {
 	l.awaitAuthorities([]controllerpb.Authority_State{signs, former}, "f1")
 }
 
-// The audit is in the order of what was done, whoever's clock it is dated by.
+// Audit records are in the order of the actions, whichever controller's clock dates them.
 func TestAuditIsInOrder(t *testing.T) {
 	l := newLab(t, 0)
 	controllers := []*runningController{l.at(40 * day), l.at(-40 * day), l.at(0)}
@@ -116,8 +116,8 @@ func TestAuditIsInOrder(t *testing.T) {
 	}
 }
 
-// A load is as old as it was seen to be, and not as the difference of two clocks says.
-func TestAgesOfLoadsNeedNoClock(t *testing.T) {
+// The age of a load counts from when the mirror received it, not from the difference of two clocks.
+func TestLoadAgeIgnoresClocks(t *testing.T) {
 	l := newLab(t, 0)
 	controllers := []*runningController{l.at(-40 * day), l.at(40 * day)}
 	txn := new(cluster.Txn).Put(keyMembers+"f1", encode(member{Role: controllerpb.Role_ROLE_FORWARDER}), 0).Put(keyLoads+"f1", encode(measured{Busy: 0.5}), 0)
@@ -133,8 +133,8 @@ func TestAgesOfLoadsNeedNoClock(t *testing.T) {
 	}
 }
 
-// What a leader finds that another one has dated in the future, as its clock was ahead, counts from when it was found.
-func TestRecordsOfTheFuture(t *testing.T) {
+// For a leader, a record that another controller has dated in the future counts from when the leader read it.
+func TestRecordsDatedInTheFutureCountFromNow(t *testing.T) {
 	now := time.Now()
 	record, err := nfv.NewRecord(balancing("web", 80), now.Add(day))
 	if err != nil {
@@ -152,8 +152,8 @@ func TestRecordsOfTheFuture(t *testing.T) {
 	}
 }
 
-// An agent whose clock is three weeks ahead has its certificate renewed, as it looks old, and is served: it does not renew it again and again.
-func TestAgentWithAClockAhead(t *testing.T) {
+// The certificate of an agent whose clock is three weeks ahead looks old. It is renewed once, not again and again.
+func TestAgentWithAClockAheadRenewsOnce(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	path := filepath.Join(t.TempDir(), joining.IdentityFile)

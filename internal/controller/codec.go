@@ -13,7 +13,7 @@ import (
 
 type protoMessage = proto.Message
 
-// codec reads and writes the one message of a unary request.
+// codec decodes and encodes the single message of a unary request.
 type codec struct {
 	unmarshal func([]byte, proto.Message) error
 	marshal   func(proto.Message) ([]byte, error)
@@ -37,17 +37,17 @@ func codecOf(contentType string) (codec, bool) {
 	return c, ok
 }
 
-// frame is what gRPC has before a message: a byte of flags, and the length.
+// frame is the size of gRPC's prefix of a message: a byte of flags, and the length.
 const frame = 5
 
-// framed is a codec of gRPC and gRPC-web, whose requests have one frame.
+// framed is the codec of gRPC and gRPC-web, whose unary requests have one frame.
 func framed(c codec) codec {
 	return codec{func(body []byte, m proto.Message) error {
 		switch {
 		case len(body) < frame || uint64(binary.BigEndian.Uint32(body[1:])) != uint64(len(body)-frame):
 			return errors.New("the body is not one message of gRPC")
 		case body[0] != 0:
-			return errors.New("this method takes no compressed messages through a controller")
+			return errors.New("this method accepts no compressed messages through a controller: send it uncompressed")
 		}
 		return c.unmarshal(body[frame:], m)
 	}, func(m proto.Message) ([]byte, error) {

@@ -37,7 +37,7 @@ func TestApplyReachesTheForwarder(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 
-	// What an agent answers on its socket is answered through the controller.
+	// The controller forwards what the agent answers on its socket.
 	services := connect.NewRequest(&agentpb.ListServicesRequest{})
 	on("f1")(services)
 	if got, err := c.admin.ListServices(t.Context(), services); err != nil || got.Msg.GetServices()[0].GetService().GetName() != "web" {
@@ -93,7 +93,7 @@ func TestRefusedChangesNothing(t *testing.T) {
 	if _, err := apply(t.Context(), c.admin, "f1", "", file(10)); err != nil {
 		t.Fatal(err)
 	}
-	// A forwarder that is just away refuses later.
+	// A forwarder that is disconnected at the moment refuses later.
 	l.until("the first one is in force", func() bool {
 		got := l.list(c.admin)["f1"]
 		return got.GetInForwarder() && got.GetAppliedRevision() == got.GetDesiredRevision()
@@ -142,7 +142,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 	operator := l.join(c, &pb.CreateTokenRequest{Name: "ada", Role: pb.Role_ROLE_OPERATOR, Projects: []string{"shop"}}, nil)
 	viewer := l.join(c, &pb.CreateTokenRequest{Name: "vic", Role: pb.Role_ROLE_VIEWER}, nil)
-	// A user cannot pose as somebody else by the header of controllers.
+	// A user cannot impersonate another one by the controllers' header.
 	liar := l.join(c, &pb.CreateTokenRequest{Name: "liz", Role: pb.Role_ROLE_VIEWER}, map[string]string{behalfHeader: "user/root"})
 
 	if _, err := apply(t.Context(), operator, "f1", "shop", part(2, 2, 2)); err != nil {
@@ -188,7 +188,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	if _, err := viewer.CreateToken(t.Context(), connect.NewRequest(&pb.CreateTokenRequest{Name: "x", Role: pb.Role_ROLE_ADMIN})); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("a viewer makes tokens: %v", err)
 	}
-	// Removed, a member's good certificate is void.
+	// After its removal, a member's well-formed certificate is void.
 	if _, err := c.admin.RemoveMember(t.Context(), connect.NewRequest(&pb.RemoveMemberRequest{Name: "ada"})); err != nil {
 		t.Error(err)
 	}
@@ -197,8 +197,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
-// A project may not use a forwarder any more: what it has there can become less, and nothing else.
-func TestAForwarderIsTakenFromAProject(t *testing.T) {
+// A project that may no longer use a forwarder may only remove services there.
+func TestProjectMayOnlyShrinkOnAForwarderItLost(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	l.addForwarder("f1")
@@ -249,7 +249,7 @@ func TestStrangers(t *testing.T) {
 	if _, err := stranger.Join(t.Context(), connect.NewRequest(&pb.JoinRequest{Token: strings.Repeat("x", 1<<20)})); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("a large request of a stranger: %v", err)
 	}
-	// A forwarder's certificate is no user's.
+	// A forwarder's certificate is not a user's.
 	identity, _, err := joining.Join(t.Context(), "", []string{c.url}, l.token(c, &pb.CreateTokenRequest{Name: "f1", Role: pb.Role_ROLE_FORWARDER}), pki.Forwarder)
 	if err != nil {
 		t.Fatal(err)

@@ -25,19 +25,19 @@ import (
 
 const (
 	maxDrains = 40 // servers of one transaction: each has up to three of its 128 operations
-	// Orders for one forwarder that its agent may add to: there are as many as servers in its file, unless it is not itself.
+	// Maximum own orders of an agent. An honest agent has at most one per server in its file; a compromised one may send more.
 	maxDrainsOfAgent = 1 << 16
 )
 
-// drainRecord is what was ordered last for a server of a service.
+// drainRecord is the last order for a server of a service.
 type drainRecord struct {
-	Drain      bool   `json:"drain"` // false: it has ended, which is kept until the agent has heard of it
+	Drain      bool   `json:"drain"` // false: the drain has ended; the record stays until the agent has received this
 	Kill       bool   `json:"kill,omitempty"`
 	DeadlineMs uint64 `json:"deadline_ms,omitempty"`
-	// At which agent's socket it was given, and its number there; empty: at a controller.
+	// The agent at whose socket the order was given, and its number there; empty: at a controller.
 	Agent  string `json:"agent,omitempty"`
 	Number uint64 `json:"number,omitempty"`
-	// Of a request: its service's name. Files of other forwarders may have the same VIP.
+	// Of a request: its service's name, because files of other forwarders may have the same VIP.
 	Service string `json:"service,omitempty"`
 }
 
@@ -49,20 +49,20 @@ func (r drainRecord) order() drain.Order {
 	return drain.Order{Drain: r.Drain, Kill: r.Kill, Deadline: time.Duration(r.DeadlineMs) * time.Millisecond}
 }
 
-// judgement says which of its own orders an agent has told: what has become of them is in the store.
+// judgement names the agent's own orders that the store already reflects.
 type judgement struct {
 	Agent  string `json:"agent"`
 	Number uint64 `json:"number"`
 }
 
-// drainSession is what a session knows of its agent's drains.
+// drainSession is the state of drains in a session.
 type drainSession struct {
 	wake    chan struct{}   // orders have changed
-	told    atomic.Bool     // the agent has more of its own
-	listens bool            // to that
-	older   bool            // the agent takes none
-	sent    []cluster.Entry // what it has; nil: that is not known
-	until   int64           // the highest revision of an order that it has
+	told    atomic.Bool     // the agent has further orders of its own
+	listens bool            // the controller waits for the agent's own orders
+	older   bool            // the agent accepts no orders
+	sent    []cluster.Entry // the orders that the agent has; nil: unknown
+	until   int64           // the highest revision of an order that the agent has
 	warning string
 }
 
@@ -73,13 +73,13 @@ func (d *drainSession) poke() {
 	}
 }
 
-// in adds to a status what is known of drains.
+// in adds the state of drains to a status.
 func (d *drainSession) in(now status) status {
 	now.Drains, now.DrainWarning, now.NoDrains = d.until, d.warning, d.older
 	return now
 }
 
-// seeDrain wakes those whom a change concerns; with mu.
+// seeDrain wakes the sessions that a change concerns. Requires mu.
 func (s *Server) seeDrain(event cluster.Event) {
 	for _, begin := range []string{keyDrains, keyJudged} {
 		if place, ok := cutPrefix(event.Key, begin); ok {
@@ -96,7 +96,7 @@ func (s *Server) seeDrain(event cluster.Event) {
 	}
 }
 
-// isOlder reports whether a forwarder's agent keeps drains alone.
+// isOlder reports whether a forwarder's agent is of a version that stores drains itself.
 func (s *Server) isOlder(forwarder string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,9 +105,9 @@ func (s *Server) isOlder(forwarder string) bool {
 	return entry.Revision != 0 && decodeRecord(entry, &now) == nil && now.NoDrains
 }
 
-// drainsFor returns the orders that a session's agent is to have: those for its forwarder, and those for the services of all requests, which may come to it. They
-// are as the mirror has them, unless it is older than the session. Their revision is that of their last change: etcd's own says nothing of their age when it was
-// restored from a backup.
+// drainsFor returns the orders for a session's agent: those for its forwarder, and those for the services of all requests, which may move to it. They
+// come from the mirror, unless it is older than the session. Their revision is that of their last change: etcd's own revision says nothing about
+// their age after etcd was restored from a backup.
 func (s *Server) drainsFor(one *session) (revision int64, orders []cluster.Entry, judged cluster.Entry, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +123,7 @@ func (s *Server) drainsFor(one *session) (revision int64, orders []cluster.Entry
 	return revision, orders, judged, true
 }
 
-// pushDrains sends orders that are new, and judges those that the agent was given itself. If the agent is not to be asked, it does nothing.
+// pushDrains sends new orders, and stores those that were given at the agent's own socket. It does nothing while the agent must not be called.
 func (s *Server) pushDrains(ctx context.Context, one *session) error {
 	d := &one.drains
 	told := d.told.Swap(false)
@@ -142,7 +142,7 @@ func (s *Server) pushDrains(ctx context.Context, one *session) error {
 	defer cancel()
 	response, err := one.member.SetDrains(sending, connect.NewRequest(request))
 	if connect.CodeOf(err) == connect.CodeUnimplemented {
-		s.log.Info("this agent is of an older version: a host that replaces it loses its drains", "forwarder", one.forwarder)
+		s.log.Info("the agent is of an older version, which stores drains itself: a host that replaces it loses them", "forwarder", one.forwarder)
 		d.older = true
 		return nil
 	}
@@ -152,8 +152,8 @@ func (s *Server) pushDrains(ctx context.Context, one *session) error {
 	answer := response.Msg
 	d.warning = strings.Join(answer.GetWarnings(), "; ")
 	if answer.GetOlder() {
-		d.warning = "the agent has newer orders to drain than the store, and keeps them: was etcd restored from a backup?"
-		time.AfterFunc(10*time.Second, d.poke) // so that its own orders are heard of
+		d.warning = "the agent has newer orders to drain than the store, as after a restore of etcd from a backup, and keeps them"
+		time.AfterFunc(10*time.Second, d.poke) // to learn the agent's own orders
 	} else {
 		d.sent = sent
 		for _, order := range orders {
@@ -166,11 +166,11 @@ func (s *Server) pushDrains(ctx context.Context, one *session) error {
 	}
 	if len(answer.GetOwn()) > 0 {
 		err = s.judge(ctx, one, answer.GetAgent(), answer.GetOwn())
-	} else if !answer.GetOlder() { // whatever it orders from now on is newer than what it has heard of
+	} else if !answer.GetOlder() { // its orders from now on are newer than those that it has received
 		err = s.forgetEnded(ctx, one, orders)
 	}
 	if err != nil {
-		d.sent = nil // ask again: nothing else may change that would have this looked at
+		d.sent = nil // call again: no other event may come that would lead here
 		return err
 	}
 	if one.noted == nil { // the first status follows
@@ -179,7 +179,7 @@ func (s *Server) pushDrains(ctx context.Context, one *session) error {
 	return s.note(ctx, one, d.in(*one.noted))
 }
 
-// drainsRequest makes a message of orders; those that have ended are left out.
+// drainsRequest encodes orders as a message, without those that have ended.
 func drainsRequest(revision int64, orders []cluster.Entry, judged cluster.Entry) (*pb.SetDrainsRequest, error) {
 	request := &pb.SetDrainsRequest{Revision: revision}
 	for _, entry := range orders {
@@ -190,8 +190,8 @@ func drainsRequest(revision int64, orders []cluster.Entry, judged cluster.Entry)
 		if !order.Drain {
 			continue
 		}
-		_, server, _ := strings.Cut(entry.Key, "/") // without the kind
-		_, server, _ = strings.Cut(server, "/")     // nor the forwarder or the VIP
+		_, server, _ := strings.Cut(entry.Key, "/") // cuts the kind
+		_, server, _ = strings.Cut(server, "/")     // cuts the forwarder or the VIP
 		request.Orders = append(request.Orders, &pb.DrainOrder{Server: server, Drain: true, Kill: order.Kill, DeadlineMs: order.DeadlineMs,
 			Revision: entry.Revision, Agent: order.Agent, Number: order.Number, Service: order.Service})
 	}
@@ -205,7 +205,7 @@ func drainsRequest(revision int64, orders []cluster.Entry, judged cluster.Entry)
 	return request, nil
 }
 
-// listenForDrains hears of orders at the agent's own socket.
+// listenForDrains waits for orders at the agent's own socket.
 func (s *Server) listenForDrains(ctx context.Context, one *session, last uint64) {
 	for ctx.Err() == nil {
 		response, err := one.member.AwaitDrains(ctx, connect.NewRequest(&pb.AwaitDrainsRequest{After: last}))
@@ -219,13 +219,13 @@ func (s *Server) listenForDrains(ctx context.Context, one *session, last uint64)
 	}
 }
 
-// judge writes the agent's own orders to the store, but those for which the store has a newer one than the agent had heard of.
+// judge writes the agent's own orders to the store, except those for which the store has a newer order than the agent had received.
 func (s *Server) judge(ctx context.Context, one *session, agent string, own []*pb.DrainOrder) error {
 	s.mu.Lock()
 	has := len(s.mirror.List(keyDrains + one.forwarder + "/"))
 	s.mu.Unlock()
 	if has+len(own) > maxDrainsOfAgent {
-		return fmt.Errorf("the agent tells %d orders to drain beside %d: that cannot be", len(own), has)
+		return fmt.Errorf("the agent reports %d orders of its own beside %d, more than it can have servers: check its host", len(own), has)
 	}
 	for some := range slices.Chunk(own, maxDrains) {
 		_, err := s.retry(ctx, func() (*cluster.Txn, error) {
@@ -247,7 +247,7 @@ func (s *Server) judge(ctx context.Context, one *session, agent string, own []*p
 			fresh := false
 			for _, order := range some {
 				if judged.Agent == agent && order.GetNumber() <= judged.Number {
-					continue // by an answer that was lost
+					continue // stored already; only the answer was lost
 				}
 				fresh = true
 				s.judgeOne(txn, one, places, agent, order)
@@ -264,35 +264,35 @@ func (s *Server) judge(ctx context.Context, one *session, agent string, own []*p
 	return nil
 }
 
-// judgeOne adds the fate of one own order to a transaction.
+// judgeOne adds one own order of the agent, or its rejection, to a transaction.
 func (s *Server) judgeOne(txn *cluster.Txn, one *session, places map[string]place, agent string, order *pb.DrainOrder) {
 	wanted := drain.FromWire(order)
-	what, who := wanted.String(), "forwarder/"+one.forwarder
+	what, caller := wanted.String(), "forwarder/"+one.forwarder
 	at, known := places[order.GetServer()]
 	if !known { // of a kind that this controller does not know
-		s.record(txn, who, what, one.forwarder, "", order.GetServer()+", at its own socket: not understood")
+		s.record(txn, caller, what, one.forwarder, "", order.GetServer()+", at its own socket: not understood")
 		return
 	}
 	if at.foreign {
-		s.record(txn, who, what, one.forwarder, "", order.GetServer()+", at its own socket: void, as it does not have this service any more")
+		s.record(txn, caller, what, one.forwarder, "", order.GetServer()+", at its own socket: void, as it does not have this service any more")
 		return
 	}
 	var has drainRecord
 	if at.entry.Revision != 0 && decodeRecord(at.entry, &has) != nil {
-		has = drainRecord{} // nobody can use it
+		has = drainRecord{} // unreadable
 	}
-	// Of the agent's own orders, the later one counts, also if it had not heard yet that the one before is in the store.
+	// Of the agent's own orders the later one wins, even if the agent did not know yet that the earlier one is in the store.
 	if at.entry.Revision > order.GetRevision() && has.Agent != agent {
-		s.record(txn, who, what, one.forwarder, "", order.GetServer()+", at its own socket: void, as a newer order was given at a controller")
+		s.record(txn, caller, what, one.forwarder, "", order.GetServer()+", at its own socket: void, as a newer order was given at a controller")
 		return
 	}
 	record := recordOf(wanted)
 	record.Agent, record.Number, record.Service = agent, order.GetNumber(), at.service
 	txn.Unchanged(at.vip).Unchanged(at.entry).Put(at.entry.Key, encode(record), 0)
-	s.record(txn, who, what, one.forwarder, "", order.GetServer()+", at its own socket")
+	s.record(txn, caller, what, one.forwarder, "", order.GetServer()+", at its own socket")
 }
 
-// drained is a server that an order is for, and its service's name; "": that is not known.
+// drained is a server with an order, and its service's name; "": unknown.
 type drained struct {
 	ref     model.ServerRef
 	service string
@@ -308,17 +308,17 @@ func drainedBy(orders []*pb.DrainOrder) []drained {
 	return servers
 }
 
-// place is where the order for a server is kept, as it was read.
+// place is the entry of the order for a server, as it was read.
 type place struct {
 	entry   cluster.Entry
 	vip     cluster.Entry // the requests that have the VIP; revision 0: none
-	request string        // its id, and the name of its service, if the order is for that
+	request string        // ID of the request whose service the order concerns, and the service's name
 	service string
-	// For own orders: the request is not at the agent's forwarder, which has no say in it.
+	// For own orders: the request is at another forwarder, so the agent may not change its orders.
 	foreign bool
 }
 
-// findForeign marks places of requests that a forwarder does not have.
+// findForeign marks places of requests that are at other forwarders.
 func (s *Server) findForeign(ctx context.Context, forwarder string, places map[string]place) error {
 	for text, at := range places {
 		if at.request == "" {
@@ -334,7 +334,7 @@ func (s *Server) findForeign(ctx context.Context, forwarder string, places map[s
 	return nil
 }
 
-// placesOf reads what was ordered for up to maxDrains servers of a forwarder, by their texts, and other keys, at one revision.
+// placesOf reads the orders for up to maxDrains servers of a forwarder, by their texts, and further keys, at one revision.
 func (s *Server) placesOf(ctx context.Context, forwarder string, servers []drained, more ...string) (map[string]place, cluster.Snapshot, error) {
 	keys := func(ref model.ServerRef) (own, moving, vip string) {
 		address, text := ref.Service.VIP.String(), drain.Text(ref)
@@ -358,7 +358,7 @@ func (s *Server) placesOf(ctx context.Context, forwarder string, servers []drain
 			if err := decodeRecord(at.vip, &has); err != nil {
 				return nil, now, err
 			}
-			if request, name := has.serviceOf(one.ref.Service); request != "" && (one.service == "" || one.service == name) { // else a file has the same VIP
+			if request, name := has.serviceOf(one.ref.Service); request != "" && (one.service == "" || one.service == name) { // otherwise a file's service has the same VIP
 				at.entry, at.request, at.service = now.Get(moving), request, name
 			}
 		}
@@ -367,8 +367,8 @@ func (s *Server) placesOf(ctx context.Context, forwarder string, servers []drain
 	return places, now, nil
 }
 
-// forgetEnded removes what an agent needs no more: ends of drains that it has heard of. Those of requests stay for as long as the request does, as
-// another agent may be away with an older order.
+// forgetEnded removes ends of drains that the agent has received. Those of requests stay as long as the request: another agent may reconnect with an
+// older order.
 func (s *Server) forgetEnded(ctx context.Context, one *session, orders []cluster.Entry) error {
 	return s.forgetDrains(ctx, one, orders, func(entry cluster.Entry) bool {
 		var order drainRecord
@@ -380,7 +380,7 @@ func (s *Server) forgetEnded(ctx context.Context, one *session, orders []cluster
 func (s *Server) dropDrains(ctx context.Context, one *session, desired cluster.Entry, text []byte) error {
 	s.mu.Lock()
 	orders := s.mirror.List(keyDrains + one.forwarder + "/")
-	current := s.mirror.Get(desired.Key).Revision == desired.Revision // else an order may be for what comes next
+	current := s.mirror.Get(desired.Key).Revision == desired.Revision // otherwise an order may be for the next configuration
 	s.mu.Unlock()
 	if !current || len(orders) == 0 {
 		return nil
@@ -399,7 +399,7 @@ func (s *Server) dropDrains(ctx context.Context, one *session, desired cluster.E
 	return s.forgetDrains(ctx, one, orders, func(entry cluster.Entry) bool { return !has[nameOf(entry.Key, keyDrains+one.forwarder+"/")] })
 }
 
-// forgetDrains removes orders that nobody has changed meanwhile.
+// forgetDrains removes orders, unless they have changed meanwhile.
 func (s *Server) forgetDrains(ctx context.Context, one *session, orders []cluster.Entry, void func(cluster.Entry) bool) error {
 	var gone []cluster.Entry
 	for _, entry := range orders {
@@ -412,7 +412,7 @@ func (s *Server) forgetDrains(ctx context.Context, one *session, orders []cluste
 		for _, entry := range some {
 			txn.Unchanged(entry).Delete(entry.Key)
 		}
-		if _, err := s.store.Commit(ctx, txn); err != nil && !errors.Is(err, cluster.ErrConflict) { // then it is looked at again
+		if _, err := s.store.Commit(ctx, txn); err != nil && !errors.Is(err, cluster.ErrConflict) { // on a conflict, the next pass tries again
 			return err
 		}
 	}

@@ -17,7 +17,7 @@ var (
 	drainSeed  = flag.Uint64("drain-seed", 16, "which ones")
 )
 
-// drainHistory gives orders at random to one forwarder, by controllers and at its socket, and knows what must come of them.
+// drainHistory sends random orders for one forwarder, to controllers and to its agent's socket, and tracks the expected state.
 type drainHistory struct {
 	*lab
 	gates    []*gate
@@ -26,7 +26,7 @@ type drainHistory struct {
 	away     bool
 	ownGiven bool            // orders were given at the socket since all agreed
 	want     map[string]bool // drained
-	unheard  map[string]bool // the agent may not have heard of what a controller has ordered; if it is away: has not
+	unheard  map[string]bool // the agent may lack a controller's order; if it is disconnected, it does
 	log      []string
 }
 
@@ -34,7 +34,7 @@ func (h *drainHistory) say(format string, args ...any) {
 	h.log = append(h.log, fmt.Sprintf(format, args...))
 }
 
-// order gives one, somewhere.
+// order sends one order to a random place.
 func (h *drainHistory) order() {
 	h.Helper()
 	server := []string{server, secondServer}[h.random.IntN(2)]
@@ -46,7 +46,7 @@ func (h *drainHistory) order() {
 		h.mustOrder(h.socket(), "", server, drains)
 		h.say("%s=%v at its socket", server[7:9], drains)
 		h.ownGiven = true
-		if !h.unheard[server] { // else the controllers' order is newer than what the agent knew
+		if !h.unheard[server] { // otherwise the controllers' order is newer than the agent's last one
 			h.want[server] = drains
 		}
 		return
@@ -62,7 +62,7 @@ func (h *drainHistory) order() {
 	}
 }
 
-// fault injects one, or ends one.
+// fault starts or ends one fault.
 func (h *drainHistory) fault() {
 	h.Helper()
 	switch h.random.IntN(5) {
@@ -84,7 +84,7 @@ func (h *drainHistory) fault() {
 		h.start(h.f)
 		h.ready()
 	case 2:
-		if h.ownGiven { // own orders that the store does not know would be lost with their host
+		if h.ownGiven { // own orders that are not stored would be lost with their host
 			h.back()
 			h.agree()
 		}
@@ -131,7 +131,7 @@ func (h *drainHistory) back() {
 	}
 }
 
-// agree waits until the last order is in force and in the store, and the agent has heard of all of the store.
+// agree waits until the last order is in force and stored, and the agent has received all orders.
 func (h *drainHistory) agree() {
 	h.Helper()
 	h.say("agree")
@@ -157,8 +157,8 @@ func (h *drainHistory) agree() {
 	clear(h.unheard)
 }
 
-// A history of orders by controllers and at the agent's socket, while they are cut off from each other, the agent starts again, its host is replaced and
-// controllers take over: the last one is in force in the end, where that is one of a controller of which the agent had not heard, that one.
+// Orders come from controllers and at the agent's socket, while they are cut off from each other, the agent restarts, its host is replaced and
+// controllers take over. The last order is in force in the end; a controller's order that the agent had not received wins.
 func TestTheLastOrderIsInForce(t *testing.T) {
 	l, gates := gatedLab(t, 3)
 	h := &drainHistory{lab: l, gates: gates, f: l.addForwarder("f1"), random: rand.New(rand.NewPCG(*drainSeed, 51)),

@@ -8,9 +8,9 @@ import (
 	"steelyard/internal/cluster"
 )
 
-// What an agent has is newer than a list from a backup of etcd, though etcd goes on with higher revisions then: a list is as old as the last change of it,
-// and each change makes it newer, also one that takes orders from it.
-func TestTheAgeOfAList(t *testing.T) {
+// The agent's list is newer than one from a backup of etcd, although etcd then continues with higher revisions: a list is as old as its last change.
+// Each change makes it newer, even the removal of an order.
+func TestDrainListRevisionFollowsItsLastChange(t *testing.T) {
 	l := newLab(t, 0)
 	s := &Server{store: l.store}
 	one := &session{forwarder: "f1", joined: l.commit(new(cluster.Txn).Put(keyMembers+"f1", []byte("{}"), 0))}

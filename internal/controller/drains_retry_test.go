@@ -16,7 +16,7 @@ import (
 	"connectrpc.com/connect"
 )
 
-// orderedMember has one own order, and calls told when it has said so.
+// orderedMember has one own order, and calls told when it has reported it.
 type orderedMember struct {
 	controllerpbconnect.MemberServiceClient
 	told func()
@@ -34,8 +34,8 @@ func (o *orderedMember) AwaitDrains(ctx context.Context, _ *connect.Request[pb.A
 	return nil, ctx.Err()
 }
 
-// etcd may be away just when an agent tells its own orders: they are asked for again, though nothing else has changed.
-func TestOwnOrdersAreJudgedAfterAFailure(t *testing.T) {
+// If etcd fails just when an agent reports its own orders, the controller fetches them again, although nothing else has changed.
+func TestOwnOrdersAreStoredAfterAFailure(t *testing.T) {
 	l := newLab(t, 0)
 	fence, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyOwners+"f1", encode(owner{ID: "c", URL: "url"}), 0))
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"steelyard/internal/gen/nfvpb"
 )
 
-// A controller of an older version took a file with the VIP of another project's request, at another forwarder. Orders for the servers of one of them say nothing of the other's, though
-// both have the same servers.
-func TestAFileHasTheVIPOfARequest(t *testing.T) {
+// A controller of an older version accepted a file with the VIP of another project's request, at another forwarder. Orders for the servers of one do not
+// apply to those of the other, although both have the same servers.
+func TestDrainsOfAFileAndARequestWithOneVIPAreSeparate(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	admin := l.controllers[0].admin
 	l.request(balancing("web", 80))
@@ -55,8 +55,8 @@ func TestAFileHasTheVIPOfARequest(t *testing.T) {
 	}
 }
 
-// A controller of an older version ends a request and knows nothing of orders for its servers: the next request of that VIP does not inherit them.
-func TestARequestInheritsNoOrders(t *testing.T) {
+// A controller of an older version ends a request but keeps the orders for its servers. The next request for the VIP does not inherit them.
+func TestRequestInheritsNoDrains(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	left := new(cluster.Txn).Put(keyMoving+"10.9.0.80/tcp/10.9.0.80:80/"+server, encode(drainRecord{Drain: true, Service: "nfv.web"}), 0)
 	if _, err := l.store.Commit(t.Context(), left); err != nil {

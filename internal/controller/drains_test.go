@@ -33,7 +33,7 @@ const (
 
 var twoServers = file(10) + "      - { address: 10.1.0.22, port: 8080 }\n"
 
-// gatedLab has controllers that agents reach by gates.
+// gatedLab returns controllers that agents reach through gates.
 func gatedLab(t *testing.T, controllers int) (*lab, []*gate) {
 	t.Helper()
 	l := newLab(t, 0)
@@ -52,7 +52,7 @@ func gatedLab(t *testing.T, controllers int) (*lab, []*gate) {
 	return l, gates
 }
 
-// cut leaves all agents without controllers.
+// cut disconnects all agents from the controllers.
 func (l *lab) cut(gates []*gate, forwarder string) {
 	l.Helper()
 	for _, g := range gates {
@@ -69,14 +69,14 @@ func (l *lab) heal(gates []*gate, forwarder string) {
 	l.awaitOwner(forwarder)
 }
 
-// own is a client of an agent's own socket.
+// own returns a client of an agent's own socket.
 func (l *lab) own(f *runningAgent) user {
 	return userOn(l.T, "http://agent", &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", f.options.Socket)
 	}}, nil)
 }
 
-// order gives an order to drain, or to end that.
+// order sends an order to drain, or to end a drain.
 func order(ctx context.Context, u user, forwarder, server string, drains bool) (*agentpb.SetDrainResponse, error) {
 	server, service, _ := strings.Cut(server, "@")
 	request := connect.NewRequest(&agentpb.SetDrainRequest{Server: server, Service: service, Drain: drains})
@@ -88,7 +88,7 @@ func order(ctx context.Context, u user, forwarder, server string, drains bool) (
 	return response.Msg, nil
 }
 
-// mustOrder gives an order; it returns whether the forwarder has it already.
+// mustOrder sends an order. Returns true if the forwarder has it already.
 func (l *lab) mustOrder(u user, forwarder, server string, drains bool) bool {
 	l.Helper()
 	response, err := order(l.Context(), u, forwarder, server, drains)
@@ -103,8 +103,8 @@ func (l *lab) awaitServer(f *runningAgent, vip, server string, state forwarderpb
 	l.until(fmt.Sprintf("%s is in state %s", server, state), func() bool { return f.Server(vip, server).GetState() == state })
 }
 
-// replace has a host with an empty disk take the place of an agent and its forwarder, while nobody serves that. It returns how many commits there
-// were before.
+// replace replaces an agent and its forwarder by a host with an empty disk, while the forwarder has no controller. Returns the number of commits
+// before.
 func (l *lab) replace(f *runningAgent, forwarder string) int {
 	l.Helper()
 	f.stop()
@@ -118,7 +118,7 @@ func (l *lab) replace(f *runningAgent, forwarder string) int {
 	return commits
 }
 
-// wasUp reports whether a forwarder had a server in service since some commits.
+// wasUp reports whether a forwarder had a server up in a commit after the first `commits`.
 func wasUp(f *runningAgent, commits int, host byte) bool {
 	for _, commit := range f.Commits()[commits:] {
 		for _, change := range commit {
@@ -148,8 +148,8 @@ func (l *lab) audited(what, detail string) bool {
 	return slices.ContainsFunc(audit.Msg.GetRecords(), func(r *pb.AuditRecord) bool { return r.GetWhat() == what && strings.Contains(r.GetDetail(), detail) })
 }
 
-// A host is replaced: orders by a controller and at its own socket are in force before it gives a server new sessions.
-func TestAReplacedHostKeepsItsDrains(t *testing.T) {
+// After the replacement of a host, orders from a controller and from its own socket are in force before a server gets new sessions.
+func TestReplacedHostKeepsItsDrains(t *testing.T) {
 	l := newLab(t, 2)
 	f := l.addForwarder("f1")
 	admin := l.controllers[0].admin
@@ -179,8 +179,8 @@ func TestAReplacedHostKeepsItsDrains(t *testing.T) {
 	}
 }
 
-// A request's service moves to another forwarder: the orders for its servers are there before it.
-func TestADrainFollowsItsRequest(t *testing.T) {
+// A request's service moves to another forwarder: the orders for its servers arrive before the service.
+func TestDrainsMoveWithTheirRequest(t *testing.T) {
 	l := workflowLab(t, 1, "f1", "f2")
 	admin := l.controllers[0].admin
 	l.request(balancing("web", 80))
@@ -203,7 +203,7 @@ func TestADrainFollowsItsRequest(t *testing.T) {
 	if wasUp(l.agents[to], commits, 21) || wasUp(l.agents[to], commits, 22) {
 		t.Errorf("%v", l.agents[to].Commits()[commits:])
 	}
-	// What ends there has ended for the host that was away, too.
+	// A drain that ends there also ends for the host that was disconnected.
 	l.mustOrder(admin, to, "10.1.0.21@nfv.web", false)
 	l.awaitServer(l.agents[to], web, server, stateUp)
 	old := l.agents[from]
@@ -221,8 +221,8 @@ func TestADrainFollowsItsRequest(t *testing.T) {
 	l.until("its orders end with it", func() bool { return len(l.stored(keyMoving)) == 0 })
 }
 
-// Orders given while agent and controllers do not reach each other: the store's count where there are any, the agent's own ones else.
-func TestOrdersWhileAnAgentIsAway(t *testing.T) {
+// Orders given while agent and controllers are disconnected: the store's orders win; the agent's own ones apply where the store has none.
+func TestStoredOrdersWinOverThoseOfADisconnectedAgent(t *testing.T) {
 	for _, test := range []struct {
 		name                    string
 		before, own, controller []bool
@@ -278,8 +278,8 @@ func TestOrdersWhileAnAgentIsAway(t *testing.T) {
 	}
 }
 
-// What nobody needs is removed: ends that the agent has heard of, orders for servers that have left, all of a forwarder that is removed.
-func TestDrainsAreForgotten(t *testing.T) {
+// Unneeded records are removed: ends that the agent has received, orders for removed servers, and all orders of a removed forwarder.
+func TestUnneededDrainRecordsAreRemoved(t *testing.T) {
 	l := newLab(t, 1)
 	f := l.addForwarder("f1")
 	admin := l.controllers[0].admin
@@ -322,8 +322,8 @@ func TestDrainsAreForgotten(t *testing.T) {
 	}
 }
 
-// A server of more services than a transaction takes.
-func TestAServerOfManyServices(t *testing.T) {
+// A server of more services than fit into one transaction.
+func TestDrainOfAServerWithManyServicesCompletes(t *testing.T) {
 	l := newLab(t, 1)
 	f := l.addForwarder("f1")
 	admin := l.controllers[0].admin
@@ -356,8 +356,8 @@ func TestAServerOfManyServices(t *testing.T) {
 	l.until("all have ended", func() bool { return len(l.stored(keyDrains)) == 0 && all(stateUp) })
 }
 
-// An order is taken as at the agent, and refused likewise.
-func TestOrdersOfAllKinds(t *testing.T) {
+// A controller accepts and refuses the same orders as an agent.
+func TestControllerChecksOrdersAsAgentsDo(t *testing.T) {
 	l := newLab(t, 1)
 	f := l.addForwarder("f1")
 	admin := l.controllers[0].admin
@@ -396,7 +396,7 @@ func TestOrdersOfAllKinds(t *testing.T) {
 	}
 }
 
-// olderAgent has no notion of orders in the store.
+// olderAgent does not implement orders from the store.
 type olderAgent struct {
 	agentpbconnect.UnimplementedAgentServiceHandler
 	controllerpbconnect.UnimplementedMemberServiceHandler
@@ -415,7 +415,7 @@ func (o *olderAgent) SetDrain(_ context.Context, request *connect.Request[agentp
 	return connect.NewResponse(&agentpb.SetDrainResponse{Servers: []string{"10.1.0.21:8080@web"}}), nil
 }
 
-// enlist has something else than an agent join as a forwarder.
+// enlist joins another implementation of an agent as a forwarder.
 func (l *lab) enlist(name string, agent agentpbconnect.AgentServiceHandler, member controllerpbconnect.MemberServiceHandler) {
 	l.Helper()
 	c := l.controllers[0]
@@ -456,7 +456,7 @@ func TestAnOlderAgentIsToldAsBefore(t *testing.T) {
 	}
 }
 
-// rogueAgent tells orders for whatever it likes.
+// rogueAgent reports orders for arbitrary servers.
 type rogueAgent struct {
 	olderAgent
 	own []*pb.DrainOrder
@@ -471,8 +471,8 @@ func (r *rogueAgent) AwaitDrains(ctx context.Context, _ *connect.Request[pb.Awai
 	return nil, ctx.Err()
 }
 
-// An agent has no say in services of requests that are elsewhere, and what nobody understands harms nobody.
-func TestOrdersForOthersAreVoid(t *testing.T) {
+// An agent cannot change orders for services of requests at other forwarders, and unknown orders do no harm.
+func TestAgentCannotDrainServersOfOtherForwarders(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	l.request(balancing("web", 80))
 	l.awaitState("web", nfvpb.State_STATE_ROUTING, nil)

@@ -23,8 +23,8 @@ func withLoad(url string) string {
 	return strings.Replace(service("10.8.0.1", "80", "fnat", "10.1.0.21"), "health:", "load: { type: prometheus, url: \""+url+"\", query: x, interval: 1s }, health:", 1)
 }
 
-// The agent does not read for a tenant what is on its own host, and shows no one what a source has answered.
-func TestTenantsReadNothingOfTheAgentsHost(t *testing.T) {
+// The agent does not fetch load from its own host for a tenant, and shows no caller what a source has answered.
+func TestTenantsCannotReadFromTheAgentsHost(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	admin := l.controllers[0].admin
 	setProject(l, &controllerpb.Project{Name: "a", VipPrefixes: []string{"10.8.0.0/16"}, ServerPrefixes: []string{"10.1.0.0/16"}})
@@ -41,7 +41,7 @@ func TestTenantsReadNothingOfTheAgentsHost(t *testing.T) {
 			t.Errorf("%s: %v", host, err)
 		}
 	}
-	// An administrator's line, in the project default, may lead there; and the answer is not quoted.
+	// An admin's URL, in the default project, may lead there; the answer is still not quoted.
 	text := strings.Replace(withLoad(source.URL), "version: 1", "version: 1\nlocal_addresses: [10.1.0.200]", 1)
 	if _, err := apply(t.Context(), admin, "f1", "", text); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestTenantsReadNothingOfTheAgentsHost(t *testing.T) {
 	if _, err := apply(t.Context(), admin, "f1", "", base); err != nil {
 		t.Fatal(err)
 	}
-	// So may a tenant's, if root on the host allows it. Without that it ends, though the file is in force already.
+	// A tenant's URL may, if root on the host allows it. Without that permission the readings end, although the file is in force.
 	f1 := l.agents["f1"]
 	restart := func(allow ...netip.Prefix) {
 		f1.stop()

@@ -36,14 +36,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// externalMember is a member of an etcd cluster that is no controller's: a process of its own, which a test can kill and freeze.
+// externalMember is a member of an external etcd cluster: a separate process, which a test can kill and freeze.
 type externalMember struct {
 	Name, Directory, Client, Peer, Cluster string
 	process                                *exec.Cmd // nil: it is dead
 	frozen                                 bool
 }
 
-// memberVariable has a member's parameters, where this program is to be one.
+// memberVariable contains a member's parameters, and makes this program run as that member.
 const memberVariable = "STEELYARD_TEST_ETCD_MEMBER"
 
 func TestMain(m *testing.M) {
@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beMember is an etcd with its usual limits, until it is killed. Its clients show certificates.
+// beMember runs an etcd with its usual limits, until it is killed. Its clients need certificates.
 func beMember(text string) error {
 	var m externalMember
 	if err := json.Unmarshal([]byte(text), &m); err != nil {
@@ -101,7 +101,7 @@ func newExternal(t *testing.T) *external {
 	return x
 }
 
-// certificates writes those of the members, and returns what a client shows.
+// certificates writes the members' certificates, and returns the TLS configuration of a client.
 func certificates(t *testing.T, directory string) *tls.Config {
 	t.Helper()
 	must := func(err error) {
@@ -179,7 +179,7 @@ func (x *external) freeze(m *externalMember) {
 	m.frozen = true
 }
 
-// heal has all members there again.
+// heal restarts and thaws all members.
 func (x *external) heal() {
 	for _, m := range x.members {
 		if m.process == nil {
@@ -191,8 +191,8 @@ func (x *external) heal() {
 	}
 }
 
-// Members of an external etcd are killed and frozen in turn, then two of the three: what is confirmed stays, nothing goes back, and forwarders do
-// not notice. Its limits are the usual ones, its clients show certificates.
+// Members of an external etcd are killed and frozen one after another, then two of the three: confirmed changes stay, nothing is reverted, and
+// forwarders are not affected. etcd has its usual limits, its clients need certificates.
 func TestExternalEtcdLosesMembers(t *testing.T) {
 	t.Parallel() // elections take seconds
 	x := newExternal(t)
@@ -207,7 +207,7 @@ func TestExternalEtcdLosesMembers(t *testing.T) {
 	}
 	f1 := l.addForwarder("f1")
 	random, confirmed := mathrand.New(mathrand.NewPCG(3, 1)), 0
-	// change orders from one and the other until one has it confirmed.
+	// change sends changes to both controllers in turn until one is confirmed.
 	change := func() {
 		t.Helper()
 		confirmed++
@@ -233,7 +233,7 @@ func TestExternalEtcdLosesMembers(t *testing.T) {
 		change()
 		change()
 	}
-	// One of three takes nothing, and the forwarder stays as it is.
+	// One of three members accepts nothing, and the forwarder keeps its configuration.
 	x.freeze(x.members[1])
 	var asking sync.WaitGroup
 	for i, c := range l.controllers {
@@ -251,7 +251,7 @@ func TestExternalEtcdLosesMembers(t *testing.T) {
 		t.Errorf("the forwarder has %d, not %d", got, confirmed)
 	}
 	x.heal()
-	// What was ordered meanwhile may have been taken, or not; what comes now is newer.
+	// Changes that were sent meanwhile may have been accepted or not; the next change is newer.
 	confirmed = 1000
 	change()
 	l.until("all agree", func() bool {

@@ -17,12 +17,12 @@ import (
 	"connectrpc.com/connect"
 )
 
-// own is what an agent serves by its own file before it joins: the service of file(), and seven others.
+// own is the agent's own file before it joins: the service of file(), and seven others.
 func own() string {
 	return file(10) + strings.TrimPrefix(part(9, 7, 1), "version: 1\nservices:\n")
 }
 
-// serveOwn runs an agent with its own file until the forwarder serves that.
+// serveOwn runs an agent with its own file until the forwarder has its services.
 func (l *lab) serveOwn(f *dptest.Forwarder) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -40,16 +40,16 @@ func (l *lab) serveOwn(f *dptest.Forwarder) {
 	}
 }
 
-// Before a forwarder has joined, a command says how one does.
-func TestWithoutAForwarder(t *testing.T) {
+// Before a forwarder has joined, the error explains how one joins.
+func TestErrorWithoutAForwarderExplainsJoining(t *testing.T) {
 	c := newLab(t, 1).controllers[0]
 	if _, err := apply(t.Context(), c.admin, "", "", file(20)); err == nil || !strings.Contains(err.Error(), "no forwarder has joined") {
 		t.Errorf("%v", err)
 	}
 }
 
-// A forwarder that joins with services of its own keeps them until its first file has them, or --prune ends them.
-func TestTheFirstApplyEndsNoServicesUnasked(t *testing.T) {
+// A forwarder that joins with services of its own keeps them until its first file includes them, or --prune removes them.
+func TestFirstApplyKeepsServicesFromBeforeJoining(t *testing.T) {
 	l := newLab(t, 1)
 	l.before = l.serveOwn
 	c := l.controllers[0]
@@ -74,8 +74,8 @@ func TestTheFirstApplyEndsNoServicesUnasked(t *testing.T) {
 	}
 }
 
-// The confirmation is for the order that it comes with, by one forwarder and by all.
-func TestPruneEndsServicesFromBeforeJoining(t *testing.T) {
+// --prune applies to the order that it comes with, for one forwarder and for all.
+func TestPruneRemovesServicesFromBeforeJoining(t *testing.T) {
 	l := newLab(t, 1)
 	l.before = l.serveOwn
 	c := l.controllers[0]

@@ -23,8 +23,8 @@ func forced(l *lab, u user, forwarder, project, yaml string) error {
 	return err
 }
 
-// Addresses that other hosts have are claimed through a controller: an admin's, all of the project; an operator's, those within its prefixes. Others stay.
-func TestForceThroughAController(t *testing.T) {
+// --force through a controller claims addresses from other hosts: for an admin, all of the project's; for an operator, those within its prefixes.
+func TestForceClaimsOnlyAddressesThatTheCallerMayClaim(t *testing.T) {
 	l := newLab(t, 2)
 	c := l.controllers[0]
 	f1 := l.addReady("f1")
@@ -100,14 +100,14 @@ func TestForceThroughAController(t *testing.T) {
 	if len(claims) != 3 || !strings.HasPrefix(claims[2], "user/shop-op from other hosts: 10.8.0.1") {
 		t.Errorf("%q", claims)
 	}
-	// Without an agent, nothing is claimed, and the answer says so.
+	// Without an agent, nothing is claimed, and the response says so.
 	f1.stop()
 	l.until("nobody has f1", func() bool { return l.owner("f1") == "" })
 	order := connect.NewRequest(&agentpb.ApplyConfigRequest{Yaml: []byte(two), File: "test.yaml", Force: true})
 	on("f1")(order)
 	order.Header().Set(ProjectHeader, "shop")
 	if response, err := c.admin.ApplyConfig(t.Context(), order); err == nil &&
-		!slices.ContainsFunc(response.Msg.GetWarnings(), func(text string) bool { return strings.Contains(text, "no address is claimed") }) {
+		!slices.ContainsFunc(response.Msg.GetWarnings(), func(text string) bool { return strings.Contains(text, "no address was claimed") }) {
 		t.Errorf("%v", response.Msg.GetWarnings())
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// The API answers in all its forms on one port: single requests, a stream, and errors.
-func TestFormsOfTheAPI(t *testing.T) {
+// One port serves all protocols of the API: unary requests, a stream, and errors.
+func TestOnePortServesAllProtocols(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	c := l.controllers[0]
 	identity, _, err := joining.Join(t.Context(), "", []string{c.url}, l.token(c, &pb.CreateTokenRequest{Name: "ada", Role: pb.Role_ROLE_ADMIN}), pki.User)
@@ -70,7 +70,7 @@ func TestFormsOfTheAPI(t *testing.T) {
 	}
 }
 
-// agentInForm calls what a controller hands to the agent, and reads or changes on the way.
+// agentInForm calls methods that a controller forwards to the agent, with and without side effects.
 func agentInForm(t *testing.T, name string, agent agentpbconnect.AgentServiceClient) {
 	t.Helper()
 	list := connect.NewRequest(&agentpb.ListServicesRequest{Name: "nfv.web"})
@@ -97,8 +97,8 @@ func agentInForm(t *testing.T, name string, agent agentpbconnect.AgentServiceCli
 	}
 }
 
-// What is no whole message, or is compressed, is refused, and not handed on.
-func TestFrames(t *testing.T) {
+// An incomplete or compressed message is refused, and not forwarded.
+func TestIncompleteFramesAreRefused(t *testing.T) {
 	c, ok := codecOf("application/grpc+proto; charset=utf-8")
 	if !ok {
 		t.Fatal("no codec")

@@ -16,27 +16,28 @@ import (
 	"steelyard/internal/pki"
 )
 
-// Bounds of connections whose callers are not known yet. Joining, or showing a certificate, takes less than a second.
+// Bounds of connections whose clients have not authenticated yet. Joining, or presenting a certificate, takes less than a second.
 const (
 	maxGuests        = 512
-	maxGuestsFrom    = 64  // one address, or one /64 of IPv6
-	maxConnectionsOf = 256 // of one certificate; agents, which have one each, and controllers are not counted
+	maxGuestsFrom    = 64  // of one address, or one /64 of IPv6
+	maxConnectionsOf = 256 // of one certificate; agents, which have one connection each, and controllers are not counted
 	guestLife        = 30 * time.Second
 )
 
-// guests is a listener that bounds what strangers hold: each connection is a guest until its caller is known to be a member. One that stays
-// too long is closed, whatever it does. If there are too many of one address, the oldest of them is; if there are too many of all, the oldest of the
-// network and the address that have most, so that a few addresses cannot crowd out the others. Those that have sent nothing go first.
+// guests is a listener that bounds unauthenticated connections. A connection is a guest until its client is known to be a member. A guest that
+// stays too long is closed, whatever it sends. Above a bound, one guest is evicted: the oldest of the address that has too many, or, if all guests
+// together are too many, the oldest of the network and address with the most guests, so that a few addresses cannot displace the others. Guests
+// that have sent nothing go first.
 type guests struct {
 	net.Listener
 
 	budgets buckets
 
 	mu      sync.Mutex
-	all     list.List            // of *guest, the oldest first
-	from    map[netip.Prefix]int // guests of an address
-	near    map[netip.Prefix]int // guests of a network
-	members map[string]int       // connections of a certificate
+	all     list.List            // of *guest, oldest first
+	from    map[netip.Prefix]int // guests per address
+	near    map[netip.Prefix]int // guests per network
+	members map[string]int       // connections per certificate
 }
 
 type guest struct {
@@ -44,17 +45,17 @@ type guest struct {
 	host *guests
 	from netip.Prefix
 	near netip.Prefix
-	at   time.Time // since when it is connected
+	at   time.Time // when it connected
 	late *time.Timer
 
-	place  *list.Element // with host.mu; nil: a guest no more
-	member string        // with host.mu: the hash of its certificate; "": it is not counted
+	place  *list.Element // guarded by host.mu; nil: no longer a guest
+	member string        // guarded by host.mu: the hash of its certificate; "": not counted
 
-	heard  atomic.Bool // it has sent anything
+	heard  atomic.Bool // it has sent data
 	closed context.Context
 	close  context.CancelFunc
 	readMu sync.Mutex
-	resume time.Time // nothing is read before; zero: at once
+	resume time.Time // reading is paused until then; zero: not paused
 }
 
 func newGuests(listener net.Listener) *guests {
@@ -97,7 +98,7 @@ func (g *guests) enter(conn net.Conn) *guest {
 	return one
 }
 
-// evict closes the oldest guest of some that has sent nothing, or else the oldest one. With g.mu.
+// evict closes the oldest of the guests that match, preferring those that have sent nothing. Requires g.mu.
 func (g *guests) evict(of func(*guest) bool) {
 	var oldest *guest
 	for at := g.all.Front(); at != nil; at = at.Next() {
@@ -119,17 +120,17 @@ func (g *guests) evict(of func(*guest) bool) {
 	}
 }
 
-// networkOf returns the network of an address: 24 bits, 48 of IPv6.
+// networkOf returns the network of an address: /24, or /48 of IPv6.
 func networkOf(from netip.Prefix) netip.Prefix {
 	bits := 24
 	if from.Addr().Is6() {
 		bits = 48
 	}
-	network, _ := from.Addr().Prefix(bits) // the zero value has none
+	network, _ := from.Addr().Prefix(bits) // the zero address has no prefix
 	return network
 }
 
-// most returns the prefix with the highest count, of those that are of concern.
+// most returns the prefix with the highest count, among those for which concerns returns true.
 func most(counts map[netip.Prefix]int, concerns func(netip.Prefix) bool) (found netip.Prefix) {
 	highest := 0
 	for prefix, count := range counts {
@@ -140,7 +141,7 @@ func most(counts map[netip.Prefix]int, concerns func(netip.Prefix) bool) (found 
 	return found
 }
 
-// leave with host.mu.
+// leave removes the connection from the guests. Requires host.mu.
 func (g *guest) leave() {
 	if g.place == nil {
 		return
@@ -156,14 +157,14 @@ func (g *guest) leave() {
 	}
 }
 
-// admit says that the caller is a member.
-func (g *guest) admit() {
+// accept marks the client as a member.
+func (g *guest) accept() {
 	g.host.mu.Lock()
 	defer g.host.mu.Unlock()
 	g.leave()
 }
 
-// join says that the caller is the member with a certificate. Returns false if that has too many connections.
+// join marks the client as the member with a certificate. Returns false if that member has too many connections.
 func (g *guest) join(certificate string) bool {
 	g.host.mu.Lock()
 	defer g.host.mu.Unlock()
@@ -195,7 +196,7 @@ func (g *guest) Close() error {
 
 type guestKey struct{}
 
-// withGuest lets requests find the connection that they come by.
+// withGuest stores the connection in the context of its requests.
 func withGuest(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := conn.(*tls.Conn); ok {
 		return context.WithValue(ctx, guestKey{}, secure.NetConn())
@@ -203,15 +204,15 @@ func withGuest(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// admitted notes that the caller of a request is a member. Returns false if that has too many connections.
-func admitted(ctx context.Context, who caller) bool {
+// accepted marks the caller of a request as a member. Returns false if that member has too many connections.
+func accepted(ctx context.Context, caller principal) bool {
 	one, ok := ctx.Value(guestKey{}).(*guest)
 	if !ok {
 		return true
 	}
-	if who.relayed || who.certificate == nil {
-		one.admit()
+	if caller.relayed || caller.certificate == nil {
+		one.accept()
 		return true
 	}
-	return one.join(pki.KeyHash(who.certificate))
+	return one.join(pki.KeyHash(caller.certificate))
 }

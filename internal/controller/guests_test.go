@@ -64,8 +64,8 @@ func TestGuestsAreBounded(t *testing.T) {
 	if g.enter(stranger) == nil {
 		t.Error("another one is refused")
 	}
-	// A member is no guest: there is room for another, and it is not closed for one.
-	first.(*guest).admit()
+	// A member is no guest: its slot is free for another guest, and it is not evicted.
+	first.(*guest).accept()
 	if neighbour := g.enter(neighbour); neighbour == nil {
 		t.Error("no room after a member was admitted")
 	}
@@ -93,8 +93,8 @@ func TestGuestsAreBounded(t *testing.T) {
 	}
 }
 
-// A few addresses that fill all places, and send something, do not crowd out a newcomer from elsewhere: neither eight addresses nor all of a /48.
-func TestGuestsShareFairly(t *testing.T) {
+// A few addresses that use up all slots, and send data, do not displace a new client from elsewhere: neither eight addresses nor a whole /48.
+func TestGuestsOfLargestNetworkAreEvictedFirst(t *testing.T) {
 	for what, address := range map[string]func(i int) string{
 		"eight addresses": func(i int) string { return net.IPv4(10, 0, byte(i%8), 1).String() },
 		"a network":       func(i int) string { return fmt.Sprintf("2001:db8:7:%x::1", i) },
@@ -123,8 +123,8 @@ func TestGuestsShareFairly(t *testing.T) {
 	}
 }
 
-// Strangers who say nothing, or little, do not keep members from the controller.
-func TestMembersComeThroughStrangers(t *testing.T) {
+// Unauthenticated clients that send nothing, or little, do not keep members from the controller.
+func TestMembersConnectDespiteUnauthenticatedClients(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	user := l.join(c, &pb.CreateTokenRequest{Name: "ada", Role: pb.Role_ROLE_ADMIN}, nil)
@@ -156,8 +156,8 @@ func TestMembersComeThroughStrangers(t *testing.T) {
 	}
 }
 
-// Silent connections of an address keep no caller behind it away.
-func TestSilentConnectionsGiveWay(t *testing.T) {
+// Silent connections of an address do not block other clients behind it.
+func TestSilentConnectionsAreEvicted(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	for range maxGuestsFrom {
@@ -206,8 +206,8 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// One client's flood of requests that it resets is not served, and others are.
-func TestRapidReset(t *testing.T) {
+// One client's flood of reset requests is refused, and others are served.
+func TestRapidResetIsRefused(t *testing.T) {
 	before := memberRequests
 	memberRequests = budget{5, 50}
 	t.Cleanup(func() { memberRequests = before })

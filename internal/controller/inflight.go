@@ -17,21 +17,21 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Bounds of what requests hold in memory at a time. Whatever one member sends, the others are served. What is over a bound waits.
+// Bounds of the memory of concurrent requests, so that one member cannot starve the others. A request over a bound waits.
 const (
-	maxInFlight  = 256 // requests of a member
-	maxFilesOf   = 2   // of these, ones with a file that is large or compressed
-	maxFiles     = 16  // likewise of all members
+	maxInFlight  = 256 // requests per member
+	maxFilesOf   = 2   // requests per member with a large or compressed file
+	maxFiles     = 16  // likewise, all members together
 	maxMessage   = 1 << 20
-	smallFile    = 256 << 10 // a request with a file is large from here on
+	smallFile    = 256 << 10 // a file above this size is large
 	bodyTimeout  = time.Minute
-	maxComputing = 4 // changes that are computed at a time, of which a member has one
+	maxComputing = 4 // concurrent computations of changes; one per member
 )
 
-// files are the methods whose requests carry a file. Only they are larger than maxMessage.
+// files are the methods whose requests carry a file. Only these requests may be larger than maxMessage.
 var files = map[string]bool{agentpbconnect.AgentServiceApplyConfigProcedure: true, agentpbconnect.AgentServiceDiffConfigProcedure: true}
 
-// messageLimits bounds requests by their method.
+// messageLimits bounds the size of requests by their method.
 func messageLimits() connect.HandlerOption {
 	return connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
 		if files[spec.Procedure] {
@@ -41,20 +41,20 @@ func messageLimits() connect.HandlerOption {
 	})
 }
 
-// inFlight bounds the requests of members.
+// inFlight bounds the concurrent requests of members.
 type inFlight struct {
 	mu    sync.Mutex
 	of    map[string]*share
 	files chan struct{}
-	// Parsed trees take 1.3 GB for the largest file: it is computed alone.
+	// Parsing the largest file takes 1.3 GB, so it runs alone.
 	computing *semaphore.Weighted
 }
 
-// share is what a member's requests hold.
+// share is the state of one member's concurrent requests.
 type share struct {
 	in                         *inFlight
 	member                     string
-	holders                    int // with in.mu: requests, also those that wait
+	holders                    int // guarded by in.mu: requests, including waiting ones
 	requests, files, computing chan struct{}
 }
 
@@ -62,7 +62,7 @@ func newInFlight() *inFlight {
 	return &inFlight{of: map[string]*share{}, files: make(chan struct{}, maxFiles), computing: semaphore.NewWeighted(maxComputing)}
 }
 
-// enter counts a request, and waits while its member has too many. Returns nil when the request has ended.
+// enter counts a request, and waits while its member has too many. Returns nil if the request ends meanwhile.
 func (f *inFlight) enter(ctx context.Context, member string) (one *share, leave func()) {
 	f.mu.Lock()
 	if one = f.of[member]; one == nil {
@@ -81,8 +81,8 @@ func (f *inFlight) enter(ctx context.Context, member string) (one *share, leave 
 	}
 }
 
-// hold keeps a share although its requests end.
-func (s *share) hold() {
+// retain keeps a share alive after its requests have ended.
+func (s *share) retain() {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
 	s.holders++
@@ -96,10 +96,10 @@ func (s *share) release() {
 	}
 }
 
-// acquire waits for a slot; false: the request has ended.
+// acquire waits for a slot. Returns false if the request ends meanwhile.
 func acquire(ctx context.Context, slots chan struct{}) bool {
 	select {
-	case slots <- struct{}{}: // also of a request that has ended: it is served, if nothing is waited for
+	case slots <- struct{}{}: // a free slot serves even a request that has ended
 		return true
 	default:
 	}
@@ -113,15 +113,15 @@ func acquire(ctx context.Context, slots chan struct{}) bool {
 
 type shareKey struct{}
 
-// bounded serves requests of members within their shares. The caller is in the context. This host's users and other controllers have no bounds.
+// bounded serves requests of members within their shares. The caller is in the context. Users of the Unix socket and other controllers have no bounds.
 func (s *Server) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who := from(r.Context())
-		if who.certificate == nil || who.relayed {
+		caller := from(r.Context())
+		if caller.certificate == nil || caller.relayed {
 			next.ServeHTTP(w, r)
 			return
 		}
-		own, leave := s.inFlight.enter(r.Context(), who.String())
+		own, leave := s.inFlight.enter(r.Context(), caller.String())
 		if own == nil {
 			return
 		}
@@ -131,8 +131,8 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 			if project == "" {
 				project = defaultProject
 			}
-			if r.URL.Path == agentpbconnect.AgentServiceApplyConfigProcedure && !who.mayApply(project) { // its file is not read
-				_ = connect.NewErrorWriter().Write(w, r, denied("%s may not apply in the project %s", who, project))
+			if r.URL.Path == agentpbconnect.AgentServiceApplyConfigProcedure && !caller.mayApply(project) { // before its file is read
+				_ = connect.NewErrorWriter().Write(w, r, denied("%s may not apply in the project %s", caller, project))
 				return
 			}
 			body := &fileBody{body: r.Body, ctx: r.Context(), all: s.inFlight.files, own: own.files, compressed: isCompressed(r.Header)}
@@ -145,7 +145,7 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 	})
 }
 
-// isCompressed reports whether a request says that it is compressed, in any of the protocols: it may become 1000 times as large.
+// isCompressed reports whether a request is compressed, in any of the protocols. Decompressed it may be 1000 times as large.
 func isCompressed(header http.Header) bool {
 	for _, name := range []string{"Content-Encoding", "Grpc-Encoding", "Connect-Content-Encoding"} {
 		for _, value := range header.Values(name) {
@@ -157,7 +157,7 @@ func isCompressed(header http.Header) bool {
 	return false
 }
 
-// fileBody is the body of a request with a file. From a size on it has a slot, until the request has ended.
+// fileBody is the body of a request with a file. Above smallFile bytes it acquires a slot, until the request ends.
 type fileBody struct {
 	body       io.ReadCloser
 	ctx        context.Context
@@ -165,7 +165,7 @@ type fileBody struct {
 	compressed bool
 	read       int
 	has        bool
-	ended      func() // nothing is read any more
+	ended      func() // the body is read no further
 }
 
 func (b *fileBody) Read(data []byte) (int, error) {
@@ -197,9 +197,9 @@ func (b *fileBody) release() {
 	}
 }
 
-// startComputing waits until a change may be computed: a member has one at a time, and a file with many values takes the slots of several.
+// startComputing waits for its member's slot, and for as many of the common slots as the file's values need.
 func (f *inFlight) startComputing(ctx context.Context, text []byte) (done func(), err error) {
-	if f == nil { // tests of parts
+	if f == nil { // unit tests without a server
 		return func() {}, nil
 	}
 	own, isMember := ctx.Value(shareKey{}).(*share)
@@ -221,14 +221,14 @@ func (f *inFlight) startComputing(ctx context.Context, text []byte) (done func()
 	}, nil
 }
 
-// refusedPause is how long a member waits after a change that a forwarder refused: meanwhile the changes of others reach it.
+// refusedPause is how long a member waits after a change that a forwarder refused, so that changes of other members reach the forwarder.
 const refusedPause = time.Second
 
-// delayMember keeps the member of a request from computing another change for a while.
+// delayMember blocks the next computation of a request's member for a while.
 func delayMember(ctx context.Context) {
 	own, isMember := ctx.Value(shareKey{}).(*share)
 	if isMember && acquire(ctx, own.computing) {
-		own.hold()
+		own.retain()
 		time.AfterFunc(refusedPause, func() {
 			<-own.computing
 			own.release()

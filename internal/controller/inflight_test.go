@@ -39,15 +39,15 @@ func (l *lab) asMember(c *runningController, token *pb.CreateTokenRequest) (*htt
 	return &http.Client{Transport: transport}, identity
 }
 
-// endless returns a body of so many bytes that does not end until it is closed.
+// endless returns a body of the given size that does not end until it is closed.
 func endless(bytes int) io.Reader {
 	reader, writer := io.Pipe()
 	go func() { _, _ = writer.Write(make([]byte, bytes)) }() // fails when the reader is closed
 	return reader
 }
 
-// No file of a caller who may not apply is read, and other messages than files are small, also when they are decompressed.
-func TestMembersSendNoLargeMessages(t *testing.T) {
+// The controller does not read the file of a caller who may not apply; messages without a file are small, even when decompressed.
+func TestLargeMessagesOfMembersAreRefused(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	c := l.controllers[0]
 	setProject(l, &pb.Project{Name: "a"})
@@ -88,8 +88,8 @@ func TestMembersSendNoLargeMessages(t *testing.T) {
 	}
 }
 
-// A member with many requests that do not end, and with large ones, has its share of slots. Others are served.
-func TestRequestsThatDoNotEnd(t *testing.T) {
+// A member with many requests that do not end, some of them large, uses its own slots only. Others are served.
+func TestEndlessRequestsDoNotBlockOtherMembers(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	c := l.controllers[0]
 	for _, name := range []string{"a", "b"} {
@@ -127,7 +127,7 @@ func TestRequestsThatDoNotEnd(t *testing.T) {
 	}
 }
 
-// A project's file takes no more in the store than its services explain.
+// A project's file uses no more of the store than its services justify.
 func TestFilesOfProjectsAreBounded(t *testing.T) {
 	l, a, _ := tenants(t)
 	text := service("10.8.0.1", "80", "fnat", "10.1.0.21")
@@ -141,8 +141,8 @@ func TestFilesOfProjectsAreBounded(t *testing.T) {
 	}
 }
 
-// The slots of a member, and of all files.
-func TestSharesOfMembers(t *testing.T) {
+// The slots of a member, and of all files, are bounded.
+func TestMembersUseTheirOwnSlots(t *testing.T) {
 	f := newInFlight()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -214,7 +214,7 @@ func TestSharesOfMembers(t *testing.T) {
 	}
 }
 
-// taken is an agent that answers with more than a controller has memory for.
+// taken is an agent whose answer would exceed the controller's memory.
 type taken struct {
 	controllerpbconnect.UnimplementedMemberServiceHandler
 }
@@ -252,8 +252,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p.next); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A certificate has so many connections; others are not concerned.
-func TestConnectionsOfAMember(t *testing.T) {
+// A certificate has a maximum number of connections, which does not affect others.
+func TestConnectionsOfAMemberAreBounded(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	_, identity := l.asMember(c, &pb.CreateTokenRequest{Name: "greedy", Role: pb.Role_ROLE_VIEWER})

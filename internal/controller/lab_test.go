@@ -37,15 +37,15 @@ type lab struct {
 	directory   string // with a short path, for sockets
 	controllers []*runningController
 	agents      map[string]*runningAgent
-	tune        func(*Options)          // what a test wants of controllers; nil: nothing
-	before      func(*dptest.Forwarder) // likewise of a forwarder, before its agent starts
+	tune        func(*Options)          // a test's changes of controllers' options; nil: none
+	before      func(*dptest.Forwarder) // likewise for a forwarder, before its agent starts
 }
 
 type runningController struct {
 	url    string
 	socket string
 	stop   func()
-	kill   func() // as if its process was killed: it gives nothing back, its lease neither
+	kill   func() // as if its process was killed: it releases nothing, not even its lease
 	admin  user
 }
 
@@ -62,7 +62,7 @@ type user struct {
 	nfvpbconnect.NfvServiceClient
 }
 
-// quiet keeps the log of a test that passes short.
+// quiet keeps the log of a passing test short.
 type quiet struct{ t *testing.T }
 
 func (q quiet) Write(data []byte) (int, error) {
@@ -72,7 +72,7 @@ func (q quiet) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// commit writes to the store, and returns at which revision.
+// commit writes to the store, and returns the revision.
 func (l *lab) commit(txn *cluster.Txn) int64 {
 	l.Helper()
 	revision, err := l.store.Commit(l.Context(), txn)
@@ -118,14 +118,14 @@ func (l *lab) addControllerAt(endpoint string, skew time.Duration) *runningContr
 	return l.addControllerOn(cluster.Options{Endpoints: []string{endpoint}, Large: LargeKeys}, skew)
 }
 
-// addControllerOn starts a controller that reaches etcd by options, and whose clock is wrong.
+// addControllerOn starts a controller that reaches etcd by the given options, and whose clock is off by skew.
 func (l *lab) addControllerOn(options cluster.Options, skew time.Duration) *runningController {
 	l.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		l.Fatal(err)
 	}
-	// Of its own, as another process would have.
+	// A store of its own, as another process would have.
 	store, err := cluster.Open(l.Context(), options)
 	if err != nil {
 		l.Fatal(err)
@@ -184,7 +184,7 @@ func (h withHeaders) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.next.RoundTrip(r)
 }
 
-// join makes a user by a token, as a client of a controller.
+// join creates a user by a token, as a client of a controller.
 func (l *lab) join(c *runningController, token *pb.CreateTokenRequest, headers map[string]string) user {
 	l.Helper()
 	identity, _, err := joining.Join(l.Context(), "", []string{c.url}, l.token(c, token), pki.User)
@@ -237,7 +237,7 @@ func (l *lab) start(a *runningAgent) {
 	l.Cleanup(a.stop)
 }
 
-// owner returns the URL of the controller that has a forwarder.
+// owner returns the URL of the controller that owns a forwarder.
 func (l *lab) owner(name string) string {
 	record, _, err := read[owner](l.Context(), l.store, keyOwners+name)
 	if err != nil {
@@ -251,18 +251,18 @@ func (l *lab) awaitOwner(name string) {
 	l.until(name+" has a controller", func() bool { return l.owner(name) != "" })
 }
 
-// until waits for an event that nothing announces.
+// until polls for a condition that nothing signals.
 func (l *lab) until(what string, is func() bool) {
 	l.Helper()
 	l.within(time.Minute, what, is)
 }
 
-// within is until with a bound that is promised.
-func (l *lab) within(most time.Duration, what string, is func() bool) {
+// within is until with a bound that the documentation promises.
+func (l *lab) within(bound time.Duration, what string, is func() bool) {
 	l.Helper()
 	for begun := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(begun) > most {
-			l.Fatalf("not within %s: %s", most, what)
+		if time.Since(begun) > bound {
+			l.Fatalf("not within %s: %s", bound, what)
 		}
 	}
 }
@@ -297,7 +297,7 @@ services:
 `, weight)
 }
 
-// part returns a project's file with some services.
+// part returns a project's file with the given numbers of services and servers.
 func part(net byte, services, servers int) string {
 	text := "version: 1\nservices:\n"
 	if services == 0 {
@@ -321,7 +321,7 @@ const (
 func packed(text string) []byte {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
-	_, _ = w.Write([]byte(text)) // a buffer takes everything
+	_, _ = w.Write([]byte(text)) // writing to a buffer cannot fail
 	_ = w.Close()
 	return out.Bytes()
 }

@@ -11,8 +11,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// A forwarder that died is lost, whatever it had confirmed before, and in force again once it is back.
-func TestADeadForwarderIsNotInForce(t *testing.T) {
+// A forwarder that died is lost, whatever it had confirmed before, and in force again after its restart.
+func TestDeadForwarderIsNotInForce(t *testing.T) {
 	l := newLab(t, 0)
 	l.tune = func(o *Options) { o.MeasureEvery = 10 * time.Millisecond }
 	c := l.addController()

@@ -19,11 +19,11 @@ import (
 	"connectrpc.com/connect"
 )
 
-// maxTogether bounds the forwarders of one transaction: each has up to nine of its 128 operations.
+// maxTogether bounds the forwarders of one transaction: each needs up to nine of its 128 operations.
 const maxTogether = 12
 
-// applyToMany makes one file what a project wants of several forwarders. It is computed and checked for all of them before anything is written.
-// Then each is on its own: one that refuses keeps what it has, and the others do not wait for it.
+// applyToMany makes one file a project's configuration of several forwarders. It computes and checks the change for all of them before it writes
+// anything. Then each forwarder is independent: if one refuses, it keeps its configuration, and the others do not wait for it.
 func (a *agentService) applyToMany(ctx context.Context, names string, request *connect.Request[agentpb.ApplyConfigRequest]) (
 	*connect.Response[agentpb.ApplyConfigResponse], error) {
 	project := request.Header().Get(ProjectHeader)
@@ -56,7 +56,7 @@ func (s *Server) named(ctx context.Context, names string) ([]string, error) {
 			all = append(all, f.GetName())
 		}
 		if len(all) == 0 {
-			return nil, errors.New("there are no forwarders")
+			return nil, errors.New("no forwarder has joined: create a token for one by `steelyard token create --new-forwarder NAME`")
 		}
 		return all, nil
 	}
@@ -71,25 +71,25 @@ func (s *Server) named(ctx context.Context, names string) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-func (s *Server) applyAll(ctx context.Context, who caller, forwarders []string, project string, request *agentpb.ApplyConfigRequest) (
+func (s *Server) applyAll(ctx context.Context, caller principal, forwarders []string, project string, request *agentpb.ApplyConfigRequest) (
 	*agentpb.ApplyConfigResponse, error) {
-	if !who.mayApply(project) {
-		return nil, denied("%s may not apply in the project %s", who, project)
+	if !caller.mayApply(project) {
+		return nil, denied("%s may not apply in the project %s", caller, project)
 	}
 	if len(request.GetYaml()) == 0 {
-		return nil, invalid(errors.New("a controller has no file to read again: name one"))
+		return nil, invalid(errors.New("a controller has no file of its own to reload: name a file, `steelyard apply FILE`"))
 	}
-	if request.GetForce() { // they would claim one address against each other
-		return nil, invalid(errors.New("--force claims addresses at one forwarder: name that alone by --forwarder"))
+	if request.GetForce() { // they would take one address from each other
+		return nil, invalid(errors.New("--force claims addresses at one forwarder only: name one by --forwarder"))
 	}
-	w := s.newWorkOf(who, project)
+	w := s.newWorkOf(caller, project)
 	w.prune = request.GetPrune()
 	for some := range slices.Chunk(forwarders, maxTogether) {
 		plans, err := s.compute(ctx, w, some, project, request.GetFile(), request.GetYaml())
 		if err != nil {
 			return nil, err
 		}
-		w.usage = plans[len(plans)-1].record.Usage // a quota is for all of them together
+		w.usage = plans[len(plans)-1].record.Usage // a quota bounds the sum over all forwarders
 	}
 	w.usage = nil
 	var waiting sync.WaitGroup
@@ -98,10 +98,10 @@ func (s *Server) applyAll(ctx context.Context, who caller, forwarders []string, 
 	warned := false
 	var refusals []string
 	for some := range slices.Chunk(forwarders, maxTogether) {
-		plans, revision, err := s.commitAll(ctx, who, w, some, project, request)
+		plans, revision, err := s.commitAll(ctx, caller, w, some, project, request)
 		if err != nil {
 			waiting.Wait()
-			return nil, fmt.Errorf("%s and those after it have not got it: %w", some[0], err)
+			return nil, fmt.Errorf("%s and the forwarders after it have not received it: %w", some[0], err)
 		}
 		for _, p := range plans {
 			at := revision
@@ -123,7 +123,7 @@ func (s *Server) applyAll(ctx context.Context, who caller, forwarders []string, 
 				}
 			})
 		}
-		if !warned { // of all files, which differ by what other projects have, the first
+		if !warned { // the merged files differ in other projects' parts only, so the first one's warnings suffice
 			warned = true
 			found := config.Warnings(request.GetFile(), plans[0].merged, plans[0].parsed)
 			mu.Lock()
@@ -139,15 +139,15 @@ func (s *Server) applyAll(ctx context.Context, who caller, forwarders []string, 
 	return total, nil
 }
 
-// commitAll writes a file for some forwarders in one transaction, and computes it again until nobody has interfered.
-func (s *Server) commitAll(ctx context.Context, who caller, w *work, forwarders []string, project string, request *agentpb.ApplyConfigRequest) (
+// commitAll writes a file for several forwarders in one transaction. It computes the change again after each conflict.
+func (s *Server) commitAll(ctx context.Context, caller principal, w *work, forwarders []string, project string, request *agentpb.ApplyConfigRequest) (
 	[]*plan, int64, error) {
 	var plans []*plan
 	again := false
 	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
 		var err error
 		if again {
-			w.saved = nil // what was saved may have been removed since
+			w.saved = nil // saved values may have been removed since
 		}
 		again = true
 		if plans, err = s.compute(ctx, w, forwarders, project, request.GetFile(), request.GetYaml()); err != nil {
@@ -167,7 +167,7 @@ func (s *Server) commitAll(ctx context.Context, who caller, w *work, forwarders 
 		}
 		txn := together(new)
 		for _, p := range new {
-			s.record(txn, who.String(), "apply", p.forwarder, project, fmt.Sprintf("%s, %d services", request.GetFile(), len(p.parsed.Services)))
+			s.record(txn, caller.String(), "apply", p.forwarder, project, fmt.Sprintf("%s, %d services", request.GetFile(), len(p.parsed.Services)))
 		}
 		return txn, nil
 	})

@@ -13,7 +13,7 @@ import (
 	"connectrpc.com/connect"
 )
 
-// One file goes to several forwarders at once; one that refuses keeps what it has, and the others do not.
+// One file goes to several forwarders at once; one that refuses it keeps its configuration, and the others change theirs.
 func TestApplyToSeveral(t *testing.T) {
 	l := newLab(t, 2)
 	c := l.controllers[0]
@@ -40,7 +40,7 @@ func TestApplyToSeveral(t *testing.T) {
 		t.Errorf("%v, %s", err, weights())
 	}
 	l.agents["f2"].Refuse(nil)
-	// What is wrong for one is found before anything is written.
+	// An error for one forwarder is found before anything is written.
 	if _, err := apply(t.Context(), c.admin, "f1,f9", "", file(40)); connect.CodeOf(err) != connect.CodeNotFound || weights() != "30 20 30" {
 		t.Errorf("%v, %s", err, weights())
 	}
@@ -49,8 +49,8 @@ func TestApplyToSeveral(t *testing.T) {
 	}
 }
 
-// More forwarders than one transaction takes; their quota counts over all of them.
-func TestApplyToManyForwarders(t *testing.T) {
+// More forwarders than fit into one transaction; the quota counts over all of them.
+func TestQuotaCountsOverManyForwarders(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	const count = 3*maxTogether + 1

@@ -17,30 +17,30 @@ import (
 	"connectrpc.com/connect"
 )
 
-// measured is what a controller has read of a forwarder, by its agent.
+// measured is a forwarder's load, as read from its agent.
 type measured struct {
-	Busy     float64            `json:"busy"`  // 0 to 1, of the busiest worker's time; negative: not known
+	Busy     float64            `json:"busy"`  // 0 to 1, of the busiest worker's time; negative: unknown
 	Table    float64            `json:"table"` // fill of the session table; likewise
 	Link     float64            `json:"link"`  // use of the busiest port; likewise
 	Down     string             `json:"down,omitempty"`
-	Services map[string]traffic `json:"services,omitempty"` // of projects of the workflow; the busiest ones
+	Services map[string]traffic `json:"services,omitempty"` // of projects of the workflow; only the busiest ones
 }
 
-// traffic is what a service is of its forwarder's.
+// traffic is a service's part of its forwarder's traffic.
 type traffic struct {
-	Part    float64 `json:"part"` // of the packets since the last reading, 0 to 1; negative: not known
+	Part    float64 `json:"part"` // of the packets since the last reading, 0 to 1; negative: unknown
 	Created uint64  `json:"created"`
 }
 
 const (
 	measureSmooth  = 10 * time.Second // time constant of loads
-	measureStep    = 0.02             // a smaller change of a load is not written
-	measureRepeat  = 20 * time.Second // but by then it is: what is not repeated counts as not known
+	measureStep    = 0.02             // a smaller change is not written
+	measureRepeat  = 20 * time.Second // an unchanged load is written again after this time: an older load counts as unknown
 	measureAtOnce  = 16
 	measureTimeout = 5 * time.Second
 )
 
-// meter reads one forwarder again and again.
+// meter reads the load of one forwarder periodically.
 type meter struct {
 	session *session
 	at      time.Time
@@ -53,7 +53,7 @@ type meter struct {
 	wrote   time.Time
 }
 
-// measure reads the load of this controller's forwarders, and writes it for whoever places services.
+// measure reads the load of this controller's forwarders, and writes it for the placement.
 func (s *Server) measure(ctx context.Context) {
 	meters := map[string]*meter{}
 	for ctx.Err() == nil {
@@ -89,12 +89,12 @@ func (s *Server) measure(ctx context.Context) {
 	}
 }
 
-// read asks the agent once, and reports whether it has answered.
+// read queries the agent once. Returns false if it does not answer.
 func (m *meter) read(ctx context.Context, of requested) bool {
 	agent := m.session.agent
 	status, err := agent.GetStatus(ctx, connect.NewRequest(&agentpb.GetStatusRequest{}))
 	if err != nil {
-		return false // who owns the connection finds out why
+		return false // the session logs the reason
 	}
 	now := time.Now()
 	elapsed := now.Sub(m.at)
@@ -122,7 +122,7 @@ func (m *meter) read(ctx context.Context, of requested) bool {
 	return true
 }
 
-// smooth averages a value, unless it is not known.
+// smooth updates an average, unless the new value is unknown.
 func smooth(value *float64, now, weight float64) {
 	switch {
 	case now < 0:
@@ -133,7 +133,7 @@ func smooth(value *float64, now, weight float64) {
 	}
 }
 
-// busy returns the busy part of the busiest worker's time since the last reading.
+// busy returns the busy fraction of the busiest worker's time since the last reading.
 func (m *meter) busy(list *agentpb.ListWorkersResponse) float64 {
 	most, now := -1.0, map[uint32][2]uint64{}
 	m.some.received = 0
@@ -142,7 +142,7 @@ func (m *meter) busy(list *agentpb.ListWorkersResponse) float64 {
 		cycles := [2]uint64{w.GetBusyCycles(), w.GetIdleCycles()}
 		now[w.GetId()] = cycles
 		before, ok := m.workers[w.GetId()]
-		if !ok || cycles[0] < before[0] || cycles[1] < before[1] { // a new forwarder counts from 0
+		if !ok || cycles[0] < before[0] || cycles[1] < before[1] { // a restarted forwarder counts from 0
 			continue
 		}
 		if all := (cycles[0] - before[0]) + (cycles[1] - before[1]); all > 0 {
@@ -153,7 +153,7 @@ func (m *meter) busy(list *agentpb.ListWorkersResponse) float64 {
 	return most
 }
 
-// link returns the use of the busiest port whose speed is known.
+// link returns the utilization of the busiest port with a known speed.
 func (m *meter) link(list *agentpb.ListPortsResponse, elapsed time.Duration) float64 {
 	most, now := -1.0, map[string]uint64{}
 	for _, p := range list.GetPorts() {
@@ -169,7 +169,7 @@ func (m *meter) link(list *agentpb.ListPortsResponse, elapsed time.Duration) flo
 	return most
 }
 
-// news reports whether a reading says something that the store does not have.
+// news reports whether a reading differs enough from the stored one.
 func (m *meter) news() bool {
 	if m.wrote.IsZero() || time.Since(m.wrote) >= measureRepeat || m.load.Down != m.written.Down {
 		return true
@@ -186,14 +186,14 @@ func (m *meter) news() bool {
 	return false
 }
 
-// writeLoad writes a forwarder's load, if the forwarder is this controller's still.
+// writeLoad writes a forwarder's load, if this controller still owns the forwarder.
 func (s *Server) writeLoad(ctx context.Context, m *meter) {
 	if !m.news() {
 		return
 	}
 	txn := new(cluster.Txn).At(keyOwners+m.session.forwarder, m.session.fence).Put(keyLoads+m.session.forwarder, encode(m.load), 0)
 	if _, err := s.store.Commit(ctx, txn); err != nil {
-		return // another controller has it, or etcd is away: the next reading tries again
+		return // another controller owns it, or etcd is unreachable: the next reading tries again
 	}
 	m.written, m.wrote = m.load, time.Now()
 	m.written.Services = maps.Clone(m.load.Services)

@@ -11,12 +11,12 @@ import (
 	"steelyard/internal/cluster"
 )
 
-// A controller has a mirror of the small keys, which one watch keeps: so a change costs no reads, for however many forwarders and callers that
-// wait. The mirror is old by what the watch has not brought yet. Whoever uses it compares revisions in a transaction, or knows a revision
-// that the mirror must have seen: a session its fence, so that what it sends is no older than the agent's connection.
+// The mirror is a cache of the small keys, updated by one watch, so that a change costs no reads, however many forwarders and callers wait for it.
+// It lags behind etcd by the events that the watch has not delivered yet. Its users compare revisions in a transaction, or know a revision that the
+// mirror must have reached: a session waits for its fence, so that what it sends is no older than the agent's connection.
 var mirrored = []string{keyOwners, keyControllers, keyDesired, keyConfigs, keyPrevious, keyRefusals, keyStatus, keyTrust, keyDrains, keyMoving, keyJudged, keyForgotten}
 
-// follow wakes and ends sessions as the store changes.
+// follow applies changes of the store to the mirror: it wakes and ends sessions.
 func (s *Server) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		now, err := s.store.Snapshot(ctx, append([]string{keyRequests}, mirrored...)...)
@@ -29,13 +29,13 @@ func (s *Server) follow(ctx context.Context) {
 		s.changed.Broadcast()
 		s.mu.Unlock()
 		if ctx.Err() == nil {
-			s.log.Warn("changes in etcd are not seen", "error", err)
+			s.log.Warn("the watch of etcd has failed", "error", err)
 			pause(ctx, time.Second)
 		}
 	}
 }
 
-// catchUp has all look again at what they wait for: changes may have been missed.
+// catchUp wakes all waiters after a snapshot, because events may have been missed.
 func (s *Server) catchUp(now cluster.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,18 +44,18 @@ func (s *Server) catchUp(now cluster.Snapshot) {
 	s.asked = map[string]asked{}
 	for _, entry := range now.List(keyRequests) {
 		s.seeRequest(cluster.Event{Entry: entry})
-		delete(now.Entries, entry.Key) // they are large
+		delete(now.Entries, entry.Key) // large values stay out of the mirror
 	}
-	s.lookAtAuthority()
+	s.wakeAuthority()
 	s.changed.Broadcast()
 	for name, one := range s.sessions {
 		s.checkOwner(name, one)
-		one.poke() // drains too
+		one.poke() // wakes its drains, too
 	}
 	s.endWatches("", 0)
 }
 
-// see acts on changes in the store.
+// see applies events of the store.
 func (s *Server) see(events []cluster.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *Server) see(events []cluster.Event) {
 	}
 }
 
-// act with mu.
+// act applies one event. Requires mu.
 func (s *Server) act(event cluster.Event) {
 	if name, ok := cutPrefix(event.Key, keyDesired); ok {
 		if one := s.sessions[name]; one != nil {
@@ -83,7 +83,7 @@ func (s *Server) act(event cluster.Event) {
 	if name, ok := cutPrefix(event.Key, keyOwners); ok && !event.Deleted {
 		if one := s.sessions[name]; one != nil {
 			s.checkOwner(name, one)
-			one.poke() // it waits for the mirror to have seen its fence
+			one.poke() // the session waits until the mirror reaches its fence
 		}
 	}
 	if strings.HasPrefix(event.Key, keyRequests) {
@@ -97,18 +97,18 @@ func (s *Server) act(event cluster.Event) {
 	s.seeDrain(event)
 	for _, begin := range []string{keyAuthority, keyTrust, keyMembers, keyControllers} {
 		if strings.HasPrefix(event.Key, begin) {
-			s.lookAtAuthority()
+			s.wakeAuthority()
 		}
 	}
 	if name, ok := cutPrefix(event.Key, keyMembers); ok {
 		s.endWatches(name, event.Revision)
 		if one := s.sessions[name]; one != nil && one.fence < event.Revision {
-			go one.conn.Close() // it was removed, or joined again with another key; it may come again
+			go one.conn.Close() // the member was removed, or joined again with another key; it may reconnect
 		}
 	}
 }
 
-// loadAge returns how old a forwarder's load is, at least: by when it was seen, as the controller that wrote it has another clock.
+// loadAge returns the minimum age of a forwarder's load, by this controller's clock: the controller that wrote it has another clock.
 func (s *Server) loadAge(name string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,15 +121,15 @@ func (s *Server) loadAge(name string) time.Duration {
 	return time.Since(s.looks)
 }
 
-// checkOwner ends a session whose forwarder another controller has; with mu.
+// checkOwner ends a session whose forwarder belongs to another controller now. Requires mu.
 func (s *Server) checkOwner(name string, one *session) {
 	if one.fence < s.mirror.Get(keyOwners+name).Revision {
-		s.log.Info("another controller has the forwarder", "forwarder", name)
+		s.log.Info("another controller serves the forwarder now", "forwarder", name)
 		go one.conn.Close()
 	}
 }
 
-// desiredOf returns what a session's forwarder is to have, and the URLs of all controllers, unless the mirror is older than the session.
+// desiredOf returns the desired configuration of a session's forwarder, and the URLs of all controllers, unless the mirror is older than the session.
 func (s *Server) desiredOf(one *session) (desired cluster.Entry, controllers []string, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// What keepalived's notify scripts do at the agent's own socket: servers' states, also under a controller, and without it.
-func TestNotifyScriptsUnderAController(t *testing.T) {
+// keepalived's notify scripts set servers' states at the agent's own socket, also under a controller, and without one.
+func TestNotifyScriptsWorkUnderAController(t *testing.T) {
 	l := newLab(t, 1)
 	f := l.addForwarder("f1")
 	if _, err := apply(t.Context(), l.controllers[0].admin, "f1", "", file(10)); err != nil {

@@ -17,22 +17,22 @@ import (
 
 const mayNotDrain = "%s may drain servers of services of its own projects only: name one by --service"
 
-// drainPlan is an order to drain, computed from what is desired of a forwarder.
+// drainPlan is an order to drain, computed from the desired configuration of a forwarder.
 type drainPlan struct {
 	desired cluster.Entry
 	servers []drained
 	names   []string        // of servers
-	done    int             // so many of servers are in the store
-	same    map[string]bool // names of those for which the same was ordered before
-	keys    []string        // of the last transaction
-	found   int64           // its revision
+	done    int             // the number of servers whose orders are stored
+	same    map[string]bool // names of servers that had the same order before
+	keys    []string        // keys of the last transaction
+	found   int64           // revision of the desired configuration
 }
 
-// SetDrain implements the service: the order is kept in the store, and reaches the agent as soon as it is connected.
+// SetDrain implements the service. The store keeps the order, and the agent receives it when it is connected.
 func (a *agentService) SetDrain(ctx context.Context, request *connect.Request[agentpb.SetDrainRequest]) (*connect.Response[agentpb.SetDrainResponse], error) {
-	s, who := a.server, from(ctx)
-	if !who.mayDrain(request.Msg.GetService()) {
-		return nil, denied(mayNotDrain, who)
+	s, caller := a.server, from(ctx)
+	if !caller.mayDrain(request.Msg.GetService()) {
+		return nil, denied(mayNotDrain, caller)
 	}
 	wanted, err := drain.Read(request.Msg)
 	if err != nil {
@@ -50,7 +50,7 @@ func (a *agentService) SetDrain(ctx context.Context, request *connect.Request[ag
 				return nil, err
 			}
 			n = min(maxDrains, len(p.servers)-p.done)
-			return s.orderDrain(ctx, who, forwarder, wanted, request.Msg, p, n)
+			return s.orderDrain(ctx, caller, forwarder, wanted, request.Msg, p, n)
 		})
 		if err != nil {
 			return nil, err
@@ -69,7 +69,7 @@ func (a *agentService) SetDrain(ctx context.Context, request *connect.Request[ag
 	return connect.NewResponse(response), nil
 }
 
-// findDrained finds the servers that a request means. It begins anew if something else is desired than at the last call.
+// findDrained finds the servers that a request names. It starts anew if the desired configuration has changed since the last call.
 func (s *Server) findDrained(ctx context.Context, forwarder string, request *agentpb.SetDrainRequest, end bool, p *drainPlan) error {
 	now, err := s.store.Snapshot(ctx, keyMembers+forwarder, keyDesired+forwarder)
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *Server) findDrained(ctx context.Context, forwarder string, request *age
 	case now.Get(keyMembers+forwarder).Revision == 0:
 		return missing("there is no forwarder %q: `steelyard get forwarders` lists them", forwarder)
 	case desired.Revision == 0:
-		return invalid(errors.New("no configuration is desired of " + forwarder + ": apply one first"))
+		return invalid(errors.New("no configuration was applied to " + forwarder + ": apply one first"))
 	case desired.Revision == p.desired.Revision:
 		return nil
 	}
@@ -108,8 +108,8 @@ func (s *Server) findDrained(ctx context.Context, forwarder string, request *age
 	return nil
 }
 
-// orderDrain makes the transaction for the next n servers of a plan. Whatever was ordered before, this is newer.
-func (s *Server) orderDrain(ctx context.Context, who caller, forwarder string, wanted drain.Order, request *agentpb.SetDrainRequest, p *drainPlan, n int) (*cluster.Txn, error) {
+// orderDrain makes the transaction for the next n servers of a plan. It overrides earlier orders.
+func (s *Server) orderDrain(ctx context.Context, caller principal, forwarder string, wanted drain.Order, request *agentpb.SetDrainRequest, p *drainPlan, n int) (*cluster.Txn, error) {
 	some := p.servers[p.done : p.done+n]
 	places, _, err := s.placesOf(ctx, forwarder, some)
 	if err != nil {
@@ -125,19 +125,19 @@ func (s *Server) orderDrain(ctx context.Context, who caller, forwarder string, w
 				return nil, err
 			}
 		}
-		p.same[p.names[p.done+i]] = has.order() == wanted && wanted.Deadline == 0 // which begins again
+		p.same[p.names[p.done+i]] = has.order() == wanted && wanted.Deadline == 0 // a deadline starts again
 		record := recordOf(wanted)
 		record.Service = at.service
 		txn.Unchanged(at.vip).Put(at.entry.Key, encode(record), 0)
 		p.keys = append(p.keys, at.entry.Key)
 	}
-	if p.done == 0 && !who.relayed {
-		s.record(txn, who.String(), wanted.String(), forwarder, "", request.GetServer()+" "+request.GetService())
+	if p.done == 0 && !caller.relayed {
+		s.record(txn, caller.String(), wanted.String(), forwarder, "", request.GetServer()+" "+request.GetService())
 	}
 	return txn, nil
 }
 
-// drainFate waits until the agent has an order, and returns why the forwarder does not have it.
+// drainFate waits until the agent has an order. Returns why the forwarder does not have it, or "".
 func (s *Server) drainFate(ctx context.Context, forwarder string, p *drainPlan) string {
 	var now status
 	away := false
@@ -154,7 +154,7 @@ func (s *Server) drainFate(ctx context.Context, forwarder string, p *drainPlan) 
 	case err != nil:
 		return "saved, but " + err.Error()
 	case away:
-		return "saved; no agent of " + forwarder + " is connected: it gets this when it is"
+		return "saved; no agent of " + forwarder + " is connected: it receives this when it connects"
 	}
 	return now.DrainWarning
 }

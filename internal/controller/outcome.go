@@ -13,10 +13,10 @@ import (
 	"steelyard/internal/cluster"
 )
 
-// What becomes of a change. Until the forwarder has confirmed it, previous/FORWARDER/PROJECT has what the forwarder confirmed before; so
-// whichever controller hears of a refusal, whenever that is, can take the change back.
+// The outcome of a change. Until the forwarder has confirmed it, previous/FORWARDER/PROJECT has the version that the forwarder confirmed last. So any
+// controller that learns of a refusal can roll the change back, however late.
 
-// confirm notes that a forwarder has confirmed a revision: what was before is not needed any more.
+// confirm records that a forwarder has confirmed a revision, and removes the previous versions.
 func (s *Server) confirm(ctx context.Context, forwarder string, revision int64) error {
 	kept, err := s.store.Names(ctx, keyPrevious+forwarder+"/")
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Server) confirm(ctx context.Context, forwarder string, revision int64) 
 	for _, key := range kept {
 		_, err := s.retry(ctx, func() (*cluster.Txn, error) {
 			previous, err := s.store.Get(ctx, key)
-			if err != nil || previous.Revision == 0 || previous.Revision > revision { // gone, or of a later change
+			if err != nil || previous.Revision == 0 || previous.Revision > revision { // removed, or of a later change
 				return nil, err
 			}
 			own, err := s.store.Get(ctx, keyConfigs+nameOf(key, keyPrevious))
@@ -36,7 +36,7 @@ func (s *Server) confirm(ctx context.Context, forwarder string, revision int64) 
 			if own.Revision <= revision {
 				return txn.Delete(key), nil
 			}
-			// It was changed again meanwhile: what was confirmed now is in etcd's history.
+			// It has changed again meanwhile; etcd's history still has the confirmed version.
 			confirmed, err := s.store.GetAt(ctx, own.Key, revision)
 			if err != nil {
 				return nil, err
@@ -50,9 +50,9 @@ func (s *Server) confirm(ctx context.Context, forwarder string, revision int64) 
 	return nil
 }
 
-// takeBack undoes a change that a refused revision has: that of the project which the reason names, else the newest. If the rest is refused too, the next
-// one follows.
-func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reason string) error {
+// rollBack undoes the change that made the forwarder refuse a revision: that of the project which the reason names, else the newest. If the rest is
+// refused too, the next call undoes the next change.
+func (s *Server) rollBack(ctx context.Context, one *session, refused int64, reason string) error {
 	_, err := s.retry(ctx, func() (*cluster.Txn, error) {
 		desired, err := s.store.Get(ctx, keyDesired+one.forwarder)
 		if err != nil {
@@ -60,7 +60,7 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 		}
 		undone, others, err := s.unconfirmed(ctx, one.forwarder, refused, reason)
 		if err != nil || undone.Revision == 0 {
-			return nil, err // without any, it was in force before: what has changed is the forwarder or its host
+			return nil, err // no unconfirmed change: the same was in force before, and the forwarder or its host has changed
 		}
 		name := nameOf(undone.Key, keyConfigs+one.forwarder+"/")
 		previous, err := s.store.Get(ctx, keyPrevious+one.forwarder+"/"+name)
@@ -87,11 +87,11 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 		if q.text == nil && len(others) == 1 {
 			txn.Delete(desired.Key)
 		} else {
-			if err = s.merge(ctx, w, q, others, "taking back"); err == nil {
+			if err = s.merge(ctx, w, q, others, "rolling back"); err == nil {
 				err = s.keep(ctx, w, q)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("taking back what %s refuses: %w", one.forwarder, err)
+				return nil, fmt.Errorf("rolling back the change that %s refuses: %w", one.forwarder, err)
 			}
 			used = q.used()
 			txn.PutLarge(desired.Key, q.whole)
@@ -103,18 +103,18 @@ func (s *Server) takeBack(ctx context.Context, one *session, refused int64, reas
 		if err != nil {
 			return nil, err
 		}
-		// All changes after the last confirmed one are taken back. Those since when something is kept to be put back may be fewer: it was written
-		// again if an earlier one was confirmed meanwhile.
+		// All changes after the last confirmed one are rolled back. There may be fewer stored previous versions: one is written again if an earlier
+		// change was confirmed meanwhile.
 		since := min(previous.Revision, now.Confirmed+1, undone.Revision)
 		txn.Put(keyRefusals+one.forwarder+"/"+name, encode(refusal{since, undone.Revision, reason}), 0)
-		return s.record(txn, "controller/"+s.id, "take back", one.forwarder, name, "the forwarder refuses it: "+reason), nil
+		return s.record(txn, "controller/"+s.id, "roll back", one.forwarder, name, "the forwarder refuses it: "+reason), nil
 	})
 	return err
 }
 
-// unconfirmed returns a changed file of those that a revision has and the forwarder has not confirmed (revision 0: there is none), and all files. Of several
-// it is the one that the reason of the refusal names, else the last one. The named one may have changed again since: otherwise its project could apply so
-// fast that the changes of others were undone instead.
+// unconfirmed returns one changed file of a revision that the forwarder has not confirmed (revision 0: there is none), and all files. Of several
+// files, it returns the one that the refusal's reason names, else the one that changed last. The named file may have changed again since;
+// otherwise a project could apply so often that the changes of others are undone instead of its own.
 func (s *Server) unconfirmed(ctx context.Context, forwarder string, until int64, reason string) (cluster.Entry, []cluster.Entry, error) {
 	kept, err := s.store.Names(ctx, keyPrevious+forwarder+"/")
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *Server) unconfirmed(ctx context.Context, forwarder string, until int64,
 	return newest, configs, nil
 }
 
-// isNamed reports whether a refusal begins with a service of a project, or with an address that its file has.
+// isNamed reports whether a refusal's reason begins with a service of a project, or with an address in its file.
 func (s *Server) isNamed(ctx context.Context, config cluster.Entry, project, reason string) (bool, error) {
 	word, rest, _ := strings.Cut(reason, " ")
 	if word == "service" {
@@ -169,13 +169,13 @@ func (s *Server) isNamed(ctx context.Context, config cluster.Entry, project, rea
 	return isServer || has.own[address], nil
 }
 
-// outcome is a forwarder's status, seen from one change.
+// outcome is a forwarder's status with regard to one change.
 type outcome struct {
 	status
 	takenBack bool
 }
 
-// await waits until it is known what became of a project's change; nil: no agent is connected.
+// await waits for the outcome of a project's change. Returns nil if no agent is connected.
 func (s *Server) await(ctx context.Context, forwarder, project string, revision int64) (*outcome, error) {
 	var found *outcome
 	err := s.observe(ctx, forwarder, revision, func() bool {
@@ -188,7 +188,7 @@ func (s *Server) await(ctx context.Context, forwarder, project string, revision 
 	return found, nil
 }
 
-// observe waits until the mirror has seen a revision, and done, which is called with mu, finds in it what an agent has made of that.
+// observe waits until the mirror has reached a revision and done returns true. It calls done with mu.
 func (s *Server) observe(ctx context.Context, forwarder string, revision int64, done func() bool) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -210,13 +210,13 @@ func (s *Server) observe(ctx context.Context, forwarder string, revision int64, 
 		case ctx.Err() != nil:
 			return fmt.Errorf("the agent of %s has not answered yet", forwarder)
 		case s.blind != nil:
-			return fmt.Errorf("what the agent of %s answers is not seen: %w", forwarder, s.blind)
+			return fmt.Errorf("the answer of the agent of %s is unknown: %w", forwarder, s.blind)
 		}
 		s.changed.Wait()
 	}
 }
 
-// outcomeOf returns what became of a change; nil: nothing yet. With mu.
+// outcomeOf returns the outcome of a change; nil: none yet. Requires mu.
 func (s *Server) outcomeOf(forwarder, project string, revision int64) *outcome {
 	var undone refusal
 	var now status
@@ -229,7 +229,7 @@ func (s *Server) outcomeOf(forwarder, project string, revision int64) *outcome {
 	switch {
 	case now.Older && now.Refused >= revision, !now.Older && now.Refused != now.Applied && now.Applied >= revision:
 		return &outcome{now, false}
-	case now.Refused == revision && !now.Older && s.mirror.Get(keyPrevious+forwarder+"/"+project).Revision == 0: // else it is being taken back
+	case now.Refused == revision && !now.Older && s.mirror.Get(keyPrevious+forwarder+"/"+project).Revision == 0: // otherwise the rollback is in progress
 		return &outcome{now, false}
 	}
 	return nil

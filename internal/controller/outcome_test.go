@@ -22,15 +22,15 @@ import (
 
 var refuses = &forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "10.0.0.80 is an address of this host"}
 
-// settled reports that what is desired is in force, and how many changes were taken back.
-func (l *lab) settled(name string, takenBack int) func() bool {
+// settled returns a condition: the desired configuration is in force, and so many changes were rolled back.
+func (l *lab) settled(name string, rolledBack int) func() bool {
 	return func() bool {
 		got := l.list(l.controllers[0].admin)[name]
-		return got.GetInForwarder() && got.GetError() == "" && got.GetAppliedRevision() == got.GetDesiredRevision() && len(got.GetTakenBack()) == takenBack
+		return got.GetInForwarder() && got.GetError() == "" && got.GetAppliedRevision() == got.GetDesiredRevision() && len(got.GetTakenBack()) == rolledBack
 	}
 }
 
-// snapshot is what a mirror begins with.
+// snapshot is the initial content of a mirror.
 func (l *lab) snapshot() cluster.Snapshot {
 	l.Helper()
 	now, err := l.store.Snapshot(l.Context(), mirrored...)
@@ -40,8 +40,8 @@ func (l *lab) snapshot() cluster.Snapshot {
 	return now
 }
 
-// An agent that was away refuses what was saved for it: it is taken back though nobody waits for it, and by whichever controller serves it.
-func TestRefusalOfAnAgentThatWasAway(t *testing.T) {
+// An agent that was disconnected refuses the saved change: whichever controller serves it rolls the change back, even if no caller waits.
+func TestRefusalOfADisconnectedAgentIsRolledBack(t *testing.T) {
 	l := newLab(t, 2)
 	c := l.controllers[0]
 	f := l.addForwarder("f1")
@@ -57,13 +57,13 @@ func TestRefusalOfAnAgentThatWasAway(t *testing.T) {
 	f.stop()
 	l.until("the agent is seen to be away", func() bool { return l.owner("f1") == "" })
 	for name, text := range map[string]string{"default": file(20), "shop": part(3, 2, 1)} {
-		if response, err := apply(t.Context(), c.admin, "f1", name, text); err != nil || !strings.Contains(strings.Join(response.GetWarnings(), " "), "taken back") {
+		if response, err := apply(t.Context(), c.admin, "f1", name, text); err != nil || !strings.Contains(strings.Join(response.GetWarnings(), " "), "rolls the change back") {
 			t.Fatalf("%v, %v", response, err)
 		}
 	}
 	f.Refuse(refuses)
 	l.start(f)
-	l.until("both are taken back", l.settled("f1", 2))
+	l.until("both are rolled back", l.settled("f1", 2))
 	f.Refuse(nil)
 	if got := f.Server(vip, server).GetWeight(); got != 10 {
 		t.Errorf("weight %d", got)
@@ -78,8 +78,8 @@ func TestRefusalOfAnAgentThatWasAway(t *testing.T) {
 	l.until("the project's next change is in force", l.settled("f1", 1))
 }
 
-// A change that the agent took while its forwarder was away is taken back when the forwarder comes and refuses it.
-func TestRefusalOfAForwarderThatWasAway(t *testing.T) {
+// A change that the agent accepted while its forwarder was down is rolled back when the forwarder starts and refuses it.
+func TestRefusalOfARestartedForwarderIsRolledBack(t *testing.T) {
 	t.Parallel() // an agent waits long for its forwarder
 	l := newLab(t, 1)
 	c := l.controllers[0]
@@ -93,7 +93,7 @@ func TestRefusalOfAForwarderThatWasAway(t *testing.T) {
 	}
 	f.Refuse(refuses)
 	f.Start()
-	l.until("it is taken back", func() bool { return len(l.list(c.admin)["f1"].GetTakenBack()) == 1 })
+	l.until("it is rolled back", func() bool { return len(l.list(c.admin)["f1"].GetTakenBack()) == 1 })
 	f.Refuse(nil)
 	l.until("the old one is in force", l.settled("f1", 1))
 	if got := f.Server(vip, server).GetWeight(); got != 10 {
@@ -101,8 +101,8 @@ func TestRefusalOfAForwarderThatWasAway(t *testing.T) {
 	}
 }
 
-// A project changes twice; the forwarder confirms the first and refuses the second. What is put back is the first.
-func TestConfirmedOneIsPutBack(t *testing.T) {
+// A project changes twice; the forwarder confirms the first change and refuses the second. The rollback restores the first.
+func TestRollbackRestoresTheConfirmedChange(t *testing.T) {
 	l := newLab(t, 0)
 	s := &Server{store: l.store, now: time.Now, id: "c"}
 	s.changed = sync.NewCond(&s.mu)
@@ -134,10 +134,10 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.commit(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: first, Confirmed: first, InForwarder: true}), 0))
-	if err := s.takeBack(t.Context(), &session{forwarder: "f1", fence: fence - 1}, second, "no"); connect.CodeOf(err) != connect.CodeAborted || now() != file(2) {
+	if err := s.rollBack(t.Context(), &session{forwarder: "f1", fence: fence - 1}, second, "no"); connect.CodeOf(err) != connect.CodeAborted || now() != file(2) {
 		t.Errorf("a controller that has lost the forwarder: %v", err)
 	}
-	if err := s.takeBack(t.Context(), one, second, "no"); err != nil || now() != file(1) {
+	if err := s.rollBack(t.Context(), one, second, "no"); err != nil || now() != file(1) {
 		t.Fatalf("%v, %s", err, now())
 	}
 	s.catchUp(l.snapshot())
@@ -147,9 +147,9 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 		}
 	}
 	third := change(3)
-	// Nobody has confirmed what is changed again: it is taken back with what replaced it.
+	// The next change is unconfirmed, too: it is rolled back together with the change that replaced it.
 	last := change(4)
-	if err := s.takeBack(t.Context(), one, last, "no"); err != nil || now() != file(1) {
+	if err := s.rollBack(t.Context(), one, last, "no"); err != nil || now() != file(1) {
 		t.Fatalf("%v, %s", err, now())
 	}
 	s.catchUp(l.snapshot())
@@ -162,16 +162,16 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 	if err := s.confirm(t.Context(), "f1", third); err != nil {
 		t.Fatal(err)
 	}
-	// What was confirmed stays, whatever the forwarder says later.
-	if err := s.takeBack(t.Context(), one, third, "no"); err != nil || now() != file(3) {
+	// A confirmed change stays, whatever the forwarder reports later.
+	if err := s.rollBack(t.Context(), one, third, "no"); err != nil || now() != file(3) {
 		t.Errorf("%v, %s", err, now())
 	}
-	// The culprit is the change that the refused revision has, not one that came after it.
+	// The rollback undoes the change of the refused revision, not a later one.
 	fourth, fifth := change(4), change(5)
-	if err := s.takeBack(t.Context(), one, fourth, "no"); err != nil || now() != file(5) {
+	if err := s.rollBack(t.Context(), one, fourth, "no"); err != nil || now() != file(5) {
 		t.Errorf("%v, %s", err, now())
 	}
-	// What was changed before an earlier change was confirmed is taken back with what was changed after that.
+	// A change from before the confirmation of an earlier one is rolled back with the changes after it.
 	sixth := change(6)
 	if err := s.confirm(t.Context(), "f1", fifth); err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 	l.commit(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: fifth, Confirmed: fifth, InForwarder: true}), 0))
 	seventh := change(7)
 	l.commit(new(cluster.Txn).Put(keyStatus+"f1", encode(status{Applied: sixth, Confirmed: fifth}), 0)) // the agent has it, and its forwarder not
-	if err := s.takeBack(t.Context(), one, seventh, "no"); err != nil || now() != file(5) {
+	if err := s.rollBack(t.Context(), one, seventh, "no"); err != nil || now() != file(5) {
 		t.Errorf("%v, %s", err, now())
 	}
 	s.catchUp(l.snapshot())
@@ -190,7 +190,7 @@ func TestConfirmedOneIsPutBack(t *testing.T) {
 	}
 }
 
-// pretendNewer has an agent believe that its configuration has a revision, which the store is far from.
+// pretendNewer makes an agent believe that its configuration has a revision far above the store's.
 func (l *lab) pretendNewer(f *runningAgent, revision int64) {
 	l.Helper()
 	f.stop()
@@ -209,8 +209,8 @@ func (l *lab) pretendNewer(f *runningAgent, revision int64) {
 	l.until("the controller has noticed", func() bool { return strings.Contains(l.list(l.controllers[0].admin)["f1"].GetError(), "newer") })
 }
 
-// etcd was restored from a backup: what is applied now has a lower revision than the agent's, and is no success.
-func TestRestoredStoreIsNoSuccess(t *testing.T) {
+// etcd was restored from a backup: a change now has a lower revision than the agent's, so apply fails.
+func TestApplyFailsIfTheAgentIsNewerThanTheStore(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	f := l.addForwarder("f1")
@@ -226,8 +226,8 @@ func TestRestoredStoreIsNoSuccess(t *testing.T) {
 	}
 }
 
-// Where revisions go on above the agents', the same file is applied once more, and is in force.
-func TestRestoredStoreIsAppliedAgain(t *testing.T) {
+// If the restored etcd continues above the agents' revisions, the same file is applied again and comes into force.
+func TestRestoredStoreWithHigherRevisionsIsApplied(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	f := l.addForwarder("f1")

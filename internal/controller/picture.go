@@ -19,17 +19,17 @@ import (
 	"steelyard/internal/stall"
 )
 
-// picture is a copy of what the workflow and placement need of the store. Times in it are this process's.
+// picture is a copy of the stored state that the workflow and placement need. Its times are by this process's clock.
 type picture struct {
 	requests map[string]*request
-	sorted   []string              // IDs; nil: to be made
-	byVIP    map[string][]*request // that have not ended, in the order of IDs; nil: to be made
+	sorted   []string              // IDs; nil: not computed
+	byVIP    map[string][]*request // open requests, in the order of IDs; nil: not computed
 	members  map[string]member
 	owners   map[string]string // URLs, by forwarder
 	status   map[string]status
 	loads    map[string]measured
 	loadSeen map[string]time.Time
-	away     map[string]time.Time // since when a forwarder is seen not to serve
+	away     map[string]time.Time // since when a forwarder does not serve
 	projects map[string]project
 	refused  map[string]refusal // by FORWARDER/PROJECT
 }
@@ -40,11 +40,11 @@ type request struct {
 	id     string
 	wanted *nfvpb.Balancing
 	entry  cluster.Entry
-	seen   time.Time // when this revision was first seen
-	broken error     // it cannot be decoded
+	seen   time.Time // when this process first read this revision
+	broken error     // why it cannot be decoded
 }
 
-// names are those of the request's services at forwarders.
+// names are the names of the request's services at forwarders.
 func (r *request) names() []string {
 	names := nfv.ServiceNames(r.wanted)
 	for i, name := range names {
@@ -53,7 +53,7 @@ func (r *request) names() []string {
 	return names
 }
 
-// copy returns a record that can be changed without changing this one.
+// copy returns a copy of the record that the caller may change.
 func (r *request) copy() *nfv.Record {
 	next := *r.Record
 	next.History, next.Refused = slices.Clone(r.History), maps.Clone(r.Record.Refused)
@@ -64,8 +64,8 @@ func (r *request) copy() *nfv.Record {
 	return &next
 }
 
-// take reads a picture, and the revision from which changes of it must be watched.
-func (s *Server) take(ctx context.Context) (*picture, int64, error) {
+// loadPicture reads a picture, and the revision from which its changes must be watched.
+func (s *Server) loadPicture(ctx context.Context) (*picture, int64, error) {
 	p := &picture{requests: map[string]*request{}, members: map[string]member{}, owners: map[string]string{}, status: map[string]status{},
 		loads: map[string]measured{}, loadSeen: map[string]time.Time{}, away: map[string]time.Time{}, projects: map[string]project{}, refused: map[string]refusal{}}
 	now, first := time.Now(), int64(0)
@@ -78,14 +78,14 @@ func (s *Server) take(ctx context.Context) (*picture, int64, error) {
 			p.note(cluster.Event{Entry: entry}, now)
 		}
 		if first == 0 {
-			first = revision // what is read later is seen again, which does no harm
+			first = revision // the watch repeats changes that were read already, which is harmless
 		}
 	}
 	return p, first, nil
 }
 
-// again reads one key.
-func (p *picture) again(ctx context.Context, store *cluster.Store, key string) error {
+// reload reads one key again.
+func (p *picture) reload(ctx context.Context, store *cluster.Store, key string) error {
 	entry, err := store.Get(ctx, key)
 	if err == nil {
 		p.note(cluster.Event{Entry: entry, Deleted: entry.Revision == 0}, time.Now())
@@ -93,7 +93,7 @@ func (p *picture) again(ctx context.Context, store *cluster.Store, key string) e
 	return err
 }
 
-// keep decodes a value into a map, or removes it.
+// keep decodes a value into a map, or removes its entry.
 func keep[T any](into map[string]T, name string, event cluster.Event) {
 	var value T
 	if event.Deleted || json.Unmarshal(event.Value, &value) != nil {
@@ -103,7 +103,7 @@ func keep[T any](into map[string]T, name string, event cluster.Event) {
 	into[name] = value
 }
 
-// note takes one change.
+// note applies one change.
 func (p *picture) note(event cluster.Event, now time.Time) {
 	kind, name, _ := strings.Cut(event.Key, "/")
 	switch kind + "/" {
@@ -119,7 +119,7 @@ func (p *picture) note(event cluster.Event, now time.Time) {
 			return
 		}
 		var o owner
-		_ = json.Unmarshal(event.Value, &o) // without it, the URL is missing
+		_ = json.Unmarshal(event.Value, &o) // if it is unreadable, the URL stays empty
 		p.owners[name] = o.URL
 	case keyStatus:
 		keep(p.status, name, event)
@@ -136,7 +136,7 @@ func (p *picture) note(event cluster.Event, now time.Time) {
 func (p *picture) noteRequest(id string, event cluster.Event, now time.Time) {
 	before := p.requests[id]
 	if before != nil && event.Revision < before.entry.Revision || before != nil && !event.Deleted && event.Revision == before.entry.Revision {
-		return // an echo of what was noted when it was written
+		return // an event of our own write, which is applied already
 	}
 	if p.sorted, p.byVIP = nil, nil; event.Deleted {
 		delete(p.requests, id)
@@ -157,7 +157,7 @@ func (p *picture) ids() []string {
 	return p.sorted
 }
 
-// forwarders returns all candidates for placement, and those that were removed while they had services.
+// forwarders returns all candidates for placement, and removed forwarders that still have services.
 func (p *picture) forwarders(now time.Time) []placement.Forwarder {
 	var list []placement.Forwarder
 	for _, name := range slices.Sorted(maps.Keys(p.members)) {
@@ -186,7 +186,7 @@ func (p *picture) forwarders(now time.Time) []placement.Forwarder {
 	return list
 }
 
-// since notes since when a forwarder does not serve.
+// since sets since when a forwarder does not serve.
 func (p *picture) since(f *placement.Forwarder, now time.Time) {
 	if f.Why == "" {
 		delete(p.away, f.Name)
@@ -195,10 +195,10 @@ func (p *picture) since(f *placement.Forwarder, now time.Time) {
 	if p.away[f.Name].IsZero() {
 		p.away[f.Name] = now
 	}
-	f.Away = p.away[f.Name].Add(stall.Late(p.away[f.Name])) // its agent may be back, and this controller has not read it yet
+	f.Away = p.away[f.Name].Add(stall.Late(p.away[f.Name])) // after a stall of this process, the agent may be back although no reading shows it yet
 }
 
-// sharing returns the requests of a request's VIP that have not ended, itself included. They have one place.
+// sharing returns the open requests for the VIP of a request, including itself. They have one forwarder.
 func (p *picture) sharing(of *request) []*request {
 	if p.byVIP == nil {
 		p.byVIP = map[string][]*request{}
@@ -212,13 +212,13 @@ func (p *picture) sharing(of *request) []*request {
 	return p.byVIP[of.wanted.GetVirtual().GetVip()]
 }
 
-// besides returns the other requests of a request's VIP that have not ended.
+// besides returns the other open requests for a request's VIP.
 func (p *picture) besides(of *request) []*request {
 	return slices.DeleteFunc(slices.Clone(p.sharing(of)), func(r *request) bool { return r.id == of.id })
 }
 
-// services returns all requests that have a place; those of one VIP at one place are one service, under the first one's ID. wall is the clock of records, but another
-// controller may have written them by its own.
+// services returns all requests that have a forwarder. Requests for one VIP at one forwarder count as one service, under the ID of the first. wall is
+// the clock of records; another controller may have written them by its own clock.
 func (p *picture) services(wall, now time.Time) []placement.Service {
 	type place struct{ vip, at string }
 	var list []placement.Service
@@ -240,7 +240,7 @@ func (p *picture) services(wall, now time.Time) []placement.Service {
 	return list
 }
 
-// joined is two services that have one place and move together.
+// joined merges two services that have one forwarder and move together.
 func joined(a, b placement.Service) placement.Service {
 	a.Count = max(1, a.Count) + 1
 	a.Spare, a.Fixed = a.Spare || b.Spare, a.Fixed && b.Fixed
@@ -267,13 +267,13 @@ func (p *picture) service(r *request, wall, now time.Time) placement.Service {
 	return s
 }
 
-// refusals adds why forwarders cannot have anything new of a project.
+// refusals adds why forwarders cannot serve anything new of a project.
 func (p *picture) refusals(name string, to map[string]string) {
 	allowed := p.projects[name].Forwarders
 	for forwarder := range p.members {
 		now, known := p.status[forwarder]
 		switch {
-		case !known: // without local addresses it is of no use
+		case !known: // without local addresses it cannot serve
 			to[forwarder] = "no configuration of its own was applied to it yet"
 		case len(allowed) > 0 && !slices.Contains(allowed, forwarder):
 			to[forwarder] = "the project " + name + " may not use it"

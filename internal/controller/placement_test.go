@@ -16,8 +16,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Loads that the controllers of forwarders have written decide where services are, and describe says so.
-func TestPlacementByLoad(t *testing.T) {
+// Loads that the forwarders' controllers have written decide the placement of services, and describe shows them.
+func TestPlacementFollowsLoad(t *testing.T) {
 	l := newLab(t, 0)
 	l.tune = func(o *Options) {
 		quick(o)
@@ -73,7 +73,7 @@ func TestPlacementByLoad(t *testing.T) {
 	if s := l.awaitState("spare", pb.State_STATE_NEEDS_FORWARDER, nil); !strings.Contains(s.GetWhy(), "N+1 would not hold") {
 		t.Errorf("%v", s)
 	}
-	// Room comes: that is an event as well, and the request gets its place.
+	// Capacity returns: an event reports it, and the request is placed.
 	for _, name := range []string{"f1", "f2", "f3"} {
 		load(name, 0.1, nil)
 	}

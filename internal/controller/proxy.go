@@ -28,22 +28,22 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// Headers by which a client of AgentService says what it means.
+// Headers of AgentService's clients, at a controller.
 const (
 	ForwarderHeader = "Steelyard-Forwarder"
 	ProjectHeader   = "Steelyard-Project"
 )
 
-// AllForwarders in the header means every forwarder; several have commas between them. For ApplyConfig alone.
+// AllForwarders in the header selects every forwarder; a comma separates several names. For ApplyConfig only.
 const AllForwarders = "*"
 
-// agentService answers AgentService at a controller: apply, diff and drains from what the store has, the rest by the agent.
+// agentService serves AgentService at a controller. It answers apply, diff and drains from the store, and forwards the rest to the agent.
 type agentService struct {
 	agentpbconnect.UnimplementedAgentServiceHandler
 	server *Server
 }
 
-// target returns what a request's headers mean.
+// target returns the forwarder and the project of a request's headers.
 func (s *Server) target(ctx context.Context, header http.Header) (forwarder, project string, err error) {
 	project = header.Get(ProjectHeader)
 	if project == "" {
@@ -57,9 +57,9 @@ func (s *Server) target(ctx context.Context, header http.Header) (forwarder, pro
 		if all := list.Msg.GetForwarders(); len(all) == 1 {
 			return all[0].GetName(), project, nil
 		} else if len(all) == 0 {
-			return "", "", invalid(errors.New("no forwarder has joined: make a token for one, `steelyard token create --new-forwarder NAME`, with which its agent joins"))
+			return "", "", invalid(errors.New("no forwarder has joined: create a token for one by `steelyard token create --new-forwarder NAME`, and start its agent with it"))
 		}
-		return "", "", invalid(fmt.Errorf("which of %d forwarders? Name it by --forwarder: `steelyard get forwarders` lists them", len(list.Msg.GetForwarders())))
+		return "", "", invalid(fmt.Errorf("no forwarder is named, and there are %d: name one by --forwarder; `steelyard get forwarders` lists them", len(list.Msg.GetForwarders())))
 	}
 	return forwarder, project, errors.Join(pki.CheckName("forwarder", forwarder), pki.CheckName("project", project))
 }
@@ -80,7 +80,7 @@ func (a *agentService) ApplyConfig(ctx context.Context, request *connect.Request
 	return connect.NewResponse(response), nil
 }
 
-// forward sends everything but apply and drains to the agent, by this controller or by the one that has its connection.
+// forward passes all other methods to the agent: over this controller's connection, or through the controller that has the connection.
 func (s *Server) forward(own http.Handler) http.Handler {
 	const service = "/" + agentpbconnect.AgentServiceName + "/"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -89,16 +89,16 @@ func (s *Server) forward(own http.Handler) http.Handler {
 			return
 		}
 		err := func() error {
-			who := from(r.Context())
+			caller := from(r.Context())
 			method := strings.TrimPrefix(r.URL.Path, service)
-			if !who.mayRead() {
-				return denied("%s may not read", who)
+			if !caller.mayRead() {
+				return denied("%s may not read", caller)
 			}
-			if !who.admin() && !onlyReads(method) && method != "DiffConfig" && method != "SetDrain" {
-				return denied("%s may not call %s", who, method)
+			if !caller.admin() && !onlyReads(method) && method != "DiffConfig" && method != "SetDrain" {
+				return denied("%s may not call %s", caller, method)
 			}
-			if method == "ClaimAddresses" && !who.relayed { // which no record would say
-				return denied("at a controller, addresses are claimed from other hosts by ApplyConfig with force")
+			if method == "ClaimAddresses" && !caller.relayed { // its audit record would not name the addresses
+				return denied("a controller claims addresses from other hosts only by ApplyConfig with force: use `steelyard apply --force`")
 			}
 			forwarder, project, err := s.target(r.Context(), r.Header)
 			if err != nil {
@@ -108,10 +108,10 @@ func (s *Server) forward(own http.Handler) http.Handler {
 				own.ServeHTTP(w, r)
 				return nil
 			}
-			if err := s.rewrite(r, who, method, forwarder, project); err != nil {
+			if err := s.rewrite(r, caller, method, forwarder, project); err != nil {
 				return err
 			}
-			return s.hand(w, r, who, forwarder)
+			return s.hand(w, r, caller, forwarder)
 		}()
 		if err != nil {
 			_ = connect.NewErrorWriter().Write(w, r, err)
@@ -119,7 +119,7 @@ func (s *Server) forward(own http.Handler) http.Handler {
 	})
 }
 
-// onlyReads reports whether the contract says that a method of AgentService changes nothing. One that it does not know may.
+// onlyReads reports whether a method of AgentService has no side effects. A method that is unknown here may have some.
 func onlyReads(method string) bool {
 	known := agentpb.File_steelyard_agent_v1_agent_proto.Services().ByName("AgentService").Methods().ByName(protoreflect.Name(method))
 	if known == nil {
@@ -129,8 +129,8 @@ func onlyReads(method string) bool {
 	return ok && options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
-// rewrite reads a request, and checks those that are not for readers.
-func (s *Server) rewrite(r *http.Request, who caller, method, forwarder, project string) error {
+// rewrite decodes a request and checks the caller's right, for methods that readers may not call.
+func (s *Server) rewrite(r *http.Request, caller principal, method, forwarder, project string) error {
 	limit := int64(64 << 10)
 	if method == "DiffConfig" {
 		limit = config.MaxFileBytes + 1<<20
@@ -139,12 +139,12 @@ func (s *Server) rewrite(r *http.Request, who caller, method, forwarder, project
 	if err != nil {
 		return invalid(err)
 	}
-	if !who.relayed {
+	if !caller.relayed {
 		switch method {
 		case "DiffConfig":
-			body, err = s.diffBody(r, who, body, forwarder, project)
+			body, err = s.diffBody(r, caller, body, forwarder, project)
 		case "SetDrain":
-			err = s.drainAllowed(r, who, body, forwarder)
+			err = s.drainAllowed(r, caller, body, forwarder)
 		}
 	}
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *Server) rewrite(r *http.Request, who caller, method, forwarder, project
 	return nil
 }
 
-// message decodes a request that passes through.
+// message decodes a request that is forwarded.
 func message[M any, P interface {
 	*M
 	protoMessage
@@ -163,7 +163,7 @@ func message[M any, P interface {
 	m := P(new(M))
 	c, ok := codecOf(r.Header.Get("Content-Type"))
 	if !ok || r.Header.Get("Content-Encoding") != "" {
-		return nil, codec{}, invalid(errors.New("this method takes connect, gRPC and gRPC-web through a controller, with protobuf or JSON, and not compressed"))
+		return nil, codec{}, invalid(errors.New("through a controller, this method accepts connect, gRPC and gRPC-web, with protobuf or JSON, uncompressed"))
 	}
 	if err := c.unmarshal(body, m); err != nil {
 		return nil, c, invalid(err)
@@ -171,16 +171,16 @@ func message[M any, P interface {
 	return m, c, nil
 }
 
-// diffBody replaces a project's file by the forwarder's whole one.
-func (s *Server) diffBody(r *http.Request, who caller, body []byte, forwarder, project string) ([]byte, error) {
+// diffBody replaces a project's file by the whole file of the forwarder.
+func (s *Server) diffBody(r *http.Request, caller principal, body []byte, forwarder, project string) ([]byte, error) {
 	m, c, err := message[agentpb.DiffConfigRequest](r, body)
 	if err != nil || len(m.GetYaml()) == 0 {
 		return body, err
 	}
-	if !who.mayApply(project) {
-		return nil, denied("%s may not apply in the project %s", who, project)
+	if !caller.mayApply(project) {
+		return nil, denied("%s may not apply in the project %s", caller, project)
 	}
-	plans, err := s.compute(r.Context(), s.newWorkOf(who, project), []string{forwarder}, project, m.GetFile(), m.GetYaml())
+	plans, err := s.compute(r.Context(), s.newWorkOf(caller, project), []string{forwarder}, project, m.GetFile(), m.GetYaml())
 	if err != nil {
 		return nil, err
 	}
@@ -188,28 +188,28 @@ func (s *Server) diffBody(r *http.Request, who caller, body []byte, forwarder, p
 	return c.marshal(m)
 }
 
-// drainAllowed checks and records an order to drain, for an agent that keeps it alone.
-func (s *Server) drainAllowed(r *http.Request, who caller, body []byte, forwarder string) error {
+// drainAllowed checks an order to drain, and writes its audit record, for an agent that stores drains itself.
+func (s *Server) drainAllowed(r *http.Request, caller principal, body []byte, forwarder string) error {
 	m, _, err := message[agentpb.SetDrainRequest](r, body)
 	if err != nil {
 		return err
 	}
-	if !who.mayDrain(m.GetService()) {
-		return denied(mayNotDrain, who)
+	if !caller.mayDrain(m.GetService()) {
+		return denied(mayNotDrain, caller)
 	}
 	order, err := drain.Read(m)
 	if err != nil {
 		return invalid(err)
 	}
-	txn := s.record(new(cluster.Txn), who.String(), order.String(), forwarder, "", m.GetServer()+" "+m.GetService())
+	txn := s.record(new(cluster.Txn), caller.String(), order.String(), forwarder, "", m.GetServer()+" "+m.GetService())
 	if _, err := s.store.Commit(r.Context(), txn); err != nil {
-		return unavailable(fmt.Errorf("nothing was changed, as it cannot be recorded: %w", err))
+		return unavailable(fmt.Errorf("nothing was changed, because the audit record cannot be written: %w", err))
 	}
 	return nil
 }
 
-// hand sends a request on its way.
-func (s *Server) hand(w http.ResponseWriter, r *http.Request, who caller, forwarder string) error {
+// hand forwards a request.
+func (s *Server) hand(w http.ResponseWriter, r *http.Request, caller principal, forwarder string) error {
 	s.mu.Lock()
 	one := s.sessions[forwarder]
 	s.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *Server) hand(w http.ResponseWriter, r *http.Request, who caller, forwar
 	switch {
 	case one != nil:
 		transport = one.transport
-	case who.relayed:
+	case caller.relayed:
 		return unavailable(fmt.Errorf("the agent of %s is changing controllers: try again", forwarder))
 	default:
 		other, entry, err := read[owner](r.Context(), s.store, keyOwners+forwarder)
@@ -226,13 +226,13 @@ func (s *Server) hand(w http.ResponseWriter, r *http.Request, who caller, forwar
 			return err
 		}
 		if entry.Revision == 0 || other.ID == s.id {
-			return unavailable(fmt.Errorf("no agent of %q is connected: its forwarder keeps what it has", forwarder))
+			return unavailable(fmt.Errorf("no agent of %q is connected: its forwarder keeps its configuration", forwarder))
 		}
 		if to, err = url.Parse(other.URL); err != nil {
 			return unavailable(err)
 		}
 		transport = s.peers
-		r.Header.Set(behalfHeader, who.String())
+		r.Header.Set(behalfHeader, caller.String())
 		r.Header.Set(ForwarderHeader, forwarder)
 	}
 	(&httputil.ReverseProxy{
@@ -247,7 +247,7 @@ func (s *Server) hand(w http.ResponseWriter, r *http.Request, who caller, forwar
 	return nil
 }
 
-// peerTransport reaches other controllers.
+// peerTransport returns the HTTP client side of connections to other controllers.
 func peerTransport(identity func() *tls.Config) *http.Transport {
 	return &http.Transport{TLSClientConfig: identity(), TLSHandshakeTimeout: 5 * time.Second, IdleConnTimeout: time.Minute}
 }

@@ -12,8 +12,8 @@ import (
 	"steelyard/internal/cluster"
 )
 
-// Refusals name a service or an address.
-func TestWhomARefusalNames(t *testing.T) {
+// A refusal begins with the name of a service or with an address.
+func TestRefusalNamesAServiceOrAnAddress(t *testing.T) {
 	config := cluster.Entry{Key: keyConfigs + "f1/b", Value: packed(service("10.8.0.80", "80", "fnat", "fd00:1::31"))}
 	for reason, want := range map[string]bool{
 		"service b.s: load.url: x": true, "service a.s: load.url: b.s": false, "service s: x": false, "10.8.0.80 is another host's": true, "10.8.0.80: x": true,
@@ -25,8 +25,8 @@ func TestWhomARefusalNames(t *testing.T) {
 	}
 }
 
-// A project whose changes the agent or the forwarder refuses, one after another, does not have those of others taken back with them.
-func TestRefusalsAreTheirProjects(t *testing.T) {
+// If the agent or the forwarder refuses a project's changes one after another, changes of other projects are not rolled back with them.
+func TestRefusalRollsBackItsOwnProjectOnly(t *testing.T) {
 	_, a, b := tenants(t)
 	bad := strings.Replace(service("10.8.0.1", "80", "fnat", "10.1.0.21"), "health:", "load: { type: prometheus, url: \"http://127.0.0.1:1\", query: x }, health:", 1)
 	if _, err := apply(t.Context(), a, "f1", "a", service("10.8.0.1", "80", "fnat", "10.1.0.21")); err != nil {

@@ -12,12 +12,12 @@ import (
 	"connectrpc.com/connect"
 )
 
-// RemoveMember implements the service. It first voids the certificate and the tokens of the name, then removes what is kept for it, and
-// the name last: if it is cut short, it can be repeated.
+// RemoveMember implements the service. It voids the certificate and the tokens of the name, then removes its state, and the name last: if it is
+// interrupted, the caller can repeat it.
 func (s *Server) RemoveMember(ctx context.Context, request *connect.Request[pb.RemoveMemberRequest]) (*connect.Response[pb.RemoveMemberResponse], error) {
-	who, name := from(ctx), request.Msg.GetName()
-	if !who.admin() {
-		return nil, denied("only an admin removes members, and %s is none", who)
+	caller, name := from(ctx), request.Msg.GetName()
+	if !caller.admin() {
+		return nil, denied("only an admin removes members, and %s is none", caller)
 	}
 	err := s.voidTokens(ctx, name)
 	if err != nil {
@@ -31,8 +31,8 @@ func (s *Server) RemoveMember(ctx context.Context, request *connect.Request[pb.R
 		if entry.Revision == 0 {
 			return nil, missing("there is no member %q", name)
 		}
-		record.Key = "" // no certificate has that
-		return s.record(new(cluster.Txn).Unchanged(entry).Put(entry.Key, encode(record), 0), who.String(), "remove member", "", "", name), nil
+		record.Key = "" // no certificate has this key
+		return s.record(new(cluster.Txn).Unchanged(entry).Put(entry.Key, encode(record), 0), caller.String(), "remove member", "", "", name), nil
 	})
 	if err == nil {
 		err = s.forget(ctx, name, revision)
@@ -40,7 +40,7 @@ func (s *Server) RemoveMember(ctx context.Context, request *connect.Request[pb.R
 	return connect.NewResponse(&pb.RemoveMemberResponse{}), err
 }
 
-// voidTokens removes the tokens that were made for a name.
+// voidTokens removes the tokens for a name.
 func (s *Server) voidTokens(ctx context.Context, name string) error {
 	entries, _, err := s.store.List(ctx, keyTokens)
 	if err != nil {
@@ -60,14 +60,14 @@ func (s *Server) voidTokens(ctx context.Context, name string) error {
 	return nil
 }
 
-// forget removes what is kept for a forwarder, and its name, if that was voided at a revision and has not joined again.
+// forget removes a forwarder's state, and its name, if that was voided at this revision and has not joined again.
 func (s *Server) forget(ctx context.Context, name string, revision int64) error {
 	void := func() *cluster.Txn { return new(cluster.Txn).At(keyMembers+name, revision) }
 	configs, err := s.store.Names(ctx, keyConfigs+name+"/")
 	if err != nil {
 		return unavailable(err)
 	}
-	for _, key := range configs { // one by one: a transaction has a bound
+	for _, key := range configs { // one by one: etcd bounds the size of a transaction
 		projectKey := keyProjects + nameOf(key, keyConfigs+name+"/")
 		_, err := s.retry(ctx, func() (*cluster.Txn, error) {
 			record, entry, err := read[project](ctx, s.store, projectKey)
@@ -112,11 +112,11 @@ func (s *Server) forget(ctx context.Context, name string, revision int64) error 
 // ReplaceController implements the service.
 func (s *Server) ReplaceController(ctx context.Context, request *connect.Request[pb.ReplaceControllerRequest]) (
 	*connect.Response[pb.ReplaceControllerResponse], error) {
-	who, name := from(ctx), request.Msg.GetName()
-	if !who.admin() {
-		return nil, denied("only an admin replaces controllers, and %s is none", who)
+	caller, name := from(ctx), request.Msg.GetName()
+	if !caller.admin() {
+		return nil, denied("only an admin replaces controllers, and %s is none", caller)
 	}
-	if _, err := s.store.Commit(ctx, s.record(new(cluster.Txn), who.String(), "replace controller", "", "", name)); err != nil {
+	if _, err := s.store.Commit(ctx, s.record(new(cluster.Txn), caller.String(), "replace controller", "", "", name)); err != nil {
 		return nil, unstored(err)
 	}
 	if err := s.store.Replace(ctx, name); err != nil {

@@ -18,15 +18,14 @@ import (
 	"steelyard/internal/pki"
 )
 
-// Certificates of a controller and of an agent that is connected renew themselves when two thirds of their life are over: the agent connects
-// anew with its own.
+// Certificates of a controller and of a connected agent are renewed after two thirds of their life; the agent reconnects with its new one.
 func TestCertificatesAreRenewedInTime(t *testing.T) {
 	var later atomic.Int64
 	clock := func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
 	l := newLab(t, 0)
-	l.tune = func(o *Options) { o.Now, o.HouseEvery = clock, 5*time.Millisecond }
+	l.tune = func(o *Options) { o.Now, o.MaintainEvery = clock, 5*time.Millisecond }
 	c := l.addController()
-	shown := func() time.Time { // until when the controller's certificate holds
+	shown := func() time.Time { // when the controller's certificate expires
 		conn, err := tls.Dial("tcp", strings.TrimPrefix(c.url, "https://"), &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
 			t.Fatal(err)

@@ -40,21 +40,21 @@ const (
 	DefaultListen = ":7443"
 )
 
-// Options of a controller.
+// Options configure a controller.
 type Options struct {
 	Store  *cluster.Store
-	Listen net.Listener // for agents and users, TCP
-	URL    string       // by which agents and other controllers reach it; "": from the host's name and the port
-	Socket string       // for this host
+	Listen net.Listener // TCP, for agents and users
+	URL    string       // at which agents and other controllers reach it; "": derived from the host's name and the port
+	Socket string       // path of the Unix socket for users of this host
 	Group  string       // its members are admins
 	Log    *slog.Logger
-	Now    func() time.Time // nil: the clock
-	// How services that are requested are placed. Zero values take the defaults.
-	Placement    placement.Options
-	MeasureEvery time.Duration // of forwarders' load; default 5 s
-	WorkflowTick time.Duration // how often time limits are looked at; default 1 s
-	SpareSettle  time.Duration // how long room for the loss of a forwarder must be missing, or be there, before that is an event; default 30 s
-	HouseEvery   time.Duration // how often the certificate's age is looked at, and old records are removed; default 1 min
+	Now    func() time.Time // nil: time.Now
+	// Placement of requested services. Zero values select the defaults.
+	Placement     placement.Options
+	MeasureEvery  time.Duration // interval of readings of forwarders' load; default 5 s
+	WorkflowTick  time.Duration // interval of checks of time limits; default 1 s
+	SpareSettle   time.Duration // how long spare capacity for the loss of a forwarder must be missing, or be restored, before an event reports it; default 30 s
+	MaintainEvery time.Duration // interval of checks of the certificate's age, and of removal of old records; default 1 min
 }
 
 // Server is a running controller.
@@ -71,17 +71,17 @@ type Server struct {
 	authorityWake chan struct{}
 
 	mu       sync.Mutex
-	changed  *sync.Cond // with mu: the mirror has
+	changed  *sync.Cond // guarded by mu: signals changes of the mirror
 	mirror   cluster.Snapshot
-	asked    map[string]asked     // by request: what is measured of its service
-	blind    error                // why it does not change any more; nil: it does
-	looks    time.Time            // since when all changes are seen
-	measured map[string]time.Time // when a forwarder's load was seen to change, since then
+	asked    map[string]asked     // by request: where its service's traffic is measured
+	blind    error                // why the mirror has stopped; nil: it is current
+	looks    time.Time            // since when the mirror has followed all changes
+	measured map[string]time.Time // when the mirror last received a forwarder's load, after that time
 	sessions map[string]*session
 	watchers map[*watcher]bool
 	parsers  map[string]*config.Parser // by project
-	lease    cluster.Lease             // 0: none, so no agent is accepted
-	// When this controller had its certificate of the present authorities.
+	lease    cluster.Lease             // 0: none, and no agent is accepted
+	// When this controller received its certificate of the current authorities.
 	authoritiesAt time.Time
 
 	placing      placement.Options
@@ -92,17 +92,17 @@ type Server struct {
 
 	inFlight *inFlight
 
-	alone chan struct{} // full while one has it: a request of the workflow that others have interfered with
+	alone chan struct{} // full while a request of the workflow runs alone, after it has lost against others
 
 	usesMu sync.Mutex
-	uses   map[string]*uses         // by a file's value in the store
+	uses   map[string]*uses         // by the file's hash in the store
 	beside map[string]*usesOfOthers // by project
 
 	auditMu sync.Mutex
 	audited int64
 }
 
-// Run works until ctx ends; an error means that it could not start.
+// Run serves until ctx ends. Fails if it cannot start.
 func Run(ctx context.Context, o Options) error {
 	s := &Server{store: o.Store, log: o.Log, now: o.Now, ctx: ctx, url: o.URL, sessions: map[string]*session{}, watchers: map[*watcher]bool{},
 		authorityWake: make(chan struct{}, 1), alone: make(chan struct{}, 1), inFlight: newInFlight()}
@@ -110,7 +110,7 @@ func Run(ctx context.Context, o Options) error {
 		s.now = time.Now
 	}
 	s.placing, s.measureEvery, s.workflowTick = o.Placement, cmp.Or(o.MeasureEvery, 5*time.Second), cmp.Or(o.WorkflowTick, time.Second)
-	s.spareSettle, s.houseEvery = cmp.Or(o.SpareSettle, 30*time.Second), cmp.Or(o.HouseEvery, housekeeping)
+	s.spareSettle, s.houseEvery = cmp.Or(o.SpareSettle, 30*time.Second), cmp.Or(o.MaintainEvery, housekeeping)
 	s.changed = sync.NewCond(&s.mu)
 	random := make([]byte, 6)
 	if _, err := rand.Read(random); err != nil {
@@ -125,7 +125,7 @@ func Run(ctx context.Context, o Options) error {
 		_, port, _ := net.SplitHostPort(o.Listen.Addr().String())
 		s.url = "https://" + net.JoinHostPort(host, port)
 	}
-	if err := s.found(ctx); err != nil {
+	if err := s.bootstrap(ctx); err != nil {
 		return err
 	}
 	local, err := unixsock.Listen(o.Socket, o.Group, "the controller's socket", o.Log)
@@ -136,8 +136,8 @@ func Run(ctx context.Context, o Options) error {
 	defer running.Wait()
 	running.Go(func() { s.keepLease(ctx) })
 	running.Go(func() { s.follow(ctx) })
-	running.Go(func() { s.keepHouse(ctx) })
-	running.Go(func() { s.keepAuthority(ctx) })
+	running.Go(func() { s.runMaintenance(ctx) })
+	running.Go(func() { s.runAuthority(ctx) })
 	running.Go(func() { s.measure(ctx) })
 	running.Go(func() { s.runWorkflow(ctx) })
 	running.Go(func() { s.answer(ctx, s.localServer(), func(h *http.Server) error { return h.Serve(local) }) })
@@ -146,15 +146,15 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// handler answers both services to callers that are known.
+// handler serves both APIs to authenticated callers.
 func (s *Server) handler() http.Handler {
 	options := []connect.HandlerOption{messageLimits()}
 	members := func(h http.Handler) http.Handler { return s.authenticated(s.bounded(h)) }
 	mux := http.NewServeMux()
 	path, own := controllerpbconnect.NewControllerServiceHandler(s, options...)
 	mux.Handle(path, members(own))
-	// Strangers reach this one alone: the token says who it is.
-	_, joining := controllerpbconnect.NewControllerServiceHandler(s, connect.WithReadMaxBytes(maxJoin)) // also when decompressed
+	// Callers without a certificate reach this method only: the token authenticates them.
+	_, joining := controllerpbconnect.NewControllerServiceHandler(s, connect.WithReadMaxBytes(maxJoin)) // bounds decompressed size, too
 	mux.Handle(controllerpbconnect.ControllerServiceJoinProcedure, http.MaxBytesHandler(joining, maxJoin))
 	path, workflow := nfvpbconnect.NewNfvServiceHandler(workflowService{s}, connect.WithReadMaxBytes(maxBalancing))
 	mux.Handle(path, members(workflow))
@@ -166,7 +166,7 @@ func (s *Server) handler() http.Handler {
 func (s *Server) newServer() *http.Server {
 	return &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // failed handshakes, which strangers cause
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // failed handshakes, which any host can cause
 	}
 }
 
@@ -196,11 +196,11 @@ func (s *Server) answer(ctx context.Context, server *http.Server, serve func(*ht
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := serve(server); !errors.Is(err, http.ErrServerClosed) {
-		s.log.Error("the controller does not answer any more", "error", err)
+		s.log.Error("the controller has stopped serving", "error", err)
 	}
 }
 
-// keepLease holds a lease, and lets go of all agents while there is none.
+// keepLease renews a lease, and closes the connections of all agents while there is none.
 func (s *Server) keepLease(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.holdLease(ctx); err != nil && ctx.Err() == nil {
@@ -245,7 +245,7 @@ func (s *Server) setLease(lease cluster.Lease) {
 	s.lease = lease
 	if lease == 0 {
 		for _, one := range s.sessions {
-			go one.conn.Close() // another controller may reach etcd
+			go one.conn.Close() // the agent may find a controller that reaches etcd
 		}
 	}
 }
@@ -256,12 +256,12 @@ func (s *Server) currentLease() cluster.Lease {
 	return s.lease
 }
 
-// controllers returns the URLs of all that are alive.
+// controllers returns the URLs of all live controllers.
 func (s *Server) controllers(ctx context.Context) []string {
 	urls := []string{s.url}
 	entries, _, err := s.store.List(ctx, keyControllers)
 	if err != nil {
-		return urls // an agent keeps those that it knows
+		return urls // an agent keeps its last list
 	}
 	for _, entry := range entries {
 		var one owner
@@ -273,8 +273,8 @@ func (s *Server) controllers(ctx context.Context) []string {
 	return urls
 }
 
-// keepHouse renews the certificate and removes old records.
-func (s *Server) keepHouse(ctx context.Context) {
+// runMaintenance renews the certificate and removes old records.
+func (s *Server) runMaintenance(ctx context.Context) {
 	for ctx.Err() == nil {
 		if s.identity.Due() {
 			if err := s.certify(); err != nil {
@@ -282,10 +282,10 @@ func (s *Server) keepHouse(ctx context.Context) {
 			}
 		}
 		if err := s.store.Tidy(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("etcd is not tidied", "error", err)
+			s.log.Warn("compacting etcd has failed", "error", err)
 		}
 		if err := s.trimAudit(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("old audit records stay", "error", err)
+			s.log.Warn("removing old audit records has failed", "error", err)
 		}
 		pause(ctx, s.houseEvery)
 	}

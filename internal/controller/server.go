@@ -36,9 +36,9 @@ func decodeRecord(entry cluster.Entry, into any) error {
 
 // CreateToken implements the service.
 func (s *Server) CreateToken(ctx context.Context, request *connect.Request[pb.CreateTokenRequest]) (*connect.Response[pb.CreateTokenResponse], error) {
-	who, m := from(ctx), request.Msg
-	if !who.admin() {
-		return nil, denied("only an admin makes tokens, and %s is none", who)
+	caller, m := from(ctx), request.Msg
+	if !caller.admin() {
+		return nil, denied("only an admin creates tokens, and %s is none", caller)
 	}
 	if err := pki.CheckName("member", m.GetName()); err != nil {
 		return nil, invalid(err)
@@ -47,14 +47,14 @@ func (s *Server) CreateToken(ctx context.Context, request *connect.Request[pb.Cr
 		return nil, invalid(errors.New("the role is missing: forwarder, admin, operator or viewer"))
 	}
 	if (m.GetRole() == pb.Role_ROLE_OPERATOR) != (len(m.GetProjects()) > 0) {
-		return nil, invalid(errors.New("an operator, and nobody else, has projects: name at least one"))
+		return nil, invalid(errors.New("only an operator has projects, and needs one at least: name them by --projects"))
 	}
 	life := time.Duration(m.GetValidS()) * time.Second
 	switch {
 	case life == 0:
 		life = defaultTokens
 	case life > 30*24*time.Hour:
-		return nil, invalid(errors.New("a token holds for 30 days at most"))
+		return nil, invalid(errors.New("a token is valid for 30 days at most: use a shorter --valid"))
 	}
 	lease, err := s.store.Grant(ctx, life)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Server) CreateToken(ctx context.Context, request *connect.Request[pb.Cr
 		if err != nil {
 			return nil, err
 		}
-		if err := a.hold(who, s.now()); err != nil {
+		if err := a.check(caller, s.now()); err != nil {
 			return nil, err
 		}
 		if token, err = pki.NewToken(a.signs.Hash()); err != nil {
@@ -75,7 +75,7 @@ func (s *Server) CreateToken(ctx context.Context, request *connect.Request[pb.Cr
 		}
 		record := tokenRecord{m.GetName(), m.GetRole(), m.GetProjects(), token.SecretHash(), expires.Unix(), token.Authority}
 		txn := new(cluster.Txn).Unchanged(a.in.Get(keyAuthority)).Put(keyTokens+token.ID, encode(record), lease)
-		return s.record(txn, who.String(), "create token", "", "", "for "+m.GetName()+", "+roleText(m.GetRole())), nil
+		return s.record(txn, caller.String(), "create token", "", "", "for "+m.GetName()+", "+roleText(m.GetRole())), nil
 	})
 	if err != nil {
 		return nil, err
@@ -87,9 +87,9 @@ func roleText(role pb.Role) string {
 	return strings.ToLower(strings.TrimPrefix(role.String(), "ROLE_"))
 }
 
-// errVoidToken does not say more: strangers ask.
+// errVoidToken names no details, because unauthenticated callers receive it.
 var errVoidToken = connect.NewError(connect.CodeUnauthenticated,
-	errors.New("this token is not valid: it was used, has expired, or is of an authority that was replaced; make another one by `steelyard token create`"))
+	errors.New("this token is not valid: it was used, has expired, or its authority was replaced; create another one by `steelyard token create`"))
 
 // Join implements the service.
 func (s *Server) Join(ctx context.Context, request *connect.Request[pb.JoinRequest]) (*connect.Response[pb.JoinResponse], error) {
@@ -104,7 +104,7 @@ func (s *Server) Join(ctx context.Context, request *connect.Request[pb.JoinReque
 		if err != nil {
 			return nil, err
 		}
-		// Its lease alone ends it: the clock of the controller that made it may have been another one.
+		// The lease alone ends a token: the controller that created it may have another clock.
 		if entry.Revision == 0 || !token.Matches(record.Secret) {
 			return nil, errVoidToken
 		}
@@ -118,13 +118,13 @@ func (s *Server) Join(ctx context.Context, request *connect.Request[pb.JoinReque
 		if certificate, err = a.signs.Sign(request.Msg.GetRequest(), pki.Name{Kind: joined.kind(), Name: record.Name}, s.now()); err != nil {
 			return nil, invalid(err)
 		}
-		if at := request.Msg.GetClockUnixS(); at >= uint64(certificate.NotAfter.Unix()) { // or whoever has it could neither use it nor join again
-			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("it is %s here, and %s where you are: one of the two clocks is wrong",
+		if at := request.Msg.GetClockUnixS(); at >= uint64(certificate.NotAfter.Unix()) { // otherwise the member could neither use its certificate nor join again
+			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the controller's clock says %s, yours %s: one of the two clocks is wrong",
 				s.now().UTC().Format(time.RFC3339), time.Unix(int64(at), 0).UTC().Format(time.RFC3339)))
 		}
 		joined.Key = pki.KeyHash(certificate)
 		txn := new(cluster.Txn).Unchanged(entry).Delete(entry.Key).Put(keyMembers+record.Name, encode(joined), 0)
-		txn.Unchanged(a.in.Get(keyAuthority)).Unchanged(a.in.Get(keyNext)) // an authority that has ended signs nothing
+		txn.Unchanged(a.in.Get(keyAuthority)).Unchanged(a.in.Get(keyNext)) // fails if the authority has been replaced meanwhile
 		return s.record(txn, joined.kind()+"/"+record.Name, "join", "", "", "as "+roleText(record.Role)), nil
 	})
 	if err != nil {
@@ -139,20 +139,20 @@ func (s *Server) issued(ctx context.Context, a *authorities, certificate []byte)
 
 // Renew implements the service.
 func (s *Server) Renew(ctx context.Context, request *connect.Request[pb.RenewRequest]) (*connect.Response[pb.JoinResponse], error) {
-	who := from(ctx)
+	caller := from(ctx)
 	a, err := s.present(ctx)
 	if err == nil {
-		err = a.hold(who, s.now()) // it was identified by those that this controller knows
+		err = a.check(caller, s.now()) // identify() has checked it against the cached authorities only
 	}
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := a.signs.Sign(request.Msg.GetRequest(), who.Name, s.now())
+	certificate, err := a.signs.Sign(request.Msg.GetRequest(), caller.Name, s.now())
 	if err != nil {
 		return nil, invalid(err)
 	}
-	// The key stays for as long as the membership: an answer that is lost costs nothing.
-	if pki.KeyHash(certificate) != who.Key {
+	// The key stays the same while the membership lasts, so a lost answer does no harm.
+	if pki.KeyHash(certificate) != caller.Key {
 		return nil, invalid(errors.New("a certificate is renewed for the same key: join again for another one"))
 	}
 	return connect.NewResponse(s.issued(ctx, a, certificate.Raw)), nil
@@ -162,8 +162,8 @@ func (s *Server) Renew(ctx context.Context, request *connect.Request[pb.RenewReq
 
 // ListForwarders implements the service.
 func (s *Server) ListForwarders(ctx context.Context, _ *connect.Request[pb.ListForwardersRequest]) (*connect.Response[pb.ListForwardersResponse], error) {
-	if who := from(ctx); !who.mayRead() {
-		return nil, denied("%s may not read", who)
+	if caller := from(ctx); !caller.mayRead() {
+		return nil, denied("%s may not read", caller)
 	}
 	now, err := s.store.Snapshot(ctx, keyMembers, keyOwners, keyStatus, keyDesired, keyConfigs, keyRefusals, keyLoads)
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *Server) ListForwarders(ctx context.Context, _ *connect.Request[pb.ListF
 	return connect.NewResponse(response), nil
 }
 
-// forwarderIn returns what a snapshot says of a forwarder.
+// forwarderIn returns the state of a forwarder in a snapshot.
 func forwarderIn(snapshot cluster.Snapshot, name string) (*pb.Forwarder, error) {
 	var has owner
 	var now status
@@ -228,9 +228,9 @@ func forwarderIn(snapshot cluster.Snapshot, name string) (*pb.Forwarder, error) 
 
 // SetProject implements the service.
 func (s *Server) SetProject(ctx context.Context, request *connect.Request[pb.SetProjectRequest]) (*connect.Response[pb.SetProjectResponse], error) {
-	who, wanted := from(ctx), request.Msg.GetProject()
-	if !who.admin() {
-		return nil, denied("only an admin changes projects, and %s is none", who)
+	caller, wanted := from(ctx), request.Msg.GetProject()
+	if !caller.admin() {
+		return nil, denied("only an admin changes projects, and %s is none", caller)
 	}
 	if err := pki.CheckName("project", wanted.GetName()); err != nil {
 		return nil, invalid(err)
@@ -254,16 +254,16 @@ func (s *Server) SetProject(ctx context.Context, request *connect.Request[pb.Set
 		txn := new(cluster.Txn).Unchanged(entry).Put(entry.Key, encode(record), 0)
 		detail := fmt.Sprintf("services %d, servers %d, forwarders %s, VIPs in %s, servers in %s", record.MaxServices, record.MaxServers,
 			strings.Join(record.Forwarders, ","), prefixText(record.VIPs), prefixText(record.Servers))
-		return s.record(txn, who.String(), "set project", "", wanted.GetName(), detail), nil
+		return s.record(txn, caller.String(), "set project", "", wanted.GetName(), detail), nil
 	})
 	return connect.NewResponse(&pb.SetProjectResponse{}), err
 }
 
 // RemoveProject implements the service.
 func (s *Server) RemoveProject(ctx context.Context, request *connect.Request[pb.RemoveProjectRequest]) (*connect.Response[pb.RemoveProjectResponse], error) {
-	who, name := from(ctx), request.Msg.GetName()
-	if !who.admin() {
-		return nil, denied("only an admin removes projects, and %s is none", who)
+	caller, name := from(ctx), request.Msg.GetName()
+	if !caller.admin() {
+		return nil, denied("only an admin removes projects, and %s is none", caller)
 	}
 	_, err := s.retry(ctx, func() (*cluster.Txn, error) {
 		now, err := s.store.Snapshot(ctx, keyProjects+name, keyVIPs)
@@ -289,15 +289,15 @@ func (s *Server) RemoveProject(ctx context.Context, request *connect.Request[pb.
 				name, record.total().Services))
 		}
 		txn := new(cluster.Txn).Unchanged(entry).NoneSince(keyVIPs, now.Revision).Delete(entry.Key)
-		return s.record(txn, who.String(), "remove project", "", name, ""), nil
+		return s.record(txn, caller.String(), "remove project", "", name, ""), nil
 	})
 	return connect.NewResponse(&pb.RemoveProjectResponse{}), err
 }
 
 // ListProjects implements the service.
 func (s *Server) ListProjects(ctx context.Context, _ *connect.Request[pb.ListProjectsRequest]) (*connect.Response[pb.ListProjectsResponse], error) {
-	if who := from(ctx); !who.mayRead() {
-		return nil, denied("%s may not read", who)
+	if caller := from(ctx); !caller.mayRead() {
+		return nil, denied("%s may not read", caller)
 	}
 	entries, _, err := s.store.List(ctx, keyProjects)
 	if err != nil {
@@ -322,8 +322,8 @@ func (s *Server) ListProjects(ctx context.Context, _ *connect.Request[pb.ListPro
 
 // ListAudit implements the service.
 func (s *Server) ListAudit(ctx context.Context, request *connect.Request[pb.ListAuditRequest]) (*connect.Response[pb.ListAuditResponse], error) {
-	if who := from(ctx); !who.mayRead() {
-		return nil, denied("%s may not read", who)
+	if caller := from(ctx); !caller.mayRead() {
+		return nil, denied("%s may not read", caller)
 	}
 	limit := int64(request.Msg.GetLimit())
 	if limit == 0 {

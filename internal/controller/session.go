@@ -23,22 +23,22 @@ import (
 	"connectrpc.com/connect"
 )
 
-// session is an agent's connection, over which the controller is the client.
+// session is an agent's connection, on which the controller is the client.
 type session struct {
 	forwarder string
-	since     time.Time // when it began, before the handshake
+	since     time.Time // start, before the handshake
 	joined    int64     // revision of members/FORWARDER
-	fence     int64     // revision of owners/FORWARDER: what we write about it is compared with that
+	fence     int64     // revision of owners/FORWARDER, compared by each write about the forwarder
 	conn      *tunnelConn
 	transport *http.Transport
 	agent     agentpbconnect.AgentServiceClient
 	member    controllerpbconnect.MemberServiceClient
 	wake      chan struct{} // desired/FORWARDER has changed
-	noted     *status       // what this session has written last
+	noted     *status       // the status that this session wrote last
 	drains    drainSession
 }
 
-// tunnelConn tells when a connection has ended.
+// tunnelConn signals the end of a connection.
 type tunnelConn struct {
 	net.Conn
 	once sync.Once
@@ -58,7 +58,7 @@ func (c *tunnelConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Bytes of an agent's answers, also when they are decompressed: whoever has taken over a forwarder's host does not take the controller's memory.
+// Maximum bytes of an agent's answers, also when they are decompressed: they bound the controller's memory if the agent's host is compromised.
 const (
 	maxListing = 64 << 20 // 20 000 services with their servers
 	maxAnswer  = 16 << 20 // orders to drain
@@ -74,7 +74,7 @@ func newSession(forwarder string, conn net.Conn) *session {
 	once <- s.conn
 	s.transport = &http.Transport{
 		Protocols: protocols, MaxConnsPerHost: 1, DisableCompression: true,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: time.Minute}, // conn ends it sooner
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: time.Minute}, // tunnelConn detects a dead peer sooner
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			select {
 			case conn := <-once:
@@ -103,28 +103,28 @@ func (s *Server) accept(_ *http.Server, conn *tls.Conn, _ http.Handler) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	lease := s.currentLease()
-	if lease == 0 { // at once: another controller may reach etcd
-		s.log.Warn("an agent is sent away: this controller does not reach etcd", "from", conn.RemoteAddr())
+	if lease == 0 { // without waiting: the agent may find a controller that reaches etcd
+		s.log.Warn("closing an agent's connection: this controller does not reach etcd", "from", conn.RemoteAddr())
 		return
 	}
 	asking, done := stall.WithTimeout(ctx, leaseLife)
 	defer done()
-	who, err := s.identify(asking, conn.ConnectionState())
-	if err != nil || who.Kind != pki.Forwarder {
-		s.log.Warn("an agent is refused", "from", conn.RemoteAddr(), "error", err)
+	caller, err := s.identify(asking, conn.ConnectionState())
+	if err != nil || caller.Kind != pki.Forwarder {
+		s.log.Warn("refusing an agent", "from", conn.RemoteAddr(), "error", err)
 		return
 	}
-	one := newSession(who.Name.Name, conn)
-	one.joined = who.revision
+	one := newSession(caller.Name.Name, conn)
+	one.joined = caller.revision
 	if stranger, ok := conn.NetConn().(*guest); ok {
-		stranger.admit()
+		stranger.accept()
 		one.since = stranger.at
 	}
-	// Whoever had the forwarder before loses it now: the agent has chosen.
-	one.fence, err = s.store.Commit(asking, new(cluster.Txn).At(keyMembers+one.forwarder, who.revision).
+	// The agent has chosen this controller, so the previous owner loses the forwarder.
+	one.fence, err = s.store.Commit(asking, new(cluster.Txn).At(keyMembers+one.forwarder, caller.revision).
 		Put(keyOwners+one.forwarder, encode(owner{s.id, s.url, addressOf(conn.RemoteAddr()), addressOf(conn.LocalAddr())}), lease))
 	if err != nil {
-		s.log.Warn("an agent is sent away", "forwarder", one.forwarder, "error", err)
+		s.log.Warn("closing an agent's connection", "forwarder", one.forwarder, "error", err)
 		return
 	}
 	s.enter(one)
@@ -149,14 +149,14 @@ func addressOf(end net.Addr) netip.Addr {
 
 func (s *Server) enter(one *session) {
 	s.mu.Lock()
-	if one.since.Before(s.authoritiesAt) { // its handshake may have shown the ones before
+	if one.since.Before(s.authoritiesAt) { // its handshake may have presented former certificates
 		go one.conn.Close()
 	}
 	before := s.sessions[one.forwarder]
 	if before == nil || before.fence < one.fence {
 		s.sessions[one.forwarder] = one
 	} else {
-		before = one // an even newer one is here already
+		before = one // a newer session exists already
 	}
 	s.mu.Unlock()
 	if before != nil {
@@ -173,11 +173,11 @@ func (s *Server) leave(one *session) {
 	s.mu.Unlock()
 	ctx, cancel := stall.WithTimeout(context.WithoutCancel(s.ctx), 2*time.Second)
 	defer cancel()
-	// Another controller may have it already; else the lease removes it.
+	// If another controller owns it already, this fails; without an owner, the lease removes it.
 	_, _ = s.store.Commit(ctx, new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Delete(keyOwners+one.forwarder))
 }
 
-// serve brings the desired configuration to the agent whenever it changes.
+// serve sends the desired configuration to the agent whenever it changes.
 func (s *Server) serve(ctx context.Context, one *session) {
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
@@ -205,12 +205,12 @@ func (s *Server) serve(ctx context.Context, one *session) {
 	}
 }
 
-// over reports whether a failure ends a session, as another controller has the forwarder.
+// over reports whether a failure ends a session because another controller owns the forwarder.
 func (s *Server) over(ctx context.Context, one *session, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
-	s.log.Warn("what is desired did not reach its agent", "forwarder", one.forwarder, "error", err)
+	s.log.Warn("sending the desired configuration to the agent has failed", "forwarder", one.forwarder, "error", err)
 	if errors.Is(err, cluster.ErrConflict) {
 		one.conn.Close()
 		return true
@@ -218,17 +218,17 @@ func (s *Server) over(ctx context.Context, one *session, err error) bool {
 	return false
 }
 
-// push sends the desired configuration and notes what became of it. It returns when to ask again.
+// push sends the desired configuration and writes its outcome. Returns when to call again.
 func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) {
 	const soon, later = time.Second, 10 * time.Second
 	entry, controllers, known := s.desiredOf(one)
 	if !known {
-		return time.Hour, nil // it is poked
+		return time.Hour, nil // poke wakes it
 	}
-	if err := s.pushDrains(ctx, one); err != nil { // first: a server that is drained gets nothing new from a forwarder that has nothing yet
+	if err := s.pushDrains(ctx, one); err != nil { // drains first: a new forwarder must not send new sessions to drained servers
 		return soon, err
 	}
-	if entry.Revision == 0 { // a first request all the same: without one, nobody reads the connection and its end is not seen
+	if entry.Revision == 0 { // an empty configuration needs a first request, too: otherwise nothing reads the connection, and its end goes unnoticed
 		asking, cancel := stall.WithTimeout(ctx, leaseLife)
 		defer cancel()
 		_, err := one.agent.GetStatus(asking, connect.NewRequest(&agentpb.GetStatusRequest{}))
@@ -243,7 +243,7 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 	request := &pb.SetDesiredRequest{Revision: entry.Revision, YamlGzip: text.Gzip, Controllers: controllers}
 	response, err := one.member.SetDesired(sending, connect.NewRequest(request))
 	if err == nil && response.Msg.GetNeedsPrune() {
-		// The confirmation is for the order that it came with, which wrote both keys in one step.
+		// --prune applies to the configuration with which it was written, in one transaction.
 		prune, failed := s.store.Get(ctx, keyPrune+one.forwarder)
 		if failed != nil {
 			return soon, failed
@@ -274,9 +274,9 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 	case pb.SetDesiredResponse_OUTCOME_REFUSED:
 		now.Refused = entry.Revision
 		wait = later
-		err = s.takeBack(ctx, one, entry.Revision, now.Error)
+		err = s.rollBack(ctx, one, entry.Revision, now.Error)
 	case pb.SetDesiredResponse_OUTCOME_OLDER:
-		now.Error = "the agent has a newer configuration than the store, and keeps it: was etcd restored from a backup?"
+		now.Error = "the agent has a newer configuration than the store, as after a restore of etcd from a backup, and keeps it: apply the configuration again"
 		now.Refused, now.Older = entry.Revision, true
 		wait = later
 	}
@@ -286,7 +286,7 @@ func (s *Server) push(ctx context.Context, one *session) (time.Duration, error) 
 	return wait, s.note(ctx, one, now)
 }
 
-// confirmedOf returns the last revision that was in a forwarder; 0: not known.
+// confirmedOf returns the last revision that the forwarder has confirmed; 0: unknown.
 func (s *Server) confirmedOf(one *session) int64 {
 	if one.noted != nil {
 		return one.noted.Confirmed
@@ -300,7 +300,7 @@ func (s *Server) confirmedOf(one *session) int64 {
 	return noted.Confirmed
 }
 
-// note writes a forwarder's status, if it is still ours.
+// note writes a forwarder's status, if this session still owns it.
 func (s *Server) note(ctx context.Context, one *session, now status) error {
 	if old := one.noted; old != nil {
 		same := *old
@@ -316,7 +316,8 @@ func (s *Server) note(ctx context.Context, one *session, now status) error {
 	return err
 }
 
-// noteConfirmed writes that a forwarder has what was sent to it, and forgets what was before: in one step, unless it has changed again.
+// noteConfirmed writes that a forwarder has confirmed the sent configuration, and removes the previous version: in one transaction, unless the
+// configuration has changed again.
 func (s *Server) noteConfirmed(ctx context.Context, one *session, now status) error {
 	txn := new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Put(keyStatus+one.forwarder, encode(now), 0)
 	again := false

@@ -22,11 +22,11 @@ import (
 
 // The keys: docs/design/0042-controller.md.
 const (
-	keyAuthority   = "ca"       // the one that signs, with its key, and former ones
-	keyNext        = "ca-next"  // the one that will sign, once all know it
-	keySince       = "ca-since" // since when a replacement of the authority is at its present step
-	keyWait        = "ca-wait"  // there while certificates of before that step may hold: on a lease, as a clock may be wrong
-	keyTrust       = "trust/"   // authorities that members and controllers were seen to have, during a replacement
+	keyAuthority   = "ca"       // the signing authority, with its key, and former ones
+	keyNext        = "ca-next"  // the next authority, which signs once all members trust it
+	keySince       = "ca-since" // when the current step of a replacement began
+	keyWait        = "ca-wait"  // exists while certificates from before that step may be valid: on a lease, because clocks may be wrong
+	keyTrust       = "trust/"   // the authorities that members and controllers trust, during a replacement
 	keyTokens      = "tokens/"
 	keyMembers     = "members/"
 	keyProjects    = "projects/"
@@ -34,22 +34,22 @@ const (
 	keyDesired     = "desired/"
 	keyPrevious    = "previous/"
 	keyRefusals    = "refusals/"
-	keyPrune       = "prune/" // FORWARDER: written with the desired configuration that may end what the forwarder served before it joined
+	keyPrune       = "prune/" // FORWARDER: written with a desired configuration that may remove services from before the join
 	keyOwners      = "owners/"
 	keyControllers = "controllers/"
 	keyStatus      = "status/"
-	keyDrains      = "drains/"             // FORWARDER/SERVER: what was ordered last for a server of a service
-	keyMoving      = "drains-of-requests/" // VIP/SERVER: likewise for services of requests, wherever they are
-	keyJudged      = "drains-judged/"      // FORWARDER: which of its own orders an agent has told
+	keyDrains      = "drains/"             // FORWARDER/SERVER: the last order for a server of a service
+	keyMoving      = "drains-of-requests/" // VIP/SERVER: likewise for services of requests, at any forwarder
+	keyJudged      = "drains-judged/"      // FORWARDER: the agent's own orders that are stored
 	keyForgotten   = "drains-forgotten/"   // FORWARDER, AllForwarders: written whenever orders are removed
 	keyAudit       = "audit/"
 	keyClaims      = "claims" // written by each change that claims addresses
 )
 
-// LargeKeys are the beginnings of the keys whose values are configurations.
+// LargeKeys are the prefixes of the keys whose values are configurations.
 var LargeKeys = []string{keyConfigs, keyDesired, keyPrevious}
 
-// defaultProject may have everything in its files, and exists always.
+// defaultProject always exists, and its files may have all sections.
 const defaultProject = "default"
 
 type member struct {
@@ -59,7 +59,7 @@ type member struct {
 	Joined   int64    `json:"joined_unix_s"`
 }
 
-// kind is the one of a member's certificate.
+// kind returns the kind in a member's certificate.
 func (m member) kind() string {
 	if m.Role == pb.Role_ROLE_FORWARDER {
 		return pki.Forwarder
@@ -72,8 +72,8 @@ type tokenRecord struct {
 	Role      pb.Role  `json:"role"`
 	Projects  []string `json:"projects,omitempty"`
 	Secret    string   `json:"secret_hash"`
-	Expires   int64    `json:"expires_unix_s"` // by the clock of the controller that made it; the lease ends it
-	Authority string   `json:"authority"`      // hash of the one that signed when the token was made, and for which alone it holds
+	Expires   int64    `json:"expires_unix_s"` // by the clock of the controller that created it; the lease ends it
+	Authority string   `json:"authority"`      // hash of the authority that signed when the token was created; no other one accepts it
 }
 
 type project struct {
@@ -81,9 +81,9 @@ type project struct {
 	MaxServers  uint32           `json:"max_servers,omitempty"`
 	Forwarders  []string         `json:"forwarders,omitempty"`
 	Usage       map[string]usage `json:"usage,omitempty"`    // by forwarder
-	Workflow    bool             `json:"workflow,omitempty"` // its files are the workflow's: nobody applies any
-	VIPs        []netip.Prefix   `json:"vips,omitempty"`     // in which its VIPs must be
-	Servers     []netip.Prefix   `json:"servers,omitempty"`  // likewise its servers
+	Workflow    bool             `json:"workflow,omitempty"` // only the workflow writes its files
+	VIPs        []netip.Prefix   `json:"vips,omitempty"`     // that must contain its VIPs
+	Servers     []netip.Prefix   `json:"servers,omitempty"`  // that must contain its servers
 }
 
 type usage struct {
@@ -91,7 +91,7 @@ type usage struct {
 	Servers  uint32 `json:"servers"`
 }
 
-// total returns what the project has on all forwarders.
+// total returns the project's usage, summed over all forwarders.
 func (p project) total() usage {
 	var sum usage
 	for _, u := range p.Usage {
@@ -101,7 +101,7 @@ func (p project) total() usage {
 	return sum
 }
 
-// with returns the project with what it has on a forwarder.
+// with returns the project with its usage at a forwarder.
 func (p project) with(forwarder string, used usage) project {
 	uses := maps.Clone(p.Usage)
 	if uses == nil {
@@ -115,39 +115,39 @@ func (p project) with(forwarder string, used usage) project {
 	return p
 }
 
-// owner is the controller that has something.
+// owner is the controller that owns a forwarder, or leads the workflow.
 type owner struct {
 	ID  string `json:"id"`
 	URL string `json:"url"`
-	// Of a forwarder: the addresses of its agent's connection, whose URL may have a name.
+	// Of a forwarder: the addresses of its agent's connection, because the controller's URL may have a host name.
 	Agent netip.Addr `json:"agent,omitzero"`
 	At    netip.Addr `json:"at,omitzero"` // of the controller
 }
 
 type status struct {
 	Applied     int64  `json:"applied"`
-	Confirmed   int64  `json:"confirmed,omitempty"` // the last revision that was in the forwarder
-	Refused     int64  `json:"refused,omitempty"`   // a revision that the agent or the forwarder does not take
-	Older       bool   `json:"older,omitempty"`     // because the agent has a newer one than the store
+	Confirmed   int64  `json:"confirmed,omitempty"` // the last revision that the forwarder confirmed
+	Refused     int64  `json:"refused,omitempty"`   // a revision that the agent or the forwarder refuses
+	Older       bool   `json:"older,omitempty"`     // because the agent has a newer revision than the store
 	InForwarder bool   `json:"in_forwarder"`
 	Error       string `json:"error,omitempty"`
 	Changes     uint32 `json:"changes,omitempty"`
 	Forwarder   uint64 `json:"forwarder_revision,omitempty"`
 	At          int64  `json:"at_unix_s"`
-	// Of orders to drain, those up to a revision.
+	// Orders to drain up to this revision have reached the agent.
 	Drains       int64  `json:"drains,omitempty"`
-	DrainWarning string `json:"drain_warning,omitempty"` // why they are not in the forwarder yet
-	NoDrains     bool   `json:"no_drains,omitempty"`     // the agent is an older one, and takes them at its own service only
+	DrainWarning string `json:"drain_warning,omitempty"` // why the forwarder does not have them yet
+	NoDrains     bool   `json:"no_drains,omitempty"`     // the agent is of an older version, and accepts orders at its own API only
 }
 
-// refusal says why a change was taken back.
+// refusal is the reason why a change was rolled back.
 type refusal struct {
-	Since    int64  `json:"since,omitempty"` // of the first change that was taken back with it, as none after that was confirmed
+	Since    int64  `json:"since,omitempty"` // of the first change that was rolled back with it, as none after it was confirmed
 	Revision int64  `json:"revision"`        // of the change
 	Error    string `json:"error"`
 }
 
-// has reports whether a change was taken back.
+// has reports whether a change was rolled back.
 func (r refusal) has(revision int64) bool { return r.Since <= revision && revision <= r.Revision }
 
 type audit struct {
@@ -159,16 +159,16 @@ type audit struct {
 	Detail    string `json:"detail,omitempty"`
 }
 
-// encode makes a record's value.
+// encode returns a record's value.
 func encode(record any) []byte {
 	data, err := json.Marshal(record)
 	if err != nil {
-		panic(err) // all of these are plain values
+		panic(err) // records are plain values, so encoding cannot fail
 	}
 	return data
 }
 
-// read decodes a record; one that does not exist is the zero value.
+// read decodes a record. A missing record is the zero value.
 func read[T any](ctx context.Context, s *cluster.Store, key string) (T, cluster.Entry, error) {
 	var record T
 	entry, err := s.Get(ctx, key)
@@ -185,16 +185,16 @@ func read[T any](ctx context.Context, s *cluster.Store, key string) (T, cluster.
 }
 
 // record adds an audit record to a transaction.
-func (s *Server) record(txn *cluster.Txn, who, what, forwarder, project, detail string) *cluster.Txn {
+func (s *Server) record(txn *cluster.Txn, caller, what, forwarder, project, detail string) *cluster.Txn {
 	now := s.now()
 	s.auditMu.Lock()
-	s.audited = max(s.audited+1, now.UnixNano()) // keys of one controller differ, and keep their order
+	s.audited = max(s.audited+1, now.UnixNano()) // keys of one controller are unique and ordered
 	key := fmt.Sprintf("%s%020d-%s", keyAudit, s.audited, s.id)
 	s.auditMu.Unlock()
-	return txn.Put(key, encode(audit{now.UnixMilli(), who, what, forwarder, project, shortened(detail)}), 0)
+	return txn.Put(key, encode(audit{now.UnixMilli(), caller, what, forwarder, project, shortened(detail)}), 0)
 }
 
-// shortened bounds a text of somebody else's.
+// shortened bounds the length of a text from another host.
 func shortened(text string) string {
 	if len(text) > maxText {
 		return strings.ToValidUTF8(text[:maxText], "") + "…"
@@ -202,20 +202,20 @@ func shortened(text string) string {
 	return text
 }
 
-// attempts bounds how often a transaction is computed again.
+// attempts bounds how often a transaction is computed again after conflicts.
 const attempts = 20
 
-// mostPause bounds how long a conflict is waited out.
-const mostPause = 128 * time.Millisecond
+// maxRetryPause bounds the pause between attempts.
+const maxRetryPause = 128 * time.Millisecond
 
-// retry computes and commits until nobody has interfered. Those that interfere with one another wait for different times, and longer each time.
+// retry computes and commits a transaction, again after each conflict. The pauses are random and grow, so that conflicting callers separate.
 func (s *Server) retry(ctx context.Context, compute func() (*cluster.Txn, error)) (int64, error) {
 	for i := range attempts {
 		if i > 0 {
 			select {
 			case <-ctx.Done():
 				return 0, unavailable(ctx.Err())
-			case <-time.After(rand.N(min(mostPause, 2*time.Millisecond<<i))):
+			case <-time.After(rand.N(min(maxRetryPause, 2*time.Millisecond<<i))):
 			}
 		}
 		txn, err := compute()
@@ -235,7 +235,7 @@ func (s *Server) retry(ctx context.Context, compute func() (*cluster.Txn, error)
 
 // ---- errors -------------------------------------------------------------------------------------
 
-// unstored is the error of a write.
+// unstored returns the error of a failed write.
 func unstored(err error) error {
 	if errors.Is(err, cluster.ErrFull) {
 		return connect.NewError(connect.CodeResourceExhausted, err)
@@ -243,13 +243,13 @@ func unstored(err error) error {
 	return unavailable(err)
 }
 
-// unavailable is the error of a read from the store, or of a call that cannot be answered now.
+// unavailable returns the error of a failed read of the store, or of a call that cannot be answered now.
 func unavailable(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), context.DeadlineExceeded.Error()):
-		err = errors.New("etcd did not answer in time: look whether its members run, by `journalctl -u steelyard-controller` on their hosts")
+		err = errors.New("etcd did not answer in time: check that its members run, by `journalctl -u steelyard-controller` on their hosts")
 	case errors.Is(err, context.Canceled), strings.Contains(err.Error(), context.Canceled.Error()):
-		err = errors.New("this controller stops, or the call was ended: try again")
+		err = errors.New("this controller is stopping, or the call was cancelled: try again")
 	}
 	return connect.NewError(connect.CodeUnavailable, err)
 }
@@ -263,12 +263,12 @@ func denied(format string, args ...any) error {
 }
 
 const (
-	maxOperations = 100 // of a transaction: etcd takes 128
+	maxOperations = 100 // of a transaction: etcd accepts 128
 	housekeeping  = time.Minute
-	leaseLife     = 10 * time.Second // a stall of half of it does not end a lease: it is renewed three times in its life
+	leaseLife     = 10 * time.Second // renewed three times in its life, so a stall of half of it does not end it
 	pushTimeout   = 20 * time.Second
-	pingEvery     = 2 * time.Second // while an agent sends nothing; agents rely on it too
-	silence       = 5 * time.Second // then an agent's host is dead
+	pingEvery     = 2 * time.Second // while an agent sends nothing; agents rely on it, too
+	silence       = 5 * time.Second // after this time an agent's host counts as dead
 	defaultTokens = time.Hour
 	maxJoin       = 16 << 10 // bytes of a request
 	maxText       = 2 << 10  // bytes of an error or of a record's detail in the store

@@ -25,7 +25,7 @@ import (
 	"connectrpc.com/connect"
 )
 
-// other returns a controller that does not have the forwarder, and the one that does.
+// sides returns the controller that owns the forwarder, and another one.
 func (l *lab) sides(name string) (has, other *runningController) {
 	l.Helper()
 	url := l.owner(name)
@@ -47,7 +47,7 @@ func TestTakeover(t *testing.T) {
 	f := l.addForwarder("f1")
 	has, other := l.sides("f1")
 
-	// Any controller takes orders for any forwarder, and reads from it.
+	// Any controller accepts orders for any forwarder, and reads from it.
 	if _, err := apply(t.Context(), other.admin, "f1", "", file(10)); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestTakeover(t *testing.T) {
 	}
 	commits := len(f.Commits())
 	has.kill()
-	// The agent has chosen: nobody waits for the lease of the dead one to expire.
+	// The agent reconnects by itself, so no controller waits for the dead one's lease to expire.
 	l.within(2*leaseLife, "the other one takes over", func() bool { return l.owner("f1") == other.url })
 	if now := len(f.Commits()); now != commits {
 		t.Errorf("the takeover changed the forwarder: %v", f.Commits()[commits:])
@@ -85,22 +85,22 @@ func TestAgentWithoutController(t *testing.T) {
 	}
 	c.stop()
 	f.stop()
-	// The forwarder has lost everything too: the agent alone brings it back.
+	// The forwarder has lost its state too: the agent alone restores it.
 	f.Stop()
 	f.Forget()
 	f.Start()
 	f.options.Token = "" // used
 	l.start(f)
 	l.until("the forwarder has it again", func() bool { return f.Server(vip, server).GetWeight() == 10 })
-	// A controller that comes back at another address must be told to the agent; at the same one it is found.
+	// The agent must learn of a controller that restarts at another address; at the same address it reconnects.
 	data, err := os.ReadFile(filepath.Join(f.options.State, agent.DesiredFile))
 	if err != nil || !strings.HasPrefix(string(data), "# From a controller") {
 		t.Errorf("%.60s, %v", data, err)
 	}
 }
 
-// An agent that was told of one controller has learned of the others, and finds them when it starts without that one.
-func TestLearnedControllersAreKept(t *testing.T) {
+// An agent that was started with the URL of one controller learns those of the others, and uses them when it starts while the first one is down.
+func TestAgentKeepsLearnedControllers(t *testing.T) {
 	l := newLab(t, 1)
 	f := l.addForwarder("f1")
 	first := l.controllers[0]
@@ -115,8 +115,8 @@ func TestLearnedControllersAreKept(t *testing.T) {
 	l.until("the agent finds the other one", func() bool { return l.owner("f1") == other.url })
 }
 
-// staleWriter is a controller that has lost the forwarder and does not know it yet.
-func TestFenceStopsTheOldOwner(t *testing.T) {
+// A former owner of a forwarder that does not know of its loss yet cannot write about it.
+func TestFenceRejectsWritesOfAFormerOwner(t *testing.T) {
 	l := newLab(t, 1)
 	l.addForwarder("f1")
 	c := l.controllers[0]
@@ -135,7 +135,7 @@ func TestFenceStopsTheOldOwner(t *testing.T) {
 	}
 }
 
-// leaveAs is what the end of a session of an old owner does.
+// leaveAs does what the end of a former owner's session does.
 func (s *Server) leaveAs(t *testing.T, forwarder string, fence int64) {
 	s.ctx, s.sessions = t.Context(), map[string]*session{}
 	s.leave(&session{forwarder: forwarder, fence: fence})
@@ -179,7 +179,7 @@ func TestOlderIsRefused(t *testing.T) {
 	if len(installed) != 2 {
 		t.Errorf("installed: %q", installed)
 	}
-	// An edit by hand is undone by the same revision; a file without its revision is not guessed at.
+	// A manual edit is undone by the same revision; without a revision in the file, the agent does not guess.
 	if err := os.WriteFile(path, []byte(strings.Replace(installed[1], "\nc", "\nedited", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestOlderIsRefused(t *testing.T) {
 	}
 }
 
-// gate is a TCP proxy before an etcd that can be closed: the network to it is cut.
+// gate is a TCP proxy in front of an etcd. Closing it cuts the network.
 type gate struct {
 	listener net.Listener
 	to       string
@@ -260,8 +260,8 @@ func (g *gate) set(closed bool) {
 }
 
 // A history of applies through random controllers, while controllers are cut off from etcd, agents and forwarders are replaced, and
-// clocks differ. What the forwarder does must be what was confirmed last, and never go back.
-func TestHistoryUnderFaults(t *testing.T) {
+// clocks differ. The forwarder must have the last confirmed configuration, and never an earlier one again.
+func TestConfirmedChangesSurviveFaults(t *testing.T) {
 	l := newLab(t, 1)
 	gates := map[*runningController]*gate{}
 	for _, skew := range []time.Duration{-8 * day, 0, 8 * day} {
@@ -272,7 +272,7 @@ func TestHistoryUnderFaults(t *testing.T) {
 	f := l.addForwarder("f1")
 	random := rand.New(rand.NewPCG(16, 4))
 
-	// The observer: weights in the order in which the forwarder committed them.
+	// The observed weights, in the order of the forwarder's commits.
 	var weights []uint32
 	gather := func() {
 		weights = weights[:0]

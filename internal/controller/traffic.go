@@ -19,33 +19,33 @@ import (
 	"connectrpc.com/connect"
 )
 
-// The traffic of services is read from agents: of all services at once, or, where there are many, of those of requests by name and in turns.
+// The traffic of services is read from agents: of all services at once, or, where there are many, of requested ones only, by name and in rotation.
 const (
-	mostTraffic  = 64   // services whose traffic is kept
-	mostServices = 2000 // a forwarder with more is asked by name
-	mostAsked    = 128  // names at once; at most half of them of services that wait for their first session
+	maxTraffic  = 64   // services whose traffic is stored
+	maxServices = 2000 // on a forwarder with more, services are queried by name
+	maxNames    = 128  // names per query; at most half of them are of services that wait for their first session
 )
 
-// asked is where the service of a request is.
+// asked is the location of a requested service.
 type asked struct {
 	forwarder string
 	services  []string
-	waits     bool // for its first session
+	waits     bool // for the service's first session
 }
 
-// requested are the services of requests at a forwarder, in order.
+// requested are the requested services at a forwarder, in order.
 type requested struct{ waiting, others []string }
 
-// someServices is what a meter remembers of services that it reads in turns.
+// someServices is a meter's state of services that it reads in rotation.
 type someServices struct {
-	received       uint64 // packets, by all workers
+	received       uint64 // packets, of all workers
 	seen           map[string]sample
-	waiting, other int // whose turn it is
+	waiting, other int // positions of the rotations
 }
 
 type sample struct{ packets, received uint64 }
 
-// seeRequest notes where a request's service is; with mu.
+// seeRequest records where a request's service is. Requires mu.
 func (s *Server) seeRequest(event cluster.Event) {
 	id := nameOf(event.Key, keyRequests)
 	delete(s.asked, id)
@@ -60,7 +60,7 @@ func (s *Server) seeRequest(event cluster.Event) {
 	record := request{Record: &nfv.Record{Wanted: r.Wanted}, id: id}
 	var err error
 	if record.wanted, err = record.Balancing(); err != nil {
-		return // the leader logs it
+		return // the leader logs the error
 	}
 	s.asked[id] = asked{r.Forwarder, record.names(), r.State == pb.State_STATE_ROUTED}
 }
@@ -83,23 +83,23 @@ func (s *Server) requestedOf(forwarder string) requested {
 	return of
 }
 
-// turn returns some of a list, and other ones the next time.
-func turn(list []string, from *int, most int) []string {
-	if len(list) <= most {
+// turn returns the next `limit` items of a list, in rotation.
+func turn(list []string, from *int, limit int) []string {
+	if len(list) <= limit {
 		return list
 	}
 	*from %= len(list)
-	some := slices.Concat(list[*from:], list[:*from])[:most]
-	*from += most
+	some := slices.Concat(list[*from:], list[:*from])[:limit]
+	*from += limit
 	return some
 }
 
 // readServices reads the traffic of services.
 func (m *meter) readServices(ctx context.Context, services uint32, of requested) {
 	request := &agentpb.ListServicesRequest{}
-	if services > mostServices {
-		request.Names = slices.Clone(turn(of.waiting, &m.some.waiting, mostAsked/2))
-		request.Names = append(request.Names, turn(of.others, &m.some.other, mostAsked-len(request.Names))...)
+	if services > maxServices {
+		request.Names = slices.Clone(turn(of.waiting, &m.some.waiting, maxNames/2))
+		request.Names = append(request.Names, turn(of.others, &m.some.other, maxNames-len(request.Names))...)
 		if len(request.Names) == 0 {
 			m.load.Services, m.some.seen = nil, nil
 			return
@@ -109,7 +109,7 @@ func (m *meter) readServices(ctx context.Context, services uint32, of requested)
 	if err != nil {
 		return
 	}
-	if services <= mostServices {
+	if services <= maxServices {
 		m.load.Services = mostOf(m.traffic(list.Msg), of)
 		return
 	}
@@ -119,9 +119,9 @@ func (m *meter) readServices(ctx context.Context, services uint32, of requested)
 	m.load.Services = mostOf(m.partly(list.Msg, of), of)
 }
 
-// mostOf keeps those that wait for the session that they have had now, and then the busiest ones.
+// mostOf keeps the services that have just received the session that they waited for, and then the busiest ones.
 func mostOf(services map[string]traffic, of requested) map[string]traffic {
-	if len(services) <= mostTraffic {
+	if len(services) <= maxTraffic {
 		return services
 	}
 	waited := map[string]int{}
@@ -133,7 +133,7 @@ func mostOf(services map[string]traffic, of requested) map[string]traffic {
 	names := slices.SortedFunc(maps.Keys(services), func(a, b string) int {
 		return cmp.Or(waited[b]-waited[a], cmp.Compare(services[b].Part, services[a].Part), strings.Compare(a, b))
 	})
-	for _, name := range names[mostTraffic:] {
+	for _, name := range names[maxTraffic:] {
 		delete(services, name)
 	}
 	return services
@@ -147,8 +147,8 @@ func partOfAll(packets, all uint64) float64 {
 	return math.Round(100*min(1, float64(packets)/float64(all))) / 100
 }
 
-// traffic returns which part of all packets each service of a project had since the last reading. Those without counters (the agent had none
-// from its forwarder) stay as they are known.
+// traffic returns each service's part of all packets since the last reading, for the services of projects. Services without counters, as when the
+// agent has none from its forwarder, keep their last value.
 func (m *meter) traffic(list *agentpb.ListServicesResponse) map[string]traffic {
 	now, since, sum := map[string]uint64{}, map[string]uint64{}, uint64(0)
 	for _, service := range list.GetServices() {
@@ -173,7 +173,7 @@ func (m *meter) traffic(list *agentpb.ListServicesResponse) map[string]traffic {
 	result := map[string]traffic{}
 	for _, service := range list.GetServices() {
 		name := service.GetService().GetName()
-		if !strings.Contains(name, ".") { // of the project default, which has no requests
+		if !strings.Contains(name, ".") { // the default project has no requests
 			continue
 		}
 		if service.GetTraffic() == nil {
@@ -191,11 +191,11 @@ func (m *meter) traffic(list *agentpb.ListServicesResponse) map[string]traffic {
 	return result
 }
 
-// partly is traffic for services that are read in turns: each one's part is that of what the workers have received since its last turn.
-// Those whose turn it is not, and those without counters, stay as they are known.
+// partly returns the traffic of services that are read in rotation: each one's part of the packets that the workers have received since its last
+// reading. Services that were not read, and those without counters, keep their last value.
 func (m *meter) partly(list *agentpb.ListServicesResponse, of requested) map[string]traffic {
 	result, seen := map[string]traffic{}, map[string]sample{}
-	for _, name := range slices.Concat(of.waiting, of.others) { // without those that have left
+	for _, name := range slices.Concat(of.waiting, of.others) { // drops services that have left
 		if known, ok := m.load.Services[name]; ok {
 			result[name] = known
 		}

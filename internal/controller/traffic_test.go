@@ -19,8 +19,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// A forwarder with more services than are read at once: a request there hears of its first session, and its part is known.
-func TestTrafficAmongManyServices(t *testing.T) {
+// A forwarder has more services than one query reads: a request there still sees its first session, and its part is known.
+func TestTrafficIsReadAmongManyServices(t *testing.T) {
 	l := newLab(t, 0)
 	l.tune = quick
 	l.addController()
@@ -36,7 +36,7 @@ func TestTrafficAmongManyServices(t *testing.T) {
 	}
 	f1 := l.addForwarder("f1")
 	text := strings.Replace(base, "services: []\n", "services:\n", 1)
-	for i := range mostServices + 1 {
+	for i := range maxServices + 1 {
 		text += fmt.Sprintf("  - { name: own%d, vip: 10.8.%d.%d, port: 80, health: { type: none }, servers: [{ address: 10.1.0.30 }] }\n", i, i/250, i%250+1)
 	}
 	if _, err := apply(t.Context(), l.controllers[0].admin, "f1", "", text); err != nil {
@@ -53,8 +53,8 @@ func TestTrafficAmongManyServices(t *testing.T) {
 	}
 }
 
-// Each has its turn, and its part is that of what the forwarder received since.
-func TestTrafficInTurns(t *testing.T) {
+// Services are read in rotation; a service's part is that of the packets since its last reading.
+func TestTrafficPartsAreSinceTheLastReading(t *testing.T) {
 	m := &meter{}
 	of := requested{others: []string{"p.a", "p.b"}}
 	list := func(name string, packets, created uint64) *agentpb.ListServicesResponse {
@@ -94,8 +94,8 @@ func TestTrafficInTurns(t *testing.T) {
 	}
 }
 
-// An agent that has no counters from its forwarder says nothing of packets.
-func TestTrafficWithoutCounters(t *testing.T) {
+// An agent without counters from its forwarder reports no packets.
+func TestTrafficWithoutCountersKeepsItsValues(t *testing.T) {
 	m := &meter{}
 	list := func(a, b uint64) *agentpb.ListServicesResponse {
 		response := &agentpb.ListServicesResponse{}
@@ -128,7 +128,7 @@ func TestTrafficWithoutCounters(t *testing.T) {
 	}
 }
 
-// allAgent answers with all services, whichever it is asked for.
+// allAgent answers with all services, whatever the query names.
 type allAgent struct {
 	agentpbconnect.AgentServiceClient
 	names []string
@@ -144,21 +144,21 @@ func (a allAgent) ListServices(context.Context, *connect.Request[agentpb.ListSer
 
 func TestTrafficThatWasNotAskedFor(t *testing.T) {
 	m := &meter{session: &session{agent: allAgent{names: []string{"p.mine", "p.other", "q.own"}}}}
-	m.readServices(t.Context(), mostServices+1, requested{others: []string{"p.mine"}})
+	m.readServices(t.Context(), maxServices+1, requested{others: []string{"p.mine"}})
 	if _, found := m.load.Services["p.mine"]; !found || len(m.load.Services) != 1 || len(m.some.seen) != 1 {
 		t.Errorf("%v, %v", m.load.Services, m.some.seen)
 	}
 }
 
-// One that waits is reported, however many are busier.
+// A service that waits for its first session is reported, however many are busier.
 func TestFirstSessionsAreReportedFirst(t *testing.T) {
 	services, of := map[string]traffic{}, requested{waiting: []string{"p.idle", "p.slow"}}
-	for i := range 3 * mostTraffic {
+	for i := range 3 * maxTraffic {
 		services[fmt.Sprintf("p.busy%03d", i)] = traffic{0.1, 100}
 	}
 	services["p.slow"], services["p.idle"] = traffic{0, 1}, traffic{0, 0}
 	got := mostOf(services, of)
-	if _, found := got["p.slow"]; !found || len(got) != mostTraffic {
+	if _, found := got["p.slow"]; !found || len(got) != maxTraffic {
 		t.Errorf("%d: %v", len(got), got)
 	}
 }

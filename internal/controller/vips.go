@@ -22,14 +22,14 @@ import (
 // maxSharers bounds the requests of a VIP.
 const maxSharers = 64
 
-// holder is the value of a VIP's key: the requests that have it, all of one project. The first one is in the fields that older versions have.
+// holder is the record of a VIP: its requests, all of one project. The first one is in the fields that older versions read.
 type holder struct {
 	Project string `json:"project"`
 	heldBy
 	More []heldBy `json:"more,omitempty"`
 }
 
-// heldBy is a request and its services.
+// heldBy is a request of a VIP, and its services.
 type heldBy struct {
 	Request  string   `json:"request"`
 	Servers  uint32   `json:"servers,omitempty"`
@@ -56,10 +56,10 @@ func heldByOf(wanted *pb.Balancing) heldBy {
 	return heldBy{wanted.GetId(), own.Servers, own.Services, portsOf(wanted)}
 }
 
-// all returns the requests of the VIP.
+// all returns all requests of the VIP.
 func (h *holder) all() []heldBy { return append([]heldBy{h.heldBy}, h.More...) }
 
-// usage counts the services and servers of all requests of the VIP.
+// usage sums up the services and servers of all requests of the VIP.
 func (h *holder) usage() usage {
 	var sum usage
 	for _, one := range h.all() {
@@ -69,12 +69,12 @@ func (h *holder) usage() usage {
 	return sum
 }
 
-// serviceOf returns the request that has a service, and the service's name; empty: none has it.
+// serviceOf returns the request that has a service, and the service's name; empty if there is none.
 func (h *holder) serviceOf(key model.ServiceKey) (request, name string) {
 	port := portText(key.Protocol.String(), uint32(key.Port))
 	for _, one := range h.all() {
 		switch n := slices.Index(one.Ports, port); {
-		case n == 0 || len(one.Ports) == 0: // an older version's request has the VIP alone
+		case n == 0 || len(one.Ports) == 0: // a request of an older version has the whole VIP
 			return one.Request, h.Project + "." + one.Request
 		case n > 0:
 			protocol, number, _ := strings.Cut(port, "/")
@@ -84,7 +84,7 @@ func (h *holder) serviceOf(key model.ServiceKey) (request, name string) {
 	return "", ""
 }
 
-// claimVIP adds a new request to those of its VIP: other requests of its project may have other ports of it.
+// claimVIP adds a new request to those of its VIP. Requests of one project may have different ports of a VIP.
 func (w workflowService) claimVIP(ctx context.Context, txn *cluster.Txn, wanted *pb.Balancing) error {
 	vip, own := wanted.GetVirtual().GetVip(), heldByOf(wanted)
 	has, held, err := read[holder](ctx, w.server.store, keyVIPs+vip)
@@ -94,7 +94,7 @@ func (w workflowService) claimVIP(ctx context.Context, txn *cluster.Txn, wanted 
 	txn.Unchanged(held)
 	if held.Revision == 0 {
 		txn.Put(held.Key, encode(holder{Project: wanted.GetProject(), heldBy: own}), 0)
-		forgetMoving(txn, vip, nil) // a controller of an older version leaves orders behind
+		forgetMoving(txn, vip, nil) // a controller of an older version leaves its orders in the store
 		return nil
 	}
 	if has.Project != wanted.GetProject() {
@@ -102,7 +102,7 @@ func (w workflowService) claimVIP(ctx context.Context, txn *cluster.Txn, wanted 
 		if from(ctx).admin() {
 			owner = fmt.Sprintf("the request %s of the project %s", has.Request, has.Project)
 		}
-		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("the VIP %s belongs to %s: one project has a VIP, with all its ports: use another address", vip, owner))
+		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("the VIP %s belongs to %s: a VIP belongs to one project, with all its ports: use another address", vip, owner))
 	}
 	if err := w.joinVIP(ctx, &has, wanted); err != nil {
 		return err
@@ -113,8 +113,8 @@ func (w workflowService) claimVIP(ctx context.Context, txn *cluster.Txn, wanted 
 	return nil
 }
 
-// claimAddresses checks the addresses that a request claims, and makes its transaction fail if a file claims others meanwhile. Requests for different VIPs do
-// not meet.
+// claimAddresses checks the addresses that a request claims, and makes its transaction fail if a file claims addresses meanwhile. Requests for
+// different VIPs do not conflict.
 func (w workflowService) claimAddresses(ctx context.Context, txn *cluster.Txn, wanted *pb.Balancing, record project) error {
 	text, err := nfv.Text([]*pb.Balancing{wanted})
 	if err != nil {
@@ -130,11 +130,11 @@ func (w workflowService) claimAddresses(ctx context.Context, txn *cluster.Txn, w
 	return check.all(fresh)
 }
 
-// joinVIP checks a request against those that its project has for the VIP already.
+// joinVIP checks a request against the project's other requests for the VIP.
 func (w workflowService) joinVIP(ctx context.Context, has *holder, wanted *pb.Balancing) error {
 	vip := wanted.GetVirtual().GetVip()
 	if len(has.More)+1 >= maxSharers {
-		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s has %d requests, more are not possible: ask for several ports in one request (--vip several times)",
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s has %d requests, the maximum: request several ports in one request (--vip several times)",
 			vip, maxSharers))
 	}
 	for _, one := range has.all() {
@@ -144,12 +144,12 @@ func (w workflowService) joinVIP(ctx context.Context, has *holder, wanted *pb.Ba
 		}
 		for _, port := range portsOf(other) {
 			if slices.Contains(portsOf(wanted), port) {
-				return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("the request %s has %s port %s already: ask for another port, or end that request first "+
+				return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("the request %s has %s port %s already: use another port, or delete that request first "+
 					"(`steelyard nfv delete %s`)", one.Request, vip, port, one.Request))
 			}
 		}
 		if other.GetGroup() != wanted.GetGroup() {
-			return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the request %s has %s in %s: requests of a VIP have one place, and so one group: name the same one",
+			return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the request %s has %s in %s: requests for one VIP have one forwarder, and so one group: name the same group",
 				one.Request, vip, groupText(other.GetGroup())))
 		}
 	}
@@ -170,7 +170,7 @@ func groupText(group string) string {
 	return "the group " + group
 }
 
-// release adds to a transaction what a request gives back when it ends. Orders to drain its servers end with it.
+// release adds to a transaction the removal of a request's claims, and of the orders to drain its servers.
 func (s *Server) release(ctx context.Context, txn *cluster.Txn, wanted *pb.Balancing) error {
 	vip := wanted.GetVirtual().GetVip()
 	has, held, err := read[holder](ctx, s.store, keyVIPs+vip)
@@ -180,7 +180,7 @@ func (s *Server) release(ctx context.Context, txn *cluster.Txn, wanted *pb.Balan
 	rest := slices.DeleteFunc(has.all(), func(one heldBy) bool { return one.Request == wanted.GetId() })
 	txn.Unchanged(held)
 	switch {
-	case held.Revision == 0: // a controller of an older version removed it with another request
+	case held.Revision == 0: // a controller of an older version has removed it with another request
 		forgetMoving(txn, vip, portsOf(wanted))
 	case len(rest) == 0:
 		forgetMoving(txn.Delete(held.Key), vip, nil)
@@ -191,7 +191,7 @@ func (s *Server) release(ctx context.Context, txn *cluster.Txn, wanted *pb.Balan
 	return nil
 }
 
-// forgetMoving adds to a transaction the end of orders to drain servers of requests, for some ports of a VIP; nil: for all.
+// forgetMoving adds to a transaction the removal of orders to drain servers of requests, for some ports of a VIP; nil: for all ports.
 func forgetMoving(txn *cluster.Txn, vip string, ports []string) {
 	if ports == nil {
 		txn.DeleteAll(keyMoving + vip + "/")
@@ -203,7 +203,7 @@ func forgetMoving(txn *cluster.Txn, vip string, ports []string) {
 	txn.Put(keyForgotten+AllForwarders, nil, 0)
 }
 
-// requestsOf counts the services of a project's requests that have not ended, by the VIPs that are held, and their servers.
+// requestsOf sums up the services and servers of a project's open requests, from the records of VIPs.
 func requestsOf(project string, held []cluster.Entry) (usage, error) {
 	var open usage
 	for _, entry := range held {

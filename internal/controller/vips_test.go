@@ -40,7 +40,7 @@ func (l *lab) refuses(u user, b *pb.Balancing, code connect.Code, says ...string
 	return fmt.Sprint(err)
 }
 
-// Two requests of a project have a VIP, each with its port: they share forwarder and route, and each ends alone.
+// Two requests of a project share a VIP, each with its own port: they share forwarder and route, and each ends independently.
 func TestRequestsShareAVIP(t *testing.T) {
 	l := workflowLab(t, 1, "f1", "f2")
 	l.request(portOf("http", 80))
@@ -50,7 +50,7 @@ func TestRequestsShareAVIP(t *testing.T) {
 	l.request(portOf("https", 443))
 	second := l.awaitState("https", pb.State_STATE_ROUTED, nil) // nothing is to be set
 	if second.GetForwarder() != first.GetForwarder() || second.GetRoute().GetGeneration() != 1 || !second.GetRoute().GetConfirmed() ||
-		!strings.Contains(second.GetWhy(), "the request http has the VIP, at "+first.GetForwarder()) {
+		!strings.Contains(second.GetWhy(), "the request http serves the VIP at "+first.GetForwarder()) {
 		t.Errorf("%v", second)
 	}
 	from, to := "f1", "f2"
@@ -61,7 +61,7 @@ func TestRequestsShareAVIP(t *testing.T) {
 		t.Error("wrong services")
 	}
 
-	// Both leave a forwarder together, and one confirmation is that of both.
+	// Both leave a forwarder together, and one confirmation is enough for both.
 	l.agents[from].stop()
 	for _, id := range []string{"http", "https"} {
 		if s := l.awaitState(id, pb.State_STATE_ROUTING, nil); s.GetForwarder() != to || s.GetRoute().GetGeneration() != 2 || s.GetRoute().GetConfirmed() {
@@ -96,8 +96,8 @@ func TestRequestsShareAVIP(t *testing.T) {
 	l.until("the VIP is free", func() bool { return len(l.stored(keyVIPs)) == 0 && !servesPort(l.agents[to], 443) })
 }
 
-// A port has one request, and a VIP one project, whose names others do not learn.
-func TestAPortHasOneRequest(t *testing.T) {
+// A port belongs to one request, and a VIP to one project, whose name other projects do not learn.
+func TestSecondRequestForAPortIsRefused(t *testing.T) {
 	l := workflowLab(t, 1)
 	admin := l.controllers[0].admin
 	for _, name := range []string{"nfv", "other"} {
@@ -123,8 +123,8 @@ func TestAPortHasOneRequest(t *testing.T) {
 	l.refuses(admin, foreign, connect.CodeAlreadyExists, "the request web of the project nfv")
 }
 
-// Of requests for one port at once one is taken, and all for different ports are.
-func TestRequestsForAVIPAtOnce(t *testing.T) {
+// Of concurrent requests for one port one is accepted; concurrent requests for different ports are all accepted.
+func TestOneOfConcurrentRequestsForAPortSucceeds(t *testing.T) {
 	l := workflowLab(t, 2)
 	const many = 8
 	for round, ports := range []func(i int) uint32{func(int) uint32 { return 80 }, func(i int) uint32 { return uint32(1000 + i) }} {
@@ -151,8 +151,8 @@ func TestRequestsForAVIPAtOnce(t *testing.T) {
 	}
 }
 
-// What an older version wrote of a VIP says nothing of ports.
-func TestAVIPOfAnOlderVersion(t *testing.T) {
+// A record of an older version names no ports: the request has the whole VIP.
+func TestVIPRecordOfAnOlderVersionCoversAllPorts(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	l.request(portOf("web", 80))
 	l.awaitState("web", pb.State_STATE_ROUTING, nil)
@@ -166,8 +166,8 @@ func TestAVIPOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// Orders to drain follow the request that has the port, and end with it alone.
-func TestDrainsOfRequestsThatShareAVIP(t *testing.T) {
+// Orders to drain belong to the request with their port, and end with it alone.
+func TestDrainsEndWithTheirRequestOnASharedVIP(t *testing.T) {
 	for _, vip := range []string{"10.9.0.80", "fd00:9::80"} {
 		t.Run(vip, func(t *testing.T) { drainsOfSharers(t, vip) })
 	}
@@ -206,8 +206,8 @@ func drainsOfSharers(t *testing.T, vip string) {
 	l.awaitServer(to, net.JoinHostPort(vip, "443"), server, stateDrain)
 }
 
-// A forwarder cannot have one of two requests: the other one stays there and serves, and the VIP does not go elsewhere for it.
-func TestARefusedRequestLeavesTheOther(t *testing.T) {
+// A forwarder refuses one of two requests: the other stays there and is served, and the VIP does not move for the refused one.
+func TestRefusedRequestDoesNotMoveTheOther(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	l.request(portOf("web", 80))
 	l.awaitState("web", pb.State_STATE_ROUTING, nil)
@@ -218,7 +218,7 @@ func TestARefusedRequestLeavesTheOther(t *testing.T) {
 	bad.Settings = "health: { type: none }\naccess: nowhere" // a list that no forwarder has
 	l.request(bad)
 	s := l.awaitState("bad", pb.State_STATE_NEEDS_FORWARDER, nil)
-	for _, want := range []string{"f1: ", "nowhere", "f2: the request web has the VIP, at f1"} {
+	for _, want := range []string{"f1: ", "nowhere", "f2: the request web serves the VIP at f1"} {
 		if !strings.Contains(s.GetWhy(), want) {
 			t.Errorf("no %q in %s", want, s.GetWhy())
 		}
@@ -233,8 +233,8 @@ func TestARefusedRequestLeavesTheOther(t *testing.T) {
 	}
 }
 
-// Loads move all requests of a VIP as one.
-func TestAVIPMovesAsOne(t *testing.T) {
+// Overload moves all requests for a VIP together.
+func TestRequestsOfAVIPMoveTogether(t *testing.T) {
 	l := newLab(t, 0)
 	l.tune = func(o *Options) {
 		quick(o)
@@ -273,8 +273,8 @@ func TestAVIPMovesAsOne(t *testing.T) {
 	}
 }
 
-// A leader dies between any two steps of two requests that share a VIP: another one goes on, and their routes are the same.
-func TestDeathOfTheControllerBetweenSharers(t *testing.T) {
+// A leader dies between any two steps of two requests that share a VIP: the next one continues, and their routes are equal.
+func TestRequestsOfAVIPSurviveTheLeadersDeath(t *testing.T) {
 	l := leaderless(t)
 	l.addReady("f1")
 	for deaths := range 8 {
@@ -300,7 +300,7 @@ func TestDeathOfTheControllerBetweenSharers(t *testing.T) {
 	}
 }
 
-// driveToRouted has a leader make some steps of requests, until all are routed. The caller confirms the first one's route alone.
+// driveToRouted lets a leader do some steps of requests, until all are routed. The caller confirms the route of the first one only.
 func driveToRouted(l *lab, led *leader, ids []string, steps int) {
 	for done := 0; done < steps; {
 		l.show(led)
@@ -337,12 +337,12 @@ func driveToRouted(l *lab, led *leader, ids []string, steps int) {
 			done++
 			continue
 		}
-		time.Sleep(2 * time.Millisecond) // the agent's turn, which the store tells at the next look
+		time.Sleep(2 * time.Millisecond) // lets the agent run; the next pass reads the result
 	}
 }
 
-// A leader that dies has moved one of two requests that share a VIP: the next one moves the other, to the same forwarder, and no route leads away from it before.
-func TestDeathOfTheControllerInAMove(t *testing.T) {
+// A leader that dies has moved one of two requests that share a VIP: the next leader moves the other to the same forwarder, and no route leads away before.
+func TestMoveOfAVIPSurvivesTheLeadersDeath(t *testing.T) {
 	l := leaderless(t)
 	for _, name := range []string{"f1", "f2", "f3"} {
 		l.addReady(name)

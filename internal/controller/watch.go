@@ -17,21 +17,21 @@ import (
 
 // Bounds of watches.
 const (
-	maxWatches   = 256  // of this controller
-	maxWatchesOf = 32   // of them, of one member
-	watchBehind  = 1024 // events that a caller may be behind
+	maxWatches   = 256  // per controller
+	maxWatchesOf = 32   // per member
+	watchBehind  = 1024 // events that a caller may lag behind
 )
 
 // Why a watch ends.
 var (
-	errRemoved = connect.NewError(connect.CodeUnauthenticated, errors.New("the caller was removed, or has joined again from elsewhere"))
-	errSlow    = connect.NewError(connect.CodeOutOfRange, errors.New("the caller takes events too slowly: list, and watch from there"))
+	errRemoved = connect.NewError(connect.CodeUnauthenticated, errors.New("the caller was removed, or has joined again from another host"))
+	errSlow    = connect.NewError(connect.CodeOutOfRange, errors.New("the caller reads events too slowly: list, and watch from that revision"))
 )
 
 // watcher is a caller's open watch.
 type watcher struct {
-	caller
-	end context.CancelCauseFunc
+	caller principal
+	end    context.CancelCauseFunc
 }
 
 // Watch implements the service.
@@ -44,35 +44,35 @@ func (s *Server) Watch(ctx context.Context, request *connect.Request[pb.WatchReq
 				return 0, unavailable(err)
 			}
 		}
-		// The first one says from where: a caller that was cut off goes on from the last revision that it has.
+		// The first message has the start revision: a caller whose connection was cut resumes from its last revision.
 		return after, stream.Send(&pb.WatchResponse{Revision: after, What: "watching"})
 	}, func(event cluster.Event) (*pb.WatchResponse, error) { return describe(event), nil }, stream.Send)
 }
 
-// follow sends a caller what begin sends, and then what changes after the revision that begin returns. describe makes a message of a change;
-// nil: it is nobody's concern.
+// follow sends a caller the messages of begin, and then the changes after the revision that begin returns. describe converts a change; nil: it
+// produces no message.
 func follow[T any](ctx context.Context, s *Server, prefix string, begin func(context.Context) (int64, error),
 	describe func(cluster.Event) (*T, error), send func(*T) error) error {
-	who := from(ctx)
-	if !who.mayRead() {
-		return denied("%s may not read", who)
+	caller := from(ctx)
+	if !caller.mayRead() {
+		return denied("%s may not read", caller)
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	stop := context.AfterFunc(s.ctx, func() { end(s.ctx.Err()) })
 	defer stop()
-	leave, err := s.enterWatch(&watcher{who, end})
+	leave, err := s.enterWatch(&watcher{caller, end})
 	if err != nil {
 		return err
 	}
 	defer leave()
-	err = s.stillMember(ctx, who) // its end may have come before
+	err = s.stillMember(ctx, caller) // the membership may have ended before the watch was registered
 	var after int64
 	if err == nil {
 		after, err = begin(ctx)
 	}
 	if err != nil {
-		if ctx.Err() != nil { // it was ended meanwhile: that is why, not what the store says of a context
+		if ctx.Err() != nil { // the cause of the end, not the store's error about a context
 			return context.Cause(ctx)
 		}
 		return err
@@ -89,7 +89,7 @@ func follow[T any](ctx context.Context, s *Server, prefix string, begin func(con
 			}
 			select {
 			case events <- message:
-			default: // never wait: etcd's client would keep what comes meanwhile, without a bound
+			default: // never block: etcd's client would buffer events without a bound
 				end(errSlow)
 			}
 		})
@@ -110,17 +110,17 @@ func follow[T any](ctx context.Context, s *Server, prefix string, begin func(con
 	}
 }
 
-// enterWatch counts a watch, and lets it be ended from elsewhere.
+// enterWatch registers a watch, so that it is counted and can be ended.
 func (s *Server) enterWatch(one *watcher) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.watchers) >= maxWatches {
-		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("this controller serves %d watches already: use another one", maxWatches))
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("this controller serves %d watches already: use another controller", maxWatches))
 	}
-	if one.revision != 0 { // a member: not the socket, nor another controller
+	if one.caller.revision != 0 { // a member: neither a user of the Unix socket nor a controller
 		own := 0
 		for other := range s.watchers {
-			if other.revision != 0 && other.Name == one.Name {
+			if other.caller.revision != 0 && other.caller.Name == one.caller.Name {
 				own++
 			}
 		}
@@ -136,31 +136,31 @@ func (s *Server) enterWatch(one *watcher) (leave func(), err error) {
 	}, nil
 }
 
-// stillMember returns an error if a caller has lost its certificate's authority, or its membership, since it was identified.
-func (s *Server) stillMember(ctx context.Context, who caller) error {
-	if err := s.authorities.Load().hold(who, s.now()); err != nil {
+// stillMember fails if a caller's authority or membership has ended since it was identified.
+func (s *Server) stillMember(ctx context.Context, caller principal) error {
+	if err := s.authorities.Load().check(caller, s.now()); err != nil {
 		return err
 	}
-	if who.revision == 0 { // the socket, or another controller
+	if caller.revision == 0 { // a user of the Unix socket, or a controller
 		return nil
 	}
-	entry, err := s.store.Get(ctx, keyMembers+who.Name.Name)
+	entry, err := s.store.Get(ctx, keyMembers+caller.Name.Name)
 	if err != nil {
 		return unavailable(err)
 	}
-	if entry.Revision != who.revision {
+	if entry.Revision != caller.revision {
 		return errRemoved
 	}
 	return nil
 }
 
-// endWatches ends those of a member that has changed; with mu. "": whoever has changed while nobody looked. What a caller had become when
-// it was let in may be heard of only later.
+// endWatches ends the watches of a member that has changed; "": of any member that has changed since its caller was identified, as events may have
+// been missed. revision: the member's entry as it is now. Requires mu.
 func (s *Server) endWatches(name string, revision int64) {
 	for one := range s.watchers {
 		switch {
-		case one.revision == 0:
-		case name == one.Name.Name && revision > one.revision:
+		case one.caller.revision == 0:
+		case name == one.caller.Name.Name && revision > one.caller.revision:
 			one.end(errRemoved)
 		case name == "":
 			go func() {
@@ -172,7 +172,7 @@ func (s *Server) endWatches(name string, revision int64) {
 	}
 }
 
-// describe returns the event of a change in the store; nil: it is nobody's concern.
+// describe returns the message of a change in the store, or nil.
 func describe(event cluster.Event) *pb.WatchResponse {
 	kind, name, _ := strings.Cut(event.Key, "/")
 	message := &pb.WatchResponse{Revision: event.Revision, Forwarder: name}
@@ -210,14 +210,14 @@ func describe(event cluster.Event) *pb.WatchResponse {
 		var now owner
 		if message.What = "owner-gone"; !event.Deleted {
 			message.What = "owner"
-			_ = json.Unmarshal(event.Value, &now) // without it, the event has no detail
+			_ = json.Unmarshal(event.Value, &now) // if it is unreadable, the event has no detail
 			message.Detail = now.URL
 		}
 	case keyMembers:
 		var now member
 		if message.What = "removed"; !event.Deleted {
 			if json.Unmarshal(event.Value, &now) != nil || now.Key == "" {
-				return nil // it is being removed
+				return nil // the member is being removed
 			}
 			message.What = "joined"
 		}

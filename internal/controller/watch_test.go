@@ -29,8 +29,8 @@ func watchAs(t *testing.T, u user, after int64) *connect.ServerStreamForClient[p
 	return stream
 }
 
-// A removed member sees nothing more, and its name cannot join by a token from before.
-func TestRemovalEndsEverything(t *testing.T) {
+// A removed member receives no further events, and an earlier token cannot join under its name.
+func TestRemovalEndsWatchesAndTokens(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	viewer := l.join(c, &pb.CreateTokenRequest{Name: "vic", Role: pb.Role_ROLE_VIEWER}, nil)
@@ -56,7 +56,7 @@ func TestRemovalEndsEverything(t *testing.T) {
 	}
 }
 
-// A member's watches leave others' possible.
+// One member's watches do not use up those of others.
 func TestWatchesOfAMemberAreBounded(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
@@ -77,12 +77,12 @@ func TestWatchesOfAMemberAreBounded(t *testing.T) {
 	}
 }
 
-// A forwarder with more projects than one transaction of etcd takes can be removed, also if that was begun before.
-func TestRemovalOfAForwarderWithManyProjects(t *testing.T) {
+// A forwarder with more projects than fit into one transaction of etcd can be removed, even after an interrupted removal.
+func TestForwarderWithManyProjectsIsRemoved(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	const projects = 90
-	for _, name := range []string{"f1", "f10"} { // whose keys begin alike
+	for _, name := range []string{"f1", "f10"} { // their keys have a common prefix
 		if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyMembers+name, encode(member{Role: pb.Role_ROLE_FORWARDER, Key: "k"}), 0).
 			Put(keyDesired+name, packed("version: 1\n"), 0)); err != nil {
 			t.Fatal(err)
@@ -123,7 +123,7 @@ func TestRemovalOfAForwarderWithManyProjects(t *testing.T) {
 	}
 }
 
-// A caller that does not read is sent away; it must not make the controller keep what happens meanwhile.
+// The watch of a caller that does not read ends; the controller must not buffer its events.
 func TestSlowWatchEnds(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
@@ -165,8 +165,8 @@ func TestWatchesAreBounded(t *testing.T) {
 	}
 }
 
-// What happened before the kept history cannot be watched: the caller is told to list again.
-func TestWatchFromForgottenHistory(t *testing.T) {
+// Events before the compacted history cannot be watched: the error says to list again.
+func TestWatchFromCompactedHistoryFails(t *testing.T) {
 	l := newLab(t, 1)
 	c := l.controllers[0]
 	for range 8 {
@@ -183,16 +183,16 @@ func TestWatchFromForgottenHistory(t *testing.T) {
 	}
 }
 
-// A caller may be removed while the store is asked where its watch begins: it hears that, and nothing of the store.
-func TestRemovalWhileAWatchBegins(t *testing.T) {
+// A caller that is removed while its watch starts receives that error, not the store's.
+func TestRemovalEndsAStartingWatch(t *testing.T) {
 	l := newLab(t, 0)
 	revision, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyMembers+"eve", encode(member{Role: pb.Role_ROLE_VIEWER}), 0))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &Server{store: l.store, now: time.Now, ctx: t.Context(), watchers: map[*watcher]bool{}}
-	who := caller{Name: pki.Name{Kind: pki.User, Name: "eve"}, member: member{Role: pb.Role_ROLE_VIEWER}, revision: revision}
-	err = follow[pb.WatchResponse](context.WithValue(t.Context(), callerKey{}, who), s, "", func(ctx context.Context) (int64, error) {
+	caller := principal{Name: pki.Name{Kind: pki.User, Name: "eve"}, member: member{Role: pb.Role_ROLE_VIEWER}, revision: revision}
+	err = follow[pb.WatchResponse](context.WithValue(t.Context(), callerKey{}, caller), s, "", func(ctx context.Context) (int64, error) {
 		s.mu.Lock()
 		s.endWatches("eve", revision) // when it joined, which is heard of late
 		s.mu.Unlock()

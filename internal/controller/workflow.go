@@ -19,32 +19,32 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Keys of the workflow of NFV: docs/design/0048-nfv-workflow.md.
+// Keys of the NFV workflow: docs/design/0048-nfv-workflow.md.
 const (
 	keyRequests = "requests/"
-	keyVIPs     = "vips/" // by address: the requests that have it
+	keyVIPs     = "vips/" // by address: the requests for it
 	keyLoads    = "loads/"
 	keyLeader   = "leader"
-	keySpare    = "spare" // why the loss of one forwarder could not be made up
+	keySpare    = "spare" // why the other forwarders could not replace a lost one
 )
 
-// seenKinds are the keys that the leader keeps a copy of.
+// seenKinds are the keys of the leader's picture.
 var seenKinds = []string{keyRequests, keyMembers, keyOwners, keyStatus, keyRefusals, keyLoads, keyProjects}
 
-// leader is the controller that works on requests. One goroutine uses it, but for inbox.
+// leader is the controller that works on requests. Only one goroutine uses it, except for inbox.
 type leader struct {
 	*Server
-	fence   int64 // revision of keyLeader: every step compares it
+	fence   int64 // revision of keyLeader: compared by every step
 	planner *placement.Planner
 	picture *picture
 	files   map[fileKey]*partFile
 	bad     map[badKey]error // why a service cannot be in a forwarder's file
-	fresh   map[int64]int    // how many services a revision of a file had that no forwarder had confirmed before
-	lacking time.Time        // since when room for the loss of a forwarder is missing, or is not any more
+	fresh   map[int64]int    // number of services in a revision of a file that no forwarder had confirmed before
+	lacking time.Time        // since when spare capacity is missing, or is restored
 	inbox
 }
 
-// inbox gathers what the watch brings.
+// inbox collects the events of the watch.
 type inbox struct {
 	wake    chan struct{}
 	mu      sync.Mutex
@@ -73,20 +73,20 @@ func (i *inbox) empty() []cluster.Event {
 	return events
 }
 
-// runWorkflow works on requests while no other controller does.
+// runWorkflow works on requests while this controller is the leader.
 func (s *Server) runWorkflow(ctx context.Context) {
 	for ctx.Err() == nil {
 		fence, err := s.lead(ctx)
 		if err == nil && fence != 0 {
 			s.log.Info("this controller works on requests", "fence", fence)
 			err = s.workAs(ctx, fence)
-			s.log.Info("this controller does not work on requests any more", "reason", err)
+			s.log.Info("this controller has stopped working on requests", "reason", err)
 		}
 		pause(ctx, s.workflowTick)
 	}
 }
 
-// lead becomes the leader, if there is none; 0: there is one.
+// lead becomes the leader. Returns 0 if another controller leads.
 func (s *Server) lead(ctx context.Context) (int64, error) {
 	lease := s.currentLease()
 	if lease == 0 {
@@ -99,7 +99,7 @@ func (s *Server) lead(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	if entry.Revision != 0 {
-		var held owner // a key of our own is left of a lead whose end, or whose beginning, was not heard of
+		var held owner // our own key is left over if the answer to its creation or removal was lost
 		if decodeRecord(entry, &held) != nil || held.ID != s.id {
 			return 0, nil
 		}
@@ -111,16 +111,16 @@ func (s *Server) lead(ctx context.Context) (int64, error) {
 	return fence, err
 }
 
-// newLeader begins with what the store has, at a revision.
+// newLeader reads the leader's initial state from the store, at a revision.
 func (s *Server) newLeader(ctx context.Context, fence int64) (*leader, int64, error) {
-	picture, revision, err := s.take(ctx)
+	picture, revision, err := s.loadPicture(ctx)
 	return &leader{Server: s, fence: fence, planner: placement.New(s.placing), picture: picture, files: map[fileKey]*partFile{}, bad: map[badKey]error{}, fresh: map[int64]int{},
 		inbox: inbox{wake: make(chan struct{}, 1)}}, revision, err
 }
 
 var errNotLeader = errors.New("another controller may be the leader")
 
-// workAs is the leader's work. It ends when it is not the leader any more, or does not reach etcd.
+// workAs does the leader's work. It ends when this controller no longer leads, or does not reach etcd.
 func (s *Server) workAs(ctx context.Context, fence int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -133,7 +133,7 @@ func (s *Server) workAs(ctx context.Context, fence int64) error {
 	}
 	watching.Go(func() {
 		_ = s.store.Watch(ctx, "", revision, l.add)
-		cancel() // what it misses is not made up: begin anew
+		cancel() // missed events cannot be recovered: start anew
 	})
 	tick := time.NewTicker(s.workflowTick)
 	defer tick.Stop()
@@ -159,23 +159,23 @@ func (s *Server) workAs(ctx context.Context, fence int64) error {
 	}
 }
 
-// abdicate lets another controller lead.
+// abdicate deletes this leader's key, so that another controller can lead.
 func (s *Server) abdicate(fence int64) {
 	ctx, cancel := stall.WithTimeout(context.WithoutCancel(s.ctx), 2*time.Second)
 	defer cancel()
-	_, _ = s.store.Commit(ctx, new(cluster.Txn).At(keyLeader, fence).Delete(keyLeader)) // the lease removes it otherwise
+	_, _ = s.store.Commit(ctx, new(cluster.Txn).At(keyLeader, fence).Delete(keyLeader)) // if this fails, the lease removes it
 }
 
-// see notes a change in the store.
+// see applies a change of the store.
 func (l *leader) see(event cluster.Event) {
 	l.picture.note(event, time.Now())
-	if place, ok := cutPrefix(event.Key, keyConfigs); ok { // somebody else may have changed it
+	if place, ok := cutPrefix(event.Key, keyConfigs); ok { // another writer may have changed it
 		forwarder, project, _ := strings.Cut(place, "/")
 		if f := l.files[fileKey{forwarder, project}]; f != nil && f.own < event.Revision {
 			l.files[fileKey{forwarder, project}] = &partFile{own: event.Revision, lost: f.text}
 		}
 	}
-	if place, ok := cutPrefix(event.Key, keyRefusals); ok && !event.Deleted { // of the same transaction, before or after the file's change
+	if place, ok := cutPrefix(event.Key, keyRefusals); ok && !event.Deleted { // its event comes before or after that of the file's change, from one transaction
 		forwarder, project, _ := strings.Cut(place, "/")
 		if f := l.files[fileKey{forwarder, project}]; f != nil && (f.own < event.Revision || f.own == event.Revision && f.lost != nil) {
 			text := f.text
@@ -187,7 +187,7 @@ func (l *leader) see(event cluster.Event) {
 	}
 }
 
-// pass does all that can be done now.
+// pass does all work that is possible now.
 func (l *leader) pass(ctx context.Context) error {
 	for again := true; again; {
 		again = false
@@ -215,7 +215,7 @@ func (l *leader) pass(ctx context.Context) error {
 func (l *leader) step(ctx context.Context, id string) (bool, error) {
 	known := l.picture.requests[id]
 	if known.broken != nil {
-		return false, nil // it was logged
+		return false, nil // the error was logged
 	}
 	if known.Forgotten(l.now()) && time.Since(known.seen) > nfv.EndShown {
 		_, err := l.store.Commit(ctx, new(cluster.Txn).At(keyLeader, l.fence).Unchanged(known.entry).Delete(known.entry.Key))
@@ -234,7 +234,7 @@ func (l *leader) step(ctx context.Context, id string) (bool, error) {
 	return true, l.save(ctx, known, next)
 }
 
-// save writes a record after a step, if nobody has changed it and this is the leader still.
+// save writes a record after a step, unless the record has changed or this controller no longer leads.
 func (l *leader) save(ctx context.Context, known *request, next *nfv.Record) error {
 	txn := new(cluster.Txn).At(keyLeader, l.fence).Unchanged(known.entry).Put(known.entry.Key, encode(next), 0)
 	if next.Ended() && !known.Ended() {
@@ -252,13 +252,13 @@ func (l *leader) save(ctx context.Context, known *request, next *nfv.Record) err
 		l.picture.note(cluster.Event{Entry: cluster.Entry{Key: known.entry.Key, Value: encode(next), Revision: revision}}, time.Now())
 		return nil
 	}
-	if err = l.lost(ctx, err); err == nil { // the caller has changed it
-		err = l.picture.again(ctx, l.store, known.entry.Key)
+	if err = l.lost(ctx, err); err == nil { // the request's owner has changed it
+		err = l.picture.reload(ctx, l.store, known.entry.Key)
 	}
 	return err
 }
 
-// lost decides after a transaction whether this is the leader still; a conflict alone says only that something has changed.
+// lost decides after a failed transaction whether this controller still leads; a conflict alone shows only that a key has changed.
 func (l *leader) lost(ctx context.Context, err error) error {
 	if !errors.Is(err, cluster.ErrConflict) {
 		return err
@@ -270,7 +270,7 @@ func (l *leader) lost(ctx context.Context, err error) error {
 	return err
 }
 
-// follow sends requests after another one of their VIP: a leader that died may have moved some of them only.
+// follow moves requests to the forwarder of another request for their VIP: a leader that died may have moved only some of them.
 func (l *leader) follow(ctx context.Context) (bool, error) {
 	moved := false
 	for _, id := range l.picture.ids() {
@@ -283,7 +283,7 @@ func (l *leader) follow(ctx context.Context) (bool, error) {
 				continue
 			}
 			next := r.copy()
-			next.Move(other.Forwarder, "the request "+other.id+" of the VIP goes there", l.now())
+			next.Move(other.Forwarder, "the request "+other.id+" for the VIP is moving there", l.now())
 			if err := l.save(ctx, r, next); err != nil {
 				return moved, err
 			}
@@ -294,7 +294,7 @@ func (l *leader) follow(ctx context.Context) (bool, error) {
 	return moved, nil
 }
 
-// move sends services away from forwarders that are dead or too busy.
+// move moves services away from forwarders that are dead or overloaded.
 func (l *leader) move(ctx context.Context) (bool, error) {
 	if moved, err := l.follow(ctx); moved || err != nil {
 		return moved, err
@@ -322,7 +322,7 @@ func (l *leader) move(ctx context.Context) (bool, error) {
 	return moved, nil
 }
 
-// reportSpare keeps the key that says whether the loss of one forwarder could be made up.
+// reportSpare writes the key that says whether the other forwarders could replace a lost one.
 func (l *leader) reportSpare(ctx context.Context) error {
 	now := time.Now()
 	why := l.planner.Options().MissingSpare(now, l.picture.forwarders(now), l.picture.services(l.now(), now))
@@ -350,7 +350,7 @@ func (l *leader) reportSpare(ctx context.Context) error {
 	return l.lost(ctx, err)
 }
 
-// describeRequest returns what a change of a request says to those who watch forwarders.
+// describeRequest returns the message of a change of a request, for watches of forwarders.
 func describeRequest(event cluster.Event) (forwarder, what, detail string) {
 	id := nameOf(event.Key, keyRequests)
 	if event.Deleted {
@@ -367,7 +367,7 @@ func describeRequest(event cluster.Event) (forwarder, what, detail string) {
 	return r.Forwarder, "request", detail
 }
 
-// refusedForGood reports whether an error says that a file is wrong, rather than that it could not be tried.
+// refusedForGood reports whether an error means that a file is invalid, rather than that it could not be tried.
 func refusedForGood(err error) bool {
 	return slices.Contains([]connect.Code{connect.CodeInvalidArgument, connect.CodeResourceExhausted, connect.CodePermissionDenied, connect.CodeNotFound},
 		connect.CodeOf(err))

@@ -25,16 +25,16 @@ import (
 	"connectrpc.com/connect"
 )
 
-// maxBalancing bounds a request: 4096 real services with settings.
+// maxBalancing bounds the size of a request: 4096 real services with settings.
 const maxBalancing = 4 << 20
 
-// Bounds of what requests take in etcd.
+// Bounds of the size of requests in etcd.
 const (
-	maxRequest      = 1 << 20 // bytes of a record, of which etcd takes 1.5 MB
+	maxRequest      = 1 << 20 // bytes of a record; etcd accepts 1.5 MB
 	maxOpenRequests = 4096    // of a project, unless its quota of services says otherwise
 )
 
-// workflowService answers NfvService. Any controller does; the leader alone works on what is recorded.
+// workflowService serves NfvService. Any controller answers; only the leader works on recorded requests.
 type workflowService struct{ server *Server }
 
 var _ nfvpbconnect.NfvServiceHandler = workflowService{}
@@ -51,14 +51,14 @@ func (w workflowService) find(ctx context.Context, id string) (*nfv.Record, *pb.
 	return &record, wanted, entry, err
 }
 
-// normalRequest checks a request and the caller's right to it, and returns it with what it leaves to others filled in.
+// normalRequest checks a request and the caller's right to it, and returns it with defaults filled in.
 func (s *Server) normalRequest(ctx context.Context, asked *pb.Balancing) (*pb.Balancing, error) {
-	project, who := cmp.Or(asked.GetProject(), nfv.DefaultProject), from(ctx)
+	project, caller := cmp.Or(asked.GetProject(), nfv.DefaultProject), from(ctx)
 	if err := pki.CheckName("project", project); err != nil {
 		return nil, invalid(err)
 	}
-	if !who.mayApply(project) { // its settings are not parsed
-		return nil, denied("%s may not request in the project %s", who, project)
+	if !caller.mayApply(project) { // before its settings are parsed
+		return nil, denied("%s may not request in the project %s", caller, project)
 	}
 	done, err := s.inFlight.startComputing(ctx, nil)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Server) normalRequest(ctx context.Context, asked *pb.Balancing) (*pb.Ba
 // RequestBalancing implements the service: steps 1 and 2.
 func (w workflowService) RequestBalancing(ctx context.Context, request *connect.Request[pb.RequestBalancingRequest]) (
 	*connect.Response[pb.RequestBalancingResponse], error) {
-	s, who := w.server, from(ctx)
+	s, caller := w.server, from(ctx)
 	if err := pki.CheckName("request", request.Msg.GetBalancing().GetId()); err != nil {
 		return nil, invalid(err)
 	}
@@ -94,7 +94,7 @@ func (w workflowService) RequestBalancing(ctx context.Context, request *connect.
 		}
 	}()
 	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
-		// Where there is a quota, only one of those that come at once succeeds. The others go one after another.
+		// With a quota, only one of several concurrent requests succeeds. From the second attempt on, requests run one at a time.
 		if tries++; tries == 2 {
 			select {
 			case s.alone <- struct{}{}:
@@ -109,7 +109,7 @@ func (w workflowService) RequestBalancing(ctx context.Context, request *connect.
 		}
 		if entry.Revision != 0 {
 			if !record.Same(wanted) {
-				return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("there is a request %s already, and it asks for something else", wanted.GetId()))
+				return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("there is a request %s already, with other contents: use another ID, or delete it first", wanted.GetId()))
 			}
 			response.Existed = true
 			response.Status, err = record.Status(entry.Revision)
@@ -124,7 +124,7 @@ func (w workflowService) RequestBalancing(ctx context.Context, request *connect.
 		}
 		data := encode(fresh)
 		if len(data) > maxRequest {
-			return nil, invalid(fmt.Errorf("the request has %d kB, at most %d are possible", len(data)>>10, maxRequest>>10))
+			return nil, invalid(fmt.Errorf("the request has %d kB, at most %d are possible: split it into several requests", len(data)>>10, maxRequest>>10))
 		}
 		if err := s.store.Room(ctx, len(data)); err != nil {
 			return nil, unstored(err)
@@ -133,7 +133,7 @@ func (w workflowService) RequestBalancing(ctx context.Context, request *connect.
 		if err := w.claim(ctx, txn, wanted); err != nil {
 			return nil, err
 		}
-		return s.record(txn, who.String(), "request", "", wanted.GetProject(), wanted.GetId()), nil
+		return s.record(txn, caller.String(), "request", "", wanted.GetProject(), wanted.GetId()), nil
 	})
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (w workflowService) RequestBalancing(ctx context.Context, request *connect.
 	return connect.NewResponse(response), nil
 }
 
-// claim adds to a transaction what a new request takes: its VIP, and its project.
+// claim adds to a transaction a new request's claims: its VIP, and its part of the project's quota.
 func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb.Balancing) error {
 	own := usageOf(wanted)
 	if err := w.claimVIP(ctx, txn, wanted); err != nil {
@@ -160,19 +160,18 @@ func (w workflowService) claim(ctx context.Context, txn *cluster.Txn, wanted *pb
 	case entry.Revision == 0 && wanted.GetProject() != nfv.DefaultProject:
 		return missing("there is no project %q: `steelyard get projects` lists them", wanted.GetProject())
 	case p.Workflow:
-		txn.Exists(entry.Key) // a file of the workflow may change it meanwhile, but nobody remove it
+		txn.Exists(entry.Key) // the workflow may change the project meanwhile, but it must not be removed
 		return w.quota(ctx, txn, wanted.GetProject(), own, p)
 	case wanted.GetProject() == defaultProject || p.total().Services > 0:
 		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the project %s has services by files: requests need a project of their own, such as %s",
 			wanted.GetProject(), nfv.DefaultProject))
 	}
-	p.Workflow = true // for good, as long as the project is there
+	p.Workflow = true // permanent while the project exists
 	txn.Unchanged(entry).Put(entry.Key, encode(p), 0)
 	return w.quota(ctx, txn, wanted.GetProject(), own, p)
 }
 
-// quota refuses one more request of a project that has too many services, or too many servers. It counts those of requests, not what is in files: one that
-// moves is in two.
+// quota rejects a request with which the project would exceed its quota. It counts requests, not files: a request that moves is in two files.
 func (w workflowService) quota(ctx context.Context, txn *cluster.Txn, name string, own usage, p project) error {
 	held, revision, err := w.server.store.List(ctx, keyVIPs)
 	if err != nil {
@@ -183,30 +182,30 @@ func (w workflowService) quota(ctx context.Context, txn *cluster.Txn, name strin
 		return err
 	}
 	if may := cmp.Or(p.MaxServices, maxOpenRequests); open.Services+own.Services > may {
-		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the requests of the project %s have %d services, with this one %d, its quota is %d: end some, or have it raised",
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the requests of the project %s have %d services, with this one %d, its quota is %d: delete some, or ask an admin to raise it",
 			name, open.Services, open.Services+own.Services, may))
 	}
 	if p.MaxServers > 0 && open.Servers+own.Servers > p.MaxServers {
-		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the requests of the project %s have %d servers, with this one %d, its quota is %d: end some, or have it raised",
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the requests of the project %s have %d servers, with this one %d, its quota is %d: delete some, or ask an admin to raise it",
 			name, open.Servers, open.Servers+own.Servers, p.MaxServers))
 	}
-	if p.MaxServices > 0 || p.MaxServers > 0 { // of several that come at once, each is counted
+	if p.MaxServices > 0 || p.MaxServers > 0 { // concurrent requests conflict, so that each one is counted
 		txn.NoneSince(keyVIPs, revision)
 	}
 	return nil
 }
 
-// change changes a record on a caller's behalf.
+// change changes a record on behalf of a caller.
 func (w workflowService) change(ctx context.Context, id, what string, change func(*nfv.Record) (bool, error)) (*pb.Status, error) {
-	s, who := w.server, from(ctx)
+	s, caller := w.server, from(ctx)
 	var status *pb.Status
 	revision, err := s.retry(ctx, func() (*cluster.Txn, error) {
 		record, wanted, entry, err := w.find(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		if !who.mayApply(wanted.GetProject()) {
-			return nil, denied("%s may not change requests of the project %s", who, wanted.GetProject())
+		if !caller.mayApply(wanted.GetProject()) {
+			return nil, denied("%s may not change requests of the project %s", caller, wanted.GetProject())
 		}
 		ended := record.Ended()
 		changed, err := change(record)
@@ -222,7 +221,7 @@ func (w workflowService) change(ctx context.Context, id, what string, change fun
 				return nil, err
 			}
 		}
-		return s.record(txn, who.String(), what, record.Forwarder, wanted.GetProject(), id), nil
+		return s.record(txn, caller.String(), what, record.Forwarder, wanted.GetProject(), id), nil
 	})
 	if err == nil && revision != 0 {
 		status.Revision = revision
@@ -238,7 +237,7 @@ func (w workflowService) ConfirmRoute(ctx context.Context, request *connect.Requ
 			if r.Route != nil {
 				have = r.Route.Generation
 			}
-			return false, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the route of %s is of generation %d now, not %d: look at it again",
+			return false, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the route of %s has generation %d now, not %d: read it again",
 				request.Msg.GetId(), have, request.Msg.GetGeneration()))
 		}
 		if r.Route.Confirmed {
@@ -257,10 +256,10 @@ func (w workflowService) DeleteBalancing(ctx context.Context, request *connect.R
 	return connect.NewResponse(&pb.DeleteBalancingResponse{Status: status}), err
 }
 
-// GetBalancing implements the service. Health and ranges are those of this moment, asked of the forwarder.
+// GetBalancing implements the service. It queries the forwarder for health and ranges.
 func (w workflowService) GetBalancing(ctx context.Context, request *connect.Request[pb.GetBalancingRequest]) (*connect.Response[pb.GetBalancingResponse], error) {
-	if who := from(ctx); !who.mayRead() {
-		return nil, denied("%s may not read", who)
+	if caller := from(ctx); !caller.mayRead() {
+		return nil, denied("%s may not read", caller)
 	}
 	record, wanted, entry, err := w.find(ctx, request.Msg.GetId())
 	if err != nil {
@@ -273,7 +272,7 @@ func (w workflowService) GetBalancing(ctx context.Context, request *connect.Requ
 	if forwarder := record.Forwarder; forwarder != "" && record.State != pb.State_STATE_CONFIGURING {
 		for n, name := range nfv.ServiceNames(wanted) {
 			if err := w.server.fill(ctx, nfv.Services(status.Wanted)[n], forwarder, wanted.GetProject()+"."+name); err != nil {
-				status.Warnings = append(status.Warnings, "health and ranges are not known: "+messageOf(err))
+				status.Warnings = append(status.Warnings, "health and ranges are unknown: "+messageOf(err))
 				break
 			}
 		}
@@ -281,7 +280,7 @@ func (w workflowService) GetBalancing(ctx context.Context, request *connect.Requ
 	return connect.NewResponse(&pb.GetBalancingResponse{Status: status}), nil
 }
 
-// agentOf returns a client of a forwarder's agent, by whichever controller has its connection.
+// agentOf returns a client of a forwarder's agent, over the controller that has its connection.
 func (s *Server) agentOf(ctx context.Context, forwarder string) (agentpbconnect.AgentServiceClient, func(http.Header), error) {
 	s.mu.Lock()
 	one := s.sessions[forwarder]
@@ -303,7 +302,7 @@ func (s *Server) agentOf(ctx context.Context, forwarder string) (agentpbconnect.
 	return agentpbconnect.NewAgentServiceClient(&http.Client{Transport: s.peers}, other.URL), mark, nil
 }
 
-// fill adds what the forwarder says of a service: the health of its real services, and their ranges.
+// fill adds the forwarder's state of a service: the health of its real services, and their ranges.
 func (s *Server) fill(ctx context.Context, v *pb.VirtualService, forwarder, name string) error {
 	ctx, cancel := stall.WithTimeout(ctx, measureTimeout)
 	defer cancel()
@@ -318,13 +317,13 @@ func (s *Server) fill(ctx context.Context, v *pb.VirtualService, forwarder, name
 		return err
 	}
 	if len(response.Msg.GetServices()) != 1 {
-		return errors.New("the forwarder does not have it")
+		return errors.New("the forwarder does not have the service")
 	}
 	fillRanges(v, response.Msg.GetServices()[0].GetServers())
 	return nil
 }
 
-// fillRanges lays the parts of new sessions side by side, equation (10): servers that are not up have none.
+// fillRanges computes the ranges of equation (10): adjacent parts of new sessions. Servers that are not up have none.
 func fillRanges(v *pb.VirtualService, servers []*agentpb.ServerInfo) {
 	known, sum := map[string]*agentpb.ServerInfo{}, 0.0
 	for _, server := range servers {
@@ -353,7 +352,7 @@ func fillRanges(v *pb.VirtualService, servers []*agentpb.ServerInfo) {
 	}
 }
 
-// partOf is a server's measured share, or else its weight, if it takes new sessions.
+// partOf returns a server's measured share, or else its weight, if it accepts new sessions.
 func partOf(server *agentpb.ServerInfo) float64 {
 	if server.GetServer().GetState() != dpclient.ServerUp || server.GetServer().GetBackup() {
 		return 0
@@ -367,8 +366,8 @@ func partOf(server *agentpb.ServerInfo) float64 {
 // ListBalancings implements the service.
 func (w workflowService) ListBalancings(ctx context.Context, request *connect.Request[pb.ListBalancingsRequest]) (
 	*connect.Response[pb.ListBalancingsResponse], error) {
-	if who := from(ctx); !who.mayRead() {
-		return nil, denied("%s may not read", who)
+	if caller := from(ctx); !caller.mayRead() {
+		return nil, denied("%s may not read", caller)
 	}
 	entries, revision, err := w.server.store.List(ctx, keyRequests)
 	if err != nil {
@@ -414,7 +413,7 @@ func (w workflowService) WatchBalancings(ctx context.Context, request *connect.R
 		return &pb.WatchBalancingsResponse{Status: status}, nil
 	}
 	return follow(ctx, w.server, keyRequests, func(ctx context.Context) (int64, error) {
-		if err := stream.Send(nil); err != nil { // the headers: the caller knows that it is served, also if there is nothing to say yet
+		if err := stream.Send(nil); err != nil { // sends the headers, so that the caller knows that the watch is open
 			return 0, err
 		}
 		if after := request.Msg.GetAfterRevision(); after != 0 {
@@ -440,10 +439,10 @@ func (w workflowService) WatchBalancings(ctx context.Context, request *connect.R
 // GetPlacement implements the service.
 func (w workflowService) GetPlacement(ctx context.Context, _ *connect.Request[pb.GetPlacementRequest]) (*connect.Response[pb.GetPlacementResponse], error) {
 	s := w.server
-	if who := from(ctx); !who.mayRead() {
-		return nil, denied("%s may not read", who)
+	if caller := from(ctx); !caller.mayRead() {
+		return nil, denied("%s may not read", caller)
 	}
-	p, _, err := s.take(ctx)
+	p, _, err := s.loadPicture(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 	"connectrpc.com/connect"
 )
 
-// half has a leader die while a forwarder is being configured. The forwarder's answer comes, and then the next leader makes a pass.
+// half lets a leader die while a forwarder is being configured. The forwarder's answer arrives, and then the next leader does a pass.
 func half(t *testing.T, refuse bool) (*runningAgent, nfv.Record) {
 	t.Helper()
 	l := leaderless(t)
@@ -39,7 +39,7 @@ func half(t *testing.T, refuse bool) (*runningAgent, nfv.Record) {
 		}
 	}
 	revision := first.picture.requests["web"].Revision
-	l.until("confirmed, or taken back", func() bool {
+	l.until("confirmed, or rolled back", func() bool {
 		now, _, err := read[status](t.Context(), l.store, keyStatus+"f1")
 		return err == nil && (now.Applied > revision || !refuse && now.Applied == revision)
 	})
@@ -59,15 +59,15 @@ func TestANewLeaderHandsOutTheNextHop(t *testing.T) {
 	}
 }
 
-// The forwarder is at a higher revision than the request's, which does not have the service any more.
-func TestANewLeaderDoesNotRouteWhatWasTakenBack(t *testing.T) {
+// The forwarder is at a higher revision than the request's, but no longer has the service.
+func TestNewLeaderDoesNotRouteARolledBackService(t *testing.T) {
 	if f1, r := half(t, true); r.State != pb.State_STATE_NEEDS_FORWARDER || r.Route != nil || serves(f1, 80) {
 		t.Errorf("%+v, %+v", r, r.Route)
 	}
 }
 
-// What a new leader writes anew is not confirmed by what the forwarder confirmed before.
-func TestWrittenAnewIsNotConfirmedYet(t *testing.T) {
+// An earlier confirmation of the forwarder does not confirm what a new leader writes again.
+func TestRewrittenFileNeedsANewConfirmation(t *testing.T) {
 	r := &request{Record: &nfv.Record{Revision: 7}, id: "web", wanted: &pb.Balancing{Project: "nfv"}}
 	l := &leader{Server: &Server{}, picture: &picture{status: map[string]status{"f1": {Applied: 8, InForwarder: true}}}, fresh: map[int64]int{},
 		files: map[fileKey]*partFile{{"f1", "nfv"}: {has: map[string]int64{"web": 9}}}}
@@ -80,8 +80,8 @@ func TestWrittenAnewIsNotConfirmedYet(t *testing.T) {
 	}
 }
 
-// The leader's own key is left: the end of a lead, or the answer to its beginning, was lost. Its lease lives on.
-func TestALeaderTakesOverItsOwnKey(t *testing.T) {
+// The leader's own key is left over, because the answer to its creation or removal was lost. Its lease is alive.
+func TestLeaderReplacesItsLeftOverKey(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	var now owner
 	var entry cluster.Entry
@@ -96,8 +96,8 @@ func TestALeaderTakesOverItsOwnKey(t *testing.T) {
 	l.awaitState("web", pb.State_STATE_ROUTING, nil)
 }
 
-// What a forwarder refuses though it was settled is not written again and again.
-func TestARefusedFileIsNotWrittenAtOnce(t *testing.T) {
+// A settled file that a forwarder refuses is not written again at once.
+func TestRefusedFileIsNotRewrittenAtOnce(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	for i, id := range []string{"a", "b"} {
 		l.request(balancing(id, 80+i))
@@ -110,7 +110,7 @@ func TestARefusedFileIsNotWrittenAtOnce(t *testing.T) {
 	s := l.awaitState("b", pb.State_STATE_WITHDRAWING, nil)
 	l.confirm("b", s.GetRoute().GetGeneration())
 	begun := time.Now()
-	takenBack := func() int {
+	rolledBack := func() int {
 		list, _, err := l.store.List(t.Context(), keyAudit)
 		if err != nil {
 			t.Fatal(err)
@@ -118,21 +118,21 @@ func TestARefusedFileIsNotWrittenAtOnce(t *testing.T) {
 		count := 0
 		for _, entry := range list {
 			var one audit
-			if decodeRecord(entry, &one) == nil && one.What == "take back" {
+			if decodeRecord(entry, &one) == nil && one.What == "roll back" {
 				count++
 			}
 		}
 		return count
 	}
-	l.until("it is taken back", func() bool { return takenBack() > 0 })
+	l.until("it is rolled back", func() bool { return rolledBack() > 0 })
 	time.Sleep(time.Second) // many rounds of before
-	if n, most := takenBack(), 1+int(time.Since(begun)/retryFile); n > most {
-		t.Errorf("taken back %d times in %s", n, time.Since(begun))
+	if n, most := rolledBack(), 1+int(time.Since(begun)/retryFile); n > most {
+		t.Errorf("rolled back %d times in %s", n, time.Since(begun))
 	}
 }
 
-// A file that could not be written is tried again, but for a forwarder that is gone.
-func TestFilesAreTriedAgain(t *testing.T) {
+// A failed write of a file is tried again, unless its forwarder was removed.
+func TestFailedFilesAreTriedAgain(t *testing.T) {
 	l := leaderless(t)
 	l.addReady("f1")
 	l.request(balancing("web", 80))
@@ -224,8 +224,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// Of requests that come at once, no more are taken than the quota says.
-func TestQuotasCountRequestsThatComeAtOnce(t *testing.T) {
+// Of concurrent requests, no more are accepted than the quota allows.
+func TestQuotasBoundConcurrentRequests(t *testing.T) {
 	l := workflowLab(t, 1)
 	admin := l.controllers[0].admin
 	if _, err := admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{Project: &controllerpb.Project{Name: "nfv", MaxServices: 141}})); err != nil {
@@ -263,8 +263,8 @@ func TestRemovalTakesTheLoad(t *testing.T) {
 	}
 }
 
-// A project with open requests stays, so that nobody's files come under its name; made anew, it takes files.
-func TestAProjectOfRequestsIsRemovedAfterThem(t *testing.T) {
+// A project with open requests cannot be removed, so no files can appear under its name; created anew, it accepts files.
+func TestProjectWithOpenRequestsIsNotRemoved(t *testing.T) {
 	l := workflowLab(t, 1)
 	admin := l.controllers[0].admin
 	found := func() {
@@ -296,8 +296,8 @@ func TestAProjectOfRequestsIsRemovedAfterThem(t *testing.T) {
 	}
 }
 
-// Quotas and forwarders of a project change; whose its services are does not, and they can still be removed.
-func TestAProjectOfRequestsChanges(t *testing.T) {
+// Quotas and forwarders of a project change; its services still belong to the workflow, and can still be removed.
+func TestProjectOfRequestsStaysWithTheWorkflow(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	admin := l.controllers[0].admin
 	change := func(p *controllerpb.Project) {
@@ -354,7 +354,7 @@ func TestAProjectOfRequestsChanges(t *testing.T) {
 	l.until("b is gone", func() bool { return !serves(f1, 81) })
 }
 
-// A project at its quota has its services moved all the same: while a request is at two forwarders, it counts once.
+// Services of a project at its quota still move: a request that is at two forwarders counts once.
 func TestMovesWithinAQuota(t *testing.T) {
 	l := workflowLab(t, 1, "f1", "f2")
 	if _, err := l.controllers[0].admin.SetProject(t.Context(), connect.NewRequest(&controllerpb.SetProjectRequest{

@@ -20,28 +20,28 @@ import (
 	"connectrpc.com/connect"
 )
 
-// workflowFile is the name of the files that the workflow writes, in messages.
+// workflowFile names the workflow's files in messages.
 const workflowFile = "the workflow of NFV"
 
 type fileKey struct{ forwarder, project string }
 
 type badKey struct{ forwarder, id string }
 
-// partFile is what the workflow has written for a project at a forwarder.
+// partFile is the file that the workflow has written for a project at a forwarder.
 type partFile struct {
 	text     []byte
 	own      int64            // revision of the project's part
-	revision int64            // of the forwarder's file that has it
-	has      map[string]int64 // since which revision, without a break that this leader knows of
-	hops     []netip.Addr     // by which routers reach the forwarder
-	lost     []byte           // what somebody else has replaced
-	retry    time.Time        // when a text that was refused is tried again, if it is the same still; zero: it was not
+	revision int64            // of the forwarder's file that contains it
+	has      map[string]int64 // by service: the revision since which it is in the file without an interruption
+	hops     []netip.Addr     // at which routers reach the forwarder
+	lost     []byte           // the text that another writer has replaced
+	retry    time.Time        // when a refused text that has not changed is tried again; zero: none was refused
 }
 
-// retryFile is how long a text that was refused as a whole is not tried again.
+// retryFile is the pause before a refused text is tried again.
 const retryFile = 10 * time.Second
 
-// writeFiles brings all files of the workflow in line with the records.
+// writeFiles makes all files of the workflow match the records.
 func (l *leader) writeFiles(ctx context.Context) (bool, error) {
 	wanted := map[fileKey][]*request{}
 	for key := range l.files {
@@ -74,7 +74,7 @@ func (l *leader) writeFiles(ctx context.Context) (bool, error) {
 	return written, nil
 }
 
-// choose returns which of the services may be in a file together: of those that were refused in company, one.
+// choose returns the services that may be in a file together. Of those that were refused together, it returns one.
 func choose(forwarder string, list []*request) (settled, fresh []*request) {
 	alone := false
 	for _, r := range list {
@@ -87,7 +87,7 @@ func choose(forwarder string, list []*request) (settled, fresh []*request) {
 			alone, fresh = true, append(fresh, r)
 		}
 	}
-	if alone { // nothing else is new beside it
+	if alone { // it is tried without other new services
 		fresh = slices.DeleteFunc(fresh, func(r *request) bool { return !r.Alone && r.Revision == 0 })
 	}
 	return settled, fresh
@@ -102,7 +102,7 @@ func textOf(list []*request) ([]byte, error) {
 	return nfv.Text(services)
 }
 
-// writeFile brings one file in line, and reports whether something is new.
+// writeFile makes one file match the records. Returns true if something has changed.
 func (l *leader) writeFile(ctx context.Context, key fileKey, list []*request) (bool, error) {
 	settled, fresh := choose(key.forwarder, list)
 	all := slices.Concat(settled, fresh)
@@ -117,7 +117,7 @@ func (l *leader) writeFile(ctx context.Context, key fileKey, list []*request) (b
 	p, err := l.prepareFile(ctx, key, text)
 	found := false
 	if refusedForGood(err) && len(fresh) > 0 {
-		// One of the new ones is at fault, or several: find out which.
+		// Some of the new services are at fault: try them one by one.
 		all, found = slices.Clone(settled), true
 		for _, r := range fresh {
 			if text, err = textOf(append(slices.Clone(all), r)); err != nil {
@@ -136,11 +136,11 @@ func (l *leader) writeFile(ctx context.Context, key fileKey, list []*request) (b
 		}
 		p, err = l.prepareFile(ctx, key, text)
 	}
-	if connect.CodeOf(err) == connect.CodeNotFound && len(list) == 0 { // the forwarder or the project was removed, and nothing is wanted there
+	if connect.CodeOf(err) == connect.CodeNotFound && len(list) == 0 { // the forwarder or the project was removed, and has no services
 		delete(l.files, key)
 		return found, nil
 	}
-	if refusedForGood(err) { // what was there is refused now: another project's change, or a forwarder that was removed
+	if refusedForGood(err) { // even the old services are refused now: after another project's change, or the forwarder's removal
 		l.log.Warn("a forwarder's file cannot be brought up to date", "forwarder", key.forwarder, "project", key.project, "error", err)
 		l.files[key] = &partFile{text: text, retry: time.Now().Add(retryFile)}
 		return found, nil
@@ -160,14 +160,14 @@ func messageOf(err error) string {
 	return err.Error()
 }
 
-// prepareFile computes the change of a forwarder's file; a project without services at a forwarder has no part there.
+// prepareFile computes the change of a forwarder's file. A project without services at a forwarder has no part there.
 func (l *leader) prepareFile(ctx context.Context, key fileKey, text []byte) (*plan, error) {
 	w := l.newWork(key.project)
 	w.workflow = true
 	return l.prepare(ctx, w, key.forwarder, key.project, workflowFile, text)
 }
 
-// commitFile writes a file, unless somebody else has changed it: what has happened is seen first then.
+// commitFile writes a file, unless another writer has changed it; then the leader first applies that change.
 func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services []*request, fresh int) (bool, error) {
 	f := &partFile{text: p.text, own: p.own.Revision, revision: p.desired.Revision, has: map[string]int64{}, hops: slices.Concat(p.parsed.NextHops, p.parsed.LocalAddresses)}
 	if !p.same() || p.own.Revision == 0 {
@@ -175,7 +175,7 @@ func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services 
 		l.record(txn, "controller/"+l.id, "apply", key.forwarder, key.project, fmt.Sprintf("%s, %d services", workflowFile, len(services)))
 		revision, err := l.store.Commit(ctx, txn)
 		if err != nil {
-			delete(l.files, key) // computed again from what is there now
+			delete(l.files, key) // computed again from the current state
 			if err = l.lost(ctx, err); err == nil {
 				l.poke()
 			}
@@ -183,7 +183,7 @@ func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services 
 		}
 		f.own, f.revision = revision, revision
 	}
-	if len(l.fresh) > 4096 { // of long ago, and of interest for a minute only
+	if len(l.fresh) > 4096 { // old entries; they matter for a minute only
 		clear(l.fresh)
 	}
 	l.fresh[f.revision] = max(l.fresh[f.revision], fresh)
@@ -198,7 +198,7 @@ func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services 
 	return true, nil
 }
 
-// world is what a request's step sees: nfv.World.
+// world is the state that a request's step reads: nfv.World.
 type world struct {
 	*leader
 	of *request
@@ -222,7 +222,7 @@ func (w *world) Place() placement.Choice {
 	return w.planner.Options().Place(now, s, w.picture.forwarders(now), others)
 }
 
-// joinSharers adds why forwarders cannot have a request whose VIP has other ones: these are elsewhere, or are refused there.
+// joinSharers adds why forwarders cannot serve a request whose VIP has other requests: they are elsewhere, or are refused there.
 func (w *world) joinSharers(to map[string]string) {
 	others := w.picture.besides(w.of)
 	for _, other := range others {
@@ -231,7 +231,7 @@ func (w *world) joinSharers(to map[string]string) {
 		}
 		for name := range w.picture.members {
 			if name != other.Forwarder {
-				to[name] = "the request " + other.id + " has the VIP, at " + other.Forwarder
+				to[name] = "the request " + other.id + " serves the VIP at " + other.Forwarder
 			}
 		}
 		return
@@ -251,7 +251,7 @@ func (w *world) Sharers() []nfv.Sharer {
 	return list
 }
 
-// isBehind reports whether a request is served where its route leads, and not yet where the VIP's next route would.
+// isBehind reports whether a request is served where its route leads, but not yet where the VIP's next route will lead.
 func (w *world) isBehind(other *request) bool {
 	at := other.Leaving
 	if at == "" && other.Movable() {
@@ -259,7 +259,7 @@ func (w *world) isBehind(other *request) bool {
 	}
 	switch {
 	case at == "", at == w.of.Forwarder, w.picture.owners[at] == "", w.picture.loads[at].Down != "":
-		return false // no packets get there, or they may
+		return false // no packets arrive there, or they are allowed to
 	case other.Forwarder != w.of.Forwarder:
 		return true
 	case other.State != pb.State_STATE_CONFIGURING:
@@ -273,7 +273,7 @@ func (w *world) isBehind(other *request) bool {
 
 func (w *world) File(forwarder string) (int64, error) {
 	if err := w.bad[badKey{forwarder, w.of.id}]; err != nil {
-		delete(w.bad, badKey{forwarder, w.of.id}) // it is in the record from now on
+		delete(w.bad, badKey{forwarder, w.of.id}) // the record has it from now on
 		return 0, err
 	}
 	if f := w.files[fileKey{forwarder, w.of.wanted.GetProject()}]; f != nil && f.has[w.of.id] != 0 {
@@ -285,17 +285,17 @@ func (w *world) File(forwarder string) (int64, error) {
 func (w *world) Confirmed(forwarder string, revision int64) (bool, error) {
 	project := w.of.wanted.GetProject()
 	if r, taken := w.picture.refused[forwarder+"/"+project]; taken && r.has(revision) {
-		return false, fmt.Errorf("it refuses this: %s", r.Error) // what it has confirmed since is without it
+		return false, fmt.Errorf("it refuses this: %s", r.Error) // the version that it has confirmed since does not contain the service
 	}
 	f := w.files[fileKey{forwarder, project}]
 	if f == nil || f.has[w.of.id] == 0 {
-		return false, nil // a new leader does not know yet what is in the file, nor the next hop
+		return false, nil // a new leader has not read the file and the next hop yet
 	}
 	now := w.picture.status[forwarder]
 	switch {
-	case now.Applied >= max(revision, f.has[w.of.id]): // it may have been out of the file meanwhile
+	case now.Applied >= max(revision, f.has[w.of.id]): // the service may have been out of the file meanwhile
 		return now.InForwarder, nil
-	case now.Refused == revision, now.Refused > revision && w.fresh[now.Refused] > 0: // a later file of this leader has it as well
+	case now.Refused == revision, now.Refused > revision && w.fresh[now.Refused] > 0: // a later file of this leader contains it, too
 		return false, fmt.Errorf("it refuses this: %s", now.Error)
 	}
 	return false, nil
@@ -311,7 +311,7 @@ func (w *world) NextHop(forwarder string, family netip.Addr) string {
 	if f == nil {
 		return ""
 	}
-	for _, hop := range f.hops { // the first one of the family
+	for _, hop := range f.hops { // the first of its family
 		if hop.Is4() == family.Is4() {
 			return hop.String()
 		}

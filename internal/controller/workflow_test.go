@@ -22,10 +22,10 @@ import (
 	"connectrpc.com/connect"
 )
 
-// base is a forwarder's own file, which a service needs.
+// base is a forwarder's own file, which services depend on.
 const base = "version: 1\nlocal_addresses: [10.1.0.200]\nnext_hops: [fd00::11, 10.0.0.11]\nservices: []\n"
 
-// quick makes the workflow look often, so that a test waits for events and not for periods.
+// quick shortens the workflow's periods, so that a test waits for events only.
 func quick(o *Options) {
 	o.WorkflowTick, o.MeasureEvery = 20*time.Millisecond, 20*time.Millisecond
 	o.Placement = placement.Options{Dead: 200 * time.Millisecond}
@@ -123,26 +123,26 @@ func TestWorkflow(t *testing.T) {
 	l.addController()
 	admin := l.controllers[0].admin
 
-	// 1, 2: there is no forwarder yet, which is an event that a management system can act upon.
+	// 1, 2: there is no forwarder yet; an event reports it, so that a management system can act.
 	if got := l.request(balancing("web", 80)); got.GetExisted() || got.GetStatus().GetState() != pb.State_STATE_ACKNOWLEDGED {
 		t.Errorf("%v", got)
 	}
 	if s := l.awaitState("web", pb.State_STATE_NEEDS_FORWARDER, nil); s.GetWhy() != "there is no forwarder" {
 		t.Error(s.GetWhy())
 	}
-	if got := l.request(balancing("web", 80)); !got.GetExisted() { // a caller that did not hear the answer asks again
+	if got := l.request(balancing("web", 80)); !got.GetExisted() { // a caller that has lost the answer repeats its request
 		t.Errorf("%v", got)
 	}
 	for _, c := range []struct {
 		b    *pb.Balancing
 		want string
-	}{{balancing("web", 81), "asks for something else"}, {balancing("other", 80), "the request web has 10.9.0.80 port tcp/80 already"}} {
+	}{{balancing("web", 81), "with other contents"}, {balancing("other", 80), "the request web has 10.9.0.80 port tcp/80 already"}} {
 		_, err := admin.RequestBalancing(t.Context(), connect.NewRequest(&pb.RequestBalancingRequest{Balancing: c.b}))
 		if connect.CodeOf(err) != connect.CodeAlreadyExists || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v", err)
 		}
 	}
-	// 3, 4, 5: one comes, is configured, and confirms; the route is handed out.
+	// 3, 4, 5: one joins, is configured, and confirms; the route is published.
 	var created atomic.Uint64
 	l.before = func(f *dptest.Forwarder) {
 		f.Traffic = func(_ *forwarderpb.ServiceKey, _ *forwarderpb.Server) *forwarderpb.Traffic {
@@ -165,7 +165,7 @@ func TestWorkflow(t *testing.T) {
 	l.awaitState("web", pb.State_STATE_ROUTED, nil)
 	created.Store(1)
 	l.awaitState("web", pb.State_STATE_SERVING, nil)
-	// 8: what the real services get now.
+	// 8: what the real services get.
 	got, err := admin.GetBalancing(t.Context(), connect.NewRequest(&pb.GetBalancingRequest{Id: "web"}))
 	if err != nil || len(got.Msg.GetStatus().GetWarnings()) > 0 {
 		t.Fatal(err, got.Msg.GetStatus().GetWarnings())
@@ -174,7 +174,7 @@ func TestWorkflow(t *testing.T) {
 	if a, b := reals[0], reals[1]; a.GetHealth() != 1 || a.GetReserved().GetTo() != 0.25 || b.GetReserved().GetFrom() != 0.25 || b.GetReserved().GetTo() != 1 || a.GetKey() == b.GetKey() {
 		t.Errorf("%v", reals)
 	}
-	// Nobody else writes the project's file.
+	// No other caller may write the project's file.
 	if _, err := apply(t.Context(), admin, "f1", "nfv", part(9, 1, 1)); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("%v", err)
 	}
@@ -196,7 +196,7 @@ func TestWorkflow(t *testing.T) {
 	}
 }
 
-// crew is a leader that a test moves by hand: it dies where the test stops.
+// crew returns a leader that a test drives step by step; it dies where the test stops.
 func (l *lab) crew() *leader {
 	l.Helper()
 	s := &Server{store: l.store, id: "hand", now: time.Now, ctx: l.Context(), log: l.log("hand")}
@@ -215,7 +215,7 @@ func (l *lab) crew() *leader {
 	return led
 }
 
-// leaderless has a controller that does not work on requests, as a dead one leads: crew() does.
+// leaderless returns a controller that does not work on requests, because a dead one leads: see crew().
 func leaderless(t *testing.T) *lab {
 	t.Helper()
 	l := newLab(t, 0)
@@ -227,9 +227,9 @@ func leaderless(t *testing.T) *lab {
 	return l
 }
 
-// Each function of a leader makes one transaction for one request. It is killed after each of them in turn; another one goes on, and what
-// the killed one does later is refused.
-func TestDeathOfTheControllerAtEachStep(t *testing.T) {
+// Each function of a leader commits one transaction for one request. The leader is killed after each of them in turn; another one continues, and
+// later steps of the killed one are refused.
+func TestRequestSurvivesTheLeadersDeathAtEachStep(t *testing.T) {
 	l := leaderless(t)
 	f1 := l.addReady("f1")
 	const most = 10
@@ -249,7 +249,7 @@ func TestDeathOfTheControllerAtEachStep(t *testing.T) {
 		if len(record.History) != 7 { // nothing was done twice: acknowledged, configuring, routing, routed, serving, withdrawing, removed
 			t.Errorf("after %d steps: %+v", deaths, record.History)
 		}
-		// The one before wakes up again.
+		// The former leader wakes up again.
 		known := first.picture.requests[id]
 		if err := first.save(t.Context(), known, known.copy()); !errors.Is(err, errNotLeader) {
 			t.Errorf("after %d steps: %v", deaths, err)
@@ -260,7 +260,7 @@ func TestDeathOfTheControllerAtEachStep(t *testing.T) {
 	}
 }
 
-// drive has a leader make some steps of a request, up to its end; it reports whether that was reached. The caller's part is done at once.
+// drive lets a leader do some steps of a request, up to its end. Returns true if the end was reached. The caller's part is done at once.
 func drive(l *lab, led *leader, id string, steps int) bool {
 	ctx := l.Context()
 	for done := 0; done < steps; {
@@ -295,12 +295,12 @@ func drive(l *lab, led *leader, id string, steps int) bool {
 			done++
 			continue
 		}
-		time.Sleep(2 * time.Millisecond) // the agent's turn, which the store tells at the next look
+		time.Sleep(2 * time.Millisecond) // lets the agent run; the next pass reads the result
 	}
 	return false
 }
 
-// show has a leader see the store, as its watch would bring it.
+// show updates a leader's picture from the store, as its watch would.
 func (l *lab) show(led *leader) {
 	for _, kind := range seenKinds {
 		entries, _, err := l.store.List(l.Context(), kind)
@@ -319,7 +319,7 @@ func hostOf(r *request) int {
 	return host
 }
 
-// The controller that works on requests is killed; another one goes on when its lease has expired.
+// The controller that works on requests is killed; another one continues when its lease has expired.
 func TestTakeoverOfTheWorkflow(t *testing.T) {
 	l := workflowLab(t, 2, "f1")
 	l.request(balancing("one", 80))
@@ -345,7 +345,7 @@ func TestRefusedServicesGoElsewhere(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	f1 := l.agents["f1"]
 	f1.Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "not here"}, "10.9.0.81")
-	// They may come in one file: the good ones stay.
+	// They may be in one file: the valid ones stay.
 	for i := range 3 {
 		l.request(balancing(fmt.Sprintf("s%d", i), 80+i))
 	}
@@ -363,8 +363,8 @@ func TestRefusedServicesGoElsewhere(t *testing.T) {
 	}
 }
 
-// A VIP that a file has is not a request's, and others are.
-func TestTakenVIP(t *testing.T) {
+// A VIP of a file cannot be requested; others can.
+func TestRequestForAVIPInUseIsRefused(t *testing.T) {
 	l := workflowLab(t, 1, "f1")
 	taken := strings.Replace(base, "services: []", "services:\n  - { name: own, vip: 10.9.0.80, port: 80, health: { type: none }, servers: [{ address: 10.1.0.30 }] }", 1)
 	if _, err := apply(t.Context(), l.controllers[0].admin, "f1", "", taken); err != nil {
@@ -413,7 +413,7 @@ func TestServicesLeaveADeadForwarder(t *testing.T) {
 			t.Errorf("s%d is not at f2", i)
 		}
 	}
-	// It comes back, and gives up what has left.
+	// It restarts, and drops the services that have moved away.
 	f1.options.Token = ""
 	l.start(f1)
 	l.until("f1 is rid of all", func() bool { return !serves(f1, 80) && !serves(f1, 81) && !serves(f1, 82) && !serves(f1, 83) })
@@ -455,7 +455,7 @@ func TestWhoMayRequest(t *testing.T) {
 }
 
 // One request has several ports of a VIP, and both protocols: one route, one forwarder, one end.
-func TestSeveralPortsOfAVIP(t *testing.T) {
+func TestRequestWithSeveralPortsIsOneUnit(t *testing.T) {
 	l := newLab(t, 0)
 	l.tune = quick
 	l.addController()
@@ -506,7 +506,7 @@ func TestSeveralPortsOfAVIP(t *testing.T) {
 	l.request(balancing("other", 80)) // the VIP is free
 }
 
-// Each port counts against the quota of services, and all servers against that of servers.
+// Each port counts against the quota of services, and all servers count against that of servers.
 func TestPortsCountAgainstTheQuota(t *testing.T) {
 	l := newLab(t, 1)
 	admin := l.controllers[0].admin

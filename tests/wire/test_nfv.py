@@ -176,7 +176,7 @@ def ask_again(nfv):
         again = nfv.ask("web", WEB, at=name)
         assert (again["revision"], again["state"]) == (before["revision"], "serving")
     refused = nfv.controllers.cli(*nfv.words("web", SHOP), check=False)
-    assert refused.returncode and "asks for something else" in refused.stderr
+    assert refused.returncode and "with other contents" in refused.stderr
     assert len(nfv.controllers.get("get", "requests")) == 1
 
 
