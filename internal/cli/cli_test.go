@@ -50,7 +50,7 @@ limits:
   - { name: acme-1g, tenant: acme, bits_per_second: 1G, count: l2+fcs }
   - { name: begun, service: web, new_sessions_per_second: 500 }
   - { name: everything, packets_per_second: 1.5M, direction: to-servers, engine: light-lock, batch: 2k }
-  - { name: noisy, services: [web, media], bits_per_second: 8M, action: { mark: af13 }, clients: { within: [192.0.2.0/24, "2001:db8::/32"], most: 1000 } }
+  - { name: noisy, services: [web, media], bits_per_second: 8M, action: { mark: af13 }, clients: { within: [192.0.2.0/24, "2001:db8::/32"], max_clients: 1000 } }
   - { name: one, server: { service: web, address: 10.1.0.21 }, packets_per_second: 1k, clients: { prefix4: 24 } }
 shaping:
   - port: eth0

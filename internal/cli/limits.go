@@ -45,13 +45,14 @@ type limitCounts struct {
 }
 
 type limitClientView struct {
-	Within    []string         `json:"within"` // empty: all
-	Prefix4   uint8            `json:"prefix4"`
-	Prefix6   uint8            `json:"prefix6"`
-	Most      uint32           `json:"most"`
-	Now       uint32           `json:"now"`
-	Unlimited limitCounts      `json:"unlimited"` // that found no free bucket, and passed
-	Worst     []limitWorstView `json:"worst"`     // as many as were asked for
+	Within     []string         `json:"within"` // empty: all
+	Prefix4    uint8            `json:"prefix4"`
+	Prefix6    uint8            `json:"prefix6"`
+	MaxClients uint32           `json:"max_clients"`
+	Most       uint32           `json:"most"` // deprecated: max_clients
+	Now        uint32           `json:"now"`
+	Unlimited  limitCounts      `json:"unlimited"` // of clients without a free bucket; they passed
+	Worst      []limitWorstView `json:"worst"`     // as many as were requested
 }
 
 type limitWorstView struct {
@@ -147,7 +148,7 @@ func viewLimit(info *pb.LimitInfo) (limitView, error) {
 		return view, nil
 	}
 	view.Clients = &limitClientView{
-		Within: append([]string{}, texts(limit.Within)...), Prefix4: spec.Prefix4, Prefix6: spec.Prefix6, Most: spec.Most,
+		Within: append([]string{}, texts(limit.Within)...), Prefix4: spec.Prefix4, Prefix6: spec.Prefix6, MaxClients: spec.MaxClients, Most: spec.MaxClients,
 		Now: stats.GetClients(), Unlimited: viewCounts(stats.GetUnlimited()), Worst: []limitWorstView{},
 	}
 	for _, client := range stats.GetWorst() {
@@ -281,9 +282,9 @@ func (a *app) describeLimitClients(v limitView) {
 	if len(c.Within) > 0 {
 		clients += ", within " + strings.Join(c.Within, " ")
 	}
-	a.pair("Clients", fmt.Sprintf("%s\n%d of at most %d buckets are in use; one that is full again is free for others", clients, c.Now, c.Most))
+	a.pair("Clients", fmt.Sprintf("%s\n%d of at most %d buckets are in use; one that is full again is reused for another client", clients, c.Now, c.MaxClients))
 	if c.Unlimited != (limitCounts{}) {
-		a.pair("Unlimited", a.paint(cell{c.Unlimited.all(unit) + ": they found no free bucket, and passed; raise `most`", yellow}))
+		a.pair("Unlimited", a.paint(cell{c.Unlimited.all(unit) + ": they found no free bucket, and passed; raise `max_clients`", yellow}))
 	}
 	if len(c.Worst) == 0 {
 		return

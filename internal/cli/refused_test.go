@@ -93,7 +93,7 @@ func TestARefusalNamesThePlaceOfWhatItIsAbout(t *testing.T) {
 		l := newLab(t)
 		l.forwarder.Refuse(&fpb.Error{Code: fpb.Code_CODE_EXHAUSTED, Text: why})
 		next := filepath.Join(l.directory, "next.yaml")
-		if err := os.WriteFile(next, []byte(strings.Replace(configText, "most: 1000", "most: 100000", 1)), 0o644); err != nil {
+		if err := os.WriteFile(next, []byte(strings.Replace(configText, "max_clients: 1000", "max_clients: 100000", 1)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		want := "steelyard: the forwarder refuses DIR/next.yaml:" + cmp.Or(place, " ") + why + "; nothing was changed\n"

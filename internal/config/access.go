@@ -61,12 +61,12 @@ type rawAccessSet struct {
 
 var accessRuleFields = []field[rawAccessRule]{
 	scalar(fieldDoc{name: "name", kind: "name", def: "",
-		doc: "A name of the rule, unique in its list, which metrics and `steelyard get access` show. Metrics know a rule without a name by its " +
+		doc: "A name of the rule, unique in its list, which metrics and `steelyard get access` show. Metrics identify a rule without a name by its " +
 			"position, which changes when a rule is added before it. At most 63 bytes; neither a number nor `otherwise`."},
 		func(r *rawAccessRule) *value[string] { return &r.name }, parseRuleName),
 	scalar(fieldDoc{name: "action", kind: "allow, drop, reset or count", required: true,
-		doc: "`allow`: the session begins. `drop`: the packet is dropped. `reset`: the packet is dropped, and TCP clients get a reset, UDP clients " +
-			"an ICMP error, within a rate limit. `count`: the match is counted, and the next rules decide; at most 15 rules of a list."},
+		doc: "`allow`: the session is created. `drop`: the packet is dropped. `reset`: the packet is dropped, and TCP clients get a reset, UDP clients " +
+			"an ICMP error, within a rate limit. `count`: the match is counted, and evaluation continues with the next rule; at most 15 rules of a list."},
 		func(r *rawAccessRule) *value[model.AccessAction] { return &r.action }, parseWord(model.AccessActions...)),
 	{fieldDoc{name: "from", kind: "list of prefixes and sets", def: "",
 		doc: "Prefixes or addresses of clients, of both families, and names of `access_sets`. Without it the rule matches all clients."},
@@ -85,7 +85,7 @@ var accessRuleFields = []field[rawAccessRule]{
 			})
 		}},
 	scalar(fieldDoc{name: "log", kind: "number, 1 to 1000000000", def: "",
-		doc: "The forwarder logs one of this many matches, at most 100 per second and worker. Without it matches are not logged."},
+		doc: "The forwarder logs one of every so many matches, at most 100 per second and worker. Without it matches are not logged."},
 		func(r *rawAccessRule) *value[int] { return &r.log }, parseNumber(1, 1000000000)),
 }
 
@@ -94,13 +94,13 @@ var accessListFields = []field[rawAccessList]{
 		doc: "A unique name of at most 63 bytes: letters, digits, `.`, `_` and `-`."},
 		func(l *rawAccessList) *value[string] { return &l.name }, parseName),
 	scalar(fieldDoc{name: "otherwise", kind: "allow, drop or reset", def: "allow",
-		doc: "The action for new sessions that no rule decides."},
+		doc: "The action for new sessions that no rule matches."},
 		func(l *rawAccessList) *value[model.AccessAction] { return &l.otherwise },
 		parseWord(model.AccessAllow, model.AccessDrop, model.AccessReset)),
 	scalar(fieldDoc{name: "existing", kind: "keep or end", def: "keep",
-		doc: "What becomes of sessions that began before the list or a set that it names changed, or a service got the list. `keep`: they go on. " +
-			"`end`: those that the list would not admit now end within seconds, TCP connections by resets to both ends. `steelyard apply` and " +
-			"`steelyard diff` announce it, and `steelyard get access` shows how many have ended."},
+		doc: "Existing sessions after a change of the list, of a set that it names, or of a service's `access`. `keep`: they continue. " +
+			"`end`: those that the list would not allow now end within seconds, TCP connections by resets to both ends. `steelyard apply` and " +
+			"`steelyard diff` warn of it, and `steelyard get access` counts the ended sessions."},
 		func(l *rawAccessList) *value[model.ExistingSessions] { return &l.existing }, parseWord(model.ExistingWords...)),
 	mappings(fieldDoc{name: "rules", required: true, object: accessRuleObject,
 		doc: "The rules in order; the first one that matches decides. At most 1024."},
@@ -121,15 +121,15 @@ var accessSetFields = []field[rawAccessSet]{
 			})
 		}},
 	scalar(fieldDoc{name: "file", kind: "absolute path", def: "",
-		doc: "A file that has the prefixes, one in a line, `#` begins a comment; of all sets together at most 4194304. The file must be in the directory of the agent's `--sets` (default: that of its own file), and the agent able to read it. " +
-			"It reads the file again whenever it changes; if the file then has an error, the set keeps what it had."},
+		doc: "A file with one prefix per line; `#` begins a comment. The files of all sets together may have 4194304 prefixes. The file must be in the agent's `--sets` directory (default: that of its own file) and readable by the agent. " +
+			"The agent reloads the file whenever it changes; if it then has an error, the set keeps its prefixes."},
 		func(s *rawAccessSet) *value[string] { return &s.file }, parseSetFile),
 }
 
 var (
 	accessSetObject = docsOf("access_sets", "Named sets of clients, for the rules of access lists. A client is in a set if one of the set's "+
 		"prefixes has its address. A set can change without the lists that name it. See docs/access.md.", accessSetFields)
-	accessRuleObject = docsOf("rules", "A rule of an access list. It matches a new session if everything that it gives matches.", accessRuleFields)
+	accessRuleObject = docsOf("rules", "A rule of an access list. It matches a new session if all of its conditions match.", accessRuleFields)
 	accessListObject = docsOf("access_lists", "Lists of rules that decide which new sessions begin. The forwarder checks a list once for each new session, "+
 		"before it creates the session. Established sessions continue when a list changes, unless the list has `existing: end`. See docs/access.md.", accessListFields)
 )
@@ -148,7 +148,7 @@ func parseSetFile(text string) (string, error) {
 	return filepath.Clean(text), nil
 }
 
-// parseAccessFrom accepts a prefix or a set's name; whether there is such a set is found out later.
+// parseAccessFrom accepts a prefix or the name of a set. accessLists checks that the set exists.
 func parseAccessFrom(text string) (accessFrom, error) {
 	prefix, err := ParsePrefix(text)
 	if err == nil || strings.ContainsAny(text, "/:") {
@@ -161,7 +161,7 @@ func parseAccessFrom(text string) (accessFrom, error) {
 	return accessFrom{set: name}, nil
 }
 
-// ParsePrefix reads a prefix of clients: any, the whole of a family too, or an address.
+// ParsePrefix parses a prefix of clients, or an address; a prefix may cover a whole family.
 func ParsePrefix(text string) (netip.Prefix, error) {
 	var prefix netip.Prefix
 	var err error
@@ -187,7 +187,7 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// parseRuleName refuses what metrics call rules without a name, and sessions that no rule decides.
+// parseRuleName rejects the labels that metrics use for rules without a name, and for sessions that no rule matches.
 func parseRuleName(text string) (string, error) {
 	if _, err := strconv.ParseUint(text, 10, 64); err == nil || text == "otherwise" {
 		return "", fmt.Errorf("%q cannot be a rule's name: use another word, such as \"scanners\"", text)
@@ -206,7 +206,7 @@ func parseAccessPorts(text string) (portRange, error) {
 	return ports, err
 }
 
-// accessSets turns the file's sets into the configuration's, and reports contradictions.
+// accessSets builds the configuration's sets from the file's, and reports contradictions.
 func (b *builder) accessSets() []model.AccessSet {
 	var sets []model.AccessSet
 	for i := range b.raw.sets {
@@ -235,7 +235,7 @@ func (b *builder) accessSets() []model.AccessSet {
 	return sets
 }
 
-// accessLists turns the file's lists into the configuration's, and reports contradictions.
+// accessLists builds the configuration's lists from the file's, and reports contradictions.
 func (b *builder) accessLists() []model.AccessList {
 	var lists []model.AccessList
 	for i := range b.raw.access {
@@ -271,7 +271,7 @@ func (b *builder) accessList(raw *rawAccessList) model.AccessList {
 		}
 		for _, from := range one.from {
 			switch {
-			case !from.set: // already reported
+			case !from.set: // was reported
 			case from.v.set == "":
 				rule.From = append(rule.From, from.v.prefix)
 			default:

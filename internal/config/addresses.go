@@ -8,8 +8,8 @@ import (
 	"steelyard/internal/model"
 )
 
-// Addresses returns the services, SNAT rules, local addresses and next hops of a file, as Parse reads them, but does not check them. The file may
-// be a part of another one, and lack what that has.
+// Addresses returns the services, SNAT rules, local addresses and next hops of a file, as Parse does, but does not check them. The file may be a
+// part of another one, and refer to entries that only that one has.
 func Addresses(data []byte) *model.Config {
 	d := &decoder{}
 	root := d.parse(data)

@@ -17,13 +17,12 @@ const (
 	maxDepth = 16 // a good file has 6
 )
 
-// Weight returns which part of the largest file's memory it takes to parse a text: at most 1.
+// Weight returns a text's parsing cost in memory, relative to that of the largest file: at most 1.
 func Weight(text []byte) float64 { return min(1, float64(countNodes(text))/maxNodes) }
 
-// countNodes returns an upper estimate of the nodes that a text makes, without parsing it. It counts
-// whatever begins a node: ends of lines, `[`, `{`, `,`, and the indicators `- `, `? ` and `: `. In braces a
-// comma counts twice, as `{a, b}` has a value for each key. It does not know quotes and comments, so a
-// text that is mostly these counts too high, by at most what it has of such characters.
+// countNodes returns an upper estimate of the nodes of a text, without parsing it. It counts everything that begins a node: line ends, `[`, `{`, `,`,
+// and the indicators `- `, `? ` and `: `. A comma in braces counts twice, because `{a, b}` has a value for each key. Quotes and comments are not
+// recognized, so a text consisting mostly of these gets a higher estimate, by the number of such characters in it.
 func countNodes(text []byte) int {
 	count, braces := 1, 0
 	for i, c := range text {
@@ -57,7 +56,7 @@ func isBlank(text []byte, i int) bool {
 	return i == len(text) || text[i] == ' ' || text[i] == '\t'
 }
 
-// newLoader returns a loader that refuses what is nested too deeply.
+// newLoader returns a loader that rejects deeply nested texts.
 func newLoader(data []byte) (*yaml.Loader, error) {
 	limits := loaderlimits.New(loaderlimits.DepthFunc(func(depth int, _ *loaderlimits.DepthContext) error {
 		if depth > maxDepth {

@@ -8,14 +8,13 @@ import (
 	"steelyard/internal/model"
 )
 
-// Parse reads a file's content; `file` names it in errors, which are of type Errors.
+// Parse parses a file's content; `file` names it in errors, which are of type Errors.
 func Parse(file string, data []byte) (*model.Config, error) {
 	config, _, err := parse(file, data, false)
 	return config, err
 }
 
-// parse is Parse that also returns how many values the file has. partial: the file lacks services, which
-// tenants and limits may name.
+// parse is Parse, and also returns the number of values in the file. partial: the file lacks services that its tenants and limits may name.
 func parse(file string, data []byte, partial bool) (*model.Config, int, error) {
 	d := &decoder{file: file}
 	root := d.parse(data)
@@ -34,13 +33,14 @@ func parse(file string, data []byte, partial bool) (*model.Config, int, error) {
 		locals: map[netip.Addr]position{}, servers: map[netip.Addr]position{},
 		tenants: map[string]position{}, partial: partial}
 	config := b.build()
+	config.Deprecated = d.deprecated
 	if err := d.result(); err != nil {
 		return nil, 0, err
 	}
 	return config, d.values, nil
 }
 
-// builder turns the file's values into a configuration and finds contradictions.
+// builder builds a configuration from the file's values, and finds contradictions.
 type builder struct {
 	*decoder
 	raw *rawFile
@@ -59,18 +59,18 @@ type builder struct {
 	has6 bool
 
 	tenants   map[string]position
-	services  []model.Service           // all of them, once they are built
-	byName    map[string]*model.Service // of services; made when it is needed
+	services  []model.Service           // all services, once they are built
+	byName    map[string]*model.Service // index of services, built on demand
 	partial   bool                      // tenants and limits may name further services
 	unchecked bool                      // contradictions are not reported
-	unnamed   bool                      // a service's name is missing: others may mean it
-	suggested int                       // errors about unknown names
+	unnamed   bool                      // a service's name is missing, and other entries may refer to it
+	suggested int                       // errors about unknown names that have a suggestion
 
 	builtTenants []model.Tenant
 }
 
-// unique fails if the name is among names already, and notes where it stands. within: " in a list", or empty where it
-// is unique in the whole file.
+// unique fails if the name is in names already, and otherwise adds its position. within: " in a list", or empty for names that are unique in the
+// whole file.
 func (b *builder) unique(names map[string]position, what string, name value[string], within string) {
 	if first, ok := names[name.v]; ok && name.set {
 		b.fail(name.at, name.path, "a %s in line %d is named %q too: names must be unique%s", what, first.line, name.v, within)
@@ -78,7 +78,7 @@ func (b *builder) unique(names map[string]position, what string, name value[stri
 	names[name.v] = name.at
 }
 
-// fail reports a contradiction, unless it may follow from a misspelt key, which is reported.
+// fail reports a contradiction, unless it may follow from a misspelt key.
 func (b *builder) fail(at position, path, format string, args ...any) {
 	if !b.unchecked && !b.follows(path) {
 		b.decoder.fail(at, path, format, args...)
@@ -127,7 +127,7 @@ func (b *builder) build() *model.Config {
 	return config
 }
 
-// nextHops has one address of each family at most: a route has one next hop.
+// nextHops returns at most one address per family, because a route has one next hop.
 func (b *builder) nextHops() []netip.Addr {
 	var list []netip.Addr
 	seen := map[bool]position{}
@@ -217,7 +217,7 @@ func (b *builder) serversOf(raw *rawService) []model.Server {
 	return servers
 }
 
-// checkFamily reports a family without a local address at the service's first server of that family.
+// checkFamily reports a family without a local address, at the service's first server of that family.
 func (b *builder) checkFamily(raw *rawService, s rawServer, missing map[bool]bool) {
 	mode := raw.mode.or(model.FNAT)
 	if mode != model.FNAT && mode != model.IPIP {
@@ -274,7 +274,7 @@ func (b *builder) health(raw *rawService, protocol model.Protocol) model.Health 
 	}
 	onlyHTTP := func(set bool, at position, path string) {
 		if set {
-			b.fail(at, path, "only checks of `type: http` have this: set the type, or remove this line")
+			b.fail(at, path, "only checks of `type: http` have this key: set the type, or remove this line")
 		}
 	}
 	onlyHTTP(own.path.set, own.path.at, own.path.path)
@@ -283,8 +283,7 @@ func (b *builder) health(raw *rawService, protocol model.Protocol) model.Health 
 	return health
 }
 
-// timeoutTooLong reports that a check may last longer than the interval to the next one, if the service
-// or, in its place, the defaults set it so.
+// timeoutTooLong reports a check whose timeout is longer than the interval, if the service or the defaults set it.
 func (b *builder) timeoutTooLong(raw *rawService, health model.Health) {
 	at, path := raw.health.timeout.at, raw.health.timeout.path
 	if !raw.health.timeout.set {
@@ -301,7 +300,7 @@ func (b *builder) timeoutTooLong(raw *rawService, health model.Health) {
 		"than the interval says; shorten the timeout, or lengthen the interval", health.Timeout, health.Interval)
 }
 
-// checkRoles ensures that an address has only one role: VIP, server or local address.
+// checkRoles checks that an address has only one role: VIP, server or local address.
 func (b *builder) checkRoles() {
 	reported := map[netip.Addr]bool{}
 	for i := range b.raw.services {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the agent's YAML file. The schema (schema.go) is declared once; it drives both
-// the decoding and the reference in docs/configuration.md. One pass finds every error of a file and
-// gives its line and column. A file with any error is refused as a whole.
+// Package config parses the agent's YAML file. The schema (schema.go) is declared once; it drives both the decoding and the reference in
+// docs/configuration.md. One pass finds every error of a file, with line and column. A file with any error is refused as a whole.
 package config
 
 import (
@@ -26,7 +25,7 @@ const MaxFileBytes = 64 << 20
 // Further limits: those services have 1 000 000 values, and aliases must not multiply values without limit.
 const (
 	maxValues = 2 << 20
-	maxErrors = 10000 // more are of no use
+	maxErrors = 10000 // more would not help
 )
 
 // Error is one mistake in a file.
@@ -62,8 +61,8 @@ func positionOf(n *yaml.Node) position {
 	return position{int32(n.Line), int32(n.Column)}
 }
 
-// value is something the file may contain, with its position. A server has a dozen, and a file hundreds of thousands of
-// servers: what is small comes last.
+// value is a value of the file, with its position. A file has hundreds of thousands of servers with a dozen values each, so small fields come
+// last.
 type value[V any] struct {
 	path string
 	at   position
@@ -87,18 +86,19 @@ func (v value[V]) over(fallback value[V]) value[V] {
 	return fallback
 }
 
-// decoder walks a file's nodes and gathers its errors.
+// decoder decodes a file's nodes and collects the errors.
 type decoder struct {
 	file   string
 	errs   Errors
 	values int
-	// Paths of keys that a misspelt one probably means, and of the mappings that have such a key: what they lack
-	// follows from that error.
+	// Uses of former names of keys.
+	deprecated []model.Warning
+	// Keys that misspelt ones probably mean, by path, and the mappings that contain misspelt keys: missing keys there follow from that error.
 	meant    map[string]bool
 	misspelt map[string]bool
 }
 
-// noteMisspelt remembers that a key of the mapping at path probably means another one.
+// noteMisspelt records that a key of the mapping at path probably means another one.
 func (d *decoder) noteMisspelt(path, meant string) {
 	if d.meant == nil {
 		d.meant, d.misspelt = map[string]bool{}, map[string]bool{}
@@ -106,8 +106,8 @@ func (d *decoder) noteMisspelt(path, meant string) {
 	d.meant[join(path, meant)], d.misspelt[path] = true, true
 }
 
-// follows reports whether an error at path may follow from a misspelt key there or in a mapping around it. The
-// file itself is not one of these: its keys are asked for one by one.
+// follows reports whether an error at path may follow from a misspelt key there or in a mapping around it. The file itself is excluded: callers
+// check its keys one by one.
 func (d *decoder) follows(path string) bool {
 	for len(d.misspelt) > 0 && path != "" {
 		if d.misspelt[path] {
@@ -144,6 +144,7 @@ type fieldDoc struct {
 	required bool
 	doc      string
 	object   *objectDoc // the fields below, for mappings and lists of mappings
+	former   string     // the key's name before, accepted with a warning until 1.0; not in services, which are decoded one by one
 }
 
 // objectDoc is the reference's description of a mapping.
@@ -241,7 +242,7 @@ func (d *decoder) full() bool {
 	return d.values > maxValues
 }
 
-// object reads a mapping.
+// readObject decodes a mapping.
 func readObject[T any](d *decoder, n *yaml.Node, path string, fields []field[T], into *T) {
 	at := positionOf(n)
 	n = d.enter(n)
@@ -262,7 +263,7 @@ func readObject[T any](d *decoder, n *yaml.Node, path string, fields []field[T],
 			continue
 		}
 		below := join(path, model.HideQuery(key.Value))
-		index := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == key.Value })
+		index := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == key.Value || f.former == key.Value && key.Value != "" })
 		if index < 0 {
 			meant, text := suggest(key.Value, fields)
 			if meant != "" {
@@ -271,18 +272,23 @@ func readObject[T any](d *decoder, n *yaml.Node, path string, fields []field[T],
 			d.fail(positionOf(key), below, "unknown key%s", text)
 			continue
 		}
-		if first, ok := seen[key.Value]; ok {
-			d.fail(positionOf(key), below, "given twice, first in line %d: remove one", first.line)
+		name := fields[index].name
+		if first, ok := seen[name]; ok {
+			d.fail(positionOf(key), below, "duplicate key, first in line %d: remove one", first.line)
 			continue
 		}
-		seen[key.Value] = positionOf(key)
+		seen[name] = positionOf(key)
+		if name != key.Value {
+			d.deprecated = append(d.deprecated, model.Warning{Path: below,
+				Text: fmt.Sprintf("this key is deprecated and will be removed in 1.0: rename it to `%s`", name)})
+		}
 		fields[index].read(d, content, below, into)
 	}
 	for _, f := range fields {
 		if _, ok := seen[f.name]; !f.required || ok || d.meant[join(path, f.name)] {
 			continue
 		}
-		if _, err := strconv.Atoi(f.kind); err == nil { // the only value
+		if _, err := strconv.Atoi(f.kind); err == nil { // the only valid value
 			d.fail(at, path, "`%s` is missing: add `%s: %s`", f.name, f.name, f.kind)
 			continue
 		}
@@ -306,7 +312,7 @@ func readList(d *decoder, n *yaml.Node, path string, read func(n *yaml.Node, pat
 	}
 }
 
-// readScalar reads one value with its parser. The parser's error names the fault and the remedy.
+// readScalar decodes one value with its parser. The parser's error names the fault and the remedy.
 func readScalar[V any](d *decoder, n *yaml.Node, path string, parse func(string) (V, error)) value[V] {
 	at := positionOf(n)
 	n = d.enter(n)
@@ -315,7 +321,7 @@ func readScalar[V any](d *decoder, n *yaml.Node, path string, parse func(string)
 		return value[V]{}
 	}
 	if n.Tag == "!!null" {
-		d.fail(at, path, "no value: give one, or remove the key")
+		d.fail(at, path, "no value: add one, or remove the key")
 		return value[V]{}
 	}
 	v, err := parse(n.Value)
@@ -326,30 +332,30 @@ func readScalar[V any](d *decoder, n *yaml.Node, path string, parse func(string)
 	return value[V]{v: v, at: at, path: path, set: true}
 }
 
-// scalar is a field that holds one value.
+// scalar is a field with a single value.
 func scalar[T, V any](doc fieldDoc, pick func(*T) *value[V], parse func(string) (V, error)) field[T] {
 	return field[T]{doc, func(d *decoder, n *yaml.Node, path string, into *T) {
 		*pick(into) = readScalar(d, n, path, parse)
 	}}
 }
 
-// nested is a field that holds a mapping.
+// nested is a field with a mapping.
 func nested[T, U any](doc fieldDoc, pick func(*T) *U, fields []field[U]) field[T] {
 	return field[T]{doc, func(d *decoder, n *yaml.Node, path string, into *T) {
 		readObject(d, n, path, fields, pick(into))
 	}}
 }
 
-// mappings is the field for a list of mappings. begin makes an element of the mapping that stands at a place.
+// mappings is a field with a list of mappings. begin creates an element for the mapping at a position.
 func mappings[T, U any](doc fieldDoc, list func(*T) *[]U, begin func(at position, path string) U, fields []field[U]) field[T] {
 	doc.kind = "list of mappings"
 	return field[T]{doc, func(d *decoder, n *yaml.Node, path string, into *T) {
-		// To grow it step by step would take several times the memory of a long list.
+		// Growing it step by step would need several times the memory of a long list.
 		*list(into) = make([]U, 0, min(countMappings(n), max(0, maxValues-d.values)))
 		readList(d, n, path, func(n *yaml.Node, path string) {
 			one := begin(positionOf(n), path)
 			readObject(d, n, path, fields, &one)
-			if isMapping(n) { // else it is reported
+			if isMapping(n) { // anything else was reported
 				*list(into) = append(*list(into), one)
 			}
 		})
@@ -367,7 +373,7 @@ func isMapping(n *yaml.Node) bool {
 	return target(n).Kind == yaml.MappingNode
 }
 
-// countMappings is the number of mappings in a list.
+// countMappings returns the number of mappings in a list.
 func countMappings(n *yaml.Node) int {
 	count := 0
 	for _, item := range target(n).Content {
@@ -400,7 +406,7 @@ func describeNode(n *yaml.Node) string {
 	return "something else"
 }
 
-// suggest returns the key that was probably meant, if any, and an error's text that names it or all possible keys.
+// suggest returns the key that was probably meant, or "", and an error text with that key, or with all valid keys.
 func suggest[T any](key string, fields []field[T]) (meant, text string) {
 	names := make([]string, len(fields))
 	best, bestDistance := "", 3

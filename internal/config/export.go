@@ -24,21 +24,21 @@ type rawSFlow struct {
 const (
 	defaultSampling = 1000
 	defaultDrops    = 100
-	mostSampling    = 1 << 24
+	maxSampling     = 1 << 24
 )
 
 var sflowFields = []field[rawSFlow]{
 	scalar(fieldDoc{name: "collector", kind: "address with port", required: true,
 		doc: "Where datagrams go, by UDP. The usual port of sFlow collectors is 6343."},
 		func(s *rawSFlow) *value[netip.AddrPort] { return &s.collector }, parseCollector),
-	scalar(fieldDoc{name: "sampling", kind: fmt.Sprintf("0 to %d", mostSampling), def: fmt.Sprint(defaultSampling),
-		doc: "One of so many received packets is sampled, at random; 0: none."},
-		func(s *rawSFlow) *value[int] { return &s.sampling }, parseNumber(0, mostSampling)),
-	scalar(fieldDoc{name: "drops", kind: fmt.Sprintf("0 to %d", mostSampling), def: fmt.Sprint(defaultDrops),
-		doc: "One of so many dropped packets is sampled, with the reason; 0: none. At most 1000 a second and worker."},
-		func(s *rawSFlow) *value[int] { return &s.drops }, parseNumber(0, mostSampling)),
-	scalar(fieldDoc{name: "agent_address", kind: "address", def: "the address that datagrams come from",
-		doc: "By which the collector tells agents apart."},
+	scalar(fieldDoc{name: "sampling", kind: fmt.Sprintf("0 to %d", maxSampling), def: fmt.Sprint(defaultSampling),
+		doc: "One of every so many received packets is sampled, at random; 0: none."},
+		func(s *rawSFlow) *value[int] { return &s.sampling }, parseNumber(0, maxSampling)),
+	scalar(fieldDoc{name: "drops", kind: fmt.Sprintf("0 to %d", maxSampling), def: fmt.Sprint(defaultDrops),
+		doc: "One of every so many dropped packets is sampled, with the drop reason; 0: none. At most 1000 per second and worker."},
+		func(s *rawSFlow) *value[int] { return &s.drops }, parseNumber(0, maxSampling)),
+	scalar(fieldDoc{name: "agent_address", kind: "address", def: "the source address of the datagrams",
+		doc: "The address by which the collector identifies this agent."},
 		func(s *rawSFlow) *value[netip.Addr] { return &s.agent }, parseAddress),
 }
 

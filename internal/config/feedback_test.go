@@ -40,15 +40,15 @@ func TestFeedback(t *testing.T) {
 	for _, c := range []struct{ service, feedback, want string }{
 		{"scheduler: rr", "{}", "rr ignores weights"},
 		{"scheduler: lc", "{}", "lc ignores weights"},
-		{share, "{ policy: latency }", "that of `http` health checks"},
+		{share, "{ policy: latency }", "measured by `http` health checks"},
 		{"mode: dr\n    scheduler: maglev\n    sloppy_tcp: true", "{}", "all forwarders must choose the same server"},
-		{share, "{ gamma: 1.5 }", "no number from 0 to 1"},
-		{share, "{ gamma: NaN }", "no number from 0 to 1"},
+		{share, "{ gamma: 1.5 }", "not a number from 0 to 1"},
+		{share, "{ gamma: NaN }", "not a number from 0 to 1"},
 		{share, "{ minimum: 0% }", "could never show that it has recovered"},
 		{share, "{ settle: 1s }", "out of range"},
 		{share, "{ link_capacity: fast }", "or `learn`"},
-		{"mode: dr\n    scheduler: share", "{ link_capacity: learn }", "give it as a number"},
-		{"mode: ipip\n    scheduler: share", "{ link_capacity: learn }", "give it as a number"},
+		{"mode: dr\n    scheduler: share", "{ link_capacity: learn }", "set it to a number"},
+		{"mode: ipip\n    scheduler: share", "{ link_capacity: learn }", "set it to a number"},
 		{share, "{ policy: fair }", "is unknown: use capability, latency or none"},
 	} {
 		_, err := Parse("steelyard.yaml", feedbackFile(c.service, c.feedback, ""))
@@ -61,7 +61,7 @@ func TestFeedback(t *testing.T) {
 func TestLinkWithoutFeedback(t *testing.T) {
 	file := strings.Replace(string(feedbackFile("scheduler: share", "{}", ", link: left")), "    feedback: {}\n", "", 1)
 	_, err := Parse("steelyard.yaml", []byte(file))
-	if err == nil || !strings.Contains(err.Error(), "steelyard.yaml:8:") || !strings.Contains(err.Error(), "only `feedback` uses it") {
+	if err == nil || !strings.Contains(err.Error(), "steelyard.yaml:8:") || !strings.Contains(err.Error(), "only `feedback` uses this") {
 		t.Errorf("%v", err)
 	}
 }

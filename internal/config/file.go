@@ -25,16 +25,16 @@ import (
 // Status is the outcome of the last attempts to load a file.
 type Status struct {
 	Generation uint64    // of the running configuration; 0: none yet
-	Loaded     time.Time // when that one was loaded
+	Loaded     time.Time // when it was loaded
 	Attempted  time.Time
 	Err        error // of the last attempt
 }
 
-// File is the agent's configuration file. A good file goes to Use; a bad one changes nothing.
+// File is the agent's configuration file. A valid file is passed to Use; an invalid one changes nothing.
 type File struct {
 	Path string
 	Use  func(*model.Config) (generation uint64)
-	// Check says what of a good file does not work here, before Install; nil: nothing is checked.
+	// Check returns what does not work on this host, before Install writes a valid file; nil: no check.
 	Check func(*model.Config) error
 	Log   *slog.Logger
 
@@ -47,7 +47,7 @@ type File struct {
 	undo   undo
 }
 
-// undo is what Install replaced.
+// undo is the state before Install.
 type undo struct {
 	generation uint64 // of what was installed
 	data       []byte
@@ -61,7 +61,7 @@ func (f *File) Status() Status {
 	return f.status
 }
 
-// Changed reports whether the file is another one than at the last attempt: it was saved since, or removed.
+// Changed reports whether the file was saved or removed since the last attempt to load it.
 func (f *File) Changed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -77,20 +77,19 @@ func (f *File) Text() ([]byte, error) {
 	return f.read()
 }
 
-// Parse reads a file's content as the package's Parse does, but decodes only what has changed since the
-// last time.
+// Parse parses a file's content as the package's Parse does, but decodes only the services that have changed since the last call.
 func (f *File) Parse(name string, data []byte) (*model.Config, error) {
 	return f.parser.Parse(name, data)
 }
 
-// Load reads the file and uses it; it returns the configuration's generation.
+// Load reads the file and applies it. Returns the configuration's generation.
 func (f *File) Load() (uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.load(false)
 }
 
-// Install writes data to the file and uses it; `name` names data in errors.
+// Install writes data to the file and applies it; `name` names data in errors.
 func (f *File) Install(name string, data []byte) (uint64, error) {
 	parsed, err := f.Parse(name, data)
 	if err == nil && f.Check != nil {
@@ -114,14 +113,13 @@ func (f *File) Install(name string, data []byte) (uint64, error) {
 	return generation, err
 }
 
-// Restore puts back what Install replaced and uses it, if the file still is the one installed with this
-// generation.
+// Restore restores the state before Install and applies it, if the file is still the one installed with this generation.
 func (f *File) Restore(generation uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if current, err := f.read(); err != nil || !bytes.Equal(current, f.seen) || f.status.Generation != generation ||
 		f.undo.generation != generation {
-		return fmt.Errorf("%s was changed meanwhile, and is left as it is", f.Path)
+		return fmt.Errorf("%s has changed meanwhile, and was not restored: check it, and run `steelyard apply`", f.Path)
 	}
 	var err error
 	if f.undo.existed {
@@ -130,9 +128,9 @@ func (f *File) Restore(generation uint64) error {
 		err = os.Remove(f.Path)
 	}
 	if err != nil {
-		return fmt.Errorf("putting back the old %s: %w", f.Path, err)
+		return fmt.Errorf("restoring the previous %s: %w", f.Path, err)
 	}
-	_, _ = f.load(false) // logged, and kept in the status, as before
+	_, _ = f.load(false) // an error is logged and kept in the status, as for any load
 	return nil
 }
 
@@ -140,7 +138,7 @@ func (f *File) write(data []byte) error {
 	mode := fs.FileMode(0o640) // the query of a check's path may hold a token
 	path := f.Path
 	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target // write to the target: a link stays a link
+		path = target // write to the target, so that a link stays a link
 	}
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
@@ -160,8 +158,8 @@ func (f *File) read() ([]byte, error) {
 	return data, err
 }
 
-// readFile reads a file that is no larger than a configuration may be. Who may write it must not make the
-// agent take more memory, or wait for the other end of a pipe.
+// readFile reads a file up to the maximum size of a configuration. A user who may write the file must not be able to exhaust the agent's memory, or
+// block it by a pipe.
 func readFile(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -180,13 +178,13 @@ func readFile(path string) ([]byte, error) {
 			path, info.Size(), MaxFileBytes)
 	}
 	data := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
-	_, err = data.ReadFrom(io.LimitReader(file, MaxFileBytes+1)) // it may grow meanwhile
+	_, err = data.ReadFrom(io.LimitReader(file, MaxFileBytes+1)) // the file may grow meanwhile
 	return data.Bytes(), err
 }
 
-// load is Load under the lock; onlyNew: skip content that was already tried.
+// load is Load under the lock. onlyNew: skip content that was tried before.
 func (f *File) load(onlyNew bool) (uint64, error) {
-	f.info, _ = os.Stat(f.Path) // before it is read: what is saved meanwhile counts as a change
+	f.info, _ = os.Stat(f.Path) // before reading, so that a save meanwhile counts as a change
 	data, err := f.read()
 	if onlyNew && bytes.Equal(data, f.seen) {
 		return f.status.Generation, nil
@@ -211,7 +209,7 @@ func (f *File) load(onlyNew bool) (uint64, error) {
 func (f *File) logErrors(err error) {
 	text := "configuration refused; the running one stays"
 	if f.status.Generation == 0 {
-		text = "no configuration from this file; the forwarder keeps what it has"
+		text = "no configuration from this file; the forwarder keeps its own"
 	}
 	var list Errors
 	if !errors.As(err, &list) {
@@ -244,7 +242,7 @@ func (f *File) Watch(ctx context.Context) error {
 
 func (f *File) follow(ctx context.Context, watcher *fsnotify.Watcher) {
 	defer watcher.Close()
-	settled := time.NewTimer(settleTime) // for changes before the watch began
+	settled := time.NewTimer(settleTime) // for changes from before the watch
 	defer settled.Stop()
 	for {
 		select {
@@ -255,7 +253,7 @@ func (f *File) follow(ctx context.Context, watcher *fsnotify.Watcher) {
 			settled.Reset(settleTime) // events may be lost
 		case <-settled.C:
 			f.mu.Lock()
-			_, _ = f.load(true) // logged, and kept in the status
+			_, _ = f.load(true) // an error is logged and kept in the status
 			f.mu.Unlock()
 		case <-ctx.Done():
 			return

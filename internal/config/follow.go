@@ -4,11 +4,11 @@ package config
 
 import "strings"
 
-// A mistake can make other checks speak of what is not there. These tell which checks still make sense, so that one pass
-// reports every mistake, and nothing that only follows from another one.
+// A mistake can cause misleading errors in later checks. These functions decide which checks still make sense, so that one pass reports every mistake,
+// and no consequences of another one.
 
-// namesLead reports whether services and tenants are as they are named: none of them has a mistake in what limits and
-// shaping ask of it.
+// namesLead reports whether references to services and tenants can be checked: no service or tenant has a mistake in a property that limits and
+// shaping use.
 func (b *builder) namesLead() bool {
 	if b.unnamed || b.meant["services"] || b.meant["tenants"] {
 		return false
@@ -27,7 +27,7 @@ func (b *builder) namesLead() bool {
 	return true
 }
 
-// mistaken returns the elements of lists, "limits[3]", that have a mistake.
+// mistaken returns the list elements with a mistake, such as "limits[3]".
 func (b *builder) mistaken() map[string]bool {
 	elements := map[string]bool{}
 	for i := range b.errs {

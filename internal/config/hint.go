@@ -12,16 +12,16 @@ import (
 	"steelyard/internal/model"
 )
 
-// What was probably meant by a number with a unit, as people and other programs write it: 10Mbit, 10 Mbit/s,
-// 1.5 Mpps, 64 KiB. The file has numbers with k, M or G; what they count is in the key.
+// Hints for numbers with a unit, as people and other programs write them: 10Mbit, 10 Mbit/s, 1.5 Mpps, 64 KiB. In the file, a number has k, M or G,
+// and the key has the unit.
 
-// writtenNumber is a number, a prefix, and a unit, without spaces and what follows a slash.
+// writtenNumber matches a number, a prefix, and a unit, without spaces and what follows a slash.
 var writtenNumber = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?(?:[eE]\+?[0-9]+)?)([kKmMgGtT]?)(i?)([A-Za-z]*)$`)
 
-// perSecond ends a rate's unit.
+// perSecond matches the end of a rate's unit.
 var perSecond = regexp.MustCompile(`(?i)(/s|/sec|/second|persecond)$`)
 
-// countedBy are what a unit's word, in small letters, counts; "" stands for any unit, bytes for what no limit counts.
+// countedBy maps a unit in lower case to what it counts; "" stands for any unit, bytes for one that no limit counts.
 var countedBy = map[string]string{
 	"": "", "b": "bits", "bit": "bits", "bits": "bits", "bps": "bits", "bitps": "bits", "bitsps": "bits",
 	"byte": "bytes", "bytes": "bytes", "byteps": "bytes", "bytesps": "bytes",
@@ -29,14 +29,14 @@ var countedBy = map[string]string{
 	"cps": "sessions", "conn": "sessions", "conns": "sessions", "connections": "sessions", "session": "sessions", "sessions": "sessions",
 }
 
-// written is what somebody wrote as a number with a unit.
+// written is a number with a unit, as a user wrote it.
 type written struct {
 	n      float64
 	binary bool
-	counts string // of countedBy
+	counts string // a value of countedBy
 }
 
-// readWritten reads such a number; false: it is not one.
+// readWritten parses such a number. Returns false if the text is not one.
 func readWritten(text string) (written, bool) {
 	text = strings.NewReplacer(" ", "", "_", "").Replace(text)
 	if strings.Count(text, ",") == 1 && !strings.Contains(text, ".") {
@@ -58,7 +58,7 @@ func readWritten(text string) (written, bool) {
 	return w, known && (!w.binary || parts[2] != "")
 }
 
-// shortest writes a number with the prefix that makes it shortest; "": it is not whole, or too large.
+// shortest formats a number with the shortest prefix. Returns "" if it is not whole, or too large.
 func shortest(n float64) string {
 	if n != math.Trunc(n) || n < 1 || n > 1e15 {
 		return ""
@@ -74,10 +74,10 @@ func shortest(n float64) string {
 	return best
 }
 
-// rateWords are what rates of a unit count.
+// rateWords are the nouns of a rate's units.
 var rateWords = [4]string{model.LimitBits: "bits", model.LimitPackets: "packets", model.LimitSessions: "sessions"}
 
-// rateHint says what is wrong with a rate.
+// rateHint explains what is wrong with a rate.
 func rateHint(text string, unit model.LimitUnit) error {
 	w, ok := readWritten(text)
 	switch {
@@ -95,7 +95,7 @@ func rateHint(text string, unit model.LimitUnit) error {
 	return fmt.Errorf("%q is not a rate: write a number, alone or with k, M or G, such as 500, 800k or 1.5G", text)
 }
 
-// quantityHint says what is wrong with a burst or batch.
+// quantityHint explains what is wrong with a burst or batch.
 func quantityHint(text string) error {
 	w, ok := readWritten(text)
 	short := shortest(w.n)

@@ -10,10 +10,10 @@ import (
 	"steelyard/internal/model"
 )
 
-// From the file's tenants and limits to the configuration's. The services are known.
+// Builds the configuration's tenants and limits from the file's. The services are built already.
 
-// Defaults of a burst: what comes in a quarter of a second, and no less than these. A TCP sender that lost
-// all that it had sent is silent for 200 ms or more (docs/design/0033-limits-in-the-path.md).
+// Defaults of a burst: the rate times 250 ms, and at least these. A TCP sender that has lost all segments in flight is silent for 200 ms or more
+// (docs/design/0033-limits-in-the-path.md).
 const (
 	burstsPerSecond  = 4
 	leastBurstBytes  = 32_000
@@ -22,7 +22,7 @@ const (
 	largestPacket    = 1500 // of most networks
 )
 
-// maxSuggested is how many errors look for the name that was meant: there may be many names, and many errors.
+// maxSuggested bounds the errors that search for the name that was meant, because there may be many names and many errors.
 const maxSuggested = 20
 
 func (b *builder) buildTenants() []model.Tenant {
@@ -40,7 +40,7 @@ func (b *builder) buildTenants() []model.Tenant {
 		}
 		switch targets := len(raw.services) + len(raw.vips); {
 		case targets == 0:
-			b.fail(raw.at, raw.path, "the tenant has nothing: add `services` or `vips`")
+			b.fail(raw.at, raw.path, "the tenant is empty: add `services` or `vips`")
 		case targets > maxLimitTargets:
 			b.fail(raw.at, raw.path, "the tenant has %d services and VIPs, at most %d are possible: name VIPs instead of their services",
 				targets, maxLimitTargets)
@@ -51,7 +51,7 @@ func (b *builder) buildTenants() []model.Tenant {
 	return tenants
 }
 
-// limitedServices checks a list of services.
+// limitedServices checks a list of services, and returns their names.
 func (b *builder) limitedServices(list []value[string]) []string {
 	var names []string
 	seen := make(map[string]bool, len(list))
@@ -66,7 +66,7 @@ func (b *builder) limitedServices(list []value[string]) []string {
 	return names
 }
 
-// checkServiceName ensures that a service exists, as far as the services are known.
+// checkServiceName checks that a service exists, if the services are known.
 func (b *builder) checkServiceName(name value[string]) bool {
 	if _, ok := b.names[name.v]; ok || !name.set || b.partial || b.unnamed || b.meant["services"] {
 		return ok
@@ -75,7 +75,7 @@ func (b *builder) checkServiceName(name value[string]) bool {
 	return false
 }
 
-// meantName returns the end of an error's text: the name that was probably meant, or where names are.
+// meantName returns the end of an error's text: the name that was probably meant, or where valid names are.
 func (b *builder) meantName(name string, names map[string]position, where string) string {
 	b.suggested++
 	best, bestDistance := "", 3
@@ -115,7 +115,7 @@ func (b *builder) buildLimits() []model.ConfigLimit {
 	return limits
 }
 
-// tenantsByName returns the tenants that were built.
+// tenantsByName returns the built tenants, by name.
 func (b *builder) tenantsByName() map[string]*model.Tenant {
 	tenants := make(map[string]*model.Tenant, len(b.builtTenants))
 	for i := range b.builtTenants {
@@ -124,11 +124,10 @@ func (b *builder) tenantsByName() map[string]*model.Tenant {
 	return tenants
 }
 
-// checkLimitTotals ensures that the forwarder has room for what all limits have together. It reports the
-// first limit that is too much.
+// checkLimitTotals checks that all limits together fit into the forwarder. It reports the first limit that exceeds a maximum.
 func (b *builder) checkLimitTotals(limits []model.ConfigLimit) {
 	if b.partial || !b.namesLead() {
-		return // what some of them concern is not known
+		return // the targets of some limits are unknown
 	}
 	tenants, mistaken := b.tenantsByName(), b.mistaken()
 	clients, names := 0, 0
@@ -141,13 +140,13 @@ func (b *builder) checkLimitTotals(limits []model.ConfigLimit) {
 		if tenant := tenants[limit.Of.Tenant]; tenant != nil {
 			concerns = len(tenant.Services) + len(tenant.VIPs)
 		}
-		names += max(concerns, 1) + len(limit.Within) // a server is one, as are all services
-		if clients += int(limit.Spec.Most); clients > maxLimitClients {
+		names += max(concerns, 1) + len(limit.Within) // a server counts as one, and so do all services together
+		if clients += int(limit.Spec.MaxClients); clients > maxLimitClients {
 			at, path := raw.clients.at, raw.clients.path
-			if raw.clients.most.set {
-				at, path = raw.clients.most.at, raw.clients.most.path
+			if raw.clients.maxClients.set {
+				at, path = raw.clients.maxClients.at, raw.clients.maxClients.path
 			}
-			b.fail(at, path, "the limits by clients have %d buckets up to this one, at most %d are possible together: lower the `most` of some",
+			b.fail(at, path, "the limits by clients have %d buckets up to this one, at most %d are possible together: lower `max_clients` of some",
 				clients, maxLimitClients)
 			return
 		}
@@ -159,10 +158,10 @@ func (b *builder) checkLimitTotals(limits []model.ConfigLimit) {
 	}
 }
 
-// checkLimitsOfOne ensures that nothing has too many limits.
+// checkLimitsOfOne checks that no service, VIP or server has too many limits.
 func (b *builder) checkLimitsOfOne(limits []model.ConfigLimit) {
 	if b.partial || !b.namesLead() {
-		return // what some of them concern is not known
+		return // the targets of some limits are unknown
 	}
 	tenants, mistaken := b.tenantsByName(), b.mistaken()
 	type one struct {
@@ -193,7 +192,7 @@ func (b *builder) checkLimitsOfOne(limits []model.ConfigLimit) {
 			if counts[each]++; counts[each] != maxLimitsOfOne+1 || reported {
 				continue
 			}
-			reported = true // once for a limit, and once for what has too many
+			reported = true // once per limit, and once per target
 			what := "all services"
 			switch {
 			case each.service != "" && each.address.IsValid():
@@ -203,12 +202,12 @@ func (b *builder) checkLimitsOfOne(limits []model.ConfigLimit) {
 			case each.address.IsValid():
 				what = "VIP " + each.address.Addr().String()
 			}
-			b.fail(raw.at, raw.path, "more than %d limits concern %s, some maybe by tenants: remove some", maxLimitsOfOne, what)
+			b.fail(raw.at, raw.path, "more than %d limits apply to %s, some maybe through tenants: remove some", maxLimitsOfOne, what)
 		}
 	}
 }
 
-// limitTarget returns what a limit concerns.
+// limitTarget returns the target of a limit.
 func (b *builder) limitTarget(raw *rawLimit) model.LimitTarget {
 	given := 0
 	only := func(set bool, at position, path string) {
@@ -246,7 +245,7 @@ func (b *builder) limitTarget(raw *rawLimit) model.LimitTarget {
 	return target
 }
 
-// limitedServer finds the server that a limit concerns.
+// limitedServer returns the server that a limit applies to.
 func (b *builder) limitedServer(raw *rawLimitServer) model.NamedServer {
 	if !raw.service.set || !raw.address.set || !b.checkServiceName(raw.service) {
 		return model.NamedServer{}
@@ -272,7 +271,7 @@ func (b *builder) limitedServer(raw *rawLimitServer) model.NamedServer {
 	return found
 }
 
-// serviceNamed returns a service that exists.
+// serviceNamed returns an existing service.
 func (b *builder) serviceNamed(name string) *model.Service {
 	if b.byName == nil {
 		b.byName = make(map[string]*model.Service, len(b.services))
@@ -283,7 +282,7 @@ func (b *builder) serviceNamed(name string) *model.Service {
 	return b.byName[name]
 }
 
-// limitSpec returns how much may pass.
+// limitSpec returns a limit's rate, burst and options.
 func (b *builder) limitSpec(raw *rawLimit) model.LimitSpec {
 	spec := model.LimitSpec{Action: model.LimitDrop, Engine: raw.engine.v}
 	for unit, rate := range raw.rates {
@@ -297,7 +296,7 @@ func (b *builder) limitSpec(raw *rawLimit) model.LimitSpec {
 		spec.Unit, spec.PerSecond = model.LimitUnit(unit), rate.v
 	}
 	if spec.Unit == 0 {
-		if !raw.rated { // else it was reported
+		if !raw.rated { // otherwise its error was reported
 			b.fail(raw.at, raw.path, "the limit has no rate: add `bits_per_second: …`, `packets_per_second: …` or `new_sessions_per_second: …`")
 		}
 		return spec
@@ -311,7 +310,7 @@ func (b *builder) limitSpec(raw *rawLimit) model.LimitSpec {
 	return spec
 }
 
-// limitMeaning reads layer, direction and action, which not all units have.
+// limitMeaning builds layer, direction and action, which depend on the unit.
 func (b *builder) limitMeaning(raw *rawLimit, spec *model.LimitSpec) {
 	const onlyOf = "%s has no %s: use `%s`, or remove this line"
 	if spec.Unit == model.LimitBits {
@@ -332,13 +331,13 @@ func (b *builder) limitMeaning(raw *rawLimit, spec *model.LimitSpec) {
 	}
 	const noAtomic = "so `engine: atomic` is not possible: remove this line"
 	if spec.Engine == model.EngineAtomic && spec.Unit == model.LimitSessions {
-		b.fail(raw.engine.at, raw.engine.path, "the limit counts new sessions, and packets go through the event device once their session has begun, "+noAtomic)
+		b.fail(raw.engine.at, raw.engine.path, "the limit counts new sessions, and packets go through the event device only after their session was created, "+noAtomic)
 	} else if spec.Engine == model.EngineAtomic && spec.Action == model.LimitMark {
 		b.fail(raw.engine.at, raw.engine.path, "the limit marks, and packets are marked before they go through the event device, "+noAtomic)
 	}
 }
 
-// amountOf returns a burst or batch in the limit's own unit.
+// amountOf returns a burst or batch in the limit's unit.
 func (b *builder) amountOf(given value[quantity], spec *model.LimitSpec) (uint64, bool) {
 	most := uint64(maxBurstCount)
 	switch q := given.v; {
@@ -366,7 +365,7 @@ func (b *builder) burst(raw *rawLimit, spec *model.LimitSpec) uint64 {
 	if raw.burst.set {
 		burst, ok := b.amountOf(raw.burst, spec)
 		if least := largestPacket + spec.Layer.Overhead(); ok && spec.Unit == model.LimitBits && burst < least {
-			b.fail(raw.burst.at, raw.burst.path, "packets of %d bytes would never pass, as they count %d with `%s`: use at least that",
+			b.fail(raw.burst.at, raw.burst.path, "packets of %d bytes would never pass, because they count as %d with `%s`: use at least that",
 				largestPacket, least, spec.Layer)
 		}
 		return burst
@@ -385,7 +384,7 @@ func (b *builder) batch(raw *rawLimit, spec *model.LimitSpec) uint32 {
 		return 0
 	}
 	if spec.Engine != model.EngineLightLock {
-		b.fail(raw.batch.at, raw.batch.path, "only light-lock takes batches: use `engine: light-lock`, or remove this line")
+		b.fail(raw.batch.at, raw.batch.path, "only light-lock has batches: use `engine: light-lock`, or remove this line")
 		return 0
 	}
 	batch, ok := b.amountOf(raw.batch, spec)
@@ -398,10 +397,10 @@ func (b *builder) batch(raw *rawLimit, spec *model.LimitSpec) uint32 {
 func (b *builder) limitClients(raw *rawLimitClients, spec *model.LimitSpec) {
 	spec.ByClient = true
 	if spec.Engine > model.EngineCAS {
-		b.fail(raw.at, raw.path, "buckets of clients come and go by compare-and-swap, so `engine: %s` is not possible: remove it, or `clients`", spec.Engine)
+		b.fail(raw.at, raw.path, "buckets of clients are allocated by compare-and-swap, so `engine: %s` is not possible: remove it, or `clients`", spec.Engine)
 	}
 	spec.Prefix4, spec.Prefix6 = uint8(raw.prefix4.or(model.LimitPrefix4)), uint8(raw.prefix6.or(model.LimitPrefix6))
-	spec.Most = uint32(raw.most.or(model.LimitMost))
+	spec.MaxClients = uint32(raw.maxClients.or(model.LimitMaxClients))
 	for i, prefix := range raw.within {
 		if i == maxLimitWithin {
 			b.fail(prefix.at, prefix.path, "%d prefixes, at most %d are possible: use larger ones", len(raw.within), maxLimitWithin)
@@ -411,7 +410,7 @@ func (b *builder) limitClients(raw *rawLimitClients, spec *model.LimitSpec) {
 			length, key = spec.Prefix6, "prefix6"
 		}
 		if prefix.set && prefix.v.Bits() > int(length) {
-			b.fail(prefix.at, prefix.path, "clients share buckets by networks of /%d, which are larger than %s: use `%s: %d`",
+			b.fail(prefix.at, prefix.path, "the clients of a /%d share a bucket, and %s is smaller: use `%s: %d`",
 				length, prefix.v, key, prefix.v.Bits())
 		}
 	}

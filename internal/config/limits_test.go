@@ -23,7 +23,7 @@ limits:
   - { name: acme-1g, tenant: acme, bits_per_second: 1G, burst: 2MB, count: l2+fcs, direction: to-clients }
   - { name: all, packets_per_second: 1.5k }
   - { name: sessions, services: [web, dns], new_sessions_per_second: 500, burst: 1k }
-  - { name: noisy, service: web, bits_per_second: 8k, clients: { within: [10.0.0.0/8, 10.1.0.0/16, "2001:db8::/32"], prefix4: 24, most: 10 } }
+  - { name: noisy, service: web, bits_per_second: 8k, clients: { within: [10.0.0.0/8, 10.1.0.0/16, "2001:db8::/32"], prefix4: 24, max_clients: 10 } }
   - { name: each, vip: 10.0.0.80, packets_per_second: 10M, clients: {}, action: { mark: af13 } }
   - { name: one, server: { service: web, address: 10.1.0.11 }, bits_per_second: 100M, engine: light-lock, batch: 10kB, action: { mark: 7 } }
   - { name: two, server: { service: dns, address: 10.1.0.11, port: 54 }, bits_per_second: 1.000001M, action: drop }
@@ -52,10 +52,10 @@ func TestLimits(t *testing.T) {
 		{Name: "sessions", Of: model.LimitTarget{Services: []string{"web", "dns"}},
 			Spec: model.LimitSpec{Unit: model.LimitSessions, PerSecond: 500, Burst: 1000, Action: model.LimitDrop}},
 		{Name: "noisy", Of: model.LimitTarget{Services: []string{"web"}}, Within: prefixes, Spec: with(bits, func(s *model.LimitSpec) {
-			s.PerSecond, s.Burst, s.ByClient, s.Prefix4, s.Prefix6, s.Most = 8000, 32000, true, 24, 64, 10
+			s.PerSecond, s.Burst, s.ByClient, s.Prefix4, s.Prefix6, s.MaxClients = 8000, 32000, true, 24, 64, 10
 		})},
 		{Name: "each", Of: model.LimitTarget{VIPs: []netip.Addr{netip.MustParseAddr("10.0.0.80")}}, Spec: with(packets, func(s *model.LimitSpec) {
-			s.PerSecond, s.Burst, s.ByClient, s.Prefix4, s.Prefix6, s.Most = 1e7, 25e5, true, 32, 64, 65536
+			s.PerSecond, s.Burst, s.ByClient, s.Prefix4, s.Prefix6, s.MaxClients = 1e7, 25e5, true, 32, 64, 65536
 			s.Action, s.Mark = model.LimitMark, 14
 		})},
 		{Name: "one", Of: model.LimitTarget{Server: model.NamedServer{Service: "web", Address: netip.MustParseAddrPort("10.1.0.11:8080")}},
@@ -82,7 +82,7 @@ func TestBadLimits(t *testing.T) {
 		{"services: [web]", "services: [nobody]", "use a name that `services` has"},
 		{"services: [web]", "services: [web, web]", "web is in this list already"},
 		{"vips: [10.0.0.81]", "vips: [10.0.0.81, 10.0.0.81]", "10.0.0.81 is in this list already"},
-		{"services: [web], vips: [10.0.0.81]", "vips: []", "f:7:5: tenants[0]: the tenant has nothing"},
+		{"services: [web], vips: [10.0.0.81]", "vips: []", "f:7:5: tenants[0]: the tenant is empty"},
 		{"limits:\n", "  - { name: acme, services: [dns] }\nlimits:\n", "a tenant in line 7 is named \"acme\" too"},
 		{"name: all", "name: acme-1g", "a limit in line 9 is named \"acme-1g\" too"},
 		{"tenant: acme,", "tenant: acme, vip: 10.0.0.80,", "f:9:41: limits[0].vip: a limit has only one of"},
@@ -91,8 +91,8 @@ func TestBadLimits(t *testing.T) {
 		{"bits_per_second: 1G", "bits_per_second: 1Gbit", `f:9:53: limits[0].bits_per_second: "1Gbit" is not a rate: did you mean 1G?`},
 		{"bits_per_second: 1G", "bits_per_second: 1g", `"1g" is not a rate: did you mean 1G?`},
 		{"bits_per_second: 1G", "bits_per_second: 1e9", `"1e9" is not a rate: did you mean 1G?`},
-		{"bits_per_second: 1G", "bits_per_second: 0.5", "0.5 is not a whole number in a second"},
-		{"bits_per_second: 1G", "bits_per_second: 1.0000000001G", "is not a whole number in a second"},
+		{"bits_per_second: 1G", "bits_per_second: 0.5", "0.5 is not a whole number per second"},
+		{"bits_per_second: 1G", "bits_per_second: 1.0000000001G", "is not a whole number per second"},
 		{"bits_per_second: 1G", "bits_per_second: 7999", "7999 is out of range: use 8k to 400G"},
 		{"bits_per_second: 1G", "bits_per_second: 400.1G", "400.1G is out of range: use 8k to 400G"},
 		{"bits_per_second: 1G", "bits_per_second: 99999999999999999999G", "is out of range: use 8k to 400G"},
@@ -106,7 +106,7 @@ func TestBadLimits(t *testing.T) {
 		{"burst: 2MB", "burst: 2mB", `"2mB" is not an amount: did you mean 2MB?`},
 		{"burst: 2MB", "burst: much", `"much" is not an amount`},
 		{"burst: 2MB", "burst: 1.5", "1.5 is not a whole number"},
-		{"burst: 2MB", "burst: 1517", "packets of 1500 bytes would never pass, as they count 1518 with `l2+fcs`: use at least that"},
+		{"burst: 2MB", "burst: 1517", "packets of 1500 bytes would never pass, because they count as 1518 with `l2+fcs`: use at least that"},
 		{"burst: 2MB", "burst: 101GB", "101000000000 is out of range: use 1 to 100G"},
 		{"burst: 2MB", "burst: 99999999999GB", "out of range: use at most 100GB"},
 		{"burst: 1k", "burst: 1kB", "a new_sessions_per_second limit has sessions here, not bytes"},
@@ -119,14 +119,14 @@ func TestBadLimits(t *testing.T) {
 		{"action: { mark: af13 }", "action: mark", `"mark" is unknown: use drop, or {mark: af13}`},
 		{"action: { mark: af13 }", "action: {}", "`mark` is missing"},
 		{"count: l2+fcs", "count: l7", "use l3, l2, l2+fcs or l1"},
-		{"engine: light-lock", "engine: cas", "only light-lock takes batches"},
+		{"engine: light-lock", "engine: cas", "only light-lock has batches"},
 		{"batch: 10kB", "batch: 4MB", "the batch is larger than the burst, 3125000"},
 		{"burst: 1k", "engine: atomic", "so `engine: atomic` is not possible"},
 		{"engine: light-lock, batch: 10kB", "engine: atomic", "so `engine: atomic` is not possible"},
 		{"clients: {}, ", "clients: {}, engine: lock, ", "so `engine: lock` is not possible"},
 		{"prefix4: 24", "prefix4: 7", "7 is out of range: use 8 to 32"},
-		{"prefix4: 24, ", "prefix4: 9, ", "which are larger than 10.1.0.0/16: use `prefix4: 16`"},
-		{"most: 10", "most: 2000000", "use 1 to 1048576"},
+		{"prefix4: 24, ", "prefix4: 9, ", "and 10.1.0.0/16 is smaller: use `prefix4: 16`"},
+		{"max_clients: 10", "max_clients: 2000000", "use 1 to 1048576"},
 		{"within: [10.0.0.0/8", "within: [10.0.0.1/8", "write 10.0.0.0/8"},
 		{"{ service: web, address: 10.1.0.11 }", "{ service: web, address: 10.1.0.13 }", "web has no such server"},
 		{"{ service: web, address: 10.1.0.11 }", "{ service: web, address: 10.1.0.11, port: 80 }", "web has no such server"},
@@ -179,7 +179,7 @@ func TestLimitsHaveLimits(t *testing.T) {
 			of = "tenant: t, "
 		}
 		limits += "  - { name: more, " + of + "packets_per_second: 5 }\n"
-		if _, err := Parse("f", frame(1, limits)); err == nil || !strings.Contains(err.Error(), "limits[8]: more than 8 limits concern "+what) {
+		if _, err := Parse("f", frame(1, limits)); err == nil || !strings.Contains(err.Error(), "limits[8]: more than 8 limits apply to "+what) {
 			t.Error(err)
 		}
 	}
@@ -209,15 +209,15 @@ func TestLimitsHaveTotals(t *testing.T) {
 		}
 	}
 	last := "  - { name: l31-7, tenant: t31, packets_per_second: 5"
-	prefixed := strings.Replace(named.String(), last, last+", clients: { within: [192.0.2.0/24], most: 1 }", 1)
+	prefixed := strings.Replace(named.String(), last, last+", clients: { within: [192.0.2.0/24], max_clients: 1 }", 1)
 	of := func(rest string) string {
 		return "  - { name: x, vip: 10.0.1.1, packets_per_second: 5" + rest + " }\n"
 	}
 	for _, test := range []struct{ tenants, limits, want string }{
 		{"", buckets.String(), ""},
 		{"", buckets.String() + of(""), ""},
-		{"", buckets.String() + of(", clients: { most: 1 }"),
-			"f:20:71: limits[16].clients.most: the limits by clients have 1048577 buckets up to this one, at most 1048576 are possible together"},
+		{"", buckets.String() + of(", clients: { max_clients: 1 }"),
+			"f:20:78: limits[16].clients.max_clients: the limits by clients have 1048577 buckets up to this one, at most 1048576 are possible together"},
 		{"", buckets.String() + of(", clients: {}"), "f:20:63: limits[16].clients: the limits by clients have 1114112 buckets"},
 		{tenants.String(), named.String(), ""},
 		{tenants.String(), named.String() + of(""),

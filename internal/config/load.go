@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Where the load of servers is read.
+// Sources of the servers' load.
 
 type rawLoad struct {
 	at       position
@@ -40,7 +40,7 @@ type rawServerLoad struct {
 
 var defaultLoad = model.Load{Full: 1, Interval: 5 * time.Second, Timeout: 2 * time.Second}
 
-// defaultLoadPaths are those of the sources that have one.
+// defaultLoadPaths are the default paths of sources that have one.
 var defaultLoadPaths = map[model.LoadType]string{model.LoadNode: "/metrics", model.LoadORCA: "/orca"}
 
 const (
@@ -50,9 +50,9 @@ const (
 
 var loadFields = []field[rawLoad]{
 	scalar(fieldDoc{name: "type", kind: "node, orca, health, prometheus or none", required: true,
-		doc: "`node`: the metrics of a node_exporter on the server; the load is the part of the time in which its processors were not idle, between two readings. " +
+		doc: "`node`: the metrics of a node_exporter on the server; the load is the fraction of time in which its processors were not idle between two readings. " +
 			"`orca`: a report by the conventions of ORCA (Open Request Cost Aggregation of xDS) over HTTP, as JSON or in the header `endpoint-load-metrics`. " +
-			"`health`: such a report in the answers to the service's health checks, which must be `http`. `prometheus`: a query to a Prometheus. `none`: nowhere."},
+			"`health`: such a report in the answers to the service's health checks, which must be `http`. `prometheus`: a query to a Prometheus. `none`: the load is not read."},
 		func(l *rawLoad) *value[model.LoadType] { return &l.kind }, parseWord(model.LoadTypes...)),
 	scalar(fieldDoc{name: "port", kind: "port", def: "9100 with node, the server's with orca",
 		doc: "node, orca: the port of the source on the server."},
@@ -60,16 +60,16 @@ var loadFields = []field[rawLoad]{
 	scalar(fieldDoc{name: "path", kind: "path", def: "/metrics with node, /orca with orca",
 		doc: "node, orca: the path of the request, with a query if needed. No command, log or error shows the query."},
 		func(l *rawLoad) *value[string] { return &l.route }, parsePath),
-	scalar(fieldDoc{name: "url", kind: "URL", doc: "prometheus: where it answers, such as `http://prometheus.example:9090`."},
+	scalar(fieldDoc{name: "url", kind: "URL", doc: "prometheus: its URL, such as `http://prometheus.example:9090`."},
 		func(l *rawLoad) *value[string] { return &l.url }, parseURL),
 	scalar(fieldDoc{name: "query", kind: "PromQL",
-		doc: "prometheus: a query whose answer is one number. In it, `$address` and `$port` are the server's, and `$instance` is its own `instance`, or address and port of `node` metrics."},
+		doc: "prometheus: a query whose result is one number. In it, `$address` and `$port` are the server's, and `$instance` is its own `instance`, or address and port of `node` metrics."},
 		func(l *rawLoad) *value[string] { return &l.query }, parseQuery),
 	scalar(fieldDoc{name: "metric", kind: "name", def: "cpu_utilization",
 		doc: "orca, health: the metric of the report: `cpu_utilization`, `application_utilization`, `named_metrics.NAME` or `utilization.NAME`."},
 		func(l *rawLoad) *value[string] { return &l.metric }, parseMetric),
 	scalar(fieldDoc{name: "full", kind: "number above 0", def: "1",
-		doc: "The value of a server that is fully busy, such as 100 for a query that gives percentages."},
+		doc: "The value at full load, such as 100 for a query that returns percentages."},
 		func(l *rawLoad) *value[float64] { return &l.full }, parseFull),
 	scalar(fieldDoc{name: "interval", kind: "duration, 1s to 10m", def: defaultLoad.Interval.String(), doc: "Time between two readings of a server."},
 		func(l *rawLoad) *value[time.Duration] { return &l.interval }, parseDuration(time.Second, 10*time.Minute)),
@@ -88,12 +88,12 @@ var serverLoadFields = []field[rawServerLoad]{
 }
 
 var (
-	loadObject = docsOf("load", "Where the agent reads how busy the servers are. Shares by measured capability use it, and `steelyard get servers` shows it. "+
-		"A source that fails leaves the last value, with its age: see docs/server-load.md.", loadFields)
-	serverLoadObject = docsOf("load of a server", "What a server has of its own. The rest is in `load` of its service.", serverLoadFields)
+	loadObject = docsOf("load", "The source from which the agent reads the servers' load. `feedback` uses it, and `steelyard get servers` shows it. "+
+		"If the source fails, the last value stays, with its age: see docs/server-load.md.", loadFields)
+	serverLoadObject = docsOf("load of a server", "A server's own settings. The others are in `load` of its service.", serverLoadFields)
 )
 
-var loadField = field[rawService]{fieldDoc{name: "load", kind: "mapping", object: loadObject, doc: "Where the load of the servers is read. Without it, nowhere."},
+var loadField = field[rawService]{fieldDoc{name: "load", kind: "mapping", object: loadObject, doc: "The source of the servers' load. Without it, the load is not read."},
 	func(d *decoder, n *yaml.Node, path string, into *rawService) {
 		into.load.at, into.load.path = positionOf(n), path
 		readObject(d, n, path, loadFields, &into.load)
@@ -118,7 +118,7 @@ func parseURL(text string) (string, error) {
 
 func parseQuery(text string) (string, error) {
 	if strings.TrimSpace(text) == "" || len(text) > maxQueryBytes {
-		return "", fmt.Errorf("a query has 1 to %d bytes", maxQueryBytes)
+		return "", fmt.Errorf("the query is empty or too long: write 1 to %d bytes", maxQueryBytes)
 	}
 	return text, nil
 }
@@ -127,7 +127,7 @@ var metricPattern = regexp.MustCompile(`^(cpu_utilization|application_utilizatio
 
 func parseMetric(text string) (string, error) {
 	if !metricPattern.MatchString(text) {
-		return "", fmt.Errorf("%q is no metric: write cpu_utilization, application_utilization, mem_utilization, named_metrics.NAME or utilization.NAME", text)
+		return "", fmt.Errorf("%q is not a metric: write cpu_utilization, application_utilization, mem_utilization, named_metrics.NAME or utilization.NAME", text)
 	}
 	return text, nil
 }
@@ -143,13 +143,13 @@ func parseFull(text string) (float64, error) {
 var instancePattern = regexp.MustCompile(`^[A-Za-z0-9._:@/\[\]-]{1,128}$`)
 
 func parseInstance(text string) (string, error) {
-	if !instancePattern.MatchString(text) { // it goes into a query: no quotes
-		return "", fmt.Errorf("%q is no instance: use letters, digits and ._:@/[]-", text)
+	if !instancePattern.MatchString(text) { // it is inserted into a query, so it may have no quotes
+		return "", fmt.Errorf("%q is not an instance: use letters, digits and ._:@/[]-", text)
 	}
 	return text, nil
 }
 
-// load builds a service's source of load, and refuses keys that it does not use.
+// load builds a service's source of load, and rejects keys that it does not use.
 func (b *builder) load(raw *rawService, health model.Health) model.Load {
 	l := &raw.load
 	if !l.kind.set || l.kind.v == model.LoadNone {
@@ -174,7 +174,7 @@ func (b *builder) load(raw *rawService, health model.Health) model.Load {
 		b.fail(l.at, l.path, "a source of `type: prometheus` needs `url` and `query`")
 	}
 	if kind == model.LoadHealth && health.Type != model.HealthHTTP {
-		b.fail(l.kind.at, l.kind.path, "health checks of `type: http` alone have answers that can say a load: set `health.type: http`, or use another source")
+		b.fail(l.kind.at, l.kind.path, "only health checks of `type: http` can carry a load report: set `health.type: http`, or use another source")
 	}
 	load := model.Load{Type: kind, Port: l.port.v, Path: l.route.or(defaultLoadPaths[kind]), URL: l.url.v, Query: l.query.v,
 		Metric: l.metric.v, Full: l.full.or(defaultLoad.Full)}
@@ -190,7 +190,7 @@ func (b *builder) load(raw *rawService, health model.Health) model.Load {
 	return load
 }
 
-// serverLoad builds what a server has of its own.
+// serverLoad builds a server's own settings of its source.
 func (b *builder) serverLoad(raw *rawService, s *rawServer) model.ServerLoad {
 	l := &s.load
 	if l.at == (position{}) {
@@ -198,13 +198,13 @@ func (b *builder) serverLoad(raw *rawService, s *rawServer) model.ServerLoad {
 	}
 	kind := raw.load.kind.v
 	if kind == model.LoadNone {
-		b.fail(l.at, l.path, "the service has no `load`: add one, or remove this")
+		b.fail(l.at, l.path, "the service has no `load`: add one, or remove this line")
 	}
 	if l.instance.set && kind != model.LoadPrometheus {
-		b.fail(l.instance.at, l.instance.path, "`instance` is for queries to a Prometheus: remove it")
+		b.fail(l.instance.at, l.instance.path, "only `type: prometheus` uses `instance`: remove this line")
 	}
 	if l.port.set && kind == model.LoadHealth {
-		b.fail(l.port.at, l.port.path, "the load comes with health checks: remove the port")
+		b.fail(l.port.at, l.port.path, "with `type: health` the load is in the answers to health checks: remove the port")
 	}
 	return model.ServerLoad{Off: l.off.set, Port: l.port.v, Instance: l.instance.v}
 }

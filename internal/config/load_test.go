@@ -50,13 +50,13 @@ func TestLoad(t *testing.T) {
 		{"{ type: prometheus, query: up }", "", tcp, "needs `url` and `query`"},
 		{"{ type: prometheus, query: up, url: p:9090 }", "", tcp, "is not a URL"},
 		{"{ type: prometheus, query: up, url: 'http://u:p@p:9090' }", "", tcp, "has a user"},
-		{"{ type: orca, metric: cpu }", "", tcp, "is no metric"},
+		{"{ type: orca, metric: cpu }", "", tcp, "is not a metric"},
 		{"{ type: orca, full: 0 }", "", tcp, "not a number above 0"},
 		{"{ type: orca, interval: 1s, timeout: 2s }", "", tcp, "longer than the interval"},
-		{"{ type: orca }", ", load: { instance: a }", tcp, "for queries to a Prometheus"},
+		{"{ type: orca }", ", load: { instance: a }", tcp, "only `type: prometheus`"},
 		{"{ type: orca }", ", load: { type: node }", tcp, `"node" is unknown: use none`},
 		{"{ type: none }", ", load: { port: 1 }", tcp, "the service has no `load`"},
-		{"{ type: prometheus, url: 'http://p', query: up }", `, load: { instance: 'a"}' }`, tcp, "is no instance"},
+		{"{ type: prometheus, url: 'http://p', query: up }", `, load: { instance: 'a"}' }`, tcp, "is not an instance"},
 	} {
 		_, err := Parse("steelyard.yaml", loadFile(c.load, c.server, c.health))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -8,14 +8,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Part is a file that adds services to another one.
+// Part is a file whose services are added to another file.
 type Part struct {
-	Name string // put before the names of its services: "shop" makes "shop.web"
+	Name string // prefix of its services' names: "shop" makes "shop.web"
 	Text []byte
 }
 
-// Merge returns a file with the services of all parts behind those of the base. A part has `version` and `services` alone, and
-// keys for its anchors (`x-…`), which are written out: they would hold in all parts after it. The result is not checked further.
+// Merge returns a file with the services of all parts after those of the base. A part has only `version`, `services`, and keys for its anchors
+// (`x-…`). Its aliases are expanded, because an anchor would be visible in all later parts. The result is not checked further.
 func Merge(base []byte, parts []Part) ([]byte, error) {
 	if len(parts) == 0 {
 		return base, nil
@@ -25,8 +25,8 @@ func Merge(base []byte, parts []Part) ([]byte, error) {
 	if root == nil {
 		return nil, d.result()
 	}
-	if merged := entryOf(root, mergeKey); merged != nil { // its services would give way to those that are added
-		d.fail(positionOf(merged), mergeKey, "the file itself merges nothing where projects add services: write its keys out")
+	if merged := entryOf(root, mergeKey); merged != nil { // the added services would hide the merged ones
+		d.fail(positionOf(merged), mergeKey, "where projects add services, the file may have no `<<` at the top: write its keys out")
 		return nil, d.result()
 	}
 	services := entryOf(root, "services")
@@ -34,7 +34,7 @@ func Merge(base []byte, parts []Part) ([]byte, error) {
 		services = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
 		root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "services"}, services)
 	}
-	if services.Kind == yaml.AliasNode { // it would be written as the alias alone
+	if services.Kind == yaml.AliasNode { // otherwise only the alias would be written
 		list := d.writtenOut(services)
 		for i := 1; i < len(root.Content); i += 2 {
 			if root.Content[i] == services {
@@ -63,7 +63,7 @@ func Merge(base []byte, parts []Part) ([]byte, error) {
 	return out.Bytes(), encoder.Close()
 }
 
-// services returns the part's services, with their long names.
+// services returns the part's services, with prefixed names.
 func (p Part) services() ([]*yaml.Node, error) {
 	d := &decoder{file: "the configuration of the project " + p.Name}
 	root := d.parse(p.Text)
@@ -76,21 +76,21 @@ func (p Part) services() ([]*yaml.Node, error) {
 		case "version":
 		case "services":
 			if list != nil {
-				d.fail(positionOf(key), key.Value, "given twice: remove one")
+				d.fail(positionOf(key), key.Value, "duplicate key: remove one")
 			}
 			list = root.Content[i+1]
 		default:
 			if isNote("", key.Value) {
 				continue
 			}
-			d.fail(positionOf(key), key.Value, "only the project default may have this: a project has `version` and `services`")
+			d.fail(positionOf(key), key.Value, "only the default project may have this key: a project has `version` and `services`")
 		}
 	}
 	if list != nil {
 		list = d.writtenOut(list)
 	}
 	if list == nil || list.Kind != yaml.SequenceNode {
-		d.fail(positionOf(root), "services", "`services` is missing, or no list")
+		d.fail(positionOf(root), "services", "`services` is missing, or not a list: write `services: […]`")
 		return nil, d.result()
 	}
 	for _, service := range list.Content {
@@ -102,7 +102,7 @@ func (p Part) services() ([]*yaml.Node, error) {
 	return list.Content, d.result()
 }
 
-// entryOf returns a mapping's value; nil: there is none.
+// entryOf returns a mapping's value for a key, or nil.
 func entryOf(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
@@ -112,7 +112,7 @@ func entryOf(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// nameOf returns the name of a service; nil: it has none. A name that the service merges becomes its own: each service of a part is renamed.
+// nameOf returns the node of a service's name, or nil. A merged name is copied into the service, because each service of a part is renamed.
 func nameOf(service *yaml.Node) *yaml.Node {
 	if own := entryOf(service, "name"); own != nil || service.Kind != yaml.MappingNode {
 		return own

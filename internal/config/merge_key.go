@@ -9,22 +9,21 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// mergeKey is YAML's key for the entries of other mappings: `<<: *defaults`, or a list of these. What the mapping has itself wins, then
-// the first one of the list.
+// mergeKey is YAML's key for entries from other mappings: `<<: *defaults`, or a list of these. The mapping's own entries win, then those of the first
+// mapping in the list.
 const mergeKey = "<<"
 
-// isNote reports whether a key of the file itself is for anchors alone: `x-defaults: &defaults { … }`. What is below it is read where an alias
-// names it.
+// isNote reports whether a key at the top level only holds anchors: `x-defaults: &defaults { … }`. Its value is decoded where an alias names it.
 func isNote(path, key string) bool { return path == "" && strings.HasPrefix(key, "x-") }
 
 func isMergeKey(key *yaml.Node) bool {
 	return key.Kind == yaml.ScalarNode && key.Value == mergeKey && key.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0
 }
 
-// entries returns the keys and values of a mapping, with those that it merges behind its own. It counts what it looks at, so that merges do not
-// multiply without limit.
+// entries returns the keys and values of a mapping, its own ones before merged ones. It counts the visited entries, so that merges cannot multiply
+// without limit.
 func (d *decoder) entries(n *yaml.Node, path string) []*yaml.Node {
-	if !slices.ContainsFunc(n.Content, isMergeKey) { // nearly all: a value is no plain "<<"
+	if !slices.ContainsFunc(n.Content, isMergeKey) { // the common case; a value "<<" is harmless
 		return n.Content
 	}
 	var own, merged []*yaml.Node
@@ -48,7 +47,7 @@ func (d *decoder) entries(n *yaml.Node, path string) []*yaml.Node {
 	return own
 }
 
-// merge appends the entries of what a merge key has: a mapping, or a list of mappings, which may merge others.
+// merge appends the entries of a merge key's value: a mapping, or a list of mappings, which may merge others.
 func (d *decoder) merge(into []*yaml.Node, value *yaml.Node, path string, depth int) []*yaml.Node {
 	from := d.enter(value)
 	switch {
@@ -60,7 +59,7 @@ func (d *decoder) merge(into []*yaml.Node, value *yaml.Node, path string, depth 
 			into = d.merge(into, item, path, depth-1)
 		}
 	case from.Kind != yaml.MappingNode:
-		d.fail(positionOf(value), path, "%s found behind `<<`: name a mapping, as `<<: *defaults` for `x-defaults: &defaults { … }`", describeNode(from))
+		d.fail(positionOf(value), path, "%s found after `<<`: name a mapping, as `<<: *defaults` for `x-defaults: &defaults { … }`", describeNode(from))
 	default:
 		var deeper []*yaml.Node
 		for i := 0; i+1 < len(from.Content) && !d.full(); i += 2 {
@@ -76,14 +75,14 @@ func (d *decoder) merge(into []*yaml.Node, value *yaml.Node, path string, depth 
 	return into
 }
 
-// maxExpanded bounds what expand writes out, in nodes.
+// maxExpanded bounds the nodes that expand writes.
 const maxExpanded = maxValues / 4
 
-// expand returns a copy of a node in which each alias is written out: in a text of several files, an anchor would hold in all behind it.
+// expand returns a copy of a node with its aliases expanded: in a merged text, an anchor would be visible in all later parts.
 func (d *decoder) expand(n *yaml.Node, budget *int, depth int) *yaml.Node {
 	if *budget--; *budget < 0 || depth == 0 {
 		if *budget == -1 || depth == 0 {
-			d.fail(positionOf(n), "", "aliases write out more than %d values, or a value in itself: write fewer", maxExpanded)
+			d.fail(positionOf(n), "", "aliases expand to more than %d values, or contain themselves: use fewer", maxExpanded)
 		}
 		*budget = min(*budget, -1)
 		return &yaml.Node{Kind: yaml.ScalarNode}
@@ -92,7 +91,7 @@ func (d *decoder) expand(n *yaml.Node, budget *int, depth int) *yaml.Node {
 	written.Anchor, written.Alias = "", nil
 	written.Content = make([]*yaml.Node, 0, len(written.Content))
 	for i, child := range target(n).Content {
-		if child.Kind == yaml.AliasNode && written.Kind == yaml.MappingNode && i%2 == 0 { // which no reader of the file itself takes for a key
+		if child.Kind == yaml.AliasNode && written.Kind == yaml.MappingNode && i%2 == 0 { // a mapping is not a valid key
 			d.fail(positionOf(child), "", "a key must be a plain word, not an alias")
 		}
 		written.Content = append(written.Content, d.expand(child, budget, depth-1))

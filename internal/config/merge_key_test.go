@@ -68,15 +68,15 @@ func TestAnchorsAndMergeKeys(t *testing.T) {
 
 func TestBadMergesAreRefused(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
-		"no mapping":   {"version: 1\nx-a: &a 3\nservices:\n  - { <<: *a }\n", "found behind `<<`: name a mapping"},
-		"itself":       {"version: 1\nservices:\n  - &a { <<: *a, name: x }\n", "merges more than 16 deep, or a mapping with itself"},
-		"unknown key":  {"version: 1\nx-a: &a { nam: x }\nservices:\n  - { <<: *a }\n", "did you mean `name`"},
-		"quoted":       {"version: 1\nservices:\n  - { \"<<\": { name: x } }\n", "unknown key"},
-		"bad value":    {"version: 1\nx-a: &a { port: 99999 }\nservices:\n  - { <<: *a }\n", "2:"},
-		"note below":   {"version: 1\nservices:\n  - { x-a: 1 }\n", "unknown key"},
-		"no anchor":    {"version: 1\nservices:\n  - { <<: *a }\n", "unknown anchor"},
-		"given twice":  {"version: 1\nx-a: &a { port: 1 }\nservices:\n  - { <<: *a, name: x, name: y }\n", "twice"},
-		"many a merge": {mergeBomb(), "do not multiply them by aliases"},
+		"not a mapping": {"version: 1\nx-a: &a 3\nservices:\n  - { <<: *a }\n", "found after `<<`: name a mapping"},
+		"itself":        {"version: 1\nservices:\n  - &a { <<: *a, name: x }\n", "merges more than 16 deep, or a mapping with itself"},
+		"unknown key":   {"version: 1\nx-a: &a { nam: x }\nservices:\n  - { <<: *a }\n", "did you mean `name`"},
+		"quoted":        {"version: 1\nservices:\n  - { \"<<\": { name: x } }\n", "unknown key"},
+		"bad value":     {"version: 1\nx-a: &a { port: 99999 }\nservices:\n  - { <<: *a }\n", "2:"},
+		"note below":    {"version: 1\nservices:\n  - { x-a: 1 }\n", "unknown key"},
+		"no anchor":     {"version: 1\nservices:\n  - { <<: *a }\n", "unknown anchor"},
+		"duplicate key": {"version: 1\nx-a: &a { port: 1 }\nservices:\n  - { <<: *a, name: x, name: y }\n", "duplicate key"},
+		"many a merge":  {mergeBomb(), "do not multiply them by aliases"},
 	} {
 		if _, err := Parse("bad", []byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %.300v", name, err)
@@ -123,8 +123,8 @@ func TestMergeOfPartsWithAnchors(t *testing.T) {
 		text.WriteString("x-" + string(name) + ": &" + string(name) + " [" + strings.Repeat("*"+string(name-1)+",", 8) + "]\n")
 	}
 	for want, bad := range map[string]string{
-		"aliases write out more than": text.String() + "services: *j\n",
-		"a value in itself":           "version: 1\nservices: &s [{ servers: *s }]\n",
+		"aliases expand to more than": text.String() + "services: *j\n",
+		"or contain themselves":       "version: 1\nservices: &s [{ servers: *s }]\n",
 	} {
 		if _, err := Merge([]byte(mergeBase), []Part{{"shop", []byte(bad)}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

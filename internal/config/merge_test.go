@@ -51,8 +51,8 @@ func TestMerge(t *testing.T) {
 
 func TestMergeRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
-		"other keys": {"version: 1\nlocal_addresses: [10.1.0.11]\nservices: []\n", "only the project default"},
-		"no list":    {"version: 1\nservices: 3\n", "no list"},
+		"other keys": {"version: 1\nlocal_addresses: [10.1.0.11]\nservices: []\n", "only the default project"},
+		"no list":    {"version: 1\nservices: 3\n", "not a list"},
 		"nothing":    {"version: 1\n", "missing"},
 		"no YAML":    {"services: [", "shop"},
 	} {

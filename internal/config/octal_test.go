@@ -14,7 +14,7 @@ func TestOctalNumbersAreRefused(t *testing.T) {
 	inService := func(text string) string { return strings.Replace(service, "    port: 80\n", "    "+text+"\n", 1) }
 	atServer := func(text string) string { return strings.Replace(service, "port: 80 }", text+" }", 1) }
 	for file, want := range map[string]string{
-		inService("port: 0120"):                                                     "6:11: services[0].port: 0120 begins with 0, and some readers of YAML take it for an octal number: write 120",
+		inService("port: 0120"):                                                     "6:11: services[0].port: 0120 begins with 0, which YAML 1.1 reads as an octal number: write 120",
 		inService("port: 00"):                                                       "write 0",
 		inService("port: +80"):                                                      "6:11: services[0].port: +80 has a sign: write 80",
 		inService("port: 0080-0090"):                                                "write 80",
@@ -40,7 +40,7 @@ func TestOctalNumbersAreRefused(t *testing.T) {
 		atServer("port: 80, weight: 010"):                                           "010 begins with 0",
 		service + "limits:\n  - { name: l, packets_per_second: 0100k }\n":           "0100 begins with 0",
 		service + "limits:\n  - { name: l, packets_per_second: 1k, burst: 0100 }\n": "0100 begins with 0",
-		inService("port: 80\n    feedback: { gamma: 0x1p-2 }"):                      `"0x1p-2" is no number from 0 to 1`,
+		inService("port: 80\n    feedback: { gamma: 0x1p-2 }"):                      `"0x1p-2" is not a number from 0 to 1`,
 		inService("port: 80\n    feedback: { gamma: 00.5 }"):                        "00.5 begins with 0",
 		strings.Replace(service, "version: 1", "version: 01", 1):                    "01 begins with 0",
 	} {

@@ -11,15 +11,14 @@ import (
 	"steelyard/internal/model"
 )
 
-// Parser is Parse with a memory: of a file that it has read before, it decodes only the services whose
-// text has changed. Its result shares the unchanged services. Safe for use by several goroutines. The
-// zero value is ready.
+// Parser is Parse with a cache: it decodes only the services whose text has changed since the previous file. Its result shares the unchanged services.
+// Safe for concurrent use. The zero value is ready.
 type Parser struct {
 	mu   sync.Mutex
 	last knownFile
 }
 
-// knownFile is a good file that was read and whose services can be separated by their text.
+// knownFile is a valid, cached file whose services can be separated by their text.
 type knownFile struct {
 	split  splitFile
 	text   string
@@ -28,11 +27,11 @@ type knownFile struct {
 	values int // upper limit of its number of values
 }
 
-// Parse does what Parse does.
+// Parse parses like the package's Parse.
 func (p *Parser) Parse(file string, data []byte) (*model.Config, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(data) > MaxFileBytes { // refused, and not copied for that
+	if len(data) > MaxFileBytes { // refused before it is copied
 		_, _, err := parse(file, data, false)
 		return nil, err
 	}
@@ -54,8 +53,7 @@ func (p *Parser) Parse(file string, data []byte) (*model.Config, error) {
 	return config, err
 }
 
-// remember returns what the next file is compared with, or an empty value if the file's services cannot
-// be separated.
+// remember returns the cache entry of a file, or an empty value if the file's services cannot be separated.
 func remember(text string, split splitFile, config *model.Config, values int) knownFile {
 	if len(split.services) != len(config.Services) {
 		return knownFile{}
@@ -67,8 +65,8 @@ func remember(text string, split splitFile, config *model.Config, values int) kn
 	return knownFile{split, text, config, byText, values}
 }
 
-// change reads a file that differs from r only in services. It returns false if that is impossible or
-// the file has an error; then the caller must read the whole file.
+// change parses a file that differs from r only in services. Returns false if there are other differences or the file has an error; then the caller
+// must parse the whole file.
 func (r *knownFile) change(file, text string, split splitFile) (knownFile, bool) {
 	var fresh strings.Builder
 	var at []int
@@ -109,13 +107,12 @@ type splitFile struct {
 
 const servicesLine = "services:\n"
 
-// maxServices is the largest number of texts that a file is split into; more services than maxNodes allows.
+// maxServices bounds the texts that a file is split into; maxNodes allows fewer services.
 const maxServices = maxNodes / 8
 
-// splitServices splits a file whose services are a list in block style, the usual case. It returns false
-// if the text of a service may depend on other services: anchors, and tabs, which do not count as
-// indentation. A line that only looks like an item, for example inside quoted text, yields more texts
-// than there are services; remember detects that.
+// splitServices splits a file whose services are a list in block style, the usual case. Returns false if the text of a service may depend on others:
+// anchors, and tabs, which do not count as indentation. A line that only looks like an item, as inside quoted text, yields more texts than there are
+// services; remember() detects that.
 func splitServices(text string) (splitFile, bool) {
 	start := strings.Index(text, "\n"+servicesLine)
 	if start < 0 || strings.ContainsAny(text, "&\t\r") {
@@ -165,7 +162,7 @@ func contradicts(config *model.Config) bool {
 	keys := make(map[model.ServiceKey]struct{}, len(config.Services))
 	vips := make(map[netip.Addr]struct{}, len(config.Services))
 	ranges := map[netip.Addr][]model.ServiceKey{}
-	others := map[netip.Addr]struct{}{} // addresses that only the forwarder may have
+	others := map[netip.Addr]struct{}{} // addresses that belong to the forwarder alone
 	for _, local := range config.LocalAddresses {
 		others[local] = struct{}{}
 	}
@@ -244,8 +241,8 @@ func lacksLimited(config *model.Config, names map[string]struct{}) bool {
 	return missing > 0
 }
 
-// movesShaped reports whether a service that a port shapes has another VIP than before, and so maybe
-// another tenant, whose rates only a reading of the whole file compares with the service's.
+// movesShaped reports whether a service with shaping has another VIP than before, and so maybe another tenant. Only a parse of the whole file compares
+// the tenant's rates with the service's.
 func movesShaped(before, after *model.Config) bool {
 	shaped := map[string]netip.Addr{} // before
 	for i := range after.Shaping {

@@ -20,7 +20,7 @@ func parseAddress(text string) (netip.Addr, error) {
 	address, err := netip.ParseAddr(text)
 	if err != nil {
 		if _, err := netip.ParseAddrPort(text); err == nil {
-			return address, fmt.Errorf("%q has a port: give it as `port` beside the address", text)
+			return address, fmt.Errorf("%q has a port: write it as `port` beside the address", text)
 		}
 		if prefix, err := netip.ParsePrefix(text); err == nil {
 			return address, fmt.Errorf("%q is a prefix: write the address alone, %s", text, prefix.Addr())
@@ -57,20 +57,20 @@ func isReserved(address netip.Addr) bool {
 	return first == 0 || first >= 240
 }
 
-// checkDecimal refuses numbers that other readers of YAML take for different ones: 0120 is 120 in
-// YAML 1.2 and 80, an octal number, in YAML 1.1. text may go on with a unit or a fraction.
+// checkDecimal rejects numbers that YAML versions read differently: 0120 is 120 in YAML 1.2, but an octal number, 80, in YAML 1.1. text may continue
+// with a unit or a fraction.
 func checkDecimal(text string) error {
 	digits := strings.TrimLeft(text, "+-")
 	if strings.HasPrefix(text, "+") && digits != "" && digits[0] >= '0' && digits[0] <= '9' {
 		return fmt.Errorf("%s has a sign: write %s", text, digits)
 	}
 	if len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9' {
-		return fmt.Errorf("%s begins with 0, and some readers of YAML take it for an octal number: write %s", text, strings.TrimLeft(digits[:len(digits)-1], "0")+digits[len(digits)-1:])
+		return fmt.Errorf("%s begins with 0, which YAML 1.1 reads as an octal number: write %s", text, strings.TrimLeft(digits[:len(digits)-1], "0")+digits[len(digits)-1:])
 	}
 	return nil
 }
 
-// parseFloat reads a decimal fraction: no hexadecimal number, infinity or NaN.
+// parseFloat parses a decimal fraction, but no hexadecimal number, infinity or NaN.
 func parseFloat(text string) (float64, error) {
 	if strings.ContainsFunc(text, func(r rune) bool { return !strings.ContainsRune("0123456789.eE+-", r) }) {
 		return 0, errNoNumber
@@ -159,7 +159,7 @@ func parseDuration(low, high time.Duration) func(string) (time.Duration, error) 
 	}
 }
 
-// shortDuration writes 12h0m0s as 12h.
+// shortDuration formats 12h0m0s as 12h.
 func shortDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -171,7 +171,7 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// maxTimeout keeps idle times below half the range of the forwarder's 16-bit clock of seconds.
+// maxTimeout keeps idle times below half the range of the forwarder's 16-bit clock in seconds.
 const maxTimeout = 9 * time.Hour
 
 func parseTimeout(text string) (uint32, error) {
@@ -229,7 +229,7 @@ func parseWord[V fmt.Stringer](words ...V) func(string) (V, error) {
 	}
 }
 
-// alternatives writes a, b or c.
+// alternatives formats words as "a, b or c".
 func alternatives(words []string) string {
 	last := len(words) - 1
 	if last == 0 {

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Place returns where a file has a value, "web.yaml:6:10: services[0].vip: ", to begin a message with; the path
-// alone if the file does not have it. It reads the file again, so it is for what is rare.
+// Place returns the position of a value in a file, as the beginning of a message: "web.yaml:6:10: services[0].vip: ". Returns the path alone if the
+// file lacks the value. It parses the file again, so use it for rare messages only.
 func Place(file string, data []byte, path string) string {
 	d := &decoder{file: file}
 	return placeIn(file, d.parse(data), path)
@@ -30,7 +30,7 @@ func placeIn(file string, root *yaml.Node, path string) string {
 	return fmt.Sprintf("%s:%d:%d: %s: ", file, n.Line, n.Column, path)
 }
 
-// below follows the first step of a path, and returns what is left of it.
+// below follows the first step of a path. Returns the rest of the path.
 func below(n *yaml.Node, path string) (at *yaml.Node, rest string) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -48,7 +48,7 @@ func below(n *yaml.Node, path string) (at *yaml.Node, rest string) {
 	if n.Kind != yaml.MappingNode {
 		return nil, ""
 	}
-	entries := new(decoder).entries(n, path) // a file that was read: it is within bounds
+	entries := new(decoder).entries(n, path) // the file was parsed before, so it is within bounds
 	for i := 0; i+1 < len(entries); i += 2 {
 		if entries[i].Value == key {
 			return entries[i+1], rest

@@ -9,7 +9,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// How new sessions are distributed.
+// The distribution of new sessions.
 
 type rawPersistence struct {
 	at      position
@@ -26,7 +26,7 @@ const (
 
 var persistenceFields = []field[rawPersistence]{
 	scalar(fieldDoc{name: "timeout", kind: "duration of whole seconds, 1s to 9h", required: true,
-		doc: "The forwarder forgets a prefix this long after its last session creation."},
+		doc: "The entry of a prefix expires this long after its last new session."},
 		func(p *rawPersistence) *value[uint32] { return &p.timeout }, parseTimeout),
 	scalar(fieldDoc{name: "prefix4", kind: "number, 1 to 32", def: fmt.Sprint(defaultPrefix4),
 		doc: "The prefix length of IPv4 clients: those with the same prefix go to the same server."},
@@ -43,9 +43,9 @@ var persistenceObject = docsOf("persistence", "All new sessions of one client pr
 var (
 	parseScheduler = parseWord(model.Schedulers...)
 	schedulerKind  = "rr, wrr, lc, wlc, sed, sh, maglev, conhash, share or p2c"
-	schedulerDoc   = "How a server is chosen for a new session. `rr`: in turn; `wrr`: in turn by weight, smoothly interleaved; `lc`: the server with the " +
+	schedulerDoc   = "How the server of a new session is selected. `rr`: round robin; `wrr`: round robin by weight, smoothly interleaved; `lc`: the server with the " +
 		"fewest sessions; `wlc`: the fewest sessions by weight; `sed`: as `wlc`, with the new session counted; `sh`, `maglev`, `conhash`: by a " +
-		"hash of the client; `share`: drawn by chance, by weight or measured share; `p2c`: of two drawn by weight, the one with fewer sessions times the time it takes to answer SYNs. docs/schedulers.md compares them."
+		"hash of the client; `share`: at random, by weight or measured share; `p2c`: of two random ones by weight, the one with the smaller product of sessions and delay of answers to SYNs. docs/schedulers.md compares them."
 )
 
 const (
@@ -66,7 +66,7 @@ func parseMaxSessions(text string) (uint32, error) {
 	return uint32(n), err
 }
 
-// Limits of client_limits, the forwarder's.
+// The forwarder's limits of client_limits.
 const (
 	maxClientRate     = 10_000
 	maxClientBurst    = 100_000
@@ -80,16 +80,16 @@ type rawClientLimits struct {
 var clientLimitsFields = []field[rawClientLimits]{
 	scalar(fieldDoc{name: "new_per_second", kind: "number, 1 to 10000",
 		doc: "New sessions per second of a client (an IPv4 address, or an IPv6 network of /64) on average. Packets that would begin more are dropped as " +
-			"`client-rate`. The limit holds for all workers together."},
+			"`client-rate`. All workers share the limit."},
 		func(l *rawClientLimits) *value[int] { return &l.newPerSecond }, parseNumber(1, maxClientRate)),
 	scalar(fieldDoc{name: "burst", kind: "number, 1 to 100000", def: "`new_per_second`",
-		doc: "How many sessions a client that has begun none for a while may begin at once."},
+		doc: "The number of sessions that a client may begin at once after a pause."},
 		func(l *rawClientLimits) *value[int] { return &l.burst }, parseNumber(1, maxClientBurst)),
 	scalar(fieldDoc{name: "sessions", kind: "number, 1 to 1000000",
-		doc: "The most sessions that a client has at the same time. A TCP connection counts from the end of its handshake, which shows the client's address, until both sides have closed it " +
-			"(with `dr` and `ipip`, where answers are not seen, until its client has). UDP counts once its client sends after an answer; two datagrams with a forged source, " +
-			"one before and one after the answer, can still use up a place of the client that they pretend to be, so for UDP the limit is against many sessions of honest clients. " +
-			"What would begin more is dropped as `client-sessions`, and a connection that is the first too many when its handshake ends is reset. " +
+		doc: "The maximum number of concurrent sessions of a client. A TCP connection counts from the end of its handshake, which shows the client's address, until both sides have closed it " +
+			"(with `dr` and `ipip`, where answers do not pass the forwarder, until its client has). UDP counts once its client sends after an answer; two datagrams with a forged source, " +
+			"one before and one after the answer, can still use up a session of the impersonated client, so for UDP the limit bounds honest clients only. " +
+			"A packet that would begin a session above the limit is dropped as `client-sessions`; a connection whose handshake completes above the limit is reset. " +
 			"Not for UDP with `dr`, `ipip` or `one_packet`, nor with `sloppy_tcp`. See docs/access.md."},
 		func(l *rawClientLimits) *value[int] { return &l.sessions }, parseNumber(1, maxClientSessions)),
 }
@@ -102,15 +102,15 @@ func (b *builder) clientLimits(service *rawService, protocol model.Protocol) mod
 	if limits.NewPerSecond != 0 {
 		limits.Burst = uint32(raw.burst.or(raw.newPerSecond.v))
 	} else if raw.burst.set {
-		b.fail(raw.burst.at, raw.burst.path, "it belongs to new_per_second, which is missing")
+		b.fail(raw.burst.at, raw.burst.path, "it needs new_per_second, which is missing: add that, or remove this line")
 	}
 	mode := service.mode.or(model.FNAT)
 	if limits.Sessions != 0 && protocol == model.UDP && (service.onePacket.v || mode == model.DR || mode == model.IPIP) {
-		b.fail(raw.sessions.at, raw.sessions.path, "a UDP session counts once its server has answered, which is not seen with dr and ipip, nor kept "+
+		b.fail(raw.sessions.at, raw.sessions.path, "a UDP session counts once its server has answered, which the forwarder cannot observe with dr and ipip, nor record "+
 			"with one_packet: use new_per_second, or remove this line")
 	}
 	if limits.Sessions != 0 && service.sloppyTCP.v {
-		b.fail(raw.sessions.at, raw.sessions.path, "with `sloppy_tcp` a segment without a handshake begins a session, so forged ones would use up a client's: "+
+		b.fail(raw.sessions.at, raw.sessions.path, "with `sloppy_tcp` a segment without a handshake begins a session, so forged segments would use up a client's sessions: "+
 			"use new_per_second, or remove this line or `sloppy_tcp`")
 	}
 	return limits
@@ -167,7 +167,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 	return policy
 }
 
-// synDefence returns a service's setting. The file's default is for TCP services only.
+// synDefence returns a service's setting. The defaults apply to TCP services only.
 func (b *builder) synDefence(raw *rawService, protocol model.Protocol) model.SynDefence {
 	if protocol == model.TCP {
 		return raw.synDefence.over(b.raw.defaults.synDefence).or(model.DefaultDefence(protocol, raw.mode.or(model.FNAT)))
@@ -178,13 +178,13 @@ func (b *builder) synDefence(raw *rawService, protocol model.Protocol) model.Syn
 	return model.DefenceOff
 }
 
-// sloppyTCP refuses settings that would let two forwarders choose different servers for one connection.
+// sloppyTCP rejects settings with which two forwarders could select different servers for one connection.
 func (b *builder) sloppyTCP(raw *rawService, protocol model.Protocol, policy model.Policy) {
 	fail := func(format string, args ...any) { b.fail(raw.sloppyTCP.at, raw.sloppyTCP.path, format, args...) }
 	mode := raw.mode.or(model.FNAT)
 	switch {
 	case protocol != model.TCP:
-		fail("only TCP services have this: use `protocol: tcp`, or remove this line")
+		fail("only TCP services have this key: use `protocol: tcp`, or remove this line")
 	case mode != model.DR && mode != model.IPIP:
 		fail("%s needs the session to translate a connection's packets: use `mode: dr` or `mode: ipip`, or remove this line", mode)
 	case policy.Scheduler != model.Maglev && policy.Scheduler != model.ConHash:
@@ -192,7 +192,7 @@ func (b *builder) sloppyTCP(raw *rawService, protocol model.Protocol, policy mod
 	case policy.Persistence.Timeout != 0:
 		fail("`sloppy_tcp` selects the server by hash only, `persistence` by the state of one forwarder: remove one")
 	case policy.SlowStart != 0:
-		fail("`sloppy_tcp` selects the server by hash only, and `slow_start` changes the hash when one forwarder sees a server come up: remove one")
+		fail("`sloppy_tcp` selects the server by hash only, and `slow_start` changes the hash when a server comes up at one forwarder: remove one")
 	}
 	for _, server := range raw.servers {
 		if server.maxSessions.v != 0 {

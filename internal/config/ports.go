@@ -14,7 +14,7 @@ type rangeAt struct {
 	at  position
 }
 
-// checkRange ensures that of two services with a common port, one is narrower.
+// checkRange checks that of two services with common ports, one range contains the other.
 func (b *builder) checkRange(raw *rawService, key model.ServiceKey) {
 	if !key.Many() {
 		return
@@ -34,7 +34,7 @@ func (b *builder) checkRange(raw *rawService, key model.ServiceKey) {
 	b.ranges[key.VIP] = append(b.ranges[key.VIP], rangeAt{key, raw.port.at})
 }
 
-// serverPort returns the port on which a server listens; 0: the port that the client asked for.
+// serverPort returns the port on which a server listens; 0: the client's destination port.
 func (b *builder) serverPort(raw *rawService, s rawServer) uint16 {
 	key := model.ServiceKey{Port: raw.port.v.first, LastPort: raw.port.v.last}
 	own := key.Port
@@ -46,16 +46,16 @@ func (b *builder) serverPort(raw *rawService, s rawServer) uint16 {
 		return port
 	}
 	if own == 0 {
-		b.fail(s.port.at, s.port.path, "%s changes no ports, so the server must listen on those that clients ask for: "+
+		b.fail(s.port.at, s.port.path, "%s translates no ports, so the server must listen on those that clients connect to: "+
 			"remove this line, or use fnat", raw.mode.v)
 	} else {
-		b.fail(s.port.at, s.port.path, "%s changes no ports, so the server must listen on the service's, "+
+		b.fail(s.port.at, s.port.path, "%s translates no ports, so the server must listen on the service's, "+
 			"%d: use that, or fnat", raw.mode.v, own)
 	}
 	return port
 }
 
-// checkPorts ensures that there is a port to check.
+// checkPorts checks that health checks have a port.
 func (b *builder) checkPorts(raw *rawService, service *model.Service) {
 	if !raw.port.set || !service.Key.Many() || service.Health.Type == model.HealthNone || service.Health.Port != 0 {
 		return

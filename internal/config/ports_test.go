@@ -54,7 +54,7 @@ func TestBadPorts(t *testing.T) {
 		{"  - { name: a, vip: 10.0.0.80, port: all, servers: [{ address: 10.1.0.21 }] }\n",
 			"f:4:38: services[0].port: checks need one port: name it as `port` in `health`, or use `type: none` there"},
 		{"  - { name: a, vip: 10.0.0.80, port: all, mode: dr, health: { port: 80 }, servers: [{ address: 10.1.0.21, port: 80 }] }\n",
-			"f:4:113: services[0].servers[0].port: dr changes no ports, so the server must listen on those that clients ask for: remove this line, or use fnat"},
+			"f:4:113: services[0].servers[0].port: dr translates no ports, so the server must listen on those that clients connect to: remove this line, or use fnat"},
 		{"  - { name: a, vip: 10.0.0.80, port: all, health: { port: 80 }, servers: [{ address: 10.1.0.21 }, { address: 10.1.0.21 }] }\n",
 			"f:4:110: services[0].servers[1].address: 10.1.0.21:* is already a server of this service, in line 4: remove one"},
 	} {

@@ -11,9 +11,9 @@ import (
 	"steelyard/internal/model"
 )
 
-// Numbers with decimal prefixes. They are read exactly, without floating point.
+// Numbers with decimal prefixes, parsed exactly, without floating point.
 
-// quantity is a number, maybe of bytes.
+// quantity is a number with an optional prefix, or of bytes.
 type quantity struct {
 	n      uint64
 	bytes  bool // written with B
@@ -26,7 +26,7 @@ var (
 	errTooLarge = errors.New("too large")
 )
 
-// zeroError is that of a number which begins with 0.
+// zeroError is the error of a number that begins with 0.
 type zeroError struct{ error }
 
 // decimalDigits are the digits that a prefix stands for.
@@ -55,7 +55,7 @@ func parseDecimal(text string) (n uint64, prefix string, err error) {
 	return n, prefix, nil
 }
 
-// shortNumber writes a limit of a range as users do: 400G.
+// shortNumber formats the bound of a range as users write it: 400G.
 func shortNumber(n uint64) string {
 	for _, prefix := range []string{"G", "M", "k"} {
 		zeros := strings.Repeat("0", decimalDigits[prefix])
@@ -66,7 +66,7 @@ func shortNumber(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// parseRate reads a number with a decimal prefix: so many of a unit in a second.
+// parseRate parses a rate: a number with a decimal prefix.
 func parseRate(unit model.LimitUnit) func(string) (uint64, error) {
 	low, high := rateRanges[unit].low, rateRanges[unit].high
 	return func(text string) (uint64, error) {
@@ -75,7 +75,7 @@ func parseRate(unit model.LimitUnit) func(string) (uint64, error) {
 		case errors.As(err, new(zeroError)):
 			return 0, err
 		case errors.Is(err, errFraction):
-			return 0, fmt.Errorf("%s is not a whole number in a second: write fewer decimals", text)
+			return 0, fmt.Errorf("%s is not a whole number per second: write fewer decimals", text)
 		case errors.Is(err, errNoNumber):
 			return 0, rateHint(text, unit)
 		case err != nil || n < low || n > high:
@@ -85,7 +85,7 @@ func parseRate(unit model.LimitUnit) func(string) (uint64, error) {
 	}
 }
 
-// parseQuantity reads a number with a decimal prefix, or with that and B.
+// parseQuantity parses a number with a decimal prefix, optionally with B.
 func parseQuantity(text string) (quantity, error) {
 	number, bytes := strings.CutSuffix(text, "B")
 	n, prefix, err := parseDecimal(number)

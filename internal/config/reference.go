@@ -18,8 +18,8 @@ const introduction = "The agent reads one YAML file, by default /etc/steelyard/s
 	"refuses all of it and keeps the running configuration. `steelyard check FILE` and `steelyard get status` show every error with its " +
 	"line and column. Unknown and repeated keys are errors. Durations have units: `500ms`, `2s`, `15m`. " +
 	"A file that is saved changes nothing until `steelyard apply` or `systemctl reload steelyard-agent`; an agent with `--watch` loads it at once. " +
-	"Anchors, aliases and merge keys (`<<: *defaults`) are as in YAML: own keys win, then the first mapping of a list. A key of the file itself that begins with " +
-	"`x-` is for anchors alone, such as `x-pool: &pool [ … ]`."
+	"Anchors, aliases and merge keys (`<<: *defaults`) are as in YAML: own keys win, then the first mapping of a list. A top-level key that begins with " +
+	"`x-` only holds anchors, such as `x-pool: &pool [ … ]`."
 
 // Reference returns the configuration's reference in Markdown.
 func Reference() string {
@@ -51,7 +51,7 @@ func Reference() string {
 	return b.String()
 }
 
-// anchor returns what leads to the mapping's section, as GitHub and others make it of a heading.
+// anchor returns the link to the mapping's section, as GitHub and others derive it from a heading.
 func (o *objectDoc) anchor() string {
 	return strings.ReplaceAll(strings.ToLower(o.title), " ", "-")
 }
@@ -71,7 +71,7 @@ func objects() []*objectDoc {
 	return list
 }
 
-// guides is where the documents that the manual names are.
+// guides says where the documents are that the manual names.
 const guides = "The guides, such as docs/limits.md, are installed under /usr/share/doc/steelyard or /usr/local/share/doc/steelyard."
 
 // Manual returns the page steelyard.yaml(5) in roff.

@@ -4,7 +4,7 @@ package config
 
 import "steelyard/internal/model"
 
-// When the forwarder sends resets to the ends of a TCP session that is over.
+// When the forwarder sends resets to the ends of a TCP session that has ended.
 
 type rawResets struct {
 	at      position
@@ -15,27 +15,27 @@ type rawResets struct {
 
 var resetsFields = []field[rawResets]{
 	scalar(fieldDoc{name: "expired", kind: "true or false", def: "true",
-		doc: "Both ends, when a session ends because it was idle for longer than its timeout. The default is `false` with `sloppy_tcp`, where an idle connection may continue later."},
+		doc: "Both ends get a reset when a session ends because it was idle for longer than its timeout. The default is `false` with `sloppy_tcp`, where an idle connection may continue later."},
 		func(r *rawResets) *value[bool] { return &r.expired }, parseBool),
 	scalar(fieldDoc{name: "down", kind: "true or false", def: "false",
-		doc: "The clients of a server that goes down by its health checks; its sessions end. With `false` they continue."},
+		doc: "Clients get a reset when their server goes down by its health checks, and its sessions end. With `false` the sessions continue."},
 		func(r *rawResets) *value[bool] { return &r.down }, parseBool),
 	scalar(fieldDoc{name: "unknown", kind: "true or false", def: "false",
-		doc: "The sender of a TCP packet without a session, at a limited rate. After a crash that lost the sessions, for example, clients then " +
-			"connect again at once."},
+		doc: "The sender of a TCP packet without a session gets a reset, at a limited rate. After a crash that lost the sessions, for example, clients then " +
+			"reconnect at once."},
 		func(r *rawResets) *value[bool] { return &r.unknown }, parseBool),
 }
 
-const resetsDoc = "TCP: who gets a reset when a session is over."
+const resetsDoc = "TCP: which ends get a reset when a session ends."
 
-var resetsObject = docsOf("resets", "Who gets a reset when a TCP session is over. Both ends always get one "+
+var resetsObject = docsOf("resets", "Which ends get a reset when a TCP session ends. Both always get one "+
 	"if the operator ended the session: by removing or killing its server, or by the deadline of a drain.", resetsFields)
 
 func (b *builder) resets(raw *rawService, protocol model.Protocol) model.Resets {
 	own, common := &raw.resets, &b.raw.defaults.resets
 	if protocol != model.TCP {
 		if own.at != (position{}) {
-			b.fail(own.at, raw.path+".resets", "only TCP has resets: use `protocol: tcp`, or remove this")
+			b.fail(own.at, raw.path+".resets", "only TCP has resets: use `protocol: tcp`, or remove this line")
 		}
 		return model.Resets{}
 	}

@@ -106,7 +106,7 @@ type rawServer struct {
 	link        value[string]
 }
 
-// LongestDeadline is the upper limit for a drain's deadline.
+// LongestDeadline is the maximum deadline of a drain.
 const LongestDeadline = 7 * 24 * time.Hour
 
 // The defaults that the schema names.
@@ -188,7 +188,7 @@ var serverFields = []field[rawServer]{
 		doc: "The server's address. With `fnat` and `ipip` it may be IPv4 or IPv6, whatever the VIP is; otherwise it has the VIP's family."},
 		func(s *rawServer) *value[netip.Addr] { return &s.address }, parseAddress),
 	scalar(fieldDoc{name: "port", kind: "port", def: "the service's port",
-		doc: "The port on which the server listens. If the service has many ports, the default is the port to which the client connected. With `dr` and `ipip` it is always the service's port."},
+		doc: "The port on which the server listens. If the service has many ports, the default is the client's destination port. With `dr` and `ipip` it is always the service's port."},
 		func(s *rawServer) *value[uint16] { return &s.port }, parsePort),
 	scalar(fieldDoc{name: "weight", kind: "number, 0 to 65535", def: fmt.Sprint(defaultWeight),
 		doc: "The server's share of new sessions with `wrr`, `wlc`, `sed`, `sh`, `maglev`, `conhash`, `share` and `p2c`. With 0 the server gets no new sessions; existing ones continue."},
@@ -197,13 +197,13 @@ var serverFields = []field[rawServer]{
 		doc: "`true`: the server gets no new sessions; existing ones continue. `steelyard drain` does the same without the file."},
 		func(s *rawServer) *value[bool] { return &s.drain }, parseBool),
 	scalar(fieldDoc{name: "drain_deadline", kind: "duration, 1s to 168h", def: "",
-		doc: "With `drain: true`: after this time the remaining sessions end with resets to both ends. Without it they are never ended. The time begins when the agent first reads `drain: true`; restarts do not prolong it."},
+		doc: "With `drain: true`: after this time the remaining sessions end with resets to both ends. Without it they continue until they end. The time begins when the agent first reads `drain: true`; restarts do not prolong it."},
 		func(s *rawServer) *value[time.Duration] { return &s.deadline }, parseDuration(time.Second, LongestDeadline)),
 	scalar(fieldDoc{name: "backup", kind: "true or false", def: "false",
 		doc: "`true`: the server gets new sessions only while all other servers of the service are down, drained or full, for example to serve an error page."},
 		func(s *rawServer) *value[bool] { return &s.backup }, parseBool),
 	scalar(fieldDoc{name: "max_sessions", kind: "number, 1 to 2147483647", def: "",
-		doc: "The most sessions the server may have; further ones go to other servers. The limit is exact over all workers. Lowering it ends no session."},
+		doc: "The maximum number of sessions of the server; further ones go to other servers. The limit is exact over all workers. Lowering it ends no session."},
 		func(s *rawServer) *value[uint32] { return &s.maxSessions }, parseMaxSessions),
 	serverLoadField,
 	serverLinkField,
@@ -211,8 +211,8 @@ var serverFields = []field[rawServer]{
 
 var (
 	timeoutsObject = docsOf("timeouts", "The time after which an idle session ends, by its state.", timeoutFields())
-	healthObject   = docsOf("health", "How the agent checks servers. It checks them from this host: by the host's routes to the server's "+
-		"own address; with `dr` and `ipip` to the VIP, by the way that clients' packets take. The servers of a new service begin up, and the first "+
+	healthObject   = docsOf("health", "How the agent checks servers. It checks them from this host: over the host's routes to the server's "+
+		"own address; with `dr` and `ipip`, to the VIP on the path of clients' packets. The servers of a new service begin up, and the first "+
 		"check decides. A server that is added to a service with other servers up begins down until its first check passes. After the first "+
 		"check, `rise` and `fall` apply.", healthFields)
 	serverObject = docsOf("servers", "The servers of a service. Each address and port may occur once.",
@@ -232,7 +232,7 @@ var serviceFields = []field[rawService]{
 		doc: "The address to which clients connect. Only the forwarder uses it: it must not also be a server's or a local address."},
 		func(s *rawService) *value[netip.Addr] { return &s.vip }, parseAddress),
 	scalar(fieldDoc{name: "port", kind: "port, range of ports, or all", required: true,
-		doc: "The port to which clients connect: one port, a range such as `8000-8099`, or `all`. A range may lie within another one of the same VIP and protocol; the narrowest range that has the port applies. Ranges may not overlap otherwise."},
+		doc: "The port to which clients connect: one port, a range such as `8000-8099`, or `all`. A range may lie within another one of the same VIP and protocol; the narrowest range that contains the port applies. Ranges may not overlap otherwise."},
 		func(s *rawService) *value[portRange] { return &s.port }, parsePorts),
 	scalar(fieldDoc{name: "protocol", kind: "tcp or udp", def: "tcp", doc: "VIP, port and protocol together must be unique."},
 		func(s *rawService) *value[model.Protocol] { return &s.protocol }, parseWord(model.TCP, model.UDP)),
@@ -254,7 +254,7 @@ var serviceFields = []field[rawService]{
 		doc: "A server that comes up while others are up begins with a sixteenth of its weight and reaches its full weight after this time. Without it the server has its full weight at once."},
 		func(s *rawService) *value[uint32] { return &s.slowStart }, parseSlowStart),
 	scalar(fieldDoc{name: "one_packet", kind: "true or false", def: "false",
-		doc: "UDP with `fnat`: `true`: every datagram is scheduled by itself, also those of one client from one port, and the forwarder returns the server's first answer to it. For DNS and similar protocols."},
+		doc: "UDP with `fnat`: `true`: every datagram is scheduled individually, even those of one client from one port, and the forwarder returns the server's first answer to each. For DNS and similar protocols."},
 		func(s *rawService) *value[bool] { return &s.onePacket }, parseBool),
 	scalar(fieldDoc{name: "sloppy_tcp", kind: "true or false", def: "false",
 		doc: "TCP with `dr` and `ipip` and the scheduler `maglev` or `conhash`: `true`: a TCP packet without a session creates one with the server " +
@@ -262,10 +262,10 @@ var serviceFields = []field[rawService]{
 			"from one to another. All of them must have the same servers with the same weights. See docs/modes.md."},
 		func(s *rawService) *value[bool] { return &s.sloppyTCP }, parseBool),
 	scalar(fieldDoc{name: "max_sessions", kind: "number, 1 to 2147483647", def: "",
-		doc: "The most sessions the service may have; packets that would create more are dropped as `connection-limit`. The limit is exact over all workers. Lowering it ends no session."},
+		doc: "The maximum number of sessions of the service; packets that would create more are dropped as `connection-limit`. The limit is exact over all workers. Lowering it ends no session."},
 		func(s *rawService) *value[uint32] { return &s.maxSessions }, parseMaxSessions),
 	nested(fieldDoc{name: "client_limits", kind: "mapping", object: clientLimitsObject,
-		doc: "How many sessions each client may begin, and have at once."},
+		doc: "Limits of each client's new and concurrent sessions."},
 		func(s *rawService) *rawClientLimits { return &s.clientLimits }, clientLimitsFields),
 	scalar(fieldDoc{name: "client_address", kind: "none, toa, proxy_v1 or proxy_v2", def: "none",
 		doc: "TCP with `fnat`: how servers get the client's address. `toa`: in a TCP option, which a module in the server's kernel reads. " +
@@ -273,27 +273,27 @@ var serviceFields = []field[rawService]{
 			"new sessions only. See docs/modes.md."},
 		func(s *rawService) *value[model.ClientAddress] { return &s.client }, parseWord(model.ClientAddresses...)),
 	scalar(fieldDoc{name: "client_options", kind: "remove or keep", def: model.RemoveOptions.String(),
-		doc: "`remove`: options of clients' packets in which servers look for their client's address are overwritten with padding in every mode, so that no client " +
-			"can pretend to have another address: TCP options 200, 253 and 254 (TOA) and IPv4 option 31 (UOA). `keep`: servers get them, which is " +
+		doc: "`remove`: in every mode, options of clients' packets in which servers look for the client's address are overwritten with padding, so that no client " +
+			"can claim another address: TCP options 200, 253 and 254 (TOA) and IPv4 option 31 (UOA). `keep`: servers get them, which is " +
 			"for clients that are balancers themselves; not with `client_address: toa`. See docs/modes.md."},
 		func(s *rawService) *value[model.ClientOptions] { return &s.options }, parseWord(model.RemoveOptions, model.KeepOptions)),
 	scalar(fieldDoc{name: "syn_defence", kind: defenceKind, def: "auto with fnat and nat, off with dr and ipip",
-		doc: "TCP: keeps SYNs of forged sources from taking sessions and ports. Under `fnat` and `nat` the forwarder answers each SYN " +
-			"itself, by a cookie, and opens the server's connection once the client has returned it. Such a session takes two records, and " +
-			"the slow path. Under `dr` and `ipip` a client that is not known gets an ACK to which its kernel answers by a reset and one " +
-			"more SYN; then it is known for 10 minutes since its last connection. `always`: each SYN; `auto`: while most handshakes of " +
-			"the service are not completed; `off`: none. A change concerns new sessions only. See docs/attack.md and docs/modes.md."},
+		doc: "TCP: keeps SYNs of forged sources from using up sessions and ports. With `fnat` and `nat` the forwarder answers each SYN " +
+			"itself, by a SYN cookie, and opens the server's connection once the client has returned the cookie. Such a session uses two records, and " +
+			"the slow path. With `dr` and `ipip` an unknown client gets an ACK to which its kernel answers by a reset and one " +
+			"more SYN; then it stays known until 10 minutes after its last connection. `always`: each SYN; `auto`: while most handshakes of " +
+			"the service are not completed; `off`: none. A change applies to new sessions only. See docs/attack.md and docs/modes.md."},
 		func(s *rawService) *value[model.SynDefence] { return &s.synDefence }, parseWord(model.SynDefences...)),
 	scalar(fieldDoc{name: "when_unavailable", kind: unavailableKind, def: model.UnavailableReset.String(),
-		doc: "What a client gets while no server takes its session, because all are down, drained, of weight 0 or full (`max_sessions`), or because no local port is left. " +
+		doc: "What a client gets while no server accepts its session, because all are down, drained, of weight 0 or full (`max_sessions`), or because no local port is free. " +
 			"`reset`: a reset over TCP and ICMP port unreachable over UDP, so that clients fail at once with \"connection refused\"; `icmp`: ICMP port unreachable, " +
-			"as IPVS sends it; `drop`: nothing, and clients wait for their time-out. While no server is up, TCP segments without a session are answered too. " +
+			"as IPVS sends it; `drop`: nothing, and clients wait for their timeout. While no server is up, TCP segments without a session are answered, too. " +
 			"Answers are limited: 10000 resets and 1000 ICMP errors a second, a tenth of them towards one network (/24, /48). " +
 			"For ports of a VIP without a service, see `--unknown-ports` of steelyard-forwarder(8)."},
 		func(s *rawService) *value[model.WhenUnavailable] { return &s.when }, parseWord(model.WhenUnavailables...)),
 	scalar(fieldDoc{name: "dscp", kind: "DSCP: its name, such as ef or cs5, or a number, 0 to 63", def: "",
-		doc: "The class of the service, which packets get on their way to servers, in every mode: routers on the way may know it, and hooks of programs " +
-			"on the user-space stack (docs/hooks.md). Limits with `mark` may give them another one. Without it packets keep theirs."},
+		doc: "The DSCP of packets to servers, in every mode, for routers on the path and for hooks of programs " +
+			"on the user-space stack (docs/hooks.md). Limits with `mark` may change it. Without it packets keep their DSCP."},
 		func(s *rawService) *value[model.DSCP] { return &s.dscp }, parseDSCP),
 	scalar(fieldDoc{name: "access", kind: "name of an access list", def: "",
 		doc: "The access list for the service's new sessions, in addition to the one for all services. Both must allow a session."},
@@ -321,13 +321,13 @@ var serviceFields = []field[rawService]{
 
 var defaultsFields = []field[rawDefaults]{
 	scalar(fieldDoc{name: "scheduler", kind: schedulerKind, def: defaultScheduler.String(),
-		doc: "The scheduler of services that name none."},
+		doc: "The scheduler of services without their own."},
 		func(s *rawDefaults) *value[model.Scheduler] { return &s.scheduler }, parseScheduler),
 	scalar(fieldDoc{name: "syn_defence", kind: defenceKind, def: "auto with fnat and nat, off with dr and ipip",
-		doc: "The SYN defence of TCP services that name none."},
+		doc: "The SYN defence of TCP services without their own."},
 		func(s *rawDefaults) *value[model.SynDefence] { return &s.synDefence }, parseWord(model.SynDefences...)),
 	scalar(fieldDoc{name: "when_unavailable", kind: unavailableKind, def: model.UnavailableReset.String(),
-		doc: "What clients of services that name none get while no server takes their sessions."},
+		doc: "What clients get while no server accepts their sessions, for services without their own setting."},
 		func(s *rawDefaults) *value[model.WhenUnavailable] { return &s.when }, parseWord(model.WhenUnavailables...)),
 	nested(fieldDoc{name: "resets", kind: "mapping", object: resetsObject, doc: "The resets of all TCP services."},
 		func(s *rawDefaults) *rawResets { return &s.resets }, resetsFields),
@@ -343,7 +343,7 @@ var metricsFields = []field[rawMetrics]{
 		doc: "The address on which the agent serves `/metrics` to Prometheus, and `/healthz` and `/readyz` to probes (docs/health.md), by plain HTTP."},
 		func(m *rawMetrics) *value[string] { return &m.listen }, parseListen),
 	scalar(fieldDoc{name: "detail", kind: "servers, services or none", def: model.DetailServers.String(),
-		doc: "What has series: services and servers, with ten series for each server; services only; or neither, and no limits. " +
+		doc: "The objects with series: services and servers, with ten series per server; services only; or neither, and no limits. " +
 			"`/metrics?detail=…` requests another detail, and `/metrics?service=NAME`, repeatable, requests everything about single services. " +
 			"20 000 services of three servers each make 60 MB with `servers` and 10 MB with `services`."},
 		func(m *rawMetrics) *value[model.Detail] { return &m.detail }, parseWord(model.Details...)),
@@ -362,7 +362,7 @@ var fileFields = []field[rawFile]{
 	scalar(fieldDoc{name: "version", kind: "1", required: true, doc: "The version of the file format."},
 		func(f *rawFile) *value[int] { return &f.version }, parseNumber(1, 1)),
 	{fieldDoc{name: "local_addresses", kind: "list of addresses",
-		doc: "The source addresses that `fnat` servers see, and that `ipip` tunnels begin at. At most 255, and at least one of each family that the servers of such services have. " +
+		doc: "The source addresses of packets to `fnat` servers and of `ipip` tunnels. At most 255, and at least one of each family that the servers of such services have. " +
 			"Servers must have a route back to them, and nothing else may use them."},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
@@ -370,7 +370,7 @@ var fileFields = []field[rawFile]{
 			})
 		}},
 	{fieldDoc{name: "next_hops", kind: "list of addresses", def: "local_addresses",
-		doc: "The addresses by which routers reach this forwarder, one of each family. Only a controller uses them: in the routes of services that were requested (`steelyard nfv`)."},
+		doc: "The addresses at which routers reach this forwarder, one of each family. Only a controller uses them: in the routes of services that were requested (`steelyard nfv`)."},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				into.nextHops = append(into.nextHops, readScalar(d, n, path, parseAddress))
@@ -394,7 +394,7 @@ var fileFields = []field[rawFile]{
 		doc: "The access list for the new sessions of all services. It does not apply to SNAT."},
 		func(f *rawFile) *value[string] { return &f.globalAccess }, parseName),
 	mappings(fieldDoc{name: "snat", object: snatObject,
-		doc: "Which inside hosts reach others through the forwarder, and with which source addresses. " + snatDoc},
+		doc: "The inside hosts that reach others through the forwarder, and their source addresses. " + snatDoc},
 		func(f *rawFile) *[]rawSNAT { return &f.snat },
 		func(at position, path string) rawSNAT { return rawSNAT{at: at, path: path} }, snatFields),
 	mappings(fieldDoc{name: "tenants", object: tenantObject,
@@ -402,12 +402,12 @@ var fileFields = []field[rawFile]{
 		func(f *rawFile) *[]rawTenant { return &f.tenants },
 		func(at position, path string) rawTenant { return rawTenant{at: at, path: path} }, tenantFields),
 	mappings(fieldDoc{name: "limits", object: limitObject,
-		doc: "How many bits, packets and new sessions may pass in a second, of tenants, services, VIPs, servers and clients. At most 65536, and 8 that concern the same service, VIP or server, or all services; all together may name 262144 services, VIPs, servers and prefixes of clients, and have 1048576 buckets of clients. " +
+		doc: "Rate limits of bits, packets and new sessions, of tenants, services, VIPs, servers and clients. At most 65536, and 8 for the same service, VIP or server, or for all services; all together may name 262144 services, VIPs, servers and prefixes of clients, and have 1048576 buckets of clients. " +
 			"Limits do not apply to SNAT."},
 		func(f *rawFile) *[]rawLimit { return &f.limits },
 		func(at position, path string) rawLimit { return rawLimit{at: at, path: path} }, limitFields),
 	mappings(fieldDoc{name: "shaping", object: shapingObject,
-		doc: "Ports whose packets wait for their turn and for a rate, by tenant, service and class; at most 16 ports. Packets of SNAT and those that the forwarder itself sends are among those of no tenant."},
+		doc: "Ports with hierarchical traffic shaping, by tenant, service and class; at most 16 ports. Packets of SNAT and those that the forwarder originates have no tenant."},
 		func(f *rawFile) *[]rawShaping { return &f.shaping },
 		func(at position, path string) rawShaping { return rawShaping{at: at, path: path} }, shapingFields),
 	nested(fieldDoc{name: "metrics", kind: "mapping", object: metricsObject,

@@ -9,7 +9,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// From the file's shaping to the configuration's. The services and tenants are known.
+// Builds the configuration's shaping from the file's. The services and tenants are built already.
 
 func (b *builder) buildShaping() []model.ConfigShaping {
 	var all []model.ConfigShaping

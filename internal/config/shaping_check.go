@@ -8,9 +8,9 @@ import (
 	"steelyard/internal/model"
 )
 
-// Which rates of a shaped port cannot be had. Each mistake is reported where it stands, and all of them at once.
+// Rates of a shaped port that are impossible. Each mistake is reported at its position, and all of them at once.
 
-// checkShapingRates ensures that guaranteed ≤ maximum ≤ what is above.
+// checkShapingRates checks that guaranteed ≤ maximum ≤ the rate of the level above.
 func (b *builder) checkShapingRates(guaranteed, maximum value[uint64], above uint64) {
 	if guaranteed.set && maximum.set && guaranteed.v > maximum.v {
 		b.fail(guaranteed.at, guaranteed.path, "the guaranteed rate, %s, is above the maximum, %s: lower it", model.BitRate(guaranteed.v), model.BitRate(maximum.v))
@@ -20,8 +20,8 @@ func (b *builder) checkShapingRates(guaranteed, maximum value[uint64], above uin
 	}
 }
 
-// checkShapingClasses ensures that the classes' guaranteed rates, which each service has, fit into the port, and into the
-// maximum of each tenant and service; and that a service's packets may have what it is guaranteed.
+// checkShapingClasses checks that the classes' guaranteed rates, which each service has, fit into the port, and into the maximum of each tenant and
+// service; and that a service's packets can reach its guaranteed rate.
 func (b *builder) checkShapingClasses(raw *rawShaping, s *model.ConfigShaping) {
 	all, most, bounded := uint64(0), uint64(0), true
 	classes := map[string]*model.ShapingClass{}
@@ -33,7 +33,7 @@ func (b *builder) checkShapingClasses(raw *rawShaping, s *model.ConfigShaping) {
 		if s.Rate > 0 && all > s.Rate && class.Guaranteed <= s.Rate {
 			rate := &raw.classes[i].guaranteed
 			b.fail(rate.at, rate.path, "up to this class %s are guaranteed in each service, the port has %s: lower some", model.BitRate(all), model.BitRate(s.Rate))
-			return // the same is too much for what is below
+			return // the levels below would only repeat the error
 		}
 	}
 	for i := range raw.tenants {
@@ -62,13 +62,13 @@ func (b *builder) checkShapingClasses(raw *rawShaping, s *model.ConfigShaping) {
 	}
 }
 
-// shapedTenants says which tenant of a port a service has.
+// shapedTenants maps services to their tenant on a port.
 type shapedTenants struct {
 	names map[string]string
 	vips  map[netip.Addr]string
 }
 
-// shapedTenantsOf ensures that services and VIPs have one tenant each on a port.
+// shapedTenantsOf checks that services and VIPs have one tenant each on a port.
 func (b *builder) shapedTenantsOf(raw *rawShaping, s *model.ConfigShaping) shapedTenants {
 	tenants := b.tenantsByName()
 	of := shapedTenants{map[string]string{}, map[netip.Addr]string{}}
@@ -95,12 +95,12 @@ func (b *builder) shapedTenantsOf(raw *rawShaping, s *model.ConfigShaping) shape
 	return of
 }
 
-// checkShapingTree ensures that a tenant's services have no more than it has, and all together no more than the port.
+// checkShapingTree checks that the services of a tenant get no more than the tenant's rate, and all together no more than the port's.
 func (b *builder) checkShapingTree(raw *rawShaping, s *model.ConfigShaping) {
 	b.checkShapingClasses(raw, s)
 	of := b.shapedTenantsOf(raw, s)
 	if raw.loose || s.Rate == 0 || b.partial || !b.namesLead() {
-		return // which tenant a service has is not known
+		return // the tenant of a service is unknown
 	}
 	has, sum, full := map[string]uint64{"": s.Rate}, map[string]uint64{}, map[string]bool{}
 	for _, tenant := range s.Tenants {
@@ -144,7 +144,7 @@ func (b *builder) checkShapingTree(raw *rawShaping, s *model.ConfigShaping) {
 	}
 }
 
-// shapingGuaranteed returns what a port's tenants are guaranteed together; services: what their services are.
+// shapingGuaranteed returns the sum of the guaranteed rates of a port's tenants; services: the sums of their services.
 func shapingGuaranteed(tenants []model.ConfigShapingTenant, services map[string]uint64) uint64 {
 	sum := services[""]
 	for _, tenant := range tenants {

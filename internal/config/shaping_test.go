@@ -195,8 +195,8 @@ func TestEveryMistakeAtOnce(t *testing.T) {
 	const text = shapingHead + `limits:
   - { name: a, tenant: acne, bits_per_second: 10 Mbit/s, burst: 64 kB }
   - { name: a, service: web, packets_per_second: 0 }
-  - { name: c, vip: 10.0.0.80, bits_per_second: 1M, clients: { most: 1048576 } }
-  - { name: d, bits_per_second: 1M, clients: { most: 1 } }
+  - { name: c, vip: 10.0.0.80, bits_per_second: 1M, clients: { max_clients: 1048576 } }
+  - { name: d, bits_per_second: 1M, clients: { max_clients: 1 } }
 shaping:
   - port: eth0
     rate: 1G
@@ -216,7 +216,7 @@ shaping:
 	}{
 		{wrong, []string{
 			"5:40: services[1].port", "12:24: limits[0].tenant", "12:47: limits[0].bits_per_second", "12:65: limits[0].burst",
-			"13:13: limits[1].name", "13:50: limits[1].packets_per_second", "15:54: limits[3].clients.most",
+			"13:13: limits[1].name", "13:50: limits[1].packets_per_second", "15:61: limits[3].clients.max_clients",
 			"19:38: shaping[0].classes[0].guaranteed", "20:79: shaping[0].tenants[1].guaranteed",
 			"22:37: shaping[0].services[0].guaranteed", "22:63: shaping[0].services[0].class", "23:37: shaping[0].services[1].guaranteed",
 			"24:34: shaping[0].services[2].maximum", "25:13: shaping[1].port", "25:25: shaping[1].rate",

@@ -30,14 +30,14 @@ var snatFields = []field[rawSNAT]{
 		doc: "A name, unique among the rules, of at most 63 bytes: letters, digits, `.`, `_` and `-`."},
 		func(r *rawSNAT) *value[string] { return &r.name }, parseName),
 	{fieldDoc{name: "inside", kind: "list of prefixes", required: true,
-		doc: "The inside hosts: prefixes, or addresses of single hosts. A prefix may occur in one rule only. All rules together may have 4096."},
+		doc: "The inside hosts: prefixes, or addresses of single hosts. A prefix may occur in one rule only. All rules together may have 4096 prefixes."},
 		func(d *decoder, n *yaml.Node, path string, into *rawSNAT) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				into.inside = append(into.inside, readScalar(d, n, path, parsePrefix))
 			})
 		}},
 	{fieldDoc{name: "pool", kind: "list of addresses", required: true,
-		doc: "The source addresses that others see: at least one of each family in `inside`. A host keeps its pool address while that address has a " +
+		doc: "The translated source addresses: at least one of each family in `inside`. A host keeps its pool address while that address has a " +
 			"free port towards the destination. Rules may share addresses; nothing else may use them. At most 255 together with `local_addresses`."},
 		func(d *decoder, n *yaml.Node, path string, into *rawSNAT) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
@@ -72,7 +72,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// snat turns the file's rules into the configuration's, and reports contradictions.
+// snat builds the configuration's rules from the file's, and reports contradictions.
 func (b *builder) snat() []model.SNAT {
 	var rules []model.SNAT
 	names, insides, pools := map[string]position{}, map[netip.Prefix]position{}, map[netip.Addr]position{}
@@ -108,7 +108,7 @@ func (b *builder) snat() []model.SNAT {
 	return rules
 }
 
-// checkPoolRole ensures that an address has no other role; count: pool addresses so far.
+// checkPoolRole checks that an address has no other role; count: pool addresses so far.
 func (b *builder) checkPoolRole(pool value[netip.Addr], count int) {
 	const remedy = "a pool address belongs to the forwarder alone, use another"
 	if at, ok := b.locals[pool.v]; ok {

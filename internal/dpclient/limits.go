@@ -21,7 +21,7 @@ func LimitToWire(limit model.Limit) *pb.Limit {
 	}
 	if spec.ByClient {
 		wire.Clients = &pb.LimitClients{Within: prefixesToWire(limit.Within), Prefix4: uint32(spec.Prefix4),
-			Prefix6: uint32(spec.Prefix6), Most: spec.Most}
+			Prefix6: uint32(spec.Prefix6), Most: spec.MaxClients}
 	}
 	for _, key := range limit.Services {
 		wire.Services = append(wire.Services, keyToWire(key))
@@ -99,7 +99,7 @@ func limitSpecFromWire(wire *pb.Limit) model.LimitSpec {
 		spec.ByClient = true
 		spec.Prefix4 = uint8(or(clients.GetPrefix4(), model.LimitPrefix4))
 		spec.Prefix6 = uint8(or(clients.GetPrefix6(), model.LimitPrefix6))
-		spec.Most = or(clients.GetMost(), model.LimitMost)
+		spec.MaxClients = or(clients.GetMost(), model.LimitMaxClients)
 	}
 	return spec
 }

@@ -26,7 +26,7 @@ func manyLimits() *model.Table {
 			Spec: model.LimitSpec{Unit: model.LimitPackets, PerSecond: 5, Burst: 6, Direction: model.LimitBoth, Action: model.LimitMark, Mark: 14,
 				Engine: model.EngineLightLock, Batch: 2}},
 		{Spec: model.LimitSpec{Unit: model.LimitSessions, PerSecond: 500, Burst: 16, Action: model.LimitDrop, Engine: model.EngineLock,
-			ByClient: true, Prefix4: 24, Prefix6: 56, Most: 1 << 20},
+			ByClient: true, Prefix4: 24, Prefix6: 56, MaxClients: 1 << 20},
 			Within: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}},
 	} {
 		limit.Name = fmt.Sprint("l", i)
@@ -58,7 +58,7 @@ func TestLimitsWithoutValuesHaveDefaults(t *testing.T) {
 	got, err := dpclient.LimitFromWire(&pb.Limit{Name: "l", Unit: pb.LimitUnit_LIMIT_UNIT_BITS, PerSecond: 8000, Burst: 9,
 		Clients: &pb.LimitClients{}, Dscp: 3, Batch: 4})
 	want := model.LimitSpec{Unit: model.LimitBits, PerSecond: 8000, Burst: 9, Layer: model.LimitL3, Direction: model.LimitBoth,
-		Action: model.LimitDrop, ByClient: true, Prefix4: 32, Prefix6: 64, Most: 65536}
+		Action: model.LimitDrop, ByClient: true, Prefix4: 32, Prefix6: 64, MaxClients: 65536}
 	if err != nil || got.Spec != want {
 		t.Errorf("%+v, %v", got.Spec, err)
 	}
@@ -138,7 +138,7 @@ func TestLimitsHaveTotals(t *testing.T) {
 	if _, err := client.Apply(t.Context(), model.Diff(model.NewTable(), table)); err != nil {
 		t.Fatal(err)
 	}
-	limit.Name, limit.Spec.Most = "more", 1
+	limit.Name, limit.Spec.MaxClients = "more", 1
 	table.Limits = map[string]model.Limit{limit.Name: limit}
 	if _, err := client.Apply(t.Context(), model.Diff(model.NewTable(), table)); err == nil {
 		t.Error("more buckets than there are")

@@ -123,26 +123,26 @@ func (d DSCP) String() string {
 
 // Defaults of limits by clients.
 const (
-	LimitPrefix4 = 32
-	LimitPrefix6 = 64
-	LimitMost    = 65536
+	LimitPrefix4    = 32
+	LimitPrefix6    = 64
+	LimitMaxClients = 65536
 )
 
 // LimitSpec says how much may pass; comparable.
 type LimitSpec struct {
-	Unit      LimitUnit
-	PerSecond uint64
-	Burst     uint64 // bytes with LimitBits, else packets or sessions
-	Layer     LimitLayer
-	Direction LimitDirection
-	Action    LimitAction
-	Mark      DSCP // with LimitMark
-	Engine    LimitEngine
-	Batch     uint32 // with EngineLightLock; 0: the forwarder's default
-	ByClient  bool   // each client has a bucket; without it the next ones are 0
-	Prefix4   uint8
-	Prefix6   uint8
-	Most      uint32 // clients
+	Unit       LimitUnit
+	PerSecond  uint64
+	Burst      uint64 // bytes with LimitBits, else packets or sessions
+	Layer      LimitLayer
+	Direction  LimitDirection
+	Action     LimitAction
+	Mark       DSCP // with LimitMark
+	Engine     LimitEngine
+	Batch      uint32 // with EngineLightLock; 0: the forwarder's default
+	ByClient   bool   // each client has a bucket; without it the next ones are 0
+	Prefix4    uint8
+	Prefix6    uint8
+	MaxClients uint32 // clients
 }
 
 // Limit is a limit as a forwarder has it. If it names no service, VIP or server, it concerns all services.
@@ -328,7 +328,7 @@ func (s LimitSpec) clientsText() string {
 func (s LimitSpec) String() string {
 	text := s.Rate() + ", burst " + s.Amount(s.Burst)
 	if s.ByClient {
-		text += fmt.Sprintf(", each client of %s, at most %d", s.clientsText(), s.Most)
+		text += fmt.Sprintf(", each client of %s, at most %d", s.clientsText(), s.MaxClients)
 	}
 	if s.Layer > LimitL3 {
 		text += ", counts " + s.Layer.String()
@@ -378,7 +378,7 @@ func (l Limit) describeTo(now Limit, names func(ServiceKey) string) []string {
 	note("servers", listOf(l.Servers, server), listOf(now.Servers, server))
 	note("clients", orNone(old.clientsText()), orNone(spec.clientsText()))
 	if old.ByClient || spec.ByClient {
-		note("most clients", orNone(numberText(old.Most)), orNone(numberText(spec.Most)))
+		note("maximum of clients", orNone(numberText(old.MaxClients)), orNone(numberText(spec.MaxClients)))
 		note("within", listOf(l.Within, netip.Prefix.String), listOf(now.Within, netip.Prefix.String))
 	}
 	note("count", old.Layer.String(), spec.Layer.String())

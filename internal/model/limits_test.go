@@ -97,9 +97,9 @@ func TestChangesOfLimits(t *testing.T) {
 			"change limit acme-1g: tenant acme -> none, services api web -> web, vips 10.0.0.81 -> none\n"},
 		{func(c *Config) {
 			s := &c.Limits[2].Spec
-			s.ByClient, s.Prefix4, s.Prefix6, s.Most = true, 24, 64, 100
+			s.ByClient, s.Prefix4, s.Prefix6, s.MaxClients = true, 24, 64, 100
 			c.Limits[2].Within = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-		}, "change limit one: clients none -> /24 and /64, most clients none -> 100, within none -> 10.0.0.0/8\n"},
+		}, "change limit one: clients none -> /24 and /64, maximum of clients none -> 100, within none -> 10.0.0.0/8\n"},
 		{func(c *Config) {
 			s := &c.Limits[2].Spec
 			s.Layer, s.Direction, s.Action, s.Mark, s.Engine, s.Batch = LimitL1, LimitToServers, LimitMark, 46, EngineLightLock, 5000
@@ -107,7 +107,7 @@ func TestChangesOfLimits(t *testing.T) {
 		{func(c *Config) {
 			c.Limits = append(c.Limits, ConfigLimit{Name: "new", Of: LimitTarget{Server: c.Limits[2].Of.Server}, Spec: LimitSpec{
 				Unit: LimitPackets, PerSecond: 1500, Burst: 75, Direction: LimitToClients, Action: LimitMark, Mark: 14, Engine: EngineLightLock,
-				Batch: 7, ByClient: true, Prefix4: 32, Prefix6: 64, Most: 9}})
+				Batch: 7, ByClient: true, Prefix4: 32, Prefix6: 64, MaxClients: 9}})
 		}, "add limit new: server 10.1.0.11:8080 of web: 1.5k packets/s, burst 75 packets, each client of /32 and /64, at most 9, " +
 			"to-clients, mark af13, engine light-lock, batch 7 packets\n"},
 	} {

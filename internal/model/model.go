@@ -265,4 +265,5 @@ type Config struct {
 	Shaping        []ConfigShaping
 	Metrics        Metrics
 	SFlow          SFlow
+	Deprecated     []Warning // uses of deprecated keys
 }

@@ -48,7 +48,7 @@ func (c *Config) Warnings() []Warning {
 				last+2, list.Name, last+1)})
 		}
 	}
-	return slices.Concat(warnings, c.limitWarnings(), c.burstWarnings(), c.shapingWarnings())
+	return slices.Concat(c.Deprecated, warnings, c.limitWarnings(), c.burstWarnings(), c.shapingWarnings())
 }
 
 // lastReached returns the position of the last rule that a session can reach.

@@ -266,7 +266,7 @@ def test_exceeding_packets_are_marked(limits, family):
 def test_noisy_client_is_listed(limits, family):
     stage, sink = limits.stage, limits.sinks[family]
     each = {"service": f"sink{family}", "direction": "to-servers"}
-    limits.apply(packets("each", 1, 20, clients={"most": 1000}, **each))
+    limits.apply(packets("each", 1, 20, clients={"max_clients": 1000}, **each))
     far = stage.lab["far"]
     sent = limits.send(family, 300, host=far, tag=NOISY)
     sent += limits.send(family, 20, tag=POLITE)
