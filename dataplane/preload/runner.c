@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
@@ -101,18 +102,39 @@ static int stack_make(const struct message_answer *c)
 	return rc;
 }
 
+struct beginning {
+	void *(*run)(void *);
+	sem_t begun;
+};
+
+static void *thread_begin(void *arg)
+{
+	struct beginning *beginning = arg;
+	void *(*run)(void *) = beginning->run;
+
+	sem_post(&beginning->begun);
+	return run(NULL);
+}
+
+/* Returns once the thread runs. A thread that begins holds locks of its own kind, such as those of
+ * AddressSanitizer's allocator: a fork() at that moment leaves them locked in the child. */
 int runner_thread(void *(*run)(void *))
 {
+	struct beginning beginning = {.run = run};
 	sigset_t all, before;
 	pthread_t thread;
 	int rc;
 
+	sem_init(&beginning.begun, 0, 0);
 	sigfillset(&all); /* signals are the program's */
 	pthread_sigmask(SIG_BLOCK, &all, &before);
-	rc = -pthread_create(&thread, NULL, run, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (!rc)
+	rc = -pthread_create(&thread, NULL, thread_begin, &beginning);
+	if (!rc) {
+		while (sem_wait(&beginning.begun) && errno == EINTR)
+			;
 		pthread_detach(thread);
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return rc;
 }
 
