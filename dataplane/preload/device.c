@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * AF_XDP sockets and memory that the keeper has made: this process maps them and fills the rings,
- * which takes no privilege. EAL is there for the packet pool alone (eal.c).
- *
- * As in the runtime's ports, each socket's UMEM is the whole pool, and a chunk begins at a buffer's
- * room: no packet is copied between them.
+ * AF_XDP queues of this process. The supervisor has opened their sockets and the memory for
+ * packets; this process maps both and fills the rings, which requires no privilege. EAL is there
+ * for the packet pool alone (eal.c).
  */
 #include <errno.h>
-#include <linux/if_xdp.h>
 #include <net/if.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <xdp/xsk.h>
 
 #include <rte_errno.h>
 #include <rte_mbuf.h>
@@ -20,28 +16,24 @@
 #include <sy_large.h>
 #include <sy_patience.h>
 #include <sy_seen.h>
+#include <sy_xsk_queue.h>
 
 #include "preload.h"
 #include "real.h"
 
 #define TX_RING      MESSAGE_TX_RING
-#define BURST        64
-#define KICKS        (TX_RING / 32)
-#define FILL_PART    8 /* a ring of which so great a part is missing is filled at once */
+#define KICKS        (TX_RING / 32) /* system calls that send the whole ring */
 #define BIND_NS      UINT64_C(2000000000)
 #define BIND_STEP_NS UINT64_C(10000000) /* an attempt and the pause after it */
 
 enum { MAPS = 4 }; /* rings of a socket */
 
 struct queue {
-	int fd;
+	struct sy_xsk_queue rings;
 	struct {
 		void *at;
 		size_t len;
 	} map[MAPS];
-	struct xsk_ring_prod fill, tx;
-	struct xsk_ring_cons rx, completion;
-	unsigned fill_missing, tx_flying;
 	struct sy_seen seen;
 };
 
@@ -51,7 +43,6 @@ static struct {
 	struct rte_mempool *pool;
 	struct queue queue[MESSAGE_QUEUES];
 	unsigned queues, next;
-	unsigned ring; /* packets that a receive queue holds */
 	int large;
 	uint64_t unsent; /* atomic: also counted without the lock */
 	unsigned kicks;  /* atomic: threads in device_kick() */
@@ -106,17 +97,6 @@ static int pool_make(const struct message_answer *c, struct sy_error *err)
 
 /* ---- sockets --------------------------------------------------------------------------------- */
 
-static uint64_t chunk_of(const struct rte_mbuf *m)
-{
-	return (uint64_t)((char *)m->buf_addr - device.base);
-}
-
-static struct rte_mbuf *mbuf_of(uint64_t address)
-{
-	char *room = device.base + xsk_umem__extract_addr(address);
-	return (struct rte_mbuf *)(room - sizeof(struct rte_mbuf));
-}
-
 /* A ring of a socket: its size, and where the kernel has it. */
 struct ring_place {
 	const struct xdp_ring_offset *at;
@@ -128,7 +108,7 @@ struct ring_place {
 static char *ring_map(struct queue *q, unsigned ring, const struct ring_place *p)
 {
 	size_t len = p->at->desc + p->size * p->entry;
-	void *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, q->fd,
+	void *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, q->rings.fd,
 	                (off_t)p->page);
 	if (at == MAP_FAILED)
 		return NULL;
@@ -150,20 +130,20 @@ static char *ring_map(struct queue *q, unsigned ring, const struct ring_place *p
 		(r)->cached_cons = *(r)->consumer;                                                 \
 	} while (0)
 
-static int rings_map(struct queue *q)
+static int rings_map(struct queue *q, uint32_t rx_size)
 {
+	struct sy_xsk_queue *r = &q->rings;
 	struct xdp_mmap_offsets off;
 	socklen_t len = sizeof(off);
-	const struct ring_place fill = {&off.fr, XDP_UMEM_PGOFF_FILL_RING, device.ring,
+	const struct ring_place fill = {&off.fr, XDP_UMEM_PGOFF_FILL_RING, rx_size,
 	                                sizeof(uint64_t)},
 	                        completion = {&off.cr, XDP_UMEM_PGOFF_COMPLETION_RING, TX_RING,
 	                                      sizeof(uint64_t)},
-	                        rx = {&off.rx, XDP_PGOFF_RX_RING, device.ring,
-	                              sizeof(struct xdp_desc)},
+	                        rx = {&off.rx, XDP_PGOFF_RX_RING, rx_size, sizeof(struct xdp_desc)},
 	                        tx = {&off.tx, XDP_PGOFF_TX_RING, TX_RING, sizeof(struct xdp_desc)};
 	char *at[MAPS];
 
-	if (REAL(getsockopt)(q->fd, SOL_XDP, XDP_MMAP_OFFSETS, &off, &len))
+	if (REAL(getsockopt)(r->fd, SOL_XDP, XDP_MMAP_OFFSETS, &off, &len))
 		return -errno;
 	at[0] = ring_map(q, 0, &fill);
 	at[1] = ring_map(q, 1, &completion);
@@ -171,70 +151,46 @@ static int rings_map(struct queue *q)
 	at[3] = ring_map(q, 3, &tx);
 	if (!at[0] || !at[1] || !at[2] || !at[3])
 		return -ENOMEM;
-	RING_INIT(&q->fill, at[0], &fill);
-	RING_INIT(&q->completion, at[1], &completion);
-	RING_INIT(&q->rx, at[2], &rx);
-	RING_INIT(&q->tx, at[3], &tx);
+	RING_INIT(&r->fill, at[0], &fill);
+	RING_INIT(&r->completion, at[1], &completion);
+	RING_INIT(&r->rx, at[2], &rx);
+	RING_INIT(&r->tx, at[3], &tx);
 	/* A producer's copy of the consumer is ahead by the size: what is free is the difference.
 	 */
-	q->fill.cached_cons = *q->fill.consumer + device.ring;
-	q->tx.cached_cons = *q->tx.consumer + TX_RING;
+	r->fill.cached_cons = *r->fill.consumer + rx_size;
+	r->tx.cached_cons = *r->tx.consumer + TX_RING;
 	return 0;
-}
-
-static void fill_more(struct queue *q)
-{
-	struct rte_mbuf *m[BURST];
-	uint32_t at;
-
-	while (q->fill_missing) {
-		unsigned n = q->fill_missing < BURST ? q->fill_missing : BURST;
-		if (rte_pktmbuf_alloc_bulk(device.pool, m, n))
-			break; /* again at the next turn */
-		if (xsk_ring_prod__reserve(&q->fill, n, &at) != n) {
-			rte_pktmbuf_free_bulk(m, n);
-			break;
-		}
-		for (unsigned i = 0; i < n; i++)
-			*xsk_ring_prod__fill_addr(&q->fill, at + i) = chunk_of(m[i]);
-		xsk_ring_prod__submit(&q->fill, n);
-		q->fill_missing -= n;
-	}
 }
 
 /* Linux before 6.4. The socket of a process that was killed keeps the queue for some milliseconds.
  */
 static int queue_bind(struct queue *q, int ifindex, unsigned number)
 {
-	struct sockaddr_xdp to = {.sxdp_family = AF_XDP,
-	                          .sxdp_flags = XDP_USE_NEED_WAKEUP,
-	                          .sxdp_ifindex = (uint32_t)ifindex,
-	                          .sxdp_queue_id = number};
 	struct sy_patience patience = sy_patience_begin(BIND_NS, BIND_STEP_NS);
+	int rc;
 
-	while (REAL(bind)(q->fd, (void *)&to, sizeof(to))) {
-		if (errno == EOPNOTSUPP && !(to.sxdp_flags & XDP_COPY))
-			to.sxdp_flags |= XDP_COPY; /* small pages are no memory for zero copy */
-		else if (errno != EBUSY || sy_patience_left(&patience) == 0)
-			return -errno;
-		else
-			usleep(1000);
-	}
-	return 0;
+	while ((rc = sy_xsk_bind(q->rings.fd, ifindex, number, REAL(bind))) == -EBUSY &&
+	       sy_patience_left(&patience) > 0)
+		usleep(1000);
+	return rc;
 }
 
-static int queue_open(struct queue *q, const struct message_answer *c, unsigned number)
+static int queue_open(struct queue *q, int fd, const struct message_answer *c, unsigned number)
 {
-	int rc = rings_map(q);
+	int rc;
 
+	q->rings.fd = fd;
+	rc = rings_map(q, c->ring);
 	if (rc)
 		return rc;
-	q->fill_missing = device.ring;
-	fill_more(q);
+	q->rings.base = device.base;
+	q->rings.pool = device.pool;
+	q->rings.mark = RTE_MBUF_PORT_INVALID;
+	q->rings.fill_missing = c->ring;
+	sy_xsk_fill(&q->rings);
 	if (!c->bound)
 		return queue_bind(q, c->ifindex, number);
-	if (xsk_ring_prod__needs_wakeup(&q->fill)) /* the driver found an empty ring at bind() */
-		REAL(recvfrom)(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+	sy_xsk_kick_rx(&q->rings, REAL(recvfrom)); /* the ring was empty at bind() */
 	return 0;
 }
 
@@ -244,14 +200,12 @@ int device_open(const struct message_answer *c, int memory, const int *fd, int l
 	int rc = device_prepare(err);
 
 	device.large = large;
-	device.ring = c->ring;
 	if (!rc)
 		rc = memory_map(c, memory, err);
 	if (!rc)
 		rc = pool_make(c, err);
 	for (uint32_t i = 0; !rc && i < c->queues; i++) {
-		device.queue[i].fd = fd[i];
-		rc = queue_open(&device.queue[i], c, c->queue[i]);
+		rc = queue_open(&device.queue[i], fd[i], c, c->queue[i]);
 		if (rc)
 			return sy_fail(err, -rc, "queue %u of %s: %s", c->queue[i], c->ifname,
 			               strerror(-rc));
@@ -296,51 +250,11 @@ void device_forget(void)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-/* Gives the device buffers in the place of what was received. Before a burst is sent: the pool's
- * cache gives first what it got last, and the buffers of the burst, which are in this core's cache,
- * are left for new segments. Where nothing is sent, or much is missing, when packets are received.
- */
-static void fill_again(struct queue *q)
-{
-	if (!q->fill_missing)
-		return;
-	fill_more(q);
-	if (xsk_ring_prod__needs_wakeup(&q->fill))
-		REAL(recvfrom)(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
-}
-
-static void completions_reap(struct queue *q)
-{
-	struct rte_mbuf *m[BURST];
-	uint32_t at;
-
-	while (q->tx_flying) {
-		unsigned n = xsk_ring_cons__peek(&q->completion, BURST, &at);
-		if (!n)
-			return;
-		for (unsigned i = 0; i < n; i++)
-			m[i] = mbuf_of(*xsk_ring_cons__comp_addr(&q->completion, at + i));
-		xsk_ring_cons__release(&q->completion, n);
-		q->tx_flying -= n;
-		rte_pktmbuf_free_bulk(m, n);
-	}
-}
-
-static bool has_unsent(const struct queue *q)
-{
-	return __atomic_load_n(q->tx.consumer, __ATOMIC_RELAXED) != q->tx.cached_prod;
-}
-
-/* In copy mode one call sends 32 frames. */
 static void tx_kick(struct queue *q)
 {
-	for (unsigned i = 0; i < KICKS && xsk_ring_prod__needs_wakeup(&q->tx); i++) {
-		int rc = REAL(sendto)(q->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? errno : 0;
-		/* The link has no carrier: one frame is gone. */
-		__atomic_fetch_add(&device.unsent, rc == EBUSY, __ATOMIC_RELAXED);
-		if (rc != EAGAIN || !has_unsent(q))
-			return;
-	}
+	unsigned dropped = sy_xsk_kick_tx(&q->rings, KICKS, REAL(sendto));
+
+	__atomic_fetch_add(&device.unsent, dropped, __ATOMIC_RELAXED);
 }
 
 /* Kicks now: what follows needs free slots, or goes another way and must not overtake. */
@@ -350,7 +264,7 @@ static void tx_flush(struct queue *q)
 		return;
 	device.kick = false;
 	tx_kick(q);
-	completions_reap(q);
+	sy_xsk_reap(&q->rings);
 }
 
 bool device_kick_wanted(void)
@@ -368,37 +282,18 @@ void device_kick(void)
 	__atomic_fetch_sub(&device.kicks, 1, __ATOMIC_RELAXED);
 }
 
-/* The library looks for what has come only where it knows of nothing: it would take a part of it
- * for all. */
-static void rx_look(struct queue *q)
-{
-	q->rx.cached_prod = __atomic_load_n(q->rx.producer, __ATOMIC_ACQUIRE);
-}
-
 static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned most, uint64_t now_ns)
 {
-	uint32_t at;
+	struct sy_xsk_queue *r = &q->rings;
 
-	if (q->tx_flying) {
-		completions_reap(q);
-		/* What the kernel has left; or else another thread is at it. */
-		device.kick |= has_unsent(q) && !__atomic_load_n(&device.kicks, __ATOMIC_RELAXED);
+	if (r->tx_pending) {
+		sy_xsk_reap(r);
+		/* What the kernel has left; unless another thread is kicking. */
+		device.kick |=
+		        sy_xsk_has_unsent(r) && !__atomic_load_n(&device.kicks, __ATOMIC_RELAXED);
 	}
-	rx_look(q);
-	unsigned n = xsk_ring_cons__peek(&q->rx, most, &at);
-	sy_seen_burst(&q->seen, n, q->rx.cached_prod - q->rx.cached_cons, now_ns);
-	for (unsigned i = 0; i < n; i++) {
-		const struct xdp_desc *d = xsk_ring_cons__rx_desc(&q->rx, at + i);
-		m[i] = mbuf_of(d->addr);
-		m[i]->data_off = (uint16_t)xsk_umem__extract_offset(d->addr);
-		m[i]->data_len = (uint16_t)d->len;
-		m[i]->pkt_len = d->len;
-	}
-	if (n)
-		xsk_ring_cons__release(&q->rx, n);
-	q->fill_missing += n;
-	if (!n || q->fill_missing > device.ring / FILL_PART)
-		fill_again(q);
+	unsigned n = sy_xsk_receive(r, m, most, REAL(recvfrom));
+	sy_seen_burst(&q->seen, n, sy_xsk_waiting(r), now_ns);
 	return n;
 }
 
@@ -425,28 +320,13 @@ uint64_t device_seen_ns(void)
 static void frames_send(struct rte_mbuf **m, unsigned count)
 {
 	struct queue *q = &device.queue[0];
-	uint32_t at;
+	struct sy_xsk_queue *r = &q->rings;
 
-	completions_reap(q);
-	if (TX_RING - q->tx_flying < count)
+	sy_xsk_reap(r);
+	if (TX_RING - r->tx_pending < count)
 		tx_flush(q);
-	fill_again(q);
-	unsigned n = xsk_prod_nb_free(&q->tx, count), room = TX_RING - q->tx_flying;
-	n = n < count ? n : count;
-	n = n < room ? n : room;
-	if (n && xsk_ring_prod__reserve(&q->tx, n, &at) == n) {
-		for (unsigned i = 0; i < n; i++) {
-			struct xdp_desc *d = xsk_ring_prod__tx_desc(&q->tx, at + i);
-			d->addr = chunk_of(m[i]) | (uint64_t)m[i]->data_off
-			                                   << XSK_UNALIGNED_BUF_OFFSET_SHIFT;
-			d->len = m[i]->pkt_len;
-			d->options = 0;
-		}
-		xsk_ring_prod__submit(&q->tx, n);
-		q->tx_flying += n;
-	} else {
-		n = 0;
-	}
+	sy_xsk_refill(r, REAL(recvfrom));
+	unsigned n = sy_xsk_enqueue(r, m, count);
 	device.kick = true;
 	if (n < count)
 		rte_pktmbuf_free_bulk(m + n, count - n);
@@ -475,12 +355,8 @@ uint64_t device_missed(void)
 {
 	uint64_t missed = 0;
 
-	for (unsigned i = 0; i < device.queues; i++) {
-		struct xdp_statistics told = {0};
-		socklen_t len = sizeof(told);
-		if (!REAL(getsockopt)(device.queue[i].fd, SOL_XDP, XDP_STATISTICS, &told, &len))
-			missed += told.rx_dropped + told.rx_ring_full;
-	}
+	for (unsigned i = 0; i < device.queues; i++)
+		missed += sy_xsk_missed(device.queue[i].rings.fd, REAL(getsockopt));
 	return missed;
 }
 

@@ -7,19 +7,15 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/if_xdp.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <sy_large_socket.h>
+#include <sy_xsk.h>
 
 #include "keeper.h"
 
-#define SMALL_ROOM  2048u
-#define LARGE_ROOM  4096u
-#define HEADROOM    256u /* XDP_PACKET_HEADROOM */
-#define LINK_ROOM   64u  /* Ethernet header, tags */
 #define HUGE_PAGE   (UINT64_C(2) << 20)
 #define BUFFER_MORE 256u /* of a buffer, beside its room */
 
@@ -103,20 +99,6 @@ static void sockets_close(struct packets *p)
 	p->bound = 0;
 }
 
-static int socket_bind(int fd, const struct message_answer *a, uint32_t queue)
-{
-	struct sockaddr_xdp to = {.sxdp_family = AF_XDP,
-	                          .sxdp_flags = XDP_USE_NEED_WAKEUP,
-	                          .sxdp_ifindex = (uint32_t)a->ifindex,
-	                          .sxdp_queue_id = queue};
-	int rc = bind(fd, (void *)&to, sizeof(to)) ? -errno : 0;
-
-	if (rc != -EOPNOTSUPP)
-		return rc;
-	to.sxdp_flags |= XDP_COPY; /* small pages are no memory for zero copy */
-	return bind(fd, (void *)&to, sizeof(to)) ? -errno : 0;
-}
-
 static bool is_mappable(int fd)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -148,7 +130,7 @@ static int sockets_unbind(struct packets *p, const struct message_answer *a)
 int packets_bind(struct packets *p, struct message_answer *a)
 {
 	for (; can_bind && p->bound < p->sockets; p->bound++) {
-		int rc = socket_bind(p->xsk[p->bound], a, a->queue[p->bound]);
+		int rc = sy_xsk_bind(p->xsk[p->bound], a->ifindex, a->queue[p->bound], bind);
 		if (rc)
 			return rc;
 		if (!is_mappable(p->xsk[p->bound])) {
@@ -169,7 +151,8 @@ int packets_open(struct packets *p, struct message_answer *a)
 	/* The rings of each queue, half as many again for what waits, and some for the stack. */
 	uint64_t least;
 
-	a->room = a->mtu + LINK_ROOM + HEADROOM <= SMALL_ROOM ? SMALL_ROOM : LARGE_ROOM;
+	a->room = a->mtu <= sy_xsk_mtu_max(SY_XSK_SMALL_CHUNK) ? SY_XSK_SMALL_CHUNK
+	                                                       : SY_XSK_LARGE_CHUNK;
 	least = (a->queues * (a->ring + a->ring / 2) + 1024ul) * (a->room + BUFFER_MORE);
 	a->bytes = (uint64_t)a->memory_mb << 20;
 	a->bytes = ((a->bytes > least ? a->bytes : least) + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);

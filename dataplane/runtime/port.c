@@ -157,7 +157,8 @@ void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_por
 		out->rx_bytes += SY_READ(c->rx_bytes);
 		out->tx_packets += SY_READ(c->tx_packets);
 		out->tx_bytes += SY_READ(c->tx_bytes);
-		out->tx_failed += SY_READ(c->tx_failed) + SY_READ(c->unfit);
+		out->tx_failed +=
+		        SY_READ(c->tx_failed) + SY_READ(c->unfit) + SY_READ(c->no_carrier);
 	}
 	if (p->bound)
 		p->ops->stats(p, out);
@@ -180,10 +181,21 @@ static uint64_t counter_at(const struct sy_director_stats *stats, size_t counter
 	return *(const uint64_t *)((const char *)stats + counter);
 }
 
+static uint64_t no_carrier_drops(const struct sy_runtime *rt)
+{
+	uint64_t packets = 0;
+	for (unsigned i = 0; i < rt->ports; i++)
+		for (unsigned q = 0; q < SY_MAX_QUEUES; q++)
+			packets += SY_READ(rt->port[i]->counters[q].no_carrier);
+	return packets;
+}
+
 uint64_t sy_port_drops(const struct sy_runtime *rt, enum sy_drop reason)
 {
 	uint64_t packets = 0;
 	unsigned n = 0;
+	if (reason == SY_DROP_PORT_DOWN)
+		return no_carrier_drops(rt);
 	while (n < SY_ARRAY_LEN(director_drops) && director_drops[n].reason != reason)
 		n++;
 	for (unsigned i = 0; n < SY_ARRAY_LEN(director_drops) && i < rt->ports; i++) {

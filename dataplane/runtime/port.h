@@ -88,7 +88,8 @@ static inline unsigned port_ring(const struct sy_port_options *o)
 /* Written by the worker of the queue, read by the control thread, relaxed. */
 struct port_queue_counters {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes, tx_failed;
-	uint64_t unfit; /* packets that a device took, and could not send */
+	uint64_t unfit;      /* packets that a device took, and could not send */
+	uint64_t no_carrier; /* the same, as its link has no carrier */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct port {

@@ -4,26 +4,22 @@
 #define PORT_XSK_H
 
 #include <pthread.h>
-#include <xdp/xsk.h>
+
+#include <sy_xsk_queue.h>
 
 #include "runtime.h"
 
-#define PORT_XSK_LINK_ROOM 64     /* Ethernet header, two VLAN tags and their like */
-#define PORT_XSK_MARK      0xfe00 /* no port has such a number */
-#define PORT_XSK_RING      2048   /* descriptors in the rings of a queue */
-#define PORT_XSK_MTU_MAX   3400
+#define PORT_XSK_MARK    0xfe00 /* no port has such a number */
+#define PORT_XSK_RING    2048   /* descriptors in the rings of a queue */
+#define PORT_XSK_MTU_MAX 3400
 
 struct xsk_queue {
-	struct xsk_ring_prod fill, tx;
-	struct xsk_ring_cons rx, completion;
+	struct sy_xsk_queue rings; /* its descriptor is that of UMEM and socket */
 	struct xsk_umem *umem;
 	struct xsk_socket *socket;
-	int fd; /* of UMEM and socket */
 	bool closing;
 	pthread_t closer;
-	unsigned fill_missing; /* buffers that the fill ring has room for */
-	unsigned tx_flying;    /* given to the kernel, not completed yet */
-	int large_fd;          /* cuts: takes segments that the kernel cuts */
+	int large_fd; /* cuts: takes segments that the kernel cuts */
 	bool cuts;
 };
 
@@ -38,10 +34,6 @@ struct xsk_port {
 	struct xsk_queue queue[SY_MAX_QUEUES];
 };
 
-struct rte_mbuf *xsk_mbuf_of(const struct xsk_port *x, uint64_t address);
-void xsk_completions_reap(struct xsk_port *x, struct xsk_queue *q);
-/* Gives the kernel the missing buffers, as far as the pool has them. Returns whether it got any. */
-bool xsk_fill_more(struct xsk_port *x, struct xsk_queue *q);
 int xsk_interface_read(struct port *p, bool *up, struct sy_error *err);
 
 /* ---- port_xsk_queue.c ------------------------------------------------------------------------ */

@@ -14,7 +14,7 @@
 int xsk_director_set(struct port *p, struct sy_error *err)
 {
 	const struct xsk_port *x = p->impl;
-	int rc = sy_director_set(x->director, p->mtu_max + PORT_XSK_LINK_ROOM, x->vlans);
+	int rc = sy_director_set(x->director, p->mtu_max + SY_XSK_LINK_BYTES, x->vlans);
 	return rc ? sy_fail(err, -rc, "the flow director's settings: %s", strerror(-rc)) : 0;
 }
 
@@ -28,19 +28,19 @@ void xsk_set_vlans(struct port *p, bool vlans)
 }
 
 /* Unsent packets come back at once; those in the kernel come back as it frees them. */
-static void queue_tx_reclaim(struct xsk_port *x, struct xsk_queue *q)
+static void queue_tx_reclaim(struct sy_xsk_queue *q)
 {
 	uint32_t sent = __atomic_load_n(q->tx.consumer, __ATOMIC_ACQUIRE);
-	for (; sent != q->tx.cached_prod; sent++, q->tx_flying--)
-		rte_pktmbuf_free(xsk_mbuf_of(x, xsk_ring_prod__tx_desc(&q->tx, sent)->addr));
-	for (uint64_t end = sy_clock_ns() + REAP_NS; q->tx_flying && sy_clock_ns() < end;) {
-		xsk_completions_reap(x, q);
-		if (q->tx_flying)
+	for (; sent != q->tx.cached_prod; sent++, q->tx_pending--)
+		rte_pktmbuf_free(sy_xsk_mbuf(q, xsk_ring_prod__tx_desc(&q->tx, sent)->addr));
+	for (uint64_t end = sy_clock_ns() + REAP_NS; q->tx_pending && sy_clock_ns() < end;) {
+		sy_xsk_reap(q);
+		if (q->tx_pending)
 			usleep(100);
 	}
-	if (q->tx_flying)
+	if (q->tx_pending)
 		sy_log(SY_LOG_WARN, "runtime", "%u packet buffers are lost with their interface",
-		       q->tx_flying);
+		       q->tx_pending);
 }
 
 struct reclaim {
@@ -82,7 +82,7 @@ void xsk_lose(struct port *p)
 	for (unsigned i = 0; i < p->queues; i++) {
 		sy_director_set_socket(x->director, i, -1);
 		if (x->queue[i].socket)
-			queue_tx_reclaim(x, &x->queue[i]);
+			queue_tx_reclaim(&x->queue[i].rings);
 	}
 	queues_close(x);
 }
@@ -96,7 +96,7 @@ static int queue_again(struct sy_runtime *rt, struct xsk_port *x, const char *na
 		rc = xsk_queue_bind(x, name, queue, !rt->options.huge, &patience, err);
 	if (rc)
 		return rc;
-	rc = sy_director_set_socket(x->director, queue, x->queue[queue].fd);
+	rc = sy_director_set_socket(x->director, queue, x->queue[queue].rings.fd);
 	return rc ? sy_fail(err, -rc, "queue %u: the flow director refuses the socket: %s", queue,
 	                    strerror(-rc))
 	          : 0;

@@ -15,23 +15,21 @@
 
 #include "port_xsk.h"
 
-#define RETRY_US    1000
-#define SMALL_CHUNK 2048
-#define LARGE_CHUNK 4096
-_Static_assert(PORT_XSK_MTU_MAX + PORT_XSK_LINK_ROOM + XDP_PACKET_HEADROOM <= LARGE_CHUNK,
+#define RETRY_US 1000
+_Static_assert(PORT_XSK_MTU_MAX + SY_XSK_LINK_BYTES + XDP_PACKET_HEADROOM <= SY_XSK_LARGE_CHUNK,
                "fits its chunk");
 
 unsigned port_xsk_frame_max(unsigned mtu)
 {
-	if (mtu <= port_xsk_mtu_max(SMALL_CHUNK))
-		return SMALL_CHUNK;
-	return mtu <= PORT_XSK_MTU_MAX ? LARGE_CHUNK : 0;
+	if (mtu <= port_xsk_mtu_max(SY_XSK_SMALL_CHUNK))
+		return SY_XSK_SMALL_CHUNK;
+	return mtu <= PORT_XSK_MTU_MAX ? SY_XSK_LARGE_CHUNK : 0;
 }
 
 unsigned port_xsk_mtu_max(unsigned data_room)
 {
-	return data_room < LARGE_CHUNK ? SMALL_CHUNK - PORT_XSK_LINK_ROOM - XDP_PACKET_HEADROOM
-	                               : PORT_XSK_MTU_MAX;
+	return data_room < SY_XSK_LARGE_CHUNK ? sy_xsk_mtu_max(SY_XSK_SMALL_CHUNK)
+	                                      : PORT_XSK_MTU_MAX;
 }
 
 /* ---- before EAL ------------------------------------------------------------------------------ */
@@ -109,22 +107,27 @@ int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
 	struct xsk_umem_config umem = {
 	        .fill_size = x->ring,
 	        .comp_size = PORT_XSK_RING,
-	        .frame_size = rte_pktmbuf_data_room_size(x->pool) < LARGE_CHUNK ? SMALL_CHUNK
-	                                                                        : LARGE_CHUNK,
+	        .frame_size = rte_pktmbuf_data_room_size(x->pool) < SY_XSK_LARGE_CHUNK
+	                              ? SY_XSK_SMALL_CHUNK
+	                              : SY_XSK_LARGE_CHUNK,
 	        .flags = XDP_UMEM_UNALIGNED_CHUNK_FLAG,
 	};
-	int rc = xsk_umem__create(&q->umem, x->base, x->len, &q->fill, &q->completion, &umem);
+	struct sy_xsk_queue *r = &q->rings;
+	int rc = xsk_umem__create(&q->umem, x->base, x->len, &r->fill, &r->completion, &umem);
 	if (rc) {
 		q->umem = NULL;
 		return queue_fail(queue, -rc, err);
 	}
-	q->fd = xsk_umem__fd(q->umem);
+	r->fd = xsk_umem__fd(q->umem);
 	/* A child process that inherits it would keep the queue bound after this process. */
-	if (fcntl(q->fd, F_SETFD, FD_CLOEXEC))
+	if (fcntl(r->fd, F_SETFD, FD_CLOEXEC))
 		return queue_fail(queue, errno, err);
-	q->fill_missing = x->ring;
-	xsk_fill_more(x, q);
-	if (q->fill_missing)
+	r->base = x->base;
+	r->pool = x->pool;
+	r->mark = x->mark;
+	r->fill_missing = x->ring;
+	sy_xsk_fill(r);
+	if (r->fill_missing)
 		return sy_fail(err, ENOMEM, "queue %u: the packet pool is too small: raise --mbufs",
 		               queue);
 	return 0;
@@ -151,8 +154,8 @@ int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool 
 	int rc;
 	for (;;) {
 		uint64_t begun = thread_ns();
-		rc = xsk_socket__create(&q->socket, ifname, queue, q->umem, &q->rx, &q->tx,
-		                        &config);
+		rc = xsk_socket__create(&q->socket, ifname, queue, q->umem, &q->rings.rx,
+		                        &q->rings.tx, &config);
 		if (rc != -EBUSY || sy_patience_left(patience) == 0)
 			break;
 		/* The socket of a predecessor, or of a killed process, keeps the queue for a

@@ -68,8 +68,10 @@ uint64_t sy_worker_unfit(const struct sy_worker *w)
 {
 	uint64_t unfit = 0;
 
-	for (unsigned i = 0; i < w->rt->ports; i++)
-		unfit += w->rt->port[i]->counters[w->id].unfit;
+	for (unsigned i = 0; i < w->rt->ports; i++) {
+		const struct port_queue_counters *c = &w->rt->port[i]->counters[w->id];
+		unfit += c->unfit + c->no_carrier;
+	}
 	return unfit;
 }
 

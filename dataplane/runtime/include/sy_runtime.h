@@ -503,7 +503,8 @@ struct sy_port_info {
 unsigned sy_port_count(const struct sy_runtime *rt);
 void sy_port_get_info(const struct sy_runtime *rt, unsigned port, struct sy_port_info *out);
 void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_port_stats *out);
-/* Packets that the ports' flow directors dropped for this reason. */
+/* Packets that flow directors dropped for this reason, or the kernel, because a link has no carrier
+ * (SY_DROP_PORT_DOWN). */
 uint64_t sy_port_drops(const struct sy_runtime *rt, enum sy_drop reason);
 uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When the kernel is woken for new receive buffers: an AF_XDP queue over rings in this test's
- * memory, with the flag that only zero-copy drivers raise. What a burst has of what has come. And
- * whether buffers suffice for the queues of an interface that is back. */
+/* An AF_XDP queue over rings in this test's memory, with the flag that only zero-copy drivers
+ * raise: when the kernel is woken for receive buffers, what a burst contains, frames that the
+ * kernel drops. And whether buffers suffice for the queues of an interface that is back. */
 #include "../port_xsk.c"
 
 #include "support.h"
+
+#define RING PORT_XSK_RING
 
 static uint32_t flags, kicks;
 ssize_t __wrap_recvfrom(int fd, void *to, size_t len, int how, struct sockaddr *from,
@@ -17,13 +19,28 @@ ssize_t __wrap_recvfrom(int fd, void *to, size_t len, int how, struct sockaddr *
 	return 0;
 }
 
+/* The kernel's part of a transmission: reads so many frames, then returns this error. */
+static uint32_t tx_consumer;
+static unsigned frames_read;
+static int send_error;
+ssize_t __wrap_sendto(int fd, const void *from, size_t len, int how, const struct sockaddr *to,
+                      socklen_t to_len);
+
+ssize_t __wrap_sendto(int fd, const void *from, size_t len, int how, const struct sockaddr *to,
+                      socklen_t to_len)
+{
+	__atomic_fetch_add(&tx_consumer, frames_read, __ATOMIC_RELAXED);
+	errno = send_error;
+	return send_error ? -1 : 0;
+}
+
 static struct sy_runtime *rt;
-static struct xsk_port xsk = {.ring = PORT_XSK_RING};
+static struct xsk_port xsk = {.ring = RING};
 static struct port port = {.ops = &port_xsk_ops, .impl = &xsk, .queues = 1};
 static uint64_t fill_ring[RING], completion_ring[RING];
 static struct xdp_desc rx_ring[RING], tx_ring[RING];
 static uint32_t fill_producer, fill_consumer, rx_producer, rx_consumer;
-static uint32_t tx_producer, tx_consumer, tx_flags, completion_producer, completion_consumer;
+static uint32_t tx_producer, tx_flags, completion_producer, completion_consumer;
 
 static unsigned receive(void)
 {
@@ -48,7 +65,7 @@ static void test_refill_is_signalled(void **state)
 	flags = XDP_RING_NEED_WAKEUP;
 	while (held < SY_ARRAY_LEN(all) && (all[held] = rte_pktmbuf_alloc(rt->pool)))
 		held++;
-	xsk.queue[0].fill_missing = 8;
+	xsk.queue[0].rings.fill_missing = 8;
 	assert_int_equal(receive(), 0);
 	assert_int_equal(kicks_take(), 0); /* nothing new: a kick would be useless */
 	assert_true(port_xsk_ops.is_pending(&port, 0));
@@ -91,7 +108,7 @@ static void packets_come(unsigned count)
 		struct rte_mbuf *m = rte_pktmbuf_alloc(rt->pool);
 		assert_non_null(m);
 		rx_ring[(rx_producer + i) % RING] =
-		        (struct xdp_desc){.addr = chunk_of(&xsk, m), .len = 60};
+		        (struct xdp_desc){.addr = sy_xsk_chunk(&xsk.queue[0].rings, m), .len = 60};
 	}
 	__atomic_store_n(&rx_producer, rx_producer + count, __ATOMIC_RELEASE);
 }
@@ -130,19 +147,48 @@ static void test_sending_fills(void **state)
 	assert_int_equal(port_xsk_ops.tx(&port, 0, &m, 1), 1);
 	assert_int_equal(fill_producer, before + 3);
 	assert_int_equal(kicks_take(), 1);
-	assert_int_equal(q->tx_flying, 1);
+	assert_int_equal(q->rings.tx_pending, 1);
 	rte_pktmbuf_free(m); /* the kernel would give it back */
-	q->tx_flying = 0;
+	q->rings.tx_pending = 0;
 	q->socket = NULL;
 
 	before = fill_producer;
-	for (unsigned i = 0; i <= RING / FILL_PART / SY_BURST; i++) {
+	for (unsigned i = 0; i <= RING / SY_XSK_FILL_PART / SY_BURST; i++) {
 		assert_int_equal(fill_producer, before);
 		packets_come(SY_BURST);
 		assert_int_equal(receive(), SY_BURST);
 	}
-	assert_int_equal(fill_producer, before + RING / FILL_PART + SY_BURST);
+	assert_int_equal(fill_producer, before + RING / SY_XSK_FILL_PART + SY_BURST);
 	kicks_take();
+}
+
+/* The link has no carrier, and the port is not down yet: each call drops a frame. */
+static void test_frames_without_carrier_are_counted(void **state)
+{
+	struct xsk_queue *q = &xsk.queue[0];
+	struct sy_port_stats stats;
+	struct rte_mbuf *m[2];
+	rt->port[1] = &port; /* for its counters */
+	rt->ports = 2;
+	q->socket = (struct xsk_socket *)q; /* nothing looks into it */
+	tx_flags = XDP_RING_NEED_WAKEUP;
+	send_error = EBUSY;
+	frames_read = 1;
+	assert_int_equal(rte_pktmbuf_alloc_bulk(rt->pool, m, 2), 0);
+	tx_consumer = tx_producer;
+	assert_int_equal(sy_port_drops(rt, SY_DROP_PORT_DOWN), 0);
+	assert_int_equal(port_xsk_ops.tx(&port, 0, m, 2), 2);
+	assert_int_equal(sy_port_drops(rt, SY_DROP_PORT_DOWN), 1);
+	assert_int_equal(receive(), 0); /* sends what is left in the ring */
+	assert_int_equal(sy_port_drops(rt, SY_DROP_PORT_DOWN), 2);
+	sy_port_get_stats(rt, 1, &stats);
+	assert_int_equal(stats.tx_failed, 2);
+	assert_int_equal(sy_port_drops(rt, SY_DROP_TX_FULL), 0);
+	rte_pktmbuf_free_bulk(m, 2); /* the kernel would return them */
+	q->rings.tx_pending = 0;
+	q->socket = NULL;
+	tx_flags = 0;
+	rt->ports = 1;
 }
 
 /* ---- an interface that is back --------------------------------------------------------------- */
@@ -194,7 +240,7 @@ static void test_more_queues_than_buffers(void **state)
 static int setup(void **state)
 {
 	struct sy_runtime_options o;
-	struct xsk_queue *q = &xsk.queue[0];
+	struct sy_xsk_queue *q = &xsk.queue[0].rings;
 	void *base;
 	options_init(&o, 1);
 	ring_port_add(&o, "fill");
@@ -202,6 +248,8 @@ static int setup(void **state)
 	xsk.pool = rt->pool;
 	pool_area(rt->pool, &base, &xsk.len);
 	xsk.base = base;
+	q->base = base;
+	q->pool = rt->pool;
 	q->fill = (struct xsk_ring_prod){.cached_cons = RING,
 	                                 .mask = RING - 1,
 	                                 .size = RING,
@@ -245,6 +293,7 @@ int main(void)
 	        cmocka_unit_test(test_packets_tell),
 	        cmocka_unit_test(test_a_short_burst_is_all),
 	        cmocka_unit_test(test_sending_fills),
+	        cmocka_unit_test(test_frames_without_carrier_are_counted),
 	        cmocka_unit_test(test_more_queues_than_buffers),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -334,7 +334,7 @@ static void echo(unsigned workers, unsigned queues, unsigned ring, bool after_ki
 	const struct xsk_port *x = rt->port[0]->impl;
 	unsigned missing = 0; /* in the place of what came last */
 	for (unsigned i = 0; i < queues; i++)
-		missing += x->queue[i].fill_missing;
+		missing += x->queue[i].rings.fill_missing;
 	assert_int_equal(rte_mempool_in_use_count(rt->pool) + missing, queues * size);
 	assert_int_equal(rt->port[0]->ops->waiting(rt->port[0], 0, &room), 0);
 	assert_int_equal(room, size);
