@@ -2,7 +2,7 @@
 /*
  * Most servers have a handful of routes and no rules of their own. Then the next hop of a new
  * client is found here, without a question to the kernel. Whatever is not plain is left to the
- * kernel.
+ * kernel. Netlink without libmnl, for the reasons in route.c.
  */
 #include "fib.h"
 

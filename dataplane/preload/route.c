@@ -3,6 +3,9 @@
  * Next hops, as the kernel has them: its route for a destination (fib.c, or a question), then its
  * neighbour. An answer is kept until the kernel tells of a change. ARP and ND stay the kernel's:
  * where there is no neighbour yet, a datagram to the destination makes it look.
+ *
+ * Netlink without libmnl. The library is loaded into other vendors' programs: it adds no shared
+ * library to theirs, and libmnl would call the send() and recv() that this library replaces.
  */
 #include <arpa/inet.h>
 #include <errno.h>
