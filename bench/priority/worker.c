@@ -8,9 +8,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "cores.h"
+#include "darc.h"
+
 #define BACKLOG     4096
-#define DARC_TYPES  16 /* the library's most */
 #define DARC_WINDOW 1000
+#define LNS_BAND    6  /* SO_PRIORITY of all connections: answers leave as they come */
 #define WAIT_MS     20 /* the longest sleep before an order is seen */
 
 struct peer {
@@ -35,7 +38,8 @@ struct worker {
 	int set_rc;
 
 	struct setting setting;
-	struct sy_tcp_darc *darc; /* NULL: no setting has had one yet */
+	int band;          /* SO_PRIORITY of connections; 0: by their levels */
+	struct darc *darc; /* NULL: the setting has none */
 	struct serve_counts counts;
 	struct peer peer[WORKER_CONNECTIONS]; /* by descriptor */
 };
@@ -47,6 +51,11 @@ static void peer_end(struct worker *w, int fd)
 	sy_tcp_close_fd(w->c, fd);
 	w->peer[fd].used = false;
 	w->counts.closed++;
+}
+
+static void peer_band(struct worker *w, int fd)
+{
+	sy_tcp_setsockopt(w->c, fd, SOL_SOCKET, SO_PRIORITY, &w->band, sizeof(w->band));
 }
 
 static void peers_accept(struct worker *w)
@@ -61,6 +70,7 @@ static void peers_accept(struct worker *w)
 			sy_tcp_close_fd(w->c, fd);
 			continue;
 		}
+		peer_band(w, fd);
 		w->peer[fd] = (struct peer){.used = true};
 		w->counts.accepted++;
 	}
@@ -126,70 +136,88 @@ static void peer_serve(struct worker *w, int fd)
 /* ---- the dispatcher behind TCP --------------------------------------------------------------- */
 
 /* As paper 001 has it: urgent requests first, whatever they take. */
-static const uint8_t darc_level[DARC_TYPES] = {6, [RULE_URGENT_TYPE] = 0,
-                                               [2 ... DARC_TYPES - 1] = 6};
+static const uint8_t darc_level[TYPES_MOST] = {6, [RULE_URGENT_TYPE] = 0,
+                                               [2 ... TYPES_MOST - 1] = 6};
 
 static unsigned type_of(const struct iovec *v, int count)
 {
 	return count > 0 && request_begins(v[0].iov_base, v[0].iov_len)
 	               ? request_type(v[0].iov_base)
-	               : DARC_TYPES;
+	               : TYPES_MOST;
 }
 
 /* Its one worker is this thread: one request, before TCP gets a turn. */
 static bool darc_serve(struct worker *w)
 {
-	struct sy_tcp_request *t;
+	struct sy_tcp_request *t = w->darc ? darc_take(w->darc, 0) : NULL;
 
-	if (!w->darc || sy_tcp_darc_take(w->darc, 0, &t, 0) != 1)
+	if (!t)
 		return false;
 	serve_lent(&w->counts, t);
+	darc_served(w->darc, 0);
 	return true;
 }
 
-static int darc_set(struct worker *w, bool wanted)
+static int darc_begin(struct worker *w)
 {
-	const struct sy_tcp_darc_setup o = {.size = sizeof(o),
-	                                    .workers = 1,
-	                                    .types = DARC_TYPES,
-	                                    .window = DARC_WINDOW,
-	                                    .type_of = type_of,
-	                                    .level = darc_level};
-	int rc = w->darc || !wanted ? 0 : sy_tcp_darc_open(&o, &w->darc);
+	const struct darc_setup o = {.workers = 1,
+	                             .types = TYPES_MOST,
+	                             .window = DARC_WINDOW,
+	                             .type_of = type_of,
+	                             .level = darc_level};
+	int rc = darc_open(&o, &w->darc);
 
-	return rc ? rc : sy_tcp_epoll_darc(w->c, w->epoll, wanted ? w->darc : NULL);
+	return rc ? rc : sy_tcp_epoll_lend(w->c, w->epoll, SY_TCP_LEVELS, darc_desk(w->darc));
+}
+
+static void darc_end(struct worker *w)
+{
+	sy_tcp_epoll_lend(w->c, w->epoll, SY_TCP_LEVELS, NULL);
+	darc_close(w->darc);
+	w->darc = NULL;
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-/* Asks the hooks that the setting names, and no others. */
-static int setting_apply(struct worker *w, const struct setting *s)
+/* Runs the hooks that the setting names, and no others. none: no hooks. lns: packet hooks alone. */
+static int hooks_set(struct worker *w, const struct setting *s, bool packets, bool segments)
 {
-	bool darc = !strcmp(s->schedule, "darc"), lns = !strcmp(s->schedule, "lns");
-	bool none = !strcmp(s->schedule, "none");
-	unsigned others = SY_TCP_LEVELS & ~1u;
 	int packet = sy_tcp_hook_packet(w->c, "rule-packet", rule_packet);
 	int segment = sy_tcp_hook_segment(
 	        w->c, "rule-segment", s->transport == TRANSPORT_NOTES ? rule_note : rule_segment);
 	int rc = packet < 0 ? packet : segment < 0 ? segment : 0;
 
-	if (!none && !lns && !darc && strcmp(s->schedule, "ours"))
+	rc = rc ? rc : sy_tcp_hook_use(w->c, SY_TCP_PACKETS, packets && s->driver ? packet : 0);
+	return rc ? rc
+	          : sy_tcp_hook_use(w->c, SY_TCP_SEGMENTS,
+	                            segments && s->transport != TRANSPORT_NONE ? segment : 0);
+}
+
+static int setting_apply(struct worker *w, const struct setting *s)
+{
+	bool darc = !strcmp(s->schedule, "darc"), lns = !strcmp(s->schedule, "lns");
+	bool none = !strcmp(s->schedule, "none"), ours = !strcmp(s->schedule, "ours");
+	unsigned others = SY_TCP_LEVELS & ~1u;
+	int rc;
+
+	if (!none && !lns && !darc && !ours)
 		return -EINVAL;
-	rc = rc ? rc
-	        : sy_tcp_schedule(w->c, none  ? SY_TCP_SCHEDULE_NONE
-	                                : lns ? SY_TCP_SCHEDULE_LABELS
-	                                      : SY_TCP_SCHEDULE_ALL);
-	rc = rc ? rc : sy_tcp_hook_use(w->c, SY_TCP_PACKETS, s->driver ? packet : 0);
-	rc = rc ? rc
-	        : sy_tcp_hook_use(w->c, SY_TCP_SEGMENTS,
-	                          s->transport != TRANSPORT_NONE ? segment : 0);
 	if (s->aside && !w->desk)
 		return -ENODEV;
-	rc = rc ? rc : sy_tcp_epoll_lend(w->c, w->epoll, others, s->aside ? w->desk : NULL);
-	rc = rc ? rc : darc_set(w, darc);
-	if (rc == 0)
-		w->setting = *s;
-	return rc;
+	darc_end(w);
+	rc = hooks_set(w, s, !none, !none && !lns);
+	if (rc == 0 && darc)
+		rc = darc_begin(w);
+	else if (rc == 0 && s->aside && ours)
+		rc = sy_tcp_epoll_lend(w->c, w->epoll, others, w->desk);
+	if (rc)
+		return rc;
+	w->setting = *s;
+	w->band = lns ? LNS_BAND : 0;
+	for (unsigned fd = 0; fd < WORKER_CONNECTIONS; fd++)
+		if (w->peer[fd].used)
+			peer_band(w, (int)fd);
+	return 0;
 }
 
 static void orders_take(struct worker *w)
@@ -280,8 +308,7 @@ void *worker_main(void *arg)
 	}
 	__atomic_store_n(&w->ready, true, __ATOMIC_RELEASE);
 	serve(w);
-	sy_tcp_epoll_darc(w->c, w->epoll, NULL);
-	sy_tcp_darc_close(w->darc);
+	darc_end(w);
 	sy_tcp_leave(w->c);
 	return NULL;
 }

@@ -37,7 +37,6 @@ struct sy_tcp_context *context_create(const struct context_options *o)
 	        .bound = NO_WATCH,
 	        .watches = 2 * o->descriptors,
 	        .watch_free = NO_WATCH,
-	        .lends = true,
 	};
 	c->descriptor = table_make(c->descriptors * sizeof(*c->descriptor));
 	c->watch = table_make(c->watches * sizeof(*c->watch));

@@ -104,7 +104,6 @@ struct instance {
 	unsigned levels;        /* bit n: level n has some */
 	struct shares shares;
 	struct sy_tcp_desk *desk[SY_PRIORITIES]; /* where a level's requests go; NULL: nowhere */
-	struct sy_tcp_darc *darc;                /* or all of them; NULL: nowhere */
 };
 
 struct sy_tcp_context {
@@ -125,7 +124,6 @@ struct sy_tcp_context {
 	uint32_t watches, watch_fresh, watch_free;
 	uint64_t news, told;       /* told: as of the last sy_tcp_wait() */
 	struct lender *lender;     /* lend.c; NULL: nothing was lent yet */
-	bool lends;                /* the schedule has desks */
 	bool answers_go_on;        /* of a lent socket there is news that is not bytes */
 	struct sy_hook_seat *seat; /* NULL: nobody orders hooks */
 	int seat_socket;

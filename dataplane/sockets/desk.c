@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <rte_cycles.h>
 #include <rte_ring.h>
 
 #include "desk.h"
@@ -64,10 +63,8 @@ void sy_tcp_desk_close(struct sy_tcp_desk *desk)
 
 	if (!desk)
 		return;
-	while (desk->ring && rte_ring_dequeue(desk->ring, (void **)&r) == 0) {
-		r->darc = NULL; /* is being closed as well */
+	while (desk->ring && rte_ring_dequeue(desk->ring, (void **)&r) == 0)
 		sy_tcp_request_give(&r->r, 0, 0);
-	}
 	if (desk->event >= 0)
 		close(desk->event);
 	free(desk->ring);
@@ -132,8 +129,6 @@ static unsigned ring_take(struct sy_tcp_desk *desk, struct sy_tcp_request **r, u
 {
 	unsigned count = rte_ring_dequeue_burst(desk->ring, (void **)r, most, NULL);
 
-	for (unsigned i = 0; i < count; i++)
-		((struct request *)r[i])->began = rte_rdtsc();
 	if (count > 0)
 		room_tell(desk);
 	return count;

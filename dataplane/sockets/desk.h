@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests that are lent to other threads: what their owner, desks and DARC have in common. */
+/* Requests that are lent to other threads: what their owner and desks have in common. */
 #ifndef DESK_H
 #define DESK_H
 
@@ -20,10 +20,6 @@ struct request {
 	size_t used, answer; /* as given back */
 	size_t sent;         /* of the answer */
 	struct request *next;
-	struct sy_tcp_darc *darc; /* whose request it is; NULL: of a plain desk */
-	unsigned type, worker;
-	uint64_t number;      /* in the order of arrival */
-	uint64_t began, took; /* cycles of the TSC: when it was taken, how long it took */
 	/* A copy: the hook goes on with the connection's while this is away, and the connection may
 	 * end. */
 	_Alignas(16) uint8_t own[SY_CACHE_LINE];
@@ -31,10 +27,6 @@ struct request {
 
 /* ---- lend.c ---------------------------------------------------------------------------------- */
 
-/* Makes a request of what is unread, which then is lent. 0; -EAGAIN: there is nothing new;
- * -ENOBUFS: no place; or as a read. */
-int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
-                 struct request **out);
 /* A desk that was full has room again. Any thread. */
 void lender_room(struct sy_tcp_context *c);
 
@@ -47,13 +39,5 @@ bool desk_is_full(const struct sy_tcp_desk *desk);
 bool desk_await(struct sy_tcp_desk *desk, struct sy_tcp_context *c);
 /* Lays it on a desk. False: it is full; then its owner has news once it is not. */
 bool desk_lay(struct sy_tcp_desk *desk, struct request *r);
-
-/* ---- darc.c ---------------------------------------------------------------------------------- */
-
-/* As desk_lend(). */
-int darc_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
-              struct sy_tcp_darc *darc);
-/* A request of it has come back. */
-void darc_back(struct sy_tcp_darc *darc, const struct request *r);
 
 #endif

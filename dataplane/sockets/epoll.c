@@ -313,8 +313,8 @@ static bool rest_may_come(struct sy_tcp_context *c, int fd)
 	       !socket_is_full(c, &c->descriptor[fd]);
 }
 
-/* Its desk gets what is readable, if its level has one, or DARC. Returns the events that are told
- * all the same. */
+/* Its desk gets what is readable, if its level has one. Returns the events that are reported all
+ * the same. */
 static uint32_t fetch_lends(struct sy_tcp_context *c, struct instance *ep, uint32_t index,
                             unsigned level, uint32_t events)
 {
@@ -325,12 +325,9 @@ static uint32_t fetch_lends(struct sy_tcp_context *c, struct instance *ep, uint3
 
 	if (!(events & EPOLLIN) || d->kind != KIND_SOCKET || d->phase == PHASE_LISTENING)
 		return events;
-	if (ep->darc)
-		rc = darc_lend(c, d, data, ep->darc);
-	else if (ep->desk[level] && c->lends)
-		rc = desk_lend(c, d, data, ep->desk[level]);
-	else
+	if (!ep->desk[level])
 		return events;
+	rc = desk_lend(c, d, data, ep->desk[level]);
 	if (rc == -ENOBUFS) /* there will be room, and then it is asked again */
 		ready_append(c, ep, index, level);
 	if (rc == -EAGAIN)
@@ -455,18 +452,6 @@ int sy_tcp_epoll_lend(struct sy_tcp_context *c, int epfd, unsigned levels, struc
 	for (unsigned i = 0; i < SY_PRIORITIES; i++)
 		if (levels & 1u << i)
 			ep->desk[i] = desk;
-	watches_ask(c, ep);
-	return 0;
-}
-
-int sy_tcp_epoll_darc(struct sy_tcp_context *c, int epfd, struct sy_tcp_darc *darc)
-{
-	struct instance *ep;
-	int rc = instance_find(c, epfd, &ep);
-
-	if (rc)
-		return rc;
-	ep->darc = darc;
 	watches_ask(c, ep);
 	return 0;
 }

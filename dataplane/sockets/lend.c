@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Requests, as their owner sees them: a context makes them of what is unread, lends them to a desk
- * (desk.c) or to DARC (darc.c), and gets them back.
+ * (desk.c), and gets them back.
  *
  *     owner: desk_lend() ─▶ desk ─▶ a thread
  *     owner: desk_returns() ◀──ring of the owner── a thread: sy_tcp_request_give()
@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include <rte_cycles.h>
 #include <rte_ring.h>
 
 #include "desk.h"
@@ -137,8 +136,10 @@ static bool has_news(struct sy_tcp_context *c, const struct descriptor *d)
 	return sy_stack_info(c->stack, d->id, &info) == 0 && info.unread > d->partial;
 }
 
-int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
-                 struct request **out)
+/* Makes a request of what is unread, which then is lent. 0; -EAGAIN: there is nothing new;
+ * -ENOBUFS: no place; or as a read. */
+static int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
+                        struct request **out)
 {
 	struct lender *l = lender_of(c);
 	struct request *r;
@@ -155,7 +156,6 @@ int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t da
 		return rc;
 	}
 	r->r.data = data;
-	r->darc = NULL;
 	d->lent = true;
 	*out = r;
 	return 0;
@@ -202,7 +202,6 @@ void sy_tcp_request_give(struct sy_tcp_request *r, size_t used, size_t answer)
 	q->used = used < r->len ? used : r->len;
 	q->answer = answer < q->room_size ? answer : q->room_size;
 	q->sent = 0;
-	q->took = rte_rdtsc() - q->began;
 	rte_ring_enqueue(owner->lender->back, q); /* it has room for all that are away */
 	owner->driver->wake(owner->ctx);
 }
@@ -262,8 +261,6 @@ static void request_back(struct sy_tcp_context *c, struct request *r)
 	if (request_socket(c, r))
 		sy_stack_consume(c->stack, r->id, r->used, context_now(c));
 	packets_let_go(r);
-	if (r->darc)
-		darc_back(r->darc, r);
 }
 
 static void sending_append(struct lender *l, struct request *r)

@@ -86,20 +86,6 @@ int sy_tcp_hook_use(struct sy_tcp_context *c, int fd, int hook)
 	return sy_stack_segment_hook(c->stack, d->id, (unsigned)hook);
 }
 
-int sy_tcp_schedule(struct sy_tcp_context *c, enum sy_tcp_schedule schedule)
-{
-	static const enum sy_stack_hook_use use[] = {
-	        [SY_TCP_SCHEDULE_ALL] = SY_STACK_HOOKS_ALL,
-	        [SY_TCP_SCHEDULE_NONE] = SY_STACK_HOOKS_NONE,
-	        [SY_TCP_SCHEDULE_LABELS] = SY_STACK_HOOKS_PACKETS,
-	};
-
-	if ((unsigned)schedule >= SY_ARRAY_LEN(use))
-		return -EINVAL;
-	c->lends = schedule == SY_TCP_SCHEDULE_ALL;
-	return sy_stack_use_hooks(c->stack, use[schedule]);
-}
-
 /* ---- what follows ---------------------------------------------------------------------------- */
 
 void *sy_tcp_own(struct sy_tcp_context *c, int fd)

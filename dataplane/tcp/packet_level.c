@@ -105,11 +105,8 @@ static unsigned packet_ask(const struct priority *p, const struct rte_mbuf *m, s
 {
 	struct sy_hook_packet view;
 	const uint8_t *payload = packet_see(m, &view, t);
-	unsigned level, other;
+	unsigned level = payload_ask(p, view, payload), other;
 
-	if (p->use == SY_STACK_HOOKS_NONE)
-		return SY_USUAL;
-	level = payload_ask(p, view, payload);
 	for (m = m->next; SY_UNLIKELY(m != NULL); m = m->next) {
 		view.payload_len = m->data_len;
 		other = payload_ask(p, view, rte_pktmbuf_mtod(m, const uint8_t *));

@@ -144,7 +144,6 @@ static struct priority *priority_of(struct sy_stack *s)
 	if (!p)
 		return NULL;
 	s->priority = p;
-	p->use = SY_STACK_HOOKS_ALL;
 	p->hooks = sy_hooks_create();
 	p->rank = table_make(s, rank_bytes(s));
 	cells = table_make(s, own_bytes(s));
@@ -206,16 +205,6 @@ int sy_stack_segment_hook(struct sy_stack *s, sy_stack_id id, unsigned hook)
 	else
 		p->segment_hook = hook;
 	priority_rest(s);
-	return 0;
-}
-
-int sy_stack_use_hooks(struct sy_stack *s, enum sy_stack_hook_use use)
-{
-	struct priority *p = priority_of(s);
-
-	if (!p)
-		return -ENOMEM;
-	p->use = use;
 	return 0;
 }
 
@@ -302,7 +291,7 @@ static void segment_see(const struct sy_stack *s, const struct connection *c,
 static unsigned hook_of(const struct priority *p, const struct rank *r)
 {
 	unsigned hook = r->hook != SY_HOOK_NONE ? r->hook : p->segment_hook;
-	return p->use == SY_STACK_HOOKS_ALL && hook != SY_STACK_HOOK_OFF ? hook : SY_HOOK_NONE;
+	return hook != SY_STACK_HOOK_OFF ? hook : SY_HOOK_NONE;
 }
 
 unsigned priority_ask(struct sy_stack *s, struct connection *c, struct rte_mbuf *m,

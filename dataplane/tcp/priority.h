@@ -28,8 +28,7 @@ _Static_assert(sizeof(struct rank) <= 24, "beside the 512 bytes of a connection"
 
 struct priority {
 	struct sy_hooks *hooks;
-	unsigned packet_hook, segment_hook; /* as set; asked if `use` has it */
-	enum sy_stack_hook_use use;
+	unsigned packet_hook, segment_hook;
 	bool named; /* a listener or a connection has got a hook of its own, or became one */
 	struct rank *rank;
 	struct pool own;                /* cells of SY_CACHE_LINE bytes */
@@ -51,10 +50,10 @@ static inline struct rank *rank_of(const struct sy_stack *s, const struct connec
 	return &s->priority->rank[connection_index(s, c)];
 }
 
-/* The level of what it sends: that of its events, unless a baseline schedules. */
+/* The level of what it sends: that of its events. */
 static inline unsigned priority_send_level(const struct sy_stack *s, const struct connection *c)
 {
-	return s->ranked->use == SY_STACK_HOOKS_ALL ? rank_of(s, c)->level : SY_USUAL;
+	return rank_of(s, c)->level;
 }
 
 /* The level that the driver's step has written into a packet. */
@@ -69,8 +68,7 @@ void packets_wait(struct sy_stack *s, struct rte_mbuf **packet, unsigned count);
 static inline bool packets_are_asked(const struct sy_stack *s)
 {
 	const struct priority *p = s->priority;
-	return (p->packet_hook != SY_HOOK_NONE && p->use != SY_STACK_HOOKS_NONE) ||
-	       p->waiting.count > 0; /* none overtakes them */
+	return p->packet_hook != SY_HOOK_NONE || p->waiting.count > 0; /* none overtakes them */
 }
 
 /* ---- the transport's step (priority.c) ------------------------------------------------------- */

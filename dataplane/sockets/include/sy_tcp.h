@@ -257,14 +257,6 @@ int sy_tcp_epoll_fetch(struct sy_tcp_context *c, int epfd, unsigned levels,
  * whatever is more urgent; at most 100 in all, else -EINVAL. */
 int sy_tcp_epoll_shares(struct sy_tcp_context *c, int epfd, const uint8_t percent[SY_PRIORITIES]);
 
-/* What the stack makes of hooks, for comparison. */
-enum sy_tcp_schedule {
-	SY_TCP_SCHEDULE_ALL,    /* all hooks are asked; the default */
-	SY_TCP_SCHEDULE_NONE,   /* none: everything is as it comes */
-	SY_TCP_SCHEDULE_LABELS, /* LNS: packet hooks and priority queues alone; nothing is lent */
-};
-int sy_tcp_schedule(struct sy_tcp_context *c, enum sy_tcp_schedule schedule);
-
 struct sy_tcp_levels {
 	uint32_t waiting[SY_PRIORITIES]; /* packets that wait for the stack, now */
 	uint64_t taken[SY_PRIORITIES];   /* packets that waited so, and were processed */
@@ -322,47 +314,6 @@ void *sy_tcp_request_room(struct sy_tcp_request *r, size_t len);
  * as the peer has finished or the receive buffer is full (SO_RCVBUF), it is fetched from its
  * instance instead. */
 void sy_tcp_request_give(struct sy_tcp_request *r, size_t used, size_t answer);
-
-/*
- * DARC, for comparison: all requests of an instance are typed by a function when their bytes are
- * there, and wait in a queue of their type for one of some workers. A worker has one request at a
- * time. Once a window of requests has shown how long each type takes, types with short ones have
- * workers of their own, and may use those of longer types. Before, all are served as they come.
- */
-struct sy_tcp_darc;
-
-struct sy_tcp_darc_setup {
-	size_t size;      /* sizeof(struct sy_tcp_darc_setup) */
-	unsigned workers; /* threads; at most 32 */
-	unsigned types;   /* at most 16 */
-	unsigned window;  /* requests after which workers are reserved anew; 0: 50000 */
-	/* The type of a request, on the context's thread; others than 0 to types - 1: unknown. */
-	unsigned (*type_of)(const struct iovec *v, int count);
-	/* Of each type: a lower one comes first, as if it were shorter, whatever it takes. NULL: by
-	 * service time alone. Only read by sy_tcp_darc_open(). */
-	const uint8_t *level;
-};
-/* -EINVAL, -ENOMEM. Closed as a desk, and on the context's thread, once the instance has it no
- * more. */
-int sy_tcp_darc_open(const struct sy_tcp_darc_setup *options, struct sy_tcp_darc **out);
-void sy_tcp_darc_close(struct sy_tcp_darc *darc);
-/* The instance's readable sockets go there, whatever their level; NULL: they are fetched again. One
- * context has a struct sy_tcp_darc. */
-int sy_tcp_epoll_darc(struct sy_tcp_context *c, int epfd, struct sy_tcp_darc *darc);
-/* A worker, by its number from 0, takes its next request: 1, or as sy_tcp_desk_take(). It is given
- * back as those of desks. */
-int sy_tcp_darc_take(struct sy_tcp_darc *darc, unsigned worker, struct sy_tcp_request **r,
-                     int timeout_ms);
-
-struct sy_tcp_darc_type {
-	uint64_t mean_ns; /* of the service; 0: not known yet */
-	uint32_t workers,
-	        also;        /* those reserved for it, and longer types' that it may use, as bits */
-	uint64_t dispatched; /* requests */
-};
-/* On the context's thread. type: `types` is that of unknown ones. 1: workers are reserved; 0: not
- * yet; -EINVAL. */
-int sy_tcp_darc_type(const struct sy_tcp_darc *darc, unsigned type, struct sy_tcp_darc_type *out);
 
 #ifdef __cplusplus
 }

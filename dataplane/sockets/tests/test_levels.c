@@ -174,10 +174,6 @@ static void test_hooks(void **state)
 	served_fetch(ALL, 0, 0);
 	assert_int_equal(sy_tcp_hook_calls(on.server, hook, &calls, &cycles), 0);
 	assert_int_equal(calls, 2);
-	assert_int_equal(sy_tcp_schedule(on.server, SY_TCP_SCHEDULE_LABELS), 0);
-	served_send(1, "x", 1);
-	assert_int_equal(sy_tcp_level(on.server, on.to[1]), SY_USUAL);
-	assert_int_equal(sy_tcp_schedule(on.server, 17), -EINVAL);
 	assert_int_equal(sy_tcp_hook_remove(on.server, hook), 0);
 	assert_int_equal(sy_tcp_hook_remove(on.server, hook), -ENOENT);
 	assert_int_equal(sy_tcp_hook_calls(on.server, hook, &calls, &cycles), -ENOENT);

@@ -357,15 +357,6 @@ unsigned sy_stack_level(struct sy_stack *s, sy_stack_id id);
  * more urgent; all together at most 100, else -EINVAL. 0: when nothing else is. */
 int sy_stack_shares(struct sy_stack *s, const uint8_t percent[SY_PRIORITIES]);
 
-/* What the stack makes of hooks; the default is SY_STACK_HOOKS_ALL. */
-enum sy_stack_hook_use {
-	SY_STACK_HOOKS_NONE,    /* nobody is asked: no priorities */
-	SY_STACK_HOOKS_PACKETS, /* packet hooks only: labels that are seen by the driver, as LNS has
-	                         */
-	SY_STACK_HOOKS_ALL,
-};
-int sy_stack_use_hooks(struct sy_stack *s, enum sy_stack_hook_use use);
-
 struct sy_stack_levels {
 	uint32_t waiting[SY_PRIORITIES]; /* packets, now */
 	uint64_t taken[SY_PRIORITIES];   /* packets that waited, and were processed */

@@ -278,26 +278,6 @@ static void test_out_of_order_before_a_hook(void **state)
 	pair_read(0, 4);
 }
 
-static void test_use(void **state)
-{
-	pair_connect(2);
-	label_hook();
-	sy_stack_segment_hook(pair.server, SY_STACK_NONE, pair_segment_hook("two", always_2));
-	assert_int_equal(sy_stack_use_hooks(pair.server, SY_STACK_HOOKS_PACKETS), 0);
-	send_label(0, 6);
-	pair_settle();
-	pair_event(ALL, 0, 6);
-	sy_stack_use_hooks(pair.server, SY_STACK_HOOKS_NONE);
-	send_label(1, 6);
-	assert_int_equal(sy_stack_waiting(pair.server), 0);
-	pair_event(ALL, 1, SY_USUAL);
-	sy_stack_use_hooks(pair.server, SY_STACK_HOOKS_ALL);
-	pair_read(1, 2);
-	send_label(1, 6);
-	pair_settle();
-	pair_event(ALL, 1, 2);
-}
-
 static void test_lowest_level_is_dropped(void **state)
 {
 	struct sy_stack_levels levels;
@@ -501,7 +481,6 @@ int main(void)
 	        PAIR_TEST(hooks_are_swapped_live),
 	        PAIR_TEST(hooks_come_and_go),
 	        PAIR_TEST(out_of_order_before_a_hook),
-	        PAIR_TEST(use),
 	        PAIR_TEST(whose_hook),
 	        PAIR_TEST(listeners_hand_it_down),
 	        PAIR_TEST(become),
