@@ -108,13 +108,20 @@ def index(texts):
     pictures = [name for name in texts if (FIGURES / f"{name}.svg").exists()]
     parts = [
         "# Results of the benchmarks\n",
-        "".join(f"- [{name}]({name}.md): {title_of(text)}\n" for name, text in texts.items()),
+        "".join(entry(name, text) for name, text in texts.items()),
         f"Written by `make bench-docs`. Each page names its run and machine.{quick_runs(texts)}\n"
         f"[docs/benchmarks.md](../benchmarks.md) says what is measured, and how.\n\n{READING}\n",
         "".join([headline.HEAD + "\n", *rows]) if rows else "",
         f"![{pictures[0]}]({pictures[0]}.svg)\n" if pictures else "",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def entry(name, text):
+    """A page's line in the index, and its notes, which people write."""
+    notes = f"{name}-findings.md"
+    also = f" ([findings]({notes}))" if (FIGURES / notes).exists() else ""
+    return f"- [{name}]({name}.md): {title_of(text)}{also}\n"
 
 
 def title_of(text):

@@ -144,6 +144,7 @@ def test_readme_and_pages_are_written(places):
         (full / name).write_text("<svg/>\n")
     (places / "figures").mkdir()
     (places / "figures/gone.svg").write_text("of a benchmark that is no more")
+    (places / "figures/density-findings.md").write_text("written by people")
 
     assert docs.main(quick=False) == 0
     readme = docs.README.read_text()
@@ -153,9 +154,10 @@ def test_readme_and_pages_are_written(places):
     assert "`make bench BENCH=density` on abacus, 2 cores, 24 GB of memory, Linux 6.1" in page
     assert page.index("![density](density.svg)") < page.rindex("61.5")
     assert "![density-look-up](density-look-up.svg)" in page
-    assert "](density.md)" in (places / "figures/README.md").read_text()
+    index = (places / "figures/README.md").read_text()
+    assert "](density.md)" in index and "](density-findings.md)" in index
     assert {f.name for f in (places / "figures").iterdir()} == {
-        *("README.md", "density.md", "density.svg", "density-look-up.svg"),
+        *("README.md", "density.md", "density-findings.md", "density.svg", "density-look-up.svg"),
     }
 
     assert docs.main(quick=False) == 0  # a second time, over its own output
