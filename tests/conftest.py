@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from checks.machine import LEAST_SHARE, Interval, core_share
+from checks.machine_load import LEAST_SHARE, Interval, core_share
 
 INTERVAL = pytest.StashKey()  # of a test, since its start
 LOOK_S = 2  # between two measurements of the machine's load
@@ -39,7 +39,9 @@ def pytest_configure(config):
         "markers",
         "programs: it needs large programs: only with `-m programs` (the suite of that name)",
     )
-    config.addinivalue_line("markers", "soak: it has a long form, for `make soak` (lab/soak.py)")
+    config.addinivalue_line(
+        "markers", "soak: it has a long form, for `make soak` (lab/long_form.py)"
+    )
 
 
 def pytest_collection_modifyitems(config, items):

@@ -21,7 +21,7 @@ from checks.base import (
     complaints,
     run,
 )
-from checks.machine import MAX_LANES, lane_pages
+from checks.machine_load import MAX_LANES, lane_pages
 
 # C programs that need the kernel, and so may run again alone: alone.py. All others are
 # deterministic or randomised: a failure of theirs counts even if it does not recur.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from checks import alone, disturb, schedule
 from checks.base import Count, beside, run, used
-from checks.machine import MAX_LANES, lanes
+from checks.machine_load import MAX_LANES, lanes
 from checks.suites import TESTS, TRAFFIC, schedule_of
 
 from tests import conftest

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients are served while the balancer is flooded: what they notice, flood by flood.
+"""Clients are served while the balancer is flooded: a table of what they notice, flood by flood.
 
-`make demo DEMO=attack` runs it; with --keep everything stays up for a look around. It reports what
-it measures, and its exit status says whether every goal was met.
-"""
+`make demo DEMO=attack` runs it; with --keep everything stays up for inspection. Its exit status
+says whether every goal was met."""
 
 import contextlib
 import os
@@ -39,10 +38,10 @@ PICTURE = """
    planned for. A worker has a core where the machine has two; all others share the first one.
 """
 HTTP, DOWNLOADS, UDP = 500, 4, 100
-PACE, HOST_PACE = 100, 20  # requests a second, to the VIPs and to the forwarder's host
-ASKED, ASK_WITHIN_S = 5, 3  # times that the agent is asked during a load, a second apart
+PACE, HOST_PACE = 100, 20  # requests per second, to the VIPs and to the forwarder's host
+ASKED, ASK_WITHIN_S = 5, 3  # requests to the agent during a load, one per second
 LENGTH_S = 10  # of each load
-SETTLE_S = 3  # that a flood goes on before the load
+SETTLE_S = 3  # of the flood before the load starts
 RECOVERY_S = 120  # at most, after a flood
 HOST_WEB = 8099
 SLOW_CLIENTS, SLOW_SOURCES = 12000, 64
@@ -87,7 +86,7 @@ FLOODS = (
 
 @contextlib.contextmanager
 def on_cores(cores):
-    """Programs that start in the block run there."""
+    """Programs that start within the block run there."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -97,7 +96,7 @@ def on_cores(cores):
 
 
 def percent(share):
-    """Rounded down: 100 % is all."""
+    """Rounds down: 100 % means all."""
     return f"{int(share * 10000) / 100:.2f} %"
 
 
@@ -111,12 +110,12 @@ def short(number):
 
 @dataclass
 class Served:
-    """What a load came to."""
+    """Results of a load."""
 
     paced: dict
     host: dict  # to a web server on the forwarder's host, which stands for ssh
-    wrk: tuple  # Load: a connection a request, and lasting ones
-    control: list  # seconds that the agent and the forwarder took to answer; None: no answer
+    wrk: tuple  # Load: one connection per request, and lasting ones
+    control: list  # seconds until agent and forwarder answered; None: no answer
 
     @property
     def share(self):
@@ -138,7 +137,7 @@ class Served:
 
     @property
     def shares(self):
-        """Of requests that succeed, by whom they ask. All must reach the goal."""
+        """Returns shares of successful requests by kind. All must reach the goal."""
         return {
             "requests": min(self.share, self.wrk_share),
             "requests to the host": self.host_share,
@@ -150,7 +149,8 @@ class Attack:
     def __init__(self, lab):
         self.lab, self.show = lab, Show()
         config = web_and_dns(lab.network)
-        # Room for moments in which a worker has no CPU: clients, servers and the flood share it.
+        # Capacity for moments in which a worker has no CPU: clients, servers and the flood share
+        # it.
         self.steelyard = Steelyard(lab, config, sessions=0, ring=8192)
         self.traffic = Traffic(lab, HTTP, DOWNLOADS, UDP, size_mb=64)
         cores = sorted(os.sched_getaffinity(0))
@@ -194,7 +194,7 @@ class Attack:
     # ---- loads -----------------------------------------------------------------------------------
 
     def load(self):
-        """All loads at once, for LENGTH_S."""
+        """Runs all loads at once, for LENGTH_S."""
         lab, url = self.lab, f"http://{VIP[4]}/"
         wrk = [
             start_wrk(lab, url, 0, 4, keep_alive, seconds=LENGTH_S, timeout_s=3)
@@ -209,7 +209,8 @@ class Attack:
         )
 
     def ask(self):
-        """Seconds until `get status` was answered, which asks the forwarder too; or None."""
+        """Returns the seconds until `get status` was answered, which also queries the forwarder; or
+        None."""
         began = time.monotonic()
         try:
             self.steelyard.cli("get", "status", deadline_s=ASK_WITHIN_S)
@@ -276,7 +277,7 @@ class Attack:
     # ---- verdicts --------------------------------------------------------------------------------
 
     def meet(self, met, text):
-        """Notes a goal that was not met; the demo goes on."""
+        """Records a missed goal; the demo continues."""
         mark = paint("✓", "green") if met else paint("✗", "red")
         say(f"   {mark} {text}")
         if not met:
@@ -298,7 +299,7 @@ class Attack:
         self.meet(not gone, f"{name}: {gone} open connections or flows lost")
 
     def recover(self):
-        """Returns after how long a second of requests succeeded."""
+        """Returns the seconds until a second of requests succeeded."""
         began = time.monotonic()
         while (took := time.monotonic() - began) < RECOVERY_S:
             one = paced(self.lab, PACE, 1)

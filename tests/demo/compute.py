@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers with little processor time, by control groups, and how much of it they use.
+"""Servers with little processor time, by control groups, and their use of it.
 
-Each server has a tenth of a core; a program that computes can be put beside it.
-"""
+Each server has a tenth of a core; a computing program can run beside it."""
 
 import contextlib
 import subprocess
@@ -43,7 +42,7 @@ class Machine:
         return int(words[words.index("usage_usec") + 1]) / 1e6
 
     def use(self):
-        """The part of the machine that was used lately, 0 to 1."""
+        """Returns the recently used share of the machine, 0 to 1."""
         self.samples.append((time.monotonic(), self.used()))
         while len(self.samples) > 2 and self.samples[-1][0] - self.samples[1][0] >= OVER_S:
             self.samples.pop(0)
@@ -52,7 +51,7 @@ class Machine:
         return min(1.0, (after - before) / whole) if whole else 0.0
 
     def burn(self):
-        """Something else computes here, as much as it can."""
+        """Starts another program that computes as much as it can."""
         self.burner = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", "while :; do :; done"]
         )

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One controller and three forwarders: a management system asks for services, and is told where to
-route. Shares follow a slow link and a busy server; a forwarder dies, and the controller does.
+"""One controller and three forwarders: a management system requests services and sets routes.
+Shares follow a slow link and a busy server; a forwarder dies, then the controller.
 
-`make demo DEMO=controller` runs it; with --keep everything stays up for a look around. It waits for
-events, not for time, and its exit status says whether all of it held.
-"""
+`make demo DEMO=controller` runs it; with --keep everything stays up for inspection. It waits for
+events, not for time, and its exit status says whether every claim was true."""
 
 import contextlib
 import sys
@@ -100,7 +99,7 @@ class ControllerDemo:
         self.controllers.cli(*words, "--predecessor", "client", *more)
 
     def share(self, vip, host):
-        """A server's part of the new sessions of a service."""
+        """Returns a server's share of a service's new sessions."""
         address = self.lab[host].v4
         (real,) = (
             r for r in self.controllers.request(NAMES[vip])["real_services"] if r["dip"] == address
@@ -108,7 +107,8 @@ class ControllerDemo:
         return real["reserved"]["to"] - real["reserved"]["from"] if real["reserved"] else None
 
     def measure(self, by=1):
-        """Mean time of requests, and who served them, from now on, by so many servers at least."""
+        """Returns the mean time of requests from now on and the servers that answered, at least
+        `by` of them."""
         self.clients.begin()
         wait_until(
             lambda: self.clients.count() >= ENOUGH and len(self.clients.served()) >= by,
@@ -198,7 +198,7 @@ class ControllerDemo:
     def shares(self):
         self.show.step(f"The link to {SLOW} gets {DELAY_MS} ms slower, and {BUSY} computes")
         was = {host: self.share(WEB, host) for host in (SLOW, BUSY)}
-        # Its cable is out for a moment, so that health checks may take it out and bring it back.
+        # Its cable is out for a moment, so health checks may mark it down and up again.
         self.link = self.cleanup.enter_context(Link(self.lab, SLOW))
         before, _, failed = self.measure(by=len(self.machines))
         self.show.claim(not failed, f"a request takes {before:.1f} ms, none fails")
@@ -225,7 +225,7 @@ class ControllerDemo:
         self.rows.append(["a request", f"{before:.1f} ms", f"{then:.1f} ms", f"{after:.1f} ms"])
         self.link.set(defaults="")
         self.machines[BUSY].rest()
-        # Behind an emulator that has to wait for a core, the link stays the slowest one.
+        # Behind an emulator that waits for a core, the link stays the slowest one.
         wait_until(lambda: self.share(WEB, BUSY) > SMALL, f"{BUSY} is back")
         self.show.claim(True, f"{BUSY} has nothing else to do, and its share comes back")
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first demo: clients reach three web servers through Steelyard, whatever happens to them.
+"""The first demo: clients reach three web servers through Steelyard while servers stop and change.
 
-`make demo` runs it; with --keep everything stays up for a look around.
-"""
+`make demo` runs it; with --keep everything stays up for inspection."""
 
 import sys
 import time
@@ -30,7 +29,7 @@ QUERIES = 300
 
 
 def shares_are(counts, weights, tolerance=0.1):
-    """Whether each server answered its share by weight, give or take a tenth of it."""
+    """Returns whether each server answered its share by weight, within a tenth of it."""
     total, weight = sum(counts.values()), sum(weights.values())
     return set(counts) == set(weights) and all(
         abs(counts[name] - total * w / weight) <= tolerance * total * w / weight

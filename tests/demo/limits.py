@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits on real interfaces: each tenant gets what its limit says, and its neighbours lose nothing.
+"""Limits on real interfaces: each tenant gets its limit's rate, and its neighbours lose nothing.
 
-`make demo DEMO=limits` runs it; with --keep everything stays up for a look around. It reports what
-it measures, and its exit status says whether every goal was met.
-"""
+`make demo DEMO=limits` runs it; with --keep everything stays up for inspection. Its exit status
+says whether every goal was met."""
 
 import contextlib
 import sys
@@ -34,7 +33,7 @@ class Limits(Rates):
     NETWORK = {"queues": 2}
     HEAD = ["tenant", "offered", "received", "limit", "error"]
     REASON, DROPPED = "limit-exceeded", "all that was dropped was above a limit"
-    STEADY = 0.85  # buckets last a quarter of a second
+    STEADY = 0.85  # buckets hold a quarter of a second
     PORTS = {"acme4": 5001, "acme6": 5001, "hooli": 5002, "initech": 5003, "open": 5004}
 
     def __init__(self, lab):
@@ -117,7 +116,7 @@ class Limits(Rates):
             self.set_limits()
             self.change("twice")
             rates = self.measure()
-        self.finish_iperf(process)  # it has seen both rates
+        self.finish_iperf(process)  # the list has both rates
         acme = rates["acme4", 1] + rates["acme6", 1]
         self.judge("acme, changed live", self.offer(*ACMES), acme, 16e6, GOAL_UDP)
         globex = self.finish_iperf(self.start_iperf(LENGTH_S))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that ask several services, and count."""
+"""Clients of several services, with counts."""
 
 import statistics
 import threading
@@ -10,7 +10,7 @@ from tests.lab.clients import http_get
 
 
 class Clients(threading.Thread):
-    """Asks services in turn, by a connection each, until it is closed."""
+    """Sends requests to services in turn, one connection each, until closed."""
 
     def __init__(self, host, vips, pause_s=0.01):
         super().__init__(daemon=True)
@@ -19,7 +19,7 @@ class Clients(threading.Thread):
         self.begin()
 
     def begin(self):
-        """Counts anew from now on."""
+        """Restarts the counts."""
         with self.lock:
             self.times, self.failed = {}, Counter()
 
@@ -52,7 +52,7 @@ class Clients(threading.Thread):
             return 1000 * statistics.fmean(t for times in self.times.values() for t in times)
 
     def even_ms(self):
-        """What a request would take on average if all who served had the same share."""
+        """Returns the mean time of a request if all servers that answered had the same share."""
         with self.lock:
             return 1000 * statistics.fmean(map(statistics.fmean, self.times.values()))
 

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every mode × family × protocol, with one worker and with two: real clients, real servers.
 
-`make demo DEMO=modes` runs it; with --keep everything stays up for a look around.
-"""
+`make demo DEMO=modes` runs it; with --keep everything stays up for inspection."""
 
 import sys
 
 from tests.demo.perform import perform
 from tests.demo.show import Show, say
 from tests.lab import Expired
-from tests.lab.modes import PROTOCOLS, TABLE, ModeHosts, config
+from tests.lab.mode_table import PROTOCOLS, TABLE, ModeHosts, config
 from tests.lab.steelyard import Steelyard
 
 PICTURE = """
@@ -60,7 +59,7 @@ class Modes:
         self.show.claim(not drops, f"dropped: {drops or 'no packet'}")
 
     def cell(self, row, protocol, workers):
-        """Tries one cell, whatever the result of others; returns what it saw."""
+        """Tries one cell, whatever the result of others; returns its result."""
         try:
             seen = self.hosts.check(row, protocol)
         except (AssertionError, OSError, Expired) as error:

@@ -11,12 +11,10 @@ from tests.lab.steelyard import STEELYARD
 
 
 def perform(demo_class, title, about):
-    """Returns the exit status: 0 if everything that the demo claims held.
+    """Returns the exit status: 0 if every claim of the demo was true.
 
     demo_class(lab) has run(), stop(), look_around() for lines of its own, and steelyard; NETWORK,
-    if it has that, are the options of its lab. A demo that measures lists goals that were not met
-    in `missed`.
-    """
+    if present, has options of its lab. A demo that measures lists missed goals in `missed`."""
     options = argparse.ArgumentParser(prog="make demo", description=about)
     options.add_argument("--keep", action="store_true", help="leave the lab up")
     keep = options.parse_args().keep
@@ -57,7 +55,7 @@ def perform(demo_class, title, about):
 def look_around(demo):
     lab, steelyard = demo.lab, demo.steelyard
     lines = demo.look_around() | {"on a server": f"{lab['s1'].ns.enter} tcpdump -ni eth0"}
-    if steelyard:  # not all demos have a forwarder
+    if steelyard:  # some demos have no forwarder
         tool = f"{STEELYARD} --socket {steelyard.agent_socket}"
         lines |= {
             "the balancer": f"{tool} get status",

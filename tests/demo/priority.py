@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Priorities without a line of code: unmodified redis and lighttpd on the user-space stack, under
-two kinds of load each. Hooks are loaded, swapped and removed while clients wait, and latencies of
+two kinds of load each. Hooks are loaded, replaced and removed while clients wait, and latencies of
 both kinds are measured before and after.
 
-`make demo DEMO=priority` runs it; with --keep everything stays up for a look around. Its exit
-status says whether urgent requests became as much faster as it claims.
-"""
+`make demo DEMO=priority` runs it; with --keep everything stays up for inspection. Its exit status
+says whether urgent requests became as fast as claimed."""
 
 import json
 import os
@@ -32,12 +31,12 @@ PICTURE = """
 KEYS, SCANNERS = 50_000, 6
 LARGE, DOWNLOADERS = 4_000_000, 24
 COUNT, LEAST = 20, 5  # urgent requests of a measurement, and before a change
-ROUNDS = range(3, 13)  # of measurements: more than the least only while a goal is not met
+ROUNDS = range(3, 13)  # of measurements: more than the minimum only while a goal is missed
 OTHERS = {"redis": SCANNERS, "lighttpd": DOWNLOADERS}
-GOAL = 0.5  # of the median without a hook, and of that once it is gone, at most
+GOAL = 0.5  # at most, of the median without a hook, and of that after its removal
 LOADED, CHANGED = "with one, loaded live", "changed live"
 PLAIN, REMOVED = "without a hook", "removed live"
-# The same of redis by what is at one place: RESP has the command's name at its ninth byte.
+# The same for redis by a fixed offset: RESP has the command's name at its ninth byte.
 GET_FIRST = ["--param", "0=8", "--param", '1="GET"', "--param", "2=0xffffff0000000000"]
 GET_FIRST += ["--param", "3=0", "--param", "4=6"]
 LIGHTTPD = """\
@@ -100,7 +99,7 @@ class Priority:
         return {"redis": (self.lab["s1"].v4, 6379), "lighttpd": (self.lab["s2"].v4, 8001)}[kind]
 
     def await_load(self, kind):
-        """All of the others are connected, and so ask."""
+        """All other clients are connected and send requests."""
         address, port = self.server(kind)
         ask = ["ss", "-Htn", "state", "established", "dst", f"{address}:{port}"]
         wait_until(
@@ -131,7 +130,7 @@ class Priority:
         return line
 
     def clock(self, kind, until, urgent=True):
-        """How long requests take, one after the other."""
+        """Returns the durations of consecutive requests."""
         address, port = self.server(kind)
         took = []
         with connect(self.lab["client"], address, port, timeout_s=120) as one:
@@ -142,7 +141,7 @@ class Priority:
         return sorted(took)
 
     def measure(self, kind, what, change=None):
-        """Latencies of both kinds while others load the server. change: done meanwhile."""
+        """Returns latencies of both kinds while others load the server. change: runs meanwhile."""
         load, done, others = self.load(kind), threading.Event(), []
         self.await_load(kind)
         if change:
@@ -162,8 +161,8 @@ class Priority:
         self.took[kind, what, "others"] += others
 
     def rounds(self, kind, load, swap):
-        """Measures with and without hooks in turn, so that other load of this machine meets all of
-        them alike."""
+        """Alternates measurements with and without hooks, so that other load of the machine affects
+        all equally."""
         changes = {PLAIN: None, LOADED: load, CHANGED: swap, REMOVED: ("rm", "first")}
         for change in filter(None, changes.values()):
             say("   $ " + " ".join(["steelyard hook", *map(str, change)]))
@@ -209,8 +208,8 @@ class Priority:
                        ms(statistics.median(self.took[kind, what, "others"]))]  # fmt: skip
 
     def judge(self, kind, hooked):
-        """Urgent ones are faster than before, and than once the hook is gone. Returns what can be
-        said of that, and whether the goal is met."""
+        """Urgent requests are faster than before, and than after the hook's removal. Returns a
+        text, and whether the goal is met."""
         median = {
             what: statistics.median(self.took[kind, what, "urgent"])
             for what in (hooked, PLAIN, REMOVED)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demos of limits and of shaping share: senders, rates as the receivers count them, and
-goals that are met or not."""
+"""Shared by the demos of limits and of shaping: senders, rates as receivers count them, and
+goals."""
 
 import contextlib
 import json
@@ -17,12 +17,13 @@ from tests.lab.steelyard import VIP
 from tests.lab.wait import wait_until
 
 LENGTH_S = 10
-SETTLE_S = 2  # until bursts are used up, and queues are full
+SETTLE_S = 2  # until bursts are used up and queues are full
 SLICE_S, TRIES = 0.5, 4
-FORWARDER_NICE = -10  # as deploy/ has it
-SIZE = 1000  # of an IP packet with UDP
+FORWARDER_NICE = -10  # as in deploy/
+SIZE = 1000  # bytes of an IP packet with UDP
 IPERF, SERVER_IPERF, CONNECTIONS = 5201, 15201, 4
-SEGMENT, SEGMENT_DATA = 1500, 1448  # of an IP packet with TCP and time stamps, and its data
+# bytes of an IP packet with TCP and time stamps, and of its data
+SEGMENT, SEGMENT_DATA = 1500, 1448
 
 
 def mbits(rate):
@@ -31,7 +32,7 @@ def mbits(rate):
 
 @dataclass
 class Flow:
-    """A sender of datagrams: Mbit/s that it offers."""
+    """A sender of datagrams with its offered Mbit/s."""
 
     service: str
     offered: float
@@ -46,13 +47,13 @@ class Flow:
 
 class Rates:
     """A demo that measures rates: `lab`, `steelyard`, UDP services with PORTS, and `sinks` behind
-    them. It goes on when a goal is not met."""
+    them. It continues after a missed goal."""
 
     PORTS = {}  # by service
     HEAD = []  # of the table
-    REASON, DROPPED = "", ""  # of all drops, and what that says
+    REASON, DROPPED = "", ""  # of all drops, and their meaning
     SETTLE_S = SETTLE_S
-    STEADY = 0.6  # of what a sender shall send, it has to send in each half second
+    STEADY = 0.6  # fraction of its target that a sender must send in each half second
 
     def __init__(self, lab):
         self.lab, self.show = lab, Show()
@@ -65,13 +66,13 @@ class Rates:
         return Service(name, VIP[family], port, protocol, servers=servers)
 
     def services(self, tcp):
-        """A UDP service for each of PORTS, and one for iperf3."""
+        """Returns a UDP service for each of PORTS, and one for iperf3."""
         for name, port in self.PORTS.items():
             yield self.service(name, port, "udp", "s1", 10000 + port)
         yield self.service(tcp, IPERF, "tcp", "s2", SERVER_IPERF)
 
     def start(self, stack):
-        """Servers, forwarder and agent; a first packet asks for its server's MAC."""
+        """Starts servers, forwarder and agent; a first packet resolves its server's MAC."""
         for name, port in self.PORTS.items():
             sink = Sink(self.lab["s1"], 10000 + port, Flow(name, 0).family)
             self.sinks[name] = stack.enter_context(sink)
@@ -87,7 +88,7 @@ class Rates:
         self.show.command("steelyard " + " ".join(words), self.steelyard.cli(*words))
 
     def change(self, name):
-        """Applies the configuration as it is now, from a file, and shows what that changes."""
+        """Applies the current configuration from a file, and shows its changes."""
         file = self.lab.dir / f"{name}.yaml"
         file.write_text(self.steelyard.config.text())
         done = self.steelyard.cli("diff", file, check=False)
@@ -109,8 +110,8 @@ class Rates:
             self.senders.clear()
 
     def steady(self, measure):
-        """The result of a measurement in which all senders could send what they should: another
-        one tells of this machine, not of Steelyard."""
+        """Repeats a measurement until all senders could send at their rates: otherwise the machine
+        is measured, not Steelyard."""
         for _ in range(TRIES):
             result = measure()
             held = self.held_up()
@@ -120,7 +121,7 @@ class Rates:
         return result
 
     def held_up(self):
-        """Senders that this machine let send too little."""
+        """Returns senders that the machine delayed too much."""
         return [
             service
             for (service, tag), rate in self.slowest.items()
@@ -128,7 +129,8 @@ class Rates:
         ]
 
     def measure(self):
-        """{(service, tag): bit/s} that arrive while others send; `offered` has what they send."""
+        """Returns {(service, tag): bit/s} of arrivals while others send; `offered` gets the sent
+        rates."""
         return self.steady(self.measure_once)
 
     def measure_once(self):
@@ -139,8 +141,8 @@ class Rates:
 
     @contextlib.contextmanager
     def watched(self):
-        """What arrives in the block, {(service, tag): bit/s}. `offered` has what is sent in it,
-        `slowest` what is sent in its worst half second."""
+        """Yields {(service, tag): bit/s} of arrivals within the block. `offered` gets the sent
+        rates, `slowest` those of the worst half second."""
         rates, begin, before, sent_before = {}, time.monotonic(), self.received(), self.sent()
         with self.watching():
             yield rates
@@ -173,7 +175,7 @@ class Rates:
             thread.join()
 
     def received(self):
-        """Bytes of IP packets by service and tag."""
+        """Returns bytes of IP packets by service and tag."""
         return {
             (name, tag): n for name, sink in self.sinks.items() for tag, n in sink.bytes.items()
         }
@@ -182,7 +184,7 @@ class Rates:
         return {key: SIZE * sender.sent for key, sender in self.senders.items()}
 
     def offer(self, *keys):
-        """What senders really sent, in words: a busy machine holds them up."""
+        """Returns the real sending rates as text: a busy machine delays senders."""
         return mbits(sum(self.offered[key] for key in keys))
 
     def start_iperf(self, seconds):
@@ -191,7 +193,7 @@ class Rates:
         return self.lab.start("client", f"iperf-{len(self.lab.processes)}", argv)
 
     def finish_iperf(self, process):
-        """bit/s of IP packets, as received."""
+        """Returns bit/s of received IP packets."""
         if process.wait(120):
             raise CommandFailed(process.describe())
         end = json.loads(process.output())["end"]
@@ -216,14 +218,14 @@ class Rates:
     # ---- verdicts --------------------------------------------------------------------------------
 
     def meet(self, met, text):
-        """Notes a goal that was not met; the demo goes on."""
+        """Records a missed goal; the demo continues."""
         mark = paint("✓", "green") if met else paint("✗", "red")
         say(f"   {mark} {text}")
         if not met:
             self.missed.append(text)
 
     def judge(self, name, offered, received, wanted, goal, rule="its limit"):
-        """received has to be wanted, but for `goal` percent."""
+        """Judges whether received equals wanted, within `goal` percent."""
         error = 100 * (received / wanted - 1)
         self.rows.append(
             [name, offered, mbits(received), mbits(wanted), f"{error:+.2f} % (goal ±{goal:g} %)"]
@@ -231,7 +233,7 @@ class Rates:
         self.meet(abs(error) <= goal, f"{name}: {mbits(received)}, {error:+.2f} % off {rule}")
 
     def judge_least(self, name, offered, received, wanted, goal):
-        """received has to be wanted or more, but for `goal` percent."""
+        """Judges whether received is at least wanted, within `goal` percent."""
         error = 100 * (received / wanted - 1)
         self.rows.append(
             [name, offered, mbits(received), mbits(wanted), f"{error:+.2f} % (goal ≥ -{goal:g} %)"]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of conversations go on while the forwarder is killed, restarted and replaced.
+"""Thousands of conversations continue while the forwarder is killed, restarted and replaced.
 
-`make demo DEMO=restart` runs it; with --keep everything stays up for a look around.
-"""
+`make demo DEMO=restart` runs it; with --keep everything stays up for inspection."""
 
 import signal
 import sys
@@ -24,7 +23,7 @@ PICTURE = """
    answered by another server or get a wrong byte, and no client connects again.
 """
 HTTP, DOWNLOADS, UDP = 2000, 200, 1000
-# Drops that a machine with too little time to spare may cause; TCP is made for them.
+# Drops that an overloaded machine may cause; TCP repairs them.
 EXPECTED_DROPS = {"tx-full", "handover-full"}
 SOURCES = {"crashed": "was killed", "stopped": "was stopped", "handed-over": "handed over"}
 KINDS = {"http": "HTTP", "download": "download", "udp": "UDP"}
@@ -72,7 +71,7 @@ class Restart:
             self.show.served(report["flows"][kind]["servers"], f"{name} at")
 
     def claim_whole(self, report):
-        """Every flow is at the server it began at, and has had an answer to what it asked last."""
+        """Every flow is at its first server, and has an answer to its last request."""
         failures = [f"{count} {nature}" for nature, count in report["failures"].items()]
         text = ", ".join(failures) + ":\n     " + "\n     ".join(report["examples"])
         if not failures:
@@ -80,7 +79,7 @@ class Restart:
         self.show.claim(not failures, text)
 
     def note(self, name, report, kept="", gap=""):
-        """A row of the table at the end, and the waits at once."""
+        """Adds a row of the final table, and prints the delays at once."""
         flows = report["flows"]
         waits = [ms(flows[kind]["stall_ms"]) for kind in KINDS]
         resent = str(flows["udp"]["resent"])
@@ -91,7 +90,7 @@ class Restart:
         say(f"     longest wait: {longest}; {resent} UDP queries sent again")
 
     def quiet(self):
-        """What waits are without any disturbance."""
+        """Measures delays without any disturbance."""
         self.show.step("Nothing happens, for comparison")
         report = self.traffic.step()
         self.claim_whole(report)
@@ -122,7 +121,7 @@ class Restart:
         return self.restarted(number=signal.SIGKILL)
 
     def restarted(self, **how):
-        """Returns for how many milliseconds nothing was forwarded, as all of these do."""
+        """Returns the milliseconds without forwarding, like the other replacements."""
         began = time.monotonic()
         self.steelyard.restart_forwarder(**how)
         gap = 1000 * (time.monotonic() - began)
@@ -140,7 +139,7 @@ class Restart:
         return gap
 
     def claim_no_drops(self):
-        """Of the forwarder that runs: each counts its own."""
+        """For the running forwarder: each process has its own counters."""
         drops = self.steelyard.drops()
         dropped = ", ".join(f"{count} packets as {name}" for name, count in drops.items())
         self.show.claim(

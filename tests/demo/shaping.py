@@ -2,8 +2,8 @@
 """Shaping on real interfaces: a port keeps its rate, tenants, services and classes get their parts
 of it, and the high class goes first.
 
-`make demo DEMO=shaping` runs it; with --keep everything stays up for a look around. It reports what
-it measures, and its exit status says whether every goal was met.
+`make demo DEMO=shaping` runs it; with --keep everything stays up for inspection. Its exit status
+says whether every goal was met.
 """
 
 import contextlib
@@ -30,17 +30,17 @@ PICTURE = """
    All of it takes about two minutes.
 """
 GOAL = 3.0  # percent
-# Times that the high class's median and p99 are below the low class's median, at least. Programs
-# that wait for a core delay some packets of both classes.
+# Minimum ratio of the low class's median to the high class's median and p99. Programs that wait for
+# a core delay some packets of both classes.
 SOONER, SOONER_P99 = 10, 1
 PORT, RATE, MORE = "back", 20_000_000, 25_000_000
 ACME, GOLD, GLOBEX, VOICE = 10_000_000, 6_000_000, 4_000_000, 2_000_000
-# All that runs here shares a few cores. A worker that waits for its turn catches up within the
-# burst, and queues last while a sender waits.
+# All programs share a few cores. A delayed worker catches up within the burst, and queues last
+# while a sender waits.
 BURST, QUEUE = "1MB", 1000
 EF = 46 << 2
 ACMES = ("gold", 1), ("bulk", 1)
-PROBE, PROBES, PROBES_S = 5005, 1600, 200  # port, datagrams, datagrams a second
+PROBE, PROBES, PROBES_S = 5005, 1600, 200  # port, datagrams, datagrams per second
 HIGH, LOW = 1, 2
 ETHERNET = 14  # bytes of a frame's header
 
@@ -48,7 +48,7 @@ ETHERNET = 14  # bytes of a frame's header
 class Shaping(Rates):
     HEAD = ["who", "offered", "received", "rate", "error"]
     REASON, DROPPED = "shaping-full", "all that was dropped found its queue full"
-    SETTLE_S = 5  # until bursts are used up, and queues are full
+    SETTLE_S = 5  # until bursts are used up and queues are full
     PORTS = {"gold": 5001, "bulk": 5002, "bulk6": 5003, "phone": 5004}
 
     def __init__(self, lab):
@@ -73,8 +73,8 @@ class Shaping(Rates):
             {"tenant": "globex", "guaranteed": GLOBEX, "maximum": GLOBEX},
             {"tenant": "hooli", "weight": 100},
         ]
-        # By weight, nearly all of what is not guaranteed is for bulk and hooli: what gold and acme
-        # have, they have because it is guaranteed.
+        # By weight, bulk and hooli get nearly everything that is not guaranteed: gold and acme get
+        # only their guarantees.
         port["services"] = [
             {"service": "gold", "guaranteed": GOLD},
             {"service": "bulk", "weight": 100},
@@ -97,7 +97,7 @@ class Shaping(Rates):
     # ---- measuring -------------------------------------------------------------------------------
 
     def arrived(self, *hosts):
-        """Bytes of IP packets that servers' interfaces have received."""
+        """Returns bytes of IP packets that servers' interfaces have received."""
         total = 0
         for host in hosts:
             text = run(self.lab[host].ns.command(["cat", "/proc/net/dev"]))
@@ -106,18 +106,19 @@ class Shaping(Rates):
         return total
 
     def received(self):
-        """Also what came by the interfaces: of all servers, and of the one that only iperf3 has."""
+        """Also counts arrivals on interfaces: of all servers, and of the one that only iperf3
+        uses."""
         return super().received() | {
             "port": self.arrived("s1", "s2", "s3"),
             "tcp": self.arrived("s2"),
         }
 
     def low(self):
-        """What everybody sends of the low class."""
+        """Returns the rates that all senders offer in the low class."""
         return [Flow("gold", 8), Flow("bulk", 10), Flow("bulk6", 14)]
 
     def all_send(self, *more, change=None):
-        """Rates while all send."""
+        """Returns the rates while all send."""
         process = self.start_iperf(TRIES * (LENGTH_S + self.SETTLE_S) + SETTLE_S)
         with self.sending(*self.low(), *more):
             if change:
@@ -176,7 +177,7 @@ class Shaping(Rates):
         self.judge_delays(beside[HIGH], low)
 
     def probe(self, delays, *tags):
-        """{tag: milliseconds} of datagrams that are sent now."""
+        """Returns {tag: milliseconds} of datagrams that are sent now."""
         delays.ms.clear()
         senders = []
         for tag in tags:
@@ -186,7 +187,7 @@ class Shaping(Rates):
         with self.watched():
             for sender in senders:
                 sender.wait(120)
-        time.sleep(SETTLE_S)  # until the last of the low class have left their queue
+        time.sleep(SETTLE_S)  # until the last packets of the low class have left their queue
         return {tag: list(delays.ms[tag]) for tag in tags}
 
     def delay_cells(self, ms):

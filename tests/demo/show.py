@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a demo prints: steps, facts that were checked, commands with their output, small tables."""
+"""The output of a demo: steps, checked claims, commands with their output, small tables."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ BAR = 30
 
 
 class Failed(Exception):
-    """Something the demo claims is not so."""
+    """A claim of the demo is false."""
 
 
 def paint(text, colour):
@@ -31,20 +31,20 @@ class Show:
         say(f"\n{paint(f'{self.steps}. {text}', 'bold')}")
 
     def claim(self, true, text):
-        """Says what is so, or ends the demo if it is not."""
+        """Prints a claim that is true, or ends the demo."""
         if not true:
             say(f"   {paint('✗', 'red')} {text}")
             raise Failed(text)
         say(f"   {paint('✓', 'green')} {text}")
 
     def command(self, line, output):
-        """A command as a user would type it, and what it said."""
+        """Prints a command as a user would type it, and its output."""
         say(f"   {paint('$ ' + line, 'cyan')}")
         for row in output.rstrip("\n").split("\n"):
             say(f"     {row}")
 
     def table(self, head, rows):
-        """Rows of words; the first column to the left, the others to the right."""
+        """Prints rows of words; the first column left-aligned, the others right-aligned."""
         widths = [max(len(row[n]) for row in [head, *rows]) for n in range(len(head))]
         for row in [head, *rows]:
             first, *others = zip(row, widths, strict=True)
@@ -52,14 +52,14 @@ class Show:
             say(f"     {paint(line, 'dim') if row is head else line}")
 
     def verdict(self, head, rows, missed):
-        """A table and the goals that it misses. Returns the exit status."""
+        """Prints a table and the missed goals. Returns the exit status."""
         self.table(head, rows)
         for text in missed:
             say(f"   {paint('✗', 'red')} {text}")
         return 1 if missed else 0
 
     def served(self, counts, unit="requests"):
-        """Who answered how many."""
+        """Prints how many requests each server answered."""
         total = sum(counts.values()) or 1
         say(f"     {paint(f'server   {unit:>9}   share', 'dim')}")
         for name, count in sorted(counts.items()):

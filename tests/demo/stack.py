@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unmodified servers on the user-space TCP stack behind a forwarder, beside those on Linux's TCP.
 
-`make demo DEMO=stack` runs it; with --keep everything stays up for a look around. It reports rates
-and does not judge them: its exit status says whether every byte and every request was right.
-"""
+`make demo DEMO=stack` runs it; with --keep everything stays up for inspection. It reports rates
+without judging them: its exit status says whether every byte and every request was right."""
 
 import csv
 import hashlib
@@ -73,7 +72,7 @@ dir {dir}
 class Program:
     name: str
     hosts: dict  # by side
-    port: int  # of the VIP: the stack's; the kernel's is the next one
+    port: int  # VIP port of the stack's server; the kernel's is the next one
     config: str
     command: tuple
 
@@ -117,7 +116,7 @@ class Stack:
                 name = f"{one.name}-{side}-{family}"
                 service = Service(name, VIP[family], one.front(side), spread=toa, servers=[at])
                 config.services.append(service)
-        config.without_defence()  # short connections at full speed look like a flood of SYNs
+        config.without_defence()  # short connections at full speed look like a SYN flood
         self.steelyard = Steelyard(lab, config)
         self.file, self.page = os.urandom(FILE), f"{'a page of 612 bytes ':0<611}\n"
         self.rates, self.failed = defaultdict(list), 0
@@ -169,7 +168,7 @@ class Stack:
             process.wait_for("is worker 0 of 1")
 
     def linux_connections(self):
-        """What Linux's TCP on the hosts of the stack has begun and accepted."""
+        """Returns the connections that Linux's TCP on the stack's hosts has opened and accepted."""
         return {one.name: kernel_connections(self.lab[one.hosts["stack"]]) for one in PROGRAMS}
 
     def contents(self):
@@ -231,7 +230,7 @@ class Stack:
         self.rates[f"{one.name}, {kind}", side].append((right / load.seconds, wrong))
 
     def ask_redis(self, side):
-        """It ends with an error if one answer is one."""
+        """It ends with an error if any answer is one."""
         argv = ["redis-benchmark", "-h", VIP[4], "-p", REDIS_ONE.front(side), "-t", "set,get"]
         argv += ["-n", REDIS_REQUESTS, "-c", CONNECTIONS, "-d", 64, "-r", 1000, "--csv"]
         output = self.client.run(argv)
@@ -258,7 +257,8 @@ class Stack:
                 more == 0, f"{host}: Linux's TCP had {more} of {one.name}'s connections"
             )
         drops = self.steelyard.drops()
-        drops.pop("no-session", None)  # wrk resets what is open at its end, and servers still send
+        # wrk resets open connections at its end, and servers still send
+        drops.pop("no-session", None)
         self.show.claim(not drops, f"the forwarder dropped {drops or 'no packet'}")
 
 

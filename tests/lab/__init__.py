@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small network on one machine: namespaces, veth pairs, bridges, and real programs in them.
 
-docs/testing.md has a drawing of it and explains how to use it.
-"""
+docs/testing.md has a drawing of it and explains its use."""
 
 from tests.lab.capture import Capture
 from tests.lab.config import Config, Server, Service

@@ -22,7 +22,7 @@ SERVICE = "/steelyard.agent.v1.AgentService/"
 
 
 class CallFailed(CommandFailed):
-    """The agent refused a call, or could not do it; the text is its message."""
+    """The agent refused a call or failed; the text is its message."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -44,7 +44,8 @@ class Agent:
         self.path = path
 
     def call(self, method, **fields):
-        """The response to `method` with a request of these fields; CallFailed if it is an error."""
+        """Calls `method` with a request of these fields. Returns the response; raises CallFailed
+        for errors."""
         request = getattr(agent, f"{method}Request")(**fields)
         connection = _UnixConnection(self.path)
         try:

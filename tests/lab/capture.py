@@ -5,7 +5,7 @@ import contextlib
 import socket
 import threading
 
-# Imported so that frames are dissected beyond their Ethernet header.
+# Imported so that scapy dissects frames beyond Ethernet.
 import scapy.layers.inet6  # noqa: F401
 from scapy.layers.l2 import Ether
 
@@ -37,8 +37,8 @@ class Capture:
                 self.frames.append((address[2] == PACKET_OUTGOING, data))
 
     def packets(self, match=lambda packet: True, outgoing=None):
-        """Dissected frames that match. outgoing=True: only frames that this host sent; False:
-        the others."""
+        """Returns dissected frames that match. outgoing=True: only this host's frames; False: the
+        others."""
         found = []
         for sent, data in list(self.frames):
             if outgoing is None or sent == outgoing:
@@ -52,7 +52,7 @@ class Capture:
         return wait_until(lambda: self.packets(match, outgoing), what, deadline_s)[0]
 
     def send(self, packet):
-        """Sends a frame on the wire as this host."""
+        """Sends a frame as this host."""
         self.socket.send(bytes(packet))
 
     def close(self):

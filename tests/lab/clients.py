@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tests.lab.process import CommandFailed
 from tests.lab.wait import DEADLINE_S
 
-# wrk ends when its time is up or on SIGINT; this script sends it SIGINT after a number of answers,
+# wrk ends after its duration or on SIGINT; this script sends it SIGINT after a number of answers,
 # and prints the results as one line of JSON.
 WRK_SCRIPT = """\
 local ffi = require("ffi")
@@ -64,8 +64,8 @@ class Load:
 def start_wrk(
     lab, url, requests, connections=16, keep_alive=True, host="client", seconds=300, timeout_s=60
 ):
-    """Starts wrk with one thread, for so many requests (0: any number) or seconds. An answer that
-    takes longer than the timeout is an error. finish_wrk() waits for its result."""
+    """Starts wrk with one thread, for a number of requests (0: unlimited) or seconds. Answers after
+    the timeout are errors. finish_wrk() waits for its result."""
     script = lab.dir / f"wrk-{len(lab.processes)}.lua"
     headers = "" if keep_alive else '["Connection"] = "close"'
     script.write_text(WRK_SCRIPT.format(path="/", headers=headers, requests=requests))
@@ -90,11 +90,11 @@ def wrk(lab, url, requests, **options):
 
 
 def connect(host, address, port, timeout_s=60, source_port=0):
-    """A TCP connection of a host."""
+    """Returns a TCP connection of a host."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     one = host.ns.socket(family)
     one.settimeout(timeout_s)
-    # Connections to different addresses share ports: a later one may bind the port of another.
+    # Connections to different addresses share ports: a later one may bind another's port.
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if source_port:
         one.bind(("", source_port))
@@ -107,7 +107,7 @@ def connect(host, address, port, timeout_s=60, source_port=0):
 
 
 def abort(one):
-    """Ends a connection by one reset, so that no retransmission disturbs later tests."""
+    """Closes a connection by one reset, so that no retransmission disturbs later tests."""
     one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     one.close()
 
@@ -123,7 +123,7 @@ def receive_exactly(one, size):
 
 
 def http_get(host, address, port, path="/", **options):
-    """The body of one answer over a new connection."""
+    """Returns the body of one answer over a new connection."""
     with connect(host, address, port, **options) as one:
         name = f"[{address}]" if ":" in address else address
         one.sendall(f"GET {path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
@@ -137,8 +137,8 @@ def http_get(host, address, port, path="/", **options):
 
 
 class HttpConnection:
-    """A keep-alive connection; get() sends one request on it and returns the server that
-    answered."""
+    """A keep-alive connection; get() sends one request and returns the name of the answering
+    server."""
 
     def __init__(self, host, address, port, **options):
         self.socket = connect(host, address, port, **options)
@@ -175,10 +175,10 @@ class HttpConnection:
 
 
 def dns_txt(host, address, port, name="who.lab", timeout_s=60, one=None):
-    """The first string of a TXT record, requested over UDP, on socket `one` if given."""
+    """Returns the first string of a TXT record, requested over UDP, on socket `one` if given."""
     query_id = random.getrandbits(16)
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
-    # The root name, type OPT, answers up to 4096 bytes, no flags.
+    # The root name, type OPT, answers of up to 4096 bytes, no flags.
     edns = struct.pack("!BHHIH", 0, 41, 4096, 0, 0)
     query = struct.pack("!6H", query_id, 0x0100, 1, 0, 0, 1) + labels + b"\0\0\x10\0\x01" + edns
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

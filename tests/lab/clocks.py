@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clocks that a test sets while programs run, each another one; the machine's own stays.
+"""Individual clocks for programs, which a test sets while they run; the machine's clock is
+unchanged.
 
-Go reads the clock without the C library, so nothing can be preloaded. Instead, `steelyard` is built
-with one more file (go build -overlay), which replaces time.Now: the wall clock is the host's and an
-offset, which the program reads from a page of memory that it shares with the test. The monotonic
-clock is the host's, as when an administrator sets a real clock.
-"""
+Go reads the clock without the C library, so preloading has no effect. Instead, `steelyard` is built
+with one more file (go build -overlay) that replaces time.Now: the wall clock is the host's plus an
+offset, which the program reads from a page shared with the test. The monotonic clock is the host's,
+as when an administrator sets a real clock."""
 
 import ctypes
 import fcntl
@@ -23,11 +23,11 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 @functools.cache
 def steelyard():
-    """Builds `steelyard` with clocks that can be set; returns its path."""
+    """Builds `steelyard` with adjustable clocks; returns its path."""
     PLACE.mkdir(parents=True, exist_ok=True)
     overlay = PLACE / "overlay.json"
     made, new = PLACE / "steelyard", PLACE / "steelyard.new"
-    # The file reads what package time keeps for itself: hence the linker's flag.
+    # The file uses private functions of package time: hence the linker's flag.
     words = ["go", "build", "-C", ROOT, "-overlay", overlay, "-tags", "steelyard_clock"]
     words += ["-ldflags=-checklinkname=0", "-o", new, "./cmd/steelyard"]
     env = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
@@ -36,18 +36,18 @@ def steelyard():
         replaced = {str(ROOT / "cmd/steelyard/clock.go"): str(ADDED)}
         overlay.write_text(json.dumps({"Replace": replaced}))
         run(words, deadline_s=1800, env=env)
-        new.replace(made)  # they may run it
+        new.replace(made)  # other users may execute it
     return made
 
 
 class Clocks:
-    """Offsets to the host's clock, in seconds, by name; those that are not set are right."""
+    """Offsets to the host's clock, in seconds, by name; 0 by default."""
 
     def __init__(self, directory):
         self.dir, self.pages = directory, {}
 
     def env(self, name):
-        """What a program's environment needs for this clock."""
+        """Returns the environment that selects this clock."""
         self.page(name)
         return {"STEELYARD_CLOCK": str(self.file(name))}
 

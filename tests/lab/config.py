@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's configuration file, built from objects that a test can change and write again."""
+"""Builds the agent's configuration file from objects that tests change and write again."""
 
 from dataclasses import dataclass, field
 
@@ -71,7 +71,7 @@ class Config:
         return next(service for service in self.services if service.name == name)
 
     def without_defence(self):
-        """SYNs create sessions, however many of them are forged."""
+        """Switches the SYN defence off: SYNs always create sessions, even forged ones."""
         for service in self.services:
             if service.protocol == "tcp":
                 service.spread["syn_defence"] = "off"
@@ -98,7 +98,7 @@ class Config:
 
 
 def yaml_lines(value, indent=""):
-    """Plain block YAML of dictionaries, lists and scalars."""
+    """Returns plain block YAML of dictionaries, lists and scalars."""
     for key, item in value.items():
         if isinstance(item, dict) and item:
             yield f"{indent}{key}:"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controllers in a lab, each on a host of its own, and forwarders whose agents join them."""
+"""Controllers in a lab, each on its own host, and forwarders whose agents join them."""
 
 import json
 import shutil
@@ -18,23 +18,22 @@ PORT, MEMBERS_PORT = 7443, 7444
 
 
 class Controllers:
-    """One controller, or three and more whose etcds form a cluster: c1, c2, … on the front network.
+    """One controller, or at least three whose etcds form a cluster: c1, c2, … on the front network.
 
-    freeze(), cut() and lose_clock() leave one without the others, until heal(). With clocks, each
-    has one of its own (tests/lab/clocks.py).
-    """
+    freeze(), cut() and lose_clock() isolate one from the others until heal(). clocked: each has its
+    own clock (tests/lab/clocks.py)."""
 
     def __init__(self, lab, count=1, clocked=False):
         self.lab, self.dir = lab, lab.dir / "controllers"
         self.binary = clocks.steelyard() if clocked else STEELYARD
         self.dir.mkdir()
         self.names = [f"c{number}" for number in range(1, count + 1)]
-        self.processes, self.away = {}, {}  # away: how each comes back
+        self.processes, self.away = {}, {}  # isolated controllers: how each returns
         self.clocks = clocks.Clocks(self.dir) if clocked else None
         for number, name in enumerate(self.names, 20):
             host = lab.network.add_host(name)
             lab.network.plug(host, "eth0", "front", FRONT, number)
-            # As of those before, which other hosts of the lab still know as neighbours.
+            # The MAC addresses of earlier ones, which other hosts may still have as neighbours.
             host.ns.ip(f"link set eth0 address 02:00:00:00:74:{number}")
         self.key = self.dir / "key"
         if count > 1:
@@ -69,11 +68,11 @@ class Controllers:
             self.processes[name].wait_for("controller is ready", 120)
 
     def clock_of(self, name):
-        """What the environment of a program with a clock of this name needs."""
+        """Returns the environment of a program whose clock has this name."""
         return self.clocks.env(name) if self.clocks else None
 
     def revive(self):
-        """Starts those that are dead."""
+        """Starts killed ones."""
         if dead := [name for name in self.names if not self.processes[name].alive()]:
             self.start(*dead)
 
@@ -89,12 +88,12 @@ class Controllers:
         self.away[name] = lambda: self.processes[name].send(signal.SIGCONT)
 
     def cut(self, name):
-        """Neither agents nor other controllers reach it; its own host does."""
+        """Isolates it from agents and other controllers, but not from its own host."""
         self.lab[name].ns.ip("link set eth0 down")
         self.away[name] = lambda: self.lab[name].ns.ip("link set eth0 up")
 
     def lose_clock(self, name, offset_s):
-        """Its clock is so wrong that others do not trust it, nor does it trust them."""
+        """Sets its clock so wrong that it and the others reject each other."""
         self.clocks.set(name, offset_s)
         self.away[name] = lambda: self.clocks.set(name, 0)
 
@@ -104,13 +103,13 @@ class Controllers:
             back()
 
     def awake(self):
-        """Those that are neither dead nor away."""
+        """Returns those that are neither killed nor isolated."""
         return [n for n in self.names if self.processes[n].alive() and n not in self.away]
 
     # ---- commands --------------------------------------------------------------------------------
 
     def cli(self, *words, at=None, **options):
-        """By the socket of one, or of the first one that is awake."""
+        """Runs a command at the socket of one, or of the first one that is awake."""
         socket = self.socket(at or self.awake()[0])
         return run([STEELYARD, "--timeout", "20s", "--socket", socket, *words], **options)
 
@@ -118,7 +117,7 @@ class Controllers:
         return json.loads(self.cli(*words, "-o", "json", **options))
 
     def try_get(self, *words):
-        """None while no controller answers: a new leader is being chosen."""
+        """Returns None while no controller answers: a leader election is in progress."""
         done = self.cli(*words, "-o", "json", check=False)
         return None if done.returncode else json.loads(done.stdout)
 
@@ -126,7 +125,7 @@ class Controllers:
         return self.get("describe", "request", name)
 
     def await_request(self, name, *states, deadline_s=DEADLINE_S):
-        """Waits until a request is in one of the states, and returns it."""
+        """Waits until a request is in one of the states; returns it."""
         last = []
 
         def there():
@@ -136,7 +135,7 @@ class Controllers:
         return wait_until(there, lambda: f"{name} is {states[0]}, not {last[0]}", deadline_s)
 
     def token(self, path, forwarder):
-        """Writes a token for a forwarder to a file, once a controller makes one."""
+        """Writes a token for a forwarder to a file, once a controller issues it."""
 
         def made():
             done = self.cli("token", "create", "--new-forwarder", forwarder, check=False)
@@ -145,16 +144,16 @@ class Controllers:
         wait_until(made, "a controller makes a token")
 
     def leader(self):
-        """The one that works on requests; None: none does."""
+        """Returns the controller that works on requests; None without a leader."""
         url = (self.try_get("get", "placement") or {}).get("leader")
         return next((name for name in self.names if self.url(name) == url), None)
 
     def stop(self):
-        """All of them, in order; whether each ended cleanly."""
+        """Stops all of them in order; returns whether each ended cleanly."""
         return all(process.stop() == 0 for process in self.processes.values())
 
     def close(self):
-        """Leaves the lab without them."""
+        """Removes them from the lab."""
         self.heal()
         for process in self.processes.values():
             if process.alive():
@@ -165,7 +164,7 @@ class Controllers:
 
 
 class Member(Steelyard):
-    """A forwarder of several in a lab, whose agent joins the controllers: f1, f2, …"""
+    """One of several forwarders in a lab, whose agent joins the controllers: f1, f2, …"""
 
     def __init__(self, lab, controllers, number, **options):
         self.name, self.controllers, self.number = f"f{number}", controllers, number
@@ -174,7 +173,7 @@ class Member(Steelyard):
             lab.network.plug(host, interface, interface, net, 30 + number)
         self.locals = [v4(BACK, 200 + 10 * number + i) for i in range(2)]
         self.next_hop, self.next_hop6 = v4(FRONT, 30 + number), v6(FRONT, 30 + number)
-        # Its configuration comes from the controllers.
+        # The controllers send its configuration.
         desired = SimpleNamespace(text=self.text)
         super().__init__(lab, desired, host=self.name, sessions=16384, **options)
 
@@ -187,13 +186,13 @@ class Member(Steelyard):
         )
 
     def forwarder_argv(self, *words):
-        """As of one alone, but for its instance."""
+        """The arguments of a single forwarder, except for its instance."""
         argv = super().forwarder_argv(*words)
         argv[argv.index("--instance") + 1] = f"{self.lab.id}-{self.name}"
         return argv
 
     def start_forwarder(self, wait=True):
-        """As of one alone, with a log of its own."""
+        """Starts the forwarder with its own log."""
         argv = self.forwarder_argv(*self.forwarder_options())
         reap.note_cleanup(self.lab.dir, self.host, self.forwarder_argv("--cleanup"))
         name = f"steelyard-forwarder-{self.name}"
@@ -214,7 +213,7 @@ class Member(Steelyard):
         return self.agent
 
     def join(self):
-        """Starts both programs, and gives the forwarder its own file."""
+        """Starts both programs, and applies the forwarder's own file."""
         self.start_forwarder()
         self.start_agent()
         self.write_config()

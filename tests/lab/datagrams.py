@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datagrams at a pace, and who counts them where they arrive."""
+"""Senders of datagrams at a rate, and receivers that count them."""
 
 import socket
 import struct
@@ -12,12 +12,12 @@ from tests.lab.servers import wait_listening
 
 SO_RCVBUFFORCE = 33  # socket(7)
 TAG = struct.Struct("!I")
-# What IPv4 or IPv6, and UDP, add to the data.
+# Bytes of the IPv4 or IPv6 header and of the UDP header.
 HEADERS = {4: 28, 6: 48}
 
 
 class Receiver:
-    """Notes each datagram that arrives at a UDP port, until it is closed; a context manager."""
+    """Records each datagram that arrives at a UDP port, until it is closed; a context manager."""
 
     def __init__(self, host, port, family=4, options=()):
         kind = socket.AF_INET if family == 4 else socket.AF_INET6
@@ -31,7 +31,7 @@ class Receiver:
         self._thread.start()
 
     def note(self, data, ancillary):
-        """Of one datagram: what is in it, and what the kernel says of it."""
+        """Records one datagram: its content, and the kernel's ancillary data."""
         raise NotImplementedError
 
     def _receive(self):
@@ -39,7 +39,7 @@ class Receiver:
             try:
                 data, ancillary, _, _ = self.socket.recvmsg(65535, 64, socket.MSG_DONTWAIT)
             except BlockingIOError:
-                continue  # its checksum was wrong
+                continue  # its checksum was invalid
             self.note(data, ancillary)
 
     def close(self):
@@ -55,8 +55,8 @@ class Receiver:
 
 
 class Sink(Receiver):
-    """Counts what arrives at a UDP port, by the tag that a Sender put in front: `packets`, `bytes`
-    of IP packets, and `classes`, {(tag, class): packets}, of their TOS or traffic class."""
+    """Counts datagrams at a UDP port, by the tag that a Sender puts in front: `packets`, `bytes` of
+    IP packets, and `classes`, {(tag, class): packets}, by TOS or traffic class."""
 
     def __init__(self, host, port, family=4):
         self.headers = HEADERS[family]
@@ -79,8 +79,8 @@ class Sink(Receiver):
 
 
 class Sender:
-    """Sends datagrams of `size` bytes of IP packet from one port, `rate` a second, until it is
-    stopped or has sent `count`. What a stall delays is sent after it."""
+    """Sends datagrams of `size` bytes of IP packet from one port, `rate` per second, until stopped
+    or until `count` are sent. It catches up after a stall."""
 
     def __init__(self, host, address, port, tag=1, size=1000, rate=1000, count=0, kind=0):
         family = 6 if ":" in address else 4
@@ -107,7 +107,7 @@ class Sender:
         while not self._end.wait(0.001):
             due = int((time.monotonic() - self.began) * self.rate) + 1
             due = min(due, self.count) if self.count else due
-            # A few at a time: queues on the way are finite.
+            # A few at a time: queues on the path are finite.
             for _ in range(min(due - self.sent, 64)):
                 self.socket.sendto(self.data, self.to)
                 self.sent += 1
@@ -115,7 +115,7 @@ class Sender:
                 return
 
     def finish(self):
-        """Waits until the count is sent."""
+        """Waits until `count` datagrams are sent."""
         self._thread.join()
         self.socket.close()
         return self.sent
@@ -132,5 +132,5 @@ class Sender:
 
 
 def send(host, address, port, count, **options):
-    """Sends so many datagrams."""
+    """Sends a number of datagrams."""
     return Sender(host, address, port, count=count, **options).start().finish()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long datagrams take: the sender, a process of its own, writes the time into each, and the
-kernel notes when it arrives. Both read the clock of this machine, so neither has to be prompt."""
+"""Measures delays of datagrams: the sender, a separate process, writes the time into each, and the
+kernel records its arrival. Both use this machine's clock, so neither has to be prompt."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ class Delays(Receiver):
 
 
 def start_stamped(lab, host, address, port, tag, rate, count, kind=0):
-    """Sends so many datagrams of 200 bytes, `rate` a second; the process ends with the last."""
+    """Sends datagrams of 200 bytes, `rate` per second; the process ends with the last one."""
     words = [address, port, tag, rate, count, kind]
     argv = [sys.executable, "-m", "tests.lab.delays", *words]
     name = f"stamped-{len(lab.processes)}"
@@ -41,7 +41,7 @@ def start_stamped(lab, host, address, port, tag, rate, count, kind=0):
 
 
 def share(values, part):
-    """The value that `part` of the values do not exceed."""
+    """Returns the value that a fraction `part` of the values does not exceed."""
     ranked = sorted(values)
     return ranked[min(int(part * len(ranked)), len(ranked) - 1)]
 

@@ -12,21 +12,21 @@ from tests.lab.topology import FRONT, v4, v6
 from tests.lab.wait import wait_until
 
 ATTACK = BUILD / "bench/generator/steelyard-attack"
-# Clients, servers and what the kernel does for them share the flood's core: it gets more than each.
+# Clients, servers and their kernel share the flood's core: the flood gets more than each of them.
 FLOOD_NICE = -9
-LEARNED_S = 13  # from a forwarder's start until it knows what is usual
-# Where forged packets seem to come from, and where answers to them go.
+LEARNED_S = 13  # from a forwarder's start until it knows the usual traffic
+# Sources of forged packets, and destinations of their answers.
 ANYBODY = {4: "64.0.0.0/3", 6: "2400::/8"}
 
 
 def wait_for_usual(steelyard):
-    """A forwarder reports attacks once it knows what is usual."""
+    """A forwarder reports attacks once it knows the usual traffic."""
     started = steelyard.api.call("GetStatus").forwarder.status.started_unix_s
     wait_until(lambda: time.time() > started + LEARNED_S, "the forwarder knows what is usual")
 
 
 def provide_internet(lab):
-    """Routes the answers to forged sources out of the front, where they end."""
+    """Routes the answers to forged sources out of the front, where they are dropped."""
     forwarder, switch = lab["forwarder"], lab["switch"]
     front = lab.network.ports[0]
     for family, via in ((4, v4(FRONT, 2)), (6, v6(FRONT, 2))):  # the router's
@@ -49,7 +49,7 @@ def _table(cable):
 
 
 def _end_of(switch, cable):
-    """Counts and drops what leaves for forged sources by this cable."""
+    """Counts and drops packets to forged sources on this cable."""
     rules = [
         f"{'ip6' if family == 6 else 'ip'} daddr {prefix} counter name answers drop"
         for family, prefix in ANYBODY.items()
@@ -62,7 +62,7 @@ def _end_of(switch, cable):
 
 
 def answers_to_forged(lab, cable="forwarder-front"):
-    """Packets that left for forged sources."""
+    """Returns the number of packets that were sent to forged sources."""
     argv = ["nft", "-j", "list", "counter", "netdev", _table(cable), "answers"]
     text = lab["switch"].ns.run(argv)
     return next(
@@ -71,8 +71,8 @@ def answers_to_forged(lab, cable="forwarder-front"):
 
 
 def received(lab):
-    """(packets that the forwarder's first interface gave to its worker, those lost as the worker's
-    queue was full); of everybody's."""
+    """Returns (packets that the forwarder's first interface passed to its worker, packets lost
+    because the worker's queue was full), of all senders."""
     front = lab.network.ports[0]
     text = lab["forwarder"].ns.run(["ethtool", "-S", front])
     counts = [(name, int(n)) for name, n in re.findall(r"rx_queue_\d+_(\S+): (\d+)", text)]
@@ -84,7 +84,7 @@ def received(lab):
 def start_flood(
     lab, kind, to, port="80", rate=0, seconds=0, prefix="", options=(), cable="forwarder-front"
 ):
-    """Begins a flood; rate 0: as fast as its core can. finish_flood() ends it."""
+    """Starts a flood; rate 0: as fast as its core can. finish_flood() ends it."""
     host, interface = cable.split("-")
     mac = lab[host].ns.mac(interface)
     to = to if isinstance(to, str) else ",".join(to)
@@ -105,7 +105,7 @@ def finish_flood(process, wait=False):
 
 @contextlib.contextmanager
 def flooding(lab, *words, **options):
-    """A flood while the block runs; yields a dictionary that is filled with its result."""
+    """Floods within the block; yields a dictionary that is filled with the result."""
     process, result = start_flood(lab, *words, **options), {}
     try:
         yield result

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`steelyard hook`, and programs that are held while requests arrive."""
+"""`steelyard hook`, and programs that are stopped while requests arrive."""
 
 import contextlib
 import json
@@ -12,13 +12,13 @@ from tests.lab.steelyard import STEELYARD
 
 
 def stack_name(test):
-    """Sockets of stacks are in one folder for all tests that run now."""
+    """Makes unique names: all tests that run now keep sockets of stacks in one folder."""
     return f"test-{test}-{os.getpid()}"
 
 
 def hook(stack, *words, check=True):
-    """Runs `steelyard hook` for a stack of this name. Returns what it prints, also of errors. On a
-    busy machine a stack may obey later than the command waits: then this waits for it."""
+    """Runs `steelyard hook` for a stack of this name; returns its output, also of errors. Retries
+    while a busy machine delays the stack beyond the command's timeout."""
     done = run([STEELYARD, "hook", *words, "--stack", stack], check=check)
     text = done if isinstance(done, str) else done.stdout + done.stderr
     if check and "when their threads wait next" in text:
@@ -27,18 +27,18 @@ def hook(stack, *words, check=True):
 
 
 def is_silent(stack):
-    """Whether a stack of this name has not done yet what it was ordered."""
+    """Returns whether a stack of this name has not yet executed its orders."""
     return bool(stack_view(stack).get("silent"))
 
 
 def stack_view(stack):
-    """What `steelyard hook list` says of a stack, as JSON."""
+    """Returns what `steelyard hook list` reports of a stack, as JSON."""
     (view,) = json.loads(hook(stack, "list", "-o", "json"))
     return view
 
 
 def hook_list(stack):
-    """The hooks of a stack by name, and how many stacks it has."""
+    """Returns the hooks of a stack by name, and its number of stacks."""
     view = stack_view(stack)
     return {one["name"]: one for one in view["hooks"]}, view["stacks"]
 
@@ -50,8 +50,8 @@ def packets_received(host, interface="front"):
 
 @contextlib.contextmanager
 def held(pid, host):
-    """Holds a program on a host; what is sent meanwhile has all arrived at its interface when it
-    goes on. Each call of the yielded function sends one request."""
+    """Stops a program on a host; when it continues, all packets sent meanwhile are in its
+    interface's queue. Each call of the yielded function sends one request."""
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: state_of(pid) == "T", "the program is held")
 

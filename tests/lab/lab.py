@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One lab: a network, the programs in it, and a folder of its own; all are removed at the end."""
+"""One lab: a network, its programs, and a folder; all are removed at the end."""
 
 import atexit
 import contextlib
@@ -17,8 +17,8 @@ from tests.lab.process import CommandFailed, Process, adopt_orphans
 from tests.lab.topology import Network
 
 ROOT = Path(__file__).resolve().parents[2]
-# A sanitizer's report; and the exit statuses that Steelyard's programs may have: success, or a
-# signal that a test sent.
+# A sanitizer's report; and the allowed exit statuses of Steelyard's programs: success, or a signal
+# that a test sent.
 SANITIZER_REPORT = re.compile(r"^.*(?:ERROR: \w+Sanitizer|runtime error:).*$", re.M)
 ENDINGS = (None, 0, -signal.SIGTERM, -signal.SIGKILL)
 _count = itertools.count()
@@ -31,7 +31,7 @@ def _close_all():
 
 
 def _on_signal(number, _frame):
-    # Ends this process as the default action would, but runs finally blocks and atexit.
+    # Ends this process like the default action, but runs finally blocks and atexit.
     sys.exit(128 + number)
 
 
@@ -42,7 +42,7 @@ def catch_signals():
 
 
 def allow_many_files(wanted=16384):
-    """Raises the file limit: servers and clients hold thousands of connections, more than some
+    """Raises the file limit: servers and clients have thousands of connections, more than some
     shells allow."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
@@ -50,10 +50,9 @@ def allow_many_files(wanted=16384):
 
 
 class Lab:
-    """Use it as a context manager. Options are those of topology.Network.
+    """A context manager. Options are those of topology.Network.
 
-    outlive: leaves everything running at the end; `make demo-clean` removes it.
-    """
+    outlive: everything keeps running at the end; `make demo-clean` removes it."""
 
     def __init__(self, outlive=False, **network):
         if os.geteuid():
@@ -120,7 +119,8 @@ class Lab:
         return process
 
     def succeed(self, process, pid):
-        """Process `pid`, started by one of the lab's processes, has replaced that process."""
+        """Registers process `pid`, started by one of the lab's processes, as that process's
+        successor."""
         heir = process.successor(pid)
         self.processes.append(heir)
         return heir
@@ -141,7 +141,7 @@ class Lab:
         return capture
 
     def close_captures(self):
-        """Ends all recording: an unread capture costs memory and time."""
+        """Ends all captures: an unread capture costs memory and time."""
         while self.captures:
             self.captures.pop().close()
 
@@ -149,7 +149,7 @@ class Lab:
         return self.network.server_hosts()
 
     def counters(self):
-        """Protocol counters of every host: {"client": {"TcpInCsumErrors": 0, …}, …}."""
+        """Returns protocol counters of every host: {"client": {"TcpInCsumErrors": 0, …}, …}."""
         return {
             name: host.ns.counters()
             for name, host in self.network.hosts.items()

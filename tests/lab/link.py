@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bad link: real packets between two interfaces, late, slowly, or not at all, by steelyard-link
+"""A bad link: steelyard-link delays, slows down or loses real packets between two interfaces
 (docs/testing.md). Not every kernel has netem.
 
     with Link(lab, "client", delay_ms=5, loss=0.01) as link:       # the client's own cable
     with Link(lab, "client", "far", rate_mbit=10) as link:         # a new cable between two hosts
 
-The way ab leads from the first host, ba to it.
+Direction ab leads from the first host, ba to it.
 """
 
 import itertools
@@ -24,7 +24,7 @@ _count = itertools.count()
 
 
 def words(parameters):
-    """{"delay_ms": 5, "ecn": True} as steelyard-link reads it: "delay 5ms ecn on"."""
+    """Formats {"delay_ms": 5, "ecn": True} as steelyard-link parses it: "delay 5ms ecn on"."""
     made = []
     for name, value in parameters.items():
         stem, _, unit = name.rpartition("_")
@@ -38,19 +38,18 @@ def words(parameters):
 
 
 def predict(packets, seed=1, **parameters):
-    """What chance makes of so many packets each way, as stats() would say: only what does not
-    depend on when they come."""
+    """Predicts the random fates of so many packets each way, in the form of stats(): only fates
+    that do not depend on arrival times."""
     argv = [LINK, "--predict", packets, "--seed", seed, "--set", f"both {words(parameters)}"]
     return json.loads(run(argv, env=SANITIZED))
 
 
 class Link:
-    """A context manager. Parameters are those of `steelyard-link --help`, with units as suffixes
-    of names; for one way only in the dictionaries `ab` and `ba`.
+    """A context manager. Parameters are those of `steelyard-link --help`, with units as suffixes of
+    names; those of one direction are in the dictionaries `ab` and `ba`.
 
     a: a host, whose cable (of `interface`) becomes the link; or with b one end of a new cable, an
-    interface `link<N>` on both hosts. options: more words of steelyard-link's command line.
-    """
+    interface `link<N>` on both hosts. options: further words of steelyard-link's command line."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class Link:
     # ---- cables ----------------------------------------------------------------------------------
 
     def _splice(self):
-        """Pulls the host's cable out of its bridge, and puts a new one in between."""
+        """Removes the host's cable from its bridge, and puts a new one in between."""
         switch, cable = self.lab["switch"].ns, f"{self.a}-{self.interface}"
         (told,) = json.loads(switch.run(["ip", "-j", "link", "show", "dev", cable]))
         self.bridge = told["master"]
@@ -86,7 +85,7 @@ class Link:
         switch.ip(f"link set {self.name} master {self.bridge} up")
 
     def _connect(self):
-        """A cable between two hosts, with addresses: see address()."""
+        """Makes a cable between two hosts, with addresses: see address()."""
         for end, name in (("a", self.a), ("b", self.b)):
             host = self.lab[name].ns
             host.ip(f"link add {self.name} mtu {self.cable_mtu} type veth peer name end-{end}"
@@ -94,19 +93,19 @@ class Link:
             host.ip(f"link set {self.name} up")
             host.ip(f"address add {self.address(end, 4)}/24 dev {self.name}")
             host.ip(f"address add {self.address(end, 6)}/64 dev {self.name} nodad")
-            # The link takes frames as they would be on a wire: finished, and no longer than that.
+            # The link takes frames as on a wire: complete, and no longer than the MTU.
             host.run(["ethtool", "-K", self.name, "tx", "off", "tso", "off", "gso", "off"])
 
     def address(self, end, family=4):
-        """Of the end "a" or "b" of a new cable."""
+        """Returns the address of end "a" or "b" of a new cable."""
         net, host = 100 + self.number % 100, 1 if end == "a" else 2
         return f"10.{net}.0.{host}" if family == 4 else f"fd00:{net}::{host}"
 
     def _unsplice(self):
-        """Undoes what _splice() has done, maybe a part of it."""
+        """Undoes _splice(), even if it failed halfway."""
         switch, cable = self.lab["switch"].ns, f"{self.a}-{self.interface}"
         switch.ip(f"link del {self.name}", check=False)
-        if switch.ip(f"link show dev {cable}", check=False).returncode:  # it is not there
+        if switch.ip(f"link show dev {cable}", check=False).returncode:  # it does not exist
             self.ns.ip(f"link set end-a netns {switch.name} name {cable}")
         switch.ip(f"link set {cable} master {self.bridge} up")
 
@@ -127,7 +126,7 @@ class Link:
     def start(self):
         self.ns = self.lab.network.add_host(self.name).ns
         for scope in ("all", "default"):
-            # Its kernel has no part in this.
+            # The host's kernel must not use this end.
             self.ns.sysctl(f"ipv6.conf.{scope}.disable_ipv6", 1)
         if self.b is None:
             self._splice()
@@ -152,7 +151,7 @@ class Link:
         self.answers = self.control.makefile()
 
     def close(self):
-        """Ends the link and puts the host's cable back. A second call does nothing."""
+        """Ends the link and restores the host's cable. A second call does nothing."""
         if self.control:
             self.answers.close()
             self.control.close()
@@ -169,7 +168,7 @@ class Link:
     # ---- commands --------------------------------------------------------------------------------
 
     def tell(self, line):
-        """One command; returns the answer."""
+        """Sends one command; returns the answer."""
         self.control.sendall(line.encode() + b"\n")
         answer = self.answers.readline().rstrip("\n")
         if not answer or answer.startswith("error: "):
@@ -177,11 +176,11 @@ class Link:
         return answer
 
     def set(self, way="both", **parameters):
-        """Changes parameters of a way, from the next packet on."""
+        """Changes parameters of a direction for later packets."""
         self.tell(f"set {way} {words(parameters)}")
 
     def reset(self):
-        """As at the start: nothing is on its way, and the link is good, with counts from zero."""
+        """Restores the initial state: no packet in flight, a good link, and counters of zero."""
         self.set(defaults="")
         self.hurry()
         self.settle()
@@ -189,11 +188,11 @@ class Link:
         self.set_seed(self.seed)
 
     def set_seed(self, seed):
-        """Begins all draws anew."""
+        """Restarts all random draws with this seed."""
         self.tell(f"seed {seed}")
 
     def hurry(self):
-        """What is on its way arrives now."""
+        """Delivers all packets in flight now."""
         self.tell("hurry")
 
     def stats(self, way=None):
@@ -201,7 +200,7 @@ class Link:
         return stats[way] if way else stats
 
     def settle(self):
-        """Waits until nothing is on its way, as long as it becomes less; returns stats()."""
+        """Waits until no packet is in flight, as long as their number falls; returns stats()."""
         left = math.inf
 
         def fewer():
@@ -215,12 +214,12 @@ class Link:
 
 
 def balance(way):
-    """Packets of one way that its counts do not explain; 0."""
+    """Returns packets of one direction that its counters do not explain: 0."""
     came = way["arrived"] + way["answers"] + way["duplicated"] + way["fragments"]
     return came - way["fragmented"] - way["delivered"] - way["dropped"] - way["on_the_way"]
 
 
 def path_mtu(host, address):
-    """The MTU that a host's kernel has learnt for an address, or None."""
+    """Returns the MTU that a host's kernel has learned for an address, or None."""
     found = re.search(r"\bmtu (\d+)", host.ns.ip(f"route get {address}"))
     return int(found[1]) if found else None

@@ -11,7 +11,7 @@ LOAD = BUILD / "bench/load/steelyard-load"
 
 
 def sources(family, count=4):
-    """Free addresses of the front network."""
+    """Returns unused addresses of the front network."""
     return f"10.0.0.100-10.0.0.{99 + count}" if family == 4 else f"fd00::100-fd00::{0xFF + count:x}"
 
 
@@ -20,7 +20,7 @@ def endpoint(address, port):
 
 
 class Load:
-    """A run of the program; `options` are its own, without their dashes: each=1, reset=True."""
+    """A run of the program; `options` are its own, without dashes: each=1, reset=True."""
 
     def __init__(self, lab, host, name="steelyard-load", port="eth0", memory=(), **options):
         self.file = lab.dir / f"{name}.json"
@@ -37,7 +37,7 @@ class Load:
         return self
 
     def finish(self, deadline_s=DEADLINE_S):
-        """Its results, once it has ended by itself."""
+        """Returns its results once it has ended by itself."""
         status = self.process.wait(deadline_s)
         assert status == 0, self.process.describe()
         return self.results()
@@ -55,15 +55,15 @@ class Load:
 
 
 def errors(results):
-    """What went wrong, by cause."""
+    """Returns the errors by cause."""
     found = {name: count for name, count in results["errors"].items() if count}
     failed = results["connections"]["failed"] + results["connections"]["lost"]
     return found | ({"connections": failed} if failed else {})
 
 
 def memif(lab, role, mac, peer, peer_mac, prefix=None):
-    """Options of one end of a memif, which has no kernel to ask for routes. prefix: of more
-    addresses at the other end."""
+    """Returns options of one end of a memif, which has no kernel to resolve neighbours. prefix: of
+    further addresses at the other end."""
     port, link = "net_memif0", lab.dir / "memif.sock"
     device = f"{port};role={role};socket={link};socket-abstract=no"
     return {

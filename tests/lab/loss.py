@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A link that loses TCP segments, by a BPF classifier: not every kernel has netem."""
+"""A link that loses TCP segments, by a BPF classifier, because not every kernel has netem."""
 
 import contextlib
 import sysconfig
@@ -11,8 +11,8 @@ SOURCE = Path(__file__).with_name("loss.bpf.c")
 
 
 def lose(lab, host, permille, interface):
-    """Drops segments that this host receives, as long as the interface lives. (Drops on sending
-    would be visible to its TCP.)"""
+    """Drops segments that this host receives, as long as the interface exists. (Its own TCP would
+    notice drops on sending.)"""
     ns, device = lab[host].ns, ["dev", interface]
     program = lab.dir / f"loss-{permille}.o"
     if not program.exists():
@@ -28,7 +28,7 @@ def lose(lab, host, permille, interface):
 
 @contextlib.contextmanager
 def losing(lab, hosts, permille, interface="eth0"):
-    """The same of several hosts, for a while."""
+    """The same for several hosts, within the block."""
     with contextlib.ExitStack() as stack:
         for host in hosts:
             lose(lab, host, permille, interface)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One network namespace.
 
-Commands enter it by nsenter --net, never by `ip netns exec`: that mounts a fresh /sys, which hides
-the BPF file system, so a link pinned there would end with its process.
-"""
+Commands enter it by nsenter --net, never by `ip netns exec`: that mounts a new /sys, which hides
+the BPF file system, so a link pinned there would end with its process."""
 
 import contextlib
 import ctypes
@@ -32,7 +31,8 @@ def _setns(fd):
 
 
 def link_address(interface):
-    """MAC address of an interface of this thread's namespace; SIOCGIFHWADDR, see netdevice(7)."""
+    """Returns the MAC address of an interface of this thread's namespace; SIOCGIFHWADDR, see
+    netdevice(7)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         request = struct.pack("256s", interface.encode())
         answer = fcntl.ioctl(one, SIOCGIFHWADDR, request)
@@ -45,8 +45,8 @@ def _set_link(call, request):
 
 
 def is_over(pid):
-    """Whether a process that was killed has ended: a zombie's other threads may still run, and
-    hold its locks."""
+    """Returns whether a killed process has ended: a zombie's other threads may still run with its
+    locks."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
         status = Path(f"/proc/{pid}/stat").read_text()
@@ -56,7 +56,7 @@ def is_over(pid):
 
 
 def pids_in(namespaces):
-    """Processes in these namespaces, except this one."""
+    """Returns the processes in these namespaces, except this one."""
     inodes, found = {one.inode() for one in namespaces}, []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -69,7 +69,7 @@ def pids_in(namespaces):
 
 
 def kill_in(namespaces):
-    """Kills every process inside, and waits until they are gone."""
+    """Kills every process inside, and waits until they have ended."""
     killed = pids_in(namespaces)
     for pid in killed:
         with contextlib.suppress(ProcessLookupError):
@@ -85,7 +85,7 @@ def _netns(verb, namespaces):
 
 
 def create_all(namespaces):
-    """Several at once: a lab is made of many commands, and there are many labs."""
+    """Creates several in one command: a lab needs many commands, and there are many labs."""
     _netns("add", namespaces)
     for one in namespaces:
         one.prepare()
@@ -99,12 +99,12 @@ def delete_all(namespaces):
 
 
 class Namespace:
-    """A namespace known to `ip netns` by `name`; created by create(), removed by delete()."""
+    """A namespace of `ip netns` called `name`; created by create(), removed by delete()."""
 
     def __init__(self, name):
         self.name = name
         self.path = Path("/run/netns") / name
-        self.collected = None  # commands of ip that wait for run_collected(); None: none waits
+        self.collected = None  # commands of ip for run_collected(); None: not collecting
 
     def create(self):
         create_all([self])
@@ -116,7 +116,7 @@ class Namespace:
         self.remove_files()
         # Makes addresses usable at once, and suppresses unsolicited packets.
         for scope in ("all", "default"):
-            self.sysctl(f"ipv6.conf.{scope}.disable_ipv6", 0)  # also where the host has none
+            self.sysctl(f"ipv6.conf.{scope}.disable_ipv6", 0)  # also if the host has none
             self.sysctl(f"ipv6.conf.{scope}.accept_dad", 0)
             self.sysctl(f"ipv6.conf.{scope}.router_solicitations", 0)
             self.sysctl(f"ipv6.conf.{scope}.accept_ra", 0)
@@ -124,14 +124,14 @@ class Namespace:
             _set_link(SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP | IFF_RUNNING))
 
     def kill_all(self):
-        """Kills every process inside, and waits until they are gone."""
+        """Kills every process inside, and waits until they have ended."""
         kill_in([self])
 
     def remove_files(self):
-        """Steelyard's pins and files that are named after this namespace."""
+        """Removes Steelyard's pins and files that are named after this namespace."""
         inode = self.inode()
         for pattern in (f"sys/fs/bpf/*/{inode}-*", f"run/steelyard/*-{inode}-*"):
-            # The folder of pins goes with the last one, whoever removes it.
+            # The folder of pins is removed with its last pin, by any process.
             with contextlib.suppress(FileNotFoundError):
                 for path in Path("/").glob(pattern):
                     path.unlink(missing_ok=True)
@@ -144,16 +144,16 @@ class Namespace:
         return self.path.stat().st_ino
 
     def pids(self):
-        """Processes in this namespace, except this one."""
+        """Returns the processes in this namespace, except this one."""
         return pids_in([self])
 
     @property
     def enter(self):
-        """The prefix that a person types to run a command inside."""
+        """Returns the prefix that a person types to run a command inside."""
         return f"nsenter --net={self.path}"
 
     def command(self, argv):
-        """The argv to run inside."""
+        """Returns the argv to run inside."""
         return [*self.enter.split(), "--", *map(str, argv)]
 
     def run(self, argv, **options):
@@ -168,7 +168,7 @@ class Namespace:
         return run(["ip", "-n", self.name, *text.split()], **options)
 
     def run_collected(self):
-        """Runs what was collected, in one program for each family that its commands name."""
+        """Runs the collected commands, in one program for each family that they name."""
         lines, self.collected = self.collected, None
         for flag, group in itertools.groupby(lines, lambda text: text.partition(" ")[0] == "-6"):
             text = "".join(line.removeprefix("-6 ") + "\n" for line in group)
@@ -176,8 +176,8 @@ class Namespace:
 
     @contextlib.contextmanager
     def entered(self):
-        """Moves this thread inside; files under /proc/sys/net and new sockets belong to the
-        namespace."""
+        """Moves this thread inside for the block; files under /proc/sys/net and new sockets belong
+        to the namespace."""
         with open("/proc/thread-self/ns/net") as home, open(self.path) as inside:
             _setns(inside.fileno())
             try:
@@ -186,7 +186,7 @@ class Namespace:
                 _setns(home.fileno())
 
     def socket(self, family=socket.AF_INET, kind=socket.SOCK_STREAM, protocol=0):
-        """A socket of this namespace, usable from anywhere."""
+        """Returns a socket of this namespace, usable from anywhere."""
         with self.entered():
             return socket.socket(family, kind, protocol)
 
@@ -197,7 +197,7 @@ class Namespace:
                 path.write_text(f"{value}\n")
 
     def finish_checksums(self, interface):
-        """As `ethtool -K INTERFACE tx off`: checksums are complete when frames leave."""
+        """Like `ethtool -K INTERFACE tx off`: checksums are complete when frames leave."""
         value = ctypes.create_string_buffer(struct.pack("II", ETHTOOL_STXCSUM, 0))
         request = struct.pack("16sP", interface.encode(), ctypes.addressof(value))
         with self.entered():
@@ -221,7 +221,7 @@ class Namespace:
         return next(one["counter"]["packets"] for one in answer["nftables"] if "counter" in one)
 
     def counters(self):
-        """The kernel's protocol counters (nstat): {"TcpInCsumErrors": 0, …}."""
+        """Returns the kernel's protocol counters (nstat): {"TcpInCsumErrors": 0, …}."""
         found = {}
         with self.entered():
             for file in ("snmp", "netstat"):

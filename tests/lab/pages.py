@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds huge pages to the kernel's pool for some time; a note records them and outlives the
-process. Also: which labs of a process may use those that are there."""
+"""Adds huge pages to the kernel's pool temporarily; a note records them and outlives the process.
+Also decides which labs of a process may use the existing ones."""
 
 import json
 import os
@@ -34,11 +34,11 @@ class Pool:
 
 
 def raise_by(folder, size, count):
-    """Requests this many more; returns how many came. put_back() on the same folder removes
+    """Requests further pages; returns how many were added. put_back() on the same folder removes
     them."""
     pool = Pool(size)
     before = pool.number()
-    # A process killed during the allocation has some of them already.
+    # A process killed during the allocation has added some of them already.
     note(folder, size=size, count=count, before=before)
     pool.resize(before + count)
     came = pool.number() - before
@@ -67,7 +67,7 @@ def put_back(folder):
 
 
 def mounts():
-    """Mount points of hugetlbfs, with their page sizes in bytes."""
+    """Returns mount points of hugetlbfs, with their page sizes in bytes."""
     units = {"k": 10, "M": 20, "G": 30}
     found = []
     for line in Path("/proc/mounts").read_text().splitlines():
@@ -86,7 +86,7 @@ _granted = {}
 
 def grant(owner, count):
     """Returns whether `owner` may use so many pages of 2 MB until release(); the same answer each
-    time. Two processes that look at the free ones at the same time would both take the last."""
+    time. Without it, two processes could both count on the last free ones."""
     if owner not in _granted:
         free = Pool(2 << 20).free()
         budget = int(os.environ.get(BUDGET, free)) - sum(_granted.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steelyard's TCP stack against Linux's: steelyard-peer, and the same work for the kernel's sockets
+"""Steelyard's TCP stack against Linux's: steelyard-peer, and an equivalent peer on kernel sockets
 (docs/testing.md).
 
     with Peer(lab, "far", "link0", addresses) as peer:
@@ -32,12 +32,12 @@ WORDS, BLOCK, STEP, MASK = 65521, 65536, 104729, (1 << 64) - 1
 
 
 class Stream:
-    """The bytes that a seed names."""
+    """The byte stream of a seed."""
 
     _made = {}
 
     def __new__(cls, seed):
-        """A table takes long to make in Python: one for each seed."""
+        """Caches one table per seed, because Python makes it slowly."""
         if seed not in cls._made:
             one = super().__new__(cls)
             words = array.array("Q", (cls._word(seed, n) for n in range(WORDS)))
@@ -55,7 +55,7 @@ class Stream:
         return z ^ z >> 31
 
     def part(self, at, most):
-        """Some of the bytes from `at` on, at most so many."""
+        """Returns at most `most` bytes from `at` on."""
         begin = at // BLOCK * STEP % self.size + at % BLOCK
         return self.table[begin : begin + min(most, BLOCK - at % BLOCK)]
 
@@ -75,8 +75,8 @@ class Stream:
 
 
 class Peer:
-    """A context manager: one stack on a host's interface. options: of its command line, as words of
-    Python: no_sack=True, congestion="newreno"."""
+    """A context manager: one stack on a host's interface. options: its command line, as Python
+    words: no_sack=True, congestion="newreno"."""
 
     def __init__(self, lab, host, interface, addresses, **options):
         self.lab, self.host = lab, host
@@ -105,7 +105,7 @@ class Peer:
         return self
 
     def stop(self):
-        """Ends it; whatever connections it has are forgotten. Failed ones are no failure here."""
+        """Ends it, and discards its connections. Failed ones are no error here."""
         self.process.tell("quit")
         if self.process.wait(60):
             raise CommandFailed(self.process.describe())
@@ -116,7 +116,7 @@ class Peer:
     # ---- commands --------------------------------------------------------------------------------
 
     def _take(self):
-        """Sorts what it has said since."""
+        """Sorts its new output."""
         lines = self.process.output().splitlines(keepends=True)
         for line in lines[self.read :]:
             if not line.endswith("\n"):
@@ -142,7 +142,7 @@ class Peer:
         return wait_until(seen, what, deadline_s)
 
     def tell(self, line, event):
-        """One command; returns its answer."""
+        """Sends one command; returns its answer."""
         self._take()
         self.answers.clear()
         self.process.tell(line)
@@ -178,11 +178,11 @@ class Peer:
         return self.stats()["counters"]
 
     def talking(self, job):
-        """Connections of the job that are open."""
+        """Returns the job's open connections."""
         return [one for one in self.stats()["talks"] if one["job"] == job]
 
     def ended(self, job, count=1, deadline_s=DEADLINE_S):
-        """Waits until so many of its connections have ended, and returns the last of them."""
+        """Waits until so many of its connections have ended; returns the last of them."""
 
         def those():
             found = [one for one in self.talks if one["job"] == job]
@@ -191,7 +191,7 @@ class Peer:
         return self._until(those, f"{count} connections of job {job} end", deadline_s)[count - 1]
 
     def done(self, job, count=1, deadline_s=DEADLINE_S):
-        """The same for connections that shall end well."""
+        """The same for connections that must end without error."""
         one = self.ended(job, count, deadline_s)
         assert one["error"] == "" and one["wrong_at"] == -1, one
         return one
@@ -205,15 +205,14 @@ def inet(family):
 
 
 class KernelEnd:
-    """One connection of the kernel's, with a thread that sends the stream and compares what comes.
+    """One kernel connection, with a thread that sends the stream and compares received bytes.
 
-    send: bytes, then its end; expect: bytes that must come before the peer's end (None: any
-    number); after_end: sends once the peer has ended its side; echo: sends back what comes, so many
-    bytes at a time;
-    end_first: ends its side at once; hold: reads after resume(); reset_after: resets it after so
-    many bytes that came. congestion: machines' defaults differ, and BBR leaves others little of a
-    short queue. options: (level, name, value) to be set before it begins.
-    """
+    send: bytes, followed by a close; expect: bytes that must arrive before the peer's close (None:
+    any number); after_end: sends once the peer has closed its side; echo: returns received bytes,
+    so many at a time; end_first: closes its side at once; hold: reads after resume(); reset_after:
+    resets the connection after so many received bytes. congestion: explicit, because defaults
+    differ, and BBR leaves others little of a short queue. options: (level, name, value) to be set
+    before it starts."""
 
     def __init__(
         self,
@@ -261,7 +260,7 @@ class KernelEnd:
     def _connect(self, address, port, local):
         if local:
             self.one.bind(("", local))
-        # The last ACK of the connection before from this port may still be on its way.
+        # The last ACK of the previous connection from this port may still be in flight.
         wait_until(lambda: self._connects(address, port), "the local port is free")
 
     def _connects(self, address, port):
@@ -339,7 +338,7 @@ class KernelEnd:
         self.going.set()
 
     def wait(self, deadline_s=DEADLINE_S):
-        """Waits for its end; fails unless all arrived."""
+        """Waits for its end; fails unless all bytes arrived."""
         self.join(deadline_s)
         if self.error:
             raise self.error
@@ -348,12 +347,12 @@ class KernelEnd:
         return self
 
     def join(self, deadline_s=DEADLINE_S):
-        """Waits for its end, whichever."""
+        """Waits for its end, successful or not."""
         self.thread.join(deadline_s)
         assert not self.thread.is_alive(), f"it hangs: {self.sent} sent, {self.received} received"
 
 
-# Offsets in struct tcp_info of <linux/tcp.h>, and struct's letters.
+# Offsets in struct tcp_info of <linux/tcp.h>, and format letters of module struct.
 INFO = {
     "state": (0, "B"),
     "snd_mss": (16, "I"),
@@ -368,11 +367,11 @@ INFO = {
 
 
 def tcp_info(one):
-    """What the kernel tells of a connection."""
+    """Returns the kernel's TCP_INFO of a connection."""
     raw = one.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 256)
     return {name: struct.unpack_from(kind, raw, at)[0] for name, (at, kind) in INFO.items()}
 
 
 def megabytes(default):
-    """Bytes that a test carries: so many MB, or those of SY_INTEROP_MB, for long runs."""
+    """Returns the bytes that a test transfers: so many MB, or SY_INTEROP_MB for long runs."""
     return int(float(os.environ.get("SY_INTEROP_MB", default)) * 1_000_000)

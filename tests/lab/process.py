@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs: short ones until they end, long ones with a log that tests can wait for."""
+"""Runs programs: short ones to their end, long ones with a log that tests can wait for."""
 
 import copy
 import ctypes
@@ -20,8 +20,7 @@ class CommandFailed(AssertionError):
 
 
 def run(argv, check=True, deadline_s=DEADLINE_S, stdin=None, env=None):
-    """Runs argv until it ends. Returns standard output, or with check=False the
-    CompletedProcess."""
+    """Runs argv to its end. Returns standard output, or with check=False the CompletedProcess."""
     argv = [str(word) for word in argv]
     done = subprocess.run(
         argv,
@@ -45,10 +44,9 @@ def run(argv, check=True, deadline_s=DEADLINE_S, stdin=None, env=None):
 class Process:
     """A program that runs until stopped. Its output goes to `log`.
 
-    It is killed with this process unless outlive is set (a lab left running on purpose). Start it
-    from the main thread: the kernel kills it when the thread that started it ends. With commanded,
-    tell() writes lines to its standard input.
-    """
+    It is killed with this process unless outlive is set (a lab that keeps running on purpose).
+    Start it from the main thread: the kernel kills it when the thread that started it ends. With
+    commanded, tell() writes lines to its standard input."""
 
     def __init__(self, name, argv, log, env=None, outlive=False, commanded=False):
         self.name = name
@@ -75,7 +73,7 @@ class Process:
         return self.child.poll() is None
 
     def output(self):
-        """Its output since the start."""
+        """Returns its output since the start."""
         with open(self.log, errors="replace") as text:
             text.seek(self.mark)
             return text.read()
@@ -93,7 +91,7 @@ class Process:
         return wait_until(seen, f"{self.name} says /{pattern}/ ({self.log})", deadline_s)
 
     def wait(self, deadline_s=DEADLINE_S):
-        """Waits until it ends and returns the exit status, negative for a signal."""
+        """Waits until it ends; returns the exit status, negative for a signal."""
         try:
             return self.child.wait(deadline_s)
         except subprocess.TimeoutExpired as error:
@@ -108,7 +106,7 @@ class Process:
             self.child.send_signal(number)
 
     def stop(self, number=signal.SIGTERM, deadline_s=DEADLINE_S):
-        """Asks the program to end and returns its exit status."""
+        """Sends a signal, by default SIGTERM; returns the exit status."""
         self.send(number)
         return self.wait(deadline_s)
 
@@ -116,27 +114,28 @@ class Process:
         return self.stop(signal.SIGKILL)
 
     def prefer(self, nice):
-        """Gives it more (nice < 0) or less of a core that it shares with others. A session of its
-        own may be a scheduling group of its own, within which priorities count (sched(7))."""
+        """Gives it a larger (nice < 0) or smaller share of its core. A session may be a scheduling
+        group, within which priorities count (sched(7))."""
         os.setpriority(os.PRIO_PROCESS, self.pid, nice)
         group = Path(f"/proc/{self.pid}/autogroup")
         if group.exists():
             group.write_text(str(nice))
 
     def cpu_seconds(self):
-        """Processor time used so far."""
+        """Returns the processor time used so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def idle_cost(self, jiffies=300):
-        """Percent of a core that it uses during `jiffies` ticks of the system clock."""
+        """Returns the percentage of a core that it uses during `jiffies` ticks of the system
+        clock."""
         start, used = time.monotonic(), self.cpu_seconds()
         end = start + jiffies / os.sysconf("SC_CLK_TCK")
         wait_until(lambda: time.monotonic() >= end, "the measurement is over")
         return 100 * (self.cpu_seconds() - used) / (time.monotonic() - start)
 
     def successor(self, pid):
-        """The process that this one started as its replacement, once this one has ended."""
+        """Returns the process that replaces this one, once this one has ended."""
         self.wait()
         heir = copy.copy(self)
         heir.child = Orphan(pid)
@@ -154,7 +153,7 @@ def adopt_orphans():
 
 
 class Orphan:
-    """Like subprocess.Popen: a process adopted through adopt_orphans()."""
+    """Like subprocess.Popen, for a process adopted through adopt_orphans()."""
 
     def __init__(self, pid):
         self.pid, self.status = pid, None

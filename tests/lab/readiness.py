@@ -3,11 +3,11 @@
 
 import select
 
-LOOK_S = 0.1  # between two looks at the event
+LOOK_S = 0.1  # interval between checks of the event
 
 
 def ready_until(stopped, sockets):
-    """Yields each socket that has something to read, until the threading.Event `stopped` is set.
+    """Yields each readable socket, until the threading.Event `stopped` is set.
 
     A datagram with a wrong checksum makes its socket ready, and is discarded when it is read
     (select(2)): read with MSG_DONTWAIT."""

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes what labs, benchmarks and tests left when their process died without cleaning up.
+"""Removes what labs, benchmarks and tests left behind when their process died without cleaning up.
 
-`make demo-clean` calls main(), which also removes labs left running on purpose; `make test` starts
-by removing labs whose process is dead, and what tests left behind.
-"""
+`make demo-clean` calls main(), which also removes labs that keep running on purpose; `make test`
+starts by removing labs whose process is dead, and leftovers of tests."""
 
 import contextlib
 import fcntl
@@ -22,8 +21,8 @@ SCRATCH = Path(__file__).resolve().parents[2] / "build/tmp"
 
 
 def _started(pid):
-    """Start time of a process in ticks, which distinguishes it from a later one with the same
-    number."""
+    """Returns the start time of a process in ticks, which distinguishes it from a later one with
+    the same id."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -31,8 +30,8 @@ def _started(pid):
 
 
 def claim(folder, outlive):
-    """Makes a lab's folder. It appears with its owner: another lab that begins just then would
-    remove one that nobody has."""
+    """Makes a lab's folder, together with its owner: a lab that starts at the same time would
+    remove a folder without owner."""
     owner = {"pid": os.getpid(), "started": _started(os.getpid()), "outlive": outlive}
     unseen = folder.with_name(f".{folder.name}")
     unseen.mkdir(parents=True, mode=0o755)
@@ -41,7 +40,7 @@ def claim(folder, outlive):
 
 
 def drop(folder):
-    """Removes a lab's folder. It disappears as a whole: without its owner it would look dead."""
+    """Removes a lab's folder in one step: without its owner, the lab would look dead."""
     unseen = folder.with_name(f".{folder.name}")
     with contextlib.suppress(FileNotFoundError):
         folder.rename(unseen)
@@ -56,7 +55,7 @@ def _owner(folder):
 
 
 def remove_shared_files(lab_id):
-    """Files outside the lab's folder that are named after the forwarder's instance."""
+    """Removes files outside the lab's folder that are named after the forwarder's instance."""
     huge = [where for where, _ in pages.mounts()]
     for folder in (Path("/run/dpdk"), Path("/dev/shm"), *huge):
         for path in folder.glob(f"*{lab_id}*"):
@@ -67,13 +66,13 @@ def remove_shared_files(lab_id):
 
 
 def cleanup(ns, argv):
-    """Makes the forwarder itself remove its state in the namespace, by `argv` (--cleanup)."""
+    """Runs `argv` (--cleanup) in the namespace: the forwarder removes its own state."""
     ns.kill_all()
     ns.run(argv, check=False)
 
 
 def note_cleanup(folder, host, argv):
-    """Writes down the command for cleanup(), for use when the lab's process is dead."""
+    """Records the command for cleanup(), for use when the lab's process is dead."""
     (folder / f"cleanup-{host}.json").write_text(json.dumps([str(word) for word in argv]))
 
 
@@ -115,7 +114,7 @@ def is_dead(folder, kept_too=False):
 
 @contextlib.contextmanager
 def _alone():
-    """No other process reaps meanwhile: each would remove what the other is removing."""
+    """Excludes other processes: each would remove what another is removing."""
     LABS.mkdir(parents=True, exist_ok=True)
     with open(LABS / "reaping", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -123,7 +122,7 @@ def _alone():
 
 
 def reap_dead(kept_too=False):
-    """Removes labs whose process is dead; labs left running on purpose only with kept_too."""
+    """Removes labs whose process is dead; those that keep running on purpose only with kept_too."""
     if not LABS.is_dir() or not any(is_dead(one, kept_too) for one in LABS.glob("sy-*")):
         return []
     removed = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells on port 9100 of servers' hosts how busy they are: a report by the conventions of ORCA."""
+"""Reports on port 9100 of servers' hosts how busy they are, by the conventions of ORCA."""
 
 import contextlib
 import json
@@ -11,10 +11,9 @@ PORT = 9100
 
 
 class Reporter(threading.Thread):
-    """Answers each request at a host's port by what its function returns: 0 to 1.
+    """Answers each request at a host's port with the result of its function: 0 to 1.
 
-    uses: {"s1": function, …}
-    """
+    uses: {"s1": function, …}"""
 
     def __init__(self, lab, uses):
         super().__init__(daemon=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs on the user-space stack: `steelyard run` on a host of the lab, and a peer that does what
-it is told."""
+"""Programs on the user-space stack: `steelyard run` on a host of the lab, and a peer that follows
+orders."""
 
 import contextlib
 import ctypes
@@ -13,14 +13,14 @@ from pathlib import Path
 from tests.lab.run_build import steelyard_run
 
 PORT = 9000
-MESSAGE_VERSION = 8  # of requests to the parent: dataplane/preload/message.h
+MESSAGE_VERSION = 8  # version of requests to the parent: dataplane/preload/message.h
 SO_ATTACH_FILTER = 26
 
 
 def nginx_text(inside, workers=1, connections=4096, files=None, log="access_log off;"):
-    """A configuration of nginx for `run`, as templates are: `inside` is what its http block has,
-    {dir} its folder. `connections` are each worker's, `files` its descriptors (None: as many as
-    the lab has)."""
+    """Returns an nginx configuration template for `run`: `inside` is the content of its http block,
+    {dir} its folder. `connections` are per worker, `files` are its descriptors (None: the lab's
+    limit)."""
     limit = f"worker_rlimit_nofile {files};" if files else ""
     return f"""\
 worker_processes {workers};
@@ -51,7 +51,7 @@ def run_command(argv, *options, interface="front", workers=1):
 
 
 def kernel_connections(host):
-    """How many TCP connections Linux has begun and accepted in a host's namespace."""
+    """Returns how many TCP connections Linux has opened and accepted in a host's namespace."""
     with host.ns.entered():
         lines = Path("/proc/thread-self/net/snmp").read_text().splitlines()
     names, values = (line.split() for line in lines if line.startswith("Tcp:"))
@@ -60,7 +60,7 @@ def kernel_connections(host):
 
 
 class Puppet:
-    """A peer on Linux's sockets. The first line of each connection says what it does with it."""
+    """A peer on Linux's sockets. The first line of each connection is its order."""
 
     def __init__(self, host, address):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -86,7 +86,7 @@ class Puppet:
                 threading.Thread(target=self._obey, args=(one,), daemon=True).start()
 
     def _obey(self, one):
-        """An order that fails ends the connection."""
+        """A failing order closes the connection."""
         try:
             order = b""
             while not order.endswith(b"\n"):
@@ -107,7 +107,7 @@ class Puppet:
         self.held.append(one)
 
     def finish(self, one):
-        """It closes its side, and reads no further."""
+        """Closes its sending side, and stops reading."""
         one.shutdown(socket.SHUT_WR)
         self.held.append(one)
 
@@ -124,7 +124,7 @@ class Puppet:
         one.close()
 
     def deaf(self, one):
-        """It hears nothing any more, so it acknowledges nothing."""
+        """Drops all further packets, so it acknowledges nothing."""
         nothing = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # ret #0
         program = struct.pack("HP", 1, ctypes.addressof(nothing))
         one.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
@@ -132,7 +132,7 @@ class Puppet:
         self.held.append(one)
 
     def mss(self, one):
-        """What its segments to the other end have at most."""
+        """Limits the MSS of its segments to the other end."""
         one.sendall(str(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)).encode())
         one.close()
 
@@ -152,7 +152,7 @@ class Puppet:
         one.close()
 
     def refuse(self, one):
-        """An answer, and a reset behind it."""
+        """Answers, then resets the connection."""
         one.sendall(b"413 too large")
         self.reset(one)
 
@@ -164,28 +164,28 @@ class Puppet:
         self.held.append(one)
 
     def _twice(self, one):
-        """Says that something is done, and after an answer once more."""
+        """Reports that something is done, and repeats it after an answer."""
         one.sendall(b"1")
         one.recv(1)
         one.sendall(b"2")
         self.held.append(one)
 
     def visit(self, one, address, port):
-        """Connects, and holds the connection."""
+        """Opens a connection and keeps it."""
         other = self.host.ns.socket(one.family)
         self.held.append(other)
         other.connect((address, int(port)))
         self._twice(one)
 
     def strike(self, one, address, port):
-        """Connects, and resets the connection."""
+        """Opens a connection and resets it."""
         other = self.host.ns.socket(one.family)
         other.connect((address, int(port)))
         self.reset(other)
         self._twice(one)
 
     def knock(self, one, address, port):
-        """Says whether somebody listens there."""
+        """Reports whether a connection attempt succeeds."""
         with self.host.ns.socket(one.family) as other:
             code = other.connect_ex((address, int(port)))
         one.sendall(errno.errorcode[code].encode() if code else b"open")

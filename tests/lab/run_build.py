@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which build of `steelyard run` the lab's programs get.
+"""Selects the build of `steelyard run` for the lab's programs.
 
-With SY_BUILD=build/asan the keeper is always the sanitized one; the library, which gets into
-programs that know nothing of sanitizers, is that within sanitized_library().
-"""
+With SY_BUILD=build/asan the supervisor is always sanitized. The library, which is loaded into
+unsanitized programs, is sanitized only within sanitized_library()."""
 
 import atexit
 import contextlib
@@ -29,19 +28,19 @@ _sanitized = False
 
 
 def runtime_of(library):
-    """The sanitizer's own library, which has to be a process's first one."""
+    """Returns the sanitizer's runtime library, which has to be a process's first library."""
     return re.search(r"\S*/libasan\.so\S*", run(["ldd", library]))[0]
 
 
 @functools.cache
 def made(sanitized):
-    """A `steelyard` with a keeper and a library beside it, where it looks for them."""
+    """Makes a `steelyard` with supervisor and library beside it, where it looks for them."""
     folder = Path(tempfile.mkdtemp(prefix="steelyard-run-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     library = (STEELYARD.parent / LIBRARY).resolve()
     if sanitized:
         library = BUILD / "dataplane/preload" / LIBRARY
-    # Programs may leak: theirs and the library's leaks look alike.
+    # Leaks are not reported: those of programs and of the library look alike.
     env = {name: text.replace("leaks=1", "leaks=0") for name, text in SANITIZED.items()}
     wrapper = folder / "steelyard-keeper"
     wrapper.write_text(
@@ -59,13 +58,13 @@ def made(sanitized):
 
 
 def steelyard_run():
-    """The `steelyard` whose `run` is to be used."""
+    """Returns the `steelyard` whose `run` is to be used."""
     return made(_sanitized) if BUILD.name == "asan" else STEELYARD
 
 
 @contextlib.contextmanager
 def sanitized_library(wanted=True):
-    """Programs that begin meanwhile have the library of SY_BUILD."""
+    """Programs that start within the block get the library of SY_BUILD."""
     global _sanitized  # noqa: PLW0603
     _sanitized = wanted
     try:
@@ -75,7 +74,7 @@ def sanitized_library(wanted=True):
 
 
 def check_reports(processes):
-    """Fails if a sanitizer reported something in one of these programs."""
+    """Fails if a sanitizer reported an error in one of these programs."""
     for process in processes:
         if SANITIZER_REPORT.search(process.output()):
             raise CommandFailed(process.describe())

@@ -43,7 +43,7 @@ http {{
 
 
 def listening(ns, port, protocol="tcp"):
-    """Whether a socket in the namespace accepts connections or datagrams on a port."""
+    """Returns whether a socket in the namespace accepts connections or datagrams on a port."""
     wanted = f"{port:04X}"
     for file in (protocol, protocol + "6"):
         with ns.entered():
@@ -60,7 +60,7 @@ def wait_listening(ns, port, protocol="tcp"):
 
 
 def start_nginx(lab, host, port=8080):
-    """A web server: its host's name, /healthz, and what a test puts under /files/."""
+    """Starts a web server: its host's name, /healthz, and files of tests under /files/."""
     folder = lab.dir / f"nginx-{host}"
     (folder / "files").mkdir(parents=True, exist_ok=True)
     (folder / "nginx.conf").write_text(NGINX_CONFIG.format(dir=folder, port=port, name=host))
@@ -70,13 +70,14 @@ def start_nginx(lab, host, port=8080):
 
 
 def nginx_log(lab, host):
-    """Requests that a web server has answered: [(peer address, peer port, own address, path)]."""
+    """Returns requests that a web server has answered: [(peer address, peer port, own address,
+    path)]."""
     lines = (lab.dir / f"nginx-{host}" / "access.log").read_text().splitlines()
     return [tuple(line.split()) for line in lines]
 
 
 def start_dns(lab, host, port=5353):
-    """A name server; the TXT record of who.lab contains its host's name."""
+    """Starts a name server; the TXT record of who.lab contains its host's name."""
     process = lab.start(
         host,
         f"dns-{host}",
@@ -102,8 +103,7 @@ def start_dns(lab, host, port=5353):
 class EchoServer:
     """A TCP server in this process that records its peers, and echoes.
 
-    `peers` are the remote ends of its connections, oldest first.
-    """
+    `peers` are the remote ends of its connections, oldest first."""
 
     def __init__(self, host, port, family=4, address=None):
         kind = socket.AF_INET if family == 4 else socket.AF_INET6
@@ -155,7 +155,7 @@ class EchoServer:
 
 
 class DatagramEcho:
-    """A UDP server in this process: sends each datagram back, or the result of answer()."""
+    """A UDP server in this process that returns each datagram, or the result of answer()."""
 
     def __init__(self, host, port, family=4, address=None):
         kind = socket.AF_INET if family == 4 else socket.AF_INET6
@@ -168,7 +168,8 @@ class DatagramEcho:
 
     def _echo(self):
         for _ in ready_until(self._stop, [self.socket]):
-            with contextlib.suppress(OSError):  # the client is gone, or the path's MTU is smaller
+            # the client has closed, or the path's MTU is smaller
+            with contextlib.suppress(OSError):
                 data, peer = self.socket.recvfrom(65535, socket.MSG_DONTWAIT)
                 self.socket.sendto(self.answer(data), peer)
 

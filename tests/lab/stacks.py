@@ -9,12 +9,12 @@ from tests.lab.steelyard import STEELYARD
 
 
 def _told(*words):
-    """What `steelyard stack` says, as JSON."""
+    """Returns the output of `steelyard stack` as JSON."""
     return json.loads(run([STEELYARD, "stack", *words, "-o", "json"]))
 
 
 def listed(name):
-    """A program with the stack: what it has, and what it has lost."""
+    """Returns the entry of a program on the stack, with its counters and losses."""
     (view,) = _told("list", "--stack", name)
     return view
 
@@ -26,7 +26,7 @@ def connections(name, state=None, *words):
 
 @contextlib.contextmanager
 def unfinished_checksums(lab):
-    """Checksums between the client and the program are left to devices that do not compute them."""
+    """Leaves checksums between client and program to devices that do not compute them."""
     ends = [(lab["client"].ns, "eth0"), (lab["switch"].ns, "client-eth0")]
     ends += [(lab["switch"].ns, "forwarder-front")]
     for ns, name in ends:

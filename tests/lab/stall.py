@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stops all programs of a lab together, as a host stalls that gets no CPU."""
+"""Stops all programs of a lab together, as when its host gets no CPU."""
 
 import contextlib
 import os
@@ -9,14 +9,14 @@ from checks.disturb import descendants, stop_for
 
 
 def stall(seconds):
-    """Stops what this process has started, and all its descendants."""
+    """Stops the programs that this process has started, and all their descendants."""
     stop_for(descendants(os.getpid())[1:], seconds)
 
 
 @contextlib.contextmanager
 def stalling(stop_s=2.2, run_s=0.2):
-    """Stalls again and again inside the block: longer than limits of 2 s, and in each phase of
-    what happens there."""
+    """Stalls repeatedly within the block, for longer than timeouts of 2 s, and in each phase of an
+    operation."""
     ended = threading.Event()
 
     def work():

@@ -22,7 +22,7 @@ FORWARDER = BUILD / "dataplane/forwarder/steelyard-forwarder"
 STEELYARD = ROOT / "build/bin/steelyard"
 
 MEMORY_MB = 128  # of huge pages
-SMALL_PAGES_MB = 256  # without them: DPDK then divides its memory less well
+SMALL_PAGES_MB = 256  # without huge pages, where DPDK fragments its memory more
 SANITIZED = {
     "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1:detect_stack_use_after_return=0",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -67,15 +67,15 @@ def web_and_dns(network, checked=True, scheduler="wrr"):
 
 
 def memory_options(lab, huge=True):
-    """Huge pages if the lab may use enough for two forwarders with sessions: an upgrade runs
-    both."""
+    """Selects huge pages if the lab may use enough for two forwarders with sessions, as an upgrade
+    needs."""
     if huge and pages.grant(lab.id, MEMORY_MB + 32):
         return ["--memory", MEMORY_MB]
     return ["--no-huge", "--memory", SMALL_PAGES_MB]
 
 
 def is_in_sync(status):
-    """Whether the forwarder has the agent's configuration, from a GetStatusResponse."""
+    """Returns whether the forwarder has the agent's configuration, from a GetStatusResponse."""
     generation, forwarder = status.config.generation, status.forwarder
     return forwarder.connected and 0 < generation == forwarder.applied_generation
 
@@ -90,16 +90,16 @@ class Options:
 
     workers: int = 1
     mode: str = "auto"
-    ring: int = 0  # packets that a receive queue holds; 0: the forwarder's own choice
-    sessions: int = 65536  # 0: the forwarder's own choice
+    ring: int = 0  # packets in a receive queue; 0: the forwarder's default
+    sessions: int = 65536  # 0: the forwarder's default
     huge: bool = True
     group: str = ""  # of its socket; "": the default
     probe: bool = False  # new addresses are probed first, which takes 0.3 s
-    slot_key: str = ""  # a file; "": the key that it finds, or a new one
+    slot_key: str = ""  # a file; "": the existing key, or a new one
 
 
 class Steelyard:
-    """A forwarder with an agent on one host of a lab, and the command line to them."""
+    """A forwarder with an agent on one host of a lab, and their command line."""
 
     def __init__(self, lab, config, host="forwarder", **options):
         self.lab, self.host, self.config = lab, host, config
@@ -130,7 +130,7 @@ class Steelyard:
         return [FORWARDER, "--instance", self.lab.id, *place, *words]
 
     def forwarder_options(self):
-        """All options except those that identify this forwarder."""
+        """Returns all options except those that identify this forwarder."""
         ports = self.lab.network.ports
         keys = f"mode={self.options.mode}" + f",ring={self.options.ring}" * bool(self.options.ring)
         argv = [word for port in ports for word in ("--port", f"{port},{keys}")]
@@ -139,9 +139,9 @@ class Steelyard:
         argv += ["--socket-group", self.options.group] if self.options.group else []
         argv += [] if self.options.probe else ["--probe", "off"]
         argv += ["--slot-key", self.options.slot_key] if self.options.slot_key else []
-        # The choice stays: a later start finds the sessions only in the same memory.
+        # The choice is kept: a later start finds the sessions only in the same memory.
         self.memory = self.memory or memory_options(self.lab, self.options.huge)
-        # A system call that the filters should allow ends the process, and so the test.
+        # A system call that the filters lack ends the process, and so the test.
         return [*argv, "--seccomp", "trap", "--log", "info", *self.memory]
 
     def start_forwarder(self, wait=True):
@@ -187,7 +187,7 @@ class Steelyard:
         self.lab.processes.append(self.forwarder)
 
     def wait_reconnected(self):
-        """Waits until the agent is connected to the present forwarder and has nothing to change."""
+        """Waits until the agent is connected to the present forwarder and has no change pending."""
 
         def reconnected():
             status = self.api.call("GetStatus")
@@ -209,7 +209,7 @@ class Steelyard:
             self.forwarder_socket,
         ]
         argv += ["--socket", self.agent_socket, "--state", self.dir / "agent-state"]
-        # A system call that its filter should allow ends the process, and so the test.
+        # A system call that its filter lacks ends the process, and so the test.
         argv += ["--seccomp", "trap", *self.agent_options]
         self.agent = self.lab.start(self.host, "steelyard-agent", argv)
         self.agent.wait_for("agent is ready")
@@ -217,8 +217,8 @@ class Steelyard:
         return self.agent
 
     def confine_agent(self, user, group, *, read_group, capabilities=()):
-        """Has the agent run as a user, with directories as the units and steelyard-setup give
-        it. Before its first start."""
+        """Runs the agent as a user, with directories as the units and steelyard-setup make them.
+        Call it before the agent's first start."""
         place, state = self.dir / "agent", self.dir / "agent-state"
         files = self.dir / "etc"
         for directory, mode, owner in ((place, 0o755, user), (state, 0o700, user)):
@@ -241,18 +241,18 @@ class Steelyard:
         return [*words, "--no-new-privs", "--"]
 
     def cleanup(self):
-        """Removes what a stopped forwarder leaves; returns the command's output."""
+        """Removes the state of a stopped forwarder; returns the command's output."""
         return self.lab[self.host].ns.run(self.forwarder_argv("--cleanup"))
 
     def release(self):
-        """Releases what a stopped forwarder kept, except for sessions; returns the command's
+        """Releases the state of a stopped forwarder except sessions; returns the command's
         output."""
         return self.lab[self.host].ns.run(self.forwarder_argv("--release"))
 
     # ---- configuration ---------------------------------------------------------------------------
 
     def has(self, config):
-        """Whether agent and file are known to have this configuration."""
+        """Returns whether agent and file are known to have this configuration."""
         text = config.text()
         return self.applied == text and self.file.read_text() == text
 
@@ -260,7 +260,7 @@ class Steelyard:
         self.file.write_text(self.config.text())
 
     def apply(self):
-        """Gives the current configuration to the agent; returns when the forwarder has it."""
+        """Applies the current configuration by the agent; returns when the forwarder has it."""
         text = self.config.text()
         self.applied = None
         answer = self.api.call("ApplyConfig", yaml=text.encode(), file="-")
@@ -291,7 +291,8 @@ class Steelyard:
         return next(server for server in servers if server["address"] == address)
 
     def states(self, service=""):
-        """State of each server of one service, or of all: {("web4", "10.1.0.11"): "up", …}."""
+        """Returns the state of each server of one service, or of all: {("web4", "10.1.0.11"): "up",
+        …}."""
         return {
             (info.service.name, str(ipaddress.ip_address(one.server.address))): state_word(
                 one.server
@@ -312,7 +313,7 @@ class Steelyard:
         )
 
     def drops(self):
-        """{"no-service": 3, …}, with the reasons that occurred."""
+        """Returns {"no-service": 3, …}, with the reasons that occurred."""
         return {
             drop.name: drop.packets for drop in self.api.call("ListDrops").drops if drop.packets
         }
@@ -321,7 +322,7 @@ class Steelyard:
         return self.get("sessions", *words)
 
     def session_file(self):
-        """The file that holds the session tables: with huge pages, or without."""
+        """Returns the file of the session tables: in huge pages, or not."""
         places = (Path(p) / f"steelyard-{self.lab.id}" for p in ("/dev/hugepages", "/dev/shm"))
         (file,) = filter(Path.exists, places)
         return file

@@ -21,7 +21,7 @@ def ptrace(request, thread):
 
 
 def threads_of(process, prefix):
-    """The ids of a process's threads whose name begins like this."""
+    """Returns the ids of a process's threads whose name has this prefix."""
     tasks = Path(f"/proc/{process}/task")
     return [
         int(task.name)
@@ -32,7 +32,7 @@ def threads_of(process, prefix):
 
 @contextlib.contextmanager
 def stopped(threads):
-    """These threads do not run inside the block. The process's other threads do."""
+    """Stops these threads within the block; the process's other threads run."""
     with contextlib.ExitStack() as stack:
         for thread in threads:
             ptrace(PTRACE_SEIZE, thread)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of the lab: who is connected to whom, and by which addresses.
+"""The networks of the lab: hosts, their connections and addresses.
 
 Two-armed, as most tests use it:
 
@@ -59,7 +59,7 @@ class Network:
 
     @property
     def ports(self):
-        """The forwarder's interfaces, the client side first."""
+        """Returns the forwarder's interfaces, the client side first."""
         if self.stacked:
             return ("front.10", "back.20")
         return ("front", "back")[: self.arms]
@@ -69,7 +69,7 @@ class Network:
         return BACK if self.arms == 2 else FRONT
 
     def build(self):
-        """All of it, in few commands: those of the switch first, which make the cables."""
+        """Builds all of it in few commands: those of the switch first, which make the cables."""
         servers = [f"s{n}" for n in range(1, self.servers + 1)]
         for name in ("switch", "forwarder", "router", "far", "client", *servers):
             self._record(name)
@@ -138,12 +138,12 @@ class Network:
             delete_all(there)
 
     def _record(self, name):
-        """Before it exists, so that a failure during creation is cleaned up too."""
+        """Records it before it exists, so that a failed creation is cleaned up, too."""
         self.hosts[name] = Host(name, Namespace(f"{self.prefix}-{name}"))
         return self.hosts[name]
 
     def add_host(self, name):
-        """One more namespace, without an interface."""
+        """Adds a namespace without an interface."""
         host = self._record(name)
         host.ns.create()
         return host
@@ -152,14 +152,14 @@ class Network:
         self.hosts.pop(name).ns.delete()
 
     def _bridge(self, switch, name):
-        # For an hour, in 1/100 s: frames for a host that was silent for long would go to all, and
-        # the forwarder counts those of others.
+        # For an hour, in 1/100 s: the bridge would flood frames to a host that was silent for long,
+        # and the forwarder counts foreign frames.
         switch.ip(f"link add br-{name} type bridge mcast_snooping 0 ageing_time 360000")
         switch.ip(f"link set br-{name} up")
 
     def _stack(self, host):
-        """Moves the forwarder's addresses to interfaces stacked on its own. Without VLANs, two
-        of them on one interface see each other's broadcasts, and must not answer them."""
+        """Moves the forwarder's addresses to interfaces stacked on its own. Without VLANs, two of
+        them on one interface receive each other's broadcasts, and must not answer them."""
         if self.stacked == "one":
             switch = self["switch"].ns
             switch.ip("link add joint type veth peer name tnioj")

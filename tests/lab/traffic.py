@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of conversations at once, run by tests/traffic; each must survive the test."""
+"""Thousands of conversations at once, by tests/traffic; each must survive the test."""
 
 import json
 import shutil
@@ -18,11 +18,10 @@ def _on_vips(port):
 
 class Traffic:
     """HTTP connections, downloads and UDP flows of the client, half of each over IPv6; or those of
-    another host, to targets "ADDRESS:PORT" which they take in turn.
+    another host, to targets "ADDRESS:PORT" in rotation.
 
-    start() and step() return what happened since the previous call, once every flow has had an
-    answer to a request sent after the call. finish() also completes the downloads.
-    """
+    start() and step() return the events since the previous call, once every flow has had an answer
+    to a request sent after the call. finish() also completes the downloads."""
 
     def __init__(self, lab, http, downloads, udp, size_mb=3, host="client", web=(), dns=()):
         self.lab, self.host = lab, host
@@ -33,7 +32,7 @@ class Traffic:
         self.reports = 0
 
     def provide(self):
-        """Gives the web servers the content; they must be running."""
+        """Copies the content to the web servers, which must be running."""
         first, *others = (
             self.lab.dir / f"nginx-{host}/files/content" for host in self.lab.servers()
         )
@@ -67,14 +66,14 @@ class Traffic:
 
 
 def start_paced(lab, rate, seconds, targets=(), host="client", patience="3s"):
-    """Requests at a fixed rate, a connection each; finish_paced() waits for the result."""
+    """Sends requests at a fixed rate, one connection each; finish_paced() waits for the result."""
     argv = [TRAFFIC, "-paced", rate, "-for", f"{seconds}s", "-patience", patience]
     argv += ["-web", ",".join(targets or _on_vips(WEB))]
     return lab.start(host, f"paced-{len(lab.processes)}", argv)
 
 
 def finish_paced(process, deadline_s=DEADLINE_S):
-    """{"planned": …, "answered": …, "failures": {nature: …}, "p99_ms": …}"""
+    """Returns {"planned": …, "answered": …, "failures": {nature: …}, "p99_ms": …}."""
     process.wait(deadline_s)
     return json.loads(process.output().splitlines()[-1])
 
@@ -100,7 +99,7 @@ class SlowClients:
         return self
 
     def held(self):
-        """How many are open: at first, once all were tried."""
+        """Returns how many are open: at first, once all were tried."""
         if self.lines:
             self.process.tell("held")
         self.lines += 1

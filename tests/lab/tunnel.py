@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The far end of tunnels, for servers whose kernel has no module for it.
+"""The far end of tunnels, for servers whose kernel lacks the module.
 
-Raw sockets receive tunnel packets, a TUN interface gives their contents to the server's kernel.
-"""
+Raw sockets receive tunnel packets; a TUN interface passes their contents to the server's kernel."""
 
 import contextlib
 import fcntl
@@ -42,7 +41,7 @@ class TunnelEnd:
             packet = end.recv(65536)
             # An IPv4 raw socket also receives the header.
             start = (packet[0] & 15) * 4 if self.ends[end][0] == 4 else 0
-            with contextlib.suppress(OSError):  # no IP packet: damaged on the way
+            with contextlib.suppress(OSError):  # no IP packet: damaged on the path
                 os.write(self.tun, packet[start:])
             self.carried[self.ends[end]] += 1
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that tag their packets with a VLAN, by a BPF classifier: not every kernel has VLAN
+"""Hosts that tag their packets with a VLAN, by a BPF classifier, because not every kernel has VLAN
 interfaces."""
 
 import contextlib

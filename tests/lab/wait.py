@@ -3,10 +3,10 @@
 
 import time
 
-# Between two looks: a tenth of the time waited so far, within these limits. Some looks start a
-# program, which takes CPU time.
+# Interval between checks: a tenth of the time waited so far, within these limits. Some checks start
+# a program, which takes CPU time.
 POLL_S, MAX_POLL_S = 0.02, 0.25
-# Longer than any machine stands still: a limit ends a test that hangs, and judges no speed.
+# Longer than any machine stands still: a limit ends a hanging test, and judges no speed.
 DEADLINE_S = 300
 
 
@@ -15,8 +15,8 @@ class Expired(AssertionError):
 
 
 def within_tries(tries, attempt, what):
-    """Returns attempt()'s first true value: for what fails if the machine stands still meanwhile.
-    A fault that comes often still fails."""
+    """Returns attempt()'s first true value: for attempts that fail if the machine stands still
+    meanwhile. A frequent fault still fails."""
     for _ in range(tries):
         if value := attempt():
             return value
@@ -26,8 +26,7 @@ def within_tries(tries, attempt, what):
 def wait_until(condition, what, deadline_s=DEADLINE_S):
     """Returns condition()'s first true value; raises Expired, naming `what`, after deadline_s.
 
-    `what` may be a function that returns the name at the deadline.
-    """
+    `what` may be a function that returns the name at the deadline."""
     begun = time.monotonic()
     while True:
         value = condition()

@@ -5,7 +5,7 @@ from tests.lab.lab import ROOT
 from tests.lab.process import run
 from tests.programs import gateways, languages, services, stores, web
 from tests.programs.checks import COLUMNS
-from tests.programs.clients import CLIENTS
+from tests.programs.client_programs import CLIENTS
 
 PROGRAMS = tuple(
     program for part in (web, gateways, stores, services, languages) for program in part.PROGRAMS

@@ -12,7 +12,8 @@ from tests.lab.flood import provide_internet
 from tests.wire.drop_log import DropLog
 from tests.wire.interop import interop, interop_stage  # noqa: F401
 from tests.wire.joined import joined  # noqa: F401
-from tests.wire.modes import ModeStage
+from tests.wire.link_stage import link, link_lab, one_link  # noqa: F401
+from tests.wire.mode_stage import ModeStage
 from tests.wire.running import run_lab, stack  # noqa: F401
 from tests.wire.stage import Accounting, Stage
 
@@ -57,6 +58,13 @@ def shared_stage(request):
 @pytest.fixture
 def stage(shared_stage, request):
     yield from check_accounting(shared_stage, request)
+
+
+@pytest.fixture(scope="module")
+def unchecked_stage():
+    """A stage whose servers have no health checks, for tests of restarts. One per file."""
+    with Stage(checked=False) as stage:
+        yield stage
 
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))

@@ -11,9 +11,9 @@ import pytest
 from tests.lab import wait_until
 from tests.lab.clients import HttpConnection, http_get
 from tests.lab.flood import answers_to_forged, finish_flood, provide_internet, start_flood
-from tests.lab.modes import OWN_VIP, ROWS
+from tests.lab.mode_table import OWN_VIP, ROWS
 from tests.wire.conftest import check_accounting
-from tests.wire.modes import ModeStage
+from tests.wire.mode_stage import ModeStage
 
 RATE = 800
 SESSIONS = 16384  # a sixteenth of them may be half open

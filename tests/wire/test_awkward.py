@@ -19,7 +19,7 @@ from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
 
 from tests.lab import wait_until
-from tests.lab.modes import ROWS
+from tests.lab.mode_table import ROWS
 
 rows = pytest.mark.parametrize("row", ROWS, ids=str)
 

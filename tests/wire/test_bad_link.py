@@ -19,10 +19,10 @@ from tests.lab import Server, Service, wait_until
 from tests.lab.clients import connect
 from tests.lab.datagrams import SO_RCVBUFFORCE
 from tests.lab.link import Link, balance
-from tests.lab.modes import OWN_VIP, ROWS
+from tests.lab.mode_table import OWN_VIP, ROWS
 from tests.lab.servers import DatagramEcho, EchoServer
 from tests.wire.conftest import check_accounting
-from tests.wire.modes import ModeStage
+from tests.wire.mode_stage import ModeStage
 from tests.wire.stage import Accounting
 
 rows = pytest.mark.parametrize("row", ROWS, ids=str)

@@ -12,11 +12,11 @@ from scapy.layers.l2 import Ether
 from tests.lab import wait_until
 from tests.lab.clients import HttpConnection, http_get, wrk
 from tests.lab.flood import answers_to_forged, flooding, provide_internet
-from tests.lab.modes import OWN_VIP, ROWS
+from tests.lab.mode_table import OWN_VIP, ROWS
 from tests.lab.topology import FRONT, v4, v6
 from tests.lab.wait import within_tries
 from tests.wire.conftest import check_accounting
-from tests.wire.modes import ModeStage
+from tests.wire.mode_stage import ModeStage
 
 # The resets that validate clients are dropped after use; no-session: see each test.
 DROPS = pytest.mark.drops("syn-proof")

@@ -12,10 +12,10 @@ import pytest
 
 from tests.lab import Server, Service, wait_until
 from tests.lab.clients import dns_txt, finish_wrk, start_wrk
-from tests.lab.modes import OWN_VIP, ROWS
+from tests.lab.mode_table import OWN_VIP, ROWS
 from tests.lab.steelyard import SERVER_DNS, SERVER_WEB
 from tests.lab.topology import FRONT, v4, v6
-from tests.wire.modes import ModeStage
+from tests.wire.mode_stage import ModeStage
 
 pytestmark = pytest.mark.both_builds
 CHANGES = 1000

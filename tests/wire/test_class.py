@@ -9,8 +9,8 @@ from scapy.layers.inet6 import IPv6
 from tests.lab import Config, Lab, Server, Service, wait_until
 from tests.lab.clients import dns_txt
 from tests.lab.hooks import hook, hook_list, stack_name
-from tests.lab.modes import ROWS, ModeHosts
-from tests.lab.modes import config as modes_config
+from tests.lab.mode_table import ROWS, ModeHosts
+from tests.lab.mode_table import config as modes_config
 from tests.lab.run import start_run
 from tests.lab.steelyard import VIP, Steelyard, local_addresses
 from tests.lab.topology import BACK, FRONT

@@ -16,7 +16,7 @@ import pytest
 from tests.lab import wait_until
 from tests.lab.clients import finish_wrk, start_wrk
 from tests.lab.clocks import DAY, HOUR, MINUTE
-from tests.lab.soak import by_form, has_long_form
+from tests.lab.long_form import by_form, has_long_form
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.joined import Joined
 

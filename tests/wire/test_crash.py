@@ -12,10 +12,9 @@ import pytest
 
 from tests.lab import wait_until
 from tests.lab.clients import HttpConnection, dns_txt, finish_wrk, http_get, start_wrk
-from tests.lab.soak import by_form, has_long_form
+from tests.lab.long_form import by_form, has_long_form
 from tests.lab.steelyard import DNS, VIP, WEB
 from tests.wire.conftest import check_accounting
-from tests.wire.stage import Stage
 
 pytestmark = pytest.mark.both_builds
 KILLS = by_form(6, 200)
@@ -23,15 +22,9 @@ FLOWS = 6  # of each kind and family
 ENDLESS = 10**9  # requests: until stopped
 
 
-@pytest.fixture(scope="module")
-def crash_stage():
-    with Stage(checked=False) as stage:
-        yield stage
-
-
 @pytest.fixture
-def stage(crash_stage, request):
-    yield from check_accounting(crash_stage, request)
+def stage(unchecked_stage, request):
+    yield from check_accounting(unchecked_stage, request)
 
 
 class Talker(threading.Thread):

@@ -19,24 +19,17 @@ from tests.lab.clients import http_get
 from tests.lab.steelyard import BUILD, FORWARDER, VIP, WEB
 from tests.wire.conftest import check_accounting
 from tests.wire.conversations import Conversations
-from tests.wire.stage import Stage
+from tests.wire.replacement import JOURNAL_EMPTY, adoption, forwarders, is_stopped, refused
 from tests.wire.successor import script
-from tests.wire.test_restart import JOURNAL_EMPTY, adoption, forwarders, is_stopped, refused
 
 VERSION_AT, VERSION = 8, 8  # of the session file: offset of its version, and the version
 UNKNOWN = b"\xa0\x38\x01"  # field 900, the number 1
 CONFIG = struct.Struct("<8sIII")  # magic, version, checksum, length
 
 
-@pytest.fixture(scope="module")
-def downgrade_stage():
-    with Stage(checked=False) as stage:
-        yield stage
-
-
 @pytest.fixture
-def stage(downgrade_stage, request):
-    yield from check_accounting(downgrade_stage, request)
+def stage(unchecked_stage, request):
+    yield from check_accounting(unchecked_stage, request)
 
 
 def set_version(stage, version):

@@ -16,10 +16,10 @@ import pytest
 from tests.lab import Server, Service, wait_until
 from tests.lab.clients import abort, receive_exactly
 from tests.lab.flood import finish_flood, start_flood
-from tests.lab.modes import OUTWARD, ROWS
+from tests.lab.mode_table import OUTWARD, ROWS
 from tests.lab.servers import EchoServer
 from tests.wire.conftest import check_accounting
-from tests.wire.modes import ModeStage
+from tests.wire.mode_stage import ModeStage
 
 ECHO = 9600
 KINDS = "rst,fin,syn,syn-ack,ack,data"

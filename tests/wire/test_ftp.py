@@ -10,11 +10,11 @@ import os
 import pytest
 
 from tests.lab import Server, Service
-from tests.lab.modes import ROWS
+from tests.lab.mode_table import ROWS
 from tests.lab.servers import wait_listening
 from tests.lab.topology import FRONT, v4, v6
 from tests.wire.conftest import check_accounting
-from tests.wire.modes import ModeStage
+from tests.wire.mode_stage import ModeStage
 from tests.wire.test_ranges import RangeServer
 
 FTP = 21

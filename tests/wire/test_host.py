@@ -17,15 +17,9 @@ families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 IP = {4: "-4", 6: "-6"}
 
 
-@pytest.fixture(scope="module")
-def host_stage():
-    with Stage(checked=False) as stage:
-        yield stage
-
-
 @pytest.fixture
-def host(host_stage, request):
-    yield from check_accounting(host_stage, request)
+def host(unchecked_stage, request):
+    yield from check_accounting(unchecked_stage, request)
 
 
 def works(stage, family, source="client"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ICMP errors end to end: path MTU discovery in both directions, refused ports, traceroute.
 
-Set up as for all modes (tests.lab.modes), with two narrow hops whose MTU no interface here has, so
+Set up as in tests/lab/mode_table.py, with two narrow hops whose MTU no interface here has, so
 that no MSS is clamped to it: the router on its path to `far`, and s2 on its path to a second
 address of s1.
 
@@ -19,11 +19,11 @@ from scapy.layers.inet6 import ICMPv6TimeExceeded, IPv6
 
 from tests.lab import Server, Service
 from tests.lab.clients import connect, receive_exactly
-from tests.lab.modes import ROWS
+from tests.lab.mode_table import ROWS
 from tests.lab.servers import DatagramEcho, EchoServer
 from tests.lab.topology import FAR, v4, v6
 from tests.wire.conftest import check_accounting
-from tests.wire.modes import ModeStage
+from tests.wire.mode_stage import ModeStage
 from tests.wire.test_fragments import ask, client_socket
 
 ECHO, REFUSED, DATAGRAMS = 9407, 9408, 9412

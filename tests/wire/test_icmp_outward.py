@@ -17,7 +17,7 @@ from scapy.layers.inet import ICMP, IP
 from scapy.layers.inet6 import ICMPv6TimeExceeded, IPv6
 
 from tests.lab.clients import receive_exactly
-from tests.lab.modes import POOL
+from tests.lab.mode_table import POOL
 from tests.lab.servers import EchoServer
 from tests.lab.topology import FRONT, v4, v6
 from tests.wire.conftest import check_accounting

@@ -12,7 +12,7 @@ import pytest
 
 from tests.lab import Server, wait_until
 from tests.lab.clients import HttpConnection, abort, connect, receive_exactly
-from tests.lab.modes import ROWS
+from tests.lab.mode_table import ROWS
 from tests.lab.servers import EchoServer
 from tests.lab.steelyard import FAST_CHECKS, SERVER_WEB, VIP, WEB
 from tests.wire.stage import ECHO

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.lab.modes import PROTOCOLS, TABLE
+from tests.lab.mode_table import PROTOCOLS, TABLE
 
 pytestmark = pytest.mark.both_builds
 

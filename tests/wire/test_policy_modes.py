@@ -11,7 +11,7 @@ import socket
 import pytest
 
 from tests.lab import wait_until
-from tests.lab.modes import OUTWARD, OWN_VIP, ROWS
+from tests.lab.mode_table import OUTWARD, OWN_VIP, ROWS
 from tests.lab.steelyard import SERVER_WEB, local_addresses
 from tests.lab.topology import FRONT, v4
 

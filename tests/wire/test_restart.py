@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forwarder is killed, stopped, upgraded, and fails to upgrade; its sessions continue."""
+"""The forwarder is killed, stopped and upgraded; its sessions continue."""
 
 import os
-import signal
 import socket
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from scapy.layers.inet import ICMP, TCP
@@ -14,45 +12,24 @@ from scapy.layers.inet6 import IPv6
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, dns_txt, http_get
-from tests.lab.steelyard import BUILD, DNS, FORWARDER, SMALL_PAGES_MB, VIP, WEB
+from tests.lab.steelyard import DNS, VIP, WEB
 from tests.wire.conftest import check_accounting
 from tests.wire.conversations import Conversations
-from tests.wire.stage import Stage
-from tests.wire.successor import script, successor
+from tests.wire.replacement import (
+    SOURCES,
+    WAYS,
+    adoption,
+    refused_sealed,
+    replace_forwarder,
+)
+from tests.wire.successor import successor
 
 pytestmark = pytest.mark.both_builds
-JOURNAL_EMPTY = 16  # bytes of its header
-
-
-@pytest.fixture(scope="module")
-def restart_stage():
-    with Stage(checked=False) as stage:
-        yield stage
 
 
 @pytest.fixture
-def stage(restart_stage, request):
-    yield from check_accounting(restart_stage, request)
-
-
-def adoption(stage):
-    return stage.steelyard.get("status")["forwarder"]["adoption"]
-
-
-# ---- restart -------------------------------------------------------------------------------------
-
-
-WAYS = ("killed", "stopped", "upgraded")
-SOURCES = {"killed": "crashed", "stopped": "stopped", "upgraded": "handed-over"}
-
-
-def replace_forwarder(steelyard, way, **changes):
-    if way == "upgraded":
-        upgraded = steelyard.upgrade(**changes)
-        print(f"gap: {upgraded['gap_ns'] / 1e6:.1f} ms")
-        return
-    number = signal.SIGKILL if way == "killed" else signal.SIGTERM
-    steelyard.restart_forwarder(number, **changes)
+def stage(unchecked_stage, request):
+    yield from check_accounting(unchecked_stage, request)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -246,193 +223,6 @@ def test_sessions_without_a_server_are_removed(stage):
         assert http_get(stage.client, VIP[4], WEB)
 
 
-# ---- upgrades that fail --------------------------------------------------------------------------
-
-
-def forwarders(stage):
-    """Returns processes in the host's namespace that may be forwarders: all except the agent."""
-    pids = stage.lab["forwarder"].ns.pids()
-    return [pid for pid in pids if pid != stage.steelyard.agent.pid]
-
-
-def refused(stage, text, **upgrade):
-    """An upgrade fails with `text`, and nothing has changed."""
-    pid = stage.steelyard.forwarder.pid
-    done = stage.steelyard.try_upgrade(**upgrade)
-    assert done.returncode, done.stdout
-    assert text in done.stderr
-    wait_until(lambda: forwarders(stage) == [pid], "the refused successor ends")
-    assert stage.steelyard.get("status")["forwarder"]["pid"] == pid
-    return done.stderr
-
-
-@pytest.mark.parametrize(
-    ("stage_of_failure", "text"),
-    (
-        ("exits", "status 3"),
-        ("dies", "signal 9"),
-        ("fails", "out of luck"),
-        ("speaks-otherwise", "speaks hand-over version 2, this forwarder 1"),
-        ("ready-too-early", "unexpected message"),
-    ),
-)
-def test_failure_during_preparation_changes_nothing(stage, stage_of_failure, text):
-    with Conversations(stage) as talk:
-        refused(stage, text, binary=successor(stage.steelyard.dir, stage_of_failure))
-        talk.go_on()
-        stage.apply()
-    # The next upgrade succeeds.
-    stage.steelyard.upgrade()
-
-
-def test_broken_binary_is_refused(stage):
-    folder = stage.steelyard.dir
-    refused(stage, "No such file", binary=folder / "nowhere")
-    refused(stage, "not an executable file", binary=folder)
-    (folder / "text").write_text("no program")
-    refused(stage, "not an executable file", binary=folder / "text")
-    refused(stage, "Exec format error", binary=script(folder / "strange", "no program"))
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    (
-        (("--instance", "other"), "--instance"),
-        (("--state", "/nowhere"), "--state"),
-        (("--socket", "/run/steelyard/other.sock"), "--socket"),
-        (("--workers", "0"), "--workers 0: must be a number from 1"),
-        (("--frobnicate",), "--frobnicate: unknown option"),
-        (("--port", "nowhere"), "nowhere"),
-        (("--cleanup",), "cannot be used in an upgrade"),
-        (("--memory", "1000000"), "two forwarders need their memory"),
-        (("--memory", "1000000"), "sysctl vm.nr_hugepages="),
-    ),
-    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
-)
-def test_unsuitable_options_are_refused(stage, options, text):
-    """The new forwarder refuses them with its own message."""
-    if "--memory" in options and "--no-huge" in stage.steelyard.forwarder_options():
-        pytest.skip("too few huge pages for this test")
-    with Conversations(stage) as talk:
-        refused(stage, text, options=options)
-        talk.go_on()
-
-
-def test_change_of_session_memory_is_refused(stage):
-    """Even if an earlier forwarder left a session file there."""
-    if "--no-huge" in stage.steelyard.forwarder_options():
-        pytest.skip("too few huge pages for this test")
-    name = f"steelyard-{stage.lab.id}"
-    small = ["--no-huge", "--memory", SMALL_PAGES_MB]
-    left = Path("/dev/shm") / name
-    with Conversations(stage) as talk:
-        refused(stage, "session tables in /dev/shm", options=small)
-        assert not left.exists()
-        left.write_bytes((Path("/dev/hugepages") / name).read_bytes())
-        left.chmod(0o600)
-        try:
-            refused(stage, "session tables in /dev/shm", options=small)
-        finally:
-            left.unlink()
-        talk.go_on()
-
-
-@pytest.mark.parametrize(("kind", "text"), (("dies", "signal 9"), ("fails", "out of luck")))
-def test_failure_after_the_seal_restarts_the_predecessor(stage, kind, text):
-    """The predecessor restarts in its own process, from its own binary."""
-    with Conversations(stage) as talk:
-        refused_sealed(stage, text, binary=successor(stage.steelyard.dir, f"{kind}-sealed"))
-        talk.go_on()
-    stage.steelyard.upgrade()
-
-
-def refused_sealed(stage, text, **upgrade):
-    steelyard = stage.steelyard
-    pid = steelyard.forwarder.pid
-    ready = steelyard.forwarder.output().count("ready:")
-    done = steelyard.try_upgrade(**upgrade)
-    assert done.returncode, done.stdout
-    assert text in done.stderr
-    assert "the old forwarder starts again with its sessions" in done.stderr
-    wait_until(
-        lambda: steelyard.forwarder.output().count("ready:") > ready, "it forwards once more"
-    )
-    steelyard.wait_ready()
-    steelyard.wait_in_sync()
-    assert forwarders(stage) == [pid]
-    assert adoption(stage)["source"] in ("crashed", "stopped")
-    return done.stderr
-
-
-def test_busy_port_restarts_the_predecessor(stage):
-    """Another XDP program is attached, which shows only after the seal, when the port is opened."""
-    ns = stage.lab["forwarder"].ns
-    pin = f"/sys/fs/bpf/{stage.lab.id}-other"
-    ns.ip("link add extra type veth peer name extra-peer")
-    try:
-        ns.run(["bpftool", "prog", "load", BUILD / "dataplane/kernel/director.bpf.o", pin])
-        ns.run(["bpftool", "net", "attach", "xdp", "pinned", pin, "dev", "extra"])
-        with Conversations(stage) as talk:
-            refused_sealed(stage, "another XDP program", options=("--port", "extra"))
-            talk.go_on()
-    finally:
-        ns.ip("link del extra")
-        Path(pin).unlink(missing_ok=True)
-
-
-def test_stop_during_preparation_ends_both(stage):
-    steelyard = stage.steelyard
-    asked = threading.Thread(
-        target=steelyard.try_upgrade, args=(successor(steelyard.dir, "hangs"),), daemon=True
-    )
-    with Conversations(stage) as talk:
-        asked.start()
-        wait_until(lambda: steelyard.get("status")["forwarder"]["upgrading"], "it prepares")
-        assert "being upgraded" in steelyard.cli("get", "status")
-        again = steelyard.try_upgrade()
-        assert again.returncode
-        assert "under way" in again.stderr
-        assert len(forwarders(stage)) == 2
-        server = stage.config["web4"].server(stage.lab["s1"].v4)
-        server.weight = server.weight % 9 + 1
-        steelyard.apply()
-        journal = steelyard.dir / "state" / "journal"
-        assert journal.stat().st_size > JOURNAL_EMPTY
-        assert steelyard.forwarder.stop() == 0
-        assert journal.stat().st_size == JOURNAL_EMPTY  # it is not synced: the snapshot is
-        asked.join()
-        assert not forwarders(stage)
-        steelyard.start_forwarder()
-        talk.go_on()
-
-
-def test_death_during_preparation_ends_the_successor(stage):
-    """The state stays for the next start."""
-    steelyard = stage.steelyard
-    sleepy = script(steelyard.dir / "sleepy", f'#!/bin/sh\nkill -STOP $$\nexec {FORWARDER} "$@"\n')
-    asked = threading.Thread(target=steelyard.try_upgrade, args=(sleepy,), daemon=True)
-    with Conversations(stage) as talk:
-        asked.start()
-        old = steelyard.forwarder.pid
-        (young,) = wait_until(
-            lambda: [pid for pid in forwarders(stage) if pid != old and is_stopped(pid)],
-            "the successor waits",
-        )
-        steelyard.kill_forwarder()
-        asked.join()
-        os.kill(young, signal.SIGCONT)
-        wait_until(lambda: not forwarders(stage), "the successor ends")
-        assert "to be replaced is gone" in steelyard.forwarder.output()
-        os.waitpid(young, 0)
-        steelyard.start_forwarder()
-        talk.go_on()
-
-
-def is_stopped(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0] == "T"
-
-
 # ---- the supervisor ------------------------------------------------------------------------------
 
 
@@ -461,8 +251,8 @@ class Supervisor:
         )
 
 
-def test_supervisor_is_notified(restart_stage):
-    stage, steelyard = restart_stage, restart_stage.steelyard
+def test_supervisor_is_notified(unchecked_stage):
+    stage, steelyard = unchecked_stage, unchecked_stage.steelyard
     supervisor = Supervisor(steelyard.dir / "notify.sock")
     steelyard.env["NOTIFY_SOCKET"] = supervisor.path
     try:

@@ -15,12 +15,12 @@ import pytest
 from tests.lab import Server, Service, wait_until
 from tests.lab.clients import HttpConnection, dns_txt
 from tests.lab.loss import losing
-from tests.lab.modes import OUTWARD, ROWS
+from tests.lab.mode_table import OUTWARD, ROWS
 from tests.lab.servers import NGINX_CONFIG, wait_listening
 from tests.lab.steelyard import SERVER_DNS, SERVER_WEB
 from tests.lab.traffic import Traffic
 from tests.wire.conftest import check_accounting
-from tests.wire.modes import ModeStage
+from tests.wire.mode_stage import ModeStage
 
 # Client-address options, and the port of their services on each FNAT VIP.
 OPTIONS = {"toa": 8103, "proxy_v1": 8101, "proxy_v2": 8102}

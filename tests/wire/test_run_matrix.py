@@ -7,7 +7,7 @@ import pytest
 from tests.lab import wait_until
 from tests.lab.lab import Lab
 from tests.lab.servers import start_nginx
-from tests.programs.clients import CLIENTS, Servers
+from tests.programs.client_programs import CLIENTS, Servers
 from tests.programs.program import Running
 from tests.programs.table import PROGRAMS, make_certificate
 from tests.wire.running import has_program

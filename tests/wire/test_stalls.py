@@ -14,21 +14,14 @@ from tests.lab.stall import stalling
 from tests.lab.wait import DEADLINE_S
 from tests.wire.conftest import check_accounting
 from tests.wire.conversations import Conversations
-from tests.wire.stage import Stage
-from tests.wire.test_restart import SOURCES, WAYS, adoption, replace_forwarder
+from tests.wire.replacement import SOURCES, WAYS, adoption, replace_forwarder
 
 ORDER = Path(__file__).with_name("order.py")
 
 
-@pytest.fixture(scope="module")
-def stalled_stage():
-    with Stage(checked=False) as stage:
-        yield stage
-
-
 @pytest.fixture
-def stage(stalled_stage, request):
-    yield from check_accounting(stalled_stage, request)
+def stage(unchecked_stage, request):
+    yield from check_accounting(unchecked_stage, request)
 
 
 @pytest.mark.parametrize("way", WAYS)

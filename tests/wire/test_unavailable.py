@@ -8,12 +8,12 @@ import pytest
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, dns_txt, http_get
-from tests.lab.modes import ROWS
+from tests.lab.mode_table import ROWS
 from tests.lab.process import run
 from tests.lab.servers import start_nginx
 from tests.lab.steelyard import DNS, VIP, WEB
 from tests.wire.conftest import check_accounting
-from tests.wire.modes import ModeStage
+from tests.wire.mode_stage import ModeStage
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 rows = pytest.mark.parametrize("row", ROWS, ids=str)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every mode at once, on the same servers: the setup, and the test of each cell of the table.
+"""Every mode on the same servers: the setup, and the test of each cell of the table.
 
 One-armed. The client is `far`, behind the router, because NAT needs clients that servers reach only
-through the forwarder. Servers route by source: answers from a VIP go to the router, other packets
-to the forwarder.
-"""
+through the forwarder. Servers route by source: answers from a VIP to the router, other packets to
+the forwarder."""
 
 import hashlib
 import os
@@ -27,7 +26,7 @@ BIG = 1_000_000
 
 @dataclass(frozen=True)
 class Row:
-    """A mode, its clients' address family, and the family in which servers get the packets."""
+    """A mode, its clients' address family, and the family of packets to servers."""
 
     mode: str
     client: int
@@ -46,7 +45,7 @@ class Row:
 
     @property
     def ports(self):
-        """The service's ports for the web and for DNS."""
+        """Returns the service's ports for the web and for DNS."""
         return (SERVER_WEB, SERVER_DNS) if self.mode in OWN_VIP else (WEB, DNS)
 
     @property
@@ -69,14 +68,14 @@ ROWS = (
     Row("ipip", 4, 6),
     Row("ipip", 6, 4),
 )
-# Connections that servers open: they are the clients, and `far` is the server.
+# Connections that servers open: servers are the clients, and `far` is the server.
 OUTWARD = (Row("snat", 4, 4), Row("snat", 6, 6))
 TABLE = ROWS + OUTWARD
 POOL = [family(FRONT, n) for family in (v4, v6) for n in (230, 231)]
 
 
 def config(network):
-    """A configuration with the services web-ROW and dns-ROW of every row, and an SNAT rule."""
+    """Returns a configuration with services web-ROW and dns-ROW for every row, and an SNAT rule."""
     made = Config(local_addresses(FRONT))
     inside = [f"{h.v4}/32" for h in network.server_hosts()]
     inside += [f"{h.v6}/128" for h in network.server_hosts()]
@@ -137,18 +136,18 @@ class ModeHosts:
         return {host.name for host in self.lab.servers()}
 
     def curl(self, url, host="far"):
-        """The body of an answer."""
+        """Returns the body of an answer."""
         file = self.lab.dir / f"curl-{host}"
         self.lab[host].ns.run(["curl", "-sS", "--fail", "--max-time", 30, "-o", file, url])
         return file.read_bytes()
 
     def check(self, row, protocol):
-        """Passes if the cell works; returns a short description of what it saw."""
+        """Passes if the cell works; returns a short description of the results."""
         return getattr(self, f"_{'snat_' if row in OUTWARD else ''}{protocol}")(row)
 
     def _tcp(self, row):
-        """curl, a large file checked by its hash, short connections by wrk, and the client
-        address that the servers saw."""
+        """curl, a large file compared by its hash, short connections by wrk, and the client address
+        that the servers saw."""
         path = f"/{os.urandom(8).hex()}"
         assert self.curl(row.url + path).decode().strip() in self.names()
         body = self.curl(row.url + "/files/big")
@@ -164,7 +163,7 @@ class ModeHosts:
         return f"{load.requests} requests, servers see {seen}"
 
     def _seen(self, path):
-        """The client address that a server saw for this path's request."""
+        """Returns the client address that a server logged for this path's request."""
 
         def peers():
             return [
@@ -192,8 +191,8 @@ class ModeHosts:
         return "3 echoes"
 
     def _snat_tcp(self, row):
-        """Each server sends requests to `far` and downloads a large file from it; checks the
-        client addresses that `far` sees."""
+        """Each server sends requests to `far` and downloads a large file from it; checks the client
+        addresses that `far` sees."""
         far = self.lab["far"].address(row.client)
         url = f"http://{f'[{far}]' if row.client == 6 else far}:{SERVER_WEB}"
         for name in self.names():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A test that draws by chance has a short form for `make test` and a long one for `make soak`."""
+"""Randomised tests have a short form for `make test` and a long one for `make soak`."""
 
 import os
 
@@ -10,5 +10,5 @@ has_long_form = pytest.mark.soak  # `make soak` runs these
 
 
 def by_form(short, long):
-    """Returns how often a test does what it does."""
+    """Returns the number of repetitions of a test."""
     return long if IS_LONG else short

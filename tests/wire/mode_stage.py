@@ -3,7 +3,7 @@
 
 import copy
 
-from tests.lab.modes import ModeHosts, config
+from tests.lab.mode_table import ModeHosts, config
 from tests.lab.steelyard import Steelyard
 from tests.wire.stage import Stage
 
