@@ -17,6 +17,7 @@ from pathlib import Path
 # Room, one of its own headers or of a room below, and one of a room that it must not see.
 ROOMS = [
     ("session", "session.h", "balance.h"),
+    ("sync", "sync_session.h", "balance.h"),
     ("scheduler", "scheduler.h", "session.h"),
     ("access", "address_ranges.h", "session.h"),
     ("view", "balance.h", "forward.h"),

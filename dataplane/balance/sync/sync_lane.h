@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What sync_node.c stores. */
+#ifndef SYNC_LANE_H
+#define SYNC_LANE_H
+
+#include "sync_node.h"
+
+#define SYNC_MS     UINT64_C(1000000)
+#define SYNC_SUM_NS UINT64_C(1000000000) /* between two sums of a slot */
+
+/* Ciphers of a peer's datagrams: of its accepted incarnation, and of another one's hellos. */
+struct sync_opened {
+	struct sync_cipher *cipher[2];
+	uint64_t incarnation[2];
+	uint8_t secret[2];
+	struct sync_replay replay[2][SYNC_WORKERS]; /* by sending worker */
+};
+
+/* What a peer is to hear about its parts: a bit by slot. */
+struct sync_answers {
+	uint64_t applied[SYNC_SLOTS / 64 + 1], gap[SYNC_SLOTS / 64 + 1], copy[SYNC_SLOTS / 64 + 1];
+};
+
+struct sync_lane {
+	struct sync_cipher *cipher; /* of what this worker sends */
+	uint64_t counter;           /* its datagrams */
+	uint64_t turn_ns;           /* the last turn */
+	uint64_t derived_ns;        /* the last key of an incarnation that was not accepted */
+	uint32_t answers_due;       /* a bit by node */
+	unsigned first_slot;        /* which is served first, in turn: copies are bounded */
+	struct sync_answers answers[SYNC_NODES];
+	struct sync_opened *opened[SYNC_NODES]; /* NULL: it is no peer */
+	uint64_t drop[SYNC_DROP_COUNT];         /* readers: relaxed */
+} __attribute__((aligned(SY_CACHE_LINE)));
+
+struct sync_kept {
+	struct sync_replica replica;
+	uint32_t epoch; /* of the peer, to which it belongs */
+};
+
+/* The node and the epoch to which a log is written; node 0: none so far. */
+struct sync_placed {
+	uint8_t node;
+	uint32_t epoch;
+};
+
+struct sync_node {
+	struct sync_node_options options;
+	struct sync_self self;
+	struct sync_peer peer[SYNC_NODES];
+	/* By slot: the node that is to keep its replicas. Writer: worker 0; readers: relaxed. */
+	uint8_t target[SY_SLOTS];
+	bool targets_due;
+	uint64_t targets_ns;
+	struct sync_placed placed[SY_SLOTS], explained[SYNC_NODES];
+	struct sync_log log[SY_SLOTS], dictionary[SYNC_NODES];
+	struct sync_kept *kept[SYNC_NODES]; /* [SYNC_SLOTS]; NULL: it is no peer */
+	struct sync_lane lane[SYNC_WORKERS];
+};
+
+#endif

@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sync_node.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "sync_lane.h"
+
+static const char *const drop_name[] = {
+#define X(id, name, help) name,
+        SYNC_DROPS(X)
+#undef X
+};
+static const char *const drop_help[] = {
+#define X(id, name, help) help,
+        SYNC_DROPS(X)
+#undef X
+};
+
+const char *sync_drop_name(enum sync_drop reason)
+{
+	return drop_name[reason];
+}
+
+const char *sync_drop_help(enum sync_drop reason)
+{
+	return drop_help[reason];
+}
+
+/* ---- ciphers --------------------------------------------------------------------------------- */
+
+/* The cipher for what the peer's incarnation sends under the secret. Keys of an incarnation that is
+ * not accepted are derived for hellos alone, one a millisecond: a flood of them costs little. */
+static struct sync_cipher *cipher_of(struct sync_node *n, struct sync_lane *lane, unsigned secret,
+                                     uint8_t node, const struct sync_header *h, uint64_t now_ns)
+{
+	struct sync_opened *o = lane->opened[node];
+	uint64_t accepted = __atomic_load_n(&n->peer[node].incarnation, __ATOMIC_ACQUIRE);
+	unsigned place = h->from == accepted ? 0 : 1;
+
+	if (o->cipher[place] && o->incarnation[place] == h->from && o->secret[place] == h->secret)
+		return o->cipher[place];
+	if (place == 1 && (h->kind != SYNC_HELLO || now_ns - lane->derived_ns < SYNC_MS))
+		return NULL;
+	if (place == 0 && o->incarnation[1] == h->from && o->secret[1] == h->secret) {
+		sync_cipher_destroy(o->cipher[0]); /* it was accepted: replays stay known */
+		o->cipher[0] = o->cipher[1];
+		o->cipher[1] = NULL;
+		memcpy(&o->replay[0], &o->replay[1], sizeof(o->replay[0]));
+	} else {
+		sync_cipher_destroy(o->cipher[place]);
+		o->cipher[place] = sync_cipher_create(&n->options.secret[secret], node, h->from);
+		lane->derived_ns = now_ns;
+		if (o->incarnation[place] != h->from)
+			memset(&o->replay[place], 0, sizeof(o->replay[place]));
+	}
+	o->incarnation[place] = h->from;
+	o->secret[place] = h->secret;
+	return o->cipher[place];
+}
+
+static struct sync_replay *replay_of(struct sync_lane *lane, const struct sync_header *h)
+{
+	struct sync_opened *o = lane->opened[h->node];
+
+	return &o->replay[o->incarnation[0] == h->from && o->cipher[0] ? 0 : 1][h->worker];
+}
+
+/* ---- receiving ------------------------------------------------------------------------------- */
+
+static bool lane_drop(struct sync_lane *lane, enum sync_drop reason)
+{
+	__atomic_store_n(&lane->drop[reason], lane->drop[reason] + 1, __ATOMIC_RELAXED);
+	return false;
+}
+
+static int secret_find(const struct sync_node *n, uint8_t id)
+{
+	for (int i = 0; i < SYNC_SECRETS; i++)
+		if (n->options.secret[i].len && n->options.secret[i].id == id)
+			return i;
+	return -1;
+}
+
+/* Is it of a configured peer, and for this start of this node? */
+static bool header_fits(struct sync_node *n, struct sync_lane *lane, const struct sync_header *h)
+{
+	if (h->magic != SYNC_MAGIC || h->version != SYNC_VERSION || h->worker >= SYNC_WORKERS ||
+	    (h->kind != SYNC_HELLO && h->kind != SYNC_PARTS))
+		return lane_drop(lane, SYNC_DROP_MALFORMED);
+	if (h->node >= SYNC_NODES || !(n->options.peers >> h->node & 1))
+		return lane_drop(lane, SYNC_DROP_UNKNOWN_PEER);
+	if (h->kind == SYNC_PARTS &&
+	    (h->to != n->self.incarnation ||
+	     h->from != __atomic_load_n(&n->peer[h->node].incarnation, __ATOMIC_ACQUIRE)))
+		return lane_drop(lane, SYNC_DROP_OUTDATED);
+	return true;
+}
+
+static void hello_receive(struct sync_node *n, const struct sync_header *h, const uint8_t *bytes,
+                          size_t len, uint64_t now_ns)
+{
+	struct sync_hello hello;
+
+	if (len < sizeof(hello))
+		return;
+	memcpy(&hello, bytes, sizeof(hello));
+	n->self.sessions = 0;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		n->self.sessions += __atomic_load_n(&n->log[slot].sum.count, __ATOMIC_RELAXED);
+	if (sync_peer_hear(&n->peer[h->node], &n->self, h->from, &hello, now_ns))
+		n->targets_due = true;
+}
+
+void sync_lane_receive(struct sync_node *n, unsigned worker, const uint8_t *datagram, size_t len,
+                       uint64_t now_ns)
+{
+	struct sync_lane *lane = &n->lane[worker];
+	struct sync_header h;
+	struct sync_part part;
+	uint8_t plain[SYNC_DATAGRAM];
+	size_t at = 0;
+
+	if (len < sizeof(h) + SYNC_TAG || len > SYNC_DATAGRAM) {
+		lane_drop(lane, SYNC_DROP_MALFORMED);
+		return;
+	}
+	memcpy(&h, datagram, sizeof(h));
+	if (!header_fits(n, lane, &h))
+		return;
+	int secret = secret_find(n, h.secret);
+	struct sync_cipher *cipher =
+	        secret < 0 ? NULL : cipher_of(n, lane, (unsigned)secret, h.node, &h, now_ns);
+	if (!cipher) {
+		lane_drop(lane, secret < 0 ? SYNC_DROP_UNKNOWN_SECRET : SYNC_DROP_OUTDATED);
+		return;
+	}
+	int64_t n_plain = sync_open(cipher, datagram, len, plain);
+	if (n_plain < 0) {
+		lane_drop(lane, SYNC_DROP_FORGED);
+		return;
+	}
+	if (!sync_replay_accept(replay_of(lane, &h), h.counter)) {
+		lane_drop(lane, SYNC_DROP_REPLAYED);
+		return;
+	}
+	if (h.kind == SYNC_HELLO) {
+		if (worker == 0)
+			hello_receive(n, &h, plain, (size_t)n_plain, now_ns);
+		return;
+	}
+	while (sync_part_next(plain, (size_t)n_plain, &at, &part) > 0) {
+		unsigned owner = n->options.owner(n->options.context, part.slot);
+		if (owner == worker)
+			sync_lane_part(n, worker, h.node, &part, now_ns);
+		else
+			n->options.pass(n->options.context, owner, h.node, &part);
+	}
+}
+
+/* Numbers begin again with each generation of the log, and with each incarnation of the peer. NULL:
+ * the part is of an earlier generation. */
+static struct sync_replica *replica_of(struct sync_node *n, uint8_t node,
+                                       const struct sync_part *part)
+{
+	struct sync_kept *k = &n->kept[node][part->slot];
+	struct sync_replica *r = &k->replica;
+	uint32_t epoch = __atomic_load_n(&n->peer[node].epoch, __ATOMIC_RELAXED);
+
+	if (k->epoch != epoch || sync_generation_is_later(part->generation, r->generation)) {
+		const struct sync_sum stored =
+		        n->options.stored(n->options.context, node, part->slot);
+		sync_replica_begin(r, part->generation, &stored);
+		k->epoch = epoch;
+	}
+	return part->generation == r->generation ? r : NULL;
+}
+
+static void entries_apply(struct sync_node *n, struct sync_lane *lane, uint8_t node,
+                          const struct sync_part *part, uint64_t now_ns)
+{
+	struct sync_replica *r = replica_of(n, node, part);
+	struct sync_answers *a = &lane->answers[node];
+	uint64_t bit = UINT64_C(1) << part->slot % 64;
+	unsigned word = part->slot / 64;
+
+	if (!r)
+		return;
+	switch (sync_replica_apply(r, &n->options.sink, node, part, now_ns)) {
+	case SYNC_REPLY_NONE:
+		lane_drop(lane, SYNC_DROP_MALFORMED);
+		return;
+	case SYNC_REPLY_GAP:
+		a->gap[word] |= bit;
+		break;
+	case SYNC_REPLY_COPY:
+		a->copy[word] |= bit;
+		break;
+	case SYNC_REPLY_APPLIED:
+		break;
+	}
+	a->applied[word] |= bit;
+	lane->answers_due |= 1u << node;
+}
+
+/* The log of which the node keeps the replicas; NULL: another node does. */
+static struct sync_log *log_to(struct sync_node *n, uint8_t node, unsigned slot)
+{
+	if (slot == SYNC_DICTIONARY)
+		return &n->dictionary[node];
+	return n->placed[slot].node == node ? &n->log[slot] : NULL;
+}
+
+void sync_lane_part(struct sync_node *n, unsigned worker, uint8_t node,
+                    const struct sync_part *part, uint64_t now_ns)
+{
+	struct sync_log *log = log_to(n, node, part->slot);
+
+	if (part->kind == SYNC_ENTRIES)
+		entries_apply(n, &n->lane[worker], node, part, now_ns);
+	else if (log)
+		sync_log_answer(log, part, now_ns);
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+static void datagram_send(struct sync_node *n, unsigned worker, uint8_t node,
+                          enum sync_datagram_kind kind, const void *plain, size_t len)
+{
+	struct sync_lane *lane = &n->lane[worker];
+	uint8_t bytes[SYNC_DATAGRAM];
+	const struct sync_header h = {
+	        .magic = SYNC_MAGIC,
+	        .version = SYNC_VERSION,
+	        .secret = n->options.secret[0].id,
+	        .node = n->self.node,
+	        .worker = (uint8_t)worker,
+	        .kind = (uint8_t)kind,
+	        .from = n->self.incarnation,
+	        .to = __atomic_load_n(&n->peer[node].incarnation, __ATOMIC_ACQUIRE),
+	        .counter = ++lane->counter,
+	};
+	size_t sealed = sync_seal(lane->cipher, &h, plain, len, bytes);
+
+	if (sealed)
+		n->options.send(n->options.context, worker, node, bytes, sealed);
+}
+
+struct outgoing {
+	struct sync_node *n;
+	unsigned worker;
+	uint8_t node;
+	struct sync_payload payload;
+};
+
+static void outgoing_flush(struct outgoing *o)
+{
+	if (o->payload.len)
+		datagram_send(o->n, o->worker, o->node, SYNC_PARTS, o->payload.bytes,
+		              o->payload.len);
+	o->payload.len = 0;
+}
+
+static void answer_add(struct outgoing *o, enum sync_part_kind kind, unsigned slot)
+{
+	const struct sync_replica *r = &o->n->kept[o->node][slot].replica;
+
+	if (sync_part_add(&o->payload, kind, slot, r->generation, r->expected))
+		return;
+	outgoing_flush(o);
+	sync_part_add(&o->payload, kind, slot, r->generation, r->expected);
+}
+
+static void answers_add(struct outgoing *o)
+{
+	struct sync_answers *a = &o->n->lane[o->worker].answers[o->node];
+
+	for (unsigned word = 0; word < SY_ARRAY_LEN(a->applied); word++) {
+		for (uint64_t left = a->applied[word]; left; left &= left - 1) {
+			unsigned bit = (unsigned)__builtin_ctzll(left), slot = word * 64 + bit;
+			bool gap = a->gap[word] >> bit & 1;
+			answer_add(o, gap ? SYNC_GAP : SYNC_APPLIED, slot);
+			if (a->copy[word] >> bit & 1)
+				answer_add(o, SYNC_COPY, slot);
+		}
+	}
+	*a = (struct sync_answers){0};
+}
+
+static void log_send(struct outgoing *o, struct sync_log *log, uint64_t now_ns)
+{
+	while (sync_window_has_unsent(&log->window)) {
+		if (sync_log_send(log, &o->payload, now_ns))
+			continue;
+		if (o->payload.len == 0)
+			break;
+		outgoing_flush(o);
+	}
+}
+
+/* ---- which peer keeps the replicas ----------------------------------------------------------- */
+
+/* Rendezvous hashing (Thaler and Ravishankar, 1998) of the slot over the peers that live: only
+ * slots of a peer that comes or goes move. */
+static uint8_t target_choose(const struct sync_node *n, unsigned slot, uint64_t now_ns)
+{
+	uint64_t best = 0;
+	uint8_t target = 0;
+
+	for (uint8_t node = 1; node < SYNC_NODES; node++) {
+		if (!(n->options.peers >> node & 1) || !sync_peer_is_alive(&n->peer[node], now_ns))
+			continue;
+		uint64_t weight = sy_hash_mix(slot + 1, node * UINT64_C(0x9e3779b97f4a7c15));
+		if (!target || weight > best) {
+			target = node;
+			best = weight;
+		}
+	}
+	return target;
+}
+
+/* A peer that is silent stays the target while no other one lives: it may return with all that it
+ * has acknowledged. */
+static void targets_choose(struct sync_node *n, uint64_t now_ns)
+{
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		uint8_t target = target_choose(n, slot, now_ns);
+		if (target)
+			__atomic_store_n(&n->target[slot], target, __ATOMIC_RELAXED);
+	}
+}
+
+/* A new target knows nothing. A peer that has restarted may still have what it acknowledged: its
+ * sums say so. */
+static void log_place(struct sync_node *n, struct sync_log *log, struct sync_placed *at,
+                      uint8_t target)
+{
+	uint32_t epoch = __atomic_load_n(&n->peer[target].epoch, __ATOMIC_RELAXED);
+
+	if (at->node != target)
+		sync_log_restart(log, &n->options.source);
+	else if (at->epoch != epoch)
+		sync_log_renumber(log);
+	*at = (struct sync_placed){target, epoch};
+}
+
+/* ---- a worker's turn ------------------------------------------------------------------------- */
+
+static void hellos_send(struct sync_node *n, uint64_t now_ns)
+{
+	struct sync_hello hello;
+
+	for (uint8_t node = 1; node < SYNC_NODES; node++)
+		if (n->options.peers >> node & 1 &&
+		    sync_peer_say(&n->peer[node], &n->self, now_ns, &hello))
+			datagram_send(n, 0, node, SYNC_HELLO, &hello, sizeof(hello));
+}
+
+static void log_turn(struct outgoing *o, struct sync_log *log, unsigned *copies, uint64_t now_ns)
+{
+	struct sync_node *n = o->n;
+
+	sync_log_expire(log, n->peer[o->node].timeout_ns, SYNC_TIMEOUT_MAX_NS, now_ns);
+	do {
+		bool sum_due = now_ns - log->sum_ns >= SYNC_SUM_NS;
+		*copies -= sync_log_fill(log, &n->options.source, *copies, sum_due, now_ns);
+		if (!sync_window_has_unsent(&log->window))
+			break;
+		log_send(o, log, now_ns);
+	} while (sync_log_waiting(log) && sync_window_space(&log->window) > SYNC_WINDOW / 2);
+}
+
+static void slots_turn(struct sync_node *n, unsigned worker, uint8_t node, struct outgoing *o,
+                       unsigned *copies, uint64_t now_ns)
+{
+	struct sync_lane *lane = &n->lane[worker];
+
+	for (unsigned i = 0; i < SY_SLOTS && node; i++) {
+		unsigned slot = (lane->first_slot + i) % SY_SLOTS;
+		if (n->target[slot] != node || n->options.owner(n->options.context, slot) != worker)
+			continue;
+		log_place(n, &n->log[slot], &n->placed[slot], node);
+		log_turn(o, &n->log[slot], copies, now_ns);
+	}
+}
+
+static void peer_turn(struct sync_node *n, unsigned worker, uint8_t node, unsigned *copies,
+                      uint64_t now_ns)
+{
+	struct sync_lane *lane = &n->lane[worker];
+	struct outgoing o = {.n = n, .worker = worker, .node = node};
+
+	if (!__atomic_load_n(&n->peer[node].incarnation, __ATOMIC_ACQUIRE))
+		return;
+	if (lane->answers_due >> node & 1)
+		answers_add(&o);
+	if (n->options.owner(n->options.context, SYNC_DICTIONARY) == worker) {
+		log_place(n, &n->dictionary[node], &n->explained[node], node);
+		log_turn(&o, &n->dictionary[node], copies, now_ns);
+	}
+	slots_turn(n, worker, node, &o, copies, now_ns);
+	outgoing_flush(&o);
+}
+
+uint64_t sync_lane_turn(struct sync_node *n, unsigned worker, uint64_t now_ns)
+{
+	struct sync_lane *lane = &n->lane[worker];
+	uint64_t passed = now_ns - lane->turn_ns;
+	unsigned copies = n->options.copies;
+
+	if (worker == 0) {
+		hellos_send(n, now_ns);
+		if (n->targets_due || now_ns - n->targets_ns >= SYNC_HELLO_NS) {
+			targets_choose(n, now_ns);
+			n->targets_due = false;
+			n->targets_ns = now_ns;
+		}
+	}
+	if (passed < SYNC_MS) /* copies: at a bounded rate */
+		copies = (unsigned)(copies * passed / SYNC_MS);
+	for (uint8_t node = 1; node < SYNC_NODES; node++)
+		if (n->options.peers >> node & 1)
+			peer_turn(n, worker, node, &copies, now_ns);
+	lane->first_slot = (lane->first_slot + 1) % SY_SLOTS;
+	lane->answers_due = 0;
+	lane->turn_ns = now_ns;
+	return now_ns + SYNC_MS;
+}
+
+/* ---- changes, reports ------------------------------------------------------------------------ */
+
+void sync_node_change(struct sync_node *n, unsigned slot, uint32_t record)
+{
+	if (slot != SYNC_DICTIONARY) {
+		sync_log_change(&n->log[slot], &n->options.source, record);
+		return;
+	}
+	for (uint8_t node = 1; node < SYNC_NODES; node++)
+		if (n->options.peers >> node & 1)
+			sync_log_change(&n->dictionary[node], &n->options.source, record);
+}
+
+void sync_node_end(struct sync_node *n, unsigned slot, uint32_t record)
+{
+	sync_log_end(&n->log[slot], &n->options.source, record);
+}
+
+const struct sync_peer *sync_node_peer(const struct sync_node *n, uint8_t node)
+{
+	return &n->peer[node];
+}
+
+const struct sync_log *sync_node_log(const struct sync_node *n, unsigned slot)
+{
+	return &n->log[slot];
+}
+
+const struct sync_replica *sync_node_replica(const struct sync_node *n, uint8_t node, unsigned slot)
+{
+	return &n->kept[node][slot].replica;
+}
+
+uint8_t sync_node_target(const struct sync_node *n, unsigned slot)
+{
+	return __atomic_load_n(&n->target[slot], __ATOMIC_RELAXED);
+}
+
+uint64_t sync_node_drops(const struct sync_node *n, enum sync_drop reason)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < n->options.workers; i++)
+		sum += __atomic_load_n(&n->lane[i].drop[reason], __ATOMIC_RELAXED);
+	return sum;
+}
+
+/* ---- creation, end --------------------------------------------------------------------------- */
+
+static bool lane_create(struct sync_node *n, struct sync_lane *lane, uint64_t now_ns)
+{
+	bool ready = true;
+
+	lane->turn_ns = now_ns;
+	lane->cipher = sync_cipher_create(&n->options.secret[0], n->self.node, n->self.incarnation);
+	for (unsigned node = 1; node < SYNC_NODES; node++)
+		if (n->options.peers >> node & 1)
+			ready = (lane->opened[node] = calloc(1, sizeof(**lane->opened))) && ready;
+	return lane->cipher && ready;
+}
+
+static void lane_destroy(struct sync_lane *lane)
+{
+	sync_cipher_destroy(lane->cipher);
+	for (unsigned node = 1; node < SYNC_NODES; node++) {
+		if (!lane->opened[node])
+			continue;
+		sync_cipher_destroy(lane->opened[node]->cipher[0]);
+		sync_cipher_destroy(lane->opened[node]->cipher[1]);
+		free(lane->opened[node]);
+	}
+}
+
+static bool self_create(struct sync_node *n)
+{
+	n->self = (struct sync_self){.slot_key = n->options.slot_key, .node = n->options.node};
+	memcpy(n->self.name, n->options.name, sizeof(n->self.name) - 1);
+	if (getrandom(&n->self.incarnation, sizeof(n->self.incarnation), 0) !=
+	    sizeof(n->self.incarnation))
+		return false;
+	n->self.incarnation |= !n->self.incarnation; /* 0 means: none */
+	return true;
+}
+
+struct sync_node *sync_node_create(const struct sync_node_options *options, uint64_t now_ns)
+{
+	struct sync_node *n = aligned_alloc(SY_CACHE_LINE, sizeof(*n));
+
+	if (!n)
+		return NULL;
+	memset(n, 0, sizeof(*n));
+	n->options = *options;
+	bool ready = self_create(n);
+	for (unsigned i = 0; i < options->workers; i++)
+		ready = ready && lane_create(n, &n->lane[i], now_ns);
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		sync_log_begin(&n->log[slot], slot, 0);
+	for (uint8_t node = 1; node < SYNC_NODES; node++) {
+		sync_peer_begin(&n->peer[node], node);
+		sync_log_begin(&n->dictionary[node], SYNC_DICTIONARY, node);
+		if (options->peers >> node & 1)
+			ready = (n->kept[node] = calloc(SYNC_SLOTS, sizeof(**n->kept))) && ready;
+	}
+	if (ready)
+		return n;
+	sync_node_destroy(n);
+	return NULL;
+}
+
+void sync_node_destroy(struct sync_node *n)
+{
+	if (!n)
+		return;
+	for (unsigned i = 0; i < SYNC_WORKERS; i++)
+		lane_destroy(&n->lane[i]);
+	for (unsigned node = 0; node < SYNC_NODES; node++)
+		free(n->kept[node]);
+	sy_secret_wipe(n->options.secret, sizeof(n->options.secret));
+	free(n);
+}

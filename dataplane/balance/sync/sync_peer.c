@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sync_peer.h"
+
+#include "sync_seal.h"
+
+void sync_peer_begin(struct sync_peer *peer, uint8_t node)
+{
+	*peer = (struct sync_peer){
+	        .node = node, .refusal = SYNC_NO_HELLO, .timeout_ns = SYNC_TIMEOUT_MAX_NS};
+}
+
+bool sync_peer_say(struct sync_peer *peer, const struct sync_self *self, uint64_t now_ns,
+                   struct sync_hello *out)
+{
+	if (now_ns < peer->hello_at_ns)
+		return false;
+	peer->hello_at_ns = now_ns + SYNC_HELLO_NS;
+	/* In turn, while they differ: recordings of a former one do not silence the accepted one.
+	 */
+	peer->echoed = !peer->echoed && sync_peer_is_alive(peer, now_ns);
+	*out = (struct sync_hello){
+	        .echo = peer->echoed ? peer->incarnation : peer->candidate,
+	        .slot_key = self->slot_key,
+	        .sent_ns = now_ns,
+	        .echo_ns = peer->their_ns,
+	        .delay_ns = now_ns - peer->their_at_ns,
+	        .sessions = self->sessions,
+	        .version_min = SYNC_VERSION,
+	        .version_max = SYNC_VERSION,
+	        .role = self->role,
+	};
+	memcpy(out->name, self->name, sizeof(out->name));
+	return true;
+}
+
+/* RFC 6298's estimate, of hellos: they are answered by the next hello, whose delay is known. */
+static void rtt_note(struct sync_peer *peer, uint64_t rtt_ns)
+{
+	uint64_t off = rtt_ns > peer->srtt_ns ? rtt_ns - peer->srtt_ns : peer->srtt_ns - rtt_ns;
+
+	if (rtt_ns > SYNC_ALIVE_NS)
+		return;
+	if (peer->srtt_ns == 0) {
+		peer->srtt_ns = rtt_ns;
+		peer->rttvar_ns = rtt_ns / 2;
+	} else {
+		peer->rttvar_ns = (3 * peer->rttvar_ns + off) / 4;
+		peer->srtt_ns = (7 * peer->srtt_ns + rtt_ns) / 8;
+	}
+	uint64_t timeout = peer->srtt_ns + 4 * peer->rttvar_ns;
+	timeout = timeout > SYNC_TIMEOUT_MIN_NS ? timeout : SYNC_TIMEOUT_MIN_NS;
+	peer->timeout_ns = timeout < SYNC_TIMEOUT_MAX_NS ? timeout : SYNC_TIMEOUT_MAX_NS;
+}
+
+static enum sync_refusal refusal_of(const struct sync_self *self, const struct sync_hello *hello)
+{
+	if (hello->version_min > SYNC_VERSION || hello->version_max < SYNC_VERSION)
+		return SYNC_OTHER_VERSION;
+	if (hello->slot_key != self->slot_key)
+		return SYNC_OTHER_KEY;
+	return hello->echo == self->incarnation ? SYNC_ACCEPTED : SYNC_NO_HELLO;
+}
+
+/* Has it proven that it lives now? Hellos of earlier times were recorded. */
+static bool is_fresh(const struct sync_peer *peer, uint64_t from, const struct sync_hello *hello,
+                     uint64_t now_ns)
+{
+	for (unsigned i = 0; i < SYNC_FORMER; i++)
+		if (peer->former[i] == from)
+			return false;
+	return hello->echo_ns && now_ns - hello->echo_ns < SYNC_FRESH_NS;
+}
+
+bool sync_peer_hear(struct sync_peer *peer, const struct sync_self *self, uint64_t from,
+                    const struct sync_hello *hello, uint64_t now_ns)
+{
+	enum sync_refusal refusal = refusal_of(self, hello);
+
+	if (peer->candidate != from) { /* it learns at once that this node knows it */
+		peer->candidate = from;
+		peer->hello_at_ns = now_ns;
+	}
+	peer->their_ns = hello->sent_ns;
+	peer->their_at_ns = now_ns;
+	if (refusal != SYNC_ACCEPTED) {
+		if (peer->incarnation != from)
+			peer->refusal = (uint8_t)refusal;
+		return false;
+	}
+	bool other = peer->incarnation != from;
+	if (other && !is_fresh(peer, from, hello, now_ns))
+		return false;
+	peer->refusal = SYNC_ACCEPTED;
+	peer->heard_ns = now_ns;
+	peer->role = hello->role;
+	peer->sessions = hello->sessions;
+	memcpy(peer->name, hello->name, sizeof(peer->name) - 1);
+	if (hello->echo_ns && now_ns - hello->echo_ns >= hello->delay_ns)
+		rtt_note(peer, now_ns - hello->echo_ns - hello->delay_ns);
+	if (other) {
+		peer->former[peer->epoch % SYNC_FORMER] = peer->incarnation;
+		__atomic_store_n(&peer->epoch, peer->epoch + 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&peer->incarnation, from, __ATOMIC_RELEASE);
+	}
+	return other;
+}

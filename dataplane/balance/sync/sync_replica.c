@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sync_replica.h"
+
+void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struct sync_sum *here)
+{
+	*r = (struct sync_replica){
+	        .expected = 1, .generation = generation, .here = *here, .faults = r->faults};
+}
+
+/* A put that was refused is deleted or changed like any other. */
+static void missing_note(struct sync_replica *r, uint8_t kind, uint64_t hash)
+{
+	if (kind == SYNC_DELETE)
+		sync_sum_subtract(&r->refused, hash);
+}
+
+static enum sync_result object_apply(struct sync_replica *r, const struct sync_sink *sink,
+                                     unsigned node, unsigned slot, const uint8_t *entry)
+{
+	uint8_t kind = ((const struct sync_entry_head *)entry)->kind;
+	uint64_t hash = 0;
+	enum sync_result result = sink->apply(sink->context, node, slot, entry, &hash);
+
+	if (result == SYNC_MISSING)
+		missing_note(r, kind, hash);
+	else if (result == SYNC_REFUSED)
+		sync_sum_add(&r->refused, hash);
+	else if (result == SYNC_NEW && kind != SYNC_DELETE)
+		sync_sum_add(&r->here, hash);
+	else if (result == SYNC_DONE && kind == SYNC_DELETE)
+		sync_sum_subtract(&r->here, hash);
+	return result;
+}
+
+static void sum_compare(struct sync_replica *r, const uint8_t *entry, uint64_t now_ns)
+{
+	struct sync_sum_entry e;
+
+	memcpy(&e, entry, sizeof(e));
+	const struct sync_sum sent = {e.hash, e.count};
+	const struct sync_sum known = {r->here.hash + r->refused.hash,
+	                               r->here.count + r->refused.count};
+	r->differs = !sync_sum_equal(&sent, &known);
+	if (r->differs) {
+		r->faults++;
+	} else {
+		r->verified = true;
+		r->verified_ns = now_ns;
+	}
+}
+
+static enum sync_result entry_apply(struct sync_replica *r, const struct sync_sink *sink,
+                                    unsigned node, unsigned slot, const uint8_t *entry,
+                                    uint64_t now_ns)
+{
+	const struct sync_entry_head *head = (const void *)entry;
+
+	switch (head->kind) {
+	case SYNC_PUT:
+	case SYNC_CHANGE:
+	case SYNC_DELETE:
+		return object_apply(r, sink, node, slot, entry);
+	case SYNC_COPY_BEGIN:
+		r->here = r->refused = (struct sync_sum){0};
+		r->copies = true;
+		sink->copy_begin(sink->context, node, slot);
+		return SYNC_DONE;
+	case SYNC_COPY_END:
+		if (r->copies)
+			sink->copy_end(sink->context, node, slot);
+		r->copies = false;
+		return SYNC_DONE;
+	case SYNC_SUM:
+		if (head->len < sizeof(struct sync_sum_entry))
+			return SYNC_INVALID;
+		sum_compare(r, entry, now_ns);
+		return SYNC_DONE;
+	default: /* of a later version */
+		return SYNC_DONE;
+	}
+}
+
+enum sync_reply sync_replica_apply(struct sync_replica *r, const struct sync_sink *sink,
+                                   unsigned node, const struct sync_part *part, uint64_t now_ns)
+{
+	uint32_t number = part->number;
+	bool differs = false;
+
+	if ((int32_t)(number - r->expected) > 0)
+		return SYNC_REPLY_GAP;
+	for (size_t at = 0; at < part->len; number++) {
+		const uint8_t *entry = part->bytes + at;
+		at += ((const struct sync_entry_head *)entry)->len;
+		if (number != r->expected) /* it came before */
+			continue;
+		enum sync_result result = entry_apply(r, sink, node, part->slot, entry, now_ns);
+		if (result == SYNC_LATER)
+			break;
+		if (result == SYNC_INVALID)
+			return SYNC_REPLY_NONE;
+		differs = differs || r->differs;
+		r->differs = false;
+		r->expected++;
+	}
+	return differs && !r->copies ? SYNC_REPLY_COPY : SYNC_REPLY_APPLIED;
+}

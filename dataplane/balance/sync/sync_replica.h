@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One slot's log, as the node reads it that keeps the replicas
+ * (docs/design/0068-session-sync.md). Entries are applied in the order of their numbers; what comes
+ * too early or twice is ignored.
+ *
+ * Writer and reader: the worker that owns the slot.
+ */
+#ifndef SYNC_REPLICA_H
+#define SYNC_REPLICA_H
+
+#include "sync_entry.h"
+#include "sync_part.h"
+
+enum sync_result {
+	SYNC_DONE,    /* an object that was known, or a deletion */
+	SYNC_NEW,     /* an object that was not counted */
+	SYNC_MISSING, /* a change or a deletion of an object that is not here */
+	SYNC_REFUSED, /* a put that cannot be stored; the sink counts why */
+	SYNC_LATER,   /* it names an id that the dictionary has not explained yet */
+	SYNC_INVALID,
+};
+
+struct sync_sink {
+	void *context;
+	/* Applies SYNC_PUT, SYNC_CHANGE or SYNC_DELETE; stores the hash of the object's identity,
+	 * unless it returns SYNC_LATER or SYNC_INVALID. For a deletion, SYNC_NEW means that the
+	 * object was not counted. */
+	enum sync_result (*apply)(void *context, unsigned node, unsigned slot, const uint8_t *entry,
+	                          uint64_t *hash);
+	/* No object of the node in this slot is counted any more. */
+	void (*copy_begin)(void *context, unsigned node, unsigned slot);
+	/* Removes those that were not put since. */
+	void (*copy_end)(void *context, unsigned node, unsigned slot);
+};
+
+struct sync_replica {
+	uint32_t expected;       /* the next entry to apply; 0: no log has begun */
+	uint32_t generation;     /* of the log */
+	struct sync_sum here;    /* objects that are stored and counted */
+	struct sync_sum refused; /* and those that could not be stored */
+	bool differs;            /* as of the last sum */
+	bool copies;             /* a copy has begun and not ended */
+	bool verified;           /* a sum was equal since the last restart */
+	uint64_t faults;         /* sums that were not */
+	uint64_t verified_ns;    /* the last one that was */
+};
+
+/* What the sender is to hear about a part. */
+enum sync_reply {
+	SYNC_REPLY_APPLIED,
+	SYNC_REPLY_GAP,
+	SYNC_REPLY_COPY, /* and what was applied */
+	SYNC_REPLY_NONE, /* invalid: nothing more is applied of it */
+};
+
+/* A generation of the log begins. `here`: what is stored of its objects, all of it counted. */
+void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struct sync_sum *here);
+
+/* Applies a part of kind SYNC_ENTRIES, of this generation. */
+enum sync_reply sync_replica_apply(struct sync_replica *r, const struct sync_sink *sink,
+                                   unsigned node, const struct sync_part *part, uint64_t now_ns);
+
+#endif
