@@ -270,7 +270,7 @@ static void forge(void)
 {
 	struct packet p = world.recorded[draw(SY_ARRAY_LEN(world.recorded))];
 
-	if (!p.used)
+	if (p.len == 0) /* none was recorded, or it was cut to nothing */
 		return;
 	if (chance(500))
 		p.bytes[draw(p.len)] ^= (uint8_t)(1 + draw(255));
