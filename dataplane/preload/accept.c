@@ -217,23 +217,7 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 	                   .told = true,
 	                   .accepted = true,
 	                   .user = pthread_self(),
-	                   .nodelay = l->nodelay,
-	                   .keepalive = l->keepalive,
-	                   .keepidle = l->keepidle,
-	                   .keepintvl = l->keepintvl,
-	                   .keepcnt = l->keepcnt,
-	                   .sndbuf = l->sndbuf,
-	                   .rcvbuf = l->rcvbuf,
-	                   .cork = l->cork,
-	                   .quickack_off = l->quickack_off,
-	                   .tos = l->tos,
-	                   .mss = l->mss,
-	                   .pacing_rate = l->pacing_rate,
-	                   .linger = l->linger,
-	                   .receive_ns = l->receive_ns,
-	                   .send_ns = l->send_ns,
-	                   .user_timeout = l->user_timeout,
-	                   .priority = l->priority,
+	                   .options = l->options,
 	                   .peer = peer,
 	                   .local = l->local,
 	                   .next = next};
@@ -253,7 +237,8 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t *len, int flags,
                        struct signals *signals)
 {
-	uint64_t deadline = l->receive_ns ? sy_clock_ns() + l->receive_ns : NEVER;
+	uint64_t wait_ns = l->options.receive_timeout_ns;
+	uint64_t deadline = wait_ns ? sy_clock_ns() + wait_ns : NEVER;
 	int rc;
 
 	for (;;) {

@@ -3,8 +3,6 @@
 #ifndef PRELOAD_OPTION_H
 #define PRELOAD_OPTION_H
 
-#include <sys/time.h>
-
 #include "preload.h"
 
 /* The kernel's socket has just taken it. */
@@ -17,27 +15,5 @@ socklen_t option_get(struct sock *s, int level, int name, void *out, socklen_t l
 bool option_binds(int level, int name, const void *value, socklen_t len);
 /* setsockopt() of one that is the kernel's so far. */
 int option_plain_set(int fd, int level, int name, const void *value, socklen_t len);
-
-/* A struct timeval, in ns. */
-static inline uint64_t option_time(const void *value)
-{
-	struct timeval t;
-
-	memcpy(&t, value, sizeof(t));
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_usec * 1000;
-}
-
-/* Its first 32 bits, or all; -1: no bound, which is 0 here. */
-static inline uint64_t option_rate(const void *value, socklen_t len)
-{
-	uint32_t rate;
-	uint64_t whole;
-
-	memcpy(&rate, value, sizeof(rate));
-	if (len < sizeof(whole))
-		return (uint32_t)(rate + 1);
-	memcpy(&whole, value, sizeof(whole));
-	return whole + 1;
-}
 
 #endif

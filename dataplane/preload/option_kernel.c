@@ -21,51 +21,50 @@ static int kernel_int(int fd, int level, int name)
 	return value;
 }
 
-static uint64_t kernel_time(int fd, int name)
-{
-	struct timeval t = {0};
-	socklen_t len = sizeof(t);
-
-	REAL(getsockopt)(fd, SOL_SOCKET, name, &t, &len);
-	return option_time(&t);
-}
-
+/* Linux reports sizes of buffers and segments also if none was set, and the stack's grow:
+ * option_keep() stores those. */
 void options_read(struct sock *s, int fd)
 {
-	socklen_t len = sizeof(s->linger);
-	uint64_t rate;
+	static const struct {
+		int level, name;
+	} all[] = {{SOL_SOCKET, SO_REUSEADDR},
+	           {SOL_SOCKET, SO_REUSEPORT},
+	           {SOL_SOCKET, SO_BROADCAST},
+	           {SOL_SOCKET, SO_KEEPALIVE},
+	           {SOL_SOCKET, SO_LINGER},
+	           {SOL_SOCKET, SO_PRIORITY},
+	           {SOL_SOCKET, SO_RCVTIMEO},
+	           {SOL_SOCKET, SO_SNDTIMEO},
+	           {IPPROTO_TCP, TCP_NODELAY},
+	           {IPPROTO_TCP, TCP_CORK},
+	           {IPPROTO_TCP, TCP_KEEPIDLE},
+	           {IPPROTO_TCP, TCP_KEEPINTVL},
+	           {IPPROTO_TCP, TCP_KEEPCNT},
+	           {IPPROTO_TCP, TCP_USER_TIMEOUT},
+	           {IPPROTO_IP, IP_TOS},
+	           {IPPROTO_IPV6, IPV6_TCLASS},
+	           {SOL_SOCKET, SO_MAX_PACING_RATE}};
+	uint8_t value[SY_SOCKET_OPTION_BYTES];
 
-	s->nodelay = kernel_int(fd, IPPROTO_TCP, TCP_NODELAY);
-	s->cork = kernel_int(fd, IPPROTO_TCP, TCP_CORK);
-	s->keepalive = kernel_int(fd, SOL_SOCKET, SO_KEEPALIVE);
-	s->reuse = kernel_int(fd, SOL_SOCKET, SO_REUSEADDR);
-	s->keepidle = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPIDLE);
-	s->keepintvl = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPINTVL);
-	s->keepcnt = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_KEEPCNT);
-	s->user_timeout = (uint32_t)kernel_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT);
-	s->priority = (uint32_t)kernel_int(fd, SOL_SOCKET, SO_PRIORITY);
-	s->tos = (uint32_t)(s->family == AF_INET6 ? kernel_int(fd, IPPROTO_IPV6, IPV6_TCLASS)
-	                                          : kernel_int(fd, IPPROTO_IP, IP_TOS));
-	s->receive_ns = kernel_time(fd, SO_RCVTIMEO);
-	s->send_ns = kernel_time(fd, SO_SNDTIMEO);
-	REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, &s->linger, &len);
-	len = sizeof(rate);
-	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, &len) == 0)
-		s->pacing_rate = option_rate(&rate, len);
-	/* Linux tells sizes of buffers and segments also where none was set, and the stack's grow:
-	 * option_keep() has them. */
+	for (unsigned i = 0; i < SY_ARRAY_LEN(all); i++) {
+		socklen_t len = sizeof(value);
+		if (all[i].level == (s->family == AF_INET6 ? IPPROTO_IP : IPPROTO_IPV6))
+			continue;
+		if (REAL(getsockopt)(fd, all[i].level, all[i].name, value, &len) == 0)
+			sy_socket_option_set(&s->options, all[i].level, all[i].name, value, len);
+	}
 }
 
 void option_keep(struct sock *s, int fd, int level, int name, int value)
 {
 	if (level == IPPROTO_TCP && name == TCP_MAXSEG)
-		s->mss = (uint32_t)value;
+		s->options.mss = (uint16_t)value;
 	if (level != SOL_SOCKET)
 		return;
 	if (name == SO_SNDBUF || name == SO_SNDBUFFORCE)
-		s->sndbuf = (uint32_t)kernel_int(fd, level, SO_SNDBUF);
+		s->options.send_bytes = (uint32_t)kernel_int(fd, level, SO_SNDBUF);
 	if (name == SO_RCVBUF || name == SO_RCVBUFFORCE)
-		s->rcvbuf = (uint32_t)kernel_int(fd, level, SO_RCVBUF);
+		s->options.receive_bytes = (uint32_t)kernel_int(fd, level, SO_RCVBUF);
 }
 
 static bool is_served(const char *interface, socklen_t len)

@@ -23,6 +23,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <sy_socket_option.h>
 #include <sy_stack.h>
 
 #include "message.h"
@@ -69,12 +70,7 @@ struct sock {
 	bool read_shut, write_shut;
 	bool ended;   /* listener: by shutdown() */
 	bool kernels; /* options_bind() */
-	bool cork, nodelay, keepalive, quickack_off, reuse;
-	uint32_t keepidle, keepintvl, keepcnt, user_timeout, tos, priority, mss;
-	uint32_t sndbuf, rcvbuf; /* 0: not set */
-	uint64_t pacing_rate;    /* of SO_MAX_PACING_RATE, plus one; 0: no bound */
-	struct linger linger;
-	uint64_t receive_ns, send_ns; /* SO_RCVTIMEO, SO_SNDTIMEO; 0: none */
+	struct sy_socket_options options;
 	unsigned backlog;
 	uint16_t v6_only;
 	struct sy_stack_endpoint local, peer;
@@ -482,8 +478,8 @@ int name_return(const struct sy_stack_endpoint *e, int family, struct sockaddr *
 void options_read(struct sock *s, int fd);
 /* Has this socket of the kernel's an option that only Linux can follow? Then it stays Linux's. */
 bool options_bind(int fd);
-/* Gives the stack what differs from its defaults. */
-void options_apply(struct sock *s, sy_stack_id id);
+/* Passes the socket's options to a connection or a listener of the stack. */
+void options_apply(const struct sock *s, sy_stack_id id);
 
 /* ---- facts (info.c) -------------------------------------------------------------------------- */
 

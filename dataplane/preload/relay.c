@@ -198,16 +198,14 @@ static int own_end(int fd)
 
 static void options_copy(const struct sock *s, int fd)
 {
-	struct timeval receive = {(time_t)(s->receive_ns / 1000000000),
-	                          (suseconds_t)(s->receive_ns % 1000000000 / 1000)};
-	struct timeval sending = {(time_t)(s->send_ns / 1000000000),
-	                          (suseconds_t)(s->send_ns % 1000000000 / 1000)};
-	int on = s->keepalive;
+	static const int names[] = {SO_RCVTIMEO, SO_SNDTIMEO, SO_KEEPALIVE, SO_LINGER};
+	uint8_t value[SY_SOCKET_OPTION_BYTES];
 
-	REAL(setsockopt)(fd, SOL_SOCKET, SO_RCVTIMEO, &receive, sizeof(receive));
-	REAL(setsockopt)(fd, SOL_SOCKET, SO_SNDTIMEO, &sending, sizeof(sending));
-	REAL(setsockopt)(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-	REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &s->linger, sizeof(s->linger));
+	for (unsigned i = 0; i < SY_ARRAY_LEN(names); i++) {
+		socklen_t len = sy_socket_option_get(&s->options, SOL_SOCKET, names[i],
+		                                     sizeof(value), value);
+		REAL(setsockopt)(fd, SOL_SOCKET, names[i], value, len);
+	}
 	if (s->nonblock)
 		REAL(fcntl)(fd, F_SETFL, REAL(fcntl)(fd, F_GETFL) | O_NONBLOCK);
 	if (s->read_shut || s->write_shut)

@@ -111,8 +111,10 @@ bool relay_move(struct relay *r)
 	}
 	more = move_out(r) || more;
 	if (r->hung_up && r->out_done) {
-		if (r->reset)
-			r->s->linger = (struct linger){.l_onoff = 1};
+		if (r->reset) {
+			r->s->options.linger = true;
+			r->s->options.linger_s = 0;
+		}
 		relay_end(r, 0);
 		return false;
 	}

@@ -178,7 +178,8 @@ static int connect_result(struct sock *s, int fd)
 
 static int connect_await(struct sock *s, int fd, struct signals *signals)
 {
-	uint64_t deadline = s->send_ns ? sy_clock_ns() + s->send_ns : NEVER;
+	uint64_t wait_ns = s->options.send_timeout_ns;
+	uint64_t deadline = wait_ns ? sy_clock_ns() + wait_ns : NEVER;
 	sy_stack_id id = s->id;
 	int rc = runner_await(s, EPOLLOUT | EPOLLERR | EPOLLHUP, -1, deadline, signals);
 

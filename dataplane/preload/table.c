@@ -82,7 +82,7 @@ static void sock_end(struct sock *s)
 		if (id[i] == SY_STACK_NONE)
 			continue;
 		sy_stack_set_cookie(runner.stack, id[i], 0);
-		if (s->linger.l_onoff && s->linger.l_linger == 0)
+		if (s->options.linger && s->options.linger_s == 0)
 			sy_stack_abort(runner.stack, id[i], sy_clock_ns());
 		else
 			sy_stack_close(runner.stack, id[i], sy_clock_ns());
@@ -191,6 +191,7 @@ struct sock *sock_new(enum object_kind kind, int family)
 		return NULL;
 	s->o.kind = kind;
 	s->family = family;
+	sy_socket_options_init(&s->options);
 	s->next = all_socks;
 	if (all_socks)
 		all_socks->previous = s;

@@ -175,7 +175,7 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
                               struct signals *signals, bool *locked)
 {
 	struct receiver r = {{receiver_complete, false}, s, iov, count, 0};
-	uint64_t deadline = deadline_of(s->receive_ns);
+	uint64_t deadline = deadline_of(s->options.receive_timeout_ns);
 	size_t want = 0, got = 0;
 
 	if (s->id == SY_STACK_NONE)
@@ -364,7 +364,7 @@ static int64_t give(struct sock *s, const struct iovec *iov, size_t count, size_
 static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count, int flags,
                            struct signals *signals)
 {
-	uint64_t deadline = deadline_of(s->send_ns);
+	uint64_t deadline = deadline_of(s->options.send_timeout_ns);
 	size_t want = 0, done = 0;
 
 	if (s->id == SY_STACK_NONE || s->write_shut)

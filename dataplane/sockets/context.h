@@ -14,6 +14,7 @@
 
 #include <shares.h>
 #include <sy_hook_seat.h>
+#include <sy_socket_option.h>
 #include <sy_stack.h>
 
 #include "sy_tcp.h"
@@ -37,17 +38,6 @@ struct context_driver {
 	void (*wake)(void *d);
 	/* Packets that it missed, or could not send. NULL: there are none. */
 	void (*lost)(void *d, struct sy_hook_tally *out);
-};
-
-/* Options as the application has set them (SOL_SOCKET, IPPROTO_TCP, …). */
-struct wishes {
-	bool reuse_addr : 1, reuse_port : 1, keepalive : 1, no_delay : 1, cork : 1, quick_ack : 1,
-	        linger : 1, only_v6 : 1, broadcast : 1, no_port : 1;
-	uint8_t tos, keepalive_probes;
-	uint16_t linger_s, mss, keepalive_s, keepalive_interval_s;
-	uint32_t send_bytes, receive_bytes, user_timeout_ms, receive_least, priority;
-	uint64_t pacing_rate; /* UINT64_MAX: no bound */
-	struct timeval receive_timeout, send_timeout;
 };
 
 enum kind { KIND_FREE, KIND_SOCKET, KIND_EPOLL };
@@ -76,7 +66,7 @@ struct descriptor {
 		struct {
 			sy_stack_id id;
 			struct sy_stack_endpoint local, peer;
-			struct wishes wishes;
+			struct sy_socket_options options;
 			uint32_t partial; /* bytes that were lent, and are no whole request */
 		};
 		struct instance *instance; /* of epoll */
@@ -221,8 +211,7 @@ bool address_is_any(const struct sy_addr *a);
 /* The stack's endpoint for a wildcard of a socket: that of IPv4, or that of both families. */
 struct sy_addr address_any(bool v6);
 
-void wishes_init(struct wishes *w);
-/* Gives the stack's connection or listener what the application wants. */
-void wishes_apply(struct sy_tcp_context *c, const struct descriptor *d);
+/* Passes the socket's options to its connection or listener. */
+void options_apply(struct sy_tcp_context *c, const struct descriptor *d);
 
 #endif

@@ -29,8 +29,8 @@ static bool enough_unread(struct sy_tcp_context *c, const struct descriptor *d)
 {
 	struct sy_stack_info info;
 
-	return d->wishes.receive_least <= 1 || sy_stack_info(c->stack, d->id, &info) ||
-	       info.unread >= d->wishes.receive_least ||
+	return d->options.receive_low_water <= 1 || sy_stack_info(c->stack, d->id, &info) ||
+	       info.unread >= d->options.receive_low_water ||
 	       (info.unread > 0 && info.receive_window < info.mss);
 }
 

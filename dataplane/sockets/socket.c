@@ -19,7 +19,7 @@ int sy_tcp_socket(struct sy_tcp_context *c, int family)
 	struct descriptor *d = &c->descriptor[fd];
 	d->v6 = family == AF_INET6;
 	d->local.addr = address_any(d->v6);
-	wishes_init(&d->wishes);
+	sy_socket_options_init(&d->options);
 	return fd;
 }
 
@@ -46,7 +46,7 @@ static bool overlap(const struct descriptor *a, const struct descriptor *b)
 	if (v4_a == v4_b)
 		return true;
 	/* One of IPv4: the other has to be a wildcard of both families. */
-	return v4_a ? any_b && !b->wishes.only_v6 : any_a && !a->wishes.only_v6;
+	return v4_a ? any_b && !b->options.only_v6 : any_a && !a->options.only_v6;
 }
 
 static bool in_use(const struct sy_tcp_context *c, const struct descriptor *d)
@@ -55,7 +55,7 @@ static bool in_use(const struct sy_tcp_context *c, const struct descriptor *d)
 		const struct descriptor *other = &c->descriptor[i];
 		if (other == d || !overlap(d, other))
 			continue;
-		if (!(d->wishes.reuse_addr && other->wishes.reuse_addr &&
+		if (!(d->options.reuse_addr && other->options.reuse_addr &&
 		      other->phase != PHASE_LISTENING))
 			return true;
 	}
@@ -107,7 +107,7 @@ int sy_tcp_bind(struct sy_tcp_context *c, int fd, const struct sockaddr *addr, s
 		return rc;
 	if (d->bound || d->phase != PHASE_NEW)
 		return -EINVAL;
-	if (d->v6 && d->wishes.only_v6 && sy_addr_is_v4(&local.addr))
+	if (d->v6 && d->options.only_v6 && sy_addr_is_v4(&local.addr))
 		return -EINVAL;
 	if (!address_is_any(&local.addr) && !is_own(c, &local.addr))
 		return -EADDRNOTAVAIL;
@@ -138,7 +138,7 @@ int sy_tcp_listen(struct sy_tcp_context *c, int fd, int backlog)
 		return rc;
 	if (d->phase == PHASE_LISTENING)
 		return sy_stack_listener_set(c->stack, d->id, backlog_of(backlog),
-		                             d->wishes.only_v6);
+		                             d->options.only_v6);
 	if (d->phase != PHASE_NEW)
 		return -EINVAL;
 	if (!d->bound) {
@@ -149,9 +149,9 @@ int sy_tcp_listen(struct sy_tcp_context *c, int fd, int backlog)
 	rc = sy_stack_listen(c->stack, &d->local, backlog_of(backlog), (uint64_t)fd, &d->id);
 	if (rc)
 		return rc == -ENOMEM ? -ENOBUFS : rc;
-	sy_stack_listener_set(c->stack, d->id, backlog_of(backlog), d->wishes.only_v6);
+	sy_stack_listener_set(c->stack, d->id, backlog_of(backlog), d->options.only_v6);
 	d->phase = PHASE_LISTENING;
-	wishes_apply(c, d);
+	options_apply(c, d);
 	context_listens(c, d);
 	descriptor_news(c, d);
 	return 0;
@@ -194,7 +194,7 @@ int sy_tcp_accept(struct sy_tcp_context *c, int fd, struct sockaddr *addr, sockl
 	d->v6 = l->v6;
 	d->id = id;
 	d->phase = PHASE_CONNECTED;
-	d->wishes = l->wishes;
+	d->options = l->options;
 	d->peer = peer;
 	if (sy_stack_info(c->stack, id, &info) == 0)
 		d->local = info.local;
@@ -235,7 +235,7 @@ static int connect_begin(struct sy_tcp_context *c, struct descriptor *d,
 	/* The stack has no loopback. */
 	if (peer->port == 0 || address_is_any(&peer->addr) || is_own(c, &peer->addr))
 		return -ENETUNREACH;
-	if (d->v6 && d->wishes.only_v6 && sy_addr_is_v4(&peer->addr))
+	if (d->v6 && d->options.only_v6 && sy_addr_is_v4(&peer->addr))
 		return -ENETUNREACH;
 	rc = source_choose(c, &peer->addr, &from.addr);
 	if (rc)
@@ -252,7 +252,7 @@ static int connect_begin(struct sy_tcp_context *c, struct descriptor *d,
 	d->peer = *peer;
 	if (sy_stack_info(c->stack, d->id, &info) == 0)
 		d->local = info.local;
-	wishes_apply(c, d);
+	options_apply(c, d);
 	return -EINPROGRESS;
 }
 

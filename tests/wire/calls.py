@@ -381,6 +381,8 @@ def listening():
         say("epoll", [event for _, event in epoll.poll(PATIENCE_MS / 1000)])
     caller, address = one.accept()
     say("accepted", caller.getpeername() == address, caller.getsockname()[1])
+    for name in ("SO_REUSEADDR", "SO_REUSEPORT", "SO_KEEPALIVE"):
+        say("inherited", name, caller.getsockopt(socket.SOL_SOCKET, getattr(socket, name)))
     say("it says", caller.recv(6, socket.MSG_WAITALL))
     attempt("listener", one.getpeername)
     no_number_left(one, own)

@@ -102,8 +102,13 @@ def set_before():
     one.setsockopt(*TOS, 0x13)
     attempt("tos", one.getsockopt, *TOS)
     attempt("too large", one.setsockopt, socket.IPPROTO_TCP, socket.TCP_MAXSEG, 40000)
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3))
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 7, 3))
     say("linger", struct.unpack("ii", one.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)))
+    for name, value in (("no time", (1, 1000000)), ("over at once", (-1, 0))):
+        option = (socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", *value))
+        attempt(name, one.setsockopt, *option)
+        say(struct.unpack("ll", one.getsockopt(*option[:2], 16)))
+    attempt("receive timeout", one.recv, 1)
     # Fills the buffer: the peer does not read.
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 50000))
     with contextlib.suppress(BlockingIOError):

@@ -382,6 +382,7 @@ static void options(const struct both *b, bool v6)
 	        NUMBER(IPPROTO_TCP, TCP_KEEPCNT),  NUMBER(IPPROTO_TCP, TCP_USER_TIMEOUT),
 	        NUMBER(IPPROTO_IP, IP_TOS),        NUMBER(SOL_SOCKET, 999),
 	        NUMBER(IPPROTO_TCP, 999),          NUMBER(SOL_SOCKET, SO_MAX_PACING_RATE),
+	        NUMBER(IPPROTO_TCP, TCP_QUICKACK),
 	};
 	int fd = b->socket(CLIENT, v6 ? AF_INET6 : AF_INET);
 	char small = 0;
@@ -407,7 +408,7 @@ static void options(const struct both *b, bool v6)
 	note_result("bad time",
 	            b->setsockopt(CLIENT, fd, SOL_SOCKET, SO_RCVTIMEO, &bad, sizeof(bad)));
 	note_result("short time", b->setsockopt(CLIENT, fd, SOL_SOCKET, SO_RCVTIMEO, &t, 4));
-	struct linger l = {1, 7}, got = {0};
+	struct linger l = {5, 40000}, got = {0};
 	note_result("linger", b->setsockopt(CLIENT, fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l)));
 	note_result("short linger", b->setsockopt(CLIENT, fd, SOL_SOCKET, SO_LINGER, &l, 4));
 	len = sizeof(got);
