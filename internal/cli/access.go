@@ -17,13 +17,13 @@ import (
 type accessView struct {
 	Name      string           `json:"name"`
 	Global    bool             `json:"global"`
-	Services  []string         `json:"services"` // that name it
+	Services  []string         `json:"services"` // services whose access names the list
 	Rules     []accessRuleView `json:"rules"`
 	Otherwise string           `json:"otherwise"`
-	Undecided uint64           `json:"undecided"`     // that no rule decided
-	Existing  string           `json:"existing"`      // sessions: keep or end
-	Ended     uint64           `json:"ended"`         // existing sessions that the list no longer admitted
-	Early     uint64           `json:"dropped_early"` // by the XDP programs, and not in the rules' matches; of the list of all services
+	Undecided uint64           `json:"undecided"`     // packets that no rule matched
+	Existing  string           `json:"existing"`      // existing sessions: keep or end
+	Ended     uint64           `json:"ended"`         // existing sessions that the list no longer allowed
+	Early     uint64           `json:"dropped_early"` // dropped by the XDP programs, not counted in the rules' matches; list of all services only
 }
 
 type accessRuleView struct {
@@ -34,7 +34,7 @@ type accessRuleView struct {
 	Ports    []string `json:"ports,omitempty"`
 	Log      uint32   `json:"log,omitempty"`
 	Matches  uint64   `json:"matches"`
-	Early    bool     `json:"dropped_early,omitempty"` // the XDP programs may drop its packets: these are in dropped_early of the list
+	Early    bool     `json:"dropped_early,omitempty"` // the XDP programs may drop its packets; dropped_early of the list counts these
 }
 
 func texts[T fmt.Stringer](list []T) []string {
@@ -79,7 +79,7 @@ func markEarly(rules []accessRuleView) {
 	}
 }
 
-// shortList writes the first few items of a list.
+// shortList formats the first few items of a list.
 func shortList(items []string) string {
 	const shown = 3
 	if len(items) > shown {
@@ -146,19 +146,19 @@ type setView struct {
 	Prefixes  uint64   `json:"prefixes"`
 	Prefixes4 uint64   `json:"prefixes4"`
 	Prefixes6 uint64   `json:"prefixes6"`
-	Lists     []string `json:"lists"`          // that name it
+	Lists     []string `json:"lists"`          // lists that name the set
 	File      string   `json:"file"`           // empty: its prefixes are in the configuration
-	Loaded    uint64   `json:"loaded_unix_ms"` // when the contents were read from the file; 0: not by this agent
-	Problem   string   `json:"problem"`        // why the set does not have what the file has now; empty: it has
+	Loaded    uint64   `json:"loaded_unix_ms"` // when this agent loaded the file; 0: never
+	Problem   string   `json:"problem"`        // why the set differs from the file; empty: it does not
 }
 
-// setProblem says why a set does not have what its file has now.
+// setProblem explains why a set differs from its file, or returns "".
 func setProblem(set *dpclient.AccessSetStats, file *pb.AccessSetFile) string {
 	switch {
 	case file.GetError() != "":
 		return file.GetError()
 	case set.GetMissing():
-		return "the forwarder has lost the set's data, and waits for it"
+		return "the forwarder has lost the set's data, and waits for the agent to send it again"
 	}
 	return ""
 }
@@ -192,7 +192,7 @@ func (a *app) getSets(ctx context.Context) error {
 		a.print(t)
 		for _, view := range views {
 			if view.Problem != "" {
-				fmt.Fprintf(a.out, "%s keeps what it had: %s\n", view.Name, view.Problem)
+				fmt.Fprintf(a.out, "%s keeps its prefixes: %s\n", view.Name, view.Problem)
 			}
 		}
 	})

@@ -19,16 +19,16 @@ import (
 type attackView struct {
 	Kind    string   `json:"kind"`
 	Help    string   `json:"help"`
-	Service string   `json:"service,omitempty"` // absent: of none
+	Service string   `json:"service,omitempty"` // absent: no service
 	Target  string   `json:"target,omitempty"`  // the service's VIP and ports
 	Began   uint64   `json:"began_unix_ms"`
-	Ended   uint64   `json:"ended_unix_ms"` // 0: it goes on
+	Ended   uint64   `json:"ended_unix_ms"` // 0: the attack continues
 	Packets uint64   `json:"packets"`
 	Rate    uint64   `json:"rate"` // packets/s
 	Peak    uint64   `json:"peak"`
 	Usual   uint64   `json:"usual"`
 	Done    []string `json:"done"`
-	// Networks with 1 % or more of the packets, none of them with a validated session; else spread says what is known.
+	// Networks with 1 % or more of the packets, none of them with a validated session; without any, spread describes the sources.
 	From    []sourceView `json:"from"`
 	Spread  string       `json:"spread,omitempty"`
 	Samples uint64       `json:"samples"`
@@ -39,7 +39,7 @@ type sourceView struct {
 	Percent float64 `json:"percent"`
 }
 
-// shownNetworks is how many source networks a line of the table has.
+// shownNetworks bounds the source networks in a line of the table.
 const shownNetworks = 2
 
 func viewSources(info *pb.Attack) []sourceView {
@@ -65,7 +65,7 @@ func spreadText(spread pb.Attack_Spread) string {
 	return ""
 }
 
-// fromText tells where an attack comes from.
+// fromText describes the sources of an attack.
 func (v attackView) fromText() string {
 	var parts []string
 	for i, source := range v.From {
@@ -104,7 +104,7 @@ func targetText(key model.ServiceKey) string {
 	return fmt.Sprintf("%s:%s", key.VIP, key.Ports())
 }
 
-// sinceText tells when an attack began, and how long it has lasted or did.
+// sinceText describes when an attack began, and its duration.
 func (v attackView) sinceText() string {
 	began := time.UnixMilli(int64(v.Began))
 	if v.Ended > 0 {
@@ -114,7 +114,7 @@ func (v attackView) sinceText() string {
 	return ago(began)
 }
 
-// amount shortens a large number: 512 k, 1.1 M.
+// amount abbreviates a large number: 512 k, 1.1 M.
 func amount(n uint64) string {
 	switch {
 	case n >= 10_000_000:
@@ -143,7 +143,7 @@ func (a *app) getAttacks(ctx context.Context, past bool) error {
 		}
 	}
 	if left := response.GetLeftOut(); left > 0 {
-		a.warn([]string{fmt.Sprintf("%d more attacks found no place in the list: `steelyard get drops` counts their packets", left)})
+		a.warn([]string{fmt.Sprintf("%d more attacks did not fit into the list: `steelyard get drops` counts their packets", left)})
 	}
 	return a.show(views, func() {
 		if len(views) == 0 {

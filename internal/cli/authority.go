@@ -15,20 +15,20 @@ func (a *app) authorityCommand() *cobra.Command {
 	command := group("authority", "Show and replace the authority that signs a controller's certificates")
 	request := &pb.ReplaceAuthorityRequest{}
 	replace := &cobra.Command{
-		Use: "replace", Short: "Have another authority sign all certificates", Args: args(0, 0),
-		Long: "First all members and controllers learn of the new one; then it signs, and they get certificates of it; then the former one ends. Agents and controllers do " +
-			"so by themselves within seconds, each user by one command at each of the two steps; nobody joins again who is there within 30 days. `steelyard authority show` says who is missing. " +
-			"Tokens that were made before the new one signs are of no use afterwards.",
+		Use: "replace", Short: "Replace the authority that signs all certificates", Args: args(0, 0),
+		Long: "The replacement has three steps: all members and controllers trust the new authority; it signs, and they get new certificates; the former authority ends. Agents and controllers do " +
+			"this automatically within seconds, a user by running one command in each of the first two steps. A member that connects within 30 days need not join again. `steelyard authority show` names missing members. " +
+			"Tokens that were created before the new authority signs are void afterwards.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := ask(c.Context(), a, a.controllers().ReplaceAuthority, request)
 			return err
 		},
 	}
-	replace.Flags().BoolVar(&request.Distrust, "distrust", false, "its key was stolen: all certificates and tokens are void at once, also on open connections, and all members have to join again")
+	replace.Flags().BoolVar(&request.Distrust, "distrust", false, "its key was stolen: void all certificates and tokens at once, and close open connections; all members have to join again")
 	show := &cobra.Command{
-		Use: "show", Short: "Show the authorities whose certificates hold", Args: args(0, 0),
-		Long: "There is one, which `signs`. While it is being replaced there is also the `next` one, or a `former` one, and the members for whom the replacement waits. " +
-			"Who is away for more than 30 days is not waited for, as its certificate has expired.",
+		Use: "show", Short: "Show the authorities whose certificates are valid", Args: args(0, 0),
+		Long: "One authority `signs`. During its replacement there is also a `next` one or a `former` one, and the list of members for which the replacement waits. " +
+			"It does not wait for members that have been disconnected for more than 30 days, because their certificates have expired.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			response, err := ask(c.Context(), a, a.controllers().ListAuthorities, &pb.ListAuthoritiesRequest{})
 			if err != nil {
@@ -45,7 +45,7 @@ func (a *app) authorityCommand() *cobra.Command {
 type authoritiesView struct {
 	Authorities []authorityView `json:"authorities"`
 	WaitingFor  []string        `json:"waiting_for"`
-	Since       string          `json:"since"` // of the replacement's present step; "": there is none
+	Since       string          `json:"since"` // of the replacement's current step; "": no replacement
 }
 
 type authorityView struct {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is the command line: a client of the agent or of a controller, except `agent`, `controller`, `check`,
-// `upgrade`, `release`, `cleanup`, `run` and `version`, which need neither.
+// Package cli is the command line: a client of the agent or of a controller. The commands `agent`, `controller`, `check`, `upgrade`, `release`,
+// `cleanup`, `run` and `version` need neither.
 package cli
 
 import (
@@ -32,20 +32,20 @@ const (
 	exitFailure    = 2
 )
 
-// Ends of diff and get status that print no message.
+// Errors of diff and get status that set the exit code, and print no message.
 var (
 	errDifferent = errors.New("there are differences")
 	errRefused   = errors.New("the configuration file is refused")
 )
 
-// app holds what all commands share.
+// app is the state that all commands share.
 type app struct {
 	in       io.Reader
 	out, err io.Writer
 	socket   string
 	timeout  time.Duration
 	context  string // name; "": the current one
-	// --socket was given, and so means this host whatever the current context is.
+	// --socket was given: it selects this host, whatever the current context is.
 	socketGiven        bool
 	forwarder, project string // at a controller
 	output             string // "table" or "json"
@@ -80,7 +80,7 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	if ctx.Err() != nil && isInterruption(err) {
 		text = afterInterruption(command.CommandPath(), err)
 	}
-	var lines []string // an error may have several
+	var lines []string // an error may have several lines
 	for line := range strings.SplitSeq(text, "\n") {
 		lines = append(lines, printable(line))
 	}
@@ -91,7 +91,7 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	return exitFailure
 }
 
-// exitError is a failure with an exit code of its own.
+// exitError is an error with its own exit code.
 type exitError struct {
 	code int
 	error
@@ -102,19 +102,19 @@ func (e *exitError) Unwrap() error { return e.error }
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "steelyard",
-		Short: "Control and watch a Steelyard layer-4 load balancer",
-		Long: "`steelyard agent` runs the agent, which configures a forwarder as a file says. The other commands control and show both. " +
-			"`steelyard controller` configures many forwarders through their agents; a context (`steelyard context add`) makes the same commands speak to it.\n\n" +
-			"With -o json, a list is an array, [] if it is empty, and one thing is an object; `get status` and `get placement` are one thing. What is to say about a whole " +
-			"list, such as that it is cut off, is a warning on standard error. Fields are only ever added.\n\n" +
-			"Exit codes: 0 success; 1 `diff` found differences, or `get status` a configuration file that is refused; 2 failure. `health` and `run` have their own.",
+		Short: "Control and monitor a Steelyard layer-4 load balancer",
+		Long: "`steelyard agent` runs the agent, which configures a forwarder from a file. The other commands control and show both. " +
+			"`steelyard controller` configures many forwarders through their agents; a context (`steelyard context add`) directs the same commands to it.\n\n" +
+			"With -o json, a list is an array, and [] if it is empty; a single object, as of `get status` and `get placement`, is an object. A remark about a whole " +
+			"list, such as that it is truncated, is a warning on standard error. Fields are only ever added.\n\n" +
+			"Exit codes: 0 success; 1 `diff` found differences, or `get status` a refused configuration file; 2 failure. `health` and `run` have their own.",
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.socket, "socket", agent.DefaultSocket, "the agent's `socket`")
-	flags.StringVar(&a.context, "context", os.Getenv("STEELYARD_CONTEXT"), "`name` of the context to use, instead of the current one; local: the agent of this host")
-	flags.StringVar(&a.forwarder, "forwarder", "", "`name` of the forwarder, of those of a controller; apply takes several, separated by commas, or '*' for all")
-	flags.StringVar(&a.project, "project", "", "`name` of the project in which apply and diff work, at a controller (default `default`)")
+	flags.StringVar(&a.context, "context", os.Getenv("STEELYARD_CONTEXT"), "`name` of the context, instead of the current one; local: the agent of this host")
+	flags.StringVar(&a.forwarder, "forwarder", "", "`name` of a controller's forwarder; apply accepts several, separated by commas, or '*' for all")
+	flags.StringVar(&a.project, "project", "", "`name` of the project for apply and diff, at a controller (default `default`)")
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "maximum time to wait for an answer")
 	root.PersistentPreRun = func(c *cobra.Command, _ []string) { a.socketGiven = root.PersistentFlags().Changed("socket") }
 	root.AddCommand(a.controllerCommand(), a.contextCommand(), a.tokenCommand(), a.memberCommand(), a.authorityCommand(), a.projectCommand(), a.nfvCommand(), a.watchCommand(),
@@ -129,8 +129,7 @@ func (a *app) client() agentpbconnect.AgentServiceClient {
 	return agentpbconnect.NewAgentServiceClient(client, url)
 }
 
-// dialFirst connects to the first of these sockets that the user may open; if there is none, the error
-// is that of the first one.
+// dialFirst connects to the first socket that the user may open. If there is none, it returns the error of the first socket.
 func dialFirst(ctx context.Context, sockets ...string) (net.Conn, error) {
 	var first error
 	for _, socket := range sockets {
@@ -160,7 +159,7 @@ func call[Q, R any](ctx context.Context, a *app, f func(context.Context, *connec
 	return response.Msg, nil
 }
 
-// explain turns an error into a text that says what to do.
+// explain returns an error's text with the remedy.
 func (a *app) explain(err error) string {
 	var away *unreachable
 	var own *farewell
@@ -183,7 +182,7 @@ func (a *app) explain(err error) string {
 		case connect.CodeDeadlineExceeded:
 			return a.noAnswer()
 		case connect.CodeCanceled:
-			return "the call was ended at the other end before its answer: the agent or the controller stops; try again"
+			return "the agent or the controller closed the connection before its answer, because it is stopping: try again"
 		}
 		return answer.Message()
 	}
@@ -194,7 +193,7 @@ func (a *app) explain(err error) string {
 }
 
 func (a *app) noAnswer() string {
-	return fmt.Sprintf("no answer within %s: see `steelyard get status`, or give a longer --timeout", a.timeout)
+	return fmt.Sprintf("no answer within %s: see `steelyard get status`, or use a longer --timeout", a.timeout)
 }
 
 func isDial(err error) bool {
@@ -220,7 +219,7 @@ func group(name, short string) *cobra.Command {
 	}
 }
 
-// unknown reports an argument that is no command of a group, with similar commands and the whole list.
+// unknown reports an argument that is not a command of a group, with similar commands and the list of all commands.
 func unknown(c *cobra.Command, given []string) error {
 	if len(given) == 0 {
 		return nil

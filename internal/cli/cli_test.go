@@ -375,7 +375,7 @@ func TestAWaitSaysWhatItWaitsFor(t *testing.T) {
 	}}}
 	a.reportPending(views, map[string]bool{"10.1.0.21:80@web": true, "[fd00::21]:80@web": true})
 	want := "steelyard: waiting for 10.1.0.21:80@web: 1 session left\n" +
-		"steelyard: waiting for [fd00::21]:80@web: the forwarder does not tell its sessions\n"
+		"steelyard: waiting for [fd00::21]:80@web: the forwarder does not report its sessions\n"
 	if errOut.String() != want {
 		t.Error(errOut.String())
 	}
@@ -406,7 +406,7 @@ func TestWithoutAgentOrForwarder(t *testing.T) {
 	}
 	for command, want := range map[string]string{
 		"get ports":                    "steelyard: no forwarder listens on FORWARDER: start it with `systemctl start steelyard-forwarder`, or name its socket by --forwarder of `steelyard agent` or `upgrade`\n",
-		"apply --timeout 1s":           "steelyard: the configuration is loaded, but not in the forwarder yet: ",
+		"apply --timeout 1s":           "steelyard: the configuration is loaded, but the forwarder does not have it yet: ",
 		"get slots --socket /nowhere/": "steelyard: no agent listens on /nowhere/: start it with `systemctl start steelyard-agent` (or `steelyard agent`), or name its socket with --socket\n",
 	} {
 		code, _, errOut := l.runBare(strings.Fields(command))

@@ -37,44 +37,44 @@ func (a *app) agentCommand() *cobra.Command {
 	var token, tokenFile string
 	var allowed []string
 	command := &cobra.Command{
-		Use: "agent", Short: "Configure a forwarder as a file says, and keep it so", Args: args(0, 0),
-		Long: "The agent reads the configuration file, checks the health of servers, and keeps the forwarder's configuration equal to both, " +
-			"also after a restart of either. It reads the file again on `steelyard apply` and on SIGHUP (`systemctl reload steelyard-agent`), as HAProxy and keepalived " +
-			"do; with --watch also whenever the file is saved. Until then `steelyard get status` says that the file has changed. If the file has an " +
-			"error, or the forwarder refuses it, none of it is used and the running configuration stays. When the agent ends, the forwarder " +
-			"continues with its configuration.\n\nWith --controller, a controller's configuration takes the place of the file. The agent keeps it in its state directory, and works " +
-			"from there when no controller can be reached. It joins once, by a token.",
+		Use: "agent", Short: "Configure a forwarder from a file, and keep it in sync", Args: args(0, 0),
+		Long: "The agent reads the configuration file, checks the health of servers, and keeps the forwarder in sync with both, " +
+			"also after a restart of either. It reloads the file on `steelyard apply` and on SIGHUP (`systemctl reload steelyard-agent`), as HAProxy and keepalived " +
+			"do; with --watch also whenever the file is saved. Until then `steelyard get status` warns that the file has changed. If the file has an " +
+			"error, or the forwarder refuses it, the whole file is ignored and the running configuration stays. When the agent stops, the forwarder " +
+			"continues with its configuration.\n\nWith --controller, a controller's configuration replaces the file. The agent stores it in its state directory, and works " +
+			"from there when no controller is reachable. It joins once, with a token.",
 	}
 	flags := command.Flags()
 	flags.StringVar(&options.Config, "config", agent.DefaultConfig, "configuration `file`")
-	flags.BoolVar(&options.Watch, "watch", false, "load the configuration file whenever it is saved, without an order to apply it")
+	flags.BoolVar(&options.Watch, "watch", false, "load the configuration file whenever it is saved, without an apply command")
 	flags.StringVar(&options.Forwarder, "forwarder", dpclient.DefaultSocket, "the forwarder's `socket`")
-	flags.StringVar(&options.Group, "group", agent.DefaultGroup, "`group` whose members may change what the agent does")
+	flags.StringVar(&options.Group, "group", agent.DefaultGroup, "`group` whose members may control the agent")
 	flags.StringVar(&options.ReadGroup, "read-group", agent.DefaultReadGroup, "`group` whose members may read")
 	flags.StringVar(&options.State, "state", agent.DefaultState, "`directory` for state that survives a restart of the agent")
 	flags.StringSliceVar(&options.Controllers, "controller", nil, "`URL` of a controller, as https://HOST:7443, instead of a file; several, separated by commas")
 	tokenFlags(command, &token, &tokenFile)
-	flags.StringVar(&options.Sets, "sets", "", "`directory` in which files of access sets must be (default that of --config)")
-	flags.StringSliceVar(&allowed, "allow-egress", nil, "`addresses` or prefixes, separated by commas, to which health checks and sources of load may connect although the policy refuses them: docs/security.md")
+	flags.StringVar(&options.Sets, "sets", "", "`directory` that must contain the files of access sets (default that of --config)")
+	flags.StringSliceVar(&allowed, "allow-egress", nil, "`addresses` or prefixes, separated by commas, to which health checks and load sources may connect although the egress policy refuses them: docs/security.md")
 	filter := confine.On
-	flags.Var(&filter, "seccomp", "on, trap or off: a system call that the agent does not need fails, ends it, or is allowed")
+	flags.Var(&filter, "seccomp", "on, trap or off: a system call outside the agent's filter fails, kills the agent, or is allowed")
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		if len(options.Controllers) > 0 && c.Flags().Changed("config") {
-			return errors.New("--config and --controller: an agent has its configuration from one of them")
+			return errors.New("--config and --controller exclude each other: the configuration comes from one of them")
 		}
 		if len(options.Controllers) > 0 && options.Watch {
-			return errors.New("--watch and --controller: a controller's configuration is loaded when it arrives, and no file is watched")
+			return errors.New("--watch and --controller exclude each other: a controller's configuration is loaded when it arrives")
 		}
 		if len(options.Controllers) == 0 && (token != "" || tokenFile != "") {
-			return errors.New("a token is for a controller: name it by --controller")
+			return errors.New("a token needs a controller: name it by --controller")
 		}
 		options.Socket = a.socket
 		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
 		if os.Geteuid() == 0 {
-			options.Log.Warn("this agent runs as root, and needs no right of root's: run it as the user steelyard, as its unit does")
+			options.Log.Warn("this agent runs as root without need: run it as the user steelyard, as its unit does")
 		}
 		if err := confine.NoDumps(); err != nil {
-			options.Log.Warn("a core dump of this agent would have the tokens of its configuration", "error", err)
+			options.Log.Warn("a core dump of this agent would contain the tokens of its configuration", "error", err)
 		}
 		if err := confine.Apply(filter); err != nil {
 			options.Log.Warn("no system call filter: this agent may make all calls", "error", err)
@@ -97,18 +97,18 @@ func (a *app) agentCommand() *cobra.Command {
 	return command
 }
 
-// agentMemory is how much an agent may use before it looks for garbage without delay: half of what its unit has. Else it
-// would wait until there is as much of that as of what it needs, which after a large file is more than there is memory.
+// agentMemory is the memory use above which the garbage collector runs without delay: half of the unit's limit. Otherwise the heap would double
+// before a collection, and exceed the memory after a large file.
 const agentMemory = 1 << 30
 
-// limitMemory sets the limit, unless the environment (GOMEMLIMIT) has.
+// limitMemory sets the limit, unless the environment variable GOMEMLIMIT does.
 func limitMemory() {
 	if _, set := os.LookupEnv("GOMEMLIMIT"); !set { // also "off"
 		debug.SetMemoryLimit(agentMemory)
 	}
 }
 
-// forwardHangups turns SIGHUP into reloads until the returned function is called.
+// forwardHangups converts SIGHUPs into reloads until the returned function is called.
 func forwardHangups(ctx context.Context, reload chan<- struct{}) (stop func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -126,7 +126,7 @@ func forwardHangups(ctx context.Context, reload chan<- struct{}) (stop func()) {
 	}
 }
 
-// readFile reads a file named on the command line; "-" is the standard input.
+// readFile reads a file from the command line; "-" is the standard input.
 func (a *app) readFile(name string) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(a.in)
@@ -138,7 +138,7 @@ func (a *app) readFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// fileName returns the name used in messages for a file from the command line.
+// fileName returns a file's name for messages.
 func fileName(name string) string {
 	if name == "-" {
 		return "standard input"
@@ -146,7 +146,7 @@ func fileName(name string) string {
 	return name
 }
 
-// parse prints all errors of a file.
+// parse parses a file, and prints all its errors.
 func (a *app) parse(name string, data []byte) (*model.Config, error) {
 	parsed, err := config.Parse(fileName(name), data)
 	var mistakes config.Errors
@@ -160,8 +160,8 @@ func (a *app) parse(name string, data []byte) (*model.Config, error) {
 func (a *app) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "check FILE", Short: "Check a file and print all its errors", Args: args(1, 1),
-		Long: "Checks FILE, and the files that its access sets name, as they are on this host. Needs no agent. What depends on the forwarder's " +
-			"host, such as VIPs that are the host's own addresses, is checked by `steelyard apply`.",
+		Long: "Checks FILE, and the files of its access sets on this host. Needs no agent. Conditions on the forwarder's " +
+			"host, such as VIPs that are the host's own addresses, are checked by `steelyard apply`.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			data, err := a.readFile(args[0])
 			if err != nil {
@@ -195,14 +195,14 @@ func (a *app) checkCommand() *cobra.Command {
 				what += ", shaping of " + plural(ports, "port")
 			}
 			a.warn(config.Warnings(fileName(args[0]), data, parsed))
-			fmt.Fprintf(a.out, "%s is good: %s.\nWhat depends on the forwarder's host, such as its own addresses, is checked by apply.\n",
+			fmt.Fprintf(a.out, "%s is valid: %s.\nConditions on the forwarder's host, such as its own addresses, are checked by apply.\n",
 				fileName(args[0]), what)
 			return nil
 		},
 	}
 }
 
-// checkSetFiles reads the files of access sets, and returns what is wrong with each.
+// checkSetFiles reads the files of access sets, and returns their errors.
 func checkSetFiles(sets []model.AccessSet) error {
 	var errs []error
 	for _, set := range sets {
@@ -223,8 +223,7 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// readChecked reads the command's FILE argument and refuses a file with errors. Without a FILE it
-// returns nothing, which means the agent's own file.
+// readChecked reads the command's FILE argument, and fails if it has errors. Without a FILE it returns nothing, which stands for the agent's own file.
 func (a *app) readChecked(args []string) (data []byte, name string, err error) {
 	if len(args) == 0 {
 		return nil, "", nil
@@ -241,8 +240,8 @@ func (a *app) readChecked(args []string) (data []byte, name string, err error) {
 func (a *app) diffCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "diff [FILE]", Short: "Show what apply would change", Args: args(0, 1),
-		Long: "Compares FILE, or the agent's own file, with the configuration of the forwarder, and with the settings that the agent " +
-			"uses itself: health checks, deadlines of drains, files of access sets, metrics and export. Changes nothing.\n\n" +
+		Long: "Compares FILE, or the agent's own file, with the configuration of the forwarder, and with the settings of the agent " +
+			"itself: health checks, deadlines of drains, files of access sets, metrics and export. Changes nothing.\n\n" +
 			"Exit codes: 0 no differences; 1 differences; 2 failure.",
 		RunE: func(c *cobra.Command, args []string) error {
 			request := &pb.DiffConfigRequest{}
@@ -287,14 +286,14 @@ func (a *app) showDiff(response *pb.DiffConfigResponse) error {
 	})
 }
 
-// changedKinds are the beginnings of what changes, and what to call several of that kind.
+// changedKinds are the prefixes of changes, and the plural of their kind.
 var changedKinds = []struct{ begins, kind string }{
 	{"service ", "services"}, {"server ", "servers"}, {"local address ", "local addresses"}, {"snat ", "SNAT rules"},
 	{"access list ", "access lists"}, {"access set ", "access sets"}, {"limit ", "limits"}, {"shaping ", "shaping"},
 	{"", "the agent's settings"},
 }
 
-// summary counts changes: "9 changes: services 1, limits 3; 2 added, 1 changed, 1 removed".
+// summary counts changes:
 func summary(views []changeView) string {
 	kinds, actions := map[string]int{}, map[string]int{}
 	for _, v := range views {
@@ -339,10 +338,10 @@ func (a *app) printChanges(views []changeView) {
 	}
 }
 
-// mostSettings limits how many changed settings apply lists one by one.
-const mostSettings = 20
+// maxSettings bounds the changed settings that apply lists one by one.
+const maxSettings = 20
 
-// reportApplied says what an accepted configuration has changed.
+// reportApplied prints the effect of an accepted configuration.
 func (a *app) reportApplied(response *pb.ApplyConfigResponse) {
 	changes, settings := response.GetChanges(), viewChanges(response.GetSettings())
 	own := plural(len(settings), "setting") + " of the agent"
@@ -359,7 +358,7 @@ func (a *app) reportApplied(response *pb.ApplyConfigResponse) {
 		fmt.Fprintf(a.out, "Applied %s, and changed %s; the forwarder is at revision %d.\n", plural(int(changes), "change"), own,
 			response.GetRevision())
 	}
-	if len(settings) <= mostSettings {
+	if len(settings) <= maxSettings {
 		a.printChanges(settings)
 	}
 }
@@ -367,13 +366,13 @@ func (a *app) reportApplied(response *pb.ApplyConfigResponse) {
 func (a *app) applyCommand() *cobra.Command {
 	var prune, force bool
 	command := &cobra.Command{
-		Use: "apply [FILE]", Short: "Install FILE as the agent's, or reload it, and wait for the forwarder",
+		Use: "apply [FILE]", Short: "Install FILE as the agent's file, or reload that, and wait for the forwarder",
 		Args: args(0, 1),
-		Long: "With FILE (- is the standard input): checks it, replaces the agent's configuration file with it in one " +
-			"step, and waits until the forwarder has accepted it. Without FILE: the agent reads its file again. If the file has an error, or " +
-			"the forwarder refuses it, nothing changes. A VIP or local address that another host has is claimed only when that host " +
-			"no longer answers for it, or with --force: through a controller those of FILE, for admins, and for operators those within their project's prefixes.\n\n" +
-			"At a controller, the first file of a forwarder that joined with services of its own is refused if it would end one of them: " +
+		Long: "With FILE (- is the standard input): checks it, atomically replaces the agent's configuration file with it, " +
+			"and waits until the forwarder has accepted it. Without FILE: the agent reloads its own file. If the file has an error, or " +
+			"the forwarder refuses it, nothing changes. A VIP or local address in use on another host is claimed only when that host " +
+			"no longer answers for it, or with --force. Through a controller, --force claims the addresses of FILE; for operators, only those within their project's prefixes.\n\n" +
+			"At a controller, the first file of a forwarder that joined with its own services is refused if it would remove one of them: " +
 			"add them to FILE, or confirm with --prune.",
 		RunE: func(c *cobra.Command, args []string) error {
 			request := &pb.ApplyConfigRequest{Prune: prune, Force: force}
@@ -385,7 +384,7 @@ func (a *app) applyCommand() *cobra.Command {
 				request.File = fileName(args[0])
 			}
 			if len(args) > 0 && len(request.Yaml) == 0 {
-				_, err = a.parse(args[0], nil) // without content, the agent would use its own file
+				_, err = a.parse(args[0], nil) // for empty content, the agent would use its own file
 				return err
 			}
 			response, err := call(c.Context(), a, a.client().ApplyConfig, request)
@@ -405,8 +404,8 @@ func (a *app) applyCommand() *cobra.Command {
 			return nil
 		},
 	}
-	command.Flags().BoolVar(&prune, "prune", false, "at a controller: also end what a forwarder served before it joined, and FILE does not have")
-	command.Flags().BoolVar(&force, "force", false, "claim addresses at once that other hosts have (through a controller: those of FILE, at one forwarder)")
+	command.Flags().BoolVar(&prune, "prune", false, "at a controller: also remove services that the forwarder had before it joined, and that FILE lacks")
+	command.Flags().BoolVar(&force, "force", false, "claim addresses of other hosts at once (through a controller: those of FILE, at one forwarder)")
 	return command
 }
 
@@ -418,12 +417,12 @@ func (a *app) releaseCommand() *cobra.Command {
 }
 
 func (a *app) cleanupCommand() *cobra.Command {
-	return a.forwarderCommand("cleanup", "Remove everything that a stopped forwarder left on this host",
+	return a.forwarderCommand("cleanup", "Remove all that a stopped forwarder has left on this host",
 		"Runs `steelyard-forwarder --cleanup`, which removes the XDP programs, links, routes and files of a stopped forwarder and "+
-			"prints what it removed. Its saved sessions end too.")
+			"prints what it removed. Its saved sessions are removed, too.")
 }
 
-// forwarderCommand returns a command that the forwarder's binary executes by an option of the same name.
+// forwarderCommand returns a command that the forwarder's binary executes, by an option of the same name.
 func (a *app) forwarderCommand(name, short, long string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: short, Args: args(0, 0), Long: long,
@@ -450,8 +449,8 @@ func findForwarder() (string, error) {
 	return findForwarderBeside(self)
 }
 
-// findForwarderBeside looks in the directory of this binary and in sbin beside that one first, to keep the programs of one
-// build together: they are installed as PREFIX/bin/steelyard and PREFIX/sbin/steelyard-forwarder.
+// findForwarderBeside searches the directory of this binary and ../sbin first, so that the programs of one build stay together: they are installed as
+// PREFIX/bin/steelyard and PREFIX/sbin/steelyard-forwarder.
 func findForwarderBeside(self string) (string, error) {
 	const name = "steelyard-forwarder"
 	if self != "" {

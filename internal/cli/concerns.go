@@ -11,7 +11,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// serviceLimitView is a limit that concerns a service. `describe limit` shows the rest.
+// serviceLimitView is a limit that applies to a service. `describe limit` shows the rest.
 type serviceLimitView struct {
 	Name      string `json:"name"`
 	Of        string `json:"of"`
@@ -22,11 +22,11 @@ type serviceLimitView struct {
 	text string
 }
 
-// serviceShapingView is what a shaped port has for a service.
+// serviceShapingView is a service's shaping on a port.
 type serviceShapingView struct {
 	Port       string `json:"port"`
 	Tenant     string `json:"tenant"` // empty: none
-	Shared     bool   `json:"shared"` // with others: the service has no entry of its own
+	Shared     bool   `json:"shared"` // shared with other services: no entry of its own
 	Guaranteed uint64 `json:"guaranteed"`
 	Maximum    uint64 `json:"maximum"`
 	Weight     uint8  `json:"weight"`
@@ -75,7 +75,7 @@ func (p serviceShapingView) String() string {
 	parts := []string{"port " + p.Port}
 	switch {
 	case p.Shared && p.Tenant == "":
-		parts = append(parts, "with the port's rest")
+		parts = append(parts, "with all others on the port")
 	case p.Shared:
 		parts = append(parts, "with the others of tenant "+p.Tenant)
 	case p.Tenant != "":

@@ -33,7 +33,7 @@ import (
 // localContext stands for the agent of this host.
 const localContext = "local"
 
-// contexts are the controllers that this user knows.
+// contexts are the user's controllers.
 type contexts struct {
 	Current  string                  `json:"current"` // "": the agent of this host
 	Contexts map[string]*userContext `json:"contexts"`
@@ -45,7 +45,7 @@ type userContext struct {
 	Project     string   `json:"project,omitempty"`
 }
 
-// contextDirectory is where contexts and their certificates are.
+// contextDirectory returns the directory of contexts and their certificates.
 func contextDirectory() (string, error) {
 	if directory := os.Getenv("STEELYARD_CONTEXTS"); directory != "" {
 		return directory, nil
@@ -58,7 +58,7 @@ func readContexts() (*contexts, string, error) {
 	known := &contexts{Contexts: map[string]*userContext{}}
 	directory, err := contextDirectory()
 	if err != nil {
-		return known, "", nil // no home: a service has no contexts
+		return known, "", nil // no home directory, as in a system service: no contexts
 	}
 	data, err := os.ReadFile(filepath.Join(directory, "contexts.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,7 +90,7 @@ func (c *contexts) write(directory string) error {
 // names lists the contexts in order.
 func (c *contexts) names() []string { return slices.Sorted(maps.Keys(c.Contexts)) }
 
-// chosen returns the context that the command uses, with its name; nil: this host.
+// chosen returns the command's context, with its name; nil: this host.
 func (a *app) chosen() (*userContext, string, string, error) {
 	if a.socketGiven && a.context == "" {
 		return nil, "", "", nil
@@ -114,7 +114,7 @@ func (a *app) chosen() (*userContext, string, string, error) {
 	return one, name, filepath.Join(directory, name+".pem"), nil
 }
 
-// reach returns how to send requests: to the context's controllers, or to a socket of this host.
+// reach returns the HTTP client and base URL: for the context's controllers, or for a socket of this host.
 func (a *app) reach(sockets ...string) (*http.Client, string) {
 	transport := &http.Transport{}
 	headers := map[string]string{controller.ForwarderHeader: a.forwarder, controller.ProjectHeader: a.project}
@@ -169,7 +169,7 @@ func dialController(ctx context.Context, name string, controllers []string) (net
 	return nil, "", &unreachable{name, failures}
 }
 
-// renewing gets a new certificate where it is time for one, once the controller has answered.
+// renewing renews the certificate when it is due, after an answer of the controller.
 type renewing struct {
 	app        *app
 	next       http.RoundTripper
@@ -199,7 +199,7 @@ func (r *renewing) renew(ctx context.Context, controller string) error {
 	return member.Show(ctx, r.identity, controller)
 }
 
-// unreachable says that no controller answers.
+// unreachable is the error that no controller answers.
 type unreachable struct {
 	context string
 	err     error
@@ -213,7 +213,7 @@ type failing struct{ err error }
 
 func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
 
-// headed adds headers that are not empty.
+// headed adds non-empty headers to requests.
 type headed struct {
 	next    http.RoundTripper
 	headers map[string]string
@@ -228,7 +228,7 @@ func (h headed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.next.RoundTrip(r)
 }
 
-// controllers returns a client of the context's controllers, or of the one on this host.
+// controllers returns a client of the context's controllers, or of the controller on this host.
 func (a *app) controllers() controllerpbconnect.ControllerServiceClient {
 	socket := controller.DefaultSocket
 	if a.socketGiven {
@@ -238,7 +238,7 @@ func (a *app) controllers() controllerpbconnect.ControllerServiceClient {
 	return controllerpbconnect.NewControllerServiceClient(client, url)
 }
 
-// explainController adds what to do when there is no controller.
+// explainController adds the remedy if there is no controller.
 func (a *app) explainController(err error) error {
 	if err != nil && isDial(err) {
 		if one, _, _, failed := a.chosen(); failed == nil && one == nil {
@@ -250,12 +250,12 @@ func (a *app) explainController(err error) error {
 }
 
 func (a *app) contextCommand() *cobra.Command {
-	command := group("context", "Choose the controller that commands speak to")
+	command := group("context", "Select the controller that commands use")
 	var urls []string
 	var token, tokenFile, forwarder, project string
 	add := &cobra.Command{
-		Use: "add NAME", Short: "Join a controller as a user, and make it the current context", Args: args(1, 1),
-		Long: "Exchanges a token, which an admin has made by `steelyard token create`, for a certificate that renews itself. The certificate and its key " +
+		Use: "add NAME", Short: "Join a controller as a user, and select it as the current context", Args: args(1, 1),
+		Long: "Exchanges a token, which an admin has created by `steelyard token create`, for a certificate, which commands renew automatically. The certificate and its key " +
 			"are in ~/.config/steelyard, or in $STEELYARD_CONTEXTS.",
 		RunE: func(c *cobra.Command, names []string) error {
 			text, err := readToken(token, tokenFile)
@@ -267,13 +267,13 @@ func (a *app) contextCommand() *cobra.Command {
 	}
 	add.Flags().StringSliceVar(&urls, "controller", nil, "`URL` of a controller, as https://HOST:7443; several, separated by commas")
 	tokenFlags(add, &token, &tokenFile)
-	add.Flags().StringVar(&forwarder, "default-forwarder", "", "`name` of the forwarder that commands mean without --forwarder")
-	add.Flags().StringVar(&project, "default-project", "", "`name` of the project that apply means without --project")
+	add.Flags().StringVar(&forwarder, "default-forwarder", "", "`name` of the forwarder for commands without --forwarder")
+	add.Flags().StringVar(&project, "default-project", "", "`name` of the project for commands without --project")
 	_ = add.MarkFlagRequired("controller")
 	list := &cobra.Command{Use: "list", Short: "List the contexts", Args: args(0, 0), RunE: func(*cobra.Command, []string) error { return a.listContexts() }}
 	a.outputFlag(list)
 	use := &cobra.Command{
-		Use: "use NAME", Short: "Make a context the current one; `local` is the agent of this host", Args: args(1, 1),
+		Use: "use NAME", Short: "Select the current context; `local` is the agent of this host", Args: args(1, 1),
 		RunE: func(_ *cobra.Command, names []string) error {
 			return changeContexts(func(known *contexts, _ string) error {
 				if known.Contexts[names[0]] == nil && names[0] != localContext {
@@ -285,7 +285,7 @@ func (a *app) contextCommand() *cobra.Command {
 		},
 	}
 	remove := &cobra.Command{
-		Use: "remove NAME", Short: "Forget a context and its certificate", Args: args(1, 1),
+		Use: "remove NAME", Short: "Remove a context and its certificate", Args: args(1, 1),
 		RunE: func(_ *cobra.Command, names []string) error {
 			return changeContexts(func(known *contexts, directory string) error {
 				if known.Contexts[names[0]] == nil {
@@ -304,11 +304,11 @@ func (a *app) contextCommand() *cobra.Command {
 }
 
 func tokenFlags(command *cobra.Command, token, file *string) {
-	command.Flags().StringVar(token, "token", "", "`token` to join with, the first time; other users of this host see it: rather use --token-file")
-	command.Flags().StringVar(file, "token-file", "", "`file` with the token; - is the standard input")
+	command.Flags().StringVar(token, "token", "", "`token` for joining; visible to other users of this host, so prefer --token-file")
+	command.Flags().StringVar(file, "token-file", "", "`file` with the token for joining; - is the standard input")
 }
 
-// readToken returns a token from one of two flags; "": neither was given.
+// readToken returns the token of one of two flags, or "".
 func readToken(token, file string) (string, error) {
 	if file == "" {
 		return token, nil

@@ -38,37 +38,37 @@ func (a *app) controllerCommand() *cobra.Command {
 	store := cluster.Options{Large: controller.LargeKeys}
 	command := &cobra.Command{
 		Use: "controller", Short: "Configure many forwarders through their agents", Args: args(0, 0),
-		Long: "The controller keeps what all forwarders are to do in etcd, and brings it to their agents, which connect to it (`steelyard agent " +
-			"--controller`). By default it has an etcd of its own in its state directory. The etcds of three or more controllers form a cluster (--members), or they " +
-			"share an external one (--etcd): they divide the forwarders among themselves, and take over from one that dies. Without any controller, forwarders go on with what they have.",
+		Long: "The controller stores the desired configuration of all forwarders in etcd, and sends it to their agents, which connect to it (`steelyard agent " +
+			"--controller`). By default it runs its own etcd in its state directory. The etcds of three or more controllers form a cluster (--members), or the controllers " +
+			"share an external one (--etcd): they divide the forwarders among themselves, and take over those of a dead controller. Without any controller, forwarders keep their configuration.",
 	}
 	flags := command.Flags()
 	flags.StringVar(&listen, "listen", controller.DefaultListen, "`address` for agents and users")
-	flags.StringVar(&options.URL, "url", "", "`URL` by which agents and other controllers reach this one (default https://, the host's name and the port of --listen)")
-	flags.StringVar(&options.Socket, "socket", controller.DefaultSocket, "`socket` for this host")
-	flags.StringVar(&options.Group, "group", agent.DefaultGroup, "`group` whose members are admins, by the socket")
+	flags.StringVar(&options.URL, "url", "", "`URL` at which agents and other controllers reach this one (default https://, the host's name and the port of --listen)")
+	flags.StringVar(&options.Socket, "socket", controller.DefaultSocket, "`socket` for users of this host")
+	flags.StringVar(&options.Group, "group", agent.DefaultGroup, "`group` whose members are admins on the socket")
 	flags.StringVar(&state, "state", controller.DefaultState, "`directory` of the controller's own etcd")
 	flags.StringSliceVar(&store.Endpoints, "etcd", nil, "`URLs` of an external etcd cluster")
 	flags.StringVar(&members.Name, "name", "", "`name` of this controller among --members")
 	flags.StringToStringVar(&members.URLs, "members", nil, "`NAME=URL`,… of all controllers whose own etcds form a cluster, at least three, as c1=https://h1:7444")
-	flags.StringVar(&membersKey, "members-key", "", "`file` with the key that these share (`steelyard controller new-key`)")
+	flags.StringVar(&membersKey, "members-key", "", "`file` with the key that all members share (`steelyard controller new-key`)")
 	flags.StringVar(&members.Listen, "members-listen", "", "`address` for the other members (default the port of the own URL, on all addresses)")
 	command.MarkFlagsRequiredTogether("name", "members", "members-key")
 	command.MarkFlagsMutuallyExclusive("members", "etcd")
-	flags.BoolVar(&members.Joins, "members-join", false, "this one has an empty disk, and the others were told so: steelyard controller replace")
+	flags.BoolVar(&members.Joins, "members-join", false, "join the cluster with an empty disk, after steelyard controller replace at another controller")
 	command.AddCommand(a.newKeyCommand(), a.replaceCommand())
-	flags.Int64Var(&quota, "etcd-quota", cluster.DefaultQuota>>20, "`megabytes` that the controller's own etcd may have on the disk")
-	flags.BoolVar(&plain, "etcd-insecure", false, "reach an external etcd on another host without TLS: who is on the way can take over all forwarders")
+	flags.Int64Var(&quota, "etcd-quota", cluster.DefaultQuota>>20, "maximum size of the controller's own etcd on disk, in `megabytes`")
+	flags.BoolVar(&plain, "etcd-insecure", false, "reach an external etcd on another host without TLS: anyone on the network path can take over all forwarders")
 	flags.StringVar(&ca, "etcd-ca", "", "`file` with the authority of the external etcd's certificates")
 	flags.StringVar(&certificate, "etcd-cert", "", "`file` with the certificate for the external etcd")
-	flags.StringVar(&key, "etcd-key", "", "`file` with the key of that")
+	flags.StringVar(&key, "etcd-key", "", "`file` with the key of --etcd-cert")
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
 		if err := confine.NoDumps(); err != nil {
-			options.Log.Warn("a core dump of this controller would have the key that signs all certificates", "error", err)
+			options.Log.Warn("a core dump of this controller would contain the key that signs all certificates", "error", err)
 		}
 		if quota < 64 {
-			return errors.New("--etcd-quota is 64 MB at least")
+			return errors.New("--etcd-quota is too small: use 64 MB or more")
 		}
 		store.Quota = quota << 20
 		if members.Name != "" {
@@ -107,9 +107,9 @@ func (a *app) controllerCommand() *cobra.Command {
 
 func (a *app) newKeyCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "new-key", Short: "Make the key that the controllers of a cluster share", Args: args(0, 0),
-		Long: "Prints a key for --members-key, which must be the same on all controllers. Whoever has it can read all that they know, and sign " +
-			"certificates: it belongs into a file that only they read.",
+		Use: "new-key", Short: "Create the key that the controllers of a cluster share", Args: args(0, 0),
+		Long: "Prints a key for --members-key, which must be the same on all controllers. Its holder can read all their data, and sign " +
+			"certificates: store it in a file that only they can read.",
 		RunE: func(*cobra.Command, []string) error {
 			key, err := cluster.NewMembersKey()
 			if err == nil {
@@ -122,9 +122,9 @@ func (a *app) newKeyCommand() *cobra.Command {
 
 func (a *app) replaceCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "replace NAME", Short: "Have the other controllers expect one whose disk is lost", Args: args(1, 1),
-		Long: "For controllers whose own etcds form a cluster (--members). Ask one that runs; then start the controller NAME with an empty state directory and " +
-			"--members-join. It must not run meanwhile.",
+		Use: "replace NAME", Short: "Prepare the cluster for a controller that has lost its disk", Args: args(1, 1),
+		Long: "For controllers whose own etcds form a cluster (--members). Run this at a live controller; then start the controller NAME with an empty state directory and " +
+			"--members-join. NAME must not run meanwhile.",
 		RunE: func(c *cobra.Command, names []string) error {
 			_, err := ask(c.Context(), a, a.controllers().ReplaceController, &pb.ReplaceControllerRequest{Name: names[0]})
 			return err
@@ -132,7 +132,7 @@ func (a *app) replaceCommand() *cobra.Command {
 	}
 }
 
-// checkEndpoints refuses to send what signs all certificates over a network without TLS.
+// checkEndpoints rejects URLs without TLS on other hosts, because etcd has the key that signs all certificates.
 func checkEndpoints(endpoints []string, plain bool) error {
 	for _, endpoint := range endpoints {
 		to, err := url.Parse(endpoint)
@@ -141,13 +141,13 @@ func checkEndpoints(endpoints []string, plain bool) error {
 		}
 		address := net.ParseIP(to.Hostname())
 		if to.Scheme == "http" && !plain && to.Hostname() != "localhost" && !address.IsLoopback() {
-			return fmt.Errorf("--etcd %s: this etcd has the key that signs all certificates: reach it by https:// (--etcd-ca, --etcd-cert, --etcd-key), or say --etcd-insecure", endpoint)
+			return fmt.Errorf("--etcd %s: this etcd has the key that signs all certificates: reach it by https:// (--etcd-ca, --etcd-cert, --etcd-key), or add --etcd-insecure", endpoint)
 		}
 	}
 	return nil
 }
 
-// etcdTLS returns how to reach an external etcd; nil: without TLS.
+// etcdTLS returns the TLS configuration for an external etcd; nil: without TLS.
 func etcdTLS(ca, certificate, key string) (*tls.Config, error) {
 	if ca == "" && certificate == "" && key == "" {
 		return nil, nil
@@ -172,32 +172,32 @@ func etcdTLS(ca, certificate, key string) (*tls.Config, error) {
 	return config, nil
 }
 
-// ask sends a request to the controller.
+// ask calls a method of the controller.
 func ask[Q, R any](ctx context.Context, a *app, f func(context.Context, *connect.Request[Q]) (*connect.Response[R], error), request *Q) (*R, error) {
 	response, err := call(ctx, a, f, request)
 	return response, a.explainController(err)
 }
 
 func (a *app) tokenCommand() *cobra.Command {
-	command := group("token", "Make tokens to join a controller")
+	command := group("token", "Create tokens for joining a controller")
 	var forwarder, user, role string
 	var valid time.Duration
 	request := &pb.CreateTokenRequest{}
 	create := &cobra.Command{
-		Use: "create", Short: "Make a token for one agent or user", Args: args(0, 0),
-		Long: "Prints a token for a forwarder's agent (--new-forwarder), or for a user (--user, --role). It holds once. An admin may do everything; an " +
+		Use: "create", Short: "Create a token for one agent or user", Args: args(0, 0),
+		Long: "Prints a token for a forwarder's agent (--new-forwarder), or for a user (--user, --role). It works once, until it expires. An admin may do everything; an " +
 			"operator applies and drains in the projects of --projects; a viewer reads. A member that joins again under its name replaces itself.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			roles := map[string]pb.Role{"admin": pb.Role_ROLE_ADMIN, "operator": pb.Role_ROLE_OPERATOR, "viewer": pb.Role_ROLE_VIEWER}
 			switch {
 			case (forwarder == "") == (user == ""):
-				return errors.New("for whom? Give --new-forwarder or --user")
+				return errors.New("the token's owner is missing: use --new-forwarder or --user")
 			case forwarder != "":
 				request.Name, request.Role = forwarder, pb.Role_ROLE_FORWARDER
 			default:
 				request.Name, request.Role = user, roles[role]
 				if request.Role == 0 {
-					return fmt.Errorf("%q is no role: use admin, operator or viewer", role)
+					return fmt.Errorf("%q is not a role: use admin, operator or viewer", role)
 				}
 			}
 			request.ValidS = uint64(valid / time.Second)
@@ -213,7 +213,7 @@ func (a *app) tokenCommand() *cobra.Command {
 	create.Flags().StringVar(&user, "user", "", "`name` of the user")
 	create.Flags().StringVar(&role, "role", "viewer", "`role` of the user: admin, operator or viewer")
 	create.Flags().StringSliceVar(&request.Projects, "projects", nil, "`names` of an operator's projects, separated by commas")
-	create.Flags().DurationVar(&valid, "valid", time.Hour, "how long the token holds, at most 720h")
+	create.Flags().DurationVar(&valid, "valid", time.Hour, "time until the token expires, at most 720h")
 	command.AddCommand(create)
 	return command
 }
@@ -221,8 +221,8 @@ func (a *app) tokenCommand() *cobra.Command {
 func (a *app) memberCommand() *cobra.Command {
 	command := group("member", "Remove forwarders and users from a controller")
 	command.AddCommand(&cobra.Command{
-		Use: "remove NAME", Short: "Remove a forwarder or a user; its certificate is void at once", Args: args(1, 1),
-		Long: "Also removes what the controller keeps for a forwarder. The forwarder itself, and its agent, go on with what they have.",
+		Use: "remove NAME", Short: "Remove a forwarder or a user, and void its certificate at once", Args: args(1, 1),
+		Long: "Also removes a forwarder's state from the controller. The forwarder and its agent keep running with their last configuration.",
 		RunE: func(c *cobra.Command, names []string) error {
 			_, err := ask(c.Context(), a, a.controllers().RemoveMember, &pb.RemoveMemberRequest{Name: names[0]})
 			return err
@@ -232,12 +232,12 @@ func (a *app) memberCommand() *cobra.Command {
 }
 
 func (a *app) projectCommand() *cobra.Command {
-	command := group("project", "Make, change and remove projects of a controller")
+	command := group("project", "Create, change and remove projects of a controller")
 	project := &pb.Project{}
 	set := &cobra.Command{
-		Use: "set NAME", Short: "Make a project, or change its quotas", Args: args(1, 1),
-		Long: "Quotas count over all forwarders. A quota that is lower than what a project has removes nothing, but allows nothing more. --vips and --servers say which " +
-			"addresses the project may use; without the option they stay as they are, and \"\" removes them. Without prefixes only an admin adds VIPs or servers. What the project has already stays.",
+		Use: "set NAME", Short: "Create a project, or change its quotas", Args: args(1, 1),
+		Long: "A quota bounds the sum over all forwarders. Lowering it below the current usage removes nothing, but permits no additions. --vips and --servers set the " +
+			"addresses that the project may use; without the option they stay unchanged, and \"\" removes them. Without prefixes only an admin may add VIPs or servers. Existing services stay.",
 		RunE: func(c *cobra.Command, names []string) error {
 			project.Name = names[0]
 			if err := a.keepPrefixes(c, project); err != nil {
@@ -247,11 +247,11 @@ func (a *app) projectCommand() *cobra.Command {
 			return err
 		},
 	}
-	set.Flags().Uint32Var(&project.MaxServices, "max-services", 0, "most services; 0: no limit")
-	set.Flags().Uint32Var(&project.MaxServers, "max-servers", 0, "most servers, of all services together; 0: no limit")
-	set.Flags().StringSliceVar(&project.Forwarders, "forwarders", nil, "`names` of the forwarders that it may use, separated by commas; none: all")
-	set.Flags().StringSliceVar(&project.VipPrefixes, "vips", nil, "`prefixes` in which its VIPs must be, separated by commas")
-	set.Flags().StringSliceVar(&project.ServerPrefixes, "servers", nil, "`prefixes` in which its servers must be, separated by commas")
+	set.Flags().Uint32Var(&project.MaxServices, "max-services", 0, "maximum number of services; 0: no limit")
+	set.Flags().Uint32Var(&project.MaxServers, "max-servers", 0, "maximum number of servers, of all services together; 0: no limit")
+	set.Flags().StringSliceVar(&project.Forwarders, "forwarders", nil, "`names` of the permitted forwarders, separated by commas; none: all")
+	set.Flags().StringSliceVar(&project.VipPrefixes, "vips", nil, "`prefixes` of permitted VIPs, separated by commas")
+	set.Flags().StringSliceVar(&project.ServerPrefixes, "servers", nil, "`prefixes` of permitted servers, separated by commas")
 	remove := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a project that has no services", Args: args(1, 1),
 		RunE: func(c *cobra.Command, names []string) error {
@@ -263,7 +263,7 @@ func (a *app) projectCommand() *cobra.Command {
 	return command
 }
 
-// keepPrefixes takes prefixes for which no option is given from what the project has.
+// keepPrefixes fills in the project's current prefixes where no option is given.
 func (a *app) keepPrefixes(c *cobra.Command, project *pb.Project) error {
 	vips, servers := c.Flags().Changed("vips"), c.Flags().Changed("servers")
 	if vips && servers {
@@ -297,10 +297,10 @@ type eventView struct {
 func (a *app) watchCommand() *cobra.Command {
 	var after int64
 	command := &cobra.Command{
-		Use: "watch", Short: "Show what happens to a controller's forwarders, as it happens", Args: args(0, 0),
-		Long: "Prints one line, or with -o json one object, for each event: joined, removed, desired (a new configuration), status (what an agent did with it), taken-back (a change that the forwarder refused), drain, kill and end drain (orders, and for which server), owner " +
-			"and owner-gone (the controller that serves the forwarder), request (a step of one of `steelyard nfv`), spare-missing and spare (whether the loss of one forwarder " +
-			"could be made up by the others). Each has a revision; --after goes on behind one.",
+		Use: "watch", Short: "Show events of a controller's forwarders, as they happen", Args: args(0, 0),
+		Long: "Prints one line, or with -o json one object, for each event: joined, removed, desired (a new configuration), status (the result at an agent), taken-back (the rollback of a change that the forwarder refused), drain, kill and end drain (orders, with the server), owner " +
+			"and owner-gone (the controller that serves the forwarder), request (a step of a request of `steelyard nfv`), spare-missing and spare (whether the others " +
+			"could replace a lost forwarder). Each event has a revision; --after resumes after one.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			stream, err := a.controllers().Watch(c.Context(), connect.NewRequest(&pb.WatchRequest{AfterRevision: after}))
 			if err != nil {
@@ -314,7 +314,7 @@ func (a *app) watchCommand() *cobra.Command {
 				})
 			}
 			if c.Context().Err() != nil {
-				return nil // the user's end of it
+				return nil // the user has interrupted it
 			}
 			return a.explainController(stream.Err())
 		},
@@ -336,22 +336,22 @@ type forwarderView struct {
 	Error       string   `json:"error"`
 	ChangedUnix uint64   `json:"changed_unix_s"`
 	TakenBack   []string `json:"taken_back"`
-	Lost        string   `json:"lost"` // why its agent does not reach it; empty: the agent does
+	Lost        string   `json:"lost"` // why its agent does not reach it; empty: it does
 }
 
-// problem says what is wrong, or was with the last changes.
+// problem describes what is wrong, or was wrong with the last changes.
 func (v forwarderView) problem() string {
 	text := v.Error
 	if v.Lost != "" && v.State == "lost" {
 		text = "its agent does not reach the forwarder: " + v.Lost
 	}
 	for _, change := range v.TakenBack {
-		text = strings.TrimPrefix(text+"; taken back from "+change, "; ")
+		text = strings.TrimPrefix(text+"; rolled back from "+change, "; ")
 	}
 	return text
 }
 
-// stateOf says in one word how far a forwarder is.
+// stateOf returns a forwarder's state as one word.
 func stateOf(f *pb.Forwarder) string {
 	switch {
 	case f.GetController() == "":

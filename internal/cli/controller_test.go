@@ -205,9 +205,9 @@ func TestWrongUseOfControllerCommands(t *testing.T) {
 	t.Setenv("STEELYARD_CONTEXTS", t.TempDir())
 	for line, want := range map[string]string{
 		"agent --config x.yaml --controller https://c:7443": "from one of them",
-		"agent --token x":                                        "a token is for a controller",
-		"token create":                                           "for whom?",
-		"token create --user ada --role king":                    "is no role",
+		"agent --token x":                                        "a token needs a controller",
+		"token create":                                           "owner is missing",
+		"token create --user ada --role king":                    "is not a role",
 		"context add Prod --controller https://c:7443":           "is no name",
 		"context add local --controller https://c:7443":          "another name",
 		"context add prod --controller https://c:7443 --token x": "this is no token",

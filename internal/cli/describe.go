@@ -56,7 +56,7 @@ func (s statusView) isRefused() bool {
 	return s.Forwarder.RefusedGeneration != 0 && s.Forwarder.RefusedGeneration == s.Config.Generation
 }
 
-// pair prints a name and its value; without a name, it continues the value of the previous name.
+// pair prints a name and its value. Without a name, it continues the value of the previous name.
 func (a *app) pair(name, text string) {
 	if name != "" {
 		name += ":"
@@ -64,8 +64,7 @@ func (a *app) pair(name, text string) {
 	fmt.Fprintf(a.out, "%-11s %s\n", name, strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", 12)))
 }
 
-// printConfigStatus shows the configuration that was loaded last; runs: generation of the one that the forwarder has, 0: none
-// from this agent.
+// printConfigStatus shows the configuration that was loaded last. runs: the generation of the forwarder's configuration, 0: none from this agent.
 func (a *app) printConfigStatus(c configStatusView, refused bool, runs uint64) {
 	if c.Generation > 0 {
 		text := fmt.Sprintf("%s, generation %d, loaded %s", c.File, c.Generation, since(c.LoadedS))
@@ -73,7 +72,7 @@ func (a *app) printConfigStatus(c configStatusView, refused bool, runs uint64) {
 		case refused && runs != 0:
 			text += " " + a.paint(cell{fmt.Sprintf("(refused; generation %d runs)", runs), red})
 		case refused:
-			text += " " + a.paint(cell{"(refused; the forwarder keeps what it has)", red})
+			text += " " + a.paint(cell{"(refused; the forwarder keeps its configuration)", red})
 		}
 		a.pair("Config", text)
 	} else {
@@ -110,8 +109,8 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 	if !f.HugePages {
 		pages = "no huge pages"
 	}
-	a.pair("Sessions", fmt.Sprintf("%d of %d (%.1f%%), %d of them unproven, %d MiB, %s", f.Sessions, f.SessionCapacity, share,
-		f.SessionsUnproven, f.SessionBytes>>20, pages))
+	a.pair("Sessions", fmt.Sprintf("%d of %d (%.1f%%), %d of them embryonic or unreplied, %d MiB, %s", f.Sessions, f.SessionCapacity, share,
+		f.SessionsEmbryonic, f.SessionBytes>>20, pages))
 	if d := f.EventDevice; d != nil {
 		refused := cell{text: fmt.Sprintf("%d refused", d.Refused)}
 		if d.Refused > 0 {
@@ -186,7 +185,7 @@ func (a *app) describeService(ctx context.Context, name string) error {
 	})
 }
 
-// unavailableText says what clients get while no server takes their sessions, and how many got it.
+// unavailableText describes the answers to clients while no server accepts their sessions, and their counts.
 func (s serviceView) unavailableText() string {
 	if s.Answered == nil {
 		return s.Unavailable
@@ -194,7 +193,7 @@ func (s serviceView) unavailableText() string {
 	return fmt.Sprintf("%s; sent %s and %s", s.Unavailable, plural(int(s.Answered.Resets), "reset"), plural(int(s.Answered.ICMP), "ICMP error"))
 }
 
-// dropsText lists what was dropped, the most frequent reason first.
+// dropsText lists drops, the most frequent reason first.
 func (s serviceView) dropsText() string {
 	drops := slices.Clone(s.Drops)
 	slices.SortStableFunc(drops, func(x, y serviceDrop) int { return cmp.Compare(y.Packets, x.Packets) })
@@ -202,10 +201,10 @@ func (s serviceView) dropsText() string {
 	for _, drop := range drops {
 		lines = append(lines, fmt.Sprintf("%s %s", plural(int(drop.Packets), "packet"), drop.Name))
 	}
-	return strings.Join(lines, "\n") + "\n`steelyard get drops` says what each means"
+	return strings.Join(lines, "\n") + "\n`steelyard get drops` explains each reason"
 }
 
-// defenceText tells the state of the SYN defence, since when and why, and what it did.
+// defenceText describes the state of the SYN defence, its last switch, and its counts.
 func (s serviceView) defenceText(a *app) string {
 	text, d := a.paint(s.defenceState()), s.Defence
 	if d == nil {
@@ -262,7 +261,7 @@ func (h healthPolicyView) text() string {
 
 func (t *trafficView) text() string {
 	if t == nil {
-		return "unknown: the forwarder does not have it"
+		return "unknown: the forwarder lacks the service"
 	}
 	return fmt.Sprintf("%s now, %d created\nin  %d packets, %d bytes\nout %d packets, %d bytes",
 		plural(int(t.SessionsActive), "session"), t.SessionsCreated, t.PacketsIn, t.BytesIn, t.PacketsOut, t.BytesOut)
@@ -324,7 +323,7 @@ func (a *app) printServer(s serverView) {
 		}
 	}
 	if h := s.Health; h != nil && h.Undecided > 0 {
-		a.pair("", a.paint(cell{fmt.Sprintf("%s in a row decided nothing: %s", plural(int(h.Undecided), "check"), h.UndecidedError), yellow}))
+		a.pair("", a.paint(cell{fmt.Sprintf("%s in a row inconclusive: %s", plural(int(h.Undecided), "check"), h.UndecidedError), yellow}))
 	}
 	if h := s.Health; h != nil && h.Checked {
 		a.pair("", fmt.Sprintf("last check %s, took %s", since(h.LastCheckMs/1000),
@@ -337,7 +336,7 @@ func (a *app) printServer(s serverView) {
 		}
 	}
 	if s.UnansweredSYNs > 0 {
-		a.pair("Answers", a.paint(cell{unanswered(s.UnansweredSYNs) + ": do they return by this host?", yellow}))
+		a.pair("Answers", a.paint(cell{unanswered(s.UnansweredSYNs) + ": do answers return through this host?", yellow}))
 	}
 	a.printLoad(s.Load)
 	a.printShare(s)

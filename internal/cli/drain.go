@@ -15,29 +15,29 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const serverArgument = "SERVER is an address, or an address with a port. Without @SERVICE the command applies to all services that have the server. "
+const serverArgument = "SERVER is an address, or an address with a port. Without @SERVICE the command applies to all services with this server. "
 
 func (a *app) drainCommand() *cobra.Command {
 	var undo, wait bool
 	var deadline time.Duration
 	command := &cobra.Command{
-		Use: "drain SERVER[@SERVICE]", Short: "Give a server no new sessions; existing ones continue", Args: args(1, 1),
+		Use: "drain SERVER[@SERVICE]", Short: "Stop new sessions to a server; existing ones continue", Args: args(1, 1),
 		Long: serverArgument +
-			"A drain lasts over restarts of the agent and the forwarder, until --undo or until the server is removed from the file; through a controller, " +
-			"also over the replacement of the host, and for a service of a request wherever it moves. " +
-			"With --deadline, the sessions that remain after it end with resets to both ends, as with `steelyard kill`. Giving --deadline " +
-			"again restarts the time.",
+			"A drain survives restarts of the agent and the forwarder, until --undo or until the server is removed from the file; through a controller, " +
+			"it also survives the replacement of the host, and moves with a requested service. " +
+			"With --deadline, remaining sessions end after this time with resets to both ends, as with `steelyard kill`. Repeating --deadline " +
+			"restarts the time.",
 		Example: "  steelyard drain 10.1.0.21@web --wait\n  steelyard drain 10.1.0.21 --deadline 10m\n  steelyard drain [fd00::21]:8080 --undo",
 	}
 	flags := command.Flags()
 	flags.BoolVar(&undo, "undo", false, "end a drain or a kill")
-	flags.BoolVar(&wait, "wait", false, "wait until the last session is over, and say every 10s how many are left; --timeout does not apply")
+	flags.BoolVar(&wait, "wait", false, "wait until the last session has ended, and report the number of remaining ones every 10s; --timeout does not apply")
 	flags.DurationVar(&deadline, "deadline", 0, "reset the remaining sessions after this `duration`, such as 10m")
 	command.MarkFlagsMutuallyExclusive("undo", "wait")
 	command.MarkFlagsMutuallyExclusive("undo", "deadline")
 	command.RunE = func(c *cobra.Command, args []string) error {
 		if flags.Changed("deadline") && deadline < time.Second {
-			return errors.New("--deadline is at least 1s: to end sessions at once, use `steelyard kill`")
+			return errors.New("--deadline is too short: use 1s or more, or end sessions at once by `steelyard kill`")
 		}
 		request := &pb.SetDrainRequest{Drain: !undo, DeadlineMs: uint64(deadline.Milliseconds())}
 		verb, already := "draining", "already drained"
@@ -55,13 +55,13 @@ func (a *app) drainCommand() *cobra.Command {
 func (a *app) killCommand() *cobra.Command {
 	var undo bool
 	command := &cobra.Command{
-		Use: "kill SERVER[@SERVICE]", Short: "End a server's sessions now and give it no new ones", Args: args(1, 1),
+		Use: "kill SERVER[@SERVICE]", Short: "End a server's sessions now, and stop new ones", Args: args(1, 1),
 		Long: serverArgument +
-			"Both ends of its TCP sessions get a reset, also of idle ones. " +
-			"A kill lasts over restarts of the agent and the forwarder, until --undo or until the server is removed from the file.",
+			"Both ends of its TCP sessions, including idle ones, get a reset. " +
+			"A kill survives restarts of the agent and the forwarder, until --undo or until the server is removed from the file.",
 		Example: "  steelyard kill 10.1.0.21@web\n  steelyard kill 10.1.0.21 --undo",
 	}
-	command.Flags().BoolVar(&undo, "undo", false, "give it new sessions again; also ends a drain")
+	command.Flags().BoolVar(&undo, "undo", false, "allow new sessions again; also ends a drain")
 	command.RunE = func(c *cobra.Command, args []string) error {
 		if undo {
 			return a.setDrain(c.Context(), args[0], &pb.SetDrainRequest{}, "no longer killed", "was not killed", false)
@@ -89,7 +89,7 @@ func (a *app) setDrain(ctx context.Context, argument string, request *pb.SetDrai
 	if wait {
 		err = a.awaitDrained(ctx, request.GetService(), response.GetServers())
 		if ctx.Err() != nil && err != nil {
-			return &farewell{fmt.Sprintf("interrupted; the drain goes on without this command: `steelyard get servers` shows the sessions that are left, "+
+			return &farewell{fmt.Sprintf("interrupted; the drain continues without this command: `steelyard get servers` shows the remaining sessions, "+
 				"`steelyard drain %s --undo` ends the drain", argument)}
 		}
 		return err
@@ -97,7 +97,7 @@ func (a *app) setDrain(ctx context.Context, argument string, request *pb.SetDrai
 	return nil
 }
 
-// brief writes a duration for human readers: 90s as 1m30s, 10m0s as 10m.
+// brief formats a duration: 90s as 1m30s, 10m0s as 10m.
 func brief(d time.Duration) string {
 	text := d.Round(time.Second).String()
 	if text, ok := strings.CutSuffix(text, "m0s"); ok {
@@ -115,7 +115,7 @@ func (s serverView) isDrained() bool {
 	return s.State == "drain" || s.State == "down" && (s.DrainedByFile || s.DrainedByCommand)
 }
 
-// stateText returns a server's state, and how long its drain continues.
+// stateText returns a server's state, and the remaining time of its drain.
 func (s serverView) stateText() cell {
 	c := paintState(s.State)
 	if s.State == "down" && s.isDrained() {
@@ -127,7 +127,7 @@ func (s serverView) stateText() cell {
 	return c
 }
 
-// How often a wait looks at the servers, and how often it says what it waits for.
+// Intervals of a wait: of its queries, and of its reports.
 const (
 	drainPoll   = 500 * time.Millisecond
 	drainReport = 10 * time.Second
@@ -181,7 +181,7 @@ func (a *app) awaitDrained(ctx context.Context, service string, names []string) 
 	}
 }
 
-// reportPending says on stderr what a wait still waits for.
+// reportPending prints on stderr what a wait still waits for.
 func (a *app) reportPending(views []serviceView, pending map[string]bool) {
 	for _, view := range views {
 		for _, server := range view.Servers {
@@ -189,7 +189,7 @@ func (a *app) reportPending(views []serviceView, pending map[string]bool) {
 			switch {
 			case !pending[name]:
 			case server.Traffic == nil:
-				fmt.Fprintf(a.err, "steelyard: waiting for %s: the forwarder does not tell its sessions\n", name)
+				fmt.Fprintf(a.err, "steelyard: waiting for %s: the forwarder does not report its sessions\n", name)
 			default:
 				fmt.Fprintf(a.err, "steelyard: waiting for %s: %s left\n", name, plural(int(server.Traffic.SessionsActive), "session"))
 			}

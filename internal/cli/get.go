@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	get := group("get", "Show services, servers, sessions, limits, shaping, access lists and sets, SNAT rules, drops, attacks, ports, workers, slots, status, or what a controller has")
+	get := group("get", "Show services, servers, sessions, limits, shaping, access lists and sets, SNAT rules, drops, attacks, ports, workers, slots, status, or a controller's objects")
 	add := func(command *cobra.Command, run func(context.Context) error) *cobra.Command {
 		command.Args = args(0, 0)
 		command.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context()) }
@@ -34,63 +34,63 @@ func (a *app) getCommand() *cobra.Command {
 	sessions.Flags().StringVar(&filter.Service, "service", "", "only sessions of the service with this `name`")
 	sessions.Flags().Uint32Var(&filter.Limit, "limit", 1000, "maximum number, up to 100000; 0 means 1000")
 	worst := false
-	limits := add(&cobra.Command{Use: "limits", Aliases: []string{"limit"}, Short: "Show limits: rate, what passed, and what was above",
+	limits := add(&cobra.Command{Use: "limits", Aliases: []string{"limit"}, Short: "Show limits: rate, passed traffic, and traffic above",
 		Long: "PASSED and ABOVE count bytes of IP packets for limits in bits, and packets or new sessions for the others, since the forwarder's " +
-			"start, or since the limit was made. What is above a limit was dropped, or marked. `steelyard describe limit` shows one limit, with its clients."},
+			"start, or since the limit's creation. Traffic above a limit is dropped, or marked. `steelyard describe limit` shows one limit, with its clients."},
 		func(ctx context.Context) error { return a.getLimits(ctx, worst) })
-	limits.Flags().BoolVar(&worst, "worst", false, "also, of limits by clients, the client with the most packets above it")
-	add(&cobra.Command{Use: "shaping", Short: "Show shaped ports: what left by each queue, what waits, and what was dropped",
-		Long: "One row for each class of each service that has sent anything since the forwarder's start, or since the port is shaped. SENT counts frames of Ethernet. A service of `-` stands for the services " +
-			"of the tenant that have no entry of their own; a tenant of `-` for packets of no tenant. FULL and EARLY count dropped packets."}, a.getShaping)
+	limits.Flags().BoolVar(&worst, "worst", false, "for limits by clients, also show the client with the most packets above it")
+	add(&cobra.Command{Use: "shaping", Short: "Show shaped ports: sent, queued and dropped packets of each queue",
+		Long: "One row for each class of each service with traffic since the forwarder's start, or since the port is shaped. SENT counts Ethernet frames. A service of `-` stands for the services " +
+			"of the tenant without their own entries; a tenant of `-` for packets of no tenant. FULL and EARLY count dropped packets."}, a.getShaping)
 	access := add(&cobra.Command{Use: "access [LIST]", Short: "Show access lists: rules and how often each matched",
 		Long: "MATCHES counts packets of new sessions. The XDP program drops SYNs for the leading rules of the list of all services, before " +
-			"a worker sees them; they are one row of their own, and are not in the matches of the rules."}, nil)
+			"a worker receives them; these drops have their own row, and are not in the matches of the rules."}, nil)
 	access.Args = args(0, 1)
 	access.RunE = func(c *cobra.Command, names []string) error {
 		return a.getAccess(c.Context(), strings.Join(names, ""))
 	}
-	add(&cobra.Command{Use: "sets", Short: "Show access sets: how many prefixes they have, and the lists that name them"}, a.getSets)
+	add(&cobra.Command{Use: "sets", Short: "Show access sets: number of prefixes, and the lists that name them"}, a.getSets)
 	add(&cobra.Command{Use: "snat", Short: "Show SNAT rules and their traffic"}, a.getSNAT)
 	all := false
 	drops := add(&cobra.Command{Use: "drops", Short: "Show dropped packets by reason, with remedies"},
 		func(ctx context.Context) error { return a.getDrops(ctx, all) })
 	drops.Flags().BoolVar(&all, "all", false, "also show reasons without packets")
 	past := false
-	attacks := add(&cobra.Command{Use: "attacks", Aliases: []string{"attack"}, Short: "Show attacks: kind, target, rate, since when, and what is done",
-		Long: "An attack begins when packets of one kind come over 8 times as often as usual, and over 1000 times a second, for two " +
-			"seconds; it ends when they are under half of that for 30 seconds. Usual is the average of five minutes without an " +
-			"attack. This is a report: what the forwarder does against floods does not depend on it."},
+	attacks := add(&cobra.Command{Use: "attacks", Aliases: []string{"attack"}, Short: "Show attacks: kind, target, rate, start and countermeasure",
+		Long: "An attack begins when the rate of one kind of packets is over 8 times its average, and over 1000 packets per second, for two " +
+			"seconds; it ends when the rate is under half of that for 30 seconds. The average is that of five minutes without an " +
+			"attack. This is a report only: the forwarder's defences do not depend on it."},
 		func(ctx context.Context) error { return a.getAttacks(ctx, past) })
-	attacks.Flags().BoolVar(&past, "past", false, "also those that are over")
+	attacks.Flags().BoolVar(&past, "past", false, "also show attacks that have ended")
 	add(&cobra.Command{Use: "ports", Aliases: []string{"port"}, Short: "Show ports and their counters",
 		Long: "The last three columns count what the XDP program did with received packets. STEERED: passed to a socket of the " +
 			"forwarder. PASSED: passed to the kernel, because they are not for the forwarder. NO SOCKET: dropped, because they are for a VIP " +
 			"and no forwarder had a socket on the port. `steelyard get drops` shows all drops, also those of the XDP program."}, a.getPorts)
 	add(&cobra.Command{Use: "workers", Aliases: []string{"worker"}, Short: "Show workers and their counters"}, a.getWorkers)
 	add(&cobra.Command{Use: "slots", Aliases: []string{"slot"}, Short: "Show slots: owner and sessions"}, a.getSlots)
-	add(&cobra.Command{Use: "forwarders", Short: "Show the forwarders of a controller, and how far each is",
-		Long: "STATE: in-force (the forwarder has confirmed what is desired), loaded (its agent uses it, the forwarder has not confirmed it), behind (the agent " +
-			"does not use it: see ERROR), lost (the agent does not reach the forwarder, which is dead or does not answer), alone (no controller has a connection to the " +
-			"agent: its host is dead or cut off, or the agent is stopped), empty (nothing was applied)."}, a.getForwarders)
-	add(&cobra.Command{Use: "placement", Short: "Show the forwarders of a controller as they are ranked for new services",
-		Long: "LOAD is the highest of three: WORKERS (busy time of the busiest one), TABLE (fill of the session table), LINK (use of the busiest port whose speed is known). " +
-			"N+1: whether the loss of any one forwarder could be made up by the others."}, a.getPlacement)
+	add(&cobra.Command{Use: "forwarders", Short: "Show the forwarders of a controller, and their states",
+		Long: "STATE: in-force (the forwarder has confirmed the desired configuration), loaded (its agent has loaded it, the forwarder has not confirmed it), behind (the agent " +
+			"has not loaded it: see ERROR), lost (the agent does not reach the forwarder, which is dead or does not answer), alone (no controller is connected to the " +
+			"agent: its host is down or unreachable, or the agent is stopped), empty (nothing was applied)."}, a.getForwarders)
+	add(&cobra.Command{Use: "placement", Short: "Show the forwarders of a controller, ranked for the placement of new services",
+		Long: "LOAD is the highest of three: WORKERS (busy time of the busiest one), TABLE (fill of the session table), LINK (utilization of the busiest port with a known speed). " +
+			"N+1: whether the others could replace any lost forwarder."}, a.getPlacement)
 	var removed bool
-	requests := add(&cobra.Command{Use: "requests", Aliases: []string{"request"}, Short: "Show requests to a controller (`steelyard nfv`), and how far each is"},
+	requests := add(&cobra.Command{Use: "requests", Aliases: []string{"request"}, Short: "Show requests to a controller (`steelyard nfv`), and their states"},
 		func(ctx context.Context) error { return a.getRequests(ctx, removed) })
-	requests.Flags().BoolVar(&removed, "removed", false, "also those that were removed in the last day")
+	requests.Flags().BoolVar(&removed, "removed", false, "also show requests that were removed in the last day")
 	add(&cobra.Command{Use: "projects", Short: "Show the projects of a controller, and their quotas"}, a.getProjects)
 	var records uint32
-	audit := add(&cobra.Command{Use: "audit", Short: "Show who did what at a controller, newest first"},
+	audit := add(&cobra.Command{Use: "audit", Short: "Show the audit records of a controller, newest first"},
 		func(ctx context.Context) error { return a.getAudit(ctx, records) })
 	audit.Flags().Uint32Var(&records, "limit", 100, "maximum number, up to 1000")
 	add(&cobra.Command{Use: "status", Short: "Show the state of the agent and its forwarder",
-		Long: "Exit codes: 0 the configuration file is in force, or nobody has refused it so far; 1 it has an error, or the forwarder refuses " +
-			"it, so an earlier one runs, or none; 2 failure, such as no answer from the agent."}, a.getStatus)
+		Long: "Exit codes: 0 the configuration file is in force, or was not refused so far; 1 it has an error, or the forwarder refuses " +
+			"it, and an earlier one is in force, or none; 2 failure, such as no answer from the agent."}, a.getStatus)
 	return get
 }
 
-// listServices requests services. If their counters are missing, it says so.
+// listServices requests services, and warns if their counters are missing.
 func (a *app) listServices(ctx context.Context, name string) ([]serviceView, *pb.ListServicesResponse, error) {
 	response, err := call(ctx, a, a.client().ListServices, &pb.ListServicesRequest{Name: name})
 	if err != nil {
@@ -123,7 +123,7 @@ func (a *app) getServices(ctx context.Context) error {
 	})
 }
 
-// defenceState is the setting of the SYN defence and, of auto, whether it is on.
+// defenceState returns the setting of the SYN defence and, for auto, whether it is on.
 func (s serviceView) defenceState() cell {
 	switch {
 	case s.Protocol == "udp":
@@ -151,7 +151,7 @@ func upOfAll(s serviceView) cell {
 	return c
 }
 
-// count returns a counter as text, "-" if the forwarder does not have it.
+// count returns a counter as text, or "-" if the forwarder lacks it.
 func count(t *trafficView, pick func(*trafficView) uint64) string {
 	if t == nil {
 		return "-"
@@ -159,7 +159,7 @@ func count(t *trafficView, pick func(*trafficView) uint64) string {
 	return fmt.Sprint(pick(t))
 }
 
-// sessions returns the number of sessions now, and the limit.
+// sessions returns the current number of sessions, and the limit.
 func sessions(t *trafficView, limit uint32) string {
 	text := count(t, func(t *trafficView) uint64 { return t.SessionsActive })
 	if limit != 0 {
@@ -337,13 +337,13 @@ func (a *app) getWorkers(ctx context.Context) error {
 	}
 	return a.show(views, func() {
 		t := &table{columns: []column{right("WORKER"), right("SLOTS"), right("SESSIONS"), right("RX PACKETS"),
-			right("TX PACKETS"), right("HANDED OUT"), right("HANDED IN"), right("REMOTE"), right("BUSY"), right("SLEEPS")}}
+			right("TX PACKETS"), right("STEERED OUT"), right("STEERED IN"), right("REMOTE"), right("BUSY"), right("SLEEPS")}}
 		for _, w := range views {
 			busy := "-"
 			if total := float64(w.BusyCycles) + float64(w.IdleCycles); total > 0 {
 				busy = fmt.Sprintf("%.1f%%", 100*float64(w.BusyCycles)/total)
 			}
-			t.add(w.ID, w.Slots, w.Sessions, w.RxPackets, w.TxPackets, w.HandedOut, w.HandedIn, w.Remote, busy, w.Sleeps)
+			t.add(w.ID, w.Slots, w.Sessions, w.RxPackets, w.TxPackets, w.SteeredOut, w.SteeredIn, w.Remote, busy, w.Sleeps)
 		}
 		a.print(t)
 	})

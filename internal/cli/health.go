@@ -20,23 +20,23 @@ const (
 	exitUnknown  = 3
 )
 
-// errUnhealthy ends `health` without a message: it has printed the reasons.
+// errUnhealthy sets the exit code of `health`, which has printed the reasons.
 var errUnhealthy = errors.New("not healthy")
 
-// healthPatience is the default of --timeout for `health`: below the usual time-outs of track scripts and probes.
+// healthPatience is the default of --timeout for `health`: below the usual timeouts of track scripts and probes.
 const healthPatience = 3 * time.Second
 
 type healthView struct {
 	Level            string             `json:"level"` // "ok", "degraded", "failing" or "unknown"
 	Reasons          []healthReasonView `json:"reasons"`
-	Forwarder        bool               `json:"forwarder"` // it answers
+	Forwarder        bool               `json:"forwarder"` // the forwarder answers
 	Workers          uint32             `json:"workers"`
 	WorkersAnswering uint32             `json:"workers_answering"`
 	Ports            uint32             `json:"ports"`
 	PortsUp          uint32             `json:"ports_up"`
 	Services         uint32             `json:"services"`
 	ServicesShort    uint32             `json:"services_short"`
-	Servers          uint32             `json:"servers"` // without those drained or killed by order
+	Servers          uint32             `json:"servers"` // except drained and killed ones
 	ServersHealthy   uint32             `json:"servers_healthy"`
 }
 
@@ -51,7 +51,7 @@ func healthLevel(level pb.HealthLevel) string {
 }
 
 func viewHealth(h *pb.GetHealthResponse) *healthView {
-	if h == nil { // an older agent
+	if h == nil { // an agent of an older version
 		return nil
 	}
 	view := &healthView{healthLevel(h.GetLevel()), []healthReasonView{}, h.GetForwarder(), h.GetWorkers(), h.GetWorkersAnswering(), h.GetPorts(),
@@ -62,7 +62,7 @@ func viewHealth(h *pb.GetHealthResponse) *healthView {
 	return view
 }
 
-// text returns the level, and the reasons on lines of their own.
+// text returns the level, and the reasons on separate lines.
 func (h *healthView) text(a *app) string {
 	color := map[string]string{"ok": green, "degraded": yellow}[h.Level]
 	if h.Level != "ok" && h.Level != "degraded" {
@@ -79,14 +79,14 @@ func (a *app) healthCommand() *cobra.Command {
 	var failAt string
 	var minServers, minServices uint32
 	command := &cobra.Command{
-		Use: "health", Short: "Judge this host as a load balancer, for VRRP, BGP and probes", Args: args(0, 0),
-		Long: "Prints a level and its reasons. ok: all is well. degraded: it serves, but a service has too few healthy servers, a port has a problem, a configuration is " +
-			"refused, or health checks decide nothing. failing: another host should have the VIPs: the forwarder or one of its workers does not answer, a port is down, routing is " +
+		Use: "health", Short: "Report the health of this host as a load balancer, for VRRP, BGP and probes", Args: args(0, 0),
+		Long: "Prints a level and its reasons. ok: no problem. degraded: the host serves, but a service has too few healthy servers, a port has a problem, a configuration is " +
+			"refused, or health checks are inconclusive. failing: another host should take over the VIPs: the forwarder or one of its workers does not answer, a port is down, routing is " +
 			"refused, there is no configuration, or too few services have enough healthy servers. Drained and killed servers do not count. docs/health.md has examples.\n\n" +
 			"Exit codes: 0 ok, or degraded; 1 degraded, with --fail-at degraded; 2 failing; 3 the agent does not answer, or the options are wrong.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if failAt != "degraded" && failAt != "failing" {
-				return &exitError{exitUnknown, fmt.Errorf("--fail-at %s: it is degraded or failing", failAt)}
+				return &exitError{exitUnknown, fmt.Errorf("--fail-at %s: use degraded or failing", failAt)}
 			}
 			if !c.Flags().Changed("timeout") {
 				a.timeout = healthPatience
@@ -96,8 +96,8 @@ func (a *app) healthCommand() *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&failAt, "fail-at", "failing", "the first `level` with an exit code above 0: degraded or failing")
-	flags.Uint32Var(&minServers, "min-servers", 50, "a service with a smaller `percentage` of healthy servers, or without any, makes this host degraded")
-	flags.Uint32Var(&minServices, "min-services", 50, "a smaller `percentage` of services with that many healthy servers makes this host failing")
+	flags.Uint32Var(&minServers, "min-servers", 50, "minimum `percentage` of healthy servers of a service; with fewer, or none, this host is degraded")
+	flags.Uint32Var(&minServices, "min-services", 50, "minimum `percentage` of services with enough healthy servers; with fewer, this host is failing")
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUnknown, err} })
 	a.outputFlag(command)
 	return command

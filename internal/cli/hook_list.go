@@ -18,8 +18,8 @@ type hookView struct {
 	Number       uint32    `json:"number"`
 	Kind         string    `json:"kind"`
 	Where        []string  `json:"where"`
-	Idle         []string  `json:"idle,omitempty"` // of these: where nobody listens
-	Native       bool      `json:"native"`         // a function of the program
+	Idle         []string  `json:"idle,omitempty"` // of these: places without a listener
+	Native       bool      `json:"native"`         // true: a function of the program
 	Compiled     bool      `json:"compiled"`       // to machine code; otherwise interpreted
 	Instructions uint32    `json:"instructions"`
 	Longest      uint32    `json:"longest"`
@@ -35,10 +35,10 @@ type hookView struct {
 
 func (a *app) hookListCommand(o *hookOptions) *cobra.Command {
 	command := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List hooks, and what they have answered", Args: args(0, 0),
-		Long: "Of all programs on this host, or of that of --stack. LEVELS says how often it gave each priority, 0 first, 7 last; the rest of the calls " +
-			"left it as it was. WRONG are answers that are none. CYCLES of the TSC are an average of each 64th call. LONGEST is its longest way, in instructions. " +
-			"STACKS says how many of the program's stacks have it. What a program has lost are warnings: steelyard stack list.",
+		Use: "list", Aliases: []string{"ls"}, Short: "List hooks, and their results", Args: args(0, 0),
+		Long: "Of all programs on this host, or of that of --stack. LEVELS counts how often the hook returned each priority, 0 first, 7 last; all other calls " +
+			"kept the priority. WRONG counts invalid results. CYCLES of the TSC are an average over every 64th call. LONGEST is the longest path through the code, in instructions. " +
+			"STACKS counts the program's stacks with the hook. Warnings report lost packets, as in steelyard stack list.",
 	}
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
@@ -98,18 +98,18 @@ func hookTable(views []stackView) *table {
 	return t
 }
 
-// whereText names a hook's places, with a remark at those where nobody listens.
+// whereText names a hook's places, and marks those without a listener.
 func whereText(h hookView) string {
 	texts := slices.Clone(h.Where)
 	for i, place := range texts {
 		if slices.Contains(h.Idle, place) {
-			texts[i] += " (nobody listens)"
+			texts[i] += " (no listener)"
 		}
 	}
 	return strings.Join(texts, ", ")
 }
 
-// levelsText names the levels that were given: 0:512 6:3.
+// levelsText formats the returned levels: 0:512 6:3.
 func levelsText(levels [8]uint64) string {
 	var parts []string
 	for level, calls := range levels {

@@ -74,8 +74,8 @@ func TestHooksAreListed(t *testing.T) {
 			t.Fatal(errOut)
 		}
 		expectGolden(t, "hook-list."+format, out)
-		for _, told := range []string{"it had to drop packets, as too many waited (level:packets): 6:120 7:3", "it could not send 17 packets: the transmit queue was full",
-			"it had no way for 5 packets", "it dropped 2 packets whose checksum their sender had left unfinished: ethtool -K", "it dropped 1 packets with a wrong checksum: something"} {
+		for _, told := range []string{"it dropped packets, because its backlog was full (level:packets): 6:120 7:3", "it could not send 17 packets: the transmit queue was full",
+			"it had no route for 5 packets", "it dropped 2 packets with a partial checksum, left to offload by their sender: ethtool -K", "it dropped 1 packets with a wrong checksum: they were damaged"} {
 			if strings.Contains(errOut, "nginx-4711: "+told) != (format == "table") {
 				t.Errorf("%s: %s is missing in %s", format, told, errOut)
 			}
@@ -138,7 +138,7 @@ func TestHooksAreRefused(t *testing.T) {
 		words     []string
 		want      string
 	}{
-		{empty, []string{"rm", "x"}, "no program on the user-space stack runs here"},
+		{empty, []string{"rm", "x"}, "no program uses the user-space stack here"},
 		{directory, []string{"rm", "x"}, "instruction 2 reads too far"},
 		{directory, []string{"load", "x", "/dev/null"}, "/dev/null: instruction 2 reads too far"},
 		{directory, []string{"load", "x", "/nonexistent"}, "no such file"},

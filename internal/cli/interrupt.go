@@ -12,13 +12,13 @@ import (
 	"connectrpc.com/connect"
 )
 
-// farewell is what a command says after a signal has ended it: what goes on without it, and how to look or undo.
+// farewell is a command's message after a signal: what continues without the command, and how to check or undo it.
 type farewell struct{ text string }
 
 func (f *farewell) Error() string { return f.text }
 
-// goesOn says of commands that change something what a signal does not undo, by the beginning of the command's path. Commands that
-// only read are not listed.
+// goesOn has the messages of commands whose effect a signal does not undo, by the prefix of the command's path. Commands that only read have no
+// entry.
 var goesOn = []struct{ path, text string }{
 	{"apply", "the file may be in force nevertheless: `steelyard get status` shows the revision, `steelyard diff` what is missing"},
 	{"drain", "the order may be in effect nevertheless: `steelyard get servers` shows it, `steelyard drain SERVER --undo` ends it"},
@@ -34,10 +34,10 @@ var goesOn = []struct{ path, text string }{
 	{"nfv route-set", "the confirmation may be recorded nevertheless: `steelyard get requests` shows it"},
 	{"nfv delete", "the request may end nevertheless: `steelyard get requests` shows it"},
 	{"project", "the change may be made nevertheless: `steelyard get projects` shows it"},
-	{"token", "the token may exist nevertheless, unseen, until it expires: make another one"},
+	{"token", "the token may exist nevertheless, unseen, until it expires: create another one"},
 	{"member", "the change may be made nevertheless: `steelyard get audit` shows it"},
 	{"authority replace", "the replacement may have begun nevertheless: `steelyard authority show` shows it"},
-	{"context add", "the token may be used up: if the context is missing in `steelyard context list`, make another token"},
+	{"context add", "the token may be used up: if the context is missing in `steelyard context list`, create another token"},
 }
 
 // isInterruption reports whether an error only says that the command's context has ended.
@@ -50,7 +50,7 @@ func isInterruption(err error) bool {
 	return errors.Is(err, context.Canceled) || connect.CodeOf(err) == connect.CodeCanceled
 }
 
-// afterInterruption returns what the user reads whose signal has ended a command.
+// afterInterruption returns the message after a signal has ended a command.
 func afterInterruption(path string, err error) string {
 	var own *farewell
 	if errors.As(err, &own) {

@@ -52,7 +52,7 @@ var interruptions = map[string]string{
 	"get attacks": "interrupted\n", "get forwarders": "interrupted\n", "get requests": "interrupted\n", "describe service web": "interrupted\n",
 	"stats --watch 1s": "interrupted\n", "diff": "interrupted\n", "apply": "steelyard diff", "drain 10.1.0.21": "--undo", "drain 10.1.0.21 --wait": "--undo",
 	"kill 10.1.0.21": "--undo", "nfv delete web": "get requests", "nfv route-set web --generation 1": "get requests",
-	"project set shop": "get projects", "token create --user ada --role viewer": "make another one", "watch": "interrupted\n",
+	"project set shop": "get projects", "token create --user ada --role viewer": "create another one", "watch": "interrupted\n",
 }
 
 func TestInterruptedCommands(t *testing.T) {
@@ -91,7 +91,7 @@ func TestCommandsWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// An interrupted wait says that the drain goes on, and how to end it; and it goes on.
+// An interrupted wait says that the drain continues, and how to end it; and it continues.
 func TestAnInterruptedWaitLeavesTheDrain(t *testing.T) {
 	l := newLab(t)
 	waiting := make(chan struct{}, 1)
@@ -114,7 +114,7 @@ func TestAnInterruptedWaitLeavesTheDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	code := <-done
-	for _, want := range []string{"interrupted; the drain goes on", "steelyard get servers", "steelyard drain 10.1.0.21 --undo"} {
+	for _, want := range []string{"interrupted; the drain continues", "steelyard get servers", "steelyard drain 10.1.0.21 --undo"} {
 		if code != exitFailure || !strings.Contains(errOut.String(), want) {
 			t.Errorf("exit code %d, %q is not in %q", code, want, errOut.String())
 		}

@@ -11,7 +11,7 @@ import (
 
 type loadView struct {
 	Load     float64 `json:"load"`         // 0 to 1
-	RPS      float64 `json:"rps"`          // 0: the source does not say
+	RPS      float64 `json:"rps"`          // 0: not reported by the source
 	ReadMs   uint64  `json:"read_unix_ms"` // 0: never
 	AgeMs    uint64  `json:"age_ms"`
 	Source   string  `json:"source"`
@@ -26,7 +26,7 @@ func viewLoad(l *pb.LoadState) *loadView {
 	return &loadView{l.GetLoad(), l.GetRps(), l.GetReadUnixMs(), l.GetAgeMs(), l.GetSource(), l.GetError(), l.GetFailures()}
 }
 
-// summary says the load in few words; its age, if that is why it may be wrong.
+// summary returns the load in few words, with its age if the value is stale.
 func (l *loadView) summary() cell {
 	switch {
 	case l == nil:
@@ -62,7 +62,7 @@ func (a *app) printLoad(l *loadView) {
 	}
 }
 
-// anyLoad reports whether the load of one of the servers is read.
+// anyLoad reports whether the load of a server is configured.
 func anyLoad(servers []serverView) bool {
 	for _, s := range servers {
 		if s.Load != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// nfv reaches the workflow at a controller.
+// nfv returns a client of the workflow at a controller.
 func (a *app) nfv() nfvpbconnect.NfvServiceClient {
 	socket := controller.DefaultSocket
 	if a.socketGiven {
@@ -32,7 +32,7 @@ func (a *app) nfv() nfvpbconnect.NfvServiceClient {
 }
 
 func (a *app) nfvCommand() *cobra.Command {
-	command := group("nfv", "Have services balanced without choosing a forwarder: the workflow of NFV")
+	command := group("nfv", "Request load balancing without selecting a forwarder: the NFV workflow")
 	command.AddCommand(a.nfvRequestCommand(), a.nfvRouteSetCommand(), a.nfvDeleteCommand(), a.nfvWatchCommand())
 	return command
 }
@@ -42,10 +42,10 @@ func (a *app) nfvRequestCommand() *cobra.Command {
 	var protocol, settings, wait string
 	var services []serviceFlag // in their order on the command line
 	command := &cobra.Command{
-		Use: "request ID", Short: "Ask for a service to be balanced", Args: args(1, 1),
-		Long: "The controller records the request, picks a forwarder, configures it, and hands out a route, which you set and confirm (`steelyard nfv route-set`). If no " +
-			"forwarder fits, the request is `needs-forwarder` until one comes. Requests of one project may share a VIP, on different ports: they have one forwarder and one route. Asking again with the same ID and contents has no effect. " +
-			"`steelyard describe request` shows how far it is, and why the service is where it is.",
+		Use: "request ID", Short: "Request load balancing of a service", Args: args(1, 1),
+		Long: "The controller records the request, selects a forwarder, configures it, and publishes a route, which you set and confirm (`steelyard nfv route-set`). If no " +
+			"forwarder fits, the request stays in `needs-forwarder` until one does. Requests of one project may share a VIP, on different ports: they have one forwarder and one route. Repeating a request with the same ID and contents has no effect. " +
+			"`steelyard describe request` shows its state, and the reason for its placement.",
 		Example: "  steelyard nfv request web --vip 10.9.0.80:80 --real 10.1.0.21:8080 --real 10.1.0.22:8080,weight=3 --settings web.yaml --wait routing\n" +
 			"  steelyard nfv request shop --vip 10.9.0.81:80 --real 10.1.0.21:8080 --vip 10.9.0.81:443 --real 10.1.0.21:8443",
 		RunE: func(c *cobra.Command, ids []string) error {
@@ -74,13 +74,13 @@ func (a *app) nfvRequestCommand() *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.Var(&flagOrder{&services, true}, "vip", "`address:port` to which clients connect; may be repeated for more ports of the same address, each followed by its --real, and have udp/ or tcp/ in front")
-	flags.StringVar(&protocol, "protocol", "tcp", "tcp or `udp`, of each --vip that does not say so itself")
-	flags.Var(&flagOrder{&services, false}, "real", "`address:port` of a real service of the last --vip before it, and ,weight=N; may be repeated")
+	flags.Var(&flagOrder{&services, true}, "vip", "`address:port` to which clients connect; may be repeated for more ports of the same address, each followed by its --real, and with udp/ or tcp/ in front")
+	flags.StringVar(&protocol, "protocol", "tcp", "tcp or `udp`, for each --vip without a protocol")
+	flags.Var(&flagOrder{&services, false}, "real", "`address:port` of a real service of the preceding --vip, optionally with ,weight=N; may be repeated")
 	flags.StringVar(&settings, "settings", "", "`file` with more keys of the service, such as mode, scheduler, health, load: see steelyard.yaml(5)")
-	flags.StringVar(&b.Group, "group", "", "`name` of a group whose services are on different forwarders")
-	flags.BoolVar(&b.Spare, "spare", false, "only where the loss of any one forwarder could be made up by the others (N+1)")
-	flags.StringArrayVar(&b.Predecessors, "predecessor", nil, "`name` of what sends to the service; it comes back with the route; may be repeated")
+	flags.StringVar(&b.Group, "group", "", "`name` of a group: its services are placed on different forwarders")
+	flags.BoolVar(&b.Spare, "spare", false, "place it only where the others could replace any lost forwarder (N+1)")
+	flags.StringArrayVar(&b.Predecessors, "predecessor", nil, "`name` of a predecessor in the service chain, returned with the route; may be repeated")
 	flags.StringVar(&wait, "wait", "", "wait for a `state`: routing, routed, serving, needs-forwarder, …")
 	_ = command.MarkFlagRequired("vip")
 	a.outputFlag(command)
@@ -106,7 +106,7 @@ func (f *flagOrder) Set(text string) error {
 	return nil
 }
 
-// parseServices reads all --vip and --real into a request. With one --vip, their order is free.
+// parseServices parses all --vip and --real into a request. With a single --vip, their order is free.
 func parseServices(b *pb.Balancing, protocol string, flags []serviceFlag) error {
 	var all []*pb.VirtualService
 	var early []*pb.RealService // before the first --vip
@@ -135,14 +135,14 @@ func parseServices(b *pb.Balancing, protocol string, flags []serviceFlag) error 
 		all = append(all, &pb.VirtualService{Protocol: of, Vip: address.Addr().String(), Vport: uint32(address.Port())})
 	}
 	if len(all) > 1 && len(early) > 0 {
-		return errors.New("--real before the first of several --vip: write each --vip, and behind it its --real")
+		return errors.New("--real before the first of several --vip: write each --vip before its --real")
 	}
 	all[0].RealServices = append(early, all[0].RealServices...)
 	b.Virtual, b.More = all[0], all[1:]
 	return nil
 }
 
-// parseReal reads "10.1.0.22:8080,weight=3".
+// parseReal parses "10.1.0.22:8080,weight=3".
 func parseReal(text string) (*pb.RealService, error) {
 	endpoint, rest, _ := strings.Cut(text, ",")
 	address, err := netip.ParseAddrPort(endpoint)
@@ -161,16 +161,16 @@ func parseReal(text string) (*pb.RealService, error) {
 	return r, nil
 }
 
-// reached reports whether a request is in a state, or has passed it on its way to serving: a route that another request has set is skipped within a moment.
+// reached reports whether a request is in a state, or has passed it: a state may be skipped within a moment if another request has set the route.
 func reached(now, wanted pb.State) bool {
 	return now == wanted || pb.State_STATE_ROUTING <= wanted && wanted <= now && now <= pb.State_STATE_SERVING
 }
 
-// awaitRequest waits until a request is in a state, or cannot come into it any more.
+// awaitRequest waits until a request is in a state, or can no longer reach it.
 func (a *app) awaitRequest(ctx context.Context, id, wanted string) (*pb.Status, error) {
 	state, ok := pb.State_value["STATE_"+strings.ToUpper(strings.ReplaceAll(wanted, "-", "_"))]
 	if !ok {
-		return nil, fmt.Errorf("%q is no state: there are acknowledged, needs-forwarder, configuring, routing, routed, serving, withdrawing, removed and failed", wanted)
+		return nil, fmt.Errorf("%q is not a state: use acknowledged, needs-forwarder, configuring, routing, routed, serving, withdrawing, removed or failed", wanted)
 	}
 	user := ctx
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
@@ -192,7 +192,7 @@ func (a *app) awaitRequest(ctx context.Context, id, wanted string) (*pb.Status, 
 		}
 	}
 	if user.Err() != nil {
-		return nil, &farewell{fmt.Sprintf("interrupted; the request goes on without this command: `steelyard describe request %s` shows it, `steelyard nfv delete %s` ends it", id, id)}
+		return nil, &farewell{fmt.Sprintf("interrupted; the request continues without this command: `steelyard describe request %s` shows it, `steelyard nfv delete %s` ends it", id, id)}
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s is not %s within %s, but %s: see `steelyard describe request %s`", id, wanted, a.timeout, last, id)
@@ -203,7 +203,7 @@ func (a *app) awaitRequest(ctx context.Context, id, wanted string) (*pb.Status, 
 func (a *app) nfvRouteSetCommand() *cobra.Command {
 	var generation uint64
 	command := &cobra.Command{
-		Use: "route-set ID", Short: "Say that the route of a request is set, or removed where it was to be withdrawn", Args: args(1, 1),
+		Use: "route-set ID", Short: "Confirm that the route of a request is set, or withdrawn", Args: args(1, 1),
 		RunE: func(c *cobra.Command, ids []string) error {
 			if generation == 0 {
 				response, err := ask(c.Context(), a, a.nfv().GetBalancing, &pb.GetBalancingRequest{Id: ids[0]})
@@ -218,14 +218,14 @@ func (a *app) nfvRouteSetCommand() *cobra.Command {
 			return err
 		},
 	}
-	command.Flags().Uint64Var(&generation, "generation", 0, "`number` of the route that is set (default the newest; a program should name the one that it has set)")
+	command.Flags().Uint64Var(&generation, "generation", 0, "generation `number` of the route (default the newest; a program should name the one that it has set)")
 	return command
 }
 
 func (a *app) nfvDeleteCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete ID", Short: "End a request, in whatever state it is", Args: args(1, 1),
-		Long: "If it has a route, that is to be removed first, which you confirm by `steelyard nfv route-set`; then its forwarder drops the service. While another request " +
+		Use: "delete ID", Short: "Delete a request, in any state", Args: args(1, 1),
+		Long: "If it has a route, withdraw that first and confirm it by `steelyard nfv route-set`; then the forwarder drops the service. While another request " +
 			"has the same VIP, the route stays, and the request is removed at once.",
 		RunE: func(c *cobra.Command, ids []string) error {
 			_, err := ask(c.Context(), a, a.nfv().DeleteBalancing, &pb.DeleteBalancingRequest{Id: ids[0]})
@@ -237,8 +237,8 @@ func (a *app) nfvDeleteCommand() *cobra.Command {
 func (a *app) nfvWatchCommand() *cobra.Command {
 	request := &pb.WatchBalancingsRequest{}
 	command := &cobra.Command{
-		Use: "watch [ID]", Short: "Show requests, and what happens to them, as it happens", Args: args(0, 1),
-		Long: "First shows each request as it is. --after goes on behind a revision that an earlier watch has shown.",
+		Use: "watch [ID]", Short: "Show requests, and their events as they happen", Args: args(0, 1),
+		Long: "First shows the current state of each request. --after resumes after a revision of an earlier watch.",
 		RunE: func(c *cobra.Command, ids []string) error {
 			if len(ids) > 0 {
 				request.Id = ids[0]
@@ -258,12 +258,12 @@ func (a *app) nfvWatchCommand() *cobra.Command {
 				})
 			}
 			if c.Context().Err() != nil {
-				return nil // the user's end of it
+				return nil // the user has interrupted it
 			}
 			return a.explainController(stream.Err())
 		},
 	}
-	command.Flags().Int64Var(&request.AfterRevision, "after", 0, "`revision` after which events are shown; 0: begin with all that there are")
+	command.Flags().Int64Var(&request.AfterRevision, "after", 0, "`revision` after which events are shown; 0: begin with all existing requests")
 	a.outputFlag(command)
 	return command
 }
@@ -370,7 +370,7 @@ func viewReals(of *pb.VirtualService) []realView {
 	return views
 }
 
-// vipText has the VIP with all its ports.
+// vipText returns the VIP with all its ports.
 func (v requestView) vipText() string {
 	text := v.Protocol + " " + net.JoinHostPort(v.VIP, strconv.Itoa(int(v.VPort)))
 	for _, more := range v.More {
@@ -379,7 +379,7 @@ func (v requestView) vipText() string {
 	return text
 }
 
-// news is what was said last about a request.
+// news returns the latest message about a request.
 func (v requestView) news() string {
 	if len(v.History) == 0 {
 		return ""
@@ -441,7 +441,7 @@ func (a *app) getRequests(ctx context.Context, removed bool) error {
 
 func (a *app) describeRequestCommand() *cobra.Command {
 	command := &cobra.Command{
-		Use: "request ID", Short: "Show everything about a request to a controller: how far it is, and why its service is where it is", Args: args(1, 1),
+		Use: "request ID", Short: "Show everything about a request to a controller: its state, and the reason for its placement", Args: args(1, 1),
 		RunE: func(c *cobra.Command, ids []string) error {
 			response, err := ask(c.Context(), a, a.nfv().GetBalancing, &pb.GetBalancingRequest{Id: ids[0]})
 			if err != nil {
@@ -473,7 +473,7 @@ func (a *app) showRequest(s *pb.Status) error {
 		}
 		a.pair("Forwarder", orDash(v.Forwarder))
 		if v.Leaving != "" {
-			a.pair("", v.Leaving+" has it too, until the new route is set")
+			a.pair("", v.Leaving+" serves it too, until the new route is set")
 		}
 		if v.Why != "" {
 			a.pair("Why", v.Why)
@@ -516,7 +516,7 @@ func (a *app) showRequest(s *pb.Status) error {
 
 type placementView struct {
 	Leader       string      `json:"leader"`
-	MissingSpare string      `json:"missing_spare"` // empty: N+1 holds
+	MissingSpare string      `json:"missing_spare"` // empty: N+1 is satisfied
 	Forwarders   []placeView `json:"forwarders"`    // best first
 }
 
@@ -525,7 +525,7 @@ type placeView struct {
 	Serves   bool    `json:"serves"`
 	Why      string  `json:"why"`
 	Load     float64 `json:"load"`
-	Workers  float64 `json:"workers"` // negative: not known
+	Workers  float64 `json:"workers"` // negative: unknown
 	Table    float64 `json:"table"`
 	Link     float64 `json:"link"`
 	AgeMs    uint64  `json:"age_ms"`
@@ -564,7 +564,7 @@ func (a *app) getPlacement(ctx context.Context) error {
 			a.pair("N+1", a.paint(cell{v.MissingSpare, yellow}))
 		}
 		if v.Leader == "" {
-			a.pair("Leader", a.paint(cell{"none: nobody works on requests", red}))
+			a.pair("Leader", a.paint(cell{"none: no controller works on requests", red}))
 		} else {
 			a.pair("Leader", v.Leader)
 		}

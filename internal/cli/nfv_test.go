@@ -91,11 +91,11 @@ func TestNFVByCommands(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"nfv request web --vip 10.9.0.80:80 --real 10.1.0.21:8080":             "with other contents",
-		"nfv request b --real 10.1.0.21:1 --vip 10.9.0.82:1 --vip 10.9.0.82:2": "write each --vip, and behind it its --real",
+		"nfv request b --real 10.1.0.21:1 --vip 10.9.0.82:1 --vip 10.9.0.82:2": "write each --vip before its --real",
 		"nfv request b --vip 10.9.0.80":                                        "is not an address with a port",
 		"nfv request b --vip 10.9.0.80:80 --real 10.1.0.21":                    "is not an address with a port",
 		"nfv request b --vip 10.9.0.80:80 --real 10.1.0.21:1,w=1":              "is not weight=N",
-		"nfv request b --vip 10.9.0.80:80 --wait done":                         "is no state",
+		"nfv request b --vip 10.9.0.80:80 --wait done":                         "is not a state",
 		"describe request none":                                                `there is no request "none"`,
 		"nfv route-set none":                                                   `there is no request "none"`,
 	} {

@@ -39,7 +39,7 @@ func TestSetsOfFiles(t *testing.T) {
 		t.Error(out)
 	}
 	write(list, "10.0.0.1\nx\n")
-	want := "bad keeps what it had: " + shown + `:2: this line is not a prefix`
+	want := "bad keeps its prefixes: " + shown + `:2: this line is not a prefix`
 	for {
 		if _, out, _ := l.run("get", "sets"); strings.Contains(out, want) {
 			break

@@ -19,13 +19,13 @@ type shapingView struct {
 	Rate    uint64            `json:"rate"`  // bits/s
 	Burst   uint64            `json:"burst"` // bytes
 	Count   string            `json:"count"`
-	Active  bool              `json:"active"`            // the port exists, and is shaped like this
+	Active  bool              `json:"active"`            // the port exists, and has this shaping
 	Problem string            `json:"problem,omitempty"` // why it is not
 	Worker  uint32            `json:"worker"`
 	Waiting uint32            `json:"waiting"` // packets
-	Room    uint32            `json:"room"`    // packets that all queues hold at most
+	Room    uint32            `json:"room"`    // maximum packets of all queues
 	Queues  []shapedQueueView `json:"queues"`  // those that have been used
-	// The configuration.
+	// From the configuration.
 	Classes []shapingClassView  `json:"classes"`
 	Tenants []shapingTenantView `json:"tenants"`
 
@@ -34,11 +34,11 @@ type shapingView struct {
 
 type shapingClassView struct {
 	Name       string            `json:"name"`
-	DSCP       []string          `json:"dscp"` // of the last class: and what no class names
+	DSCP       []string          `json:"dscp"` // the last class also has DSCPs that no class lists
 	Priority   uint8             `json:"priority"`
 	Weight     uint8             `json:"weight"`
 	Guaranteed uint64            `json:"guaranteed"` // bits/s; 0: none
-	Maximum    uint64            `json:"maximum"`    // bits/s; 0: what is above has
+	Maximum    uint64            `json:"maximum"`    // bits/s; 0: that of the level above
 	Queue      uint32            `json:"queue"`      // packets
 	EarlyDrops *shapingEarlyView `json:"early_drops"`
 }
@@ -49,16 +49,16 @@ type shapingEarlyView struct {
 	Probability uint8 `json:"probability_percent"`
 }
 
-// shapingTenantView is a tenant. Without a name: all others.
+// shapingTenantView is a tenant. Without a name: all other tenants.
 type shapingTenantView struct {
 	Name       string               `json:"name"`
-	Guaranteed uint64               `json:"guaranteed"` // with what its services have, if it has none of its own
+	Guaranteed uint64               `json:"guaranteed"` // without its own rate: the sum of its services
 	Maximum    uint64               `json:"maximum"`
 	Weight     uint8                `json:"weight"`
 	Services   []shapingServiceView `json:"services"`
 }
 
-// shapingServiceView is a service. Without a name: the tenant's others, that is those of Of.
+// shapingServiceView is a service. Without a name: the tenant's other services, which Of lists.
 type shapingServiceView struct {
 	Name       string   `json:"name"`
 	Guaranteed uint64   `json:"guaranteed"`
@@ -68,7 +68,7 @@ type shapingServiceView struct {
 	Of         []string `json:"of"`    // services and VIPs
 }
 
-// viewTree sets what the configuration says.
+// viewTree fills in the configured tree.
 func (v *shapingView) viewTree() {
 	v.Classes, v.Tenants = []shapingClassView{}, []shapingTenantView{}
 	for _, c := range v.shaping.Classes {
@@ -97,7 +97,7 @@ func (v *shapingView) viewTree() {
 	}
 }
 
-// shapedQueueView is the queue of a class of a service. Without a service: the tenant's others.
+// shapedQueueView is the queue of a class of a service. Without a service: the tenant's other services.
 type shapedQueueView struct {
 	Tenant       string `json:"tenant"`
 	Service      string `json:"service"`
@@ -108,7 +108,7 @@ type shapedQueueView struct {
 	Early        uint64 `json:"dropped_early"`
 	DroppedBytes uint64 `json:"dropped_bytes"`
 	Waiting      uint32 `json:"waiting"` // packets
-	Most         uint32 `json:"queue"`   // packets at most
+	Limit        uint32 `json:"queue"`   // maximum packets
 }
 
 func viewShaping(stats *dpclient.ShapingStats) (shapingView, error) {
@@ -123,11 +123,11 @@ func viewShaping(stats *dpclient.ShapingStats) (shapingView, error) {
 	for _, n := range stats.GetCounts() {
 		t, s, c := int(n.GetTenant()), int(n.GetService()), int(n.GetClass())
 		if t >= len(shaping.Tenants) || s >= len(shaping.Tenants[t].Services) || c >= len(shaping.Classes) {
-			return view, fmt.Errorf("the forwarder counts a queue that port %s does not have", shaping.Port)
+			return view, fmt.Errorf("the forwarder reports a queue that port %s does not have", shaping.Port)
 		}
 		view.Queues = append(view.Queues, shapedQueueView{Tenant: shaping.Tenants[t].Name, Service: shaping.Tenants[t].Services[s].Name,
 			Class: shaping.Classes[c].Name, SentPackets: n.GetSentPackets(), SentBytes: n.GetSentBytes(), Full: n.GetDroppedFull(),
-			Early: n.GetDroppedEarly(), DroppedBytes: n.GetDroppedBytes(), Waiting: n.GetWaiting(), Most: shaping.Classes[c].Queue})
+			Early: n.GetDroppedEarly(), DroppedBytes: n.GetDroppedBytes(), Waiting: n.GetWaiting(), Limit: shaping.Classes[c].Queue})
 	}
 	return view, nil
 }
@@ -166,7 +166,7 @@ func dropCell(packets uint64) cell {
 func (q shapedQueueView) cells() []any {
 	bytes := limitCounts{Bytes: q.SentBytes}
 	return []any{orDash(q.Tenant), orDash(q.Service), q.Class, scaled(float64(q.SentPackets)), bytes.text(model.LimitBits),
-		fmt.Sprintf("%d of %d", q.Waiting, q.Most), dropCell(q.Full), dropCell(q.Early)}
+		fmt.Sprintf("%d of %d", q.Waiting, q.Limit), dropCell(q.Full), dropCell(q.Early)}
 }
 
 func shapingColumns() []column {
@@ -234,7 +234,7 @@ func (a *app) printShaping(v shapingView) {
 	} else if !v.Active {
 		a.pair("State", a.paint(cell{"not in force: the forwarder has no such port; see `steelyard get ports`", yellow}))
 	} else {
-		a.pair("State", fmt.Sprintf("worker %d sends; %d of at most %d packets wait", v.Worker, v.Waiting, v.Room))
+		a.pair("State", fmt.Sprintf("worker %d sends; %d of at most %d packets are queued", v.Worker, v.Waiting, v.Room))
 	}
 	fmt.Fprintln(a.out)
 	classes := &table{columns: []column{left("CLASS"), right("PRIORITY"), right("WEIGHT"), right("GUARANTEED"), right("MAXIMUM"), right("QUEUE"),
@@ -277,7 +277,7 @@ func (a *app) printShaping(v shapingView) {
 	a.print(queues)
 }
 
-// shapingRateView is what left by a queue between two samples, per second.
+// shapingRateView has the rates of a queue between two samples, per second.
 type shapingRateView struct {
 	Port     string  `json:"port"`
 	Tenant   string  `json:"tenant"`

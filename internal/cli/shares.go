@@ -14,11 +14,11 @@ import (
 
 // shareView is a server's measured share of new sessions.
 type shareView struct {
-	Share    float64   `json:"share"`          // that the forwarder follows, 0 to 1; 0: it follows the weight
+	Share    float64   `json:"share"`          // in use by the forwarder, 0 to 1; 0: the weight is in use
 	Computed float64   `json:"computed"`       // by the agent
-	Target   float64   `json:"target"`         // where it moves to
+	Target   float64   `json:"target"`         // the value that it converges to
 	State    string    `json:"state"`          // "measured", "partly", "blind", "set-aside" or "out"
-	Reason   string    `json:"reason"`         // what is missing, old, or holds it back
+	Reason   string    `json:"reason"`         // which measurement is missing or old, or what delays it
 	Phi      float64   `json:"phi"`            // offset of its network capability from the mean
 	Eta      float64   `json:"eta"`            // … of its compute capability
 	Starting bool      `json:"starting"`       // slow start
@@ -28,20 +28,20 @@ type shareView struct {
 // linkView is the link to a server, whose use counts.
 type linkView struct {
 	Name     string `json:"name"`
-	Carries  uint64 `json:"carries"`  // bits/s, in the direction that has more
+	Carries  uint64 `json:"carries"`  // bits/s, in the busier direction
 	Capacity uint64 `json:"capacity"` // bits/s; 0: not learned yet
-	Learned  bool   `json:"learned"`  // or is to be; else configured
-	Full     bool   `json:"full"`     // learned: delay or loss say that it is full
+	Learned  bool   `json:"learned"`  // the capacity is or will be learned; otherwise configured
+	Full     bool   `json:"full"`     // learned: delay or loss show that the link is full
 }
 
-// delayView is how long a server takes to answer SYNs, as the forwarder saw it.
+// delayView has the delay of a server's answers to SYNs, measured by the forwarder.
 type delayView struct {
 	Samples     uint64   `json:"samples"`
 	SumNs       uint64   `json:"sum_ns"`
 	SmoothedNs  uint64   `json:"smoothed_ns"`
 	Buckets     []uint64 `json:"buckets"` // bucket i: below 2^i µs and not in one before
 	SYNRepeated uint64   `json:"syn_repeated"`
-	Segments    uint64   `json:"segments"` // of the sessions that were watched
+	Segments    uint64   `json:"segments"` // of the sampled sessions
 	Lost        uint64   `json:"segments_lost"`
 }
 
@@ -50,11 +50,11 @@ type feedbackView struct {
 	Gamma        float64 `json:"gamma"`
 	Minimum      uint32  `json:"minimum_percent"`
 	SettleMs     uint64  `json:"settle_ms"`
-	LinkCapacity uint64  `json:"link_capacity"` // bits/s; 0: not known, or learned
+	LinkCapacity uint64  `json:"link_capacity"` // bits/s; 0: unknown, or learned
 	Learns       bool    `json:"learns_capacity"`
 	Warning      string  `json:"warning"`
 	ComputedMs   uint64  `json:"computed_unix_ms"` // 0: not yet
-	ValidS       uint32  `json:"valid_s"`          // for so long the forwarder follows the shares; 0: weights
+	ValidS       uint32  `json:"valid_s"`          // the forwarder uses the shares for this time; 0: it uses weights
 }
 
 func viewShare(s *pb.ShareState) *shareView {
@@ -68,7 +68,7 @@ func viewShare(s *pb.ShareState) *shareView {
 	return view
 }
 
-// bitRate writes a rate with four digits at most.
+// bitRate formats a rate with four digits at most.
 func bitRate(bits uint64) string {
 	for _, unit := range []struct {
 		of   uint64
@@ -113,7 +113,7 @@ func viewFeedback(f *pb.FeedbackState) *feedbackView {
 	return &feedbackView{f.GetPolicy(), f.GetGamma(), f.GetMinimumPercent(), f.GetSettleMs(), f.GetLinkCapacity(), f.GetLearnsCapacity(), f.GetWarning(), f.GetComputedUnixMs(), f.GetValidS()}
 }
 
-// below is the upper end of the bucket in which a part of all delays ends, 0: there is none.
+// below returns the upper bound of the bucket with the given quantile of delays, or 0.
 func (d *delayView) below(part float64) time.Duration {
 	left := uint64(math.Ceil(part * float64(d.Samples)))
 	for i, count := range d.Buckets {
@@ -126,7 +126,7 @@ func (d *delayView) below(part float64) time.Duration {
 }
 
 func (d *delayView) text() string {
-	text := "no handshake seen"
+	text := "no handshake measured"
 	if d.Samples > 0 {
 		text = fmt.Sprintf("%s (smoothed), median below %s, 99%% below %s, of %d handshakes", shortTime(d.SmoothedNs), d.below(0.5), d.below(0.99), d.Samples)
 	}
@@ -150,7 +150,7 @@ func shortTime(ns uint64) string {
 	return d.Round(time.Microsecond).String()
 }
 
-// summary says the share that counts, and marks one that is based on less than everything.
+// summary returns the share in use, and marks one with incomplete measurements.
 func (s *shareView) summary() cell {
 	switch {
 	case s == nil || s.Share == 0:
@@ -201,12 +201,12 @@ func (f *feedbackView) text() string {
 	}
 	text := strings.Join(parts, ", ")
 	if f.ValidS == 0 {
-		return text + "\nthe forwarder follows weights: it has no shares"
+		return text + "\nthe forwarder uses weights: it has no shares"
 	}
-	return text + fmt.Sprintf("\nthe forwarder follows shares, for %d s more without new ones", f.ValidS)
+	return text + fmt.Sprintf("\nthe forwarder uses shares, for another %d s without new ones", f.ValidS)
 }
 
-// any reports whether one of the servers has something.
+// anyServer reports whether has returns true for a server.
 func anyServer(servers []serverView, has func(serverView) bool) bool {
 	for _, s := range servers {
 		if has(s) {

@@ -44,7 +44,7 @@ func TestShares(t *testing.T) {
 		}
 	}
 	text := (&feedbackView{Policy: "capability", Gamma: 0.5, Minimum: 5, SettleMs: 30000, LinkCapacity: 600}).text()
-	if !strings.Contains(text, "settles in 30s, links of 600 bit/s\nthe forwarder follows weights") {
+	if !strings.Contains(text, "settles in 30s, links of 600 bit/s\nthe forwarder uses weights") {
 		t.Error(text)
 	}
 	if text := (&feedbackView{Policy: "capability", Learns: true}).text(); !strings.Contains(text, "capacities of links are learned") {

@@ -15,12 +15,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// stackPatience is how long a program may take for its list: its stacks answer it within two seconds, and other users come first.
+// stackPatience bounds the wait for a program's list: its stacks answer within two seconds, and other requests may be served first.
 const stackPatience = 10 * time.Second
 
-const noStack = "no program on the user-space stack runs here: start one by `steelyard run`"
+const noStack = "no program uses the user-space stack here: start one by `steelyard run`"
 
-// stackOptions say which programs a command speaks to.
+// stackOptions select the programs that a command queries.
 type stackOptions struct {
 	stack     string
 	directory string
@@ -31,15 +31,15 @@ type stackView struct {
 	Name       string            `json:"name"`
 	Program    string            `json:"program"`
 	Pid        uint32            `json:"pid"`
-	Interfaces string            `json:"interfaces"` // with commas
+	Interfaces string            `json:"interfaces"` // separated by commas
 	Stacks     uint32            `json:"stacks"`
 	Silent     []uint32          `json:"silent,omitempty"` // processes of stacks whose counts are missing
-	Notes      []string          `json:"notes,omitempty"`  // what it says of itself
-	Dropped    [8]uint64         `json:"dropped"`          // packets by level, as too many waited for the stack
-	Missed     uint64            `json:"missed"`           // packets that came while the receive ring was full
-	Unsent     uint64            `json:"unsent"`           // packets: the transmit queue was full, or the link did not take them
-	NoWay      uint64            `json:"unreachable"`      // packets without a way, or to a neighbour that did not answer
-	Counts     map[string]uint64 `json:"counts"`           // of all its stacks
+	Notes      []string          `json:"notes,omitempty"`  // the program's own remarks
+	Dropped    [8]uint64         `json:"dropped"`          // packets by level, because the stack's backlog was full
+	Missed     uint64            `json:"missed"`           // packets that arrived while the receive ring was full
+	Unsent     uint64            `json:"unsent"`           // packets: the transmit queue was full, or the link refused them
+	NoWay      uint64            `json:"unreachable"`      // packets without a route, or to a neighbour that did not answer
+	Counts     map[string]uint64 `json:"counts"`           // sums over its stacks
 	Each       []oneStackView    `json:"each"`
 	Hooks      []hookView        `json:"hooks"`
 
@@ -48,12 +48,12 @@ type stackView struct {
 
 // oneStackView is one stack of a program: a process of `steelyard run`, a context of the library.
 type oneStackView struct {
-	Number uint32            `json:"number"` // no other one of the program has it now
+	Number uint32            `json:"number"` // unique among the program's current stacks
 	Pid    uint32            `json:"pid"`
 	Counts map[string]uint64 `json:"counts"`
 }
 
-// stackName names one stack of a program by its process, and those of a process that has several by their numbers, too.
+// stackName names a stack by its process, and by its number if the process has several.
 func stackName(pid, number uint32, several bool) string {
 	if several {
 		return fmt.Sprintf("%d#%d", pid, number)
@@ -61,7 +61,7 @@ func stackName(pid, number uint32, several bool) string {
 	return fmt.Sprint(pid)
 }
 
-// severalStacks are the processes that have more than one.
+// severalStacks returns the processes with more than one stack.
 func severalStacks(each []oneStackView) map[uint32]bool {
 	numbers := map[uint32]uint32{}
 	several := map[uint32]bool{}
@@ -76,7 +76,7 @@ func severalStacks(each []oneStackView) map[uint32]bool {
 
 func (o *stackOptions) addTo(command *cobra.Command) {
 	flags := command.PersistentFlags()
-	flags.StringVar(&o.stack, "stack", "", "`name` of the program's stack, or the path of its socket; may be left out if there is one only")
+	flags.StringVar(&o.stack, "stack", "", "`name` of the program's stack, or the path of its socket; optional if there is only one")
 	flags.StringVar(&o.directory, "stacks", stacks.Directory, "`directory` of the stacks' sockets")
 	_ = flags.MarkHidden("stacks")
 }
@@ -84,8 +84,8 @@ func (o *stackOptions) addTo(command *cobra.Command) {
 func (a *app) stackCommand() *cobra.Command {
 	o := &stackOptions{}
 	command := group("stack", "Show programs on the user-space stack, their counters and connections")
-	command.Long = "These are programs that run by `steelyard run` or use libsteelyard-tcp. The kernel's tools (ss, nstat, nft) do not see their connections.\n\n" +
-		"A program answers root, and if it is linked with the library its own user as well, on a socket in /run/steelyard/stack. Counts are those of processes that live."
+	command.Long = "These are programs under `steelyard run`, or with libsteelyard-tcp. The kernel's tools (ss, nstat, nft) do not show their connections.\n\n" +
+		"Root, and the user of a program that is linked with the library, can query it on a socket in /run/steelyard/stack. Counts include live processes only."
 	o.addTo(command)
 	command.AddCommand(a.stackListCommand(o), a.stackCountersCommand(o), a.stackConnectionsCommand(o), a.stackMetricsCommand(o))
 	return command
@@ -93,10 +93,10 @@ func (a *app) stackCommand() *cobra.Command {
 
 func (a *app) stackListCommand(o *stackOptions) *cobra.Command {
 	command := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List programs: connections, traffic, and what was lost", Args: args(0, 0),
+		Use: "list", Aliases: []string{"ls"}, Short: "List programs: connections, traffic and lost packets", Args: args(0, 0),
 		Long: "Of all programs on this host, or of that of --stack. STACKS are its processes with a stack, or contexts of the library. ACCEPTED and OPENED are " +
-			"connections since the start, begun by peers and by the program. BYTES are those of frames; a large segment has its headers once. DROPPED are packets " +
-			"that were not processed or not sent: wrong ones, and those for which there was no room or no way. Warnings tell more of them, and " +
+			"connections since the start, opened by peers and by the program. BYTES count frames; a large segment has its headers once. DROPPED counts packets " +
+			"that were not processed or not sent: invalid ones, and those without buffers or a route. Warnings describe them, and " +
 			"`steelyard stack counters` has all.",
 	}
 	a.outputFlag(command)
@@ -114,7 +114,7 @@ func (a *app) stackListCommand(o *stackOptions) *cobra.Command {
 	return command
 }
 
-// showStacks prints programs, and warns of what they have lost, and of more.
+// showStacks prints programs, and warns of lost packets and of other problems.
 func (a *app) showStacks(views []stackView, tableOf func([]stackView) *table, more []string) error {
 	return a.show(views, func() {
 		if len(views) == 0 {
@@ -126,7 +126,7 @@ func (a *app) showStacks(views []stackView, tableOf func([]stackView) *table, mo
 	})
 }
 
-// listStacks asks all programs, or that of --stack.
+// listStacks queries all programs, or that of --stack.
 func (a *app) listStacks(ctx context.Context, o *stackOptions) ([]stackView, error) {
 	found := []stacks.Stack{stacks.Named(o.directory, o.stack)}
 	if o.stack == "" {
@@ -148,7 +148,7 @@ func (a *app) listStacks(ctx context.Context, o *stackOptions) ([]stackView, err
 	if len(views) == 0 && len(failed) > 0 {
 		return nil, errors.Join(failed...)
 	}
-	for _, err := range failed { // the others are shown
+	for _, err := range failed { // the other programs are shown
 		a.warn([]string{err.Error()})
 	}
 	return views, nil
@@ -192,11 +192,11 @@ func stackTable(views []stackView) *table {
 	return t
 }
 
-// droppedCounts are counters (sy_stack.h) of packets that were not processed, each packet once. What TCP refuses as old, or as outside of the
-// window, is not among them.
+// droppedCounts are counters (sy_stack.h) of packets that were not processed, each packet once. Segments that TCP rejects as old, or as outside of the
+// window, are not included.
 var droppedCounts = []string{"malformed", "bad_checksums", "refused_backlog", "refused_memory", "out_of_order_dropped"}
 
-// dropped counts packets that were not processed, or not sent.
+// dropped returns the number of packets that were not processed or not sent.
 func (view *stackView) dropped() uint64 {
 	sum := view.Missed + view.Unsent + view.NoWay
 	for _, packets := range view.Dropped {
@@ -208,37 +208,37 @@ func (view *stackView) dropped() uint64 {
 	return sum
 }
 
-// lostTexts names stacks that have lost packets: those that came by level, as levelsText.
+// lostTexts describes packets lost by stacks; received ones by level, as in levelsText.
 func lostTexts(views []stackView) []string {
 	var texts []string
 	for _, view := range views {
 		if dropped := levelsText(view.Dropped); dropped != "" {
-			texts = append(texts, fmt.Sprintf("%s: it had to drop packets, as too many waited (level:packets): %s", view.Name, dropped))
+			texts = append(texts, fmt.Sprintf("%s: it dropped packets, because its backlog was full (level:packets): %s", view.Name, dropped))
 		}
 		if view.Missed > 0 {
-			texts = append(texts, fmt.Sprintf("%s: it missed %d packets, which came while a receive ring was full: a larger ring bridges longer moments in which "+
-				"it is busy (steelyard run --ring)", view.Name, view.Missed))
+			texts = append(texts, fmt.Sprintf("%s: it missed %d packets, which arrived while a receive ring was full: a larger ring bridges longer pauses in which "+
+				"the program is busy (steelyard run --ring)", view.Name, view.Missed))
 		}
 		if view.Unsent > 0 {
-			texts = append(texts, fmt.Sprintf("%s: it could not send %d packets: the transmit queue was full, or the link did not take them", view.Name, view.Unsent))
+			texts = append(texts, fmt.Sprintf("%s: it could not send %d packets: the transmit queue was full, or the link refused them", view.Name, view.Unsent))
 		}
 		if view.NoWay > 0 {
-			texts = append(texts, fmt.Sprintf("%s: it had no way for %d packets, or the neighbour did not answer", view.Name, view.NoWay))
+			texts = append(texts, fmt.Sprintf("%s: it had no route for %d packets, or the neighbour did not answer", view.Name, view.NoWay))
 		}
 		unfinished := view.Counts["unfinished_dropped"]
 		if unfinished > 0 {
-			texts = append(texts, fmt.Sprintf("%s: it dropped %d packets whose checksum their sender had left unfinished: ethtool -K DEV tx off, "+
+			texts = append(texts, fmt.Sprintf("%s: it dropped %d packets with a partial checksum, left to offload by their sender: ethtool -K DEV tx off, "+
 				"at the sender's interface", view.Name, unfinished))
 		}
 		if wrong := view.Counts["bad_checksums"]; wrong > unfinished {
-			texts = append(texts, fmt.Sprintf("%s: it dropped %d packets with a wrong checksum: something on their way has damaged them", view.Name, wrong-unfinished))
+			texts = append(texts, fmt.Sprintf("%s: it dropped %d packets with a wrong checksum: they were damaged on the path", view.Name, wrong-unfinished))
 		}
 		if left := view.Counts["refused_backlog"]; left > 0 {
-			texts = append(texts, fmt.Sprintf("%s: it left out %d SYNs and ACKs, as too many connections waited for accept: a larger backlog (listen()), "+
+			texts = append(texts, fmt.Sprintf("%s: it ignored %d SYNs and ACKs, because its accept queue was full: a larger backlog (listen()), "+
 				"or more workers", view.Name, left))
 		}
 		if view.Stacks == 0 {
-			texts = append(texts, fmt.Sprintf("%s: no process of it has a stack: it does not listen or connect yet, or its stack did not start: what the program printed says why", view.Name))
+			texts = append(texts, fmt.Sprintf("%s: no process of it has a stack: it does not listen or connect yet, or its stack did not start: see the program's output", view.Name))
 		}
 		for _, note := range view.Notes {
 			texts = append(texts, view.Name+": "+note)
@@ -250,28 +250,28 @@ func lostTexts(views []stackView) []string {
 	return texts
 }
 
-// silentText names processes that are stopped, or compute for long.
+// silentText names processes that are stopped, or do not poll for long.
 func silentText(pids []uint32) string {
 	return fmt.Sprintf("%s did not answer in time (process %s)", plural(len(pids), "stack"), strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ", "))
 }
 
-// orphanTexts names programs that have lost their `steelyard run`.
+// orphanTexts names programs whose `steelyard run` has died.
 func orphanTexts(pids []int) []string {
 	if len(pids) == 0 {
 		return nil
 	}
 	words := strings.Trim(fmt.Sprint(pids), "[]")
-	return []string{fmt.Sprintf("the `steelyard run` of these processes was killed: they go on serving, and no command reaches them; remedy: kill %s, and start them again", words)}
+	return []string{fmt.Sprintf("the `steelyard run` of these processes was killed: they keep serving, but no command reaches them; remedy: kill %s, and start them again", words)}
 }
 
 func (a *app) stackCountersCommand(o *stackOptions) *cobra.Command {
 	all := false
 	command := &cobra.Command{
 		Use: "counters", Aliases: []string{"counter"}, Short: "Show all counters of a program, by stack", Args: args(0, 0),
-		Long: "One column for each stack, named by its process, and by a number where a process has several; they differ where workers get different shares of the connections. " +
-			"The first numbers are as they are now, the others are sums since the stack's start. Numbers that are 0 everywhere are left out.",
+		Long: "One column for each stack, named by its process, and by a number where a process has several; they differ if workers get different shares of the connections. " +
+			"The first numbers are current values, the others are sums since the stack's start. Numbers that are 0 everywhere are omitted.",
 	}
-	command.Flags().BoolVar(&all, "all", false, "also numbers that are 0")
+	command.Flags().BoolVar(&all, "all", false, "also show numbers that are 0")
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		one, err := o.one()
@@ -310,7 +310,7 @@ func countersTable(view stackView, all bool) *table {
 	return t
 }
 
-// one returns the stack that is meant.
+// one returns the selected stack.
 func (o *stackOptions) one() (stacks.Stack, error) {
 	if o.stack != "" {
 		return stacks.Named(o.directory, o.stack), nil

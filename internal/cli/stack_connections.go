@@ -23,28 +23,28 @@ type connectionView struct {
 	Local         string `json:"local"`
 	Peer          string `json:"peer"`
 	Unread        uint32 `json:"unread"` // bytes; of a listener: connections that wait for accept
-	Unsent        uint32 `json:"unsent"` // bytes that are not acknowledged; of a listener: its backlog
+	Unsent        uint32 `json:"unsent"` // unacknowledged bytes; of a listener: its backlog
 	RTT           uint32 `json:"rtt_us"`
-	Window        uint32 `json:"window"` // of congestion, bytes
+	Window        uint32 `json:"window"` // congestion window, bytes
 	Retransmitted uint32 `json:"retransmitted"`
 	Sent          uint64 `json:"sent"`
 	Received      uint64 `json:"received"`
 }
 
-const connectionsMost = 30000 // of one answer
+const maxConnections = 30000 // per answer
 
 func (a *app) stackConnectionsCommand(o *stackOptions) *cobra.Command {
 	limit := uint32(1000)
 	command := &cobra.Command{
 		Use: "connections", Aliases: []string{"connection", "ss"}, Short: "Show listeners and connections of a program, as ss does for Linux's", Args: args(0, 0),
-		Long: "UNREAD are bytes that the program has not read, UNSENT bytes that its peer has not acknowledged; of a listener these are connections that wait " +
-			"for accept(), and its backlog. RTT is smoothed, WINDOW that of congestion control in bytes. SENT and RECEIVED are bytes of payload.",
+		Long: "UNREAD are bytes that the program has not read, UNSENT bytes that its peer has not acknowledged; for a listener these are connections that wait " +
+			"for accept(), and its backlog. RTT is smoothed, WINDOW is the congestion window in bytes. SENT and RECEIVED are bytes of payload.",
 	}
-	command.Flags().Uint32Var(&limit, "limit", limit, fmt.Sprintf("maximum `number`, up to %d", connectionsMost))
+	command.Flags().Uint32Var(&limit, "limit", limit, fmt.Sprintf("maximum `number`, up to %d", maxConnections))
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
-		if limit < 1 || limit > connectionsMost {
-			return fmt.Errorf("--limit %d: it is between 1 and %d", limit, connectionsMost)
+		if limit < 1 || limit > maxConnections {
+			return fmt.Errorf("--limit %d: use 1 to %d", limit, maxConnections)
 		}
 		return a.stackConnections(c.Context(), o, limit)
 	}
@@ -65,7 +65,7 @@ func (a *app) stackConnections(ctx context.Context, o *stackOptions, limit uint3
 	got := response.GetConnections()
 	views := viewsOfConnections(got.GetConnections())
 	if got.GetMore() {
-		a.warn([]string{fmt.Sprintf("%s: there are more: --limit shows up to %d", one.Name, connectionsMost)})
+		a.warn([]string{fmt.Sprintf("%s: there are more: --limit shows up to %d", one.Name, maxConnections)})
 	}
 	if got.GetLate() {
 		a.warn([]string{fmt.Sprintf("%s: there are more, and its stacks took too long to report them", one.Name)})
@@ -92,7 +92,7 @@ func viewsOfConnections(from []*pb.Connection) []connectionView {
 	return views
 }
 
-// order has listeners first.
+// order sorts listeners first.
 func order(c *pb.Connection) int {
 	if c.GetState() == "listen" {
 		return 0
@@ -105,7 +105,7 @@ func socketOf(address []byte, port uint32) netip.AddrPort {
 	return netip.AddrPortFrom(from, uint16(port))
 }
 
-// localText tells listeners at all addresses of IPv6 from those at all of both.
+// localText distinguishes listeners at all IPv6 addresses from those at all addresses of both families.
 func localText(c *pb.Connection) string {
 	if c.GetOnlyV6() && len(c.GetLocal()) == 0 {
 		return endpoint("::", c.GetLocalPort())

@@ -23,7 +23,7 @@ func (a *app) stackMetricsCommand(o *stackOptions) *cobra.Command {
 	listen := ""
 	command := &cobra.Command{
 		Use: "metrics", Short: "Print the counters of all programs for Prometheus, or serve them", Args: args(0, 0),
-		Long: "Prometheus' text format, once, for node_exporter's textfile collector; with --listen, an HTTP server that asks the programs at each scrape, until it is " +
+		Long: "Prometheus' text format, once, for node_exporter's textfile collector; with --listen, an HTTP server that queries the programs at each scrape, until it is " +
 			"interrupted. Series have the program's name (stack), and a number for each of its stacks.",
 		Example: "  steelyard stack metrics >/var/lib/node_exporter/stacks.prom.new && mv /var/lib/node_exporter/stacks.prom.new /var/lib/node_exporter/stacks.prom\n" +
 			"  steelyard stack metrics --listen 127.0.0.1:9466",
@@ -38,7 +38,7 @@ func (a *app) stackMetricsCommand(o *stackOptions) *cobra.Command {
 			return a.serveStacks(c.Context(), listen, registry)
 		}
 		families, err := registry.Gather()
-		for _, family := range families { // what there is, is better than nothing
+		for _, family := range families { // print incomplete metrics rather than none
 			if _, err := expfmt.MetricFamilyToText(a.out, family); err != nil {
 				return err
 			}

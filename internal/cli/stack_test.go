@@ -76,11 +76,11 @@ func TestNoStackIsSaid(t *testing.T) {
 	directory := t.TempDir()
 	for _, command := range []string{"list", "counters", "connections"} {
 		code, out, errOut := stackLine(t, directory, command)
-		if (code == exitOK) != (command == "list") || out != "" || !strings.Contains(errOut, "no program on the user-space stack runs here: start one by `steelyard run`") {
+		if (code == exitOK) != (command == "list") || out != "" || !strings.Contains(errOut, "no program uses the user-space stack here: start one by `steelyard run`") {
 			t.Errorf("%s: %d, %q, %s", command, code, out, errOut)
 		}
 	}
-	if code, _, errOut := stackLine(t, directory, "connections", "--limit", "0"); code == exitOK || !strings.Contains(errOut, "between 1 and 30000") {
+	if code, _, errOut := stackLine(t, directory, "connections", "--limit", "0"); code == exitOK || !strings.Contains(errOut, "use 1 to 30000") {
 		t.Error(errOut)
 	}
 }

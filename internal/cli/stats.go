@@ -30,8 +30,8 @@ func (a *app) statsCommand() *cobra.Command {
 		Long: "Measures for one second and prints the rates once. With -w: measures and prints every interval, until interrupted.",
 	}
 	command.Flags().VarP((*intervalValue)(&watch), "watch", "w", "print rates every `interval`, such as 2s")
-	command.Flags().BoolVar(&limits, "limits", false, "rates by limit: what passes, and what is above")
-	command.Flags().BoolVar(&shaping, "shaping", false, "rates by queue of shaped ports: what leaves, and what is dropped")
+	command.Flags().BoolVar(&limits, "limits", false, "rates by limit: passed traffic, and traffic above")
+	command.Flags().BoolVar(&shaping, "shaping", false, "rates by queue of shaped ports: sent and dropped packets")
 	command.MarkFlagsMutuallyExclusive("limits", "shaping")
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
@@ -64,7 +64,7 @@ func (v *intervalValue) Set(text string) error {
 	return nil
 }
 
-// sampleRates takes samples, compares each with the one before, and shows the rates; once, if watch is 0.
+// sampleRates takes samples, compares each with the previous one, and shows the rates; once if watch is 0.
 func sampleRates[V, R any](ctx context.Context, watch time.Duration, sample func(context.Context) ([]V, uint64, error),
 	compare func(before, after []V, seconds float64) []R, show func([]R) error) error {
 	interval := watch
@@ -154,7 +154,7 @@ func (a *app) showRates(views []rateView) error {
 	})
 }
 
-// scaled writes a number with three or four digits and its prefix: 1.53k, 22.1M.
+// scaled formats a number with three or four digits and its prefix: 1.53k, 22.1M.
 func scaled(v float64) string {
 	prefixes := []string{"", "k", "M", "G", "T"}
 	i := 0

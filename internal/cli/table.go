@@ -55,7 +55,7 @@ func (t *table) add(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// printable replaces control characters, which would be the terminal's: not all who answer are trusted, and interfaces may have any name.
+// printable replaces control characters, which the terminal would interpret: some answers come from untrusted hosts, and an interface may have any name.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' { // cobra's suggestions
@@ -119,11 +119,11 @@ func (a *app) show(view any, table func()) error {
 	return nil
 }
 
-// line prints one of several views as they come: a line of JSON, a document of YAML, or a line of text.
+// line prints one item of a stream: as a line of JSON, a YAML document, or a line of text.
 func (a *app) line(view any, text func() string) {
 	switch a.output {
 	case "json":
-		_ = json.NewEncoder(a.out).Encode(view) // a view is plain values
+		_ = json.NewEncoder(a.out).Encode(view) // views are plain values, so encoding cannot fail
 	case "yaml":
 		fmt.Fprintln(a.out, "---")
 		_ = a.writeYAML(view)
@@ -132,7 +132,7 @@ func (a *app) line(view any, text func() string) {
 	}
 }
 
-// writeYAML writes what JSON would have, with the same names in the same order.
+// writeYAML writes the JSON view as YAML, with the same names in the same order.
 func (a *app) writeYAML(view any) error {
 	data, err := json.Marshal(view)
 	if err != nil {
@@ -151,7 +151,7 @@ func (a *app) writeYAML(view any) error {
 	return encoder.Close()
 }
 
-// plain takes the quotes and brackets of JSON away, where YAML needs none.
+// plain removes the quotes and brackets of JSON where YAML needs none.
 func plain(n *yaml.Node) {
 	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
 		n.Style = 0

@@ -26,8 +26,8 @@ func (a *app) upgradeCommand() *cobra.Command {
 		Use: "upgrade [-- OPTION...]", Short: "Replace the running forwarder with another build and keep its sessions",
 		Long: "The running forwarder starts the new one, which prepares itself and then takes over sessions and ports. No connection ends, " +
 			"and packets wait for some milliseconds. If the new forwarder fails, the old one continues, or starts again with its sessions, " +
-			"and the command prints the reason. The command needs no agent. A running agent connects to the new forwarder by itself.\n\n" +
-			"OPTIONs are all options of the new forwarder. Without -- it gets the options of the old one. --instance, --state, " +
+			"and the command prints the reason. The command needs no agent. A running agent reconnects to the new forwarder automatically.\n\n" +
+			"OPTIONs are all options of the new forwarder. Without -- it has the options of the old one. --instance, --state, " +
 			"--socket and --no-huge must stay the same. Without --timeout the command waits for 90 seconds. Interrupting it " +
 			"does not stop the upgrade.",
 		Example: "  steelyard upgrade\n  steelyard upgrade --binary ./steelyard-forwarder -- --port eth0 --workers 4",
@@ -104,7 +104,7 @@ func (a *app) upgrade(ctx context.Context, socket string, wanted dpclient.Upgrad
 	})
 }
 
-// printAdoption prints what the forwarder adopted from the one before it.
+// printAdoption prints the result of adopting the previous forwarder's sessions.
 func (a *app) printAdoption(v *adoptionView) {
 	if v == nil || (v.Source == "new" && v.Refused == "") {
 		return
@@ -117,7 +117,7 @@ func (a *app) printAdoption(v *adoptionView) {
 		"crashed": "a forwarder that was killed", "stopped": "a forwarder that was stopped", "handed-over": "an upgrade",
 	}[v.Source]
 	text := fmt.Sprintf("%s of %s", plural(int(v.Results["kept"]), "session"), from)
-	if v.AwayNs > 0 && v.Source != "handed-over" { // a killed one was last seen alive up to a second before its end
+	if v.AwayNs > 0 && v.Source != "handed-over" { // a killed forwarder's last sign of life is up to a second before its end
 		text += fmt.Sprintf(", last seen alive %.1f s before", float64(v.AwayNs)/1e9)
 	}
 	if took := float64(v.DurationNs) / 1e6; took < 0.1 {
@@ -145,7 +145,7 @@ func (a *app) printPhases(phases []phaseView) {
 	var wall, cpu, queued, waited uint64
 	var parts []string
 	for _, p := range phases {
-		if p.Name == "wait" { // another forwarder did the work meanwhile
+		if p.Name == "wait" { // the other forwarder did the work meanwhile
 			waited = p.WallNs
 			continue
 		}

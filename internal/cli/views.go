@@ -14,8 +14,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// Views are what `-o json` prints. Their fields are stable: fields are only ever added. A list is an array of views; what is to say
-// about the whole list is a warning.
+// Views are the JSON of `-o json`. Fields are only ever added. A list is an array of views; a remark about the whole list is a warning.
 
 type trafficView struct {
 	PacketsIn       uint64 `json:"packets_in"`
@@ -51,35 +50,35 @@ type serviceView struct {
 	Unavailable string           `json:"when_unavailable"`
 	Timeouts    timeoutsView     `json:"timeouts_s"`
 	Health      healthPolicyView `json:"health"`
-	Traffic     *trafficView     `json:"traffic"` // null: not known to the forwarder
+	Traffic     *trafficView     `json:"traffic"` // null: unknown to the forwarder
 	Defence     *defenceView     `json:"syn_defence_counts,omitempty"`
 	Answered    *answeredView    `json:"unavailable_answers,omitempty"`
-	Drops       []serviceDrop    `json:"drops,omitempty"` // by reason, those with any
+	Drops       []serviceDrop    `json:"drops,omitempty"` // by reason; without reasons that have no drops
 	Servers     []serverView     `json:"servers"`
-	Feedback    *feedbackView    `json:"feedback,omitempty"` // absent: weights alone
-	// Of `describe` only.
+	Feedback    *feedbackView    `json:"feedback,omitempty"` // absent: weights only
+	// Only in `describe`.
 	Limits  []serviceLimitView   `json:"limits,omitempty"`
 	Shaping []serviceShapingView `json:"shaping,omitempty"`
 
 	policy model.Policy
 }
 
-// serviceDrop counts packets of a service that were dropped for a reason, since the forwarder's start.
+// serviceDrop counts dropped packets of a service by reason, since the forwarder's start.
 type serviceDrop struct {
 	Name    string `json:"name"` // as in `get drops`
 	Packets uint64 `json:"packets"`
 }
 
-// answeredView counts what clients got while no server took their sessions, since the forwarder's start.
+// answeredView counts the answers to clients while no server accepted their sessions, since the forwarder's start.
 type answeredView struct {
 	Resets uint64 `json:"resets"`
 	ICMP   uint64 `json:"icmp"`
 }
 
-// defenceView says whether the SYN defence is on, and what it did since the forwarder's start.
+// defenceView is the state of the SYN defence, and its counts since the forwarder's start.
 type defenceView struct {
 	Answered   uint64 `json:"answered"` // SYNs
-	Returned   uint64 `json:"returned"` // by clients that can be reached
+	Returned   uint64 `json:"returned"` // answers that clients returned, so their addresses are real
 	Wrong      uint64 `json:"wrong"`
 	On         bool   `json:"on"`            // now
 	SinceMs    uint64 `json:"since_unix_ms"` // auto: of the last switch; 0: none
@@ -142,14 +141,14 @@ type serverView struct {
 	Health           *healthStateView `json:"health"`          // null: not checked
 	Load             *loadView        `json:"load,omitempty"`  // of services with `load`
 	Share            *shareView       `json:"share,omitempty"` // absent: no feedback
-	Delay            *delayView       `json:"delay,omitempty"` // absent: no handshake was seen
-	Traffic          *trafficView     `json:"traffic"`         // null: not known to the forwarder
+	Delay            *delayView       `json:"delay,omitempty"` // absent: no handshake was measured
+	Traffic          *trafficView     `json:"traffic"`         // null: unknown to the forwarder
 	UnansweredSYNs   uint64           `json:"unanswered_syns"` // in the last 10 s, if none was answered
 }
 
 type healthStateView struct {
 	Up             bool   `json:"up"`
-	Checked        bool   `json:"checked"` // false: the first check is still to come
+	Checked        bool   `json:"checked"` // false: no check has completed yet
 	Streak         uint32 `json:"streak"`
 	LastPassed     bool   `json:"last_passed"`
 	LastError      string `json:"last_error"`
@@ -158,7 +157,7 @@ type healthStateView struct {
 	ChangedMs      uint64 `json:"changed_unix_ms"`
 	Target         string `json:"target"`
 	Fallback       string `json:"fallback"`        // not empty: why the target is not the VIP
-	Undecided      uint32 `json:"undecided"`       // checks in a row, up to now, that said nothing about the server
+	Undecided      uint32 `json:"undecided"`       // latest checks in a row that were inconclusive
 	UndecidedError string `json:"undecided_error"` // why
 }
 
@@ -211,8 +210,10 @@ type workerView struct {
 	Sessions   uint64 `json:"sessions"`
 	RxPackets  uint64 `json:"rx_packets"`
 	TxPackets  uint64 `json:"tx_packets"`
-	HandedOut  uint64 `json:"handed_out"`
-	HandedIn   uint64 `json:"handed_in"`
+	SteeredOut uint64 `json:"steered_out"` // packets passed to their owners, other workers
+	SteeredIn  uint64 `json:"steered_in"`
+	HandedOut  uint64 `json:"handed_out"` // deprecated: steered_out
+	HandedIn   uint64 `json:"handed_in"`  // deprecated: steered_in
 	Remote     uint64 `json:"remote"`
 	BusyCycles uint64 `json:"busy_cycles"`
 	IdleCycles uint64 `json:"idle_cycles"`
@@ -263,7 +264,8 @@ type forwarderStatusView struct {
 	Workers           uint32   `json:"workers"`
 	Sessions          uint64   `json:"sessions"`
 	SessionCapacity   uint64   `json:"session_capacity"`
-	SessionsUnproven  uint64   `json:"sessions_unproven"` // half open, or UDP whose client has sent nothing after an answer
+	SessionsEmbryonic uint64   `json:"sessions_embryonic"` // TCP: half open; UDP: the client has sent nothing after an answer
+	SessionsUnproven  uint64   `json:"sessions_unproven"`  // deprecated: sessions_embryonic
 	SessionBytes      uint64   `json:"session_bytes_mapped"`
 	HugePages         bool     `json:"huge_pages"`
 	RoutingRefused    string   `json:"routing_refused"`
@@ -273,16 +275,16 @@ type forwarderStatusView struct {
 
 	PID       uint32        `json:"pid"`
 	Upgrading bool          `json:"upgrading"`
-	Adoption  *adoptionView `json:"adoption"` // null: not known
-	Phases    []phaseView   `json:"phases"`   // of its start, in order; empty: not known
+	Adoption  *adoptionView `json:"adoption"` // null: unknown
+	Phases    []phaseView   `json:"phases"`   // of its start, in order; empty: unknown
 }
 
 type eventDeviceView struct {
 	Name    string `json:"name"`
 	Model   string `json:"model"` // of its queue
 	Packets uint64 `json:"packets"`
-	Refused uint64 `json:"refused"` // of no room for them
-	Waiting uint64 `json:"waiting"` // in it now
+	Refused uint64 `json:"refused"` // because it was full
+	Waiting uint64 `json:"waiting"` // queued now
 }
 
 type phaseView struct {
@@ -444,7 +446,8 @@ func viewPort(p *dpclient.Port) portView {
 func viewWorker(w *dpclient.Worker) workerView {
 	return workerView{
 		ID: w.GetId(), Slots: w.GetSlots(), Sessions: w.GetSessions(), RxPackets: w.GetRxPackets(),
-		TxPackets: w.GetTxPackets(), HandedOut: w.GetHandedOut(), HandedIn: w.GetHandedIn(), Remote: w.GetRemote(),
+		TxPackets: w.GetTxPackets(), SteeredOut: w.GetHandedOut(), SteeredIn: w.GetHandedIn(),
+		HandedOut: w.GetHandedOut(), HandedIn: w.GetHandedIn(), Remote: w.GetRemote(),
 		BusyCycles: w.GetBusyCycles(), IdleCycles: w.GetIdleCycles(), Sleeps: w.GetSleeps(),
 	}
 }
@@ -460,7 +463,7 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 			InSync: f.GetConnected() && c.GetGeneration() > 0 && f.GetAppliedGeneration() == c.GetGeneration(),
 			Error:  f.GetError(), AppliedGeneration: f.GetAppliedGeneration(), RefusedGeneration: f.GetRefusedGeneration(), Revision: f.GetRevision(),
 			Build: status.GetBuild(), StartedS: status.GetStartedUnixS(), Workers: status.GetWorkers(),
-			Sessions: status.GetSessions(), SessionCapacity: status.GetSessionCapacity(), SessionsUnproven: status.GetSessionsUnproven(),
+			Sessions: status.GetSessions(), SessionCapacity: status.GetSessionCapacity(), SessionsEmbryonic: status.GetSessionsUnproven(), SessionsUnproven: status.GetSessionsUnproven(),
 			SessionBytes: status.GetSessionBytesMapped(), HugePages: status.GetHugePages(),
 			RoutingRefused: status.GetRoutingRefused(), PortProblems: append([]string{}, status.GetPortProblems()...),
 			EventDevice: viewEventDevice(status.GetEventDevice()),
@@ -507,7 +510,7 @@ func viewPhases(phases []*dpclient.Phase) []phaseView {
 	return view
 }
 
-// ago returns how old something is by this host's clock. What another host has dated in the future, as its clock is ahead, is of now.
+// ago returns the age of a time by this host's clock. A time in the future, from a host whose clock is ahead, counts as now.
 func ago(at time.Time) string {
 	return max(0, time.Since(at)).Truncate(time.Second).String() + " ago"
 }

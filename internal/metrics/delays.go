@@ -10,7 +10,7 @@ import (
 	"steelyard/internal/dpclient"
 )
 
-// delayValues is how long a server took to answer SYNs, as the forwarder saw it.
+// delayValues are the delays of a server's answers to SYNs, measured by the forwarder.
 type delayValues struct {
 	buckets          []uint64
 	samples, sumNs   uint64
@@ -28,7 +28,7 @@ const maxHistograms = 1000
 // delayBuckets is the number of buckets, of which the last one is open.
 const delayBuckets = 24
 
-// writeDelays writes what is known of servers that have answered SYNs.
+// writeDelays writes the delays of servers that have answered SYNs.
 func (a *serviceSeries) writeDelays(ctx context.Context, w *bufio.Writer, named bool) bool {
 	if len(a.delays) == 0 {
 		return true

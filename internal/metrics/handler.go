@@ -24,7 +24,7 @@ import (
 const (
 	// longestScrape is below Prometheus' own default of ten seconds.
 	longestScrape = 8 * time.Second
-	// maxScrapes limits simultaneous scrapes; each holds the counters of all wanted objects.
+	// maxScrapes bounds concurrent scrapes; each buffers the counters of all requested objects.
 	maxScrapes = 4
 )
 
@@ -49,7 +49,7 @@ func NewHandler(sources Sources, shared *prometheus.Registry, detail func() mode
 	return &Handler{sources, shared, detail, make(chan struct{}, maxScrapes)}
 }
 
-// query says which services and servers a request wants.
+// query selects services and servers.
 type query struct {
 	names  map[string]bool // empty: all
 	detail model.Detail
@@ -64,7 +64,7 @@ func (h *Handler) query(r *http.Request) (query, error) {
 	q := query{names: map[string]bool{}, detail: h.detail()}
 	for _, name := range words["service"] {
 		q.names[name] = true
-		q.detail = model.DetailServers // a request that names a service wants all of it
+		q.detail = model.DetailServers // a request that names a service selects all its series
 	}
 	if text := words.Get("detail"); text != "" {
 		at := slices.IndexFunc(model.Details, func(d model.Detail) bool { return d.String() == text })
@@ -76,7 +76,7 @@ func (h *Handler) query(r *http.Request) (query, error) {
 	return q, nil
 }
 
-// limit returns the longest time that a scrape may take.
+// limit returns the maximum duration of a scrape.
 func limit(r *http.Request) time.Duration {
 	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || seconds <= 0 || seconds > longestScrape.Seconds() {

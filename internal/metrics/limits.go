@@ -19,7 +19,7 @@ var limitMetrics = [...]struct{ name, help string }{
 
 type limitValues [len(limitMetrics)]uint64
 
-// readLimits requests the counters of all limits. A request that names services does not want them.
+// readLimits requests the counters of all limits. A request that names services excludes them.
 func (a *serviceSeries) readLimits(ctx context.Context, client *dpclient.Client, q query) error {
 	if !q.services() || len(q.names) > 0 {
 		return nil

@@ -95,7 +95,7 @@ type serviceSeries struct {
 	named             bool // the request names services
 }
 
-// readStates reads the agent's state for the servers of the wanted services.
+// readStates reads the agent's state of the servers of the selected services.
 func (a *serviceSeries) readStates(s *store.Store, q query) {
 	if !q.servers() {
 		return
@@ -209,7 +209,7 @@ func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
 		writeMetric(ctx, w, "service_drops_packets_total", "counter",
 			"Dropped packets of the service, by reason, those that had any; also counted in steelyard_drops_packets_total.", a.drops, 0, oneValue) &&
 		writeMetric(ctx, w, "service_unavailable_answers_total", "counter",
-			"Resets and ICMP errors to clients while no server took their sessions; their packets are also counted as dropped.", a.unavailable, 0, oneValue) &&
+			"Resets and ICMP errors to clients while no server accepted their sessions; their packets are also counted as dropped.", a.unavailable, 0, oneValue) &&
 		writeMetric(ctx, w, "service_client_limits_refused_total", "counter",
 			"Sessions that client_limits of the service have refused.", a.clients, 0, oneValue)
 }

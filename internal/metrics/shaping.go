@@ -20,7 +20,7 @@ var shapingMetrics = [...]struct{ name, kind, help string }{
 
 type shapingValues [len(shapingMetrics)]uint64
 
-// readShaping requests the counters of shaped ports. A request that names services does not want them.
+// readShaping requests the counters of shaped ports. A request that names services excludes them.
 func (a *serviceSeries) readShaping(ctx context.Context, client *dpclient.Client, q query) error {
 	if !q.services() || len(q.names) > 0 {
 		return nil

@@ -98,8 +98,8 @@ class Flooded:
             for line in text.splitlines()
         )
         assert "steelyard_service_half_open_sessions{" in text
-        assert "steelyard_forwarder_unproven_sessions " in text
-        assert "sessions_unproven" in steelyard.get("status")["forwarder"]
+        assert "steelyard_forwarder_embryonic_sessions " in text
+        assert "sessions_embryonic" in steelyard.get("status")["forwarder"]
 
     def switches_off(self):
         stage = self.stage

@@ -200,8 +200,8 @@ def test_workers_share_the_sessions(stage):
     assert len(after) == stage.workers
     if stage.workers == 2:
         assert all(worker["slots"] == 128 for worker in after.values())
-        handed = [after[n]["handed_in"] - before[n]["handed_in"] for n in after]
-        assert max(handed) > 300, "hardly a packet was handed over"
+        steered = [after[n]["steered_in"] - before[n]["steered_in"] for n in after]
+        assert max(steered) > 300, "hardly a packet was steered to its owner"
 
 
 @families
