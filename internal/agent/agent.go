@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent connects the agent's parts: file → store → reconciler → forwarder, with health checks
-// beside them, and the API and metrics on top.
+// Package agent connects the agent's parts: file → store → reconciler → forwarder, with health checks, the API and metrics.
 package agent
 
 import (
@@ -44,41 +43,41 @@ const (
 	DefaultSocket = "/run/steelyard/agent/agent.sock"
 	DefaultConfig = "/etc/steelyard/steelyard.yaml"
 	DefaultState  = "/var/lib/steelyard/agent"
-	// The configuration that a controller wants, in the state directory.
+	// The configuration from a controller, in the state directory.
 	DesiredFile = "desired.yaml"
-	// URLs of controllers that it has learned, in the state directory.
+	// The learned URLs of controllers, in the state directory.
 	ControllersFile = "controllers"
 	// Groups of the two sockets.
 	DefaultGroup     = "steelyard"
 	DefaultReadGroup = "steelyard-read"
 )
 
-// maxChecks bounds the number of simultaneous health checks, and so the number of sockets.
+// maxChecks bounds the concurrent health checks, and so their sockets.
 const maxChecks = 2048
 
-// Connections to one socket of the agent: of all users but root and its own, and of each of those.
+// Maximum connections to a socket of the agent: of all users except root and the agent's own, and of each of these.
 const (
 	maxConnections       = 128
 	maxConnectionsOfUser = 32
 )
 
-// Options of an agent.
+// Options configure an agent.
 type Options struct {
 	Config    string // file
 	Forwarder string // its socket
-	Socket    string // the agent's own; the reading socket is beside it
-	Group     string // its members may change what the agent does; "": nobody but this user and root
-	ReadGroup string // its members may read; "": likewise
+	Socket    string // the agent's socket; the reading socket is beside it
+	Group     string // its members may control the agent; "": only this user and root may
+	ReadGroup string // its members may read; "": only this user and root may
 	State     string // directory
 	Log       *slog.Logger
 	Probe     health.Dial     // how health checks connect
-	MayMark   func() error    // why they cannot be marked; nil: they can
+	MayMark   func() error    // returns why checks cannot be marked; nil: they can
 	Reload    <-chan struct{} // a value requests a reload of the file
 	Watch     bool            // load the file whenever it is saved
-	// URLs of controllers, which replace Config by a file in State; none: this agent has its own file.
+	// URLs of controllers, which replace Config by a file in State; none: the agent uses Config.
 	Controllers []string
-	Token       string // to join them, the first time
-	// Addresses that root allows beside those that the egress policy does.
+	Token       string // to join them for the first time
+	// Addresses that root allows in addition to those of the egress policy.
 	AllowEgress []netip.Prefix
 	Sets        string // directory of the files of access sets; "": that of Config
 }
@@ -105,7 +104,7 @@ type Agent struct {
 	egress     *egress.Policy
 }
 
-// Run works until ctx ends; an error means that it could not start. The forwarder keeps its configuration.
+// Run runs until ctx ends; it fails if the agent cannot start. The forwarder keeps its configuration afterwards.
 func Run(ctx context.Context, options Options) error {
 	sets := cmp.Or(options.Sets, filepath.Dir(cmp.Or(options.Config, DefaultConfig)))
 	a := &Agent{options: options}
@@ -126,7 +125,7 @@ func Run(ctx context.Context, options Options) error {
 	})
 	a.undecided = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "steelyard_health_checks_undecided_total",
-		Help: "Health checks that said nothing about their server, by reason: host, an error of this host; stall, this host did not run meanwhile.",
+		Help: "Inconclusive health checks, by reason: host, an error of this host; stall, this host was stalled.",
 	}, []string{"reason"})
 	for _, reason := range []health.Undecided{health.OfHost, health.OfStall} {
 		a.undecided.WithLabelValues(reason.String())
@@ -149,7 +148,7 @@ func Run(ctx context.Context, options Options) error {
 		if err != nil {
 			return err
 		}
-		if err := a.store.Share(); err != nil { // it tries again, and the status says so until then
+		if err := a.store.Share(); err != nil { // it is tried again, and the status shows the error until then
 			options.Log.Warn("drains are not saved", "error", err)
 		}
 		options.Config = filepath.Join(options.State, DesiredFile)
@@ -200,9 +199,9 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Load: a.loads.Reading, Shares: a.shares.State, Silent: a.answers.Silent, Warnings: a.warnings, Log: a.options.Log,
 		CheckFile: a.checkByUser,
 	}
-	a.metrics.handleHealth(service)                  // before the file says where
-	if a.member == nil || exists(a.options.Config) { // else a controller has sent none yet
-		_, _ = a.file.Load() // a bad file is logged; a corrected one is loaded later
+	a.metrics.handleHealth(service)                  // before the file sets the address
+	if a.member == nil || exists(a.options.Config) { // otherwise no controller has sent one yet
+		_, _ = a.file.Load() // an invalid file is logged; a corrected one is loaded later
 	}
 	if a.options.Watch && a.member == nil {
 		if err := a.file.Watch(ctx); err != nil {
@@ -223,7 +222,7 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 		running.Go(func() { a.member.Run(ctx) })
 	}
 	readers := api.NewReadingHandler(service, func() string {
-		return "this is allowed to root" + unixsock.Members(a.options.Socket, " and members of the group ") + " only: you may read, not change"
+		return "this is allowed only to root" + unixsock.Members(a.options.Socket, " and members of the group ") + ": you may only read"
 	})
 	running.Go(func() { a.answer(ctx, reading, readers) })
 	a.options.Log.Info("agent is ready", "socket", a.options.Socket, "forwarder", a.options.Forwarder)
@@ -235,7 +234,7 @@ func (a *Agent) answer(ctx context.Context, listener net.Listener, handler http.
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10,
-		// Calls that wait end when the agent does.
+		// Waiting calls end with the agent.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ConnContext: unixsock.WithPeer,
 	}
@@ -248,14 +247,14 @@ func (a *Agent) answer(ctx context.Context, listener net.Listener, handler http.
 	if !errors.Is(err, http.ErrServerClosed) {
 		a.options.Log.Error("the agent's socket failed; the command line cannot reach it", "socket", listener.Addr(), "error", err)
 	}
-	<-closed // also the connections: a client would otherwise use them for the next agent
+	<-closed // close the connections, too: otherwise a client would use them for the next agent
 }
 
 func (a *Agent) followReloads(ctx context.Context) {
 	for {
 		select {
 		case <-a.options.Reload:
-			_, _ = a.file.Load() // logged, and kept in the status
+			_, _ = a.file.Load() // an error is logged and kept in the status
 		case <-ctx.Done():
 			return
 		}
@@ -275,8 +274,8 @@ func (a *Agent) dialMarking(ctx context.Context) (reconcile.Forwarder, error) {
 	return markingClient{client, a.options.MayMark}, nil
 }
 
-// markingClient is a connection whose marks need the forwarder's support and this process's right to mark.
-// Without the right, servers are checked on their own addresses: they are not down.
+// markingClient is a connection that sets marks, if the forwarder supports them and this process may mark. Otherwise servers are checked on their own
+// addresses, instead of being taken down.
 type markingClient struct {
 	*dpclient.Client
 	mayMark func() error
@@ -292,21 +291,20 @@ func (c markingClient) Marks(ctx context.Context) (model.Marks, error) {
 	return marks, err
 }
 
-// inheritState takes over what an agent of an earlier version left one directory above, where it ran as
-// root. Its file stays.
+// inheritState copies the state of an earlier version's agent, which ran as root, from the parent directory. The old file stays.
 func inheritState(directory string) error {
 	if filepath.Base(directory) != filepath.Base(DefaultState) {
 		return nil
 	}
 	path := filepath.Join(directory, store.StateFile)
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil // opening it reports errors
+		return nil // opening the state reports errors
 	}
 	data, err := os.ReadFile(filepath.Join(filepath.Dir(directory), store.StateFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil { // without it, drained servers would get sessions again
+	if err != nil { // without the state, drained servers would get sessions again
 		return fmt.Errorf("the state of an earlier agent: %w: copy it to %s, or remove it", err, path)
 	}
 	if err := os.MkdirAll(directory, 0o700); err != nil {
@@ -315,7 +313,7 @@ func inheritState(directory string) error {
 	return store.WriteFile(path, data, 0o600)
 }
 
-// detail returns what the running configuration says about metrics.
+// detail returns the running configuration's detail of metrics.
 func (a *Agent) detail() model.Detail {
 	if running := a.store.Config(); running != nil {
 		return running.Metrics.Detail
@@ -332,7 +330,7 @@ func (a *Agent) use(config *model.Config) uint64 {
 	return generation
 }
 
-// warnings say what of the agent's own does not work.
+// warnings returns warnings of the agent's own parts.
 func (a *Agent) warnings() []string {
 	warnings := slices.Concat(a.metrics.warnings(), a.sampler.Warnings(), a.sets.Warnings(), a.loads.warnings(), a.shares.Warnings())
 	if a.member != nil {
@@ -343,8 +341,7 @@ func (a *Agent) warnings() []string {
 	return warnings
 }
 
-// probe checks servers with a mark on the VIP once the forwarder leads marks to them, and on their own
-// address if it cannot.
+// probe checks servers with a mark on the VIP once the forwarder routes marked packets to them, and otherwise on their own address.
 func (a *Agent) probe(probe health.Probe) health.Probe {
 	return func(ctx context.Context, policy model.Health, server health.Server) error {
 		ctx = egress.By(ctx, a.egress, a.author(a.store.ServiceName(server.Ref.Service)))

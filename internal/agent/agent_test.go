@@ -378,7 +378,7 @@ func TestApplySaysWhyTheForwarderDoesNotHaveIt(t *testing.T) {
 func TestEveryErrorOfTheFirstFileIsALine(t *testing.T) {
 	l := newLab(t, strings.NewReplacer("port: 80\n", "port: none\n", "weight: 10", "weight: heavy").Replace(unchecked))
 	l.start()
-	l.log.await("no configuration from this file; the forwarder keeps what it has", 1)
+	l.log.await("no configuration from this file; the forwarder keeps its own", 1)
 	l.log.await(`msg="configuration error"`, 2)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// dialAnswers connects to count answers. A nil client must not become a Forwarder that is not nil.
+// dialAnswers connects to count answers. A nil client must not become a non-nil Forwarder.
 func (a *Agent) dialAnswers(ctx context.Context) (answers.Forwarder, error) {
 	client, err := a.dial(ctx)
 	if err != nil {
@@ -20,7 +20,7 @@ func (a *Agent) dialAnswers(ctx context.Context) (answers.Forwarder, error) {
 	return client, nil
 }
 
-// answerMetrics are the servers that answer no SYN: a sum, and a series for each of them.
+// answerMetrics are the metrics of servers that answer no SYN: their number, and a series for each.
 type answerMetrics struct{ agent *Agent }
 
 var (

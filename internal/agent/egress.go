@@ -30,7 +30,7 @@ func (a *Agent) controllers() []netip.Addr {
 	return a.member.Addresses()
 }
 
-// check says what of a file does not work here, before it is installed.
+// check returns what does not work on this host, before a file is installed.
 func (a *Agent) check(config *model.Config) error {
 	if err := a.sets.Check(config); err != nil {
 		return err
@@ -38,7 +38,7 @@ func (a *Agent) check(config *model.Config) error {
 	return a.checkEgress(config, a.author)
 }
 
-// checkByUser is check for a file of a caller of the agent's socket.
+// checkByUser is check for a file from a user of the agent's socket.
 func (a *Agent) checkByUser(ctx context.Context, config *model.Config) error {
 	if user, known := unixsock.Peer(ctx); !known || user == 0 || int(user) == os.Geteuid() {
 		return nil
@@ -46,7 +46,7 @@ func (a *Agent) checkByUser(ctx context.Context, config *model.Config) error {
 	return a.checkEgress(config, func(string) egress.Author { return egress.Tenant })
 }
 
-// checkEgress refuses sources of load to which the agent would not connect. What is in force already stays, and is checked when it connects.
+// checkEgress rejects load sources to which the agent would not connect. Sources in force stay, and are checked at each connection.
 func (a *Agent) checkEgress(config *model.Config, author func(string) egress.Author) error {
 	known := map[string]bool{}
 	if running := a.store.Config(); running != nil {

@@ -12,11 +12,11 @@ import (
 	pb "steelyard/internal/gen/agentpb"
 )
 
-// handleHealth adds the endpoints of probes beside /metrics:
+// handleHealth adds endpoints for probes beside /metrics:
 //
-//	/healthz   200: the agent runs
-//	/readyz    200, or 503 while this host is failing; with fail_at=degraded, also while it is degraded.
-//	           min_servers=PERCENT and min_services=PERCENT are as for `steelyard health`
+//		/healthz   200: the agent runs
+//		/readyz    200, or 503 while this host is failing; with fail_at=degraded, also while it is degraded.
+//	           min_servers=PERCENT and min_services=PERCENT as of `steelyard health`
 func (m *metricsServer) handleHealth(service *api.Server) {
 	m.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	m.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +42,7 @@ func levelWord(level pb.HealthLevel) string {
 	return strings.ToLower(strings.TrimPrefix(level.String(), "HEALTH_LEVEL_"))
 }
 
-// thresholdsOf reads the query of a probe, and the first level that it fails at.
+// thresholdsOf parses the query of a probe, and the first level at which it fails.
 func thresholdsOf(r *http.Request) (*pb.GetHealthRequest, pb.HealthLevel, error) {
 	thresholds, worst := &pb.GetHealthRequest{}, pb.HealthLevel_HEALTH_LEVEL_FAILING
 	for name, values := range r.URL.Query() {
@@ -54,7 +54,7 @@ func thresholdsOf(r *http.Request) (*pb.GetHealthRequest, pb.HealthLevel, error)
 				worst = pb.HealthLevel_HEALTH_LEVEL_DEGRADED
 			case "failing":
 			default:
-				return nil, 0, fmt.Errorf("fail_at: it is degraded or failing")
+				return nil, 0, fmt.Errorf("fail_at: use degraded or failing")
 			}
 		case "min_servers", "min_services":
 			n, err := strconv.ParseUint(text, 10, 32)
@@ -68,7 +68,7 @@ func thresholdsOf(r *http.Request) (*pb.GetHealthRequest, pb.HealthLevel, error)
 				thresholds.MinServicesPercent = &percent
 			}
 		default:
-			return nil, 0, fmt.Errorf("there is no parameter of this name: use fail_at, min_servers and min_services")
+			return nil, 0, fmt.Errorf("unknown parameter: use fail_at, min_servers and min_services")
 		}
 	}
 	return thresholds, worst, nil

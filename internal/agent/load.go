@@ -23,14 +23,14 @@ type loads struct {
 	*load.Sources
 	store   *store.Store
 	author  func(service string) egress.Author
-	changed chan struct{} // the servers may be others
+	changed chan struct{} // signals that the servers may have changed
 }
 
 func newLoads(policy *egress.Policy, author func(string) egress.Author) *loads {
 	return &loads{Sources: load.New(load.Options{Egress: policy}), author: author, changed: make(chan struct{}, 1)}
 }
 
-// beside returns checks that also tell when the running configuration changes: it goes back when the forwarder refuses one.
+// beside wraps checks, and also signals changes of the running configuration, which falls back when the forwarder refuses one.
 func (l *loads) beside(checks store.Checks) store.Checks { return watched{checks, l.changed} }
 
 type watched struct {
@@ -60,17 +60,17 @@ func (l *loads) follow(ctx context.Context) {
 	}
 }
 
-// answered takes the answer to a health check, which may say how busy the server is.
+// answered passes on the answer to a health check, which may report the server's load.
 func (a *Agent) answered(server health.Server, response *http.Response) {
 	if a.loads.Wants(server.Ref) {
 		a.loads.Answered(server.Ref, response.Header, io.Reader(response.Body))
 	}
 }
 
-// oldLoad is the age from which a load is reported as missing. It is the one from which shares do not count it.
+// oldLoad is the age from which a load counts as missing, for warnings and for shares.
 const oldLoad = time.Minute
 
-// warnings name one server whose load is not known, and how many there are.
+// warnings names one server whose load is unknown, and the number of such servers.
 func (l *loads) warnings() []string {
 	var one string
 	missing := 0
@@ -80,29 +80,29 @@ func (l *loads) warnings() []string {
 			continue
 		}
 		text := fmt.Sprintf("%s of %s: %s", model.ServerText(ref.Address), l.store.ServiceName(ref.Service), r.Err)
-		if missing++; one == "" || text < one { // always the same one
+		if missing++; one == "" || text < one { // always the same server
 			one = text
 		}
 	}
 	if missing == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("the load of %d of %d servers is not known; %s", missing, len(readings), one)}
+	return []string{fmt.Sprintf("the load of %d of %d servers is unknown; %s", missing, len(readings), one)}
 }
 
 var (
-	loadDesc = prometheus.NewDesc("steelyard_server_load", "Use of the server's processors, 0 to 1, as its source has said it last.",
+	loadDesc = prometheus.NewDesc("steelyard_server_load", "Utilization of the server, 0 to 1, as last reported by its source.",
 		[]string{"service", "server"}, nil)
-	loadAgeDesc = prometheus.NewDesc("steelyard_server_load_age_seconds", "Time since the source of the server's load has said it.",
+	loadAgeDesc = prometheus.NewDesc("steelyard_server_load_age_seconds", "Age of the server's load, since its source reported it.",
 		[]string{"service", "server"}, nil)
-	loadFailedDesc = prometheus.NewDesc("steelyard_server_load_failures", "Attempts to read the server's load since the last one that succeeded.",
+	loadFailedDesc = prometheus.NewDesc("steelyard_server_load_failures", "Failed attempts to read the server's load since the last successful one.",
 		[]string{"service", "server"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (l *loads) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(l, ch) }
 
-// Collect implements prometheus.Collector. Only where servers have series at all.
+// Collect implements prometheus.Collector. It has series only if servers have series at all.
 func (l *loads) Collect(ch chan<- prometheus.Metric) {
 	config := l.store.Config()
 	if config == nil || config.Metrics.Detail != model.DetailServers {

@@ -18,7 +18,7 @@ import (
 	"connectrpc.com/connect"
 )
 
-// memberHandler is what a controller may ask: what users of this host may, and to set the configuration.
+// memberHandler serves a controller: the methods of this host's users, and setting the configuration.
 func (a *Agent) memberHandler(service *api.Server) http.Handler {
 	mux := http.NewServeMux()
 	path, desired := controllerpbconnect.NewMemberServiceHandler(&member.Desired{
@@ -29,11 +29,11 @@ func (a *Agent) memberHandler(service *api.Server) http.Handler {
 	return mux
 }
 
-// ends returns what the forwarder serves and a configuration does not have: services and SNAT rules.
+// ends returns the forwarder's services and SNAT rules that a configuration lacks.
 func (a *Agent) ends(ctx context.Context, yaml []byte) ([]string, error) {
 	wanted, err := a.file.Parse("the controller's file", yaml)
 	if err != nil {
-		return nil, nil // it is refused for that
+		return nil, nil // SetDesired refuses it for its error
 	}
 	client, err := a.dial(ctx)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"steelyard/internal/connlimit"
 )
 
-// Bounds of what strangers hold: an agent needs its descriptors for health checks.
+// Maximum connections of scrapers: the agent needs its descriptors for health checks.
 const (
 	maxMetricsConns     = 128
-	maxMetricsConnsFrom = 32 // one address
+	maxMetricsConnsFrom = 32 // from one address
 )
 
 // metricsServer serves /metrics, /healthz and /readyz at the configured address.
@@ -27,7 +27,7 @@ type metricsServer struct {
 	mu      sync.Mutex
 	address string
 	server  *http.Server // nil: none
-	err     error        // why the wanted server does not run
+	err     error        // why the configured server does not run
 }
 
 func newMetricsServer(handler http.Handler, log *slog.Logger) *metricsServer {
@@ -36,7 +36,7 @@ func newMetricsServer(handler http.Handler, log *slog.Logger) *metricsServer {
 	return &metricsServer{mux: mux, log: log}
 }
 
-// listen serves at address from now on; "" stops serving.
+// listen starts serving at address; "" stops serving.
 func (m *metricsServer) listen(address string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// newShares returns the loop that keeps shares of new sessions current.
+// newShares returns the loop that updates shares of new sessions.
 func (a *Agent) newShares() *feedback.Loop {
 	return feedback.New(feedback.Options{
 		Config: a.store.Config,
@@ -21,7 +21,7 @@ func (a *Agent) newShares() *feedback.Loop {
 	})
 }
 
-// dialShares connects for shares. A nil client must not become a Forwarder that is not nil.
+// dialShares connects for shares. A nil client must not become a non-nil Forwarder.
 func (a *Agent) dialShares(ctx context.Context) (feedback.Forwarder, error) {
 	client, err := a.dial(ctx)
 	if err != nil {
@@ -41,16 +41,16 @@ var (
 	shareShareDesc   = shareDesc("steelyard_server_share", "Measured share of the service's new sessions, 0 to 1.")
 	sharePhiDesc     = shareDesc("steelyard_server_network_offset", "Offset of the server's network capability from the mean, φ.")
 	shareEtaDesc     = shareDesc("steelyard_server_compute_offset", "Offset of the server's compute capability from the mean, η.")
-	linkCarriesDesc  = shareDesc("steelyard_server_link_bits_per_second", "What the server's link carries, in the direction that has more, where its use counts for shares.")
-	linkCapacityDesc = prometheus.NewDesc("steelyard_server_link_capacity_bits_per_second", "Capacity of the server's link: configured, or learned (absent until it is).",
+	linkCarriesDesc  = shareDesc("steelyard_server_link_bits_per_second", "Traffic of the server's link in the busier direction, if its use counts for shares.")
+	linkCapacityDesc = prometheus.NewDesc("steelyard_server_link_capacity_bits_per_second", "Capacity of the server's link: configured, or learned (absent until then).",
 		[]string{"service", "server", "basis"}, nil)
-	shareStateDesc = shareDesc("steelyard_server_share_basis", "What the share is based on: 0 all that the policy uses, 1 some of it, 2 nothing but the weight, 3 set aside, 4 out.")
+	shareStateDesc = shareDesc("steelyard_server_share_basis", "Basis of the share: 0 all measurements of the policy, 1 some of them, 2 the weight only, 3 set aside, 4 out.")
 )
 
 // Describe implements prometheus.Collector.
 func (m shareMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
-// Collect implements prometheus.Collector. Only where servers have series at all.
+// Collect implements prometheus.Collector. It has series only if servers have series at all.
 func (m shareMetrics) Collect(ch chan<- prometheus.Metric) {
 	config := m.agent.store.Config()
 	if config == nil || config.Metrics.Detail != model.DetailServers {

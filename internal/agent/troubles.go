@@ -10,10 +10,10 @@ import (
 	"steelyard/internal/health"
 )
 
-// troublesEvery is the least time between two log lines about the same kind of trouble: thousands of checks may have it.
+// troublesEvery is the minimum time between two log lines about one kind of trouble: thousands of checks may have it.
 const troublesEvery = 30 * time.Second
 
-// hostTroubles logs that this host's own faults keep health checks from deciding.
+// hostTroubles logs that this host's own faults make health checks inconclusive.
 type hostTroubles struct {
 	log *slog.Logger
 
@@ -34,10 +34,10 @@ func (t *hostTroubles) note(check health.Observation, now time.Time) {
 		return
 	}
 	if why == health.OfHost {
-		t.log.Warn("health checks decide nothing: servers keep their states", "reason", "a fault of this host", "checks", t.checks[why],
+		t.log.Warn("health checks are inconclusive: servers keep their states", "reason", "a fault of this host", "checks", t.checks[why],
 			"error", check.Err, "remedy", health.Remedy(check.Err))
 	} else {
-		t.log.Warn("health checks decide nothing and are repeated", "reason", "this host did not run meanwhile", "checks", t.checks[why],
+		t.log.Warn("health checks are inconclusive and are repeated", "reason", "this host was stalled", "checks", t.checks[why],
 			"error", check.Err)
 	}
 	t.logged[why], t.checks[why] = now, 0

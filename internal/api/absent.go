@@ -11,8 +11,8 @@ import (
 	"steelyard/internal/model"
 )
 
-// absentPorts warns of shaped ports that the forwarder does not have: nothing else tells who applies a file. Without an
-// answer it says nothing, as status does once there is one.
+// absentPorts warns of shaped ports that the forwarder lacks, because nothing else reports them on apply. It returns nothing if the forwarder does not
+// answer; the status shows them later.
 func (s *Server) absentPorts(ctx context.Context, name string, text []byte, wanted *model.Config) []string {
 	if wanted == nil || len(wanted.Shaping) == 0 {
 		return nil

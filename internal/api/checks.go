@@ -24,7 +24,7 @@ func lateChecks(l health.Lateness) []string {
 func undecidedChecks(l health.Lateness) []string {
 	var warnings []string
 	if l.OfHost > 0 {
-		warnings = append(warnings, fmt.Sprintf("%d of the last %d health checks failed by a fault of this host, so servers keep their states: %s: %s",
+		warnings = append(warnings, fmt.Sprintf("%d of the last %d health checks failed because of this host, so servers keep their states: %s: %s",
 			l.OfHost, l.Checks, l.HostError, health.Remedy(l.HostError)))
 	}
 	if l.OfStall > 0 {
@@ -32,16 +32,16 @@ func undecidedChecks(l health.Lateness) []string {
 		if pressure != "" {
 			pressure = "; programs waited for a processor in " + pressure + " of the last 10 s"
 		}
-		warnings = append(warnings, fmt.Sprintf("%d of the last %d health checks decided nothing, because this host did not run meanwhile%s: "+
-			"give it more processors, or reserve them", l.OfStall, l.Checks, pressure))
+		warnings = append(warnings, fmt.Sprintf("%d of the last %d health checks were inconclusive, because this host was stalled%s: "+
+			"add processors, or reserve them", l.OfStall, l.Checks, pressure))
 	}
 	return warnings
 }
 
-// maxSilent bounds the servers that warnings name.
+// maxSilent bounds the servers that a warning names.
 const maxSilent = 10
 
-// silent returns the servers that answered no SYN lately.
+// silent returns the servers that have answered no SYN recently.
 func (s *Server) silent() map[model.ServerRef]uint64 {
 	if s.Silent == nil {
 		return nil
@@ -49,7 +49,7 @@ func (s *Server) silent() map[model.ServerRef]uint64 {
 	return s.Silent()
 }
 
-// silentServers warns of servers that pass their checks and answer no SYN.
+// silentServers warns of servers that pass their checks but answer no SYN.
 func (s *Server) silentServers() []string {
 	var warnings []string
 	silent := s.silent()
@@ -63,9 +63,9 @@ func (s *Server) silentServers() []string {
 	return warnings
 }
 
-// wayBack says how answers of a service's servers must go, which checks do not verify.
+// wayBack describes the path of answers of a service's servers, which checks do not cover.
 func (s *Server) wayBack(key model.ServiceKey) string {
-	const byHost = "its answers to %s must return by this host: see its routes and filters"
+	const byHost = "its answers to %s must return through this host: check its routes and filters"
 	running := s.Store.Config()
 	for i := range running.Services {
 		if running.Services[i].Key != key {
@@ -75,7 +75,7 @@ func (s *Server) wayBack(key model.ServiceKey) string {
 		case model.NAT:
 			return fmt.Sprintf(byHost, "clients") + "; its gateway must be this host"
 		case model.DR, model.IPIP:
-			return "no client has acknowledged an answer: its answers must reach clients with the VIP as their source"
+			return "no client has acknowledged an answer: its answers must reach clients with the VIP as source address"
 		}
 	}
 	return fmt.Sprintf(byHost, "local addresses")

@@ -8,7 +8,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// concern adds the limits and the shaping of a service to what is said of it.
+// concern adds the limits and the shaping of a service to its description.
 func (s *Server) concern(info *pb.ServiceInfo, key model.ServiceKey, running *model.Config) {
 	for _, limit := range running.LimitsOf(key) {
 		of := limit.Target(s.Store.ServiceName)

@@ -36,8 +36,8 @@ func (s *Server) ClaimAddresses(ctx context.Context, request *connect.Request[pb
 	return connect.NewResponse(response), nil
 }
 
-// contested returns the forwarder's warnings of addresses that other hosts have. Without an answer it returns none, as
-// status shows them later.
+// contested returns the forwarder's warnings of addresses that other hosts have. It returns none if the forwarder does not answer; the status shows them
+// later.
 func (s *Server) contested(ctx context.Context) []string {
 	var warnings []string
 	_ = s.withForwarder(ctx, func(c *dpclient.Client) error {

@@ -17,11 +17,11 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Limits of what clients send. They are on this host, and a request that takes longer is not under way.
+// Limits of requests. Clients are on this host, so a request is slow only if its client is.
 const (
-	maxRequestBytes = 64 << 10                    // of most methods
-	maxFileRequest  = config.MaxFileBytes + 1<<20 // of those that carry a file, with the message around it
-	maxFileRequests = 2                           // of those, at a time
+	maxRequestBytes = 64 << 10                    // for most methods
+	maxFileRequest  = config.MaxFileBytes + 1<<20 // for methods that carry a file, with the message around it
+	maxFileRequests = 2                           // concurrent requests with a file
 	readTimeout     = 30 * time.Second
 )
 
@@ -33,13 +33,12 @@ var carriesFile = map[string]bool{
 
 // Limits of the reading socket: its clients share the forwarder's connections with the agent.
 const (
-	maxReaders    = 4                // requests at a time
-	answerTimeout = 40 * time.Second // to make the answer, and for the client to take it
+	maxReaders    = 4                // concurrent requests
+	answerTimeout = 40 * time.Second // to produce the answer, and for the client to read it
 )
 
-// NewHandler returns the handler of the agent's socket. It reads a request as a whole before anything
-// looks at it, and only up to the method's limit. There is no compression, which a socket of this host
-// does not need: a request has as many bytes in memory as were sent.
+// NewHandler returns the handler of the agent's socket. It reads a request completely before it is decoded, and only up to the method's limit. Requests
+// are not compressed, because the socket is local, so the limit bounds the memory of a request.
 func NewHandler(server *Server) http.Handler {
 	handler := newService(server)
 	files := make(chan struct{}, maxFileRequests)
@@ -56,8 +55,8 @@ func NewHandler(server *Server) http.Handler {
 	})
 }
 
-// NewReadingHandler returns the handler of the reading socket: only methods that the contract marks
-// NO_SIDE_EFFECTS, and few of them at a time. missing says which right other methods need.
+// NewReadingHandler returns the handler of the reading socket: only methods that the contract marks NO_SIDE_EFFECTS, and few of them at a time. missing
+// describes the right that other methods need.
 func NewReadingHandler(server *Server, missing func() string) http.Handler {
 	onlyReading := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
@@ -69,7 +68,7 @@ func NewReadingHandler(server *Server, missing func() string) http.Handler {
 	})
 	service := newService(server, connect.WithInterceptors(onlyReading))
 	readers := make(chan struct{}, maxReaders)
-	// Waits only once the request is here: who sends slowly delays nobody.
+	// Waits only once the whole request has arrived, so that a slow sender delays no other.
 	inTurn := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !enter(r, readers) {
 			return
@@ -91,7 +90,7 @@ func newService(server *Server, more ...connect.HandlerOption) http.Handler {
 	return handler
 }
 
-// enter waits for a place; false: the client has gone.
+// enter waits for a slot; false: the client has disconnected.
 func enter(r *http.Request, places chan struct{}) bool {
 	select {
 	case places <- struct{}{}:
@@ -112,7 +111,7 @@ func serveWhole(w http.ResponseWriter, r *http.Request, limit int64, handler htt
 	handler.ServeHTTP(w, r)
 }
 
-// readBody reads a whole request; its deadline holds for nothing after it.
+// readBody reads a whole request. Its deadline does not apply to later operations.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	controller := http.NewResponseController(w)
 	_ = controller.SetReadDeadline(time.Now().Add(readTimeout)) // not supported by recorders in tests

@@ -21,17 +21,17 @@ import (
 )
 
 const (
-	// healthPatience is how long a forwarder may take to answer while this process runs: below the interval of track scripts and probes.
+	// healthPatience bounds the forwarder's response time while this process runs: below the interval of track scripts and probes.
 	healthPatience = 800 * time.Millisecond
-	// workerPatience is how long workers may take to go on, likewise. They begin a poll iteration every 10 ms.
+	// workerPatience bounds the time without progress of a worker, likewise. Workers begin a poll iteration every 10 ms.
 	workerPatience = time.Second
-	// defaultPercent is the least share of healthy servers of a service, and of such services.
+	// defaultPercent is the minimum share of healthy servers of a service, and of such services.
 	defaultPercent = 50
-	// maxReasons bounds the services that are named.
+	// maxReasons bounds the services that reasons name.
 	maxReasons = 10
 )
 
-// beats are the cycles that each worker had counted when it was last seen.
+// beats are the cycle counts of each worker at the last look.
 type beats struct {
 	mu     sync.Mutex
 	pid    uint32
@@ -48,7 +48,7 @@ func (s *Server) GetHealth(ctx context.Context, request *connect.Request[pb.GetH
 	return connect.NewResponse(s.Health(ctx, request.Msg)), nil
 }
 
-// Health judges this host as a load balancer.
+// Health evaluates this host as a load balancer.
 func (s *Server) Health(ctx context.Context, thresholds *pb.GetHealthRequest) *pb.GetHealthResponse {
 	r := &report{answer: &pb.GetHealthResponse{}, minServers: defaultPercent, minServices: defaultPercent}
 	if thresholds.MinServersPercent != nil {
@@ -61,7 +61,7 @@ func (s *Server) Health(ctx context.Context, thresholds *pb.GetHealthRequest) *p
 	s.judgeConfig(r)
 	s.judgeServices(r)
 	if l := s.Checker.Lateness(); l.OfHost > 0 {
-		r.note(degraded, "health checks decide nothing: %s: %s", l.HostError, health.Remedy(l.HostError))
+		r.note(degraded, "health checks are inconclusive: %s: %s", l.HostError, health.Remedy(l.HostError))
 	}
 	if silent := s.silent(); len(silent) > 0 {
 		r.note(degraded, "servers that answer no SYN: %d; `steelyard get servers` shows them", len(silent))
@@ -74,7 +74,7 @@ func (s *Server) Health(ctx context.Context, thresholds *pb.GetHealthRequest) *p
 	return r.answer
 }
 
-// report is an answer in the making.
+// report is an answer under construction.
 type report struct {
 	answer                  *pb.GetHealthResponse
 	minServers, minServices int    // percent
@@ -90,7 +90,7 @@ func (r *report) note(level pb.HealthLevel, format string, arguments ...any) {
 	r.answer.Reasons = append(r.answer.Reasons, &pb.HealthReason{Level: level, Text: fmt.Sprintf(format, arguments...)})
 }
 
-// judgeForwarder reads what the forwarder says of itself, by one connection.
+// judgeForwarder evaluates the forwarder's own status, over one connection.
 func (s *Server) judgeForwarder(ctx context.Context, r *report) {
 	reading, cancel := stall.WithTimeout(ctx, healthPatience)
 	defer cancel()
@@ -146,7 +146,7 @@ func sayWhy(problem string) string {
 	return ": " + problem
 }
 
-// silentWorkers returns the workers that do not go on. Usually all have since the last call; else it waits for them.
+// silentWorkers returns the workers without progress. Usually all have progressed since the last call; otherwise it waits for them.
 func (s *Server) silentWorkers(ctx context.Context, client *dpclient.Client, pid uint32, workers []*dpclient.Worker) []uint32 {
 	s.beats.mu.Lock()
 	defer s.beats.mu.Unlock()
@@ -189,7 +189,7 @@ func cyclesOf(workers []*dpclient.Worker) []uint64 {
 	return cycles
 }
 
-// judgeConfig says whether the forwarder does what the agent's configuration says.
+// judgeConfig evaluates whether the forwarder has the agent's configuration.
 func (s *Server) judgeConfig(r *report) {
 	running, forwarder := s.Store.Config(), s.Reconciler
 	status, _ := forwarder.Status()
@@ -207,7 +207,7 @@ func (s *Server) judgeConfig(r *report) {
 	}
 }
 
-// judgeServices counts healthy servers. Those that are drained or killed by order do not count at all: they are no fault.
+// judgeServices counts healthy servers. It ignores servers that are drained or killed by order: they are no fault.
 func (s *Server) judgeServices(r *report) {
 	running := s.Store.Config()
 	if running == nil {

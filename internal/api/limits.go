@@ -23,7 +23,7 @@ func (s *Server) ListLimits(ctx context.Context, request *connect.Request[pb.Lis
 	response := &pb.ListLimitsResponse{}
 	name, worst := request.Msg.GetName(), int(request.Msg.GetWorst())
 	if worst > maxWorst {
-		return nil, invalid(fmt.Errorf("%d clients of a limit: ask for at most %d", worst, maxWorst))
+		return nil, invalid(fmt.Errorf("%d clients of a limit: request at most %d", worst, maxWorst))
 	}
 	err := s.withForwarder(ctx, func(c *dpclient.Client) error {
 		return c.EachLimit(ctx, name, worst, func(stats *dpclient.LimitStats) error {

@@ -9,7 +9,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// load returns what is known of a server's load; nil: it is not read.
+// load returns a server's load; nil: it is not read.
 func (s *Server) load(ref model.ServerRef) *pb.LoadState {
 	if s.Load == nil {
 		return nil

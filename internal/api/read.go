@@ -27,7 +27,7 @@ func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.L
 		return nil, invalid(err)
 	}
 	response := &pb.ListServicesResponse{}
-	asked := []*model.ServiceKey{nil} // all at once
+	asked := []*model.ServiceKey{nil} // nil: all services in one request
 	if name != "" || len(names) > 0 {
 		asked = nil
 		for i := range services {
@@ -149,7 +149,7 @@ func (s *Server) describe(service model.Service, snapshot store.Snapshot) *pb.Se
 	return info
 }
 
-// checkTarget returns what a server's checks connect to and, if the VIP was wanted, why it is not used.
+// checkTarget returns the target of a server's checks and, if it should be the VIP, why it is not.
 func checkTarget(service model.Service, server model.Server, refused string) (target, fallback string) {
 	address := server.Address
 	if service.Health.Port != 0 {
@@ -177,7 +177,7 @@ func describePolicy(h model.Health) *pb.HealthPolicy {
 	return policy
 }
 
-// maxSessions bounds a listing, and so the memory and the forwarder's time that it takes.
+// maxSessions bounds a listing, and so its memory and the forwarder's time.
 const maxSessions = 100_000
 
 // ListSessions implements the service.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api answers the agent's clients (api/steelyard/agent/v1).
+// Package api serves the agent's API (api/steelyard/agent/v1).
 package api
 
 import (
@@ -33,33 +33,33 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Server implements the agent's service on top of the agent's parts.
+// Server implements the agent's API on top of the agent's parts.
 type Server struct {
 	Store   *store.Store
 	File    *config.File
 	Checker *health.Checker
 	Load    func(model.ServerRef) (load.Reading, bool)    // nil: no load is read
 	Shares  func(model.ServiceKey) (feedback.State, bool) // nil: no shares are computed
-	// Silent returns the servers that answered no SYN lately, with the number of SYNs; nil: not known.
+	// Silent returns the servers that have answered no SYN recently, with the number of SYNs; nil: unknown.
 	Silent     func() map[model.ServerRef]uint64
 	Reconciler *reconcile.Reconciler
 	Dial       func(ctx context.Context) (*dpclient.Client, error)
 	Socket     string // of the forwarder
 	Started    time.Time
-	// Sources returns where an attack comes from.
+	// Sources returns the sources of an attack.
 	Sources func(*dpclient.Attack) sampling.Sources
-	// SetFiles returns what is known of the files of access sets.
+	// SetFiles returns the state of the files of access sets.
 	SetFiles func() []setfile.Status
-	// Managed says who configures this agent instead of its users; empty: they do.
+	// Managed names the manager that configures this agent instead of its users; empty: none.
 	Managed string
-	// CheckFile says what of a file the user of a request may not apply; nil: nothing.
+	// CheckFile returns what the user of a request may not apply of a file; nil: no check.
 	CheckFile func(context.Context, *model.Config) error
-	// Warnings returns texts about other faults.
+	// Warnings returns warnings of the agent's other parts.
 	Warnings func() []string
 	Log      *slog.Logger
 
 	beats    beats
-	applying sync.Mutex // one ApplyConfig at a time, to restore the right file
+	applying sync.Mutex // serializes ApplyConfig, so that a rollback restores the right file
 }
 
 var _ agentpbconnect.AgentServiceHandler = (*Server)(nil)
@@ -72,7 +72,7 @@ func invalid(err error) error {
 	return connect.NewError(connect.CodeInvalidArgument, err)
 }
 
-// withForwarder runs f on its own connection, so a long answer does not delay other requests.
+// withForwarder runs f on its own connection, so that a long answer does not delay other requests.
 func (s *Server) withForwarder(ctx context.Context, f func(*dpclient.Client) error) error {
 	client, err := s.Dial(ctx)
 	if err != nil {
@@ -188,7 +188,7 @@ func changeToWire(d model.Description) *pb.ConfigChange {
 	return &pb.ConfigChange{Action: d.Action, Object: d.Object, Detail: d.Detail}
 }
 
-// settingsToWire returns what differs in the agent's own settings.
+// settingsToWire returns the differences of the agent's own settings.
 func settingsToWire(before, after *model.Config) []*pb.ConfigChange {
 	var changes []*pb.ConfigChange
 	for _, d := range model.DescribeSettings(before, after) {
@@ -217,7 +217,7 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 	return connect.NewResponse(response), nil
 }
 
-// Apply makes a file the agent's, or reads that again, and waits for the forwarder.
+// Apply installs a file as the agent's, or reloads that, and waits for the forwarder.
 func (s *Server) Apply(ctx context.Context, request *pb.ApplyConfigRequest) (*pb.ApplyConfigResponse, error) {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -241,7 +241,7 @@ func (s *Server) Apply(ctx context.Context, request *pb.ApplyConfigRequest) (*pb
 		return nil, invalid(s.giveUp(generation, request, refusal))
 	}
 	if err != nil {
-		return nil, unavailable(fmt.Errorf("the configuration is loaded, but not in the forwarder yet: %w", err))
+		return nil, unavailable(fmt.Errorf("the configuration is loaded, but the forwarder does not have it yet: %w", err))
 	}
 	if request.GetForce() {
 		err := s.withForwarder(ctx, func(c *dpclient.Client) error {
@@ -249,11 +249,11 @@ func (s *Server) Apply(ctx context.Context, request *pb.ApplyConfigRequest) (*pb
 			return err
 		})
 		if err != nil {
-			return nil, unavailable(fmt.Errorf("the configuration is in the forwarder, but addresses that other hosts have are not claimed: %w", err))
+			return nil, unavailable(fmt.Errorf("the forwarder has the configuration, but addresses of other hosts are not claimed: %w", err))
 		}
 	}
 	running := s.Store.Config()
-	name, text, _ := s.textOf(request.GetFile(), request.GetYaml()) // without it, warnings have no line
+	name, text, _ := s.textOf(request.GetFile(), request.GetYaml()) // on an error, warnings have no line
 	return &pb.ApplyConfigResponse{
 		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes),
 		Warnings: slices.Concat(config.Warnings(name, text, running), s.absentPorts(ctx, name, text, running), s.contested(ctx)),
@@ -261,9 +261,9 @@ func (s *Server) Apply(ctx context.Context, request *pb.ApplyConfigRequest) (*pb
 	}, nil
 }
 
-// giveUp restores the previous file if a new one was installed, and returns the reason.
+// giveUp restores the previous file if a new one was installed, and returns the error.
 func (s *Server) giveUp(generation uint64, request *pb.ApplyConfigRequest, refusal *dpclient.Error) error {
-	name, text, _ := s.textOf(request.GetFile(), request.GetYaml()) // without it, the reason has no line
+	name, text, _ := s.textOf(request.GetFile(), request.GetYaml()) // on an error, the reason has no line
 	where := cmp.Or(s.place(name, text, refusal.Text), name+": ")
 	if len(request.GetYaml()) == 0 {
 		return fmt.Errorf("the forwarder refuses %s%s; it keeps its configuration, and the agent retries periodically", where, refusal.Text)
@@ -275,7 +275,7 @@ func (s *Server) giveUp(generation uint64, request *pb.ApplyConfigRequest, refus
 	return fmt.Errorf("the forwarder refuses %s%s; nothing was changed", where, refusal.Text)
 }
 
-// textOf returns the name and content of what a request is about: its own, or the agent's file.
+// textOf returns the name and content of a request's file, or of the agent's file.
 func (s *Server) textOf(name string, text []byte) (string, []byte, error) {
 	if len(text) > 0 {
 		return name, text, nil
@@ -284,7 +284,7 @@ func (s *Server) textOf(name string, text []byte) (string, []byte, error) {
 	return s.File.Path, text, err
 }
 
-// place returns where a file has the address, the limit or the shaped port with which a refusal begins, or nothing.
+// place returns the position in the file of the address, limit or shaped port that a refusal begins with, or "".
 func (s *Server) place(name string, text []byte, refusal string) string {
 	word, rest, _ := strings.Cut(refusal, " ")
 	if word == "limit" {
@@ -314,7 +314,7 @@ func (s *Server) place(name string, text []byte, refusal string) string {
 	return ""
 }
 
-// placeOf is place for a refusal that goes on with the name of an element of a list, which find looks for.
+// placeOf is place for a refusal that begins with the name of a list element, which find looks up.
 func (s *Server) placeOf(name string, text []byte, rest, list string, find func(*model.Config, string) int) string {
 	element, _, _ := strings.Cut(rest, " ")
 	wanted, err := s.File.Parse(name, text)
@@ -328,10 +328,10 @@ func (s *Server) placeOf(name string, text []byte, rest, list string, find func(
 	return config.Place(name, text, fmt.Sprintf("%s[%d]", list, at))
 }
 
-// maxPlaced is the largest file in which GetStatus looks for the place of a refusal: it may be called often.
+// maxPlaced bounds the files in which GetStatus searches the position of a refusal, because it may be called often.
 const maxPlaced = 1 << 20
 
-// refusalInStatus returns why the forwarder refused the agent's file, or is not connected.
+// refusalInStatus returns why the forwarder has refused the agent's file, or is not connected.
 func (s *Server) refusalInStatus(err error) string {
 	var refusal *dpclient.Error
 	if errors.As(err, &refusal) && refusal.Refused() {
@@ -342,7 +342,7 @@ func (s *Server) refusalInStatus(err error) string {
 	return reason(err)
 }
 
-// beforeDeadline shortens a client's deadline to leave time for the answer that explains it.
+// beforeDeadline shortens a client's deadline, to leave time for an answer that explains it.
 func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithTimeout(ctx, time.Until(deadline)*9/10)
@@ -350,7 +350,7 @@ func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)
 }
 
-// orderOf returns the drain that is wanted; nil: none. It ends by the clock that is never set, and after a restart by the one on the wall.
+// orderOf returns the requested drain; nil: none. It ends by the monotonic clock; after a restart, by the wall clock.
 func orderOf(wanted drain.Order) *store.Drain {
 	switch {
 	case !wanted.Drain:
@@ -361,7 +361,7 @@ func orderOf(wanted drain.Order) *store.Drain {
 	return &store.Drain{Kill: wanted.Kill}
 }
 
-// isSame reports that a request changes nothing. A deadline starts again each time.
+// isSame reports whether a request changes nothing. A deadline always restarts.
 func isSame(has store.Drain, ordered bool, wanted *store.Drain) bool {
 	if wanted == nil || !ordered {
 		return wanted == nil && !ordered
@@ -419,23 +419,23 @@ func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDr
 	return connect.NewResponse(response), nil
 }
 
-// Settle waits until the forwarder has what the store has, or returns why it does not. Before the first configuration there is nothing to have.
+// Settle waits until the forwarder matches the store, or returns why it does not. Before the first configuration it returns at once.
 func (s *Server) Settle(ctx context.Context) string {
 	if s.Store.Config() == nil {
 		return ""
 	}
 	if status, _ := s.Reconciler.Status(); !status.Connected {
-		return "saved; the agent sends it when the forwarder is connected again: " + errorText(status.Err)
+		return "saved; the agent sends it when the forwarder reconnects: " + errorText(status.Err)
 	}
 	ctx, cancel := beforeDeadline(ctx)
 	defer cancel()
 	if _, err := s.Reconciler.Wait(ctx, s.Store.Version()); err != nil {
-		return "saved, but not in the forwarder yet: " + err.Error()
+		return "saved, but the forwarder does not have it yet: " + err.Error()
 	}
 	return ""
 }
 
-// notSaved explains that drains are not on disk.
+// notSaved returns the warning that drains are not on disk.
 func notSaved(err error) string {
 	return "drains are in effect but not saved: a restart of the agent would lose them: " + err.Error()
 }
@@ -454,7 +454,7 @@ func unixMillis(t time.Time) uint64 {
 	return uint64(t.UnixMilli())
 }
 
-// errorText returns an error for human readers, without the name of a code.
+// errorText returns an error without the name of its code.
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -466,7 +466,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// reason returns why the forwarder refused something, or the text of any other error.
+// reason returns why the forwarder has refused a change, or the text of any other error.
 func reason(err error) string {
 	var refusal *dpclient.Error
 	if errors.As(err, &refusal) {

@@ -8,7 +8,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// shares adds what the forwarder has measured of a service's servers, and the shares that follow from it.
+// shares adds the forwarder's measurements of a service's servers, and the shares that result from them.
 func (s *Server) shares(info *pb.ServiceInfo, service *model.Service, stats *dpclient.ServiceStats) {
 	measured := map[string]*dpclient.ServerStats{}
 	for _, one := range stats.GetServers() {

@@ -11,7 +11,7 @@ import (
 	"steelyard/internal/dpclient"
 )
 
-// interfaces is where the kernel describes its network interfaces.
+// interfaces is the kernel's directory of network interfaces.
 const interfaces = "/sys/class/net"
 
 // linkSpeeds returns the speeds of ports that are interfaces of this host's kernel.
@@ -21,12 +21,12 @@ func linkSpeeds(ports []*dpclient.Port) map[string]uint64 {
 		if port.GetIfIndex() == 0 {
 			continue
 		}
-		paths, _ := filepath.Glob(interfaces + "/*/ifindex") // the pattern is good
+		paths, _ := filepath.Glob(interfaces + "/*/ifindex") // the pattern is valid
 		for _, path := range paths {
 			if number(path) != int64(port.GetIfIndex()) {
 				continue
 			}
-			if mbit := number(filepath.Join(filepath.Dir(path), "speed")); mbit > 0 { // -1: no link, or not known
+			if mbit := number(filepath.Join(filepath.Dir(path), "speed")); mbit > 0 { // -1: no link, or unknown
 				speeds[port.GetName()] = uint64(mbit) * 1_000_000
 			}
 		}
@@ -34,7 +34,7 @@ func linkSpeeds(ports []*dpclient.Port) map[string]uint64 {
 	return speeds
 }
 
-// number reads a file with one number; 0: it has none.
+// number reads a file with one number; 0: there is none.
 func number(path string) int64 {
 	data, err := os.ReadFile(path)
 	if err != nil {

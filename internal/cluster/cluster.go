@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster keeps what controllers share: in an etcd of this process, or in an external one. It knows keys,
-// revisions, leases and transactions, and nothing of what they mean.
+// Package cluster is the shared store of controllers: an etcd in this process, or an external one. It provides keys, revisions, leases and
+// transactions, and does not interpret them.
 package cluster
 
 import (
@@ -26,7 +26,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// prefix of all keys; its number changes if their meaning does.
+// prefix of all keys; its number changes with their meaning.
 const prefix = "/steelyard/1/"
 
 // maxRequestBytes bounds a transaction of the embedded etcd; large values are kept in pieces.
@@ -35,11 +35,11 @@ const maxRequestBytes = 4 << 20
 // Options of the store.
 type Options struct {
 	Directory string      // of the embedded etcd; unless Endpoints are given
-	Endpoints []string    // URLs of an external one
-	TLS       *tls.Config // to reach the external one; nil: none
-	Members   *Members    // that the embedded one forms with those of other controllers; nil: it is alone
+	Endpoints []string    // URLs of an external etcd
+	TLS       *tls.Config // for the external etcd; nil: none
+	Members   *Members    // the cluster of the embedded etcds of several controllers; nil: a single one
 	Quota     int64       // bytes of the embedded etcd's file; 0: DefaultQuota
-	Large     []string    // beginnings of the keys that PutLarge writes
+	Large     []string    // prefixes of the keys that PutLarge writes
 }
 
 // Store is a connection to etcd.
@@ -54,7 +54,7 @@ type Store struct {
 
 	tidying sync.Mutex
 	marks   []int64 // revisions at the last calls of Tidy
-	// When the file was rewritten to make room, and its size after that.
+	// When the file was last rewritten to free space, and its size after that.
 	squeezed   time.Time
 	squeezedTo int64
 	growth     sync.Mutex
@@ -62,11 +62,11 @@ type Store struct {
 	grownAt    time.Time
 }
 
-// ErrConflict says that somebody else changed what a transaction was computed from.
-var ErrConflict = errors.New("somebody else changed the same at the same time: try again")
+// ErrConflict means that another writer changed a key that a transaction was computed from.
+var ErrConflict = errors.New("another writer changed the same data at the same time: try again")
 
-// ErrGone says that a watch begins before the history that is kept.
-var ErrGone = errors.New("what happened since then is not known any more: list, and watch from there")
+// ErrGone means that a watch would start before the stored history.
+var ErrGone = errors.New("the events since then are no longer stored: list, and watch from that revision")
 
 // Open starts the embedded etcd, or connects to the external one.
 func Open(ctx context.Context, o Options) (*Store, error) {
@@ -91,8 +91,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// client returns how etcd is reached. An external one may be cut off, which keepalives find out. That of this process cannot, and gRPC's keepalives would
-// end its connection whenever the clock is set back: they compare times on the wall.
+// client returns the options of etcd's client. Keepalives detect that an external etcd is unreachable. The embedded one needs none, and gRPC's
+// keepalives would close its connection whenever the clock is set back, because they compare wall-clock times.
 func (o Options) client(endpoints []string) clientv3.Config {
 	c := clientv3.Config{Endpoints: endpoints, TLS: o.TLS, DialTimeout: 5 * time.Second, Logger: zap.NewNop(), MaxCallSendMsgSize: maxRequestBytes + 1<<20}
 	if len(o.Endpoints) > 0 {
@@ -101,8 +101,8 @@ func (o Options) client(endpoints []string) clientv3.Config {
 	return c
 }
 
-// embed starts an etcd whose clients are of this user only: by a Unix socket in its directory. With other members, it returns when
-// more than half of them are there.
+// embed starts an etcd that only clients of this user reach: by a Unix socket in its directory. In a cluster, it returns when more than half of the
+// members run.
 func (s *Store) embed(ctx context.Context, o Options) (string, error) {
 	directory := o.Directory
 	if err := os.MkdirAll(directory, 0o700); err != nil {
@@ -113,8 +113,8 @@ func (s *Store) embed(ctx context.Context, o Options) (string, error) {
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	config.MaxRequestBytes = maxRequestBytes
 	config.QuotaBackendBytes = s.quota           // Tidy compacts
-	config.GRPCKeepAliveInterval = math.MaxInt64 // never: as for its client
-	// A lease's time goes on when the leader changes, or etcd starts again, to five minutes: leases end tokens, as no two clocks agree.
+	config.GRPCKeepAliveInterval = math.MaxInt64 // never, as for its client
+	// The time of a lease continues when the leader changes or etcd restarts, accurate to five minutes: leases expire tokens, because clocks differ.
 	if err := config.ServerFeatureGate.(interface{ Set(string) error }).Set("LeaseCheckpoint=true,LeaseCheckpointPersist=true"); err != nil {
 		return "", err
 	}
@@ -142,17 +142,17 @@ func (s *Store) embed(ctx context.Context, o Options) (string, error) {
 		return endpoint, nil
 	case err = <-etcd.Err():
 	case <-etcd.Server.StopNotify():
-		err = errors.New("it stopped")
+		err = errors.New("it has stopped")
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	etcd.Server.Stop() // Close alone would wait until it is ready
+	etcd.Server.Stop() // Close alone would wait until the server is ready
 	etcd.Close()
 	s.embedded = nil
 	return "", fmt.Errorf("the embedded etcd in %s: %w", config.Dir, err)
 }
 
-// Endpoints returns where the store's etcd answers.
+// Endpoints returns the URLs of the store's etcd.
 func (s *Store) Endpoints() []string { return s.client.Endpoints() }
 
 // Close ends the connection, and the embedded etcd.
@@ -171,7 +171,7 @@ func (s *Store) Close() {
 type Entry struct {
 	Key      string
 	Value    []byte
-	Revision int64 // of its last change; 0: it does not exist
+	Revision int64 // of the last change; 0: the key does not exist
 }
 
 // Get reads a key.
@@ -198,7 +198,7 @@ func (s *Store) GetAt(ctx context.Context, key string, revision int64) (Entry, e
 	return Entry{key, response.Kvs[0].Value, response.Kvs[0].ModRevision}, nil
 }
 
-// Names lists the keys that begin with a text, and nothing of their values.
+// Names lists the keys with a prefix, without their values.
 func (s *Store) Names(ctx context.Context, begin string) ([]string, error) {
 	response, err := s.client.Get(ctx, prefix+begin, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *Store) Names(ctx context.Context, begin string) ([]string, error) {
 	return names, nil
 }
 
-// List reads all keys that begin with a text, at one revision, which it returns.
+// List reads all keys with a prefix, at one revision, which it returns.
 func (s *Store) List(ctx context.Context, begin string) ([]Entry, int64, error) {
 	response, err := s.client.Get(ctx, prefix+begin, clientv3.WithPrefix())
 	if err != nil {
@@ -224,9 +224,9 @@ func (s *Store) List(ctx context.Context, begin string) ([]Entry, int64, error) 
 	return entries, response.Header.Revision, nil
 }
 
-// Last reads the keys that begin with a text and were written last, the newest one first.
-func (s *Store) Last(ctx context.Context, begin string, most int64) ([]Entry, error) {
-	response, err := s.client.Get(ctx, prefix+begin, clientv3.WithPrefix(), clientv3.WithLimit(most),
+// Last reads the limit recently written keys with a prefix, newest first.
+func (s *Store) Last(ctx context.Context, begin string, limit int64) ([]Entry, error) {
+	response, err := s.client.Get(ctx, prefix+begin, clientv3.WithPrefix(), clientv3.WithLimit(limit),
 		clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortDescend))
 	if err != nil {
 		return nil, failed(err)
@@ -238,13 +238,13 @@ func (s *Store) Last(ctx context.Context, begin string, most int64) ([]Entry, er
 	return entries, nil
 }
 
-// Snapshot is what some keys were at one revision.
+// Snapshot has the values of some keys at one revision.
 type Snapshot struct {
 	Revision int64
 	Entries  map[string]Entry
 }
 
-// Get returns a key's entry; revision 0: it did not exist.
+// Get returns a key's entry; revision 0: the key did not exist.
 func (s Snapshot) Get(key string) Entry {
 	if entry, found := s.Entries[key]; found {
 		return entry
@@ -252,7 +252,7 @@ func (s Snapshot) Get(key string) Entry {
 	return Entry{Key: key}
 }
 
-// List returns the entries whose keys begin with a text, in order.
+// List returns the entries with a prefix, in order.
 func (s Snapshot) List(begin string) []Entry {
 	var found []Entry
 	for key, entry := range s.Entries {
@@ -264,7 +264,7 @@ func (s Snapshot) List(begin string) []Entry {
 	return found
 }
 
-// Snapshot reads keys, and all that begin with a text that ends in a slash, at one revision.
+// Snapshot reads keys, and for a text that ends in a slash all keys with this prefix, at one revision.
 func (s *Store) Snapshot(ctx context.Context, keys ...string) (Snapshot, error) {
 	var reads []clientv3.Op
 	for _, key := range keys {
@@ -288,14 +288,14 @@ func (s *Store) Snapshot(ctx context.Context, keys ...string) (Snapshot, error) 
 	return found, nil
 }
 
-// Txn is a transaction: if all keys still have the revisions that were read, all is written, else nothing.
+// Txn is a transaction: if all keys still have the revisions that were read, it writes everything, else nothing.
 type Txn struct {
 	conditions []clientv3.Cmp
 	operations []clientv3.Op
 	refers     map[string]bool // hashes
 }
 
-// Unchanged requires that a key is as it was read; an entry of revision 0 must still not exist.
+// Unchanged requires that a key has not changed since it was read; an entry of revision 0 must still not exist.
 func (t *Txn) Unchanged(e Entry) *Txn { return t.At(e.Key, e.Revision) }
 
 // At requires that a key's last change was at a revision.
@@ -304,19 +304,19 @@ func (t *Txn) At(key string, revision int64) *Txn {
 	return t
 }
 
-// Exists requires that a key is there.
+// Exists requires that a key exists.
 func (t *Txn) Exists(key string) *Txn {
 	t.conditions = append(t.conditions, clientv3.Compare(clientv3.CreateRevision(prefix+key), ">", 0))
 	return t
 }
 
-// NoneSince requires that no key that begins with a text has been written after a revision.
+// NoneSince requires that no key with a prefix has been written after a revision.
 func (t *Txn) NoneSince(begin string, revision int64) *Txn {
 	t.conditions = append(t.conditions, clientv3.Compare(clientv3.ModRevision(prefix+begin), "<", revision+1).WithPrefix())
 	return t
 }
 
-// Put writes a key; lease 0: for ever.
+// Put writes a key; lease 0: without expiry.
 func (t *Txn) Put(key string, value []byte, lease Lease) *Txn {
 	t.operations = append(t.operations, clientv3.OpPut(prefix+key, string(value), clientv3.WithLease(clientv3.LeaseID(lease))))
 	return t
@@ -328,7 +328,7 @@ func (t *Txn) Delete(key string) *Txn {
 	return t
 }
 
-// DeleteAll removes all keys that begin with a text.
+// DeleteAll removes all keys with a prefix.
 func (t *Txn) DeleteAll(begin string) *Txn {
 	t.operations = append(t.operations, clientv3.OpDelete(prefix+begin, clientv3.WithPrefix()))
 	return t
@@ -346,10 +346,10 @@ func (s *Store) Commit(ctx context.Context, t *Txn) (int64, error) {
 	return response.Header.Revision, nil
 }
 
-// Lease removes keys if its owner is gone.
+// Lease removes its keys when its owner stops renewing it.
 type Lease int64
 
-// Grant makes a lease.
+// Grant creates a lease.
 func (s *Store) Grant(ctx context.Context, life time.Duration) (Lease, error) {
 	response, err := s.client.Grant(ctx, max(1, int64(life/time.Second)))
 	if err != nil {
@@ -358,7 +358,7 @@ func (s *Store) Grant(ctx context.Context, life time.Duration) (Lease, error) {
 	return Lease(response.ID), nil
 }
 
-// Keep keeps a lease alive until ctx ends; then it revokes it. The channel is closed when the lease is lost, or may be.
+// Keep renews a lease until ctx ends, and then revokes it. The channel is closed when the lease is lost, or may be.
 func (s *Store) Keep(ctx context.Context, lease Lease, life time.Duration) (<-chan struct{}, error) {
 	answers, err := s.client.KeepAlive(ctx, clientv3.LeaseID(lease))
 	if err != nil {
@@ -368,7 +368,7 @@ func (s *Store) Keep(ctx context.Context, lease Lease, life time.Duration) (<-ch
 	go func() {
 		defer close(lost)
 		for {
-			silent := make(chan struct{}) // no answer for as long as it lives
+			silent := make(chan struct{}) // no answer during the lease's life
 			stop := stall.After(life, func() { close(silent) })
 			select {
 			case _, alive := <-answers:
@@ -386,7 +386,7 @@ func (s *Store) Keep(ctx context.Context, lease Lease, life time.Duration) (<-ch
 
 // Revoke removes a lease with its keys.
 func (s *Store) Revoke(ctx context.Context, lease Lease) {
-	_, _ = s.client.Revoke(ctx, clientv3.LeaseID(lease)) // it expires otherwise
+	_, _ = s.client.Revoke(ctx, clientv3.LeaseID(lease)) // if this fails, it expires
 }
 
 // Event is a change of a key.
@@ -404,7 +404,7 @@ func (s *Store) Watch(ctx context.Context, begin string, after int64, f func(Eve
 	})
 }
 
-// WatchAll is Watch, with all changes of one revision, or of several, at once.
+// WatchAll is Watch, but passes all changes of one or several revisions at once.
 func (s *Store) WatchAll(ctx context.Context, begin string, after int64, f func([]Event)) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
@@ -424,7 +424,7 @@ func (s *Store) WatchAll(ctx context.Context, begin string, after int64, f func(
 
 func failed(err error) error {
 	if errors.Is(err, rpctypes.ErrNoSpace) {
-		return fmt.Errorf("%w: it takes nothing but reads until there is room; the controller tries to make some", ErrFull)
+		return fmt.Errorf("%w: it accepts only reads until there is space, which the controller tries to free", ErrFull)
 	}
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		return fmt.Errorf("%w (%w)", ErrGone, err)

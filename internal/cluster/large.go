@@ -17,14 +17,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Large values are kept once each, under the hash of their text, compressed and in pieces that every etcd takes; a key's value then names
-// the hash. So a transaction is small, whatever it is about, and a hundred keys with one configuration cost one.
+// Large values are stored once each, under the hash of their text, compressed and in pieces that every etcd accepts; a key's value then names the hash.
+// So transactions are small, whatever they change, and a hundred keys with one configuration need its space once.
 //
 //	parts/HASH/0000, parts/HASH/0001, …   the pieces
-//	whole/HASH                            "whole" when all of them are there, "" before
 //
-// Who refers to a hash writes whole/HASH in the same transaction, and compares that it is whole; who removes one compares that whole/HASH
-// has not changed since nothing referred to it. They are outside the prefix of keys: nobody watches them.
+// whole/HASH                            "whole" when all pieces are stored, "" before
+//
+// A transaction that refers to a hash writes whole/HASH, and requires that it is "whole". A transaction that removes one requires that whole/HASH has
+// not changed since the check that nothing refers to it. These keys are outside the prefix of keys: no watch sees them.
 const (
 	blobs    = "/steelyard/blobs/1/"
 	partRoot = blobs + "parts/"
@@ -33,28 +34,28 @@ const (
 
 	refMark   = "sha256:"
 	maxInline = 4 << 10  // bytes of a compressed text in the value itself
-	partBytes = 1 << 20  // external clusters take requests of 1.5 MB
-	maxCached = 48 << 20 // bytes of texts, compressed and not
+	partBytes = 1 << 20  // external clusters accept requests of 1.5 MB
+	maxCached = 48 << 20 // bytes of texts, compressed and uncompressed
 )
 
-// ErrFull says that the store has no room for another configuration.
+// ErrFull means that the store has no space for another configuration.
 var ErrFull = errors.New("the controllers' etcd is full")
 
-// Large is a text as it is kept.
+// Large is a text in the form in which it is stored.
 type Large struct {
-	Value []byte // for a key; "": there is no text
+	Value []byte // the value of a key; "": no text
 	Text  []byte
 	Gzip  []byte // the text, compressed
-	hash  string // "": the value has it all
+	hash  string // "": the value contains the text
 }
 
-// Same reports that two are the same text.
+// Same reports whether two texts are equal.
 func (l *Large) Same(other *Large) bool { return bytes.Equal(l.Value, other.Value) }
 
 func newLarge(text []byte) *Large {
 	var out bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed)
-	_, _ = w.Write(text) // a buffer takes everything
+	_, _ = w.Write(text) // writing to a buffer cannot fail
 	_ = w.Close()
 	l := &Large{Value: out.Bytes(), Text: text, Gzip: out.Bytes()}
 	if len(l.Value) > maxInline {
@@ -64,19 +65,19 @@ func newLarge(text []byte) *Large {
 	return l
 }
 
-// NameOf returns the value by which a key names a text that is kept by itself.
+// NameOf returns the value with which a key refers to a text.
 func NameOf(text []byte) string {
 	sum := sha256.Sum256(text)
 	return refMark + hex.EncodeToString(sum[:])
 }
 
-// hashOf returns the hash that a value names.
+// hashOf returns the hash in a value.
 func hashOf(value []byte) (string, bool) {
 	hash, named := bytes.CutPrefix(value, []byte(refMark))
 	return string(hash), named
 }
 
-// Save stores a text and returns what a key is to have as its value; the transaction must refer to it by PutLarge. Nil stays nil.
+// Save stores a text and returns the value for a key; the transaction must refer to it by PutLarge. Nil stays nil.
 func (s *Store) Save(ctx context.Context, text []byte) (*Large, error) {
 	if text == nil {
 		return &Large{}, nil
@@ -98,7 +99,7 @@ func (s *Store) Save(ctx context.Context, text []byte) (*Large, error) {
 	return nil, ErrConflict
 }
 
-// upload writes the pieces of a text that is not there yet.
+// upload writes the missing pieces of a text.
 func (s *Store) upload(ctx context.Context, l *Large) error {
 	mark := markRoot + l.hash
 	found, err := s.client.Get(ctx, mark)
@@ -110,7 +111,7 @@ func (s *Store) upload(ctx context.Context, l *Large) error {
 		if string(found.Kvs[0].Value) == whole {
 			return nil
 		}
-		made = found.Kvs[0].CreateRevision // somebody does the same now, or did not finish
+		made = found.Kvs[0].CreateRevision // another writer uploads it now, or did not finish
 	} else {
 		if err := s.Room(ctx, len(l.Gzip)); err != nil {
 			return err
@@ -141,7 +142,7 @@ func (s *Store) upload(ctx context.Context, l *Large) error {
 	return nil
 }
 
-// Load returns the text that a key's value means.
+// Load returns the text of a key's value.
 func (s *Store) Load(ctx context.Context, value []byte) (*Large, error) {
 	if len(value) == 0 {
 		return &Large{}, nil
@@ -167,14 +168,14 @@ func (s *Store) Load(ctx context.Context, value []byte) (*Large, error) {
 		return nil, fmt.Errorf("the text %s in etcd: %w", hash, err)
 	}
 	if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != hash {
-		return nil, fmt.Errorf("the text %s in etcd is another one", hash)
+		return nil, fmt.Errorf("the text %s in etcd does not match its hash", hash)
 	}
 	l := &Large{Value: value, Text: text, Gzip: packed, hash: hash}
 	s.cache.put(l)
 	return l, nil
 }
 
-// unpack reverses gzip, up to the store's largest text.
+// unpack decompresses gzip, up to the size of the store's largest text.
 func unpack(packed []byte) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -187,10 +188,10 @@ func unpack(packed []byte) ([]byte, error) {
 	return text, err
 }
 
-// maxText bounds what a text becomes when it is unpacked.
+// maxText bounds the decompressed size of a text.
 const maxText = 80 << 20
 
-// PutLarge writes a key whose value Save returned, or another key has.
+// PutLarge writes a key with a value that Save returned, or that another key has.
 func (t *Txn) PutLarge(key string, value []byte) *Txn {
 	t.Put(key, value, 0)
 	if hash, named := hashOf(value); named && !t.refers[hash] {
@@ -205,11 +206,11 @@ func (t *Txn) PutLarge(key string, value []byte) *Txn {
 	return t
 }
 
-// cache has the texts that were used last; what a hash names never changes.
+// cache has the most recently used texts; the text of a hash never changes.
 type cache struct {
 	mu    sync.Mutex
 	bytes int
-	used  list.List // of *Large, the last used first
+	used  list.List // of *Large, most recently used first
 	known map[string]*list.Element
 }
 

@@ -29,23 +29,23 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// Members of an embedded etcd that several controllers form: each has a part of it in its process. All hold the same key, of which each
-// makes its own certificate; so whoever has no key is no member.
+// Members are the embedded etcds of several controllers, which form a cluster. All controllers have the same key, from which each creates its own
+// certificate; so only holders of the key are members.
 type Members struct {
-	Name   string            // of this one
-	URLs   map[string]string // of all, by name: https://HOST:PORT
+	Name   string            // of this member
+	URLs   map[string]string // of all members, by name: https://HOST:PORT
 	Listen string            // address; "": all addresses, the port of the own URL
-	Key    []byte            // what NewMembersKey made
-	Joins  bool              // the others have Replace done for this one, whose disk is empty
+	Key    []byte            // the result of NewMembersKey
+	Joins  bool              // this member has an empty disk, and Replace was called for it at another one
 }
 
-// Certificates of members hold always, whatever the clocks of their hosts say: who has the key is a member, and each makes its own at each start.
+// Certificates of members do not expire, whatever their hosts' clocks say: a holder of the key is a member, and creates its certificate at each start.
 var (
 	begin = time.Unix(0, 0)
-	never = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) // RFC 5280 4.1.2.5: it has no end
+	never = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) // RFC 5280 4.1.2.5: no expiry
 )
 
-// NewMembersKey makes the key of a cluster, in PEM.
+// NewMembersKey creates the key of a cluster, in PEM.
 func NewMembersKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -57,7 +57,7 @@ func NewMembersKey() ([]byte, error) {
 }
 
 func certificate(name string) *x509.Certificate {
-	number, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // crypto/rand does not fail
+	number, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // crypto/rand cannot fail
 	return &x509.Certificate{
 		SerialNumber: number, Subject: pkix.Name{CommonName: name}, NotBefore: begin, NotAfter: never,
 		BasicConstraintsValid: true,
@@ -77,14 +77,14 @@ func signed(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) (
 	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...), nil
 }
 
-// Check finds what is wrong with the members before anything is started.
+// Check validates the members before anything is started.
 func (m *Members) Check() error {
 	own, found := m.URLs[m.Name]
 	if !found {
-		return fmt.Errorf("the members do not have this one, %q", m.Name)
+		return fmt.Errorf("--members lacks this controller, %q: add it, or correct --name", m.Name)
 	}
 	if len(m.URLs) < 3 {
-		return errors.New("a cluster has three members at least: two are lost when one of them is")
+		return errors.New("a cluster needs at least three members: of two, both are lost with one")
 	}
 	for name, text := range m.URLs {
 		to, err := url.Parse(text)
@@ -106,7 +106,7 @@ func (m *Members) authority() (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	first, rest := pem.Decode(m.Key)
 	second, _ := pem.Decode(rest)
 	if first == nil || second == nil {
-		return nil, nil, errors.New("no certificate with its key: make one by `steelyard controller new-key`")
+		return nil, nil, errors.New("no certificate with its key: create one by `steelyard controller new-key`")
 	}
 	authority, err := x509.ParseCertificate(first.Bytes)
 	if err != nil {
@@ -118,12 +118,12 @@ func (m *Members) authority() (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	}
 	key, ok := parsed.(*ecdsa.PrivateKey)
 	if !ok || !authority.IsCA {
-		return nil, nil, errors.New("this is another kind of key")
+		return nil, nil, errors.New("this is another kind of key: create one by `steelyard controller new-key`")
 	}
 	return authority, key, nil
 }
 
-// apply makes an etcd a member.
+// apply configures an etcd as a member.
 func (m *Members) apply(config *embed.Config, directory string) error {
 	if err := m.Check(); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (m *Members) apply(config *embed.Config, directory string) error {
 	if err != nil {
 		return err
 	}
-	// etcd reads files.
+	// etcd reads these from files.
 	files := map[string][]byte{"member.pem": pair, "members-ca.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Raw})}
 	for name, data := range files {
 		if err := os.WriteFile(filepath.Join(directory, name), data, 0o600); err != nil {
@@ -159,7 +159,7 @@ func (m *Members) apply(config *embed.Config, directory string) error {
 	path := filepath.Join(directory, "member.pem")
 	config.PeerTLSInfo = transport.TLSInfo{
 		CertFile: path, KeyFile: path, TrustedCAFile: filepath.Join(directory, "members-ca.pem"), ClientCertAuth: true,
-		SkipClientSANVerify: true, // a member may connect from another address than the one where it listens
+		SkipClientSANVerify: true, // a member may connect from an address other than its own URL's
 	}
 	config.Name = m.Name
 	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{{Scheme: "https", Host: everywhere(m.Listen)}}, []url.URL{*own}
@@ -174,16 +174,16 @@ func (m *Members) apply(config *embed.Config, directory string) error {
 	if m.Joins {
 		config.ClusterState = embed.ClusterStateFlagExisting
 	}
-	// Between hosts, and beside other work: a late heartbeat is no dead leader.
+	// Across hosts, and beside other work: a late heartbeat does not mean a dead leader.
 	config.TickMs, config.ElectionMs = 200, 2000
 	return nil
 }
 
-// everywhere gives ":7444" the address that stands for all of this host's: etcd wants one.
+// everywhere converts ":7444" to the wildcard address, because etcd requires one.
 func everywhere(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil || host != "" {
-		return listen // etcd says what is wrong with it
+		return listen // etcd reports what is wrong with it
 	}
 	host = "::" // IPv4 too
 	if probe, err := net.Listen("tcp", "[::]:0"); err == nil {
@@ -194,19 +194,19 @@ func everywhere(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Replace has the others expect a member with an empty disk, in place of the one of that name, which must not run any more.
+// Replace prepares the cluster for a member with an empty disk, in place of the one with this name, which must not run.
 func (s *Store) Replace(ctx context.Context, name string) error {
 	if s.members == nil {
-		return errors.New("the controllers' own etcds form no cluster")
+		return errors.New("the controllers' own etcds form no cluster: start them with --members")
 	}
 	to, found := s.members.URLs[name]
 	if !found {
 		return fmt.Errorf("there is no member %q: there are %s", name, strings.Join(slices.Sorted(maps.Keys(s.members.URLs)), ", "))
 	}
 	if name == s.members.Name {
-		return fmt.Errorf("%s is the one that answers, so its disk is not lost: ask another one", name)
+		return fmt.Errorf("%s itself answers this call, so its disk is not lost: call another controller", name)
 	}
-	for begun := time.Now(); ; { // etcd wants the rest to be connected for some seconds first
+	for begun := time.Now(); ; { // etcd first requires some seconds of connections between the others
 		err := s.replace(ctx, to)
 		if !errors.Is(err, rpctypes.ErrUnhealthy) || time.Since(begun) > 15*time.Second {
 			return err
@@ -219,7 +219,7 @@ func (s *Store) Replace(ctx context.Context, name string) error {
 	}
 }
 
-// replace does so for the member at a URL; it can be repeated.
+// replace does so for the member at a URL. It is idempotent.
 func (s *Store) replace(ctx context.Context, to string) error {
 	list, err := s.client.MemberList(ctx)
 	if err != nil {
@@ -230,7 +230,7 @@ func (s *Store) replace(ctx context.Context, to string) error {
 			continue
 		}
 		if one.Name == "" {
-			return nil // it is expected already
+			return nil // already prepared
 		}
 		if _, err := s.client.MemberRemove(ctx, one.ID); err != nil {
 			return failed(err)

@@ -165,7 +165,7 @@ func TestReplacedMember(t *testing.T) {
 	if err := os.RemoveAll(c.options[2].Directory); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"c0": "the one that answers", "c9": "c0, c1, c2"} {
+	for name, want := range map[string]string{"c0": "itself answers this call", "c9": "c0, c1, c2"} {
 		if err := c.stores[0].Replace(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -251,11 +251,11 @@ func TestMembersAreChecked(t *testing.T) {
 		t.Errorf("%v, %q", m.Check(), m.Listen)
 	}
 	for want, spoil := range map[string]func(*Members){
-		`do not have this one, "x"`: func(m *Members) { m.Name = "x" },
-		"three members at least":    func(m *Members) { delete(m.URLs, "c") },
-		"b=http://h2:7444":          func(m *Members) { m.URLs["b"] = "http://h2:7444" },
-		"b=https://h2":              func(m *Members) { m.URLs["b"] = "https://h2" },
-		"new-key":                   func(m *Members) { m.Key = nil },
+		`lacks this controller, "x"`: func(m *Members) { m.Name = "x" },
+		"at least three members":     func(m *Members) { delete(m.URLs, "c") },
+		"b=http://h2:7444":           func(m *Members) { m.URLs["b"] = "http://h2:7444" },
+		"b=https://h2":               func(m *Members) { m.URLs["b"] = "https://h2" },
+		"new-key":                    func(m *Members) { m.Key = nil },
 	} {
 		m := good()
 		spoil(m)

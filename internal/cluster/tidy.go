@@ -16,25 +16,25 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Sizes of the store. Where etcd reports no quota of its own, it has its default.
+// Sizes of the store. An etcd that reports no quota has its default.
 const (
 	DefaultQuota = 2 << 30
-	reserve      = 5 // a fifth of the quota is for leases, owners, statuses and records: configurations stop before
-	wasteful     = 2 // a file that is twice as large as what is in it is worth rewriting
+	reserve      = 5 // a fifth of the quota is reserved for leases, owners, statuses and records
+	wasteful     = 2 // a file of twice the size of its contents is rewritten
 	smallest     = 64 << 20
-	soonest      = 5 * time.Second // between two attempts to make room where there was none
-	// etcd says its size as it was when it last wrote to its file, which it does each 100 ms.
+	soonest      = 5 * time.Second // between two attempts to free space
+	// etcd reports its size at its last write to the file, which happens every 100 ms.
 	countedAfter = 300 * time.Millisecond
 )
 
 // Size of the store.
 type Size struct {
-	File  int64 // bytes on the disk
-	Used  int64 // of these in use
-	Quota int64 // beyond this, etcd takes no more writes
+	File  int64 // bytes on disk
+	Used  int64 // of File, in use
+	Quota int64 // beyond this, etcd refuses writes
 }
 
-// Size asks the first member that answers.
+// Size queries the first member that answers.
 func (s *Store) Size(ctx context.Context) (Size, error) {
 	var failures error
 	for _, endpoint := range s.client.Endpoints() {
@@ -53,14 +53,14 @@ func (s *Store) Size(ctx context.Context) (Size, error) {
 	return Size{}, failed(failures)
 }
 
-// grew notes that a text is being written.
+// grew counts a text that is being written.
 func (s *Store) grew(bytes int) {
 	s.growth.Lock()
 	defer s.growth.Unlock()
 	s.grown, s.grownAt = s.uncounted()+int64(bytes), time.Now()
 }
 
-// uncounted returns how much of what was written etcd's size may lack. With growth.
+// uncounted returns the bytes written that etcd's size may not include yet. Requires growth.
 func (s *Store) uncounted() int64 {
 	if time.Since(s.grownAt) > countedAfter {
 		return 0
@@ -68,10 +68,10 @@ func (s *Store) uncounted() int64 {
 	return s.grown
 }
 
-// holds says whether so many bytes more leave the reserve.
+// holds reports whether so many more bytes leave the reserve free.
 func (s Size) holds(bytes int64) bool { return s.File+bytes <= s.Quota-s.Quota/reserve }
 
-// counted returns etcd's size. It waits for the true one, if so many bytes might not fit.
+// counted returns etcd's size. If the bytes might not fit, it waits until the size is accurate.
 func (s *Store) counted(ctx context.Context, bytes int64) (Size, error) {
 	size, err := s.Size(ctx)
 	s.growth.Lock()
@@ -88,22 +88,22 @@ func (s *Store) counted(ctx context.Context, bytes int64) (Size, error) {
 	}
 }
 
-// Room refuses a value for which there is none, after trying to make some.
+// Room fails if there is no space for a value, after trying to free some.
 func (s *Store) Room(ctx context.Context, bytes int) error {
 	fits := func() (Size, bool, error) {
 		size, err := s.counted(ctx, 2*int64(bytes))
 		return size, size.holds(2 * int64(bytes)), err
 	}
 	if _, fit, err := fits(); err != nil || fit {
-		return nil // who may not ask for the size is told by etcd itself when it is full
+		return nil // without the permission to query the size, etcd itself reports that it is full
 	}
 	s.tidying.Lock()
 	defer s.tidying.Unlock()
 	size, fit, err := fits()
 	if err != nil || fit {
-		return err // another one has made room
+		return err // another call has freed space
 	}
-	// Rewriting the file stops etcd for a moment: who asks for too much, again and again, must not cause that each time.
+	// Rewriting the file stops etcd for a moment: repeated requests for too much space must not cause that each time.
 	if time.Since(s.squeezed) > soonest || size.File > s.squeezedTo+size.Quota/10 {
 		if err := s.squeeze(ctx); err != nil {
 			return err
@@ -116,8 +116,8 @@ func (s *Store) Room(ctx context.Context, bytes int) error {
 		size.Quota>>20, size.Used>>20, bytes>>20)
 }
 
-// Tidy removes what nobody needs: texts that no key refers to, and history older than the last calls; and it gives the room back to the
-// disk. It ends the alarm of an etcd that was full. Every controller is to call it now and then.
+// Tidy removes garbage: texts that no key refers to, and history older than the last calls. It returns the space to the disk, and clears the alarm of a
+// full etcd. Every controller calls it periodically.
 func (s *Store) Tidy(ctx context.Context) error {
 	s.tidying.Lock()
 	defer s.tidying.Unlock()
@@ -154,10 +154,10 @@ func (s *Store) Tidy(ctx context.Context) error {
 	return nil
 }
 
-// historyKept is the number of calls of Tidy for which a watch can go on where it ended.
+// historyKept is the number of calls of Tidy for which an interrupted watch can resume.
 const historyKept = 6
 
-// squeeze makes room at once: no history stays.
+// squeeze frees space at once: no history stays.
 func (s *Store) squeeze(ctx context.Context) error {
 	now, err := s.client.Get(ctx, prefix, clientv3.WithCountOnly(), clientv3.WithPrefix())
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *Store) squeeze(ctx context.Context) error {
 			continue
 		}
 		if size.File > size.Quota*9/10 {
-			return fmt.Errorf("%w, and nothing in it can be spared: raise its quota", ErrFull)
+			return fmt.Errorf("%w, and nothing in it can be removed: raise its quota", ErrFull)
 		}
 		if _, err := s.client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: alarm.MemberID, Alarm: alarm.Alarm}); err != nil {
 			return failed(err)
@@ -212,7 +212,7 @@ func full(alarms []*etcdserverpb.AlarmMember) bool {
 func (s *Store) compact(ctx context.Context, revision int64) error {
 	_, err := s.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
 	if errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev) {
-		return nil // another controller was first, or this member is behind
+		return nil // another controller has done it, or this member lags behind
 	}
 	if err != nil {
 		return failed(err)
@@ -220,7 +220,7 @@ func (s *Store) compact(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// defragment rewrites the members' files, one after another: each answers nobody meanwhile.
+// defragment rewrites the members' files, one after another: a member does not answer meanwhile.
 func (s *Store) defragment(ctx context.Context) error {
 	for _, endpoint := range s.client.Endpoints() {
 		rewriting, cancel := stall.WithTimeout(ctx, time.Minute)
@@ -233,7 +233,7 @@ func (s *Store) defragment(ctx context.Context) error {
 	return nil
 }
 
-// sweep removes texts that nothing refers to, if nobody has begun to do so after a revision.
+// sweep removes texts without references, unless a reference was added after a revision.
 func (s *Store) sweep(ctx context.Context, before int64) error {
 	marks, err := s.client.Get(ctx, markRoot, clientv3.WithPrefix())
 	if err != nil {

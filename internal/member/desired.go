@@ -29,21 +29,21 @@ import (
 // revisionLine begins the file of a configuration from a controller, so that the two are replaced in one step.
 const revisionLine = "# From a controller; changes here are lost. Revision: "
 
-// Desired takes configurations and orders to drain from controllers, newer ones only.
+// Desired accepts configurations and orders to drain from controllers, newer ones only.
 type Desired struct {
 	controllerpbconnect.UnimplementedMemberServiceHandler
-	Path    string // of the agent's file
+	Path    string // path of the agent's file
 	Install func(context.Context, *agentpb.ApplyConfigRequest) (*agentpb.ApplyConfigResponse, error)
 	Know    func(controllers []string)
 	Store   *store.Store
-	Settle  func(context.Context) (warning string) // waits until the forwarder has what the store has
-	// Ends returns what the forwarder serves and a configuration does not have; nil: nothing is checked.
+	Settle  func(context.Context) (warning string) // waits until the forwarder matches the store
+	// Ends returns the forwarder's services that a configuration lacks; nil: no check.
 	Ends func(ctx context.Context, yaml []byte) ([]string, error)
 
 	mu sync.Mutex
 }
 
-// has returns the agent's file and its revision; 0: there is none.
+// has returns the agent's file and its revision; 0: there is no file.
 func (d *Desired) has() (int64, []byte, error) {
 	data, err := os.ReadFile(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,8 +61,7 @@ func (d *Desired) has() (int64, []byte, error) {
 	return revision, text, err
 }
 
-// SetDesired implements the service. Whoever asks, and whatever its clock says: a configuration older than the one
-// on the disk is refused.
+// SetDesired implements the service. It refuses a configuration older than the one on disk, whichever controller sends it, and whatever its clock says.
 func (d *Desired) SetDesired(ctx context.Context, request *connect.Request[pb.SetDesiredRequest]) (*connect.Response[pb.SetDesiredResponse], error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,7 +85,7 @@ func (d *Desired) SetDesired(ctx context.Context, request *connect.Request[pb.Se
 		}
 	}
 	apply := &agentpb.ApplyConfigRequest{File: fmt.Sprintf("revision %d", wanted)}
-	if wanted > has || !bytes.Equal(text, yaml) { // or somebody has edited the file
+	if wanted > has || !bytes.Equal(text, yaml) { // or the file was edited
 		apply.Yaml = append([]byte(fmt.Sprintf("%s%d\n", revisionLine, wanted)), yaml...)
 	}
 	applied, err := d.Install(ctx, apply)
@@ -103,17 +102,17 @@ func (d *Desired) SetDesired(ctx context.Context, request *connect.Request[pb.Se
 	return connect.NewResponse(answer), nil
 }
 
-// maxNamed bounds the services that a refusal names.
+// maxNamed bounds the services that an error names.
 const maxNamed = 5
 
-// checkFirst refuses a controller's first configuration if it would end services that no controller has configured: those of the
-// agent's own file, from before it joined.
+// checkFirst refuses a controller's first configuration if it would remove services that no controller has configured: those of the agent's own file,
+// from before it joined.
 func (d *Desired) checkFirst(ctx context.Context, yaml []byte) *pb.SetDesiredResponse {
 	ends, err := d.Ends(ctx, yaml)
 	switch {
 	case err != nil:
 		return &pb.SetDesiredResponse{Outcome: pb.SetDesiredResponse_OUTCOME_FAILED,
-			Error: "what the forwarder serves is not known, so its services are not replaced yet: " + err.Error()}
+			Error: "the forwarder's services are unknown, so they are not replaced yet: " + err.Error()}
 	case len(ends) == 0:
 		return nil
 	}
@@ -122,11 +121,11 @@ func (d *Desired) checkFirst(ctx context.Context, yaml []byte) *pb.SetDesiredRes
 		named += fmt.Sprintf(" and %d more", more)
 	}
 	return &pb.SetDesiredResponse{Outcome: pb.SetDesiredResponse_OUTCOME_REFUSED, NeedsPrune: true,
-		Error: fmt.Sprintf("it serves what no controller has configured, and this would end it: %s; add it to the file (before it joined, the agent's own file had it), "+
+		Error: fmt.Sprintf("this would remove services that no controller has configured: %s; add them to the file (they are from the agent's own file, before it joined), "+
 			"or confirm by `apply --prune`", named)}
 }
 
-// unpack reads a file as a controller sends it.
+// unpack decompresses a file from a controller.
 func unpack(data []byte) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -139,7 +138,7 @@ func unpack(data []byte) ([]byte, error) {
 	return text, err
 }
 
-// outcomeOf says what became of a configuration. Only a refusal is for ever: whatever else is wrong may pass.
+// outcomeOf returns the outcome of a configuration. Only a refusal is permanent; any other fault may pass.
 func outcomeOf(err error, has bool) pb.SetDesiredResponse_Outcome {
 	var host syscall.Errno
 	passes := errors.As(err, &host) && slices.Contains([]syscall.Errno{
@@ -149,7 +148,7 @@ func outcomeOf(err error, has bool) pb.SetDesiredResponse_Outcome {
 		return pb.SetDesiredResponse_OUTCOME_APPLIED
 	case err != nil && !passes && connect.CodeOf(err) == connect.CodeInvalidArgument:
 		return pb.SetDesiredResponse_OUTCOME_REFUSED
-	case has: // the forwarder is away, or slow
+	case has: // the forwarder is disconnected, or slow
 		return pb.SetDesiredResponse_OUTCOME_LOADED
 	}
 	return pb.SetDesiredResponse_OUTCOME_FAILED

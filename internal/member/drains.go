@@ -14,16 +14,16 @@ import (
 	"connectrpc.com/connect"
 )
 
-// settleTime is how long controllers wait for the forwarder: the configuration comes after the drains.
+// settleTime is how long controllers wait for the forwarder: the configuration follows the drains.
 const settleTime = 3 * time.Second
 
-// SetDrains implements the service. Whoever asks: orders older than those on the disk are refused.
+// SetDrains implements the service. It refuses orders older than those on disk, whichever controller sends them.
 func (d *Desired) SetDrains(ctx context.Context, request *connect.Request[pb.SetDrainsRequest]) (*connect.Response[pb.SetDrainsResponse], error) {
 	given := store.GivenDrains{Revision: request.Msg.GetRevision(), Agent: request.Msg.GetAgent(), Judged: request.Msg.GetJudged()}
 	for _, order := range request.Msg.GetOrders() {
 		ref, err := drain.Parse(order.GetServer())
 		wanted := drain.FromWire(order)
-		if err != nil || !wanted.Drain { // a newer controller may know services that this agent cannot have
+		if err != nil || !wanted.Drain { // a newer controller may have services that this agent cannot represent
 			continue
 		}
 		given.Orders = append(given.Orders, store.GivenDrain{

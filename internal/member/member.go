@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package member is an agent's side of a controller: it joins, keeps its certificate good, and opens the connection over which
-// the controller configures it. docs/design/0042-controller.md.
+// Package member is an agent's connection to controllers: it joins, renews its certificate, and opens the connection over which a controller configures
+// it. docs/design/0042-controller.md.
 package member
 
 import (
@@ -47,13 +47,13 @@ func Open(ctx context.Context, directory string, controllers []string, token str
 		return identity, err
 	}
 	if token == "" {
-		return nil, fmt.Errorf("this agent has not joined yet: give it a token by --token-file (`steelyard token create`)")
+		return nil, fmt.Errorf("this agent has not joined yet: start it with --token-file and a token from `steelyard token create`")
 	}
 	identity, _, err = Join(ctx, path, controllers, token, pki.Forwarder)
 	return identity, err
 }
 
-// Join exchanges a token for an identity of a kind, by the first controller that answers. It returns the URLs of all controllers too.
+// Join exchanges a token for an identity of a kind, at the first controller that answers. It also returns the URLs of all controllers.
 func Join(ctx context.Context, path string, controllers []string, text, kind string) (*pki.Identity, []string, error) {
 	token, err := pki.ParseToken(text)
 	if err != nil {
@@ -75,7 +75,7 @@ func Join(ctx context.Context, path string, controllers []string, text, kind str
 			failures = errors.Join(failures, fmt.Errorf("joining by %s: %w", controller, err))
 			continue
 		}
-		for _, to := range []string{"", path} { // nothing is written of an identity that is of no use
+		for _, to := range []string{"", path} { // the identity is checked in memory before it is written
 			identity := pki.NewIdentity(to, time.Now)
 			if err := identity.Replace(key, response.Msg.GetCertificate(), response.Msg.GetAuthorities()); err != nil {
 				return nil, nil, err
@@ -91,7 +91,7 @@ func Join(ctx context.Context, path string, controllers []string, text, kind str
 	return nil, nil, failures
 }
 
-// Renew gets a new certificate if it is time.
+// Renew renews the certificate when it is due.
 func Renew(ctx context.Context, identity *pki.Identity, controller string) error {
 	if !identity.Due() {
 		return nil
@@ -112,7 +112,7 @@ func Renew(ctx context.Context, identity *pki.Identity, controller string) error
 	return nil
 }
 
-// Show makes a small request of a user by a new connection, so that controllers that replace their authority see what the user has now.
+// Show sends a small request over a new connection, so that controllers that replace their authority learn the user's current certificates.
 func Show(ctx context.Context, identity *pki.Identity, controller string) error {
 	client := controllerpbconnect.NewControllerServiceClient(clientWith(identity.Client()), controller)
 	if _, err := client.ListAuthorities(ctx, connect.NewRequest(&pb.ListAuthoritiesRequest{})); err != nil {
@@ -122,34 +122,34 @@ func Show(ctx context.Context, identity *pki.Identity, controller string) error 
 }
 
 func clientWith(config *tls.Config) *http.Client {
-	const patience = 5 * time.Second // then another controller is asked: this one may be cut off, and answer nothing at all
+	const patience = 5 * time.Second // then the next controller is tried, because this one may be unreachable
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, TLSHandshakeTimeout: patience,
 		DialContext: (&net.Dialer{Timeout: patience}).DialContext, ResponseHeaderTimeout: 2 * patience}}
 }
 
-// Member is the agent at its controllers.
+// Member is the agent's membership at its controllers.
 type Member struct {
 	Identity *pki.Identity
-	Handler  http.Handler // what the controller may ask
+	Handler  http.Handler // the methods for the controller
 	Log      *slog.Logger
-	// URLs that are tried in any case, beside those that controllers tell.
+	// URLs that are always tried, in addition to learned ones.
 	Controllers []string
-	// How often the certificate's age is looked at; default 1 min.
+	// Interval of checks of the certificate's age; default 1 min.
 	LookEvery time.Duration
 
 	mu        sync.Mutex
-	path      string              // of the file with what was learned; "": none
+	path      string              // of the file with learned URLs; "": none
 	learned   []string            // URLs
 	connected string              // URL; "": to none
-	reached   map[netip.Addr]bool // addresses to which controllers' names have led
-	err       error               // why
+	reached   map[netip.Addr]bool // addresses that controllers' names resolved to
+	err       error               // why it is not connected
 }
 
-// Remember reads the URLs that were learned before, and keeps those that are learned from now on, in a file.
+// Remember reads the URLs that were learned before, and stores those that are learned from now on in a file.
 func (m *Member) Remember(path string) {
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		m.Log.Warn("the controllers that were learned before are not known", "error", err)
+		m.Log.Warn("reading the learned controllers has failed", "error", err)
 	}
 	m.learn(strings.Fields(string(data)))
 	m.mu.Lock()
@@ -157,7 +157,7 @@ func (m *Member) Remember(path string) {
 	m.path = path
 }
 
-// Know adds the URLs of controllers that are alive now.
+// Know adds the URLs of the live controllers.
 func (m *Member) Know(controllers []string) {
 	if !m.learn(controllers) {
 		return
@@ -169,12 +169,12 @@ func (m *Member) Know(controllers []string) {
 	}
 	text := strings.Join(m.learned, "\n") + "\n"
 	if err := store.WriteFile(m.path, []byte(text), 0o600); err != nil {
-		m.Log.Warn("the controllers are not kept for the next start", "error", err)
+		m.Log.Warn("storing the learned controllers has failed", "error", err)
 	}
 }
 
-// learn reports whether it has heard anything new. One that is away now may be the only one later: only the bound makes it forget, first
-// those that it has not been told of for the longest time.
+// learn adds URLs, and returns true if one is new. It keeps those of unreachable controllers, which may be the only ones later. Above the bound it drops
+// those that were reported least recently.
 func (m *Member) learn(controllers []string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -190,7 +190,7 @@ func (m *Member) learn(controllers []string) bool {
 	return !slices.Equal(sorted(before), sorted(now))
 }
 
-// reach notes the address of a controller.
+// reach records the address of a controller.
 func (m *Member) reach(address net.Addr) {
 	tcp, ok := address.(*net.TCPAddr)
 	if !ok {
@@ -204,7 +204,7 @@ func (m *Member) reach(address net.Addr) {
 	m.reached[tcp.AddrPort().Addr().Unmap().WithZone("")] = true
 }
 
-// Addresses returns the addresses of controllers, as far as they are known: from URLs, and from connections.
+// Addresses returns the known addresses of controllers: from URLs, and from connections.
 func (m *Member) Addresses() []netip.Addr {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,13 +219,13 @@ func (m *Member) Addresses() []netip.Addr {
 	return addresses
 }
 
-// Bounds of what is learned.
+// Bounds of learned URLs.
 const (
 	maxLearned = 64
 	maxURL     = 300
 )
 
-// Warnings say that no controller is connected.
+// Warnings returns a warning while no controller is connected.
 func (m *Member) Warnings() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,8 +235,7 @@ func (m *Member) Warnings() []string {
 	return []string{"no controller is connected; the forwarder keeps its configuration: " + m.err.Error()}
 }
 
-// ranked returns the controllers in the order in which this member tries them: another one for each member, so that
-// the controllers share the work.
+// ranked returns the controllers in the order in which this member tries them. The order differs between members, so that controllers share the load.
 func (m *Member) ranked() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -247,9 +246,9 @@ func (m *Member) ranked() []string {
 func order(name string, controllers []string) []string {
 	rank := func(controller string) uint64 {
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(name + " " + controller)) // cannot fail
+		_, _ = h.Write([]byte(name + " " + controller)) // writing to a hash cannot fail
 		sum := h.Sum64()
-		return (sum ^ sum>>29) * 0xbf58476d1ce4e5b9 // FNV's upper bits hardly depend on the last bytes
+		return (sum ^ sum>>29) * 0xbf58476d1ce4e5b9 // mixes the bits: FNV's upper ones hardly depend on the last bytes
 	}
 	ordered := slices.Clone(controllers)
 	slices.SortFunc(ordered, func(a, b string) int {
@@ -279,11 +278,11 @@ func (m *Member) Run(ctx context.Context) {
 				return
 			}
 			if time.Since(begun) > longest {
-				wait = shortest // it was a good one
+				wait = shortest // the connection was established
 			}
 			m.Log.Warn("no connection to a controller", "controller", controller, "error", err)
 		}
-		timer := time.NewTimer(wait/2 + rand.N(wait)) // not all agents at the same moment
+		timer := time.NewTimer(wait/2 + rand.N(wait)) // random, so that agents do not reconnect at the same time
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -302,7 +301,7 @@ func (m *Member) visit(ctx context.Context, controller string) error {
 	dialing, cancel := stall.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := Renew(dialing, m.Identity, controller); err != nil {
-		m.Log.Warn("the certificate is not renewed", "expires", m.Identity.Expires(), "error", err)
+		m.Log.Warn("renewing the certificate has failed", "expires", m.Identity.Expires(), "error", err)
 	}
 	config := m.Identity.Client()
 	config.NextProtos = []string{pki.ALPN}
@@ -311,13 +310,13 @@ func (m *Member) visit(ctx context.Context, controller string) error {
 		return err
 	}
 	m.reach(conn.RemoteAddr())
-	if m.Identity.Due() { // the controllers replace their authority; the next connection shows them what this one has now
+	if m.Identity.Due() { // the controllers replace their authority; the next connection presents the renewed certificate
 		err := Renew(dialing, m.Identity, controller)
 		if err == nil {
 			conn.Close()
 			return errRenewed
 		}
-		m.Log.Warn("the certificate is not renewed", "expires", m.Identity.Expires(), "error", err)
+		m.Log.Warn("renewing the certificate has failed", "expires", m.Identity.Expires(), "error", err)
 	}
 	m.mu.Lock()
 	m.connected = controller
@@ -329,7 +328,7 @@ func (m *Member) visit(ctx context.Context, controller string) error {
 	return m.serve(serving, conn)
 }
 
-// keepGood renews the certificate in time, and ends the connection then: the next one shows the new certificate.
+// keepGood renews the certificate in time, and then ends the connection: the next one presents the new certificate.
 func (m *Member) keepGood(ctx context.Context, controller string, conn net.Conn) {
 	ticker := time.NewTicker(cmp.Or(m.LookEvery, time.Minute))
 	defer ticker.Stop()
@@ -340,7 +339,7 @@ func (m *Member) keepGood(ctx context.Context, controller string, conn net.Conn)
 				continue
 			}
 			if err := Renew(ctx, m.Identity, controller); err != nil {
-				m.Log.Warn("the certificate is not renewed", "expires", m.Identity.Expires(), "error", err)
+				m.Log.Warn("renewing the certificate has failed", "expires", m.Identity.Expires(), "error", err)
 				continue
 			}
 			conn.Close()
@@ -350,7 +349,7 @@ func (m *Member) keepGood(ctx context.Context, controller string, conn net.Conn)
 	}
 }
 
-// silence is how long a controller may send nothing. It pings every two seconds, so this is longer than a stall of its host.
+// silence is the maximum time without data from a controller. It pings every two seconds, so this exceeds a stall of its host.
 const silence = 10 * time.Second
 
 // serve answers the controller, which is the client of this connection.
@@ -359,7 +358,7 @@ func (m *Member) serve(ctx context.Context, conn net.Conn) error {
 	protocols.SetUnencryptedHTTP2(true) // TLS is below
 	server := &http.Server{
 		Handler: m.Handler, Protocols: protocols, MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
-		HTTP2:    &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: time.Minute}, // conn ends it sooner
+		HTTP2:    &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: time.Minute}, // conn detects a dead peer sooner
 		ErrorLog: slog.NewLogLogger(m.Log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
@@ -373,11 +372,11 @@ func (m *Member) serve(ctx context.Context, conn net.Conn) error {
 }
 
 var (
-	errEnded   = errors.New("the controller has ended the connection")
+	errEnded   = errors.New("the controller has closed the connection")
 	errRenewed = errors.New("the certificate was renewed")
 )
 
-// single is a listener with one connection; it ends when that one does.
+// single is a listener with one connection; it closes with that connection.
 type single struct {
 	conn     *watched
 	address  net.Addr
@@ -396,7 +395,7 @@ func (l *single) Accept() (net.Conn, error) {
 func (l *single) Close() error   { return l.conn.Close() }
 func (l *single) Addr() net.Addr { return l.address }
 
-// watched is a connection that tells when it was closed.
+// watched is a connection that signals its close.
 type watched struct {
 	net.Conn
 	once sync.Once

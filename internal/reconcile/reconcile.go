@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reconcile makes a forwarder match the store and keeps it so: it reads the forwarder's contents,
-// sends the fewest changes as one transaction, and starts again whenever the connection ends, without a
-// limit on attempts.
+// Package reconcile keeps a forwarder in sync with the store: it reads the forwarder's contents, sends the minimal changes as one transaction, and starts
+// again whenever the connection ends, without a limit on attempts.
 package reconcile
 
 import (
@@ -23,10 +22,9 @@ import (
 // Forwarder is a connection to a forwarder.
 type Forwarder interface {
 	ReadTable(ctx context.Context) (*model.Table, uint64, error)
-	// Apply makes all changes or none; after an error that is not Refused the connection cannot be used
-	// any more.
+	// Apply applies all changes or none. After an error other than Refused, the connection is unusable.
 	Apply(ctx context.Context, changes []model.Change) (revision uint64, err error)
-	// PutSet gives it the data of an access set, for the next Apply; errors as Apply's.
+	// PutSet uploads the data of an access set for the next Apply; errors are as those of Apply.
 	PutSet(ctx context.Context, data *model.SetData) error
 	Revision(ctx context.Context) (uint64, error)
 	Marks(ctx context.Context) (model.Marks, error)
@@ -44,7 +42,7 @@ type Options struct {
 	Poll time.Duration
 	// How often to retry a refused configuration, as the cause may be gone.
 	Retry time.Duration
-	// If the forwarder takes longer for one answer, the connection is closed.
+	// If an answer of the forwarder takes longer, the connection is closed.
 	AnswerTimeout time.Duration
 }
 
@@ -60,7 +58,7 @@ type Status struct {
 	Err        error  // why it is not connected, or the refusal; nil: no fault
 }
 
-// Reconciler makes one forwarder match its store.
+// Reconciler keeps one forwarder in sync with its store.
 type Reconciler struct {
 	store   *store.Store
 	options Options
@@ -120,7 +118,7 @@ func (r *Reconciler) await(ctx context.Context, reached func(Status) bool) (Stat
 			if status.Err != nil {
 				return status, status.Err
 			}
-			return status, errors.New("it did not answer in time: see `steelyard get status`")
+			return status, errors.New("the forwarder did not answer in time: see `steelyard get status`")
 		}
 	}
 }
@@ -201,8 +199,8 @@ type link struct {
 	conn     Forwarder
 	actual   *model.Table
 	revision uint64
-	synced   *model.Config // actual holds all that it desires; nil: unknown
-	refused  uint64        // generation refused without an earlier one to go back to: only states are sent
+	synced   *model.Config // actual matches this configuration; nil: unknown
+	refused  uint64        // a refused generation without an earlier one to fall back to: only states are sent
 }
 
 // begin reads the forwarder's contents and corrects them.
@@ -210,8 +208,8 @@ func (l *link) begin(ctx context.Context) error {
 	if err := l.read(ctx); err != nil {
 		return err
 	}
-	held, _ := l.store.Held()
-	if err := l.syncAll(ctx); err != nil || held == nil {
+	refused, _ := l.store.Refused()
+	if err := l.syncAll(ctx); err != nil || refused == nil {
 		return err
 	}
 	return l.retry(ctx)
@@ -273,7 +271,7 @@ func (l *link) sync(ctx context.Context) error {
 	return nil
 }
 
-// changed returns the changes that give servers these specs. A server that the forwarder lacks is added
+// changed returns the changes that set servers to these specs. A server that the forwarder lacks is added
 // with its service.
 func (l *link) changed(servers map[model.ServerRef]model.ServerSpec) []model.Change {
 	var changes []model.Change
@@ -286,7 +284,7 @@ func (l *link) changed(servers map[model.ServerRef]model.ServerSpec) []model.Cha
 	return changes
 }
 
-// diff returns the changes to what is desired.
+// diff returns the changes to the desired contents.
 func (l *link) diff(desired store.Desired) []model.Change {
 	if desired.Services == nil {
 		return model.Diff(l.actual, desired.Table)
@@ -296,7 +294,7 @@ func (l *link) diff(desired store.Desired) []model.Change {
 
 func (l *link) syncAll(ctx context.Context) error {
 	before := l.synced
-	l.synced = nil // until the forwarder has all of it again
+	l.synced = nil // until the forwarder matches again
 	if l.refused != 0 {
 		before = nil
 	}
@@ -322,10 +320,10 @@ func (l *link) syncAll(ctx context.Context) error {
 	}
 	l.synced = desired.Config
 	l.accept(desired.Config, desired.Generation, len(changes))
-	held, _ := l.store.Held()
+	refused, _ := l.store.Refused()
 	l.update(func(s *Status) {
 		s.Version = desired.Version
-		if held == nil {
+		if refused == nil {
 			s.Refused, s.Err = 0, nil
 		}
 	})
@@ -358,13 +356,13 @@ func (l *link) syncStates(ctx context.Context, desired store.Desired) error {
 	return nil
 }
 
-// retry retries what the forwarder refused, if that is still wanted.
+// retry retries what the forwarder has refused, if that is still desired.
 func (l *link) retry(ctx context.Context) error {
 	if l.refused != 0 {
 		l.refused = 0
 		return l.syncAll(ctx)
 	}
-	config, generation := l.store.Held()
+	config, generation := l.store.Refused()
 	if config == nil {
 		return nil
 	}
@@ -439,7 +437,7 @@ func (l *link) send(ctx context.Context, changes []model.Change) error {
 	return l.noteMarks(ctx)
 }
 
-// prefixesPerTimeout is how many prefixes the forwarder takes in AnswerTimeout, with much to spare.
+// prefixesPerTimeout is the number of prefixes that the forwarder loads within AnswerTimeout, with ample margin.
 const prefixesPerTimeout = 200_000
 
 // sendSets sends the data of the changed sets before the transaction names it. It returns the number of prefixes.

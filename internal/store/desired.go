@@ -26,8 +26,8 @@ func (s *Store) Desired() Desired {
 	return s.DesiredSince(nil)
 }
 
-// DesiredSince is Desired for a caller that has reached everything desired under the configuration
-// `before`: it omits what has not changed since, where that is known. With nil it omits nothing.
+// DesiredSince is Desired for a caller whose forwarder matches everything desired under the configuration `before`: it omits what is known not to have
+// changed since. With nil it omits nothing.
 func (s *Store) DesiredSince(before *model.Config) Desired {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,14 +79,14 @@ func (s *Store) TakeChanges() Changes {
 	return Changes{Servers: s.takeDirty(nil), Version: s.version}
 }
 
-// Preview returns the table that config leads to.
+// Preview returns the desired table under config.
 func (s *Store) Preview(config *model.Config) *model.Table {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.table(config, nil)
 }
 
-// table returns the table for config; only: restricts it to these services, nil: all.
+// table returns the desired table under config; only: restricted to these services, nil: all.
 func (s *Store) table(config *model.Config, only map[model.ServiceKey]struct{}) *model.Table {
 	table := model.NewTable()
 	for _, local := range config.LocalAddresses {
@@ -144,7 +144,7 @@ func (s *Store) state(ref model.ServerRef, server model.Server) model.State {
 	drained := server.Drain || ordered
 	state := model.Up
 	switch {
-	case known && !v.up && (v.proven || !drained): // a failing server is down even if it is drained
+	case known && !v.up && (v.checked || !drained): // a failing server is down even if it is drained
 		state = model.Down
 	case drained:
 		state = model.Drain

@@ -24,17 +24,17 @@ const StateFile = "agent.json"
 // Drain is a drain command for a server.
 type Drain struct {
 	Kill  bool
-	Until time.Time // when its sessions are reset; zero: never
+	Until time.Time // when the remaining sessions are reset; zero: never
 }
 
-// drainFile holds the state that must outlive the agent, in memory and on disk.
+// drainFile is the state that outlives the agent, in memory and on disk.
 type drainFile struct {
 	path   string
-	orders map[model.ServerRef]Drain     // by command: those that are in force
-	began  map[model.ServerRef]time.Time // by the file, with a deadline: start time
-	shared *shared                       // what orders is made of, if controllers give orders too; nil: they do not
-	former *shared                       // of an earlier agent, until it is known whether controllers do
-	name   func(model.ServiceKey) string // of a service; "": there is none
+	orders map[model.ServerRef]Drain     // orders in force, by command
+	began  map[model.ServerRef]time.Time // start of drains by the file with a deadline
+	shared *shared                       // the sources of orders, if controllers send orders, too; nil: they do not
+	former *shared                       // that of an earlier agent, until this one knows whether controllers send orders
+	name   func(model.ServiceKey) string // name of a service; "": there is none
 	// Changes are not on disk: the file was not written yet, or writing failed.
 	unsaved bool
 }
@@ -42,11 +42,11 @@ type drainFile struct {
 // savedState is the file's content.
 type savedState struct {
 	Version int `json:"version"`
-	// What is in force, also where controllers give orders: an older agent reads this, and makes all of it its own.
+	// The orders in force, also those of controllers: an older agent reads these, and takes all of them as its own.
 	Drained []savedDrain `json:"drained"`
 	// Servers drained by the configuration, with a deadline.
 	Began []savedDrain `json:"began,omitempty"`
-	// Absent: no controller gives orders.
+	// Absent: no controller sends orders.
 	Shared *savedShared `json:"shared,omitempty"`
 }
 
@@ -58,7 +58,7 @@ type savedDrain struct {
 	Kill     bool           `json:"kill,omitempty"`
 	Until    *time.Time     `json:"until,omitempty"`
 	Since    *time.Time     `json:"since,omitempty"`
-	// Of orders in savedShared.
+	// For orders in savedShared.
 	Service  string `json:"service,omitempty"`
 	Revision int64  `json:"revision,omitempty"`
 	Number   uint64 `json:"number,omitempty"`
@@ -142,18 +142,16 @@ func (d *drainFile) set(refs []model.ServerRef, drain *Drain) error {
 	return d.replace(next, d.began)
 }
 
-// begin stores the time since which the file drains a server, unless it is known. The next keep writes it
-// to disk.
+// begin records the start of a drain by the file, unless it is known. The next keep writes it to disk.
 func (d *drainFile) begin(ref model.ServerRef) {
 	if _, ok := d.began[ref]; !ok {
 		d.began = maps.Clone(d.began)
-		d.began[ref] = time.Now() // by the clock that is never set, and after a restart by the one on the wall
+		d.began[ref] = time.Now() // compared by the monotonic clock; after a restart, by the wall clock
 		d.unsaved = true
 	}
 }
 
-// keep removes the commands for which keep returns false, and the drains by the file for which keepBegan
-// does.
+// keep removes the commands for which keep returns false, and the drains by the file for which keepBegan does.
 func (d *drainFile) keep(keep, keepBegan func(model.ServerRef) bool) error {
 	began := maps.Clone(d.began)
 	maps.DeleteFunc(began, func(ref model.ServerRef, _ time.Time) bool { return !keepBegan(ref) })
@@ -182,14 +180,14 @@ func (d *drainFile) replace(orders map[model.ServerRef]Drain, began map[model.Se
 	return d.save()
 }
 
-// share replaces what controllers and this agent have ordered.
+// share replaces the orders of controllers and of this agent.
 func (d *drainFile) share(next *shared, began map[model.ServerRef]time.Time) error {
 	d.unsaved = d.unsaved || !next.equal(d.shared)
 	d.shared = next
 	return d.replace(next.inForce(d.name), began)
 }
 
-// rename finds what is in force where services may have other names. The next keep writes it to disk.
+// rename computes the orders in force anew, because services may have other names. The next keep writes them to disk.
 func (d *drainFile) rename() {
 	if d.shared == nil {
 		return

@@ -4,8 +4,8 @@ package store
 
 import "steelyard/internal/model"
 
-// marks gives each server that is checked on the VIP its own number. The server keeps it as long as it
-// exists, also over restarts of the agent, as the forwarder stores it.
+// marks assigns a unique number to each server that is checked on the VIP. The server keeps it as long as it exists, also over restarts of the agent,
+// because the forwarder stores it.
 type marks struct {
 	of   map[model.ServerRef]marked
 	used map[uint32]struct{}
@@ -21,7 +21,7 @@ func newMarks() marks {
 	return marks{of: map[model.ServerRef]marked{}, used: map[uint32]struct{}{}, last: model.FirstMark - 1}
 }
 
-// adopt stores a mark that the forwarder has.
+// adopt records a mark that the forwarder has.
 func (m *marks) adopt(ref model.ServerRef, mark uint32) {
 	if _, taken := m.used[mark]; mark < model.FirstMark || mark > model.LastMark || taken {
 		return
@@ -30,13 +30,13 @@ func (m *marks) adopt(ref model.ServerRef, mark uint32) {
 	m.used[mark] = struct{}{}
 }
 
-// give returns the server's mark, a new one if it has none; 0 if all are in use.
-func (m *marks) give(ref model.ServerRef, version uint64) marked {
+// assign returns the server's mark, or a new one if it has none; 0 if all are in use.
+func (m *marks) assign(ref model.ServerRef, version uint64) marked {
 	if has, ok := m.of[ref]; ok {
 		return has
 	}
 	for range model.LastMark - model.FirstMark + 1 {
-		// Take the next one and not the smallest: a recently freed mark may still be in use.
+		// Assign the next one, not the smallest: a recently freed mark may still be in use.
 		if m.last++; m.last > model.LastMark {
 			m.last = model.FirstMark
 		}

@@ -13,21 +13,21 @@ import (
 	"steelyard/internal/model"
 )
 
-// Where controllers give orders to drain, an agent has theirs, and its own that no controller has judged yet, which are in force until then:
+// Where controllers send orders to drain, an agent has two kinds: theirs, and its own ones that no controller has stored yet. Both are in force:
 // docs/design/0042-controller.md.
 
-// shared is what an agent knows of both. It is replaced as a whole.
+// shared is the agent's record of both kinds. It is immutable.
 type shared struct {
-	agent    string                  // at random, so that the own orders of a host that is replaced are another's
+	agent    string                  // a random ID, so that a replaced host's own orders differ from its successor's
 	last     uint64                  // number of the last own order
-	former   uint64                  // of those before this start, as far as is known
-	heard    bool                    // no controller was told of orders after these until it is set
-	revision int64                   // of those that controllers have given
-	given    map[givenKey]givenDrain // by controllers: also for servers that are not here, or not yet
+	former   uint64                  // number of the last own order before this start, as far as is known
+	heard    bool                    // a controller has received own orders of this start
+	revision int64                   // of the controllers' orders
+	given    map[givenKey]givenDrain // the controllers' orders, also for servers that are elsewhere or not configured yet
 	own      map[model.ServerRef]OwnDrain
 }
 
-// givenKey is what an order of controllers is for: a server of the service that has a name, or of whatever service has the key.
+// givenKey is the object of a controllers' order: a server of the service with a name, or of any service with the key.
 type givenKey struct {
 	ref     model.ServerRef
 	service string
@@ -41,37 +41,37 @@ type givenDrain struct {
 // OwnDrain is an order given at the agent's own socket.
 type OwnDrain struct {
 	Ref      model.ServerRef
-	Service  string // its name then; empty: that is not known
+	Service  string // its name then; empty: unknown
 	Drain    *Drain // nil: a drain ends
 	Number   uint64
-	Revision int64 // of the orders of controllers that the agent had when it was given
+	Revision int64 // of the controllers' orders that the agent had at that time
 }
 
-// GivenDrain is an order that a controller has given or judged.
+// GivenDrain is an order that a controller has given or accepted.
 type GivenDrain struct {
 	Ref      model.ServerRef
-	Service  string // the order is for a service of that name only; empty: whatever its name
+	Service  string // the order applies to a service of that name only; empty: to any
 	Kill     bool
 	Deadline time.Duration // since the order; 0: none
 	Revision int64
-	// The own order that it was before, if it was one.
+	// The own order that it was before, if any.
 	Agent  string
 	Number uint64
 }
 
-// GivenDrains are all orders that controllers have given, as they were at a revision.
+// GivenDrains are all orders of controllers, at one revision.
 type GivenDrains struct {
 	Revision int64
 	Orders   []GivenDrain
-	// The own orders of an agent are judged up to a number: what has become of them is in Orders.
+	// The own orders of this agent up to a number are stored: Orders includes their result.
 	Agent  string
 	Judged uint64
 }
 
-// stride is added to the number of own orders at each start, as those given while the disk was full may have been forgotten since.
+// stride is added to the number of own orders at each start, because orders from when the disk was full may be lost.
 const stride = 1 << 20
 
-// Share has the agent's orders judged by controllers from now on. Those of the time before become its own orders.
+// Share starts to share orders with controllers. Existing orders become the agent's own ones.
 func (s *Store) Share() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +91,8 @@ func (s *Store) Share() error {
 	return s.saved(s.drains.share(next, s.drains.began))
 }
 
-// TakeGiven replaces the orders of controllers, unless these are older, and drops own ones that were judged. taken says whether they were not older, changed
-// whether something else is in force now. As with SetDrain, they apply even if they cannot be saved.
+// TakeGiven replaces the orders of controllers, unless these are older, and drops own ones that are stored. taken: they were not older; changed: other
+// orders are in force now. As with SetDrain, they apply even if they cannot be saved.
 func (s *Store) TakeGiven(given GivenDrains) (taken, changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *Store) TakeGiven(given GivenDrains) (taken, changed bool, err error) {
 	return true, changed, err
 }
 
-// OwnDrains returns the own orders that no controller has judged yet, as they were given, and the number of the last own order.
+// OwnDrains returns the own orders that no controller has stored yet, in order, and the number of the last own order.
 func (s *Store) OwnDrains() (agent string, last uint64, own []OwnDrain) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *Store) OwnDrains() (agent string, last uint64, own []OwnDrain) {
 	return s.drains.shared.agent, s.drains.shared.last, own
 }
 
-// AwaitOwn returns the number of the last own order when that is higher than after.
+// AwaitOwn waits until the number of the last own order exceeds after, and returns it.
 func (s *Store) AwaitOwn(ctx context.Context, after uint64) (uint64, error) {
 	for {
 		s.mu.Lock()
@@ -173,8 +173,8 @@ func (d *shared) with(refs []model.ServerRef, drain *Drain, name func(model.Serv
 	return next
 }
 
-// keeping drops own orders for servers that have left, which are forgotten as in a file. Controllers do the same with theirs; until then, one that
-// ends a drain of theirs is needed.
+// keeping drops own orders for removed servers, as with a file. Controllers do the same with theirs; until then, an own order that ends one of theirs
+// must stay.
 func (d *shared) keeping(keep func(model.ServerRef) bool) *shared {
 	next, given := d.clone(), make(map[model.ServerRef]bool, len(d.given))
 	for key := range d.given {
@@ -184,7 +184,7 @@ func (d *shared) keeping(keep func(model.ServerRef) bool) *shared {
 	return next
 }
 
-// hearing gives own orders of this start other numbers if controllers have judged orders with these: the file was an older one.
+// hearing renumbers own orders of this start if controllers have stored orders with these numbers, because the file was an older one.
 func (d *shared) hearing(given GivenDrains) *shared {
 	if d.heard {
 		return d
@@ -204,7 +204,7 @@ func (d *shared) hearing(given GivenDrains) *shared {
 	return next
 }
 
-// taking replaces the orders of controllers. A deadline begins when the agent first hears of the order, or when it was given here.
+// taking replaces the orders of controllers. A deadline starts when the agent first receives the order, or when it was given here.
 func (d *shared) taking(given GivenDrains, now time.Time) *shared {
 	next := d.clone()
 	next.revision, next.given = given.Revision, make(map[givenKey]givenDrain, len(given.Orders))
@@ -229,10 +229,10 @@ func (d *shared) taking(given GivenDrains, now time.Time) *shared {
 	return next
 }
 
-// inForce returns what both come to, with the services' names as they are.
+// inForce merges both kinds, under the services' current names.
 func (d *shared) inForce(name func(model.ServiceKey) string) map[model.ServerRef]Drain {
 	orders := make(map[model.ServerRef]Drain, len(d.given)+len(d.own))
-	for _, key := range d.sorted() { // so that of two orders, that for the service's name counts
+	for _, key := range d.sorted() { // so that an order for the service's name wins
 		if has := name(key.ref.Service); key.service == "" || has == "" || has == key.service {
 			orders[key.ref] = d.given[key].Drain
 		}

@@ -31,7 +31,7 @@ func (s *Store) Drained() map[model.ServerRef]Drain {
 	return maps.Clone(s.drains.orders)
 }
 
-// States appends the states of a service's servers, in their order. They are the same while Version is.
+// States appends the states of a service's servers, in their order. They are constant while Version is.
 func (s *Store) States(service *model.Service, into []model.State) []model.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *Store) States(service *model.Service, into []model.State) []model.State
 	return into
 }
 
-// Snapshot returns the store's present contents.
+// Snapshot returns a copy of the store's current contents.
 func (s *Store) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ func TestStatesAreThoseOfTheSnapshot(t *testing.T) {
 	for _, down := range []string{"", "10.1.0.3:80"} {
 		if down != "" {
 			s.mu.Lock()
-			s.health[ref(down)] = serverHealth{up: false, proven: true}
+			s.health[ref(down)] = serverHealth{up: false, checked: true}
 			s.touch(ref(down))
 			s.mu.Unlock()
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store holds the desired state of the agent's forwarder: the configuration, the health checks'
-// results, and the servers drained by command. It informs a reconciler of changes.
+// Package store holds the desired state of the agent's forwarder: the configuration, the results of health checks, and the drains by command. It
+// notifies a reconciler of changes.
 package store
 
 import (
@@ -16,25 +16,25 @@ import (
 
 // Target is a server to be checked.
 type Target struct {
-	Ref    model.ServerRef
-	Epoch  uint64 // changes if the server was removed and added again: earlier results are void
-	Policy model.Health
-	Mark   uint32 // for checks on the VIP; 0: checks use its own address
-	Marked uint64 // version of the store since which it has that mark
-	Up     bool   // assumed state until checks decide
-	Proven bool   // false: the first check decides, regardless of rise and fall
+	Ref     model.ServerRef
+	Epoch   uint64 // changes if the server was removed and added again, which voids earlier results
+	Policy  model.Health
+	Mark    uint32 // for checks on the VIP; 0: checks use its own address
+	Marked  uint64 // version of the store since which it has this mark
+	Up      bool   // assumed state until checks decide
+	Checked bool   // false: no check has decided yet; the first one does, regardless of rise and fall
 }
 
 // Checks runs health checks; it calls Store.SetUp for every server that goes up or down.
 type Checks interface {
-	// Watch replaces the servers to be checked. Those that remain keep their state.
+	// Watch replaces the servers to be checked. Remaining ones keep their state.
 	Watch(targets []Target)
 }
 
-// serverHealth is the known health of a server.
+// serverHealth is the current health of a server.
 type serverHealth struct {
-	up     bool
-	proven bool
+	up      bool
+	checked bool
 }
 
 // Store is safe for use by several goroutines.
@@ -45,8 +45,8 @@ type Store struct {
 
 	mu         sync.Mutex
 	running    numbered // the desired configuration
-	accepted   numbered // the last one that the forwarder took
-	held       numbered // replaced by accepted as the forwarder refused it; config nil: none
+	accepted   numbered // the last one that the forwarder accepted
+	refused    numbered // the one that the forwarder refused, replaced by accepted; config nil: none
 	generation uint64   // the last number assigned
 	version    uint64   // grows with every change of the desired state
 	health     map[model.ServerRef]serverHealth
@@ -57,9 +57,9 @@ type Store struct {
 	all        bool // everything may have changed
 	dirty      map[model.ServerRef]struct{}
 	deadline   *time.Timer               // of the next drain; nil: none
-	sets       map[string]*model.SetData // of files that access sets name
+	sets       map[string]*model.SetData // contents of the files of access sets
 	unsaved    error                     // why drains could not be saved
-	again      *time.Timer               // to retry saving; nil: never needed
+	again      *time.Timer               // timer of the next attempt to save; nil: not needed so far
 	ordered    chan struct{}             // closed at the next own order
 }
 
@@ -69,7 +69,7 @@ type numbered struct {
 	generation uint64
 	servers    map[model.ServerRef]model.Server
 	names      map[model.ServiceKey]string
-	marked     map[model.ServiceKey]bool // their servers are checked on the VIP
+	marked     map[model.ServiceKey]bool // services whose servers are checked on the VIP
 }
 
 func (n *numbered) has(ref model.ServerRef) bool {
@@ -112,9 +112,9 @@ func Open(directory string, checks Checks) (*Store, error) {
 	return s, nil
 }
 
-// Adopt takes over the forwarder's state when it was first read: servers that were down stay down until
-// checks pass, those up stay up until checks fail. Later calls do nothing, as the agent's own state is
-// newer. No server is checked before, as only the forwarder knows which ones were down.
+// Adopt initializes the store from the forwarder's state when it is first read: servers that were down stay down until checks pass, and those up stay
+// up until checks fail. Later calls do nothing, because the agent's own state is newer. No server is checked before, because only the forwarder knows
+// which servers were down.
 func (s *Store) Adopt(table *model.Table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,8 +127,8 @@ func (s *Store) Adopt(table *model.Table) {
 			ref := model.ServerRef{Service: key, Address: address}
 			s.health[ref] = serverHealth{
 				up: server.State != model.Down,
-				// State kill hides the checks' result; state drain may hide that there was none yet.
-				proven: server.State != model.Drain && server.State != model.Kill,
+				// State kill hides the result of checks; state drain may hide that there was none yet.
+				checked: server.State != model.Drain && server.State != model.Kill,
 			}
 			s.marks.adopt(ref, server.CheckMark)
 		}
@@ -144,12 +144,12 @@ func (s *Store) SetConfig(config *model.Config) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.generation++
-	s.running, s.held = number(config, s.generation), numbered{}
+	s.running, s.refused = number(config, s.generation), numbered{}
 	s.refresh()
 	return s.generation
 }
 
-// SetFiles says what is in the files that access sets name. Of a file that is not among them, nothing is known.
+// SetFiles sets the contents of the files of access sets. The contents of other files are unknown.
 func (s *Store) SetFiles(sets map[string]*model.SetData) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,13 +169,13 @@ func (s *Store) refresh() {
 	}
 }
 
-// Accept notes that the forwarder has a configuration, now the one to go back to. Drains of servers that
-// it lacks are removed.
+// Accept records that the forwarder has accepted a configuration, which becomes the one to fall back to. It removes drains of servers that the
+// configuration lacks.
 func (s *Store) Accept(config *model.Config, generation uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held.generation == generation && s.held.config != nil {
-		s.running, s.held = s.held, numbered{}
+	if s.refused.generation == generation && s.refused.config != nil {
+		s.running, s.refused = s.refused, numbered{}
 		s.refresh()
 	}
 	if s.accepted.generation == generation {
@@ -189,12 +189,12 @@ func (s *Store) Accept(config *model.Config, generation uint64) error {
 	return s.saved(s.drains.keep(s.has, s.isFileDrained))
 }
 
-// has reports whether a server is in the running configuration or the one to go back to.
+// has reports whether a server is in the running configuration or in the fallback.
 func (s *Store) has(ref model.ServerRef) bool {
 	return s.running.has(ref) || s.accepted.has(ref)
 }
 
-// wantsMark reports whether one of them has the server checked on the VIP.
+// wantsMark reports whether the server is checked on the VIP in one of them.
 func (s *Store) wantsMark(ref model.ServerRef) bool {
 	return s.running.marked[ref.Service] && s.running.has(ref) || s.accepted.marked[ref.Service] && s.accepted.has(ref)
 }
@@ -204,36 +204,36 @@ func (s *Store) isFileDrained(ref model.ServerRef) bool {
 	return s.running.servers[ref].DrainDeadline != 0 || s.accepted.servers[ref].DrainDeadline != 0
 }
 
-// Refuse goes back from a configuration that the forwarder refused to the last accepted one, and keeps the
-// refused one for Held. It reports whether there was one to go back to.
+// Refuse falls back from a configuration that the forwarder refused to the last accepted one, and keeps the refused one for Refused. Returns false if
+// there is none to fall back to.
 func (s *Store) Refuse(generation uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running.generation != generation {
-		return true // the refused one has been replaced meanwhile
+		return true // the refused configuration has been replaced meanwhile
 	}
 	if s.accepted.config == nil || s.accepted.generation == generation {
 		return false
 	}
-	s.held, s.running = s.running, s.accepted
+	s.refused, s.running = s.running, s.accepted
 	s.refresh()
 	return true
 }
 
-// Held returns the configuration that Refuse set aside, nil if there is none.
-func (s *Store) Held() (*model.Config, uint64) {
+// Refused returns the configuration that Refuse replaced, or nil.
+func (s *Store) Refused() (*model.Config, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held.config, s.held.generation
+	return s.refused.config, s.refused.generation
 }
 
-// Abandon removes a refused configuration for good.
+// Abandon drops a refused configuration.
 func (s *Store) Abandon(generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch generation {
-	case s.held.generation:
-		s.held = numbered{}
+	case s.refused.generation:
+		s.refused = numbered{}
 	case s.running.generation:
 		s.running = s.accepted
 		if s.running.config == nil {
@@ -248,7 +248,7 @@ func (s *Store) Abandon(generation uint64) {
 	}
 }
 
-// settle gives every server of the configuration a health state and updates the checks.
+// settle sets a health state for every server of the configuration, and updates the checks.
 func (s *Store) settle() {
 	health := make(map[model.ServerRef]serverHealth, len(s.running.servers))
 	epochs := make(map[model.ServerRef]uint64, len(s.epochs))
@@ -268,15 +268,15 @@ func (s *Store) settle() {
 				v = newcomer
 			}
 			if service.Health.Type == model.HealthNone {
-				v = serverHealth{up: true, proven: true}
+				v = serverHealth{up: true, checked: true}
 			} else {
 				if epochs[ref] = s.epochs[ref]; epochs[ref] == 0 {
 					s.epoch++
 					epochs[ref] = s.epoch
 				}
-				target := Target{Ref: ref, Epoch: epochs[ref], Policy: service.Health, Up: v.up, Proven: v.proven}
+				target := Target{Ref: ref, Epoch: epochs[ref], Policy: service.Health, Up: v.up, Checked: v.checked}
 				if s.running.marked[service.Key] {
-					given := s.marks.give(ref, s.version+1)
+					given := s.marks.assign(ref, s.version+1)
 					target.Mark, target.Marked = given.mark, given.since
 				}
 				targets = append(targets, target)
@@ -288,7 +288,7 @@ func (s *Store) settle() {
 		}
 	}
 	for ref, v := range s.health {
-		if !s.running.has(ref) && s.accepted.has(ref) { // needed if Refuse goes back to it
+		if !s.running.has(ref) && s.accepted.has(ref) { // needed if Refuse falls back to it
 			health[ref] = v
 		}
 	}
@@ -306,7 +306,7 @@ func (s *Store) ServiceName(key model.ServiceKey) string {
 	return cmp.Or(s.nameOf(key), key.String())
 }
 
-// nameOf returns a service's name, "" if no configuration here has it; with mu.
+// nameOf returns a service's name, or "" if no configuration here has it. Requires mu.
 func (s *Store) nameOf(key model.ServiceKey) string {
 	return cmp.Or(s.running.names[key], s.accepted.names[key])
 }
@@ -318,7 +318,7 @@ func (s *Store) Config() *model.Config {
 	return s.running.config
 }
 
-// KeysOf returns the keys of the services that have these names.
+// KeysOf returns the keys of the services with these names.
 func (s *Store) KeysOf(names map[string]bool) []model.ServiceKey {
 	var keys []model.ServiceKey
 	if config := s.Config(); config != nil {
@@ -331,16 +331,15 @@ func (s *Store) KeysOf(names map[string]bool) []model.ServiceKey {
 	return keys
 }
 
-// Version grows with every change; a Reconciler reports which one the forwarder has.
+// Version is incremented by every change; a Reconciler reports the version that the forwarder has.
 func (s *Store) Version() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
 }
 
-// SetUp records that checks found a server up or down. The epoch is that of their Target: results for a
-// server that has been removed since say nothing about its successor. It returns whether the result was
-// recorded.
+// SetUp records that checks found a server up or down. The epoch is that of their Target: results for a removed server do not apply to its successor.
+// Returns whether the result was recorded.
 func (s *Store) SetUp(ref model.ServerRef, epoch uint64, up bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,8 +347,8 @@ func (s *Store) SetUp(ref model.ServerRef, epoch uint64, up bool) bool {
 	if !known || s.epochs[ref] != epoch {
 		return false
 	}
-	s.health[ref] = serverHealth{up: up, proven: true}
-	if old.up != up || !up && !old.proven { // a drained server is down only once a check has failed
+	s.health[ref] = serverHealth{up: up, checked: true}
+	if old.up != up || !up && !old.checked { // a drained server is down only once a check has failed
 		s.touch(ref)
 	}
 	return true
@@ -400,7 +399,7 @@ func (s *Store) Unsaved() error {
 	return s.unsaved
 }
 
-// longestWait limits the wait for a deadline of a former agent, which goes by the wall clock: that may be set meanwhile.
+// longestWait bounds the wait for a deadline from before the agent's start, which counts by the wall clock: that may be set meanwhile.
 const longestWait = time.Minute
 
 // awaitDeadline kills drained servers when their deadline is reached.

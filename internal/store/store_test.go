@@ -69,17 +69,17 @@ func (c *lastChecks) epoch(ref model.ServerRef) uint64 {
 	return 0
 }
 
-// expect compares targets written as "address up|down proven|unproven".
+// expect compares targets written as "address up|down checked|unchecked".
 func (c *lastChecks) expect(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
 	for _, target := range c.targets {
-		words := []string{target.Ref.Address.String(), "down", "unproven"}
+		words := []string{target.Ref.Address.String(), "down", "unchecked"}
 		if target.Up {
 			words[1] = "up"
 		}
-		if target.Proven {
-			words[2] = "proven"
+		if target.Checked {
+			words[2] = "checked"
 		}
 		got = append(got, strings.Join(words, " "))
 	}
@@ -91,7 +91,7 @@ func (c *lastChecks) expect(t *testing.T, want ...string) {
 func TestAgentRestartFlipsNothing(t *testing.T) {
 	table := tableOf(map[string]model.State{
 		"10.1.0.1:80": model.Up, "10.1.0.2:80": model.Down, "10.1.0.3:80": model.Drain, "10.1.0.9:80": model.Up})
-	want := []string{"10.1.0.1:80 up proven", "10.1.0.2:80 down proven", "10.1.0.3:80 up unproven", "10.1.0.4:80 down unproven"}
+	want := []string{"10.1.0.1:80 up checked", "10.1.0.2:80 down checked", "10.1.0.3:80 up unchecked", "10.1.0.4:80 down unchecked"}
 	config := configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.2:80", "10.1.0.3:80", "10.1.0.4:80")
 	t.Run("file first", func(t *testing.T) {
 		s, checks := open(t, t.TempDir())
@@ -118,12 +118,12 @@ func TestNewcomersProveThemselvesWhereOthersServe(t *testing.T) {
 	s, checks := open(t, t.TempDir())
 	s.Adopt(model.NewTable())
 	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.2:80"))
-	checks.expect(t, "10.1.0.1:80 up unproven", "10.1.0.2:80 up unproven")
+	checks.expect(t, "10.1.0.1:80 up unchecked", "10.1.0.2:80 up unchecked")
 	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.3:80"))
-	checks.expect(t, "10.1.0.1:80 up unproven", "10.1.0.3:80 down unproven")
+	checks.expect(t, "10.1.0.1:80 up unchecked", "10.1.0.3:80 down unchecked")
 	s.SetUp(ref("10.1.0.1:80"), checks.epoch(ref("10.1.0.1:80")), false)
 	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.4:80"))
-	checks.expect(t, "10.1.0.1:80 down proven", "10.1.0.4:80 up unproven") // no other server is up
+	checks.expect(t, "10.1.0.1:80 down checked", "10.1.0.4:80 up unchecked") // no other server is up
 	use(t, s, configOf(model.HealthNone, "10.1.0.1:80", "10.1.0.4:80"))
 	checks.expect(t)
 	if state := s.Snapshot().States[ref("10.1.0.1:80")].State; state != model.Up {
@@ -190,12 +190,12 @@ func TestARefusedConfigurationLeavesWhatIsKnown(t *testing.T) {
 	if len(states) != 2 || states[one].State != model.Down || states[two].State != model.Drain {
 		t.Errorf("%v", states)
 	}
-	if _, generation := s.Held(); generation != refused {
-		t.Errorf("held: %d", generation)
+	if _, generation := s.Refused(); generation != refused {
+		t.Errorf("refused: %d", generation)
 	}
 	s.Abandon(refused)
-	if held, _ := s.Held(); held != nil {
-		t.Error("it is held after all")
+	if refused, _ := s.Refused(); refused != nil {
+		t.Error("it is kept after all")
 	}
 }
 
