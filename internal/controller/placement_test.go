@@ -65,12 +65,12 @@ func TestPlacementFollowsLoad(t *testing.T) {
 	spare.Spare = true
 	load("f1", 0.7, nil)
 	load("f3", 0.7, nil)
-	events("spare-missing", "the others lack room for")
+	events("spare-missing", "the others lack capacity for")
 	if got, err := l.controllers[0].admin.GetPlacement(t.Context(), connect.NewRequest(&pb.GetPlacementRequest{})); err != nil || got.Msg.GetMissingSpare() == "" {
 		t.Errorf("%v, %v", got, err)
 	}
 	l.request(spare)
-	if s := l.awaitState("spare", pb.State_STATE_NEEDS_FORWARDER, nil); !strings.Contains(s.GetWhy(), "N+1 would not hold") {
+	if s := l.awaitState("spare", pb.State_STATE_NEEDS_FORWARDER, nil); !strings.Contains(s.GetWhy(), "N+1 would be violated") {
 		t.Errorf("%v", s)
 	}
 	// Capacity returns: an event reports it, and the request is placed.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package feedback closes the loop: once a second it reads what the forwarder has measured, takes the load of servers and the
-// durations of health checks beside it, computes shares (internal/share) and gives them to the forwarder, for a limited time.
+// Package feedback closes the loop from measurements to shares. Once a second it reads the forwarder's measurements, the load of servers and the
+// durations of health checks, computes shares (internal/share), and sends them to the forwarder for a limited time.
 package feedback
 
 import (
@@ -19,7 +19,7 @@ import (
 	"steelyard/internal/stall"
 )
 
-// Forwarder is what the loop asks of one; *dpclient.Client is it.
+// Forwarder is the part of a forwarder's client that the loop calls; *dpclient.Client implements it.
 type Forwarder interface {
 	EachService(ctx context.Context, only *model.ServiceKey, f func(*dpclient.ServiceStats) error) error
 	SetShares(ctx context.Context, shares []dpclient.ServiceShares, valid time.Duration) error
@@ -40,10 +40,10 @@ type Options struct {
 
 const (
 	interval = time.Second
-	// valid is how long the forwarder follows shares that nobody renews; renew is when they are.
+	// valid is the lifetime of shares at the forwarder; renew is the interval of renewals.
 	valid = time.Minute
 	renew = 15 * time.Second
-	// few services are asked for one by one.
+	// up to so many services are queried by name.
 	few = 32
 )
 
@@ -84,7 +84,7 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// turn does one turn, with a connection that it makes or is given, and returns it if it can be used again.
+// turn does one iteration, on a given or a new connection. Returns the connection if it can be reused.
 func (l *Loop) turn(ctx context.Context, forwarder Forwarder, now time.Time) Forwarder {
 	wanted := l.follow()
 	if len(wanted) == 0 {
@@ -132,7 +132,7 @@ func (l *Loop) follow() []*model.Service {
 		s := &config.Services[i]
 		known := l.services[s.Key]
 		if s.Feedback.Policy == model.FeedbackOff {
-			if known != nil { // it had: one more turn takes its shares back
+			if known != nil { // it had feedback: one more iteration revokes its shares
 				known.ending = true
 				keep[s.Key] = true
 				wanted = append(wanted, s)
@@ -156,12 +156,12 @@ func (l *Loop) follow() []*model.Service {
 	return wanted
 }
 
-// Turn does what Run does each second, at a time that the caller says: for simulations.
+// Turn does one iteration of Run, at a time of the caller: for simulations.
 func (l *Loop) Turn(ctx context.Context, forwarder Forwarder, now time.Time) error {
 	return l.step(ctx, forwarder, now, l.follow())
 }
 
-// step reads what was measured, and sets the shares that changed or are to be renewed.
+// step reads the measurements, and sends shares that have changed or are due for renewal.
 func (l *Loop) step(ctx context.Context, forwarder Forwarder, now time.Time, wanted []*model.Service) error {
 	stats := map[model.ServiceKey]*dpclient.ServiceStats{}
 	take := func(s *dpclient.ServiceStats) error {
@@ -190,7 +190,7 @@ func (l *Loop) step(ctx context.Context, forwarder Forwarder, now time.Time, wan
 	for _, one := range send {
 		switch s := l.services[one.Service]; {
 		case s == nil:
-		case err != nil: // the balancer believes that they are known: send them again
+		case err != nil: // the balancer counts them as sent, so send them again
 			s.sent = time.Time{}
 		case s.ending:
 			delete(l.services, one.Service)
@@ -201,7 +201,7 @@ func (l *Loop) step(ctx context.Context, forwarder Forwarder, now time.Time, wan
 	return err
 }
 
-// compute returns the shares to send. l.mu is held.
+// compute returns the shares to send. Requires l.mu.
 func (l *Loop) compute(now time.Time, wanted []*model.Service, stats map[model.ServiceKey]*dpclient.ServiceStats) []dpclient.ServiceShares {
 	l.measureLinks(now, wanted, stats)
 	version := l.options.Version()
@@ -227,8 +227,8 @@ func (l *Loop) compute(now time.Time, wanted []*model.Service, stats map[model.S
 	return send
 }
 
-// shares returns the last result as the forwarder takes it. Servers that are out have the least share: it takes the mean for
-// servers that it is told nothing of, and may take one for up again before the next turn.
+// shares returns the last result in the forwarder's form. Servers that are out get the minimum share: the forwarder assumes the mean for servers without
+// a share, and may count one as up again before the next iteration.
 func (s *service) shares(config *model.Service) dpclient.ServiceShares {
 	out := dpclient.ServiceShares{Service: config.Key}
 	weights := 0.0
@@ -249,7 +249,7 @@ func (s *service) shares(config *model.Service) dpclient.ServiceShares {
 	return out
 }
 
-// State is what is known of a service's shares.
+// State is the state of a service's shares.
 type State struct {
 	Shares  map[model.ServerRef]share.Share
 	Links   map[model.ServerRef]Link // where their use counts, or would
@@ -276,7 +276,7 @@ func (l *Loop) State(key model.ServiceKey) (State, bool) {
 	return state, true
 }
 
-// Warnings say what makes shares less than they could be.
+// Warnings describes what degrades the shares.
 func (l *Loop) Warnings() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

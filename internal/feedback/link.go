@@ -11,19 +11,19 @@ import (
 	"steelyard/internal/share"
 )
 
-// rate is what a link carries, bits/s. It carries as much in each direction.
+// rate is the traffic of a link, in bits/s, in one direction.
 type rate struct{ in, out float64 }
 
 func (r rate) most() float64 { return max(r.in, r.out) }
 
-// path is a link with all that is known of it. Servers of several services may be behind it.
+// path is a link with its state. It may lead to servers of several services.
 type path struct {
 	rate   rate    // of this turn
 	late   float64 // the least excess of its servers' delays; infinite: none was measured lately
 	lost   ratio   // of this turn
 	used   bool    // in this turn
-	learns bool    // in this turn: a service wants it
-	gone   bool    // nobody uses it any more
+	learns bool    // in this iteration: a service has link_capacity: learn
+	gone   bool    // no service uses it any more
 
 	lately   ratio
 	loss     share.Excess
@@ -38,7 +38,7 @@ const (
 	signWindow  = 10 * time.Second // of loss
 	signLosses  = 3                // fewer in the window are chance
 	signAssumed = 20
-	signFresh   = 10 * time.Second // a delay older than that says nothing of a link
+	signFresh   = 10 * time.Second // an older delay is no evidence about the link
 )
 
 // lateness is how a server's delay has been against its base.
@@ -47,12 +47,12 @@ type lateness struct {
 	now    float64
 }
 
-// begin forgets what an earlier turn has added up.
+// begin resets the sums of the previous iteration.
 func (p *path) begin() {
 	p.rate, p.late, p.lost, p.used, p.learns = rate{}, math.Inf(1), ratio{}, false, false
 }
 
-// add takes what a turn has measured of a server behind the link.
+// add adds the measurements of a server behind the link.
 func (p *path) add(now time.Time, c *counters) {
 	p.rate.in += c.rate.in
 	p.rate.out += c.rate.out
@@ -68,7 +68,7 @@ func (p *path) add(now time.Time, c *counters) {
 		c.late.now = c.late.excess.Take(c.delay, signSmooth, delayFloor, p.capacity.Full())
 	}
 	if !c.delay.At.IsZero() && now.Sub(c.delay.At) < signFresh {
-		p.late = min(p.late, c.late.now) // of servers behind one link, a queue makes all late
+		p.late = min(p.late, c.late.now) // a queue at the link delays all servers behind it
 	}
 }
 
@@ -80,9 +80,9 @@ func (p *path) learn(now time.Time, elapsed time.Duration) (again bool) {
 		part = p.lately.lost / (p.lately.all + signAssumed)
 	}
 	sign := max(p.late, p.loss.Take(share.At(now, part), time.Nanosecond, lossFloor, p.capacity.Full()))
-	// What clients send is counted before the link: what it has lost, it has not carried.
+	// Traffic of clients is counted before the link, so losses are subtracted.
 	carried := max(p.rate.in*(1-part), p.rate.out)
-	again = p.capacity.Step(now, carried, sign, !math.IsInf(p.late, 1)) // losses are looked for where delays are known
+	again = p.capacity.Step(now, carried, sign, !math.IsInf(p.late, 1)) // losses count only where delays are known
 	if again {
 		p.loss.Again()
 	}
@@ -141,7 +141,7 @@ func (l *Loop) name(s *service) {
 	}
 }
 
-// again lets the delays of servers behind a link begin anew.
+// again resets the delays of servers behind a link.
 func (l *Loop) again(p *path) {
 	for _, s := range l.services {
 		for i := range s.servers {
@@ -175,7 +175,7 @@ func (l *Loop) readServers(now time.Time, s *service, stats *dpclient.ServiceSta
 	}
 }
 
-// use returns how much of a link is in use; false: its capacity is not known.
+// use returns the utilization of a link; false: its capacity is unknown.
 func (s *service) use(now time.Time, p *path) (share.Measure, bool) {
 	capacity := s.capacity(p)
 	if capacity <= 0 {
@@ -184,7 +184,7 @@ func (s *service) use(now time.Time, p *path) (share.Measure, bool) {
 	return share.At(now, p.rate.most()/capacity), true
 }
 
-// capacity is that of a link, bits/s; 0: not known.
+// capacity returns the capacity of a link in bits/s; 0: unknown.
 func (s *service) capacity(p *path) float64 {
 	if s.feedback.Learn {
 		return p.capacity.Rate()
@@ -192,7 +192,7 @@ func (s *service) capacity(p *path) float64 {
 	return float64(s.feedback.Capacity)
 }
 
-// Link is what is known of a server's link.
+// Link is the state of a server's link.
 type Link struct {
 	Name     string
 	Carries  float64 // bits/s, in the direction that has more
@@ -201,7 +201,7 @@ type Link struct {
 	Full     bool    // it looks full, as far as that is looked at
 }
 
-// linkOf returns what is known of a server's link; false: its use does not count.
+// linkOf returns the state of a server's link; false: its use does not count.
 func (s *service) linkOf(server *tracked) (Link, bool) {
 	p := server.on
 	if p == nil || !s.feedback.Learn && s.feedback.Capacity == 0 {

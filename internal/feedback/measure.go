@@ -12,7 +12,7 @@ import (
 	"steelyard/internal/share"
 )
 
-// service is what the loop knows of one.
+// service is the loop's state of a service.
 type service struct {
 	name      string
 	feedback  model.Feedback
@@ -20,14 +20,14 @@ type service struct {
 	balancer  *share.Balancer
 	result    share.Result // in the order of servers
 	at, sent  time.Time
-	ending    bool // takes its shares back
+	ending    bool // the loop revokes its shares
 	from      *model.Service
 	servers   []tracked // of from
 	version   uint64    // of the store, to which their states belong; 0: none
 	states    []model.State
 }
 
-// counters are what the forwarder has counted of a server so far, and what followed from it.
+// counters are the forwarder's counters of a server, and the values derived from them.
 type counters struct {
 	seen             bool
 	samples, sumNs   uint64
@@ -51,7 +51,7 @@ func (r ratio) after(elapsed float64, window time.Duration, lost, all float64) r
 	return ratio{r.lost*decay + lost, r.all*decay + all}
 }
 
-// part assumes many without a loss beside them, as few prove nothing.
+// part assumes many events without a loss in addition, because few events prove little.
 func (r ratio) part() float64 { return r.lost / (r.all + lossAssumed) }
 
 func newService(s *model.Service) *service {
@@ -76,14 +76,14 @@ func newService(s *model.Service) *service {
 	}
 }
 
-// Loss is the part of the handshakes of about the last half minute whose SYN was repeated, or that of the watched segments that
-// were lost, whichever is larger: there are many segments to a handshake, and a server that answers few SYNs loses none of them.
+// Loss is the larger of two fractions over about the last half minute: handshakes with a repeated SYN, and lost ones of the sampled segments. There are
+// many segments per handshake, and a server that answers few SYNs may lose no segment.
 const (
 	lossWindow  = 30 * time.Second
 	lossAssumed = 20
 )
 
-// take computes what happened since the last time. A counter that fell begins anew: another forwarder.
+// take computes the events since the last iteration. A counter that fell was reset by a new forwarder.
 func (c *counters) take(now time.Time, s *dpclient.ServerStats) {
 	traffic, delay := s.GetTraffic(), s.GetDelay()
 	next := counters{
@@ -128,7 +128,7 @@ type tracked struct {
 	state     model.State
 }
 
-// follow makes the service's servers those of a configuration. What is counted of them stays.
+// follow updates the service's servers to those of a configuration. Remaining servers keep their counts.
 func (s *service) follow(config *model.Service) {
 	if s.from == config {
 		return
@@ -145,7 +145,7 @@ func (s *service) follow(config *model.Service) {
 	}
 }
 
-// ask keeps the states of its servers current. Versions begin with 1.
+// ask updates the states of its servers. Versions begin with 1.
 func (s *service) ask(states func(*model.Service, []model.State) []model.State, version uint64) {
 	if s.version == version && version != 0 {
 		return
@@ -179,7 +179,7 @@ func (l *listed) find(i int, address netip.AddrPort) *dpclient.ServerStats {
 	return l.others[address]
 }
 
-// measured gathers what is measured of a service's servers.
+// measured collects the measurements of a service's servers.
 func (l *Loop) measured(now time.Time, s *service) []share.Server {
 	servers := make([]share.Server, len(s.servers))
 	for i := range s.servers {
@@ -189,7 +189,7 @@ func (l *Loop) measured(now time.Time, s *service) []share.Server {
 		if t.state == model.Drain {
 			one.Why = "drained"
 		}
-		if server.Backup { // asked only when no other server takes a session
+		if server.Backup { // it gets sessions only when no other server accepts them
 			one.Up, one.Why = false, "backup"
 		}
 		if c := t.counters; c != nil && c.seen {
@@ -211,8 +211,8 @@ func (l *Loop) measured(now time.Time, s *service) []share.Server {
 // checkInstead is how old the delay of passing handshakes is when the health checks' counts instead.
 const checkInstead = 10 * time.Second
 
-// addCheck takes a health check's duration: as the delay, where no traffic has shown one for a while, and as the latency. Of an HTTP check,
-// which the server has to answer, connecting is the delay.
+// addCheck adds a health check's duration: as the latency, and as the delay if traffic has not shown one for a while. For an HTTP check the delay is the
+// time to connect.
 func (l *Loop) addCheck(now time.Time, config *model.Service, ref model.ServerRef, one *share.Server) {
 	if l.options.Check == nil {
 		return

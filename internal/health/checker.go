@@ -26,7 +26,7 @@ type Server struct {
 // Probe checks a server once; nil means that it passed.
 type Probe func(ctx context.Context, policy model.Health, server Server) error
 
-// ErrNotYet says that a server cannot be checked yet, which says nothing about its state.
+// ErrNotYet means that a server cannot be checked yet; it is no evidence about the server's state.
 var ErrNotYet = errors.New("not yet")
 
 // notYetPause is the delay before the next attempt for a server that could not be checked yet.
@@ -51,7 +51,7 @@ type Observation struct {
 	Behind   time.Duration // how much later than due it began
 	Late     bool          // by more than the tolerance
 
-	Undecided Undecided // why it says nothing about the server
+	Undecided Undecided // why it is inconclusive
 	Err       error     // of a check that failed
 }
 
@@ -84,7 +84,7 @@ type target struct {
 	due     time.Time // when the next check should begin
 	gone    bool
 
-	stalled int           // successive checks that a stall made undecided
+	stalled int           // successive checks that a stall made inconclusive
 	ran     time.Duration // in which this host ran during these
 }
 
@@ -120,7 +120,7 @@ func (c *Checker) Watch(targets []store.Target) {
 	for _, wanted := range targets {
 		t := c.targets[wanted.Ref]
 		if t == nil || t.epoch != wanted.Epoch {
-			t = &target{ref: wanted.Ref, epoch: wanted.Epoch, machine: machine{State: State{Up: wanted.Up}, proven: wanted.Proven}}
+			t = &target{ref: wanted.Ref, epoch: wanted.Epoch, machine: machine{State: State{Up: wanted.Up}, checked: wanted.Checked}}
 			fresh = append(fresh, t)
 		} else if t.policy.Interval != wanted.Policy.Interval && t.timer.Stop() {
 			t.wait(spread(wanted.Policy.Interval))

@@ -18,11 +18,11 @@ import (
 
 // The tests run in synctest's bubbles, where time passes only while all goroutines wait.
 
-func targets(n int, policy model.Health, up, proven bool) []store.Target {
+func targets(n int, policy model.Health, up, checked bool) []store.Target {
 	list := make([]store.Target, n)
 	for i := range list {
 		address := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
-		list[i] = store.Target{Ref: model.ServerRef{Address: netip.AddrPortFrom(address, 80)}, Policy: policy, Up: up, Proven: proven}
+		list[i] = store.Target{Ref: model.ServerRef{Address: netip.AddrPortFrom(address, 80)}, Policy: policy, Up: up, Checked: checked}
 	}
 	return list
 }

@@ -18,20 +18,20 @@ import (
 
 // Connections of checks end by FIN, as those of clients do: a reset would be an error in the server's log. The side that closes
 // first keeps its port in TIME-WAIT for a minute (RFC 9293 3.6.1). Ports are many for each destination, but not without end, and
-// the kernel bounds all of them: what would take too many ends by a reset after all.
+// the kernel bounds their total number: a check above a bound ends by a reset after all.
 
 const (
 	// timeWait is how long Linux keeps TIME-WAIT.
 	timeWait = 60 * time.Second
 	// maxLingering bounds the connections that wait for the server's FIN.
 	maxLingering = 1024
-	// maxUnread bounds what is read from a server after the check.
+	// maxUnread bounds the bytes that are read from a server after the check.
 	maxUnread = 256 << 10
 )
 
 type lingerKey struct{}
 
-// lingering says how connections of a check end.
+// lingering is how connections of a check are closed.
 type lingering struct {
 	limit       time.Duration // for the server's FIN; 0: they end by a reset
 	serverFirst bool          // the server closes first: it was requested to
@@ -65,7 +65,7 @@ func (b *bucket) leak(most float64, now time.Time) {
 }
 
 func newCloser() *closer {
-	// A bucket admits its content at once and the same again in the time in which it empties: together half of what there is.
+	// The bucket's capacity may be used at once, and again in the time in which it refills: together half of the ports or entries.
 	first, last := 32768, 60999
 	if data, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
 		_, _ = fmt.Sscan(string(data), &first, &last)
@@ -81,8 +81,8 @@ func newCloser() *closer {
 	}
 }
 
-// admit reports whether one more connection to a destination may end in TIME-WAIT.
-func (c *closer) admit(to netip.AddrPort, now time.Time) bool {
+// allow reports whether one more connection to a destination may end in TIME-WAIT.
+func (c *closer) allow(to netip.AddrPort, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Sub(c.sweep) > timeWait {
@@ -108,7 +108,7 @@ func (c *closer) admit(to netip.AddrPort, now time.Time) bool {
 	return true
 }
 
-// dial returns a Dial whose connections end as the check's context says.
+// dial returns a Dial whose connections close as the check's context says.
 func (c *closer) dial(dial Dial) Dial {
 	return func(ctx context.Context, to Endpoint) (net.Conn, error) {
 		conn, err := dial(ctx, to)
@@ -121,7 +121,7 @@ func (c *closer) dial(dial Dial) Dial {
 	}
 }
 
-// closing is a connection whose Close is orderly.
+// closing is a connection with an orderly Close.
 type closing struct {
 	*net.TCPConn
 	closer *closer
@@ -130,7 +130,7 @@ type closing struct {
 	once   sync.Once
 }
 
-// Close ends the connection as its check says. The check does not wait for the server's FIN.
+// Close closes the connection as its check requires. The check does not wait for the server's FIN.
 func (c *closing) Close() error {
 	c.once.Do(func() {
 		switch {
@@ -159,7 +159,7 @@ func (c *closing) finish() {
 			return
 		}
 	}
-	if !c.closer.admit(c.to, time.Now()) {
+	if !c.closer.allow(c.to, time.Now()) {
 		c.closer.resets.Add(1)
 		c.reset()
 		return
@@ -170,7 +170,7 @@ func (c *closing) finish() {
 	_ = c.TCPConn.Close()
 }
 
-// readToEnd discards what the server sends, and reports whether its FIN came.
+// readToEnd discards the server's data, and reports whether its FIN arrived.
 func (c *closing) readToEnd() bool {
 	n, err := io.Copy(io.Discard, io.LimitReader(c.TCPConn, maxUnread))
 	return err == nil && n < maxUnread

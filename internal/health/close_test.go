@@ -74,7 +74,7 @@ func TestTimeWaitIsBounded(t *testing.T) {
 	now := time.Now()
 	fill := func(to string, tries int) (admitted int) {
 		for range tries {
-			if c.admit(netip.MustParseAddrPort(to), now) {
+			if c.allow(netip.MustParseAddrPort(to), now) {
 				admitted++
 			}
 		}

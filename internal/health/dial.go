@@ -31,15 +31,15 @@ type Endpoint struct {
 // Dial opens a connection.
 type Dial func(ctx context.Context, to Endpoint) (net.Conn, error)
 
-// connection is of one check. Its context has it, as what connects is below what checks.
+// connection is the connection of one check. It is in the check's context, because the dialer is below the probe.
 type connection struct{ ns atomic.Int64 }
 
 type connectionKey struct{}
 
-// took returns how long it took to connect; 0: there was no connection.
+// took returns the time to connect; 0: there was no connection.
 func (c *connection) took() time.Duration { return time.Duration(c.ns.Load()) }
 
-// timed notes how long connecting takes.
+// timed measures the time to connect.
 func timed(dial Dial) Dial {
 	return func(ctx context.Context, to Endpoint) (net.Conn, error) {
 		begun := time.Now()
@@ -80,7 +80,7 @@ func Connect(ctx context.Context, to Endpoint) (net.Conn, error) {
 	return dialer.DialContext(ctx, "tcp", to.Address.String())
 }
 
-// bindWithoutPort makes bind() leave the port to connect(), which needs only one that is free for this destination. Else each port
+// bindWithoutPort defers the port's allocation from bind() to connect(), which needs a port that is free for this destination only. Otherwise each port
 // would serve one check, of all servers, until it leaves TIME-WAIT.
 func bindWithoutPort(conn syscall.RawConn) error {
 	var failed error
@@ -101,7 +101,7 @@ func setMark(conn syscall.RawConn, mark uint32) error {
 	return err
 }
 
-// MayMark returns nil if this process may mark checks, else why not and what it needs.
+// MayMark returns nil if this process may mark checks; otherwise the reason and the remedy.
 func MayMark() error {
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv6loopback})
 	if err != nil {
@@ -118,7 +118,7 @@ func MayMark() error {
 	return setMark(raw, model.FirstMark)
 }
 
-// sourceTo returns this host's address, of a family, that a server sees in a check.
+// sourceTo returns this host's address, of a family, that a server receives checks from.
 func sourceTo(server netip.Addr, want4 bool) (netip.Addr, error) {
 	conn, err := net.Dial("udp", netip.AddrPortFrom(server, 9).String()) // sends nothing
 	if err != nil {
@@ -132,7 +132,7 @@ func sourceTo(server netip.Addr, want4 bool) (netip.Addr, error) {
 	return neighbourOf(own.WithZone(""), want4)
 }
 
-// neighbourOf returns an address of the other family on the interface that has `own`, or else on any.
+// neighbourOf returns an address of the other family on the interface with `own`, or else on any interface.
 // Deprecated addresses are skipped: they are VIPs and local addresses, which the forwarder has claimed.
 func neighbourOf(own netip.Addr, want4 bool) (netip.Addr, error) {
 	addresses, err := hostAddresses()
@@ -169,7 +169,7 @@ type hostAddress struct {
 	deprecated     bool
 }
 
-// hostAddresses asks the kernel, as package net does not report which addresses are deprecated.
+// hostAddresses queries the kernel by netlink, because package net does not report deprecated addresses.
 func hostAddresses() ([]hostAddress, error) {
 	table, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, syscall.AF_UNSPEC)
 	if err != nil {

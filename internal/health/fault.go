@@ -13,15 +13,14 @@ import (
 	"syscall"
 )
 
-// HostError is an error of this host. It says nothing about the server of the check.
+// HostError is an error of this host. It is no evidence about the checked server.
 type HostError struct{ err error }
 
 func (e *HostError) Error() string { return e.err.Error() }
 func (e *HostError) Unwrap() error { return e.err }
 
-// hostErrnos are errors that a check gets from this host alone, with what to do. No answer of a server, and no ICMP error on the
-// way to it, becomes one of them, except EACCES over IPv6. ENETUNREACH is not in the list: the forwarder follows the same routes
-// as checks, so a server without a route is not reachable for clients either.
+// hostErrnos are errors that only this host can cause, with remedies. No answer of a server, and no ICMP error, results in one of them, except EACCES over
+// IPv6. ENETUNREACH is not included: the forwarder uses the same routes as checks, so clients cannot reach a server without a route either.
 var hostErrnos = []struct {
 	errno  syscall.Errno
 	remedy string
@@ -30,8 +29,8 @@ var hostErrnos = []struct {
 	{syscall.ENFILE, "raise fs.file-max"},
 	{syscall.EADDRNOTAVAIL, "no local port or address is left: widen net.ipv4.ip_local_port_range, or set a longer `interval`"},
 	{syscall.EADDRINUSE, "no local port is left: widen net.ipv4.ip_local_port_range, or set a longer `interval`"},
-	{syscall.ENOBUFS, "the kernel has no buffers left: give this host more memory"},
-	{syscall.ENOMEM, "give this host, or the agent, more memory"},
+	{syscall.ENOBUFS, "the kernel has no buffers left: add memory to this host"},
+	{syscall.ENOMEM, "add memory to this host, or raise the agent's limit"},
 	{syscall.EPERM, "a firewall, a seccomp filter or missing capabilities of this host forbid it"},
 	{syscall.EACCES, "a route or a rule of this host prohibits it"},
 	{syscall.ENETDOWN, "an interface of this host is down"},
@@ -42,13 +41,13 @@ var hostErrnos = []struct {
 	{syscall.ENOSYS, "a seccomp filter of this host forbids it"},
 }
 
-// errTracking says that the kernel drops packets of new connections of this host, without an error.
+// errTracking means that the kernel drops packets of this host's new connections, without an error.
 var errTracking = errors.New("this host's table of tracked connections is full (net.netfilter.nf_conntrack_max)")
 
 // trackingFiles have the connections that the kernel tracks, and the most.
 var trackingFiles = [2]string{"/proc/sys/net/netfilter/nf_conntrack_count", "/proc/sys/net/netfilter/nf_conntrack_max"}
 
-// trackingIsFull reports whether the kernel drops what it cannot track.
+// trackingIsFull reports whether the kernel drops connections that it cannot track.
 func trackingIsFull() bool {
 	var numbers [2]int
 	for i, file := range trackingFiles {
@@ -63,7 +62,7 @@ func trackingIsFull() bool {
 	return numbers[1] > 0 && numbers[0] >= numbers[1]-numbers[1]/20
 }
 
-// Remedy returns what to do about an error of this host.
+// Remedy returns the remedy for an error of this host.
 func Remedy(err error) string {
 	for _, one := range hostErrnos {
 		if isErrno(err, one.errno) {
@@ -88,7 +87,7 @@ func isErrno(err error, errno syscall.Errno) bool {
 // localCalls are system calls whose errors never come from the network.
 var localCalls = []string{"socket", "bind", "setsockopt", "getsockname", "fcntl", "epoll_ctl", "netlinkrib"}
 
-// ofHost marks an error of a check as this host's if it is one. server is the address that the check's packets go to.
+// ofHost marks an error of a check as this host's if it is. server is the destination of the check's packets.
 func ofHost(err error, server netip.Addr) error {
 	if err == nil {
 		return nil
@@ -102,7 +101,7 @@ func ofHost(err error, server netip.Addr) error {
 		return &HostError{err}
 	}
 	if isErrno(err, syscall.EACCES) && server.Is6() && !prohibits(server) {
-		return err // by ICMPv6: administratively prohibited (RFC 4443 3.1), at the server or on the way
+		return err // by ICMPv6: administratively prohibited (RFC 4443 3.1), at the server or on the path
 	}
 	for _, one := range hostErrnos {
 		if isErrno(err, one.errno) {

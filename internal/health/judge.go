@@ -9,7 +9,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// Undecided says why a check says nothing about its server.
+// Undecided is why a check is inconclusive.
 type Undecided uint8
 
 // The reasons.
@@ -23,13 +23,13 @@ func (u Undecided) String() string {
 	return [...]string{"decided", "host", "stall"}[u]
 }
 
-// Bounds of the checks in a row that stalls make undecided: a host that always stalls must find dead servers too.
+// Bounds of successive checks that stalls make inconclusive: a host that always stalls must still detect dead servers.
 const (
 	maxStalledTimeouts = 2 // time-outs in which this host did run, over all of these checks
 	maxStalled         = 10
 )
 
-// judge says whether a check decides about its server.
+// judge returns whether a check is conclusive.
 func (c *Checker) judge(t *target, policy model.Health, err error, start time.Time, duration time.Duration) Undecided {
 	if err == nil {
 		return Decided
@@ -52,8 +52,7 @@ func (c *Checker) judge(t *target, policy model.Health, err error, start time.Ti
 	return OfStall
 }
 
-// repeat plans the next check of a server about which this one says nothing: at once after a stall, and in the usual rhythm while
-// this host lacks something.
+// repeat schedules the next check of a server after an inconclusive one: at once after a stall, and at the regular interval while this host has a fault.
 func (c *Checker) repeat(t *target, why Undecided, err error, duration time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	"steelyard/internal/model"
 )
 
-// Lateness says how punctual recent checks were.
+// Lateness describes the delays of recent checks.
 type Lateness struct {
 	Checks uint64 // checks that began
 	Late   uint64 // of those, checks that began later than the tolerance allows
 	Worst  time.Duration
 
-	OfHost    uint64 // checks that an error of this host made undecided
+	OfHost    uint64 // checks that an error of this host made inconclusive
 	OfStall   uint64 // likewise, a stall of this host
 	HostError error  // the last one
 }

@@ -4,7 +4,7 @@ package health
 
 import "time"
 
-// State is the known state of one server.
+// State is the current state of one server.
 type State struct {
 	Up           bool
 	Streak       int // successive checks with the same result as the last one
@@ -15,18 +15,18 @@ type State struct {
 	LastConnect  time.Duration // of that: until the connection was there; 0: it was not
 	Changed      time.Time     // when it last went up or down
 
-	Undecided      int    // successive checks since the last one that said something about the server
+	Undecided      int    // successive inconclusive checks
 	UndecidedError string // why the last of them did not; empty: there is none
 }
 
 // machine decides from check results whether a server is up.
 type machine struct {
 	State
-	proven     bool // false: the next check alone decides
+	checked    bool // false: the next check alone decides
 	rise, fall int
 }
 
-// note takes the result of a check, nil if it passed, and reports whether the server went up or down.
+// note records the result of a check, nil if it passed. Returns whether the server went up or down.
 func (m *machine) note(err error, at time.Time, duration time.Duration) (flipped bool) {
 	passed := err == nil
 	m.Undecided, m.UndecidedError = 0, ""
@@ -42,10 +42,10 @@ func (m *machine) note(err error, at time.Time, duration time.Duration) (flipped
 	if passed {
 		needed = m.rise
 	}
-	if m.proven && m.Streak < needed {
+	if m.checked && m.Streak < needed {
 		return false
 	}
-	m.proven = true
+	m.checked = true
 	if m.Up == passed {
 		return false
 	}
@@ -53,7 +53,7 @@ func (m *machine) note(err error, at time.Time, duration time.Duration) (flipped
 	return true
 }
 
-// undecided notes a check that says nothing about the server.
+// undecided records an inconclusive check.
 func (m *machine) undecided(why string) {
 	m.Undecided++
 	m.UndecidedError = why

@@ -12,18 +12,18 @@ import (
 func TestMachine(t *testing.T) {
 	for _, test := range []struct {
 		name          string
-		up, proven    bool
+		up, checked   bool
 		rise, fall    int
 		results, want string
 	}{
 		{"falls after fall failures in a row", true, true, 2, 3, "--+---", "UUUUUd"},
 		{"rises after rise passes in a row", false, true, 2, 3, "+-++", "dddU"},
-		{"the first check takes an unproven one down", true, false, 2, 3, "-+-++", "ddddU"},
-		{"the first check brings an unproven one up", false, false, 2, 3, "+--+---", "UUUUUUd"},
+		{"the first check takes an unchecked one down", true, false, 2, 3, "-+-++", "ddddU"},
+		{"the first check brings an unchecked one up", false, false, 2, 3, "+--+---", "UUUUUUd"},
 		{"a first check that agrees proves it", true, false, 2, 3, "+---", "UUUd"},
 		{"one is enough", true, true, 1, 1, "-+-+", "dUdU"},
 	} {
-		m := machine{State: State{Up: test.up}, proven: test.proven, rise: test.rise, fall: test.fall}
+		m := machine{State: State{Up: test.up}, checked: test.checked, rise: test.rise, fall: test.fall}
 		got, flips, wantFlips := "", 0, 0
 		last := test.up
 		for i, result := range test.results {
@@ -51,7 +51,7 @@ func TestMachine(t *testing.T) {
 }
 
 func TestMachineKeepsWhatPeopleAsk(t *testing.T) {
-	m := machine{State: State{Up: true}, proven: true, rise: 2, fall: 2}
+	m := machine{State: State{Up: true}, checked: true, rise: 2, fall: 2}
 	m.note(errors.New("first"), time.Unix(1, 0), time.Second)
 	m.note(errors.New("second"), time.Unix(2, 0), 2*time.Second)
 	m.note(nil, time.Unix(3, 0), 3*time.Second)

@@ -17,7 +17,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// Answered takes the answer to an HTTP check that passed, before its body is closed.
+// Answered receives the answer to an HTTP check that passed, before its body is closed.
 type Answered func(server Server, response *http.Response)
 
 // NewProbe returns the probe for TCP and HTTP checks; answered may be nil. Errors of this host are a HostError.
@@ -74,7 +74,7 @@ func NewProbe(dial Dial, answered Answered) Probe {
 
 type endpointKey struct{}
 
-// withoutQuery returns an error whose text does not quote the query: a server may send back what it got.
+// withoutQuery returns an error whose text does not quote the query: a server may echo it.
 func withoutQuery(err error, path string) error {
 	if err == nil {
 		return nil

@@ -17,7 +17,7 @@ var proxyHeaders = map[model.ClientAddress]string{
 
 type headerKey struct{}
 
-// withHeader makes connections of this check begin with the header, if one is configured. A check of
+// withHeader sends the configured header first on connections of this check. A check of
 // another port than the server's own sends none, as clients do not use that port.
 func withHeader(ctx context.Context, policy model.Health, ref model.ServerRef) context.Context {
 	if policy.Port != 0 && policy.Port != ref.Address.Port() {

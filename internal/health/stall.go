@@ -21,7 +21,7 @@ import (
 const (
 	// stealEvery is the period of readings of stolen time.
 	stealEvery = time.Second
-	// keptSteals bounds what is remembered: more than the longest time-out needs.
+	// keptSteals bounds the history: more than the longest timeout needs.
 	keptSteals = 64
 )
 

@@ -125,7 +125,7 @@ func checkOnce(server netip.AddrPort) {
 	results := make(chan Observation, 99)
 	c := New(Options{Limit: 1, Probe: NewProbe(Connect, nil), Report: func(_ model.ServerRef, _ uint64, state State) { fmt.Println("up:", state.Up) },
 		Observe: func(o Observation) { results <- o }})
-	c.Watch([]store.Target{{Ref: model.ServerRef{Address: server}, Up: true, Proven: true, Policy: model.Health{
+	c.Watch([]store.Target{{Ref: model.ServerRef{Address: server}, Up: true, Checked: true, Policy: model.Health{
 		Type: model.HealthHTTP, Path: "/", Expect: model.StatusRange{First: 200, Last: 299}, Interval: stoppedTimeout, Timeout: stoppedTimeout, Rise: 1, Fall: 1}}})
 	for one := range results {
 		fmt.Println(one.Undecided, one.Passed)

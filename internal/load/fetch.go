@@ -36,7 +36,7 @@ func (t Target) address() netip.AddrPort {
 	return netip.AddrPortFrom(t.Ref.Address.Addr(), port)
 }
 
-// sourceOf says where a server's load is read, without what may be secret in it.
+// sourceOf describes a server's source of load, without secrets.
 func sourceOf(t Target) string {
 	switch t.Policy.Type {
 	case model.LoadNode, model.LoadORCA:
@@ -48,7 +48,7 @@ func sourceOf(t Target) string {
 	return t.Policy.Type.String()
 }
 
-// fetch asks a server's source once.
+// fetch queries a server's source once.
 func (s *Sources) fetch(ctx context.Context, t *target) (value, rps float64, err error) {
 	where := "http://" + t.address().String() + t.Policy.Path
 	if t.Policy.Type == model.LoadPrometheus {
@@ -118,7 +118,7 @@ type cpuTimes struct{ idle, all float64 }
 func (c cpuTimes) busySince(before cpuTimes) (float64, error) {
 	all, idle := c.all-before.all, c.idle-before.idle
 	switch {
-	case before.all == 0, all < 0, idle < 0: // the first one, or the host has started again
+	case before.all == 0, all < 0, idle < 0: // the first reading, or the host has rebooted
 		return 0, errFirst
 	case all == 0:
 		return 0, errors.New("the counters of the processors stand still")
@@ -204,11 +204,11 @@ func parseQuery(data []byte) (float64, error) {
 			return 0, errors.New("the answer is no Prometheus'")
 		}
 		if len(series) != 1 {
-			return 0, fmt.Errorf("the query gives %d series, not one: use $address or $instance in it", len(series))
+			return 0, fmt.Errorf("the query returns %d series, not one: use $address or $instance in it", len(series))
 		}
 		sample = series[0].Value
 	default:
-		return 0, errors.New("the query gives neither a vector nor a scalar")
+		return 0, errors.New("the query returns neither a vector nor a scalar")
 	}
 	var number string
 	if len(sample) != 2 || json.Unmarshal(sample[1], &number) != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package load reads how busy servers are, from what they already run: a node_exporter, reports by the conventions of ORCA (over HTTP,
-// or with the answers to health checks), or any query to a Prometheus. A source that fails leaves the last value, with its age and
-// the error: who uses it decides when it is too old. docs/server-load.md is for its users.
+// Package load reads the load of servers from existing sources: a node_exporter, reports by the conventions of ORCA (over HTTP, or in the answers to
+// health checks), or any query to a Prometheus. If a source fails, the last value stays, with its age and the error, and its user decides when it is
+// too old. See docs/server-load.md.
 package load
 
 import (
@@ -20,14 +20,14 @@ import (
 	"steelyard/internal/stall"
 )
 
-// Reading is what is known of one server's load.
+// Reading is the last load of one server.
 type Reading struct {
-	CPU    float64   // use of its processors, 0 to 1, or of what its service's `metric` says
-	RPS    float64   // requests in a second, where the source says so; 0: it does not
+	CPU    float64   // utilization of its processors, 0 to 1, or the service's `metric`
+	RPS    float64   // requests per second, if the source reports them; 0: it does not
 	At     time.Time // when CPU was read; zero: never
 	Source string    // where it is read
-	Err    string    // why the last attempt gave nothing; empty: it gave something, or there was none yet
-	Failed uint64    // attempts since the last one that gave something
+	Err    string    // error of the last attempt; empty: it succeeded, or there was none yet
+	Failed uint64    // failed attempts since the last success
 }
 
 // Target is a server whose load is read.
@@ -38,7 +38,7 @@ type Target struct {
 	By     egress.Author
 }
 
-// Options of Sources. Zero values take the defaults.
+// Options of Sources. Zero values select the defaults.
 type Options struct {
 	Egress *egress.Policy   // where sources may be; nil: anywhere but where no server is
 	Now    func() time.Time // the clock
@@ -88,7 +88,7 @@ func New(options Options) *Sources {
 	return &Sources{options: options, slots: make(chan struct{}, options.Limit), clients: clients, ctx: ctx, cancel: cancel, targets: map[model.ServerRef]*target{}}
 }
 
-// newClient returns a client that follows no redirect: what another host says is not this server's load.
+// newClient returns a client that follows no redirects: another host's answer is not this server's load.
 func newClient(dialer *net.Dialer) *http.Client {
 	return &http.Client{
 		Transport:     &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: maxHeader, DisableCompression: true},
@@ -157,7 +157,7 @@ func (s *Sources) Close() {
 	s.running.Wait()
 }
 
-// Reading returns what is known of a server's load; false: it is not read.
+// Reading returns a server's load; false: it is not read.
 func (s *Sources) Reading(ref model.ServerRef) (Reading, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *Sources) Reading(ref model.ServerRef) (Reading, bool) {
 	return t.reading, true
 }
 
-// Readings returns what is known of all servers.
+// Readings returns the load of all servers.
 func (s *Sources) Readings() map[model.ServerRef]Reading {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *Sources) Readings() map[model.ServerRef]Reading {
 	return readings
 }
 
-// Wants reports whether a server's load comes with the answers to its health checks.
+// Wants reports whether a server's load is in the answers to its health checks.
 func (s *Sources) Wants(ref model.ServerRef) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *Sources) Wants(ref model.ServerRef) bool {
 	return t != nil && t.Policy.Type == model.LoadHealth
 }
 
-// Answered takes the answer to a health check.
+// Answered receives the answer to a health check.
 func (s *Sources) Answered(ref model.ServerRef, header http.Header, body io.Reader) {
 	s.mu.Lock()
 	t := s.targets[ref]
@@ -233,7 +233,7 @@ func (s *Sources) attempt(t *target) {
 	}
 }
 
-// errFirst says that a counter was read for the first time: there is no rate yet, and nothing is wrong.
+// errFirst means that a counter was read for the first time: there is no rate yet, which is no fault.
 var errFirst = errors.New("a rate needs a second reading")
 
 // finish notes the result of an attempt.
@@ -253,7 +253,7 @@ func (s *Sources) finish(t *target, value, rps float64, err error) {
 	case errors.Is(err, errFirst):
 		t.reading.Err = ""
 	default:
-		t.reading.Err = shorten(model.HideQueryIn(err.Error(), t.Policy.Path)) // answers may quote what was asked
+		t.reading.Err = shorten(model.HideQueryIn(err.Error(), t.Policy.Path)) // answers may quote the query
 		t.reading.Failed++
 	}
 	reading := t.reading

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Limits of what a source may answer.
+// Limits of a source's answer.
 const (
 	maxHeader = 64 << 10
 	maxReport = 64 << 10 // bytes of a report
@@ -26,13 +26,13 @@ const (
 	maxNames  = 256 // named metrics of a report
 )
 
-// Headers in which a report may come.
+// Headers that may carry a report.
 const (
 	reportHeader       = "Endpoint-Load-Metrics"
 	reportHeaderBinary = "Endpoint-Load-Metrics-Bin"
 )
 
-// report is an OrcaLoadReport of xDS: what a server says of itself.
+// report is an OrcaLoadReport of xDS: a server's own report.
 type report struct {
 	CPU         float64
 	Application float64
@@ -58,7 +58,7 @@ func (r *report) value(name string) (float64, error) {
 	return 0, fmt.Errorf("the report has no %s", name)
 }
 
-// set takes one field by its name in the JSON and text forms.
+// set sets one field by its name in the JSON and text forms.
 func (r *report) set(name string, value float64) {
 	switch name {
 	case "cpu_utilization":
@@ -79,7 +79,7 @@ func (r *report) set(name string, value float64) {
 	}
 }
 
-// readReport finds a report in an answer: in a header, else in the body.
+// readReport extracts a report from an answer: from a header, else from the body.
 func readReport(header http.Header, body io.Reader) (report, error) {
 	if text := header.Get(reportHeaderBinary); text != "" {
 		return parseBinary(text)
@@ -128,7 +128,7 @@ func parseJSON(data []byte) (report, error) {
 			for key, value := range named {
 				r.set(snake(name)+"."+key, value)
 			}
-		} // what else it has is not ours
+		} // other fields are ignored
 	}
 	return r, nil
 }
@@ -246,7 +246,7 @@ func readAll(body io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// normal returns a value as a part of what is full. More than full is full.
+// normal returns a value as a fraction of full load, at most 1.
 func normal(value, full float64) (float64, error) {
 	value /= full
 	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
@@ -255,7 +255,7 @@ func normal(value, full float64) (float64, error) {
 	return min(value, 1), nil
 }
 
-// shorten keeps what a source answers from filling views and logs.
+// shorten bounds the length of a source's answer in views and logs.
 func shorten(text string) string {
 	const most = 200
 	clean := strings.Map(func(c rune) rune {

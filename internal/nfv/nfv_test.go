@@ -404,7 +404,7 @@ func TestServicesOfARequest(t *testing.T) {
 	}
 	for want, bad := range map[string]*pb.Balancing{
 		"one VIP":              of(&pb.VirtualService{Vip: "10.9.0.81", Vport: 443}),
-		"given twice":          of(&pb.VirtualService{Vport: 80}),
+		"listed twice":         of(&pb.VirtualService{Vport: 80}),
 		"0 is not a port":      of(&pb.VirtualService{}),
 		"no protocol":          of(&pb.VirtualService{Vport: 1, Protocol: "sctp"}),
 		"at most 64":           of(make([]*pb.VirtualService, 64)...),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nfv is the workflow by which a management system has services balanced: records with a state, and the steps from one
-// state to the next. It is pure: who calls it reads and writes records, and tells it of the world. docs/design/0048-nfv-workflow.md.
+// Package nfv is the workflow by which a management system requests load balancing: records with a state, and the steps between states. It is pure: the
+// caller reads and writes records, and implements World. docs/design/0048-nfv-workflow.md.
 package nfv
 
 import (
@@ -20,21 +20,21 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Limits of the states that wait for somebody, unless a request has its own.
+// Time limits of states that wait for the caller or for a forwarder, unless a request has its own.
 const (
 	NeedsForwarderLimit = 15 * time.Minute
 	ConfiguringLimit    = time.Minute
 	RoutingLimit        = 10 * time.Minute
 	WithdrawingLimit    = 10 * time.Minute
-	// RemovedLife is how long a record is kept after its end, by the clocks of the controllers that wrote its end and look at it, and EndShown how
-	// long it is in any case, whatever these say.
+	// RemovedLife is how long a removed record is kept, by the clocks of the controllers that removed it and that read it. EndShown is the minimum,
+	// whatever these clocks say.
 	RemovedLife = 24 * time.Hour
 	EndShown    = 10 * time.Minute
-	// RefusedLife is how long a forwarder that refused a service is not asked again.
+	// RefusedLife is how long a forwarder that has refused a service is not selected again.
 	RefusedLife = time.Minute
 )
 
-// DefaultProject is the one of requests that name none.
+// DefaultProject is the project of requests that name none.
 const DefaultProject = "nfv"
 
 const (
@@ -42,7 +42,7 @@ const (
 	maxReals   = 4096
 )
 
-// Record is a request with all that is known of it. It is kept as JSON.
+// Record is a request with its state, stored as JSON.
 type Record struct {
 	Wanted    json.RawMessage    `json:"wanted"` // Balancing
 	State     pb.State           `json:"state"`
@@ -52,18 +52,18 @@ type Record struct {
 	Error     string             `json:"error,omitempty"`
 	Revision  int64              `json:"revision,omitempty"` // of the forwarder's file that has it; 0: none yet
 	Alone     bool               `json:"alone,omitempty"`    // it was in a file that was refused, with others
-	Beyond    int64              `json:"beyond,omitempty"`   // that file's revision: only a later one tells whether it is refused alone
+	Beyond    int64              `json:"beyond,omitempty"`   // that file's revision: only a later one shows whether the service is refused alone
 	Route     *Route             `json:"route,omitempty"`
 	Refused   map[string]Refusal `json:"refused,omitempty"` // by forwarder
 	History   []Event            `json:"history,omitempty"`
 	Asked     int64              `json:"asked_unix_ms"`
 	Changed   int64              `json:"changed_unix_ms"`
-	Placed    int64              `json:"placed_unix_ms,omitempty"` // when it came to its forwarder
-	Lacking   int64              `json:"lacking_ms,omitempty"`     // without a place before the present wait, since it was asked for or last had a route
+	Placed    int64              `json:"placed_unix_ms,omitempty"` // when it was placed at its forwarder
+	Lacking   int64              `json:"lacking_ms,omitempty"`     // time without a forwarder before the current wait, since the request or its last route
 	Deleted   bool               `json:"deleted,omitempty"`
 }
 
-// Route is what the caller is to set.
+// Route is the route that the caller sets.
 type Route struct {
 	Generation  uint64 `json:"generation"`
 	Destination string `json:"destination"`
@@ -73,7 +73,7 @@ type Route struct {
 	Confirmed   bool   `json:"confirmed,omitempty"`
 }
 
-// Refusal says why a forwarder does not have a service.
+// Refusal is why a forwarder does not have a service.
 type Refusal struct {
 	Why string `json:"why"`
 	At  int64  `json:"at_unix_ms"`
@@ -86,7 +86,7 @@ type Event struct {
 	Detail string   `json:"detail,omitempty"`
 }
 
-// Key identifies a virtual or a real service: the same three values give the same key everywhere.
+// Key identifies a virtual or a real service: equal triples have equal keys everywhere.
 func Key(protocol string, address netip.Addr, port uint16) string {
 	number := byte(6)
 	if protocol == "udp" {
@@ -97,7 +97,7 @@ func Key(protocol string, address netip.Addr, port uint16) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Normal checks a request, and returns it with what it leaves to others filled in.
+// Normal validates a request, and returns it with defaults filled in.
 func Normal(wanted *pb.Balancing) (*pb.Balancing, error) {
 	b := proto.CloneOf(wanted)
 	if b.Project == "" {
@@ -134,13 +134,13 @@ func NewRecord(wanted *pb.Balancing, now time.Time) (*Record, error) {
 	return r, nil
 }
 
-// Balancing returns what is wanted.
+// Balancing returns the request.
 func (r *Record) Balancing() (*pb.Balancing, error) {
 	b := &pb.Balancing{}
 	return b, (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(r.Wanted, b)
 }
 
-// Same reports whether a request asks for what a record has.
+// Same reports whether a request equals that of a record.
 func (r *Record) Same(wanted *pb.Balancing) bool {
 	had, err := r.Balancing()
 	return err == nil && proto.Equal(had, wanted)
@@ -156,7 +156,7 @@ func (r *Record) On(forwarder string) bool {
 	return !r.Ended() && (r.Forwarder == forwarder || r.Leaving == forwarder)
 }
 
-// Settled reports whether the forwarder is known to take the service.
+// Settled reports whether the forwarder has accepted the service.
 func (r *Record) Settled(forwarder string) bool {
 	return r.Leaving == forwarder || r.State != pb.State_STATE_CONFIGURING
 }
@@ -167,7 +167,7 @@ func (r *Record) enter(state pb.State, now time.Time, detail string) {
 	r.say(now, detail)
 }
 
-// say adds to the history without a change of state.
+// say appends to the history without a change of state.
 func (r *Record) say(now time.Time, detail string) {
 	r.History = append(r.History, Event{now.UnixMilli(), r.State, detail})
 	if len(r.History) > maxHistory {
@@ -175,7 +175,7 @@ func (r *Record) say(now time.Time, detail string) {
 	}
 }
 
-// Status returns the record as callers see it.
+// Status returns the record in the form for callers.
 func (r *Record) Status(revision int64) (*pb.Status, error) {
 	wanted, err := r.Balancing()
 	if err != nil {

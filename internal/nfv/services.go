@@ -45,7 +45,7 @@ func Reals(b *pb.Balancing) int {
 	return count
 }
 
-// normalServices checks the virtual services of a request, and fills in what they leave to others.
+// normalServices validates the virtual services of a request, and fills in defaults.
 func normalServices(b *pb.Balancing) error {
 	if b.GetVirtual() == nil {
 		return errors.New("the virtual service is missing")
@@ -68,10 +68,10 @@ func normalServices(b *pb.Balancing) error {
 			return err
 		}
 		if v.GetVip() != b.GetVirtual().GetVip() {
-			return fmt.Errorf("%s and %s: the services of a request have one VIP, as they have one route: make a request for each VIP", b.GetVirtual().GetVip(), v.GetVip())
+			return fmt.Errorf("%s and %s: the services of a request share one VIP and one route: send a request for each VIP", b.GetVirtual().GetVip(), v.GetVip())
 		}
 		if slices.Contains(keys, v.GetKey()) {
-			return fmt.Errorf("%s %s port %d is given twice: remove one", v.GetProtocol(), v.GetVip(), v.GetVport())
+			return fmt.Errorf("%s %s port %d is listed twice: remove one", v.GetProtocol(), v.GetVip(), v.GetVport())
 		}
 		keys = append(keys, v.GetKey())
 	}

@@ -8,14 +8,14 @@ import (
 	pb "steelyard/internal/gen/nfvpb"
 )
 
-// Requests of one VIP share its route, and so its place: docs/design/0048-nfv-workflow.md. Each has a copy of the route; copies of one generation are
-// the same route, and one confirmation is that of all.
+// Requests for one VIP share its route, and so its forwarder: docs/design/0048-nfv-workflow.md. Each has a copy of the route; copies of one generation are
+// the same route, and one confirmation applies to all of them.
 
 // Sharer is another request of a record's VIP that has not ended.
 type Sharer struct {
 	*Record
 	ID string
-	// Behind: the route leads to where the request is served, and the forwarder that the record goes to does not serve it yet.
+	// Behind: the route leads to the request's current forwarder, but the record's next forwarder does not serve the request yet.
 	Behind bool
 }
 
@@ -50,8 +50,8 @@ func heirOf(sharers []Sharer) string {
 	return ""
 }
 
-// sharedRoute returns the route of another request, and its ID, if it is the one that is about to be handed out; nil: it is not. last is the VIP's
-// highest generation.
+// sharedRoute returns the route of another request, and its ID, if it equals the next route; nil: there is none. last is the highest generation of the
+// VIP.
 func (r *Record) sharedRoute(sharers []Sharer, next Route) (shared *Route, id string, last uint64) {
 	if r.Route != nil {
 		last = r.Route.Generation

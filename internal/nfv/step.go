@@ -12,23 +12,22 @@ import (
 	"steelyard/internal/placement"
 )
 
-// World is what a step looks at.
+// World is the environment of a step.
 type World interface {
 	Now() time.Time
 	// Waited is how long the record has been as it is.
 	Waited() time.Duration
 	// Place chooses a forwarder for the record's service.
 	Place() placement.Choice
-	// File returns the revision of a forwarder's file that has the service; 0: it has not been written yet. The error says that it
-	// cannot be, at this forwarder.
+	// File returns the revision of a forwarder's file that has the service; 0: not written yet. An error means that this forwarder's file cannot have it.
 	File(forwarder string) (int64, error)
-	// Confirmed reports whether a forwarder has a revision; the error says that it refuses it.
+	// Confirmed reports whether a forwarder has confirmed a revision; an error means that the forwarder refuses it.
 	Confirmed(forwarder string, revision int64) (bool, error)
 	// Sessions reports whether the service has had sessions at a forwarder.
 	Sessions(forwarder string) bool
 	// NextHop returns an address of a forwarder, of the family of another one; empty: it has none.
 	NextHop(forwarder string, family netip.Addr) string
-	// Company reports whether what the forwarder refuses had other new services beside this one.
+	// Company reports whether a refused file had other new services, too.
 	Company(forwarder string) bool
 	// Sharers returns the other requests of the record's VIP that have not ended.
 	Sharers() []Sharer
@@ -41,7 +40,7 @@ func limit(own uint64, otherwise time.Duration) time.Duration {
 	return time.Duration(own) * time.Second
 }
 
-// Step makes one step, if one can be made, and reports whether the record has changed.
+// Step does one step, if one is possible, and reports whether the record has changed.
 func (r *Record) Step(w World) (bool, error) {
 	wanted, err := r.Balancing()
 	if err != nil {
@@ -68,7 +67,7 @@ func (r *Record) Step(w World) (bool, error) {
 		if r.Route.Confirmed || late {
 			detail := "the route is removed"
 			if !r.Route.Confirmed {
-				detail = "nobody has confirmed that the route is removed"
+				detail = "the removal of the route was not confirmed"
 			}
 			r.Forwarder, r.Leaving = "", ""
 			r.enter(pb.State_STATE_REMOVED, w.Now(), detail)
@@ -94,7 +93,7 @@ func (r *Record) pick(w World, wanted *pb.Balancing) bool {
 		r.enter(pb.State_STATE_NEEDS_FORWARDER, w.Now(), choice.Why)
 	case r.Leaving == "" && lacking > limit(wanted.GetNeedsForwarderLimitS(), NeedsForwarderLimit):
 		r.Why = choice.Why
-		r.fail(w, "no forwarder came in time: "+choice.Why)
+		r.fail(w, "no forwarder became available in time: "+choice.Why)
 	default:
 		return false
 	}
@@ -169,12 +168,12 @@ func (r *Record) route(w World, wanted *pb.Balancing) bool {
 	case r.Route.Generation > 1: // the service has been serving, and may still, by its old route
 		r.say(w.Now(), fmt.Sprintf("route %d is not set yet", r.Route.Generation))
 	default:
-		r.fail(w, "nobody has set the route in time")
+		r.fail(w, "the route was not confirmed in time")
 	}
 	return true
 }
 
-// refuse gives up a forwarder, so that another one is chosen.
+// refuse excludes a forwarder, so that another one is selected.
 func (r *Record) refuse(w World, why string) bool {
 	if r.Refused == nil {
 		r.Refused = map[string]Refusal{}
@@ -186,11 +185,11 @@ func (r *Record) refuse(w World, why string) bool {
 	return true
 }
 
-// Refusals returns which forwarders are not asked, and why.
+// Refusals returns the excluded forwarders, with reasons.
 func (r *Record) Refusals(now time.Time) map[string]string {
 	list := map[string]string{}
 	for name, refusal := range r.Refused {
-		// One of the future was written by a clock that was ahead, or this one is late: it would hold for as long as they differ.
+		// A refusal from the future is by a clock that is ahead of this one: it would last for as long as the clocks differ.
 		if age := now.Sub(time.UnixMilli(refusal.At)); 0 <= age && age < RefusedLife {
 			list[name] = refusal.Why
 		}
@@ -212,9 +211,9 @@ func (r *Record) Follows(forwarder string) bool {
 	return r.Forwarder == forwarder && !r.Deleted && (r.Movable() || r.State == pb.State_STATE_CONFIGURING)
 }
 
-// Move sends the service to another forwarder; empty: to whichever comes. The one that it leaves keeps it until the new route is set.
+// Move moves the service to another forwarder; empty: to the next available one. The old forwarder keeps it until the new route is set.
 func (r *Record) Move(to, why string, now time.Time) {
-	if r.Leaving == "" && r.State != pb.State_STATE_CONFIGURING { // else the forwarder never had it
+	if r.Leaving == "" && r.State != pb.State_STATE_CONFIGURING { // otherwise the forwarder never had it
 		r.Leaving = r.Forwarder
 	}
 	if r.Leaving == to { // back to where its route still leads
@@ -241,7 +240,7 @@ func (r *Record) withdraw(w World) {
 		r.enter(pb.State_STATE_REMOVED, w.Now(), "deleted; the route stays: the request "+heir+" has the VIP")
 		return
 	}
-	if r.State == pb.State_STATE_CONFIGURING && r.Leaving != "" { // it was on its way to one that has not confirmed it
+	if r.State == pb.State_STATE_CONFIGURING && r.Leaving != "" { // it was moving to a forwarder that has not confirmed it
 		r.Forwarder = ""
 	}
 	r.unroute()

@@ -80,7 +80,7 @@ func mapping() *yaml.Node { return &yaml.Node{Kind: yaml.MappingNode} }
 
 func scalar(value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: value} }
 
-// text is a scalar that is not taken for a number.
+// text is a scalar that YAML does not read as a number.
 func text(value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
 }
@@ -117,13 +117,13 @@ func add(to *yaml.Node, settings string, reserved ...string) error {
 	return nil
 }
 
-// Check parses a request as a file of its own, so that a bad one is refused at once. What only a forwarder's own file has is not looked for.
+// Check parses a request as a complete file, to reject an invalid one at once. It does not check references to the forwarder's own file.
 func Check(b *pb.Balancing) error {
 	data, err := Text([]*pb.Balancing{b})
 	if err != nil {
 		return err
 	}
-	// Local addresses from networks for benchmarks: those that a forwarder has are not known yet.
+	// Local addresses from benchmark networks: the forwarder's are not known yet.
 	base := []byte("version: 1\nlocal_addresses: [198.18.255.254, 2001:2::fffe]\nservices: []\n")
 	merged, err := config.Merge(base, []config.Part{{Name: b.GetProject(), Text: data}})
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Planner decides when services move. It remembers since when forwarders have been busy: one that begins anew waits longer, not
-// shorter. One goroutine uses it.
+// Planner decides when services move. It tracks since when forwarders have been busy: a new planner waits longer, not shorter. Not safe for concurrent use.
 type Planner struct {
 	options Options
 	busy    map[string]time.Time // since when a forwarder is above High
@@ -28,9 +27,9 @@ func New(options Options) *Planner {
 // Options returns the planner's options, with defaults.
 func (p *Planner) Options() Options { return p.options }
 
-// Move is a service that goes to another forwarder.
+// Move is a service that moves to another forwarder.
 type Move struct {
-	Key, From, To string // To empty: it must leave, and nobody has room
+	Key, From, To string // To empty: it must leave, but no forwarder has capacity
 	Why           string
 }
 
@@ -58,7 +57,7 @@ func (p *Planner) Moves(now time.Time, forwarders []Forwarder, services []Servic
 	return moves
 }
 
-// note keeps since when forwarders are busy. One that is not measured says nothing: neither that it is, nor that it is not any more.
+// note tracks since when forwarders are busy. A forwarder without a measurement keeps its state.
 func (p *Planner) note(now time.Time, forwarders []Forwarder) {
 	known := map[string]bool{}
 	for _, f := range forwarders {
@@ -67,7 +66,7 @@ func (p *Planner) note(now time.Time, forwarders []Forwarder) {
 		switch {
 		case measured && number < p.options.High:
 			delete(p.busy, f.Name)
-		case measured && (p.busy[f.Name].IsZero() || now.Sub(p.seen[f.Name]) > p.options.Stale): // what was meanwhile, nobody knows
+		case measured && (p.busy[f.Name].IsZero() || now.Sub(p.seen[f.Name]) > p.options.Stale): // its state meanwhile is unknown
 			p.busy[f.Name] = now
 		}
 		if measured {
@@ -108,13 +107,13 @@ func (p *Planner) leaveDead(now time.Time, f Forwarder, forwarders []Forwarder, 
 		why := fmt.Sprintf("%s %s", f.Name, cmp.Or(f.Why, "does not serve"))
 		moves = append(moves, Move{s.Key, f.Name, choice.Forwarder, why + "; " + choice.Why})
 		if choice.Forwarder != "" {
-			s.At, s.Since = choice.Forwarder, now // the next one sees it there
+			s.At, s.Since = choice.Forwarder, now // the next decision counts it there
 		}
 	}
 	return moves
 }
 
-// relieve chooses the service whose move takes most from a busy forwarder without making another one busy.
+// relieve selects the service whose move relieves a busy forwarder most, without making another one busy.
 func (p *Planner) relieve(now time.Time, f Forwarder, forwarders []Forwarder, services []Service) (Move, bool) {
 	ranked := p.options.Rank(now, forwarders, services)
 	at := slices.IndexFunc(ranked, func(r Ranked) bool { return r.Name == f.Name })
@@ -136,7 +135,7 @@ func (p *Planner) relieve(now time.Time, f Forwarder, forwarders []Forwarder, se
 			part = 1 / float64(max(1, ranked[at].Services))
 		}
 		cost := own * part
-		// It must fit where it goes, and leave a difference: a service that is the whole load would only carry it around.
+		// It must fit at its destination, and change something: moving a service that is the whole load would only move the overload.
 		choice := p.options.among(*s, calm, services, min(p.options.Low, p.options.High-cost))
 		if choice.Forwarder != "" && cost > most {
 			best, to, most = s, choice, cost

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package placement decides which forwarder serves a service, and when one moves, from what forwarders are measured to do. It is
-// pure: what is known and the time go in, decisions and their reasons come out. docs/design/0048-nfv-workflow.md has the rules.
+// Package placement decides which forwarder serves a service, and when a service moves, from the measured load of forwarders. It is pure: state and time
+// are inputs, decisions and their reasons are outputs. docs/design/0048-nfv-workflow.md has the rules.
 package placement
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Load is what was measured of a forwarder. Each part is 0 to 1; negative: not known.
+// Load is the measured load of a forwarder. Each part is 0 to 1; negative: unknown.
 type Load struct {
 	Busy  float64   // of the workers' time, the busiest worker's
 	Table float64   // fill of the session table
@@ -28,31 +28,31 @@ type Forwarder struct {
 	Why  string    // why not
 }
 
-// Service is what has a place, or wants one.
+// Service is a service that is placed, or waits for a forwarder.
 type Service struct {
 	Key   string
-	Count int       // of requests that have one place and move together; 0: one
+	Count int       // number of requests that have one forwarder and move together; 0: one
 	At    string    // its forwarder; empty: none yet
-	Since time.Time // when it came there
-	Part  float64   // of its forwarder's load, 0 to 1; negative: not known, an equal part is assumed
+	Since time.Time // when it was placed there
+	Part  float64   // of its forwarder's load, 0 to 1; negative: unknown, assumed to be an equal part
 	Group string    // services of a group do not share a forwarder; empty: none
-	Fixed bool      // it is on its way already
+	Fixed bool      // it is already moving
 	// Refused is why a forwarder may not have it, by name.
 	Refused map[string]string
-	// Spare wants that all forwarders' services find a place after the loss of any one forwarder.
+	// Spare requires that all forwarders' services can be placed after the loss of any one forwarder.
 	Spare bool
 }
 
-// Options of the decisions. Zero values take the defaults.
+// Options of the decisions. Zero values select the defaults.
 type Options struct {
 	High    float64       // load from which a forwarder gets nothing more, and from which services leave; default 0.85
-	Low     float64       // load up to which one may come to a forwarder that is to relieve another; default 0.6
+	Low     float64       // maximum load of a forwarder that relieves another one; default 0.6
 	Sustain time.Duration // how long it must be above High; default 1 min
 	Settle  time.Duration // after a move from or to a forwarder, its load is not acted upon; default 2 min
-	Rest    time.Duration // a service that moved for load does not again for; default 10 min
-	Dead    time.Duration // how long a forwarder is away until its services leave; default 10 s
-	Stale   time.Duration // a load that is older counts as not known; default 1 min
-	New     float64       // what a service is assumed to cost until its load is seen, for Settle; default 0.02
+	Rest    time.Duration // minimum time between two moves of a service for load; default 10 min
+	Dead    time.Duration // how long a forwarder is unreachable before its services move; default 10 s
+	Stale   time.Duration // an older load counts as unknown; default 1 min
+	New     float64       // assumed load of a new service during Settle, before its load is measured; default 0.02
 }
 
 func (o Options) withDefaults() Options {
@@ -80,13 +80,13 @@ func (o Options) withDefaults() Options {
 // Ranked is a forwarder with its rank; the first one is the best.
 type Ranked struct {
 	Forwarder
-	Number   float64 // its load: the highest part, with what new services are assumed to cost
+	Number   float64 // its load: the highest part, plus the assumed load of new services
 	Known    bool    // it was measured, and not too long ago
 	Services int
 	Text     string // the load in words
 }
 
-// unknownLoad is assumed of a forwarder whose load is not known: it can be used, after those that are known to have room.
+// unknownLoad is assumed for a forwarder whose load is unknown: it ranks after those with known capacity.
 const unknownLoad = 0.5
 
 // Rank orders forwarders by load, those that serve before those that do not.
@@ -126,10 +126,10 @@ func boolean(b bool) int {
 // number returns a load as one number, and in words.
 func (o Options) number(l Load, now time.Time) (float64, string, bool) {
 	if l.At.IsZero() {
-		return unknownLoad, "load not known", false
+		return unknownLoad, "load unknown", false
 	}
 	if age := now.Sub(l.At); age > o.Stale {
-		return unknownLoad, fmt.Sprintf("load not known for %s", age.Round(time.Second)), false
+		return unknownLoad, fmt.Sprintf("load unknown for %s", age.Round(time.Second)), false
 	}
 	most, parts := -1.0, []string(nil)
 	for _, part := range []struct {
@@ -142,13 +142,13 @@ func (o Options) number(l Load, now time.Time) (float64, string, bool) {
 		most = max(most, part.value)
 		parts = append(parts, fmt.Sprintf("%s %.0f%%", part.name, 100*part.value))
 	}
-	if l.Busy < 0 { // the others alone say little, and an idle table nothing
+	if l.Busy < 0 { // the other parts alone are weak evidence, and an idle table is none
 		return unknownLoad, "load not known yet", false
 	}
 	return most, strings.Join(parts, ", "), true
 }
 
-// Choice is where a service goes, or why nowhere.
+// Choice is the forwarder for a service, or why there is none.
 type Choice struct {
 	Forwarder string // empty: none fits
 	Why       string
@@ -184,7 +184,7 @@ func (o Options) among(s Service, ranked []Ranked, services []Service, limit flo
 	}
 	if s.Spare {
 		if why := o.missingSpare(ranked, chosen.Name, true); why != "" {
-			return Choice{Why: "N+1 would not hold: " + why}
+			return Choice{Why: "N+1 would be violated: " + why}
 		}
 	}
 	why := chosen.Text
@@ -194,7 +194,7 @@ func (o Options) among(s Service, ranked []Ranked, services []Service, limit flo
 	return Choice{chosen.Name, why}
 }
 
-// unfit says why a forwarder does not get a service.
+// unfit returns why a forwarder cannot serve a service.
 func (o Options) unfit(s Service, r *Ranked, services []Service, limit float64) string {
 	if !r.Away.IsZero() {
 		return cmp.Or(r.Why, "does not serve")
@@ -215,19 +215,19 @@ func (o Options) unfit(s Service, r *Ranked, services []Service, limit float64) 
 	return ""
 }
 
-// MissingSpare says why the loss of one forwarder could not be made up by the others; empty: it could.
+// MissingSpare returns why the others could not replace a lost forwarder; empty: they could.
 func (o Options) MissingSpare(now time.Time, forwarders []Forwarder, services []Service) string {
 	o = o.withDefaults()
 	return o.missingSpare(o.Rank(now, forwarders, services), "", len(services) > 0)
 }
 
-// missingSpare is MissingSpare after one more service came to a forwarder; any: there are services.
+// missingSpare is MissingSpare with one more service at a forwarder; any: there are services.
 func (o Options) missingSpare(ranked []Ranked, to string, any bool) string {
 	serving := 0
 	for _, r := range ranked {
 		serving += boolean(r.Away.IsZero())
 	}
-	if serving < 2 && any { // whatever it carries, nobody could take it over
+	if serving < 2 && any { // no other forwarder could replace it, whatever its load
 		return []string{"no forwarder serves", "only one forwarder serves"}[serving]
 	}
 	number := func(r *Ranked) float64 {
@@ -248,7 +248,7 @@ func (o Options) missingSpare(ranked []Ranked, to string, any bool) string {
 			}
 		}
 		if need := number(lost); need > room {
-			return fmt.Sprintf("without %s, the others lack room for %.0f%% of a forwarder", lost.Name, 100*(need-room))
+			return fmt.Sprintf("without %s, the others lack capacity for %.0f%% of a forwarder", lost.Name, 100*(need-room))
 		}
 	}
 	return ""

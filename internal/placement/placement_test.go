@@ -34,15 +34,15 @@ func TestPlace(t *testing.T) {
 		"refused":          {forwarders: []Forwarder{busy("f1", 0.1), busy("f2", 0.5)}, service: Service{Refused: map[string]string{"f1": "it refuses this"}}, want: "f2", why: "f1: it refuses this"},
 		"too busy":         {forwarders: []Forwarder{busy("f1", 0.9), busy("f2", 0.86)}, why: "no forwarder fits: f2: too busy"},
 		"none":             {why: "there is no forwarder"},
-		"not known":        {forwarders: []Forwarder{busy("f1", 0.7), {Name: "f2"}}, want: "f2", why: "load not known"},
+		"not known":        {forwarders: []Forwarder{busy("f1", 0.7), {Name: "f2"}}, want: "f2", why: "load unknown"},
 		"busy not known":   {forwarders: []Forwarder{busy("f1", 0.4), {Name: "f2", Load: Load{Busy: -1, Link: -1, At: begin}}}, want: "f1", why: "load not known yet"},
 		"known and calm":   {forwarders: []Forwarder{busy("f1", 0.4), {Name: "f2"}}, want: "f1"},
-		"old":              {forwarders: []Forwarder{busy("f1", 0.4), {Name: "f2", Load: Load{At: begin.Add(-2 * time.Minute)}}}, want: "f1", why: "load not known for 2m0s"},
+		"old":              {forwarders: []Forwarder{busy("f1", 0.4), {Name: "f2", Load: Load{At: begin.Add(-2 * time.Minute)}}}, want: "f1", why: "load unknown for 2m0s"},
 		"new ones count":   {forwarders: []Forwarder{busy("f1", 0.10), busy("f2", 0.11)}, services: []Service{{Key: "a", At: "f1", Since: begin}}, want: "f2"},
 		"evenly":           {forwarders: []Forwarder{busy("f1", 0), busy("f2", 0)}, services: []Service{{Key: "a", At: "f1", Since: old}}, want: "f2"},
 		"N+1 holds":        {forwarders: []Forwarder{busy("f1", 0.3), busy("f2", 0.3)}, service: Service{Spare: true}, want: "f1"},
-		"N+1 does not":     {forwarders: []Forwarder{busy("f1", 0.5), busy("f2", 0.4)}, service: Service{Spare: true}, why: "N+1 would not hold: without f2"},
-		"N+1 of one alone": {forwarders: []Forwarder{busy("f1", 0.1)}, service: Service{Spare: true}, why: "N+1 would not hold: only one forwarder serves"},
+		"N+1 does not":     {forwarders: []Forwarder{busy("f1", 0.5), busy("f2", 0.4)}, service: Service{Spare: true}, why: "N+1 would be violated: without f2"},
+		"N+1 of one alone": {forwarders: []Forwarder{busy("f1", 0.1)}, service: Service{Spare: true}, why: "N+1 would be violated: only one forwarder serves"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.service.Key = "new"

@@ -231,7 +231,7 @@ def test_lack_of_local_ports_takes_no_server_down(health):
         assert {server["state"] for server in steelyard.get("servers")} == {"up"}
         assert "widen net.ipv4.ip_local_port_range" in steelyard.cli("get", "status")
         address = health.address("dr-v4")
-        assert "decided nothing" in steelyard.cli("describe", "server", f"{address}@dr-v4")
+        assert "inconclusive" in steelyard.cli("describe", "server", f"{address}@dr-v4")
         assert "undecided (this host)" in steelyard.cli("get", "servers")
     finally:
         forwarder.sysctl("ipv4.ip_local_port_range", ports)
