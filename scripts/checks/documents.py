@@ -8,6 +8,8 @@
     `make target`                a target of the Makefile
     [text](file#heading)         a file, from the document's folder, and a heading of it
 
+A row of ARCHITECTURE.md's tables that names a function and a file: the file has the function.
+
 In a folder's README, bare file names are in that folder, except `sy_*.h` and documents.
 In comments of C, only names of files: of the same module, or public headers and documents.
 """
@@ -45,6 +47,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 MAKE = re.compile(r"make ([a-z][a-z-]*(?: [a-z][a-z-]*)*)")
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 NAMED = re.compile(r"(?<![\w./<*-])([\w/-]+\.(?:c|h|md|go|py))\b(?!\()")
+ROW = re.compile(r"^\|[^|]*\|([^|]*\w\(\)[^|]*)\|([^|]*`[\w./-]+\.(?:c|h|go)`[^|]*)\|$", re.M)
 PATH = re.compile(r"(?<![\w./<*~-])([\w-]+/[\w/-]+\.(?:c|h|md|go|py|proto|golden))\b")
 
 
@@ -170,6 +173,24 @@ def stale_in(document):
             yield f"{document}:{line}: {what}"
 
 
+def named_files(cell):
+    """The tracked files of a cell of a table; names alone are of the folder of the name before."""
+    folder = ""
+    for name in CODE.findall(cell):
+        path = name if "/" in name else f"{folder}/{name}"
+        folder = path.rpartition("/")[0]
+        yield from (file for file in files() if f"/{file}".endswith(f"/{path}"))
+
+
+def misplaced_in(text):
+    """(line, function) of the rows whose files do not have the function that the row names."""
+    for row in ROW.finditer(text):
+        sources = "\n".join((ROOT / file).read_text() for file in named_files(row[2]))
+        for function in FUNCTION.findall(row[1]):
+            if not re.search(rf"\b{function.split('.')[-1]}\(", sources):
+                yield line_of(text, row), function
+
+
 @functools.cache
 def defined():
     """Returns every word of C outside comments."""
@@ -195,6 +216,11 @@ def stale_in_comments(file):
 def check():
     documents = [file for file in tracked(*DOCUMENTS) if Path(file).suffix == ".md"]
     count = complaints([s for file in documents for s in stale_in(file)], "stale documents")
+    rows = misplaced_in((ROOT / "ARCHITECTURE.md").read_text())
+    count += complaints(
+        [f"ARCHITECTURE.md:{line}: {name}() is not in that file" for line, name in rows],
+        "functions in another file",
+    )
     comments = [s for file in tracked("*.c", "*.h") for s in stale_in_comments(file)]
     count += complaints(comments, "stale comments")
     return count

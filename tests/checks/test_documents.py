@@ -44,6 +44,13 @@ def test_bare_name_belongs_to_the_folder_before_it():
     assert list(documents.missing_in_code("slot.c", "packet")) == ["no file packet/slot.c"]
 
 
+def test_functions_of_a_row_are_in_its_files():
+    right = "| name | `sy_drop_name()` | `packet/parse.c`, `base/drop.c` |\n"
+    assert not list(documents.misplaced_in(right))
+    wrong = right.replace("base/drop.c", "checksum.c")  # of the folder before it
+    assert list(documents.misplaced_in("text\n" + wrong)) == [(2, "sy_drop_name")]
+
+
 def test_bare_names_in_a_readme_belong_to_its_folder():
     for name in ("slot.c", "{addr,slot}.c", "slot.[ch]", "sy_base.h", "../packet/parse.c"):
         assert documents.has_file(name, "dataplane/base"), name
