@@ -178,7 +178,9 @@ def test_overload_drops_the_least_urgent(stack):
     dropped = listed(name)["dropped"]
     assert 0 < dropped[6] < FLOOD
     assert sum(dropped) == dropped[6]
-    assert f"its backlog was full (level:packets): 6:{dropped[6]}" in hook(name, "list", check=False)
+    assert f"its backlog was full (level:packets): 6:{dropped[6]}" in hook(
+        name, "list", check=False
+    )
 
 
 def compiled(folder, source):
