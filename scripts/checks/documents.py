@@ -9,6 +9,7 @@
     [text](file#heading)         a file, from the document's folder, and a heading of it
 
 A row of ARCHITECTURE.md's tables that names a function and a file: the file has the function.
+docs/troubleshooting.md names each drop reason.
 
 In a folder's README, bare file names are in that folder, except `sy_*.h` and documents.
 In comments of C, only names of files: of the same module, or public headers and documents.
@@ -191,6 +192,12 @@ def misplaced_in(text):
                 yield line_of(text, row), function
 
 
+def unexplained(drops, guide):
+    """The names of SY_DROPS that the guide does not have."""
+    names = re.findall(r'^\s*X\(\w+, "([a-z0-9-]+)"', drops, re.M)
+    return [name for name in names if name != "none" and f"`{name}`" not in guide]
+
+
 @functools.cache
 def defined():
     """Returns every word of C outside comments."""
@@ -221,6 +228,9 @@ def check():
         [f"ARCHITECTURE.md:{line}: {name}() is not in that file" for line, name in rows],
         "functions in another file",
     )
+    drops = (ROOT / "dataplane/base/include/sy_base.h").read_text()
+    guide = ROOT / "docs/troubleshooting.md"
+    count += complaints(unexplained(drops, guide.read_text()), f"drop reasons not in {guide.name}")
     comments = [s for file in tracked("*.c", "*.h") for s in stale_in_comments(file)]
     count += complaints(comments, "stale comments")
     return count

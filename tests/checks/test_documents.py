@@ -51,6 +51,11 @@ def test_functions_of_a_row_are_in_its_files():
     assert list(documents.misplaced_in("text\n" + wrong)) == [(2, "sy_drop_name")]
 
 
+def test_drop_reasons_that_the_guide_lacks_are_reported():
+    drops = '\tX(NONE, "none", "…") \\\n\tX(LAND, "land", "…") \\\n\tX(VLAN, "vlan",'
+    assert documents.unexplained(drops, "`vlan`") == ["land"]
+
+
 def test_bare_names_in_a_readme_belong_to_its_folder():
     for name in ("slot.c", "{addr,slot}.c", "slot.[ch]", "sy_base.h", "../packet/parse.c"):
         assert documents.has_file(name, "dataplane/base"), name
