@@ -123,10 +123,14 @@ func parseQuery(text string) (string, error) {
 	return text, nil
 }
 
-var metricPattern = regexp.MustCompile(`^(cpu_utilization|application_utilization|mem_utilization|(named_metrics|utilization)\.[A-Za-z0-9_.:/-]{1,128})$`)
+// Lengths are compared apart: {1,128} would compile to 128 copies of a class, at each start of the program.
+const maxMetricBytes = 128
+
+var metricPattern = regexp.MustCompile(`^(cpu_utilization|application_utilization|mem_utilization|(named_metrics|utilization)\.([A-Za-z0-9_.:/-]+))$`)
 
 func parseMetric(text string) (string, error) {
-	if !metricPattern.MatchString(text) {
+	parts := metricPattern.FindStringSubmatch(text)
+	if parts == nil || len(parts[3]) > maxMetricBytes {
 		return "", fmt.Errorf("%q is not a metric: write cpu_utilization, application_utilization, mem_utilization, named_metrics.NAME or utilization.NAME", text)
 	}
 	return text, nil
@@ -140,10 +144,10 @@ func parseFull(text string) (float64, error) {
 	return full, checkDecimal(text)
 }
 
-var instancePattern = regexp.MustCompile(`^[A-Za-z0-9._:@/\[\]-]{1,128}$`)
+var instancePattern = regexp.MustCompile(`^[A-Za-z0-9._:@/\[\]-]+$`)
 
 func parseInstance(text string) (string, error) {
-	if !instancePattern.MatchString(text) { // it is inserted into a query, so it may have no quotes
+	if len(text) > maxMetricBytes || !instancePattern.MatchString(text) { // it is inserted into a query, so it may have no quotes
 		return "", fmt.Errorf("%q is not an instance: use letters, digits and ._:@/[]-", text)
 	}
 	return text, nil

@@ -256,10 +256,12 @@ func parsePath(text string) (string, error) {
 	return text, nil
 }
 
-var hostPattern = regexp.MustCompile(`^[A-Za-z0-9.:_\[\]-]{1,253}$`)
+const maxHostBytes = 253 // RFC 1035, section 2.3.4, as text
+
+var hostPattern = regexp.MustCompile(`^[A-Za-z0-9.:_\[\]-]+$`)
 
 func parseHost(text string) (string, error) {
-	if !hostPattern.MatchString(text) {
+	if len(text) > maxHostBytes || !hostPattern.MatchString(text) {
 		return "", fmt.Errorf("%q is not a host name: write one like www.example.org", text)
 	}
 	return text, nil
