@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package answers finds servers that answer no SYN although they pass their health checks: checks come from another address than
-// sessions do, so their answers may take another way. docs/design/0015-health-by-mode.md.
+// Package answers finds servers that answer no SYN although they pass their health checks: checks and sessions have different source addresses, so their
+// answers may take different paths. docs/design/0015-health-by-mode.md.
 package answers
 
 import (
@@ -23,13 +23,13 @@ const (
 	// every is the time between two readings; at most one in a share of the time is spent on them.
 	every = 2 * time.Second
 	share = 50
-	// least is the number of SYNs that say something.
+	// least is the minimum number of SYNs for a result.
 	least = 3
 	// maxSessions bounds the sessions of a service that are looked at.
 	maxSessions = 1000
 )
 
-// Forwarder is what this package reads.
+// Forwarder is the part of a forwarder's client that this package calls.
 type Forwarder interface {
 	EachService(ctx context.Context, only *model.ServiceKey, f func(*dpclient.ServiceStats) error) error
 	Sessions(ctx context.Context, filter dpclient.SessionFilter, limit int) ([]*dpclient.Session, bool, error)
@@ -52,7 +52,7 @@ type Watch struct {
 	silent  map[model.ServerRef]uint64 // SYNs in the window, none of which was answered
 }
 
-// reading is what the forwarder has counted of a server until a time.
+// reading has the forwarder's counts of a server at a time.
 type reading struct {
 	at                             time.Time
 	created, repeated, answers, in uint64
@@ -95,7 +95,7 @@ func (w *Watch) turn(ctx context.Context, now time.Time) {
 	defer cancel()
 	client, err := w.options.Dial(ctx)
 	if err != nil {
-		return // the status says that it is not connected
+		return // the status shows that it is not connected
 	}
 	defer client.Close()
 	silent := map[model.ServerRef]uint64{}
@@ -201,7 +201,7 @@ func halfOpen(ctx context.Context, client Forwarder, key model.ServiceKey, seen 
 	}
 }
 
-// replace makes what was found known, and logs what is new.
+// replace publishes the result, and logs new servers in it.
 func (w *Watch) replace(servers map[model.ServerRef]*counted, silent map[model.ServerRef]uint64) {
 	w.mu.Lock()
 	before := w.silent

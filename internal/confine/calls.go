@@ -15,7 +15,7 @@ var always = []string{
 	"eventfd2", "exit", "exit_group", "futex", "getcpu", "getpid", "getrandom", "gettid", "gettimeofday", "madvise", "membarrier",
 	"munmap", "nanosleep", "pipe2", "restart_syscall", "rseq", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity",
 	"sched_yield", "set_robust_list", "sigaltstack",
-	// Files: its configuration, its state, sockets in the file system, what /proc and /sys say.
+	// Files: its configuration, its state, Unix sockets, /proc and /sys.
 	"close", "faccessat", "faccessat2", "fchmod", "fchmodat", "fchown", "fchownat", "fcntl", "fdatasync", "flock", "fstat", "fsync",
 	"ftruncate", "getdents64", "inotify_add_watch", "inotify_init1", "inotify_rm_watch", "lchown", "lseek", "mkdirat", "newfstatat",
 	"openat", "pread64", "pwrite64", "read", "readlinkat", "renameat", "renameat2", "umask", "unlinkat", "write", "writev",
@@ -27,7 +27,7 @@ var always = []string{
 }
 
 const (
-	protocolMPTCP = 262        // what Go listens by, if the kernel has it
+	protocolMPTCP = 262        // Go's listeners use it, if the kernel has it
 	nameMemory    = 0x53564d41 // PR_SET_VMA: the runtime names its memory
 	newNamespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID |
 		syscall.CLONE_NEWNET | 0x02000000 /* CLONE_NEWCGROUP */

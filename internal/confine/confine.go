@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package confine takes from this process, for good, the system calls that the agent does not need. What
-// it needs is listed in calls.go. docs/design/0029-control-plane-rights.md has the reasons.
+// Package confine permanently removes from this process the system calls that the agent does not need. calls.go lists those that it needs.
+// docs/design/0029-control-plane-rights.md has the reasons.
 package confine
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/elastic/go-seccomp-bpf/arch"
 )
 
-// Mode is what happens to a call that is not allowed. The forwarder's --seccomp has the same words.
+// Mode is the action for a call that is not allowed. The forwarder's --seccomp has the same words.
 type Mode string
 
 const (
@@ -47,7 +47,7 @@ func (m *Mode) Set(text string) error {
 }
 
 // NoDumps keeps this process's memory out of core dumps, and other processes of its user out of its memory.
-// Call it before Apply, which takes the call away.
+// Call it before Apply, which forbids the call.
 func NoDumps() error {
 	const setDumpable = 4 // PR_SET_DUMPABLE
 	if _, _, err := syscall.RawSyscall(syscall.SYS_PRCTL, setDumpable, 0, 0); err != 0 {
@@ -65,7 +65,7 @@ func Apply(mode Mode) error {
 	if err != nil {
 		return err
 	}
-	// The right to install a filter is given to a thread; the filter reaches the others by TSYNC.
+	// The right to install a filter belongs to a thread; TSYNC applies the filter to the other threads.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := seccomp.LoadFilter(seccomp.Filter{
@@ -98,7 +98,7 @@ func threadsAreFiltered(directory string) error {
 	return nil
 }
 
-// newPolicy allows what is listed, and nothing else.
+// newPolicy allows only the listed calls.
 func newPolicy(mode Mode) (seccomp.Policy, error) {
 	refused := seccomp.ActionErrno // with EPERM
 	if mode == Trap {

@@ -94,7 +94,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// HostOf returns what counts as one host: an IPv4 address, or a /64 of IPv6. The zero value if the address is not of TCP.
+// HostOf returns the prefix that counts as one host: an IPv4 address, or a /64 of IPv6. The zero value if the address is not of TCP.
 func HostOf(address net.Addr) netip.Prefix {
 	tcp, ok := address.(*net.TCPAddr)
 	if !ok {

@@ -84,7 +84,7 @@ func (c *Client) PutSet(ctx context.Context, data *model.SetData) error {
 		}
 		if next != request.Offset+uint64(len(request.Piece)) || next > request.Size {
 			c.conn.Close()
-			return fmt.Errorf("forwarder: it wants byte %d of a set's data after byte %d", next, request.Offset)
+			return fmt.Errorf("forwarder: it requests byte %d of a set's data after byte %d", next, request.Offset)
 		}
 		request.Offset, request.Piece = next, data.Bytes[next:min(next+setPiece, request.Size)]
 	}

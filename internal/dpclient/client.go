@@ -60,7 +60,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the connection; the forwarder drops what was staged on it.
+// Close closes the connection; the forwarder drops changes that were staged on it.
 func (c *Client) Close() error {
 	return c.conn.Close()
 }
@@ -109,14 +109,14 @@ func (e *Error) Refused() bool {
 	return e.Code == pb.Code_CODE_INVALID || e.Code == pb.Code_CODE_EXHAUSTED || e.Code == pb.Code_CODE_UNSUPPORTED
 }
 
-// Revision asks for the revision of the configuration.
+// Revision requests the revision of the configuration.
 func (c *Client) Revision(ctx context.Context) (uint64, error) {
 	status, err := c.Status(ctx)
 	return status.GetRevision(), err
 }
 
 // call sends one request and waits for its answer. If the context ends, the connection ends too, because
-// the answer would otherwise be taken for that of a later request.
+// otherwise the answer would be mistaken for that of a later request.
 func (c *Client) call(ctx context.Context, request *pb.Request) (*pb.Response, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +138,7 @@ func (c *Client) call(ctx context.Context, request *pb.Request) (*pb.Response, e
 		return c.checked(request, response)
 	case <-c.done:
 	}
-	select { // an answer that came just before the end counts
+	select { // an answer just before the end counts
 	case response := <-c.replies:
 		return c.checked(request, response)
 	default:
@@ -189,7 +189,7 @@ func (c *Client) Status(ctx context.Context) (*pb.Status, error) {
 	return response.GetStatus(), err
 }
 
-// Claim has the forwarder claim the addresses that other hosts have: of some, or, with none given, of all. It returns how many.
+// Claim makes the forwarder claim addresses of other hosts: the given ones, or all if none are given. Returns their number.
 func (c *Client) Claim(ctx context.Context, some ...netip.Addr) (uint32, error) {
 	request := &pb.ClaimRequest{}
 	for _, address := range some {
@@ -199,7 +199,7 @@ func (c *Client) Claim(ctx context.Context, some ...netip.Addr) (uint32, error) 
 	return response.GetClaim().GetClaimed(), err
 }
 
-// Upgrade describes what replaces the running forwarder.
+// Upgrade describes the successor of the running forwarder.
 type Upgrade struct {
 	Binary  string   // empty: the path that the forwarder was started from
 	Options []string // nil: the same as now
@@ -213,7 +213,7 @@ func (c *Client) Upgrade(ctx context.Context, upgrade Upgrade) (*pb.UpgradeResul
 	return response.GetUpgrade(), err
 }
 
-// ErrMoved says that the configuration changed repeatedly while it was read.
+// ErrMoved means that the configuration changed repeatedly while it was read.
 var ErrMoved = errors.New("the forwarder's configuration keeps changing: is another agent running?")
 
 // ReadTable reads the whole configuration and its revision.
@@ -367,7 +367,7 @@ func (c *Client) Slots(ctx context.Context) ([]*pb.Slot, error) {
 	return response.GetListSlots().GetSlots(), err
 }
 
-// Attacks returns the attacks that the forwarder lists, and how many found no place there.
+// Attacks returns the attacks that the forwarder lists, and the number of those that did not fit.
 func (c *Client) Attacks(ctx context.Context) ([]*pb.Attack, uint64, error) {
 	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_ListAttacks{ListAttacks: &pb.ListAttacksRequest{}}})
 	return response.GetListAttacks().GetAttacks(), response.GetListAttacks().GetLeftOut(), err

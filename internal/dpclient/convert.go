@@ -15,7 +15,7 @@ type SessionFilter struct {
 	Client  netip.Addr
 	Bits    int // of the network that Client is in; 0: the address itself
 	Service *model.ServiceKey
-	// Only sessions whose client is known to receive what is sent to it: not half open, not unreplied.
+	// Only sessions whose client is known to receive packets at its address: neither embryonic nor unreplied.
 	Validated bool
 }
 

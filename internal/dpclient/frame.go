@@ -16,7 +16,7 @@ import (
 // MaxFrame is the largest message in bytes.
 const MaxFrame = 4 << 20
 
-// ErrTooLarge says that a frame's length is above MaxFrame.
+// ErrTooLarge means that a frame's length is above MaxFrame.
 var ErrTooLarge = errors.New("frame is too large")
 
 // WriteFrame sends one message.

@@ -114,8 +114,8 @@ func LimitClientFromWire(wire *pb.LimitClient) (netip.Prefix, error) {
 }
 
 // EachLimit calls f with every limit's counters, or with one limit's if name is not empty. Of limits by
-// clients it lists at most `worst` clients. The cursor is a place in the list of names: a limit that comes
-// or goes between two pages moves those after it, so one may come twice, which f does not see, or not at all.
+// clients it lists at most `worst` clients. The cursor is an index into the list of names. If limits are added or removed between two pages, later ones
+// move: one may be repeated, which is hidden from f, or be missed.
 func (c *Client) EachLimit(ctx context.Context, name string, worst int, f func(*pb.LimitStats) error) error {
 	request := &pb.ListLimitsRequest{Name: name, Worst: uint32(worst)}
 	last := "" // names ascend

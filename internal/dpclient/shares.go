@@ -13,13 +13,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// DelayStats tell how long a server takes to answer SYNs.
+// DelayStats has the delay of a server's answers to SYNs.
 type DelayStats = pb.DelayStats
 
 // ServerStats are the counters of a server.
 type ServerStats = pb.ServerStats
 
-// ServiceShares are the measured shares of a service. Without servers, weights count again.
+// ServiceShares are the measured shares of a service. Without servers, weights apply again.
 type ServiceShares struct {
 	Service model.ServiceKey
 	Servers []ServerShare
@@ -37,7 +37,7 @@ const wholeShare = 1<<32 - 1
 // ShareFromWire returns a share, 0 to 1.
 func ShareFromWire(share uint32) float64 { return float64(share) / wholeShare }
 
-// The forwarder takes so many servers in one request.
+// The forwarder accepts so many servers in one request.
 const maxShareServers = 16384
 
 // SharesToWire writes the shares of a service.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drain has what orders to drain servers are made of: as clients give them, and as controllers and agents write them down.
+// Package drain has the representations of orders to drain servers: of clients' requests, and of messages between controllers and agents.
 package drain
 
 import (
@@ -18,7 +18,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// Order is what is wanted of a server.
+// Order is the requested state of a server.
 type Order struct {
 	Drain    bool // false: a drain or a kill ends
 	Kill     bool
@@ -35,7 +35,7 @@ func (o Order) String() string {
 	return "drain"
 }
 
-// Read returns what a request wants.
+// Read returns the order in a request.
 func Read(request *agentpb.SetDrainRequest) (Order, error) {
 	deadline := request.GetDeadlineMs()
 	switch {
@@ -49,7 +49,7 @@ func Read(request *agentpb.SetDrainRequest) (Order, error) {
 	return Order{request.GetDrain(), request.GetKill(), time.Duration(deadline) * time.Millisecond}, nil
 }
 
-// FromWire returns what an order between controllers and agents says.
+// FromWire returns an order from a message between controllers and agents.
 func FromWire(order *pb.DrainOrder) Order {
 	longest := uint64(config.LongestDeadline.Milliseconds())
 	return Order{order.GetDrain(), order.GetDrain() && order.GetKill(), time.Duration(min(order.GetDeadlineMs(), longest)) * time.Millisecond}
@@ -100,7 +100,7 @@ func Text(ref model.ServerRef) string {
 	return fmt.Sprintf("%s/%s/%s", ref.Service.Protocol, net.JoinHostPort(ref.Service.VIP.String(), ref.Service.Ports()), model.ServerText(ref.Address))
 }
 
-// Parse reads what Text writes.
+// Parse parses the format of Text.
 func Parse(text string) (model.ServerRef, error) {
 	ref, ok := parse(text)
 	if !ok || Text(ref) != text { // one server has one text

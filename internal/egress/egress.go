@@ -15,17 +15,17 @@ import (
 	"syscall"
 )
 
-// Author is who is responsible for a line of the configuration.
+// Author is the party that is responsible for a line of the configuration.
 type Author uint8
 
 const (
 	// Administrator is root on this host, by the agent's own file, or an admin of a controller.
 	Administrator Author = iota
-	// Tenant is an operator of a project, or a user of the agent's socket who is not root.
+	// Tenant is an operator of a project, or a user of the agent's socket other than root.
 	Tenant
 )
 
-// Policy is what the agent may connect to. The zero value allows nothing besides the defaults.
+// Policy is the set of destinations of the agent. The zero value allows the defaults only.
 type Policy struct {
 	Allow   []netip.Prefix                     // by root: `steelyard agent --allow-egress`
 	Control func() []netip.Addr                // addresses of controllers; nil: none
@@ -64,7 +64,7 @@ func (p *Policy) Check(address netip.Addr, by Author) error {
 	return nil
 }
 
-// own returns what of this host or of the control plane has an address; "": neither has it.
+// own describes the part of this host or of the control plane that has an address; "": none.
 func (p *Policy) own(address netip.Addr) (string, error) {
 	if address.IsLoopback() {
 		return "a loopback address", nil
@@ -86,7 +86,7 @@ func (p *Policy) own(address netip.Addr) (string, error) {
 	return "", nil
 }
 
-// metadata are the services of clouds that give credentials to whoever connects from the host. Link-local ones are refused anyway.
+// metadata are the services of clouds that hand credentials to any client on the host. Link-local ones are refused anyway.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("fd00:ec2::/32"),      // Amazon: metadata, credentials of containers (::23), and others
 	netip.MustParsePrefix("fd20:ce::254/128"),   // Google
@@ -97,7 +97,7 @@ var metadata = []netip.Prefix{
 	netip.MustParsePrefix("192.0.0.192/32"),     // Oracle
 }
 
-// special returns what an address is that no server has; "": it may be a server's.
+// special describes an address that no server has; "": a server may have it.
 func special(address netip.Addr) string {
 	switch {
 	case address.IsUnspecified(), address.Is4() && address.As4()[0] == 0:
@@ -205,7 +205,7 @@ func ParseAllow(texts []string) ([]netip.Prefix, error) {
 
 type authorKey struct{}
 
-// By adds the author of a line to the context of what is done for it.
+// By adds the author of a line to the context of the work for that line.
 func By(ctx context.Context, p *Policy, by Author) context.Context {
 	return context.WithValue(ctx, authorKey{}, func(address netip.Addr) error { return p.Check(address, by) })
 }

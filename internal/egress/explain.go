@@ -11,7 +11,7 @@ import (
 	"os"
 )
 
-// Own marks an error that does not depend on what the other side has sent.
+// Own marks an error that does not contain data from the remote side.
 type Own struct{ Err error }
 
 func (o Own) Error() string { return o.Err.Error() }
@@ -19,7 +19,7 @@ func (o Own) Error() string { return o.Err.Error() }
 // Unwrap returns the error itself.
 func (o Own) Unwrap() error { return o.Err }
 
-// Explain returns an error of an HTTP request whose text has nothing of what the other side has sent: errors of package net/http quote it.
+// Explain returns an error of an HTTP request without data from the remote side, which errors of package net/http quote.
 func Explain(err error) error {
 	var refused *Refusal
 	var own Own

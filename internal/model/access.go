@@ -20,7 +20,7 @@ type AccessAction uint8
 const (
 	AccessAllow AccessAction = 1
 	AccessDrop  AccessAction = 2
-	AccessReset AccessAction = 3 // and the client is told
+	AccessReset AccessAction = 3 // and notify the client by a reset or an ICMP error
 	AccessCount AccessAction = 4 // the next rules decide
 )
 
@@ -45,7 +45,7 @@ func (r PortRange) String() string {
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
-// AccessRule is a rule of an access list. It holds for a new session if all that is given matches.
+// AccessRule is a rule of an access list. It matches a new session if all its conditions match.
 type AccessRule struct {
 	Name     string // to show; may be empty
 	Action   AccessAction
@@ -84,7 +84,7 @@ func (r AccessRule) String() string {
 	return text
 }
 
-// AccessList says who may begin a session: the first rule that matches decides.
+// AccessList decides which sessions may begin: by the first rule that matches.
 type AccessList struct {
 	Name      string
 	Rules     []AccessRule
@@ -92,10 +92,10 @@ type AccessList struct {
 	Existing  ExistingSessions
 }
 
-// ExistingSessions says what becomes of sessions that began before an access list changed.
+// ExistingSessions is the action for sessions from before a change of an access list.
 type ExistingSessions uint8
 
-// Existing sessions go on, or those end that the list would not admit now.
+// Existing sessions continue, or those that the list would not allow now end.
 const (
 	KeepExisting ExistingSessions = iota
 	EndExisting
@@ -111,12 +111,12 @@ func (e ExistingSessions) String() string {
 	return "keep"
 }
 
-// announce says what becomes of existing sessions.
+// announce describes the action for existing sessions.
 func (e ExistingSessions) announce() string {
 	if e == EndExisting {
-		return "sessions that the list no longer admits end"
+		return "existing sessions that the list no longer allows end"
 	}
-	return "sessions that began before go on"
+	return "existing sessions continue"
 }
 
 func (l AccessList) names(set string) bool {
@@ -132,7 +132,7 @@ type AccessSet struct {
 	Name     string
 	Prefixes []netip.Prefix // as MergePrefixes returns them
 	// In a configuration: the file that has the prefixes. In a table: that file has not been read so far, and
-	// the forwarder keeps what it has, or gets an empty set.
+	// the forwarder keeps its data, or gets an empty set.
 	File string
 	Data *SetData // in a table: instead of Prefixes
 }
@@ -190,7 +190,7 @@ func MergePrefixes(prefixes []netip.Prefix) []netip.Prefix {
 	return merged
 }
 
-// diffAccess returns what to put before services need it, and what to delete after they no longer do.
+// diffAccess returns the changes before services need them, and the deletions after services no longer do.
 func diffAccess(from, to *Table) (puts, gone []Change) {
 	for _, name := range slices.Sorted(maps.Keys(to.AccessSets)) {
 		old, ok := from.AccessSets[name]
@@ -252,7 +252,7 @@ func describeAccessSet(c Change, from *Table) Description {
 		return from.AccessLists[name].Existing != EndExisting || !from.AccessLists[name].names(c.AccessSet.Name)
 	})
 	if len(ends) > 0 {
-		return Description{"change", object, text + "sessions that " + strings.Join(ends, ", ") + " no longer admits end"}
+		return Description{"change", object, text + "sessions that " + strings.Join(ends, ", ") + " no longer allows end"}
 	}
 	return Description{"change", object, text + KeepExisting.announce()}
 }

@@ -25,9 +25,9 @@ func TestSetsOfFiles(t *testing.T) {
 		{AccessSet{}, AccessSet{Name: "bad", Data: first}, "add 1 prefix of its file"},
 		{AccessSet{Name: "bad", Data: first}, AccessSet{Name: "bad", Data: &SetData{Digest: first.Digest}}, ""},
 		{AccessSet{Name: "bad", Data: &SetData{Digest: first.Digest}}, AccessSet{Name: "bad", Data: second},
-			"change another version of its file -> 2 prefixes of its file; sessions that began before go on"},
+			"change another version of its file -> 2 prefixes of its file; existing sessions continue"},
 		{AccessSet{Name: "bad"}, AccessSet{Name: "bad", Data: first},
-			"change 0 prefixes -> 1 prefix of its file; sessions that began before go on"},
+			"change 0 prefixes -> 1 prefix of its file; existing sessions continue"},
 		{AccessSet{Name: "bad", Data: first}, AccessSet{Name: "bad", File: "/unread"}, ""},
 		{AccessSet{}, AccessSet{Name: "bad", File: "/unread"}, "add empty until its file is read"},
 	} {
@@ -85,7 +85,7 @@ func TestEndsOfSessionsAreAnnounced(t *testing.T) {
 	from.AccessSets["blocked"] = AccessSet{Name: "blocked"}
 	from.AccessSets["other"] = AccessSet{Name: "other"}
 	from.Services[key] = &TableService{Spec: ServiceSpec{Name: "a", Mode: FNAT, Policy: Policy{Access: "keep"}}}
-	const ends = "no longer admits end"
+	const ends = "no longer allows end"
 	for _, test := range []struct {
 		change Change
 		ends   bool

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Warnings about bursts that are far too small for their rates: what the rate brings in less than these.
+// Warnings about bursts that are far too small for their rates: those that correspond to less than these times.
 const (
-	// Senders, cards and the network send packets in bunches: what keeps to the rate over 10 ms need not over 1 ms.
+	// Senders, cards and the network send packets in bunches: traffic within the rate over 10 ms may exceed it over 1 ms.
 	leastLimitBurst = 10 * time.Millisecond
 	// A worker that waits for the next packet's time may wake this late on a machine that has other work.
 	leastShapingBurst = 500 * time.Microsecond
@@ -27,8 +27,8 @@ func (c *Config) burstWarnings() []Warning {
 		port := &c.Shaping[i]
 		if spec := port.burstSpec(); spec.bursts() < leastShapingBurst {
 			warnings = append(warnings, Warning{fmt.Sprintf("shaping[%d].burst", i), fmt.Sprintf(
-				"a burst of %s is what %s brings in %s: what the port cannot send within the burst when its worker wakes late is lost to the rate, "+
-					"so the port sends less: use at least %s, what comes in %s, or leave `burst` out", spec.Amount(spec.Burst), spec.Rate(), spec.bursts(),
+				"a burst of %s is %s times %s: after a late wake-up of its worker the port cannot catch up beyond the burst, "+
+					"so it sends less than the rate: use at least %s, which is %s of the rate, or remove `burst`", spec.Amount(spec.Burst), spec.Rate(), spec.bursts(),
 				spec.written(spec.within(leastShapingBurst)), leastShapingBurst)})
 		}
 	}
@@ -37,11 +37,11 @@ func (c *Config) burstWarnings() []Warning {
 
 func (l *ConfigLimit) burstWarning() string {
 	s := l.Spec
-	why := "packets come in bunches, so senders lose some that keep to the rate, and TCP does not come near it"
+	why := "packets arrive in bunches, so even senders within the rate lose some, and TCP stays far below it"
 	if s.Unit == LimitSessions {
-		why = "new sessions come in bunches, so some are refused though fewer begin than the rate allows"
+		why = "new sessions arrive in bunches, so some are refused although fewer begin than the rate allows"
 	}
-	return fmt.Sprintf("a burst of %s is what %s brings in %s: %s: use at least %s, what comes in %s, or leave `burst` out, for 250ms",
+	return fmt.Sprintf("a burst of %s is %s times %s: %s: use at least %s, which is %s of the rate, or remove `burst` for the default, 250ms",
 		s.Amount(s.Burst), s.Rate(), s.bursts(), why, s.written(s.within(leastLimitBurst)), leastLimitBurst)
 }
 
@@ -57,7 +57,7 @@ func (s LimitSpec) scale() uint64 {
 	return 1e9
 }
 
-// bursts returns how long the rate takes to bring a burst, with three digits.
+// bursts returns the burst as a time at the limit's rate, with three digits.
 func (s LimitSpec) bursts() time.Duration {
 	took := time.Duration(float64(s.Burst) * float64(s.scale()) / float64(s.PerSecond))
 	digit := time.Duration(1)
@@ -67,7 +67,7 @@ func (s LimitSpec) bursts() time.Duration {
 	return took.Truncate(digit)
 }
 
-// within returns what the rate brings in a short time, rounded up to three digits.
+// within returns the rate times a short time, rounded up to three digits.
 func (s LimitSpec) within(took time.Duration) uint64 {
 	n := (s.PerSecond*uint64(took) + s.scale() - 1) / s.scale() // at most 400 Gbit/s in 10 ms
 	digit := uint64(1)

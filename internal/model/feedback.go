@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// FeedbackPolicy says what measured shares of new sessions follow.
+// FeedbackPolicy selects what measured shares of new sessions follow.
 type FeedbackPolicy uint8
 
 // The policies.
 const (
 	FeedbackOff        FeedbackPolicy = iota // weights
-	FeedbackCapability                       // what is free of links and servers
+	FeedbackCapability                       // free capacity of links and servers
 	FeedbackLatency                          // the least mean response time
 )
 
@@ -27,13 +27,13 @@ func (p FeedbackPolicy) String() string {
 // LearnCapacity is the word for a capacity of links that is learned.
 const LearnCapacity = "learn"
 
-// Feedback says how the shares of a service's servers follow measurements; comparable.
+// Feedback configures how the shares of a service's servers follow measurements; comparable.
 type Feedback struct {
 	Policy   FeedbackPolicy
 	Gamma    float64       // how much of it is the network's, 0 to 1
 	Least    int           // least share of a server, percent of the even share
 	Settle   time.Duration // time constant of shares
-	Capacity uint64        // of each link to servers, bits/s; 0: not known, unless Learn
+	Capacity uint64        // of each link to servers, bits/s; 0: unknown, unless Learn
 	Learn    bool          // the capacity of links is learned
 }
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// limitWarnings returns what limits and tenants have that has no effect.
+// limitWarnings warns of limits and tenants without effect.
 func (c *Config) limitWarnings() []Warning {
 	if len(c.Limits)+len(c.Tenants) == 0 {
 		return nil
@@ -86,7 +86,7 @@ func (c *Config) concernWarnings() []Warning {
 		}
 		if forged := forgeable(of); limit.Spec.limitsBegunByClient() && len(forged) > 0 {
 			warnings = append(warnings, Warning{path + ".clients", fmt.Sprintf("a SYN with a forged source takes from the bucket of the client "+
-				"that it pretends to be, so others can use up what limit %s leaves a client: use `syn_defence: always` for %s",
+				"that it impersonates, so attackers can use up a client's rate of limit %s: use `syn_defence: always` for %s",
 				limit.Name, listOf(forged, func(name string) string { return name }))})
 		}
 	}
@@ -98,7 +98,7 @@ func (s LimitSpec) limitsBegunByClient() bool {
 	return s.Unit == LimitSessions && s.ByClient
 }
 
-// forgeable returns the names of services where SYNs count whose sources may be forged; each once.
+// forgeable returns the names of services for which SYNs with possibly forged sources count; each once.
 func forgeable(services []*Service) []string {
 	var names []string
 	for _, s := range services {

@@ -20,7 +20,7 @@ const (
 	LimitSessions LimitUnit = 3 // new ones
 )
 
-// LimitLayer says which bytes of a packet LimitBits counts.
+// LimitLayer selects the bytes of a packet that LimitBits counts.
 type LimitLayer uint8
 
 // The layers. 0 for limits of packets and sessions.
@@ -38,12 +38,12 @@ func (l LimitLayer) String() string {
 	return word("layer", l, "none", "l3", "l2", "l2+fcs", "l1")
 }
 
-// Overhead is what a layer adds to a large packet, in bytes.
+// Overhead is the number of bytes that a layer adds to a large packet.
 func (l LimitLayer) Overhead() uint64 {
 	return map[LimitLayer]uint64{LimitL2: 14, LimitL2FCS: 18, LimitL1: 38}[l]
 }
 
-// LimitDirection says whose packets a limit concerns.
+// LimitDirection selects the direction of packets that a limit counts.
 type LimitDirection uint8
 
 // The directions. 0 for limits of sessions.
@@ -60,7 +60,7 @@ func (d LimitDirection) String() string {
 	return word("direction", d, "none", "both", "to-servers", "to-clients")
 }
 
-// LimitAction is what happens to packets above a limit.
+// LimitAction is the action for packets above a limit.
 type LimitAction uint8
 
 // The actions.
@@ -128,7 +128,7 @@ const (
 	LimitMaxClients = 65536
 )
 
-// LimitSpec says how much may pass; comparable.
+// LimitSpec has a limit's rate, burst and options; comparable.
 type LimitSpec struct {
 	Unit       LimitUnit
 	PerSecond  uint64
@@ -180,7 +180,7 @@ type Tenant struct {
 	VIPs     []netip.Addr
 }
 
-// LimitTarget is what a limit concerns, by names, as users write it. Empty: all services.
+// LimitTarget is the target of a limit, by names, as users write it. Empty: all services.
 type LimitTarget struct {
 	Tenant   string
 	Services []string
@@ -291,7 +291,7 @@ func (s LimitSpec) Rate() string {
 	return number + prefix + " new sessions/s"
 }
 
-// Amount returns a number of what the burst counts: "2 MB", "64 packets" or "16 sessions".
+// Amount formats a number in the unit of the burst: "2 MB", "64 packets" or "16 sessions".
 func (s LimitSpec) Amount(n uint64) string {
 	number, prefix := decimal(n)
 	switch {
@@ -359,7 +359,7 @@ func describeLimit(c Change, from *Table, names func(ServiceKey) string) Descrip
 	return Description{"change", object, strings.Join(old.describeTo(c.Limit, names), ", ")}
 }
 
-// describeTo describes what a change to another state of the limit changes.
+// describeTo describes a change to another state of the limit.
 func (l Limit) describeTo(now Limit, names func(ServiceKey) string) []string {
 	var parts []string
 	note := func(what, from, to string) {
@@ -406,7 +406,7 @@ func listOf[T any](list []T, text func(T) string) string {
 	return strings.Join(parts, " ")
 }
 
-// Targets returns what a limit concerns: "service web", "vip 10.0.0.81", "server 10.1.0.11:8080 of web".
+// Targets describes the target of a limit: "service web", "vip 10.0.0.81", "server 10.1.0.11:8080 of web".
 // Empty: all services.
 func (l Limit) Targets(names func(ServiceKey) string) []string {
 	var targets []string

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// LoadType says where a server's load is read.
+// LoadType is a kind of source of a server's load.
 type LoadType uint8
 
 // The sources of load.
@@ -26,7 +26,7 @@ func (t LoadType) String() string {
 	return [...]string{"none", "node", "orca", "health", "prometheus"}[t]
 }
 
-// Load says where the load of a service's servers is read; comparable.
+// Load configures the source of the load of a service's servers; comparable.
 type Load struct {
 	Type     LoadType
 	Port     uint16 // 0: the source's usual one
@@ -39,7 +39,7 @@ type Load struct {
 	Timeout  time.Duration
 }
 
-// ServerLoad is what a server has of its own; comparable.
+// ServerLoad has a server's own settings; comparable.
 type ServerLoad struct {
 	Off      bool   // its load is not read
 	Port     uint16 // 0: as the service's
@@ -66,7 +66,7 @@ func (l ServerLoad) words() []setting {
 	return []setting{{"type", off}, {"port", numberText(l.Port)}, {"instance", l.Instance}}
 }
 
-// describeServerLoads describes what changed in servers of their own.
+// describeServerLoads describes changes of servers' own settings.
 func describeServerLoads(was, now *Service) []Description {
 	old := map[ServerRef]ServerLoad{}
 	for _, server := range was.Servers {

@@ -61,7 +61,7 @@ func (m Mode) OwnsVIP() bool {
 	return m == DR || m == IPIP
 }
 
-// Marks says whether the forwarder supports marked health checks.
+// Marks reports whether the forwarder supports marked health checks.
 type Marks struct {
 	Active  bool   // marked checks reach their servers
 	Refused string // why they do not; empty: they do, or no mark was requested
@@ -73,7 +73,7 @@ const (
 	LastMark  = 0x53ffffff
 )
 
-// State says whether a server takes new sessions.
+// State decides whether a server gets new sessions.
 type State uint8
 
 // The states of a server in the forwarder.
@@ -98,7 +98,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state-%d", uint8(s))
 }
 
-// ServiceKey identifies a service: what clients connect to.
+// ServiceKey identifies a service by what clients connect to.
 type ServiceKey struct {
 	Protocol Protocol
 	VIP      netip.Addr
@@ -109,7 +109,7 @@ type ServiceKey struct {
 // ServerRef identifies a server: the same backend in two services is two servers.
 type ServerRef struct {
 	Service ServiceKey
-	Address netip.AddrPort // port 0: the port that the client asked for
+	Address netip.AddrPort // port 0: the client's destination port
 }
 
 // Timeout names the session state to which a timeout applies.
@@ -154,7 +154,7 @@ func (t Timeouts) Or(def Timeouts) Timeouts {
 	return t
 }
 
-// HealthType says how servers are checked.
+// HealthType is a kind of health check.
 type HealthType string
 
 // The types of health checks.
@@ -174,7 +174,7 @@ func (r StatusRange) String() string {
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
-// Health says how the servers of a service are checked; comparable.
+// Health configures the health checks of a service's servers; comparable.
 type Health struct {
 	Type     HealthType
 	Port     uint16 // 0: the server's own
@@ -200,11 +200,11 @@ type Server struct {
 	// DrainDeadline ends the sessions of a drained server this long after the drain began; 0: never.
 	DrainDeadline time.Duration
 
-	Backup      bool   // used only when no other server takes the session
+	Backup      bool   // used only if no other server accepts the session
 	MaxSessions uint32 // 0: no limit
 
 	Load ServerLoad
-	Link string // behind which others may be; empty: its own
+	Link string // name of a link that servers share; empty: its own
 }
 
 // Service is a service in the user's configuration.
@@ -220,13 +220,13 @@ type Service struct {
 	Servers  []Server
 }
 
-// Metrics says where Prometheus can read metrics, and which.
+// Metrics configures Prometheus metrics.
 type Metrics struct {
 	Listen string // "address:port"; empty: nowhere
 	Detail Detail
 }
 
-// Detail says which objects have metrics.
+// Detail selects the objects with metrics.
 type Detail uint8
 
 // The details: every service and every server; services only; neither.
@@ -243,10 +243,10 @@ func (d Detail) String() string {
 	return [...]string{"servers", "services", "none"}[d]
 }
 
-// SFlow says where samples of packets go, and which.
+// SFlow configures the export of samples.
 type SFlow struct {
 	Collector    netip.AddrPort // invalid: nowhere
-	AgentAddress netip.Addr     // invalid: the address that datagrams to the collector come from
+	AgentAddress netip.Addr     // invalid: the source address of datagrams to the collector
 	Sampling     uint32         // one of so many received packets; 0: none
 	Drops        uint32         // one of so many dropped packets; 0: none
 }

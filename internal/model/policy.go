@@ -22,7 +22,7 @@ const (
 	Maglev  Scheduler = 7  // … few clients move when servers come and go
 	ConHash Scheduler = 8  // … none but the server's own
 	Share   Scheduler = 9  // drawn by chance, by weight
-	P2C     Scheduler = 10 // of two drawn, the one with fewer sessions times delay
+	P2C     Scheduler = 10 // of two random servers, the one with the smaller product of sessions and delay
 )
 
 // Schedulers lists all schedulers.
@@ -41,7 +41,7 @@ func (s Scheduler) Hashes() bool {
 	return s == SH || s == Maglev || s == ConHash
 }
 
-// HashOn says which part of the client is hashed.
+// HashOn selects the part of the client's address that is hashed.
 type HashOn uint8
 
 // The hash inputs. 0 for schedulers that do not hash.
@@ -62,7 +62,7 @@ func (h HashOn) String() string {
 	return fmt.Sprintf("hash-%d", uint8(h))
 }
 
-// ClientAddress says how servers learn their clients' addresses.
+// ClientAddress is how servers learn their clients' addresses.
 type ClientAddress uint8
 
 // The methods to report client addresses. 0: none.
@@ -83,7 +83,7 @@ func (c ClientAddress) String() string {
 	return words[c]
 }
 
-// ClientOptions says what becomes of clients' options that servers would take for the forwarder's
+// ClientOptions is the action for clients' options that servers would mistake for the forwarder's
 // report of the client's address.
 type ClientOptions uint8
 
@@ -100,14 +100,14 @@ func (c ClientOptions) String() string {
 	return "remove"
 }
 
-// SynDefence says when the forwarder answers SYNs itself, by cookies or challenges.
+// SynDefence is when the forwarder answers SYNs itself, by cookies or challenges.
 type SynDefence uint8
 
 // When it answers SYNs.
 const (
 	DefenceOff    SynDefence = 0
 	DefenceAlways SynDefence = 1
-	DefenceAuto   SynDefence = 2 // while too many stay without a client that goes on
+	DefenceAuto   SynDefence = 2 // while too many SYNs have clients that do not continue
 )
 
 // SynDefences lists all settings.
@@ -130,7 +130,7 @@ func (d SynDefence) String() string {
 	return words[d]
 }
 
-// WhenUnavailable says what clients get while no server takes their sessions.
+// WhenUnavailable is the answer to clients while no server accepts their sessions.
 type WhenUnavailable uint8
 
 // The answers. 0 is the default.
@@ -165,7 +165,7 @@ func (p Persistence) String() string {
 	return fmt.Sprintf("%s for /%d and /%d", seconds(p.Timeout), p.Prefix4, p.Prefix6)
 }
 
-// ClientLimits say how many sessions each client begins, and has at once.
+// ClientLimits bound each client's new and concurrent sessions.
 type ClientLimits struct {
 	NewPerSecond uint32 // 0: no limit
 	Burst        uint32

@@ -11,7 +11,7 @@ import (
 // Hidden stands for the query of a path: people put tokens there, so it is shown nowhere.
 const Hidden = "?…"
 
-// shortestToken is the length from which a value of a query is hidden by itself; shorter ones are words and
+// shortestToken is the minimum length of a query's value that is hidden wherever it occurs; shorter ones are words and
 // numbers that occur in any text.
 const shortestToken = 8
 

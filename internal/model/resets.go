@@ -4,7 +4,7 @@ package model
 
 import "strings"
 
-// Resets says when TCP peers get a reset because their session is over; comparable.
+// Resets selects when TCP peers get a reset because their session has ended; comparable.
 type Resets struct {
 	Expired bool // both peers, when the session was idle for too long
 	Down    bool // clients of a server whose health checks fail; the sessions end

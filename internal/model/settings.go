@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// DescribeSettings describes what differs between two configurations in settings that the agent alone has,
+// DescribeSettings describes the differences of two configurations in settings of the agent alone,
 // so that no table shows them: health checks, deadlines of drains, files of access sets, metrics, export.
 // Services and servers that only one of them has are described by their tables. before may be nil.
 func DescribeSettings(before, after *Config) []Description {
@@ -159,7 +159,7 @@ func (h Health) expected() string {
 	return h.Expect.String()
 }
 
-// describeServerSettings describes what servers have of their own, other than their load.
+// describeServerSettings describes changes of servers' own settings, except for load.
 func describeServerSettings(was, now *Service) []Description {
 	old := map[ServerRef]Server{}
 	for _, server := range was.Servers {
@@ -177,7 +177,7 @@ func describeServerSettings(was, now *Service) []Description {
 	return list
 }
 
-// describeSetFiles describes sets whose prefixes come from another place. What these are is in the table.
+// describeSetFiles describes sets whose source of prefixes changes. The prefixes themselves are in the table.
 func describeSetFiles(before, after *Config) []Description {
 	old := map[string]AccessSet{}
 	for _, set := range before.AccessSets {

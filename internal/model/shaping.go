@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ShapingEarly says when packets are dropped before a queue is full, in percent of its length; comparable.
+// ShapingEarly configures drops before a queue is full, in percent of its length; comparable.
 type ShapingEarly struct {
 	From, To, Percent uint8 // Percent 0: never
 }
@@ -19,7 +19,7 @@ type ShapingEarly struct {
 type ShapingClass struct {
 	Name       string
 	DSCP       []DSCP // sorted
-	Priority   uint8  // 0 goes first
+	Priority   uint8  // 0 is sent first
 	Weight     uint8
 	Queue      uint32 // packets
 	Guaranteed uint64 // bits/s of each service; 0: none
@@ -47,7 +47,7 @@ type ShapingTenant struct {
 	Services   []ShapingService // at least one
 }
 
-// Shaping says how a forwarder shapes what leaves by a port. Packets that belong nowhere else are the
+// Shaping configures how a forwarder shapes the packets sent on a port. Packets that belong nowhere else are the
 // first tenant's first service's; those without a class are the last one's.
 type Shaping struct {
 	Port    string
@@ -152,7 +152,7 @@ func (s *ConfigShaping) resolve(keys map[string]ServiceKey, tenants map[string]*
 	return shaping
 }
 
-// guarantee gives a tenant without a guaranteed rate what its services have, as they could not have it otherwise.
+// guarantee sets the rate of a tenant without a guaranteed rate to the sum of its services, which could not be guaranteed otherwise.
 func (t *ShapingTenant) guarantee() {
 	if t.Guaranteed > 0 {
 		return
@@ -184,7 +184,7 @@ func BitRate(n uint64) string {
 	return LimitSpec{Unit: LimitBits, PerSecond: n}.Rate()
 }
 
-// String describes a port's shaping in few words: what has a name.
+// String summarizes a port's shaping: the named parts.
 func (s Shaping) String() string {
 	tenants, services := 0, 0
 	for _, tenant := range s.Tenants {
@@ -214,7 +214,7 @@ func burstText(s Shaping) string {
 // property is something that a description of a change names, with its value.
 type property struct{ name, value string }
 
-// changed returns what differs between two lists of the same properties: "weight 4 -> 5".
+// changed describes the differences of two lists of the same properties: "weight 4 -> 5".
 func changed(was, now []property) string {
 	var parts []string
 	for i := range now {
@@ -263,7 +263,7 @@ func (s ShapingService) properties(names func(ServiceKey) string) []property {
 	return append(ratesOf(s.Guaranteed, s.Maximum, s.Weight), property{"class", s.Class}, property{"services", services}, property{"vips", vips})
 }
 
-// branches returns the properties of a port's classes, tenants and services, by what to call them.
+// branches returns the properties of a port's classes, tenants and services, by their display names.
 func (s Shaping) branches(names func(ServiceKey) string) map[string][]property {
 	all := map[string][]property{"": {{"rate", BitRate(s.Rate)}, {"burst", burstText(s)}, {"count", s.Layer.String()}}}
 	for _, class := range s.Classes {
@@ -300,7 +300,7 @@ func describeShaping(c Change, from *Table, names func(ServiceKey) string) Descr
 	for _, name := range sortedNames(after) {
 		was, known := before[name]
 		if !known {
-			if !strings.HasPrefix(name, "service (others)") { // which comes with its tenant
+			if !strings.HasPrefix(name, "service (others)") { // these are listed with their tenant
 				parts = append(parts, name+" added: "+set(after[name]))
 			}
 		} else if what := changed(was, after[name]); what != "" {

@@ -29,7 +29,7 @@ func (r SNAT) equal(other SNAT) bool {
 	return r.Timeouts == other.Timeouts && slices.Equal(inside, otherInside) && slices.Equal(pool, otherPool)
 }
 
-// diffSNAT returns what to delete first, and what to put. A rule whose address changes its role is recreated.
+// diffSNAT returns the deletions that must come first, and the additions. A rule whose address changes its role is recreated.
 func diffSNAT(from, to *Table, roles map[netip.Addr]role) (gone, puts []Change) {
 	for _, name := range slices.Sorted(maps.Keys(from.SNAT)) {
 		_, stays := to.SNAT[name]
@@ -79,7 +79,7 @@ func join[T fmt.Stringer](list []T) string {
 	return strings.Join(parts, " ")
 }
 
-// describeSet describes what a list loses and gains.
+// describeSet describes the additions to a list and the removals from it.
 func describeSet[T interface {
 	comparable
 	fmt.Stringer

@@ -14,7 +14,7 @@ type Warning struct {
 	Text string
 }
 
-// Warnings returns what is valid in a configuration but probably not meant.
+// Warnings returns the parts of a configuration that are valid but probably not meant.
 func (c *Config) Warnings() []Warning {
 	var warnings []Warning
 	sets := map[string]bool{}
@@ -44,7 +44,7 @@ func (c *Config) Warnings() []Warning {
 		}
 		if last := list.lastReached(); last+1 < len(list.Rules) {
 			warnings = append(warnings, Warning{fmt.Sprintf("%s.rules[%d]", path, last+1), fmt.Sprintf(
-				"rule %d of access list %s is never reached, because rule %d decides for all clients: put that one last, or remove what follows it",
+				"rule %d of access list %s is never reached, because rule %d decides for all clients: move that one to the end, or remove the rules after it",
 				last+2, list.Name, last+1)})
 		}
 	}

@@ -75,7 +75,7 @@ func (i *Identity) set(key *ecdsa.PrivateKey, der []byte, authorities [][]byte) 
 	return nil
 }
 
-// Replace takes a new certificate, and writes the file.
+// Replace installs a new certificate, and writes the file.
 func (i *Identity) Replace(key *ecdsa.PrivateKey, der []byte, authorities [][]byte) error {
 	if err := i.set(key, der, authorities); err != nil || i.path == "" {
 		return err
@@ -90,8 +90,8 @@ func (i *Identity) Replace(key *ecdsa.PrivateKey, der []byte, authorities [][]by
 	return store.WriteFile(i.path, data, 0o600)
 }
 
-// Renew takes a certificate that a controller has issued in place of the present one, unless it ends sooner: a controller whose clock is far behind
-// would take the place of a good certificate with one that no other controller accepts.
+// Renew installs a new certificate from a controller, unless it expires sooner than the current one: a controller whose clock is far behind would replace
+// a valid certificate by one that no other controller accepts.
 func (i *Identity) Renew(key *ecdsa.PrivateKey, der []byte, authorities [][]byte) error {
 	certificate, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -176,12 +176,12 @@ func (i *Identity) own() (*tls.Certificate, error) {
 	defer i.mu.Unlock()
 	chain := [][]byte{i.certificate.Raw}
 	for _, authority := range i.authorities {
-		chain = append(chain, authority.Raw) // who joins compares it with the token
+		chain = append(chain, authority.Raw) // a joining member compares it with the token
 	}
 	return &tls.Certificate{Certificate: chain, PrivateKey: i.key, Leaf: i.certificate}, nil
 }
 
-// Shown returns what peers are shown: the certificate, and the authorities.
+// Shown returns what is presented to peers: the certificate, and the authorities.
 func (i *Identity) Shown() []*x509.Certificate {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -192,7 +192,7 @@ func (i *Identity) Shown() []*x509.Certificate {
 func (i *Identity) Client() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// The name is in a URI, which the standard check does not know.
+		// The name is in a URI, which the standard verification ignores.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			err := verify(state, i.pool(), Controller, i.now())
@@ -221,7 +221,7 @@ func (i *Identity) Server() *tls.Config {
 	}
 }
 
-// Joining returns how to connect to a controller that is known by a token alone.
+// Joining returns the TLS configuration for a controller that is known by a token alone.
 func Joining(token Token, now func() time.Time) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
@@ -239,7 +239,7 @@ func Joining(token Token, now func() time.Time) *tls.Config {
 	}
 }
 
-// Key returns the private key, to ask for another certificate of it.
+// Key returns the private key, for a request for another certificate.
 func (i *Identity) Key() *ecdsa.PrivateKey {
 	i.mu.Lock()
 	defer i.mu.Unlock()

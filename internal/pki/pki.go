@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki makes and checks the certificates by which controllers, agents and users know each other. A
+// Package pki issues and verifies the certificates of controllers, agents and users. A
 // certificate names its holder by a URI, steelyard://KIND/NAME; host names play no part.
 package pki
 
@@ -30,7 +30,7 @@ const (
 	User       = "user"
 )
 
-// How long certificates hold.
+// Lifetimes of certificates.
 const (
 	Lifetime   = 30 * 24 * time.Hour
 	caLifetime = 20 * 365 * 24 * time.Hour
@@ -83,16 +83,16 @@ func KeyHash(certificate *x509.Certificate) string {
 // Authority issues certificates.
 type Authority struct {
 	Certificate *x509.Certificate
-	Former      []*x509.Certificate // of authorities that it has replaced, whose certificates hold still
+	Former      []*x509.Certificate // former authorities whose certificates are still valid
 	key         *ecdsa.PrivateKey
 }
 
-// NewKey makes a private key.
+// NewKey creates a private key.
 func NewKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
 func serial() (*big.Int, error) { return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) }
 
-// NewAuthority makes an authority.
+// NewAuthority creates an authority.
 func NewAuthority(now time.Time) (*Authority, error) {
 	number, err := serial()
 	if err != nil {
@@ -101,7 +101,7 @@ func NewAuthority(now time.Time) (*Authority, error) {
 	return newAuthority(number, now)
 }
 
-// Next makes the one that may replace it. Their serial numbers say which one is newer, whatever clocks say.
+// Next creates its possible successor. Serial numbers order them, whatever the clocks say.
 func (a *Authority) Next(now time.Time) (*Authority, error) {
 	return newAuthority(new(big.Int).Add(a.Certificate.SerialNumber, big.NewInt(1)), now)
 }
@@ -141,7 +141,7 @@ func Raw(certificates []*x509.Certificate) [][]byte {
 	return all
 }
 
-// DecodeAuthority reads what Encode wrote.
+// DecodeAuthority parses the result of Encode.
 func DecodeAuthority(data []byte) (*Authority, error) {
 	chain, key, err := decode(data)
 	if err != nil {
@@ -158,7 +158,7 @@ func DecodeAuthority(data []byte) (*Authority, error) {
 	return &Authority{Certificate: parsed[0], Former: parsed[1:], key: key}, nil
 }
 
-// Request makes a signing request for a key.
+// Request creates a signing request for a key.
 func Request(key *ecdsa.PrivateKey) ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 }
@@ -188,7 +188,7 @@ func (a *Authority) Sign(request []byte, name Name, now time.Time) (*x509.Certif
 	return x509.ParseCertificate(der)
 }
 
-// Hash is what tokens hold of an authority.
+// Hash identifies an authority in tokens.
 func (a *Authority) Hash() string { return KeyHash(a.Certificate) }
 
 // encode writes certificates, and a key, as PEM.

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// Token is what a member joins with: syt1.ID.SECRET.HASH, with the hash of the authority's key.
+// Token authorizes a member to join: syt1.ID.SECRET.HASH, with the hash of the authority's key.
 type Token struct{ ID, Secret, Authority string }
 
-// NewToken makes a token.
+// NewToken creates a token.
 func NewToken(authority string) (Token, error) {
 	random := make([]byte, 8+24)
 	if _, err := rand.Read(random); err != nil {
@@ -39,7 +39,7 @@ func ParseToken(text string) (Token, error) {
 	return Token{parts[1], parts[2], parts[3]}, nil
 }
 
-// SecretHash is what a controller keeps of a token.
+// SecretHash is the stored form of a token's secret.
 func (t Token) SecretHash() string {
 	sum := sha256.Sum256([]byte(t.Secret))
 	return base64.RawURLEncoding.EncodeToString(sum[:])

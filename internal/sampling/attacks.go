@@ -13,10 +13,10 @@ import (
 // mostAttacks are watched at a time: the newest.
 const mostAttacks = 64
 
-// samplesPerSecond of packets are enough to tell where an attack comes from.
+// samplesPerSecond suffice to locate the sources of an attack.
 const samplesPerSecond = 500
 
-// attackID tells attacks apart.
+// attackID identifies attacks.
 type attackID struct {
 	kind  string
 	key   model.ServiceKey // zero: of no service
@@ -33,15 +33,15 @@ func idOf(attack *dpclient.Attack) (attackID, bool) {
 	return id, err == nil
 }
 
-// attacks is where the packets of listed attacks come from.
+// attacks tracks the sources of listed attacks.
 type attacks struct {
 	of       map[attackID]*networks // listed
 	underWay map[attackID]*networks
-	rate     uint64 // packets/s of those under way
+	rate     uint64 // packets/s of active ones
 	looked   map[netip.Prefix]looked
 }
 
-// follow keeps what belongs to the attacks in the list, newest first, and begins with new ones.
+// follow keeps the state of the listed attacks, newest first, and adds new ones.
 func (a *attacks) follow(list []*dpclient.Attack) {
 	listed := map[attackID]*networks{}
 	a.underWay, a.rate = map[attackID]*networks{}, 0
@@ -55,7 +55,7 @@ func (a *attacks) follow(list []*dpclient.Attack) {
 		if counts == nil && goesOn {
 			counts = newNetworks()
 		}
-		if goesOn && !attack.GetSubsided() && len(a.underWay) < mostAttacks { // of what comes after the flood, nothing is counted
+		if goesOn && !attack.GetSubsided() && len(a.underWay) < mostAttacks { // packets after the flood are not counted
 			a.underWay[id] = counts
 			a.rate += attack.GetRate()
 		}
@@ -66,7 +66,7 @@ func (a *attacks) follow(list []*dpclient.Attack) {
 	a.of = listed
 }
 
-// rates are those that attacks under way need; none: zero.
+// rates are the rates that active attacks need; none: zero.
 func (a *attacks) rates() dpclient.SampleRates {
 	if len(a.underWay) == 0 {
 		return dpclient.SampleRates{}

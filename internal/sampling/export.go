@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// exportMetrics count what went to collectors since the agent's start.
+// exportMetrics count exports to collectors since the agent's start.
 type exportMetrics struct {
 	datagrams prometheus.Counter
 	errors    prometheus.Counter
@@ -120,7 +120,7 @@ func (e *export) explain(err error) error {
 }
 
 // due counts a sample that stands for oneIn packets, and says whether it is to be sent, and for how many packets
-// then: the forwarder may sample more often for somebody else.
+// then: the forwarder may sample more often for another client.
 func due(owed *uint32, oneIn, wanted uint32) (rate uint32, send bool) {
 	if oneIn >= wanted {
 		return oneIn, true
@@ -166,7 +166,7 @@ func (e *export) addCounters(port *dpclient.Port) {
 	}
 }
 
-// send sends what was added, or forgets it if there is no socket.
+// send sends the pending datagram, or drops it without a socket.
 func (e *export) send() {
 	if e == nil || e.encoder == nil {
 		return
@@ -178,7 +178,7 @@ func (e *export) send() {
 	if _, err := e.conn.Write(datagram); err != nil {
 		e.metrics.errors.Inc()
 		e.fail(err)
-		if !errors.Is(err, syscall.ECONNREFUSED) { // of an earlier datagram; the socket is good
+		if !errors.Is(err, syscall.ECONNREFUSED) { // caused by an earlier datagram; the socket is usable
 			e.close()
 			e.retry = time.Now().Add(retryPeriod)
 		}

@@ -12,26 +12,26 @@ import (
 const (
 	mostNetworks = 1024
 	shownSources = 10
-	leastSamples = 20 // before anything is said
+	leastSamples = 20 // minimum for a result
 	leastSeen    = 3  // by a network that is named
 )
 
-// Source is a network that an attack's packets come from.
+// Source is a source network of an attack.
 type Source struct {
 	Network netip.Prefix
 	Percent float64 // of the attack's samples, at least
 }
 
-// Sources say where an attack comes from.
+// Sources describes the sources of an attack.
 type Sources struct {
 	Networks []Source // the most frequent ones, each with 1 % or more
 	Clients  bool     // others that have are clients with validated sessions, which are not named
-	Spoofed  bool     // none has, and most samples are of networks not seen before: forged addresses, or very many
-	Many     bool     // none has, although networks come again
+	Spoofed  bool     // none has, and most samples are of new networks: forged addresses, or very many
+	Many     bool     // none has, although networks recur
 	Samples  uint64
 }
 
-// counter is how many packets of a network were seen, by samples: at most count, and at least count - excess.
+// counter estimates the packets of a network from samples: at most count, and at least count - excess.
 type counter struct {
 	network       netip.Prefix
 	count, excess uint64
@@ -43,7 +43,7 @@ type counter struct {
 // Agrawal, El Abbadi 2005): one that has no counter takes over the smallest, whose count becomes its error.
 type networks struct {
 	samples      uint64
-	total, fresh uint64 // packets for which they stand; those whose network had no counter
+	total, fresh uint64 // packets that the samples represent; those of networks without a counter
 	of           map[netip.Prefix]*counter
 	least        []*counter // a heap, the smallest first
 }
@@ -123,7 +123,7 @@ func (n *networks) frequent() []Source {
 	return list
 }
 
-// sources returns what the samples say. has reports what is known of a network's validated sessions.
+// sources evaluates the samples. has returns the state of a network's validated sessions.
 func (n *networks) sources(has func(netip.Prefix) validity) Sources {
 	s := Sources{Samples: n.samples}
 	if n.samples < leastSamples {

@@ -17,7 +17,7 @@ const (
 	ethernetVLAN, ethernetQinQ = 0x8100, 0x88a8
 )
 
-// packet is what a sample's header says. Of a later fragment, and of what is cut, the port is 0.
+// packet has the fields of a sample's header. For later fragments and truncated headers, the port is 0.
 type packet struct {
 	source, destination netip.Addr
 	protocol            uint8

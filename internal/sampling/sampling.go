@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sampling fetches the forwarder's samples of packets for as long as somebody wants them: a collector, to
-// which it exports them by sFlow, or an attack, whose source networks it counts.
+// Package sampling fetches the forwarder's samples of packets while they are needed: by a collector, to which it exports them by sFlow, or for an attack,
+// whose source networks it counts.
 package sampling
 
 import (
@@ -28,7 +28,7 @@ const (
 	mostPages     = 8 // answers that one turn fetches
 )
 
-// Forwarder is what a Sampler asks a forwarder for.
+// Forwarder is the part of a forwarder's client that a Sampler calls.
 type Forwarder interface {
 	Samples(ctx context.Context, after uint64, rates dpclient.SampleRates) (*dpclient.Samples, error)
 	Attacks(ctx context.Context) ([]*dpclient.Attack, uint64, error)
@@ -45,7 +45,7 @@ type Options struct {
 	Egress *egress.Policy
 }
 
-// Sampler fetches samples, exports them, and counts where attacks come from.
+// Sampler fetches samples, exports them, and counts the sources of attacks.
 type Sampler struct {
 	options Options
 	started time.Time
@@ -67,7 +67,7 @@ type Sampler struct {
 	attacks     attacks
 }
 
-// Sources returns where an attack that the forwarder lists comes from, as far as it is known.
+// Sources returns the known sources of a listed attack.
 func (s *Sampler) Sources(attack *dpclient.Attack) Sources {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,14 +91,14 @@ func New(options Options) *Sampler {
 	return s
 }
 
-// Configure sets where samples go from now on.
+// Configure sets the export of samples from now on.
 func (s *Sampler) Configure(wanted model.SFlow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wanted = wanted
 }
 
-// Warnings say why nothing is exported.
+// Warnings explains why nothing is exported.
 func (s *Sampler) Warnings() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *Sampler) disconnect() {
 	}
 }
 
-// turn does what is due five times a second.
+// turn does the work that is due, five times a second.
 func (s *Sampler) turn(ctx context.Context) {
 	s.mu.Lock()
 	wanted := s.wanted
@@ -169,7 +169,7 @@ func (s *Sampler) turn(ctx context.Context) {
 	ctx, cancel := stall.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.ask(ctx, wanted); err != nil {
-		s.disconnect() // the agent's status tells why
+		s.disconnect() // the agent's status shows the reason
 		s.retry = time.Now().Add(retryPeriod)
 	}
 	s.export.send()
@@ -183,7 +183,7 @@ func finest(a, b uint32) uint32 {
 	return min(a, b)
 }
 
-// ask asks the forwarder for what is due.
+// ask sends the requests that are due.
 func (s *Sampler) ask(ctx context.Context, wanted model.SFlow) error {
 	if s.forwarder == nil {
 		if time.Now().Before(s.retry) {
@@ -210,7 +210,7 @@ func (s *Sampler) ask(ctx context.Context, wanted model.SFlow) error {
 		rates.Received, rates.Dropped = finest(rates.Received, wanted.Sampling), finest(rates.Dropped, wanted.Drops)
 	}
 	if rates == (dpclient.SampleRates{}) {
-		s.after = 0 // what is sampled until somebody wants samples again is not for us
+		s.after = 0 // samples from before the next request are not for this client
 		return nil
 	}
 	return s.fetch(ctx, rates)

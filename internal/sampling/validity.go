@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// validity is what is known of a network's sessions.
+// validity is the state of a network's sessions.
 type validity uint8
 
 const (
@@ -20,7 +20,7 @@ const (
 const (
 	lookPeriod  = time.Second
 	looksAtOnce = 8                // networks looked up in a period
-	lookAgain   = 15 * time.Second // of an unvalidated network: a client may have come
+	lookAgain   = 15 * time.Second // of an unvalidated network: a client may have connected since
 	lookTimeout = time.Minute      // of a large session table
 	mostLooked  = 4096             // networks that are remembered
 )
@@ -56,7 +56,7 @@ func (s *Sampler) lookUpThese(ctx context.Context, due []netip.Prefix) {
 	defer cancel()
 	forwarder, err := s.options.Dial(ctx)
 	if err != nil {
-		return // the agent's status says why
+		return // the agent's status shows the reason
 	}
 	defer forwarder.Close()
 	for _, network := range due {
@@ -74,10 +74,10 @@ func (s *Sampler) lookUpThese(ctx context.Context, due []netip.Prefix) {
 	}
 }
 
-// has reports what is known of a network's sessions.
+// has returns the state of a network's sessions.
 func (a *attacks) has(network netip.Prefix) validity { return a.looked[network].is }
 
-// due returns networks whose sessions are to be looked up: those that would be named. It forgets what no listed attack needs.
+// due returns networks whose sessions must be looked up: those that would be named. It drops networks that no listed attack needs.
 func (a *attacks) due(now time.Time) []netip.Prefix {
 	var due []netip.Prefix
 	needed := map[netip.Prefix]looked{}

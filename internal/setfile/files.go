@@ -21,14 +21,13 @@ import (
 )
 
 const (
-	// settleTime lets whoever writes a file finish before it is read.
+	// settleTime lets a writer finish before the file is read.
 	settleTime = 100 * time.Millisecond
 	// lookPeriod is for file systems that send no events.
 	lookPeriod = 10 * time.Second
 )
 
-// Files are the files that the access sets of the configuration name. A file that changes is read again; while
-// it is wrong, its sets keep what they had.
+// Files are the files of the configuration's access sets. A changed file is read again; while it has an error, its sets keep their data.
 type Files struct {
 	Directory Directory // set before use
 	use       func(map[string]*model.SetData)
@@ -47,10 +46,10 @@ type Files struct {
 // file is immutable; another one replaces it.
 type file struct {
 	tried  stamp          // of the last attempt
-	data   *model.SetData // of the last good one; nil: none so far
+	data   *model.SetData // of the last valid version; nil: none so far
 	loaded time.Time      // when data was read
 	err    error          // of the last attempt
-	excess int            // the prefixes of the last attempt, if they were too many beside the other sets'
+	excess int            // the prefixes of the last attempt, if they exceeded the total of all sets
 }
 
 func (f *file) prefixes() int {
@@ -75,7 +74,7 @@ func stampOf(info fs.FileInfo) stamp {
 	return s
 }
 
-// New returns Files that hand what they read to use.
+// New returns Files that pass their contents to use.
 func New(use func(map[string]*model.SetData), log *slog.Logger) *Files {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -99,10 +98,10 @@ func (f *Files) Configure(sets []model.AccessSet) {
 	f.sets = sets
 	f.mu.Unlock()
 	f.watch(files)
-	f.refresh(files) // a file that is being written now tells so by an event
+	f.refresh(files) // a write in progress causes another event
 }
 
-// watch watches the folders of these files: whoever changes a file often puts another one in its place.
+// watch watches the directories of these files, because writers often replace files.
 func (f *Files) watch(files map[string]*file) {
 	if f.watcher == nil {
 		return
@@ -124,7 +123,7 @@ func (f *Files) watch(files map[string]*file) {
 }
 
 // refresh reads those that have changed, and hands all to use. It returns whether a file is being written, so that it
-// must be looked at again.
+// must be checked again.
 func (f *Files) refresh(files map[string]*file) (again bool) {
 	contents := map[string]*model.SetData{}
 	large := false
@@ -133,7 +132,7 @@ func (f *Files) refresh(files map[string]*file) (again bool) {
 	for path, one := range files {
 		left -= uses[path] * one.prefixes()
 	}
-	// One that shrinks makes room for another one before it, which is then tried again.
+	// A file that shrinks frees capacity for another one before it, which is then tried again.
 	for range 2 {
 		for _, path := range paths {
 			before := files[path]
@@ -152,7 +151,7 @@ func (f *Files) refresh(files map[string]*file) (again bool) {
 	f.mu.Unlock()
 	f.use(contents)
 	if large {
-		debug.FreeOSMemory() // what reading took is many times what stays
+		debug.FreeOSMemory() // reading needs many times the memory of the result
 	}
 	return again
 }
@@ -206,7 +205,7 @@ func (f *Files) load(path string, before *file, room int) (now *file, young bool
 	}
 	if err != nil {
 		if before.err == nil || before.err.Error() != err.Error() {
-			f.log.Warn("the file of an access set is not used; the set keeps what it had", "error", err)
+			f.log.Warn("the file of an access set is not used; the set keeps its prefixes", "error", err)
 		}
 		return &file{tried: tried, data: before.data, loaded: before.loaded, err: err, excess: excess}, false
 	}
@@ -214,7 +213,7 @@ func (f *Files) load(path string, before *file, room int) (now *file, young bool
 		f.log.Info("the file of an access set is read", "file", path, "prefixes", data.Prefixes, "duration", time.Since(began).Round(time.Millisecond))
 	}
 	if old := before.data; old != nil && 2*data.Prefixes < old.Prefixes {
-		f.log.Warn("the file of an access set has less than half of what it had: see that it is whole",
+		f.log.Warn("the file of an access set has less than half of its former prefixes: check that it is complete",
 			"file", path, "prefixes", data.Prefixes, "before", old.Prefixes)
 	}
 	return &file{tried: tried, data: data, loaded: time.Now()}, false
@@ -224,8 +223,7 @@ func (f *Files) tooMany() string {
 	return fmt.Sprintf("all sets together may have %d from files", f.limit)
 }
 
-// Check returns the errors of files that these sets name and that are new or have changed. A file that is known to be
-// broken since it was read is left out: its set keeps what it had.
+// Check returns the errors of new or changed files of these sets. A file that is already known to be invalid is skipped, because its set keeps its data.
 func (f *Files) Check(config *model.Config) error {
 	var problems []error
 	counts := map[string]int{"": 0}
@@ -294,7 +292,7 @@ func (f *Files) Run(ctx context.Context) {
 	}
 }
 
-// look returns whether it must be called again soon.
+// look reports whether it must be called again soon.
 func (f *Files) look() (again bool) {
 	f.work.Lock()
 	defer f.work.Unlock()
@@ -308,10 +306,10 @@ func (f *Files) look() (again bool) {
 	return f.refresh(files)
 }
 
-// Status is what is known of the file of a set.
+// Status is the state of a set's file.
 type Status struct {
 	Set, Path string
-	Loaded    time.Time // when what is in force was read; zero: nothing was so far
+	Loaded    time.Time // when the data in force was read; zero: none so far
 	Err       error     // why the file as it is now is not used; nil: it is
 }
 
@@ -328,14 +326,14 @@ func (f *Files) Status() []Status {
 	return all
 }
 
-// Warnings says which files are not used as they are.
+// Warnings lists the files that are not in use in their current version.
 func (f *Files) Warnings() []string {
 	var warnings []string
 	for _, s := range f.Status() {
 		switch {
 		case s.Err == nil:
 		case s.Loaded.IsZero():
-			warnings = append(warnings, fmt.Sprintf("access set %s has what the forwarder had before, or nothing: %s", s.Set, s.Err))
+			warnings = append(warnings, fmt.Sprintf("access set %s keeps the forwarder's previous data, or is empty: %s", s.Set, s.Err))
 		default:
 			warnings = append(warnings, fmt.Sprintf("access set %s has its file as it was at %s: %s",
 				s.Set, s.Loaded.Format(time.DateTime), s.Err))
@@ -346,7 +344,7 @@ func (f *Files) Warnings() []string {
 
 var (
 	validMetric = prometheus.NewDesc("steelyard_access_set_file_valid",
-		"Whether the file of this access set is used as it is: 1; 0: the set keeps what it had.", []string{"set"}, nil)
+		"1 if the current file of this access set is in use; 0: the set keeps its previous prefixes.", []string{"set"}, nil)
 	loadedMetric = prometheus.NewDesc("steelyard_access_set_file_loaded_timestamp_seconds",
 		"When the agent read the contents of this access set from its file.", []string{"set"}, nil)
 )

@@ -57,7 +57,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	b := newBench(t)
 	b.Configure(b.sets)
 	b.await(nil)
-	if w := b.Warnings(); len(w) != 2 || !strings.Contains(w[0], "access set bad has what the forwarder had before, or nothing: "+b.path+" does not exist") {
+	if w := b.Warnings(); len(w) != 2 || !strings.Contains(w[0], "access set bad keeps the forwarder's previous data, or is empty: "+b.path+" does not exist") {
 		t.Errorf("warnings: %q", w)
 	}
 	defer b.run()()
@@ -91,7 +91,7 @@ func TestABrokenFileChangesNothing(t *testing.T) {
 		t.Errorf("warnings: %q", w)
 	}
 	b.look()
-	if n := strings.Count(b.log.String(), "keeps what it had"); n != 1 {
+	if n := strings.Count(b.log.String(), "keeps its prefixes"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, b.log.String())
 	}
 	if err := os.Remove(b.path); err != nil {

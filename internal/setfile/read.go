@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package setfile reads the files of access sets, and reads them again when they change.
+// Package setfile reads the files of access sets, and reloads them when they change.
 package setfile
 
 import (
@@ -33,7 +33,7 @@ func Read(path string) (*model.SetData, error) {
 	return data, err
 }
 
-// Directory is the one in which files of sets must be; "": they may be anywhere.
+// Directory is the directory that must contain the files of sets; "": any directory.
 type Directory string
 
 // inside returns the name of a file in the directory.
@@ -80,7 +80,7 @@ func (d Directory) stat(path string) (fs.FileInfo, error) {
 	return root.Stat(name)
 }
 
-// read also returns the stamp of what was read.
+// read also returns the stamp of the version that it read.
 func (d Directory) read(path string) (*model.SetData, stamp, error) {
 	file, err := d.open(path)
 	if err != nil {
@@ -99,7 +99,7 @@ func (d Directory) read(path string) (*model.SetData, stamp, error) {
 	if err != nil {
 		return nil, at, err
 	}
-	if at.size == 0 && len(prefixes) == 0 { // as whoever writes a file anew leaves it at first
+	if at.size == 0 && len(prefixes) == 0 { // as at the start of a rewrite of the file
 		return nil, at, fmt.Errorf("%s is empty: if the set is to have no prefixes, write a comment into it, such as # none", path)
 	}
 	return model.NewSetData(model.MergePrefixes(prefixes)), at, nil
@@ -152,7 +152,7 @@ func parse(name string, r io.Reader) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-// wrong says what is wrong with a line, without the line.
+// wrong describes the fault of a line, without quoting the line.
 func wrong(text string) string {
 	prefix, err := netip.ParsePrefix(text)
 	address, failed := netip.ParseAddr(text)

@@ -165,10 +165,10 @@ func (e *Encoder) Counters(c Counters) {
 	})
 }
 
-// largestSample is more than any sample takes.
+// largestSample is an upper bound of a sample's size.
 const largestSample = 8 + 11*4 + 8 + 16 + maxHeader + 8 + 4 + maxReason
 
-// Full reports whether the next sample may not fit the datagram: take it first.
+// Full reports whether the next sample may not fit into the datagram, which must then be taken first.
 func (e *Encoder) Full() bool {
 	return headBytes+len(e.data)+largestSample > MaxDatagram
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Balancer keeps what is known of the servers of one service at one forwarder. One goroutine uses it.
+// Balancer is the state of the servers of one service at one forwarder. Not safe for concurrent use.
 type Balancer struct {
 	options Options
 	known   map[string]*known
@@ -16,18 +16,18 @@ type Balancer struct {
 	removed bool      // the last step forgot a server
 }
 
-// known is what earlier steps have left of a server.
+// known is the state of a server after earlier steps.
 type known struct {
 	delay, loss, link, cpu, latency smoothed
 
 	share     float64   // damped
-	held      float64   // its share before this balancer's first step, until it goes out; 0: not known
-	published float64   // what Result said last
-	since     time.Time // when it began, or came up again: slow start
+	held      float64   // its share before this balancer's first step, until it goes out; 0: unknown
+	published float64   // the last value in Result
+	since     time.Time // start, or last return to service, for slow start
 	seen      bool      // in this step
 }
 
-// New returns a balancer that knows nothing yet.
+// New returns a balancer without state.
 func New(options Options) *Balancer {
 	return &Balancer{options: options.withDefaults(), known: map[string]*known{}}
 }
@@ -38,7 +38,7 @@ type smoothed struct {
 	at    time.Time
 }
 
-// take averages a measure, if it is a new one. A number that is none is not taken: it would never leave the average.
+// take adds a new measurement to an average. It ignores NaN and infinity, which would never leave the average.
 func (s *smoothed) take(m Measure, constant time.Duration, most float64) {
 	if m.At.IsZero() || !m.At.After(s.at) || math.IsNaN(m.Value) || math.IsInf(m.Value, 0) || m.Value < 0 {
 		return
@@ -52,7 +52,7 @@ func (s *smoothed) take(m Measure, constant time.Duration, most float64) {
 	s.at = m.At
 }
 
-// trust is 1 for a fresh measure, 0 for one that is stale or was never made, and falls evenly in between.
+// trust is 1 for a fresh measurement, 0 for a stale or missing one, and decreases linearly in between.
 func (b *Balancer) trust(s smoothed, now time.Time) float64 {
 	if s.at.IsZero() {
 		return 0
@@ -64,7 +64,7 @@ func (b *Balancer) trust(s smoothed, now time.Time) float64 {
 	return max(0, 1-float64(age-b.options.Fresh)/float64(max(1, b.options.Stale-b.options.Fresh)))
 }
 
-// Step takes new measurements and returns the shares of this moment. Servers that are not among them are forgotten.
+// Step processes new measurements and returns the current shares. It forgets servers that are not among them.
 func (b *Balancer) Step(now time.Time, servers []Server) Result {
 	elapsed := now.Sub(b.last)
 	if b.last.IsZero() || elapsed < 0 {
@@ -102,7 +102,7 @@ type candidate struct {
 // in reports that shares are computed for it.
 func (c *candidate) in() bool { return c.State != Out }
 
-// gather brings what is known up to date, and says who is in, out or set aside.
+// gather updates the servers' state, and decides which ones are in, out or set aside.
 func (b *Balancer) gather(now time.Time, servers []Server, first bool) []*candidate {
 	for _, k := range b.known {
 		k.seen = false
@@ -135,7 +135,7 @@ func (b *Balancer) gather(now time.Time, servers []Server, first bool) []*candid
 			} else if s.Why != "" {
 				c.Reason = s.Why
 			}
-			k.since, k.share, k.held = now, 0, 0 // it begins anew
+			k.since, k.share, k.held = now, 0, 0 // it starts anew
 			continue
 		}
 		c.weight = s.Weight
@@ -164,11 +164,11 @@ func (b *Balancer) gather(now time.Time, servers []Server, first bool) []*candid
 	return candidates
 }
 
-// crowded is the part of all weights with room, below which shares turn to the weights again: the few that
-// are left cannot take what the others have.
+// crowded is the fraction of all weights with free capacity below which shares return towards the weights: the few remaining servers cannot absorb the
+// others' sessions.
 const crowded = 0.2
 
-// settleTargets scales the candidates' targets to a sum of 1, less for those with less room, and keeps each
+// settleTargets scales the candidates' targets to a sum of 1, less for those with less free capacity, and keeps each
 // above the least share. It returns a warning if they are too few.
 func settleTargets(candidates []*candidate, least float64) string {
 	in, sum, room := 0, 0.0, 0.0
@@ -228,7 +228,7 @@ func (b *Balancer) hold(candidates []*candidate, now time.Time) {
 	}
 }
 
-// move brings shares a part of the way to their targets.
+// move moves shares a fraction of the way to their targets.
 func (b *Balancer) move(candidates []*candidate, part float64, now time.Time) {
 	sum := 0.0
 	for _, c := range candidates {
@@ -261,7 +261,7 @@ func (b *Balancer) move(candidates []*candidate, part float64, now time.Time) {
 	}
 }
 
-// publish makes ranges of the shares, equation (10), if they differ from those published.
+// publish computes ranges of the shares, equation (10), if they differ from the published ones.
 func (b *Balancer) publish(candidates []*candidate, warning string) Result {
 	result := Result{Warning: warning, Changed: b.removed, Shares: make([]Share, 0, len(candidates))}
 	in := 0

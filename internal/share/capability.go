@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// setAside says how much room a server has left: 1 far from overload, 0 in it, and evenly less in between.
-// A threshold with hysteresis would make it swing: spared, it recovers, and is overloaded by what it then gets.
+// setAside returns a server's remaining capacity: 1 far from overload, 0 in it, and linearly less in between. A threshold with hysteresis would oscillate:
+// the relieved server recovers, and is overloaded by the sessions that it then gets.
 func (b *Balancer) setAside(c *candidate, now time.Time) {
 	k, missing := c.known, c.Reason
 	c.room = 1
@@ -80,7 +80,7 @@ func (b *Balancer) assess(c *candidate, now time.Time) {
 	c.Reason = strings.Join(missing, ", ")
 }
 
-// byCapability sets targets by equations (7) to (9), and returns how fast to go there.
+// byCapability sets targets by equations (7) to (9). Returns the speed of the approach.
 func byCapability(candidates []*candidate, gamma float64) float64 {
 	countUse(candidates)
 	phi := offsets(candidates, func(c *candidate) (float64, float64) { return c.network, c.trustN })
@@ -104,7 +104,7 @@ func byCapability(candidates []*candidate, gamma float64) float64 {
 	return min(1, max(0.05, free/weights))
 }
 
-// countUse puts the use of links into (5). One that is not known counts as the mean of those that are: a link whose capacity is
+// countUse adds the use of links to (5). An unknown one counts as the mean of the known ones: a link whose capacity is
 // not learned yet is neither better nor worse for that.
 func countUse(candidates []*candidate) {
 	sum, weights := 0.0, 0.0
@@ -153,7 +153,7 @@ func offsets(candidates []*candidate, of func(*candidate) (value, trust float64)
 // byLatency sets targets for the least mean response time: there, one more session adds the same to it at
 // every server. What it adds is the server's latency and, as queues grow with 1/(1−c), the time that it
 // takes from the others. Who adds more than the mean gets less than it has, by the logarithm of the ratio.
-// It returns how fast to go there.
+// Returns the speed of the approach.
 func byLatency(candidates []*candidate, _ float64) float64 {
 	sum, weights := 0.0, 0.0
 	for _, c := range candidates {
@@ -169,7 +169,7 @@ func byLatency(candidates []*candidate, _ float64) float64 {
 			continue
 		}
 		if c.trustN == 0 || weights == 0 {
-			c.target = c.weight // nothing is known: back to the weight
+			c.target = c.weight // no measurement: back to the weight
 			continue
 		}
 		c.Phi = c.trustN * (sum/weights - math.Log(c.network))

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Capacity learns what a link can carry, from the rates at which it looked full. Why these rules are as they are:
+// Capacity learns a link's capacity from the rates at which it appeared full. Why these rules are as they are:
 // docs/design/0043-shares.md, "A learned capacity".
 //
 //	             a sign                      the rate falls, and the signs go
@@ -20,8 +20,8 @@ type Capacity struct {
 
 	full  bool
 	began time.Time // since when it is full
-	tried bool      // the sign came while more than is sure was tried
-	peak  float64   // the most that it carried while full; goes slowly to what it carries
+	tried bool      // the sign appeared while probing above the sure capacity
+	peak  float64   // peak rate while full; decays slowly to the current rate
 	left  time.Time // since when it carries far less, and signs stay; zero: not so
 	clean window    // the most that it carried without a sign
 
@@ -36,7 +36,7 @@ type Capacity struct {
 
 const (
 	capacitySmooth = 5 * time.Second
-	leastCapacity  = 1e6 // bits/s: what hiccups of an idle link say is not looked at
+	leastCapacity  = 1e6 // bits/s: signs on a nearly idle link are ignored
 	signGone       = 0.5 // of a sign
 	signLost       = time.Minute
 
@@ -46,16 +46,16 @@ const (
 	aboveClean = 1.02           // a candidate is above all that has passed without a sign
 	firstMost  = 36 * time.Hour // for two crests of one load a day
 
-	fullLearned = time.Hour      // so long a link whose capacity is known is not full: its signs are of something else
-	fullMost    = 12 * time.Hour // one whose capacity is not known may be full for all of a day's crest
+	fullLearned = time.Hour      // a link of known capacity is not full for longer: its signs have another cause
+	fullMost    = 12 * time.Hour // a link of unknown capacity may be full during a whole daily peak
 
 	peakDecay  = 10 * time.Minute
 	leastHold  = 5 * time.Minute
 	mostHold   = time.Hour
-	inUse      = 0.8              // of what was learned: only then is more tried
+	inUse      = 0.8              // of the learned capacity: only above this use, probe for more
 	growth     = 10 * time.Minute // time constant of trying: 10 % a minute
-	growthMost = 1.5              // of what is sure; without a sign up to there it was wrong
-	wrong      = 1.1              // of what was learned: so much passes without a sign
+	growthMost = 1.5              // of the sure capacity; without a sign up to there it was wrong
+	wrong      = 1.1              // of the learned capacity: this rate passed without a sign
 	wrongFor   = 10 * time.Second
 )
 
@@ -65,14 +65,14 @@ func agree(a, b float64) bool { return math.Abs(a-b) <= 0.2*max(a, b) }
 // Rate is the learned capacity, bits/s; 0: none.
 func (c *Capacity) Rate() float64 { return c.learned }
 
-// Carries is what the link carries, bits/s, smoothed.
+// Carries returns the link's smoothed rate, bits/s.
 func (c *Capacity) Carries() float64 { return c.rate.value }
 
 // Full reports whether the link looks full.
 func (c *Capacity) Full() bool { return c.full }
 
-// Step takes what the link carries, and how much it looks full: a sign is 1, and gone below a half. seen: the signs were measured
-// since the last step. It reports that the signs are of something else: their bases are to begin anew.
+// Step processes the link's rate, and how full it appears: 1 is a sign, and below a half it is gone. seen: signs were measured since the last step.
+// Returns true if the signs have another cause, so that their bases must be reset.
 func (c *Capacity) Step(now time.Time, rate, sign float64, seen bool) (again bool) {
 	elapsed := 0.0
 	if !c.rate.at.IsZero() {
@@ -87,7 +87,7 @@ func (c *Capacity) Step(now time.Time, rate, sign float64, seen bool) (again boo
 	switch {
 	case !c.full && sign >= 1:
 		c.full, c.began, c.tried, c.peak, c.left = true, now, c.learned > c.sure, c.rate.value, time.Time{}
-		c.learned = c.sure // what was tried was too much
+		c.learned = c.sure // the probe went too far
 	case c.full && sign < signGone:
 		c.full = false
 		c.ended(now)
@@ -119,10 +119,10 @@ func (c *Capacity) stays(now time.Time, elapsed float64) (again bool) {
 	return true
 }
 
-// ended makes something of signs that have gone.
+// ended evaluates signs that have gone.
 func (c *Capacity) ended(now time.Time) {
 	evident := c.peak >= leastCapacity && c.rate.value <= fell*c.peak && c.peak >= aboveClean*c.clean.of(now, math.Max)
-	// Below what is sure, delays of another cause come and go at any rate: they confirm nothing.
+	// Below the sure capacity, delays of another cause appear at any rate: they confirm nothing.
 	known := c.sure > 0 && agree(c.peak, c.sure) && (evident || c.tried)
 	if now.Sub(c.firstAt) >= firstMost {
 		c.first = 0

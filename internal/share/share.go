@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package share computes which share of a service's new sessions each real server gets, from what links and servers
-// are measured to be able to do. It is pure: measurements and the time go in, shares come out. The
+// Package share computes each real server's share of a service's new sessions, from the measured capability of links and servers. It is pure:
+// measurements and the time are inputs, shares are outputs. The
 // equations, and why they are these, are in docs/design/0043-shares.md.
 package share
 
@@ -19,13 +19,13 @@ type Measure struct {
 // At returns a measure.
 func At(at time.Time, value float64) Measure { return Measure{value, at} }
 
-// Server is a real server as one forwarder sees it.
+// Server is a real server from the view of one forwarder.
 type Server struct {
 	Key    string
 	Weight float64 // as configured; the share without any measurement follows it alone; 0: gets nothing
 	Up     bool    // false: gets nothing
 	Why    string  // it is not up; empty: down
-	Held   float64 // its share until now, where the balancer is the new one; 0: not known
+	Held   float64 // its previous share, for a new balancer; 0: unknown
 
 	Delay   Measure // of the link, seconds
 	Loss    Measure // of the link, 0 to 1
@@ -34,7 +34,7 @@ type Server struct {
 	Latency Measure // from a request to its answer, seconds; the least-latency policy alone uses it
 }
 
-// Policy chooses what shares follow.
+// Policy selects what shares follow.
 type Policy int
 
 // The policies.
@@ -43,7 +43,7 @@ const (
 	LeastLatency               // the least mean response time
 )
 
-// Options of a balancer. Zero values take the defaults.
+// Options of a balancer. Zero values select the defaults.
 type Options struct {
 	Policy Policy
 	Gamma  float64 // γ: how much of the offset is the network's; default 0.5; negative: 0, the servers' load alone
@@ -86,14 +86,14 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// State says what a server's share is based on.
+// State is the basis of a server's share.
 type State int
 
 // The states, from the best informed one down.
 const (
-	Measured State = iota // all that the policy uses is known
+	Measured State = iota // all measurements of the policy
 	Partly                // some of it is missing or old; the rest counts
-	Blind                 // none of it is known: the weight alone
+	Blind                 // no measurement: the weight only
 	SetAside              // its link or itself is overloaded
 	Out                   // down, or of weight 0
 )
@@ -114,24 +114,24 @@ func (s State) String() string {
 	return fmt.Sprintf("state-%d", int(s))
 }
 
-// Share is a server's part of the new sessions: those whose number, drawn from [0,1), is in [From,To).
+// Share is a server's part of the new sessions: those whose random number in [0,1) is in [From,To).
 type Share struct {
 	Key      string
 	Share    float64 // To − From
 	From, To float64
 	State    State
-	Reason   string  // what is missing, old, or holds its share back
+	Reason   string  // which measurement is missing or old, or what delays its share
 	Phi      float64 // φ: offset of its network capability from the mean; 0: as the mean, or unknown
 	Eta      float64 // η: likewise, of its compute capability
 	Target   float64 // the share to which it moves
-	Starting bool    // slow start holds it back
+	Starting bool    // slow start reduces it
 }
 
-// Result is what one step found out.
+// Result is the result of one step.
 type Result struct {
 	Shares  []Share // in the order of the servers
 	Changed bool    // against the last step: publish them
-	Warning string  // about all of them: why shares say less than they could
+	Warning string  // about all servers: what degrades the shares
 }
 
 // Draw returns the index of the server that gets a session, for a number of [0,1); -1: there is none.

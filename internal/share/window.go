@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// windowPart is half of what a window remembers.
+// windowPart is half of the window.
 const windowPart = 5 * time.Minute
 
 // window is the least or the most of a value over the last 5 to 10 minutes.
 type window struct {
-	now, before float64 // of the present part, and of the one before
+	now, before float64 // of the current half, and of the previous one
 	since       time.Time
 }
 
@@ -35,14 +35,14 @@ func (w *window) of(at time.Time, pick func(a, b float64) float64) float64 {
 	return pick(w.now, w.before)
 }
 
-// Excess follows a measure that grows where a link is full, and says how far it is above its base, the least of the last minutes.
+// Excess tracks a measure that grows when a link is full, relative to its base, the minimum of the last minutes.
 type Excess struct {
 	value smoothed
 	base  window
 }
 
-// Take takes a measure, and returns its excess: 1 is half the base, and floor at least. While the link counts as full, the
-// base does not age: a queue that stands for long is not taken for the way itself.
+// Take adds a measurement, and returns its excess: 1 is half the base, and floor at least. While the link counts as full, the base does not age, so that a
+// standing queue does not become part of the base.
 func (e *Excess) Take(m Measure, smooth time.Duration, floor float64, full bool) float64 {
 	before := e.value.at
 	e.value.take(m, smooth, math.MaxFloat64)
@@ -57,5 +57,5 @@ func (e *Excess) Take(m Measure, smooth time.Duration, floor float64, full bool)
 	return (e.value.value - base) / max(floor, base/2)
 }
 
-// Again forgets the base: it is what is measured next.
+// Again resets the base to the next measurement.
 func (e *Excess) Again() { e.base = window{} }

@@ -33,7 +33,7 @@ var (
 	descHooks  = desc("hook_calls_total", "Calls of a hook that gave this level; level `none`: that left it as it was.", "hook", "level")
 )
 
-// Describe implements prometheus.Collector: which counters there are, the programs say.
+// Describe implements prometheus.Collector. The programs define the counters, so it lists none.
 func (c *Collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -95,7 +95,7 @@ func collect(out chan<- prometheus.Metric, name string, from *pb.Listing) {
 	}
 }
 
-// collectNumber has one of the stack's own numbers, if it has a name that Prometheus admits: any program may answer.
+// collectNumber collects one of the stack's own numbers, if Prometheus allows its name: any program may answer.
 func collectNumber(out chan<- prometheus.Metric, name, which string, of *pb.Number, value uint64) {
 	series, kind := of.GetName(), prometheus.GaugeValue
 	if strings.Trim(series, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" || series == "" {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stacks talks to processes with the TCP stack, about what they have and about their hooks:
+// Package stacks queries processes with the TCP stack, and controls their hooks:
 // api/steelyard/stack/v1. Each
 // has a Unix socket, one for all processes of a `steelyard run`.
 package stacks
@@ -109,7 +109,7 @@ type Answer struct {
 	Err      error
 }
 
-// AskAll asks all at once: one that hangs does not hold up the others. The answers are in the order of the stacks.
+// AskAll queries all stacks concurrently, so that one that hangs does not delay the others. The answers are in the order of the stacks.
 func AskAll(ctx context.Context, all []Stack, request *pb.Request) []Answer {
 	request.Version = uint32(pb.Version_VERSION_CURRENT)
 	answers := make([]Answer, len(all))

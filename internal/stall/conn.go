@@ -19,7 +19,7 @@ type Conn struct {
 	stop   func() bool
 }
 
-// NewConn guards a connection whose peer sends something more often than the limit. It is for HTTP/2, whose
+// NewConn guards a connection whose peer sends data more often than the limit. It is for HTTP/2, whose
 // own pings detect a dead peer too, but mistake a stall of this host for one: then the time-out for the
 // acknowledgement expires before the acknowledgement is read. The pings only make the peer send.
 func NewConn(conn net.Conn, limit time.Duration) *Conn { return process.NewConn(conn, limit) }

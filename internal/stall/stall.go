@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// period is the time between two ticks; a shorter stall is not seen.
+	// period is the time between two ticks; a shorter stall is not detected.
 	period = 100 * time.Millisecond
 	// tolerated is the gap between two ticks from which on it is a stall.
 	tolerated = 2 * period
@@ -122,7 +122,7 @@ type timer struct {
 	over  bool
 }
 
-// grace lets this process read, after a stall, what its peers have sent meanwhile.
+// grace lets this process read, after a stall, the data that its peers have sent meanwhile.
 const grace = 2 * period
 
 func (t *timer) expire() {

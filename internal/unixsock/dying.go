@@ -39,14 +39,14 @@ func awaitFree(socket string) (taken bool, err error) {
 	}
 }
 
-// listener returns the process that listens at the other end; 0: not known.
+// listener returns the process that listens at the other end; 0: unknown.
 func listener(conn net.Conn) int {
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
 		return 0
 	}
 	pid := 0
-	_ = raw.Control(func(fd uintptr) { // without it, the process is not known
+	_ = raw.Control(func(fd uintptr) { // on an error, the process is unknown
 		if peer, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
 			pid = int(peer.Pid)
 		}

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Shared returns a listener that closes at once what is over a user's share: perUser connections, and
+// Shared returns a listener that closes connections above a user's share at once: perUser connections, and
 // total for all users together. Root and this process's user have no limit.
 func Shared(listener net.Listener, total, perUser int) net.Listener {
 	return &shared{Listener: listener, total: total, perUser: perUser, open: map[uint32]int{}}
@@ -92,13 +92,13 @@ func WithPeer(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, user)
 }
 
-// Peer returns the user whose request has a context; false: it did not come by a Unix socket.
+// Peer returns the user of a request's connection; false: it is not a Unix socket.
 func Peer(ctx context.Context) (uint32, bool) {
 	user, known := ctx.Value(peerKey{}).(uint32)
 	return user, known
 }
 
-// peer returns the user who connected.
+// peer returns the user at the other end of a connection.
 func peer(conn net.Conn) (uint32, error) {
 	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unixsock opens Unix sockets whose file says who may connect: its owner and its group.
+// Package unixsock opens Unix sockets whose owner, group and mode decide which users may connect.
 package unixsock
 
 import (
@@ -62,7 +62,7 @@ func Listen(socket, group, what string, log *slog.Logger) (net.Listener, error) 
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	// Nobody else may connect before the file has its group.
+	// No other user may connect before the file has its group.
 	before := syscall.Umask(0o177)
 	listener, err := net.Listen("unix", socket)
 	syscall.Umask(before)

@@ -3,5 +3,5 @@
 // Package version holds the build's version.
 package version
 
-// Build names this build; the forwarder says the same, from meson.build.
+// Build names this build; meson.build sets the same name for the forwarder.
 const Build = "0.1.0"

@@ -18,7 +18,7 @@ func keyOf(key *pb.ServiceKey) string {
 	return fmt.Sprintf("%x %05d-%05d %d", key.GetVip(), key.GetPort(), key.GetLastPort(), key.GetProtocol())
 }
 
-// do makes one change, or returns why it is not possible.
+// do applies one change, or returns why it is not possible.
 func (c *config) do(change *pb.Change) error {
 	switch kind := change.GetKind().(type) {
 	case *pb.Change_PutService:
@@ -102,7 +102,7 @@ func (c *config) do(change *pb.Change) error {
 	return errors.New("unknown change")
 }
 
-// setStats returns what the forwarder says about a set.
+// setStats returns the forwarder's listing of a set.
 func (c *config) setStats(name string) *pb.AccessSetStats {
 	stats := &pb.AccessSetStats{Name: name}
 	for _, prefix := range c.sets[name].GetPrefixes() {

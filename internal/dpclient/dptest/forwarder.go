@@ -38,7 +38,7 @@ type Forwarder struct {
 	Unavailable  *pb.UnavailableStats // of each service
 	DroppedEarly uint64               // by XDP programs, for the global access list
 	Attacks      []*pb.Attack
-	Samples      []*pb.Sample // numbered from 2; each client gets each of the kinds that it asks for
+	Samples      []*pb.Sample // numbered from 2; each client gets the kinds that it requests
 	Ports        []*pb.Port
 	Workers      []*pb.Worker
 	Stuck        bool // workers do not run
@@ -155,7 +155,7 @@ func (f *Forwarder) keep(conn net.Conn) bool {
 	return true
 }
 
-// Change changes what the forwarder answers while it runs.
+// Change changes the forwarder's answers while it runs.
 func (s *Forwarder) Change(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +233,7 @@ func (f *Forwarder) Commits() [][]*pb.Change {
 	return slices.Clone(f.commits)
 }
 
-// Dials returns how many connections were made so far.
+// Dials returns the number of connections so far.
 func (f *Forwarder) Dials() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -33,7 +33,7 @@ func (c *config) putLimit(limit *pb.Limit) error {
 	return nil
 }
 
-// checkLimits ensures that there is room for what all limits have together.
+// checkLimits checks the totals of all limits.
 func (c *config) checkLimits() error {
 	clients, names := 0, 0
 	for _, limit := range c.limits {

@@ -31,7 +31,7 @@ func (s *session) setShares(request *pb.SetSharesRequest) *pb.Response {
 	return &pb.Response{Body: &pb.Response_SetShares{SetShares: result}}
 }
 
-// AwaitShares waits until the first service with this VIP has shares that are as wanted.
+// AwaitShares waits until the first service with this VIP has matching shares.
 func (f *Forwarder) AwaitShares(vip []byte, wanted func(*pb.ServiceShares) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
