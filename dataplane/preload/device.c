@@ -333,15 +333,10 @@ static void frames_send(struct rte_mbuf **m, unsigned count)
 	__atomic_fetch_add(&device.unsent, count - n, __ATOMIC_RELAXED);
 }
 
-/* The kernel has copied it when the call returns. */
 static void large_send(struct rte_mbuf *m)
 {
-	struct iovec part[SY_LARGE_PARTS];
-	struct sy_large h;
-	unsigned parts = sy_large_parts(&h, m, part);
-
 	tx_flush(&device.queue[0]);
-	if (!parts || REAL(writev)(device.large, part, (int)parts) < 0)
+	if (!sy_large_send(device.large, m, REAL(writev)))
 		__atomic_fetch_add(&device.unsent, 1, __ATOMIC_RELAXED);
 	rte_pktmbuf_free(m);
 }

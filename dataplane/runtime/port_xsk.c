@@ -81,7 +81,7 @@ static unsigned mixed_send(struct port *p, unsigned queue, struct rte_mbuf **m, 
 
 	for (unsigned done = 0, end, sent; done < n;) {
 		if (sy_is_large(m[done])) {
-			if (!xsk_large_send(q, m[done])) /* it alone is lost */
+			if (!sy_large_send(q->large_fd, m[done], writev)) /* it alone is lost */
 				SY_COUNT(p->counters[queue].unfit, 1);
 			rte_pktmbuf_free(m[done++]);
 			continue;

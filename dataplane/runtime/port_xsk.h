@@ -58,8 +58,6 @@ void xsk_large_begin(struct port *p);
 /* For those of the interface that was made again: connections rely on what was offered. */
 int xsk_large_again(struct port *p, unsigned queues, struct sy_error *err);
 void xsk_large_close(struct xsk_queue *q);
-/* False: it found no room, and is lost. It may be freed. */
-bool xsk_large_send(struct xsk_queue *q, const struct rte_mbuf *m);
 
 /* ---- port_xsk_again.c ------------------------------------------------------------------------ */
 

@@ -4,8 +4,7 @@
  * them, or the card does (sy_large.h). AF_XDP has no way to say so, and hands each frame to the
  * driver in a call of its own.
  *
- * One socket for each queue, as workers share nothing. The kernel copies the bytes before the call
- * returns: the buffers are free then.
+ * One socket for each queue, as workers share nothing.
  */
 #include <unistd.h>
 
@@ -58,14 +57,4 @@ int xsk_large_again(struct port *p, unsigned queues, struct sy_error *err)
 	for (unsigned i = 0; i < queues && !rc; i++)
 		rc = large_open(p, &x->queue[i]);
 	return rc ? sy_fail(err, -rc, "a socket for large segments: %s", strerror(-rc)) : 0;
-}
-
-bool xsk_large_send(struct xsk_queue *q, const struct rte_mbuf *m)
-{
-	struct iovec part[SY_LARGE_PARTS];
-	struct sy_large h;
-	unsigned parts = sy_large_parts(&h, m, part);
-
-	/* Refused, as a queue was full behind the socket: some pieces may have left. */
-	return parts && writev(q->large_fd, part, (int)parts) >= 0;
 }

@@ -74,4 +74,16 @@ static inline unsigned sy_large_parts(struct sy_large *h, const struct rte_mbuf 
 	return parts;
 }
 
+/* Sends it by a socket of sy_large_socket(). The kernel copies the bytes before the call returns,
+ * so the buffers are free then. Returns false if it is lost: a queue behind the socket is full, and
+ * pieces may have left. The call is a parameter as in sy_xsk.h. */
+static inline bool sy_large_send(int fd, const struct rte_mbuf *m, __typeof__(&writev) writev_call)
+{
+	struct iovec part[SY_LARGE_PARTS];
+	struct sy_large h;
+	unsigned parts = sy_large_parts(&h, m, part);
+
+	return parts && writev_call(fd, part, (int)parts) >= 0;
+}
+
 #endif
