@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -112,12 +111,15 @@ type lab struct {
 	socket    string
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t *testing.T) *lab { return newLabWith(t, configText) }
+
+// newLabWith returns an agent whose file has a text.
+func newLabWith(t *testing.T, text string) *lab {
 	t.Helper()
 	f := dptest.New(t)
 	l := &lab{T: t, forwarder: f, directory: t.TempDir(), socket: filepath.Join(filepath.Dir(f.Socket), "agent.sock")}
 	l.config = filepath.Join(l.directory, "steelyard.yaml")
-	if err := os.WriteFile(l.config, []byte(configText), 0o644); err != nil {
+	if err := os.WriteFile(l.config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	fill(f)
@@ -248,43 +250,6 @@ func expectGolden(t *testing.T, name, got string) {
 	if got != string(want) {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-}
-
-// The commands run in sequence, as each depends on the changes before it.
-func TestChanges(t *testing.T) {
-	l := newLab(t)
-	next := filepath.Join(l.directory, "next.yaml")
-	text := strings.Replace(configText, "weight: 10", "weight: 1", 1)
-	text = strings.Replace(text, "scheduler: maglev\n    hash_on: tuple", "scheduler: wrr", 1)
-	text = strings.Replace(text, "address: 10.1.0.22", "address: 10.1.0.23", 1)
-	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	bad := filepath.Join(l.directory, "bad.yaml")
-	if err := os.WriteFile(bad, []byte(strings.ReplaceAll(text, "port: 80\n", "port: none\n")), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	limits := filepath.Join(l.directory, "limits.yaml")
-	changed := strings.NewReplacer("bits_per_second: 1G", "bits_per_second: 2.5G, burst: 1MB", "name: begun", "name: started", "rate: 10M", "rate: 20M", "weight: 4", "weight: 5", "maximum: 500M", "maximum: 400M", "vips: [10.0.0.81]", "vips: [10.0.0.80]").Replace(text)
-	if err := os.WriteFile(limits, []byte(changed), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	var log strings.Builder
-	for _, command := range []string{
-		"check " + next, "check " + bad, "diff", "diff " + next, "diff " + bad, "apply " + bad, "apply " + next, "apply",
-		"diff", "drain 10.1.0.21", "get servers --service web", "describe server 10.1.0.21:8080", "drain 10.1.0.21@web --undo",
-		"drain 10.1.0.23 --undo", "drain 10.1.0.99", "drain 10.1.0.21@nothing", "apply -", "describe service nothing",
-		"describe server 10.9.9.9", "get sessions --service nothing", "get sessions --client me", "get drops -o yaml", "get drops -o xml",
-		"get nothing", "get sesions", "drain", "stats -w 1ms",
-		"stats -w 0s", "stats -w 1", "check -", "drain 10.1.0.21", "drain 10.1.0.21", "drain 10.1.0.21 --undo", "drain 10.1.0.21 --undo",
-		"drain 10.1.0.21 --deadline 90m", "kill 10.1.0.21", "kill 10.1.0.21", "describe server 10.1.0.21:8080", "get status", "kill 10.1.0.21 --undo", "kill 10.1.0.21 --undo",
-		"drain 10.1.0.21 --deadline 0s", "drain 10.1.0.21 --deadline 200h", "drain 10.1.0.21 --deadline 1m --undo", "drain 10.1.0.21 --deadline soon", "kill",
-		"describe service dns6", "describe limit none", "describe limit noisy --worst 101", "describe limit", "describe shaping eth7", "diff " + limits, "apply " + limits, "diff",
-	} {
-		code, out, errOut := l.run(strings.Fields(command)...)
-		fmt.Fprintf(&log, "$ steelyard %s\n%s%s[%d]\n\n", strings.ReplaceAll(command, l.directory, "DIR"), out, errOut, code)
-	}
-	expectGolden(t, "changes", log.String())
 }
 
 func TestSynDefenceState(t *testing.T) {
