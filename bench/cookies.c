@@ -14,9 +14,9 @@
 
 #include "access.h"
 #include "address_ranges.h"
+#include "bench_options.h"
 #include "fixture.h"
 #include "measure.h"
-#include "options.h"
 
 #define MAX_RUNS 1000
 #define SOURCES  65536u /* SYNs in the stream, each from an address of its own */

@@ -12,9 +12,9 @@
 
 #include <rte_cycles.h>
 
+#include "bench_options.h"
 #include "endpoints.h"
 #include "measure.h"
-#include "options.h"
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
 #define SECOND_NS UINT64_C(1000000000)

@@ -3,17 +3,17 @@
  * random clients fill the table until the first insertion fails; then each one is looked up in both
  * directions. Reported as bytes per session: all mapped memory divided by the live sessions at that
  * moment, beside the size of a session's own fields. The cost of look-ups is measured at 50 % and
- * 90 % (lookup.h). */
+ * 90 % (table_lookup.h). */
 #include <inttypes.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/vfs.h>
 
-#include "lookup.h"
+#include "bench_options.h"
 #include "measure.h"
 #include "network.h"
-#include "options.h"
+#include "table_lookup.h"
 
 /* A record's halves, and a tag and an entry in the index per direction: the minimum for any table
  * of this kind. */

@@ -8,9 +8,9 @@
 
 #include <rte_cycles.h>
 
+#include "bench_options.h"
 #include "fixture.h"
 #include "measure.h"
-#include "options.h"
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
 #define MAX_RUNS  1000

@@ -347,7 +347,7 @@ static bool sessions_begin(struct fixture *s, struct injector_stream few[2], uin
 	return true;
 }
 
-/* At least 20 bytes of transport: tests/soak/frame.h makes no checksum for less. */
+/* At least 20 bytes of transport: tests/soak/soak_frame.h makes no checksum for less. */
 static uint32_t frame_len(const struct fixture *s, bool v6)
 {
 	unsigned least = SY_ETH_LEN + (v6 ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4)) +

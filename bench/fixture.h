@@ -38,7 +38,7 @@ struct fixture_options {
 #define FIXTURE_SESSIONS (1u << 29) /* number of clients */
 #define FIXTURE_FRAMES   (1u << 24) /* per direction: a few GB */
 
-/* An entry of options.h: the directory of the fixture's session table. */
+/* An entry of bench_options.h: the directory of the fixture's session table. */
 #define FIXTURE_DIRECTORY(options)                                                                 \
 	{                                                                                          \
 		"directory", "DIR", OPTION_WORD, &(options).store, 0, 0, OPTIONS_DIRECTORY         \

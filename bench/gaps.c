@@ -9,8 +9,8 @@
 
 #include <sy_base.h>
 
+#include "bench_options.h"
 #include "measure.h"
-#include "options.h"
 
 int main(int argc, char **argv)
 {

@@ -8,7 +8,7 @@
 #define BENCH_INJECTOR_H
 
 #include "../dataplane/balance/tests/harness.h"
-#include "../tests/soak/frame.h"
+#include "../tests/soak/soak_frame.h"
 
 #define INJECTOR_BUFFERS 256 /* per queue */
 

@@ -13,8 +13,8 @@
 
 #include <rte_cycles.h>
 
+#include "bench_options.h"
 #include "measure.h"
-#include "options.h"
 
 #define SAMPLES     20u
 #define BURST       32u

@@ -12,8 +12,8 @@
 
 #include <rte_lcore.h>
 
+#include "bench_options.h"
 #include "eal.h"
-#include "options.h"
 
 static const char *const engine_names[SY_LIMIT_ENGINES] = {
         [SY_LIMIT_OWN] = "own",       [SY_LIMIT_CAS] = "cas",

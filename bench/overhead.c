@@ -19,8 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench_options.h"
 #include "measure.h"
-#include "options.h"
 #include "thread_pool.h"
 
 #define UP   STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP

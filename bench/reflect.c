@@ -22,8 +22,8 @@
 
 #include <sy_base.h>
 
+#include "bench_options.h"
 #include "measure.h"
-#include "options.h"
 
 #define FRAMES 2048u
 #define CHUNK  2048u

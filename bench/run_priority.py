@@ -15,7 +15,7 @@ Four rounds (quick: two); the interval is Student's, of the logarithms of the ro
 
 from bench import machine
 from bench.priority import apps, figures, plots
-from bench.priority.bed import PriorityBed
+from bench.priority.priority_bed import PriorityBed
 
 TITLE = "priorities: the paper's figures as ratios, on the stack with hooks"
 MINUTES = 15

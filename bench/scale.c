@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench_options.h"
 #include "measure.h"
-#include "options.h"
 #include "thread_pool.h"
 
 enum arrival { OWNER, RANDOM, ONE, ARRIVALS };

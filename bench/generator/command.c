@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "line.h"
+#include "cache_line.h"
+#include "core_watch.h"
 #include "measure.h"
 #include "search.h"
-#include "watch.h"
 
 #define MILLION 1e6
 

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "talk.h"
+#include "generator_talk.h"
 #include "trial.h"
 
 #define LINKS_MAX 8

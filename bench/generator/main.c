@@ -9,8 +9,8 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 
+#include "cache_line.h"
 #include "command.h"
-#include "line.h"
 
 struct arguments {
 	const char *name[LINKS_MAX], *devargs[LINKS_MAX];

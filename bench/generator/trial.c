@@ -5,9 +5,9 @@
 #include <rte_mbuf.h>
 #include <rte_pause.h>
 
+#include "core_watch.h"
+#include "generator_pace.h"
 #include "measure.h"
-#include "pace.h"
-#include "watch.h"
 
 #define ARREARS  512 /* packets that may be due at once */
 #define QUIET_MS 5   /* silence that ends a trial: idle forwarders back off for 1 ms */

@@ -4,8 +4,8 @@
 #ifndef GENERATOR_TRIAL_H
 #define GENERATOR_TRIAL_H
 
+#include "generator_link.h"
 #include "histogram.h"
-#include "link.h"
 
 /* Flows and what is known about them. */
 struct flows {

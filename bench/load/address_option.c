@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "options.h"
+#include "load_options.h"
 
 /* ADDRESS:PORT, [ADDRESS]:PORT */
 int endpoint_option(const char *what, const char *text, struct sy_stack_endpoint *out,

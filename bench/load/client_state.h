@@ -3,8 +3,8 @@
 #ifndef LOAD_CLIENT_STATE_H
 #define LOAD_CLIENT_STATE_H
 
-#include "client.h"
 #include "http.h"
+#include "load_client.h"
 #include "redis.h"
 
 #define NOWHERE UINT32_MAX

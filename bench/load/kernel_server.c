@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../options.h"
-#include "raw.h"
+#include "../bench_options.h"
+#include "raw_protocol.h"
 
 #define EVENTS 256
 #define ROOM   65536

@@ -7,10 +7,10 @@
 
 #include <sy_stack_port.h>
 
-#include "client.h"
-#include "options.h"
+#include "load_client.h"
+#include "load_options.h"
+#include "load_server.h"
 #include "result.h"
-#include "server.h"
 
 #define SYNC_TIMEOUT_MS 30000
 #define TICK_MS         10

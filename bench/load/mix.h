@@ -4,8 +4,8 @@
 #ifndef LOAD_MIX_H
 #define LOAD_MIX_H
 
-#include "chance.h"
-#include "raw.h"
+#include "load_chance.h"
+#include "raw_protocol.h"
 
 #define CLASSES_MAX 16
 

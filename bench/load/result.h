@@ -5,9 +5,9 @@
 
 #include <stdio.h>
 
-#include "client.h"
-#include "options.h"
-#include "server.h"
+#include "load_client.h"
+#include "load_options.h"
+#include "load_server.h"
 
 /* Of all workers together. */
 struct result {

@@ -16,8 +16,8 @@ from statistics import median
 from bench import machine
 from bench.bed import Bed, two_cores
 from bench.priority import experience
-from bench.priority.bed import generate, generator_argv, join, lost, p99
 from bench.priority.figures import in_turn, pairs, run
+from bench.priority.priority_bed import generate, generator_argv, join, lost, p99
 from bench.stack_bed import FIRST
 from tests.lab.link import LINK, words
 from tests.lab.process import Process

@@ -5,7 +5,7 @@
 
 #include <sy_tcp.h>
 
-#include "serve.h"
+#include "priority_serve.h"
 
 struct aside;
 

@@ -13,7 +13,7 @@ from statistics import mean, stdev
 import numpy as np
 
 from bench.priority import simulate
-from bench.priority.bed import lost, p99
+from bench.priority.priority_bed import lost, p99
 
 PLAIN = {"driver": 0, "transport": 0, "aside": 0, "awake": 0, "stack": 0, "sleep": 0}
 NONE = PLAIN | {"schedule": "none"}

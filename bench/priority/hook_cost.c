@@ -7,8 +7,8 @@
 
 #include <sy_hook.h>
 
+#include "bench_options.h"
 #include "measure.h"
-#include "options.h"
 
 #define PACKETS 64u
 #define STRIDE  256u

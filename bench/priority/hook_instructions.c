@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench_options.h"
 #include "measure.h"
-#include "options.h"
 #include "pair.h"
 
 #define LEN  64

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "serve.h"
+#include "priority_serve.h"
 
 static const struct rule rules[] = {
         {"type", 0, 6, SY_KEEP},

@@ -5,7 +5,7 @@ import pytest
 
 from bench import machine
 from bench.priority import figures
-from bench.priority.bed import PriorityBed, lost
+from bench.priority.priority_bed import PriorityBed, lost
 
 REQUESTS = 300
 SETTINGS = {

@@ -7,9 +7,9 @@
  *       ├▶ call_queries.c: calls that leave the socket as it is; they share one
  *       ├▶ call_actions.c, call_bytes.c, call_several.c: calls that change it; each has its own
  *       ├▶ call_variants.c: other forms of calls
- *       └▶ call_exec.c: programs that are executed with it
+ *       └▶ call_exec.c, executed.c: programs that are executed with it
  *
- * The peer is tests/lab/run.py's Puppet: the first line of a connection says what it does.
+ * The peer is the Puppet of tests/lab/run.py: the first line of a connection is its order.
  */
 #ifndef CONFORMANCE_H
 #define CONFORMANCE_H
@@ -85,8 +85,10 @@ extern const size_t replacement_count;
 
 /* In a process of its own: the stack is that process's. */
 void replacement_run(const struct state *s, const struct replacement *r);
-/* This program, executed by another case; its words. */
+/* Runs as the executed program, with its arguments. */
 int executed(char **arg);
+/* Returns the socket's poll() events, once they include those from before the execution. */
+unsigned settled(int fd, short before);
 
 socklen_t address_of(const char *host, int port, struct sockaddr_storage *out);
 int connect_to(int fd, const char *host, int port);

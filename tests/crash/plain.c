@@ -10,7 +10,7 @@
 /* Seconds by which two idle times may differ, and by which a sweep may be late. */
 #define ROUNDING 2
 #define LATE     3
-#define PRESSED  3   /* shortest timeout of an unproven session under pressure */
+#define PRESSED  3   /* shortest timeout of an unvalidated session under pressure */
 #define LONGEST  120 /* longest silence of any session, in seconds */
 /* Seconds for which a session whose server or local address was removed resets both ends. If the
  * local address is configured again meanwhile, a process that starts then keeps the session. */
@@ -219,7 +219,7 @@ static bool flow_leaves(const struct flow *f, const struct plain_config *c)
 	return flow_was_reset(f) && server->state == DOWN;
 }
 
-/* A SYN to a server that drains is held until a probe has proven the connection over. */
+/* A SYN to a draining server waits until a probe has confirmed that the connection is over. */
 static bool flow_is_probed(const struct flow *f, const struct plain_config *c)
 {
 	const struct plain_part *server = &c->server[f->service][f->server];
@@ -262,13 +262,13 @@ static bool flow_lingers(const struct flow *f, uint32_t now)
 	return f->state == PLAIN_TIME_WAIT && now != f->seen_first;
 }
 
-/* The timeout that the session has at least: that of an unproven one falls under pressure. */
+/* Returns the minimum timeout: that of an unvalidated session falls under pressure. */
 static uint32_t state_least(const struct flow *f, uint8_t state, uint8_t fins)
 {
 	uint32_t whole = state_timeout(f, state, fins);
-	bool unproven = state == PLAIN_SYN_SENT || state == PLAIN_SYN_RECEIVED ||
-	                state == PLAIN_UDP_ONE_WAY || state == PLAIN_UDP_ANSWERED;
-	return f->pressed && unproven && whole > PRESSED ? PRESSED : whole;
+	bool unvalidated = state == PLAIN_SYN_SENT || state == PLAIN_SYN_RECEIVED ||
+	                   state == PLAIN_UDP_ONE_WAY || state == PLAIN_UDP_ANSWERED;
+	return f->pressed && unvalidated && whole > PRESSED ? PRESSED : whole;
 }
 
 bool flow_is_fresh(const struct flow *f, uint32_t now)

@@ -10,7 +10,7 @@
 
 #include <sy_base.h>
 
-#include "../soak/frame.h"
+#include "../soak/soak_frame.h"
 
 #define PLAIN_SERVICES 12
 #define PLAIN_SERVERS  6 /* at most, per service */
@@ -77,7 +77,7 @@ struct flow {
 	/* the packet in flight; uncertain until `pending` is cleared, which is done last */
 	bool pending;
 	bool reopens; /* ends the existing session and creates another */
-	bool pressed; /* its slot may hold so many unproven sessions that they end early */
+	bool pressed; /* its slot may have so many unvalidated sessions that they end early */
 	uint8_t side, flags;
 };
 

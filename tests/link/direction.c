@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
-#include "chance.h"
 #include "direction.h"
-#include "frame.h"
+#include "link_chance.h"
+#include "link_frame.h"
 
 #define NS_PER_S 1000000000ull
 
@@ -96,7 +96,8 @@ static void held_release(struct direction *d, uint32_t place, uint64_t due)
 	wire_put(d, index, due);
 }
 
-/* A packet that nothing holds: those that waited for it as their last follower come behind it. */
+/* Sends a packet that is not reordered, followed by reordered packets for which it was the last to
+ * wait for. */
 static void wire_pass(struct direction *d, uint32_t index, uint64_t due)
 {
 	if (d->params.order == ORDER_KEEP && due < d->last_due)
@@ -271,7 +272,7 @@ static void queue_enter(struct direction *d, uint32_t index)
 
 /* ---- MTU ------------------------------------------------------------------------------------- */
 
-/* The router is at the sender's end of the link: its answer takes none of the link's time. */
+/* The router is at the sender's end of the link: its answer takes no link time. */
 static void answer(struct direction *d, const struct frame *f, uint64_t now)
 {
 	const struct params *p = &d->params;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One direction of a link, in the time that its caller says it is. A packet passes
+/* One direction of a link, in the caller's virtual time. A packet passes
  *
  *     MTU -> queue -> transmitter -> wire: lost? corrupted? twice? overtaken? -> due
  *
- * The packets that leave the transmitter are numbered: the number decides their fate. Those that
- * frame.h calls spared are late, and nothing else. No device and no clock is known here. */
+ * Packets that leave the transmitter are numbered: the number determines their fate. Spared packets
+ * (link_frame.h) are only delayed. This file uses no device and no clock. */
 #ifndef LINK_DIRECTION_H
 #define LINK_DIRECTION_H
 
@@ -21,10 +21,10 @@
 	X(NO_MEMORY, "no-memory")       /* the pool is empty: --packets */                         \
 	X(UNFINISHED, "unfinished-sum") /* checksum offload is on at the sender */                 \
 	X(OVERSIZE, "oversize")    /* larger than the interface's MTU: segmentation offload */     \
-	X(RECEIVE, "receive-ring") /* the program was not given time: --ring */                    \
-	X(SEND, "send")            /* the kernel would not take it: its interface is down */
+	X(RECEIVE, "receive-ring") /* the program had no CPU time: --ring */                       \
+	X(SEND, "send")            /* the kernel refused it: its interface is down */
 
-/* What happens to packets beside. */
+/* Other events of packets. */
 #define DIRECTION_COUNTS(X)                                                                        \
 	X(arrived)                                                                                 \
 	X(arrived_bytes)                                                                           \
@@ -72,7 +72,7 @@ struct direction {
 	uint64_t free_at;   /* when the transmitter is done */
 
 	struct heap wire;
-	uint64_t last_due, passed; /* of packets that nothing holds */
+	uint64_t last_due, passed; /* of packets that are not reordered */
 	/* Reordered packets that wait for followers, in no order. */
 	uint32_t held[HELD_MOST], held_count;
 };
@@ -81,7 +81,7 @@ int direction_open(struct direction *d, struct pool *pool, struct direction *bac
 void direction_close(struct direction *d);
 /* Begins the draws anew. */
 void direction_seed(struct direction *d, uint64_t seed);
-/* New parameters. What is on its way keeps its time, what is in the queue does not. */
+/* Sets parameters. Packets in flight keep their time; those in the queue get the new one. */
 void direction_set(struct direction *d, const struct params *p);
 
 /* A packet has arrived, at its time `arrived`: its bytes and length are in the pool. */
@@ -92,16 +92,16 @@ void direction_advance(struct direction *d, uint64_t now);
 uint32_t direction_take(struct direction *d, uint64_t now);
 /* When there will be something to do; UINT64_MAX: never. */
 uint64_t direction_next(const struct direction *d);
-/* What is on its way is due now, in the order in which it would have arrived. */
+/* Makes all packets in flight due now, in the order in which they would have arrived. */
 void direction_hurry(struct direction *d, uint64_t now);
 
-/* Counts a packet that has arrived, or was lost, and gives its place back. */
+/* Counts a packet as delivered or lost, and frees its slot. */
 void direction_delivered(struct direction *d, uint32_t index);
 void direction_drop(struct direction *d, uint32_t index, enum direction_drop why);
 /* Counts packets that arrived and were lost before they had a place. */
 void direction_refuse(struct direction *d, uint64_t packets, enum direction_drop why);
 
-/* Packets that are neither delivered nor lost yet, without those that were taken. */
+/* Returns packets that are neither delivered nor lost yet, except dequeued ones. */
 uint64_t direction_on_the_way(const struct direction *d);
 const char *direction_drop_name(enum direction_drop why);
 

@@ -9,7 +9,7 @@
 #define RECEIVE_BURST   256u
 #define OLDEST          NS_PER_S /* a packet in the ring: older ones mean that the clock was set */
 #define TRY_AGAIN       20000u   /* ns until a packet is offered to the kernel once more */
-#define GIVE_UP         (NS_PER_S / 5) /* on an interface that is down, or whose peer is */
+#define GIVE_UP         (NS_PER_S / 5) /* the interface, or its peer, is down */
 #define ETHERNET_HEADER 14u
 #define TAG             4u
 #define ADDRESSES       12u /* bytes of an Ethernet header in front of a tag */
@@ -111,7 +111,7 @@ static void lane_accept(struct lane *l, const struct port_frame *f, uint64_t arr
 	direction_arrive(d, index);
 }
 
-/* The kernel says when a frame came, so a delay counts from there. */
+/* The delay counts from the kernel's time stamp. */
 bool lane_receive(struct lane *l)
 {
 	struct port_frame f;
@@ -120,7 +120,7 @@ bool lane_receive(struct lane *l)
 		return false;
 	uint64_t real = time_ns(CLOCK_REALTIME), now = clock_ns();
 	do {
-		/* Those that have come meanwhile are younger than `real`. */
+		/* Frames that arrived meanwhile are younger than `real`. */
 		uint64_t age = f.time < real ? real - f.time : 0;
 		lane_accept(l, &f, now - (age < OLDEST ? age : 0));
 		port_release(l->from);
@@ -155,7 +155,7 @@ static void lane_sent(struct lane *l, unsigned count, uint64_t now)
 	l->refused = 0;
 }
 
-/* Offers what is due. Returns 0, or when to do so again. */
+/* Sends due packets. Returns 0, or the time of the next attempt. */
 static uint64_t lane_offer(struct lane *l)
 {
 	const struct pool *pool = l->direction.pool;
@@ -172,7 +172,7 @@ static uint64_t lane_offer(struct lane *l)
 	}
 	if (l->refused == 0)
 		l->refused = now;
-	/* A receiver that is not given time may let its queue be full for as long. */
+	/* A receiver without CPU time may leave its queue full for as long. */
 	if (sent == -EAGAIN && (now - l->refused < GIVE_UP || port_is_running(l->to)))
 		return now + TRY_AGAIN;
 	direction_drop(&l->direction, l->due[l->sent++], DROP_SEND);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A direction between two interfaces: what arrives at one leaves at the other when it is due. */
+/* A direction between two interfaces: packets that arrive at one leave the other when they are due.
+ */
 #ifndef LINK_LANE_H
 #define LINK_LANE_H
 
 #include "direction.h"
 #include "lateness.h"
-#include "port.h"
+#include "link_port.h"
 
 struct lane {
 	struct direction direction;
@@ -15,7 +16,7 @@ struct lane {
 	/* Packets that are due, from `sent` on not sent yet. */
 	uint32_t due[PORT_BURST];
 	unsigned count, sent;
-	uint64_t refused; /* since when the kernel takes no packet; 0: it does */
+	uint64_t refused; /* since when the kernel refuses packets; 0: it does not */
 };
 
 /* Both ways of a link. */
@@ -33,12 +34,12 @@ void link_close(struct link *l);
 /* Begins all draws anew; the directions have different ones. */
 void link_seed(struct link *l, uint64_t seed);
 
-/* Counts from here on; what is on its way has arrived just now. */
+/* Resets counters; packets in flight count as just arrived. */
 void link_clear(struct link *l);
 
-/* Takes in what has come; false: nothing has. */
+/* Receives pending frames; returns false if there are none. */
 bool lane_receive(struct lane *l);
-/* Sends what is due; returns when there will be more to do. */
+/* Sends due packets; returns the time of the next ones. */
 uint64_t lane_send(struct lane *l);
 /* Packets on their way. */
 uint64_t lane_on_the_way(const struct lane *l);

@@ -14,7 +14,7 @@ struct lateness {
 };
 
 void lateness_add(struct lateness *l, uint64_t ns);
-/* What this share of packets did not exceed. */
+/* Returns the lateness that this share of packets did not exceed. */
 uint64_t lateness_share(const struct lateness *l, double share);
 
 #endif

@@ -48,7 +48,7 @@ static const struct known {
 
 #define KNOWN (sizeof(known) / sizeof(known[0]))
 
-/* What a value may end with, and what that multiplies it by. */
+/* Suffixes of a value, and their factors. */
 static const struct unit {
 	const char *name;
 	double factor;

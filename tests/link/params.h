@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What one direction of a link does to packets, and its text form. */
+/* Parameters of one direction of a link, and their text form. */
 #ifndef LINK_PARAMS_H
 #define LINK_PARAMS_H
 
@@ -15,14 +15,14 @@ enum params_order { ORDER_KEEP, ORDER_FREE };
 enum params_too_big { TOO_BIG_ICMP, TOO_BIG_SILENT };
 
 struct params {
-	/* Propagation: at least `delay`, at most `jitter` more. With ORDER_KEEP a packet waits for
-	 * those before it. */
+	/* Propagation delay: `delay` plus up to `jitter`. With ORDER_KEEP, a packet waits for
+	 * earlier ones. */
 	uint64_t delay, jitter; /* ns */
 	uint64_t distribution, order;
 
 	/* The transmitter, and the queue in front of it. 0: no limit. */
 	uint64_t rate;     /* bits a second */
-	uint64_t overhead; /* bytes that each frame takes beside its own */
+	uint64_t overhead; /* overhead bytes per frame */
 	uint64_t queue_bytes, queue_packets;
 
 	/* From red_min bytes in the queue on, packets are dropped with a probability that grows
@@ -36,7 +36,7 @@ struct params {
 	 * bad one; `loss` is that in the good one. */
 	double loss, burst_enter, burst_leave, burst_loss;
 
-	/* A reordered packet waits until so many others have passed it, but at most
+	/* A reordered packet waits until so many later packets have passed it, at most
 	 * reorder_delay; with distance 0, that long. */
 	double reorder;
 	uint64_t reorder_delay, reorder_distance;
@@ -45,13 +45,13 @@ struct params {
 
 	/* IP packets above are not let in. 0: no limit. */
 	uint64_t mtu, too_big;
-	struct in_addr router4; /* who says so */
+	struct in_addr router4; /* sources of ICMP errors */
 	struct in6_addr router6;
 };
 
 void params_default(struct params *p);
-/* Reads "delay 20ms loss 1%": changes what is named, or nothing at all; after the word "defaults"
- * all others are as at the start. The text is cut up. */
+/* Parses "delay 20ms loss 1%": changes all named parameters, or none on an error; the word
+ * "defaults" resets the others. Modifies the text. */
 int params_read(struct params *p, char *text, char error[static PARAMS_ERROR]);
 /* As a JSON object. */
 void params_print(const struct params *p, FILE *out);

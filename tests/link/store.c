@@ -26,7 +26,7 @@ void pool_close(struct pool *p)
 	free(p->packet);
 }
 
-/* A slot that was used before is preferred: its memory is there, and may be in the cache. */
+/* A slot used before is preferred: its memory is mapped, and may be in the cache. */
 uint32_t pool_take(struct pool *p)
 {
 	uint32_t index = p->free;

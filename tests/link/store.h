@@ -8,13 +8,13 @@
 
 #define STORE_NONE UINT32_MAX
 
-/* What is known of a packet in the pool. */
+/* Metadata of a packet in the pool. */
 struct packet {
 	uint64_t arrived; /* ns of CLOCK_MONOTONIC */
 	uint64_t due;     /* ns; from when it is on the wire */
 	uint32_t next;    /* in a queue, or among the free ones */
 	uint32_t length;
-	uint64_t follow; /* held packets: the count of followers to wait for */
+	uint64_t follow; /* reordered packets: the count of later packets to wait for */
 };
 
 struct pool {
@@ -60,7 +60,7 @@ struct heap {
 
 int heap_open(struct heap *h, uint32_t room);
 void heap_close(struct heap *h);
-/* There is room: a heap is as large as its pool. */
+/* Never full: a heap is as large as its pool. */
 void heap_put(struct heap *h, uint64_t due, uint32_t index);
 uint32_t heap_take(struct heap *h);
 

@@ -4,7 +4,7 @@
 
 #include <sy_stack_port.h>
 
-#include "talk.h"
+#include "peer_talk.h"
 
 #define PEER_ADDRESSES 16
 #define PEER_JOBS      32
@@ -35,10 +35,10 @@ struct peer {
 	unsigned timed;  /* connections that pause, or are over */
 };
 
-/* A job has ended; the program ends after the last, unless it takes commands. */
+/* A job has ended; the program ends after the last job, unless it accepts commands. */
 void peer_job_over(struct peer *p);
 
-/* Lines of JSON (report.c). */
+/* Lines of JSON (peer_report.c). */
 void report_talk(struct peer *p, const struct talk *t, const char *event);
 void report_stats(struct peer *p);
 void report_job(const struct job *j);

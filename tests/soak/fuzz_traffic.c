@@ -9,123 +9,14 @@
 #include <rte_mempool.h>
 
 #include "../../dataplane/balance/tests/client_sessions_check.h"
-#include "../../dataplane/forwarder/pipeline.h"
 #include "address_set.h"
 #include "model.h"
+#include "pipeline_probe.h"
+#include "reaction.h"
 
-#define STAGES_MAX 16
-#define SECOND_NS  UINT64_C(1000000000)
+#define SECOND_NS UINT64_C(1000000000)
 /* Longer than any timeout, and than an id waits for its sessions. */
 #define IDLE_S 100
-
-/* ---- looking into the pipeline --------------------------------------------------------------- */
-
-static uint64_t reached, fast; /* of the current soak test; one thread runs all workers */
-
-static void probe_classified(struct sy_worker *w, struct sy_burst *b)
-{
-	for (unsigned i = 0; i < b->count; i++)
-		reached += !sy_next_has_left(b->next[i]);
-}
-
-/* A packet to be looked up takes the fast path, unless look up sends it to the slow path. */
-static void probe_looked_up(struct sy_worker *w, struct sy_burst *b)
-{
-	for (unsigned i = 0; i < b->count; i++)
-		fast += b->next[i] == SY_NEXT_LOOKUP || b->next[i] == SY_NEXT_SLOW;
-}
-
-static void probe_passed(struct sy_worker *w, struct sy_burst *b)
-{
-	for (unsigned i = 0; i < b->count; i++)
-		fast -= b->next[i] == SY_NEXT_SLOW;
-}
-
-/* The forwarder's pipeline with probes after classify, look up and the fast path. */
-static const struct sy_stage *pipeline_probed(void)
-{
-	static struct sy_stage probed[STAGES_MAX];
-	unsigned n = 0;
-	for (const struct sy_stage *s = pipeline; s->name; s++) {
-		probed[n++] = *s;
-		if (s->run == sy_classify_stage)
-			probed[n++] = (struct sy_stage){"classified", probe_classified};
-		if (s->run == sy_lookup_stage)
-			probed[n++] = (struct sy_stage){"looked up", probe_looked_up};
-		if (s->run == sy_fast_stage)
-			probed[n++] = (struct sy_stage){"passed", probe_passed};
-	}
-	probed[n] = (struct sy_stage){0};
-	return probed;
-}
-
-/* The linker redirects these calls here: the balancer makes frames of its own only through them. */
-static uint64_t answered;
-uint32_t __real_sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
-                                     const struct sy_view *v, enum sy_icmp_error kind,
-                                     const struct sy_addr *source, uint16_t mtu);
-uint32_t __wrap_sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
-                                     const struct sy_view *v, enum sy_icmp_error kind,
-                                     const struct sy_addr *source, uint16_t mtu);
-uint32_t __wrap_sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
-                                     const struct sy_view *v, enum sy_icmp_error kind,
-                                     const struct sy_addr *source, uint16_t mtu)
-{
-	uint32_t len = __real_sy_packet_icmp_error(out, cap, frame, v, kind, source, mtu);
-	answered += len > 0;
-	return len;
-}
-
-#define COUNT_FRAMES(name, parameters, arguments)                                                  \
-	uint32_t __real_##name parameters;                                                         \
-	uint32_t __wrap_##name parameters;                                                         \
-	uint32_t __wrap_##name parameters                                                          \
-	{                                                                                          \
-		uint32_t len = __real_##name arguments;                                            \
-		answered += len > 0;                                                               \
-		return len;                                                                        \
-	}
-COUNT_FRAMES(sy_tcp_reset_make,
-             (uint8_t * out, uint32_t cap, const struct sy_tuple *t, uint32_t seq, uint32_t ack,
-              bool with_ack),
-             (out, cap, t, seq, ack, with_ack))
-COUNT_FRAMES(sy_tcp_probe_make,
-             (uint8_t * out, uint32_t cap, const struct sy_tuple *t, uint32_t seq, uint32_t ack),
-             (out, cap, t, seq, ack))
-COUNT_FRAMES(sy_tcp_syn_make,
-             (uint8_t * out, uint32_t cap, const struct sy_tuple *t,
-              const struct sy_tcp_segment *s),
-             (out, cap, t, s))
-COUNT_FRAMES(sy_tcp_reset_answer,
-             (uint8_t * out, uint32_t cap, const uint8_t *frame, const struct sy_view *v),
-             (out, cap, frame, v))
-
-/* The first fragment replaces the packet that is fragmented. */
-uint32_t __real_sy_packet_fragment(uint8_t *out, uint32_t cap, const uint8_t *frame, uint16_t mtu,
-                                   uint32_t id, uint16_t *at);
-uint32_t __wrap_sy_packet_fragment(uint8_t *out, uint32_t cap, const uint8_t *frame, uint16_t mtu,
-                                   uint32_t id, uint16_t *at);
-uint32_t __wrap_sy_packet_fragment(uint8_t *out, uint32_t cap, const uint8_t *frame, uint16_t mtu,
-                                   uint32_t id, uint16_t *at)
-{
-	bool more = *at > 0;
-	uint32_t len = __real_sy_packet_fragment(out, cap, frame, mtu, id, at);
-	answered += len > 0 && more;
-	return len;
-}
-
-/* A copy that becomes a segment of the balancer's own, valid if the client's was. */
-void __real_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
-void __wrap_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
-void __wrap_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep)
-{
-	if (keep == SY_TCP_ACK) {
-		struct rte_mbuf *own = (struct rte_mbuf *)(frame - RTE_PKTMBUF_HEADROOM) - 1;
-		own->hash.usr = sy_packet_check_l4(frame, v) == SY_CSUM_OK;
-		answered++;
-	}
-	__real_sy_tcp_strip(frame, v, keep);
-}
 
 /* ---- frames in ------------------------------------------------------------------------------- */
 
@@ -152,15 +43,14 @@ void fuzz_traffic_send(struct fuzz_traffic *w, const struct frame *f)
 		w->tally.in++;
 }
 
-static void remember(struct fuzz_traffic *w, const struct frame *f)
+void fuzz_traffic_remember(struct fuzz_traffic *w, const struct frame *f)
 {
 	w->history[w->history_at] = *f;
 	w->history_at = (w->history_at + 1) % HISTORY;
 	w->history_count += w->history_count < HISTORY;
 }
 
-/* A place for a valid pending frame; if all are used, another one is dropped. */
-static struct frame *pending_add(struct fuzz_traffic *w)
+struct frame *fuzz_traffic_pend(struct fuzz_traffic *w)
 {
 	if (w->pending_count < PENDING)
 		return &w->pending[w->pending_count++];
@@ -179,8 +69,7 @@ struct sy_tuple fuzz_traffic_client(struct fuzz_traffic *w, const struct service
 	return t;
 }
 
-/* Sometimes more than the next network's MTU. */
-static uint32_t payload_roll(struct rng *d, uint32_t below)
+uint32_t fuzz_traffic_payload(struct rng *d, uint32_t below)
 {
 	return rng_percent(d, 5) ? 1250 + rng_below(d, 300) : rng_below(d, below);
 }
@@ -192,150 +81,12 @@ void fuzz_traffic_greet(struct fuzz_traffic *w, struct frame *f, const struct sy
 	if (t->proto == SY_PROTO_TCP)
 		frame_tcp(f, &w->rng, t, &syn, 0);
 	else
-		frame_udp(f, &w->rng, t, payload_roll(&w->rng, 600));
+		frame_udp(f, &w->rng, t, fuzz_traffic_payload(&w->rng, 600));
 	if (rng_percent(&w->rng, 50))
 		frame_let_fragment(f);
 }
 
 /* ---- frames out ------------------------------------------------------------------------------ */
-
-/* The segment with which a client or server would answer; false: none. */
-static bool tcp_answer(struct fuzz_traffic *w, const struct sy_view *v, const struct sy_tcp *in,
-                       struct segment *out, unsigned *payload)
-{
-	struct rng *d = &w->rng;
-	uint32_t len = v->l4_len - (in->offset >> 4) * 4u;
-	bool ends = in->flags & (SY_TCP_SYN | SY_TCP_FIN);
-	*out = (struct segment){SY_TCP_ACK, ntohl(in->ack), ntohl(in->seq) + len + ends, 0};
-	*payload = 0;
-	if (in->flags & SY_TCP_RST || rng_percent(d, 8))
-		return false;
-	if ((in->flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN) {
-		out->flags = rng_percent(d, 95) ? SY_TCP_SYN | SY_TCP_ACK : SY_TCP_RST | SY_TCP_ACK;
-		out->seq = rng_below(d, UINT32_MAX);
-		out->mss = 1460;
-		return true;
-	}
-	uint32_t choice = rng_below(d, 100);
-	if (choice < 45) {
-		out->flags |= SY_TCP_PSH;
-		*payload = rng_below(d, 20) ? rng_below(d, 300) : 1380 + rng_below(d, 80);
-	} else if (choice < (in->flags & SY_TCP_FIN ? 90u : 60u)) {
-		out->flags |= SY_TCP_FIN;
-	} else if (choice >= 98) {
-		out->flags = SY_TCP_RST;
-	}
-	return true;
-}
-
-/* Is it the balancer's own ACK to a client that it does not know? */
-static bool is_challenge(const struct sy_view *v, const struct sy_tcp *in, unsigned port)
-{
-	return port == HARNESS_WAN && in->flags == SY_TCP_ACK && in->window == UINT16_MAX &&
-	       v->l4_len == sizeof(*in);
-}
-
-/* A client whose SYN was challenged sends a reset, mostly the right one, and its SYN again. */
-static void react_proving(struct fuzz_traffic *w, const struct sy_tuple *t, uint32_t number)
-{
-	struct rng *d = &w->rng;
-	struct frame next = {.port = HARNESS_WAN};
-	const struct segment proof = {SY_TCP_RST, number ^ rng_percent(d, 10), 0, 0};
-	const struct segment syn = {SY_TCP_SYN, rng_below(d, UINT32_MAX), 0, 1460};
-	frame_tcp(&next, d, t, &proof, 0);
-	fuzz_traffic_send(w, &next);
-	remember(w, &next);
-	frame_tcp(&next, d, t, &syn, 0);
-	*pending_add(w) = next;
-}
-
-/* A DR server's answer does not pass the balancer; only the client's next packet is seen. */
-static void react_past_us(struct fuzz_traffic *w, const struct sy_view *v)
-{
-	static const uint8_t flags[] = {SY_TCP_ACK, SY_TCP_ACK | SY_TCP_PSH,
-	                                SY_TCP_ACK, SY_TCP_ACK | SY_TCP_FIN,
-	                                SY_TCP_RST, SY_TCP_SYN};
-	struct rng *d = &w->rng;
-	struct frame next = {.port = HARNESS_WAN};
-	const struct segment s = {flags[rng_below(d, SY_ARRAY_LEN(flags))],
-	                          rng_below(d, UINT32_MAX), 1, 0};
-	if (v->proto == SY_PROTO_TCP)
-		frame_tcp(&next, d, &v->tuple, &s, rng_below(d, 300));
-	else
-		frame_udp(&next, d, &v->tuple, rng_below(d, 300));
-	*pending_add(w) = next;
-	remember(w, &next);
-}
-
-/* A router reports an error about the packet. */
-static void react_complaining(struct fuzz_traffic *w, unsigned port, const uint8_t *frame,
-                              const struct sy_view *v)
-{
-	static const uint8_t type[][2][2] = {{{3, 1}, {1, 3}},
-	                                     {{3, 3}, {1, 4}},
-	                                     {{3, 4}, {2, 0}},
-	                                     {{11, 0}, {3, 0}},
-	                                     {{12, 0}, {4, 0}}};
-	struct rng *d = &w->rng;
-	struct frame error = {.port = (uint8_t)port};
-	const struct sy_addr router = harness_addr(v->v4 ? "203.0.113.9" : "2001:db8:99::9");
-	unsigned least = v->l4 - v->l3 + 8u, all = v->frame_len - v->l3;
-	unsigned quoted = least + rng_below(d, all - least + 1);
-	frame_error(&error, d, &router, type[rng_below(d, SY_ARRAY_LEN(type))][!v->v4],
-	            rng_below(d, 2000), frame, quoted < 1200 ? quoted : 1200);
-	*pending_add(w) = error;
-	remember(w, &error);
-}
-
-/* Turns part of the payload into as many options as fit. */
-static void fill_header(struct frame *f, unsigned l4)
-{
-	f->bytes[l4 + 12] = 15 << 4;
-	memset(f->bytes + l4 + sizeof(struct sy_tcp), 1, 40);
-	frame_mend_l4(f);
-}
-
-static void react_to(struct fuzz_traffic *w, unsigned port, const uint8_t *frame,
-                     const struct sy_view *v)
-{
-	const struct sy_tuple back = {v->tuple.dst, v->tuple.src, v->tuple.dport, v->tuple.sport,
-	                              v->tuple.proto};
-	struct frame answer = {.port = (uint8_t)port};
-	if ((v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) && rng_percent(&w->rng, 4))
-		react_complaining(w, port, frame, v);
-	if (port == HARNESS_LAN &&
-	    address_set_find(inspect_address_set(w->topology.harness.b), &v->tuple.dst) ==
-	            ADDRESS_SET_VIP &&
-	    (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)) {
-		if (!rng_percent(&w->rng, 20))
-			react_past_us(w, v);
-		return; /* the server's answer does not pass the balancer */
-	}
-	if (v->proto == SY_PROTO_TCP) {
-		struct segment s;
-		unsigned payload;
-		const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
-		if (is_challenge(v, tcp, port)) {
-			react_proving(w, &back, ntohl(tcp->ack));
-			return;
-		}
-		if (!tcp_answer(w, v, tcp, &s, &payload))
-			return;
-		frame_tcp(&answer, &w->rng, &back, &s, payload);
-		if (!s.mss && payload >= 40 && rng_percent(&w->rng, 10))
-			fill_header(&answer, SY_ETH_LEN + (v->v4 ? 20 : 40));
-	} else if (v->proto == SY_PROTO_UDP) {
-		if (rng_percent(&w->rng, 10))
-			return;
-		frame_udp(&answer, &w->rng, &back, payload_roll(&w->rng, 300));
-	} else {
-		return;
-	}
-	if (rng_percent(&w->rng, 50))
-		frame_let_fragment(&answer);
-	*pending_add(w) = answer;
-	remember(w, &answer);
-}
 
 /* Shows the first of the frames that must not be sent. */
 static void ugly_show(const struct fuzz_traffic *w, const struct rte_mbuf *m, unsigned port)
@@ -392,7 +143,7 @@ static void send_client(struct fuzz_traffic *w)
 	struct service_key key = topology_service(rng_below(&w->rng, TOPOLOGY_SERVICES));
 	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	fuzz_traffic_greet(w, &f, &t);
-	remember(w, &f);
+	fuzz_traffic_remember(w, &f);
 	fuzz_traffic_send(w, &f);
 }
 
@@ -541,7 +292,7 @@ bool fuzz_traffic_open(struct fuzz_traffic *w, uint64_t seed, unsigned workers)
 {
 	memset(w, 0, sizeof(*w));
 	w->rng.state = seed * 0x9e3779b97f4a7c15u + 1;
-	reached = fast = answered = 0;
+	probe_counts = (struct probe_counts){0};
 	return topology_open(&w->topology, &w->rng, workers, pipeline_probed());
 }
 
@@ -598,17 +349,16 @@ void fuzz_traffic_settle(struct fuzz_traffic *w)
 	t->buffers = rte_mempool_in_use_count(r->rt->pool);
 	t->commits = w->topology.commits;
 	t->refusals = w->topology.refusals;
-	t->reached = reached;
-	t->fast = fast;
-	t->answered = answered;
+	t->reached = probe_counts.reached;
+	t->fast = probe_counts.fast;
+	t->originated = probe_counts.originated;
 	for (unsigned i = 0; i < r->rt->workers; i++)
 		t->handed += r->rt->worker[i].counters.handed_in;
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++) {
 		t->drop[reason] = harness_drops(r, reason);
 		t->dropped += t->drop[reason];
 	}
-	/* Suppressed answers and evicted sessions are counted as drops, but no packet was dropped
-	 * with them. */
+	/* Suppressed answers and evicted sessions count as drops, but without a packet. */
 	t->suppressed = t->drop[SY_DROP_ICMP_RATE] + t->drop[SY_DROP_RESET_RATE] +
 	                t->drop[SY_DROP_NO_BUFFER] + t->drop[SY_DROP_SESSION_EVICTED] +
 	                t->drop[SY_DROP_UNPROVEN_EVICTED];

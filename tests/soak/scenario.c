@@ -9,6 +9,41 @@
 #include "fragment.h"
 #include "scenario.h"
 
+void scenario_greet(struct fuzz_traffic *w, unsigned count, const struct service_key *key)
+{
+	for (unsigned n = 0; n < count; n++) {
+		struct frame f;
+		const struct service_key other = topology_service(n % TOPOLOGY_SERVICES);
+		struct sy_tuple t = fuzz_traffic_client(w, key ? key : &other);
+		fuzz_traffic_greet(w, &f, &t);
+		fuzz_traffic_send(w, &f);
+		if (n % SY_BURST == 0)
+			fuzz_traffic_turn(w);
+	}
+	fuzz_traffic_turn(w);
+}
+
+uint64_t scenario_count_sessions(struct fuzz_traffic *w, unsigned kind,
+                                 bool (*match)(const struct session *s, const struct endpoint *e,
+                                               unsigned kind))
+{
+	const uint32_t over = 1u << SESSION_TIME_WAIT | 1u << SESSION_RESET | 1u << SESSION_DYING;
+	const struct sy_balance *b = w->topology.harness.b;
+	uint64_t count = 0;
+	harness_advance(&w->topology.harness, 3 * SECOND_NS);
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		const struct session_table *t = inspect_table(b, (uint8_t)slot);
+		uint32_t cursor = 0, record;
+		while ((record = session_next(t, &cursor)) != SESSION_NONE) {
+			const struct session *s = session_at(t, record);
+			const struct endpoint *e = inspect_endpoint(b, s->server);
+			count += e->mode != MODE_SNAT && !(over >> s->state & 1) &&
+			         match(s, e, kind);
+		}
+	}
+	return count;
+}
+
 /* Creates a service's sessions one after the other, with no control thread turn between them. */
 static void scenario_special(struct fuzz_traffic *w, enum topology_special special)
 {
@@ -249,16 +284,8 @@ static void scenario_shaping(struct fuzz_traffic *w)
 			class->early_to = 1;
 		}
 		harness_commit(&w->topology.harness, &c);
-		for (unsigned n = 0; n < 4 * SY_BURST; n++) {
-			struct frame f;
-			struct service_key key = topology_special_service(SPECIAL_UNIFORM);
-			struct sy_tuple t = fuzz_traffic_client(w, &key);
-			fuzz_traffic_greet(w, &f, &t);
-			fuzz_traffic_send(w, &f);
-			if (n % SY_BURST == 0)
-				fuzz_traffic_turn(w);
-		}
-		fuzz_traffic_turn(w);
+		const struct service_key key = topology_special_service(SPECIAL_UNIFORM);
+		scenario_greet(w, 4 * SY_BURST, &key);
 	}
 	for (unsigned port = 0; port < HARNESS_PORTS; port++)
 		delete_shaping(&c, harness_port_name[port]);
@@ -348,7 +375,7 @@ static void scenario_hand_over(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 }
 
-/* Nobody takes packets out of the event device. */
+/* No consumer dequeues packets from the event device. */
 static void scenario_event_full(struct fuzz_traffic *w)
 {
 	struct harness *r = &w->topology.harness;

@@ -100,24 +100,10 @@ void scenario_floods(struct fuzz_traffic *w)
 	flood_ports(w, &ports);
 }
 
-/* Sessions of services that the list of scenario_access() no longer admits, and that go on. */
-static uint64_t count_stayed(struct fuzz_traffic *w)
+/* Whether the list of scenario_access() refuses this session, which should have ended. */
+static bool is_refused(const struct session *s, const struct endpoint *e, unsigned kind)
 {
-	const uint32_t over = 1u << SESSION_TIME_WAIT | 1u << SESSION_RESET | 1u << SESSION_DYING;
-	const struct sy_balance *b = w->topology.harness.b;
-	uint64_t stayed = 0;
-	harness_advance(&w->topology.harness, 3 * SECOND_NS);
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		const struct session_table *t = inspect_table(b, (uint8_t)slot);
-		uint32_t cursor = 0, record;
-		while ((record = session_next(t, &cursor)) != SESSION_NONE) {
-			const struct session *s = session_at(t, record);
-			const struct endpoint *e = inspect_endpoint(b, s->server);
-			stayed += e->mode != MODE_SNAT && !(over >> s->state & 1) &&
-			          (e->proto == SY_PROTO_UDP || !sy_addr_is_v4(&s->client));
-		}
-	}
-	return stayed;
+	return e->proto == SY_PROTO_UDP || !sy_addr_is_v4(&s->client);
 }
 
 /* An access list drops UDP sessions, and refuses TCP ones over IPv6, for a while: new ones, and
@@ -143,18 +129,9 @@ void scenario_access(struct fuzz_traffic *w)
 	        "soak");
 	put_global_access(&c, "soak");
 	harness_commit(&w->topology.harness, &c);
-	for (unsigned n = 0; n < 4 * SY_BURST; n++) {
-		struct frame f;
-		struct service_key key = topology_service(n % TOPOLOGY_SERVICES);
-		struct sy_tuple t = fuzz_traffic_client(w, &key);
-		fuzz_traffic_greet(w, &f, &t);
-		fuzz_traffic_send(w, &f);
-		if (n % SY_BURST == 0)
-			fuzz_traffic_turn(w);
-	}
-	fuzz_traffic_turn(w);
+	scenario_greet(w, 4 * SY_BURST, NULL);
 	if (ends)
-		w->tally.stayed += count_stayed(w);
+		w->tally.stayed += scenario_count_sessions(w, 0, is_refused);
 	put_global_access(&c, "");
 	delete_access_list(&c, "soak");
 	delete_access_set(&c, "soak");
@@ -202,7 +179,7 @@ static void send_syn(struct fuzz_traffic *w, const struct sy_tuple *t, uint32_t 
 	fuzz_traffic_turn(w);
 }
 
-/* SYNs that nobody follows up, until `syn_defence: auto` is switched on. */
+/* SYNs without handshakes, until `syn_defence: auto` is switched on. */
 static void flood_until_defended(struct fuzz_traffic *w, const struct service_key *key)
 {
 	struct sy_balance *b = w->topology.harness.b;

@@ -9,13 +9,13 @@
 #include "access_model.h"
 #include "scenario.h"
 
-#define OTHERS_MOST 3000u /* prefixes of nobody */
-#define KINDS       2     /* of sets: each has half of the clients */
+#define MAX_OTHERS 3000u /* prefixes without clients */
+#define KINDS      2     /* of sets: each has half of the clients */
 
 struct data {
 	uint8_t digest[SET_DIGEST];
 	uint32_t size, crc;
-	_Alignas(uint64_t) uint8_t bytes[SET_HEAD + (OTHERS_MOST + 2) * 5 + 17];
+	_Alignas(uint64_t) uint8_t bytes[SET_HEAD + (MAX_OTHERS + 2) * 5 + 17];
 };
 
 static uint8_t *number_put(uint8_t *at, uint32_t n)
@@ -32,10 +32,10 @@ static uint8_t *network4_put(uint8_t *at, uint32_t address, uint8_t bits)
 	return at + 5;
 }
 
-/* 32 of the clients of each family (all have the same network), and addresses of nobody. */
+/* 32 of the clients of each family (all have the same network), and unused addresses. */
 static void data_make(struct fuzz_traffic *w, struct data *d, unsigned kind)
 {
-	const uint32_t others = rng_below(&w->rng, OTHERS_MOST);
+	const uint32_t others = rng_below(&w->rng, MAX_OTHERS);
 	const struct sy_addr clients = harness_addr(kind ? "2001:db8:c::20" : "2001:db8:c::");
 	uint8_t *at = number_put(number_put(d->bytes, others + 1 + kind), 1);
 	for (uint32_t i = 0; i < others; i++)
@@ -125,25 +125,15 @@ static void check_members(struct fuzz_traffic *w, unsigned kind)
 		}
 }
 
-/* Sessions of members that go on. */
+static bool is_members(const struct session *s, const struct endpoint *e, unsigned kind)
+{
+	return is_member(&s->client, kind) && (sy_addr_is_v4(&s->client) || s->client.b[15] < 64);
+}
+
+/* Counts sessions of members that have not ended. */
 static uint64_t members_count(struct fuzz_traffic *w, unsigned kind)
 {
-	const uint32_t over = 1u << SESSION_TIME_WAIT | 1u << SESSION_RESET | 1u << SESSION_DYING;
-	const struct sy_balance *b = w->topology.harness.b;
-	uint64_t count = 0;
-	harness_advance(&w->topology.harness, 3 * SECOND_NS);
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		const struct session_table *t = inspect_table(b, (uint8_t)slot);
-		uint32_t cursor = 0, record;
-		while ((record = session_next(t, &cursor)) != SESSION_NONE) {
-			const struct session *s = session_at(t, record);
-			const bool v4 = sy_addr_is_v4(&s->client);
-			count += inspect_endpoint(b, s->server)->mode != MODE_SNAT &&
-			         !(over >> s->state & 1) && is_member(&s->client, kind) &&
-			         (v4 || s->client.b[15] < 64);
-		}
-	}
-	return count;
+	return scenario_count_sessions(w, kind, is_members);
 }
 
 /* A list drops the members of a set that is loaded, refreshed, and named without its data. */
@@ -189,6 +179,6 @@ void scenario_sets(struct fuzz_traffic *w)
 	delete_access_set(&c, "file");
 	if (!harness_commit(r, &c))
 		abort();
-	if (r->b->access || r->b->ctl->access->data) /* nobody has the data any more */
+	if (r->b->access || r->b->ctl->access->data) /* no object has the data any more */
 		abort();
 }

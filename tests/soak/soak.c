@@ -48,17 +48,17 @@ static bool soak_run(struct fuzz_tally *sum, uint64_t frames, uint64_t seed, uns
 	fuzz_traffic_run(&w, frames);
 	fuzz_traffic_settle(&w);
 	struct fuzz_tally *t = &w.tally;
-	printf("%u worker%s: %lu frames in, %lu answered, %lu out, %lu dropped, %lu suppressed; "
+	printf("%u worker%s: %lu frames in, %lu originated, %lu out, %lu dropped, %lu suppressed; "
 	       "%lu sessions, %lu commits, %lu refused\n",
-	       workers, workers > 1 ? "s" : "", t->in, t->answered, t->out, t->dropped,
+	       workers, workers > 1 ? "s" : "", t->in, t->originated, t->out, t->dropped,
 	       t->suppressed, t->created, t->commits, t->refusals);
 	bool ok =
-	        check(t->in + t->answered == t->out + t->dropped,
+	        check(t->in + t->originated == t->out + t->dropped,
 	              "packets in = packets out + dropped") &&
 	        check(t->buffers == 0, "no packet buffer is left in use") &&
 	        check(t->live == 0, "no session outlives all timeouts") &&
 	        check(t->created == t->ended, "every session created has ended") &&
-	        check(t->active == 0, "every session's place is given back") &&
+	        check(t->active == 0, "every session's slot is released") &&
 	        check(t->miscounted == 0, "clients have as many sessions as are counted") &&
 	        check(t->stayed == 0, "no session stays that a list with existing: end refuses") &&
 	        check(t->ids == 0, "every id of a deleted object is free again") &&
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
 	fuzz_traffic_print(&sum);
 	ok = check(2 * sum.reached >= sum.in, "half of the frames reach session code") && ok;
 	for (unsigned reason = SY_DROP_NONE + 1; reason < SY_DROP_COUNT; reason++)
-		/* Only a pool full of proven sessions has no port: balance/tests/test_snat.c. */
+		/* Only a pool full of validated sessions has no port: balance/tests/test_snat.c. */
 		if (sum.drop[reason] == 0 && reason != SY_DROP_NO_POOL_PORT)
 			ok = check(false, sy_drop_name(reason));
 	return ok ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "frames.h"
+#include "generator_pace.h"
 #include "histogram.h"
-#include "pace.h"
 #include "search.h"
 
 /* ---- frames ---------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A burst leaves back to back: turn by turn, at one time of the clock. */
-#include "world.h"
+#include "load_world.h"
 
 #define BURST    150
 #define PER_TURN 64

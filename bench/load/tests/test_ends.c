@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What is counted is what happened, and what was slow is seen by those who had to wait for it. */
-#include "world.h"
+#include "load_world.h"
 
 /* ---- closed loop ----------------------------------------------------------------------------- */
 

@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "http.h"
+#include "load_schedule.h"
 #include "mix.h"
-#include "raw.h"
-#include "schedule.h"
+#include "raw_protocol.h"
 
 #define DRAWS 200000
 

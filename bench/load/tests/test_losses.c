@@ -2,7 +2,7 @@
 /* What goes wrong: each lost request has its cause, and the clients go on. */
 #include <errno.h>
 
-#include "world.h"
+#include "load_world.h"
 
 static void test_refused(void **state)
 {

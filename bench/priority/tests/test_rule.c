@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
+#include "priority_serve.h"
 #include "rule.h"
-#include "serve.h"
 
 static uint8_t bytes[4096];
 

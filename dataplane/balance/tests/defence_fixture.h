@@ -124,8 +124,8 @@ static inline void inject_segment(struct talk *k, unsigned port, const struct sy
 			in.bytes[in.len + n] = (uint8_t)(s->seq + n);
 		in.len = (uint16_t)(in.len + payload);
 	}
-	frame_mend_ip(&in);
-	frame_mend_l4(&in);
+	frame_fix_ip(&in);
+	frame_fix_l4(&in);
 	if (k->damaged) {
 		assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
 		in.bytes[v.l4 + offsetof(struct sy_tcp, checksum)] ^= 1;

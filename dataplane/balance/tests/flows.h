@@ -8,7 +8,7 @@
 #define FLOWS_H
 
 #include "../../../tests/folder.h"
-#include "../../../tests/soak/frame.h"
+#include "../../../tests/soak/soak_frame.h"
 #include "harness.h"
 #include "model.h"
 

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "../../../tests/soak/frame.h"
+#include "../../../tests/soak/soak_frame.h"
 #include "model.h"
 #include "routed.h"
 

@@ -89,7 +89,7 @@ void send_sack(struct talk *k, enum session_direction from, uint32_t seq, uint32
 	struct sy_tcp *tcp = (struct sy_tcp *)(in.bytes + v.l4);
 	tcp->offset = (uint8_t)(tcp->offset + (sizeof(option) / 4 << 4));
 	memcpy((uint8_t *)tcp + sizeof(*tcp), option, sizeof(option));
-	frame_mend_l4(&in);
+	frame_fix_l4(&in);
 	send_frame(k, from, &in);
 }
 

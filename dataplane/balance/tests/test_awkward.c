@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "../../../tests/soak/frame.h"
+#include "../../../tests/soak/soak_frame.h"
 #include "routed.h"
 
 #define UP STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP

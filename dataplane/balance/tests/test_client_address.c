@@ -23,7 +23,7 @@ static void send_made(struct talk *k, uint8_t flags, uint32_t seq, const char *p
 	in.bytes[v.l4 + 12] = (uint8_t)((5 + options_len / 4) << 4);
 	memcpy(in.bytes + v.l4 + sizeof(struct sy_tcp), options, options_len);
 	memcpy(in.bytes + v.l4 + sizeof(struct sy_tcp) + options_len, payload, len);
-	frame_mend_l4(&in);
+	frame_fix_l4(&in);
 	send_frame(k, CLIENT, &in);
 }
 
@@ -358,7 +358,7 @@ static void test_full_headers(void **state)
 	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), 0);
 	in.bytes[v.l4 + 12] = 15 << 4;
 	memset(in.bytes + v.l4 + 20, 1, 40);
-	frame_mend_l4(&in);
+	frame_fix_l4(&in);
 	send_frame(&k, CLIENT, &in);
 	assert_int_equal(k.count, 1);
 	check_left(&k, 0, FIRST, SERVER + 1, 0);

@@ -145,7 +145,7 @@ static void send_client(struct talk *k, uint8_t flags, uint32_t seq, uint32_t ac
 	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
 	in.bytes[v.l4 + 12] = (uint8_t)((5 + o->len / 4) << 4);
 	memcpy(in.bytes + v.l4 + sizeof(struct sy_tcp), o->bytes, o->len);
-	frame_mend_l4(&in);
+	frame_fix_l4(&in);
 	assert_true(harness_inject(&k->f->harness, HARNESS_WAN, in.bytes, in.len));
 	harness_turn(&k->f->harness);
 }

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "../../../tests/soak/frame.h"
+#include "../../../tests/soak/soak_frame.h"
 #include "harness.h"
 
 #define SECOND_NS UINT64_C(1000000000)

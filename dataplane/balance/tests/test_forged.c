@@ -121,8 +121,8 @@ static void inject(struct flows *f, unsigned port, const struct sy_tuple *t, uin
 			        htons((uint16_t)(v.l4_len + payload));
 		memset(in.bytes + in.len, (int)seq, payload);
 		in.len = (uint16_t)(in.len + payload);
-		frame_mend_ip(&in);
-		frame_mend_l4(&in);
+		frame_fix_ip(&in);
+		frame_fix_l4(&in);
 	}
 	assert_true(harness_inject(&f->harness, port, in.bytes, in.len));
 }

@@ -156,7 +156,7 @@ static void check_to_client(struct flows *f, struct talk *k, unsigned kind, unsi
 		           k->way->client6 && mtu < 1280 ? 1280 : mtu);
 		if (!k->way->client6)
 			want.bytes[SY_ETH_LEN + 1] = 0xc0;
-		frame_mend_ip(&want);
+		frame_fix_ip(&want);
 	} else {
 		error_make(f, &want, &k->client.dst, known, quoted, kind, MTU);
 		frame_set_ttl(&want, 63);
@@ -280,24 +280,24 @@ static void test_dropped(void **state)
 		check_dropped(f, HARNESS_LAN, &bad, SY_DROP_TTL_EXPIRED);
 		bad = in;
 		bad.bytes[l4] = way->server6 ? 200 : 13;
-		frame_mend_l4(&bad);
+		frame_fix_l4(&bad);
 		check_dropped(f, HARNESS_LAN, &bad,
 		              way->mode == MODE_NAT ? SY_DROP_UNKNOWN_DESTINATION
 		                                    : SY_DROP_ICMP_UNHANDLED);
 		/* a port of no session */
 		bad = in;
 		bad.bytes[l4 + 8 + headers + (way->mode == MODE_FNAT)] ^= 0x40;
-		frame_mend_l4(&bad);
+		frame_fix_l4(&bad);
 		check_dropped(f, HARNESS_LAN, &bad, SY_DROP_ICMP_NO_SESSION);
 		/* an address other than the error's destination */
 		bad = in;
 		bad.bytes[l4 + 8 + (way->server6 ? 23 : 15)] ^= 1;
-		frame_mend_l4(&bad);
+		frame_fix_l4(&bad);
 		check_dropped(f, HARNESS_LAN, &bad, SY_DROP_ICMP_NO_SESSION);
 		/* another server's tunnel */
 		bad.bytes[l4 + 8 + (way->server6 ? 23 : 15)] ^= 1;
 		bad.bytes[l4 + 8 + (way->server6 ? 39 : 19)] ^= 1;
-		frame_mend_l4(&bad);
+		frame_fix_l4(&bad);
 		check_dropped(f, HARNESS_LAN, &bad,
 		              way->mode == MODE_NAT ? SY_DROP_UNKNOWN_DESTINATION
 		                                    : SY_DROP_ICMP_NO_SESSION);
@@ -346,7 +346,7 @@ static void test_shifted(void **state)
 		struct sy_tcp *tcp = (struct sy_tcp *)(k.known[SESSION_CLIENT].bytes + SY_ETH_LEN +
 		                                       ip_len(way->client6));
 		tcp->seq = htonl(ntohl(tcp->seq) - 107);
-		frame_mend_l4(&k.known[SESSION_CLIENT]);
+		frame_fix_l4(&k.known[SESSION_CLIENT]);
 		error_make(f, &want, &k.client.dst, &k.known[SESSION_CLIENT], quoted, TOO_BIG, MTU);
 		frame_set_ttl(&want, 63);
 		check_same(&out, &want);

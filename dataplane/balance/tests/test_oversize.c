@@ -89,7 +89,7 @@ static void join(const struct frame *piece, unsigned count, unsigned mtu, struct
 		ip[6] = ip[7] = 0;
 	else
 		ip[6] = v.proto;
-	frame_mend_ip(whole);
+	frame_fix_ip(whole);
 	v = view_of(whole);
 	assert_int_equal(sy_packet_check_l4(whole->bytes, &v), SY_CSUM_OK);
 }

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "../../../tests/soak/frame.h"
+#include "../../../tests/soak/soak_frame.h"
 #include "routed.h"
 #include "stalled.h"
 

@@ -375,7 +375,7 @@ static void test_mark(void **state)
 			in->bytes[SY_ETH_LEN + 1] = 0xb9; /* EF, ECT(1) */
 		else
 			in->bytes[SY_ETH_LEN] = 0x6b, in->bytes[SY_ETH_LEN + 1] |= 0x90;
-		frame_mend_ip(in);
+		frame_fix_ip(in);
 		for (unsigned i = 0; i < 20; i++) {
 			assert_true(flows_through(f, HARNESS_WAN, in, &out));
 			frame_check_translated(in, &out, &v);

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "../../../tests/soak/frame.h"
+#include "../../../tests/soak/soak_frame.h"
 #include "routed.h"
 
 #define MS_NS     UINT64_C(1000000)

@@ -154,7 +154,7 @@ static void balancer_hears(struct check *k, struct topology *x, const struct mes
 	struct frame in;
 	frame_tcp(&in, &k->f->rng, client ? &k->client : &m->tuple, &s, m->len);
 	memcpy(in.bytes + in.len - m->len, m->data, m->len);
-	frame_mend_l4(&in);
+	frame_fix_l4(&in);
 	memset(&bw->own, 0, sizeof(bw->own));
 	assert_true(harness_inject(&k->f->harness, client ? HARNESS_WAN : HARNESS_LAN, in.bytes,
 	                           in.len));

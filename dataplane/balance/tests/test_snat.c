@@ -67,7 +67,7 @@ static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, u
 	}
 	frame_icmp(out, &f->rng, t, type[v4][reply], 0, 100);
 	memcpy(out->bytes + SY_ETH_LEN + (v4 ? 20 : 40) + 4, &id, sizeof(id));
-	frame_mend_l4(out);
+	frame_fix_l4(out);
 }
 
 /* Sends a frame and checks the frame that leaves. */

@@ -38,7 +38,7 @@ static inline void ethernet(uint8_t *out, unsigned type)
 	put16(out + 12, type);
 }
 
-/* UDP from 10.0.0.1 to 10.0.0.2, `length` bytes of IP packet, whose data counts upwards. */
+/* UDP from 10.0.0.1 to 10.0.0.2, with `length` bytes of IP packet and ascending data. */
 static inline uint32_t packet_v4(uint8_t *out, unsigned length, unsigned flags, unsigned options)
 {
 	uint8_t *ip = out + ETHERNET;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Draws are what they claim to be: each within five standard deviations of its mean, over many
- * seeds; and the same again. */
+/* Draws have their distribution, each within five standard deviations of its mean over many seeds,
+ * and are repeatable. */
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "chance.h"
+#include "link_chance.h"
 
 #define DRAWS 100000u
 #define SEEDS 20u
@@ -60,7 +60,8 @@ static void test_extremes(void **state)
 	assert_true(chance_hits(1, UINT64_MAX));
 }
 
-/* Purposes, seeds and neighbouring numbers know nothing of each other: half of the bits differ. */
+/* Draws of different purposes, seeds and adjacent numbers are independent: half of the bits differ.
+ */
 static void test_independence(void **state)
 {
 	uint64_t bits[3] = {0};

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "control.h"
+#include "link_control.h"
 
 static int read_text(struct params *p, const char *text, char error[static PARAMS_ERROR])
 {
@@ -49,7 +49,7 @@ static void test_units(void **state)
 	assert_int_equal(p.jitter, 1000);
 }
 
-/* What is refused changes nothing, and says what it needs. */
+/* A refused line changes nothing; the error names the expected value. */
 static void test_refused(void **state)
 {
 	static const char *const cases[][2] = {
@@ -77,7 +77,7 @@ static void test_refused(void **state)
 		char error[PARAMS_ERROR] = "", text[CONTROL_LINE];
 		params_default(&p);
 		before = p;
-		/* What stands before the mistake does not apply either. */
+		/* Words before the mistake have no effect either. */
 		snprintf(text, sizeof(text), "duplicate 0.5 %s", cases[i][0]);
 		assert_true(read_text(&p, text, error) < 0);
 		if (!strstr(error, cases[i][1]))
@@ -86,7 +86,7 @@ static void test_refused(void **state)
 	}
 }
 
-/* What is printed can be read: each name and value. */
+/* Printed parameters can be parsed: each name and value. */
 static void test_printed(void **state)
 {
 	struct params p;
@@ -130,7 +130,7 @@ static void test_commands(void **state)
 	assert_int_equal(ba->delay, 2000000);
 	expect(&c, &l, "set both loss 1%", "ok");
 	assert_true(ab->loss == ba->loss && ab->loss > 0);
-	/* One way has what the other would conflict with: neither changes. */
+	/* One direction conflicts: neither changes. */
 	expect(&c, &l, "set ba red_min 500 red_max 500", "ok");
 	expect(&c, &l, "set both red_max 400", "error: red_max");
 	assert_int_equal(ab->red_max, 0);

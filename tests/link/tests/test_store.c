@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "chance.h"
 #include "lateness.h"
+#include "link_chance.h"
 #include "store.h"
 
 #define ROOM 5000u
@@ -59,7 +59,7 @@ static void test_queue(void **state)
 	pool_close(&pool);
 }
 
-/* Random times, many of them equal: out come the earliest, and of equal ones the first. */
+/* Random times, many of them equal: the earliest leaves first, equal ones in order of arrival. */
 static void test_heap(void **state)
 {
 	struct heap heap;
@@ -72,7 +72,7 @@ static void test_heap(void **state)
 	while (count < ROOM || heap.count) {
 		bool put = count < ROOM && chance_hits(0.7, chance_draw(1, 0, count + taken));
 		if (put) {
-			/* Never before what has left: as time goes. */
+			/* Later entries are never earlier than dequeued ones, as in time. */
 			due[count] = last + chance_below(50, chance_draw(1, 1, count));
 			heap_put(&heap, due[count], (uint32_t)count);
 			count++;
@@ -98,7 +98,7 @@ static void test_lateness(void **state)
 	static struct lateness l;
 	for (uint64_t ns = 1; ns <= 1000; ns++)
 		lateness_add(&l, ns);
-	/* Never less than it was, and at most a sixteenth more. */
+	/* Never less than the sample, and at most a sixteenth more. */
 	assert_in_range(lateness_share(&l, 0.5), 500, 500 + 500 / 16);
 	assert_in_range(lateness_share(&l, 0.99), 990, 1000);
 	assert_int_equal(lateness_share(&l, 1), 1000);
