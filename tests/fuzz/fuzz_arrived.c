@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A peer's segments in any order: what is kept and told agrees with a plain model.
+/* Input: a peer's segments in any order. Kept data and SACK blocks agree with a plain model.
  *
- *     4 bytes each: what │ from, 2 bytes │ length */
+ *     4 bytes each: operation │ from, 2 bytes │ length */
 #include "fuzz.h"
 
 #include "arrived_model.h"
@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		default:
 			model_add(&m, from, to < MODEL_BYTES ? to : MODEL_BYTES);
 		}
-		model_check(&m);
+		CHECK(model_agrees(&m));
 	}
 	return 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Programs of eBPF that nobody would write: refused, or they end, touch nothing but their view, and
- * machine code and interpreter agree. The view ends where a page ends that cannot be touched, or
- * begins where one ends. */
+/* Input: eBPF programs. Each is refused, or it ends, accesses only its view, and machine code and
+ * interpreter agree. Inaccessible pages surround the view's page, at whose start or end the view
+ * lies. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,10 +9,10 @@
 #include "fuzz.h"
 #include "program.h"
 
-#define MOST 64 /* instructions of an input */
-#define PAGE 4096u
+#define MAX_INSTRUCTIONS 64
+#define PAGE             4096u
 
-/* [page that cannot be touched][page][page that cannot be touched] */
+/* [inaccessible page][page][inaccessible page] */
 static uint8_t *page_guarded(void)
 {
 	uint8_t *p = mmap(NULL, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -73,7 +73,7 @@ static const uint8_t codes[] = {
         BPF_STX | EBPF_XADD | EBPF_DW,
 };
 
-/* Which registers hold what in the beginning: all numbers, the view in 1 and 6, 10 the stack. */
+/* Initial registers: numbers, the view in 1 and 6, the stack in 10. */
 static const struct ebpf_insn first[] = {
         {EBPF_ALU64 | EBPF_MOV, 0, 0, 0, 1},        {EBPF_ALU64 | EBPF_MOV, 2, 0, 0, 200},
         {EBPF_ALU64 | EBPF_MOV, 3, 0, 0, -1},       {EBPF_ALU64 | EBPF_MOV | BPF_X, 6, 1, 0, 0},
@@ -81,7 +81,7 @@ static const struct ebpf_insn first[] = {
         {BPF_ST | BPF_MEM | EBPF_DW, 10, 0, -8, 5},
 };
 
-/* One instruction of five bytes. Most should get past the checks, so all is near what is right. */
+/* Makes an instruction of five bytes. It is nearly valid, so that most programs pass the checks. */
 static struct ebpf_insn insn_make(const uint8_t *data)
 {
 	static const uint8_t pointers[] = {1, 6, 10, 1};
@@ -115,7 +115,7 @@ static uint32_t code_make(const uint8_t *data, size_t len, struct ebpf_insn *cod
 {
 	uint32_t n = SY_ARRAY_LEN(first);
 	memcpy(code, first, sizeof(first));
-	for (; n < MOST - 1 && len >= 5; data += 5, len -= 5)
+	for (; n < MAX_INSTRUCTIONS - 1 && len >= 5; data += 5, len -= 5)
 		code[n++] = insn_make(data);
 	code[n++] = (struct ebpf_insn){.code = BPF_JMP | EBPF_EXIT};
 	return n;
@@ -123,7 +123,7 @@ static uint32_t code_make(const uint8_t *data, size_t len, struct ebpf_insn *cod
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	struct ebpf_insn code[MOST];
+	struct ebpf_insn code[MAX_INSTRUCTIONS];
 	struct program p;
 	if (len < 2)
 		return 0;
@@ -135,13 +135,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	static uint64_t param[SY_HOOK_PARAMS];
 	if (program_load_code(&p, kind, code, count, param, NULL) < 0)
 		return 0;
-	uint8_t left[sizeof(struct sy_hook_segment)];
+	uint8_t compiled[sizeof(struct sy_hook_segment)];
 	memset(page + at, data[1], size);
 	uint64_t answer = program_run(&p, page + at);
-	memcpy(left, page + at, size);
+	memcpy(compiled, page + at, size);
 	memset(page + at, data[1], size);
 	CHECK(answer == program_interpret(&p, page + at));
-	CHECK(!memcmp(left, page + at, size));
+	CHECK(!memcmp(compiled, page + at, size));
 	program_unload(&p);
 	return 0;
 }

@@ -14,7 +14,7 @@
 #include <rte_mempool.h>
 #include <sanitizer/lsan_interface.h>
 
-#include "../soak/topology.h"
+#include "../soak/soak_topology.h"
 #include "fuzz.h"
 #include "model.h"
 
@@ -37,13 +37,14 @@ static uint8_t last_port;
 static uint32_t last_seq, last_ack;
 static struct frame last_frame; /* the last frame as it was sent */
 
-static void collect(void)
+/* Remembers the frames that the forwarder has sent; returns whether each is valid. */
+static bool sent_frames_are_valid(void)
 {
 	for (unsigned port = 0; port < HARNESS_PORTS; port++) {
 		struct rte_mbuf *m;
 		while ((m = harness_collect(&topology.harness, port))) {
 			struct sy_view v;
-			CHECK(topology_sent_is_right(m, port, m->hash.usr, &v));
+			HOLDS(topology_sent_is_right(m, port, m->hash.usr, &v));
 			last = (struct sy_tuple){v.tuple.dst, v.tuple.src, v.tuple.dport,
 			                         v.tuple.sport, v.tuple.proto};
 			last_port = (uint8_t)port;
@@ -58,6 +59,7 @@ static void collect(void)
 			rte_pktmbuf_free(m);
 		}
 	}
+	return true;
 }
 
 static void frame_send(const struct frame *f)
@@ -71,7 +73,6 @@ static void frame_send(const struct frame *f)
 	CHECK(rte_ring_enqueue(topology.harness.rx[f->port], m) == 0);
 	harness_turn(&topology.harness);
 	harness_attend(&topology.harness);
-	collect();
 }
 
 static void send_raw(struct input *in)
@@ -95,9 +96,9 @@ static void frame_vary(struct input *in, struct frame *f, uint8_t variation)
 		f->bytes[offset % f->len] = take(in);
 	}
 	if (variation & 4)
-		frame_mend_ip(f);
+		frame_fix_ip(f);
 	if (variation & 8)
-		frame_mend_l4(f);
+		frame_fix_l4(f);
 	if (variation & 16)
 		f->len = (uint16_t)(f->len - take(in) % f->len);
 }
@@ -222,17 +223,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			break;
 		case 3:
 			harness_advance(&topology.harness, take(&in) % 8 * SECOND_NS);
-			collect();
 			break;
 		default:
 			send_error(&in);
 		}
+		CHECK(sent_frames_are_valid());
 	}
-	/* All sessions have expired, and no client is known: no object is kept and no session is
-	 * live. */
+	/* All sessions and clients expire. */
 	topology.harness.now_ns += 700 * SECOND_NS;
 	harness_advance(&topology.harness, 2 * SECOND_NS);
-	collect();
+	CHECK(sent_frames_are_valid());
 	const struct sy_balance_totals totals = harness_totals(&topology.harness);
 	CHECK(totals.live == 0 && totals.created == totals.ended);
 	CHECK(rte_mempool_in_use_count(topology.harness.rt->pool) == 0);

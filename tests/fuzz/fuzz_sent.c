@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A peer's ACKs, SACK blocks and timestamps, whatever they say: the ranges agree with a plain
- * model.
+/* Input: a peer's ACKs, SACK blocks and timestamps. The sent ranges agree with a plain model.
  *
- *     what │ time, 2 ms │ for an ACK: number, blocks, and of each 2 bytes: from, length */
+ *     operation │ time, 2 ms │ for an ACK: number, blocks, and for each 2 bytes: from, length */
 #include "fuzz.h"
 
 #include "sent_model.h"
@@ -68,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 		data += used;
 		size -= used;
-		model_check(&m);
+		CHECK(model_agrees(&m));
 	}
 	return 0;
 }

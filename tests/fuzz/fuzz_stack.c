@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A peer, an application and a network that do what the input says, against a stack of TCP: see
+/* Input: operations of a peer, an application and a network against a TCP stack, see
  * dataplane/tcp/tests/hostile.h. */
 #include <rte_eal.h>
 #include <sanitizer/lsan_interface.h>
@@ -31,6 +31,15 @@ static struct rte_mempool *pool_once(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	hostile_run(pool_once(), data, size);
+	struct rte_mempool *pool = pool_once();
+	unsigned before = rte_mempool_avail_count(pool);
+	struct hostile h;
+	CHECK(hostile_open(&h, pool, data, size));
+	while (h.size > 0) {
+		hostile_step(&h); /* also checks each packet that the stack sends */
+		CHECK(hostile_is_consistent(h.s));
+	}
+	hostile_close(&h);
+	CHECK(rte_mempool_avail_count(pool) == before);
 	return 0;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A session file from an unknown writer: the input is a list of edits of a valid file, or the file
- * itself. It is opened, adopted and used; the adopted sessions must behave like sessions created
- * here.
+/* Input: edits of a valid session file, or a whole file. It is opened, adopted and used; adopted
+ * sessions behave like sessions created here.
  *
  *     mode │ edits: offset (3 bytes, modulo the file's size), length (1), bytes │ … */
 #include <fcntl.h>
@@ -20,11 +19,11 @@
 #define TICKET   42
 
 enum mode {
-	MEND_CHECKS = 1, /* correct the checksums after the edits */
-	REPLACE = 2,     /* the rest of the input is the file */
-	SEALED = 4,      /* for this process: it is taken over */
-	RESIZE = 8,      /* into tables of another size */
-	MEND_COMMITS = 16,
+	FIX_CHECKS = 1, /* correct the checksums after the edits */
+	REPLACE = 2,    /* the rest of the input is the file */
+	SEALED = 4,     /* for this process: it is taken over */
+	RESIZE = 8,     /* into tables of another size */
+	FIX_COMMITS = 16,
 };
 
 struct image {
@@ -109,14 +108,14 @@ static void images_make(void)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-static void checks_mend(struct session_file *f)
+static void checks_fix(struct session_file *f)
 {
 	f->seal.states = session_states_check(session_file_states(f));
 	f->seal.check = f->seal.check ? session_seal_check(&f->seal) : 0;
 	f->check = session_file_check(f);
 }
 
-static void commits_mend(struct image *i)
+static void commits_fix(struct image *i)
 {
 	struct session_geometry g;
 	session_geometry_choose(&g, SESSIONS);
@@ -149,40 +148,43 @@ static void file_make(const uint8_t *data, size_t size, unsigned mode)
 		data += 4 + count;
 		size -= 4 + count;
 	}
-	if (mode & MEND_COMMITS)
-		commits_mend(&i);
-	if (mode & MEND_CHECKS)
-		checks_mend((struct session_file *)i.bytes);
+	if (mode & FIX_COMMITS)
+		commits_fix(&i);
+	if (mode & FIX_CHECKS)
+		checks_fix((struct session_file *)i.bytes);
 	file_write(i.bytes, i.size);
 	free(i.bytes);
 }
 
 /* ---- invariants ------------------------------------------------------------------------------ */
 
-static uint64_t table_check(const struct session_table *t)
+/* Returns whether records, index and free list of a table agree, and adds its live sessions. */
+static bool table_is_consistent(const struct session_table *t, uint64_t *sum)
 {
 	uint32_t cursor = 0, live = 0, entries = 0, free = 0;
 	for (uint32_t r; (r = session_next(t, &cursor)) != SESSION_NONE; live++)
-		CHECK(network_verify(&network, t, r));
+		HOLDS(network_verify(&network, t, r));
 	for (uint32_t b = 0; b < session_bucket_count(t->index); b++)
 		entries += SESSION_BUCKET_PLACES -
 		           (uint32_t)__builtin_popcount(
 		                   session_bucket_match(&session_buckets(t->index)[b], 0));
-	CHECK(live == session_count(t) && entries == 2 * live && t->top <= t->capacity);
+	HOLDS(live == session_count(t) && entries == 2 * live && t->top <= t->capacity);
 	for (uint32_t r = t->free_head; r != SESSION_NONE; r = t->cold[r].free_next)
-		CHECK(r < t->top && t->index->hot[r].state == SESSION_FREE && free++ < t->top);
-	CHECK(free + live == t->top);
-	return live;
+		HOLDS(r < t->top && t->index->hot[r].state == SESSION_FREE && free++ < t->top);
+	HOLDS(free + live == t->top);
+	*sum += live;
+	return true;
 }
 
-static uint64_t store_check(void)
+static bool store_is_consistent(uint64_t *live)
 {
-	uint64_t live = 0;
+	*live = 0;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		live += table_check(session_store_table(network.store, (uint8_t)slot));
-	return live;
+		HOLDS(table_is_consistent(session_store_table(network.store, (uint8_t)slot), live));
+	return true;
 }
 
+/* Creates and removes sessions. */
 static void store_use(void)
 {
 	struct session_table *t, *last = NULL;
@@ -195,7 +197,6 @@ static void store_use(void)
 		last = t;
 		last_record = record;
 	}
-	store_check();
 }
 
 static void id_dictionary_read(const struct session_store *s)
@@ -231,16 +232,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	id_dictionary_read(s);
 	network_use(&network, s);
 	enum session_source source = session_store_found(s)->source;
-	uint64_t count[SESSION_RESULT_COUNT];
+	uint64_t count[SESSION_RESULT_COUNT], live;
 	const struct session_validator validator = network_validator(&network);
 	if (source == SESSION_SOURCE_STOPPED || source == SESSION_SOURCE_CRASHED) {
 		CHECK(session_store_adopt(s, &validator, 1, count, NULL) == 0);
-		CHECK(store_check() == count[SESSION_KEPT]);
+		CHECK(store_is_consistent(&live));
+		CHECK(live == count[SESSION_KEPT]);
 	}
-	/* A handed-over file is trusted: its indices are not checked, so an edited one cannot be
-	 * used. */
-	if (source != SESSION_SOURCE_HANDED_OVER)
+	/* A handed-over file is trusted without a check of its indices: an edited one is not used.
+	 */
+	if (source != SESSION_SOURCE_HANDED_OVER) {
 		store_use();
+		CHECK(store_is_consistent(&live));
+	}
 	session_store_discard(s);
 	return 0;
 }

@@ -117,7 +117,7 @@ LISTS = {
 }
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16
-PAYLOAD, LARGE, MEND_IP, MEND_L4, CUT = 1, 2, 4, 8, 16
+PAYLOAD, LARGE, FIX_IP, FIX_L4, CUT = 1, 2, 4, 8, 16
 
 
 def encode(text, message="Request"):
@@ -219,19 +219,19 @@ def pipeline():
         yield (
             f"error-wrong-{family}",
             begin
-            + error(*kinds[1], variation=MEND_L4, over=[(50, 1)])
+            + error(*kinds[1], variation=FIX_L4, over=[(50, 1)])
             + answer(ACK)
             + error(*kinds[0], quoted=20)
             + answer(ACK)
             + error(*kinds[0], over=[(70, 1)]),
         )
-    yield "ttl-v4", client(0, SYN, MEND_IP, [(22, 1)])
-    yield "ttl-v6", client(2, SYN, MEND_IP, [(21, 1)]) + wait(0)
-    yield "big-v4", client(0, SYN, PAYLOAD | LARGE) + client(0, SYN, PAYLOAD | LARGE | MEND_L4)
+    yield "ttl-v4", client(0, SYN, FIX_IP, [(22, 1)])
+    yield "ttl-v6", client(2, SYN, FIX_IP, [(21, 1)]) + wait(0)
+    yield "big-v4", client(0, SYN, PAYLOAD | LARGE) + client(0, SYN, PAYLOAD | LARGE | FIX_L4)
     yield "raw", bytes([0, 0, 0, 60]) + bytes(range(60))
     yield "special", b"".join(client(64 + service, SYN) for service in range(6))
     wrong = client(0, SYN, 0, [(50, 1)]) + client(0, SYN, CUT, [(0, 30)])
-    yield "wrong", wrong + client(0, SYN, MEND_IP, [(14, 0x46)])
+    yield "wrong", wrong + client(0, SYN, FIX_IP, [(14, 0x46)])
 
 
 def main():

@@ -7,7 +7,7 @@ import struct
 
 TARGET = pathlib.Path(__file__).parent / "corpus/store"
 
-MEND_CHECKS, REPLACE, SEALED, RESIZE, MEND_COMMITS = 1, 2, 4, 8, 16
+FIX_CHECKS, REPLACE, SEALED, RESIZE, FIX_COMMITS = 1, 2, 4, 8, 16
 
 # dataplane/balance/session/session_file.h: struct session_file
 FIELDS = {
@@ -46,19 +46,19 @@ def seeds():
         yield name, mode, edit(0, b"")
     yield "resized-taken", SEALED | RESIZE, edit(0, b"")
     for name, (at, size) in FIELDS.items():
-        yield name, MEND_CHECKS, edit(at, b"\xff" * size)
+        yield name, FIX_CHECKS, edit(at, b"\xff" * size)
     yield "no-check", 0, edit(192, bytes(8))
     yield "short", REPLACE, b"SYSLOTS\0\2\0\0\0"
     yield "text", REPLACE, b"#!/bin/sh\n"
     hot, cold = record(5, 0)
     yield "no-commit", 0, edit(cold + 12, bytes(2))
     yield "state", 0, edit(hot + 30, b"\xff")
-    yield "server", MEND_COMMITS, edit(hot + 20, b"\x0f\0\0\3")
-    yield "port", MEND_COMMITS, edit(hot + 18, b"\x12\x34")
+    yield "server", FIX_COMMITS, edit(hot + 20, b"\x0f\0\0\3")
+    yield "port", FIX_COMMITS, edit(hot + 18, b"\x12\x34")
     yield "index", 0, edit(FIRST + 5 * SLOT + BUCKET, b"\xff" * 64)
     yield "links", RESIZE, edit(cold, b"\xff" * 12)
     states = struct.pack("4I", 1, 2, 3, 4)
-    yield "states", SEALED | MEND_CHECKS, edit(STATES + 5 * 16, states)
+    yield "states", SEALED | FIX_CHECKS, edit(STATES + 5 * 16, states)
     yield "twice", 0, edit(record(6, 1)[0], bytes(31)) + edit(record(6, 1)[1], bytes(15))
 
 

@@ -184,6 +184,7 @@ static inline void calls_name(struct calls *f, struct sy_tcp_context *c, uint32_
 	CALLS_CHECK(len <= sizeof(a));
 }
 
+/* Makes the next call; its result is a count, a descriptor or a negative errno. */
 static inline void calls_step(struct calls *f)
 {
 	uint32_t what = calls_byte(f);
@@ -257,27 +258,25 @@ static inline void calls_begin(struct calls *f)
 	sy_tcp_epoll_create(server);
 }
 
-/* Returns how many packets went over the link. */
-static inline uint64_t calls_play(const uint8_t *bytes, size_t len)
+static inline void calls_open(struct calls *f, const uint8_t *bytes, size_t len)
 {
-	static struct calls f;
-
-	f.bytes = bytes;
-	f.left = len;
-	link_open(&f.link,
+	f->bytes = bytes;
+	f->left = len;
+	link_open(&f->link,
 	          &(struct sy_stack_options){.connections = 16,
 	                                     .listeners = 4,
 	                                     .send_all = 16 * 2048,
 	                                     .receive_all = 65536,
 	                                     .toa = len % 2},
 	          12);
-	if (calls_byte(&f) % 4)
-		calls_begin(&f);
-	while (f.left)
-		calls_step(&f);
-	f.link.cut = false;
-	link_close(&f.link);
-	return f.link.packets;
+	if (calls_byte(f) % 4)
+		calls_begin(f);
+}
+
+static inline void calls_close(struct calls *f)
+{
+	f->link.cut = false;
+	link_close(&f->link);
 }
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A peer, an application and a network that do what bytes say, however wrong. Whatever that is, the
- * stack's structures agree with each other, it sends sound packets, and no memory is lost.
+ * A peer, an application and a network that follow bytes, however wrong. The stack's structures
+ * stay consistent, it sends valid packets, and no memory leaks.
  *
- *     1 byte: what to do │ its arguments, as many bytes as it needs; 0 where the input has ended
+ *     1 byte: operation │ its arguments, as many bytes as it needs; 0 where the input has ended
  *
  * Of two inputs, one has a port that cuts and joins segments: packets come in several buffers, and
  * some of them as joined ones, wherever the bytes say.
@@ -52,74 +52,86 @@ static inline uint32_t hostile_number(struct hostile *h)
 	return low | (uint32_t)hostile_byte(h) << 8;
 }
 
-/* ---- is all sound? --------------------------------------------------------------------------- */
+/* ---- consistency ----------------------------------------------------------------------------- */
 
-static inline void hostile_list_check(const struct sy_stack *s, const struct list *l,
-                                      enum list_kind kind)
+/* In a function that returns whether something holds; a fuzz target's HOLDS() also prints it. */
+#ifndef HOLDS
+#define HOLDS(condition)                                                                           \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			return false;                                                              \
+	} while (0)
+#endif
+
+static inline bool hostile_list_is_consistent(const struct sy_stack *s, const struct list *l,
+                                              enum list_kind kind)
 {
 	uint32_t before = INDEX_NONE, count = 0;
 
 	for (uint32_t at = l->first; at != INDEX_NONE; count++) {
-		CHECK(at < s->fresh && count < l->count);
-		CHECK(s->connection[at].place[kind].before == before);
+		HOLDS(at < s->fresh && count < l->count);
+		HOLDS(s->connection[at].place[kind].before == before);
 		before = at;
 		at = s->connection[at].place[kind].after;
 	}
-	CHECK(l->last == before && l->count == count);
+	return l->last == before && l->count == count;
 }
 
-/* Bytes of the packets that it keeps. */
-static inline uint64_t hostile_connection_check(struct sy_stack *s, const struct connection *c)
+/* Adds the bytes of its queued packets. */
+static inline bool hostile_connection_is_consistent(struct sy_stack *s, const struct connection *c,
+                                                    uint64_t *queued)
 {
 	uint64_t bytes = 0;
 
 	for (const struct rte_mbuf *m = c->received.first; m; m = m->next) {
-		CHECK(m->data_len > 0 && m->refcnt == 1);
+		HOLDS(m->data_len > 0 && m->refcnt == 1);
 		bytes += m->data_len;
 	}
-	CHECK(bytes == c->received.bytes);
+	HOLDS(bytes == c->received.bytes);
 	if (c->flags & C_HASHED)
-		CHECK(connection_find(s, &c->tuple) == c && c->state != SY_STACK_CLOSED);
-	CHECK(!sy_seq_before(c->snd_nxt, c->snd_una));
-	CHECK(!sy_seq_before(c->rcv_edge, c->rcv_nxt) || c->state == SY_STACK_SYN_SENT ||
+		HOLDS(connection_find(s, &c->tuple) == c && c->state != SY_STACK_CLOSED);
+	HOLDS(!sy_seq_before(c->snd_nxt, c->snd_una));
+	HOLDS(!sy_seq_before(c->rcv_edge, c->rcv_nxt) || c->state == SY_STACK_SYN_SENT ||
 	      c->state == SY_STACK_CLOSED);
-	CHECK((c->snd_una == c->snd_nxt) == (c->flight == 0) || c->state == SY_STACK_CLOSED);
+	HOLDS((c->snd_una == c->snd_nxt) == (c->flight == 0) || c->state == SY_STACK_CLOSED);
 	if (c->flight) {
 		const struct sent *sent = &flight_of(s, c)->sent;
-		CHECK(sent->una == c->snd_una && sent->nxt == c->snd_nxt);
+		HOLDS(sent->una == c->snd_una && sent->nxt == c->snd_nxt);
 	}
 	if (c->armed)
-		CHECK(c->in_wheel);
-	return c->received.held;
+		HOLDS(c->in_wheel);
+	*queued += c->received.held;
+	return true;
 }
 
-static inline void hostile_check(struct sy_stack *s)
+static inline bool hostile_is_consistent(struct sy_stack *s)
 {
 	uint64_t held = 0;
 	uint32_t free = 0, flights = 0;
 
 	for (uint32_t i = s->free; i != INDEX_NONE; i = s->connection[i].bucket_next)
 		free++;
-	CHECK(s->fresh == s->used + free);
+	HOLDS(s->fresh == s->used + free);
 	for (uint32_t i = 0; i < s->fresh; i++) {
-		held += hostile_connection_check(s, &s->connection[i]);
+		HOLDS(hostile_connection_is_consistent(s, &s->connection[i], &held));
 		flights += s->connection[i].flight != 0;
 	}
-	CHECK(held == s->receive_held && flights == s->flights.taken);
+	HOLDS(held == s->receive_held && flights == s->flights.taken);
 	for (unsigned i = 0; i < SY_PRIORITIES; i++) {
-		hostile_list_check(s, &s->send[i], LIST_SEND);
-		CHECK((s->send[i].count > 0) == !!(s->send_levels & 1u << i));
-		hostile_list_check(s, &s->event[i], LIST_EVENT);
-		CHECK(!s->priority || (s->event[i].count > 0) == !!(s->event_levels & 1u << i));
+		HOLDS(hostile_list_is_consistent(s, &s->send[i], LIST_SEND));
+		HOLDS((s->send[i].count > 0) == !!(s->send_levels & 1u << i));
+		HOLDS(hostile_list_is_consistent(s, &s->event[i], LIST_EVENT));
+		HOLDS(!s->priority || (s->event[i].count > 0) == !!(s->event_levels & 1u << i));
 	}
-	hostile_list_check(s, &s->space, LIST_ROLE);
-	hostile_list_check(s, &s->time_wait, LIST_ROLE);
+	HOLDS(hostile_list_is_consistent(s, &s->space, LIST_ROLE));
+	HOLDS(hostile_list_is_consistent(s, &s->time_wait, LIST_ROLE));
 	for (uint32_t i = 0; i < s->options.listeners; i++) {
 		if (!s->listener[i].used)
 			continue;
-		hostile_list_check(s, &s->listener[i].half, LIST_ROLE);
-		hostile_list_check(s, &s->listener[i].ready, LIST_ROLE);
+		HOLDS(hostile_list_is_consistent(s, &s->listener[i].half, LIST_ROLE));
+		HOLDS(hostile_list_is_consistent(s, &s->listener[i].ready, LIST_ROLE));
 	}
+	return true;
 }
 
 /* ---- what the stack sends -------------------------------------------------------------------- */
@@ -404,11 +416,12 @@ static inline void hostile_step(struct hostile *h)
 		hostile_pump(h);
 }
 
-/* All that the input says, with a stack of its own. */
-static inline void hostile_run(struct rte_mempool *pool, const uint8_t *data, size_t size)
+/* Opens a stack with the options of the input's first byte. */
+static inline bool hostile_open(struct hostile *h, struct rte_mempool *pool, const uint8_t *data,
+                                size_t size)
 {
-	struct hostile h = {.pool = pool, .data = data, .size = size, .now = HOSTILE_NS};
-	unsigned before = rte_mempool_avail_count(pool), kind = hostile_byte(&h);
+	*h = (struct hostile){.pool = pool, .data = data, .size = size, .now = HOSTILE_NS};
+	unsigned kind = hostile_byte(h);
 	struct sy_stack_options o = {.pool = pool,
 	                             .connections = 8,
 	                             .listeners = 2,
@@ -422,20 +435,19 @@ static inline void hostile_run(struct rte_mempool *pool, const uint8_t *data, si
 	                             .toa = kind & 128,
 	                             .tso = {.ipv4 = kind & 2, .ipv6 = kind & 2}};
 
-	h.v4 = kind & 1;
-	h.port = kind & 2;
-	sy_addr_parse(h.v4 ? "192.0.2.1" : "2001:db8::1", &h.local);
-	sy_addr_parse(h.v4 ? "198.51.100.2" : "2001:db8:1::2", &h.peer);
-	CHECK(sy_stack_create(&o, h.now, &h.s, NULL) == 0);
-	CHECK(sy_stack_listen(h.s, &(struct sy_stack_endpoint){h.local, htons(80)}, 2, 0,
-	                      &h.listener) == 0);
-	while (h.size > 0) {
-		hostile_step(&h);
-		hostile_check(h.s);
-	}
-	hostile_pump(&h);
-	sy_stack_destroy(h.s);
-	CHECK(rte_mempool_avail_count(pool) == before);
+	h->v4 = kind & 1;
+	h->port = kind & 2;
+	sy_addr_parse(h->v4 ? "192.0.2.1" : "2001:db8::1", &h->local);
+	sy_addr_parse(h->v4 ? "198.51.100.2" : "2001:db8:1::2", &h->peer);
+	return sy_stack_create(&o, h->now, &h->s, NULL) == 0 &&
+	       sy_stack_listen(h->s, &(struct sy_stack_endpoint){h->local, htons(80)}, 2, 0,
+	                       &h->listener) == 0;
+}
+
+static inline void hostile_close(struct hostile *h)
+{
+	hostile_pump(h);
+	sy_stack_destroy(h->s);
 }
 
 #endif

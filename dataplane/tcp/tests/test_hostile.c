@@ -36,7 +36,16 @@ static void run(uint64_t seed)
 	size_t len = port ? sizeof(begin_port) : sizeof(begin);
 	if (seed % 4)
 		memcpy(data + 1, port ? begin_port : begin, len < size - 1 ? len : size - 1);
-	hostile_run(tests_pool(), data, size);
+	struct rte_mempool *pool = tests_pool();
+	unsigned before = rte_mempool_avail_count(pool);
+	struct hostile h;
+	CHECK(hostile_open(&h, pool, data, size));
+	while (h.size > 0) {
+		hostile_step(&h);
+		CHECK(hostile_is_consistent(h.s));
+	}
+	hostile_close(&h);
+	CHECK(rte_mempool_avail_count(pool) == before);
 }
 
 static void test_random(void **state)
