@@ -4,7 +4,6 @@ goals."""
 
 import contextlib
 import json
-import threading
 import time
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from tests.lab.datagrams import Sender, Sink, send
 from tests.lab.process import CommandFailed
 from tests.lab.servers import wait_listening
 from tests.lab.steelyard import VIP
-from tests.lab.wait import wait_until
+from tests.lab.wait import repeating, wait_until
 
 LENGTH_S = 10
 SETTLE_S = 2  # until bursts are used up and queues are full
@@ -154,25 +153,17 @@ class Rates:
         self.offered = per_second(sent_before, sent)
         rates.update(per_second(before, now))
 
-    @contextlib.contextmanager
     def watching(self):
-        self.slowest, ended = {}, threading.Event()
+        self.slowest, at, sent = {}, time.monotonic(), self.sent()
 
-        def watch():
-            at, sent = time.monotonic(), self.sent()
-            while not ended.wait(SLICE_S):
-                then, before, at, sent = at, sent, time.monotonic(), self.sent()
-                for key, size in sent.items():
-                    rate = 8 * (size - before[key]) / (at - then)
-                    self.slowest[key] = min(rate, self.slowest.get(key, rate))
+        def look():
+            nonlocal at, sent
+            then, before, at, sent = at, sent, time.monotonic(), self.sent()
+            for key, size in sent.items():
+                rate = 8 * (size - before[key]) / (at - then)
+                self.slowest[key] = min(rate, self.slowest.get(key, rate))
 
-        thread = threading.Thread(target=watch)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+        return repeating(look, SLICE_S)
 
     def received(self):
         """Returns bytes of IP packets by service and tag."""

@@ -99,11 +99,7 @@ class ModeHosts:
         self.content = os.urandom(BIG)
 
     def start(self):
-        forwarder = self.lab["forwarder"].ns
-        forwarder.sysctl("ipv4.ip_forward", 1)
-        forwarder.sysctl("ipv6.conf.all.forwarding", 1)
-        for scope in ("all", "default", "front"):
-            forwarder.sysctl(f"ipv4.conf.{scope}.send_redirects", 0)
+        self.lab.network.let_forwarder_route()
         for host in self.lab.servers():
             self._server(host)
         self._serve(self.lab["far"])

@@ -122,6 +122,14 @@ class Network:
         self.default_route("far", v4(FAR, 1), v6(FAR, 1))
         self.default_route("router", v4(FRONT, 1), v6(FRONT, 1))
 
+    def let_forwarder_route(self):
+        """Makes the forwarder's kernel the servers' gateway, without ICMP redirects."""
+        forwarder = self["forwarder"].ns
+        forwarder.sysctl("ipv4.ip_forward", 1)
+        forwarder.sysctl("ipv6.conf.all.forwarding", 1)
+        for scope in ("all", "default", "front"):
+            forwarder.sysctl(f"ipv4.conf.{scope}.send_redirects", 0)
+
     def default_route(self, name, via4, via6):
         self[name].ns.ip(f"route add default via {via4}")
         self[name].ns.ip(f"-6 route add default via {via6}")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits for a condition to become true, never for a fixed time."""
 
+import contextlib
+import threading
 import time
 
 # Interval between checks: a tenth of the time waited so far, within these limits. Some checks start
@@ -36,3 +38,21 @@ def wait_until(condition, what, deadline_s=DEADLINE_S):
         if waited >= deadline_s:
             raise Expired(f"waited {deadline_s:g} s in vain: {what() if callable(what) else what}")
         time.sleep(min(max(POLL_S, waited / 10), MAX_POLL_S))
+
+
+@contextlib.contextmanager
+def repeating(act, interval_s):
+    """Calls a function in a thread within the block, again `interval_s` after each call."""
+    ended = threading.Event()
+
+    def work():
+        while not ended.wait(interval_s):
+            act()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.lab.process import run
 from tests.lab.run import kernel_connections, run_command
 from tests.lab.servers import wait_listening
-from tests.programs.program import BACKEND
+from tests.programs.program import BACKEND, TEMPORARY
 from tests.programs.stores import make_cluster, postgres_binary, user
 
 NGINX = """\
@@ -20,11 +20,7 @@ error_log {dir}/log;
 events { worker_connections 1024; }
 http {
     access_log off;
-    client_body_temp_path {dir}/body;
-    proxy_temp_path {dir}/proxy;
-    fastcgi_temp_path {dir}/fastcgi;
-    uwsgi_temp_path {dir}/uwsgi;
-    scgi_temp_path {dir}/scgi;
+    {temporary}
     server {
         listen 7501 ssl http2;
         listen [::]:7501 ssl http2;
@@ -169,7 +165,8 @@ class Servers:
         return [*argv, "-p", 7505, *options, "-c", "fsync=off"]
 
     def text(self, template, address=""):
-        words = {"dir": self.dir, "cert": self.cert, "key": self.key, "peer": address}
+        words = {"temporary": TEMPORARY, "dir": self.dir, "cert": self.cert, "key": self.key}
+        words["peer"] = address
         words["at"] = f"[{address}]" if ":" in address else address
         for word, value in words.items():
             template = template.replace("{" + word + "}", str(value))

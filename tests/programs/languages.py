@@ -169,11 +169,7 @@ error_log {dir}/nginx-log;
 events { worker_connections 1024; }
 http {
     access_log off;
-    client_body_temp_path {dir}/body;
-    proxy_temp_path {dir}/proxy;
-    fastcgi_temp_path {dir}/fastcgi;
-    uwsgi_temp_path {dir}/uwsgi;
-    scgi_temp_path {dir}/scgi;
+    {temporary}
     server {
         listen 127.0.0.1:{tls};
         location /4/ { fastcgi_pass {v4}:{port}; include conf-fastcgi; }

@@ -19,13 +19,22 @@ from tests.lab.wait import DEADLINE_S, wait_until
 
 BACKEND = 8080  # the web server of the client's host, on Linux's TCP; it answers with "client"
 
+# Of an nginx, in its http block: the folders that it writes to.
+TEMPORARY = """\
+client_body_temp_path {dir}/body;
+    proxy_temp_path {dir}/proxy;
+    fastcgi_temp_path {dir}/fastcgi;
+    uwsgi_temp_path {dir}/uwsgi;
+    scgi_temp_path {dir}/scgi;"""
+
 
 @dataclass(frozen=True)
 class Program:
     """A row of the table, or another configuration of a row.
 
     `cells` has a check, a function of a Running, for each column; a missing column does not apply.
-    Templates may name {dir}, {v4}, {v6}, {peer}, {backend}, {port}, {tls}, {cert}, {key}."""
+    Templates may name {dir}, {v4}, {v6}, {peer}, {backend}, {port}, {tls}, {cert}, {key} and
+    {temporary}."""
 
     name: str
     port: int
@@ -70,6 +79,7 @@ class Running:
 
     def text(self, template):
         words = {
+            "temporary": TEMPORARY,
             "dir": self.dir,
             "v4": self.host.v4,
             "v6": self.host.v6,

@@ -27,11 +27,7 @@ error_log stderr notice;
 events { worker_connections 1024; }
 http {
     access_log off;
-    client_body_temp_path {dir}/body;
-    proxy_temp_path {dir}/proxy;
-    fastcgi_temp_path {dir}/fastcgi;
-    uwsgi_temp_path {dir}/uwsgi;
-    scgi_temp_path {dir}/scgi;
+    {temporary}
     sendfile on;
     server {
         listen {port};

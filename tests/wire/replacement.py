@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replaces a forwarder, and checks upgrades that are refused."""
 
+import contextlib
 import signal
+from pathlib import Path
 
 from tests.lab import wait_until
+from tests.lab.steelyard import BUILD
 
 JOURNAL_EMPTY = 16  # bytes of its header
 WAYS = ("killed", "stopped", "upgraded")
@@ -61,3 +64,18 @@ def refused_sealed(stage, text, **upgrade):
 def is_stopped(pid):
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] == "T"
+
+
+@contextlib.contextmanager
+def port_of_another(stage):
+    """Yields an interface with another XDP program, which an upgrade finds only after the seal."""
+    ns = stage.lab["forwarder"].ns
+    pin = f"/sys/fs/bpf/{stage.lab.id}-other"
+    ns.ip("link add extra type veth peer name extra-peer")
+    try:
+        ns.run(["bpftool", "prog", "load", BUILD / "dataplane/kernel/director.bpf.o", pin])
+        ns.run(["bpftool", "net", "attach", "xdp", "pinned", pin, "dev", "extra"])
+        yield "extra"
+    finally:
+        ns.ip("link del extra")
+        Path(pin).unlink(missing_ok=True)

@@ -2,9 +2,11 @@
 """A lab with all programs running, and the accounting of a test."""
 
 import copy
+import os
 import re
 
 from tests.lab import Lab, Server, Service, wait_until
+from tests.lab.clients import connect, http_get, receive_exactly
 from tests.lab.servers import EchoServer, nginx_log, start_dns, start_nginx
 from tests.lab.steelyard import VIP, Steelyard, web_and_dns
 
@@ -43,6 +45,29 @@ class Stage:
         return lambda: [
             line for name, count in before.items() for line in nginx_log(self.lab, name)[count:]
         ]
+
+    def logged(self, host, vip, port, path):
+        """Requests a path, which must be unique; returns what servers log of it: (peer, own
+        address)."""
+        lines = self.watch_logs()
+        http_get(host, vip, port, path)
+
+        def found():
+            return [(peer, own) for peer, _, own, asked in lines() if asked == path]
+
+        wait_until(found, "a server logs the request")
+        return found()
+
+    def check_transfers(self, host, vip, web, echo, size=3_000_000):
+        """Downloads a file from a web service, and sends a part of it to an echo service."""
+        content = os.urandom(size)
+        for name in self.nginx:
+            (self.lab.dir / f"nginx-{name}" / "files" / "large").write_bytes(content)
+        assert http_get(host, vip, web, "/files/large") == content
+        with connect(host, vip, echo) as one:
+            for at in range(0, 300_000, 30_000):
+                one.sendall(content[at : at + 30_000])
+                assert receive_exactly(one, 30_000) == content[at : at + 30_000]
 
     def start(self, agent_options=(), **options):
         """options: more of lab.steelyard.Options."""

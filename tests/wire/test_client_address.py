@@ -202,16 +202,22 @@ def test_sack_blocks_are_edges_of_sent_segments(checked_stage, version, family):
     assert not unknown
 
 
+def check_lost_handshakes(stage, version, family, clients):
+    """Connects while a tenth of all segments is lost; servers must receive the client's address."""
+
+    def one_client(_):
+        with HttpConnection(stage.client, VIP[family], PORTS[version], timeout_s=60) as one:
+            ask_who(one, identity(one, family))
+
+    with losing(stage.lab, ("client", "s1"), 100), ThreadPoolExecutor(clients) as pool:
+        list(pool.map(one_client, range(clients)))
+
+
 @pairs
 def test_header_comes_first_after_lost_handshakes(checked_stage, version, family):
     """Whichever of the first packets is lost, the server reads the header first."""
 
-    def one_client(_):
-        with HttpConnection(checked_stage.client, VIP[family], PORTS[version], timeout_s=60) as one:
-            ask_who(one, identity(one, family))
-
-    with losing(checked_stage.lab, ("client", "s1"), 100), ThreadPoolExecutor(40) as pool:
-        list(pool.map(one_client, range(40)))
+    check_lost_handshakes(checked_stage, version, family, 40)
 
 
 @families

@@ -21,6 +21,7 @@ from tests.wire.test_client_address import (
     TOA,
     AddressStage,
     ask_who,
+    check_lost_handshakes,
     check_outlives_the_forwarder,
     exchange,
     families,
@@ -114,12 +115,7 @@ def test_large_transfers_arrive_whole(defended, version, family):
 @DROPS
 @pairs
 def test_lost_handshakes_are_repaired(defended, version, family):
-    def one_client(_):
-        with HttpConnection(defended.client, VIP[family], PORTS[version], timeout_s=60) as one:
-            ask_who(one, identity(one, family))
-
-    with losing(defended.lab, ("client", "s1"), 100), ThreadPoolExecutor(20) as pool:
-        list(pool.map(one_client, range(20)))
+    check_lost_handshakes(defended, version, family, 20)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import pytest
 from scapy.layers.inet import TCP
 from scapy.layers.l2 import Ether
 
-from tests.lab import Server, Service, wait_until
+from tests.lab import Server, Service
 from tests.lab.clients import HttpConnection, connect, dns_txt, http_get, receive_exactly, wrk
 from tests.lab.process import CommandFailed
 from tests.lab.servers import EchoServer
@@ -130,14 +130,8 @@ def test_connections_continue_without_their_sessions(direct, family):
 
 @families
 def test_server_sees_the_client_address(direct, family):
-    lines = direct.watch_logs()
-    http_get(direct.client, DIRECT[family], SERVER_WEB, "/direct")
-
-    def logged():
-        return [(peer, own) for peer, _, own, path in lines() if path == "/direct"]
-
-    wait_until(logged, "a server logs the request")
-    assert logged() == [(direct.client.address(family), DIRECT[family])]
+    logged = direct.logged(direct.client, DIRECT[family], SERVER_WEB, f"/direct-{family}")
+    assert logged == [(direct.client.address(family), DIRECT[family])]
 
 
 @families

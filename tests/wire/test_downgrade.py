@@ -5,21 +5,26 @@ Newer files are made from this build's own: a later version of the session file,
 saved configuration that this build does not know."""
 
 import concurrent.futures
-import contextlib
 import mmap
 import os
 import signal
 import struct
-from pathlib import Path
 
 import pytest
 
 from tests.lab import wait_until
 from tests.lab.clients import http_get
-from tests.lab.steelyard import BUILD, FORWARDER, VIP, WEB
+from tests.lab.steelyard import FORWARDER, VIP, WEB
 from tests.wire.conftest import check_accounting
 from tests.wire.conversations import Conversations
-from tests.wire.replacement import JOURNAL_EMPTY, adoption, forwarders, is_stopped, refused
+from tests.wire.replacement import (
+    JOURNAL_EMPTY,
+    adoption,
+    forwarders,
+    is_stopped,
+    port_of_another,
+    refused,
+)
 from tests.wire.successor import script
 
 VERSION_AT, VERSION = 8, 8  # of the session file: offset of its version, and the version
@@ -130,21 +135,6 @@ def test_restart_keeps_newer_settings_without_effect(stage):
         wait_until(lambda: saved_config(stage).read_bytes() != newer, "it has saved its own")
         steelyard.upgrade()  # now that it has none of the settings
         talk.go_on()
-
-
-@contextlib.contextmanager
-def port_of_another(stage):
-    """An interface that is busy, which shows only after the seal."""
-    ns = stage.lab["forwarder"].ns
-    pin = f"/sys/fs/bpf/{stage.lab.id}-other"
-    ns.ip("link add extra type veth peer name extra-peer")
-    try:
-        ns.run(["bpftool", "prog", "load", BUILD / "dataplane/kernel/director.bpf.o", pin])
-        ns.run(["bpftool", "net", "attach", "xdp", "pinned", pin, "dev", "extra"])
-        yield "extra"
-    finally:
-        ns.ip("link del extra")
-        Path(pin).unlink(missing_ok=True)
 
 
 def test_failed_start_saves_nothing(stage):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FNAT between address families: IPv6 clients with IPv4 servers, the reverse, and both at once."""
 
+import contextlib
 import copy
-import hashlib
 import os
 import socket
 
@@ -70,18 +70,11 @@ def families(family_stage, request):
 @pytest.mark.parametrize("client", ("client", "far"))
 @clients
 def test_every_server_answers(families, family, client):
-    host, lines = families.lab[client], families.watch_logs()
-    path = f"/family-{family}-{client}"
+    host = families.lab[client]
     served = [http_get(host, VIPS[family], WEB).decode().strip() for _ in range(12)]
     assert set(served) == {"s1", "s2", "s3"}
     assert {dns_txt(host, VIPS[family], DNS) for _ in range(12)} == set(served)
-    http_get(host, VIPS[family], WEB, path)
-
-    def logged():
-        return [(peer, own) for peer, _, own, asked in lines() if asked == path]
-
-    wait_until(logged, "a server logs the request")
-    [(peer, own)] = logged()
+    [(peer, own)] = families.logged(host, VIPS[family], WEB, f"/family-{family}-{client}")
     local = local_addresses(families.lab.network.back_net)
     assert peer in local and (":" in peer) == (":" in own) == (family == 4)
 
@@ -104,15 +97,7 @@ def test_listings_show_both_families(families, family):
 
 @clients
 def test_large_transfers_in_both_directions_arrive_whole(families, family):
-    content = os.urandom(2_000_000)
-    for name in families.nginx:
-        (families.lab.dir / f"nginx-{name}" / "files" / "family").write_bytes(content)
-    got = http_get(families.client, VIPS[family], WEB, "/files/family")
-    assert hashlib.sha256(got).digest() == hashlib.sha256(content).digest()
-    with connect(families.client, VIPS[family], ECHO) as one:
-        for at in range(0, 400_000, 20_000):
-            one.sendall(content[at : at + 20_000])
-            assert receive_exactly(one, 20_000) == content[at : at + 20_000]
+    families.check_transfers(families.client, VIPS[family], WEB, ECHO)
 
 
 @clients
@@ -140,20 +125,26 @@ def test_servers_of_both_families_take_turns(families, family):
     assert (asked.count("s1"), asked.count("s2")) == (20, 10)
 
 
+@contextlib.contextmanager
+def datagram_ends(families, family):
+    """Yields sockets of a client, and of a server of the other family."""
+    server, kind = families.lab["s1"], {4: socket.AF_INET, 6: socket.AF_INET6}
+    with (
+        families.client.ns.socket(kind[family], socket.SOCK_DGRAM) as asking,
+        server.ns.socket(kind[10 - family], socket.SOCK_DGRAM) as answering,
+    ):
+        answering.bind((server.address(10 - family), LARGE))
+        for one in (answering, asking):
+            one.settimeout(10)
+        yield asking, answering
+
+
 @pytest.mark.drops("too-big")
 @pytest.mark.parametrize("family,sender", ((4, "client"), (6, "server")), ids=("4to6", "6to4"))
 def test_oversized_datagram_is_reported_with_the_senders_mtu(families, family, sender):
     """The largest IPv4 datagram is 20 bytes too large for the IPv6 side."""
-    server_family = 10 - family
     server, client = families.lab["s1"], families.client
-    kind = {4: socket.AF_INET, 6: socket.AF_INET6}
-    with (
-        server.ns.socket(kind[server_family], socket.SOCK_DGRAM) as answering,
-        client.ns.socket(kind[family], socket.SOCK_DGRAM) as asking,
-    ):
-        answering.bind((server.address(server_family), LARGE))
-        for one in (answering, asking):
-            one.settimeout(10)
+    with datagram_ends(families, family) as (asking, answering):
         asking.sendto(b"begin", (VIPS[family], LARGE))
         _, local = answering.recvfrom(2000)
         one, to = (asking, (VIPS[family], LARGE)) if sender == "client" else (answering, local[:2])
@@ -173,16 +164,7 @@ def test_oversized_datagram_is_reported_with_the_senders_mtu(families, family, s
 def test_udp_without_checksum_gets_one_for_ipv6(families, family):
     """IPv4 may omit the checksum, IPv6 may not: the forwarder computes one, which the kernel
     verifies."""
-    server_family = 10 - family
-    server, client = families.lab["s1"], families.client
-    kind = {4: socket.AF_INET, 6: socket.AF_INET6}
-    with (
-        server.ns.socket(kind[server_family], socket.SOCK_DGRAM) as answering,
-        client.ns.socket(kind[family], socket.SOCK_DGRAM) as asking,
-    ):
-        answering.bind((server.address(server_family), LARGE))
-        for one in (answering, asking):
-            one.settimeout(10)
+    with datagram_ends(families, family) as (asking, answering):
         without = asking if family == 4 else answering
         without.setsockopt(socket.SOL_SOCKET, 11, 1)  # SO_NO_CHECK
         for size in (1, 10, 33, 700):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forwarding by family, protocol and number of workers."""
 
-import hashlib
 import os
 import socket
 from collections import Counter
@@ -137,15 +136,7 @@ def test_udp_zero_checksum_is_kept(stage):
 
 @families
 def test_large_transfers_arrive_whole(stage, family):
-    content = os.urandom(3_000_000)
-    for name in stage.nginx:
-        (stage.lab.dir / f"nginx-{name}" / "files" / "large").write_bytes(content)
-    body = http_get(stage.client, VIP[family], WEB, "/files/large")
-    assert hashlib.sha256(body).digest() == hashlib.sha256(content).digest()
-    with connect(stage.client, VIP[family], ECHO) as one:
-        for at in range(0, 300_000, 30_000):
-            one.sendall(content[at : at + 30_000])
-            assert receive_exactly(one, 30_000) == content[at : at + 30_000]
+    stage.check_transfers(stage.client, VIP[family], WEB, ECHO)
 
 
 @families

@@ -5,8 +5,6 @@ The forwarder's kernel routes the servers' other packets. FNAT services run besi
 servers."""
 
 import copy
-import hashlib
-import os
 import socket
 
 import pytest
@@ -63,11 +61,7 @@ class NatStage(Stage):
     def start(self):
         network = self.lab.network
         gateway = BACK if network.arms == 2 else FRONT
-        forwarder = self.lab["forwarder"].ns
-        forwarder.sysctl("ipv4.ip_forward", 1)
-        forwarder.sysctl("ipv6.conf.all.forwarding", 1)
-        for scope in ("all", "default", "front"):
-            forwarder.sysctl(f"ipv4.conf.{scope}.send_redirects", 0)
+        network.let_forwarder_route()
         for host in self.lab.servers():
             network.default_route(host.name, v4(gateway, 1), v6(gateway, 1))
         super().start()
@@ -102,14 +96,8 @@ def test_every_server_answers_in_turn(nat, family):
 
 @families
 def test_server_sees_the_client_address(nat, family):
-    lines = nat.watch_logs()
-    http_get(nat.outside, NAT[family], WEB, "/translated")
-
-    def logged():
-        return [peer for peer, _, _, path in lines() if path == "/translated"]
-
-    wait_until(logged, "a server logs the request")
-    assert logged() == [nat.outside.address(family)]
+    [(peer, _)] = nat.logged(nat.outside, NAT[family], WEB, f"/translated-{family}")
+    assert peer == nat.outside.address(family)
 
 
 @families
@@ -133,18 +121,10 @@ def test_ports_change_and_hop_limit_falls(nat, family):
 
 @families
 def test_large_transfers_arrive_whole(nat, family):
-    content = os.urandom(1_000_000)
-    for name in nat.nginx:
-        (nat.lab.dir / f"nginx-{name}" / "files" / "large").write_bytes(content)
     before = nat.steelyard.service(f"nat-web{family}")["traffic"]
-    body = http_get(nat.outside, NAT[family], WEB, "/files/large")
+    nat.check_transfers(nat.outside, NAT[family], WEB, ECHO, 1_000_000)
     after = nat.steelyard.service(f"nat-web{family}")["traffic"]
-    assert hashlib.sha256(body).digest() == hashlib.sha256(content).digest()
-    assert after["bytes_out"] - before["bytes_out"] > len(content)
-    with connect(nat.outside, NAT[family], ECHO) as one:
-        for at in range(0, 300_000, 30_000):
-            one.sendall(content[at : at + 30_000])
-            assert receive_exactly(one, 30_000) == content[at : at + 30_000]
+    assert after["bytes_out"] - before["bytes_out"] > 1_000_000
 
 
 @families

@@ -51,17 +51,20 @@ def test_kernel_probes_the_stacks_closed_window(interop, family):
     flow_finish(peer, flow, 300_000)
 
 
+def probing(interop, family, size, probes):
+    """Returns a stack and its upload to a kernel that does not read, once it has sent so many
+    probes."""
+    peer = interop.peer()
+    before = peer.counters()["window_probes"]
+    flow = flow_begin(interop, peer, family, "server", "upload", size, 2, hold=True, options=SMALL)
+    wait_until(lambda: peer.counters()["window_probes"] >= before + probes, "the stack probes")
+    return peer, flow
+
+
 @families
 def test_stack_probes_the_kernels_closed_window(interop, family):
     """The kernel's application does not read; the stack continues when the window opens."""
-    peer = interop.peer()
-    before = peer.counters()
-    flow = flow_begin(
-        interop, peer, family, "server", "upload", 300_000, 2, hold=True, options=SMALL
-    )
-    wait_until(
-        lambda: peer.counters()["window_probes"] > before["window_probes"] + 1, "the stack probes"
-    )
+    peer, flow = probing(interop, family, 300_000, 2)
     (talk,) = peer.talking(flow.job)
     assert talk["peer_window"] < talk["mss"]
     flow.end.resume()
@@ -71,14 +74,7 @@ def test_stack_probes_the_kernels_closed_window(interop, family):
 @families
 def test_probe_detects_a_window_whose_updates_were_lost(interop, family):
     """Each of the kernel's window updates is lost."""
-    peer = interop.peer()
-    before = peer.counters()
-    flow = flow_begin(
-        interop, peer, family, "server", "upload", 100_000, 3, hold=True, options=SMALL
-    )
-    wait_until(
-        lambda: peer.counters()["window_probes"] > before["window_probes"], "the stack probes"
-    )
+    peer, flow = probing(interop, family, 100_000, 1)
     interop.link.set("ab", loss=1)
     flow.end.resume()
     lost = interop.link.stats("ab")["drops"]["loss"]

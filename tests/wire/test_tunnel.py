@@ -10,7 +10,7 @@ import socket
 
 import pytest
 
-from tests.lab import Server, Service, wait_until
+from tests.lab import Server, Service
 from tests.lab.clients import connect, dns_txt, http_get, receive_exactly, wrk
 from tests.lab.servers import EchoServer
 from tests.lab.steelyard import SERVER_DNS, SERVER_WEB
@@ -113,14 +113,9 @@ def test_range_of_ports_arrives_unchanged(tunnel, inner, outer):
 
 @pairs
 def test_server_sees_the_client_address(tunnel, inner, outer):
-    path, lines = f"/tunnelled-{inner}-{outer}", tunnel.watch_logs()
-    http_get(tunnel.client, VIPS[inner, outer], SERVER_WEB, path)
-
-    def logged():
-        return [(peer, own) for peer, _, own, asked in lines() if asked == path]
-
-    wait_until(logged, "a server logs the request")
-    assert logged() == [(tunnel.client.address(inner), VIPS[inner, outer])]
+    path, vip = f"/tunnelled-{inner}-{outer}", VIPS[inner, outer]
+    logged = tunnel.logged(tunnel.client, vip, SERVER_WEB, path)
+    assert logged == [(tunnel.client.address(inner), vip)]
 
 
 @pytest.mark.drops("too-big")

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.lab import wait_until
-from tests.lab.steelyard import BUILD, FORWARDER, SMALL_PAGES_MB
+from tests.lab.steelyard import FORWARDER, SMALL_PAGES_MB
 from tests.wire.conftest import check_accounting
 from tests.wire.conversations import Conversations
 from tests.wire.replacement import (
     JOURNAL_EMPTY,
     forwarders,
     is_stopped,
+    port_of_another,
     refused,
     refused_sealed,
 )
@@ -110,19 +111,9 @@ def test_failure_after_the_seal_restarts_the_predecessor(stage, kind, text):
 
 
 def test_busy_port_restarts_the_predecessor(stage):
-    """Another XDP program is attached, which shows only after the seal, when the port is opened."""
-    ns = stage.lab["forwarder"].ns
-    pin = f"/sys/fs/bpf/{stage.lab.id}-other"
-    ns.ip("link add extra type veth peer name extra-peer")
-    try:
-        ns.run(["bpftool", "prog", "load", BUILD / "dataplane/kernel/director.bpf.o", pin])
-        ns.run(["bpftool", "net", "attach", "xdp", "pinned", pin, "dev", "extra"])
-        with Conversations(stage) as talk:
-            refused_sealed(stage, "another XDP program", options=("--port", "extra"))
-            talk.go_on()
-    finally:
-        ns.ip("link del extra")
-        Path(pin).unlink(missing_ok=True)
+    with port_of_another(stage) as port, Conversations(stage) as talk:
+        refused_sealed(stage, "another XDP program", options=("--port", port))
+        talk.go_on()
 
 
 def test_stop_during_preparation_ends_both(stage):
