@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A test's own folder, whose name says whose it is: what tests leave that are killed, or that fail
- * in the middle, `make test` removes the next time (tests/lab/reap.py). */
+/* A test's own folder, named after its process: `make test` removes leftovers of tests that were
+ * killed or failed halfway (tests/lab/reap.py). */
 #ifndef TESTS_FOLDER_H
 #define TESTS_FOLDER_H
 

@@ -17,7 +17,7 @@
 	})
 #define ACTION(name) static long name(int fd)
 
-/* What the socket reports after the call. */
+/* The state that the socket reports after the call. */
 static void after(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN | POLLOUT | POLLRDHUP | POLLPRI};
@@ -122,7 +122,8 @@ ACTION(accept_negative)
 
 /* ---- connect --------------------------------------------------------------------------------- */
 
-/* What a second call and the socket say, where it does not depend on when an answer comes. */
+/* The results of a second call and of the socket, where they do not depend on an answer's timing.
+ */
 static long connect_and(int fd, const char *host, int port)
 {
 	long rc = RESULT(connect_to(fd, host, port));

@@ -35,7 +35,7 @@ struct program {
 	char number[3][12];
 };
 
-/* before: what the socket is ready for. */
+/* before: events that the socket is ready for. */
 static char **words(struct program *p, const char *how, int fd, int out, short before)
 {
 	const int numbers[] = {fd, out, before};
@@ -183,7 +183,7 @@ static void ignore(int number)
 {
 }
 
-/* Signals come before the call and while it works; it makes no child that the program sees. */
+/* Signals arrive before the call and during it; the program never sees a child of the library's. */
 static void signalled(int fd, int out, short before)
 {
 	struct sigaction ended = {.sa_handler = child_ended}, other = {.sa_handler = ignore};
@@ -239,8 +239,9 @@ static void by_message(int fd, int out, short before)
 
 /* ---- by a child ------------------------------------------------------------------------------ */
 
-/* Connections wait there. Where this process leaves them for a second and another one waits, Linux
- * takes them (docs/design/0058-serving.md): what is there depends on how busy the machine is. */
+/* Returns whether connections wait. If this process leaves them for a second while another one
+ * waits, Linux accepts them (docs/design/0058-serving.md): the result depends on the machine's
+ * load. */
 static bool is_called(int fd)
 {
 	int listens = 0;
@@ -303,7 +304,7 @@ static void by_shell(int fd, int out, short before, bool streams)
 	require(f && pclose(f) == 0, "popen");
 }
 
-/* This process makes the child: its result comes by a pipe that is large enough. */
+/* This process creates the child; the pipe is large enough for its report. */
 static long by_call(int fd, void (*run)(int fd, int out, short before))
 {
 	char said[MORE_BYTES] = {0};
@@ -393,7 +394,7 @@ const struct replacement replacements[] = {
 };
 const size_t replacement_count = sizeof(replacements) / sizeof(*replacements);
 
-/* What the process leaves: its next user needs what it has. */
+/* Kills leftover processes, whose resources the next case needs. */
 static void orphans_end(void)
 {
 	pid_t pid;

@@ -153,7 +153,7 @@ static long signal_read(int fd)
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof(forever));
 	sigaction(SIGALRM, &a, &before);
-	/* Again and again: the first one may come before the call waits. */
+	/* Repeats the signal: the first one may arrive before the call waits. */
 	ualarm(20000, 20000);
 	long rc = RESULT(recv(fd, &byte, 1, 0));
 	ualarm(0, 0);
@@ -220,7 +220,7 @@ static long fork_uses(int fd)
 	return 0;
 }
 
-/* What a child closes stays open in the parent. */
+/* A child's close() leaves the parent's descriptor open. */
 static void child_closes(int fd, int out)
 {
 	dprintf(out, "close %s", error_name(close(fd) ? errno : 0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* States of a socket, and how it comes there. */
+/* Brings sockets into their states. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -127,7 +127,7 @@ static int connecting(void)
 	return fd;
 }
 
-/* The peer calls the listener, and says so when it has done its part. */
+/* The peer connects to the listener, and reports when it has done its part. */
 static void call_listener(const char *verb)
 {
 	char text[128], byte;
@@ -138,7 +138,8 @@ static void call_listener(const char *verb)
 	require(poll(&p, 1, 0) == 0, "no connection yet");
 	snprintf(text, sizeof(text), "%s %s %d", verb, peer.own, peer.listen);
 	order = dial(text);
-	/* Twice: by then all that left before the first answer has come, by whichever queue. */
+	/* Twice: after the second answer, all packets sent before the first have arrived, on every
+	 * queue. */
 	for (int i = 0; i < 2; i++)
 		require(read(order, &byte, 1) == 1 && write(order, "n", 1) == 1, "answer");
 	await(listener, POLLIN);
@@ -182,8 +183,8 @@ static int waits_reset(void)
 
 /* ---- connections that fail ------------------------------------------------------------------- */
 
-/* An ICMP error that comes while connect() has Linux's socket is noted only, with POLLERR: the one
- * for the next SYN ends it. */
+/* An ICMP error while connect() has Linux's socket is only recorded, with POLLERR: the error for
+ * the next SYN ends it. */
 static int failed(int fd)
 {
 	struct pollfd p = {.fd = fd};
@@ -224,7 +225,7 @@ static int timed_out(void)
 
 static int no_neighbour(void)
 {
-	return begun(peer.nobody, peer.port);
+	return begun(peer.unused, peer.port);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */

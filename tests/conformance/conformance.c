@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * steelyard-conformance PEER OWN PORT SILENT REFUSED UNREACHABLE NOBODY [PATTERN]
+ * steelyard-conformance PEER OWN PORT SILENT REFUSED UNREACHABLE UNUSED [PATTERN]
  *
  * SILENT: a port of the peer that drops SYNs. REFUSED: one that nothing listens at. UNREACHABLE: an
- * address for which a router sends ICMP errors. NOBODY: an address on the link that no host has.
+ * address for which a router sends ICMP errors. UNUSED: an address on the link that no host has.
  * PATTERN: only cases ("state mode call") that match it, as fnmatch().
  */
 #include <errno.h>
@@ -108,7 +108,7 @@ static bool is_opening(int fd)
 	       info.tcpi_state == TCP_SYN_SENT;
 }
 
-/* connect() of a busy machine may take its time. */
+/* connect() may be slow on a busy machine. */
 void mode_set(int fd, bool nonblocking)
 {
 	struct timeval soon = {.tv_usec = SHORT_MS * 1000};
@@ -216,7 +216,7 @@ int main(int count, char **arg)
 	peer.silent = atoi(arg[4]);
 	peer.refused = atoi(arg[5]);
 	peer.unreachable = arg[6];
-	peer.nobody = arg[7];
+	peer.unused = arg[7];
 	peer.listen = LISTEN;
 	peer.family = strchr(peer.address, ':') ? AF_INET6 : AF_INET;
 	pattern = count == 9 ? arg[8] : pattern;

@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 
 #define SHORT_MS   10    /* a blocking call that nothing ends */
-#define PATIENCE   60000 /* ms, for what must come, on a busy machine */
+#define PATIENCE   60000 /* ms: deadline of expected events, on a busy machine */
 #define MORE_BYTES 256
 
 /* Arguments that the compiler would warn of. */
@@ -28,13 +28,13 @@ extern void *volatile const null, *volatile const bad, *volatile const kernel;
 extern volatile const int minus_one;
 
 struct peer {
-	const char *address, *own, *unreachable, *nobody;
+	const char *address, *own, *unreachable, *unused;
 	int port, silent, refused, listen;
 	int family;
 };
 extern struct peer peer;
 
-/* Calls append what they return besides their result. */
+/* Appends to a call's result. */
 void more(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* An address without its port, by the name of its host. */
 const char *address_name(const struct sockaddr_storage *a, socklen_t len);
@@ -62,8 +62,9 @@ struct state {
 	const char *name;
 	int (*open)(void);
 	bool all; /* run also calls that mostly do not depend on the state */
-	/* Of the calls that change it only these; NULL: all. Its sockets are brought there
-	 * together, as it takes seconds, or a router sends few errors in a second. */
+	/* The only calls that run in this state, of those that change it; NULL: all. Its sockets
+	 * are made together, because each takes seconds, or a router limits its errors per second.
+	 */
 	const char *only[4];
 };
 
@@ -76,7 +77,8 @@ extern const size_t query_count, action_count, transfer_count, several_count, ex
 /* A process brings a socket into a state, and then executes another program. */
 struct replacement {
 	const char *name;
-	void (*run)(int fd, int out, short before); /* before: what the socket is ready for */
+	void (*run)(int fd, int out,
+	            short before); /* before: events that the socket is ready for */
 	bool few;
 };
 
@@ -97,7 +99,7 @@ int stream_socket(int flags);
 int dial(const char *order);
 /* Until poll() reports one of these events, or an error or a hang-up. */
 void await(int fd, short events);
-/* What the states of a pool begin with, before any case runs. */
+/* Runs before any case: starts the states of a pool. */
 void pools_open(void);
 int state_open(const struct state *s);
 void state_close(int fd);

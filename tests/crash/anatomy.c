@@ -307,7 +307,7 @@ bool anatomy_spoil(struct run *l)
 	case SPOIL_DUPLICATE:
 		return session_insert(v.t, v.s, session_cold_at(v.t, v.record), v.client_hash,
 		                      v.server_hash) != SESSION_NONE;
-	case SPOIL_PORT: /* whole in itself: removed, and inserted again with another port */
+	case SPOIL_PORT: /* consistent in itself: removed, and inserted again with another port */
 		return spoil_port(l, &v);
 	case SPOIL_INDEX:
 		return spoil_index(&v);

@@ -144,7 +144,7 @@ static pid_t run_fork(struct play *p, int cpu, enum spoil spoil, bool last)
 	return pid;
 }
 
-/* A process that takes the CPU away at any moment of the other one's work. */
+/* A process that takes the CPU away from the other one at random moments. */
 static pid_t rival_fork(int cpu)
 {
 	pid_t pid = fork_bound(cpu);
@@ -211,7 +211,7 @@ static bool run_and_death(struct play *p)
 	p->h->ready_ns = 0;
 	p->h->phase = PHASE_START;
 	pid_t pid = run_fork(p, cpu, SPOIL_NOTHING, false);
-	if (p->runs == 1) /* how long does a start take? */
+	if (p->runs == 1) /* duration of a start */
 		wait_for_workload(p, pid);
 	if (rng_percent(&p->rng, 60))
 		wait_for_burst(p);
@@ -350,8 +350,7 @@ static bool prove(enum spoil spoil, uint64_t seed)
 
 /* ---- main ------------------------------------------------------------------------------------ */
 
-/* This takes longer than the rest of a start and does not affect what survives: children inherit
- * it. */
+/* Takes longer than the rest of a start, and changes no persistent state: children inherit it. */
 static void dpdk_start(void)
 {
 	const struct sy_runtime_options o = {.memory_mb = MEMORY_MB};

@@ -42,7 +42,7 @@ struct sy_addr plain_vip(unsigned service)
 	return plain_is_v4(service) ? sy_addr_v4(htonl(0xc0000200 + n)) : addr_v6(1, n);
 }
 
-/* Services share servers: several services want the same local port towards one server. */
+/* Services share servers: several services need the same local port towards one server. */
 struct sy_addr plain_server(unsigned service, unsigned n)
 {
 	unsigned host = 1 + (n + 2 * (service / 4)) % 8;
@@ -138,7 +138,7 @@ void flow_after(const struct flow *f, uint8_t *state, uint8_t *fins)
 			*fins |= (uint8_t)(4 << other);
 		if (f->flags & SY_TCP_FIN)
 			*fins |= (uint8_t)(1 << side);
-		/* A reset is cancelled by the end that is said to have sent it. */
+		/* A reset is cancelled by the end that supposedly sent it. */
 		if (f->state !=
 		    (side == PLAIN_CLIENT ? PLAIN_RESET_BY_SERVER : PLAIN_RESET_BY_CLIENT))
 			*state = state_of_fins(*fins);
@@ -277,8 +277,7 @@ bool flow_is_fresh(const struct flow *f, uint32_t now)
 	       now - f->seen_first + ROUNDING < state_least(f, f->state, f->fins);
 }
 
-/* If the client that is said to have sent a reset is silent, its server is probed, for the same
- * time. */
+/* If the client that supposedly sent a reset is silent, its server is probed, for the same time. */
 static uint32_t state_longest(const struct flow *f, uint8_t state, uint8_t fins)
 {
 	uint32_t own = state_timeout(f, state, fins);

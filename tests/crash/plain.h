@@ -13,7 +13,7 @@
 #include "../soak/soak_frame.h"
 
 #define PLAIN_SERVICES 12
-#define PLAIN_SERVERS  6 /* at most, per service */
+#define PLAIN_SERVERS  6 /* maximum per service */
 #define PLAIN_LOCALS   5
 #define PLAIN_LOCALS_4 3 /* the first of the local addresses, which are IPv4 */
 #define PLAIN_FLOWS    2000
@@ -53,10 +53,10 @@ enum plain_state {
 
 enum flow_certainty {
 	FLOW_NONE,
-	FLOW_UNCERTAIN, /* its first packet was in flight and was not seen to come out */
+	FLOW_UNCERTAIN, /* its first packet was in flight, and was not seen to leave */
 	FLOW_CERTAIN,
 	FLOW_DOOMED, /* its server or local address was removed: it may still exist */
-	FLOW_LOOSE,  /* its slot was full: it may have been evicted and created again */
+	FLOW_LOOSE,  /* its slot was full: it may have been evicted and created once more */
 };
 
 struct flow {
@@ -64,7 +64,7 @@ struct flow {
 	uint8_t service;
 	struct sy_addr client;
 	uint16_t client_port; /* network order, as all ports here */
-	/* as seen in packets that came out */
+	/* as observed in packets that left */
 	uint8_t server, local;
 	uint16_t local_port;
 	uint32_t server_since, local_since;
@@ -84,7 +84,7 @@ struct flow {
 /* Shared by parent and children. */
 struct chronicle {
 	uint64_t now_ns;   /* the only clock; it advances while no child runs */
-	uint32_t since;    /* last value given out */
+	uint32_t since;    /* last value assigned */
 	uint32_t serial;   /* burst number */
 	uint32_t accepted; /* config in force */
 	bool committing;   /* the other one may be in force */

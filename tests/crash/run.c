@@ -27,7 +27,7 @@ _Noreturn void run_fail(const char *fmt, ...)
 	_exit(EXIT_FAILURE);
 }
 
-/* The linker sends all calls here: the clock moves only as the chronicle says, across runs. */
+/* The linker redirects all calls here: the clock advances only with the chronicle, across runs. */
 uint64_t __wrap_sy_clock_ns(void);
 uint64_t __wrap_sy_clock_ns(void)
 {

@@ -17,7 +17,7 @@ struct scenario {
 	bool still;                        /* one server, one local address, no changes */
 };
 
-/* Ways to damage a table, which the checks must notice: name, what is changed. */
+/* Ways to damage a table, which the checks must detect: name, damage. */
 #define SPOILS(X)                                                                                  \
 	X(SESSION, "session", "a session is removed")                                              \
 	X(PORT, "port", "a session's local port changes")                                          \
@@ -47,7 +47,7 @@ struct run {
 	struct rng rng;
 	bool last;      /* ends by itself */
 	bool evicted;   /* some sessions were evicted in the current burst */
-	bool slow;      /* the tables' pages are dropped again and again */
+	bool slow;      /* the tables' pages are dropped repeatedly */
 	uint64_t found; /* records in the file before it was opened */
 	enum spoil spoil;
 	char label[80]; /* seed, scenario and run, for messages */
@@ -69,12 +69,13 @@ _Noreturn void run_fail(const char *fmt, ...) SY_PRINTF(1, 2);
 			run_fail(__VA_ARGS__);                                                     \
 	} while (0)
 
-/* "tcp 198.18.0.3:4711 → 192.0.2.100:80 by …", in a buffer that the next call uses again. */
+/* Returns "tcp 198.18.0.3:4711 → 192.0.2.100:80 by …", in a buffer that the next call overwrites.
+ */
 const char *flow_text(const struct flow *f);
 
 /* ---- workload.c: packets, time --------------------------------------------------------------- */
 
-/* Sends the packets that were in flight when the predecessor was killed again, then probes adopted
+/* Repeats the packets that were in flight when the predecessor was killed, then probes adopted
  * sessions from both sides. */
 void workload_resume(struct run *l);
 /* One burst of packets, or an advance of time. */

@@ -105,7 +105,7 @@ static void validate_begun(struct flow *f, const struct flow *found, const pb_se
 	f->state = state;
 	f->fins = fins;
 	f->reopens = false;
-	f->certainty = FLOW_CERTAIN; /* its packet is sent again anyway */
+	f->certainty = FLOW_CERTAIN; /* its packet is repeated anyway */
 }
 
 static void validate_session(struct run *l, const pb_session *s, struct tally *t)
@@ -179,7 +179,7 @@ static void validate_absent(struct run *l, const struct tally *t)
 	}
 }
 
-/* No two sessions hold the same local address and port towards one server. */
+/* No two sessions have the same local address and port towards one server. */
 static void validate_ports(const struct run *l, const struct tally *t)
 {
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {

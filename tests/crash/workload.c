@@ -12,7 +12,7 @@
 struct burst {
 	unsigned count;
 	uint16_t flow[SY_BURST];
-	bool again;          /* sent again, after a predecessor */
+	bool again;          /* repeated, after a predecessor */
 	uint64_t refused[2]; /* drops that a new session can meet, before and after */
 };
 
@@ -109,7 +109,7 @@ static void flow_learn(struct run *l, struct flow *f, const struct sight *s, boo
 	must_be_alone(l, f);
 }
 
-/* The expected tuple of the pending packet, for a flow whose session is known. */
+/* Returns the expected tuple of the pending packet, for a flow whose session is known. */
 static struct sy_tuple flow_rewritten(const struct flow *f)
 {
 	struct flow other = *f;
@@ -150,8 +150,8 @@ static void must_be_counted(struct run *l, struct flow *f, const struct sight *s
 	}
 }
 
-/* Bytes of the packet that count in its sender's numbers. Data in a SYN is removed where a header
- * must come first, and its sender repeats it. */
+/* Returns the bytes of the packet that count in its sender's sequence numbers. Data in a SYN is
+ * removed where a header must come first; its sender repeats it. */
 static uint32_t flow_taken(const struct flow *f, const struct sight *s)
 {
 	bool cut = f->flags & SY_TCP_SYN && s->payload == 0;
@@ -170,7 +170,7 @@ static void flow_settle(struct run *l, struct flow *f, const struct sight *s, bo
 	if (s->tuple.proto == SY_PROTO_TCP)
 		must_be_counted(l, f, s);
 	if (f->certainty == FLOW_UNCERTAIN || f->reopens) {
-		/* A server that was down when the client moved may be up again. */
+		/* A server that was down when the client moved may be up now. */
 		if (again && same &&
 		    (f->state == PLAIN_SYN_SENT || f->state == PLAIN_RESET_BY_CLIENT ||
 		     f->state == PLAIN_RESET_BY_SERVER || state == PLAIN_UDP_ONE_WAY)) {
@@ -420,7 +420,7 @@ void workload_step(struct run *l)
 
 /* ---- after a kill ---------------------------------------------------------------------------- */
 
-/* Probes up to this many sessions from one side, in any state. No session begins again, because the
+/* Probes up to this many sessions from one side, in any state. No session restarts, because the
  * existing ones must continue first. */
 static void workload_ask(struct run *l, enum plain_side side, unsigned most)
 {

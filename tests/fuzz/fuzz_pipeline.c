@@ -19,7 +19,7 @@
 #include "model.h"
 
 #define SECOND_NS UINT64_C(1000000000)
-#define COMMANDS  64 /* per input, at most: no queue gets full */
+#define COMMANDS  64 /* maximum per input: no queue fills up */
 
 struct input {
 	const uint8_t *at, *end;
@@ -154,8 +154,8 @@ static void send_client(struct input *in)
 	send_made(in, &t, HARNESS_WAN, 100, 0);
 }
 
-/* An access list that resets, drops and counts, a limit that few packets of an input reach, and a
- * service whose defence watches its handshakes. */
+/* Installs an access list that resets, drops and counts, a limit that few packets of an input
+ * reach, and a service whose defence counts its handshakes. */
 static void put_guards(void)
 {
 	struct changes c = {0};

@@ -21,7 +21,7 @@
 enum mode {
 	FIX_CHECKS = 1, /* correct the checksums after the edits */
 	REPLACE = 2,    /* the rest of the input is the file */
-	SEALED = 4,     /* for this process: it is taken over */
+	SEALED = 4,     /* for this process, which takes it over */
 	RESIZE = 8,     /* into tables of another size */
 	FIX_COMMITS = 16,
 };

@@ -87,7 +87,7 @@ bool translation_is_reversible(const uint8_t *data, size_t size, const struct sy
 		HOLDS(again);
 		HOLDS(view_equals_parsed(again, &there));
 		HOLDS(memcmp(&there.tuple, &v->tuple, sizeof(to)) == 0);
-		if (udp_length == 0) /* a UDP checksum of zero may take its other form */
+		if (udp_length == 0) /* a UDP checksum of zero has two forms */
 			HOLDS(sy_csum_fold(sy_csum_sum(again + there.l4, there.l4_len)) ==
 			      sy_csum_fold(sy_csum_sum(data + v->l4, v->l4_len)));
 		free(block2);

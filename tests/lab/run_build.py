@@ -22,7 +22,7 @@ WRAPPER = """\
 # steelyard-keeper --library LIBRARY …
 shift 2
 export {env}
-exec {keeper} --library {library} "$@"
+exec {supervisor} --library {library} "$@"
 """
 _sanitized = False
 
@@ -46,7 +46,7 @@ def made(sanitized):
     wrapper.write_text(
         WRAPPER.format(
             env=" ".join(f"{name}={text}" for name, text in env.items()),
-            keeper=BUILD / "dataplane/preload/steelyard-keeper",
+            supervisor=BUILD / "dataplane/preload/steelyard-keeper",
             library=f"{runtime_of(library)}:{library}" if sanitized else library,
         )
     )

@@ -125,7 +125,7 @@ void fuzz_traffic_turn(struct fuzz_traffic *w)
 
 /* ---- bursts ---------------------------------------------------------------------------------- */
 
-/* Sends a recent frame again, on its old port. */
+/* Repeats a recent frame, on its old port. */
 static bool send_again(struct fuzz_traffic *w, bool spoil)
 {
 	if (w->history_count == 0)
@@ -238,7 +238,7 @@ static void send_fragments(struct fuzz_traffic *w)
 			unsigned pick = rng_percent(d, 50) ? rng_below(d, n) : 0;
 			if (rng_percent(d, 95))
 				fuzz_traffic_send(w, &piece[pick]);
-			if (!rng_percent(d, 5)) /* sometimes sent again */
+			if (!rng_percent(d, 5)) /* sometimes repeated */
 				memmove(piece + pick, piece + pick + 1,
 				        (count - pick - 1) * sizeof(piece[0]));
 		}
@@ -303,7 +303,7 @@ void fuzz_traffic_close(struct fuzz_traffic *w)
 
 void fuzz_traffic_run(struct fuzz_traffic *w, uint64_t frames)
 {
-	uint64_t scenario = 0; /* when the next scenario comes */
+	uint64_t scenario = 0; /* frame count at which the next scenarios run */
 	while (w->tally.in < frames) {
 		if (w->tally.in >= scenario) {
 			scenario_all(w);

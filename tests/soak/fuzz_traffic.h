@@ -11,7 +11,7 @@
 
 struct fuzz_tally {
 	uint64_t in, out, originated, suppressed, dropped, handed;
-	uint64_t reached, fast; /* frames that got past classify; those that took the fast path */
+	uint64_t reached, fast;        /* frames past classify; frames on the fast path */
 	uint64_t created, ended, live; /* sessions */
 	uint64_t ids, buffers;         /* still in use at the end */
 	uint64_t active;               /* sessions that servers and services still count */

@@ -17,7 +17,7 @@ static void probe_classified(struct sy_worker *w, struct sy_burst *b)
 		probe_counts.reached += !sy_next_has_left(b->next[i]);
 }
 
-/* A packet to be looked up takes the fast path, unless look up sends it to the slow path. */
+/* A packet for look up takes the fast path, unless look up sends it to the slow path. */
 static void probe_looked_up(struct sy_worker *w, struct sy_burst *b)
 {
 	for (unsigned i = 0; i < b->count; i++)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Scenarios: each drives the balancer into one shortage and out of it again. Those in which the
- * clients are to blame are in scenario_attack.c. */
+/* Scenarios: each drives the balancer into one shortage and out of it again. scenario_attack.c has
+ * those that attackers cause. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 
@@ -168,7 +168,7 @@ static void scenario_snat(struct fuzz_traffic *w)
 /* New sessions in the name of a VIP. */
 static void scenario_own_source(struct fuzz_traffic *w)
 {
-	for (unsigned n = 0; n < TOPOLOGY_SERVICES; n++) { /* some of them are there */
+	for (unsigned n = 0; n < TOPOLOGY_SERVICES; n++) { /* some of them exist */
 		struct frame f;
 		struct service_key key = topology_service(n);
 		struct sy_tuple t = fuzz_traffic_client(w, &key);
@@ -328,8 +328,8 @@ static void scenario_down(struct fuzz_traffic *w)
 	port->ops->refresh(port);
 }
 
-/* Packets whose TTL runs out: first there is no buffer for the answers, then they exceed the
- * rate. */
+/* Packets whose TTL expires: first there is no buffer for the answers, then they exceed the rate.
+ */
 static void scenario_expired(struct fuzz_traffic *w)
 {
 	static struct rte_mbuf *held[32768];

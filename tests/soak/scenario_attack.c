@@ -49,7 +49,7 @@ static struct sy_tuple slot_client(const struct sy_tuple *one, unsigned n)
 	return t;
 }
 
-/* Clients of one slot whose sessions their servers answer, more than there are ports. */
+/* More answered sessions of clients in one slot than there are ports. */
 static void flood_ports(struct fuzz_traffic *w, const struct service_key *key)
 {
 	const struct sy_tuple one = fuzz_traffic_client(w, key);

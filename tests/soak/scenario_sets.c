@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A scenario of access sets from files: to the forwarder, sets whose prefixes come in pieces, under
- * a digest, before the transaction that names it. */
+/* Access sets from files: the forwarder receives their prefixes in pieces, under a digest, before
+ * the transaction that names them. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 
@@ -85,7 +85,7 @@ static uint64_t piece_send(struct fuzz_traffic *w, struct data *d, uint64_t at, 
 	return next;
 }
 
-/* Clients go on meanwhile. */
+/* Clients continue meanwhile. */
 static void data_send(struct fuzz_traffic *w, struct data *d)
 {
 	for (uint64_t at = piece_send(w, d, 0, 0); at < d->size;) {
@@ -107,7 +107,7 @@ static bool is_member(const struct sy_addr *client, unsigned kind)
 	return kind ? client->b[15] >= 32 : client->b[15] < 32;
 }
 
-/* Does the published table say of each client what this set says? */
+/* Returns whether the published table agrees with this set for each client. */
 static void check_members(struct fuzz_traffic *w, unsigned kind)
 {
 	const struct address_ranges *ranges = w->topology.harness.b->access->ranges;

@@ -13,7 +13,7 @@ struct frame {
 	uint8_t bytes[FRAME_MAX];
 };
 
-/* A private generator, so that a seed gives the same soak test on every machine. */
+/* A private generator: a seed gives the same soak test on every machine. */
 struct rng {
 	uint64_t state;
 };
@@ -41,8 +41,8 @@ void frame_icmp(struct frame *f, struct rng *d, const struct sy_tuple *t, uint8_
 void frame_error(struct frame *f, struct rng *d, const struct sy_addr *src, const uint8_t type[2],
                  uint32_t rest, const uint8_t *about, unsigned quoted);
 
-/* Cuts a valid frame into fragments of `piece` bytes (a multiple of 8) under an id, at most `room`.
- * Returns their number; the last one may be short. */
+/* Cuts a valid frame into fragments of `piece` bytes (a multiple of 8) with an id, at most
+ * `capacity`. Returns their number; the last one may be short. */
 unsigned frame_cut(const struct frame *f, uint32_t id, unsigned piece, struct frame *out,
                    unsigned capacity);
 
@@ -53,7 +53,7 @@ void frame_fix_l4(struct frame *f);
 void frame_set_ttl(struct frame *f, uint8_t ttl);
 /* Allows routers to fragment the frame, if it is IPv4. */
 void frame_let_fragment(struct frame *f);
-/* Leaves what a sender leaves to its hardware: only the pseudo header's sum in the checksum. */
+/* Leaves the checksum to hardware, as a sender does: only the pseudo header's sum is in it. */
 void frame_unfinish(struct frame *f);
 /* Damages the frame in one to three ways. */
 void frame_mutate(struct frame *f, struct rng *d);

@@ -21,7 +21,7 @@
 #define TUPLE  STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE
 
 #define SESSIONS (640 * SY_SLOTS) /* more than an address has ports in a slot, two records each */
-#define MBUFS    12287            /* more than a transmit queue holds */
+#define MBUFS    12287            /* exceeds a transmit queue */
 #define EVENTS   1024
 
 static bool service_is_v6(unsigned i)
@@ -34,7 +34,7 @@ static enum mode service_mode(unsigned i)
 	return i % 8 < 4 ? MODE_FNAT : i % 8 < 6 ? MODE_NAT : MODE_DR;
 }
 
-/* Does the service ask its clients to prove their address? One DR service of each family does. */
+/* Returns whether the service challenges its clients: one DR service of each family does. */
 static bool challenges(unsigned i)
 {
 	return service_mode(i) == MODE_DR && i % 2 == 0 && i != TOPOLOGY_DIRECT;

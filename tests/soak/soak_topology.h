@@ -9,7 +9,7 @@
 #define TOPOLOGY_SERVICES                                                                          \
 	24                  /* balanced ones: even numbers TCP, odd UDP; every third one is IPv6   \
 	                     */
-#define TOPOLOGY_SERVERS 8  /* at most, per service */
+#define TOPOLOGY_SERVERS 8  /* maximum per service */
 #define TOPOLOGY_TURNED  11 /* UDP over IPv6, with servers of both families */
 #define TOPOLOGY_DIRECT  6  /* TCP over IPv4, by DR */
 #define TOPOLOGY_LOCALS  4  /* IPv4; IPv6 has one */
@@ -25,7 +25,7 @@ enum topology_special {
 	SPECIAL_NAT,           /* NAT to one server, which never changes */
 	SPECIAL_NAT_DUPLICATE, /* another service of that server */
 	SPECIAL_UNIFORM,       /* one server, which never changes: IPv4 */
-	SPECIAL_LIMITED,       /* one server that takes three sessions */
+	SPECIAL_LIMITED,       /* one server with a limit of three sessions */
 	SPECIAL_UNIFORM_6,     /* like SPECIAL_UNIFORM, IPv6 */
 	SPECIAL_SERVICES
 };

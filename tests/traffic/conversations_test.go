@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// At the pace of a test this takes 10 s, and it takes no second before the finish is asked for.
+// At a test's pace this would last 10 s; the finish comes within a second.
 const size = 400*block + 77
 
 // lab is servers on this machine, some of which misbehave once `bad` is set.
@@ -27,7 +27,7 @@ type lab struct {
 	once     sync.Once
 }
 
-// misbehave runs once in a run of the lab, by the first request when it is time.
+// misbehave runs once per run of the lab, in the first request that is due.
 func (l *lab) misbehave(how func()) bool {
 	did := false
 	if l.bad.Load() {
@@ -36,7 +36,7 @@ func (l *lab) misbehave(how func()) bool {
 	return did
 }
 
-// behaviour is how the servers of a test answer. Each gets a flow's connection after its request was read.
+// behaviour defines how the servers of a test answer. Each function gets a flow's connection after its request.
 type behaviour struct {
 	ask      func(l *lab, c net.Conn) // an HTTP request for the name
 	download func(l *lab, c net.Conn) // one for the content
@@ -64,7 +64,7 @@ func dnsAnswer(query []byte, name string) []byte {
 	return append(answer, name...)
 }
 
-// good is how they answer if a test says nothing else.
+// good is the default behaviour.
 var good = behaviour{
 	ask:      func(_ *lab, c net.Conn) { say(c, "s1\n") },
 	download: func(_ *lab, c net.Conn) { give(c, content(size)) },
@@ -177,7 +177,7 @@ func TestAllWell(t *testing.T) {
 	}
 }
 
-// One flow suffers once; each such thing must be reported by its name, and end with a status that is not 0.
+// One flow fails once; each kind of failure must be reported by its name, with a nonzero exit status.
 func TestFailuresAreSeen(t *testing.T) {
 	bad := slices.Clone(content(size))
 	bad[7*block+1] ^= 1

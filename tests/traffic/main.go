@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Traffic holds many conversations through a balancer at once, and reports their results: keep-alive HTTP connections,
-// long downloads, UDP flows. Each shall last from the beginning to the end and stay at its server; what does not is a
-// failure, and is never mended by connecting again.
+// Traffic keeps many conversations through a balancer open at once, and reports their results: keep-alive HTTP
+// connections, long downloads, UDP flows. Each must last from start to finish and stay at its server; otherwise it counts
+// as failed, and never reconnects.
 //
-// It is driven by lines on standard input, and answers each by a line of JSON on standard output:
+// It reads commands from standard input, and answers each by a line of JSON on standard output:
 //
 //	(start)  {"event":"ready",…}   every flow has had an answer
-//	step     {"event":"step",…}    every flow has had an answer to something asked since; what happened in the meantime
-//	finish   {"event":"finish",…}  the downloads have run to their ends; the exit status is 0 if nothing has failed
+//	step     {"event":"step",…}    every flow has had an answer to a later request; events since the last report
+//	finish   {"event":"finish",…}  the downloads are complete; the exit status is 0 if no flow has failed
 //
-// With -paced it sends requests at a fixed rate instead, and with -slow it holds connections that never finish their
+// With -paced it sends requests at a fixed rate instead, and with -slow it opens connections that never finish their
 // request.
 package main
 
@@ -27,7 +27,7 @@ import (
 	"time"
 )
 
-// Counts of flows, where they go to, and how they behave there.
+// Counts of flows, their targets and parameters.
 type options struct {
 	web, downloads, udp      int
 	webTargets, udpTargets   targets
@@ -37,7 +37,7 @@ type options struct {
 	rate                     int // of a download, in bytes per second
 }
 
-// targets are addresses that flows take in turn.
+// targets are addresses, which flows use in rotation.
 type targets []string
 
 func (t *targets) String() string { return strings.Join(*t, ",") }
@@ -84,7 +84,7 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	// One core is plenty, and the balancer under test wants the other.
+	// One core suffices, and leaves the other to the balancer under test.
 	runtime.GOMAXPROCS(1)
 	if rate > 0 {
 		os.Exit(o.paced(rate, length, os.Stdout))
@@ -95,7 +95,7 @@ func main() {
 	os.Exit(o.run(os.Stdin, os.Stdout))
 }
 
-// run starts all flows, obeys the commands, and returns the exit status.
+// run starts all flows, executes commands, and returns the exit status.
 func (o options) run(commands io.Reader, answers io.Writer) int {
 	record := newBook()
 	output := json.NewEncoder(answers)
@@ -147,19 +147,19 @@ func (o options) run(commands io.Reader, answers io.Writer) int {
 	return 2
 }
 
-// offset spreads the first questions of n flows over a period.
+// offset spreads the first requests of n flows over a period.
 func (o options) offset(flow, flows int) time.Time {
 	return time.Now().Add(o.period * time.Duration(flow) / time.Duration(flows))
 }
 
-// next is when a flow asks again that was due at `due`. It skips what a stall made it miss, and so keeps its place
-// among the others.
+// next returns the time of a flow's next request after one that was due at `due`. It skips requests that a stall
+// delayed, and so keeps the flow's phase.
 func next(due time.Time, period time.Duration) time.Time {
 	missed := max(0, time.Since(due)/period)
 	return due.Add((missed + 1) * period)
 }
 
-// pause waits until due. It is false at the end.
+// pause waits until due. It returns false at the end.
 func pause(due time.Time, end <-chan struct{}) bool {
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// pacedReport is what requests at a fixed rate came to. Delays count from the time that a request was planned for, so
-// a stall delays all that were planned meanwhile.
+// pacedReport has the results of requests at a fixed rate. Delays count from a request's planned time, so a stall
+// delays all requests planned meanwhile.
 type pacedReport struct {
 	Planned  int            `json:"planned"`
 	Answered int            `json:"answered"` // in time, with the right answer
@@ -26,7 +26,7 @@ type pacedReport struct {
 	MaxMs    float64        `json:"max_ms"`
 }
 
-// paced sends this many requests a second, each on a connection of its own, whatever becomes of the earlier ones.
+// paced sends this many requests per second, each on its own connection, without waiting for earlier ones.
 func (o options) paced(rate int, length time.Duration, answers io.Writer) int {
 	var mu sync.Mutex
 	var running sync.WaitGroup
@@ -61,7 +61,7 @@ func (o options) paced(rate int, length time.Duration, answers io.Writer) int {
 	return 0
 }
 
-// once is one request, to be answered within the patience.
+// once sends one request, which must be answered within the patience.
 func (o options) once(target string, due time.Time) error {
 	deadline := due.Add(o.patience)
 	conn, err := (&net.Dialer{Deadline: deadline}).Dial("tcp", target)
@@ -77,14 +77,14 @@ func (o options) once(target string, due time.Time) error {
 	return err
 }
 
-// slowClients hold connections open on which they send a request's head, a byte each period.
+// slowClients keep connections open on which they send a request's head, one byte per period.
 type slowClients struct {
 	mu          sync.Mutex
 	held, ended int
 }
 
-// slow opens this many connections, by turns from all sources, and answers lines of its input with how many are held.
-// One that ends is not opened again.
+// slow opens this many connections from all sources in rotation, and answers lines of its input with the number of open
+// ones. It does not replace closed ones.
 func (o options) slow(count int, sources targets, commands io.Reader, answers io.Writer) int {
 	var s slowClients
 	var opening sync.WaitGroup

@@ -25,7 +25,7 @@ const (
 
 var kindNames = [kinds]string{"http", "download", "udp"}
 
-// examples is how many failures are described; the rest are counted.
+// examples is the number of failures that are described; others are only counted.
 const examples = 8
 
 var (
@@ -33,7 +33,7 @@ var (
 	errCorrupt = errors.New("wrong content")
 )
 
-// record keeps account of all flows.
+// record has the state of all flows.
 type record struct {
 	mu        sync.Mutex
 	flows     [kinds][]*flow
@@ -46,7 +46,7 @@ type record struct {
 	settled   *sync.Cond
 }
 
-// tally is what happened to one kind of flow since the last report.
+// tally counts events of one kind of flow since the last report.
 type tally struct {
 	Answers int     `json:"answers"`
 	Resent  int     `json:"resent"`
@@ -54,7 +54,7 @@ type tally struct {
 	Stalled string  `json:"stalled"`  // the flow that waited so long
 }
 
-// flow is one conversation. Only its own goroutine writes it, what the record reads too under the record's lock.
+// flow is one conversation. Only its own goroutine writes it; fields that the record reads are under the record's lock.
 type flow struct {
 	record *record
 	kind   kind
@@ -64,7 +64,7 @@ type flow struct {
 	round  int // of the newest question that was answered
 }
 
-// question is something a flow waits for an answer to.
+// question is a request that a flow waits for.
 type question struct {
 	round int
 	since time.Time
@@ -76,7 +76,7 @@ func newBook() *record {
 	return b
 }
 
-// start begins a flow that goes on until `converse` returns.
+// start starts a flow, which ends when `converse` returns.
 func (b *record) start(running *sync.WaitGroup, kind kind, converse func(*flow) error) {
 	f := &flow{record: b, kind: kind}
 	b.mu.Lock()
@@ -89,8 +89,8 @@ func (b *record) start(running *sync.WaitGroup, kind kind, converse func(*flow) 
 	})
 }
 
-// settle begins a round, and returns when every flow that has not failed has had an answer to something it asked in
-// it. A download is done with questions when it is at its end.
+// settle starts a round, and returns when every flow that has not failed has had an answer to a request of this round.
+// A complete download sends no further requests.
 func (b *record) settle() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -114,14 +114,14 @@ func (b *record) settleOne() {
 	}
 }
 
-// ask notes that the flow now waits for an answer.
+// ask records that the flow now waits for an answer.
 func (f *flow) ask() question {
 	f.record.mu.Lock()
 	defer f.record.mu.Unlock()
 	return question{f.record.round, time.Now()}
 }
 
-// answered notes an answer, and who gave it; it fails if that is another one than before.
+// answered records an answer and its server; the flow fails if the server has changed.
 func (f *flow) answered(q question, server string) error {
 	b := f.record
 	b.mu.Lock()
@@ -145,7 +145,7 @@ func (f *flow) answered(q question, server string) error {
 	return nil
 }
 
-// complete notes that nothing further will be asked, and all was well.
+// complete records that the flow has ended without failure.
 func (f *flow) complete() {
 	const forever = int(^uint(0) >> 1)
 	b := f.record
@@ -157,7 +157,7 @@ func (f *flow) complete() {
 	f.round = forever
 }
 
-// resent notes that a question was sent once more.
+// resent records a repeated request.
 func (f *flow) resent() {
 	f.record.mu.Lock()
 	defer f.record.mu.Unlock()
@@ -177,7 +177,7 @@ func (b *record) fail(f *flow, err error) {
 	}
 }
 
-// nature is the kind of a failure, in one word.
+// nature returns the kind of a failure in one word.
 func nature(err error) string {
 	switch {
 	case errors.Is(err, errMoved):
@@ -199,7 +199,7 @@ func nature(err error) string {
 	return "other"
 }
 
-// report is what is reported of one step.
+// report is the report of one step.
 type report struct {
 	Event    string          `json:"event"`
 	Number   int             `json:"number"` // 1 for the first
@@ -215,7 +215,7 @@ type part struct {
 	Servers map[string]int `json:"servers"` // living flows, by the server that answers them
 }
 
-// report says what happened since the last one.
+// report returns the events since the last report.
 func (b *record) report(event string) report {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// query keeps a UDP flow in use: a DNS server's name is asked for, again and again, from one port.
+// query keeps a UDP flow in use: it repeatedly queries a DNS server's name from one port.
 func (o options) query(f *flow, address string, due time.Time, end <-chan struct{}) error {
-	// Connected, so that it hears of ICMP errors.
+	// Connected, so that it receives ICMP errors.
 	conn, err := net.Dial("udp", address)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (o options) query(f *flow, address string, due time.Time, end <-chan struct
 	return nil
 }
 
-// exchange sends one query until it is answered.
+// exchange repeats one query until it is answered.
 func (o options) exchange(f *flow, conn net.Conn, id uint16) (string, error) {
 	buffer := make([]byte, 512)
 	for began := time.Now(); ; f.resent() {
@@ -50,7 +50,7 @@ func (o options) exchange(f *flow, conn net.Conn, id uint16) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			// An answer to an earlier query is the second one to a query that was sent twice.
+			// The second answer to a repeated query.
 			if n >= 2 && binary.BigEndian.Uint16(buffer) == id {
 				return dnsText(buffer[:n])
 			}
@@ -70,7 +70,7 @@ func dnsQuery(id uint16) []byte {
 	return append(header[:], dnsQuestion...)
 }
 
-// dnsText is the first string of the first answer, a TXT record.
+// dnsText returns the first string of the first answer, a TXT record.
 func dnsText(message []byte) (string, error) {
 	const record = 2 + 2 + 2 + 4 + 2 // compressed name, type, class, TTL, length
 	at := dnsHeader + len(dnsQuestion) + record

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// connect opens the flow's one and only connection. receive is the size of its receive buffer, 0 the system's own.
+// connect opens the flow's only connection. receive is the size of its receive buffer, 0 for the system's default.
 func (o options) connect(f *flow, address string, receive int) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: o.patience}
 	if receive > 0 {
@@ -42,7 +42,7 @@ func request(conn net.Conn, path string) error {
 	return err
 }
 
-// hold keeps a connection in use: the server's name is asked for, again and again.
+// hold keeps a connection in use: it repeatedly requests the server's name.
 func (o options) hold(f *flow, address string, due time.Time, end <-chan struct{}) error {
 	if !pause(due, end) {
 		return nil
@@ -89,7 +89,7 @@ func readName(answers *bufio.Reader) (string, error) {
 	return strings.TrimSpace(string(body)), nil
 }
 
-// content is what the web servers have for downloading: the same bytes for every client.
+// content is the web servers' file for downloads: the same bytes for every client.
 func content(size int) []byte {
 	all := make([]byte, size)
 	rand.NewChaCha8([32]byte([]byte("what is weighed and not wanting."))).Read(all)
@@ -97,7 +97,7 @@ func content(size int) []byte {
 }
 
 const (
-	// What a download reads at once.
+	// Bytes that a download reads at once.
 	block = 4 << 10
 	// Of the kernel, which doubles it and counts its own overhead in: no stall is hidden by what waits there unread.
 	smallBuffer = block
@@ -106,8 +106,8 @@ const (
 	lap = 3 * block
 )
 
-// download reads the content at a steady pace, and as fast as it comes once there is hurry. It compares every byte,
-// and the SHA-256 of all of them.
+// download reads the content at a steady rate, and at full speed after `hurry`. It compares every byte, and the SHA-256
+// of all of them.
 func (o options) download(f *flow, address string, all []byte, due time.Time, hurry <-chan struct{}) error {
 	pause(due, hurry)
 	q := f.ask()

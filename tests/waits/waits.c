@@ -86,7 +86,7 @@ static void *echoes(void *arg)
 	return NULL;
 }
 
-/* Waits for what never comes, beside the others. */
+/* Waits for an event that never occurs, beside the others. */
 static void *idle(void *arg)
 {
 	const struct kind *k = arg;
@@ -138,7 +138,7 @@ static void *sharer(void *arg)
 	return NULL;
 }
 
-/* A pool of threads: one-shot events, which another thread arms again for what is there already. */
+/* A pool of threads: one-shot events, which another thread rearms while input is pending. */
 static void pool(void)
 {
 	int fd[4], end[2];
@@ -207,7 +207,7 @@ static void *until_end(void *arg)
 	return NULL;
 }
 
-/* Another thread ends what is waited for, before that or meanwhile. */
+/* Another thread closes the waited-for descriptor, before or during the wait. */
 static void ends(void)
 {
 	for (unsigned i = 0; i < CANCELS; i++) {
@@ -235,8 +235,7 @@ static void *asks_on(void *arg)
 	return NULL;
 }
 
-/* A thread that has often called soon again now computes: another one gets its answers meanwhile.
- */
+/* A thread that has waited often now computes: another one gets its answers meanwhile. */
 static void computes(void)
 {
 	int fd = dial("echo\n");

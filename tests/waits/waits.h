@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Threads that wait for sockets, with a peer that sends back what it gets. */
+/* Threads that wait for sockets, with a peer that echoes. */
 #ifndef WAITS_H
 #define WAITS_H
 
@@ -15,11 +15,11 @@ struct kind {
 #define KINDS 12
 extern const struct kind kinds[KINDS];
 
-/* A connection to the peer, which does what the first line says. */
+/* Returns a connection to the peer, whose order is its first line. */
 int dial(const char *order);
 /* Sends bytes and waits for them in this way. */
 void ask(int fd, const struct kind *k, char byte);
-/* Ends the program unless it holds. */
+/* Exits unless the condition holds. */
 void check(bool holds, const char *what);
 void start(void *(*run)(void *), void *arg);
 void join_all(void);

@@ -25,7 +25,7 @@ static void jump(int number)
 	siglongjmp(back, 1);
 }
 
-/* What POSIX allows in a handler. */
+/* Calls that POSIX allows in a handler. */
 static void handler(int number)
 {
 	int code = errno;

@@ -370,7 +370,7 @@ def listening():
     one.listen(5)
     attempt("taken", socket.socket(one.family).bind, (own, 7007))
     one.setblocking(False)
-    attempt("nobody", one.accept)
+    attempt("no client", one.accept)
     one.setblocking(True)
     one.settimeout(0.05)
     attempt("timeout", one.accept)

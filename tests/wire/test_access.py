@@ -85,8 +85,8 @@ def test_rules_match_protocol_port_and_service(stage, family):
     assert dns_txt(stage.client, VIP[family], DNS)
     set_edge(stage, {"action": "count", "protocol": "tcp"})
     stage.config.access = ""
-    stage.config.access_lists.append({"name": "nobody", "otherwise": "drop", "rules": []})
-    stage.config[f"web{family}"].spread = {"access": "nobody"}
+    stage.config.access_lists.append({"name": "none", "otherwise": "drop", "rules": []})
+    stage.config[f"web{family}"].spread = {"access": "none"}
     stage.apply()
     assert is_silent(stage, family, WEB)
     with connect(stage.client, VIP[family], ECHO) as one:

@@ -23,7 +23,7 @@ def test_client_over_its_rate_is_refused(stage, family):
     echo.spread = {"client_limits": {"new_per_second": 1, "burst": BURST}}
     stage.apply()
     with contextlib.ExitStack() as stack:
-        admitted = []
+        accepted = []
         for _ in range(100):
             try:
                 one = connect(stage.client, VIP[family], ECHO, timeout_s=0.2)
@@ -31,11 +31,11 @@ def test_client_over_its_rate_is_refused(stage, family):
                 if stage.accounting.dropped()["client-rate"]:
                     break
                 continue  # a slow answer
-            admitted.append(stack.enter_context(one))
+            accepted.append(stack.enter_context(one))
         else:
             pytest.fail("none of 100 connections was refused")
-        assert len(admitted) >= BURST
-        for one in admitted:
+        assert len(accepted) >= BURST
+        for one in accepted:
             one.sendall(b"x")
             assert receive_exactly(one, 1) == b"x", "sessions that exist go on"
         stack.enter_context(connect(stage.lab["far"], VIP[family], ECHO))

@@ -146,7 +146,7 @@ def test_client_that_never_reads_delays_no_other(control):
 
 
 def test_connection_limit_refuses_excess_clients(control):
-    """Admitted ones are served, and the agent stays connected."""
+    """Accepted ones are served, and the agent stays connected."""
     clients, served = [], 0
     try:
         for _ in range(CLIENTS):

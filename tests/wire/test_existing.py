@@ -118,7 +118,7 @@ def test_blocked_clients_download_is_reset(stage, downloads, folder, family):
         "the log says so",
     )
     write_set(path)
-    wait_until(lambda: set_has(stage, 0), "nobody is blocked")
+    wait_until(lambda: set_has(stage, 0), "no client is blocked")
     downloads("client", family)
     other.goes_on()
 

@@ -459,9 +459,9 @@ def test_socket_belongs_to_root_and_ends_with_the_program(stack):
     path = Path("/run/steelyard/stack") / f"{name}.sock"
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.stat().st_uid == 0
-    nobody = ["setpriv", "--reuid", "65534", "--clear-groups", STEELYARD, "hook", "list"]
+    unprivileged = ["setpriv", "--reuid", "65534", "--clear-groups", STEELYARD, "hook", "list"]
     done = subprocess.run(
-        [*map(str, nobody), "--stack", name], capture_output=True, text=True, check=False
+        [*map(str, unprivileged), "--stack", name], capture_output=True, text=True, check=False
     )
     assert "permission denied" in done.stderr
     assert name in run([STEELYARD, "hook", "list"])

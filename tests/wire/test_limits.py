@@ -160,7 +160,7 @@ def test_limit_of_new_sessions_refuses_the_excess(limits, family):
     limit = {"name": "begun", "service": f"echo{family}", "new_sessions_per_second": 1, "burst": 5}
     limits.apply(limit)
     with contextlib.ExitStack() as stack:
-        admitted = []
+        accepted = []
         for _ in range(100):
             try:
                 one = connect(stage.client, VIP[family], ECHO, timeout_s=0.2)
@@ -168,11 +168,11 @@ def test_limit_of_new_sessions_refuses_the_excess(limits, family):
                 if stage.accounting.dropped().get("session-rate"):
                     break
                 continue  # a slow answer
-            admitted.append(stack.enter_context(one))
+            accepted.append(stack.enter_context(one))
         else:
             pytest.fail("none of 100 connections was refused")
-        assert len(admitted) >= 5
-        for one in admitted:
+        assert len(accepted) >= 5
+        for one in accepted:
             one.sendall(b"x")
             assert receive_exactly(one, 1) == b"x", "sessions that have begun go on"
         assert http_get(stage.client, VIP[family], WEB), "another service is not limited"

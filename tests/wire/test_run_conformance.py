@@ -66,8 +66,8 @@ def differences():
 def test_calls_return_what_linux_returns(stack, family):
     own = {4: V4, 6: V6}[family]
     with surroundings(stack, family) as (address, far):
-        nobody = re.sub(r"[0-9a-f]+$", "77", address)
-        command = [CALLS, address, own, PORT, SILENT, REFUSED, far, nobody]
+        unused = re.sub(r"[0-9a-f]+$", "77", address)
+        command = [CALLS, address, own, PORT, SILENT, REFUSED, far, unused]
         linux = transcript(stack, [str(word) for word in command])
         ours = transcript(stack, run_command(command))
     assert linux.keys() == ours.keys()

@@ -29,7 +29,7 @@ def folder(stage):
 def write_set(path, *more):
     """Writes MANY addresses, a tenth of them IPv6, and the given ones; replaces the file as a
     whole."""
-    lines = ["# nobody's addresses", *more]
+    lines = ["# unused addresses", *more]
     lines += [str(ipaddress.IPv4Address(FIRST4 + 2 * i)) for i in range(MANY - MANY // 10)]
     lines += [str(ipaddress.IPv6Address(FIRST6 + 2 * i)) for i in range(MANY // 10)]
     part = path.with_suffix(".new")

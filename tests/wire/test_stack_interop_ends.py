@@ -298,7 +298,7 @@ def test_killed_kernel_client_reconnects_from_its_port(interop, family):
     peer.done(job)
 
 
-# ---- nobody answers any more ---------------------------------------------------------------------
+# ---- unreachable peers  --------------------------------------------------------------------------
 
 
 def test_keepalive_detects_an_unreachable_peer(interop):
