@@ -17,21 +17,21 @@ JOBS       ?= $(shell nproc)
 BIN   := build/bin
 BUILT := build/dev
 FORWARDER := $(BUILT)/dataplane/forwarder/steelyard-forwarder
-# The library with its links: what programs are built with, and what they run with.
+# The library with its links, for building and for running programs.
 TCP_LIBRARY := libsteelyard-tcp.so libsteelyard-tcp.so.0 libsteelyard-tcp.so.0.1.0
 UNITS := $(notdir $(wildcard deploy/*.service))
-# Guides, design records and what these show, READMEs of folders. Manual pages have their own place.
+# Guides, design records and their pictures, READMEs of folders. Manual pages are installed elsewhere.
 DOCUMENTS := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md deploy/packages \
 	$(wildcard docs/*.md docs/design/*.md docs/benchmarks/*) \
 	$(shell find dataplane internal tests bench -name README.md)
-# The toolchain that setup fetched, where the machine's own is too old.
+# The toolchain of scripts/setup, used if the machine's own is too old.
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local
 # Compilers write large files; /tmp may be small.
 export GOTMPDIR := $(CURDIR)/build/tmp
 SCRATCH := TMPDIR=$(GOTMPDIR)
 $(shell mkdir -p "$(GOTMPDIR)")
-# Clones in other folders share what ccache keeps.
+# Clones in other folders share entries of ccache.
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
@@ -48,9 +48,9 @@ help: ## list these commands
 	@echo "  make demo DEMO=shaping  a narrow port shared by tenants, services and classes: a table"
 	@echo "  make demo DEMO=stack    unmodified servers on the user-space TCP stack beside Linux's: a table"
 	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go bench soak wire wire-asan"
-	@echo "  make test DISTURB=\"load stalls\"  the same on a busy machine that also stops now and then"
+	@echo "  make test DISTURB=\"load stalls\"  the same on a busy machine that also stalls"
 
-setup: ## install what building and testing need (Debian 12, as root)
+setup: ## install the packages and tools for building and testing (Debian 12, as root)
 	@scripts/setup
 
 build/dev/build.ninja:
@@ -71,7 +71,7 @@ build: build/dev/build.ninja ## build the programs into build/bin
 	@ln -sfn ../dev/dataplane/hook/ready $(BIN)/hooks
 	@scripts/generate-go
 	@scripts/generate-python
-	@# Without the C library, which would load others to look up names and groups.
+	@# Without the C library, which would load further libraries to look up names and groups.
 	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/steelyard ./tests/traffic ./bench/fleet ./examples/nfv-manager
 
 asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into build/asan
@@ -80,19 +80,19 @@ asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into
 test: setup build asan ## set up, build and run every test
 	@DISTURB="$(DISTURB)" scripts/check test $(ONLY)
 
-soak: setup build asan ## the long forms of tests that draw by chance: hours; ONLY="soak-traffic …": some
+soak: setup build asan ## run the long forms of randomised tests: hours; ONLY="soak-traffic …": some
 	@scripts/check soak $(ONLY)
 
 bench: setup build ## measure: all, or BENCH="density …"; QUICK=1: headline cells only
 	@.venv/bin/python -m bench $(BENCH) $(if $(QUICK),--quick) $(if $(RESUME),--resume)
 
-bench-docs: setup ## bring what the last full runs (QUICK=1: quick ones) measured into README and docs
+bench-docs: setup ## write results of the last full runs (QUICK=1: quick ones) into README and docs
 	@.venv/bin/python -m bench.docs $(if $(QUICK),--quick)
 
-adopt: build ## measure how long 10 million sessions take to be adopted after a crash
+adopt: build ## measure the adoption of 10 million sessions after a crash
 	@build/dev/bench/steelyard-adopt --sessions 10000000
 
-schedulers: build ## print how each scheduler spreads sessions, who moves, and what it costs
+schedulers: build ## print each scheduler's distribution, moved sessions and cost
 	@for servers in 10 100 1000; do \
 		build/dev/bench/steelyard-schedulers --servers $$servers || exit 1; echo; \
 	done
@@ -114,10 +114,10 @@ ifeq ($(filter $(DEMO),$(DEMOS)),)
 $(error there is no demo $(DEMO): use DEMO=$(subst $() , or ,$(DEMOS)))
 endif
 endif
-demo: setup build ## real clients reach real servers; KEEP=1 leaves the lab up
+demo: setup build ## run a demo, first_light by default; KEEP=1 keeps its lab
 	@.venv/bin/python -m tests.demo.$(DEMO) $(if $(KEEP),--keep)
 
-demo-clean: ## remove a lab that KEEP=1 left
+demo-clean: ## remove labs of KEEP=1
 	@.venv/bin/python -c "from tests.lab import reap; reap.main()"
 
 install: ## install what `make build` built: programs, man pages, documents, units, configuration
@@ -136,7 +136,7 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 		sed 's,/usr/local/,$(PREFIX)/,g' deploy/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; \
 		echo "'deploy/$$unit' -> '$(DESTDIR)$(UNITDIR)/$$unit'"; \
 	done
-	@# As here, so that their links lead to each other.
+	@# In the same folders, so that links between them work.
 	@for file in $(DOCUMENTS); do \
 		install -D -m 644 $$file $(DESTDIR)$(PREFIX)/share/doc/steelyard/$$file; \
 	done
@@ -146,7 +146,7 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 		install -d $(DESTDIR)$(PREFIX)/lib; \
 		cp -dv $(BUILT)/dataplane/sockets/$$name $(DESTDIR)$(PREFIX)/lib/; \
 	done
-	@# The loader finds libraries by its cache.
+	@# The loader finds libraries through its cache.
 	@test -n "$(DESTDIR)" || ldconfig
 	@install -D -v -m 644 dataplane/sockets/include/sy_tcp.h $(DESTDIR)$(PREFIX)/include/sy_tcp.h
 	@install -D -v -m 644 dataplane/hook/include/sy_hook_program.h \
@@ -168,14 +168,14 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 		install -D -v -m $$(test -x deploy/$$file && echo 755 || echo 644) deploy/$$file \
 			$(DESTDIR)$(PREFIX)/share/steelyard/$$file; \
 	done
-	@# A package does this where it is unpacked.
+	@# With DESTDIR, the package's installation does this.
 	@test -n "$(DESTDIR)" || CONFDIR=$(CONFDIR) $(PREFIX)/share/steelyard/steelyard-setup
-	@# What the administrator has changed stays as it is. The example is not installed as the
-	@# live configuration: it would claim the addresses of the example.
+	@# Files that the administrator has changed are kept. The example is not installed as the live
+	@# configuration, because it would claim the example's addresses.
 	@test -e $(DESTDIR)$(OPTIONS) || \
 		install -D -v -m 644 deploy/steelyard-forwarder.default $(DESTDIR)$(OPTIONS)
 
-uninstall: ## remove what install put there; the configuration stays
+uninstall: ## remove installed files; the configuration stays
 	rm -f $(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder $(DESTDIR)$(PREFIX)/bin/steelyard{,-load}
 	@for page in $(notdir $(wildcard docs/man/*.[13578])); do \
 		rm -fv $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
@@ -196,5 +196,5 @@ uninstall: ## remove what install put there; the configuration stays
 		test ! -e $(DESTDIR)$$kept || echo "left in place: $(DESTDIR)$$kept"; \
 	done
 
-clean: ## remove everything that was built, but the toolchain
+clean: ## remove everything that was built, except the toolchain
 	rm -rf build/dev build/asan build/fuzz build/bin build/results build/bench build/tmp build/clock
