@@ -154,7 +154,7 @@ func play(t *testing.T, l *lab, change ...func(*options)) (reports []report, sta
 	return reports, status
 }
 
-func TestAllWell(t *testing.T) {
+func TestGoodServersFailNoFlow(t *testing.T) {
 	reports, status := play(t, startLab(t, good))
 	last := reports[len(reports)-1]
 	if status != 0 || len(last.Failures) != 0 || len(last.Examples) != 0 {
@@ -178,7 +178,7 @@ func TestAllWell(t *testing.T) {
 }
 
 // One flow fails once; each kind of failure must be reported by its name, with a nonzero exit status.
-func TestFailuresAreSeen(t *testing.T) {
+func TestFailuresAreReportedByName(t *testing.T) {
 	bad := slices.Clone(content(size))
 	bad[7*block+1] ^= 1
 	for name, test := range map[string]struct {
@@ -321,7 +321,7 @@ func TestLostQueryIsSentAgain(t *testing.T) {
 	}
 }
 
-func TestDownloadOverTooEarlyIsAFailure(t *testing.T) {
+func TestDownloadThatEndsEarlyFails(t *testing.T) {
 	b := good
 	b.download = func(_ *lab, c net.Conn) { give(c, content(2*block)) }
 	reports, status := play(t, startLab(t, b), func(o *options) {
@@ -332,7 +332,7 @@ func TestDownloadOverTooEarlyIsAFailure(t *testing.T) {
 	}
 }
 
-func TestUnknownCommand(t *testing.T) {
+func TestUnknownCommandIsRefused(t *testing.T) {
 	o := options{}
 	if status := o.run(strings.NewReader("stop\n"), io.Discard); status != 2 {
 		t.Errorf("status %d", status)
@@ -342,7 +342,7 @@ func TestUnknownCommand(t *testing.T) {
 	}
 }
 
-func TestDnsText(t *testing.T) {
+func TestDNSTextIsParsed(t *testing.T) {
 	answer := dnsAnswer(dnsQuery(7), "s1")
 	if who, err := dnsText(answer); who != "s1" || err != nil {
 		t.Errorf("%q, %v", who, err)
@@ -354,7 +354,7 @@ func TestDnsText(t *testing.T) {
 	}
 }
 
-func TestNextKeepsItsPlace(t *testing.T) {
+func TestNextKeepsItsPhaseAfterAStall(t *testing.T) {
 	due := time.Now().Add(-3500 * time.Millisecond)
 	if got := next(due, time.Second).Sub(due); got != 4*time.Second {
 		t.Errorf("asks %v after it was due", got)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestPacedRequestsAreCountedWhateverBecomesOfThem(t *testing.T) {
+func TestPacedRequestsAreAllCounted(t *testing.T) {
 	l := startLab(t, good)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestPacedRequestsAreCountedWhateverBecomesOfThem(t *testing.T) {
 	}
 }
 
-func TestSlowClientsHoldTheirConnections(t *testing.T) {
+func TestSlowClientsKeepTheirConnections(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

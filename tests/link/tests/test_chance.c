@@ -22,7 +22,7 @@ static void check_share(double share, uint64_t hits, double draws)
 		fail_msg("%lu hits of %.0f at %g", hits, draws, share);
 }
 
-static void test_shares(void **state)
+static void test_hits_have_their_probability(void **state)
 {
 	static const double shares[] = {0.001, 0.01, 0.25, 0.5, 0.99};
 	for (unsigned i = 0; i < 5; i++)
@@ -35,7 +35,7 @@ static void test_shares(void **state)
 }
 
 /* Over all seeds the hits scatter as they should: neither too regular nor too wild. */
-static void test_scatter(void **state)
+static void test_hits_scatter_over_seeds(void **state)
 {
 	double squares = 0;
 	unsigned runs = 400, draws = 10000;
@@ -50,7 +50,7 @@ static void test_scatter(void **state)
 	assert_true(squares < 400 + 5 * 28.3);
 }
 
-static void test_extremes(void **state)
+static void test_extreme_probabilities_are_exact(void **state)
 {
 	for (uint64_t n = 0; n < 1000; n++) {
 		assert_false(chance_hits(0, chance_draw(1, CHANCE_LOSS, n)));
@@ -62,7 +62,7 @@ static void test_extremes(void **state)
 
 /* Draws of different purposes, seeds and adjacent numbers are independent: half of the bits differ.
  */
-static void test_independence(void **state)
+static void test_draws_are_independent(void **state)
 {
 	uint64_t bits[3] = {0};
 	for (uint64_t n = 0; n < DRAWS; n++) {
@@ -76,13 +76,13 @@ static void test_independence(void **state)
 }
 
 /* Pinned: a seed that a test has printed still means the same on another machine. */
-static void test_pinned(void **state)
+static void test_draws_are_the_same_everywhere(void **state)
 {
 	assert_true(chance_draw(1, CHANCE_LOSS, 0) == 0xa38e7994aff5383b);
 	assert_true(chance_draw(42, CHANCE_CORRUPT, 123456789) == 0x0aa881c664dffbe0);
 }
 
-static void test_below(void **state)
+static void test_numbers_below_a_limit_are_even(void **state)
 {
 	uint64_t count[7] = {0};
 	for (uint64_t n = 0; n < DRAWS; n++) {
@@ -95,7 +95,7 @@ static void test_below(void **state)
 	assert_int_equal(chance_below(7, UINT64_MAX), 6);
 }
 
-static void test_jitter(void **state)
+static void test_jitter_has_its_distribution(void **state)
 {
 	double (*const draw[])(uint64_t, unsigned, uint64_t) = {chance_uniform, chance_normal};
 	static const double deviations[] = {0.28867513, 1.0 / 6};
@@ -116,10 +116,13 @@ static void test_jitter(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_shares),   cmocka_unit_test(test_scatter),
-	        cmocka_unit_test(test_extremes), cmocka_unit_test(test_independence),
-	        cmocka_unit_test(test_pinned),   cmocka_unit_test(test_below),
-	        cmocka_unit_test(test_jitter),
+	        cmocka_unit_test(test_hits_have_their_probability),
+	        cmocka_unit_test(test_hits_scatter_over_seeds),
+	        cmocka_unit_test(test_extreme_probabilities_are_exact),
+	        cmocka_unit_test(test_draws_are_independent),
+	        cmocka_unit_test(test_draws_are_the_same_everywhere),
+	        cmocka_unit_test(test_numbers_below_a_limit_are_even),
+	        cmocka_unit_test(test_jitter_has_its_distribution),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 
 /* ---- delay ----------------------------------------------------------------------------------- */
 
-static void test_nothing(void **state)
+static void test_plain_link_delivers_at_once(void **state)
 {
 	struct rig *r = rig_open("");
 	rig_send_many(r, 100, 10);
@@ -26,7 +26,7 @@ static void test_nothing(void **state)
 	rig_close(r);
 }
 
-static void test_delay(void **state)
+static void test_packets_are_late_by_the_delay(void **state)
 {
 	struct rig *r = rig_open("delay 20ms");
 	rig_send_many(r, 100, 10);
@@ -58,7 +58,7 @@ static void check_jitter(const char *text, bool ordered)
 	rig_close(r);
 }
 
-static void test_jitter(void **state)
+static void test_jitter_stays_within_its_limits(void **state)
 {
 	check_jitter("delay 10ms jitter 20ms", true);
 	check_jitter("delay 10ms jitter 20ms distribution normal", true);
@@ -67,7 +67,7 @@ static void test_jitter(void **state)
 }
 
 /* With "order keep", packets in close succession wait for each other. */
-static void test_order(void **state)
+static void test_kept_order_delays_later_packets(void **state)
 {
 	struct rig *r = rig_open("delay 10ms jitter 20ms");
 	rig_send_many(r, 10000, 1000);
@@ -77,7 +77,7 @@ static void test_order(void **state)
 }
 
 /* A shorter delay is for later packets, which then overtake. */
-static void test_change(void **state)
+static void test_new_delay_applies_to_later_packets(void **state)
 {
 	struct rig *r = rig_open("delay 20ms");
 	struct params p = r->d.params;
@@ -92,7 +92,7 @@ static void test_change(void **state)
 	rig_close(r);
 }
 
-static void test_hurry(void **state)
+static void test_hurry_delivers_all_packets_now(void **state)
 {
 	struct rig *r = rig_open("delay 1000s rate 8000bit reorder 20% reorder_distance 3");
 	for (unsigned i = 0; i < 100; i++)
@@ -113,7 +113,7 @@ static void test_hurry(void **state)
 /* ---- rate and queue -------------------------------------------------------------------------- */
 
 /* 8 Mbit/s are one frame of 1000 bytes a millisecond. */
-static void test_rate(void **state)
+static void test_rate_spaces_packets(void **state)
 {
 	struct rig *r = rig_open("rate 8mbit delay 3ms");
 	rig_send_many(r, 100, 1000);
@@ -129,7 +129,7 @@ static void test_rate(void **state)
 }
 
 /* The rate is never exceeded between any two moments. */
-static void test_rate_rounded(void **state)
+static void test_rounding_never_exceeds_the_rate(void **state)
 {
 	struct rig *r = rig_open("rate 999999937bit overhead 24");
 	rig_send_many(r, 900, 1);
@@ -141,7 +141,7 @@ static void test_rate_rounded(void **state)
 }
 
 /* A new rate applies to queued packets; the transmitter finishes its current packet. */
-static void test_rate_change(void **state)
+static void test_new_rate_applies_to_queued_packets(void **state)
 {
 	struct rig *r = rig_open("rate 8kbit");
 	struct params p = r->d.params;
@@ -155,7 +155,7 @@ static void test_rate_change(void **state)
 	rig_close(r);
 }
 
-static void test_tail(void **state)
+static void test_full_queue_drops_arrivals(void **state)
 {
 	/* The first is being sent, ten wait. */
 	struct rig *r = rig_open("rate 8mbit queue_packets 10");
@@ -176,7 +176,7 @@ static void test_tail(void **state)
 }
 
 /* ECT is marked from the threshold on, everything else dropped. */
-static void test_ecn(void **state)
+static void test_ecn_is_marked_above_the_threshold(void **state)
 {
 	struct rig *r = rig_open("rate 8mbit red_min 3000 red_max 3000 ecn on");
 	for (unsigned i = 0; i < 10; i++) {
@@ -194,7 +194,7 @@ static void test_ecn(void **state)
 }
 
 /* Between the thresholds the probability grows: measured with a queue of constant length. */
-static void test_red(void **state)
+static void test_early_drops_grow_between_thresholds(void **state)
 {
 	struct rig *r = rig_open("rate 8mbit red_min 2000 red_max 22000 red_probability 50% "
 	                         "queue_packets 0");
@@ -222,12 +222,18 @@ static void test_red(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_nothing),     cmocka_unit_test(test_delay),
-	        cmocka_unit_test(test_jitter),      cmocka_unit_test(test_order),
-	        cmocka_unit_test(test_change),      cmocka_unit_test(test_hurry),
-	        cmocka_unit_test(test_rate),        cmocka_unit_test(test_rate_rounded),
-	        cmocka_unit_test(test_rate_change), cmocka_unit_test(test_tail),
-	        cmocka_unit_test(test_ecn),         cmocka_unit_test(test_red),
+	        cmocka_unit_test(test_plain_link_delivers_at_once),
+	        cmocka_unit_test(test_packets_are_late_by_the_delay),
+	        cmocka_unit_test(test_jitter_stays_within_its_limits),
+	        cmocka_unit_test(test_kept_order_delays_later_packets),
+	        cmocka_unit_test(test_new_delay_applies_to_later_packets),
+	        cmocka_unit_test(test_hurry_delivers_all_packets_now),
+	        cmocka_unit_test(test_rate_spaces_packets),
+	        cmocka_unit_test(test_rounding_never_exceeds_the_rate),
+	        cmocka_unit_test(test_new_rate_applies_to_queued_packets),
+	        cmocka_unit_test(test_full_queue_drops_arrivals),
+	        cmocka_unit_test(test_ecn_is_marked_above_the_threshold),
+	        cmocka_unit_test(test_early_drops_grow_between_thresholds),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

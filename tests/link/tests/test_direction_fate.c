@@ -20,7 +20,7 @@ static void check_share(uint64_t hits, double draws, double share)
 		fail_msg("%lu of %.0f, not %g", hits, draws, share);
 }
 
-static void test_loss(void **state)
+static void test_losses_have_their_probability(void **state)
 {
 	struct rig *r = rig_open("loss 3%");
 	rig_send_many(r, CAPACITY - 1, 100);
@@ -31,7 +31,7 @@ static void test_loss(void **state)
 
 /* The same packets have the same fate, whatever else the link does to them; another seed has
  * another one. */
-static void test_repeated(void **state)
+static void test_seed_determines_fates(void **state)
 {
 	static const char *const texts[] = {"loss 3%", "loss 3%",
 	                                    "loss 3% delay 9ms jitter 5ms duplicate 7% order free"};
@@ -53,7 +53,7 @@ static void test_repeated(void **state)
 }
 
 /* Gilbert-Elliott: the share of bad time, of losses in it, and the mean length of a burst. */
-static void test_bursts(void **state)
+static void test_bursts_have_their_share_and_length(void **state)
 {
 	struct rig *r = rig_open("burst_enter 1% burst_leave 20% burst_loss 100%");
 	rig_send_many(r, CAPACITY - 1, 100);
@@ -71,7 +71,7 @@ static void test_bursts(void **state)
 	rig_close(r);
 }
 
-static void test_duplicate(void **state)
+static void test_duplicates_follow_their_originals(void **state)
 {
 	struct rig *r = rig_open("duplicate 5% delay 2ms");
 	rig_send_many(r, 10000, 100);
@@ -86,7 +86,7 @@ static void test_duplicate(void **state)
 }
 
 /* By distance: so many packets overtake it, no more and no fewer. */
-static void test_distance(void **state)
+static void test_reordered_packets_wait_for_their_distance(void **state)
 {
 	struct rig *r = rig_open("reorder 2% reorder_distance 3 reorder_delay 1s delay 1ms");
 	rig_send_many(r, 10000, 100);
@@ -109,7 +109,7 @@ static void test_distance(void **state)
 }
 
 /* Without followers it waits for reorder_delay, and so it does with distance 0. */
-static void test_reorder_delay(void **state)
+static void test_reordering_ends_after_its_delay(void **state)
 {
 	static const char *const texts[] = {"reorder 100% reorder_distance 3 reorder_delay 7ms",
 	                                    "reorder 100% reorder_delay 7ms"};
@@ -123,7 +123,7 @@ static void test_reorder_delay(void **state)
 }
 
 /* More packets are reordered than capacity allows: they pass, and none is lost. */
-static void test_held(void **state)
+static void test_reordering_beyond_capacity_passes_packets(void **state)
 {
 	struct rig *r = rig_open("reorder 100% reorder_distance 1000 reorder_delay 1s");
 	rig_send_many(r, 600, 1);
@@ -133,7 +133,7 @@ static void test_held(void **state)
 }
 
 /* ARP is late, and nothing else happens to it: it waits for no packet, and has no number. */
-static void test_spared(void **state)
+static void test_arp_is_only_delayed(void **state)
 {
 	struct rig *r = rig_open("loss 100% duplicate 100% rate 8kbit queue_packets 1 delay 3ms");
 	rig_send(r, 0);
@@ -154,7 +154,7 @@ static void test_spared(void **state)
 
 /* ---- MTU ------------------------------------------------------------------------------------- */
 
-static void test_mtu(void **state)
+static void test_oversized_packets_are_answered_or_fragmented(void **state)
 {
 	struct rig *r = rig_open("mtu 1000 delay 1ms");
 	rig_send_as(r, 0, 1000, DF);
@@ -172,7 +172,7 @@ static void test_mtu(void **state)
 	rig_close(r);
 }
 
-static void test_black_hole(void **state)
+static void test_silent_mtu_drops_without_answer(void **state)
 {
 	struct rig *r = rig_open("mtu 1000 too_big silent");
 	rig_send_as(r, 0, 1001, DF);
@@ -185,7 +185,7 @@ static void test_black_hole(void **state)
 }
 
 /* Duplicates exhaust the pool: drops are counted, and the rest continues. */
-static void test_no_memory(void **state)
+static void test_exhausted_pool_is_counted(void **state)
 {
 	struct rig *r = rig_open("duplicate 100% delay 1s");
 	for (unsigned i = 0; r->pool.used < CAPACITY; i++)
@@ -203,12 +203,17 @@ static void test_no_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_loss),      cmocka_unit_test(test_repeated),
-	        cmocka_unit_test(test_bursts),    cmocka_unit_test(test_duplicate),
-	        cmocka_unit_test(test_distance),  cmocka_unit_test(test_reorder_delay),
-	        cmocka_unit_test(test_held),      cmocka_unit_test(test_spared),
-	        cmocka_unit_test(test_mtu),       cmocka_unit_test(test_black_hole),
-	        cmocka_unit_test(test_no_memory),
+	        cmocka_unit_test(test_losses_have_their_probability),
+	        cmocka_unit_test(test_seed_determines_fates),
+	        cmocka_unit_test(test_bursts_have_their_share_and_length),
+	        cmocka_unit_test(test_duplicates_follow_their_originals),
+	        cmocka_unit_test(test_reordered_packets_wait_for_their_distance),
+	        cmocka_unit_test(test_reordering_ends_after_its_delay),
+	        cmocka_unit_test(test_reordering_beyond_capacity_passes_packets),
+	        cmocka_unit_test(test_arp_is_only_delayed),
+	        cmocka_unit_test(test_oversized_packets_are_answered_or_fragmented),
+	        cmocka_unit_test(test_silent_mtu_drops_without_answer),
+	        cmocka_unit_test(test_exhausted_pool_is_counted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@
 
 static uint8_t bytes[ROOM];
 
-static void test_look(void **state)
+static void test_frames_are_parsed(void **state)
 {
 	uint32_t length = packet_v4(bytes, 100, 0, 0);
 	struct frame f = frame_look(bytes, length + 4); /* padded */
@@ -43,7 +43,7 @@ static void test_look(void **state)
 	assert_int_equal(f.length, 60);
 }
 
-static void test_spared(void **state)
+static void test_control_frames_are_spared(void **state)
 {
 	ethernet(bytes, 0x0806);
 	assert_true(frame_look(bytes, 60).spared); /* ARP */
@@ -68,7 +68,7 @@ static void test_spared(void **state)
 }
 
 /* Cut off, and lengths that lie: nothing is read behind the end. */
-static void test_short(void **state)
+static void test_truncated_frames_are_read_within_bounds(void **state)
 {
 	for (unsigned version = 4; version <= 6; version += 2) {
 		uint32_t length =
@@ -87,7 +87,7 @@ static void test_short(void **state)
 	assert_int_equal(frame_look(bytes, 74).version, 0);
 }
 
-static void test_mark(void **state)
+static void test_ecn_capable_packets_are_marked(void **state)
 {
 	for (unsigned ecn = 0; ecn < 4; ecn++) {
 		packet_v4(bytes, 60, 0, 0);
@@ -108,7 +108,7 @@ static void test_mark(void **state)
 }
 
 /* Each draw flips one bit, behind Ethernet and before the padding, and all of them occur. */
-static void test_flip(void **state)
+static void test_each_draw_flips_one_bit(void **state)
 {
 	static uint8_t seen[60 * 8];
 	uint8_t before[ROOM];
@@ -165,7 +165,7 @@ static unsigned cut_and_join(uint32_t length, unsigned mtu, unsigned flags)
 	return parts;
 }
 
-static void test_fragment(void **state)
+static void test_fragments_reassemble(void **state)
 {
 	assert_int_equal(cut_and_join(packet_v4(bytes, 1500, 0, 0), 1000, 0), 2);
 	assert_int_equal(cut_and_join(packet_v4(bytes, 1500, 0, 0), 576, 0), 3);
@@ -204,7 +204,7 @@ static void check_ethernet(const uint8_t *out)
 	assert_memory_equal(out + 12, bytes + 12, 2);
 }
 
-static void test_too_big_v4(void **state)
+static void test_too_big_is_answered_for_ipv4(void **state)
 {
 	uint8_t out[FRAME_ANSWER];
 	uint32_t length = packet_v4(bytes, 1500, DF, 0), size = ask(length, out);
@@ -222,7 +222,7 @@ static void test_too_big_v4(void **state)
 	assert_memory_equal(icmp + 8, bytes + ETHERNET, 548);
 }
 
-static void test_too_big_v6(void **state)
+static void test_too_big_is_answered_for_ipv6(void **state)
 {
 	uint8_t out[FRAME_ANSWER];
 	uint32_t length = packet_v6(bytes, 1500, UDP), size = ask(length, out);
@@ -240,7 +240,7 @@ static void test_too_big_v6(void **state)
 	assert_memory_equal(icmp + 8, bytes + ETHERNET, 1232);
 }
 
-static void test_no_answer(void **state)
+static void test_errors_and_multicast_get_no_answer(void **state)
 {
 	uint8_t out[FRAME_ANSWER], *ip = bytes + ETHERNET;
 	uint32_t length = packet_v4(bytes, 1500, DF | 5, 0);
@@ -268,11 +268,15 @@ static void test_no_answer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_look),       cmocka_unit_test(test_spared),
-	        cmocka_unit_test(test_short),      cmocka_unit_test(test_mark),
-	        cmocka_unit_test(test_flip),       cmocka_unit_test(test_fragment),
-	        cmocka_unit_test(test_too_big_v4), cmocka_unit_test(test_too_big_v6),
-	        cmocka_unit_test(test_no_answer),
+	        cmocka_unit_test(test_frames_are_parsed),
+	        cmocka_unit_test(test_control_frames_are_spared),
+	        cmocka_unit_test(test_truncated_frames_are_read_within_bounds),
+	        cmocka_unit_test(test_ecn_capable_packets_are_marked),
+	        cmocka_unit_test(test_each_draw_flips_one_bit),
+	        cmocka_unit_test(test_fragments_reassemble),
+	        cmocka_unit_test(test_too_big_is_answered_for_ipv4),
+	        cmocka_unit_test(test_too_big_is_answered_for_ipv6),
+	        cmocka_unit_test(test_errors_and_multicast_get_no_answer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ static int read_text(struct params *p, const char *text, char error[static PARAM
 	return failed;
 }
 
-static void test_units(void **state)
+static void test_units_are_converted(void **state)
 {
 	struct params p;
 	char error[PARAMS_ERROR], address[INET6_ADDRSTRLEN];
@@ -50,7 +50,7 @@ static void test_units(void **state)
 }
 
 /* A refused line changes nothing; the error names the expected value. */
-static void test_refused(void **state)
+static void test_invalid_values_change_nothing(void **state)
 {
 	static const char *const cases[][2] = {
 	        {"delay 20", "delay needs a time"},
@@ -87,7 +87,7 @@ static void test_refused(void **state)
 }
 
 /* Printed parameters can be parsed: each name and value. */
-static void test_printed(void **state)
+static void test_printed_parameters_are_parsed_back(void **state)
 {
 	struct params p;
 	char error[PARAMS_ERROR], *text = NULL;
@@ -116,7 +116,7 @@ static void expect(struct control *c, struct link *l, const char *command, const
 	free(line);
 }
 
-static void test_commands(void **state)
+static void test_commands_are_executed_or_refused(void **state)
 {
 	struct control c = {.listener = -1};
 	static struct link l;
@@ -160,10 +160,10 @@ static void test_commands(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_units),
-	        cmocka_unit_test(test_refused),
-	        cmocka_unit_test(test_printed),
-	        cmocka_unit_test(test_commands),
+	        cmocka_unit_test(test_units_are_converted),
+	        cmocka_unit_test(test_invalid_values_change_nothing),
+	        cmocka_unit_test(test_printed_parameters_are_parsed_back),
+	        cmocka_unit_test(test_commands_are_executed_or_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

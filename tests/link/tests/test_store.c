@@ -13,7 +13,7 @@
 
 #define ROOM 5000u
 
-static void test_pool(void **state)
+static void test_pool_slots_are_reused(void **state)
 {
 	struct pool pool;
 	uint32_t taken[4];
@@ -33,7 +33,7 @@ static void test_pool(void **state)
 	pool_close(&pool);
 }
 
-static void test_queue(void **state)
+static void test_queue_is_first_in_first_out(void **state)
 {
 	struct pool pool;
 	struct queue queue;
@@ -60,7 +60,7 @@ static void test_queue(void **state)
 }
 
 /* Random times, many of them equal: the earliest leaves first, equal ones in order of arrival. */
-static void test_heap(void **state)
+static void test_heap_returns_the_earliest(void **state)
 {
 	struct heap heap;
 	static uint64_t due[ROOM], count;
@@ -93,7 +93,7 @@ static void test_heap(void **state)
 	heap_close(&heap);
 }
 
-static void test_lateness(void **state)
+static void test_lateness_is_at_most_a_sixteenth_more(void **state)
 {
 	static struct lateness l;
 	for (uint64_t ns = 1; ns <= 1000; ns++)
@@ -111,10 +111,10 @@ static void test_lateness(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_pool),
-	        cmocka_unit_test(test_queue),
-	        cmocka_unit_test(test_heap),
-	        cmocka_unit_test(test_lateness),
+	        cmocka_unit_test(test_pool_slots_are_reused),
+	        cmocka_unit_test(test_queue_is_first_in_first_out),
+	        cmocka_unit_test(test_heap_returns_the_earliest),
+	        cmocka_unit_test(test_lateness_is_at_most_a_sixteenth_more),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
