@@ -22,7 +22,7 @@ ANYBODY = {4: "64.0.0.0/3", 6: "2400::/8"}
 def wait_for_usual(steelyard):
     """A forwarder reports attacks once it knows the usual traffic."""
     started = steelyard.api.call("GetStatus").forwarder.status.started_unix_s
-    wait_until(lambda: time.time() > started + LEARNED_S, "the forwarder knows what is usual")
+    wait_until(lambda: time.time() > started + LEARNED_S, "the forwarder has its baseline")
 
 
 def provide_internet(lab):

@@ -58,7 +58,7 @@ def held(pid, host):
     def send(one, data):
         before = packets_received(host)
         one.sendall(data)
-        wait_until(lambda: packets_received(host) > before, "the request has come")
+        wait_until(lambda: packets_received(host) > before, "the request has arrived")
 
     try:
         yield send

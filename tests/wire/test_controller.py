@@ -70,7 +70,7 @@ def test_stall_of_the_host_expires_nothing(stage, joined):
     for one in programs:
         one.send(signal.SIGCONT)
     joined.apply(weight=5)
-    joined.await_in_force("the change has come through")
+    joined.await_in_force("the change is in force")
     assert joined.weights() == {5}
     for one, before in zip(programs, said, strict=True):
         lines = one.output()[before:].splitlines()
@@ -122,5 +122,5 @@ def test_full_disk_keeps_the_configuration_in_force(stage, small):
         assert http_get(stage.client, VIP[4], WEB)
     filler.unlink()
     pool.shutdown()
-    small.await_in_force("the change has come through")
+    small.await_in_force("the change is in force")
     assert small.weights() == {9}

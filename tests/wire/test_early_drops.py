@@ -144,7 +144,7 @@ def wait_blocked_early(stage, family):
 def wait_syns_reach_workers(stage, family):
     reached = received(stage)
     send_syns(stage, family)
-    wait_until(lambda: received(stage) >= reached + MANY, "the SYNs come to workers")
+    wait_until(lambda: received(stage) >= reached + MANY, "the SYNs reach workers")
 
 
 def set_edge(stage, *rules):
@@ -223,5 +223,5 @@ def test_traceroute_to_a_closed_port_is_answered(early, family):
                 return None
 
         out.setblocking(False)
-        told = wait_until(error, "the error has come")
+        told = wait_until(error, "the error has arrived")
         assert ipaddress.ip_address(VIP[family]).packed in told[0][2]

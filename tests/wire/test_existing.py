@@ -57,7 +57,7 @@ class Download:
 
     def goes_on(self):
         before = self.size()
-        wait_until(lambda: self.size() > before or not self.curl.alive(), "more has come")
+        wait_until(lambda: self.size() > before or not self.curl.alive(), "more has arrived")
         assert self.curl.alive(), self.curl.describe()
         return True
 

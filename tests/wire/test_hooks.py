@@ -168,7 +168,7 @@ def test_overload_drops_the_least_urgent(stack):
         before = packets_received(server)
         for _ in range(FLOOD):
             wire.socket.send(other)
-        wait_until(lambda: packets_received(server) >= before + FLOOD, "all others have come")
+        wait_until(lambda: packets_received(server) >= before + FLOOD, "all others have arrived")
         for one in clients:
             send(one.one, b"urgent\n")
     for one in clients:

@@ -165,7 +165,7 @@ def test_vip_on_an_interface_is_reported(host, beside):
     assert VIP[4] in said
     host.ns.ip(f"address del {VIP[4]}/32 dev back")
     wait_restored(host, LOCAL4, f"{VIP[4]} ")
-    wait_until(lambda: not host.warns("was configured"), "it is over")
+    wait_until(lambda: not host.warns("was configured"), "the warning is gone")
 
 
 @pytest.mark.parametrize("dev", ("lo", "back"))
@@ -196,7 +196,7 @@ def test_arp_ignore_is_reported(host, scope, value):
     assert host.status().kernel_problems
     assert "arp_ignore" in host.steelyard.cli("get", "status")
     host.ns.sysctl(f"ipv4.conf.{scope}.arp_ignore", 0)
-    wait_until(lambda: not host.warns("arp_ignore"), "it is over")
+    wait_until(lambda: not host.warns("arp_ignore"), "the warning is gone")
     assert wait_until(lambda: serves(host, 4), "the VIP is served")
 
 
@@ -210,7 +210,7 @@ def test_disabled_ipv6_of_a_port_is_restored(host):
     for vip in (VIP[6], DIRECT[6]):
         wait_restored(host, "ip -6 address show dev front", f"{vip}/128")
     host.ns.ip("-6 route replace fd00:9::/64 via fd00::2")
-    wait_until(lambda: not host.warns("disable_ipv6"), "it is over")
+    wait_until(lambda: not host.warns("disable_ipv6"), "the warning is gone")
     assert wait_until(lambda: serves(host, 6), "the VIP is served")
 
 
@@ -218,7 +218,7 @@ def test_disabled_ipv6_of_lo_is_reported(host):
     host.ns.sysctl("ipv6.conf.lo.disable_ipv6", 1)
     wait_until(lambda: host.warns("lo.disable_ipv6 is 1"), "it is reported")
     host.ns.sysctl("ipv6.conf.lo.disable_ipv6", 0)
-    wait_until(lambda: not host.warns("disable_ipv6"), "it is over")
+    wait_until(lambda: not host.warns("disable_ipv6"), "the warning is gone")
     host.steelyard.wait_all_up()
 
 
@@ -298,7 +298,7 @@ def test_rules_for_no_packet_are_ignored(host, rule):
         wait_until(lambda: host.warns("priority 51"), "the rules are read")
         assert not host.warns("priority 50")
         assert serves(host, 4) and serves(host, 6)
-    wait_until(lambda: not host.warns("policy routing"), "it is over")
+    wait_until(lambda: not host.warns("policy routing"), "the warning is gone")
 
 
 @families
@@ -314,7 +314,7 @@ def test_rule_refuses_only_its_packets(host, family, word):
         assert serves(host, 10 - family)
         if word == "to":
             assert try_get(host, "far", family)
-    wait_until(lambda: not host.warns("policy routing"), "it is over")
+    wait_until(lambda: not host.warns("policy routing"), "the warning is gone")
     assert wait_until(lambda: serves(host, family), "the client is served")
 
 
@@ -323,7 +323,7 @@ def test_rule_for_all_packets_covers_one_family(host):
         wait_until(lambda: host.warns("IPv6 rule.*all packets"), "it is reported")
         wait_until(lambda: is_refused(host, "client", 6), "its packets are dropped")
         assert serves(host, 4)
-    wait_until(lambda: not host.warns("policy routing"), "it is over")
+    wait_until(lambda: not host.warns("policy routing"), "the warning is gone")
     assert wait_until(lambda: serves(host, 6), "the client is served")
 
 
@@ -333,14 +333,14 @@ def test_route_by_tos_is_reported_and_spares_plain_packets(host):
         wait_until(lambda: host.warns("type of service"), "it is reported")
         assert try_get(host, "client", 4)
         assert wait_until(lambda: try_get(host, "far", 4), "plain packets to it are forwarded")
-    wait_until(lambda: not host.warns("policy routing"), "it is over")
+    wait_until(lambda: not host.warns("policy routing"), "the warning is gone")
 
 
 def test_route_by_source_is_reported_and_spares_others(host):
     with ip_added(host.ns, "-6", "route fd00:9::/64 from fd00:77::/64 via fd00::2"):
         wait_until(lambda: host.warns("source address"), "it is reported")
         assert wait_until(lambda: try_get(host, "far", 6), "packets of others are forwarded")
-    wait_until(lambda: not host.warns("policy routing"), "it is over")
+    wait_until(lambda: not host.warns("policy routing"), "the warning is gone")
 
 
 def test_repairs_and_problems_are_logged(host):

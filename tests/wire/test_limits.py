@@ -122,11 +122,11 @@ def test_sender_gets_exactly_its_rate(limits, family, engine):
         wait_until(lambda: limits.read("held").above.packets, "the bucket is empty")
         first = Sample(limits, "held")
         enough = first.stats.passed.bytes + 3 * rate // 2
-        wait_until(lambda: sink.bytes[NOISY] >= enough, "much has come")
+        wait_until(lambda: sink.bytes[NOISY] >= enough, "much has arrived")
         last = Sample(limits, "held")
     check_rate(first, last, rate)
     stats = limits.settled("held", sender.sent)
-    wait_until(lambda: sink.bytes[NOISY] >= stats.passed.bytes, "all has come")
+    wait_until(lambda: sink.bytes[NOISY] >= stats.passed.bytes, "all has arrived")
     assert sink.bytes[NOISY] == stats.passed.bytes, "the receiver has what the limit let pass"
     assert stats.above.packets == stage.accounting.dropped()["limit-exceeded"]
     assert stats.above.bytes == 1000 * stats.above.packets
@@ -236,7 +236,7 @@ def test_refused_packet_charges_no_other_limit(limits, family):
     assert tight.above.packets and tight.passed.packets >= 10
     wait_until(
         lambda: limits.sinks[family].packets[NOISY] - before == tight.passed.packets,
-        "what passed has come",
+        "what passed has arrived",
     )
     for name in loose:
         stats = limits.read(name)
@@ -252,7 +252,7 @@ def test_exceeding_packets_are_marked(limits, family):
     limits.apply(packets("marks", 1, 10, service=f"sink{family}", **mark))
     sent = limits.send(family, 50, tag=NOISY, kind=ect)
     stats = limits.settled("marks", sent)
-    wait_until(lambda: sink.packets[NOISY] == sent, "all have come")
+    wait_until(lambda: sink.packets[NOISY] == sent, "all have arrived")
     classes = {kind: n for (tag, kind), n in sink.classes.items() if tag == NOISY}
     assert classes == {ect: stats.passed.packets, 14 << 2 | ect: stats.above.packets}
     assert stats.passed.packets >= 10

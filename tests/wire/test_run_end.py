@@ -93,7 +93,7 @@ def wakes(pid):
 def sleeps(pid):
     """Returns whether the main thread was nearly idle while the helper slept 100 times."""
     first, used = wakes(pid), ticks(pid)
-    wait_until(lambda: wakes(pid) >= first + 100, "the helper goes on")
+    wait_until(lambda: wakes(pid) >= first + 100, "the helper continues")
     return ticks(pid) - used <= 5
 
 

@@ -129,7 +129,7 @@ def test_stopped_program_leaves_new_connections_to_linux(stack, family):
         finally:
             os.kill(pid, signal.SIGCONT)
         assert kernel_connections(host) == before + 4
-        wait_until(lambda: "stopped" not in warnings(name), "it goes on")
+        wait_until(lambda: "stopped" not in warnings(name), "it continues")
         with connect(client, address, 8031, timeout_s=60) as later:
             for one in (old, *news, later):
                 assert echoed(one, b"after")
@@ -341,7 +341,7 @@ def test_child_of_a_process_with_a_stack_gets_its_own(stack):
             accepted()
             return kernel_connections(stack["forwarder"]) > before
 
-        wait_until(linux, "one has come by the parent's queue")
+        wait_until(linux, "one has arrived by the parent's queue")
     finally:
         puppet.close()
 

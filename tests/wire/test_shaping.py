@@ -131,7 +131,7 @@ def test_a_port_keeps_its_rate_and_the_high_class_goes_first(shaping, family):
     # The rate was that of the arrivals; a busy machine may have lost some of them on the way.
     wait_until(
         lambda: sink.packets[BULK] >= sent / 2,
-        lambda: f"what was sent has come: {sink.packets[BULK]} of {sent}",
+        lambda: f"what was sent has arrived: {sink.packets[BULK]} of {sent}",
     )
     assert sink.packets[BULK] <= sent
 
@@ -177,7 +177,7 @@ def test_changes_lose_no_packet(shaping, family):
         )
     assert shaping.read()[0].waiting > 0
     shaping.apply()
-    wait_until(lambda: sink.packets[BULK] == sent, "all have come")
+    wait_until(lambda: sink.packets[BULK] == sent, "all have arrived")
 
 
 @families
@@ -206,7 +206,7 @@ def test_upgrade_and_restart_keep_shaping(shaping):
     sent = send(stage.client, VIP[4], SINK, 30, tag=BULK, rate=500)
     wait_until(lambda: shaping.read()[0].waiting + sink.packets[BULK] >= sent, "they wait")
     stage.steelyard.upgrade()
-    wait_until(lambda: sink.packets[BULK] == sent, "all have come")
+    wait_until(lambda: sink.packets[BULK] == sent, "all have arrived")
     stats, _ = shaping.read()
     assert stats.active
     assert stats.shaping.rate == 16_000
@@ -214,7 +214,7 @@ def test_upgrade_and_restart_keep_shaping(shaping):
     wait_until(lambda: shaping.read()[0].waiting > 5, "they wait again")
     stage.config.shaping = []
     stage.apply()
-    wait_until(lambda: sink.packets[BULK] == sent, "all have come")
+    wait_until(lambda: sink.packets[BULK] == sent, "all have arrived")
 
 
 def test_missing_port_is_reported(shaping):

@@ -28,7 +28,7 @@ def shares(stage, stack, kernel):
         for volume in (VOLUME / 5, VOLUME):  # the first part does not count
             before = flows.received()
             end = sum(before) + volume
-            wait_until(lambda end=end: sum(flows.received()) > end, "they go on")
+            wait_until(lambda end=end: sum(flows.received()) > end, "they continue")
         after = flows.received()
     finally:
         flows.close()

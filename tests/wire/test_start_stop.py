@@ -93,7 +93,7 @@ def test_edited_file_is_applied(stage):
     stage.steelyard.write_config()
     wait_until(
         lambda: stage.steelyard.server("web4", stage.lab["s1"].v4)["weight"] == 7,
-        "the agent takes up the edited file",
+        "the agent applies the edited file",
     )
     stage.steelyard.wait_in_sync()
 
