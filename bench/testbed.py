@@ -141,7 +141,7 @@ class Peer:
 
 class Testpmd(Peer):
     def end(self):
-        self.process.tell("")  # "Press enter to exit"
+        self.process.write_line("")  # "Press enter to exit"
         self.process.wait(deadline_s=5)
 
 

@@ -71,7 +71,7 @@ class PriorityBed(Bed):
     def order(self, line):
         """One order; returns the line that answers it."""
         before = self.server.output().count("\n")
-        self.server.tell(line)
+        self.server.write_line(line)
         wait_until(
             lambda: self.server.output().count("\n") > before or not self.server.alive(),
             f"the server answers {line!r}",

@@ -224,14 +224,14 @@ class Attack:
         label = f"{workers} worker{'s' * (workers > 1)}"
         self.show.step(f"Calm, {label}")
         before = self.load()
-        self.tell(before)
+        self.report(before)
         for flood in FLOODS:
             self.show.step(f"{flood.name} flood, {label}")
             self.under_flood(flood, label, before)
         self.show.step(f"{SLOW_CLIENTS} clients that never finish their request, {label}")
         self.under_slow_clients(label, before)
 
-    def tell(self, served):
+    def report(self, served):
         failures = served.paced["failures"]
         text = ", ".join(f"{count} {nature}" for nature, count in failures.items())
         say(
@@ -252,8 +252,8 @@ class Attack:
         sent = finish_flood(process)
         taken = [now - then for now, then in zip(received(self.lab), taken, strict=True)]
         rate = sent["sent"] / sent["seconds"]
-        self.tell(during)
-        self.tell_drops(drops)
+        self.report(during)
+        self.report_drops(drops)
         lost = taken[1] / max(1, sum(taken))
         self.judge(f"{flood.name}, {label}", before, during, short(rate) + "/s", percent(lost))
         self.meet(flood.named in listed, f"{flood.name}, {label}: reported as {flood.named}")
@@ -264,12 +264,12 @@ class Attack:
         drops = self.steelyard.drops()
         with SlowClients(self.lab, SLOW_CLIENTS, sources) as slow:
             during = self.load()
-            held = slow.held()
-        self.tell(during)
-        self.tell_drops(drops)
+            held = slow.count_open()
+        self.report(during)
+        self.report_drops(drops)
         self.judge(f"slow clients, {label}", before, during, f"{held} held", "")
 
-    def tell_drops(self, before):
+    def report_drops(self, before):
         new = {name: n - before.get(name, 0) for name, n in self.steelyard.drops().items()}
         most = sorted(((n, name) for name, n in new.items() if n > 0), reverse=True)[:4]
         say("     dropped: " + (", ".join(f"{n} {name}" for n, name in most) or "nothing"))

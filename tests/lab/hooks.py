@@ -49,11 +49,11 @@ def packets_received(host, interface="front"):
 
 
 @contextlib.contextmanager
-def held(pid, host):
+def stopped(pid, host):
     """Stops a program on a host; when it continues, all packets sent meanwhile are in its
     interface's queue. Each call of the yielded function sends one request."""
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: state_of(pid) == "T", "the program is held")
+    wait_until(lambda: state_of(pid) == "T", "the program is stopped")
 
     def send(one, data):
         before = packets_received(host)

@@ -167,7 +167,7 @@ class Link:
 
     # ---- commands --------------------------------------------------------------------------------
 
-    def tell(self, line):
+    def command(self, line):
         """Sends one command; returns the answer."""
         self.control.sendall(line.encode() + b"\n")
         answer = self.answers.readline().rstrip("\n")
@@ -177,26 +177,26 @@ class Link:
 
     def set(self, way="both", **parameters):
         """Changes parameters of a direction for later packets."""
-        self.tell(f"set {way} {words(parameters)}")
+        self.command(f"set {way} {words(parameters)}")
 
     def reset(self):
         """Restores the initial state: no packet in flight, a good link, and counters of zero."""
         self.set(defaults="")
         self.hurry()
         self.settle()
-        self.tell("clear")
+        self.command("clear")
         self.set_seed(self.seed)
 
     def set_seed(self, seed):
         """Restarts all random draws with this seed."""
-        self.tell(f"seed {seed}")
+        self.command(f"seed {seed}")
 
     def hurry(self):
         """Delivers all packets in flight now."""
-        self.tell("hurry")
+        self.command("hurry")
 
     def stats(self, way=None):
-        stats = json.loads(self.tell("stats"))
+        stats = json.loads(self.command("stats"))
         return stats[way] if way else stats
 
     def settle(self):

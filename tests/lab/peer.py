@@ -106,7 +106,7 @@ class Peer:
 
     def stop(self):
         """Ends it, and discards its connections. Failed ones are no error here."""
-        self.process.tell("quit")
+        self.process.write_line("quit")
         if self.process.wait(60):
             raise CommandFailed(self.process.describe())
 
@@ -141,11 +141,11 @@ class Peer:
 
         return wait_until(seen, what, deadline_s)
 
-    def tell(self, line, event):
+    def command(self, line, event):
         """Sends one command; returns its answer."""
         self._take()
         self.answers.clear()
-        self.process.tell(line)
+        self.process.write_line(line)
         self._until(lambda: self.answers, f"an answer to {line}", 60)
         told = self.answers.pop(0)
         if told["event"] != event:
@@ -157,7 +157,7 @@ class Peer:
             if value is False:
                 continue
             line += f" {name.replace('_', '-')} {'on' if value is True else value}"
-        return self.tell(line, "job")["job"]
+        return self.command(line, "job")["job"]
 
     def listen(self, address, port, **words):
         return self._job(f"listen {address} {port}", words)
@@ -166,13 +166,13 @@ class Peer:
         return self._job(f"connect {address} {port} {to} {to_port}", words)
 
     def resume(self, job):
-        self.tell(f"resume {job}", "ok")
+        self.command(f"resume {job}", "ok")
 
     def close(self, job):
-        self.tell(f"close {job}", "ok")
+        self.command(f"close {job}", "ok")
 
     def stats(self):
-        return self.tell("stats", "stats")
+        return self.command("stats", "stats")
 
     def counters(self):
         return self.stats()["counters"]

@@ -46,7 +46,7 @@ class Process:
 
     It is killed with this process unless outlive is set (a lab that keeps running on purpose).
     Start it from the main thread: the kernel kills it when the thread that started it ends. With
-    commanded, tell() writes lines to its standard input."""
+    commanded, write_line() writes lines to its standard input."""
 
     def __init__(self, name, argv, log, env=None, outlive=False, commanded=False):
         self.name = name
@@ -97,7 +97,7 @@ class Process:
         except subprocess.TimeoutExpired as error:
             raise CommandFailed(f"{self.name} does not end\n{self.output()[-3000:]}") from error
 
-    def tell(self, line):
+    def write_line(self, line):
         self.child.stdin.write(line.encode() + b"\n")
         self.child.stdin.flush()
 

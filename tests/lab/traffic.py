@@ -50,11 +50,11 @@ class Traffic:
         return self._next("ready")
 
     def step(self):
-        self.process.tell("step")
+        self.process.write_line("step")
         return self._next("step")
 
     def finish(self):
-        self.process.tell("finish")
+        self.process.write_line("finish")
         report = self._next("finish")
         assert self.process.wait() == bool(report["failures"])
         return report
@@ -95,13 +95,13 @@ class SlowClients:
     def __enter__(self):
         name = f"slow-{len(self.lab.processes)}"
         self.process = self.lab.start("client", name, self.argv, commanded=True)
-        self.held()
+        self.count_open()
         return self
 
-    def held(self):
+    def count_open(self):
         """Returns how many are open: at first, once all were tried."""
         if self.lines:
-            self.process.tell("held")
+            self.process.write_line("held")
         self.lines += 1
         self.process.wait_for(rf"(?s)\A(?:[^\n]*\n){{{self.lines}}}")
         return json.loads(self.process.output().splitlines()[self.lines - 1])["held"]

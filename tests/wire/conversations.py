@@ -32,7 +32,7 @@ class Conversations:
         servers = [one.get() for one in self.web]
         return servers + [dns_txt(None, vip, DNS, one=one) for vip, one in self.dns]
 
-    def go_on(self):
+    def check_servers(self):
         assert self.ask() == self.servers
 
     def abort(self):

@@ -167,7 +167,7 @@ def test_datagrams_are_answered_as_often_as_delivered(bad, row):
             """Returns the number of answers that the link has delivered, once no more are
             pending."""
             stats = bad.link.settle()
-            asked, answered = (tell(stats, before, way) for way in ("ab", "ba"))
+            asked, answered = (count_packets(stats, before, way) for way in ("ab", "ba"))
             return answered if answered["arrived"] == asked["delivered"] else None
 
         answers = wait_until(carried, "every question has an answer")
@@ -182,7 +182,7 @@ def test_datagrams_are_answered_as_often_as_delivered(bad, row):
     assert numbers != sorted(numbers)
 
 
-def tell(stats, before, way):
+def count_packets(stats, before, way):
     """Packets other than neighbour discovery."""
     counts = {}
     for name in ("arrived", "delivered"):

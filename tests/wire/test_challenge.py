@@ -62,7 +62,7 @@ def challenge_stage(request):
 
 
 @pytest.fixture
-def asked(challenge_stage, request):
+def challenged(challenge_stage, request):
     yield from check_accounting(challenge_stage, request)
 
 
@@ -86,19 +86,19 @@ def is_syn(packet, port):
 
 @pytest.mark.drops("syn-proof", "no-service")
 @rows
-def test_new_client_waits_for_one_exchange_only(asked, row):
+def test_new_client_waits_for_one_exchange_only(challenged, row):
     """SYN, ACK, reset and repeated SYN happen within another connection's first retransmission
     timeout. Tries again if the machine stood still for that long."""
-    within_tries(3, lambda: is_one_exchange(asked, row), "four segments in time")
-    asked.get(row)  # validated now: no further challenge
-    assert asked.proofs() == 1
+    within_tries(3, lambda: is_one_exchange(challenged, row), "four segments in time")
+    challenged.get(row)  # validated now: no further challenge
+    assert challenged.proofs() == 1
 
 
-def is_one_exchange(asked, row):
-    asked.forget_clients()
-    wire, port = asked.lab.capture("far"), row.ports[0]
-    with waiting(asked.far, row):
-        assert asked.get(row) in asked.hosts.names()
+def is_one_exchange(challenged, row):
+    challenged.forget_clients()
+    wire, port = challenged.lab.capture("far"), row.ports[0]
+    with waiting(challenged.far, row):
+        assert challenged.get(row) in challenged.hosts.names()
         wait_until(
             lambda: len(wire.packets(lambda p: is_syn(p, NO_SERVICE))) > 1, "the timer runs out"
         )
@@ -111,43 +111,43 @@ def is_one_exchange(asked, row):
     first, ask, proof, again, answer = segments[:5]
     assert proof.seq == ask.ack and (again.seq, again.sport) == (first.seq, first.sport)
     assert answer.ack == first.seq + 1
-    assert asked.proofs() == 1
+    assert challenged.proofs() == 1
     return True
 
 
 @DROPS
 @rows
-def test_every_server_answers_validated_clients(asked, row):
-    assert {asked.get(row) for _ in range(30)} == asked.hosts.names()
+def test_every_server_answers_validated_clients(challenged, row):
+    assert {challenged.get(row) for _ in range(30)} == challenged.hosts.names()
 
 
 @DROPS
 @rows
-def test_many_connections_of_one_address_succeed(asked, row):
+def test_many_connections_of_one_address_succeed(challenged, row):
     """More connections of one address than one validation covers: it is challenged again, and none
     fails."""
-    asked.forget_clients()
-    load = wrk(asked.lab, row.url + "/", 3 * CREDITS, keep_alive=False, host="far")
+    challenged.forget_clients()
+    load = wrk(challenged.lab, row.url + "/", 3 * CREDITS, keep_alive=False, host="far")
     assert not load.failed, load
     # Connections that start before the client is validated are challenged one by one.
-    assert 3 <= asked.proofs() <= 4 * 16
+    assert 3 <= challenged.proofs() <= 4 * 16
 
 
 @DROPS
 @rows
-def test_forged_syns_create_no_session(asked, row):
+def test_forged_syns_create_no_session(challenged, row):
     """They are answered without state, and clients are served meanwhile."""
-    asked.forget_clients()
-    before = answers_to_forged(asked.lab)
-    with flooding(asked.lab, "syn", row.vip, str(row.ports[0]), rate=2000) as flood:
-        wait_until(lambda: answers_to_forged(asked.lab) > before, "SYNs are answered")
-        with HttpConnection(asked.far, row.vip, row.ports[0]) as one:
+    challenged.forget_clients()
+    before = answers_to_forged(challenged.lab)
+    with flooding(challenged.lab, "syn", row.vip, str(row.ports[0]), rate=2000) as flood:
+        wait_until(lambda: answers_to_forged(challenged.lab) > before, "SYNs are answered")
+        with HttpConnection(challenged.far, row.vip, row.ports[0]) as one:
             for _ in range(20):
-                assert asked.get(row) in asked.hosts.names()
-                assert one.get() in asked.hosts.names()
+                assert challenged.get(row) in challenged.hosts.names()
+                assert one.get() in challenged.hosts.names()
         # Counts the client's alone, including those of earlier tests.
-        sessions = asked.steelyard.sessions("--service", f"web-{row}")
-        assert {session["client"] for session in sessions} == {asked.far.address(row.client)}
+        sessions = challenged.steelyard.sessions("--service", f"web-{row}")
+        assert {session["client"] for session in sessions} == {challenged.far.address(row.client)}
         assert len(sessions) >= 21
     assert flood["sent"]
 
@@ -155,57 +155,57 @@ def test_forged_syns_create_no_session(asked, row):
 # icmp-unhandled: the router redirects servers, by their VIP, to its neighbour.
 @pytest.mark.drops("syn-proof", "icmp-unhandled")
 @rows
-def test_connections_survive_a_kill_and_an_upgrade(asked, row):
+def test_connections_survive_a_kill_and_an_upgrade(challenged, row):
     """Open connections continue, and new ones are challenged again. These come from another host,
     because an overloaded forwarder trusts clients with an established connection."""
-    with HttpConnection(asked.far, row.vip, row.ports[0]) as one:
+    with HttpConnection(challenged.far, row.vip, row.ports[0]) as one:
         server = one.get()
-        asked.forget_clients()
+        challenged.forget_clients()
         assert one.get() == server
-        assert asked.proofs() == 0
-        assert asked.get(row, asked.client) in asked.hosts.names()
+        assert challenged.proofs() == 0
+        assert challenged.get(row, challenged.client) in challenged.hosts.names()
         # More than one if the client retransmits its SYN before the answer.
-        wait_until(lambda: asked.proofs() >= 1, "the client has shown its address")
-        asked.steelyard.upgrade()
+        wait_until(lambda: challenged.proofs() >= 1, "the client has shown its address")
+        challenged.steelyard.upgrade()
         assert one.get() == server
-        assert asked.get(row, asked.client) in asked.hosts.names()
-    asked.steelyard.wait_reconnected()
+        assert challenged.get(row, challenged.client) in challenged.hosts.names()
+    challenged.steelyard.wait_reconnected()
 
 
 @DROPS
 @rows
-def test_clients_of_before_the_defence_are_not_challenged(asked, row):
-    asked.forget_clients()
-    service = asked.config[f"web-{row}"]
+def test_clients_of_before_the_defence_are_not_challenged(challenged, row):
+    challenged.forget_clients()
+    service = challenged.config[f"web-{row}"]
     service.spread["syn_defence"] = "off"
-    asked.apply()
-    asked.steelyard.wait_in_sync()
-    asked.get(row)
+    challenged.apply()
+    challenged.steelyard.wait_in_sync()
+    challenged.get(row)
     service.spread["syn_defence"] = "always"
-    asked.apply()
-    asked.steelyard.wait_in_sync()
+    challenged.apply()
+    challenged.steelyard.wait_in_sync()
     for _ in range(10):
-        asked.get(row)
-    assert asked.proofs() == 0
+        challenged.get(row)
+    assert challenged.proofs() == 0
 
 
 @pytest.mark.drops("no-session")
 @rows
-def test_reset_with_wrong_number_validates_no_client(asked, row):
+def test_reset_with_wrong_number_validates_no_client(challenged, row):
     """It is dropped like any packet without a session."""
-    wire = asked.lab.capture("client")
-    mac, own = asked.lab["forwarder"].ns.mac("front"), asked.client.ns.mac("eth0")
+    wire = challenged.lab.capture("client")
+    mac, own = challenged.lab["forwarder"].ns.mac("front"), challenged.client.ns.mac("eth0")
     client = (v4 if row.client == 4 else v6)(FRONT, 99)
     ip = (IP if row.client == 4 else IPv6)(src=client, dst=row.vip)
     port = row.ports[0]
     for n in range(10):
         reset = TCP(sport=5000, dport=port, flags="R", seq=n * 0x19999999)
         wire.send(Ether(src=own, dst=mac) / ip / reset)
-    wait_until(lambda: asked.accounting.dropped().get("no-session") == 10, "all were dropped")
+    wait_until(lambda: challenged.accounting.dropped().get("no-session") == 10, "all were dropped")
     wire.send(Ether(src=own, dst=mac) / ip / TCP(sport=5000, dport=port, flags="S", seq=7))
     ask = wire.wait_for(
         lambda p: TCP in p and p[TCP].sport == port and p[TCP].dport == 5000, "it is asked"
     )
     assert ask[TCP].flags == "A"
-    sessions = asked.steelyard.sessions("--service", f"web-{row}")
+    sessions = challenged.steelyard.sessions("--service", f"web-{row}")
     assert client not in {session["client"] for session in sessions}

@@ -105,7 +105,7 @@ class Clients:
             kind(stage, family) for kind in kinds for family in (4, 6) for _ in range(FLOWS)
         ]
 
-    def goes_on(self):
+    def await_progress(self):
         """Waits until each has received another answer."""
         before = [one.answers for one in self.talkers]
         wait_until(
@@ -152,7 +152,7 @@ def test_kill_at_random_moments_loses_no_connection(stage):
     load = start_wrk(stage.lab, f"http://{VIP[4]}/", ENDLESS)
     starting_s, kept = 0.5, []
     with Clients(stage) as clients:
-        clients.goes_on()
+        clients.await_progress()
         for n in range(KILLS):
             time.sleep(rng.uniform(0, 0.2))
             steelyard.kill_forwarder()
@@ -164,7 +164,7 @@ def test_kill_at_random_moments_loses_no_connection(stage):
             began = time.monotonic()
             steelyard.start_forwarder()
             starting_s = time.monotonic() - began
-            clients.goes_on()
+            clients.await_progress()
             steelyard.wait_in_sync()
             kept.append(adoption_is_right(steelyard))
     load.send(signal.SIGINT)

@@ -74,7 +74,7 @@ def test_upgrade_is_refused_if_the_session_file_is_newer(stage):
             refused(stage, f"version {VERSION + 1} of a newer forwarder")
         finally:
             set_version(stage, VERSION)
-        talk.go_on()
+        talk.check_servers()
     stage.steelyard.upgrade()
 
 
@@ -111,7 +111,7 @@ def test_upgrade_is_refused_if_settings_are_newer(stage):
             assert file.read_bytes() == newer
         finally:
             file.write_bytes(before)
-        talk.go_on()
+        talk.check_servers()
     stage.steelyard.upgrade()
 
 
@@ -124,17 +124,17 @@ def test_restart_keeps_newer_settings_without_effect(stage):
         newer = with_newer_setting(saved_config(stage).read_bytes())
         saved_config(stage).write_bytes(newer)
         steelyard.start_forwarder()
-        talk.go_on()
+        talk.check_servers()
         steelyard.forwarder.wait_for(r"of a newer one: .*field 900")
         steelyard.start_agent()
         steelyard.wait_in_sync()
         warnings = steelyard.get("status")["warnings"]
         assert any("of a newer one" in one and "config.newer" in one for one in warnings), warnings
         assert (steelyard.dir / "state" / "config.newer").read_bytes() == newer
-        talk.go_on()
+        talk.check_servers()
         wait_until(lambda: saved_config(stage).read_bytes() != newer, "it has saved its own")
         steelyard.upgrade()  # now that it has none of the settings
-        talk.go_on()
+        talk.check_servers()
 
 
 def test_failed_start_saves_nothing(stage):
@@ -165,5 +165,5 @@ def test_failed_start_saves_nothing(stage):
         steelyard.wait_ready()
         wait_until(lambda: forwarders(stage) == [old], "the successor has ended")
         steelyard.wait_reconnected()
-        talk.go_on()
+        talk.check_servers()
     assert steelyard.server("web4", stage.lab["s1"].v4)["weight"] == server.weight

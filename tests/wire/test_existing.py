@@ -50,12 +50,12 @@ class Download:
         self.curl = stage.lab.start(
             host, self.file.name, [*argv, f"http://{address}:{WEB}/files/slow"]
         )
-        self.goes_on()
+        self.await_progress()
 
     def size(self):
         return self.file.stat().st_size if self.file.exists() else 0
 
-    def goes_on(self):
+    def await_progress(self):
         before = self.size()
         wait_until(lambda: self.size() > before or not self.curl.alive(), "more has arrived")
         assert self.curl.alive(), self.curl.describe()
@@ -108,7 +108,7 @@ def test_blocked_clients_download_is_reset(stage, downloads, folder, family):
         wait_until(lambda: access(stage)["ended"] >= 2, "both connections have ended")
         with pytest.raises(ConnectionError):
             idle.recv(1)
-    other.goes_on()
+    other.await_progress()
     assert access(stage)["existing"] == "end"
     assert "(sessions ended)" in stage.steelyard.cli("get", "access")
     text = stage.lab["forwarder"].ns.run(["curl", "-sS", f"http://{METRICS}/metrics"])
@@ -120,7 +120,7 @@ def test_blocked_clients_download_is_reset(stage, downloads, folder, family):
     write_set(path)
     wait_until(lambda: set_has(stage, 0), "no client is blocked")
     downloads("client", family)
-    other.goes_on()
+    other.await_progress()
 
 
 @families
@@ -131,5 +131,5 @@ def test_list_with_existing_keep_resets_nothing(stage, downloads, folder, family
     one = downloads("client", family)
     write_set(path, stage.client.address(family))
     wait_until(lambda: set_has(stage, 1), "the client is blocked")
-    one.goes_on()
+    one.await_progress()
     assert access(stage)["ended"] == 0

@@ -18,7 +18,7 @@ from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
 from tests.lab.clients import connect
-from tests.lab.hooks import held, hook, hook_list, packets_received, stack_name
+from tests.lab.hooks import hook, hook_list, packets_received, stack_name, stopped
 from tests.lab.lab import ROOT, Lab
 from tests.lab.process import run
 from tests.lab.run import nginx_text, start_run
@@ -83,7 +83,7 @@ def served_order(stack, pid, others=b"others", urgent=b"urgent"):
     host = stack["client"]
     clients = [Client(host, others) for _ in range(OTHERS)]
     clients += [Client(host, urgent) for _ in range(URGENT)]
-    with held(pid, stack["forwarder"]) as send:
+    with stopped(pid, stack["forwarder"]) as send:
         for client in clients:
             send(client.one, client.label + b"\n")
     order = [label for _, label in sorted((c.place(), c.label) for c in clients)]
@@ -164,7 +164,7 @@ def test_overload_drops_the_least_urgent(stack):
         / TCP(sport=7001, dport=8005, flags="PA", seq=1, ack=1)
         / b"others\n"
     )
-    with held(pid, server) as send:
+    with stopped(pid, server) as send:
         before = packets_received(server)
         for _ in range(FLOOD):
             wire.socket.send(other)
@@ -343,7 +343,7 @@ def redis_order(stack, pid):
     for one in (*scans, *gets):
         one.sendall(redis(b"PING"))
         assert one.recv(16) == b"+PONG\r\n"
-    with held(pid, stack["forwarder"]) as send:
+    with stopped(pid, stack["forwarder"]) as send:
         for one in scans:
             send(one, redis(b"KEYS", b"*"))
         for one in gets:
@@ -421,7 +421,7 @@ def nginx_order(stack, log):
     for reader in readers:
         reader.one.sendall(get(b"/pid"))
         pid = int(reader.answer())
-    with held(pid, stack["forwarder"]) as send:
+    with stopped(pid, stack["forwarder"]) as send:
         for at, reader in enumerate(readers):
             send(reader.one, get(b"/page" if at < OTHERS else b"/api/price"))
     for reader in readers:

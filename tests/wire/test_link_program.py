@@ -34,7 +34,7 @@ def test_invalid_commands_change_nothing(link):
         ("dance", "the commands are"),
     ):
         with pytest.raises(CommandFailed, match=complaint):
-            link.tell(line)
+            link.command(line)
     assert link.stats("ab")["params"] == before
 
 

@@ -15,7 +15,7 @@ from scapy.packet import Raw
 
 from tests.lab import Lab, wait_until
 from tests.lab.clients import receive_exactly
-from tests.lab.hooks import held, hook, hook_list, stack_name
+from tests.lab.hooks import hook, hook_list, stack_name, stopped
 from tests.lab.link import Link
 from tests.lab.steelyard import BUILD, SANITIZED, memory_options
 from tests.lab.topology import FRONT, v4
@@ -87,7 +87,7 @@ def served(lab, process, clients, requests, settle=lambda: None):
     """Returns the kinds of clients in the order served; all requests arrived before the first was
     served. settle waits until nothing is in flight."""
     settle()
-    with held(process.pid, lab["forwarder"]) as send:
+    with stopped(process.pid, lab["forwarder"]) as send:
         for kind in ("others", "urgent"):
             for client in clients:
                 if client.kind == kind:

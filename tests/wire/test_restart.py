@@ -39,7 +39,7 @@ def test_sessions_survive_every_replacement(stage, way):
     with Conversations(stage) as talk:
         for _ in range(2):
             replace_forwarder(stage.steelyard, way)
-            talk.go_on()
+            talk.check_servers()
             stage.steelyard.wait_in_sync()
             found = adoption(stage)
             assert found["source"] == SOURCES[way]
@@ -60,7 +60,7 @@ def test_sessions_survive_another_number_of_workers(stage, way):
     with Conversations(stage) as talk:
         for workers in (2, 1):
             replace_forwarder(stage.steelyard, way, workers=workers)
-            talk.go_on()
+            talk.check_servers()
             stage.steelyard.wait_in_sync()
             assert len(stage.steelyard.get("workers")) == workers
 
@@ -69,7 +69,7 @@ def test_sessions_survive_replacements_in_sequence(stage):
     with Conversations(stage) as talk:
         for way in ("upgraded", "killed", "upgraded", "stopped", "upgraded", "upgraded", "killed"):
             replace_forwarder(stage.steelyard, way)
-            talk.go_on()
+            talk.check_servers()
 
 
 def test_upgrade_after_an_upgrade_trusts_the_tables(stage):
@@ -79,14 +79,14 @@ def test_upgrade_after_an_upgrade_trusts_the_tables(stage):
     with Conversations(stage) as talk:
         for _ in range(3):
             stage.steelyard.upgrade()
-            talk.go_on()
+            talk.check_servers()
             stage.steelyard.wait_in_sync()
             assert adoption(stage)["trusted"]
         stage.steelyard.upgrade(sessions=131072)
         stage.steelyard.wait_in_sync()
         assert not adoption(stage)["trusted"]
         stage.steelyard.upgrade(sessions=65536)
-        talk.go_on()
+        talk.check_servers()
 
 
 def test_phases_of_a_start_are_reported(stage):
@@ -110,7 +110,7 @@ def test_sessions_survive_larger_tables(stage):
     with Conversations(stage) as talk:
         for way, sessions in (("stopped", 131072), ("upgraded", 65536)):
             replace_forwarder(stage.steelyard, way, sessions=sessions)
-            talk.go_on()
+            talk.check_servers()
             stage.steelyard.wait_in_sync()
             assert stage.steelyard.get("status")["forwarder"]["session_capacity"] == sessions
 
@@ -127,7 +127,7 @@ def test_requests_during_a_restart_are_answered(stage):
             while not one.buffer.endswith(b"\n") or server.encode() not in one.buffer:
                 one.buffer += one.socket.recv(65536)
             one.buffer = b""
-        talk.go_on()
+        talk.check_servers()
 
 
 def test_configuration_is_complete_without_the_agent(stage):
@@ -141,7 +141,7 @@ def test_configuration_is_complete_without_the_agent(stage):
         stage.steelyard.agent.kill()
         stage.steelyard.kill_forwarder()
         stage.steelyard.start_forwarder()
-        talk.go_on()
+        talk.check_servers()
         stage.steelyard.start_agent()
         stage.steelyard.wait_in_sync()
         assert stage.steelyard.server("web4", stage.lab["s1"].v4)["weight"] == 7
@@ -193,7 +193,7 @@ def test_changes_during_upgrades_are_kept(stage):
             before = server.weight
             wait_until(lambda old=before: server.weight != old, "another change")
             steelyard.upgrade()
-            talk.go_on()
+            talk.check_servers()
         done.set()
         changing.join()
     count_then, revision_then = changes()

@@ -204,7 +204,7 @@ class Connections:
         for one in self.new:
             one.start()
 
-    def go_on(self):
+    def check_servers(self):
         """Each connection is answered, and each combination has opened a new connection since."""
         before = [one.count for one in self.new]
         for one in self.traffic:
@@ -253,7 +253,7 @@ def test_every_mode_and_option_survives_restarts(stage):
         connections.start()
         for way, workers in REPLACEMENTS:
             replace_forwarder(steelyard, way, workers)
-            connections.go_on()
+            connections.check_servers()
             steelyard.wait_reconnected()
             status = steelyard.get("status")["forwarder"]
             found = status["adoption"]

@@ -262,13 +262,13 @@ def test_listen_resizes_the_backlog(stack, family):
         with connect(client, (V4, V6)[family == 6], 8033) as one:
             one.sendall(b"hello")
             assert backlogs() == {2}
-            process.tell("")
+            process.write_line("")
             process.wait_for("listens again")
             assert backlogs() == {21}
-            process.tell("")
+            process.write_line("")
             process.wait_for("listens once more")
             assert backlogs() == {4}
-            process.tell("")
+            process.write_line("")
             process.wait_for("hello")
         assert process.wait() == 0
     finally:
@@ -471,5 +471,5 @@ def test_raw_close_closes_the_stacks_connection(stack):
         peer.sendall(b"hello")
         assert peer.recv(1) == b""
     process.wait_for("hello")
-    process.tell("")
+    process.write_line("")
     assert process.wait() == 0

@@ -133,7 +133,7 @@ def test_invalid_commands_are_refused(interop):
         "close 4711",
     ):
         with pytest.raises(CommandFailed, match="error"):
-            peer.tell(line, "job")
+            peer.command(line, "job")
     job = peer.listen(address, number := port(), echo=True)
     with pytest.raises(CommandFailed, match="Address already in use"):
         peer.listen(address, number)

@@ -13,7 +13,7 @@ from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, http_get
-from tests.lab.hooks import held, stack_name
+from tests.lab.hooks import stack_name, stopped
 from tests.lab.process import run
 from tests.lab.run import nginx_text, run_command
 from tests.lab.stacks import connections, listed, unfinished_checksums
@@ -98,7 +98,7 @@ def test_full_ring_is_counted(stack):
         stack["forwarder"].ns.mac("front"),
     )
     ether, ip = Ether(src=mine, dst=theirs), IP(src=stack["client"].v4, dst=V4)
-    with held(pid, stack["forwarder"]):
+    with stopped(pid, stack["forwarder"]):
         for sport in range(6000, 6600):
             capture.send(ether / ip / TCP(sport=sport, dport=8001, flags="A", seq=1, ack=1))
     wait_until(lambda: listed(name)["missed"] >= 600 - 2 * 256, "what was missed is counted")

@@ -31,7 +31,7 @@ def test_sessions_survive_stalls_during_replacement(stage, way):
         with stalling():
             replace_forwarder(stage.steelyard, way)
             stage.steelyard.wait_in_sync()
-        talk.go_on()
+        talk.check_servers()
         found = adoption(stage)
         assert (found["source"], found["refused"]) == (SOURCES[way], "")
         assert found["results"].pop("kept") >= len(talk)

@@ -43,7 +43,7 @@ def stage(unchecked_stage, request):
 def test_failure_during_preparation_changes_nothing(stage, stage_of_failure, text):
     with Conversations(stage) as talk:
         refused(stage, text, binary=successor(stage.steelyard.dir, stage_of_failure))
-        talk.go_on()
+        talk.check_servers()
         stage.apply()
     # The next upgrade succeeds.
     stage.steelyard.upgrade()
@@ -79,7 +79,7 @@ def test_unsuitable_options_are_refused(stage, options, text):
         pytest.skip("too few huge pages for this test")
     with Conversations(stage) as talk:
         refused(stage, text, options=options)
-        talk.go_on()
+        talk.check_servers()
 
 
 def test_change_of_session_memory_is_refused(stage):
@@ -98,7 +98,7 @@ def test_change_of_session_memory_is_refused(stage):
             refused(stage, "session tables in /dev/shm", options=small)
         finally:
             left.unlink()
-        talk.go_on()
+        talk.check_servers()
 
 
 @pytest.mark.parametrize(("kind", "text"), (("dies", "signal 9"), ("fails", "out of luck")))
@@ -106,14 +106,14 @@ def test_failure_after_the_seal_restarts_the_predecessor(stage, kind, text):
     """The predecessor restarts in its own process, from its own binary."""
     with Conversations(stage) as talk:
         refused_sealed(stage, text, binary=successor(stage.steelyard.dir, f"{kind}-sealed"))
-        talk.go_on()
+        talk.check_servers()
     stage.steelyard.upgrade()
 
 
 def test_busy_port_restarts_the_predecessor(stage):
     with port_of_another(stage) as port, Conversations(stage) as talk:
         refused_sealed(stage, "another XDP program", options=("--port", port))
-        talk.go_on()
+        talk.check_servers()
 
 
 def test_stop_during_preparation_ends_both(stage):
@@ -139,7 +139,7 @@ def test_stop_during_preparation_ends_both(stage):
         asked.join()
         assert not forwarders(stage)
         steelyard.start_forwarder()
-        talk.go_on()
+        talk.check_servers()
 
 
 def test_death_during_preparation_ends_the_successor(stage):
@@ -161,4 +161,4 @@ def test_death_during_preparation_ends_the_successor(stage):
         assert "to be replaced is gone" in steelyard.forwarder.output()
         os.waitpid(young, 0)
         steelyard.start_forwarder()
-        talk.go_on()
+        talk.check_servers()
