@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a node that has the secret sends to its peer, and what others send to the same port.
- * Datagrams whose seals are wrong change nothing; after all others the sums count what is stored.
+/* Input: datagrams of a peer node that has the secret, and of others. Datagrams with an invalid
+ * seal are dropped; after each one, the sums count the stored sessions.
  *
- *     how │ length (2 bytes, modulo what is left) │ bytes │ …          how: enum how */
+ *     how │ length (2 bytes, modulo the rest) │ bytes │ …          how: enum how */
 #include "../../dataplane/balance/sync/sync_lane.h"
 #include "../../dataplane/balance/sync/sync_session.h"
 #include "fuzz.h"
@@ -82,7 +82,8 @@ static struct sync_sum sum_of(void *context, uint8_t node, unsigned slot)
 	return sum;
 }
 
-static void sums_check(const struct sync_node *n)
+/* Returns whether the sums of each slot count the stored sessions. */
+static bool sums_match(const struct sync_node *n)
 {
 	for (unsigned slot = 0; slot < SYNC_SLOTS; slot++) {
 		const struct sync_replica *r = sync_node_replica(n, PEER, slot);
@@ -90,8 +91,9 @@ static void sums_check(const struct sync_node *n)
 		for (unsigned i = 0; i < STORED; i++)
 			if (stored[slot][i].here && stored[slot][i].counted)
 				sync_sum_add(&sum, stored[slot][i].hash);
-		CHECK(r->expected == 0 || sync_sum_equal(&sum, &r->here));
+		HOLDS(r->expected == 0 || sync_sum_equal(&sum, &r->here));
 	}
+	return true;
 }
 
 /* It has no sessions of its own. */
@@ -166,8 +168,9 @@ static void peer_greet(struct sync_node *n, struct sync_cipher *cipher)
 	CHECK(sync_node_peer(n, PEER)->incarnation == 77);
 }
 
-static void datagram_try(struct sync_node *n, struct sync_cipher *cipher, uint8_t how,
-                         const uint8_t *bytes, size_t len)
+/* Receives a datagram; returns whether an unsealed one is dropped under one name. */
+static bool unsealed_datagram_is_dropped(struct sync_node *n, struct sync_cipher *cipher,
+                                         uint8_t how, const uint8_t *bytes, size_t len)
 {
 	size_t sealed = len < SYNC_PAYLOAD ? len : SYNC_PAYLOAD;
 
@@ -180,11 +183,9 @@ static void datagram_try(struct sync_node *n, struct sync_cipher *cipher, uint8_
 		sync_lane_receive(n, 0, bytes, len, now_ns);
 		for (unsigned i = 0; i < SYNC_DROP_COUNT; i++)
 			after += sync_node_drops(n, i);
-		CHECK(after == faults + 1); /* each is dropped by one name */
+		return after == faults + 1;
 	}
-	now_ns += SYNC_MS;
-	sync_lane_turn(n, 0, now_ns);
-	sums_check(n);
+	return true;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -212,7 +213,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	peer_greet(n, cipher);
 	while (size >= 3) {
 		size_t len = (size_t)(data[1] | data[2] << 8) % (size - 2);
-		datagram_try(n, cipher, data[0], data + 3, len);
+		CHECK(unsealed_datagram_is_dropped(n, cipher, data[0], data + 3, len));
+		now_ns += SYNC_MS;
+		sync_lane_turn(n, 0, now_ns);
+		CHECK(sums_match(n));
 		data += 3 + len;
 		size -= 3 + len;
 	}
