@@ -30,7 +30,7 @@ limits:
   - { name: each, packets_per_second: 5, clients: {} }
 `
 
-// freeAddress returns one at which nobody listens.
+// freeAddress returns an address without a listener.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	port, err := net.Listen("tcp", "127.0.0.1:0")

@@ -21,7 +21,7 @@ import (
 
 const hookParams = 8 // SY_HOOK_PARAMS
 
-// hookOptions are those of all `steelyard hook` commands.
+// hookOptions are the options of all `steelyard hook` commands.
 type hookOptions struct {
 	stackOptions
 	listen []string
@@ -31,29 +31,29 @@ type hookOptions struct {
 func (a *app) hookCommand() *cobra.Command {
 	o := &hookOptions{}
 	command := group("hook", "Load, list, swap and remove hooks of running programs")
-	command.Long = "Hooks say how urgent packets and segments are: docs/hooks.md tells how to write one. These commands speak to programs on the user-space " +
-		"TCP stack, which run by `steelyard run` or use libsteelyard-tcp, while their traffic flows. Of a `steelyard run`, all processes get the same " +
-		"hooks, also those that it starts later.\n\n" +
-		"A hook is checked before it runs. One that may not end, takes too long or reads outside of what it is given is refused, with the reason, and " +
+	command.Long = "Hooks set the priority of packets and segments: docs/hooks.md explains how to write one. These commands control programs on the user-space " +
+		"TCP stack, under `steelyard run` or with libsteelyard-tcp, while their traffic flows. All processes of a `steelyard run` get the same " +
+		"hooks, including later ones.\n\n" +
+		"A hook is verified before it runs. One that may not terminate, runs too long or reads outside of its arguments is refused, with the reason, and " +
 		"nothing changes.\n\n" +
-		"A program answers root and its own user, on a socket in /run/steelyard/stack."
+		"Root and the program's own user can control it, on a socket in /run/steelyard/stack."
 	o.addTo(command)
 	command.AddCommand(a.hookLoadCommand(o), a.hookSwapCommand(o), a.hookListCommand(o), a.hookSetCommand(o), a.hookRemoveCommand(o))
 	return command
 }
 
-const hookFile = "FILE is an object of eBPF, compiled by `clang -O2 -target bpf -c`, or the name of a hook that is ready for use, such as redis_command."
+const hookFile = "FILE is an eBPF object, compiled by `clang -O2 -target bpf -c`, or the name of a ready-made hook, such as redis_command."
 
 func (a *app) hookLoadCommand(o *hookOptions) *cobra.Command {
 	command := &cobra.Command{
 		Use: "load NAME FILE", Short: "Load a new hook", Args: args(2, 2),
-		Long: hookFile + "\n\nWithout --listen, or with --listen default, it is asked for everything that has no hook of its own. A hook for segments may be " +
-			"a listener's instead; connections that this has accepted before keep what they have. ADDRESS is the one that the program listens at; one that listens at all addresses is found by :PORT alone. --listen none only loads it: another hook may choose it by its number.",
+		Long: hookFile + "\n\nWithout --listen, or with --listen default, the hook runs for all traffic without a hook of its own. A hook for segments may be " +
+			"attached to a listener instead; connections that were accepted before keep their hook. ADDRESS is the listener's own address; a listener at all addresses is selected by :PORT. --listen none only loads the hook: another hook may call it by its number.",
 		Example: "  steelyard hook load urgent redis_command\n  steelyard hook load api ./api_first.o --param 0=1\n" +
 			"  steelyard hook load sizes bytes --listen 192.0.2.10:80 --listen :443",
 	}
 	flags := command.Flags()
-	flags.StringArrayVar(&o.listen, "listen", nil, "where it is asked: `ADDRESS:PORT` that the program listens at, :PORT for one that listens at all addresses, default, or none; repeatable")
+	flags.StringArrayVar(&o.listen, "listen", nil, "where the hook runs: `ADDRESS:PORT` of a listener, :PORT for one at all addresses, default, or none; repeatable")
 	flags.StringArrayVar(&o.params, "param", nil, "a parameter `I=VALUE`, such as 0=512; repeatable")
 	command.RunE = func(c *cobra.Command, args []string) error {
 		places := o.listen
@@ -67,9 +67,9 @@ func (a *app) hookLoadCommand(o *hookOptions) *cobra.Command {
 
 func (a *app) hookSwapCommand(o *hookOptions) *cobra.Command {
 	command := &cobra.Command{
-		Use: "swap NAME FILE", Short: "Give a hook new code while traffic flows", Args: args(2, 2),
-		Long: hookFile + "\n\nThe hook keeps its places, parameters and counts; each connection that has it is asked by the new code from its next segment on. " +
-			"Both have to be of one kind, for packets or for segments.",
+		Use: "swap NAME FILE", Short: "Replace a hook's code while traffic flows", Args: args(2, 2),
+		Long: hookFile + "\n\nThe hook keeps its places, parameters and counters; its connections use the new code from their next segment on. " +
+			"Both must be of the same kind, for packets or for segments.",
 		Example: "  steelyard hook swap urgent ./mine.o",
 	}
 	command.Flags().StringArrayVar(&o.params, "param", nil, "a parameter `I=VALUE` that changes; repeatable")
@@ -82,8 +82,8 @@ func (a *app) hookSwapCommand(o *hookOptions) *cobra.Command {
 func (a *app) hookSetCommand(o *hookOptions) *cobra.Command {
 	return &cobra.Command{
 		Use: "set NAME I=VALUE...", Short: "Set parameters of a hook", Args: args(2, 1+hookParams),
-		Long: "A hook's file says in its first lines what its parameters mean. VALUE is a number, also in hexadecimal (0x50), or up to eight characters " +
-			"in quotation marks, which count as a number in network order.",
+		Long: "The first lines of a hook's source explain its parameters. VALUE is a number, decimal or hexadecimal (0x50), or up to eight characters " +
+			"in quotation marks, read as a number in network byte order.",
 		Example: "  steelyard hook set sizes 0=65536 1=5",
 		RunE: func(c *cobra.Command, args []string) error {
 			params, err := hookParameters(args[1:])
@@ -98,7 +98,7 @@ func (a *app) hookSetCommand(o *hookOptions) *cobra.Command {
 func (a *app) hookRemoveCommand(o *hookOptions) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME", Aliases: []string{"remove"}, Short: "Remove a hook", Args: args(1, 1),
-		Long: "Nobody is asked from then on where it was asked, also not of connections that had it. What waits keeps its priority.",
+		Long: "From then on no hook runs at its places, nor for connections that had it. Queued packets and segments keep their priority.",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.hookChange(c.Context(), o, &pb.Request{Body: &pb.Request_Remove{Remove: &pb.Remove{Name: args[0]}}}, args[0], "removed")
 		},
@@ -131,7 +131,7 @@ func (a *app) hookLoad(ctx context.Context, o *hookOptions, name, file string, s
 	return err
 }
 
-// hookChange asks one stack, and says what it did.
+// hookChange sends a change to one program, and prints the result.
 func (a *app) hookChange(ctx context.Context, o *hookOptions, request *pb.Request, name, done string) error {
 	one, err := o.one()
 	if err != nil {
@@ -147,23 +147,23 @@ func (a *app) hookChange(ctx context.Context, o *hookOptions, request *pb.Reques
 	defer a.hookIdle(changed.GetIdle())
 	switch count := changed.GetStacks(); {
 	case count+changed.GetSilent() == 0:
-		fmt.Fprintf(a.out, "%s: %s %s; no process of it has a stack yet, the first one begins with it\n", one.Name, name, done)
+		fmt.Fprintf(a.out, "%s: %s %s; no process of it has a stack yet; the first one starts with it\n", one.Name, name, done)
 	case changed.GetSilent() > 0:
-		fmt.Fprintf(a.out, "%s: %s %s in %s; %d do it when their threads wait next\n", one.Name, name, done, plural(int(count), "stack"), changed.GetSilent())
+		fmt.Fprintf(a.out, "%s: %s %s in %s; %d follow when their threads next wait\n", one.Name, name, done, plural(int(count), "stack"), changed.GetSilent())
 	default:
 		fmt.Fprintf(a.out, "%s: %s %s in %s\n", one.Name, name, done, plural(int(count), "stack"))
 	}
 	return nil
 }
 
-// hookIdle names places where a hook is never asked as long as nobody listens there.
+// hookIdle warns of places without a listener, where a hook never runs.
 func (a *app) hookIdle(places []*pb.Place) {
 	for _, place := range places {
-		a.warn([]string{fmt.Sprintf("nobody listens at %s yet; a hook's place is the address that the program itself listens at", placeText(place))})
+		a.warn([]string{fmt.Sprintf("no listener at %s yet; a hook's place is the listener's own address", placeText(place))})
 	}
 }
 
-// hookParameters reads I=VALUE.
+// hookParameters parses I=VALUE.
 func hookParameters(texts []string) ([]*pb.Param, error) {
 	var params []*pb.Param
 	for _, text := range texts {

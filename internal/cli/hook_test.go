@@ -122,7 +122,7 @@ func TestHooksAreChanged(t *testing.T) {
 		silent = one.silent
 		code, out, errOut := hookLine(t, directory, one.words...)
 		one.want.Version = uint32(pb.Version_VERSION_CURRENT)
-		if code != exitOK || !strings.Contains(out, one.says) || !strings.Contains(errOut, "nobody listens at :443 yet") || !proto.Equal(asked, one.want) {
+		if code != exitOK || !strings.Contains(out, one.says) || !strings.Contains(errOut, "no listener at :443 yet") || !proto.Equal(asked, one.want) {
 			t.Errorf("%v: %d, %s%s: asked %v, want %v", one.words, code, out, errOut, asked, one.want)
 		}
 	}

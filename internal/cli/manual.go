@@ -137,19 +137,19 @@ func runManual() string {
 	b.WriteString(".SH EXAMPLES\n.nf\n" + config.Roff(run.Example) + `
 .fi
 .SH EXIT STATUS
-That of the program; 128 and the signal's number, if a signal ended it; 127, if it is not found; 126, if it may not be executed; 2, if it is not started for another reason.
+That of the program; 128 plus the signal's number if a signal ended it; 127 if it is not found; 126 if it is not executable; 2 if it is not started for another reason.
 .SH ENVIRONMENT
 .TP
 .B LD_PRELOAD
-The stack's library is put in front of what is there already.
+The stack's library is prepended to the existing value.
 .TP
 .B STEELYARD_RUN
-Names the keeper to the program's processes, and has the secret that permits them to ask it: who reads it is permitted as
-well. Programs that start others without it, or without LD_PRELOAD, start them on Linux's sockets.
+Identifies the supervisor to the program's processes, with the secret that authorizes them: any process that can read it is authorized as
+well. Child processes without it, or without LD_PRELOAD, use Linux's sockets.
 .SH FILES
 .TP
 .I libexec/steelyard/steelyard\-keeper
-The program's parent: it has the XDP program, and gives queues to workers.
+The program's parent, the supervisor: it owns the XDP program, and assigns queues to workers.
 .TP
 .I libexec/steelyard/libsteelyard\-preload.so
 The stack.
@@ -157,7 +157,7 @@ The stack.
 .I /run/steelyard/stack/PROGRAM\-PID.sock
 Where
 .BR "steelyard stack" " and " "steelyard hook"
-find the program; PROGRAM\-PID is what \-\-name says. For root only.
+find the program; PROGRAM\-PID is the value of \-\-name. For root only.
 .SH SEE ALSO
 .BR steelyard (1),
 .BR ld.so (8)

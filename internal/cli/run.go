@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// runOptions are those of `steelyard run`, as the keeper takes them.
+// runOptions are the options of `steelyard run`, in the form for the supervisor.
 type runOptions struct {
 	Interface   string
 	Addresses   []string
@@ -38,7 +38,7 @@ type runOptions struct {
 	Name        string
 }
 
-// The keeper's own bounds (dataplane/preload/message.h, keeper_options.c).
+// The supervisor's own bounds (dataplane/preload/message.h, keeper_options.c).
 const (
 	runAddresses = 16
 	runPorts     = 32
@@ -52,13 +52,13 @@ func (a *app) runCommand() *cobra.Command {
 	o := runOptions{}
 	command := &cobra.Command{
 		Use: "run --interface NAME [flags] -- PROGRAM [ARGUMENT...]", Short: "Run an unmodified program on the user-space TCP stack",
-		Long: "PROGRAM's TCP connections from and to the served addresses go over a stack in its own process, by AF_XDP. All its other sockets, and " +
-			"what it listens to on other addresses, stay with Linux, as do ARP, neighbour discovery and all other packets of the interface.\n\n" +
-			"The program may have several processes (nginx): --workers says how many of them have a stack. Each takes the receive queues whose number, " +
-			"modulo the number of workers, is its own. docs/run.md lists what works differently from Linux.\n\n" +
-			"steelyard stack shows its connections and counters, which ss and nstat do not see.\n\n" +
-			"The command ends with the last process of the program, with the exit code of its first one (128 and more: a signal). It passes " +
-			"SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGWINCH on. It needs root; the program's workers need not be root.",
+		Long: "PROGRAM's TCP connections from and to the served addresses use a stack in its own process, over AF_XDP. Linux keeps all other sockets, including " +
+			"listeners at other addresses, and ARP, neighbour discovery and all other packets of the interface.\n\n" +
+			"The program may have several processes (nginx): --workers is the number of those with a stack. Each serves the receive queues whose number, " +
+			"modulo the number of workers, is its own. docs/run.md lists differences from Linux.\n\n" +
+			"steelyard stack shows its connections and counters, which ss and nstat do not show.\n\n" +
+			"The command ends with the last process of the program, with the exit code of its first one (128 and more: a signal). It forwards " +
+			"SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGWINCH. It needs root; the program's workers need not be root.",
 		Example: "  steelyard run --interface eth0 -- redis-server /etc/redis/redis.conf\n" +
 			"  steelyard run --interface eth0 --workers 2 --address 192.0.2.10 --port 80 --port 443 -- nginx -g 'daemon off;'\n" +
 			"  steelyard run --interface eth0 --hook http_path,name=api -- nginx -g 'daemon off;'\n" +
@@ -71,25 +71,25 @@ func (a *app) runCommand() *cobra.Command {
 		return nil
 	}
 	flags := command.Flags()
-	flags.StringVar(&o.Interface, "interface", "", "`name` of the kernel interface whose packets the stack gets")
+	flags.StringVar(&o.Interface, "interface", "", "`name` of the kernel interface whose packets the stack receives")
 	flags.StringArrayVar(&o.Addresses, "address", nil, "served `address`, repeatable: of the interface, or a VIP on lo or a dummy interface; "+
 		"default: all of the interface but link-local ones")
-	flags.UintSliceVar(&o.Ports, "port", nil, "served `port`, repeatable; what listens on another one stays with Linux; default: each on which the program listens")
+	flags.UintSliceVar(&o.Ports, "port", nil, "served `port`, repeatable; listeners on other ports stay with Linux; default: each port on which the program listens")
 	flags.UintVar(&o.Workers, "workers", 1, "`number` of the program's processes with a stack of their own")
-	flags.StringVar(&o.LocalPorts, "local-ports", "61000-65535", "`range` for connections that the program opens; none of Linux's own (net.ipv4.ip_local_port_range)")
+	flags.StringVar(&o.LocalPorts, "local-ports", "61000-65535", "`range` of local ports for connections that the program opens, outside Linux's own range (net.ipv4.ip_local_port_range)")
 	flags.UintVar(&o.MemoryMB, "memory", 64, "memory of each worker for packets, in `MB`")
-	flags.UintVar(&o.Connections, "connections", 65536, "`number` of connections of each worker, at most")
-	flags.UintVar(&o.Ring, "ring", 4096, "`number` of packets that a receive queue holds, a power of 2 from 256 to 32768: a larger one bridges longer moments "+
-		"in which the program is busy, and takes some 2 KB of memory a packet and queue")
-	flags.BoolVar(&o.TOA, "toa", false, "servers see the client that a balancer in front names in a TCP option (client_address: toa), not the balancer; "+
-		"only where nobody else reaches the ports: whoever does can name any client")
-	flags.StringVar(&o.Fork, "fork", "auto", "`which` connections the children of fork() get, by a relay in their parent: auto (those that the parent "+
+	flags.UintVar(&o.Connections, "connections", 65536, "maximum `number` of connections of each worker")
+	flags.UintVar(&o.Ring, "ring", 4096, "`number` of packets in a receive queue, a power of 2 from 256 to 32768: a larger one bridges longer pauses "+
+		"in which the program is busy, and needs some 2 KB of memory per packet and queue")
+	flags.BoolVar(&o.TOA, "toa", false, "getpeername() returns the client that a balancer names in a TCP option (client_address: toa), not the balancer; "+
+		"only if the ports are reachable through the balancer alone, because any sender of the option can claim any address")
+	flags.StringVar(&o.Fork, "fork", "auto", "`which` connections of a parent the children of fork() get, by a relay: auto (those that the parent "+
 		"does not serve in an event loop), relay (all) or keep (none: they stay with the parent)")
 	flags.BoolVar(&o.Pacing, "pacing", false, "send segments evenly over a round trip, not in bursts; a program sets SO_MAX_PACING_RATE for one connection")
-	flags.BoolVar(&o.Large, "large-segments", false, "have the kernel or the card cut large segments (TSO): "+
-		"bulk data costs less; they pass tc, and on a veth its other end has to bear checksums that are unfinished")
-	flags.StringVar(&o.Log, "log", "warn", "what the stack says on standard error: `level` error, warn, info or debug")
-	flags.StringArrayVar(&o.Hooks, "hook", nil, "`FILE` of a hook, or the name of one that is ready for use, that says what is urgent; repeatable. Behind it, with commas: "+
+	flags.BoolVar(&o.Large, "large-segments", false, "let the kernel or the NIC split large segments (TSO): "+
+		"bulk data costs less; segments pass tc, and the other end of a veth must accept partial checksums")
+	flags.StringVar(&o.Log, "log", "warn", "log `level` of the stack on standard error: error, warn, info or debug")
+	flags.StringArrayVar(&o.Hooks, "hook", nil, "`FILE` of a hook, or the name of a ready-made one, that sets priorities; repeatable. After it, with commas: "+
 		"name=NAME, listen=ADDRESS:PORT, and parameters such as 0=512")
 	flags.StringVar(&o.Name, "name", "", "`name` by which steelyard stack and steelyard hook find the program (--stack); default: PROGRAM-PID")
 	command.RunE = func(_ *cobra.Command, program []string) error {
@@ -107,7 +107,7 @@ func (a *app) runCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		keeper, library, err := findKeeper(self)
+		supervisor, library, err := findSupervisor(self)
 		if err != nil {
 			return err
 		}
@@ -115,12 +115,12 @@ func (a *app) runCommand() *cobra.Command {
 			return errors.New("run needs root: it attaches an XDP program to the interface; the program may drop its rights afterwards")
 		}
 		arguments = append(append([]string{"steelyard-keeper", "--library", library}, arguments...), append([]string{"--"}, program...)...)
-		return fmt.Errorf("%s: %w", keeper, syscall.Exec(keeper, arguments, os.Environ()))
+		return fmt.Errorf("%s: %w", supervisor, syscall.Exec(supervisor, arguments, os.Environ()))
 	}
 	return command
 }
 
-// notStarted has the exit codes of shells.
+// notStarted maps errors to the exit codes of shells.
 func notStarted(program string, err error) error {
 	code := 126
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
@@ -129,17 +129,17 @@ func notStarted(program string, err error) error {
 	return &exitError{code, fmt.Errorf("%s: %w", program, err)}
 }
 
-// arguments checks the options and returns the keeper's.
+// arguments validates the options and returns the supervisor's.
 func (o *runOptions) arguments() ([]string, error) {
 	if o.Interface == "" {
-		return nil, errors.New("--interface is missing: the interface whose packets the stack gets")
+		return nil, errors.New("--interface is missing: name the interface whose packets the stack receives")
 	}
 	level := slices.Index(runLevels, o.Log)
 	if level < 0 {
-		return nil, fmt.Errorf("--log %s: it is one of %s", o.Log, strings.Join(runLevels, ", "))
+		return nil, fmt.Errorf("--log %s: use one of %s", o.Log, strings.Join(runLevels, ", "))
 	}
 	if !slices.Contains(runForks, o.Fork) {
-		return nil, fmt.Errorf("--fork %s: it is one of %s", o.Fork, strings.Join(runForks, ", "))
+		return nil, fmt.Errorf("--fork %s: use one of %s", o.Fork, strings.Join(runForks, ", "))
 	}
 	if err := o.check(); err != nil {
 		return nil, err
@@ -188,15 +188,15 @@ func (o *runOptions) check() error {
 		value, least, most uint
 	}{{"workers", o.Workers, 1, 32}, {"memory", o.MemoryMB, 16, 65536}, {"connections", o.Connections, 16, 4000000}} {
 		if number.value < number.least || number.value > number.most {
-			return fmt.Errorf("--%s %d: it is between %d and %d", number.option, number.value, number.least, number.most)
+			return fmt.Errorf("--%s %d: use %d to %d", number.option, number.value, number.least, number.most)
 		}
 	}
 	if o.Ring < 256 || o.Ring > 32768 || o.Ring&(o.Ring-1) != 0 {
-		return fmt.Errorf("--ring %d: it is a power of 2 between 256 and 32768", o.Ring)
+		return fmt.Errorf("--ring %d: use a power of 2 from 256 to 32768", o.Ring)
 	}
 	for _, port := range o.Ports {
 		if port < 1 || port > 65535 {
-			return fmt.Errorf("--port %d: it is between 1 and 65535", port)
+			return fmt.Errorf("--port %d: use 1 to 65535", port)
 		}
 	}
 	if len(o.Ports) > runPorts {
@@ -214,7 +214,7 @@ func (o *runOptions) check() error {
 	return nil
 }
 
-// runHook turns FILE,name=NAME,listen=ADDRESS:PORT,I=VALUE into options of the keeper.
+// runHook converts FILE,name=NAME,listen=ADDRESS:PORT,I=VALUE into options of the supervisor.
 func runHook(text string) ([]string, error) {
 	file, rest, _ := strings.Cut(text, ",")
 	path, err := findHook(file)
@@ -260,12 +260,12 @@ func runHook(text string) ([]string, error) {
 	return arguments, nil
 }
 
-// served returns the addresses that the stack gets: of the interface, or, where they are named, a VIP that another one has (a server
-// behind direct routing has it on lo or on a dummy interface).
+// served returns the stack's addresses: those of the interface, or the named ones, including a VIP on another interface (a server behind direct routing has
+// it on lo or on a dummy interface).
 func (o *runOptions) served() ([]netip.Addr, error) {
 	link, err := net.InterfaceByName(o.Interface)
 	if err != nil {
-		return nil, fmt.Errorf("--interface %s: there is none in this network namespace", o.Interface)
+		return nil, fmt.Errorf("--interface %s: no such interface in this network namespace", o.Interface)
 	}
 	there, err := usableAddresses(link.Addrs)
 	if err != nil {
@@ -279,14 +279,14 @@ func (o *runOptions) served() ([]netip.Addr, error) {
 	for _, text := range o.Addresses {
 		address, err := netip.ParseAddr(text)
 		if err != nil {
-			return nil, fmt.Errorf("--address %s: this is no IP address", text)
+			return nil, fmt.Errorf("--address %s: not an IP address", text)
 		}
 		if !slices.Contains(there, address.Unmap()) && !slices.Contains(anywhere, address.Unmap()) {
 			return nil, fmt.Errorf("--address %s: neither %s has it, nor, as a VIP, another interface: ip address add %s dev %s (a VIP: dev lo)",
 				text, o.Interface, text, o.Interface)
 		}
 		if address.IsLoopback() && link.Flags&net.FlagLoopback == 0 {
-			return nil, fmt.Errorf("--address %s: it is for this host alone, and does not come by %s", text, o.Interface)
+			return nil, fmt.Errorf("--address %s: packets to it stay on this host, and do not arrive at %s", text, o.Interface)
 		}
 		wanted = append(wanted, address.Unmap())
 	}
@@ -295,14 +295,14 @@ func (o *runOptions) served() ([]netip.Addr, error) {
 	}
 	switch {
 	case len(wanted) == 0:
-		return nil, fmt.Errorf("%s has no address to be served: ip address add ADDRESS/LENGTH dev %s", o.Interface, o.Interface)
+		return nil, fmt.Errorf("%s has no address that can be served: add one by ip address add ADDRESS/LENGTH dev %s", o.Interface, o.Interface)
 	case len(wanted) > runAddresses:
-		return nil, fmt.Errorf("%s has %d addresses, and at most %d can be served: name them with --address", o.Interface, len(wanted), runAddresses)
+		return nil, fmt.Errorf("%s has %d addresses, at most %d can be served: name them with --address", o.Interface, len(wanted), runAddresses)
 	}
 	return wanted, nil
 }
 
-// usableAddresses are those of a list without link-local ones, which several interfaces may have.
+// usableAddresses returns a list of addresses without link-local ones, which several interfaces may have.
 func usableAddresses(list func() ([]net.Addr, error)) ([]netip.Addr, error) {
 	networks, err := list()
 	if err != nil {
@@ -317,17 +317,17 @@ func usableAddresses(list func() ([]net.Addr, error)) ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// findKeeper looks for the keeper and its library beside this binary, then where they are installed.
-func findKeeper(self string) (keeper, library string, err error) {
+// findSupervisor searches the supervisor and its library beside this binary, then in the installation.
+func findSupervisor(self string) (supervisor, library string, err error) {
 	directory := filepath.Dir(self)
 	for _, beside := range []string{directory, filepath.Join(directory, "..", "libexec", "steelyard")} {
-		keeper, library = filepath.Join(beside, "steelyard-keeper"), filepath.Join(beside, "libsteelyard-preload.so")
-		if _, err := os.Stat(keeper); err != nil {
+		supervisor, library = filepath.Join(beside, "steelyard-keeper"), filepath.Join(beside, "libsteelyard-preload.so")
+		if _, err := os.Stat(supervisor); err != nil {
 			continue
 		}
 		if _, err := os.Stat(library); err == nil {
 			library, err = filepath.EvalSymlinks(library)
-			return keeper, library, err
+			return supervisor, library, err
 		}
 	}
 	return "", "", fmt.Errorf("steelyard-keeper and libsteelyard-preload.so are neither beside %s nor in ../libexec/steelyard: install them", self)

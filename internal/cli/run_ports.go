@@ -19,11 +19,11 @@ func (r portRange) String() string {
 	return fmt.Sprintf("%d-%d", r.first, r.last)
 }
 
-// parsePortRange reads "61000-65535", "61000 65535" or "61000".
+// parsePortRange parses "61000-65535", "61000 65535" or "61000".
 func parsePortRange(text string) (portRange, error) {
 	words := strings.FieldsFunc(text, func(c rune) bool { return c == '-' || c == ' ' || c == '\t' || c == '\n' })
 	if len(words) != 1 && len(words) != 2 {
-		return portRange{}, fmt.Errorf("%q is no range of ports", text)
+		return portRange{}, fmt.Errorf("%q is not a range of ports: write 61000-65535", text)
 	}
 	first, err := strconv.ParseUint(words[0], 10, 16)
 	last := first
@@ -31,12 +31,12 @@ func parsePortRange(text string) (portRange, error) {
 		last, err = strconv.ParseUint(words[1], 10, 16)
 	}
 	if err != nil || last < first {
-		return portRange{}, fmt.Errorf("%q is no range of ports", text)
+		return portRange{}, fmt.Errorf("%q is not a range of ports: write 61000-65535", text)
 	}
 	return portRange{int(first), int(last)}, nil
 }
 
-// sharedPorts returns the ports of ours that Linux may give to connections of other programs; ok is false if there are none.
+// sharedPorts returns the ports of ours that Linux may assign to connections of other programs; ok is false if there are none.
 func sharedPorts(ours, linux portRange, reserved []portRange) (shared portRange, ok bool) {
 	for port := max(ours.first, linux.first); port <= min(ours.last, linux.last); port++ {
 		skipped := false
@@ -54,7 +54,7 @@ func sharedPorts(ours, linux portRange, reserved []portRange) (shared portRange,
 	return shared, ok
 }
 
-// checkLocalPorts refuses ports that Linux gives to connections of other programs: their answers would come to the stack.
+// checkLocalPorts rejects ports that Linux assigns to connections of other programs, because their packets would arrive at the stack.
 func (o *runOptions) checkLocalPorts() error {
 	return o.checkLocalPortsOf("/proc/sys/net/ipv4/")
 }
@@ -85,8 +85,8 @@ func (o *runOptions) checkLocalPortsOf(directory string) error {
 		reserved = append(reserved, ports)
 	}
 	if shared, ok := sharedPorts(ours, linux, reserved); ok {
-		return fmt.Errorf("--local-ports %s: Linux gives ports %s to connections of other programs (net.ipv4.ip_local_port_range is %s), whose answers would "+
-			"come to the stack; remedy: sysctl -w net.ipv4.ip_local_reserved_ports=%s (beside what it has), or other ports here", o.LocalPorts, shared, linux, ours)
+		return fmt.Errorf("--local-ports %s: Linux assigns ports %s to connections of other programs (net.ipv4.ip_local_port_range is %s), whose packets would "+
+			"arrive at the stack; remedy: sysctl -w net.ipv4.ip_local_reserved_ports=%s (in addition to its value), or other ports here", o.LocalPorts, shared, linux, ours)
 	}
 	return nil
 }

@@ -15,18 +15,18 @@ func TestRunRefusesWhatItCannotDo(t *testing.T) {
 		{"run", "write the program after --"},
 		{"run --interface lo ls", "write the program after --"},
 		{"run -- ls", "--interface is missing"},
-		{"run --interface nosuch0 -- ls", "there is none in this network namespace"},
+		{"run --interface nosuch0 -- ls", "no such interface in this network namespace"},
 		{"run --interface lo --address 192.0.2.1 -- ls", "neither lo has it, nor, as a VIP, another interface: ip address add 192.0.2.1 dev lo"},
-		{"run --interface lo --address here -- ls", "this is no IP address"},
-		{"run --interface lo --workers 0 -- ls", "--workers 0: it is between 1 and 32"},
-		{"run --interface lo --ring 1000 -- ls", "--ring 1000: it is a power of 2 between 256 and 32768"},
-		{"run --interface lo --memory 1 -- ls", "--memory 1: it is between 16 and 65536"},
-		{"run --interface lo --port 70000 -- ls", "--port 70000: it is between 1 and 65535"},
+		{"run --interface lo --address here -- ls", "not an IP address"},
+		{"run --interface lo --workers 0 -- ls", "--workers 0: use 1 to 32"},
+		{"run --interface lo --ring 1000 -- ls", "--ring 1000: use a power of 2 from 256 to 32768"},
+		{"run --interface lo --memory 1 -- ls", "--memory 1: use 16 to 65536"},
+		{"run --interface lo --port 70000 -- ls", "--port 70000: use 1 to 65535"},
 		{"run --interface lo --local-ports 80 -- ls", "write a range such as 61000-65535"},
 		{"run --interface lo --local-ports 5000-4000 -- ls", "write a range such as 61000-65535"},
 		{"run --interface lo --workers 2 --local-ports 5000-5000 -- ls", "each of 2 workers needs one"},
-		{"run --interface lo --log loud -- ls", "it is one of error, warn, info, debug"},
-		{"run --interface lo --fork some -- ls", "it is one of auto, relay, keep"},
+		{"run --interface lo --log loud -- ls", "use one of error, warn, info, debug"},
+		{"run --interface lo --fork some -- ls", "use one of auto, relay, keep"},
 		{"run --interface lo --hook nosuchhook -- ls", "--hook nosuchhook: no such file"},
 		{"run --interface lo --hook /dev/null,listen=here -- ls", "write ADDRESS:PORT"},
 		{"run --interface lo --hook /dev/null,9=1 -- ls", "with I from 0 to 7"},
@@ -46,7 +46,7 @@ func TestRunRefusesWhatItCannotDo(t *testing.T) {
 	}
 }
 
-func TestRunTellsTheKeeper(t *testing.T) {
+func TestRunPassesOptionsToTheSupervisor(t *testing.T) {
 	o := runOptions{Interface: "lo", Addresses: []string{"127.0.0.1"}, Ports: []uint{80, 443}, Workers: 2, LocalPorts: "2000-2999",
 		MemoryMB: 32, Connections: 100, Ring: 512, Log: "info", Fork: "keep", TOA: true, Name: "web", Hooks: []string{"/dev/null", "/dev/null,name=api,listen=192.0.2.1:80,listen=:443,0=0x10"}}
 	got, err := o.arguments()
@@ -84,11 +84,11 @@ func TestLocalPortsAreNotLinuxs(t *testing.T) {
 	}
 }
 
-func TestTheKeeperIsFoundBesideTheCommand(t *testing.T) {
+func TestSupervisorIsFoundBesideTheCommand(t *testing.T) {
 	prefix := t.TempDir()
 	self := filepath.Join(prefix, "bin", "steelyard")
-	if _, _, err := findKeeper(self); err == nil {
-		t.Error("found a keeper where there is none")
+	if _, _, err := findSupervisor(self); err == nil {
+		t.Error("found a supervisor where there is none")
 	}
 	for _, directory := range []string{filepath.Join(prefix, "libexec", "steelyard"), filepath.Join(prefix, "bin")} {
 		if err := os.MkdirAll(directory, 0o755); err != nil {
@@ -99,9 +99,9 @@ func TestTheKeeperIsFoundBesideTheCommand(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		keeper, library, err := findKeeper(self)
-		if err != nil || keeper != filepath.Join(directory, "steelyard-keeper") || library != filepath.Join(directory, "libsteelyard-preload.so") {
-			t.Errorf("got %s, %s, %v; want those in %s", keeper, library, err, directory)
+		supervisor, library, err := findSupervisor(self)
+		if err != nil || supervisor != filepath.Join(directory, "steelyard-keeper") || library != filepath.Join(directory, "libsteelyard-preload.so") {
+			t.Errorf("got %s, %s, %v; want those in %s", supervisor, library, err, directory)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestSettingsOfTheAgentAreListed(t *testing.T) {
 			fmt.Fprintf(&log, "$ steelyard %s\n%s%s[%d]\n\n", command, out, errOut, code)
 		}
 	}
-	checked := configText + "  - { name: spare, vip: 10.0.0.82, port: 80, health: { type: http, path: / }, servers: [] }\n" // nobody to check
+	checked := configText + "  - { name: spare, vip: 10.0.0.82, port: 80, health: { type: http, path: / }, servers: [] }\n" // no server to check
 	collector := "export: { sflow: { collector: \"127.0.0.1:6343\" } }\n"
 	try(checked, "apply")
 	try(strings.Replace(checked, "path: / }", "path: /healthz }", 1)+collector, "diff", "diff -o json", "apply", "diff", "apply")

@@ -85,8 +85,8 @@ func TestNoStackIsSaid(t *testing.T) {
 	}
 }
 
-// Who answers may be a process that somebody has taken over.
-func TestNothingStrangeReachesTheTerminal(t *testing.T) {
+// The answering process may be compromised.
+func TestControlCharactersDoNotReachTheTerminal(t *testing.T) {
 	directory := t.TempDir()
 	fakeStack(t, directory, "nginx-1", func(request *pb.Request) *pb.Response {
 		if request.GetConnections() != nil {

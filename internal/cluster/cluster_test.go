@@ -128,7 +128,7 @@ func TestLeasesAndWatch(t *testing.T) {
 	gone := make(chan Event, 10)
 	ended := make(chan error)
 	go func() { ended <- s.Watch(watching, "owner", at, func(e Event) { gone <- e }) }()
-	stop() // nobody keeps it alive any more
+	stop() // stops renewing it
 	<-lost
 	if event := <-gone; !event.Deleted || event.Key != "owner" {
 		t.Errorf("%+v", event)

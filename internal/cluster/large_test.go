@@ -105,7 +105,7 @@ func TestLargeValues(t *testing.T) {
 	}
 }
 
-// What the pieces of an upload are that nobody ended.
+// The pieces of an unfinished upload.
 func TestUnfinishedUpload(t *testing.T) {
 	s := openSmall(t, 0)
 	text := noise(rand.New(rand.NewPCG(3, 4)), 2*maxInline)
@@ -170,7 +170,7 @@ func TestAlarmOfAFullEtcd(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	var err error
 	for i := 0; err == nil && i < 100; i++ {
-		_, err = s.client.Put(t.Context(), "somebody", string(noise(random, 1<<20)))
+		_, err = s.client.Put(t.Context(), "other", string(noise(random, 1<<20)))
 	}
 	if !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Fatal(err)

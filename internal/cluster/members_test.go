@@ -110,7 +110,7 @@ func (c *trio) leader() int {
 			return i
 		}
 	}
-	c.Fatal("nobody leads")
+	c.Fatal("no member leads")
 	return 0
 }
 

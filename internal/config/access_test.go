@@ -55,7 +55,7 @@ func TestAccessLists(t *testing.T) {
 func TestBadAccessLists(t *testing.T) {
 	for _, test := range []struct{ old, now, want string }{
 		{"access: edge", "access: egde", `no access list "egde"`},
-		{"access: none", "access: nobody", `no access list "nobody"`},
+		{"access: none", "access: unknown", `no access list "unknown"`},
 		{"name: none", "name: edge", "names must be unique"},
 		{"10.0.0.0/8", "10.0.0.1/8", "write 10.0.0.0/8"},
 		{"10.0.0.0/8", "everybody", "there is no access set of this name"},

@@ -79,7 +79,7 @@ func TestBadLimits(t *testing.T) {
 	for _, test := range []struct{ old, now, want string }{
 		{"tenant: acme,", "tenant: acmee,", `f:9:30: limits[0].tenant: there is no tenant "acmee": did you mean acme?`},
 		{"services: [web]", "services: [wbe]", `f:7:30: tenants[0].services[0]: there is no service "wbe": did you mean web?`},
-		{"services: [web]", "services: [nobody]", "use a name that `services` has"},
+		{"services: [web]", "services: [none]", "use a name that `services` has"},
 		{"services: [web]", "services: [web, web]", "web is in this list already"},
 		{"vips: [10.0.0.81]", "vips: [10.0.0.81, 10.0.0.81]", "10.0.0.81 is in this list already"},
 		{"services: [web], vips: [10.0.0.81]", "vips: []", "f:7:5: tenants[0]: the tenant is empty"},
@@ -282,7 +282,7 @@ func TestWarningsOfForgedClients(t *testing.T) {
 			continue
 		}
 		got := Warnings("f", []byte(text), config)
-		want := "so others can use up what limit sessions leaves a client: use `syn_defence: always` for " + test.want
+		want := "so attackers can use up a client's rate of limit sessions: use `syn_defence: always` for " + test.want
 		if test.want == "" && len(got) != 0 || test.want != "" &&
 			(len(got) != 1 || !strings.HasPrefix(got[0], "f:11:") || !strings.Contains(got[0], "limits[2].clients: ") || !strings.HasSuffix(got[0], want)) {
 			t.Errorf("%+v: %q", test, got)

@@ -66,7 +66,7 @@ func TestAFileAloneReadsAsMerged(t *testing.T) {
 					t.Errorf("%s: %s has %v", text, service.Name, service.Key)
 				}
 			default:
-				t.Errorf("%s: %s is nobody's", text, service.Name)
+				t.Errorf("%s: %s belongs to no project", text, service.Name)
 			}
 		}
 		if !maps.Equal(alone, beside) {

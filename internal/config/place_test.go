@@ -40,7 +40,7 @@ func TestWarningsHaveTheirPlace(t *testing.T) {
 	want := []string{
 		"web.yaml:5:5: access_sets[1]: no rule names access set forgotten: name it in the `from` of a rule, or remove it",
 		"web.yaml:13:9: access_lists[0].rules[3]: rule 4 of access list edge is never reached, because rule 3 decides for all clients: " +
-			"put that one last, or remove what follows it",
+			"move that one to the end, or remove the rules after it",
 		"web.yaml:15:5: access_lists[1]: access list spare decides nothing: name it in a service's `access`, or in `access` for all services",
 	}
 	if got := Warnings("web.yaml", []byte(placedFile), config); strings.Join(got, "\n") != strings.Join(want, "\n") {

@@ -214,7 +214,7 @@ func results(t *testing.T, mode Mode) map[string]string {
 
 func TestWhatIsNotNeededIsRefused(t *testing.T) {
 	free, confined := results(t, Off), results(t, On)
-	refused, proven := syscall.EPERM.Error(), 0
+	refused, confirmed := syscall.EPERM.Error(), 0
 	for label, result := range confined {
 		if label == "threads" || label == "work" {
 			if result != "<nil>" {
@@ -226,11 +226,11 @@ func TestWhatIsNotNeededIsRefused(t *testing.T) {
 			t.Errorf("%s: %s", label, result)
 		}
 		if free[label] != refused { // else this user may not call it anyway
-			proven++
+			confirmed++
 		}
 	}
-	if all := len(forbidden) + len(variants); len(confined) < all || proven < all/2 {
-		t.Errorf("%d results of %d, %d of them by the filter: %v", len(confined), all, proven, free)
+	if all := len(forbidden) + len(variants); len(confined) < all || confirmed < all/2 {
+		t.Errorf("%d results of %d, %d of them by the filter: %v", len(confined), all, confirmed, free)
 	}
 	if free["work"] == "<nil>" || free["threads"] == "<nil>" {
 		t.Error("a process without a filter is taken for one with")

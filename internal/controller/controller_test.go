@@ -161,7 +161,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		"too many servers":  {operator, "shop", part(2, 2, 3), connect.CodeResourceExhausted},
 		"another's VIP":     {operator, "shop", strings.Replace(part(2, 1, 1), "10.2.0.1", "10.0.0.80", 1), connect.CodeInvalidArgument},
 		"settings of all":   {operator, "shop", "version: 1\nlocal_addresses: [10.9.9.9]\nservices: []\n", connect.CodeInvalidArgument},
-		"no such project":   {c.admin, "nobody", part(2, 1, 1), connect.CodeNotFound},
+		"no such project":   {c.admin, "missing", part(2, 1, 1), connect.CodeNotFound},
 	} {
 		if _, err := apply(t.Context(), test.user, "f1", test.project, test.text); connect.CodeOf(err) != test.want {
 			t.Errorf("%s: %v, want %v", name, err, test.want)

@@ -58,7 +58,7 @@ func (h *drainHistory) order() {
 		clear(h.unheard)
 	}
 	if h.away && heard {
-		h.Error("nobody is there, and it is not said")
+		h.Error("no agent is connected, and no warning says so")
 	}
 }
 

@@ -58,7 +58,7 @@ func (l *lab) cut(gates []*gate, forwarder string) {
 	for _, g := range gates {
 		g.set(true)
 	}
-	l.until("nobody has "+forwarder, func() bool { return l.owner(forwarder) == "" })
+	l.until("no controller owns "+forwarder, func() bool { return l.owner(forwarder) == "" })
 }
 
 func (l *lab) heal(gates []*gate, forwarder string) {
@@ -257,7 +257,7 @@ func TestStoredOrdersWinOverThoseOfADisconnectedAgent(t *testing.T) {
 			}
 			for _, drains := range test.controller {
 				if l.mustOrder(admin, "f1", server, drains) {
-					t.Error("nobody is there, and it is not said")
+					t.Error("no agent is connected, and no warning says so")
 				}
 			}
 			if got := f.Server(vip, server).GetState(); got != state {

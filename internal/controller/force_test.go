@@ -102,7 +102,7 @@ func TestForceClaimsOnlyAddressesThatTheCallerMayClaim(t *testing.T) {
 	}
 	// Without an agent, nothing is claimed, and the response says so.
 	f1.stop()
-	l.until("nobody has f1", func() bool { return l.owner("f1") == "" })
+	l.until("no controller owns f1", func() bool { return l.owner("f1") == "" })
 	order := connect.NewRequest(&agentpb.ApplyConfigRequest{Yaml: []byte(two), File: "test.yaml", Force: true})
 	on("f1")(order)
 	order.Header().Set(ProjectHeader, "shop")

@@ -67,7 +67,7 @@ func TestGuestsAreBounded(t *testing.T) {
 	// A member is no guest: its slot is free for another guest, and it is not evicted.
 	first.(*guest).accept()
 	if neighbour := g.enter(neighbour); neighbour == nil {
-		t.Error("no room after a member was admitted")
+		t.Error("no slot is free after a member was accepted")
 	}
 	var oldest net.Conn
 	for i := 0; g.all.Len() < maxGuests; i++ {

@@ -220,7 +220,7 @@ func leaderless(t *testing.T) *lab {
 	t.Helper()
 	l := newLab(t, 0)
 	l.tune = func(o *Options) { quick(o); o.WorkflowTick = time.Hour }
-	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyLeader, encode(owner{ID: "nobody"}), 0)); err != nil {
+	if _, err := l.store.Commit(t.Context(), new(cluster.Txn).Put(keyLeader, encode(owner{ID: "dead"}), 0)); err != nil {
 		t.Fatal(err)
 	}
 	l.addController()

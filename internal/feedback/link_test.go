@@ -95,7 +95,7 @@ func TestOneSlowServerIsNoFullLink(t *testing.T) {
 	}
 }
 
-// Signs that were of something else are gone at once, also if nobody connects in that moment.
+// Signs with another cause disappear at once, even if no client connects at that moment.
 func TestSignsOfAFormerBase(t *testing.T) {
 	l := newLab(t, 1)
 	l.config.Services[0].Feedback.Learn = true
@@ -122,7 +122,7 @@ func TestSignsOfAFormerBase(t *testing.T) {
 	}
 }
 
-// What is configured is shown as such, and learns nothing. What nobody learns any more is forgotten.
+// A configured capacity is shown as such, and is not learned. A learned capacity without users is dropped.
 func TestLinksOfConfiguredCapacity(t *testing.T) {
 	l := newLab(t, 2)
 	l.carries(5, 10e6, time.Millisecond, 0)
@@ -160,7 +160,7 @@ func TestLinksOfConfiguredCapacity(t *testing.T) {
 	l.config = &model.Config{}
 	l.turns(2, 0)
 	if len(l.loop.links) != 0 {
-		t.Errorf("%d links of nobody", len(l.loop.links))
+		t.Errorf("%d links without users", len(l.loop.links))
 	}
 }
 

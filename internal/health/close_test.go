@@ -72,13 +72,13 @@ func TestTimeWaitIsBounded(t *testing.T) {
 	}
 	c.perDestination, c.all = 100, 250
 	now := time.Now()
-	fill := func(to string, tries int) (admitted int) {
+	fill := func(to string, tries int) (allowed int) {
 		for range tries {
 			if c.allow(netip.MustParseAddrPort(to), now) {
-				admitted++
+				allowed++
 			}
 		}
-		return admitted
+		return allowed
 	}
 	if n := fill("10.0.0.1:80", 1000); n != 100 {
 		t.Errorf("%d of the first", n)

@@ -76,7 +76,7 @@ var (
 	accessSetPrefixes = desc("access_set_prefixes", "Prefixes of this access set in the forwarder.", "set", "family")
 	accessMatches     = desc("access_rule_matches_total", "Packets of new sessions that matched this rule of an access list: by its name, or its position if it has none.", "list", "rule")
 	accessEarly       = desc("access_dropped_early_total", "SYNs that XDP programs dropped for the access list of all services: they are in no rule's matches.")
-	accessEnded       = desc("access_ended_sessions_total", "Existing sessions that this access list no longer admitted and has ended; of lists with existing: end.", "list")
+	accessEnded       = desc("access_ended_sessions_total", "Existing sessions that this access list no longer allowed and has ended; of lists with existing: end.", "list")
 
 	drops = desc("drops_packets_total", "Packets dropped, by reason.", "reason")
 

@@ -128,7 +128,7 @@ func TestFromRequestToEnd(t *testing.T) {
 	if expect(t, r, pb.State_STATE_ROUTING); r.Route.Generation != 2 || r.Route.Forwarder != "f2" || r.Route.Confirmed || !r.On("f1") {
 		t.Errorf("%+v, %+v", r, r.Route)
 	}
-	w.waited = time.Minute // a move that nobody follows does not end the service
+	w.waited = time.Minute // an unconfirmed move does not end the service
 	step(t, r, w)
 	expect(t, r, pb.State_STATE_ROUTING)
 	r.Route.Confirmed = true
@@ -171,7 +171,7 @@ func TestNeedsForwarder(t *testing.T) {
 	// A service that has been serving does not fail.
 	r.Route = &Route{Generation: 1, Confirmed: true}
 	r.State = pb.State_STATE_SERVING
-	r.Move("", "f1 is dead, nobody has room", w.now)
+	r.Move("", "f1 is dead, no forwarder has capacity", w.now)
 	w.choice, w.waited = placement.Choice{Why: "no"}, 2*NeedsForwarderLimit
 	step(t, r, w)
 	if expect(t, r, pb.State_STATE_NEEDS_FORWARDER); !r.On("f1") {

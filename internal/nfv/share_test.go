@@ -114,7 +114,7 @@ func TestANewRequestWaitsForAWithdrawal(t *testing.T) {
 	}
 }
 
-// A request whose route nobody sets fails, and leaves the route to the other one.
+// A request whose route is not set fails, and leaves the route to the other one.
 func TestAFailedRequestLeavesTheRoute(t *testing.T) {
 	a, wa := newRecord(t)
 	b, wb := newRecord(t)

@@ -212,7 +212,7 @@ func TestJoiningByToken(t *testing.T) {
 	if _, clientErr, serverErr := meet(Joining(read, time.Now), controller.Server()); clientErr != nil || serverErr != nil {
 		t.Errorf("%v, %v", clientErr, serverErr)
 	}
-	// Somebody in the middle may show our authority's certificate, but has none of its own from it.
+	// An attacker on the path may present our authority's certificate, but has no certificate issued by it.
 	liar := member(t, theirs, Name{Controller, "c1"}, "", now, time.Now)
 	middle := liar.Server()
 	own, _ := liar.own()

@@ -156,7 +156,7 @@ func (w *world) loads() map[string]float64 {
 
 func TestNoMovesWithoutNeed(t *testing.T) {
 	w := newWorld(t, 3, 0, 0, 0, 1, 1, 2)
-	w.noise, w.late = 0.2, 10*time.Second // 0.6, 0.4 and 0.2: not even, but nobody suffers
+	w.noise, w.late = 0.2, 10*time.Second // 0.6, 0.4 and 0.2: uneven, but no forwarder is overloaded
 	w.run(2 * time.Hour)
 	if len(w.moves) > 0 {
 		t.Errorf("%+v", w.moves)
@@ -219,7 +219,7 @@ func TestNoPingPong(t *testing.T) {
 	}
 }
 
-// Where all are busy, moves help nobody.
+// If all forwarders are busy, no move helps.
 func TestNoMovesWhenAllAreBusy(t *testing.T) {
 	w := newWorld(t, 3, 0, 0, 0, 1, 1, 1, 2, 2, 2)
 	for i := range w.demand {

@@ -101,7 +101,7 @@ func TestSourcesWithSessions(t *testing.T) {
 	}
 }
 
-// The forwarder is asked for sessions of the networks that would be named: half-open ones validate nobody, and one that comes later does.
+// The sampler requests sessions of the networks that would be named: half-open ones validate no network, a later validated one does.
 func TestSessionsAreLookedUp(t *testing.T) {
 	forwarder := dptest.New(t)
 	forwarder.Sessions = []*pb.Session{

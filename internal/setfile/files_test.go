@@ -106,7 +106,7 @@ func TestABrokenFileChangesNothing(t *testing.T) {
 	}
 }
 
-// A file that is being written in place is left alone until nobody has changed it for a while; one that was only
+// A file that is being written in place is not read until it has been unchanged for a while; one that was only
 // cut off does not empty its set.
 func TestAFileThatIsBeingWritten(t *testing.T) {
 	b := newBench(t)

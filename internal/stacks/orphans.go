@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	library = "/libsteelyard-preload.so"
-	keeper  = "steelyard-keepe" // as the kernel cuts it
+	library    = "/libsteelyard-preload.so"
+	supervisor = "steelyard-keepe" // as the kernel cuts it
 )
 
-// Orphans lists processes that run the preloaded library and have no keeper among their ancestors: their `steelyard run`
-// was killed. Where a keeper may be out of sight, in a PID namespace above, nothing is said. proc: where a proc filesystem is.
+// Orphans lists processes that run the preloaded library and have no supervisor among their ancestors: their `steelyard run` was killed. It omits a process
+// whose supervisor may be invisible, in a parent PID namespace. proc: path of a proc filesystem.
 func Orphans(proc string) []int {
 	entries, err := filepath.Glob(filepath.Join(proc, "[0-9]*"))
 	if err != nil {
@@ -34,7 +34,7 @@ func Orphans(proc string) []int {
 	return found
 }
 
-// runs tells whether code of the library is in a process.
+// runs reports whether a process has mapped the library's code.
 func runs(proc string, pid int) bool {
 	maps, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "maps"))
 	if err != nil || !bytes.Contains(maps, []byte(library)) {
@@ -48,12 +48,12 @@ func runs(proc string, pid int) bool {
 	return false
 }
 
-// lost tells whether all ancestors are there, up to a first process that is not the program's, and none is a keeper.
+// lost reports whether all ancestors are visible, up to the first process outside the program, and none is a supervisor.
 func lost(proc string, pid int) bool {
 	for {
 		name, parent, ok := status(proc, pid)
 		switch {
-		case !ok || name == keeper: // it has ended meanwhile: nothing is to be said of it
+		case !ok || name == supervisor: // it has ended meanwhile, or is a supervisor
 			return false
 		case parent == 0:
 			return pid == 1 && !runs(proc, pid)

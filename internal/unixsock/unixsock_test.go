@@ -55,7 +55,7 @@ func TestAGroupMayConnect(t *testing.T) {
 	}
 }
 
-// No group, as in a container, is a warning; nobody gets more than without it.
+// No group, as in a container, is a warning; no user gets additional rights.
 func TestWithoutTheGroupTheSocketIsPrivate(t *testing.T) {
 	path, log := listenAs(t, "no-such-group")
 	if mode(t, path) != 0o600 || !strings.Contains(log, "level=WARN") {

@@ -21,7 +21,7 @@ def hook(stack, *words, check=True):
     while a busy machine delays the stack beyond the command's timeout."""
     done = run([STEELYARD, "hook", *words, "--stack", stack], check=check)
     text = done if isinstance(done, str) else done.stdout + done.stderr
-    if check and "when their threads wait next" in text:
+    if check and "when their threads next wait" in text:
         wait_until(lambda: not is_silent(stack), f"the stacks of {stack} have obeyed")
     return text
 
